@@ -1,0 +1,187 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	statementTimeout = 10 * time.Second // No statement of ours needs a second; what takes ten waits for a lock that will not come.
+	lockTimeout      = 5 * time.Second
+	idleInTxTimeout  = 10 * time.Second // Nothing slow happens inside a transaction, so an idle one lost its process.
+	connectTimeout   = 3 * time.Second
+	serialRetriesMax = 5 // 40001 and 40P01: the server rolled back and says so, so running again is safe.
+)
+
+const _ = uint(statementTimeout - lockTimeout) // a lock wait must end as a lock wait, not as a slow statement
+
+// ErrInDoubt says that a write was sent and its answer was lost: it may have
+// committed. Whoever gets it must read the state again; it is never a failure,
+// and never a reason to answer either way.
+//
+// pgx's SafeToRetry is no help: since v5.9 it calls a COMMIT whose answer was
+// lost safe to retry, although it took effect. Only the server's own word counts.
+var ErrInDoubt = errors.New("the database may or may not have committed")
+
+// ErrNoRows is returned by :one queries that match nothing. What that means
+// stands above each query.
+var ErrNoRows = pgx.ErrNoRows
+
+// Pool is the only door to PostgreSQL. Its embedded Queries run outside a
+// transaction, each statement one of its own.
+type Pool struct {
+	*Queries
+	pgx *pgxpool.Pool
+}
+
+// Options of Open. The zero value is what the service runs with.
+type Options struct {
+	Name    string // application_name, by which an operator finds our sessions; default payonce
+	MaxConn int32  // default 16, the best on two cores (docs/performance.md)
+}
+
+// Open makes the pool. It does not wait for the server: a service that starts
+// before its database answers 503 until the database is there.
+func Open(ctx context.Context, url string, o Options) (*Pool, error) {
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		// pgx masks the password in its message, but not one it failed to recognise as such.
+		return nil, errors.New("not a PostgreSQL connection string (postgres://user:password@host:port/database, special characters percent-encoded)")
+	}
+	params := cfg.ConnConfig.RuntimeParams
+	setDefault(params, "application_name", cmpOr(o.Name, "payonce"))
+	setDefault(params, "timezone", "UTC")
+	setDefault(params, "statement_timeout", ms(statementTimeout))
+	setDefault(params, "lock_timeout", ms(lockTimeout))
+	setDefault(params, "idle_in_transaction_session_timeout", ms(idleInTxTimeout))
+	if cfg.ConnConfig.ConnectTimeout == 0 || cfg.ConnConfig.ConnectTimeout > connectTimeout {
+		cfg.ConnConfig.ConnectTimeout = connectTimeout
+	}
+	cfg.MaxConns = 16
+	if o.MaxConn > 0 {
+		cfg.MaxConns = o.MaxConn
+	}
+	cfg.MaxConnIdleTime = 5 * time.Minute
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("open the connection pool: %w", err)
+	}
+	return &Pool{Queries: New(pool), pgx: pool}, nil
+}
+
+// Close waits for connections in use, then closes all.
+func (p *Pool) Close() { p.pgx.Close() }
+
+// Ping asks the server for a sign of life.
+func (p *Pool) Ping(ctx context.Context) error { return p.pgx.Ping(ctx) }
+
+// Stat is the pool's own count of connections, for the metrics.
+func (p *Pool) Stat() *pgxpool.Stat { return p.pgx.Stat() }
+
+// Raw is pgx's pool, for tests and tools that need SQL which no query has.
+// Production code has no business with it; the linter holds it to that.
+func (p *Pool) Raw() *pgxpool.Pool { return p.pgx }
+
+// InTx runs fn in one READ COMMITTED transaction. fn may run more than once:
+// the server may refuse a transaction for a deadlock, and then it is begun
+// again. The transaction outlives ctx's cancellation only to roll back.
+//
+// An error is one of three things: fn's own, with nothing written; the server's
+// refusal, with nothing written; or ErrInDoubt.
+func (p *Pool) InTx(ctx context.Context, fn func(q *Queries) error) error {
+	var err error
+	for try := range serialRetriesMax {
+		if try > 0 {
+			pause := time.Duration(rand.Int64N(int64(time.Millisecond) << (try + 1)))
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+				return err
+			}
+		}
+		if err = p.inTxOnce(ctx, fn); !serializationFailure(err) {
+			return err
+		}
+	}
+	return err
+}
+
+func (p *Pool) inTxOnce(ctx context.Context, fn func(q *Queries) error) error {
+	tx, err := p.pgx.Begin(ctx)
+	if err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	defer func() {
+		// After a commit this is a no-op. Otherwise the connection must not go
+		// back to the pool with an open transaction, whatever became of ctx.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), connectTimeout)
+		defer cancel()
+		_ = tx.Rollback(ctx)
+	}()
+	if err := fn(New(tx)); err != nil {
+		return err
+	}
+	if err := tx.Commit(ctx); err != nil {
+		if NotWritten(err) {
+			return fmt.Errorf("commit: %w", err)
+		}
+		return fmt.Errorf("commit: %w: %w", ErrInDoubt, err)
+	}
+	return nil
+}
+
+// NotWritten reports whether err proves that a statement sent outside a
+// transaction, or a COMMIT, had no effect. The proof is the server's own
+// refusal, or never having reached it. Everything else is in doubt; that
+// includes a FATAL from a server that is going down, which can follow a commit.
+func NotWritten(err error) bool {
+	var refused *pgconn.PgError
+	if errors.As(err, &refused) {
+		return refused.Severity != "FATAL" && refused.Severity != "PANIC"
+	}
+	var dial *pgconn.ConnectError
+	return errors.As(err, &dial) || errors.Is(err, pgx.ErrTxCommitRollback) || errors.Is(err, pgx.ErrNoRows)
+}
+
+// Written turns the error of a single writing statement into the three that
+// InTx knows: nil, a refusal, or ErrInDoubt.
+func Written(err error) error {
+	if err == nil || NotWritten(err) || errors.Is(err, ErrInDoubt) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrInDoubt, err)
+}
+
+// Violates reports whether the server refused a write for the named constraint,
+// index or guard trigger.
+func Violates(err error, constraint string) bool {
+	var refused *pgconn.PgError
+	return errors.As(err, &refused) && refused.ConstraintName == constraint
+}
+
+func serializationFailure(err error) bool {
+	var refused *pgconn.PgError
+	return errors.As(err, &refused) && (refused.Code == "40001" || refused.Code == "40P01")
+}
+
+func setDefault(m map[string]string, name, value string) {
+	if _, ok := m[name]; !ok {
+		m[name] = value
+	}
+}
+
+func ms(d time.Duration) string { return fmt.Sprint(d.Milliseconds()) }
+
+func cmpOr(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}

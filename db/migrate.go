@@ -1,0 +1,95 @@
+package db
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/lock"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// ErrSchemaTooOld says that migrations wait to be applied.
+var ErrSchemaTooOld = errors.New("the database schema is older than this program")
+
+// Migration is one numbered step of the schema and whether it has been taken.
+type Migration struct {
+	Version int64
+	Name    string
+	Applied bool
+}
+
+// Migrate applies what is missing, each migration in a transaction of its own,
+// under a lock that other starting processes wait for. It returns what it applied.
+func (p *Pool) Migrate(ctx context.Context) ([]Migration, error) {
+	var done []Migration
+	err := p.withMigrations(func(g *goose.Provider) error {
+		results, err := g.Up(ctx)
+		for _, r := range results {
+			done = append(done, Migration{Version: r.Source.Version, Name: r.Source.Path, Applied: true})
+		}
+		return err
+	})
+	if err != nil {
+		return done, fmt.Errorf("migrate: %w", err)
+	}
+	return done, nil
+}
+
+// Migrations lists every migration this program knows, oldest first.
+func (p *Pool) Migrations(ctx context.Context) ([]Migration, error) {
+	var list []Migration
+	err := p.withMigrations(func(g *goose.Provider) error {
+		status, err := g.Status(ctx)
+		for _, s := range status {
+			list = append(list, Migration{Version: s.Source.Version, Name: s.Source.Path, Applied: s.State == goose.StateApplied})
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the schema's version: %w", err)
+	}
+	return list, nil
+}
+
+// CheckSchema returns ErrSchemaTooOld unless every migration has been applied.
+// A newer schema is welcome: a rolling deploy migrates before it replaces us.
+func (p *Pool) CheckSchema(ctx context.Context) error {
+	list, err := p.Migrations(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range list {
+		if !m.Applied {
+			return fmt.Errorf("%w: %s is missing", ErrSchemaTooOld, m.Name)
+		}
+	}
+	return nil
+}
+
+func (p *Pool) withMigrations(fn func(*goose.Provider) error) error {
+	sub, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return err
+	}
+	locker, err := lock.NewPostgresSessionLocker()
+	if err != nil {
+		return err
+	}
+	// database/sql silently repeats a statement whose connection died. Every
+	// migration runs in a transaction, where a repetition finds a new, empty
+	// one and fails; nothing here may be marked NO TRANSACTION.
+	conn := stdlib.OpenDBFromPool(p.pgx)
+	defer func() { _ = conn.Close() }()
+	g, err := goose.NewProvider(goose.DialectPostgres, conn, sub, goose.WithSessionLocker(locker))
+	if err != nil {
+		return err
+	}
+	return fn(g)
+}
