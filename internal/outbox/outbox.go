@@ -1,0 +1,65 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"example.com/payonce/db"
+)
+
+// Event is one change of one aggregate: an order, a payment, a refund, a
+// checkout. Version is the aggregate's own, raised under its row lock by the
+// same transaction; versions of an aggregate run 1, 2, 3 without a gap.
+type Event struct {
+	TenantID    string
+	AggregateID string
+	Version     int64
+	Type        string // order.paid, refund.created, …
+	Data        []byte // the aggregate after the change, as the API shows it
+}
+
+// EventID names an event for ever. It is derived, not drawn: whoever writes the
+// same version twice writes the same id, and every guard on the way, from our
+// primary key to the consumer's inbox, sees that it is the same.
+func EventID(aggregateID string, version int64) string {
+	return aggregateID + "-" + strconv.FormatInt(version, 10)
+}
+
+// Append writes events in the caller's transaction: they exist if, and only if,
+// the change they tell of does. Nothing is sent here; the relay does that.
+//
+// It must be the transaction that raised the versions. Appending after the
+// commit loses events when the process dies between the two, and appending
+// before it announces what may never happen.
+func Append(ctx context.Context, q *db.Queries, events ...Event) error {
+	if len(events) == 0 {
+		return nil
+	}
+	p := db.OutboxAppendParams{Traceparent: Traceparent(ctx)}
+	for _, e := range events {
+		p.TenantIds = append(p.TenantIds, e.TenantID)
+		p.AggregateIds = append(p.AggregateIds, e.AggregateID)
+		p.Versions = append(p.Versions, e.Version)
+		p.Types = append(p.Types, e.Type)
+		p.Data = append(p.Data, e.Data)
+	}
+	if err := q.OutboxAppend(ctx, p); err != nil {
+		return fmt.Errorf("append %s of %s: %w", events[0].Type, events[0].AggregateID, err)
+	}
+	return nil
+}
+
+// Traceparent is the W3C trace context of the span in ctx, nil without one. It
+// is stored beside the event, so that a trace goes on in the relay and in the
+// consumer, which may run days later in another process.
+func Traceparent(ctx context.Context) *string {
+	span := trace.SpanContextFromContext(ctx)
+	if !span.IsValid() {
+		return nil
+	}
+	s := "00-" + span.TraceID().String() + "-" + span.SpanID().String() + "-" + span.TraceFlags().String()
+	return &s
+}
