@@ -1,0 +1,78 @@
+-- name: KeyLookup :one
+-- The replay path: one read by primary key, on the primary. No row: the key was never used.
+SELECT *, (leased_until >= clock_timestamp())::boolean AS held,
+    greatest(extract(epoch FROM leased_until - clock_timestamp()), 0)::float8 AS held_seconds
+FROM idempotency_keys
+WHERE tenant_id = @tenant_id AND key = @key;
+
+-- name: KeyClaim :one
+-- The insert is the lock. No row: somebody else has the key, or had it.
+INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, resource_id,
+    recovery_point, claim_token, leased_until, resume_at, trail)
+VALUES (@tenant_id, @key, @operation, @fingerprint, @fingerprint_version, @request, @request_id, @resource_id,
+    @recovery_point, @claim_token, clock_timestamp() + @lease::interval, clock_timestamp() + @lease::interval,
+    ARRAY[concat_ws(' ', 1, @recovery_point::text, clock_timestamp())])
+ON CONFLICT (tenant_id, key) DO NOTHING
+RETURNING lease_token;
+
+-- name: KeyTakeOver :one
+-- Takes a claim that was given back or whose holder's lease ran out, and fences that holder off: compare and swap on
+-- the token just read. No row: somebody was faster, or the holder still lives.
+UPDATE idempotency_keys SET
+    lease_token = lease_token + 1,
+    claim_token = @claim_token,
+    leased_until = clock_timestamp() + @lease::interval,
+    resume_at = clock_timestamp() + @lease::interval,
+    attempts = attempts + 1,
+    deaths = deaths + (leased_until > '-infinity')::integer,
+    trail = trail[1:24] || concat_ws(' ', lease_token + 1, CASE WHEN leased_until > '-infinity' THEN 'taken_over' ELSE 'resumed' END, clock_timestamp())
+WHERE tenant_id = @tenant_id AND key = @key AND lease_token = @seen_token
+  AND finished_at IS NULL AND leased_until < clock_timestamp()
+RETURNING *, extract(epoch FROM clock_timestamp() - created_at)::float8 AS age_seconds;
+
+-- name: KeyTakeOverDue :many
+-- The completer's queue: the claims whose time has come, taken over as above. Rows that another completer is taking are passed by.
+WITH due AS MATERIALIZED (
+    SELECT k.tenant_id, k.key FROM idempotency_keys k
+    WHERE k.finished_at IS NULL AND k.parked_at IS NULL AND k.resume_at < clock_timestamp() AND k.leased_until < clock_timestamp()
+    ORDER BY k.resume_at LIMIT @batch_max FOR UPDATE SKIP LOCKED)
+UPDATE idempotency_keys k SET
+    lease_token = k.lease_token + 1,
+    claim_token = @claim_token,
+    leased_until = clock_timestamp() + @lease::interval,
+    resume_at = clock_timestamp() + @lease::interval,
+    attempts = k.attempts + 1,
+    deaths = k.deaths + (k.leased_until > '-infinity')::integer,
+    trail = k.trail[1:24] || concat_ws(' ', k.lease_token + 1, CASE WHEN k.leased_until > '-infinity' THEN 'taken_over' ELSE 'resumed' END, clock_timestamp())
+FROM due WHERE k.tenant_id = due.tenant_id AND k.key = due.key
+RETURNING k.*, extract(epoch FROM clock_timestamp() - k.created_at)::float8 AS age_seconds;
+
+-- name: KeyHold :one
+-- Locks the key's row for the phase that is about to work and checks the fence. No row: the lease was lost.
+SELECT recovery_point FROM idempotency_keys
+WHERE tenant_id = @tenant_id AND key = @key AND lease_token = @lease_token AND finished_at IS NULL
+FOR NO KEY UPDATE;
+
+-- name: KeyMove :execrows
+-- Ends a phase. Zero rows: the lease was lost.
+UPDATE idempotency_keys SET recovery_point = @recovery_point,
+    trail = trail[1:24] || concat_ws(' ', lease_token, @recovery_point::text, clock_timestamp())
+WHERE tenant_id = @tenant_id AND key = @key AND lease_token = @lease_token AND finished_at IS NULL;
+
+-- name: KeyFinish :execrows
+-- Stores the answer for good. Zero rows: the lease was lost.
+UPDATE idempotency_keys SET recovery_point = 'finished', finished_at = clock_timestamp(), last_error = NULL, parked_at = NULL,
+    answer_version = @answer_version::smallint, answer_status = @answer_status::smallint, answer_headers = @answer_headers::bytea, answer_body = @answer_body::bytea,
+    trail = trail[1:24] || concat_ws(' ', lease_token, 'finished', clock_timestamp())
+WHERE tenant_id = @tenant_id AND key = @key AND lease_token = @lease_token AND finished_at IS NULL;
+
+-- name: KeyYield :execrows
+-- Gives the claim back with a time for the next try. Zero rows: the lease was lost, and the new holder decides.
+UPDATE idempotency_keys SET leased_until = '-infinity', resume_at = clock_timestamp() + @pause::interval, last_error = @last_error,
+    parked_at = CASE WHEN @park::boolean THEN clock_timestamp() END
+WHERE tenant_id = @tenant_id AND key = @key AND lease_token = @lease_token AND finished_at IS NULL;
+
+-- name: KeyHurry :execrows
+-- News has come about the key's resource (a webhook, an operator): look at once. A holder is left alone; it will look anyway.
+UPDATE idempotency_keys SET resume_at = clock_timestamp(), parked_at = NULL
+WHERE tenant_id = @tenant_id AND key = @key AND finished_at IS NULL AND leased_until < clock_timestamp();

@@ -1,0 +1,39 @@
+-- name: OrderInsert :exec
+INSERT INTO orders (tenant_id, id, currency, amount_minor, items, customer_reference, metadata, created_at)
+VALUES (@tenant_id, @id, @currency, @amount_minor, @items, sqlc.narg(customer_reference), @metadata, @created_at);
+
+-- name: OrderGet :one
+SELECT * FROM orders WHERE tenant_id = @tenant_id AND id = @id;
+
+-- name: OrderLock :one
+SELECT * FROM orders WHERE tenant_id = @tenant_id AND id = @id FOR NO KEY UPDATE;
+
+-- name: OrderList :many
+-- Newest first: ids begin with the time they were made at.
+SELECT * FROM orders
+WHERE tenant_id = @tenant_id AND id < @before
+ORDER BY id DESC LIMIT @limit_rows;
+
+-- name: OrderExists :one
+SELECT EXISTS (SELECT FROM orders WHERE tenant_id = @tenant_id AND id = @id);
+
+-- name: OrderCanceling :execrows
+-- From here on no payment of the order can begin. Zero rows: it is not open, or another cancel has begun.
+UPDATE orders SET canceling_key = @canceling_key
+WHERE tenant_id = @tenant_id AND id = @id AND status = 'open' AND (canceling_key IS NULL OR canceling_key = @canceling_key);
+
+-- name: OrderKeepOpen :exec
+-- The cancel came too late: somebody may have paid.
+UPDATE orders SET canceling_key = NULL WHERE tenant_id = @tenant_id AND id = @id AND canceling_key = @canceling_key;
+
+-- name: OrderCancel :one
+-- No row: it is not open any more.
+UPDATE orders SET status = 'canceled', version = version + 1
+WHERE tenant_id = @tenant_id AND id = @id AND status = 'open'
+RETURNING *;
+
+-- name: OrderPay :one
+-- No row: it is not open any more.
+UPDATE orders SET status = 'paid', version = version + 1, payment_id = @payment_id
+WHERE tenant_id = @tenant_id AND id = @id AND status = 'open'
+RETURNING *;

@@ -1,0 +1,83 @@
+-- The three phases of a payment, one statement each: a round trip and a commit apiece (docs/performance.md). Each carries the
+-- fence of its claim, and what depends on the fence reads it from the CTE that checked it.
+
+-- name: PaymentBegin :one
+-- T1: claims the key, records the payment, its event and the call it is about to make. Claims nothing unless the order
+-- can be paid. A second live payment of the order breaks one_live_payment_per_order, and nothing is written at all.
+-- No row: the tenant has no such order.
+WITH target AS (
+    SELECT o.status, o.canceling_key FROM orders o WHERE o.tenant_id = @tenant_id AND o.id = @order_id FOR NO KEY UPDATE
+), live AS (
+    SELECT p.id FROM payments p
+    WHERE p.tenant_id = @tenant_id AND p.order_id = @order_id AND p.status IN ('processing', 'requires_action', 'succeeded')
+), claim AS (
+    INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, resource_id,
+        recovery_point, claim_token, leased_until, resume_at, trail)
+    SELECT @tenant_id, @key, @operation, @fingerprint, @fingerprint_version, @request, @request_id, @payment_id,
+        @recovery_point, @claim_token, clock_timestamp() + @lease::interval, clock_timestamp() + @lease::interval,
+        ARRAY[concat_ws(' ', 1, @recovery_point::text, clock_timestamp())]
+    FROM target WHERE target.status = 'open' AND target.canceling_key IS NULL AND NOT EXISTS (SELECT FROM live)
+    ON CONFLICT (tenant_id, key) DO NOTHING
+    RETURNING tenant_id
+), payment AS (
+    INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method, intent_number, intent_id, created_at)
+    SELECT claim.tenant_id, @payment_id, @order_id, @key, @amount_minor, @currency, @payment_method, @intent_number, sqlc.narg(intent_id), @created_at
+    FROM claim
+), event AS (
+    INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, traceparent)
+    SELECT claim.tenant_id, @payment_id, 1, 'payment.created', @event_data, sqlc.narg(traceparent) FROM claim
+), call AS (
+    INSERT INTO stripe_calls (tenant_id, stripe_key, operation, resource_id, params_sha256)
+    SELECT claim.tenant_id, @stripe_key, @stripe_operation, @stripe_resource_id, @params_sha256 FROM claim
+    ON CONFLICT (tenant_id, stripe_key) DO UPDATE SET attempts = stripe_calls.attempts + 1, last_sent_at = clock_timestamp()
+)
+SELECT target.status AS order_status, (target.canceling_key IS NOT NULL)::boolean AS order_canceling,
+    EXISTS (SELECT FROM claim) AS claimed, EXISTS (SELECT FROM live) AS in_progress
+FROM target;
+
+-- name: PaymentIntentRecord :execrows
+-- T1b: stores the PaymentIntent's id and announces the confirm. Zero rows: the lease was lost.
+WITH claim AS (
+    UPDATE idempotency_keys k SET recovery_point = @recovery_point,
+        trail = k.trail[1:24] || concat_ws(' ', k.lease_token, @recovery_point::text, clock_timestamp())
+    WHERE k.tenant_id = @tenant_id AND k.key = @key AND k.lease_token = @lease_token AND k.finished_at IS NULL
+    RETURNING k.tenant_id
+), created AS (
+    UPDATE stripe_calls s SET outcome = 'done', http_status = 200, object_id = @intent_id, request_ids = s.request_ids || @stripe_request_id::text
+    FROM claim WHERE s.tenant_id = claim.tenant_id AND s.stripe_key = @create_key
+), announced AS (
+    INSERT INTO stripe_calls (tenant_id, stripe_key, operation, resource_id, params_sha256)
+    SELECT claim.tenant_id, @confirm_key, 'confirm', @payment_id, @params_sha256 FROM claim
+)
+UPDATE payments p SET intent_id = @intent_id, updated_at = clock_timestamp()
+FROM claim WHERE p.tenant_id = claim.tenant_id AND p.id = @payment_id AND p.status = 'processing';
+
+-- name: PaymentFinish :execrows
+-- T2: the outcome, the order's new state, the events and the answer. Zero rows: the lease was lost, or the order is not
+-- open any more although the payment succeeded.
+WITH claim AS (
+    UPDATE idempotency_keys k SET recovery_point = 'finished', finished_at = clock_timestamp(), last_error = NULL, parked_at = NULL,
+        answer_version = @answer_version::smallint, answer_status = @answer_status::smallint, answer_headers = @answer_headers::bytea, answer_body = @answer_body::bytea,
+        trail = k.trail[1:24] || concat_ws(' ', k.lease_token, 'finished', clock_timestamp())
+    WHERE k.tenant_id = @tenant_id AND k.key = @key AND k.lease_token = @lease_token AND k.finished_at IS NULL
+      AND (NOT @pays_order::boolean OR EXISTS (
+        SELECT FROM orders o WHERE o.tenant_id = @tenant_id AND o.id = @order_id AND o.status = 'open' AND o.version = @order_version))
+    RETURNING k.tenant_id
+), paid AS (
+    UPDATE orders o SET status = 'paid', version = o.version + 1, payment_id = @payment_id
+    FROM claim WHERE o.tenant_id = claim.tenant_id AND o.id = @order_id AND @pays_order::boolean
+), event AS (
+    INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, traceparent)
+    SELECT claim.tenant_id, unnest(@event_aggregate_ids::text[]), unnest(@event_versions::bigint[]), unnest(@event_types::text[]),
+        unnest(@event_data::bytea[]), sqlc.narg(traceparent)
+    FROM claim
+), called AS (
+    UPDATE stripe_calls s SET outcome = @stripe_outcome, http_status = @http_status, error_code = sqlc.narg(error_code), object_id = sqlc.narg(object_id),
+        request_ids = s.request_ids || @stripe_request_id::text
+    FROM claim WHERE s.tenant_id = claim.tenant_id AND s.stripe_key = @stripe_key
+)
+UPDATE payments p SET status = @status, version = p.version + 1, updated_at = clock_timestamp(),
+    intent_closed = @intent_closed, charge_id = coalesce(sqlc.narg(charge_id), p.charge_id),
+    failure_code = sqlc.narg(failure_code), failure_decline_code = sqlc.narg(failure_decline_code), failure_message = sqlc.narg(failure_message),
+    next_action = NULL
+FROM claim WHERE p.tenant_id = claim.tenant_id AND p.id = @payment_id AND p.version = @payment_version;

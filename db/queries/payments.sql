@@ -1,0 +1,57 @@
+-- name: PaymentGet :one
+SELECT * FROM payments WHERE tenant_id = @tenant_id AND id = @id;
+
+-- name: PaymentLock :one
+SELECT * FROM payments WHERE tenant_id = @tenant_id AND id = @id FOR NO KEY UPDATE;
+
+-- name: PaymentByKey :one
+SELECT * FROM payments WHERE tenant_id = @tenant_id AND idempotency_key = @idempotency_key;
+
+-- name: PaymentList :many
+-- Newest first.
+SELECT * FROM payments
+WHERE tenant_id = @tenant_id AND id < @before
+ORDER BY id DESC LIMIT @limit_rows;
+
+-- name: PaymentListOfOrder :many
+-- Newest first.
+SELECT * FROM payments
+WHERE tenant_id = @tenant_id AND order_id = @order_id AND id < @before
+ORDER BY id DESC LIMIT @limit_rows;
+
+-- name: PaymentLive :one
+-- The payment that holds the order. No row: the order is free to be paid.
+SELECT * FROM payments
+WHERE tenant_id = @tenant_id AND order_id = @order_id AND status IN ('processing', 'requires_action', 'succeeded');
+
+-- name: OrderToPay :one
+-- The order and the PaymentIntent that its next payment uses. No row: the tenant has no such order.
+SELECT sqlc.embed(o),
+    coalesce(last.intent_number, 0)::integer AS intent_number,
+    coalesce(last.intent_id, '')::text AS intent_id,
+    coalesce(last.intent_closed, true)::boolean AS intent_closed
+FROM orders o
+LEFT JOIN LATERAL (
+    SELECT p.intent_number, p.intent_id, p.intent_closed FROM payments p
+    WHERE p.tenant_id = o.tenant_id AND p.order_id = o.id
+    ORDER BY p.intent_number DESC, p.intent_closed DESC, p.intent_id NULLS LAST LIMIT 1) last ON true
+WHERE o.tenant_id = @tenant_id AND o.id = @id;
+
+-- name: PaymentInsert :exec
+INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method, intent_number, intent_id, created_at)
+VALUES (@tenant_id, @id, @order_id, @idempotency_key, @amount_minor, @currency, @payment_method, @intent_number, sqlc.narg(intent_id), @created_at);
+
+-- name: PaymentNextIntent :execrows
+-- The creation of one PaymentIntent was frozen without an answer; nothing can be paid with it. Zero rows: somebody was faster.
+UPDATE payments SET intent_number = intent_number + 1, updated_at = clock_timestamp()
+WHERE tenant_id = @tenant_id AND id = @id AND status = 'processing' AND intent_id IS NULL AND intent_number = @intent_number;
+
+-- name: PaymentSettle :one
+-- The one statement that changes a payment's status. No row: it is final already, or not where we thought.
+UPDATE payments SET status = @status, version = version + 1, updated_at = clock_timestamp(),
+    intent_id = coalesce(sqlc.narg(intent_id), intent_id), intent_closed = @intent_closed,
+    charge_id = coalesce(sqlc.narg(charge_id), charge_id),
+    failure_code = sqlc.narg(failure_code), failure_decline_code = sqlc.narg(failure_decline_code), failure_message = sqlc.narg(failure_message),
+    next_action = sqlc.narg(next_action)
+WHERE tenant_id = @tenant_id AND id = @id AND version = @seen_version
+RETURNING *;
