@@ -1,0 +1,276 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"example.com/payonce/db"
+)
+
+// Recovery points that every operation has. The others each operation names itself.
+const (
+	started  = "started"
+	Finished = "finished"
+)
+
+// FingerprintVersion is stored with each key. When the way of taking
+// fingerprints changes, the old way stays for as long as its keys do.
+const FingerprintVersion = 1
+
+// Claim is the right to work on one key, and the handle to work through. It is
+// good until the lease ends; the database knows when, this process does not
+// need to. One goroutine at a time.
+type Claim struct {
+	store *Store
+
+	TenantID   string
+	Key        string
+	Operation  string
+	Request    []byte // the decoded request, encoded again
+	RequestID  string // of the request that came first
+	ResourceID string
+	Token      int64 // the fencing token
+	Attempts   int   // this one included
+	Deaths     int   // how many holders died or stood still
+	Age        time.Duration
+
+	// Carry is what Begin read and Run need not read again. Nil when the claim
+	// was taken over: then the database is all there is.
+	Carry any
+
+	point    string
+	answer   Answer
+	tookOver bool
+	since    time.Time
+}
+
+// RecoveryPoint is the last durable place of the operation.
+func (c *Claim) RecoveryPoint() string { return c.point }
+
+// Resumed reports whether somebody worked on the key before: then a call may
+// have been made that nobody recorded.
+func (c *Claim) Resumed() bool { return c.Attempts > 1 }
+
+// Phase runs fn in one transaction that ends at the recovery point to. The
+// key's row is locked and the token checked before fn works, so a holder that
+// lost its lease writes nothing: ErrLeaseLost.
+//
+// When the answer to COMMIT is lost, the row is read back, and fn runs again if
+// it had no effect. So fn may run more than once.
+func (c *Claim) Phase(ctx context.Context, to string, fn func(q *db.Queries) error) error {
+	return c.durably(ctx, to, func() error {
+		return c.store.pool.InTx(ctx, func(q *db.Queries) error {
+			if err := c.hold(ctx, q); err != nil {
+				return err
+			}
+			if err := fn(q); err != nil {
+				return err
+			}
+			n, err := q.KeyMove(ctx, db.KeyMoveParams{TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, RecoveryPoint: to})
+			return rows(n, err)
+		})
+	})
+}
+
+// Finish is the last phase: fn's writes and its answer, in one commit. After it
+// the answer is what every request with the key gets.
+func (c *Claim) Finish(ctx context.Context, fn func(q *db.Queries) (Answer, error)) error {
+	var answer Answer
+	err := c.durably(ctx, Finished, func() error {
+		return c.store.pool.InTx(ctx, func(q *db.Queries) (err error) {
+			if err = c.hold(ctx, q); err != nil {
+				return err
+			}
+			if answer, err = fn(q); err != nil {
+				return err
+			}
+			return finish(ctx, q, c.TenantID, c.Key, c.Token, answer)
+		})
+	})
+	if err == nil && c.answer.Status == 0 {
+		c.answer = answer
+	}
+	return err
+}
+
+// Statement is a phase that is one SQL statement, fence included: one round
+// trip. fn returns how many rows it changed; zero is ErrLeaseLost, unless fn
+// has an error of its own to return.
+func (c *Claim) Statement(ctx context.Context, to string, fn func(q *db.Queries) (int64, error)) error {
+	return c.durably(ctx, to, func() error {
+		n, err := fn(c.store.pool.Queries)
+		return rows(n, db.Written(err))
+	})
+}
+
+// FinishStatement is Finish as one SQL statement. The answer is encoded for it.
+func (c *Claim) FinishStatement(ctx context.Context, answer Answer, fn func(q *db.Queries, a Encoded) (int64, error)) error {
+	encoded, err := encode(answer)
+	if err != nil {
+		return err
+	}
+	err = c.Statement(ctx, Finished, func(q *db.Queries) (int64, error) { return fn(q, encoded) })
+	if err == nil && c.answer.Status == 0 {
+		c.answer = answer
+	}
+	return err
+}
+
+// Encoded is an answer as the row holds it.
+type Encoded struct {
+	Version, Status int16
+	Headers, Body   []byte
+}
+
+func encode(a Answer) (Encoded, error) {
+	headers, err := a.encodeHeaders()
+	if err != nil {
+		return Encoded{}, err
+	}
+	body := a.Body
+	if body == nil {
+		body = []byte{}
+	}
+	return Encoded{Version: answerVersion, Status: int16(a.Status), Headers: headers, Body: body}, nil //nolint:gosec // an HTTP status fits
+}
+
+func finish(ctx context.Context, q *db.Queries, tenantID, key string, token int64, a Answer) error {
+	e, err := encode(a)
+	if err != nil {
+		return err
+	}
+	n, err := q.KeyFinish(ctx, db.KeyFinishParams{
+		TenantID: tenantID, Key: key, LeaseToken: token,
+		AnswerVersion: e.Version, AnswerStatus: e.Status, AnswerHeaders: e.Headers, AnswerBody: e.Body,
+	})
+	return rows(n, err)
+}
+
+// Answer is the stored answer of a finished claim.
+func (c *Claim) Answer() Answer { return c.answer }
+
+// Yield gives the claim back, to be resumed after the pause by the completer or
+// earlier by a retry. The reason is for the person who looks at a stuck key.
+func (c *Claim) Yield(ctx context.Context, pause time.Duration, reason string) error {
+	return c.yield(ctx, pause, reason, false)
+}
+
+// Park gives the claim back and takes it off the completer's list: enough was
+// tried. It is visible, raises an alarm, and resumes when a person, a webhook
+// or a retry of the client asks for it.
+func (c *Claim) Park(ctx context.Context, reason string) error {
+	return c.yield(ctx, 0, reason, true)
+}
+
+func (c *Claim) yield(ctx context.Context, pause time.Duration, reason string, park bool) error {
+	n, err := c.store.pool.KeyYield(ctx, db.KeyYieldParams{
+		TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, Pause: pause, LastError: &reason, Park: park,
+	})
+	if err := c.fenced(rows(n, db.Written(err))); err != nil {
+		return fmt.Errorf("give the claim back: %w", err) // The lease runs out by itself; that is slower, not wrong.
+	}
+	c.Log().Info("claim given back", "pause", pause, "reason", reason, "parked", park)
+	return nil
+}
+
+// Log carries what a person needs to find the key's story: never the key itself.
+func (c *Claim) Log() *slog.Logger {
+	return c.store.o.Log.With("tenant_id", c.TenantID, "key_hash", HashForLog(c.Key), "operation", c.Operation,
+		"resource_id", c.ResourceID, "recovery_point", c.point, "lease_token", c.Token, "request_id", c.RequestID)
+}
+
+func (c *Claim) hold(ctx context.Context, q *db.Queries) error {
+	_, err := q.KeyHold(ctx, db.KeyHoldParams{TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token})
+	if errors.Is(err, db.ErrNoRows) {
+		return ErrLeaseLost
+	}
+	return err
+}
+
+// durably runs a phase until its outcome is known: done, refused, or the time
+// is up. It is what makes a lost COMMIT neither success nor failure.
+func (c *Claim) durably(ctx context.Context, to string, phase func() error) error {
+	for {
+		err := phase()
+		if errors.Is(err, db.ErrInDoubt) {
+			c.store.o.Metrics.inDoubt.Inc()
+			done, readErr := c.readBack(ctx, to)
+			switch {
+			case readErr != nil:
+				return fmt.Errorf("%w; and it cannot be read back: %w", err, readErr)
+			case !done:
+				continue // It had no effect, or its token is still ours to try: the guards make a repetition harmless.
+			}
+			err = nil
+		}
+		if err != nil {
+			return c.fenced(err)
+		}
+		c.reached(to)
+		return nil
+	}
+}
+
+// readBack asks whether the phase that ends at to has been committed under our token.
+func (c *Claim) readBack(ctx context.Context, to string) (done bool, err error) {
+	var row db.KeyLookupRow
+	err = c.store.untilAnswered(ctx, func() (err error) {
+		row, err = c.store.pool.KeyLookup(ctx, db.KeyLookupParams{TenantID: c.TenantID, Key: c.Key})
+		return err
+	})
+	switch {
+	case err != nil:
+		return false, err
+	case row.LeaseToken != c.Token:
+		return false, ErrLeaseLost
+	case row.FinishedAt != nil && to == Finished:
+		c.answer, err = decodeAnswer(int(*row.AnswerVersion), int(*row.AnswerStatus), row.AnswerHeaders, row.AnswerBody)
+		return true, err
+	}
+	return row.RecoveryPoint == to && to != c.point, nil
+}
+
+func (c *Claim) reached(point string) {
+	c.store.o.Metrics.reached(c.Operation, point, time.Since(c.since))
+	c.point, c.since = point, time.Now()
+	c.store.o.Boundary(c.Operation, point)
+}
+
+func (c *Claim) fenced(err error) error {
+	if errors.Is(err, ErrLeaseLost) {
+		c.store.o.Metrics.fenced.WithLabelValues(c.Operation).Inc()
+		c.Log().Warn("write refused: the claim was taken over")
+	}
+	return err
+}
+
+func rows(n int64, err error) error {
+	if err == nil && n == 0 {
+		return ErrLeaseLost
+	}
+	return err
+}
+
+func (s *Store) claimOf(row db.KeyTakeOverRow) *Claim {
+	return &Claim{
+		store: s, TenantID: row.TenantID, Key: row.Key, Operation: row.Operation, Request: row.Request, RequestID: row.RequestID,
+		ResourceID: row.ResourceID, Token: row.LeaseToken, Attempts: int(row.Attempts), Deaths: int(row.Deaths),
+		Age: time.Duration(row.AgeSeconds * float64(time.Second)), point: row.RecoveryPoint, since: time.Now(),
+		tookOver: strings.Contains(row.Trail[len(row.Trail)-1], " taken_over "),
+	}
+}
+
+func (s *Store) claimOfLookup(row db.KeyLookupRow) *Claim {
+	c := &Claim{
+		store: s, TenantID: row.TenantID, Key: row.Key, Operation: row.Operation, Request: row.Request, RequestID: row.RequestID,
+		ResourceID: row.ResourceID, Token: row.LeaseToken, Attempts: int(row.Attempts), point: row.RecoveryPoint, since: time.Now(),
+	}
+	if row.FinishedAt != nil {
+		c.answer, _ = decodeAnswer(int(*row.AnswerVersion), int(*row.AnswerStatus), row.AnswerHeaders, row.AnswerBody)
+	}
+	return c
+}

@@ -1,0 +1,89 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/payonce/db"
+)
+
+const (
+	completerBatchMax = 4  // A slow item delays the others of its batch, so batches are small and the loops several.
+	deathsMax         = 25 // A key that killed this many holders is the killer, not the victim.
+)
+
+// Operation is something a key can ask for. Begin is its first phase and claims
+// the key; Run takes a claim from its last recovery point to its answer.
+//
+// Run returns the final answer after it stored it, or, after it gave the claim
+// back, an interim one that says how things stand. An error means that neither
+// is known; the lease then runs out by itself.
+type Operation struct {
+	Begin func(ctx context.Context, r Request) (*Claim, Answer, error)
+	Run   func(ctx context.Context, c *Claim) (Answer, error)
+}
+
+// Completer finishes what others began: requests whose process died, payments
+// whose outcome is unknown. Any number may run, in any number of processes.
+type Completer struct {
+	store      *Store
+	operations map[string]Operation
+	within     time.Duration
+}
+
+// NewCompleter returns a completer for the operations, by name. One run of an
+// operation gets the time within, which must be shorter than the lease.
+func NewCompleter(store *Store, operations map[string]Operation, within time.Duration) *Completer {
+	return &Completer{store: store, operations: operations, within: within}
+}
+
+// RunOnce takes over some of the claims whose time has come, runs them and
+// returns how many there were.
+func (c *Completer) RunOnce(ctx context.Context) (int, error) {
+	due, err := c.store.pool.KeyTakeOverDue(ctx, db.KeyTakeOverDueParams{BatchMax: completerBatchMax, ClaimToken: uuid.New(), Lease: c.store.o.Lease})
+	if err != nil {
+		return 0, fmt.Errorf("take over what is due: %w", err)
+	}
+	var wait sync.WaitGroup
+	for _, row := range due {
+		claim := c.store.claimOf(db.KeyTakeOverRow(row))
+		wait.Go(func() { c.complete(ctx, claim) })
+	}
+	wait.Wait()
+	return len(due), nil
+}
+
+func (c *Completer) complete(ctx context.Context, claim *Claim) {
+	// A stopping process lets the item finish; killing it would be no harm.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.within)
+	defer cancel()
+	defer func() {
+		if bug := recover(); bug != nil {
+			claim.Log().Error("bug: the operation panicked; its lease will run out", "panic", bug, "stack", string(debug.Stack()))
+		}
+	}()
+	c.store.o.Metrics.takeover(claim)
+	operation, ok := c.operations[claim.Operation]
+	switch {
+	case !ok: // A newer process knows it. Leave it to that one.
+		_ = claim.Yield(ctx, time.Minute, "this process does not know the operation")
+		return
+	case claim.Deaths >= deathsMax:
+		_ = claim.Park(ctx, fmt.Sprintf("%d holders died on it", claim.Deaths))
+		return
+	}
+	answer, err := operation.Run(ctx, claim)
+	switch {
+	case errors.Is(err, ErrLeaseLost): // Somebody else has it. Fine.
+	case err != nil:
+		claim.Log().Warn("not completed yet", "error", err.Error())
+	default:
+		claim.Log().Info("completed", "status", answer.Status)
+	}
+}

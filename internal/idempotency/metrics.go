@@ -1,0 +1,78 @@
+package idempotency
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// Metrics of claims and keys. Labels are operations and fixed words; never a
+// tenant, a key or an id.
+type Metrics struct {
+	requests  *prometheus.CounterVec
+	claims    *prometheus.CounterVec
+	fenced    *prometheus.CounterVec
+	inDoubt   prometheus.Counter
+	durations *prometheus.HistogramVec
+}
+
+// NewMetrics registers the metrics; with nil they count for nobody.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	f := promauto.With(r)
+	return &Metrics{
+		requests: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_idempotent_requests_total",
+			Help: "Requests with an idempotency key, by what the key turned out to be."}, []string{"operation", "result"}),
+		claims: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_claims_total",
+			Help: "Claims by how they were come by: fresh, resumed (given back before) or taken_over (the holder's lease ran out)."}, []string{"operation", "result"}),
+		fenced: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_fenced_writes_total",
+			Help: "Writes of a holder that had lost its lease, refused."}, []string{"operation"}),
+		inDoubt: f.NewCounter(prometheus.CounterOpts{Name: "payonce_commits_in_doubt_total",
+			Help: "Commits whose answer was lost and whose outcome had to be read back."}),
+		durations: f.NewHistogramVec(prometheus.HistogramOpts{Name: "payonce_recovery_point_seconds",
+			Help:    "Time from one recovery point to the next, the calls between them included.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 40}}, []string{"operation", "recovery_point"}),
+	}
+}
+
+func (m *Metrics) claimed(operation string) { m.claims.WithLabelValues(operation, "fresh").Inc() }
+
+func (m *Metrics) takeover(c *Claim) {
+	result := "resumed"
+	if c.tookOver {
+		result = "taken_over"
+	}
+	m.claims.WithLabelValues(c.Operation, result).Inc()
+}
+
+func (m *Metrics) reached(operation, point string, took time.Duration) {
+	m.durations.WithLabelValues(operation, point).Observe(took.Seconds())
+}
+
+// HashForLog is how a key appears in logs and traces: enough to find all lines
+// of one key, not enough to use it.
+func HashForLog(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:6])
+}
+
+// String is the state's name in metrics.
+func (s State) String() string {
+	switch s {
+	case Fresh:
+		return "fresh"
+	case Replay:
+		return "replay"
+	case InFlight:
+		return "in_flight"
+	case Waiting:
+		return "resumed"
+	case Mismatch:
+		return "mismatch"
+	case Expired:
+		return "expired"
+	}
+	panic("bug: a state without a name")
+}

@@ -1,0 +1,294 @@
+package idempotency
+
+import (
+	"context"
+	"crypto/hmac"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/payonce/db"
+)
+
+var (
+	// ErrTaken says that somebody else has the key. Look it up again.
+	ErrTaken = errors.New("the key is somebody else's")
+	// ErrLeaseLost says that the claim was taken over: nothing was written and
+	// nothing may be. What the new holder stored is the answer.
+	ErrLeaseLost = errors.New("the lease was lost")
+)
+
+// Request is one arrival of a key: who sent it, what it asks for.
+type Request struct {
+	TenantID    string
+	Key         string
+	Operation   string
+	Fingerprint []byte // 32 bytes; equal for equal requests and for no others
+	Body        []byte // the decoded request, encoded again; what Run works from
+	RequestID   string
+}
+
+// Options of NewStore.
+type Options struct {
+	// Lease is how long a claim lasts if its holder dies. Everything an
+	// operation does in one run must fit into it.
+	Lease time.Duration
+	// Metrics may be nil.
+	Metrics *Metrics
+	Log     *slog.Logger
+	// Boundary is called after each recovery point is durable. It is the one
+	// seam by which tests kill, pause or cut a process between two phases.
+	Boundary func(operation, recoveryPoint string)
+}
+
+// Store is the table of keys.
+type Store struct {
+	pool *db.Pool
+	o    Options
+}
+
+// NewStore returns the store. It starts nothing.
+func NewStore(pool *db.Pool, o Options) *Store {
+	if o.Metrics == nil {
+		o.Metrics = NewMetrics(nil)
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Boundary == nil {
+		o.Boundary = func(string, string) {}
+	}
+	return &Store{pool: pool, o: o}
+}
+
+// State is what a look-up found out about a key.
+type State int
+
+const (
+	Fresh    State = iota // never used: begin
+	Replay                // finished: send Answer
+	InFlight              // somebody works on it right now
+	Waiting               // unfinished and nobody's: take it over and resume
+	Mismatch              // used for another request: say so, and nothing else
+	Expired               // finished long ago; the answer is gone, the work is done
+)
+
+// Found is the result of Lookup.
+type Found struct {
+	State      State
+	Answer     Answer        // of a Replay
+	ResourceID string        // of an Expired
+	RetryAfter time.Duration // of an InFlight: when to ask again
+	row        db.KeyLookupRow
+}
+
+// Lookup reads what is known about the request's key. It writes nothing, so a
+// replay costs one read. An error means that the store could not be asked; then
+// nothing is known, least of all that the key is new.
+func (s *Store) Lookup(ctx context.Context, r Request) (Found, error) {
+	row, err := s.pool.KeyLookup(ctx, db.KeyLookupParams{TenantID: r.TenantID, Key: r.Key})
+	if errors.Is(err, db.ErrNoRows) {
+		return Found{State: Fresh}, nil
+	}
+	if err != nil {
+		return Found{}, fmt.Errorf("look up the key: %w", err)
+	}
+	f := Found{row: row, ResourceID: row.ResourceID}
+	switch {
+	case row.Operation != r.Operation || !hmac.Equal(row.Fingerprint, r.Fingerprint):
+		f = Found{State: Mismatch}
+	case row.FinishedAt == nil && row.Held:
+		f.State, f.RetryAfter = InFlight, s.retryAfter(row.HeldSeconds)
+	case row.FinishedAt == nil:
+		f.State = Waiting
+	case row.AnswerDroppedAt != nil:
+		f.State = Expired
+	default:
+		f.State = Replay
+		f.Answer, err = decodeAnswer(int(*row.AnswerVersion), int(*row.AnswerStatus), row.AnswerHeaders, row.AnswerBody)
+	}
+	return f, err
+}
+
+// Count records how a request with the key was answered in the end. It is apart
+// from Lookup because one request may look several times.
+func (s *Store) Count(operation string, state State) {
+	s.o.Metrics.requests.WithLabelValues(operation, state.String()).Inc()
+}
+
+// retryAfter is about a second for a holder that has just begun and most likely
+// will be done by then, jittered so that a crowd of duplicates does not return
+// as a crowd.
+func (s *Store) retryAfter(heldSeconds float64) time.Duration {
+	d := time.Second
+	if held := s.o.Lease.Seconds() - heldSeconds; held > 3 { // it has been at it for a while
+		d = 2 * time.Second
+	}
+	return d + time.Duration(rand.Int64N(int64(time.Second)))
+}
+
+// TakeOver claims an unfinished key whose lease has run out or was given back.
+// ErrTaken: somebody was faster.
+func (s *Store) TakeOver(ctx context.Context, f Found) (*Claim, error) {
+	token := uuid.New()
+	row, err := s.pool.KeyTakeOver(ctx, db.KeyTakeOverParams{
+		TenantID: f.row.TenantID, Key: f.row.Key, SeenToken: f.row.LeaseToken, ClaimToken: token, Lease: s.o.Lease,
+	})
+	if errors.Is(err, db.ErrNoRows) {
+		return nil, ErrTaken
+	}
+	if err != nil {
+		return nil, fmt.Errorf("take over the key: %w", db.Written(err))
+	}
+	c := s.claimOf(row)
+	s.o.Metrics.takeover(c)
+	return c, nil
+}
+
+// New announces a claim that does not exist yet: the identity under which the
+// first phase inserts it. Begin and BeginStatement do.
+type New struct {
+	Request    Request
+	ResourceID string
+	Point      string // the recovery point that the first phase ends at
+	ClaimToken uuid.UUID
+	Lease      time.Duration
+}
+
+// Begin claims a fresh key and runs fn, both in one transaction that ends at the
+// recovery point: either the key is claimed and fn's writes are there, or
+// neither. ErrTaken: somebody else was faster, and nothing was written.
+func (s *Store) Begin(ctx context.Context, r Request, resourceID, point string, fn func(q *db.Queries) error) (*Claim, error) {
+	n := s.announce(r, resourceID, point)
+	err := s.pool.InTx(ctx, func(q *db.Queries) error {
+		if err := n.insert(ctx, q); err != nil {
+			return err
+		}
+		return fn(q)
+	})
+	return s.begun(ctx, n, err)
+}
+
+// BeginStatement is Begin for a first phase that is one SQL statement, claim
+// included: one round trip. fn reports whether the statement claimed the key.
+func (s *Store) BeginStatement(ctx context.Context, r Request, resourceID, point string, fn func(q *db.Queries, n New) (claimed bool, err error)) (*Claim, error) {
+	n := s.announce(r, resourceID, point)
+	claimed, err := fn(s.pool.Queries, n)
+	if err == nil && !claimed {
+		return nil, ErrTaken
+	}
+	return s.begun(ctx, n, db.Written(err))
+}
+
+// BeginFinished claims a fresh key, runs fn and stores fn's answer, all in one
+// transaction: an operation without any call is done in its first phase.
+func (s *Store) BeginFinished(ctx context.Context, r Request, resourceID string, fn func(q *db.Queries) (Answer, error)) (Answer, error) {
+	n := s.announce(r, resourceID, started)
+	var answer Answer
+	err := s.pool.InTx(ctx, func(q *db.Queries) (err error) {
+		if err = n.insert(ctx, q); err != nil {
+			return err
+		}
+		if answer, err = fn(q); err != nil {
+			return err
+		}
+		return finish(ctx, q, r.TenantID, r.Key, 1, answer)
+	})
+	if errors.Is(err, db.ErrInDoubt) {
+		c, err := s.recognise(ctx, n, err)
+		if err != nil {
+			return Answer{}, err
+		}
+		return c.answer, nil
+	}
+	if err != nil {
+		return Answer{}, err
+	}
+	s.o.Boundary(r.Operation, Finished)
+	return answer, nil
+}
+
+func (s *Store) announce(r Request, resourceID, point string) New {
+	return New{Request: r, ResourceID: resourceID, Point: point, ClaimToken: uuid.New(), Lease: s.o.Lease}
+}
+
+func (n New) insert(ctx context.Context, q *db.Queries) error {
+	_, err := q.KeyClaim(ctx, db.KeyClaimParams{
+		TenantID: n.Request.TenantID, Key: n.Request.Key, Operation: n.Request.Operation,
+		Fingerprint: n.Request.Fingerprint, FingerprintVersion: FingerprintVersion, Request: n.Request.Body, RequestID: n.Request.RequestID,
+		ResourceID: n.ResourceID, RecoveryPoint: n.Point, ClaimToken: n.ClaimToken, Lease: n.Lease,
+	})
+	if errors.Is(err, db.ErrNoRows) {
+		return ErrTaken
+	}
+	return err
+}
+
+// begun turns the outcome of a first phase into a claim. In doubt, the row is
+// read back: one that carries our claim token is ours, so the first caller need
+// not wait out its own lease.
+func (s *Store) begun(ctx context.Context, n New, err error) (*Claim, error) {
+	if errors.Is(err, db.ErrInDoubt) {
+		return s.recognise(ctx, n, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.o.Metrics.claimed(n.Request.Operation)
+	c := &Claim{
+		store: s, TenantID: n.Request.TenantID, Key: n.Request.Key, Operation: n.Request.Operation, Request: n.Request.Body, RequestID: n.Request.RequestID,
+		ResourceID: n.ResourceID, Token: 1, Attempts: 1, point: n.Point, since: time.Now(),
+	}
+	c.reached(n.Point)
+	return c, nil
+}
+
+func (s *Store) recognise(ctx context.Context, n New, doubt error) (*Claim, error) {
+	s.o.Metrics.inDoubt.Inc()
+	var row db.KeyLookupRow
+	err := s.untilAnswered(ctx, func() (err error) {
+		row, err = s.pool.KeyLookup(ctx, db.KeyLookupParams{TenantID: n.Request.TenantID, Key: n.Request.Key})
+		return err
+	})
+	switch {
+	case errors.Is(err, db.ErrNoRows):
+		// Not there, but it may still be on its way: a server that lost its
+		// client finishes what it was doing. Only a second claim can tell, and
+		// that is the caller's next look-up.
+		return nil, ErrTaken
+	case err != nil:
+		return nil, doubt
+	case row.ClaimToken != n.ClaimToken:
+		return nil, ErrTaken
+	}
+	c := s.claimOfLookup(row)
+	c.reached(row.RecoveryPoint)
+	return c, nil
+}
+
+// untilAnswered repeats a read while the server cannot be reached: a restart
+// takes about a second, and this process holds work that only it knows of.
+func (s *Store) untilAnswered(ctx context.Context, read func() error) error {
+	var err error
+	for pause := 20 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
+		if err = read(); err == nil || errors.Is(err, db.ErrNoRows) {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// Hurry makes the completer look at an unfinished key at once: news has come
+// about its resource. It joins the transaction of q.
+func Hurry(ctx context.Context, q *db.Queries, tenantID, key string) error {
+	_, err := q.KeyHurry(ctx, db.KeyHurryParams{TenantID: tenantID, Key: key})
+	return err
+}
