@@ -46,7 +46,7 @@ func (q *Queries) OrderCancel(ctx context.Context, arg OrderCancelParams) (Order
 
 const orderCanceling = `-- name: OrderCanceling :execrows
 UPDATE orders SET canceling_key = $1
-WHERE tenant_id = $2 AND id = $3 AND status = 'open' AND (canceling_key IS NULL OR canceling_key = $1)
+WHERE tenant_id = $2 AND id = $3 AND status = 'open'
 `
 
 type OrderCancelingParams struct {
@@ -55,7 +55,7 @@ type OrderCancelingParams struct {
 	ID           string
 }
 
-// From here on no payment of the order can begin. Zero rows: it is not open, or another cancel has begun.
+// From here on no payment of the order can begin. Zero rows: it is not open.
 func (q *Queries) OrderCanceling(ctx context.Context, arg OrderCancelingParams) (int64, error) {
 	result, err := q.db.Exec(ctx, orderCanceling, arg.CancelingKey, arg.TenantID, arg.ID)
 	if err != nil {

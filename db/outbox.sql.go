@@ -7,6 +7,7 @@ package db
 
 import (
 	"context"
+	"time"
 )
 
 const outboxAppend = `-- name: OutboxAppend :exec
@@ -36,4 +37,255 @@ func (q *Queries) OutboxAppend(ctx context.Context, arg OutboxAppendParams) erro
 		arg.Traceparent,
 	)
 	return err
+}
+
+const outboxGiveBack = `-- name: OutboxGiveBack :execrows
+UPDATE outbox_events e
+SET leased_until = clock_timestamp() + back.delay, attempts = e.attempts - back.untried::integer,
+    last_error = coalesce(nullif(back.error, ''), e.last_error), parked_at = CASE WHEN back.park THEN clock_timestamp() END
+FROM (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS aggregate_id, unnest($3::bigint[]) AS version,
+        unnest($4::bigint[]) AS lease_token, unnest($5::interval[]) AS delay, unnest($6::boolean[]) AS untried,
+        unnest($7::text[]) AS error, unnest($8::boolean[]) AS park) back
+WHERE e.tenant_id = back.tenant_id AND e.aggregate_id = back.aggregate_id AND e.version = back.version
+  AND e.lease_token = back.lease_token AND e.published_at IS NULL
+`
+
+type OutboxGiveBackParams struct {
+	TenantIds    []string
+	AggregateIds []string
+	Versions     []int64
+	LeaseTokens  []int64
+	Delays       []time.Duration
+	Untried      []bool
+	Errors       []string
+	Park         []bool
+}
+
+// Ends the lease of events that were not published: each is tried again after its delay, or parked. An event that was not
+// even tried gets its attempt back.
+func (q *Queries) OutboxGiveBack(ctx context.Context, arg OutboxGiveBackParams) (int64, error) {
+	result, err := q.db.Exec(ctx, outboxGiveBack,
+		arg.TenantIds,
+		arg.AggregateIds,
+		arg.Versions,
+		arg.LeaseTokens,
+		arg.Delays,
+		arg.Untried,
+		arg.Errors,
+		arg.Park,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const outboxLease = `-- name: OutboxLease :many
+WITH heads AS MATERIALIZED (
+    SELECT o.tenant_id, o.aggregate_id, o.version
+    FROM outbox_events o
+    WHERE o.published_at IS NULL AND o.parked_at IS NULL AND o.seq > $2 AND o.leased_until < clock_timestamp()
+      AND NOT EXISTS (SELECT FROM outbox_events p WHERE p.tenant_id = o.tenant_id AND p.aggregate_id = o.aggregate_id
+                      AND p.version < o.version AND p.published_at IS NULL)
+    ORDER BY o.seq LIMIT $3
+    FOR NO KEY UPDATE OF o SKIP LOCKED
+), run AS MATERIALIZED (
+    SELECT f.tenant_id, f.aggregate_id, f.version
+    FROM heads h JOIN outbox_events f ON f.tenant_id = h.tenant_id AND f.aggregate_id = h.aggregate_id
+        AND f.version > h.version AND f.version < h.version + $4::bigint
+    WHERE f.published_at IS NULL AND f.parked_at IS NULL
+    FOR NO KEY UPDATE OF f SKIP LOCKED
+)
+UPDATE outbox_events e
+SET lease_token = e.lease_token + 1, leased_until = clock_timestamp() + $1::interval, attempts = e.attempts + 1
+FROM (SELECT tenant_id, aggregate_id, version FROM heads UNION ALL SELECT tenant_id, aggregate_id, version FROM run) leased
+WHERE e.tenant_id = leased.tenant_id AND e.aggregate_id = leased.aggregate_id AND e.version = leased.version
+RETURNING e.tenant_id, e.aggregate_id, e.version, e.seq, e.type, e.data, e.traceparent, e.created_at, e.lease_token, e.attempts
+`
+
+type OutboxLeaseParams struct {
+	Lease    time.Duration
+	AfterSeq *int64
+	HeadsMax int32
+	RunMax   int64
+}
+
+type OutboxLeaseRow struct {
+	TenantID    string
+	AggregateID string
+	Version     int64
+	Seq         *int64
+	Type        string
+	Data        []byte
+	Traceparent *string
+	CreatedAt   time.Time
+	LeaseToken  int64
+	Attempts    int32
+}
+
+// Leases the oldest unpublished event of each aggregate and the ones that follow it at once. A follower can be leased only
+// together with its head, so whoever has the head's row lock has the whole run, and any number of relays keep the order.
+// Materialised, because a planner that runs the queue twice takes more than it was asked to. Waits for nobody.
+func (q *Queries) OutboxLease(ctx context.Context, arg OutboxLeaseParams) ([]OutboxLeaseRow, error) {
+	rows, err := q.db.Query(ctx, outboxLease,
+		arg.Lease,
+		arg.AfterSeq,
+		arg.HeadsMax,
+		arg.RunMax,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []OutboxLeaseRow{}
+	for rows.Next() {
+		var i OutboxLeaseRow
+		if err := rows.Scan(
+			&i.TenantID,
+			&i.AggregateID,
+			&i.Version,
+			&i.Seq,
+			&i.Type,
+			&i.Data,
+			&i.Traceparent,
+			&i.CreatedAt,
+			&i.LeaseToken,
+			&i.Attempts,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const outboxMark = `-- name: OutboxMark :many
+WITH sent AS (
+    SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS aggregate_id,
+        unnest($3::bigint[]) AS version, unnest($4::bigint[]) AS lease_token
+), held AS MATERIALIZED (
+    SELECT e.tenant_id, e.aggregate_id, e.version, e.position, e.seq
+    FROM sent JOIN outbox_events e USING (tenant_id, aggregate_id, version)
+    WHERE e.lease_token = sent.lease_token AND e.published_at IS NULL
+    FOR NO KEY UPDATE OF e
+), placed AS (
+    SELECT held.tenant_id, held.aggregate_id, held.version,
+        CASE WHEN held.position IS NULL THEN row_number() OVER (PARTITION BY held.tenant_id, held.position IS NULL ORDER BY held.seq, held.version) END AS place
+    FROM held
+), feeds AS (
+    UPDATE event_feeds f SET last_position = f.last_position + new.events
+    FROM (SELECT placed.tenant_id, count(placed.place) AS events FROM placed GROUP BY placed.tenant_id) new
+    WHERE f.tenant_id = new.tenant_id
+    RETURNING f.tenant_id, f.last_position - new.events AS last_position
+)
+UPDATE outbox_events e
+SET published_at = clock_timestamp(), last_error = NULL, position = coalesce(e.position, feeds.last_position + placed.place)
+FROM placed JOIN feeds USING (tenant_id)
+WHERE e.tenant_id = placed.tenant_id AND e.aggregate_id = placed.aggregate_id AND e.version = placed.version
+RETURNING extract(epoch FROM e.published_at - e.created_at)::float8 AS seconds
+`
+
+type OutboxMarkParams struct {
+	TenantIds    []string
+	AggregateIds []string
+	Versions     []int64
+	LeaseTokens  []int64
+}
+
+// Marks events that the broker has, and gives those without one their place in the feed. The feeds' rows are locked. What
+// is missing from the answer was taken by another relay meanwhile. Returns how long each took from its writing.
+func (q *Queries) OutboxMark(ctx context.Context, arg OutboxMarkParams) ([]float64, error) {
+	rows, err := q.db.Query(ctx, outboxMark,
+		arg.TenantIds,
+		arg.AggregateIds,
+		arg.Versions,
+		arg.LeaseTokens,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []float64{}
+	for rows.Next() {
+		var seconds float64
+		if err := rows.Scan(&seconds); err != nil {
+			return nil, err
+		}
+		items = append(items, seconds)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const outboxReplay = `-- name: OutboxReplay :execrows
+WITH first AS MATERIALIZED (
+    SELECT e.tenant_id, e.aggregate_id, min(e.version) AS version
+    FROM outbox_events e WHERE e.published_at >= $1 AND e.published_at < $2
+    GROUP BY e.tenant_id, e.aggregate_id LIMIT $3
+)
+UPDATE outbox_events e SET published_at = NULL, attempts = 0, leased_until = '-infinity'
+FROM first
+WHERE e.tenant_id = first.tenant_id AND e.aggregate_id = first.aggregate_id AND e.version >= first.version AND e.published_at IS NOT NULL
+`
+
+type OutboxReplayParams struct {
+	Since           *time.Time
+	Before          *time.Time
+	LimitAggregates int32
+}
+
+// Makes published events unpublished again, oldest first. Whole aggregates at a time, from their first event in the window
+// on: a later event that stayed published could not be held back until the earlier ones are there again.
+func (q *Queries) OutboxReplay(ctx context.Context, arg OutboxReplayParams) (int64, error) {
+	result, err := q.db.Exec(ctx, outboxReplay, arg.Since, arg.Before, arg.LimitAggregates)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const outboxStats = `-- name: OutboxStats :one
+SELECT
+    (SELECT count(*) FROM (SELECT FROM outbox_events WHERE published_at IS NULL AND parked_at IS NULL ORDER BY seq LIMIT 100000) w)::bigint AS waiting,
+    coalesce((SELECT extract(epoch FROM clock_timestamp() - created_at) FROM outbox_events
+        WHERE published_at IS NULL AND parked_at IS NULL ORDER BY seq LIMIT 1), 0)::float8 AS oldest_seconds,
+    (SELECT count(*) FROM outbox_events WHERE parked_at IS NOT NULL)::bigint AS parked
+`
+
+type OutboxStatsRow struct {
+	Waiting       int64
+	OldestSeconds float64
+	Parked        int64
+}
+
+// What waits, for the metrics; counting stops at a number nobody needs to know exactly.
+func (q *Queries) OutboxStats(ctx context.Context) (OutboxStatsRow, error) {
+	row := q.db.QueryRow(ctx, outboxStats)
+	var i OutboxStatsRow
+	err := row.Scan(&i.Waiting, &i.OldestSeconds, &i.Parked)
+	return i, err
+}
+
+const outboxUnpark = `-- name: OutboxUnpark :execrows
+UPDATE outbox_events SET parked_at = NULL, attempts = 0, leased_until = '-infinity'
+WHERE tenant_id = $1 AND aggregate_id = $2 AND parked_at IS NOT NULL
+`
+
+type OutboxUnparkParams struct {
+	TenantID    string
+	AggregateID string
+}
+
+// Lets a parked aggregate go on. Zero rows: it was not parked.
+func (q *Queries) OutboxUnpark(ctx context.Context, arg OutboxUnparkParams) (int64, error) {
+	result, err := q.db.Exec(ctx, outboxUnpark, arg.TenantID, arg.AggregateID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }

@@ -122,17 +122,24 @@ func (q *Queries) PaymentBegin(ctx context.Context, arg PaymentBeginParams) (Pay
 }
 
 const paymentFinish = `-- name: PaymentFinish :execrows
-WITH claim AS (
+WITH ord AS (
+    SELECT o.id FROM orders o
+    WHERE o.tenant_id = $8 AND o.id = $9 AND $10::boolean AND o.status = 'open' AND o.version = $11
+    FOR NO KEY UPDATE
+), pay AS (
+    SELECT p.id FROM payments p
+    WHERE p.tenant_id = $8 AND p.id = $7 AND p.version = $12 AND (NOT $10::boolean OR EXISTS (SELECT FROM ord))
+    FOR NO KEY UPDATE
+), claim AS (
     UPDATE idempotency_keys k SET recovery_point = 'finished', finished_at = clock_timestamp(), last_error = NULL, parked_at = NULL,
-        answer_version = $9::smallint, answer_status = $10::smallint, answer_headers = $11::bytea, answer_body = $12::bytea,
+        answer_version = $13::smallint, answer_status = $14::smallint, answer_headers = $15::bytea, answer_body = $16::bytea,
         trail = k.trail[1:24] || concat_ws(' ', k.lease_token, 'finished', clock_timestamp())
-    WHERE k.tenant_id = $13 AND k.key = $14 AND k.lease_token = $15 AND k.finished_at IS NULL
-      AND (NOT $16::boolean OR EXISTS (
-        SELECT FROM orders o WHERE o.tenant_id = $13 AND o.id = $17 AND o.status = 'open' AND o.version = $18))
+    FROM pay
+    WHERE k.tenant_id = $8 AND k.key = $17 AND k.lease_token = $18 AND k.finished_at IS NULL
     RETURNING k.tenant_id
 ), paid AS (
     UPDATE orders o SET status = 'paid', version = o.version + 1, payment_id = $7
-    FROM claim WHERE o.tenant_id = claim.tenant_id AND o.id = $17 AND $16::boolean
+    FROM claim WHERE o.tenant_id = claim.tenant_id AND o.id = $9 AND $10::boolean
 ), event AS (
     INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, traceparent)
     SELECT claim.tenant_id, unnest($19::text[]), unnest($20::bigint[]), unnest($21::text[]),
@@ -140,14 +147,14 @@ WITH claim AS (
     FROM claim
 ), called AS (
     UPDATE stripe_calls s SET outcome = $24, http_status = $25, error_code = $26, object_id = $27,
-        request_ids = s.request_ids || $28::text
+        request_ids = CASE WHEN $28::text = '' THEN s.request_ids ELSE s.request_ids || $28::text END
     FROM claim WHERE s.tenant_id = claim.tenant_id AND s.stripe_key = $29
 )
 UPDATE payments p SET status = $1, version = p.version + 1, updated_at = clock_timestamp(),
     intent_closed = $2, charge_id = coalesce($3, p.charge_id),
     failure_code = $4, failure_decline_code = $5, failure_message = $6,
     next_action = NULL
-FROM claim WHERE p.tenant_id = claim.tenant_id AND p.id = $7 AND p.version = $8
+FROM claim WHERE p.tenant_id = claim.tenant_id AND p.id = $7
 `
 
 type PaymentFinishParams struct {
@@ -158,17 +165,17 @@ type PaymentFinishParams struct {
 	FailureDeclineCode *string
 	FailureMessage     *string
 	PaymentID          string
+	TenantID           string
+	OrderID            string
+	PaysOrder          bool
+	OrderVersion       int64
 	PaymentVersion     int64
 	AnswerVersion      int16
 	AnswerStatus       int16
 	AnswerHeaders      []byte
 	AnswerBody         []byte
-	TenantID           string
 	Key                string
 	LeaseToken         int64
-	PaysOrder          bool
-	OrderID            string
-	OrderVersion       int64
 	EventAggregateIds  []string
 	EventVersions      []int64
 	EventTypes         []string
@@ -182,8 +189,9 @@ type PaymentFinishParams struct {
 	StripeKey          string
 }
 
-// T2: the outcome, the order's new state, the events and the answer. Zero rows: the lease was lost, or the order is not
-// open any more although the payment succeeded.
+// T2: the outcome, the order's new state, the events and the answer. The rows that are about to change are locked and checked first,
+// the order before the payment as everywhere, so that either all of it happens or nothing does. Zero rows: the lease was lost, or the
+// payment or its order is not as we read it any more.
 func (q *Queries) PaymentFinish(ctx context.Context, arg PaymentFinishParams) (int64, error) {
 	result, err := q.db.Exec(ctx, paymentFinish,
 		arg.Status,
@@ -193,17 +201,17 @@ func (q *Queries) PaymentFinish(ctx context.Context, arg PaymentFinishParams) (i
 		arg.FailureDeclineCode,
 		arg.FailureMessage,
 		arg.PaymentID,
+		arg.TenantID,
+		arg.OrderID,
+		arg.PaysOrder,
+		arg.OrderVersion,
 		arg.PaymentVersion,
 		arg.AnswerVersion,
 		arg.AnswerStatus,
 		arg.AnswerHeaders,
 		arg.AnswerBody,
-		arg.TenantID,
 		arg.Key,
 		arg.LeaseToken,
-		arg.PaysOrder,
-		arg.OrderID,
-		arg.OrderVersion,
 		arg.EventAggregateIds,
 		arg.EventVersions,
 		arg.EventTypes,

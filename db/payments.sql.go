@@ -171,6 +171,22 @@ func (q *Queries) PaymentInsert(ctx context.Context, arg PaymentInsertParams) er
 	return err
 }
 
+const paymentIntentClose = `-- name: PaymentIntentClose :exec
+UPDATE payments SET intent_closed = true WHERE tenant_id = $1 AND order_id = $2 AND intent_number = $3 AND NOT intent_closed
+`
+
+type PaymentIntentCloseParams struct {
+	TenantID     string
+	OrderID      string
+	IntentNumber int32
+}
+
+// The intent was canceled: no payment of the order can use it any more.
+func (q *Queries) PaymentIntentClose(ctx context.Context, arg PaymentIntentCloseParams) error {
+	_, err := q.db.Exec(ctx, paymentIntentClose, arg.TenantID, arg.OrderID, arg.IntentNumber)
+	return err
+}
+
 const paymentList = `-- name: PaymentList :many
 SELECT tenant_id, id, version, status, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
 WHERE tenant_id = $1 AND id < $2
@@ -383,6 +399,24 @@ func (q *Queries) PaymentNextIntent(ctx context.Context, arg PaymentNextIntentPa
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const paymentOlderThan = `-- name: PaymentOlderThan :one
+SELECT (updated_at < clock_timestamp() - $1::interval)::boolean FROM payments WHERE tenant_id = $2 AND id = $3
+`
+
+type PaymentOlderThanParams struct {
+	Age      time.Duration
+	TenantID string
+	ID       string
+}
+
+// Whether the payment has been in its state for longer than that, by the database's clock.
+func (q *Queries) PaymentOlderThan(ctx context.Context, arg PaymentOlderThanParams) (bool, error) {
+	row := q.db.QueryRow(ctx, paymentOlderThan, arg.Age, arg.TenantID, arg.ID)
+	var column_1 bool
+	err := row.Scan(&column_1)
+	return column_1, err
 }
 
 const paymentSettle = `-- name: PaymentSettle :one

@@ -96,50 +96,57 @@ func (q *Queries) StripeCallRecord(ctx context.Context, arg StripeCallRecordPara
 }
 
 const stripeCallSend = `-- name: StripeCallSend :one
-INSERT INTO stripe_calls (tenant_id, stripe_key, operation, resource_id, params_sha256)
-VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT (tenant_id, stripe_key) DO UPDATE SET
-    attempts = stripe_calls.attempts + 1, last_sent_at = clock_timestamp(),
-    in_doubt = stripe_calls.in_doubt OR stripe_calls.outcome IN ('sent', 'unknown'),
-    outcome = 'sent'
-RETURNING tenant_id, stripe_key, operation, resource_id, params_sha256, first_sent_at, last_sent_at, attempts, outcome, in_doubt, http_status, error_code, object_id, request_ids
+WITH claim AS (
+    SELECT k.tenant_id FROM idempotency_keys k
+    WHERE k.tenant_id = $1 AND k.key = $2 AND k.lease_token = $3 AND k.finished_at IS NULL
+    FOR NO KEY UPDATE
+), sent AS (
+    INSERT INTO stripe_calls AS s (tenant_id, stripe_key, operation, resource_id, params_sha256)
+    SELECT claim.tenant_id, $4, $5, $6, $7 FROM claim
+    ON CONFLICT (tenant_id, stripe_key) DO UPDATE SET
+        attempts = s.attempts + 1, last_sent_at = clock_timestamp(),
+        in_doubt = s.in_doubt OR s.outcome IN ('sent', 'unknown'),
+        outcome = 'sent'
+    WHERE s.first_sent_at > clock_timestamp() - $8::interval
+    RETURNING s.attempts, s.in_doubt
+)
+SELECT coalesce(sent.attempts, 0)::integer AS attempts, coalesce(sent.in_doubt, true)::boolean AS in_doubt, (sent.attempts IS NULL)::boolean AS forgotten
+FROM claim LEFT JOIN sent ON true
 `
 
 type StripeCallSendParams struct {
 	TenantID     string
+	Key          string
+	LeaseToken   int64
 	StripeKey    string
 	Operation    string
 	ResourceID   string
 	ParamsSha256 []byte
+	ResendWithin time.Duration
 }
 
-// Announces a call, or one more attempt of it, before its first byte leaves. The row says whether an earlier attempt is in doubt:
-// one that got no definite answer, or none at all because its process died.
-func (q *Queries) StripeCallSend(ctx context.Context, arg StripeCallSendParams) (StripeCall, error) {
+type StripeCallSendRow struct {
+	Attempts  int32
+	InDoubt   bool
+	Forgotten bool
+}
+
+// Announces a call, or one more attempt of it, before its first byte leaves, under the fence of the claim it is made for. The row says
+// whether an earlier attempt is in doubt: one that got no definite answer, or none at all because its process died. A call that was
+// first sent longer ago than resend_within is not announced again, and the row says that. No row: the lease was lost.
+func (q *Queries) StripeCallSend(ctx context.Context, arg StripeCallSendParams) (StripeCallSendRow, error) {
 	row := q.db.QueryRow(ctx, stripeCallSend,
 		arg.TenantID,
+		arg.Key,
+		arg.LeaseToken,
 		arg.StripeKey,
 		arg.Operation,
 		arg.ResourceID,
 		arg.ParamsSha256,
+		arg.ResendWithin,
 	)
-	var i StripeCall
-	err := row.Scan(
-		&i.TenantID,
-		&i.StripeKey,
-		&i.Operation,
-		&i.ResourceID,
-		&i.ParamsSha256,
-		&i.FirstSentAt,
-		&i.LastSentAt,
-		&i.Attempts,
-		&i.Outcome,
-		&i.InDoubt,
-		&i.HttpStatus,
-		&i.ErrorCode,
-		&i.ObjectID,
-		&i.RequestIds,
-	)
+	var i StripeCallSendRow
+	err := row.Scan(&i.Attempts, &i.InDoubt, &i.Forgotten)
 	return i, err
 }
 

@@ -18,9 +18,9 @@ ORDER BY id DESC LIMIT @limit_rows;
 SELECT EXISTS (SELECT FROM orders WHERE tenant_id = @tenant_id AND id = @id);
 
 -- name: OrderCanceling :execrows
--- From here on no payment of the order can begin. Zero rows: it is not open, or another cancel has begun.
+-- From here on no payment of the order can begin. Zero rows: it is not open.
 UPDATE orders SET canceling_key = @canceling_key
-WHERE tenant_id = @tenant_id AND id = @id AND status = 'open' AND (canceling_key IS NULL OR canceling_key = @canceling_key);
+WHERE tenant_id = @tenant_id AND id = @id AND status = 'open';
 
 -- name: OrderKeepOpen :exec
 -- The cancel came too late: somebody may have paid.

@@ -4,3 +4,92 @@
 INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, traceparent)
 SELECT unnest(@tenant_ids::text[]), unnest(@aggregate_ids::text[]), unnest(@versions::bigint[]), unnest(@types::text[]),
     unnest(@data::bytea[]), sqlc.narg(traceparent);
+
+-- name: OutboxLease :many
+-- Leases the oldest unpublished event of each aggregate and the ones that follow it at once. A follower can be leased only
+-- together with its head, so whoever has the head's row lock has the whole run, and any number of relays keep the order.
+-- Materialised, because a planner that runs the queue twice takes more than it was asked to. Waits for nobody.
+WITH heads AS MATERIALIZED (
+    SELECT o.tenant_id, o.aggregate_id, o.version
+    FROM outbox_events o
+    WHERE o.published_at IS NULL AND o.parked_at IS NULL AND o.seq > @after_seq AND o.leased_until < clock_timestamp()
+      AND NOT EXISTS (SELECT FROM outbox_events p WHERE p.tenant_id = o.tenant_id AND p.aggregate_id = o.aggregate_id
+                      AND p.version < o.version AND p.published_at IS NULL)
+    ORDER BY o.seq LIMIT @heads_max
+    FOR NO KEY UPDATE OF o SKIP LOCKED
+), run AS MATERIALIZED (
+    SELECT f.tenant_id, f.aggregate_id, f.version
+    FROM heads h JOIN outbox_events f ON f.tenant_id = h.tenant_id AND f.aggregate_id = h.aggregate_id
+        AND f.version > h.version AND f.version < h.version + @run_max::bigint
+    WHERE f.published_at IS NULL AND f.parked_at IS NULL
+    FOR NO KEY UPDATE OF f SKIP LOCKED
+)
+UPDATE outbox_events e
+SET lease_token = e.lease_token + 1, leased_until = clock_timestamp() + @lease::interval, attempts = e.attempts + 1
+FROM (SELECT * FROM heads UNION ALL SELECT * FROM run) leased
+WHERE e.tenant_id = leased.tenant_id AND e.aggregate_id = leased.aggregate_id AND e.version = leased.version
+RETURNING e.tenant_id, e.aggregate_id, e.version, e.seq, e.type, e.data, e.traceparent, e.created_at, e.lease_token, e.attempts;
+
+-- name: OutboxMark :many
+-- Marks events that the broker has, and gives those without one their place in the feed. The feeds' rows are locked. What
+-- is missing from the answer was taken by another relay meanwhile. Returns how long each took from its writing.
+WITH sent AS (
+    SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@aggregate_ids::text[]) AS aggregate_id,
+        unnest(@versions::bigint[]) AS version, unnest(@lease_tokens::bigint[]) AS lease_token
+), held AS MATERIALIZED (
+    SELECT e.tenant_id, e.aggregate_id, e.version, e.position, e.seq
+    FROM sent JOIN outbox_events e USING (tenant_id, aggregate_id, version)
+    WHERE e.lease_token = sent.lease_token AND e.published_at IS NULL
+    FOR NO KEY UPDATE OF e
+), placed AS (
+    SELECT held.tenant_id, held.aggregate_id, held.version,
+        CASE WHEN held.position IS NULL THEN row_number() OVER (PARTITION BY held.tenant_id, held.position IS NULL ORDER BY held.seq, held.version) END AS place
+    FROM held
+), feeds AS (
+    UPDATE event_feeds f SET last_position = f.last_position + new.events
+    FROM (SELECT placed.tenant_id, count(placed.place) AS events FROM placed GROUP BY placed.tenant_id) new
+    WHERE f.tenant_id = new.tenant_id
+    RETURNING f.tenant_id, f.last_position - new.events AS last_position
+)
+UPDATE outbox_events e
+SET published_at = clock_timestamp(), last_error = NULL, position = coalesce(e.position, feeds.last_position + placed.place)
+FROM placed JOIN feeds USING (tenant_id)
+WHERE e.tenant_id = placed.tenant_id AND e.aggregate_id = placed.aggregate_id AND e.version = placed.version
+RETURNING extract(epoch FROM e.published_at - e.created_at)::float8 AS seconds;
+
+-- name: OutboxGiveBack :execrows
+-- Ends the lease of events that were not published: each is tried again after its delay, or parked. An event that was not
+-- even tried gets its attempt back.
+UPDATE outbox_events e
+SET leased_until = clock_timestamp() + back.delay, attempts = e.attempts - back.untried::integer,
+    last_error = coalesce(nullif(back.error, ''), e.last_error), parked_at = CASE WHEN back.park THEN clock_timestamp() END
+FROM (SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@aggregate_ids::text[]) AS aggregate_id, unnest(@versions::bigint[]) AS version,
+        unnest(@lease_tokens::bigint[]) AS lease_token, unnest(@delays::interval[]) AS delay, unnest(@untried::boolean[]) AS untried,
+        unnest(@errors::text[]) AS error, unnest(@park::boolean[]) AS park) back
+WHERE e.tenant_id = back.tenant_id AND e.aggregate_id = back.aggregate_id AND e.version = back.version
+  AND e.lease_token = back.lease_token AND e.published_at IS NULL;
+
+-- name: OutboxUnpark :execrows
+-- Lets a parked aggregate go on. Zero rows: it was not parked.
+UPDATE outbox_events SET parked_at = NULL, attempts = 0, leased_until = '-infinity'
+WHERE tenant_id = @tenant_id AND aggregate_id = @aggregate_id AND parked_at IS NOT NULL;
+
+-- name: OutboxReplay :execrows
+-- Makes published events unpublished again, oldest first. Whole aggregates at a time, from their first event in the window
+-- on: a later event that stayed published could not be held back until the earlier ones are there again.
+WITH first AS MATERIALIZED (
+    SELECT e.tenant_id, e.aggregate_id, min(e.version) AS version
+    FROM outbox_events e WHERE e.published_at >= @since AND e.published_at < @before
+    GROUP BY e.tenant_id, e.aggregate_id LIMIT @limit_aggregates
+)
+UPDATE outbox_events e SET published_at = NULL, attempts = 0, leased_until = '-infinity'
+FROM first
+WHERE e.tenant_id = first.tenant_id AND e.aggregate_id = first.aggregate_id AND e.version >= first.version AND e.published_at IS NOT NULL;
+
+-- name: OutboxStats :one
+-- What waits, for the metrics; counting stops at a number nobody needs to know exactly.
+SELECT
+    (SELECT count(*) FROM (SELECT FROM outbox_events WHERE published_at IS NULL AND parked_at IS NULL ORDER BY seq LIMIT 100000) w)::bigint AS waiting,
+    coalesce((SELECT extract(epoch FROM clock_timestamp() - created_at) FROM outbox_events
+        WHERE published_at IS NULL AND parked_at IS NULL ORDER BY seq LIMIT 1), 0)::float8 AS oldest_seconds,
+    (SELECT count(*) FROM outbox_events WHERE parked_at IS NOT NULL)::bigint AS parked;

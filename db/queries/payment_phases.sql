@@ -53,15 +53,23 @@ UPDATE payments p SET intent_id = @intent_id, updated_at = clock_timestamp()
 FROM claim WHERE p.tenant_id = claim.tenant_id AND p.id = @payment_id AND p.status = 'processing';
 
 -- name: PaymentFinish :execrows
--- T2: the outcome, the order's new state, the events and the answer. Zero rows: the lease was lost, or the order is not
--- open any more although the payment succeeded.
-WITH claim AS (
+-- T2: the outcome, the order's new state, the events and the answer. The rows that are about to change are locked and checked first,
+-- the order before the payment as everywhere, so that either all of it happens or nothing does. Zero rows: the lease was lost, or the
+-- payment or its order is not as we read it any more.
+WITH ord AS (
+    SELECT o.id FROM orders o
+    WHERE o.tenant_id = @tenant_id AND o.id = @order_id AND @pays_order::boolean AND o.status = 'open' AND o.version = @order_version
+    FOR NO KEY UPDATE
+), pay AS (
+    SELECT p.id FROM payments p
+    WHERE p.tenant_id = @tenant_id AND p.id = @payment_id AND p.version = @payment_version AND (NOT @pays_order::boolean OR EXISTS (SELECT FROM ord))
+    FOR NO KEY UPDATE
+), claim AS (
     UPDATE idempotency_keys k SET recovery_point = 'finished', finished_at = clock_timestamp(), last_error = NULL, parked_at = NULL,
         answer_version = @answer_version::smallint, answer_status = @answer_status::smallint, answer_headers = @answer_headers::bytea, answer_body = @answer_body::bytea,
         trail = k.trail[1:24] || concat_ws(' ', k.lease_token, 'finished', clock_timestamp())
+    FROM pay
     WHERE k.tenant_id = @tenant_id AND k.key = @key AND k.lease_token = @lease_token AND k.finished_at IS NULL
-      AND (NOT @pays_order::boolean OR EXISTS (
-        SELECT FROM orders o WHERE o.tenant_id = @tenant_id AND o.id = @order_id AND o.status = 'open' AND o.version = @order_version))
     RETURNING k.tenant_id
 ), paid AS (
     UPDATE orders o SET status = 'paid', version = o.version + 1, payment_id = @payment_id
@@ -73,11 +81,11 @@ WITH claim AS (
     FROM claim
 ), called AS (
     UPDATE stripe_calls s SET outcome = @stripe_outcome, http_status = @http_status, error_code = sqlc.narg(error_code), object_id = sqlc.narg(object_id),
-        request_ids = s.request_ids || @stripe_request_id::text
+        request_ids = CASE WHEN @stripe_request_id::text = '' THEN s.request_ids ELSE s.request_ids || @stripe_request_id::text END
     FROM claim WHERE s.tenant_id = claim.tenant_id AND s.stripe_key = @stripe_key
 )
 UPDATE payments p SET status = @status, version = p.version + 1, updated_at = clock_timestamp(),
     intent_closed = @intent_closed, charge_id = coalesce(sqlc.narg(charge_id), p.charge_id),
     failure_code = sqlc.narg(failure_code), failure_decline_code = sqlc.narg(failure_decline_code), failure_message = sqlc.narg(failure_message),
     next_action = NULL
-FROM claim WHERE p.tenant_id = claim.tenant_id AND p.id = @payment_id AND p.version = @payment_version;
+FROM claim WHERE p.tenant_id = claim.tenant_id AND p.id = @payment_id;

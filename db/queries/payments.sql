@@ -55,3 +55,11 @@ UPDATE payments SET status = @status, version = version + 1, updated_at = clock_
     next_action = sqlc.narg(next_action)
 WHERE tenant_id = @tenant_id AND id = @id AND version = @seen_version
 RETURNING *;
+
+-- name: PaymentOlderThan :one
+-- Whether the payment has been in its state for longer than that, by the database's clock.
+SELECT (updated_at < clock_timestamp() - @age::interval)::boolean FROM payments WHERE tenant_id = @tenant_id AND id = @id;
+
+-- name: PaymentIntentClose :exec
+-- The intent was canceled: no payment of the order can use it any more.
+UPDATE payments SET intent_closed = true WHERE tenant_id = @tenant_id AND order_id = @order_id AND intent_number = @intent_number AND NOT intent_closed;

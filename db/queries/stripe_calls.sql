@@ -4,15 +4,25 @@ SELECT *, extract(epoch FROM clock_timestamp() - first_sent_at)::float8 AS age_s
 FROM stripe_calls WHERE tenant_id = @tenant_id AND stripe_key = @stripe_key;
 
 -- name: StripeCallSend :one
--- Announces a call, or one more attempt of it, before its first byte leaves. The row says whether an earlier attempt is in doubt:
--- one that got no definite answer, or none at all because its process died.
-INSERT INTO stripe_calls (tenant_id, stripe_key, operation, resource_id, params_sha256)
-VALUES (@tenant_id, @stripe_key, @operation, @resource_id, @params_sha256)
-ON CONFLICT (tenant_id, stripe_key) DO UPDATE SET
-    attempts = stripe_calls.attempts + 1, last_sent_at = clock_timestamp(),
-    in_doubt = stripe_calls.in_doubt OR stripe_calls.outcome IN ('sent', 'unknown'),
-    outcome = 'sent'
-RETURNING *;
+-- Announces a call, or one more attempt of it, before its first byte leaves, under the fence of the claim it is made for. The row says
+-- whether an earlier attempt is in doubt: one that got no definite answer, or none at all because its process died. A call that was
+-- first sent longer ago than resend_within is not announced again, and the row says that. No row: the lease was lost.
+WITH claim AS (
+    SELECT k.tenant_id FROM idempotency_keys k
+    WHERE k.tenant_id = @tenant_id AND k.key = @key AND k.lease_token = @lease_token AND k.finished_at IS NULL
+    FOR NO KEY UPDATE
+), sent AS (
+    INSERT INTO stripe_calls AS s (tenant_id, stripe_key, operation, resource_id, params_sha256)
+    SELECT claim.tenant_id, @stripe_key, @operation, @resource_id, @params_sha256 FROM claim
+    ON CONFLICT (tenant_id, stripe_key) DO UPDATE SET
+        attempts = s.attempts + 1, last_sent_at = clock_timestamp(),
+        in_doubt = s.in_doubt OR s.outcome IN ('sent', 'unknown'),
+        outcome = 'sent'
+    WHERE s.first_sent_at > clock_timestamp() - @resend_within::interval
+    RETURNING s.attempts, s.in_doubt
+)
+SELECT coalesce(sent.attempts, 0)::integer AS attempts, coalesce(sent.in_doubt, true)::boolean AS in_doubt, (sent.attempts IS NULL)::boolean AS forgotten
+FROM claim LEFT JOIN sent ON true;
 
 -- name: StripeCallRecord :exec
 -- What came of the attempt.

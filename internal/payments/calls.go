@@ -1,0 +1,282 @@
+package payments
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/idempotency"
+)
+
+const (
+	stripeKeyLifetime = 24 * time.Hour // Stripe may forget a key after a day; then the same key acts again.
+	resendWithin      = 12 * time.Hour // Past this we look, and do not push.
+	sendsMax          = 3              // Attempts of one call in one run, while Stripe turns it away unexecuted.
+
+	lookEvery = 1500 * time.Millisecond // A look that hangs is joined by another; whichever answers first counts.
+	looksMax  = 10
+
+	patientAfter = 90 * time.Second // Until a payment is this old the completer is quick about it, after that patient.
+	quickPause   = 2 * time.Second
+	slowPause    = 30 * time.Second
+	actionPoll   = 40 * time.Second // A webhook is faster; this is for the one that never comes.
+)
+
+const (
+	_ = uint(stripeKeyLifetime - resendWithin) // does not compile if we would outlive Stripe's memory
+	_ = uint(60*time.Second - actionPoll - actionPoll/10 - quickPause)
+)
+
+// call is a POST to Stripe before it is sent: its identity and its parameters.
+// The identity is never that of an attempt.
+type call struct {
+	op         operation
+	key        string
+	resourceID string
+	params     []byte
+}
+
+func newCall(op operation, resourceID, key string, params ...string) call {
+	sum := sha256.Sum256([]byte(strings.Join(params, "\x00")))
+	return call{op: op, key: key, resourceID: resourceID, params: sum[:]}
+}
+
+// createCall makes the order's n-th PaymentIntent. No caller asked for it, so
+// its key is ours.
+func (w *paying) createCall() call {
+	p := w.payment
+	n := strconv.Itoa(int(p.IntentNumber))
+	return newCall(opCreateIntent, p.OrderID, p.TenantID+":"+p.OrderID+":intent:"+n, strconv.FormatInt(p.AmountMinor, 10), p.Currency)
+}
+
+// confirmCall moves the money, so it carries the caller's key, scoped by tenant
+// and operation: two tenants can never meet, and whoever knows the key finds
+// the payment in Stripe's dashboard.
+func (w *paying) confirmCall() call { return w.confirmCallOn(*w.payment.IntentID) }
+
+func (w *paying) confirmCallOn(intentID string) call {
+	p := w.payment
+	return newCall(opConfirm, p.ID, p.TenantID+":"+p.IdempotencyKey+":confirm", intentID, p.PaymentMethod)
+}
+
+func cancelCall(p db.Payment) call {
+	return newCall(opCancel, p.OrderID, p.TenantID+":"+p.OrderID+":cancel:"+strconv.Itoa(int(p.IntentNumber)), *p.IntentID)
+}
+
+// sending is what was known of a call when its last attempt left.
+type sending struct {
+	attempts  int
+	forgotten bool // too old to be sent: Stripe may not know the key any more
+}
+
+// call makes a call, at most a few times while Stripe turns it away without
+// executing it. Each attempt is written down before its first byte leaves, and
+// its outcome after. announced says that the first was written down already.
+func (s *Service) call(ctx context.Context, c *idempotency.Claim, target call, announced *bool, send func(context.Context, Call) Outcome) (Outcome, sending, error) {
+	var sent sending
+	for try := 1; ; try++ {
+		attempt := Call{Key: target.key}
+		sent.attempts = 1
+		if !*announced {
+			row, err := s.announce(ctx, c, target)
+			if err != nil {
+				return Outcome{}, sent, err
+			}
+			if sent.attempts, sent.forgotten = int(row.Attempts), row.Forgotten; sent.forgotten {
+				return Outcome{Verdict: Unknown, Err: errors.New("too long ago to send it again")}, sent, nil
+			}
+			attempt.InDoubt = row.InDoubt
+		}
+		*announced = false
+		out := send(ctx, attempt)
+		if out.Verdict == Done || out.Verdict == Refused {
+			return out, sent, nil // The phase that comes next records it, together with what it means.
+		}
+		inDoubt := attempt.InDoubt || out.Verdict == Unknown
+		if err := s.record(ctx, c, target, out, inDoubt); err != nil {
+			return out, sent, err
+		}
+		if out.Verdict != NotExecuted || try == sendsMax || !pause(ctx, backoff(try)) {
+			return out, sent, nil
+		}
+	}
+}
+
+// announce writes an attempt down, under the fence.
+func (s *Service) announce(ctx context.Context, c *idempotency.Claim, target call) (db.StripeCallSendRow, error) {
+	row, err := s.pool.StripeCallSend(ctx, db.StripeCallSendParams{
+		TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, StripeKey: target.key, Operation: string(target.op), ResourceID: target.resourceID,
+		ParamsSha256: target.params, ResendWithin: resendWithin,
+	})
+	if errors.Is(err, db.ErrNoRows) {
+		return row, idempotency.ErrLeaseLost
+	}
+	if err != nil {
+		return row, fmt.Errorf("announce %s: %w", target.op, err)
+	}
+	return row, nil
+}
+
+func (s *Service) record(ctx context.Context, c *idempotency.Claim, target call, out Outcome, inDoubt bool) error {
+	return recordCall(ctx, s.pool.Queries, c.TenantID, target.key, out, inDoubt)
+}
+
+func recordCall(ctx context.Context, q *db.Queries, tenantID, key string, out Outcome, inDoubt bool) error {
+	status := int16(out.HTTPStatus) //nolint:gosec // an HTTP status fits
+	err := q.StripeCallRecord(ctx, db.StripeCallRecordParams{
+		TenantID: tenantID, StripeKey: key, Outcome: out.record(), InDoubt: inDoubt, HttpStatus: &status,
+		ErrorCode: optional(out.ErrorCode), ObjectID: optional(out.Intent.ID), StripeRequestID: out.RequestID,
+	})
+	if err != nil {
+		return fmt.Errorf("record what came of a call: %w", err)
+	}
+	return nil
+}
+
+func (o Outcome) record() db.StripeOutcome {
+	switch o.Verdict {
+	case Done:
+		return db.StripeOutcomeDone
+	case Refused, Conflict:
+		return db.StripeOutcomeRefused
+	case NotExecuted:
+		return db.StripeOutcomeNotExecuted
+	case Unknown:
+		return db.StripeOutcomeUnknown
+	}
+	panic("bug: " + o.Verdict.String())
+}
+
+// givenUp reports whether another attempt of a call could not tell anything
+// new: Stripe repeats a stored error, or may have forgotten the key.
+func givenUp(last db.StripeCallGetRow) bool {
+	frozen := last.HttpStatus != nil && *last.HttpStatus == 500 && last.Attempts > 1
+	return frozen || last.AgeSeconds > resendWithin.Seconds()
+}
+
+// failureOf is what a caller is told of a payment that was abandoned.
+func failureOf(last db.StripeCallGetRow) Failure {
+	f := Failure{Code: "provider_error", Message: "The payment provider could not process the payment. No money was taken."}
+	if last.Outcome == db.StripeOutcomeRefused && last.ErrorCode != nil {
+		f.Code = *last.ErrorCode
+	}
+	return f
+}
+
+// cancelIntent cancels a payment's intent and returns it as it is then. An
+// intent without a status: nobody knows, ask again later.
+func (s *Service) cancelIntent(ctx context.Context, c *idempotency.Claim, p db.Payment) (Intent, Outcome, error) {
+	never := false
+	out, _, err := s.call(ctx, c, cancelCall(p), &never, func(ctx context.Context, call Call) Outcome {
+		return s.gateway.CancelIntent(ctx, call, *p.IntentID)
+	})
+	if err != nil {
+		return Intent{}, out, err
+	}
+	if out.Verdict == Done && !out.Replayed {
+		return out.Intent, out, recordCall(ctx, s.pool.Queries, c.TenantID, cancelCall(p).key, out, false)
+	}
+	if out.Verdict == Unknown || out.Verdict == NotExecuted {
+		return Intent{}, out, nil
+	}
+	intent, err := s.look(ctx, *p.IntentID)
+	if err != nil {
+		return Intent{}, Outcome{Verdict: Unknown, Err: err}, nil //nolint:nilerr // a look that failed is an outcome: unknown
+	}
+	return intent, out, recordCall(ctx, s.pool.Queries, c.TenantID, cancelCall(p).key, out, false)
+}
+
+// look reads the intent.
+func (s *Service) look(ctx context.Context, intentID string) (Intent, error) {
+	type result struct {
+		intent Intent
+		err    error
+	}
+	r := hedged(ctx, func(ctx context.Context) (result, bool) {
+		intent, err := s.gateway.GetIntent(ctx, intentID)
+		return result{intent, err}, err == nil || errors.Is(err, ErrNoSuchObject)
+	})
+	return r.intent, r.err
+}
+
+// hedged asks what may be asked any number of times. Stripe may let one question
+// hang and answer the next, so one that takes long is joined by another, up to
+// a few; the first that tells something counts, or the last when none does.
+func hedged[T any](ctx context.Context, ask func(context.Context) (answer T, tells bool)) T {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type reply struct {
+		answer T
+		tells  bool
+	}
+	replies := make(chan reply, looksMax) // so that those who answer too late do not hang
+	asked, answered := 0, 0
+	for {
+		var another <-chan time.Time
+		if asked < looksMax {
+			asked++
+			go func() {
+				answer, tells := ask(ctx)
+				replies <- reply{answer, tells}
+			}()
+			another = time.After(lookEvery)
+		}
+	wait:
+		for {
+			select {
+			case r := <-replies:
+				answered++
+				if r.tells || answered == asked {
+					return r.answer
+				}
+			case <-another:
+				break wait
+			}
+		}
+	}
+}
+
+// wait gives the claim back until there is reason to look again, and says how
+// things stand.
+func (s *Service) wait(ctx context.Context, c *idempotency.Claim, w *paying, out Outcome) (idempotency.Answer, error) {
+	return s.waitFor(ctx, c, w, fmt.Errorf("%s: status %d %s %s", out.Verdict, out.HTTPStatus, out.ErrorCode, errText(out.Err)))
+}
+
+func (s *Service) waitFor(ctx context.Context, c *idempotency.Claim, w *paying, why error) (idempotency.Answer, error) {
+	return s.interim(w), c.Yield(ctx, nextTry(c), why.Error())
+}
+
+// nextTry is the pause before the completer looks again: short while whoever
+// asked may still be waiting, long when Stripe has been away for a while.
+func nextTry(c *idempotency.Claim) time.Duration {
+	if c.Age > patientAfter {
+		return jittered(slowPause)
+	}
+	return jittered(min(time.Duration(c.Attempts)*500*time.Millisecond, quickPause))
+}
+
+// jittered is d give or take a tenth, so that what failed together does not
+// come back together.
+func jittered(d time.Duration) time.Duration {
+	return d - d/10 + time.Duration(rand.Int64N(int64(d/5)+1))
+}
+
+// backoff is full jitter below a ceiling that doubles.
+func backoff(try int) time.Duration {
+	return time.Duration(rand.Int64N(int64(200*time.Millisecond) << try))
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

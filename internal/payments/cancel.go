@@ -1,0 +1,257 @@
+package payments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/outbox"
+)
+
+// CancelRequest is what the two cancels ask for: the id from their path.
+type CancelRequest struct {
+	ID string `json:"id"`
+}
+
+// cancelBegun is the recovery point of both cancels: the intent may be canceled
+// at Stripe already, and is canceled again under the same key if need be.
+const cancelBegun = "cancel_begun"
+
+// beginCancelOrder closes the order to new payments. What was never sent to
+// Stripe is canceled in the same transaction.
+func (s *Service) beginCancelOrder(ctx context.Context, r idempotency.Request) (*idempotency.Claim, idempotency.Answer, error) {
+	id := decode[CancelRequest](r.Body).ID
+	if !isID(orderID, id) {
+		return nil, idempotency.Answer{}, ErrNotFound
+	}
+	target, err := s.pool.OrderToPay(ctx, db.OrderToPayParams{TenantID: r.TenantID, ID: id})
+	if err != nil {
+		return nil, idempotency.Answer{}, notFound(err, "read order %s", id)
+	}
+	switch {
+	case target.Order.Status == db.OrderStatusCanceled:
+		answer, err := s.keys.BeginFinished(ctx, r, id, func(*db.Queries) (idempotency.Answer, error) {
+			return s.answers.Object(http.StatusOK, "", orderOf(target.Order)), nil
+		})
+		return nil, answer, err
+	case closedOrder(target.Order.Status) != nil:
+		return s.refuse(ctx, r, id, ErrOrderNotCancelable)
+	}
+	claim, err := s.keys.Begin(ctx, r, id, cancelBegun, func(q *db.Queries) error {
+		if _, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: r.TenantID, ID: id}); err != nil {
+			return notFound(err, "lock order %s", id)
+		}
+		live, err := q.PaymentLive(ctx, db.PaymentLiveParams{TenantID: r.TenantID, OrderID: id})
+		if err == nil && live.Status == db.PaymentStatusProcessing {
+			return ErrPaymentInProgress
+		}
+		if err != nil && !errors.Is(err, db.ErrNoRows) {
+			return fmt.Errorf("read the live payment of order %s: %w", id, err)
+		}
+		n, err := q.OrderCanceling(ctx, db.OrderCancelingParams{TenantID: r.TenantID, ID: id, CancelingKey: &r.Key})
+		if err == nil && n == 0 {
+			return idempotency.ErrTaken // Paid or canceled since we looked: look again.
+		}
+		return err
+	})
+	return claim, idempotency.Answer{}, err
+}
+
+// runCancelOrder cancels the order's PaymentIntent first, and then the order.
+func (s *Service) runCancelOrder(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
+	target, err := s.pool.OrderToPay(ctx, db.OrderToPayParams{TenantID: c.TenantID, ID: c.ResourceID})
+	if err != nil {
+		return idempotency.Answer{}, fmt.Errorf("read order %s: %w", c.ResourceID, err)
+	}
+	if target.Order.Status != db.OrderStatusOpen || target.IntentClosed || target.IntentID == "" {
+		return s.finishCancelOrder(ctx, c, target)
+	}
+	intent, out, err := s.cancelIntent(ctx, c, db.Payment{
+		TenantID: c.TenantID, OrderID: c.ResourceID, IntentNumber: target.IntentNumber, IntentID: &target.IntentID,
+	})
+	if err != nil {
+		return idempotency.Answer{}, err
+	}
+	switch intent.Status {
+	case IntentCanceled:
+		return s.finishCancelOrder(ctx, c, target)
+	case IntentSucceeded:
+		return s.tooLateToCancelOrder(ctx, c)
+	case IntentProcessing:
+		err := c.Yield(ctx, nextTry(c), "the PaymentIntent is processing")
+		return s.answers.Problem(ErrPaymentInProgress, c.RequestID), err
+	}
+	order := s.answers.Object(http.StatusAccepted, "/v1/orders/"+c.ResourceID, orderOf(target.Order))
+	return order, c.Yield(ctx, nextTry(c), fmt.Sprintf("cancel the intent: %s, status %d %s", out.Verdict, out.HTTPStatus, out.ErrorCode))
+}
+
+func (s *Service) finishCancelOrder(ctx context.Context, c *idempotency.Claim, target db.OrderToPayRow) (idempotency.Answer, error) {
+	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
+		order, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: c.TenantID, ID: c.ResourceID})
+		switch {
+		case err != nil:
+			return idempotency.Answer{}, fmt.Errorf("lock order %s: %w", c.ResourceID, err)
+		case order.Status == db.OrderStatusCanceled:
+			return s.answers.Object(http.StatusOK, "", orderOf(order)), nil
+		case order.Status != db.OrderStatusOpen:
+			return s.answers.Problem(ErrOrderNotCancelable, c.RequestID), nil
+		}
+		if err := s.cancelLivePayment(ctx, q, c.TenantID, c.ResourceID); err != nil {
+			return idempotency.Answer{}, err
+		}
+		if err := q.PaymentIntentClose(ctx, db.PaymentIntentCloseParams{TenantID: c.TenantID, OrderID: c.ResourceID, IntentNumber: target.IntentNumber}); err != nil {
+			return idempotency.Answer{}, fmt.Errorf("close the intent of order %s: %w", c.ResourceID, err)
+		}
+		order, err = q.OrderCancel(ctx, db.OrderCancelParams{TenantID: c.TenantID, ID: c.ResourceID})
+		if err != nil {
+			return idempotency.Answer{}, fmt.Errorf("cancel order %s: %w", c.ResourceID, err)
+		}
+		return s.answers.Object(http.StatusOK, "", orderOf(order)), outbox.Append(ctx, q, orderEvent("order.canceled", order))
+	})
+	return c.Answer(), err
+}
+
+// cancelLivePayment ends a payment that waited for its customer when its intent
+// was canceled, and has its own key answered.
+func (s *Service) cancelLivePayment(ctx context.Context, q *db.Queries, tenantID, orderID string) error {
+	live, err := q.PaymentLive(ctx, db.PaymentLiveParams{TenantID: tenantID, OrderID: orderID})
+	if errors.Is(err, db.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read the live payment of order %s: %w", orderID, err)
+	}
+	_, err = s.cancelWaiting(ctx, q, live)
+	return err
+}
+
+func (s *Service) cancelWaiting(ctx context.Context, q *db.Queries, p db.Payment) (db.Payment, error) {
+	p, err := q.PaymentSettle(ctx, db.PaymentSettleParams{
+		TenantID: p.TenantID, ID: p.ID, SeenVersion: p.Version, Status: db.PaymentStatusCanceled, IntentClosed: true,
+	})
+	if err != nil {
+		return p, fmt.Errorf("cancel payment %s: %w", p.ID, err)
+	}
+	if err := outbox.Append(ctx, q, paymentEvent("payment.canceled", p)); err != nil {
+		return p, err
+	}
+	return p, idempotency.Hurry(ctx, q, p.TenantID, p.IdempotencyKey)
+}
+
+// tooLateToCancelOrder answers when the money has moved: the customer was
+// faster. The payment's own key records it.
+func (s *Service) tooLateToCancelOrder(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
+	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
+		if err := q.OrderKeepOpen(ctx, db.OrderKeepOpenParams{TenantID: c.TenantID, ID: c.ResourceID, CancelingKey: &c.Key}); err != nil {
+			return idempotency.Answer{}, fmt.Errorf("keep order %s open: %w", c.ResourceID, err)
+		}
+		live, err := q.PaymentLive(ctx, db.PaymentLiveParams{TenantID: c.TenantID, OrderID: c.ResourceID})
+		if err == nil {
+			err = idempotency.Hurry(ctx, q, c.TenantID, live.IdempotencyKey)
+		}
+		if err != nil && !errors.Is(err, db.ErrNoRows) {
+			return idempotency.Answer{}, fmt.Errorf("hurry the payment of order %s: %w", c.ResourceID, err)
+		}
+		return s.answers.Problem(ErrOrderNotCancelable, c.RequestID), nil
+	})
+	return c.Answer(), err
+}
+
+func (s *Service) beginCancelPayment(ctx context.Context, r idempotency.Request) (*idempotency.Claim, idempotency.Answer, error) {
+	id := decode[CancelRequest](r.Body).ID
+	if !isID(paymentID, id) {
+		return nil, idempotency.Answer{}, ErrNotFound
+	}
+	p, err := s.pool.PaymentGet(ctx, db.PaymentGetParams{TenantID: r.TenantID, ID: id})
+	if err != nil {
+		return nil, idempotency.Answer{}, notFound(err, "read payment %s", id)
+	}
+	if p.Status != db.PaymentStatusRequiresAction {
+		return s.refuse(ctx, r, id, ErrPaymentNotCancelable)
+	}
+	claim, err := s.keys.Begin(ctx, r, id, cancelBegun, func(*db.Queries) error { return nil })
+	return claim, idempotency.Answer{}, err
+}
+
+// runCancelPayment cancels the intent, and with it the payment.
+func (s *Service) runCancelPayment(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
+	p, err := s.pool.PaymentGet(ctx, db.PaymentGetParams{TenantID: c.TenantID, ID: c.ResourceID})
+	if err != nil {
+		return idempotency.Answer{}, fmt.Errorf("read payment %s: %w", c.ResourceID, err)
+	}
+	if p.Status != db.PaymentStatusRequiresAction {
+		return s.finishCancelPayment(ctx, c, false)
+	}
+	intent, out, err := s.cancelIntent(ctx, c, p)
+	if err != nil {
+		return idempotency.Answer{}, err
+	}
+	if intent.Status == "" {
+		answer := s.answers.Object(http.StatusAccepted, "/v1/payments/"+p.ID, paymentOf(p))
+		return answer, c.Yield(ctx, nextTry(c), fmt.Sprintf("cancel the intent: %s, status %d %s", out.Verdict, out.HTTPStatus, out.ErrorCode))
+	}
+	return s.finishCancelPayment(ctx, c, intent.Status == IntentCanceled)
+}
+
+// finishCancelPayment stores the answer. Where the intent could not be canceled,
+// its payment is about to learn why.
+func (s *Service) finishCancelPayment(ctx context.Context, c *idempotency.Claim, canceled bool) (idempotency.Answer, error) {
+	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
+		p, err := q.PaymentLock(ctx, db.PaymentLockParams{TenantID: c.TenantID, ID: c.ResourceID})
+		if err != nil {
+			return idempotency.Answer{}, fmt.Errorf("lock payment %s: %w", c.ResourceID, err)
+		}
+		if canceled && p.Status == db.PaymentStatusRequiresAction {
+			p, err = s.cancelWaiting(ctx, q, p)
+		} else if p.Status == db.PaymentStatusRequiresAction {
+			err = idempotency.Hurry(ctx, q, p.TenantID, p.IdempotencyKey)
+		}
+		if err != nil {
+			return idempotency.Answer{}, err
+		}
+		if p.Status == db.PaymentStatusCanceled {
+			return s.answers.Object(http.StatusOK, "", paymentOf(p)), nil
+		}
+		return s.answers.Problem(ErrPaymentNotCancelable, c.RequestID), nil
+	})
+	return c.Answer(), err
+}
+
+// GetPayment returns one payment of the tenant, or ErrNotFound.
+func (s *Service) GetPayment(ctx context.Context, tenantID, id string) (Payment, error) {
+	if !isID(paymentID, id) {
+		return Payment{}, ErrNotFound
+	}
+	row, err := s.pool.PaymentGet(ctx, db.PaymentGetParams{TenantID: tenantID, ID: id})
+	if err != nil {
+		return Payment{}, notFound(err, "get payment %s", id)
+	}
+	return paymentOf(row), nil
+}
+
+// ListPayments returns up to limit payments, newest first, of one order or
+// (empty) of all, as ListOrders does.
+func (s *Service) ListPayments(ctx context.Context, tenantID, ofOrder, after string, limit int) ([]Payment, bool, error) {
+	if after != "" {
+		if _, err := s.GetPayment(ctx, tenantID, after); err != nil {
+			return nil, false, err
+		}
+	}
+	var (
+		rows []db.Payment
+		err  error
+		most = int32(limit + 1) //nolint:gosec // at most 101
+	)
+	if ofOrder == "" {
+		rows, err = s.pool.PaymentList(ctx, db.PaymentListParams{TenantID: tenantID, Before: before(after), LimitRows: most})
+	} else {
+		rows, err = s.pool.PaymentListOfOrder(ctx, db.PaymentListOfOrderParams{TenantID: tenantID, OrderID: ofOrder, Before: before(after), LimitRows: most})
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("list payments: %w", err)
+	}
+	return page(rows, limit, paymentOf)
+}

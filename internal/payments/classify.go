@@ -1,0 +1,64 @@
+package payments
+
+import "net/http"
+
+// reply is what is left of an attempt once the library that made it is forgotten.
+type reply struct {
+	sent        bool   // a connection was there to write to; without one nothing left this process
+	status      int    // zero: no complete answer
+	readable    bool   // the body was an object, or an error, of Stripe's
+	errorType   string // Stripe's type of error
+	code        string // Stripe's code
+	param       string
+	replayed    bool   // Idempotent-Replayed: this is what the first attempt got
+	shouldRetry string // Stripe-Should-Retry: "true", "false" or absent
+}
+
+// verdict judges a POST (https://docs.stripe.com/error-low-level). Its first
+// rule: while an earlier attempt under the key is in doubt, only an answer that
+// settles that attempt settles anything. A success does, a decline does, a
+// replayed refusal does. A rate limit, a rotated key or a failed validation is
+// about this attempt alone.
+func (r reply) verdict(inDoubt bool) Verdict {
+	undecided := NotExecuted
+	if inDoubt {
+		undecided = Unknown
+	}
+	switch {
+	case !r.sent:
+		return undecided
+	case r.status == 0 || !r.readable:
+		return Unknown // Cut short, or the word of a proxy: something may have happened behind it.
+	case r.status < 300:
+		return Done
+	case r.status == http.StatusPaymentRequired:
+		return Refused
+	case r.status == http.StatusConflict && r.code == "idempotency_key_in_use":
+		return Unknown // Another attempt runs this very moment.
+	case r.status == http.StatusUnauthorized, r.status == http.StatusForbidden,
+		r.status == http.StatusConflict, r.status == http.StatusTooManyRequests:
+		return undecided // Turned away at the door.
+	case r.status >= 500, r.status == http.StatusFailedDependency, r.shouldRetry == "true":
+		return Unknown
+	case stateConflicts[r.code]:
+		return Conflict
+	case r.replayed || !inDoubt:
+		return Refused
+	default:
+		return Conflict
+	}
+}
+
+// frozen reports whether Stripe has stored this error under the key, so that
+// sending again can only repeat it.
+func (r reply) frozen() bool {
+	return r.readable && r.shouldRetry != "true" && (r.status == http.StatusInternalServerError || r.status == http.StatusFailedDependency)
+}
+
+// stateConflicts are the refusals that an earlier success of our own can cause.
+var stateConflicts = map[string]bool{
+	"payment_intent_unexpected_state": true,
+	"charge_already_refunded":         true,
+	"charge_disputed":                 true,
+	"amount_too_large":                true,
+}

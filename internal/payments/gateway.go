@@ -1,0 +1,127 @@
+package payments
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Gateway is what this package needs of a payment provider. Every method makes
+// one attempt, with one deadline, and no retries that its caller cannot see.
+type Gateway interface {
+	// CreateIntent makes a PaymentIntent, unconfirmed: no money moves.
+	CreateIntent(ctx context.Context, call Call, intent NewIntent) Outcome
+	// ConfirmIntent moves the money.
+	ConfirmIntent(ctx context.Context, call Call, intentID, paymentMethod string) Outcome
+	// CancelIntent makes sure that no money can move any more.
+	CancelIntent(ctx context.Context, call Call, intentID string) Outcome
+	// GetIntent looks. ErrNoSuchObject: the account has no such intent.
+	GetIntent(ctx context.Context, intentID string) (Intent, error)
+}
+
+// ErrNoSuchObject says that Stripe answered, and has no object of that id.
+var ErrNoSuchObject = errors.New("no such object at Stripe")
+
+// Call is one attempt under a Stripe idempotency key.
+type Call struct {
+	Key string
+	// InDoubt says that an earlier attempt under the key ended without a
+	// definite answer. Then a refusal of this attempt proves nothing about that
+	// one, unless it is a replay.
+	InDoubt bool
+}
+
+// NewIntent is a PaymentIntent to be made. Nothing in it changes between two
+// attempts: Stripe compares the parameters.
+type NewIntent struct {
+	TenantID, OrderID string
+	AmountMinor       int64
+	Currency          string
+}
+
+// Intent is what we need to know of a PaymentIntent.
+type Intent struct {
+	ID             string
+	Status         IntentStatus
+	AmountMinor    int64
+	Currency       string
+	ChargeID       string   // the latest charge, failed ones included
+	NextAction     []byte   // JSON for the client, while the customer must act
+	LastFailure    *Failure // why the last attempt to pay failed
+	LastIsDecline  bool     // it was the issuer's or the customer's no
+	TenantID       string   // of the metadata
+	OrderID        string
+	RefundedMinor  int64
+	CreatedAt      time.Time
+	ReceivedMinor  int64
+	CanceledReason string
+}
+
+// IntentStatus is Stripe's own word.
+type IntentStatus string
+
+// The statuses of a PaymentIntent that can occur without manual capture.
+const (
+	IntentRequiresPaymentMethod IntentStatus = "requires_payment_method"
+	IntentRequiresConfirmation  IntentStatus = "requires_confirmation"
+	IntentRequiresAction        IntentStatus = "requires_action"
+	IntentProcessing            IntentStatus = "processing"
+	IntentSucceeded             IntentStatus = "succeeded"
+	IntentCanceled              IntentStatus = "canceled"
+)
+
+// Verdict answers the one question about a call: did it happen?
+type Verdict int
+
+const (
+	// Unknown: it may have happened. Never an answer, never a failure.
+	Unknown Verdict = iota
+	// Done: it did.
+	Done
+	// Refused: it did not, and the same call never will.
+	Refused
+	// NotExecuted: it did not, and may be tried again as it is.
+	NotExecuted
+	// Conflict: refused in a way that proves nothing, because the refusal may
+	// come of our own earlier success or says nothing of an earlier attempt.
+	// Look.
+	Conflict
+)
+
+// Failure is why a payment failed, in words a caller may see.
+type Failure struct {
+	Code        string
+	DeclineCode string // empty: the issuer gave none
+	Message     string
+}
+
+// Outcome is what came of one attempt.
+type Outcome struct {
+	Verdict  Verdict
+	Intent   Intent  // of Done, as the answer showed it
+	Failure  Failure // of Refused
+	Declined bool    // of Refused: by the issuer, not by Stripe or us
+	Frozen   bool    // of Unknown: an error that Stripe stored, and repeats under the key whatever happens
+
+	HTTPStatus int    // zero: no answer
+	ErrorCode  string // Stripe's
+	RequestID  string // Stripe's
+	Replayed   bool
+	Err        error // for the log; holds nothing secret
+}
+
+func (v Verdict) String() string {
+	switch v {
+	case Unknown:
+		return "unknown"
+	case Done:
+		return "done"
+	case Refused:
+		return "refused"
+	case NotExecuted:
+		return "not_executed"
+	case Conflict:
+		return "conflict"
+	}
+	panic("bug: a verdict without a name")
+}

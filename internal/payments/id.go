@@ -1,0 +1,44 @@
+package payments
+
+import (
+	"encoding/base32"
+	"strings"
+
+	"github.com/google/uuid"
+)
+
+// Kinds of ids. An id is its kind and a UUIDv7 in base32hex, which sorts like
+// the time it was made at.
+const (
+	orderID    = "ord_"
+	paymentID  = "pay_"
+	refundID   = "rfd_"
+	checkoutID = "chk_"
+)
+
+var idEncoding = base32.NewEncoding("0123456789abcdefghijklmnopqrstuv").WithPadding(base32.NoPadding)
+
+const idLength = 26 // 128 bits, five a character
+
+func newID(kind string) string {
+	id := uuid.Must(uuid.NewV7())
+	return kind + idEncoding.EncodeToString(id[:])
+}
+
+// NewTenantID makes the id of a new tenant.
+func NewTenantID() string { return newID("ten_") }
+
+// isID reports whether id could be one of the kind. What could not is unknown
+// without asking the database.
+func isID(kind, id string) bool {
+	rest, ok := strings.CutPrefix(id, kind)
+	if !ok || len(rest) != idLength {
+		return false
+	}
+	for _, r := range rest {
+		if !(r >= '0' && r <= '9' || r >= 'a' && r <= 'v') {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,124 @@
+package payments
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/idempotency"
+)
+
+// The definite refusals. Each is an answer that the HTTP edge has words for.
+var (
+	ErrNotFound             = errors.New("no such object of this tenant")
+	ErrPaymentInProgress    = errors.New("another payment of the order is in progress")
+	ErrOrderAlreadyPaid     = errors.New("the order is paid")
+	ErrOrderNotPayable      = errors.New("the order is canceled")
+	ErrOrderNotCancelable   = errors.New("the order is paid")
+	ErrPaymentNotCancelable = errors.New("only a payment that waits for the customer can be canceled")
+	ErrStripeUnavailable    = errors.New("Stripe does not answer; no new payment is begun") //nolint:staticcheck // a name
+)
+
+// PaymentError is a payment that definitely came to nothing.
+type PaymentError struct {
+	Payment  Payment
+	Declined bool // by the issuer; else anything that made sure no money moved
+}
+
+func (e *PaymentError) Error() string {
+	if e.Declined {
+		return "the issuer declined the payment"
+	}
+	return "the payment failed"
+}
+
+// InvalidError is a request that makes no sense, found out too late for the
+// edge's own validation. Nothing was stored.
+type InvalidError struct {
+	Pointer string // RFC 6901, into the request's body
+	Message string
+}
+
+func (e *InvalidError) Error() string { return e.Message }
+
+// Answers gives words to outcomes. The HTTP edge implements it; this package
+// decides what happened, not how it is said.
+type Answers interface {
+	// Object is a success that shows an object. location may be empty.
+	Object(status int, location string, object any) idempotency.Answer
+	// Problem is an error of this package as a problem document.
+	Problem(err error, requestID string) idempotency.Answer
+}
+
+// Options of New.
+type Options struct {
+	StripeTimeout time.Duration // of one attempt; looks are hedged, calls are given up after it
+	ActionTimeout time.Duration // how long a payment may wait for its customer
+	Log           *slog.Logger
+}
+
+// Service carries out what the API offers. It holds no state of its own.
+type Service struct {
+	pool    *db.Pool
+	keys    *idempotency.Store
+	gateway Gateway
+	answers Answers
+	o       Options
+}
+
+// New returns the service. It starts nothing.
+func New(pool *db.Pool, keys *idempotency.Store, gateway Gateway, answers Answers, o Options) *Service {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Service{pool: pool, keys: keys, gateway: gateway, answers: answers, o: o}
+}
+
+// Names of the operations, as the table of keys holds them.
+const (
+	CreateOrder   = "create_order"
+	CancelOrder   = "cancel_order"
+	CreatePayment = "create_payment"
+	CancelPayment = "cancel_payment"
+)
+
+// Operations is everything a key can ask for. The API and the completer are
+// given the same map: whatever the one can start, the other can finish.
+func (s *Service) Operations() map[string]idempotency.Operation {
+	return map[string]idempotency.Operation{
+		CreateOrder:   {Begin: s.beginOrder, Run: neverRuns},
+		CancelOrder:   {Begin: s.beginCancelOrder, Run: s.runCancelOrder},
+		CreatePayment: {Begin: s.beginPayment, Run: s.runPayment},
+		CancelPayment: {Begin: s.beginCancelPayment, Run: s.runCancelPayment},
+	}
+}
+
+// neverRuns stands for operations that are finished in their first phase.
+func neverRuns(_ context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
+	panic(fmt.Sprintf("bug: %s has no second phase, and yet is at %q", c.Operation, c.RecoveryPoint()))
+}
+
+// refuse stores a definite refusal as the answer to a fresh key.
+func (s *Service) refuse(ctx context.Context, r idempotency.Request, resourceID string, refusal error) (*idempotency.Claim, idempotency.Answer, error) {
+	answer, err := s.keys.BeginFinished(ctx, r, resourceID, func(*db.Queries) (idempotency.Answer, error) {
+		return s.answers.Problem(refusal, r.RequestID), nil
+	})
+	return nil, answer, err
+}
+
+// decode reads a request that this program encoded itself.
+func decode[T any](body []byte) T {
+	var v T
+	if err := json.Unmarshal(body, &v); err != nil {
+		panic("bug: a stored request that does not decode: " + err.Error())
+	}
+	return v
+}
+
+// now is for what people read (created_at), to the precision that they see.
+// Nothing is decided by it.
+func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }

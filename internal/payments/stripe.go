@@ -1,0 +1,290 @@
+package payments
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptrace"
+	"sync/atomic"
+	"time"
+
+	"github.com/stripe/stripe-go/v76"
+	"github.com/stripe/stripe-go/v76/client"
+)
+
+// StripeOptions of NewStripe. All are required but BaseURL.
+type StripeOptions struct {
+	SecretKey string
+	BaseURL   string        // empty: Stripe's own
+	Timeout   time.Duration // of one attempt
+	Limits    *Limits
+	Metrics   *StripeMetrics
+	Log       *slog.Logger
+}
+
+// Stripe is the Gateway. It is the only production code that knows stripe-go,
+// and it takes from the library what it must not have a default for: retries
+// (none), idempotency keys (always the caller's), deadlines (one an attempt).
+type Stripe struct {
+	api *client.API
+	o   StripeOptions
+}
+
+// NewStripe returns the gateway. It makes no call.
+func NewStripe(o StripeOptions) *Stripe {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 256, 256
+	config := &stripe.BackendConfig{
+		HTTPClient: &http.Client{
+			Transport:     oneAttempt{transport},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+		MaxNetworkRetries: stripe.Int64(0),    // The default of 2 would resend behind our back.
+		EnableTelemetry:   stripe.Bool(false), // On by default, whatever the field's comment says.
+		LeveledLogger:     silent{},           // Its messages hold client secrets.
+	}
+	if o.BaseURL != "" {
+		config.URL = stripe.String(o.BaseURL)
+	}
+	backend := stripe.GetBackendWithConfig(stripe.APIBackend, config)
+	return &Stripe{api: client.New(o.SecretKey, &stripe.Backends{API: backend, Connect: backend, Uploads: backend}), o: o}
+}
+
+// CreateIntent implements Gateway.
+func (s *Stripe) CreateIntent(ctx context.Context, call Call, n NewIntent) Outcome {
+	return s.post(ctx, opCreateIntent, call, func(p stripe.Params) (*stripe.PaymentIntent, error) {
+		p.Metadata = map[string]string{"tenant_id": n.TenantID, "order_id": n.OrderID}
+		return s.api.PaymentIntents.New(&stripe.PaymentIntentParams{
+			Params:   p,
+			Amount:   stripe.Int64(n.AmountMinor),
+			Currency: stripe.String(n.Currency),
+			// Said out loud, because both defaults have changed with Stripe's
+			// versions: without the types an account's dashboard decides, and
+			// a confirm would ask for a return_url.
+			PaymentMethodTypes: stripe.StringSlice([]string{"card"}),
+			CaptureMethod:      stripe.String(string(stripe.PaymentIntentCaptureMethodAutomatic)),
+		})
+	})
+}
+
+// ConfirmIntent implements Gateway.
+func (s *Stripe) ConfirmIntent(ctx context.Context, call Call, intentID, paymentMethod string) Outcome {
+	return s.post(ctx, opConfirm, call, func(p stripe.Params) (*stripe.PaymentIntent, error) {
+		return s.api.PaymentIntents.Confirm(intentID, &stripe.PaymentIntentConfirmParams{Params: p, PaymentMethod: stripe.String(paymentMethod)})
+	})
+}
+
+// CancelIntent implements Gateway.
+func (s *Stripe) CancelIntent(ctx context.Context, call Call, intentID string) Outcome {
+	return s.post(ctx, opCancel, call, func(p stripe.Params) (*stripe.PaymentIntent, error) {
+		return s.api.PaymentIntents.Cancel(intentID, &stripe.PaymentIntentCancelParams{Params: p})
+	})
+}
+
+// GetIntent implements Gateway.
+func (s *Stripe) GetIntent(ctx context.Context, intentID string) (Intent, error) {
+	var intent Intent
+	err := s.get(ctx, opGetIntent, func(p stripe.Params) error {
+		pi, err := s.api.PaymentIntents.Get(intentID, &stripe.PaymentIntentParams{Params: p})
+		if err == nil {
+			intent = intentOf(pi)
+		}
+		return err
+	})
+	return intent, err
+}
+
+// post makes one attempt of a call that changes something at Stripe.
+func (s *Stripe) post(ctx context.Context, op operation, call Call, send func(stripe.Params) (*stripe.PaymentIntent, error)) Outcome {
+	if call.Key == "" {
+		panic("bug: a POST to Stripe without an idempotency key")
+	}
+	var (
+		seen   *exchange
+		intent *stripe.PaymentIntent
+		err    = s.o.Limits.wait(ctx, op)
+	)
+	began := time.Now()
+	if err == nil {
+		err = s.once(ctx, func(ctx context.Context, x *exchange) (err error) {
+			seen = x
+			p := stripe.Params{Context: ctx, IdempotencyKey: stripe.String(call.Key)}
+			intent, err = send(p)
+			return err
+		})
+	}
+	o := outcomeOf(seen, intent, err, call.InDoubt)
+	s.o.Limits.saw(o)
+	s.o.Metrics.observe(op, o.Verdict.String(), time.Since(began))
+	if o.Verdict != Done {
+		s.o.Log.Warn("stripe call", "stripe_operation", op, "verdict", o.Verdict.String(), "status", o.HTTPStatus, "code", o.ErrorCode,
+			"stripe_request_id", o.RequestID, "replayed", o.Replayed, "error", errText(o.Err))
+	}
+	return o
+}
+
+// get looks, which changes nothing and may be repeated at will.
+func (s *Stripe) get(ctx context.Context, op operation, ask func(stripe.Params) error) error {
+	if err := s.o.Limits.wait(ctx, op); err != nil {
+		return err
+	}
+	began, verdict := time.Now(), "done"
+	var seen *exchange
+	err := s.once(ctx, func(ctx context.Context, x *exchange) error {
+		seen = x
+		return ask(stripe.Params{Context: ctx})
+	})
+	var refused *stripe.Error
+	switch {
+	case errors.As(err, &refused) && refused.HTTPStatusCode == http.StatusNotFound && refused.Code == stripe.ErrorCodeResourceMissing:
+		err, verdict = fmt.Errorf("%s: %w", op, ErrNoSuchObject), "refused"
+	case err != nil:
+		err, verdict = fmt.Errorf("%s: %w", op, safe(err)), "unknown"
+	}
+	s.o.Limits.saw(Outcome{Verdict: Done, HTTPStatus: int(seen.status.Load())})
+	s.o.Metrics.observe(op, verdict, time.Since(began))
+	return err
+}
+
+// once gives an attempt its deadline and a place to note what passed over the wire.
+func (s *Stripe) once(ctx context.Context, attempt func(context.Context, *exchange) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
+	defer cancel()
+	x := &exchange{}
+	ctx = context.WithValue(ctx, exchangeKey{}, x)
+	// A connection in hand is the last moment at which it is certain that
+	// nothing was sent; what is written to it may arrive.
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { x.sent.Store(true) }})
+	return attempt(ctx, x)
+}
+
+// exchange is what one attempt did on the wire, which the library's errors do
+// not tell: whether anything was sent, and what came back when it was not JSON.
+type exchange struct {
+	sent   atomic.Bool
+	status atomic.Int64
+	header atomic.Pointer[http.Header]
+}
+
+type exchangeKey struct{}
+
+// oneAttempt is the transport. It hides the body's GetBody from net/http, which
+// otherwise takes a request with an Idempotency-Key for replayable and silently
+// sends it a second time when a reused connection dies.
+type oneAttempt struct{ base http.RoundTripper }
+
+func (t oneAttempt) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.GetBody = nil
+	res, err := t.base.RoundTrip(r)
+	if x, ok := r.Context().Value(exchangeKey{}).(*exchange); ok && res != nil {
+		x.status.Store(int64(res.StatusCode))
+		x.header.Store(&res.Header)
+	}
+	return res, err
+}
+
+// outcomeOf reads an attempt of a POST. seen is nil when it was not begun.
+func outcomeOf(seen *exchange, intent *stripe.PaymentIntent, err error, inDoubt bool) Outcome {
+	var r reply
+	o := Outcome{Err: safe(err)}
+	if seen != nil {
+		r.sent, r.status = seen.sent.Load(), int(seen.status.Load())
+		if h := seen.header.Load(); h != nil {
+			r.replayed, r.shouldRetry = h.Get("Idempotent-Replayed") == "true", h.Get("Stripe-Should-Retry")
+			o.RequestID = h.Get("Request-Id")
+		}
+	}
+	var refused *stripe.Error
+	switch {
+	case err == nil:
+		r.readable = intent != nil && intent.ID != ""
+	case errors.As(err, &refused):
+		r.readable = refused.Type != ""
+		r.errorType, r.code, r.param = string(refused.Type), string(refused.Code), refused.Param
+		o.ErrorCode = r.code
+		if o.ErrorCode == "" {
+			o.ErrorCode = r.errorType
+		}
+		o.Failure = Failure{Code: o.ErrorCode, DeclineCode: string(refused.DeclineCode), Message: refused.Msg}
+		o.Declined = refused.Type == stripe.ErrorTypeCard
+		intent = refused.PaymentIntent
+	}
+	if intent != nil {
+		o.Intent = intentOf(intent)
+	}
+	o.HTTPStatus, o.Replayed = r.status, r.replayed
+	o.Verdict, o.Frozen = r.verdict(inDoubt), r.frozen()
+	return o
+}
+
+func intentOf(pi *stripe.PaymentIntent) Intent {
+	i := Intent{
+		ID: pi.ID, Status: IntentStatus(pi.Status), AmountMinor: pi.Amount, Currency: string(pi.Currency), ReceivedMinor: pi.AmountReceived,
+		TenantID: pi.Metadata["tenant_id"], OrderID: pi.Metadata["order_id"], CreatedAt: time.Unix(pi.Created, 0).UTC(),
+		CanceledReason: string(pi.CancellationReason),
+	}
+	if pi.LatestCharge != nil {
+		i.ChargeID, i.RefundedMinor = pi.LatestCharge.ID, pi.LatestCharge.AmountRefunded
+	}
+	if e := pi.LastPaymentError; e != nil {
+		i.LastFailure = &Failure{Code: string(e.Code), DeclineCode: string(e.DeclineCode), Message: e.Msg}
+		i.LastIsDecline = e.Type == stripe.ErrorTypeCard
+		if i.LastFailure.Code == "" {
+			i.LastFailure.Code = string(e.Type)
+		}
+	}
+	if pi.Status == stripe.PaymentIntentStatusRequiresAction {
+		i.NextAction = nextAction(pi)
+	}
+	return i
+}
+
+// nextAction is what the customer's browser needs. The client secret leaves the
+// service here and nowhere else.
+func nextAction(pi *stripe.PaymentIntent) []byte {
+	action := struct {
+		Type         string `json:"type"`
+		ClientSecret string `json:"client_secret"`
+		RedirectURL  string `json:"redirect_url,omitempty"`
+	}{Type: "use_stripe_sdk", ClientSecret: pi.ClientSecret}
+	if pi.NextAction != nil {
+		action.Type = string(pi.NextAction.Type)
+		if pi.NextAction.RedirectToURL != nil {
+			action.RedirectURL = pi.NextAction.RedirectToURL.URL
+		}
+	}
+	b, err := json.Marshal(action)
+	if err != nil {
+		panic("bug: " + err.Error())
+	}
+	return b
+}
+
+// safe keeps what may be logged of an error: stripe.Error prints itself as JSON,
+// the PaymentIntent and its client secret included.
+func safe(err error) error {
+	var refused *stripe.Error
+	if errors.As(err, &refused) {
+		return fmt.Errorf("stripe answered %d %s %s: %s", refused.HTTPStatusCode, refused.Type, refused.Code, refused.Msg)
+	}
+	return err
+}
+
+func errText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// silent is stripe-go's logger. What is worth a line, post and get say.
+type silent struct{}
+
+func (silent) Debugf(string, ...any) {}
+func (silent) Infof(string, ...any)  {}
+func (silent) Warnf(string, ...any)  {}
+func (silent) Errorf(string, ...any) {}
