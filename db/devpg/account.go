@@ -13,7 +13,7 @@ import (
 // ourselves: every method then says yes or does nothing.
 type account struct {
 	name     string
-	uid, gid int
+	uid, gid uint32
 }
 
 // unprivileged returns postgres, or else nobody, if we are root, and nil
@@ -28,10 +28,10 @@ func unprivileged() (*account, error) {
 		if err != nil {
 			continue
 		}
-		uid, err1 := strconv.Atoi(u.Uid)
-		gid, err2 := strconv.Atoi(u.Gid)
+		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
+		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
 		if err1 == nil && err2 == nil && uid != 0 {
-			return &account{name, uid, gid}, nil
+			return &account{name, uint32(uid), uint32(gid)}, nil
 		}
 	}
 	return nil, errors.New("we are root, as whom PostgreSQL refuses to run, and there is neither a user postgres nor nobody to run it as")
@@ -70,7 +70,7 @@ func (a *account) own(path string) error {
 	if a == nil {
 		return nil
 	}
-	return os.Lchown(path, a.uid, a.gid)
+	return os.Lchown(path, int(a.uid), int(a.gid))
 }
 
 // tempRoots are the folders under which servers may have their own, best first.

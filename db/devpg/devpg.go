@@ -93,7 +93,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if o.Log == nil {
 		o.Log = func(string, ...any) {}
 	}
-	var passed []string // over, and why
+	var passed []error // over, and why
 	for _, src := range sources {
 		if o.Only != "" && o.Only != src.name {
 			continue
@@ -108,7 +108,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		if src.name == FromURL && o.URL != "" {
 			return nil, fmt.Errorf("devpg: %w", err)
 		}
-		passed = append(passed, fmt.Sprintf("%s: %v", src.name, err))
+		passed = append(passed, fmt.Errorf("%s: %w", src.name, err))
 	}
 	if len(passed) == 0 {
 		return nil, fmt.Errorf("devpg: no source is called %q; there are url, docker, local and download", o.Only)
@@ -117,7 +117,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 }
 
 // accept checks the version, which only a running server knows for certain, and prints the line.
-func accept(ctx context.Context, o Options, src source, got started, passed []string) (*Server, error) {
+func accept(ctx context.Context, o Options, src source, got started, passed []error) (*Server, error) {
 	version, err := serverVersion(ctx, got.url)
 	if err == nil {
 		err = supported(version)
@@ -130,7 +130,7 @@ func accept(ctx context.Context, o Options, src source, got started, passed []st
 	case o.Only != "":
 		why = " (asked for by name)"
 	case len(passed) > 0:
-		why = " (" + strings.Join(passed, "; ") + ")"
+		why = " (" + strings.ReplaceAll(errors.Join(passed...).Error(), "\n", "; ") + ")"
 	}
 	o.Log("PostgreSQL %s from %s%s", spell(version), got.from, why)
 	return &Server{URL: got.url, Source: src.name, Version: version, impl: got.impl}, nil
@@ -157,7 +157,7 @@ func serverVersion(ctx context.Context, url string) (version int, err error) {
 	return version, err
 }
 
-func notFound(o Options, passed []string) error {
+func notFound(o Options, passed []error) error {
 	install := map[string]string{
 		"linux":   "install PostgreSQL's server package (Debian, Ubuntu: apt-get install postgresql; Fedora: dnf install postgresql-server)",
 		"darwin":  "install PostgreSQL (brew install postgresql@17)",
@@ -167,13 +167,13 @@ func notFound(o Options, passed []string) error {
 		install = "install PostgreSQL's server binaries, initdb and postgres, and put them on PATH"
 	}
 	return fmt.Errorf(`devpg: no PostgreSQL to be had
-  %s
+%w
 One of these mends it:
   - set %s to a server, version %d to %d, whose role may create databases;
   - start a Docker engine that has postgres:17 or can pull it;
   - %s;
   - let npm, or this program, reach npm's registry once, to download binaries`,
-		strings.Join(passed, "\n  "), o.URLVar, oldest, newest, install)
+		errors.Join(passed...), o.URLVar, oldest, newest, install)
 }
 
 // Stop ends the server and removes everything it left on this machine. A server

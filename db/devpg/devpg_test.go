@@ -74,7 +74,7 @@ func TestURL(t *testing.T) {
 
 	t.Run("ThatDoesNotAnswerIsNotReplaced", func(t *testing.T) {
 		t.Parallel()
-		port, err := freePort()
+		port, err := freePort(t.Context())
 		require.NoError(t, err)
 		url := fmt.Sprintf("postgres://someone:secret-word@127.0.0.1:%d/x", port)
 		_, err = Start(t.Context(), Options{URL: url, URLVar: "TEST_DATABASE_URL"})

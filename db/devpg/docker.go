@@ -22,13 +22,19 @@ const (
 	ownerLabel = "payonce.devpg.owner" // host/pid of the process that started the container
 )
 
+// noContainer is why a container is not to be had here, as opposed to broken.
+type noContainer string
+
+func (why noContainer) Error() string { return string(why) }
+
+func passOver(format string, args ...any) error { return noContainer(fmt.Sprintf(format, args...)) }
+
 // startDocker runs postgres:17 in a container.
 func startDocker(ctx context.Context, o Options) (_ started, err error) {
 	if o.Dir != "" {
 		return started{}, errors.New("the data is to stay in a folder, a container takes it along")
 	}
 	defer recovered(&err)
-	tclog.SetDefault(stdlog.New(io.Discard, "", 0)) // our one line is enough
 	provider, err := engine(ctx)
 	if err != nil {
 		return started{}, err
@@ -37,7 +43,7 @@ func startDocker(ctx context.Context, o Options) (_ started, err error) {
 	images := []string{image}
 	config := testcontainers.ReadConfig().Config
 	if !config.RyukDisabled {
-		images = append(images, testcontainers.ReaperDefaultImage)
+		images = append(images, testcontainers.ReaperDefaultImage) //nolint:staticcheck // deprecated in favour of a value that only the library can read
 	}
 	for _, name := range images {
 		if config.HubImageNamePrefix != "" {
@@ -55,7 +61,7 @@ func startDocker(ctx context.Context, o Options) (_ started, err error) {
 // neither a socket nor a rootless engine.
 func recovered(err *error) {
 	if r := recover(); r != nil {
-		*err = fmt.Errorf("no engine: %v", r)
+		*err = passOver("%v", r)
 	}
 }
 
@@ -66,6 +72,7 @@ func engine(ctx context.Context) (*testcontainers.DockerProvider, error) {
 		provider *testcontainers.DockerProvider
 		err      error
 	}
+	tclog.SetDefault(stdlog.New(io.Discard, "", 0)) // our one line is enough
 	answers := make(chan answer, 1)
 	go func() {
 		var a answer
@@ -81,11 +88,11 @@ func engine(ctx context.Context) (*testcontainers.DockerProvider, error) {
 	select {
 	case a := <-answers:
 		if a.err != nil {
-			return nil, fmt.Errorf("no engine answers (%s)", firstLine(a.err.Error()))
+			return nil, passOver("no engine answers (%s)", firstLine(a.err.Error()))
 		}
 		return a.provider, nil
 	case <-time.After(engineAnswers):
-		return nil, fmt.Errorf("no engine answers within %s", engineAnswers)
+		return nil, passOver("no engine answers within %s", engineAnswers)
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -104,7 +111,7 @@ func haveImage(ctx context.Context, api client.APIClient, name string) error {
 	defer quiet.Stop()
 	pull, err := api.ImagePull(ctx, name, client.ImagePullOptions{})
 	if err != nil {
-		return fmt.Errorf("an engine answers, but has no %s and cannot pull it (%s)", name, firstLine(err.Error()))
+		return passOver("an engine answers, but has no %s and cannot pull it (%s)", name, firstLine(err.Error()))
 	}
 	for message, err := range pull.JSONMessages(ctx) {
 		quiet.Reset(pullQuiet)
@@ -112,7 +119,7 @@ func haveImage(ctx context.Context, api client.APIClient, name string) error {
 			err = message.Error
 		}
 		if err != nil {
-			return fmt.Errorf("an engine answers, but pulling %s failed (%s)", name, firstLine(err.Error()))
+			return passOver("an engine answers, but pulling %s failed (%s)", name, firstLine(err.Error()))
 		}
 	}
 	return ctx.Err()

@@ -1,6 +1,7 @@
 package devpg
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -19,13 +20,13 @@ func TestDocker(t *testing.T) {
 
 	t.Run("RunsWhereAnEngineAnswers", func(t *testing.T) {
 		t.Parallel()
-		if _, err := engine(t.Context()); err != nil {
-			t.Skipf("no container to be had: %v", err)
+		var lines []string
+		s, err := Start(t.Context(), Options{Only: FromDocker, Log: func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }})
+		if missing := noContainer(""); errors.As(err, &missing) {
+			t.Skipf("no container to be had: %v", missing)
 		}
-		if _, err := Start(t.Context(), Options{Only: FromDocker}); err != nil && strings.Contains(err.Error(), "cannot pull") {
-			t.Skipf("no container to be had: %v", err)
-		}
-		s, lines := start(t, Options{Only: FromDocker})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, s.Stop()) })
 		require.Equal(t, FromDocker, s.Source)
 		require.Contains(t, lines[0], "from a container of postgres:17")
 		require.Equal(t, "off", query(t, s.URL, "SHOW fsync"))

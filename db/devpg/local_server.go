@@ -137,7 +137,7 @@ func (p *process) makeData(ctx context.Context, o Options) (string, error) {
 // server's bind another process may take the port, so it may take a few looks.
 func (p *process) launchSomewhere(ctx context.Context) (err error) {
 	for range portAttempts {
-		if p.port, err = freePort(); err != nil {
+		if p.port, err = freePort(ctx); err != nil {
 			return err
 		}
 		if err = p.launch(ctx); !errors.Is(err, errPortTaken) {
@@ -147,8 +147,9 @@ func (p *process) launchSomewhere(ctx context.Context) (err error) {
 	return err
 }
 
-func freePort() (int, error) {
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
+func freePort(ctx context.Context) (int, error) {
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp4", "127.0.0.1:0")
 	if err != nil {
 		return 0, err
 	}
@@ -177,7 +178,7 @@ func (p *process) launch(ctx context.Context) error {
 	// a socket is limited to about 100 bytes, which temporary folders exceed.
 	args := append([]string{"-D", filepath.Join(p.dir, "data"), "-p", strconv.Itoa(p.port),
 		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="}, p.args...)
-	cmd := exec.Command(p.bin.path("postgres"), args...) // outlives ctx
+	cmd := exec.Command(p.bin.path("postgres"), args...) //nolint:noctx // it outlives the search, whose context ctx is
 	cmd.Dir, cmd.Env, cmd.SysProcAttr = p.dir, environment(p.dir), diesWithUs(childOf(p.acc))
 	cmd.Stdout, cmd.Stderr = log, log
 	exited := make(chan struct{})

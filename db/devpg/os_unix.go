@@ -20,9 +20,9 @@ import (
 func (a *account) mayEnter(info os.FileInfo) bool {
 	stat := info.Sys().(*syscall.Stat_t)
 	switch mode := info.Mode(); {
-	case int(stat.Uid) == a.uid:
+	case stat.Uid == a.uid:
 		return mode&0o100 != 0
-	case int(stat.Gid) == a.gid:
+	case stat.Gid == a.gid:
 		return mode&0o010 != 0
 	default:
 		return mode&0o001 != 0
@@ -34,7 +34,7 @@ func (a *account) mayEnter(info os.FileInfo) bool {
 func childOf(a *account) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setpgid: true}
 	if a != nil {
-		attr.Credential = &syscall.Credential{Uid: uint32(a.uid), Gid: uint32(a.gid)}
+		attr.Credential = &syscall.Credential{Uid: a.uid, Gid: a.gid}
 	}
 	return attr
 }
@@ -90,7 +90,7 @@ func hireJanitor(dir string, keep bool, acc *account) (*janitor, error) {
 	if keep {
 		what = "keep"
 	}
-	cmd := exec.Command("/bin/sh", "-c", janitorScript, dir, what)
+	cmd := exec.Command("/bin/sh", "-c", janitorScript, dir, what) //nolint:noctx // it outlives us
 	cmd.Dir, cmd.Env, cmd.SysProcAttr = "/", []string{"PATH=/usr/bin:/bin"}, childOf(acc)
 	hold, err := cmd.StdinPipe()
 	if err != nil {
