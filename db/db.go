@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -164,6 +167,25 @@ func Written(err error) error {
 func Violates(err error, constraint string) bool {
 	var refused *pgconn.PgError
 	return errors.As(err, &refused) && refused.ConstraintName == constraint
+}
+
+// Unavailable reports whether err says that the database cannot be asked right
+// now: away, starting, shutting down, out of connections, or too slow.
+func Unavailable(err error) bool {
+	var refused *pgconn.PgError
+	if errors.As(err, &refused) {
+		switch refused.Code[:2] {
+		case "08", "53", "57": // connection, resources, operator
+			return true
+		}
+		return refused.Code == "55P03" // lock_not_available
+	}
+	var (
+		dial    *pgconn.ConnectError
+		network net.Error
+	)
+	return errors.As(err, &dial) || errors.As(err, &network) || pgconn.Timeout(err) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || strings.Contains(err.Error(), "conn closed")
 }
 
 func serializationFailure(err error) bool {

@@ -110,3 +110,13 @@ func mustUnmarshal(b []byte, v any) {
 		panic("bug: a stored object that is not ours: " + err.Error())
 	}
 }
+
+// Href is where the API shows the object of an id; empty if it shows none.
+func Href(id string) string {
+	for kind, path := range map[string]string{orderID: "/v1/orders/", paymentID: "/v1/payments/", refundID: "/v1/refunds/", checkoutID: "/v1/checkouts/"} {
+		if isID(kind, id) {
+			return path + id
+		}
+	}
+	return ""
+}

@@ -1,0 +1,123 @@
+package http
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+const bodyMax = 64 << 10
+
+// readBody reads the whole body, up to max bytes. A body that was cut off is an
+// error: half a request must never become one.
+func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
+	tooLarge := &problem{code: codePayloadTooLarge, detail: fmt.Sprintf("The body may have at most %d bytes.", most)}
+	if r.ContentLength > most {
+		return nil, tooLarge
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
+	var over *http.MaxBytesError
+	switch {
+	case errors.As(err, &over):
+		return nil, tooLarge
+	case err != nil:
+		return nil, &problem{code: codeInvalidRequest, detail: "The body ended before it was complete."}
+	}
+	return body, nil
+}
+
+// checkMediaType wants JSON of whatever has a body.
+func checkMediaType(r *http.Request, body []byte) error {
+	header := r.Header.Get("Content-Type")
+	if header == "" && len(body) == 0 {
+		return nil
+	}
+	media, params, err := mime.ParseMediaType(header)
+	if charset, ok := params["charset"]; err != nil || media != contentJSON || ok && !strings.EqualFold(charset, "utf-8") {
+		return &problem{code: codeUnsupportedMediaType, detail: "Send the body as application/json."}
+	}
+	return nil
+}
+
+// decode reads a request strictly: every member known, none twice, every type
+// right, nothing behind it. The library reports the place of the first mistake.
+func decode(body []byte, into any) error {
+	err := json.Unmarshal(body, into, json.RejectUnknownMembers(true))
+	if err == nil {
+		return nil
+	}
+	var (
+		semantic  *json.SemanticError
+		syntactic *jsontext.SyntacticError
+		at        fieldError
+	)
+	switch {
+	case errors.As(err, &semantic):
+		at = fieldError{string(semantic.JSONPointer), "has the wrong type"}
+		if errors.Is(err, json.ErrUnknownName) {
+			at.Message = "is not a member of this object"
+		} else if errors.Is(err, errNull) {
+			at.Message = errNull.Error()
+		}
+	case errors.As(err, &syntactic) && errors.Is(err, jsontext.ErrDuplicateName):
+		at = fieldError{string(syntactic.JSONPointer), "stands there twice"}
+	case errors.As(err, &syntactic):
+		at = fieldError{string(syntactic.JSONPointer), "is not valid JSON"}
+	default:
+		at = fieldError{"", "is not valid JSON"}
+	}
+	return invalid([]fieldError{at})
+}
+
+var errNull = errors.New("must not be null")
+
+func invalid(list []fieldError) error {
+	return &problem{code: codeInvalidRequest, detail: "The request body is not valid.", errors: list}
+}
+
+// checks collects everything that is wrong with a body, so that a caller learns
+// it in one go.
+type checks []fieldError
+
+func (c *checks) fail(pointer, format string, args ...any) {
+	*c = append(*c, fieldError{pointer, fmt.Sprintf(format, args...)})
+}
+
+// text checks a string's length in characters. PostgreSQL holds no NUL.
+func (c *checks) text(pointer, value string, least, most int) {
+	switch n := utf8.RuneCountInString(value); {
+	case n < least || n > most:
+		c.fail(pointer, "must have %d to %d characters", least, most)
+	case strings.ContainsRune(value, 0):
+		c.fail(pointer, "must not contain the character U+0000")
+	}
+}
+
+func (c *checks) between(pointer string, value, least, most int64) {
+	if value < least || value > most {
+		c.fail(pointer, "must be between %d and %d", least, most)
+	}
+}
+
+func (c checks) err() error {
+	if len(c) == 0 {
+		return nil
+	}
+	return invalid(c)
+}
+
+// pointer joins the parts of an RFC 6901 pointer.
+func pointer(parts ...any) string {
+	var b strings.Builder
+	for _, p := range parts {
+		b.WriteString("/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(fmt.Sprint(p)))
+	}
+	return b.String()
+}

@@ -1,0 +1,192 @@
+package http
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/payments"
+)
+
+const roundsMax = 20 // Each round somebody else made progress on the key; so many in one request is a bug or an attack.
+
+// parse turns a request into what an operation takes, or says what is wrong.
+type parse func(r *http.Request, body []byte) (any, error)
+
+// keyed is the handler of a POST that changes something: the operation runs
+// once in effect for each key, and every request with the key gets its answer.
+func (s *Server) keyed(operation string, parse parse) http.HandlerFunc {
+	if _, ok := s.o.Operations[operation]; !ok {
+		panic("bug: a route for the unknown operation " + operation)
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		request, err := s.readKeyed(w, r, operation, parse)
+		if err != nil {
+			s.refuse(w, r, err)
+			return
+		}
+		answer, state, err := s.execute(r.Context(), request, preferredWait(r.Header))
+		if err != nil {
+			s.refuse(w, r, err)
+			return
+		}
+		if state == idempotency.Replay {
+			w.Header().Set("Idempotent-Replayed", "true")
+		}
+		if answer.Status == http.StatusAccepted {
+			w.Header().Set("Retry-After", "1")
+		}
+		write(w, answer)
+	}
+}
+
+// readKeyed judges size, media type, key and body, in this order. Nothing has
+// been looked up yet, so nothing is revealed and nothing stored.
+func (s *Server) readKeyed(w http.ResponseWriter, r *http.Request, operation string, parse parse) (idempotency.Request, error) {
+	body, err := readBody(w, r, bodyMax)
+	if err != nil {
+		return idempotency.Request{}, err
+	}
+	if err := checkMediaType(r, body); err != nil {
+		return idempotency.Request{}, err
+	}
+	key, err := idempotencyKey(r.Header)
+	if err != nil {
+		return idempotency.Request{}, err
+	}
+	request, err := parse(r, body)
+	if err != nil {
+		return idempotency.Request{}, err
+	}
+	t, canonical := tenantOf(r), mustJSON(request)
+	return idempotency.Request{
+		TenantID: t.id, Key: key, Operation: operation, Body: canonical, RequestID: requestID(r),
+		Fingerprint: fingerprint(t.fingerprintSecret, r, canonical),
+	}, nil
+}
+
+// execute finds out what the key is and does what that asks for. Whoever turns
+// out to have been slower goes round once more and finds the other's answer.
+//
+// The work does not end with the client's connection: what was begun is worth
+// finishing, and its answer is stored for the next request.
+func (s *Server) execute(ctx context.Context, r idempotency.Request, wait time.Duration) (idempotency.Answer, idempotency.State, error) {
+	operation, patience := s.o.Operations[r.Operation], time.Now().Add(wait)
+	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.o.Within)
+	defer cancel()
+	for range roundsMax {
+		found, err := s.o.Keys.Lookup(ctx, r)
+		if err != nil {
+			return idempotency.Answer{}, found.State, err
+		}
+		var claim *idempotency.Claim
+		var answer idempotency.Answer
+		switch found.State {
+		case idempotency.Replay:
+			s.o.Keys.Count(r.Operation, found.State)
+			return found.Answer, found.State, nil
+		case idempotency.Mismatch:
+			s.o.Keys.Count(r.Operation, found.State)
+			return answer, found.State, &problem{code: codeIdempotencyKeyMismatch, detail: "The key was used for another request. A new intent needs a new key."}
+		case idempotency.Expired:
+			s.o.Keys.Count(r.Operation, found.State)
+			return answer, found.State, expired(found.ResourceID)
+		case idempotency.InFlight:
+			if s.waitFor(ctx, r, patience) {
+				continue
+			}
+			s.o.Keys.Count(r.Operation, found.State)
+			return answer, found.State, &problem{code: codeIdempotencyKeyInFlight, detail: "The first request with this key is still running.", retryAfter: found.RetryAfter}
+		case idempotency.Waiting:
+			claim, err = s.o.Keys.TakeOver(work, found)
+		case idempotency.Fresh:
+			if err := s.limits.take(r.TenantID); err != nil {
+				return answer, found.State, err
+			}
+			claim, answer, err = operation.Begin(work, r)
+		}
+		if errors.Is(err, idempotency.ErrTaken) {
+			continue
+		}
+		if err != nil {
+			return answer, found.State, err
+		}
+		s.o.Keys.Count(r.Operation, found.State)
+		if claim != nil {
+			answer, err = operation.Run(work, claim)
+		}
+		if errors.Is(err, idempotency.ErrLeaseLost) {
+			continue // Our result is void. The winner's is the answer.
+		}
+		return answer, found.State, err
+	}
+	return idempotency.Answer{}, idempotency.Fresh, fmt.Errorf("the key changed hands %d times during one request", roundsMax)
+}
+
+// waitFor waits a moment for the holder of a key to finish, without a database
+// connection, and reports whether it is worth looking again.
+func (s *Server) waitFor(ctx context.Context, r idempotency.Request, until time.Time) bool {
+	for pause := 20 * time.Millisecond; ; pause = min(pause*3/2, 250*time.Millisecond) {
+		left := time.Until(until)
+		if left <= 0 {
+			return false
+		}
+		select {
+		case <-time.After(min(left, pause+time.Duration(rand.Int64N(int64(pause/4)+1)))):
+		case <-ctx.Done():
+			return false
+		}
+		found, err := s.o.Keys.Lookup(ctx, r)
+		if err != nil || found.State != idempotency.InFlight {
+			return true // The caller looks for itself.
+		}
+	}
+}
+
+func expired(resourceID string) error {
+	p := &problem{code: codeIdempotencyKeyExpired, detail: "The work was done under this key. Its answer has expired and is not given again; the work is not done again either."}
+	if href := payments.Href(resourceID); href != "" {
+		p.resource = &resourceLink{ID: resourceID, Href: href}
+	}
+	return p
+}
+
+// fingerprint tells equal requests from others: an HMAC, so that it tells
+// nothing else, over everything that gives the request its meaning. Each part
+// is preceded by its length, so that no two lists of parts are the same bytes.
+func fingerprint(secret []byte, r *http.Request, canonicalBody []byte) []byte {
+	route := chi.RouteContext(r.Context())
+	parts := []string{fmt.Sprint(idempotency.FingerprintVersion), r.Method, route.RoutePattern()}
+	for i, name := range route.URLParams.Keys {
+		parts = append(parts, name, route.URLParams.Values[i])
+	}
+	parts = append(parts, canonicalQuery(r), string(canonicalBody))
+	mac := hmac.New(sha256.New, secret)
+	for _, part := range parts {
+		_ = binary.Write(mac, binary.BigEndian, uint64(len(part)))
+		_, _ = mac.Write([]byte(part))
+	}
+	return mac.Sum(nil)
+}
+
+func canonicalQuery(r *http.Request) string {
+	if r.URL.RawQuery == "" {
+		return ""
+	}
+	query := r.URL.Query()
+	for _, values := range query {
+		sort.Strings(values)
+	}
+	return strings.Clone(query.Encode())
+}

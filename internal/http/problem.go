@@ -1,0 +1,192 @@
+package http
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/payments"
+)
+
+const (
+	contentJSON    = "application/json"
+	contentProblem = "application/problem+json"
+)
+
+// problem is an RFC 9457 document under way to a client.
+type problem struct {
+	code       string
+	detail     string
+	retryAfter time.Duration
+	allow      string // of a 405
+
+	errors      []fieldError
+	payment     *payments.Payment
+	declineCode *string
+	resource    *resourceLink
+	extra       func(*document)
+}
+
+// fieldError is one thing wrong with the body, by RFC 6901 pointer.
+type fieldError struct {
+	Pointer string `json:"pointer"`
+	Message string `json:"message"`
+}
+
+type resourceLink struct {
+	ID   string `json:"id"`
+	Href string `json:"href"`
+}
+
+// document is the problem's JSON.
+type document struct {
+	Type      string `json:"type"`
+	Title     string `json:"title"`
+	Status    int    `json:"status"`
+	Detail    string `json:"detail,omitempty"`
+	Code      string `json:"code"`
+	Retryable bool   `json:"retryable"`
+	RequestID string `json:"request_id"`
+
+	Errors      []fieldError      `json:"errors,omitempty"`
+	Payment     *payments.Payment `json:"payment,omitempty"`
+	DeclineCode **string          `json:"decline_code,omitempty"` // beside payment always there, and null if the issuer gave none
+	Resource    *resourceLink     `json:"resource,omitempty"`
+	Checkout    any               `json:"checkout,omitempty"`
+}
+
+func (p *problem) Error() string { return p.code + ": " + p.detail }
+
+// problemOf finds the words for an error. The table is read from the top; what
+// matches nothing is a 500 without a detail, because it was not foreseen and
+// may hold anything.
+func problemOf(err error) *problem {
+	var (
+		p       *problem
+		pay     *payments.PaymentError
+		invalid *payments.InvalidError
+	)
+	switch {
+	case errors.As(err, &p):
+		return p
+	case errors.As(err, &pay):
+		p = &problem{code: codePaymentFailed, detail: "The payment failed. No money was taken.", payment: &pay.Payment}
+		if f := pay.Payment.Failure; f != nil {
+			p.detail, p.declineCode = f.Message, f.DeclineCode
+		}
+		if pay.Declined {
+			p.code = codePaymentDeclined
+		}
+		return p
+	case errors.As(err, &invalid):
+		return &problem{code: codeInvalidRequest, detail: "The request body is not valid.", errors: []fieldError{{invalid.Pointer, invalid.Message}}}
+	}
+	for _, row := range []struct {
+		matches      error
+		code, detail string
+		retryAfter   time.Duration
+	}{
+		{payments.ErrNotFound, codeNotFound, "There is no such object.", 0},
+		{payments.ErrPaymentInProgress, codePaymentInProgress, "Another request is paying or canceling this order. Ask again when it is done.", time.Second},
+		{payments.ErrOrderAlreadyPaid, codeOrderAlreadyPaid, "The order is paid. It is never charged a second time.", 0},
+		{payments.ErrOrderNotPayable, codeOrderNotPayable, "The order is canceled.", 0},
+		{payments.ErrOrderNotCancelable, codeOrderNotCancelable, "The order is paid. Refund the payment instead.", 0},
+		{payments.ErrPaymentNotCancelable, codePaymentNotCancelable, "Only a payment that requires action can be canceled.", 0},
+		{payments.ErrStripeUnavailable, codeUnavailable, "The payment provider does not answer. Nothing was begun.", 5 * time.Second},
+		{db.ErrInDoubt, codeInternal, "", 0},
+	} {
+		if errors.Is(err, row.matches) {
+			return &problem{code: row.code, detail: row.detail, retryAfter: row.retryAfter}
+		}
+	}
+	if db.Unavailable(err) {
+		return &problem{code: codeUnavailable, detail: "The service cannot reach its database. Nothing was begun.", retryAfter: time.Second}
+	}
+	return &problem{code: codeInternal}
+}
+
+// answer renders the problem.
+func (p *problem) answer(requestID string) idempotency.Answer {
+	t, ok := problemTypeOf(p.code)
+	if !ok {
+		panic("bug: no problem type " + p.code)
+	}
+	d := document{
+		Type: t.typeURI(), Title: t.Title, Status: t.Status, Detail: p.detail, Code: t.Code, Retryable: t.Retryable, RequestID: requestID,
+		Errors: p.errors, Payment: p.payment, Resource: p.resource,
+	}
+	if p.payment != nil {
+		d.DeclineCode = &p.declineCode
+	}
+	if p.extra != nil {
+		p.extra(&d)
+	}
+	return idempotency.Answer{Status: t.Status, ContentType: contentProblem, Body: mustJSON(d)}
+}
+
+func problemTypeOf(code string) (problemType, bool) {
+	for _, t := range problemTypes {
+		if t.Code == code {
+			return t, true
+		}
+	}
+	return problemType{}, false
+}
+
+// Answers gives package payments the words for its outcomes.
+type Answers struct{}
+
+// Object implements payments.Answers.
+func (Answers) Object(status int, location string, object any) idempotency.Answer {
+	return idempotency.Answer{Status: status, ContentType: contentJSON, Location: location, Body: mustJSON(object)}
+}
+
+// Problem implements payments.Answers.
+func (Answers) Problem(err error, requestID string) idempotency.Answer {
+	return problemOf(err).answer(requestID)
+}
+
+// refuse writes the problem that an error is.
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	p := problemOf(err)
+	if p.code == codeInternal || p.code == codeUnavailable {
+		s.o.Log.ErrorContext(r.Context(), "request failed", "request_id", requestID(r), "route", routeOf(r), "code", p.code, "error", err.Error())
+	}
+	if p.retryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(p.retryAfter.Seconds()))))
+	}
+	if p.allow != "" {
+		w.Header().Set("Allow", p.allow)
+	}
+	if p.code == codeUnauthenticated {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="payonce"`)
+	}
+	write(w, p.answer(requestID(r)))
+}
+
+// write sends an answer, and nothing but the answer: no date of its own, no
+// rendering, no compression.
+func write(w http.ResponseWriter, a idempotency.Answer) {
+	h := w.Header()
+	h.Set("Content-Type", a.ContentType)
+	h.Set("Content-Length", strconv.Itoa(len(a.Body)))
+	h.Set("Cache-Control", "no-store")
+	if a.Location != "" {
+		h.Set("Location", a.Location)
+	}
+	w.WriteHeader(a.Status)
+	_, _ = w.Write(a.Body) // A client that is gone changes nothing: the answer is stored.
+}
+
+func mustJSON(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic("bug: an answer that is not JSON: " + err.Error())
+	}
+	return b
+}

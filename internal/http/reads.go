@@ -1,0 +1,92 @@
+package http
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+
+	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/payments"
+)
+
+const (
+	limitDefault = 20
+	limitMax     = 100
+)
+
+func (s *Server) getOrder(w http.ResponseWriter, r *http.Request) {
+	order, err := s.o.Payments.GetOrder(r.Context(), tenantOf(r).id, r.PathValue("id"))
+	s.show(w, r, order, err)
+}
+
+func (s *Server) getPayment(w http.ResponseWriter, r *http.Request) {
+	payment, err := s.o.Payments.GetPayment(r.Context(), tenantOf(r).id, r.PathValue("id"))
+	s.show(w, r, payment, err)
+}
+
+func (s *Server) listOrders(w http.ResponseWriter, r *http.Request) {
+	limit, err := pageLimit(r)
+	if err != nil {
+		s.refuse(w, r, err)
+		return
+	}
+	list, more, err := s.o.Payments.ListOrders(r.Context(), tenantOf(r).id, r.URL.Query().Get("starting_after"), limit)
+	showList(s, w, r, list, more, err)
+}
+
+func (s *Server) listPayments(w http.ResponseWriter, r *http.Request) {
+	limit, err := pageLimit(r)
+	if err != nil {
+		s.refuse(w, r, err)
+		return
+	}
+	q := r.URL.Query()
+	list, more, err := s.o.Payments.ListPayments(r.Context(), tenantOf(r).id, q.Get("order_id"), q.Get("starting_after"), limit)
+	showList(s, w, r, list, more, err)
+}
+
+// show writes one object, or why there is none.
+func (s *Server) show(w http.ResponseWriter, r *http.Request, object any, err error) {
+	if err != nil {
+		s.refuse(w, r, err)
+		return
+	}
+	write(w, idempotency.Answer{Status: http.StatusOK, ContentType: contentJSON, Body: mustJSON(object)})
+}
+
+type listBody[T any] struct {
+	Object  string `json:"object"`
+	Data    []T    `json:"data"`
+	HasMore bool   `json:"has_more"`
+}
+
+func showList[T any](s *Server, w http.ResponseWriter, r *http.Request, list []T, more bool, err error) {
+	if errors.Is(err, payments.ErrNotFound) {
+		err = badCursor("starting_after")
+	}
+	if err != nil {
+		s.refuse(w, r, err)
+		return
+	}
+	if list == nil {
+		list = []T{}
+	}
+	write(w, idempotency.Answer{Status: http.StatusOK, ContentType: contentJSON, Body: mustJSON(listBody[T]{"list", list, more})})
+}
+
+func badCursor(parameter string) error {
+	return &problem{code: codeInvalidRequest, detail: parameter + " must be the id of an object in this list."}
+}
+
+// pageLimit reads ?limit=.
+func pageLimit(r *http.Request) (int, error) {
+	values := r.URL.Query()["limit"]
+	if len(values) == 0 {
+		return limitDefault, nil
+	}
+	n, err := strconv.Atoi(values[0])
+	if err != nil || len(values) > 1 || n < 1 || n > limitMax {
+		return 0, &problem{code: codeInvalidRequest, detail: "limit must be a number from 1 to 100."}
+	}
+	return n, nil
+}

@@ -1,0 +1,39 @@
+package http
+
+import (
+	"net/http"
+
+	"example.com/payonce/internal/payments"
+)
+
+// route is one line of the API. A POST names its operation and how its request
+// is parsed, or says why it needs no key; there is no third way, and
+// TestEveryPostDeclaresItsIdempotency sees to it.
+type route struct {
+	method, pattern string
+
+	operation string // of a POST with an Idempotency-Key
+	parse     parse
+	handle    http.HandlerFunc // of everything else
+
+	// open routes need no API key. keyless says why a POST needs no
+	// Idempotency-Key.
+	open    bool
+	keyless string
+}
+
+func (s *Server) routes() []route {
+	return []route{
+		{method: "POST", pattern: "/v1/orders", operation: payments.CreateOrder, parse: orderRequest},
+		{method: "GET", pattern: "/v1/orders", handle: s.listOrders},
+		{method: "GET", pattern: "/v1/orders/{id}", handle: s.getOrder},
+		{method: "POST", pattern: "/v1/orders/{id}/cancel", operation: payments.CancelOrder, parse: cancelRequest},
+		{method: "POST", pattern: "/v1/payments", operation: payments.CreatePayment, parse: paymentRequest},
+		{method: "GET", pattern: "/v1/payments", handle: s.listPayments},
+		{method: "GET", pattern: "/v1/payments/{id}", handle: s.getPayment},
+		{method: "POST", pattern: "/v1/payments/{id}/cancel", operation: payments.CancelPayment, parse: cancelRequest},
+
+		{method: "GET", pattern: "/healthz", handle: s.healthz, open: true},
+		{method: "GET", pattern: "/readyz", handle: s.readyz, open: true},
+	}
+}

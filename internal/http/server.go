@@ -1,0 +1,258 @@
+package http
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"sort"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/payments"
+)
+
+const (
+	readHeaderTimeout = 5 * time.Second
+	readTimeout       = 20 * time.Second // A body of 64 KiB takes no longer from anybody worth waiting for.
+	idleTimeout       = 2 * time.Minute
+	drainTimeout      = 25 * time.Second // Orchestrators kill after 30.
+	readinessTimeout  = time.Second
+)
+
+// Options of NewServer. All are required but Metrics and Log.
+type Options struct {
+	Pool       *db.Pool
+	Keys       *idempotency.Store
+	Operations map[string]idempotency.Operation
+	Payments   *payments.Service
+	Within     time.Duration // the time one request's work may take; shorter than the lease
+	RateLimit  float64       // new work a second per tenant; 0 is no limit
+	Metrics    prometheus.Registerer
+	Log        *slog.Logger
+}
+
+// Server is the public API.
+type Server struct {
+	o        Options
+	auth     authenticator
+	limits   tenantLimits
+	requests *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+	handler  http.Handler
+	draining atomic.Bool
+}
+
+// NewServer returns the API. It starts nothing.
+func NewServer(o Options) *Server {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	f := promauto.With(o.Metrics)
+	s := &Server{
+		o:      o,
+		auth:   authenticator{pool: o.Pool, known: map[[32]byte]knownKey{}},
+		limits: newTenantLimits(o.RateLimit),
+		requests: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_http_requests_total",
+			Help: "Requests by route and status."}, []string{"method", "route", "status"}),
+		seconds: f.NewHistogramVec(prometheus.HistogramOpts{Name: "payonce_http_request_seconds",
+			Help:    "Time from the request's first line to its answer's last byte.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}}, []string{"method", "route"}),
+	}
+	s.handler = s.mux()
+	return s
+}
+
+// Handler is the API as a handler, for tests that bring their own listener.
+func (s *Server) Handler() http.Handler { return s.handler }
+
+// Run serves on the listener until ctx ends, then stops listening, turns
+// readiness off and lets requests in flight finish.
+func (s *Server) Run(ctx context.Context, l net.Listener) error {
+	server := &http.Server{
+		Handler: s.handler, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout,
+		ErrorLog: slog.NewLogLogger(s.o.Log.Handler(), slog.LevelWarn),
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- server.Serve(l) }()
+	select {
+	case err := <-stopped:
+		return fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+	}
+	s.draining.Store(true)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		// What is cut off now is as if this process had been killed: the
+		// leases run out and others finish the work.
+		return fmt.Errorf("drain: %w", errors.Join(err, server.Close()))
+	}
+	return nil
+}
+
+func (s *Server) mux() http.Handler {
+	r := chi.NewRouter()
+	allowed := map[string][]string{}
+	for _, route := range s.routes() {
+		handle := route.handle
+		if route.operation != "" {
+			handle = s.keyed(route.operation, route.parse)
+		}
+		if !route.open {
+			handle = s.authenticated(handle)
+		}
+		r.Method(route.method, route.pattern, handle)
+		allowed[route.pattern] = append(allowed[route.pattern], route.method)
+	}
+	r.NotFound(func(w http.ResponseWriter, r *http.Request) {
+		s.refuse(w, r, &problem{code: codeNotFound, detail: "There is no such resource."})
+	})
+	r.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
+		var methods []string
+		for pattern, list := range allowed {
+			if matches(pattern, r.URL.Path) {
+				methods = append(methods, list...)
+			}
+		}
+		sort.Strings(methods)
+		s.refuse(w, r, &problem{code: codeMethodNotAllowed, detail: "The resource does not know this method.", allow: strings.Join(methods, ", ")})
+	})
+	return s.observed(r)
+}
+
+// matches reports whether a path is one of a pattern's: {name} stands for one
+// segment, a star at the end for any rest.
+func matches(pattern, path string) bool {
+	p, q := strings.Split(pattern, "/"), strings.Split(path, "/")
+	for i := range p {
+		if p[i] == "*" {
+			return i < len(q)
+		}
+		if i >= len(q) || p[i] != q[i] && !strings.HasPrefix(p[i], "{") {
+			return false
+		}
+	}
+	return len(p) == len(q)
+}
+
+func (s *Server) authenticated(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		t, err := s.auth.authenticate(r)
+		if err != nil {
+			s.refuse(w, r, err)
+			return
+		}
+		next(w, r.WithContext(withTenant(r.Context(), t)))
+	}
+}
+
+type requestIDKey struct{}
+
+// requestID is ours, never the client's: it names one delivery.
+func requestID(r *http.Request) string {
+	id, _ := r.Context().Value(requestIDKey{}).(string)
+	return id
+}
+
+// observed gives every request its id, its line in the log and its place in the
+// metrics, and turns a panic into a failed request.
+func (s *Server) observed(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began, id := time.Now(), uuid.New()
+		requestID := "req_" + hex.EncodeToString(id[:])
+		routes := chi.NewRouteContext()
+		ctx := context.WithValue(context.WithValue(r.Context(), requestIDKey{}, requestID), chi.RouteCtxKey, routes)
+		r = r.WithContext(ctx)
+		w.Header().Set("Request-Id", requestID)
+		seen := &statusWriter{ResponseWriter: w}
+		defer func() {
+			if bug := recover(); bug != nil {
+				if bug == http.ErrAbortHandler { //nolint:errorlint // net/http compares it this way
+					panic(bug)
+				}
+				s.o.Log.Error("bug: a request panicked", "request_id", requestID, "panic", fmt.Sprint(bug), "stack", string(debug.Stack()))
+				if seen.status == 0 {
+					s.refuse(seen, r, errors.New("panic"))
+				}
+			}
+			route, took := routeOf(r), time.Since(began)
+			s.requests.WithLabelValues(method(r), route, strconv.Itoa(seen.status)).Inc()
+			s.seconds.WithLabelValues(method(r), route).Observe(took.Seconds())
+			s.o.Log.LogAttrs(ctx, slog.LevelInfo, "request", slog.String("request_id", requestID), slog.String("method", method(r)),
+				slog.String("route", route), slog.Int("status", seen.status), slog.Duration("took", took),
+				slog.Bool("replayed", w.Header().Get("Idempotent-Replayed") != ""), slog.String("key_hash", keyHash(r)))
+		}()
+		next.ServeHTTP(seen, r)
+	})
+}
+
+// routeOf is the matched pattern: bounded, unlike the path.
+func routeOf(r *http.Request) string {
+	if c := chi.RouteContext(r.Context()); c != nil && c.RoutePattern() != "" {
+		return c.RoutePattern()
+	}
+	return "unmatched"
+}
+
+func method(r *http.Request) string {
+	switch r.Method {
+	case http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch, http.MethodHead, http.MethodOptions:
+		return r.Method
+	}
+	return "other"
+}
+
+func keyHash(r *http.Request) string {
+	key, err := idempotencyKey(r.Header)
+	if err != nil {
+		return ""
+	}
+	return idempotency.HashForLog(key)
+}
+
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *statusWriter) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
+	write(w, idempotency.Answer{Status: http.StatusOK, ContentType: contentJSON, Body: []byte(`{"status":"ok"}`)})
+}
+
+// readyz says whether to send requests here: not while the database is away,
+// and not while the process drains.
+func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), readinessTimeout)
+	defer cancel()
+	switch err := s.o.Pool.Ping(ctx); {
+	case s.draining.Load():
+		s.refuse(w, r, &problem{code: codeUnavailable, detail: "This process is shutting down.", retryAfter: time.Second})
+	case err != nil:
+		s.refuse(w, r, &problem{code: codeUnavailable, detail: "The database does not answer.", retryAfter: time.Second})
+	default:
+		write(w, idempotency.Answer{Status: http.StatusOK, ContentType: contentJSON, Body: []byte(`{"status":"ready"}`)})
+	}
+}
