@@ -25,7 +25,7 @@ FROM (
     SELECT e.position FROM outbox_events e
     WHERE e.tenant_id = $1 AND e.aggregate_id = $2 AND e.version = $3 AND e.position IS NOT NULL
     UNION ALL
-    SELECT f.removed_through FROM event_feeds f WHERE f.tenant_id = $1 AND f.removed_event = $4) c
+    SELECT f.removed_through FROM event_feeds f WHERE f.tenant_id = $1 AND f.removed_event = $4::text) c
 WHERE c.position >= coalesce((SELECT f.removed_through FROM event_feeds f WHERE f.tenant_id = $1), 0)
 LIMIT 1
 `
@@ -34,7 +34,7 @@ type FeedCursorParams struct {
 	TenantID    string
 	AggregateID string
 	Version     int64
-	EventID     *string
+	EventID     string
 }
 
 // The position after which a reader goes on. No row: the event never was, is another tenant's, or what follows it has been
@@ -69,8 +69,7 @@ WITH waiting AS MATERIALIZED (
     WHERE e.tenant_id = $1 AND e.position IS NULL
     ORDER BY e.seq LIMIT $2
 ), placed AS (
-    SELECT w.aggregate_id, w.version, row_number() OVER (ORDER BY w.after_seq, w.aggregate_id, w.version) AS place
-    FROM (SELECT aggregate_id, version, seq, max(waiting.seq) OVER (PARTITION BY waiting.aggregate_id ORDER BY waiting.version) AS after_seq FROM waiting) w
+    SELECT waiting.aggregate_id, waiting.version, row_number() OVER (ORDER BY waiting.seq) AS place FROM waiting
 ), feed AS (
     UPDATE event_feeds f SET last_position = f.last_position + (SELECT count(*) FROM placed)
     WHERE f.tenant_id = $1
@@ -86,8 +85,8 @@ type FeedGivePositionsParams struct {
 	LimitRows int32
 }
 
-// Places committed events of the tenant at the end of its feed: roughly in the order of writing, and certainly in the order
-// of versions. Its row in event_feeds is locked.
+// Places committed events of the tenant at the end of its feed. Its row in event_feeds is locked. The order of seq is also
+// the order of versions: whoever writes version n+1 has seen version n committed, and draws its seq after that.
 func (q *Queries) FeedGivePositions(ctx context.Context, arg FeedGivePositionsParams) (int64, error) {
 	result, err := q.db.Exec(ctx, feedGivePositions, arg.TenantID, arg.LimitRows)
 	if err != nil {
@@ -110,13 +109,13 @@ func (q *Queries) FeedIsBehind(ctx context.Context, tenantID string) (bool, erro
 
 const feedList = `-- name: FeedList :many
 SELECT tenant_id, aggregate_id, version, type, data, traceparent, created_at FROM outbox_events
-WHERE tenant_id = $1 AND position > $2
+WHERE tenant_id = $1 AND position > $2::bigint
 ORDER BY position LIMIT $3
 `
 
 type FeedListParams struct {
 	TenantID      string
-	AfterPosition *int64
+	AfterPosition int64
 	LimitRows     int32
 }
 
@@ -194,7 +193,7 @@ WITH old AS MATERIALIZED (
     ORDER BY e.position LIMIT $3
 ), gone AS (
     DELETE FROM outbox_events e USING old
-    WHERE e.tenant_id = $1 AND e.aggregate_id = old.aggregate_id AND e.version = old.version
+    WHERE e.tenant_id = $1 AND e.aggregate_id = old.aggregate_id AND e.version = old.version AND e.published_at IS NOT NULL
     RETURNING e.position, e.aggregate_id || '-' || e.version AS event_id
 ), last AS (
     SELECT gone.position, gone.event_id FROM gone ORDER BY gone.position DESC LIMIT 1

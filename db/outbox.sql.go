@@ -105,7 +105,7 @@ RETURNING e.tenant_id, e.aggregate_id, e.version, e.seq, e.type, e.data, e.trace
 
 type OutboxLeaseParams struct {
 	Lease    time.Duration
-	AfterSeq *int64
+	AfterSeq int64
 	HeadsMax int32
 	RunMax   int64
 }
@@ -114,7 +114,7 @@ type OutboxLeaseRow struct {
 	TenantID    string
 	AggregateID string
 	Version     int64
-	Seq         *int64
+	Seq         int64
 	Type        string
 	Data        []byte
 	Traceparent *string
@@ -173,7 +173,7 @@ WITH sent AS (
     FOR NO KEY UPDATE OF e
 ), placed AS (
     SELECT held.tenant_id, held.aggregate_id, held.version,
-        CASE WHEN held.position IS NULL THEN row_number() OVER (PARTITION BY held.tenant_id, held.position IS NULL ORDER BY held.seq, held.version) END AS place
+        CASE WHEN held.position IS NULL THEN row_number() OVER (PARTITION BY held.tenant_id, held.position IS NULL ORDER BY held.seq) END AS place
     FROM held
 ), feeds AS (
     UPDATE event_feeds f SET last_position = f.last_position + new.events
@@ -222,31 +222,67 @@ func (q *Queries) OutboxMark(ctx context.Context, arg OutboxMarkParams) ([]float
 	return items, nil
 }
 
+const outboxNow = `-- name: OutboxNow :one
+SELECT clock_timestamp()::timestamptz AS now
+`
+
+// The database's clock.
+func (q *Queries) OutboxNow(ctx context.Context) (time.Time, error) {
+	row := q.db.QueryRow(ctx, outboxNow)
+	var now time.Time
+	err := row.Scan(&now)
+	return now, err
+}
+
 const outboxReplay = `-- name: OutboxReplay :execrows
 WITH first AS MATERIALIZED (
     SELECT e.tenant_id, e.aggregate_id, min(e.version) AS version
-    FROM outbox_events e WHERE e.published_at >= $1 AND e.published_at < $2
-    GROUP BY e.tenant_id, e.aggregate_id LIMIT $3
+    FROM outbox_events e
+    WHERE e.published_at >= $1::timestamptz AND e.published_at < $2::timestamptz
+      AND NOT EXISTS (SELECT FROM outbox_events u WHERE u.tenant_id = e.tenant_id AND u.aggregate_id = e.aggregate_id
+                      AND u.published_at IS NULL AND u.leased_until >= clock_timestamp())
+    GROUP BY e.tenant_id, e.aggregate_id
+    ORDER BY min(e.seq) LIMIT $3
 )
-UPDATE outbox_events e SET published_at = NULL, attempts = 0, leased_until = '-infinity'
+UPDATE outbox_events e
+SET published_at = NULL, attempts = 0,
+    leased_until = CASE WHEN e.version = first.version THEN '-infinity' ELSE clock_timestamp() + interval '1 second' END
 FROM first
-WHERE e.tenant_id = first.tenant_id AND e.aggregate_id = first.aggregate_id AND e.version >= first.version AND e.published_at IS NOT NULL
+WHERE e.tenant_id = first.tenant_id AND e.aggregate_id = first.aggregate_id AND e.version >= first.version
 `
 
 type OutboxReplayParams struct {
-	Since           *time.Time
-	Before          *time.Time
-	LimitAggregates int32
+	Since         time.Time
+	Until         time.Time
+	AggregatesMax int32
 }
 
-// Makes published events unpublished again, oldest first. Whole aggregates at a time, from their first event in the window
-// on: a later event that stayed published could not be held back until the earlier ones are there again.
+// Makes published events unpublished again, oldest first. Whole aggregates, from their first event in the window on: an
+// event that stayed published could not be held back until the ones before it are there again. Leaves alone what a relay is
+// sending, and keeps relays that still see the old state away from what follows.
 func (q *Queries) OutboxReplay(ctx context.Context, arg OutboxReplayParams) (int64, error) {
-	result, err := q.db.Exec(ctx, outboxReplay, arg.Since, arg.Before, arg.LimitAggregates)
+	result, err := q.db.Exec(ctx, outboxReplay, arg.Since, arg.Until, arg.AggregatesMax)
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const outboxReplayLeft = `-- name: OutboxReplayLeft :one
+SELECT EXISTS (SELECT FROM outbox_events WHERE published_at >= $1::timestamptz AND published_at < $2::timestamptz)
+`
+
+type OutboxReplayLeftParams struct {
+	Since time.Time
+	Until time.Time
+}
+
+// Whether the window still has events that were not made unpublished again.
+func (q *Queries) OutboxReplayLeft(ctx context.Context, arg OutboxReplayLeftParams) (bool, error) {
+	row := q.db.QueryRow(ctx, outboxReplayLeft, arg.Since, arg.Until)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
 }
 
 const outboxStats = `-- name: OutboxStats :one

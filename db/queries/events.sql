@@ -14,15 +14,14 @@ INSERT INTO event_feeds (tenant_id) SELECT t FROM unnest(@tenant_ids::text[]) AS
 SELECT EXISTS (SELECT FROM outbox_events WHERE tenant_id = @tenant_id AND position IS NULL);
 
 -- name: FeedGivePositions :execrows
--- Places committed events of the tenant at the end of its feed: roughly in the order of writing, and certainly in the order
--- of versions. Its row in event_feeds is locked.
+-- Places committed events of the tenant at the end of its feed. Its row in event_feeds is locked. The order of seq is also
+-- the order of versions: whoever writes version n+1 has seen version n committed, and draws its seq after that.
 WITH waiting AS MATERIALIZED (
     SELECT e.aggregate_id, e.version, e.seq FROM outbox_events e
     WHERE e.tenant_id = @tenant_id AND e.position IS NULL
     ORDER BY e.seq LIMIT @limit_rows
 ), placed AS (
-    SELECT w.aggregate_id, w.version, row_number() OVER (ORDER BY w.after_seq, w.aggregate_id, w.version) AS place
-    FROM (SELECT *, max(waiting.seq) OVER (PARTITION BY waiting.aggregate_id ORDER BY waiting.version) AS after_seq FROM waiting) w
+    SELECT waiting.aggregate_id, waiting.version, row_number() OVER (ORDER BY waiting.seq) AS place FROM waiting
 ), feed AS (
     UPDATE event_feeds f SET last_position = f.last_position + (SELECT count(*) FROM placed)
     WHERE f.tenant_id = @tenant_id
@@ -40,13 +39,13 @@ FROM (
     SELECT e.position FROM outbox_events e
     WHERE e.tenant_id = @tenant_id AND e.aggregate_id = @aggregate_id AND e.version = @version AND e.position IS NOT NULL
     UNION ALL
-    SELECT f.removed_through FROM event_feeds f WHERE f.tenant_id = @tenant_id AND f.removed_event = @event_id) c
+    SELECT f.removed_through FROM event_feeds f WHERE f.tenant_id = @tenant_id AND f.removed_event = @event_id::text) c
 WHERE c.position >= coalesce((SELECT f.removed_through FROM event_feeds f WHERE f.tenant_id = @tenant_id), 0)
 LIMIT 1;
 
 -- name: FeedList :many
 SELECT tenant_id, aggregate_id, version, type, data, traceparent, created_at FROM outbox_events
-WHERE tenant_id = @tenant_id AND position > @after_position
+WHERE tenant_id = @tenant_id AND position > @after_position::bigint
 ORDER BY position LIMIT @limit_rows;
 
 -- name: FeedDue :one
@@ -62,7 +61,7 @@ WITH old AS MATERIALIZED (
     ORDER BY e.position LIMIT @limit_rows
 ), gone AS (
     DELETE FROM outbox_events e USING old
-    WHERE e.tenant_id = @tenant_id AND e.aggregate_id = old.aggregate_id AND e.version = old.version
+    WHERE e.tenant_id = @tenant_id AND e.aggregate_id = old.aggregate_id AND e.version = old.version AND e.published_at IS NOT NULL
     RETURNING e.position, e.aggregate_id || '-' || e.version AS event_id
 ), last AS (
     SELECT gone.position, gone.event_id FROM gone ORDER BY gone.position DESC LIMIT 1

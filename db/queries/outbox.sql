@@ -43,7 +43,7 @@ WITH sent AS (
     FOR NO KEY UPDATE OF e
 ), placed AS (
     SELECT held.tenant_id, held.aggregate_id, held.version,
-        CASE WHEN held.position IS NULL THEN row_number() OVER (PARTITION BY held.tenant_id, held.position IS NULL ORDER BY held.seq, held.version) END AS place
+        CASE WHEN held.position IS NULL THEN row_number() OVER (PARTITION BY held.tenant_id, held.position IS NULL ORDER BY held.seq) END AS place
     FROM held
 ), feeds AS (
     UPDATE event_feeds f SET last_position = f.last_position + new.events
@@ -75,16 +75,31 @@ UPDATE outbox_events SET parked_at = NULL, attempts = 0, leased_until = '-infini
 WHERE tenant_id = @tenant_id AND aggregate_id = @aggregate_id AND parked_at IS NOT NULL;
 
 -- name: OutboxReplay :execrows
--- Makes published events unpublished again, oldest first. Whole aggregates at a time, from their first event in the window
--- on: a later event that stayed published could not be held back until the earlier ones are there again.
+-- Makes published events unpublished again, oldest first. Whole aggregates, from their first event in the window on: an
+-- event that stayed published could not be held back until the ones before it are there again. Leaves alone what a relay is
+-- sending, and keeps relays that still see the old state away from what follows.
 WITH first AS MATERIALIZED (
     SELECT e.tenant_id, e.aggregate_id, min(e.version) AS version
-    FROM outbox_events e WHERE e.published_at >= @since AND e.published_at < @before
-    GROUP BY e.tenant_id, e.aggregate_id LIMIT @limit_aggregates
+    FROM outbox_events e
+    WHERE e.published_at >= @since::timestamptz AND e.published_at < @until::timestamptz
+      AND NOT EXISTS (SELECT FROM outbox_events u WHERE u.tenant_id = e.tenant_id AND u.aggregate_id = e.aggregate_id
+                      AND u.published_at IS NULL AND u.leased_until >= clock_timestamp())
+    GROUP BY e.tenant_id, e.aggregate_id
+    ORDER BY min(e.seq) LIMIT @aggregates_max
 )
-UPDATE outbox_events e SET published_at = NULL, attempts = 0, leased_until = '-infinity'
+UPDATE outbox_events e
+SET published_at = NULL, attempts = 0,
+    leased_until = CASE WHEN e.version = first.version THEN '-infinity' ELSE clock_timestamp() + interval '1 second' END
 FROM first
-WHERE e.tenant_id = first.tenant_id AND e.aggregate_id = first.aggregate_id AND e.version >= first.version AND e.published_at IS NOT NULL;
+WHERE e.tenant_id = first.tenant_id AND e.aggregate_id = first.aggregate_id AND e.version >= first.version;
+
+-- name: OutboxReplayLeft :one
+-- Whether the window still has events that were not made unpublished again.
+SELECT EXISTS (SELECT FROM outbox_events WHERE published_at >= @since::timestamptz AND published_at < @until::timestamptz);
+
+-- name: OutboxNow :one
+-- The database's clock.
+SELECT clock_timestamp()::timestamptz AS now;
 
 -- name: OutboxStats :one
 -- What waits, for the metrics; counting stops at a number nobody needs to know exactly.

@@ -1,0 +1,89 @@
+package outbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Source is the CloudEvents source of every event. Source and id together name
+// an event in the whole world; ours begin with the random id of an aggregate.
+const Source = "/payonce"
+
+// Envelope is an event as the outside sees it: CloudEvents 1.0 in JSON, the same
+// bytes on every broker, in the feed and in a tenant's webhook.
+type Envelope struct {
+	ID          string
+	Type        string
+	Subject     string // the aggregate's id; events of one subject are delivered in order
+	TenantID    string
+	Version     int64 // the aggregate's; CloudEvents calls it sequence
+	Time        time.Time
+	Traceparent string
+	Data        json.RawMessage
+}
+
+// cloudEvent is the wire format. Extension attributes of CloudEvents are strings
+// of lower-case letters and digits.
+type cloudEvent struct {
+	SpecVersion     string          `json:"specversion"`
+	ID              string          `json:"id"`
+	Source          string          `json:"source"`
+	Type            string          `json:"type"`
+	Subject         string          `json:"subject"`
+	Time            time.Time       `json:"time"`
+	DataContentType string          `json:"datacontenttype"`
+	TenantID        string          `json:"tenantid"`
+	Sequence        string          `json:"sequence"`
+	Traceparent     string          `json:"traceparent,omitempty"`
+	Data            json.RawMessage `json:"data"`
+}
+
+// MarshalJSON fails if Data is not JSON.
+func (e Envelope) MarshalJSON() ([]byte, error) {
+	return json.Marshal(cloudEvent{
+		SpecVersion: "1.0", ID: e.ID, Source: Source, Type: e.Type, Subject: e.Subject, Time: e.Time.UTC(), DataContentType: "application/json",
+		TenantID: e.TenantID, Sequence: strconv.FormatInt(e.Version, 10), Traceparent: e.Traceparent, Data: e.Data,
+	})
+}
+
+// UnmarshalJSON is for consumers. It refuses what no relay of ours can have
+// sent, because a consumer that guesses books the wrong thing.
+func (e *Envelope) UnmarshalJSON(body []byte) error {
+	var c cloudEvent
+	if err := json.Unmarshal(body, &c); err != nil {
+		return err
+	}
+	version, err := strconv.ParseInt(c.Sequence, 10, 64)
+	if err != nil || version < 1 {
+		return fmt.Errorf("the sequence of event %q is not a version: %q", c.ID, c.Sequence)
+	}
+	if c.SpecVersion != "1.0" || c.Type == "" || c.TenantID == "" || c.ID != EventID(c.Subject, version) {
+		return fmt.Errorf("not an event of ours: %q from %q", c.ID, c.Source)
+	}
+	*e = Envelope{
+		ID: c.ID, Type: c.Type, Subject: c.Subject, TenantID: c.TenantID, Version: version,
+		Time: c.Time, Traceparent: c.Traceparent, Data: c.Data,
+	}
+	return nil
+}
+
+// parseEventID undoes EventID.
+func parseEventID(id string) (aggregateID string, version int64, ok bool) {
+	at := strings.LastIndexByte(id, '-')
+	if at <= 0 {
+		return "", 0, false
+	}
+	version, err := strconv.ParseInt(id[at+1:], 10, 64)
+	if err != nil || EventID(id[:at], version) != id { // one event, one spelling
+		return "", 0, false
+	}
+	return id[:at], version, true
+}
+
+// ErrPermanent says that a broker will never take a message: too large, refused
+// by policy, not to be encoded. Every other error is worth another try.
+var ErrPermanent = errors.New("the broker will never take this message")

@@ -1,0 +1,115 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"example.com/payonce/db"
+)
+
+// positionsMax is how many events one transaction of a reader places. Its lock
+// holds up the relay's marks for that tenant.
+const positionsMax = 1000
+
+// ErrUnknownCursor says that a reader cannot go on from where it says it is: no
+// such event, or events behind it have been removed, which it would miss.
+var ErrUnknownCursor = errors.New("no event with this id to go on from")
+
+// Feed lists a tenant's events in an order that never changes and that nothing
+// is ever inserted into.
+type Feed struct{ pool *db.Pool }
+
+// NewFeed returns the feed of all tenants.
+func NewFeed(pool *db.Pool) *Feed { return &Feed{pool: pool} }
+
+// List returns up to limit events that follow the event named by after, from
+// the oldest that is still kept if after is empty. What was committed before
+// the call is in the list, whether or not a relay or a broker is there.
+func (f *Feed) List(ctx context.Context, tenantID, after string, limit int) (events []Envelope, hasMore bool, err error) {
+	for {
+		events, cursorErr := f.page(ctx, tenantID, after, limit+1)
+		if cursorErr != nil && !errors.Is(cursorErr, ErrUnknownCursor) {
+			return nil, false, cursorErr
+		}
+		if len(events) > limit {
+			return events[:limit], true, nil
+		}
+		// What is there does not fill the page: place what has been committed meanwhile, and look again.
+		placed, err := f.place(ctx, tenantID)
+		if err != nil {
+			return nil, false, err
+		}
+		if placed == 0 {
+			return events, false, cursorErr
+		}
+	}
+}
+
+func (f *Feed) page(ctx context.Context, tenantID, after string, limit int) ([]Envelope, error) {
+	position := int64(0)
+	if after != "" {
+		aggregateID, version, ok := parseEventID(after)
+		if !ok {
+			return nil, ErrUnknownCursor
+		}
+		var err error
+		position, err = f.pool.FeedCursor(ctx, db.FeedCursorParams{TenantID: tenantID, AggregateID: aggregateID, Version: version, EventID: after})
+		if errors.Is(err, db.ErrNoRows) {
+			return nil, ErrUnknownCursor
+		}
+		if err != nil {
+			return nil, fmt.Errorf("find event %s in the feed: %w", after, err)
+		}
+	}
+	rows, err := f.pool.FeedList(ctx, db.FeedListParams{TenantID: tenantID, AfterPosition: position, LimitRows: int32(limit)})
+	if err != nil {
+		return nil, fmt.Errorf("list events: %w", err)
+	}
+	events := make([]Envelope, len(rows))
+	for i, row := range rows {
+		events[i] = envelope(db.OutboxLeaseRow{TenantID: row.TenantID, AggregateID: row.AggregateID, Version: row.Version, Type: row.Type,
+			Data: row.Data, Traceparent: row.Traceparent, CreatedAt: row.CreatedAt})
+	}
+	return events, nil
+}
+
+// place gives positions to events that no relay has marked yet. Mostly there
+// are none, and then a read writes nothing.
+func (f *Feed) place(ctx context.Context, tenantID string) (int64, error) {
+	behind, err := f.pool.FeedIsBehind(ctx, tenantID)
+	if err != nil || !behind {
+		return 0, err
+	}
+	var placed int64
+	err = f.pool.InTx(ctx, func(q *db.Queries) error {
+		if err := lockFeeds(ctx, q, []string{tenantID}); err != nil {
+			return err
+		}
+		// A statement of its own, so that its snapshot is younger than the lock: under an older one it would
+		// place what another has just placed.
+		placed, err = q.FeedGivePositions(ctx, db.FeedGivePositionsParams{TenantID: tenantID, LimitRows: positionsMax})
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("place events in the feed of %s: %w", tenantID, err)
+	}
+	return placed, nil
+}
+
+// lockFeeds serialises everyone who gives or removes positions of these
+// tenants, sorted.
+func lockFeeds(ctx context.Context, q *db.Queries, tenants []string) error {
+	locked, err := q.FeedLock(ctx, tenants)
+	if err == nil && len(locked) < len(tenants) { // first events of a tenant
+		missing := slices.DeleteFunc(slices.Clone(tenants), func(t string) bool { return slices.Contains(locked, t) })
+		if err = q.FeedCreate(ctx, missing); err == nil {
+			_, err = q.FeedLock(ctx, tenants)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("lock the feeds: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,330 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"example.com/payonce/db"
+)
+
+const (
+	leaseDefault  = 10 * time.Second // how long the events of a relay that died wait for another
+	headsDefault  = 500              // aggregates taken at once: a commit and an acknowledgement are shared by all of them
+	runMax        = 8                // events of one aggregate taken at once; most have two or three
+	probeMax      = 10               // how many are risked on a broker that took none of the last batch
+	settleWithin  = 5 * time.Second  // marking what was sent, also while the process stops
+	attemptsMax   = 30               // failures of one event while others pass; then it is poison
+	backoffMin    = 100 * time.Millisecond
+	backoffMax    = 30 * time.Second
+	sweepEvery    = 500 * time.Millisecond // how long an event can be overlooked because it was written long before it was committed
+	sweepDistance = 5000                   // seqs behind the newest that are looked at every time
+	statsEvery    = 5 * time.Second
+)
+
+// Publisher is a broker, as the relay sees it. Publish returns one error per
+// envelope: nil once the broker has it durably, ErrPermanent (wrapped) if it
+// never will, anything else if that is not known or not now. It never holds two
+// events of one aggregate, so a broker may take them in any order.
+type Publisher interface {
+	Publish(ctx context.Context, events []Envelope) []error
+}
+
+// RelayOptions may be left zero.
+type RelayOptions struct {
+	Lease    time.Duration // default 10 s; a publish gives up after half of it
+	HeadsMax int           // default 500
+	Metrics  *Metrics
+	Log      *slog.Logger
+}
+
+// Relay brings committed events to the broker: lease, publish, mark. Any number
+// of relays may run, in any number of processes; one Relay serves one loop.
+type Relay struct {
+	pool      *db.Pool
+	publisher Publisher
+	lease     time.Duration
+	headsMax  int
+	metrics   *Metrics
+	log       *slog.Logger
+	woken     chan struct{}
+
+	brokerAway bool
+	reached    int64     // the highest seq leased so far
+	swept      time.Time // when the queue was last read from its beginning
+	measured   time.Time
+}
+
+// NewRelay returns a relay for one loop.
+func NewRelay(pool *db.Pool, p Publisher, o RelayOptions) *Relay {
+	r := &Relay{pool: pool, publisher: p, lease: o.Lease, headsMax: o.HeadsMax, metrics: o.Metrics, log: o.Log, woken: make(chan struct{}, 1)}
+	if r.lease == 0 {
+		r.lease = leaseDefault
+	}
+	if r.headsMax == 0 {
+		r.headsMax = headsDefault
+	}
+	if r.metrics == nil {
+		r.metrics = NewMetrics(nil)
+	}
+	if r.log == nil {
+		r.log = slog.Default()
+	}
+	return r
+}
+
+// Wake says that something was committed. It is a hint and may be lost: the
+// poll of the loop is what delivers.
+func (r *Relay) Wake() {
+	select {
+	case r.woken <- struct{}{}:
+	default:
+	}
+}
+
+// Woken is what a loop selects on while it pauses.
+func (r *Relay) Woken() <-chan struct{} { return r.woken }
+
+// RunOnce publishes one batch. It returns how many events it is done with:
+// published or, being poison, parked. An error means that the database or the
+// broker is away; nothing is lost, and the loop should pause before the next try.
+func (r *Relay) RunOnce(ctx context.Context) (int, error) {
+	if err := r.measure(ctx); err != nil {
+		return 0, err
+	}
+	begun := time.Now()
+	runs, err := r.leaseRuns(ctx)
+	if err != nil || len(runs) == 0 {
+		return 0, err
+	}
+	r.publish(ctx, begun, runs)
+	return r.settle(ctx, runs)
+}
+
+// run is what was leased of one aggregate, oldest first.
+type run []*leased
+
+type leased struct {
+	db.OutboxLeaseRow
+	tried bool
+	err   error
+}
+
+func (l *leased) published() bool { return l.tried && l.err == nil }
+
+func (r *Relay) leaseRuns(ctx context.Context) ([]run, error) {
+	heads := r.headsMax
+	if r.brokerAway {
+		heads = min(heads, probeMax)
+	}
+	rows, err := r.pool.OutboxLease(ctx, db.OutboxLeaseParams{Lease: r.lease, AfterSeq: r.startAfter(), HeadsMax: int32(heads), RunMax: runMax})
+	if err != nil {
+		return nil, fmt.Errorf("lease events: %w", err)
+	}
+	slices.SortFunc(rows, func(a, b db.OutboxLeaseRow) int { return int(a.Seq - b.Seq) })
+	var runs []run
+	index := make(map[[2]string]int, len(rows))
+	for _, row := range rows {
+		r.reached = max(r.reached, row.Seq)
+		aggregate := [2]string{row.TenantID, row.AggregateID}
+		i, ok := index[aggregate]
+		if !ok {
+			i = len(runs)
+			index[aggregate] = i
+			runs = append(runs, nil)
+		}
+		runs[i] = append(runs[i], &leased{OutboxLeaseRow: row})
+	}
+	return runs, nil
+}
+
+// startAfter keeps the relay from reading the front of its queue's index over
+// and over: while any old snapshot is open, what was published an hour ago is
+// still in there. Events that commit long after they were written are behind
+// this mark; the sweep finds them.
+func (r *Relay) startAfter() int64 {
+	if time.Since(r.swept) >= sweepEvery {
+		r.swept = time.Now()
+		return 0
+	}
+	return max(0, r.reached-sweepDistance)
+}
+
+// publish sends the first event of every run, then the second of those whose
+// first is on the broker, and so on. A later event is on its way only when the
+// broker has acknowledged the earlier one: that alone makes the order certain,
+// whatever a connection loses in between.
+func (r *Relay) publish(ctx context.Context, begun time.Time, runs []run) {
+	// By the deadline of a relay that was paused here, its events are another's.
+	ctx, cancel := context.WithDeadline(ctx, begun.Add(r.lease/2))
+	defer cancel()
+	for round := 0; len(runs) > 0 && ctx.Err() == nil; round++ {
+		batch := make([]Envelope, len(runs))
+		for i, run := range runs {
+			batch[i] = envelope(run[round].OutboxLeaseRow)
+		}
+		errs := r.publisher.Publish(ctx, batch)
+		if len(errs) != len(batch) {
+			panic(fmt.Sprintf("bug: %d outcomes of %d messages", len(errs), len(batch)))
+		}
+		var goOn []run
+		for i, run := range runs {
+			event := run[round]
+			event.tried, event.err = true, errs[i]
+			// A run has a gap where a row was locked by somebody, or parked.
+			if event.err == nil && round+1 < len(run) && run[round+1].Version == event.Version+1 {
+				goOn = append(goOn, run)
+			}
+		}
+		runs = goOn
+	}
+}
+
+func envelope(e db.OutboxLeaseRow) Envelope {
+	env := Envelope{
+		ID: EventID(e.AggregateID, e.Version), Type: e.Type, Subject: e.AggregateID, TenantID: e.TenantID, Version: e.Version,
+		Time: e.CreatedAt, Data: e.Data,
+	}
+	if e.Traceparent != nil {
+		env.Traceparent = *e.Traceparent
+	}
+	return env
+}
+
+// settle marks what the broker has and gives back the rest, in one transaction,
+// each row under the token it was leased with. If it fails, or the process dies
+// before, the lease runs out and everything is sent once more under the same ids.
+func (r *Relay) settle(ctx context.Context, runs []run) (int, error) {
+	s := r.sort(runs)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
+	defer cancel()
+	var delays []float64
+	var back int64
+	err := r.pool.InTx(ctx, func(q *db.Queries) (err error) {
+		if err = lockFeeds(ctx, q, s.tenants); err != nil {
+			return err
+		}
+		if delays, err = q.OutboxMark(ctx, s.mark); err != nil {
+			return fmt.Errorf("mark events published: %w", err)
+		}
+		if back, err = q.OutboxGiveBack(ctx, s.back); err != nil {
+			return fmt.Errorf("give events back: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	for _, seconds := range delays {
+		r.metrics.latency.Observe(seconds)
+	}
+	r.metrics.published.Add(float64(len(delays)))
+	r.metrics.fenced.Add(float64(len(s.mark.Versions) - len(delays) + len(s.back.Versions) - int(back)))
+	if s.away != nil {
+		return 0, fmt.Errorf("publish: %w", s.away)
+	}
+	return len(delays) + s.parked, nil
+}
+
+type settlement struct {
+	tenants []string
+	mark    db.OutboxMarkParams
+	back    db.OutboxGiveBackParams
+	parked  int
+	away    error // the broker took nothing at all
+}
+
+// sort decides what becomes of each leased event.
+func (r *Relay) sort(runs []run) settlement {
+	var s settlement
+	var transient error
+	for _, run := range runs {
+		s.tenants = append(s.tenants, run[0].TenantID)
+		for _, e := range run {
+			switch {
+			case e.published():
+				s.mark.TenantIds = append(s.mark.TenantIds, e.TenantID)
+				s.mark.AggregateIds = append(s.mark.AggregateIds, e.AggregateID)
+				s.mark.Versions = append(s.mark.Versions, e.Version)
+				s.mark.LeaseTokens = append(s.mark.LeaseTokens, e.LeaseToken)
+			case e.tried && !errors.Is(e.err, ErrPermanent):
+				transient = e.err
+			}
+		}
+	}
+	slices.Sort(s.tenants)
+	s.tenants = slices.Compact(s.tenants)
+	// A message that fails while others pass is to blame itself, and is counted. When nothing passes it is the broker, and
+	// no message may be parked for that, however long it takes.
+	r.brokerAway = transient != nil && len(s.mark.Versions) == 0
+	if r.brokerAway {
+		s.away = transient
+	}
+	for _, run := range runs {
+		for _, e := range run {
+			if !e.published() {
+				r.giveBack(&s, e)
+			}
+		}
+	}
+	return s
+}
+
+func (r *Relay) giveBack(s *settlement, e *leased) {
+	var delay time.Duration
+	var text string
+	park, untried := false, !e.tried
+	if e.tried {
+		text = e.err.Error()
+		permanent := errors.Is(e.err, ErrPermanent)
+		r.metrics.failures.WithLabelValues(kind(permanent)).Inc()
+		untried = r.brokerAway && !permanent
+		park = permanent || (!untried && e.Attempts >= attemptsMax)
+		if !untried {
+			delay = backoff(int(e.Attempts))
+		}
+	}
+	if park {
+		s.parked++
+		r.log.Error("event parked, and its aggregate with it", "event_id", EventID(e.AggregateID, e.Version), "type", e.Type,
+			"tenant_id", e.TenantID, "attempts", e.Attempts, "error", text)
+	}
+	s.back.TenantIds = append(s.back.TenantIds, e.TenantID)
+	s.back.AggregateIds = append(s.back.AggregateIds, e.AggregateID)
+	s.back.Versions = append(s.back.Versions, e.Version)
+	s.back.LeaseTokens = append(s.back.LeaseTokens, e.LeaseToken)
+	s.back.Delays = append(s.back.Delays, delay)
+	s.back.Untried = append(s.back.Untried, untried)
+	s.back.Errors = append(s.back.Errors, text)
+	s.back.Park = append(s.back.Park, park)
+}
+
+func kind(permanent bool) string {
+	if permanent {
+		return "permanent"
+	}
+	return "transient"
+}
+
+func backoff(attempts int) time.Duration {
+	return min(backoffMin<<min(attempts-1, 20), backoffMax)
+}
+
+// measure looks at what waits, now and then.
+func (r *Relay) measure(ctx context.Context) error {
+	if time.Since(r.measured) < statsEvery {
+		return nil
+	}
+	stats, err := r.pool.OutboxStats(ctx)
+	if err != nil {
+		return fmt.Errorf("measure the outbox: %w", err)
+	}
+	r.measured = time.Now()
+	r.metrics.waiting.Set(float64(stats.Waiting))
+	r.metrics.oldest.Set(stats.OldestSeconds)
+	r.metrics.parked.Set(float64(stats.Parked))
+	return nil
+}

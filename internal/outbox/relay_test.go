@@ -1,0 +1,245 @@
+package outbox_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/db"
+	"example.com/payonce/db/dbtest"
+	"example.com/payonce/internal/outbox"
+)
+
+var errAway = errors.New("connection refused")
+
+func TestAppend(t *testing.T) {
+	t.Parallel()
+
+	t.Run("ExistsOnlyIfTheChangeDoes", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.New(t)
+		refused := errors.New("refused")
+		err := pool.InTx(t.Context(), func(q *db.Queries) error {
+			require.NoError(t, outbox.Append(t.Context(), q, event("ord_1", 1)))
+			return refused
+		})
+		require.ErrorIs(t, err, refused)
+		require.Zero(t, count(t, pool, "SELECT count(*) FROM outbox_events"))
+	})
+
+	t.Run("RefusesASecondEventOfAVersion", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.New(t)
+		appendEvents(t, pool, event("ord_1", 1))
+		err := pool.InTx(t.Context(), func(q *db.Queries) error { return outbox.Append(t.Context(), q, event("ord_2", 1), event("ord_1", 1)) })
+		require.True(t, db.Violates(err, "outbox_events_pkey"), "%v", err)
+		require.Equal(t, 1, count(t, pool, "SELECT count(*) FROM outbox_events"))
+	})
+
+	t.Run("NeverChangesOrVanishesUnpublished", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.New(t)
+		appendEvents(t, pool, event("ord_1", 1))
+		_, err := pool.Raw().Exec(t.Context(), "UPDATE outbox_events SET data = '{}'")
+		require.True(t, db.Violates(err, "event_is_never_rewritten"), "%v", err)
+		_, err = pool.Raw().Exec(t.Context(), "DELETE FROM outbox_events")
+		require.True(t, db.Violates(err, "unpublished_is_never_deleted"), "%v", err)
+	})
+}
+
+func TestRelay(t *testing.T) {
+	t.Parallel()
+
+	t.Run("PublishesChainsInOrderInOneBatch", func(t *testing.T) {
+		t.Parallel()
+		pool, broker := dbtest.New(t), &brokerLog{}
+		for v := int64(1); v <= 3; v++ {
+			appendEvents(t, pool, event("ord_1", v), event("pay_1", v))
+		}
+		n, err := outbox.NewRelay(pool, broker, outbox.RelayOptions{}).RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 6, n)
+		require.Empty(t, cmp.Diff([]string{"ord_1-1", "pay_1-1", "ord_1-2", "pay_1-2", "ord_1-3", "pay_1-3"}, broker.ids()))
+		require.Zero(t, count(t, pool, "SELECT count(*) FROM outbox_events WHERE published_at IS NULL"))
+	})
+
+	t.Run("SendsASuccessorOnlyAfterTheAcknowledgement", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.New(t)
+		appendEvents(t, pool, event("ord_1", 1), event("ord_1", 2), event("ord_2", 1), event("ord_2", 2))
+		failed := false
+		broker := &brokerLog{before: func(e outbox.Envelope) error {
+			if e.ID == "ord_1-1" && !failed {
+				failed = true
+				return errAway
+			}
+			return nil
+		}}
+		relay := outbox.NewRelay(pool, broker, outbox.RelayOptions{})
+		n, err := relay.RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 2, n)
+		require.Empty(t, cmp.Diff([]string{"ord_2-1", "ord_2-2"}, broker.ids()))
+		exec(t, pool, "UPDATE outbox_events SET leased_until = '-infinity'")
+		require.Equal(t, 2, drain(t, relay))
+		require.Empty(t, cmp.Diff([]string{"ord_2-1", "ord_2-2", "ord_1-1", "ord_1-2"}, broker.ids()))
+	})
+
+	t.Run("LeavesFreshLeasesAlone", func(t *testing.T) {
+		t.Parallel()
+		pool, broker := dbtest.New(t), &brokerLog{}
+		appendEvents(t, pool, event("ord_1", 1), event("ord_1", 2))
+		_, err := pool.OutboxLease(t.Context(), db.OutboxLeaseParams{Lease: time.Hour, HeadsMax: 10, RunMax: 1})
+		require.NoError(t, err)
+		require.Zero(t, drain(t, outbox.NewRelay(pool, broker, outbox.RelayOptions{})), "the second event is nobody's, but its head is leased")
+		exec(t, pool, "UPDATE outbox_events SET leased_until = '-infinity'")
+		require.Equal(t, 2, drain(t, outbox.NewRelay(pool, broker, outbox.RelayOptions{})))
+	})
+
+	t.Run("CannotMarkUnderALostLease", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.New(t)
+		reg := prometheus.NewRegistry()
+		appendEvents(t, pool, event("ord_1", 1))
+		broker := &brokerLog{after: func(outbox.Envelope) error {
+			exec(t, pool, "UPDATE outbox_events SET lease_token = lease_token + 1") // another has taken it meanwhile
+			return nil
+		}}
+		n, err := outbox.NewRelay(pool, broker, outbox.RelayOptions{Metrics: outbox.NewMetrics(reg)}).RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, n)
+		require.Equal(t, 1, count(t, pool, "SELECT count(*) FROM outbox_events WHERE published_at IS NULL"))
+		require.Equal(t, 1.0, gathered(t, reg, "payonce_outbox_fenced_total"))
+	})
+
+	t.Run("ParksPoisonAndGoesOnElsewhere", func(t *testing.T) {
+		t.Parallel()
+		pool, broker, reg := dbtest.New(t), &brokerLog{}, prometheus.NewRegistry()
+		poison := event("ord_1", 1)
+		poison.Data = []byte("not JSON")
+		appendEvents(t, pool, poison, event("ord_1", 2), event("ord_2", 1))
+		relay := outbox.NewRelay(pool, broker, outbox.RelayOptions{Metrics: outbox.NewMetrics(reg)})
+		require.Equal(t, 2, drain(t, relay))
+		require.Empty(t, cmp.Diff([]string{"ord_2-1"}, broker.ids()))
+		require.Equal(t, 1, count(t, pool, "SELECT count(*) FROM outbox_events WHERE parked_at IS NOT NULL AND last_error <> ''"))
+		require.Equal(t, 1.0, gathered(t, reg, "payonce_outbox_failures_total"))
+		_, err := outbox.NewRelay(pool, broker, outbox.RelayOptions{Metrics: outbox.NewMetrics(nil)}).RunOnce(t.Context())
+		require.NoError(t, err)
+
+		// A person has mended it.
+		exec(t, pool, "ALTER TABLE outbox_events DISABLE TRIGGER event_is_never_rewritten")
+		exec(t, pool, "UPDATE outbox_events SET data = '{}' WHERE parked_at IS NOT NULL")
+		unparked, err := outbox.Unpark(t.Context(), pool.Queries, tenant, "ord_1")
+		require.NoError(t, err)
+		require.True(t, unparked)
+		require.Equal(t, 2, drain(t, relay))
+		require.Empty(t, cmp.Diff([]string{"ord_2-1", "ord_1-1", "ord_1-2"}, broker.ids()))
+	})
+
+	t.Run("ParksAfterManyFailuresWhileOthersPass", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.New(t)
+		broker := &brokerLog{before: func(e outbox.Envelope) error {
+			if e.Subject == "ord_1" {
+				return errAway
+			}
+			return nil
+		}}
+		appendEvents(t, pool, event("ord_1", 1))
+		relay := outbox.NewRelay(pool, broker, outbox.RelayOptions{})
+		for i := 0; count(t, pool, "SELECT count(*) FROM outbox_events WHERE parked_at IS NOT NULL") == 0; i++ {
+			require.Less(t, i, 100)
+			appendEvents(t, pool, event(fmt.Sprintf("ord_ok_%d", i), 1))
+			exec(t, pool, "UPDATE outbox_events SET leased_until = '-infinity'")
+			_, err := relay.RunOnce(t.Context())
+			require.NoError(t, err)
+		}
+		require.Equal(t, 30, count(t, pool, "SELECT attempts FROM outbox_events WHERE parked_at IS NOT NULL"))
+	})
+
+	t.Run("BlamesTheBrokerAndNoEventWhenNothingPasses", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.New(t)
+		away := true
+		broker := &brokerLog{before: func(outbox.Envelope) error {
+			if away {
+				return errAway
+			}
+			return nil
+		}}
+		for i := range 100 {
+			appendEvents(t, pool, event(fmt.Sprintf("ord_%d", i), 1))
+		}
+		relay := outbox.NewRelay(pool, broker, outbox.RelayOptions{})
+		for range 100 {
+			n, err := relay.RunOnce(t.Context())
+			require.ErrorIs(t, err, errAway)
+			require.Zero(t, n)
+		}
+		require.Zero(t, count(t, pool, "SELECT max(attempts) FROM outbox_events"))
+		require.Equal(t, 90, count(t, pool, "SELECT count(*) FROM outbox_events WHERE lease_token = 1"), "only a few are risked on a broker that is away")
+		away = false
+		require.Equal(t, 100, drain(t, relay), "at once, when it is back")
+	})
+
+	t.Run("FindsWhatCommitsLongAfterItWasWritten", func(t *testing.T) {
+		t.Parallel()
+		pool, broker := dbtest.New(t), &brokerLog{}
+		slow, err := pool.Raw().Begin(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, outbox.Append(t.Context(), db.New(slow), event("ord_slow", 1)))
+		for i := range 30 {
+			var batch []outbox.Event
+			for j := range 200 {
+				batch = append(batch, event(fmt.Sprintf("ord_%d_%d", i, j), 1))
+			}
+			appendEvents(t, pool, batch...)
+		}
+		relay := outbox.NewRelay(pool, broker, outbox.RelayOptions{})
+		require.Equal(t, 6000, drain(t, relay))
+		require.NoError(t, slow.Commit(t.Context()))
+		require.Eventually(t, func() bool { return drain(t, relay) == 1 }, 2*time.Second, 10*time.Millisecond)
+		require.Equal(t, "ord_slow-1", broker.ids()[6000])
+	})
+
+	t.Run("SendsAgainInOrder", func(t *testing.T) {
+		t.Parallel()
+		pool, broker := dbtest.New(t), &brokerLog{}
+		relay := outbox.NewRelay(pool, broker, outbox.RelayOptions{})
+		appendEvents(t, pool, event("ord_old", 1))
+		drain(t, relay)
+		exec(t, pool, "UPDATE outbox_events SET published_at = published_at - interval '1 hour'")
+		appendEvents(t, pool, event("ord_1", 1), event("ord_1", 2), event("ord_2", 1))
+		drain(t, relay)
+		appendEvents(t, pool, event("ord_1", 3))
+
+		broker.log = nil // the broker has lost it
+		n, err := outbox.Replay(t.Context(), pool, time.Now().Add(-30*time.Minute))
+		require.NoError(t, err)
+		require.EqualValues(t, 4, n, "three published ones, and the one that must wait for them")
+		require.Eventually(t, func() bool { drain(t, relay); return len(broker.ids()) == 4 }, 5*time.Second, 20*time.Millisecond)
+		outOfOrder, repeated := disorder(broker.events())
+		require.Zero(t, outOfOrder+repeated)
+	})
+}
+
+func gathered(t testing.TB, reg *prometheus.Registry, name string) (sum float64) {
+	t.Helper()
+	families, err := reg.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		if f.GetName() == name {
+			for _, m := range f.GetMetric() {
+				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+			return sum
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
+}

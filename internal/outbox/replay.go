@@ -1,0 +1,55 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"example.com/payonce/db"
+)
+
+const (
+	replayMax   = 500                    // aggregates one statement makes unpublished again
+	replayPause = 100 * time.Millisecond // for relays to finish what they are sending
+)
+
+// Replay has events sent again that were published at or after since, for a
+// broker that lost its log. It only makes them unpublished; relays send them, in
+// order, with their old ids, so that consumers who have seen them are unmoved.
+// It may be stopped and repeated at will.
+func Replay(ctx context.Context, pool *db.Pool, since time.Time) (int64, error) {
+	// What relays publish again meanwhile lies after until, and is not taken twice.
+	until, err := pool.OutboxNow(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("replay: %w", err)
+	}
+	var total int64
+	for {
+		n, err := pool.OutboxReplay(ctx, db.OutboxReplayParams{Since: since, Until: until, AggregatesMax: replayMax})
+		if err != nil {
+			return total, fmt.Errorf("replay: %w", err)
+		}
+		total += n
+		if n > 0 {
+			continue
+		}
+		left, err := pool.OutboxReplayLeft(ctx, db.OutboxReplayLeftParams{Since: since, Until: until})
+		if err != nil || !left {
+			return total, err
+		}
+		select {
+		case <-time.After(replayPause):
+		case <-ctx.Done():
+			return total, ctx.Err()
+		}
+	}
+}
+
+// Unpark lets an aggregate go on whose head was parked. It reports whether it was.
+func Unpark(ctx context.Context, q *db.Queries, tenantID, aggregateID string) (bool, error) {
+	n, err := q.OutboxUnpark(ctx, db.OutboxUnparkParams{TenantID: tenantID, AggregateID: aggregateID})
+	if err != nil {
+		return false, fmt.Errorf("unpark %s: %w", aggregateID, err)
+	}
+	return n > 0, nil
+}
