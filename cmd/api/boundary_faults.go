@@ -1,0 +1,42 @@
+//go:build faults
+
+package main
+
+import (
+	"os"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// boundary does to this process what the variable FAULT_AT says, right after a
+// recovery point is durable: "create_payment/payment_recorded=kill" ends it as
+// SIGKILL does, "…=stop" freezes it until somebody sends SIGCONT, "…=sleep:2s"
+// delays it. Several are separated by commas; each fires once.
+func boundary(getenv func(string) string) func(operation, recoveryPoint string) {
+	faults := make(chan map[string]string, 1)
+	m := map[string]string{}
+	for entry := range strings.SplitSeq(getenv("FAULT_AT"), ",") {
+		if at, fault, ok := strings.Cut(entry, "="); ok {
+			m[at] = fault
+		}
+	}
+	faults <- m
+	return func(operation, recoveryPoint string) {
+		m := <-faults
+		fault, at := m[operation+"/"+recoveryPoint], operation+"/"+recoveryPoint
+		delete(m, at)
+		faults <- m
+		switch verb, arg, _ := strings.Cut(fault, ":"); verb {
+		case "kill":
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {}
+		case "stop":
+			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		case "sleep":
+			if d, err := time.ParseDuration(arg); err == nil {
+				time.Sleep(d)
+			}
+		}
+	}
+}

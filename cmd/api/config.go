@@ -1,0 +1,221 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// config is every setting of the service, read once. Its defaults run the
+// service as it is meant to be run; what has no default is required.
+type config struct {
+	DatabaseURL          string
+	HTTPAddr             string
+	AdminAddr            string
+	StripeSecretKey      string
+	StripeAPIBase        string   // empty: Stripe's own
+	StripeWebhookSecrets []string // several while one is being rolled
+	StripeTimeout        time.Duration
+	StripeRPS            float64
+	RateLimitRPS         float64
+	BrokerURL            string
+	IdempotencyLease     time.Duration
+	IdempotencyRetention time.Duration
+	ActionTimeout        time.Duration
+	AutoMigrate          bool
+	LogLevel             slog.Level
+	LogFormat            string
+}
+
+// requestBudget is how many attempts at Stripe one request may take: the
+// creation of an intent, its confirm, and a look.
+const requestBudget = 3
+
+// within is the time one run of an operation gets: a little less than what a
+// client is promised, and so less than the lease.
+func (c config) within() time.Duration {
+	return requestBudget*c.StripeTimeout - min(c.StripeTimeout/4, time.Second)
+}
+
+// readConfig reads the environment. An error names the variable and what is
+// wrong with it, and never its value, which may be a secret.
+func readConfig(getenv func(string) string) (config, error) {
+	e := environment{getenv: getenv}
+	c := config{
+		DatabaseURL:          e.required("DATABASE_URL", "postgres://user:password@host:port/database"),
+		HTTPAddr:             e.address("HTTP_ADDR", ":8080"),
+		AdminAddr:            e.address("ADMIN_ADDR", "127.0.0.1:8081"),
+		StripeSecretKey:      e.required("STRIPE_SECRET_KEY", "sk_test_… or sk_live_…"),
+		StripeAPIBase:        e.baseURL("STRIPE_API_BASE"),
+		StripeWebhookSecrets: e.list("STRIPE_WEBHOOK_SECRET"),
+		StripeTimeout:        e.duration("STRIPE_TIMEOUT", 15*time.Second),
+		StripeRPS:            e.rate("STRIPE_RPS", 25), // Stripe's own default limit for one endpoint
+		RateLimitRPS:         e.rate("RATE_LIMIT_RPS", 100),
+		BrokerURL:            e.text("BROKER_URL", "embedded:payonce-data/broker"),
+		IdempotencyLease:     e.duration("IDEMPOTENCY_LEASE", time.Minute),
+		IdempotencyRetention: e.duration("IDEMPOTENCY_RETENTION", 72*time.Hour),
+		ActionTimeout:        e.duration("ACTION_TIMEOUT", time.Hour),
+		AutoMigrate:          e.boolean("AUTO_MIGRATE"),
+		LogFormat:            e.oneOf("LOG_FORMAT", "json", "text"),
+	}
+	if level := e.text("LOG_LEVEL", "info"); c.LogLevel.UnmarshalText([]byte(level)) != nil {
+		e.fail("LOG_LEVEL", "must be debug, info, warn or error")
+	}
+	if key := c.StripeSecretKey; key != "" && !strings.HasPrefix(key, "sk_test_") && !strings.HasPrefix(key, "sk_live_") {
+		e.fail("STRIPE_SECRET_KEY", "must begin with sk_test_ or sk_live_")
+	}
+	for _, secret := range c.StripeWebhookSecrets {
+		if !strings.HasPrefix(secret, "whsec_") {
+			e.fail("STRIPE_WEBHOOK_SECRET", "each secret must begin with whsec_")
+		}
+	}
+	if c.IdempotencyLease <= requestBudget*c.StripeTimeout {
+		e.fail("IDEMPOTENCY_LEASE", fmt.Sprintf("must exceed %d × STRIPE_TIMEOUT (%s), or a lease would end while its holder still works", requestBudget, requestBudget*c.StripeTimeout))
+	}
+	if c.IdempotencyRetention <= c.IdempotencyLease {
+		e.fail("IDEMPOTENCY_RETENTION", fmt.Sprintf("must exceed IDEMPOTENCY_LEASE (%s)", c.IdempotencyLease))
+	}
+	return c, e.err
+}
+
+// environment reads variables and keeps the first thing that is wrong. A
+// variable that is set to nothing counts as not set.
+type environment struct {
+	getenv func(string) string
+	err    error
+}
+
+func (e *environment) fail(name, wrong string) {
+	if e.err == nil {
+		e.err = fmt.Errorf("%s %s", name, wrong)
+	}
+}
+
+func (e *environment) text(name, otherwise string) string {
+	if v := e.getenv(name); v != "" {
+		return v
+	}
+	return otherwise
+}
+
+func (e *environment) required(name, form string) string {
+	v := e.getenv(name)
+	if v == "" {
+		e.fail(name, "is required: "+form)
+	}
+	return v
+}
+
+func (e *environment) list(name string) (list []string) {
+	for part := range strings.SplitSeq(e.getenv(name), ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			list = append(list, part)
+		}
+	}
+	return list
+}
+
+func (e *environment) duration(name string, otherwise time.Duration) time.Duration {
+	v := e.getenv(name)
+	if v == "" {
+		return otherwise
+	}
+	d, err := time.ParseDuration(v)
+	if err != nil || d <= 0 {
+		e.fail(name, "must be a duration above zero, such as 15s or 72h")
+		return otherwise
+	}
+	return d
+}
+
+func (e *environment) rate(name string, otherwise float64) float64 {
+	v := e.getenv(name)
+	if v == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseFloat(v, 64)
+	if err != nil || !(n >= 0 && n <= 1e6) {
+		e.fail(name, "must be a number of calls a second, or 0 for no limit")
+		return otherwise
+	}
+	return n
+}
+
+func (e *environment) boolean(name string) bool {
+	v := e.getenv(name)
+	if v == "" {
+		return false
+	}
+	b, err := strconv.ParseBool(v)
+	if err != nil {
+		e.fail(name, "must be true or false")
+	}
+	return b
+}
+
+func (e *environment) oneOf(name string, words ...string) string {
+	v := e.text(name, words[0])
+	for _, w := range words {
+		if v == w {
+			return v
+		}
+	}
+	e.fail(name, "must be "+strings.Join(words, " or "))
+	return words[0]
+}
+
+func (e *environment) address(name, otherwise string) string {
+	v := e.text(name, otherwise)
+	if _, port, err := net.SplitHostPort(v); err != nil || port == "" {
+		e.fail(name, "must be host:port or :port")
+	}
+	return v
+}
+
+func (e *environment) baseURL(name string) string {
+	v := e.getenv(name)
+	if v == "" {
+		return ""
+	}
+	u, err := url.Parse(v)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		e.fail(name, "must be an http or https URL")
+	}
+	return v
+}
+
+var errNoDatabaseURL = errors.New("DATABASE_URL is required: postgres://user:password@host:port/database")
+
+// LogValue is what is printed of the settings at the start. No secret is in it.
+func (c config) LogValue() slog.Value {
+	base := c.StripeAPIBase
+	if base == "" {
+		base = "Stripe"
+	}
+	mode := "live"
+	if strings.HasPrefix(c.StripeSecretKey, "sk_test_") {
+		mode = "test"
+	}
+	return slog.GroupValue(
+		slog.String("http", c.HTTPAddr), slog.String("admin", c.AdminAddr), slog.String("stripe", withoutUser(base)), slog.String("stripe_mode", mode),
+		slog.Int("webhook_secrets", len(c.StripeWebhookSecrets)), slog.Duration("stripe_timeout", c.StripeTimeout), slog.Float64("stripe_rps", c.StripeRPS),
+		slog.Float64("rate_limit_rps", c.RateLimitRPS), slog.String("broker", withoutUser(c.BrokerURL)), slog.Duration("lease", c.IdempotencyLease),
+		slog.Duration("retention", c.IdempotencyRetention), slog.Duration("action_timeout", c.ActionTimeout), slog.Bool("auto_migrate", c.AutoMigrate),
+	)
+}
+
+func withoutUser(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return "…"
+	}
+	if u.User != nil {
+		u.User = url.User("…")
+	}
+	return u.String()
+}
