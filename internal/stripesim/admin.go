@@ -1,0 +1,380 @@
+package stripesim
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// AdminHandler serves the other port: what a test does to Stripe, and what it
+// may know about it. Nothing of it is reachable from Stripe's port, and nothing
+// is authenticated: bind it to loopback.
+//
+//	GET    /healthz
+//	GET    /effects?order_id=&kind=&since=       the effect log
+//	GET    /charges?order_id=                    {"count": n}: how often money was taken
+//	GET    /faults · POST · DELETE               scripted faults and how often they fired
+//	GET    /holds · POST · DELETE /holds/{id}    stop requests at a point, see who waits (GET /holds/{id}?wait=5s)
+//	GET    /clock · POST {"advance":"25h"}
+//	POST   /keys/prune {"containing":""}         forget stored idempotency keys early
+//	POST   /repair {"key":"","forward":true}     Stripe's clean-up after a frozen 500
+//	POST   /authenticate/{intent} {"outcome":"success"|"fail"}
+//	POST   /refunds/{id}/fail {"reason":""}
+//	POST   /disputes {"charge":"","reason":"","inquiry":false}
+//	POST   /settings {"search_lag":"","list_lag":"","lock_wait":"","webhook_retry":"","limits":{}}
+//	GET    /webhooks                             the latest delivery attempts
+//	POST   /webhooks/resend {"event_id":"","times":1}
+//	POST   /webhook-endpoints {"url":"","secret":"","events":[],"key":""}
+//	GET    /webhook-faults · POST · DELETE
+//	POST   /reset
+func (s *Sim) AdminHandler() http.Handler {
+	mux := http.NewServeMux()
+	handle := func(pattern string, h func(*http.Request) (any, error)) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { answerAdmin(w, r, h) })
+	}
+	handle("GET /healthz", func(*http.Request) (any, error) { return map[string]string{"status": "ok"}, nil })
+	handle("GET /effects", s.adminEffects)
+	handle("GET /charges", func(r *http.Request) (any, error) {
+		order := r.URL.Query().Get("order_id")
+		return map[string]any{"order_id": order, "count": s.ChargeCount(order)}, nil
+	})
+	handle("POST /reset", func(*http.Request) (any, error) { return done, s.Reset() })
+
+	handle("GET /faults", func(*http.Request) (any, error) { return s.faults.report(), nil })
+	handle("POST /faults", s.adminInject)
+	handle("DELETE /faults", func(*http.Request) (any, error) { s.ClearFaults(); return done, nil })
+
+	handle("GET /holds", func(*http.Request) (any, error) { return s.holds.report(), nil })
+	handle("GET /holds/{id}", s.adminHold)
+	handle("POST /holds", s.adminNewHold)
+	handle("DELETE /holds/{id}", s.adminRelease)
+	handle("DELETE /holds", func(*http.Request) (any, error) { s.holds.releaseAll(); return done, nil })
+
+	handle("GET /clock", func(*http.Request) (any, error) { return clockReport{s.Now()}, nil })
+	handle("POST /clock", s.adminClock)
+	handle("POST /keys/prune", s.adminPrune)
+	handle("POST /repair", s.adminRepair)
+	handle("POST /authenticate/{intent}", s.adminAuthenticate)
+	handle("POST /refunds/{id}/fail", s.adminFailRefund)
+	handle("POST /disputes", s.adminDispute)
+	handle("POST /settings", s.adminSettings)
+
+	handle("GET /webhooks", func(*http.Request) (any, error) { return s.Deliveries(), nil })
+	handle("POST /webhooks/resend", s.adminResend)
+	handle("POST /webhook-endpoints", s.adminEndpoint)
+	handle("GET /webhook-faults", func(*http.Request) (any, error) { return s.outbox.report(), nil })
+	handle("POST /webhook-faults", s.adminInjectWebhook)
+	handle("DELETE /webhook-faults", func(*http.Request) (any, error) { s.ClearWebhookFaults(); return done, nil })
+	return mux
+}
+
+var done = map[string]bool{"ok": true}
+
+type clockReport struct {
+	Now time.Time `json:"now"`
+}
+
+// answerAdmin writes JSON: the result, or {"error": …} with 400.
+func answerAdmin(w http.ResponseWriter, r *http.Request, h func(*http.Request) (any, error)) {
+	result, err := h(r)
+	w.Header().Set("Content-Type", "application/json")
+	if err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		result = map[string]string{"error": err.Error()}
+	}
+	_, _ = w.Write(append(render(result), '\n'))
+}
+
+// read decodes a JSON body strictly: a misspelt field in a script must not pass
+// for a default. No body is an empty one.
+func read[T any](r *http.Request) (T, error) {
+	var in T
+	dec := json.NewDecoder(r.Body)
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&in); err != nil && !errors.Is(err, io.EOF) {
+		return in, err
+	}
+	return in, nil
+}
+
+func (s *Sim) adminEffects(r *http.Request) (any, error) {
+	q := r.URL.Query()
+	since, err := strconv.ParseInt(cmp.Or(q.Get("since"), "0"), 10, 64)
+	if err != nil {
+		return nil, err
+	}
+	out := s.EffectsSince(since)
+	out = slices.DeleteFunc(out, func(e Effect) bool {
+		return (q.Has("order_id") && e.Metadata["order_id"] != q.Get("order_id")) || (q.Has("kind") && e.Kind != q.Get("kind"))
+	})
+	if out == nil {
+		out = []Effect{}
+	}
+	return out, nil
+}
+
+func (s *Sim) adminInject(r *http.Request) (any, error) {
+	f, err := read[Fault](r)
+	if err != nil {
+		return nil, err
+	}
+	a, err := s.faults.add(f)
+	if err != nil {
+		return nil, err
+	}
+	return map[string]string{"id": a.id}, nil
+}
+
+type faultReport struct {
+	ID      string   `json:"id"`
+	Fault   Fault    `json:"fault"`
+	Seen    int      `json:"seen"`
+	Fired   int      `json:"fired"`
+	Firings []Firing `json:"firings"`
+}
+
+func (fs *faults) report() []faultReport {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	out := []faultReport{}
+	for _, a := range fs.all {
+		out = append(out, faultReport{a.id, a.Fault, a.seen, len(a.firings), append([]Firing{}, a.firings...)})
+	}
+	return out
+}
+
+type holdReport struct {
+	ID       string   `json:"id"`
+	Selector Selector `json:"selector"`
+	Point    Point    `json:"point"`
+	Waiting  []Held   `json:"waiting"`
+}
+
+func (h *Hold) report() holdReport {
+	return holdReport{h.id, h.sel, h.point, append([]Held{}, h.Waiting()...)}
+}
+
+func (hs *holds) report() []holdReport {
+	hs.mu.Lock()
+	all := slices.Clone(hs.all)
+	hs.mu.Unlock()
+	out := []holdReport{}
+	for _, h := range all {
+		out = append(out, h.report())
+	}
+	return out
+}
+
+func (hs *holds) find(id string) (*Hold, error) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	for _, h := range hs.all {
+		if h.id == id {
+			return h, nil
+		}
+	}
+	return nil, errors.New("no such hold: " + id)
+}
+
+func (s *Sim) adminNewHold(r *http.Request) (any, error) {
+	in, err := read[struct {
+		Selector
+		Point Point `json:"point"`
+	}](r)
+	switch {
+	case err != nil:
+		return nil, err
+	case in.Point != BeforeEffect && in.Point != AfterEffect:
+		return nil, errors.New("point must be before_effect or after_effect")
+	case !in.possible():
+		return nil, errors.New("no operation matches " + in.Op + "; there are " + strings.Join(operationNames(), ", "))
+	}
+	return map[string]string{"id": s.Hold(in.Selector, in.Point).ID()}, nil
+}
+
+// adminHold shows a hold; with wait it first waits until somebody is held.
+func (s *Sim) adminHold(r *http.Request) (any, error) {
+	h, err := s.holds.find(r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	if wait := r.URL.Query().Get("wait"); wait != "" {
+		d, err := time.ParseDuration(wait)
+		if err != nil {
+			return nil, err
+		}
+		h.waitFor(r.Context(), d)
+	}
+	return h.report(), nil
+}
+
+func (s *Sim) adminRelease(r *http.Request) (any, error) {
+	h, err := s.holds.find(r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	h.Release()
+	return done, nil
+}
+
+func (s *Sim) adminClock(r *http.Request) (any, error) {
+	in, err := read[struct {
+		Advance string `json:"advance"`
+	}](r)
+	if err != nil {
+		return nil, err
+	}
+	d, err := time.ParseDuration(in.Advance)
+	if err != nil {
+		return nil, err
+	}
+	return clockReport{s.Advance(d)}, nil
+}
+
+func (s *Sim) adminPrune(r *http.Request) (any, error) {
+	in, err := read[struct {
+		Containing string `json:"containing"`
+	}](r)
+	if err != nil {
+		return nil, err
+	}
+	return map[string]int{"pruned": s.PruneKeys(in.Containing)}, nil
+}
+
+func (s *Sim) adminRepair(r *http.Request) (any, error) {
+	in, err := read[struct {
+		Key     string `json:"key"`
+		Forward bool   `json:"forward"`
+	}](r)
+	if err != nil {
+		return nil, err
+	}
+	return done, s.Repair(in.Key, in.Forward)
+}
+
+func (s *Sim) adminAuthenticate(r *http.Request) (any, error) {
+	in, err := read[struct {
+		Outcome string `json:"outcome"`
+	}](r)
+	if err != nil {
+		return nil, err
+	}
+	if in.Outcome != "success" && in.Outcome != "fail" {
+		return nil, errors.New(`outcome must be "success" or "fail"`)
+	}
+	return done, s.CompleteAuthentication(r.PathValue("intent"), in.Outcome == "success")
+}
+
+func (s *Sim) adminFailRefund(r *http.Request) (any, error) {
+	in, err := read[struct {
+		Reason string `json:"reason"`
+	}](r)
+	if err != nil {
+		return nil, err
+	}
+	return done, s.FailRefund(r.PathValue("id"), cmp.Or(in.Reason, "expired_or_canceled_card"))
+}
+
+func (s *Sim) adminDispute(r *http.Request) (any, error) {
+	in, err := read[struct {
+		Charge  string `json:"charge"`
+		Reason  string `json:"reason"`
+		Inquiry bool   `json:"inquiry"`
+	}](r)
+	if err != nil {
+		return nil, err
+	}
+	id, err := s.OpenDispute(in.Charge, cmp.Or(in.Reason, "fraudulent"), in.Inquiry)
+	return map[string]string{"id": id}, err
+}
+
+// adminSettings changes what is named and leaves the rest.
+func (s *Sim) adminSettings(r *http.Request) (any, error) {
+	in, err := read[struct {
+		SearchLag    any     `json:"search_lag"`
+		ListLag      any     `json:"list_lag"`
+		LockWait     any     `json:"lock_wait"`
+		WebhookRetry any     `json:"webhook_retry"`
+		Limits       *Limits `json:"limits"`
+	}](r)
+	if err != nil {
+		return nil, err
+	}
+	for _, setting := range []struct {
+		given any
+		apply func(time.Duration)
+	}{{in.SearchLag, s.SetSearchLag}, {in.ListLag, s.SetListLag}, {in.LockWait, s.SetLockWait}, {in.WebhookRetry, s.SetWebhookRetry}} {
+		if setting.given == nil {
+			continue
+		}
+		d, err := readDelay(setting.given)
+		if err != nil {
+			return nil, err
+		}
+		setting.apply(d)
+	}
+	if in.Limits != nil {
+		s.SetLimits(*in.Limits)
+	}
+	return done, nil
+}
+
+func (s *Sim) adminResend(r *http.Request) (any, error) {
+	in, err := read[struct {
+		EventID string `json:"event_id"`
+		Times   int    `json:"times"`
+	}](r)
+	if err != nil {
+		return nil, err
+	}
+	return done, s.Resend(in.EventID, in.Times)
+}
+
+func (s *Sim) adminEndpoint(r *http.Request) (any, error) {
+	in, err := read[struct {
+		URL    string   `json:"url"`
+		Secret string   `json:"secret"`
+		Events []string `json:"events"`
+		Key    string   `json:"key"`
+	}](r)
+	if err != nil {
+		return nil, err
+	}
+	if bad := checkURL(in.URL); bad != nil {
+		return nil, errors.New(bad.Message)
+	}
+	id, err := s.AddWebhookEndpoint(cmp.Or(in.Key, DefaultKey), in.URL, in.Secret, in.Events...)
+	return map[string]string{"id": id}, err
+}
+
+func (s *Sim) adminInjectWebhook(r *http.Request) (any, error) {
+	f, err := read[WebhookFault](r)
+	if err != nil {
+		return nil, err
+	}
+	id, err := s.outbox.addFault(f)
+	return map[string]string{"id": id}, err
+}
+
+type webhookFaultReport struct {
+	ID    string       `json:"id"`
+	Fault WebhookFault `json:"fault"`
+	Seen  int          `json:"seen"`
+	Fired int          `json:"fired"`
+}
+
+func (d *deliveries) report() []webhookFaultReport {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := []webhookFaultReport{}
+	for _, a := range d.faults {
+		out = append(out, webhookFaultReport{a.id, a.WebhookFault, a.seen, a.fired})
+	}
+	return out
+}
