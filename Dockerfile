@@ -1,0 +1,23 @@
+# Every program of the project, static, in an image without a shell, as nobody.
+# docker-compose.yml runs it; a release would build the last stage alone.
+
+FROM golang:1.26 AS build
+WORKDIR /src
+# Where modules come from, for builds behind a proxy.
+ARG GOPROXY=https://proxy.golang.org,direct
+COPY go.mod go.sum ./
+RUN go mod download
+COPY . .
+RUN mkdir /data && CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o /out/ ./cmd/... ./deploy/healthcheck
+
+# The broker with a health check: its own image has the server and nothing else,
+# no shell and no curl.
+FROM nats:2 AS nats
+COPY --from=build /out/healthcheck /usr/local/bin/healthcheck
+
+FROM gcr.io/distroless/static-debian12:nonroot AS payonce
+COPY --from=build /out/ /usr/local/bin/
+COPY --from=build --chown=65532:65532 /data /data
+USER 65532:65532
+ENTRYPOINT ["/usr/local/bin/api"]
+CMD ["serve"]

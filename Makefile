@@ -1,0 +1,34 @@
+# Thin names for commands worth typing. Nothing needs make: each recipe is one line.
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)$$/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+run: ## play the demo, then keep everything running and print the URLs
+	go run ./cmd/demo -serve
+
+test: ## every test, on whatever PostgreSQL this machine has
+	go test ./...
+
+race: ## the same under the race detector
+	go test -race ./...
+
+lint: ## golangci-lint, as pinned in tools/lint.mod
+	go tool -modfile=tools/lint.mod golangci-lint run ./...
+
+generate: ## write the Go of db/queries
+	go tool -modfile=tools/sqlc.mod sqlc generate
+
+verify: ## is what was generated what would be generated?
+	go tool -modfile=tools/sqlc.mod sqlc diff
+
+up: ## the system as containers, behind http://127.0.0.1:18080
+	docker compose up --build --wait
+
+down: ## and away with it, data included
+	docker compose --profile demo down --volumes
+
+ci: ## everything that CI runs (.ci/run STEP… for some of it)
+	.ci/run
+
+.PHONY: help run test race lint generate verify up down ci

@@ -1,0 +1,165 @@
+package deploy
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/compose-spec/compose-go/v2/cli"
+	"github.com/compose-spec/compose-go/v2/types"
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	composeFile = "../docker-compose.yml"
+	dockerfile  = "../Dockerfile"
+)
+
+func TestCompose(t *testing.T) {
+	t.Parallel()
+	project := load(t)
+
+	t.Run("HasOnePortOfThisMachineOnLoopbackAndOverridable", func(t *testing.T) {
+		t.Parallel()
+		var published []string
+		for name, service := range project.Services {
+			for _, port := range service.Ports {
+				require.Equal(t, "127.0.0.1", port.HostIP, name)
+				published = append(published, name)
+			}
+		}
+		require.Contains(t, published, "nginx")
+		for _, line := range strings.Split(text(t, composeFile), "\n") {
+			if strings.Contains(line, "127.0.0.1:$") || strings.Contains(line, "ports:") {
+				require.Regexp(t, `"127\.0\.0\.1:\$\{[A-Z_]+:-1\d{4}\}:\d+"`, line, "a number that nobody can change")
+			}
+		}
+		// What runs by default needs one port; profiles may add their own.
+		var always []string
+		for name, service := range project.Services {
+			if len(service.Profiles) == 0 && len(service.Ports) > 0 {
+				always = append(always, name)
+			}
+		}
+		require.Equal(t, []string{"nginx"}, always)
+	})
+
+	t.Run("KnowsWhenAServiceIsHealthy", func(t *testing.T) {
+		t.Parallel()
+		for name, service := range project.Services {
+			if service.Restart == "no" {
+				continue // runs once
+			}
+			require.NotNil(t, service.HealthCheck, name)
+			require.NotEmpty(t, service.HealthCheck.Test, name)
+		}
+	})
+
+	t.Run("WaitsForWhatItNeeds", func(t *testing.T) {
+		t.Parallel()
+		for name, service := range project.Services {
+			for on, dependency := range service.DependsOn {
+				want := types.ServiceConditionHealthy
+				if project.Services[on].Restart == "no" {
+					want = types.ServiceConditionCompletedSuccessfully
+				}
+				require.Equal(t, want, dependency.Condition, "%s on %s", name, on)
+			}
+		}
+	})
+
+	t.Run("PinsItsImages", func(t *testing.T) {
+		t.Parallel()
+		for name, service := range project.Services {
+			_, tag, tagged := strings.Cut(service.Image, ":")
+			require.True(t, tagged && tag != "", "%s: %s", name, service.Image)
+			if service.Build == nil && !slices.Contains(unpinnable, service.Image) {
+				require.NotEqual(t, "latest", tag, name)
+			}
+		}
+	})
+
+	t.Run("GrantsNothingThatIsNotNeeded", func(t *testing.T) {
+		t.Parallel()
+		for name, service := range project.Services {
+			require.True(t, service.ReadOnly, "%s: a root that can be written to", name)
+			require.Equal(t, []string{"ALL"}, service.CapDrop, name)
+			require.Contains(t, service.SecurityOpt, "no-new-privileges:true", name)
+			require.False(t, service.Privileged, name)
+			require.NotNil(t, service.Init, "%s: nobody to collect its children", name)
+			require.NotNil(t, service.StopGracePeriod, name)
+			require.Equal(t, "30s", service.StopGracePeriod.String(), name)
+			require.Empty(t, service.ContainerName, "%s: one name for two copies of the project", name)
+			require.Empty(t, service.NetworkMode, name)
+		}
+	})
+
+	t.Run("RunsTwoReplicasOfTheAPI", func(t *testing.T) {
+		t.Parallel()
+		api := project.Services["api"]
+		require.Equal(t, 2, api.GetScale())
+	})
+}
+
+// unpinnable are images whose stand-ins, for machines without a registry, have
+// no other tag. None yet.
+var unpinnable []string
+
+func TestComposeNeedsNoVariable(t *testing.T) {
+	t.Parallel()
+	for _, reference := range regexp.MustCompile(`\$\{[^}]*\}?`).FindAllString(text(t, composeFile), -1) {
+		require.Regexp(t, `^\$\{[A-Z_]+:-[^}]+\}$`, reference, "without it, Compose warns about an unset variable")
+	}
+	require.NotRegexp(t, `(?m)[^$]\$[A-Za-z_]`, text(t, composeFile), "a variable without a default")
+}
+
+func TestDockerfile(t *testing.T) {
+	t.Parallel()
+	file := text(t, dockerfile)
+
+	t.Run("BuildsWithTheGoOfTheModuleOrNewer", func(t *testing.T) {
+		t.Parallel()
+		image := regexp.MustCompile(`(?m)^FROM golang:(\d+)\.(\d+)`).FindStringSubmatch(file)
+		module := regexp.MustCompile(`(?m)^go (\d+)\.(\d+)`).FindStringSubmatch(text(t, "../go.mod"))
+		require.NotNil(t, image)
+		require.NotNil(t, module)
+		require.GreaterOrEqual(t, number(image), number(module), "golang:%s.%s for go %s.%s", image[1], image[2], module[1], module[2])
+	})
+
+	t.Run("EndsAsNobodyWithoutAShell", func(t *testing.T) {
+		t.Parallel()
+		_, last, found := strings.Cut(file, "FROM gcr.io/distroless/static-debian12:nonroot")
+		require.True(t, found)
+		require.NotContains(t, last, "\nFROM ")
+		require.Regexp(t, `(?m)^USER 65532:65532$`, last)
+	})
+
+	t.Run("NeedsNoFrontendFromARegistry", func(t *testing.T) {
+		t.Parallel()
+		require.NotContains(t, file, "syntax=")
+	})
+}
+
+func load(t *testing.T) *types.Project {
+	t.Helper()
+	options, err := cli.NewProjectOptions([]string{composeFile}, cli.WithProfiles([]string{"*"}), cli.WithEnv(nil))
+	require.NoError(t, err)
+	project, err := options.LoadProject(t.Context())
+	require.NoError(t, err)
+	require.NotEmpty(t, project.Services)
+	return project
+}
+
+func text(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	require.NoError(t, err)
+	return string(b)
+}
+
+func number(version []string) string { // "1.26" as 001026, which compares
+	pad := func(s string) string { return strings.Repeat("0", 3-len(s)) + s }
+	return pad(version[1]) + pad(version[2])
+}

@@ -1,0 +1,4 @@
+// Package deploy holds what the containers of docker-compose.yml are configured
+// with. Its tests hold the compose file and the Dockerfile to their rules without
+// needing an engine.
+package deploy
