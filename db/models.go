@@ -11,6 +11,112 @@ import (
 	"time"
 )
 
+type DeliveryStatus string
+
+const (
+	DeliveryStatusPending   DeliveryStatus = "pending"
+	DeliveryStatusDelivered DeliveryStatus = "delivered"
+	DeliveryStatusFailed    DeliveryStatus = "failed"
+)
+
+func (e *DeliveryStatus) Scan(src interface{}) error {
+	switch s := src.(type) {
+	case []byte:
+		*e = DeliveryStatus(s)
+	case string:
+		*e = DeliveryStatus(s)
+	default:
+		return fmt.Errorf("unsupported scan type for DeliveryStatus: %T", src)
+	}
+	return nil
+}
+
+type NullDeliveryStatus struct {
+	DeliveryStatus DeliveryStatus
+	Valid          bool // Valid is true if DeliveryStatus is not NULL
+}
+
+// Scan implements the Scanner interface.
+func (ns *NullDeliveryStatus) Scan(value interface{}) error {
+	if value == nil {
+		ns.DeliveryStatus, ns.Valid = "", false
+		return nil
+	}
+	ns.Valid = true
+	return ns.DeliveryStatus.Scan(value)
+}
+
+// Value implements the driver Valuer interface.
+func (ns NullDeliveryStatus) Value() (driver.Value, error) {
+	if !ns.Valid {
+		return nil, nil
+	}
+	return string(ns.DeliveryStatus), nil
+}
+
+func (e DeliveryStatus) Valid() bool {
+	switch e {
+	case DeliveryStatusPending,
+		DeliveryStatusDelivered,
+		DeliveryStatusFailed:
+		return true
+	}
+	return false
+}
+
+type InboxStatus string
+
+const (
+	InboxStatusPending InboxStatus = "pending"
+	InboxStatusDone    InboxStatus = "done"
+	InboxStatusParked  InboxStatus = "parked"
+)
+
+func (e *InboxStatus) Scan(src interface{}) error {
+	switch s := src.(type) {
+	case []byte:
+		*e = InboxStatus(s)
+	case string:
+		*e = InboxStatus(s)
+	default:
+		return fmt.Errorf("unsupported scan type for InboxStatus: %T", src)
+	}
+	return nil
+}
+
+type NullInboxStatus struct {
+	InboxStatus InboxStatus
+	Valid       bool // Valid is true if InboxStatus is not NULL
+}
+
+// Scan implements the Scanner interface.
+func (ns *NullInboxStatus) Scan(value interface{}) error {
+	if value == nil {
+		ns.InboxStatus, ns.Valid = "", false
+		return nil
+	}
+	ns.Valid = true
+	return ns.InboxStatus.Scan(value)
+}
+
+// Value implements the driver Valuer interface.
+func (ns NullInboxStatus) Value() (driver.Value, error) {
+	if !ns.Valid {
+		return nil, nil
+	}
+	return string(ns.InboxStatus), nil
+}
+
+func (e InboxStatus) Valid() bool {
+	switch e {
+	case InboxStatusPending,
+		InboxStatusDone,
+		InboxStatusParked:
+		return true
+	}
+	return false
+}
+
 type OrderStatus string
 
 const (
@@ -180,6 +286,25 @@ func (e StripeOutcome) Valid() bool {
 		return true
 	}
 	return false
+}
+
+type InboxEvent struct {
+	Consumer    string
+	EventID     string
+	Status      InboxStatus
+	Type        string
+	TenantID    *string
+	Subject     *string
+	Version     *int64
+	Payload     []byte
+	Traceparent *string
+	ReceivedAt  time.Time
+	LeaseToken  int64
+	LeasedUntil time.Time
+	Attempts    int32
+	LastError   *string
+	DoneAt      *time.Time
+	ParkedAt    *time.Time
 }
 
 type Order struct {

@@ -1,0 +1,55 @@
+-- name: EndpointSet :exec
+-- One endpoint a tenant. Setting it again enables it.
+INSERT INTO webhook_endpoints (tenant_id, url, secret) VALUES (@tenant_id, @url, @secret)
+ON CONFLICT (tenant_id) DO UPDATE SET url = excluded.url, secret = excluded.secret, disabled_at = NULL;
+
+-- name: EndpointDisable :execrows
+-- Zero rows: there is none, or it is disabled already.
+UPDATE webhook_endpoints SET disabled_at = clock_timestamp() WHERE tenant_id = @tenant_id AND disabled_at IS NULL;
+
+-- name: DeliveryCreate :execrows
+-- Zero rows: the tenant wants no webhooks.
+INSERT INTO webhook_deliveries (tenant_id, event_id, body)
+SELECT e.tenant_id, @event_id, @body FROM webhook_endpoints e WHERE e.tenant_id = @tenant_id AND e.disabled_at IS NULL;
+
+-- name: DeliveryLease :many
+-- Leases deliveries that are due. Those of a disabled endpoint wait.
+WITH due AS MATERIALIZED (
+    SELECT d.tenant_id, d.event_id, w.url, w.secret
+    FROM webhook_deliveries d JOIN webhook_endpoints w USING (tenant_id)
+    WHERE d.status = 'pending' AND d.leased_until < clock_timestamp() AND w.disabled_at IS NULL
+    ORDER BY d.leased_until LIMIT @limit_rows
+    FOR NO KEY UPDATE OF d SKIP LOCKED
+)
+UPDATE webhook_deliveries e
+SET lease_token = e.lease_token + 1, leased_until = clock_timestamp() + @lease::interval, attempts = e.attempts + 1
+FROM due WHERE e.tenant_id = due.tenant_id AND e.event_id = due.event_id
+RETURNING e.tenant_id, e.event_id, e.body, e.lease_token, e.attempts, due.url, due.secret;
+
+-- name: DeliveryEnd :execrows
+-- Delivered, or given up. Zero rows: the lease was lost.
+UPDATE webhook_deliveries SET status = @status, ended_at = clock_timestamp(), http_status = sqlc.narg(http_status), last_error = sqlc.narg(last_error)
+WHERE tenant_id = @tenant_id AND event_id = @event_id AND lease_token = @lease_token AND status = 'pending';
+
+-- name: DeliveryRetry :execrows
+-- Zero rows: the lease was lost.
+UPDATE webhook_deliveries SET leased_until = clock_timestamp() + @delay::interval, http_status = sqlc.narg(http_status), last_error = @last_error::text
+WHERE tenant_id = @tenant_id AND event_id = @event_id AND lease_token = @lease_token AND status = 'pending';
+
+-- name: DeliveryAgain :execrows
+-- Sends a delivery that was given up once more from the beginning. Zero rows: it was not given up.
+UPDATE webhook_deliveries SET status = 'pending', ended_at = NULL, attempts = 0, leased_until = '-infinity'
+WHERE tenant_id = @tenant_id AND event_id = @event_id AND status = 'failed';
+
+-- name: DeliveryReap :execrows
+WITH old AS MATERIALIZED (
+    SELECT d.tenant_id, d.event_id FROM webhook_deliveries d
+    WHERE d.status <> 'pending' AND d.ended_at < clock_timestamp() - @retention::interval
+    ORDER BY d.ended_at LIMIT @limit_rows FOR UPDATE SKIP LOCKED
+)
+DELETE FROM webhook_deliveries e USING old WHERE e.tenant_id = old.tenant_id AND e.event_id = old.event_id;
+
+-- name: DeliveryStats :one
+SELECT count(*) FILTER (WHERE status = 'pending') AS pending, count(*) FILTER (WHERE status = 'failed') AS failed,
+    coalesce(extract(epoch FROM clock_timestamp() - min(created_at) FILTER (WHERE status = 'pending')), 0)::float8 AS oldest_seconds
+FROM webhook_deliveries WHERE status <> 'delivered';

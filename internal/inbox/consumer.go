@@ -1,0 +1,132 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"example.com/payonce/db"
+)
+
+// deliveriesMax is how often a message is applied while its broker waits. One
+// that comes again and again may be killing us, and the broker's count is the
+// only one that survives that; so it is kept, and the processor counts.
+const deliveriesMax = 3
+
+// Message is an event as a broker delivers it.
+type Message struct {
+	ID          string // the event's id
+	Type        string // empty: not an event of ours
+	TenantID    string
+	Subject     string
+	Version     int64
+	Traceparent string
+	Body        []byte
+	Deliveries  int // how often the broker has delivered it, this time included; 0 if it does not count
+}
+
+// Consumer applies a broker's messages. Its name is the scope of the dedupe:
+// each consumer sees each event once.
+type Consumer struct {
+	pool    *db.Pool
+	name    string
+	handler Handler
+	metrics *Metrics
+	log     *slog.Logger
+}
+
+// NewConsumer returns a consumer; metrics may be nil. Register the same handler
+// under the same name with the Processor, for what could not be applied at once.
+func NewConsumer(pool *db.Pool, name string, h Handler, m *Metrics) *Consumer {
+	if h.Prepare != nil {
+		panic("bug: a broker does not wait for Prepare; Receive the event, and the processor will")
+	}
+	if m == nil {
+		m = NewMetrics(nil)
+	}
+	return &Consumer{pool: pool, name: name, handler: h, metrics: m, log: slog.Default()}
+}
+
+// Name is the consumer's name at the broker, too.
+func (c *Consumer) Name() string { return c.name }
+
+// Handle returns nil when the broker may forget the message: it was applied, now
+// or earlier, or it is in our table. Any error means: deliver it again.
+func (c *Consumer) Handle(ctx context.Context, m Message) error {
+	if m.Type != "" && len(c.handler.Types) > 0 && !slices.Contains(c.handler.Types, m.Type) {
+		return nil
+	}
+	switch {
+	case m.Type == "":
+		return c.keep(ctx, m, fmt.Errorf("%w: not an event of ours", ErrPoison))
+	case m.Deliveries > deliveriesMax:
+		return c.keep(ctx, m, fmt.Errorf("delivered %d times without an answer from us", m.Deliveries))
+	}
+	result, err := c.apply(ctx, m)
+	if err != nil {
+		// An in-doubt commit comes here as well: if it took effect, the row is there and nothing is kept.
+		return c.keep(ctx, m, err)
+	}
+	c.metrics.events.WithLabelValues(c.name, result).Inc()
+	return nil
+}
+
+func (c *Consumer) apply(ctx context.Context, m Message) (result string, err error) {
+	err = guarded(func() error {
+		return c.pool.InTx(ctx, func(q *db.Queries) error {
+			status, err := q.InboxTake(ctx, db.InboxTakeParams{Consumer: c.name, EventID: m.ID, Type: m.Type, TenantID: &m.TenantID,
+				Subject: &m.Subject, Version: &m.Version, Traceparent: orNil(m.Traceparent), Payload: m.Body})
+			switch {
+			case errors.Is(err, db.ErrNoRows):
+				result = resultDuplicate
+				return nil
+			case err != nil:
+				return fmt.Errorf("take event %s: %w", m.ID, err)
+			case status != db.InboxStatusDone:
+				result = resultHeld
+				return nil
+			}
+			result = resultApplied
+			return c.handler.Apply(ctx, q, m.event(c.name), nil)
+		})
+	})
+	return result, err
+}
+
+func (c *Consumer) keep(ctx context.Context, m Message, cause error) error {
+	park := errors.Is(cause, ErrPoison)
+	text := shortened(cause)
+	p := db.InboxKeepParams{Consumer: c.name, EventID: m.ID, Type: m.Type, TenantID: orNil(m.TenantID), Traceparent: orNil(m.Traceparent),
+		Park: park, Payload: m.Body, LastError: &text, Delay: backoff(1)}
+	if m.Subject != "" {
+		p.Subject, p.Version = &m.Subject, &m.Version
+	}
+	n, err := c.pool.InboxKeep(ctx, p)
+	if err != nil {
+		return errors.Join(cause, fmt.Errorf("keep event %s for %s: %w", m.ID, c.name, err))
+	}
+	result := resultDuplicate
+	if n > 0 {
+		result = resultFailed
+		if park {
+			result = resultParked
+		}
+		c.log.Warn("event kept to be applied later", "consumer", c.name, "event_id", m.ID, "parked", park, "error", text)
+	}
+	c.metrics.events.WithLabelValues(c.name, result).Inc()
+	return nil
+}
+
+func (m Message) event(consumer string) Event {
+	return Event{Consumer: consumer, ID: m.ID, Type: m.Type, TenantID: m.TenantID, Subject: m.Subject, Version: m.Version,
+		Payload: m.Body, Traceparent: m.Traceparent, Attempt: max(1, m.Deliveries)}
+}
+
+func orNil(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}

@@ -1,0 +1,56 @@
+// Package inbox applies each received event once, whatever its sender does:
+// repeats it, sends it to two processes at once, or sends it again after a week.
+//
+// The promise is one row and one commit. An event has a row, unique by consumer
+// and event id, that is written in the same transaction as the event's effect.
+// There is no moment at which one of them is there without the other, so the row
+// is not a note about the effect but its proof. Looking the row up first and
+// writing it afterwards, or in a transaction of its own, would be a check and an
+// act with a gap between them, and a kill finds that gap.
+//
+// # Two ways in
+//
+// Receive keeps an event for later and says so in one statement. It is for
+// senders who want an answer at once and send again until they get one: Stripe's
+// webhooks. The Processor applies it.
+//
+// Consumer applies a broker's message while the broker waits, in one
+// transaction, and the broker hears of it after the commit. If that fails, the
+// message is kept in our table, and the broker is done with it: what is retried,
+// for how long, and what happens in the end is decided here, where it can be
+// queried, not by a broker's redelivery limit, behind which messages vanish.
+//
+// # Order
+//
+// A message with a subject and a version is applied after all earlier ones of
+// its subject that have arrived, also when an earlier one failed and is being
+// retried, or is parked. Stripe's events have no order; what they mean is read
+// from the object they are about.
+//
+// # When something dies
+//
+//	before the commit   neither row nor effect; the sender repeats it
+//	after the commit    both; the repetition meets the row and is dropped
+//	commit in doubt     the same two: the row decides when the event comes again
+//	paused for long     two processes have it; the second waits for the first's
+//	                    row, or its lease token is old; one effect
+//
+// # What a handler must know
+//
+// Apply runs in the transaction and holds a connection: no network call in it,
+// and it may run again if the commit fails. What must be asked of others first,
+// such as the state of an object at Stripe, is asked in Prepare, with no
+// transaction open. Prepare may run any number of times, on several processes at
+// once, so it changes nothing.
+//
+// A handler that fails is tried again with a growing pause, and after a bound
+// its event is parked: kept, counted, and waiting for a person (Unpark). A panic
+// is a failure. An attempt is counted before it is made, so an event that kills
+// its process is parked too.
+//
+// # Not promised
+//
+// Effects outside of the database, made in Prepare, are not made once. And
+// Retention bounds the memory: an event repeated later than that is new. It is
+// longer than Stripe and our brokers keep what they could repeat.
+package inbox

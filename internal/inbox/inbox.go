@@ -1,0 +1,111 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"example.com/payonce/db"
+)
+
+const (
+	// Retention is how long the row of an applied event stays. Stripe lists
+	// events for 30 days and can be asked to send them again; our brokers keep
+	// theirs for less (package broker asserts that).
+	Retention = 45 * 24 * time.Hour
+
+	attemptsMax = 20 // with the pauses below about two hours, and then a person is needed
+	backoffMin  = 500 * time.Millisecond
+	backoffMax  = 10 * time.Minute
+)
+
+// ErrPoison, wrapped in a handler's error, parks the event at once: no later
+// attempt can succeed.
+var ErrPoison = errors.New("this event can never be applied")
+
+// Event is what a handler gets.
+type Event struct {
+	Consumer    string
+	ID          string
+	Type        string
+	TenantID    string // empty for a webhook
+	Subject     string // empty if the event has no order
+	Version     int64
+	Payload     []byte // as received
+	Traceparent string
+	ReceivedAt  time.Time // zero while a broker waits
+	Attempt     int       // from 1
+}
+
+// Handler is what one consumer does with an event.
+type Handler struct {
+	// Types are the events it is for; none means all. Others are dropped unseen.
+	Types []string
+	// Prepare, if there is one, runs first and outside of any transaction. Its
+	// result is passed to Apply.
+	Prepare func(ctx context.Context, e Event) (any, error)
+	// Apply makes the effect, in the transaction of the event's row.
+	Apply func(ctx context.Context, q *db.Queries, e Event, prepared any) error
+}
+
+// Received is an event from a sender that is answered before it is applied.
+type Received struct {
+	Consumer    string // the handler that will apply it, and the scope of ID
+	ID          string // the sender's own id of the event, never of the attempt
+	Type        string
+	Payload     []byte
+	Traceparent *string
+}
+
+// Receive keeps an event. Once it returns nil the event will be applied or
+// parked, and the sender may be told so; after an error, ErrInDoubt included, it
+// must be told to send again. It reports whether the event was new.
+//
+// The key is consumer and event id, without a tenant: who owns a webhook may
+// only be known once its object has been read. Nobody can squat on an id,
+// because a webhook gets here with Stripe's signature or not at all.
+func Receive(ctx context.Context, q *db.Queries, r Received) (fresh bool, err error) {
+	n, err := q.InboxReceive(ctx, db.InboxReceiveParams{Consumer: r.Consumer, EventID: r.ID, Type: r.Type, Payload: r.Payload, Traceparent: r.Traceparent})
+	if err != nil {
+		return false, fmt.Errorf("keep event %s for %s: %w", r.ID, r.Consumer, db.Written(err))
+	}
+	return n > 0, nil
+}
+
+// Unpark has a parked event tried again. It reports whether it was parked.
+func Unpark(ctx context.Context, q *db.Queries, consumer, eventID string) (bool, error) {
+	n, err := q.InboxUnpark(ctx, db.InboxUnparkParams{Consumer: consumer, EventID: eventID})
+	if err != nil {
+		return false, fmt.Errorf("unpark event %s of %s: %w", eventID, consumer, err)
+	}
+	return n > 0, nil
+}
+
+// guarded turns a panic into an error: it fails one event, not the process.
+func guarded(fn func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return fn()
+}
+
+func backoff(attempt int) time.Duration {
+	return min(backoffMin<<min(attempt-1, 20), backoffMax)
+}
+
+// shortened keeps an error small enough for a row, and free of what PostgreSQL
+// refuses in text.
+func shortened(err error) string {
+	const longest = 1000
+	clean := []rune{}
+	for _, r := range err.Error() {
+		if r != 0 && len(clean) < longest {
+			clean = append(clean, r)
+		}
+	}
+	return string(clean)
+}

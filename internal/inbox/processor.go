@@ -1,0 +1,187 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"example.com/payonce/db"
+)
+
+const (
+	leaseDefault  = 60 * time.Second // how long an event of a process that died waits
+	handleWithin  = 45 * time.Second // Prepare and Apply together
+	settleWithin  = 5 * time.Second  // recording a failure, also while the process stops
+	atOnceDefault = 8                // events prepared at the same time: a burst of webhooks must not queue behind each other's calls
+	statsEvery    = 5 * time.Second
+)
+
+const _ = uint(leaseDefault - handleWithin - settleWithin) // a handler must not outlive its lease
+
+var errFenced = errors.New("the lease has passed to another processor")
+
+// ProcessorOptions may be left zero.
+type ProcessorOptions struct {
+	Lease   time.Duration // default 60 s; a handler gives up after three quarters of it
+	AtOnce  int           // default 8
+	Metrics *Metrics
+	Log     *slog.Logger
+}
+
+// Processor applies what was kept: webhooks, and messages that could not be
+// applied at once. Any number may run, in any number of processes.
+type Processor struct {
+	pool      *db.Pool
+	handlers  map[string]Handler
+	consumers []string
+	lease     time.Duration
+	atOnce    int
+	metrics   *Metrics
+	log       *slog.Logger
+	woken     chan struct{}
+	measured  time.Time
+}
+
+// NewProcessor returns a processor for one loop. It leaves events of consumers
+// it has no handler for alone: a newer process will know them.
+func NewProcessor(pool *db.Pool, handlers map[string]Handler, o ProcessorOptions) *Processor {
+	p := &Processor{pool: pool, handlers: handlers, consumers: slices.Sorted(maps.Keys(handlers)),
+		lease: o.Lease, atOnce: o.AtOnce, metrics: o.Metrics, log: o.Log, woken: make(chan struct{}, 1)}
+	if p.lease == 0 {
+		p.lease = leaseDefault
+	}
+	if p.atOnce == 0 {
+		p.atOnce = atOnceDefault
+	}
+	if p.metrics == nil {
+		p.metrics = NewMetrics(nil)
+	}
+	if p.log == nil {
+		p.log = slog.Default()
+	}
+	return p
+}
+
+// Wake says that an event was received. It is a hint and may be lost.
+func (p *Processor) Wake() {
+	select {
+	case p.woken <- struct{}{}:
+	default:
+	}
+}
+
+// Woken is what a loop selects on while it pauses.
+func (p *Processor) Woken() <-chan struct{} { return p.woken }
+
+// RunOnce applies what is due, a few events at once, and returns when all of
+// them are settled. It returns how many it tried; those that failed are due
+// later. An error means that the database is away.
+func (p *Processor) RunOnce(ctx context.Context) (int, error) {
+	if err := p.measure(ctx); err != nil {
+		return 0, err
+	}
+	rows, err := p.pool.InboxLease(ctx, db.InboxLeaseParams{Lease: p.lease, Consumers: p.consumers, LimitRows: int32(p.atOnce)})
+	if err != nil {
+		return 0, fmt.Errorf("lease received events: %w", err)
+	}
+	errs := make([]error, len(rows))
+	var all sync.WaitGroup
+	for i, row := range rows {
+		all.Go(func() { errs[i] = p.process(ctx, row) })
+	}
+	all.Wait()
+	return len(rows), errors.Join(errs...)
+}
+
+// process returns an error only if the outcome could not be recorded; then the
+// lease runs out and the event is tried again.
+func (p *Processor) process(ctx context.Context, row db.InboxEvent) error {
+	cause := guarded(func() error { return p.apply(ctx, row) })
+	result := resultApplied
+	var err error
+	switch {
+	case errors.Is(cause, errFenced):
+		result = resultFenced
+	case cause != nil:
+		result, err = p.fail(ctx, row, cause)
+	}
+	p.metrics.events.WithLabelValues(row.Consumer, result).Inc()
+	return err
+}
+
+func (p *Processor) apply(ctx context.Context, row db.InboxEvent) error {
+	ctx, cancel := context.WithTimeout(ctx, p.lease*3/4)
+	defer cancel()
+	if row.Attempts > attemptsMax { // every attempt ended without a word: it kills its process
+		return fmt.Errorf("%w: %d attempts", ErrPoison, row.Attempts-1)
+	}
+	handler, event := p.handlers[row.Consumer], eventOf(row)
+	var prepared any
+	if handler.Prepare != nil {
+		var err error
+		if prepared, err = handler.Prepare(ctx, event); err != nil {
+			return fmt.Errorf("prepare: %w", err)
+		}
+	}
+	return p.pool.InTx(ctx, func(q *db.Queries) error {
+		n, err := q.InboxFinish(ctx, db.InboxFinishParams{Consumer: row.Consumer, EventID: row.EventID, LeaseToken: row.LeaseToken})
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return errFenced
+		}
+		return handler.Apply(ctx, q, event, prepared)
+	})
+}
+
+func (p *Processor) fail(ctx context.Context, row db.InboxEvent, cause error) (result string, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
+	defer cancel()
+	park := errors.Is(cause, ErrPoison) || row.Attempts >= attemptsMax
+	n, err := p.pool.InboxFail(ctx, db.InboxFailParams{Consumer: row.Consumer, EventID: row.EventID, LeaseToken: row.LeaseToken,
+		Delay: backoff(int(row.Attempts)), LastError: shortened(cause), Park: park})
+	switch {
+	case err != nil:
+		return resultFailed, errors.Join(cause, fmt.Errorf("record the failure of event %s: %w", row.EventID, err))
+	case n == 0: // or its commit, which we took for failed, was not
+		return resultFenced, nil
+	case park:
+		p.log.Error("event parked", "consumer", row.Consumer, "event_id", row.EventID, "type", row.Type, "attempts", row.Attempts, "error", cause)
+		return resultParked, nil
+	}
+	p.log.Warn("event failed", "consumer", row.Consumer, "event_id", row.EventID, "type", row.Type, "attempt", row.Attempts, "error", cause)
+	return resultFailed, nil
+}
+
+func eventOf(row db.InboxEvent) Event {
+	e := Event{Consumer: row.Consumer, ID: row.EventID, Type: row.Type, Payload: row.Payload, ReceivedAt: row.ReceivedAt, Attempt: int(row.Attempts)}
+	if row.TenantID != nil {
+		e.TenantID = *row.TenantID
+	}
+	if row.Subject != nil {
+		e.Subject, e.Version = *row.Subject, *row.Version
+	}
+	if row.Traceparent != nil {
+		e.Traceparent = *row.Traceparent
+	}
+	return e
+}
+
+func (p *Processor) measure(ctx context.Context) error {
+	if time.Since(p.measured) < statsEvery {
+		return nil
+	}
+	stats, err := p.pool.InboxStats(ctx)
+	if err != nil {
+		return fmt.Errorf("measure the inbox: %w", err)
+	}
+	p.measured = time.Now()
+	p.metrics.observe(p.consumers, stats)
+	return nil
+}

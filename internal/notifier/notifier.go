@@ -1,0 +1,215 @@
+package notifier
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"net/http"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/inbox"
+)
+
+// Name is the notifier's name as a consumer, at the broker and in the inbox.
+const Name = "notifier"
+
+const (
+	sendWithin    = 15 * time.Second // one attempt; Standard Webhooks asks for 15 to 30 s
+	leaseDefault  = 60 * time.Second // how long a delivery of a process that died waits
+	settleWithin  = 5 * time.Second  // noting the outcome, also while the process stops
+	atOnceDefault = 8                // one slow tenant holds up one of these, for one attempt
+	statsEvery    = 5 * time.Second
+)
+
+const _ = uint(leaseDefault - sendWithin - settleWithin) // an attempt must not outlive its lease
+
+// retryAfter are the pauses between attempts: about three days in all.
+var retryAfter = []time.Duration{
+	5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
+}
+
+// Handler writes a delivery for every event of a tenant that wants webhooks.
+func Handler() inbox.Handler {
+	return inbox.Handler{Apply: func(ctx context.Context, q *db.Queries, e inbox.Event, _ any) error {
+		if _, err := q.DeliveryCreate(ctx, db.DeliveryCreateParams{TenantID: e.TenantID, EventID: e.ID, Body: e.Payload}); err != nil {
+			return fmt.Errorf("write the delivery of %s: %w", e.ID, err)
+		}
+		return nil
+	}}
+}
+
+// Options may be left zero.
+type Options struct {
+	AllowPrivate bool // deliver to loopback and private addresses, and over plain HTTP: for development
+	AtOnce       int  // default 8
+	Metrics      *Metrics
+	Log          *slog.Logger
+}
+
+// Notifier sends deliveries. Any number may run, in any number of processes.
+type Notifier struct {
+	pool     *db.Pool
+	client   *http.Client
+	insecure bool
+	atOnce   int
+	metrics  *Metrics
+	log      *slog.Logger
+	measured time.Time
+}
+
+// New returns a notifier for one loop.
+func New(pool *db.Pool, o Options) *Notifier {
+	n := &Notifier{pool: pool, client: newClient(o.AllowPrivate), insecure: o.AllowPrivate, atOnce: o.AtOnce, metrics: o.Metrics, log: o.Log}
+	if n.atOnce == 0 {
+		n.atOnce = atOnceDefault
+	}
+	if n.metrics == nil {
+		n.metrics = NewMetrics(nil)
+	}
+	if n.log == nil {
+		n.log = slog.Default()
+	}
+	return n
+}
+
+// RunOnce sends what is due, a few deliveries at once, and returns how many it
+// tried; those that failed are due later. An error means that the database is
+// away.
+func (n *Notifier) RunOnce(ctx context.Context) (int, error) {
+	if err := n.measure(ctx); err != nil {
+		return 0, err
+	}
+	rows, err := n.pool.DeliveryLease(ctx, db.DeliveryLeaseParams{Lease: leaseDefault, LimitRows: int32(n.atOnce)})
+	if err != nil {
+		return 0, fmt.Errorf("lease deliveries: %w", err)
+	}
+	errs := make([]error, len(rows))
+	var all sync.WaitGroup
+	for i, row := range rows {
+		all.Go(func() { errs[i] = n.deliver(ctx, row) })
+	}
+	all.Wait()
+	return len(rows), errors.Join(errs...)
+}
+
+// deliver returns an error only if the outcome could not be noted; then the
+// lease runs out and the tenant gets the event once more.
+func (n *Notifier) deliver(ctx context.Context, d db.DeliveryLeaseRow) error {
+	status, cause := n.send(ctx, d)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
+	defer cancel()
+	var code *int32
+	if status != 0 {
+		c := int32(status)
+		code = &c
+	}
+	var rows int64
+	var err error
+	result := "delivered"
+	switch {
+	case cause == nil:
+		rows, err = n.pool.DeliveryEnd(ctx, db.DeliveryEndParams{TenantID: d.TenantID, EventID: d.EventID, LeaseToken: d.LeaseToken,
+			Status: db.DeliveryStatusDelivered, HttpStatus: code})
+	case status == http.StatusGone || int(d.Attempts) > len(retryAfter):
+		result = "gave_up"
+		text := cause.Error()
+		rows, err = n.pool.DeliveryEnd(ctx, db.DeliveryEndParams{TenantID: d.TenantID, EventID: d.EventID, LeaseToken: d.LeaseToken,
+			Status: db.DeliveryStatusFailed, HttpStatus: code, LastError: &text})
+		if err == nil && status == http.StatusGone {
+			_, err = n.pool.EndpointDisable(ctx, d.TenantID)
+		}
+		n.log.Error("webhook not delivered, given up", "tenant_id", d.TenantID, "event_id", d.EventID, "attempts", d.Attempts, "error", text)
+	default:
+		result = "failed"
+		rows, err = n.pool.DeliveryRetry(ctx, db.DeliveryRetryParams{TenantID: d.TenantID, EventID: d.EventID, LeaseToken: d.LeaseToken,
+			Delay: retryAfter[d.Attempts-1], HttpStatus: code, LastError: cause.Error()})
+	}
+	if err != nil {
+		return fmt.Errorf("note the delivery of %s: %w", d.EventID, err)
+	}
+	if rows == 0 {
+		result = "fenced"
+	}
+	n.metrics.deliveries.WithLabelValues(result).Inc()
+	return nil
+}
+
+func (n *Notifier) send(ctx context.Context, d db.DeliveryLeaseRow) (status int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, sendWithin)
+	defer cancel()
+	if !n.insecure && !strings.HasPrefix(d.Url, "https://") {
+		return 0, errors.New("the URL is not https")
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, d.Url, strings.NewReader(string(d.Body)))
+	if err != nil {
+		return 0, err
+	}
+	req.Header.Set("Content-Type", "application/cloudevents+json; charset=utf-8")
+	req.Header.Set("User-Agent", "payonce")
+	Sign(req.Header, d.Secret, d.EventID, time.Now(), d.Body)
+	resp, err := n.client.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close() //nolint:errcheck // the answer is its status
+	if resp.StatusCode/100 != 2 {
+		return resp.StatusCode, fmt.Errorf("answered %s", resp.Status)
+	}
+	return resp.StatusCode, nil
+}
+
+// Sign sets the headers of Standard Webhooks.
+func Sign(h http.Header, secret []byte, id string, now time.Time, body []byte) {
+	timestamp := strconv.FormatInt(now.Unix(), 10)
+	mac := hmac.New(sha256.New, secret)
+	mac.Write([]byte(id + "." + timestamp + "."))
+	mac.Write(body)
+	h.Set("webhook-id", id)
+	h.Set("webhook-timestamp", timestamp)
+	h.Set("webhook-signature", "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
+}
+
+// SetEndpoint says where a tenant wants to hear of its events, from now on.
+// secret is what the tenant verifies with: "whsec_" and base64.
+func SetEndpoint(ctx context.Context, q *db.Queries, tenantID, endpoint, secret string) error {
+	u, err := url.Parse(endpoint)
+	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
+		return errors.New("a webhook's URL begins with https://")
+	}
+	if u.User != nil {
+		return errors.New("a webhook's URL holds no password; the signature says who we are")
+	}
+	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
+	if err != nil || len(key) < 24 || len(key) > 64 {
+		return errors.New(`a webhook's secret is "whsec_" and 24 to 64 bytes in base64`)
+	}
+	if err := q.EndpointSet(ctx, db.EndpointSetParams{TenantID: tenantID, Url: endpoint, Secret: key}); err != nil {
+		return fmt.Errorf("set the webhook endpoint of %s: %w", tenantID, err)
+	}
+	return nil
+}
+
+func (n *Notifier) measure(ctx context.Context) error {
+	if time.Since(n.measured) < statsEvery {
+		return nil
+	}
+	stats, err := n.pool.DeliveryStats(ctx)
+	if err != nil {
+		return fmt.Errorf("measure the deliveries: %w", err)
+	}
+	n.measured = time.Now()
+	n.metrics.pending.Set(float64(stats.Pending))
+	n.metrics.failed.Set(float64(stats.Failed))
+	n.metrics.oldest.Set(stats.OldestSeconds)
+	return nil
+}

@@ -1,0 +1,39 @@
+package notifier
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"example.com/payonce/db"
+)
+
+const (
+	// Retention is how long a delivery that ended can be looked at, and sent again.
+	Retention = 30 * 24 * time.Hour
+
+	reapMax = 1000
+)
+
+// Reaper removes deliveries that ended long ago.
+type Reaper struct {
+	pool      *db.Pool
+	retention time.Duration
+}
+
+// NewReaper returns a reaper; retention zero is Retention.
+func NewReaper(pool *db.Pool, retention time.Duration) *Reaper {
+	if retention == 0 {
+		retention = Retention
+	}
+	return &Reaper{pool: pool, retention: retention}
+}
+
+// RunOnce removes one batch.
+func (r *Reaper) RunOnce(ctx context.Context) (int, error) {
+	n, err := r.pool.DeliveryReap(ctx, db.DeliveryReapParams{Retention: r.retention, LimitRows: reapMax})
+	if err != nil {
+		return 0, fmt.Errorf("remove ended deliveries: %w", err)
+	}
+	return int(n), nil
+}
