@@ -17,6 +17,22 @@ type Gateway interface {
 	CancelIntent(ctx context.Context, call Call, intentID string) Outcome
 	// GetIntent looks. ErrNoSuchObject: the account has no such intent.
 	GetIntent(ctx context.Context, intentID string) (Intent, error)
+	// ListIntents and ListRefunds read what was created in a window, newest
+	// first, one page at a time.
+	ListIntents(ctx context.Context, w Window) (Page[Intent], error)
+	ListRefunds(ctx context.Context, w Window) (Page[StripeRefund], error)
+}
+
+// Window is a stretch of Stripe's time. It includes From and ends before To.
+type Window struct {
+	From, To time.Time
+	After    string // the last id of the page before; empty: from the newest
+}
+
+// Page is a part of a list. The next one begins after the last id of this one.
+type Page[T any] struct {
+	Objects []T
+	More    bool
 }
 
 // ErrNoSuchObject says that Stripe answered, and has no object of that id.
@@ -55,6 +71,20 @@ type Intent struct {
 	CreatedAt      time.Time
 	ReceivedMinor  int64
 	CanceledReason string
+}
+
+// StripeRefund is what we need to know of a refund as Stripe has it.
+type StripeRefund struct {
+	ID          string
+	Status      string // Stripe's own word
+	IntentID    string
+	AmountMinor int64
+	Currency    string
+	TenantID    string // of the metadata, like the next three
+	OrderID     string
+	PaymentID   string
+	RefundID    string
+	CreatedAt   time.Time
 }
 
 // IntentStatus is Stripe's own word.

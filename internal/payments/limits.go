@@ -20,6 +20,8 @@ const (
 	opConfirm      operation = "confirm"
 	opCancel       operation = "cancel"
 	opGetIntent    operation = "get_intent"
+	opListIntents  operation = "list_intents"
+	opListRefunds  operation = "list_refunds"
 )
 
 // ErrThrottled says that a call was not sent, to stay within Stripe's limits.

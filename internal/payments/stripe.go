@@ -97,6 +97,64 @@ func (s *Stripe) GetIntent(ctx context.Context, intentID string) (Intent, error)
 	return intent, err
 }
 
+// listPage is the most that Stripe gives of a list at once.
+const listPage = 100
+
+// ListIntents implements Gateway. The latest charge comes along, because only
+// it knows what was refunded.
+func (s *Stripe) ListIntents(ctx context.Context, w Window) (Page[Intent], error) {
+	var page Page[Intent]
+	err := s.get(ctx, opListIntents, func(p stripe.Params) error {
+		list := s.api.PaymentIntents.List(&stripe.PaymentIntentListParams{
+			ListParams: w.params(p.Context), CreatedRange: w.created(), Expand: stripe.StringSlice([]string{"data.latest_charge"}),
+		})
+		for list.Next() {
+			page.Objects = append(page.Objects, intentOf(list.PaymentIntent()))
+		}
+		page.More = list.Meta().HasMore
+		return list.Err()
+	})
+	return page, err
+}
+
+// ListRefunds implements Gateway.
+func (s *Stripe) ListRefunds(ctx context.Context, w Window) (Page[StripeRefund], error) {
+	var page Page[StripeRefund]
+	err := s.get(ctx, opListRefunds, func(p stripe.Params) error {
+		list := s.api.Refunds.List(&stripe.RefundListParams{ListParams: w.params(p.Context), CreatedRange: w.created()})
+		for list.Next() {
+			page.Objects = append(page.Objects, stripeRefundOf(list.Refund()))
+		}
+		page.More = list.Meta().HasMore
+		return list.Err()
+	})
+	return page, err
+}
+
+func (w Window) params(ctx context.Context) stripe.ListParams {
+	// One page a call: the library would fetch the others without asking for a turn.
+	p := stripe.ListParams{Context: ctx, Single: true, Limit: stripe.Int64(listPage)}
+	if w.After != "" {
+		p.StartingAfter = stripe.String(w.After)
+	}
+	return p
+}
+
+func (w Window) created() *stripe.RangeQueryParams {
+	return &stripe.RangeQueryParams{GreaterThanOrEqual: w.From.Unix(), LesserThan: w.To.Unix()}
+}
+
+func stripeRefundOf(r *stripe.Refund) StripeRefund {
+	refund := StripeRefund{
+		ID: r.ID, Status: string(r.Status), AmountMinor: r.Amount, Currency: string(r.Currency), CreatedAt: time.Unix(r.Created, 0).UTC(),
+		TenantID: r.Metadata["tenant_id"], OrderID: r.Metadata["order_id"], PaymentID: r.Metadata["payment_id"], RefundID: r.Metadata["refund_id"],
+	}
+	if r.PaymentIntent != nil {
+		refund.IntentID = r.PaymentIntent.ID
+	}
+	return refund
+}
+
 // post makes one attempt of a call that changes something at Stripe.
 func (s *Stripe) post(ctx context.Context, op operation, call Call, send func(stripe.Params) (*stripe.PaymentIntent, error)) Outcome {
 	if call.Key == "" {
