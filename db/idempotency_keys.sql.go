@@ -56,6 +56,44 @@ func (q *Queries) KeyClaim(ctx context.Context, arg KeyClaimParams) (int64, erro
 	return lease_token, err
 }
 
+const keyEnqueue = `-- name: KeyEnqueue :exec
+INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, resource_id,
+    recovery_point, claim_token, lease_token, leased_until, resume_at, attempts, trail)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8,
+    $9, $10, 1, '-infinity', clock_timestamp(), 0, ARRAY[concat_ws(' ', 1, $9::text, clock_timestamp())])
+ON CONFLICT (tenant_id, key) DO NOTHING
+`
+
+type KeyEnqueueParams struct {
+	TenantID           string
+	Key                string
+	Operation          string
+	Fingerprint        []byte
+	FingerprintVersion int16
+	Request            []byte
+	RequestID          string
+	ResourceID         string
+	RecoveryPoint      string
+	ClaimToken         uuid.UUID
+}
+
+// Work that nobody asked for, under a key of our own: the completer finds it. Once there, it is not added again.
+func (q *Queries) KeyEnqueue(ctx context.Context, arg KeyEnqueueParams) error {
+	_, err := q.db.Exec(ctx, keyEnqueue,
+		arg.TenantID,
+		arg.Key,
+		arg.Operation,
+		arg.Fingerprint,
+		arg.FingerprintVersion,
+		arg.Request,
+		arg.RequestID,
+		arg.ResourceID,
+		arg.RecoveryPoint,
+		arg.ClaimToken,
+	)
+	return err
+}
+
 const keyFinish = `-- name: KeyFinish :execrows
 UPDATE idempotency_keys SET recovery_point = 'finished', finished_at = clock_timestamp(), last_error = NULL, parked_at = NULL,
     answer_version = $1::smallint, answer_status = $2::smallint, answer_headers = $3::bytea, answer_body = $4::bytea,

@@ -231,6 +231,61 @@ func (e PaymentStatus) Valid() bool {
 	return false
 }
 
+type RefundStatus string
+
+const (
+	RefundStatusPending   RefundStatus = "pending"
+	RefundStatusSucceeded RefundStatus = "succeeded"
+	RefundStatusFailed    RefundStatus = "failed"
+	RefundStatusCanceled  RefundStatus = "canceled"
+)
+
+func (e *RefundStatus) Scan(src interface{}) error {
+	switch s := src.(type) {
+	case []byte:
+		*e = RefundStatus(s)
+	case string:
+		*e = RefundStatus(s)
+	default:
+		return fmt.Errorf("unsupported scan type for RefundStatus: %T", src)
+	}
+	return nil
+}
+
+type NullRefundStatus struct {
+	RefundStatus RefundStatus
+	Valid        bool // Valid is true if RefundStatus is not NULL
+}
+
+// Scan implements the Scanner interface.
+func (ns *NullRefundStatus) Scan(value interface{}) error {
+	if value == nil {
+		ns.RefundStatus, ns.Valid = "", false
+		return nil
+	}
+	ns.Valid = true
+	return ns.RefundStatus.Scan(value)
+}
+
+// Value implements the driver Valuer interface.
+func (ns NullRefundStatus) Value() (driver.Value, error) {
+	if !ns.Valid {
+		return nil, nil
+	}
+	return string(ns.RefundStatus), nil
+}
+
+func (e RefundStatus) Valid() bool {
+	switch e {
+	case RefundStatusPending,
+		RefundStatusSucceeded,
+		RefundStatusFailed,
+		RefundStatusCanceled:
+		return true
+	}
+	return false
+}
+
 type StripeOutcome string
 
 const (
@@ -345,6 +400,24 @@ type Payment struct {
 	NextAction           json.RawMessage
 	CreatedAt            time.Time
 	UpdatedAt            time.Time
+}
+
+type Refund struct {
+	TenantID       string
+	ID             string
+	Version        int64
+	Status         RefundStatus
+	PaymentID      string
+	OrderID        string
+	IdempotencyKey string
+	StripeKey      string
+	AmountMinor    int64
+	Currency       string
+	Reason         *string
+	StripeRefundID *string
+	FailureCode    *string
+	CreatedAt      time.Time
+	UpdatedAt      time.Time
 }
 
 type StripeCall struct {

@@ -62,6 +62,31 @@ func (q *Queries) StripeCallGet(ctx context.Context, arg StripeCallGetParams) (S
 	return i, err
 }
 
+const stripeCallInsert = `-- name: StripeCallInsert :exec
+INSERT INTO stripe_calls (tenant_id, stripe_key, operation, resource_id, params_sha256)
+VALUES ($1, $2, $3, $4, $5)
+`
+
+type StripeCallInsertParams struct {
+	TenantID     string
+	StripeKey    string
+	Operation    string
+	ResourceID   string
+	ParamsSha256 []byte
+}
+
+// Announces a call in the phase that plans it.
+func (q *Queries) StripeCallInsert(ctx context.Context, arg StripeCallInsertParams) error {
+	_, err := q.db.Exec(ctx, stripeCallInsert,
+		arg.TenantID,
+		arg.StripeKey,
+		arg.Operation,
+		arg.ResourceID,
+		arg.ParamsSha256,
+	)
+	return err
+}
+
 const stripeCallRecord = `-- name: StripeCallRecord :exec
 UPDATE stripe_calls SET outcome = $1, in_doubt = $2, http_status = $3, error_code = $4,
     object_id = coalesce($5, object_id),

@@ -76,3 +76,11 @@ WHERE tenant_id = @tenant_id AND key = @key AND lease_token = @lease_token AND f
 -- News has come about the key's resource (a webhook, an operator): look at once. A holder is left alone; it will look anyway.
 UPDATE idempotency_keys SET resume_at = clock_timestamp(), parked_at = NULL
 WHERE tenant_id = @tenant_id AND key = @key AND finished_at IS NULL AND leased_until < clock_timestamp();
+
+-- name: KeyEnqueue :exec
+-- Work that nobody asked for, under a key of our own: the completer finds it. Once there, it is not added again.
+INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, resource_id,
+    recovery_point, claim_token, lease_token, leased_until, resume_at, attempts, trail)
+VALUES (@tenant_id, @key, @operation, @fingerprint, @fingerprint_version, @request, @request_id, @resource_id,
+    @recovery_point, @claim_token, 1, '-infinity', clock_timestamp(), 0, ARRAY[concat_ws(' ', 1, @recovery_point::text, clock_timestamp())])
+ON CONFLICT (tenant_id, key) DO NOTHING;

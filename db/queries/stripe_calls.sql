@@ -36,3 +36,8 @@ WHERE tenant_id = @tenant_id AND stripe_key = @stripe_key;
 SELECT * FROM stripe_calls
 WHERE tenant_id = @tenant_id AND stripe_key >= @prefix::text AND stripe_key < @prefix::text || chr(1114111)
 ORDER BY first_sent_at;
+
+-- name: StripeCallInsert :exec
+-- Announces a call in the phase that plans it.
+INSERT INTO stripe_calls (tenant_id, stripe_key, operation, resource_id, params_sha256)
+VALUES (@tenant_id, @stripe_key, @operation, @resource_id, @params_sha256);

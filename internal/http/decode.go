@@ -1,6 +1,7 @@
 package http
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -28,7 +29,7 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error
 	case errors.As(err, &over):
 		return nil, tooLarge
 	case err != nil:
-		return nil, &problem{code: codeInvalidRequest, detail: "The body ended before it was complete."}
+		return nil, &problem{code: codeInvalidRequest, detail: "The body ended before it was complete.", errors: []fieldError{{"", "ended before it was complete"}}}
 	}
 	return body, nil
 }
@@ -44,6 +45,15 @@ func checkMediaType(r *http.Request, body []byte) error {
 		return &problem{code: codeUnsupportedMediaType, detail: "Send the body as application/json."}
 	}
 	return nil
+}
+
+// decodeObject is decode for a body that must be an object: null would leave
+// every member absent.
+func decodeObject(body []byte, into any) error {
+	if string(bytes.TrimSpace(body)) == "null" {
+		return invalid([]fieldError{{"", "must be an object"}})
+	}
+	return decode(body, into)
 }
 
 // decode reads a request strictly: every member known, none twice, every type

@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"example.com/payonce/db"
@@ -97,6 +98,8 @@ func problemOf(err error) *problem {
 		{payments.ErrOrderNotPayable, codeOrderNotPayable, "The order is canceled.", 0},
 		{payments.ErrOrderNotCancelable, codeOrderNotCancelable, "The order is paid. Refund the payment instead.", 0},
 		{payments.ErrPaymentNotCancelable, codePaymentNotCancelable, "Only a payment that requires action can be canceled.", 0},
+		{payments.ErrPaymentNotRefundable, codePaymentNotRefundable, "There is nothing of this payment that can be refunded.", 0},
+		{payments.ErrRefundExceedsPayment, codeRefundExceedsPayment, "The refund is greater than what is left of the payment.", 0},
 		{payments.ErrStripeUnavailable, codeUnavailable, "The payment provider does not answer. Nothing was begun.", 5 * time.Second},
 		{db.ErrInDoubt, codeInternal, "", 0},
 	} {
@@ -162,6 +165,9 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	if p.allow != "" {
 		w.Header().Set("Allow", p.allow)
+	}
+	if strings.HasPrefix(p.code, "idempotency-key-") {
+		w.Header().Set("Link", `</docs/idempotency>; rel="describedby"`)
 	}
 	if p.code == codeUnauthenticated {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="payonce"`)

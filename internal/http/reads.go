@@ -24,6 +24,11 @@ func (s *Server) getPayment(w http.ResponseWriter, r *http.Request) {
 	s.show(w, r, payment, err)
 }
 
+func (s *Server) getRefund(w http.ResponseWriter, r *http.Request) {
+	refund, err := s.o.Payments.GetRefund(r.Context(), tenantOf(r).id, r.PathValue("id"))
+	s.show(w, r, refund, err)
+}
+
 func (s *Server) listOrders(w http.ResponseWriter, r *http.Request) {
 	limit, err := pageLimit(r)
 	if err != nil {
@@ -75,7 +80,12 @@ func showList[T any](s *Server, w http.ResponseWriter, r *http.Request, list []T
 }
 
 func badCursor(parameter string) error {
-	return &problem{code: codeInvalidRequest, detail: parameter + " must be the id of an object in this list."}
+	return badQuery(parameter + " must be the id of an object in this list.")
+}
+
+// badQuery points nowhere: a query parameter has no place in the body.
+func badQuery(message string) error {
+	return &problem{code: codeInvalidRequest, detail: message, errors: []fieldError{{"", message}}}
 }
 
 // pageLimit reads ?limit=.
@@ -86,7 +96,7 @@ func pageLimit(r *http.Request) (int, error) {
 	}
 	n, err := strconv.Atoi(values[0])
 	if err != nil || len(values) > 1 || n < 1 || n > limitMax {
-		return 0, &problem{code: codeInvalidRequest, detail: "limit must be a number from 1 to 100."}
+		return 0, badQuery("limit must be a number from 1 to 100.")
 	}
 	return n, nil
 }

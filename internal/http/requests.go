@@ -36,7 +36,7 @@ type itemBody struct {
 
 func orderRequest(_ *http.Request, body []byte) (any, error) {
 	var b orderBody
-	if err := decode(body, &b); err != nil {
+	if err := decodeObject(body, &b); err != nil {
 		return nil, err
 	}
 	var c checks
@@ -116,7 +116,7 @@ func paymentRequest(_ *http.Request, body []byte) (any, error) {
 		OrderID       *string `json:"order_id"`
 		PaymentMethod *string `json:"payment_method"`
 	}
-	if err := decode(body, &b); err != nil {
+	if err := decodeObject(body, &b); err != nil {
 		return nil, err
 	}
 	var (
@@ -152,13 +152,29 @@ func paymentMethod(c *checks, method *string) string {
 // cancelRequest takes an empty object or nothing at all.
 func cancelRequest(r *http.Request, body []byte) (any, error) {
 	if len(body) > 0 {
-		var b struct{}
-		if err := decode(body, &b); err != nil {
+		if err := decodeObject(body, &struct{}{}); err != nil {
 			return nil, err
-		}
-		if string(body) == "null" {
-			return nil, invalid([]fieldError{{"", "must be an object"}})
 		}
 	}
 	return payments.CancelRequest{ID: r.PathValue("id")}, nil
+}
+
+func refundRequest(r *http.Request, body []byte) (any, error) {
+	var b struct {
+		Amount *int64  `json:"amount"`
+		Reason *string `json:"reason"`
+	}
+	if len(body) > 0 {
+		if err := decodeObject(body, &b); err != nil {
+			return nil, err
+		}
+	}
+	var c checks
+	if b.Amount != nil {
+		c.between("/amount", *b.Amount, 1, unitMax)
+	}
+	if b.Reason != nil && *b.Reason != "duplicate" && *b.Reason != "fraudulent" && *b.Reason != "requested_by_customer" {
+		c.fail("/reason", "must be duplicate, fraudulent or requested_by_customer")
+	}
+	return payments.RefundRequest{PaymentID: r.PathValue("id"), Amount: b.Amount, Reason: b.Reason}, c.err()
 }

@@ -23,7 +23,7 @@ type route struct {
 }
 
 func (s *Server) routes() []route {
-	return []route{
+	return append([]route{
 		{method: "POST", pattern: "/v1/orders", operation: payments.CreateOrder, parse: orderRequest},
 		{method: "GET", pattern: "/v1/orders", handle: s.listOrders},
 		{method: "GET", pattern: "/v1/orders/{id}", handle: s.getOrder},
@@ -32,8 +32,10 @@ func (s *Server) routes() []route {
 		{method: "GET", pattern: "/v1/payments", handle: s.listPayments},
 		{method: "GET", pattern: "/v1/payments/{id}", handle: s.getPayment},
 		{method: "POST", pattern: "/v1/payments/{id}/cancel", operation: payments.CancelPayment, parse: cancelRequest},
+		{method: "POST", pattern: "/v1/payments/{id}/refunds", operation: payments.CreateRefund, parse: refundRequest},
+		{method: "GET", pattern: "/v1/refunds/{id}", handle: s.getRefund},
 
 		{method: "GET", pattern: "/healthz", handle: s.healthz, open: true},
 		{method: "GET", pattern: "/readyz", handle: s.readyz, open: true},
-	}
+	}, docsRoutes(s.o.Retention, s.notFound)...)
 }

@@ -3,6 +3,7 @@ package idempotency
 import (
 	"context"
 	"crypto/hmac"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -291,4 +292,19 @@ func (s *Store) untilAnswered(ctx context.Context, read func() error) error {
 func Hurry(ctx context.Context, q *db.Queries, tenantID, key string) error {
 	_, err := q.KeyHurry(ctx, db.KeyHurryParams{TenantID: tenantID, Key: key})
 	return err
+}
+
+// Enqueue adds work that no caller asked for, under a key of our own, as a claim
+// that waits for the completer. The key has a space in it, which keeps it apart
+// from every caller's. Adding what is there already does nothing.
+func Enqueue(ctx context.Context, q *db.Queries, r Request, resourceID, point string) error {
+	sum := sha256.Sum256([]byte(r.Operation + " " + resourceID))
+	err := q.KeyEnqueue(ctx, db.KeyEnqueueParams{
+		TenantID: r.TenantID, Key: r.Key, Operation: r.Operation, Fingerprint: sum[:], FingerprintVersion: FingerprintVersion,
+		Request: r.Body, RequestID: r.RequestID, ResourceID: resourceID, RecoveryPoint: point, ClaimToken: uuid.New(),
+	})
+	if err != nil {
+		return fmt.Errorf("enqueue %s: %w", r.Operation, err)
+	}
+	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"example.com/payonce/db"
 )
 
 // Gateway is what this package needs of a payment provider. Every method makes
@@ -17,6 +19,10 @@ type Gateway interface {
 	CancelIntent(ctx context.Context, call Call, intentID string) Outcome
 	// GetIntent looks. ErrNoSuchObject: the account has no such intent.
 	GetIntent(ctx context.Context, intentID string) (Intent, error)
+	// CreateRefund gives money back.
+	CreateRefund(ctx context.Context, call Call, refund NewRefund) Outcome
+	// RefundsOf lists every refund of an intent.
+	RefundsOf(ctx context.Context, intentID string) ([]StripeRefund, error)
 	// ListIntents and ListRefunds read what was created in a window, newest
 	// first, one page at a time.
 	ListIntents(ctx context.Context, w Window) (Page[Intent], error)
@@ -76,7 +82,8 @@ type Intent struct {
 // StripeRefund is what we need to know of a refund as Stripe has it.
 type StripeRefund struct {
 	ID          string
-	Status      string // Stripe's own word
+	Status      db.RefundStatus // pending: whatever Stripe has not decided
+	FailureCode string
 	IntentID    string
 	AmountMinor int64
 	Currency    string
@@ -99,6 +106,14 @@ const (
 	IntentSucceeded             IntentStatus = "succeeded"
 	IntentCanceled              IntentStatus = "canceled"
 )
+
+// NewRefund is a refund to be made. Nothing in it changes between two attempts.
+type NewRefund struct {
+	IntentID                               string
+	AmountMinor                            int64
+	Reason                                 *string
+	TenantID, OrderID, PaymentID, RefundID string // its metadata, by which it is found again
+}
 
 // Verdict answers the one question about a call: did it happen?
 type Verdict int
@@ -128,13 +143,15 @@ type Failure struct {
 // Outcome is what came of one attempt.
 type Outcome struct {
 	Verdict  Verdict
-	Intent   Intent  // of Done, as the answer showed it
-	Failure  Failure // of Refused
-	Declined bool    // of Refused: by the issuer, not by Stripe or us
-	Frozen   bool    // of Unknown: an error that Stripe stored, and repeats under the key whatever happens
+	Intent   Intent       // of Done, as the answer showed it
+	Refund   StripeRefund // likewise
+	Failure  Failure      // of Refused
+	Declined bool         // of Refused: by the issuer, not by Stripe or us
+	Frozen   bool         // of Unknown: an error that Stripe stored, and repeats under the key whatever happens
 
 	HTTPStatus int    // zero: no answer
 	ErrorCode  string // Stripe's
+	Param      string // the parameter that Stripe complains about
 	RequestID  string // Stripe's
 	Replayed   bool
 	Err        error // for the log; holds nothing secret

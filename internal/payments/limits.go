@@ -20,8 +20,9 @@ const (
 	opConfirm      operation = "confirm"
 	opCancel       operation = "cancel"
 	opGetIntent    operation = "get_intent"
-	opListIntents  operation = "list_intents"
+	opRefund       operation = "refund"
 	opListRefunds  operation = "list_refunds"
+	opListIntents  operation = "list_intents"
 )
 
 // ErrThrottled says that a call was not sent, to stay within Stripe's limits.

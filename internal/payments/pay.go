@@ -457,6 +457,9 @@ type ending struct {
 // finish is T2: the outcome, the order's new state, the events and the answer,
 // in one statement under the fence.
 func (s *Service) finish(ctx context.Context, c *idempotency.Claim, w *paying, e ending) (idempotency.Answer, error) {
+	if e.status == db.PaymentStatusSucceeded && w.order.Status != db.OrderStatusOpen {
+		return s.finishTooLate(ctx, c, w, e)
+	}
 	after := w.ended(e)
 	events := []outbox.Event{paymentEvent("payment."+string(e.status), after)}
 	order := w.order
@@ -493,6 +496,30 @@ func (s *Service) finish(ctx context.Context, c *idempotency.Claim, w *paying, e
 	}
 	c.Log().Info("payment finished", "payment_id", after.ID, "status", string(after.Status), "stripe_request_id", e.out.RequestID)
 	return c.Answer(), nil
+}
+
+// finishTooLate records a payment that succeeded although its order was closed
+// meanwhile. The money goes back by itself.
+func (s *Service) finishTooLate(ctx context.Context, c *idempotency.Claim, w *paying, e ending) (idempotency.Answer, error) {
+	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
+		if _, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: c.TenantID, ID: w.order.ID}); err != nil {
+			return idempotency.Answer{}, fmt.Errorf("lock order %s: %w", w.order.ID, err)
+		}
+		p, err := q.PaymentSettle(ctx, db.PaymentSettleParams{
+			TenantID: c.TenantID, ID: w.payment.ID, SeenVersion: w.payment.Version, Status: e.status, ChargeID: optional(e.chargeID),
+		})
+		if err != nil {
+			return idempotency.Answer{}, fmt.Errorf("settle payment %s: %w", w.payment.ID, err)
+		}
+		if err := recordCall(ctx, q, c.TenantID, e.call.key, e.out, false); err != nil {
+			return idempotency.Answer{}, err
+		}
+		if err := outbox.Append(ctx, q, paymentEvent("payment.succeeded", p)); err != nil {
+			return idempotency.Answer{}, err
+		}
+		return s.paymentAnswer(p, e, c.RequestID), s.refundByItself(ctx, q, p)
+	})
+	return c.Answer(), err
 }
 
 // whyNotFinished tells a payment that was changed by another operation from a

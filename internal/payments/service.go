@@ -84,6 +84,8 @@ const (
 	CancelOrder   = "cancel_order"
 	CreatePayment = "create_payment"
 	CancelPayment = "cancel_payment"
+	CreateRefund  = "create_refund"
+	RefundOrder   = "refund_order" // nobody asked for it: the payment came too late
 )
 
 // Operations is everything a key can ask for. The API and the completer are
@@ -94,6 +96,8 @@ func (s *Service) Operations() map[string]idempotency.Operation {
 		CancelOrder:   {Begin: s.beginCancelOrder, Run: s.runCancelOrder},
 		CreatePayment: {Begin: s.beginPayment, Run: s.runPayment},
 		CancelPayment: {Begin: s.beginCancelPayment, Run: s.runCancelPayment},
+		CreateRefund:  {Begin: s.beginRefund, Run: s.runRefund},
+		RefundOrder:   {Run: s.runRefund},
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 
 	"github.com/stripe/stripe-go/v76"
 	"github.com/stripe/stripe-go/v76/client"
+
+	"example.com/payonce/db"
 )
 
 // StripeOptions of NewStripe. All are required but BaseURL.
@@ -146,7 +148,7 @@ func (w Window) created() *stripe.RangeQueryParams {
 
 func stripeRefundOf(r *stripe.Refund) StripeRefund {
 	refund := StripeRefund{
-		ID: r.ID, Status: string(r.Status), AmountMinor: r.Amount, Currency: string(r.Currency), CreatedAt: time.Unix(r.Created, 0).UTC(),
+		ID: r.ID, Status: refundStatus(r.Status), FailureCode: string(r.FailureReason), AmountMinor: r.Amount, Currency: string(r.Currency), CreatedAt: time.Unix(r.Created, 0).UTC(),
 		TenantID: r.Metadata["tenant_id"], OrderID: r.Metadata["order_id"], PaymentID: r.Metadata["payment_id"], RefundID: r.Metadata["refund_id"],
 	}
 	if r.PaymentIntent != nil {
@@ -155,13 +157,69 @@ func stripeRefundOf(r *stripe.Refund) StripeRefund {
 	return refund
 }
 
-// post makes one attempt of a call that changes something at Stripe.
+func refundStatus(status stripe.RefundStatus) db.RefundStatus {
+	switch status {
+	case stripe.RefundStatusSucceeded:
+		return db.RefundStatusSucceeded
+	case stripe.RefundStatusFailed:
+		return db.RefundStatusFailed
+	case stripe.RefundStatusCanceled:
+		return db.RefundStatusCanceled
+	case stripe.RefundStatusPending, stripe.RefundStatusRequiresAction:
+	}
+	return db.RefundStatusPending // That, and whatever Stripe invents: not decided.
+}
+
+// CreateRefund implements Gateway.
+func (s *Stripe) CreateRefund(ctx context.Context, call Call, n NewRefund) Outcome {
+	var made *stripe.Refund
+	out := s.attempt(ctx, opRefund, call, func(p stripe.Params) (found bool, intent *stripe.PaymentIntent, err error) {
+		p.Metadata = map[string]string{"tenant_id": n.TenantID, "order_id": n.OrderID, "payment_id": n.PaymentID, "refund_id": n.RefundID}
+		made, err = s.api.Refunds.New(&stripe.RefundParams{
+			Params: p, PaymentIntent: stripe.String(n.IntentID), Amount: stripe.Int64(n.AmountMinor), Reason: n.Reason,
+		})
+		return made != nil && made.ID != "", nil, err
+	})
+	if out.Verdict == Done {
+		out.Refund = stripeRefundOf(made)
+	}
+	return out
+}
+
+// RefundsOf implements Gateway.
+func (s *Stripe) RefundsOf(ctx context.Context, intentID string) ([]StripeRefund, error) {
+	var list []StripeRefund
+	err := s.get(ctx, opListRefunds, func(p stripe.Params) error {
+		list = list[:0]
+		params := &stripe.RefundListParams{PaymentIntent: stripe.String(intentID)}
+		params.Context = p.Context
+		params.Limit = stripe.Int64(100)
+		refunds := s.api.Refunds.List(params)
+		for refunds.Next() {
+			list = append(list, stripeRefundOf(refunds.Refund()))
+		}
+		return refunds.Err()
+	})
+	return list, err
+}
+
+// post makes one attempt of a call that changes a PaymentIntent.
 func (s *Stripe) post(ctx context.Context, op operation, call Call, send func(stripe.Params) (*stripe.PaymentIntent, error)) Outcome {
+	return s.attempt(ctx, op, call, func(p stripe.Params) (bool, *stripe.PaymentIntent, error) {
+		intent, err := send(p)
+		return intent != nil && intent.ID != "", intent, err
+	})
+}
+
+// attempt makes one attempt of a call that changes something at Stripe. send
+// reports whether the answer was an object, and the intent it was or holds.
+func (s *Stripe) attempt(ctx context.Context, op operation, call Call, send func(stripe.Params) (bool, *stripe.PaymentIntent, error)) Outcome {
 	if call.Key == "" {
 		panic("bug: a POST to Stripe without an idempotency key")
 	}
 	var (
 		seen   *exchange
+		object bool
 		intent *stripe.PaymentIntent
 		err    = s.o.Limits.wait(ctx, op)
 	)
@@ -170,11 +228,11 @@ func (s *Stripe) post(ctx context.Context, op operation, call Call, send func(st
 		err = s.once(ctx, func(ctx context.Context, x *exchange) (err error) {
 			seen = x
 			p := stripe.Params{Context: ctx, IdempotencyKey: stripe.String(call.Key)}
-			intent, err = send(p)
+			object, intent, err = send(p)
 			return err
 		})
 	}
-	o := outcomeOf(seen, intent, err, call.InDoubt)
+	o := outcomeOf(seen, object, intent, err, call.InDoubt)
 	s.o.Limits.saw(o)
 	s.o.Metrics.observe(op, o.Verdict.String(), time.Since(began))
 	if o.Verdict != Done {
@@ -246,7 +304,7 @@ func (t oneAttempt) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // outcomeOf reads an attempt of a POST. seen is nil when it was not begun.
-func outcomeOf(seen *exchange, intent *stripe.PaymentIntent, err error, inDoubt bool) Outcome {
+func outcomeOf(seen *exchange, object bool, intent *stripe.PaymentIntent, err error, inDoubt bool) Outcome {
 	var r reply
 	o := Outcome{Err: safe(err)}
 	if seen != nil {
@@ -259,11 +317,11 @@ func outcomeOf(seen *exchange, intent *stripe.PaymentIntent, err error, inDoubt 
 	var refused *stripe.Error
 	switch {
 	case err == nil:
-		r.readable = intent != nil && intent.ID != ""
+		r.readable = object
 	case errors.As(err, &refused):
 		r.readable = refused.Type != ""
 		r.errorType, r.code, r.param = string(refused.Type), string(refused.Code), refused.Param
-		o.ErrorCode = r.code
+		o.ErrorCode, o.Param = r.code, r.param
 		if o.ErrorCode == "" {
 			o.ErrorCode = r.errorType
 		}
