@@ -148,7 +148,7 @@ func alive(pid int) bool {
 // tryLockFile takes a lock that the kernel gives back when we die, and fails at
 // once if somebody holds it.
 func tryLockFile(name string) (unlock func(), err error) {
-	file, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
+	file, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600) // in /tmp others may have put a link there
 	if err != nil {
 		return nil, err
 	}
