@@ -401,6 +401,48 @@ func (q *Queries) PaymentNextIntent(ctx context.Context, arg PaymentNextIntentPa
 	return result.RowsAffected(), nil
 }
 
+const paymentOfIntent = `-- name: PaymentOfIntent :one
+SELECT tenant_id, id, version, status, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
+WHERE tenant_id = $1 AND order_id = $2 AND intent_id = $3
+ORDER BY status IN ('processing', 'requires_action', 'succeeded') DESC, id DESC LIMIT 1
+`
+
+type PaymentOfIntentParams struct {
+	TenantID string
+	OrderID  string
+	IntentID *string
+}
+
+// The payment that an intent is about: the live one, or else the last. No row: none that we know of yet.
+func (q *Queries) PaymentOfIntent(ctx context.Context, arg PaymentOfIntentParams) (Payment, error) {
+	row := q.db.QueryRow(ctx, paymentOfIntent, arg.TenantID, arg.OrderID, arg.IntentID)
+	var i Payment
+	err := row.Scan(
+		&i.TenantID,
+		&i.ID,
+		&i.Version,
+		&i.Status,
+		&i.OrderID,
+		&i.IdempotencyKey,
+		&i.AmountMinor,
+		&i.AmountRefundingMinor,
+		&i.AmountRefundedMinor,
+		&i.Currency,
+		&i.PaymentMethod,
+		&i.IntentNumber,
+		&i.IntentID,
+		&i.IntentClosed,
+		&i.ChargeID,
+		&i.FailureCode,
+		&i.FailureDeclineCode,
+		&i.FailureMessage,
+		&i.NextAction,
+		&i.CreatedAt,
+		&i.UpdatedAt,
+	)
+	return i, err
+}
+
 const paymentOlderThan = `-- name: PaymentOlderThan :one
 SELECT (updated_at < clock_timestamp() - $1::interval)::boolean FROM payments WHERE tenant_id = $2 AND id = $3
 `
@@ -483,4 +525,15 @@ func (q *Queries) PaymentSettle(ctx context.Context, arg PaymentSettleParams) (P
 		&i.UpdatedAt,
 	)
 	return i, err
+}
+
+const tenantExists = `-- name: TenantExists :one
+SELECT EXISTS (SELECT FROM tenants WHERE id = $1)
+`
+
+func (q *Queries) TenantExists(ctx context.Context, id string) (bool, error) {
+	row := q.db.QueryRow(ctx, tenantExists, id)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
 }

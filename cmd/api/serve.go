@@ -18,12 +18,15 @@ import (
 	"example.com/payonce/db"
 	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/inbox"
+	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
 )
 
 const (
 	completers    = 8                      // Each takes a few claims at a time; one that waits for Stripe holds up only its own.
 	completeEvery = 500 * time.Millisecond // How late an abandoned payment may be noticed.
+	inboxEvery    = 500 * time.Millisecond // How late a webhook may be noticed that another process took in.
 )
 
 // serve runs the service until ctx ends. This is where everything is wired, and
@@ -55,8 +58,12 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 	money := payments.New(pool, keys, gateway, httpapi.Answers{}, payments.Options{StripeTimeout: c.StripeTimeout, ActionTimeout: c.ActionTimeout, Log: log})
 	operations := money.Operations() // One map for both: whatever the API can start, the completer can finish.
 	completer := idempotency.NewCompleter(keys, operations, c.within())
+	webhooks := inbox.NewProcessor(pool, map[string]inbox.Handler{payments.StripeEvents: money.WebhookHandler()},
+		inbox.ProcessorOptions{Metrics: inbox.NewMetrics(metrics), Log: log})
 	api := httpapi.NewServer(httpapi.Options{
-		Pool: pool, Keys: keys, Operations: operations, Payments: money, Within: c.within(), RateLimit: c.RateLimitRPS, Metrics: metrics, Log: log,
+		Pool: pool, Keys: keys, Operations: operations, Payments: money, Feed: outbox.NewFeed(pool), Within: c.within(), RateLimit: c.RateLimitRPS,
+		Retention: c.IdempotencyRetention, Metrics: metrics, Log: log,
+		WebhookSecrets: c.StripeWebhookSecrets, WebhookReceived: webhooks.Wake,
 	})
 
 	public, err := listen(ctx, "HTTP_ADDR", c.HTTPAddr)
@@ -77,6 +84,7 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 	for range completers {
 		loops = append(loops, loop{name: "completer", every: completeEvery, runOnce: completer.RunOnce})
 	}
+	loops = append(loops, loop{name: "webhooks", every: inboxEvery, wake: webhooks.Woken(), runOnce: webhooks.RunOnce})
 	wait := start(loopsCtx, log, loops...)
 	log.Info("serving", "addr", public.Addr().String(), "admin_addr", private.Addr().String(), "config", c)
 

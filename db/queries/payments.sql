@@ -63,3 +63,12 @@ SELECT (updated_at < clock_timestamp() - @age::interval)::boolean FROM payments 
 -- name: PaymentIntentClose :exec
 -- The intent was canceled: no payment of the order can use it any more.
 UPDATE payments SET intent_closed = true WHERE tenant_id = @tenant_id AND order_id = @order_id AND intent_number = @intent_number AND NOT intent_closed;
+
+-- name: PaymentOfIntent :one
+-- The payment that an intent is about: the live one, or else the last. No row: none that we know of yet.
+SELECT * FROM payments
+WHERE tenant_id = @tenant_id AND order_id = @order_id AND intent_id = @intent_id
+ORDER BY status IN ('processing', 'requires_action', 'succeeded') DESC, id DESC LIMIT 1;
+
+-- name: TenantExists :one
+SELECT EXISTS (SELECT FROM tenants WHERE id = @id);

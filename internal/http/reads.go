@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
 )
 
@@ -48,6 +49,20 @@ func (s *Server) listPayments(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	list, more, err := s.o.Payments.ListPayments(r.Context(), tenantOf(r).id, q.Get("order_id"), q.Get("starting_after"), limit)
 	showList(s, w, r, list, more, err)
+}
+
+// listEvents shows what happened to the tenant's objects, oldest first.
+func (s *Server) listEvents(w http.ResponseWriter, r *http.Request) {
+	limit, err := pageLimit(r)
+	if err != nil {
+		s.refuse(w, r, err)
+		return
+	}
+	events, more, err := s.o.Feed.List(r.Context(), tenantOf(r).id, r.URL.Query().Get("after"), limit)
+	if errors.Is(err, outbox.ErrUnknownCursor) {
+		err = badCursor("after")
+	}
+	showList(s, w, r, events, more, err)
 }
 
 // show writes one object, or why there is none.

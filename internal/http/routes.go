@@ -35,6 +35,9 @@ func (s *Server) routes() []route {
 		{method: "POST", pattern: "/v1/payments/{id}/refunds", operation: payments.CreateRefund, parse: refundRequest},
 		{method: "GET", pattern: "/v1/refunds/{id}", handle: s.getRefund},
 
+		{method: "GET", pattern: "/v1/events", handle: s.listEvents},
+		{method: "POST", pattern: "/v1/webhooks/stripe", handle: s.stripeWebhook, open: true, keyless: "Stripe's event id is its key"},
+
 		{method: "GET", pattern: "/healthz", handle: s.healthz, open: true},
 		{method: "GET", pattern: "/readyz", handle: s.readyz, open: true},
 	}, docsRoutes(s.o.Retention, s.notFound)...)

@@ -22,6 +22,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
 )
 
@@ -39,10 +40,15 @@ type Options struct {
 	Keys       *idempotency.Store
 	Operations map[string]idempotency.Operation
 	Payments   *payments.Service
+	Feed       *outbox.Feed
 	Within     time.Duration // the time one request's work may take; shorter than the lease
 	RateLimit  float64       // new work a second per tenant; 0 is no limit
+	Retention  time.Duration // how long stored answers are replayed, for the page that promises it
 	Metrics    prometheus.Registerer
 	Log        *slog.Logger
+
+	WebhookSecrets  []string // none: webhooks are refused
+	WebhookReceived func()   // a hint that there is a webhook to apply; may be nil
 }
 
 // Server is the public API.
@@ -54,12 +60,17 @@ type Server struct {
 	seconds  *prometheus.HistogramVec
 	handler  http.Handler
 	draining atomic.Bool
+
+	badSignatures prometheus.Counter
 }
 
 // NewServer returns the API. It starts nothing.
 func NewServer(o Options) *Server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.WebhookReceived == nil {
+		o.WebhookReceived = func() {}
 	}
 	f := promauto.With(o.Metrics)
 	s := &Server{
@@ -72,6 +83,8 @@ func NewServer(o Options) *Server {
 			Help:    "Time from the request's first line to its answer's last byte.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}}, []string{"method", "route"}),
 	}
+	s.badSignatures = f.NewCounter(prometheus.CounterOpts{Name: "payonce_webhook_signature_failures_total",
+		Help: "Webhooks refused for their signature: a wrong secret, a clock that is off, or somebody else."})
 	s.handler = s.mux()
 	return s
 }
@@ -118,9 +131,7 @@ func (s *Server) mux() http.Handler {
 		r.Method(route.method, route.pattern, handle)
 		allowed[route.pattern] = append(allowed[route.pattern], route.method)
 	}
-	r.NotFound(func(w http.ResponseWriter, r *http.Request) {
-		s.refuse(w, r, &problem{code: codeNotFound, detail: "There is no such resource."})
-	})
+	r.NotFound(s.notFound)
 	r.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
 		var methods []string
 		for pattern, list := range allowed {
@@ -132,6 +143,10 @@ func (s *Server) mux() http.Handler {
 		s.refuse(w, r, &problem{code: codeMethodNotAllowed, detail: "The resource does not know this method.", allow: strings.Join(methods, ", ")})
 	})
 	return s.observed(r)
+}
+
+func (s *Server) notFound(w http.ResponseWriter, r *http.Request) {
+	s.refuse(w, r, &problem{code: codeNotFound, detail: "There is no such resource."})
 }
 
 // matches reports whether a path is one of a pattern's: {name} stands for one

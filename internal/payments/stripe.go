@@ -13,6 +13,7 @@ import (
 
 	"github.com/stripe/stripe-go/v76"
 	"github.com/stripe/stripe-go/v76/client"
+	"github.com/stripe/stripe-go/v76/webhook"
 
 	"example.com/payonce/db"
 )
@@ -378,6 +379,22 @@ func nextAction(pi *stripe.PaymentIntent) []byte {
 		panic("bug: " + err.Error())
 	}
 	return b
+}
+
+// webhookTolerance is how old a webhook's signature may be, Stripe's own default.
+const webhookTolerance = 300 * time.Second
+
+// VerifyWebhook checks the signature over the raw body against each secret, of
+// which there are several while one is being rolled. ErrBadWebhook: it fits none,
+// or is too old.
+func VerifyWebhook(body []byte, header string, secrets []string) error {
+	var why error
+	for _, secret := range secrets {
+		if why = webhook.ValidatePayloadWithTolerance(body, header, secret, webhookTolerance); why == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: %w", ErrBadWebhook, why)
 }
 
 // safe keeps what may be logged of an error: stripe.Error prints itself as JSON,

@@ -1,0 +1,58 @@
+package http
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/inbox"
+	"example.com/payonce/internal/outbox"
+	"example.com/payonce/internal/payments"
+)
+
+const (
+	webhookMax   = 1 << 20
+	webhookRetry = time.Minute // Stripe decides by itself when to send again; this is for whoever reads the answer.
+)
+
+// stripeWebhook takes an event in. Its 200 says that the event is durable and
+// nothing more; what it means is found out later. Type and version do not
+// matter: what is not understood today may be tomorrow, and a 4xx would only
+// make Stripe send it again for three days.
+func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
+	if len(s.o.WebhookSecrets) == 0 {
+		s.refuse(w, r, &problem{code: codeUnavailable, detail: "No webhook secret is configured.", retryAfter: webhookRetry})
+		return
+	}
+	body, err := readBody(w, r, webhookMax)
+	if err != nil {
+		s.refuse(w, r, err)
+		return
+	}
+	if err := payments.VerifyWebhook(body, r.Header.Get("Stripe-Signature"), s.o.WebhookSecrets); err != nil {
+		s.badSignatures.Inc()
+		s.o.Log.Warn("webhook refused", "request_id", requestID(r), "error", err.Error())
+		s.refuse(w, r, &problem{code: codeInvalidSignature, detail: "The signature does not fit the body, or is older than five minutes."})
+		return
+	}
+	var event struct {
+		ID   string `json:"id"`
+		Type string `json:"type"`
+	}
+	if err := json.Unmarshal(body, &event); err != nil || event.ID == "" || len(event.ID) > 255 {
+		s.refuse(w, r, &problem{code: codeInvalidRequest, detail: "The body is not an event."})
+		return
+	}
+	fresh, err := inbox.Receive(r.Context(), s.o.Pool.Queries, inbox.Received{
+		Consumer: payments.StripeEvents, ID: event.ID, Type: event.Type, Payload: body, Traceparent: outbox.Traceparent(r.Context()),
+	})
+	if err != nil {
+		s.refuse(w, r, err)
+		return
+	}
+	if fresh {
+		s.o.WebhookReceived()
+	}
+	write(w, idempotency.Answer{Status: http.StatusOK, ContentType: contentJSON, Body: []byte(`{"received":true}`)})
+}
