@@ -69,5 +69,7 @@
 //	yes     free     5xx              EffectForgotten
 //
 // The refusals without effect come before the key is looked at, so they also hit
-// the replay of a known key. Webhooks have faults of their own ([WebhookFault]).
+// the replay of a known key. A client on net/http that reuses a connection and
+// gets Reset or Drop on it sends the request again by itself, because it carries
+// an idempotency key: what it reports is then the second answer. Webhooks have faults of their own ([WebhookFault]).
 package stripesim

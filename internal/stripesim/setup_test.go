@@ -71,11 +71,16 @@ type shapeRecorder struct {
 	last    *http.Response
 	body    []byte
 	wait    func() // before each request
+	repeats bool   // let net/http send a request again by itself
 }
 
 func (r *shapeRecorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	if r.wait != nil {
 		r.wait()
+	}
+	if !r.repeats && req.GetBody != nil {
+		req = req.Clone(req.Context())
+		req.GetBody = nil // without it net/http cannot
 	}
 	resp, err := r.next.RoundTrip(req)
 	if err != nil {
