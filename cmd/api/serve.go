@@ -53,7 +53,7 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 	})
 	gateway := payments.NewStripe(payments.StripeOptions{
 		SecretKey: c.StripeSecretKey, BaseURL: c.StripeAPIBase, Timeout: c.StripeTimeout,
-		Limits: payments.NewLimits(c.StripeRPS), Metrics: payments.NewStripeMetrics(metrics), Log: log,
+		Limits: payments.NewLimits(c.StripeRPS, metrics), Metrics: payments.NewStripeMetrics(metrics), Log: log,
 	})
 	money := payments.New(pool, keys, gateway, httpapi.Answers{}, payments.Options{StripeTimeout: c.StripeTimeout, ActionTimeout: c.ActionTimeout, Log: log})
 	operations := money.Operations() // One map for both: whatever the API can start, the completer can finish.

@@ -25,6 +25,7 @@ const (
 	patientAfter = 90 * time.Second // Until a payment is this old the completer is quick about it, after that patient.
 	quickPause   = 2 * time.Second
 	slowPause    = 30 * time.Second
+	parkAfter    = 48 * time.Hour   // Nobody has been able to tell for two days. A person must; a webhook or a retry still can.
 	actionPoll   = 40 * time.Second // A webhook is faster; this is for the one that never comes.
 )
 
@@ -249,7 +250,19 @@ func (s *Service) wait(ctx context.Context, c *idempotency.Claim, w *paying, out
 }
 
 func (s *Service) waitFor(ctx context.Context, c *idempotency.Claim, w *paying, why error) (idempotency.Answer, error) {
-	return s.interim(w), c.Yield(ctx, nextTry(c), why.Error())
+	var err error
+	if c.Age > parkAfter {
+		err = c.Park(ctx, why.Error())
+	} else {
+		err = c.Yield(ctx, nextTry(c), why.Error())
+	}
+	if errors.Is(err, idempotency.ErrLeaseLost) {
+		return idempotency.Answer{}, err
+	}
+	if err != nil {
+		c.Log().Warn("the claim was not given back; its lease will run out", "error", err.Error())
+	}
+	return s.interim(w), nil
 }
 
 // nextTry is the pause before the completer looks again: short while whoever

@@ -11,6 +11,9 @@ import (
 // Gateway is what this package needs of a payment provider. Every method makes
 // one attempt, with one deadline, and no retries that its caller cannot see.
 type Gateway interface {
+	// Ready says whether a new payment may be begun; ErrStripeUnavailable if
+	// not. What was begun goes on either way.
+	Ready(ctx context.Context) error
 	// CreateIntent makes a PaymentIntent, unconfirmed: no money moves.
 	CreateIntent(ctx context.Context, call Call, intent NewIntent) Outcome
 	// ConfirmIntent moves the money.

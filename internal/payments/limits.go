@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"github.com/sony/gobreaker/v2"
 	"golang.org/x/time/rate"
 )
 
@@ -26,34 +29,79 @@ const (
 )
 
 // ErrThrottled says that a call was not sent, to stay within Stripe's limits.
-var ErrThrottled = errors.New("held back: too many calls to this Stripe endpoint")
+var ErrThrottled = errors.New("held back: too many calls to Stripe")
 
-// limitWait is the longest a call waits for its turn before it is given up as
-// not executed; the completer has more patience than a request.
-const limitWait = 5 * time.Second
+const (
+	limitWait       = 5 * time.Second // Longest wait for a turn; after it the call is given up as not executed. The completer has more patience.
+	accountShare    = 4               // Stripe allows an account four times what it allows one endpoint.
+	newWorkShare    = 0.8             // The rest of the account's calls is kept for finishing what was begun.
+	breakerWindow   = 10 * time.Second
+	breakerCallsMin = 50  // Fewer failures than this are bad luck, and cost their payments a few seconds.
+	breakerRatio    = 0.8 // of the calls in a window
+	breakerOpen     = 2 * time.Second
+)
 
-// Limits keeps the calls of this process within what Stripe allows an endpoint
-// (https://docs.stripe.com/rate-limits).
+// Limits is the discipline of one process towards one Stripe account: how many
+// calls a second (https://docs.stripe.com/rate-limits), one change of an object
+// at a time, and when to stop beginning new payments.
 type Limits struct {
 	perSecond float64
-	mu        sync.Mutex
-	buckets   map[operation]*rate.Limiter
+	account   *rate.Limiter
+	newWork   *rate.Limiter
+	breaker   *gobreaker.TwoStepCircuitBreaker[struct{}]
+	denied    atomic.Bool // Stripe refuses our key: no payment can be made
+	probing   sync.Mutex
+
+	mu      sync.Mutex
+	buckets map[operation]*rate.Limiter
+	objects map[string]*turn
 }
 
-// NewLimits returns the discipline of one Stripe account, in calls a second per
-// endpoint; 0 is no limit.
-func NewLimits(perSecond float64) *Limits {
-	return &Limits{perSecond: perSecond, buckets: map[operation]*rate.Limiter{}}
+// turn is a queue of one object's changes.
+type turn struct {
+	mine    chan struct{} // holds one token
+	waiting int
 }
 
+// NewLimits returns the discipline, in calls a second to one endpoint; 0 is no
+// limit. Metrics may be nil.
+func NewLimits(perSecond float64, metrics prometheus.Registerer) *Limits {
+	open := promauto.With(metrics).NewGauge(prometheus.GaugeOpts{Name: "payonce_stripe_breaker_open",
+		Help: "1 while no new payment is begun because Stripe does not answer."})
+	l := &Limits{perSecond: perSecond, buckets: map[operation]*rate.Limiter{}, objects: map[string]*turn{}}
+	l.account = limiter(accountShare * perSecond)
+	l.newWork = limiter(accountShare * perSecond * newWorkShare)
+	l.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+		Name: "stripe", MaxRequests: 1, Interval: breakerWindow, Timeout: breakerOpen,
+		ReadyToTrip: func(c gobreaker.Counts) bool {
+			return c.Requests >= breakerCallsMin && float64(c.TotalFailures) >= breakerRatio*float64(c.Requests)
+		},
+		OnStateChange: func(_ string, _, to gobreaker.State) {
+			if to == gobreaker.StateClosed {
+				open.Set(0)
+			} else {
+				open.Set(1)
+			}
+		},
+	})
+	return l
+}
+
+// wait takes a turn for a call to op, or gives up.
 func (l *Limits) wait(ctx context.Context, op operation) error {
-	if l == nil || l.perSecond == 0 {
+	if l.perSecond == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, limitWait)
 	defer cancel()
-	if err := l.bucket(op).Wait(ctx); err != nil {
-		return fmt.Errorf("%s: %w", op, ErrThrottled)
+	queue := []*rate.Limiter{l.bucket(op), l.account}
+	if op == opCreateIntent {
+		queue = append(queue, l.newWork)
+	}
+	for _, bucket := range queue {
+		if err := bucket.Wait(ctx); err != nil {
+			return fmt.Errorf("%s: %w", op, ErrThrottled)
+		}
 	}
 	return nil
 }
@@ -63,14 +111,85 @@ func (l *Limits) bucket(op operation) *rate.Limiter {
 	defer l.mu.Unlock()
 	b, ok := l.buckets[op]
 	if !ok {
-		b = rate.NewLimiter(rate.Limit(l.perSecond), max(1, int(l.perSecond)))
+		b = limiter(l.perSecond)
 		l.buckets[op] = b
 	}
 	return b
 }
 
-// saw learns from what came back.
-func (l *Limits) saw(Outcome) {}
+func limiter(perSecond float64) *rate.Limiter {
+	return rate.NewLimiter(rate.Limit(perSecond), max(1, int(perSecond)))
+}
+
+// alone waits until no other change of the object is under way in this process:
+// Stripe would turn one of the two away with a lock timeout. Other processes are
+// left to that.
+func (l *Limits) alone(ctx context.Context, object string) (done func(), err error) {
+	l.mu.Lock()
+	t, ok := l.objects[object]
+	if !ok {
+		t = &turn{mine: make(chan struct{}, 1)}
+		l.objects[object] = t
+	}
+	t.waiting++
+	l.mu.Unlock()
+	leave := func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if t.waiting--; t.waiting == 0 {
+			delete(l.objects, object)
+		}
+	}
+	select {
+	case t.mine <- struct{}{}:
+		return func() { <-t.mine; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, fmt.Errorf("%s: %w", object, ErrThrottled)
+	}
+}
+
+// watch counts a call for the breaker. Calls are never stopped by it: what was
+// begun must be finished, and is how the breaker learns that Stripe is back.
+func (l *Limits) watch() (saw func(httpStatus int)) {
+	done, err := l.breaker.Allow()
+	return func(httpStatus int) {
+		denied := httpStatus == http.StatusUnauthorized || httpStatus == http.StatusForbidden
+		alive := httpStatus > 0 && httpStatus < 500 && !denied
+		if denied || alive {
+			l.denied.Store(denied)
+		}
+		switch {
+		case err != nil: // It is open, and learns nothing.
+		case alive:
+			done(nil)
+		default:
+			done(errStripeAway)
+		}
+	}
+}
+
+var errStripeAway = errors.New("no answer that shows Stripe to be well")
+
+// ready says whether a new payment may be begun. When Stripe was away for a
+// while, or does not accept our key, one look at a time finds out whether it
+// still is; never a new charge.
+func (l *Limits) ready(ctx context.Context, look func(context.Context) error) error {
+	state := l.breaker.State()
+	if state == gobreaker.StateClosed && !l.denied.Load() {
+		return nil
+	}
+	if state == gobreaker.StateOpen || !l.probing.TryLock() {
+		return ErrStripeUnavailable
+	}
+	defer l.probing.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, breakerOpen)
+	defer cancel()
+	if err := look(ctx); err != nil {
+		return fmt.Errorf("%w: %w", ErrStripeUnavailable, err)
+	}
+	return nil
+}
 
 // StripeMetrics counts calls by operation and outcome.
 type StripeMetrics struct {

@@ -48,6 +48,9 @@ func (s *Service) beginPayment(ctx context.Context, r idempotency.Request) (*ide
 	if refusal := closedOrder(target.Order.Status); refusal != nil {
 		return s.refuse(ctx, r, req.OrderID, refusal)
 	}
+	if err := s.gateway.Ready(ctx); err != nil {
+		return nil, idempotency.Answer{}, err
+	}
 	w := newPaying(r.TenantID, r.Key, req.PaymentMethod, target)
 	point, call := w.firstCall()
 	claim, err := s.keys.BeginStatement(ctx, r, w.payment.ID, point, func(q *db.Queries, n idempotency.New) (bool, error) {
@@ -131,8 +134,14 @@ func (s *Service) runPayment(ctx context.Context, c *idempotency.Claim) (idempot
 			return idempotency.Answer{}, err
 		}
 		answer, err := s.pay(ctx, c, w)
-		if !errors.Is(err, errMoved) {
+		switch {
+		case err == nil, errors.Is(err, idempotency.ErrLeaseLost):
 			return answer, err
+		case !errors.Is(err, errMoved):
+			// The payment is recorded and will be finished, so that is the
+			// answer, even while we cannot write down that we have stopped.
+			c.Log().Error("payment interrupted", "error", err.Error())
+			return s.waitFor(ctx, c, w, err)
 		}
 		c.Carry = nil // Somebody with a claim of its own changed the payment or its order. Read them again.
 	}

@@ -73,16 +73,27 @@ func (s *Stripe) CreateIntent(ctx context.Context, call Call, n NewIntent) Outco
 	})
 }
 
+// Ready implements Gateway.
+func (s *Stripe) Ready(ctx context.Context) error {
+	return s.o.Limits.ready(ctx, func(ctx context.Context) error {
+		return s.get(ctx, opListIntents, func(p stripe.Params) error {
+			list := s.api.PaymentIntents.List(&stripe.PaymentIntentListParams{ListParams: stripe.ListParams{Context: p.Context, Limit: stripe.Int64(1), Single: true}})
+			list.Next()
+			return list.Err()
+		})
+	})
+}
+
 // ConfirmIntent implements Gateway.
 func (s *Stripe) ConfirmIntent(ctx context.Context, call Call, intentID, paymentMethod string) Outcome {
-	return s.post(ctx, opConfirm, call, func(p stripe.Params) (*stripe.PaymentIntent, error) {
+	return s.change(ctx, opConfirm, call, intentID, func(p stripe.Params) (*stripe.PaymentIntent, error) {
 		return s.api.PaymentIntents.Confirm(intentID, &stripe.PaymentIntentConfirmParams{Params: p, PaymentMethod: stripe.String(paymentMethod)})
 	})
 }
 
 // CancelIntent implements Gateway.
 func (s *Stripe) CancelIntent(ctx context.Context, call Call, intentID string) Outcome {
-	return s.post(ctx, opCancel, call, func(p stripe.Params) (*stripe.PaymentIntent, error) {
+	return s.change(ctx, opCancel, call, intentID, func(p stripe.Params) (*stripe.PaymentIntent, error) {
 		return s.api.PaymentIntents.Cancel(intentID, &stripe.PaymentIntentCancelParams{Params: p})
 	})
 }
@@ -173,6 +184,11 @@ func refundStatus(status stripe.RefundStatus) db.RefundStatus {
 
 // CreateRefund implements Gateway.
 func (s *Stripe) CreateRefund(ctx context.Context, call Call, n NewRefund) Outcome {
+	done, err := s.o.Limits.alone(ctx, n.IntentID)
+	if err != nil {
+		return outcomeOf(nil, false, nil, err, call.InDoubt)
+	}
+	defer done()
 	var made *stripe.Refund
 	out := s.attempt(ctx, opRefund, call, func(p stripe.Params) (found bool, intent *stripe.PaymentIntent, err error) {
 		p.Metadata = map[string]string{"tenant_id": n.TenantID, "order_id": n.OrderID, "payment_id": n.PaymentID, "refund_id": n.RefundID}
@@ -212,6 +228,16 @@ func (s *Stripe) post(ctx context.Context, op operation, call Call, send func(st
 	})
 }
 
+// change is post for an intent that exists: one change of it at a time.
+func (s *Stripe) change(ctx context.Context, op operation, call Call, intentID string, send func(stripe.Params) (*stripe.PaymentIntent, error)) Outcome {
+	done, err := s.o.Limits.alone(ctx, intentID)
+	if err != nil {
+		return outcomeOf(nil, false, nil, err, call.InDoubt)
+	}
+	defer done()
+	return s.post(ctx, op, call, send)
+}
+
 // attempt makes one attempt of a call that changes something at Stripe. send
 // reports whether the answer was an object, and the intent it was or holds.
 func (s *Stripe) attempt(ctx context.Context, op operation, call Call, send func(stripe.Params) (bool, *stripe.PaymentIntent, error)) Outcome {
@@ -224,8 +250,9 @@ func (s *Stripe) attempt(ctx context.Context, op operation, call Call, send func
 		intent *stripe.PaymentIntent
 		err    = s.o.Limits.wait(ctx, op)
 	)
-	began := time.Now()
+	began, saw := time.Now(), func(int) {}
 	if err == nil {
+		saw = s.o.Limits.watch()
 		err = s.once(ctx, func(ctx context.Context, x *exchange) (err error) {
 			seen = x
 			p := stripe.Params{Context: ctx, IdempotencyKey: stripe.String(call.Key)}
@@ -234,7 +261,7 @@ func (s *Stripe) attempt(ctx context.Context, op operation, call Call, send func
 		})
 	}
 	o := outcomeOf(seen, object, intent, err, call.InDoubt)
-	s.o.Limits.saw(o)
+	saw(o.HTTPStatus)
 	s.o.Metrics.observe(op, o.Verdict.String(), time.Since(began))
 	if o.Verdict != Done {
 		s.o.Log.Warn("stripe call", "stripe_operation", op, "verdict", o.Verdict.String(), "status", o.HTTPStatus, "code", o.ErrorCode,
@@ -248,7 +275,7 @@ func (s *Stripe) get(ctx context.Context, op operation, ask func(stripe.Params) 
 	if err := s.o.Limits.wait(ctx, op); err != nil {
 		return err
 	}
-	began, verdict := time.Now(), "done"
+	began, verdict, saw := time.Now(), "done", s.o.Limits.watch()
 	var seen *exchange
 	err := s.once(ctx, func(ctx context.Context, x *exchange) error {
 		seen = x
@@ -261,7 +288,7 @@ func (s *Stripe) get(ctx context.Context, op operation, ask func(stripe.Params) 
 	case err != nil:
 		err, verdict = fmt.Errorf("%s: %w", op, safe(err)), "unknown"
 	}
-	s.o.Limits.saw(Outcome{Verdict: Done, HTTPStatus: int(seen.status.Load())})
+	saw(int(seen.status.Load()))
 	s.o.Metrics.observe(op, verdict, time.Since(began))
 	return err
 }

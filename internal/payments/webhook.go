@@ -18,29 +18,41 @@ const StripeEvents = "stripe"
 // ErrBadWebhook says that a webhook is not a signed event of Stripe's.
 var ErrBadWebhook = errors.New("not a signed event of Stripe's")
 
-// webhookSeen is what Stripe showed when it was asked about an event's object.
-// The event itself is a hint that there is something to see: its snapshot may be
-// old, its version foreign, and it may come twice or in any order.
+// webhookSeen is what was found out about an event before its transaction.
 type webhookSeen struct {
-	intent  Intent
+	intent  Intent // as Stripe shows it; for a payment that is known here only which and whose
 	refunds []StripeRefund
 }
 
 // WebhookHandler applies Stripe's events. A payment is never changed here: its
-// key is hurried along, and the operation that owns it looks and finishes, as it
-// would have without the event. A refund's status may change long after its key
-// is finished, so that is applied.
+// key is hurried along, and the operation that owns it looks at Stripe and
+// finishes, as it would have without the event. A refund's status may change
+// long after its key is finished, so that is applied, as Stripe shows it when
+// asked.
 func (s *Service) WebhookHandler() inbox.Handler {
 	return inbox.Handler{Prepare: s.prepareWebhook, Apply: s.applyWebhook}
 }
 
-// prepareWebhook reads the objects that the event is about from Stripe.
+// prepareWebhook finds out what an event is about. The event is a hint that
+// there is something to see, no more: its snapshot may be old, its version
+// foreign, and it may come twice or in any order. A payment that we know needs
+// no question to Stripe, because its own operation will ask.
 func (s *Service) prepareWebhook(ctx context.Context, e inbox.Event) (any, error) {
-	intentID := intentOfEvent(e.Payload)
-	if intentID == "" {
+	hint := hintOf(e.Payload)
+	if hint.ID == "" {
 		return webhookSeen{}, nil
 	}
-	intent, err := s.gateway.GetIntent(ctx, intentID)
+	aboutRefund := strings.Contains(e.Type, "refund")
+	if !aboutRefund && hint.TenantID != "" {
+		_, err := s.pool.PaymentOfIntent(ctx, db.PaymentOfIntentParams{TenantID: hint.TenantID, OrderID: hint.OrderID, IntentID: &hint.ID})
+		if err == nil {
+			return webhookSeen{intent: hint}, nil
+		}
+		if !errors.Is(err, db.ErrNoRows) {
+			return nil, fmt.Errorf("find the payment of %s: %w", hint.ID, err)
+		}
+	}
+	intent, err := s.gateway.GetIntent(ctx, hint.ID)
 	if errors.Is(err, ErrNoSuchObject) {
 		return webhookSeen{}, nil // Another account's, or another mode's.
 	}
@@ -48,39 +60,41 @@ func (s *Service) prepareWebhook(ctx context.Context, e inbox.Event) (any, error
 		return nil, err
 	}
 	seen := webhookSeen{intent: intent}
-	if strings.Contains(e.Type, "refund") {
-		seen.refunds, err = s.gateway.RefundsOf(ctx, intentID)
+	if aboutRefund {
+		seen.refunds, err = s.gateway.RefundsOf(ctx, hint.ID)
 	}
 	return seen, err
 }
 
-// intentOfEvent finds the PaymentIntent that an event's object is, or belongs to.
-func intentOfEvent(payload []byte) string {
+// hintOf reads which PaymentIntent an event's object is, or belongs to, and
+// whose it says it is.
+func hintOf(payload []byte) Intent {
 	var event struct {
 		Data *struct {
 			Object struct {
-				ID            string          `json:"id"`
-				Object        string          `json:"object"`
-				PaymentIntent json.RawMessage `json:"payment_intent"`
+				ID            string            `json:"id"`
+				Object        string            `json:"object"`
+				PaymentIntent json.RawMessage   `json:"payment_intent"`
+				Metadata      map[string]string `json:"metadata"`
 			} `json:"object"`
 		} `json:"data"`
 	}
 	if json.Unmarshal(payload, &event) != nil || event.Data == nil {
-		return ""
+		return Intent{}
 	}
 	object := event.Data.Object
+	hint := Intent{TenantID: object.Metadata["tenant_id"], OrderID: object.Metadata["order_id"]}
 	if object.Object == "payment_intent" {
-		return object.ID
-	}
-	var id string
-	if json.Unmarshal(object.PaymentIntent, &id) == nil {
-		return id
+		hint.ID = object.ID
+		return hint
 	}
 	var expanded struct {
 		ID string `json:"id"`
 	}
-	_ = json.Unmarshal(object.PaymentIntent, &expanded)
-	return expanded.ID
+	if json.Unmarshal(object.PaymentIntent, &hint.ID) != nil && json.Unmarshal(object.PaymentIntent, &expanded) == nil {
+		hint.ID = expanded.ID
+	}
+	return hint
 }
 
 // applyWebhook makes the effect, in the transaction of the event's row.
