@@ -153,7 +153,7 @@ func TestOpenAPI_Problems(t *testing.T) {
 			if !ok || p["code"] == nil {
 				continue
 			}
-			pt, ok := problemTypesByCode[p["code"].(string)]
+			pt, ok := problemTypeOf(p["code"].(string))
 			require.Truef(t, ok, "example %s: code %v", name, p["code"])
 			require.Equal(t, pt.typeURI(), p["type"], name)
 			require.Equal(t, pt.Title, p["title"], name)
@@ -174,10 +174,10 @@ func TestOpenAPI_Problems(t *testing.T) {
 				if content == nil {
 					continue
 				}
-				stored := slices.ContainsFunc(codesOf(content.Schema), func(code string) bool { return problemTypesByCode[code].Stored })
+				stored := slices.ContainsFunc(codesOf(content.Schema), func(code string) bool { pt, _ := problemTypeOf(code); return pt.Stored })
 				_, replayed := response.Value.Headers["Idempotent-Replayed"]
 				require.Equalf(t, stored, replayed, "%s %s", op.OperationID, status)
-				retryable := slices.ContainsFunc(codesOf(content.Schema), func(code string) bool { return problemTypesByCode[code].Retryable })
+				retryable := slices.ContainsFunc(codesOf(content.Schema), func(code string) bool { pt, _ := problemTypeOf(code); return pt.Retryable })
 				_, waits := response.Value.Headers["Retry-After"]
 				require.Equalf(t, retryable, waits, "%s %s", op.OperationID, status)
 			}

@@ -183,15 +183,6 @@ var problemTypes = []problemType{
 	},
 }
 
-// problemTypesByCode is the same catalogue for lookups.
-var problemTypesByCode = func() map[string]problemType {
-	byCode := make(map[string]problemType, len(problemTypes))
-	for _, t := range problemTypes {
-		byCode[t.Code] = t
-	}
-	return byCode
-}()
-
 // typeURI is the problem's "type": a path, resolved against the API's own
 // address, where its page is served.
 func (t problemType) typeURI() string { return "/problems/" + t.Code }

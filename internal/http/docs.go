@@ -1,0 +1,260 @@
+package http
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"html/template"
+	"io"
+	"mime"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The documentation is part of the binary and asks nobody else for anything: it
+// must be readable on the night when half the network is gone.
+
+//go:embed assets pages
+var docsFiles embed.FS
+
+const (
+	// What the reference needs, and nothing from any other host. Its styles
+	// are set by script, hence 'unsafe-inline' for them alone.
+	referencePolicy = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; " +
+		"connect-src 'self'; worker-src blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+	pagePolicy = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+	revalidate = "no-cache" // Ask each time; a 304 is cheap, and a deployment shows at once.
+	forever    = "public, max-age=31536000, immutable"
+)
+
+// docsRoutes is the documentation: open, and the same for everybody. Answers
+// are promised to be kept for the retention given.
+func docsRoutes(retention time.Duration, notFound http.HandlerFunc) []route {
+	list, pages, values := problemPages()
+	problem := func(w http.ResponseWriter, r *http.Request) {
+		slug := r.PathValue("slug")
+		if _, ok := pages[slug]; !ok {
+			notFound(w, r)
+			return
+		}
+		negotiate(w, r, pages[slug], values[slug])
+	}
+	assets := docsAssets()
+	asset := func(w http.ResponseWriter, r *http.Request) {
+		file, ok := assets[r.PathValue("file")]
+		if !ok {
+			notFound(w, r)
+			return
+		}
+		file.ServeHTTP(w, r)
+	}
+	contract := newDocument("application/json", OpenAPI())
+	return []route{
+		{method: "GET", pattern: "/openapi.json", handle: contract.ServeHTTP, open: true},
+		{method: "GET", pattern: "/docs", handle: referencePage().ServeHTTP, open: true},
+		{method: "GET", pattern: "/docs/idempotency", handle: policyPage(retention).ServeHTTP, open: true},
+		{method: "GET", pattern: "/docs/assets/{file}", handle: asset, open: true},
+		{method: "GET", pattern: "/problems", handle: list, open: true},
+		{method: "GET", pattern: "/problems/{slug}", handle: problem, open: true},
+	}
+}
+
+// staticDocument is one thing to read, rendered once.
+type staticDocument struct {
+	contentType  string
+	body         []byte
+	etag         string
+	cacheControl string
+	policy       string
+	gzipped      bool // the body is compressed; who cannot read that gets it unpacked
+}
+
+func newDocument(contentType string, body []byte) staticDocument {
+	sum := sha256.Sum256(body)
+	return staticDocument{
+		contentType: contentType, body: body, etag: `"` + hex.EncodeToString(sum[:12]) + `"`, cacheControl: revalidate, policy: pagePolicy,
+	}
+}
+
+func (d staticDocument) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h, body := w.Header(), d.body
+	h.Set("Content-Type", d.contentType)
+	h.Set("Cache-Control", d.cacheControl)
+	h.Set("Content-Security-Policy", d.policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	etag := d.etag
+	if d.gzipped {
+		h.Add("Vary", "Accept-Encoding")
+		if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+			h.Set("Content-Encoding", "gzip")
+		} else {
+			body, etag = gunzip(body), strings.TrimSuffix(etag, `"`)+`-plain"` // Other bytes, another tag.
+		}
+	}
+	h.Set("ETag", etag)
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(body))
+}
+
+// negotiate serves the page, or the JSON to whoever likes that better.
+func negotiate(w http.ResponseWriter, r *http.Request, page, value staticDocument) {
+	w.Header().Add("Vary", "Accept")
+	if prefersJSON(r.Header.Values("Accept")) {
+		value.ServeHTTP(w, r)
+		return
+	}
+	page.ServeHTTP(w, r)
+}
+
+// prefersJSON weighs JSON against HTML; who has no preference reads HTML.
+func prefersJSON(accept []string) bool {
+	var forJSON, forHTML float64
+	for part := range strings.SplitSeq(strings.Join(accept, ","), ",") {
+		mediaType, params, err := mime.ParseMediaType(part)
+		if err != nil {
+			continue
+		}
+		weight := 1.0
+		if q, given := params["q"]; given {
+			if weight, err = strconv.ParseFloat(q, 64); err != nil {
+				continue
+			}
+		}
+		switch mediaType {
+		case "application/json", contentProblem:
+			forJSON = max(forJSON, weight)
+		case "text/html", "application/xhtml+xml":
+			forHTML = max(forHTML, weight)
+		}
+	}
+	return forJSON > forHTML
+}
+
+// pageData is what the templates see.
+type pageData struct {
+	Title, Path       string
+	Retention         string
+	Problem           problemType
+	StatusText        string
+	Problems          []problemType
+	KeyProblems       []problemType
+	DefiniteConflicts []problemType
+}
+
+func renderPage(name string, data pageData) staticDocument {
+	t := template.Must(template.ParseFS(docsFiles, "pages/layout.html", "pages/"+name))
+	var b bytes.Buffer
+	if err := t.ExecuteTemplate(&b, "layout.html", data); err != nil {
+		panic(fmt.Sprintf("bug: page %s: %v", name, err))
+	}
+	return newDocument("text/html; charset=utf-8", b.Bytes())
+}
+
+func referencePage() staticDocument {
+	page := newDocument("text/html; charset=utf-8", mustRead("pages/reference.html"))
+	page.policy = referencePolicy
+	return page
+}
+
+func policyPage(retention time.Duration) staticDocument {
+	data := pageData{Title: "How idempotency keys work", Path: "/docs/idempotency", Retention: inWords(retention)}
+	for _, t := range problemTypes {
+		if strings.HasPrefix(t.Code, "idempotency-key-") {
+			data.KeyProblems = append(data.KeyProblems, t)
+		}
+		if t.Status == http.StatusConflict && t.Stored {
+			data.DefiniteConflicts = append(data.DefiniteConflicts, t)
+		}
+	}
+	return renderPage("idempotency.html", data)
+}
+
+// problemPages are the catalogue and its entries, each as a page and as JSON.
+func problemPages() (list http.HandlerFunc, pages, values map[string]staticDocument) {
+	type value struct {
+		Type      string `json:"type"`
+		Title     string `json:"title"`
+		Status    int    `json:"status"`
+		Code      string `json:"code"`
+		Retryable bool   `json:"retryable"`
+		Stored    bool   `json:"stored"`
+		What      string `json:"what"`
+		Retry     string `json:"retry"`
+	}
+	pages, values = map[string]staticDocument{}, map[string]staticDocument{}
+	var all []value
+	for _, t := range problemTypes {
+		v := value{t.typeURI(), t.Title, t.Status, t.Code, t.Retryable, t.Stored, t.What, t.Retry}
+		all = append(all, v)
+		pages[t.Code] = renderPage("problem.html", pageData{Title: t.Title, Path: t.typeURI(), Problem: t, StatusText: http.StatusText(t.Status)})
+		values[t.Code] = newDocument(contentJSON, mustJSON(v))
+	}
+	listPage := renderPage("problems.html", pageData{Title: "Problems", Path: "/problems", Problems: problemTypes})
+	listValue := newDocument(contentJSON, mustJSON(listBody[value]{"list", all, false}))
+	return func(w http.ResponseWriter, r *http.Request) { negotiate(w, r, listPage, listValue) }, pages, values
+}
+
+// docsAssets are the files under /docs/assets/, by name. One with a version in
+// its name never changes; one that is kept compressed is served as if it were not.
+func docsAssets() map[string]staticDocument {
+	entries, err := docsFiles.ReadDir("assets")
+	if err != nil {
+		panic(fmt.Sprintf("bug: %v", err))
+	}
+	files := map[string]staticDocument{}
+	for _, entry := range entries {
+		name, gzipped := strings.CutSuffix(entry.Name(), ".gz")
+		types := map[string]string{".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
+		file := newDocument(types[path.Ext(name)], mustRead("assets/"+entry.Name()))
+		file.gzipped = gzipped
+		if strings.HasPrefix(name, "scalar-") {
+			file.cacheControl = forever
+		}
+		files[name] = file
+	}
+	return files
+}
+
+func mustRead(name string) []byte {
+	b, err := docsFiles.ReadFile(name)
+	if err != nil {
+		panic(fmt.Sprintf("bug: %v", err))
+	}
+	return b
+}
+
+func gunzip(b []byte) []byte {
+	r, err := gzip.NewReader(bytes.NewReader(b))
+	if err != nil {
+		panic(fmt.Sprintf("bug: an asset that is not gzip: %v", err))
+	}
+	plain, err := io.ReadAll(r)
+	if err != nil {
+		panic(fmt.Sprintf("bug: an asset that is not gzip: %v", err))
+	}
+	return plain
+}
+
+// inWords writes a duration as people say it: 72 hours, 90 minutes, 45 seconds.
+func inWords(d time.Duration) string {
+	for _, unit := range []struct {
+		name string
+		of   time.Duration
+	}{{"hour", time.Hour}, {"minute", time.Minute}, {"second", time.Second}} {
+		if d >= unit.of && d%unit.of == 0 {
+			n := int64(d / unit.of)
+			if n == 1 {
+				return "1 " + unit.name
+			}
+			return strconv.FormatInt(n, 10) + " " + unit.name + "s"
+		}
+	}
+	return d.String()
+}

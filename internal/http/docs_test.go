@@ -1,0 +1,265 @@
+package http
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/browsertest"
+	"example.com/payonce/internal/http/apitest"
+)
+
+// docsServer serves the documentation alone: it must not need a database.
+func docsServer(t *testing.T) *httptest.Server {
+	t.Helper()
+	s := new(Server)
+	r := chi.NewRouter()
+	for _, route := range docsRoutes(72*time.Hour, s.notFound) {
+		require.True(t, route.open, "%s needs no API key", route.pattern)
+		r.Method(route.method, route.pattern, route.handle)
+	}
+	r.NotFound(s.notFound)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Request-Id", "req_test")
+		r.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), requestIDKey{}, "req_test")))
+	}))
+	t.Cleanup(server.Close)
+	return server
+}
+
+// fetch gets a page; every answer is held against the document on its way.
+func fetch(t *testing.T, url string, header ...string) (*http.Response, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	require.NoError(t, err)
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	client := http.Client{Transport: apitest.New(t, OpenAPI()).Transport(t, nil)}
+	res, err := client.Do(req)
+	require.NoError(t, err)
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	return res, string(body)
+}
+
+func TestDocs(t *testing.T) {
+	t.Parallel()
+	server := docsServer(t)
+
+	t.Run("ServesTheDocumentAsItIs", func(t *testing.T) {
+		t.Parallel()
+		res, body := fetch(t, server.URL+"/openapi.json")
+		require.Equal(t, "application/json", res.Header.Get("Content-Type"))
+		require.Equal(t, string(OpenAPI()), body)
+	})
+
+	t.Run("ExplainsEveryProblem", func(t *testing.T) {
+		t.Parallel()
+		_, list := fetch(t, server.URL+"/problems")
+		for _, pt := range problemTypes {
+			res, body := fetch(t, server.URL+pt.typeURI())
+			require.Equal(t, http.StatusOK, res.StatusCode, pt.Code)
+			require.Equal(t, "text/html; charset=utf-8", res.Header.Get("Content-Type"))
+			for _, part := range []string{pt.Title, pt.Code, pt.What, pt.Retry} {
+				require.Contains(t, unescape(body), part, pt.Code)
+			}
+			require.Contains(t, list, `href="`+pt.typeURI()+`"`)
+		}
+	})
+
+	t.Run("ExplainsEveryProblemToPrograms", func(t *testing.T) {
+		t.Parallel()
+		for _, pt := range problemTypes {
+			_, body := fetch(t, server.URL+pt.typeURI(), "Accept", "application/json")
+			var got struct {
+				Type, Code, What, Retry string
+				Status                  int
+				Retryable, Stored       bool
+			}
+			require.NoError(t, json.Unmarshal([]byte(body), &got))
+			require.Equal(t, problemType{Code: pt.Code, Title: pt.Title, Status: got.Status, Retryable: got.Retryable, Stored: got.Stored, What: got.What, Retry: got.Retry}, pt)
+			require.Equal(t, pt.typeURI(), got.Type)
+		}
+		_, body := fetch(t, server.URL+"/problems", "Accept", "application/json")
+		var list struct{ Data []map[string]any }
+		require.NoError(t, json.Unmarshal([]byte(body), &list))
+		require.Len(t, list.Data, len(problemTypes))
+	})
+
+	t.Run("KnowsNoOtherProblem", func(t *testing.T) {
+		t.Parallel()
+		for _, path := range []string{"/problems/no-such-code", "/problems/", "/docs/assets/no-such-file.js", "/docs/assets/..%2Fdocs.go"} {
+			res, body := fetch(t, server.URL+path)
+			require.Equal(t, http.StatusNotFound, res.StatusCode, path)
+			require.Contains(t, body, `"code":"not-found"`, path)
+		}
+	})
+
+	t.Run("SaysWhatTheKeyPromises", func(t *testing.T) {
+		t.Parallel()
+		_, body := fetch(t, server.URL+"/docs/idempotency")
+		require.Contains(t, body, "<strong>72 hours</strong>", "the retention of this service, not a default")
+		for _, pt := range problemTypes {
+			if strings.HasPrefix(pt.Code, "idempotency-key-") || pt.Status == http.StatusConflict {
+				require.Contains(t, body, pt.typeURI()+`"`, "the policy names every code that a key can cause")
+			}
+		}
+	})
+
+	t.Run("LinksLeadSomewhere", func(t *testing.T) {
+		t.Parallel()
+		link := regexp.MustCompile(`(?:href|src)="([^"#]*)[^"]*"|\]\((/[^)#]*)[^)]*\)`)
+		paths := []string{"/docs", "/docs/idempotency", "/problems", "/openapi.json"}
+		for _, pt := range problemTypes {
+			paths = append(paths, pt.typeURI())
+		}
+		checked := map[string]bool{}
+		for _, path := range paths {
+			_, body := fetch(t, server.URL+path)
+			for _, m := range link.FindAllStringSubmatch(body, -1) {
+				target := m[1] + m[2]
+				require.Truef(t, strings.HasPrefix(target, "/"), "%s links to %q: pages ask no other host for anything", path, target)
+				if !checked[target] {
+					checked[target] = true
+					res, _ := fetch(t, server.URL+target)
+					require.Equalf(t, http.StatusOK, res.StatusCode, "%s links to %s", path, target)
+				}
+			}
+		}
+		require.Greater(t, len(checked), len(problemTypes))
+	})
+
+	t.Run("IsNotSentTwice", func(t *testing.T) {
+		t.Parallel()
+		for _, path := range []string{"/openapi.json", "/docs", "/docs/idempotency", "/problems", "/problems/internal", "/docs/assets/page.css", "/docs/assets/scalar-1.46.4.js"} {
+			first, _ := fetch(t, server.URL+path)
+			again, body := fetch(t, server.URL+path, "If-None-Match", first.Header.Get("ETag"))
+			require.Equal(t, http.StatusNotModified, again.StatusCode, path)
+			require.Empty(t, body, path)
+			require.NotEmpty(t, first.Header.Get("Content-Security-Policy"), path)
+			require.Equal(t, "nosniff", first.Header.Get("X-Content-Type-Options"), path)
+		}
+		page, _ := fetch(t, server.URL+"/problems/internal")
+		value, _ := fetch(t, server.URL+"/problems/internal", "Accept", "application/json")
+		require.NotEqual(t, page.Header.Get("ETag"), value.Header.Get("ETag"))
+	})
+
+	t.Run("PolicyForbidsOtherHosts", func(t *testing.T) {
+		t.Parallel()
+		for _, path := range []string{"/docs", "/docs/idempotency"} {
+			res, _ := fetch(t, server.URL+path)
+			policy := res.Header.Get("Content-Security-Policy")
+			require.Contains(t, policy, "default-src 'none'")
+			require.NotContains(t, policy, "http")
+			require.NotContains(t, policy, "*")
+			require.NotContains(t, policy, "script-src 'self' 'unsafe")
+		}
+	})
+}
+
+func TestPrefersJSON(t *testing.T) {
+	t.Parallel()
+	for accept, want := range map[string]bool{
+		"":                 false,
+		"*/*":              false,
+		"application/json": true,
+		"application/problem+json, application/json":                      true,
+		"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8": false,
+		"application/json, text/html;q=0.9":                               true,
+		"application/json;q=0.5, text/html":                               false,
+		"application/json;q=nonsense":                                     false,
+		"application/json;;":                                              false,
+	} {
+		require.Equal(t, want, prefersJSON([]string{accept}), accept)
+	}
+	require.True(t, prefersJSON([]string{"text/html;q=0.1", "application/json"}), "two lines are one list")
+}
+
+func TestInWords(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{
+		72 * time.Hour: "72 hours", time.Hour: "1 hour", 90 * time.Minute: "90 minutes", 45 * time.Second: "45 seconds", 1500 * time.Millisecond: "1.5s",
+	} {
+		require.Equal(t, want, inWords(d))
+	}
+}
+
+// What was vendored is what the notice says, whoever touched it since.
+func TestThirdPartyNotices(t *testing.T) {
+	t.Parallel()
+	notices, err := os.ReadFile("../../THIRD_PARTY_NOTICES.md")
+	require.NoError(t, err)
+	assets, err := docsFiles.ReadDir("assets")
+	require.NoError(t, err)
+	vendored := 0
+	for _, asset := range assets {
+		if !strings.HasSuffix(asset.Name(), ".gz") {
+			continue
+		}
+		vendored++
+		packed := mustRead("assets/" + asset.Name())
+		r, err := gzip.NewReader(bytes.NewReader(packed))
+		require.NoError(t, err)
+		plain, err := io.ReadAll(r)
+		require.NoError(t, err)
+		for _, content := range [][]byte{packed, plain} {
+			sum := sha256.Sum256(content)
+			require.Containsf(t, string(notices), hex.EncodeToString(sum[:]), "%s is not the file of the notice", asset.Name())
+		}
+	}
+	require.Equal(t, 1, vendored)
+}
+
+// The pages as people see them. Set SCREENSHOT_DIR to look at them, too.
+func TestDocs_InABrowser(t *testing.T) {
+	t.Parallel()
+	browser := browsertest.Start(t) // fails the test on any request to another host, and on errors
+	server := docsServer(t)
+	rendered := `document.querySelector("#reference h1") !== null && document.body.innerText.includes("Create an order")`
+
+	for name, size := range map[string]browsertest.Size{"Desktop": browsertest.Desktop, "Phone": browsertest.Phone} {
+		t.Run("Reference/"+name, func(t *testing.T) {
+			p := browser.Open(t, server.URL+"/docs", size)
+			p.WaitFor(t, rendered)
+			p.FitsItsWindow(t)
+			p.Screenshot(t, "reference-"+name)
+		})
+		t.Run("Operation/"+name, func(t *testing.T) {
+			p := browser.Open(t, server.URL+"/docs#tag/payments/POST/v1/payments", size)
+			p.WaitFor(t, `document.body.innerText.includes("Pay an order") && document.body.innerText.includes("Idempotency-Key: pay-$ORDER")`)
+			p.FitsItsWindow(t)
+			p.Screenshot(t, "operation-"+name)
+		})
+		for page, path := range map[string]string{"Policy": "/docs/idempotency", "Problem": "/problems/idempotency-key-in-flight", "Problems": "/problems"} {
+			t.Run(page+"/"+name, func(t *testing.T) {
+				p := browser.Open(t, server.URL+path, size)
+				p.WaitFor(t, `document.readyState === "complete"`)
+				p.FitsItsWindow(t)
+				require.NotEqual(t, "rgba(0, 0, 0, 0)", browsertest.Evaluate[string](t, p, `getComputedStyle(document.body).backgroundColor`), "the style sheet arrived")
+				p.Screenshot(t, page+"-"+name)
+				p.Dark(t)
+				p.Screenshot(t, page+"-"+name+"-dark")
+			})
+		}
+	}
+}
+
+func unescape(html string) string {
+	return strings.NewReplacer("&#39;", "'", "&#34;", `"`, "&amp;", "&", "&lt;", "<", "&gt;", ">").Replace(html)
+}
