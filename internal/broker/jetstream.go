@@ -1,0 +1,263 @@
+package broker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"example.com/payonce/internal/outbox"
+)
+
+const (
+	streamName   = "PAYONCE"
+	subjectRoot  = "payonce"
+	dedupeWindow = 2 * time.Minute
+	inFlightMax  = 16384 // unacknowledged messages on a connection; a relay's batch is 500
+	setUpWithin  = 5 * time.Second
+)
+
+var errNotConnected = errors.New("not connected to NATS")
+
+// jetStream is a NATS server with JetStream, wherever it runs.
+//
+// A consumer has one message in flight, in all processes together. That is what
+// keeps the order when one is delivered again, and it costs little: the handler
+// waits for a commit, not for the broker.
+type jetStream struct {
+	conn     *nats.Conn
+	js       jetstream.JetStream
+	replicas int
+	log      *slog.Logger
+
+	mu    sync.Mutex
+	ready bool // the stream is there, as far as we know
+}
+
+func openNATS(brokerURL string, o Options) (*jetStream, error) {
+	list, rest, err := hosts(brokerURL)
+	if err != nil {
+		return nil, err
+	}
+	query := rest.Query()
+	if err := onlyKnows(query, "replicas"); err != nil {
+		return nil, err
+	}
+	replicas, err := strconv.Atoi(cmp.Or(query.Get("replicas"), "1"))
+	if err != nil || replicas < 1 || replicas > 5 {
+		return nil, errors.New("replicas is a number from 1 to 5")
+	}
+	for i, host := range list {
+		list[i] = rest.Scheme + "://" + host
+	}
+	var auth []nats.Option
+	if rest.User != nil {
+		password, _ := rest.User.Password()
+		auth = append(auth, nats.UserInfo(rest.User.Username(), password))
+	}
+	return connect(strings.Join(list, ","), replicas, o.Log, auth...)
+}
+
+func connect(servers string, replicas int, log *slog.Logger, options ...nats.Option) (*jetStream, error) {
+	options = append(options,
+		nats.Name("payonce"),
+		nats.RetryOnFailedConnect(true),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(250*time.Millisecond),
+		nats.ReconnectBufSize(-1), // a message is sent now or it has failed; who waits for a connection is the relay
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				log.Warn("broker lost", "error", err)
+			}
+		}),
+		nats.ReconnectHandler(func(*nats.Conn) { log.Info("broker back") }),
+	)
+	conn, err := nats.Connect(servers, options...)
+	if err != nil {
+		return nil, err
+	}
+	js, err := jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(inFlightMax), jetstream.WithPublishAsyncTimeout(publishWithin))
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return &jetStream{conn: conn, js: js, replicas: replicas, log: log}, nil
+}
+
+// setUp makes the stream, once, and again after a sign that it is gone.
+func (b *jetStream) setUp(ctx context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ready {
+		return nil
+	}
+	if !b.conn.IsConnected() {
+		return errNotConnected
+	}
+	ctx, cancel := context.WithTimeout(ctx, setUpWithin)
+	defer cancel()
+	_, err := b.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+		Name:        streamName,
+		Description: "payonce: what happened to orders, payments, refunds and checkouts",
+		Subjects:    []string{subjectRoot + ".>"},
+		Storage:     jetstream.FileStorage,
+		Replicas:    b.replicas,
+		MaxAge:      keptFor,
+		Duplicates:  dedupeWindow,
+		DenyDelete:  true,
+	})
+	if err != nil {
+		return fmt.Errorf("make the stream %s: %w", streamName, err)
+	}
+	b.ready = true
+	return nil
+}
+
+func (b *jetStream) doubt(err error) {
+	if errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrConsumerDeleted) {
+		b.mu.Lock()
+		b.ready = false
+		b.mu.Unlock()
+	}
+}
+
+// Publish sends all events at once and then waits for their acknowledgements,
+// so a batch costs one round trip, not one each.
+func (b *jetStream) Publish(ctx context.Context, events []outbox.Envelope) []error {
+	ctx, cancel := context.WithTimeout(ctx, publishWithin)
+	defer cancel()
+	bodies, errs := encoded(events)
+	if err := b.setUp(ctx); err != nil {
+		return failAll(errs, err)
+	}
+	acks := make([]jetstream.PubAckFuture, len(events))
+	for i, e := range events {
+		if errs[i] == nil {
+			acks[i], errs[i] = b.send(e, bodies[i])
+		}
+	}
+	for i, ack := range acks {
+		if ack == nil {
+			continue
+		}
+		select {
+		case <-ack.Ok(): // a duplicate is acknowledged as well: the stream has it
+		case err := <-ack.Err():
+			b.doubt(err)
+			errs[i] = err
+		case <-ctx.Done():
+			errs[i] = fmt.Errorf("wait for the acknowledgement: %w", ctx.Err())
+		}
+	}
+	return errs
+}
+
+func (b *jetStream) send(e outbox.Envelope, body []byte) (jetstream.PubAckFuture, error) {
+	subject, err := subjectOf(e)
+	if err != nil {
+		return nil, permanent(err)
+	}
+	ack, err := b.js.PublishMsgAsync(&nats.Msg{Subject: subject, Data: body, Header: nats.Header{"Content-Type": {"application/cloudevents+json"}}},
+		jetstream.WithMsgID(e.ID), jetstream.WithExpectStream(streamName), jetstream.WithRetryAttempts(0))
+	if errors.Is(err, nats.ErrMaxPayload) {
+		return nil, permanent(err)
+	}
+	return ack, err
+}
+
+func subjectOf(e outbox.Envelope) (string, error) {
+	if e.TenantID == "" || strings.ContainsAny(e.TenantID, ".*> \t\r\n") || e.Type == "" || strings.ContainsAny(e.Type, "*> \t\r\n") {
+		return "", fmt.Errorf("no subject can be made of tenant %q and type %q", e.TenantID, e.Type)
+	}
+	return subjectRoot + "." + e.TenantID + "." + e.Type, nil
+}
+
+// Consume keeps a durable consumer of that name.
+func (b *jetStream) Consume(ctx context.Context, name string, handle Handler) error {
+	for failures := 0; ctx.Err() == nil; {
+		handled, err := b.consume(ctx, name, handle)
+		if ctx.Err() != nil || b.conn.IsClosed() {
+			return nil
+		}
+		if handled > 0 {
+			failures = 0
+		}
+		failures++
+		b.doubt(err)
+		if failures > 2 { // it reconnects by itself; that is logged elsewhere
+			b.log.Warn("consumer cannot read from the broker", "consumer", name, "error", err)
+		}
+		sleep(ctx, pauseAfter(failures))
+	}
+	return nil
+}
+
+func (b *jetStream) consume(ctx context.Context, name string, handle Handler) (handled int, err error) {
+	if err := b.setUp(ctx); err != nil {
+		return 0, err
+	}
+	setUpCtx, cancel := context.WithTimeout(ctx, setUpWithin)
+	defer cancel()
+	consumer, err := b.js.CreateOrUpdateConsumer(setUpCtx, streamName, jetstream.ConsumerConfig{
+		Durable:       name,
+		DeliverPolicy: jetstream.DeliverAllPolicy,
+		AckPolicy:     jetstream.AckExplicitPolicy,
+		AckWait:       answerWithin,
+		MaxDeliver:    -1, // past a limit the server would drop the message and say so to nobody
+		MaxAckPending: 1,
+	})
+	if err != nil {
+		b.mu.Lock()
+		b.ready = false
+		b.mu.Unlock()
+		return 0, fmt.Errorf("make the consumer %s: %w", name, err)
+	}
+	messages, err := consumer.Messages(jetstream.PullMaxMessages(1), jetstream.PullExpiry(5*time.Second), jetstream.PullHeartbeat(time.Second))
+	if err != nil {
+		return 0, err
+	}
+	defer messages.Stop()
+	failures := 0
+	for {
+		msg, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return handled, err
+		}
+		if err := b.deliver(ctx, msg, handle, &failures); err != nil {
+			return handled, err
+		}
+		handled++
+	}
+}
+
+// deliver returns an error if the broker could not be answered. Then the message
+// comes again.
+func (b *jetStream) deliver(ctx context.Context, msg jetstream.Msg, handle Handler, failures *int) error {
+	meta, err := msg.Metadata()
+	if err != nil {
+		return err
+	}
+	id := cmp.Or(msg.Headers().Get(jetstream.MsgIDHeader), fmt.Sprintf("%s-at-%d", streamName, meta.Sequence.Stream))
+	if err := handleOne(ctx, handle, message(id, msg.Data(), int(meta.NumDelivered))); err != nil {
+		*failures++
+		pause := pauseAfter(*failures)
+		b.log.Warn("message will be delivered again", "message_id", id, "deliveries", meta.NumDelivered, "after", pause, "error", err)
+		return msg.NakWithDelay(pause)
+	}
+	*failures = 0
+	return msg.Ack()
+}
+
+func (b *jetStream) Close() error {
+	_ = b.conn.FlushTimeout(time.Second) // the last acknowledgements; without them messages come again
+	b.conn.Close()
+	return nil
+}

@@ -1,0 +1,273 @@
+package broker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
+
+	"example.com/payonce/internal/outbox"
+)
+
+const (
+	defaultTopic  = "payonce.events"
+	groupPrefix   = "payonce."
+	eventIDHeader = "ce_id"
+	pollMax       = 200 // records between two commits of offsets, all repeated after a kill
+	bufferedMax   = 20000
+)
+
+// kafka is a Kafka cluster. Records of one aggregate have its id as their key,
+// so they share a partition, and a partition is read by one process of a group.
+// Adding partitions moves keys: during such a change order holds only for
+// aggregates that are quiet.
+//
+// The producer is idempotent: what it sends again by itself is in the log once.
+// Kafka's transactions would add nothing here, because our effects are in
+// PostgreSQL, which is no part of them. Offsets are committed after the handler's
+// transaction, never by a timer.
+type kafka struct {
+	options    []kgo.Opt
+	producer   *kgo.Client
+	topic      string
+	partitions int32
+	replicas   int16
+	log        *slog.Logger
+	closing    context.Context
+	close      context.CancelFunc
+	consumers  sync.WaitGroup
+	mu         sync.Mutex
+	ready      bool
+}
+
+func openKafka(brokerURL string, o Options) (*kafka, error) {
+	seeds, u, err := hosts(brokerURL)
+	if err != nil {
+		return nil, err
+	}
+	query := u.Query()
+	if err := onlyKnows(query, "tls", "sasl", "partitions", "replicas"); err != nil {
+		return nil, err
+	}
+	k := &kafka{topic: cmp.Or(strings.Trim(u.Path, "/"), defaultTopic), log: o.Log}
+	partitions, err := strconv.ParseInt(cmp.Or(query.Get("partitions"), "-1"), 10, 32) // -1: as the cluster likes
+	if err != nil {
+		return nil, errors.New("partitions is a number")
+	}
+	replicas, err := strconv.ParseInt(cmp.Or(query.Get("replicas"), "-1"), 10, 16)
+	if err != nil {
+		return nil, errors.New("replicas is a number")
+	}
+	k.partitions, k.replicas = int32(partitions), int16(replicas)
+	k.options = []kgo.Opt{kgo.SeedBrokers(seeds...), kgo.ClientID("payonce"), kgo.DialTimeout(3 * time.Second), kgo.RetryTimeout(publishWithin)}
+	if query.Get("tls") == "true" {
+		k.options = append(k.options, kgo.DialTLS())
+	}
+	if mechanism, err := saslOf(query.Get("sasl"), u.User); err != nil {
+		return nil, err
+	} else if mechanism != nil {
+		k.options = append(k.options, kgo.SASL(mechanism))
+	}
+	k.options = slices.Clip(k.options) // two clients append to it
+	k.producer, err = kgo.NewClient(append(k.options,
+		kgo.RequiredAcks(kgo.AllISRAcks()),
+		kgo.RecordDeliveryTimeout(publishWithin),
+		kgo.ProducerLinger(2*time.Millisecond),
+		kgo.MaxBufferedRecords(bufferedMax),
+	)...)
+	if err != nil {
+		return nil, err
+	}
+	k.closing, k.close = context.WithCancel(context.Background())
+	return k, nil
+}
+
+func saslOf(name string, user *url.Userinfo) (sasl.Mechanism, error) {
+	if name == "" && user == nil {
+		return nil, nil
+	}
+	password, _ := user.Password()
+	switch name {
+	case "plain":
+		return plain.Auth{User: user.Username(), Pass: password}.AsMechanism(), nil
+	case "scram-sha-256":
+		return scram.Auth{User: user.Username(), Pass: password}.AsSha256Mechanism(), nil
+	case "scram-sha-512", "":
+		return scram.Auth{User: user.Username(), Pass: password}.AsSha512Mechanism(), nil
+	}
+	return nil, fmt.Errorf("sasl is plain, scram-sha-256 or scram-sha-512, not %q", name)
+}
+
+// setUp makes the topic. Where we may not, somebody else has to.
+func (k *kafka) setUp(ctx context.Context) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ready {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, setUpWithin)
+	defer cancel()
+	topic := kmsg.NewCreateTopicsRequestTopic()
+	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = k.topic, k.partitions, k.replicas
+	req := kmsg.NewPtrCreateTopicsRequest()
+	req.Topics = append(req.Topics, topic)
+	resp, err := req.RequestWith(ctx, k.producer)
+	if err != nil {
+		return fmt.Errorf("reach Kafka: %w", err)
+	}
+	for _, t := range resp.Topics {
+		err := kerr.ErrorForCode(t.ErrorCode)
+		switch {
+		case err == nil, errors.Is(err, kerr.TopicAlreadyExists):
+		case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed):
+			k.log.Info("not allowed to make the topic; it must be there already", "topic", k.topic)
+		default:
+			return fmt.Errorf("make the topic %s: %w", k.topic, err)
+		}
+	}
+	k.ready = true
+	return nil
+}
+
+// Publish hands all records to the producer, which sends them as batches.
+func (k *kafka) Publish(ctx context.Context, events []outbox.Envelope) []error {
+	ctx, cancel := context.WithTimeout(ctx, publishWithin)
+	defer cancel()
+	bodies, errs := encoded(events)
+	if err := k.setUp(ctx); err != nil {
+		return failAll(errs, err)
+	}
+	type outcome struct {
+		i   int
+		err error
+	}
+	outcomes := make(chan outcome, len(events)) // room for all: a promise must not block the producer after we have gone
+	waiting := map[int]bool{}
+	for i, e := range events {
+		if errs[i] != nil {
+			continue
+		}
+		waiting[i] = true
+		record := &kgo.Record{Topic: k.topic, Key: []byte(e.Subject), Value: bodies[i], Headers: []kgo.RecordHeader{
+			{Key: eventIDHeader, Value: []byte(e.ID)},
+			{Key: "content-type", Value: []byte("application/cloudevents+json")},
+		}}
+		k.producer.TryProduce(ctx, record, func(_ *kgo.Record, err error) { outcomes <- outcome{i, err} })
+	}
+	for len(waiting) > 0 {
+		select {
+		case o := <-outcomes:
+			delete(waiting, o.i)
+			errs[o.i] = o.err
+			if errors.Is(o.err, kerr.MessageTooLarge) || errors.Is(o.err, kerr.InvalidRecord) {
+				errs[o.i] = permanent(o.err)
+			}
+		case <-ctx.Done():
+			for i := range waiting {
+				errs[i] = fmt.Errorf("wait for the acknowledgement: %w", ctx.Err())
+			}
+			return errs
+		}
+	}
+	return errs
+}
+
+// Consume is a member of the group of that name.
+func (k *kafka) Consume(ctx context.Context, name string, handle Handler) error {
+	k.consumers.Add(1)
+	defer k.consumers.Done()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(k.closing, cancel)()
+	for failures := 1; k.setUp(ctx) != nil; failures++ {
+		if !sleep(ctx, pauseAfter(failures)) {
+			return nil
+		}
+	}
+	client, err := kgo.NewClient(append(k.options,
+		kgo.ConsumerGroup(groupPrefix+name),
+		kgo.ConsumeTopics(k.topic),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.DisableAutoCommit(),
+		kgo.BlockRebalanceOnPoll(), // partitions stay ours until what we hold is handled and committed
+		kgo.FetchMaxWait(500*time.Millisecond),
+	)...)
+	if err != nil {
+		return fmt.Errorf("make the consumer %s: %w", name, err)
+	}
+	defer client.CloseAllowingRebalance()
+	for failures := 0; ctx.Err() == nil; {
+		fetches := client.PollRecords(ctx, pollMax)
+		if err := fetches.Err0(); err != nil && ctx.Err() == nil {
+			failures++
+			k.log.Warn("consumer cannot read from the broker", "consumer", name, "error", err)
+			client.AllowRebalance()
+			sleep(ctx, pauseAfter(failures))
+			continue
+		}
+		failures = 0
+		k.deliver(ctx, client, name, fetches, handle)
+		client.AllowRebalance()
+	}
+	return nil
+}
+
+func (k *kafka) deliver(ctx context.Context, client *kgo.Client, name string, fetches kgo.Fetches, handle Handler) {
+	var handled []*kgo.Record
+	for record := range fetches.RecordsAll() {
+		if !k.deliverOne(ctx, name, record, handle) {
+			break
+		}
+		handled = append(handled, record)
+	}
+	if len(handled) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), setUpWithin)
+	defer cancel()
+	if err := client.CommitRecords(ctx, handled...); err != nil {
+		k.log.Warn("offsets not committed; the records come again", "consumer", name, "records", len(handled), "error", err)
+	}
+}
+
+// deliverOne tries until the handler is content or we are told to stop: what
+// follows in the partition must not overtake.
+func (k *kafka) deliverOne(ctx context.Context, name string, r *kgo.Record, handle Handler) (done bool) {
+	id := fmt.Sprintf("%s-%d-at-%d", r.Topic, r.Partition, r.Offset)
+	for _, h := range r.Headers {
+		if h.Key == eventIDHeader {
+			id = string(h.Value)
+		}
+	}
+	for tries := 1; ctx.Err() == nil; tries++ {
+		err := handleOne(ctx, handle, message(id, r.Value, tries))
+		if err == nil {
+			return true
+		}
+		pause := pauseAfter(tries)
+		k.log.Warn("message will be delivered again", "consumer", name, "message_id", id, "deliveries", tries, "after", pause, "error", err)
+		sleep(ctx, pause)
+	}
+	return false
+}
+
+func (k *kafka) Close() error {
+	k.close()
+	k.consumers.Wait()
+	k.producer.Close()
+	return nil
+}

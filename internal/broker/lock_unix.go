@@ -1,0 +1,28 @@
+//go:build unix
+
+package broker
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+// lockFile takes a lock that ends with the process, however that ends.
+func lockFile(name string) (unlock func(), err error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return func() { _ = f.Close() }, nil
+}

@@ -1,0 +1,266 @@
+package broker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+	"github.com/aws/smithy-go"
+
+	"example.com/payonce/internal/outbox"
+)
+
+const (
+	sqsBatchMax = 10         // entries of one request, SQS's limit
+	sqsBytesMax = 256 * 1024 // of one request and of one message; newer queues take more, none takes less
+	sqsWorkers  = 8          // requests at the same time
+	sqsPollWait = 10 * time.Second
+	sqsAttempts = 2 // of the SDK, within one call; the relay tries again anyway
+)
+
+// sqsQueues is Amazon SQS with FIFO queues, one for each consumer, because a
+// queue has no consumers that each see everything. An event is published when
+// every queue has it. The queues must be there: FIFO, without content-based
+// deduplication (we give the ids), and without a redrive policy.
+//
+// A message group is an aggregate: while one of its messages is with a consumer
+// or waits to be delivered again, the queue holds back the rest of the group.
+type sqsQueues struct {
+	client *sqs.Client
+	queues map[string]string // by consumer
+	log    *slog.Logger
+	wait   time.Duration
+}
+
+func openSQS(ctx context.Context, brokerURL string, o Options) (*sqsQueues, error) {
+	u, err := url.Parse(brokerURL)
+	if err != nil || u.Host == "" || strings.Trim(u.Path, "/") == "" {
+		return nil, errors.New("it needs sqs://host/account/prefix?consumers=a,b")
+	}
+	query := u.Query()
+	if err := onlyKnows(query, "consumers", "region", "endpoint"); err != nil {
+		return nil, err
+	}
+	if query.Get("consumers") == "" {
+		return nil, errors.New("it needs ?consumers=, because every consumer has a queue of its own")
+	}
+	options := []func(*config.LoadOptions) error{config.WithRetryMaxAttempts(sqsAttempts)}
+	if region := cmp.Or(query.Get("region"), regionOf(u.Host)); region != "" {
+		options = append(options, config.WithRegion(region))
+	}
+	cfg, err := config.LoadDefaultConfig(ctx, options...)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Region == "" {
+		return nil, errors.New("it needs &region=, or AWS_REGION")
+	}
+	base := "https://" + u.Host
+	endpoint := query.Get("endpoint")
+	if endpoint != "" {
+		base = strings.TrimSuffix(endpoint, "/")
+	}
+	b := &sqsQueues{queues: map[string]string{}, log: o.Log, wait: sqsPollWait}
+	b.client = sqs.NewFromConfig(cfg, func(so *sqs.Options) {
+		if endpoint != "" {
+			so.BaseEndpoint = aws.String(endpoint)
+		}
+	})
+	for name := range strings.SplitSeq(query.Get("consumers"), ",") {
+		b.queues[name] = base + "/" + strings.Trim(u.Path, "/") + "-" + name + ".fifo"
+	}
+	return b, nil
+}
+
+// regionOf reads sqs.<region>.amazonaws.com.
+func regionOf(host string) string {
+	parts := strings.Split(host, ".")
+	if len(parts) >= 4 && parts[0] == "sqs" && parts[2] == "amazonaws" {
+		return parts[1]
+	}
+	return ""
+}
+
+// Publish sends to each queue what it takes in one request, several requests at
+// once. Events of one call belong to different aggregates, so they may arrive in
+// any order.
+func (b *sqsQueues) Publish(ctx context.Context, events []outbox.Envelope) []error {
+	ctx, cancel := context.WithTimeout(ctx, publishWithin)
+	defer cancel()
+	bodies, errs := encoded(events)
+	var mu sync.Mutex // guards errs
+	var all sync.WaitGroup
+	slots := make(chan struct{}, sqsWorkers)
+	for _, queue := range b.queues {
+		for _, part := range batches(bodies, errs) {
+			slots <- struct{}{}
+			all.Go(func() {
+				defer func() { <-slots }()
+				failed := b.send(ctx, queue, events, bodies, part)
+				mu.Lock()
+				defer mu.Unlock()
+				for i, err := range failed {
+					if errs[i] == nil || errors.Is(err, outbox.ErrPermanent) {
+						errs[i] = err
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	return errs
+}
+
+// batches packs what can be sent. errs is read before any request is under way.
+func batches(bodies [][]byte, errs []error) (parts [][]int) {
+	var part []int
+	size := 0
+	for i, body := range bodies {
+		if errs[i] != nil {
+			continue
+		}
+		if len(part) == sqsBatchMax || (len(part) > 0 && size+len(body) > sqsBytesMax) {
+			parts, part, size = append(parts, part), nil, 0
+		}
+		part, size = append(part, i), size+len(body)
+	}
+	if len(part) > 0 {
+		parts = append(parts, part)
+	}
+	return parts
+}
+
+func (b *sqsQueues) send(ctx context.Context, queue string, events []outbox.Envelope, bodies [][]byte, part []int) map[int]error {
+	entries := make([]types.SendMessageBatchRequestEntry, len(part))
+	for n, i := range part {
+		entries[n] = types.SendMessageBatchRequestEntry{
+			Id:                     aws.String(strconv.Itoa(i)),
+			MessageBody:            aws.String(string(bodies[i])),
+			MessageGroupId:         aws.String(events[i].Subject),
+			MessageDeduplicationId: aws.String(events[i].ID),
+		}
+	}
+	failed := map[int]error{}
+	out, err := b.client.SendMessageBatch(ctx, &sqs.SendMessageBatchInput{QueueUrl: &queue, Entries: entries})
+	if err != nil {
+		if len(part) == 1 && refusesTheMessage(err) {
+			err = permanent(err)
+		}
+		for _, i := range part {
+			failed[i] = err
+		}
+		return failed
+	}
+	for _, i := range part {
+		failed[i] = errors.New("SQS did not say what became of it")
+	}
+	for _, ok := range out.Successful {
+		if i, err := strconv.Atoi(aws.ToString(ok.Id)); err == nil {
+			delete(failed, i)
+		}
+	}
+	for _, f := range out.Failed {
+		if i, err := strconv.Atoi(aws.ToString(f.Id)); err == nil {
+			failed[i] = fmt.Errorf("%s: %s", aws.ToString(f.Code), aws.ToString(f.Message))
+			if f.SenderFault {
+				failed[i] = permanent(failed[i])
+			}
+		}
+	}
+	return failed
+}
+
+// refusesTheMessage tells a message that SQS will never take from a queue that
+// is missing or forbidden, which somebody can mend.
+func refusesTheMessage(err error) bool {
+	var api smithy.APIError
+	if !errors.As(err, &api) {
+		return false
+	}
+	switch code := api.ErrorCode(); {
+	case strings.HasSuffix(code, "BatchRequestTooLong"), strings.HasSuffix(code, "InvalidMessageContents"):
+		return true
+	default:
+		return false
+	}
+}
+
+// Consume polls the consumer's queue.
+func (b *sqsQueues) Consume(ctx context.Context, name string, handle Handler) error {
+	queue, ok := b.queues[name]
+	if !ok {
+		return fmt.Errorf("BROKER_URL names no queue for the consumer %s", name)
+	}
+	for failures := 0; ctx.Err() == nil; {
+		out, err := b.client.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
+			QueueUrl:                    &queue,
+			MaxNumberOfMessages:         sqsBatchMax,
+			WaitTimeSeconds:             int32(b.wait / time.Second),
+			VisibilityTimeout:           int32(sqsBatchMax * answerWithin / time.Second), // the last one waits for the others
+			MessageSystemAttributeNames: []types.MessageSystemAttributeName{types.MessageSystemAttributeNameAll},
+		})
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			failures++
+			b.log.Warn("consumer cannot read from the broker", "consumer", name, "error", err)
+			sleep(ctx, pauseAfter(failures))
+			continue
+		}
+		failures = 0
+		b.deliver(ctx, queue, name, out.Messages, handle)
+	}
+	return nil
+}
+
+// deliver handles a batch in order. After a failure the rest of that group goes
+// back as well: it must not overtake. So does everything once we are to stop.
+func (b *sqsQueues) deliver(ctx context.Context, queue, name string, messages []types.Message, handle Handler) {
+	held := map[string]time.Duration{}
+	for _, m := range messages {
+		group := m.Attributes[string(types.MessageSystemAttributeNameMessageGroupId)]
+		pause, isHeld := held[group]
+		if !isHeld && ctx.Err() == nil {
+			id := cmp.Or(m.Attributes[string(types.MessageSystemAttributeNameMessageDeduplicationId)], aws.ToString(m.MessageId))
+			deliveries, _ := strconv.Atoi(m.Attributes[string(types.MessageSystemAttributeNameApproximateReceiveCount)])
+			err := handleOne(ctx, handle, message(id, []byte(aws.ToString(m.Body)), deliveries))
+			if err == nil {
+				b.answer(ctx, name, func(ctx context.Context) error {
+					_, err := b.client.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: &queue, ReceiptHandle: m.ReceiptHandle})
+					return err
+				})
+				continue
+			}
+			pause = pauseAfter(max(1, deliveries))
+			held[group] = pause
+			b.log.Warn("message will be delivered again", "consumer", name, "message_id", id, "deliveries", deliveries, "after", pause, "error", err)
+		}
+		b.answer(ctx, name, func(ctx context.Context) error {
+			_, err := b.client.ChangeMessageVisibility(ctx, &sqs.ChangeMessageVisibilityInput{
+				QueueUrl: &queue, ReceiptHandle: m.ReceiptHandle, VisibilityTimeout: int32((pause + time.Second - 1) / time.Second)})
+			return err
+		})
+	}
+}
+
+func (b *sqsQueues) answer(ctx context.Context, name string, call func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), setUpWithin)
+	defer cancel()
+	if err := call(ctx); err != nil {
+		b.log.Warn("the broker did not hear our answer; the message comes again", "consumer", name, "error", err)
+	}
+}
+
+func (b *sqsQueues) Close() error { return nil }
