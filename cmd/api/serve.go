@@ -78,7 +78,7 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 	go func() { _ = admin.Serve(private) }() // Ends with Close below; that it ends is no news.
 	defer func() { _ = admin.Close() }()
 
-	loopsCtx, stopLoops := context.WithCancel(context.WithoutCancel(ctx))
+	loopsCtx, stopLoops := context.WithCancel(ctx)
 	defer stopLoops()
 	var loops []loop
 	for range completers {
@@ -88,8 +88,8 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 	wait := start(loopsCtx, log, loops...)
 	log.Info("serving", "addr", public.Addr().String(), "admin_addr", private.Addr().String(), "config", c)
 
-	// Stopping: no new requests, those in flight finish, then the loops, then
-	// the pool. None of it is needed for correctness; SIGKILL is the design case.
+	// Stopping: no new requests and no new turns of the loops; what is in flight
+	// finishes; then the pool closes. None of it is needed for correctness; SIGKILL is the design case.
 	err = api.Run(ctx, public)
 	stopLoops()
 	wait()

@@ -17,6 +17,10 @@ const (
 	Finished = "finished"
 )
 
+// yieldWithin is what giving a claim back may take. A database that is slower
+// than that will see the lease run out.
+const yieldWithin = 2 * time.Second
+
 // FingerprintVersion is stored with each key. When the way of taking
 // fingerprints changes, the old way stays for as long as its keys do.
 const FingerprintVersion = 1
@@ -167,6 +171,10 @@ func (c *Claim) Park(ctx context.Context, reason string) error {
 }
 
 func (c *Claim) yield(ctx context.Context, pause time.Duration, reason string, park bool) error {
+	// Often it is the end of ctx that stopped the work, and then above all the
+	// claim must go back.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), yieldWithin)
+	defer cancel()
 	n, err := c.store.pool.KeyYield(ctx, db.KeyYieldParams{
 		TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, Pause: pause, LastError: &reason, Park: park,
 	})

@@ -16,6 +16,7 @@ type Metrics struct {
 	claims    *prometheus.CounterVec
 	fenced    *prometheus.CounterVec
 	inDoubt   prometheus.Counter
+	reaped    *prometheus.CounterVec
 	durations *prometheus.HistogramVec
 }
 
@@ -31,6 +32,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Help: "Writes of a holder that had lost its lease, refused."}, []string{"operation"}),
 		inDoubt: f.NewCounter(prometheus.CounterOpts{Name: "payonce_commits_in_doubt_total",
 			Help: "Commits whose answer was lost and whose outcome had to be read back."}),
+		reaped: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_keys_reaped_total",
+			Help: "Expired answers that were dropped, and tombstones that were deleted."}, []string{"what"}),
 		durations: f.NewHistogramVec(prometheus.HistogramOpts{Name: "payonce_recovery_point_seconds",
 			Help:    "Time from one recovery point to the next, the calls between them included.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 40}}, []string{"operation", "recovery_point"}),

@@ -19,6 +19,8 @@ const (
 	resendWithin      = 12 * time.Hour // Past this we look, and do not push.
 	sendsMax          = 3              // Attempts of one call in one run, while Stripe turns it away unexecuted.
 
+	recordWithin = 2 * time.Second // An outcome is worth a last try when the time is up.
+
 	lookEvery = 1500 * time.Millisecond // A look that hangs is joined by another; whichever answers first counts.
 	looksMax  = 10
 
@@ -125,6 +127,8 @@ func (s *Service) announce(ctx context.Context, c *idempotency.Claim, target cal
 }
 
 func (s *Service) record(ctx context.Context, c *idempotency.Claim, target call, out Outcome, inDoubt bool) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWithin)
+	defer cancel()
 	return recordCall(ctx, s.pool.Queries, c.TenantID, target.key, out, inDoubt)
 }
 

@@ -245,6 +245,9 @@ func (s *Service) ListPayments(ctx context.Context, tenantID, ofOrder, after str
 		err  error
 		most = int32(limit + 1) //nolint:gosec // at most 101
 	)
+	if ofOrder != "" && !isID(orderID, ofOrder) {
+		return nil, false, nil
+	}
 	if ofOrder == "" {
 		rows, err = s.pool.PaymentList(ctx, db.PaymentListParams{TenantID: tenantID, Before: before(after), LimitRows: most})
 	} else {

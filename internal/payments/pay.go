@@ -265,7 +265,7 @@ func (s *Service) confirm(ctx context.Context, c *idempotency.Claim, w *paying) 
 			return s.abandon(ctx, c, w, failureOf(last))
 		}
 	}
-	out, _, err := s.call(ctx, c, w.confirmCall(), &w.announced, func(ctx context.Context, call Call) Outcome {
+	out, sent, err := s.call(ctx, c, w.confirmCall(), &w.announced, func(ctx context.Context, call Call) Outcome {
 		return s.gateway.ConfirmIntent(ctx, call, *w.payment.IntentID, w.payment.PaymentMethod) // The money moves here. No transaction is open.
 	})
 	if err != nil {
@@ -284,6 +284,9 @@ func (s *Service) confirm(ctx context.Context, c *idempotency.Claim, w *paying) 
 	case Conflict:
 		return s.lookAgain(ctx, c, w)
 	case Unknown, NotExecuted:
+		if out.Frozen && sent.attempts > 1 {
+			return s.lookAgain(ctx, c, w) // Sending it a third time would say the same.
+		}
 		return s.wait(ctx, c, w, out)
 	}
 	panic("bug: " + out.Verdict.String())
