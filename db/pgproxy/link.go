@@ -1,0 +1,191 @@
+package pgproxy
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"net"
+	"strings"
+	"sync"
+)
+
+// link is one client's connection and the one to the server that belongs to it.
+type link struct {
+	proxy  *Proxy
+	client net.Conn
+
+	mu     sync.Mutex
+	server net.Conn
+	dead   bool
+	awaits *Cut // set off: the answer that comes now is for nobody
+
+	// Of the goroutine that reads the client alone.
+	statements  map[string]string // prepared, by name
+	transaction []string          // the statements since BEGIN
+}
+
+func (l *link) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.dead {
+		return
+	}
+	l.dead = true
+	if tcp, ok := l.client.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // Close sends a reset, as a dying host does.
+	}
+	_ = l.client.Close()
+	if l.server != nil {
+		_ = l.server.Close()
+	}
+}
+
+// startup passes the first messages, which have no type. Encryption is declined,
+// because what is encrypted cannot be read.
+func (l *link) startup() error {
+	for {
+		head, err := readFull(l.client, 8)
+		if err != nil {
+			return err
+		}
+		length, code := binary.BigEndian.Uint32(head), binary.BigEndian.Uint32(head[4:])
+		if length < 8 || length > messageMax {
+			return errTooLong
+		}
+		if code == sslRequest || code == gssEncRequest {
+			if _, err := l.client.Write([]byte{'N'}); err != nil {
+				return err
+			}
+			continue
+		}
+		rest, err := readFull(l.client, int(length)-8)
+		if err != nil {
+			return err
+		}
+		_, err = l.server.Write(append(head, rest...))
+		return err
+	}
+}
+
+// message is one of the protocol, its type and all.
+type message struct {
+	kind byte
+	body []byte
+}
+
+func read(r *bufio.Reader) (message, error) {
+	head, err := readFull(r, 5)
+	if err != nil {
+		return message{}, err
+	}
+	length := binary.BigEndian.Uint32(head[1:])
+	if length < 4 || length > messageMax {
+		return message{}, errTooLong
+	}
+	body, err := readFull(r, int(length)-4)
+	return message{head[0], body}, err
+}
+
+func (m message) bytes() []byte {
+	b := make([]byte, 5, 5+len(m.body))
+	b[0] = m.kind
+	binary.BigEndian.PutUint32(b[1:], uint32(len(m.body)+4)) //nolint:gosec // at most messageMax
+	return append(b, m.body...)
+}
+
+// passRequests passes what the client sends, in units that end with a Sync or
+// are a simple query: the server answers each unit with one ReadyForQuery.
+func (l *link) passRequests() {
+	r := bufio.NewReader(l.client)
+	var unit []byte
+	var hit *Cut
+	for {
+		m, err := read(r)
+		if err != nil {
+			return
+		}
+		statement, executes := l.understand(&m)
+		if executes && hit == nil {
+			hit = l.consider(statement)
+		}
+		unit = append(unit, m.bytes()...)
+		switch m.kind {
+		case 'S', 'Q', 'X', 'H', 'p', 'd', 'c', 'f':
+		default:
+			continue
+		}
+		if hit != nil && !hit.after {
+			close(hit.fired) // first, so that whoever sees the connection die sees why
+			l.cut()
+			return
+		}
+		l.mu.Lock()
+		l.awaits = hit
+		l.mu.Unlock()
+		if _, err := l.server.Write(unit); err != nil {
+			return
+		}
+		unit = unit[:0]
+	}
+}
+
+// understand reads which statement a message is about, and rewrites the text of
+// one that is being prepared.
+func (l *link) understand(m *message) (statement string, executes bool) {
+	switch m.kind {
+	case 'P': // Parse: name, text, types
+		name, rest, _ := bytes.Cut(m.body, []byte{0})
+		text, types, _ := bytes.Cut(rest, []byte{0})
+		statement = l.proxy.rewritten(string(text))
+		l.statements[string(name)] = statement
+		m.body = bytes.Join([][]byte{name, []byte(statement), types}, []byte{0})
+	case 'B': // Bind: portal, name, parameters. What is bound here is executed in the same unit.
+		_, rest, _ := bytes.Cut(m.body, []byte{0})
+		name, _, _ := bytes.Cut(rest, []byte{0})
+		return l.statements[string(name)], true
+	case 'Q':
+		text, _, _ := bytes.Cut(m.body, []byte{0})
+		return string(text), true
+	}
+	return statement, false
+}
+
+func (l *link) consider(statement string) *Cut {
+	word := strings.ToLower(strings.TrimSpace(statement))
+	isCommit := strings.HasPrefix(word, "commit")
+	hit := l.proxy.take(statement, isCommit, l.transaction)
+	switch {
+	case strings.HasPrefix(word, "begin"), isCommit, strings.HasPrefix(word, "rollback"):
+		l.transaction = nil
+	default:
+		l.transaction = append(l.transaction, statement)
+	}
+	return hit
+}
+
+// passAnswers passes what the server says, until a statement was set off whose
+// answer must not arrive.
+func (l *link) passAnswers() {
+	r := bufio.NewReader(l.server)
+	defer l.cut()
+	for {
+		m, err := read(r)
+		if err != nil {
+			return
+		}
+		l.mu.Lock()
+		awaits := l.awaits
+		l.mu.Unlock()
+		if awaits != nil {
+			if m.kind == 'Z' { // Ready for the next: this one is done, its commit included.
+				close(awaits.fired)
+				l.cut()
+				return
+			}
+			continue
+		}
+		if _, err := l.client.Write(m.bytes()); err != nil {
+			return
+		}
+	}
+}

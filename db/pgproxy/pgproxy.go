@@ -1,0 +1,226 @@
+package pgproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Proxy is one way to a server. Its methods may be called from anywhere.
+type Proxy struct {
+	url      *url.URL
+	upstream string
+	listener net.Listener
+	serving  sync.WaitGroup
+
+	mu       sync.Mutex
+	closed   bool
+	away     bool
+	links    map[*link]struct{}
+	cuts     []*Cut
+	rewrites [][2]string
+}
+
+// Start listens on a free port of this machine for the server of a DSN.
+func Start(dsn string) (*Proxy, error) {
+	u, err := url.Parse(dsn)
+	if err != nil || u.Host == "" {
+		return nil, errors.New("pgproxy: not a postgres:// URL")
+	}
+	upstream := u.Host
+	if u.Port() == "" {
+		upstream = net.JoinHostPort(u.Hostname(), "5432")
+	}
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	u.Host = l.Addr().String()
+	p := &Proxy{url: u, upstream: upstream, listener: l, links: map[*link]struct{}{}}
+	p.serving.Go(p.accept)
+	return p, nil
+}
+
+// URL is the DSN that leads through the proxy.
+func (p *Proxy) URL() string { return p.url.String() }
+
+// Close ends the proxy and every connection through it.
+func (p *Proxy) Close() error {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	err := p.listener.Close()
+	p.drop()
+	p.serving.Wait()
+	return err
+}
+
+// Away cuts every connection and refuses new ones, until it is called with false.
+func (p *Proxy) Away(away bool) {
+	p.mu.Lock()
+	p.away = away
+	p.mu.Unlock()
+	if away {
+		p.drop()
+	}
+}
+
+func (p *Proxy) drop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		l.cut()
+	}
+}
+
+// Rewrite replaces a part of every statement that is prepared from now on.
+func (p *Proxy) Rewrite(old, with string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rewrites = append(p.rewrites, [2]string{old, with})
+}
+
+// Cut is a connection that will be cut, once.
+type Cut struct {
+	text   string
+	commit bool // cut the COMMIT of the transaction that holds the statement
+	after  bool
+	fired  chan struct{}
+}
+
+// Before cuts the connection instead of passing on the next statement that
+// holds the text.
+func (p *Proxy) Before(text string) *Cut { return p.arm(&Cut{text: text}) }
+
+// After passes the next such statement on, waits until the server is done with
+// it, and cuts the connection instead of passing on the answer.
+func (p *Proxy) After(text string) *Cut { return p.arm(&Cut{text: text, after: true}) }
+
+// BeforeCommit and AfterCommit do so to the COMMIT of the next transaction that
+// holds such a statement.
+func (p *Proxy) BeforeCommit(text string) *Cut { return p.arm(&Cut{text: text, commit: true}) }
+
+// AfterCommit is what BeforeCommit says.
+func (p *Proxy) AfterCommit(text string) *Cut {
+	return p.arm(&Cut{text: text, commit: true, after: true})
+}
+
+func (p *Proxy) arm(c *Cut) *Cut {
+	c.fired = make(chan struct{})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cuts = append(p.cuts, c)
+	return c
+}
+
+// Fired is closed when the connection has been cut.
+func (c *Cut) Fired() <-chan struct{} { return c.fired }
+
+// HasFired reports whether it has: a test whose fault never happened proves nothing.
+func (c *Cut) HasFired() bool {
+	select {
+	case <-c.fired:
+		return true
+	default:
+		return false
+	}
+}
+
+// take returns the cut that a statement sets off, and disarms it.
+func (p *Proxy) take(statement string, isCommit bool, inTransaction []string) *Cut {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, c := range p.cuts {
+		hit := !c.commit && strings.Contains(statement, c.text)
+		if c.commit && isCommit {
+			for _, s := range inTransaction {
+				hit = hit || strings.Contains(s, c.text)
+			}
+		}
+		if hit {
+			p.cuts = append(p.cuts[:i:i], p.cuts[i+1:]...)
+			return c
+		}
+	}
+	return nil
+}
+
+func (p *Proxy) rewritten(statement string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.rewrites {
+		statement = strings.ReplaceAll(statement, r[0], r[1])
+	}
+	return statement
+}
+
+func (p *Proxy) accept() {
+	for {
+		conn, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.serving.Go(func() { p.serve(conn) })
+	}
+}
+
+func (p *Proxy) serve(client net.Conn) {
+	l := &link{proxy: p, client: client, statements: map[string]string{}}
+	defer l.cut()
+	p.mu.Lock()
+	refuse := p.closed || p.away
+	if !refuse {
+		p.links[l] = struct{}{}
+	}
+	p.mu.Unlock()
+	if refuse {
+		return
+	}
+	defer func() {
+		p.mu.Lock()
+		delete(p.links, l)
+		p.mu.Unlock()
+	}()
+	server, err := (&net.Dialer{Timeout: 5 * time.Second}).Dial("tcp", p.upstream)
+	if err != nil {
+		return
+	}
+	l.mu.Lock()
+	l.server = server
+	dead := l.dead
+	l.mu.Unlock()
+	if dead {
+		_ = server.Close()
+		return
+	}
+	if err := l.startup(); err != nil {
+		return
+	}
+	var answers sync.WaitGroup
+	answers.Go(l.passAnswers)
+	l.passRequests()
+	l.cut()
+	answers.Wait()
+}
+
+const (
+	sslRequest    = 80877103
+	gssEncRequest = 80877104
+	messageMax    = 64 << 20
+)
+
+func unreadable(what string) error { return fmt.Errorf("pgproxy: %s", what) }
+
+var errTooLong = unreadable("a message of impossible length")
+
+func readFull(r io.Reader, n int) ([]byte, error) {
+	b := make([]byte, n)
+	_, err := io.ReadFull(r, b)
+	return b, err
+}
