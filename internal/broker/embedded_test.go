@@ -1,0 +1,111 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/inbox"
+	"example.com/payonce/internal/outbox"
+)
+
+func TestEmbedded(t *testing.T) {
+	t.Parallel()
+
+	t.Run("KeepsMessagesAndPositionsAcrossARestart", func(t *testing.T) {
+		t.Parallel()
+		url := "embedded:" + t.TempDir()
+		b, err := Open(t.Context(), url, quiet)
+		require.NoError(t, err)
+		publish(t, b, envelope("ord_1", 1), envelope("ord_2", 1))
+		first := read(t, b, "ledger", func(m inbox.Message) error {
+			if m.ID == "ord_2-1" {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		first.await(t, 1)
+		first.stop()
+		require.NoError(t, b.Close())
+
+		b = open(t, url)
+		publish(t, b, envelope("ord_1", 1)) // the dedupe window survives as well
+		publish(t, b, envelope("ord_1", 2))
+		second := read(t, b, "ledger", nil)
+		second.await(t, 2)
+		require.Equal(t, map[string]int{"ord_2-1": 1, "ord_1-2": 1}, second.distinct())
+	})
+
+	t.Run("RefusesASecondProcess", func(t *testing.T) {
+		t.Parallel()
+		dir := t.TempDir()
+		open(t, "embedded:"+dir)
+		_, err := Open(t.Context(), "embedded:"+dir, quiet)
+		require.ErrorContains(t, err, dir+" is in use by another process")
+		require.ErrorContains(t, err, "BROKER_URL")
+	})
+
+	t.Run("ServesOthersIfAsked", func(t *testing.T) {
+		t.Parallel()
+		require.Empty(t, open(t, "embedded:"+t.TempDir()).(*embedded).Addr())
+		b := open(t, "embedded:"+t.TempDir()+"?listen=127.0.0.1:0")
+		other := open(t, "nats://"+b.(*embedded).Addr())
+		require.Eventually(t, func() bool { return other.Publish(t.Context(), []outbox.Envelope{envelope("ord_1", 1)})[0] == nil }, 10*time.Second, 20*time.Millisecond)
+		read(t, b, "ledger", nil).await(t, 1)
+	})
+}
+
+func TestOpenRefusesWhatCannotWork(t *testing.T) {
+	t.Parallel()
+	for url, why := range map[string]string{
+		"":                                   "there are embedded:",
+		"redis://localhost":                  "there are embedded:",
+		"embedded:":                          "embedded:DIR",
+		"embedded:/proc/nowhere":             "/proc/nowhere",
+		"embedded:x?lisen=:1":                `no setting "lisen"`,
+		"nats://":                            "nats://host",
+		"nats://a:1,,b:2":                    "nats://host",
+		"nats://a?replicas=many":             "replicas is a number",
+		"kafka://a:1/topic?acks=0":           `no setting "acks"`,
+		"kafka://u:secret@a:1?sasl=kerberos": "sasl is",
+		"sqs://sqs.eu-central-1.amazonaws.com/1/payonce": "?consumers=",
+		"sqs://host":                    "sqs://host/account/prefix",
+		"nats://user:se%ZZcret@host:42": "not a nats:// URL",
+	} {
+		_, err := Open(t.Context(), url, quiet)
+		require.ErrorContains(t, err, why, url)
+		require.NotContains(t, err.Error(), "cret", "no secrets in messages")
+	}
+}
+
+func TestHosts(t *testing.T) {
+	t.Parallel()
+	list, rest, err := hosts("kafka://user:p%40ss@a:9092,b:9093,[::1]:9094/topic?tls=true")
+	require.NoError(t, err)
+	require.Equal(t, []string{"a:9092", "b:9093", "[::1]:9094"}, list)
+	password, _ := rest.User.Password()
+	require.Equal(t, "user p@ss /topic tls=true", strings.Join([]string{rest.User.Username(), password, rest.Path, rest.RawQuery}, " "))
+}
+
+// BenchmarkPublish is what synced writes cost, by batch size.
+func BenchmarkPublish(b *testing.B) {
+	for _, size := range []int{1, 100, 500} {
+		b.Run(fmt.Sprintf("Batch%d", size), func(b *testing.B) {
+			br := open(b, "embedded:"+b.TempDir())
+			n := 0
+			for b.Loop() {
+				batch := make([]outbox.Envelope, size)
+				for i := range batch {
+					n++
+					batch[i] = envelope(fmt.Sprintf("ord_%d", n), 1)
+				}
+				publish(b, br, batch...)
+			}
+			b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "events/s")
+		})
+	}
+}
