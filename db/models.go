@@ -11,6 +11,59 @@ import (
 	"time"
 )
 
+type CheckoutStatus string
+
+const (
+	CheckoutStatusProcessing  CheckoutStatus = "processing"
+	CheckoutStatusCompleted   CheckoutStatus = "completed"
+	CheckoutStatusCompensated CheckoutStatus = "compensated"
+)
+
+func (e *CheckoutStatus) Scan(src interface{}) error {
+	switch s := src.(type) {
+	case []byte:
+		*e = CheckoutStatus(s)
+	case string:
+		*e = CheckoutStatus(s)
+	default:
+		return fmt.Errorf("unsupported scan type for CheckoutStatus: %T", src)
+	}
+	return nil
+}
+
+type NullCheckoutStatus struct {
+	CheckoutStatus CheckoutStatus
+	Valid          bool // Valid is true if CheckoutStatus is not NULL
+}
+
+// Scan implements the Scanner interface.
+func (ns *NullCheckoutStatus) Scan(value interface{}) error {
+	if value == nil {
+		ns.CheckoutStatus, ns.Valid = "", false
+		return nil
+	}
+	ns.Valid = true
+	return ns.CheckoutStatus.Scan(value)
+}
+
+// Value implements the driver Valuer interface.
+func (ns NullCheckoutStatus) Value() (driver.Value, error) {
+	if !ns.Valid {
+		return nil, nil
+	}
+	return string(ns.CheckoutStatus), nil
+}
+
+func (e CheckoutStatus) Valid() bool {
+	switch e {
+	case CheckoutStatusProcessing,
+		CheckoutStatusCompleted,
+		CheckoutStatusCompensated:
+		return true
+	}
+	return false
+}
+
 type DeliveryStatus string
 
 const (
@@ -286,6 +339,181 @@ func (e RefundStatus) Valid() bool {
 	return false
 }
 
+type ReservationStatus string
+
+const (
+	ReservationStatusHeld     ReservationStatus = "held"
+	ReservationStatusConsumed ReservationStatus = "consumed"
+	ReservationStatusReleased ReservationStatus = "released"
+)
+
+func (e *ReservationStatus) Scan(src interface{}) error {
+	switch s := src.(type) {
+	case []byte:
+		*e = ReservationStatus(s)
+	case string:
+		*e = ReservationStatus(s)
+	default:
+		return fmt.Errorf("unsupported scan type for ReservationStatus: %T", src)
+	}
+	return nil
+}
+
+type NullReservationStatus struct {
+	ReservationStatus ReservationStatus
+	Valid             bool // Valid is true if ReservationStatus is not NULL
+}
+
+// Scan implements the Scanner interface.
+func (ns *NullReservationStatus) Scan(value interface{}) error {
+	if value == nil {
+		ns.ReservationStatus, ns.Valid = "", false
+		return nil
+	}
+	ns.Valid = true
+	return ns.ReservationStatus.Scan(value)
+}
+
+// Value implements the driver Valuer interface.
+func (ns NullReservationStatus) Value() (driver.Value, error) {
+	if !ns.Valid {
+		return nil, nil
+	}
+	return string(ns.ReservationStatus), nil
+}
+
+func (e ReservationStatus) Valid() bool {
+	switch e {
+	case ReservationStatusHeld,
+		ReservationStatusConsumed,
+		ReservationStatusReleased:
+		return true
+	}
+	return false
+}
+
+type SagaStep string
+
+const (
+	SagaStepCreateOrder  SagaStep = "create_order"
+	SagaStepReserveStock SagaStep = "reserve_stock"
+	SagaStepPay          SagaStep = "pay"
+	SagaStepNotify       SagaStep = "notify"
+	SagaStepRefund       SagaStep = "refund"
+	SagaStepReleaseStock SagaStep = "release_stock"
+	SagaStepCancelOrder  SagaStep = "cancel_order"
+)
+
+func (e *SagaStep) Scan(src interface{}) error {
+	switch s := src.(type) {
+	case []byte:
+		*e = SagaStep(s)
+	case string:
+		*e = SagaStep(s)
+	default:
+		return fmt.Errorf("unsupported scan type for SagaStep: %T", src)
+	}
+	return nil
+}
+
+type NullSagaStep struct {
+	SagaStep SagaStep
+	Valid    bool // Valid is true if SagaStep is not NULL
+}
+
+// Scan implements the Scanner interface.
+func (ns *NullSagaStep) Scan(value interface{}) error {
+	if value == nil {
+		ns.SagaStep, ns.Valid = "", false
+		return nil
+	}
+	ns.Valid = true
+	return ns.SagaStep.Scan(value)
+}
+
+// Value implements the driver Valuer interface.
+func (ns NullSagaStep) Value() (driver.Value, error) {
+	if !ns.Valid {
+		return nil, nil
+	}
+	return string(ns.SagaStep), nil
+}
+
+func (e SagaStep) Valid() bool {
+	switch e {
+	case SagaStepCreateOrder,
+		SagaStepReserveStock,
+		SagaStepPay,
+		SagaStepNotify,
+		SagaStepRefund,
+		SagaStepReleaseStock,
+		SagaStepCancelOrder:
+		return true
+	}
+	return false
+}
+
+type SagaStepStatus string
+
+const (
+	SagaStepStatusPending     SagaStepStatus = "pending"
+	SagaStepStatusRunning     SagaStepStatus = "running"
+	SagaStepStatusDone        SagaStepStatus = "done"
+	SagaStepStatusFailed      SagaStepStatus = "failed"
+	SagaStepStatusUnknown     SagaStepStatus = "unknown"
+	SagaStepStatusCompensated SagaStepStatus = "compensated"
+	SagaStepStatusSkipped     SagaStepStatus = "skipped"
+)
+
+func (e *SagaStepStatus) Scan(src interface{}) error {
+	switch s := src.(type) {
+	case []byte:
+		*e = SagaStepStatus(s)
+	case string:
+		*e = SagaStepStatus(s)
+	default:
+		return fmt.Errorf("unsupported scan type for SagaStepStatus: %T", src)
+	}
+	return nil
+}
+
+type NullSagaStepStatus struct {
+	SagaStepStatus SagaStepStatus
+	Valid          bool // Valid is true if SagaStepStatus is not NULL
+}
+
+// Scan implements the Scanner interface.
+func (ns *NullSagaStepStatus) Scan(value interface{}) error {
+	if value == nil {
+		ns.SagaStepStatus, ns.Valid = "", false
+		return nil
+	}
+	ns.Valid = true
+	return ns.SagaStepStatus.Scan(value)
+}
+
+// Value implements the driver Valuer interface.
+func (ns NullSagaStepStatus) Value() (driver.Value, error) {
+	if !ns.Valid {
+		return nil, nil
+	}
+	return string(ns.SagaStepStatus), nil
+}
+
+func (e SagaStepStatus) Valid() bool {
+	switch e {
+	case SagaStepStatusPending,
+		SagaStepStatusRunning,
+		SagaStepStatusDone,
+		SagaStepStatusFailed,
+		SagaStepStatusUnknown,
+		SagaStepStatusCompensated,
+		SagaStepStatusSkipped:
+		return true
+	}
+	return false
+}
+
 type StripeOutcome string
 
 const (
@@ -343,6 +571,30 @@ func (e StripeOutcome) Valid() bool {
 	return false
 }
 
+type Checkout struct {
+	TenantID           string
+	ID                 string
+	Version            int64
+	Status             CheckoutStatus
+	IdempotencyKey     string
+	OrderID            *string
+	PaymentID          *string
+	FailureCode        *string
+	FailureDeclineCode *string
+	FailureMessage     *string
+	Declined           bool
+	CreatedAt          time.Time
+}
+
+type CheckoutStep struct {
+	TenantID   string
+	CheckoutID string
+	Step       SagaStep
+	Status     SagaStepStatus
+	Attempts   int32
+	UpdatedAt  *time.Time
+}
+
 type InboxEvent struct {
 	Consumer    string
 	EventID     string
@@ -376,6 +628,7 @@ type Order struct {
 	PaymentID           *string
 	CancelingKey        *string
 	CreatedAt           time.Time
+	CheckoutID          *string
 }
 
 type Payment struct {
@@ -418,6 +671,13 @@ type Refund struct {
 	FailureCode    *string
 	CreatedAt      time.Time
 	UpdatedAt      time.Time
+}
+
+type Stock struct {
+	TenantID  string
+	Sku       string
+	Available int64
+	Reserved  int64
 }
 
 type StripeCall struct {

@@ -14,7 +14,7 @@ import (
 const orderCancel = `-- name: OrderCancel :one
 UPDATE orders SET status = 'canceled', version = version + 1
 WHERE tenant_id = $1 AND id = $2 AND status = 'open'
-RETURNING tenant_id, id, version, status, currency, amount_minor, amount_refunded_minor, items, customer_reference, metadata, payment_id, canceling_key, created_at
+RETURNING tenant_id, id, version, status, currency, amount_minor, amount_refunded_minor, items, customer_reference, metadata, payment_id, canceling_key, created_at, checkout_id
 `
 
 type OrderCancelParams struct {
@@ -40,6 +40,7 @@ func (q *Queries) OrderCancel(ctx context.Context, arg OrderCancelParams) (Order
 		&i.PaymentID,
 		&i.CancelingKey,
 		&i.CreatedAt,
+		&i.CheckoutID,
 	)
 	return i, err
 }
@@ -81,7 +82,7 @@ func (q *Queries) OrderExists(ctx context.Context, arg OrderExistsParams) (bool,
 }
 
 const orderGet = `-- name: OrderGet :one
-SELECT tenant_id, id, version, status, currency, amount_minor, amount_refunded_minor, items, customer_reference, metadata, payment_id, canceling_key, created_at FROM orders WHERE tenant_id = $1 AND id = $2
+SELECT tenant_id, id, version, status, currency, amount_minor, amount_refunded_minor, items, customer_reference, metadata, payment_id, canceling_key, created_at, checkout_id FROM orders WHERE tenant_id = $1 AND id = $2
 `
 
 type OrderGetParams struct {
@@ -106,13 +107,14 @@ func (q *Queries) OrderGet(ctx context.Context, arg OrderGetParams) (Order, erro
 		&i.PaymentID,
 		&i.CancelingKey,
 		&i.CreatedAt,
+		&i.CheckoutID,
 	)
 	return i, err
 }
 
 const orderInsert = `-- name: OrderInsert :exec
-INSERT INTO orders (tenant_id, id, currency, amount_minor, items, customer_reference, metadata, created_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+INSERT INTO orders (tenant_id, id, currency, amount_minor, items, customer_reference, metadata, checkout_id, created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 `
 
 type OrderInsertParams struct {
@@ -123,6 +125,7 @@ type OrderInsertParams struct {
 	Items             json.RawMessage
 	CustomerReference *string
 	Metadata          json.RawMessage
+	CheckoutID        *string
 	CreatedAt         time.Time
 }
 
@@ -135,6 +138,7 @@ func (q *Queries) OrderInsert(ctx context.Context, arg OrderInsertParams) error 
 		arg.Items,
 		arg.CustomerReference,
 		arg.Metadata,
+		arg.CheckoutID,
 		arg.CreatedAt,
 	)
 	return err
@@ -157,7 +161,7 @@ func (q *Queries) OrderKeepOpen(ctx context.Context, arg OrderKeepOpenParams) er
 }
 
 const orderList = `-- name: OrderList :many
-SELECT tenant_id, id, version, status, currency, amount_minor, amount_refunded_minor, items, customer_reference, metadata, payment_id, canceling_key, created_at FROM orders
+SELECT tenant_id, id, version, status, currency, amount_minor, amount_refunded_minor, items, customer_reference, metadata, payment_id, canceling_key, created_at, checkout_id FROM orders
 WHERE tenant_id = $1 AND id < $2
 ORDER BY id DESC LIMIT $3
 `
@@ -192,6 +196,7 @@ func (q *Queries) OrderList(ctx context.Context, arg OrderListParams) ([]Order, 
 			&i.PaymentID,
 			&i.CancelingKey,
 			&i.CreatedAt,
+			&i.CheckoutID,
 		); err != nil {
 			return nil, err
 		}
@@ -204,7 +209,7 @@ func (q *Queries) OrderList(ctx context.Context, arg OrderListParams) ([]Order, 
 }
 
 const orderLock = `-- name: OrderLock :one
-SELECT tenant_id, id, version, status, currency, amount_minor, amount_refunded_minor, items, customer_reference, metadata, payment_id, canceling_key, created_at FROM orders WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
+SELECT tenant_id, id, version, status, currency, amount_minor, amount_refunded_minor, items, customer_reference, metadata, payment_id, canceling_key, created_at, checkout_id FROM orders WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
 `
 
 type OrderLockParams struct {
@@ -229,6 +234,7 @@ func (q *Queries) OrderLock(ctx context.Context, arg OrderLockParams) (Order, er
 		&i.PaymentID,
 		&i.CancelingKey,
 		&i.CreatedAt,
+		&i.CheckoutID,
 	)
 	return i, err
 }
@@ -236,7 +242,7 @@ func (q *Queries) OrderLock(ctx context.Context, arg OrderLockParams) (Order, er
 const orderPay = `-- name: OrderPay :one
 UPDATE orders SET status = 'paid', version = version + 1, payment_id = $1
 WHERE tenant_id = $2 AND id = $3 AND status = 'open'
-RETURNING tenant_id, id, version, status, currency, amount_minor, amount_refunded_minor, items, customer_reference, metadata, payment_id, canceling_key, created_at
+RETURNING tenant_id, id, version, status, currency, amount_minor, amount_refunded_minor, items, customer_reference, metadata, payment_id, canceling_key, created_at, checkout_id
 `
 
 type OrderPayParams struct {
@@ -263,6 +269,7 @@ func (q *Queries) OrderPay(ctx context.Context, arg OrderPayParams) (Order, erro
 		&i.PaymentID,
 		&i.CancelingKey,
 		&i.CreatedAt,
+		&i.CheckoutID,
 	)
 	return i, err
 }

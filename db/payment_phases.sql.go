@@ -15,7 +15,7 @@ import (
 const paymentBegin = `-- name: PaymentBegin :one
 
 WITH target AS (
-    SELECT o.status, o.canceling_key FROM orders o WHERE o.tenant_id = $1 AND o.id = $2 FOR NO KEY UPDATE
+    SELECT o.status, o.canceling_key, o.checkout_id FROM orders o WHERE o.tenant_id = $1 AND o.id = $2 FOR NO KEY UPDATE
 ), live AS (
     SELECT p.id FROM payments p
     WHERE p.tenant_id = $1 AND p.order_id = $2 AND p.status IN ('processing', 'requires_action', 'succeeded')
@@ -25,7 +25,7 @@ WITH target AS (
     SELECT $1, $3, $4, $5, $6, $7, $8, $9,
         $10, $11, clock_timestamp() + $12::interval, clock_timestamp() + $12::interval,
         ARRAY[concat_ws(' ', 1, $10::text, clock_timestamp())]
-    FROM target WHERE target.status = 'open' AND target.canceling_key IS NULL AND NOT EXISTS (SELECT FROM live)
+    FROM target WHERE target.status = 'open' AND target.canceling_key IS NULL AND target.checkout_id IS NULL AND NOT EXISTS (SELECT FROM live)
     ON CONFLICT (tenant_id, key) DO NOTHING
     RETURNING tenant_id
 ), payment AS (
@@ -82,8 +82,8 @@ type PaymentBeginRow struct {
 // The three phases of a payment, one statement each: a round trip and a commit apiece (docs/performance.md). Each carries the
 // fence of its claim, and what depends on the fence reads it from the CTE that checked it.
 // T1: claims the key, records the payment, its event and the call it is about to make. Claims nothing unless the order
-// can be paid. A second live payment of the order breaks one_live_payment_per_order, and nothing is written at all.
-// No row: the tenant has no such order.
+// can be paid, and not by its checkout. A second live payment of the order breaks one_live_payment_per_order, and nothing is
+// written at all. No row: the tenant has no such order.
 func (q *Queries) PaymentBegin(ctx context.Context, arg PaymentBeginParams) (PaymentBeginRow, error) {
 	row := q.db.QueryRow(ctx, paymentBegin,
 		arg.TenantID,

@@ -12,7 +12,7 @@ import (
 )
 
 const orderToPay = `-- name: OrderToPay :one
-SELECT o.tenant_id, o.id, o.version, o.status, o.currency, o.amount_minor, o.amount_refunded_minor, o.items, o.customer_reference, o.metadata, o.payment_id, o.canceling_key, o.created_at,
+SELECT o.tenant_id, o.id, o.version, o.status, o.currency, o.amount_minor, o.amount_refunded_minor, o.items, o.customer_reference, o.metadata, o.payment_id, o.canceling_key, o.created_at, o.checkout_id,
     coalesce(last.intent_number, 0)::integer AS intent_number,
     coalesce(last.intent_id, '')::text AS intent_id,
     coalesce(last.intent_closed, true)::boolean AS intent_closed
@@ -54,6 +54,7 @@ func (q *Queries) OrderToPay(ctx context.Context, arg OrderToPayParams) (OrderTo
 		&i.Order.PaymentID,
 		&i.Order.CancelingKey,
 		&i.Order.CreatedAt,
+		&i.Order.CheckoutID,
 		&i.IntentNumber,
 		&i.IntentID,
 		&i.IntentClosed,

@@ -1,6 +1,6 @@
 -- name: OrderInsert :exec
-INSERT INTO orders (tenant_id, id, currency, amount_minor, items, customer_reference, metadata, created_at)
-VALUES (@tenant_id, @id, @currency, @amount_minor, @items, sqlc.narg(customer_reference), @metadata, @created_at);
+INSERT INTO orders (tenant_id, id, currency, amount_minor, items, customer_reference, metadata, checkout_id, created_at)
+VALUES (@tenant_id, @id, @currency, @amount_minor, @items, sqlc.narg(customer_reference), @metadata, sqlc.narg(checkout_id), @created_at);
 
 -- name: OrderGet :one
 SELECT * FROM orders WHERE tenant_id = @tenant_id AND id = @id;

@@ -3,10 +3,10 @@
 
 -- name: PaymentBegin :one
 -- T1: claims the key, records the payment, its event and the call it is about to make. Claims nothing unless the order
--- can be paid. A second live payment of the order breaks one_live_payment_per_order, and nothing is written at all.
--- No row: the tenant has no such order.
+-- can be paid, and not by its checkout. A second live payment of the order breaks one_live_payment_per_order, and nothing is
+-- written at all. No row: the tenant has no such order.
 WITH target AS (
-    SELECT o.status, o.canceling_key FROM orders o WHERE o.tenant_id = @tenant_id AND o.id = @order_id FOR NO KEY UPDATE
+    SELECT o.status, o.canceling_key, o.checkout_id FROM orders o WHERE o.tenant_id = @tenant_id AND o.id = @order_id FOR NO KEY UPDATE
 ), live AS (
     SELECT p.id FROM payments p
     WHERE p.tenant_id = @tenant_id AND p.order_id = @order_id AND p.status IN ('processing', 'requires_action', 'succeeded')
@@ -16,7 +16,7 @@ WITH target AS (
     SELECT @tenant_id, @key, @operation, @fingerprint, @fingerprint_version, @request, @request_id, @payment_id,
         @recovery_point, @claim_token, clock_timestamp() + @lease::interval, clock_timestamp() + @lease::interval,
         ARRAY[concat_ws(' ', 1, @recovery_point::text, clock_timestamp())]
-    FROM target WHERE target.status = 'open' AND target.canceling_key IS NULL AND NOT EXISTS (SELECT FROM live)
+    FROM target WHERE target.status = 'open' AND target.canceling_key IS NULL AND target.checkout_id IS NULL AND NOT EXISTS (SELECT FROM live)
     ON CONFLICT (tenant_id, key) DO NOTHING
     RETURNING tenant_id
 ), payment AS (

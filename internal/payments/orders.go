@@ -54,7 +54,7 @@ func newOrder(tenantID string, r OrderRequest) db.Order {
 func insertOrder(ctx context.Context, q *db.Queries, row db.Order) error {
 	err := q.OrderInsert(ctx, db.OrderInsertParams{
 		TenantID: row.TenantID, ID: row.ID, Currency: row.Currency, AmountMinor: row.AmountMinor, Items: row.Items,
-		CustomerReference: row.CustomerReference, Metadata: row.Metadata, CreatedAt: row.CreatedAt,
+		CustomerReference: row.CustomerReference, Metadata: row.Metadata, CheckoutID: row.CheckoutID, CreatedAt: row.CreatedAt,
 	})
 	if err != nil {
 		return fmt.Errorf("insert order %s: %w", row.ID, err)
