@@ -155,7 +155,12 @@ func tryLockFile(name string) (unlock func(), err error) {
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", name, err), file.Close())
 	}
-	return func() { _ = file.Close() }, nil
+	return func() {
+		// In so many words: closing is not enough while a process that another
+		// goroutine is just starting has a copy of the descriptor, until its exec.
+		_ = syscall.Flock(int(file.Fd()), syscall.LOCK_UN)
+		_ = file.Close()
+	}, nil
 }
 
 // lockFile waits for the lock.

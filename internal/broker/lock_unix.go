@@ -24,5 +24,10 @@ func lockFile(name string) (unlock func(), err error) {
 		_ = f.Close()
 		return nil, err
 	}
-	return func() { _ = f.Close() }, nil
+	return func() {
+		// In so many words: closing is not enough while a process that another
+		// goroutine is just starting has a copy of the descriptor, until its exec.
+		_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
+		_ = f.Close()
+	}, nil
 }
