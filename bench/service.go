@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"net"
+	"runtime"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"example.com/payonce/db"
+	httpapi "example.com/payonce/internal/http"
+	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/outbox"
+	"example.com/payonce/internal/payments"
+)
+
+// service is the API as cmd/api wires it, in a process of its own, with a
+// gateway that answers at once: what is measured is ours and PostgreSQL's.
+func service(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("service", flag.ContinueOnError)
+	url := flags.String("database", "", "PostgreSQL")
+	conns := flags.Int("pool", 16, "connections of the pool")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	pool, err := db.Open(ctx, *url, db.Options{MaxConn: int32(*conns)}) //nolint:gosec // a small number
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	keys := idempotency.NewStore(pool, idempotency.Options{Lease: time.Minute})
+	money := payments.New(pool, keys, &instant{}, httpapi.Answers{}, payments.Options{StripeTimeout: 15 * time.Second, ActionTimeout: time.Hour})
+	api := httpapi.NewServer(httpapi.Options{
+		Pool: pool, Keys: keys, Operations: money.Operations(), Payments: money, Feed: outbox.NewFeed(pool), Within: 40 * time.Second,
+	})
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Println(l.Addr()) // the parent reads it
+	err = api.Run(ctx, l)
+	var usage syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &usage) == nil {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		fmt.Printf("cpu %d max_rss_kb %d\n", usage.Utime.Nano()+usage.Stime.Nano(), usage.Maxrss)
+	}
+	return err
+}
+
+// instant is a Stripe that has always just done it.
+type instant struct {
+	payments.Gateway // what a payment does not need, panics
+	n                atomic.Int64
+}
+
+func (*instant) Ready(context.Context) error { return nil }
+
+func (g *instant) CreateIntent(_ context.Context, _ payments.Call, n payments.NewIntent) payments.Outcome {
+	return payments.Outcome{Verdict: payments.Done, HTTPStatus: 200, RequestID: "req_bench", Intent: payments.Intent{
+		ID: "pi_" + strconv.FormatInt(g.n.Add(1), 10), Status: payments.IntentRequiresPaymentMethod, AmountMinor: n.AmountMinor, Currency: n.Currency,
+	}}
+}
+
+func (g *instant) ConfirmIntent(_ context.Context, _ payments.Call, intentID, _ string) payments.Outcome {
+	return payments.Outcome{Verdict: payments.Done, HTTPStatus: 200, RequestID: "req_bench", Intent: payments.Intent{
+		ID: intentID, Status: payments.IntentSucceeded, ChargeID: "ch_" + intentID[3:],
+	}}
+}
