@@ -1,0 +1,230 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"example.com/payonce/internal/stripesim"
+)
+
+// finding is one thing that must always be true, and what offends against it.
+type finding struct {
+	name      string
+	offenders []string
+}
+
+// judge waits until nothing is under way any more, and then compares everybody's
+// books: Stripe's, the database's, and what the shop was told.
+func (s *system) judge(ctx context.Context, shows []*show) []finding {
+	quiet := s.awaitQuiet(ctx)
+	b, err := s.readBooks(ctx)
+	if err != nil {
+		return []finding{{"everybody's books can be read", []string{err.Error()}}}
+	}
+	for _, p := range shows {
+		for _, o := range p.orders {
+			o.got = len(b.charges[o.id])
+		}
+	}
+	findings := []finding{
+		{"Stripe charged no order more than once", b.chargedTwice()},
+		{"Stripe charged every order as often as its scene says", b.unexpected(shows)},
+		{"whatever the shop was told once, it was told again in the same bytes", s.shop.breaches},
+	}
+	if s.pool == nil {
+		return findings
+	}
+	findings = append(findings,
+		finding{"every charge at Stripe belongs to a payment that says succeeded, with the same amount", b.ghosts()},
+		finding{"every payment that says succeeded was charged at Stripe", b.losses()},
+		finding{"every answer the shop was given is stored, byte for byte", b.forgotten(s.shop.told)},
+		finding{"no request is left unfinished", quiet},
+	)
+	for _, law := range laws {
+		offenders, err := s.rows(ctx, law.sql)
+		if err != nil {
+			offenders = []string{err.Error()}
+		}
+		findings = append(findings, finding{law.name, offenders})
+	}
+	return findings
+}
+
+// laws are about the database alone. Each query returns what offends, one text a row.
+var laws = []struct{ name, sql string }{
+	{"every paid order has exactly one payment that succeeded", `
+		SELECT o.id || ' is ' || o.status || ' and has ' || count(p.id) FROM orders o
+		LEFT JOIN payments p ON p.tenant_id = o.tenant_id AND p.order_id = o.id AND p.status = 'succeeded'
+		WHERE o.tenant_id = $1 GROUP BY o.id, o.status
+		HAVING count(p.id) <> (o.status IN ('paid', 'partially_refunded', 'refunded'))::int`},
+	{"every order and every payment has one event for each of its versions", `
+		SELECT a.id || ' has version ' || a.version || ' and ' || count(e.version) || ' events' FROM (
+			SELECT id, version FROM orders WHERE tenant_id = $1 UNION ALL SELECT id, version FROM payments WHERE tenant_id = $1) a
+		LEFT JOIN outbox_events e ON e.tenant_id = $1 AND e.aggregate_id = a.id
+		GROUP BY a.id, a.version HAVING count(e.version) <> a.version OR max(e.version) <> a.version`},
+	{"every payment that succeeded was announced exactly once", `
+		SELECT p.id || ' was announced ' || count(e.version) || ' times' FROM payments p
+		LEFT JOIN outbox_events e ON e.tenant_id = p.tenant_id AND e.aggregate_id = p.id AND e.type = 'payment.succeeded'
+		WHERE p.tenant_id = $1 GROUP BY p.id, p.status HAVING count(e.version) <> (p.status = 'succeeded')::int`},
+	{"nothing was sent to Stripe under two keys, and no key with two meanings", `
+		SELECT resource_id || ' has ' || count(*) || ' confirms that were done' FROM stripe_calls
+		WHERE tenant_id = $1 AND operation = 'confirm' AND outcome = 'done' GROUP BY resource_id HAVING count(*) > 1`},
+}
+
+// awaitQuiet waits for the completer to finish what a scene left, and returns
+// what it did not.
+func (s *system) awaitQuiet(ctx context.Context) (unfinished []string) {
+	if s.pool == nil {
+		return nil
+	}
+	for began := time.Now(); time.Since(began) < patience; time.Sleep(askAgain) {
+		var err error
+		unfinished, err = s.rows(ctx, `SELECT key || ' stands at ' || recovery_point FROM idempotency_keys WHERE tenant_id = $1 AND finished_at IS NULL`)
+		if err != nil {
+			return []string{err.Error()}
+		}
+		if len(unfinished) == 0 {
+			break
+		}
+	}
+	return unfinished
+}
+
+// rows runs a query about our tenant that returns one text a row.
+func (s *system) rows(ctx context.Context, sql string) (texts []string, err error) {
+	rows, err := s.pool.Raw().Query(ctx, sql, s.tenant.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			return nil, err
+		}
+		texts = append(texts, text)
+	}
+	return texts, rows.Err()
+}
+
+// books are what Stripe and the database say about our orders.
+type books struct {
+	charges  map[string][]stripesim.Effect // by order
+	payments map[string]succeeded          // by charge
+	answers  map[string]stored             // by key
+}
+
+type succeeded struct {
+	id, order, charge, currency string
+	amount                      int64
+}
+
+type stored struct {
+	status int
+	body   []byte
+}
+
+func (s *system) readBooks(ctx context.Context) (*books, error) {
+	b := &books{charges: map[string][]stripesim.Effect{}, payments: map[string]succeeded{}, answers: map[string]stored{}}
+	effects, err := s.stripe.effects(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range effects {
+		ours := s.tenant.ID == "" || e.Metadata["tenant_id"] == s.tenant.ID
+		if e.Kind == stripesim.EffectCharge && ours {
+			b.charges[e.Metadata["order_id"]] = append(b.charges[e.Metadata["order_id"]], e)
+		}
+	}
+	if s.pool == nil {
+		return b, nil
+	}
+	rows, err := s.pool.Raw().Query(ctx, `SELECT id, order_id, coalesce(charge_id, 'none of ' || id), currency, amount_minor FROM payments WHERE tenant_id = $1 AND status = 'succeeded'`, s.tenant.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var p succeeded
+		if err := rows.Scan(&p.id, &p.order, &p.charge, &p.currency, &p.amount); err != nil {
+			return nil, err
+		}
+		b.payments[p.charge] = p
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	rows, err = s.pool.Raw().Query(ctx, `SELECT key, answer_status, answer_body FROM idempotency_keys WHERE tenant_id = $1 AND answer_status IS NOT NULL`, s.tenant.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var key string
+		var a stored
+		if err := rows.Scan(&key, &a.status, &a.body); err != nil {
+			return nil, err
+		}
+		b.answers[key] = a
+	}
+	return b, rows.Err()
+}
+
+func (b *books) chargedTwice() (out []string) {
+	for _, order := range slices.Sorted(maps.Keys(b.charges)) {
+		if n := len(b.charges[order]); n > 1 {
+			out = append(out, fmt.Sprintf("%s was charged %s", order, times(n)))
+		}
+	}
+	return out
+}
+
+func (b *books) unexpected(shows []*show) (out []string) {
+	for _, p := range shows {
+		for _, o := range p.orders {
+			if o.counts && o.got != o.want {
+				out = append(out, fmt.Sprintf("%s was charged %s, and should have been %s", o.id, times(o.got), times(o.want)))
+			}
+		}
+	}
+	return out
+}
+
+// ghosts are charges that nobody here knows of.
+func (b *books) ghosts() (out []string) {
+	for _, charges := range b.charges {
+		for _, c := range charges {
+			p, known := b.payments[c.ChargeID]
+			if !known || p.amount != c.Amount || p.currency != c.Currency || p.order != c.Metadata["order_id"] {
+				out = append(out, fmt.Sprintf("%s, %s for %s", c.ChargeID, money(c.Amount, c.Currency), c.Metadata["order_id"]))
+			}
+		}
+	}
+	return out
+}
+
+// losses are payments that nobody was charged for.
+func (b *books) losses() (out []string) {
+	for charge, p := range b.payments {
+		if !slices.ContainsFunc(b.charges[p.order], func(c stripesim.Effect) bool { return c.ChargeID == charge }) {
+			out = append(out, fmt.Sprintf("%s says %s", p.id, charge))
+		}
+	}
+	return out
+}
+
+// forgotten are answers that were given and are not what is stored.
+func (b *books) forgotten(told map[string]answer) (out []string) {
+	for key, r := range told {
+		a, known := b.answers[strings.Trim(key, `"`)]
+		if !known || a.status != r.status || !bytes.Equal(a.body, r.body) {
+			out = append(out, fmt.Sprintf("key %s was answered %d %s", key, r.status, bytes.TrimSpace(r.body)))
+		}
+	}
+	return out
+}

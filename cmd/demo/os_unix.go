@@ -1,0 +1,75 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"os/exec"
+	"runtime"
+	"syscall"
+)
+
+// keeper is a shell that outlives us for a moment. Its standard input is a pipe
+// from us: when we die, by whatever signal, the kernel closes our end, read
+// returns, and the keeper removes our folder and kills its process group, which
+// is the API processes and itself.
+//
+// A group of their own also keeps Ctrl-C from the API processes: it is for us,
+// and we decide in which order they go.
+type keeper struct {
+	cmd  *exec.Cmd
+	hold io.Closer
+}
+
+const keeperScript = `
+read -r _
+sleep 0.2
+rm -rf "$0"
+kill -KILL 0
+`
+
+func hireKeeper(dir string) (*keeper, error) {
+	cmd := exec.Command("/bin/sh", "-c", keeperScript, dir) //nolint:noctx // it outlives us
+	cmd.Dir, cmd.Env = "/", []string{"PATH=/usr/bin:/bin"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	hold, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start a shell: %w", err)
+	}
+	return &keeper{cmd, hold}, nil
+}
+
+// member is how to start a process that ends when we do.
+func (k *keeper) member() *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{Setpgid: true, Pgid: k.cmd.Process.Pid}
+	dieWithUs(attr)
+	return attr
+}
+
+// dismiss ends the keeper once there is nothing left to keep.
+func (k *keeper) dismiss() {
+	_ = k.cmd.Process.Kill() // before the pipe closes, or it would begin its work
+	_ = k.cmd.Wait()
+	_ = k.hold.Close()
+}
+
+// startFromLastingThread starts cmd from a thread that lives until cmd has
+// ended: Linux sends the parent-death signal when the thread that forked dies,
+// and Go ends idle threads as it pleases.
+func startFromLastingThread(cmd *exec.Cmd, exited func(error)) error {
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			exited(cmd.Wait())
+		}
+	}()
+	return <-started
+}

@@ -1,0 +1,52 @@
+package main
+
+// scenes is the story, in the order in which it is told. Each has orders of its
+// own, so that the last column of the table can be read line by line.
+var scenes = []scene{
+	{
+		title: "A customer pays",
+		why:   "An order is made, and paid with a card. Every request carries an Idempotency-Key.",
+		play:  aCustomerPays,
+	},
+	{
+		title: "The shop asks again",
+		why:   "It never saw the answer, so it repeats the request under the same key: at the other process, the\nJSON written differently, the key in quotes. That means the same, so it gets the same answer.",
+		play:  theShopAsksAgain,
+	},
+	{
+		title: "Fifty clicks at once",
+		why:   "The same payment arrives fifty times in one moment, at both processes. Stripe is slow today.",
+		play:  fiftyClicks,
+	},
+	{
+		title: "A key is used for something else",
+		why:   "A bug in the shop sends another customer's order under a key that is taken.",
+		play:  aKeyIsUsedTwice,
+	},
+	{
+		title: "Two tabs, two keys, one order",
+		why:   "The customer pays the same order in two browser tabs. Different keys do not make it two payments.",
+		play:  twoTabs,
+	},
+	{
+		title: "The card is declined",
+		why:   "A decline is an answer, too: it is kept and repeated. Another card is a new intent, with a new key.",
+		play:  theCardIsDeclined,
+	},
+	{
+		title: "The bank wants to see the customer",
+		why:   "3-D Secure: the payment waits for the customer, and is finished when the customer has acted.",
+		play:  theBankAsks,
+	},
+	{
+		title: "Stripe's answer gets lost",
+		why:   "Stripe takes the money, and then the connection breaks. Nobody here can know whether it did.",
+		play:  stripesAnswerGetsLost,
+	},
+	{
+		title: "kill -9 in the worst moment",
+		why:   "Stripe has taken the money; the process that asked for it is killed before it can write that down.",
+		kills: true,
+		play:  killedInTheWorstMoment,
+	},
+}

@@ -1,0 +1,302 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	patience = 20 * time.Second // for what must become true by itself: several times what the API promises
+	askAgain = 50 * time.Millisecond
+)
+
+// scene is a part of the story. One that kills can only be played on processes
+// of our own.
+type scene struct {
+	title string
+	why   string
+	kills bool
+	play  func(*show)
+}
+
+// show is a scene being played: what it did, and what came of it. Its methods
+// print what they do. One that is disappointed ends the scene; see try.
+type show struct {
+	*system
+	scene   scene
+	number  int
+	ctx     context.Context
+	out     *printer
+	failure string // empty: it went as it should
+
+	requests int // that carry a key: those that could move money
+	answers  []string
+	orders   []*expected
+}
+
+// expected is an order and how often Stripe should have charged it.
+type expected struct {
+	id     string
+	want   int
+	counts bool // want has been said
+	got    int
+}
+
+// playAll plays the scenes one after the other.
+func (s *system) playAll(ctx context.Context, out *printer) []*show {
+	var shows []*show
+	for _, scene := range scenes {
+		if scene.kills && len(s.processes) == 0 {
+			continue
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		p := &show{system: s, scene: scene, number: len(shows) + 1, ctx: ctx, out: out}
+		out.scene(p.number, scene)
+		p.try()
+		shows = append(shows, p)
+	}
+	return shows
+}
+
+// disappointment is what a scene panics with: it goes no further, the others do.
+type disappointment string
+
+func (p *show) try() {
+	defer func() {
+		switch why := recover().(type) {
+		case nil:
+		case disappointment:
+			p.failure = string(why)
+			if p.ctx.Err() == nil {
+				p.out.result(false, "FAILED: "+p.failure)
+			}
+		default:
+			panic(why)
+		}
+	}()
+	p.scene.play(p)
+}
+
+func (p *show) fail(format string, args ...any) {
+	panic(disappointment(fmt.Sprintf(format, args...)))
+}
+
+// must is for what we do to the system ourselves.
+func (p *show) must(err error) {
+	if err != nil {
+		p.fail("%v", err)
+	}
+}
+
+// key names an intent of this scene.
+func (p *show) key(intent string) string { return fmt.Sprintf("%s-%d-%s", intent, p.number, p.nonce) }
+
+// ---- what a shop does --------------------------------------------------------
+
+// order makes an order and returns its id.
+func (p *show) order(to *door, amount int64, currency string) string {
+	r := request{http.MethodPost, "/v1/orders", p.key(fmt.Sprintf("order%d", len(p.orders)+1)),
+		fmt.Sprintf(`{"currency":%q,"items":[{"sku":"tea","quantity":1,"unit_amount":%d}]}`, currency, amount)}
+	a := p.send(to, r)
+	o := a.object()
+	came := a.String()
+	if o.ID != "" {
+		came += "  " + o.ID
+	}
+	p.out.exchange(to.name, sent(r, money(amount, currency)), came)
+	p.expect(a, http.StatusCreated, "open")
+	p.orders = append(p.orders, &expected{id: o.ID})
+	return o.ID
+}
+
+// payment is the request for a payment.
+func payment(key, order, method string) request {
+	return request{http.MethodPost, "/v1/payments", key, fmt.Sprintf(`{"order_id":%q,"payment_method":%q}`, order, method)}
+}
+
+// pay sends a payment and prints it.
+func (p *show) pay(to *door, key, order, method string) answer {
+	return p.post(to, payment(key, order, method), method)
+}
+
+// post sends a request with a key and prints it; detail is what to show of its body.
+func (p *show) post(to *door, r request, detail string) answer {
+	return p.received(to, r, detail, p.shop.send(p.ctx, to, r))
+}
+
+// meanwhile sends without waiting for the answer, which received prints.
+func (p *show) meanwhile(to *door, r request) <-chan answer {
+	came := make(chan answer, 1)
+	go func() { came <- p.shop.send(p.ctx, to, r) }()
+	return came
+}
+
+func (p *show) received(from *door, r request, detail string, a answer) answer {
+	p.note(a)
+	p.out.exchange(from.name, sent(r, detail), fmt.Sprintf("%s, %s", a, ms(a.took)))
+	return a
+}
+
+// together sends the same request n times at once, in turns to both doors.
+func (p *show) together(n int, r request, detail string) []answer {
+	answers := make([]answer, n)
+	start := make(chan struct{})
+	var all sync.WaitGroup
+	for i := range answers {
+		to := p.a
+		if i%2 == 1 {
+			to = p.b
+		}
+		all.Go(func() {
+			<-start
+			answers[i] = p.shop.send(p.ctx, to, r)
+		})
+	}
+	close(start)
+	all.Wait()
+	var words []string
+	for _, a := range answers {
+		p.note(a)
+		words = append(words, a.String())
+	}
+	who := p.a.name
+	if p.b.url != p.a.url {
+		who += "," + p.b.name
+	}
+	p.out.exchange(who, fmt.Sprintf("%d × %s", n, sent(r, detail)), tallied(words))
+	return answers
+}
+
+func (p *show) send(to *door, r request) answer {
+	a := p.shop.send(p.ctx, to, r)
+	p.note(a)
+	return a
+}
+
+// note keeps a request and its answer for the table.
+func (p *show) note(a answer) {
+	p.requests++
+	word := fmt.Sprint(a.status)
+	switch {
+	case a.err != nil:
+		word = "none"
+	case a.replayed():
+		word += " replayed"
+	}
+	p.answers = append(p.answers, word)
+}
+
+// until asks for an object until its status is as wanted.
+func (p *show) until(to *door, path, status string) answer {
+	began := time.Now()
+	for {
+		a := p.shop.send(p.ctx, to, request{method: http.MethodGet, path: path})
+		now := a.object().Status
+		switch {
+		case now == status:
+			p.out.exchange(to.name, "GET "+short(path)+", until it is final", fmt.Sprintf("%s, after %.1f s", a, time.Since(began).Seconds()))
+			return a
+		case p.ctx.Err() != nil:
+			p.fail("called off")
+		case time.Since(began) > patience:
+			p.fail("%s is %v after %s, not %s", path, now, patience, status)
+		}
+		time.Sleep(askAgain)
+	}
+}
+
+// event tells what happens outside of requests.
+func (p *show) event(format string, args ...any) { p.out.event(fmt.Sprintf(format, args...)) }
+
+// ---- what must be so -----------------------------------------------------------
+
+// expect checks an answer: its HTTP status, and the status or code in its body.
+func (p *show) expect(a answer, status int, word string) {
+	o := a.object()
+	got := o.Code
+	if got == "" {
+		got = fmt.Sprint(o.Status)
+	}
+	if a.status != status || got != word {
+		p.fail("expected %d %s, got %s %s", status, word, a, bytes.TrimSpace(a.body))
+	}
+}
+
+// same checks that an answer is a replay of the first, byte for byte.
+func (p *show) same(first, again answer) {
+	switch {
+	case !again.replayed():
+		p.fail("the answer is not marked Idempotent-Replayed: %s", again)
+	case first.status != again.status || !bytes.Equal(first.body, again.body):
+		p.fail("the second answer differs from the first: %d %s, then %d %s", first.status, first.body, again.status, again.body)
+	}
+}
+
+// charged asks Stripe how often it took money for an order. Nobody else is asked.
+func (p *show) charged(order string, want int) {
+	got, err := p.stripe.charges(p.ctx, order)
+	p.must(err)
+	for _, o := range p.orders {
+		if o.id == order {
+			o.want, o.counts = want, true
+		}
+	}
+	if got != want {
+		p.fail("Stripe charged %s %s, expected %s", order, times(got), times(want))
+	}
+	p.out.result(true, "Stripe's books: this order was charged "+times(got))
+}
+
+// charges is the cell of the table: the count, for each order of the scene.
+func (p *show) charges() string {
+	var out []string
+	for _, o := range p.orders {
+		out = append(out, fmt.Sprint(o.got))
+	}
+	return strings.Join(out, ", ")
+}
+
+func (p *show) tally() string { return tallied(p.answers) }
+
+// ---- words ---------------------------------------------------------------------
+
+// sent is a request in one line.
+func sent(r request, detail string) string {
+	return strings.TrimSpace(fmt.Sprintf("%s %s  %s  key %s", r.method, short(r.path), detail, r.key))
+}
+
+// short leaves ids out of a path: they are long, and stand on other lines.
+func short(path string) string {
+	parts := strings.Split(path, "/")
+	for i, part := range parts {
+		if kind, rest, ok := strings.Cut(part, "_"); ok && len(rest) == 26 {
+			parts[i] = kind + "_…"
+		}
+	}
+	return strings.Join(parts, "/")
+}
+
+func money(minor int64, currency string) string {
+	return fmt.Sprintf("%d.%02d %s", minor/100, minor%100, strings.ToUpper(currency))
+}
+
+func ms(d time.Duration) string { return fmt.Sprintf("%d ms", d.Milliseconds()) }
+
+func times(n int) string {
+	switch n {
+	case 0:
+		return "not at all"
+	case 1:
+		return "once"
+	case 2:
+		return "TWICE"
+	}
+	return fmt.Sprintf("%d TIMES", n)
+}

@@ -1,0 +1,297 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"example.com/payonce/db"
+	"example.com/payonce/db/devpg"
+	"example.com/payonce/internal/stripesim"
+)
+
+// Short, so that nobody has to wait long for a dead process's lease.
+const (
+	stripeTimeout = 1200 * time.Millisecond
+	lease         = 4 * time.Second
+)
+
+const _ = uint(lease - 3*stripeTimeout - 1) // the API insists: a lease outlives the work it covers
+
+const webhookSecret = "whsec_demo"
+
+// door is where an API process is spoken to.
+type door struct{ name, url string }
+
+// system is what the scenes are played on: two doors to one API, its database
+// and its Stripe, ours or somebody else's.
+type system struct {
+	a, b   *door
+	stripe *stripe
+	shop   *shop
+	tenant tenant
+	pool   *db.Pool // nil: nobody told us where the database is
+	nonce  string   // part of every key, so that two runs with one tenant do not meet
+	began  time.Time
+
+	// Ours to kill; nil with -against.
+	processes []*process
+	logs      *logFile
+	dsn       string
+	undo      []func() error
+}
+
+// here starts a system on this machine.
+func here(ctx context.Context, o options, out *printer) (_ *system, err error) {
+	s := &system{began: time.Now(), nonce: noise(2)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.stop(false))
+		}
+	}()
+	if s.logs, err = newLogFile(); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "payonce-demo-")
+	if err != nil {
+		return nil, err
+	}
+	s.later(func() error { return os.RemoveAll(dir) })
+	group, err := hireKeeper(dir)
+	if err != nil {
+		return nil, err
+	}
+	s.later(func() error { group.dismiss(); return nil })
+
+	// The database and the compiler take a second each: the same second.
+	var program string
+	var missing, unbuilt error
+	searching, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	var both sync.WaitGroup
+	both.Go(func() {
+		if missing = s.startDatabase(searching, o.database, out); missing != nil {
+			giveUp()
+		}
+	})
+	both.Go(func() {
+		if program, unbuilt = findAPI(searching, o.api, dir); unbuilt != nil {
+			giveUp()
+		}
+	})
+	both.Wait()
+	if err := errors.Join(missing, unbuilt); err != nil {
+		return nil, err
+	}
+	if s.tenant, err = createTenant(ctx, program, s.dsn); err != nil {
+		return nil, err
+	}
+	if err := s.startStripe(out); err != nil {
+		return nil, err
+	}
+	if err := s.startProcesses(ctx, program, dir, group, out); err != nil {
+		return nil, err
+	}
+	s.a, s.b, s.shop = &s.processes[0].door, &s.processes[1].door, newShop(s.tenant.APIKey)
+	return s, nil
+}
+
+// elsewhere finds a system that others run.
+func elsewhere(ctx context.Context, o options, out *printer) (_ *system, err error) {
+	s := &system{began: time.Now(), nonce: noise(2), stripe: newStripe(o.simulator), tenant: tenant{APIKey: o.apiKey}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.stop(false))
+		}
+	}()
+	s.a = &door{"api", o.against[0]}
+	s.b = &door{"api", o.against[len(o.against)-1]}
+	out.fact("API", "%s", strings.Join(o.against, ", "))
+	out.fact("Stripe", "the simulator whose admin port is %s", o.simulator)
+	if _, err := s.stripe.charges(ctx, "nobody's"); err != nil {
+		return nil, fmt.Errorf("-simulator: %w", err)
+	}
+	if o.database != "" {
+		s.dsn = o.database
+		if s.pool, err = s.open(ctx); err != nil {
+			return nil, err
+		}
+		dir, err := os.MkdirTemp("", "payonce-demo-")
+		if err != nil {
+			return nil, err
+		}
+		s.later(func() error { return os.RemoveAll(dir) })
+		program, err := findAPI(ctx, o.api, dir)
+		if err != nil {
+			return nil, err
+		}
+		if s.tenant, err = createTenant(ctx, program, s.dsn); err != nil {
+			return nil, err
+		}
+		out.fact("Tenant", "%s, made for this run in DATABASE_URL", s.tenant.ID)
+	}
+	s.shop = newShop(s.tenant.APIKey)
+	return s, nil
+}
+
+// startDatabase starts or finds PostgreSQL, and applies the migrations. On a
+// server that somebody named we work in a database of our own, which goes with us.
+func (s *system) startDatabase(ctx context.Context, named string, out *printer) error {
+	pg, err := devpg.Start(ctx, devpg.Options{URL: named, URLVar: "DATABASE_URL", Durable: true,
+		Log: func(format string, args ...any) {
+			out.fact("PostgreSQL", "%s", strings.TrimPrefix(fmt.Sprintf(format, args...), "PostgreSQL "))
+		}})
+	if err != nil {
+		return err
+	}
+	s.later(pg.Stop)
+	s.dsn = pg.URL
+	if pg.Source == devpg.FromURL {
+		if err := s.makeDatabase(ctx, pg.URL); err != nil {
+			return err
+		}
+	}
+	if s.pool, err = s.open(ctx); err != nil {
+		return err
+	}
+	_, err = s.pool.Migrate(ctx)
+	return err
+}
+
+func (s *system) makeDatabase(ctx context.Context, server string) error {
+	pool, err := db.Open(ctx, server, db.Options{Name: "payonce-demo", MaxConn: 1})
+	if err != nil {
+		return err
+	}
+	s.later(func() error { pool.Close(); return nil })
+	name := "payonce_demo_" + noise(6)
+	if _, err := pool.Raw().Exec(ctx, "CREATE DATABASE "+name); err != nil {
+		return fmt.Errorf("make a database for this run on the server of DATABASE_URL (unset it, and the demo starts a server): %w", err)
+	}
+	s.later(func() error {
+		_, err := pool.Raw().Exec(context.Background(), "DROP DATABASE "+name+" WITH (FORCE)")
+		return err
+	})
+	u, err := url.Parse(server)
+	if err != nil || u.Scheme == "" {
+		s.dsn = server + " dbname=" + name // keyword=value, where the last word counts
+		return nil
+	}
+	u.Path = "/" + name
+	s.dsn = u.String()
+	return nil
+}
+
+func (s *system) open(ctx context.Context) (*db.Pool, error) {
+	pool, err := db.Open(ctx, s.dsn, db.Options{Name: "payonce-demo", MaxConn: 2})
+	if err != nil {
+		return nil, fmt.Errorf("DATABASE_URL is %w", err)
+	}
+	s.later(func() error { pool.Close(); return nil })
+	return pool, nil
+}
+
+// startStripe runs the simulator in this process, and speaks to it over HTTP as
+// everybody else does.
+func (s *system) startStripe(out *printer) error {
+	sim, err := stripesim.New(stripesim.Options{Keys: []string{stripesim.DefaultKey}})
+	if err != nil {
+		return err
+	}
+	s.later(sim.Close)
+	api, err := s.listen(sim.Handler())
+	if err != nil {
+		return err
+	}
+	admin, err := s.listen(sim.AdminHandler())
+	if err != nil {
+		return err
+	}
+	s.stripe = newStripe(admin)
+	s.stripe.api = api
+	out.fact("Stripe", "simulated at %s, its books at %s/effects", api, admin)
+	return nil
+}
+
+func (s *system) listen(h http.Handler) (url string, err error) {
+	l, err := net.Listen("tcp", anyPort) //nolint:noctx // it is there or it is not, at once
+	if err != nil {
+		return "", err
+	}
+	server := &http.Server{Handler: h, ReadHeaderTimeout: stopWithin}
+	go func() { _ = server.Serve(l) }() // ends with Close
+	s.later(server.Close)
+	return "http://" + l.Addr().String(), nil
+}
+
+// startProcesses starts A and B. Nothing of our own environment reaches them: a
+// real Stripe key that stands there must never meet a demo.
+func (s *system) startProcesses(ctx context.Context, program, dir string, group *keeper, out *printer) error {
+	for _, name := range []string{"A", "B"} {
+		p := &process{door: door{name: name}, program: program, group: group, logs: s.logs, env: []string{
+			"PATH=" + os.Getenv("PATH"), "TMPDIR=" + dir,
+			"DATABASE_URL=" + s.dsn,
+			"STRIPE_API_BASE=" + s.stripe.api,
+			"STRIPE_SECRET_KEY=" + stripesim.DefaultKey,
+			"STRIPE_WEBHOOK_SECRET=" + webhookSecret,
+			"STRIPE_TIMEOUT=" + stripeTimeout.String(),
+			"IDEMPOTENCY_LEASE=" + lease.String(),
+			"BROKER_URL=embedded:" + filepath.Join(dir, "broker-"+name),
+		}}
+		s.processes = append(s.processes, p)
+		s.later(p.stop)
+	}
+	var started sync.WaitGroup
+	results := make([]error, len(s.processes))
+	for i, p := range s.processes {
+		started.Go(func() { results[i] = p.start(ctx) })
+	}
+	started.Wait()
+	if err := errors.Join(results...); err != nil {
+		return err
+	}
+	for _, p := range s.processes {
+		out.fact("API "+p.name, "%s, process %d", p.url, p.pid())
+	}
+	return nil
+}
+
+// process is the API process behind a door.
+func (s *system) process(d *door) *process {
+	i := slices.IndexFunc(s.processes, func(p *process) bool { return &p.door == d })
+	return s.processes[i]
+}
+
+// later remembers how to undo a step. stop undoes them all, the last one first.
+func (s *system) later(undo func() error) {
+	s.undo = append(s.undo, undo)
+}
+
+func (s *system) stop(keepLogs bool) error {
+	var err error
+	for _, undo := range slices.Backward(s.undo) {
+		err = errors.Join(err, undo())
+	}
+	s.undo = nil
+	if s.logs != nil {
+		err = errors.Join(err, s.logs.close(keepLogs))
+	}
+	return err
+}
+
+func noise(bytes int) string {
+	b := make([]byte, bytes)
+	_, _ = rand.Read(b) // never fails
+	return hex.EncodeToString(b)
+}
