@@ -169,7 +169,7 @@ func (q *Queries) KeyHurry(ctx context.Context, arg KeyHurryParams) (int64, erro
 
 const keyLookup = `-- name: KeyLookup :one
 SELECT tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, resource_id, recovery_point, claim_token, lease_token, leased_until, resume_at, attempts, deaths, last_error, trail, parked_at, created_at, finished_at, answer_version, answer_status, answer_headers, answer_body, answer_dropped_at, (leased_until >= clock_timestamp())::boolean AS held,
-    greatest(extract(epoch FROM leased_until - clock_timestamp()), 0)::float8 AS held_seconds
+    greatest(extract(epoch FROM greatest(leased_until, clock_timestamp()) - clock_timestamp()), 0)::float8 AS held_seconds
 FROM idempotency_keys
 WHERE tenant_id = $1 AND key = $2
 `

@@ -1,7 +1,7 @@
 -- name: KeyLookup :one
 -- The replay path: one read by primary key, on the primary. No row: the key was never used.
 SELECT *, (leased_until >= clock_timestamp())::boolean AS held,
-    greatest(extract(epoch FROM leased_until - clock_timestamp()), 0)::float8 AS held_seconds
+    greatest(extract(epoch FROM greatest(leased_until, clock_timestamp()) - clock_timestamp()), 0)::float8 AS held_seconds
 FROM idempotency_keys
 WHERE tenant_id = @tenant_id AND key = @key;
 
