@@ -1,11 +1,13 @@
 // Command stripesim runs the simulated Stripe as a process: for docker compose,
 // for chaos, and for anybody who wants to poke it with curl.
 //
-//	stripesim [-addr 127.0.0.1:0] [-admin 127.0.0.1:0] [-store FILE] [-keys sk_test_…,…]
-//	          [-webhook-url URL -webhook-secret whsec_…] [-latency 80ms]
+//	stripesim [-addr 127.0.0.1:12111] [-admin 127.0.0.1:12112] [-store FILE]
+//	          [-keys sk_test_…,…] [-webhook-url URL -webhook-secret whsec_…]
+//	          [-latency 80ms]
 //	stripesim healthcheck [-admin ADDR]
 //
-// Every flag can also be given as STRIPESIM_ADDR, STRIPESIM_WEBHOOK_URL and so on.
+// Every flag can also be given as STRIPESIM_ADDR, STRIPESIM_WEBHOOK_URL and so on;
+// a flag wins. Port 0 takes a free one, and the line printed when ready says which.
 package main
 
 import (

@@ -33,7 +33,7 @@ type keyEntry struct {
 	At        time.Time         `json:"at"`
 	Status    int               `json:"status"`
 	Headers   map[string]string `json:"headers,omitempty"`
-	Body      json.RawMessage   `json:"body"`
+	Body      json.RawMessage   `json:"body,omitempty"`
 
 	executing bool
 }

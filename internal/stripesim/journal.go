@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"time"
 )
 
 // journal is the file behind a simulator that survives its own death. Every
@@ -35,7 +36,7 @@ func openJournal(path string, apply func(entry) error) (*journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
-	if err := lockFile(f); err != nil {
+	if err := lockInTime(f); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("journal %s is in use by another simulator: %w", path, err)
 	}
@@ -54,6 +55,18 @@ func openJournal(path string, apply func(entry) error) (*journal, error) {
 	j.cond = sync.NewCond(&j.mu)
 	go j.write()
 	return j, nil
+}
+
+// lockInTime gives a predecessor that is still being buried a moment to let go.
+func lockInTime(f *os.File) error {
+	var err error
+	for range 50 {
+		if err = lockFile(f); err == nil {
+			return nil
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return err
 }
 
 // readJournal returns the offset of the end of the last whole line.

@@ -171,6 +171,7 @@ func (s *Sim) Reset() error {
 	s.st = newStore()
 	s.st.epoch = epoch
 	s.offset, s.searchLag, s.listLag, s.agenda = 0, 0, 0, nil
+	s.pending = map[string]pendingRepair{}
 	if s.journal != nil {
 		if err := s.journal.clear(); err != nil {
 			return err

@@ -1,10 +1,12 @@
 package stripesim
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -238,17 +240,34 @@ func (t *tx) commit() int64 {
 	return st.epoch
 }
 
-// entry is the transaction as one line of the journal.
+// entry is the transaction as one line of the journal. The objects and the
+// stored answer are JSON already: putting them in by hand keeps encoding/json
+// from reading them once more, which would be most of the cost.
 func (t *tx) entry() []byte {
-	e := entry{At: t.now, IDs: t.s.st.ids, Effects: t.effects, Key: t.key}
-	for _, o := range t.dirty {
-		e.Put = append(e.Put, stored{Kind: o.kind(), Row: o.meta(), Object: render(o)})
-	}
+	e := entry{At: t.now, IDs: t.s.st.ids, Effects: t.effects}
 	for _, o := range t.deleted {
 		e.Deleted = append(e.Deleted, o.id())
 	}
-	return append(render(e), '\n')
+	line := open(appendJSON(make([]byte, 0, 16<<10), e))
+	for i, o := range t.dirty {
+		line = append(line, [2]string{`,"put":[`, `,`}[min(i, 1)]...)
+		line = open(appendJSON(line, stored{Kind: o.kind(), Row: o.meta()}))
+		line = append(appendJSON(append(line, `,"object":`...), o), '}')
+	}
+	if len(t.dirty) > 0 {
+		line = append(line, ']')
+	}
+	if t.key != nil {
+		bare := *t.key
+		bare.Body = nil
+		line = open(appendJSON(append(line, `,"key":`...), bare))
+		line = append(append(append(line, `,"body":`...), t.key.Body...), '}')
+	}
+	return append(line, '}', '\n')
 }
+
+// open takes the closing brace off a JSON object.
+func open(object []byte) []byte { return object[:len(object)-1] }
 
 // entry is one line of the journal: a whole transaction, or nothing.
 type entry struct {
@@ -267,7 +286,7 @@ type entry struct {
 type stored struct {
 	Kind   kind            `json:"kind"`
 	Row    *row            `json:"row"`
-	Object json.RawMessage `json:"object"`
+	Object json.RawMessage `json:"object,omitempty"`
 }
 
 func (s stored) decode() (object, error) {
@@ -337,13 +356,23 @@ func (s *Sim) replay(e entry) error {
 	return nil
 }
 
-// render writes an object as Stripe would. Our types always can be written.
-func render(v any) []byte {
-	b, err := json.Marshal(v)
-	if err != nil {
+// render writes an object as Stripe would, if Stripe were compact.
+func render(v any) []byte { return appendJSON(nil, v) }
+
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// appendJSON renders without the \u003c that encoding/json likes and Stripe does
+// not. Our types always can be written.
+func appendJSON(dst []byte, v any) []byte {
+	buf := buffers.Get().(*bytes.Buffer)
+	defer buffers.Put(buf)
+	buf.Reset()
+	enc := json.NewEncoder(buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
 		panic(fmt.Sprintf("bug: render %T: %v", v, err))
 	}
-	return b
+	return append(dst, bytes.TrimSuffix(buf.Bytes(), []byte{'\n'})...)
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
