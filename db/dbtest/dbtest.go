@@ -68,9 +68,13 @@ func Migrated(t testing.TB, url string) *db.Pool {
 	return pool
 }
 
-// Main runs the tests of a package and then stops its server.
-func Main(m *testing.M) {
+// Main runs the tests of a package, then what else there is to clean up, and
+// then stops its server.
+func Main(m *testing.M, after ...func()) {
 	code := m.Run()
+	for _, f := range after {
+		f()
+	}
 	if err := stopShared(); err != nil {
 		fmt.Fprintln(os.Stderr, "dbtest:", err)
 		code = max(code, 1)

@@ -128,7 +128,7 @@ func TestNothingOutlivesAProcessThatExits(t *testing.T) {
 			_ = conn.Close(t.Context())
 		}
 		return err != nil
-	}, 2*time.Second, 50*time.Millisecond)
+	}, 15*time.Second, 50*time.Millisecond)
 }
 
 func output(t *testing.T, succeeds bool, env ...string) string {

@@ -157,7 +157,10 @@ func freePort(ctx context.Context) (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-var errPortTaken = errors.New("the port is taken")
+var (
+	errPortTaken  = errors.New("the port is taken")
+	errStillDying = errors.New("the server before this one is not gone yet")
+)
 
 // launch starts the server and waits until it takes connections.
 func (p *process) launch(ctx context.Context) error {
@@ -191,11 +194,14 @@ func (p *process) launch(ctx context.Context) error {
 
 	if err := p.awaitReady(ctx, cmd.Process.Pid, exited); err != nil {
 		err = errors.Join(err, p.halt("immediate"))
-		said := logFrom(logName, begin)
-		if strings.Contains(said, "could not bind") || strings.Contains(said, "could not create any TCP/IP sockets") {
+		switch said := logFrom(logName, begin); {
+		case strings.Contains(said, "could not bind"), strings.Contains(said, "could not create any TCP/IP sockets"):
 			return fmt.Errorf("%w: %s", errPortTaken, said)
+		case strings.Contains(said, "pre-existing shared memory block"):
+			return fmt.Errorf("%w: %s", errStillDying, said)
+		default:
+			return fmt.Errorf("postgres: %w: %s", err, said)
 		}
-		return fmt.Errorf("postgres: %w: %s", err, said)
 	}
 	return nil
 }
@@ -275,11 +281,21 @@ func (p *process) halt(mode string) error {
 	return fmt.Errorf("postgres, process %d, cannot be stopped", cmd.Process.Pid)
 }
 
+// resume starts the server again. If it was killed, its sessions may take a
+// moment longer to notice, and until then their shared memory stops a new one.
 func (p *process) resume() error {
 	if p.pid() != 0 {
 		return errors.New("devpg: the server is running")
 	}
-	return p.launch(context.Background())
+	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
+	defer cancel()
+	for {
+		err := p.launch(ctx)
+		if !errors.Is(err, errStillDying) || ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
 }
 
 // stop ends the server and removes its folder, unless it is the caller's.
