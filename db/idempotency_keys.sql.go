@@ -168,7 +168,9 @@ func (q *Queries) KeyHurry(ctx context.Context, arg KeyHurryParams) (int64, erro
 }
 
 const keyLookup = `-- name: KeyLookup :one
-SELECT tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, resource_id, recovery_point, claim_token, lease_token, leased_until, resume_at, attempts, deaths, last_error, trail, parked_at, created_at, finished_at, answer_version, answer_status, answer_headers, answer_body, answer_dropped_at, (leased_until >= clock_timestamp())::boolean AS held,
+SELECT tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, resource_id, recovery_point, claim_token,
+    lease_token, attempts, finished_at, answer_version, answer_status, answer_headers, answer_body, answer_dropped_at,
+    (leased_until >= clock_timestamp())::boolean AS held,
     greatest(extract(epoch FROM greatest(leased_until, clock_timestamp()) - clock_timestamp()), 0)::float8 AS held_seconds
 FROM idempotency_keys
 WHERE tenant_id = $1 AND key = $2
@@ -191,14 +193,7 @@ type KeyLookupRow struct {
 	RecoveryPoint      string
 	ClaimToken         uuid.UUID
 	LeaseToken         int64
-	LeasedUntil        time.Time
-	ResumeAt           time.Time
 	Attempts           int32
-	Deaths             int32
-	LastError          *string
-	Trail              []string
-	ParkedAt           *time.Time
-	CreatedAt          time.Time
 	FinishedAt         *time.Time
 	AnswerVersion      *int16
 	AnswerStatus       *int16
@@ -210,6 +205,7 @@ type KeyLookupRow struct {
 }
 
 // The replay path: one read by primary key, on the primary. No row: the key was never used.
+// leased_until stays here: it is -infinity once given back, which no time.Time can hold.
 func (q *Queries) KeyLookup(ctx context.Context, arg KeyLookupParams) (KeyLookupRow, error) {
 	row := q.db.QueryRow(ctx, keyLookup, arg.TenantID, arg.Key)
 	var i KeyLookupRow
@@ -225,14 +221,7 @@ func (q *Queries) KeyLookup(ctx context.Context, arg KeyLookupParams) (KeyLookup
 		&i.RecoveryPoint,
 		&i.ClaimToken,
 		&i.LeaseToken,
-		&i.LeasedUntil,
-		&i.ResumeAt,
 		&i.Attempts,
-		&i.Deaths,
-		&i.LastError,
-		&i.Trail,
-		&i.ParkedAt,
-		&i.CreatedAt,
 		&i.FinishedAt,
 		&i.AnswerVersion,
 		&i.AnswerStatus,

@@ -1,6 +1,9 @@
 -- name: KeyLookup :one
 -- The replay path: one read by primary key, on the primary. No row: the key was never used.
-SELECT *, (leased_until >= clock_timestamp())::boolean AS held,
+-- leased_until stays here: it is -infinity once given back, which no time.Time can hold.
+SELECT tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, resource_id, recovery_point, claim_token,
+    lease_token, attempts, finished_at, answer_version, answer_status, answer_headers, answer_body, answer_dropped_at,
+    (leased_until >= clock_timestamp())::boolean AS held,
     greatest(extract(epoch FROM greatest(leased_until, clock_timestamp()) - clock_timestamp()), 0)::float8 AS held_seconds
 FROM idempotency_keys
 WHERE tenant_id = @tenant_id AND key = @key;
