@@ -4,44 +4,33 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
-	"strings"
 )
 
 const apiPackage = "example.com/payonce/cmd/api"
 
-// findAPI returns the API's program: the one that was named, the one beside ours
-// (so it is in the container image), or one built from source, with the crash
-// points that the build tag faults adds.
+// findAPI returns the API's program: the one that was named, or one built from
+// source, with the crash points that the build tag faults adds, or, where there
+// is no source or no compiler, the one beside ours: so it is in the container.
 func findAPI(ctx context.Context, named, dir string) (string, error) {
 	if named != "" {
 		return filepath.Abs(named)
 	}
-	name := "api"
-	if runtime.GOOS == "windows" {
-		name += ".exe"
+	program := filepath.Join(dir, "api")
+	said, err := exec.CommandContext(ctx, "go", "build", "-tags", "faults", "-o", program, apiPackage).CombinedOutput()
+	if err == nil || ctx.Err() != nil {
+		return program, ctx.Err()
 	}
-	if self, err := os.Executable(); err == nil && !strings.Contains(self, "go-build") {
-		beside := filepath.Join(filepath.Dir(self), name)
+	if self, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(self), "api")
 		if _, err := os.Stat(beside); err == nil {
 			return beside, nil
 		}
 	}
-	program := filepath.Join(dir, name)
-	build := exec.CommandContext(ctx, "go", "build", "-tags", "faults", "-o", program, apiPackage)
-	said, err := build.CombinedOutput()
-	if errors.Is(err, exec.ErrNotFound) {
-		return "", errors.New("the API's program is neither named (-api) nor beside this one, and without the go command it cannot be built")
-	}
-	if err != nil {
-		return "", fmt.Errorf("build %s (run the demo inside the repository, or name a program with -api): %w\n%s", apiPackage, err, bytes.TrimSpace(said))
-	}
-	return program, nil
+	return "", fmt.Errorf("the API's program is not beside this one, not named with -api, and cannot be built (the demo runs in the repository's folder): %w\n%s", err, bytes.TrimSpace(said))
 }
 
 type tenant struct {
