@@ -242,7 +242,7 @@ func TestDocs_InABrowser(t *testing.T) {
 		})
 		t.Run("Operation/"+name, func(t *testing.T) {
 			p := browser.Open(t, server.URL+"/docs#tag/payments/POST/v1/payments", size)
-			p.WaitFor(t, `document.body.innerText.includes("Pay an order") && document.body.innerText.includes("Idempotency-Key: pay-$ORDER")`)
+			p.WaitFor(t, `[...document.querySelectorAll("[id*='POST/v1/payments'] pre, [id*='POST/v1/payments'] code")].some(e => e.innerText.includes("Idempotency-Key: pay-$ORDER"))`)
 			p.FitsItsWindow(t)
 			p.Screenshot(t, "operation-"+name)
 		})

@@ -126,6 +126,9 @@ func (p *problem) answer(requestID string) idempotency.Answer {
 	if p.payment != nil {
 		d.DeclineCode = &p.declineCode
 	}
+	if p.code == codeInvalidRequest && len(d.Errors) == 0 {
+		d.Errors = []fieldError{{"", p.detail}} // It always says where, and what has no place in the body is about the whole.
+	}
 	if p.extra != nil {
 		p.extra(&d)
 	}

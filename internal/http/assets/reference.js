@@ -12,7 +12,6 @@ Scalar.createApiReference("#reference", {
   showDeveloperTools: "never",
   persistAuth: false,
   documentDownloadType: "direct",
-  defaultHttpClient: { targetKey: "shell", clientKey: "curl" },
   operationTitleSource: "summary",
   orderSchemaPropertiesBy: "preserve",
   orderRequiredPropertiesFirst: false,

@@ -1,0 +1,181 @@
+package http_test
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/db"
+	"example.com/payonce/db/dbtest"
+	httpapi "example.com/payonce/internal/http"
+	"example.com/payonce/internal/http/apitest"
+	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/outbox"
+	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/stripesim"
+)
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
+const webhookSecret = "whsec_test"
+
+// bundle is one service with a database and a Stripe of its own, and a tenant.
+// Whatever passes through its client is held against the OpenAPI document.
+type bundle struct {
+	t         *testing.T
+	url       string
+	apiKey    string
+	pool      *db.Pool
+	sim       *stripesim.Sim
+	completer *idempotency.Completer
+	contract  *apitest.Validator
+	client    *http.Client
+}
+
+func setup(t *testing.T, adjust ...func(*httpapi.Options)) *bundle {
+	t.Helper()
+	sim, err := stripesim.New(stripesim.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = sim.Close() })
+	stripe := httptest.NewServer(sim.Handler())
+	t.Cleanup(stripe.Close)
+
+	pool := dbtest.New(t)
+	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
+	metrics := prometheus.NewRegistry()
+	keys := idempotency.NewStore(pool, idempotency.Options{Lease: time.Minute, Metrics: idempotency.NewMetrics(metrics), Log: log})
+	gateway := payments.NewStripe(payments.StripeOptions{
+		SecretKey: "sk_test_shop", BaseURL: stripe.URL, Timeout: 5 * time.Second, Metrics: payments.NewStripeMetrics(metrics),
+		Limits: payments.NewLimits(0, metrics), Log: log,
+	})
+	service := payments.New(pool, keys, gateway, httpapi.Answers{}, payments.Options{StripeTimeout: 5 * time.Second, ActionTimeout: time.Hour, Log: log})
+	options := httpapi.Options{
+		Pool: pool, Keys: keys, Operations: service.Operations(), Payments: service, Feed: outbox.NewFeed(pool), Within: 14 * time.Second,
+		Retention: 72 * time.Hour, Metrics: metrics, WebhookSecrets: []string{webhookSecret},
+		Log: log,
+	}
+	for _, f := range adjust {
+		f(&options)
+	}
+	server := httptest.NewServer(httpapi.NewServer(options).Handler())
+	t.Cleanup(server.Close)
+
+	contract := apitest.New(t, httpapi.OpenAPI())
+	b := &bundle{
+		t: t, url: server.URL, pool: pool, sim: sim, contract: contract,
+		completer: idempotency.NewCompleter(keys, service.Operations(), 14*time.Second),
+		client:    &http.Client{Transport: contract.Transport(t, nil)},
+	}
+	b.apiKey = b.newTenant("shop")
+	return b
+}
+
+// newTenant makes a tenant and returns an API key of it.
+func (b *bundle) newTenant(name string) string {
+	b.t.Helper()
+	id := payments.NewTenantID()
+	key, hash, hint := httpapi.NewAPIKey(id)
+	secret := make([]byte, 32)
+	_, _ = rand.Read(secret)
+	require.NoError(b.t, b.pool.InTx(b.t.Context(), func(q *db.Queries) error {
+		if err := q.TenantCreate(b.t.Context(), db.TenantCreateParams{ID: id, Name: name, FingerprintSecret: secret}); err != nil {
+			return err
+		}
+		return q.APIKeyCreate(b.t.Context(), db.APIKeyCreateParams{TenantID: id, KeyHash: hash, Hint: hint})
+	}))
+	return key
+}
+
+// answer is what came back.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+	object map[string]any
+}
+
+func (a answer) id() string   { s, _ := a.object["id"].(string); return s }
+func (a answer) code() string { s, _ := a.object["code"].(string); return s }
+
+// send makes one request. Headers are pairs of name and value; a name with an
+// empty value is left out, to send a request without what it needs.
+func (b *bundle) send(method, path, body string, header ...string) answer {
+	b.t.Helper()
+	a, err := b.try(b.t.Context(), method, path, body, header...)
+	require.NoError(b.t, err)
+	return a
+}
+
+// try is send for other goroutines than the test's.
+func (b *bundle) try(ctx context.Context, method, path, body string, header ...string) (answer, error) {
+	req, err := http.NewRequestWithContext(ctx, method, b.url+path, strings.NewReader(body))
+	if err != nil {
+		return answer{}, err
+	}
+	req.Header.Set("Authorization", "Bearer "+b.apiKey)
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+		if header[i+1] == "" {
+			req.Header.Del(header[i])
+		}
+	}
+	res, err := b.client.Do(req)
+	if err != nil {
+		return answer{}, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	raw, err := io.ReadAll(res.Body)
+	if err != nil {
+		return answer{}, err
+	}
+	a := answer{status: res.StatusCode, header: res.Header, body: string(raw)}
+	if strings.HasSuffix(strings.Split(res.Header.Get("Content-Type"), ";")[0], "json") {
+		err = json.Unmarshal(raw, &a.object)
+	}
+	return a, err
+}
+
+func (b *bundle) get(path string) answer { b.t.Helper(); return b.send("GET", path, "") }
+
+func (b *bundle) post(path, key, body string, header ...string) answer {
+	b.t.Helper()
+	return b.send("POST", path, body, append([]string{"Idempotency-Key", key}, header...)...)
+}
+
+// order makes an order of 25.00 EUR under a key of its own.
+func (b *bundle) order(key string) string {
+	b.t.Helper()
+	a := b.post("/v1/orders", key, `{"currency":"eur","items":[{"sku":"tea","quantity":2,"unit_amount":1250}]}`)
+	require.Equal(b.t, http.StatusCreated, a.status, a.body)
+	return a.id()
+}
+
+// pay pays an order.
+func (b *bundle) pay(key, orderID, method string) answer {
+	b.t.Helper()
+	return b.post("/v1/payments", key, fmt.Sprintf(`{"order_id":%q,"payment_method":%q}`, orderID, method))
+}
+
+// sign is the Stripe-Signature of a body.
+func sign(body, secret string, at time.Time) string {
+	mac := hmac.New(sha256.New, []byte(secret))
+	fmt.Fprintf(mac, "%d.%s", at.Unix(), body)
+	return fmt.Sprintf("t=%d,v1=%s", at.Unix(), hex.EncodeToString(mac.Sum(nil)))
+}
