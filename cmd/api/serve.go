@@ -59,7 +59,7 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 	operations := money.Operations() // One map for both: whatever the API can start, the completer can finish.
 	completer := idempotency.NewCompleter(keys, operations, c.within())
 	webhooks := inbox.NewProcessor(pool, map[string]inbox.Handler{payments.StripeEvents: money.WebhookHandler()},
-		inbox.ProcessorOptions{Metrics: inbox.NewMetrics(metrics), Log: log})
+		inbox.ProcessorOptions{Lease: c.IdempotencyLease, Metrics: inbox.NewMetrics(metrics), Log: log})
 	api := httpapi.NewServer(httpapi.Options{
 		Pool: pool, Keys: keys, Operations: operations, Payments: money, Feed: outbox.NewFeed(pool), Within: c.within(), RateLimit: c.RateLimitRPS,
 		Retention: c.IdempotencyRetention, Metrics: metrics, Log: log,
