@@ -15,6 +15,12 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
+// Who waits for the migrations of another process looks once a second, for five minutes.
+const (
+	lockPeriodSeconds = 1
+	lockRounds        = 300
+)
+
 // ErrSchemaTooOld says that migrations wait to be applied.
 var ErrSchemaTooOld = errors.New("the database schema is older than this program")
 
@@ -29,20 +35,25 @@ type Migration struct {
 // under a lock that other starting processes wait for. It returns what it applied.
 func (p *Pool) Migrate(ctx context.Context) ([]Migration, error) {
 	var done []Migration
-	err := p.withMigrations(func(g *goose.Provider) error {
+	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(lockPeriodSeconds, lockRounds))
+	if err != nil {
+		return nil, err
+	}
+	err = p.withMigrations(func(g *goose.Provider) error {
 		results, err := g.Up(ctx)
 		for _, r := range results {
 			done = append(done, Migration{Version: r.Source.Version, Name: r.Source.Path, Applied: true})
 		}
 		return err
-	})
+	}, goose.WithSessionLocker(locker))
 	if err != nil {
 		return done, fmt.Errorf("migrate: %w", err)
 	}
 	return done, nil
 }
 
-// Migrations lists every migration this program knows, oldest first.
+// Migrations lists every migration this program knows, oldest first. It takes no
+// lock: processes that start together would wait for each other, a second each.
 func (p *Pool) Migrations(ctx context.Context) ([]Migration, error) {
 	var list []Migration
 	err := p.withMigrations(func(g *goose.Provider) error {
@@ -73,12 +84,8 @@ func (p *Pool) CheckSchema(ctx context.Context) error {
 	return nil
 }
 
-func (p *Pool) withMigrations(fn func(*goose.Provider) error) error {
+func (p *Pool) withMigrations(fn func(*goose.Provider) error, options ...goose.ProviderOption) error {
 	sub, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		return err
-	}
-	locker, err := lock.NewPostgresSessionLocker()
 	if err != nil {
 		return err
 	}
@@ -87,7 +94,7 @@ func (p *Pool) withMigrations(fn func(*goose.Provider) error) error {
 	// one and fails; nothing here may be marked NO TRANSACTION.
 	conn := stdlib.OpenDBFromPool(p.pgx)
 	defer func() { _ = conn.Close() }()
-	g, err := goose.NewProvider(goose.DialectPostgres, conn, sub, goose.WithSessionLocker(locker))
+	g, err := goose.NewProvider(goose.DialectPostgres, conn, sub, options...)
 	if err != nil {
 		return err
 	}
