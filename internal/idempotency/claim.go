@@ -103,10 +103,13 @@ func (c *Claim) Finish(ctx context.Context, fn func(q *db.Queries) (Answer, erro
 
 // Statement is a phase that is one SQL statement, fence included: one round
 // trip. fn returns how many rows it changed; zero is ErrLeaseLost, unless fn
-// has an error of its own to return.
+// found out that it is ErrMoved.
 func (c *Claim) Statement(ctx context.Context, to string, fn func(q *db.Queries) (int64, error)) error {
 	return c.durably(ctx, to, func() error {
 		n, err := fn(c.store.pool.Queries)
+		if errors.Is(err, ErrMoved) {
+			return err // The statement has been answered. There is nothing to read back.
+		}
 		return rows(n, db.Written(err))
 	})
 }
@@ -208,6 +211,8 @@ func (c *Claim) durably(ctx context.Context, to string, phase func() error) erro
 			c.store.o.Metrics.inDoubt.Inc()
 			done, readErr := c.readBack(ctx, to)
 			switch {
+			case errors.Is(readErr, ErrLeaseLost):
+				return c.fenced(readErr)
 			case readErr != nil:
 				return fmt.Errorf("%w; and it cannot be read back: %w", err, readErr)
 			case !done:

@@ -21,6 +21,9 @@ var (
 	// ErrLeaseLost says that the claim was taken over: nothing was written and
 	// nothing may be. What the new holder stored is the answer.
 	ErrLeaseLost = errors.New("the lease was lost")
+	// ErrMoved says that a phase wrote nothing although the lease may be fine:
+	// what it was about to change is not as it was read. Read it again.
+	ErrMoved = errors.New("the row was changed by another operation")
 )
 
 // Request is one arrival of a key: who sent it, what it asks for.

@@ -314,7 +314,7 @@ func (s *Service) lookAgain(ctx context.Context, c *idempotency.Claim, w *paying
 }
 
 // errMoved says that a payment or its order is not as it was read any more.
-var errMoved = errors.New("the payment was changed by another operation")
+var errMoved = fmt.Errorf("the payment: %w", idempotency.ErrMoved)
 
 // settled reports whether another operation has ended the payment: the customer
 // canceled it, or its order.

@@ -1,0 +1,97 @@
+package payments_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/stripesim"
+	"example.com/payonce/internal/testbed"
+)
+
+// overtaken is a payment whose first holder stood still while Stripe had done
+// its part, and lost its lease to a second. It returns what each was told.
+type overtaken struct {
+	w             *testbed.World
+	first, second *testbed.Local
+	order         string
+	firstAnswer   testbed.Answer
+	secondAnswer  testbed.Answer
+}
+
+// overtake plays the scene. When the first holder goes on, the second has
+// either finished, or is still at work and has decided nothing.
+func overtake(w *testbed.World, first, second *testbed.Local, secondFinishes bool) overtaken {
+	w.T.Helper()
+	w.WatchHolders()
+	o := overtaken{w: w, first: first, second: second, order: first.Order()}
+	moved := w.Sim.Hold(stripesim.Selector{Op: "intent.confirm", OrderID: o.order}, stripesim.AfterEffect)
+	firstAnswer := async(func() testbed.Answer { return first.Pay("k", o.order, "pm_card_visa") })
+	waitHeld(w, moved)
+	w.ExpireLeases()
+	looks := w.Sim.Hold(stripesim.Selector{Op: "intent.get", OrderID: o.order}, stripesim.BeforeEffect)
+	secondAnswer := async(func() testbed.Answer { return second.Pay("k", o.order, "pm_card_visa") })
+	waitHeld(w, looks)
+	if secondFinishes {
+		looks.Release()
+		o.secondAnswer = <-secondAnswer
+		moved.Release()
+		o.firstAnswer = <-firstAnswer
+		return o
+	}
+	moved.Release()
+	o.firstAnswer = <-firstAnswer
+	looks.Release()
+	o.secondAnswer = <-secondAnswer
+	return o
+}
+
+func async[T any](f func() T) <-chan T {
+	c := make(chan T, 1)
+	go func() { c <- f() }()
+	return c
+}
+
+func waitHeld(w *testbed.World, h *stripesim.Hold) {
+	w.T.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	_, err := h.Wait(ctx)
+	require.NoError(w.T, err, "nobody has come to the hold")
+}
+
+// patient servers wait longer for Stripe than a test holds it.
+func patient(name string) testbed.LocalOptions {
+	return testbed.LocalOptions{Name: name, StripeTimeout: 10 * time.Second, Lease: time.Minute}
+}
+
+func TestStaleHolder(t *testing.T) {
+	t.Parallel()
+
+	t.Run("GetsTheWinnersAnswer", func(t *testing.T) {
+		t.Parallel()
+		w := testbed.New(t)
+		o := overtake(w, w.Local(patient("first")), w.Local(patient("second")), true)
+		require.Equal(t, http.StatusCreated, o.secondAnswer.Status, o.secondAnswer)
+		require.False(t, o.secondAnswer.Replayed())
+		require.Equal(t, o.secondAnswer.Identity(), o.firstAnswer.Identity())
+		require.True(t, o.firstAnswer.Replayed())
+		require.Positive(t, o.first.Metric("payonce_fenced_writes_total"))
+		require.Zero(t, o.second.Metric("payonce_fenced_writes_total"))
+		require.Zero(t, o.first.Metric("payonce_commits_in_doubt_total"), "to have lost is no doubt")
+		w.RequireChargedOnce(o.order)
+	})
+
+	t.Run("LeavesTheDecisionToWhoHoldsTheClaim", func(t *testing.T) {
+		t.Parallel()
+		w := testbed.New(t)
+		o := overtake(w, w.Local(patient("first")), w.Local(patient("second")), false)
+		require.Equal(t, "idempotency-key-in-flight", o.firstAnswer.Code(), o.firstAnswer)
+		require.Equal(t, http.StatusCreated, o.secondAnswer.Status, o.secondAnswer)
+		require.Positive(t, o.first.Metric("payonce_fenced_writes_total"))
+		w.RequireChargedOnce(o.order)
+	})
+}
