@@ -88,7 +88,7 @@ func engine(ctx context.Context) (*testcontainers.DockerProvider, error) {
 	select {
 	case a := <-answers:
 		if a.err != nil {
-			return nil, passOver("no engine answers (%s)", firstLine(a.err.Error()))
+			return nil, passOver("no engine answers%s", because(a.err))
 		}
 		return a.provider, nil
 	case <-time.After(engineAnswers):
@@ -111,7 +111,7 @@ func haveImage(ctx context.Context, api client.APIClient, name string) error {
 	defer quiet.Stop()
 	pull, err := api.ImagePull(ctx, name, client.ImagePullOptions{})
 	if err != nil {
-		return passOver("an engine answers, but has no %s and cannot pull it (%s)", name, firstLine(err.Error()))
+		return passOver("an engine answers, but has no %s and cannot pull it%s", name, because(err))
 	}
 	for message, err := range pull.JSONMessages(ctx) {
 		quiet.Reset(pullQuiet)
@@ -119,7 +119,7 @@ func haveImage(ctx context.Context, api client.APIClient, name string) error {
 			err = message.Error
 		}
 		if err != nil {
-			return passOver("an engine answers, but pulling %s failed (%s)", name, firstLine(err.Error()))
+			return passOver("an engine answers, but pulling %s failed%s", name, because(err))
 		}
 	}
 	return ctx.Err()
@@ -185,7 +185,14 @@ func hostname() string {
 	return name
 }
 
-func firstLine(s string) string {
-	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
-	return line
+// because is the end of an error's first line, where the cause stands, for a
+// line that has room for no more. That there is no rootless engine either is the
+// library's last word when it found none at all, and no cause.
+func because(err error) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(err.Error()), "\n")
+	cause := line[strings.LastIndex(line, ": ")+1:]
+	if strings.Contains(cause, "rootless Docker not found") {
+		return ""
+	}
+	return " (" + strings.TrimSpace(cause) + ")"
 }
