@@ -41,10 +41,10 @@ func (q *Queries) OutboxAppend(ctx context.Context, arg OutboxAppendParams) erro
 
 const outboxGiveBack = `-- name: OutboxGiveBack :execrows
 UPDATE outbox_events e
-SET leased_until = clock_timestamp() + back.delay, attempts = e.attempts - back.untried::integer,
+SET leased_until = clock_timestamp() + back.delay, attempts = e.attempts + back.failed::integer,
     last_error = coalesce(nullif(back.error, ''), e.last_error), parked_at = CASE WHEN back.park THEN clock_timestamp() END
 FROM (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS aggregate_id, unnest($3::bigint[]) AS version,
-        unnest($4::bigint[]) AS lease_token, unnest($5::interval[]) AS delay, unnest($6::boolean[]) AS untried,
+        unnest($4::bigint[]) AS lease_token, unnest($5::interval[]) AS delay, unnest($6::boolean[]) AS failed,
         unnest($7::text[]) AS error, unnest($8::boolean[]) AS park) back
 WHERE e.tenant_id = back.tenant_id AND e.aggregate_id = back.aggregate_id AND e.version = back.version
   AND e.lease_token = back.lease_token AND e.published_at IS NULL
@@ -56,13 +56,13 @@ type OutboxGiveBackParams struct {
 	Versions     []int64
 	LeaseTokens  []int64
 	Delays       []time.Duration
-	Untried      []bool
+	Failed       []bool
 	Errors       []string
 	Park         []bool
 }
 
-// Ends the lease of events that were not published: each is tried again after its delay, or parked. An event that was not
-// even tried gets its attempt back.
+// Ends the lease of events that were not published: each is tried again after its delay, or parked. Only a failure that is
+// the event's own counts as an attempt; a relay that dies says nothing about the events it held.
 func (q *Queries) OutboxGiveBack(ctx context.Context, arg OutboxGiveBackParams) (int64, error) {
 	result, err := q.db.Exec(ctx, outboxGiveBack,
 		arg.TenantIds,
@@ -70,7 +70,7 @@ func (q *Queries) OutboxGiveBack(ctx context.Context, arg OutboxGiveBackParams) 
 		arg.Versions,
 		arg.LeaseTokens,
 		arg.Delays,
-		arg.Untried,
+		arg.Failed,
 		arg.Errors,
 		arg.Park,
 	)
@@ -97,7 +97,7 @@ WITH heads AS MATERIALIZED (
     FOR NO KEY UPDATE OF f SKIP LOCKED
 )
 UPDATE outbox_events e
-SET lease_token = e.lease_token + 1, leased_until = clock_timestamp() + $1::interval, attempts = e.attempts + 1
+SET lease_token = e.lease_token + 1, leased_until = clock_timestamp() + $1::interval
 FROM (SELECT tenant_id, aggregate_id, version FROM heads UNION ALL SELECT tenant_id, aggregate_id, version FROM run) leased
 WHERE e.tenant_id = leased.tenant_id AND e.aggregate_id = leased.aggregate_id AND e.version = leased.version
 RETURNING e.tenant_id, e.aggregate_id, e.version, e.seq, e.type, e.data, e.traceparent, e.created_at, e.lease_token, e.attempts

@@ -15,7 +15,7 @@ CREATE TABLE outbox_events (
     position     bigint,               -- place in the tenant's feed, given once committed
     lease_token  bigint      NOT NULL DEFAULT 0,
     leased_until timestamptz NOT NULL DEFAULT '-infinity', -- of an event that was given back: when it is tried again
-    attempts     integer     NOT NULL DEFAULT 0,
+    attempts     integer     NOT NULL DEFAULT 0, -- failures of this event while others passed
     last_error   text,
     published_at timestamptz,
     parked_at    timestamptz,

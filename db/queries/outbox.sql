@@ -25,7 +25,7 @@ WITH heads AS MATERIALIZED (
     FOR NO KEY UPDATE OF f SKIP LOCKED
 )
 UPDATE outbox_events e
-SET lease_token = e.lease_token + 1, leased_until = clock_timestamp() + @lease::interval, attempts = e.attempts + 1
+SET lease_token = e.lease_token + 1, leased_until = clock_timestamp() + @lease::interval
 FROM (SELECT * FROM heads UNION ALL SELECT * FROM run) leased
 WHERE e.tenant_id = leased.tenant_id AND e.aggregate_id = leased.aggregate_id AND e.version = leased.version
 RETURNING e.tenant_id, e.aggregate_id, e.version, e.seq, e.type, e.data, e.traceparent, e.created_at, e.lease_token, e.attempts;
@@ -58,13 +58,13 @@ WHERE e.tenant_id = placed.tenant_id AND e.aggregate_id = placed.aggregate_id AN
 RETURNING extract(epoch FROM e.published_at - e.created_at)::float8 AS seconds;
 
 -- name: OutboxGiveBack :execrows
--- Ends the lease of events that were not published: each is tried again after its delay, or parked. An event that was not
--- even tried gets its attempt back.
+-- Ends the lease of events that were not published: each is tried again after its delay, or parked. Only a failure that is
+-- the event's own counts as an attempt; a relay that dies says nothing about the events it held.
 UPDATE outbox_events e
-SET leased_until = clock_timestamp() + back.delay, attempts = e.attempts - back.untried::integer,
+SET leased_until = clock_timestamp() + back.delay, attempts = e.attempts + back.failed::integer,
     last_error = coalesce(nullif(back.error, ''), e.last_error), parked_at = CASE WHEN back.park THEN clock_timestamp() END
 FROM (SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@aggregate_ids::text[]) AS aggregate_id, unnest(@versions::bigint[]) AS version,
-        unnest(@lease_tokens::bigint[]) AS lease_token, unnest(@delays::interval[]) AS delay, unnest(@untried::boolean[]) AS untried,
+        unnest(@lease_tokens::bigint[]) AS lease_token, unnest(@delays::interval[]) AS delay, unnest(@failed::boolean[]) AS failed,
         unnest(@errors::text[]) AS error, unnest(@park::boolean[]) AS park) back
 WHERE e.tenant_id = back.tenant_id AND e.aggregate_id = back.aggregate_id AND e.version = back.version
   AND e.lease_token = back.lease_token AND e.published_at IS NULL;

@@ -26,7 +26,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		fenced: f.NewCounter(prometheus.CounterOpts{Name: "payonce_outbox_fenced_total",
 			Help: "Events a relay could not mark because its lease had passed to another."}),
 		latency: f.NewHistogram(prometheus.HistogramOpts{Name: "payonce_outbox_latency_seconds",
-			Help: "From the writing of an event to the mark after the broker's acknowledgement, on the database's clock.",
+			Help:    "From the writing of an event to the mark after the broker's acknowledgement, on the database's clock.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}}),
 		waiting: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_outbox_waiting", Help: "Events not yet published, counted up to 100000."}),
 		oldest:  f.NewGauge(prometheus.GaugeOpts{Name: "payonce_outbox_oldest_seconds", Help: "Age of the oldest event not yet published."}),

@@ -276,28 +276,29 @@ func (r *Relay) sort(runs []run) settlement {
 func (r *Relay) giveBack(s *settlement, e *leased) {
 	var delay time.Duration
 	var text string
-	park, untried := false, !e.tried
+	park, failed := false, false
 	if e.tried {
 		text = e.err.Error()
 		permanent := errors.Is(e.err, ErrPermanent)
-		r.metrics.failures.WithLabelValues(kind(permanent)).Inc()
-		untried = r.brokerAway && !permanent
-		park = permanent || (!untried && e.Attempts >= attemptsMax)
-		if !untried {
-			delay = backoff(int(e.Attempts))
+		failed = permanent || !r.brokerAway
+		failures := e.Attempts + 1
+		park = permanent || (failed && failures >= attemptsMax)
+		if failed {
+			delay = backoff(int(failures))
 		}
+		r.metrics.failures.WithLabelValues(kind(permanent)).Inc()
 	}
 	if park {
 		s.parked++
 		r.log.Error("event parked, and its aggregate with it", "event_id", EventID(e.AggregateID, e.Version), "type", e.Type,
-			"tenant_id", e.TenantID, "attempts", e.Attempts, "error", text)
+			"tenant_id", e.TenantID, "failures", e.Attempts+1, "error", text)
 	}
 	s.back.TenantIds = append(s.back.TenantIds, e.TenantID)
 	s.back.AggregateIds = append(s.back.AggregateIds, e.AggregateID)
 	s.back.Versions = append(s.back.Versions, e.Version)
 	s.back.LeaseTokens = append(s.back.LeaseTokens, e.LeaseToken)
 	s.back.Delays = append(s.back.Delays, delay)
-	s.back.Untried = append(s.back.Untried, untried)
+	s.back.Failed = append(s.back.Failed, failed)
 	s.back.Errors = append(s.back.Errors, text)
 	s.back.Park = append(s.back.Park, park)
 }
@@ -309,8 +310,8 @@ func kind(permanent bool) string {
 	return "transient"
 }
 
-func backoff(attempts int) time.Duration {
-	return min(backoffMin<<min(attempts-1, 20), backoffMax)
+func backoff(failures int) time.Duration {
+	return min(backoffMin<<min(failures-1, 20), backoffMax)
 }
 
 // measure looks at what waits, now and then.

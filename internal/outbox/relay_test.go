@@ -192,6 +192,8 @@ func TestRelay(t *testing.T) {
 		pool, broker := dbtest.New(t), &brokerLog{}
 		slow, err := pool.Raw().Begin(t.Context())
 		require.NoError(t, err)
+		_, err = slow.Exec(t.Context(), "SET LOCAL idle_in_transaction_session_timeout = 0")
+		require.NoError(t, err)
 		require.NoError(t, outbox.Append(t.Context(), db.New(slow), event("ord_slow", 1)))
 		for i := range 30 {
 			var batch []outbox.Event

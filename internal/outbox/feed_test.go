@@ -1,0 +1,326 @@
+package outbox_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/db"
+	"example.com/payonce/db/dbtest"
+	"example.com/payonce/internal/outbox"
+)
+
+// readAll pages through the feed from a cursor.
+func readAll(t testing.TB, feed *outbox.Feed, after string, limit int) (ids []string) {
+	t.Helper()
+	for {
+		events, hasMore, err := feed.List(t.Context(), tenant, after, limit)
+		require.NoError(t, err)
+		for _, e := range events {
+			ids = append(ids, e.ID)
+		}
+		if !hasMore {
+			return ids
+		}
+		require.Len(t, events, limit)
+		after = ids[len(ids)-1]
+	}
+}
+
+func TestFeed(t *testing.T) {
+	t.Parallel()
+
+	t.Run("ListsWhatIsCommittedWithoutRelayOrBroker", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.New(t)
+		feed := outbox.NewFeed(pool)
+		events, hasMore, err := feed.List(t.Context(), tenant, "", 10)
+		require.NoError(t, err)
+		require.Empty(t, events)
+		require.False(t, hasMore)
+
+		appendEvents(t, pool, event("ord_1", 1), event("pay_1", 1), event("ord_1", 2))
+		other := event("ord_other", 1)
+		other.TenantID = "tnt_b"
+		appendEvents(t, pool, other)
+		for _, limit := range []int{1, 2, 3, 100} {
+			require.Empty(t, cmp.Diff([]string{"ord_1-1", "pay_1-1", "ord_1-2"}, readAll(t, feed, "", limit)))
+		}
+		require.Empty(t, cmp.Diff([]string{"ord_1-2"}, readAll(t, feed, "pay_1-1", 10)))
+		_, _, err = feed.List(t.Context(), tenant, "ord_other-1", 10)
+		require.ErrorIs(t, err, outbox.ErrUnknownCursor, "another tenant's")
+	})
+
+	t.Run("RendersCloudEvents", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.New(t)
+		appendEvents(t, pool, event("ord_1", 1))
+		exec(t, pool, "UPDATE outbox_events SET traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'")
+		events, _, err := outbox.NewFeed(pool).List(t.Context(), tenant, "", 10)
+		require.NoError(t, err)
+		body, err := json.Marshal(events[0])
+		require.NoError(t, err)
+		var created time.Time
+		require.NoError(t, pool.Raw().QueryRow(t.Context(), "SELECT created_at FROM outbox_events").Scan(&created))
+		require.JSONEq(t, fmt.Sprintf(`{"specversion":"1.0","id":"ord_1-1","source":"/payonce","type":"order.created","subject":"ord_1",
+			"time":%q,"datacontenttype":"application/json","tenantid":"tnt_a","sequence":"1",
+			"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01","data":{"id":"ord_1","version":1}}`,
+			created.UTC().Format(time.RFC3339Nano)), string(body))
+
+		broker := &brokerLog{}
+		drain(t, outbox.NewRelay(pool, broker, outbox.RelayOptions{}))
+		published, err := json.Marshal(broker.events()[0])
+		require.NoError(t, err)
+		require.Equal(t, string(body), string(published), "the same bytes at the broker")
+		var back outbox.Envelope
+		require.NoError(t, json.Unmarshal(published, &back))
+		require.Empty(t, cmp.Diff(events[0].ID, back.ID))
+	})
+
+	t.Run("RefusesCursorsThatAreNone", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.New(t)
+		appendEvents(t, pool, event("ord_1", 1), event("ord_1", 2))
+		feed := outbox.NewFeed(pool)
+		for _, cursor := range []string{"x", "-", "-1", "ord_1", "ord_1-", "ord_1-3", "ord_1-01", "ord_1-+1", "ord_1-1 ", "ord_2-1", "ord_1-99999999999999999999", "' OR 1=1 --"} {
+			_, _, err := feed.List(t.Context(), tenant, cursor, 10)
+			require.ErrorIs(t, err, outbox.ErrUnknownCursor, cursor)
+		}
+	})
+
+	t.Run("ReadsWriteNothingOnceTheRelayHasBeenThere", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.New(t)
+		appendEvents(t, pool, event("ord_1", 1), event("ord_1", 2))
+		drain(t, outbox.NewRelay(pool, &brokerLog{}, outbox.RelayOptions{}))
+		before := count(t, pool, "SELECT max(xmin::text::bigint) FROM (SELECT xmin FROM outbox_events UNION ALL SELECT xmin FROM event_feeds) x")
+		require.Len(t, readAll(t, outbox.NewFeed(pool), "", 1), 2)
+		require.Equal(t, before, count(t, pool, "SELECT max(xmin::text::bigint) FROM (SELECT xmin FROM outbox_events UNION ALL SELECT xmin FROM event_feeds) x"))
+	})
+}
+
+// TestFeedNeverSkips lets transactions commit in another order than they wrote,
+// while readers page on and relays publish. A reader by sequence number runs
+// beside, and must be caught, or the test proves nothing.
+func TestFeedNeverSkips(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	const writers, each = 12, 60
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+
+	var writing sync.WaitGroup
+	for w := range writers {
+		writing.Go(func() {
+			for i := range each {
+				aggregate := fmt.Sprintf("ord_%d_%d", w, i)
+				for version := int64(1); version <= 2; version++ {
+					err := pool.InTx(ctx, func(q *db.Queries) error {
+						if err := outbox.Append(ctx, q, event(aggregate, version)); err != nil {
+							return err
+						}
+						time.Sleep(time.Duration(rand.IntN(8)) * time.Millisecond) // commits late
+						return nil
+					})
+					if err != nil {
+						t.Errorf("append: %v", err)
+					}
+				}
+			}
+		})
+	}
+	written := make(chan struct{})
+	go func() { writing.Wait(); close(written) }()
+
+	// readUntilDone pages on with a cursor until the writers are done and nothing more comes.
+	readUntilDone := func(next func(after string) []string) (ids []string) {
+		after := ""
+		for last := false; ; {
+			page := next(after)
+			if len(page) > 0 {
+				ids = append(ids, page...)
+				after = page[len(page)-1]
+				continue
+			}
+			if last {
+				return ids
+			}
+			select {
+			case <-written:
+				last = true
+			default:
+			}
+		}
+	}
+	var reading sync.WaitGroup
+	read := make([][]string, 3)
+	for r := range read {
+		reading.Go(func() {
+			feed := outbox.NewFeed(pool)
+			read[r] = readUntilDone(func(after string) (ids []string) {
+				events, _, err := feed.List(ctx, tenant, after, 7)
+				if err != nil {
+					t.Errorf("list: %v", err)
+				}
+				for _, e := range events {
+					ids = append(ids, e.ID)
+				}
+				return ids
+			})
+		})
+	}
+	var bySequence []string
+	reading.Go(func() {
+		seq := int64(0)
+		bySequence = readUntilDone(func(string) (ids []string) {
+			rows, err := pool.Raw().Query(ctx, "SELECT seq, aggregate_id || '-' || version FROM outbox_events WHERE seq > $1 ORDER BY seq LIMIT 7", seq)
+			if err != nil {
+				t.Errorf("read by sequence: %v", err)
+				return nil
+			}
+			defer rows.Close()
+			for rows.Next() {
+				var id string
+				if err := rows.Scan(&seq, &id); err != nil {
+					t.Errorf("scan: %v", err)
+				}
+				ids = append(ids, id)
+			}
+			return ids
+		})
+	})
+	for range 2 {
+		reading.Go(func() {
+			relay := outbox.NewRelay(pool, &brokerLog{}, outbox.RelayOptions{HeadsMax: 20})
+			for {
+				if n, err := relay.RunOnce(ctx); err != nil {
+					t.Errorf("relay: %v", err)
+				} else if n == 0 {
+					select {
+					case <-written:
+						return
+					default:
+					}
+				}
+			}
+		})
+	}
+	reading.Wait()
+
+	total := writers * each * 2
+	whole := readAll(t, outbox.NewFeed(pool), "", 100)
+	require.Len(t, whole, total)
+	for r, ids := range read {
+		require.Empty(t, cmp.Diff(whole, ids), "reader %d saw, while it happened, what the feed says now", r)
+	}
+	seen := map[string]int64{}
+	for _, id := range whole {
+		aggregate, version := id[:len(id)-2], int64(id[len(id)-1]-'0')
+		require.Equal(t, seen[aggregate]+1, version, id)
+		seen[aggregate] = version
+	}
+	require.Equal(t, total, count(t, pool, "SELECT max(position) FROM outbox_events"), "positions have no gap")
+	require.Less(t, len(bySequence), total, "reading by sequence number skipped nothing: this run had no late commit and proves nothing")
+	t.Logf("events=%d readers=%d skipped: by position 0, by sequence number %d", total, len(read), total-len(bySequence))
+}
+
+func TestReaper(t *testing.T) {
+	t.Parallel()
+
+	setup := func(t *testing.T) (*db.Pool, *outbox.Feed, *outbox.Reaper) {
+		pool := dbtest.New(t)
+		for i := range 10 {
+			appendEvents(t, pool, event(fmt.Sprintf("ord_%d", i), 1))
+		}
+		drain(t, outbox.NewRelay(pool, &brokerLog{}, outbox.RelayOptions{}))
+		return pool, outbox.NewFeed(pool), outbox.NewReaper(pool, time.Hour)
+	}
+	age := func(t *testing.T, pool *db.Pool, through int) {
+		exec(t, pool, "UPDATE outbox_events SET published_at = published_at - interval '2 hours' WHERE position <= $1", through)
+		exec(t, pool, "UPDATE event_feeds SET reap_at = '-infinity'")
+	}
+
+	t.Run("RemovesOnlyWhatIsPublishedAndOld", func(t *testing.T) {
+		t.Parallel()
+		pool, _, reaper := setup(t)
+		n, err := reaper.RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, n)
+		age(t, pool, 4)
+		appendEvents(t, pool, event("ord_waiting", 1))
+		exec(t, pool, "UPDATE outbox_events SET parked_at = now() - interval '1 year' WHERE aggregate_id = 'ord_waiting'")
+		n, err = reaper.RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 4, n)
+		n, err = reaper.RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, n)
+		require.Equal(t, 7, count(t, pool, "SELECT count(*) FROM outbox_events"))
+	})
+
+	t.Run("SaysWhenACursorHasMissedSomething", func(t *testing.T) {
+		t.Parallel()
+		pool, feed, reaper := setup(t)
+		age(t, pool, 4)
+		_, err := reaper.RunOnce(t.Context())
+		require.NoError(t, err)
+		_, _, err = feed.List(t.Context(), tenant, "ord_2-1", 10)
+		require.ErrorIs(t, err, outbox.ErrUnknownCursor, "ord_3 is gone and this reader has not seen it")
+		require.Equal(t, []string{"ord_4-1", "ord_5-1", "ord_6-1", "ord_7-1", "ord_8-1", "ord_9-1"}, readAll(t, feed, "ord_3-1", 4), "nothing missed")
+		require.Len(t, readAll(t, feed, "", 4), 6)
+	})
+
+	t.Run("KeepsTheCursorOfAQuietTenant", func(t *testing.T) {
+		t.Parallel()
+		pool, feed, reaper := setup(t)
+		age(t, pool, 10)
+		n, err := reaper.RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 10, n)
+		require.Empty(t, readAll(t, feed, "ord_9-1", 10))
+		appendEvents(t, pool, event("ord_new", 1))
+		require.Equal(t, []string{"ord_new-1"}, readAll(t, feed, "ord_9-1", 10))
+		require.Equal(t, 11, count(t, pool, "SELECT position FROM outbox_events"))
+	})
+
+	t.Run("DoesNotLetAParkedEventHideAGap", func(t *testing.T) {
+		t.Parallel()
+		pool, feed, reaper := setup(t)
+		exec(t, pool, "UPDATE outbox_events SET published_at = NULL, parked_at = now() WHERE position = 2")
+		age(t, pool, 6)
+		n, err := reaper.RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 5, n)
+		_, _, err = feed.List(t.Context(), tenant, "ord_1-1", 10)
+		require.ErrorIs(t, err, outbox.ErrUnknownCursor, "it is there, but 3 to 6 are not")
+		require.Equal(t, []string{"ord_1-1", "ord_6-1", "ord_7-1", "ord_8-1", "ord_9-1"}, readAll(t, feed, "", 10))
+	})
+
+	t.Run("GoesThroughAllTenants", func(t *testing.T) {
+		t.Parallel()
+		pool, _, reaper := setup(t)
+		for i := range 20 {
+			e := event("ord_1", 1)
+			e.TenantID = fmt.Sprintf("tnt_%d", i)
+			appendEvents(t, pool, e)
+		}
+		drain(t, outbox.NewRelay(pool, &brokerLog{}, outbox.RelayOptions{}))
+		age(t, pool, 10)
+		total := 0
+		for {
+			n, err := reaper.RunOnce(t.Context())
+			require.NoError(t, err)
+			if total += n; n == 0 {
+				break
+			}
+		}
+		require.Equal(t, 30, total)
+	})
+}
