@@ -194,22 +194,20 @@ func (q *Queries) CheckoutStepMove(ctx context.Context, arg CheckoutStepMovePara
 const checkoutStepWaits = `-- name: CheckoutStepWaits :execrows
 WITH claim AS (
     SELECT k.tenant_id FROM idempotency_keys k
-    WHERE k.tenant_id = $3 AND k.key = $4 AND k.lease_token = $5 AND k.finished_at IS NULL
+    WHERE k.tenant_id = $2 AND k.key = $3 AND k.lease_token = $4 AND k.finished_at IS NULL
     FOR NO KEY UPDATE
 ), stands AS (
     SELECT claim.tenant_id, CASE WHEN EXISTS (
-        SELECT FROM stripe_calls c WHERE c.tenant_id = claim.tenant_id AND c.stripe_key = ANY($6::text[]) AND c.outcome IN ('sent', 'unknown')
+        SELECT FROM stripe_calls c WHERE c.tenant_id = claim.tenant_id AND c.stripe_key = ANY($5::text[]) AND c.outcome IN ('sent', 'unknown')
     ) THEN 'unknown' ELSE 'running' END::saga_step_status AS status
     FROM claim
 )
 UPDATE checkout_steps s SET status = stands.status, updated_at = clock_timestamp()
-FROM stands WHERE s.tenant_id = stands.tenant_id AND s.checkout_id = $1 AND s.step = $2
-  AND s.status IN ('running', 'unknown') AND s.status <> stands.status
+FROM stands WHERE s.tenant_id = stands.tenant_id AND s.checkout_id = $1 AND s.status IN ('running', 'unknown') AND s.status <> stands.status
 `
 
 type CheckoutStepWaitsParams struct {
 	CheckoutID string
-	Step       SagaStep
 	TenantID   string
 	Key        string
 	LeaseToken int64
@@ -221,7 +219,6 @@ type CheckoutStepWaitsParams struct {
 func (q *Queries) CheckoutStepWaits(ctx context.Context, arg CheckoutStepWaitsParams) (int64, error) {
 	result, err := q.db.Exec(ctx, checkoutStepWaits,
 		arg.CheckoutID,
-		arg.Step,
 		arg.TenantID,
 		arg.Key,
 		arg.LeaseToken,
@@ -281,204 +278,4 @@ type CheckoutStepsSkipParams struct {
 func (q *Queries) CheckoutStepsSkip(ctx context.Context, arg CheckoutStepsSkipParams) error {
 	_, err := q.db.Exec(ctx, checkoutStepsSkip, arg.TenantID, arg.CheckoutID, arg.Completed)
 	return err
-}
-
-const invariantCheckoutMoney = `-- name: InvariantCheckoutMoney :many
-SELECT c.tenant_id, c.id, p.status, p.amount_minor - p.amount_refunded_minor AS kept_minor FROM checkouts c
-LEFT JOIN payments p ON p.tenant_id = c.tenant_id AND p.id = c.payment_id
-WHERE c.status = 'completed' AND p.status IS DISTINCT FROM 'succeeded'
-   OR c.status = 'compensated' AND (p.status IN ('processing', 'requires_action') OR p.status = 'succeeded' AND p.amount_refunding_minor <> p.amount_minor)
-`
-
-type InvariantCheckoutMoneyRow struct {
-	TenantID  string
-	ID        string
-	Status    *PaymentStatus
-	KeptMinor int32
-}
-
-// I16: a completed checkout has a payment that succeeded; a compensated one has none of which anything was not given back.
-func (q *Queries) InvariantCheckoutMoney(ctx context.Context) ([]InvariantCheckoutMoneyRow, error) {
-	rows, err := q.db.Query(ctx, invariantCheckoutMoney)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []InvariantCheckoutMoneyRow{}
-	for rows.Next() {
-		var i InvariantCheckoutMoneyRow
-		if err := rows.Scan(
-			&i.TenantID,
-			&i.ID,
-			&i.Status,
-			&i.KeptMinor,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const invariantCheckoutUndoneOnce = `-- name: InvariantCheckoutUndoneOnce :many
-SELECT c.tenant_id, c.id, s.step, s.status FROM checkouts c
-JOIN checkout_steps s ON s.tenant_id = c.tenant_id AND s.checkout_id = c.id
-LEFT JOIN checkout_steps u ON u.tenant_id = s.tenant_id AND u.checkout_id = s.checkout_id AND saga_undoes(u.step) = s.step
-WHERE c.status = 'compensated' AND (s.status IN ('pending', 'running', 'unknown', 'done') AND saga_undoes(s.step) IS NULL
-    OR s.status = 'compensated' AND u.status IS DISTINCT FROM 'done' OR u.status = 'done' AND s.status <> 'compensated')
-`
-
-type InvariantCheckoutUndoneOnceRow struct {
-	TenantID string
-	ID       string
-	Step     SagaStep
-	Status   SagaStepStatus
-}
-
-// I16: in a compensated checkout nothing that was done is still done, and what was undone had been done.
-func (q *Queries) InvariantCheckoutUndoneOnce(ctx context.Context) ([]InvariantCheckoutUndoneOnceRow, error) {
-	rows, err := q.db.Query(ctx, invariantCheckoutUndoneOnce)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []InvariantCheckoutUndoneOnceRow{}
-	for rows.Next() {
-		var i InvariantCheckoutUndoneOnceRow
-		if err := rows.Scan(
-			&i.TenantID,
-			&i.ID,
-			&i.Step,
-			&i.Status,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const invariantCheckoutUnknownUndone = `-- name: InvariantCheckoutUnknownUndone :many
-SELECT s.tenant_id, s.checkout_id, s.step, k.stripe_key FROM checkout_steps s
-JOIN checkouts c ON c.tenant_id = s.tenant_id AND c.id = s.checkout_id
-JOIN payments p ON p.tenant_id = c.tenant_id AND p.id = c.payment_id
-JOIN stripe_calls k ON k.tenant_id = c.tenant_id AND k.stripe_key = c.tenant_id || ':' || c.idempotency_key || ':confirm'
-WHERE saga_undoes(s.step) IS NOT NULL AND s.status NOT IN ('pending', 'skipped') AND k.outcome IN ('sent', 'unknown')
-`
-
-type InvariantCheckoutUnknownUndoneRow struct {
-	TenantID   string
-	CheckoutID string
-	Step       SagaStep
-	StripeKey  string
-}
-
-// I14: nothing is undone while a call of the payment may still turn out to have been made.
-func (q *Queries) InvariantCheckoutUnknownUndone(ctx context.Context) ([]InvariantCheckoutUnknownUndoneRow, error) {
-	rows, err := q.db.Query(ctx, invariantCheckoutUnknownUndone)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []InvariantCheckoutUnknownUndoneRow{}
-	for rows.Next() {
-		var i InvariantCheckoutUnknownUndoneRow
-		if err := rows.Scan(
-			&i.TenantID,
-			&i.CheckoutID,
-			&i.Step,
-			&i.StripeKey,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const invariantReservationEnds = `-- name: InvariantReservationEnds :many
-SELECT r.tenant_id, r.checkout_id, r.sku, r.status FROM reservations r
-JOIN checkouts c ON c.tenant_id = r.tenant_id AND c.id = r.checkout_id
-WHERE c.status = 'completed' AND r.status <> 'consumed' OR c.status = 'compensated' AND r.status <> 'released'
-`
-
-type InvariantReservationEndsRow struct {
-	TenantID   string
-	CheckoutID string
-	Sku        string
-	Status     ReservationStatus
-}
-
-// A completed checkout has consumed what it reserved, a compensated one released it.
-func (q *Queries) InvariantReservationEnds(ctx context.Context) ([]InvariantReservationEndsRow, error) {
-	rows, err := q.db.Query(ctx, invariantReservationEnds)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []InvariantReservationEndsRow{}
-	for rows.Next() {
-		var i InvariantReservationEndsRow
-		if err := rows.Scan(
-			&i.TenantID,
-			&i.CheckoutID,
-			&i.Sku,
-			&i.Status,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const invariantStockReserved = `-- name: InvariantStockReserved :many
-SELECT s.tenant_id, s.sku, s.reserved, coalesce(sum(r.quantity), 0)::bigint AS held FROM stock s
-LEFT JOIN reservations r ON r.tenant_id = s.tenant_id AND r.sku = s.sku AND r.status = 'held'
-GROUP BY s.tenant_id, s.sku, s.reserved HAVING s.reserved <> coalesce(sum(r.quantity), 0)
-`
-
-type InvariantStockReservedRow struct {
-	TenantID string
-	Sku      string
-	Reserved int64
-	Held     int64
-}
-
-// What is reserved of a SKU is the sum of what checkouts hold of it.
-func (q *Queries) InvariantStockReserved(ctx context.Context) ([]InvariantStockReservedRow, error) {
-	rows, err := q.db.Query(ctx, invariantStockReserved)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []InvariantStockReservedRow{}
-	for rows.Next() {
-		var i InvariantStockReservedRow
-		if err := rows.Scan(
-			&i.TenantID,
-			&i.Sku,
-			&i.Reserved,
-			&i.Held,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
 }

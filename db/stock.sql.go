@@ -12,11 +12,12 @@ import (
 )
 
 const reservationOverdue = `-- name: ReservationOverdue :one
-SELECT c.tenant_id, c.id, c.idempotency_key
+SELECT c.tenant_id, c.id, c.idempotency_key, k.request
 FROM reservations r
 JOIN checkouts c ON c.tenant_id = r.tenant_id AND c.id = r.checkout_id
 JOIN idempotency_keys k ON k.tenant_id = c.tenant_id AND k.key = c.idempotency_key
-WHERE r.status = 'held' AND r.expires_at < clock_timestamp() AND k.finished_at IS NULL AND k.leased_until < clock_timestamp()
+JOIN checkout_steps p ON p.tenant_id = c.tenant_id AND p.checkout_id = c.id AND p.step = 'pay'
+WHERE r.status = 'held' AND r.expires_at < clock_timestamp() AND p.status = 'pending' AND k.finished_at IS NULL AND k.leased_until < clock_timestamp()
 ORDER BY r.expires_at LIMIT 1 FOR NO KEY UPDATE OF k SKIP LOCKED
 `
 
@@ -24,6 +25,7 @@ type ReservationOverdueRow struct {
 	TenantID       string
 	ID             string
 	IdempotencyKey string
+	Request        []byte
 }
 
 // One checkout whose reservations ran out before its payment began and that nobody is working on. Its key is locked, and while it is
@@ -31,7 +33,12 @@ type ReservationOverdueRow struct {
 func (q *Queries) ReservationOverdue(ctx context.Context) (ReservationOverdueRow, error) {
 	row := q.db.QueryRow(ctx, reservationOverdue)
 	var i ReservationOverdueRow
-	err := row.Scan(&i.TenantID, &i.ID, &i.IdempotencyKey)
+	err := row.Scan(
+		&i.TenantID,
+		&i.ID,
+		&i.IdempotencyKey,
+		&i.Request,
+	)
 	return i, err
 }
 

@@ -50,7 +50,7 @@ CREATE TRIGGER step_transition_is_legal BEFORE UPDATE ON checkout_steps FOR EACH
     WHEN (OLD.status <> NEW.status AND NOT (
         (OLD.status = 'pending' AND NEW.status IN ('running', 'done', 'failed', 'skipped'))
         OR (OLD.status IN ('running', 'unknown') AND NEW.status IN ('running', 'unknown', 'done', 'failed'))
-        OR (OLD.status = 'failed' AND NEW.status = 'running' AND saga_undoes(OLD.step) IS NOT NULL) -- a person had it tried again
+        OR (OLD.status = 'failed' AND NEW.status IN ('running', 'done') AND saga_undoes(OLD.step) IS NOT NULL) -- a person helped
         OR (OLD.status = 'done' AND NEW.status = 'compensated' AND saga_undoes(OLD.step) IS NULL)))
     EXECUTE FUNCTION refuse_write('a step moves from pending over running to its end, and only what was done is compensated');
 

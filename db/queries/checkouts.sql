@@ -49,8 +49,7 @@ WITH claim AS (
     FROM claim
 )
 UPDATE checkout_steps s SET status = stands.status, updated_at = clock_timestamp()
-FROM stands WHERE s.tenant_id = stands.tenant_id AND s.checkout_id = @checkout_id AND s.step = @step
-  AND s.status IN ('running', 'unknown') AND s.status <> stands.status;
+FROM stands WHERE s.tenant_id = stands.tenant_id AND s.checkout_id = @checkout_id AND s.status IN ('running', 'unknown') AND s.status <> stands.status;
 
 -- name: CheckoutOrder :exec
 UPDATE checkouts SET order_id = @order_id WHERE tenant_id = @tenant_id AND id = @id;
@@ -65,38 +64,3 @@ WHERE tenant_id = @tenant_id AND id = @id;
 
 -- name: CheckoutEnd :exec
 UPDATE checkouts SET status = @status, version = version + 1 WHERE tenant_id = @tenant_id AND id = @id;
-
--- name: InvariantCheckoutUndoneOnce :many
--- I16: in a compensated checkout nothing that was done is still done, and what was undone had been done.
-SELECT c.tenant_id, c.id, s.step, s.status FROM checkouts c
-JOIN checkout_steps s ON s.tenant_id = c.tenant_id AND s.checkout_id = c.id
-LEFT JOIN checkout_steps u ON u.tenant_id = s.tenant_id AND u.checkout_id = s.checkout_id AND saga_undoes(u.step) = s.step
-WHERE c.status = 'compensated' AND (s.status IN ('pending', 'running', 'unknown', 'done') AND saga_undoes(s.step) IS NULL
-    OR s.status = 'compensated' AND u.status IS DISTINCT FROM 'done' OR u.status = 'done' AND s.status <> 'compensated');
-
--- name: InvariantCheckoutMoney :many
--- I16: a completed checkout has a payment that succeeded; a compensated one has none of which anything was not given back.
-SELECT c.tenant_id, c.id, p.status, p.amount_minor - p.amount_refunded_minor AS kept_minor FROM checkouts c
-LEFT JOIN payments p ON p.tenant_id = c.tenant_id AND p.id = c.payment_id
-WHERE c.status = 'completed' AND p.status IS DISTINCT FROM 'succeeded'
-   OR c.status = 'compensated' AND (p.status IN ('processing', 'requires_action') OR p.status = 'succeeded' AND p.amount_refunding_minor <> p.amount_minor);
-
--- name: InvariantCheckoutUnknownUndone :many
--- I14: nothing is undone while a call of the payment may still turn out to have been made.
-SELECT s.tenant_id, s.checkout_id, s.step, k.stripe_key FROM checkout_steps s
-JOIN checkouts c ON c.tenant_id = s.tenant_id AND c.id = s.checkout_id
-JOIN payments p ON p.tenant_id = c.tenant_id AND p.id = c.payment_id
-JOIN stripe_calls k ON k.tenant_id = c.tenant_id AND k.stripe_key = c.tenant_id || ':' || c.idempotency_key || ':confirm'
-WHERE saga_undoes(s.step) IS NOT NULL AND s.status NOT IN ('pending', 'skipped') AND k.outcome IN ('sent', 'unknown');
-
--- name: InvariantStockReserved :many
--- What is reserved of a SKU is the sum of what checkouts hold of it.
-SELECT s.tenant_id, s.sku, s.reserved, coalesce(sum(r.quantity), 0)::bigint AS held FROM stock s
-LEFT JOIN reservations r ON r.tenant_id = s.tenant_id AND r.sku = s.sku AND r.status = 'held'
-GROUP BY s.tenant_id, s.sku, s.reserved HAVING s.reserved <> coalesce(sum(r.quantity), 0);
-
--- name: InvariantReservationEnds :many
--- A completed checkout has consumed what it reserved, a compensated one released it.
-SELECT r.tenant_id, r.checkout_id, r.sku, r.status FROM reservations r
-JOIN checkouts c ON c.tenant_id = r.tenant_id AND c.id = r.checkout_id
-WHERE c.status = 'completed' AND r.status <> 'consumed' OR c.status = 'compensated' AND r.status <> 'released';

@@ -30,7 +30,7 @@ type problem struct {
 	payment     *payments.Payment
 	declineCode *string
 	resource    *resourceLink
-	extra       func(*document)
+	checkout    *payments.Checkout
 }
 
 // fieldError is one thing wrong with the body, by RFC 6901 pointer.
@@ -54,11 +54,11 @@ type document struct {
 	Retryable bool   `json:"retryable"`
 	RequestID string `json:"request_id"`
 
-	Errors      []fieldError      `json:"errors,omitempty"`
-	Payment     *payments.Payment `json:"payment,omitempty"`
-	DeclineCode **string          `json:"decline_code,omitempty"` // beside payment always there, and null if the issuer gave none
-	Resource    *resourceLink     `json:"resource,omitempty"`
-	Checkout    any               `json:"checkout,omitempty"`
+	Errors      []fieldError       `json:"errors,omitempty"`
+	Payment     *payments.Payment  `json:"payment,omitempty"`
+	DeclineCode **string           `json:"decline_code,omitempty"` // beside payment always there, and null if the issuer gave none
+	Resource    *resourceLink      `json:"resource,omitempty"`
+	Checkout    *payments.Checkout `json:"checkout,omitempty"`
 }
 
 func (p *problem) Error() string { return p.code + ": " + p.detail }
@@ -70,6 +70,7 @@ func problemOf(err error) *problem {
 	var (
 		p       *problem
 		pay     *payments.PaymentError
+		stock   *payments.OutOfStockError
 		invalid *payments.InvalidError
 	)
 	switch {
@@ -83,7 +84,12 @@ func problemOf(err error) *problem {
 		if pay.Declined {
 			p.code = codePaymentDeclined
 		}
+		if pay.Checkout != nil {
+			p.detail, p.checkout = pay.Checkout.Failure.Message, pay.Checkout
+		}
 		return p
+	case errors.As(err, &stock):
+		return &problem{code: codeOutOfStock, detail: stock.Checkout.Failure.Message, checkout: &stock.Checkout}
 	case errors.As(err, &invalid):
 		return &problem{code: codeInvalidRequest, detail: "The request body is not valid.", errors: []fieldError{{invalid.Pointer, invalid.Message}}}
 	}
@@ -121,16 +127,13 @@ func (p *problem) answer(requestID string) idempotency.Answer {
 	}
 	d := document{
 		Type: t.typeURI(), Title: t.Title, Status: t.Status, Detail: p.detail, Code: t.Code, Retryable: t.Retryable, RequestID: requestID,
-		Errors: p.errors, Payment: p.payment, Resource: p.resource,
+		Errors: p.errors, Payment: p.payment, Resource: p.resource, Checkout: p.checkout,
 	}
 	if p.payment != nil {
 		d.DeclineCode = &p.declineCode
 	}
 	if p.code == codeInvalidRequest && len(d.Errors) == 0 {
 		d.Errors = []fieldError{{"", p.detail}} // It always says where, and what has no place in the body is about the whole.
-	}
-	if p.extra != nil {
-		p.extra(&d)
 	}
 	return idempotency.Answer{Status: t.Status, ContentType: contentProblem, Body: mustJSON(d)}
 }

@@ -34,6 +34,10 @@ func (s *Server) routes() []route {
 		{method: "POST", pattern: "/v1/payments/{id}/cancel", operation: payments.CancelPayment, parse: cancelRequest},
 		{method: "POST", pattern: "/v1/payments/{id}/refunds", operation: payments.CreateRefund, parse: refundRequest},
 		{method: "GET", pattern: "/v1/refunds/{id}", handle: s.getRefund},
+		{method: "POST", pattern: "/v1/checkouts", operation: payments.CreateCheckout, parse: checkoutRequest},
+		{method: "GET", pattern: "/v1/checkouts/{id}", handle: s.getCheckout},
+		{method: "PUT", pattern: "/v1/stock/{sku}", handle: s.setStock},
+		{method: "GET", pattern: "/v1/stock/{sku}", handle: s.getStock},
 
 		{method: "GET", pattern: "/v1/events", handle: s.listEvents},
 		{method: "POST", pattern: "/v1/webhooks/stripe", handle: s.stripeWebhook, open: true, keyless: "Stripe's event id is its key"},

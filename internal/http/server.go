@@ -135,7 +135,7 @@ func (s *Server) mux() http.Handler {
 	r.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
 		var methods []string
 		for pattern, list := range allowed {
-			if matches(pattern, r.URL.Path) {
+			if matches(pattern, r.URL.EscapedPath()) { // as the router: an encoded slash separates nothing
 				methods = append(methods, list...)
 			}
 		}

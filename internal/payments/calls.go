@@ -254,6 +254,7 @@ func (s *Service) wait(ctx context.Context, c *idempotency.Claim, w *paying, out
 }
 
 func (s *Service) waitFor(ctx context.Context, c *idempotency.Claim, w *paying, why error) (idempotency.Answer, error) {
+	interim := s.interim(ctx, c, w) // Once the claim is given back, how things stand is another's to say.
 	var err error
 	if c.Age > parkAfter {
 		err = c.Park(ctx, why.Error())
@@ -266,7 +267,7 @@ func (s *Service) waitFor(ctx context.Context, c *idempotency.Claim, w *paying, 
 	if err != nil {
 		c.Log().Warn("the claim was not given back; its lease will run out", "error", err.Error())
 	}
-	return s.interim(w), nil
+	return interim, nil
 }
 
 // nextTry is the pause before the completer looks again: short while whoever

@@ -32,6 +32,9 @@ type paying struct {
 	// announced: the call that comes next was written down in the phase before,
 	// in this very run, so it has never been sent.
 	announced bool
+	// checkout is what the payment is a step of, nil if it is by itself. The end
+	// of a step is not the answer to the key: the checkout goes on from it.
+	checkout *checkingOut
 }
 
 // beginPayment is T1. It claims the key and records the payment, its event and
@@ -164,6 +167,9 @@ func (s *Service) pay(ctx context.Context, c *idempotency.Claim, w *paying) (ans
 		case idempotency.Finished:
 			return c.Answer(), nil
 		default:
+			if w.checkout != nil {
+				return answer, nil // The payment has ended, the checkout has not.
+			}
 			panic(fmt.Sprintf("bug: a payment cannot resume from %q", c.RecoveryPoint()))
 		}
 	}
@@ -174,11 +180,15 @@ func (s *Service) paying(ctx context.Context, c *idempotency.Claim) (*paying, er
 	if w, ok := c.Carry.(*paying); ok {
 		return w, nil
 	}
-	p, err := s.pool.PaymentGet(ctx, db.PaymentGetParams{TenantID: c.TenantID, ID: c.ResourceID})
+	return s.readPaying(ctx, c.TenantID, c.ResourceID)
+}
+
+func (s *Service) readPaying(ctx context.Context, tenantID, id string) (*paying, error) {
+	p, err := s.pool.PaymentGet(ctx, db.PaymentGetParams{TenantID: tenantID, ID: id})
 	if err != nil {
-		return nil, fmt.Errorf("read payment %s: %w", c.ResourceID, err)
+		return nil, fmt.Errorf("read payment %s: %w", id, err)
 	}
-	o, err := s.pool.OrderGet(ctx, db.OrderGetParams{TenantID: c.TenantID, ID: p.OrderID})
+	o, err := s.pool.OrderGet(ctx, db.OrderGetParams{TenantID: tenantID, ID: p.OrderID})
 	if err != nil {
 		return nil, fmt.Errorf("read order %s: %w", p.OrderID, err)
 	}
@@ -324,6 +334,9 @@ func (w *paying) settled() bool {
 
 // finishSettled stores the answer to a payment that another operation has ended.
 func (s *Service) finishSettled(ctx context.Context, c *idempotency.Claim, w *paying) (idempotency.Answer, error) {
+	if w.checkout != nil {
+		return idempotency.Answer{}, s.endSettledPayStep(ctx, c, w)
+	}
 	err := c.Finish(ctx, func(*db.Queries) (idempotency.Answer, error) {
 		return s.paymentAnswer(w.payment, ending{}, c.RequestID), nil
 	})
@@ -402,7 +415,7 @@ func (s *Service) requireAction(ctx context.Context, c *idempotency.Claim, w *pa
 			return idempotency.Answer{}, err
 		}
 	}
-	return s.interim(w), c.Yield(ctx, jittered(actionPoll), "the customer must act")
+	return s.interim(ctx, c, w), c.Yield(ctx, jittered(actionPoll), "the customer must act")
 }
 
 // awaitCustomer looks whether the customer has acted. One who does not in time
@@ -469,6 +482,9 @@ type ending struct {
 // finish is T2: the outcome, the order's new state, the events and the answer,
 // in one statement under the fence.
 func (s *Service) finish(ctx context.Context, c *idempotency.Claim, w *paying, e ending) (idempotency.Answer, error) {
+	if w.checkout != nil {
+		return idempotency.Answer{}, s.endPayStep(ctx, c, w, e)
+	}
 	if e.status == db.PaymentStatusSucceeded && w.order.Status != db.OrderStatusOpen {
 		return s.finishTooLate(ctx, c, w, e)
 	}
@@ -574,7 +590,10 @@ func (s *Service) paymentAnswer(p db.Payment, e ending, requestID string) idempo
 }
 
 // interim is how things stand, for a client that asks too early.
-func (s *Service) interim(w *paying) idempotency.Answer {
+func (s *Service) interim(ctx context.Context, c *idempotency.Claim, w *paying) idempotency.Answer {
+	if w.checkout != nil {
+		return s.checkoutStands(ctx, c, w.checkout)
+	}
 	return s.answers.Object(http.StatusAccepted, "/v1/payments/"+w.payment.ID, paymentOf(w.payment))
 }
 

@@ -26,7 +26,8 @@ var (
 // PaymentError is a payment that definitely came to nothing.
 type PaymentError struct {
 	Payment  Payment
-	Declined bool // by the issuer; else anything that made sure no money moved
+	Declined bool      // by the issuer; else anything that made sure no money moved
+	Checkout *Checkout // that the payment was a step of; nil if it was by itself
 }
 
 func (e *PaymentError) Error() string {
@@ -86,6 +87,8 @@ const (
 	CancelPayment = "cancel_payment"
 	CreateRefund  = "create_refund"
 	RefundOrder   = "refund_order" // nobody asked for it: the payment came too late
+
+	CreateCheckout = "create_checkout"
 )
 
 // Operations is everything a key can ask for. The API and the completer are
@@ -98,6 +101,8 @@ func (s *Service) Operations() map[string]idempotency.Operation {
 		CancelPayment: {Begin: s.beginCancelPayment, Run: s.runCancelPayment},
 		CreateRefund:  {Begin: s.beginRefund, Run: s.runRefund},
 		RefundOrder:   {Run: s.runRefund},
+
+		CreateCheckout: {Begin: s.beginCheckout, Run: s.runCheckout},
 	}
 }
 

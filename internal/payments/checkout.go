@@ -1,0 +1,305 @@
+package payments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/outbox"
+)
+
+// A checkout is a saga: create the order, reserve the stock, pay, notify. Some of
+// that no rollback can take back, so each step has an undoing, and a step that
+// definitely fails has those before it undone, last first.
+//
+// The whole saga is written down before any of it is done: a row a step and a
+// row an undoing, in the transaction that claims the caller's key. A step whose
+// effect is in this database is done in the transaction that says so, and is
+// never seen running. The payment, whose effect is at Stripe, is running before
+// its first call leaves, and unknown for as long as nobody can tell what came of
+// it. While it is either, nothing is undone: a payment that was taken for failed
+// because its answer was late is money without an order. The database refuses it
+// too (unknown_is_never_compensated).
+//
+// There is no coordinator that could die with the plan in its head. Whoever has
+// the claim on the key reads where the saga stands and goes on: the request that
+// began it, a retry, the completer. Its id is the key's resource, so a retry
+// finds the saga and cannot begin a second one.
+
+// CheckoutRequest is what POST /v1/checkouts asks for, decoded and validated.
+type CheckoutRequest struct {
+	Currency          string  `json:"currency"`
+	Items             []Item  `json:"items"`
+	PaymentMethod     string  `json:"payment_method"`
+	CustomerReference *string `json:"customer_reference"`
+}
+
+// Checkout is the saga as the API shows it.
+type Checkout struct {
+	ID        string            `json:"id"`
+	Object    string            `json:"object"`
+	Status    db.CheckoutStatus `json:"status"`
+	OrderID   *string           `json:"order_id"`
+	PaymentID *string           `json:"payment_id"`
+	Steps     []CheckoutStep    `json:"steps"`
+	Failure   *PaymentFailure   `json:"failure"`
+	CreatedAt instant           `json:"created_at"`
+}
+
+// CheckoutStep is one step or one undoing.
+type CheckoutStep struct {
+	Name      db.SagaStep       `json:"name"`
+	Status    db.SagaStepStatus `json:"status"`
+	Attempts  int32             `json:"attempts"`
+	UpdatedAt *instant          `json:"updated_at"`
+}
+
+// OutOfStockError is a checkout that could not have what it wanted.
+type OutOfStockError struct{ Checkout Checkout }
+
+func (e *OutOfStockError) Error() string { return "out of stock" }
+
+// Recovery points of create_checkout, in order. Between stockReserved and
+// paymentMade stand those of a payment (pay.go).
+const (
+	checkoutRecorded = "checkout_recorded" // the saga is written down; nothing is done
+	orderCreated     = "order_created"
+	stockReserved    = "stock_reserved"
+	paymentRefused   = "payment_refused" // its intent may still be confirmed, by nobody we know
+	paymentMade      = "payment_made"
+
+	refundDue   = "refund_due" // from here on it goes backwards
+	refundBegun = "refund_begun"
+	refundOwed  = "refund_owed" // Stripe refused it; a person must help
+	releaseDue  = "release_due"
+	cancelDue   = "cancel_due"
+)
+
+// checkingOut is what a run of create_checkout works on: the saga as it was read
+// or written last.
+type checkingOut struct {
+	request CheckoutRequest
+	row     db.Checkout
+	steps   []db.CheckoutStep
+	pay     *paying // nil: to be read
+}
+
+// beginCheckout claims the key and writes the saga down.
+func (s *Service) beginCheckout(ctx context.Context, r idempotency.Request) (*idempotency.Claim, idempotency.Answer, error) {
+	if err := s.gateway.Ready(ctx); err != nil {
+		return nil, idempotency.Answer{}, err
+	}
+	k := newCheckingOut(r)
+	claim, err := s.keys.Begin(ctx, r, k.row.ID, checkoutRecorded, func(q *db.Queries) error {
+		return q.CheckoutInsert(ctx, db.CheckoutInsertParams{TenantID: r.TenantID, ID: k.row.ID, IdempotencyKey: r.Key, CreatedAt: k.row.CreatedAt})
+	})
+	if err != nil {
+		return nil, idempotency.Answer{}, err
+	}
+	claim.Carry = k
+	return claim, idempotency.Answer{}, nil
+}
+
+func newCheckingOut(r idempotency.Request) *checkingOut {
+	k := &checkingOut{
+		request: decode[CheckoutRequest](r.Body),
+		row:     db.Checkout{TenantID: r.TenantID, ID: newID(checkoutID), Status: db.CheckoutStatusProcessing, IdempotencyKey: r.Key, CreatedAt: now()},
+	}
+	for _, step := range []db.SagaStep{
+		db.SagaStepCreateOrder, db.SagaStepReserveStock, db.SagaStepPay, db.SagaStepNotify,
+		db.SagaStepRefund, db.SagaStepReleaseStock, db.SagaStepCancelOrder,
+	} {
+		k.steps = append(k.steps, db.CheckoutStep{TenantID: r.TenantID, CheckoutID: k.row.ID, Step: step, Status: db.SagaStepStatusPending})
+	}
+	return k
+}
+
+// runCheckout takes a checkout from its last recovery point to its answer.
+func (s *Service) runCheckout(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
+	k, err := s.checkingOut(ctx, c)
+	if err != nil {
+		return idempotency.Answer{}, err
+	}
+	answer, err := s.checkOut(ctx, c, k)
+	if err != nil && !errors.Is(err, idempotency.ErrLeaseLost) {
+		// The saga is recorded and will come to its end, so that is the answer,
+		// even while we cannot write down that we have stopped.
+		c.Log().Error("checkout interrupted", "error", err.Error())
+		return s.checkoutWaits(ctx, c, k, nextTry(c), err)
+	}
+	return answer, err
+}
+
+// checkOut is the saga on one screen. A step that returns no answer has moved
+// the recovery point; one that returns an answer is done for now.
+func (s *Service) checkOut(ctx context.Context, c *idempotency.Claim, k *checkingOut) (answer idempotency.Answer, err error) {
+	for answer.Status == 0 && err == nil {
+		switch c.RecoveryPoint() {
+		case checkoutRecorded:
+			err = s.createOrderStep(ctx, c, k)
+		case orderCreated:
+			err = s.reserveStockStep(ctx, c, k)
+		case stockReserved:
+			answer, err = s.beginPayStep(ctx, c, k)
+		case paymentRecorded, intentRecorded, actionRequired:
+			answer, err = s.payStep(ctx, c, k, s.pay)
+		case paymentRefused:
+			answer, err = s.payStep(ctx, c, k, s.callOffPayment)
+		case paymentMade:
+			answer, err = s.notifyStep(ctx, c, k)
+
+		case refundDue:
+			err = s.beginRefundStep(ctx, c, k)
+		case refundBegun, refundOwed:
+			answer, err = s.awaitRefundStep(ctx, c, k)
+		case releaseDue:
+			err = s.releaseStockStep(ctx, c, k)
+		case cancelDue:
+			answer, err = s.cancelOrderStep(ctx, c, k)
+
+		case idempotency.Finished:
+			return c.Answer(), nil
+		default:
+			panic(fmt.Sprintf("bug: a checkout cannot resume from %q", c.RecoveryPoint()))
+		}
+	}
+	return answer, err
+}
+
+// checkingOut reads the saga, and counts the attempt if a step was under way
+// when the run before this one ended.
+func (s *Service) checkingOut(ctx context.Context, c *idempotency.Claim) (*checkingOut, error) {
+	if k, ok := c.Carry.(*checkingOut); ok {
+		return k, nil
+	}
+	_, err := s.pool.CheckoutStepsResume(ctx, db.CheckoutStepsResumeParams{TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, CheckoutID: c.ResourceID})
+	if err != nil {
+		return nil, fmt.Errorf("take up checkout %s: %w", c.ResourceID, err)
+	}
+	k := &checkingOut{request: decode[CheckoutRequest](c.Request)}
+	k.row, k.steps, err = readCheckout(ctx, s.pool.Queries, c.TenantID, c.ResourceID)
+	return k, err
+}
+
+func readCheckout(ctx context.Context, q *db.Queries, tenantID, id string) (row db.Checkout, steps []db.CheckoutStep, err error) {
+	rows, err := q.CheckoutGet(ctx, db.CheckoutGetParams{TenantID: tenantID, ID: id})
+	if err != nil {
+		return row, nil, fmt.Errorf("read checkout %s: %w", id, err)
+	}
+	if len(rows) == 0 {
+		return row, nil, ErrNotFound
+	}
+	for _, r := range rows {
+		steps = append(steps, r.CheckoutStep)
+	}
+	return rows[0].Checkout, steps, nil
+}
+
+// GetCheckout returns one checkout of the tenant, or ErrNotFound.
+func (s *Service) GetCheckout(ctx context.Context, tenantID, id string) (Checkout, error) {
+	if !isID(checkoutID, id) {
+		return Checkout{}, ErrNotFound
+	}
+	row, steps, err := readCheckout(ctx, s.pool.Queries, tenantID, id)
+	if err != nil {
+		return Checkout{}, err
+	}
+	return checkoutOf(row, steps), nil
+}
+
+func checkoutOf(row db.Checkout, steps []db.CheckoutStep) Checkout {
+	o := Checkout{
+		ID: row.ID, Object: "checkout", Status: row.Status, OrderID: row.OrderID, PaymentID: row.PaymentID,
+		Steps: make([]CheckoutStep, len(steps)), CreatedAt: instant(row.CreatedAt),
+	}
+	undecided := false
+	for i, step := range steps {
+		o.Steps[i] = CheckoutStep{Name: step.Step, Status: step.Status, Attempts: step.Attempts, UpdatedAt: (*instant)(step.UpdatedAt)}
+		undecided = undecided || step.Step == db.SagaStepPay && (step.Status == db.SagaStepStatusRunning || step.Status == db.SagaStepStatusUnknown)
+	}
+	if row.FailureCode != nil && !undecided { // A refusal is no failure while its intent may still be paid.
+		o.Failure = &PaymentFailure{Code: *row.FailureCode, DeclineCode: row.FailureDeclineCode, Message: *row.FailureMessage}
+	}
+	return o
+}
+
+// step is the step's row as it was read last.
+func (k *checkingOut) step(name db.SagaStep) db.CheckoutStep {
+	for _, step := range k.steps {
+		if step.Step == name {
+			return step
+		}
+	}
+	panic("bug: a checkout without the step " + string(name))
+}
+
+// move moves a step on, in the phase of q.
+func (k *checkingOut) move(ctx context.Context, q *db.Queries, step db.SagaStep, to db.SagaStepStatus) error {
+	n, err := q.CheckoutStepMove(ctx, db.CheckoutStepMoveParams{TenantID: k.row.TenantID, CheckoutID: k.row.ID, Step: step, Status: to})
+	if err == nil && n == 0 {
+		err = errors.New("it is over")
+	}
+	if err != nil {
+		return fmt.Errorf("move step %s of checkout %s to %s: %w", step, k.row.ID, to, err)
+	}
+	return nil
+}
+
+// end ends the saga: its event and the object that the answer shows.
+func (k *checkingOut) end(ctx context.Context, q *db.Queries, status db.CheckoutStatus) (Checkout, error) {
+	err := q.CheckoutEnd(ctx, db.CheckoutEndParams{TenantID: k.row.TenantID, ID: k.row.ID, Status: status})
+	if err != nil {
+		return Checkout{}, fmt.Errorf("end checkout %s: %w", k.row.ID, err)
+	}
+	row, steps, err := readCheckout(ctx, q, k.row.TenantID, k.row.ID)
+	if err != nil {
+		return Checkout{}, err
+	}
+	shown := checkoutOf(row, steps)
+	return shown, outbox.Append(ctx, q, outbox.Event{
+		TenantID: row.TenantID, AggregateID: row.ID, Version: row.Version, Type: "checkout." + string(status), Data: mustMarshal(shown),
+	})
+}
+
+// checkoutWaits gives the claim back for a while and says how things stand.
+func (s *Service) checkoutWaits(ctx context.Context, c *idempotency.Claim, k *checkingOut, pause time.Duration, why error) (idempotency.Answer, error) {
+	interim := s.checkoutStands(ctx, c, k)
+	err := c.Yield(ctx, pause, why.Error())
+	if errors.Is(err, idempotency.ErrLeaseLost) {
+		return idempotency.Answer{}, err
+	}
+	if err != nil {
+		c.Log().Warn("the claim was not given back; its lease will run out", "error", err.Error())
+	}
+	return interim, nil
+}
+
+// checkoutStands writes down how the step under way stands and shows the saga.
+// Often the time for the work is up by now, or the database away; then it shows
+// what was known last.
+func (s *Service) checkoutStands(ctx context.Context, c *idempotency.Claim, k *checkingOut) idempotency.Answer {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), standsWithin)
+	defer cancel()
+	keys := []string{k.row.TenantID + ":" + k.row.IdempotencyKey + ":confirm"}
+	if k.row.OrderID != nil {
+		keys = append(keys, k.row.TenantID+":"+*k.row.OrderID+":refund")
+	}
+	_, err := s.pool.CheckoutStepWaits(ctx, db.CheckoutStepWaitsParams{
+		TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, CheckoutID: k.row.ID, StripeKeys: keys,
+	})
+	if err == nil {
+		var row db.Checkout
+		var steps []db.CheckoutStep
+		if row, steps, err = readCheckout(ctx, s.pool.Queries, c.TenantID, k.row.ID); err == nil {
+			k.row, k.steps = row, steps
+		}
+	}
+	if err != nil {
+		c.Log().Warn("how the checkout stands was not written down", "error", err.Error())
+	}
+	return s.answers.Object(http.StatusAccepted, "/v1/checkouts/"+k.row.ID, checkoutOf(k.row, k.steps))
+}

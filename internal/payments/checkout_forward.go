@@ -1,0 +1,165 @@
+package payments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/idempotency"
+)
+
+const (
+	reservationHold = 15 * time.Minute // Until the payment begins. Normally that is the next instant.
+	standsWithin    = 2 * time.Second  // Too short to keep a client waiting, long enough for two reads.
+)
+
+func (s *Service) createOrderStep(ctx context.Context, c *idempotency.Claim, k *checkingOut) error {
+	order := newOrder(c.TenantID, OrderRequest{Currency: k.request.Currency, Items: k.request.Items, CustomerReference: k.request.CustomerReference})
+	order.CheckoutID = &k.row.ID // Nobody else can pay it.
+	err := c.Phase(ctx, orderCreated, func(q *db.Queries) error {
+		if err := insertOrder(ctx, q, order); err != nil {
+			return err
+		}
+		if err := q.CheckoutOrder(ctx, db.CheckoutOrderParams{TenantID: c.TenantID, ID: k.row.ID, OrderID: &order.ID}); err != nil {
+			return fmt.Errorf("note order %s: %w", order.ID, err)
+		}
+		return k.move(ctx, q, db.SagaStepCreateOrder, db.SagaStepStatusDone)
+	})
+	if err == nil {
+		k.row.OrderID = &order.ID
+	}
+	return err
+}
+
+// reserveStockStep reserves everything or nothing. A shortage rolls back what
+// was taken and is recorded in a transaction of its own.
+func (s *Service) reserveStockStep(ctx context.Context, c *idempotency.Claim, k *checkingOut) error {
+	wanted := basketOf(k.request.Items)
+	err := c.Phase(ctx, stockReserved, func(q *db.Queries) error {
+		if err := wanted.reserve(ctx, q, c.TenantID, k.row.ID); err != nil {
+			return err
+		}
+		return k.move(ctx, q, db.SagaStepReserveStock, db.SagaStepStatusDone)
+	})
+	var short *shortage
+	if errors.As(err, &short) {
+		return s.failStep(ctx, c, k, db.SagaStepReserveStock, cancelDue, outOfStock(short.Error()))
+	}
+	return err
+}
+
+// What can keep a payment from being begun.
+var (
+	errOrderClosed = errors.New("the order was canceled before it was paid")
+	errCancelBegun = errors.New("the order is being canceled")
+	errRanOut      = errors.New("the reservation ran out before the payment began")
+	errCalledOff   = errors.New("the reservation ran out and was released")
+)
+
+// beginPayStep records the payment, its event and its first call, and has the
+// stock held for as long as the payment takes.
+func (s *Service) beginPayStep(ctx context.Context, c *idempotency.Claim, k *checkingOut) (idempotency.Answer, error) {
+	err := c.Phase(ctx, paymentRecorded, func(q *db.Queries) error {
+		order, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: c.TenantID, ID: *k.row.OrderID})
+		switch {
+		case err != nil:
+			return fmt.Errorf("lock order %s: %w", *k.row.OrderID, err)
+		case order.Status != db.OrderStatusOpen:
+			return errOrderClosed
+		case order.CancelingKey != nil:
+			return errCancelBegun
+		}
+		if err := s.pinReservations(ctx, q, k); err != nil {
+			return err
+		}
+		k.pay = newPaying(c.TenantID, c.Key, k.request.PaymentMethod, db.OrderToPayRow{Order: order, IntentClosed: true})
+		k.pay.checkout = k
+		if err := k.recordPayment(ctx, q); err != nil {
+			return err
+		}
+		call := k.pay.createCall()
+		err = q.StripeCallInsert(ctx, db.StripeCallInsertParams{
+			TenantID: c.TenantID, StripeKey: call.key, Operation: string(call.op), ResourceID: call.resourceID, ParamsSha256: call.params,
+		})
+		if err != nil {
+			return fmt.Errorf("announce the intent of order %s: %w", order.ID, err)
+		}
+		return k.move(ctx, q, db.SagaStepPay, db.SagaStepStatusRunning)
+	})
+	switch {
+	case err == nil:
+		k.row.PaymentID = &k.pay.payment.ID
+	case errors.Is(err, errOrderClosed):
+		err = s.refusePayStep(ctx, c, k)
+	case errors.Is(err, errCancelBegun):
+		return s.checkoutWaits(ctx, c, k, nextTry(c), err)
+	case errors.Is(err, errRanOut):
+		err = s.failStep(ctx, c, k, db.SagaStepPay, releaseDue, outOfStock(ranOutMessage))
+	case errors.Is(err, errCalledOff): // By ExpireReservations, which has written down why.
+		err = c.Phase(ctx, cancelDue, func(*db.Queries) error { return nil })
+	}
+	return idempotency.Answer{}, err
+}
+
+func (s *Service) pinReservations(ctx context.Context, q *db.Queries, k *checkingOut) error {
+	pinned, err := q.ReservationsPin(ctx, db.ReservationsPinParams{TenantID: k.row.TenantID, CheckoutID: k.row.ID})
+	if err != nil {
+		return fmt.Errorf("keep the reservations of checkout %s: %w", k.row.ID, err)
+	}
+	if int(pinned) == len(basketOf(k.request.Items).skus) {
+		return nil
+	}
+	if k.row, k.steps, err = readCheckout(ctx, q, k.row.TenantID, k.row.ID); err != nil {
+		return err
+	}
+	if k.step(db.SagaStepPay).Status == db.SagaStepStatusFailed {
+		return errCalledOff
+	}
+	return errRanOut
+}
+
+// notifyStep makes the checkout known, and so is the moment at which it must be
+// true: the order is paid by this payment, the stock is ours to sell. Then the
+// stock is sold, the saga completed and checkout.completed written to the
+// outbox, in one commit. From there the event is delivered at least once, to the
+// broker and from it to the tenant's webhook, for as long as that takes; a
+// receiver that does not answer is no reason to give the money back.
+//
+// Our own code leaves no way for it not to be true. A person with a SQL prompt
+// does, and then the money goes back.
+func (s *Service) notifyStep(ctx context.Context, c *idempotency.Claim, k *checkingOut) (idempotency.Answer, error) {
+	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
+		order, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: c.TenantID, ID: *k.row.OrderID})
+		if err != nil {
+			return idempotency.Answer{}, fmt.Errorf("lock order %s: %w", *k.row.OrderID, err)
+		}
+		if order.PaymentID == nil || *order.PaymentID != *k.row.PaymentID {
+			return idempotency.Answer{}, errNotPaid
+		}
+		if err := basketOf(k.request.Items).end(ctx, q, c.TenantID, k.row.ID, db.ReservationStatusConsumed); err != nil {
+			return idempotency.Answer{}, err
+		}
+		if err := k.move(ctx, q, db.SagaStepNotify, db.SagaStepStatusDone); err != nil {
+			return idempotency.Answer{}, err
+		}
+		if err := q.CheckoutStepsSkip(ctx, db.CheckoutStepsSkipParams{TenantID: c.TenantID, CheckoutID: k.row.ID, Completed: true}); err != nil {
+			return idempotency.Answer{}, fmt.Errorf("skip what is not undone of checkout %s: %w", k.row.ID, err)
+		}
+		shown, err := k.end(ctx, q, db.CheckoutStatusCompleted)
+		return s.answers.Object(http.StatusCreated, "/v1/checkouts/"+k.row.ID, shown), err
+	})
+	switch {
+	case errors.Is(err, errNotPaid):
+		return idempotency.Answer{}, s.failStep(ctx, c, k, db.SagaStepNotify, refundDue, Failure{Code: "order_canceled", Message: "The order was canceled while it was being paid. The money goes back."})
+	case errors.Is(err, errNotHeld):
+		return idempotency.Answer{}, s.failStep(ctx, c, k, db.SagaStepNotify, refundDue, Failure{Code: "reservation_lost", Message: "The stock was given away while the order was being paid. The money goes back."})
+	case err == nil:
+		c.Log().Info("checkout completed", "payment_id", *k.row.PaymentID)
+	}
+	return c.Answer(), err
+}
+
+var errNotPaid = errors.New("the order is not paid by the checkout's payment")

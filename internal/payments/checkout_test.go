@@ -1,0 +1,137 @@
+package payments_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/testbed"
+)
+
+// shop is somebody who checks out: an API and what there is to sell.
+type shop struct {
+	*testbed.Local
+	w *testbed.World
+}
+
+func newShop(t testing.TB, o testbed.LocalOptions) shop {
+	w := testbed.New(t)
+	s := shop{Local: w.Local(o), w: w}
+	s.stock("tea", 10)
+	return s
+}
+
+func (s shop) stock(sku string, available int) {
+	s.w.T.Helper()
+	a := s.Do("PUT", "/v1/stock/"+sku, fmt.Sprintf(`{"available":%d}`, available))
+	require.Equal(s.w.T, http.StatusOK, a.Status, a)
+}
+
+// requireStock compares what is available and reserved.
+func (s shop) requireStock(sku string, available, reserved int) {
+	s.w.T.Helper()
+	a := s.Get("/v1/stock/" + sku)
+	require.JSONEq(s.w.T, fmt.Sprintf(`{"sku":%q,"available":%d,"reserved":%d}`, sku, available, reserved), string(a.Body))
+}
+
+// twoTeas is a basket of ten dollars.
+func twoTeas(method string) string {
+	return fmt.Sprintf(`{"currency":"usd","items":[{"sku":"tea","quantity":2,"unit_amount":500}],"payment_method":%q}`, method)
+}
+
+func (s shop) checkout(key, body string, headers ...string) testbed.Answer {
+	s.w.T.Helper()
+	return s.Post("/v1/checkouts", key, body, headers...)
+}
+
+// saga is what the API shows of a checkout.
+type saga struct {
+	ID, Status string
+	OrderID    string `json:"order_id"`
+	PaymentID  string `json:"payment_id"`
+	Steps      []struct {
+		Name, Status string
+		Attempts     int
+	}
+	Failure *struct {
+		Code, Message string
+	}
+}
+
+// steps is each step that was or may be, in one line.
+func (g saga) steps() (line string) {
+	for _, s := range g.Steps {
+		if s.Status != "skipped" {
+			line += s.Name + ":" + s.Status + " "
+		}
+	}
+	return line
+}
+
+// sagaOf reads the checkout of an answer: the object, or a problem's member.
+func sagaOf(t testing.TB, a testbed.Answer) (g saga) {
+	t.Helper()
+	if a.Code() != "" {
+		var p struct{ Checkout saga }
+		require.NoError(t, json.Unmarshal(a.Body, &p), a)
+		return p.Checkout
+	}
+	require.NoError(t, json.Unmarshal(a.Body, &g), a)
+	return g
+}
+
+const (
+	allDone   = "create_order:done reserve_stock:done pay:done notify:done "
+	allUndone = "create_order:compensated reserve_stock:compensated pay:failed release_stock:done cancel_order:done "
+)
+
+func TestCheckout(t *testing.T) {
+	t.Parallel()
+
+	t.Run("DoesEveryStepOnce", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t, testbed.LocalOptions{})
+		a := s.checkout("k", twoTeas("pm_card_visa"))
+		require.Equal(t, http.StatusCreated, a.Status, a)
+		g := sagaOf(t, a)
+		require.Equal(t, "completed", g.Status)
+		require.Equal(t, allDone, g.steps())
+		require.Equal(t, "/v1/checkouts/"+g.ID, a.Header.Get("Location"))
+		require.JSONEq(t, string(a.Body), string(s.Get("/v1/checkouts/"+g.ID).Body))
+		s.w.RequireChargedOnce(g.OrderID)
+		s.requireStock("tea", 8, 0)
+
+		again := s.checkout("k", twoTeas("pm_card_visa"))
+		require.True(t, again.Replayed())
+		require.Equal(t, a.Identity(), again.Identity())
+		s.requireStock("tea", 8, 0)
+	})
+
+	t.Run("ReturnsTheStockOfADeclinedCard", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t, testbed.LocalOptions{})
+		a := s.checkout("k", twoTeas("pm_card_visa_chargeDeclinedInsufficientFunds"))
+		require.Equal(t, http.StatusPaymentRequired, a.Status, a)
+		require.Equal(t, "payment-declined", a.Code())
+		require.Equal(t, "insufficient_funds", *a.Problem().DeclineCode)
+		g := sagaOf(t, a)
+		require.Equal(t, "compensated", g.Status)
+		require.Equal(t, allUndone, g.steps())
+		s.requireStock("tea", 10, 0)
+	})
+
+	t.Run("RefusesWhatIsOutOfStock", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t, testbed.LocalOptions{})
+		s.stock("tea", 1)
+		a := s.checkout("k", twoTeas("pm_card_visa"))
+		require.Equal(t, http.StatusConflict, a.Status, a)
+		require.Equal(t, "out-of-stock", a.Code())
+		g := sagaOf(t, a)
+		require.Equal(t, "create_order:compensated reserve_stock:failed cancel_order:done ", g.steps())
+		s.requireStock("tea", 1, 0)
+	})
+}

@@ -1,0 +1,160 @@
+package payments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/outbox"
+)
+
+// failStep records that a step has definitely come to nothing, and turns round:
+// the next recovery point is that of the first undoing which is due.
+func (s *Service) failStep(ctx context.Context, c *idempotency.Claim, k *checkingOut, step db.SagaStep, due string, why Failure) error {
+	err := c.Phase(ctx, due, func(q *db.Queries) error { return k.fail(ctx, q, step, why, false) })
+	if err == nil {
+		c.Log().Info("checkout turns round", "step", string(step), "failure", why.Code)
+	}
+	return err
+}
+
+// fail joins q's transaction. What has not begun is skipped, and so is the
+// undoing of what was not done.
+func (k *checkingOut) fail(ctx context.Context, q *db.Queries, step db.SagaStep, why Failure, declined bool) error {
+	if err := k.move(ctx, q, step, db.SagaStepStatusFailed); err != nil {
+		return err
+	}
+	if err := k.noteFailure(ctx, q, &why, declined); err != nil {
+		return err
+	}
+	if err := q.CheckoutStepsSkip(ctx, db.CheckoutStepsSkipParams{TenantID: k.row.TenantID, CheckoutID: k.row.ID}); err != nil {
+		return fmt.Errorf("skip what will not happen of checkout %s: %w", k.row.ID, err)
+	}
+	return nil
+}
+
+// noteFailure writes down why the checkout fails; nil, that it does not.
+func (k *checkingOut) noteFailure(ctx context.Context, q *db.Queries, why *Failure, declined bool) error {
+	p := db.CheckoutFailureParams{TenantID: k.row.TenantID, ID: k.row.ID, Declined: declined}
+	if why != nil {
+		p.Code, p.DeclineCode, p.Message = &why.Code, optional(why.DeclineCode), &why.Message
+	}
+	if err := q.CheckoutFailure(ctx, p); err != nil {
+		return fmt.Errorf("note why checkout %s fails: %w", k.row.ID, err)
+	}
+	k.row.FailureCode, k.row.FailureDeclineCode, k.row.FailureMessage, k.row.Declined = p.Code, p.DeclineCode, p.Message, declined
+	return nil
+}
+
+// failure is what was noted.
+func (k *checkingOut) failure() Failure {
+	f := Failure{Code: *k.row.FailureCode, Message: *k.row.FailureMessage}
+	if k.row.FailureDeclineCode != nil {
+		f.DeclineCode = *k.row.FailureDeclineCode
+	}
+	return f
+}
+
+// undone records that an undoing is done, and that its step is compensated.
+func (k *checkingOut) undone(ctx context.Context, q *db.Queries, undoing, step db.SagaStep) error {
+	if err := k.move(ctx, q, undoing, db.SagaStepStatusDone); err != nil {
+		return err
+	}
+	return k.move(ctx, q, step, db.SagaStepStatusCompensated)
+}
+
+// beginRefundStep has the whole payment given back, by the operation that gives
+// back every payment nobody asked to give back. It has a key and a claim of its
+// own; this saga waits for what comes of it.
+func (s *Service) beginRefundStep(ctx context.Context, c *idempotency.Claim, k *checkingOut) error {
+	return c.Phase(ctx, refundBegun, func(q *db.Queries) error {
+		p, err := q.PaymentLock(ctx, db.PaymentLockParams{TenantID: c.TenantID, ID: *k.row.PaymentID})
+		if err != nil {
+			return fmt.Errorf("lock payment %s: %w", *k.row.PaymentID, err)
+		}
+		if p.AmountRefundingMinor < p.AmountMinor { // The caller may have asked for a part already.
+			if err := s.refundByItself(ctx, q, p); err != nil {
+				return err
+			}
+		}
+		return k.move(ctx, q, db.SagaStepRefund, db.SagaStepStatusRunning)
+	})
+}
+
+// awaitRefundStep looks what came of the refund. One that Stripe refuses for
+// good leaves somebody owing the customer, and no later step would help.
+func (s *Service) awaitRefundStep(ctx context.Context, c *idempotency.Claim, k *checkingOut) (idempotency.Answer, error) {
+	p, err := s.pool.PaymentGet(ctx, db.PaymentGetParams{TenantID: c.TenantID, ID: *k.row.PaymentID})
+	switch {
+	case err != nil:
+		return idempotency.Answer{}, fmt.Errorf("read payment %s: %w", *k.row.PaymentID, err)
+	case p.AmountRefundedMinor == p.AmountMinor:
+		return idempotency.Answer{}, c.Phase(ctx, releaseDue, func(q *db.Queries) error {
+			return k.undone(ctx, q, db.SagaStepRefund, db.SagaStepPay)
+		})
+	case p.AmountRefundingMinor == p.AmountMinor:
+		return s.checkoutWaits(ctx, c, k, nextTry(c), errors.New("the refund is under way"))
+	}
+	if c.RecoveryPoint() != refundOwed {
+		err = c.Phase(ctx, refundOwed, func(q *db.Queries) error {
+			return k.move(ctx, q, db.SagaStepRefund, db.SagaStepStatusFailed)
+		})
+		if err != nil {
+			return idempotency.Answer{}, err
+		}
+	}
+	return s.checkoutStands(ctx, c, k), c.Park(ctx, "Stripe does not refund the payment: the customer is owed money")
+}
+
+// releaseStockStep returns what was reserved.
+func (s *Service) releaseStockStep(ctx context.Context, c *idempotency.Claim, k *checkingOut) error {
+	return c.Phase(ctx, cancelDue, func(q *db.Queries) error {
+		return k.releaseStock(ctx, q)
+	})
+}
+
+// cancelOrderStep cancels the order, which ends the saga, and stores the answer.
+// Its PaymentIntent is canceled already, or there never was one.
+func (s *Service) cancelOrderStep(ctx context.Context, c *idempotency.Claim, k *checkingOut) (idempotency.Answer, error) {
+	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
+		order, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: c.TenantID, ID: *k.row.OrderID})
+		if err != nil {
+			return idempotency.Answer{}, fmt.Errorf("lock order %s: %w", *k.row.OrderID, err)
+		}
+		if order.Status == db.OrderStatusOpen { // Otherwise it is closed: the customer canceled it, or it was paid and refunded.
+			if order, err = q.OrderCancel(ctx, db.OrderCancelParams{TenantID: c.TenantID, ID: order.ID}); err != nil {
+				return idempotency.Answer{}, fmt.Errorf("cancel order %s: %w", order.ID, err)
+			}
+			if err := outbox.Append(ctx, q, orderEvent("order.canceled", order)); err != nil {
+				return idempotency.Answer{}, err
+			}
+		}
+		if err := k.undone(ctx, q, db.SagaStepCancelOrder, db.SagaStepCreateOrder); err != nil {
+			return idempotency.Answer{}, err
+		}
+		shown, err := k.end(ctx, q, db.CheckoutStatusCompensated)
+		if err != nil {
+			return idempotency.Answer{}, err
+		}
+		return s.compensatedAnswer(ctx, q, c, k, shown)
+	})
+	if err == nil {
+		c.Log().Info("checkout compensated", "failure", *k.row.FailureCode)
+	}
+	return c.Answer(), err
+}
+
+// compensatedAnswer says why the checkout came to nothing: its payment did, or
+// it never had one.
+func (s *Service) compensatedAnswer(ctx context.Context, q *db.Queries, c *idempotency.Claim, k *checkingOut, shown Checkout) (idempotency.Answer, error) {
+	if shown.PaymentID == nil {
+		return s.answers.Problem(&OutOfStockError{Checkout: shown}, c.RequestID), nil
+	}
+	p, err := q.PaymentGet(ctx, db.PaymentGetParams{TenantID: c.TenantID, ID: *shown.PaymentID})
+	if err != nil {
+		return idempotency.Answer{}, fmt.Errorf("read payment %s: %w", *shown.PaymentID, err)
+	}
+	return s.answers.Problem(&PaymentError{Payment: paymentOf(p), Declined: k.row.Declined, Checkout: &shown}, c.RequestID), nil
+}
