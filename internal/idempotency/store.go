@@ -168,51 +168,51 @@ type New struct {
 // neither. ErrTaken: somebody else was faster, and nothing was written.
 func (s *Store) Begin(ctx context.Context, r Request, resourceID, point string, fn func(q *db.Queries) error) (*Claim, error) {
 	n := s.announce(r, resourceID, point)
-	err := s.pool.InTx(ctx, func(q *db.Queries) error {
-		if err := n.insert(ctx, q); err != nil {
-			return err
-		}
-		return fn(q)
+	return s.begin(ctx, n, func() error {
+		return s.pool.InTx(ctx, func(q *db.Queries) error {
+			if err := n.insert(ctx, q); err != nil {
+				return err
+			}
+			return fn(q)
+		})
 	})
-	return s.begun(ctx, n, err)
 }
 
 // BeginStatement is Begin for a first phase that is one SQL statement, claim
 // included: one round trip. fn reports whether the statement claimed the key.
 func (s *Store) BeginStatement(ctx context.Context, r Request, resourceID, point string, fn func(q *db.Queries, n New) (claimed bool, err error)) (*Claim, error) {
 	n := s.announce(r, resourceID, point)
-	claimed, err := fn(s.pool.Queries, n)
-	if err == nil && !claimed {
-		return nil, ErrTaken
-	}
-	return s.begun(ctx, n, db.Written(err))
+	return s.begin(ctx, n, func() error {
+		claimed, err := fn(s.pool.Queries, n)
+		if err == nil && !claimed {
+			return ErrTaken
+		}
+		return db.Written(err)
+	})
 }
 
 // BeginFinished claims a fresh key, runs fn and stores fn's answer, all in one
 // transaction: an operation without any call is done in its first phase.
 func (s *Store) BeginFinished(ctx context.Context, r Request, resourceID string, fn func(q *db.Queries) (Answer, error)) (Answer, error) {
-	n := s.announce(r, resourceID, started)
+	n := s.announce(r, resourceID, Finished)
 	var answer Answer
-	err := s.pool.InTx(ctx, func(q *db.Queries) (err error) {
-		if err = n.insert(ctx, q); err != nil {
-			return err
-		}
-		if answer, err = fn(q); err != nil {
-			return err
-		}
-		return finish(ctx, q, r.TenantID, r.Key, 1, answer)
+	c, err := s.begin(ctx, n, func() error {
+		return s.pool.InTx(ctx, func(q *db.Queries) (err error) {
+			if err = n.insertAt(ctx, q, started); err != nil {
+				return err
+			}
+			if answer, err = fn(q); err != nil {
+				return err
+			}
+			return finish(ctx, q, r.TenantID, r.Key, 1, answer)
+		})
 	})
-	if errors.Is(err, db.ErrInDoubt) {
-		c, err := s.recognise(ctx, n, err)
-		if err != nil {
-			return Answer{}, err
-		}
-		return c.answer, nil
-	}
 	if err != nil {
 		return Answer{}, err
 	}
-	s.o.Boundary(r.Operation, Finished)
+	if c.answer.Status != 0 { // what is stored, where that had to be read back
+		return c.answer, nil
+	}
 	return answer, nil
 }
 
@@ -220,11 +220,13 @@ func (s *Store) announce(r Request, resourceID, point string) New {
 	return New{Request: r, ResourceID: resourceID, Point: point, ClaimToken: uuid.New(), Lease: s.o.Lease}
 }
 
-func (n New) insert(ctx context.Context, q *db.Queries) error {
+func (n New) insert(ctx context.Context, q *db.Queries) error { return n.insertAt(ctx, q, n.Point) }
+
+func (n New) insertAt(ctx context.Context, q *db.Queries, point string) error {
 	_, err := q.KeyClaim(ctx, db.KeyClaimParams{
 		TenantID: n.Request.TenantID, Key: n.Request.Key, Operation: n.Request.Operation,
 		Fingerprint: n.Request.Fingerprint, FingerprintVersion: FingerprintVersion, Request: n.Request.Body, RequestID: n.Request.RequestID,
-		ResourceID: n.ResourceID, RecoveryPoint: n.Point, ClaimToken: n.ClaimToken, Lease: n.Lease,
+		ResourceID: n.ResourceID, RecoveryPoint: point, ClaimToken: n.ClaimToken, Lease: n.Lease,
 	})
 	if errors.Is(err, db.ErrNoRows) {
 		return ErrTaken
@@ -232,25 +234,36 @@ func (n New) insert(ctx context.Context, q *db.Queries) error {
 	return err
 }
 
-// begun turns the outcome of a first phase into a claim. In doubt, the row is
-// read back: one that carries our claim token is ours, so the first caller need
-// not wait out its own lease.
-func (s *Store) begun(ctx context.Context, n New, err error) (*Claim, error) {
-	if errors.Is(err, db.ErrInDoubt) {
-		return s.recognise(ctx, n, err)
+// begin runs a first phase until it is known what came of it. In doubt, the row
+// is read back: one that carries our claim token is ours, so the first caller
+// need not wait out its own lease. One that is not there may still be on its
+// way, because a server that lost its client finishes what it was doing; so the
+// phase runs again under the same token, and meets itself if it must.
+func (s *Store) begin(ctx context.Context, n New, phase func() error) (*Claim, error) {
+	for doubted := false; ; doubted = true {
+		err := phase()
+		if errors.Is(err, db.ErrInDoubt) || doubted && errors.Is(err, ErrTaken) {
+			c, err := s.recognise(ctx, n, err)
+			if c == nil && err == nil {
+				continue
+			}
+			return c, err
+		}
+		if err != nil {
+			return nil, err
+		}
+		s.o.Metrics.claimed(n.Request.Operation)
+		c := &Claim{
+			store: s, TenantID: n.Request.TenantID, Key: n.Request.Key, Operation: n.Request.Operation, Request: n.Request.Body, RequestID: n.Request.RequestID,
+			ResourceID: n.ResourceID, Token: 1, Attempts: 1, point: n.Point, since: time.Now(),
+		}
+		c.reached(n.Point)
+		return c, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	s.o.Metrics.claimed(n.Request.Operation)
-	c := &Claim{
-		store: s, TenantID: n.Request.TenantID, Key: n.Request.Key, Operation: n.Request.Operation, Request: n.Request.Body, RequestID: n.Request.RequestID,
-		ResourceID: n.ResourceID, Token: 1, Attempts: 1, point: n.Point, since: time.Now(),
-	}
-	c.reached(n.Point)
-	return c, nil
 }
 
+// recognise reads back a claim that may have been made. Nil without an error:
+// there is none.
 func (s *Store) recognise(ctx context.Context, n New, doubt error) (*Claim, error) {
 	s.o.Metrics.inDoubt.Inc()
 	var row db.KeyLookupRow
@@ -260,15 +273,13 @@ func (s *Store) recognise(ctx context.Context, n New, doubt error) (*Claim, erro
 	})
 	switch {
 	case errors.Is(err, db.ErrNoRows):
-		// Not there, but it may still be on its way: a server that lost its
-		// client finishes what it was doing. Only a second claim can tell, and
-		// that is the caller's next look-up.
-		return nil, ErrTaken
+		return nil, nil
 	case err != nil:
 		return nil, doubt
 	case row.ClaimToken != n.ClaimToken:
 		return nil, ErrTaken
 	}
+	s.o.Metrics.claimed(n.Request.Operation)
 	c := s.claimOfLookup(row)
 	c.reached(row.RecoveryPoint)
 	return c, nil

@@ -34,6 +34,7 @@ type World struct {
 	Sim       *stripesim.Sim
 	StripeURL string
 	Tenant    Tenant
+	stripe    *recorder
 }
 
 // Tenant is somebody who may use the API.
@@ -53,13 +54,14 @@ func On(t testing.TB, url string) *World {
 	t.Cleanup(pool.Close)
 	sim, err := stripesim.New(stripesim.Options{})
 	require.NoError(t, err)
-	server := httptest.NewServer(sim.Handler())
+	requests := &recorder{next: sim.Handler()}
+	server := httptest.NewServer(requests)
 	t.Cleanup(func() {
 		_ = sim.Close() // lets go whoever is held
 		server.CloseClientConnections()
 		server.Close()
 	})
-	w := &World{T: t, URL: url, DB: pool, Sim: sim, StripeURL: server.URL}
+	w := &World{T: t, URL: url, DB: pool, Sim: sim, StripeURL: server.URL, stripe: requests}
 	w.Tenant = w.NewTenant()
 	return w
 }

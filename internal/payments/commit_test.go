@@ -1,0 +1,125 @@
+package payments_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/db/pgproxy"
+	"example.com/payonce/internal/testbed"
+)
+
+// proxied is a server that talks to its database through a proxy.
+func proxied(t *testing.T, o testbed.LocalOptions) (*testbed.World, *testbed.Local, *pgproxy.Proxy) {
+	t.Helper()
+	w := testbed.New(t)
+	proxy, err := pgproxy.Start(w.URL)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+	o.Database = proxy.URL()
+	return w, w.Local(o), proxy
+}
+
+// TestCommitInDoubt cuts the connection at each commit of a payment, once before
+// the server has seen it and once after the server has carried it out. The
+// program cannot tell the two apart, and must do right by both: find out, and go
+// on, without waiting for its own lease and without asking Stripe again.
+func TestCommitInDoubt(t *testing.T) {
+	t.Parallel()
+	for _, phase := range []string{"PaymentBegin", "PaymentIntentRecord", "PaymentFinish"} {
+		for when, arm := range map[string]func(*pgproxy.Proxy, string) *pgproxy.Cut{"Before": (*pgproxy.Proxy).Before, "After": (*pgproxy.Proxy).After} {
+			t.Run(phase+"/"+when, func(t *testing.T) {
+				t.Parallel()
+				w, api, proxy := proxied(t, testbed.LocalOptions{})
+				order := api.Order()
+				cut := arm(proxy, "name: "+phase+" ")
+				began := time.Now()
+				answer := api.Pay("k", order, "pm_card_visa")
+				require.True(t, cut.HasFired(), "nothing was cut, so nothing was shown")
+				require.Equal(t, http.StatusCreated, answer.Status, answer)
+				require.Less(t, time.Since(began), testbed.Lease, "it waited for its own lease")
+				require.Equal(t, 1.0, api.Metric("payonce_commits_in_doubt_total"))
+				require.Len(t, w.Posts("payment_intents"), 1)
+				require.Len(t, w.Posts("confirm"), 1)
+				require.Equal(t, 1, w.Count(`SELECT attempts FROM idempotency_keys WHERE key = 'k'`), "its own claim was not recognised")
+
+				replay := api.Pay("k", order, "pm_card_visa")
+				require.Equal(t, answer.Identity(), replay.Identity())
+				w.RequireChargedOnce(order)
+			})
+		}
+	}
+
+	for when, arm := range map[string]func(*pgproxy.Proxy, string) *pgproxy.Cut{"Before": (*pgproxy.Proxy).BeforeCommit, "After": (*pgproxy.Proxy).AfterCommit} {
+		t.Run("Order/"+when, func(t *testing.T) {
+			t.Parallel()
+			w, api, proxy := proxied(t, testbed.LocalOptions{})
+			cut := arm(proxy, "name: OrderInsert ")
+			body := `{"currency":"usd","items":[{"sku":"a","quantity":1,"unit_amount":100}]}`
+			answer := api.Post("/v1/orders", "o", body)
+			require.True(t, cut.HasFired())
+			require.Equal(t, http.StatusCreated, answer.Status, answer)
+			require.Equal(t, answer.Identity(), api.Post("/v1/orders", "o", body).Identity())
+			require.Equal(t, 1, w.Count(`SELECT count(*) FROM orders`))
+			require.Equal(t, answer.ID(), w.Text(`SELECT id FROM orders`))
+		})
+	}
+}
+
+// TestDatabaseAway takes the database away at each place of a payment. Before
+// anything was recorded the client hears 503, and nothing was begun. After
+// that it hears 202, because the service will finish what is recorded.
+func TestDatabaseAway(t *testing.T) {
+	t.Parallel()
+
+	t.Run("BeforeAnythingIsAsked", func(t *testing.T) {
+		t.Parallel()
+		w, api, proxy := proxied(t, testbed.LocalOptions{})
+		order := api.Order()
+		paid := api.Pay("paid", order, "pm_card_visa")
+		other := api.Order()
+		proxy.Away(true)
+		for _, refused := range []testbed.Answer{
+			api.Pay("k", other, "pm_card_visa"), api.Pay("paid", order, "pm_card_visa"), api.Get("/v1/orders/" + order), api.Get("/readyz"),
+		} {
+			require.Equal(t, http.StatusServiceUnavailable, refused.Status, refused)
+			require.Equal(t, "unavailable", refused.Code())
+			require.NotEmpty(t, refused.Header.Get("Retry-After"))
+		}
+		require.Equal(t, http.StatusOK, api.Get("/healthz").Status, "the process itself is well")
+		require.Len(t, w.Posts("payment_intents"), 1, "a payment was begun without a record")
+		proxy.Away(false)
+		require.Equal(t, http.StatusCreated, api.PayUntilFinal("k", other, "pm_card_visa").Status)
+		require.Equal(t, paid.Identity(), api.PayUntilFinal("paid", order, "pm_card_visa").Identity())
+		w.RequireChargedOnce(order)
+		w.RequireChargedOnce(other)
+	})
+
+	for _, point := range []string{"payment_recorded", "intent_recorded"} {
+		t.Run("After/"+point, func(t *testing.T) {
+			t.Parallel()
+			var away func()
+			w, api, proxy := proxied(t, testbed.LocalOptions{Boundary: func(operation, at string) {
+				if operation == "create_payment" && at == point {
+					away()
+				}
+			}})
+			order := api.Order()
+			away = func() { proxy.Away(true) }
+			answer := api.Pay("k", order, "pm_card_visa")
+			require.Equal(t, http.StatusAccepted, answer.Status, answer)
+			require.Equal(t, "processing", answer.Get("status"))
+
+			away = func() {}
+			proxy.Away(false)
+			require.Equal(t, 1, api.Complete())
+			final := api.Pay("k", order, "pm_card_visa")
+			require.Equal(t, http.StatusCreated, final.Status, final)
+			require.True(t, final.Replayed(), "the completer has finished it without the client")
+			require.Equal(t, answer.ID(), final.ID())
+			w.RequireChargedOnce(order)
+		})
+	}
+}
