@@ -1,0 +1,189 @@
+package inbox_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/inbox"
+)
+
+func TestConsumer(t *testing.T) {
+	t.Parallel()
+
+	t.Run("AppliesOnceHoweverOftenAndFromHowManySides", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		var all sync.WaitGroup
+		errs := make(chan error, 100)
+		for i := range 100 {
+			all.Go(func() { errs <- b.consumer.Handle(t.Context(), message(fmt.Sprintf("ord_%d", i%5), 1)) })
+		}
+		all.Wait()
+		close(errs)
+		for err := range errs {
+			require.NoError(t, err)
+		}
+		require.Len(t, b.applied(), 5)
+		require.Equal(t, map[string]int{"done": 5}, b.statuses())
+		require.Zero(t, b.count("SELECT count(payload) FROM inbox_events"), "the outbox has it")
+	})
+
+	t.Run("TellsConsumersApart", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		other := inbox.NewConsumer(b.pool, "other", inbox.Handler{Apply: b.apply}, nil)
+		b.handle(message("ord_1", 1))
+		require.NoError(t, other.Handle(t.Context(), message("ord_1", 1)))
+		require.Equal(t, []string{"ord_1-1", "ord_1-1"}, b.applied())
+	})
+
+	t.Run("KeepsWhatFailsAndTellsTheBrokerToForgetIt", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		b.fail = func(inbox.Event) error { return errNotNow }
+		b.handle(message("ord_1", 1))
+		require.Empty(t, b.applied())
+		require.Equal(t, map[string]int{"pending": 1}, b.statuses())
+		b.handle(message("ord_1", 1)) // the broker did not hear us
+		require.Equal(t, map[string]int{"pending": 1}, b.statuses())
+
+		b.fail = nil
+		n, err := b.processor.RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, n, "not before its pause is over")
+		require.Equal(t, 1, b.process())
+		require.Equal(t, []string{"ord_1-1"}, b.applied())
+		b.handle(message("ord_1", 1))
+		require.Equal(t, []string{"ord_1-1"}, b.applied())
+	})
+
+	t.Run("LeavesNeitherRowNorEffectWithoutTheOther", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		b.after = func(inbox.Event) { die() }
+		require.False(t, survives(func() { b.handle(message("ord_1", 1)) }))
+		require.Empty(t, b.applied())
+		require.Empty(t, b.statuses())
+		b.after = nil
+		b.handle(message("ord_1", 1))
+		require.Equal(t, []string{"ord_1-1"}, b.applied())
+	})
+
+	t.Run("HoldsBackWhatFollowsAFailure", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		failing := true
+		b.fail = func(e inbox.Event) error {
+			if failing && e.ID == "ord_1-2" {
+				return errNotNow
+			}
+			return nil
+		}
+		for version := int64(1); version <= 4; version++ {
+			b.handle(message("ord_1", version))
+			b.handle(message("ord_2", version))
+		}
+		require.Equal(t, []string{"ord_1-1", "ord_2-1", "ord_2-2", "ord_2-3", "ord_2-4"}, b.applied())
+		require.Equal(t, map[string]int{"done": 5, "pending": 3}, b.statuses())
+		failing = false
+		require.Equal(t, 3, b.process())
+		require.Equal(t, []string{"ord_1-1", "ord_2-1", "ord_2-2", "ord_2-3", "ord_2-4", "ord_1-2", "ord_1-3", "ord_1-4"}, b.applied())
+	})
+
+	t.Run("ParksPoisonUntilSomebodyHasMendedIt", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		b.fail = func(e inbox.Event) error {
+			if e.Version == 1 {
+				return fmt.Errorf("%w: \x00 no such account", inbox.ErrPoison)
+			}
+			return nil
+		}
+		b.handle(message("ord_1", 1))
+		b.handle(message("ord_1", 2))
+		require.Zero(t, b.process())
+		require.Equal(t, map[string]int{"parked": 1, "pending": 1}, b.statuses())
+		b.fail = nil
+		unparked, err := inbox.Unpark(t.Context(), b.pool.Queries, books, "ord_1-1")
+		require.NoError(t, err)
+		require.True(t, unparked)
+		unparked, err = inbox.Unpark(t.Context(), b.pool.Queries, books, "ord_1-1")
+		require.NoError(t, err)
+		require.False(t, unparked)
+		require.Equal(t, 2, b.process())
+		require.Equal(t, []string{"ord_1-1", "ord_1-2"}, b.applied())
+	})
+
+	t.Run("ParksWhatIsNotOurs", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		b.handle(inbox.Message{ID: "PAYONCE-at-7", Body: []byte("hello")})
+		require.Equal(t, map[string]int{"parked": 1}, b.statuses())
+		require.Equal(t, 1, b.count("SELECT count(*) FROM inbox_events WHERE payload = 'hello' AND last_error <> ''"))
+	})
+
+	t.Run("SurvivesAPanic", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		b.fail = func(inbox.Event) error { panic("bug: nil map") }
+		b.handle(message("ord_1", 1))
+		require.Equal(t, map[string]int{"pending": 1}, b.statuses())
+		require.Equal(t, 1, b.count("SELECT count(*) FROM inbox_events WHERE last_error LIKE 'panic: bug: nil map%'"))
+	})
+
+	t.Run("DoesNotTryForEverWhatKillsItsProcess", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		b.fail = func(inbox.Event) error { die(); return nil }
+		m := message("ord_1", 1)
+		for m.Deliveries = 1; !survives(func() { b.handle(m) }); m.Deliveries++ {
+			require.Less(t, m.Deliveries, 10)
+		}
+		require.Equal(t, map[string]int{"pending": 1}, b.statuses())
+		b.exec("UPDATE inbox_events SET attempts = 20, leased_until = '-infinity'") // so often a processor has died of it
+		require.Equal(t, 1, b.process())
+		require.Equal(t, map[string]int{"parked": 1}, b.statuses())
+	})
+
+	t.Run("DropsTypesItIsNotFor", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		picky := inbox.NewConsumer(b.pool, books, inbox.Handler{Types: []string{"refund.succeeded"}, Apply: b.apply}, nil)
+		require.NoError(t, picky.Handle(t.Context(), message("ord_1", 1)))
+		require.Empty(t, b.statuses())
+	})
+
+	t.Run("AsksForTheMessageAgainWhileTheDatabaseIsAway", func(t *testing.T) {
+		t.Parallel()
+		away, err := db.Open(t.Context(), "postgres://nobody@127.0.0.1:1/none", db.Options{})
+		require.NoError(t, err)
+		t.Cleanup(away.Close)
+		err = inbox.NewConsumer(away, books, inbox.Handler{}, nil).Handle(t.Context(), message("ord_1", 1))
+		require.Error(t, err)
+		require.False(t, errors.Is(err, inbox.ErrPoison))
+	})
+}
+
+func TestCounts(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.fail = func(e inbox.Event) error {
+		switch e.Subject {
+		case "ord_fails":
+			return errNotNow
+		case "ord_poison":
+			return inbox.ErrPoison
+		}
+		return nil
+	}
+	for _, subject := range []string{"ord_1", "ord_1", "ord_fails", "ord_poison"} {
+		b.handle(message(subject, 1))
+	}
+	require.Empty(t, cmp.Diff(map[string]int{"done": 1, "pending": 1, "parked": 1}, b.statuses()), "published = done + pending + parked")
+}

@@ -1,0 +1,149 @@
+package inbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/db"
+	"example.com/payonce/db/dbtest"
+	"example.com/payonce/internal/inbox"
+)
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
+const books = "books"
+
+var errNotNow = errors.New("not now")
+
+// bundle is a database and a consumer whose handler writes one effect an event.
+type bundle struct {
+	*testing.T
+	pool      *db.Pool
+	consumer  *inbox.Consumer
+	processor *inbox.Processor
+	fail      func(inbox.Event) error // before the effect
+	after     func(inbox.Event)       // after it, still in its transaction
+}
+
+func setup(t *testing.T) *bundle {
+	t.Helper()
+	b := &bundle{T: t, pool: dbtest.New(t)}
+	handler := inbox.Handler{Apply: b.apply}
+	b.consumer = inbox.NewConsumer(b.pool, books, handler, nil)
+	b.processor = inbox.NewProcessor(b.pool, map[string]inbox.Handler{books: handler}, inbox.ProcessorOptions{})
+	return b
+}
+
+func (b *bundle) apply(ctx context.Context, q *db.Queries, e inbox.Event, _ any) error {
+	if b.fail != nil {
+		if err := b.fail(e); err != nil {
+			return err
+		}
+	}
+	if err := effect(ctx, q, e.ID); err != nil {
+		return err
+	}
+	if b.after != nil {
+		b.after(e)
+	}
+	return nil
+}
+
+var effects atomic.Int64
+
+// effect is two entries in the ledger, named so that a second effect of the same
+// event is not refused but counted.
+func effect(ctx context.Context, q *db.Queries, eventID string) error {
+	return q.LedgerBook(ctx, db.LedgerBookParams{TenantID: "tnt_a", EventID: fmt.Sprint("effect_", effects.Add(1)), Currency: "eur", ResourceID: eventID,
+		Accounts: []string{"a", "b"}, AmountsMinor: []int64{1, -1}})
+}
+
+// applied lists the events that had an effect, in the order of the effects.
+func (b *bundle) applied() (ids []string) {
+	b.Helper()
+	rows, err := b.pool.Raw().Query(b.Context(), "SELECT resource_id FROM ledger_entries WHERE account = 'a' ORDER BY substr(event_id, 8)::bigint")
+	require.NoError(b, err)
+	defer rows.Close()
+	for rows.Next() {
+		var id string
+		require.NoError(b, rows.Scan(&id))
+		ids = append(ids, id)
+	}
+	require.NoError(b, rows.Err())
+	return ids
+}
+
+// statuses counts the inbox's rows.
+func (b *bundle) statuses() map[string]int {
+	b.Helper()
+	rows, err := b.pool.Raw().Query(b.Context(), "SELECT status::text, count(*) FROM inbox_events GROUP BY 1")
+	require.NoError(b, err)
+	defer rows.Close()
+	counts := map[string]int{}
+	for rows.Next() {
+		var status string
+		var n int
+		require.NoError(b, rows.Scan(&status, &n))
+		counts[status] = n
+	}
+	require.NoError(b, rows.Err())
+	return counts
+}
+
+func (b *bundle) handle(m inbox.Message) {
+	b.Helper()
+	require.NoError(b, b.consumer.Handle(b.Context(), m))
+}
+
+// process runs the processor as if all pauses were over, until nothing is left
+// that it may try.
+func (b *bundle) process() (tried int) {
+	b.Helper()
+	for {
+		b.exec("UPDATE inbox_events SET leased_until = '-infinity' WHERE status = 'pending'")
+		n, err := b.processor.RunOnce(b.Context())
+		require.NoError(b, err)
+		if n == 0 {
+			return tried
+		}
+		tried += n
+	}
+}
+
+func (b *bundle) exec(sql string, args ...any) {
+	b.Helper()
+	_, err := b.pool.Raw().Exec(b.Context(), sql, args...)
+	require.NoError(b, err)
+}
+
+func (b *bundle) count(sql string) (n int) {
+	b.Helper()
+	require.NoError(b, b.pool.Raw().QueryRow(b.Context(), sql).Scan(&n))
+	return n
+}
+
+func message(subject string, version int64) inbox.Message {
+	return inbox.Message{ID: fmt.Sprintf("%s-%d", subject, version), Type: "order.paid", TenantID: "tnt_a", Subject: subject, Version: version, Body: []byte("{}")}
+}
+
+// die ends the goroutine where it stands, as a kill would end the process: no
+// error is returned, no recover sees it, and an open transaction is rolled back.
+func die() { runtime.Goexit() }
+
+// survives runs fn and reports whether it came to an end.
+func survives(fn func()) bool {
+	end := make(chan bool, 1)
+	go func() {
+		survived := false
+		defer func() { end <- survived }()
+		fn()
+		survived = true
+	}()
+	return <-end
+}

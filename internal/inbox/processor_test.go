@@ -1,0 +1,191 @@
+package inbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/inbox"
+)
+
+const stripe = "stripe"
+
+func receive(b *bundle, id string) (fresh bool) {
+	b.Helper()
+	fresh, err := inbox.Receive(b.Context(), b.pool.Queries, inbox.Received{Consumer: stripe, ID: id, Type: "payment_intent.succeeded", Payload: []byte(`{"id":"` + id + `"}`)})
+	require.NoError(b, err)
+	return fresh
+}
+
+// webhooks replaces the bundle's processor by one with a Prepare step.
+func webhooks(b *bundle, prepare func(context.Context, inbox.Event) (any, error), o inbox.ProcessorOptions) *inbox.Processor {
+	return inbox.NewProcessor(b.pool, map[string]inbox.Handler{stripe: {Prepare: prepare,
+		Apply: func(ctx context.Context, q *db.Queries, e inbox.Event, prepared any) error {
+			if prepared != "object of "+e.ID {
+				return fmt.Errorf("prepared %v", prepared)
+			}
+			return b.apply(ctx, q, e, prepared)
+		}}}, o)
+}
+
+func fetch(_ context.Context, e inbox.Event) (any, error) { return "object of " + e.ID, nil }
+
+func TestProcessor(t *testing.T) {
+	t.Parallel()
+
+	t.Run("AppliesAWebhookOnceHoweverOftenItIsReceived", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		require.True(t, receive(b, "evt_1"))
+		require.False(t, receive(b, "evt_1"))
+		b.processor = webhooks(b, fetch, inbox.ProcessorOptions{})
+		require.Equal(t, 1, b.process())
+		require.False(t, receive(b, "evt_1"))
+		require.Zero(t, b.process())
+		require.Equal(t, []string{"evt_1"}, b.applied())
+	})
+
+	t.Run("PreparesWithoutATransaction", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		receive(b, "evt_1")
+		b.processor = webhooks(b, func(ctx context.Context, e inbox.Event) (any, error) {
+			require.Equal(t, `{"id":"evt_1"}`, string(e.Payload))
+			require.Equal(t, 1, e.Attempt)
+			require.Zero(t, b.pool.Stat().AcquiredConns(), "a connection is held")
+			return fetch(ctx, e)
+		}, inbox.ProcessorOptions{})
+		require.Equal(t, 1, b.process())
+		require.Len(t, b.applied(), 1)
+	})
+
+	t.Run("AppliesABurstSideBySide", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		for i := range 8 {
+			receive(b, fmt.Sprintf("evt_%d", i))
+		}
+		var inside sync.WaitGroup
+		inside.Add(8)
+		p := webhooks(b, func(ctx context.Context, e inbox.Event) (any, error) {
+			inside.Done()
+			inside.Wait() // does not return before all eight are here
+			return fetch(ctx, e)
+		}, inbox.ProcessorOptions{})
+		n, err := p.RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 8, n)
+		require.Len(t, b.applied(), 8)
+	})
+
+	t.Run("TriesAgainWithGrowingPausesAndThenParks", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		receive(b, "evt_1")
+		b.processor = webhooks(b, func(context.Context, inbox.Event) (any, error) { return nil, errors.New("no such payment yet") }, inbox.ProcessorOptions{})
+		before := 0.0
+		for range 5 {
+			_, err := b.processor.RunOnce(t.Context())
+			require.NoError(t, err)
+			var pause float64
+			require.NoError(t, b.pool.Raw().QueryRow(t.Context(), "SELECT extract(epoch FROM leased_until - clock_timestamp())::float8 FROM inbox_events").Scan(&pause))
+			require.Greater(t, pause, before)
+			before = pause
+			b.exec("UPDATE inbox_events SET leased_until = '-infinity'")
+		}
+		require.Equal(t, 15, b.process())
+		require.Equal(t, map[string]int{"parked": 1}, b.statuses())
+		require.Equal(t, 20, b.count("SELECT attempts FROM inbox_events WHERE last_error = 'prepare: no such payment yet'"))
+
+		b.processor = webhooks(b, fetch, inbox.ProcessorOptions{})
+		_, err := inbox.Unpark(t.Context(), b.pool.Queries, stripe, "evt_1")
+		require.NoError(t, err)
+		require.Equal(t, 1, b.process())
+		require.Equal(t, []string{"evt_1"}, b.applied())
+	})
+
+	t.Run("CannotApplyUnderALostLease", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		receive(b, "evt_1")
+		b.processor = webhooks(b, fetch, inbox.ProcessorOptions{})
+		zombie := webhooks(b, func(ctx context.Context, e inbox.Event) (any, error) {
+			require.Equal(t, 1, b.process(), "another one takes it while this one stands still")
+			return fetch(ctx, e)
+		}, inbox.ProcessorOptions{})
+		_, err := zombie.RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []string{"evt_1"}, b.applied())
+	})
+
+	t.Run("CannotRecordAFailureUnderALostLease", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		receive(b, "evt_1")
+		zombie := webhooks(b, func(context.Context, inbox.Event) (any, error) {
+			b.exec("UPDATE inbox_events SET lease_token = lease_token + 1")
+			return nil, inbox.ErrPoison
+		}, inbox.ProcessorOptions{})
+		_, err := zombie.RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, map[string]int{"pending": 1}, b.statuses())
+	})
+
+	t.Run("TakesOverFromADeadProcess", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		receive(b, "evt_1")
+		b.after = func(inbox.Event) { die() }
+		dying := webhooks(b, fetch, inbox.ProcessorOptions{AtOnce: 1, Lease: 200 * time.Millisecond})
+		done := make(chan struct{})
+		go func() { defer close(done); _, _ = dying.RunOnce(t.Context()) }()
+		<-done
+		require.Empty(t, b.applied())
+		b.after = nil
+		b.processor = webhooks(b, fetch, inbox.ProcessorOptions{})
+		require.Eventually(t, func() bool {
+			_, err := b.processor.RunOnce(t.Context())
+			require.NoError(t, err)
+			return len(b.applied()) == 1
+		}, 5*time.Second, 20*time.Millisecond)
+	})
+
+	t.Run("LeavesEventsOfUnknownConsumersAlone", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		receive(b, "evt_1")
+		require.Zero(t, b.process(), "the bundle's processor knows the books only")
+		require.Equal(t, map[string]int{"pending": 1}, b.statuses())
+	})
+}
+
+func TestReaper(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.fail = func(e inbox.Event) error {
+		switch e.Subject {
+		case "ord_pending":
+			return errNotNow
+		case "ord_parked":
+			return inbox.ErrPoison
+		}
+		return nil
+	}
+	for _, subject := range []string{"ord_old", "ord_new", "ord_pending", "ord_parked"} {
+		b.handle(message(subject, 1))
+	}
+	b.exec("ALTER TABLE inbox_events DISABLE TRIGGER applied_is_never_applied_again")
+	b.exec("UPDATE inbox_events SET received_at = '2000-01-01', done_at = done_at - interval '46 days' WHERE subject <> 'ord_new'")
+	n, err := inbox.NewReaper(b.pool, 0).RunOnce(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.Equal(t, map[string]int{"done": 1, "pending": 1, "parked": 1}, b.statuses())
+	_, err = b.pool.Raw().Exec(t.Context(), "DELETE FROM inbox_events WHERE status = 'parked'")
+	require.True(t, db.Violates(err, "unapplied_is_never_deleted"), "%v", err)
+}
