@@ -1,16 +1,20 @@
 package http
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/go-chi/chi/v5"
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/http/apitest"
@@ -129,4 +133,86 @@ func eachChange(t *testing.T, body string, visit func(change string, body []byte
 		}
 	}
 	walk("", root, func(x any) { root = x })
+}
+
+// A stored fingerprint is compared with one that a later release computes. If
+// this test fails, raise idempotency.FingerprintVersion and keep the old way for
+// the keys that have it; do not change the expectations alone.
+func TestFingerprint(t *testing.T) {
+	t.Parallel()
+	secret := []byte("0123456789abcdef0123456789abcdef")
+	router := chi.NewRouter()
+	for _, r := range new(Server).routes() {
+		if r.operation == "" {
+			continue
+		}
+		router.Method(r.method, r.pattern, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			body, err := io.ReadAll(req.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			request, err := r.parse(req, body)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_, _ = io.WriteString(w, hex.EncodeToString(fingerprint(secret, req, mustJSON(request))))
+		}))
+	}
+	of := func(path, body string) string {
+		w := httptest.NewRecorder()
+		router.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(body)))
+		require.Equal(t, http.StatusOK, w.Code, path)
+		return w.Body.String()
+	}
+	const order, payment = "ord_06gvqs7in9sb99iish6qfsku4o", "pay_06gvqs7m7pv2f4r5a2ia79is1g"
+	const newOrder = `{"currency":"eur","items":[{"sku":"tea","quantity":2,"unit_amount":1250}]}`
+
+	t.Run("StaysWhatItWas", func(t *testing.T) {
+		for path, want := range map[string][2]string{
+			"/v1/orders":                           {newOrder, "f303411b9fb5ac354d065afec2db1bbb4976946120dea4fea590ce18b1f9da7b"},
+			"/v1/orders/" + order + "/cancel":      {"", "7616a14650ce36416b4e56d40e0e3721e47496603e990ae35932b7521160078d"},
+			"/v1/payments":                         {`{"order_id":"` + order + `","payment_method":"pm_card_visa"}`, "52ca568b8548d75dded6251d2e266ce5a2151809ef98b292d300935beb022c8b"},
+			"/v1/payments/" + payment + "/cancel":  {"", "6b33360d9f10fea2cd1388c3cc94892140bf45c0a3ec559c111012f36a41de29"},
+			"/v1/payments/" + payment + "/refunds": {`{"amount":5}`, "2540135edb6a4c15f1e5fcca66fc6fad728b8d26f6296a68d1d329c3ca3df889"},
+		} {
+			require.Equal(t, want[1], of(path, want[0]), path)
+		}
+	})
+
+	t.Run("IsOfTheMeaning", func(t *testing.T) {
+		same := of("/v1/orders", newOrder)
+		for _, body := range []string{
+			`{"items":[{"unit_amount":1250,"quantity":2,"sku":"tea"}],"currency":"eur"}`,
+			"\n{ \"currency\" : \"e\\u0075r\", \"items\":[ {\"sku\":\"tea\",\"quantity\":2,\"unit_amount\":1250} ] }\n",
+			`{"currency":"eur","items":[{"sku":"tea","quantity":2,"unit_amount":1250}],"customer_reference":null,"metadata":{}}`,
+		} {
+			require.Equal(t, same, of("/v1/orders", body), body)
+		}
+		require.Equal(t, of("/v1/orders/"+order+"/cancel", ""), of("/v1/orders/"+order+"/cancel", "{ }"))
+		require.Equal(t, of("/v1/orders", strings.Replace(newOrder, "}]", `}],"metadata":{"a":"1","b":"2"}`, 1)),
+			of("/v1/orders", strings.Replace(newOrder, "}]", `}],"metadata":{"b":"2","a":"1"}`, 1)))
+	})
+
+	t.Run("TellsOthersApart", func(t *testing.T) {
+		seen := map[string]string{}
+		for _, request := range [][2]string{
+			{"/v1/orders", newOrder},
+			{"/v1/orders", strings.Replace(newOrder, "tea", "cup", 1)},
+			{"/v1/orders", strings.Replace(newOrder, `"tea"`, `"te"`, 1)},
+			{"/v1/orders", strings.Replace(newOrder, "}]", `}],"customer_reference":"a"`, 1)},
+			{"/v1/orders", strings.Replace(newOrder, "}]", `}],"metadata":{"a":""}`, 1)},
+			{"/v1/orders?dry_run=true", newOrder},
+			{"/v1/orders/" + order + "/cancel", ""},
+			{"/v1/orders/" + order[:len(order)-1] + "s/cancel", ""},
+			{"/v1/payments/" + payment + "/cancel", ""},
+			{"/v1/payments/" + payment + "/refunds", ""},
+			{"/v1/payments/" + payment + "/refunds", `{"amount":5}`},
+			{"/v1/payments/" + payment + "/refunds", `{"amount":5,"reason":"duplicate"}`},
+		} {
+			f := of(request[0], request[1])
+			require.Emptyf(t, seen[f], "%v", request)
+			seen[f] = request[0] + request[1]
+		}
+	})
 }
