@@ -13,6 +13,12 @@ test: ## every test, on whatever PostgreSQL this machine has
 race: ## the same under the race detector
 	go test -race ./...
 
+chaos: ## break a running system for a minute and count the charges
+	go run ./cmd/chaos
+
+bench: ## what a payment and a replay cost, against pgbench in the same run
+	go run ./bench
+
 lint: ## golangci-lint, as pinned in tools/lint.mod
 	go tool -modfile=tools/lint.mod golangci-lint run ./...
 
@@ -31,4 +37,4 @@ down: ## and away with it, data included
 ci: ## everything that CI runs (.ci/run STEP… for some of it)
 	.ci/run
 
-.PHONY: help run test race lint generate verify up down ci
+.PHONY: help run test race chaos bench lint generate verify up down ci
