@@ -691,6 +691,7 @@ type StripeCall struct {
 	Attempts     int32
 	Outcome      StripeOutcome
 	InDoubt      bool
+	Frozen       bool
 	HttpStatus   *int16
 	ErrorCode    *string
 	ObjectID     *string

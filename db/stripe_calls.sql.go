@@ -10,8 +10,56 @@ import (
 	"time"
 )
 
+const stripeCallAnswered = `-- name: StripeCallAnswered :execrows
+WITH claim AS (
+    SELECT k.tenant_id FROM idempotency_keys k
+    WHERE k.tenant_id = $9 AND k.key = $10 AND k.lease_token = $11 AND k.finished_at IS NULL
+    FOR NO KEY UPDATE
+)
+UPDATE stripe_calls s SET outcome = $1, in_doubt = s.in_doubt OR $2::boolean, frozen = s.frozen OR $3::boolean,
+    http_status = $4, error_code = $5, object_id = coalesce($6, s.object_id),
+    request_ids = CASE WHEN $7::text = '' THEN s.request_ids ELSE s.request_ids || $7::text END
+FROM claim WHERE s.tenant_id = claim.tenant_id AND s.stripe_key = $8
+`
+
+type StripeCallAnsweredParams struct {
+	Outcome         StripeOutcome
+	InDoubt         bool
+	Frozen          bool
+	HttpStatus      *int16
+	ErrorCode       *string
+	ObjectID        *string
+	StripeRequestID string
+	StripeKey       string
+	TenantID        string
+	Key             string
+	LeaseToken      int64
+}
+
+// What came of an attempt that does not end the call, under the fence of the claim it was made for. A doubt about an earlier attempt
+// stays, whatever this one was told. Zero rows: the lease was lost.
+func (q *Queries) StripeCallAnswered(ctx context.Context, arg StripeCallAnsweredParams) (int64, error) {
+	result, err := q.db.Exec(ctx, stripeCallAnswered,
+		arg.Outcome,
+		arg.InDoubt,
+		arg.Frozen,
+		arg.HttpStatus,
+		arg.ErrorCode,
+		arg.ObjectID,
+		arg.StripeRequestID,
+		arg.StripeKey,
+		arg.TenantID,
+		arg.Key,
+		arg.LeaseToken,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const stripeCallGet = `-- name: StripeCallGet :one
-SELECT tenant_id, stripe_key, operation, resource_id, params_sha256, first_sent_at, last_sent_at, attempts, outcome, in_doubt, http_status, error_code, object_id, request_ids, extract(epoch FROM clock_timestamp() - first_sent_at)::float8 AS age_seconds
+SELECT tenant_id, stripe_key, operation, resource_id, params_sha256, first_sent_at, last_sent_at, attempts, outcome, in_doubt, frozen, http_status, error_code, object_id, request_ids, extract(epoch FROM clock_timestamp() - first_sent_at)::float8 AS age_seconds
 FROM stripe_calls WHERE tenant_id = $1 AND stripe_key = $2
 `
 
@@ -31,6 +79,7 @@ type StripeCallGetRow struct {
 	Attempts     int32
 	Outcome      StripeOutcome
 	InDoubt      bool
+	Frozen       bool
 	HttpStatus   *int16
 	ErrorCode    *string
 	ObjectID     *string
@@ -53,6 +102,7 @@ func (q *Queries) StripeCallGet(ctx context.Context, arg StripeCallGetParams) (S
 		&i.Attempts,
 		&i.Outcome,
 		&i.InDoubt,
+		&i.Frozen,
 		&i.HttpStatus,
 		&i.ErrorCode,
 		&i.ObjectID,
@@ -105,7 +155,7 @@ type StripeCallRecordParams struct {
 	StripeKey       string
 }
 
-// What came of the attempt.
+// What came of a call in the end, in the phase that holds the claim.
 func (q *Queries) StripeCallRecord(ctx context.Context, arg StripeCallRecordParams) error {
 	_, err := q.db.Exec(ctx, stripeCallRecord,
 		arg.Outcome,
@@ -176,7 +226,7 @@ func (q *Queries) StripeCallSend(ctx context.Context, arg StripeCallSendParams) 
 }
 
 const stripeCallsOf = `-- name: StripeCallsOf :many
-SELECT tenant_id, stripe_key, operation, resource_id, params_sha256, first_sent_at, last_sent_at, attempts, outcome, in_doubt, http_status, error_code, object_id, request_ids FROM stripe_calls
+SELECT tenant_id, stripe_key, operation, resource_id, params_sha256, first_sent_at, last_sent_at, attempts, outcome, in_doubt, frozen, http_status, error_code, object_id, request_ids FROM stripe_calls
 WHERE tenant_id = $1 AND stripe_key >= $2::text AND stripe_key < $2::text || chr(1114111)
 ORDER BY first_sent_at
 `
@@ -207,6 +257,7 @@ func (q *Queries) StripeCallsOf(ctx context.Context, arg StripeCallsOfParams) ([
 			&i.Attempts,
 			&i.Outcome,
 			&i.InDoubt,
+			&i.Frozen,
 			&i.HttpStatus,
 			&i.ErrorCode,
 			&i.ObjectID,

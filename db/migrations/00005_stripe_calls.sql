@@ -15,6 +15,7 @@ CREATE TABLE stripe_calls (
     attempts      integer        NOT NULL DEFAULT 1,
     outcome       stripe_outcome NOT NULL DEFAULT 'sent',
     in_doubt      boolean        NOT NULL DEFAULT false, -- some attempt ended without a definite answer
+    frozen        boolean        NOT NULL DEFAULT false, -- Stripe stored an error under the key, and answers nothing else any more
     http_status   smallint,
     error_code    text,
     object_id     text COLLATE "C",

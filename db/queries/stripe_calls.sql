@@ -24,8 +24,21 @@ WITH claim AS (
 SELECT coalesce(sent.attempts, 0)::integer AS attempts, coalesce(sent.in_doubt, true)::boolean AS in_doubt, (sent.attempts IS NULL)::boolean AS forgotten
 FROM claim LEFT JOIN sent ON true;
 
+-- name: StripeCallAnswered :execrows
+-- What came of an attempt that does not end the call, under the fence of the claim it was made for. A doubt about an earlier attempt
+-- stays, whatever this one was told. Zero rows: the lease was lost.
+WITH claim AS (
+    SELECT k.tenant_id FROM idempotency_keys k
+    WHERE k.tenant_id = @tenant_id AND k.key = @key AND k.lease_token = @lease_token AND k.finished_at IS NULL
+    FOR NO KEY UPDATE
+)
+UPDATE stripe_calls s SET outcome = @outcome, in_doubt = s.in_doubt OR @in_doubt::boolean, frozen = s.frozen OR @frozen::boolean,
+    http_status = sqlc.narg(http_status), error_code = sqlc.narg(error_code), object_id = coalesce(sqlc.narg(object_id), s.object_id),
+    request_ids = CASE WHEN @stripe_request_id::text = '' THEN s.request_ids ELSE s.request_ids || @stripe_request_id::text END
+FROM claim WHERE s.tenant_id = claim.tenant_id AND s.stripe_key = @stripe_key;
+
 -- name: StripeCallRecord :exec
--- What came of the attempt.
+-- What came of a call in the end, in the phase that holds the claim.
 UPDATE stripe_calls SET outcome = @outcome, in_doubt = @in_doubt, http_status = sqlc.narg(http_status), error_code = sqlc.narg(error_code),
     object_id = coalesce(sqlc.narg(object_id), object_id),
     request_ids = CASE WHEN @stripe_request_id::text = '' THEN request_ids ELSE request_ids || @stripe_request_id::text END

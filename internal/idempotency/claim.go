@@ -157,6 +157,10 @@ func finish(ctx context.Context, q *db.Queries, tenantID, key string, token int6
 	return rows(n, err)
 }
 
+// Lost is for a write that the operation fences by itself, outside of a phase,
+// and that changed no row: it counts, and is ErrLeaseLost.
+func (c *Claim) Lost() error { return c.fenced(ErrLeaseLost) }
+
 // Answer is the stored answer of a finished claim.
 func (c *Claim) Answer() Answer { return c.answer }
 

@@ -101,8 +101,7 @@ func (s *Service) call(ctx context.Context, c *idempotency.Claim, target call, a
 		if out.Verdict == Done || out.Verdict == Refused {
 			return out, sent, nil // The phase that comes next records it, together with what it means.
 		}
-		inDoubt := attempt.InDoubt || out.Verdict == Unknown
-		if err := s.record(ctx, c, target, out, inDoubt); err != nil {
+		if err := s.answered(ctx, c, target, out); err != nil {
 			return out, sent, err
 		}
 		if out.Verdict != NotExecuted || try == sendsMax || !pause(ctx, backoff(try)) {
@@ -118,7 +117,7 @@ func (s *Service) announce(ctx context.Context, c *idempotency.Claim, target cal
 		ParamsSha256: target.params, ResendWithin: resendWithin,
 	})
 	if errors.Is(err, db.ErrNoRows) {
-		return row, idempotency.ErrLeaseLost
+		return row, c.Lost()
 	}
 	if err != nil {
 		return row, fmt.Errorf("announce %s: %w", target.op, err)
@@ -126,10 +125,24 @@ func (s *Service) announce(ctx context.Context, c *idempotency.Claim, target cal
 	return row, nil
 }
 
-func (s *Service) record(ctx context.Context, c *idempotency.Claim, target call, out Outcome, inDoubt bool) error {
+// answered writes down what came of an attempt that does not end the call, under
+// the fence too: a holder that lost its lease knows less than its successor.
+func (s *Service) answered(ctx context.Context, c *idempotency.Claim, target call, out Outcome) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWithin)
 	defer cancel()
-	return recordCall(ctx, s.pool.Queries, c.TenantID, target.key, out, inDoubt)
+	status := int16(out.HTTPStatus) //nolint:gosec // an HTTP status fits
+	n, err := s.pool.StripeCallAnswered(ctx, db.StripeCallAnsweredParams{
+		TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, StripeKey: target.key, Outcome: out.record(),
+		InDoubt: out.Verdict == Unknown, Frozen: out.Frozen, HttpStatus: &status, ErrorCode: optional(out.ErrorCode), ObjectID: optional(out.Intent.ID),
+		StripeRequestID: out.RequestID,
+	})
+	if err != nil {
+		return fmt.Errorf("record what came of %s: %w", target.op, err)
+	}
+	if n == 0 {
+		return c.Lost()
+	}
+	return nil
 }
 
 func recordCall(ctx context.Context, q *db.Queries, tenantID, key string, out Outcome, inDoubt bool) error {
@@ -161,8 +174,7 @@ func (o Outcome) record() db.StripeOutcome {
 // givenUp reports whether another attempt of a call could not tell anything
 // new: Stripe repeats a stored error, or may have forgotten the key.
 func givenUp(last db.StripeCallGetRow) bool {
-	frozen := last.HttpStatus != nil && *last.HttpStatus == 500 && last.Attempts > 1
-	return frozen || last.AgeSeconds > resendWithin.Seconds()
+	return last.Frozen && last.Attempts > 1 || last.AgeSeconds > resendWithin.Seconds()
 }
 
 // failureOf is what a caller is told of a payment that was abandoned.
@@ -185,16 +197,19 @@ func (s *Service) cancelIntent(ctx context.Context, c *idempotency.Claim, p db.P
 		return Intent{}, out, err
 	}
 	if out.Verdict == Done && !out.Replayed {
-		return out.Intent, out, recordCall(ctx, s.pool.Queries, c.TenantID, cancelCall(p).key, out, false)
+		return out.Intent, out, s.answered(ctx, c, cancelCall(p), out)
 	}
-	if out.Verdict == Unknown || out.Verdict == NotExecuted {
+	if out.Verdict == NotExecuted {
 		return Intent{}, out, nil
 	}
 	intent, err := s.look(ctx, *p.IntentID)
 	if err != nil {
 		return Intent{}, Outcome{Verdict: Unknown, Err: err}, nil //nolint:nilerr // a look that failed is an outcome: unknown
 	}
-	return intent, out, recordCall(ctx, s.pool.Queries, c.TenantID, cancelCall(p).key, out, false)
+	if out.Verdict == Unknown && intent.Status != IntentCanceled && intent.Status != IntentSucceeded {
+		return Intent{}, out, nil // The cancel may still be under way.
+	}
+	return intent, out, s.answered(ctx, c, cancelCall(p), out)
 }
 
 // look reads the intent.

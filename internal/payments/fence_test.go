@@ -95,3 +95,42 @@ func TestStaleHolder(t *testing.T) {
 		w.RequireChargedOnce(o.order)
 	})
 }
+
+// A holder that stood still before it sent anything is turned away by Stripe
+// when it wakes up. What it then knows of the call, "not executed", is true of
+// its own attempt and wrong about its successor's, whose answer was lost.
+func TestStaleHolderDoesNotSettleDoubts(t *testing.T) {
+	t.Parallel()
+	w := testbed.New(t)
+	w.WatchHolders()
+	stopped, goOn := make(chan struct{}), make(chan struct{})
+	o := patient("first")
+	o.Boundary = func(operation, point string) {
+		if operation == "create_payment" && point == "intent_recorded" {
+			close(stopped)
+			<-goOn
+		}
+	}
+	first, second := w.Local(o), w.Local(patient("second"))
+	order := first.Order()
+	firstAnswer := async(func() testbed.Answer { return first.Pay("k", order, "pm_card_visa") })
+	<-stopped
+	w.ExpireLeases()
+	w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
+	require.Equal(t, http.StatusAccepted, second.Pay("k", order, "pm_card_visa").Status)
+	doubt := func() string {
+		return w.Text(`SELECT outcome || ' ' || in_doubt FROM stripe_calls WHERE operation = 'confirm'`)
+	}
+	require.Equal(t, "unknown true", doubt())
+
+	turnedAway := w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.RateLimited, Times: 3})
+	close(goOn)
+	a := <-firstAnswer
+	require.Equal(t, 1, w.Sim.FaultsFired()[turnedAway], "a holder that has lost sends no more")
+	require.Positive(t, first.Metric("payonce_fenced_writes_total"))
+	w.Sim.ClearFaults()
+	// It was told that it had lost, looked again, and did what anybody may: it took the claim that waits, and resumed.
+	require.Equal(t, http.StatusCreated, a.Status, a)
+	require.Equal(t, "2", w.Text(`SELECT count(*) FROM (SELECT unnest(trail) step FROM idempotency_keys WHERE key = 'k') t WHERE step LIKE '%resumed%' OR step LIKE '%taken_over%'`))
+	w.RequireChargedOnce(order)
+}
