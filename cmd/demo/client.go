@@ -36,6 +36,8 @@ func newShop(apiKey string) *shop {
 // request is what is sent; a GET has no key and no body.
 type request struct {
 	method, path, key, body string
+
+	patient bool // Prefer: wait, for a duplicate of a request that is in flight
 }
 
 // answer is what came back: err, if nothing did.
@@ -61,6 +63,9 @@ func (s *shop) send(ctx context.Context, to *door, r request) answer {
 		req.Header.Set("Idempotency-Key", r.key)
 		req.Header.Set("Content-Type", "application/json")
 	}
+	if r.patient {
+		req.Header.Set("Prefer", "wait=5")
+	}
 	began := time.Now()
 	res, err := s.http.Do(req)
 	if err != nil {
@@ -76,6 +81,13 @@ func (s *shop) send(ctx context.Context, to *door, r request) answer {
 // final reports whether an answer to a key is the last word on it.
 func (a answer) final() bool {
 	return a.err == nil && (a.status >= 200 && a.status < 300 && a.status != http.StatusAccepted || a.status == http.StatusPaymentRequired)
+}
+
+// mayChange reports whether the same request can have another answer later.
+func (a answer) mayChange() bool {
+	var problem struct{ Retryable bool }
+	_ = json.Unmarshal(a.body, &problem) // no problem, or none that may be retried
+	return a.status == http.StatusAccepted || problem.Retryable
 }
 
 func (s *shop) remember(r request, a answer) {
@@ -116,8 +128,26 @@ func (a answer) object() (o object) {
 
 func (a answer) replayed() bool { return a.header.Get("Idempotent-Replayed") == "true" }
 
-// String says it in a few words: "201 payment succeeded, Idempotent-Replayed: true".
+// gist says it in a few words: "201 payment succeeded (replayed)".
+func (a answer) gist() string {
+	if a.replayed() {
+		return a.what() + " (replayed)"
+	}
+	return a.what()
+}
+
+// String adds the headers that matter: "201 payment succeeded, Idempotent-Replayed: true".
 func (a answer) String() string {
+	words := []string{a.what()}
+	for _, name := range []string{"Idempotent-Replayed", "Retry-After"} {
+		if v := a.header.Get(name); v != "" {
+			words = append(words, name+": "+v)
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+func (a answer) what() string {
 	if a.err != nil {
 		return "no answer: " + rootOf(a.err)
 	}
@@ -131,13 +161,7 @@ func (a answer) String() string {
 	case o.Object != "":
 		what = fmt.Sprintf("%s %v", o.Object, o.Status)
 	}
-	words := []string{strings.TrimSpace(fmt.Sprintf("%d %s", a.status, what))}
-	for _, name := range []string{"Idempotent-Replayed", "Retry-After"} {
-		if v := a.header.Get(name); v != "" {
-			words = append(words, name+": "+v)
-		}
-	}
-	return strings.Join(words, ", ")
+	return strings.TrimSpace(fmt.Sprintf("%d %s", a.status, what))
 }
 
 // rootOf is the last part of an error's story: the address and the method stand

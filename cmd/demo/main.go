@@ -50,7 +50,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	}
 	held, err := play(ctx, o, newPrinter(stdout, getenv))
 	switch {
-	case ctx.Err() != nil:
+	case errors.Is(err, errCalledOff):
 		return exitCalledOff
 	case err != nil:
 		_, _ = fmt.Fprintln(stderr, "demo:", err)
@@ -61,29 +61,35 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	return 0
 }
 
+// errCalledOff says that somebody ended the demo before it could judge.
+var errCalledOff = errors.New("called off")
+
 // play starts or finds the system, plays every scene it can, and judges.
 func play(ctx context.Context, o options, out *printer) (held bool, err error) {
 	out.title("payonce", "Every order is charged once, whatever goes wrong.")
-	var s *system
+	start := here
 	if len(o.against) > 0 {
-		s, err = elsewhere(ctx, o, out)
-	} else {
-		s, err = here(ctx, o, out)
+		start = elsewhere
 	}
+	s, err := start(ctx, o, out)
 	if err != nil {
+		if ctx.Err() != nil {
+			return false, errCalledOff
+		}
 		return false, err
 	}
 	broken := false
 	defer func() { err = errors.Join(err, s.stop(broken)) }()
+
 	shows := s.playAll(ctx, out)
 	findings := s.judge(ctx, shows)
 	if ctx.Err() != nil {
-		return false, nil
+		return false, errCalledOff
 	}
 	held = report(out, shows, findings, time.Since(s.began))
 	broken = !held
 	if broken && s.logs != nil {
-		out.say("The log of the API processes: %s", s.logs.name)
+		out.say("The API processes logged to %s", s.logs.name)
 	}
 	if o.serve {
 		s.serve(ctx, out)

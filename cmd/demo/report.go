@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 )
@@ -13,6 +14,7 @@ import (
 // printer writes for a person: aligned, in plain words, with colour only where
 // somebody sees it.
 type printer struct {
+	mu    sync.Mutex
 	w     io.Writer
 	color bool
 }
@@ -44,7 +46,11 @@ func (p *printer) paint(s style, text string) string {
 	return "\x1b[" + string(s) + "m" + text + "\x1b[0m"
 }
 
-func (p *printer) say(format string, args ...any) { _, _ = fmt.Fprintf(p.w, format+"\n", args...) }
+func (p *printer) say(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, _ = fmt.Fprintf(p.w, format+"\n", args...) // nobody reads: then nobody misses it
+}
 
 func (p *printer) title(name, motto string) { p.say("\n%s: %s\n", p.paint(bold, name), motto) }
 
@@ -61,8 +67,8 @@ func (p *printer) scene(number int, s scene) {
 }
 
 const (
-	whoWidth  = 5
-	sentWidth = 58
+	whoWidth  = 8
+	sentWidth = 60
 )
 
 // exchange is a line about a request and its answer.
@@ -172,7 +178,7 @@ func (p *printer) findings(findings []finding) (good bool) {
 	return good
 }
 
-// tallied puts the same words together: "201 ×50, 409 ×49".
+// tallied puts the same words together: "201, 409 ×49".
 func tallied(words []string) string {
 	count := map[string]int{}
 	for _, w := range words {

@@ -39,14 +39,30 @@ var scenes = []scene{
 		play:  theBankAsks,
 	},
 	{
+		title: "Money goes back",
+		why:   "Part of a payment is refunded, and asked for again; then two clerks refund at once more than is left.",
+		play:  moneyGoesBack,
+	},
+	{
+		title: "Stripe's webhooks stutter",
+		why:   "Again 3-D Secure, but the shop never asks again. Stripe's webhooks finish the payment, although the\nimportant one comes three times and an older one comes last.",
+		ours:  true,
+		play:  webhooksStutter,
+	},
+	{
 		title: "Stripe's answer gets lost",
 		why:   "Stripe takes the money, and then the connection breaks. Nobody here can know whether it did.",
 		play:  stripesAnswerGetsLost,
 	},
 	{
+		title: "Stripe's answer to a refund gets lost",
+		why:   "The same on the way back. A refund sent twice would be money lost twice.",
+		play:  stripesAnswerToARefundGetsLost,
+	},
+	{
 		title: "kill -9 in the worst moment",
 		why:   "Stripe has taken the money; the process that asked for it is killed before it can write that down.",
-		kills: true,
+		ours:  true,
 		play:  killedInTheWorstMoment,
 	},
 }

@@ -12,7 +12,7 @@ import (
 const (
 	visa       = "pm_card_visa"
 	mastercard = "pm_card_mastercard"
-	declined   = "pm_card_visa_chargeDeclinedInsufficientFunds"
+	declined   = "pm_card_visa_chargeDeclined"
 	secured    = "pm_card_threeDSecure2Required"
 )
 
@@ -26,8 +26,8 @@ func theShopAsksAgain(p *show) {
 	order := p.order(p.a, 2400, "eur")
 	first := p.pay(p.a, p.key("pay"), order, visa)
 	p.expect(first, http.StatusCreated, "succeeded")
-	again := request{http.MethodPost, "/v1/payments", `"` + p.key("pay") + `"`, fmt.Sprintf("{ \"payment_method\": %q,\n  \"order_id\": %q }", visa, order)}
-	second := p.post(p.b, again, visa)
+	again := request{method: http.MethodPost, path: "/v1/payments", key: `"` + p.key("pay") + `"`, body: fmt.Sprintf("{ \"payment_method\": %q,\n  \"order_id\": %q }", visa, order)}
+	second := p.post(p.b, again, card(visa))
 	p.same(first, second)
 	p.out.result(true, fmt.Sprintf("Both answers are the same %d bytes.", len(second.body)))
 	p.charged(order, 1)
@@ -40,7 +40,7 @@ func fiftyClicks(p *show) {
 	click := payment(p.key("pay"), order, visa)
 	turnedAway := 0
 	var first answer
-	for _, a := range p.together(clicks, click, visa) {
+	for _, a := range p.together(clicks, click, card(visa)) {
 		switch {
 		case a.status == http.StatusCreated:
 			first = a
@@ -52,7 +52,7 @@ func fiftyClicks(p *show) {
 	}
 	if turnedAway > 0 {
 		p.event("Those that were told to wait come back with the same key.")
-		for _, a := range p.together(turnedAway, click, visa) {
+		for _, a := range p.together(turnedAway, click, card(visa)) {
 			p.same(first, a)
 		}
 	}
@@ -73,10 +73,10 @@ func twoTabs(p *show) {
 	p.must(p.stripe.inject(p.ctx, stripesim.Fault{Op: "intent.confirm", OrderID: order, Kind: stripesim.Delay, Delay: 200 * time.Millisecond}))
 	one, other := payment(p.key("tab1"), order, visa), payment(p.key("tab2"), order, mastercard)
 	first, second := p.meanwhile(p.a, one), p.meanwhile(p.b, other)
-	a, b := p.received(p.a, one, visa, <-first), p.received(p.b, other, mastercard, <-second)
-	loser, where, how := other, p.b, mastercard
+	a, b := p.received(p.a, one, card(visa), <-first), p.received(p.b, other, card(mastercard), <-second)
+	loser, where, how := other, p.b, card(mastercard)
 	if b.status == http.StatusCreated {
-		a, b, loser, where, how = b, a, one, p.a, visa
+		a, b, loser, where, how = b, a, one, p.a, card(visa)
 	}
 	p.expect(a, http.StatusCreated, "succeeded")
 	p.expect(b, http.StatusConflict, "payment-in-progress")
@@ -101,6 +101,6 @@ func theBankAsks(p *show) {
 	p.charged(order, 0)
 	p.must(p.stripe.authenticate(p.ctx, waiting.object().Stripe.PaymentIntent))
 	p.event("The customer confirms on the bank's page.")
-	p.expect(p.pay(p.b, p.key("pay"), order, secured), http.StatusCreated, "succeeded")
+	p.expect(p.settle(p.b, payment(p.key("pay"), order, secured), card(secured)), http.StatusCreated, "succeeded")
 	p.charged(order, 1)
 }

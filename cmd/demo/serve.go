@@ -8,7 +8,7 @@ import (
 
 // serve keeps everything running until ctx ends, and says how to use it.
 func (s *system) serve(ctx context.Context, out *printer) {
-	order := s.shop.send(ctx, s.a, request{http.MethodPost, "/v1/orders", "tryout-order-" + s.nonce, `{"currency":"usd","items":[{"sku":"tea","quantity":2,"unit_amount":650}]}`})
+	order := s.shop.send(ctx, s.a, request{method: http.MethodPost, path: "/v1/orders", key: "tryout-order-" + s.nonce, body: `{"currency":"usd","items":[{"sku":"tea","quantity":2,"unit_amount":650}]}`})
 	if order.status != http.StatusCreated {
 		out.say("\nThe order for the lines below could not be made: %s", order)
 		return

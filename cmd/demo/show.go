@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -15,12 +16,12 @@ const (
 	askAgain = 50 * time.Millisecond
 )
 
-// scene is a part of the story. One that kills can only be played on processes
-// of our own.
+// scene is a part of the story. One that is ours alone needs a system of our own:
+// it kills processes, or says where Stripe's webhooks go.
 type scene struct {
 	title string
 	why   string
-	kills bool
+	ours  bool
 	play  func(*show)
 }
 
@@ -39,19 +40,23 @@ type show struct {
 	orders   []*expected
 }
 
-// expected is an order and how often Stripe should have charged it.
+// expected is an order, how often Stripe should have charged it and how often it
+// did in the end.
 type expected struct {
-	id     string
-	want   int
-	counts bool // want has been said
-	got    int
+	id       string
+	want     int
+	counts   bool // want has been said
+	got      int
+	currency string
+	refund   int64 // how much should have gone back
+	back     int64
 }
 
 // playAll plays the scenes one after the other.
 func (s *system) playAll(ctx context.Context, out *printer) []*show {
 	var shows []*show
 	for _, scene := range scenes {
-		if scene.kills && len(s.processes) == 0 {
+		if scene.ours && len(s.processes) == 0 {
 			continue
 		}
 		if ctx.Err() != nil {
@@ -102,8 +107,10 @@ func (p *show) key(intent string) string { return fmt.Sprintf("%s-%d-%s", intent
 
 // order makes an order and returns its id.
 func (p *show) order(to *door, amount int64, currency string) string {
-	r := request{http.MethodPost, "/v1/orders", p.key(fmt.Sprintf("order%d", len(p.orders)+1)),
-		fmt.Sprintf(`{"currency":%q,"items":[{"sku":"tea","quantity":1,"unit_amount":%d}]}`, currency, amount)}
+	r := request{
+		method: http.MethodPost, path: "/v1/orders", key: p.key("order" + strings.Repeat("-too", len(p.orders))),
+		body: fmt.Sprintf(`{"currency":%q,"items":[{"sku":"tea","quantity":1,"unit_amount":%d}]}`, currency, amount),
+	}
 	a := p.send(to, r)
 	o := a.object()
 	came := a.String()
@@ -112,23 +119,42 @@ func (p *show) order(to *door, amount int64, currency string) string {
 	}
 	p.out.exchange(to.name, sent(r, money(amount, currency)), came)
 	p.expect(a, http.StatusCreated, "open")
-	p.orders = append(p.orders, &expected{id: o.ID})
+	p.orders = append(p.orders, &expected{id: o.ID, currency: currency})
 	return o.ID
 }
 
-// payment is the request for a payment.
+// payment is the request for a payment, and card how its line names the card.
 func payment(key, order, method string) request {
-	return request{http.MethodPost, "/v1/payments", key, fmt.Sprintf(`{"order_id":%q,"payment_method":%q}`, order, method)}
+	return request{method: http.MethodPost, path: "/v1/payments", key: key, body: fmt.Sprintf(`{"order_id":%q,"payment_method":%q}`, order, method)}
 }
+
+func card(method string) string { return strings.TrimPrefix(method, "pm_card_") }
 
 // pay sends a payment and prints it.
 func (p *show) pay(to *door, key, order, method string) answer {
-	return p.post(to, payment(key, order, method), method)
+	return p.post(to, payment(key, order, method), card(method))
 }
 
 // post sends a request with a key and prints it; detail is what to show of its body.
 func (p *show) post(to *door, r request, detail string) answer {
 	return p.received(to, r, detail, p.shop.send(p.ctx, to, r))
+}
+
+// settle repeats a request under its key until the answer is final, as a good
+// client does: it prefers to wait, and is told to come back.
+func (p *show) settle(to *door, r request, detail string) answer {
+	r.patient = true
+	for began := time.Now(); ; {
+		a := p.post(to, r, detail)
+		if a.final() || !a.mayChange() || time.Since(began) > patience {
+			return a
+		}
+		pause, err := strconv.Atoi(a.header.Get("Retry-After"))
+		if err != nil {
+			p.fail("an answer that is not final without Retry-After: %s", a)
+		}
+		time.Sleep(time.Duration(pause) * time.Second)
+	}
 }
 
 // meanwhile sends without waiting for the answer, which received prints.
@@ -164,7 +190,7 @@ func (p *show) together(n int, r request, detail string) []answer {
 	var words []string
 	for _, a := range answers {
 		p.note(a)
-		words = append(words, a.String())
+		words = append(words, a.gist())
 	}
 	who := p.a.name
 	if p.b.url != p.a.url {
@@ -241,24 +267,47 @@ func (p *show) same(first, again answer) {
 
 // charged asks Stripe how often it took money for an order. Nobody else is asked.
 func (p *show) charged(order string, want int) {
+	o := p.expected(order)
+	o.want, o.counts = want, true
 	got, err := p.stripe.charges(p.ctx, order)
 	p.must(err)
+	if got != want {
+		p.fail("at Stripe %s was %s, and should have been %s", order, times(got), times(want))
+	}
+	p.out.result(true, "Stripe's books: this order was "+times(got))
+}
+
+// refunded asks Stripe how much of an order's money went back.
+func (p *show) refunded(order string, want int64) {
+	o := p.expected(order)
+	o.refund = want
+	effects, err := p.stripe.effects(p.ctx)
+	p.must(err)
+	got := refundedAtStripe(effects, order)
+	if got != want {
+		p.fail("of %s %s went back, and should have been %s", order, money(got, o.currency), money(want, o.currency))
+	}
+	p.out.result(true, "Stripe's books: "+money(got, o.currency)+" of this order went back")
+}
+
+func (p *show) expected(order string) *expected {
 	for _, o := range p.orders {
 		if o.id == order {
-			o.want, o.counts = want, true
+			return o
 		}
 	}
-	if got != want {
-		p.fail("Stripe charged %s %s, expected %s", order, times(got), times(want))
-	}
-	p.out.result(true, "Stripe's books: this order was charged "+times(got))
+	panic("bug: no order of this scene: " + order)
 }
 
 // charges is the cell of the table: the count, for each order of the scene.
 func (p *show) charges() string {
 	var out []string
 	for _, o := range p.orders {
-		out = append(out, fmt.Sprint(o.got))
+		count := fmt.Sprint(o.got)
+		if o.back > 0 {
+			count += " (" + money(o.back, o.currency) + " refunded)"
+		}
+		out = append(out, count)
 	}
 	return strings.Join(out, ", ")
 }
@@ -269,7 +318,7 @@ func (p *show) tally() string { return tallied(p.answers) }
 
 // sent is a request in one line.
 func sent(r request, detail string) string {
-	return strings.TrimSpace(fmt.Sprintf("%s %s  %s  key %s", r.method, short(r.path), detail, r.key))
+	return pad(r.method+" "+short(r.path), 16) + "  " + pad(detail, 21) + "  key " + r.key
 }
 
 // short leaves ids out of a path: they are long, and stand on other lines.
@@ -287,16 +336,21 @@ func money(minor int64, currency string) string {
 	return fmt.Sprintf("%d.%02d %s", minor/100, minor%100, strings.ToUpper(currency))
 }
 
-func ms(d time.Duration) string { return fmt.Sprintf("%d ms", d.Milliseconds()) }
+func ms(d time.Duration) string {
+	if d < 10*time.Millisecond {
+		return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000)
+	}
+	return fmt.Sprintf("%d ms", d.Milliseconds())
+}
 
 func times(n int) string {
 	switch n {
 	case 0:
-		return "not at all"
+		return "not charged"
 	case 1:
-		return "once"
+		return "charged once"
 	case 2:
-		return "TWICE"
+		return "charged TWICE"
 	}
-	return fmt.Sprintf("%d TIMES", n)
+	return fmt.Sprintf("charged %d TIMES", n)
 }

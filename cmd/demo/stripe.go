@@ -102,6 +102,28 @@ func (s *stripe) release(ctx context.Context, hold string) error {
 	return s.call(ctx, http.MethodDelete, "/holds/"+hold, nil, nil)
 }
 
+// notify says where Stripe's webhooks go.
+func (s *stripe) notify(ctx context.Context, url, secret string) error {
+	return s.call(ctx, http.MethodPost, "/webhook-endpoints", map[string]any{"url": url, "secret": secret, "key": stripesim.DefaultKey}, nil)
+}
+
+// bend breaks something about the webhooks.
+func (s *stripe) bend(ctx context.Context, f stripesim.WebhookFault) error {
+	return s.call(ctx, http.MethodPost, "/webhook-faults", f, nil)
+}
+
+// delivered is every webhook that was sent since, in order.
+func (s *stripe) delivered(ctx context.Context, since time.Time) (out []stripesim.Delivery, err error) {
+	var all []stripesim.Delivery
+	err = s.call(ctx, http.MethodGet, "/webhooks", nil, &all)
+	for _, d := range all {
+		if !d.At.Before(since) {
+			out = append(out, d)
+		}
+	}
+	return out, err
+}
+
 // authenticate is the customer, who does what the bank asked for.
 func (s *stripe) authenticate(ctx context.Context, intent string) error {
 	return s.call(ctx, http.MethodPost, "/authenticate/"+url.PathEscape(intent), map[string]string{"outcome": "success"}, nil)

@@ -264,7 +264,8 @@ func (s *system) startProcesses(ctx context.Context, program, dir string, group 
 	for _, p := range s.processes {
 		out.fact("API "+p.name, "%s, process %d", p.url, p.pid())
 	}
-	return nil
+	// B is never killed. With a load balancer in front it would not matter.
+	return s.stripe.notify(ctx, s.processes[1].url+"/v1/webhooks/stripe", webhookSecret)
 }
 
 // process is the API process behind a door.
