@@ -20,7 +20,7 @@ const (
 
 	publishWithin = 10 * time.Second // if the caller does not give less
 	handleWithin  = 20 * time.Second
-	answerWithin  = 30 * time.Second // then the broker delivers to somebody else
+	deadAfter     = 6 * time.Second // without a sign of life; then the broker delivers to somebody else
 	retryPauseMax = 5 * time.Second
 )
 
@@ -29,7 +29,6 @@ const (
 var retryPause = 500 * time.Millisecond
 
 const (
-	_ = uint(answerWithin - handleWithin)        // a handler must not outlive its message
 	_ = uint(outbox.Retention - keptFor)         // what a broker lost can be sent again
 	_ = uint(inbox.Retention - 2*7*24*time.Hour) // what a broker still has is not forgotten by us
 )

@@ -33,9 +33,9 @@
 // The broker, at start or later: Publish fails and says that it is not
 // permanent, Consume waits; both connect again by themselves. We, between a
 // message and its acknowledgement: it is delivered again, here or elsewhere,
-// after at most half a minute (JetStream), a session timeout (Kafka) or the
-// visibility timeout (SQS). We, paused in between: two processes have it, and the
-// inbox lets one of them through.
+// after six seconds without a sign of life (JetStream, Kafka) or the visibility
+// timeout of half a minute (SQS). We, paused in between: two processes have it,
+// and the inbox lets one of them through.
 //
 // # A relay that was paused
 //

@@ -210,7 +210,7 @@ func (b *jetStream) consume(ctx context.Context, name string, handle Handler) (h
 		Durable:       name,
 		DeliverPolicy: jetstream.DeliverAllPolicy,
 		AckPolicy:     jetstream.AckExplicitPolicy,
-		AckWait:       answerWithin,
+		AckWait:       deadAfter,
 		MaxDeliver:    -1, // past a limit the server would drop the message and say so to nobody
 		MaxAckPending: 1,
 	})
@@ -246,7 +246,10 @@ func (b *jetStream) deliver(ctx context.Context, msg jetstream.Msg, handle Handl
 		return err
 	}
 	id := cmp.Or(msg.Headers().Get(jetstream.MsgIDHeader), fmt.Sprintf("%s-at-%d", streamName, meta.Sequence.Stream))
-	if err := handleOne(ctx, handle, message(id, msg.Data(), int(meta.NumDelivered))); err != nil {
+	stillAlive := keepAlive(msg)
+	err = handleOne(ctx, handle, message(id, msg.Data(), int(meta.NumDelivered)))
+	stillAlive()
+	if err != nil {
 		*failures++
 		pause := pauseAfter(*failures)
 		b.log.Warn("message will be delivered again", "message_id", id, "deliveries", meta.NumDelivered, "after", pause, "error", err)
@@ -254,6 +257,31 @@ func (b *jetStream) deliver(ctx context.Context, msg jetstream.Msg, handle Handl
 	}
 	*failures = 0
 	return msg.Ack()
+}
+
+// keepAlive tells the server that somebody works on the message, until it is
+// called off. So a process that died is noticed in seconds, while a handler may
+// take its time.
+func keepAlive(msg jetstream.Msg) (callOff func()) {
+	done := make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		ticker := time.NewTicker(deadAfter / 3)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				_ = msg.InProgress() // if it does not get there, the message is delivered twice
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(done)
+		<-ended
+	}
 }
 
 func (b *jetStream) Close() error {

@@ -204,6 +204,8 @@ func (k *kafka) Consume(ctx context.Context, name string, handle Handler) error 
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.DisableAutoCommit(),
 		kgo.BlockRebalanceOnPoll(), // partitions stay ours until what we hold is handled and committed
+		kgo.SessionTimeout(deadAfter),
+		kgo.HeartbeatInterval(deadAfter/3),
 		kgo.FetchMaxWait(500*time.Millisecond),
 	)...)
 	if err != nil {

@@ -22,12 +22,16 @@ import (
 )
 
 const (
-	sqsBatchMax = 10         // entries of one request, SQS's limit
-	sqsBytesMax = 256 * 1024 // of one request and of one message; newer queues take more, none takes less
-	sqsWorkers  = 8          // requests at the same time
-	sqsPollWait = 10 * time.Second
-	sqsAttempts = 2 // of the SDK, within one call; the relay tries again anyway
+	sqsBatchMax  = 10         // entries of one request, SQS's limit
+	sqsBytesMax  = 256 * 1024 // of one request and of one message; newer queues take more, none takes less
+	sqsWorkers   = 8          // requests at the same time
+	sqsPollWait  = 10 * time.Second
+	sqsAttempts  = 2                // of the SDK, within one call; the relay tries again anyway
+	sqsVisible   = 30 * time.Second // a queue hears no signs of life: how long the messages of a process that died wait
+	sqsStartable = sqsVisible - handleWithin
 )
+
+const _ = uint(sqsStartable) // what is begun must end before the queue gives it to somebody else
 
 // sqsQueues is Amazon SQS with FIFO queues, one for each consumer, because a
 // queue has no consumers that each see everything. An event is published when
@@ -207,7 +211,7 @@ func (b *sqsQueues) Consume(ctx context.Context, name string, handle Handler) er
 			QueueUrl:                    &queue,
 			MaxNumberOfMessages:         sqsBatchMax,
 			WaitTimeSeconds:             int32(b.wait / time.Second),
-			VisibilityTimeout:           int32(sqsBatchMax * answerWithin / time.Second), // the last one waits for the others
+			VisibilityTimeout:           int32(sqsVisible / time.Second),
 			MessageSystemAttributeNames: []types.MessageSystemAttributeName{types.MessageSystemAttributeNameAll},
 		})
 		if err != nil {
@@ -226,13 +230,15 @@ func (b *sqsQueues) Consume(ctx context.Context, name string, handle Handler) er
 }
 
 // deliver handles a batch in order. After a failure the rest of that group goes
-// back as well: it must not overtake. So does everything once we are to stop.
+// back as well: it must not overtake. So does everything once we are to stop, or
+// have taken so long that the next handler might outlive its message.
 func (b *sqsQueues) deliver(ctx context.Context, queue, name string, messages []types.Message, handle Handler) {
+	begun := time.Now()
 	held := map[string]time.Duration{}
 	for _, m := range messages {
 		group := m.Attributes[string(types.MessageSystemAttributeNameMessageGroupId)]
 		pause, isHeld := held[group]
-		if !isHeld && ctx.Err() == nil {
+		if !isHeld && ctx.Err() == nil && time.Since(begun) < sqsStartable {
 			id := cmp.Or(m.Attributes[string(types.MessageSystemAttributeNameMessageDeduplicationId)], aws.ToString(m.MessageId))
 			deliveries, _ := strconv.Atoi(m.Attributes[string(types.MessageSystemAttributeNameApproximateReceiveCount)])
 			err := handleOne(ctx, handle, message(id, []byte(aws.ToString(m.Body)), deliveries))
