@@ -34,7 +34,6 @@ type bench struct {
 	child               *exec.Cmd
 	dir                 string
 	batch               int // of orders: each measurement gets its own
-	served              atomic.Int64
 }
 
 func prepare(ctx context.Context, serverURL string) (*bench, error) {
@@ -78,7 +77,7 @@ func (b *bench) startService(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.child = exec.CommandContext(ctx, self, "service", "-database", b.url) //nolint:gosec // ourselves
+	b.child = exec.CommandContext(ctx, self, "service", "-database", b.url)
 	b.child.Cancel = func() error { return b.child.Process.Signal(os.Interrupt) }
 	b.child.Stderr = os.Stderr
 	out, err := b.child.StdoutPipe()
@@ -290,7 +289,7 @@ func (b *bench) pgbench(ctx context.Context, binary, kind string, s settings) (f
 	if err := os.WriteFile(script, []byte(text), 0o600); err != nil {
 		return 0, err
 	}
-	cmd := exec.CommandContext(ctx, binary, "-n", "-M", "prepared", "-c", strconv.Itoa(s.clients), "-j", "2", "-T", strconv.Itoa(s.seconds), //nolint:gosec // found by us
+	cmd := exec.CommandContext(ctx, binary, "-n", "-M", "prepared", "-c", strconv.Itoa(s.clients), "-j", "2", "-T", strconv.Itoa(s.seconds),
 		"-D", "i=0", "-f", script, b.url)
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -27,7 +27,7 @@ func service(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	pool, err := db.Open(ctx, *url, db.Options{MaxConn: int32(*conns)}) //nolint:gosec // a small number
+	pool, err := db.Open(ctx, *url, db.Options{MaxConn: int32(*conns)})
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ func main() {
 	defer stop()
 	c := chaos.Config{Log: func(format string, args ...any) { fmt.Printf(format+"\n", args...) }}
 	flag.DurationVar(&c.Duration, "duration", time.Minute, "how long faults are injected")
-	flag.Uint64Var(&c.Seed, "seed", uint64(time.Now().UnixNano()), "the schedule of faults and traffic") //nolint:gosec // any number will do
+	flag.Uint64Var(&c.Seed, "seed", uint64(time.Now().UnixNano()), "the schedule of faults and traffic")
 	flag.IntVar(&c.Processes, "processes", 3, "API processes")
 	flag.IntVar(&c.Clients, "clients", 8, "clients")
 	flag.IntVar(&c.Tenants, "tenants", 2, "tenants")

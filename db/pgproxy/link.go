@@ -89,7 +89,7 @@ func read(r *bufio.Reader) (message, error) {
 func (m message) bytes() []byte {
 	b := make([]byte, 5, 5+len(m.body))
 	b[0] = m.kind
-	binary.BigEndian.PutUint32(b[1:], uint32(len(m.body)+4)) //nolint:gosec // at most messageMax
+	binary.BigEndian.PutUint32(b[1:], uint32(len(m.body)+4))
 	return append(b, m.body...)
 }
 

@@ -112,7 +112,7 @@ func start(ctx context.Context, c Config) (w *world, err error) {
 }
 
 func newTenant(ctx context.Context, binary, url string) (t tenantOf, err error) {
-	cmd := exec.CommandContext(ctx, binary, "tenant", "create", "chaos") //nolint:gosec // built by us
+	cmd := exec.CommandContext(ctx, binary, "tenant", "create", "chaos")
 	cmd.Env = append(os.Environ(), "DATABASE_URL="+url)
 	out, err := cmd.Output()
 	if err != nil {
@@ -187,7 +187,7 @@ func (p *process) start(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = log.Close() }()
-	cmd := exec.CommandContext(ctx, p.binary, "serve") //nolint:gosec // built by us
+	cmd := exec.CommandContext(ctx, p.binary, "serve")
 	cmd.Env = append(os.Environ(), append(p.env, "HTTP_ADDR="+p.addr, "ADMIN_ADDR="+p.admin)...)
 	cmd.Stderr, cmd.Stdout = log, log
 	cmd.SysProcAttr = dieWithUs()

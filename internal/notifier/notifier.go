@@ -89,7 +89,7 @@ func (n *Notifier) RunOnce(ctx context.Context) (int, error) {
 	if err := n.measure(ctx); err != nil {
 		return 0, err
 	}
-	rows, err := n.pool.DeliveryLease(ctx, db.DeliveryLeaseParams{Lease: leaseDefault, LimitRows: int32(n.atOnce)})
+	rows, err := n.pool.DeliveryLease(ctx, db.DeliveryLeaseParams{Lease: leaseDefault, LimitRows: int32(n.atOnce)}) //nolint:gosec // a few
 	if err != nil {
 		return 0, fmt.Errorf("lease deliveries: %w", err)
 	}
@@ -110,7 +110,7 @@ func (n *Notifier) deliver(ctx context.Context, d db.DeliveryLeaseRow) error {
 	defer cancel()
 	var code *int32
 	if status != 0 {
-		c := int32(status)
+		c := int32(status) //nolint:gosec // an HTTP status fits
 		code = &c
 	}
 	var rows int64
@@ -161,7 +161,7 @@ func (n *Notifier) send(ctx context.Context, d db.DeliveryLeaseRow) (status int,
 	if err != nil {
 		return 0, err
 	}
-	defer resp.Body.Close() //nolint:errcheck // the answer is its status
+	defer resp.Body.Close()
 	if resp.StatusCode/100 != 2 {
 		return resp.StatusCode, fmt.Errorf("answered %s", resp.Status)
 	}

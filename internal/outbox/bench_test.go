@@ -86,7 +86,7 @@ func BenchmarkDrain(b *testing.B) {
 		name := fmt.Sprintf("bench_%d_%d", time.Now().UnixNano(), i)
 		admin, err := pgx.Connect(b.Context(), server.URL)
 		require.NoError(b, err)
-		defer admin.Close(b.Context()) //nolint:errcheck // the server goes away with it
+		defer admin.Close(b.Context())
 		_, err = admin.Exec(b.Context(), "CREATE DATABASE "+name)
 		require.NoError(b, err)
 		cfg := admin.Config()

@@ -63,7 +63,7 @@ func (f *Feed) page(ctx context.Context, tenantID, after string, limit int) ([]E
 			return nil, fmt.Errorf("find event %s in the feed: %w", after, err)
 		}
 	}
-	rows, err := f.pool.FeedList(ctx, db.FeedListParams{TenantID: tenantID, AfterPosition: position, LimitRows: int32(limit)})
+	rows, err := f.pool.FeedList(ctx, db.FeedListParams{TenantID: tenantID, AfterPosition: position, LimitRows: int32(limit)}) //nolint:gosec // at most 101
 	if err != nil {
 		return nil, fmt.Errorf("list events: %w", err)
 	}

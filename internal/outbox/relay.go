@@ -120,7 +120,7 @@ func (r *Relay) leaseRuns(ctx context.Context) ([]run, error) {
 	if r.brokerAway {
 		heads = min(heads, probeMax)
 	}
-	rows, err := r.pool.OutboxLease(ctx, db.OutboxLeaseParams{Lease: r.lease, AfterSeq: r.startAfter(), HeadsMax: int32(heads), RunMax: runMax})
+	rows, err := r.pool.OutboxLease(ctx, db.OutboxLeaseParams{Lease: r.lease, AfterSeq: r.startAfter(), HeadsMax: int32(heads), RunMax: runMax}) //nolint:gosec // a few dozen
 	if err != nil {
 		return nil, fmt.Errorf("lease events: %w", err)
 	}

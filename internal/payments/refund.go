@@ -198,7 +198,7 @@ func (s *Service) runRefund(ctx context.Context, c *idempotency.Claim) (idempote
 		case last.AgeSeconds > refundLostAfter.Seconds():
 			return s.finishRefund(ctx, c, w, StripeRefund{Status: db.RefundStatusFailed, FailureCode: "provider_error"}, ErrPaymentNotRefundable)
 		case err == nil && givenUp(last):
-			return s.refundWaits(ctx, c, w, refundPoll, errors.New("Stripe repeats an error; only its list of refunds can tell")) //nolint:staticcheck // a name
+			return s.refundWaits(ctx, c, w, refundPoll, errors.New("Stripe repeats an error; only its list of refunds can tell"))
 		}
 	}
 	out, _, err := s.call(ctx, c, w.call(), &w.announced, func(ctx context.Context, call Call) Outcome {
@@ -268,7 +268,7 @@ func (s *Service) settleRefund(ctx context.Context, c *idempotency.Claim, w *ref
 		return idempotency.Answer{}, fmt.Errorf("note refund %s: %w", w.refund.ID, err)
 	}
 	w.refund.StripeRefundID = &seen.ID
-	return s.refundWaits(ctx, c, w, refundPoll, errors.New("Stripe has not decided yet")) //nolint:staticcheck // a name
+	return s.refundWaits(ctx, c, w, refundPoll, errors.New("Stripe has not decided yet"))
 }
 
 func (s *Service) refundWaits(ctx context.Context, c *idempotency.Claim, w *refunding, pause time.Duration, why error) (idempotency.Answer, error) {

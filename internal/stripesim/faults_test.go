@@ -220,7 +220,9 @@ func TestFaults(t *testing.T) {
 			var pattern strings.Builder
 			for range 40 {
 				_, err := b.api.PaymentIntents.Get("pi_1", nil)
-				fmt.Fprint(&pattern, err.(*stripe.Error).HTTPStatusCode/100)
+				var refusal *stripe.Error
+				require.ErrorAs(t, err, &refusal)
+				fmt.Fprint(&pattern, refusal.HTTPStatusCode/100)
 			}
 			return pattern.String()
 		}

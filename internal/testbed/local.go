@@ -66,7 +66,7 @@ func (w *World) Local(o LocalOptions) *Local {
 		Pool: pool, Keys: keys, Operations: operations, Payments: money, Feed: outbox.NewFeed(pool), Within: within, RateLimit: o.RateLimit,
 		Retention: 72 * time.Hour, Metrics: metrics, Log: o.Log, WebhookSecrets: []string{WebhookSecret},
 	})
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // at once or not at all
 	require.NoError(w.T, err)
 	ctx, stop := context.WithCancel(context.Background())
 	stopped := make(chan struct{})

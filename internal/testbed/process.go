@@ -64,7 +64,7 @@ func (w *World) Command(args []string, settings ...string) *exec.Cmd {
 	w.T.Helper()
 	path, err := binary()
 	require.NoError(w.T, err)
-	cmd := exec.Command(path, args...)
+	cmd := exec.Command(path, args...) //nolint:noctx // it ends when the test says, or with us
 	cmd.Env = append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"),
 		"DATABASE_URL=" + w.URL, "HTTP_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0",
