@@ -1,0 +1,93 @@
+package db
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// auditTimeout is for one invariant over tables of any size.
+const auditTimeout = 10 * time.Minute
+
+// Violation is a row that breaks an invariant.
+type Violation struct {
+	Subject string `json:"subject"` // whose: the tenant and the object
+	Detail  string `json:"detail"`
+}
+
+// Check is an invariant and the rows that break it, none if it holds.
+type Check struct {
+	ID   string
+	Name string
+	Rows []Violation
+}
+
+// invariant is one query of invariants.sql.
+type invariant struct {
+	id, name string
+	query    func(*Queries, context.Context) ([]Violation, error)
+}
+
+// invariants is what must be true, always, or once everything has come to rest.
+// Numbers are those of docs/guarantees.md; a number may have several sentences.
+var invariants = []invariant{
+	{"I1a", "an order is paid once", offenders((*Queries).InvariantOrderPaidOnce)},
+	{"I1b", "a key has one effect", offenders((*Queries).InvariantOneEffectPerKey)},
+	{"I2", "no acknowledged payment is lost or changed", offenders((*Queries).InvariantAnswerIsKept)},
+	{"I3", "an answer is stored whole", offenders((*Queries).InvariantAnswerIsWhole)},
+	{"I4", "a key serves one request", offenders((*Queries).InvariantKeyServesOneRequest)},
+	{"I5a", "no key is stuck", offenders((*Queries).InvariantNoKeyIsStuck)},
+	{"I5b", "nothing is parked", offenders((*Queries).InvariantNothingIsParked)},
+	{"I5c", "somebody works on what has not ended", offenders((*Queries).InvariantLiveHasAKey)},
+	{"I6a", "each version has one event", offenders((*Queries).InvariantVersionsHaveEvents)},
+	{"I6b", "events are published", offenders((*Queries).InvariantEventsArePublished)},
+	{"I7a", "an event and its effect are one", offenders((*Queries).InvariantEffectHasItsInboxRow)},
+	{"I7b", "received events and webhooks are applied", offenders((*Queries).InvariantReceivedIsApplied)},
+	{"I8a", "the ledger sums to zero", offenders((*Queries).InvariantLedgerSumsToZero)},
+	{"I8b", "the ledger says what moved", offenders((*Queries).InvariantLedgerAgrees)},
+	{"I8c", "orders agree with their payments", offenders((*Queries).InvariantOrderAgreesWithPayment)},
+	{"I8d", "refunds add up and never exceed the payment", offenders((*Queries).InvariantRefundsAddUp)},
+	{"I9", "fencing tokens only grow", offenders((*Queries).InvariantTokensOnlyGrow)},
+	{"I10", "tenants do not meet", offenders((*Queries).InvariantReferencesStayInTheTenant)},
+	{"I11", "final is final, transitions are legal", offenders((*Queries).InvariantTransitionsAreLegal)},
+	{"I12", "no effect without prior intent", offenders((*Queries).InvariantIntentBeforeEffect)},
+	{"I13", "nothing is sent past the cut-off, nor under two keys", offenders((*Queries).InvariantNothingIsSentLate)},
+	{"I14", "unknown is no failure", offenders((*Queries).InvariantUnknownIsNoFailure)},
+	{"I16", "sagas end whole", offenders((*Queries).InvariantSagaIsWhole)},
+	{"I17", "the reaper keeps what is not finished", offenders((*Queries).InvariantReaperKeepsTheUnfinished)},
+}
+
+// offenders gives the queries' row types, which sqlc makes one by one though
+// they are all alike, one name.
+func offenders[R ~struct{ Subject, Detail string }](query func(*Queries, context.Context) ([]R, error)) func(*Queries, context.Context) ([]Violation, error) {
+	return func(q *Queries, ctx context.Context) ([]Violation, error) {
+		rows, err := query(q, ctx)
+		found := make([]Violation, len(rows))
+		for i, row := range rows {
+			plain := struct{ Subject, Detail string }(row)
+			found[i] = Violation(plain)
+		}
+		return found, err
+	}
+}
+
+// Invariants asks for every row that breaks one. Each query sees the tables as
+// they are when it begins; on a system at work a row may be on its way, so ask
+// again before you wake somebody.
+func (p *Pool) Invariants(ctx context.Context) ([]Check, error) {
+	checks := make([]Check, len(invariants))
+	for i, inv := range invariants {
+		checks[i] = Check{ID: inv.id, Name: inv.name}
+		err := p.InTx(ctx, func(q *Queries) (err error) {
+			if err = q.TimeoutsForAudit(ctx, ms(auditTimeout)); err != nil {
+				return err
+			}
+			checks[i].Rows, err = inv.query(q, ctx)
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("ask for %s, %s: %w", inv.id, inv.name, err)
+		}
+	}
+	return checks, nil
+}
