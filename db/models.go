@@ -117,6 +117,61 @@ func (e DeliveryStatus) Valid() bool {
 	return false
 }
 
+type FindingKind string
+
+const (
+	FindingKindGhost  FindingKind = "ghost"
+	FindingKindLoss   FindingKind = "loss"
+	FindingKindAmount FindingKind = "amount"
+	FindingKindStatus FindingKind = "status"
+)
+
+func (e *FindingKind) Scan(src interface{}) error {
+	switch s := src.(type) {
+	case []byte:
+		*e = FindingKind(s)
+	case string:
+		*e = FindingKind(s)
+	default:
+		return fmt.Errorf("unsupported scan type for FindingKind: %T", src)
+	}
+	return nil
+}
+
+type NullFindingKind struct {
+	FindingKind FindingKind
+	Valid       bool // Valid is true if FindingKind is not NULL
+}
+
+// Scan implements the Scanner interface.
+func (ns *NullFindingKind) Scan(value interface{}) error {
+	if value == nil {
+		ns.FindingKind, ns.Valid = "", false
+		return nil
+	}
+	ns.Valid = true
+	return ns.FindingKind.Scan(value)
+}
+
+// Value implements the driver Valuer interface.
+func (ns NullFindingKind) Value() (driver.Value, error) {
+	if !ns.Valid {
+		return nil, nil
+	}
+	return string(ns.FindingKind), nil
+}
+
+func (e FindingKind) Valid() bool {
+	switch e {
+	case FindingKindGhost,
+		FindingKindLoss,
+		FindingKindAmount,
+		FindingKindStatus:
+		return true
+	}
+	return false
+}
+
 type InboxStatus string
 
 const (
@@ -653,6 +708,23 @@ type Payment struct {
 	NextAction           json.RawMessage
 	CreatedAt            time.Time
 	UpdatedAt            time.Time
+}
+
+type ReconciliationFinding struct {
+	TenantID   string
+	Object     string
+	ObjectID   string
+	Kind       FindingKind
+	OrderID    *string
+	PaymentID  *string
+	RefundID   *string
+	Currency   string
+	DriftMinor int64
+	Detail     string
+	FoundAt    time.Time
+	SeenAt     time.Time
+	ResolvedAt *time.Time
+	Resolution *string
 }
 
 type Refund struct {

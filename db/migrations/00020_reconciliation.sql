@@ -7,7 +7,8 @@ CREATE TYPE finding_kind AS ENUM ('ghost', 'loss', 'amount', 'status');
 -- instance because a person refunded it at Stripe. Nobody deletes one: it is the record of what went wrong.
 CREATE TABLE reconciliation_findings (
     tenant_id   text COLLATE "C" NOT NULL,
-    object_id   text COLLATE "C" NOT NULL, -- Stripe's, pi_… or re_…
+    object      text         NOT NULL,
+    object_id   text COLLATE "C" NOT NULL, -- Stripe's
     kind        finding_kind NOT NULL,
     order_id    text COLLATE "C",          -- what the object's metadata, or our row, says
     payment_id  text COLLATE "C",
@@ -20,6 +21,7 @@ CREATE TABLE reconciliation_findings (
     resolved_at timestamptz,
     resolution  text,
     PRIMARY KEY (tenant_id, object_id, kind),
+    CONSTRAINT object_is_a_payment_intent_or_refund CHECK (object IN ('payment_intent', 'refund')),
     CONSTRAINT resolved_says_how CHECK ((resolved_at IS NULL) = (resolution IS NULL))
 );
 

@@ -26,16 +26,16 @@ type Gateway interface {
 	CreateRefund(ctx context.Context, call Call, refund NewRefund) Outcome
 	// RefundsOf lists every refund of an intent.
 	RefundsOf(ctx context.Context, intentID string) ([]StripeRefund, error)
-	// ListIntents and ListRefunds read what was created in a window, newest
+	// ListIntents and ListRefunds read what was created since a time, newest
 	// first, one page at a time.
 	ListIntents(ctx context.Context, w Window) (Page[Intent], error)
 	ListRefunds(ctx context.Context, w Window) (Page[StripeRefund], error)
 }
 
-// Window is a stretch of Stripe's time. It includes From and ends before To.
+// Window is what was created since From, by Stripe's clock.
 type Window struct {
-	From, To time.Time
-	After    string // the last id of the page before; empty: from the newest
+	From  time.Time
+	After string // the last id of the page before; empty: from the newest
 }
 
 // Page is a part of a list. The next one begins after the last id of this one.
@@ -70,6 +70,7 @@ type Intent struct {
 	Status         IntentStatus
 	AmountMinor    int64
 	Currency       string
+	PaymentMethod  string   // the one that was tried last
 	ChargeID       string   // the latest charge, failed ones included
 	NextAction     []byte   // JSON for the client, while the customer must act
 	LastFailure    *Failure // why the last attempt to pay failed
@@ -90,9 +91,9 @@ type StripeRefund struct {
 	IntentID    string
 	AmountMinor int64
 	Currency    string
-	TenantID    string // of the metadata, like the next three
+	TenantID    string // of the metadata or, in ListRefunds, of the intent's; so is OrderID
 	OrderID     string
-	PaymentID   string
+	PaymentID   string // of the metadata, like RefundID
 	RefundID    string
 	CreatedAt   time.Time
 }

@@ -2,7 +2,9 @@ package payments
 
 import (
 	"encoding/base32"
+	"encoding/binary"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -24,6 +26,19 @@ func newID(kind string) string {
 	id := uuid.Must(uuid.NewV7())
 	return kind + idEncoding.EncodeToString(id[:])
 }
+
+// idFloor is what follows the kind in the smallest id that could have been made
+// at t, and idEnd what is greater than all: ids between two floors were made
+// between those times.
+func idFloor(t time.Time) string {
+	var id uuid.UUID
+	var ms [8]byte
+	binary.BigEndian.PutUint64(ms[:], uint64(max(t.UnixMilli(), 0))) //nolint:gosec // not negative
+	copy(id[:6], ms[2:])
+	return idEncoding.EncodeToString(id[:])
+}
+
+const idEnd = "w" // beyond the alphabet
 
 // NewTenantID makes the id of a new tenant.
 func NewTenantID() string { return newID("ten_") }

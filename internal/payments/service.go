@@ -101,6 +101,7 @@ func (s *Service) Operations() map[string]idempotency.Operation {
 		CancelPayment: {Begin: s.beginCancelPayment, Run: s.runCancelPayment},
 		CreateRefund:  {Begin: s.beginRefund, Run: s.runRefund},
 		RefundOrder:   {Run: s.runRefund},
+		SweepIntent:   {Run: s.runSweep},
 
 		CreateCheckout: {Begin: s.beginCheckout, Run: s.runCheckout},
 	}

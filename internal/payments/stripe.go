@@ -102,7 +102,7 @@ func (s *Stripe) CancelIntent(ctx context.Context, call Call, intentID string) O
 func (s *Stripe) GetIntent(ctx context.Context, intentID string) (Intent, error) {
 	var intent Intent
 	err := s.get(ctx, opGetIntent, func(p stripe.Params) error {
-		pi, err := s.api.PaymentIntents.Get(intentID, &stripe.PaymentIntentParams{Params: p})
+		pi, err := s.api.PaymentIntents.Get(intentID, &stripe.PaymentIntentParams{Params: p, Expand: stripe.StringSlice([]string{"latest_charge"})})
 		if err == nil {
 			intent = intentOf(pi)
 		}
@@ -131,13 +131,20 @@ func (s *Stripe) ListIntents(ctx context.Context, w Window) (Page[Intent], error
 	return page, err
 }
 
-// ListRefunds implements Gateway.
+// ListRefunds implements Gateway. The intent comes along, because it says whose
+// a refund is that somebody made in Stripe's dashboard.
 func (s *Stripe) ListRefunds(ctx context.Context, w Window) (Page[StripeRefund], error) {
 	var page Page[StripeRefund]
 	err := s.get(ctx, opListRefunds, func(p stripe.Params) error {
-		list := s.api.Refunds.List(&stripe.RefundListParams{ListParams: w.params(p.Context), CreatedRange: w.created()})
+		list := s.api.Refunds.List(&stripe.RefundListParams{
+			ListParams: w.params(p.Context), CreatedRange: w.created(), Expand: stripe.StringSlice([]string{"data.payment_intent"}),
+		})
 		for list.Next() {
-			page.Objects = append(page.Objects, stripeRefundOf(list.Refund()))
+			refund := stripeRefundOf(list.Refund())
+			if pi := list.Refund().PaymentIntent; pi != nil && refund.TenantID == "" {
+				refund.TenantID, refund.OrderID = pi.Metadata["tenant_id"], pi.Metadata["order_id"]
+			}
+			page.Objects = append(page.Objects, refund)
 		}
 		page.More = list.Meta().HasMore
 		return list.Err()
@@ -155,7 +162,7 @@ func (w Window) params(ctx context.Context) stripe.ListParams {
 }
 
 func (w Window) created() *stripe.RangeQueryParams {
-	return &stripe.RangeQueryParams{GreaterThanOrEqual: w.From.Unix(), LesserThan: w.To.Unix()}
+	return &stripe.RangeQueryParams{GreaterThanOrEqual: w.From.Unix()}
 }
 
 func stripeRefundOf(r *stripe.Refund) StripeRefund {
@@ -370,6 +377,9 @@ func intentOf(pi *stripe.PaymentIntent) Intent {
 		ID: pi.ID, Status: IntentStatus(pi.Status), AmountMinor: pi.Amount, Currency: string(pi.Currency), ReceivedMinor: pi.AmountReceived,
 		TenantID: pi.Metadata["tenant_id"], OrderID: pi.Metadata["order_id"], CreatedAt: time.Unix(pi.Created, 0).UTC(),
 		CanceledReason: string(pi.CancellationReason),
+	}
+	if pi.PaymentMethod != nil {
+		i.PaymentMethod = pi.PaymentMethod.ID
 	}
 	if pi.LatestCharge != nil {
 		i.ChargeID, i.RefundedMinor = pi.LatestCharge.ID, pi.LatestCharge.AmountRefunded

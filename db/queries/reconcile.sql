@@ -1,0 +1,99 @@
+-- What the reconciler compares with Stripe. It comes by a page of Stripe's objects, each of which names its tenant and order, and reads
+-- all that we know of those orders at once.
+
+-- name: ReconcileTenants :many
+SELECT id FROM tenants WHERE id = ANY(@ids::text[]);
+
+-- name: ReconcileOrders :many
+SELECT sqlc.embed(o), EXISTS (SELECT FROM checkouts c WHERE c.tenant_id = o.tenant_id AND c.id = o.checkout_id AND c.status = 'processing') AS checkout_runs
+FROM (SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@order_ids::text[]) AS id) named
+JOIN orders o ON o.tenant_id = named.tenant_id AND o.id = named.id;
+
+-- name: ReconcilePayments :many
+-- With whether anybody works on them: an unfinished key that was not parked.
+SELECT sqlc.embed(p), EXISTS (SELECT FROM idempotency_keys k WHERE k.tenant_id = p.tenant_id AND k.key = p.idempotency_key
+    AND k.finished_at IS NULL AND k.parked_at IS NULL) AS in_work
+FROM (SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@order_ids::text[]) AS id) named
+JOIN payments p ON p.tenant_id = named.tenant_id AND p.order_id = named.id
+ORDER BY p.id;
+
+-- name: ReconcileRefunds :many
+SELECT sqlc.embed(r), EXISTS (SELECT FROM idempotency_keys k WHERE k.tenant_id = r.tenant_id AND k.key = r.idempotency_key
+    AND k.finished_at IS NULL AND k.parked_at IS NULL) AS in_work
+FROM (SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@order_ids::text[]) AS id) named
+JOIN payments p ON p.tenant_id = named.tenant_id AND p.order_id = named.id
+JOIN refunds r ON r.tenant_id = p.tenant_id AND r.payment_id = p.id
+ORDER BY r.id;
+
+-- name: ReconcilePaid :many
+-- The payments that succeeded here and whose ids, which begin with the time, lie in a stretch. In the order of (tenant, id).
+SELECT p.tenant_id, p.id, p.order_id, p.intent_id, p.currency
+FROM tenants t CROSS JOIN LATERAL (
+    SELECT q.* FROM payments q
+    WHERE q.tenant_id = t.id AND q.id >= @from_id::text AND q.id < @to_id::text AND q.status = 'succeeded'
+      AND (q.tenant_id, q.id) > (@after_tenant_id::text, @after_id::text)
+    ORDER BY q.id LIMIT @limit_rows) p
+ORDER BY p.tenant_id, p.id LIMIT @limit_rows;
+
+-- name: ReconcileRefunded :many
+-- Likewise the refunds that succeeded, with their payment's intent.
+SELECT r.tenant_id, r.id, r.order_id, r.stripe_refund_id, r.currency, p.intent_id
+FROM tenants t CROSS JOIN LATERAL (
+    SELECT q.* FROM refunds q
+    WHERE q.tenant_id = t.id AND q.id >= @from_id::text AND q.id < @to_id::text AND q.status = 'succeeded'
+      AND (q.tenant_id, q.id) > (@after_tenant_id::text, @after_id::text)
+    ORDER BY q.id LIMIT @limit_rows) r
+JOIN payments p ON p.tenant_id = r.tenant_id AND p.id = r.payment_id
+ORDER BY r.tenant_id, r.id LIMIT @limit_rows;
+
+-- name: ReconcileClaim :one
+-- Takes a window that is due. No row: it is not, or another process is at it.
+INSERT INTO reconciliation_windows AS w (name, lease_token, leased_until) VALUES (@name, 1, clock_timestamp() + @lease::interval)
+ON CONFLICT (name) DO UPDATE SET lease_token = w.lease_token + 1, leased_until = clock_timestamp() + @lease::interval
+    WHERE w.next_at < clock_timestamp() AND w.leased_until < clock_timestamp()
+RETURNING w.lease_token, w.covered_through, clock_timestamp()::timestamptz AS now;
+
+-- name: ReconcileExtend :execrows
+-- Zero rows: the lease was lost, and another goes through the window.
+UPDATE reconciliation_windows SET leased_until = clock_timestamp() + @lease::interval WHERE name = @name AND lease_token = @lease_token;
+
+-- name: ReconcileRelease :execrows
+-- Gives a window back. Through says how far Stripe's lists have been read now; null: not to the end. Zero rows: the lease was lost.
+UPDATE reconciliation_windows SET leased_until = '-infinity', next_at = clock_timestamp() + @pause::interval,
+    covered_through = coalesce(sqlc.narg(through), covered_through)
+WHERE name = @name AND lease_token = @lease_token;
+
+-- name: FindingPark :one
+-- Notes that an object is not as we have it. Says whether that is news: a finding that is open already is only seen again.
+WITH before AS (
+    SELECT f.resolved_at FROM reconciliation_findings f
+    WHERE f.tenant_id = @tenant_id AND f.object_id = @object_id AND f.kind = @kind
+)
+INSERT INTO reconciliation_findings AS f (tenant_id, object, object_id, kind, order_id, payment_id, refund_id, currency, drift_minor, detail)
+VALUES (@tenant_id, @object, @object_id, @kind, sqlc.narg(order_id), sqlc.narg(payment_id), sqlc.narg(refund_id), @currency, @drift_minor, @detail)
+ON CONFLICT (tenant_id, object_id, kind) DO UPDATE SET
+    currency = excluded.currency, drift_minor = excluded.drift_minor, detail = excluded.detail, seen_at = clock_timestamp(),
+    found_at = CASE WHEN f.resolved_at IS NULL THEN f.found_at ELSE clock_timestamp() END, resolved_at = NULL, resolution = NULL
+RETURNING NOT EXISTS (SELECT FROM before WHERE before.resolved_at IS NULL) AS news;
+
+-- name: FindingsResolve :execrows
+-- The object is as we have it now, or another kind of finding says how it is not.
+UPDATE reconciliation_findings SET resolved_at = clock_timestamp(), resolution = @resolution::text, seen_at = clock_timestamp()
+WHERE tenant_id = @tenant_id AND object_id = @object_id AND resolved_at IS NULL AND kind::text <> @except_kind::text;
+
+-- name: FindingsOpen :many
+-- Those that were looked at longest ago come first.
+SELECT * FROM reconciliation_findings WHERE resolved_at IS NULL ORDER BY seen_at LIMIT @limit_rows;
+
+-- name: FindingsTouch :exec
+UPDATE reconciliation_findings SET seen_at = clock_timestamp() WHERE tenant_id = @tenant_id AND object_id = @object_id AND resolved_at IS NULL;
+
+-- name: MoneyDrift :many
+-- The one number, per currency: what Stripe's objects and our rows disagree about. A surplus does not make up for a loss.
+SELECT currency, coalesce(sum(abs(drift_minor)) FILTER (WHERE resolved_at IS NULL), 0)::bigint AS drift_minor, count(*) FILTER (WHERE resolved_at IS NULL) AS open
+FROM reconciliation_findings GROUP BY currency ORDER BY currency;
+
+-- name: CancelCallsOfOrder :many
+-- The cancels of an order's intents that were ever announced.
+SELECT stripe_key, params_sha256 FROM stripe_calls
+WHERE tenant_id = @tenant_id AND stripe_key >= @prefix::text AND stripe_key < @prefix::text || chr(1114111);

@@ -1,0 +1,251 @@
+package payments
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"example.com/payonce/db"
+)
+
+// Finding is one object on which Stripe and our rows disagree.
+type Finding struct {
+	Kind       db.FindingKind
+	Object     string // aPaymentIntent or aRefund
+	ObjectID   string // Stripe's
+	TenantID   string
+	OrderID    string
+	PaymentID  string
+	RefundID   string
+	Currency   string
+	DriftMinor int64 // what Stripe has more than our rows say; negative: less
+	Detail     string
+}
+
+// The kinds of Stripe's objects that are compared.
+const (
+	aPaymentIntent = "payment_intent"
+	aRefund        = "refund"
+)
+
+// verdict is what the comparison of one object comes to.
+type verdict int
+
+const (
+	agrees    verdict = iota // or there is nothing of ours to compare it with
+	inWork                   // somebody works on it and will find out; news for them
+	orphaned                 // money that is provably ours and that no row knows of
+	moved                    // a refund went further at Stripe than here
+	abandoned                // an intent that nobody will ever confirm
+	disagrees                // a person must look
+)
+
+// judgment is a verdict with what follows from it.
+type judgment struct {
+	verdict verdict
+	key     string  // of inWork: the key to hurry along
+	finding Finding // of orphaned and disagrees
+}
+
+// orderView is all that our rows know of one order.
+type orderView struct {
+	order        *db.Order // nil: there is no such order
+	checkoutRuns bool      // a checkout pays it, and is at it
+	payments     []paymentView
+	refunds      []refundView
+}
+
+type paymentView struct {
+	db.Payment
+	inWork bool // an unfinished key belongs to it, and is not parked
+}
+
+type refundView struct {
+	db.Refund
+	inWork bool
+}
+
+// ref names an order.
+type ref struct{ tenantID, orderID string }
+
+// views reads what is known of some orders.
+func views(ctx context.Context, q *db.Queries, refs []ref) (map[ref]*orderView, error) {
+	var tenants, orders []string
+	found := map[ref]*orderView{}
+	for _, r := range refs {
+		if found[r] == nil {
+			found[r] = &orderView{}
+			tenants, orders = append(tenants, r.tenantID), append(orders, r.orderID)
+		}
+	}
+	orderRows, err := q.ReconcileOrders(ctx, db.ReconcileOrdersParams{TenantIds: tenants, OrderIds: orders})
+	if err != nil {
+		return nil, fmt.Errorf("read the orders that Stripe names: %w", err)
+	}
+	for _, row := range orderRows {
+		v := found[ref{row.Order.TenantID, row.Order.ID}]
+		v.order, v.checkoutRuns = &row.Order, row.CheckoutRuns
+	}
+	paymentRows, err := q.ReconcilePayments(ctx, db.ReconcilePaymentsParams{TenantIds: tenants, OrderIds: orders})
+	if err != nil {
+		return nil, fmt.Errorf("read their payments: %w", err)
+	}
+	for _, row := range paymentRows {
+		v := found[ref{row.Payment.TenantID, row.Payment.OrderID}]
+		v.payments = append(v.payments, paymentView{row.Payment, row.InWork})
+	}
+	refundRows, err := q.ReconcileRefunds(ctx, db.ReconcileRefundsParams{TenantIds: tenants, OrderIds: orders})
+	if err != nil {
+		return nil, fmt.Errorf("read their refunds: %w", err)
+	}
+	for _, row := range refundRows {
+		v := found[ref{row.Refund.TenantID, row.Refund.OrderID}]
+		v.refunds = append(v.refunds, refundView{row.Refund, row.InWork})
+	}
+	return found, nil
+}
+
+func (v *orderView) payment(which func(paymentView) bool) *paymentView {
+	if i := slices.IndexFunc(v.payments, which); i >= 0 {
+		return &v.payments[i]
+	}
+	return nil
+}
+
+func (v *orderView) live() *paymentView {
+	return v.payment(func(p paymentView) bool {
+		return p.Status == db.PaymentStatusProcessing || p.Status == db.PaymentStatusRequiresAction
+	})
+}
+
+func (v *orderView) paid() *paymentView {
+	return v.payment(func(p paymentView) bool { return p.Status == db.PaymentStatusSucceeded })
+}
+
+func (p *paymentView) uses(intentID string) bool { return p.IntentID != nil && *p.IntentID == intentID }
+
+// judgeIntent compares a PaymentIntent of Stripe's with what is known of its
+// order. It decides nothing that a row's constraint would not refuse to be wrong.
+func judgeIntent(i Intent, v *orderView) judgment {
+	paid := v.paid()
+	switch {
+	case paid != nil && paid.uses(i.ID) && i.Status != IntentSucceeded:
+		f := findingOf(i, v, db.FindingKindLoss, -paid.AmountMinor, "succeeded here, and is not there at Stripe")
+		if i.Status != "" {
+			f.Detail = fmt.Sprintf("succeeded here, and is %s at Stripe", i.Status)
+		}
+		f.PaymentID, f.Currency = paid.ID, paid.Currency
+		return judgment{verdict: disagrees, finding: f}
+	case paid != nil && paid.uses(i.ID) && (i.ReceivedMinor != paid.AmountMinor || i.Currency != paid.Currency):
+		f := findingOf(i, v, db.FindingKindAmount, i.ReceivedMinor-paid.AmountMinor,
+			fmt.Sprintf("%d %s here, %d %s at Stripe", paid.AmountMinor, paid.Currency, i.ReceivedMinor, i.Currency))
+		f.PaymentID = paid.ID
+		return judgment{verdict: disagrees, finding: f}
+	case i.Status == IntentSucceeded && (paid == nil || !paid.uses(i.ID)):
+		return judgeGhost(i, v)
+	}
+	return judgment{verdict: agrees}
+}
+
+// judgeGhost is about money that no payment of ours has.
+func judgeGhost(i Intent, v *orderView) judgment {
+	net := i.ReceivedMinor - i.RefundedMinor
+	ghost := func(detail string) judgment {
+		return judgment{verdict: disagrees, finding: findingOf(i, v, db.FindingKindGhost, net, detail)}
+	}
+	live, paid := v.live(), v.paid()
+	switch {
+	case live != nil && (live.IntentID == nil || live.uses(i.ID)):
+		j := ghost(fmt.Sprintf("paid at Stripe, %s here, and nobody works on it", live.Status))
+		j.key, j.finding.PaymentID = live.IdempotencyKey, live.ID
+		if live.inWork {
+			j.verdict = inWork
+		}
+		return j
+	case net == 0:
+		return judgment{verdict: agrees} // It went back already.
+	case v.order == nil:
+		return ghost("paid at Stripe, and the order is not here")
+	case v.checkoutRuns || v.order.Status == db.OrderStatusOpen && v.order.CancelingKey != nil:
+		return judgment{verdict: inWork}
+	case live != nil:
+		return ghost("paid at Stripe while another payment of the order is under way: " + live.ID)
+	case paid != nil:
+		return ghost(fmt.Sprintf("the order is paid a second time, after %s with %s", paid.ID, *paid.IntentID))
+	case i.AmountMinor != v.order.AmountMinor || i.ReceivedMinor != v.order.AmountMinor || i.Currency != v.order.Currency:
+		return judgment{verdict: disagrees, finding: findingOf(i, v, db.FindingKindAmount, net,
+			fmt.Sprintf("the order is of %d %s, and %d %s was paid", v.order.AmountMinor, v.order.Currency, i.ReceivedMinor, i.Currency))}
+	case v.order.Status == db.OrderStatusOpen, v.order.Status == db.OrderStatusCanceled && i.RefundedMinor == 0:
+		j := ghost("paid at Stripe, and no payment here")
+		j.verdict = orphaned
+		return j
+	}
+	return ghost("paid at Stripe, and the order is " + string(v.order.Status))
+}
+
+func findingOf(i Intent, v *orderView, kind db.FindingKind, drift int64, detail string) Finding {
+	f := Finding{Kind: kind, Object: aPaymentIntent, ObjectID: i.ID, TenantID: i.TenantID, OrderID: i.OrderID, Currency: i.Currency, DriftMinor: drift, Detail: detail}
+	if v.order != nil && f.Currency == "" {
+		f.Currency = v.order.Currency
+	}
+	return f
+}
+
+// judgeRefund compares a refund of Stripe's with what is known of its order.
+func judgeRefund(r StripeRefund, v *orderView) judgment {
+	i := slices.IndexFunc(v.refunds, func(row refundView) bool {
+		return row.ID == r.RefundID || row.StripeRefundID != nil && *row.StripeRefundID == r.ID
+	})
+	if i < 0 {
+		return judgeUnknownRefund(r, v)
+	}
+	row := v.refunds[i]
+	f := Finding{
+		Object: aRefund, ObjectID: r.ID, TenantID: row.TenantID, OrderID: row.OrderID, PaymentID: row.PaymentID, RefundID: row.ID, Currency: row.Currency,
+		Kind: db.FindingKindStatus, DriftMinor: given(row.Status, row.AmountMinor) - given(r.Status, r.AmountMinor),
+		Detail: fmt.Sprintf("refund %s here, %s at Stripe", row.Status, r.Status),
+	}
+	_, _, applies := refundMoves(row.Status, r.Status, row.AmountMinor)
+	switch {
+	case r.Status != "" && (r.AmountMinor != row.AmountMinor || r.Currency != row.Currency):
+		f.Kind, f.Detail = db.FindingKindAmount, fmt.Sprintf("refund of %d %s here, %d %s at Stripe", row.AmountMinor, row.Currency, r.AmountMinor, r.Currency)
+		return judgment{verdict: disagrees, finding: f}
+	case row.Status == r.Status:
+		return judgment{verdict: agrees}
+	case row.Status == db.RefundStatusPending && row.inWork:
+		return judgment{verdict: inWork, key: row.IdempotencyKey, finding: f}
+	case applies:
+		return judgment{verdict: moved, finding: f}
+	case r.Status == "":
+		f.Kind, f.Detail = db.FindingKindLoss, fmt.Sprintf("refund %s here, and not there at Stripe", row.Status)
+	}
+	if f.DriftMinor == 0 {
+		return judgment{verdict: agrees} // Failed here and canceled there: no money either way.
+	}
+	return judgment{verdict: disagrees, finding: f}
+}
+
+// judgeUnknownRefund is about money that went back without a row here.
+func judgeUnknownRefund(r StripeRefund, v *orderView) judgment {
+	paid := v.paid()
+	if given(r.Status, 1) == 0 && r.Status != db.RefundStatusPending || paid == nil || !paid.uses(r.IntentID) {
+		return judgment{verdict: agrees} // Nothing went back, or its payment is the finding, and counts it in.
+	}
+	f := Finding{
+		Kind: db.FindingKindGhost, Object: aRefund, ObjectID: r.ID, TenantID: paid.TenantID, OrderID: paid.OrderID, PaymentID: paid.ID, RefundID: r.RefundID,
+		Currency: r.Currency, DriftMinor: -given(r.Status, r.AmountMinor), Detail: "refunded at Stripe, and no refund here",
+	}
+	ours := isID(refundID, r.RefundID) && r.TenantID == paid.TenantID && r.OrderID == paid.OrderID && r.PaymentID == paid.ID
+	if ours && r.Currency == paid.Currency && r.AmountMinor <= paid.AmountMinor-paid.AmountRefundingMinor {
+		return judgment{verdict: orphaned, finding: f}
+	}
+	return judgment{verdict: disagrees, finding: f}
+}
+
+// given is how much of a refund's amount has gone back.
+func given(status db.RefundStatus, amount int64) int64 {
+	if status == db.RefundStatusSucceeded {
+		return amount
+	}
+	return 0
+}

@@ -1,0 +1,404 @@
+package payments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/outbox"
+)
+
+// reconcileWindow is how far back the reconciler looks, and how often.
+type reconcileWindow struct {
+	name  string
+	back  time.Duration // how much of what it has seen before it sees again
+	every time.Duration
+	// continues: it begins where it ended the last time, less back. After a
+	// restore that is where the database ended, so it reads first what was lost.
+	continues bool
+}
+
+// The windows overlap, so that each object is looked at while it is young, when
+// it is a day old and at most what is going to happen to it has, and for as long
+// as Stripe lists the events that we may have missed.
+var reconcileWindows = []reconcileWindow{
+	{name: "recent", back: 15 * time.Minute, every: 30 * time.Second, continues: true},
+	{name: "days", back: 49 * time.Hour, every: time.Hour},
+	{name: "month", back: 35 * 24 * time.Hour, every: 24 * time.Hour},
+}
+
+const (
+	reconcileLease   = 2 * time.Minute // of a window, renewed after each page
+	reconcileAgain   = 10 * time.Second
+	recheckMax       = 50 // open findings that one round looks at again
+	driftMeasure     = 10 * time.Second
+	firstLook        = 49 * time.Hour // how far back a window that never ended begins
+	adoptedKeyPrefix = "adopted "     // a caller's key has no space in it
+)
+
+// Reconciler compares Stripe's objects with our rows, one by one, and mends what
+// it can prove: it hurries along who works on a payment, adopts money that is
+// ours and that no row knows of, applies what happened to a refund, and has
+// abandoned intents canceled. What is left is a finding, for a person. Any number
+// may run; they share the work by a lease on each window.
+type Reconciler struct {
+	service *Service
+	metrics *ReconcilerMetrics
+	log     *slog.Logger
+
+	mu       sync.Mutex
+	measured time.Time
+}
+
+// ReconcilerMetrics count what the reconciler did, and the money drift.
+type ReconcilerMetrics struct {
+	drift   *prometheus.GaugeVec
+	open    prometheus.Gauge
+	results *prometheus.CounterVec
+}
+
+// NewReconcilerMetrics registers the metrics; with nil they count for nobody.
+func NewReconcilerMetrics(r prometheus.Registerer) *ReconcilerMetrics {
+	f := promauto.With(r)
+	return &ReconcilerMetrics{
+		drift: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_money_drift_minor",
+			Help: "What Stripe and our rows disagree about, in minor units; a surplus does not make up for a loss. Anything but 0 needs a person."}, []string{"currency"}),
+		open: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_reconciliation_findings_open",
+			Help: "Objects on which Stripe and our rows disagree and which only a person can settle."}),
+		results: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_reconciled_total",
+			Help: "What the reconciler did: hurried, adopted, applied, swept, parked, resolved."}, []string{"result"}),
+	}
+}
+
+// NewReconciler returns a reconciler; metrics may be nil.
+func NewReconciler(s *Service, m *ReconcilerMetrics) *Reconciler {
+	if m == nil {
+		m = NewReconcilerMetrics(nil)
+	}
+	return &Reconciler{service: s, metrics: m, log: s.o.Log}
+}
+
+// RunOnce goes through one window that is due, and returns whether there was
+// one. An error leaves the window to be gone through again, from its beginning.
+func (r *Reconciler) RunOnce(ctx context.Context) (int, error) {
+	defer r.measure(ctx)
+	for _, w := range reconcileWindows {
+		claim, err := r.service.pool.ReconcileClaim(ctx, db.ReconcileClaimParams{Name: w.name, Lease: reconcileLease})
+		if errors.Is(err, db.ErrNoRows) {
+			continue
+		}
+		if err != nil {
+			return 0, fmt.Errorf("claim window %s: %w", w.name, err)
+		}
+		if err := r.goThrough(ctx, w, claim); err != nil {
+			return 0, errors.Join(fmt.Errorf("reconcile window %s: %w", w.name, err), r.release(ctx, w, claim, nil, reconcileAgain))
+		}
+		return 1, r.release(ctx, w, claim, &claim.Now, w.every)
+	}
+	return 0, nil
+}
+
+func (r *Reconciler) release(ctx context.Context, w reconcileWindow, claim db.ReconcileClaimRow, through *time.Time, pause time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	_, err := r.service.pool.ReconcileRelease(ctx, db.ReconcileReleaseParams{Name: w.name, LeaseToken: claim.LeaseToken, Pause: pause, Through: through})
+	if err != nil {
+		return fmt.Errorf("give window %s back: %w", w.name, err) // Its lease runs out.
+	}
+	return nil
+}
+
+func (r *Reconciler) goThrough(ctx context.Context, w reconcileWindow, claim db.ReconcileClaimRow) error {
+	from := claim.Now.Add(-w.back)
+	switch {
+	case w.continues && claim.CoveredThrough == nil:
+		from = claim.Now.Add(-firstLook)
+	case w.continues:
+		from = claim.CoveredThrough.Add(-w.back)
+	}
+	c := comparer{
+		pool: r.service.pool, gateway: r.service.gateway, abandonedBefore: claim.Now.Add(-sweepAfter),
+		saw:    func(currency string) { r.metrics.drift.WithLabelValues(currency) }, // shown as 0 from then on
+		intent: r.mendIntent, refund: r.mendRefund,
+		paged: func(ctx context.Context) error {
+			n, err := r.service.pool.ReconcileExtend(ctx, db.ReconcileExtendParams{Name: w.name, LeaseToken: claim.LeaseToken, Lease: reconcileLease})
+			if err == nil && n == 0 {
+				err = errors.New("the lease of the window was lost")
+			}
+			return err
+		},
+	}
+	if err := c.walk(ctx, from); err != nil {
+		return err
+	}
+	return r.recheck(ctx, &c)
+}
+
+// mendIntent does what an intent's judgment asks for. Nothing here trusts the
+// page it was read from where that matters: what is written is judged again
+// under the order's lock, and what is called lost is asked for once more.
+func (r *Reconciler) mendIntent(ctx context.Context, i Intent, j judgment) error {
+	switch j.verdict {
+	case agrees:
+		return r.resolve(ctx, i.TenantID, i.ID, "", "Stripe and our rows agree")
+	case inWork:
+		return r.hurry(ctx, i.TenantID, j.key)
+	case orphaned:
+		adopted, err := r.service.adoptPayment(ctx, i)
+		if err != nil {
+			return fmt.Errorf("adopt %s: %w", i.ID, err)
+		}
+		if adopted == "" {
+			return nil // It is another's work by now. The next round sees.
+		}
+		r.done("adopted", "a payment that Stripe has and we had not", "tenant_id", i.TenantID, "order_id", i.OrderID, "payment_id", adopted, "payment_intent", i.ID)
+		return r.resolve(ctx, i.TenantID, i.ID, "", "adopted as "+adopted)
+	case abandoned:
+		begun, err := r.service.sweep(ctx, i)
+		if err != nil || !begun {
+			return err
+		}
+		r.done("swept", "an intent that nobody will confirm", "tenant_id", i.TenantID, "order_id", i.OrderID, "payment_intent", i.ID)
+		return nil
+	case disagrees, moved:
+	}
+	if j.key != "" { // Parked. This is news for it.
+		if err := r.hurry(ctx, i.TenantID, j.key); err != nil {
+			return err
+		}
+	}
+	return r.park(ctx, j.finding)
+}
+
+func (r *Reconciler) mendRefund(ctx context.Context, refund StripeRefund, j judgment) error {
+	switch j.verdict {
+	case agrees:
+		return r.resolve(ctx, refund.TenantID, refund.ID, "", "Stripe and our rows agree")
+	case inWork:
+		return r.hurry(ctx, j.finding.TenantID, j.key)
+	case orphaned:
+		adopted, err := r.service.adoptRefund(ctx, refund)
+		if err != nil {
+			return fmt.Errorf("adopt %s: %w", refund.ID, err)
+		}
+		if !adopted {
+			return nil
+		}
+		r.done("adopted", "a refund that Stripe has and we had not", "tenant_id", refund.TenantID, "refund_id", refund.RefundID, "stripe_refund", refund.ID)
+		return r.resolve(ctx, refund.TenantID, refund.ID, "", "adopted as "+refund.RefundID)
+	case moved:
+		err := r.service.pool.InTx(ctx, func(q *db.Queries) error {
+			_, err := r.service.applyRefund(ctx, q, j.finding.TenantID, j.finding.RefundID, refund)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("apply %s: %w", refund.ID, err)
+		}
+		r.done("applied", "what became of a refund", "tenant_id", j.finding.TenantID, "refund_id", j.finding.RefundID, "status", string(refund.Status))
+		return r.resolve(ctx, j.finding.TenantID, refund.ID, "", "the refund is "+string(refund.Status)+" here too")
+	case disagrees, abandoned:
+	}
+	return r.park(ctx, j.finding)
+}
+
+func (r *Reconciler) hurry(ctx context.Context, tenantID, key string) error {
+	if key == "" {
+		return nil // A checkout, or a cancel, that runs anyway.
+	}
+	n, err := r.service.pool.KeyHurry(ctx, db.KeyHurryParams{TenantID: tenantID, Key: key})
+	if err != nil {
+		return fmt.Errorf("hurry a key along: %w", err)
+	}
+	if n > 0 {
+		r.metrics.results.WithLabelValues("hurried").Inc()
+	}
+	return nil
+}
+
+// park notes a finding. It is said aloud once, not every half minute.
+func (r *Reconciler) park(ctx context.Context, f Finding) error {
+	news, err := r.service.pool.FindingPark(ctx, db.FindingParkParams{
+		TenantID: f.TenantID, Object: f.Object, ObjectID: f.ObjectID, Kind: f.Kind, OrderID: optional(f.OrderID), PaymentID: optional(f.PaymentID), RefundID: optional(f.RefundID),
+		Currency: f.Currency, DriftMinor: f.DriftMinor, Detail: f.Detail,
+	})
+	if err != nil {
+		return fmt.Errorf("note that %s is not as we have it: %w", f.ObjectID, err)
+	}
+	if news {
+		r.metrics.results.WithLabelValues("parked").Inc()
+		r.log.Error("Stripe and our rows disagree; a person must look", "tenant_id", f.TenantID, "object_id", f.ObjectID, "kind", string(f.Kind), "order_id", f.OrderID,
+			"payment_id", f.PaymentID, "refund_id", f.RefundID, "drift_minor", f.DriftMinor, "currency", f.Currency, "detail", f.Detail)
+	}
+	return r.resolve(ctx, f.TenantID, f.ObjectID, string(f.Kind), "found to be of another kind: "+string(f.Kind))
+}
+
+// resolve closes what was found of an object, but for one kind.
+func (r *Reconciler) resolve(ctx context.Context, tenantID, objectID, except, how string) error {
+	n, err := r.service.pool.FindingsResolve(ctx, db.FindingsResolveParams{TenantID: tenantID, ObjectID: objectID, ExceptKind: except, Resolution: how})
+	if err != nil {
+		return fmt.Errorf("resolve what was found of %s: %w", objectID, err)
+	}
+	if n > 0 {
+		r.done("resolved", how, "tenant_id", tenantID, "object_id", objectID)
+	}
+	return nil
+}
+
+func (r *Reconciler) done(result, what string, attrs ...any) {
+	r.metrics.results.WithLabelValues(result).Inc()
+	r.log.Warn("reconciled: "+what, append([]any{"result", result}, attrs...)...)
+}
+
+// recheck looks again at what was found and is not resolved. The window may have
+// passed it long ago, and a person may have mended it at Stripe.
+func (r *Reconciler) recheck(ctx context.Context, c *comparer) error {
+	open, err := r.service.pool.FindingsOpen(ctx, recheckMax)
+	if err != nil {
+		return fmt.Errorf("read the open findings: %w", err)
+	}
+	if err := c.again(ctx, open); err != nil {
+		return err
+	}
+	for _, f := range open {
+		if err := r.service.pool.FindingsTouch(ctx, db.FindingsTouchParams{TenantID: f.TenantID, ObjectID: f.ObjectID}); err != nil {
+			return fmt.Errorf("note that %s was looked at: %w", f.ObjectID, err)
+		}
+	}
+	return nil
+}
+
+// measure shows the drift. Every process does, whoever found it.
+func (r *Reconciler) measure(ctx context.Context) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if time.Since(r.measured) < driftMeasure {
+		return
+	}
+	rows, err := r.service.pool.MoneyDrift(ctx)
+	if err != nil {
+		return // The next round measures.
+	}
+	r.measured = time.Now()
+	var open int64
+	for _, row := range rows {
+		r.metrics.drift.WithLabelValues(row.Currency).Set(float64(row.DriftMinor))
+		open += row.Open
+	}
+	r.metrics.open.Set(float64(open))
+}
+
+// adoptPayment makes rows for money that is provably ours: the intent names the
+// tenant and an order of that tenant which is of just this amount and is not
+// paid. It returns the payment's id; empty: it is not to be adopted any more.
+func (s *Service) adoptPayment(ctx context.Context, i Intent) (string, error) {
+	id := newID(paymentID)
+	if i.RefundedMinor > 0 { // Its refunds still know the id that it once had.
+		refunds, err := s.gateway.RefundsOf(ctx, i.ID)
+		if err != nil {
+			return "", err
+		}
+		for _, r := range refunds {
+			if r.TenantID == i.TenantID && r.OrderID == i.OrderID && isID(paymentID, r.PaymentID) {
+				id = r.PaymentID
+			}
+		}
+	}
+	var adopted string
+	err := s.pool.InTx(ctx, func(q *db.Queries) error {
+		adopted = ""
+		v, err := lockedView(ctx, q, ref{i.TenantID, i.OrderID})
+		if err != nil || judgeIntent(i, v).verdict != orphaned {
+			return err
+		}
+		p := db.Payment{
+			TenantID: i.TenantID, ID: id, Version: 1, Status: db.PaymentStatusProcessing, OrderID: i.OrderID, IdempotencyKey: adoptedKeyPrefix + i.ID,
+			AmountMinor: i.ReceivedMinor, Currency: i.Currency, PaymentMethod: i.PaymentMethod, IntentNumber: v.numberOf(i.ID), IntentID: &i.ID,
+			CreatedAt: i.CreatedAt,
+		}
+		adopted = id
+		return s.recordAdopted(ctx, q, p, i, *v.order)
+	})
+	return adopted, err
+}
+
+// numberOf is the intent's number where a payment knows it, or the next one.
+func (v *orderView) numberOf(intentID string) int32 {
+	next := int32(1)
+	for _, p := range v.payments {
+		if p.uses(intentID) {
+			return p.IntentNumber
+		}
+		next = max(next, p.IntentNumber+1)
+	}
+	return next
+}
+
+// recordAdopted tells the payment's story from its beginning, so that whoever
+// follows the events sees nothing unusual.
+func (s *Service) recordAdopted(ctx context.Context, q *db.Queries, p db.Payment, i Intent, order db.Order) error {
+	err := q.PaymentInsert(ctx, db.PaymentInsertParams{
+		TenantID: p.TenantID, ID: p.ID, OrderID: p.OrderID, IdempotencyKey: p.IdempotencyKey, AmountMinor: p.AmountMinor, Currency: p.Currency,
+		PaymentMethod: p.PaymentMethod, IntentNumber: p.IntentNumber, IntentID: p.IntentID, CreatedAt: p.CreatedAt,
+	})
+	if err != nil {
+		return fmt.Errorf("insert payment %s: %w", p.ID, err)
+	}
+	events := []outbox.Event{paymentEvent("payment.created", p)}
+	p, err = q.PaymentSettle(ctx, db.PaymentSettleParams{
+		TenantID: p.TenantID, ID: p.ID, SeenVersion: p.Version, Status: db.PaymentStatusSucceeded, ChargeID: optional(i.ChargeID),
+	})
+	if err != nil {
+		return fmt.Errorf("settle payment %s: %w", p.ID, err)
+	}
+	events = append(events, paymentEvent("payment.succeeded", p))
+	if order.Status == db.OrderStatusOpen {
+		if order, err = q.OrderPay(ctx, db.OrderPayParams{TenantID: order.TenantID, ID: order.ID, PaymentID: &p.ID}); err != nil {
+			return fmt.Errorf("pay order %s: %w", order.ID, err)
+		}
+		return outbox.Append(ctx, q, append(events, orderEvent("order.paid", order))...)
+	}
+	if err := outbox.Append(ctx, q, events...); err != nil {
+		return err
+	}
+	return s.refundByItself(ctx, q, p) // The order was canceled meanwhile.
+}
+
+// adoptRefund makes rows for money that went back in our name: the refund's
+// metadata names the tenant, the order, the payment and itself.
+func (s *Service) adoptRefund(ctx context.Context, r StripeRefund) (adopted bool, err error) {
+	err = s.pool.InTx(ctx, func(q *db.Queries) error {
+		adopted = false
+		v, err := lockedView(ctx, q, ref{r.TenantID, r.OrderID})
+		if err != nil || judgeRefund(r, v).verdict != orphaned {
+			return err
+		}
+		p, err := q.PaymentLock(ctx, db.PaymentLockParams{TenantID: r.TenantID, ID: r.PaymentID})
+		if err != nil {
+			return fmt.Errorf("lock payment %s: %w", r.PaymentID, err)
+		}
+		key := adoptedKeyPrefix + r.ID
+		row := newRefund(p, r.RefundID, key, r.TenantID+":"+key+":refund", r.AmountMinor, nil)
+		row.CreatedAt = r.CreatedAt
+		if err := s.recordRefund(ctx, q, row); err != nil {
+			return err
+		}
+		adopted = true
+		if r.Status == db.RefundStatusPending { // The completer asks for it until Stripe has decided.
+			if err := q.RefundAtStripe(ctx, db.RefundAtStripeParams{TenantID: r.TenantID, ID: row.ID, StripeRefundID: &r.ID}); err != nil {
+				return fmt.Errorf("note refund %s: %w", row.ID, err)
+			}
+			return idempotency.Enqueue(ctx, q, idempotency.Request{TenantID: r.TenantID, Key: key, Operation: RefundOrder}, row.ID, refundRecorded)
+		}
+		_, err = s.applyRefund(ctx, q, r.TenantID, row.ID, r)
+		return err
+	})
+	return adopted, err
+}

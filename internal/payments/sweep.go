@@ -1,0 +1,162 @@
+package payments
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/idempotency"
+)
+
+// SweepIntent is an operation that nobody asked for: it cancels a PaymentIntent
+// that nobody will confirm any more. Such an intent is harmless as long as nobody
+// has its client secret; canceled, it is harmless whoever has it.
+const SweepIntent = "sweep_intent"
+
+// sweepBegun is the recovery point of a sweep; the intent may be canceled already.
+const sweepBegun = "sweep_begun"
+
+// sweepAfter is the age at which Stripe has forgotten the key under which an
+// intent was made. Before that a lost creation may be found again by repeating it.
+const sweepAfter = stripeKeyLifetime
+
+// sweeping is the request of a sweep.
+type sweeping struct {
+	OrderID  string `json:"order_id"`
+	IntentID string `json:"intent_id"`
+	Number   int32  `json:"intent_number"`
+}
+
+// judgeIntent is judgeIntent, and finds what can be swept.
+func (c *comparer) judgeIntent(i Intent, v *orderView) judgment {
+	j := judgeIntent(i, v)
+	if j.verdict == agrees && unconfirmed(i.Status) && i.CreatedAt.Before(c.abandonedBefore) && !v.mayConfirm(i.ID) {
+		j.verdict = abandoned
+	}
+	return j
+}
+
+// unconfirmed says that no money has moved and that a confirm would still move it.
+func unconfirmed(status IntentStatus) bool {
+	return status == IntentRequiresPaymentMethod || status == IntentRequiresConfirmation || status == IntentRequiresAction
+}
+
+// mayConfirm reports whether a payment of the order uses the intent, or the next
+// one would.
+func (v *orderView) mayConfirm(intentID string) bool {
+	if live := v.live(); live != nil && (live.IntentID == nil || live.uses(intentID)) {
+		return true
+	}
+	if v.order == nil || v.order.Status != db.OrderStatusOpen {
+		return false
+	}
+	if v.checkoutRuns || v.order.CancelingKey != nil || len(v.payments) == 0 {
+		return true
+	}
+	next := v.payments[0]
+	for _, p := range v.payments {
+		if p.IntentNumber > next.IntentNumber {
+			next = p
+		}
+	}
+	return next.uses(intentID) && !v.closed(intentID)
+}
+
+func (v *orderView) closed(intentID string) bool {
+	return v.payment(func(p paymentView) bool { return p.uses(intentID) && p.IntentClosed }) != nil
+}
+
+// cancelNumber is the number under which the intent is canceled: its own where a
+// payment knows it, else the smallest that no other intent of the order has, in
+// our rows or in a cancel that was announced. False: the number that is left may
+// yet be given to the order's next intent.
+func (v *orderView) cancelNumber(intentID string, announced []db.CancelCallsOfOrderRow) (int32, bool) {
+	taken, top := map[int32]bool{}, int32(0)
+	for _, p := range v.payments {
+		if p.uses(intentID) {
+			return p.IntentNumber, true
+		}
+		if p.IntentID != nil {
+			taken[p.IntentNumber] = true
+		}
+		top = max(top, p.IntentNumber)
+	}
+	mine := newCall(opCancel, "", "", intentID).params
+	for _, call := range announced {
+		n, err := strconv.ParseInt(call.StripeKey[strings.LastIndexByte(call.StripeKey, ':')+1:], 10, 32)
+		if err != nil {
+			continue
+		}
+		if bytes.Equal(call.ParamsSha256, mine) {
+			return int32(n), true
+		}
+		taken[int32(n)] = true
+	}
+	n := int32(1)
+	for taken[n] {
+		n++
+	}
+	return n, n <= top || v.order == nil || v.order.Status != db.OrderStatusOpen
+}
+
+// sweep has an abandoned intent canceled. It is looked at once more in the
+// transaction that says so, with the order locked.
+func (s *Service) sweep(ctx context.Context, i Intent) (begun bool, err error) {
+	err = s.pool.InTx(ctx, func(q *db.Queries) error {
+		begun = false
+		v, err := lockedView(ctx, q, ref{i.TenantID, i.OrderID})
+		if err != nil || v.mayConfirm(i.ID) {
+			return err
+		}
+		calls, err := q.CancelCallsOfOrder(ctx, db.CancelCallsOfOrderParams{TenantID: i.TenantID, Prefix: i.TenantID + ":" + i.OrderID + ":cancel:"})
+		if err != nil {
+			return fmt.Errorf("read the cancels of order %s: %w", i.OrderID, err)
+		}
+		number, ok := v.cancelNumber(i.ID, calls)
+		if !ok {
+			return nil
+		}
+		begun = true
+		return idempotency.Enqueue(ctx, q, idempotency.Request{
+			TenantID: i.TenantID, Key: SweepIntent + " " + i.ID, Operation: SweepIntent, Body: mustMarshal(sweeping{i.OrderID, i.ID, number}),
+		}, i.OrderID, sweepBegun)
+	})
+	return begun, err
+}
+
+// lockedView reads an order and locks it, if it is there, so that no payment of
+// it can begin before the transaction ends.
+func lockedView(ctx context.Context, q *db.Queries, r ref) (*orderView, error) {
+	_, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: r.tenantID, ID: r.orderID})
+	if err != nil && !errors.Is(err, db.ErrNoRows) {
+		return nil, fmt.Errorf("lock order %s: %w", r.orderID, err)
+	}
+	found, err := views(ctx, q, []ref{r})
+	if err != nil {
+		return nil, err
+	}
+	return found[r], nil
+}
+
+// runSweep cancels the intent, or finds that it has come to an end otherwise.
+func (s *Service) runSweep(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
+	w := decode[sweeping](c.Request)
+	intent, out, err := s.cancelIntent(ctx, c, db.Payment{TenantID: c.TenantID, OrderID: w.OrderID, IntentNumber: w.Number, IntentID: &w.IntentID})
+	if err != nil {
+		return idempotency.Answer{}, err
+	}
+	if intent.Status == "" || unconfirmed(intent.Status) {
+		answer := s.answers.Object(http.StatusAccepted, "", w)
+		return answer, c.Yield(ctx, jittered(time.Minute), fmt.Sprintf("cancel the intent: %s, status %d %s", out.Verdict, out.HTTPStatus, out.ErrorCode))
+	}
+	err = c.Finish(ctx, func(*db.Queries) (idempotency.Answer, error) {
+		return s.answers.Object(http.StatusOK, "", w), nil // Succeeded after all? Then the reconciler finds it so.
+	})
+	return c.Answer(), err
+}

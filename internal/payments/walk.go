@@ -1,0 +1,286 @@
+package payments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"example.com/payonce/db"
+)
+
+// oursBatch is how many of our own rows are compared at once.
+const oursBatch = 200
+
+// comparer reads Stripe's lists beside our tables. Both of its users need the
+// same eyes: the audit, which only tells, and the reconciler, which acts.
+type comparer struct {
+	pool    *db.Pool
+	gateway Gateway
+	// abandonedBefore is when an intent must have been made to count as
+	// abandoned; zero: none does.
+	abandonedBefore time.Time
+	// saw is told the currency of every object that was compared.
+	saw func(currency string)
+	// paged is called after each page. An error ends the walk.
+	paged func(context.Context) error
+	// intent and refund are told of everything on which the two do not plainly
+	// agree, and of what was looked at once more, whatever that came to.
+	intent func(context.Context, Intent, judgment) error
+	refund func(context.Context, StripeRefund, judgment) error
+}
+
+// walk compares everything that was created since from, at Stripe or here.
+// There is no upper end: the two clocks need not agree about what now is.
+func (c *comparer) walk(ctx context.Context, from time.Time) error {
+	if err := walkSide(ctx, c, c.intents(), from); err != nil {
+		return fmt.Errorf("compare PaymentIntents: %w", err)
+	}
+	if err := walkSide(ctx, c, c.refunds(), from); err != nil {
+		return fmt.Errorf("compare refunds: %w", err)
+	}
+	return nil
+}
+
+// again judges what was found earlier, wherever in time it lies.
+func (c *comparer) again(ctx context.Context, open []db.ReconciliationFinding) error {
+	for _, f := range open {
+		row := ourRow{ref: ref{tenantID: f.TenantID}, objectID: f.ObjectID, intentID: f.ObjectID}
+		if f.OrderID != nil {
+			row.orderID = *f.OrderID
+		}
+		var err error
+		if f.Object == aPaymentIntent {
+			err = lookAndVisit(ctx, c, c.intents(), row)
+		} else if row.intentID, err = c.intentPaying(ctx, row.ref); err == nil && row.intentID != "" {
+			err = lookAndVisit(ctx, c, c.refunds(), row)
+		}
+		if err != nil {
+			return fmt.Errorf("look at %s again: %w", f.ObjectID, err)
+		}
+	}
+	return nil
+}
+
+// intentPaying is the intent that paid an order; empty: none that we know.
+func (c *comparer) intentPaying(ctx context.Context, r ref) (string, error) {
+	found, err := views(ctx, c.pool.Queries, []ref{r})
+	if err != nil || found[r].paid() == nil {
+		return "", err
+	}
+	return *found[r].paid().IntentID, nil
+}
+
+func (c *comparer) intents() side[Intent] {
+	return side[Intent]{
+		list: c.gateway.ListIntents, key: func(i Intent) objectKey {
+			return objectKey{ourRow{ref{i.TenantID, i.OrderID}, "", i.ID, i.ID, i.Currency}, i.CreatedAt}
+		},
+		judge: c.judgeIntent, visit: c.intent, settled: c.paid, look: c.lookAtIntent,
+	}
+}
+
+func (c *comparer) refunds() side[StripeRefund] {
+	return side[StripeRefund]{
+		list: c.gateway.ListRefunds, key: func(r StripeRefund) objectKey {
+			return objectKey{ourRow{ref{r.TenantID, r.OrderID}, "", r.ID, r.IntentID, r.Currency}, r.CreatedAt}
+		},
+		judge: judgeRefund, visit: c.refund, settled: c.refunded, look: c.lookAtRefund,
+	}
+}
+
+// side is one kind of object, as Stripe lists it and as we have it.
+type side[T any] struct {
+	list    func(context.Context, Window) (Page[T], error)
+	key     func(T) objectKey
+	judge   func(T, *orderView) judgment
+	visit   func(context.Context, T, judgment) error
+	settled func(ctx context.Context, since, until string, after ourRow) ([]ourRow, error)
+	look    func(context.Context, ourRow) (T, error)
+}
+
+// ourRow names an object of Stripe's and the order it belongs to. Its id is that
+// of our row which says that money moved.
+type ourRow struct {
+	ref
+	id, objectID, intentID, currency string
+}
+
+type objectKey struct {
+	ourRow
+	created time.Time
+}
+
+// walkSide goes from the newest page of Stripe's list to the oldest, and beside
+// each page looks at our own rows of the same stretch of time: an object that
+// is neither on the page nor on the one before is asked for by its id. So it
+// needs memory for two pages, and finds what only they have and what only we have.
+func walkSide[T any](ctx context.Context, c *comparer, s side[T], from time.Time) error {
+	window, until := Window{From: from}, idEnd
+	var before map[string]bool
+	for more := true; more; {
+		page, err := s.list(ctx, window)
+		if err != nil {
+			return err
+		}
+		if err := comparePage(ctx, c, s, page.Objects); err != nil {
+			return err
+		}
+		seen, oldest := map[string]bool{}, from
+		for _, object := range page.Objects {
+			seen[s.key(object).objectID] = true
+		}
+		if more = page.More && len(page.Objects) > 0; more {
+			last := s.key(page.Objects[len(page.Objects)-1])
+			window.After, oldest = last.objectID, last.created
+		}
+		since := idFloor(oldest)
+		if err := compareOurs(ctx, c, s, since, until, func(id string) bool { return seen[id] || before[id] }); err != nil {
+			return err
+		}
+		if err := c.paged(ctx); err != nil {
+			return err
+		}
+		before, until = seen, since
+	}
+	return nil
+}
+
+// comparePage judges what Stripe listed. Objects that name no tenant of ours are
+// another installation's, or another program's, and not ours to judge.
+func comparePage[T any](ctx context.Context, c *comparer, s side[T], objects []T) error {
+	var tenants []string
+	for _, object := range objects {
+		tenants = append(tenants, s.key(object).tenantID)
+	}
+	known, err := c.pool.ReconcileTenants(ctx, tenants)
+	if err != nil {
+		return fmt.Errorf("read the tenants that Stripe names: %w", err)
+	}
+	ours := map[string]bool{}
+	for _, id := range known {
+		ours[id] = true
+	}
+	var refs []ref
+	for _, object := range objects {
+		if k := s.key(object); ours[k.tenantID] {
+			refs = append(refs, k.ref)
+		}
+	}
+	if len(refs) == 0 {
+		return nil
+	}
+	found, err := views(ctx, c.pool.Queries, refs)
+	if err != nil {
+		return err
+	}
+	for _, object := range objects {
+		k := s.key(object)
+		if !ours[k.tenantID] {
+			continue
+		}
+		c.saw(k.currency)
+		j := s.judge(object, found[k.ref])
+		if j.verdict == disagrees { // The page is older than our rows were when they were read. Look again.
+			err = lookAndVisit(ctx, c, s, k.ourRow)
+		} else if j.verdict != agrees {
+			err = s.visit(ctx, object, j)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lookAndVisit judges one object as it is now.
+func lookAndVisit[T any](ctx context.Context, c *comparer, s side[T], row ourRow) error {
+	object, err := s.look(ctx, row)
+	if err != nil {
+		return err
+	}
+	found, err := views(ctx, c.pool.Queries, []ref{row.ref})
+	if err != nil {
+		return err
+	}
+	return s.visit(ctx, object, s.judge(object, found[row.ref]))
+}
+
+// compareOurs judges what our rows of a stretch of time say that Stripe has.
+func compareOurs[T any](ctx context.Context, c *comparer, s side[T], since, until string, seen func(objectID string) bool) error {
+	var last ourRow
+	for {
+		rows, err := s.settled(ctx, since, until, last)
+		if err != nil {
+			return err
+		}
+		for _, row := range rows {
+			c.saw(row.currency)
+			if seen(row.objectID) {
+				continue
+			}
+			if err := lookAndVisit(ctx, c, s, row); err != nil {
+				return err
+			}
+		}
+		if len(rows) < oursBatch {
+			return nil
+		}
+		last = rows[len(rows)-1]
+	}
+}
+
+// paid reads payments that succeeded, by when their ids were made.
+func (c *comparer) paid(ctx context.Context, since, until string, after ourRow) ([]ourRow, error) {
+	rows, err := c.pool.ReconcilePaid(ctx, db.ReconcilePaidParams{
+		FromID: paymentID + since, ToID: paymentID + until, AfterTenantID: after.tenantID, AfterID: after.id, LimitRows: oursBatch,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the payments that succeeded: %w", err)
+	}
+	list := make([]ourRow, len(rows))
+	for i, r := range rows {
+		list[i] = ourRow{ref{r.TenantID, r.OrderID}, r.ID, *r.IntentID, *r.IntentID, r.Currency}
+	}
+	return list, nil
+}
+
+// refunded reads refunds that succeeded, likewise.
+func (c *comparer) refunded(ctx context.Context, since, until string, after ourRow) ([]ourRow, error) {
+	rows, err := c.pool.ReconcileRefunded(ctx, db.ReconcileRefundedParams{
+		FromID: refundID + since, ToID: refundID + until, AfterTenantID: after.tenantID, AfterID: after.id, LimitRows: oursBatch,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the refunds that succeeded: %w", err)
+	}
+	list := make([]ourRow, len(rows))
+	for i, r := range rows {
+		list[i] = ourRow{ref{r.TenantID, r.OrderID}, r.ID, *r.StripeRefundID, *r.IntentID, r.Currency}
+	}
+	return list, nil
+}
+
+// lookAtIntent reads the intent of a row; one without a status is not there.
+// The row says whose it is, whatever its metadata has become.
+func (c *comparer) lookAtIntent(ctx context.Context, row ourRow) (Intent, error) {
+	i, err := c.gateway.GetIntent(ctx, row.objectID)
+	if errors.Is(err, ErrNoSuchObject) {
+		i, err = Intent{ID: row.objectID}, nil
+	}
+	i.TenantID, i.OrderID = row.tenantID, row.orderID
+	return i, err
+}
+
+// lookAtRefund reads the refund of a row; one without a status is not there.
+func (c *comparer) lookAtRefund(ctx context.Context, row ourRow) (StripeRefund, error) {
+	list, err := c.gateway.RefundsOf(ctx, row.intentID)
+	for _, r := range list {
+		if r.ID == row.objectID {
+			if r.TenantID == "" {
+				r.TenantID, r.OrderID = row.tenantID, row.orderID
+			}
+			return r, err
+		}
+	}
+	return StripeRefund{ID: row.objectID, IntentID: row.intentID, TenantID: row.tenantID, OrderID: row.orderID}, err
+}
