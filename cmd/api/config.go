@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"example.com/payonce/internal/payments"
 )
 
 // config is every setting of the service, read once. Its defaults run the
@@ -27,6 +29,7 @@ type config struct {
 	IdempotencyLease     time.Duration
 	IdempotencyRetention time.Duration
 	ActionTimeout        time.Duration
+	NotifyPrivate        bool // deliver tenants' webhooks to private addresses too: for development
 	AutoMigrate          bool
 	LogLevel             slog.Level
 	LogFormat            string
@@ -50,24 +53,22 @@ func readConfig(getenv func(string) string) (config, error) {
 		DatabaseURL:          e.required("DATABASE_URL", "postgres://user:password@host:port/database"),
 		HTTPAddr:             e.address("HTTP_ADDR", ":8080"),
 		AdminAddr:            e.address("ADMIN_ADDR", "127.0.0.1:8081"),
-		StripeSecretKey:      e.required("STRIPE_SECRET_KEY", "sk_test_… or sk_live_…"),
+		StripeSecretKey:      e.stripeKey(),
 		StripeAPIBase:        e.baseURL("STRIPE_API_BASE"),
 		StripeWebhookSecrets: e.list("STRIPE_WEBHOOK_SECRET"),
-		StripeTimeout:        e.duration("STRIPE_TIMEOUT", 15*time.Second),
-		StripeRPS:            e.rate("STRIPE_RPS", 25), // Stripe's own default limit for one endpoint
+		StripeTimeout:        e.stripeTimeout(),
+		StripeRPS:            e.stripeRPS(),
 		RateLimitRPS:         e.rate("RATE_LIMIT_RPS", 100),
 		BrokerURL:            e.text("BROKER_URL", "embedded:payonce-data/broker"),
 		IdempotencyLease:     e.duration("IDEMPOTENCY_LEASE", time.Minute),
 		IdempotencyRetention: e.duration("IDEMPOTENCY_RETENTION", 72*time.Hour),
 		ActionTimeout:        e.duration("ACTION_TIMEOUT", time.Hour),
+		NotifyPrivate:        e.boolean("NOTIFY_PRIVATE_ADDRESSES"),
 		AutoMigrate:          e.boolean("AUTO_MIGRATE"),
 		LogFormat:            e.oneOf("LOG_FORMAT", "json", "text"),
 	}
 	if level := e.text("LOG_LEVEL", "info"); c.LogLevel.UnmarshalText([]byte(level)) != nil {
 		e.fail("LOG_LEVEL", "must be debug, info, warn or error")
-	}
-	if key := c.StripeSecretKey; key != "" && !strings.HasPrefix(key, "sk_test_") && !strings.HasPrefix(key, "sk_live_") {
-		e.fail("STRIPE_SECRET_KEY", "must begin with sk_test_ or sk_live_")
 	}
 	for _, secret := range c.StripeWebhookSecrets {
 		if !strings.HasPrefix(secret, "whsec_") {
@@ -82,6 +83,29 @@ func readConfig(getenv func(string) string) (config, error) {
 	}
 	return c, e.err
 }
+
+// readStripeConfig is what a command needs that only asks Stripe.
+func readStripeConfig(getenv func(string) string) (payments.StripeOptions, error) {
+	e := environment{getenv: getenv}
+	o := payments.StripeOptions{SecretKey: e.stripeKey(), BaseURL: e.baseURL("STRIPE_API_BASE"), Timeout: e.stripeTimeout()}
+	o.Limits = payments.NewLimits(e.stripeRPS(), nil)
+	return o, e.err
+}
+
+func (e *environment) stripeKey() string {
+	key := e.required("STRIPE_SECRET_KEY", "sk_test_… or sk_live_…")
+	if key != "" && !strings.HasPrefix(key, "sk_test_") && !strings.HasPrefix(key, "sk_live_") {
+		e.fail("STRIPE_SECRET_KEY", "must begin with sk_test_ or sk_live_")
+	}
+	return key
+}
+
+func (e *environment) stripeTimeout() time.Duration {
+	return e.duration("STRIPE_TIMEOUT", 15*time.Second)
+}
+
+// stripeRPS is by default what Stripe itself allows one endpoint.
+func (e *environment) stripeRPS() float64 { return e.rate("STRIPE_RPS", 25) }
 
 // environment reads variables and keeps the first thing that is wrong. A
 // variable that is set to nothing counts as not set.

@@ -17,6 +17,9 @@ const usage = `usage: api [serve]                     run the service (the defau
        api tenant create NAME          make a tenant; prints its id and API key, once
        api tenant key create TENANT    make another API key
        api tenant key revoke TENANT HINT   revoke the keys that end in HINT
+       api audit [-since 48h] [-json]  ask every invariant, and compare with Stripe; exit 0 clean, 1 not, 2 could not
+       api tenant notify TENANT URL    send the tenant's events there; prints the signing secret, once
+       api relay replay -since 2h      send published events again, for a broker that lost its log
        api healthcheck                 ask this machine's service whether it is ready
 `
 
@@ -68,6 +71,10 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 		return migrate(ctx, rest, getenv, stdout)
 	case "tenant":
 		return tenant(ctx, rest, getenv, stdout)
+	case "audit":
+		return audit(ctx, rest, getenv, stdout, stderr)
+	case "relay":
+		return relay(ctx, rest, getenv, stdout, stderr)
 	case "healthcheck":
 		return healthcheck(ctx, getenv)
 	case "help", "-h", "-help", "--help":
