@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"encoding/base64"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -12,6 +14,8 @@ import (
 
 	"example.com/payonce/db"
 	httpapi "example.com/payonce/internal/http"
+	"example.com/payonce/internal/notifier"
+	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
 )
 
@@ -73,8 +77,47 @@ func tenant(ctx context.Context, args []string, getenv func(string) string, stdo
 				return fmt.Errorf("the tenant has no live key that ends in %q", args[3])
 			}
 			return err
+		case len(args) == 3 && args[0] == "notify":
+			return notifyTenant(ctx, pool, args[1], args[2], stdout)
 		}
 		return errUsage
+	})
+}
+
+// notifyTenant says where a tenant's events go, and prints the secret that
+// signs them, once.
+func notifyTenant(ctx context.Context, pool *db.Pool, tenantID, url string, stdout io.Writer) error {
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails
+	secret := "whsec_" + base64.StdEncoding.EncodeToString(key)
+	if err := notifier.SetEndpoint(ctx, pool.Queries, tenantID, url, secret); err != nil {
+		return err
+	}
+	return json.NewEncoder(stdout).Encode(struct {
+		URL    string `json:"url"`
+		Secret string `json:"secret"`
+	}{url, secret})
+}
+
+// relay has published events sent again, for a broker that lost its log.
+func relay(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
+	if len(args) == 0 || args[0] != "replay" {
+		return errUsage
+	}
+	flags := flag.NewFlagSet("relay replay", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	since := flags.Duration("since", 0, "events published in this time until now, such as 2h")
+	if err := flags.Parse(args[1:]); err != nil || *since <= 0 || flags.NArg() > 0 {
+		return errUsage
+	}
+	return withDatabase(ctx, getenv, func(pool *db.Pool) error {
+		now, err := pool.OutboxNow(ctx) // the database's clock stamped them
+		if err != nil {
+			return fmt.Errorf("read the database's clock: %w", err)
+		}
+		n, err := outbox.Replay(ctx, pool, now.Add(-*since))
+		_, _ = fmt.Fprintf(stdout, "%d events will be sent again by the relays that run\n", n)
+		return err
 	})
 }
 

@@ -16,21 +16,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"example.com/payonce/db"
-	httpapi "example.com/payonce/internal/http"
-	"example.com/payonce/internal/idempotency"
-	"example.com/payonce/internal/inbox"
-	"example.com/payonce/internal/outbox"
-	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/broker"
 )
 
-const (
-	completers    = 8                      // Each takes a few claims at a time; one that waits for Stripe holds up only its own.
-	completeEvery = 500 * time.Millisecond // How late an abandoned payment may be noticed.
-	inboxEvery    = 500 * time.Millisecond // How late a webhook may be noticed that another process took in.
-)
-
-// serve runs the service until ctx ends. This is where everything is wired, and
-// the only place where loops start.
+// serve runs the service until ctx ends.
 func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) error {
 	c, err := readConfig(getenv)
 	if err != nil {
@@ -46,25 +35,13 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 	if err := prepareSchema(ctx, c, pool, log); err != nil {
 		return err
 	}
-
+	events, err := broker.Open(ctx, c.BrokerURL, broker.Options{Log: log})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = events.Close() }()
 	metrics := newMetrics(pool)
-	keys := idempotency.NewStore(pool, idempotency.Options{
-		Lease: c.IdempotencyLease, Metrics: idempotency.NewMetrics(metrics), Log: log, Boundary: boundary(getenv),
-	})
-	gateway := payments.NewStripe(payments.StripeOptions{
-		SecretKey: c.StripeSecretKey, BaseURL: c.StripeAPIBase, Timeout: c.StripeTimeout,
-		Limits: payments.NewLimits(c.StripeRPS, metrics), Metrics: payments.NewStripeMetrics(metrics), Log: log,
-	})
-	money := payments.New(pool, keys, gateway, httpapi.Answers{}, payments.Options{StripeTimeout: c.StripeTimeout, ActionTimeout: c.ActionTimeout, Log: log})
-	operations := money.Operations() // One map for both: whatever the API can start, the completer can finish.
-	completer := idempotency.NewCompleter(keys, operations, c.within())
-	webhooks := inbox.NewProcessor(pool, map[string]inbox.Handler{payments.StripeEvents: money.WebhookHandler()},
-		inbox.ProcessorOptions{Lease: c.IdempotencyLease, Metrics: inbox.NewMetrics(metrics), Log: log})
-	api := httpapi.NewServer(httpapi.Options{
-		Pool: pool, Keys: keys, Operations: operations, Payments: money, Feed: outbox.NewFeed(pool), Within: c.within(), RateLimit: c.RateLimitRPS,
-		Retention: c.IdempotencyRetention, Metrics: metrics, Log: log,
-		WebhookSecrets: c.StripeWebhookSecrets, WebhookReceived: webhooks.Wake,
-	})
+	p := wire(c, pool, events, metrics, log, boundary(getenv))
 
 	public, err := listen(ctx, "HTTP_ADDR", c.HTTPAddr)
 	if err != nil {
@@ -80,17 +57,13 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 
 	loopsCtx, stopLoops := context.WithCancel(ctx)
 	defer stopLoops()
-	var loops []loop
-	for range completers {
-		loops = append(loops, loop{name: "completer", every: completeEvery, runOnce: completer.RunOnce})
-	}
-	loops = append(loops, loop{name: "webhooks", every: inboxEvery, wake: webhooks.Woken(), runOnce: webhooks.RunOnce})
-	wait := start(loopsCtx, log, loops...)
+	wait := start(loopsCtx, log, p.loops()...)
 	log.Info("serving", "addr", public.Addr().String(), "admin_addr", private.Addr().String(), "config", c)
 
 	// Stopping: no new requests and no new turns of the loops; what is in flight
-	// finishes; then the pool closes. None of it is needed for correctness; SIGKILL is the design case.
-	err = api.Run(ctx, public)
+	// finishes; then the broker and the pool close. None of it is needed for
+	// correctness; SIGKILL is the design case.
+	err = p.api.Run(ctx, public)
 	stopLoops()
 	wait()
 	log.Info("stopped")

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/broker"
+	httpapi "example.com/payonce/internal/http"
+	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/inbox"
+	"example.com/payonce/internal/ledger"
+	"example.com/payonce/internal/notifier"
+	"example.com/payonce/internal/outbox"
+	"example.com/payonce/internal/payments"
+)
+
+// Names of the consumers, at the broker and in the inbox. They are for ever: a
+// consumer of another name has seen nothing.
+const (
+	ledgerConsumer   = "ledger"
+	notifierConsumer = "notifier"
+)
+
+// How often each loop looks when there was nothing to do. Most are woken before.
+const (
+	completers    = 8                      // Each takes a few claims at a time; one that waits for Stripe holds up only its own.
+	completeEvery = 500 * time.Millisecond // How late an abandoned payment may be noticed.
+	inboxEvery    = 500 * time.Millisecond // How late a webhook may be noticed that another process took in.
+	relayEvery    = 250 * time.Millisecond // How late an event may be noticed whose process died after its commit.
+	notifyEvery   = time.Second
+	consumeAgain  = 5 * time.Second // When a broker has refused to deliver.
+	reserveEvery  = 10 * time.Second
+	reapEvery     = time.Minute
+)
+
+// parts is the service, wired and not yet running.
+type parts struct {
+	api       *httpapi.Server
+	completer *idempotency.Completer
+	money     *payments.Service
+	inbox     *inbox.Processor
+	relay     *outbox.Relay
+	notifier  *notifier.Notifier
+	broker    broker.Broker
+	consumers []*inbox.Consumer
+	reapers   []reaper
+}
+
+type reaper struct {
+	name    string
+	runOnce func(context.Context) (int, error)
+}
+
+// wire makes the parts and gives each what it needs. Nothing starts here.
+func wire(c config, pool *db.Pool, events broker.Broker, metrics *prometheus.Registry, log *slog.Logger, fault func(operation, recoveryPoint string)) parts {
+	p := parts{broker: events}
+	p.relay = outbox.NewRelay(pool, events, outbox.RelayOptions{Metrics: outbox.NewMetrics(metrics), Log: log})
+	keys := idempotency.NewStore(pool, idempotency.Options{
+		Lease: c.IdempotencyLease, Metrics: idempotency.NewMetrics(metrics), Log: log,
+		Boundary: func(operation, recoveryPoint string) {
+			p.relay.Wake() // Whatever was committed most likely came with an event.
+			if fault != nil {
+				fault(operation, recoveryPoint)
+			}
+		},
+	})
+	gateway := payments.NewStripe(payments.StripeOptions{
+		SecretKey: c.StripeSecretKey, BaseURL: c.StripeAPIBase, Timeout: c.StripeTimeout,
+		Limits: payments.NewLimits(c.StripeRPS, metrics), Metrics: payments.NewStripeMetrics(metrics), Log: log,
+	})
+	p.money = payments.New(pool, keys, gateway, httpapi.Answers{}, payments.Options{StripeTimeout: c.StripeTimeout, ActionTimeout: c.ActionTimeout, Log: log})
+	operations := p.money.Operations() // One map for both: whatever the API can start, the completer can finish.
+	p.completer = idempotency.NewCompleter(keys, operations, c.within())
+
+	received := inbox.NewMetrics(metrics)
+	book, notify := ledger.Handler(), notifier.Handler()
+	p.consumers = []*inbox.Consumer{inbox.NewConsumer(pool, ledgerConsumer, book, received), inbox.NewConsumer(pool, notifierConsumer, notify, received)}
+	p.inbox = inbox.NewProcessor(pool, map[string]inbox.Handler{
+		payments.StripeEvents: p.money.WebhookHandler(), ledgerConsumer: book, notifierConsumer: notify,
+	}, inbox.ProcessorOptions{Lease: c.IdempotencyLease, Metrics: received, Log: log})
+	p.notifier = notifier.New(pool, notifier.Options{AllowPrivate: c.NotifyPrivate, Metrics: notifier.NewMetrics(metrics), Log: log})
+
+	p.reapers = []reaper{
+		{"outbox reaper", outbox.NewReaper(pool, 0).RunOnce},
+		{"inbox reaper", inbox.NewReaper(pool, 0).RunOnce},
+		{"delivery reaper", notifier.NewReaper(pool, 0).RunOnce},
+	}
+	p.api = httpapi.NewServer(httpapi.Options{
+		Pool: pool, Keys: keys, Operations: operations, Payments: p.money, Feed: outbox.NewFeed(pool), Within: c.within(), RateLimit: c.RateLimitRPS,
+		Retention: c.IdempotencyRetention, Metrics: metrics, Log: log,
+		WebhookSecrets: c.StripeWebhookSecrets, WebhookReceived: p.inbox.Wake,
+	})
+	return p
+}
+
+// loops is everything that runs beside the requests.
+func (p parts) loops() []loop {
+	list := []loop{
+		{name: "inbox", every: inboxEvery, wake: p.inbox.Woken(), runOnce: p.inbox.RunOnce},
+		{name: "relay", every: relayEvery, wake: p.relay.Woken(), runOnce: p.relay.RunOnce},
+		{name: "notifier", every: notifyEvery, runOnce: p.notifier.RunOnce},
+		{name: "reservations", every: reserveEvery, runOnce: p.money.ExpireReservations},
+	}
+	for range completers {
+		list = append(list, loop{name: "completer", every: completeEvery, runOnce: p.completer.RunOnce})
+	}
+	for _, consumer := range p.consumers {
+		list = append(list, loop{name: "consumer " + consumer.Name(), every: consumeAgain, runOnce: func(ctx context.Context) (int, error) {
+			return 0, p.broker.Consume(ctx, consumer.Name(), consumer.Handle)
+		}})
+	}
+	for _, r := range p.reapers {
+		list = append(list, loop{name: r.name, every: reapEvery, runOnce: r.runOnce})
+	}
+	return list
+}
