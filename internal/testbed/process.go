@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -67,13 +68,25 @@ func (w *World) Command(args []string, settings ...string) *exec.Cmd {
 	cmd := exec.Command(path, args...) //nolint:noctx // it ends when the test says, or with us
 	cmd.Env = append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"),
-		"DATABASE_URL=" + w.URL, "HTTP_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0",
+		"DATABASE_URL=" + w.namedSession(), "HTTP_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0",
 		"STRIPE_SECRET_KEY=" + stripesim.DefaultKey, "STRIPE_API_BASE=" + w.StripeURL, "STRIPE_WEBHOOK_SECRET=" + WebhookSecret,
 		"STRIPE_TIMEOUT=" + StripeTimeout.String(), "IDEMPOTENCY_LEASE=" + Lease.String(), "STRIPE_RPS=0", "RATE_LIMIT_RPS=0",
 		"BROKER_URL=embedded:" + filepath.Join(w.T.TempDir(), "broker"),
 	}, settings...)
 	cmd.Dir = w.T.TempDir()
 	return cmd
+}
+
+// namedSession is the database's URL with a name for one process's sessions, by
+// which the database tells processes apart.
+func (w *World) namedSession() string {
+	u, err := url.Parse(w.URL)
+	require.NoError(w.T, err)
+	w.sessions.Add(1)
+	q := u.Query()
+	q.Set("application_name", fmt.Sprintf("process %d", w.sessions.Load()))
+	u.RawQuery = q.Encode()
+	return u.String()
 }
 
 // Process starts the service and returns when it serves.

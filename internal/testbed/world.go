@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,6 +36,7 @@ type World struct {
 	StripeURL string
 	Tenant    Tenant
 	stripe    *recorder
+	sessions  atomic.Int64 // names given so far
 }
 
 // Tenant is somebody who may use the API.

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/testbed"
+)
+
+// settings of a service that could start, but for what a test changes.
+func settings(change map[string]string) func(string) string {
+	env := map[string]string{
+		"DATABASE_URL":      "postgres://user:hunter2@127.0.0.1:1/none", // nobody listens there
+		"STRIPE_SECRET_KEY": "sk_test_hunter2",
+		"HTTP_ADDR":         "127.0.0.1:0",
+		"ADMIN_ADDR":        "127.0.0.1:0",
+	}
+	maps.Copy(env, change)
+	return func(name string) string { return env[name] }
+}
+
+// TestBadSettingsStopTheStart: each with one line that names the variable and
+// says what is wrong, and that gives no secret away, because such lines end up in
+// tickets.
+func TestBadSettingsStopTheStart(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, value, says string }{
+		{"DATABASE_URL", "", "is required"},
+		{"DATABASE_URL", "postgres://user:hunter2@host:notaport/db", "not a PostgreSQL connection string"},
+		{"DATABASE_URL", "mysql://user:hunter2@host/db", "not a PostgreSQL connection string"},
+		{"DATABASE_URL", "postgres://user:hunter2 with space@host/db", "not a PostgreSQL connection string"},
+		{"STRIPE_SECRET_KEY", "", "is required"},
+		{"STRIPE_SECRET_KEY", "hunter2", "must begin with sk_test_ or sk_live_"},
+		{"STRIPE_SECRET_KEY", "pk_test_hunter2", "must begin with sk_test_ or sk_live_"},
+		{"STRIPE_API_BASE", "stripe.com", "must be an http or https URL"},
+		{"STRIPE_API_BASE", "ftp://hunter2@stripe.com", "must be an http or https URL"},
+		{"STRIPE_WEBHOOK_SECRET", "hunter2", "must begin with whsec_"},
+		{"STRIPE_WEBHOOK_SECRET", "whsec_good,hunter2", "must begin with whsec_"},
+		{"STRIPE_TIMEOUT", "15", "must be a duration"},
+		{"STRIPE_TIMEOUT", "0s", "must be a duration above zero"},
+		{"STRIPE_TIMEOUT", "-1s", "must be a duration above zero"},
+		{"STRIPE_RPS", "many", "must be a number"},
+		{"STRIPE_RPS", "-1", "must be a number"},
+		{"STRIPE_RPS", "NaN", "must be a number"},
+		{"RATE_LIMIT_RPS", "1e9", "must be a number"},
+		{"IDEMPOTENCY_LEASE", "45s", "must exceed 3 × STRIPE_TIMEOUT"}, // just as long is too short
+		{"IDEMPOTENCY_RETENTION", "1m", "must exceed IDEMPOTENCY_LEASE"},
+		{"IDEMPOTENCY_RETENTION", "never", "must be a duration"},
+		{"ACTION_TIMEOUT", "soon", "must be a duration"},
+		{"AUTO_MIGRATE", "perhaps", "must be true or false"},
+		{"LOG_LEVEL", "loud", "must be debug, info, warn or error"},
+		{"LOG_FORMAT", "xml", "must be json or text"},
+		{"HTTP_ADDR", "8080", "must be host:port"},
+		{"HTTP_ADDR", "localhost:", "must be host:port"},
+		{"ADMIN_ADDR", "localhost", "must be host:port"},
+	} {
+		t.Run(c.name+"="+c.value, func(t *testing.T) {
+			t.Parallel()
+			var stdout, stderr bytes.Buffer
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			require.Equal(t, 1, run(ctx, nil, settings(map[string]string{c.name: c.value}), &stdout, &stderr))
+			line := stderr.String()
+			require.Equal(t, 1, strings.Count(line, "\n"), "one line: %s", line)
+			require.True(t, strings.HasPrefix(line, "api: "+c.name+" "), line)
+			require.Contains(t, line, c.says)
+			require.NotContains(t, line, "hunter2")
+			require.Empty(t, stdout.String())
+		})
+	}
+}
+
+func TestReadConfig(t *testing.T) {
+	t.Parallel()
+	c, err := readConfig(settings(nil))
+	require.NoError(t, err)
+	require.Equal(t, 15*time.Second, c.StripeTimeout)
+	require.Equal(t, time.Minute, c.IdempotencyLease)
+	require.Equal(t, 72*time.Hour, c.IdempotencyRetention)
+	require.Less(t, c.within(), 3*c.StripeTimeout, "a POST is answered within three times the timeout")
+	require.Greater(t, c.IdempotencyLease, c.within(), "a lease outlives its holder's work")
+
+	c, err = readConfig(settings(map[string]string{"STRIPE_WEBHOOK_SECRET": " whsec_new , whsec_old ,", "STRIPE_API_BASE": "https://user:hunter2@proxy:8443"}))
+	require.NoError(t, err)
+	require.Equal(t, []string{"whsec_new", "whsec_old"}, c.StripeWebhookSecrets)
+	shown := c.LogValue().String()
+	for _, secret := range []string{"hunter2", "whsec_", "sk_test_"} {
+		require.NotContains(t, shown, secret)
+	}
+}
+
+func TestCommands(t *testing.T) {
+	t.Parallel()
+	w := testbed.New(t)
+	do := func(args ...string) (code int, stdout, stderr string) {
+		var out, errs bytes.Buffer
+		env := func(name string) string { return map[string]string{"DATABASE_URL": w.URL}[name] } // and nothing else
+		code = run(t.Context(), args, env, &out, &errs)
+		return code, out.String(), errs.String()
+	}
+	code, out, _ := do("tenant", "create", "Tea & Co")
+	require.Zero(t, code)
+	require.Regexp(t, `^\{"tenant_id":"ten_[0-9a-v]{26}","api_key":"payonce_[0-9a-v]{26}_[A-Za-z0-9_-]{43}"\}\n$`, out)
+
+	code, out, _ = do("migrate", "status")
+	require.Zero(t, code)
+	require.NotContains(t, out, "pending")
+	code, out, _ = do("migrate")
+	require.Zero(t, code)
+	require.Equal(t, "nothing to apply\n", out)
+
+	for _, wrong := range [][]string{{"pay"}, {"serve", "now"}, {"tenant"}, {"tenant", "create"}, {"tenant", "create", ""}, {"migrate", "down"}, {"migrate", "up", "twice"}} {
+		code, out, errs := do(wrong...)
+		require.Equal(t, 2, code, wrong)
+		require.Empty(t, out)
+		require.Contains(t, errs, "usage: api")
+	}
+	code, _, errs := do("tenant", "key", "revoke", w.Tenant.ID, "none")
+	require.Equal(t, 1, code)
+	require.Equal(t, "api: the tenant has no live key that ends in \"none\"\n", errs)
+}

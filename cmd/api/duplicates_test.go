@@ -1,0 +1,45 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/testbed"
+)
+
+// TestDuplicatesAreOnePayment sends each request a hundred times at once to two
+// processes that know nothing of each other but the database.
+func TestDuplicatesAreOnePayment(t *testing.T) {
+	t.Parallel()
+	const rounds, duplicates = 10, 100
+	w := testbed.New(t)
+	servers := []*testbed.Process{w.Process(), w.Process()}
+	for round := range rounds {
+		key, order := fmt.Sprintf("round-%d", round), servers[0].Order()
+		answers := testbed.Together(duplicates, func(i int) testbed.Answer {
+			return servers[i%2].Pay(key, order, "pm_card_visa")
+		})
+		require.Empty(t, testbed.Disagreements(answers))
+		paid := 0
+		for _, a := range answers {
+			require.NoError(t, a.Err)
+			if a.Status == http.StatusCreated {
+				paid++
+				require.Equal(t, "succeeded", a.Get("status"))
+			}
+		}
+		require.Positive(t, paid, "whoever did the work has the answer")
+		late := servers[1-round%2].Pay(key, order, "pm_card_visa")
+		require.Equal(t, http.StatusCreated, late.Status)
+		require.Empty(t, testbed.Disagreements(append(answers, late)))
+		w.RequireChargedOnce(order)
+	}
+	require.Len(t, w.Posts("confirm"), rounds, "Stripe was asked once for each")
+	for _, s := range servers {
+		require.Positive(t, s.Metric("payonce_claims_total"), "one of the two has never won, so nothing was shown about two")
+		require.Zero(t, s.Metric("payonce_fenced_writes_total"))
+	}
+}

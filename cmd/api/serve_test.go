@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/db/dbtest"
+	"example.com/payonce/internal/stripesim"
+	"example.com/payonce/internal/testbed"
+)
+
+func TestServeRefusesAnOlderSchema(t *testing.T) {
+	t.Parallel()
+	serve := func(ctx context.Context, env map[string]string) (int, string) {
+		var out, errs bytes.Buffer
+		return run(ctx, []string{"serve"}, settings(env), &out, &errs), errs.String()
+	}
+	empty := map[string]string{"DATABASE_URL": dbtest.Empty(t)}
+	code, errs := serve(t.Context(), empty)
+	require.Equal(t, 1, code)
+	require.Equal(t, 1, strings.Count(errs, "\n"), errs)
+	require.Contains(t, errs, "older than this program")
+	require.Contains(t, errs, "api migrate")
+	require.Contains(t, errs, "AUTO_MIGRATE=true")
+
+	var out bytes.Buffer
+	require.Zero(t, run(t.Context(), []string{"migrate"}, settings(empty), &out, &out), out.String())
+	require.Contains(t, out.String(), "applied")
+	ctx, stop := context.WithTimeout(t.Context(), 2*time.Second)
+	defer stop()
+	code, errs = serve(ctx, map[string]string{"DATABASE_URL": empty["DATABASE_URL"], "BROKER_URL": "embedded:" + t.TempDir()})
+	require.Zero(t, code, errs)
+
+	ctx, stop = context.WithTimeout(t.Context(), 3*time.Second)
+	defer stop()
+	code, errs = serve(ctx, map[string]string{"DATABASE_URL": dbtest.Empty(t), "AUTO_MIGRATE": "true", "BROKER_URL": "embedded:" + t.TempDir()})
+	require.Zero(t, code, errs)
+	require.Contains(t, errs, `"msg":"migrated"`)
+}
+
+func TestServeNamesTheAddressItCannotHave(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = taken.Close() }()
+	dsn := dbtest.URL(t)
+	for _, name := range []string{"HTTP_ADDR", "ADMIN_ADDR"} {
+		var out, errs bytes.Buffer
+		env := map[string]string{"DATABASE_URL": dsn, name: taken.Addr().String(), "BROKER_URL": "embedded:" + t.TempDir()}
+		require.Equal(t, 1, run(t.Context(), nil, settings(env), &out, &errs))
+		require.Contains(t, errs.String(), "api: "+name+" cannot be listened on")
+	}
+}
+
+// TestSIGTERM: who is being served is served to the end, nobody new is let in,
+// and the process says that all went well.
+func TestSIGTERM(t *testing.T) {
+	t.Parallel()
+	w := testbed.New(t)
+	p := w.Process()
+	require.Equal(t, http.StatusOK, p.Do("GET", "/readyz", "").Status)
+	order := p.Order()
+	moving := w.Sim.Hold(stripesim.Selector{Op: "intent.confirm"}, stripesim.BeforeEffect)
+	told := make(chan testbed.Answer, 1)
+	go func() { told <- p.Pay("k", order, "pm_card_visa") }()
+	_, err := moving.Wait(t.Context())
+	require.NoError(t, err)
+	p.Signal(syscall.SIGTERM)
+	w.Until("nobody new is let in", func() bool {
+		u, err := url.Parse(p.Base)
+		require.NoError(t, err)
+		c, err := net.DialTimeout("tcp", u.Host, time.Second)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err != nil
+	})
+	moving.Release()
+	a := <-told
+	require.NoError(t, a.Err)
+	require.Equal(t, http.StatusCreated, a.Status, a)
+	require.Zero(t, p.Wait(10*time.Second))
+	require.Contains(t, p.Log(), `"msg":"stopped"`)
+	w.RequireChargedOnce(order)
+}
+
+// TestLog: every line about a payment can be found by its ids, and none holds
+// what must not be in a log: a secret, a key of a caller, a client secret.
+func TestLog(t *testing.T) {
+	t.Parallel()
+	w := testbed.New(t)
+	p := w.Process("LOG_LEVEL=debug")
+	order := p.Order()
+	w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Cut, Bytes: 900}) // a good part of the intent, its client secret too
+	answer := p.Pay("callers-own-key", order, "pm_card_visa")
+	require.Equal(t, http.StatusAccepted, answer.Status)
+	p.PayUntilFinal("callers-own-key", order, "pm_card_visa")
+	declined := p.Order()
+	require.Equal(t, http.StatusPaymentRequired, p.Pay("callers-own-key-2", declined, "pm_card_chargeDeclined").Status)
+	waits := p.Pay("callers-own-key-3", p.Order(), "pm_card_threeDSecure2Required")
+	require.Equal(t, "requires_action", waits.Get("status"))
+	require.NotEmpty(t, waits.Get("next_action", "client_secret"), "the customer's browser needs it")
+	p.Signal(syscall.SIGTERM)
+	require.Zero(t, p.Wait(10*time.Second))
+
+	for _, secret := range []string{"callers-own-key", "_secret_", w.Tenant.APIKey, stripesim.DefaultKey, testbed.WebhookSecret} {
+		require.NotContains(t, p.Log(), secret)
+	}
+	found := false
+	for line := range strings.SplitSeq(p.Log(), "\n") {
+		var entry map[string]any
+		require.NoError(t, json.Unmarshal([]byte(line), &entry), "not JSON: %s", line)
+		if entry["msg"] == "payment finished" {
+			found = true
+			for _, name := range []string{"payment_id", "tenant_id", "key_hash", "recovery_point", "lease_token", "request_id"} {
+				require.Contains(t, entry, name, line)
+			}
+		}
+	}
+	require.True(t, found)
+}
