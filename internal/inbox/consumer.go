@@ -97,7 +97,7 @@ func (c *Consumer) apply(ctx context.Context, m Message) (result string, err err
 
 func (c *Consumer) keep(ctx context.Context, m Message, cause error) error {
 	park := errors.Is(cause, ErrPoison)
-	text := shortened(cause)
+	text := db.ErrorText(cause)
 	p := db.InboxKeepParams{Consumer: c.name, EventID: m.ID, Type: m.Type, TenantID: orNil(m.TenantID), Traceparent: orNil(m.Traceparent),
 		Park: park, Payload: m.Body, LastError: &text, Delay: backoff(1)}
 	if m.Subject != "" {

@@ -96,16 +96,3 @@ func guarded(fn func() error) (err error) {
 func backoff(attempt int) time.Duration {
 	return min(backoffMin<<min(attempt-1, 20), backoffMax)
 }
-
-// shortened keeps an error small enough for a row, and free of what PostgreSQL
-// refuses in text.
-func shortened(err error) string {
-	const longest = 1000
-	clean := []rune{}
-	for _, r := range err.Error() {
-		if r != 0 && len(clean) < longest {
-			clean = append(clean, r)
-		}
-	}
-	return string(clean)
-}

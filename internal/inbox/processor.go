@@ -145,7 +145,7 @@ func (p *Processor) fail(ctx context.Context, row db.InboxEvent, cause error) (r
 	defer cancel()
 	park := errors.Is(cause, ErrPoison) || row.Attempts >= attemptsMax
 	n, err := p.pool.InboxFail(ctx, db.InboxFailParams{Consumer: row.Consumer, EventID: row.EventID, LeaseToken: row.LeaseToken,
-		Delay: backoff(int(row.Attempts)), LastError: shortened(cause), Park: park})
+		Delay: backoff(int(row.Attempts)), LastError: db.ErrorText(cause), Park: park})
 	switch {
 	case err != nil:
 		return resultFailed, errors.Join(cause, fmt.Errorf("record the failure of event %s: %w", row.EventID, err))

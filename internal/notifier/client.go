@@ -20,6 +20,7 @@ var notPublic = []netip.Prefix{
 	netip.MustParsePrefix("198.51.100.0/24"), // documentation
 	netip.MustParsePrefix("203.0.113.0/24"),  // documentation
 	netip.MustParsePrefix("240.0.0.0/4"),     // reserved, broadcast
+	netip.MustParsePrefix("::/96"),           // an IPv4 address in a disguise of old
 	netip.MustParsePrefix("64:ff9b::/96"),    // NAT64: an IPv4 address in disguise
 	netip.MustParsePrefix("64:ff9b:1::/48"),  // the same, local
 	netip.MustParsePrefix("100::/64"),        // discard

@@ -8,13 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
-
-	"net/http"
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/inbox"
@@ -113,6 +112,7 @@ func (n *Notifier) deliver(ctx context.Context, d db.DeliveryLeaseRow) error {
 		c := int32(status) //nolint:gosec // an HTTP status fits
 		code = &c
 	}
+	text := db.ErrorText(cause)
 	var rows int64
 	var err error
 	result := "delivered"
@@ -122,7 +122,6 @@ func (n *Notifier) deliver(ctx context.Context, d db.DeliveryLeaseRow) error {
 			Status: db.DeliveryStatusDelivered, HttpStatus: code})
 	case status == http.StatusGone || int(d.Attempts) > len(retryAfter):
 		result = "gave_up"
-		text := cause.Error()
 		rows, err = n.pool.DeliveryEnd(ctx, db.DeliveryEndParams{TenantID: d.TenantID, EventID: d.EventID, LeaseToken: d.LeaseToken,
 			Status: db.DeliveryStatusFailed, HttpStatus: code, LastError: &text})
 		if err == nil && status == http.StatusGone {
@@ -132,7 +131,7 @@ func (n *Notifier) deliver(ctx context.Context, d db.DeliveryLeaseRow) error {
 	default:
 		result = "failed"
 		rows, err = n.pool.DeliveryRetry(ctx, db.DeliveryRetryParams{TenantID: d.TenantID, EventID: d.EventID, LeaseToken: d.LeaseToken,
-			Delay: retryAfter[d.Attempts-1], HttpStatus: code, LastError: cause.Error()})
+			Delay: retryAfter[d.Attempts-1], HttpStatus: code, LastError: text})
 	}
 	if err != nil {
 		return fmt.Errorf("note the delivery of %s: %w", d.EventID, err)
@@ -163,7 +162,7 @@ func (n *Notifier) send(ctx context.Context, d db.DeliveryLeaseRow) (status int,
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode/100 != 2 {
-		return resp.StatusCode, fmt.Errorf("answered %s", resp.Status)
+		return resp.StatusCode, fmt.Errorf("answered %d", resp.StatusCode)
 	}
 	return resp.StatusCode, nil
 }

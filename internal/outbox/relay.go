@@ -278,7 +278,7 @@ func (r *Relay) giveBack(s *settlement, e *leased) {
 	var text string
 	park, failed := false, false
 	if e.tried {
-		text = e.err.Error()
+		text = db.ErrorText(e.err)
 		permanent := errors.Is(e.err, ErrPermanent)
 		failed = permanent || !r.brokerAway
 		failures := e.Attempts + 1

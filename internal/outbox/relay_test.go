@@ -146,7 +146,7 @@ func TestRelay(t *testing.T) {
 		pool := dbtest.New(t)
 		broker := &brokerLog{before: func(e outbox.Envelope) error {
 			if e.Subject == "ord_1" {
-				return errAway
+				return errors.New("what is no text: \x00 \xff")
 			}
 			return nil
 		}}

@@ -1,0 +1,246 @@
+package ledger_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/db"
+	"example.com/payonce/db/dbtest"
+	"example.com/payonce/internal/broker"
+	"example.com/payonce/internal/inbox"
+	"example.com/payonce/internal/ledger"
+	"example.com/payonce/internal/outbox"
+)
+
+// The test binary is also the processes that the test kills: PIPELINE_ROLE says
+// which one.
+func TestMain(m *testing.M) {
+	if role := os.Getenv("PIPELINE_ROLE"); role != "" {
+		if err := process(role); err != nil {
+			fmt.Fprintln(os.Stderr, role, err)
+			os.Exit(1)
+		}
+		return
+	}
+	dbtest.Main(m)
+}
+
+const pipelineLease = 500 * time.Millisecond
+
+// process runs the loops of one role until it is killed.
+func process(role string) error {
+	ctx := context.Background()
+	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
+	pool, err := db.Open(ctx, os.Getenv("PIPELINE_DB"), db.Options{MaxConn: 4})
+	if err != nil {
+		return err
+	}
+	b, err := broker.Open(ctx, os.Getenv("PIPELINE_BROKER"), broker.Options{})
+	if err != nil {
+		return err
+	}
+	loop := func(runOnce func(context.Context) (int, error)) {
+		for {
+			if n, err := runOnce(ctx); n == 0 || err != nil {
+				time.Sleep(20 * time.Millisecond)
+			}
+		}
+	}
+	switch role {
+	case "relay":
+		loop(outbox.NewRelay(pool, b, outbox.RelayOptions{Lease: pipelineLease, HeadsMax: 50}).RunOnce)
+	case "consumer":
+		go loop(inbox.NewProcessor(pool, map[string]inbox.Handler{ledger.Name: ledger.Handler()}, inbox.ProcessorOptions{}).RunOnce)
+		return b.Consume(ctx, ledger.Name, inbox.NewConsumer(pool, ledger.Name, ledger.Handler(), nil).Handle)
+	}
+	return errors.New("no such role")
+}
+
+// member is a process that is started again whenever it is killed.
+type member struct {
+	role string
+	env  []string
+	cmd  *exec.Cmd
+}
+
+func (m *member) start(t testing.TB) {
+	t.Helper()
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	m.cmd = exec.Command(exe)
+	m.cmd.Env = append(os.Environ(), append(m.env, "PIPELINE_ROLE="+m.role)...)
+	m.cmd.Stderr = os.Stderr
+	require.NoError(t, m.cmd.Start())
+}
+
+func (m *member) kill() {
+	_ = m.cmd.Process.Kill()
+	_ = m.cmd.Wait()
+}
+
+// natsServer can be taken away and brought back.
+type natsServer struct {
+	dir    string
+	port   int
+	server *server.Server
+}
+
+func (n *natsServer) start(t testing.TB) {
+	t.Helper()
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: n.port, JetStream: true, StoreDir: n.dir, NoSigs: true, NoLog: true, SyncAlways: true})
+	require.NoError(t, err)
+	s.Start()
+	require.True(t, s.ReadyForConnections(10*time.Second))
+	n.server, n.port = s, s.Addr().(*net.TCPAddr).Port
+}
+
+func (n *natsServer) stop() {
+	n.server.Shutdown()
+	n.server.WaitForShutdown()
+}
+
+// TestPipelineUnderKills runs payments' events through real processes to the
+// books, while relays and consumers get SIGKILL and SIGSTOP and the broker is
+// taken away; and then counts.
+func TestPipelineUnderKills(t *testing.T) {
+	t.Parallel()
+	const payments, refunds, refundOf = 1500, 500, 3 // every third payment is refunded
+	url := dbtest.URL(t)
+	pool, err := db.Open(t.Context(), url, db.Options{})
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	nats := &natsServer{dir: t.TempDir(), port: server.RANDOM_PORT}
+	nats.start(t)
+	t.Cleanup(func() { nats.stop() })
+
+	env := []string{"PIPELINE_DB=" + url, fmt.Sprintf("PIPELINE_BROKER=nats://127.0.0.1:%d", nats.port)}
+	members := []*member{{role: "relay"}, {role: "relay"}, {role: "relay"}, {role: "consumer"}, {role: "consumer"}}
+	for _, m := range members {
+		m.env = env
+		m.start(t)
+		t.Cleanup(m.kill)
+	}
+
+	var writing sync.WaitGroup
+	for w := range 4 {
+		writing.Go(func() {
+			for i := w; i < payments; i += 4 {
+				id := fmt.Sprintf("pay_%d", i)
+				events := [][]outbox.Event{{event(id, 1, "payment.created", 1000+i)}, {event(id, 2, "payment.succeeded", 1000+i)}}
+				if i%refundOf == 0 {
+					id := fmt.Sprintf("rfd_%d", i)
+					events = append(events, []outbox.Event{event(id, 1, "refund.created", 100)}, []outbox.Event{event(id, 2, "refund.succeeded", 100)})
+				}
+				for _, change := range events {
+					if err := pool.InTx(t.Context(), func(q *db.Queries) error { return outbox.Append(t.Context(), q, change...) }); err != nil {
+						t.Errorf("append: %v", err)
+					}
+				}
+				time.Sleep(time.Duration(rand.IntN(60)) * time.Millisecond)
+			}
+		})
+	}
+	written := make(chan struct{})
+	go func() { writing.Wait(); close(written) }()
+
+	kills, pauses, outages := 0, 0, 0
+	for traffic := true; traffic || kills < 20 || pauses < 10 || outages < 2; { // a run in which little went wrong shows nothing
+		select {
+		case <-written:
+			traffic = false
+		default:
+		}
+		time.Sleep(time.Duration(100+rand.IntN(200)) * time.Millisecond)
+		m := members[rand.IntN(len(members))]
+		switch roll := rand.IntN(20); {
+		case roll < 11:
+			m.kill()
+			m.start(t)
+			kills++
+		case roll < 18:
+			pause(t, m, pipelineLease+time.Duration(rand.IntN(500))*time.Millisecond)
+			pauses++
+		default:
+			nats.stop()
+			time.Sleep(time.Duration(rand.IntN(500)) * time.Millisecond)
+			nats.start(t)
+			outages++
+		}
+	}
+
+	events := payments*2 + refunds*2
+	require.Eventually(t, func() bool {
+		return count(t, pool, "SELECT count(*) FROM inbox_events WHERE status = 'done'") == payments+refunds
+	}, 2*time.Minute, 100*time.Millisecond)
+	log := readStream(t, nats.port)
+	missing, outOfOrder := walk(log, events)
+	booked := count(t, pool, "SELECT count(DISTINCT event_id) FROM ledger_entries")
+	t.Logf("events=%d killed=%d paused=%d broker_outages=%d in_stream=%d missing=%d out_of_order=%d to_book=%d booked=%d entries=%d",
+		events, kills, pauses, outages, len(log), missing, outOfOrder, payments+refunds, booked, count(t, pool, "SELECT count(*) FROM ledger_entries"))
+	require.Zero(t, missing)
+	require.Zero(t, outOfOrder)
+	require.Equal(t, payments+refunds, booked)
+	require.Equal(t, 2*(payments+refunds), count(t, pool, "SELECT count(*) FROM ledger_entries"))
+	require.Zero(t, count(t, pool, "SELECT count(*) FROM inbox_events WHERE status <> 'done'"))
+	require.Zero(t, count(t, pool, "SELECT count(*) FROM outbox_events WHERE published_at IS NULL"))
+	balances, err := ledger.Balances(t.Context(), pool.Queries, tenant)
+	require.NoError(t, err)
+	earned := int64(payments*1000 + payments*(payments-1)/2)
+	require.Equal(t, []ledger.Balance{
+		{Account: "refunds", Currency: "eur", AmountMinor: refunds * 100},
+		{Account: "sales", Currency: "eur", AmountMinor: -earned},
+		{Account: "stripe", Currency: "eur", AmountMinor: earned - refunds*100},
+	}, balances)
+}
+
+func readStream(t *testing.T, port int) (log []outbox.Envelope) {
+	t.Helper()
+	nc, err := nats.Connect(fmt.Sprintf("nats://127.0.0.1:%d", port))
+	require.NoError(t, err)
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	stream, err := js.Stream(t.Context(), "PAYONCE")
+	require.NoError(t, err)
+	consumer, err := stream.OrderedConsumer(t.Context(), jetstream.OrderedConsumerConfig{})
+	require.NoError(t, err)
+	for uint64(len(log)) < stream.CachedInfo().State.Msgs {
+		batch, err := consumer.Fetch(500, jetstream.FetchMaxWait(5*time.Second))
+		require.NoError(t, err)
+		for m := range batch.Messages() {
+			var e outbox.Envelope
+			require.NoError(t, json.Unmarshal(m.Data(), &e))
+			log = append(log, e)
+		}
+		require.NoError(t, batch.Error())
+	}
+	return log
+}
+
+func walk(log []outbox.Envelope, events int) (missing, outOfOrder int) {
+	last, seen := map[string]int64{}, map[string]bool{}
+	for _, e := range log {
+		seen[e.ID] = true
+		if e.Version > last[e.Subject]+1 {
+			outOfOrder++
+		}
+		last[e.Subject] = max(last[e.Subject], e.Version)
+	}
+	return events - len(seen), outOfOrder
+}

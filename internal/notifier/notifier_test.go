@@ -1,0 +1,345 @@
+package notifier_test
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/db"
+	"example.com/payonce/db/dbtest"
+	"example.com/payonce/internal/inbox"
+	"example.com/payonce/internal/notifier"
+	"example.com/payonce/internal/outbox"
+)
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
+const tenant = "tnt_a"
+
+var secret = []byte("0123456789abcdef0123456789abcdef")
+
+// bundle is a tenant with an endpoint that answers as it is told to.
+type bundle struct {
+	*testing.T
+	pool     *db.Pool
+	consumer *inbox.Consumer
+	notifier *notifier.Notifier
+	server   *httptest.Server
+
+	mu       sync.Mutex
+	received []request
+	answer   func(w http.ResponseWriter, n int) // n counts from 1; nil: 204
+}
+
+type request struct {
+	header http.Header
+	body   string
+}
+
+func setup(t *testing.T) *bundle {
+	t.Helper()
+	b := &bundle{T: t, pool: dbtest.New(t)}
+	b.server = httptest.NewServer(b)
+	t.Cleanup(b.server.Close)
+	require.NoError(t, b.pool.TenantCreate(t.Context(), db.TenantCreateParams{ID: tenant, Name: "A", FingerprintSecret: secret}))
+	b.endpoint(b.server.URL + "/hooks")
+	b.consumer = inbox.NewConsumer(b.pool, notifier.Name, notifier.Handler(), nil)
+	b.notifier = notifier.New(b.pool, notifier.Options{AllowPrivate: true})
+	return b
+}
+
+func (b *bundle) endpoint(url string) {
+	b.Helper()
+	require.NoError(b, notifier.SetEndpoint(b.Context(), b.pool.Queries, tenant, url, "whsec_"+base64.StdEncoding.EncodeToString(secret)))
+}
+
+func (b *bundle) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	b.mu.Lock()
+	b.received = append(b.received, request{r.Header, string(body)})
+	n := len(b.received)
+	b.mu.Unlock()
+	if b.answer == nil {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	b.answer(w, n)
+}
+
+func (b *bundle) requests() []request {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return append([]request(nil), b.received...)
+}
+
+// publish brings an event to the notifier's consumer.
+func (b *bundle) publish(aggregate string) (body string) {
+	b.Helper()
+	raw, err := json.Marshal(outbox.Envelope{ID: outbox.EventID(aggregate, 1), Type: "order.created", Subject: aggregate, TenantID: tenant, Version: 1,
+		Time: time.Now(), Data: json.RawMessage(`{"note":"ä"}`)})
+	require.NoError(b, err)
+	require.NoError(b, b.consumer.Handle(b.Context(), inbox.Message{ID: outbox.EventID(aggregate, 1), Type: "order.created", TenantID: tenant,
+		Subject: aggregate, Version: 1, Body: raw}))
+	return string(raw)
+}
+
+func (b *bundle) runOnce(want int) {
+	b.Helper()
+	n, err := b.notifier.RunOnce(b.Context())
+	require.NoError(b, err)
+	require.Equal(b, want, n)
+}
+
+func (b *bundle) row() (status, lastError string, attempts int, pause float64) {
+	b.Helper()
+	require.NoError(b, b.pool.Raw().QueryRow(b.Context(), `SELECT status::text, coalesce(last_error, ''), attempts,
+		extract(epoch FROM greatest(leased_until, clock_timestamp()) - clock_timestamp())::float8 FROM webhook_deliveries`).Scan(&status, &lastError, &attempts, &pause))
+	return status, lastError, attempts, pause
+}
+
+func (b *bundle) due() {
+	b.Helper()
+	_, err := b.pool.Raw().Exec(b.Context(), "UPDATE webhook_deliveries SET leased_until = '-infinity' WHERE status = 'pending'")
+	require.NoError(b, err)
+}
+
+func TestNotifier(t *testing.T) {
+	t.Parallel()
+
+	t.Run("DeliversEachEventSigned", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		sent := map[string]string{}
+		for i := range 3 {
+			id := fmt.Sprintf("ord_%d", i)
+			sent[id+"-1"] = b.publish(id)
+			b.publish(id) // the broker repeats itself
+		}
+		b.runOnce(3)
+		b.runOnce(0)
+		require.Len(t, b.requests(), 3)
+		for _, r := range b.requests() {
+			id, timestamp := r.header.Get("webhook-id"), r.header.Get("webhook-timestamp")
+			require.Equal(t, sent[id], r.body)
+			seconds, err := strconv.ParseInt(timestamp, 10, 64)
+			require.NoError(t, err)
+			require.WithinDuration(t, time.Now(), time.Unix(seconds, 0), time.Minute)
+			mac := hmac.New(sha256.New, secret)
+			_, _ = fmt.Fprintf(mac, "%s.%s.%s", id, timestamp, r.body)
+			require.Equal(t, "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)), r.header.Get("webhook-signature"))
+			require.Equal(t, "application/cloudevents+json; charset=utf-8", r.header.Get("Content-Type"))
+		}
+	})
+
+	t.Run("TriesAgainUnderTheSameID", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		b.answer = func(w http.ResponseWriter, n int) {
+			switch n {
+			case 1:
+				w.WriteHeader(http.StatusInternalServerError)
+			case 2:
+				panic(http.ErrAbortHandler) // the answer is lost
+			default:
+				w.WriteHeader(http.StatusOK)
+			}
+		}
+		b.publish("ord_1")
+		b.runOnce(1)
+		status, lastError, attempts, pause := b.row()
+		require.Equal(t, "pending answered 500 1", fmt.Sprint(status, " ", lastError, " ", attempts))
+		require.InDelta(t, 5, pause, 3)
+		b.runOnce(0)
+		b.due()
+		b.runOnce(1)
+		_, _, _, pause = b.row()
+		require.InDelta(t, 300, pause, 10)
+		b.due()
+		b.runOnce(1)
+		status, _, attempts, _ = b.row()
+		require.Equal(t, "delivered 3", fmt.Sprint(status, " ", attempts))
+		for _, r := range b.requests() {
+			require.Equal(t, "ord_1-1", r.header.Get("webhook-id"))
+		}
+	})
+
+	t.Run("GivesUpAfterThreeDaysAndCanBeAskedAgain", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		b.answer = func(w http.ResponseWriter, _ int) { w.WriteHeader(http.StatusServiceUnavailable) }
+		b.publish("ord_1")
+		waited := 0.0
+		for status := "pending"; status == "pending"; {
+			b.runOnce(1)
+			var pause float64
+			status, _, _, pause = b.row()
+			if status == "pending" {
+				waited += pause
+			}
+			b.due()
+		}
+		require.Len(t, b.requests(), 10)
+		require.InDelta(t, 76, waited/3600, 1, "hours")
+		b.answer = nil
+		n, err := b.pool.DeliveryAgain(t.Context(), db.DeliveryAgainParams{TenantID: tenant, EventID: "ord_1-1"})
+		require.NoError(t, err)
+		require.EqualValues(t, 1, n)
+		b.runOnce(1)
+		status, _, _, _ := b.row()
+		require.Equal(t, "delivered", status)
+	})
+
+	t.Run("DisablesAnEndpointThatIsGone", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		b.answer = func(w http.ResponseWriter, _ int) { w.WriteHeader(http.StatusGone) }
+		b.publish("ord_1")
+		b.runOnce(1)
+		status, _, _, _ := b.row()
+		require.Equal(t, "failed", status)
+		b.publish("ord_2")
+		b.runOnce(0)
+		require.Len(t, b.requests(), 1)
+	})
+
+	t.Run("FollowsNoRedirect", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		b.answer = func(w http.ResponseWriter, _ int) {
+			w.Header().Set("Location", b.server.URL+"/elsewhere")
+			w.WriteHeader(http.StatusTemporaryRedirect)
+		}
+		b.publish("ord_1")
+		b.runOnce(1)
+		require.Len(t, b.requests(), 1)
+		_, lastError, _, _ := b.row()
+		require.Contains(t, lastError, "307")
+	})
+
+	t.Run("NotesAlsoWhatIsNoText", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		defer listener.Close() //nolint:errcheck // the test is over
+		go func() {
+			for {
+				conn, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = conn.Write([]byte("HTTP/1.1 500 \xff\x00\xfe\r\nContent-Length: 0\r\nX: \xff\x00\r\n\r\n"))
+				_ = conn.Close()
+			}
+		}()
+		b.endpoint("http://" + listener.Addr().String())
+		b.publish("ord_1")
+		b.runOnce(1)
+		_, lastError, attempts, _ := b.row()
+		require.NotEmpty(t, lastError)
+		require.Equal(t, 1, attempts)
+	})
+
+	t.Run("SendsNothingToTenantsWhoDoNotWantIt", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		_, err := b.pool.EndpointDisable(t.Context(), tenant)
+		require.NoError(t, err)
+		b.publish("ord_1")
+		b.runOnce(0)
+	})
+
+	t.Run("CannotNoteAnOutcomeUnderALostLease", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		b.answer = func(w http.ResponseWriter, n int) {
+			if n == 1 { // while this one stands still, another delivers it
+				b.due()
+				b.runOnce(1)
+				w.WriteHeader(http.StatusInternalServerError)
+			}
+		}
+		b.publish("ord_1")
+		b.runOnce(1)
+		status, _, attempts, _ := b.row()
+		require.Equal(t, "delivered 2", fmt.Sprint(status, " ", attempts))
+	})
+
+	t.Run("IsNotHeldUpByASlowTenant", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		for i := range 8 {
+			b.publish(fmt.Sprintf("ord_%d", i))
+		}
+		var inside sync.WaitGroup
+		inside.Add(8)
+		b.answer = func(w http.ResponseWriter, _ int) {
+			inside.Done()
+			inside.Wait() // nobody is answered before all eight are here
+			w.WriteHeader(http.StatusOK)
+		}
+		b.runOnce(8)
+	})
+}
+
+// TestStrangersURL is about a tenant who would like us to look around inside.
+func TestStrangersURL(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	strict := notifier.New(b.pool, notifier.Options{})
+	port := b.server.URL[strings.LastIndexByte(b.server.URL, ':'):]
+	for i, url := range []string{
+		"https://127.0.0.1" + port, "https://localhost" + port, "https://[::1]" + port, "https://[::ffff:127.0.0.1]" + port,
+		"https://0.0.0.0" + port, "https://2130706433" + port, "https://169.254.169.254/latest/meta-data/", "https://10.0.0.1/", "https://[fd00:ec2::254]/",
+		"http://93.184.216.34/", // public, but in the clear
+	} {
+		b.endpoint(url)
+		b.publish(fmt.Sprintf("ord_%d", i))
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		n, err := strict.RunOnce(ctx)
+		cancel()
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		var lastError string
+		require.NoError(t, b.pool.Raw().QueryRow(t.Context(), "SELECT last_error FROM webhook_deliveries WHERE event_id = $1", fmt.Sprintf("ord_%d-1", i)).Scan(&lastError))
+		require.Regexp(t, "is not a public address|is not https|no such host|server misbehaving", lastError, url)
+	}
+	require.Empty(t, b.requests())
+
+	for _, bad := range []string{"", "ftp://example.com", "https://", "https://user:pw@example.com", "file:///etc/passwd", "example.com"} {
+		require.Error(t, notifier.SetEndpoint(t.Context(), b.pool.Queries, tenant, bad, "whsec_"+base64.StdEncoding.EncodeToString(secret)), bad)
+	}
+	for _, bad := range []string{"", "whsec_", "whsec_c2hvcnQ=", "whsec_!"} {
+		require.Error(t, notifier.SetEndpoint(t.Context(), b.pool.Queries, tenant, "https://example.com", bad), bad)
+	}
+}
+
+func TestReaper(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.publish("ord_1")
+	b.runOnce(1)
+	b.publish("ord_2")
+	_, err := b.pool.Raw().Exec(t.Context(), `ALTER TABLE webhook_deliveries DISABLE TRIGGER delivered_is_final;
+		UPDATE webhook_deliveries SET created_at = created_at - interval '31 days', ended_at = ended_at - interval '31 days'`)
+	require.NoError(t, err)
+	n, err := notifier.NewReaper(b.pool, 0).RunOnce(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	status, _, _, _ := b.row()
+	require.Equal(t, "pending", status, "what was not delivered stays")
+}
