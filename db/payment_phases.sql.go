@@ -32,12 +32,13 @@ WITH target AS (
     INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method, intent_number, intent_id, created_at)
     SELECT claim.tenant_id, $9, $2, $3, $13, $14, $15, $16, $17, $18
     FROM claim
+    RETURNING tenant_id
 ), event AS (
     INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, traceparent)
-    SELECT claim.tenant_id, $9, 1, 'payment.created', $19, $20 FROM claim
+    SELECT payment.tenant_id, $9, 1, 'payment.created', $19, $20 FROM payment
 ), call AS (
     INSERT INTO stripe_calls (tenant_id, stripe_key, operation, resource_id, params_sha256)
-    SELECT claim.tenant_id, $21, $22, $23, $24 FROM claim
+    SELECT payment.tenant_id, $21, $22, $23, $24 FROM payment
     ON CONFLICT (tenant_id, stripe_key) DO UPDATE SET attempts = stripe_calls.attempts + 1, last_sent_at = clock_timestamp()
 )
 SELECT target.status AS order_status, (target.canceling_key IS NOT NULL)::boolean AS order_canceling,
@@ -84,6 +85,8 @@ type PaymentBeginRow struct {
 // T1: claims the key, records the payment, its event and the call it is about to make. Claims nothing unless the order
 // can be paid, and not by its checkout. A second live payment of the order breaks one_live_payment_per_order, and nothing is
 // written at all. No row: the tenant has no such order.
+// The call comes after the payment: both payments of an order announce the same creation, and whoever is about to find the order
+// taken would otherwise hold that row while it waits for the payment, and PaymentIntentRecord wants them the other way round.
 func (q *Queries) PaymentBegin(ctx context.Context, arg PaymentBeginParams) (PaymentBeginRow, error) {
 	row := q.db.QueryRow(ctx, paymentBegin,
 		arg.TenantID,

@@ -8,18 +8,24 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"time"
 )
 
-const apiPackage = "example.com/payonce/cmd/api"
+const (
+	apiPackage     = "example.com/payonce/cmd/api"
+	buildUnnoticed = 3 * time.Second // a build of what was built before takes one
+)
 
 // findAPI returns the API's program: the one that was named, or one built from
 // source, with the crash points that the build tag faults adds, or, where there
 // is no source or no compiler, the one beside ours: so it is in the container.
-func findAPI(ctx context.Context, named, dir string) (string, error) {
+func findAPI(ctx context.Context, named, dir string, out *printer) (string, error) {
 	if named != "" {
 		return filepath.Abs(named)
 	}
 	program := filepath.Join(dir, "api")
+	patience := time.AfterFunc(buildUnnoticed, func() { out.fact("API", "is being built; the first time, this takes a minute") })
+	defer patience.Stop()
 	said, err := exec.CommandContext(ctx, "go", "build", "-tags", "faults", "-o", program, apiPackage).CombinedOutput()
 	if err == nil || ctx.Err() != nil {
 		return program, ctx.Err()

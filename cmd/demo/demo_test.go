@@ -104,56 +104,63 @@ func TestServe(t *testing.T) {
 	d.await(`Ctrl-C ends it`)
 	said := d.said()
 
-	t.Run("TheLinesForCurlWork", func(t *testing.T) {
-		lines := regexp.MustCompile(`(?m)^curl .*$`).FindAllString(said, -1)
-		require.Len(t, lines, 3)
-		curl := func(line string) string {
-			out, err := exec.Command("sh", "-c", line).Output() // curl is what the lines are for: without it this fails
-			require.NoError(t, err, line)
-			return string(out)
-		}
-		first := curl(lines[0])
-		require.Contains(t, first, "201 Created")
-		again := curl(lines[0])
-		require.Contains(t, again, "Idempotent-Replayed: true")
-		require.Equal(t, first[strings.Index(first, "{"):], again[strings.Index(again, "{"):])
-		require.Contains(t, curl(lines[1]), "422 Unprocessable")
-		require.Contains(t, curl(lines[2]), `"status":"paid"`)
-	})
-
-	t.Run("TheDocsAreThere", func(t *testing.T) {
-		res, err := http.Get(find(t, said, `Docs +(\S+)`))
-		require.NoError(t, err)
-		require.NoError(t, res.Body.Close())
-		require.Equal(t, http.StatusOK, res.StatusCode)
-	})
-
 	// What -serve runs is a system that runs elsewhere.
 	against := find(t, said, `(?m)^  API A +(http://\S+)$`) + "," + find(t, said, `(?m)^  API B +(http://\S+)$`)
 	simulator := find(t, said, `its books at (\S+)/effects`)
 
-	t.Run("AgainstWithAKey", func(t *testing.T) {
-		for range 2 { // with one tenant twice: the keys must not meet
-			e := start(t, nil, "-against", against, "-simulator", simulator, "-key", find(t, said, `API key +(\S+)`))
+	t.Run("WhileItServes", func(t *testing.T) {
+		t.Run("TheLinesForCurlWork", func(t *testing.T) {
+			t.Parallel()
+			lines := regexp.MustCompile(`(?m)^curl .*$`).FindAllString(said, -1)
+			require.Len(t, lines, 3)
+			curl := func(line string) string {
+				out, err := exec.Command("sh", "-c", line).Output() // curl is what the lines are for: without it this fails
+				require.NoError(t, err, line)
+				return string(out)
+			}
+			first := curl(lines[0])
+			require.Contains(t, first, "201 Created")
+			again := curl(lines[0])
+			require.Contains(t, again, "Idempotent-Replayed: true")
+			require.Equal(t, first[strings.Index(first, "{"):], again[strings.Index(again, "{"):])
+			require.Contains(t, curl(lines[1]), "422 Unprocessable")
+			require.Contains(t, curl(lines[2]), `"status":"paid"`)
+		})
+
+		t.Run("TheDocsAreThere", func(t *testing.T) {
+			t.Parallel()
+			res, err := http.Get(find(t, said, `Docs +(\S+)`))
+			require.NoError(t, err)
+			require.NoError(t, res.Body.Close())
+			require.Equal(t, http.StatusOK, res.StatusCode)
+		})
+
+		t.Run("AgainstWithAKey", func(t *testing.T) {
+			t.Parallel()
+			for range 2 { // with one tenant twice: the keys must not meet
+				e := start(t, nil, "-against", against, "-simulator", simulator, "-key", find(t, said, `API key +(\S+)`))
+				out, code := e.wait()
+				require.Zero(t, code, out)
+				require.Contains(t, out, "Fifty clicks")
+				require.NotContains(t, out, "kill -9")
+			}
+		})
+		t.Run("AgainstWithTheDatabase", func(t *testing.T) {
+			t.Parallel()
+			dsn := find(t, said, `psql '(\S+)'`)
+			e := start(t, []string{"DATABASE_URL=" + dsn, "DEMO_AGAINST=" + against, "DEMO_SIMULATOR=" + simulator})
 			out, code := e.wait()
 			require.Zero(t, code, out)
-			require.Contains(t, out, "Fifty clicks")
-			require.NotContains(t, out, "kill -9")
-		}
-	})
-	t.Run("AgainstWithTheDatabase", func(t *testing.T) {
-		dsn := find(t, said, `psql '(\S+)'`)
-		e := start(t, []string{"DATABASE_URL=" + dsn, "DEMO_AGAINST=" + against, "DEMO_SIMULATOR=" + simulator})
-		out, code := e.wait()
-		require.Zero(t, code, out)
-		require.Contains(t, out, "ok  nothing is left unfinished")
-	})
-	t.Run("OnANamedServer", func(t *testing.T) {
-		e := start(t, []string{"DATABASE_URL=" + find(t, said, `psql '(\S+)'`)})
-		out, code := e.wait()
-		require.Zero(t, code, out)
-		require.Contains(t, out, "from DATABASE_URL")
-		e.leftNothing()
+			require.Contains(t, out, "ok  nothing is left unfinished")
+		})
+		t.Run("OnANamedServer", func(t *testing.T) {
+			t.Parallel()
+			e := start(t, []string{"DATABASE_URL=" + find(t, said, `psql '(\S+)'`)})
+			out, code := e.wait()
+			require.Zero(t, code, out)
+			require.Contains(t, out, "from DATABASE_URL")
+			e.leftNothing()
+		})
 	})
 
 	require.NoError(t, d.cmd.Process.Signal(os.Interrupt))

@@ -318,7 +318,7 @@ func (p *show) tally() string { return tallied(p.answers) }
 
 // sent is a request in one line.
 func sent(r request, detail string) string {
-	return pad(r.method+" "+short(r.path), 16) + "  " + pad(detail, 21) + "  key " + r.key
+	return pad(r.method+" "+short(r.path), 17) + "  " + pad(detail, 21) + "  key " + r.key
 }
 
 // short leaves ids out of a path: they are long, and stand on other lines.

@@ -86,7 +86,7 @@ func here(ctx context.Context, o options, out *printer) (_ *system, err error) {
 		}
 	})
 	both.Go(func() {
-		if program, unbuilt = findAPI(searching, o.api, dir); unbuilt != nil {
+		if program, unbuilt = findAPI(searching, o.api, dir, out); unbuilt != nil {
 			giveUp()
 		}
 	})
@@ -132,7 +132,7 @@ func elsewhere(ctx context.Context, o options, out *printer) (_ *system, err err
 			return nil, err
 		}
 		s.later(func() error { return os.RemoveAll(dir) })
-		program, err := findAPI(ctx, o.api, dir)
+		program, err := findAPI(ctx, o.api, dir, out)
 		if err != nil {
 			return nil, err
 		}

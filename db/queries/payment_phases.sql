@@ -5,6 +5,8 @@
 -- T1: claims the key, records the payment, its event and the call it is about to make. Claims nothing unless the order
 -- can be paid, and not by its checkout. A second live payment of the order breaks one_live_payment_per_order, and nothing is
 -- written at all. No row: the tenant has no such order.
+-- The call comes after the payment: both payments of an order announce the same creation, and whoever is about to find the order
+-- taken would otherwise hold that row while it waits for the payment, and PaymentIntentRecord wants them the other way round.
 WITH target AS (
     SELECT o.status, o.canceling_key, o.checkout_id FROM orders o WHERE o.tenant_id = @tenant_id AND o.id = @order_id FOR NO KEY UPDATE
 ), live AS (
@@ -23,12 +25,13 @@ WITH target AS (
     INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method, intent_number, intent_id, created_at)
     SELECT claim.tenant_id, @payment_id, @order_id, @key, @amount_minor, @currency, @payment_method, @intent_number, sqlc.narg(intent_id), @created_at
     FROM claim
+    RETURNING tenant_id
 ), event AS (
     INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, traceparent)
-    SELECT claim.tenant_id, @payment_id, 1, 'payment.created', @event_data, sqlc.narg(traceparent) FROM claim
+    SELECT payment.tenant_id, @payment_id, 1, 'payment.created', @event_data, sqlc.narg(traceparent) FROM payment
 ), call AS (
     INSERT INTO stripe_calls (tenant_id, stripe_key, operation, resource_id, params_sha256)
-    SELECT claim.tenant_id, @stripe_key, @stripe_operation, @stripe_resource_id, @params_sha256 FROM claim
+    SELECT payment.tenant_id, @stripe_key, @stripe_operation, @stripe_resource_id, @params_sha256 FROM payment
     ON CONFLICT (tenant_id, stripe_key) DO UPDATE SET attempts = stripe_calls.attempts + 1, last_sent_at = clock_timestamp()
 )
 SELECT target.status AS order_status, (target.canceling_key IS NOT NULL)::boolean AS order_canceling,
