@@ -247,7 +247,7 @@ func (b *jetStream) deliver(ctx context.Context, msg jetstream.Msg, handle Handl
 	}
 	id := cmp.Or(msg.Headers().Get(jetstream.MsgIDHeader), fmt.Sprintf("%s-at-%d", streamName, meta.Sequence.Stream))
 	stillAlive := keepAlive(msg)
-	err = handleOne(ctx, handle, message(id, msg.Data(), int(meta.NumDelivered)))
+	err = handleOne(ctx, handle, message(id, msg.Data(), int(meta.NumDelivered))) //nolint:gosec // a count of deliveries
 	stillAlive()
 	if err != nil {
 		*failures++

@@ -210,7 +210,7 @@ func (b *sqsQueues) Consume(ctx context.Context, name string, handle Handler) er
 		out, err := b.client.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
 			QueueUrl:                    &queue,
 			MaxNumberOfMessages:         sqsBatchMax,
-			WaitTimeSeconds:             int32(b.wait / time.Second),
+			WaitTimeSeconds:             int32(b.wait / time.Second), //nolint:gosec // at most 20
 			VisibilityTimeout:           int32(sqsVisible / time.Second),
 			MessageSystemAttributeNames: []types.MessageSystemAttributeName{types.MessageSystemAttributeNameAll},
 		})
@@ -255,7 +255,7 @@ func (b *sqsQueues) deliver(ctx context.Context, queue, name string, messages []
 		}
 		b.answer(ctx, name, func(ctx context.Context) error {
 			_, err := b.client.ChangeMessageVisibility(ctx, &sqs.ChangeMessageVisibilityInput{
-				QueueUrl: &queue, ReceiptHandle: m.ReceiptHandle, VisibilityTimeout: int32((pause + time.Second - 1) / time.Second)})
+				QueueUrl: &queue, ReceiptHandle: m.ReceiptHandle, VisibilityTimeout: int32((pause + time.Second - 1) / time.Second)}) //nolint:gosec // minutes at most
 			return err
 		})
 	}

@@ -235,7 +235,7 @@ func TestNotifier(t *testing.T) {
 		b := setup(t)
 		listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 		require.NoError(t, err)
-		defer listener.Close() //nolint:errcheck // the test is over
+		defer listener.Close()
 		go func() {
 			for {
 				conn, err := listener.Accept()

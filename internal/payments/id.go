@@ -33,7 +33,7 @@ func newID(kind string) string {
 func idFloor(t time.Time) string {
 	var id uuid.UUID
 	var ms [8]byte
-	binary.BigEndian.PutUint64(ms[:], uint64(max(t.UnixMilli(), 0))) //nolint:gosec // not negative
+	binary.BigEndian.PutUint64(ms[:], uint64(max(t.UnixMilli(), 0)))
 	copy(id[:6], ms[2:])
 	return idEncoding.EncodeToString(id[:])
 }

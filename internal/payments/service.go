@@ -20,7 +20,7 @@ var (
 	ErrOrderNotPayable      = errors.New("the order is canceled")
 	ErrOrderNotCancelable   = errors.New("the order is paid")
 	ErrPaymentNotCancelable = errors.New("only a payment that waits for the customer can be canceled")
-	ErrStripeUnavailable    = errors.New("Stripe does not answer; no new payment is begun") //nolint:staticcheck // a name
+	ErrStripeUnavailable    = errors.New("Stripe does not answer; no new payment is begun")
 )
 
 // PaymentError is a payment that definitely came to nothing.

@@ -59,9 +59,9 @@ func NewStripe(o StripeOptions) *Stripe {
 // CreateIntent implements Gateway.
 func (s *Stripe) CreateIntent(ctx context.Context, call Call, n NewIntent) Outcome {
 	return s.post(ctx, opCreateIntent, call, func(p stripe.Params) (*stripe.PaymentIntent, error) {
-		p.Metadata = map[string]string{"tenant_id": n.TenantID, "order_id": n.OrderID}
 		return s.api.PaymentIntents.New(&stripe.PaymentIntentParams{
 			Params:   p,
+			Metadata: map[string]string{"tenant_id": n.TenantID, "order_id": n.OrderID},
 			Amount:   stripe.Int64(n.AmountMinor),
 			Currency: stripe.String(n.Currency),
 			// Said out loud, because both defaults have changed with Stripe's
@@ -198,9 +198,10 @@ func (s *Stripe) CreateRefund(ctx context.Context, call Call, n NewRefund) Outco
 	defer done()
 	var made *stripe.Refund
 	out := s.attempt(ctx, opRefund, call, func(p stripe.Params) (found bool, intent *stripe.PaymentIntent, err error) {
-		p.Metadata = map[string]string{"tenant_id": n.TenantID, "order_id": n.OrderID, "payment_id": n.PaymentID, "refund_id": n.RefundID}
 		made, err = s.api.Refunds.New(&stripe.RefundParams{
-			Params: p, PaymentIntent: stripe.String(n.IntentID), Amount: stripe.Int64(n.AmountMinor), Reason: n.Reason,
+			Params:        p,
+			Metadata:      map[string]string{"tenant_id": n.TenantID, "order_id": n.OrderID, "payment_id": n.PaymentID, "refund_id": n.RefundID},
+			PaymentIntent: stripe.String(n.IntentID), Amount: stripe.Int64(n.AmountMinor), Reason: n.Reason,
 		})
 		return made != nil && made.ID != "", nil, err
 	})
