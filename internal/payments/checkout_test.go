@@ -103,6 +103,7 @@ func TestCheckout(t *testing.T) {
 		require.JSONEq(t, string(a.Body), string(s.Get("/v1/checkouts/"+g.ID).Body))
 		s.w.RequireChargedOnce(g.OrderID)
 		s.requireStock("tea", 8, 0)
+		s.requireWhole()
 
 		again := s.checkout("k", twoTeas("pm_card_visa"))
 		require.True(t, again.Replayed())
