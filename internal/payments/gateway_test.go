@@ -1,0 +1,312 @@
+package payments_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/stripesim"
+)
+
+// counter lets requests to Stripe pass and remembers them.
+type counter struct {
+	next http.Handler
+	mu   sync.Mutex
+	keys []string // of POSTs
+}
+
+func (c *counter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodPost {
+		c.mu.Lock()
+		c.keys = append(c.keys, r.Header.Get("Idempotency-Key"))
+		c.mu.Unlock()
+	}
+	c.next.ServeHTTP(w, r)
+}
+
+// take returns the keys of the POSTs since it was asked last.
+func (c *counter) take() (keys []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	keys, c.keys = c.keys, nil
+	return keys
+}
+
+type gatewayBench struct {
+	t       *testing.T
+	sim     *stripesim.Sim
+	seen    *counter
+	gateway *payments.Stripe
+	log     *syncBuffer
+	orders  int
+}
+
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+const gatewayTimeout = 400 * time.Millisecond
+
+func setupGateway(t *testing.T) *gatewayBench {
+	t.Helper()
+	t.Parallel()
+	sim, err := stripesim.New(stripesim.Options{})
+	require.NoError(t, err)
+	b := &gatewayBench{t: t, sim: sim, seen: &counter{next: sim.Handler()}, log: &syncBuffer{}}
+	server := httptest.NewServer(b.seen)
+	t.Cleanup(func() {
+		require.NoError(t, sim.Close())
+		server.CloseClientConnections()
+		server.Close()
+	})
+	b.gateway = newGateway(server.URL, b.log)
+	return b
+}
+
+func newGateway(url string, log *syncBuffer) *payments.Stripe {
+	return payments.NewStripe(payments.StripeOptions{
+		SecretKey: stripesim.DefaultKey, BaseURL: url, Timeout: gatewayTimeout, Limits: payments.NewLimits(0, nil),
+		Metrics: payments.NewStripeMetrics(nil), Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
+}
+
+// intent makes one that waits to be confirmed.
+func (b *gatewayBench) intent() string {
+	b.t.Helper()
+	b.orders++
+	order := "ord_" + strings.Repeat("x", b.orders)
+	out := b.gateway.CreateIntent(b.t.Context(), payments.Call{Key: "create:" + order}, payments.NewIntent{TenantID: "ten_a", OrderID: order, AmountMinor: 1000, Currency: "usd"})
+	require.Equal(b.t, payments.Done, out.Verdict, out.Err)
+	require.Equal(b.t, []string{"create:" + order}, b.seen.take())
+	return out.Intent.ID
+}
+
+// TestGateway drives every failure through a socket: what the classification is
+// told is what a connection really says when it is reset, cut, slow or lied on.
+// Each is one attempt and one request, whatever the library or net/http would
+// have liked to do about it.
+func TestGateway(t *testing.T) {
+	type fault = stripesim.Fault
+	const slow = 3 * gatewayTimeout
+	for _, c := range []struct {
+		name           string
+		fault          fault
+		first, inDoubt payments.Verdict
+		frozen         bool
+	}{
+		{"the connection is reset", fault{Kind: stripesim.Reset}, payments.Unknown, payments.Unknown, false},
+		{"nobody answers", fault{Kind: stripesim.BlackHole}, payments.Unknown, payments.Unknown, false},
+		{"the key is refused", fault{Kind: stripesim.Unauthorized}, payments.NotExecuted, payments.Unknown, false},
+		{"the account is refused", fault{Kind: stripesim.Refuse, Status: 403, Code: "account_invalid"}, payments.NotExecuted, payments.Unknown, false},
+		{"too many requests", fault{Kind: stripesim.RateLimited}, payments.NotExecuted, payments.Unknown, false},
+		{"the object is locked", fault{Kind: stripesim.LockTimeout}, payments.NotExecuted, payments.Unknown, false},
+		{"the key is in use", fault{Kind: stripesim.InUse}, payments.Unknown, payments.Unknown, false},
+		{"a conflict", fault{Kind: stripesim.Refuse, Status: 409, Code: "conflict"}, payments.NotExecuted, payments.Unknown, false},
+		{"a parameter is refused", fault{Kind: stripesim.Refuse, Status: 400, Code: "parameter_invalid_empty"}, payments.Refused, payments.Conflict, false},
+		{"the object is gone", fault{Kind: stripesim.Refuse, Status: 404, Code: "resource_missing"}, payments.Refused, payments.Conflict, false},
+		{"a dependency failed", fault{Kind: stripesim.StoredError, Status: 424}, payments.Unknown, payments.Unknown, true},
+		{"an outage", fault{Kind: stripesim.Refuse, Status: 503}, payments.Unknown, payments.Unknown, false},
+		{"a proxy's outage", fault{Kind: stripesim.Refuse, Status: 502, HTML: true}, payments.Unknown, payments.Unknown, false},
+		{"a proxy's refusal", fault{Kind: stripesim.Refuse, Status: 403, HTML: true}, payments.Unknown, payments.Unknown, false},
+		{"an error that asks for a retry", fault{Kind: stripesim.RetryError}, payments.Unknown, payments.Unknown, false},
+		{"an error, frozen", fault{Kind: stripesim.StoredError}, payments.Unknown, payments.Unknown, true},
+		{"done, and an error is frozen", fault{Kind: stripesim.EffectStoredError}, payments.Unknown, payments.Unknown, true},
+		{"done, and the connection closed", fault{Kind: stripesim.Drop}, payments.Unknown, payments.Unknown, false},
+		{"done, and answered too late", fault{Kind: stripesim.Delay, Delay: slow}, payments.Unknown, payments.Unknown, false},
+		{"done too late", fault{Kind: stripesim.DelayBefore, Delay: slow}, payments.Unknown, payments.Unknown, false},
+		{"done, and half an answer in time", fault{Kind: stripesim.SlowBody, Delay: slow}, payments.Unknown, payments.Unknown, false},
+		{"done, and the answer is cut", fault{Kind: stripesim.Cut, Bytes: 300}, payments.Unknown, payments.Unknown, false},
+		{"done, and the answer is cut to nothing", fault{Kind: stripesim.Cut}, payments.Unknown, payments.Unknown, false},
+		{"done, and a gateway in between failed", fault{Kind: stripesim.EffectError}, payments.Unknown, payments.Unknown, false},
+		{"done, and a gateway in between says so in HTML", fault{Kind: stripesim.EffectError, HTML: true}, payments.Unknown, payments.Unknown, false},
+		{"done, and the answer is not JSON", fault{Kind: stripesim.InvalidJSON}, payments.Unknown, payments.Unknown, false},
+		{"done, and the answer knows more than we do", fault{Kind: stripesim.UnknownFields}, payments.Done, payments.Done, false},
+		{"done, in a state that we do not know", fault{Kind: stripesim.UnknownEnum}, payments.Done, payments.Done, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := setupGateway(t)
+			c.fault.Op = "intent.confirm"
+			for _, inDoubt := range []bool{false, true} {
+				intent := b.intent()
+				id := b.sim.Inject(c.fault)
+				began := time.Now()
+				out := b.gateway.ConfirmIntent(t.Context(), payments.Call{Key: "confirm:" + intent, InDoubt: inDoubt}, intent, "pm_card_visa")
+				require.Equal(t, 1, b.sim.FaultsFired()[id], "the fault did not happen")
+				require.Equal(t, []string{"confirm:" + intent}, b.seen.take(), "one attempt is one request, under the key it was given")
+				require.Less(t, time.Since(began), 2*gatewayTimeout, "an attempt has a deadline of its own")
+				want := map[bool]payments.Verdict{false: c.first, true: c.inDoubt}[inDoubt]
+				require.Equal(t, want.String(), out.Verdict.String(), "in doubt: %v; %+v", inDoubt, out)
+				require.Equal(t, c.frozen, out.Frozen)
+				require.Equal(t, want == payments.Done, out.Err == nil)
+				require.NotContains(t, b.log.String(), "_secret_")
+				if out.Err != nil {
+					require.NotContains(t, out.Err.Error(), "_secret_")
+				}
+			}
+		})
+	}
+
+	t.Run("a success is repeated under its key", func(t *testing.T) {
+		b := setupGateway(t)
+		intent := b.intent()
+		first := b.gateway.ConfirmIntent(t.Context(), payments.Call{Key: "k"}, intent, "pm_card_visa")
+		again := b.gateway.ConfirmIntent(t.Context(), payments.Call{Key: "k", InDoubt: true}, intent, "pm_card_visa")
+		require.Equal(t, payments.Done, first.Verdict)
+		require.False(t, first.Replayed)
+		require.Equal(t, payments.Done, again.Verdict)
+		require.True(t, again.Replayed)
+		require.Equal(t, first.Intent, again.Intent)
+		require.Equal(t, payments.IntentSucceeded, first.Intent.Status)
+		require.NotEmpty(t, first.Intent.ChargeID)
+		require.NotEmpty(t, first.RequestID)
+
+		other := b.gateway.ConfirmIntent(t.Context(), payments.Call{Key: "another"}, intent, "pm_card_visa")
+		require.Equal(t, payments.Conflict, other.Verdict, "it succeeded already: our own success, seen from outside")
+		collision := b.gateway.ConfirmIntent(t.Context(), payments.Call{Key: "k"}, intent, "pm_card_mastercard")
+		require.Equal(t, payments.Refused, collision.Verdict)
+		require.Equal(t, "idempotency_error", collision.ErrorCode)
+	})
+
+	t.Run("a decline is a decline, also for who did not hear it", func(t *testing.T) {
+		b := setupGateway(t)
+		intent := b.intent()
+		for range 2 {
+			out := b.gateway.ConfirmIntent(t.Context(), payments.Call{Key: "k", InDoubt: true}, intent, "pm_card_chargeDeclinedInsufficientFunds")
+			require.Equal(t, payments.Refused, out.Verdict)
+			require.True(t, out.Declined)
+			require.Equal(t, "card_declined", out.Failure.Code)
+			require.Equal(t, "insufficient_funds", out.Failure.DeclineCode)
+			require.NotContains(t, b.log.String()+out.Err.Error(), "_secret_", "a decline carries the whole intent")
+		}
+	})
+
+	t.Run("a payment method that does not exist is refused, and not by the issuer", func(t *testing.T) {
+		b := setupGateway(t)
+		out := b.gateway.ConfirmIntent(t.Context(), payments.Call{Key: "k"}, b.intent(), "pm_nope")
+		require.Equal(t, payments.Refused, out.Verdict)
+		require.False(t, out.Declined)
+		require.Equal(t, "resource_missing", out.Failure.Code)
+	})
+
+	t.Run("a customer who must act is not a failure", func(t *testing.T) {
+		b := setupGateway(t)
+		out := b.gateway.ConfirmIntent(t.Context(), payments.Call{Key: "k"}, b.intent(), "pm_card_threeDSecure2Required")
+		require.Equal(t, payments.Done, out.Verdict)
+		require.Equal(t, payments.IntentRequiresAction, out.Intent.Status)
+		require.Contains(t, string(out.Intent.NextAction), "client_secret")
+	})
+
+	// net/http takes a POST with an Idempotency-Key for one that it may repeat
+	// when a connection that served before turns out to be dead.
+	for _, kind := range []string{stripesim.ReusedReset, stripesim.ReusedDrop} {
+		for name, op := range map[string]string{"with parameters": "intent.confirm", "without": "intent.cancel"} {
+			t.Run(kind+" of a request "+name+" sends nothing twice", func(t *testing.T) {
+				b := setupGateway(t)
+				intent := b.intent() // and by it a connection that is kept
+				id := b.sim.Inject(stripesim.Fault{Op: op, Kind: kind})
+				var out payments.Outcome
+				if op == "intent.confirm" {
+					out = b.gateway.ConfirmIntent(t.Context(), payments.Call{Key: "k"}, intent, "pm_card_visa")
+				} else {
+					out = b.gateway.CancelIntent(t.Context(), payments.Call{Key: "k"}, intent)
+				}
+				require.Equal(t, 1, b.sim.FaultsFired()[id], "no connection was reused, so nothing was shown")
+				require.Equal(t, []string{"k"}, b.seen.take())
+				require.Equal(t, payments.Unknown, out.Verdict)
+			})
+		}
+	}
+
+	t.Run("without a connection nothing was sent", func(t *testing.T) {
+		t.Parallel()
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		nobody := "http://" + l.Addr().String()
+		require.NoError(t, l.Close())
+		plain := httptest.NewServer(http.NotFoundHandler())
+		t.Cleanup(plain.Close)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		for name, try := range map[string]struct {
+			ctx context.Context
+			url string
+		}{
+			"dial refused":          {t.Context(), nobody},
+			"no such host":          {t.Context(), "http://stripe.invalid"},
+			"TLS handshake fails":   {t.Context(), strings.Replace(plain.URL, "http:", "https:", 1)},
+			"time is up beforehand": {ended, plain.URL},
+		} {
+			g := newGateway(try.url, &syncBuffer{})
+			require.Equal(t, payments.NotExecuted, g.ConfirmIntent(try.ctx, payments.Call{Key: "k"}, "pi_1", "pm_card_visa").Verdict, name)
+			require.Equal(t, payments.Unknown, g.ConfirmIntent(try.ctx, payments.Call{Key: "k", InDoubt: true}, "pi_1", "pm_card_visa").Verdict, name)
+		}
+	})
+
+	t.Run("a redirect is not followed", func(t *testing.T) {
+		t.Parallel()
+		seen := &counter{next: http.RedirectHandler("/elsewhere", http.StatusTemporaryRedirect)}
+		server := httptest.NewServer(seen)
+		t.Cleanup(server.Close)
+		out := newGateway(server.URL, &syncBuffer{}).ConfirmIntent(t.Context(), payments.Call{Key: "k"}, "pi_1", "pm_card_visa")
+		require.Equal(t, payments.Unknown, out.Verdict)
+		require.Equal(t, []string{"k"}, seen.take())
+	})
+
+	t.Run("a call without a key is not made", func(t *testing.T) {
+		b := setupGateway(t)
+		require.Panics(t, func() { b.gateway.ConfirmIntent(t.Context(), payments.Call{}, "pi_1", "pm_card_visa") })
+		require.Empty(t, b.seen.take())
+	})
+
+	t.Run("an intent that is not there is said not to be", func(t *testing.T) {
+		b := setupGateway(t)
+		_, err := b.gateway.GetIntent(t.Context(), "pi_nope")
+		require.ErrorIs(t, err, payments.ErrNoSuchObject)
+		b.sim.Inject(stripesim.Fault{Op: "intent.get", Kind: stripesim.Refuse, Status: 500})
+		_, err = b.gateway.GetIntent(t.Context(), b.intent())
+		require.Error(t, err)
+		require.NotErrorIs(t, err, payments.ErrNoSuchObject)
+	})
+}
+
+// TestGatewayLeavesNothingBehind: attempts that were given up do not pile up.
+func TestGatewayLeavesNothingBehind(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	sim, err := stripesim.New(stripesim.Options{})
+	require.NoError(t, err)
+	server := httptest.NewServer(sim.Handler())
+	gateway := newGateway(server.URL, &syncBuffer{})
+	sim.Inject(stripesim.Fault{Kind: stripesim.BlackHole, Times: 3})
+	for range 3 {
+		out := gateway.ConfirmIntent(t.Context(), payments.Call{Key: "k"}, "pi_1", "pm_card_visa")
+		require.Equal(t, payments.Unknown, out.Verdict)
+	}
+	require.NoError(t, sim.Close())
+	server.CloseClientConnections()
+	server.Close()
+	goleak.VerifyNone(t, before)
+}
