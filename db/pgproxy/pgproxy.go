@@ -25,6 +25,7 @@ type Proxy struct {
 	links    map[*link]struct{}
 	cuts     []*Cut
 	rewrites [][2]string
+	seen     []string
 }
 
 // Start listens on a free port of this machine for the server of a DSN.
@@ -132,10 +133,20 @@ func (c *Cut) HasFired() bool {
 	}
 }
 
+// Seen returns the statements that were executed since it was last asked, each
+// as it was sent.
+func (p *Proxy) Seen() (list []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list, p.seen = p.seen, nil
+	return list
+}
+
 // take returns the cut that a statement sets off, and disarms it.
 func (p *Proxy) take(statement string, isCommit bool, inTransaction []string) *Cut {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.seen = append(p.seen, statement)
 	for i, c := range p.cuts {
 		hit := !c.commit && strings.Contains(statement, c.text)
 		if c.commit && isCommit {
