@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -128,6 +129,17 @@ func TestFaults(t *testing.T) {
 			}
 		})
 	}
+
+	t.Run("ResetIsRudeAndDropIsPolite", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		b.sim.Inject(Fault{Kind: Reset})
+		b.sim.Inject(Fault{Kind: Drop})
+		_, err := b.api.PaymentIntents.Get("pi_1", nil)
+		require.ErrorIs(t, err, syscall.ECONNRESET)
+		_, err = b.api.PaymentIntents.Get("pi_1", nil)
+		require.ErrorIs(t, err, io.EOF)
+	})
 
 	t.Run("LimiterAlsoHitsAReplay", func(t *testing.T) {
 		t.Parallel()
@@ -322,6 +334,7 @@ func TestHolds(t *testing.T) {
 		require.NoError(t, <-answered)
 		_, err = b.api.PaymentIntents.Cancel(pi.ID, &stripe.PaymentIntentCancelParams{Params: keyed("c")})
 		refused(t, err, 400, stripe.ErrorCodePaymentIntentUnexpectedState) // executed now: the key was free
+		require.Empty(t, b.sim.locks.held)
 	})
 
 	t.Run("GoOnWhenTheClientHangsUp", func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -209,6 +210,15 @@ func TestIdempotency(t *testing.T) {
 		b.sim.Advance(2 * time.Minute)
 		require.NotEqual(t, first.ID, refund().ID)
 		require.Len(t, b.effects(EffectRefund), 2)
+	})
+
+	t.Run("ForgetsWhenTheDayEndsByItself", func(t *testing.T) {
+		t.Parallel()
+		var shift atomic.Int64
+		b := setup(t, func(o *Options) { o.Now = func() time.Time { return time.Now().Add(time.Duration(shift.Load())) } })
+		first := b.create("o1")
+		shift.Store(int64(keyLifetime))
+		require.NotEqual(t, first.ID, b.create("o1").ID)
 	})
 
 	t.Run("CanBePrunedEarly", func(t *testing.T) {

@@ -161,6 +161,13 @@ func TestIntents(t *testing.T) {
 		require.Equal(t, stripe.PaymentIntentCancellationReason("automatic"), got.CancellationReason)
 		require.Zero(t, b.sim.ChargeCount(""))
 		require.Len(t, b.effects(EffectReleased), 1)
+
+		captured, err := b.confirm(b.create("o2", func(p *stripe.PaymentIntentParams) { p.CaptureMethod = stripe.String("manual") }).ID, "k2", "pm_card_visa")
+		require.NoError(t, err)
+		_, err = b.api.PaymentIntents.Capture(captured.ID, &stripe.PaymentIntentCaptureParams{})
+		require.NoError(t, err)
+		b.sim.Advance(2 * authorizationLifetime)
+		require.Equal(t, stripe.PaymentIntentStatusSucceeded, b.get(captured.ID).Status, "captured in time is paid for good")
 	})
 
 	t.Run("BooksAnAsyncCaptureLater", func(t *testing.T) {

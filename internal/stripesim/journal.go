@@ -51,10 +51,14 @@ func openJournal(path string, apply func(entry) error) (*journal, error) {
 		f.Close()
 		return nil, fmt.Errorf("read journal %s: %w", path, err)
 	}
+	return newJournal(f), nil
+}
+
+func newJournal(f *os.File) *journal {
 	j := &journal{f: f, done: make(chan struct{})}
 	j.cond = sync.NewCond(&j.mu)
 	go j.write()
-	return j, nil
+	return j
 }
 
 // lockInTime gives a predecessor that is still being buried a moment to let go.

@@ -2,12 +2,15 @@ package stripesim
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
+	"io"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,6 +28,7 @@ func TestJournal(t *testing.T) {
 		var before []Effect
 		var paid, declined, action, held *stripe.PaymentIntent
 		var refundID, eventsBefore, confirmBody string
+		var idsUsed uint64
 		t.Run("first life", func(t *testing.T) {
 			b := setup(t, store)
 			paid = b.paid("o1")
@@ -43,10 +47,12 @@ func TestJournal(t *testing.T) {
 			b.sim.Advance(time.Hour)
 			before = b.sim.Effects()
 			eventsBefore = b.eventTypes()
+			idsUsed = b.sim.st.ids
 		})
 		t.Run("second life", func(t *testing.T) {
 			b := setup(t, store)
 			require.Equal(t, before, b.sim.Effects())
+			require.GreaterOrEqual(t, b.sim.st.ids, idsUsed, "or ids would come again")
 			require.Equal(t, eventsBefore, b.eventTypes())
 			require.Equal(t, 1, b.sim.ChargeCount("o1"))
 			_, err := b.confirm(paid.ID, "confirm-o1", "pm_card_visa")
@@ -74,7 +80,10 @@ func TestJournal(t *testing.T) {
 		t.Run("first life", func(t *testing.T) { b := setup(t, store); b.paid("o1"); b.paid("o2") })
 		data, err := os.ReadFile(file)
 		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(file, data[:len(data)-5], 0o600))
+		// A long rest of a line, so that the next life's first line would not
+		// cover it if it were left lying there.
+		torn := append(data[:len(data)-5:len(data)-5], bytes.Repeat([]byte("x"), 100_000)...)
+		require.NoError(t, os.WriteFile(file, torn, 0o600))
 		t.Run("second life", func(t *testing.T) {
 			b := setup(t, store)
 			require.Equal(t, 1, b.sim.ChargeCount("o1"))
@@ -155,6 +164,39 @@ func TestJournal(t *testing.T) {
 			require.Positive(t, n)
 			require.NoError(t, sim.Close())
 		}
+	})
+
+	// The same promise without luck: while the write is stuck, nobody is told.
+	t.Run("IsWrittenBeforeAnybodyIsTold", func(t *testing.T) {
+		t.Parallel()
+		b, hooked := listening(t)
+		r, w, err := os.Pipe()
+		require.NoError(t, err)
+		var drain sync.Once
+		drained := func() { drain.Do(func() { go func() { _, _ = io.Copy(io.Discard, r) }() }) }
+		defer drained()
+		j := newJournal(w)
+		stuck := strings.Repeat("x", 1<<20) // more than a pipe holds
+		j.append(1, []byte(stuck))
+		b.sim.mu.Lock()
+		b.sim.journal, b.sim.st.epoch = j, 1
+		b.sim.mu.Unlock()
+		answered := make(chan error, 1)
+		go func() {
+			_, err := b.api.PaymentIntents.New(&stripe.PaymentIntentParams{Amount: stripe.Int64(1000), Currency: stripe.String("usd")})
+			answered <- err
+		}()
+		require.Eventually(t, func() bool { return len(b.sim.Effects()) == 1 }, 5*time.Second, time.Millisecond)
+		select {
+		case <-answered:
+			t.Fatal("answered before it was written")
+		case <-time.After(50 * time.Millisecond):
+		}
+		require.Empty(t, hooked.all(), "nor by a webhook")
+		drained()
+		require.NoError(t, <-answered)
+		b.settle()
+		require.Len(t, hooked.all(), 1)
 	})
 
 	t.Run("IsEmptyAfterAReset", func(t *testing.T) {

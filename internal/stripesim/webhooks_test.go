@@ -109,6 +109,20 @@ func TestWebhooks(t *testing.T) {
 		}
 	})
 
+	t.Run("ShowsTheObjectAsItWas", func(t *testing.T) {
+		t.Parallel()
+		b, r := listening(t)
+		b.create("o1", func(p *stripe.PaymentIntentParams) {
+			p.Confirm, p.PaymentMethod = stripe.Bool(true), stripe.String("pm_card_visa")
+		})
+		b.settle()
+		for _, g := range r.all() {
+			if g.event.Type == "payment_intent.created" {
+				require.Equal(t, "requires_confirmation", g.event.Data.Object["status"], "one request, two states")
+			}
+		}
+	})
+
 	t.Run("SetsOfEachFlow", func(t *testing.T) {
 		t.Parallel()
 		b, _ := listening(t)
