@@ -77,17 +77,36 @@ func offenders[R ~struct{ Subject, Detail string }](query func(*Queries, context
 func (p *Pool) Invariants(ctx context.Context) ([]Check, error) {
 	checks := make([]Check, len(invariants))
 	for i, inv := range invariants {
-		checks[i] = Check{ID: inv.id, Name: inv.name}
 		err := p.InTx(ctx, func(q *Queries) (err error) {
 			if err = q.TimeoutsForAudit(ctx, ms(auditTimeout)); err != nil {
 				return err
 			}
-			checks[i].Rows, err = inv.query(q, ctx)
+			checks[i], err = inv.check(ctx, q)
 			return err
 		})
 		if err != nil {
-			return nil, fmt.Errorf("ask for %s, %s: %w", inv.id, inv.name, err)
+			return nil, err
 		}
 	}
 	return checks, nil
+}
+
+// CheckInvariants is Invariants in a transaction of the caller's.
+func (q *Queries) CheckInvariants(ctx context.Context) ([]Check, error) {
+	checks := make([]Check, len(invariants))
+	for i, inv := range invariants {
+		var err error
+		if checks[i], err = inv.check(ctx, q); err != nil {
+			return nil, err
+		}
+	}
+	return checks, nil
+}
+
+func (inv invariant) check(ctx context.Context, q *Queries) (Check, error) {
+	rows, err := inv.query(q, ctx)
+	if err != nil {
+		return Check{}, fmt.Errorf("ask for %s, %s: %w", inv.id, inv.name, err)
+	}
+	return Check{ID: inv.id, Name: inv.name, Rows: rows}, nil
 }

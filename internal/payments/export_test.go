@@ -1,0 +1,24 @@
+package payments
+
+import (
+	"context"
+	"testing"
+)
+
+// IntentForTest reads an intent as the reconciler does.
+func IntentForTest(t *testing.T, g Gateway, id string) Intent {
+	t.Helper()
+	i, err := g.GetIntent(context.Background(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+// AdoptForTest is one adoption, however far the page that it was read from has aged.
+func (s *Service) AdoptForTest(ctx context.Context, i Intent) (string, error) {
+	return s.adoptPayment(ctx, i)
+}
+
+// MetricsForTest shows what another reconciler's metrics show, measured anew.
+func (r *Reconciler) MetricsForTest(of *Reconciler) { r.metrics = of.metrics }

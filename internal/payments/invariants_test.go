@@ -1,0 +1,129 @@
+package payments_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/db"
+)
+
+// defenceless takes away every rule that the schema itself enforces, but for the
+// primary keys and the types.
+const defenceless = `DO $$
+DECLARE r record;
+BEGIN
+	FOR r IN SELECT c.conrelid::regclass AS t, c.conname FROM pg_constraint c JOIN pg_class k ON k.oid = c.conrelid
+		WHERE c.contype IN ('c', 'u', 'f') AND k.relnamespace = 'public'::regnamespace
+	LOOP EXECUTE format('ALTER TABLE %s DROP CONSTRAINT %I CASCADE', r.t, r.conname); END LOOP;
+	FOR r IN SELECT i.indexrelid::regclass AS t FROM pg_index i JOIN pg_class k ON k.oid = i.indrelid
+		WHERE i.indisunique AND NOT i.indisprimary AND k.relnamespace = 'public'::regnamespace
+	LOOP EXECUTE format('DROP INDEX %s', r.t); END LOOP;
+	FOR r IN SELECT tgrelid::regclass AS t, tgname FROM pg_trigger g JOIN pg_class k ON k.oid = g.tgrelid
+		WHERE NOT g.tgisinternal AND k.relnamespace = 'public'::regnamespace
+	LOOP EXECUTE format('DROP TRIGGER %I ON %s', r.tgname, r.t); END LOOP;
+END $$`
+
+// TestInvariants breaks each promise in the tables, with the schema's own guards
+// gone, and expects its query to see it: a query that cannot go red proves nothing.
+func TestInvariants(t *testing.T) {
+	t.Parallel()
+	b := newBooks(t)
+	payment := b.api.Pay("paid", b.api.Order(), "pm_card_visa")
+	require.Equal(t, http.StatusCreated, payment.Status, payment)
+	require.Equal(t, http.StatusCreated, b.api.Post("/v1/payments/"+payment.ID()+"/refunds", "refund", `{"amount":300}`).Status)
+	require.Equal(t, http.StatusPaymentRequired, b.api.Pay("declined", b.api.Order(), "pm_card_visa_chargeDeclined").Status)
+	require.Equal(t, http.StatusAccepted, b.api.Pay("waits", b.api.Order(), "pm_card_threeDSecure2Required").Status)
+	require.Equal(t, http.StatusOK, b.api.Do("PUT", "/v1/stock/tea", `{"available":10}`).Status)
+	checkout := b.api.Post("/v1/checkouts", "checkout", `{"currency":"usd","items":[{"sku":"tea","quantity":2,"unit_amount":500}],"payment_method":"pm_card_visa"}`)
+	require.Equal(t, http.StatusCreated, checkout.Status, checkout)
+	b.Exec(`INSERT INTO inbox_events (consumer, event_id, status, type, tenant_id, done_at)
+		SELECT 'ledger', aggregate_id || '-' || version, 'done', type, tenant_id, now() FROM outbox_events WHERE type IN ('payment.succeeded', 'refund.succeeded')`)
+	b.Exec(`INSERT INTO ledger_entries (tenant_id, event_id, line, account, amount_minor, currency, resource_id)
+		SELECT e.tenant_id, e.aggregate_id || '-' || e.version, l.line, CASE WHEN l.line = 1 THEN 'stripe' WHEN e.type LIKE 'refund%' THEN 'refunds' ELSE 'sales' END,
+			CASE WHEN (l.line = 1) = (e.type LIKE 'refund%') THEN -1 ELSE 1 END * (convert_from(e.data, 'UTF8')::json->>'amount')::bigint, 'usd', e.aggregate_id
+		FROM outbox_events e, generate_series(1, 2) AS l(line) WHERE e.type IN ('payment.succeeded', 'refund.succeeded')`)
+	b.requireClean()
+
+	const (
+		paid  = "(SELECT id FROM payments WHERE idempotency_key = 'paid')"
+		aHour = "clock_timestamp() - interval '1 hour'"
+	)
+	red := map[string]bool{} // no query may join the list without a case here
+	cases := []struct{ id, name, harm string }{
+		{"I1a", "TwoPaymentsOfOneOrder", "UPDATE payments SET status = 'succeeded', order_id = (SELECT order_id FROM payments WHERE idempotency_key = 'paid'), intent_id = 'pi_other' WHERE status = 'failed'"},
+		{"I1a", "OneIntentPaysTwice", "UPDATE payments SET status = 'succeeded', intent_id = (SELECT intent_id FROM payments WHERE idempotency_key = 'paid') WHERE status = 'failed'"},
+		{"I1b", "TwoPaymentsUnderOneKey", "UPDATE payments SET idempotency_key = 'paid' WHERE status = 'failed'"},
+		{"I2", "AnAcknowledgedPaymentIsGone", "DELETE FROM payments WHERE id = " + paid},
+		{"I2", "AnAcknowledgedAmountHasChanged", "UPDATE payments SET amount_minor = 999 WHERE id = " + paid},
+		{"I3", "AnAnswerOfAnUnknownVersion", "UPDATE idempotency_keys SET answer_version = 9 WHERE key = 'paid'"},
+		{"I3", "HalfAnAnswer", "UPDATE idempotency_keys SET answer_headers = NULL WHERE key = 'paid'"},
+		{"I4", "AnotherCardThanAskedFor", "UPDATE payments SET payment_method = 'pm_other' WHERE id = " + paid},
+		{"I5a", "AKeyThatNobodyTakesOver", "UPDATE idempotency_keys SET leased_until = '-infinity', resume_at = " + aHour + " WHERE key = 'waits'"},
+		{"I5b", "AParkedKey", "UPDATE idempotency_keys SET parked_at = now() WHERE key = 'waits'"},
+		{"I5b", "AParkedEvent", "UPDATE outbox_events SET parked_at = now() WHERE type = 'order.paid'"},
+		{"I5b", "AParkedWebhook", "INSERT INTO inbox_events (consumer, event_id, status, type, payload, parked_at) VALUES ('stripe', 'evt_1', 'parked', 'x', '', now())"},
+		{"I5c", "ALivePaymentWithoutAKey", "DELETE FROM idempotency_keys WHERE key = 'waits'"},
+		{"I6a", "AChangeWithoutAnEvent", "UPDATE payments SET version = version + 1 WHERE id = " + paid},
+		{"I6a", "AnEventInTheMiddleIsMissing", "DELETE FROM outbox_events WHERE type = 'payment.succeeded'"},
+		{"I6a", "AnEventOfNothing", "DELETE FROM refunds"},
+		{"I6b", "AnEventNobodyPublishes", "UPDATE outbox_events SET created_at = " + aHour},
+		{"I7a", "BookedWithoutAnInboxRow", "DELETE FROM inbox_events WHERE type = 'payment.succeeded'"},
+		{"I7a", "ReceivedWithoutAnEffect", "DELETE FROM ledger_entries"},
+		{"I7b", "AWebhookNobodyApplies", "INSERT INTO inbox_events (consumer, event_id, status, type, payload, received_at, leased_until) VALUES ('stripe', 'evt_1', 'pending', 'x', '', " + aHour + ", " + aHour + ")"},
+		{"I8a", "OneEntryTooFew", "DELETE FROM ledger_entries WHERE account = 'sales'"},
+		{"I8b", "TooMuchIsBooked", "UPDATE ledger_entries SET amount_minor = amount_minor * 2"},
+		{"I8c", "APaidOrderSaysThatItIsOpen", "UPDATE orders SET status = 'open', payment_id = NULL WHERE status = 'partially_refunded'"},
+		{"I8c", "AnOrderForgetsARefund", "UPDATE orders SET status = 'paid', amount_refunded_minor = 0 WHERE status = 'partially_refunded'"},
+		{"I8d", "ARefundThatIsNotCounted", "UPDATE payments SET amount_refunded_minor = 0, amount_refunding_minor = 0"},
+		{"I8d", "MoreThanThePayment", "UPDATE refunds SET amount_minor = 1001"},
+		{"I9", "AnOldHolderWrote", "UPDATE idempotency_keys SET lease_token = 2, trail = ARRAY['1 started x', '2 taken_over x', '1 finished x'] WHERE key = 'paid'"},
+		{"I10", "AnotherTenantsOrder", "UPDATE orders SET tenant_id = 'ten_other'"},
+		{"I11", "AnEventAfterTheEnd", "UPDATE outbox_events SET type = 'payment.succeeded' WHERE type = 'payment.created'"},
+		{"I11", "AnUnlawfulStory", "UPDATE outbox_events SET type = 'order.canceled' WHERE type = 'payment.succeeded'"},
+		{"I12", "AChargeThatNobodyAnnounced", "DELETE FROM stripe_calls WHERE operation = 'confirm'"},
+		{"I12", "ARefundThatNobodyAnnounced", "DELETE FROM stripe_calls WHERE operation = 'refund'"},
+		{"I13", "SentAfterTwoDays", "UPDATE stripe_calls SET first_sent_at = first_sent_at - interval '2 days' WHERE operation = 'confirm'"},
+		{"I13", "TwoKeysForOneConfirm", "UPDATE stripe_calls SET resource_id = 'pay_x' WHERE operation = 'confirm'"},
+		{"I14", "AFailureWhileTheCallIsUnknown", "UPDATE stripe_calls SET outcome = 'unknown' WHERE outcome = 'refused'"},
+		{"I14", "UndoneWhileThePaymentIsUnknown", "UPDATE checkout_steps SET status = CASE step WHEN 'pay' THEN 'unknown' ELSE 'done' END::saga_step_status WHERE step IN ('pay', 'release_stock')"},
+		{"I16", "AnOpenStepOfAnEndedCheckout", "UPDATE checkout_steps SET status = 'running' WHERE step = 'pay'"},
+		{"I16", "StockThatNobodyHolds", "UPDATE stock SET reserved = 1"},
+		{"I17", "AKeyThatWasReapedTooEarly", "DELETE FROM idempotency_keys WHERE key = 'paid'"},
+		{"I17", "ATombstoneOfTheUnfinished", "UPDATE idempotency_keys SET answer_dropped_at = now() WHERE key = 'waits'"},
+	}
+	run := 0
+	for _, c := range cases {
+		t.Run(c.id+c.name, func(t *testing.T) {
+			run++
+			ctx := t.Context()
+			tx, err := b.DB.Raw().Begin(ctx)
+			require.NoError(t, err)
+			defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+			_, err = tx.Exec(ctx, defenceless)
+			require.NoError(t, err)
+			_, err = tx.Exec(ctx, c.harm)
+			require.NoError(t, err)
+			checks, err := db.New(tx).CheckInvariants(ctx)
+			require.NoError(t, err)
+			var offended []string
+			for _, check := range checks {
+				if len(check.Rows) > 0 {
+					offended = append(offended, check.ID)
+				}
+			}
+			require.Contains(t, offended, c.id)
+			red[c.id] = true
+		})
+	}
+	checks, err := b.DB.Invariants(t.Context())
+	require.NoError(t, err)
+	for _, check := range checks {
+		if run < len(cases) {
+			break // somebody asked for some of them only
+		}
+		require.True(t, red[check.ID], "nothing shows that %s, %s, can go red", check.ID, check.Name)
+	}
+}
