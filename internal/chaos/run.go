@@ -29,6 +29,7 @@ type Report struct {
 	Outcomes   map[string]int     `json:"outcomes"`
 	Keys       int                `json:"keys"`
 	Charges    int                `json:"charges"`
+	Checkouts  int                `json:"checkouts"`
 	Refunds    int                `json:"refunds"`
 	Faults     map[string]int     `json:"faults"`
 	AtStripe   map[string]int     `json:"faults_at_stripe"`
@@ -64,6 +65,9 @@ func Run(ctx context.Context, c Config) (Report, error) {
 	if err := w.webhooks(); err != nil {
 		return Report{}, err
 	}
+	if err := t.stockUp(ctx); err != nil {
+		return Report{}, err
+	}
 	n.atStripe(c.Seed)
 
 	c.Log("seed=%d: %d processes, %d clients, %s of faults", c.Seed, c.Processes, c.Clients, c.Duration)
@@ -91,8 +95,7 @@ func Run(ctx context.Context, c Config) (Report, error) {
 		r.Violations = append(r.Violations, "I5 "+err.Error())
 	}
 	c.Log("quiet after %s", r.QuietTook)
-	time.Sleep(time.Second) // the last webhooks
-	found, err := t.judge(ctx)
+	found, err := t.judge(ctx, 15*time.Second)
 	if err != nil {
 		return r, err
 	}
@@ -150,6 +153,9 @@ func (t *traffic) sum(ctx context.Context, r *Report, c Config) error {
 		FROM (SELECT extract(epoch FROM finished_at - created_at) * 1000 AS ms FROM idempotency_keys WHERE deaths > 0 AND finished_at IS NOT NULL) x`).Scan(&r.ToFinal.Median, &r.ToFinal.P99); err != nil {
 		return err
 	}
+	if err := raw.QueryRow(ctx, `SELECT count(*) FROM checkouts`).Scan(&r.Checkouts); err != nil {
+		return err
+	}
 	r.Missing = t.missing(*r, c)
 	return nil
 }
@@ -172,6 +178,7 @@ func (t *traffic) missing(r Report, c Config) (list []string) {
 		{"final answers, in percent", r.Outcomes["final"] * 100 / max(1, r.Operations), 40},
 		{"charges", r.Charges, 200 * share},
 		{"refunds", r.Refunds, 10 * share},
+		{"checkouts", r.Checkouts, 20 * share},
 		{"calls that failed at Stripe", total(r.AtStripe), 30 * share},
 	} {
 		if float64(m.got) < m.want {
@@ -186,7 +193,7 @@ var outcomeNames = map[outcome]string{unknown: "unknown", finalAnswer: "final", 
 // Print writes the report for a person.
 func (r Report) Print(w io.Writer) {
 	_, _ = fmt.Fprintf(w, "seed=%d dur=%s ops=%d keys=%d  %s\n", r.Seed, r.Duration, r.Operations, r.Keys, counts(r.Outcomes))
-	_, _ = fmt.Fprintf(w, "charges=%d refunds=%d  leases taken over=%d  time to final after a takeover: median %.0f ms, p99 %.0f ms\n", r.Charges, r.Refunds, r.TakenOver, r.ToFinal.Median, r.ToFinal.P99)
+	_, _ = fmt.Fprintf(w, "charges=%d refunds=%d checkouts=%d  leases taken over=%d  time to final after a takeover: median %.0f ms, p99 %.0f ms\n", r.Charges, r.Refunds, r.Checkouts, r.TakenOver, r.ToFinal.Median, r.ToFinal.P99)
 	_, _ = fmt.Fprintf(w, "faults: %s\n        at Stripe: %s\n", counts(r.Faults), counts(r.AtStripe))
 	_, _ = fmt.Fprintf(w, "history: %d operations judged, %d replays compared byte for byte, quiet after %s\n", r.Judged, r.Replays, r.QuietTook)
 	for _, v := range r.Violations[:min(len(r.Violations), 20)] {

@@ -65,6 +65,10 @@ func (t *traffic) run(ctx context.Context, clients int, seed uint64) {
 // on the way is drawn from the seed.
 func (t *traffic) intent(ctx context.Context, r *rand.Rand, client, n int) {
 	tenant := r.IntN(len(t.world.tenant))
+	if r.IntN(5) == 0 {
+		t.checkout(ctx, r, client, n, tenant)
+		return
+	}
 	name := fmt.Sprintf("%d-%d", client, n)
 	units := 1 + r.Int64N(20)
 	orderBody := fmt.Sprintf(`{"currency":"usd","items":[{"sku":"chaos","quantity":%d,"unit_amount":100}]}`, units)
@@ -108,13 +112,57 @@ func (t *traffic) intent(ctx context.Context, r *rand.Rand, client, n int) {
 	}
 }
 
+// checkout buys in one go. Some cards are declined, and then what was reserved
+// must come back.
+func (t *traffic) checkout(ctx context.Context, r *rand.Rand, client, n, tenant int) {
+	card := "pm_card_visa"
+	if r.IntN(4) == 0 {
+		card = "pm_card_visa_chargeDeclined"
+	}
+	key := fmt.Sprintf("checkout-%d-%d", client, n)
+	body := fmt.Sprintf(`{"currency":"usd","items":[{"sku":"chaos","quantity":%d,"unit_amount":100}],"payment_method":%q}`, 1+r.Int64N(3), card)
+	if r.IntN(4) == 0 {
+		t.atOnceAt(ctx, r, client, tenant, "/v1/checkouts", key, body, 2)
+	}
+	tries := 20
+	if r.IntN(5) == 0 {
+		tries = 1
+	}
+	t.until(ctx, r, client, tenant, "/v1/checkouts", key, body, tries)
+}
+
+// stockUp puts on the shelf what checkouts will fight over: enough for some.
+func (t *traffic) stockUp(ctx context.Context) error {
+	for i := range t.world.tenant {
+		r, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://"+t.world.apis[0].addr+"/v1/stock/chaos", strings.NewReader(`{"available":100}`))
+		if err != nil {
+			return err
+		}
+		r.Header.Set("Authorization", "Bearer "+t.world.tenant[i].Key)
+		r.Header.Set("Content-Type", "application/json")
+		res, err := t.http.Do(r)
+		if err != nil {
+			return err
+		}
+		_ = res.Body.Close()
+		if res.StatusCode != http.StatusOK {
+			return fmt.Errorf("set the stock: status %d", res.StatusCode)
+		}
+	}
+	return nil
+}
+
 // atOnce sends the same request over several connections at the same time. Each
 // is a client of its own in the history: the model wants one operation at a time.
 func (t *traffic) atOnce(ctx context.Context, r *rand.Rand, client, tenant int, key, body string, n int) {
+	t.atOnceAt(ctx, r, client, tenant, "/v1/payments", key, body, n)
+}
+
+func (t *traffic) atOnceAt(ctx context.Context, r *rand.Rand, client, tenant int, path, key, body string, n int) {
 	var all sync.WaitGroup
 	for range n {
 		own := rand.New(rand.NewPCG(r.Uint64(), 0))
-		all.Go(func() { t.send(ctx, own, client, tenant, "/v1/payments", key, body) })
+		all.Go(func() { t.send(ctx, own, client, tenant, path, key, body) })
 	}
 	all.Wait()
 }
