@@ -32,6 +32,13 @@ const (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, stop) // The second Ctrl-C ends us at once; what we started ends with us.
+	if len(os.Args) == 4 && os.Args[1] == brokerRole {
+		if err := serveBroker(ctx, os.Args[2], os.Args[3], os.Stderr); err != nil {
+			fmt.Fprintln(os.Stderr, "demo:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	ctx = untilGoRunEnds(ctx)
 	code := run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr)
 	stop()

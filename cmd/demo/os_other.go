@@ -19,10 +19,13 @@ func (*keeper) member() *syscall.SysProcAttr { return nil }
 
 func (*keeper) dismiss() {}
 
-func startFromLastingThread(cmd *exec.Cmd, exited func(error)) error {
+func startFromLastingThread(cmd *exec.Cmd, exited func()) error {
 	err := cmd.Start()
 	if err == nil {
-		go func() { exited(cmd.Wait()) }()
+		go func() {
+			_ = cmd.Wait()
+			exited()
+		}()
 	}
 	return err
 }

@@ -60,7 +60,7 @@ func (k *keeper) dismiss() {
 // startFromLastingThread starts cmd from a thread that lives until cmd has
 // ended: Linux sends the parent-death signal when the thread that forked dies,
 // and Go ends idle threads as it pleases.
-func startFromLastingThread(cmd *exec.Cmd, exited func(error)) error {
+func startFromLastingThread(cmd *exec.Cmd, exited func()) error {
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread()
@@ -68,7 +68,8 @@ func startFromLastingThread(cmd *exec.Cmd, exited func(error)) error {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			exited(cmd.Wait())
+			_ = cmd.Wait() // how it ended is no news: we ended it, or its log says why
+			exited()
 		}
 	}()
 	return <-started

@@ -21,59 +21,101 @@ const (
 	anyPort     = "127.0.0.1:0"
 )
 
-// process is the API's real program in a process of its own, so that it can
-// really be killed, and started again under the same address.
-type process struct {
-	door
-	admin   string // host:port
+// child is a process of ours: a real one, so that it can really be killed.
+type child struct {
+	name    string
 	program string
-	env     []string
+	args    []string
+	env     []string // all of it: nothing of our own environment is inherited
 	group   *keeper
 	logs    *logFile
 
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when cmd is gone
-	status error         // how it ended, once exited is closed
 }
 
-func (p *process) pid() int { return p.cmd.Process.Pid }
+// served is where a child says that it serves, in the one line of its log that
+// we read.
+type served struct {
+	Addr      string
+	AdminAddr string `json:"admin_addr"`
+}
+
+func (c *child) pid() int { return c.cmd.Process.Pid }
+
+// start returns when the process serves.
+func (c *child) start(ctx context.Context, more ...string) (served, error) {
+	cmd := exec.Command(c.program, c.args...) //nolint:noctx // stop ends it, in its turn
+	cmd.Env = append(append([]string{}, c.env...), more...)
+	cmd.SysProcAttr = c.group.member()
+	said := &listener{name: c.name, logs: c.logs, serves: make(chan served, 1)}
+	cmd.Stderr = said
+	exited := make(chan struct{})
+	if err := startFromLastingThread(cmd, func() { close(exited) }); err != nil {
+		return served{}, fmt.Errorf("start %s: %w", c.name, err)
+	}
+	c.cmd, c.exited = cmd, exited
+	select {
+	case at := <-said.serves:
+		return at, nil
+	case <-exited:
+		return served{}, fmt.Errorf("%s ended at once: %s", c.name, said.lastLine())
+	case <-ctx.Done():
+		return served{}, errors.Join(fmt.Errorf("%s does not start: %w", c.name, ctx.Err()), c.kill())
+	}
+}
+
+// kill ends the process as a power cut would: no signal handler runs, nothing is
+// flushed, its connections are closed by the kernel.
+func (c *child) kill() error {
+	if err := c.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("kill %s: %w", c.name, err)
+	}
+	<-c.exited
+	return nil
+}
+
+// stop asks politely, and says if that was not enough.
+func (c *child) stop() error {
+	if c.cmd == nil {
+		return nil
+	}
+	_ = c.cmd.Process.Signal(syscall.SIGTERM) // a scene that failed may have left it dead
+	select {
+	case <-c.exited:
+		return nil
+	case <-time.After(stopWithin):
+		return errors.Join(fmt.Errorf("%s did not stop within %s of SIGTERM", c.name, stopWithin), c.kill())
+	}
+}
+
+// process is an API process.
+type process struct {
+	child
+	door
+	admin string // host:port
+}
 
 // start starts the process where it listened before; the first time, and if
 // somebody took that port meanwhile, where there is room.
 func (p *process) start(ctx context.Context, more ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, readyWithin)
+	defer cancel()
+	at, err := served{}, errors.New("")
 	if p.url != "" {
-		err := p.startAt(ctx, strings.TrimPrefix(p.url, "http://"), p.admin, more)
-		if err == nil || !strings.Contains(err.Error(), "cannot be listened on") {
+		at, err = p.child.start(ctx, append(more, "HTTP_ADDR="+strings.TrimPrefix(p.url, "http://"), "ADMIN_ADDR="+p.admin)...)
+		if err != nil && !strings.Contains(err.Error(), "cannot be listened on") {
 			return err
 		}
 	}
-	return p.startAt(ctx, anyPort, anyPort, more)
-}
-
-func (p *process) startAt(ctx context.Context, public, private string, more []string) error {
-	// A context would kill it when the demo is called off; stop does that, in order.
-	cmd := exec.Command(p.program, "serve") //nolint:noctx // see above
-	cmd.Env = append(append(p.env, "HTTP_ADDR="+public, "ADMIN_ADDR="+private), more...)
-	cmd.SysProcAttr = p.group.member()
-	said := &serving{name: p.name, logs: p.logs, at: make(chan [2]string, 1)}
-	cmd.Stderr = said
-	exited := make(chan struct{})
-	if err := startFromLastingThread(cmd, func(err error) { p.status = err; close(exited) }); err != nil {
-		return fmt.Errorf("start API process %s: %w", p.name, err)
+	if err != nil {
+		at, err = p.child.start(ctx, append(more, "HTTP_ADDR="+anyPort, "ADMIN_ADDR="+anyPort)...)
+		if err != nil {
+			return err
+		}
 	}
-	p.cmd, p.exited = cmd, exited
-
-	ctx, cancel := context.WithTimeout(ctx, readyWithin)
-	defer cancel()
-	select {
-	case at := <-said.at:
-		p.url, p.admin = "http://"+at[0], at[1]
-		return p.awaitReady(ctx)
-	case <-exited:
-		return fmt.Errorf("API process %s ended at once: %s", p.name, said.lastLine())
-	case <-ctx.Done():
-		return errors.Join(fmt.Errorf("API process %s does not start: %w", p.name, ctx.Err()), p.kill())
-	}
+	p.url, p.admin = "http://"+at.Addr, at.AdminAddr
+	return p.awaitReady(ctx)
 }
 
 func (p *process) awaitReady(ctx context.Context) error {
@@ -91,79 +133,55 @@ func (p *process) awaitReady(ctx context.Context) error {
 		select {
 		case <-time.After(20 * time.Millisecond):
 		case <-p.exited:
-			return fmt.Errorf("API process %s ended before it was ready", p.name)
+			return fmt.Errorf("%s ended before it was ready", p.child.name)
 		case <-ctx.Done():
-			return fmt.Errorf("API process %s is not ready: %w", p.name, ctx.Err())
+			return fmt.Errorf("%s is not ready: %w", p.child.name, ctx.Err())
 		}
 	}
 }
 
-// kill ends the process as a power cut would: no signal handler runs, nothing is
-// flushed, no connection is closed but by the kernel.
-func (p *process) kill() error {
-	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("kill API process %s: %w", p.name, err)
-	}
-	<-p.exited
-	return nil
-}
-
-// stop asks politely, and says if the process did not leave in good order.
-func (p *process) stop() error {
-	if p.cmd == nil {
-		return nil
-	}
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have been killed in a scene that failed
-	select {
-	case <-p.exited:
-	case <-time.After(stopWithin):
-		return errors.Join(fmt.Errorf("API process %s did not stop within %s of SIGTERM", p.name, stopWithin), p.kill())
-	}
-	return nil
-}
-
-// serving copies what a process logs, and listens for where it serves.
-type serving struct {
-	name string
-	logs *logFile
-	at   chan [2]string // public and admin address, once
+// listener copies what a process logs, and hears where it serves.
+type listener struct {
+	name   string
+	logs   *logFile
+	serves chan served
 
 	mu   sync.Mutex
 	rest []byte // an unfinished line
 	last string
 }
 
-func (s *serving) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.rest = append(s.rest, b...)
+func (l *listener) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rest = append(l.rest, b...)
 	for {
-		line, rest, whole := bytes.Cut(s.rest, []byte("\n"))
+		line, rest, whole := bytes.Cut(l.rest, []byte("\n"))
 		if !whole {
 			return len(b), nil
 		}
-		s.rest, s.last = rest, string(line)
-		s.logs.line(s.name, s.last)
+		l.rest, l.last = rest, string(line)
+		l.logs.line(l.name, l.last)
 		var said struct {
-			Msg, Addr string
-			AdminAddr string `json:"admin_addr"`
+			Msg string
+			served
 		}
 		if json.Unmarshal(line, &said) == nil && said.Msg == "serving" {
 			select {
-			case s.at <- [2]string{said.Addr, said.AdminAddr}:
+			case l.serves <- said.served:
 			default:
 			}
 		}
 	}
 }
 
-func (s *serving) lastLine() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.last
+func (l *listener) lastLine() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last
 }
 
-// logFile gets what the API processes log. It is kept if something went wrong.
+// logFile gets what all processes log. It is kept if something went wrong.
 type logFile struct {
 	name string
 	mu   sync.Mutex
@@ -181,7 +199,7 @@ func newLogFile() (*logFile, error) {
 func (l *logFile) line(from, text string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, _ = fmt.Fprintf(l.file, "%s %s\n", from, text) // a full disk must not end the demo
+	_, _ = fmt.Fprintf(l.file, "%s: %s\n", from, text) // a full disk must not end the demo
 }
 
 func (l *logFile) close(keep bool) error {

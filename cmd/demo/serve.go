@@ -17,11 +17,12 @@ func (s *system) serve(ctx context.Context, out *printer) {
 	curl := fmt.Sprintf("curl -i -H 'Authorization: Bearer %s'", s.tenant.APIKey)
 	out.say("\n%s\n", out.paint(bold, "It keeps running. Try it:"))
 	for _, p := range s.processes {
-		out.fact("API "+p.name, "%s", p.url)
+		out.fact("API "+p.door.name, "%s", p.url)
 	}
 	out.fact("Docs", "%s/docs", s.a.url)
 	out.fact("Metrics", "http://%s/metrics", s.processes[0].admin)
 	out.fact("Stripe", "%s/effects, everything that happened to anybody's money", s.stripe.admin)
+	out.fact("Broker", "%s, stream PAYONCE", s.broker.url())
 	out.fact("API key", "%s", s.tenant.APIKey)
 	out.fact("PostgreSQL", "psql '%s'", s.dsn)
 	out.say("\n  Pay an order. Send the line again, and it is replayed, not paid again:\n")

@@ -47,6 +47,8 @@ type system struct {
 
 	// Ours to kill; nil with -against.
 	processes []*process
+	broker    *brokerProcess
+	audience  *audience
 	logs      *logFile
 	dsn       string
 	undo      []func() error
@@ -98,6 +100,9 @@ func here(ctx context.Context, o options, out *printer) (_ *system, err error) {
 		return nil, err
 	}
 	if err := s.startStripe(out); err != nil {
+		return nil, err
+	}
+	if err := s.startBroker(ctx, filepath.Join(dir, "broker"), group, out); err != nil {
 		return nil, err
 	}
 	if err := s.startProcesses(ctx, program, dir, group, out); err != nil {
@@ -235,11 +240,29 @@ func (s *system) listen(h http.Handler) (url string, err error) {
 	return "http://" + l.Addr().String(), nil
 }
 
+// startBroker starts NATS with JetStream, and somebody who listens.
+func (s *system) startBroker(ctx context.Context, dir string, group *keeper, out *printer) (err error) {
+	if s.broker, err = newBroker(dir, group, s.logs); err != nil {
+		return err
+	}
+	s.later(s.broker.stop)
+	if err := s.broker.start(ctx); err != nil {
+		return err
+	}
+	if s.audience, err = listen(s.broker.url()); err != nil {
+		return err
+	}
+	s.later(func() error { s.audience.stop(); return nil })
+	out.fact("Broker", "JetStream at %s, process %d", s.broker.url(), s.broker.pid())
+	return nil
+}
+
 // startProcesses starts A and B. Nothing of our own environment reaches them: a
 // real Stripe key that stands there must never meet a demo.
 func (s *system) startProcesses(ctx context.Context, program, dir string, group *keeper, out *printer) error {
 	for _, name := range []string{"A", "B"} {
-		p := &process{door: door{name: name}, program: program, group: group, logs: s.logs, env: []string{
+		p := &process{door: door{name: name}}
+		p.child = child{name: "API process " + name, program: program, args: []string{"serve"}, group: group, logs: s.logs, env: []string{
 			"PATH=" + os.Getenv("PATH"), "TMPDIR=" + dir,
 			"DATABASE_URL=" + s.dsn,
 			"STRIPE_API_BASE=" + s.stripe.api,
@@ -247,7 +270,7 @@ func (s *system) startProcesses(ctx context.Context, program, dir string, group 
 			"STRIPE_WEBHOOK_SECRET=" + webhookSecret,
 			"STRIPE_TIMEOUT=" + stripeTimeout.String(),
 			"IDEMPOTENCY_LEASE=" + lease.String(),
-			"BROKER_URL=embedded:" + filepath.Join(dir, "broker-"+name),
+			"BROKER_URL=" + s.broker.url(),
 		}}
 		s.processes = append(s.processes, p)
 		s.later(p.stop)
@@ -262,7 +285,7 @@ func (s *system) startProcesses(ctx context.Context, program, dir string, group 
 		return err
 	}
 	for _, p := range s.processes {
-		out.fact("API "+p.name, "%s, process %d", p.url, p.pid())
+		out.fact("API "+p.door.name, "%s, process %d", p.url, p.pid())
 	}
 	// B is never killed. With a load balancer in front it would not matter.
 	return s.stripe.notify(ctx, s.processes[1].url+"/v1/webhooks/stripe", webhookSecret)
