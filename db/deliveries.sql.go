@@ -82,16 +82,20 @@ func (q *Queries) DeliveryEnd(ctx context.Context, arg DeliveryEndParams) (int64
 
 const deliveryLease = `-- name: DeliveryLease :many
 WITH due AS MATERIALIZED (
-    SELECT d.tenant_id, d.event_id, w.url, w.secret
-    FROM webhook_deliveries d JOIN webhook_endpoints w USING (tenant_id)
-    WHERE d.status = 'pending' AND d.leased_until < clock_timestamp() AND w.disabled_at IS NULL
+    SELECT d.tenant_id, d.event_id
+    FROM webhook_deliveries d
+    WHERE d.status = 'pending' AND d.leased_until < clock_timestamp()
+      AND (SELECT w.disabled_at IS NULL FROM webhook_endpoints w WHERE w.tenant_id = d.tenant_id)
     ORDER BY d.leased_until LIMIT $2
     FOR NO KEY UPDATE OF d SKIP LOCKED
+), target AS MATERIALIZED (
+    SELECT due.tenant_id, due.event_id, w.url, w.secret FROM due JOIN webhook_endpoints w USING (tenant_id)
 )
 UPDATE webhook_deliveries e
 SET lease_token = e.lease_token + 1, leased_until = clock_timestamp() + $1::interval, attempts = e.attempts + 1
-FROM due WHERE e.tenant_id = due.tenant_id AND e.event_id = due.event_id
-RETURNING e.tenant_id, e.event_id, e.body, e.lease_token, e.attempts, due.url, due.secret
+FROM target
+WHERE e.tenant_id = target.tenant_id AND e.event_id = target.event_id
+RETURNING e.tenant_id, e.event_id, e.body, e.lease_token, e.attempts, target.url, target.secret
 `
 
 type DeliveryLeaseParams struct {
@@ -109,7 +113,8 @@ type DeliveryLeaseRow struct {
 	Secret     []byte
 }
 
-// Leases deliveries that are due. Those of a disabled endpoint wait.
+// Leases deliveries that are due. Those of a disabled endpoint wait. One step after the other, each materialised: a planner
+// without statistics would otherwise look for them by tenant.
 func (q *Queries) DeliveryLease(ctx context.Context, arg DeliveryLeaseParams) ([]DeliveryLeaseRow, error) {
 	rows, err := q.db.Query(ctx, deliveryLease, arg.Lease, arg.LimitRows)
 	if err != nil {
@@ -191,9 +196,10 @@ func (q *Queries) DeliveryRetry(ctx context.Context, arg DeliveryRetryParams) (i
 }
 
 const deliveryStats = `-- name: DeliveryStats :one
-SELECT count(*) FILTER (WHERE status = 'pending') AS pending, count(*) FILTER (WHERE status = 'failed') AS failed,
-    coalesce(extract(epoch FROM clock_timestamp() - min(created_at) FILTER (WHERE status = 'pending')), 0)::float8 AS oldest_seconds
-FROM webhook_deliveries WHERE status <> 'delivered'
+SELECT
+    (SELECT count(*) FROM webhook_deliveries WHERE status = 'pending')::bigint AS pending,
+    (SELECT count(*) FROM webhook_deliveries WHERE status = 'failed')::bigint AS failed,
+    coalesce((SELECT extract(epoch FROM clock_timestamp() - min(created_at)) FROM webhook_deliveries WHERE status = 'pending'), 0)::float8 AS oldest_seconds
 `
 
 type DeliveryStatsRow struct {
@@ -202,6 +208,7 @@ type DeliveryStatsRow struct {
 	OldestSeconds float64
 }
 
+// What waits and what was given up, for the metrics.
 func (q *Queries) DeliveryStats(ctx context.Context) (DeliveryStatsRow, error) {
 	row := q.db.QueryRow(ctx, deliveryStats)
 	var i DeliveryStatsRow

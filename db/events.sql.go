@@ -74,10 +74,12 @@ WITH waiting AS MATERIALIZED (
     UPDATE event_feeds f SET last_position = f.last_position + (SELECT count(*) FROM placed)
     WHERE f.tenant_id = $1
     RETURNING f.last_position - (SELECT count(*) FROM placed) AS last_position
+), target AS MATERIALIZED (
+    SELECT placed.aggregate_id, placed.version, feed.last_position + placed.place AS position FROM placed CROSS JOIN feed
 )
-UPDATE outbox_events e SET position = feed.last_position + placed.place
-FROM placed, feed
-WHERE e.tenant_id = $1 AND e.aggregate_id = placed.aggregate_id AND e.version = placed.version
+UPDATE outbox_events e SET position = target.position
+FROM target
+WHERE e.tenant_id = $1 AND e.aggregate_id = target.aggregate_id AND e.version = target.version
 `
 
 type FeedGivePositionsParams struct {

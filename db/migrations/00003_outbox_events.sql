@@ -28,6 +28,9 @@ CREATE TABLE outbox_events (
 -- The relay's queue. Neither the lease nor the attempts are in it, so taking a lease stays a heap-only update.
 CREATE INDEX outbox_events_unpublished ON outbox_events (seq) WHERE published_at IS NULL AND parked_at IS NULL;
 
+-- What a person must look at. Nearly always empty.
+CREATE INDEX outbox_events_parked ON outbox_events (parked_at) WHERE parked_at IS NOT NULL;
+
 CREATE TRIGGER event_is_never_rewritten BEFORE UPDATE ON outbox_events FOR EACH ROW
     WHEN ((NEW.tenant_id, NEW.aggregate_id, NEW.version, NEW.type, NEW.data, NEW.created_at)
        <> (OLD.tenant_id, OLD.aggregate_id, OLD.version, OLD.type, OLD.data, OLD.created_at)

@@ -32,6 +32,7 @@ CREATE TABLE webhook_deliveries (
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
 
 CREATE INDEX webhook_deliveries_pending ON webhook_deliveries (leased_until) WHERE status = 'pending';
+CREATE INDEX webhook_deliveries_failed ON webhook_deliveries (tenant_id, ended_at) WHERE status = 'failed';
 CREATE INDEX webhook_deliveries_ended ON webhook_deliveries (ended_at) WHERE status <> 'pending';
 
 CREATE TRIGGER delivered_is_final BEFORE UPDATE ON webhook_deliveries FOR EACH ROW

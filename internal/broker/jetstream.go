@@ -27,7 +27,10 @@ const (
 
 var errNotConnected = errors.New("not connected to NATS")
 
-// jetStream is a NATS server with JetStream, wherever it runs.
+// jetStream is a NATS server with JetStream, wherever it runs. One that is not
+// embedded needs sync_interval: always in its configuration, or replicas on
+// machines that do not fail together: it acknowledges before it syncs, and its
+// default is to sync every two minutes.
 //
 // A consumer has one message in flight, in all processes together. That is what
 // keeps the order when one is delivered again, and it costs little: the handler
@@ -72,12 +75,14 @@ func connect(servers string, replicas int, log *slog.Logger, options ...nats.Opt
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(250*time.Millisecond),
+		nats.IgnoreAuthErrorAbort(), // a password that is being changed is no reason to stop for good
 		nats.ReconnectBufSize(-1), // a message is sent now or it has failed; who waits for a connection is the relay
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
 				log.Warn("broker lost", "error", err)
 			}
 		}),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { log.Warn("broker complains", "error", err) }),
 		nats.ReconnectHandler(func(*nats.Conn) { log.Info("broker back") }),
 	)
 	conn, err := nats.Connect(servers, options...)

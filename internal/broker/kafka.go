@@ -193,7 +193,12 @@ func (k *kafka) Consume(ctx context.Context, name string, handle Handler) error 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(k.closing, cancel)()
-	for failures := 1; k.setUp(ctx) != nil; failures++ {
+	for failures := 1; ; failures++ {
+		err := k.setUp(ctx)
+		if err == nil {
+			break
+		}
+		k.log.Warn("consumer waits for the broker", "consumer", name, "error", err)
 		if !sleep(ctx, pauseAfter(failures)) {
 			return nil
 		}

@@ -209,6 +209,26 @@ func TestRelay(t *testing.T) {
 		require.Equal(t, "ord_slow-1", broker.ids()[6000])
 	})
 
+	t.Run("ReadsAsMuchAsItPublishes", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.New(t)
+		exec(t, pool, "ALTER TABLE outbox_events SET (autovacuum_enabled = off)") // a fresh table, of which the planner knows nothing
+		const events = 6000
+		var batch []outbox.Event
+		for i := range events {
+			batch = append(batch, event(fmt.Sprintf("ord_%d", i/2), int64(i%2+1)))
+		}
+		appendEvents(t, pool, batch...)
+		require.Equal(t, events, drain(t, outbox.NewRelay(pool, &brokerLog{}, outbox.RelayOptions{})))
+		read := func() int {
+			return count(t, pool, `SELECT (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'outbox_events')
+				+ (SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'outbox_events')`)
+		}
+		require.Eventually(t, func() bool { return read() >= events }, 10*time.Second, 50*time.Millisecond, "the server has not counted yet")
+		time.Sleep(1500 * time.Millisecond) // every session reports what it read within a second
+		require.Less(t, read(), 30*events, "rows read for each event published")
+	})
+
 	t.Run("SendsAgainInOrder", func(t *testing.T) {
 		t.Parallel()
 		pool, broker := dbtest.New(t), &brokerLog{}
