@@ -76,7 +76,7 @@ func connect(servers string, replicas int, log *slog.Logger, options ...nats.Opt
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(250*time.Millisecond),
 		nats.IgnoreAuthErrorAbort(), // a password that is being changed is no reason to stop for good
-		nats.ReconnectBufSize(-1), // a message is sent now or it has failed; who waits for a connection is the relay
+		nats.ReconnectBufSize(-1),   // a message is sent now or it has failed; who waits for a connection is the relay
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
 				log.Warn("broker lost", "error", err)
