@@ -7,8 +7,10 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -24,7 +26,7 @@ type Proxy struct {
 	away     bool
 	links    map[*link]struct{}
 	cuts     []*Cut
-	rewrites [][2]string
+	rewrites []*Rewriting
 	seen     []string
 }
 
@@ -80,12 +82,26 @@ func (p *Proxy) drop() {
 	}
 }
 
-// Rewrite replaces a part of every statement that is prepared from now on.
-func (p *Proxy) Rewrite(old, with string) {
+// Rewriting is a change of statements on their way.
+type Rewriting struct {
+	statement string
+	part      *regexp.Regexp
+	with      string
+	happened  atomic.Int64
+}
+
+// Rewrite replaces a part, a regular expression, of each statement that holds
+// the text and is prepared from now on.
+func (p *Proxy) Rewrite(statement, part, with string) *Rewriting {
+	r := &Rewriting{statement: statement, part: regexp.MustCompile(part), with: with}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.rewrites = append(p.rewrites, [2]string{old, with})
+	p.rewrites = append(p.rewrites, r)
+	return r
 }
+
+// Happened counts the parts replaced: a test that changed nothing proves nothing.
+func (r *Rewriting) Happened() int { return int(r.happened.Load()) }
 
 // Cut is a connection that will be cut, once.
 type Cut struct {
@@ -166,7 +182,10 @@ func (p *Proxy) rewritten(statement string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, r := range p.rewrites {
-		statement = strings.ReplaceAll(statement, r[0], r[1])
+		if strings.Contains(statement, r.statement) {
+			r.happened.Add(int64(len(r.part.FindAllString(statement, -1))))
+			statement = r.part.ReplaceAllString(statement, r.with)
+		}
 	}
 	return statement
 }

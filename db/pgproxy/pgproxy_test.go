@@ -103,12 +103,13 @@ func TestProxy(t *testing.T) {
 
 	t.Run("RewritesStatements", func(t *testing.T) {
 		b := setup(t)
-		b.proxy.Rewrite("VALUES ($1)", "VALUES ($1 + 1)")
+		changed := b.proxy.Rewrite("INSERT INTO t", `\((\$\d)\)`, "(${1} + 1)")
 		_, err := b.through.Exec(t.Context(), "INSERT INTO t VALUES ($1)", 1)
 		require.NoError(t, err)
 		var n int
 		require.NoError(t, b.direct.QueryRow(t.Context(), "SELECT n FROM t").Scan(&n))
 		require.Equal(t, 2, n)
+		require.Equal(t, 1, changed.Happened())
 	})
 
 	t.Run("IsAway", func(t *testing.T) {

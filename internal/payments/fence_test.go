@@ -26,7 +26,6 @@ type overtaken struct {
 // either finished, or is still at work and has decided nothing.
 func overtake(w *testbed.World, first, second *testbed.Local, secondFinishes bool) overtaken {
 	w.T.Helper()
-	w.WatchHolders()
 	o := overtaken{w: w, first: first, second: second, order: first.Order()}
 	moved := w.Sim.Hold(stripesim.Selector{Op: "intent.confirm", OrderID: o.order}, stripesim.AfterEffect)
 	firstAnswer := async(func() testbed.Answer { return first.Pay("k", o.order, "pm_card_visa") })
@@ -74,6 +73,7 @@ func TestStaleHolder(t *testing.T) {
 	t.Run("GetsTheWinnersAnswer", func(t *testing.T) {
 		t.Parallel()
 		w := testbed.New(t)
+		w.WatchHolders()
 		o := overtake(w, w.Local(patient("first")), w.Local(patient("second")), true)
 		require.Equal(t, http.StatusCreated, o.secondAnswer.Status, o.secondAnswer)
 		require.False(t, o.secondAnswer.Replayed())
@@ -88,6 +88,7 @@ func TestStaleHolder(t *testing.T) {
 	t.Run("LeavesTheDecisionToWhoHoldsTheClaim", func(t *testing.T) {
 		t.Parallel()
 		w := testbed.New(t)
+		w.WatchHolders()
 		o := overtake(w, w.Local(patient("first")), w.Local(patient("second")), false)
 		require.Equal(t, "idempotency-key-in-flight", o.firstAnswer.Code(), o.firstAnswer)
 		require.Equal(t, http.StatusCreated, o.secondAnswer.Status, o.secondAnswer)

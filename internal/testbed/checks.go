@@ -97,7 +97,7 @@ func (w *World) WatchHolders() {
 	w.T.Helper()
 	w.Exec(`
 		CREATE TABLE owner_writes (key text, token bigint, holder text, writer text, point text);
-		CREATE TABLE owners (tenant_id text, key text, token bigint, holder text, PRIMARY KEY (tenant_id, key, token));
+		CREATE TABLE owners (tenant_id text, key text, token bigint, holder text);
 		CREATE FUNCTION note_owner() RETURNS trigger LANGUAGE plpgsql AS $$
 		BEGIN
 			IF TG_OP = 'INSERT' OR NEW.lease_token > OLD.lease_token THEN

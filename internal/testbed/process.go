@@ -82,9 +82,8 @@ func (w *World) Command(args []string, settings ...string) *exec.Cmd {
 func (w *World) namedSession() string {
 	u, err := url.Parse(w.URL)
 	require.NoError(w.T, err)
-	w.sessions.Add(1)
 	q := u.Query()
-	q.Set("application_name", fmt.Sprintf("process %d", w.sessions.Load()))
+	q.Set("application_name", fmt.Sprintf("process %d", w.sessions.Add(1)))
 	u.RawQuery = q.Encode()
 	return u.String()
 }

@@ -36,7 +36,7 @@ type World struct {
 	StripeURL string
 	Tenant    Tenant
 	stripe    *recorder
-	sessions  atomic.Int64 // names given so far
+	sessions  *atomic.Int64 // names given so far
 }
 
 // Tenant is somebody who may use the API.
@@ -63,7 +63,7 @@ func On(t testing.TB, url string) *World {
 		server.CloseClientConnections()
 		server.Close()
 	})
-	w := &World{T: t, URL: url, DB: pool, Sim: sim, StripeURL: server.URL, stripe: requests}
+	w := &World{T: t, URL: url, DB: pool, Sim: sim, StripeURL: server.URL, stripe: requests, sessions: &atomic.Int64{}}
 	w.Tenant = w.NewTenant()
 	return w
 }
@@ -111,6 +111,33 @@ func (w *World) ExpireLeases() {
 	w.T.Helper()
 	w.Exec(`UPDATE idempotency_keys SET leased_until = least(leased_until, clock_timestamp() - interval '1 ms'), resume_at = clock_timestamp() - interval '1 ms'
 		WHERE finished_at IS NULL`)
+}
+
+// WhileLocked runs f while a session of the test's holds what the statement
+// locks, and lets go when n others wait for it: a crowd at the same door, for
+// certain.
+func (w *World) WhileLocked(n int, f func(), lock string, args ...any) {
+	w.T.Helper()
+	ctx := context.Background()
+	tx, err := w.DB.Raw().Begin(ctx)
+	require.NoError(w.T, err)
+	defer func() { _ = tx.Rollback(ctx) }()
+	_, err = tx.Exec(ctx, lock, args...)
+	require.NoError(w.T, err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	w.Until("the others wait for the lock", func() bool { return w.WaitingForLocks() >= n })
+	require.NoError(w.T, tx.Rollback(ctx))
+	<-done
+}
+
+// WaitingForLocks counts the sessions that wait for another.
+func (w *World) WaitingForLocks() int {
+	w.T.Helper()
+	return w.Count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
 }
 
 // RecoveryPoint is how far the work under a key has come; empty if nobody used it.

@@ -1,0 +1,201 @@
+package payments_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/db/pgproxy"
+	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/stripesim"
+	"example.com/payonce/internal/testbed"
+)
+
+// A test that cannot fail proves nothing. Here each guard is taken away, one at
+// a time, and the same scene that passes on the sound service must be found
+// wanting by the same judge, for the promise that the guard keeps.
+//
+// Some guards stand behind one another: without the unique key, the order's row
+// lock and two unique indexes would still stop a second payment. So each scene is
+// one that its guard alone decides.
+
+// guard is something that can be taken away.
+type guard struct {
+	name    string
+	promise string // what then breaks
+	// away takes it from the database, from the statements on their way there,
+	// or from the gateway.
+	away struct {
+		sql     []string
+		rewrite []rewrite
+		gateway func(payments.Gateway) payments.Gateway
+	}
+	scene func(w *testbed.World, a, b *testbed.Local) (disagreements []string)
+}
+
+// rewrite takes a part out of a statement. Parameters stay in it, so that their
+// types are known.
+type rewrite struct{ statement, part, with string }
+
+func guards() []guard {
+	uniqueKey := guard{name: "one row per key", promise: testbed.OneRowPerKey, scene: duplicateOrders}
+	uniqueKey.away.sql = []string{`ALTER TABLE idempotency_keys DROP CONSTRAINT idempotency_keys_pkey`}
+	uniqueKey.away.rewrite = []rewrite{{"INSERT INTO idempotency_keys", `ON CONFLICT \(tenant_id, key\) DO NOTHING`, ""}}
+
+	uniquePayment := guard{name: "one payment per key", promise: testbed.OnePaymentPerKey, scene: duplicatePayments}
+	uniquePayment.away.sql = append([]string{`ALTER TABLE payments DROP CONSTRAINT one_payment_per_key`, `DROP INDEX one_live_payment_per_order`}, uniqueKey.away.sql...)
+	uniquePayment.away.rewrite = append([]rewrite{{"name: PaymentBegin ", `AND NOT EXISTS \(SELECT FROM live\)`, ""}}, uniqueKey.away.rewrite...)
+
+	fence := guard{name: "the fence of T2", promise: testbed.OnlyHoldersWrite, scene: staleHolder}
+	fence.away.rewrite = []rewrite{{"name: PaymentFinish ", `k\.lease_token = (\$\d+)`, "${1}::bigint IS NOT NULL"}}
+
+	stripeKey := guard{name: "the key that Stripe is given", promise: testbed.ChargedUnderCallersKey, scene: lostAnswers}
+	stripeKey.away.gateway = func(g payments.Gateway) payments.Gateway { return &keyless{Gateway: g} }
+
+	intentKey := guard{name: "the key of the intent's creation", promise: testbed.OneIntentPerNumber, scene: lostAnswers}
+	intentKey.away.gateway = stripeKey.away.gateway
+
+	orderIndex := guard{name: "one live payment per order", promise: testbed.OnePaymentPerOrder, scene: manyKeys}
+	orderIndex.away.sql = []string{`DROP INDEX one_live_payment_per_order`}
+	return []guard{uniqueKey, uniquePayment, fence, stripeKey, intentKey, orderIndex}
+}
+
+func TestEachGuardIsMissed(t *testing.T) {
+	t.Parallel()
+	for _, g := range guards() {
+		for _, sound := range []bool{true, false} {
+			name := g.name + "/Sound"
+			if !sound {
+				name = g.name + "/TakenAway"
+			}
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				w, first, second := underGuard(t, g, sound)
+				broken := slices.Concat(g.scene(w, first, second), w.Violations())
+				if sound {
+					require.Empty(t, broken)
+					return
+				}
+				found := func(b string) bool { return strings.HasPrefix(b, g.promise+":") }
+				require.True(t, slices.ContainsFunc(broken, found), "the promise %q was broken and nobody noticed; what was: %q", g.promise, broken)
+			})
+		}
+	}
+}
+
+// underGuard is two servers with a guard, or without.
+func underGuard(t *testing.T, g guard, sound bool) (w *testbed.World, first, second *testbed.Local) {
+	t.Helper()
+	w = testbed.New(t)
+	w.WatchHolders()
+	proxy, err := pgproxy.Start(w.URL)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+	a, b := patient("first"), patient("second")
+	a.Database, b.Database = proxy.URL(), proxy.URL()
+	if !sound {
+		for _, sql := range g.away.sql {
+			w.Exec(sql)
+		}
+		for _, r := range g.away.rewrite {
+			taken := proxy.Rewrite(r.statement, r.part, r.with)
+			t.Cleanup(func() { require.Positive(t, taken.Happened(), "%s has no such part any more", r.statement) })
+		}
+		a.Gateway, b.Gateway = g.away.gateway, g.away.gateway
+	}
+	first, second = w.Local(a), w.Local(b)
+	return w, first, second
+}
+
+// keyless gives every attempt a Stripe key of its own.
+type keyless struct {
+	payments.Gateway
+	attempts atomic.Int64
+}
+
+func (k *keyless) fresh(c payments.Call) payments.Call {
+	c.Key = fmt.Sprintf("%s:%d", c.Key, k.attempts.Add(1))
+	return c
+}
+
+func (k *keyless) CreateIntent(ctx context.Context, c payments.Call, n payments.NewIntent) payments.Outcome {
+	return k.Gateway.CreateIntent(ctx, k.fresh(c), n)
+}
+
+func (k *keyless) ConfirmIntent(ctx context.Context, c payments.Call, intent, method string) payments.Outcome {
+	return k.Gateway.ConfirmIntent(ctx, k.fresh(c), intent, method)
+}
+
+// duplicateOrders asks for one order many times at once. An order has no row that
+// could be locked before it exists, so its key is all that holds.
+func duplicateOrders(w *testbed.World, a, b *testbed.Local) []string {
+	return testbed.Disagreements(crowd(w, 8, func(i int) testbed.Answer {
+		return []*testbed.Local{a, b}[i%2].Post("/v1/orders", "k", `{"currency":"usd","items":[{"sku":"a","quantity":1,"unit_amount":100}],"customer_reference":"one"}`)
+	}, `LOCK TABLE idempotency_keys IN SHARE MODE`))
+}
+
+// duplicatePayments asks for one payment many times at once.
+func duplicatePayments(w *testbed.World, a, b *testbed.Local) []string {
+	order := a.Order()
+	return testbed.Disagreements(crowd(w, 8, func(i int) testbed.Answer { return []*testbed.Local{a, b}[i%2].Pay("k", order, visa) },
+		`SELECT FROM orders WHERE id = $1 FOR UPDATE`, order))
+}
+
+// crowd sends requests at once, so that all of them have found their key unused
+// before the first of them claims it, and all of them have tried to claim it before
+// any has finished.
+func crowd(w *testbed.World, n int, send func(i int) testbed.Answer, lock string, args ...any) (answers []testbed.Answer) {
+	working := w.Sim.Hold(stripesim.Selector{Op: "intent.create"}, stripesim.BeforeEffect)
+	w.WhileLocked(n, func() {
+		all := async(func() []testbed.Answer { return testbed.Together(n, send) })
+		calm := 0 // one look may fall between two waits
+		w.Until("everybody has tried", func() bool {
+			if calm++; w.WaitingForLocks() > 0 || w.Count(`SELECT count(*) FROM idempotency_keys WHERE key ~ '^k'`) == 0 {
+				calm = 0
+			}
+			return calm > 5
+		})
+		working.Release()
+		answers = <-all
+	}, lock, args...)
+	return answers
+}
+
+// staleHolder is a holder that wakes up while its successor is at work.
+func staleHolder(w *testbed.World, a, b *testbed.Local) []string {
+	o := overtake(w, a, b, false)
+	return testbed.Disagreements([]testbed.Answer{o.firstAnswer, o.secondAnswer})
+}
+
+// lostAnswers is a payment during which Stripe's answers are lost.
+func lostAnswers(w *testbed.World, a, _ *testbed.Local) []string {
+	order := a.Order()
+	for _, op := range []string{"intent.create", "intent.confirm"} {
+		w.Sim.Inject(stripesim.Fault{Op: op, Kind: stripesim.Drop})
+	}
+	a.PayUntilFinal("k", order, visa)
+	return nil
+}
+
+// manyKeys pays one order under many keys at once.
+func manyKeys(w *testbed.World, a, b *testbed.Local) (broken []string) {
+	order := a.Order()
+	answers := crowd(w, 8, func(i int) testbed.Answer { return []*testbed.Local{a, b}[i%2].Pay(fmt.Sprint("k", i), order, visa) },
+		`SELECT FROM orders WHERE id = $1 FOR UPDATE`, order)
+	paid := 0
+	for _, answer := range answers {
+		if answer.Status == http.StatusCreated {
+			paid++
+		}
+	}
+	if paid != 1 {
+		broken = append(broken, fmt.Sprintf("%d payments of one order succeeded", paid))
+	}
+	return broken
+}
