@@ -61,6 +61,8 @@ func (s *shop) send(ctx context.Context, to *door, r request) answer {
 	req.Header.Set("Authorization", "Bearer "+s.key)
 	if r.key != "" {
 		req.Header.Set("Idempotency-Key", r.key)
+	}
+	if r.body != "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	if r.patient {

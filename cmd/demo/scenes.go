@@ -50,6 +50,16 @@ var scenes = []scene{
 		play:  webhooksStutter,
 	},
 	{
+		title: "A checkout is undone",
+		why:   "Order, stock, payment, notice: four steps. When the card is declined, those before it are taken back.",
+		play:  aCheckoutIsUndone,
+	},
+	{
+		title: "The last three cups",
+		why:   "Twelve customers want one of three cups in the same moment.",
+		play:  theLastThreeCups,
+	},
+	{
 		title: "Stripe's answer gets lost",
 		why:   "Stripe takes the money, and then the connection breaks. Nobody here can know whether it did.",
 		play:  stripesAnswerGetsLost,
@@ -64,5 +74,17 @@ var scenes = []scene{
 		why:   "Stripe has taken the money; the process that asked for it is killed before it can write that down.",
 		ours:  true,
 		play:  killedInTheWorstMoment,
+	},
+	{
+		title: "A checkout is killed at every step",
+		why:   "Six checkouts, and six processes that die at another step each.",
+		ours:  true,
+		play:  killedAtEveryStep,
+	},
+	{
+		title: "The broker is killed",
+		why:   "Who wants to hear of payments has to wait. Who wants to pay has not.",
+		ours:  true,
+		play:  theBrokerIsKilled,
 	},
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -172,10 +173,15 @@ func (p *show) received(from *door, r request, detail string, a answer) answer {
 
 // together sends the same request n times at once, in turns to both doors.
 func (p *show) together(n int, r request, detail string) []answer {
-	answers := make([]answer, n)
+	return p.atOnce(slices.Repeat([]request{r}, n), sent(r, detail))
+}
+
+// atOnce sends different requests so; what says what they have in common.
+func (p *show) atOnce(requests []request, what string) []answer {
+	answers := make([]answer, len(requests))
 	start := make(chan struct{})
 	var all sync.WaitGroup
-	for i := range answers {
+	for i, r := range requests {
 		to := p.a
 		if i%2 == 1 {
 			to = p.b
@@ -196,7 +202,7 @@ func (p *show) together(n int, r request, detail string) []answer {
 	if p.b.url != p.a.url {
 		who += "," + p.b.name
 	}
-	p.out.exchange(who, fmt.Sprintf("%d × %s", n, sent(r, detail)), tallied(words))
+	p.out.exchange(who, fmt.Sprintf("%d × %s", len(requests), what), tallied(words))
 	return answers
 }
 
@@ -267,14 +273,19 @@ func (p *show) same(first, again answer) {
 
 // charged asks Stripe how often it took money for an order. Nobody else is asked.
 func (p *show) charged(order string, want int) {
-	o := p.expected(order)
-	o.want, o.counts = want, true
+	p.expects(order, want)
 	got, err := p.stripe.charges(p.ctx, order)
 	p.must(err)
 	if got != want {
 		p.fail("at Stripe %s was %s, and should have been %s", order, times(got), times(want))
 	}
 	p.out.result(true, "Stripe's books: this order was "+times(got))
+}
+
+// expects notes how often an order should be charged, for the end.
+func (p *show) expects(order string, want int) {
+	o := p.expected(order)
+	o.want, o.counts = want, true
 }
 
 // refunded asks Stripe how much of an order's money went back.
@@ -309,7 +320,7 @@ func (p *show) charges() string {
 		}
 		out = append(out, count)
 	}
-	return strings.Join(out, ", ")
+	return tallied(out)
 }
 
 func (p *show) tally() string { return tallied(p.answers) }
@@ -318,7 +329,7 @@ func (p *show) tally() string { return tallied(p.answers) }
 
 // sent is a request in one line.
 func sent(r request, detail string) string {
-	return pad(r.method+" "+short(r.path), 17) + "  " + pad(detail, 21) + "  key " + r.key
+	return pad(r.method+" "+short(r.path), 17) + "  " + pad(detail, 19) + "  key " + r.key
 }
 
 // short leaves ids out of a path: they are long, and stand on other lines.
