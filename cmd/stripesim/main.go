@@ -3,7 +3,7 @@
 //
 //	stripesim [-addr 127.0.0.1:12111] [-admin 127.0.0.1:12112] [-store FILE]
 //	          [-keys sk_test_…,…] [-webhook-url URL -webhook-secret whsec_…]
-//	          [-latency 80ms]
+//	          [-latency 80ms] [-seed N]
 //	stripesim healthcheck [-admin ADDR]
 //
 // Every flag can also be given as STRIPESIM_ADDR, STRIPESIM_WEBHOOK_URL and so on;
@@ -23,6 +23,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -46,6 +47,7 @@ type config struct {
 	addr, admin, store, keys  string
 	webhookURL, webhookSecret string
 	latency                   time.Duration
+	seed                      uint64
 }
 
 func parse(args []string, getenv func(string) string, stderr io.Writer) (config, error) {
@@ -59,6 +61,7 @@ func parse(args []string, getenv func(string) string, stderr io.Writer) (config,
 	fs.StringVar(&c.webhookURL, "webhook-url", "", "deliver all events here")
 	fs.StringVar(&c.webhookSecret, "webhook-secret", "", "sign them with this")
 	fs.DurationVar(&c.latency, "latency", 0, "how long an answer takes, on average")
+	fs.Uint64Var(&c.seed, "seed", 0, "makes ids and latencies repeatable; 0 draws one")
 	var bad error
 	fs.VisitAll(func(f *flag.Flag) {
 		name := "STRIPESIM_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
@@ -117,17 +120,29 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 }
 
 func (c config) options(log *slog.Logger) stripesim.Options {
-	o := stripesim.Options{Store: c.store, WebhookURL: c.webhookURL, WebhookSecret: c.webhookSecret, Log: log}
+	o := stripesim.Options{Store: c.store, WebhookURL: c.webhookURL, WebhookSecret: c.webhookSecret, Seed: c.seed, Log: log}
 	if c.keys != "*" {
 		o.Keys = strings.Split(c.keys, ",")
 	}
 	if c.latency > 0 {
-		// Half of it is certain, the rest has a long tail, as networks have.
-		o.Latency = func() time.Duration {
-			return c.latency/2 + time.Duration(rand.ExpFloat64()*float64(c.latency/2))
-		}
+		o.Latency = sampled(c.latency, c.seed)
 	}
 	return o
+}
+
+// sampled draws latencies of a given mean: half of it is certain, the rest has
+// a long tail, as networks have.
+func sampled(mean time.Duration, seed uint64) func() time.Duration {
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	var mu sync.Mutex
+	source := rand.New(rand.NewPCG(seed, 2))
+	return func() time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		return mean/2 + time.Duration(source.ExpFloat64()*float64(mean/2))
+	}
 }
 
 // serve listens and serves in the background; Addr says where.
@@ -136,7 +151,7 @@ func serve(addr string, h http.Handler) (*http.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	srv := &http.Server{Addr: l.Addr().String(), Handler: h, ReadHeaderTimeout: 10 * time.Second}
+	srv := &http.Server{Addr: l.Addr().String(), Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute}
 	go func() { _ = srv.Serve(l) }() // ends with Shutdown
 	return srv, nil
 }

@@ -99,7 +99,6 @@ func (t *tx) decline(pi *intent, m *method, ch *charge, code, declineCode, messa
 		f.Param = "cvc"
 		m.Card.Checks.CVC = "fail"
 	}
-	pi.LatestCharge = nil
 	if ch != nil {
 		f.Charge, pi.LatestCharge = ch.ID, ch.ID
 		t.effect(EffectChargeFailed, pi, pi.Amount, nil)

@@ -31,7 +31,7 @@ func (s *Sim) Now() time.Time {
 // retries and authorisations all live on this clock.
 func (s *Sim) Advance(d time.Duration) time.Time {
 	s.mu.Lock()
-	s.offset += d
+	s.offset += max(d, 0)
 	offset := s.offset
 	s.noteLocked(entry{Offset: &offset})
 	now := s.now()

@@ -215,7 +215,7 @@ func (a *armed) header() map[string]string {
 	return a.Header
 }
 
-func (a *armed) breaksWire(*call) bool {
+func (a *armed) breaksWire() bool {
 	return a.is(Reset) || a.is(ReusedReset) || a.is(BlackHole)
 }
 

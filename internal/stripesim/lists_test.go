@@ -141,11 +141,14 @@ func TestSearch(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		one, two := b.paid("o1"), b.create("o2")
+		require.Empty(t, search(b, `metadata["order_id"]:"o1"`), "not yet")
+		b.sim.Advance(defaultSearchLag)
 		require.Equal(t, []string{one.ID}, search(b, `metadata["order_id"]:"o1"`))
 		require.Equal(t, []string{one.ID}, search(b, `status:'succeeded' AND amount>=1000`))
 		require.Equal(t, []string{two.ID, one.ID}, search(b, `status:"succeeded" OR metadata['order_id']:'o2'`))
 		require.Equal(t, []string{two.ID}, search(b, `-status:"succeeded"`))
 		three := b.create("o3")
+		b.sim.Advance(defaultSearchLag)
 		require.Equal(t, []string{three.ID, two.ID, one.ID}, search(b, `currency:"usd"`)) // over two pages
 		_, err := b.api.PaymentIntents.New(&stripe.PaymentIntentParams{})                 // the client works
 		require.Error(t, err)

@@ -195,6 +195,7 @@ func TestShapes(t *testing.T) {
 		require.Empty(t, we.Secret)
 		_, err = b.api.WebhookEndpoints.Del(we.ID, nil)
 		require.NoError(t, err)
+		b.sim.SetSearchLag(0)
 		found := b.api.PaymentIntents.Search(&stripe.PaymentIntentSearchParams{SearchParams: stripe.SearchParams{Query: "status:'succeeded'"}})
 		require.True(t, found.Next())
 		m, err := b.api.PaymentMethods.New(&stripe.PaymentMethodParams{Type: stripe.String("card"), Card: &stripe.PaymentMethodCardParams{Token: stripe.String("tok_visa")}})

@@ -50,6 +50,9 @@ const (
 	authorizationLifetime = 7 * 24 * time.Hour
 	// The events list goes back thirty days.
 	eventLifetime = 30 * 24 * time.Hour
+	// Search is eventually consistent: under a minute, says Stripe, normally. A
+	// client that reads its own writes there should notice at once.
+	defaultSearchLag = 2 * time.Second
 	// With automatic_async the balance transaction appears after the answer.
 	asyncBalanceDelay = time.Second
 )
@@ -93,7 +96,7 @@ func New(opts Options) (*Sim, error) {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	s.lockWait = defaultLockWait
+	s.lockWait, s.searchLag = defaultLockWait, defaultSearchLag
 	if opts.LockWait > 0 {
 		s.lockWait = opts.LockWait
 	}
@@ -170,7 +173,7 @@ func (s *Sim) Reset() error {
 	epoch := s.st.epoch
 	s.st = newStore()
 	s.st.epoch = epoch
-	s.offset, s.searchLag, s.listLag, s.agenda = 0, 0, 0, nil
+	s.offset, s.searchLag, s.listLag, s.agenda = 0, defaultSearchLag, 0, nil
 	s.pending = map[string]pendingRepair{}
 	if s.journal != nil {
 		if err := s.journal.clear(); err != nil {
