@@ -323,4 +323,34 @@ func TestReaper(t *testing.T) {
 		}
 		require.Equal(t, 30, total)
 	})
+
+	t.Run("KeepsTheTableAtItsSize", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.New(t)
+		relay, reaper := outbox.NewRelay(pool, &brokerLog{}, outbox.RelayOptions{}), outbox.NewReaper(pool, time.Nanosecond)
+		const rounds, each = 12, 1500
+		var sizes []int
+		for round := range rounds {
+			var batch []outbox.Event
+			for i := range each {
+				batch = append(batch, event(fmt.Sprintf("ord_%d_%d", round, i), 1))
+			}
+			appendEvents(t, pool, batch...)
+			require.Equal(t, each, drain(t, relay))
+			exec(t, pool, "UPDATE event_feeds SET reap_at = '-infinity'")
+			removed := 0
+			for {
+				n, err := reaper.RunOnce(t.Context())
+				require.NoError(t, err)
+				if removed += n; n == 0 {
+					break
+				}
+			}
+			require.Equal(t, each, removed)
+			exec(t, pool, "VACUUM outbox_events") // autovacuum's work, without waiting for it
+			sizes = append(sizes, count(t, pool, "SELECT pg_total_relation_size('outbox_events')"))
+		}
+		t.Logf("events=%d, bytes after each %d: %v", rounds*each, each, sizes)
+		require.Less(t, float64(sizes[rounds-1]), 1.2*float64(sizes[rounds/2]), "it goes on growing")
+	})
 }
