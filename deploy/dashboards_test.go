@@ -1,0 +1,122 @@
+package deploy
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+)
+
+type dashboard struct {
+	UID, Title string
+	Panels     []struct {
+		Type, Title, Description string
+		Datasource               struct{ UID string }
+		Targets                  []struct{ Expr, LegendFormat string }
+		FieldConfig              struct{ Defaults struct{ Unit string } }
+	}
+}
+
+func readDashboards(t *testing.T) map[string]dashboard {
+	t.Helper()
+	files, err := filepath.Glob("grafana/dashboards/*.json")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	all := map[string]dashboard{}
+	for _, file := range files {
+		var d dashboard
+		require.NoError(t, json.Unmarshal([]byte(text(t, file)), &d), file)
+		all[file] = d
+	}
+	return all
+}
+
+func TestDashboards(t *testing.T) {
+	t.Parallel()
+
+	t.Run("AskForMetricsThatExist", func(t *testing.T) {
+		t.Parallel()
+		known := readCatalogue(t)
+		for file, d := range readDashboards(t) {
+			for _, p := range d.Panels {
+				for _, target := range p.Targets {
+					known.require(t, file+": "+p.Title, target.Expr)
+				}
+			}
+		}
+	})
+
+	t.Run("ShowEveryMetric", func(t *testing.T) {
+		t.Parallel()
+		var all strings.Builder
+		for _, d := range readDashboards(t) {
+			for _, p := range d.Panels {
+				for _, target := range p.Targets {
+					all.WriteString(target.Expr + "\n")
+				}
+			}
+		}
+		for _, r := range readRules(t) {
+			all.WriteString(r.Expr + "\n")
+		}
+		for name := range readCatalogue(t).metrics {
+			require.True(t, strings.Contains(all.String(), name), "%s: a metric that nobody looks at", name)
+		}
+	})
+
+	t.Run("ExplainEveryPanel", func(t *testing.T) {
+		t.Parallel()
+		uids := map[string]bool{}
+		for file, d := range readDashboards(t) {
+			require.NotEmpty(t, d.UID, file)
+			require.False(t, uids[d.UID], "%s: the uid of another", file)
+			uids[d.UID] = true
+			for _, p := range d.Panels {
+				if p.Type == "row" {
+					continue
+				}
+				require.NotEmpty(t, p.Description, "%s: %s", file, p.Title)
+				require.NotEmpty(t, p.FieldConfig.Defaults.Unit, "%s: %s", file, p.Title)
+				require.NotEmpty(t, p.Targets, "%s: %s", file, p.Title)
+				require.Equal(t, "prometheus", p.Datasource.UID, "%s: %s", file, p.Title)
+			}
+		}
+	})
+
+	t.Run("AreProvisioned", func(t *testing.T) {
+		t.Parallel()
+		var sources struct {
+			Datasources []struct{ UID, URL string }
+		}
+		require.NoError(t, yaml.Unmarshal([]byte(text(t, "grafana/provisioning/datasources/prometheus.yml")), &sources))
+		require.Equal(t, "prometheus", sources.Datasources[0].UID)
+		var providers struct {
+			Providers []struct{ Options struct{ Path string } }
+		}
+		require.NoError(t, yaml.Unmarshal([]byte(text(t, "grafana/provisioning/dashboards/payonce.yml")), &providers))
+		project := load(t)
+		mounted := map[string]bool{}
+		for _, v := range project.Services["grafana"].Volumes {
+			mounted[v.Target] = true
+		}
+		require.True(t, mounted[providers.Providers[0].Options.Path], "the folder of the dashboards is not in the container")
+		require.Equal(t, "http://prometheus:9090", sources.Datasources[0].URL)
+		require.Contains(t, project.Services, "prometheus")
+	})
+
+	t.Run("AreParsed", func(t *testing.T) {
+		t.Parallel()
+		var queries []string
+		for _, d := range readDashboards(t) {
+			for _, p := range d.Panels {
+				for _, target := range p.Targets {
+					queries = append(queries, target.Expr)
+				}
+			}
+		}
+		parses(t, queries)
+	})
+}
