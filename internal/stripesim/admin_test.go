@@ -54,7 +54,7 @@ func TestAdmin(t *testing.T) {
 		answered := make(chan error, 1)
 		go func() { _, err := b.confirm(pi.ID, "k", "pm_card_visa"); answered <- err }()
 		var report holdReport
-		ok(b, "GET", "/holds/"+hold.ID+"?wait=5s", "", &report)
+		ok(b, "GET", "/holds/"+hold.ID+"?wait=30s", "", &report)
 		require.Len(t, report.Waiting, 1)
 		require.Equal(t, "k", report.Waiting[0].Key)
 		var all []holdReport

@@ -65,6 +65,10 @@ func (s *Sim) deliverAll() {
 func (s *Sim) send(j *job) {
 	s.durable(j.position)
 	j.attempt++
+	if next := j.then; next != nil {
+		j.then = nil
+		defer s.outbox.add(next)
+	}
 	body, target, at := s.payload(j)
 	if target == nil {
 		s.outbox.drop(j) // the event or the endpoint is gone

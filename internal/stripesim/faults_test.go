@@ -50,41 +50,41 @@ func TestFaults(t *testing.T) {
 	}
 
 	for name, tc := range map[string]struct {
-		fault   Fault
-		sees    func(*testing.T, *stripe.PaymentIntent, error)
-		effect  bool
-		key     string
-		timeout time.Duration
+		fault  Fault
+		sees   func(*testing.T, *stripe.PaymentIntent, error)
+		effect bool
+		key    string
+		leaves bool // the client hangs up once the fault has it
 	}{
-		"Reset":                  {Fault{Kind: Reset}, noAnswer, false, free, 0},
-		"BlackHole":              {Fault{Kind: BlackHole}, noAnswer, false, free, 100 * time.Millisecond},
-		"Unauthorized":           {Fault{Kind: Unauthorized}, status(401, ""), false, free, 0},
-		"RateLimited":            {Fault{Kind: RateLimited}, status(429, stripe.ErrorCodeRateLimit), false, free, 0},
-		"LockTimeout":            {Fault{Kind: LockTimeout}, status(429, stripe.ErrorCodeLockTimeout), false, free, 0},
-		"InUse":                  {Fault{Kind: InUse}, status(409, stripe.ErrorCodeIdempotencyKeyInUse), false, free, 0},
-		"Refuse 500":             {Fault{Kind: Refuse}, status(500, ""), false, free, 0},
-		"Refuse 503":             {Fault{Kind: Refuse, Status: 503}, status(503, ""), false, free, 0},
-		"Refuse 502 HTML":        {Fault{Kind: Refuse, Status: 502, HTML: true}, proxy, false, free, 0},
-		"Refuse 400":             {Fault{Kind: Refuse, Status: 400, Code: "parameter_unknown"}, status(400, stripe.ErrorCodeParameterUnknown), false, free, 0},
-		"Refuse 404":             {Fault{Kind: Refuse, Status: 404, Code: "resource_missing"}, status(404, stripe.ErrorCodeResourceMissing), false, free, 0},
-		"RetryError":             {Fault{Kind: RetryError}, status(500, ""), false, free, 0},
-		"StoredError":            {Fault{Kind: StoredError}, status(500, ""), false, frozen, 0},
-		"DelayBefore":            {Fault{Kind: DelayBefore, Delay: 20 * time.Millisecond}, fine, true, stored, 0},
-		"DelayExecuting":         {Fault{Kind: DelayExecuting, Delay: 20 * time.Millisecond}, fine, true, stored, 0},
-		"Delay":                  {Fault{Kind: Delay, Delay: time.Second}, noAnswer, true, stored, 200 * time.Millisecond},
-		"SlowBody":               {Fault{Kind: SlowBody, Delay: time.Second}, noAnswer, true, stored, 200 * time.Millisecond},
-		"Drop":                   {Fault{Kind: Drop}, noAnswer, true, stored, 0},
-		"Cut":                    {Fault{Kind: Cut, Bytes: 100}, noAnswer, true, stored, 0},
-		"Cut at once":            {Fault{Kind: Cut}, noAnswer, true, stored, 0},
-		"EffectError":            {Fault{Kind: EffectError}, status(502, ""), true, stored, 0},
-		"EffectError 504 HTML":   {Fault{Kind: EffectError, Status: 504, HTML: true}, proxy, true, stored, 0},
-		"InvalidJSON":            {Fault{Kind: InvalidJSON}, noAnswer, true, stored, 0},
-		"EffectStoredError":      {Fault{Kind: EffectStoredError}, status(500, ""), true, frozen, 0},
-		"EffectForgotten":        {Fault{Kind: EffectForgotten, Status: 503}, status(503, ""), true, free, 0},
-		"Stale":                  {Fault{Kind: Stale}, status200(stripe.PaymentIntentStatusRequiresPaymentMethod), true, stored, 0},
-		"UnknownEnum":            {Fault{Kind: UnknownEnum}, status200("awaiting_the_future"), true, stored, 0},
-		"UnknownFields":          {Fault{Kind: UnknownFields}, fine, true, stored, 0},
-		"Delay with no patience": {Fault{Kind: DelayBefore, Delay: 300 * time.Millisecond}, noAnswer, true, stored, 50 * time.Millisecond},
+		"Reset":                  {Fault{Kind: Reset}, noAnswer, false, free, false},
+		"BlackHole":              {Fault{Kind: BlackHole}, noAnswer, false, free, true},
+		"Unauthorized":           {Fault{Kind: Unauthorized}, status(401, ""), false, free, false},
+		"RateLimited":            {Fault{Kind: RateLimited}, status(429, stripe.ErrorCodeRateLimit), false, free, false},
+		"LockTimeout":            {Fault{Kind: LockTimeout}, status(429, stripe.ErrorCodeLockTimeout), false, free, false},
+		"InUse":                  {Fault{Kind: InUse}, status(409, stripe.ErrorCodeIdempotencyKeyInUse), false, free, false},
+		"Refuse 500":             {Fault{Kind: Refuse}, status(500, ""), false, free, false},
+		"Refuse 503":             {Fault{Kind: Refuse, Status: 503}, status(503, ""), false, free, false},
+		"Refuse 502 HTML":        {Fault{Kind: Refuse, Status: 502, HTML: true}, proxy, false, free, false},
+		"Refuse 400":             {Fault{Kind: Refuse, Status: 400, Code: "parameter_unknown"}, status(400, stripe.ErrorCodeParameterUnknown), false, free, false},
+		"Refuse 404":             {Fault{Kind: Refuse, Status: 404, Code: "resource_missing"}, status(404, stripe.ErrorCodeResourceMissing), false, free, false},
+		"RetryError":             {Fault{Kind: RetryError}, status(500, ""), false, free, false},
+		"StoredError":            {Fault{Kind: StoredError}, status(500, ""), false, frozen, false},
+		"DelayBefore":            {Fault{Kind: DelayBefore, Delay: 20 * time.Millisecond}, fine, true, stored, false},
+		"DelayExecuting":         {Fault{Kind: DelayExecuting, Delay: 20 * time.Millisecond}, fine, true, stored, false},
+		"Delay":                  {Fault{Kind: Delay, Delay: time.Minute}, noAnswer, true, stored, true},
+		"SlowBody":               {Fault{Kind: SlowBody, Delay: time.Minute}, noAnswer, true, stored, true},
+		"Drop":                   {Fault{Kind: Drop}, noAnswer, true, stored, false},
+		"Cut":                    {Fault{Kind: Cut, Bytes: 100}, noAnswer, true, stored, false},
+		"Cut at once":            {Fault{Kind: Cut}, noAnswer, true, stored, false},
+		"EffectError":            {Fault{Kind: EffectError}, status(502, ""), true, stored, false},
+		"EffectError 504 HTML":   {Fault{Kind: EffectError, Status: 504, HTML: true}, proxy, true, stored, false},
+		"InvalidJSON":            {Fault{Kind: InvalidJSON}, noAnswer, true, stored, false},
+		"EffectStoredError":      {Fault{Kind: EffectStoredError}, status(500, ""), true, frozen, false},
+		"EffectForgotten":        {Fault{Kind: EffectForgotten, Status: 503}, status(503, ""), true, free, false},
+		"Stale":                  {Fault{Kind: Stale}, status200(stripe.PaymentIntentStatusRequiresPaymentMethod), true, stored, false},
+		"UnknownEnum":            {Fault{Kind: UnknownEnum}, status200("awaiting_the_future"), true, stored, false},
+		"UnknownFields":          {Fault{Kind: UnknownFields}, fine, true, stored, false},
+		"Delay with no patience": {Fault{Kind: DelayBefore, Delay: time.Second}, noAnswer, true, stored, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -93,11 +93,19 @@ func TestFaults(t *testing.T) {
 			pi := b.create("o1")
 			tc.fault.Op = "intent.confirm"
 			fault := b.sim.Inject(tc.fault)
-			api := b.api
-			if tc.timeout > 0 {
-				api = newClient(DefaultKey, b.url, b.shapes, tc.timeout)
+			ctx, hangUp := context.WithCancel(t.Context())
+			defer hangUp()
+			p := &stripe.PaymentIntentConfirmParams{Params: keyed("k"), PaymentMethod: stripe.String("pm_card_visa")}
+			p.Context = ctx
+			if tc.leaves {
+				go func() {
+					for ctx.Err() == nil && b.sim.FaultsFired()[fault] == 0 {
+						time.Sleep(time.Millisecond)
+					}
+					hangUp()
+				}()
 			}
-			got, err := api.PaymentIntents.Confirm(pi.ID, &stripe.PaymentIntentConfirmParams{Params: keyed("k"), PaymentMethod: stripe.String("pm_card_visa")})
+			got, err := b.api.PaymentIntents.Confirm(pi.ID, p)
 			tc.sees(t, got, err)
 			require.Equal(t, map[string]int{fault: 1}, b.sim.FaultsFired())
 
@@ -178,7 +186,7 @@ func TestFaults(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		pi := b.create("o1")
-		b.sim.Inject(Fault{Op: "intent.confirm", Kind: DelayExecuting, Delay: 400 * time.Millisecond})
+		b.sim.Inject(Fault{Op: "intent.confirm", Kind: DelayExecuting, Delay: 2 * time.Second})
 		answered := make(chan error)
 		go func() { _, err := b.confirm(pi.ID, "k", "pm_card_visa"); answered <- err }()
 		require.Eventually(t, func() bool { return b.sim.ChargeCount("o1") == 1 }, 5*time.Second, time.Millisecond)

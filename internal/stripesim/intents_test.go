@@ -2,6 +2,7 @@ package stripesim
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/stripe/stripe-go/v76"
@@ -183,6 +184,14 @@ func TestIntents(t *testing.T) {
 		ch, err = b.api.Charges.Get(pi.LatestCharge.ID, nil)
 		require.NoError(t, err)
 		require.NotNil(t, ch.BalanceTransaction)
+	})
+
+	t.Run("LetsTimePassByItself", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, func(o *Options) { o.Now = nil })
+		pi, err := b.confirm(b.create("o1", func(p *stripe.PaymentIntentParams) { p.CaptureMethod = stripe.String("automatic_async") }).ID, "k", "pm_card_visa")
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { return b.charge(pi).BalanceTransaction != nil }, 30*time.Second, 20*time.Millisecond)
 	})
 
 	t.Run("AuthenticatesTheCustomer", func(t *testing.T) {

@@ -145,7 +145,7 @@ func TestJournal(t *testing.T) {
 					}
 				}()
 			}
-			time.Sleep(150 * time.Millisecond) // not a wait for anything: a random moment to kill at
+			require.Eventually(t, func() bool { return len(confirmed) > 20*(round+1) }, 30*time.Second, time.Millisecond)
 			require.NoError(t, child.Process.Kill())
 			_ = child.Wait()
 			for _, done := range workers {

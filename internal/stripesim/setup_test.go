@@ -29,20 +29,18 @@ type bench struct {
 
 func setup(t *testing.T, opts ...func(*Options)) *bench {
 	t.Helper()
-	o := Options{}
+	began := time.Now()
+	o := Options{Now: func() time.Time { return began }} // time passes when a test says so
 	for _, f := range opts {
 		f(&o)
 	}
 	sim, err := New(o)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, sim.Close()) })
 	b := &bench{t: t, sim: sim}
 	api := httptest.NewServer(sim.Handler())
 	admin := httptest.NewServer(sim.AdminHandler())
 	t.Cleanup(func() {
-		sim.ClearFaults()
-		sim.holds.releaseAll()
-		api.CloseClientConnections()
+		require.NoError(t, sim.Close()) // first: it lets go of whoever is held or delayed
 		api.Close()
 		admin.Close()
 	})

@@ -202,18 +202,16 @@ func (d *deliveries) bendAndAdd(j *job) {
 	d.addLocked(j)
 }
 
-// reorderGap keeps reversed deliveries apart, so that they also arrive reversed.
-const reorderGap = 50 * time.Millisecond
-
-// unpark sends a full batch.
+// unpark sends a full batch: all at once, or in reverse, each one only when the
+// one before has been answered, so that they also arrive reversed.
 func (d *deliveries) unpark(a *armedWebhook) {
-	newest := a.parked[len(a.parked)-1].due
 	for i, j := range a.parked {
-		j.due = newest
-		if a.Kind == WebhookReorder {
-			j.due = newest.Add(time.Duration(len(a.parked)-1-i) * reorderGap)
+		if a.Kind == WebhookReorder && i > 0 {
+			j.then = a.parked[i-1]
 		}
-		d.addLocked(j)
+		if a.Kind == WebhookBurst || i == len(a.parked)-1 {
+			d.addLocked(j)
+		}
 	}
 	a.parked = nil
 }

@@ -57,6 +57,7 @@ type job struct {
 	resend   bool // asked for by hand: no faults, no retries
 	url      string
 	bend     bend
+	then     *job // goes out when this one has been answered
 }
 
 // bend is what a fault does to one attempt.
