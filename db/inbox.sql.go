@@ -119,7 +119,7 @@ WITH due AS MATERIALIZED (
 UPDATE inbox_events e
 SET lease_token = e.lease_token + 1, leased_until = clock_timestamp() + $1::interval, attempts = e.attempts + 1
 FROM due WHERE e.consumer = due.consumer AND e.event_id = due.event_id
-RETURNING e.consumer, e.event_id, e.status, e.type, e.tenant_id, e.subject, e.version, e.payload, e.traceparent, e.received_at, e.lease_token, e.leased_until, e.attempts, e.last_error, e.done_at, e.parked_at
+RETURNING e.consumer, e.event_id, e.status, e.type, e.tenant_id, e.subject, e.version, e.payload, e.traceparent, e.received_at, e.lease_token, e.leased_until, e.attempts, e.last_error, e.done_at, e.parked_at, e.object_id
 `
 
 type InboxLeaseParams struct {
@@ -157,6 +157,7 @@ func (q *Queries) InboxLease(ctx context.Context, arg InboxLeaseParams) ([]Inbox
 			&i.LastError,
 			&i.DoneAt,
 			&i.ParkedAt,
+			&i.ObjectID,
 		); err != nil {
 			return nil, err
 		}
@@ -192,8 +193,8 @@ func (q *Queries) InboxReap(ctx context.Context, arg InboxReapParams) (int64, er
 }
 
 const inboxReceive = `-- name: InboxReceive :execrows
-INSERT INTO inbox_events (consumer, event_id, status, type, payload, traceparent)
-VALUES ($1, $2, 'pending', $3, $4, $5)
+INSERT INTO inbox_events (consumer, event_id, status, type, object_id, payload, traceparent)
+VALUES ($1, $2, 'pending', $3, $4, $5, $6)
 ON CONFLICT (consumer, event_id) DO NOTHING
 `
 
@@ -201,6 +202,7 @@ type InboxReceiveParams struct {
 	Consumer    string
 	EventID     string
 	Type        string
+	ObjectID    *string
 	Payload     []byte
 	Traceparent *string
 }
@@ -211,6 +213,7 @@ func (q *Queries) InboxReceive(ctx context.Context, arg InboxReceiveParams) (int
 		arg.Consumer,
 		arg.EventID,
 		arg.Type,
+		arg.ObjectID,
 		arg.Payload,
 		arg.Traceparent,
 	)

@@ -667,6 +667,7 @@ type InboxEvent struct {
 	LastError   *string
 	DoneAt      *time.Time
 	ParkedAt    *time.Time
+	ObjectID    *string
 }
 
 type Order struct {

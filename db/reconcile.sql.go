@@ -171,6 +171,31 @@ func (q *Queries) FindingsTouch(ctx context.Context, arg FindingsTouchParams) er
 	return err
 }
 
+const keyStats = `-- name: KeyStats :one
+WITH work AS MATERIALIZED (
+    SELECT k.tenant_id, k.key, k.parked_at, k.leased_until FROM idempotency_keys k WHERE k.finished_at IS NULL LIMIT 100000
+)
+SELECT (SELECT count(*) FROM work) AS unfinished, (SELECT count(*) FROM work WHERE parked_at IS NOT NULL) AS parked,
+    coalesce((SELECT extract(epoch FROM clock_timestamp() - min(s.first_sent_at))
+        FROM work w JOIN stripe_calls s ON s.tenant_id = w.tenant_id AND s.stripe_key IN (w.tenant_id || ':' || w.key || ':confirm', w.tenant_id || ':' || w.key || ':refund')
+        WHERE s.outcome = 'unknown' OR s.outcome = 'sent' AND w.leased_until < clock_timestamp()), 0)::float8 AS unknown_seconds
+`
+
+type KeyStatsRow struct {
+	Unfinished     int64
+	Parked         int64
+	UnknownSeconds float64
+}
+
+// What is begun and has not ended, for the metrics. A call is unknown when its last attempt got no definite answer, or none and its
+// sender's lease has run out.
+func (q *Queries) KeyStats(ctx context.Context) (KeyStatsRow, error) {
+	row := q.db.QueryRow(ctx, keyStats)
+	var i KeyStatsRow
+	err := row.Scan(&i.Unfinished, &i.Parked, &i.UnknownSeconds)
+	return i, err
+}
+
 const moneyDrift = `-- name: MoneyDrift :many
 SELECT currency, coalesce(sum(abs(drift_minor)) FILTER (WHERE resolved_at IS NULL), 0)::bigint AS drift_minor, count(*) FILTER (WHERE resolved_at IS NULL) AS open
 FROM reconciliation_findings GROUP BY currency ORDER BY currency

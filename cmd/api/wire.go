@@ -35,6 +35,9 @@ const (
 	consumeAgain  = 5 * time.Second // When a broker has refused to deliver.
 	reserveEvery  = 10 * time.Second
 	reapEvery     = time.Minute
+
+	reconcileEvery = 5 * time.Second // How late a window may be noticed that is due; the windows have periods of their own.
+	measureEvery   = 10 * time.Second
 )
 
 // parts is the service, wired and not yet running.
@@ -48,10 +51,13 @@ type parts struct {
 	broker    broker.Broker
 	consumers []*inbox.Consumer
 	reapers   []reaper
+
+	reconciler *payments.Reconciler
 }
 
 type reaper struct {
 	name    string
+	every   time.Duration
 	runOnce func(context.Context) (int, error)
 }
 
@@ -85,10 +91,12 @@ func wire(c config, pool *db.Pool, events broker.Broker, metrics *prometheus.Reg
 	p.notifier = notifier.New(pool, notifier.Options{AllowPrivate: c.NotifyPrivate, Metrics: notifier.NewMetrics(metrics), Log: log})
 
 	p.reapers = []reaper{
-		{"outbox reaper", outbox.NewReaper(pool, 0).RunOnce},
-		{"inbox reaper", inbox.NewReaper(pool, 0).RunOnce},
-		{"delivery reaper", notifier.NewReaper(pool, 0).RunOnce},
+		{"key reaper", min(reapEvery, max(c.IdempotencyRetention/20, time.Second)), idempotency.NewReaper(keys, c.IdempotencyRetention, 0).RunOnce},
+		{"outbox reaper", reapEvery, outbox.NewReaper(pool, 0).RunOnce},
+		{"inbox reaper", reapEvery, inbox.NewReaper(pool, 0).RunOnce},
+		{"delivery reaper", reapEvery, notifier.NewReaper(pool, 0).RunOnce},
 	}
+	p.reconciler = payments.NewReconciler(p.money, payments.NewReconcilerMetrics(metrics))
 	p.api = httpapi.NewServer(httpapi.Options{
 		Pool: pool, Keys: keys, Operations: operations, Payments: p.money, Feed: outbox.NewFeed(pool), Within: c.within(), RateLimit: c.RateLimitRPS,
 		Retention: c.IdempotencyRetention, Metrics: metrics, Log: log,
@@ -103,6 +111,8 @@ func (p parts) loops() []loop {
 		{name: "inbox", every: inboxEvery, wake: p.inbox.Woken(), runOnce: p.inbox.RunOnce},
 		{name: "relay", every: relayEvery, wake: p.relay.Woken(), runOnce: p.relay.RunOnce},
 		{name: "notifier", every: notifyEvery, runOnce: p.notifier.RunOnce},
+		{name: "reconciler", every: reconcileEvery, runOnce: p.reconciler.RunOnce},
+		{name: "gauges", every: measureEvery, runOnce: p.reconciler.Measure},
 		{name: "reservations", every: reserveEvery, runOnce: p.money.ExpireReservations},
 	}
 	for range completers {
@@ -114,7 +124,7 @@ func (p parts) loops() []loop {
 		}})
 	}
 	for _, r := range p.reapers {
-		list = append(list, loop{name: r.name, every: reapEvery, runOnce: r.runOnce})
+		list = append(list, loop{name: r.name, every: r.every, runOnce: r.runOnce})
 	}
 	return list
 }

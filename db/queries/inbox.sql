@@ -1,7 +1,7 @@
 -- name: InboxReceive :execrows
 -- Keeps an event for the processor. Zero rows: it was received before.
-INSERT INTO inbox_events (consumer, event_id, status, type, payload, traceparent)
-VALUES (@consumer, @event_id, 'pending', @type, @payload, sqlc.narg(traceparent))
+INSERT INTO inbox_events (consumer, event_id, status, type, object_id, payload, traceparent)
+VALUES (@consumer, @event_id, 'pending', @type, sqlc.narg(object_id), @payload, sqlc.narg(traceparent))
 ON CONFLICT (consumer, event_id) DO NOTHING;
 
 -- name: InboxTake :one

@@ -97,3 +97,14 @@ FROM reconciliation_findings GROUP BY currency ORDER BY currency;
 -- The cancels of an order's intents that were ever announced.
 SELECT stripe_key, params_sha256 FROM stripe_calls
 WHERE tenant_id = @tenant_id AND stripe_key >= @prefix::text AND stripe_key < @prefix::text || chr(1114111);
+
+-- name: KeyStats :one
+-- What is begun and has not ended, for the metrics. A call is unknown when its last attempt got no definite answer, or none and its
+-- sender's lease has run out.
+WITH work AS MATERIALIZED (
+    SELECT k.tenant_id, k.key, k.parked_at, k.leased_until FROM idempotency_keys k WHERE k.finished_at IS NULL LIMIT 100000
+)
+SELECT (SELECT count(*) FROM work) AS unfinished, (SELECT count(*) FROM work WHERE parked_at IS NOT NULL) AS parked,
+    coalesce((SELECT extract(epoch FROM clock_timestamp() - min(s.first_sent_at))
+        FROM work w JOIN stripe_calls s ON s.tenant_id = w.tenant_id AND s.stripe_key IN (w.tenant_id || ':' || w.key || ':confirm', w.tenant_id || ':' || w.key || ':refund')
+        WHERE s.outcome = 'unknown' OR s.outcome = 'sent' AND w.leased_until < clock_timestamp()), 0)::float8 AS unknown_seconds;

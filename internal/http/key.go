@@ -34,15 +34,19 @@ func idempotencyKey(h http.Header) (string, error) {
 		}
 		key = quoted
 	}
+	return key, checkKey(key)
+}
+
+func checkKey(key string) error {
 	if key == "" || len(key) > keyMax {
-		return "", badKey("A key has 1 to 200 characters.")
+		return badKey("A key has 1 to 200 characters.")
 	}
 	for _, b := range []byte(key) {
 		if b < '!' || b > '~' {
-			return "", badKey("A key consists of visible ASCII characters.")
+			return badKey("A key consists of visible ASCII characters.")
 		}
 	}
-	return key, nil
+	return nil
 }
 
 func badKey(detail string) error { return &problem{code: codeIdempotencyKeyInvalid, detail: detail} }

@@ -39,6 +39,7 @@ func (s *Server) routes() []route {
 		{method: "PUT", pattern: "/v1/stock/{sku}", handle: s.setStock},
 		{method: "GET", pattern: "/v1/stock/{sku}", handle: s.getStock},
 
+		{method: "GET", pattern: "/v1/idempotency-keys/{key}", handle: s.getKey},
 		{method: "GET", pattern: "/v1/events", handle: s.listEvents},
 		{method: "POST", pattern: "/v1/webhooks/stripe", handle: s.stripeWebhook, open: true, keyless: "Stripe's event id is its key"},
 

@@ -55,6 +55,7 @@ type Received struct {
 	Consumer    string // the handler that will apply it, and the scope of ID
 	ID          string // the sender's own id of the event, never of the attempt
 	Type        string
+	ObjectID    string // the sender's object that it is about; may be empty
 	Payload     []byte
 	Traceparent *string
 }
@@ -67,7 +68,7 @@ type Received struct {
 // only be known once its object has been read. Nobody can squat on an id,
 // because a webhook gets here with Stripe's signature or not at all.
 func Receive(ctx context.Context, q *db.Queries, r Received) (fresh bool, err error) {
-	n, err := q.InboxReceive(ctx, db.InboxReceiveParams{Consumer: r.Consumer, EventID: r.ID, Type: r.Type, Payload: r.Payload, Traceparent: r.Traceparent})
+	n, err := q.InboxReceive(ctx, db.InboxReceiveParams{Consumer: r.Consumer, EventID: r.ID, Type: r.Type, ObjectID: orNil(r.ObjectID), Payload: r.Payload, Traceparent: r.Traceparent})
 	if err != nil {
 		return false, fmt.Errorf("keep event %s for %s: %w", r.ID, r.Consumer, db.Written(err))
 	}

@@ -19,6 +19,3 @@ func IntentForTest(t *testing.T, g Gateway, id string) Intent {
 func (s *Service) AdoptForTest(ctx context.Context, i Intent) (string, error) {
 	return s.adoptPayment(ctx, i)
 }
-
-// MetricsForTest shows what another reconciler's metrics show, measured anew.
-func (r *Reconciler) MetricsForTest(of *Reconciler) { r.metrics = of.metrics }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -38,8 +37,7 @@ var reconcileWindows = []reconcileWindow{
 const (
 	reconcileLease   = 2 * time.Minute // of a window, renewed after each page
 	reconcileAgain   = 10 * time.Second
-	recheckMax       = 50 // open findings that one round looks at again
-	driftMeasure     = 10 * time.Second
+	recheckMax       = 50             // open findings that one round looks at again
 	firstLook        = 49 * time.Hour // how far back a window that never ended begins
 	adoptedKeyPrefix = "adopted "     // a caller's key has no space in it
 )
@@ -53,16 +51,17 @@ type Reconciler struct {
 	service *Service
 	metrics *ReconcilerMetrics
 	log     *slog.Logger
-
-	mu       sync.Mutex
-	measured time.Time
 }
 
-// ReconcilerMetrics count what the reconciler did, and the money drift.
+// ReconcilerMetrics count what the reconciler did, and show what an operator
+// must look at: money that is not where our rows say, and work that does not end.
 type ReconcilerMetrics struct {
-	drift   *prometheus.GaugeVec
-	open    prometheus.Gauge
-	results *prometheus.CounterVec
+	results    *prometheus.CounterVec
+	drift      *prometheus.GaugeVec
+	open       prometheus.Gauge
+	unfinished prometheus.Gauge
+	parked     prometheus.Gauge
+	unknown    prometheus.Gauge
 }
 
 // NewReconcilerMetrics registers the metrics; with nil they count for nobody.
@@ -75,6 +74,10 @@ func NewReconcilerMetrics(r prometheus.Registerer) *ReconcilerMetrics {
 			Help: "Objects on which Stripe and our rows disagree and which only a person can settle."}),
 		results: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_reconciled_total",
 			Help: "What the reconciler did: hurried, adopted, applied, swept, parked, resolved."}, []string{"result"}),
+		unfinished: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_unfinished", Help: "Keys whose work has begun and not ended, parked ones included, counted up to 100000."}),
+		parked:     f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_parked", Help: "Keys whose work was given up and waits for a person."}),
+		unknown: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_unknown_oldest_seconds",
+			Help: "How long ago the oldest call that moves money was first sent whose outcome nobody knows yet."}),
 	}
 }
 
@@ -89,7 +92,6 @@ func NewReconciler(s *Service, m *ReconcilerMetrics) *Reconciler {
 // RunOnce goes through one window that is due, and returns whether there was
 // one. An error leaves the window to be gone through again, from its beginning.
 func (r *Reconciler) RunOnce(ctx context.Context) (int, error) {
-	defer r.measure(ctx)
 	for _, w := range reconcileWindows {
 		claim, err := r.service.pool.ReconcileClaim(ctx, db.ReconcileClaimParams{Name: w.name, Lease: reconcileLease})
 		if errors.Is(err, db.ErrNoRows) {
@@ -275,24 +277,26 @@ func (r *Reconciler) recheck(ctx context.Context, c *comparer) error {
 	return nil
 }
 
-// measure shows the drift. Every process does, whoever found it.
-func (r *Reconciler) measure(ctx context.Context) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if time.Since(r.measured) < driftMeasure {
-		return
-	}
-	rows, err := r.service.pool.MoneyDrift(ctx)
+// Measure sets the gauges. Every process shows the same, whoever found it.
+func (r *Reconciler) Measure(ctx context.Context) (int, error) {
+	drift, err := r.service.pool.MoneyDrift(ctx)
 	if err != nil {
-		return // The next round measures.
+		return 0, fmt.Errorf("measure the drift: %w", err)
 	}
-	r.measured = time.Now()
 	var open int64
-	for _, row := range rows {
+	for _, row := range drift {
 		r.metrics.drift.WithLabelValues(row.Currency).Set(float64(row.DriftMinor))
 		open += row.Open
 	}
 	r.metrics.open.Set(float64(open))
+	work, err := r.service.pool.KeyStats(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("measure the unfinished work: %w", err)
+	}
+	r.metrics.unfinished.Set(float64(work.Unfinished))
+	r.metrics.parked.Set(float64(work.Parked))
+	r.metrics.unknown.Set(work.UnknownSeconds)
+	return 0, nil
 }
 
 // adoptPayment makes rows for money that is provably ours: the intent names the

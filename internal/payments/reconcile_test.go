@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -279,6 +281,9 @@ func TestReconciler(t *testing.T) {
 		b.Sim.ClearFaults()
 		b.Exec("UPDATE idempotency_keys SET resume_at = clock_timestamp() + interval '1 hour' WHERE key = 'k'")
 		b.requireClean() // On its way is not lost.
+		require.Zero(t, b.driftShown())
+		require.EqualValues(t, 1, b.api.Metric("payonce_keys_unfinished"))
+		require.Positive(t, b.api.Metric("payonce_unknown_oldest_seconds"))
 		b.reconcile()
 		require.Empty(t, b.findings())
 		n, err := b.api.Completer.RunOnce(t.Context())
@@ -295,10 +300,14 @@ func TestReconciler(t *testing.T) {
 		require.Equal(t, http.StatusAccepted, b.api.Pay("k", order, "pm_card_visa").Status)
 		b.Exec("UPDATE idempotency_keys SET parked_at = clock_timestamp(), resume_at = 'infinity', leased_until = '-infinity' WHERE key = 'k'")
 		require.Equal(t, map[string]int{"I5b": 1, "I8e": 1}, b.audit().offends())
+		require.Zero(t, b.driftShown(), "nobody has looked yet")
+		require.EqualValues(t, 1, b.api.Metric("payonce_keys_parked"))
 		b.reconcile()
+		require.EqualValues(t, 1000, b.driftShown())
 		b.api.Complete()
 		b.reconcile()
 		b.RequireChargedOnce(order)
+		require.Zero(t, b.driftShown())
 		b.requireClean()
 	})
 
@@ -387,21 +396,38 @@ func TestReconciler(t *testing.T) {
 // driftShown is the metric, as the next scrape will see it.
 func (b *books) driftShown() float64 {
 	b.T.Helper()
-	fresh := payments.NewReconciler(b.api.Payments, nil)
-	fresh.MetricsForTest(b.reconciler)
-	_, err := fresh.RunOnce(context.Background())
+	_, err := b.reconciler.Measure(context.Background())
 	require.NoError(b.T, err)
 	return b.api.Metric("payonce_money_drift_minor")
 }
 
+// yesterdays is a world at whose Stripe it is still yesterday, until the time
+// that it returns a function for comes.
+func yesterdays(t *testing.T) (b *books, today func()) {
+	w := *testbed.New(t)
+	var passed atomic.Bool
+	sim, err := stripesim.New(stripesim.Options{Now: func() time.Time {
+		if passed.Load() {
+			return time.Now()
+		}
+		return time.Now().Add(-25 * time.Hour)
+	}})
+	require.NoError(t, err)
+	server := httptest.NewServer(sim.Handler())
+	t.Cleanup(func() {
+		server.Close()
+		require.NoError(t, sim.Close())
+	})
+	w.Sim, w.StripeURL = sim, server.URL
+	return booksOn(&w), func() { passed.Store(true) }
+}
+
 func TestSweep(t *testing.T) {
 	t.Parallel()
-	day := 25 * time.Hour
 
 	t.Run("CancelsWhatNobodyWillConfirm", func(t *testing.T) {
 		t.Parallel()
-		b := newBooks(t)
-		b.Sim.Advance(-day)
+		b, today := yesterdays(t)
 		// The creation of the order's first intent is answered with an error that Stripe repeats for ever; the payment goes on with another.
 		order := b.api.Order()
 		b.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.EffectStoredError})
@@ -410,7 +436,7 @@ func TestSweep(t *testing.T) {
 		require.Equal(t, http.StatusCreated, b.api.PayUntilFinal("k", order, "pm_card_visa").Status)
 		require.Equal(t, "2", b.Text("SELECT intent_number FROM payments WHERE order_id = $1", order))
 		gone := b.ghost("ord_000000000000000000000gone", unconfirmed)
-		b.Sim.Advance(day)
+		today()
 
 		b.reconcile()
 		b.api.Complete()
@@ -433,12 +459,11 @@ func TestSweep(t *testing.T) {
 
 	t.Run("LeavesWhatMayStillBePaid", func(t *testing.T) {
 		t.Parallel()
-		b := newBooks(t)
-		b.Sim.Advance(-day)
+		b, today := yesterdays(t)
 		declined, waits, young := b.api.Order(), b.api.Order(), b.api.Order()
 		require.Equal(t, http.StatusPaymentRequired, b.api.Pay("declined", declined, "pm_card_visa_chargeDeclined").Status)
 		require.Equal(t, http.StatusAccepted, b.api.Pay("waits", waits, "pm_card_threeDSecure2Required").Status)
-		b.Sim.Advance(day)
+		today()
 		b.ghost(young, unconfirmed)
 		b.reconcile()
 		require.Zero(t, b.Count("SELECT count(*) FROM idempotency_keys WHERE operation = 'sweep_intent'"))

@@ -66,6 +66,18 @@ func (s *Service) prepareWebhook(ctx context.Context, e inbox.Event) (any, error
 	return seen, err
 }
 
+// WebhookIntent is the PaymentIntent that an event is about, empty if it is about
+// none. The payments of an intent find their webhooks by it.
+func WebhookIntent(payload []byte) string {
+	id := hintOf(payload).ID
+	if len(id) > stripeIDMax || strings.ContainsRune(id, 0) {
+		return ""
+	}
+	return id
+}
+
+const stripeIDMax = 255 // Stripe's own promise
+
 // hintOf reads which PaymentIntent an event's object is, or belongs to, and
 // whose it says it is.
 func hintOf(payload []byte) Intent {

@@ -1,0 +1,413 @@
+package payments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/outbox"
+)
+
+// KeyStory is all that is known of a key, for the person who is asked whether a
+// customer was charged twice. The answer itself is not in it.
+type KeyStory struct {
+	Object        string         `json:"object"`
+	Key           string         `json:"key"`
+	State         string         `json:"state"`
+	Operation     string         `json:"operation"`
+	RequestID     string         `json:"request_id"`
+	Resource      StoryResource  `json:"resource"`
+	Attempts      int32          `json:"attempts"`
+	RecoveryPoint string         `json:"recovery_point"`
+	CreatedAt     instant        `json:"created_at"`
+	FinishedAt    *instant       `json:"finished_at"`
+	ExpiresAt     *instant       `json:"expires_at"`
+	AnswerStatus  *int16         `json:"answer_status"`
+	LastError     *string        `json:"last_error"`
+	Trail         []StoryStep    `json:"trail"`
+	Calls         []StoryCall    `json:"provider_calls"`
+	Webhooks      []StoryWebhook `json:"webhooks"`
+	Events        []StoryEvent   `json:"events"`
+	Verdict       string         `json:"verdict"`
+}
+
+// StoryResource is what the key made.
+type StoryResource struct {
+	ID   string `json:"id"`
+	Href string `json:"href"`
+}
+
+// StoryStep is one step forward, or a change of the holder.
+type StoryStep struct {
+	LeaseToken    int64   `json:"lease_token"`
+	RecoveryPoint string  `json:"recovery_point"`
+	At            instant `json:"at"`
+}
+
+// StoryCall is what was sent to Stripe under one of its keys.
+type StoryCall struct {
+	Operation   string           `json:"operation"`
+	StripeKey   string           `json:"stripe_key"`
+	Outcome     db.StripeOutcome `json:"outcome"`
+	Attempts    int32            `json:"attempts"`
+	FirstSentAt instant          `json:"first_sent_at"`
+	LastSentAt  instant          `json:"last_sent_at"`
+	HTTPStatus  *int16           `json:"http_status"`
+	ErrorCode   *string          `json:"error_code"`
+	ObjectID    *string          `json:"object_id"`
+	RequestIDs  []string         `json:"request_ids"`
+}
+
+// StoryWebhook is what Stripe told.
+type StoryWebhook struct {
+	ID         string   `json:"id"`
+	Type       string   `json:"type"`
+	ReceivedAt instant  `json:"received_at"`
+	AppliedAt  *instant `json:"applied_at"`
+}
+
+// StoryEvent is what we told.
+type StoryEvent struct {
+	ID          string   `json:"id"`
+	Type        string   `json:"type"`
+	Time        instant  `json:"time"`
+	PublishedAt *instant `json:"published_at"`
+}
+
+// The states of a key, as its story has them.
+const (
+	storyInFlight = "in_flight"
+	storyWaiting  = "waiting"
+	storyParked   = "parked"
+	storyFinished = "finished"
+	storyExpired  = "expired"
+)
+
+// made is what a key has made or is about, as far as it is there.
+type made struct {
+	order    *db.Order
+	payment  *db.Payment
+	refund   *db.Refund
+	checkout *db.Checkout
+}
+
+// KeyStory tells the story of a caller's key, or ErrNotFound. Answers are kept
+// for the retention given.
+func (s *Service) KeyStory(ctx context.Context, tenantID, key string, retention time.Duration) (KeyStory, error) {
+	if strings.Contains(key, " ") {
+		return KeyStory{}, ErrNotFound // One of our own.
+	}
+	row, err := s.pool.StoryKey(ctx, db.StoryKeyParams{TenantID: tenantID, Key: key})
+	if err != nil {
+		return KeyStory{}, notFound(err, "look up a key")
+	}
+	m, err := s.madeBy(ctx, row)
+	if err != nil {
+		return KeyStory{}, err
+	}
+	story := KeyStory{
+		Object: "idempotency_key", Key: key, State: stateOf(row), Operation: row.Operation, RequestID: row.RequestID,
+		Resource: StoryResource{row.ResourceID, Href(row.ResourceID)}, Attempts: row.Attempts, RecoveryPoint: row.RecoveryPoint,
+		CreatedAt: instant(row.CreatedAt), FinishedAt: instantOf(row.FinishedAt), ExpiresAt: instantOf(row.AnswerDroppedAt),
+		AnswerStatus: row.AnswerStatus, LastError: row.LastError, Trail: trailOf(row.Trail),
+	}
+	if story.State == storyFinished {
+		expires := instant(row.FinishedAt.Add(retention))
+		story.ExpiresAt = &expires
+	}
+	if story.Calls, err = s.storyCalls(ctx, row, m); err != nil {
+		return KeyStory{}, err
+	}
+	if story.Events, err = s.storyEvents(ctx, row, m); err != nil {
+		return KeyStory{}, err
+	}
+	if story.Webhooks, err = s.storyWebhooks(ctx, m); err != nil {
+		return KeyStory{}, err
+	}
+	story.Verdict = verdictOf(row, m, story.Calls)
+	return s.withFindings(ctx, story, tenantID, m)
+}
+
+// stateOf is who works on the key, if anybody must.
+func stateOf(row db.StoryKeyRow) string {
+	switch {
+	case row.AnswerDroppedAt != nil:
+		return storyExpired
+	case row.FinishedAt != nil:
+		return storyFinished
+	case row.Held:
+		return storyInFlight
+	case row.ParkedAt != nil:
+		return storyParked
+	}
+	return storyWaiting
+}
+
+// trailOf reads "<lease token> <recovery point> <time>", as the queries of the
+// table of keys write it.
+func trailOf(entries []string) []StoryStep {
+	trail := []StoryStep{}
+	for _, entry := range entries {
+		token, rest, _ := strings.Cut(entry, " ")
+		point, at, _ := strings.Cut(rest, " ")
+		n, err := strconv.ParseInt(token, 10, 64)
+		moment, timeErr := time.Parse("2006-01-02 15:04:05.999999Z07", at)
+		if err != nil || timeErr != nil {
+			panic("bug: a trail that cannot be read: " + entry)
+		}
+		trail = append(trail, StoryStep{n, point, instant(moment)})
+	}
+	return trail
+}
+
+// madeBy reads what the key's resource is, and the order behind it.
+func (s *Service) madeBy(ctx context.Context, row db.StoryKeyRow) (m made, err error) {
+	id := row.ResourceID
+	var orderOf, paymentOf string
+	switch {
+	case isID(checkoutID, id):
+		if m.checkout, err = found(s.pool.StoryCheckout(ctx, db.StoryCheckoutParams{TenantID: row.TenantID, ID: id})); m.checkout != nil {
+			orderOf, paymentOf = deref(m.checkout.OrderID), deref(m.checkout.PaymentID)
+		}
+	case isID(refundID, id):
+		if m.refund, err = found(s.pool.RefundGet(ctx, db.RefundGetParams{TenantID: row.TenantID, ID: id})); m.refund != nil {
+			orderOf, paymentOf = m.refund.OrderID, m.refund.PaymentID
+		}
+	case isID(paymentID, id):
+		paymentOf = id
+	case isID(orderID, id):
+		orderOf = id
+	}
+	if err == nil && paymentOf != "" {
+		if m.payment, err = found(s.pool.PaymentGet(ctx, db.PaymentGetParams{TenantID: row.TenantID, ID: paymentOf})); m.payment != nil {
+			orderOf = m.payment.OrderID
+		}
+	}
+	if err == nil && orderOf != "" {
+		m.order, err = found(s.pool.OrderGet(ctx, db.OrderGetParams{TenantID: row.TenantID, ID: orderOf}))
+	}
+	if err != nil {
+		return m, fmt.Errorf("read what a key made: %w", err)
+	}
+	return m, nil
+}
+
+// found makes no row of a row that is not there.
+func found[T any](row T, err error) (*T, error) {
+	if errors.Is(err, db.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &row, nil
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+func (s *Service) storyCalls(ctx context.Context, row db.StoryKeyRow, m made) ([]StoryCall, error) {
+	own := row.TenantID + ":" + row.Key
+	p := db.StoryCallsParams{TenantID: row.TenantID, OwnKeys: []string{own + ":confirm", own + ":refund"}}
+	if m.order != nil && m.refund == nil {
+		p.OrderPrefix = row.TenantID + ":" + m.order.ID + ":"
+	}
+	rows, err := s.pool.StoryCalls(ctx, p)
+	if err != nil {
+		return nil, fmt.Errorf("read the calls of a key: %w", err)
+	}
+	calls := []StoryCall{}
+	for _, c := range rows {
+		calls = append(calls, StoryCall{
+			c.Operation, c.StripeKey, c.Outcome, c.Attempts, instant(c.FirstSentAt), instant(c.LastSentAt),
+			answered(c.HttpStatus), c.ErrorCode, c.ObjectID, append([]string{}, c.RequestIds...),
+		})
+	}
+	return calls, nil
+}
+
+// answered leaves out the status of an answer that never came.
+func answered(status *int16) *int16 {
+	if status != nil && *status == 0 {
+		return nil
+	}
+	return status
+}
+
+func (s *Service) storyEvents(ctx context.Context, row db.StoryKeyRow, m made) ([]StoryEvent, error) {
+	about := []string{row.ResourceID}
+	if m.checkout != nil && m.payment != nil {
+		about = append(about, m.payment.ID)
+	}
+	if m.order != nil {
+		about = append(about, m.order.ID)
+	}
+	rows, err := s.pool.StoryEvents(ctx, db.StoryEventsParams{TenantID: row.TenantID, AggregateIds: about})
+	if err != nil {
+		return nil, fmt.Errorf("read the events of a key: %w", err)
+	}
+	events := []StoryEvent{}
+	for _, e := range rows {
+		events = append(events, StoryEvent{outbox.EventID(e.AggregateID, e.Version), e.Type, instant(e.CreatedAt), instantOf(e.PublishedAt)})
+	}
+	return events, nil
+}
+
+func (s *Service) storyWebhooks(ctx context.Context, m made) ([]StoryWebhook, error) {
+	webhooks := []StoryWebhook{}
+	if m.payment == nil || m.payment.IntentID == nil {
+		return webhooks, nil
+	}
+	rows, err := s.pool.StoryWebhooks(ctx, db.StoryWebhooksParams{Consumer: StripeEvents, ObjectIds: []string{*m.payment.IntentID}})
+	if err != nil {
+		return nil, fmt.Errorf("read the webhooks of a key: %w", err)
+	}
+	for _, w := range rows {
+		webhooks = append(webhooks, StoryWebhook{w.EventID, w.Type, instant(w.ReceivedAt), instantOf(w.DoneAt)})
+	}
+	return webhooks, nil
+}
+
+// withFindings adds to the verdict what the reconciler could not settle: our own
+// rows may be the ones that are wrong.
+func (s *Service) withFindings(ctx context.Context, story KeyStory, tenantID string, m made) (KeyStory, error) {
+	if m.order == nil {
+		return story, nil
+	}
+	details, err := s.pool.StoryFindings(ctx, db.StoryFindingsParams{TenantID: tenantID, OrderID: m.order.ID})
+	if err != nil {
+		return story, fmt.Errorf("read the findings of order %s: %w", m.order.ID, err)
+	}
+	for _, detail := range details {
+		story.Verdict += "; a person must look: " + detail
+	}
+	return story, nil
+}
+
+// verdictOf says in one sentence what happened in effect.
+func verdictOf(row db.StoryKeyRow, m made, calls []StoryCall) string {
+	switch {
+	case row.FinishedAt == nil:
+		return unfinishedVerdict(row, m, calls)
+	case row.AnswerStatus != nil && *row.AnswerStatus == http.StatusConflict && m.checkout == nil:
+		return "refused for good; nothing was done under this key"
+	case m.checkout != nil:
+		return checkoutVerdict(m)
+	case m.refund != nil:
+		return refundVerdict(m)
+	case m.payment != nil && row.Operation == CreatePayment:
+		return paymentVerdict(m)
+	case m.payment != nil && m.payment.Status == db.PaymentStatusCanceled:
+		return "the payment was canceled, no money taken"
+	case m.order != nil && row.Operation == CreateOrder:
+		return "one order was made"
+	case m.order != nil && m.order.Status == db.OrderStatusCanceled:
+		return "the order was canceled"
+	}
+	return "refused for good; nothing was done under this key" // Its answer is gone, and what it asked for was not done.
+}
+
+// unfinishedVerdict is about work that has begun and not ended: whether money
+// may have moved, and who looks when.
+func unfinishedVerdict(row db.StoryKeyRow, m made, calls []StoryCall) string {
+	what := "not finished, no money has moved"
+	unknown := slices.ContainsFunc(calls, func(c StoryCall) bool {
+		return (c.Operation == string(opConfirm) || c.Operation == string(opRefund)) && (c.Outcome == db.StripeOutcomeUnknown || c.Outcome == db.StripeOutcomeSent)
+	})
+	switch {
+	case m.payment != nil && m.payment.Status == db.PaymentStatusRequiresAction:
+		what = "waits for the customer, no money taken yet"
+	case unknown:
+		what = "unknown whether the money has moved"
+	case m.refund != nil && m.refund.StripeRefundID != nil:
+		what = "Stripe has the refund and has not decided yet"
+	}
+	switch {
+	case row.Held:
+		return what + ": somebody is working on it"
+	case row.ParkedAt != nil:
+		return what + ": given up, a person must look"
+	}
+	return what + ": the completer looks again at " + row.ResumeAt.UTC().Format(time.RFC3339)
+}
+
+func paymentVerdict(m made) string {
+	p := m.payment
+	switch p.Status {
+	case db.PaymentStatusSucceeded:
+		return charged(p)
+	case db.PaymentStatusFailed:
+		if p.FailureDeclineCode != nil {
+			return "declined (" + *p.FailureDeclineCode + "), no money taken"
+		}
+		return "failed (" + deref(p.FailureCode) + "), no money taken"
+	case db.PaymentStatusCanceled:
+		return "canceled, no money taken"
+	case db.PaymentStatusProcessing, db.PaymentStatusRequiresAction:
+	}
+	return "the key is finished and its payment is not; a person must look"
+}
+
+func charged(p *db.Payment) string {
+	object := deref(p.ChargeID)
+	if object == "" {
+		object = deref(p.IntentID)
+	}
+	verdict := "charged once, " + object
+	switch p.AmountRefundedMinor {
+	case 0:
+	case p.AmountMinor:
+		verdict += ", and refunded"
+	default:
+		verdict += fmt.Sprintf(", and %d of %d %s refunded", p.AmountRefundedMinor, p.AmountMinor, p.Currency)
+	}
+	return verdict
+}
+
+func refundVerdict(m made) string {
+	r := m.refund
+	switch r.Status {
+	case db.RefundStatusSucceeded:
+		return "refunded once, " + deref(r.StripeRefundID)
+	case db.RefundStatusFailed:
+		return "not refunded (" + deref(r.FailureCode) + "), the amount can be refunded again"
+	case db.RefundStatusCanceled:
+		return "the refund was canceled, the amount can be refunded again"
+	case db.RefundStatusPending:
+	}
+	return "the key is finished and its refund is not; a person must look"
+}
+
+func checkoutVerdict(m made) string {
+	switch m.checkout.Status {
+	case db.CheckoutStatusCompleted:
+		if m.payment != nil {
+			return "completed, " + charged(m.payment)
+		}
+	case db.CheckoutStatusCompensated:
+		if m.payment != nil && m.payment.Status == db.PaymentStatusSucceeded {
+			return "compensated, " + charged(m.payment)
+		}
+		return "compensated (" + deref(m.checkout.FailureCode) + "), no money taken"
+	case db.CheckoutStatusProcessing:
+	}
+	return "the key is finished and its checkout is not; a person must look"
+}
+
+func instantOf(t *time.Time) *instant {
+	if t == nil {
+		return nil
+	}
+	i := instant(*t)
+	return &i
+}
