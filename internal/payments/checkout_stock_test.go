@@ -108,12 +108,11 @@ func TestReservations(t *testing.T) {
 		})
 		sold := 0
 		for _, a := range answers {
-			switch {
-			case a.Status == http.StatusCreated:
+			if a.Status == http.StatusCreated {
 				sold++
-			default:
-				require.Equal(t, "out-of-stock", a.Code(), a)
+				continue
 			}
+			require.Equal(t, "out-of-stock", a.Code(), a)
 		}
 		require.Equal(t, 10, sold)
 		s.requireStock("tea", 0, 0)
