@@ -59,10 +59,12 @@ var (
 	errCalledOff   = errors.New("the reservation ran out and was released")
 )
 
-// beginPayStep records the payment, its event and its first call, and has the
-// stock held for as long as the payment takes.
+// beginPayStep records the payment, its event and its first call.
 func (s *Service) beginPayStep(ctx context.Context, c *idempotency.Claim, k *checkingOut) (idempotency.Answer, error) {
 	err := c.Phase(ctx, paymentRecorded, func(q *db.Queries) error {
+		if err := k.calledOff(ctx, q); err != nil {
+			return err
+		}
 		order, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: c.TenantID, ID: *k.row.OrderID})
 		switch {
 		case err != nil:
@@ -72,7 +74,7 @@ func (s *Service) beginPayStep(ctx context.Context, c *idempotency.Claim, k *che
 		case order.CancelingKey != nil:
 			return errCancelBegun
 		}
-		if err := s.pinReservations(ctx, q, k); err != nil {
+		if err := k.pin(ctx, q); err != nil {
 			return err
 		}
 		k.pay = newPaying(c.TenantID, c.Key, k.request.PaymentMethod, db.OrderToPayRow{Order: order, IntentClosed: true})
@@ -98,27 +100,34 @@ func (s *Service) beginPayStep(ctx context.Context, c *idempotency.Claim, k *che
 		return s.checkoutWaits(ctx, c, k, nextTry(c), err)
 	case errors.Is(err, errRanOut):
 		err = s.failStep(ctx, c, k, db.SagaStepPay, releaseDue, outOfStock(ranOutMessage))
-	case errors.Is(err, errCalledOff): // By ExpireReservations, which has written down why.
+	case errors.Is(err, errCalledOff): // Why is written down already.
 		err = c.Phase(ctx, cancelDue, func(*db.Queries) error { return nil })
 	}
 	return idempotency.Answer{}, err
 }
 
-func (s *Service) pinReservations(ctx context.Context, q *db.Queries, k *checkingOut) error {
-	pinned, err := q.ReservationsPin(ctx, db.ReservationsPinParams{TenantID: k.row.TenantID, CheckoutID: k.row.ID})
-	if err != nil {
-		return fmt.Errorf("keep the reservations of checkout %s: %w", k.row.ID, err)
-	}
-	if int(pinned) == len(basketOf(k.request.Items).skus) {
-		return nil
-	}
+// calledOff reports whether ExpireReservations was here while nobody had the
+// claim. Now that this phase has it, that cannot happen any more.
+func (k *checkingOut) calledOff(ctx context.Context, q *db.Queries) (err error) {
 	if k.row, k.steps, err = readCheckout(ctx, q, k.row.TenantID, k.row.ID); err != nil {
 		return err
 	}
 	if k.step(db.SagaStepPay).Status == db.SagaStepStatusFailed {
 		return errCalledOff
 	}
-	return errRanOut
+	return nil
+}
+
+// pin has the stock held for as long as the payment takes.
+func (k *checkingOut) pin(ctx context.Context, q *db.Queries) error {
+	pinned, err := q.ReservationsPin(ctx, db.ReservationsPinParams{TenantID: k.row.TenantID, CheckoutID: k.row.ID})
+	if err != nil {
+		return fmt.Errorf("keep the reservations of checkout %s: %w", k.row.ID, err)
+	}
+	if int(pinned) < len(basketOf(k.request.Items).skus) {
+		return errRanOut
+	}
+	return nil
 }
 
 // notifyStep makes the checkout known, and so is the moment at which it must be

@@ -275,6 +275,26 @@ func TestCheckout_OrderCanceled(t *testing.T) {
 		})
 	}
 
+	// Found by TestCheckout_EveryPathEndsWhole: with both reasons to give up, the
+	// checkout took the one whose step the other had failed already.
+	t.Run("AndTheReservationRunOut", func(t *testing.T) {
+		t.Parallel()
+		var dies atomic.Pointer[func()]
+		s := newShop(t, testbed.LocalOptions{Boundary: at("stock_reserved", &dies)})
+		die := func() { panic(http.ErrAbortHandler) }
+		dies.Store(&die)
+		s.checkout("k", twoTeas("pm_card_visa"))
+		require.Equal(t, http.StatusOK, s.Post("/v1/orders/"+s.w.Text(`SELECT id FROM orders`)+"/cancel", "cancel", "").Status)
+		s.w.ExpireLeases()
+		s.w.Exec(`UPDATE reservations SET expires_at = clock_timestamp() - interval '1 second'`)
+		expired, err := s.Payments.ExpireReservations(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1, expired)
+		require.Equal(t, "out-of-stock", s.await("k", twoTeas("pm_card_visa")).Code())
+		s.requireStock("tea", 10, 0)
+		s.requireWhole()
+	})
+
 	t.Run("NotWhileThePaymentRuns", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t, patient("shop"))
