@@ -85,6 +85,15 @@ func (a answer) final() bool {
 	return a.err == nil && (a.status >= 200 && a.status < 300 && a.status != http.StatusAccepted || a.status == http.StatusPaymentRequired)
 }
 
+// disown forgets what was told about keys.
+func (s *shop) disown(keys ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, key := range keys {
+		delete(s.told, key)
+	}
+}
+
 // mayChange reports whether the same request can have another answer later.
 func (a answer) mayChange() bool {
 	var problem struct{ Retryable bool }

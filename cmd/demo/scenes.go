@@ -60,6 +60,12 @@ var scenes = []scene{
 		play:  theLastThreeCups,
 	},
 	{
+		title: "The broker is killed",
+		why:   "Who wants to hear of payments has to wait. Who wants to pay has not.",
+		ours:  true,
+		play:  theBrokerIsKilled,
+	},
+	{
 		title: "Stripe's answer gets lost",
 		why:   "Stripe takes the money, and then the connection breaks. Nobody here can know whether it did.",
 		play:  stripesAnswerGetsLost,
@@ -82,9 +88,15 @@ var scenes = []scene{
 		play:  killedAtEveryStep,
 	},
 	{
-		title: "The broker is killed",
-		why:   "Who wants to hear of payments has to wait. Who wants to pay has not.",
+		title: "Asked again, much too late",
+		why:   "Stored answers expire. What was done under a key is known for ever, and never done again.",
 		ours:  true,
-		play:  theBrokerIsKilled,
+		play:  muchTooLate,
+	},
+	{
+		title: "The database goes back in time",
+		why:   "Two customers pay, and then the database must be restored from a backup that is older.",
+		ours:  true,
+		play:  theDatabaseGoesBack,
 	},
 }

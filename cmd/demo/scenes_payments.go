@@ -20,6 +20,7 @@ func aCustomerPays(p *show) {
 	order := p.order(p.a, 1250, "usd")
 	p.expect(p.pay(p.a, p.key("pay"), order, visa), http.StatusCreated, "succeeded")
 	p.charged(order, 1)
+	p.keepsake = &keepsake{payment(p.key("pay"), order, visa), order}
 }
 
 func theShopAsksAgain(p *show) {

@@ -13,7 +13,7 @@ import (
 func webhooksStutter(p *show) {
 	order := p.order(p.a, 12000, "eur")
 	began := time.Now()
-	p.must(p.stripe.bend(p.ctx, stripesim.WebhookFault{OrderID: order, Type: "payment_intent.requires_action", Kind: stripesim.WebhookDelay, Delay: time.Second}))
+	p.must(p.stripe.bend(p.ctx, stripesim.WebhookFault{OrderID: order, Type: "payment_intent.requires_action", Kind: stripesim.WebhookDelay, Delay: 500 * time.Millisecond}))
 	p.must(p.stripe.bend(p.ctx, stripesim.WebhookFault{OrderID: order, Type: "payment_intent.succeeded", Kind: stripesim.WebhookDuplicate, Count: 3}))
 	waiting := p.pay(p.a, p.key("pay"), order, secured)
 	p.expect(waiting, http.StatusAccepted, "requires_action")

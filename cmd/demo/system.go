@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"example.com/payonce/db"
 	"example.com/payonce/db/devpg"
@@ -23,8 +23,8 @@ import (
 
 // Short, so that nobody has to wait long for a dead process's lease.
 const (
-	stripeTimeout = 1200 * time.Millisecond
-	lease         = 4 * time.Second
+	stripeTimeout = 1000 * time.Millisecond
+	lease         = 3200 * time.Millisecond
 )
 
 const _ = uint(lease - 3*stripeTimeout - 1) // the API insists: a lease outlives the work it covers
@@ -45,13 +45,23 @@ type system struct {
 	nonce  string   // part of every key, so that two runs with one tenant do not meet
 	began  time.Time
 
+	keepsake      *keepsake
+	answersExpire bool // a scene has made them
+
 	// Ours to kill; nil with -against.
+	database  *database
 	processes []*process
 	broker    *brokerProcess
 	audience  *audience
 	logs      *logFile
 	dsn       string
 	undo      []func() error
+}
+
+// keepsake is a payment of the first scene, for a later one.
+type keepsake struct {
+	request
+	order string
 }
 
 // here starts a system on this machine.
@@ -78,22 +88,13 @@ func here(ctx context.Context, o options, out *printer) (_ *system, err error) {
 
 	// The database and the compiler take a second each: the same second.
 	var program string
-	var missing, unbuilt error
-	searching, giveUp := context.WithCancel(ctx)
-	defer giveUp()
-	var both sync.WaitGroup
-	both.Go(func() {
-		if missing = s.startDatabase(searching, o.database, out); missing != nil {
-			giveUp()
-		}
+	both, searching := errgroup.WithContext(ctx)
+	both.Go(func() error { return s.startDatabase(searching, o.database, out) })
+	both.Go(func() (err error) {
+		program, err = findAPI(searching, o.api, dir, out)
+		return err
 	})
-	both.Go(func() {
-		if program, unbuilt = findAPI(searching, o.api, dir, out); unbuilt != nil {
-			giveUp()
-		}
-	})
-	both.Wait()
-	if err := errors.Join(missing, unbuilt); err != nil {
+	if err := both.Wait(); err != nil {
 		return nil, err
 	}
 	if s.tenant, err = createTenant(ctx, program, s.dsn); err != nil {
@@ -150,8 +151,7 @@ func elsewhere(ctx context.Context, o options, out *printer) (_ *system, err err
 	return s, nil
 }
 
-// startDatabase starts or finds PostgreSQL, and applies the migrations. On a
-// server that somebody named we work in a database of our own, which goes with us.
+// startDatabase starts or finds PostgreSQL, and makes a database.
 func (s *system) startDatabase(ctx context.Context, named string, out *printer) error {
 	pg, err := devpg.Start(ctx, devpg.Options{URL: named, URLVar: "DATABASE_URL", Durable: true,
 		Log: func(format string, args ...any) {
@@ -161,41 +161,20 @@ func (s *system) startDatabase(ctx context.Context, named string, out *printer) 
 		return err
 	}
 	s.later(pg.Stop)
-	s.dsn = pg.URL
-	if pg.Source == devpg.FromURL {
-		if err := s.makeDatabase(ctx, pg.URL); err != nil {
-			return err
-		}
+	if s.database, err = makeDatabase(ctx, pg.URL); err != nil {
+		return err
 	}
+	if pg.Source == devpg.FromURL {
+		s.later(s.database.drop)
+	} else {
+		s.later(func() error { s.database.admin.Close(); return nil }) // the server goes, and all with it
+	}
+	s.dsn = s.database.dsn
 	if s.pool, err = s.open(ctx); err != nil {
 		return err
 	}
 	_, err = s.pool.Migrate(ctx)
 	return err
-}
-
-func (s *system) makeDatabase(ctx context.Context, server string) error {
-	pool, err := db.Open(ctx, server, db.Options{Name: "payonce-demo", MaxConn: 1})
-	if err != nil {
-		return err
-	}
-	s.later(func() error { pool.Close(); return nil })
-	name := "payonce_demo_" + noise(6)
-	if _, err := pool.Raw().Exec(ctx, "CREATE DATABASE "+name); err != nil {
-		return fmt.Errorf("make a database for this run on the server of DATABASE_URL (unset it, and the demo starts a server): %w", err)
-	}
-	s.later(func() error {
-		_, err := pool.Raw().Exec(context.Background(), "DROP DATABASE "+name+" WITH (FORCE)")
-		return err
-	})
-	u, err := url.Parse(server)
-	if err != nil || u.Scheme == "" {
-		s.dsn = server + " dbname=" + name // keyword=value, where the last word counts
-		return nil
-	}
-	u.Path = "/" + name
-	s.dsn = u.String()
-	return nil
 }
 
 func (s *system) open(ctx context.Context) (*db.Pool, error) {
@@ -275,13 +254,7 @@ func (s *system) startProcesses(ctx context.Context, program, dir string, group 
 		s.processes = append(s.processes, p)
 		s.later(p.stop)
 	}
-	var started sync.WaitGroup
-	results := make([]error, len(s.processes))
-	for i, p := range s.processes {
-		started.Go(func() { results[i] = p.start(ctx) })
-	}
-	started.Wait()
-	if err := errors.Join(results...); err != nil {
+	if err := s.startAll(ctx); err != nil {
 		return err
 	}
 	for _, p := range s.processes {
@@ -289,6 +262,22 @@ func (s *system) startProcesses(ctx context.Context, program, dir string, group 
 	}
 	// B is never killed. With a load balancer in front it would not matter.
 	return s.stripe.notify(ctx, s.processes[1].url+"/v1/webhooks/stripe", webhookSecret)
+}
+
+func (s *system) startAll(ctx context.Context) error {
+	var all errgroup.Group
+	for _, p := range s.processes {
+		all.Go(func() error { return p.start(ctx) })
+	}
+	return all.Wait()
+}
+
+func (s *system) stopAll() error {
+	var all errgroup.Group
+	for _, p := range s.processes {
+		all.Go(p.stop)
+	}
+	return all.Wait()
 }
 
 // process is the API process behind a door.
