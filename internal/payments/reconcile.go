@@ -26,12 +26,14 @@ type reconcileWindow struct {
 }
 
 // The windows overlap, so that each object is looked at while it is young, when
-// it is a day old and at most what is going to happen to it has, and for as long
-// as Stripe lists the events that we may have missed.
+// it is a day or two old and most of what is going to happen to it has, and for
+// as long as Stripe lists the events that we may have missed. A hundred payments
+// a second are three hundred pages in the first window, ten a second of the
+// twenty-five that Stripe allows.
 var reconcileWindows = []reconcileWindow{
-	{name: "recent", back: 15 * time.Minute, every: 30 * time.Second, continues: true},
-	{name: "days", back: 49 * time.Hour, every: time.Hour},
-	{name: "month", back: 35 * 24 * time.Hour, every: 24 * time.Hour},
+	{name: "recent", back: 5 * time.Minute, every: 30 * time.Second, continues: true},
+	{name: "days", back: 49 * time.Hour, every: 6 * time.Hour},
+	{name: "month", back: 35 * 24 * time.Hour, every: 7 * 24 * time.Hour},
 }
 
 const (
