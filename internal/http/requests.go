@@ -133,13 +133,18 @@ func paymentRequest(_ *http.Request, body []byte) (any, error) {
 	return req, c.err()
 }
 
-// paymentMethod checks the form only. Whether it exists, Stripe knows.
+// paymentMethod checks the form only. Whether it exists, Stripe knows. Ids begin
+// with a letter; what begins with a digit may be a card number, which must not be
+// stored, logged or passed on.
 func paymentMethod(c *checks, method *string) string {
 	if method == nil {
 		c.fail("/payment_method", "is required")
 		return ""
 	}
 	c.text("/payment_method", *method, 1, methodMax)
+	if *method != "" && !letter((*method)[0]) {
+		c.fail("/payment_method", "must be the id of a payment method, which begins with a letter; never a card number")
+	}
 	for _, r := range *method {
 		if r <= ' ' || r > '~' {
 			c.fail("/payment_method", "must consist of visible ASCII characters")
@@ -148,6 +153,8 @@ func paymentMethod(c *checks, method *string) string {
 	}
 	return *method
 }
+
+func letter(b byte) bool { return b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' }
 
 // cancelRequest takes an empty object or nothing at all.
 func cancelRequest(r *http.Request, body []byte) (any, error) {
