@@ -1,0 +1,45 @@
+package main
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/testbed"
+)
+
+// TestRevokedKeyGetsNothing: who may not ask any more gets no stored answer either,
+// within a second of being told so; with another key of the same tenant the answer
+// is there as it was.
+func TestRevokedKeyGetsNothing(t *testing.T) {
+	t.Parallel()
+	w := testbed.New(t)
+	api := w.Process()
+	order := api.Order()
+	first := api.Pay("k", order, "pm_card_visa")
+	require.Equal(t, http.StatusCreated, first.Status, first)
+	require.True(t, api.Pay("k", order, "pm_card_visa").Replayed())
+
+	out, err := w.Command([]string{"tenant", "key", "create", w.Tenant.ID}).Output()
+	require.NoError(t, err)
+	_, another, found := strings.Cut(string(out), `"api_key":"`)
+	require.True(t, found)
+	another, _, _ = strings.Cut(another, `"`)
+	hint := w.Tenant.APIKey[len(w.Tenant.APIKey)-4:]
+	require.NoError(t, w.Command([]string{"tenant", "key", "revoke", w.Tenant.ID, hint}).Run())
+
+	testbed.Eventually(t, 2*time.Second, "the revoked key is refused", func() bool {
+		return api.Pay("k", order, "pm_card_visa").Status == http.StatusUnauthorized
+	})
+	refused := api.Pay("k", order, "pm_card_visa")
+	require.Equal(t, "unauthenticated", refused.Code())
+	require.NotContains(t, string(refused.Body), first.ID())
+	require.Equal(t, http.StatusUnauthorized, api.Get("/v1/payments/"+first.ID()).Status)
+
+	replay := api.As(testbed.Tenant{ID: w.Tenant.ID, APIKey: another}).Pay("k", order, "pm_card_visa")
+	require.True(t, replay.Replayed())
+	require.Equal(t, first.Identity(), replay.Identity())
+}
