@@ -107,12 +107,27 @@ func (p *process) makeHome(ctx context.Context, kept string) (err error) {
 	if len(roots) == 0 {
 		return fmt.Errorf("user %s can reach no temporary folder", p.acc.name)
 	}
-	if p.dir, err = os.MkdirTemp(roots[0], dirPrefix); err != nil {
-		return err
+	// Between making the lock and taking it, another process that sweeps can
+	// take it for a dead server's, and the folder with it. Then we make another.
+	for range homeAttempts {
+		if p.dir, err = os.MkdirTemp(roots[0], dirPrefix); err != nil {
+			return err
+		}
+		if p.unlock, err = tryLockFile(filepath.Join(p.dir, "lock")); err != nil {
+			continue
+		}
+		if err = p.acc.own(p.dir); err == nil {
+			return nil
+		}
+		p.unlock()
 	}
-	p.unlock, err = tryLockFile(filepath.Join(p.dir, "lock"))
-	return errors.Join(err, p.acc.own(p.dir))
+	p.unlock = nil
+	return err
 }
+
+// homeAttempts is how many folders may be swept away under a start. Losing the
+// race once takes a busy machine; ten times takes another reason.
+const homeAttempts = 10
 
 // makeData returns the superuser's password, after making a cluster if there is none.
 func (p *process) makeData(ctx context.Context, o Options) (string, error) {
