@@ -43,6 +43,7 @@ var invariants = []invariant{
 	{"I6b", "events are published", offenders((*Queries).InvariantEventsArePublished)},
 	{"I7a", "an event and its effect are one", offenders((*Queries).InvariantEffectHasItsInboxRow)},
 	{"I7b", "received events and webhooks are applied", offenders((*Queries).InvariantReceivedIsApplied)},
+	{"I7c", "published events are received", offenders((*Queries).InvariantPublishedIsReceived)},
 	{"I8a", "the ledger sums to zero", offenders((*Queries).InvariantLedgerSumsToZero)},
 	{"I8b", "the ledger says what moved", offenders((*Queries).InvariantLedgerAgrees)},
 	{"I8c", "orders agree with their payments", offenders((*Queries).InvariantOrderAgreesWithPayment)},

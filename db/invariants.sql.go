@@ -539,6 +539,41 @@ func (q *Queries) InvariantOrderPaidOnce(ctx context.Context) ([]InvariantOrderP
 	return items, nil
 }
 
+const invariantPublishedIsReceived = `-- name: InvariantPublishedIsReceived :many
+
+SELECT concat_ws(' ', e.tenant_id, e.aggregate_id, e.version)::text AS subject, concat(e.type, ' published ', e.published_at, ', and never received')::text AS detail
+FROM outbox_events e
+WHERE e.type IN ('payment.succeeded', 'refund.succeeded') AND e.published_at < clock_timestamp() - interval '2 minutes'
+  AND NOT EXISTS (SELECT FROM inbox_events i WHERE i.consumer = 'ledger' AND i.event_id = e.aggregate_id || '-' || e.version)
+`
+
+type InvariantPublishedIsReceivedRow struct {
+	Subject string
+	Detail  string
+}
+
+// inbox rows are removed after 45
+// I7: what the broker has taken of money that moved, the ledger has received: nothing vanishes between the two.
+func (q *Queries) InvariantPublishedIsReceived(ctx context.Context) ([]InvariantPublishedIsReceivedRow, error) {
+	rows, err := q.db.Query(ctx, invariantPublishedIsReceived)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []InvariantPublishedIsReceivedRow{}
+	for rows.Next() {
+		var i InvariantPublishedIsReceivedRow
+		if err := rows.Scan(&i.Subject, &i.Detail); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const invariantReaperKeepsTheUnfinished = `-- name: InvariantReaperKeepsTheUnfinished :many
 SELECT concat_ws(' ', made.tenant_id, made.id)::text AS subject, 'the key that made it is gone'::text AS detail
 FROM (SELECT p.tenant_id, p.id, p.idempotency_key, p.created_at FROM payments p
@@ -578,7 +613,6 @@ func (q *Queries) InvariantReaperKeepsTheUnfinished(ctx context.Context) ([]Inva
 }
 
 const invariantReceivedIsApplied = `-- name: InvariantReceivedIsApplied :many
-
 SELECT concat_ws(' ', i.consumer, i.event_id)::text AS subject, concat(i.type, ' received ', i.received_at, ', ', i.attempts, ' attempts ', i.last_error)::text AS detail
 FROM inbox_events i WHERE i.status = 'pending' AND i.leased_until < clock_timestamp() - interval '30 seconds' AND i.received_at < clock_timestamp() - interval '30 seconds'
   AND NOT EXISTS (SELECT FROM inbox_events b WHERE b.consumer = i.consumer AND b.subject = i.subject AND b.version < i.version AND b.status <> 'done')
@@ -589,7 +623,6 @@ type InvariantReceivedIsAppliedRow struct {
 	Detail  string
 }
 
-// inbox rows are removed after 45
 // I7, I15: no received event, of a broker or of Stripe, waits long without being due again.
 func (q *Queries) InvariantReceivedIsApplied(ctx context.Context) ([]InvariantReceivedIsAppliedRow, error) {
 	rows, err := q.db.Query(ctx, invariantReceivedIsApplied)

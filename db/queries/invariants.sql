@@ -99,6 +99,13 @@ WHERE l.event_id IS NULL
    OR i.event_id IS NULL AND NOT EXISTS (SELECT FROM inbox_events r WHERE r.consumer = 'ledger' AND r.event_id = l.event_id)
       AND l.booked_at > clock_timestamp() - interval '40 days'; -- inbox rows are removed after 45
 
+-- name: InvariantPublishedIsReceived :many
+-- I7: what the broker has taken of money that moved, the ledger has received: nothing vanishes between the two.
+SELECT concat_ws(' ', e.tenant_id, e.aggregate_id, e.version)::text AS subject, concat(e.type, ' published ', e.published_at, ', and never received')::text AS detail
+FROM outbox_events e
+WHERE e.type IN ('payment.succeeded', 'refund.succeeded') AND e.published_at < clock_timestamp() - interval '2 minutes'
+  AND NOT EXISTS (SELECT FROM inbox_events i WHERE i.consumer = 'ledger' AND i.event_id = e.aggregate_id || '-' || e.version);
+
 -- name: InvariantReceivedIsApplied :many
 -- I7, I15: no received event, of a broker or of Stripe, waits long without being due again.
 SELECT concat_ws(' ', i.consumer, i.event_id)::text AS subject, concat(i.type, ' received ', i.received_at, ', ', i.attempts, ' attempts ', i.last_error)::text AS detail

@@ -73,6 +73,7 @@ func TestInvariants(t *testing.T) {
 		{"I7a", "BookedWithoutAnInboxRow", "DELETE FROM inbox_events WHERE type = 'payment.succeeded'"},
 		{"I7a", "ReceivedWithoutAnEffect", "DELETE FROM ledger_entries"},
 		{"I7b", "AWebhookNobodyApplies", "INSERT INTO inbox_events (consumer, event_id, status, type, payload, received_at, leased_until) VALUES ('stripe', 'evt_1', 'pending', 'x', '', " + aHour + ", " + aHour + ")"},
+		{"I7c", "AnEventThatTheBrokerLost", "UPDATE outbox_events SET published_at = " + aHour + "; DELETE FROM inbox_events"},
 		{"I8a", "OneEntryTooFew", "DELETE FROM ledger_entries WHERE account = 'sales'"},
 		{"I8b", "TooMuchIsBooked", "UPDATE ledger_entries SET amount_minor = amount_minor * 2"},
 		{"I8c", "APaidOrderSaysThatItIsOpen", "UPDATE orders SET status = 'open', payment_id = NULL WHERE status = 'partially_refunded'"},
