@@ -74,7 +74,7 @@ func run(ctx context.Context, s settings) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, server.Stop()) }()
-	pool, err := db.Open(ctx, server.URL, db.Options{MaxConn: int32(s.writers) + 4}) //nolint:gosec // a handful
+	pool, err := db.Open(ctx, server.URL, db.Options{MaxConn: int32(s.writers) + 4})
 	if err != nil {
 		return err
 	}

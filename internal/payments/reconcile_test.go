@@ -389,7 +389,7 @@ func TestReconciler(t *testing.T) {
 		_, err = b.DB.ReconcileClaim(t.Context(), db.ReconcileClaimParams{Name: "recent", Lease: time.Minute})
 		require.ErrorIs(t, err, db.ErrNoRows)
 		held.Release()
-		_ = <-first // The gateway may have lost patience with the list that was held. That is its own affair.
+		<-first //nolint:errcheck // the gateway may have lost patience with the list that was held, which is its own affair
 	})
 }
 
