@@ -15,7 +15,9 @@ const orderToPay = `-- name: OrderToPay :one
 SELECT o.tenant_id, o.id, o.version, o.status, o.currency, o.amount_minor, o.amount_refunded_minor, o.items, o.customer_reference, o.metadata, o.payment_id, o.canceling_key, o.created_at, o.checkout_id,
     coalesce(last.intent_number, 0)::integer AS intent_number,
     coalesce(last.intent_id, '')::text AS intent_id,
-    coalesce(last.intent_closed, true)::boolean AS intent_closed
+    coalesce(last.intent_closed, true)::boolean AS intent_closed,
+    coalesce((SELECT l.status::text FROM payments l WHERE l.tenant_id = o.tenant_id AND l.order_id = o.id
+        AND l.status IN ('processing', 'requires_action', 'succeeded')), '')::text AS live_status
 FROM orders o
 LEFT JOIN LATERAL (
     SELECT p.intent_number, p.intent_id, p.intent_closed FROM payments p
@@ -34,9 +36,11 @@ type OrderToPayRow struct {
 	IntentNumber int32
 	IntentID     string
 	IntentClosed bool
+	LiveStatus   string
 }
 
-// The order and the PaymentIntent that its next payment uses. No row: the tenant has no such order.
+// The order, the PaymentIntent that its next payment uses, and the status of the payment that holds the order, empty if none does.
+// No row: the tenant has no such order.
 func (q *Queries) OrderToPay(ctx context.Context, arg OrderToPayParams) (OrderToPayRow, error) {
 	row := q.db.QueryRow(ctx, orderToPay, arg.TenantID, arg.ID)
 	var i OrderToPayRow
@@ -58,6 +62,7 @@ func (q *Queries) OrderToPay(ctx context.Context, arg OrderToPayParams) (OrderTo
 		&i.IntentNumber,
 		&i.IntentID,
 		&i.IntentClosed,
+		&i.LiveStatus,
 	)
 	return i, err
 }

@@ -25,11 +25,14 @@ SELECT * FROM payments
 WHERE tenant_id = @tenant_id AND order_id = @order_id AND status IN ('processing', 'requires_action', 'succeeded');
 
 -- name: OrderToPay :one
--- The order and the PaymentIntent that its next payment uses. No row: the tenant has no such order.
+-- The order, the PaymentIntent that its next payment uses, and the status of the payment that holds the order, empty if none does.
+-- No row: the tenant has no such order.
 SELECT sqlc.embed(o),
     coalesce(last.intent_number, 0)::integer AS intent_number,
     coalesce(last.intent_id, '')::text AS intent_id,
-    coalesce(last.intent_closed, true)::boolean AS intent_closed
+    coalesce(last.intent_closed, true)::boolean AS intent_closed,
+    coalesce((SELECT l.status::text FROM payments l WHERE l.tenant_id = o.tenant_id AND l.order_id = o.id
+        AND l.status IN ('processing', 'requires_action', 'succeeded')), '')::text AS live_status
 FROM orders o
 LEFT JOIN LATERAL (
     SELECT p.intent_number, p.intent_id, p.intent_closed FROM payments p

@@ -39,6 +39,8 @@ func (s *Service) beginCancelOrder(ctx context.Context, r idempotency.Request) (
 		return nil, answer, err
 	case closedOrder(target.Order.Status) != nil:
 		return s.refuse(ctx, r, id, ErrOrderNotCancelable)
+	case target.LiveStatus == string(db.PaymentStatusProcessing):
+		return nil, idempotency.Answer{}, ErrPaymentInProgress
 	}
 	claim, err := s.keys.Begin(ctx, r, id, cancelBegun, func(q *db.Queries) error {
 		if _, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: r.TenantID, ID: id}); err != nil {

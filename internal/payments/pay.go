@@ -51,6 +51,9 @@ func (s *Service) beginPayment(ctx context.Context, r idempotency.Request) (*ide
 	if refusal := closedOrder(target.Order.Status); refusal != nil {
 		return s.refuse(ctx, r, req.OrderID, refusal)
 	}
+	if target.LiveStatus != "" || target.Order.CancelingKey != nil { // T1 would find out too, but it locks the order for it, which is a write.
+		return nil, idempotency.Answer{}, s.whyNotClaimed(ctx, r, req.OrderID)
+	}
 	if err := s.gateway.Ready(ctx); err != nil {
 		return nil, idempotency.Answer{}, err
 	}
