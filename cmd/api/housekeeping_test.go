@@ -1,0 +1,60 @@
+package main
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/stripe/stripe-go/v76"
+	"github.com/stripe/stripe-go/v76/client"
+
+	"example.com/payonce/internal/stripesim"
+	"example.com/payonce/internal/testbed"
+)
+
+// TestHousekeeping is the loops that nobody asks for, in the program as it runs.
+func TestHousekeeping(t *testing.T) {
+	t.Parallel()
+
+	t.Run("AdoptsWhatALostDatabaseCharged", func(t *testing.T) {
+		t.Parallel()
+		w := testbed.New(t)
+		order := w.Local(testbed.LocalOptions{}).Order()
+		atStripe := client.New(stripesim.DefaultKey, stripe.NewBackendsWithConfig(&stripe.BackendConfig{
+			URL: stripe.String(w.StripeURL), MaxNetworkRetries: stripe.Int64(0), LeveledLogger: &stripe.LeveledLogger{},
+		}))
+		charge := func(order string) {
+			t.Helper()
+			_, err := atStripe.PaymentIntents.New(&stripe.PaymentIntentParams{
+				Params: stripe.Params{Metadata: map[string]string{"tenant_id": w.Tenant.ID, "order_id": order}},
+				Amount: stripe.Int64(1000), Currency: stripe.String("usd"), PaymentMethodTypes: stripe.StringSlice([]string{"card"}),
+				PaymentMethod: stripe.String("pm_card_visa"), Confirm: stripe.Bool(true),
+			})
+			require.NoError(t, err)
+		}
+		charge(order)
+		charge("ord_000000000000000000000gone")
+		p := w.Process()
+		w.Until("the order is paid here too", func() bool { return p.Get("/v1/orders/"+order).Get("status") == "paid" })
+		w.Until("the other is shown", func() bool { return p.Metric("payonce_money_drift_minor") == 1000 })
+		require.EqualValues(t, 1, p.Metric("payonce_reconciliation_findings_open"))
+		require.Equal(t, 1, w.Sim.ChargeCount(order))
+		require.Contains(t, p.Log(), "a person must look")
+	})
+
+	t.Run("ForgetsAnswersAfterTheRetention", func(t *testing.T) {
+		t.Parallel()
+		w := testbed.New(t)
+		p := w.Process("IDEMPOTENCY_RETENTION=" + (testbed.Lease + 1).String())
+		order := p.Order()
+		paid := p.Pay("k", order, "pm_card_visa")
+		require.Equal(t, http.StatusCreated, paid.Status, paid)
+		w.Until("the answer is gone", func() bool { return p.Pay("k", order, "pm_card_visa").Status == http.StatusGone })
+		gone := p.Pay("k", order, "pm_card_visa")
+		require.Equal(t, "idempotency-key-expired", gone.Code())
+		require.Equal(t, "/v1/payments/"+paid.ID(), gone.Problem().Resource.Href)
+		require.Equal(t, "succeeded", p.Get("/v1/payments/"+paid.ID()).Get("status"))
+		require.Equal(t, "expired", p.Get("/v1/idempotency-keys/k").Get("state"))
+		w.RequireChargedOnce(order)
+	})
+}
