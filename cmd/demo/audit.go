@@ -12,7 +12,7 @@ import (
 	"example.com/payonce/db"
 )
 
-const auditPatience = 5 * time.Second // consumers may be a moment behind
+const auditPatience = 15 * time.Second // consumers may be a moment behind
 
 // auditUntilClean asks the service's own auditor, again for a while if something
 // offends: not everybody downstream has heard everything at once.

@@ -45,7 +45,7 @@ func TestDemo(t *testing.T) {
 // charged a second time, and the demo must notice.
 func TestDemo_NoticesASecondCharge(t *testing.T) {
 	t.Parallel()
-	d := start(t, nil)
+	d := start(t, nil, "-run", "pays|goes back$|lost")
 	stripe := d.await(`simulated at (http://\S+),`)[1]
 	order := d.await(`201 order open  (ord_\w+)`)[1]
 	chargeAgain(t, stripe, order)
@@ -78,7 +78,7 @@ func TestDemo_LeavesNobodyBehind(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			d := start(t, nil)
+			d := start(t, nil, "-run", "Fifty|worst moment")
 			d.await(c.moment)
 			require.NoError(t, d.cmd.Process.Signal(c.end))
 			out, code := d.wait()
@@ -100,7 +100,7 @@ func TestDemo_LeavesNobodyBehind(t *testing.T) {
 
 func TestServe(t *testing.T) {
 	t.Parallel()
-	d := start(t, nil, "-serve")
+	d := start(t, nil, "-serve", "-run", "pays|expires")
 	d.await(`Ctrl-C ends it`)
 	said := d.said()
 
@@ -138,7 +138,7 @@ func TestServe(t *testing.T) {
 		t.Run("AgainstWithAKey", func(t *testing.T) {
 			t.Parallel()
 			for range 2 { // with one tenant twice: the keys must not meet
-				e := start(t, nil, "-against", against, "-simulator", simulator, "-key", find(t, said, `API key +(\S+)`))
+				e := start(t, nil, "-run", "Fifty|lost|worst", "-against", against, "-simulator", simulator, "-key", find(t, said, `API key +(\S+)`))
 				out, code := e.wait()
 				require.Zero(t, code, out)
 				require.Contains(t, out, "Fifty clicks")
@@ -155,7 +155,7 @@ func TestServe(t *testing.T) {
 		})
 		t.Run("OnANamedServer", func(t *testing.T) {
 			t.Parallel()
-			e := start(t, []string{"DATABASE_URL=" + find(t, said, `psql '(\S+)'`)})
+			e := start(t, []string{"DATABASE_URL=" + find(t, said, `psql '(\S+)'`)}, "-run", "pays|in time")
 			out, code := e.wait()
 			require.Zero(t, code, out)
 			require.Contains(t, out, "from DATABASE_URL")

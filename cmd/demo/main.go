@@ -3,6 +3,7 @@
 //
 //	go run ./cmd/demo                 start everything, play, count the charges, clean up
 //	go run ./cmd/demo -serve          the same, and keep it running until Ctrl-C
+//	go run ./cmd/demo -run 'kill|lost'  some of the scenes
 //	demo -against URL -simulator URL  play against a system that runs elsewhere
 //
 // The exit status is 0 only if every scene went as it should and every
@@ -17,6 +18,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -88,7 +91,7 @@ func play(ctx context.Context, o options, out *printer) (held bool, err error) {
 	broken := false
 	defer func() { err = errors.Join(err, s.stop(broken)) }()
 
-	shows := s.playAll(ctx, out)
+	shows := s.playAll(ctx, o.titles, out)
 	findings := s.judge(ctx, shows)
 	if ctx.Err() != nil {
 		return false, errCalledOff
@@ -105,8 +108,9 @@ func play(ctx context.Context, o options, out *printer) (held bool, err error) {
 }
 
 type options struct {
-	serve bool
-	api   string // the API's program; empty: beside ours, or built from source
+	serve  bool
+	titles *regexp.Regexp // of the scenes to play
+	api    string         // the API's program; empty: built from source, or beside ours
 
 	against   []string // where the API is, if it is not ours
 	simulator string   // and the admin port of its Stripe
@@ -119,12 +123,20 @@ func parse(args []string, getenv func(string) string, stderr io.Writer) (options
 	fs := flag.NewFlagSet("demo", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	fs.BoolVar(&o.serve, "serve", false, "keep everything running after the demo, until Ctrl-C")
-	fs.StringVar(&o.api, "api", getenv("DEMO_API"), "the API's program; otherwise one beside this program, or built from source")
+	titles := fs.String("run", "", "play only the scenes whose titles match this `regexp`")
+	fs.StringVar(&o.api, "api", getenv("DEMO_API"), "the API's program; otherwise built from source, or the one beside this program")
 	against := fs.String("against", getenv("DEMO_AGAINST"), "play against the API at this `URL` (or several, separated by commas) instead of starting one")
 	fs.StringVar(&o.simulator, "simulator", getenv("DEMO_SIMULATOR"), "with -against: the `URL` of its Stripe simulator's admin port")
 	fs.StringVar(&o.apiKey, "key", getenv("DEMO_API_KEY"), "with -against: an API `key`; otherwise a tenant is made in DATABASE_URL")
 	if err := fs.Parse(args); err != nil {
 		return o, err
+	}
+	var err error
+	if o.titles, err = regexp.Compile(*titles); err != nil {
+		return o, fmt.Errorf("-run: %w", err)
+	}
+	if !slices.ContainsFunc(scenes, func(s scene) bool { return o.titles.MatchString(s.title) }) {
+		return o, fmt.Errorf("-run: no scene is called %s", *titles)
 	}
 	for url := range strings.SplitSeq(*against, ",") {
 		if url = strings.TrimRight(strings.TrimSpace(url), "/"); url != "" {

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	readyWithin = 30 * time.Second // on a machine that does other things, too
-	stopWithin  = 5 * time.Second  // nothing is in flight any more when we stop
+	readyWithin = time.Minute      // on a machine that does other things, too
+	stopWithin  = 30 * time.Second // the API gives requests in flight 25
 	anyPort     = "127.0.0.1:0"
 )
 
@@ -41,6 +41,9 @@ type served struct {
 	AdminAddr string `json:"admin_addr"`
 }
 
+// errEnded says that a process ended while we waited for it.
+var errEnded = errors.New("ended at once")
+
 func (c *child) pid() int { return c.cmd.Process.Pid }
 
 // start returns when the process serves.
@@ -59,7 +62,7 @@ func (c *child) start(ctx context.Context, more ...string) (served, error) {
 	case at := <-said.serves:
 		return at, nil
 	case <-exited:
-		return served{}, fmt.Errorf("%s ended at once: %s", c.name, said.lastLine())
+		return served{}, fmt.Errorf("%s %w: %s", c.name, errEnded, said.lastLine())
 	case <-ctx.Done():
 		return served{}, errors.Join(fmt.Errorf("%s does not start: %w", c.name, ctx.Err()), c.kill())
 	}
@@ -133,7 +136,7 @@ func (p *process) awaitReady(ctx context.Context) error {
 		select {
 		case <-time.After(20 * time.Millisecond):
 		case <-p.exited:
-			return fmt.Errorf("%s ended before it was ready", p.child.name)
+			return fmt.Errorf("%s %w, before it was ready", p.child.name, errEnded)
 		case <-ctx.Done():
 			return fmt.Errorf("%s is not ready: %w", p.child.name, ctx.Err())
 		}

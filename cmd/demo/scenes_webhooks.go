@@ -15,13 +15,12 @@ func webhooksStutter(p *show) {
 	began := time.Now()
 	p.must(p.stripe.bend(p.ctx, stripesim.WebhookFault{OrderID: order, Type: "payment_intent.requires_action", Kind: stripesim.WebhookDelay, Delay: 500 * time.Millisecond}))
 	p.must(p.stripe.bend(p.ctx, stripesim.WebhookFault{OrderID: order, Type: "payment_intent.succeeded", Kind: stripesim.WebhookDuplicate, Count: 3}))
-	waiting := p.pay(p.a, p.key("pay"), order, secured)
-	p.expect(waiting, http.StatusAccepted, "requires_action")
+	waiting := p.waiting(order)
 	p.event("The customer confirms on the bank's page, and the shop does not ask again.")
-	p.must(p.stripe.authenticate(p.ctx, waiting.object().Stripe.PaymentIntent))
-	p.until(p.b, "/v1/payments/"+waiting.object().ID, "succeeded")
+	p.must(p.stripe.authenticate(p.ctx, waiting.Stripe.PaymentIntent))
+	p.until(p.b, "/v1/payments/"+waiting.ID, "succeeded")
 	p.webhooks(began, "payment_intent.succeeded", "payment_intent.succeeded", "payment_intent.succeeded", "payment_intent.requires_action")
-	p.expect(p.settle(p.a, payment(p.key("pay"), order, secured), card(secured)), http.StatusCreated, "succeeded")
+	p.paid(p.a, p.key("pay"), order, secured)
 	p.charged(order, 1)
 }
 
