@@ -26,8 +26,7 @@ func TestHousekeeping(t *testing.T) {
 		charge := func(order string) {
 			t.Helper()
 			_, err := atStripe.PaymentIntents.New(&stripe.PaymentIntentParams{
-				Params: stripe.Params{Metadata: map[string]string{"tenant_id": w.Tenant.ID, "order_id": order}},
-				Amount: stripe.Int64(1000), Currency: stripe.String("usd"), PaymentMethodTypes: stripe.StringSlice([]string{"card"}),
+				Metadata: map[string]string{"tenant_id": w.Tenant.ID, "order_id": order}, Amount: stripe.Int64(1000), Currency: stripe.String("usd"), PaymentMethodTypes: stripe.StringSlice([]string{"card"}),
 				PaymentMethod: stripe.String("pm_card_visa"), Confirm: stripe.Bool(true),
 			})
 			require.NoError(t, err)
