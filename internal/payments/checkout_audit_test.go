@@ -106,6 +106,11 @@ func (s shop) requireWhole() {
 	s.w.T.Helper()
 	require.Empty(s.w.T, sagaViolations(s.w.T, s.w.DB.Raw(), s.w.Sim))
 	s.w.RequireSound()
+	checks, err := s.w.DB.Invariants(context.Background())
+	require.NoError(s.w.T, err)
+	for _, check := range checks {
+		require.Empty(s.w.T, check.Rows, "%s %s", check.ID, check.Name)
+	}
 }
 
 // A judge who lets everything pass finds every test green. So each promise is
