@@ -3,6 +3,7 @@
 package docs_test
 
 import (
+	"encoding/json"
 	"os"
 	"path"
 	"path/filepath"
@@ -102,7 +103,7 @@ var (
 	testName   = regexp.MustCompile(`^(Test|Fuzz|Benchmark)[A-Z]\w*(/.+)?$`)
 	metric     = regexp.MustCompile(`^payonce_[a-z_]+[a-z]$`)
 	file       = regexp.MustCompile(`^[\w.-]+(/[\w.-]+)*\.(go|sql|md|ya?ml|json|html|css|js|conf|mod)$`)
-	folder     = regexp.MustCompile(`^\.?/?(cmd|db|deploy|docs|internal|bench|loadtest|tools)(/[\w.-]+)*/?$`)
+	folder     = regexp.MustCompile(`^(\./)?(cmd|db|deploy|docs|internal|bench|loadtest|tools)(/[\w.-]+)*/?$`)
 	snakeCase  = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)+$`)
 	upperCase  = regexp.MustCompile(`^[A-Z][A-Z0-9]*(_[A-Z0-9]+)+$`)
 	qualified  = regexp.MustCompile(`^[A-Za-z]\w*\.([A-Z]\w*)$`)
@@ -172,6 +173,19 @@ func TestNames(t *testing.T) {
 	require.Empty(t, unknown, "named in a document, and nowhere in the source")
 }
 
+// TestDevcontainer: an editor that cannot read it says nothing, and starts without.
+func TestDevcontainer(t *testing.T) {
+	t.Parallel()
+	text, err := inventory.Read(".devcontainer/devcontainer.json")
+	require.NoError(t, err)
+	var container struct{ Image, OnCreateCommand string }
+	require.NoError(t, json.Unmarshal([]byte(text), &container))
+	require.NotEmpty(t, container.Image)
+	for _, needed := range []string{"postgresql", "prometheus", "chromium"} { // by the tests, see .ci/run
+		require.Contains(t, container.OnCreateCommand, needed)
+	}
+}
+
 // TestGuarantees: the page names every query that judges a promise, and nothing
 // as a constraint that the schema does not have.
 func TestGuarantees(t *testing.T) {
@@ -181,12 +195,12 @@ func TestGuarantees(t *testing.T) {
 	queries, err := inventory.Read("db/queries/invariants.sql")
 	require.NoError(t, err)
 	for _, q := range regexp.MustCompile(`-- name: (Invariant\w+)`).FindAllStringSubmatch(queries, -1) {
-		require.Contains(t, page, "`"+q[1]+"`", "no promise is judged by this query")
+		require.True(t, strings.Contains(page, "`"+q[1]+"`"), "docs/guarantees.md says of no promise that %s judges it", q[1])
 	}
 	listed, err := inventory.Read("db/invariants.go")
 	require.NoError(t, err)
 	for _, i := range regexp.MustCompile(`\{"I(\d+)[a-z]?",`).FindAllStringSubmatch(listed, -1) {
-		require.Contains(t, page, "\n### I"+i[1]+" ", "the audit checks a promise that the page does not make")
+		require.True(t, strings.Contains(page, "\n### I"+i[1]+" "), "the audit checks I%s, and docs/guarantees.md promises no such thing", i[1])
 	}
 	schema, err := inventory.Words(".sql")
 	require.NoError(t, err)
@@ -204,6 +218,6 @@ func TestGuarantees(t *testing.T) {
 		if i+1 < len(promises) {
 			end = promises[i+1][0]
 		}
-		require.Contains(t, page[at[0]:end], "**Red without it:**", page[at[0]:at[0]+60])
+		require.True(t, strings.Contains(page[at[0]:end], "**Red without it:**"), "%s…: what goes red without it?", page[at[0]:at[0]+60])
 	}
 }
