@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -269,6 +270,7 @@ type demo struct {
 	cmd  *exec.Cmd
 	tmp  string
 	done chan struct{}
+	free func() // gives its slot back
 
 	mu    sync.Mutex
 	out   strings.Builder
@@ -280,9 +282,16 @@ func start(t *testing.T, env []string, args ...string) *demo {
 	return startCommand(t, env, p.demo, append([]string{"-api", p.api}, args...)...)
 }
 
+// slots keep a small machine usable. One that serves keeps its own while others
+// play against it, so there are two at least.
+var slots = make(chan struct{}, max(2, runtime.NumCPU()))
+
 func startCommand(t *testing.T, env []string, name string, args ...string) *demo {
 	t.Helper()
+	slots <- struct{}{}
 	d := &demo{t: t, cmd: exec.Command(name, args...), tmp: t.TempDir(), done: make(chan struct{}), lines: make(chan struct{})}
+	d.free = sync.OnceFunc(func() { <-slots })
+	t.Cleanup(d.free)
 	d.cmd.Env = append(append(os.Environ(), "DATABASE_URL=", "TMPDIR="+d.tmp), env...)
 	d.cmd.SysProcAttr = newSession()
 	r, w, err := os.Pipe() // not cmd.StdoutPipe: Wait would wait for everybody who holds it
@@ -343,6 +352,7 @@ func (d *demo) wait() (string, int) {
 		require.FailNow(d.t, "it does not end", d.said())
 	}
 	_ = d.cmd.Wait() // the exit code says it
+	d.free()
 	return d.said(), d.cmd.ProcessState.ExitCode()
 }
 

@@ -48,6 +48,7 @@ func theDatabaseGoesBack(p *show) {
 	p.event("A backup of the database is taken.")
 	first := p.paid(p.a, p.key("one"), one, visa)
 	p.paid(p.b, p.key("other"), other, visa)
+	p.settled() // An event that is still on its way would come from a future that the database has lost.
 	p.restore()
 	p.event("The database is lost and the backup restored. It knows of neither payment; Stripe does. `api audit` says:")
 	p.audited()
@@ -99,11 +100,9 @@ func (p *show) backUp() {
 	p.must(p.startAll(p.ctx))
 }
 
-// restore loses the database in the middle of everything, and brings the copy.
+// restore loses the database, and brings the copy.
 func (p *show) restore() {
-	for _, process := range p.processes {
-		p.must(process.kill())
-	}
+	p.must(p.stopAll())
 	p.pool.Raw().Reset()
 	p.must(p.database.restore(p.ctx))
 	p.shop.disown(p.key("one"), p.key("other")) // what was promised since the backup
