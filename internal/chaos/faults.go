@@ -10,6 +10,11 @@ import (
 	"example.com/payonce/internal/stripesim"
 )
 
+// restartEvery is how often PostgreSQL is restarted under load. Each time takes
+// about a second in which every request is refused, and a run of refusals shows
+// nothing.
+const restartEvery = 8 * time.Second
+
 // nemesis breaks things, one after another, and counts what it did.
 type nemesis struct {
 	world *world
@@ -55,7 +60,7 @@ func (n *nemesis) atStripe(seed uint64) {
 // run breaks something every few hundred milliseconds until ctx ends. Then all
 // processes run again.
 func (n *nemesis) run(ctx context.Context) error {
-	nextRestart := time.Now().Add(4 * time.Second)
+	nextRestart := time.Now().Add(restartEvery)
 	for ctx.Err() == nil {
 		select {
 		case <-time.After(time.Duration(150+n.rand.IntN(350)) * time.Millisecond):
@@ -63,7 +68,7 @@ func (n *nemesis) run(ctx context.Context) error {
 			return n.heal()
 		}
 		if time.Now().After(nextRestart) {
-			nextRestart = time.Now().Add(4 * time.Second)
+			nextRestart = time.Now().Add(restartEvery)
 			if err := n.world.pg.Restart("immediate"); err != nil {
 				return err
 			}
