@@ -245,6 +245,7 @@ WITH claim AS (
 ), announced AS (
     INSERT INTO stripe_calls (tenant_id, stripe_key, operation, resource_id, params_sha256)
     SELECT claim.tenant_id, $9, 'confirm', $2, $10 FROM claim
+    ON CONFLICT (tenant_id, stripe_key) DO NOTHING -- this phase, tried again because its commit was in doubt
 )
 UPDATE payments p SET intent_id = $1, updated_at = clock_timestamp()
 FROM claim WHERE p.tenant_id = claim.tenant_id AND p.id = $2 AND p.status = 'processing'
