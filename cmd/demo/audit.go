@@ -38,8 +38,8 @@ func (s *system) audit(ctx context.Context) (checks int, offenders []string, err
 		}
 		return len(all), offenders, err
 	}
-	cmd := exec.CommandContext(ctx, s.processes[0].program, "audit", "-json")
-	cmd.Env = s.processes[0].env
+	cmd := exec.CommandContext(ctx, s.processes[0].Program, "audit", "-json")
+	cmd.Env = s.processes[0].Env
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	out, err := cmd.Output()

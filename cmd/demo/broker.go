@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"example.com/payonce/internal/broker"
+	"example.com/payonce/internal/children"
 	"example.com/payonce/internal/inbox"
 )
 
@@ -32,24 +33,24 @@ func serveBroker(ctx context.Context, dir, addr string, stderr io.Writer) error 
 
 // brokerProcess is that process.
 type brokerProcess struct {
-	child
+	children.Child
 	dir, addr string
 }
 
-func newBroker(dir string, group *keeper, logs *logFile) (*brokerProcess, error) {
+func newBroker(dir string, group *children.Group, logs *children.Log) (*brokerProcess, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	return &brokerProcess{dir: dir, child: child{name: "broker", program: self, group: group, logs: logs, env: []string{"TMPDIR=" + dir}}}, nil
+	return &brokerProcess{dir: dir, Child: children.Child{Name: "broker", Program: self, Group: group, Log: logs, Env: []string{"TMPDIR=" + dir}}}, nil
 }
 
 // start starts it where it was before, because its clients look for it there.
 func (b *brokerProcess) start(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, readyWithin)
+	ctx, cancel := context.WithTimeout(ctx, children.ReadyWithin)
 	defer cancel()
-	b.args = []string{brokerRole, b.dir, cmp.Or(b.addr, anyPort)}
-	at, err := b.child.start(ctx)
+	b.Args = []string{brokerRole, b.dir, cmp.Or(b.addr, children.AnyPort)}
+	at, err := b.Child.Start(ctx)
 	if err == nil {
 		b.addr = at.Addr
 	}

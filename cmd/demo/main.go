@@ -99,7 +99,7 @@ func play(ctx context.Context, o options, out *printer) (held bool, err error) {
 	held = report(out, shows, findings, time.Since(s.began))
 	broken = !held
 	if broken && s.logs != nil {
-		out.say("The API processes logged to %s", s.logs.name)
+		out.say("The API processes logged to %s", s.logs.Name)
 	}
 	if o.serve {
 		s.serve(ctx, out)

@@ -22,7 +22,7 @@ func muchTooLate(p *show) {
 		p.orders = append(p.orders, &expected{id: old.order, currency: "usd"})
 	}
 	process := p.process(p.a)
-	p.must(process.stop())
+	p.must(process.Stop())
 	p.must(process.start(p.ctx, "IDEMPOTENCY_RETENTION="+shortRetention.String()))
 	p.answersExpire = true
 	p.event("Answers are kept for three days. Process A now keeps them for %s.", shortRetention)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"example.com/payonce/internal/children"
 )
 
 const cup = "cup" // what the checkouts sell: the only thing that can run out
@@ -130,22 +132,22 @@ func killedAtEveryStep(p *show) {
 	sku := p.key(cup)
 	p.stocked(sku, 50)
 	victim := p.process(p.a)
-	p.must(victim.stop())
+	p.must(victim.Stop())
 	var begun []request
 	for _, at := range killedAt {
 		r := checkout(p.key(at), sku, 1, visa)
 		begun = append(begun, r)
 		err := victim.start(p.ctx, "FAULT_AT=create_checkout/"+at+"=kill")
-		if errors.Is(err, errEnded) {
+		if errors.Is(err, children.ErrEnded) {
 			p.event("A took over from a dead one, and died of it at %s before it could do more.", at)
 			continue
 		}
 		p.must(err)
 		p.post(p.a, r, "1 cup")
 		select {
-		case <-victim.exited:
+		case <-victim.Exited():
 		case <-time.After(2 * time.Second): // not even so far, on a busy machine
-			p.must(victim.kill())
+			p.must(victim.Kill())
 		}
 	}
 	p.must(victim.start(p.ctx))

@@ -31,8 +31,8 @@ func killedInTheWorstMoment(p *show) {
 	answered := p.meanwhile(p.a, r)
 	p.must(p.stripe.arrived(p.ctx, hold))
 	p.charged(order, 1)
-	pid := victim.pid()
-	p.must(victim.kill())
+	pid := victim.PID()
+	p.must(victim.Kill())
 	p.event("Process A (%d) is killed with SIGKILL. Its connection to Stripe, and the customer's to it, break.", pid)
 	p.received(p.a, r, card(visa), <-answered)
 	p.must(p.stripe.release(p.ctx, hold))
@@ -44,7 +44,7 @@ func killedInTheWorstMoment(p *show) {
 	p.charged(order, 1)
 	p.story(p.b, p.key("pay"))
 	p.must(victim.start(p.ctx))
-	p.event("Process A starts again (%d).", victim.pid())
+	p.event("Process A starts again (%d).", victim.PID())
 }
 
 // story asks what became of a key, and tells it: who held it, where each stood.

@@ -6,15 +6,15 @@ import (
 )
 
 func theBrokerIsKilled(p *show) {
-	pid := p.broker.pid()
-	p.must(p.broker.kill())
+	pid := p.broker.PID()
+	p.must(p.broker.Kill())
 	p.event("The broker (%d) is killed with SIGKILL.", pid)
 	order := p.order(p.a, 2750, "usd")
 	p.paid(p.b, p.key("pay"), order, visa)
 	p.charged(order, 1)
 	p.out.result(true, fmt.Sprintf("%d events wait in the database, where they were written with what they tell about.", p.unpublished(order)))
 	p.must(p.broker.start(p.ctx))
-	p.event("The broker starts again (%d).", p.broker.pid())
+	p.event("The broker starts again (%d).", p.broker.PID())
 	began := time.Now()
 	for p.unpublished(order) > 0 {
 		if time.Since(began) > patience {

@@ -20,7 +20,7 @@ func (s *system) serve(ctx context.Context, out *printer) {
 		out.fact("API "+p.door.name, "%s", p.url)
 	}
 	out.fact("Docs", "%s/docs", s.a.url)
-	out.fact("Metrics", "http://%s/metrics", s.processes[0].admin)
+	out.fact("Metrics", "http://%s/metrics", s.processes[0].Admin)
 	out.fact("Stripe", "%s/effects, everything that happened to anybody's money", s.stripe.admin)
 	out.fact("Broker", "%s, stream PAYONCE", s.broker.url())
 	out.fact("API key", "%s", s.tenant.APIKey)

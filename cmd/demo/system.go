@@ -18,6 +18,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/db/devpg"
+	"example.com/payonce/internal/children"
 	"example.com/payonce/internal/stripesim"
 )
 
@@ -53,7 +54,7 @@ type system struct {
 	processes []*process
 	broker    *brokerProcess
 	audience  *audience
-	logs      *logFile
+	logs      *children.Log
 	dsn       string
 	undo      []func() error
 }
@@ -72,7 +73,7 @@ func here(ctx context.Context, o options, out *printer) (_ *system, err error) {
 			err = errors.Join(err, s.stop(false))
 		}
 	}()
-	if s.logs, err = newLogFile(); err != nil {
+	if s.logs, err = children.NewLog("payonce-demo-*.log"); err != nil {
 		return nil, err
 	}
 	dir, err := os.MkdirTemp("", "payonce-demo-")
@@ -80,11 +81,11 @@ func here(ctx context.Context, o options, out *printer) (_ *system, err error) {
 		return nil, err
 	}
 	s.later(func() error { return os.RemoveAll(dir) })
-	group, err := hireKeeper(dir)
+	group, err := children.NewGroup(dir)
 	if err != nil {
 		return nil, err
 	}
-	s.later(func() error { group.dismiss(); return nil })
+	s.later(func() error { group.Dismiss(); return nil })
 
 	// The database and the compiler take a second each: the same second.
 	var program string
@@ -209,22 +210,22 @@ func (s *system) startStripe(out *printer) error {
 }
 
 func (s *system) listen(h http.Handler) (url string, err error) {
-	l, err := net.Listen("tcp", anyPort) //nolint:noctx // it is there or it is not, at once
+	l, err := net.Listen("tcp", children.AnyPort) //nolint:noctx // it is there or it is not, at once
 	if err != nil {
 		return "", err
 	}
-	server := &http.Server{Handler: h, ReadHeaderTimeout: stopWithin}
+	server := &http.Server{Handler: h, ReadHeaderTimeout: children.StopWithin}
 	go func() { _ = server.Serve(l) }() // ends with Close
 	s.later(server.Close)
 	return "http://" + l.Addr().String(), nil
 }
 
 // startBroker starts NATS with JetStream, and somebody who listens.
-func (s *system) startBroker(ctx context.Context, dir string, group *keeper, out *printer) (err error) {
+func (s *system) startBroker(ctx context.Context, dir string, group *children.Group, out *printer) (err error) {
 	if s.broker, err = newBroker(dir, group, s.logs); err != nil {
 		return err
 	}
-	s.later(s.broker.stop)
+	s.later(s.broker.Stop)
 	if err := s.broker.start(ctx); err != nil {
 		return err
 	}
@@ -232,16 +233,16 @@ func (s *system) startBroker(ctx context.Context, dir string, group *keeper, out
 		return err
 	}
 	s.later(func() error { s.audience.stop(); return nil })
-	out.fact("Broker", "JetStream at %s, process %d", s.broker.url(), s.broker.pid())
+	out.fact("Broker", "JetStream at %s, process %d", s.broker.url(), s.broker.PID())
 	return nil
 }
 
 // startProcesses starts A and B. Nothing of our own environment reaches them: a
 // real Stripe key that stands there must never meet a demo.
-func (s *system) startProcesses(ctx context.Context, program, dir string, group *keeper, out *printer) error {
+func (s *system) startProcesses(ctx context.Context, program, dir string, group *children.Group, out *printer) error {
 	for _, name := range []string{"A", "B"} {
 		p := &process{door: door{name: name}}
-		p.child = child{name: "API process " + name, program: program, args: []string{"serve"}, group: group, logs: s.logs, env: []string{
+		p.Child = children.Child{Name: "API process " + name, Program: program, Args: []string{"serve"}, Group: group, Log: s.logs, Env: []string{
 			"PATH=" + os.Getenv("PATH"), "TMPDIR=" + dir,
 			"DATABASE_URL=" + s.dsn,
 			"STRIPE_API_BASE=" + s.stripe.api,
@@ -252,13 +253,13 @@ func (s *system) startProcesses(ctx context.Context, program, dir string, group 
 			"BROKER_URL=" + s.broker.url(),
 		}}
 		s.processes = append(s.processes, p)
-		s.later(p.stop)
+		s.later(p.Stop)
 	}
 	if err := s.startAll(ctx); err != nil {
 		return err
 	}
 	for _, p := range s.processes {
-		out.fact("API "+p.door.name, "%s, process %d", p.url, p.pid())
+		out.fact("API "+p.door.name, "%s, process %d", p.url, p.PID())
 	}
 	// B is never killed. With a load balancer in front it would not matter.
 	return s.stripe.notify(ctx, s.processes[1].url+"/v1/webhooks/stripe", webhookSecret)
@@ -275,7 +276,7 @@ func (s *system) startAll(ctx context.Context) error {
 func (s *system) stopAll() error {
 	var all errgroup.Group
 	for _, p := range s.processes {
-		all.Go(p.stop)
+		all.Go(p.Stop)
 	}
 	return all.Wait()
 }
@@ -298,7 +299,7 @@ func (s *system) stop(keepLogs bool) error {
 	}
 	s.undo = nil
 	if s.logs != nil {
-		err = errors.Join(err, s.logs.close(keepLogs))
+		err = errors.Join(err, s.logs.Close(keepLogs))
 	}
 	return err
 }

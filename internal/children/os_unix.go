@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package children
 
 import (
 	"fmt"
@@ -10,14 +10,14 @@ import (
 	"syscall"
 )
 
-// keeper is a shell that outlives us for a moment. Its standard input is a pipe
-// from us: when we die, by whatever signal, the kernel closes our end, read
-// returns, and the keeper removes our folder and kills its process group, which
-// is the API processes and itself.
+// Group is a process group with a keeper, a shell that outlives us for a moment.
+// Its standard input is a pipe from us: when we die, by whatever signal, the
+// kernel closes our end, read returns, and the keeper removes our folder and
+// kills its group, which is our children and itself.
 //
-// A group of their own also keeps Ctrl-C from the API processes: it is for us,
-// and we decide in which order they go.
-type keeper struct {
+// A group of their own also keeps Ctrl-C from the children: it is for us, and we
+// decide in which order they go.
+type Group struct {
 	cmd  *exec.Cmd
 	hold io.Closer
 }
@@ -29,7 +29,8 @@ rm -rf "$0"
 kill -KILL 0
 `
 
-func hireKeeper(dir string) (*keeper, error) {
+// NewGroup hires the keeper of a folder of ours and of the children that join.
+func NewGroup(dir string) (*Group, error) {
 	cmd := exec.Command("/bin/sh", "-c", keeperScript, dir) //nolint:noctx // it outlives us
 	cmd.Dir, cmd.Env = "/", []string{"PATH=/usr/bin:/bin"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -40,21 +41,21 @@ func hireKeeper(dir string) (*keeper, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start a shell: %w", err)
 	}
-	return &keeper{cmd, hold}, nil
+	return &Group{cmd, hold}, nil
 }
 
 // member is how to start a process that ends when we do.
-func (k *keeper) member() *syscall.SysProcAttr {
-	attr := &syscall.SysProcAttr{Setpgid: true, Pgid: k.cmd.Process.Pid}
+func (g *Group) member() *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{Setpgid: true, Pgid: g.cmd.Process.Pid}
 	dieWithUs(attr)
 	return attr
 }
 
-// dismiss ends the keeper once there is nothing left to keep.
-func (k *keeper) dismiss() {
-	_ = k.cmd.Process.Kill() // before the pipe closes, or it would begin its work
-	_ = k.cmd.Wait()
-	_ = k.hold.Close()
+// Dismiss ends the keeper once there is nothing left to keep.
+func (g *Group) Dismiss() {
+	_ = g.cmd.Process.Kill() // before the pipe closes, or it would begin its work
+	_ = g.cmd.Wait()
+	_ = g.hold.Close()
 }
 
 // startFromLastingThread starts cmd from a thread that lives until cmd has

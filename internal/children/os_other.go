@@ -1,0 +1,33 @@
+//go:build !unix
+
+package children
+
+import (
+	"errors"
+	"os/exec"
+	"syscall"
+)
+
+// Group needs process groups and signals.
+type Group struct{}
+
+// NewGroup says no.
+func NewGroup(string) (*Group, error) {
+	return nil, errors.New("processes are ended as Unix does it: run this in WSL, or the profiles demo and load of docker-compose.yml")
+}
+
+func (*Group) member() *syscall.SysProcAttr { return nil }
+
+// Dismiss ends nothing.
+func (*Group) Dismiss() {}
+
+func startFromLastingThread(cmd *exec.Cmd, exited func()) error {
+	err := cmd.Start()
+	if err == nil {
+		go func() {
+			_ = cmd.Wait()
+			exited()
+		}()
+	}
+	return err
+}
