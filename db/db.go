@@ -169,6 +169,21 @@ func Violates(err error, constraint string) bool {
 	return errors.As(err, &refused) && refused.ConstraintName == constraint
 }
 
+// Judged reports whether the server refused a write for what is in it: a
+// constraint, a guard trigger, a value that does not fit, or a row that is not
+// there. The same write would be refused again.
+func Judged(err error) bool {
+	var refused *pgconn.PgError
+	if !errors.As(err, &refused) {
+		return errors.Is(err, ErrNoRows)
+	}
+	switch refused.Code[:2] {
+	case "22", "23", "44", "P0": // data, integrity, check option, raised by a trigger
+		return true
+	}
+	return false
+}
+
 // Unavailable reports whether err says that the database cannot be asked right
 // now: away, starting, shutting down, out of connections, or too slow.
 func Unavailable(err error) bool {

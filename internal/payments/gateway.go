@@ -47,6 +47,10 @@ type Page[T any] struct {
 // ErrNoSuchObject says that Stripe answered, and has no object of that id.
 var ErrNoSuchObject = errors.New("no such object at Stripe")
 
+// ErrNotShown says that Stripe answered, has looked at the question, and will not
+// show the object. Asking again will not help; any other error may pass.
+var ErrNotShown = errors.New("Stripe does not show the object")
+
 // Call is one attempt under a Stripe idempotency key.
 type Call struct {
 	Key string

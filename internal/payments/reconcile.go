@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -92,7 +94,9 @@ func NewReconciler(s *Service, m *ReconcilerMetrics) *Reconciler {
 }
 
 // RunOnce goes through one window that is due, and returns whether there was
-// one. An error leaves the window to be gone through again, from its beginning.
+// one. An error leaves the window to be gone through again, from its beginning:
+// the database or Stripe is away. What is wrong with one object is that object's
+// finding, and no error.
 func (r *Reconciler) RunOnce(ctx context.Context) (int, error) {
 	for _, w := range reconcileWindows {
 		claim, err := r.service.pool.ReconcileClaim(ctx, db.ReconcileClaimParams{Name: w.name, Lease: reconcileLease})
@@ -130,8 +134,14 @@ func (r *Reconciler) goThrough(ctx context.Context, w reconcileWindow, claim db.
 	}
 	c := comparer{
 		pool: r.service.pool, gateway: r.service.gateway, abandonedBefore: claim.Now.Add(-sweepAfter),
-		saw:    func(currency string) { r.metrics.drift.WithLabelValues(currency) }, // shown as 0 from then on
-		intent: r.mendIntent, refund: r.mendRefund,
+		saw: func(currency string) { r.metrics.drift.WithLabelValues(currency) }, // shown as 0 from then on
+		intent: isolated(r, r.mendIntent, func(i Intent) Finding {
+			return Finding{Object: aPaymentIntent, ObjectID: i.ID, TenantID: i.TenantID, OrderID: i.OrderID, Currency: i.Currency}
+		}),
+		refund: isolated(r, r.mendRefund, func(refund StripeRefund) Finding {
+			return Finding{Object: aRefund, ObjectID: refund.ID, TenantID: refund.TenantID, OrderID: refund.OrderID, Currency: refund.Currency}
+		}),
+		unseen: r.parkUnseen,
 		paged: func(ctx context.Context) error {
 			n, err := r.service.pool.ReconcileExtend(ctx, db.ReconcileExtendParams{Name: w.name, LeaseToken: claim.LeaseToken, Lease: reconcileLease})
 			if err == nil && n == 0 {
@@ -167,8 +177,11 @@ func (r *Reconciler) mendIntent(ctx context.Context, i Intent, j judgment) error
 		return r.resolve(ctx, i.TenantID, i.ID, "", "adopted as "+adopted)
 	case abandoned:
 		begun, err := r.service.sweep(ctx, i)
-		if err != nil || !begun {
-			return err
+		if err != nil {
+			return fmt.Errorf("sweep %s: %w", i.ID, err)
+		}
+		if !begun {
+			return nil
 		}
 		r.done("swept", "an intent that nobody will confirm", "tenant_id", i.TenantID, "order_id", i.OrderID, "payment_intent", i.ID)
 		return nil
@@ -211,6 +224,63 @@ func (r *Reconciler) mendRefund(ctx context.Context, refund StripeRefund, j judg
 	case disagrees, abandoned:
 	}
 	return r.park(ctx, j.finding)
+}
+
+// isolated keeps one object that cannot be mended from holding up all others of
+// its window. It becomes a finding, with why, which is shown, alerts, and is
+// tried again in every round until it can be mended or a person has.
+func isolated[T any](r *Reconciler, mend func(context.Context, T, judgment) error, name func(T) Finding) func(context.Context, T, judgment) error {
+	return func(ctx context.Context, object T, j judgment) error {
+		err := guarded(func() error { return mend(ctx, object, j) })
+		if err == nil || !ofTheObject(ctx, err) {
+			return err
+		}
+		f := j.finding
+		if f.ObjectID == "" { // Nothing was wrong with it but what we failed to do.
+			f = name(object)
+			f.Kind = db.FindingKindStatus
+		}
+		f.Detail = strings.TrimPrefix(f.Detail+"; not mended: "+db.ErrorText(err), "; ")
+		return r.park(ctx, f)
+	}
+}
+
+// parkUnseen is the same for an object that Stripe will not show.
+func (r *Reconciler) parkUnseen(ctx context.Context, object string, row ourRow, why error) error {
+	if !ofTheObject(ctx, why) {
+		return why
+	}
+	return r.park(ctx, Finding{
+		Kind: db.FindingKindStatus, Object: object, ObjectID: row.objectID, TenantID: row.tenantID, OrderID: row.orderID, Currency: row.currency,
+		Detail: "Stripe does not show it: " + db.ErrorText(why),
+	})
+}
+
+// ofTheObject says that an error would come again tomorrow, with everybody well:
+// the database has judged the write, Stripe the question, or the program is
+// wrong about this object. All else may pass by itself and is never a finding.
+func ofTheObject(ctx context.Context, err error) bool {
+	if ctx.Err() != nil || errors.Is(err, db.ErrInDoubt) {
+		return false
+	}
+	for _, definite := range []error{ErrNotShown, ErrNoSuchObject, ErrRefundExceedsPayment, errBug} {
+		if errors.Is(err, definite) {
+			return true
+		}
+	}
+	return db.Judged(err)
+}
+
+var errBug = errors.New("bug")
+
+// guarded turns a panic into an error: it fails one object, not the process.
+func guarded(fn func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v\n%s", errBug, p, debug.Stack())
+		}
+	}()
+	return fn()
 }
 
 func (r *Reconciler) hurry(ctx context.Context, tenantID, key string) error {

@@ -35,8 +35,10 @@ type books struct {
 
 func newBooks(t *testing.T) *books { return booksOn(testbed.New(t)) }
 
-func booksOn(w *testbed.World) *books {
-	api := w.Local(testbed.LocalOptions{})
+func booksOn(w *testbed.World) *books { return booksWith(w, testbed.LocalOptions{}) }
+
+func booksWith(w *testbed.World, o testbed.LocalOptions) *books {
+	api := w.Local(o)
 	return &books{
 		World: w, api: api, reconciler: payments.NewReconciler(api.Payments, payments.NewReconcilerMetrics(api.Metrics)),
 		stripe: client.New(stripesim.DefaultKey, stripe.NewBackendsWithConfig(&stripe.BackendConfig{

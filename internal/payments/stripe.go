@@ -293,12 +293,24 @@ func (s *Stripe) get(ctx context.Context, op operation, ask func(stripe.Params) 
 	switch {
 	case errors.As(err, &refused) && refused.HTTPStatusCode == http.StatusNotFound && refused.Code == stripe.ErrorCodeResourceMissing:
 		err, verdict = fmt.Errorf("%s: %w", op, ErrNoSuchObject), "refused"
+	case refused != nil && refused.Type != "" && aboutTheQuestion(refused.HTTPStatusCode):
+		err, verdict = fmt.Errorf("%s: %w: %w", op, ErrNotShown, safe(err)), "refused"
 	case err != nil:
 		err, verdict = fmt.Errorf("%s: %w", op, safe(err)), "unknown"
 	}
 	saw(int(seen.status.Load()))
 	s.o.Metrics.observe(op, verdict, time.Since(began))
 	return err
+}
+
+// aboutTheQuestion says that a status blames what was asked, and not who asked,
+// how often, or when.
+func aboutTheQuestion(status int) bool {
+	switch status {
+	case http.StatusBadRequest, http.StatusPaymentRequired, http.StatusNotFound, http.StatusGone:
+		return true
+	}
+	return false
 }
 
 // once gives an attempt its deadline and a place to note what passed over the wire.

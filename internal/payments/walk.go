@@ -28,6 +28,9 @@ type comparer struct {
 	// agree, and of what was looked at once more, whatever that came to.
 	intent func(context.Context, Intent, judgment) error
 	refund func(context.Context, StripeRefund, judgment) error
+	// unseen is told of an object that Stripe would not show, and why. Nil: that
+	// ends the walk, as an error of the others does.
+	unseen func(ctx context.Context, object string, row ourRow, why error) error
 }
 
 // walk compares everything that was created since from, at Stripe or here.
@@ -45,7 +48,7 @@ func (c *comparer) walk(ctx context.Context, from time.Time) error {
 // again judges what was found earlier, wherever in time it lies.
 func (c *comparer) again(ctx context.Context, open []db.ReconciliationFinding) error {
 	for _, f := range open {
-		row := ourRow{ref: ref{tenantID: f.TenantID}, objectID: f.ObjectID, intentID: f.ObjectID}
+		row := ourRow{ref: ref{tenantID: f.TenantID}, objectID: f.ObjectID, intentID: f.ObjectID, currency: f.Currency}
 		if f.OrderID != nil {
 			row.orderID = *f.OrderID
 		}
@@ -73,7 +76,8 @@ func (c *comparer) intentPaying(ctx context.Context, r ref) (string, error) {
 
 func (c *comparer) intents() side[Intent] {
 	return side[Intent]{
-		list: c.gateway.ListIntents, key: func(i Intent) objectKey {
+		object: aPaymentIntent,
+		list:   c.gateway.ListIntents, key: func(i Intent) objectKey {
 			return objectKey{ourRow{ref{i.TenantID, i.OrderID}, "", i.ID, i.ID, i.Currency}, i.CreatedAt}
 		},
 		judge: c.judgeIntent, visit: c.intent, settled: c.paid, look: c.lookAtIntent,
@@ -82,7 +86,8 @@ func (c *comparer) intents() side[Intent] {
 
 func (c *comparer) refunds() side[StripeRefund] {
 	return side[StripeRefund]{
-		list: c.gateway.ListRefunds, key: func(r StripeRefund) objectKey {
+		object: aRefund,
+		list:   c.gateway.ListRefunds, key: func(r StripeRefund) objectKey {
 			return objectKey{ourRow{ref{r.TenantID, r.OrderID}, "", r.ID, r.IntentID, r.Currency}, r.CreatedAt}
 		},
 		judge: judgeRefund, visit: c.refund, settled: c.refunded, look: c.lookAtRefund,
@@ -91,6 +96,7 @@ func (c *comparer) refunds() side[StripeRefund] {
 
 // side is one kind of object, as Stripe lists it and as we have it.
 type side[T any] struct {
+	object  string
 	list    func(context.Context, Window) (Page[T], error)
 	key     func(T) objectKey
 	judge   func(T, *orderView) judgment
@@ -195,7 +201,11 @@ func comparePage[T any](ctx context.Context, c *comparer, s side[T], objects []T
 
 // lookAndVisit judges one object as it is now.
 func lookAndVisit[T any](ctx context.Context, c *comparer, s side[T], row ourRow) error {
-	object, err := s.look(ctx, row)
+	var object T
+	err := guarded(func() (err error) { object, err = s.look(ctx, row); return err })
+	if err != nil && c.unseen != nil {
+		return c.unseen(ctx, s.object, row, err)
+	}
 	if err != nil {
 		return err
 	}
