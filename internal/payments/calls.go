@@ -18,6 +18,7 @@ const (
 	stripeKeyLifetime = 24 * time.Hour // Stripe may forget a key after a day; then the same key acts again.
 	resendWithin      = 12 * time.Hour // Past this we look, and do not push.
 	sendsMax          = 3              // Attempts of one call in one run, while Stripe turns it away unexecuted.
+	cancelsMax        = 8              // Keys of one cancel. Four days of silence, or sixteen stored errors; then a person.
 
 	recordWithin = 2 * time.Second // An outcome is worth a last try when the time is up.
 
@@ -68,8 +69,35 @@ func (w *paying) confirmCallOn(intentID string) call {
 	return newCall(opConfirm, p.ID, p.TenantID+":"+p.IdempotencyKey+":confirm", intentID, p.PaymentMethod)
 }
 
-func cancelCall(p db.Payment) call {
-	return newCall(opCancel, p.OrderID, p.TenantID+":"+p.OrderID+":cancel:"+strconv.Itoa(int(p.IntentNumber)), *p.IntentID)
+// cancelCall cancels the order's n-th PaymentIntent. Its first key is the n-th
+// cancel's; another, where that one can tell nothing new any more, adds a count.
+func cancelCall(p db.Payment, try int) call {
+	key := p.TenantID + ":" + p.OrderID + ":cancel:" + strconv.Itoa(int(p.IntentNumber))
+	if try > 1 {
+		key += ":" + strconv.Itoa(try)
+	}
+	return newCall(opCancel, p.OrderID, key, *p.IntentID)
+}
+
+// nextCancel is the cancel to send: the first whose key is not given up. A cancel
+// is the one call of ours that may be sent under another key while the first is in
+// doubt, because twice canceled is once canceled, and no money moves. Without it a
+// single error that Stripe stored would keep an intent alive that nobody
+// may confirm, and its payment open until a person looks.
+func (s *Service) nextCancel(ctx context.Context, p db.Payment) (call, error) {
+	for try := 1; ; try++ {
+		target := cancelCall(p, try)
+		last, err := s.pool.StripeCallGet(ctx, db.StripeCallGetParams{TenantID: p.TenantID, StripeKey: target.key})
+		if errors.Is(err, db.ErrNoRows) {
+			return target, nil
+		}
+		if err != nil {
+			return target, fmt.Errorf("read the cancel of %s: %w", *p.IntentID, err)
+		}
+		if !givenUp(last) || try == cancelsMax {
+			return target, nil
+		}
+	}
 }
 
 // sending is what was known of a call when its last attempt left.
@@ -189,15 +217,19 @@ func failureOf(last db.StripeCallGetRow) Failure {
 // cancelIntent cancels a payment's intent and returns it as it is then. An
 // intent without a status: nobody knows, ask again later.
 func (s *Service) cancelIntent(ctx context.Context, c *idempotency.Claim, p db.Payment) (Intent, Outcome, error) {
+	target, err := s.nextCancel(ctx, p)
+	if err != nil {
+		return Intent{}, Outcome{}, err
+	}
 	never := false
-	out, _, err := s.call(ctx, c, cancelCall(p), &never, func(ctx context.Context, call Call) Outcome {
+	out, _, err := s.call(ctx, c, target, &never, func(ctx context.Context, call Call) Outcome {
 		return s.gateway.CancelIntent(ctx, call, *p.IntentID)
 	})
 	if err != nil {
 		return Intent{}, out, err
 	}
 	if out.Verdict == Done && !out.Replayed {
-		return out.Intent, out, s.answered(ctx, c, cancelCall(p), out)
+		return out.Intent, out, s.answered(ctx, c, target, out)
 	}
 	if out.Verdict == NotExecuted {
 		return Intent{}, out, nil
@@ -209,7 +241,7 @@ func (s *Service) cancelIntent(ctx context.Context, c *idempotency.Claim, p db.P
 	if out.Verdict == Unknown && intent.Status != IntentCanceled && intent.Status != IntentSucceeded {
 		return Intent{}, out, nil // The cancel may still be under way.
 	}
-	return intent, out, s.answered(ctx, c, cancelCall(p), out)
+	return intent, out, s.answered(ctx, c, target, out)
 }
 
 // look reads the intent.

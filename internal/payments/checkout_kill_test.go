@@ -218,7 +218,7 @@ func TestCheckout_StaleHolderIsFenced(t *testing.T) {
 // Each answer of Stripe's to an undoing can be lost, too.
 func TestCheckout_LostAnswersToTheUndoing(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []string{stripesim.Drop, stripesim.Reset, stripesim.EffectError, stripesim.EffectStoredError, stripesim.LockTimeout} {
+	for _, kind := range []string{stripesim.Drop, stripesim.Reset, stripesim.EffectError, stripesim.StoredError, stripesim.EffectStoredError, stripesim.LockTimeout} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			s := newShop(t, testbed.LocalOptions{})

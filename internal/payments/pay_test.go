@@ -288,6 +288,36 @@ func TestFrozenError(t *testing.T) {
 		b.w.RequireChargedOnce(order)
 	})
 
+	// Nobody confirms the intent any more, and while it is not canceled nobody may
+	// say so. The stored error would repeat itself for a day.
+	t.Run("OfACancelWithoutEffectIsNotTheLastCancel", func(t *testing.T) {
+		b := setup(t)
+		order := b.api.Order()
+		b.inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.StoredError})
+		b.inject(stripesim.Fault{Op: "intent.cancel", Kind: stripesim.StoredError})
+		b.unknown("k", order, visa)
+		b.api.Complete()
+		b.failed("payment-failed", "k", order, visa)
+		cancel := b.w.Tenant.ID + ":" + order + ":cancel:1"
+		require.Equal(t, []string{cancel, cancel, cancel + ":2"}, keysOf(b.w.Posts("cancel")), "one more attempt, to learn that it is frozen")
+		b.succeeded("k2", order)
+		b.w.RequireChargedOnce(order)
+	})
+
+	// The money moves after all, while the cancel's error repeats itself.
+	t.Run("OfACancelThatCameTooLateIsASuccess", func(t *testing.T) {
+		b := setup(t)
+		order := b.api.Order()
+		_, intent := b.pay("k", order, careful), b.w.Text("SELECT intent_id FROM payments")
+		b.inject(stripesim.Fault{Op: "intent.cancel", Kind: stripesim.StoredError})
+		cancel := func() testbed.Answer { return b.api.Post("/v1/orders/"+order+"/cancel", "cancel", `{}`) }
+		require.Equal(t, http.StatusAccepted, cancel().Status)
+		require.NoError(t, b.w.Sim.CompleteAuthentication(intent, true))
+		require.Equal(t, "order-not-cancelable", cancel().Code())
+		b.api.Complete()
+		b.w.RequireChargedOnce(order)
+	})
+
 	t.Run("IsNotWhatAsksToBeRetried", func(t *testing.T) {
 		b := setup(t)
 		order := b.api.Order()
@@ -299,6 +329,13 @@ func TestFrozenError(t *testing.T) {
 		require.Empty(t, b.w.Posts("cancel"))
 		b.w.RequireChargedOnce(order)
 	})
+}
+
+func keysOf(posts []testbed.Sent) (keys []string) {
+	for _, p := range posts {
+		keys = append(keys, p.Key)
+	}
+	return keys
 }
 
 // TestCustomerMustAct: 3-D Secure is a state a payment waits in, not an answer.

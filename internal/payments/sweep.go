@@ -89,7 +89,9 @@ func (v *orderView) cancelNumber(intentID string, announced []db.CancelCallsOfOr
 	}
 	mine := newCall(opCancel, "", "", intentID).params
 	for _, call := range announced {
-		n, err := strconv.ParseInt(call.StripeKey[strings.LastIndexByte(call.StripeKey, ':')+1:], 10, 32)
+		_, number, _ := strings.Cut(call.StripeKey, ":cancel:")
+		number, _, _ = strings.Cut(number, ":") // which of its keys does not matter
+		n, err := strconv.ParseInt(number, 10, 32)
 		if err != nil {
 			continue
 		}
