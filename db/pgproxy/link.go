@@ -125,7 +125,7 @@ func (l *link) passRequests() {
 		if _, err := l.server.Write(unit); err != nil {
 			return
 		}
-		unit = unit[:0]
+		unit, hit = unit[:0], nil
 	}
 }
 
@@ -164,10 +164,11 @@ func (l *link) consider(statement string) *Cut {
 }
 
 // passAnswers passes what the server says, until a statement was set off whose
-// answer must not arrive.
+// answer must not arrive, or not yet.
 func (l *link) passAnswers() {
 	r := bufio.NewReader(l.server)
 	defer l.cut()
+	var held []byte
 	for {
 		m, err := read(r)
 		if err != nil {
@@ -177,11 +178,23 @@ func (l *link) passAnswers() {
 		awaits := l.awaits
 		l.mu.Unlock()
 		if awaits != nil {
-			if m.kind == 'Z' { // Ready for the next: this one is done, its commit included.
-				close(awaits.fired)
+			held = append(held, m.bytes()...)
+			if m.kind != 'Z' {
+				continue
+			}
+			close(awaits.fired) // Ready for the next: this one is done, its commit included.
+			if awaits.release == nil {
 				l.cut()
 				return
 			}
+			<-awaits.release
+			l.mu.Lock()
+			l.awaits = nil
+			l.mu.Unlock()
+			if _, err := l.client.Write(held); err != nil {
+				return
+			}
+			held = nil
 			continue
 		}
 		if _, err := l.client.Write(m.bytes()); err != nil {

@@ -109,6 +109,8 @@ type Cut struct {
 	commit bool // cut the COMMIT of the transaction that holds the statement
 	after  bool
 	fired  chan struct{}
+
+	release chan struct{} // not nil: the answer is held until it is closed
 }
 
 // Before cuts the connection instead of passing on the next statement that
@@ -128,6 +130,12 @@ func (p *Proxy) AfterCommit(text string) *Cut {
 	return p.arm(&Cut{text: text, commit: true, after: true})
 }
 
+// Hold passes the next such statement on and keeps the answer, once the server is
+// done with it, until release is closed. Close it before the proxy is closed.
+func (p *Proxy) Hold(text string, release chan struct{}) *Cut {
+	return p.arm(&Cut{text: text, after: true, release: release})
+}
+
 func (p *Proxy) arm(c *Cut) *Cut {
 	c.fired = make(chan struct{})
 	p.mu.Lock()
@@ -136,7 +144,7 @@ func (p *Proxy) arm(c *Cut) *Cut {
 	return c
 }
 
-// Fired is closed when the connection has been cut.
+// Fired is closed when the connection has been cut, or the answer is held.
 func (c *Cut) Fired() <-chan struct{} { return c.fired }
 
 // HasFired reports whether it has: a test whose fault never happened proves nothing.

@@ -1,6 +1,7 @@
 package pgproxy_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -99,6 +100,24 @@ func TestProxy(t *testing.T) {
 		require.Error(t, b.insertInTx())
 		require.True(t, after.HasFired())
 		require.Equal(t, 1, b.rows())
+	})
+
+	t.Run("HoldsAnAnswer", func(t *testing.T) {
+		b := setup(t)
+		release := make(chan struct{})
+		hold := b.proxy.Hold("INSERT INTO t", release)
+		answered := make(chan error, 1)
+		go func() {
+			_, err := b.through.Exec(context.WithoutCancel(t.Context()), "INSERT INTO t VALUES ($1)", 1)
+			answered <- err
+		}()
+		<-hold.Fired()
+		require.Equal(t, 1, b.rows(), "it is done")
+		require.Empty(t, answered, "and nobody was told")
+		close(release)
+		require.NoError(t, <-answered)
+		_, err := b.through.Exec(t.Context(), "INSERT INTO t VALUES ($1)", 2)
+		require.NoError(t, err, "an answer is held once")
 	})
 
 	t.Run("RewritesStatements", func(t *testing.T) {

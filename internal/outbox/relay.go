@@ -16,7 +16,7 @@ const (
 	headsDefault  = 500              // aggregates taken at once: a commit and an acknowledgement are shared by all of them
 	runMax        = 8                // events of one aggregate taken at once; most have two or three
 	probeMax      = 10               // how many are risked on a broker that took none of the last batch
-	settleWithin  = 5 * time.Second  // marking what was sent, also while the process stops
+	settleWithin  = 5 * time.Second  // leasing, and marking what was sent, also while the process stops
 	attemptsMax   = 30               // failures of one event while others pass; then it is poison
 	backoffMin    = 100 * time.Millisecond
 	backoffMax    = 30 * time.Second
@@ -95,6 +95,9 @@ func (r *Relay) RunOnce(ctx context.Context) (int, error) {
 	if err := r.measure(ctx); err != nil {
 		return 0, err
 	}
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
 	begun := time.Now()
 	runs, err := r.leaseRuns(ctx)
 	if err != nil || len(runs) == 0 {
@@ -115,7 +118,11 @@ type leased struct {
 
 func (l *leased) published() bool { return l.tried && l.err == nil }
 
+// leaseRuns is not called off when the process stops: a lease that was taken, and
+// whose answer nobody waited for, would hold its events back until it runs out.
 func (r *Relay) leaseRuns(ctx context.Context) ([]run, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
+	defer cancel()
 	heads := r.headsMax
 	if r.brokerAway {
 		heads = min(heads, probeMax)

@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/db/dbtest"
+	"example.com/payonce/db/pgproxy"
 	"example.com/payonce/internal/outbox"
 )
 
@@ -99,6 +101,35 @@ func TestRelay(t *testing.T) {
 		require.Zero(t, drain(t, outbox.NewRelay(pool, broker, outbox.RelayOptions{})), "the second event is nobody's, but its head is leased")
 		exec(t, pool, "UPDATE outbox_events SET leased_until = '-infinity'")
 		require.Equal(t, 2, drain(t, outbox.NewRelay(pool, broker, outbox.RelayOptions{})))
+	})
+
+	t.Run("GivesBackWhatItLeasedWhileItWasStopped", func(t *testing.T) {
+		t.Parallel()
+		dsn := dbtest.URL(t)
+		proxy, err := pgproxy.Start(dsn)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+		through, err := db.Open(t.Context(), proxy.URL(), db.Options{})
+		require.NoError(t, err)
+		t.Cleanup(through.Close)
+		pool, err := db.Open(t.Context(), dsn, db.Options{})
+		require.NoError(t, err)
+		t.Cleanup(pool.Close)
+		appendEvents(t, pool, event("ord_1", 1), event("ord_1", 2))
+
+		stopping, stop := context.WithCancel(t.Context())
+		release, stopped, broker := make(chan struct{}), make(chan error, 1), &brokerLog{}
+		held := proxy.Hold("OutboxLease", release)
+		go func() {
+			_, err := outbox.NewRelay(through, broker, outbox.RelayOptions{Lease: time.Hour}).RunOnce(stopping)
+			stopped <- err
+		}()
+		<-held.Fired() // leased, and the answer is on its way
+		stop()
+		close(release)
+		require.NoError(t, <-stopped)
+		require.Empty(t, broker.ids(), "nothing new is begun")
+		require.Equal(t, 2, drain(t, outbox.NewRelay(pool, broker, outbox.RelayOptions{})), "the next one need not wait for the lease")
 	})
 
 	t.Run("CannotMarkUnderALostLease", func(t *testing.T) {
