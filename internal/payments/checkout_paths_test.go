@@ -19,7 +19,7 @@ import (
 var pathFaults = map[string][]string{
 	"intent.create":  {stripesim.Reset, stripesim.RateLimited, stripesim.Drop, stripesim.EffectError, stripesim.StoredError},
 	"intent.confirm": {stripesim.Reset, stripesim.RateLimited, stripesim.LockTimeout, stripesim.Drop, stripesim.Cut, stripesim.EffectError, stripesim.InvalidJSON, stripesim.StoredError, stripesim.EffectStoredError},
-	"intent.cancel":  {stripesim.Reset, stripesim.LockTimeout, stripesim.Drop, stripesim.EffectError, stripesim.EffectStoredError},
+	"intent.cancel":  {stripesim.Reset, stripesim.LockTimeout, stripesim.Drop, stripesim.EffectError, stripesim.StoredError, stripesim.EffectStoredError},
 	"intent.get":     {stripesim.Reset, stripesim.Refuse, stripesim.Cut},
 	"refund.create":  {stripesim.Reset, stripesim.Drop, stripesim.EffectError},
 }
