@@ -46,6 +46,49 @@ func (q *Queries) CancelCallsOfOrder(ctx context.Context, arg CancelCallsOfOrder
 	return items, nil
 }
 
+const checkoutStats = `-- name: CheckoutStats :many
+WITH sagas AS MATERIALIZED (
+    SELECT k.tenant_id, k.resource_id, k.created_at FROM idempotency_keys k WHERE k.finished_at IS NULL AND k.operation = $1 LIMIT 10000
+), stands AS (
+    SELECT sagas.created_at, CASE
+        WHEN bool_or(s.status = 'unknown') THEN 'unknown'
+        WHEN bool_or(s.status = 'failed' AND saga_undoes(s.step) IS NOT NULL) THEN 'stuck'
+        WHEN bool_or(s.status = 'failed' OR saga_undoes(s.step) IS NOT NULL AND s.status NOT IN ('pending', 'skipped')) THEN 'undoing'
+        ELSE 'forward' END AS state
+    FROM sagas JOIN checkout_steps s ON s.tenant_id = sagas.tenant_id AND s.checkout_id = sagas.resource_id
+    GROUP BY sagas.tenant_id, sagas.resource_id, sagas.created_at
+)
+SELECT state::text AS state, count(*) AS checkouts, extract(epoch FROM clock_timestamp() - min(created_at))::float8 AS oldest_seconds FROM stands GROUP BY state
+`
+
+type CheckoutStatsRow struct {
+	State         string
+	Checkouts     int64
+	OldestSeconds float64
+}
+
+// The checkouts that have begun and not ended, by how they stand: forward, unknown (nobody knows what came of a call), undoing, or
+// stuck (an undoing was refused and a person must help). No row: none.
+func (q *Queries) CheckoutStats(ctx context.Context, operation string) ([]CheckoutStatsRow, error) {
+	rows, err := q.db.Query(ctx, checkoutStats, operation)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []CheckoutStatsRow{}
+	for rows.Next() {
+		var i CheckoutStatsRow
+		if err := rows.Scan(&i.State, &i.Checkouts, &i.OldestSeconds); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const findingPark = `-- name: FindingPark :one
 WITH before AS (
     SELECT f.resolved_at FROM reconciliation_findings f
@@ -173,26 +216,51 @@ func (q *Queries) FindingsTouch(ctx context.Context, arg FindingsTouchParams) er
 
 const keyStats = `-- name: KeyStats :one
 WITH work AS MATERIALIZED (
-    SELECT k.tenant_id, k.key, k.parked_at, k.leased_until FROM idempotency_keys k WHERE k.finished_at IS NULL LIMIT 100000
+    SELECT k.tenant_id, k.key, k.parked_at, k.leased_until, k.resume_at, k.recovery_point, k.created_at
+    FROM idempotency_keys k WHERE k.finished_at IS NULL LIMIT 100000
+), doubt AS MATERIALIZED (
+    SELECT s.first_sent_at
+    FROM work w JOIN stripe_calls s ON s.tenant_id = w.tenant_id AND s.stripe_key IN (w.tenant_id || ':' || w.key || ':confirm', w.tenant_id || ':' || w.key || ':refund')
+    WHERE s.outcome = 'unknown' OR s.outcome = 'sent' AND w.leased_until < clock_timestamp()
 )
 SELECT (SELECT count(*) FROM work) AS unfinished, (SELECT count(*) FROM work WHERE parked_at IS NOT NULL) AS parked,
-    coalesce((SELECT extract(epoch FROM clock_timestamp() - min(s.first_sent_at))
-        FROM work w JOIN stripe_calls s ON s.tenant_id = w.tenant_id AND s.stripe_key IN (w.tenant_id || ':' || w.key || ':confirm', w.tenant_id || ':' || w.key || ':refund')
-        WHERE s.outcome = 'unknown' OR s.outcome = 'sent' AND w.leased_until < clock_timestamp()), 0)::float8 AS unknown_seconds
+    (SELECT count(*) FROM work WHERE leased_until >= clock_timestamp()) AS in_flight,
+    (SELECT count(*) FROM work WHERE parked_at IS NULL AND leased_until < clock_timestamp() AND resume_at < clock_timestamp() - $1::interval) AS overdue,
+    coalesce((SELECT extract(epoch FROM clock_timestamp() - min(created_at)) FROM work WHERE parked_at IS NULL AND recovery_point <> $2::text), 0)::float8 AS oldest_seconds,
+    (SELECT count(*) FROM doubt) AS unknown,
+    coalesce((SELECT extract(epoch FROM clock_timestamp() - min(first_sent_at)) FROM doubt), 0)::float8 AS unknown_seconds
 `
+
+type KeyStatsParams struct {
+	Grace          time.Duration
+	AwaitsCustomer string
+}
 
 type KeyStatsRow struct {
 	Unfinished     int64
 	Parked         int64
+	InFlight       int64
+	Overdue        int64
+	OldestSeconds  float64
+	Unknown        int64
 	UnknownSeconds float64
 }
 
 // What is begun and has not ended, for the metrics. A call is unknown when its last attempt got no definite answer, or none and its
-// sender's lease has run out.
-func (q *Queries) KeyStats(ctx context.Context) (KeyStatsRow, error) {
-	row := q.db.QueryRow(ctx, keyStats)
+// sender's lease has run out. A key is overdue when its time came a while ago and no completer took it. The oldest is among those
+// that somebody here works on or should: neither parked, nor waiting for the customer.
+func (q *Queries) KeyStats(ctx context.Context, arg KeyStatsParams) (KeyStatsRow, error) {
+	row := q.db.QueryRow(ctx, keyStats, arg.Grace, arg.AwaitsCustomer)
 	var i KeyStatsRow
-	err := row.Scan(&i.Unfinished, &i.Parked, &i.UnknownSeconds)
+	err := row.Scan(
+		&i.Unfinished,
+		&i.Parked,
+		&i.InFlight,
+		&i.Overdue,
+		&i.OldestSeconds,
+		&i.Unknown,
+		&i.UnknownSeconds,
+	)
 	return i, err
 }
 

@@ -7,6 +7,9 @@ import (
 	"runtime/debug"
 	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 // loop is work that comes up again and again. Packages run no loops of their
@@ -17,16 +20,45 @@ type loop struct {
 	// wake, if not nil, ends the pause early: a hint, never needed.
 	wake    <-chan struct{}
 	runOnce func(context.Context) (n int, err error)
+	// subscribes: a turn lasts until something goes wrong, so the time of the
+	// last one says nothing.
+	subscribes bool
+}
+
+// loopMetrics show for each loop whether it still turns. What a loop shows of the
+// database is as old as its last turn; one that fails leaves numbers that look
+// well, and this is how they are told from fresh ones.
+type loopMetrics struct {
+	turned   *prometheus.GaugeVec
+	items    *prometheus.CounterVec
+	failures *prometheus.CounterVec
+}
+
+func newLoopMetrics(r prometheus.Registerer) *loopMetrics {
+	f := promauto.With(r)
+	return &loopMetrics{
+		turned: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_loop_turned_timestamp_seconds",
+			Help: "When the loop's last turn ended that did not fail; the start of the process if none has."}, []string{"loop"}),
+		items: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_loop_items_total",
+			Help: "What the loop's turns were done with: claims, events, windows, rows."}, []string{"loop"}),
+		failures: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_loop_failures_total",
+			Help: "Turns of the loop that failed. The next one begins where they stopped."}, []string{"loop"}),
+	}
 }
 
 // start runs the loops until ctx ends; wait returns when all have stopped, each
 // between two items.
-func start(ctx context.Context, log *slog.Logger, loops ...loop) (wait func()) {
+func start(ctx context.Context, log *slog.Logger, m *loopMetrics, loops ...loop) (wait func()) {
 	var running sync.WaitGroup
 	for _, l := range loops {
+		m.items.WithLabelValues(l.name)
+		m.failures.WithLabelValues(l.name)
+		if !l.subscribes {
+			m.turned.WithLabelValues(l.name).SetToCurrentTime()
+		}
 		running.Go(func() {
 			for ctx.Err() == nil {
-				n := l.once(ctx, log)
+				n := l.once(ctx, log, m)
 				if n > 0 {
 					continue // There may be more. Look again at once.
 				}
@@ -42,17 +74,23 @@ func start(ctx context.Context, log *slog.Logger, loops ...loop) (wait func()) {
 }
 
 // once runs one turn. Nothing that goes wrong in it stops the loop.
-func (l loop) once(ctx context.Context, log *slog.Logger) (n int) {
+func (l loop) once(ctx context.Context, log *slog.Logger, m *loopMetrics) (n int) {
 	defer func() {
 		if bug := recover(); bug != nil {
 			log.Error("bug: a loop panicked", "loop", l.name, "panic", bug, "stack", string(debug.Stack()))
+			m.failures.WithLabelValues(l.name).Inc()
 			n = 0
 		}
 	}()
 	n, err := l.runOnce(ctx)
+	m.items.WithLabelValues(l.name).Add(float64(max(0, n)))
 	if err != nil && ctx.Err() == nil {
 		log.Warn("loop", "loop", l.name, "error", err.Error())
+		m.failures.WithLabelValues(l.name).Inc()
 		return 0
+	}
+	if !l.subscribes {
+		m.turned.WithLabelValues(l.name).SetToCurrentTime()
 	}
 	return n
 }

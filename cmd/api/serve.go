@@ -57,7 +57,7 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 
 	loopsCtx, stopLoops := context.WithCancel(ctx)
 	defer stopLoops()
-	wait := start(loopsCtx, log, p.loops()...)
+	wait := start(loopsCtx, log, newLoopMetrics(metrics), p.loops()...)
 	log.Info("serving", "addr", public.Addr().String(), "admin_addr", private.Addr().String(), "config", c)
 
 	// Stopping: no new requests and no new turns of the loops; what is in flight

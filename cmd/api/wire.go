@@ -53,6 +53,7 @@ type parts struct {
 	reapers   []reaper
 
 	reconciler *payments.Reconciler
+	vitals     *vitals
 }
 
 type reaper struct {
@@ -78,7 +79,7 @@ func wire(c config, pool *db.Pool, events broker.Broker, metrics *prometheus.Reg
 		SecretKey: c.StripeSecretKey, BaseURL: c.StripeAPIBase, Timeout: c.StripeTimeout,
 		Limits: payments.NewLimits(c.StripeRPS, metrics), Metrics: payments.NewStripeMetrics(metrics), Log: log,
 	})
-	p.money = payments.New(pool, keys, gateway, httpapi.Answers{}, payments.Options{StripeTimeout: c.StripeTimeout, ActionTimeout: c.ActionTimeout, Log: log})
+	p.money = payments.New(pool, keys, gateway, httpapi.Answers{}, payments.Options{StripeTimeout: c.StripeTimeout, ActionTimeout: c.ActionTimeout, Metrics: payments.NewMetrics(metrics), Log: log})
 	operations := p.money.Operations() // One map for both: whatever the API can start, the completer can finish.
 	p.completer = idempotency.NewCompleter(keys, operations, c.within())
 
@@ -97,6 +98,7 @@ func wire(c config, pool *db.Pool, events broker.Broker, metrics *prometheus.Reg
 		{"delivery reaper", reapEvery, notifier.NewReaper(pool, 0).RunOnce},
 	}
 	p.reconciler = payments.NewReconciler(p.money, payments.NewReconcilerMetrics(metrics))
+	p.vitals = newVitals(pool, metrics)
 	p.api = httpapi.NewServer(httpapi.Options{
 		Pool: pool, Keys: keys, Operations: operations, Payments: p.money, Feed: outbox.NewFeed(pool), Within: c.within(), RateLimit: c.RateLimitRPS,
 		Retention: c.IdempotencyRetention, Metrics: metrics, Log: log,
@@ -113,13 +115,14 @@ func (p parts) loops() []loop {
 		{name: "notifier", every: notifyEvery, runOnce: p.notifier.RunOnce},
 		{name: "reconciler", every: reconcileEvery, runOnce: p.reconciler.RunOnce},
 		{name: "gauges", every: measureEvery, runOnce: p.reconciler.Measure},
+		{name: "vitals", every: measureEvery, runOnce: p.vitals.RunOnce},
 		{name: "reservations", every: reserveEvery, runOnce: p.money.ExpireReservations},
 	}
 	for range completers {
 		list = append(list, loop{name: "completer", every: completeEvery, runOnce: p.completer.RunOnce})
 	}
 	for _, consumer := range p.consumers {
-		list = append(list, loop{name: "consumer " + consumer.Name(), every: consumeAgain, runOnce: func(ctx context.Context) (int, error) {
+		list = append(list, loop{name: "consumer " + consumer.Name(), every: consumeAgain, subscribes: true, runOnce: func(ctx context.Context) (int, error) {
 			return 0, p.broker.Consume(ctx, consumer.Name(), consumer.Handle)
 		}})
 	}

@@ -166,6 +166,7 @@ func (s *Service) notifyStep(ctx context.Context, c *idempotency.Claim, k *check
 	case errors.Is(err, errNotHeld):
 		return idempotency.Answer{}, s.failStep(ctx, c, k, db.SagaStepNotify, refundDue, Failure{Code: "reservation_lost", Message: "The stock was given away while the order was being paid. The money goes back."})
 	case err == nil:
+		s.o.Metrics.checkoutEnded(db.CheckoutStatusCompleted)
 		c.Log().Info("checkout completed", "payment_id", *k.row.PaymentID)
 	}
 	return c.Answer(), err

@@ -141,6 +141,7 @@ func (s *Service) cancelOrderStep(ctx context.Context, c *idempotency.Claim, k *
 		return s.compensatedAnswer(ctx, q, c, k, shown)
 	})
 	if err == nil {
+		s.o.Metrics.checkoutEnded(db.CheckoutStatusCompensated)
 		c.Log().Info("checkout compensated", "failure", *k.row.FailureCode)
 	}
 	return c.Answer(), err

@@ -41,9 +41,10 @@ var reconcileWindows = []reconcileWindow{
 const (
 	reconcileLease   = 2 * time.Minute // of a window, renewed after each page
 	reconcileAgain   = 10 * time.Second
-	recheckMax       = 50             // open findings that one round looks at again
-	firstLook        = 49 * time.Hour // how far back a window that never ended begins
-	adoptedKeyPrefix = "adopted "     // a caller's key has no space in it
+	recheckMax       = 50               // open findings that one round looks at again
+	firstLook        = 49 * time.Hour   // how far back a window that never ended begins
+	overdueAfter     = 10 * time.Second // Completers look twice a second; what is due for longer, nobody takes.
+	adoptedKeyPrefix = "adopted "       // a caller's key has no space in it
 )
 
 // Reconciler compares Stripe's objects with our rows, one by one, and mends what
@@ -65,7 +66,14 @@ type ReconcilerMetrics struct {
 	open       prometheus.Gauge
 	unfinished prometheus.Gauge
 	parked     prometheus.Gauge
+	inFlight   prometheus.Gauge
+	overdue    prometheus.Gauge
+	oldest     prometheus.Gauge
+	doubtful   prometheus.Gauge
 	unknown    prometheus.Gauge
+
+	checkouts      *prometheus.GaugeVec
+	oldestCheckout *prometheus.GaugeVec
 }
 
 // NewReconcilerMetrics registers the metrics; with nil they count for nobody.
@@ -80,6 +88,17 @@ func NewReconcilerMetrics(r prometheus.Registerer) *ReconcilerMetrics {
 			Help: "What the reconciler did: hurried, adopted, applied, swept, parked, resolved."}, []string{"result"}),
 		unfinished: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_unfinished", Help: "Keys whose work has begun and not ended, parked ones included, counted up to 100000."}),
 		parked:     f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_parked", Help: "Keys whose work was given up and waits for a person."}),
+		inFlight:   f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_in_flight", Help: "Unfinished keys that somebody works on right now."}),
+		overdue: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_overdue",
+			Help: "Unfinished keys whose time came more than ten seconds ago and that no completer has taken."}),
+		oldest: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_oldest_seconds",
+			Help: "Age of the oldest key whose work has begun and not ended, those left out that are parked or wait for their customer."}),
+		doubtful: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_unknown_outcomes",
+			Help: "Calls that move money whose outcome nobody knows yet."}),
+		checkouts: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_checkouts_unfinished",
+			Help: "Checkouts that have begun and not ended, by how they stand: forward, unknown, undoing, or stuck, which only a person can end."}, []string{"state"}),
+		oldestCheckout: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_checkouts_oldest_seconds",
+			Help: "Age of the oldest unfinished checkout of each state."}, []string{"state"}),
 		unknown: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_unknown_oldest_seconds",
 			Help: "How long ago the oldest call that moves money was first sent whose outcome nobody knows yet."}),
 	}
@@ -361,14 +380,38 @@ func (r *Reconciler) Measure(ctx context.Context) (int, error) {
 		open += row.Open
 	}
 	r.metrics.open.Set(float64(open))
-	work, err := r.service.pool.KeyStats(ctx)
+	work, err := r.service.pool.KeyStats(ctx, db.KeyStatsParams{Grace: overdueAfter, AwaitsCustomer: actionRequired})
 	if err != nil {
 		return 0, fmt.Errorf("measure the unfinished work: %w", err)
 	}
 	r.metrics.unfinished.Set(float64(work.Unfinished))
 	r.metrics.parked.Set(float64(work.Parked))
+	r.metrics.inFlight.Set(float64(work.InFlight))
+	r.metrics.overdue.Set(float64(work.Overdue))
+	r.metrics.oldest.Set(work.OldestSeconds)
+	r.metrics.doubtful.Set(float64(work.Unknown))
 	r.metrics.unknown.Set(work.UnknownSeconds)
-	return 0, nil
+	return 0, r.measureCheckouts(ctx)
+}
+
+// checkoutStates are all that CheckoutStats knows. One without a row is shown as
+// zero, or it would be shown as it was.
+var checkoutStates = []string{"forward", "unknown", "undoing", "stuck"}
+
+func (r *Reconciler) measureCheckouts(ctx context.Context) error {
+	rows, err := r.service.pool.CheckoutStats(ctx, CreateCheckout)
+	if err != nil {
+		return fmt.Errorf("measure the checkouts: %w", err)
+	}
+	seen := map[string]db.CheckoutStatsRow{}
+	for _, row := range rows {
+		seen[row.State] = row
+	}
+	for _, state := range checkoutStates {
+		r.metrics.checkouts.WithLabelValues(state).Set(float64(seen[state].Checkouts))
+		r.metrics.oldestCheckout.WithLabelValues(state).Set(seen[state].OldestSeconds)
+	}
+	return nil
 }
 
 // adoptPayment makes rows for money that is provably ours: the intent names the

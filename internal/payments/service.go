@@ -59,6 +59,7 @@ type Answers interface {
 type Options struct {
 	StripeTimeout time.Duration // of one attempt; looks are hedged, calls are given up after it
 	ActionTimeout time.Duration // how long a payment may wait for its customer
+	Metrics       *Metrics      // may be nil
 	Log           *slog.Logger
 }
 
@@ -75,6 +76,9 @@ type Service struct {
 func New(pool *db.Pool, keys *idempotency.Store, gateway Gateway, answers Answers, o Options) *Service {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Metrics == nil {
+		o.Metrics = NewMetrics(nil)
 	}
 	return &Service{pool: pool, keys: keys, gateway: gateway, answers: answers, o: o}
 }

@@ -60,7 +60,7 @@ func (w *World) Local(o LocalOptions) *Local {
 		SecretKey: stripesim.DefaultKey, BaseURL: o.Stripe, Timeout: o.StripeTimeout,
 		Limits: payments.NewLimits(o.StripeRPS, metrics), Metrics: payments.NewStripeMetrics(metrics), Log: o.Log,
 	}))
-	money := payments.New(pool, keys, gateway, httpapi.Answers{}, payments.Options{StripeTimeout: o.StripeTimeout, ActionTimeout: o.ActionTimeout, Log: o.Log})
+	money := payments.New(pool, keys, gateway, httpapi.Answers{}, payments.Options{StripeTimeout: o.StripeTimeout, ActionTimeout: o.ActionTimeout, Metrics: payments.NewMetrics(metrics), Log: o.Log})
 	operations, within := money.Operations(), 3*o.StripeTimeout-o.StripeTimeout/4
 	server := httpapi.NewServer(httpapi.Options{
 		Pool: pool, Keys: keys, Operations: operations, Payments: money, Feed: outbox.NewFeed(pool), Within: within, RateLimit: o.RateLimit,

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"example.com/payonce/db"
+)
+
+// vitalsWithin bounds a look at PostgreSQL's own statistics. A server that takes
+// longer is asked again later; its numbers stay as they were, and the loop's
+// metrics say since when.
+const vitalsWithin = 5 * time.Second
+
+// vitals shows how PostgreSQL is doing. A loop of its own asks, never a scrape:
+// somebody who scrapes every second must not be what keeps the database busy.
+type vitals struct {
+	pool              *db.Pool
+	live, dead        *prometheus.GaugeVec
+	oldestTransaction prometheus.Gauge
+}
+
+func newVitals(pool *db.Pool, r prometheus.Registerer) *vitals {
+	f := promauto.With(r)
+	return &vitals{
+		pool: pool,
+		live: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_database_live_rows",
+			Help: "Rows of the tables that are written all the time, as PostgreSQL estimates them."}, []string{"table"}),
+		dead: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_database_dead_rows",
+			Help: "Rows that wait for vacuum, in the tables that are written all the time."}, []string{"table"}),
+		oldestTransaction: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_database_oldest_transaction_seconds",
+			Help: "Age of the oldest open transaction in the database, anybody's. While it is open no dead row can go."}),
+	}
+}
+
+// RunOnce sets the gauges.
+func (v *vitals) RunOnce(ctx context.Context) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, vitalsWithin)
+	defer cancel()
+	seen, err := v.pool.Vitals(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, t := range seen.Tables {
+		v.live.WithLabelValues(t.Name).Set(float64(t.Live))
+		v.dead.WithLabelValues(t.Name).Set(float64(t.Dead))
+	}
+	v.oldestTransaction.Set(seen.OldestTransactionSeconds)
+	return 0, nil
+}
