@@ -45,7 +45,7 @@ func (q *Queries) InboxFail(ctx context.Context, arg InboxFailParams) (int64, er
 }
 
 const inboxFinish = `-- name: InboxFinish :execrows
-UPDATE inbox_events SET status = 'done', done_at = clock_timestamp(), last_error = NULL
+UPDATE inbox_events SET status = 'done', done_at = clock_timestamp(), last_error = NULL, payload = NULL
 WHERE consumer = $1 AND event_id = $2 AND lease_token = $3 AND status = 'pending'
 `
 
@@ -55,7 +55,8 @@ type InboxFinishParams struct {
 	LeaseToken int64
 }
 
-// Begins the transaction that applies a leased event. Zero rows: the lease was lost, and nothing may be applied.
+// Begins the transaction that applies a leased event, and drops what it was applied from. Zero rows: the lease was lost, and nothing
+// may be applied.
 func (q *Queries) InboxFinish(ctx context.Context, arg InboxFinishParams) (int64, error) {
 	result, err := q.db.Exec(ctx, inboxFinish, arg.Consumer, arg.EventID, arg.LeaseToken)
 	if err != nil {
@@ -119,7 +120,7 @@ WITH due AS MATERIALIZED (
 UPDATE inbox_events e
 SET lease_token = e.lease_token + 1, leased_until = clock_timestamp() + $1::interval, attempts = e.attempts + 1
 FROM due WHERE e.consumer = due.consumer AND e.event_id = due.event_id
-RETURNING e.consumer, e.event_id, e.status, e.type, e.tenant_id, e.subject, e.version, e.payload, e.traceparent, e.received_at, e.lease_token, e.leased_until, e.attempts, e.last_error, e.done_at, e.parked_at, e.object_id
+RETURNING e.consumer, e.event_id, e.status, e.type, e.tenant_id, e.subject, e.version, e.payload, e.traceparent, e.received_at, e.lease_token, e.leased_until, e.attempts, e.last_error, e.done_at, e.parked_at, e.object_id, e.payload_sha256
 `
 
 type InboxLeaseParams struct {
@@ -158,6 +159,7 @@ func (q *Queries) InboxLease(ctx context.Context, arg InboxLeaseParams) ([]Inbox
 			&i.DoneAt,
 			&i.ParkedAt,
 			&i.ObjectID,
+			&i.PayloadSha256,
 		); err != nil {
 			return nil, err
 		}
@@ -193,8 +195,8 @@ func (q *Queries) InboxReap(ctx context.Context, arg InboxReapParams) (int64, er
 }
 
 const inboxReceive = `-- name: InboxReceive :execrows
-INSERT INTO inbox_events (consumer, event_id, status, type, object_id, payload, traceparent)
-VALUES ($1, $2, 'pending', $3, $4, $5, $6)
+INSERT INTO inbox_events (consumer, event_id, status, type, object_id, payload, payload_sha256, traceparent)
+VALUES ($1, $2, 'pending', $3, $4, $5, sha256($5), $6)
 ON CONFLICT (consumer, event_id) DO NOTHING
 `
 

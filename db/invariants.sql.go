@@ -82,7 +82,7 @@ func (q *Queries) InvariantAnswerIsWhole(ctx context.Context) ([]InvariantAnswer
 const invariantEffectHasItsInboxRow = `-- name: InvariantEffectHasItsInboxRow :many
 SELECT concat_ws(' ', coalesce(l.tenant_id, i.tenant_id), coalesce(l.event_id, i.event_id))::text AS subject,
     CASE WHEN l.event_id IS NULL THEN 'received and not booked' ELSE 'booked and not received' END::text AS detail
-FROM (SELECT consumer, event_id, status, type, tenant_id, subject, version, payload, traceparent, received_at, lease_token, leased_until, attempts, last_error, done_at, parked_at, object_id FROM inbox_events WHERE consumer = 'ledger' AND status = 'done' AND type IN ('payment.succeeded', 'refund.succeeded')) i
+FROM (SELECT consumer, event_id, status, type, tenant_id, subject, version, payload, traceparent, received_at, lease_token, leased_until, attempts, last_error, done_at, parked_at, object_id, payload_sha256 FROM inbox_events WHERE consumer = 'ledger' AND status = 'done' AND type IN ('payment.succeeded', 'refund.succeeded')) i
 FULL JOIN (SELECT DISTINCT tenant_id, event_id, booked_at FROM ledger_entries) l ON l.tenant_id = i.tenant_id AND l.event_id = i.event_id
 WHERE l.event_id IS NULL
    OR i.event_id IS NULL AND NOT EXISTS (SELECT FROM inbox_events r WHERE r.consumer = 'ledger' AND r.event_id = l.event_id)

@@ -651,23 +651,24 @@ type CheckoutStep struct {
 }
 
 type InboxEvent struct {
-	Consumer    string
-	EventID     string
-	Status      InboxStatus
-	Type        string
-	TenantID    *string
-	Subject     *string
-	Version     *int64
-	Payload     []byte
-	Traceparent *string
-	ReceivedAt  time.Time
-	LeaseToken  int64
-	LeasedUntil time.Time
-	Attempts    int32
-	LastError   *string
-	DoneAt      *time.Time
-	ParkedAt    *time.Time
-	ObjectID    *string
+	Consumer      string
+	EventID       string
+	Status        InboxStatus
+	Type          string
+	TenantID      *string
+	Subject       *string
+	Version       *int64
+	Payload       []byte
+	Traceparent   *string
+	ReceivedAt    time.Time
+	LeaseToken    int64
+	LeasedUntil   time.Time
+	Attempts      int32
+	LastError     *string
+	DoneAt        *time.Time
+	ParkedAt      *time.Time
+	ObjectID      *string
+	PayloadSha256 []byte
 }
 
 type Order struct {

@@ -1,7 +1,7 @@
 -- name: InboxReceive :execrows
 -- Keeps an event for the processor. Zero rows: it was received before.
-INSERT INTO inbox_events (consumer, event_id, status, type, object_id, payload, traceparent)
-VALUES (@consumer, @event_id, 'pending', @type, sqlc.narg(object_id), @payload, sqlc.narg(traceparent))
+INSERT INTO inbox_events (consumer, event_id, status, type, object_id, payload, payload_sha256, traceparent)
+VALUES (@consumer, @event_id, 'pending', @type, sqlc.narg(object_id), @payload, sha256(@payload), sqlc.narg(traceparent))
 ON CONFLICT (consumer, event_id) DO NOTHING;
 
 -- name: InboxTake :one
@@ -44,8 +44,9 @@ FROM due WHERE e.consumer = due.consumer AND e.event_id = due.event_id
 RETURNING e.*;
 
 -- name: InboxFinish :execrows
--- Begins the transaction that applies a leased event. Zero rows: the lease was lost, and nothing may be applied.
-UPDATE inbox_events SET status = 'done', done_at = clock_timestamp(), last_error = NULL
+-- Begins the transaction that applies a leased event, and drops what it was applied from. Zero rows: the lease was lost, and nothing
+-- may be applied.
+UPDATE inbox_events SET status = 'done', done_at = clock_timestamp(), last_error = NULL, payload = NULL
 WHERE consumer = @consumer AND event_id = @event_id AND lease_token = @lease_token AND status = 'pending';
 
 -- name: InboxFail :execrows

@@ -43,6 +43,11 @@
 // transaction open. Prepare may run any number of times, on several processes at
 // once, so it changes nothing.
 //
+// The payload of an event is kept for as long as the event is not applied, parked
+// ones included, since it is all there is to work from; then it is dropped in the
+// commit that applies it. A webhook of Stripe's holds a client secret. Its digest
+// stays, and its sender has the event if anybody asks.
+//
 // A handler that fails is tried again with a growing pause, and after a bound
 // its event is parked: kept, counted, and waiting for a person (Unpark). A panic
 // is a failure. An attempt is counted before it is made, so an event that kills

@@ -51,6 +51,30 @@ func TestProcessor(t *testing.T) {
 		require.Equal(t, []string{"evt_1"}, b.applied())
 	})
 
+	// A webhook of Stripe's holds a client secret.
+	t.Run("KeepsWhatItAppliesFromNoLongerThanItNeedsIt", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		kept := func() int {
+			return b.count(`SELECT count(*) FROM inbox_events WHERE payload = '{"id":"evt_1"}' AND payload_sha256 = sha256(payload)`)
+		}
+		receive(b, "evt_1")
+		require.Equal(t, 1, kept(), "as it was received")
+		b.fail = func(inbox.Event) error { return inbox.ErrPoison }
+		b.processor = webhooks(b, fetch, inbox.ProcessorOptions{})
+		require.Equal(t, 1, b.process())
+		require.Equal(t, map[string]int{"parked": 1}, b.statuses())
+		require.Equal(t, 1, kept(), "a person may have it tried again")
+
+		b.fail = nil
+		_, err := inbox.Unpark(t.Context(), b.pool.Queries, stripe, "evt_1")
+		require.NoError(t, err)
+		require.Equal(t, 1, b.process())
+		require.Equal(t, map[string]int{"done": 1}, b.statuses())
+		require.Equal(t, 1, b.count(`SELECT count(*) FROM inbox_events WHERE payload IS NULL AND payload_sha256 = sha256('{"id":"evt_1"}')`))
+		require.False(t, receive(b, "evt_1"), "and is still known")
+	})
+
 	t.Run("PreparesWithoutATransaction", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
