@@ -42,6 +42,73 @@ func (q *Queries) LedgerBalances(ctx context.Context, tenantID string) ([]Ledger
 	return items, nil
 }
 
+const ledgerBasisOfPayment = `-- name: LedgerBasisOfPayment :one
+SELECT EXISTS (SELECT FROM payments p WHERE p.tenant_id = $1 AND p.id = $2 AND p.status = 'succeeded'
+        AND p.amount_minor = $3 AND p.currency = $4) AS here,
+    EXISTS (SELECT FROM payments p WHERE p.tenant_id = $1 AND p.order_id = $5 AND p.id <> $2 AND p.status = 'succeeded'
+        AND p.intent_id = $6::text AND p.amount_minor = $3 AND p.currency = $4
+        AND NOT EXISTS (SELECT FROM payments o WHERE o.tenant_id = $1 AND o.id = $2)) AS adopted
+`
+
+type LedgerBasisOfPaymentParams struct {
+	TenantID    string
+	ResourceID  string
+	AmountMinor int64
+	Currency    string
+	OrderID     string
+	IntentID    string
+}
+
+type LedgerBasisOfPaymentRow struct {
+	Here    bool
+	Adopted bool
+}
+
+// Whether a payment has succeeded as its event says, and whether another payment of ours has the money that it names: both read from
+// the books that the ledger must agree with.
+func (q *Queries) LedgerBasisOfPayment(ctx context.Context, arg LedgerBasisOfPaymentParams) (LedgerBasisOfPaymentRow, error) {
+	row := q.db.QueryRow(ctx, ledgerBasisOfPayment,
+		arg.TenantID,
+		arg.ResourceID,
+		arg.AmountMinor,
+		arg.Currency,
+		arg.OrderID,
+		arg.IntentID,
+	)
+	var i LedgerBasisOfPaymentRow
+	err := row.Scan(&i.Here, &i.Adopted)
+	return i, err
+}
+
+const ledgerBasisOfRefund = `-- name: LedgerBasisOfRefund :one
+SELECT EXISTS (SELECT FROM refunds r WHERE r.tenant_id = $1 AND r.id = $2 AND r.amount_minor = $3 AND r.currency = $4
+    AND CASE WHEN $5::boolean THEN r.status IN ('failed', 'canceled') ELSE r.status = 'succeeded' OR r.status = 'failed' AND r.version > $6 END) AS here
+`
+
+type LedgerBasisOfRefundParams struct {
+	TenantID    string
+	ResourceID  string
+	AmountMinor int64
+	Currency    string
+	Failed      bool
+	Version     int64
+}
+
+// Whether a refund has got as far as its event says: succeeded (and may have failed since), or failed.
+func (q *Queries) LedgerBasisOfRefund(ctx context.Context, arg LedgerBasisOfRefundParams) (bool, error) {
+	row := q.db.QueryRow(ctx, ledgerBasisOfRefund,
+		arg.TenantID,
+		arg.ResourceID,
+		arg.AmountMinor,
+		arg.Currency,
+		arg.Failed,
+		arg.Version,
+	)
+	var here bool
+	err := row.Scan(&here)
+	return here, err
+}
+
 const ledgerBook = `-- name: LedgerBook :exec
 INSERT INTO ledger_entries (tenant_id, event_id, line, account, amount_minor, currency, resource_id)
 SELECT $1, $2, row_number() OVER (), account, amount_minor, $3, $4

@@ -15,3 +15,17 @@ GROUP BY account, currency ORDER BY account, currency;
 SELECT account, currency, sum(amount_minor)::bigint AS amount_minor FROM ledger_entries
 WHERE tenant_id = @tenant_id
 GROUP BY account, currency ORDER BY account, currency;
+
+-- name: LedgerBasisOfPayment :one
+-- Whether a payment has succeeded as its event says, and whether another payment of ours has the money that it names: both read from
+-- the books that the ledger must agree with.
+SELECT EXISTS (SELECT FROM payments p WHERE p.tenant_id = @tenant_id AND p.id = @resource_id AND p.status = 'succeeded'
+        AND p.amount_minor = @amount_minor AND p.currency = @currency) AS here,
+    EXISTS (SELECT FROM payments p WHERE p.tenant_id = @tenant_id AND p.order_id = @order_id AND p.id <> @resource_id AND p.status = 'succeeded'
+        AND p.intent_id = @intent_id::text AND p.amount_minor = @amount_minor AND p.currency = @currency
+        AND NOT EXISTS (SELECT FROM payments o WHERE o.tenant_id = @tenant_id AND o.id = @resource_id)) AS adopted;
+
+-- name: LedgerBasisOfRefund :one
+-- Whether a refund has got as far as its event says: succeeded (and may have failed since), or failed.
+SELECT EXISTS (SELECT FROM refunds r WHERE r.tenant_id = @tenant_id AND r.id = @resource_id AND r.amount_minor = @amount_minor AND r.currency = @currency
+    AND CASE WHEN @failed::boolean THEN r.status IN ('failed', 'canceled') ELSE r.status = 'succeeded' OR r.status = 'failed' AND r.version > @version END) AS here;

@@ -1,8 +1,14 @@
-// Package ledger keeps the books: double entry, from events alone.
+// Package ledger keeps the books: double entry, from events.
 //
 // It is the consumer to read first if you are about to write one. An event that
 // moved money becomes two entries that sum to zero, in the transaction of the
 // event's inbox row: booked once or not at all, however often it is delivered.
+//
+// An event is booked when the payment or refund that it tells of is in the same
+// database and is what the event says. That is always so, but for one case: the
+// database was restored from an older copy and the broker still delivers what
+// came after. Then the event waits for the reconciler to adopt the money, and is
+// parked if that cannot be done, so that the books never say more than the rows.
 //
 // Nothing is incremented. A balance is the sum of its entries, computed when it
 // is asked for, so it cannot drift from them; and entries are never changed, so

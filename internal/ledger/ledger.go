@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"example.com/payonce/db"
@@ -43,12 +44,19 @@ func (e *entries) add(account string, amountMinor int64) {
 	e.amounts = append(e.amounts, amountMinor)
 }
 
+// moved is what the ledger needs of the object in an event.
+type moved struct {
+	Amount   int64  `json:"amount"`
+	Currency string `json:"currency"`
+	OrderID  string `json:"order_id"` // of a payment, like Stripe
+	Stripe   struct {
+		PaymentIntent string `json:"payment_intent"`
+	} `json:"stripe"`
+}
+
 func book(ctx context.Context, q *db.Queries, e inbox.Event, _ any) error {
 	var envelope outbox.Envelope
-	var money struct {
-		Amount   int64  `json:"amount"`
-		Currency string `json:"currency"`
-	}
+	var money moved
 	if err := json.Unmarshal(e.Payload, &envelope); err != nil {
 		return fmt.Errorf("%w: %w", inbox.ErrPoison, err)
 	}
@@ -57,6 +65,9 @@ func book(ctx context.Context, q *db.Queries, e inbox.Event, _ any) error {
 	}
 	if money.Amount <= 0 || money.Currency == "" {
 		return fmt.Errorf("%w: %s of %d %q", inbox.ErrPoison, e.Type, money.Amount, money.Currency)
+	}
+	if due, err := isDue(ctx, q, e, money); err != nil || !due {
+		return err
 	}
 	lines := entries{currency: money.Currency}
 	switch e.Type {
@@ -90,6 +101,43 @@ func book(ctx context.Context, q *db.Queries, e inbox.Event, _ any) error {
 	}
 	return nil
 }
+
+// isDue says whether an event is to be booked in these books. They are in one
+// database with the payments and go back with it when an older copy is restored,
+// but the broker does not: it may deliver what happened in the time that was lost.
+// Booked at once, that would be money of a payment which nobody here knows of. So
+// an event waits until the payment or refund is here and is what the event says,
+// which the reconciler sees to within a minute where it can. A payment that was
+// adopted under another id has an event of its own, and this one nothing to book.
+// What never comes true is parked, for a person.
+func isDue(ctx context.Context, q *db.Queries, e inbox.Event, m moved) (bool, error) {
+	var here, adopted bool
+	var err error
+	switch e.Type {
+	case paymentSucceeded:
+		var basis db.LedgerBasisOfPaymentRow
+		basis, err = q.LedgerBasisOfPayment(ctx, db.LedgerBasisOfPaymentParams{
+			TenantID: e.TenantID, ResourceID: e.Subject, AmountMinor: m.Amount, Currency: m.Currency, OrderID: m.OrderID, IntentID: m.Stripe.PaymentIntent,
+		})
+		here, adopted = basis.Here, basis.Adopted
+	case refundSucceeded, refundFailed:
+		here, err = q.LedgerBasisOfRefund(ctx, db.LedgerBasisOfRefundParams{
+			TenantID: e.TenantID, ResourceID: e.Subject, AmountMinor: m.Amount, Currency: m.Currency, Failed: e.Type == refundFailed, Version: e.Version,
+		})
+	default:
+		return true, nil
+	}
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("look for %s: %w", e.Subject, err)
+	case !here && !adopted:
+		return false, fmt.Errorf("%w: %s of %d %s", errNotHere, e.Subject, m.Amount, m.Currency)
+	}
+	return here, nil
+}
+
+// errNotHere is no poison: the payment may yet be adopted.
+var errNotHere = errors.New("not in this database as the event says; was it restored from an older copy?")
 
 // Balance of one account in one currency.
 type Balance struct {

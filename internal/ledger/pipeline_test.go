@@ -125,6 +125,8 @@ func TestPipelineUnderKills(t *testing.T) {
 	pool, err := db.Open(t.Context(), url, db.Options{})
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
+	run(t, pool, fmt.Sprintf(insertPayments, fmt.Sprintf("(SELECT 'pay_' || i, 1000 + i FROM generate_series(0, %d) i)", payments-1)))
+	run(t, pool, fmt.Sprintf(insertRefunds, fmt.Sprintf("(SELECT 'rfd_' || i, 100, 2, 'succeeded' FROM generate_series(0, %d, %d) i)", payments-1, refundOf)))
 	nats := &natsServer{dir: t.TempDir(), port: server.RANDOM_PORT}
 	nats.start(t)
 	t.Cleanup(func() { nats.stop() })
