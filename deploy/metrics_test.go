@@ -37,7 +37,7 @@ func readCatalogue(t *testing.T) catalogue {
 }
 
 var (
-	selector = regexp.MustCompile(`([a-z]+:)?(payonce_[a-z_]+)(:\w+)?(?:\{([^}]*(?:\{[^}]*\}[^}]*)*)\})?`)
+	selector = regexp.MustCompile(`([a-z]+:)?(payonce_[a-z_]+)(:\w+)?(?:\{((?:[^"}]|"[^"]*")*)\})?`)
 	matcher  = regexp.MustCompile(`(\w+)\s*(?:=~|!~|!=|=)\s*"([^"]*)"`)
 	aggregat = regexp.MustCompile(`\b(?:by|without|on|ignoring)\s*\(([^)]*)\)`)
 	suffix   = regexp.MustCompile(`_(bucket|sum|count)$`)

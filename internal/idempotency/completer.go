@@ -40,6 +40,9 @@ type Completer struct {
 // NewCompleter returns a completer for the operations, by name. One run of an
 // operation gets the time within, which must be shorter than the lease.
 func NewCompleter(store *Store, operations map[string]Operation, within time.Duration) *Completer {
+	for name := range operations {
+		store.o.Metrics.expect(name)
+	}
 	return &Completer{store: store, operations: operations, within: within}
 }
 

@@ -40,6 +40,19 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	}
 }
 
+// expect shows zero for what has not happened yet. A counter that is born with
+// its first count never rises, as far as Prometheus can see, and the first ten
+// takeovers are the ones that somebody wants to hear of.
+func (m *Metrics) expect(operation string) {
+	for _, state := range []State{Fresh, Replay, InFlight, Waiting, Mismatch, Expired} {
+		m.requests.WithLabelValues(operation, state.String())
+	}
+	for _, result := range []string{"fresh", "resumed", "taken_over"} {
+		m.claims.WithLabelValues(operation, result)
+	}
+	m.fenced.WithLabelValues(operation)
+}
+
 func (m *Metrics) claimed(operation string) { m.claims.WithLabelValues(operation, "fresh").Inc() }
 
 func (m *Metrics) takeover(c *Claim) {
