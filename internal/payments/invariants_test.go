@@ -39,8 +39,8 @@ func TestInvariants(t *testing.T) {
 	require.Equal(t, http.StatusOK, b.api.Do("PUT", "/v1/stock/tea", `{"available":10}`).Status)
 	checkout := b.api.Post("/v1/checkouts", "checkout", `{"currency":"usd","items":[{"sku":"tea","quantity":2,"unit_amount":500}],"payment_method":"pm_card_visa"}`)
 	require.Equal(t, http.StatusCreated, checkout.Status, checkout)
-	b.Exec(`INSERT INTO inbox_events (consumer, event_id, status, type, tenant_id, done_at)
-		SELECT 'ledger', aggregate_id || '-' || version, 'done', type, tenant_id, now() FROM outbox_events WHERE type IN ('payment.succeeded', 'refund.succeeded')`)
+	b.Exec(`INSERT INTO inbox_events (consumer, event_id, status, type, tenant_id, subject, version, done_at)
+		SELECT 'ledger', aggregate_id || '-' || version, 'done', type, tenant_id, aggregate_id, version, now() FROM outbox_events WHERE type IN ('payment.succeeded', 'refund.succeeded')`)
 	b.Exec(`INSERT INTO ledger_entries (tenant_id, event_id, line, account, amount_minor, currency, resource_id)
 		SELECT e.tenant_id, e.aggregate_id || '-' || e.version, l.line, CASE WHEN l.line = 1 THEN 'stripe' WHEN e.type LIKE 'refund%' THEN 'refunds' ELSE 'sales' END,
 			CASE WHEN (l.line = 1) = (e.type LIKE 'refund%') THEN -1 ELSE 1 END * (convert_from(e.data, 'UTF8')::json->>'amount')::bigint, 'usd', e.aggregate_id
