@@ -41,9 +41,11 @@ func (d *database) copy(ctx context.Context) error {
 	return d.exec(ctx, "CREATE DATABASE %s TEMPLATE %s", d.name+"_backup", d.name)
 }
 
-// restore puts the backup in the place of the database.
+// restore puts the backup in the place of the database. Nobody may be connected.
+// The lost one is dropped at the end of the run: PostgreSQL does that in a
+// checkpoint, for which a busy disk may take seconds.
 func (d *database) restore(ctx context.Context) error {
-	if err := d.exec(ctx, "DROP DATABASE %s WITH (FORCE)", d.name); err != nil {
+	if err := d.exec(ctx, "ALTER DATABASE %s RENAME TO %s", d.name, d.name+"_lost"); err != nil {
 		return err
 	}
 	return d.exec(ctx, "ALTER DATABASE %s RENAME TO %s", d.name+"_backup", d.name)
@@ -51,7 +53,7 @@ func (d *database) restore(ctx context.Context) error {
 
 func (d *database) drop() error {
 	defer d.admin.Close()
-	for _, name := range []string{d.name + "_backup", d.name} {
+	for _, name := range []string{d.name + "_backup", d.name + "_lost", d.name} {
 		if err := d.exec(context.Background(), "DROP DATABASE IF EXISTS %s WITH (FORCE)", name); err != nil {
 			return err
 		}
