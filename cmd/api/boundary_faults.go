@@ -12,7 +12,9 @@ import (
 // boundary does to this process what the variable FAULT_AT says, right after a
 // recovery point is durable: "create_payment/payment_recorded=kill" ends it as
 // SIGKILL does, "…=stop" freezes it until somebody sends SIGCONT, "…=sleep:2s"
-// delays it. Several are separated by commas; each fires once.
+// delays it. Several are separated by commas; each fires once. A consumer has a
+// boundary, too, after the effect of an event and before its acknowledgement:
+// "ledger/payment.succeeded=kill".
 func boundary(getenv func(string) string) func(operation, recoveryPoint string) {
 	faults := make(chan map[string]string, 1)
 	m := map[string]string{}

@@ -50,6 +50,7 @@ type parts struct {
 	notifier  *notifier.Notifier
 	broker    broker.Broker
 	consumers []*inbox.Consumer
+	applied   func(consumer, eventType string) // nil, but in builds that crash on purpose
 	reapers   []reaper
 
 	reconciler *payments.Reconciler
@@ -64,7 +65,7 @@ type reaper struct {
 
 // wire makes the parts and gives each what it needs. Nothing starts here.
 func wire(c config, pool *db.Pool, events broker.Broker, metrics *prometheus.Registry, log *slog.Logger, fault func(operation, recoveryPoint string)) parts {
-	p := parts{broker: events}
+	p := parts{broker: events, applied: fault}
 	p.relay = outbox.NewRelay(pool, events, outbox.RelayOptions{Metrics: outbox.NewMetrics(metrics), Log: log})
 	keys := idempotency.NewStore(pool, idempotency.Options{
 		Lease: c.IdempotencyLease, Metrics: idempotency.NewMetrics(metrics), Log: log,
@@ -123,11 +124,26 @@ func (p parts) loops() []loop {
 	}
 	for _, consumer := range p.consumers {
 		list = append(list, loop{name: "consumer " + consumer.Name(), every: consumeAgain, subscribes: true, runOnce: func(ctx context.Context) (int, error) {
-			return 0, p.broker.Consume(ctx, consumer.Name(), consumer.Handle)
+			return 0, p.broker.Consume(ctx, consumer.Name(), p.handle(consumer))
 		}})
 	}
 	for _, r := range p.reapers {
 		list = append(list, loop{name: r.name, every: r.every, runOnce: r.runOnce})
 	}
 	return list
+}
+
+// handle is a consumer as the broker calls it. Between its return and the
+// acknowledgement a process can die: that moment is part of the seam, too.
+func (p parts) handle(consumer *inbox.Consumer) broker.Handler {
+	if p.applied == nil {
+		return consumer.Handle
+	}
+	return func(ctx context.Context, m inbox.Message) error {
+		err := consumer.Handle(ctx, m)
+		if err == nil && m.Deliveries <= 1 { // one that comes again may have been applied before
+			p.applied(consumer.Name(), m.Type)
+		}
+		return err
+	}
 }

@@ -57,7 +57,8 @@ func (b *brokerProcess) start(ctx context.Context) error {
 	return err
 }
 
-func (b *brokerProcess) url() string { return "nats://" + b.addr }
+// url has it notice soon that a consumer is dead: nobody wants to wait for that.
+func (b *brokerProcess) url() string { return "nats://" + b.addr + "?ack_wait=1s" }
 
 // audience listens to the broker as some service downstream would, and notes
 // what it hears for the first time.

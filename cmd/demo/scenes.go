@@ -66,6 +66,12 @@ var scenes = []scene{
 		play:  theBrokerIsKilled,
 	},
 	{
+		title: "A consumer is killed before it has said so",
+		why:   "The ledger books what was paid, and dies before the broker hears that. It will be told again.",
+		ours:  true,
+		play:  aConsumerIsKilled,
+	},
+	{
 		title: "Stripe's answer gets lost",
 		why:   "Stripe takes the money, and then the connection breaks. Nobody here can know whether it did.",
 		play:  stripesAnswerGetsLost,

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -23,6 +24,47 @@ func theBrokerIsKilled(p *show) {
 		time.Sleep(askAgain)
 	}
 	p.out.result(true, fmt.Sprintf("All are published, after %.1f s.", time.Since(began).Seconds()))
+}
+
+func aConsumerIsKilled(p *show) {
+	victim, other := p.process(p.a), p.process(p.b)
+	p.settled()         // what was paid before is booked before,
+	p.must(p.stopAll()) // and B has a ledger, too: for a moment A shall be alone
+	p.must(victim.start(p.ctx, "FAULT_AT=ledger/payment.succeeded=kill"))
+	pid := victim.PID()
+	order := p.order(p.a, 1800, "eur")
+	p.pay(p.a, p.key("pay"), order, visa) // A may die before it can answer
+	select {
+	case <-victim.Exited():
+	case <-time.After(patience):
+		p.fail("the ledger booked nothing within %s", patience)
+	}
+	p.charged(order, 1)
+	p.event("Process A (%d) has booked it, and is dead. The broker waits a second for its word, and then tells B.", pid)
+	p.must(other.start(p.ctx))
+	for began := time.Now(); p.droppedByTheLedger() == 0; time.Sleep(askAgain) {
+		if time.Since(began) > patience {
+			p.fail("the broker did not deliver again within %s", patience)
+		}
+	}
+	entries, err := p.rows(p.ctx, `SELECT format('%s %s', account, amount_minor) FROM ledger_entries
+		WHERE tenant_id = $1 AND resource_id IN (SELECT id FROM payments WHERE order_id = $2) ORDER BY line`, p.tenant.ID, order)
+	p.must(err)
+	if len(entries) != 2 {
+		p.fail("the ledger has %v", entries)
+	}
+	p.out.result(true, fmt.Sprintf("B is told what A had booked, knows it, and drops it. The ledger says: %s.", strings.Join(entries, ", ")))
+	p.paid(p.b, p.key("pay"), order, visa)
+	p.charged(order, 1)
+	p.must(victim.start(p.ctx))
+	p.event("Process A starts again (%d).", victim.PID())
+}
+
+// droppedByTheLedger counts what the ledger was told twice since process B started.
+func (p *show) droppedByTheLedger() float64 {
+	n, err := p.process(p.b).Sample(p.ctx, `payonce_inbox_events_total{consumer="ledger",result="duplicate"}`)
+	p.must(err)
+	return n
 }
 
 // unpublished counts the events of an order and its payments that the broker

@@ -24,8 +24,8 @@ import (
 
 // Short, so that nobody has to wait long for a dead process's lease.
 const (
-	stripeTimeout = 1000 * time.Millisecond
-	lease         = 3200 * time.Millisecond
+	stripeTimeout = 750 * time.Millisecond
+	lease         = 2400 * time.Millisecond
 )
 
 const _ = uint(lease - 3*stripeTimeout - 1) // the API insists: a lease outlives the work it covers

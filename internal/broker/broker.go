@@ -59,9 +59,12 @@ type Options struct {
 // Open returns the broker that a BROKER_URL names.
 //
 //	embedded:DIR[?listen=host:port]                    a JetStream server in this process, store in DIR
-//	nats://[user:password@]host[:port],…[?replicas=n]  JetStream elsewhere; tls:// for TLS
+//	nats://[user:password@]host[:port],…[?replicas=n&ack_wait=d]  JetStream elsewhere; tls:// for TLS
 //	kafka://[user:password@]host[:port],…[/topic][?tls=true&sasl=plain|scram-sha-256|scram-sha-512&partitions=n&replicas=n]
 //	sqs://host/account/prefix?consumers=a,b[&region=r][&endpoint=url]   FIFO queues prefix-a.fifo, prefix-b.fifo
+//
+// With ack_wait, JetStream delivers a message to another process that much later
+// than the last sign of life of the one that had it; without, six seconds.
 //
 // A broker that does not answer is no error: the service starts, and publishes
 // when it is there. An error is a setting that can never work, or a directory

@@ -55,7 +55,7 @@ func openEmbedded(brokerURL string, o Options) (_ *embedded, err error) {
 	if err != nil {
 		return nil, err
 	}
-	js, err := connect("", 1, o.Log, nats.InProcessServer(s))
+	js, err := connect("", 1, deadAfter, o.Log, nats.InProcessServer(s))
 	if err != nil {
 		stop(s)
 		return nil, err

@@ -39,6 +39,7 @@ type jetStream struct {
 	conn     *nats.Conn
 	js       jetstream.JetStream
 	replicas int
+	ackWait  time.Duration
 	log      *slog.Logger
 
 	mu    sync.Mutex
@@ -51,12 +52,16 @@ func openNATS(brokerURL string, o Options) (*jetStream, error) {
 		return nil, err
 	}
 	query := rest.Query()
-	if err := onlyKnows(query, "replicas"); err != nil {
+	if err := onlyKnows(query, "replicas", "ack_wait"); err != nil {
 		return nil, err
 	}
 	replicas, err := strconv.Atoi(cmp.Or(query.Get("replicas"), "1"))
 	if err != nil || replicas < 1 || replicas > 5 {
 		return nil, errors.New("replicas is a number from 1 to 5")
+	}
+	ackWait, err := time.ParseDuration(cmp.Or(query.Get("ack_wait"), deadAfter.String()))
+	if err != nil || ackWait < 500*time.Millisecond || ackWait > time.Minute {
+		return nil, errors.New("ack_wait is a duration from 500ms to 1m")
 	}
 	for i, host := range list {
 		list[i] = rest.Scheme + "://" + host
@@ -66,10 +71,10 @@ func openNATS(brokerURL string, o Options) (*jetStream, error) {
 		password, _ := rest.User.Password()
 		auth = append(auth, nats.UserInfo(rest.User.Username(), password))
 	}
-	return connect(strings.Join(list, ","), replicas, o.Log, auth...)
+	return connect(strings.Join(list, ","), replicas, ackWait, o.Log, auth...)
 }
 
-func connect(servers string, replicas int, log *slog.Logger, options ...nats.Option) (*jetStream, error) {
+func connect(servers string, replicas int, ackWait time.Duration, log *slog.Logger, options ...nats.Option) (*jetStream, error) {
 	options = append(options,
 		nats.Name("payonce"),
 		nats.RetryOnFailedConnect(true),
@@ -94,7 +99,7 @@ func connect(servers string, replicas int, log *slog.Logger, options ...nats.Opt
 		conn.Close()
 		return nil, err
 	}
-	return &jetStream{conn: conn, js: js, replicas: replicas, log: log}, nil
+	return &jetStream{conn: conn, js: js, replicas: replicas, ackWait: ackWait, log: log}, nil
 }
 
 // setUp makes the stream, once, and again after a sign that it is gone.
@@ -215,7 +220,7 @@ func (b *jetStream) consume(ctx context.Context, name string, handle Handler) (h
 		Durable:       name,
 		DeliverPolicy: jetstream.DeliverAllPolicy,
 		AckPolicy:     jetstream.AckExplicitPolicy,
-		AckWait:       deadAfter,
+		AckWait:       b.ackWait,
 		MaxDeliver:    -1, // past a limit the server would drop the message and say so to nobody
 		MaxAckPending: 1,
 	})
@@ -251,7 +256,7 @@ func (b *jetStream) deliver(ctx context.Context, msg jetstream.Msg, handle Handl
 		return err
 	}
 	id := cmp.Or(msg.Headers().Get(jetstream.MsgIDHeader), fmt.Sprintf("%s-at-%d", streamName, meta.Sequence.Stream))
-	stillAlive := keepAlive(msg)
+	stillAlive := keepAlive(msg, b.ackWait/3)
 	err = handleOne(ctx, handle, message(id, msg.Data(), int(meta.NumDelivered))) //nolint:gosec // a count of deliveries
 	stillAlive()
 	if err != nil {
@@ -267,12 +272,12 @@ func (b *jetStream) deliver(ctx context.Context, msg jetstream.Msg, handle Handl
 // keepAlive tells the server that somebody works on the message, until it is
 // called off. So a process that died is noticed in seconds, while a handler may
 // take its time.
-func keepAlive(msg jetstream.Msg) (callOff func()) {
+func keepAlive(msg jetstream.Msg, every time.Duration) (callOff func()) {
 	done := make(chan struct{})
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		ticker := time.NewTicker(deadAfter / 3)
+		ticker := time.NewTicker(every)
 		defer ticker.Stop()
 		for {
 			select {

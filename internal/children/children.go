@@ -1,12 +1,14 @@
 package children
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -122,6 +124,28 @@ func (p *API) Start(ctx context.Context, more ...string) error {
 	}
 	p.URL, p.Admin = "http://"+at.Addr, at.AdminAddr
 	return p.awaitReady(ctx)
+}
+
+// Sample reads one series from the process's metrics, labels and all, as in
+// `payonce_inbox_events_total{consumer="ledger",result="applied"}`. One that is
+// not there yet is zero.
+func (p *API) Sample(ctx context.Context, series string) (float64, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.Admin+"/metrics", nil)
+	if err != nil {
+		return 0, err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	lines := bufio.NewScanner(res.Body)
+	for lines.Scan() {
+		if value, ok := strings.CutPrefix(lines.Text(), series+" "); ok {
+			return strconv.ParseFloat(value, 64)
+		}
+	}
+	return 0, lines.Err()
 }
 
 func (p *API) awaitReady(ctx context.Context) error {
