@@ -16,6 +16,9 @@ race: ## the same under the race detector
 chaos: ## break a running system for a minute and count the charges
 	go run ./cmd/chaos
 
+museum: ## the wrong ways to charge once, each with the damage it does
+	go run ./museum
+
 observe: ## break the service under the eyes of a real Prometheus, and see the alerts fire and go
 	go test -count=1 -v -run TestObserve ./deploy
 
@@ -40,4 +43,4 @@ down: ## and away with it, data included
 ci: ## everything that CI runs (.ci/run STEP… for some of it)
 	.ci/run
 
-.PHONY: help run test race chaos observe bench lint generate verify up down ci
+.PHONY: help run test race chaos museum observe bench lint generate verify up down ci

@@ -103,7 +103,7 @@ var (
 	testName   = regexp.MustCompile(`^(Test|Fuzz|Benchmark)[A-Z]\w*(/.+)?$`)
 	metric     = regexp.MustCompile(`^payonce_[a-z_]+[a-z]$`)
 	file       = regexp.MustCompile(`^[\w.-]+(/[\w.-]+)*\.(go|sql|md|ya?ml|json|html|css|js|conf|mod)$`)
-	folder     = regexp.MustCompile(`^(\./)?(cmd|db|deploy|docs|internal|bench|loadtest|tools)(/[\w.-]+)*/?$`)
+	folder     = regexp.MustCompile(`^(\./)?(cmd|db|deploy|docs|internal|bench|loadtest|museum|tools)(/[\w.-]+)*/?$`)
 	snakeCase  = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)+$`)
 	upperCase  = regexp.MustCompile(`^[A-Z][A-Z0-9]*(_[A-Z0-9]+)+$`)
 	qualified  = regexp.MustCompile(`^[A-Za-z]\w*\.([A-Z]\w*)$`)

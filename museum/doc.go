@@ -1,0 +1,33 @@
+// Command museum runs the wrong ways to charge a customer once, and measures
+// what each costs.
+//
+//	go run ./museum                 the table, in the terminal
+//	go run ./museum -only fence     the exhibits whose names say so
+//
+// Every exhibit is a small shop, in one file, that follows a pattern as it is
+// taught: in articles that many people read, or by folklore. All of them are
+// visited in the same way. A story tells what customers do and what breaks; the
+// wrong shop lives through it, then payonce, the real one, lives through the
+// same story. Who judges has not met either of them: the provider's log of what
+// it really charged, the broker's log, and the answers as the customers have
+// read them.
+//
+// # How to read an exhibit
+//
+// Its comment says who teaches the pattern and why it looks right, then why it
+// fails. A shop does not handle errors where the pattern does not: an error is
+// a panic, and a panic is a 500, as in any framework. There are no pauses, traps
+// or switches in a shop. Whatever goes wrong goes wrong outside of it, at the
+// provider or the broker, which lose answers, answer late, and kill the process
+// that asked: the goroutine ends at that line, and what it had open in the
+// database is rolled back. The one exception is meanwhile, the moment between a
+// producer's write and its COMMIT.
+//
+// # What makes it repeatable
+//
+// No story waits for luck. Two requests that must overlap meet at the provider;
+// one that must come late is held there until the others are done; hours pass
+// by making every instant in the database older. So each exhibit shows its
+// damage in every run, and a run is red when one does not, or when payonce shows
+// any.
+package main
