@@ -80,6 +80,7 @@ func (b *bench) startService(ctx context.Context) error {
 	b.child = exec.CommandContext(ctx, self, "service", "-database", b.url)
 	b.child.Cancel = func() error { return b.child.Process.Signal(os.Interrupt) }
 	b.child.Stderr = os.Stderr
+	b.child.Env = append(os.Environ(), "GOGC=400") // as cmd/api sets it
 	out, err := b.child.StdoutPipe()
 	if err != nil {
 		return err

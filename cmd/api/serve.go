@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"runtime/debug"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,6 +20,11 @@ import (
 	"example.com/payonce/internal/broker"
 )
 
+// gcPercent is four times Go's default. A few megabytes are alive at any time, so
+// at ten thousand requests a second the default collects dozens of times a second
+// and takes a fifth of a replay's processor time, to save twenty megabytes.
+const gcPercent = 400
+
 // serve runs the service until ctx ends.
 func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) error {
 	c, err := readConfig(getenv)
@@ -27,6 +33,9 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 	}
 	log := newLogger(c, stderr)
 	slog.SetDefault(log)
+	if getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
 	pool, err := db.Open(ctx, c.DatabaseURL, db.Options{})
 	if err != nil {
 		return fmt.Errorf("DATABASE_URL is %w", err)

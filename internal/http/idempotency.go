@@ -173,8 +173,10 @@ func fingerprint(secret []byte, r *http.Request, canonicalBody []byte) []byte {
 	}
 	parts = append(parts, canonicalQuery(r), string(canonicalBody))
 	mac := hmac.New(sha256.New, secret)
+	var length [8]byte
 	for _, part := range parts {
-		_ = binary.Write(mac, binary.BigEndian, uint64(len(part)))
+		binary.BigEndian.PutUint64(length[:], uint64(len(part)))
+		_, _ = mac.Write(length[:])
 		_, _ = mac.Write([]byte(part))
 	}
 	return mac.Sum(nil)
