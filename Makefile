@@ -22,6 +22,9 @@ museum: ## the wrong ways to charge once, each with the damage it does
 observe: ## break the service under the eyes of a real Prometheus, and see the alerts fire and go
 	go test -count=1 -v -run TestObserve ./deploy
 
+load: ## k6, and the charges counted at the end (SCENARIO=smoke DURATION=10s VUS=10)
+	go run ./loadtest
+
 bench: ## what a payment and a replay cost, against pgbench in the same run
 	go run ./bench
 
@@ -43,4 +46,4 @@ down: ## and away with it, data included
 ci: ## everything that CI runs (.ci/run STEP… for some of it)
 	.ci/run
 
-.PHONY: help run test race chaos museum observe bench lint generate verify up down ci
+.PHONY: help run test race chaos museum observe load bench lint generate verify up down ci

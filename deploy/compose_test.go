@@ -110,7 +110,7 @@ var unpinnable = []string{"prom/prometheus:latest"}
 func TestComposeNeedsNoVariable(t *testing.T) {
 	t.Parallel()
 	for _, reference := range regexp.MustCompile(`\$\{[^}]*\}?`).FindAllString(text(t, composeFile), -1) {
-		require.Regexp(t, `^\$\{[A-Z_]+:-[^}]+\}$`, reference, "without it, Compose warns about an unset variable")
+		require.Regexp(t, `^\$\{[A-Z0-9_]+:-[^}]+\}$`, reference, "without it, Compose warns about an unset variable")
 	}
 	require.NotRegexp(t, `(?m)[^$]\$[A-Za-z_]`, text(t, composeFile), "a variable without a default")
 }

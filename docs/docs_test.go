@@ -119,7 +119,7 @@ func TestNames(t *testing.T) {
 	require.NoError(t, err)
 	metrics, err := inventory.FindMetrics()
 	require.NoError(t, err)
-	words, err := inventory.Words(".go", ".sql", ".yml", ".yaml", ".conf", "Makefile", "Dockerfile", "run", ".html", ".json", ".mod")
+	words, err := inventory.Words(".go", ".sql", ".yml", ".yaml", ".conf", "Makefile", "Dockerfile", "run", ".html", ".js", ".json", ".mod")
 	require.NoError(t, err)
 	files, err := inventory.Files("")
 	require.NoError(t, err)

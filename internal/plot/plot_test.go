@@ -2,6 +2,7 @@ package plot
 
 import (
 	"encoding/xml"
+	"errors"
 	"io"
 	"math"
 	"strings"
@@ -63,7 +64,7 @@ func path(t *testing.T, svg string) string {
 func requireXML(t *testing.T, svg string) {
 	t.Helper()
 	for d := xml.NewDecoder(strings.NewReader(svg)); ; {
-		if _, err := d.Token(); err == io.EOF {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
 			return
 		} else {
 			require.NoError(t, err, svg)

@@ -1,0 +1,296 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"example.com/payonce/db"
+	"example.com/payonce/db/devpg"
+	"example.com/payonce/internal/broker"
+	"example.com/payonce/internal/children"
+	httpapi "example.com/payonce/internal/http"
+	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/stripesim"
+)
+
+// Limits of a system of our own. Both rate limits are off: what limits it is to
+// be the machine.
+const (
+	processes     = 2
+	stripeTimeout = 4 * time.Second
+	lease         = 15 * time.Second
+	webhookSecret = "whsec_load"
+
+	invariantPatience = 20 * time.Second // consumers may be a moment behind
+)
+
+const _ = uint(lease - 3*stripeTimeout - 1) // the API insists: a lease outlives the work it covers
+
+// system is what is put under load: ours or somebody else's.
+type system struct {
+	apiURL    string // several are separated by commas
+	simulator string
+	apiKey    string
+	pool      *db.Pool // nil: nobody told us where the database is
+	about     string
+
+	logs *children.Log // of our own processes
+	undo []func() error
+}
+
+// here starts a system on this machine, on loopback.
+func here(ctx context.Context, o options, say func(string, ...any)) (_ *system, err error) {
+	s := &system{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.stop(false))
+		}
+	}()
+	if s.logs, err = children.NewLog("payonce-load-*.log"); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "payonce-load-")
+	if err != nil {
+		return nil, err
+	}
+	s.later(func() error { return os.RemoveAll(dir) })
+	group, err := children.NewGroup(dir)
+	if err != nil {
+		return nil, err
+	}
+	s.later(func() error { group.Dismiss(); return nil })
+
+	program := filepath.Join(dir, "api")
+	if said, err := exec.CommandContext(ctx, "go", "build", "-o", program, "example.com/payonce/cmd/api").CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("build the API, in the repository's folder: %w\n%s", err, bytes.TrimSpace(said))
+	}
+	dsn, err := s.startDatabase(ctx, o.database, say)
+	if err != nil {
+		return nil, err
+	}
+	stripe, err := s.startStripe(o.latency)
+	if err != nil {
+		return nil, err
+	}
+	brokerURL, err := s.startBroker(ctx, filepath.Join(dir, "broker"))
+	if err != nil {
+		return nil, err
+	}
+	if err := s.makeTenant(ctx, o.run); err != nil {
+		return nil, err
+	}
+	var urls []string
+	for i := range processes {
+		// Nothing of our own environment reaches them: a real Stripe key that
+		// stands there must never meet a load test.
+		p := &children.API{Child: children.Child{Name: fmt.Sprintf("API process %d", i+1), Program: program, Args: []string{"serve"}, Group: group, Log: s.logs, Env: []string{
+			"PATH=" + os.Getenv("PATH"), "TMPDIR=" + dir, "DATABASE_URL=" + dsn, "BROKER_URL=" + brokerURL,
+			"STRIPE_API_BASE=" + stripe, "STRIPE_SECRET_KEY=" + stripesim.DefaultKey, "STRIPE_WEBHOOK_SECRET=" + webhookSecret,
+			"STRIPE_TIMEOUT=" + stripeTimeout.String(), "IDEMPOTENCY_LEASE=" + lease.String(), "STRIPE_RPS=0", "RATE_LIMIT_RPS=0",
+		}}}
+		s.later(p.Stop)
+		if err := p.Start(ctx); err != nil {
+			return nil, err
+		}
+		urls = append(urls, p.URL)
+	}
+	s.apiURL = strings.Join(urls, ",")
+	if err := post(ctx, s.simulator+"/webhook-endpoints", fmt.Sprintf(`{"url":%q,"secret":%q,"key":%q}`, urls[0]+"/v1/webhooks/stripe", webhookSecret, stripesim.DefaultKey)); err != nil {
+		return nil, fmt.Errorf("have Stripe send its webhooks: %w", err)
+	}
+	s.about = fmt.Sprintf("%d API processes, PostgreSQL with fsync, JetStream and a simulated Stripe that takes about %s, all on this machine with k6", processes, o.latency)
+	say("%d API processes at %s; Stripe is simulated, its books are at %s/effects", processes, s.apiURL, s.simulator)
+	return s, nil
+}
+
+// elsewhere finds a system that others run.
+func elsewhere(ctx context.Context, o options, say func(string, ...any)) (_ *system, err error) {
+	s := &system{apiURL: o.apiURL, simulator: strings.TrimRight(o.simulator, "/"), apiKey: o.apiKey, about: "a system that ran already, at " + o.apiURL}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.stop(false))
+		}
+	}()
+	if o.database != "" {
+		if err := s.open(ctx, o.database); err != nil {
+			return nil, err
+		}
+	}
+	if s.apiKey == "" {
+		if err := s.makeTenant(ctx, o.run); err != nil {
+			return nil, err
+		}
+	}
+	say("the API is at %s, Stripe's books are at %s/effects", s.apiURL, s.simulator)
+	return s, nil
+}
+
+// startDatabase finds or starts PostgreSQL, and makes a database for this run.
+func (s *system) startDatabase(ctx context.Context, named string, say func(string, ...any)) (dsn string, err error) {
+	pg, err := devpg.Start(ctx, devpg.Options{URL: named, URLVar: "DATABASE_URL", Durable: true, MaxConnections: 200, Log: say})
+	if err != nil {
+		return "", err
+	}
+	s.later(pg.Stop)
+	u, err := url.Parse(pg.URL)
+	if err != nil || u.Scheme == "" {
+		return "", errors.New("DATABASE_URL must be a URL: postgres://…")
+	}
+	admin, err := db.Open(ctx, pg.URL, db.Options{Name: "payonce-load", MaxConn: 1})
+	if err != nil {
+		return "", err
+	}
+	s.later(func() error { admin.Close(); return nil })
+	name := "payonce_load_" + noise(6)
+	if _, err := admin.Raw().Exec(ctx, "CREATE DATABASE "+name); err != nil {
+		return "", fmt.Errorf("make a database for this run: %w", err)
+	}
+	if pg.Source == devpg.FromURL {
+		s.later(func() error {
+			_, err := admin.Raw().Exec(context.Background(), "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)")
+			return err
+		})
+	}
+	u.Path = "/" + name
+	if err := s.open(ctx, u.String()); err != nil {
+		return "", err
+	}
+	_, err = s.pool.Migrate(ctx)
+	return u.String(), err
+}
+
+func (s *system) open(ctx context.Context, dsn string) (err error) {
+	if s.pool, err = db.Open(ctx, dsn, db.Options{Name: "payonce-load", MaxConn: 2}); err != nil {
+		return err
+	}
+	s.later(func() error { s.pool.Close(); return nil })
+	return nil
+}
+
+// startStripe runs the simulator in this process, on sockets as everywhere.
+func (s *system) startStripe(latency time.Duration) (api string, err error) {
+	o := stripesim.Options{Keys: []string{stripesim.DefaultKey}}
+	if latency > 0 {
+		o.Latency = func() time.Duration { return latency/2 + rand.N(latency) }
+	}
+	sim, err := stripesim.New(o)
+	if err != nil {
+		return "", err
+	}
+	s.later(sim.Close)
+	if api, err = s.listen(sim.Handler()); err != nil {
+		return "", err
+	}
+	s.simulator, err = s.listen(sim.AdminHandler())
+	return api, err
+}
+
+func (s *system) listen(h http.Handler) (url string, err error) {
+	l, err := net.Listen("tcp", children.AnyPort) //nolint:noctx // it is there or it is not, at once
+	if err != nil {
+		return "", err
+	}
+	server := &http.Server{Handler: h, ReadHeaderTimeout: children.StopWithin}
+	go func() { _ = server.Serve(l) }() // ends with Close
+	s.later(server.Close)
+	return "http://" + l.Addr().String(), nil
+}
+
+// startBroker starts NATS with JetStream for both processes.
+func (s *system) startBroker(ctx context.Context, dir string) (string, error) {
+	b, err := broker.Open(ctx, "embedded:"+dir+"?listen="+children.AnyPort, broker.Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return "", err
+	}
+	s.later(b.Close)
+	return "nats://" + b.(interface{ Addr() string }).Addr(), nil
+}
+
+// makeTenant makes a tenant for this run, so that it sees nobody else's orders
+// and nobody its own.
+func (s *system) makeTenant(ctx context.Context, run string) error {
+	id, secret := payments.NewTenantID(), make([]byte, 32)
+	copy(secret, noise(16))
+	key, hash, hint := httpapi.NewAPIKey(id)
+	err := s.pool.InTx(ctx, func(q *db.Queries) error {
+		if err := q.TenantCreate(ctx, db.TenantCreateParams{ID: id, Name: run, FingerprintSecret: secret}); err != nil {
+			return err
+		}
+		return q.APIKeyCreate(ctx, db.APIKeyCreateParams{TenantID: id, KeyHash: hash, Hint: hint})
+	})
+	if err != nil {
+		return fmt.Errorf("make a tenant in DATABASE_URL: %w", err)
+	}
+	s.apiKey = key
+	return nil
+}
+
+// judge asks the database for every invariant, again for a while if something
+// offends: not everybody downstream has heard everything at once.
+func (s *system) judge(ctx context.Context, r *report) error {
+	if s.pool == nil {
+		return nil
+	}
+	for began := time.Now(); ; time.Sleep(500 * time.Millisecond) {
+		checks, err := s.pool.Invariants(ctx)
+		if err != nil {
+			return err
+		}
+		var offending []string
+		for _, c := range checks {
+			for _, row := range c.Rows {
+				offending = append(offending, fmt.Sprintf("%s %s: %s %s", c.ID, c.Name, row.Subject, row.Detail))
+			}
+		}
+		if len(offending) == 0 || time.Since(began) > invariantPatience {
+			r.invariants(len(checks), offending)
+			return nil
+		}
+	}
+}
+
+func post(ctx context.Context, url, body string) error {
+	ctx, cancel := context.WithTimeout(ctx, children.StopWithin)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s", url, res.Status)
+	}
+	return nil
+}
+
+// later remembers how to undo a step. stop undoes them all, the last one first.
+func (s *system) later(undo func() error) { s.undo = append(s.undo, undo) }
+
+func (s *system) stop(keepLogs bool) error {
+	var err error
+	for _, undo := range slices.Backward(s.undo) {
+		err = errors.Join(err, undo())
+	}
+	s.undo = nil
+	if s.logs != nil {
+		err = errors.Join(err, s.logs.Close(keepLogs))
+	}
+	return err
+}
