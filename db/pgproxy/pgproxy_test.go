@@ -211,8 +211,8 @@ func TestInTxReportsDoubt(t *testing.T) {
 			return q.TenantCreate(t.Context(), db.TenantCreateParams{ID: c.tenant, Name: c.tenant, FingerprintSecret: make([]byte, 32)})
 		})
 		require.True(t, cut.HasFired())
-		require.ErrorIs(t, err, db.ErrInDoubt, c.tenant)
 		require.Equal(t, 1, runs, "a doubtful transaction is not repeated by itself")
+		require.ErrorIs(t, err, db.ErrInDoubt, c.tenant)
 		var there bool
 		require.NoError(t, pool.Raw().QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM tenants WHERE id = $1)", c.tenant).Scan(&there))
 		require.Equal(t, c.written, there)

@@ -115,7 +115,7 @@ func (r *reader) distinct() map[string]int {
 // await waits until n different events have been handled.
 func (r *reader) await(t testing.TB, n int) {
 	t.Helper()
-	require.Eventually(t, func() bool { return len(r.distinct()) >= n }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(r.distinct()) >= n }, 30*time.Second, 10*time.Millisecond, "a message that failed has vanished, or one was never delivered")
 }
 
 // requireOrder checks that the first occurrences of each aggregate's events

@@ -124,7 +124,7 @@ func TestKey(t *testing.T) {
 			"a query":       api.Post("/v1/payments?dry_run=true", "k", testbed.PayBody(order, visa)),
 			"another thing": api.Post("/v1/orders", "k", newOrder),
 		} {
-			require.Equal(t, http.StatusUnprocessableEntity, a.Status, "%s: %v", what, a)
+			require.Equal(t, http.StatusUnprocessableEntity, a.Status, "a key serves one request, and this is not %s: %v", what, a)
 			require.Equal(t, "idempotency-key-mismatch", a.Code())
 			require.False(t, a.Problem().Retryable)
 			for _, secret := range []string{paid.ID(), order, visa, paid.Get("stripe", "charge").(string)} {
@@ -207,7 +207,7 @@ func TestKey(t *testing.T) {
 		paid := api.Pay("k", order, visa)
 		require.Equal(t, http.StatusCreated, paid.Status)
 		w.Exec(`UPDATE api_keys SET revoked_at = clock_timestamp() WHERE tenant_id = $1`, w.Tenant.ID)
-		w.Until("the key is known to be revoked", func() bool { return api.Pay("k", order, visa).Status == http.StatusUnauthorized })
+		testbed.Eventually(t, 5*time.Second, "the key is known to be revoked", func() bool { return api.Pay("k", order, visa).Status == http.StatusUnauthorized })
 		require.NotContains(t, string(api.Pay("k", order, visa).Body), paid.ID())
 	})
 

@@ -140,7 +140,7 @@ func TestReaper(t *testing.T) {
 		r.unfinished("died")
 		r.unfinished("parked")
 		r.exec("UPDATE idempotency_keys SET parked_at = clock_timestamp() WHERE key = 'parked'")
-		require.Zero(t, r.reap(atOnce, atOnce))
+		require.Zero(t, r.reap(atOnce, atOnce), "the reaper removes only what is finished and old")
 		require.Equal(t, 2, r.count("finished_at IS NULL AND request IS NOT NULL AND answer_dropped_at IS NULL"))
 	})
 

@@ -68,8 +68,8 @@ func TestConsumer(t *testing.T) {
 		b := setup(t)
 		b.after = func(inbox.Event) { die() }
 		require.False(t, survives(func() { b.handle(message("ord_1", 1)) }))
-		require.Empty(t, b.applied())
-		require.Empty(t, b.statuses())
+		require.Empty(t, b.applied(), "an effect without its row")
+		require.Empty(t, b.statuses(), "a row without its effect")
 		b.after = nil
 		b.handle(message("ord_1", 1))
 		require.Equal(t, []string{"ord_1-1"}, b.applied())

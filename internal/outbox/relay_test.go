@@ -95,9 +95,10 @@ func TestRelay(t *testing.T) {
 	t.Run("LeavesFreshLeasesAlone", func(t *testing.T) {
 		t.Parallel()
 		pool, broker := dbtest.New(t), &brokerLog{}
-		appendEvents(t, pool, event("ord_1", 1), event("ord_1", 2))
-		_, err := pool.OutboxLease(t.Context(), db.OutboxLeaseParams{Lease: time.Hour, HeadsMax: 10, RunMax: 1})
+		appendEvents(t, pool, event("ord_1", 1))
+		_, err := pool.OutboxLease(t.Context(), db.OutboxLeaseParams{Lease: time.Hour, HeadsMax: 10, RunMax: 10})
 		require.NoError(t, err)
+		appendEvents(t, pool, event("ord_1", 2))
 		require.Zero(t, drain(t, outbox.NewRelay(pool, broker, outbox.RelayOptions{})), "the second event is nobody's, but its head is leased")
 		exec(t, pool, "UPDATE outbox_events SET leased_until = '-infinity'")
 		require.Equal(t, 2, drain(t, outbox.NewRelay(pool, broker, outbox.RelayOptions{})))
@@ -146,6 +147,35 @@ func TestRelay(t *testing.T) {
 		require.Zero(t, n)
 		require.Equal(t, 1, count(t, pool, "SELECT count(*) FROM outbox_events WHERE published_at IS NULL"))
 		require.Equal(t, 1.0, gathered(t, reg, "payonce_outbox_fenced_total"))
+	})
+
+	// Between any two of its three steps a relay may die. Another one sends what it
+	// held, in its order, and what had been sent goes out again under the same id.
+	t.Run("SendsWhatADeadRelayHeld", func(t *testing.T) {
+		t.Parallel()
+		for _, c := range []struct {
+			dies string
+			at   func(b *brokerLog, die func(outbox.Envelope) error)
+			log  []string
+		}{
+			{"BeforeTheBrokerHasIt", func(b *brokerLog, die func(outbox.Envelope) error) { b.before = die }, []string{"ord_1-1", "ord_1-2"}},
+			{"BeforeItIsMarked", func(b *brokerLog, die func(outbox.Envelope) error) { b.after = die }, []string{"ord_1-1", "ord_1-1", "ord_1-2"}},
+		} {
+			t.Run(c.dies, func(t *testing.T) {
+				t.Parallel()
+				pool, broker := dbtest.New(t), &brokerLog{}
+				appendEvents(t, pool, event("ord_1", 1), event("ord_1", 2))
+				c.at(broker, func(outbox.Envelope) error { panic(killed{}) })
+				_, _, died := runOrDie(t.Context(), outbox.NewRelay(pool, broker, outbox.RelayOptions{}))
+				require.True(t, died)
+				broker.before, broker.after = nil, nil
+				heir := outbox.NewRelay(pool, broker, outbox.RelayOptions{})
+				require.Zero(t, drain(t, heir), "the lease of the dead still runs")
+				exec(t, pool, "UPDATE outbox_events SET leased_until = '-infinity'")
+				drain(t, heir)
+				require.Equal(t, c.log, broker.ids(), "every event is published, in its order, whoever dies")
+			})
+		}
 	})
 
 	t.Run("ParksPoisonAndGoesOnElsewhere", func(t *testing.T) {

@@ -79,7 +79,7 @@ func TestCheckout_Unknown(t *testing.T) {
 		s := newShop(t, testbed.LocalOptions{})
 		s.w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
 		s.w.Sim.Inject(stripesim.Fault{Op: "intent.*", Kind: stripesim.Refuse, Status: 503, Skip: 1, Times: -1}) // nor can it be looked at
-		require.Equal(t, http.StatusAccepted, s.checkout("k", twoTeas("pm_card_visa")).Status)
+		require.Equal(t, http.StatusAccepted, s.checkout("k", twoTeas("pm_card_visa")).Status, "unknown is never compensated")
 		for range 3 {
 			s.Complete()
 			s.w.Exec(`UPDATE reservations SET expires_at = clock_timestamp() - interval '1 day' WHERE expires_at IS NOT NULL`)

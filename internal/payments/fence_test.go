@@ -135,3 +135,48 @@ func TestStaleHolderDoesNotSettleDoubts(t *testing.T) {
 	require.Equal(t, "2", w.Text(`SELECT count(*) FROM (SELECT unnest(trail) step FROM idempotency_keys WHERE key = 'k') t WHERE step LIKE '%resumed%' OR step LIKE '%taken_over%'`))
 	w.RequireChargedOnce(order)
 }
+
+// A holder that is at work is nobody's to take over, however long Stripe lets it
+// wait, until the database says that its lease has run out.
+func TestLivingHolderIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	w := testbed.New(t)
+	w.WatchHolders()
+	first, second := w.Local(patient("first")), w.Local(patient("second"))
+	order := first.Order()
+	moving := w.Sim.Hold(stripesim.Selector{Op: "intent.confirm", OrderID: order}, stripesim.AfterEffect)
+	answer := async(func() testbed.Answer { return first.Pay("k", order, visa) })
+	waitHeld(w, moving)
+	taken, err := second.Completer.RunOnce(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, taken, "a living holder was taken over, long before its lease ran out")
+	require.Equal(t, "idempotency-key-in-flight", second.Pay("k", order, visa).Code())
+	moving.Release()
+	require.Equal(t, http.StatusCreated, (<-answer).Status)
+	require.Zero(t, first.Metric("payonce_fenced_writes_total"))
+	w.RequireChargedOnce(order)
+}
+
+// Two operations of their own, each with a lawful claim, end one payment: the
+// customer cancels it while its own operation reads at Stripe that it is
+// canceled. The row lock and the version decide who writes; the other reads again.
+func TestTwoEndingsOfOnePayment(t *testing.T) {
+	t.Parallel()
+	w := testbed.New(t)
+	first, second := w.Local(patient("first")), w.Local(patient("second"))
+	order := first.Order()
+	waits := first.Pay("k", order, careful)
+	require.Equal(t, "requires_action", waits.Get("status"), waits)
+	looks := w.Sim.Hold(stripesim.Selector{Op: "intent.get", OrderID: order}, stripesim.BeforeEffect)
+	late := async(func() testbed.Answer { return first.Pay("k", order, careful) })
+	waitHeld(w, looks)
+	canceled := second.Post("/v1/payments/"+waits.ID()+"/cancel", "c", "")
+	require.Equal(t, http.StatusOK, canceled.Status, canceled)
+	looks.Release()
+	final := <-late
+	w.RequireSound()
+	require.Equal(t, http.StatusPaymentRequired, final.Status, final)
+	require.Equal(t, "canceled", final.Problem().Payment["status"])
+	require.Equal(t, final.Identity(), second.Pay("k", order, careful).Identity())
+	require.Equal(t, 1, w.Count(`SELECT count(*) FROM outbox_events WHERE aggregate_id = $1 AND type = 'payment.canceled'`, waits.ID()))
+}

@@ -22,6 +22,7 @@ const (
 	OnePaymentPerOrder     = "an order has one payment that succeeded or may"
 	OneChargePerOrder      = "an order is charged once"
 	OneIntentPerNumber     = "a numbered intent exists once"
+	OneRefundPerRefund     = "a refund is made once"
 	ChargedUnderCallersKey = "a charge carries its caller's key"
 	EventsCountVersions    = "each version of a payment has one event"
 	OnlyHoldersWrite       = "only the holder of a claim moves it"
@@ -68,7 +69,7 @@ func (w *World) offenders(promise, query string) (broken []string) {
 // strayEffects is what Stripe's log tells against us.
 func (w *World) strayEffects() (broken []string) {
 	w.T.Helper()
-	charges, intents := map[string]int{}, map[string]int{}
+	charges, intents, refunds := map[string]int{}, map[string]int{}, map[string]int{}
 	for _, e := range w.Sim.Effects() {
 		order := e.Metadata["order_id"]
 		switch e.Kind {
@@ -81,6 +82,12 @@ func (w *World) strayEffects() (broken []string) {
 			}
 		case stripesim.EffectIntentCreated:
 			intents[order]++
+		case stripesim.EffectRefund:
+			if id := e.Metadata["refund_id"]; id != "" {
+				if refunds[id]++; refunds[id] == 2 {
+					broken = append(broken, OneRefundPerRefund+": "+id+" was made twice at Stripe")
+				}
+			}
 		}
 	}
 	for order, n := range intents {

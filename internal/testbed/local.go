@@ -46,6 +46,7 @@ type Local struct {
 	Completer *idempotency.Completer
 	Metrics   *prometheus.Registry
 	world     *World
+	log       *slog.Logger
 }
 
 // Local starts a server in this process, wired as cmd/api wires it.
@@ -81,7 +82,7 @@ func (w *World) Local(o LocalOptions) *Local {
 	})
 	return &Local{
 		Client: newClient(w.T, "http://"+listener.Addr().String(), w.Tenant), Pool: pool, Gateway: gateway, Payments: money, Keys: keys,
-		Completer: idempotency.NewCompleter(keys, operations, within), Metrics: metrics, world: w,
+		Completer: idempotency.NewCompleter(keys, operations, within), Metrics: metrics, world: w, log: o.Log,
 	}
 }
 

@@ -1,0 +1,92 @@
+package payments_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/stripesim"
+	"example.com/payonce/internal/testbed"
+)
+
+// paid is an order that was paid, and the payment.
+func paid(api *testbed.Local) (order, payment string) {
+	order = api.Order()
+	return order, api.Pay("pays-"+order, order, visa).ID()
+}
+
+func refund(api *testbed.Local, key, payment string) testbed.Answer {
+	return api.Post("/v1/payments/"+payment+"/refunds", key, `{"amount":300}`)
+}
+
+// A refund has no object that could be made before the money moves, so nothing at
+// Stripe refuses a second one of the same payment. All that does is the key.
+// A holder that stood still before it sent the refund sends it when it wakes up,
+// although its successor has; it is the same call.
+func TestStaleRefund(t *testing.T) {
+	t.Parallel()
+	w := testbed.New(t)
+	w.WatchHolders()
+	stopped, goOn := make(chan struct{}), make(chan struct{})
+	o := patient("first")
+	o.Boundary = func(operation, point string) {
+		if operation == "create_refund" && point == "refund_recorded" {
+			close(stopped)
+			<-goOn
+		}
+	}
+	first, second := w.Local(o), w.Local(patient("second"))
+	_, payment := paid(second)
+	stale := async(func() testbed.Answer { return refund(first, "r", payment) })
+	<-stopped
+	w.ExpireLeases()
+	winner := refund(second, "r", payment)
+	require.Equal(t, http.StatusCreated, winner.Status, winner)
+	close(goOn)
+	loser := <-stale
+	require.Len(t, w.Posts("refunds"), 2, "the stale holder was to send it too, or nothing was shown")
+	w.RequireSound()
+	require.Equal(t, winner.Identity(), loser.Identity())
+	require.True(t, loser.Replayed())
+	require.Positive(t, first.Metric("payonce_fenced_writes_total"))
+}
+
+// The answer to a refund is lost, Stripe's list does not show it yet, and nobody
+// looks for a day. Then Stripe has forgotten the key, under which the same call
+// would be a second refund. From then on it is looked for, and never sent.
+func TestForgottenRefund(t *testing.T) {
+	t.Parallel()
+	w := testbed.New(t)
+	api := w.Local(testbed.LocalOptions{})
+	_, payment := paid(api)
+	w.Sim.SetListLag(30 * time.Hour)
+	w.Sim.Inject(stripesim.Fault{Op: "refund.create", Kind: stripesim.Drop})
+	require.Equal(t, http.StatusAccepted, refund(api, "r", payment).Status)
+
+	w.Sim.Advance(25 * time.Hour)
+	w.Exec(`ALTER TABLE stripe_calls DISABLE TRIGGER call_keeps_its_parameters`)
+	w.Exec(`UPDATE stripe_calls SET first_sent_at = first_sent_at - interval '25 hours', last_sent_at = last_sent_at - interval '25 hours'`)
+	for range 3 {
+		completeOnce(w, api)
+	}
+	w.RequireSound()
+	require.Equal(t, 4, w.Count(`SELECT attempts FROM idempotency_keys WHERE key = 'r'`), "the completer was to look each time")
+	require.Equal(t, http.StatusAccepted, refund(api, "r", payment).Status, "nobody knows yet")
+	require.Len(t, w.Posts("refunds"), 1)
+
+	w.Sim.Advance(6 * time.Hour) // the list shows it
+	final := refund(api, "r", payment)
+	require.Equal(t, http.StatusCreated, final.Status, final)
+	require.Equal(t, "succeeded", final.Get("status"))
+	w.RequireSound()
+}
+
+// completeOnce lets leases and pauses pass and has the completer look once.
+func completeOnce(w *testbed.World, api *testbed.Local) {
+	w.T.Helper()
+	w.ExpireLeases()
+	_, err := api.Completer.RunOnce(w.T.Context())
+	require.NoError(w.T, err)
+}

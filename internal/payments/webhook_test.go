@@ -1,0 +1,90 @@
+package payments_test
+
+import (
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/db/pgproxy"
+	"example.com/payonce/internal/testbed"
+)
+
+// TestWebhooks: an event of Stripe's is a hint that there is something to see.
+// It may be lost, come twice, and come in any order.
+func TestWebhooks(t *testing.T) {
+	t.Parallel()
+
+	t.Run("AreAnsweredOnceTheyAreStored", func(t *testing.T) {
+		t.Parallel()
+		for when, arm := range map[string]func(*pgproxy.Proxy, string) *pgproxy.Cut{"Before": (*pgproxy.Proxy).Before, "After": (*pgproxy.Proxy).After} {
+			t.Run(when, func(t *testing.T) {
+				t.Parallel()
+				w, api, proxy := proxied(t, testbed.LocalOptions{})
+				mailbox := w.Mailbox()
+				paid(w.Local(testbed.LocalOptions{}))
+				hook := mailbox.Take()[0]
+				stored := func() int { return w.Count(`SELECT count(*) FROM inbox_events WHERE consumer = 'stripe'`) }
+
+				cut := arm(proxy, "name: InboxReceive ")
+				answer := api.Receive(hook)
+				require.True(t, cut.HasFired(), "nothing was cut, so nothing was shown")
+				if answer.Status == http.StatusOK {
+					require.Equal(t, 1, stored(), "a webhook that was answered 200 is stored")
+				} else {
+					require.GreaterOrEqual(t, answer.Status, 500, "%v: what is in doubt is to be sent again", answer)
+				}
+				require.Equal(t, http.StatusOK, api.Receive(hook).Status, "Stripe sends it again")
+				require.Equal(t, http.StatusOK, api.Receive(hook).Status)
+				require.Equal(t, 1, stored())
+
+				proxy.Away(true)
+				require.GreaterOrEqual(t, api.Receive(hook).Status, 500, "also what was stored long ago, when nobody can look")
+			})
+		}
+	})
+
+	// A refund that succeeds and then fails at the bank, days after its key was
+	// answered: only events tell. Whichever comes first, and however often, both
+	// sides must agree in the end.
+	t.Run("InAnyOrderEndInTheSameState", func(t *testing.T) {
+		t.Parallel()
+		for name, shuffle := range map[string]func([]testbed.Webhook) []testbed.Webhook{
+			"InOrder":   func(h []testbed.Webhook) []testbed.Webhook { return h },
+			"Backwards": func(h []testbed.Webhook) []testbed.Webhook { h = slices.Clone(h); slices.Reverse(h); return h },
+			"EachTwice": func(h []testbed.Webhook) []testbed.Webhook { return slices.Concat(h, h) },
+			"ThereAndBack": func(h []testbed.Webhook) []testbed.Webhook {
+				r := slices.Clone(h)
+				slices.Reverse(r)
+				return slices.Concat(h, r)
+			},
+			"TheLastOnly":    func(h []testbed.Webhook) []testbed.Webhook { return h[len(h)-1:] },
+			"AllButTheFirst": func(h []testbed.Webhook) []testbed.Webhook { return h[1:] },
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				w := testbed.New(t)
+				mailbox, api := w.Mailbox(), w.Local(testbed.LocalOptions{})
+				order, payment := paid(api)
+				given := refund(api, "r", payment)
+				require.Equal(t, http.StatusCreated, given.Status, given)
+				id := w.Text(`SELECT stripe_refund_id FROM refunds`)
+				require.NoError(t, w.Sim.FailRefund(id, "lost_or_stolen_card"))
+
+				hooks := mailbox.Take()
+				for _, hook := range shuffle(hooks) {
+					require.Equal(t, http.StatusOK, api.Receive(hook).Status)
+					api.Process() // one at a time, so that their order is this one
+				}
+				require.Zero(t, w.Count(`SELECT count(*) FROM inbox_events WHERE status <> 'done'`))
+				require.Equal(t, "failed", w.Text(`SELECT status FROM refunds`), "the refund is as Stripe has it, in whatever order its events came")
+				require.Equal(t, "paid", w.Text(`SELECT status FROM orders WHERE id = $1`, order))
+				require.Equal(t, "0 0", w.Text(`SELECT amount_refunding_minor || ' ' || amount_refunded_minor FROM payments`))
+				require.Equal(t, "refund.created refund.succeeded refund.failed", w.Text(`SELECT string_agg(type, ' ' ORDER BY version) FROM outbox_events WHERE aggregate_id = $1`, given.ID()))
+				require.Equal(t, given.Identity(), refund(api, "r", payment).Identity(), "what was answered stays answered")
+				w.RequireSound()
+			})
+		}
+	})
+}
