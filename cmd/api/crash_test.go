@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"net/http"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -13,11 +14,13 @@ import (
 	"example.com/payonce/internal/testbed"
 )
 
-// crash is a place in the life of a payment at which its process is killed with
-// SIGKILL. Each place is right after something that cannot be taken back: a
-// commit of ours, or an effect of Stripe's that nobody has recorded.
+// crash is a place in the life of a payment, a refund or a cancel at which its
+// process is killed with SIGKILL. Each place is right after something that cannot
+// be taken back: a commit of ours, or an effect of Stripe's that nobody has
+// recorded. What else can be different is in the matrix of package payments.
 type crash struct {
 	name string
+	does work
 	// at is a recovery point, by which the program kills itself (boundary_faults.go);
 	// or op is a call to Stripe, and the test kills when it has had its effect.
 	at, op string
@@ -26,14 +29,106 @@ type crash struct {
 	acts func(w *testbed.World)
 }
 
+// work is what the process was asked for.
+type work struct {
+	name    string
+	begin   func(api testbed.Client) job // what must be there before
+	send    func(api testbed.Client, key string, j job, method string) testbed.Answer
+	settled func(w *testbed.World, j job, method string, last testbed.Answer)
+}
+
+// job is what the work is about.
+type job struct{ order, payment string }
+
+var (
+	pays = work{
+		name:  "payment",
+		begin: func(api testbed.Client) job { return job{order: api.Order()} },
+		send: func(api testbed.Client, key string, j job, method string) testbed.Answer {
+			return api.Pay(key, j.order, method)
+		},
+		settled: func(w *testbed.World, j job, method string, last testbed.Answer) {
+			if method == "pm_card_chargeDeclined" {
+				require.Equal(w.T, "payment-declined", last.Code(), last)
+				require.Zero(w.T, w.Sim.ChargeCount(j.order))
+				w.RequireSound()
+				return
+			}
+			require.Equal(w.T, http.StatusCreated, last.Status, last)
+			w.RequireChargedOnce(j.order)
+		},
+	}
+	refunds = work{
+		name: "refund",
+		begin: func(api testbed.Client) job {
+			order := api.Order()
+			return job{order, api.Pay("pays-"+order, order, "pm_card_visa").ID()}
+		},
+		send: func(api testbed.Client, key string, j job, _ string) testbed.Answer {
+			return api.Post("/v1/payments/"+j.payment+"/refunds", key, `{"amount":300}`)
+		},
+		settled: func(w *testbed.World, j job, _ string, last testbed.Answer) {
+			require.Equal(w.T, http.StatusCreated, last.Status, last)
+			require.Equal(w.T, 1, atStripe(w, stripesim.EffectRefund, j.order))
+			w.RequireSound()
+		},
+	}
+	cancelsPayment = cancels("cancel of a payment", func(j job) string { return "/v1/payments/" + j.payment + "/cancel" })
+	cancelsOrder   = cancels("cancel of an order", func(j job) string { return "/v1/orders/" + j.order + "/cancel" })
+)
+
+// cancels is canceling a payment that waits for its customer, or its order.
+func cancels(name string, path func(job) string) work {
+	return work{
+		name: name,
+		begin: func(api testbed.Client) job {
+			order := api.Order()
+			return job{order, api.Pay("pays-"+order, order, "pm_card_threeDSecure2Required").ID()}
+		},
+		send: func(api testbed.Client, key string, j job, _ string) testbed.Answer {
+			return api.Post(path(j), key, "")
+		},
+		settled: func(w *testbed.World, j job, _ string, last testbed.Answer) {
+			require.Equal(w.T, http.StatusOK, last.Status, last)
+			require.Equal(w.T, "canceled", last.Get("status"))
+			require.Equal(w.T, "canceled", w.Text(`SELECT status FROM payments WHERE id = $1`, j.payment))
+			require.Equal(w.T, 1, atStripe(w, stripesim.EffectCancel, j.order))
+			require.Zero(w.T, w.Sim.ChargeCount(j.order))
+			w.RequireSound()
+		},
+	}
+}
+
+// atStripe counts the effects of a kind on an order.
+func atStripe(w *testbed.World, kind, order string) (n int) {
+	for _, e := range w.Sim.Effects() {
+		if e.Kind == kind && e.Metadata["order_id"] == order {
+			n++
+		}
+	}
+	return n
+}
+
 var crashes = []crash{
-	{name: "payment_recorded", at: "create_payment/payment_recorded"},
-	{name: "intent made and not recorded", op: "intent.create"},
-	{name: "intent_recorded", at: "create_payment/intent_recorded"},
-	{name: "money moved and not recorded", op: "intent.confirm"},
-	{name: "action_required", at: "create_payment/action_required", method: "pm_card_threeDSecure2Required", acts: authenticate},
-	{name: "declined and not recorded", op: "intent.confirm", method: "pm_card_chargeDeclined"},
-	{name: "finished", at: "create_payment/finished"},
+	{name: "payment_recorded", does: pays, at: "create_payment/payment_recorded"},
+	{name: "intent made and not recorded", does: pays, op: "intent.create"},
+	{name: "intent_recorded", does: pays, at: "create_payment/intent_recorded"},
+	{name: "money moved and not recorded", does: pays, op: "intent.confirm"},
+	{name: "action_required", does: pays, at: "create_payment/action_required", method: "pm_card_threeDSecure2Required", acts: authenticate},
+	{name: "declined and not recorded", does: pays, op: "intent.confirm", method: "pm_card_chargeDeclined"},
+	{name: "finished", does: pays, at: "create_payment/finished"},
+
+	{name: "refund_recorded", does: refunds, at: "create_refund/refund_recorded"},
+	{name: "refunded and not recorded", does: refunds, op: "refund.create"},
+	{name: "refund finished", does: refunds, at: "create_refund/finished"},
+
+	{name: "cancel of a payment begun", does: cancelsPayment, at: "cancel_payment/cancel_begun"},
+	{name: "payment canceled and not recorded", does: cancelsPayment, op: "intent.cancel"},
+	{name: "cancel of a payment finished", does: cancelsPayment, at: "cancel_payment/finished"},
+
+	{name: "cancel of an order begun", does: cancelsOrder, at: "cancel_order/cancel_begun"},
+	{name: "order canceled and not recorded", does: cancelsOrder, op: "intent.cancel"},
+	{name: "cancel of an order finished", does: cancelsOrder, at: "cancel_order/finished"},
 }
 
 func (c crash) card() string {
@@ -42,8 +137,6 @@ func (c crash) card() string {
 	}
 	return c.method
 }
-
-func (c crash) declines() bool { return c.method == "pm_card_chargeDeclined" }
 
 // authenticate is every customer passing 3-D Secure.
 func authenticate(w *testbed.World) {
@@ -54,22 +147,22 @@ func authenticate(w *testbed.World) {
 	}
 }
 
-// happen starts a process, sends it a payment and returns when it is dead.
-func (c crash) happen(w *testbed.World) (key, order string) {
+// happen starts a process, sends it the request and returns when it is dead.
+func (c crash) happen(w *testbed.World) (key string, j job) {
 	w.T.Helper()
 	var settings []string
 	if c.at != "" {
 		settings = append(settings, "FAULT_AT="+c.at+"=kill")
 	}
 	victim := w.Process(settings...)
-	key, order = c.at+c.op+"/"+c.card(), victim.Order()
+	key, j = strings.ReplaceAll(c.does.name+"/"+c.at+c.op+"/"+c.card(), " ", "-"), c.does.begin(victim.Client)
 	var hold *stripesim.Hold
 	if c.op != "" {
-		hold = w.Sim.Hold(stripesim.Selector{Op: c.op, OrderID: order}, stripesim.AfterEffect)
+		hold = w.Sim.Hold(stripesim.Selector{Op: c.op, OrderID: j.order}, stripesim.AfterEffect)
 		defer hold.Release()
 	}
 	told := make(chan testbed.Answer, 1)
-	go func() { told <- victim.Pay(key, order, c.card()) }()
+	go func() { told <- c.send(victim.Client, key, j) }()
 	if hold != nil {
 		ctx, cancel := context.WithTimeout(w.T.Context(), 10*time.Second)
 		defer cancel()
@@ -82,23 +175,20 @@ func (c crash) happen(w *testbed.World) (key, order string) {
 	if c.acts != nil {
 		c.acts(w)
 	}
-	return key, order
+	return key, j
 }
 
-// settled judges what became of the payment.
-func (c crash) settled(w *testbed.World, key, order string, answers ...testbed.Answer) {
+func (c crash) send(api testbed.Client, key string, j job) testbed.Answer {
+	return c.does.send(api, key, j, c.card())
+}
+
+// settled judges what became of it.
+func (c crash) settled(w *testbed.World, j job, answers ...testbed.Answer) {
 	w.T.Helper()
-	require.Empty(w.T, testbed.Disagreements(answers))
+	require.Empty(w.T, testbed.Disagreements(answers), c.name)
 	last := answers[len(answers)-1]
-	require.True(w.T, last.Replayed(), last)
-	if c.declines() {
-		require.Equal(w.T, "payment-declined", last.Code(), last)
-		require.Zero(w.T, w.Sim.ChargeCount(order))
-		w.RequireSound()
-		return
-	}
-	require.Equal(w.T, http.StatusCreated, last.Status, last)
-	w.RequireChargedOnce(order)
+	require.True(w.T, last.Replayed(), "%s: %v", c.name, last)
+	c.does.settled(w, j, c.card(), last)
 }
 
 // TestKilledProcessIsSucceeded: nobody retries. Another process notices that the
@@ -109,19 +199,20 @@ func TestKilledProcessIsSucceeded(t *testing.T) {
 	survivor := w.Process()
 	type dead struct {
 		crash
-		key, order string
-		at         time.Time
+		key string
+		job job
+		at  time.Time
 	}
 	var all []dead
 	for _, c := range crashes {
-		key, order := c.happen(w)
-		all = append(all, dead{c, key, order, time.Now()})
+		key, j := c.happen(w)
+		all = append(all, dead{c, key, j, time.Now()})
 	}
 	for _, d := range all {
 		within := time.Until(d.at.Add(testbed.Lease + 5*time.Second))
 		testbed.Eventually(t, within, d.name+" is finished", func() bool { return w.RecoveryPoint(d.key) == "finished" })
-		first := survivor.Pay(d.key, d.order, d.card())
-		d.settled(w, d.key, d.order, first, survivor.Pay(d.key, d.order, d.card()))
+		first := d.send(survivor.Client, d.key, d.job)
+		d.settled(w, d.job, first, d.send(survivor.Client, d.key, d.job))
 	}
 	require.Positive(t, survivor.Metric("payonce_claims_total"))
 }
@@ -133,15 +224,15 @@ func TestKilledProcessIsResumedByARetry(t *testing.T) {
 	w := testbed.New(t)
 	api := w.Local(testbed.LocalOptions{})
 	for _, c := range crashes {
-		key, order := c.happen(w)
-		if c.at != "create_payment/finished" {
-			early := api.Pay(key, order, c.card())
+		key, j := c.happen(w)
+		if !strings.HasSuffix(c.at, "/finished") {
+			early := c.send(api.Client, key, j)
 			require.Equal(t, "idempotency-key-in-flight", early.Code(), "%s: the lease of the dead still runs: %v", c.name, early)
 			w.ExpireLeases()
 		}
-		first := api.Pay(key, order, c.card())
+		first := c.send(api.Client, key, j)
 		require.NotEqual(t, http.StatusAccepted, first.Status, "%s: %v", c.name, first)
-		c.settled(w, key, order, first, api.Pay(key, order, c.card()))
+		c.settled(w, j, first, c.send(api.Client, key, j))
 	}
 }
 
