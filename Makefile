@@ -25,6 +25,9 @@ observe: ## break the service under the eyes of a real Prometheus, and see the a
 load: ## k6, and the charges counted at the end (SCENARIO=smoke DURATION=10s VUS=10)
 	go run ./loadtest
 
+mutants: ## take each guard away, and see that its test complains
+	go run ./cmd/mutants
+
 bench: ## what a payment and a replay cost, against pgbench in the same run
 	go run ./bench
 
@@ -46,4 +49,4 @@ down: ## and away with it, data included
 ci: ## everything that CI runs (.ci/run STEP… for some of it)
 	.ci/run
 
-.PHONY: help run test race chaos museum observe load bench lint generate verify up down ci
+.PHONY: help run test race chaos mutants museum observe load bench lint generate verify up down ci

@@ -1,0 +1,67 @@
+package mutants
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+)
+
+const (
+	// Page is where the results are shown.
+	Page       = "docs/guarantees.md"
+	tableBegin = "<!-- mutants: written by `go run ./cmd/mutants -write` -->\n"
+	tableEnd   = "<!-- /mutants -->\n"
+)
+
+var errNoPlace = errors.New("the page has no place for the mutants")
+
+// row is a mutant as the page shows it, without its time, which no two runs share.
+func (m Mutant) row() string {
+	return fmt.Sprintf("| %s | %s | %s | [`%s`](../%s) | “%s” |", m.ID, m.Guard, m.Breaks, asRun(m.Test.Name), m.Test.file(), m.Test.Says)
+}
+
+// file is the source of the test.
+func (t Test) file() string { return path.Join(t.Package, t.Source) }
+
+// Write puts the results of a run of all mutants into a page.
+func Write(page string, results []Result) (string, error) {
+	before, _, after, err := cut(page)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	b.WriteString("| | switched off | breaks | goes red | and says | in |\n| --- | --- | --- | --- | --- | --- |\n")
+	for _, r := range results {
+		if r.Verdict != Red {
+			return "", fmt.Errorf("%s is %s: there is nothing to be proud of", r.ID, r.Verdict)
+		}
+		fmt.Fprintf(&b, "%s %.1f s |\n", r.row(), r.Took.Seconds())
+	}
+	return before + tableBegin + b.String() + tableEnd + after, nil
+}
+
+// Rows are the mutants that a page shows, without their times.
+func Rows(page string) ([]string, error) {
+	_, table, _, err := cut(page)
+	if err != nil {
+		return nil, err
+	}
+	var rows []string
+	for line := range strings.Lines(table) {
+		line = strings.TrimSuffix(line, "|\n")
+		if end := strings.LastIndex(line, "|"); strings.HasPrefix(line, "| M") && end > 0 {
+			rows = append(rows, line[:end+1])
+		}
+	}
+	return rows, nil
+}
+
+func cut(page string) (before, table, after string, err error) {
+	before, rest, begins := strings.Cut(page, tableBegin)
+	table, after, ends := strings.Cut(rest, tableEnd)
+	if !begins || !ends {
+		return "", "", "", errNoPlace
+	}
+	return before, table, after, nil
+}

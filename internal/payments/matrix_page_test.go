@@ -1,0 +1,99 @@
+package payments_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/inventory"
+)
+
+var update = flag.Bool("update", false, "write the crash matrix into docs/guarantees.md")
+
+const (
+	matrixBegin = "<!-- crash matrix: written by `go test ./internal/payments -run TestCrashMatrixIsOnItsPage -update` -->\n"
+	matrixEnd   = "<!-- /crash matrix -->\n"
+)
+
+// TestCrashMatrixIsOnItsPage holds the table in docs/guarantees.md to the cells
+// that are run.
+func TestCrashMatrixIsOnItsPage(t *testing.T) {
+	t.Parallel()
+	page, err := inventory.Read("docs/guarantees.md")
+	require.NoError(t, err)
+	before, rest, begins := strings.Cut(page, matrixBegin)
+	_, after, ends := strings.Cut(rest, matrixEnd)
+	require.True(t, begins && ends, "docs/guarantees.md has no place for the crash matrix")
+	want := before + matrixBegin + matrixPage() + matrixEnd + after
+	if *update {
+		root, err := inventory.Root()
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(root, "docs", "guarantees.md"), []byte(want), 0o600))
+		return
+	}
+	require.True(t, want == page, "docs/guarantees.md shows another matrix than is run: %s", matrixBegin)
+}
+
+// matrixPage is the table: a row for each place and answer of Stripe's, and in
+// each field the ways back that are run from there.
+func matrixPage() string {
+	var b strings.Builder
+	var table strings.Builder
+	cells := 0
+	for _, o := range operations() {
+		fmt.Fprintf(&table, "\n#### A %s\n\n", o.name)
+		for _, out := range o.outcomes {
+			fmt.Fprintf(&table, "- *%s*: %s; ends in %s\n", out.name, out.means, out.end())
+		}
+		table.WriteString("\n| place | Stripe | killed | cut before the commit | cut after it | delayed past the lease | test |\n| --- | --- | --- | --- | --- | --- | --- |\n")
+		for _, p := range o.places {
+			for _, out := range p.reached(o.outcomes) {
+				name := strings.ReplaceAll("TestCrashMatrix/"+o.name+"/"+p.name+"/"+out.name, " ", "_")
+				if p.name == "none" {
+					ways := o.back(p, out, "undisturbed")
+					cells += len(ways)
+					fmt.Fprintf(&table, "| none: %s | %s | | | | | [`%s`](../internal/payments/matrix_test.go) |\n", letters(ways), out.name, name)
+					continue
+				}
+				fmt.Fprintf(&table, "| %s | %s |", p.name, out.name)
+				for _, disturbance := range disturbances {
+					var ways []string
+					for _, d := range p.disturbed() {
+						if d == disturbance {
+							ways = o.back(p, out, d)
+						}
+					}
+					cells += len(ways)
+					fmt.Fprintf(&table, " %s |", letters(ways))
+				}
+				fmt.Fprintf(&table, " [`%s`](../internal/payments/matrix_test.go) |\n", name)
+			}
+		}
+	}
+	fmt.Fprintf(&b, "%d cells. R: the client retries, C: the completer of another process, W: a webhook of Stripe's, long before the completer would have looked. —: there is no such cell, because nothing is committed there, or Stripe has nothing to tell.\n", cells)
+	return b.String() + table.String()
+}
+
+func letters(ways []string) string {
+	if len(ways) == 0 {
+		return "—"
+	}
+	var l []string
+	for _, w := range ways {
+		l = append(l, strings.ToUpper(w[:1]))
+	}
+	return strings.Join(l, " ")
+}
+
+// end is how it ends with this answer of Stripe's, wherever it was disturbed.
+func (o outcome) end() string {
+	if o.problem != "" {
+		return fmt.Sprintf("%d `%s`", o.final, o.problem)
+	}
+	return fmt.Sprint(o.final)
+}
