@@ -103,7 +103,7 @@ func (s *Service) nextCancel(ctx context.Context, p db.Payment) (call, error) {
 // sending is what was known of a call when its last attempt left.
 type sending struct {
 	attempts  int
-	forgotten bool // too old to be sent: Stripe may not know the key any more
+	forgotten bool // too old to be sent: Stripe may not know the key any more. Of a creation: and it made nothing
 }
 
 // call makes a call, at most a few times while Stripe turns it away without
@@ -120,7 +120,17 @@ func (s *Service) call(ctx context.Context, c *idempotency.Claim, target call, a
 				return Outcome{}, sent, err
 			}
 			if sent.attempts, sent.forgotten = int(row.Attempts), row.Forgotten; sent.forgotten {
-				return Outcome{Verdict: Unknown, Err: errors.New("too long ago to send it again")}, sent, nil
+				out := Outcome{Verdict: Unknown, Err: errors.New("too long ago to send it again")}
+				if target.op != opCreateIntent {
+					return out, sent, nil
+				}
+				switch err := s.adoptIntent(ctx, c, target); {
+				case errors.Is(err, errMoved), errors.Is(err, idempotency.ErrLeaseLost):
+					return out, sent, err
+				case err != nil: // Nobody can tell yet, so nothing may be given up.
+					out.Err, sent.forgotten = err, false
+				}
+				return out, sent, nil
 			}
 			attempt.InDoubt = row.InDoubt
 		}

@@ -30,12 +30,16 @@ type Gateway interface {
 	// first, one page at a time.
 	ListIntents(ctx context.Context, w Window) (Page[Intent], error)
 	ListRefunds(ctx context.Context, w Window) (Page[StripeRefund], error)
+	// SearchIntents finds an order's intents by their metadata, however old.
+	// It may be an hour late, and show an intent as it was.
+	SearchIntents(ctx context.Context, tenantID, orderID string) ([]Intent, error)
 }
 
-// Window is what was created since From, by Stripe's clock.
+// Window is what was created since From and not after Until, by Stripe's clock.
 type Window struct {
 	From  time.Time
-	After string // the last id of the page before; empty: from the newest
+	Until time.Time // zero: until now
+	After string    // the last id of the page before; empty: from the newest
 }
 
 // Page is a part of a list. The next one begins after the last id of this one.

@@ -26,6 +26,8 @@ const (
 	opRefund       operation = "refund"
 	opListRefunds  operation = "list_refunds"
 	opListIntents  operation = "list_intents"
+
+	opSearchIntents operation = "search_intents"
 )
 
 // ErrThrottled says that a call was not sent, to stay within Stripe's limits.

@@ -406,13 +406,18 @@ func (b *books) driftShown() float64 {
 // yesterdays is a world at whose Stripe it is still yesterday, until the time
 // that it returns a function for comes.
 func yesterdays(t *testing.T) (b *books, today func()) {
+	return longAgo(t, 25*time.Hour, testbed.LocalOptions{})
+}
+
+// longAgo is the same for any age.
+func longAgo(t *testing.T, age time.Duration, o testbed.LocalOptions) (b *books, today func()) {
 	w := *testbed.New(t)
 	var passed atomic.Bool
 	sim, err := stripesim.New(stripesim.Options{Now: func() time.Time {
 		if passed.Load() {
 			return time.Now()
 		}
-		return time.Now().Add(-25 * time.Hour)
+		return time.Now().Add(-age)
 	}})
 	require.NoError(t, err)
 	server := httptest.NewServer(sim.Handler())
@@ -421,7 +426,7 @@ func yesterdays(t *testing.T) (b *books, today func()) {
 		require.NoError(t, sim.Close())
 	})
 	w.Sim, w.StripeURL = sim, server.URL
-	return booksOn(&w), func() { passed.Store(true) }
+	return booksWith(&w, o), func() { passed.Store(true) }
 }
 
 func TestSweep(t *testing.T) {

@@ -152,6 +152,24 @@ func (s *Stripe) ListRefunds(ctx context.Context, w Window) (Page[StripeRefund],
 	return page, err
 }
 
+// SearchIntents implements Gateway. An order has few intents, so one page is all.
+func (s *Stripe) SearchIntents(ctx context.Context, tenantID, orderID string) ([]Intent, error) {
+	var found []Intent
+	err := s.get(ctx, opSearchIntents, func(p stripe.Params) error {
+		list := s.api.PaymentIntents.Search(&stripe.PaymentIntentSearchParams{
+			SearchParams: stripe.SearchParams{
+				Context: p.Context, Single: true, Limit: stripe.Int64(listPage),
+				Query: fmt.Sprintf("metadata['tenant_id']:'%s' AND metadata['order_id']:'%s'", tenantID, orderID),
+			},
+		})
+		for list.Next() {
+			found = append(found, intentOf(list.PaymentIntent()))
+		}
+		return list.Err()
+	})
+	return found, err
+}
+
 func (w Window) params(ctx context.Context) stripe.ListParams {
 	// One page a call: the library would fetch the others without asking for a turn.
 	p := stripe.ListParams{Context: ctx, Single: true, Limit: stripe.Int64(listPage)}
@@ -162,7 +180,11 @@ func (w Window) params(ctx context.Context) stripe.ListParams {
 }
 
 func (w Window) created() *stripe.RangeQueryParams {
-	return &stripe.RangeQueryParams{GreaterThanOrEqual: w.From.Unix()}
+	r := &stripe.RangeQueryParams{GreaterThanOrEqual: w.From.Unix()}
+	if !w.Until.IsZero() {
+		r.LesserThanOrEqual = w.Until.Unix()
+	}
+	return r
 }
 
 func stripeRefundOf(r *stripe.Refund) StripeRefund {
