@@ -83,8 +83,10 @@ func (s *Service) runCancelOrder(ctx context.Context, c *idempotency.Claim) (ide
 	case IntentSucceeded:
 		return s.tooLateToCancelOrder(ctx, c)
 	case IntentProcessing:
-		err := c.Yield(ctx, nextTry(c), "the PaymentIntent is processing")
-		return s.answers.Problem(ErrPaymentInProgress, c.RequestID), err
+		if err := c.Yield(ctx, nextTry(c), "the PaymentIntent is processing"); err != nil {
+			return idempotency.Answer{}, err
+		}
+		return idempotency.Answer{}, ErrPaymentInProgress // refused as at the door, with a time to come back
 	}
 	order := s.answers.Object(http.StatusAccepted, "/v1/orders/"+c.ResourceID, orderOf(target.Order))
 	return order, c.Yield(ctx, nextTry(c), fmt.Sprintf("cancel the intent: %s, status %d %s", out.Verdict, out.HTTPStatus, out.ErrorCode))

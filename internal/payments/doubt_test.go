@@ -1,0 +1,74 @@
+package payments_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/stripesim"
+	"example.com/payonce/internal/testbed"
+)
+
+// T1b's commit was in doubt, was read back as missing, and landed after all before
+// it was tried again: the second try meets the first, and is as good as it.
+func TestSecondTryOfT1bMeetsTheFirst(t *testing.T) {
+	t.Parallel()
+	w := testbed.New(t)
+	api := w.Local(testbed.LocalOptions{})
+	order := api.Order()
+	w.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.Reset, Times: 3})
+	require.Equal(t, http.StatusAccepted, api.Pay("k", order, visa).Status)
+	w.Sim.ClearFaults()
+	create := w.Tenant.ID + ":" + order + ":intent:1"
+	out := api.Gateway.CreateIntent(t.Context(), payments.Call{Key: create}, payments.NewIntent{TenantID: w.Tenant.ID, OrderID: order, AmountMinor: 1000, Currency: "usd"})
+	require.Equal(t, payments.Done, out.Verdict)
+	params := sha256.Sum256([]byte(out.Intent.ID + "\x00" + visa))
+	for range 2 {
+		n, err := api.Pool.PaymentIntentRecord(t.Context(), db.PaymentIntentRecordParams{
+			TenantID: w.Tenant.ID, Key: "k", LeaseToken: int64(w.Count("SELECT lease_token FROM idempotency_keys WHERE key = 'k'")), RecoveryPoint: "intent_recorded",
+			PaymentID: w.Text("SELECT id FROM payments"), IntentID: &out.Intent.ID, CreateKey: create, StripeRequestID: out.RequestID,
+			ConfirmKey: w.Tenant.ID + ":k:confirm", ParamsSha256: params[:],
+		})
+		require.NoError(t, err)
+		require.EqualValues(t, 1, n)
+	}
+	require.Equal(t, 1, w.Count("SELECT count(*) FROM stripe_calls WHERE operation = 'confirm'"))
+	require.Equal(t, http.StatusCreated, api.Pay("k", order, visa).Status)
+	w.RequireChargedOnce(order)
+}
+
+// processingGateway is a bank that takes its time over every intent.
+type processingGateway struct{ payments.Gateway }
+
+func (processingGateway) CancelIntent(context.Context, payments.Call, string) payments.Outcome {
+	return payments.Outcome{Verdict: payments.Conflict, HTTPStatus: http.StatusBadRequest, ErrorCode: "payment_intent_unexpected_state"}
+}
+
+func (g processingGateway) GetIntent(ctx context.Context, id string) (payments.Intent, error) {
+	i, err := g.Gateway.GetIntent(ctx, id)
+	i.Status = payments.IntentProcessing
+	return i, err
+}
+
+// A cancel that has to wait says for how long, whoever found out.
+func TestCancelOfAProcessingIntentSaysWhenToAskAgain(t *testing.T) {
+	t.Parallel()
+	w := testbed.New(t)
+	sound := w.Local(testbed.LocalOptions{})
+	order := sound.Order()
+	require.Equal(t, "requires_action", sound.Pay("k", order, careful).Get("status"))
+	slow := w.Local(testbed.LocalOptions{Gateway: func(g payments.Gateway) payments.Gateway { return processingGateway{g} }})
+	for range 2 {
+		a := slow.Post("/v1/orders/"+order+"/cancel", "cancel", `{}`)
+		require.Equal(t, http.StatusConflict, a.Status, a)
+		require.Equal(t, "payment-in-progress", a.Code())
+		require.True(t, a.Problem().Retryable)
+		require.NotEmpty(t, a.Header.Get("Retry-After"))
+	}
+	require.Equal(t, http.StatusOK, sound.Post("/v1/orders/"+order+"/cancel", "cancel", `{}`).Status, "and then it is canceled")
+}
