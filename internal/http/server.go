@@ -129,6 +129,9 @@ func (s *Server) mux() http.Handler {
 			handle = s.authenticated(handle)
 		}
 		r.Method(route.method, route.pattern, handle)
+		if route.method == http.MethodGet {
+			r.Method(http.MethodHead, route.pattern, handle) // net/http leaves the body out
+		}
 		allowed[route.pattern] = append(allowed[route.pattern], route.method)
 	}
 	r.NotFound(s.notFound)
