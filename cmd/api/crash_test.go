@@ -27,6 +27,8 @@ type crash struct {
 	method string
 	// acts is what the customer does meanwhile.
 	acts func(w *testbed.World)
+	// told: something has come of it at Stripe, which says so in a webhook.
+	told bool
 }
 
 // work is what the process was asked for.
@@ -113,13 +115,13 @@ var crashes = []crash{
 	{name: "payment_recorded", does: pays, at: "create_payment/payment_recorded"},
 	{name: "intent made and not recorded", does: pays, op: "intent.create"},
 	{name: "intent_recorded", does: pays, at: "create_payment/intent_recorded"},
-	{name: "money moved and not recorded", does: pays, op: "intent.confirm"},
-	{name: "action_required", does: pays, at: "create_payment/action_required", method: "pm_card_threeDSecure2Required", acts: authenticate},
-	{name: "declined and not recorded", does: pays, op: "intent.confirm", method: "pm_card_chargeDeclined"},
+	{name: "money moved and not recorded", does: pays, op: "intent.confirm", told: true},
+	{name: "action_required", does: pays, at: "create_payment/action_required", method: "pm_card_threeDSecure2Required", acts: authenticate, told: true},
+	{name: "declined and not recorded", does: pays, op: "intent.confirm", method: "pm_card_chargeDeclined", told: true},
 	{name: "finished", does: pays, at: "create_payment/finished"},
 
 	{name: "refund_recorded", does: refunds, at: "create_refund/refund_recorded"},
-	{name: "refunded and not recorded", does: refunds, op: "refund.create"},
+	{name: "refunded and not recorded", does: refunds, op: "refund.create", told: true},
 	{name: "refund finished", does: refunds, at: "create_refund/finished"},
 
 	{name: "cancel of a payment begun", does: cancelsPayment, at: "cancel_payment/cancel_begun"},
@@ -234,6 +236,38 @@ func TestKilledProcessIsResumedByARetry(t *testing.T) {
 		require.NotEqual(t, http.StatusAccepted, first.Status, "%s: %v", c.name, first)
 		c.settled(w, j, first, c.send(api.Client, key, j))
 	}
+}
+
+// TestKilledProcessIsHeardOf: nobody retries, and the completer would not look for
+// an hour. Stripe's webhook says that there is something to see.
+func TestKilledProcessIsHeardOf(t *testing.T) {
+	t.Parallel()
+	w := testbed.New(t)
+	mailbox, api := w.Mailbox(), w.Local(testbed.LocalOptions{})
+	heard := 0
+	for _, c := range crashes {
+		if !c.told {
+			continue
+		}
+		heard++
+		key, j := c.happen(w)
+		w.ExpireLeases()
+		w.Exec(`UPDATE idempotency_keys SET resume_at = clock_timestamp() + interval '1 hour' WHERE finished_at IS NULL`)
+		early, err := api.Completer.RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, early)
+		for _, hook := range mailbox.Take() {
+			require.Equal(t, http.StatusOK, api.Receive(hook).Status)
+		}
+		api.Process()
+		looked, err := api.Completer.RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1, looked, "%s: the webhook was to have it looked at", c.name)
+		first := c.send(api.Client, key, j)
+		require.True(t, first.Replayed(), "%s: the client was not needed: %v", c.name, first)
+		c.settled(w, j, first, c.send(api.Client, key, j))
+	}
+	require.Equal(t, 4, heard)
 }
 
 // TestFrozenProcessHasLost stops a whole process between two recovery points,
