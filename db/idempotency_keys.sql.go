@@ -14,10 +14,10 @@ import (
 
 const keyClaim = `-- name: KeyClaim :one
 INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, resource_id,
-    recovery_point, claim_token, leased_until, resume_at, trail)
+    recovery_point, claim_token, leased_until, resume_at, trail, traceparent)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8,
     $9, $10, clock_timestamp() + $11::interval, clock_timestamp() + $11::interval,
-    ARRAY[concat_ws(' ', 1, $9::text, clock_timestamp())])
+    ARRAY[concat_ws(' ', 1, $9::text, clock_timestamp())], $12)
 ON CONFLICT (tenant_id, key) DO NOTHING
 RETURNING lease_token
 `
@@ -34,6 +34,7 @@ type KeyClaimParams struct {
 	RecoveryPoint      string
 	ClaimToken         uuid.UUID
 	Lease              time.Duration
+	Traceparent        *string
 }
 
 // The insert is the lock. No row: somebody else has the key, or had it.
@@ -50,6 +51,7 @@ func (q *Queries) KeyClaim(ctx context.Context, arg KeyClaimParams) (int64, erro
 		arg.RecoveryPoint,
 		arg.ClaimToken,
 		arg.Lease,
+		arg.Traceparent,
 	)
 	var lease_token int64
 	err := row.Scan(&lease_token)
@@ -58,9 +60,9 @@ func (q *Queries) KeyClaim(ctx context.Context, arg KeyClaimParams) (int64, erro
 
 const keyEnqueue = `-- name: KeyEnqueue :exec
 INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, resource_id,
-    recovery_point, claim_token, lease_token, leased_until, resume_at, attempts, trail)
+    recovery_point, claim_token, lease_token, leased_until, resume_at, attempts, trail, traceparent)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8,
-    $9, $10, 1, '-infinity', clock_timestamp(), 0, ARRAY[concat_ws(' ', 1, $9::text, clock_timestamp())])
+    $9, $10, 1, '-infinity', clock_timestamp(), 0, ARRAY[concat_ws(' ', 1, $9::text, clock_timestamp())], $11)
 ON CONFLICT (tenant_id, key) DO NOTHING
 `
 
@@ -75,6 +77,7 @@ type KeyEnqueueParams struct {
 	ResourceID         string
 	RecoveryPoint      string
 	ClaimToken         uuid.UUID
+	Traceparent        *string
 }
 
 // Work that nobody asked for, under a key of our own: the completer finds it. Once there, it is not added again.
@@ -90,6 +93,7 @@ func (q *Queries) KeyEnqueue(ctx context.Context, arg KeyEnqueueParams) error {
 		arg.ResourceID,
 		arg.RecoveryPoint,
 		arg.ClaimToken,
+		arg.Traceparent,
 	)
 	return err
 }
@@ -272,7 +276,7 @@ UPDATE idempotency_keys SET
     trail = trail[1:24] || concat_ws(' ', lease_token + 1, CASE WHEN leased_until > '-infinity' THEN 'taken_over' ELSE 'resumed' END, clock_timestamp())
 WHERE tenant_id = $3 AND key = $4 AND lease_token = $5
   AND finished_at IS NULL AND leased_until < clock_timestamp()
-RETURNING tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, resource_id, recovery_point, claim_token, lease_token, leased_until, resume_at, attempts, deaths, last_error, trail, parked_at, created_at, finished_at, answer_version, answer_status, answer_headers, answer_body, answer_dropped_at, extract(epoch FROM clock_timestamp() - created_at)::float8 AS age_seconds
+RETURNING tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, resource_id, recovery_point, claim_token, lease_token, leased_until, resume_at, attempts, deaths, last_error, trail, parked_at, created_at, finished_at, answer_version, answer_status, answer_headers, answer_body, answer_dropped_at, traceparent, extract(epoch FROM clock_timestamp() - created_at)::float8 AS age_seconds
 `
 
 type KeyTakeOverParams struct {
@@ -309,6 +313,7 @@ type KeyTakeOverRow struct {
 	AnswerHeaders      []byte
 	AnswerBody         []byte
 	AnswerDroppedAt    *time.Time
+	Traceparent        *string
 	AgeSeconds         float64
 }
 
@@ -349,6 +354,7 @@ func (q *Queries) KeyTakeOver(ctx context.Context, arg KeyTakeOverParams) (KeyTa
 		&i.AnswerHeaders,
 		&i.AnswerBody,
 		&i.AnswerDroppedAt,
+		&i.Traceparent,
 		&i.AgeSeconds,
 	)
 	return i, err
@@ -368,7 +374,7 @@ UPDATE idempotency_keys k SET
     deaths = k.deaths + (k.leased_until > '-infinity')::integer,
     trail = k.trail[1:24] || concat_ws(' ', k.lease_token + 1, CASE WHEN k.leased_until > '-infinity' THEN 'taken_over' ELSE 'resumed' END, clock_timestamp())
 FROM due WHERE k.tenant_id = due.tenant_id AND k.key = due.key
-RETURNING k.tenant_id, k.key, k.operation, k.fingerprint, k.fingerprint_version, k.request, k.request_id, k.resource_id, k.recovery_point, k.claim_token, k.lease_token, k.leased_until, k.resume_at, k.attempts, k.deaths, k.last_error, k.trail, k.parked_at, k.created_at, k.finished_at, k.answer_version, k.answer_status, k.answer_headers, k.answer_body, k.answer_dropped_at, extract(epoch FROM clock_timestamp() - k.created_at)::float8 AS age_seconds
+RETURNING k.tenant_id, k.key, k.operation, k.fingerprint, k.fingerprint_version, k.request, k.request_id, k.resource_id, k.recovery_point, k.claim_token, k.lease_token, k.leased_until, k.resume_at, k.attempts, k.deaths, k.last_error, k.trail, k.parked_at, k.created_at, k.finished_at, k.answer_version, k.answer_status, k.answer_headers, k.answer_body, k.answer_dropped_at, k.traceparent, extract(epoch FROM clock_timestamp() - k.created_at)::float8 AS age_seconds
 `
 
 type KeyTakeOverDueParams struct {
@@ -403,6 +409,7 @@ type KeyTakeOverDueRow struct {
 	AnswerHeaders      []byte
 	AnswerBody         []byte
 	AnswerDroppedAt    *time.Time
+	Traceparent        *string
 	AgeSeconds         float64
 }
 
@@ -442,6 +449,7 @@ func (q *Queries) KeyTakeOverDue(ctx context.Context, arg KeyTakeOverDueParams) 
 			&i.AnswerHeaders,
 			&i.AnswerBody,
 			&i.AnswerDroppedAt,
+			&i.Traceparent,
 			&i.AgeSeconds,
 		); err != nil {
 			return nil, err

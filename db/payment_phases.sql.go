@@ -21,21 +21,21 @@ WITH target AS (
     WHERE p.tenant_id = $1 AND p.order_id = $2 AND p.status IN ('processing', 'requires_action', 'succeeded')
 ), claim AS (
     INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, resource_id,
-        recovery_point, claim_token, leased_until, resume_at, trail)
+        recovery_point, claim_token, leased_until, resume_at, trail, traceparent)
     SELECT $1, $3, $4, $5, $6, $7, $8, $9,
         $10, $11, clock_timestamp() + $12::interval, clock_timestamp() + $12::interval,
-        ARRAY[concat_ws(' ', 1, $10::text, clock_timestamp())]
+        ARRAY[concat_ws(' ', 1, $10::text, clock_timestamp())], $13
     FROM target WHERE target.status = 'open' AND target.canceling_key IS NULL AND target.checkout_id IS NULL AND NOT EXISTS (SELECT FROM live)
     ON CONFLICT (tenant_id, key) DO NOTHING
     RETURNING tenant_id
 ), payment AS (
     INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method, intent_number, intent_id, created_at)
-    SELECT claim.tenant_id, $9, $2, $3, $13, $14, $15, $16, $17, $18
+    SELECT claim.tenant_id, $9, $2, $3, $14, $15, $16, $17, $18, $19
     FROM claim
     RETURNING tenant_id
 ), event AS (
     INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, traceparent)
-    SELECT payment.tenant_id, $9, 1, 'payment.created', $19, $20 FROM payment
+    SELECT payment.tenant_id, $9, 1, 'payment.created', $20, $13 FROM payment
 ), call AS (
     INSERT INTO stripe_calls (tenant_id, stripe_key, operation, resource_id, params_sha256)
     SELECT payment.tenant_id, $21, $22, $23, $24 FROM payment
@@ -59,6 +59,7 @@ type PaymentBeginParams struct {
 	RecoveryPoint      string
 	ClaimToken         uuid.UUID
 	Lease              time.Duration
+	Traceparent        *string
 	AmountMinor        int64
 	Currency           string
 	PaymentMethod      string
@@ -66,7 +67,6 @@ type PaymentBeginParams struct {
 	IntentID           *string
 	CreatedAt          time.Time
 	EventData          []byte
-	Traceparent        *string
 	StripeKey          string
 	StripeOperation    string
 	StripeResourceID   string
@@ -101,6 +101,7 @@ func (q *Queries) PaymentBegin(ctx context.Context, arg PaymentBeginParams) (Pay
 		arg.RecoveryPoint,
 		arg.ClaimToken,
 		arg.Lease,
+		arg.Traceparent,
 		arg.AmountMinor,
 		arg.Currency,
 		arg.PaymentMethod,
@@ -108,7 +109,6 @@ func (q *Queries) PaymentBegin(ctx context.Context, arg PaymentBeginParams) (Pay
 		arg.IntentID,
 		arg.CreatedAt,
 		arg.EventData,
-		arg.Traceparent,
 		arg.StripeKey,
 		arg.StripeOperation,
 		arg.StripeResourceID,

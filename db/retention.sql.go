@@ -43,7 +43,7 @@ WITH expired AS MATERIALIZED (
 )
 UPDATE idempotency_keys k SET
     answer_dropped_at = statement_timestamp(),
-    request = NULL, answer_version = NULL, answer_status = NULL, answer_headers = NULL, answer_body = NULL
+    request = NULL, traceparent = NULL, answer_version = NULL, answer_status = NULL, answer_headers = NULL, answer_body = NULL
 FROM expired WHERE k.tenant_id = expired.tenant_id AND k.key = expired.key AND k.finished_at IS NOT NULL
 `
 

@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"encoding/json"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -91,8 +92,14 @@ func TestDashboards(t *testing.T) {
 		var sources struct {
 			Datasources []struct{ UID, URL string }
 		}
-		require.NoError(t, yaml.Unmarshal([]byte(text(t, "grafana/provisioning/datasources/prometheus.yml")), &sources))
+		require.NoError(t, yaml.Unmarshal([]byte(text(t, "grafana/provisioning/datasources/payonce.yml")), &sources))
 		require.Equal(t, "prometheus", sources.Datasources[0].UID)
+		for _, source := range sources.Datasources { // each is a service that runs beside it
+			at, err := url.Parse(source.URL)
+			require.NoError(t, err)
+			require.Contains(t, load(t).Services, at.Hostname())
+			require.Contains(t, load(t).Services[at.Hostname()].Profiles, "observe")
+		}
 		var providers struct {
 			Providers []struct{ Options struct{ Path string } }
 		}

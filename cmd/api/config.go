@@ -33,6 +33,9 @@ type config struct {
 	AutoMigrate          bool
 	LogLevel             slog.Level
 	LogFormat            string
+	OTLPEndpoint         string // a collector of OpenTelemetry's; empty: no tracing
+	TracesEndpoint       string // for traces alone, with its path; wins over the former
+	TracesDisabled       bool
 }
 
 // requestBudget is how many attempts at Stripe one request may take: the
@@ -66,7 +69,11 @@ func readConfig(getenv func(string) string) (config, error) {
 		NotifyPrivate:        e.boolean("NOTIFY_PRIVATE_ADDRESSES"),
 		AutoMigrate:          e.boolean("AUTO_MIGRATE"),
 		LogFormat:            e.oneOf("LOG_FORMAT", "json", "text"),
+		OTLPEndpoint:         e.baseURL("OTEL_EXPORTER_OTLP_ENDPOINT"),
+		TracesEndpoint:       e.baseURL("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
+		TracesDisabled:       e.boolean("OTEL_SDK_DISABLED"),
 	}
+	e.oneOf("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf") // the only one that is spoken here
 	if level := e.text("LOG_LEVEL", "info"); c.LogLevel.UnmarshalText([]byte(level)) != nil {
 		e.fail("LOG_LEVEL", "must be debug, info, warn or error")
 	}
@@ -230,6 +237,7 @@ func (c config) LogValue() slog.Value {
 		slog.Int("webhook_secrets", len(c.StripeWebhookSecrets)), slog.Duration("stripe_timeout", c.StripeTimeout), slog.Float64("stripe_rps", c.StripeRPS),
 		slog.Float64("rate_limit_rps", c.RateLimitRPS), slog.String("broker", withoutUser(c.BrokerURL)), slog.Duration("lease", c.IdempotencyLease),
 		slog.Duration("retention", c.IdempotencyRetention), slog.Duration("action_timeout", c.ActionTimeout), slog.Bool("auto_migrate", c.AutoMigrate),
+		slog.String("traces", withoutUser(c.tracesURL())),
 	)
 }
 

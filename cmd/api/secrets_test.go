@@ -49,12 +49,13 @@ var clientSecretColumns = []string{"payments.next_action", "outbox_events.data",
 
 // TestNothingSensitiveIsKept sends card numbers, secrets and raw keys on every way
 // there is into the service, valid and not, and then looks for them in all that it
-// has said and kept: its log, its metrics, its answers, and every column of every
-// table.
+// has said and kept: its log, its metrics, its traces, its answers, and every column
+// of every table.
 func TestNothingSensitiveIsKept(t *testing.T) {
 	t.Parallel()
 	w := testbed.New(t)
-	p := w.Process("LOG_LEVEL=debug")
+	var traces collector
+	p := w.Process("LOG_LEVEL=debug", "OTEL_EXPORTER_OTLP_ENDPOINT="+traces.start(t))
 	_, err := w.Sim.AddWebhookEndpoint(stripesim.DefaultKey, p.Base+"/v1/webhooks/stripe", testbed.WebhookSecret)
 	require.NoError(t, err)
 
@@ -97,9 +98,10 @@ func TestNothingSensitiveIsKept(t *testing.T) {
 	}
 	kept := everyColumn(t, w)
 	require.Greater(t, len(kept), 100, "the columns were not found")
+	require.Contains(t, traces.received(), "stripe confirm", "the traces were not found")
 	var found []string
 	for _, s := range secrets {
-		for where, text := range map[string]string{"the log": p.Log(), "the metrics": metrics, "the command line": cmdline, "an answer": said.String()} {
+		for where, text := range map[string]string{"the log": p.Log(), "the metrics": metrics, "the command line": cmdline, "the traces": traces.received(), "an answer": said.String()} {
 			if i := strings.Index(text, s.is); i >= 0 {
 				found = append(found, fmt.Sprintf("%s is in %s: …%s…", s.what, where, text[max(0, i-120):min(len(text), i+60)]))
 			}
@@ -172,6 +174,7 @@ func everyWayThatDoesNot(w *testbed.World, p *testbed.Process, say func(testbed.
 		say(p.Do("POST", path, "{}", "Idempotency-Key: raw-key-of-type", "Content-Type: "+cardInAHeader))
 		for _, authorization := range []string{"Bearer sk_live_sent_by_mistake", "Basic " + cardInAHeader, w.Tenant.APIKey, "Bearer " + w.Tenant.APIKey + "x", "Bearer payonce_sk_live_sent_by_mistake_x"} {
 			say(p.Do("POST", path, "{}", "Idempotency-Key: raw-key-of-stranger", "Authorization: "+authorization, "Prefer: wait="+cardInAHeader, "Traceparent: "+cardInAHeader))
+			say(p.Do("POST", path, "{}", "Idempotency-Key: raw-key-of-traced", "Traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "Tracestate: card="+cardInAHeader, "Baggage: card="+cardInAHeader))
 		}
 	}
 	say(p.Pay("raw-key-of-card", order, cardAsAMethod))

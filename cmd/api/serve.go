@@ -49,8 +49,13 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 		return err
 	}
 	defer func() { _ = events.Close() }()
+	tracer, flush, err := startTracing(ctx, c, log)
+	if err != nil {
+		return err
+	}
+	defer flush()
 	metrics := newMetrics(pool)
-	p := wire(c, pool, events, metrics, log, boundary(getenv))
+	p := wire(c, pool, events, metrics, log, tracer, boundary(getenv))
 
 	public, err := listen(ctx, "HTTP_ADDR", c.HTTPAddr)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"example.com/payonce/internal/notifier"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/tracing"
 )
 
 // Names of the consumers, at the broker and in the inbox. They are for ever: a
@@ -64,11 +65,11 @@ type reaper struct {
 }
 
 // wire makes the parts and gives each what it needs. Nothing starts here.
-func wire(c config, pool *db.Pool, events broker.Broker, metrics *prometheus.Registry, log *slog.Logger, fault func(operation, recoveryPoint string)) parts {
+func wire(c config, pool *db.Pool, events broker.Broker, metrics *prometheus.Registry, log *slog.Logger, tracer *tracing.Tracer, fault func(operation, recoveryPoint string)) parts {
 	p := parts{broker: events, applied: fault}
-	p.relay = outbox.NewRelay(pool, events, outbox.RelayOptions{Metrics: outbox.NewMetrics(metrics), Log: log})
+	p.relay = outbox.NewRelay(pool, events, outbox.RelayOptions{Metrics: outbox.NewMetrics(metrics), Log: log, Tracer: tracer})
 	keys := idempotency.NewStore(pool, idempotency.Options{
-		Lease: c.IdempotencyLease, Metrics: idempotency.NewMetrics(metrics), Log: log,
+		Lease: c.IdempotencyLease, Metrics: idempotency.NewMetrics(metrics), Log: log, Tracer: tracer,
 		Boundary: func(operation, recoveryPoint string) {
 			p.relay.Wake() // Whatever was committed most likely came with an event.
 			if fault != nil {
@@ -86,10 +87,10 @@ func wire(c config, pool *db.Pool, events broker.Broker, metrics *prometheus.Reg
 
 	received := inbox.NewMetrics(metrics)
 	book, notify := ledger.Handler(), notifier.Handler()
-	p.consumers = []*inbox.Consumer{inbox.NewConsumer(pool, ledgerConsumer, book, received), inbox.NewConsumer(pool, notifierConsumer, notify, received)}
+	p.consumers = []*inbox.Consumer{inbox.NewConsumer(pool, ledgerConsumer, book, received).Traced(tracer), inbox.NewConsumer(pool, notifierConsumer, notify, received).Traced(tracer)}
 	p.inbox = inbox.NewProcessor(pool, map[string]inbox.Handler{
 		payments.StripeEvents: p.money.WebhookHandler(), ledgerConsumer: book, notifierConsumer: notify,
-	}, inbox.ProcessorOptions{Lease: c.IdempotencyLease, Metrics: received, Log: log})
+	}, inbox.ProcessorOptions{Lease: c.IdempotencyLease, Metrics: received, Log: log, Tracer: tracer})
 	p.notifier = notifier.New(pool, notifier.Options{AllowPrivate: c.NotifyPrivate, Metrics: notifier.NewMetrics(metrics), Log: log})
 
 	p.reapers = []reaper{
@@ -102,7 +103,7 @@ func wire(c config, pool *db.Pool, events broker.Broker, metrics *prometheus.Reg
 	p.vitals = newVitals(pool, metrics)
 	p.api = httpapi.NewServer(httpapi.Options{
 		Pool: pool, Keys: keys, Operations: operations, Payments: p.money, Feed: outbox.NewFeed(pool), Within: c.within(), RateLimit: c.RateLimitRPS,
-		Retention: c.IdempotencyRetention, Metrics: metrics, Log: log,
+		Retention: c.IdempotencyRetention, Metrics: metrics, Log: log, Tracer: tracer,
 		WebhookSecrets: c.StripeWebhookSecrets, WebhookReceived: p.inbox.Wake,
 	})
 	return p

@@ -11,10 +11,10 @@ WHERE tenant_id = @tenant_id AND key = @key;
 -- name: KeyClaim :one
 -- The insert is the lock. No row: somebody else has the key, or had it.
 INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, resource_id,
-    recovery_point, claim_token, leased_until, resume_at, trail)
+    recovery_point, claim_token, leased_until, resume_at, trail, traceparent)
 VALUES (@tenant_id, @key, @operation, @fingerprint, @fingerprint_version, @request, @request_id, @resource_id,
     @recovery_point, @claim_token, clock_timestamp() + @lease::interval, clock_timestamp() + @lease::interval,
-    ARRAY[concat_ws(' ', 1, @recovery_point::text, clock_timestamp())])
+    ARRAY[concat_ws(' ', 1, @recovery_point::text, clock_timestamp())], sqlc.narg(traceparent))
 ON CONFLICT (tenant_id, key) DO NOTHING
 RETURNING lease_token;
 
@@ -83,7 +83,7 @@ WHERE tenant_id = @tenant_id AND key = @key AND finished_at IS NULL AND leased_u
 -- name: KeyEnqueue :exec
 -- Work that nobody asked for, under a key of our own: the completer finds it. Once there, it is not added again.
 INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, resource_id,
-    recovery_point, claim_token, lease_token, leased_until, resume_at, attempts, trail)
+    recovery_point, claim_token, lease_token, leased_until, resume_at, attempts, trail, traceparent)
 VALUES (@tenant_id, @key, @operation, @fingerprint, @fingerprint_version, @request, @request_id, @resource_id,
-    @recovery_point, @claim_token, 1, '-infinity', clock_timestamp(), 0, ARRAY[concat_ws(' ', 1, @recovery_point::text, clock_timestamp())])
+    @recovery_point, @claim_token, 1, '-infinity', clock_timestamp(), 0, ARRAY[concat_ws(' ', 1, @recovery_point::text, clock_timestamp())], sqlc.narg(traceparent))
 ON CONFLICT (tenant_id, key) DO NOTHING;

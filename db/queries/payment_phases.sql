@@ -14,10 +14,10 @@ WITH target AS (
     WHERE p.tenant_id = @tenant_id AND p.order_id = @order_id AND p.status IN ('processing', 'requires_action', 'succeeded')
 ), claim AS (
     INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, resource_id,
-        recovery_point, claim_token, leased_until, resume_at, trail)
+        recovery_point, claim_token, leased_until, resume_at, trail, traceparent)
     SELECT @tenant_id, @key, @operation, @fingerprint, @fingerprint_version, @request, @request_id, @payment_id,
         @recovery_point, @claim_token, clock_timestamp() + @lease::interval, clock_timestamp() + @lease::interval,
-        ARRAY[concat_ws(' ', 1, @recovery_point::text, clock_timestamp())]
+        ARRAY[concat_ws(' ', 1, @recovery_point::text, clock_timestamp())], sqlc.narg(traceparent)
     FROM target WHERE target.status = 'open' AND target.canceling_key IS NULL AND target.checkout_id IS NULL AND NOT EXISTS (SELECT FROM live)
     ON CONFLICT (tenant_id, key) DO NOTHING
     RETURNING tenant_id

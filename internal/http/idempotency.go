@@ -17,6 +17,7 @@ import (
 
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/tracing"
 )
 
 const roundsMax = 20 // Each round somebody else made progress on the key; so many in one request is a bug or an attack.
@@ -35,6 +36,10 @@ func (s *Server) keyed(operation string, parse parse) http.HandlerFunc {
 		if err != nil {
 			s.refuse(w, r, err)
 			return
+		}
+		if span := tracing.Current(r.Context()); span.Recording() {
+			span.Set(tracing.Operation, operation)
+			span.Set(tracing.Tenant, request.TenantID)
 		}
 		answer, state, err := s.execute(r.Context(), request, preferredWait(r.Header))
 		if err != nil {

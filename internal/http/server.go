@@ -19,11 +19,13 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"go.opentelemetry.io/otel/trace"
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/tracing"
 )
 
 const (
@@ -34,7 +36,7 @@ const (
 	readinessTimeout  = time.Second
 )
 
-// Options of NewServer. All are required but Metrics and Log.
+// Options of NewServer. All are required but Metrics, Log and Tracer.
 type Options struct {
 	Pool       *db.Pool
 	Keys       *idempotency.Store
@@ -46,6 +48,7 @@ type Options struct {
 	Retention  time.Duration // how long stored answers are replayed, for the page that promises it
 	Metrics    prometheus.Registerer
 	Log        *slog.Logger
+	Tracer     *tracing.Tracer // nil: off
 
 	WebhookSecrets  []string // none: webhooks are refused
 	WebhookReceived func()   // a hint that there is a webhook to apply; may be nil
@@ -194,6 +197,10 @@ func (s *Server) observed(next http.Handler) http.Handler {
 		requestID := "req_" + hex.EncodeToString(id[:])
 		routes := chi.NewRouteContext()
 		ctx := context.WithValue(context.WithValue(r.Context(), requestIDKey{}, requestID), chi.RouteCtxKey, routes)
+		var span tracing.Span
+		if r.URL.Path != "/healthz" && r.URL.Path != "/readyz" { // A probe a second is no story.
+			ctx, span = s.o.Tracer.Begin(ctx, trace.SpanKindServer, r.Header.Get("Traceparent"), "request", "")
+		}
 		r = r.WithContext(ctx)
 		w.Header().Set("Request-Id", requestID)
 		seen := &statusWriter{ResponseWriter: w}
@@ -208,14 +215,39 @@ func (s *Server) observed(next http.Handler) http.Handler {
 				}
 			}
 			route, took := routeOf(r), time.Since(began)
+			describe(span, r, route, requestID, seen)
+			span.End(nil)
 			s.requests.WithLabelValues(method(r), route, strconv.Itoa(seen.status)).Inc()
 			s.seconds.WithLabelValues(method(r), route).Observe(took.Seconds())
-			s.o.Log.LogAttrs(ctx, slog.LevelInfo, "request", slog.String("request_id", requestID), slog.String("method", method(r)),
+			line := []slog.Attr{
+				slog.String("request_id", requestID), slog.String("method", method(r)),
 				slog.String("route", route), slog.Int("status", seen.status), slog.Duration("took", took),
-				slog.Bool("replayed", w.Header().Get("Idempotent-Replayed") != ""), slog.String("key_hash", keyHash(r)))
+				slog.Bool("replayed", w.Header().Get("Idempotent-Replayed") != ""), slog.String("key_hash", keyHash(r)),
+			}
+			if span.Recording() {
+				line = append(line, slog.String("trace_id", span.TraceID()))
+			}
+			s.o.Log.LogAttrs(ctx, slog.LevelInfo, "request", line...)
 		}()
 		next.ServeHTTP(seen, r)
 	})
+}
+
+// describe says on a span what the log says in a line.
+func describe(span tracing.Span, r *http.Request, route, requestID string, seen *statusWriter) {
+	if !span.Recording() {
+		return
+	}
+	span.Rename(method(r)+" ", route)
+	span.Set("http.request.method", method(r))
+	span.Set("http.route", route)
+	span.SetInt("http.response.status_code", int64(seen.status))
+	span.Set(tracing.RequestID, requestID)
+	span.Set(tracing.KeyHash, keyHash(r))
+	span.Set("payonce.replayed", seen.Header().Get("Idempotent-Replayed"))
+	if seen.status >= http.StatusInternalServerError {
+		span.Fail(strconv.Itoa(seen.status))
+	}
 }
 
 // routeOf is the matched pattern: bounded, unlike the path.

@@ -7,8 +7,8 @@ import (
 
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/inbox"
-	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/tracing"
 )
 
 const (
@@ -45,7 +45,7 @@ func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	fresh, err := inbox.Receive(r.Context(), s.o.Pool.Queries, inbox.Received{
-		Consumer: payments.StripeEvents, ID: event.ID, Type: event.Type, ObjectID: payments.WebhookIntent(body), Payload: body, Traceparent: outbox.Traceparent(r.Context()),
+		Consumer: payments.StripeEvents, ID: event.ID, Type: event.Type, ObjectID: payments.WebhookIntent(body), Payload: body, Traceparent: tracing.Traceparent(r.Context()),
 	})
 	if err != nil {
 		s.refuse(w, r, err)

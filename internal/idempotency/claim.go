@@ -8,7 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"example.com/payonce/db"
+	"example.com/payonce/internal/tracing"
 )
 
 // Recovery points that every operation has. The others each operation names itself.
@@ -50,6 +53,7 @@ type Claim struct {
 	answer   Answer
 	tookOver bool
 	since    time.Time
+	origin   string // traceparent of the request that came first
 }
 
 // RecoveryPoint is the last durable place of the operation.
@@ -188,6 +192,7 @@ func (c *Claim) yield(ctx context.Context, pause time.Duration, reason string, p
 	if err := c.fenced(rows(n, db.Written(err))); err != nil {
 		return fmt.Errorf("give the claim back: %w", err) // The lease runs out by itself; that is slower, not wrong.
 	}
+	tracing.Current(ctx).Event("claim given back")
 	c.Log().Info("claim given back", "pause", pause, "reason", reason, "parked", park)
 	return nil
 }
@@ -196,6 +201,19 @@ func (c *Claim) yield(ctx context.Context, pause time.Duration, reason string, p
 func (c *Claim) Log() *slog.Logger {
 	return c.store.o.Log.With("tenant_id", c.TenantID, "key_hash", HashForLog(c.Key), "operation", c.Operation,
 		"resource_id", c.ResourceID, "recovery_point", c.point, "lease_token", c.Token, "request_id", c.RequestID)
+}
+
+// describe says on a span what Log says in a line.
+func (c *Claim) describe(span tracing.Span) {
+	if !span.Recording() {
+		return
+	}
+	span.Set(tracing.Operation, c.Operation)
+	span.Set(tracing.Tenant, c.TenantID)
+	span.Set(tracing.KeyHash, HashForLog(c.Key))
+	span.Set(tracing.Resource, c.ResourceID)
+	span.Set(tracing.Point, c.point)
+	span.SetInt(tracing.LeaseToken, c.Token)
 }
 
 func (c *Claim) hold(ctx context.Context, q *db.Queries) error {
@@ -208,11 +226,17 @@ func (c *Claim) hold(ctx context.Context, q *db.Queries) error {
 
 // durably runs a phase until its outcome is known: done, refused, or the time
 // is up. It is what makes a lost COMMIT neither success nor failure.
-func (c *Claim) durably(ctx context.Context, to string, phase func() error) error {
+func (c *Claim) durably(ctx context.Context, to string, phase func() error) (err error) {
+	ctx, span := tracing.Start(ctx, trace.SpanKindInternal, "phase ", to)
+	defer func() {
+		c.describe(span)
+		span.End(err)
+	}()
 	for {
 		err := phase()
 		if errors.Is(err, db.ErrInDoubt) {
 			c.store.o.Metrics.inDoubt.Inc()
+			span.Event("commit in doubt")
 			done, readErr := c.readBack(ctx, to)
 			switch {
 			case errors.Is(readErr, ErrLeaseLost):
@@ -273,12 +297,16 @@ func rows(n int64, err error) error {
 }
 
 func (s *Store) claimOf(row db.KeyTakeOverRow) *Claim {
-	return &Claim{
+	c := &Claim{
 		store: s, TenantID: row.TenantID, Key: row.Key, Operation: row.Operation, Request: row.Request, RequestID: row.RequestID,
 		ResourceID: row.ResourceID, Token: row.LeaseToken, Attempts: int(row.Attempts), Deaths: int(row.Deaths),
 		Age: time.Duration(row.AgeSeconds * float64(time.Second)), point: row.RecoveryPoint, since: time.Now(),
 		tookOver: strings.Contains(row.Trail[len(row.Trail)-1], " taken_over "),
 	}
+	if row.Traceparent != nil {
+		c.origin = *row.Traceparent
+	}
+	return c
 }
 
 func (s *Store) claimOfLookup(row db.KeyLookupRow) *Claim {

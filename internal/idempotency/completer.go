@@ -72,6 +72,12 @@ func (c *Completer) complete(ctx context.Context, claim *Claim) {
 		}
 	}()
 	c.store.o.Metrics.takeover(claim)
+	ctx, span := c.store.o.Tracer.Resume(ctx, claim.origin, "complete ", claim.Operation)
+	var err error
+	defer func() {
+		claim.describe(span)
+		span.End(err)
+	}()
 	operation, ok := c.operations[claim.Operation]
 	switch {
 	case !ok: // A newer process knows it. Leave it to that one.
@@ -81,7 +87,8 @@ func (c *Completer) complete(ctx context.Context, claim *Claim) {
 		_ = claim.Park(ctx, fmt.Sprintf("%d holders died on it", claim.Deaths))
 		return
 	}
-	answer, err := operation.Run(ctx, claim)
+	var answer Answer
+	answer, err = operation.Run(ctx, claim)
 	switch {
 	case errors.Is(err, ErrLeaseLost): // Somebody else has it. Fine.
 	case err != nil:

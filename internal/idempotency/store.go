@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/trace"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/tracing"
 )
 
 var (
@@ -44,6 +46,7 @@ type Options struct {
 	// Metrics may be nil.
 	Metrics *Metrics
 	Log     *slog.Logger
+	Tracer  *tracing.Tracer // nil: off
 	// Boundary is called after each recovery point is durable. It is the one
 	// seam by which tests kill, pause or cut a process between two phases.
 	Boundary func(operation, recoveryPoint string)
@@ -150,6 +153,7 @@ func (s *Store) TakeOver(ctx context.Context, f Found) (*Claim, error) {
 	}
 	c := s.claimOf(row)
 	s.o.Metrics.takeover(c)
+	tracing.Current(ctx).Link(c.origin)
 	return c, nil
 }
 
@@ -226,7 +230,7 @@ func (n New) insertAt(ctx context.Context, q *db.Queries, point string) error {
 	_, err := q.KeyClaim(ctx, db.KeyClaimParams{
 		TenantID: n.Request.TenantID, Key: n.Request.Key, Operation: n.Request.Operation,
 		Fingerprint: n.Request.Fingerprint, FingerprintVersion: FingerprintVersion, Request: n.Request.Body, RequestID: n.Request.RequestID,
-		ResourceID: n.ResourceID, RecoveryPoint: point, ClaimToken: n.ClaimToken, Lease: n.Lease,
+		ResourceID: n.ResourceID, RecoveryPoint: point, ClaimToken: n.ClaimToken, Lease: n.Lease, Traceparent: tracing.Traceparent(ctx),
 	})
 	if errors.Is(err, db.ErrNoRows) {
 		return ErrTaken
@@ -239,7 +243,14 @@ func (n New) insertAt(ctx context.Context, q *db.Queries, point string) error {
 // need not wait out its own lease. One that is not there may still be on its
 // way, because a server that lost its client finishes what it was doing; so the
 // phase runs again under the same token, and meets itself if it must.
-func (s *Store) begin(ctx context.Context, n New, phase func() error) (*Claim, error) {
+func (s *Store) begin(ctx context.Context, n New, phase func() error) (c *Claim, err error) {
+	ctx, span := tracing.Start(ctx, trace.SpanKindInternal, "phase ", n.Point)
+	defer func() {
+		if c != nil {
+			c.describe(span)
+		}
+		span.End(err)
+	}()
 	for doubted := false; ; doubted = true {
 		err := phase()
 		if errors.Is(err, db.ErrInDoubt) || doubted && errors.Is(err, ErrTaken) {
@@ -315,7 +326,7 @@ func Enqueue(ctx context.Context, q *db.Queries, r Request, resourceID, point st
 	sum := sha256.Sum256([]byte(r.Operation + " " + resourceID))
 	err := q.KeyEnqueue(ctx, db.KeyEnqueueParams{
 		TenantID: r.TenantID, Key: r.Key, Operation: r.Operation, Fingerprint: sum[:], FingerprintVersion: FingerprintVersion,
-		Request: r.Body, RequestID: r.RequestID, ResourceID: resourceID, RecoveryPoint: point, ClaimToken: uuid.New(),
+		Request: r.Body, RequestID: r.RequestID, ResourceID: resourceID, RecoveryPoint: point, ClaimToken: uuid.New(), Traceparent: tracing.Traceparent(ctx),
 	})
 	if err != nil {
 		return fmt.Errorf("enqueue %s: %w", r.Operation, err)

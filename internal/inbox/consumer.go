@@ -7,7 +7,10 @@ import (
 	"log/slog"
 	"slices"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"example.com/payonce/db"
+	"example.com/payonce/internal/tracing"
 )
 
 // deliveriesMax is how often a message is applied while its broker waits. One
@@ -35,6 +38,7 @@ type Consumer struct {
 	handler Handler
 	metrics *Metrics
 	log     *slog.Logger
+	tracer  *tracing.Tracer
 }
 
 // NewConsumer returns a consumer; metrics may be nil. Register the same handler
@@ -49,15 +53,27 @@ func NewConsumer(pool *db.Pool, name string, h Handler, m *Metrics) *Consumer {
 	return &Consumer{pool: pool, name: name, handler: h, metrics: m, log: slog.Default()}
 }
 
+// Traced has the consumer go on with the story of each message.
+func (c *Consumer) Traced(t *tracing.Tracer) *Consumer {
+	c.tracer = t
+	return c
+}
+
 // Name is the consumer's name at the broker, too.
 func (c *Consumer) Name() string { return c.name }
 
 // Handle returns nil when the broker may forget the message: it was applied, now
 // or earlier, or it is in our table. Any error means: deliver it again.
-func (c *Consumer) Handle(ctx context.Context, m Message) error {
+func (c *Consumer) Handle(ctx context.Context, m Message) (err error) {
 	if m.Type != "" && len(c.handler.Types) > 0 && !slices.Contains(c.handler.Types, m.Type) {
 		return nil
 	}
+	ctx, span := c.tracer.Continue(ctx, trace.SpanKindConsumer, m.Traceparent, "consume ", m.Type)
+	defer func() { span.End(err) }()
+	span.Set(spanConsumer, c.name)
+	span.Set(tracing.EventID, m.ID)
+	span.Set(tracing.Tenant, m.TenantID)
+	span.Set(tracing.Resource, m.Subject)
 	switch {
 	case m.Type == "":
 		return c.keep(ctx, m, fmt.Errorf("%w: not an event of ours", ErrPoison))
@@ -69,6 +85,7 @@ func (c *Consumer) Handle(ctx context.Context, m Message) error {
 		// An in-doubt commit comes here as well: if it took effect, the row is there and nothing is kept.
 		return c.keep(ctx, m, err)
 	}
+	span.Set(spanResult, result)
 	c.metrics.events.WithLabelValues(c.name, result).Inc()
 	return nil
 }
@@ -113,6 +130,8 @@ func (c *Consumer) keep(ctx context.Context, m Message, cause error) error {
 		if park {
 			result = resultParked
 		}
+		tracing.Current(ctx).Set(spanResult, result)
+		tracing.Current(ctx).Fail(text)
 		c.log.Warn("event kept to be applied later", "consumer", c.name, "event_id", m.ID, "parked", park, "error", text)
 	}
 	c.metrics.events.WithLabelValues(c.name, result).Inc()

@@ -16,6 +16,13 @@ const (
 	resultFenced    = "fenced" // another had it meanwhile
 )
 
+// Attributes of spans.
+const (
+	spanConsumer = "messaging.consumer.group.name"
+	spanResult   = "payonce.result"
+	spanAttempt  = "payonce.attempt"
+)
+
 // Metrics of all consumers and processors of a process.
 type Metrics struct {
 	events  *prometheus.CounterVec

@@ -10,7 +10,10 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"example.com/payonce/db"
+	"example.com/payonce/internal/tracing"
 )
 
 const (
@@ -31,6 +34,7 @@ type ProcessorOptions struct {
 	AtOnce  int           // default 8
 	Metrics *Metrics
 	Log     *slog.Logger
+	Tracer  *tracing.Tracer // nil: off
 }
 
 // Processor applies what was kept: webhooks, and messages that could not be
@@ -43,6 +47,7 @@ type Processor struct {
 	atOnce    int
 	metrics   *Metrics
 	log       *slog.Logger
+	tracer    *tracing.Tracer
 	woken     chan struct{}
 	measured  time.Time
 }
@@ -51,7 +56,7 @@ type Processor struct {
 // it has no handler for alone: a newer process will know them.
 func NewProcessor(pool *db.Pool, handlers map[string]Handler, o ProcessorOptions) *Processor {
 	p := &Processor{pool: pool, handlers: handlers, consumers: slices.Sorted(maps.Keys(handlers)),
-		lease: o.Lease, atOnce: o.AtOnce, metrics: o.Metrics, log: o.Log, woken: make(chan struct{}, 1)}
+		lease: o.Lease, atOnce: o.AtOnce, metrics: o.Metrics, log: o.Log, tracer: o.Tracer, woken: make(chan struct{}, 1)}
 	if p.lease == 0 {
 		p.lease = leaseDefault
 	}
@@ -101,6 +106,7 @@ func (p *Processor) RunOnce(ctx context.Context) (int, error) {
 // process returns an error only if the outcome could not be recorded; then the
 // lease runs out and the event is tried again.
 func (p *Processor) process(ctx context.Context, row db.InboxEvent) error {
+	ctx, span := p.tell(ctx, row)
 	cause := guarded(func() error { return p.apply(ctx, row) })
 	result := resultApplied
 	var err error
@@ -110,8 +116,25 @@ func (p *Processor) process(ctx context.Context, row db.InboxEvent) error {
 	case cause != nil:
 		result, err = p.fail(ctx, row, cause)
 	}
+	span.Set(spanResult, result)
+	if cause != nil {
+		span.Fail(db.ErrorText(cause))
+	}
+	span.End(nil)
 	p.metrics.events.WithLabelValues(row.Consumer, result).Inc()
 	return err
+}
+
+// tell goes on with the story that the event came with.
+func (p *Processor) tell(ctx context.Context, row db.InboxEvent) (context.Context, tracing.Span) {
+	if p.tracer == nil || row.Traceparent == nil {
+		return ctx, tracing.Span{}
+	}
+	ctx, span := p.tracer.Continue(ctx, trace.SpanKindConsumer, *row.Traceparent, "apply ", row.Type)
+	span.Set(spanConsumer, row.Consumer)
+	span.Set(tracing.EventID, row.EventID)
+	span.SetInt(spanAttempt, int64(row.Attempts))
+	return ctx, span
 }
 
 func (p *Processor) apply(ctx context.Context, row db.InboxEvent) error {

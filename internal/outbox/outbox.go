@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"strconv"
 
-	"go.opentelemetry.io/otel/trace"
-
 	"example.com/payonce/db"
+	"example.com/payonce/internal/tracing"
 )
 
 // Event is one change of one aggregate: an order, a payment, a refund, a
@@ -38,7 +37,7 @@ func Append(ctx context.Context, q *db.Queries, events ...Event) error {
 	if len(events) == 0 {
 		return nil
 	}
-	p := db.OutboxAppendParams{Traceparent: Traceparent(ctx)}
+	p := db.OutboxAppendParams{Traceparent: tracing.Traceparent(ctx)}
 	for _, e := range events {
 		p.TenantIds = append(p.TenantIds, e.TenantID)
 		p.AggregateIds = append(p.AggregateIds, e.AggregateID)
@@ -50,16 +49,4 @@ func Append(ctx context.Context, q *db.Queries, events ...Event) error {
 		return fmt.Errorf("append %s of %s: %w", events[0].Type, events[0].AggregateID, err)
 	}
 	return nil
-}
-
-// Traceparent is the W3C trace context of the span in ctx, nil without one. It
-// is stored beside the event, so that a trace goes on in the relay and in the
-// consumer, which may run days later in another process.
-func Traceparent(ctx context.Context) *string {
-	span := trace.SpanContextFromContext(ctx)
-	if !span.IsValid() {
-		return nil
-	}
-	s := "00-" + span.TraceID().String() + "-" + span.SpanID().String() + "-" + span.TraceFlags().String()
-	return &s
 }

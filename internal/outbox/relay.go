@@ -8,7 +8,10 @@ import (
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"example.com/payonce/db"
+	"example.com/payonce/internal/tracing"
 )
 
 const (
@@ -39,6 +42,7 @@ type RelayOptions struct {
 	HeadsMax int           // default 500
 	Metrics  *Metrics
 	Log      *slog.Logger
+	Tracer   *tracing.Tracer // nil: off
 }
 
 // Relay brings committed events to the broker: lease, publish, mark. Any number
@@ -50,6 +54,7 @@ type Relay struct {
 	headsMax  int
 	metrics   *Metrics
 	log       *slog.Logger
+	tracer    *tracing.Tracer
 	woken     chan struct{}
 
 	brokerAway bool
@@ -60,7 +65,7 @@ type Relay struct {
 
 // NewRelay returns a relay for one loop.
 func NewRelay(pool *db.Pool, p Publisher, o RelayOptions) *Relay {
-	r := &Relay{pool: pool, publisher: p, lease: o.Lease, headsMax: o.HeadsMax, metrics: o.Metrics, log: o.Log, woken: make(chan struct{}, 1)}
+	r := &Relay{pool: pool, publisher: p, lease: o.Lease, headsMax: o.HeadsMax, metrics: o.Metrics, log: o.Log, tracer: o.Tracer, woken: make(chan struct{}, 1)}
 	if r.lease == 0 {
 		r.lease = leaseDefault
 	}
@@ -173,7 +178,11 @@ func (r *Relay) publish(ctx context.Context, begun time.Time, runs []run) {
 		for i, run := range runs {
 			batch[i] = envelope(run[round].OutboxLeaseRow)
 		}
+		told := r.tell(ctx, batch)
 		errs := r.publisher.Publish(ctx, batch)
+		for i, span := range told {
+			span.End(errs[i])
+		}
 		if len(errs) != len(batch) {
 			panic(fmt.Sprintf("bug: %d outcomes of %d messages", len(errs), len(batch)))
 		}
@@ -188,6 +197,23 @@ func (r *Relay) publish(ctx context.Context, begun time.Time, runs []run) {
 		}
 		runs = goOn
 	}
+}
+
+// tell begins a span for each event of a batch that is part of a story. The
+// message itself keeps the traceparent of the change it tells of, so that it is
+// the same bytes however often it is sent.
+func (r *Relay) tell(ctx context.Context, batch []Envelope) (spans []tracing.Span) {
+	if r.tracer == nil {
+		return nil
+	}
+	for _, e := range batch {
+		_, span := r.tracer.Continue(ctx, trace.SpanKindProducer, e.Traceparent, "publish ", e.Type)
+		span.Set(tracing.EventID, e.ID)
+		span.Set(tracing.Tenant, e.TenantID)
+		span.Set(tracing.Resource, e.Subject)
+		spans = append(spans, span)
+	}
+	return spans
 }
 
 func envelope(e db.OutboxLeaseRow) Envelope {

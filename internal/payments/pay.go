@@ -9,6 +9,7 @@ import (
 	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/outbox"
+	"example.com/payonce/internal/tracing"
 )
 
 // PayRequest is what POST /v1/payments asks for, decoded and validated.
@@ -65,7 +66,7 @@ func (s *Service) beginPayment(ctx context.Context, r idempotency.Request) (*ide
 			FingerprintVersion: idempotency.FingerprintVersion, Request: r.Body, RequestID: r.RequestID, RecoveryPoint: n.Point,
 			ClaimToken: n.ClaimToken, Lease: n.Lease, PaymentID: w.payment.ID, AmountMinor: w.payment.AmountMinor, Currency: w.payment.Currency,
 			PaymentMethod: w.payment.PaymentMethod, IntentNumber: w.payment.IntentNumber, IntentID: w.payment.IntentID, CreatedAt: w.payment.CreatedAt,
-			EventData: mustMarshal(paymentOf(w.payment)), Traceparent: outbox.Traceparent(ctx),
+			EventData: mustMarshal(paymentOf(w.payment)), Traceparent: tracing.Traceparent(ctx),
 			StripeKey: call.key, StripeOperation: string(call.op), StripeResourceID: call.resourceID, ParamsSha256: call.params,
 		})
 		return row.Claimed, err
@@ -508,7 +509,7 @@ func (s *Service) finish(ctx context.Context, c *idempotency.Claim, w *paying, e
 			StripeKey: e.call.key, StripeOutcome: e.out.record(), HttpStatus: &httpStatus, StripeRequestID: e.out.RequestID,
 			ErrorCode: optional(e.out.ErrorCode), ObjectID: optional(e.out.Intent.ID), IntentClosed: after.IntentClosed, ChargeID: after.ChargeID,
 			FailureCode: after.FailureCode, FailureDeclineCode: after.FailureDeclineCode, FailureMessage: after.FailureMessage,
-			Traceparent: outbox.Traceparent(ctx),
+			Traceparent: tracing.Traceparent(ctx),
 		}
 		for _, event := range events {
 			p.EventAggregateIds = append(p.EventAggregateIds, event.AggregateID)

@@ -14,8 +14,10 @@ import (
 	"github.com/stripe/stripe-go/v76"
 	"github.com/stripe/stripe-go/v76/client"
 	"github.com/stripe/stripe-go/v76/webhook"
+	"go.opentelemetry.io/otel/trace"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/tracing"
 )
 
 // StripeOptions of NewStripe. All are required but BaseURL.
@@ -280,6 +282,7 @@ func (s *Stripe) attempt(ctx context.Context, op operation, call Call, send func
 		intent *stripe.PaymentIntent
 		err    = s.o.Limits.wait(ctx, op)
 	)
+	ctx, span := startCall(ctx, op)
 	began, saw := time.Now(), func(int) {}
 	if err == nil {
 		saw = s.o.Limits.watch()
@@ -293,6 +296,7 @@ func (s *Stripe) attempt(ctx context.Context, op operation, call Call, send func
 	o := outcomeOf(seen, object, intent, err, call.InDoubt)
 	saw(o.HTTPStatus)
 	s.o.Metrics.observe(op, o.Verdict.String(), time.Since(began))
+	endCall(span, o.Verdict.String(), o.HTTPStatus, o.RequestID, o.ErrorCode, o.Err)
 	if o.Verdict != Done {
 		s.o.Log.Warn("stripe call", "stripe_operation", op, "verdict", o.Verdict.String(), "status", o.HTTPStatus, "code", o.ErrorCode,
 			"stripe_request_id", o.RequestID, "replayed", o.Replayed, "error", errText(o.Err))
@@ -305,6 +309,7 @@ func (s *Stripe) get(ctx context.Context, op operation, ask func(stripe.Params) 
 	if err := s.o.Limits.wait(ctx, op); err != nil {
 		return err
 	}
+	ctx, span := startCall(ctx, op)
 	began, verdict, saw := time.Now(), "done", s.o.Limits.watch()
 	var seen *exchange
 	err := s.once(ctx, func(ctx context.Context, x *exchange) error {
@@ -322,7 +327,28 @@ func (s *Stripe) get(ctx context.Context, op operation, ask func(stripe.Params) 
 	}
 	saw(int(seen.status.Load()))
 	s.o.Metrics.observe(op, verdict, time.Since(began))
+	endCall(span, verdict, int(seen.status.Load()), "", "", err)
 	return err
+}
+
+// startCall begins the span of one attempt at Stripe. Its trace stays with us:
+// what Stripe is sent has nothing in it that changes from attempt to attempt.
+func startCall(ctx context.Context, op operation) (context.Context, tracing.Span) {
+	ctx, span := tracing.Start(ctx, trace.SpanKindClient, "stripe ", string(op))
+	span.Set("stripe.operation", string(op))
+	return ctx, span
+}
+
+// endCall says what came of it. Neither the Stripe key, which has the caller's in
+// it, nor the body is told.
+func endCall(span tracing.Span, verdict string, status int, requestID, code string, err error) {
+	span.Set("stripe.verdict", verdict)
+	span.Set("stripe.request_id", requestID)
+	span.Set("stripe.error_code", code)
+	if status > 0 {
+		span.SetInt("http.response.status_code", int64(status))
+	}
+	span.End(err)
 }
 
 // aboutTheQuestion says that a status blames what was asked, and not who asked,

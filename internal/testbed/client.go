@@ -32,6 +32,9 @@ func newClient(t testing.TB, base string, tenant Tenant) Client {
 	return Client{t: t, Base: base, APIKey: tenant.APIKey, http: &http.Client{Transport: checked, Timeout: 30 * time.Second}}
 }
 
+// ClientAt is a client of a server that the test has started by itself.
+func (w *World) ClientAt(base string) Client { return newClient(w.T, base, w.Tenant) }
+
 // As is the same client for another tenant.
 func (c Client) As(tenant Tenant) Client {
 	c.APIKey = tenant.APIKey

@@ -16,6 +16,7 @@ import (
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/stripesim"
+	"example.com/payonce/internal/tracing"
 )
 
 // LocalOptions are the places where a test may reach into a server. The zero
@@ -33,6 +34,7 @@ type LocalOptions struct {
 	Gateway       func(payments.Gateway) payments.Gateway // put something around it
 	Boundary      func(operation, recoveryPoint string)
 	Log           *slog.Logger
+	Tracer        *tracing.Tracer
 }
 
 // Local is the API in this process, on a real socket. It has no loops: a test
@@ -56,7 +58,7 @@ func (w *World) Local(o LocalOptions) *Local {
 	pool, err := db.Open(context.Background(), o.Database, db.Options{Name: o.Name, MaxConn: o.MaxConn})
 	require.NoError(w.T, err)
 	metrics := prometheus.NewRegistry()
-	keys := idempotency.NewStore(pool, idempotency.Options{Lease: o.Lease, Metrics: idempotency.NewMetrics(metrics), Log: o.Log, Boundary: o.Boundary})
+	keys := idempotency.NewStore(pool, idempotency.Options{Lease: o.Lease, Metrics: idempotency.NewMetrics(metrics), Log: o.Log, Tracer: o.Tracer, Boundary: o.Boundary})
 	gateway := o.Gateway(payments.NewStripe(payments.StripeOptions{
 		SecretKey: stripesim.DefaultKey, BaseURL: o.Stripe, Timeout: o.StripeTimeout,
 		Limits: payments.NewLimits(o.StripeRPS, metrics), Metrics: payments.NewStripeMetrics(metrics), Log: o.Log,
@@ -65,7 +67,7 @@ func (w *World) Local(o LocalOptions) *Local {
 	operations, within := money.Operations(), 3*o.StripeTimeout-o.StripeTimeout/4
 	server := httpapi.NewServer(httpapi.Options{
 		Pool: pool, Keys: keys, Operations: operations, Payments: money, Feed: outbox.NewFeed(pool), Within: within, RateLimit: o.RateLimit,
-		Retention: 72 * time.Hour, Metrics: metrics, Log: o.Log, WebhookSecrets: []string{WebhookSecret},
+		Retention: 72 * time.Hour, Metrics: metrics, Log: o.Log, Tracer: o.Tracer, WebhookSecrets: []string{WebhookSecret},
 	})
 	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // at once or not at all
 	require.NoError(w.T, err)

@@ -1,0 +1,265 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/broker"
+	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/stripesim"
+	"example.com/payonce/internal/testbed"
+	"example.com/payonce/internal/tracing"
+)
+
+// traced is the whole service in this process, wired as serve wires it, whose
+// stories are kept in memory.
+type traced struct {
+	*testbed.World
+	testbed.Client
+	told *tracetest.InMemoryExporter
+}
+
+func startTraced(t *testing.T) *traced {
+	t.Helper()
+	w := testbed.New(t)
+	told := tracetest.NewInMemoryExporter()
+	c, err := readConfig(settings(map[string]string{
+		"STRIPE_SECRET_KEY": stripesim.DefaultKey, "STRIPE_API_BASE": w.StripeURL, "STRIPE_WEBHOOK_SECRET": testbed.WebhookSecret,
+		"STRIPE_TIMEOUT": testbed.StripeTimeout.String(), "IDEMPOTENCY_LEASE": testbed.Lease.String(), "STRIPE_RPS": "0",
+	}))
+	require.NoError(t, err)
+	log := slog.New(slog.DiscardHandler)
+	pool, err := db.Open(t.Context(), w.URL, db.Options{})
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	events, err := broker.Open(t.Context(), "embedded:"+t.TempDir(), broker.Options{Log: log})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = events.Close() })
+	metrics := prometheus.NewRegistry()
+	p := wire(c, pool, events, metrics, log, tracing.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(told))), nil)
+	server := httptest.NewServer(p.api.Handler())
+	t.Cleanup(server.Close)
+	ctx, stop := context.WithCancel(context.Background())
+	wait := start(ctx, log, newLoopMetrics(metrics), p.loops()...)
+	t.Cleanup(func() {
+		stop()
+		wait()
+	})
+	_, err = w.Sim.AddWebhookEndpoint(stripesim.DefaultKey, server.URL+"/v1/webhooks/stripe", testbed.WebhookSecret)
+	require.NoError(t, err)
+	return &traced{World: w, Client: w.ClientAt(server.URL), told: told}
+}
+
+// span waits for the span of that name in that trace.
+func (s *traced) span(trace, name string, which ...func(tracetest.SpanStub) bool) (found tracetest.SpanStub) {
+	s.T.Helper()
+	s.Until("there is a span "+name+" in "+trace, func() bool {
+		for _, span := range s.told.GetSpans() {
+			if span.Name == name && (trace == "" || span.SpanContext.TraceID().String() == trace) && (len(which) == 0 || which[0](span)) {
+				found = span
+				return true
+			}
+		}
+		return false
+	})
+	return found
+}
+
+func attributeOf(span tracetest.SpanStub, name string) string {
+	for _, a := range span.Attributes {
+		if string(a.Key) == name {
+			return a.Value.String()
+		}
+	}
+	return ""
+}
+
+func has(name, value string) func(tracetest.SpanStub) bool {
+	return func(s tracetest.SpanStub) bool { return attributeOf(s, name) == value }
+}
+
+// traceparent is a client's own, one for each trace.
+func traceparent(trace string) string {
+	return "Traceparent: 00-" + trace + "-b7ad6b7169203331-01"
+}
+
+const (
+	traceA = "0af7651916cd43dd8448eb211c80319c"
+	traceB = "1bf7651916cd43dd8448eb211c80319c"
+)
+
+// TestTraces: a payment's life is one story, wherever it is lived.
+func TestTraces(t *testing.T) {
+	t.Parallel()
+
+	t.Run("APaymentIsOneStoryUpToItsConsumers", func(t *testing.T) {
+		t.Parallel()
+		s := startTraced(t)
+		paid := s.Pay("the-key", s.Order(), "pm_card_visa", traceparent(traceA))
+		require.Equal(t, http.StatusCreated, paid.Status, paid)
+
+		request := s.span(traceA, "POST /v1/payments")
+		require.Equal(t, "b7ad6b7169203331", request.Parent.SpanID().String(), "it goes on where the client is")
+		require.Equal(t, "201", attributeOf(request, "http.response.status_code"))
+		require.Equal(t, idempotency.HashForLog("the-key"), attributeOf(request, tracing.KeyHash))
+		require.Equal(t, paid.Header.Get("Request-Id"), attributeOf(request, tracing.RequestID))
+		for _, name := range []string{"phase payment_recorded", "stripe create_intent", "phase intent_recorded", "stripe confirm", "phase finished"} {
+			span := s.span(traceA, name)
+			require.Equal(t, request.SpanContext.SpanID(), span.Parent.SpanID(), name)
+			if strings.HasPrefix(name, "phase ") {
+				require.Equal(t, idempotency.HashForLog("the-key"), attributeOf(span, tracing.KeyHash), name)
+				require.Equal(t, paid.ID(), attributeOf(span, tracing.Resource), name)
+			} else {
+				require.Equal(t, "done", attributeOf(span, "stripe.verdict"), name)
+				require.NotEmpty(t, attributeOf(span, "stripe.request_id"), name)
+			}
+		}
+		// The events were written in a phase, and everything about them comes after it, in other loops.
+		for _, name := range []string{"payment.created", "payment.succeeded", "order.paid"} {
+			require.Equal(t, request.SpanContext.SpanID(), s.span(traceA, "publish "+name).Parent.SpanID(), name)
+			require.Equal(t, request.SpanContext.SpanID(), s.span(traceA, "consume "+name, has("messaging.consumer.group.name", notifierConsumer)).Parent.SpanID(), name)
+		}
+		booked := s.span(traceA, "consume payment.succeeded", has("messaging.consumer.group.name", ledgerConsumer))
+		require.Equal(t, "applied", attributeOf(booked, "payonce.result"))
+		require.Equal(t, paid.ID()+"-2", attributeOf(booked, tracing.EventID))
+
+		// A replay is a story of its own, and a short one.
+		require.True(t, s.Pay("the-key", paid.Get("order_id").(string), "pm_card_visa", traceparent(traceB)).Replayed())
+		require.Equal(t, "true", attributeOf(s.span(traceB, "POST /v1/payments"), "payonce.replayed"))
+		for _, span := range s.told.GetSpans() {
+			require.False(t, span.SpanContext.TraceID().String() == traceB && span.Name != "POST /v1/payments", span.Name)
+		}
+	})
+
+	t.Run("TheCompleterIsLinkedToTheRequest", func(t *testing.T) {
+		t.Parallel()
+		s := startTraced(t)
+		order := s.Order()
+		s.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
+		require.Equal(t, http.StatusAccepted, s.Pay("the-key", order, "pm_card_visa", traceparent(traceA)).Status)
+		request := s.span(traceA, "POST /v1/payments")
+		lost := s.span(traceA, "stripe confirm")
+		require.Equal(t, "unknown", attributeOf(lost, "stripe.verdict"))
+		require.NotEmpty(t, lost.Status.Description)
+		require.Equal(t, "claim given back", request.Events[0].Name)
+
+		completed := s.span("", "complete create_payment")
+		require.NotEqual(t, traceA, completed.SpanContext.TraceID().String(), "a story of its own")
+		require.Len(t, completed.Links, 1)
+		require.Equal(t, request.SpanContext.SpanID(), completed.Links[0].SpanContext.SpanID())
+		require.Equal(t, traceA, completed.Links[0].SpanContext.TraceID().String())
+		require.Equal(t, idempotency.HashForLog("the-key"), attributeOf(completed, tracing.KeyHash))
+		require.Equal(t, "2", attributeOf(completed, tracing.LeaseToken))
+		trace := completed.SpanContext.TraceID().String()
+		for _, name := range []string{"stripe get_intent", "phase finished", "publish payment.succeeded"} {
+			require.Equal(t, completed.SpanContext.SpanID(), s.span(trace, name).Parent.SpanID(), name)
+		}
+		s.RequireChargedOnce(order)
+	})
+
+	t.Run("ARetryIsLinkedToTheRequest", func(t *testing.T) {
+		t.Parallel()
+		w := testbed.New(t)
+		told := tracetest.NewInMemoryExporter()
+		api := w.Local(testbed.LocalOptions{Tracer: tracing.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(told)))}) // without loops
+		s := &traced{World: w, Client: api.Client, told: told}
+		order := s.Order()
+		w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
+		require.Equal(t, http.StatusAccepted, s.Pay("the-key", order, "pm_card_visa", traceparent(traceA)).Status)
+		w.ExpireLeases()
+		require.Equal(t, http.StatusCreated, s.Pay("the-key", order, "pm_card_visa", traceparent(traceB)).Status)
+		retry := s.span(traceB, "POST /v1/payments")
+		require.Len(t, retry.Links, 1)
+		require.Equal(t, s.span(traceA, "POST /v1/payments").SpanContext.SpanID(), retry.Links[0].SpanContext.SpanID())
+		require.Empty(t, attributeOf(retry, "payonce.replayed"))
+	})
+
+	t.Run("AWebhookIsAppliedInTheStoryItCameWith", func(t *testing.T) {
+		t.Parallel()
+		s := startTraced(t)
+		require.Equal(t, http.StatusCreated, s.Pay("the-key", s.Order(), "pm_card_visa").Status)
+		applied := s.span("", "apply payment_intent.succeeded")
+		require.Equal(t, "applied", attributeOf(applied, "payonce.result"))
+		taken := s.span(applied.SpanContext.TraceID().String(), "POST /v1/webhooks/stripe")
+		require.Equal(t, taken.SpanContext.SpanID(), applied.Parent.SpanID())
+	})
+
+	t.Run("ProbesAreNoStory", func(t *testing.T) {
+		t.Parallel()
+		s := startTraced(t)
+		require.Equal(t, http.StatusOK, s.Get("/readyz").Status)
+		require.Equal(t, http.StatusOK, s.Get("/healthz").Status)
+		s.Get("/v1/orders")
+		s.span("", "GET /v1/orders")
+		for _, span := range s.told.GetSpans() {
+			require.NotContains(t, span.Name, "z", "readyz or healthz")
+		}
+	})
+
+	t.Run("AreSentToTheCollectorOfTheSettings", func(t *testing.T) {
+		t.Parallel()
+		w := testbed.New(t)
+		var all, none collector
+		p := w.Process("OTEL_EXPORTER_OTLP_ENDPOINT="+all.start(t), "OTEL_SERVICE_NAME=shop")
+		off := w.Process("OTEL_EXPORTER_OTLP_ENDPOINT="+none.start(t), "OTEL_SDK_DISABLED=true")
+		require.Equal(t, http.StatusCreated, p.Pay("key", p.Order(), "pm_card_visa").Status, p.Log())
+		off.Order()
+		for _, process := range []*testbed.Process{p, off} {
+			process.Signal(syscall.SIGTERM)
+			require.Zero(t, process.Wait(20*time.Second), process.Log())
+		}
+		require.Equal(t, "/v1/traces", all.path)
+		for _, said := range []string{"POST /v1/payments", "phase finished", "stripe confirm", "shop"} {
+			require.Contains(t, all.received(), said)
+		}
+		require.Empty(t, none.received())
+	})
+}
+
+// collector is one of OpenTelemetry's, as far as receiving goes.
+type collector struct {
+	mu   sync.Mutex
+	path string
+	body strings.Builder
+}
+
+// start returns its base URL.
+func (c *collector) start(t *testing.T) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			http.Error(w, fmt.Sprint(err), http.StatusBadRequest)
+			return
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.path = r.URL.Path
+		c.body.Write(body)
+		w.Header().Set("Content-Type", "application/x-protobuf")
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// received is all that it was sent. Protobuf has texts as they are.
+func (c *collector) received() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.body.String()
+}
