@@ -43,7 +43,7 @@ var (
 	assignment = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
 	common     = map[string]bool{
 		"cat": true, "cd": true, "chmod": true, "cp": true, "createdb": true, "curl": true, "cut": true, "date": true, "dropdb": true, "echo": true, "export": true, "find": true,
-		"git": true, "gofmt": true, "grep": true, "head": true, "jq": true, "ls": true, "mv": true, "pg_dump": true, "pg_restore": true, "printf": true, "promtool": true, "psql": true,
+		"git": true, "gofmt": true, "grep": true, "head": true, "jq": true, "k6": true, "ls": true, "mv": true, "pg_dump": true, "pg_restore": true, "printf": true, "promtool": true, "psql": true,
 		"rm": true, "sed": true, "sha256sum": true, "tail": true, "xargs": true, "for": true, "do": true, "done": true, "if": true, "fi": true,
 	}
 )
