@@ -1,0 +1,161 @@
+package idempotency_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/idempotency"
+)
+
+const thing = "create_thing"
+
+// completing is a table of keys with completers at it, whose one operation is run.
+type completing struct {
+	reaping
+	ran atomic.Int64
+	run func(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error)
+}
+
+func newCompleting(t *testing.T) *completing {
+	c := &completing{reaping: newReaping(t)}
+	c.run = func(ctx context.Context, claim *idempotency.Claim) (idempotency.Answer, error) {
+		err := claim.Finish(ctx, func(*db.Queries) (idempotency.Answer, error) {
+			return idempotency.Answer{Status: 201, ContentType: "application/json", Body: []byte(`{}`)}, nil
+		})
+		return claim.Answer(), err
+	}
+	return c
+}
+
+// completer knows the operations that are named.
+func (c *completing) completer(known ...string) *idempotency.Completer {
+	operations := map[string]idempotency.Operation{}
+	for _, name := range known {
+		operations[name] = idempotency.Operation{Run: func(ctx context.Context, claim *idempotency.Claim) (idempotency.Answer, error) {
+			c.ran.Add(1)
+			return c.run(ctx, claim)
+		}}
+	}
+	return idempotency.NewCompleter(c.store, operations, 10*time.Second)
+}
+
+func (c *completing) runOnce(completer *idempotency.Completer) int {
+	c.t.Helper()
+	n, err := completer.RunOnce(c.t.Context())
+	require.NoError(c.t, err)
+	return n
+}
+
+func TestCompleter(t *testing.T) {
+	t.Parallel()
+
+	t.Run("FinishesWhatADeadHolderLeft", func(t *testing.T) {
+		t.Parallel()
+		c := newCompleting(t)
+		c.unfinished("k")
+		require.Equal(t, 1, c.runOnce(c.completer(thing)))
+		require.Equal(t, idempotency.Replay, c.state("k").State)
+		require.Zero(t, c.runOnce(c.completer(thing)))
+	})
+
+	t.Run("LeavesFreshLeasesAlone", func(t *testing.T) {
+		t.Parallel()
+		c := newCompleting(t)
+		claim, err := c.store.Begin(t.Context(), request("k"), "thing_k", "thing_recorded", func(*db.Queries) error { return nil })
+		require.NoError(t, err)
+		require.Zero(t, c.runOnce(c.completer(thing)))
+		found := c.state("k")
+		require.Equal(t, idempotency.InFlight, found.State)
+		require.Positive(t, found.RetryAfter)
+		_, err = c.store.TakeOver(t.Context(), found)
+		require.ErrorIs(t, err, idempotency.ErrTaken, "not by a retry of the client either")
+		require.EqualValues(t, 1, claim.Token)
+
+		c.exec("UPDATE idempotency_keys SET leased_until = clock_timestamp() - interval '1 ms', resume_at = clock_timestamp() - interval '1 ms'")
+		require.Equal(t, 1, c.runOnce(c.completer(thing)))
+		require.Equal(t, 1, c.count("lease_token = 2 AND deaths = 1 AND finished_at IS NOT NULL"), "its holder died")
+		require.ErrorIs(t, claim.Phase(t.Context(), "thing_late", func(*db.Queries) error { return nil }), idempotency.ErrLeaseLost)
+	})
+
+	t.Run("TakesEachClaimOnceHoweverManyRun", func(t *testing.T) {
+		t.Parallel()
+		c := newCompleting(t)
+		for _, key := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"} {
+			c.unfinished(key)
+		}
+		var all sync.WaitGroup
+		for range 6 {
+			all.Go(func() {
+				completer := c.completer(thing)
+				for c.runOnce(completer) > 0 { //nolint:revive // until nothing is due
+				}
+			})
+		}
+		all.Wait()
+		require.EqualValues(t, 10, c.ran.Load())
+		require.Equal(t, 10, c.count("finished_at IS NOT NULL AND lease_token = 2"))
+	})
+
+	// A deployment in which a new version has begun what this one has not heard of.
+	t.Run("LeavesAnUnknownOperationToWhoKnowsIt", func(t *testing.T) {
+		t.Parallel()
+		c := newCompleting(t)
+		c.unfinished("k")
+		require.Equal(t, 1, c.runOnce(c.completer("create_order")))
+		require.Zero(t, c.ran.Load())
+		require.Equal(t, 1, c.count(`parked_at IS NULL AND finished_at IS NULL AND leased_until = '-infinity' AND last_error LIKE '%does not know%'
+			AND resume_at BETWEEN clock_timestamp() + interval '30 seconds' AND clock_timestamp() + interval '90 seconds'`))
+		require.Equal(t, idempotency.Waiting, c.state("k").State)
+		c.exec("UPDATE idempotency_keys SET resume_at = '-infinity'")
+		require.Equal(t, 1, c.runOnce(c.completer(thing)))
+		require.Equal(t, idempotency.Replay, c.state("k").State)
+	})
+
+	t.Run("ParksWhatKillsItsHolders", func(t *testing.T) {
+		t.Parallel()
+		c := newCompleting(t)
+		c.unfinished("k")
+		dies := func() {
+			c.exec("UPDATE idempotency_keys SET leased_until = clock_timestamp() - interval '1 ms', resume_at = clock_timestamp() - interval '1 ms'")
+		}
+		c.run = func(context.Context, *idempotency.Claim) (idempotency.Answer, error) {
+			panic("bug: it kills whoever touches it")
+		}
+		runs := 0
+		for ; c.count("parked_at IS NOT NULL") == 0; runs++ {
+			require.Less(t, runs, 40, "it goes on for ever")
+			dies()
+			require.Equal(t, 1, c.runOnce(c.completer(thing)), "a panic fails one item")
+		}
+		require.EqualValues(t, runs-1, c.ran.Load(), "the one that parks it does not run it")
+		require.Equal(t, 1, c.count("deaths = 25 AND finished_at IS NULL AND last_error LIKE '25 holders died%'"))
+		require.Zero(t, c.runOnce(c.completer(thing)), "it is nobody's any more")
+
+		// A person has mended the program, and has it looked at.
+		c.run = newCompleting(t).run
+		require.NoError(t, idempotency.Hurry(t.Context(), c.pool.Queries, "ten_a", "k"))
+		c.exec("UPDATE idempotency_keys SET deaths = 0")
+		require.Equal(t, 1, c.runOnce(c.completer(thing)))
+		require.Equal(t, idempotency.Replay, c.state("k").State)
+	})
+
+	t.Run("DoesNotResumeWhatIsParkedUnlessThereIsNews", func(t *testing.T) {
+		t.Parallel()
+		c := newCompleting(t)
+		c.unfinished("k")
+		c.run = func(ctx context.Context, claim *idempotency.Claim) (idempotency.Answer, error) {
+			return idempotency.Answer{Status: 202}, claim.Park(ctx, "nobody can tell")
+		}
+		require.Equal(t, 1, c.runOnce(c.completer(thing)))
+		require.Zero(t, c.runOnce(c.completer(thing)))
+		require.Equal(t, 1, c.count("parked_at IS NOT NULL AND last_error = 'nobody can tell'"))
+		require.NoError(t, idempotency.Hurry(t.Context(), c.pool.Queries, "ten_a", "k"))
+		require.Equal(t, 1, c.runOnce(c.completer(thing)))
+	})
+}
