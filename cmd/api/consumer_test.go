@@ -1,0 +1,37 @@
+package main
+
+import (
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/testbed"
+)
+
+// A process is killed between an event's effect and its acknowledgement. The
+// broker cannot know that the books are written, and delivers it again, to
+// another process: its row in the inbox is there, and nothing is booked twice.
+func TestConsumerKilledBeforeItsAcknowledgement(t *testing.T) {
+	t.Parallel()
+	w := testbed.New(t)
+	broker := "BROKER_URL=embedded:" + filepath.Join(t.TempDir(), "broker")
+	victim := w.Process(broker, "FAULT_AT=ledger/payment.succeeded=kill")
+	order := victim.Order()
+	victim.Pay("k", order, "pm_card_visa") // its answer may be lost with the process
+	require.Equal(t, -1, victim.Wait(20*time.Second), "nobody died")
+	booked := func() int { return w.Count("SELECT count(*) FROM ledger_entries") }
+	require.Equal(t, 2, booked(), "the effect was there")
+	require.Equal(t, 1, w.Count("SELECT count(*) FROM inbox_events WHERE consumer = 'ledger' AND type = 'payment.succeeded' AND status = 'done'"))
+
+	heir := w.Process(broker)
+	w.Until("the broker has delivered it again", func() bool {
+		return strings.Contains(fetch(t, heir.Admin+"/metrics"), `payonce_inbox_events_total{consumer="ledger",result="duplicate"}`)
+	})
+	require.Equal(t, 2, booked(), "and it is not booked again")
+	require.Equal(t, http.StatusCreated, heir.PayUntilFinal("k", order, "pm_card_visa").Status)
+	w.RequireChargedOnce(order)
+}
