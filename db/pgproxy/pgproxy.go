@@ -144,6 +144,20 @@ func (p *Proxy) arm(c *Cut) *Cut {
 	return c
 }
 
+// Disarm calls a cut off and reports whether that was in time: one that has been
+// set off cannot be.
+func (p *Proxy) Disarm(c *Cut) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, armed := range p.cuts {
+		if armed == c {
+			p.cuts = append(p.cuts[:i:i], p.cuts[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
 // Fired is closed when the connection has been cut, or the answer is held.
 func (c *Cut) Fired() <-chan struct{} { return c.fired }
 

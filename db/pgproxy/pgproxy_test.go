@@ -120,6 +120,15 @@ func TestProxy(t *testing.T) {
 		require.NoError(t, err, "an answer is held once")
 	})
 
+	t.Run("IsDisarmed", func(t *testing.T) {
+		b := setup(t)
+		cut := b.proxy.AfterCommit("INSERT INTO t")
+		require.True(t, b.proxy.Disarm(cut))
+		require.NoError(t, b.insertInTx())
+		require.False(t, cut.HasFired())
+		require.False(t, b.proxy.Disarm(cut), "it is called off once")
+	})
+
 	t.Run("RewritesStatements", func(t *testing.T) {
 		b := setup(t)
 		changed := b.proxy.Rewrite("INSERT INTO t", `\((\$\d)\)`, "(${1} + 1)")

@@ -71,6 +71,14 @@ func (c *Child) Start(ctx context.Context, more ...string) (Served, error) {
 	}
 }
 
+// Signal sends one to the process, if it is still there.
+func (c *Child) Signal(s os.Signal) error {
+	if err := c.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("signal %s: %w", c.Name, err)
+	}
+	return nil
+}
+
 // Kill ends the process as a power cut would: no signal handler runs, nothing is
 // flushed, its connections are closed by the kernel.
 func (c *Child) Kill() error {
