@@ -428,6 +428,40 @@ func (q *Queries) InvariantNothingIsSentLate(ctx context.Context) ([]InvariantNo
 	return items, nil
 }
 
+const invariantNothingVanishes = `-- name: InvariantNothingVanishes :many
+SELECT concat_ws(' ', e.tenant_id, e.aggregate_id, e.version)::text AS subject, concat(e.type, ' published ', e.published_at, ', and never received by the notifier')::text AS detail
+FROM outbox_events e
+WHERE e.published_at BETWEEN (SELECT min(i.received_at) FROM inbox_events i WHERE i.consumer = 'notifier') AND clock_timestamp() - interval '2 minutes'
+  AND NOT EXISTS (SELECT FROM inbox_events i WHERE i.consumer = 'notifier' AND i.event_id = e.aggregate_id || '-' || e.version)
+`
+
+type InvariantNothingVanishesRow struct {
+	Subject string
+	Detail  string
+}
+
+// I22: whatever the broker has taken since a consumer of everything began, that consumer has received: applied, pending or parked,
+// and never gone. The ledger, which is for some events only, has a query of its own.
+func (q *Queries) InvariantNothingVanishes(ctx context.Context) ([]InvariantNothingVanishesRow, error) {
+	rows, err := q.db.Query(ctx, invariantNothingVanishes)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []InvariantNothingVanishesRow{}
+	for rows.Next() {
+		var i InvariantNothingVanishesRow
+		if err := rows.Scan(&i.Subject, &i.Detail); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const invariantOneEffectPerKey = `-- name: InvariantOneEffectPerKey :many
 SELECT concat_ws(' ', made.tenant_id, md5(made.idempotency_key))::text AS subject, concat('one key made ', string_agg(made.id, ', ' ORDER BY made.id))::text AS detail
 FROM (SELECT p.tenant_id, p.idempotency_key, 'payment' AS what, p.id FROM payments p
@@ -616,7 +650,7 @@ func (q *Queries) InvariantReaperKeepsTheUnfinished(ctx context.Context) ([]Inva
 
 const invariantReceivedIsApplied = `-- name: InvariantReceivedIsApplied :many
 SELECT concat_ws(' ', i.consumer, i.event_id)::text AS subject, concat(i.type, ' received ', i.received_at, ', ', i.attempts, ' attempts ', i.last_error)::text AS detail
-FROM inbox_events i WHERE i.status = 'pending' AND i.leased_until < clock_timestamp() - interval '30 seconds' AND i.received_at < clock_timestamp() - interval '30 seconds'
+FROM inbox_events i WHERE i.consumer <> 'stripe' AND i.status = 'pending' AND i.leased_until < clock_timestamp() - interval '30 seconds' AND i.received_at < clock_timestamp() - interval '30 seconds'
   AND NOT EXISTS (SELECT FROM inbox_events b WHERE b.consumer = i.consumer AND b.subject = i.subject AND b.version < i.version AND b.status <> 'done')
 `
 
@@ -625,7 +659,7 @@ type InvariantReceivedIsAppliedRow struct {
 	Detail  string
 }
 
-// I7, I15: no received event, of a broker or of Stripe, waits long without being due again.
+// I7: no received event of the broker's waits long without being due again.
 func (q *Queries) InvariantReceivedIsApplied(ctx context.Context) ([]InvariantReceivedIsAppliedRow, error) {
 	rows, err := q.db.Query(ctx, invariantReceivedIsApplied)
 	if err != nil {
@@ -906,6 +940,38 @@ func (q *Queries) InvariantVersionsHaveEvents(ctx context.Context) ([]InvariantV
 	items := []InvariantVersionsHaveEventsRow{}
 	for rows.Next() {
 		var i InvariantVersionsHaveEventsRow
+		if err := rows.Scan(&i.Subject, &i.Detail); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const invariantWebhookIsApplied = `-- name: InvariantWebhookIsApplied :many
+SELECT concat_ws(' ', i.consumer, i.event_id)::text AS subject, concat(i.type, ' received ', i.received_at, ', ', i.attempts, ' attempts ', i.last_error)::text AS detail
+FROM inbox_events i
+WHERE i.consumer = 'stripe' AND i.status = 'pending' AND i.leased_until < clock_timestamp() - interval '30 seconds' AND i.received_at < clock_timestamp() - interval '30 seconds'
+`
+
+type InvariantWebhookIsAppliedRow struct {
+	Subject string
+	Detail  string
+}
+
+// I15: no webhook that Stripe was told we have waits long without being due again.
+func (q *Queries) InvariantWebhookIsApplied(ctx context.Context) ([]InvariantWebhookIsAppliedRow, error) {
+	rows, err := q.db.Query(ctx, invariantWebhookIsApplied)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []InvariantWebhookIsAppliedRow{}
+	for rows.Next() {
+		var i InvariantWebhookIsAppliedRow
 		if err := rows.Scan(&i.Subject, &i.Detail); err != nil {
 			return nil, err
 		}

@@ -109,10 +109,24 @@ WHERE e.type IN ('payment.succeeded', 'refund.succeeded') AND e.published_at < c
   AND NOT EXISTS (SELECT FROM inbox_events i WHERE i.consumer = 'ledger' AND i.event_id = e.aggregate_id || '-' || e.version);
 
 -- name: InvariantReceivedIsApplied :many
--- I7, I15: no received event, of a broker or of Stripe, waits long without being due again.
+-- I7: no received event of the broker's waits long without being due again.
 SELECT concat_ws(' ', i.consumer, i.event_id)::text AS subject, concat(i.type, ' received ', i.received_at, ', ', i.attempts, ' attempts ', i.last_error)::text AS detail
-FROM inbox_events i WHERE i.status = 'pending' AND i.leased_until < clock_timestamp() - interval '30 seconds' AND i.received_at < clock_timestamp() - interval '30 seconds'
+FROM inbox_events i WHERE i.consumer <> 'stripe' AND i.status = 'pending' AND i.leased_until < clock_timestamp() - interval '30 seconds' AND i.received_at < clock_timestamp() - interval '30 seconds'
   AND NOT EXISTS (SELECT FROM inbox_events b WHERE b.consumer = i.consumer AND b.subject = i.subject AND b.version < i.version AND b.status <> 'done');
+
+-- name: InvariantWebhookIsApplied :many
+-- I15: no webhook that Stripe was told we have waits long without being due again.
+SELECT concat_ws(' ', i.consumer, i.event_id)::text AS subject, concat(i.type, ' received ', i.received_at, ', ', i.attempts, ' attempts ', i.last_error)::text AS detail
+FROM inbox_events i
+WHERE i.consumer = 'stripe' AND i.status = 'pending' AND i.leased_until < clock_timestamp() - interval '30 seconds' AND i.received_at < clock_timestamp() - interval '30 seconds';
+
+-- name: InvariantNothingVanishes :many
+-- I22: whatever the broker has taken since a consumer of everything began, that consumer has received: applied, pending or parked,
+-- and never gone. The ledger, which is for some events only, has a query of its own.
+SELECT concat_ws(' ', e.tenant_id, e.aggregate_id, e.version)::text AS subject, concat(e.type, ' published ', e.published_at, ', and never received by the notifier')::text AS detail
+FROM outbox_events e
+WHERE e.published_at BETWEEN (SELECT min(i.received_at) FROM inbox_events i WHERE i.consumer = 'notifier') AND clock_timestamp() - interval '2 minutes'
+  AND NOT EXISTS (SELECT FROM inbox_events i WHERE i.consumer = 'notifier' AND i.event_id = e.aggregate_id || '-' || e.version);
 
 -- name: InvariantLedgerSumsToZero :many
 -- I8: in every currency, debits and credits are the same, of each event and so of all.

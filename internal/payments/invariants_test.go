@@ -72,7 +72,8 @@ func TestInvariants(t *testing.T) {
 		{"I6b", "AnEventNobodyPublishes", "UPDATE outbox_events SET created_at = " + aHour},
 		{"I7a", "BookedWithoutAnInboxRow", "DELETE FROM inbox_events WHERE type = 'payment.succeeded'"},
 		{"I7a", "ReceivedWithoutAnEffect", "DELETE FROM ledger_entries"},
-		{"I7b", "AWebhookNobodyApplies", "INSERT INTO inbox_events (consumer, event_id, status, type, payload, received_at, leased_until) VALUES ('stripe', 'evt_1', 'pending', 'x', '', " + aHour + ", " + aHour + ")"},
+		{"I7b", "AnEventNobodyApplies", "INSERT INTO inbox_events (consumer, event_id, status, type, payload, received_at, leased_until) VALUES ('ledger', 'ord_1-1', 'pending', 'x', '', " + aHour + ", " + aHour + ")"},
+		{"I15", "AWebhookNobodyApplies", "INSERT INTO inbox_events (consumer, event_id, status, type, payload, received_at, leased_until) VALUES ('stripe', 'evt_1', 'pending', 'x', '', " + aHour + ", " + aHour + ")"},
 		{"I7c", "AnEventThatTheBrokerLost", "UPDATE outbox_events SET published_at = " + aHour + "; DELETE FROM inbox_events"},
 		{"I8a", "OneEntryTooFew", "DELETE FROM ledger_entries WHERE account = 'sales'"},
 		{"I8b", "TooMuchIsBooked", "UPDATE ledger_entries SET amount_minor = amount_minor * 2"},
@@ -92,6 +93,8 @@ func TestInvariants(t *testing.T) {
 		{"I14", "UndoneWhileThePaymentIsUnknown", "UPDATE checkout_steps SET status = CASE step WHEN 'pay' THEN 'unknown' ELSE 'done' END::saga_step_status WHERE step IN ('pay', 'release_stock')"},
 		{"I16", "AnOpenStepOfAnEndedCheckout", "UPDATE checkout_steps SET status = 'running' WHERE step = 'pay'"},
 		{"I16", "StockThatNobodyHolds", "UPDATE stock SET reserved = 1"},
+		{"I22", "AnEventThatTheNotifierNeverSaw", "UPDATE outbox_events SET published_at = " + aHour + `; INSERT INTO inbox_events (consumer, event_id, status, type, received_at, done_at)
+			SELECT 'notifier', aggregate_id || '-' || version, 'done', type, published_at - interval '1 min', now() FROM outbox_events WHERE type <> 'order.paid'`},
 		{"I17", "AKeyThatWasReapedTooEarly", "DELETE FROM idempotency_keys WHERE key = 'paid'"},
 		{"I17", "ATombstoneOfTheUnfinished", "UPDATE idempotency_keys SET answer_dropped_at = now() WHERE key = 'waits'"},
 	}
