@@ -1,154 +1,251 @@
 package chaos
 
 import (
-	"bufio"
 	"context"
+	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
+
+	"example.com/payonce/internal/chaos/history"
 )
 
-// quiet waits until everything that was begun is finished, without a client.
-func (w *world) quiet(ctx context.Context, within time.Duration) (took time.Duration, err error) {
+// Check is one look at one invariant, by one witness.
+type Check struct {
+	ID     string `json:"id"` // I1 to I22, with a letter where a query has one
+	Name   string `json:"name"`
+	By     string `json:"by"`
+	Looked int    `json:"looked_at"` // how many things were held against it; -1: a query, which looks at all rows
+	// Violations are what offends. None, and something looked at, is what green is.
+	Violations []string `json:"violations"`
+}
+
+// Witnesses.
+const (
+	byQuery     = "query"
+	byEffects   = "Stripe's effect log"
+	byBroker    = "broker's log"
+	byAnswers   = "answers"
+	byHistory   = "history"
+	byScene     = "scene"
+	byProcesses = "processes"
+	byHolders   = "log of holders"
+)
+
+// violations are shown of one check; the number counts them all.
+const shownMax = 20
+
+// judgement is a run that has come to rest, and its judge.
+type judgement struct {
+	world   *world
+	traffic *traffic
+	watch   *watch
+	base    map[string]vitals
+	log     []message // the broker's
+	checks  []Check
+}
+
+func (j *judgement) add(id, name, by string, looked int, violations []string) {
+	j.checks = append(j.checks, Check{ID: id, Name: name, By: by, Looked: looked, Violations: violations})
+}
+
+// All asks every witness about every invariant. An error says that one could not
+// be asked, which is no verdict.
+func (j *judgement) all(ctx context.Context, r *rand.Rand) error {
+	for _, ask := range []func(context.Context) error{
+		j.queries, j.stripesBooks, j.brokersLog, j.consumersInbox, j.webhooksStored, j.holders, j.clocks, j.acknowledged,
+		func(ctx context.Context) error { j.replays(ctx, r); return nil }, j.revoked, j.histories, j.nothingLeaks,
+	} {
+		if err := ask(ctx); err != nil {
+			return err
+		}
+	}
+	j.answers()
+	j.processes()
+	slices.SortStableFunc(j.checks, func(a, b Check) int { return number(a.ID) - number(b.ID) })
+	return nil
+}
+
+// number is the 8 of I8c.
+func number(id string) (n int) {
+	_, _ = fmt.Sscanf(id, "I%d", &n)
+	return n
+}
+
+// quiet waits until everything that was begun is finished, without a client, and
+// everything that happened has been told to everyone. Customers whose bank asked
+// them something come back and answer.
+func (w *world) quiet(ctx context.Context) (keys, events time.Duration, unfinished []string, err error) {
+	began := time.Now()
+	keys, unfinished, err = w.until(ctx, lease+15*time.Second, func() (what string, err error) {
+		if err := w.comeBack(ctx); err != nil {
+			return "", err
+		}
+		n, err := w.count(ctx, `SELECT (SELECT count(*) FROM idempotency_keys WHERE finished_at IS NULL) + (SELECT count(*) FROM inbox_events WHERE status = 'pending')`)
+		if n > 0 {
+			what = fmt.Sprintf("%d keys and webhooks are unfinished", n)
+		}
+		return what, err
+	}, func() (time.Duration, error) {
+		// What waits for a customer is looked at less often: within a minute, is the promise.
+		n, err := w.count(ctx, `SELECT count(*) FROM payments WHERE status = 'requires_action'`)
+		if n > 0 {
+			return time.Minute, err
+		}
+		return 0, err
+	})
+	if err != nil {
+		return keys, 0, unfinished, err
+	}
+	_, late, err := w.until(ctx, time.Minute, func() (what string, err error) {
+		n, err := w.count(ctx, `SELECT (SELECT count(*) FROM outbox_events WHERE published_at IS NULL) + (SELECT count(*) FROM inbox_events WHERE status = 'pending')`)
+		if err != nil {
+			return "", err
+		}
+		behind, err := w.events.behind(ctx)
+		if n > 0 || behind > 0 {
+			what = fmt.Sprintf("%d events are not published or not applied, and %d not consumed", n, behind)
+		}
+		return what, err
+	}, nil)
+	return keys, time.Since(began), append(unfinished, late...), err
+}
+
+// until asks what is left until nothing is, within a time; more, if not nil, is
+// how much longer there is reason to wait.
+func (w *world) until(ctx context.Context, within time.Duration, left func() (string, error), more func() (time.Duration, error)) (took time.Duration, late []string, err error) {
 	began := time.Now()
 	for {
-		var left int
-		err := w.pool.Raw().QueryRow(ctx, `SELECT (SELECT count(*) FROM idempotency_keys WHERE finished_at IS NULL) + (SELECT count(*) FROM inbox_events WHERE status = 'pending')`).Scan(&left)
-		if err == nil && left == 0 {
-			return time.Since(began), nil
+		what, err := left()
+		if err == nil && what == "" {
+			return time.Since(began), nil, nil
 		}
-		if time.Since(began) > within {
-			return time.Since(began), fmt.Errorf("%d keys and webhooks are still unfinished after %s (%w)", left, within, errOrNil(err))
+		if took = time.Since(began); took > within {
+			if err != nil {
+				return took, nil, err
+			}
+			extra := time.Duration(0)
+			if more != nil {
+				if extra, err = more(); err != nil {
+					return took, nil, err
+				}
+			}
+			if took > within+extra {
+				return took, []string{fmt.Sprintf("%s after %s", what, took.Round(time.Second))}, nil
+			}
 		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-			return 0, ctx.Err()
+		if rest(ctx, 50*time.Millisecond); ctx.Err() != nil {
+			return took, nil, ctx.Err()
 		}
 	}
 }
 
-func errOrNil(err error) error {
-	if err == nil {
-		return errDatabaseAnswers
+// comeBack is the customers who answer their banks at last.
+func (w *world) comeBack(ctx context.Context) error {
+	intents, err := w.strings(ctx, `SELECT intent_id FROM payments WHERE status = 'requires_action' AND intent_id IS NOT NULL`)
+	for _, intent := range intents {
+		_ = w.sim.CompleteAuthentication(intent, true) // or has he, and the news of it is on its way
 	}
 	return err
 }
 
-var errDatabaseAnswers = fmt.Errorf("the database answers")
-
-// judge asks every invariant and returns what breaks one. Events are still on
-// their way to the broker and to the consumers when the last key is finished,
-// so what offends is asked again, until the time for that is up.
-func (t *traffic) judge(ctx context.Context, within time.Duration) (list []string, err error) {
-	for deadline := time.Now().Add(within); ; {
-		checks, err := t.world.pool.Invariants(ctx)
-		if err != nil {
-			return nil, err
+// queries has the service's own audit ask every invariant that is a query, and
+// compare with Stripe's objects as Stripe shows them.
+func (j *judgement) queries(ctx context.Context) error {
+	var report struct {
+		Checks []struct {
+			ID, Name   string
+			Violations int
+			Rows       []struct{ Subject, Detail string }
 		}
-		list = list[:0]
-		for _, c := range checks {
-			for _, row := range c.Rows {
-				list = append(list, fmt.Sprintf("%s %s: %s %s", c.ID, c.Name, row.Subject, row.Detail))
-			}
-		}
-		if len(list) == 0 || time.Now().After(deadline) {
-			break
-		}
-		time.Sleep(200 * time.Millisecond)
+		Drift []struct {
+			Currency string
+			Minor    int64
+		} `json:"money_drift"`
 	}
-	books, err := t.againstStripe(ctx)
-	list = append(list, books...)
-	t.mu.Lock()
-	list = append(list, t.broken...)
-	t.mu.Unlock()
-	return list, err
+	if err := j.world.command(ctx, &report, "audit", "-json", "-since", "24h"); err != nil {
+		return err
+	}
+	if len(report.Checks) == 0 {
+		return errors.New("the audit asked nothing")
+	}
+	for _, c := range report.Checks {
+		var list []string
+		for _, row := range c.Rows {
+			list = append(list, strings.TrimSpace(row.Subject+" "+row.Detail))
+		}
+		j.add(c.ID, c.Name, byQuery, -1, list)
+	}
+	for _, d := range report.Drift {
+		var list []string
+		if d.Minor != 0 {
+			list = []string{fmt.Sprintf("Stripe and our rows are %d apart", d.Minor)}
+		}
+		j.add("I8", "no money drifts in "+d.Currency, byQuery, 1, list)
+	}
+	return nil
 }
 
-// againstStripe compares our book with Stripe's own log, object by object.
-func (t *traffic) againstStripe(ctx context.Context) (list []string, err error) {
-	charges, refunds, byKey := map[string]int64{}, map[string]int64{}, map[string]int{}
-	for _, e := range t.world.sim.Effects() {
-		switch e.Kind {
-		case "charge":
-			charges[e.IntentID] += e.Amount
-			if byKey[e.Key]++; byKey[e.Key] > 1 {
-				list = append(list, "I1 charged twice under "+e.Key)
-			}
-		case "refund":
-			refunds[e.IntentID] += e.Amount
-			if byKey[e.Key]++; byKey[e.Key] > 1 {
-				list = append(list, "I1 refunded twice under "+e.Key)
-			}
-		}
-	}
-	rows, err := t.world.pool.Raw().Query(ctx, `SELECT intent_id, order_id, amount_minor, amount_refunded_minor FROM payments WHERE status = 'succeeded'`)
+// holders asks the witnesses in the database who wrote, and whose the claim was.
+func (j *judgement) holders(ctx context.Context) error {
+	looked, list, err := j.world.staleWrites(ctx)
+	j.add("I9", "only the holder of a claim moves it", byHolders, looked, list)
+	return err
+}
+
+// clocks asks whether no lease was taken before its time by anybody's clock. That
+// processes with wrong clocks took part at all is a minimum of the run. Half of
+// the lease is left for the time between its beginning and its witness; a clock
+// that decided would be off by an hour.
+func (j *judgement) clocks(ctx context.Context) error {
+	looked, err := j.world.count(ctx, `SELECT count(*) FROM witness_claims WHERE token > 1`)
 	if err != nil {
-		return list, err
+		return err
 	}
-	for rows.Next() {
-		var intent, order string
-		var amount, refunded int64
-		if err := rows.Scan(&intent, &order, &amount, &refunded); err != nil {
-			return list, err
-		}
-		if charges[intent] != amount || refunds[intent] != refunded {
-			list = append(list, fmt.Sprintf("I8 order %s: we have %d paid and %d refunded, Stripe %d and %d", order, amount, refunded, charges[intent], refunds[intent]))
-		}
-		delete(charges, intent)
-	}
-	for intent, amount := range charges {
-		list = append(list, fmt.Sprintf("I8 Stripe took %d for %s, and we know nothing of it", amount, intent))
-	}
-	return list, rows.Err()
+	list, err := j.world.strings(ctx, `SELECT a.tenant_id || ' ' || a.key || ': ' || b.holder || ' took it ' || (b.at - a.at) || ' after ' || a.holder
+		FROM witness_claims a JOIN witness_claims b ON (a.tenant_id, a.key, a.token + 1) = (b.tenant_id, b.key, b.token)
+		WHERE b.at < a.at + $1::interval AND NOT EXISTS (SELECT FROM witness_writes w WHERE (w.tenant_id, w.key, w.token) = (a.tenant_id, a.key, a.token) AND w.gave_back)
+		  AND NOT EXISTS (SELECT FROM idempotency_keys k WHERE (k.tenant_id, k.key) = (a.tenant_id, a.key) AND k.key LIKE '% %' AND a.token = 1)`, lease/2)
+	j.add("I18", "no lease is taken before its time, whatever the time is", byHolders, looked, list)
+	return err
 }
 
-// replayAll asks once more for everything that was ever answered, from every
-// process: the same bytes.
-func (t *traffic) replayAll(ctx context.Context, r *rand.Rand) (replays int, list []string) {
-	for at, digest := range t.acks {
-		path, body, _ := strings.Cut(t.bodies[at], " ")
-		a, err := t.post(ctx, t.world.apis[r.IntN(len(t.world.apis))], at.tenant, path, at.key, body)
-		switch {
-		case err != nil:
-			list = append(list, fmt.Sprintf("I2 key %s: %s", at.key, err))
-		case a.digest != digest || !a.replayed:
-			list = append(list, fmt.Sprintf("I3 key %s is answered with other bytes than before", at.key))
+// histories asks porcupine.
+func (j *judgement) histories(ctx context.Context) error {
+	keys := j.traffic.log.JudgeKeys(ctx, time.Minute)
+	j.add("I20", fmt.Sprintf("each of %d keys has a possible history", keys.Of), byHistory, keys.Judged, keys.Violations)
+	payments := j.traffic.log.JudgePayments(ctx, 30*time.Second)
+	j.add("I11", fmt.Sprintf("each of %d payments was only seen to go forward", payments.Of), byHistory, payments.Judged, payments.Violations)
+	others := 0
+	for _, op := range j.traffic.log.Operations() {
+		if op.Outcome == history.Mismatch {
+			others++
 		}
-		replays++
 	}
-	return replays, list
+	j.add("I4", "another request under a used key gets 422 and nothing else", byHistory, others, onlyOf(keys.Violations, "mismatch"))
+	return nil
 }
 
-// counters sums a counter over all processes. A process that was killed took its
-// counts along, so this is a lower bound.
-func (w *world) counters(ctx context.Context, into map[string]float64) {
-	for _, p := range w.apis {
-		m, err := p.metrics(ctx)
-		if err != nil {
-			continue
-		}
-		for name, v := range m {
-			into[name] += v
+func onlyOf(list []string, word string) (some []string) {
+	for _, s := range list {
+		if strings.Contains(s, word) {
+			some = append(some, s)
 		}
 	}
+	return some
 }
 
-func parseMetrics(r io.Reader) (map[string]float64, error) {
-	m := map[string]float64{}
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		name, value, ok := strings.Cut(lines.Text(), " ")
-		if !ok || strings.HasPrefix(name, "#") {
-			continue
-		}
-		if v, err := strconv.ParseFloat(strings.Fields(value)[0], 64); err == nil {
-			m[name] = v
-		}
+// processes asks whether any process did what nobody did to it.
+func (j *judgement) processes() {
+	var odd []string
+	lives := 0
+	for _, n := range j.world.nodes {
+		l, o := n.history()
+		lives += len(l)
+		odd = append(odd, o...)
 	}
-	return m, lines.Err()
+	odd = append(odd, j.world.complaints()...)
+	j.add("I19", "no process panics or ends by itself", byProcesses, lives, odd)
 }

@@ -1,7 +1,6 @@
 package chaos
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,15 +8,18 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
-	"syscall"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"example.com/payonce/db"
 	"example.com/payonce/db/devpg"
+	"example.com/payonce/db/pgproxy"
+	"example.com/payonce/internal/children"
 	"example.com/payonce/internal/stripesim"
 )
 
@@ -26,39 +28,40 @@ import (
 const (
 	stripeTimeout = 400 * time.Millisecond
 	lease         = 1500 * time.Millisecond
+	actionTimeout = 30 * time.Second
+	completion    = 5 * time.Second // beyond the lease: what a client is promised when its process died
 )
 
-const webhookSecret = "whsec_chaos"
+const (
+	webhookSecret = "whsec_chaos"
+	stripeKey     = "sk_test_chaos"
+)
 
 // world is the system under test and everything around it.
 type world struct {
-	dir    string
-	pg     *devpg.Server
-	dbURL  string
-	pool   *db.Pool // the harness's own, for judgement
-	sim    *stripesim.Sim
-	stripe *httptest.Server
-	apis   []*process
-	tenant []tenantOf
+	dir     string
+	program string // the API
+	group   *children.Group
+	log     *children.Log
+	keepLog bool
+	pg      *devpg.Server
+	pool    *db.Pool // the harness's own, for judgement
+	sim     *stripesim.Sim
+	stripe  *httptest.Server
+	replays atomic.Int64 // answers that Stripe gave a second time
+	events  *events
+	network *network
+	nodes   []*node
+	tenants []tenant
 }
 
-type tenantOf struct {
+type tenant struct {
 	ID  string `json:"tenant_id"`
 	Key string `json:"api_key"`
 }
 
-// build compiles the service with its crash seam.
-func build(ctx context.Context, dir string) (string, error) {
-	binary := filepath.Join(dir, "api")
-	cmd := exec.CommandContext(ctx, "go", "build", "-tags", "faults", "-o", binary, "example.com/payonce/cmd/api")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the api: %w\n%s", err, out)
-	}
-	return binary, nil
-}
-
 func start(ctx context.Context, c Config) (w *world, err error) {
-	w = &world{}
+	w = &world{network: newNetwork()}
 	defer func() {
 		if err != nil {
 			w.stop()
@@ -67,67 +70,183 @@ func start(ctx context.Context, c Config) (w *world, err error) {
 	if w.dir, err = os.MkdirTemp("", "payonce-chaos"); err != nil {
 		return w, err
 	}
-	binary, err := build(ctx, w.dir)
+	if w.group, err = children.NewGroup(w.dir); err != nil {
+		return w, err
+	}
+	if w.log, err = children.NewLog("payonce-chaos-*.log"); err != nil {
+		return w, err
+	}
+	if w.program = c.Program; w.program == "" {
+		w.program = filepath.Join(w.dir, "api")
+		c.Log("building the API with a clock that can be wrong (a minute or two, the first time)")
+		if err := Build(ctx, w.program); err != nil {
+			return w, err
+		}
+	}
+	if err := w.startDatabase(ctx, c); err != nil {
+		return w, err
+	}
+	if err := w.startStripe(); err != nil {
+		return w, err
+	}
+	self, err := os.Executable()
 	if err != nil {
 		return w, err
 	}
-	if w.pg, err = devpg.Start(ctx, devpg.Options{Durable: true, MaxConnections: 200, Log: c.Log, Only: devpg.FromLocal}); err != nil {
-		return w, err
+	if w.events, err = newEvents(ctx, self, w.dir, w.group, w.log); err != nil {
+		return w, fmt.Errorf("start the broker: %w", err)
 	}
-	w.dbURL = w.pg.URL
-	if w.pool, err = db.Open(ctx, w.dbURL, db.Options{Name: "chaos", MaxConn: 4}); err != nil {
-		return w, err
-	}
-	if _, err := w.pool.Migrate(ctx); err != nil {
-		return w, err
-	}
-	if w.sim, err = stripesim.New(stripesim.Options{
-		Keys: []string{"sk_test_chaos"}, Store: filepath.Join(w.dir, "stripe.jsonl"), WebhookSecret: webhookSecret,
-	}); err != nil {
-		return w, err
-	}
-	w.stripe = httptest.NewServer(w.sim.Handler())
 	for i := range c.Processes {
-		p := &process{
-			name: fmt.Sprintf("api-%d", i+1), binary: binary, dir: w.dir,
-			env: []string{
-				"DATABASE_URL=" + w.dbURL, "STRIPE_SECRET_KEY=sk_test_chaos", "STRIPE_API_BASE=" + w.stripe.URL, "STRIPE_WEBHOOK_SECRET=" + webhookSecret,
-				"STRIPE_TIMEOUT=" + stripeTimeout.String(), "IDEMPOTENCY_LEASE=" + lease.String(), "STRIPE_RPS=0", "RATE_LIMIT_RPS=0",
-				"BROKER_URL=embedded:" + filepath.Join(w.dir, fmt.Sprintf("broker-%d", i+1)), "LOG_LEVEL=info",
-			},
-		}
-		if err := p.start(ctx); err != nil {
-			return w, err
-		}
-		w.apis = append(w.apis, p)
-	}
-	for range c.Tenants {
-		t, err := newTenant(ctx, binary, w.dbURL)
+		n, err := w.newNode(ctx, i)
 		if err != nil {
 			return w, err
 		}
-		w.tenant = append(w.tenant, t)
+		w.nodes = append(w.nodes, n)
+		n.run(ctx)
 	}
-	return w, w.ready(ctx, 20*time.Second)
+	for range c.Tenants {
+		var t tenant
+		if err := w.command(ctx, &t, "tenant", "create", "chaos"); err != nil {
+			return w, err
+		}
+		w.tenants = append(w.tenants, t)
+	}
+	if err := w.webhooks(); err != nil {
+		return w, err
+	}
+	return w, w.ready(ctx, 30*time.Second)
 }
 
-func newTenant(ctx context.Context, binary, url string) (t tenantOf, err error) {
-	cmd := exec.CommandContext(ctx, binary, "tenant", "create", "chaos")
-	cmd.Env = append(os.Environ(), "DATABASE_URL="+url)
-	out, err := cmd.Output()
+// startDatabase starts a PostgreSQL that is ours to kill, with fsync on.
+func (w *world) startDatabase(ctx context.Context, c Config) (err error) {
+	for _, source := range []string{devpg.FromLocal, devpg.FromDownload} {
+		var failed error
+		w.pg, failed = devpg.Start(ctx, devpg.Options{Durable: true, MaxConnections: 200, Log: c.Log, Only: source})
+		if failed == nil {
+			err = nil
+			break
+		}
+		err = errors.Join(err, failed)
+	}
 	if err != nil {
-		return t, fmt.Errorf("create a tenant: %w", err)
+		return err
 	}
-	return t, json.Unmarshal(out, &t)
+	if w.pool, err = db.Open(ctx, w.pg.URL, db.Options{Name: "chaos", MaxConn: 4}); err != nil {
+		return err
+	}
+	if _, err := w.pool.Migrate(ctx); err != nil {
+		return err
+	}
+	_, err = w.pool.Raw().Exec(ctx, witnesses)
+	return err
 }
 
-// ready waits until every process answers.
+// startStripe runs the simulator here, where no kill reaches it.
+func (w *world) startStripe() (err error) {
+	w.sim, err = stripesim.New(stripesim.Options{Keys: []string{stripeKey}, Store: filepath.Join(w.dir, "stripe.jsonl")})
+	if err != nil {
+		return err
+	}
+	w.sim.SetWebhookRetry(200 * time.Millisecond)
+	simulator := w.sim.Handler()
+	w.stripe = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		simulator.ServeHTTP(rw, r)
+		if rw.Header().Get("Idempotent-Replayed") == "true" {
+			w.replays.Add(1)
+		}
+	}))
+	return nil
+}
+
+// clocks of the nodes, over and over. Stripe's signatures are good for five
+// minutes, so webhooks go to those that are right.
+var clocks = []time.Duration{0, -time.Hour, time.Hour, 0}
+
+func (w *world) newNode(ctx context.Context, i int) (n *node, err error) {
+	n = &node{name: fmt.Sprintf("api-%d", i+1), offset: clocks[i%len(clocks)]}
+	if n.addr, err = freeAddress(ctx); err != nil {
+		return n, err
+	}
+	if n.admin, err = freeAddress(ctx); err != nil {
+		return n, err
+	}
+	if n.wire, err = pgproxy.Start(w.pg.URL); err != nil {
+		return n, err
+	}
+	if n.dsn, err = url.Parse(n.wire.URL()); err != nil {
+		return n, err
+	}
+	for to, upstream := range map[string]string{toPostgres: n.dsn.Host, toBroker: w.events.addr, toStripe: w.stripe.Listener.Addr().String()} {
+		l, err := w.network.lay(n.name, to, upstream)
+		if err != nil {
+			return n, err
+		}
+		n.links = append(n.links, l)
+	}
+	n.dsn.Host = n.link(toPostgres).addr()
+	n.child = children.Child{Name: n.name, Program: w.program, Args: []string{"serve"}, Group: w.group, Log: w.log, Env: []string{
+		"TMPDIR=" + w.dir, ClockOffset + "=" + n.offset.String(), "HTTP_ADDR=" + n.addr, "ADMIN_ADDR=" + n.admin,
+		"STRIPE_SECRET_KEY=" + stripeKey, "STRIPE_API_BASE=http://" + n.link(toStripe).addr(), "STRIPE_WEBHOOK_SECRET=" + webhookSecret,
+		"STRIPE_TIMEOUT=" + stripeTimeout.String(), "IDEMPOTENCY_LEASE=" + lease.String(), "ACTION_TIMEOUT=" + actionTimeout.String(),
+		"STRIPE_RPS=0", "RATE_LIMIT_RPS=0", "BROKER_URL=nats://" + n.link(toBroker).addr(),
+	}}
+	return n, nil
+}
+
+// What a node depends on.
+const (
+	toPostgres = "postgres"
+	toBroker   = "broker"
+	toStripe   = "stripe"
+)
+
+func (n *node) link(to string) *link {
+	for _, l := range n.links {
+		if l.to == to {
+			return l
+		}
+	}
+	panic("bug: no link to " + to)
+}
+
+// webhooks delivers every event of Stripe's to every node whose clock is right,
+// at the same time and in no order; one delivery of each counts.
+func (w *world) webhooks() error {
+	for _, n := range w.nodes {
+		if n.offset != 0 {
+			continue
+		}
+		if _, err := w.sim.AddWebhookEndpoint(stripeKey, "http://"+n.addr+"/v1/webhooks/stripe", webhookSecret); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// command runs one of the service's commands straight at the database and reads
+// the line it prints.
+func (w *world) command(ctx context.Context, into any, args ...string) error {
+	cmd := exec.CommandContext(ctx, w.program, args...)
+	cmd.Env = []string{"DATABASE_URL=" + w.pg.URL, "STRIPE_SECRET_KEY=" + stripeKey, "STRIPE_API_BASE=" + w.stripe.URL}
+	var said strings.Builder
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if into != nil && len(out) > 0 { // audit has a verdict to give, and then a status to go with it
+		return json.Unmarshal(out, into)
+	}
+	if err != nil {
+		return fmt.Errorf("api %s: %w: %s", strings.Join(args, " "), err, said.String())
+	}
+	return nil
+}
+
+// ready waits until every node answers.
 func (w *world) ready(ctx context.Context, within time.Duration) error {
 	deadline := time.Now().Add(within)
-	for _, p := range w.apis {
-		for !p.isReady(ctx) {
+	for _, n := range w.nodes {
+		for !n.ready(ctx) {
 			if time.Now().After(deadline) || ctx.Err() != nil {
-				return fmt.Errorf("%s is not ready: %s", p.name, p.lastLog())
+				return fmt.Errorf("%s is not ready; what it logged is in %s", n.name, w.log.Name)
 			}
 			time.Sleep(50 * time.Millisecond)
 		}
@@ -136,8 +255,11 @@ func (w *world) ready(ctx context.Context, within time.Duration) error {
 }
 
 func (w *world) stop() {
-	for _, p := range w.apis {
-		p.kill()
+	for _, n := range w.nodes {
+		n.stop()
+	}
+	if w.events != nil {
+		w.events.stop()
 	}
 	if w.stripe != nil {
 		w.stripe.CloseClientConnections()
@@ -152,131 +274,15 @@ func (w *world) stop() {
 	if w.pg != nil {
 		_ = w.pg.Stop()
 	}
+	if w.log != nil {
+		_ = w.log.Close(w.keepLog)
+	}
+	if w.group != nil {
+		w.group.Dismiss()
+	}
 	if w.dir != "" {
 		_ = os.RemoveAll(w.dir)
 	}
-}
-
-// process is one API process, which keeps its addresses over restarts.
-type process struct {
-	name, binary, dir string
-	env               []string
-
-	mu      sync.Mutex
-	addr    string
-	admin   string
-	cmd     *exec.Cmd
-	exited  chan struct{}
-	stopped bool // by SIGSTOP
-}
-
-func (p *process) start(ctx context.Context) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.addr == "" {
-		var err error
-		if p.addr, err = freeAddress(ctx); err != nil {
-			return err
-		}
-		if p.admin, err = freeAddress(ctx); err != nil {
-			return err
-		}
-	}
-	log, err := os.OpenFile(filepath.Join(p.dir, p.name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = log.Close() }()
-	cmd := exec.CommandContext(ctx, p.binary, "serve")
-	cmd.Env = append(os.Environ(), append(p.env, "HTTP_ADDR="+p.addr, "ADMIN_ADDR="+p.admin)...)
-	cmd.Stderr, cmd.Stdout = log, log
-	cmd.SysProcAttr = dieWithUs()
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	p.cmd, p.exited, p.stopped = cmd, make(chan struct{}), false
-	go func(exited chan struct{}) {
-		_ = cmd.Wait() // How it ended is the fault's business.
-		close(exited)
-	}(p.exited)
-	return nil
-}
-
-// signal sends a signal to the process if it runs, and says whether it did.
-func (p *process) signal(sig syscall.Signal) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.cmd == nil {
-		return false
-	}
-	select {
-	case <-p.exited:
-		return false
-	default:
-	}
-	p.stopped = sig == syscall.SIGSTOP
-	return p.cmd.Process.Signal(sig) == nil
-}
-
-// kill ends the process as a crash would, and waits until it is gone.
-func (p *process) kill() {
-	if p.signal(syscall.SIGKILL) {
-		p.wait(5 * time.Second)
-	}
-}
-
-func (p *process) wait(within time.Duration) bool {
-	p.mu.Lock()
-	exited := p.exited
-	p.mu.Unlock()
-	select {
-	case <-exited:
-		return true
-	case <-time.After(within):
-		return false
-	}
-}
-
-func (p *process) running() bool { return p.signal(0) }
-
-func (p *process) isReady(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.addr+"/readyz", nil)
-	if err != nil {
-		return false
-	}
-	res, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return false
-	}
-	_ = res.Body.Close()
-	return res.StatusCode == http.StatusOK
-}
-
-// metric reads a sum over all series of one counter.
-func (p *process) metrics(ctx context.Context) (map[string]float64, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.admin+"/metrics", nil)
-	if err != nil {
-		return nil, err
-	}
-	res, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = res.Body.Close() }()
-	return parseMetrics(res.Body)
-}
-
-func (p *process) lastLog() string {
-	b, err := os.ReadFile(filepath.Join(p.dir, p.name+".log"))
-	if err != nil {
-		return err.Error()
-	}
-	lines := bytes.Split(bytes.TrimSpace(b), []byte("\n"))
-	return string(bytes.Join(lines[max(0, len(lines)-5):], []byte("\n")))
 }
 
 func freeAddress(ctx context.Context) (string, error) {
@@ -284,5 +290,5 @@ func freeAddress(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return l.Addr().String(), errors.Join(l.Close())
+	return l.Addr().String(), l.Close()
 }

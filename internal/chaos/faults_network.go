@@ -1,0 +1,116 @@
+package chaos
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"example.com/payonce/db/pgproxy"
+)
+
+// hitLink cuts, delays or swallows what passes between a node and one of the
+// things that it depends on. It goes through all that can happen, shuffled, so
+// that a short run has met each.
+func (n *nemesis) hitLink() func(context.Context, *rand.Rand) error {
+	type card struct{ kind, to string }
+	var all, deck []card
+	for _, kind := range []string{"tcp_cut_", "tcp_latency_", "tcp_swallow_"} {
+		for _, to := range []string{toPostgres, toBroker, toStripe} {
+			all = append(all, card{kind, to})
+		}
+	}
+	return func(ctx context.Context, r *rand.Rand) error {
+		if len(deck) == 0 {
+			deck = append(deck, all...)
+			r.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
+		}
+		next := deck[0]
+		deck = deck[1:]
+		target := n.world.nodes[r.IntN(len(n.world.nodes))]
+		l, began := target.link(next.to), time.Now()
+		if err := l.suffer(ctx, next.kind, r); err != nil {
+			return err
+		}
+		n.note(next.kind+next.to, target.name, began)
+		return nil
+	}
+}
+
+// suffer is one fault of a link, from its beginning to its end.
+func (l *link) suffer(ctx context.Context, kind string, r *rand.Rand) error {
+	var undo func()
+	var err error
+	switch kind {
+	case "tcp_cut_":
+		l.cut()
+		rest(ctx, between(r, 0, 600*time.Millisecond))
+		return l.mend(context.WithoutCancel(ctx))
+	case "tcp_latency_":
+		undo, err = l.slow(between(r, 40*time.Millisecond, 600*time.Millisecond))
+	default:
+		undo, err = l.swallow()
+	}
+	if err == nil {
+		rest(ctx, between(r, 300*time.Millisecond, 1200*time.Millisecond))
+	}
+	undo()
+	return err
+}
+
+// committing are statements whose commit is worth losing: the phases of a
+// payment, each of which is a statement and a commit in one, and what holders,
+// relays and the webhook's door write. The empty one is the COMMIT of whatever
+// transaction comes next.
+var committing = []string{
+	"", "", "", "PaymentBegin", "PaymentIntentRecord", "PaymentFinish", "StripeCallSend", "StripeCallAnswered",
+	"KeyTakeOver", "KeyYield", "InboxReceive", "InboxKeep", "OutboxLease",
+}
+
+// armedFor is how long a cut waits for its statement.
+const armedFor = 400 * time.Millisecond
+
+// hitCommit cuts a connection exactly before or exactly after a commit. The two
+// look the same to the service, which has to find out.
+func (n *nemesis) hitCommit(ctx context.Context, r *rand.Rand) error {
+	target := n.world.nodes[r.IntN(len(n.world.nodes))]
+	wire, statement, after := target.wire, committing[r.IntN(len(committing))], r.IntN(2) == 0
+	wire.Seen() // what it remembers is for tests, and would fill the memory of a long run
+	began := time.Now()
+	cut, kind := arm(wire, statement, after)
+	select {
+	case <-cut.Fired():
+	case <-time.After(armedFor):
+	case <-ctx.Done():
+	}
+	if !wire.Disarm(cut) {
+		n.note(kind, target.name, began)
+	}
+	return nil
+}
+
+func arm(wire *pgproxy.Proxy, statement string, after bool) (cut *pgproxy.Cut, kind string) {
+	name := statement
+	if name == "" {
+		name = "COMMIT"
+	}
+	switch {
+	case after && statement == "":
+		cut = wire.AfterCommit("")
+	case after:
+		cut = wire.After(statement + " ")
+	case statement == "":
+		cut = wire.BeforeCommit("")
+	default:
+		cut = wire.Before(statement + " ")
+	}
+	if after {
+		return cut, commitAfter + name
+	}
+	return cut, commitBefore + name
+}
+
+// The kinds of a lost commit, before the statement's name.
+const (
+	commitBefore = "commit_lost_before:"
+	commitAfter  = "commit_lost_after:"
+)

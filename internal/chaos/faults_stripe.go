@@ -1,0 +1,104 @@
+package chaos
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"example.com/payonce/internal/stripesim"
+)
+
+// late is longer than the service waits for Stripe.
+const late = 2 * stripeTimeout
+
+// stripesFaults is every fault that the simulator has, at least once, and how
+// often. One is left out of refunds: a key that is forgotten before its day is
+// over breaks Stripe's promise, and a second refund under it would be Stripe's.
+// For an intent it is harmless, whose state refuses a second charge.
+var stripesFaults = []stripesim.Fault{
+	{Op: "intent.confirm", Kind: stripesim.Drop, Probability: 0.05},
+	{Op: "intent.confirm", Kind: stripesim.Reset, Probability: 0.02},
+	{Op: "intent.confirm", Kind: stripesim.ReusedDrop, Probability: 0.01},
+	{Op: "intent.confirm", Kind: stripesim.ReusedReset, Probability: 0.01},
+	{Op: "intent.confirm", Kind: stripesim.BlackHole, Probability: 0.01, Delay: late},
+	{Op: "intent.confirm", Kind: stripesim.Delay, Probability: 0.02, Delay: late},
+	{Op: "intent.confirm", Kind: stripesim.DelayBefore, Probability: 0.02, Delay: late},
+	{Op: "intent.confirm", Kind: stripesim.DelayExecuting, Probability: 0.01, Delay: late},
+	{Op: "intent.confirm", Kind: stripesim.SlowBody, Probability: 0.01, Delay: late},
+	{Op: "intent.confirm", Kind: stripesim.Cut, Probability: 0.02, Bytes: 40},
+	{Op: "intent.confirm", Kind: stripesim.StoredError, Probability: 0.01},
+	{Op: "intent.confirm", Kind: stripesim.EffectStoredError, Probability: 0.01},
+	{Op: "intent.confirm", Kind: stripesim.EffectError, Probability: 0.01},
+	{Op: "intent.confirm", Kind: stripesim.EffectError, Probability: 0.01, HTML: true},
+	{Op: "intent.confirm", Kind: stripesim.EffectForgotten, Probability: 0.01},
+	{Op: "intent.confirm", Kind: stripesim.InvalidJSON, Probability: 0.01},
+	{Op: "intent.confirm", Kind: stripesim.UnknownEnum, Probability: 0.01},
+	{Op: "intent.confirm", Kind: stripesim.UnknownFields, Probability: 0.02},
+	{Op: "intent.confirm", Kind: stripesim.Stale, Probability: 0.01},
+	{Op: "intent.confirm", Kind: stripesim.LockTimeout, Probability: 0.01},
+	{Op: "intent.confirm", Kind: stripesim.InUse, Probability: 0.01},
+	{Op: "intent.confirm", Kind: stripesim.RetryError, Probability: 0.01},
+	{Op: "intent.create", Kind: stripesim.Drop, Probability: 0.02},
+	{Op: "intent.create", Kind: stripesim.RateLimited, Probability: 0.02},
+	{Op: "intent.create", Kind: stripesim.Unauthorized, Probability: 0.02},
+	{Op: "intent.create", Kind: stripesim.Refuse, Probability: 0.01, Status: 503, HTML: true},
+	{Op: "intent.create", Kind: stripesim.StoredError, Probability: 0.01},
+	{Op: "intent.cancel", Kind: stripesim.Drop, Probability: 0.05},
+	{Op: "intent.cancel", Kind: stripesim.EffectStoredError, Probability: 0.02},
+	{Op: "refund.create", Kind: stripesim.Drop, Probability: 0.10},
+	{Op: "refund.create", Kind: stripesim.EffectError, Probability: 0.05},
+	{Op: "refund.create", Kind: stripesim.EffectStoredError, Probability: 0.02},
+	{Op: "*.get", Kind: stripesim.Reset, Probability: 0.02},
+	{Op: "*.get", Kind: stripesim.Refuse, Probability: 0.01},
+}
+
+// atStripe arms the provider's faults for the whole run: what share of the calls
+// goes wrong, and how.
+func (n *nemesis) atStripe() {
+	for i, f := range stripesFaults {
+		f.Times, f.Seed = -1, n.seed+uint64(i)+1
+		n.stripeFaults[n.world.sim.Inject(f)] = f.Kind
+	}
+}
+
+// webhooksFaults are the ways in which events come otherwise than once, in order
+// and in time.
+var webhooksFaults = []stripesim.WebhookFault{
+	{Kind: stripesim.WebhookDuplicate, Count: 3},
+	{Kind: stripesim.WebhookDouble},
+	{Kind: stripesim.WebhookReorder, Count: 4},
+	{Kind: stripesim.WebhookBurst, Count: 6},
+	{Kind: stripesim.WebhookDelay, Delay: 2 * time.Second},
+	{Kind: stripesim.WebhookDrop},
+	{Kind: stripesim.WebhookNever},
+	{Kind: stripesim.WebhookWrongSignature},
+	{Kind: stripesim.WebhookStale},
+	{Kind: stripesim.WebhookVersion},
+}
+
+// hitWebhook arms one of them for the next events that come.
+func (n *nemesis) hitWebhook(_ context.Context, r *rand.Rand) error {
+	f := webhooksFaults[r.IntN(len(webhooksFaults))]
+	id := n.world.sim.InjectWebhook(f)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.webhookFaults[id] = f.Kind
+	return nil
+}
+
+// countStripe asks the simulator which faults have fired: it forgets them when
+// they are cleared.
+func (n *nemesis) countStripe() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for id, fired := range n.world.sim.FaultsFired() {
+		if fired > 0 {
+			n.count["stripe_"+n.stripeFaults[id]] += fired
+		}
+	}
+	for id, fired := range n.world.sim.WebhookFaultsFired() {
+		if fired > 0 {
+			n.count["webhook_"+n.webhookFaults[id]]++
+		}
+	}
+}
