@@ -15,6 +15,20 @@ RUN mkdir /data && CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o /out/ ./
 FROM nats:2 AS nats
 COPY --from=build /out/healthcheck /usr/local/bin/healthcheck
 
+# Chaos kills PostgreSQL as well as the API, so it needs a server's programs and
+# not another container. The service in here has a clock that can be wrong.
+FROM build AS underchaos
+RUN /out/chaos -build /out/api-under-chaos
+
+FROM postgres:17 AS chaos
+COPY --from=build /out/chaos /usr/local/bin/
+COPY --from=underchaos /out/api-under-chaos /usr/local/bin/
+RUN mkdir /chaos && chown postgres:postgres /chaos
+USER postgres
+ENV TMPDIR=/chaos
+ENTRYPOINT ["/usr/local/bin/chaos", "-program", "/usr/local/bin/api-under-chaos", "-out", "/chaos/out"]
+CMD []
+
 FROM gcr.io/distroless/static-debian12:nonroot AS payonce
 COPY --from=build /out/ /usr/local/bin/
 COPY --from=build --chown=65532:65532 /data /data

@@ -13,7 +13,7 @@ test: ## every test, on whatever PostgreSQL this machine has
 race: ## the same under the race detector
 	go test -race ./...
 
-chaos: ## break a running system for a minute and count the charges
+chaos: ## break a running system for a minute and judge it (DURATION=10m SEED=7)
 	go run ./cmd/chaos
 
 museum: ## the wrong ways to charge once, each with the damage it does

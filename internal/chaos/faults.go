@@ -54,7 +54,7 @@ func (n *nemesis) run(ctx context.Context) error {
 	var mu sync.Mutex
 	var failed error
 	for i, h := range []hand{
-		{600 * time.Millisecond, 1200 * time.Millisecond, n.kill},
+		{800 * time.Millisecond, 1400 * time.Millisecond, n.kill},
 		{200 * time.Millisecond, 900 * time.Millisecond, n.freeze},
 		{5 * time.Second, 9 * time.Second, n.ask},
 		{7 * time.Second, 9 * time.Second, n.hitPostgres},
