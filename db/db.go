@@ -1,6 +1,7 @@
 package db
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,6 +49,9 @@ type Pool struct {
 type Options struct {
 	Name    string // application_name, by which an operator finds our sessions; default payonce
 	MaxConn int32  // default 16, the best on two cores (docs/performance.md)
+	// Statement is how long one statement may take; default 10 s. A wait for a
+	// lock ends after half of it.
+	Statement time.Duration
 }
 
 // Open makes the pool. It does not wait for the server: a service that starts
@@ -61,8 +65,9 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 	params := cfg.ConnConfig.RuntimeParams
 	setDefault(params, "application_name", cmpOr(o.Name, "payonce"))
 	setDefault(params, "timezone", "UTC")
-	setDefault(params, "statement_timeout", ms(statementTimeout))
-	setDefault(params, "lock_timeout", ms(lockTimeout))
+	statement := cmp.Or(o.Statement, statementTimeout)
+	setDefault(params, "statement_timeout", ms(statement))
+	setDefault(params, "lock_timeout", ms(min(lockTimeout, statement/2)))
 	setDefault(params, "idle_in_transaction_session_timeout", ms(idleInTxTimeout))
 	if cfg.ConnConfig.ConnectTimeout == 0 || cfg.ConnConfig.ConnectTimeout > connectTimeout {
 		cfg.ConnConfig.ConnectTimeout = connectTimeout

@@ -11,6 +11,29 @@ import (
 	"time"
 )
 
+const deliveriesAgain = `-- name: DeliveriesAgain :execrows
+WITH missed AS MATERIALIZED (
+    SELECT d.tenant_id, d.event_id FROM webhook_deliveries d
+    WHERE d.tenant_id = $1 AND d.status = 'failed' ORDER BY d.ended_at LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE webhook_deliveries e SET status = 'pending', ended_at = NULL, attempts = 0, leased_until = '-infinity'
+FROM missed WHERE e.tenant_id = missed.tenant_id AND e.event_id = missed.event_id
+`
+
+type DeliveriesAgainParams struct {
+	TenantID  string
+	LimitRows int32
+}
+
+// The same for what a tenant has missed, oldest first.
+func (q *Queries) DeliveriesAgain(ctx context.Context, arg DeliveriesAgainParams) (int64, error) {
+	result, err := q.db.Exec(ctx, deliveriesAgain, arg.TenantID, arg.LimitRows)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const deliveryAgain = `-- name: DeliveryAgain :execrows
 UPDATE webhook_deliveries SET status = 'pending', ended_at = NULL, attempts = 0, leased_until = '-infinity'
 WHERE tenant_id = $1 AND event_id = $2 AND status = 'failed'

@@ -94,6 +94,33 @@ func (p *Pool) Invariants(ctx context.Context) ([]Check, error) {
 	return checks, nil
 }
 
+// Asked is an invariant that was asked for in a limited time, and why it could
+// not be answered, if so.
+type Asked struct {
+	Check
+	Err error
+}
+
+// InvariantsWithin is Invariants for somebody who waits: each query gets the time
+// each, and one that cannot be answered in it does not keep the others from it.
+func (p *Pool) InvariantsWithin(ctx context.Context, each time.Duration) []Asked {
+	asked := make([]Asked, len(invariants))
+	for i, inv := range invariants {
+		asked[i].Check = Check{ID: inv.id, Name: inv.name}
+		asked[i].Err = p.InTx(ctx, func(q *Queries) error {
+			if err := q.TimeoutsForAudit(ctx, ms(each)); err != nil {
+				return err
+			}
+			check, err := inv.check(ctx, q)
+			if err == nil {
+				asked[i].Check = check
+			}
+			return err
+		})
+	}
+	return asked
+}
+
 // CheckInvariants is Invariants in a transaction of the caller's.
 func (q *Queries) CheckInvariants(ctx context.Context) ([]Check, error) {
 	checks := make([]Check, len(invariants))

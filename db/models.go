@@ -225,6 +225,114 @@ func (e InboxStatus) Valid() bool {
 	return false
 }
 
+type OperatorActionKind string
+
+const (
+	OperatorActionKindTryNow     OperatorActionKind = "try_now"
+	OperatorActionKindAdopt      OperatorActionKind = "adopt"
+	OperatorActionKindRefund     OperatorActionKind = "refund"
+	OperatorActionKindUnpark     OperatorActionKind = "unpark"
+	OperatorActionKindMarkFailed OperatorActionKind = "mark_failed"
+)
+
+func (e *OperatorActionKind) Scan(src interface{}) error {
+	switch s := src.(type) {
+	case []byte:
+		*e = OperatorActionKind(s)
+	case string:
+		*e = OperatorActionKind(s)
+	default:
+		return fmt.Errorf("unsupported scan type for OperatorActionKind: %T", src)
+	}
+	return nil
+}
+
+type NullOperatorActionKind struct {
+	OperatorActionKind OperatorActionKind
+	Valid              bool // Valid is true if OperatorActionKind is not NULL
+}
+
+// Scan implements the Scanner interface.
+func (ns *NullOperatorActionKind) Scan(value interface{}) error {
+	if value == nil {
+		ns.OperatorActionKind, ns.Valid = "", false
+		return nil
+	}
+	ns.Valid = true
+	return ns.OperatorActionKind.Scan(value)
+}
+
+// Value implements the driver Valuer interface.
+func (ns NullOperatorActionKind) Value() (driver.Value, error) {
+	if !ns.Valid {
+		return nil, nil
+	}
+	return string(ns.OperatorActionKind), nil
+}
+
+func (e OperatorActionKind) Valid() bool {
+	switch e {
+	case OperatorActionKindTryNow,
+		OperatorActionKindAdopt,
+		OperatorActionKindRefund,
+		OperatorActionKindUnpark,
+		OperatorActionKindMarkFailed:
+		return true
+	}
+	return false
+}
+
+type OperatorOutcome string
+
+const (
+	OperatorOutcomeDone    OperatorOutcome = "done"
+	OperatorOutcomeRefused OperatorOutcome = "refused"
+)
+
+func (e *OperatorOutcome) Scan(src interface{}) error {
+	switch s := src.(type) {
+	case []byte:
+		*e = OperatorOutcome(s)
+	case string:
+		*e = OperatorOutcome(s)
+	default:
+		return fmt.Errorf("unsupported scan type for OperatorOutcome: %T", src)
+	}
+	return nil
+}
+
+type NullOperatorOutcome struct {
+	OperatorOutcome OperatorOutcome
+	Valid           bool // Valid is true if OperatorOutcome is not NULL
+}
+
+// Scan implements the Scanner interface.
+func (ns *NullOperatorOutcome) Scan(value interface{}) error {
+	if value == nil {
+		ns.OperatorOutcome, ns.Valid = "", false
+		return nil
+	}
+	ns.Valid = true
+	return ns.OperatorOutcome.Scan(value)
+}
+
+// Value implements the driver Valuer interface.
+func (ns NullOperatorOutcome) Value() (driver.Value, error) {
+	if !ns.Valid {
+		return nil, nil
+	}
+	return string(ns.OperatorOutcome), nil
+}
+
+func (e OperatorOutcome) Valid() bool {
+	switch e {
+	case OperatorOutcomeDone,
+		OperatorOutcomeRefused:
+		return true
+	}
+	return false
+}
+
 type OrderStatus string
 
 const (
@@ -669,6 +777,18 @@ type InboxEvent struct {
 	ParkedAt      *time.Time
 	ObjectID      *string
 	PayloadSha256 []byte
+}
+
+type OperatorAction struct {
+	ID        string
+	Actor     string
+	Kind      OperatorActionKind
+	TenantID  *string
+	Subject   string
+	Reason    string
+	CreatedAt time.Time
+	Outcome   *OperatorOutcome
+	Result    *string
 }
 
 type Order struct {

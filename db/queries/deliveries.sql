@@ -46,6 +46,15 @@ WHERE tenant_id = @tenant_id AND event_id = @event_id AND lease_token = @lease_t
 UPDATE webhook_deliveries SET status = 'pending', ended_at = NULL, attempts = 0, leased_until = '-infinity'
 WHERE tenant_id = @tenant_id AND event_id = @event_id AND status = 'failed';
 
+-- name: DeliveriesAgain :execrows
+-- The same for what a tenant has missed, oldest first.
+WITH missed AS MATERIALIZED (
+    SELECT d.tenant_id, d.event_id FROM webhook_deliveries d
+    WHERE d.tenant_id = @tenant_id AND d.status = 'failed' ORDER BY d.ended_at LIMIT @limit_rows FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE webhook_deliveries e SET status = 'pending', ended_at = NULL, attempts = 0, leased_until = '-infinity'
+FROM missed WHERE e.tenant_id = missed.tenant_id AND e.event_id = missed.event_id;
+
 -- name: DeliveryReap :execrows
 WITH old AS MATERIALIZED (
     SELECT d.tenant_id, d.event_id FROM webhook_deliveries d

@@ -319,6 +319,16 @@ func Hurry(ctx context.Context, q *db.Queries, tenantID, key string) error {
 	return err
 }
 
+// TryNow is Hurry for a person who wants to know: it reports whether there was an
+// unfinished key that nobody holds. One that was parked is looked at again, too.
+func TryNow(ctx context.Context, q *db.Queries, tenantID, key string) (bool, error) {
+	n, err := q.KeyHurry(ctx, db.KeyHurryParams{TenantID: tenantID, Key: key})
+	if err != nil {
+		return false, fmt.Errorf("have a key looked at: %w", err)
+	}
+	return n > 0, nil
+}
+
 // Enqueue adds work that no caller asked for, under a key of our own, as a claim
 // that waits for the completer. The key has a space in it, which keeps it apart
 // from every caller's. Adding what is there already does nothing.

@@ -198,6 +198,20 @@ func SetEndpoint(ctx context.Context, q *db.Queries, tenantID, endpoint, secret 
 	return nil
 }
 
+// againMax is how many deliveries one call of Again takes up: a transaction of a
+// size that nobody waits for.
+const againMax = 1000
+
+// Again has deliveries that were given up sent again, from the beginning, and
+// returns how many. It joins the transaction of q.
+func Again(ctx context.Context, q *db.Queries, tenantID string) (int64, error) {
+	n, err := q.DeliveriesAgain(ctx, db.DeliveriesAgainParams{TenantID: tenantID, LimitRows: againMax})
+	if err != nil {
+		return 0, fmt.Errorf("send again what %s has missed: %w", tenantID, err)
+	}
+	return n, nil
+}
+
 func (n *Notifier) measure(ctx context.Context) error {
 	if time.Since(n.measured) < statsEvery {
 		return nil

@@ -16,6 +16,7 @@ const (
 	paymentID  = "pay_"
 	refundID   = "rfd_"
 	checkoutID = "chk_"
+	actionID   = "act_" // of an operator
 )
 
 var idEncoding = base32.NewEncoding("0123456789abcdefghijklmnopqrstuv").WithPadding(base32.NoPadding)
@@ -42,6 +43,13 @@ const idEnd = "w" // beyond the alphabet
 
 // NewTenantID makes the id of a new tenant.
 func NewTenantID() string { return newID("ten_") }
+
+// NewActionID names one thing that an operator has done. It is drawn when the
+// form is made, so that a form that is sent twice is recognised.
+func NewActionID() string { return newID(actionID) }
+
+// IsActionID reports whether id could be an action's.
+func IsActionID(id string) bool { return isID(actionID, id) }
 
 // isID reports whether id could be one of the kind. What could not is unknown
 // without asking the database.

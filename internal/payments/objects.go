@@ -69,6 +69,9 @@ func (t instant) MarshalJSON() ([]byte, error) {
 	return time.Time(t).UTC().AppendFormat(nil, `"2006-01-02T15:04:05.000Z"`), nil
 }
 
+// String is for the pages that people read.
+func (t instant) String() string { return time.Time(t).UTC().Format("2006-01-02 15:04:05.000 UTC") }
+
 func orderOf(row db.Order) Order {
 	o := Order{
 		ID: row.ID, Object: "order", Status: row.Status, Currency: row.Currency, Amount: row.AmountMinor, AmountRefunded: row.AmountRefundedMinor,

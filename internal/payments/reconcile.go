@@ -418,34 +418,48 @@ func (r *Reconciler) measureCheckouts(ctx context.Context) error {
 // tenant and an order of that tenant which is of just this amount and is not
 // paid. It returns the payment's id; empty: it is not to be adopted any more.
 func (s *Service) adoptPayment(ctx context.Context, i Intent) (string, error) {
-	id := newID(paymentID)
-	if i.RefundedMinor > 0 { // Its refunds still know the id that it once had.
+	id, err := s.adoptedID(ctx, i)
+	if err != nil {
+		return "", err
+	}
+	var adopted string
+	err = s.pool.InTx(ctx, func(q *db.Queries) (err error) {
+		adopted, err = s.adoptAs(ctx, q, id, i)
+		return err
+	})
+	return adopted, err
+}
+
+// adoptedID is the id that the payment of an intent gets: a new one, or the one
+// that it once had, where its refunds still know it.
+func (s *Service) adoptedID(ctx context.Context, i Intent) (string, error) {
+	if i.RefundedMinor > 0 {
 		refunds, err := s.gateway.RefundsOf(ctx, i.ID)
 		if err != nil {
 			return "", err
 		}
 		for _, r := range refunds {
 			if r.TenantID == i.TenantID && r.OrderID == i.OrderID && isID(paymentID, r.PaymentID) {
-				id = r.PaymentID
+				return r.PaymentID, nil
 			}
 		}
 	}
-	var adopted string
-	err := s.pool.InTx(ctx, func(q *db.Queries) error {
-		adopted = ""
-		v, err := lockedView(ctx, q, ref{i.TenantID, i.OrderID})
-		if err != nil || judgeIntent(i, v).verdict != orphaned {
-			return err
-		}
-		p := db.Payment{
-			TenantID: i.TenantID, ID: id, Version: 1, Status: db.PaymentStatusProcessing, OrderID: i.OrderID, IdempotencyKey: adoptedKeyPrefix + i.ID,
-			AmountMinor: i.ReceivedMinor, Currency: i.Currency, PaymentMethod: i.PaymentMethod, IntentNumber: v.numberOf(i.ID), IntentID: &i.ID,
-			CreatedAt: i.CreatedAt,
-		}
-		adopted = id
-		return s.recordAdopted(ctx, q, p, i, *v.order)
-	})
-	return adopted, err
+	return newID(paymentID), nil
+}
+
+// adoptAs judges the intent with its order locked, and makes the rows. It joins
+// the transaction of q.
+func (s *Service) adoptAs(ctx context.Context, q *db.Queries, id string, i Intent) (string, error) {
+	v, err := lockedView(ctx, q, ref{i.TenantID, i.OrderID})
+	if err != nil || judgeIntent(i, v).verdict != orphaned {
+		return "", err
+	}
+	p := db.Payment{
+		TenantID: i.TenantID, ID: id, Version: 1, Status: db.PaymentStatusProcessing, OrderID: i.OrderID, IdempotencyKey: adoptedKeyPrefix + i.ID,
+		AmountMinor: i.ReceivedMinor, Currency: i.Currency, PaymentMethod: i.PaymentMethod, IntentNumber: v.numberOf(i.ID), IntentID: &i.ID,
+		CreatedAt: i.CreatedAt,
+	}
+	return id, s.recordAdopted(ctx, q, p, i, *v.order)
 }
 
 // numberOf is the intent's number where a payment knows it, or the next one.

@@ -92,6 +92,8 @@ const (
 	CreateRefund  = "create_refund"
 	RefundOrder   = "refund_order" // nobody asked for it: the payment came too late
 
+	RefundByOperator = "operator_refund" // a person of ours asked for it, not the tenant
+
 	CreateCheckout = "create_checkout"
 )
 
@@ -106,6 +108,8 @@ func (s *Service) Operations() map[string]idempotency.Operation {
 		CreateRefund:  {Begin: s.beginRefund, Run: s.runRefund},
 		RefundOrder:   {Run: s.runRefund},
 		SweepIntent:   {Run: s.runSweep},
+
+		RefundByOperator: {Run: s.runRefund},
 
 		CreateCheckout: {Begin: s.beginCheckout, Run: s.runCheckout},
 	}

@@ -103,6 +103,12 @@ func (s *Service) KeyStory(ctx context.Context, tenantID, key string, retention 
 	if strings.Contains(key, " ") {
 		return KeyStory{}, ErrNotFound // One of our own.
 	}
+	return s.StoryOf(ctx, tenantID, key, retention)
+}
+
+// StoryOf is KeyStory for an operator, who may see what we do under keys of our
+// own, too.
+func (s *Service) StoryOf(ctx context.Context, tenantID, key string, retention time.Duration) (KeyStory, error) {
 	row, err := s.pool.StoryKey(ctx, db.StoryKeyParams{TenantID: tenantID, Key: key})
 	if err != nil {
 		return KeyStory{}, notFound(err, "look up a key")
@@ -219,6 +225,9 @@ func deref(s *string) string {
 func (s *Service) storyCalls(ctx context.Context, row db.StoryKeyRow, m made) ([]StoryCall, error) {
 	own := row.TenantID + ":" + row.Key
 	p := db.StoryCallsParams{TenantID: row.TenantID, OwnKeys: []string{own + ":confirm", own + ":refund"}}
+	if m.refund != nil {
+		p.OwnKeys = append(p.OwnKeys, m.refund.StripeKey) // of a refund that nobody asked for: the order's
+	}
 	if m.order != nil && m.refund == nil {
 		p.OrderPrefix = row.TenantID + ":" + m.order.ID + ":"
 	}

@@ -1,0 +1,136 @@
+package payments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/idempotency"
+)
+
+// What an operator asks for goes the way that everything goes: the completer
+// looks, the reconciler's judgment adopts, a refund is a row with a key of its
+// own before the first byte leaves. Nothing here sets a status. Each function
+// that changes something joins the caller's transaction, which also records who
+// asked and why; what must be asked of Stripe is asked before.
+
+// MayStillSucceedError says that a payment cannot be called failed: what Stripe
+// shows leaves a way for its money to move.
+type MayStillSucceedError struct{ Why string }
+
+func (e *MayStillSucceedError) Error() string { return e.Why }
+
+// IntentView is a PaymentIntent as Stripe shows it, beside what our rows say of
+// its order.
+type IntentView struct {
+	Intent Intent
+	// Ours: its metadata names a tenant of this installation.
+	Ours bool
+	// Adoptable: money that is provably ours and that no row knows of.
+	Adoptable bool
+	// Detail is how the two compare, for a person.
+	Detail string
+
+	adoptAs string
+}
+
+// LookAtIntent asks Stripe for an intent and compares. ErrNoSuchObject: the
+// account has none of that id.
+func (s *Service) LookAtIntent(ctx context.Context, intentID string) (IntentView, error) {
+	intent, err := s.gateway.GetIntent(ctx, intentID)
+	if err != nil {
+		return IntentView{}, err
+	}
+	view := IntentView{Intent: intent, Detail: "its metadata names no tenant of ours"}
+	if view.Ours, err = s.pool.TenantExists(ctx, intent.TenantID); err != nil || !view.Ours {
+		return view, err
+	}
+	r := ref{intent.TenantID, intent.OrderID}
+	found, err := views(ctx, s.pool.Queries, []ref{r})
+	if err != nil {
+		return view, err
+	}
+	j := judgeIntent(intent, found[r])
+	switch j.verdict {
+	case agrees:
+		view.Detail = "Stripe and our rows agree"
+	case inWork:
+		view.Detail = "paid at Stripe; somebody here works on it and will find out"
+	case orphaned:
+		view.Detail, view.Adoptable = "paid at Stripe; the order is here, has just this amount, and no payment of it succeeded", true
+		view.adoptAs, err = s.adoptedID(ctx, intent)
+	case moved, abandoned, disagrees:
+		view.Detail = j.finding.Detail
+	}
+	return view, err
+}
+
+// Adopt makes the rows of a payment whose money has moved, as the reconciler
+// does, and judges again with the order locked. It returns the payment's id;
+// empty: it is not to be adopted, or not any more. It joins q's transaction.
+func (s *Service) Adopt(ctx context.Context, q *db.Queries, view IntentView) (string, error) {
+	if !view.Adoptable {
+		return "", nil
+	}
+	adopted, err := s.adoptAs(ctx, q, view.adoptAs, view.Intent)
+	if err != nil || adopted == "" {
+		return "", err
+	}
+	_, err = q.FindingsResolve(ctx, db.FindingsResolveParams{TenantID: view.Intent.TenantID, ObjectID: view.Intent.ID, Resolution: "adopted as " + adopted})
+	if err != nil {
+		return "", fmt.Errorf("resolve what was found of %s: %w", view.Intent.ID, err)
+	}
+	return adopted, nil
+}
+
+// RefundFor records a refund that an operator asked for, nil for all that is
+// left, and has the completer make it. Its key is made of the action, so that an
+// action has one refund. It joins q's transaction.
+func (s *Service) RefundFor(ctx context.Context, q *db.Queries, tenantID, id, action string, amount *int64) (Refund, error) {
+	p, err := q.PaymentLock(ctx, db.PaymentLockParams{TenantID: tenantID, ID: id})
+	if err != nil {
+		return Refund{}, notFound(err, "lock payment %s", id)
+	}
+	minor, err := refundable(p, amount)
+	if err != nil {
+		return Refund{}, err
+	}
+	key := RefundByOperator + " " + action
+	row := newRefund(p, newID(refundID), key, tenantID+":"+key+":refund", minor, nil)
+	if err := s.recordRefund(ctx, q, row); err != nil {
+		return Refund{}, err
+	}
+	return refundOf(row), idempotency.Enqueue(ctx, q, idempotency.Request{TenantID: tenantID, Key: key, Operation: RefundByOperator}, row.ID, refundRecorded)
+}
+
+// CannotSucceed returns the payment if Stripe says that its money can never move
+// any more, which is so when its intent is canceled, and only then: an intent
+// that waits, for a card, for a confirm, for the customer, may still be paid by
+// a call that is under way. Otherwise a *MayStillSucceedError says why not.
+func (s *Service) CannotSucceed(ctx context.Context, tenantID, id string) (db.Payment, error) {
+	if !isID(paymentID, id) {
+		return db.Payment{}, ErrNotFound
+	}
+	p, err := s.pool.PaymentGet(ctx, db.PaymentGetParams{TenantID: tenantID, ID: id})
+	switch {
+	case err != nil:
+		return p, notFound(err, "read payment %s", id)
+	case p.Status != db.PaymentStatusProcessing && p.Status != db.PaymentStatusRequiresAction:
+		return p, &MayStillSucceedError{"the payment is " + string(p.Status) + " already, and that is final"}
+	case p.IntentID == nil:
+		return p, &MayStillSucceedError{"no PaymentIntent of it is known here, so Stripe cannot be asked what became of it; have it tried now"}
+	}
+	intent, err := s.gateway.GetIntent(ctx, *p.IntentID)
+	switch {
+	case errors.Is(err, ErrNoSuchObject):
+		return p, &MayStillSucceedError{"Stripe does not know " + *p.IntentID + ": is STRIPE_SECRET_KEY of the right account and mode?"}
+	case err != nil:
+		return p, &MayStillSucceedError{"Stripe did not say what became of " + *p.IntentID + ": " + db.ErrorText(err)}
+	case intent.Status == IntentSucceeded:
+		return p, &MayStillSucceedError{"Stripe says that " + intent.ID + " succeeded: the money was taken, and this payment will succeed; have it tried now"}
+	case intent.Status != IntentCanceled:
+		return p, &MayStillSucceedError{"at Stripe " + intent.ID + " is " + string(intent.Status) + ": its money may still move. Cancel the PaymentIntent in Stripe's dashboard first"}
+	}
+	return p, nil
+}
