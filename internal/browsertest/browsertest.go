@@ -131,6 +131,21 @@ func (p *Page) Complaints() []string {
 	return append([]string(nil), p.complaints...)
 }
 
+// Forgives takes back the one complaint that a test has caused on purpose, and
+// fails the test if there was none.
+func (p *Page) Forgives(tb testing.TB, complaint string) {
+	tb.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, c := range p.complaints {
+		if strings.Contains(c, complaint) {
+			p.complaints = append(p.complaints[:i], p.complaints[i+1:]...)
+			return
+		}
+	}
+	tb.Errorf("nobody complains about %q, only: %q", complaint, p.complaints)
+}
+
 func (p *Page) watch(event any) {
 	switch e := event.(type) {
 	case *network.EventRequestWillBeSent:
@@ -217,6 +232,27 @@ func (p *Page) WaitFor(tb testing.TB, expression string) {
 		}
 		return nil
 	}))
+}
+
+// Reads waits until a sentence can be read, through whatever pages a click leads:
+// while one is left for the next there is nothing to evaluate in, and that is no
+// failure.
+func (p *Page) Reads(tb testing.TB, sentence string) {
+	tb.Helper()
+	var last string
+	for end := time.Now().Add(patience / 3); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		_ = chromedp.Do(p.ctx, p.limited([]chromedp.Action[chromedp.Void]{chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+			text, err := chromedp.Evaluate[string](`document.readyState === "complete" ? document.body.innerText : ""`)(ctx, t)
+			if err == nil {
+				last = strings.Join(strings.Fields(text), " ")
+			}
+			return err
+		})}))
+		if strings.Contains(last, sentence) {
+			return
+		}
+	}
+	tb.Fatalf("the page does not say %q; it says %q; until then: %q", sentence, last, p.Complaints())
 }
 
 // Evaluate is the value of a JavaScript expression.

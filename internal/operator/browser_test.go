@@ -1,0 +1,332 @@
+package operator_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/browsertest"
+	"example.com/payonce/internal/stripesim"
+)
+
+// screen is the page in a real browser, as somebody at night has it.
+type screen struct {
+	*browsertest.Page
+	t testing.TB
+}
+
+func (d *desk) open(t testing.TB, b *browsertest.Browser, path string, size browsertest.Size) screen {
+	t.Helper()
+	return screen{b.Open(t, d.url+path, size), t}
+}
+
+// text is what can be read, and the page must fit where it is read.
+func (s screen) text() string {
+	s.t.Helper()
+	s.FitsItsWindow(s.t)
+	require.NotEqual(s.t, "rgba(0, 0, 0, 0)", browsertest.Evaluate[string](s.t, s.Page, `getComputedStyle(document.body).backgroundColor`), "the style sheet arrived")
+	return strings.Join(strings.Fields(browsertest.Evaluate[string](s.t, s.Page, `document.body.innerText`)), " ")
+}
+
+// until waits for a sentence: a click that leads to another page takes a while.
+func (s screen) until(says string) {
+	s.t.Helper()
+	s.Reads(s.t, says)
+}
+
+func quoted(text string) string { return `"` + strings.ReplaceAll(text, `"`, `\"`) + `"` }
+
+// click presses what is labelled so.
+func (s screen) click(label string) {
+	s.t.Helper()
+	s.Do(s.t, chromedp.Click(chromedp.Search(`//a[normalize-space()=`+quoted(label)+`] | //button[normalize-space()=`+quoted(label)+`]`)))
+}
+
+func (s screen) fill(field, value string) {
+	s.t.Helper()
+	s.Do(s.t, chromedp.SendKeys(chromedp.CSS(field), value))
+}
+
+// signIn gives the token. Cookies know no ports, so an earlier test's session,
+// which the same token signed, may be one here.
+func (s screen) signIn(name string) {
+	s.t.Helper()
+	s.until("operator")
+	if browsertest.Evaluate[bool](s.t, s.Page, `document.querySelector("#token") === null`) {
+		return
+	}
+	s.fill("#actor", name)
+	s.fill("#token", adminToken)
+	s.click("Sign in")
+}
+
+// act goes through an action's two pages.
+func (s screen) act(button, confirm, result string) {
+	s.t.Helper()
+	s.click(button)
+	s.until("It is kept with your name")
+	s.text()
+	s.fill("#reason", "on call, ticket 4711")
+	s.click(confirm)
+	s.until(result)
+}
+
+// TestInChromium plays every state and every action in a real browser whose
+// network is closed but for this machine: nothing is asked of others, nothing is
+// wider than its window, and no page needs a script, because the policy forbids
+// all of them.
+func TestInChromium(t *testing.T) {
+	t.Parallel()
+	browser := browsertest.Start(t)
+
+	t.Run("Quiet", func(t *testing.T) {
+		d := newDesk(t, "")
+		require.Equal(t, http.StatusCreated, d.api.Pay("k", d.api.Order(), "pm_card_visa").Status)
+		for name, size := range map[string]browsertest.Size{"desktop": browsertest.Desktop, "phone": browsertest.Phone} {
+			s := d.open(t, browser, "/operator", size)
+			require.Contains(t, s.text(), "Nothing needs you.")
+			require.Contains(t, s.text(), "Read-only: ADMIN_TOKEN is not set")
+			s.Screenshot(t, "operator-quiet-"+name)
+		}
+	})
+
+	t.Run("StuckAndWhoMendsIt", func(t *testing.T) {
+		d := newDesk(t, "")
+		payment, _ := d.unknown("k")
+		require.Equal(t, http.StatusAccepted, d.api.Pay("k2", d.api.Order(), "pm_card_mastercard").Status)
+		s := d.open(t, browser, "/operator", browsertest.Phone)
+		s.Dark(t)
+		require.Contains(t, s.text(), "Nothing needs you.")
+		require.Contains(t, s.text(), "Who mends it: The completer")
+		s.Screenshot(t, "operator-stuck-phone-dark")
+		s.Do(t, chromedp.SendKeys(chromedp.CSS("#what"), payment))
+		s.click("Find")
+		s.until("Not known yet. At most once.")
+		require.Contains(t, s.text(), "confirm unknown 1 attempt")
+		s.Screenshot(t, "operator-unknown-phone-dark")
+		require.NotEqual(t, "rgb(253, 253, 251)", browsertest.Evaluate[string](t, s.Page, `getComputedStyle(document.body).backgroundColor`), "dark is dark")
+	})
+
+	t.Run("ParkedIsTriedNow", func(t *testing.T) {
+		d := newDesk(t, adminToken)
+		payment, order := d.parked("k")
+		s := d.open(t, browser, "/operator", browsertest.Desktop)
+		s.text()
+		s.Screenshot(t, "operator-login")
+		s.fill("#actor", "Ada")
+		s.fill("#token", "a guess")
+		s.click("Sign in")
+		s.until("That is not the token in ADMIN_TOKEN.")
+		s.Forgives(t, "401 (Unauthorized)")
+		s.Do(t, chromedp.Navigate(d.url+"/operator"))
+		s.signIn("Ada")
+		s.until("One thing needs you.")
+		require.Contains(t, s.text(), "1 request was given up")
+		require.Contains(t, s.text(), "Who mends it: You. It was given up")
+		s.Screenshot(t, "operator-parked")
+		s.click("Try now…")
+		s.until("The completer takes it up within a second")
+		s.Screenshot(t, "operator-confirm")
+		s.click("Leave it")
+		s.until("Not known yet. At most once.")
+		s.act("Try now…", "Try now", "Done.")
+		require.Contains(t, s.text(), "Try now "+payment)
+		s.Screenshot(t, "operator-done")
+		d.Sim.ClearFaults()
+		d.api.Complete()
+		s.click("Look at it now")
+		s.until("Charged once: 10.00 USD.")
+		require.Contains(t, s.text(), "Ada,")
+		s.Screenshot(t, "operator-charged-once")
+		require.Equal(t, 1, d.Sim.ChargeCount(order))
+
+		s.Do(t, chromedp.SendKeys(chromedp.CSS("#what"), "k"))
+		s.click("Find")
+		s.until("A payment: finished.")
+		s.click("Sign out")
+		s.until("Your name")
+	})
+
+	t.Run("RefundByDoubleClickIsOne", func(t *testing.T) {
+		d := newDesk(t, adminToken)
+		payment := d.api.Pay("k", d.api.Order(), "pm_card_visa").ID()
+		s := d.open(t, browser, "/operator/objects/"+d.Tenant.ID+"/"+payment, browsertest.Phone)
+		s.signIn("Ada")
+		s.until("Charged once: 10.00 USD.")
+		s.click("Refund…")
+		s.until("A refund cannot be taken back.")
+		require.Contains(t, s.text(), "more than is left of the payment, 10.00 USD")
+		s.Screenshot(t, "operator-refund-phone")
+		s.fill("#amount", "250")
+		s.fill("#reason", "bought twice")
+		// A browser may send a form twice: two clicks, or back and again.
+		browsertest.Evaluate[bool](t, s.Page, `(() => { const f = document.querySelector("form.sheet"); f.requestSubmit(); f.requestSubmit(); return true })()`)
+		s.until("Done.")
+		require.Contains(t, s.text(), "of 2.50 USD is recorded")
+		browsertest.Evaluate[bool](t, s.Page, `(history.back(), true)`)
+		s.until("Why?")
+		browsertest.Evaluate[bool](t, s.Page, `(document.querySelector("form.sheet button").click(), true)`)
+		s.until("Done.")
+		d.api.Complete()
+		require.Equal(t, "250 succeeded", d.Text("SELECT string_agg(concat_ws(' ', amount_minor, status), ', ') FROM refunds"))
+		require.Equal(t, 1, d.Count("SELECT count(*) FROM operator_actions"))
+		s.click("Look at it now")
+		s.until("of which 2.50 USD were given back.")
+		s.click("Refund…")
+		s.until("Before you do: Refund " + payment) // whoever comes next is told
+	})
+
+	t.Run("MoneyThatNobodyKnowsOfIsAdopted", func(t *testing.T) {
+		d := newDesk(t, adminToken)
+		order := d.api.Order()
+		lost := d.ghost(order)
+		d.reconcile()
+		second := d.ghost(order) // paid, and paid again
+		d.reconcile()
+		s := d.open(t, browser, "/operator", browsertest.Desktop)
+		s.signIn("Ada")
+		s.until("One thing needs you.")
+		require.Contains(t, s.text(), "Stripe and our rows disagree about 10.00 USD in 1 object.")
+		require.Contains(t, s.text(), "the order is paid a second time")
+		s.Screenshot(t, "operator-drift")
+		s.click("Adopt…")
+		s.until("It cannot be done.")
+		require.Contains(t, s.text(), "it cannot be proved for what the money was: the order is paid a second time")
+		s.Screenshot(t, "operator-adopt-refused")
+		s.click("Back")
+		s.until("Look closely.")
+		require.Contains(t, s.text(), second)
+		require.NotEqual(t, lost, second)
+
+		orphan := d.ghost(d.api.Order())
+		s.Do(t, chromedp.Navigate(d.url+"/operator/intents/"+orphan))
+		s.until("Money without a row.")
+		s.act("Adopt…", "Adopt", "Done.")
+		require.Contains(t, s.text(), "adopted as pay_")
+		s.click("Look at it now")
+		s.until("The two agree.")
+		s.text()
+	})
+
+	t.Run("FailedOnlyWhenStripeSaysSo", func(t *testing.T) {
+		d := newDesk(t, adminToken)
+		d.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Reset, Times: -1})
+		payment, _ := d.parked("k")
+		d.Sim.ClearFaults()
+		s := d.open(t, browser, "/operator", browsertest.Phone)
+		s.signIn("Ada")
+		s.until("One thing needs you.")
+		s.Screenshot(t, "operator-parked-phone")
+		s.click("Mark failed…")
+		s.until("It cannot be done.")
+		require.Contains(t, s.text(), "its money may still move.")
+		s.Screenshot(t, "operator-mark-failed-refused-phone")
+		d.stripe(http.MethodPost, "/v1/payment_intents/"+d.Text("SELECT intent_id FROM payments")+"/cancel", nil)
+		s.click("Back")
+		s.until("Not known yet.")
+		s.click("Mark failed…")
+		s.until("is canceled, so no money can move any more")
+		s.fill("#reason", "canceled at Stripe")
+		s.click("Mark failed")
+		s.until("Done.")
+		d.api.Complete()
+		s.click("Look at it now")
+		s.until("Not charged.")
+		require.Equal(t, "failed", d.Text("SELECT status FROM payments WHERE id = $1", payment))
+	})
+
+	t.Run("ParkedEventsGoOn", func(t *testing.T) {
+		d := newDesk(t, adminToken)
+		order := d.api.Order()
+		d.park(order)
+		s := d.open(t, browser, "/operator", browsertest.Desktop)
+		s.signIn("Ada")
+		s.until("3 things need you.")
+		s.text()
+		s.Screenshot(t, "operator-events")
+		for range 2 { // the outbox's, then the inbox's
+			s.act("Unpark…", "Unpark", "Done.")
+			s.click("Overview")
+			s.until("Latest actions")
+		}
+		s.act("Send again…", "Unpark", "Done.")
+		s.click("Audit trail")
+		s.until("Who did what, when, why")
+		require.Contains(t, s.text(), "Unpark stripe evt_parked")
+		require.Contains(t, s.text(), "“on call, ticket 4711”")
+		s.Screenshot(t, "operator-trail")
+		require.Equal(t, 3, d.Count("SELECT count(*) FROM operator_actions WHERE outcome = 'done'"))
+	})
+
+	t.Run("Checkouts", func(t *testing.T) {
+		d := newDesk(t, "")
+		require.Equal(t, http.StatusOK, d.api.Do("PUT", "/v1/stock/tea", `{"available":10}`).Status)
+		d.deaf()
+		a := d.api.Post("/v1/checkouts", "k", `{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":500}],"payment_method":"pm_card_visa"}`)
+		require.Equal(t, http.StatusAccepted, a.Status, a)
+		s := d.open(t, browser, "/operator#checkouts", browsertest.Phone)
+		require.Contains(t, s.text(), "reserve_stock done")
+		require.Contains(t, s.text(), "pay unknown")
+		require.Contains(t, s.text(), "cancel_order pending")
+		s.Screenshot(t, "operator-checkouts-phone")
+		s.click(a.ID())
+		s.until("The checkout")
+		s.text()
+	})
+
+	t.Run("SickDatabase", func(t *testing.T) {
+		d := newDesk(t, "")
+		d.api.Order()
+		d.locked("outbox_events")
+		s := d.open(t, browser, "/operator", browsertest.Phone)
+		require.Contains(t, s.text(), "Cannot tell. Could not be read: events out.")
+		s.Screenshot(t, "operator-sick-phone")
+	})
+
+	t.Run("Invariants", func(t *testing.T) {
+		d := newDesk(t, adminToken)
+		order := d.api.Order()
+		d.api.Pay("k", order, "pm_card_visa")
+		s := d.open(t, browser, "/operator", browsertest.Phone)
+		s.signIn("Ada")
+		s.until("Nothing needs you.")
+		s.click("Ask all invariants")
+		s.until("hold.")
+		s.text()
+		s.Screenshot(t, "operator-invariants-phone")
+		d.Exec("UPDATE orders SET amount_refunded_minor = 1 WHERE id = $1", order)
+		s.Do(t, chromedp.Navigate(d.url+"/operator"))
+		s.until("Nothing needs you.")
+		s.click("Ask all invariants")
+		s.until("1 invariant is broken.")
+		require.Contains(t, s.text(), order)
+	})
+
+	t.Run("AnotherSitesFormIsRefused", func(t *testing.T) {
+		d := newDesk(t, adminToken)
+		payment, _ := d.parked("k")
+		s := d.open(t, browser, "/operator", browsertest.Phone)
+		s.signIn("Ada")
+		s.until("One thing needs you.")
+		// To a browser this machine's other name is another site.
+		evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/html")
+			_, _ = fmt.Fprintf(w, `<main><form method="post" action="%s/operator/act">`, d.url)
+			for name, value := range map[string]string{"kind": "try_now", "tenant": d.Tenant.ID, "id": payment, "of": hash("k"), "action": "act_00000000000000000000000000", "reason": "evil"} {
+				_, _ = fmt.Fprintf(w, `<input type="hidden" name="%s" value="%s">`, name, value)
+			}
+			_, _ = fmt.Fprint(w, `<button>Win a prize</button></form></main>`)
+		}))
+		t.Cleanup(evil.Close)
+		s.Do(t, chromedp.Navigate(strings.Replace(evil.URL, "127.0.0.1", "localhost", 1)))
+		s.click("Win a prize")
+		s.until("This form is of another site.")
+		s.Forgives(t, "403 (Forbidden)")
+		require.Empty(t, d.actions())
+	})
+}
