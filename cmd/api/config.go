@@ -19,6 +19,7 @@ type config struct {
 	DatabaseURL          string
 	HTTPAddr             string
 	AdminAddr            string
+	AdminToken           string // lets people into the operator's page, and lets them act; empty: it is read-only
 	StripeSecretKey      string
 	StripeAPIBase        string   // empty: Stripe's own
 	StripeWebhookSecrets []string // several while one is being rolled
@@ -56,6 +57,7 @@ func readConfig(getenv func(string) string) (config, error) {
 		DatabaseURL:          e.required("DATABASE_URL", "postgres://user:password@host:port/database"),
 		HTTPAddr:             e.address("HTTP_ADDR", ":8080"),
 		AdminAddr:            e.address("ADMIN_ADDR", "127.0.0.1:8081"),
+		AdminToken:           e.token("ADMIN_TOKEN"),
 		StripeSecretKey:      e.stripeKey(),
 		StripeAPIBase:        e.baseURL("STRIPE_API_BASE"),
 		StripeWebhookSecrets: e.list("STRIPE_WEBHOOK_SECRET"),
@@ -138,6 +140,18 @@ func (e *environment) required(name, form string) string {
 	v := e.getenv(name)
 	if v == "" {
 		e.fail(name, "is required: "+form)
+	}
+	return v
+}
+
+// tokenMin is what cannot be guessed, one try a millisecond, by whoever reaches
+// the address.
+const tokenMin = 24
+
+func (e *environment) token(name string) string {
+	v := e.getenv(name)
+	if v != "" && len(v) < tokenMin {
+		e.fail(name, fmt.Sprintf("must have at least %d characters, such as those of openssl rand -hex 24", tokenMin))
 	}
 	return v
 }
@@ -233,7 +247,7 @@ func (c config) LogValue() slog.Value {
 		mode = "test"
 	}
 	return slog.GroupValue(
-		slog.String("http", c.HTTPAddr), slog.String("admin", c.AdminAddr), slog.String("stripe", withoutUser(base)), slog.String("stripe_mode", mode),
+		slog.String("http", c.HTTPAddr), slog.String("admin", c.AdminAddr), slog.Bool("operator_may_act", c.AdminToken != ""), slog.String("stripe", withoutUser(base)), slog.String("stripe_mode", mode),
 		slog.Int("webhook_secrets", len(c.StripeWebhookSecrets)), slog.Duration("stripe_timeout", c.StripeTimeout), slog.Float64("stripe_rps", c.StripeRPS),
 		slog.Float64("rate_limit_rps", c.RateLimitRPS), slog.String("broker", withoutUser(c.BrokerURL)), slog.Duration("lease", c.IdempotencyLease),
 		slog.Duration("retention", c.IdempotencyRetention), slog.Duration("action_timeout", c.ActionTimeout), slog.Bool("auto_migrate", c.AutoMigrate),

@@ -63,6 +63,7 @@ func TestBadSettingsStopTheStart(t *testing.T) {
 		{"HTTP_ADDR", "8080", "must be host:port"},
 		{"HTTP_ADDR", "localhost:", "must be host:port"},
 		{"ADMIN_ADDR", "localhost", "must be host:port"},
+		{"ADMIN_TOKEN", "hunter2", "must have at least 24 characters"},
 	} {
 		t.Run(c.name+"="+c.value, func(t *testing.T) {
 			t.Parallel()
@@ -90,7 +91,7 @@ func TestReadConfig(t *testing.T) {
 	require.Less(t, c.within(), 3*c.StripeTimeout, "a POST is answered within three times the timeout")
 	require.Greater(t, c.IdempotencyLease, c.within(), "a lease outlives its holder's work")
 
-	c, err = readConfig(settings(map[string]string{"STRIPE_WEBHOOK_SECRET": " whsec_new , whsec_old ,", "STRIPE_API_BASE": "https://user:hunter2@proxy:8443"}))
+	c, err = readConfig(settings(map[string]string{"STRIPE_WEBHOOK_SECRET": " whsec_new , whsec_old ,", "STRIPE_API_BASE": "https://user:hunter2@proxy:8443", "ADMIN_TOKEN": "hunter2-hunter2-hunter2-hunter2"}))
 	require.NoError(t, err)
 	require.Equal(t, []string{"whsec_new", "whsec_old"}, c.StripeWebhookSecrets)
 	shown := c.LogValue().String()

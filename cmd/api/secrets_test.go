@@ -74,6 +74,11 @@ func TestNothingSensitiveIsKept(t *testing.T) {
 	})
 	metrics := fetch(t, p.Admin+"/metrics")
 	cmdline := fetch(t, p.Admin+"/debug/pprof/cmdline")
+	pages := fetch(t, p.Admin+"/operator")
+	for _, order := range strings.Fields(w.Text(`SELECT string_agg(id, ' ') FROM orders`)) {
+		pages += fetch(t, p.Admin+"/operator/objects/"+w.Tenant.ID+"/"+order)
+	}
+	require.Contains(t, pages, "key_hash", "the pages were read")
 	p.Signal(syscall.SIGTERM)
 	require.Zero(t, p.Wait(20*time.Second))
 
@@ -101,7 +106,7 @@ func TestNothingSensitiveIsKept(t *testing.T) {
 	require.Contains(t, traces.received(), "stripe confirm", "the traces were not found")
 	var found []string
 	for _, s := range secrets {
-		for where, text := range map[string]string{"the log": p.Log(), "the metrics": metrics, "the command line": cmdline, "the traces": traces.received(), "an answer": said.String()} {
+		for where, text := range map[string]string{"the log": p.Log(), "the metrics": metrics, "the operator's page": pages, "the command line": cmdline, "the traces": traces.received(), "an answer": said.String()} {
 			if i := strings.Index(text, s.is); i >= 0 {
 				found = append(found, fmt.Sprintf("%s is in %s: …%s…", s.what, where, text[max(0, i-120):min(len(text), i+60)]))
 			}

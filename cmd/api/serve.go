@@ -18,6 +18,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/broker"
+	"example.com/payonce/internal/operator"
 )
 
 // gcPercent is four times Go's default. A few megabytes are alive at any time, so
@@ -65,7 +66,12 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 	if err != nil {
 		return errors.Join(err, public.Close())
 	}
-	admin := &http.Server{Handler: adminHandler(metrics), ReadHeaderTimeout: 5 * time.Second}
+	page, closePage, err := operatorPage(ctx, c, p, log)
+	if err != nil {
+		return errors.Join(err, public.Close(), private.Close())
+	}
+	defer closePage()
+	admin := &http.Server{Handler: adminHandler(metrics, page), ReadHeaderTimeout: 5 * time.Second}
 	go func() { _ = admin.Serve(private) }() // Ends with Close below; that it ends is no news.
 	defer func() { _ = admin.Close() }()
 
@@ -129,9 +135,22 @@ func newMetrics(pool *db.Pool) *prometheus.Registry {
 	return r
 }
 
+// operatorPage has a pool of its own: the page must open while the service's is
+// exhausted, and must never be what exhausts it.
+func operatorPage(ctx context.Context, c config, p parts, log *slog.Logger) (page http.Handler, closePool func(), err error) {
+	pool, err := db.Open(ctx, c.DatabaseURL, db.Options{Name: "payonce operator", MaxConn: operator.Connections, Statement: operator.Statement})
+	if err != nil {
+		return nil, nil, fmt.Errorf("DATABASE_URL is %w", err)
+	}
+	return operator.New(operator.Options{Pool: pool, Payments: p.money, Token: c.AdminToken, Retention: c.IdempotencyRetention, Log: log}), pool.Close, nil
+}
+
 // adminHandler is for operators. It listens on loopback unless told otherwise.
-func adminHandler(metrics *prometheus.Registry) http.Handler {
+func adminHandler(metrics *prometheus.Registry, page http.Handler) http.Handler {
 	mux := http.NewServeMux()
+	mux.Handle("/operator", page)
+	mux.Handle("/operator/", page)
+	mux.Handle("GET /{$}", http.RedirectHandler("/operator", http.StatusSeeOther))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{EnableOpenMetrics: true}))
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
