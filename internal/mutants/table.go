@@ -20,7 +20,7 @@ var All = []Mutant{
 		Edits: []Edit{
 			{keysTable, "    PRIMARY KEY (tenant_id, key),\n", ""},
 			{keyStatements, "ON CONFLICT (tenant_id, key) DO NOTHING\nRETURNING lease_token", "RETURNING lease_token"},
-			{keyStatements, "$9::text, clock_timestamp())])\nON CONFLICT (tenant_id, key) DO NOTHING\n`", "$9::text, clock_timestamp())])\n`"},
+			{keyStatements, "ON CONFLICT (tenant_id, key) DO NOTHING\n`", "`"},
 			{phases, "ON CONFLICT (tenant_id, key) DO NOTHING\n    RETURNING tenant_id", "RETURNING tenant_id"},
 		},
 		Test: Test{"internal/payments", "guards_test.go", "TestEachGuardIsMissed/one row per key/Sound", "a key has one row"},
