@@ -56,9 +56,10 @@ func TestCheckout_RefundRefusedForGood(t *testing.T) {
 		require.Equal(t, http.StatusAccepted, again.Status, again)
 		require.Equal(t, owed, sagaOf(t, again).steps())
 		require.Equal(t, "refund_owed", s.w.RecoveryPoint("k"))
-		_, err := payments.NewReconciler(s.Payments, payments.NewReconcilerMetrics(s.Metrics)).Measure(t.Context())
-		require.NoError(t, err)
+		b := &books{World: s.w, api: s.Local, reconciler: payments.NewReconciler(s.Payments, payments.NewReconcilerMetrics(s.Metrics))}
+		b.measure()
 		require.EqualValues(t, 1, s.Metric("payonce_keys_parked"), "what the alert looks at")
+		require.Equal(t, "stuck", b.onlySeries("payonce_checkouts_unfinished", 1), "and what its own alert does")
 		require.Contains(t, brokenChecks(t, s.w), "I5b")
 	}
 
