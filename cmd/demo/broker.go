@@ -67,6 +67,7 @@ type audience struct {
 
 	mu    sync.Mutex
 	heard map[string][]int64 // by subject: the versions, in the order in which they first came
+	tell  func(inbox.Message)
 }
 
 func listen(url string) (*audience, error) {
@@ -86,9 +87,20 @@ func listen(url string) (*audience, error) {
 	return a, nil
 }
 
+// tellInstead passes on what is heard from now on, and notes no more of it.
+func (a *audience) tellInstead(tell func(inbox.Message)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.tell = tell
+}
+
 func (a *audience) hear(_ context.Context, m inbox.Message) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.tell != nil {
+		a.tell(m)
+		return nil
+	}
 	if !slices.Contains(a.heard[m.Subject], m.Version) {
 		a.heard[m.Subject] = append(a.heard[m.Subject], m.Version)
 	}

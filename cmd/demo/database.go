@@ -8,6 +8,9 @@ import (
 	"example.com/payonce/db"
 )
 
+// sessionName is how PostgreSQL knows our own sessions from the API's.
+const sessionName = "payonce-demo"
+
 // database is ours alone: made for this run, on whatever server there is, and
 // dropped at its end.
 type database struct {
@@ -17,7 +20,7 @@ type database struct {
 }
 
 func makeDatabase(ctx context.Context, server string) (*database, error) {
-	admin, err := db.Open(ctx, server, db.Options{Name: "payonce-demo", MaxConn: 1})
+	admin, err := db.Open(ctx, server, db.Options{Name: sessionName, MaxConn: 1})
 	if err != nil {
 		return nil, err
 	}
@@ -49,6 +52,18 @@ func (d *database) restore(ctx context.Context) error {
 		return err
 	}
 	return d.exec(ctx, "ALTER DATABASE %s RENAME TO %s", d.name+"_backup", d.name)
+}
+
+// away cuts every connection but our own, and refuses new ones until back.
+func (d *database) away(ctx context.Context) error {
+	if err := d.exec(ctx, "ALTER DATABASE %s ALLOW_CONNECTIONS false", d.name); err != nil {
+		return err
+	}
+	return d.exec(ctx, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '%s' AND application_name <> '%s'", d.name, sessionName)
+}
+
+func (d *database) back(ctx context.Context) error {
+	return d.exec(ctx, "ALTER DATABASE %s ALLOW_CONNECTIONS true", d.name)
 }
 
 func (d *database) drop() error {

@@ -372,7 +372,7 @@ func (d *demo) leftNothing() {
 	require.Empty(d.t, left, "processes")
 }
 
-// membersOf lists the processes of a session.
+// membersOf lists the processes of a session, each with its state.
 func membersOf(session int) (members []string) {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, name := range stats {
@@ -382,7 +382,7 @@ func membersOf(session int) (members []string) {
 		}
 		_, rest, _ := strings.Cut(string(text), ") ")
 		if fields := strings.Fields(rest); len(fields) > 3 && fields[3] == strconv.Itoa(session) && fields[0] != "Z" {
-			members = append(members, string(text[:strings.IndexByte(string(text), ')')+1]))
+			members = append(members, string(text[:strings.IndexByte(string(text), ')')+1])+" "+fields[0]+" ")
 		}
 	}
 	return members

@@ -2,7 +2,7 @@
 // is charged once, whatever goes wrong. It needs Go and nothing else.
 //
 //	go run ./cmd/demo                 start everything, play, count the charges, clean up
-//	go run ./cmd/demo -serve          the same, and keep it running until Ctrl-C
+//	go run ./cmd/demo -serve          the same, and keep it running until Ctrl-C, with a page of buttons
 //	go run ./cmd/demo -run 'kill|lost'  some of the scenes
 //	demo -against URL -simulator URL  play against a system that runs elsewhere
 //
@@ -91,6 +91,11 @@ func play(ctx context.Context, o options, out *printer) (held bool, err error) {
 	broken := false
 	defer func() { err = errors.Join(err, s.stop(broken)) }()
 
+	if o.serve {
+		if err := s.openConsole(ctx, out); err != nil {
+			return false, err
+		}
+	}
 	shows := s.playAll(ctx, o.titles, out)
 	findings := s.judge(ctx, shows)
 	if ctx.Err() != nil {
@@ -122,7 +127,7 @@ func parse(args []string, getenv func(string) string, stderr io.Writer) (options
 	o := options{database: getenv("DATABASE_URL")}
 	fs := flag.NewFlagSet("demo", flag.ContinueOnError)
 	fs.SetOutput(stderr)
-	fs.BoolVar(&o.serve, "serve", false, "keep everything running after the demo, until Ctrl-C")
+	fs.BoolVar(&o.serve, "serve", false, "keep everything running after the demo, until Ctrl-C, with a console in the browser")
 	titles := fs.String("run", "", "play only the scenes whose titles match this `regexp`")
 	fs.StringVar(&o.api, "api", getenv("DEMO_API"), "the API's program; otherwise built from source, or the one beside this program")
 	against := fs.String("against", getenv("DEMO_AGAINST"), "play against the API at this `URL` (or several, separated by commas) instead of starting one")

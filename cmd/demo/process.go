@@ -15,6 +15,8 @@ type process struct {
 // start starts the process where it listened before, if it did.
 func (p *process) start(ctx context.Context, more ...string) error {
 	err := p.API.Start(ctx, more...)
-	p.url = p.URL
+	if p.url != p.URL {
+		p.url = p.URL
+	}
 	return err
 }

@@ -15,7 +15,12 @@ func (s *system) serve(ctx context.Context, out *printer) {
 	}
 	id := order.object().ID
 	curl := fmt.Sprintf("curl -i -H 'Authorization: Bearer %s'", s.tenant.APIKey)
+	if err := s.console.ready(); err != nil {
+		out.say("\nThe console is not ready: %s", err)
+		return
+	}
 	out.say("\n%s\n", out.paint(bold, "It keeps running. Try it:"))
+	out.fact("Console", "%s", s.console.url)
 	for _, p := range s.processes {
 		out.fact("API "+p.door.name, "%s", p.url)
 	}

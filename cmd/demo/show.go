@@ -67,6 +67,9 @@ func (s *system) playAll(ctx context.Context, titles *regexp.Regexp, out *printe
 		}
 		p := &show{system: s, scene: scene, number: len(shows) + 1, ctx: ctx, out: out}
 		out.scene(p.number, scene)
+		if s.console != nil {
+			s.console.playing(p.number, scene.title)
+		}
 		p.try()
 		shows = append(shows, p)
 	}

@@ -54,6 +54,7 @@ type system struct {
 	processes []*process
 	broker    *brokerProcess
 	audience  *audience
+	console   *console // nil: without -serve
 	logs      *children.Log
 	dsn       string
 	undo      []func() error
@@ -179,7 +180,7 @@ func (s *system) startDatabase(ctx context.Context, named string, out *printer) 
 }
 
 func (s *system) open(ctx context.Context) (*db.Pool, error) {
-	pool, err := db.Open(ctx, s.dsn, db.Options{Name: "payonce-demo", MaxConn: 2})
+	pool, err := db.Open(ctx, s.dsn, db.Options{Name: sessionName, MaxConn: 2})
 	if err != nil {
 		return nil, fmt.Errorf("DATABASE_URL is %w", err)
 	}

@@ -21,6 +21,12 @@ func (*Group) member() *syscall.SysProcAttr { return nil }
 // Dismiss ends nothing.
 func (*Group) Dismiss() {}
 
+// Pause has no counterpart here.
+func (c *Child) Pause() error { return errors.ErrUnsupported }
+
+// Resume has none either.
+func (c *Child) Resume() error { return errors.ErrUnsupported }
+
 func startFromLastingThread(cmd *exec.Cmd, exited func()) error {
 	err := cmd.Start()
 	if err == nil {

@@ -3,8 +3,10 @@
 package children
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"runtime"
 	"syscall"
@@ -56,6 +58,20 @@ func (g *Group) Dismiss() {
 	_ = g.cmd.Process.Kill() // before the pipe closes, or it would begin its work
 	_ = g.cmd.Wait()
 	_ = g.hold.Close()
+}
+
+// Pause stops the process where it is, as an overloaded host or a debugger would:
+// its connections stay open, and nobody answers on them.
+func (c *Child) Pause() error { return c.signal(syscall.SIGSTOP) }
+
+// Resume lets it go on, none the wiser. One that is gone is left alone.
+func (c *Child) Resume() error { return c.signal(syscall.SIGCONT) }
+
+func (c *Child) signal(s syscall.Signal) error {
+	if err := c.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("signal %s: %w", c.Name, err)
+	}
+	return nil
 }
 
 // startFromLastingThread starts cmd from a thread that lives until cmd has

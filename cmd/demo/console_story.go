@@ -1,0 +1,311 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"example.com/payonce/internal/stripesim"
+)
+
+const (
+	consoleAmount = 1250
+	storiesKept   = 40 // whose keys and orders a late fact may still name
+	freshFor      = 5 * time.Second
+)
+
+// story is what came of pressing a button: one card on the page.
+type story struct {
+	*console
+	ctx   context.Context
+	id    int64
+	title string
+	order string
+	pay   request
+
+	mu      sync.Mutex
+	ended   time.Time // zero: under way
+	verdict entry
+}
+
+// run tells an action's story, from the press of the button to the verdict.
+func (a action) run(ctx context.Context, c *console) {
+	s := &story{console: c, ctx: ctx, title: a.Title}
+	s.id = c.board.add(entry{Kind: kindStory, Text: a.Title, Answer: a.Why})
+	err := a.do(s)
+	c.look()
+	verdict := entry{Kind: kindVerdict, Answer: a.Moral, Tone: toneGood}
+	switch {
+	case err != nil && ctx.Err() != nil:
+		verdict.Tone, verdict.Answer = toneWait, "It took too long, and was given up here. The service goes on with it."
+	case err != nil:
+		verdict.Tone, verdict.Answer = toneBad, "Not as it should be: "+err.Error()
+	}
+	s.mu.Lock()
+	s.ended, s.verdict = time.Now(), verdict
+	s.mu.Unlock()
+	s.judge(verdict)
+}
+
+// judge says how the story ended. About the number it asks Stripe's books alone.
+func (s *story) judge(verdict entry) {
+	n := s.board.chargesOf(s.order)
+	verdict.Text, verdict.Charges = "Stripe's books: this order was "+times(n)+".", &n
+	if n > 1 {
+		verdict.Tone, verdict.Answer = toneBad, "This must never happen."
+	}
+	s.say(verdict)
+}
+
+// mend judges again, if the story has ended and was charged after that.
+func (s *story) mend() {
+	s.mu.Lock()
+	verdict, over := s.verdict, !s.ended.IsZero()
+	s.mu.Unlock()
+	if over {
+		s.judge(verdict)
+	}
+}
+
+// say adds a line to the story.
+func (s *story) say(e entry) int64 {
+	e.Story = s.id
+	return s.board.add(e)
+}
+
+// fresh reports whether more can be expected of a story.
+func (s *story) fresh() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ended.IsZero() || time.Since(s.ended) < freshFor
+}
+
+// buy makes an order, for which every request of the story asks to be charged.
+func (s *story) buy() error {
+	r := request{
+		method: http.MethodPost, path: "/v1/orders", key: "order-" + noise(4),
+		body: fmt.Sprintf(`{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":%d}]}`, consoleAmount),
+	}
+	a, err := s.settle(s.healthy(), r, func(to *door) answer { return s.shop.send(s.ctx, to, r) })
+	if err != nil {
+		return fmt.Errorf("no order: %w", err)
+	}
+	s.order = a.object().ID
+	s.pay = payment("pay-"+noise(3), s.order, visa)
+	s.remember(s)
+	s.board.buy(&purchase{Order: s.order, Title: s.title})
+	return nil
+}
+
+// ask sends the payment once, and shows what came back.
+func (s *story) ask(to *door) answer {
+	e := entry{Kind: kindRequest, Who: "Shop → " + to.name, Text: "POST /v1/payments, key " + s.pay.key, Answer: "…", Tone: toneWait, At: time.Now()}
+	e.ID = s.say(e)
+	a := s.shop.send(s.ctx, to, s.pay)
+	s.count(a)
+	e.Answer, e.Tone = a.gist()+", "+ms(a.took), tone(a)
+	if gloss := gloss(a); gloss != "" {
+		e.Answer += ": " + gloss
+	}
+	s.say(e)
+	return a
+}
+
+// asking is ask, while something else is done.
+func (s *story) asking(to *door) <-chan answer {
+	came := make(chan answer, 1)
+	go func() { came <- s.ask(to) }()
+	return came
+}
+
+func (s *story) count(answers ...answer) {
+	suppressed := 0
+	for _, a := range answers {
+		if a.replayed() || a.status == http.StatusConflict {
+			suppressed++
+		}
+	}
+	s.board.asked(s.order, len(answers), suppressed)
+}
+
+// together sends the payment n times in one moment, in turns to both processes if
+// both are there.
+func (s *story) together(n int, text string) []answer {
+	doors := []*door{s.b}
+	if s.healthy() == s.a {
+		doors = []*door{s.a, s.b}
+	}
+	var names []string
+	for _, d := range doors {
+		names = append(names, d.name)
+	}
+	e := entry{Kind: kindRequest, Who: "Shop → " + strings.Join(names, ", "), Text: text, Answer: "…", Tone: toneWait, At: time.Now()}
+	e.ID = s.say(e)
+	answers := make([]answer, n)
+	start := make(chan struct{})
+	var all sync.WaitGroup
+	for i := range answers {
+		all.Go(func() {
+			<-start
+			answers[i] = s.shop.send(s.ctx, doors[i%len(doors)], s.pay)
+		})
+	}
+	close(start)
+	all.Wait()
+	s.count(answers...)
+	var words []string
+	e.Tone = toneGood
+	for _, a := range answers {
+		words = append(words, a.gist())
+		e.Dots += dot(a)
+		if tone(a) != toneGood {
+			e.Tone = toneWait
+		}
+	}
+	e.Answer = tallied(words)
+	s.say(e)
+	return answers
+}
+
+// paid asks until the answer is final, as a good client does: the same request
+// under the same key, and at the other door if nobody answers at this one.
+func (s *story) paid(to *door) error {
+	a, err := s.settle(to, s.pay, s.ask)
+	if err == nil && (a.status != http.StatusCreated || a.object().Status != "succeeded") {
+		err = fmt.Errorf("the answer is %s", a)
+	}
+	return err
+}
+
+func (s *story) settle(to *door, r request, ask func(*door) answer) (answer, error) {
+	for {
+		a := ask(to)
+		switch {
+		case s.ctx.Err() != nil:
+			return a, s.ctx.Err()
+		case a.final():
+			return a, nil
+		case a.err != nil:
+			to = s.other(to)
+		case !a.mayChange():
+			return a, fmt.Errorf("%s %s was answered %s", r.method, r.path, a)
+		}
+		pause, err := strconv.Atoi(a.header.Get("Retry-After"))
+		if err != nil {
+			pause = 1
+		}
+		select {
+		case <-time.After(time.Duration(pause) * time.Second):
+		case <-s.ctx.Done():
+			return a, s.ctx.Err()
+		}
+	}
+}
+
+// held has process A ask Stripe for the money, and stops Stripe right after it has
+// taken it and before A can know. In this moment worst is called, with the answer
+// to come and what lets Stripe go on.
+func (s *story) held(worst func(answered <-chan answer, release func() error) error) error {
+	hold, err := s.stripe.hold(s.ctx, "intent.confirm", s.order, stripesim.AfterEffect)
+	if err != nil {
+		return err
+	}
+	release := sync.OnceValue(func() error { return s.stripe.release(context.WithoutCancel(s.ctx), hold) })
+	answered := s.asking(s.a)
+	if err = s.stripe.arrived(s.ctx, hold); err == nil {
+		s.look()
+		err = worst(answered, release)
+	}
+	return errors.Join(err, release())
+}
+
+// ---- whose story a fact belongs to ------------------------------------------------
+
+// remember has facts about the story's key and order told in it.
+func (c *console) remember(s *story) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stories[s.pay.key], c.stories[s.order] = s, s
+	c.last = s
+	if c.order = append(c.order, s.pay.key, s.order); len(c.order) > 2*storiesKept {
+		for _, id := range c.order[:2] {
+			delete(c.stories, id)
+			delete(c.trails, id)
+		}
+		c.shop.disown(c.order[0])
+		c.order = slices.Delete(c.order, 0, 2)
+	}
+}
+
+// storyOf is the story of one of the ids, or nil.
+func (c *console) storyOf(ids ...string) *story {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range ids {
+		if s := c.stories[id]; s != nil {
+			return s
+		}
+	}
+	return nil
+}
+
+// orderIn finds the order that an event is about.
+func orderIn(event []byte) string {
+	var e struct {
+		Data struct {
+			OrderID string `json:"order_id"`
+		}
+	}
+	_ = json.Unmarshal(event, &e) // what names no order is in nobody's story
+	return e.Data.OrderID
+}
+
+// ---- words ---------------------------------------------------------------------------
+
+func tone(a answer) string {
+	switch {
+	case a.err != nil:
+		return toneBad
+	case a.final():
+		return toneGood
+	}
+	return toneWait
+}
+
+// dot is the letter for an answer of many: n for what was done now, r for what was
+// repeated from memory, w for told to wait, x for no answer.
+func dot(a answer) string {
+	switch {
+	case a.err != nil:
+		return "x"
+	case a.replayed():
+		return "r"
+	case a.final():
+		return "n"
+	}
+	return "w"
+}
+
+// gloss says an answer again, for who does not read HTTP.
+func gloss(a answer) string {
+	switch {
+	case a.err != nil:
+		return "the shop cannot know whether it was charged"
+	case a.replayed():
+		return "the stored answer, byte for byte"
+	case a.status == http.StatusAccepted:
+		return "not known yet, ask again"
+	case a.status == http.StatusConflict:
+		return "somebody is on it, ask again"
+	case a.mayChange():
+		return "nothing was done, ask again"
+	}
+	return ""
+}

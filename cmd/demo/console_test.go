@@ -1,0 +1,321 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/browsertest"
+)
+
+// Every button is pressed on the real page, in front of the real system. Whatever
+// it breaks, Stripe's books have each order once, and the page says so.
+func TestConsole(t *testing.T) {
+	t.Parallel()
+	d := start(t, nil, "-serve", "-run", "customer pays")
+	url := d.await(`Console +(http://\S+),`)[1]
+	browser := browsertest.Start(t)
+	p := browser.Open(t, url, browsertest.Desktop)
+	d.await(`Ctrl-C ends it`)
+	stripe := find(t, d.said(), `simulated at (http://\S+),`)
+	c := consolePage{t, p}
+	p.WaitFor(t, `document.getElementById("do-pay")?.disabled === false`)
+	p.Screenshot(t, "console-begin")
+
+	c.press("pay", "One click")
+	c.shows(`[data-kind="request"][data-tone="good"]`, "201 payment succeeded")
+	c.shows(`[data-kind="claim"]`, "The key is claimed")
+	c.shows(`[data-kind="claim"]`, "Finished: outcome, event and answer")
+	c.shows(`[data-kind="stripe"]`, "takes 12.50 USD")
+	c.shows(`[data-kind="event"]`, "payment.succeeded")
+
+	c.press("again", "The same request again")
+	c.shows(`[data-kind="request"]`, "the stored answer, byte for byte")
+
+	c.press("double", "A double click")
+	c.press("fifty", "Fifty clicks at once")
+	require.Equal(t, 50, browsertest.Evaluate[int](t, p, c.latest(`.querySelector(".dots").childElementCount`)), "a dot a request")
+	require.Equal(t, 1, browsertest.Evaluate[int](t, p, c.latest(`.querySelectorAll(".what > .dots .n").length`)), "one of them was the one")
+
+	c.press("lose", "answer is lost")
+	c.shows(`[data-kind="request"][data-tone="wait"]`, "202 payment processing")
+	c.press("webhook", "The webhook comes three times")
+	c.shows(`[data-kind="webhook"]`, "200, known already")
+	c.shows(`[data-kind="claim"]`, "The inbox has the event once")
+	c.press("cut", "PostgreSQL is gone")
+	c.shows(`[data-kind="fault"]`, "Every connection to PostgreSQL is cut")
+	c.shows(`[data-kind="fault"]`, "PostgreSQL is there again")
+	p.Screenshot(t, "console-cut")
+
+	c.press("pause", "wakes up too late")
+	c.shows(`[data-kind="claim"]`, "another process takes over")
+	c.shows(`[data-kind="claim"]`, "late write is refused")
+	p.Screenshot(t, "console-pause")
+	c.press("kill", "kill -9 in the worst moment")
+	c.shows(`[data-kind="fault"]`, "is killed with SIGKILL")
+	c.shows(`[data-kind="request"][data-tone="bad"]`, "no answer")
+	c.shows(`[data-kind="claim"]`, "another process takes over")
+	p.Do(t, chromedp.EmulateViewport(1280, 960)) // the whole story
+	p.Screenshot(t, "console-kill")
+
+	// Process A is dead, and the page and the shop go on.
+	p.WaitFor(t, `document.querySelector('[data-state="dead"]') !== null`)
+	c.press("pay", "One click")
+	c.press("fifty", "Fifty clicks at once")
+	require.Equal(t, "dead", browsertest.Evaluate[string](t, p, `document.querySelector(".parts li").dataset.state`), "A was dead all the time")
+	p.Do(t, chromedp.Click("#start"))
+	p.WaitFor(t, `document.querySelectorAll('.parts [data-state="up"]').length === 4`)
+
+	p.FitsItsWindow(t)
+	require.Equal(t, strings.Repeat("1", 10), browsertest.Evaluate[string](t, p, `document.getElementById("tiles").textContent`))
+	require.Equal(t, "10", browsertest.Evaluate[string](t, p, `document.getElementById("total-charges").textContent`))
+	p.Screenshot(t, "console")
+
+	// A page that comes later is told all of it, on a phone too.
+	phone := browser.Open(t, url, browsertest.Phone)
+	phone.WaitFor(t, `document.querySelectorAll(".story .end").length === 11`)
+	phone.FitsItsWindow(t)
+	phone.Screenshot(t, "console-phone")
+	require.Equal(t,
+		browsertest.Evaluate[string](t, p, `document.getElementById("timeline").textContent`),
+		browsertest.Evaluate[string](t, phone, `document.getElementById("timeline").textContent`))
+	phone.Dark(t)
+	phone.Screenshot(t, "console-dark")
+
+	// A number that could only be 1 would show nothing: somebody charges the customer
+	// behind the service's back.
+	chargeAgain(t, stripe, browsertest.Evaluate[string](t, p, `document.getElementById("number").dataset.order`))
+	p.WaitFor(t, `document.getElementById("charges").textContent === "2" && document.getElementById("number").dataset.tone === "bad"`)
+	require.Contains(t, browsertest.Evaluate[string](t, p, `document.getElementById("verdict").textContent`), "must never happen")
+	c.shows(`[data-kind="stripe"][data-tone="bad"]`, "AGAIN")
+	p.WaitFor(t, c.latest(`.querySelector(".end").dataset.tone === "bad"`))
+	p.Screenshot(t, "console-red")
+
+	for _, open := range []*browsertest.Page{p, phone} { // it would rightly complain that the demo is gone
+		open.Do(t, chromedp.Navigate("about:blank"))
+	}
+
+	// Nobody is left behind, not even one that is frozen.
+	res, err := http.Post(url+"/do/pause", "", nil)
+	require.NoError(t, err)
+	require.NoError(t, res.Body.Close())
+	require.Equal(t, http.StatusAccepted, res.StatusCode)
+	require.Eventually(t, func() bool { return frozen(d.cmd.Process.Pid) == 1 }, 10*time.Second, 20*time.Millisecond)
+	require.NoError(t, d.cmd.Process.Signal(os.Interrupt))
+	out, code := d.wait()
+	require.Zero(t, code, out)
+	d.leftNothing()
+}
+
+// consolePage is the console in a browser.
+type consolePage struct {
+	t *testing.T
+	*browsertest.Page
+}
+
+// press presses a button, and waits until its story has ended well: the number is
+// 1 and green.
+func (c consolePage) press(name, title string) {
+	c.t.Helper()
+	const ended = `document.querySelectorAll('.story .end').length`
+	before := browsertest.Evaluate[int](c.t, c.Page, ended)
+	id := "do-" + name
+	if name == "again" {
+		id = name
+	}
+	c.WaitFor(c.t, `document.getElementById("`+id+`").disabled === false`)
+	c.Do(c.t, chromedp.Click("#"+id))
+	began := time.Now()
+	for browsertest.Evaluate[int](c.t, c.Page, ended) == before {
+		require.Less(c.t, time.Since(began), actionWithin, "%s does not end", title)
+		time.Sleep(askAgain)
+	}
+	c.t.Logf("%s: %.1f s", title, time.Since(began).Seconds())
+	text := browsertest.Evaluate[string](c.t, c.Page, c.latest(`.textContent`))
+	require.Contains(c.t, text, title)
+	require.Equal(c.t, "good", browsertest.Evaluate[string](c.t, c.Page, c.latest(`.querySelector(".end").dataset.tone`)), text)
+	c.WaitFor(c.t, `document.getElementById("charges").textContent === "1" && document.getElementById("number").dataset.tone === "good"`)
+	c.WaitFor(c.t, `document.getElementById("`+id+`").disabled === false || document.getElementById("`+id+`").classList.contains("busy") === false`)
+}
+
+// latest is a JavaScript expression about the newest card.
+func (consolePage) latest(what string) string { return `document.querySelector(".story")` + what }
+
+// shows waits until the newest card has a line with a text.
+func (c consolePage) shows(selector, text string) {
+	c.t.Helper()
+	began := time.Now()
+	for {
+		lines := browsertest.Evaluate[[]string](c.t, c.Page, `Array.from(document.querySelector(".story").querySelectorAll('`+selector+`'), (l) => l.textContent)`)
+		if strings.Contains(strings.Join(lines, "\n"), text) {
+			return
+		}
+		require.Less(c.t, time.Since(began), 10*time.Second, "no line %s says %q:\n%s", selector, text, browsertest.Evaluate[string](c.t, c.Page, c.latest(`.innerText`)))
+		time.Sleep(askAgain)
+	}
+}
+
+// frozen counts the stopped processes of a session.
+func frozen(session int) (n int) {
+	for _, stat := range membersOf(session) {
+		if strings.Contains(stat, ") T ") {
+			n++
+		}
+	}
+	return n
+}
+
+// ---- the web site, without a system behind it -----------------------------------
+
+func bareConsole(t *testing.T) (*console, *httptest.Server) {
+	t.Helper()
+	c := &console{board: newBoard(), closing: make(chan struct{}), running: map[string]bool{}, ctx: t.Context()}
+	server := httptest.NewServer(c.handler())
+	t.Cleanup(server.Close)
+	t.Cleanup(func() { close(c.closing) })
+	return c, server
+}
+
+func TestConsole_RefusesOtherSites(t *testing.T) {
+	t.Parallel()
+	_, server := bareConsole(t)
+	ask := func(method, path, host string, header ...string) *http.Response {
+		req, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, nil)
+		require.NoError(t, err)
+		if host != "" {
+			req.Host = host
+		}
+		for i := 0; i < len(header); i += 2 {
+			req.Header.Set(header[i], header[i+1])
+		}
+		res, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		require.NoError(t, res.Body.Close())
+		return res
+	}
+	for _, host := range []string{"", "localhost:8080", "127.0.0.1", "[::1]:80"} {
+		res := ask(http.MethodGet, "/", host)
+		require.Equal(t, http.StatusOK, res.StatusCode, host)
+		require.Contains(t, res.Header.Get("Content-Security-Policy"), "default-src 'none'")
+	}
+	for _, host := range []string{"evil.example", "evil.example:8080", "127.0.0.1.evil.example", "192.0.2.1"} {
+		for _, path := range []string{"/", "/events", "/actions"} {
+			require.Equal(t, http.StatusMisdirectedRequest, ask(http.MethodGet, path, host).StatusCode, host+path)
+		}
+		require.Equal(t, http.StatusMisdirectedRequest, ask(http.MethodPost, "/do/kill", host).StatusCode, host)
+	}
+	const notYet = http.StatusConflict // the demo is still playing
+	require.Equal(t, notYet, ask(http.MethodPost, "/do/kill", "").StatusCode)
+	require.Equal(t, notYet, ask(http.MethodPost, "/do/kill", "", "Sec-Fetch-Site", "same-origin").StatusCode)
+	require.Equal(t, http.StatusForbidden, ask(http.MethodPost, "/do/kill", "", "Sec-Fetch-Site", "cross-site").StatusCode)
+	require.Equal(t, http.StatusForbidden, ask(http.MethodPost, "/do/kill", "", "Origin", "http://evil.example").StatusCode)
+	require.Equal(t, http.StatusMethodNotAllowed, ask(http.MethodGet, "/do/kill", "").StatusCode, "an image of another site is a GET")
+	require.Equal(t, http.StatusNotFound, ask(http.MethodPost, "/do/nothing", "").StatusCode)
+}
+
+func TestConsole_IsBounded(t *testing.T) {
+	t.Parallel()
+	c, server := bareConsole(t)
+
+	t.Run("Actions", func(t *testing.T) {
+		c.board.change(func(s *standing) { s.Ready = true })
+		c.running = map[string]bool{"kill": true}
+		c.spoiled = true
+		require.Equal(t, "that is under way", c.begin("kill").why)
+		require.Equal(t, "one disaster at a time", c.begin("cut").why)
+		c.running = map[string]bool{"kill": true, "pay": true, "fifty": true}
+		require.Equal(t, http.StatusTooManyRequests, c.begin("double").status)
+	})
+
+	t.Run("Memory", func(t *testing.T) {
+		for i := range 3 * ordersKept {
+			order := fmt.Sprint("ord_", i)
+			c.board.buy(&purchase{Order: order})
+			c.board.add(entry{Kind: kindStory, Text: order})
+			c.board.charged(order)
+		}
+		require.Len(t, c.board.entries, entriesKept)
+		require.Len(t, c.board.now.Purchases, purchaseKept)
+		require.Len(t, c.board.bought, purchaseKept)
+		require.Len(t, c.board.charges, ordersKept)
+		require.Less(t, len(c.board.samples), samplesKept)
+		require.Equal(t, totals{Orders: 3 * ordersKept, Charges: 3 * ordersKept, Worst: 1}, c.board.now.Totals)
+	})
+
+	t.Run("Stories", func(t *testing.T) {
+		c.stories, c.trails = map[string]*story{}, map[string]int{}
+		c.system = &system{shop: newShop("")}
+		for i := range 3 * storiesKept {
+			c.remember(&story{order: fmt.Sprint("ord_", i), pay: request{key: fmt.Sprint("pay-", i)}})
+		}
+		require.Len(t, c.stories, 2*storiesKept)
+		require.Len(t, c.order, 2*storiesKept)
+		require.NotNil(t, c.storyOf("unknown", fmt.Sprint("ord_", 3*storiesKept-1)))
+	})
+
+	t.Run("Pages", func(t *testing.T) {
+		for range readersMax {
+			listenTo(t, server.URL, "")
+		}
+		require.Eventually(t, func() bool { return c.readers.Load() == readersMax }, 5*time.Second, time.Millisecond)
+		res, err := http.Get(server.URL + "/events")
+		require.NoError(t, err)
+		require.NoError(t, res.Body.Close())
+		require.Equal(t, http.StatusServiceUnavailable, res.StatusCode)
+	})
+}
+
+// A page that was away is told what it missed, and nothing twice.
+func TestConsole_GoesOnWhereThePageWas(t *testing.T) {
+	t.Parallel()
+	c, server := bareConsole(t)
+	for i := range 5 {
+		c.board.add(entry{Kind: kindFault, Text: fmt.Sprint("line ", i+1)})
+	}
+	texts := func(lines <-chan string, n int) (got []string) {
+		for line := range lines {
+			if data, ok := strings.CutPrefix(line, "data: "); ok && strings.Contains(data, `"text"`) {
+				if got = append(got, find(t, data, `"text":"([^"]*)"`)); len(got) == n {
+					return got
+				}
+			}
+		}
+		return got
+	}
+	require.Equal(t, []string{"line 1", "line 2", "line 3", "line 4", "line 5"}, texts(listenTo(t, server.URL, ""), 5))
+	late := listenTo(t, server.URL, "3")
+	require.Equal(t, []string{"line 4", "line 5"}, texts(late, 2))
+	c.board.add(entry{Kind: kindFault, Text: "line 6"})
+	require.Equal(t, []string{"line 6"}, texts(late, 1), "as it happens")
+	require.Equal(t, "line 1", texts(listenTo(t, server.URL, "999"), 1)[0], "an id of an earlier demo")
+}
+
+// listenTo opens the stream of events, as a page does that has last seen an id.
+func listenTo(t *testing.T, url, lastID string) <-chan string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/events", nil)
+	require.NoError(t, err)
+	if lastID != "" {
+		req.Header.Set("Last-Event-ID", lastID)
+	}
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = res.Body.Close() })
+	require.Equal(t, http.StatusOK, res.StatusCode)
+	lines := make(chan string, 1000)
+	go func() {
+		defer close(lines)
+		for in := bufio.NewScanner(res.Body); in.Scan(); {
+			lines <- in.Text()
+		}
+	}()
+	return lines
+}
