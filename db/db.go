@@ -190,9 +190,17 @@ func Judged(err error) bool {
 }
 
 // Unavailable reports whether err says that the database cannot be asked right
-// now: away, starting, shutting down, out of connections, or too slow.
+// now: away, starting, shutting down, out of connections, or too slow. Whoever is
+// refused at the door, for whatever reason, has not been able to ask.
 func Unavailable(err error) bool {
-	var refused *pgconn.PgError
+	var (
+		dial    *pgconn.ConnectError
+		refused *pgconn.PgError
+		network net.Error
+	)
+	if errors.As(err, &dial) {
+		return true
+	}
 	if errors.As(err, &refused) {
 		switch refused.Code[:2] {
 		case "08", "53", "57": // connection, resources, operator
@@ -200,11 +208,7 @@ func Unavailable(err error) bool {
 		}
 		return refused.Code == "55P03" // lock_not_available
 	}
-	var (
-		dial    *pgconn.ConnectError
-		network net.Error
-	)
-	return errors.As(err, &dial) || errors.As(err, &network) || pgconn.Timeout(err) || errors.Is(err, context.DeadlineExceeded) ||
+	return errors.As(err, &network) || pgconn.Timeout(err) || errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || strings.Contains(err.Error(), "conn closed")
 }
 

@@ -1,0 +1,47 @@
+package db_test
+
+import (
+	"net/url"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/db"
+	"example.com/payonce/db/dbtest"
+)
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
+// A server that is there and lets nobody in is as far away as one that is not: a
+// database that is being restored, a password that was changed. The service says
+// 503 then, and not that it has a bug.
+func TestUnavailable(t *testing.T) {
+	t.Parallel()
+	open := func(t *testing.T, change func(*url.URL)) error {
+		u, err := url.Parse(dbtest.URL(t))
+		require.NoError(t, err)
+		change(u)
+		pool, err := db.Open(t.Context(), u.String(), db.Options{MaxConn: 1})
+		require.NoError(t, err)
+		defer pool.Close()
+		_, err = pool.Raw().Exec(t.Context(), "SELECT 1")
+		return err
+	}
+	t.Run("NobodyThere", func(t *testing.T) {
+		t.Parallel()
+		require.True(t, db.Unavailable(open(t, func(u *url.URL) { u.Host = "127.0.0.1:9" })))
+	})
+	t.Run("RefusedAtTheDoor", func(t *testing.T) {
+		t.Parallel()
+		require.True(t, db.Unavailable(open(t, func(u *url.URL) { u.Path = "/nowhere" })))
+	})
+	t.Run("AnsweredIsAvailable", func(t *testing.T) {
+		t.Parallel()
+		pool, err := db.Open(t.Context(), dbtest.URL(t), db.Options{MaxConn: 1})
+		require.NoError(t, err)
+		defer pool.Close()
+		_, err = pool.Raw().Exec(t.Context(), "SELECT nothing")
+		require.Error(t, err)
+		require.False(t, db.Unavailable(err))
+	})
+}
