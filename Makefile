@@ -4,7 +4,7 @@
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)$$/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
-run: ## play the demo, then keep everything running and print the URLs
+run: ## play the demo, then keep everything running, with a console in the browser
 	go run ./cmd/demo -serve
 
 test: ## every test, on whatever PostgreSQL this machine has

@@ -288,6 +288,7 @@ func cutsPostgres(s *story) error {
 			s.say(entry{Kind: kindFault, Text: "PostgreSQL is there again."})
 			back <- err
 		}()
+		s.ask(s.b) // who is healthy, and can do nothing either
 		err = errors.Join(err, release())
 		<-answered
 		return errors.Join(err, s.paid(s.healthy()), <-back)

@@ -52,17 +52,18 @@ func TestConsole(t *testing.T) {
 	c.shows(`[data-kind="claim"]`, "The inbox has the event once")
 	c.press("cut", "PostgreSQL is gone")
 	c.shows(`[data-kind="fault"]`, "Every connection to PostgreSQL is cut")
+	c.shows(`[data-kind="request"]`, "503 unavailable")
 	c.shows(`[data-kind="fault"]`, "PostgreSQL is there again")
 	p.Screenshot(t, "console-cut")
 
 	c.press("pause", "wakes up too late")
-	c.shows(`[data-kind="claim"]`, "another process takes over")
+	c.shows(`[data-kind="claim"]`, "the work is taken over")
 	c.shows(`[data-kind="claim"]`, "late write is refused")
 	p.Screenshot(t, "console-pause")
 	c.press("kill", "kill -9 in the worst moment")
 	c.shows(`[data-kind="fault"]`, "is killed with SIGKILL")
 	c.shows(`[data-kind="request"][data-tone="bad"]`, "no answer")
-	c.shows(`[data-kind="claim"]`, "another process takes over")
+	c.shows(`[data-kind="claim"]`, "the work is taken over")
 	p.Do(t, chromedp.EmulateViewport(1280, 960)) // the whole story
 	p.Screenshot(t, "console-kill")
 
@@ -87,6 +88,9 @@ func TestConsole(t *testing.T) {
 	require.Equal(t,
 		browsertest.Evaluate[string](t, p, `document.getElementById("timeline").textContent`),
 		browsertest.Evaluate[string](t, phone, `document.getElementById("timeline").textContent`))
+	browsertest.Evaluate[bool](t, phone, `document.querySelector(".timeline").scrollIntoView() === undefined`)
+	phone.Screenshot(t, "console-phone-timeline")
+	browsertest.Evaluate[bool](t, phone, `scrollTo(0, 0) === undefined`)
 	phone.Dark(t)
 	phone.Screenshot(t, "console-dark")
 

@@ -123,7 +123,7 @@ func claimed(line string) entry {
 var recoveryPoints = map[string]string{
 	"payment_recorded": "The key is claimed; the payment is on record, no money has moved",
 	"intent_recorded":  "Stripe knows of it; the next step asks for the money",
-	"taken_over":       "The lease has run out: another process takes over",
+	"taken_over":       "The lease has run out: the work is taken over",
 	"resumed":          "The work is taken up where it was left",
 	"finished":         "Finished: outcome, event and answer are stored in one commit",
 }
