@@ -102,7 +102,7 @@ type request struct {
 func (c *client) send(ctx context.Context, q request) (a answer, outcome history.Outcome) {
 	// A client's own patience, not the run's end, decides when it gives up.
 	wait := patience
-	if c.rand.IntN(25) == 0 && !c.calm() {
+	if c.rand.IntN(40) == 0 && !c.calm() {
 		wait = time.Duration(1+c.rand.IntN(30)) * time.Millisecond // It hangs up in the middle.
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wait)

@@ -54,12 +54,12 @@ func (n *nemesis) run(ctx context.Context) error {
 	var mu sync.Mutex
 	var failed error
 	for i, h := range []hand{
-		{800 * time.Millisecond, 1400 * time.Millisecond, n.kill},
+		{900 * time.Millisecond, 1500 * time.Millisecond, n.kill},
 		{200 * time.Millisecond, 900 * time.Millisecond, n.freeze},
 		{5 * time.Second, 9 * time.Second, n.ask},
 		{7 * time.Second, 9 * time.Second, n.hitPostgres},
 		{4 * time.Second, 7 * time.Second, n.hitBroker},
-		{200 * time.Millisecond, 700 * time.Millisecond, n.hitLink()},
+		{300 * time.Millisecond, 900 * time.Millisecond, n.hitLink()},
 		{20 * time.Millisecond, 200 * time.Millisecond, n.hitCommit},
 		{20 * time.Millisecond, 200 * time.Millisecond, n.hitCommit},
 		{300 * time.Millisecond, 900 * time.Millisecond, n.hitWebhook},

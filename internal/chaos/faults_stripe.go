@@ -53,8 +53,15 @@ var stripesFaults = []stripesim.Fault{
 }
 
 // atStripe arms the provider's faults for the whole run: what share of the calls
-// goes wrong, and how.
+// goes wrong, and how. Each happens once for certain, spread over the first calls
+// of its kind, so that none is left to luck.
 func (n *nemesis) atStripe() {
+	of := map[string]int{}
+	for _, f := range stripesFaults {
+		f.Probability, f.Skip = 0, 2+3*of[f.Op]
+		of[f.Op]++
+		n.stripeFaults[n.world.sim.Inject(f)] = f.Kind
+	}
 	for i, f := range stripesFaults {
 		f.Times, f.Seed = -1, n.seed+uint64(i)+1
 		n.stripeFaults[n.world.sim.Inject(f)] = f.Kind
