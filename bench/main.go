@@ -1,9 +1,12 @@
 // Command bench measures what the service costs, as ratios within one run:
-// payments against pgbench running exactly the same statements on the same
-// server, replays against pgbench's read of the same row.
+// against pgbench running exactly the same statements on the same server, and
+// against the ways to charge once that are usually taught.
 //
-//	go run ./bench                       about a minute
-//	go run ./bench -rounds 9 -seconds 10 for figures to quote
+//	go run ./bench                            requests, webhooks and the relay: some minutes
+//	go run ./bench -only 'requests|webhooks'  some of it
+//	go run ./bench -stored 1000000            and once more with so many keys stored
+//	go run ./bench -rounds 9 -seconds 10      for figures to quote
+//	go run ./bench -write docs                put table and plots into docs/performance.md
 //
 // Absolute figures are this machine's and today's; the ratios travel better.
 // Rounds are interleaved, so that a machine that slows down slows all of them.
@@ -11,16 +14,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
-	"slices"
+	"regexp"
 	"time"
 
-	"example.com/payonce/db"
 	"example.com/payonce/db/devpg"
 )
 
@@ -29,6 +29,10 @@ type settings struct {
 	seconds     int
 	connections int
 	clients     int // pgbench's
+	events      int
+	stored      int
+	only        string
+	write       string
 }
 
 func main() {
@@ -42,6 +46,10 @@ func main() {
 	flag.IntVar(&s.seconds, "seconds", 3, "length of one measurement")
 	flag.IntVar(&s.connections, "connections", 32, "connections to the service")
 	flag.IntVar(&s.clients, "clients", 16, "clients of pgbench, and connections of the service's pool")
+	flag.IntVar(&s.events, "events", 50_000, "backlog that the relay drains")
+	flag.IntVar(&s.stored, "stored", 0, "measure again with so many finished keys stored")
+	flag.StringVar(&s.only, "only", ".", "the groups whose names match this `regexp`")
+	flag.StringVar(&s.write, "write", "", "write the results into performance.md of this `directory`")
 	flag.Parse()
 	exit(run(ctx, s))
 }
@@ -55,6 +63,10 @@ func exit(err error) {
 }
 
 func run(ctx context.Context, s settings) error {
+	only, err := regexp.Compile(s.only)
+	if err != nil {
+		return fmt.Errorf("-only: %w", err)
+	}
 	server, err := devpg.Start(ctx, devpg.Options{
 		URL: os.Getenv("DATABASE_URL"), URLVar: "DATABASE_URL", Durable: true, MaxConnections: 300,
 		Settings: map[string]string{"shared_buffers": "1GB", "max_wal_size": "8GB"},
@@ -64,88 +76,74 @@ func run(ctx context.Context, s settings) error {
 		return err
 	}
 	defer func() { _ = server.Stop() }()
-	pgbench, err := findPgbench()
-	if err != nil {
-		return err
-	}
-	b, err := prepare(ctx, server.URL)
+	b, err := prepare(ctx, server.URL, s)
 	if err != nil {
 		return err
 	}
 	defer b.close()
-	measurements := []measurement{
-		{name: "fresh payments, pgbench", unit: "payments/s", run: func(ctx context.Context) (float64, error) { return b.pgbench(ctx, pgbench, "fresh", s) }},
-		{name: "fresh payments, service", unit: "payments/s", floor: 0, run: func(ctx context.Context) (float64, error) { return b.fresh(ctx, s) }},
-		{name: "reads of a finished key, pgbench", unit: "reads/s", run: func(ctx context.Context) (float64, error) { return b.pgbench(ctx, pgbench, "replay", s) }},
-		{name: "replays, service", unit: "replays/s", floor: 2, run: func(ctx context.Context) (float64, error) { return b.replays(ctx, s) }},
-		{name: "duplicates in flight (409), service", unit: "answers/s", floor: 2, run: func(ctx context.Context) (float64, error) { return b.conflicts(ctx, s) }},
+
+	groups := []group{b.requestGroup(), b.webhookGroup(), b.relayGroup(server.URL)}
+	if s.stored > 0 {
+		groups = append(groups, b.storedGroup(s.stored))
 	}
-	for round := range s.rounds {
-		for i := range measurements {
-			m := &measurements[i]
-			rate, err := m.run(ctx)
+	var played []group
+	for _, g := range groups {
+		if !only.MatchString(g.name) {
+			continue
+		}
+		fmt.Printf("\n%s\n", g.name)
+		if err := g.play(ctx, s.rounds); err != nil {
+			return fmt.Errorf("%s: %w", g.name, err)
+		}
+		g.print()
+		played = append(played, g)
+	}
+	if s.write != "" {
+		return write(s.write, s, played)
+	}
+	return nil
+}
+
+// group is what is measured in turns.
+type group struct {
+	name    string
+	prepare func(context.Context) error // once, before the first round; may be nil
+	list    []*measurement
+}
+
+// measurement is one thing measured once a round. One without a floor is a floor.
+type measurement struct {
+	name, unit string
+	floor      string
+	target     float64 // of the floor; zero: none
+	run        func(context.Context) (sample, error)
+	samples    []sample
+}
+
+// sample is one measurement. Costs are for one operation, and zero where nobody
+// asked.
+type sample struct {
+	rate float64
+	cpu  time.Duration // of the service
+	wal  float64       // bytes; negative: not measured
+	note string
+}
+
+func (g group) play(ctx context.Context, rounds int) error {
+	if g.prepare != nil {
+		if err := g.prepare(ctx); err != nil {
+			return err
+		}
+	}
+	for round := range rounds {
+		for _, m := range g.list {
+			got, err := m.run(ctx)
 			if err != nil {
 				return fmt.Errorf("%s: %w", m.name, err)
 			}
-			m.rates = append(m.rates, rate)
-			fmt.Printf("round %d  %-38s %9.0f %s\n", round+1, m.name, rate, m.unit)
+			m.samples = append(m.samples, got)
+			fmt.Printf("  round %d  %-48s %9.0f %s\n", round+1, m.name, got.rate, m.unit)
 		}
 	}
-	report(measurements)
-	return b.costs(ctx)
+	return nil
 }
-
-// measurement is one thing measured once a round.
-type measurement struct {
-	name, unit string
-	floor      int // index of what it is compared with; itself for a floor
-	run        func(context.Context) (float64, error)
-	rates      []float64
-}
-
-func report(list []measurement) {
-	fmt.Printf("\n%-38s %12s %22s %8s\n", "median of the rounds", "", "min – max", "of floor")
-	for i, m := range list {
-		ratio := ""
-		if m.floor != i && i%2 == 1 || i == 4 {
-			var ratios []float64
-			for r := range m.rates {
-				ratios = append(ratios, m.rates[r]/list[m.floor].rates[r])
-			}
-			ratio = fmt.Sprintf("%8.2f", median(ratios))
-		}
-		fmt.Printf("%-38s %12.0f %10.0f – %-9.0f %8s\n", m.name, median(m.rates), slices.Min(m.rates), slices.Max(m.rates), ratio)
-	}
-}
-
-func median(list []float64) float64 {
-	sorted := slices.Sorted(slices.Values(list))
-	if n := len(sorted); n%2 == 0 {
-		return (sorted[n/2-1] + sorted[n/2]) / 2
-	}
-	return sorted[len(sorted)/2]
-}
-
-// findPgbench looks beside the newest PostgreSQL of this machine, and on the path.
-func findPgbench() (string, error) {
-	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/pgbench")
-	slices.Sort(found)
-	if len(found) > 0 {
-		return found[len(found)-1], nil
-	}
-	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
-		if path := filepath.Join(dir, "pgbench"); isFile(path) {
-			return path, nil
-		}
-	}
-	return "", errors.New("pgbench is not on this machine; it comes with PostgreSQL")
-}
-
-func isFile(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular()
-}
-
-func seconds(s settings) time.Duration { return time.Duration(s.seconds) * time.Second }
-
-var _ = db.HotPath

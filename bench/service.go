@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"net"
+	"net/http"
 	"runtime"
 	"strconv"
 	"sync/atomic"
@@ -36,12 +37,19 @@ func service(ctx context.Context, args []string) error {
 	money := payments.New(pool, keys, &instant{}, httpapi.Answers{}, payments.Options{StripeTimeout: 15 * time.Second, ActionTimeout: time.Hour})
 	api := httpapi.NewServer(httpapi.Options{
 		Pool: pool, Keys: keys, Operations: money.Operations(), Payments: money, Feed: outbox.NewFeed(pool), Within: 40 * time.Second,
+		WebhookSecrets: []string{webhookSecret}, WebhookReceived: func() {},
 	})
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	fmt.Println(l.Addr()) // the parent reads it
+	others, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	peer := &http.Server{Handler: peers(pool.Raw()), ReadHeaderTimeout: time.Minute}
+	go func() { _ = peer.Serve(others) }() // until the process ends
+	fmt.Println(l.Addr(), others.Addr())   // the parent reads them
 	err = api.Run(ctx, l)
 	var usage syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &usage) == nil {

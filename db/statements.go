@@ -7,3 +7,6 @@ package db
 func HotPath() []string {
 	return []string{keyLookup, orderToPay, paymentBegin, paymentIntentRecord, paymentFinish}
 }
+
+// WebhookIntake is the SQL that takes in a webhook, for the same comparison.
+func WebhookIntake() string { return inboxReceive }

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"example.com/payonce/db"
+)
+
+func (b *bench) freshFloor(ctx context.Context) (sample, error) {
+	prefix, err := b.orders(ctx, ordersMax/b.s.clients, b.s.clients)
+	if err != nil {
+		return sample{}, err
+	}
+	script, err := freshScript(b.tenant, prefix)
+	if err != nil {
+		return sample{}, err
+	}
+	rate, err := b.pgbench(ctx, script)
+	return sample{rate: rate}, err
+}
+
+func (b *bench) replayFloor(ctx context.Context) (sample, error) {
+	rate, err := b.pgbench(ctx, replayScript(b.tenant))
+	return sample{rate: rate}, err
+}
+
+// pgbench runs a script's statements without us.
+func (b *bench) pgbench(ctx context.Context, text string) (float64, error) {
+	binary, err := findPgbench()
+	if err != nil {
+		return 0, err
+	}
+	script := filepath.Join(b.dir, "pgbench.sql")
+	if err := os.WriteFile(script, []byte(text), 0o600); err != nil {
+		return 0, err
+	}
+	cmd := exec.CommandContext(ctx, binary, "-n", "-M", "prepared", "-c", strconv.Itoa(b.s.clients), "-j", "2", "-T", strconv.Itoa(b.s.seconds),
+		"-D", "i=0", "-f", script, b.url)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return 0, fmt.Errorf("%w: %s", err, out)
+	}
+	m := regexp.MustCompile(`tps = ([0-9.]+) \(without`).FindSubmatch(out)
+	if m == nil {
+		return 0, fmt.Errorf("pgbench printed no rate: %s", out)
+	}
+	return strconv.ParseFloat(string(m[1]), 64)
+}
+
+func replayScript(tenant string) string {
+	lookup := substitute(db.HotPath()[0], []string{"'" + tenant + "'", "(SELECT 'ord_0001' || lpad((:client_id)::text, 4, '0') || lpad((:n)::text, 18, '0'))"})
+	return "\\set n random(1, 1000)\n" + lookup + ";\n"
+}
+
+// freshScript turns the hot path's statements into a script of pgbench's: each
+// parameter becomes an expression, by the name it has in Go.
+func freshScript(tenant, prefix string) (string, error) {
+	order := "'" + prefix + "' || lpad((:client_id)::text, 4, '0') || lpad((:i)::text, 18, '0')"
+	payment := "'pay' || substr(" + order + ", 4)"
+	answer := strings.Repeat("x", 430)
+	values := map[string]string{
+		"TenantID": "'" + tenant + "'", "Key": order, "ID": order, "OrderID": order, "PaymentID": payment, "Operation": "'create_payment'",
+		"Fingerprint": "sha256((" + order + ")::bytea)", "FingerprintVersion": "1::smallint", "Request": "'{\"order_id\":\"ord_00000000000000000000000000\",\"payment_method\":\"pm_card_visa\"}'::bytea",
+		"RequestID": "'req_00000000000000000000000000000000'", "RecoveryPoint": "'payment_recorded'", "ClaimToken": "gen_random_uuid()", "Lease": "interval '60 s'",
+		"AmountMinor": "1000::bigint", "Currency": "'usd'", "PaymentMethod": "'pm_card_visa'", "IntentNumber": "1", "IntentID": "NULL::text",
+		"CreatedAt": "clock_timestamp()", "EventData": "'" + answer + "'::bytea", "Traceparent": "NULL::text", "StripeKey": stripeKey(tenant, order, "intent:1"),
+		"StripeOperation": "'create_intent'", "StripeResourceID": order, "ParamsSha256": "sha256('x')",
+		"LeaseToken": "1::bigint", "StripeRequestID": "'req_bench'", "CreateKey": stripeKey(tenant, order, "intent:1"),
+		"ConfirmKey":   stripeKey(tenant, order, "confirm"),
+		"OrderVersion": "1::bigint", "PaymentVersion": "1::bigint", "PaysOrder": "true", "AnswerVersion": "1", "AnswerStatus": "201",
+		"AnswerHeaders": "'Content-Type: application/json'::bytea", "AnswerBody": "'" + answer + "'::bytea",
+		"EventAggregateIds": "ARRAY[" + payment + ", " + order + "]", "EventVersions": "ARRAY[2, 2]::bigint[]", "EventTypes": "ARRAY['payment.succeeded', 'order.paid']",
+		"StripeOutcome": "'done'::stripe_outcome", "HttpStatus": "200::smallint", "ErrorCode": "NULL::text", "ObjectID": "'pi_1'", "Status": "'succeeded'::payment_status",
+		"IntentClosed": "false", "ChargeID": "'ch_1'", "FailureCode": "NULL::text", "FailureDeclineCode": "NULL::text", "FailureMessage": "NULL::text",
+	}
+	type statement struct {
+		params any
+		change map[string]string
+	}
+	statements := []statement{
+		{db.KeyLookupParams{}, nil},
+		{db.OrderToPayParams{}, nil},
+		{db.PaymentBeginParams{}, nil},
+		{db.PaymentIntentRecordParams{}, map[string]string{"IntentID": "'pi_1'", "RecoveryPoint": "'intent_recorded'"}},
+		{db.PaymentFinishParams{}, map[string]string{
+			"StripeKey": stripeKey(tenant, order, "confirm"), "EventData": "ARRAY['" + answer + "', '" + answer + "']::bytea[]",
+		}},
+	}
+	script := "\\set i :i + 1\n"
+	for n, sql := range db.HotPath() {
+		text, err := filled(sql, statements[n].params, values, statements[n].change)
+		if err != nil {
+			return "", err
+		}
+		script += text + ";\n"
+	}
+	return script, nil
+}
+
+// filled puts values in the place of a statement's parameters.
+func filled(sql string, params any, values, change map[string]string) (string, error) {
+	fields := reflect.TypeOf(params)
+	args := make([]string, fields.NumField()) // sqlc numbers parameters as the struct has its fields
+	for i := range args {
+		name := fields.Field(i).Name
+		value, ok := change[name]
+		if !ok {
+			if value, ok = values[name]; !ok {
+				return "", fmt.Errorf("no value for parameter %s", name)
+			}
+		}
+		args[i] = "(" + value + ")"
+	}
+	return substitute(sql, args), nil
+}
+
+// stripeKey spells a key without a colon, which pgbench takes for a variable
+// even inside quotes.
+func stripeKey(tenant, order, operation string) string {
+	parts := []string{"'" + tenant + "'", order}
+	for part := range strings.SplitSeq(operation, ":") {
+		parts = append(parts, "'"+part+"'")
+	}
+	return strings.Join(parts, " || chr(58) || ")
+}
+
+var placeholder = regexp.MustCompile(`\$([0-9]+)`)
+
+func substitute(sql string, args []string) string {
+	var lines []string
+	for line := range strings.SplitSeq(sql, "\n") {
+		if line, _, _ = strings.Cut(line, "--"); strings.TrimSpace(line) != "" {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	return placeholder.ReplaceAllStringFunc(strings.Join(lines, " "), func(p string) string {
+		n, _ := strconv.Atoi(p[1:])
+		return args[n-1]
+	})
+}
+
+// findPgbench looks beside the newest PostgreSQL of this machine, and on the path.
+func findPgbench() (string, error) {
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/pgbench")
+	slices.Sort(found)
+	if len(found) > 0 {
+		return found[len(found)-1], nil
+	}
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		if path := filepath.Join(dir, "pgbench"); isFile(path) {
+			return path, nil
+		}
+	}
+	return "", errors.New("pgbench is not on this machine; it comes with PostgreSQL")
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}

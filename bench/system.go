@@ -1,0 +1,128 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"example.com/payonce/db"
+	httpapi "example.com/payonce/internal/http"
+	"example.com/payonce/internal/payments"
+)
+
+// ordersMax is how many fresh orders one measurement may use up.
+const ordersMax = 150_000
+
+// bench is a migrated database with a tenant, and the service on it.
+type bench struct {
+	s                   settings
+	url, apiKey, tenant string
+	pool                *db.Pool
+	addr, peers         string
+	child               *exec.Cmd
+	dir                 string
+	batch               int // of orders: each measurement gets its own
+}
+
+func prepare(ctx context.Context, serverURL string, s settings) (*bench, error) {
+	admin, err := db.Open(ctx, serverURL, db.Options{MaxConn: 2})
+	if err != nil {
+		return nil, err
+	}
+	name := fmt.Sprintf("bench_%d", os.Getpid())
+	_, err = admin.Raw().Exec(ctx, "CREATE DATABASE "+name)
+	admin.Close()
+	if err != nil {
+		return nil, fmt.Errorf("create the database: %w", err)
+	}
+	b := &bench{s: s, url: withDatabase(serverURL, name), tenant: payments.NewTenantID()}
+	if b.pool, err = db.Open(ctx, b.url, db.Options{MaxConn: 4}); err != nil {
+		return nil, err
+	}
+	if _, err := b.pool.Migrate(ctx); err != nil {
+		return nil, err
+	}
+	if _, err := b.pool.Raw().Exec(ctx, peerTables); err != nil {
+		return nil, err
+	}
+	key, hash, hint := httpapi.NewAPIKey(b.tenant)
+	b.apiKey = key
+	if err := b.pool.TenantCreate(ctx, db.TenantCreateParams{ID: b.tenant, Name: "bench", FingerprintSecret: make([]byte, 32)}); err != nil {
+		return nil, err
+	}
+	if err := b.pool.APIKeyCreate(ctx, db.APIKeyCreateParams{TenantID: b.tenant, KeyHash: hash, Hint: hint}); err != nil {
+		return nil, err
+	}
+	if b.dir, err = os.MkdirTemp("", "payonce-bench"); err != nil {
+		return nil, err
+	}
+	return b, b.startService(ctx)
+}
+
+var databaseName = regexp.MustCompile(`^(postgres(?:ql)?://[^/]+/)[^?]*`)
+
+func withDatabase(url, name string) string { return databaseName.ReplaceAllString(url, "${1}"+name) }
+
+func (b *bench) startService(ctx context.Context) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	b.child = exec.CommandContext(ctx, self, "service", "-database", b.url, "-pool", strconv.Itoa(b.s.clients))
+	b.child.Cancel = func() error { return b.child.Process.Signal(os.Interrupt) }
+	b.child.Stderr = os.Stderr
+	b.child.Env = append(os.Environ(), "GOGC=400") // as cmd/api sets it
+	out, err := b.child.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := b.child.Start(); err != nil {
+		return err
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	b.addr, b.peers, _ = strings.Cut(strings.TrimSpace(line), " ")
+	return err
+}
+
+func (b *bench) close() {
+	_ = b.child.Process.Signal(os.Interrupt)
+	_ = b.child.Wait()
+	b.pool.Close()
+	_ = os.RemoveAll(b.dir)
+}
+
+// orders makes fresh orders: ord_ and 26 digits, the last of which count.
+func (b *bench) orders(ctx context.Context, each, clients int) (prefix string, err error) {
+	b.batch++
+	prefix = fmt.Sprintf("ord_%04d", b.batch)
+	_, err = b.pool.Raw().Exec(ctx, `
+		INSERT INTO orders (tenant_id, id, currency, amount_minor, items, created_at)
+		SELECT $1, $2 || lpad(c::text, 4, '0') || lpad(i::text, 18, '0'), 'usd', 1000, '[{"sku":"a","quantity":2,"unit_amount":500}]', clock_timestamp()
+		FROM generate_series(0, $4::int - 1) c, generate_series(1, $3::int) i`, b.tenant, prefix, each, clients)
+	if err == nil {
+		_, err = b.pool.Raw().Exec(ctx, "VACUUM (ANALYZE) orders")
+	}
+	return prefix, err
+}
+
+// cpuOf is the processor time a process has used, from /proc; zero elsewhere.
+func cpuOf(pid int) time.Duration {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0
+	}
+	user, _ := strconv.ParseInt(fields[11], 10, 64)
+	system, _ := strconv.ParseInt(fields[12], 10, 64)
+	return time.Duration(user+system) * 10 * time.Millisecond
+}
