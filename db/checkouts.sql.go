@@ -194,7 +194,7 @@ func (q *Queries) CheckoutStepMove(ctx context.Context, arg CheckoutStepMovePara
 const checkoutStepWaits = `-- name: CheckoutStepWaits :execrows
 WITH claim AS (
     SELECT k.tenant_id FROM idempotency_keys k
-    WHERE k.tenant_id = $2 AND k.key = $3 AND k.lease_token = $4 AND k.finished_at IS NULL
+    WHERE k.tenant_id = $2 AND k.key = $3 AND k.lease_token = $4 AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
     FOR NO KEY UPDATE
 ), stands AS (
     SELECT claim.tenant_id, CASE WHEN EXISTS (
@@ -233,7 +233,7 @@ func (q *Queries) CheckoutStepWaits(ctx context.Context, arg CheckoutStepWaitsPa
 const checkoutStepsResume = `-- name: CheckoutStepsResume :execrows
 WITH claim AS (
     SELECT k.tenant_id FROM idempotency_keys k
-    WHERE k.tenant_id = $2 AND k.key = $3 AND k.lease_token = $4 AND k.finished_at IS NULL
+    WHERE k.tenant_id = $2 AND k.key = $3 AND k.lease_token = $4 AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
     FOR NO KEY UPDATE
 )
 UPDATE checkout_steps s SET attempts = s.attempts + 1, updated_at = clock_timestamp()

@@ -13,13 +13,13 @@ import (
 const stripeCallAnswered = `-- name: StripeCallAnswered :execrows
 WITH claim AS (
     SELECT k.tenant_id FROM idempotency_keys k
-    WHERE k.tenant_id = $9 AND k.key = $10 AND k.lease_token = $11 AND k.finished_at IS NULL
+    WHERE k.tenant_id = $8 AND k.key = $10 AND k.lease_token = $11 AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
     FOR NO KEY UPDATE
 )
 UPDATE stripe_calls s SET outcome = $1, in_doubt = s.in_doubt OR $2::boolean, frozen = s.frozen OR $3::boolean,
     http_status = $4, error_code = $5, object_id = coalesce($6, s.object_id),
     request_ids = CASE WHEN $7::text = '' THEN s.request_ids ELSE s.request_ids || $7::text END
-FROM claim WHERE s.tenant_id = claim.tenant_id AND s.stripe_key = $8
+FROM claim WHERE s.tenant_id = $8 AND s.stripe_key = $9
 `
 
 type StripeCallAnsweredParams struct {
@@ -30,8 +30,8 @@ type StripeCallAnsweredParams struct {
 	ErrorCode       *string
 	ObjectID        *string
 	StripeRequestID string
-	StripeKey       string
 	TenantID        string
+	StripeKey       string
 	Key             string
 	LeaseToken      int64
 }
@@ -47,8 +47,8 @@ func (q *Queries) StripeCallAnswered(ctx context.Context, arg StripeCallAnswered
 		arg.ErrorCode,
 		arg.ObjectID,
 		arg.StripeRequestID,
-		arg.StripeKey,
 		arg.TenantID,
+		arg.StripeKey,
 		arg.Key,
 		arg.LeaseToken,
 	)
@@ -173,7 +173,7 @@ func (q *Queries) StripeCallRecord(ctx context.Context, arg StripeCallRecordPara
 const stripeCallSend = `-- name: StripeCallSend :one
 WITH claim AS (
     SELECT k.tenant_id FROM idempotency_keys k
-    WHERE k.tenant_id = $1 AND k.key = $2 AND k.lease_token = $3 AND k.finished_at IS NULL
+    WHERE k.tenant_id = $1 AND k.key = $2 AND k.lease_token = $3 AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
     FOR NO KEY UPDATE
 ), sent AS (
     INSERT INTO stripe_calls AS s (tenant_id, stripe_key, operation, resource_id, params_sha256)

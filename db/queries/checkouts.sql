@@ -29,7 +29,7 @@ WHERE s.tenant_id = @tenant_id AND s.checkout_id = @checkout_id AND s.status = '
 -- Counts another attempt of the step that was under way when its holder died or gave up, under the fence. Zero rows: none was.
 WITH claim AS (
     SELECT k.tenant_id FROM idempotency_keys k
-    WHERE k.tenant_id = @tenant_id AND k.key = @key AND k.lease_token = @lease_token AND k.finished_at IS NULL
+    WHERE k.tenant_id = @tenant_id AND k.key = @key AND k.lease_token = @lease_token AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
     FOR NO KEY UPDATE
 )
 UPDATE checkout_steps s SET attempts = s.attempts + 1, updated_at = clock_timestamp()
@@ -40,7 +40,7 @@ FROM claim WHERE s.tenant_id = claim.tenant_id AND s.checkout_id = @checkout_id 
 -- of it, running otherwise. Under the fence. Zero rows: the lease was lost, or it says so already.
 WITH claim AS (
     SELECT k.tenant_id FROM idempotency_keys k
-    WHERE k.tenant_id = @tenant_id AND k.key = @key AND k.lease_token = @lease_token AND k.finished_at IS NULL
+    WHERE k.tenant_id = @tenant_id AND k.key = @key AND k.lease_token = @lease_token AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
     FOR NO KEY UPDATE
 ), stands AS (
     SELECT claim.tenant_id, CASE WHEN EXISTS (

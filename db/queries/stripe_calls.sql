@@ -9,7 +9,7 @@ FROM stripe_calls WHERE tenant_id = @tenant_id AND stripe_key = @stripe_key;
 -- first sent longer ago than resend_within is not announced again, and the row says that. No row: the lease was lost.
 WITH claim AS (
     SELECT k.tenant_id FROM idempotency_keys k
-    WHERE k.tenant_id = @tenant_id AND k.key = @key AND k.lease_token = @lease_token AND k.finished_at IS NULL
+    WHERE k.tenant_id = @tenant_id AND k.key = @key AND k.lease_token = @lease_token AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
     FOR NO KEY UPDATE
 ), sent AS (
     INSERT INTO stripe_calls AS s (tenant_id, stripe_key, operation, resource_id, params_sha256)
@@ -29,13 +29,13 @@ FROM claim LEFT JOIN sent ON true;
 -- stays, whatever this one was told. Zero rows: the lease was lost.
 WITH claim AS (
     SELECT k.tenant_id FROM idempotency_keys k
-    WHERE k.tenant_id = @tenant_id AND k.key = @key AND k.lease_token = @lease_token AND k.finished_at IS NULL
+    WHERE k.tenant_id = @tenant_id AND k.key = @key AND k.lease_token = @lease_token AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
     FOR NO KEY UPDATE
 )
 UPDATE stripe_calls s SET outcome = @outcome, in_doubt = s.in_doubt OR @in_doubt::boolean, frozen = s.frozen OR @frozen::boolean,
     http_status = sqlc.narg(http_status), error_code = sqlc.narg(error_code), object_id = coalesce(sqlc.narg(object_id), s.object_id),
     request_ids = CASE WHEN @stripe_request_id::text = '' THEN s.request_ids ELSE s.request_ids || @stripe_request_id::text END
-FROM claim WHERE s.tenant_id = claim.tenant_id AND s.stripe_key = @stripe_key;
+FROM claim WHERE s.tenant_id = @tenant_id AND s.stripe_key = @stripe_key;
 
 -- name: StripeCallRecord :exec
 -- What came of a call in the end, in the phase that holds the claim.

@@ -27,7 +27,7 @@ var All = []Mutant{
 	},
 	{
 		ID: "M2", Guard: "the fence of T2: a holder that lost its lease may store its answer", Breaks: "I3, I9",
-		Edits: []Edit{{phases, "k.lease_token = $18 AND k.finished_at IS NULL", "k.lease_token >= $18 AND k.finished_at IS NULL"}},
+		Edits: []Edit{{phases, "k.lease_token = $18 AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL", "k.lease_token >= $18 AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL"}},
 		Test:  Test{"internal/payments", "guards_test.go", "TestEachGuardIsMissed/the fence of T2/Sound", "only the holder of a claim moves it"},
 	},
 	{
