@@ -37,7 +37,7 @@ type console struct {
 	running map[string]bool
 	last    *story            // that bought something, to ask again
 	revive  chan struct{}     // not nil: A is dead, and closing it starts A now
-	spoiled bool              // by what breaks processes or PostgreSQL: one at a time
+	alone   bool              // one of those actions is under way that tolerate no other of their kind
 	stories map[string]*story // by key and by the ids of their objects: whose timeline a fact belongs to
 	order   []string          // of stories, the oldest first
 	trails  map[string]int    // by key: how much of its trail is on the timeline
@@ -112,7 +112,7 @@ func (c *console) begin(name string) *refusal {
 		return &refusal{http.StatusConflict, "the demo is still playing on the terminal"}
 	case c.running[name]:
 		return &refusal{http.StatusConflict, "that is under way"}
-	case a.Breaks && c.spoiled:
+	case a.Alone && c.alone:
 		return &refusal{http.StatusConflict, "one disaster at a time"}
 	case len(c.running) >= actionsMax:
 		return &refusal{http.StatusTooManyRequests, "enough is under way"}
@@ -120,7 +120,7 @@ func (c *console) begin(name string) *refusal {
 		return &refusal{http.StatusServiceUnavailable, "the demo ends"}
 	}
 	c.running[name] = true
-	c.spoiled = c.spoiled || a.Breaks
+	c.alone = c.alone || a.Alone
 	c.busy()
 	c.working.Go(func() {
 		ctx, cancel := context.WithTimeout(c.ctx, actionWithin)
@@ -129,8 +129,8 @@ func (c *console) begin(name string) *refusal {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		delete(c.running, name)
-		if a.Breaks {
-			c.spoiled = false
+		if a.Alone {
+			c.alone = false
 		}
 		if len(c.running) == 0 {
 			c.disarm()

@@ -15,7 +15,8 @@ type action struct {
 	Name   string `json:"name"`
 	Button string `json:"button"`
 	Note   string `json:"note"`   // under it, in a few words
-	Breaks bool   `json:"breaks"` // something that others need: one of these at a time
+	Breaks bool   `json:"breaks"` // something: the others are what customers do
+	Alone  bool   `json:"alone"`  // what it breaks others need, or what it needs others break: one of these at a time
 	Title  string `json:"title"`
 	Why    string `json:"why"`   // what happens
 	Moral  string `json:"moral"` // why the number does not move
@@ -45,35 +46,35 @@ var actions = []action{
 		do:    paysTogether(50, "The same request, 50 times"),
 	},
 	{
-		Name: "lose", Button: "Lose Stripe's answer", Note: "after it took the money",
+		Name: "lose", Button: "Lose Stripe's answer", Note: "after it took the money", Breaks: true,
 		Title: "Stripe's answer is lost",
 		Why:   "Stripe takes the money, and then the connection breaks. Nobody here can know whether it did.",
 		Moral: "The service admits that it does not know, asks Stripe instead of charging again, and then answers.",
 		do:    losesTheAnswer,
 	},
 	{
-		Name: "webhook", Button: "Send the webhook 3 times", Note: "Stripe repeats itself",
+		Name: "webhook", Button: "Send the webhook 3 times", Note: "Stripe repeats itself", Breaks: true, Alone: true,
 		Title: "The webhook comes three times",
 		Why:   "Stripe reports the payment three times, as it may: it delivers at least once.",
 		Moral: "The inbox keeps an event's id with its effect, in one commit. The second and third found it there.",
 		do:    hearsThrice,
 	},
 	{
-		Name: "kill", Button: "Kill an API process", Note: "kill -9, mid-payment", Breaks: true,
+		Name: "kill", Button: "Kill an API process", Note: "kill -9, mid-payment", Breaks: true, Alone: true,
 		Title: "kill -9 in the worst moment",
 		Why:   "Stripe has taken the money. The process that asked for it is killed before it can write that down.",
 		Moral: "Its lease ran out, the other process took over where it stood, and learned from Stripe that the money was there.",
 		do:    killsAProcess,
 	},
 	{
-		Name: "pause", Button: "Pause it past its lease", Note: "and wake it up again", Breaks: true,
+		Name: "pause", Button: "Pause it past its lease", Note: "and wake it up again", Breaks: true, Alone: true,
 		Title: "A process that wakes up too late",
 		Why:   "Stripe has taken the money. The process is frozen until its lease is over and another one has finished its work; then it wakes up and goes on.",
 		Moral: "Each claim has a token, and each write checks it. The sleeper's is an old one: it can change nothing.",
 		do:    pausesAProcess,
 	},
 	{
-		Name: "cut", Button: "Cut PostgreSQL", Note: "for three seconds", Breaks: true,
+		Name: "cut", Button: "Cut PostgreSQL", Note: "for three seconds", Breaks: true, Alone: true,
 		Title: "PostgreSQL is gone",
 		Why:   "Stripe has taken the money. Before that can be written down, every connection to the database is cut, for three seconds.",
 		Moral: "Without its database the service does nothing and says so. The claim was still there when the database was back.",

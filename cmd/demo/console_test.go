@@ -64,7 +64,7 @@ func TestConsole(t *testing.T) {
 	c.shows(`[data-kind="fault"]`, "is killed with SIGKILL")
 	c.shows(`[data-kind="request"][data-tone="bad"]`, "no answer")
 	c.shows(`[data-kind="claim"]`, "the work is taken over")
-	p.Do(t, chromedp.EmulateViewport(1280, 960)) // the whole story
+	p.Do(t, chromedp.EmulateViewport(1280, 915)) // the whole story
 	p.Screenshot(t, "console-kill")
 
 	// Process A is dead, and the page and the shop go on.
@@ -232,7 +232,7 @@ func TestConsole_IsBounded(t *testing.T) {
 	t.Run("Actions", func(t *testing.T) {
 		c.board.change(func(s *standing) { s.Ready = true })
 		c.running = map[string]bool{"kill": true}
-		c.spoiled = true
+		c.alone = true
 		require.Equal(t, "that is under way", c.begin("kill").why)
 		require.Equal(t, "one disaster at a time", c.begin("cut").why)
 		c.running = map[string]bool{"kill": true, "pay": true, "fifty": true}

@@ -52,15 +52,15 @@ function addButton(action) {
     $("buttons").append(b);
   }
   b.addEventListener("click", () => press(action.name));
-  buttons.set(action.name, { b, breaks: action.breaks });
+  buttons.set(action.name, { b, alone: action.alone });
 }
 
 function showButtons() {
   const busy = standing ? standing.busy : [];
-  const disaster = [...buttons].some(([name, { breaks }]) => breaks && busy.includes(name));
-  for (const [name, { b, breaks }] of buttons) {
+  const disaster = [...buttons].some(([name, { alone }]) => alone && busy.includes(name));
+  for (const [name, { b, alone }] of buttons) {
     const mine = busy.includes(name);
-    b.disabled = !connected || !standing || !standing.ready || mine || (breaks && disaster) || (name === "again" && !standing.current);
+    b.disabled = !connected || !standing || !standing.ready || mine || (alone && disaster) || (name === "again" && !standing.current);
     b.classList.toggle("busy", mine);
   }
 }
