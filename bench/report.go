@@ -89,7 +89,7 @@ const (
 // write replaces what an earlier run wrote into performance.md, and its plots.
 func write(dir string, s settings, groups []group) error {
 	file := filepath.Join(dir, "performance.md")
-	page, err := os.ReadFile(file) //nolint:gosec // named by who runs it
+	page, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
@@ -121,14 +121,14 @@ func write(dir string, s settings, groups []group) error {
 		}
 		// A picture in a page of its own has no colour to take over.
 		svg := strings.Replace(string(bars.SVG()), "<svg ", `<svg xmlns="http://www.w3.org/2000/svg" style="background:#fff;color:#222" `, 1)
-		if err := os.MkdirAll(filepath.Join(dir, "img"), 0o755); err != nil { //nolint:gosec // documents are for everybody
+		if err := os.MkdirAll(filepath.Join(dir, "img"), 0o755); err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(dir, "img", image), []byte(svg+"\n"), 0o644); err != nil { //nolint:gosec // likewise
+		if err := os.WriteFile(filepath.Join(dir, "img", image), []byte(svg+"\n"), 0o644); err != nil {
 			return err
 		}
 	}
 	b.WriteString("\n" + end)
 	b.Write(after)
-	return os.WriteFile(file, b.Bytes(), 0o644) //nolint:gosec // likewise
+	return os.WriteFile(file, b.Bytes(), 0o644)
 }

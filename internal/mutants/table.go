@@ -9,7 +9,7 @@ const (
 	keyStatements = "db/idempotency_keys.sql.go"
 	phases        = "db/payment_phases.sql.go"
 	calls         = "internal/payments/calls.go"
-	pay           = "internal/payments/pay.go"
+	pay           = "internal/payments/pay_settle.go"
 )
 
 // All are the mutants, in the order of what they break. A text with a $n in it is
