@@ -106,10 +106,11 @@ func (s *story) buy() error {
 
 // ask sends the payment once, and shows what came back.
 func (s *story) ask(to *door) answer {
-	e := entry{Kind: kindRequest, Who: "Shop → " + to.name, Text: "POST /v1/payments, key " + s.pay.key, Answer: "…", Tone: toneWait, At: time.Now()}
+	e := entry{Kind: kindRequest, Who: "Shop → " + to.name, Text: "POST /v1/payments, key " + s.pay.key, Answer: "no answer yet", Tone: toneWait, At: time.Now()}
 	e.ID = s.say(e)
+	s.board.asked(s.order, 1, 0)
 	a := s.shop.send(s.ctx, to, s.pay)
-	s.count(a)
+	s.suppressed(a)
 	e.Answer, e.Tone = a.gist()+", "+ms(a.took), tone(a)
 	if gloss := gloss(a); gloss != "" {
 		e.Answer += ": " + gloss
@@ -125,14 +126,15 @@ func (s *story) asking(to *door) <-chan answer {
 	return came
 }
 
-func (s *story) count(answers ...answer) {
-	suppressed := 0
+// suppressed counts the answers of those who changed nothing.
+func (s *story) suppressed(answers ...answer) {
+	n := 0
 	for _, a := range answers {
 		if a.replayed() || a.status == http.StatusConflict {
-			suppressed++
+			n++
 		}
 	}
-	s.board.asked(s.order, len(answers), suppressed)
+	s.board.asked(s.order, 0, n)
 }
 
 // together sends the payment n times in one moment, in turns to both processes if
@@ -146,8 +148,9 @@ func (s *story) together(n int, text string) []answer {
 	for _, d := range doors {
 		names = append(names, d.name)
 	}
-	e := entry{Kind: kindRequest, Who: "Shop → " + strings.Join(names, ", "), Text: text, Answer: "…", Tone: toneWait, At: time.Now()}
+	e := entry{Kind: kindRequest, Who: "Shop → " + strings.Join(names, ", "), Text: text, Answer: "no answer yet", Tone: toneWait, At: time.Now()}
 	e.ID = s.say(e)
+	s.board.asked(s.order, n, 0)
 	answers := make([]answer, n)
 	start := make(chan struct{})
 	var all sync.WaitGroup
@@ -159,7 +162,7 @@ func (s *story) together(n int, text string) []answer {
 	}
 	close(start)
 	all.Wait()
-	s.count(answers...)
+	s.suppressed(answers...)
 	var words []string
 	e.Tone = toneGood
 	for _, a := range answers {

@@ -64,7 +64,8 @@ func TestConsole(t *testing.T) {
 	c.shows(`[data-kind="fault"]`, "is killed with SIGKILL")
 	c.shows(`[data-kind="request"][data-tone="bad"]`, "no answer")
 	c.shows(`[data-kind="claim"]`, "the work is taken over")
-	p.Do(t, chromedp.EmulateViewport(1280, 915)) // the whole story
+	whole := browsertest.Evaluate[float64](t, p, c.latest(`.getBoundingClientRect().bottom`))
+	p.Do(t, chromedp.EmulateViewport(browsertest.Desktop.Width, int64(whole)+16))
 	p.Screenshot(t, "console-kill")
 
 	// Process A is dead, and the page and the shop go on.
@@ -322,4 +323,30 @@ func listenTo(t *testing.T, url, lastID string) <-chan string {
 		}
 	}()
 	return lines
+}
+
+// The page is there before its buttons work, and says why. What it shows is text,
+// whatever is in it.
+func TestConsole_WaitsForTheScenes(t *testing.T) {
+	t.Parallel()
+	c, server := bareConsole(t)
+	p := browsertest.Start(t).Open(t, server.URL, browsertest.Phone)
+	c.playing(3, "Fifty clicks at once")
+	p.WaitFor(t, `document.getElementById("banner").textContent.includes("Scene 3: Fifty clicks at once")`)
+	require.True(t, browsertest.Evaluate[bool](t, p, `[...document.querySelectorAll(".do")].length === 8 && [...document.querySelectorAll(".do, #again")].every((b) => b.disabled)`))
+	p.FitsItsWindow(t)
+
+	const markup = `<img src="x" onerror="console.error(1)">`
+	id := c.board.add(entry{Kind: kindStory, Text: markup, Answer: markup})
+	c.board.add(entry{Kind: kindFault, Story: id, Text: markup, Answer: markup, Who: markup})
+	c.board.buy(&purchase{Order: "ord_1", Title: markup})
+	c.board.change(func(s *standing) { s.Ready = true })
+	p.WaitFor(t, `document.getElementById("banner").hidden && !document.getElementById("do-pay").disabled`)
+	require.Equal(t, 5, strings.Count(browsertest.Evaluate[string](t, p, `document.getElementById("timeline").textContent`), markup))
+	p.FitsItsWindow(t)
+
+	// A second page is one more reader; when it goes, there is room again.
+	require.EqualValues(t, 1, c.readers.Load())
+	p.Do(t, chromedp.Navigate("about:blank"))
+	require.Eventually(t, func() bool { return c.readers.Load() == 0 }, 10*time.Second, 10*time.Millisecond)
 }
