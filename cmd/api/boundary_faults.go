@@ -4,6 +4,7 @@ package main
 
 import (
 	"os"
+	"os/signal"
 	"strings"
 	"syscall"
 	"time"
@@ -34,7 +35,13 @@ func boundary(getenv func(string) string) func(operation, recoveryPoint string) 
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}
 		case "stop":
+			// Another thread may be the one that takes the signal, and this one would go on until it is scheduled: what came
+			// after the boundary would happen before the process stands still.
+			goOn := make(chan os.Signal, 1)
+			signal.Notify(goOn, syscall.SIGCONT)
 			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+			<-goOn
+			signal.Stop(goOn)
 		case "sleep":
 			if d, err := time.ParseDuration(arg); err == nil {
 				time.Sleep(d)
