@@ -16,7 +16,7 @@ import (
 const (
 	actionsMax   = 3                // at once
 	actionWithin = 45 * time.Second // and then it is given up, with everything put right again
-	deadFor      = 6 * time.Second  // how long a killed process stays dead, for somebody to press buttons meanwhile
+	deadFor      = 12 * time.Second // how long a killed process stays dead, for somebody to press buttons meanwhile
 	cutFor       = 3 * time.Second
 )
 

@@ -223,7 +223,6 @@ func (s *story) held(worst func(answered <-chan answer, release func() error) er
 	release := sync.OnceValue(func() error { return s.stripe.release(context.WithoutCancel(s.ctx), hold) })
 	answered := s.asking(s.a)
 	if err = s.stripe.arrived(s.ctx, hold); err == nil {
-		s.look()
 		err = worst(answered, release)
 	}
 	return errors.Join(err, release())

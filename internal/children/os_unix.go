@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"runtime"
 	"syscall"
+	"time"
 )
 
 // Group is a process group with a keeper, a shell that outlives us for a moment.
@@ -61,8 +62,21 @@ func (g *Group) Dismiss() {
 }
 
 // Pause stops the process where it is, as an overloaded host or a debugger would:
-// its connections stay open, and nobody answers on them.
-func (c *Child) Pause() error { return c.signal(syscall.SIGSTOP) }
+// its connections stay open, and nobody answers on them. It returns when the
+// process stands still, which is a while after the signal was sent.
+func (c *Child) Pause() error {
+	if err := c.signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	for began := time.Now(); time.Since(began) < stillWithin; time.Sleep(time.Millisecond) {
+		if standsStill(c.PID()) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s does not stand still", c.Name)
+}
+
+const stillWithin = 5 * time.Second
 
 // Resume lets it go on, none the wiser. One that is gone is left alone.
 func (c *Child) Resume() error { return c.signal(syscall.SIGCONT) }
