@@ -31,6 +31,7 @@ const (
 	completers    = 8                      // Each takes a few claims at a time; one that waits for Stripe holds up only its own.
 	completeEvery = 500 * time.Millisecond // How late an abandoned payment may be noticed.
 	inboxEvery    = 500 * time.Millisecond // How late a webhook may be noticed that another process took in.
+	relayLease    = 10 * time.Second       // How long the events of a process that died wait, if a claim would not wait for less.
 	relayEvery    = 250 * time.Millisecond // How late an event may be noticed whose process died after its commit.
 	notifyEvery   = time.Second
 	consumeAgain  = 5 * time.Second // When a broker has refused to deliver.
@@ -67,7 +68,7 @@ type reaper struct {
 // wire makes the parts and gives each what it needs. Nothing starts here.
 func wire(c config, pool *db.Pool, events broker.Broker, metrics *prometheus.Registry, log *slog.Logger, tracer *tracing.Tracer, fault func(operation, recoveryPoint string)) parts {
 	p := parts{broker: events, applied: fault}
-	p.relay = outbox.NewRelay(pool, events, outbox.RelayOptions{Metrics: outbox.NewMetrics(metrics), Log: log, Tracer: tracer})
+	p.relay = outbox.NewRelay(pool, events, outbox.RelayOptions{Lease: min(relayLease, c.IdempotencyLease), Metrics: outbox.NewMetrics(metrics), Log: log, Tracer: tracer})
 	keys := idempotency.NewStore(pool, idempotency.Options{
 		Lease: c.IdempotencyLease, Metrics: idempotency.NewMetrics(metrics), Log: log, Tracer: tracer,
 		Boundary: func(operation, recoveryPoint string) {

@@ -60,16 +60,16 @@ var scenes = []scene{
 		play:  theLastThreeCups,
 	},
 	{
-		title: "The broker is killed",
-		why:   "Who wants to hear of payments has to wait. Who wants to pay has not.",
-		ours:  true,
-		play:  theBrokerIsKilled,
-	},
-	{
 		title: "A consumer is killed before it has said so",
 		why:   "The ledger books what was paid, and dies before the broker hears that. It will be told again.",
 		ours:  true,
 		play:  aConsumerIsKilled,
+	},
+	{
+		title: "The broker is killed",
+		why:   "Who wants to hear of payments has to wait. Who wants to pay has not.",
+		ours:  true,
+		play:  theBrokerIsKilled,
 	},
 	{
 		title: "Stripe's answer gets lost",

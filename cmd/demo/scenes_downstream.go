@@ -28,7 +28,7 @@ func theBrokerIsKilled(p *show) {
 
 func aConsumerIsKilled(p *show) {
 	victim, other := p.process(p.a), p.process(p.b)
-	p.settled()         // what was paid before is booked before,
+	p.allBooked()       // what was paid before is not what A shall die of,
 	p.must(p.stopAll()) // and B has a ledger, too: for a moment A shall be alone
 	p.must(victim.start(p.ctx, "FAULT_AT=ledger/payment.succeeded=kill"))
 	pid := victim.PID()
@@ -58,6 +58,21 @@ func aConsumerIsKilled(p *show) {
 	p.charged(order, 1)
 	p.must(victim.start(p.ctx))
 	p.event("Process A starts again (%d).", victim.PID())
+}
+
+// allBooked waits until the ledger has heard of all that was paid.
+func (p *show) allBooked() {
+	for began := time.Now(); ; time.Sleep(askAgain) {
+		missing, err := p.rows(p.ctx, `SELECT id FROM payments p WHERE tenant_id = $1 AND status = 'succeeded'
+			AND NOT EXISTS (SELECT FROM ledger_entries l WHERE l.tenant_id = p.tenant_id AND l.resource_id = p.id)`, p.tenant.ID)
+		p.must(err)
+		if len(missing) == 0 {
+			return
+		}
+		if time.Since(began) > patience {
+			p.fail("the ledger has not booked %s", strings.Join(missing, ", "))
+		}
+	}
 }
 
 // droppedByTheLedger counts what the ledger was told twice since process B started.

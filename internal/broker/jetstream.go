@@ -230,7 +230,7 @@ func (b *jetStream) consume(ctx context.Context, name string, handle Handler) (h
 		b.mu.Unlock()
 		return 0, fmt.Errorf("make the consumer %s: %w", name, err)
 	}
-	messages, err := consumer.Messages(jetstream.PullMaxMessages(1), jetstream.PullExpiry(5*time.Second), jetstream.PullHeartbeat(time.Second))
+	messages, err := consumer.Messages(jetstream.PullMaxMessages(1), jetstream.PullExpiry(2*time.Second), jetstream.PullHeartbeat(time.Second))
 	if err != nil {
 		return 0, err
 	}
