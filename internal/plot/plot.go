@@ -46,7 +46,7 @@ const (
 	inner, tall             = width - left - right, height - top - below
 	ticks                   = 5
 	barHeight, barStep      = 18, 26
-	names                   = 190 // of bars, in front of them
+	names                   = 300 // of bars, in front of them
 )
 
 var (
@@ -191,7 +191,7 @@ func text(b *strings.Builder, x, y float64, anchor, s string) {
 
 // label writes a number as briefly as it can be read.
 func label(v float64) string {
-	if v == math.Trunc(v) && math.Abs(v) < 1e6 {
+	if (v == math.Trunc(v) || math.Abs(v) >= 100) && math.Abs(v) < 1e6 {
 		return strconv.FormatFloat(v, 'f', 0, 64)
 	}
 	return strconv.FormatFloat(v, 'g', 3, 64)
