@@ -70,6 +70,8 @@ func TestOpenRefusesWhatCannotWork(t *testing.T) {
 		"nats://":                            "nats://host",
 		"nats://a:1,,b:2":                    "nats://host",
 		"nats://a?replicas=many":             "replicas is a number",
+		"nats://a?ack_wait=soon":             "ack_wait is a duration",
+		"nats://a?ack_wait=1ms":              "ack_wait is a duration",
 		"kafka://a:1/topic?acks=0":           `no setting "acks"`,
 		"kafka://u:secret@a:1?sasl=kerberos": "sasl is",
 		"sqs://sqs.eu-central-1.amazonaws.com/1/payonce": "?consumers=",
