@@ -1,15 +1,16 @@
-package deploy
+package deploy_test
 
 import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
+
+	"example.com/payonce/internal/observer"
 )
 
 const (
@@ -18,26 +19,15 @@ const (
 	operationsFile = "../docs/operations.md"
 )
 
-type rule struct {
-	Record, Alert, Expr string
-	For                 string
-	Labels, Annotations map[string]string
-}
-
-func readRules(t *testing.T) (rules []rule) {
+func readRules(t *testing.T) []observer.Rule {
 	t.Helper()
-	var file struct {
-		Groups []struct{ Rules []rule }
-	}
-	require.NoError(t, yaml.Unmarshal([]byte(text(t, rulesFile)), &file))
-	for _, group := range file.Groups {
-		rules = append(rules, group.Rules...)
-	}
+	rules, err := observer.Rules()
+	require.NoError(t, err)
 	require.NotEmpty(t, rules)
 	return rules
 }
 
-func alerts(t *testing.T) (list []rule) {
+func alerts(t *testing.T) (list []observer.Rule) {
 	t.Helper()
 	for _, r := range readRules(t) {
 		if r.Alert != "" {
@@ -141,7 +131,7 @@ func parses(t *testing.T, queries []string) {
 	t.Helper()
 	var rules []any
 	for _, q := range queries {
-		rules = append(rules, map[string]string{"record": "some:query", "expr": variable.ReplaceAllString(q, "5m")})
+		rules = append(rules, map[string]string{"record": "some:query", "expr": observer.Variable.ReplaceAllString(q, "5m")})
 	}
 	file, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "queries", "rules": rules}}})
 	require.NoError(t, err)
@@ -149,5 +139,3 @@ func parses(t *testing.T, queries []string) {
 	require.NoError(t, os.WriteFile(path, file, 0o600))
 	promtool(t, "check", "rules", "--lint=none", path)
 }
-
-var variable = regexp.MustCompile(`\$(__rate_interval|__interval|__range)`)

@@ -1,37 +1,21 @@
-package deploy
+package deploy_test
 
 import (
-	"encoding/json"
 	"net/url"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
+
+	"example.com/payonce/internal/observer"
 )
 
-type dashboard struct {
-	UID, Title string
-	Panels     []struct {
-		Type, Title, Description string
-		Datasource               struct{ UID string }
-		Targets                  []struct{ Expr, LegendFormat string }
-		FieldConfig              struct{ Defaults struct{ Unit string } }
-	}
-}
-
-func readDashboards(t *testing.T) map[string]dashboard {
+func readDashboards(t *testing.T) map[string]observer.Dashboard {
 	t.Helper()
-	files, err := filepath.Glob("grafana/dashboards/*.json")
+	all, err := observer.Dashboards()
 	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	all := map[string]dashboard{}
-	for _, file := range files {
-		var d dashboard
-		require.NoError(t, json.Unmarshal([]byte(text(t, file)), &d), file)
-		all[file] = d
-	}
+	require.NotEmpty(t, all)
 	return all
 }
 

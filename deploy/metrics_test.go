@@ -1,4 +1,4 @@
-package deploy
+package deploy_test
 
 import (
 	"regexp"
@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/inventory"
+	"example.com/payonce/internal/observer"
 )
 
 // catalogue is what a query may ask for: the metrics of the service with their
@@ -37,7 +38,6 @@ func readCatalogue(t *testing.T) catalogue {
 }
 
 var (
-	selector = regexp.MustCompile(`([a-z]+:)?(payonce_[a-z_]+)(:\w+)?(?:\{((?:[^"}]|"[^"]*")*)\})?`)
 	matcher  = regexp.MustCompile(`(\w+)\s*(?:=~|!~|!=|=)\s*"([^"]*)"`)
 	aggregat = regexp.MustCompile(`\b(?:by|without|on|ignoring)\s*\(([^)]*)\)`)
 	suffix   = regexp.MustCompile(`_(bucket|sum|count)$`)
@@ -49,7 +49,7 @@ func (c catalogue) require(t *testing.T, where, query string) {
 	t.Helper()
 	labels := []string{"instance", "job", "le"}
 	asked := 0
-	for _, found := range selector.FindAllStringSubmatch(query, -1) {
+	for _, found := range observer.Selector.FindAllStringSubmatch(query, -1) {
 		if found[1] != "" || found[3] != "" {
 			asked++ // a recorded series: its own rule is checked
 			labels = append(labels, "operation")

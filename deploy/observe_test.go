@@ -1,4 +1,4 @@
-package deploy
+package deploy_test
 
 import (
 	"context"
@@ -20,6 +20,7 @@ import (
 
 	"example.com/payonce/db/pgproxy"
 	"example.com/payonce/internal/broker"
+	"example.com/payonce/internal/observer"
 	"example.com/payonce/internal/stripesim"
 	"example.com/payonce/internal/testbed"
 )
@@ -40,15 +41,14 @@ func TestObserve(t *testing.T) {
 	o.play("callers, rows and a database", o.forgedWebhooks(), o.reusedKeys(), o.retryStorm(), o.brokenSchema(), o.parkedByHand(), o.forgottenTransaction(), o.databaseAway())
 	o.play("Stripe and the broker", o.stripeAway(), o.brokerAway())
 	o.play("a process and money", o.frozenProcess(), o.ghostCharge())
-	o.requireRulesSawData()
-	o.requirePanelsSawData()
+	o.requireSeen()
 }
 
 // observed is the system under watch.
 type observed struct {
 	*testbed.World
 	t       *testing.T
-	prom    *prometheus
+	prom    *observer.Prometheus
 	a, b    *testbed.Process // b reaches the database through the proxy
 	proxy   *pgproxy.Proxy
 	broker  broker.Broker
@@ -170,13 +170,13 @@ func (o *observed) shop(n int) {
 func (o *observed) workUntilSeen() {
 	o.t.Helper()
 	eventually(o.t, 40*time.Second, "both processes are scraped and payments are seen", func() bool {
-		up, err := o.prom.points(`sum(up{job="payonce"}) == 2`)
+		up, err := o.prom.Points(o.t.Context(), `sum(up{job="payonce"}) == 2`)
 		require.NoError(o.t, err)
-		seen, err := o.prom.points(`avg_over_time(operation:payonce_duplicates:rate5m{operation="create_order"}[10s] offset 10s)`)
+		seen, err := o.prom.Points(o.t.Context(), `avg_over_time(operation:payonce_duplicates:rate5m{operation="create_order"}[10s] offset 10s)`)
 		require.NoError(o.t, err)
 		return up > 10 && seen > 0
 	})
-	firing := o.prom.firing()
+	firing := o.firing()
 	require.Empty(o.t, firing, "nothing is wrong yet")
 }
 
@@ -205,7 +205,7 @@ func (o *observed) play(what string, acts ...act) {
 	defer func() { o.t.Logf("%s: fired after %v, gone after %v", what, fired, gone) }()
 	note := func(into map[string]time.Duration, firing bool) func() bool {
 		return func() bool {
-			now := o.prom.firing()
+			now := o.firing()
 			for _, name := range expected {
 				if _, known := into[name]; !known && now[name] == firing {
 					into[name] = time.Since(began).Round(time.Second)
@@ -377,7 +377,7 @@ func (o *observed) frozenProcess() act {
 			eventually(o.t, 30*time.Second, "the other process has finished them", func() bool {
 				return o.Count(`SELECT count(*) FROM idempotency_keys WHERE key LIKE 'frozen-%' AND finished_at IS NOT NULL`) == payments
 			})
-			eventually(o.t, 10*time.Second, "b is missed", func() bool { return o.prom.firing()["PayonceDown"] })
+			eventually(o.t, 10*time.Second, "b is missed", func() bool { return o.firing()["PayonceDown"] })
 			o.b.Thaw()
 		},
 		mends: nothing,
@@ -408,55 +408,21 @@ func (o *observed) ghostCharge() act {
 	}
 }
 
-// requireRulesSawData holds every rule to what Prometheus has of it: evaluated,
-// without an error, on series that exist, each with each of its labels.
-func (o *observed) requireRulesSawData() {
+// firing are the alerts that fire now.
+func (o *observed) firing() map[string]bool {
 	o.t.Helper()
-	evaluated := map[string]evaluatedRule{}
-	for _, r := range o.prom.evaluated() {
-		evaluated[r.Name] = r
-	}
-	var blind []string
-	for _, r := range readRules(o.t) {
-		seen, ok := evaluated[r.Alert+r.Record]
-		require.True(o.t, ok, "Prometheus does not know %s", r.Alert+r.Record)
-		require.Equal(o.t, "ok", seen.Health, "%s: %s", seen.Name, seen.LastError)
-		selectors := selector.FindAllString(r.Expr, -1)
-		if strings.Contains(r.Expr, `up{job="payonce"}`) {
-			selectors = append(selectors, `up{job="payonce"}`)
-		}
-		require.NotEmpty(o.t, selectors, seen.Name)
-		for _, s := range selectors {
-			n, err := o.prom.points(s)
-			require.NoError(o.t, err, s)
-			if n == 0 {
-				blind = append(blind, seen.Name+" listens for "+s+", which the service never says")
-			}
-		}
-	}
-	require.Empty(o.t, blind)
+	names, err := o.prom.Firing(o.t.Context())
+	require.NoError(o.t, err)
+	return names
 }
 
-// requirePanelsSawData asks Prometheus every query of every panel, without the
-// zero that some of them show for nothing.
-func (o *observed) requirePanelsSawData() {
+// requireSeen holds every rule and every query of every panel to what Prometheus
+// has of it.
+func (o *observed) requireSeen() {
 	o.t.Helper()
-	asked := 0
-	var blank []string
-	for file, d := range readDashboards(o.t) {
-		for _, p := range d.Panels {
-			for _, target := range p.Targets {
-				asked++
-				query := strings.TrimSuffix(variable.ReplaceAllString(target.Expr, "5s"), " or vector(0)")
-				n, err := o.prom.points(query)
-				require.NoError(o.t, err, "%s: %s", p.Title, query)
-				if n == 0 {
-					blank = append(blank, file+": "+p.Title+": "+query)
-				}
-			}
-		}
-	}
-	require.Empty(o.t, blank, "panels that stayed blank")
-	require.Greater(o.t, asked, 40)
-	o.t.Logf("%d rules and %d queries of panels returned data", len(readRules(o.t)), asked)
+	seen, err := o.prom.Seen(o.t.Context())
+	require.NoError(o.t, err)
+	require.Empty(o.t, seen.Blind)
+	require.Greater(o.t, seen.Queries, 40)
+	o.t.Logf("%d rules and %d queries of panels returned data", seen.Rules, seen.Queries)
 }

@@ -2,6 +2,7 @@ package children
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ type Child struct {
 	Env     []string // all of it: nothing of our own environment is inherited
 	Group   *Group
 	Log     *Log
+	Says    string // what it logs when it serves, as the msg of a line of JSON; "serving" if empty
 
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when cmd is gone
@@ -54,7 +56,7 @@ func (c *Child) Start(ctx context.Context, more ...string) (Served, error) {
 	cmd := exec.Command(c.Program, c.Args...) //nolint:noctx // Stop ends it, in its turn
 	cmd.Env = append(append([]string{}, c.Env...), more...)
 	cmd.SysProcAttr = c.Group.member()
-	said := &listener{name: c.Name, log: c.Log, serves: make(chan Served, 1)}
+	said := &listener{name: c.Name, log: c.Log, says: cmp.Or(c.Says, "serving"), serves: make(chan Served, 1)}
 	cmd.Stderr = said
 	exited := make(chan struct{})
 	if err := startFromLastingThread(cmd, func() { close(exited) }); err != nil {

@@ -13,6 +13,7 @@ import (
 type listener struct {
 	name   string
 	log    *Log
+	says   string
 	serves chan Served
 
 	mu   sync.Mutex
@@ -35,7 +36,7 @@ func (l *listener) Write(b []byte) (int, error) {
 			Msg string
 			Served
 		}
-		if json.Unmarshal(line, &said) == nil && said.Msg == "serving" {
+		if json.Unmarshal(line, &said) == nil && said.Msg == l.says {
 			select {
 			case l.serves <- said.Served:
 			default:
