@@ -779,6 +779,18 @@ type InboxEvent struct {
 	PayloadSha256 []byte
 }
 
+type IntentLook struct {
+	TenantID  string
+	StripeKey string
+	Wide      bool
+	FromAt    time.Time
+	UntilAt   time.Time
+	AfterID   *string
+	Found     []string
+	Pages     int32
+	EndedAt   *time.Time
+}
+
 type OperatorAction struct {
 	ID        string
 	Actor     string

@@ -10,6 +10,133 @@ import (
 	"time"
 )
 
+const intentLookBegin = `-- name: IntentLookBegin :one
+WITH claim AS (
+    SELECT k.tenant_id FROM idempotency_keys k
+    WHERE k.tenant_id = $4 AND k.key = $5 AND k.lease_token = $6 AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
+    FOR NO KEY UPDATE
+)
+INSERT INTO intent_looks (tenant_id, stripe_key, from_at, until_at)
+SELECT claim.tenant_id, $1, $2, $3 FROM claim
+ON CONFLICT (tenant_id, stripe_key) DO UPDATE SET wide = false, from_at = $2, until_at = $3, after_id = NULL, found = '{}', ended_at = NULL
+RETURNING tenant_id, stripe_key, wide, from_at, until_at, after_id, found, pages, ended_at
+`
+
+type IntentLookBeginParams struct {
+	StripeKey  string
+	FromAt     time.Time
+	UntilAt    time.Time
+	TenantID   string
+	Key        string
+	LeaseToken int64
+}
+
+// Begins to look, or begins again, under the fence of the claim. No row: the lease was lost.
+func (q *Queries) IntentLookBegin(ctx context.Context, arg IntentLookBeginParams) (IntentLook, error) {
+	row := q.db.QueryRow(ctx, intentLookBegin,
+		arg.StripeKey,
+		arg.FromAt,
+		arg.UntilAt,
+		arg.TenantID,
+		arg.Key,
+		arg.LeaseToken,
+	)
+	var i IntentLook
+	err := row.Scan(
+		&i.TenantID,
+		&i.StripeKey,
+		&i.Wide,
+		&i.FromAt,
+		&i.UntilAt,
+		&i.AfterID,
+		&i.Found,
+		&i.Pages,
+		&i.EndedAt,
+	)
+	return i, err
+}
+
+const intentLookGet = `-- name: IntentLookGet :one
+SELECT tenant_id, stripe_key, wide, from_at, until_at, after_id, found, pages, ended_at FROM intent_looks WHERE tenant_id = $1 AND stripe_key = $2
+`
+
+type IntentLookGetParams struct {
+	TenantID  string
+	StripeKey string
+}
+
+// How far the look for what a creation made has come. No row: nobody has begun.
+func (q *Queries) IntentLookGet(ctx context.Context, arg IntentLookGetParams) (IntentLook, error) {
+	row := q.db.QueryRow(ctx, intentLookGet, arg.TenantID, arg.StripeKey)
+	var i IntentLook
+	err := row.Scan(
+		&i.TenantID,
+		&i.StripeKey,
+		&i.Wide,
+		&i.FromAt,
+		&i.UntilAt,
+		&i.AfterID,
+		&i.Found,
+		&i.Pages,
+		&i.EndedAt,
+	)
+	return i, err
+}
+
+const intentLookRead = `-- name: IntentLookRead :one
+WITH claim AS (
+    SELECT k.tenant_id FROM idempotency_keys k
+    WHERE k.tenant_id = $7 AND k.key = $9 AND k.lease_token = $10 AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
+    FOR NO KEY UPDATE
+)
+UPDATE intent_looks l SET pages = l.pages + 1, found = l.found || $1::text[], wide = $2, from_at = $3, until_at = $4,
+    after_id = $5, ended_at = CASE WHEN $6::boolean THEN clock_timestamp() END
+FROM claim WHERE l.tenant_id = $7 AND l.stripe_key = $8
+RETURNING l.tenant_id, l.stripe_key, l.wide, l.from_at, l.until_at, l.after_id, l.found, l.pages, l.ended_at
+`
+
+type IntentLookReadParams struct {
+	Found      []string
+	Wide       bool
+	FromAt     time.Time
+	UntilAt    time.Time
+	AfterID    *string
+	Ended      bool
+	TenantID   string
+	StripeKey  string
+	Key        string
+	LeaseToken int64
+}
+
+// One more page was read. No row: the lease was lost.
+func (q *Queries) IntentLookRead(ctx context.Context, arg IntentLookReadParams) (IntentLook, error) {
+	row := q.db.QueryRow(ctx, intentLookRead,
+		arg.Found,
+		arg.Wide,
+		arg.FromAt,
+		arg.UntilAt,
+		arg.AfterID,
+		arg.Ended,
+		arg.TenantID,
+		arg.StripeKey,
+		arg.Key,
+		arg.LeaseToken,
+	)
+	var i IntentLook
+	err := row.Scan(
+		&i.TenantID,
+		&i.StripeKey,
+		&i.Wide,
+		&i.FromAt,
+		&i.UntilAt,
+		&i.AfterID,
+		&i.Found,
+		&i.Pages,
+		&i.EndedAt,
+	)
+	return i, err
+}
+
 const stripeCallAnswered = `-- name: StripeCallAnswered :execrows
 WITH claim AS (
     SELECT k.tenant_id FROM idempotency_keys k

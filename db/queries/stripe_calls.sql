@@ -54,3 +54,31 @@ ORDER BY first_sent_at;
 -- Announces a call in the phase that plans it.
 INSERT INTO stripe_calls (tenant_id, stripe_key, operation, resource_id, params_sha256)
 VALUES (@tenant_id, @stripe_key, @operation, @resource_id, @params_sha256);
+
+-- name: IntentLookGet :one
+-- How far the look for what a creation made has come. No row: nobody has begun.
+SELECT * FROM intent_looks WHERE tenant_id = @tenant_id AND stripe_key = @stripe_key;
+
+-- name: IntentLookBegin :one
+-- Begins to look, or begins again, under the fence of the claim. No row: the lease was lost.
+WITH claim AS (
+    SELECT k.tenant_id FROM idempotency_keys k
+    WHERE k.tenant_id = @tenant_id AND k.key = @key AND k.lease_token = @lease_token AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
+    FOR NO KEY UPDATE
+)
+INSERT INTO intent_looks (tenant_id, stripe_key, from_at, until_at)
+SELECT claim.tenant_id, @stripe_key, @from_at, @until_at FROM claim
+ON CONFLICT (tenant_id, stripe_key) DO UPDATE SET wide = false, from_at = @from_at, until_at = @until_at, after_id = NULL, found = '{}', ended_at = NULL
+RETURNING *;
+
+-- name: IntentLookRead :one
+-- One more page was read. No row: the lease was lost.
+WITH claim AS (
+    SELECT k.tenant_id FROM idempotency_keys k
+    WHERE k.tenant_id = @tenant_id AND k.key = @key AND k.lease_token = @lease_token AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
+    FOR NO KEY UPDATE
+)
+UPDATE intent_looks l SET pages = l.pages + 1, found = l.found || @found::text[], wide = @wide, from_at = @from_at, until_at = @until_at,
+    after_id = sqlc.narg(after_id), ended_at = CASE WHEN @ended::boolean THEN clock_timestamp() END
+FROM claim WHERE l.tenant_id = @tenant_id AND l.stripe_key = @stripe_key
+RETURNING l.*;

@@ -180,7 +180,7 @@ var All = []Mutant{
 		Edits: []Edit{
 			{calls, "resendWithin      = 12 * time.Hour", "resendWithin      = 48 * time.Hour"},
 			{calls, "\t_ = uint(stripeKeyLifetime - resendWithin) // does not compile if we would outlive Stripe's memory\n", ""},
-			{find, "\t_ = uint(parkAfter - lookUntil)\n", ""},
+			{find, "\t_ = uint(lookUntil - resendWithin)\n", ""},
 			{callsTable, "NEW.last_sent_at > OLD.first_sent_at + interval '23 hours'", "NEW.last_sent_at > OLD.first_sent_at + interval '23 days'"},
 		},
 		Test: Test{"internal/payments", "refund_test.go", "TestForgottenRefund", "a refund is made once"},

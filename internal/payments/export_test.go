@@ -5,6 +5,9 @@ import (
 	"testing"
 )
 
+// FindPagesMax is how much of Stripe's list one run reads.
+const FindPagesMax = findPagesMax
+
 // IntentForTest reads an intent as the reconciler does.
 func IntentForTest(t *testing.T, g Gateway, id string) Intent {
 	t.Helper()

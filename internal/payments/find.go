@@ -12,16 +12,16 @@ import (
 
 const (
 	clocksApart  = 2 * time.Minute // between Stripe's clock and the database's, with what an attempt takes
-	searchLate   = time.Hour       // how late Stripe says that its search can be
-	findPagesMax = 50              // five thousand intents around one moment; a busier account has the search
-	lookUntil    = resendWithin + searchLate + clocksApart
+	repairLate   = time.Hour       // how late Stripe can still put right what a failure of its own left behind
+	findPagesMax = 10              // of a list in one run: a thousand intents, so that a long list takes no other's turn at Stripe
+	lookUntil    = stripeKeyLifetime + repairLate + clocksApart
 )
 
-// Nothing is concluded before the search must have seen whatever anybody may have
-// made, and nobody waits for it until a person has to.
+// Nothing is concluded while a creation can still come to light, and there is time
+// to read a long list before a person has to.
 const (
-	_ = uint(lookUntil - resendWithin - searchLate)
-	_ = uint(parkAfter - lookUntil)
+	_ = uint(lookUntil - resendWithin)
+	_ = uint(parkAfter - 20*time.Hour - lookUntil)
 )
 
 // adoptIntent looks for what a creation has made that is too old to be sent again.
@@ -44,14 +44,11 @@ func (s *Service) adoptIntent(ctx context.Context, c *idempotency.Claim, create 
 	if err != nil {
 		return fmt.Errorf("read the live payment of order %s: %w", create.resourceID, err)
 	}
-	found, err := s.findIntent(ctx, p, last)
+	found, err := s.findIntent(ctx, c, p, last)
 	if err != nil {
 		return err
 	}
 	if found == nil {
-		if age := time.Duration(last.AgeSeconds * float64(time.Second)); age < lookUntil {
-			return fmt.Errorf("%w: its search may not have seen yet what was made %s ago", errCannotTell, age.Round(time.Minute))
-		}
 		return nil
 	}
 	// Whoever confirmed it in the time that is lost was told what came of it. What
@@ -76,48 +73,120 @@ func (s *Service) adoptIntent(ctx context.Context, c *idempotency.Claim, create 
 
 var errCannotTell = errors.New("Stripe cannot tell yet")
 
-// findIntent asks Stripe for the intents of a payment's order: in the list of what
-// was created when this database knows that it asked, which is never late, and by
-// search, which also finds what was made in a time that the database has lost.
-// Nil: there is none that a payment could use. Where there are several, it returns
-// the one with which most has happened.
-func (s *Service) findIntent(ctx context.Context, p db.Payment, last db.StripeCallGetRow) (*Intent, error) {
+// findIntent asks Stripe for the intents of a payment's order. It returns the one
+// with which most has happened; nil: there is none that a payment could use, and
+// that is certain. An error says that nobody can tell yet.
+//
+// Search, where the account has it, is quick, and can be an hour late or leave
+// things out: what it shows is so, and what it does not show proves nothing. The
+// list leaves nothing out, in any account, but it is everybody's: it is read page
+// by page, in as many runs as that takes. An intent that was paid, or is about to
+// be, ends the look; of one that was not, only the whole list can say that no
+// other was paid after it.
+func (s *Service) findIntent(ctx context.Context, c *idempotency.Claim, p db.Payment, last db.StripeCallGetRow) (*Intent, error) {
 	closed, err := s.closedIntents(ctx, p)
 	if err != nil {
 		return nil, err
 	}
-	var best *Intent
-	consider := func(intents []Intent) {
+	usable := func(intents []Intent) (ids []string, paid bool) {
 		for _, i := range intents {
 			ours := i.TenantID == p.TenantID && i.OrderID == p.OrderID && i.AmountMinor == p.AmountMinor && i.Currency == p.Currency
-			if ours && i.Status != IntentCanceled && !closed[i.ID] && (best == nil || i.happened() > best.happened()) {
-				best = &i
+			if ours && i.Status != IntentCanceled && !closed[i.ID] {
+				ids, paid = append(ids, i.ID), paid || i.happened() >= paidOrAboutToBe
 			}
 		}
-	}
-	window := Window{From: last.FirstSentAt.Add(-clocksApart), Until: last.LastSentAt.Add(clocksApart)}
-	for page := 0; page < findPagesMax; page++ {
-		list, err := s.gateway.ListIntents(ctx, window)
-		if err != nil {
-			return nil, err
-		}
-		consider(list.Objects)
-		if !list.More || len(list.Objects) == 0 {
-			break
-		}
-		window.After = list.Objects[len(list.Objects)-1].ID
+		return ids, paid
 	}
 	searched, err := s.gateway.SearchIntents(ctx, p.TenantID, p.OrderID)
 	if err != nil {
-		return nil, err
+		c.Log().Info("the search for what a creation made has failed; its list is read", "error", err.Error())
 	}
-	consider(searched)
-	if best == nil {
-		return nil, nil //nolint:nilnil // none is an answer
+	found, paid := usable(searched)
+	if !paid {
+		listed, err := s.readList(ctx, c, last, usable)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, listed...)
 	}
-	seen, err := s.look(ctx, best.ID) // a search shows it as it was
-	return &seen, err
+	var best *Intent
+	for _, id := range found {
+		seen, err := s.look(ctx, id) // a search, and a page of yesterday, show it as it was
+		if err != nil {
+			return nil, err
+		}
+		if seen.Status != IntentCanceled && (best == nil || seen.happened() > best.happened()) {
+			best = &seen
+		}
+	}
+	return best, nil
 }
+
+// readList reads Stripe's list of what was created around the attempts of a
+// creation that are known here, and then of everything since: a life that this
+// database has lost may have tried again, or have made another in its place. It
+// returns what is usable, having read all of it or until something was paid. Each
+// page is written down, so that whoever comes next reads on.
+func (s *Service) readList(ctx context.Context, c *idempotency.Claim, last db.StripeCallGetRow, usable func([]Intent) (ids []string, paid bool)) ([]string, error) {
+	now := last.FirstSentAt.Add(time.Duration(last.AgeSeconds * float64(time.Second)))
+	proves := last.FirstSentAt.Add(lookUntil) // a list that was read before this may miss something
+	at, err := s.pool.IntentLookGet(ctx, db.IntentLookGetParams{TenantID: c.TenantID, StripeKey: last.StripeKey})
+	begins := errors.Is(err, db.ErrNoRows)
+	if err != nil && !begins {
+		return nil, fmt.Errorf("read how far the look for %s has come: %w", last.ResourceID, err)
+	}
+	if tooEarly := at.EndedAt != nil && len(at.Found) == 0 && at.UntilAt.Before(proves) && !now.Before(proves); begins || tooEarly {
+		at, err = s.pool.IntentLookBegin(ctx, db.IntentLookBeginParams{
+			TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, StripeKey: last.StripeKey,
+			FromAt: last.FirstSentAt.Add(-clocksApart), UntilAt: last.LastSentAt.Add(clocksApart),
+		})
+		if err != nil {
+			return nil, lookLost(c, err)
+		}
+	}
+	for page := 0; at.EndedAt == nil; page++ {
+		if page == findPagesMax {
+			return nil, fmt.Errorf("%w: %d pages of its list are read, and there are more", errCannotTell, at.Pages)
+		}
+		list, err := s.gateway.ListIntents(ctx, Window{From: at.FromAt, Until: at.UntilAt, After: deref(at.AfterID)})
+		if err != nil {
+			return nil, err
+		}
+		ids, paid := usable(list.Objects)
+		if paid {
+			return append(at.Found, ids...), nil
+		}
+		read := db.IntentLookReadParams{
+			TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, StripeKey: last.StripeKey, Found: append([]string{}, ids...), Wide: at.Wide, FromAt: at.FromAt, UntilAt: at.UntilAt,
+		}
+		switch {
+		case list.More && len(list.Objects) > 0:
+			read.AfterID = &list.Objects[len(list.Objects)-1].ID
+		case !at.Wide:
+			read.Wide, read.FromAt, read.UntilAt = true, at.UntilAt, now.Add(clocksApart)
+		default:
+			read.Ended = true
+		}
+		if at, err = s.pool.IntentLookRead(ctx, read); err != nil {
+			return nil, lookLost(c, err)
+		}
+	}
+	if len(at.Found) == 0 && at.UntilAt.Before(proves) {
+		return nil, fmt.Errorf("%w: what was sent %s ago may still come to light", errCannotTell, now.Sub(last.FirstSentAt).Round(time.Minute))
+	}
+	return at.Found, nil
+}
+
+func lookLost(c *idempotency.Claim, err error) error {
+	if errors.Is(err, db.ErrNoRows) {
+		return c.Lost()
+	}
+	return fmt.Errorf("note how far the look has come: %w", err)
+}
+
+// paidOrAboutToBe is what happened with an intent whose money has moved, or may
+// have.
+const paidOrAboutToBe = 3
 
 // happened orders intents by how much has happened with them.
 func (i Intent) happened() int {

@@ -1,17 +1,40 @@
 package payments_test
 
 import (
+	"errors"
+	"fmt"
+	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/db"
+	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/stripesim"
 	"example.com/payonce/internal/testbed"
 )
 
-const aDay = 25 * time.Hour // longer than Stripe remembers a key
+const (
+	aDay      = 25 * time.Hour // longer than Stripe remembers a key
+	longAfter = 26 * time.Hour // longer than anything of that time can come to light
+)
+
+// noSearch is an account without Stripe's search.
+var noSearch = stripesim.Fault{Op: "intent.search", Kind: stripesim.Refuse, Status: http.StatusBadRequest, Times: -1}
+
+// goesBy is the time that passes for the work that is under way.
+func (b *books) goesBy(d time.Duration) {
+	b.T.Helper()
+	b.Exec("ALTER TABLE stripe_calls DISABLE TRIGGER USER")
+	b.Exec("UPDATE stripe_calls SET first_sent_at = first_sent_at - $1::interval, last_sent_at = last_sent_at - $1::interval", d)
+	b.Exec("ALTER TABLE stripe_calls ENABLE TRIGGER USER")
+	b.Exec("UPDATE intent_looks SET from_at = from_at - $1::interval, until_at = until_at - $1::interval", d)
+	b.Exec("UPDATE idempotency_keys SET created_at = created_at - $1::interval WHERE finished_at IS NULL", d)
+	b.ExpireLeases()
+}
 
 // backup is a world with a database that was copied while a payment, or a
 // checkout, was between its first two phases, and whose Stripe has gone on since.
@@ -41,13 +64,10 @@ func halfway(t *testing.T, age time.Duration, first func(b *books)) *backup {
 func (k *backup) restored(o testbed.LocalOptions) *books {
 	k.T.Helper()
 	w := k.on(k.dsn)
-	w.Exec("ALTER TABLE stripe_calls DISABLE TRIGGER USER")
-	w.Exec("UPDATE stripe_calls SET first_sent_at = first_sent_at - $1::interval, last_sent_at = last_sent_at - $1::interval", k.age)
-	w.Exec("ALTER TABLE stripe_calls ENABLE TRIGGER USER")
-	w.Exec("UPDATE idempotency_keys SET created_at = created_at - $1::interval WHERE finished_at IS NULL", k.age)
-	w.ExpireLeases()
+	b := booksWith(w, o)
+	b.goesBy(k.age)
 	k.today()
-	return booksWith(w, o)
+	return b
 }
 
 // TestForgottenCreation: a backup knows that a payment was about to make its
@@ -136,21 +156,111 @@ func TestForgottenCreation(t *testing.T) {
 	})
 
 	// The life that was lost could not reach Stripe at first, and made the intent hours
-	// later: far from the moment that this database knows of.
-	t.Run("ThatWasMadeHoursLaterIsFoundBySearch", func(t *testing.T) {
+	// later: far from the moment that this database knows of. Not every account has
+	// Stripe's search, and a search that has it may not show it; the list always does.
+	madeLater := func(card string, search stripesim.Fault, lag time.Duration) (*books, string) {
+		var order string
+		k := halfway(t, aDay, func(b *books) {
+			b.Sim.SetSearchLag(lag)
+			b.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.Reset, Times: 3})
+			pay(&order, card)(b)
+			b.Sim.ClearFaults()
+			b.Sim.Advance(5 * time.Hour)
+			require.Equal(b.T, http.StatusCreated, b.api.PayUntilFinal("k", order, card).Status)
+		})
+		r := k.restored(testbed.LocalOptions{})
+		if search.Op != "" {
+			r.Sim.Inject(search)
+		}
+		return r, order
+	}
+	for name, with := range map[string]struct {
+		search stripesim.Fault
+		lag    time.Duration
+	}{
+		"IsFoundBySearch":                 {lag: time.Second},
+		"IsFoundWhenSearchDoesNotShowIt":  {lag: -1},
+		"IsFoundInAnAccountWithoutSearch": {search: noSearch},
+	} {
+		t.Run("ThatWasMadeHoursLater"+name, func(t *testing.T) {
+			t.Parallel()
+			r, order := madeLater(visa, with.search, with.lag)
+			r.api.Complete()
+			require.Equal(t, http.StatusCreated, r.api.Pay("k", order, visa).Status)
+			r.RequireChargedOnce(order)
+		})
+	}
+
+	// The life that was lost gave the first intent up and paid with a second. Whoever
+	// takes the first that is found, and confirms it, charges the card again.
+	t.Run("IsTheOneThatWasPaid", func(t *testing.T) {
 		t.Parallel()
 		var order string
 		k := halfway(t, aDay, func(b *books) {
-			b.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.Reset, Times: 3})
+			b.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.EffectStoredError}) // it is there, and never confirmed
 			pay(&order, visa)(b)
 			b.Sim.ClearFaults()
-			b.Sim.Advance(5 * time.Hour)
+			b.Sim.Advance(10 * time.Minute)
 			require.Equal(b.T, http.StatusCreated, b.api.PayUntilFinal("k", order, visa).Status)
 		})
 		r := k.restored(testbed.LocalOptions{})
+		require.Equal(t, 2, intentsOf(r, order))
+		r.Sim.Inject(noSearch)
 		r.api.Complete()
 		require.Equal(t, http.StatusCreated, r.api.Pay("k", order, visa).Status)
-		r.RequireChargedOnce(order)
+		require.Equal(t, 1, r.Sim.ChargeCount(order), "the card was charged again")
+		require.Equal(t, "paid", r.api.Get("/v1/orders/"+order).Get("status"))
+	})
+
+	// The list of a busy account is long. It is read in pieces, each of them once, and
+	// by whoever comes next where a process dies over it.
+	t.Run("IsLookedForInPieces", func(t *testing.T) {
+		t.Parallel()
+		var order string
+		k := halfway(t, aDay, func(b *books) {
+			pay(&order, visa)(b)
+			b.Sim.Advance(time.Hour)
+			others(b, payments.FindPagesMax*100+50)
+		})
+		r := k.restored(testbed.LocalOptions{})
+		r.Exec("UPDATE stripe_calls SET last_sent_at = last_sent_at + interval '2 hours'") // so that the others are in the first stretch, before it
+		r.Sim.Inject(noSearch)
+		a := r.api.Pay("k", order, visa)
+		require.Equal(t, http.StatusAccepted, a.Status, a)
+		require.Equal(t, payments.FindPagesMax, r.Count("SELECT pages FROM intent_looks"), "one run takes no more of the list than that")
+		require.Equal(t, 1, r.Count("SELECT count(*) FROM idempotency_keys WHERE key = 'k' AND last_error LIKE '%and there are more%'"))
+		after := r.Text("SELECT after_id FROM intent_looks")
+
+		dies := r.Sim.Inject(stripesim.Fault{Op: "intent.list", Kind: stripesim.Reset, Times: -1})
+		require.Equal(t, http.StatusAccepted, r.api.Pay("k", order, visa).Status)
+		require.Positive(t, r.Sim.FaultsFired()[dies])
+		require.Equal(t, after, r.Text("SELECT after_id FROM intent_looks"), "what was not read is not passed over")
+		r.Sim.ClearFaults()
+		r.Sim.Inject(noSearch)
+		r.ExpireLeases()
+		r.api.Complete()
+		require.Equal(t, "succeeded", r.Text("SELECT status FROM payments WHERE order_id = $1", order))
+		require.Equal(t, payments.FindPagesMax, r.Count("SELECT pages FROM intent_looks"), "the page that shows it is the last that was read")
+		require.Equal(t, 1, r.Sim.ChargeCount(order), "the card was charged again")
+	})
+
+	// A holder that has lost its lease knows less than its successor.
+	t.Run("IsLookedForUnderTheFence", func(t *testing.T) {
+		t.Parallel()
+		var order string
+		k := halfway(t, aDay, pay(&order, visa))
+		r := k.restored(testbed.LocalOptions{})
+		r.Exec("INSERT INTO intent_looks (tenant_id, stripe_key, from_at, until_at) SELECT tenant_id, stripe_key, first_sent_at, last_sent_at FROM stripe_calls")
+		token := int64(r.Count("SELECT lease_token FROM idempotency_keys WHERE key = 'k'"))
+		read := func(token int64) error {
+			_, err := r.DB.IntentLookRead(t.Context(), db.IntentLookReadParams{
+				TenantID: r.Tenant.ID, Key: "k", LeaseToken: token, StripeKey: r.Text("SELECT stripe_key FROM intent_looks"), Found: []string{}, Wide: true, Ended: true,
+			})
+			return err
+		}
+		require.ErrorIs(t, read(token-1), db.ErrNoRows)
+		require.Equal(t, 1, r.Count("SELECT count(*) FROM intent_looks WHERE ended_at IS NULL"))
+		require.NoError(t, read(token))
 	})
 
 	// Stripe's search has an outage. The list of what was made at that moment has not.
@@ -169,12 +279,13 @@ func TestForgottenCreation(t *testing.T) {
 
 	t.Run("ThatCannotBeLookedForIsNotMadeAgain", func(t *testing.T) {
 		t.Parallel()
-		for _, op := range []string{"intent.list", "intent.search", "intent.get"} {
+		for _, op := range []string{"intent.list", "intent.get"} {
 			t.Run(op, func(t *testing.T) {
 				t.Parallel()
 				var order string
 				k := halfway(t, aDay, pay(&order, visa))
 				r := k.restored(testbed.LocalOptions{})
+				r.Sim.Inject(noSearch) // it would show that it was paid
 				blind := r.Sim.Inject(stripesim.Fault{Op: op, Kind: stripesim.Refuse, Status: http.StatusInternalServerError, Times: -1})
 				a := r.api.Pay("k", order, visa)
 				require.Equal(t, http.StatusAccepted, a.Status, a)
@@ -188,10 +299,11 @@ func TestForgottenCreation(t *testing.T) {
 	})
 
 	// The life that was lost died before it sent anything. That there is nothing is
-	// known when the search must have seen whatever could have been made.
+	// known when whatever could have been made must have come to light, in an account
+	// with Stripe's search and in one without.
 	t.Run("ThatMadeNothingIsMadeWhenThatIsCertain", func(t *testing.T) {
 		t.Parallel()
-		for age, certain := range map[time.Duration]bool{12*time.Hour + 30*time.Minute: false, 14 * time.Hour: true, aDay: true} {
+		for age, certain := range map[time.Duration]bool{12*time.Hour + 30*time.Minute: false, 24*time.Hour + 30*time.Minute: false, longAfter: true} {
 			t.Run(age.String(), func(t *testing.T) {
 				t.Parallel()
 				var order string
@@ -201,12 +313,17 @@ func TestForgottenCreation(t *testing.T) {
 					b.Sim.ClearFaults()
 				})
 				r := k.restored(testbed.LocalOptions{})
+				if age != longAfter {
+					r.Sim.Inject(noSearch)
+				}
 				a := r.api.Pay("k", order, visa)
 				if !certain {
 					require.Equal(t, http.StatusAccepted, a.Status, a)
 					require.Zero(t, intentsOf(r, order))
-					require.Equal(t, 1, r.Count("SELECT count(*) FROM idempotency_keys WHERE key = 'k' AND last_error LIKE '%may not have seen yet%'"))
-					return
+					require.Equal(t, 1, r.Count("SELECT count(*) FROM idempotency_keys WHERE key = 'k' AND last_error LIKE '%may still come to light%'"))
+
+					r.goesBy(longAfter - age)
+					a = r.api.Pay("k", order, visa)
 				}
 				require.Equal(t, http.StatusCreated, a.Status, a)
 				require.Equal(t, "2", r.Text("SELECT intent_number FROM payments WHERE order_id = $1", order))
@@ -218,7 +335,7 @@ func TestForgottenCreation(t *testing.T) {
 	t.Run("IsNotMistakenForAnothers", func(t *testing.T) {
 		t.Parallel()
 		var order string
-		k := halfway(t, aDay, func(b *books) {
+		k := halfway(t, longAfter, func(b *books) {
 			b.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.Reset, Times: 3})
 			pay(&order, visa)(b)
 			b.Sim.ClearFaults()
@@ -238,4 +355,27 @@ func intentsOf(b *books, order string) (n int) {
 		}
 	}
 	return n
+}
+
+// others makes intents of somebody else's on the same account.
+func others(b *books, n int) {
+	b.T.Helper()
+	made := testbed.Together(4, func(i int) (err error) {
+		client := &http.Client{}
+		for range n/4 + 1 {
+			req, _ := http.NewRequest(http.MethodPost, b.StripeURL+"/v1/payment_intents", strings.NewReader("amount=100&currency=usd&payment_method_types[]=card"))
+			req.Header.Set("Authorization", "Bearer "+stripesim.DefaultKey)
+			req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			res, err := client.Do(req)
+			if err != nil {
+				return err
+			}
+			_, _ = io.Copy(io.Discard, res.Body)
+			if err := res.Body.Close(); err != nil || res.StatusCode != http.StatusOK {
+				return fmt.Errorf("status %d: %w", res.StatusCode, err)
+			}
+		}
+		return nil
+	})
+	require.NoError(b.T, errors.Join(made...))
 }

@@ -30,8 +30,9 @@ type Gateway interface {
 	// first, one page at a time.
 	ListIntents(ctx context.Context, w Window) (Page[Intent], error)
 	ListRefunds(ctx context.Context, w Window) (Page[StripeRefund], error)
-	// SearchIntents finds an order's intents by their metadata, however old.
-	// It may be an hour late, and show an intent as it was.
+	// SearchIntents finds an order's intents by their metadata, however old. It
+	// may be an hour late, and show an intent as it was; not every account has it.
+	// It is a short cut: what it does not show is looked for in ListIntents.
 	SearchIntents(ctx context.Context, tenantID, orderID string) ([]Intent, error)
 }
 
