@@ -239,6 +239,24 @@ func (q *Queries) OutboxNow(ctx context.Context) (time.Time, error) {
 	return now, err
 }
 
+const outboxOrigin = `-- name: OutboxOrigin :one
+SELECT e.traceparent::text AS traceparent FROM outbox_events e
+WHERE e.tenant_id = $1 AND e.aggregate_id = $2 AND e.traceparent IS NOT NULL ORDER BY e.version LIMIT 1
+`
+
+type OutboxOriginParams struct {
+	TenantID    string
+	AggregateID string
+}
+
+// The trace in which an aggregate's first event was written whose story was told. No row: none was, or its events have been dropped.
+func (q *Queries) OutboxOrigin(ctx context.Context, arg OutboxOriginParams) (string, error) {
+	row := q.db.QueryRow(ctx, outboxOrigin, arg.TenantID, arg.AggregateID)
+	var traceparent string
+	err := row.Scan(&traceparent)
+	return traceparent, err
+}
+
 const outboxReplay = `-- name: OutboxReplay :execrows
 WITH first AS MATERIALIZED (
     SELECT e.tenant_id, e.aggregate_id, min(e.version) AS version

@@ -12,6 +12,13 @@ import (
 	"example.com/payonce/internal/testbed"
 )
 
+// stripeClient is somebody at Stripe's dashboard.
+func stripeClient(w *testbed.World) *client.API {
+	return client.New(stripesim.DefaultKey, stripe.NewBackendsWithConfig(&stripe.BackendConfig{
+		URL: stripe.String(w.StripeURL), MaxNetworkRetries: stripe.Int64(0), LeveledLogger: &stripe.LeveledLogger{},
+	}))
+}
+
 // TestHousekeeping is the loops that nobody asks for, in the program as it runs.
 func TestHousekeeping(t *testing.T) {
 	t.Parallel()
@@ -20,9 +27,7 @@ func TestHousekeeping(t *testing.T) {
 		t.Parallel()
 		w := testbed.New(t)
 		order := w.Local(testbed.LocalOptions{}).Order()
-		atStripe := client.New(stripesim.DefaultKey, stripe.NewBackendsWithConfig(&stripe.BackendConfig{
-			URL: stripe.String(w.StripeURL), MaxNetworkRetries: stripe.Int64(0), LeveledLogger: &stripe.LeveledLogger{},
-		}))
+		atStripe := stripeClient(w)
 		charge := func(order string) {
 			t.Helper()
 			_, err := atStripe.PaymentIntents.New(&stripe.PaymentIntentParams{

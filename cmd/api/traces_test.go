@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"log/slog"
@@ -9,18 +10,21 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	"github.com/stripe/stripe-go/v76"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/broker"
 	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/notifier"
 	"example.com/payonce/internal/stripesim"
 	"example.com/payonce/internal/testbed"
 	"example.com/payonce/internal/tracing"
@@ -40,7 +44,7 @@ func startTraced(t *testing.T) *traced {
 	told := tracetest.NewInMemoryExporter()
 	c, err := readConfig(settings(map[string]string{
 		"STRIPE_SECRET_KEY": stripesim.DefaultKey, "STRIPE_API_BASE": w.StripeURL, "STRIPE_WEBHOOK_SECRET": testbed.WebhookSecret,
-		"STRIPE_TIMEOUT": testbed.StripeTimeout.String(), "IDEMPOTENCY_LEASE": testbed.Lease.String(), "STRIPE_RPS": "0",
+		"STRIPE_TIMEOUT": testbed.StripeTimeout.String(), "IDEMPOTENCY_LEASE": testbed.Lease.String(), "STRIPE_RPS": "0", "NOTIFY_PRIVATE_ADDRESSES": "true",
 	}))
 	require.NoError(t, err)
 	log := slog.New(slog.DiscardHandler)
@@ -197,6 +201,63 @@ func TestTraces(t *testing.T) {
 		require.Equal(t, "applied", attributeOf(applied, "payonce.result"))
 		taken := s.span(applied.SpanContext.TraceID().String(), "POST /v1/webhooks/stripe")
 		require.Equal(t, taken.SpanContext.SpanID(), applied.Parent.SpanID())
+	})
+
+	// Attempts go on for three days, so each is a story of its own, linked to the change
+	// that the tenant is told of.
+	t.Run("ADeliveryIsLinkedToTheChange", func(t *testing.T) {
+		t.Parallel()
+		s := startTraced(t)
+		var asked atomic.Int32
+		shop := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasPrefix(r.Header.Get("Webhook-Id"), "ord_") && asked.Add(1) == 1 {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+		}))
+		t.Cleanup(shop.Close)
+		require.NoError(t, notifier.SetEndpoint(t.Context(), s.DB.Queries, s.Tenant.ID, shop.URL, "whsec_"+base64.StdEncoding.EncodeToString(make([]byte, 32))))
+		order := s.Post("/v1/orders", "the-key", `{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":1000}]}`, traceparent(traceA))
+		require.Equal(t, http.StatusCreated, order.Status, order)
+		request := s.span(traceA, "POST /v1/orders")
+		for _, attempt := range []struct{ result, status string }{{"failed", "503"}, {"delivered", "200"}} {
+			sent := s.span("", "deliver order.created", has("payonce.result", attempt.result))
+			require.NotEqual(t, traceA, sent.SpanContext.TraceID().String(), "a story of its own")
+			require.Len(t, sent.Links, 1)
+			require.Equal(t, request.SpanContext.SpanID(), sent.Links[0].SpanContext.SpanID())
+			require.Equal(t, attempt.status, attributeOf(sent, "http.response.status_code"))
+			require.Equal(t, order.ID()+"-1", attributeOf(sent, tracing.EventID))
+			require.Equal(t, order.ID(), attributeOf(sent, tracing.Resource))
+			s.Exec("UPDATE webhook_deliveries SET leased_until = '-infinity' WHERE status = 'pending'")
+		}
+	})
+
+	// What the reconciler mends, days later and in another process, is found from the
+	// story of the order; and what comes of it is part of the mending's.
+	t.Run("WhatIsReconciledIsLinkedToTheOrder", func(t *testing.T) {
+		t.Parallel()
+		s := startTraced(t)
+		order := s.Post("/v1/orders", "the-key", `{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":1000}]}`, traceparent(traceA))
+		require.Equal(t, http.StatusCreated, order.Status, order)
+		ghost, err := stripeClient(s.World).PaymentIntents.New(&stripe.PaymentIntentParams{
+			Amount: stripe.Int64(1000), Currency: stripe.String("usd"), PaymentMethodTypes: stripe.StringSlice([]string{"card"}), PaymentMethod: stripe.String("pm_card_visa"),
+			Confirm: stripe.Bool(true), Metadata: map[string]string{"tenant_id": s.Tenant.ID, "order_id": order.ID()},
+		})
+		require.NoError(t, err)
+		s.Until("a round of the reconciler has begun before it, and another can", func() bool {
+			return s.Count("SELECT count(*) FROM reconciliation_windows WHERE next_at > clock_timestamp()") > 0
+		})
+		s.Exec("UPDATE reconciliation_windows SET next_at = '-infinity' WHERE name = 'recent'")
+		mended := s.span("", "mend payment_intent", has("payonce.verdict", "orphaned"))
+		require.Equal(t, ghost.ID, attributeOf(mended, "stripe.object_id"))
+		require.Equal(t, order.ID(), attributeOf(mended, tracing.Resource))
+		require.Len(t, mended.Links, 1)
+		require.Equal(t, s.span(traceA, "POST /v1/orders").SpanContext.SpanID(), mended.Links[0].SpanContext.SpanID())
+		trace := mended.SpanContext.TraceID().String()
+		require.NotEqual(t, traceA, trace)
+		round := s.span(trace, "reconcile recent")
+		require.Equal(t, round.SpanContext.SpanID(), mended.Parent.SpanID())
+		require.Equal(t, round.SpanContext.SpanID(), s.span(trace, "stripe list_intents").Parent.SpanID())
+		require.Equal(t, mended.SpanContext.SpanID(), s.span(trace, "publish payment.succeeded").Parent.SpanID())
 	})
 
 	t.Run("ProbesAreNoStory", func(t *testing.T) {

@@ -92,7 +92,7 @@ func wire(c config, pool *db.Pool, events broker.Broker, metrics *prometheus.Reg
 	p.inbox = inbox.NewProcessor(pool, map[string]inbox.Handler{
 		payments.StripeEvents: p.money.WebhookHandler(), ledgerConsumer: book, notifierConsumer: notify,
 	}, inbox.ProcessorOptions{Lease: c.IdempotencyLease, Metrics: received, Log: log, Tracer: tracer})
-	p.notifier = notifier.New(pool, notifier.Options{AllowPrivate: c.NotifyPrivate, Metrics: notifier.NewMetrics(metrics), Log: log})
+	p.notifier = notifier.New(pool, notifier.Options{AllowPrivate: c.NotifyPrivate, Metrics: notifier.NewMetrics(metrics), Log: log, Tracer: tracer})
 
 	p.reapers = []reaper{
 		{"key reaper", min(reapEvery, max(c.IdempotencyRetention/20, time.Second)), idempotency.NewReaper(keys, c.IdempotencyRetention, 0).RunOnce},
@@ -100,7 +100,7 @@ func wire(c config, pool *db.Pool, events broker.Broker, metrics *prometheus.Reg
 		{"inbox reaper", reapEvery, inbox.NewReaper(pool, 0).RunOnce},
 		{"delivery reaper", reapEvery, notifier.NewReaper(pool, 0).RunOnce},
 	}
-	p.reconciler = payments.NewReconciler(p.money, payments.NewReconcilerMetrics(metrics))
+	p.reconciler = payments.NewReconciler(p.money, payments.NewReconcilerMetrics(metrics)).Traced(tracer)
 	p.vitals = newVitals(pool, metrics)
 	p.api = httpapi.NewServer(httpapi.Options{
 		Pool: pool, Keys: keys, Operations: operations, Payments: p.money, Feed: outbox.NewFeed(pool), Within: c.within(), RateLimit: c.RateLimitRPS,

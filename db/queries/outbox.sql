@@ -113,3 +113,8 @@ SELECT
     coalesce((SELECT extract(epoch FROM clock_timestamp() - created_at) FROM outbox_events
         WHERE published_at IS NULL AND parked_at IS NULL ORDER BY seq LIMIT 1), 0)::float8 AS oldest_seconds,
     (SELECT count(*) FROM outbox_events WHERE parked_at IS NOT NULL)::bigint AS parked;
+
+-- name: OutboxOrigin :one
+-- The trace in which an aggregate's first event was written whose story was told. No row: none was, or its events have been dropped.
+SELECT e.traceparent::text AS traceparent FROM outbox_events e
+WHERE e.tenant_id = @tenant_id AND e.aggregate_id = @aggregate_id AND e.traceparent IS NOT NULL ORDER BY e.version LIMIT 1;

@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,6 +18,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/inbox"
+	"example.com/payonce/internal/tracing"
 )
 
 // Name is the notifier's name as a consumer, at the broker and in the inbox.
@@ -53,6 +55,7 @@ type Options struct {
 	AtOnce       int  // default 8
 	Metrics      *Metrics
 	Log          *slog.Logger
+	Tracer       *tracing.Tracer // nil: off
 }
 
 // Notifier sends deliveries. Any number may run, in any number of processes.
@@ -63,12 +66,13 @@ type Notifier struct {
 	atOnce   int
 	metrics  *Metrics
 	log      *slog.Logger
+	tracer   *tracing.Tracer
 	measured time.Time
 }
 
 // New returns a notifier for one loop.
 func New(pool *db.Pool, o Options) *Notifier {
-	n := &Notifier{pool: pool, client: newClient(o.AllowPrivate), insecure: o.AllowPrivate, atOnce: o.AtOnce, metrics: o.Metrics, log: o.Log}
+	n := &Notifier{pool: pool, client: newClient(o.AllowPrivate), insecure: o.AllowPrivate, atOnce: o.AtOnce, metrics: o.Metrics, log: o.Log, tracer: o.Tracer}
 	if n.atOnce == 0 {
 		n.atOnce = atOnceDefault
 	}
@@ -104,7 +108,10 @@ func (n *Notifier) RunOnce(ctx context.Context) (int, error) {
 // deliver returns an error only if the outcome could not be noted; then the
 // lease runs out and the tenant gets the event once more.
 func (n *Notifier) deliver(ctx context.Context, d db.DeliveryLeaseRow) error {
+	ctx, span := n.tell(ctx, d)
 	status, cause := n.send(ctx, d)
+	defer func() { span.End(cause) }()
+	span.SetInt("http.response.status_code", int64(status))
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
 	defer cancel()
 	var code *int32
@@ -139,8 +146,30 @@ func (n *Notifier) deliver(ctx context.Context, d db.DeliveryLeaseRow) error {
 	if rows == 0 {
 		result = "fenced"
 	}
+	span.Set("payonce.result", result)
 	n.metrics.deliveries.WithLabelValues(result).Inc()
 	return nil
+}
+
+// tell begins the story of one attempt, linked to the change that the event tells
+// of. The event itself knows where that was: what is sent is what was published. A
+// link and not a child, because attempts go on for three days.
+func (n *Notifier) tell(ctx context.Context, d db.DeliveryLeaseRow) (context.Context, tracing.Span) {
+	if n.tracer == nil {
+		return ctx, tracing.Span{}
+	}
+	var event struct {
+		Type        string `json:"type"`
+		Subject     string `json:"subject"`
+		Traceparent string `json:"traceparent"`
+	}
+	_ = json.Unmarshal(d.Body, &event) // what cannot be read is sent all the same, without a story
+	ctx, span := n.tracer.Resume(ctx, event.Traceparent, "deliver ", event.Type)
+	span.Set(tracing.EventID, d.EventID)
+	span.Set(tracing.Tenant, d.TenantID)
+	span.Set(tracing.Resource, event.Subject)
+	span.SetInt("payonce.attempt", int64(d.Attempts))
+	return ctx, span
 }
 
 func (n *Notifier) send(ctx context.Context, d db.DeliveryLeaseRow) (status int, err error) {
@@ -158,6 +187,10 @@ func (n *Notifier) send(ctx context.Context, d db.DeliveryLeaseRow) (status int,
 	Sign(req.Header, d.Secret, d.EventID, time.Now(), d.Body)
 	resp, err := n.client.Do(req)
 	if err != nil {
+		var at *url.Error
+		if errors.As(err, &at) {
+			err = at.Err // without the URL: people put passwords into theirs
+		}
 		return 0, err
 	}
 	defer resp.Body.Close()

@@ -40,6 +40,24 @@ const (
 	disagrees                // a person must look
 )
 
+func (v verdict) String() string {
+	switch v {
+	case agrees:
+		return "agrees"
+	case inWork:
+		return "in_work"
+	case orphaned:
+		return "orphaned"
+	case moved:
+		return "moved"
+	case abandoned:
+		return "abandoned"
+	case disagrees:
+		return "disagrees"
+	}
+	panic("bug: a verdict without a name")
+}
+
 // judgment is a verdict with what follows from it.
 type judgment struct {
 	verdict verdict

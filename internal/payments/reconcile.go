@@ -11,10 +11,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"go.opentelemetry.io/otel/trace"
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/outbox"
+	"example.com/payonce/internal/tracing"
 )
 
 // reconcileWindow is how far back the reconciler looks, and how often.
@@ -56,6 +58,7 @@ type Reconciler struct {
 	service *Service
 	metrics *ReconcilerMetrics
 	log     *slog.Logger
+	tracer  *tracing.Tracer
 }
 
 // ReconcilerMetrics count what the reconciler did, and show what an operator
@@ -112,6 +115,13 @@ func NewReconciler(s *Service, m *ReconcilerMetrics) *Reconciler {
 	return &Reconciler{service: s, metrics: m, log: s.o.Log}
 }
 
+// Traced has each round of a window tell its story, and what it mends in it, linked
+// to where that order's began.
+func (r *Reconciler) Traced(t *tracing.Tracer) *Reconciler {
+	r.tracer = t
+	return r
+}
+
 // RunOnce goes through one window that is due, and returns whether there was
 // one. An error leaves the window to be gone through again, from its beginning:
 // the database or Stripe is away. What is wrong with one object is that object's
@@ -125,7 +135,10 @@ func (r *Reconciler) RunOnce(ctx context.Context) (int, error) {
 		if err != nil {
 			return 0, fmt.Errorf("claim window %s: %w", w.name, err)
 		}
-		if err := r.goThrough(ctx, w, claim); err != nil {
+		told, span := r.tracer.Begin(ctx, trace.SpanKindInternal, "", "reconcile ", w.name)
+		err = r.goThrough(told, w, claim)
+		span.End(err)
+		if err != nil {
 			return 0, errors.Join(fmt.Errorf("reconcile window %s: %w", w.name, err), r.release(ctx, w, claim, nil, reconcileAgain))
 		}
 		return 1, r.release(ctx, w, claim, &claim.Now, w.every)
@@ -250,7 +263,9 @@ func (r *Reconciler) mendRefund(ctx context.Context, refund StripeRefund, j judg
 // tried again in every round until it can be mended or a person has.
 func isolated[T any](r *Reconciler, mend func(context.Context, T, judgment) error, name func(T) Finding) func(context.Context, T, judgment) error {
 	return func(ctx context.Context, object T, j judgment) error {
+		ctx, span := r.tell(ctx, name(object), j)
 		err := guarded(func() error { return mend(ctx, object, j) })
+		span.End(err)
 		if err == nil || !ofTheObject(ctx, err) {
 			return err
 		}
@@ -262,6 +277,25 @@ func isolated[T any](r *Reconciler, mend func(context.Context, T, judgment) erro
 		f.Detail = strings.TrimPrefix(f.Detail+"; not mended: "+db.ErrorText(err), "; ")
 		return r.park(ctx, f)
 	}
+}
+
+// tell begins a span for an object on which Stripe and our rows do not agree,
+// linked to the story of its order as the outbox has kept it: whoever follows a
+// payment's trace finds who mended it, days later and elsewhere.
+func (r *Reconciler) tell(ctx context.Context, object Finding, j judgment) (context.Context, tracing.Span) {
+	if j.verdict == agrees || !tracing.Current(ctx).Recording() {
+		return ctx, tracing.Span{}
+	}
+	ctx, span := tracing.Start(ctx, trace.SpanKindInternal, "mend ", object.Object)
+	span.Set("payonce.verdict", j.verdict.String())
+	span.Set("stripe.object_id", object.ObjectID)
+	span.Set(tracing.Tenant, object.TenantID)
+	span.Set(tracing.Resource, object.OrderID)
+	origin, err := r.service.pool.OutboxOrigin(ctx, db.OutboxOriginParams{TenantID: object.TenantID, AggregateID: object.OrderID})
+	if err == nil { // its events may have been dropped, or the database be away: then there is no link
+		span.Link(origin)
+	}
+	return ctx, span
 }
 
 // parkUnseen is the same for an object that Stripe will not show.

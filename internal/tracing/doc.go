@@ -18,6 +18,9 @@
 //     trace of its own, linked to that one. A link and not a child: a payment
 //     may be resumed for two days, and a trace that grows for two days is one that
 //     no backend keeps.
+//   - For the same reason an attempt to deliver an event to a tenant is linked to
+//     the event's traceparent, and what the reconciler mends to that of the order's
+//     first event, as long as the outbox has it.
 //
 // # What is in a span
 //
