@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/internal/stripesim"
 	"example.com/payonce/internal/testbed"
 )
 
@@ -17,7 +18,8 @@ var statementName = regexp.MustCompile(`name: (\w+) `)
 // anything that could be tuned in Go.
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
-	_, api, proxy := proxied(t, testbed.LocalOptions{MaxConn: 1})
+	w, api, proxy := proxied(t, testbed.LocalOptions{MaxConn: 1})
+	webhooks := w.Mailbox()
 	order := api.Order() // also authenticates, and that is remembered for a second
 	seen := func() (names []string) {
 		for _, statement := range proxy.Seen() {
@@ -45,4 +47,22 @@ func TestRoundTrips(t *testing.T) {
 	seen()
 	require.Equal(t, http.StatusCreated, api.Pay("other-card", second, "pm_card_visa").Status)
 	require.Equal(t, []string{"KeyLookup", "OrderToPay", "PaymentBegin", "PaymentFinish"}, seen(), "the order has its intent already")
+
+	third := api.Order()
+	moving := w.Sim.Hold(stripesim.Selector{Op: "intent.confirm", OrderID: third}, stripesim.AfterEffect)
+	first := async(func() testbed.Answer { return api.Pay("held", third, "pm_card_visa") })
+	waitHeld(w, moving)
+	seen()
+	require.Equal(t, http.StatusConflict, api.Pay("held", third, "pm_card_visa").Status)
+	require.Equal(t, []string{"KeyLookup"}, seen(), "a duplicate in flight is one read; its holder waits for Stripe without the only connection")
+	moving.Release()
+	require.Equal(t, http.StatusCreated, (<-first).Status)
+
+	received := webhooks.Take()
+	require.NotEmpty(t, received)
+	for range 2 { // and once more, which changes nothing
+		seen()
+		require.Equal(t, http.StatusOK, api.Receive(received[0]).Status)
+		require.Equal(t, []string{"InboxReceive"}, seen(), "a webhook is one insert")
+	}
 }
