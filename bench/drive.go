@@ -2,11 +2,11 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"net"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -64,7 +64,10 @@ func readAnswer(r *bufio.Reader, status int) error {
 	if err != nil {
 		return err
 	}
-	got := string(line[9:12])
+	got, err := strconv.Atoi(string(line[9:12]))
+	if err != nil {
+		return fmt.Errorf("a status line: %w", err)
+	}
 	length := 0
 	for {
 		line, err = r.ReadSlice('\n')
@@ -74,16 +77,18 @@ func readAnswer(r *bufio.Reader, status int) error {
 		if len(line) <= 2 {
 			break
 		}
-		if n, ok := strings.CutPrefix(string(line), "Content-Length: "); ok {
-			length, _ = strconv.Atoi(strings.TrimSpace(n))
+		if n, ok := bytes.CutPrefix(line, []byte("Content-Length: ")); ok {
+			if length, err = strconv.Atoi(string(bytes.TrimSpace(n))); err != nil {
+				return err
+			}
 		}
 	}
 	body, err := r.Peek(min(length, 400))
 	if err != nil {
 		return err
 	}
-	if got != strconv.Itoa(status) {
-		return fmt.Errorf("status %s, expected %d: %s", got, status, body)
+	if got != status {
+		return fmt.Errorf("status %d, expected %d: %s", got, status, body)
 	}
 	_, err = r.Discard(length)
 	return err

@@ -58,8 +58,8 @@ func (b *bench) pgbench(ctx context.Context, text string) (float64, error) {
 }
 
 func replayScript(tenant string) string {
-	lookup := substitute(db.HotPath()[0], []string{"'" + tenant + "'", "(SELECT 'ord_0001' || lpad((:client_id)::text, 4, '0') || lpad((:n)::text, 18, '0'))"})
-	return "\\set n random(1, 1000)\n" + lookup + ";\n"
+	lookup := substitute(db.HotPath()[0], []string{"'" + tenant + "'", ":key"})
+	return fmt.Sprintf("\\set key random(%d, %d)\n%s;\n", answeredFirst, answeredFirst+answered-1, lookup)
 }
 
 // freshScript turns the hot path's statements into a script of pgbench's: each

@@ -19,6 +19,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
 	"time"
 
 	"example.com/payonce/db/devpg"
@@ -48,7 +49,7 @@ func main() {
 	flag.IntVar(&s.clients, "clients", 16, "clients of pgbench, and connections of the service's pool")
 	flag.IntVar(&s.events, "events", 50_000, "backlog that the relay drains")
 	flag.IntVar(&s.stored, "stored", 0, "measure again with so many finished keys stored")
-	flag.StringVar(&s.only, "only", ".", "the groups whose names match this `regexp`")
+	flag.StringVar(&s.only, "only", ".", "what matches this `regexp`: a group, or a group and a line, as requests/replays")
 	flag.StringVar(&s.write, "write", "", "write the results into performance.md of this `directory`")
 	flag.Parse()
 	exit(run(ctx, s))
@@ -88,7 +89,7 @@ func run(ctx context.Context, s settings) error {
 	}
 	var played []group
 	for _, g := range groups {
-		if !only.MatchString(g.name) {
+		if g = g.only(only); len(g.list) == 0 {
 			continue
 		}
 		fmt.Printf("\n%s\n", g.name)
@@ -111,6 +112,18 @@ type group struct {
 	list    []*measurement
 }
 
+// only leaves what matches, and the floors that it is compared with.
+func (g group) only(match *regexp.Regexp) group {
+	needed := map[string]bool{}
+	for _, m := range slices.Backward(g.list) { // a floor stands above what it is the floor of
+		if needed[m.name] || match.MatchString(g.name+"/"+m.name) {
+			needed[m.name], needed[m.floor] = true, true
+		}
+	}
+	g.list = slices.DeleteFunc(g.list, func(m *measurement) bool { return !needed[m.name] })
+	return g
+}
+
 // measurement is one thing measured once a round. One without a floor is a floor.
 type measurement struct {
 	name, unit string
@@ -125,6 +138,7 @@ type measurement struct {
 type sample struct {
 	rate float64
 	cpu  time.Duration // of the service
+	load time.Duration // of the driver, which takes it from the service's processors
 	wal  float64       // bytes; negative: not measured
 	note string
 }

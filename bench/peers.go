@@ -1,13 +1,17 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
 
+	"github.com/go-chi/chi/v5"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/payonce/db"
 )
 
 // The ways to charge once that articles teach, as they are taught and as fast as
@@ -27,13 +31,18 @@ const (
 	peerSeeOnce = "INSERT INTO peer_keys (key, seen_at) VALUES ($1, now()) ON CONFLICT (key) DO UPDATE SET seen_at = now() RETURNING response"
 )
 
-// peers serves each of them under a path of its own.
-func peers(pool *pgxpool.Pool) http.Handler {
-	mux := http.NewServeMux()
+// peers serves each of them under a path of its own, and bare handlers.
+func peers(open *db.Pool, tenant string) http.Handler {
+	mux, pool := chi.NewRouter(), open.Raw()
+	mux.Post("/bare/nothing", bare(func(context.Context, string) ([]byte, error) { return nothing, nil }))
+	mux.Post("/bare/read", bare(func(ctx context.Context, key string) ([]byte, error) {
+		row, err := open.KeyLookup(ctx, db.KeyLookupParams{TenantID: tenant, Key: key})
+		return row.AnswerBody, err
+	}))
 	for name, pay := range map[string]func(*http.Request, *pgxpool.Pool, string, peerPayment) ([]byte, error){
 		"look-work-store": lookWorkStore, "around-the-gateway": aroundTheGateway, "one-transaction": oneTransaction,
 	} {
-		mux.HandleFunc("POST /peers/"+name, func(w http.ResponseWriter, r *http.Request) {
+		mux.Post("/peers/"+name, func(w http.ResponseWriter, r *http.Request) {
 			var p peerPayment
 			if err := json.NewDecoder(r.Body).Decode(&p); err != nil {
 				http.Error(w, err.Error(), http.StatusBadRequest)
@@ -50,6 +59,29 @@ func peers(pool *pgxpool.Pool) http.Handler {
 		})
 	}
 	return mux
+}
+
+// nothing is about as long as an answer of ours.
+var nothing = []byte(`{"pad":"` + strings.Repeat("x", 420) + `"}`)
+
+// bare is as little as a handler can do: it reads the body as JSON, and sends
+// what read found under the key. What it costs is net/http's, chi's and pgx's.
+func bare(read func(ctx context.Context, key string) ([]byte, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var p peerPayment
+		if err := json.NewDecoder(r.Body).Decode(&p); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		answer, err := read(r.Context(), r.Header.Get("Idempotency-Key"))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write(answer)
+	}
 }
 
 type peerPayment struct {

@@ -43,15 +43,15 @@ func (m *measurement) rates() (list []float64) {
 
 // costs are the median costs of one operation, in words.
 func (m *measurement) costs() string {
-	var cpu, wal []float64
+	var cpu, load, wal []float64
 	var note string
 	for _, s := range m.samples {
-		cpu, wal = append(cpu, float64(s.cpu.Microseconds())), append(wal, s.wal)
+		cpu, load, wal = append(cpu, float64(s.cpu.Microseconds())), append(load, float64(s.load.Microseconds())), append(wal, s.wal)
 		note = s.note
 	}
 	var parts []string
 	if c := median(cpu); c > 0 {
-		parts = append(parts, fmt.Sprintf("%.0f µs of processor", c))
+		parts = append(parts, fmt.Sprintf("%.0f µs of processor, and %.0f µs of the driver's", c, median(load)))
 	}
 	if w := median(wal); w >= 0 && median(cpu) > 0 {
 		parts = append(parts, fmt.Sprintf("%.0f bytes of WAL", w))

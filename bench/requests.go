@@ -4,9 +4,8 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
-	"encoding/hex"
-	"errors"
 	"fmt"
+	"hash"
 	"net/http"
 	"os"
 	"strconv"
@@ -25,11 +24,13 @@ const (
 )
 
 func (b *bench) requestGroup() group {
-	return group{name: "requests", list: []*measurement{
+	return group{name: "requests", prepare: b.answerSome, list: []*measurement{
 		{name: freshFloor, unit: "payments/s", run: b.freshFloor},
 		{name: "fresh payments", unit: "payments/s", floor: freshFloor, target: 0.60, run: b.fresh(timeOrdered)},
 		{name: replayFloor, unit: "reads/s", run: b.replayFloor},
 		{name: replays, unit: "answers/s", floor: replayFloor, target: 0.35, run: b.replays},
+		{name: "the same read in a bare handler", unit: "answers/s", floor: replayFloor, run: b.bare("read")},
+		{name: "a bare handler that reads nothing", unit: "answers/s", run: b.bare("nothing")},
 		{name: "duplicates in flight (409)", unit: "answers/s", floor: replays, target: 1, run: b.conflicts},
 		{name: "fresh, three statements and no claim", unit: "payments/s", run: b.peer("look-work-store", false)},
 		{name: "fresh, the gateway inside the transaction", unit: "payments/s", run: b.peer("around-the-gateway", false)},
@@ -52,6 +53,9 @@ func (b *bench) storedGroup(n int) group {
 }
 
 func (b *bench) store(ctx context.Context, n int) error {
+	if err := b.answerSome(ctx); err != nil {
+		return err
+	}
 	const batch = 100_000
 	for done := 0; done < n; done += batch {
 		_, err := b.pool.Raw().Exec(ctx, `
@@ -61,8 +65,8 @@ func (b *bench) store(ctx context.Context, n int) error {
 				request, request_id, 'pay_' || lpad(i::text, 26, '0'), recovery_point, gen_random_uuid(), leased_until, resume_at, trail, clock_timestamp(),
 				answer_version, answer_status, answer_headers, answer_body
 			FROM generate_series($2::bigint, $3::bigint) i,
-				(SELECT * FROM idempotency_keys WHERE tenant_id = $1 AND finished_at IS NOT NULL AND key LIKE 'ord\_%' LIMIT 1) one`,
-			b.tenant, done+1, min(done+batch, n))
+				(SELECT * FROM idempotency_keys WHERE tenant_id = $1 AND key = $4) one`,
+			b.tenant, done+1, min(done+batch, n), strconv.Itoa(answeredFirst))
 		if err != nil {
 			return fmt.Errorf("store keys: %w", err)
 		}
@@ -116,28 +120,62 @@ func (b *bench) stays(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%d bytes in tables and indexes, %.1f updates that are not HOT", bytes/payments, float64(dead)/float64(payments)), nil
 }
 
-// replays asks again for what the service has answered; pgbench's keys have
-// answers of another form.
-func (b *bench) replays(ctx context.Context) (sample, error) {
-	var keys []string
-	rows, err := b.pool.Raw().Query(ctx, "SELECT key FROM idempotency_keys WHERE tenant_id = $1 AND key LIKE 'ord\\_%' AND answer_headers <> 'Content-Type: application/json'::bytea LIMIT 10000", b.tenant)
+// The keys of the replays are numbers, because pgbench knows no other variables:
+// so it sends the very statement that the service sends, and reads the same rows.
+const (
+	answeredFirst = 1_000_001
+	answered      = 4096
+)
+
+// answerSome has the service answer what will be asked for again.
+func (b *bench) answerSome(ctx context.Context) error {
+	if b.replay != nil {
+		return nil
+	}
+	prefix, err := b.orders(ctx, answered/b.s.connections, b.s.connections)
 	if err != nil {
-		return sample{}, err
+		return err
 	}
-	for rows.Next() {
-		var key string
-		if err := rows.Scan(&key); err != nil {
-			return sample{}, err
+	b.replay = make([][]byte, answered)
+	for i := range b.replay {
+		conn, n := i%b.s.connections, i/b.s.connections+1
+		body := fmt.Sprintf(`{"order_id":"%s%04d%018d","payment_method":"pm_card_visa"}`, prefix, conn, n)
+		b.replay[i] = b.request("/v1/payments", strconv.Itoa(answeredFirst+i), body)
+	}
+	_, n, err := b.drive(ctx, b.addr, time.Minute, b.s.connections, http.StatusCreated, func(conn, i int) ([]byte, bool) {
+		at := (i-1)*b.s.connections + conn
+		if at >= answered {
+			return nil, false
 		}
-		keys = append(keys, key)
-	}
-	if rows.Err() != nil || len(keys) == 0 {
-		return sample{}, errors.Join(rows.Err(), errors.New("nothing to replay"))
-	}
-	return b.measured(ctx, b.addr, http.StatusCreated, func(conn, i int) ([]byte, bool) {
-		order := keys[(conn*7919+i)%len(keys)]
-		return b.request("/v1/payments", order, `{"order_id":"`+order+`","payment_method":"pm_card_visa"}`), true
+		return b.replay[at], true
 	})
+	if err == nil && n != answered {
+		err = fmt.Errorf("only %d payments of %d were answered", n, answered)
+	}
+	if err == nil {
+		_, err = b.pool.Raw().Exec(ctx, "VACUUM (ANALYZE) idempotency_keys")
+	}
+	return err
+}
+
+// replays asks again for what the service has answered.
+func (b *bench) replays(ctx context.Context) (sample, error) {
+	return b.measured(ctx, b.addr, http.StatusCreated, func(conn, i int) ([]byte, bool) {
+		return b.replay[(conn*7919+i)%answered], true
+	})
+}
+
+// bare asks a handler that does nothing but what its name says: what HTTP costs.
+func (b *bench) bare(name string) func(context.Context) (sample, error) {
+	var requests [][]byte
+	for i := range answered {
+		requests = append(requests, b.request("/bare/"+name, strconv.Itoa(answeredFirst+i), `{"order_id":"ord_00000000000000000000000000","payment_method":"pm_card_visa"}`))
+	}
+	return func(ctx context.Context) (sample, error) {
+		return b.measured(ctx, b.peers, http.StatusCreated, func(conn, i int) ([]byte, bool) {
+			return requests[(conn*7919+i)%answered], true
+		})
+	}
 }
 
 // conflicts asks for a key that somebody else holds.
@@ -162,9 +200,8 @@ func (b *bench) conflicts(ctx context.Context) (sample, error) {
 	if err != nil {
 		return sample{}, err
 	}
-	return b.measured(ctx, b.addr, http.StatusConflict, func(_, _ int) ([]byte, bool) {
-		return b.request("/v1/payments", order+"-held", body), true
-	})
+	held := b.request("/v1/payments", order+"-held", body)
+	return b.measured(ctx, b.addr, http.StatusConflict, func(_, _ int) ([]byte, bool) { return held, true })
 }
 
 // peer asks one of peers.go, for something new or for what it has answered.
@@ -184,11 +221,12 @@ func (b *bench) peer(name string, again bool) func(context.Context) (sample, err
 
 // measured drives requests and counts what they cost.
 func (b *bench) measured(ctx context.Context, addr string, status int, next func(conn, i int) ([]byte, bool)) (sample, error) {
-	wal, cpu := b.walPosition(ctx), cpuOf(b.child.Process.Pid)
+	wal, cpu, load := b.walPosition(ctx), cpuOf(b.child.Process.Pid), cpuOf(os.Getpid())
 	rate, n, err := b.drive(ctx, addr, time.Duration(b.s.seconds)*time.Second, b.s.connections, status, next)
 	got := sample{rate: rate}
 	if n > 0 {
 		got.cpu = (cpuOf(b.child.Process.Pid) - cpu) / time.Duration(n)
+		got.load = (cpuOf(os.Getpid()) - load) / time.Duration(n)
 		got.wal = float64(b.walPosition(ctx)-wal) / float64(n)
 	}
 	return got, err
@@ -218,28 +256,41 @@ func (b *bench) webhookGroup() group {
 	}}
 }
 
-// webhooks sends signed events of the size of Stripe's.
+// webhooks sends signed events of the size of Stripe's, in its order of members.
 func (b *bench) webhooks(ctx context.Context) (sample, error) {
 	b.batch++
-	batch, pad := b.batch, strings.Repeat("x", eventPad)
-	return b.measured(ctx, b.addr, http.StatusOK, func(conn, i int) ([]byte, bool) {
-		body := fmt.Sprintf(`{"id":"evt_%d_%d_%d","object":"event","type":"payment_intent.succeeded","api_version":"2023-10-16",`+
-			`"data":{"object":{"id":"pi_%d","object":"payment_intent","status":"succeeded","description":%q}}}`, batch, conn, i, i, pad)
-		now := strconv.FormatInt(time.Now().Unix(), 10)
-		mac := hmac.New(sha256.New, []byte(webhookSecret))
-		_, _ = mac.Write([]byte(now + "." + body))
-		return []byte("POST /v1/webhooks/stripe HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nStripe-Signature: t=" + now + ",v1=" +
-			hex.EncodeToString(mac.Sum(nil)) + "\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + body), true
-	})
+	batch, senders := b.batch, make([]sender, b.s.connections)
+	return b.measured(ctx, b.addr, http.StatusOK, func(conn, i int) ([]byte, bool) { return senders[conn].event(batch, conn, i), true })
 }
 
-const eventPad = 2000
+// sender writes its events into the same memory again and again: what the
+// driver allocates, it would collect on the service's processors.
+type sender struct {
+	mac           hash.Hash
+	body, request []byte
+}
+
+func (s *sender) event(batch, conn, i int) []byte {
+	if s.mac == nil {
+		s.mac = hmac.New(sha256.New, []byte(webhookSecret))
+	}
+	s.body = fmt.Appendf(s.body[:0], `{"id":"evt_%d_%d_%d","object":"event","api_version":"2023-10-16",`+
+		`"data":{"object":{"id":"pi_%d","object":"payment_intent","status":"succeeded","description":"%s"}},"type":"payment_intent.succeeded"}`, batch, conn, i, i, eventPad)
+	now := time.Now().Unix()
+	s.mac.Reset()
+	_, _ = fmt.Fprintf(s.mac, "%d.%s", now, s.body)
+	s.request = fmt.Appendf(s.request[:0], "POST /v1/webhooks/stripe HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nStripe-Signature: t=%d,v1=%x\r\nContent-Length: %d\r\n\r\n%s",
+		now, s.mac.Sum(nil), len(s.body), s.body)
+	return s.request
+}
+
+var eventPad = strings.Repeat("x", 2000)
 
 func (b *bench) webhookFloor(ctx context.Context) (sample, error) {
 	b.batch++
 	values := map[string]string{
 		"Consumer": "'stripe'", "EventID": fmt.Sprintf("'evt_%d_' || (:client_id)::text || '_' || (:i)::text", b.batch), "Type": "'payment_intent.succeeded'",
-		"ObjectID": "'pi_1'", "Payload": "repeat('x', " + strconv.Itoa(eventPad+200) + ")::bytea", "Traceparent": "NULL::text",
+		"ObjectID": "'pi_1'", "Payload": "repeat('x', " + strconv.Itoa(len(eventPad)+200) + ")::bytea", "Traceparent": "NULL::text",
 	}
 	sql, err := filled(db.WebhookIntake(), db.InboxReceiveParams{}, values, nil)
 	if err != nil {

@@ -24,6 +24,7 @@ import (
 func service(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("service", flag.ContinueOnError)
 	url := flags.String("database", "", "PostgreSQL")
+	tenant := flags.String("tenant", "", "whose keys the bare handler reads")
 	conns := flags.Int("pool", 16, "connections of the pool")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -47,7 +48,7 @@ func service(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	peer := &http.Server{Handler: peers(pool.Raw()), ReadHeaderTimeout: time.Minute}
+	peer := &http.Server{Handler: peers(pool, *tenant), ReadHeaderTimeout: time.Minute}
 	go func() { _ = peer.Serve(others) }() // until the process ends
 	fmt.Println(l.Addr(), others.Addr())   // the parent reads them
 	err = api.Run(ctx, l)

@@ -27,7 +27,8 @@ type bench struct {
 	addr, peers         string
 	child               *exec.Cmd
 	dir                 string
-	batch               int // of orders: each measurement gets its own
+	batch               int      // of orders: each measurement gets its own
+	replay              [][]byte // requests that were answered
 }
 
 func prepare(ctx context.Context, serverURL string, s settings) (*bench, error) {
@@ -74,7 +75,7 @@ func (b *bench) startService(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.child = exec.CommandContext(ctx, self, "service", "-database", b.url, "-pool", strconv.Itoa(b.s.clients))
+	b.child = exec.CommandContext(ctx, self, "service", "-database", b.url, "-tenant", b.tenant, "-pool", strconv.Itoa(b.s.clients))
 	b.child.Cancel = func() error { return b.child.Process.Signal(os.Interrupt) }
 	b.child.Stderr = os.Stderr
 	b.child.Env = append(os.Environ(), "GOGC=400") // as cmd/api sets it
