@@ -4,11 +4,20 @@
 
 -- name: KeyLookup :one
 -- The replay path: one read by primary key, on the primary. No row: the key was never used.
--- leased_until stays here: it is -infinity once given back, which no time.Time can hold.
-SELECT tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, resource_id, recovery_point, claim_token,
-    lease_token, attempts, finished_at, answer_version, answer_status, answer_headers, answer_body, answer_dropped_at,
-    (leased_until >= clock_timestamp())::boolean AS held,
-    greatest(extract(epoch FROM greatest(leased_until, clock_timestamp()) - clock_timestamp()), 0)::float8 AS held_seconds
+-- Only what an answer is made of, and nothing that may be null: a column, and a pointer to one, cost the service more than the server.
+-- held_seconds is 0 unless somebody holds the key. leased_until stays here: it is -infinity once given back, which no time.Time can hold.
+SELECT operation, fingerprint, resource_id, lease_token,
+    (finished_at IS NOT NULL)::boolean AS finished,
+    (answer_dropped_at IS NOT NULL)::boolean AS answer_dropped,
+    (CASE WHEN finished_at IS NULL AND leased_until > clock_timestamp() THEN extract(epoch FROM leased_until - clock_timestamp()) ELSE 0 END)::float8 AS held_seconds,
+    coalesce(answer_version, 0)::smallint AS answer_version, coalesce(answer_status, 0)::smallint AS answer_status, answer_headers, answer_body
+FROM idempotency_keys
+WHERE tenant_id = @tenant_id AND key = @key;
+
+-- name: KeyRead :one
+-- What a holder asks whose COMMIT was not answered: what has become of its key, and whose is it? No row: the key was never used.
+SELECT tenant_id, key, operation, request, request_id, resource_id, recovery_point, claim_token, lease_token, attempts,
+    finished_at, answer_version, answer_status, answer_headers, answer_body
 FROM idempotency_keys
 WHERE tenant_id = @tenant_id AND key = @key;
 

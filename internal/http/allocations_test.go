@@ -12,10 +12,10 @@ import (
 )
 
 // replayAllocationsMax bounds what a replay allocates, from the router to the stored
-// bytes, pgx's share included; it is about 190, and the rest is for the race detector,
+// bytes, pgx's share included; it is about 150, and the rest is for the race detector,
 // under which pools forget. It is not to rise by accident: a replay is what a
 // storm of retries is made of.
-const replayAllocationsMax = 250
+const replayAllocationsMax = 200
 
 // TestReplayAllocations is not parallel: what is counted is the whole process's.
 func TestReplayAllocations(t *testing.T) {

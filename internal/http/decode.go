@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"net/http"
 	"strings"
@@ -16,28 +15,32 @@ import (
 
 const bodyMax = 64 << 10
 
-// readBody reads the whole body, up to max bytes. A body that was cut off is an
+// bodyExpected is the most that is set aside for a body which was announced and
+// has not come yet: anybody can announce anything.
+const bodyExpected = 16 << 10
+
+// readBody reads the whole body, up to most bytes. A body that was cut off is an
 // error: half a request must never become one.
 func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
-	tooLarge := &problem{code: codePayloadTooLarge, detail: fmt.Sprintf("The body may have at most %d bytes.", most)}
-	if r.ContentLength > most {
-		return nil, tooLarge
+	body := bytes.NewBuffer(make([]byte, 0, bytes.MinRead+min(max(r.ContentLength, 0), bodyExpected)))
+	var err error = &http.MaxBytesError{Limit: most}
+	if r.ContentLength <= most {
+		_, err = body.ReadFrom(http.MaxBytesReader(w, r.Body, most))
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
 	var over *http.MaxBytesError
 	switch {
 	case errors.As(err, &over):
-		return nil, tooLarge
+		return nil, &problem{code: codePayloadTooLarge, detail: fmt.Sprintf("The body may have at most %d bytes.", most)}
 	case err != nil:
 		return nil, &problem{code: codeInvalidRequest, detail: "The body ended before it was complete.", errors: []fieldError{{"", "ended before it was complete"}}}
 	}
-	return body, nil
+	return body.Bytes(), nil
 }
 
 // checkMediaType wants JSON of whatever has a body.
 func checkMediaType(r *http.Request, body []byte) error {
 	header := r.Header.Get("Content-Type")
-	if header == "" && len(body) == 0 {
+	if header == contentJSON || header == "" && len(body) == 0 {
 		return nil
 	}
 	media, params, err := mime.ParseMediaType(header)

@@ -3,7 +3,6 @@ package http
 import (
 	"bytes"
 	"compress/gzip"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -34,8 +33,9 @@ func docsServer(t *testing.T) *httptest.Server {
 	}
 	r.NotFound(s.notFound)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		w.Header().Set("Request-Id", "req_test")
-		r.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), requestIDKey{}, "req_test")))
+		ctx, visit := visited(req.Context())
+		w.Header().Set("Request-Id", visit.requestID)
+		r.ServeHTTP(w, req.WithContext(ctx))
 	}))
 	t.Cleanup(server.Close)
 	return server

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"sort"
+	"strconv"
 	"strings"
 	"time"
 
@@ -76,67 +77,67 @@ func (s *Server) readKeyed(w http.ResponseWriter, r *http.Request, operation str
 	}
 	t, canonical := tenantOf(r), mustJSON(request)
 	return idempotency.Request{
-		TenantID: t.id, Key: key, Operation: operation, Body: canonical, RequestID: requestID(r),
+		TenantID: t.id, Key: key, Operation: operation, Body: canonical, RequestID: visitOf(r).requestID,
 		Fingerprint: fingerprint(t.fingerprintSecret, r, canonical),
 	}, nil
 }
 
 // execute finds out what the key is and does what that asks for. Whoever turns
 // out to have been slower goes round once more and finds the other's answer.
-//
-// The work does not end with the client's connection: what was begun is worth
-// finishing, and its answer is stored for the next request.
 func (s *Server) execute(ctx context.Context, r idempotency.Request, wait time.Duration) (idempotency.Answer, idempotency.State, error) {
-	operation, patience := s.o.Operations[r.Operation], time.Now().Add(wait)
-	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.o.Within)
-	defer cancel()
+	began := time.Now()
 	for range roundsMax {
 		found, err := s.o.Keys.Lookup(ctx, r)
 		if err != nil {
 			return idempotency.Answer{}, found.State, err
 		}
-		var claim *idempotency.Claim
 		var answer idempotency.Answer
 		switch found.State {
 		case idempotency.Replay:
-			s.o.Keys.Count(r.Operation, found.State)
-			return found.Answer, found.State, nil
+			answer = found.Answer
 		case idempotency.Mismatch:
-			s.o.Keys.Count(r.Operation, found.State)
-			return answer, found.State, &problem{code: codeIdempotencyKeyMismatch, detail: "The key was used for another request. A new intent needs a new key."}
+			err = &problem{code: codeIdempotencyKeyMismatch, detail: "The key was used for another request. A new intent needs a new key."}
 		case idempotency.Expired:
-			s.o.Keys.Count(r.Operation, found.State)
-			return answer, found.State, expired(found.ResourceID)
+			err = expired(found.ResourceID)
 		case idempotency.InFlight:
-			if s.waitFor(ctx, r, patience) {
+			if s.waitFor(ctx, r, began.Add(wait)) {
 				continue
 			}
-			s.o.Keys.Count(r.Operation, found.State)
-			return answer, found.State, &problem{code: codeIdempotencyKeyInFlight, detail: "The first request with this key is still running.", retryAfter: found.RetryAfter}
-		case idempotency.Waiting:
-			claim, err = s.o.Keys.TakeOver(work, found)
-		case idempotency.Fresh:
-			if err := s.limits.take(r.TenantID); err != nil {
-				return answer, found.State, err
+			err = &problem{code: codeIdempotencyKeyInFlight, detail: "The first request with this key is still running.", retryAfter: found.RetryAfter}
+		case idempotency.Waiting, idempotency.Fresh:
+			answer, err = s.work(ctx, r, found, began.Add(s.o.Within))
+			if errors.Is(err, idempotency.ErrTaken) || errors.Is(err, idempotency.ErrLeaseLost) {
+				continue // Our result, if there is one, is void. The winner's is the answer.
 			}
-			claim, answer, err = operation.Begin(work, r)
-		}
-		if errors.Is(err, idempotency.ErrTaken) {
-			continue
-		}
-		if err != nil {
 			return answer, found.State, err
 		}
 		s.o.Keys.Count(r.Operation, found.State)
-		if claim != nil {
-			answer, err = operation.Run(work, claim)
-		}
-		if errors.Is(err, idempotency.ErrLeaseLost) {
-			continue // Our result is void. The winner's is the answer.
-		}
 		return answer, found.State, err
 	}
 	return idempotency.Answer{}, idempotency.Fresh, fmt.Errorf("the key changed hands %d times during one request", roundsMax)
+}
+
+// work claims a key that nobody holds, and runs its operation. It does not end
+// with the client's connection: what was begun is worth finishing, and its answer
+// is stored for the next request.
+func (s *Server) work(ctx context.Context, r idempotency.Request, found idempotency.Found, until time.Time) (answer idempotency.Answer, err error) {
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), until)
+	defer cancel()
+	operation := s.o.Operations[r.Operation]
+	var claim *idempotency.Claim
+	if found.State == idempotency.Waiting {
+		claim, err = s.o.Keys.TakeOver(ctx, r, found)
+	} else if err = s.limits.take(r.TenantID); err == nil {
+		claim, answer, err = operation.Begin(ctx, r)
+	}
+	if err != nil {
+		return answer, err
+	}
+	s.o.Keys.Count(r.Operation, found.State)
+	if claim != nil {
+		answer, err = operation.Run(ctx, claim)
+	}
+	return answer, err
 }
 
 // waitFor waits a moment for the holder of a key to finish, without a database
@@ -172,18 +173,21 @@ func expired(resourceID string) error {
 // is preceded by its length, so that no two lists of parts are the same bytes.
 func fingerprint(secret []byte, r *http.Request, canonicalBody []byte) []byte {
 	route := chi.RouteContext(r.Context())
-	parts := []string{fmt.Sprint(idempotency.FingerprintVersion), r.Method, route.RoutePattern()}
+	parts := make([]byte, 0, 256+len(canonicalBody))
+	add := func(part string) {
+		parts = append(binary.BigEndian.AppendUint64(parts, uint64(len(part))), part...)
+	}
+	add(strconv.Itoa(idempotency.FingerprintVersion))
+	add(r.Method)
+	add(route.RoutePattern())
 	for i, name := range route.URLParams.Keys {
-		parts = append(parts, name, route.URLParams.Values[i])
+		add(name)
+		add(route.URLParams.Values[i])
 	}
-	parts = append(parts, canonicalQuery(r), string(canonicalBody))
+	add(canonicalQuery(r))
+	add(string(canonicalBody))
 	mac := hmac.New(sha256.New, secret)
-	var length [8]byte
-	for _, part := range parts {
-		binary.BigEndian.PutUint64(length[:], uint64(len(part)))
-		_, _ = mac.Write(length[:])
-		_, _ = mac.Write([]byte(part))
-	}
+	_, _ = mac.Write(parts)
 	return mac.Sum(nil)
 }
 

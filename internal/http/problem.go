@@ -164,7 +164,7 @@ func (Answers) Problem(err error, requestID string) idempotency.Answer {
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	p := problemOf(err)
 	if p.code == codeInternal || p.code == codeUnavailable {
-		s.o.Log.ErrorContext(r.Context(), "request failed", "request_id", requestID(r), "route", routeOf(r), "code", p.code, "error", err.Error())
+		s.o.Log.ErrorContext(r.Context(), "request failed", "request_id", visitOf(r).requestID, "route", routeOf(r), "code", p.code, "error", err.Error())
 	}
 	if p.retryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(p.retryAfter.Seconds()))))
@@ -178,7 +178,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if p.code == codeUnauthenticated {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="payonce"`)
 	}
-	write(w, p.answer(requestID(r)))
+	write(w, p.answer(visitOf(r).requestID))
 }
 
 // write sends an answer, and nothing but the answer: no date of its own, no

@@ -177,50 +177,64 @@ func (s *Server) authenticated(next http.HandlerFunc) http.HandlerFunc {
 			s.refuse(w, r, err)
 			return
 		}
-		next(w, r.WithContext(withTenant(r.Context(), t)))
+		visitOf(r).tenant = t
+		next(w, r)
 	}
 }
 
-type requestIDKey struct{}
+// visit is what is found out about one request on its way to the handler. The
+// context holds one from the beginning, because whatever is put into a context
+// later costs a copy of the request.
+type visit struct {
+	requestID string // ours, never the client's: it names one delivery
+	tenant    tenant // behind authenticated
+	routes    chi.Context
+}
 
-// requestID is ours, never the client's: it names one delivery.
-func requestID(r *http.Request) string {
-	id, _ := r.Context().Value(requestIDKey{}).(string)
-	return id
+type visitKey struct{}
+
+func visitOf(r *http.Request) *visit { return r.Context().Value(visitKey{}).(*visit) }
+
+// visited is ctx with a new visit.
+func visited(ctx context.Context) (context.Context, *visit) {
+	id := uuid.New()
+	v := &visit{requestID: "req_" + hex.EncodeToString(id[:])}
+	return context.WithValue(context.WithValue(ctx, visitKey{}, v), chi.RouteCtxKey, &v.routes), v
 }
 
 // observed gives every request its id, its line in the log and its place in the
 // metrics, and turns a panic into a failed request.
 func (s *Server) observed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		began, id := time.Now(), uuid.New()
-		requestID := "req_" + hex.EncodeToString(id[:])
-		routes := chi.NewRouteContext()
-		ctx := context.WithValue(context.WithValue(r.Context(), requestIDKey{}, requestID), chi.RouteCtxKey, routes)
+		began := time.Now()
+		ctx, visit := visited(r.Context())
 		var span tracing.Span
 		if r.URL.Path != "/healthz" && r.URL.Path != "/readyz" { // A probe a second is no story.
 			ctx, span = s.o.Tracer.Begin(ctx, trace.SpanKindServer, r.Header.Get("Traceparent"), "request", "")
 		}
 		r = r.WithContext(ctx)
-		w.Header().Set("Request-Id", requestID)
+		w.Header().Set("Request-Id", visit.requestID)
 		seen := &statusWriter{ResponseWriter: w}
 		defer func() {
 			if bug := recover(); bug != nil {
 				if bug == http.ErrAbortHandler { //nolint:errorlint // net/http compares it this way
 					panic(bug)
 				}
-				s.o.Log.Error("bug: a request panicked", "request_id", requestID, "panic", fmt.Sprint(bug), "stack", string(debug.Stack()))
+				s.o.Log.Error("bug: a request panicked", "request_id", visit.requestID, "panic", fmt.Sprint(bug), "stack", string(debug.Stack()))
 				if seen.status == 0 {
 					s.refuse(seen, r, errors.New("panic"))
 				}
 			}
 			route, took := routeOf(r), time.Since(began)
-			describe(span, r, route, requestID, seen)
+			describe(span, r, route, visit.requestID, seen)
 			span.End(nil)
 			s.requests.WithLabelValues(method(r), route, strconv.Itoa(seen.status)).Inc()
 			s.seconds.WithLabelValues(method(r), route).Observe(took.Seconds())
+			if !s.o.Log.Enabled(ctx, slog.LevelInfo) {
+				return
+			}
 			line := []slog.Attr{
-				slog.String("request_id", requestID), slog.String("method", method(r)),
+				slog.String("request_id", visit.requestID), slog.String("method", method(r)),
 				slog.String("route", route), slog.Int("status", seen.status), slog.Duration("took", took),
 				slog.Bool("replayed", w.Header().Get("Idempotent-Replayed") != ""), slog.String("key_hash", keyHash(r)),
 			}

@@ -32,7 +32,7 @@ func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 	}
 	if err := payments.VerifyWebhook(body, r.Header.Get("Stripe-Signature"), s.o.WebhookSecrets); err != nil {
 		s.badSignatures.Inc()
-		s.o.Log.Warn("webhook refused", "request_id", requestID(r), "error", err.Error())
+		s.o.Log.Warn("webhook refused", "request_id", visitOf(r).requestID, "error", err.Error())
 		s.refuse(w, r, &problem{code: codeInvalidSignature, detail: "The signature does not fit the body, or is older than five minutes."})
 		return
 	}

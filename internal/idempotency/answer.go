@@ -41,8 +41,8 @@ func decodeAnswer(version, status int, headers, body []byte) (Answer, error) {
 		return Answer{}, fmt.Errorf("stored answer has version %d, this program reads %d", version, answerVersion)
 	}
 	a := Answer{Status: status, Body: body}
-	for len(headers) > 0 {
-		line, rest, ok := strings.Cut(string(headers), "\r\n")
+	for rest := string(headers); rest != ""; {
+		line, after, ok := strings.Cut(rest, "\r\n")
 		name, value, colon := strings.Cut(line, ": ")
 		if !ok || !colon {
 			return Answer{}, errors.New("stored answer has a broken header")
@@ -55,7 +55,7 @@ func decodeAnswer(version, status int, headers, body []byte) (Answer, error) {
 		default:
 			return Answer{}, fmt.Errorf("stored answer has the header %q, which is not replayed", name)
 		}
-		headers = []byte(rest)
+		rest = after
 	}
 	return a, nil
 }

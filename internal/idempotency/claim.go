@@ -258,9 +258,9 @@ func (c *Claim) durably(ctx context.Context, to string, phase func() error) (err
 
 // readBack asks whether the phase that ends at to has been committed under our token.
 func (c *Claim) readBack(ctx context.Context, to string) (done bool, err error) {
-	var row db.KeyLookupRow
+	var row db.KeyReadRow
 	err = c.store.untilAnswered(ctx, func() (err error) {
-		row, err = c.store.pool.KeyLookup(ctx, db.KeyLookupParams{TenantID: c.TenantID, Key: c.Key})
+		row, err = c.store.pool.KeyRead(ctx, db.KeyReadParams{TenantID: c.TenantID, Key: c.Key})
 		return err
 	})
 	switch {
@@ -309,7 +309,7 @@ func (s *Store) claimOf(row db.KeyTakeOverRow) *Claim {
 	return c
 }
 
-func (s *Store) claimOfLookup(row db.KeyLookupRow) *Claim {
+func (s *Store) claimRead(row db.KeyReadRow) *Claim {
 	c := &Claim{
 		store: s, TenantID: row.TenantID, Key: row.Key, Operation: row.Operation, Request: row.Request, RequestID: row.RequestID,
 		ResourceID: row.ResourceID, Token: row.LeaseToken, Attempts: int(row.Attempts), point: row.RecoveryPoint, since: time.Now(),

@@ -73,7 +73,7 @@ func TestCompleter(t *testing.T) {
 		found := c.state("k")
 		require.Equal(t, idempotency.InFlight, found.State)
 		require.Positive(t, found.RetryAfter)
-		_, err = c.store.TakeOver(t.Context(), found)
+		_, err = c.store.TakeOver(t.Context(), request("k"), found)
 		require.ErrorIs(t, err, idempotency.ErrTaken, "not by a retry of the client either")
 		require.EqualValues(t, 1, claim.Token)
 

@@ -90,7 +90,7 @@ type Found struct {
 	Answer     Answer        // of a Replay
 	ResourceID string        // of an Expired
 	RetryAfter time.Duration // of an InFlight: when to ask again
-	row        db.KeyLookupRow
+	token      int64         // of a Waiting: the fencing token that was seen
 }
 
 // Lookup reads what is known about the request's key. It writes nothing, so a
@@ -104,19 +104,19 @@ func (s *Store) Lookup(ctx context.Context, r Request) (Found, error) {
 	if err != nil {
 		return Found{}, fmt.Errorf("look up the key: %w", err)
 	}
-	f := Found{row: row, ResourceID: row.ResourceID}
+	f := Found{ResourceID: row.ResourceID, token: row.LeaseToken}
 	switch {
 	case row.Operation != r.Operation || !hmac.Equal(row.Fingerprint, r.Fingerprint):
 		f = Found{State: Mismatch}
-	case row.FinishedAt == nil && row.Held:
+	case !row.Finished && row.HeldSeconds > 0:
 		f.State, f.RetryAfter = InFlight, s.retryAfter(row.HeldSeconds)
-	case row.FinishedAt == nil:
+	case !row.Finished:
 		f.State = Waiting
-	case row.AnswerDroppedAt != nil:
+	case row.AnswerDropped:
 		f.State = Expired
 	default:
 		f.State = Replay
-		f.Answer, err = decodeAnswer(int(*row.AnswerVersion), int(*row.AnswerStatus), row.AnswerHeaders, row.AnswerBody)
+		f.Answer, err = decodeAnswer(int(row.AnswerVersion), int(row.AnswerStatus), row.AnswerHeaders, row.AnswerBody)
 	}
 	return f, err
 }
@@ -140,10 +140,10 @@ func (s *Store) retryAfter(heldSeconds float64) time.Duration {
 
 // TakeOver claims an unfinished key whose lease has run out or was given back.
 // ErrTaken: somebody was faster.
-func (s *Store) TakeOver(ctx context.Context, f Found) (*Claim, error) {
+func (s *Store) TakeOver(ctx context.Context, r Request, f Found) (*Claim, error) {
 	token := uuid.New()
 	row, err := s.pool.KeyTakeOver(ctx, db.KeyTakeOverParams{
-		TenantID: f.row.TenantID, Key: f.row.Key, SeenToken: f.row.LeaseToken, ClaimToken: token, Lease: s.o.Lease,
+		TenantID: r.TenantID, Key: r.Key, SeenToken: f.token, ClaimToken: token, Lease: s.o.Lease,
 	})
 	if errors.Is(err, db.ErrNoRows) {
 		return nil, ErrTaken
@@ -277,9 +277,9 @@ func (s *Store) begin(ctx context.Context, n New, phase func() error) (c *Claim,
 // there is none.
 func (s *Store) recognise(ctx context.Context, n New, doubt error) (*Claim, error) {
 	s.o.Metrics.inDoubt.Inc()
-	var row db.KeyLookupRow
+	var row db.KeyReadRow
 	err := s.untilAnswered(ctx, func() (err error) {
-		row, err = s.pool.KeyLookup(ctx, db.KeyLookupParams{TenantID: n.Request.TenantID, Key: n.Request.Key})
+		row, err = s.pool.KeyRead(ctx, db.KeyReadParams{TenantID: n.Request.TenantID, Key: n.Request.Key})
 		return err
 	})
 	switch {
@@ -291,7 +291,7 @@ func (s *Store) recognise(ctx context.Context, n New, doubt error) (*Claim, erro
 		return nil, ErrTaken
 	}
 	s.o.Metrics.claimed(n.Request.Operation)
-	c := s.claimOfLookup(row)
+	c := s.claimRead(row)
 	c.reached(row.RecoveryPoint)
 	return c, nil
 }
