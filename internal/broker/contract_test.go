@@ -134,17 +134,15 @@ func contract(t *testing.T, at func(testing.TB) place, dedupes bool, tooLarge in
 		t.Parallel()
 		at := at(t)
 		b := open(t, at.url())
-		readers := []*reader{read(t, open(t, at.url()), "ledger", nil), read(t, open(t, at.url()), "ledger", nil)}
 		var mu sync.Mutex
 		var all []inbox.Message
-		for _, r := range readers {
-			r.fail = func(m inbox.Message) error {
-				mu.Lock()
-				defer mu.Unlock()
-				all = append(all, m)
-				return nil
-			}
+		note := func(m inbox.Message) error {
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, m)
+			return nil
 		}
+		readers := []*reader{read(t, open(t, at.url()), "ledger", note), read(t, open(t, at.url()), "ledger", note)}
 		for version := int64(1); version <= 10; version++ {
 			var batch []outbox.Envelope
 			for a := range 10 {

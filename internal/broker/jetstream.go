@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -114,7 +115,18 @@ func (b *jetStream) setUp(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, setUpWithin)
 	defer cancel()
-	_, err := b.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+	if err := b.makeStream(ctx); err != nil {
+		return fmt.Errorf("make the stream %s: %w", streamName, err)
+	}
+	b.ready = true
+	return nil
+}
+
+// makeStream makes the stream or brings it up to date, and otherwise only looks:
+// an update that changes nothing is written and announced all the same, at every
+// start of every process, and what an operator has set beside ours would be gone.
+func (b *jetStream) makeStream(ctx context.Context) error {
+	want := jetstream.StreamConfig{
 		Name:        streamName,
 		Description: "payonce: what happened to orders, payments, refunds and checkouts",
 		Subjects:    []string{subjectRoot + ".>"},
@@ -123,12 +135,22 @@ func (b *jetStream) setUp(ctx context.Context) error {
 		MaxAge:      keptFor,
 		Duplicates:  dedupeWindow,
 		DenyDelete:  true,
-	})
-	if err != nil {
-		return fmt.Errorf("make the stream %s: %w", streamName, err)
 	}
-	b.ready = true
-	return nil
+	stream, err := b.js.Stream(ctx, streamName)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		_, err = b.js.CreateStream(ctx, want) // for several at once the same as for one
+		return err
+	}
+	if err != nil || asWanted(stream.CachedInfo().Config, want) {
+		return err
+	}
+	_, err = b.js.UpdateStream(ctx, want)
+	return err
+}
+
+func asWanted(have, want jetstream.StreamConfig) bool {
+	return have.Description == want.Description && slices.Equal(have.Subjects, want.Subjects) && have.Storage == want.Storage && have.Replicas == want.Replicas &&
+		have.MaxAge == want.MaxAge && have.Duplicates == want.Duplicates && have.DenyDelete == want.DenyDelete
 }
 
 func (b *jetStream) doubt(err error) {
