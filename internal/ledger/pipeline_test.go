@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,14 +9,13 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -47,6 +47,9 @@ const pipelineLease = 500 * time.Millisecond
 func process(role string) error {
 	ctx := context.Background()
 	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
+	if role == "broker" {
+		return serveBroker(ctx)
+	}
 	pool, err := db.Open(ctx, os.Getenv("PIPELINE_DB"), db.Options{MaxConn: 4})
 	if err != nil {
 		return err
@@ -72,6 +75,17 @@ func process(role string) error {
 	return errors.New("no such role")
 }
 
+// serveBroker says where it listens, once it does.
+func serveBroker(ctx context.Context) error {
+	b, err := broker.Open(ctx, "embedded:"+os.Getenv("PIPELINE_DIR")+"?listen="+os.Getenv("PIPELINE_LISTEN"), broker.Options{})
+	if err != nil {
+		return err
+	}
+	fmt.Println(b.(interface{ Addr() string }).Addr())
+	<-ctx.Done()
+	return b.Close()
+}
+
 // member is a process that is started again whenever it is killed.
 type member struct {
 	role string
@@ -79,14 +93,30 @@ type member struct {
 	cmd  *exec.Cmd
 }
 
-func (m *member) start(t testing.TB) {
+func (m *member) command(t testing.TB) *exec.Cmd {
 	t.Helper()
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	m.cmd = exec.Command(exe)
 	m.cmd.Env = append(os.Environ(), append(m.env, "PIPELINE_ROLE="+m.role)...)
 	m.cmd.Stderr = os.Stderr
+	return m.cmd
+}
+
+func (m *member) start(t testing.TB) {
+	t.Helper()
+	require.NoError(t, m.command(t).Start())
+}
+
+// startAndListen returns the line that the process says when it serves.
+func (m *member) startAndListen(t testing.TB) string {
+	t.Helper()
+	out, err := m.command(t).StdoutPipe()
+	require.NoError(t, err)
 	require.NoError(t, m.cmd.Start())
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err, "%s did not start", m.role)
+	return strings.TrimSpace(line)
 }
 
 func (m *member) kill() {
@@ -94,25 +124,15 @@ func (m *member) kill() {
 	_ = m.cmd.Wait()
 }
 
-// natsServer can be taken away and brought back.
-type natsServer struct {
-	dir    string
-	port   int
-	server *server.Server
-}
-
-func (n *natsServer) start(t testing.TB) {
+// startBroker starts NATS in a process of its own, as it is in production: what
+// it does with its memory is its own affair, and kill -9 is all that can end it.
+// It comes back where it was.
+func startBroker(t testing.TB) (b *member, url string) {
 	t.Helper()
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: n.port, JetStream: true, StoreDir: n.dir, NoSigs: true, NoLog: true, SyncAlways: true})
-	require.NoError(t, err)
-	s.Start()
-	require.True(t, s.ReadyForConnections(10*time.Second))
-	n.server, n.port = s, s.Addr().(*net.TCPAddr).Port
-}
-
-func (n *natsServer) stop() {
-	n.server.Shutdown()
-	n.server.WaitForShutdown()
+	b = &member{role: "broker", env: []string{"PIPELINE_DIR=" + t.TempDir(), "PIPELINE_LISTEN=127.0.0.1:0"}}
+	addr := b.startAndListen(t)
+	b.env[1] = "PIPELINE_LISTEN=" + addr
+	return b, "nats://" + addr
 }
 
 // TestPipelineUnderKills runs payments' events through real processes to the
@@ -127,11 +147,10 @@ func TestPipelineUnderKills(t *testing.T) {
 	t.Cleanup(pool.Close)
 	run(t, pool, fmt.Sprintf(insertPayments, fmt.Sprintf("(SELECT 'pay_' || i, 1000 + i FROM generate_series(0, %d) i)", payments-1)))
 	run(t, pool, fmt.Sprintf(insertRefunds, fmt.Sprintf("(SELECT 'rfd_' || i, 100, 2, 'succeeded' FROM generate_series(0, %d, %d) i)", payments-1, refundOf)))
-	nats := &natsServer{dir: t.TempDir(), port: server.RANDOM_PORT}
-	nats.start(t)
-	t.Cleanup(func() { nats.stop() })
+	nats, natsURL := startBroker(t)
+	t.Cleanup(func() { nats.kill() })
 
-	env := []string{"PIPELINE_DB=" + url, fmt.Sprintf("PIPELINE_BROKER=nats://127.0.0.1:%d", nats.port)}
+	env := []string{"PIPELINE_DB=" + url, "PIPELINE_BROKER=" + natsURL}
 	members := []*member{{role: "relay"}, {role: "relay"}, {role: "relay"}, {role: "consumer"}, {role: "consumer"}}
 	for _, m := range members {
 		m.env = env
@@ -179,9 +198,9 @@ func TestPipelineUnderKills(t *testing.T) {
 			pause(t, m, pipelineLease+time.Duration(rand.IntN(500))*time.Millisecond)
 			pauses++
 		default:
-			nats.stop()
+			nats.kill()
 			time.Sleep(time.Duration(rand.IntN(500)) * time.Millisecond)
-			nats.start(t)
+			nats.startAndListen(t)
 			outages++
 		}
 	}
@@ -190,7 +209,7 @@ func TestPipelineUnderKills(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return count(t, pool, "SELECT count(*) FROM inbox_events WHERE status = 'done'") == payments+refunds
 	}, 2*time.Minute, 100*time.Millisecond)
-	log := readStream(t, nats.port)
+	log := readStream(t, natsURL)
 	missing, outOfOrder := walk(log, events)
 	booked := count(t, pool, "SELECT count(DISTINCT event_id) FROM ledger_entries")
 	t.Logf("events=%d killed=%d paused=%d broker_outages=%d in_stream=%d missing=%d out_of_order=%d to_book=%d booked=%d entries=%d",
@@ -211,9 +230,9 @@ func TestPipelineUnderKills(t *testing.T) {
 	}, balances)
 }
 
-func readStream(t *testing.T, port int) (log []outbox.Envelope) {
+func readStream(t *testing.T, url string) (log []outbox.Envelope) {
 	t.Helper()
-	nc, err := nats.Connect(fmt.Sprintf("nats://127.0.0.1:%d", port))
+	nc, err := nats.Connect(url)
 	require.NoError(t, err)
 	defer nc.Close()
 	js, err := jetstream.New(nc)
