@@ -276,6 +276,20 @@ func TestGateway(t *testing.T) {
 		require.Equal(t, []string{"k"}, seen.take())
 	})
 
+	t.Run("every call says how long its body is", func(t *testing.T) {
+		b := setupGateway(t)
+		sim, lengths := b.seen.next, make(chan int64, 2)
+		b.seen.next = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			lengths <- r.ContentLength // -1 when it comes in chunks
+			sim.ServeHTTP(w, r)
+		})
+		intent := b.intent()
+		require.Positive(t, <-lengths)
+		require.Equal(t, payments.Done, b.gateway.CancelIntent(t.Context(), payments.Call{Key: "k"}, intent).Verdict)
+		require.Zero(t, <-lengths)
+		require.Equal(t, []string{"k"}, b.seen.take())
+	})
+
 	t.Run("a call without a key is not made", func(t *testing.T) {
 		b := setupGateway(t)
 		require.Panics(t, func() { b.gateway.ConfirmIntent(t.Context(), payments.Call{}, "pi_1", "pm_card_visa") })

@@ -1,10 +1,12 @@
 package payments
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptrace"
@@ -383,14 +385,33 @@ type exchange struct {
 
 type exchangeKey struct{}
 
-// oneAttempt is the transport. It hides the body's GetBody from net/http, which
-// otherwise takes a request with an Idempotency-Key for replayable and silently
-// sends it a second time when a reused connection dies.
+// oneAttempt is the transport. What net/http may send again it silently sends a
+// second time when a reused connection dies, and it takes a request for such a
+// one when it has an Idempotency-Key and a body it can read again, or none. So
+// GetBody is hidden from it and, where there is no body, the header's canonical
+// name, by which it looks; on the wire the name has no case.
+//
+// It also says how long the body is. The library does not, so net/http would send
+// it in chunks, which a proxy on the way may refuse or pass on as an empty POST.
 type oneAttempt struct{ base http.RoundTripper }
 
 func (t oneAttempt) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.GetBody = nil
+	if r.Body != nil && r.ContentLength == 0 {
+		body, err := io.ReadAll(r.Body) // a form of a few hundred bytes, in memory already
+		if err != nil {
+			return nil, fmt.Errorf("read a call's body: %w", err)
+		}
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	}
+	if r.ContentLength == 0 {
+		r.Body = nil
+		if key, ok := r.Header["Idempotency-Key"]; ok {
+			delete(r.Header, "Idempotency-Key")
+			r.Header["idempotency-key"] = key
+		}
+	}
 	res, err := t.base.RoundTrip(r)
 	if x, ok := r.Context().Value(exchangeKey{}).(*exchange); ok && res != nil {
 		x.status.Store(int64(res.StatusCode))
