@@ -147,15 +147,26 @@ func (a answer) gist() string {
 	return a.what()
 }
 
-// String adds the headers that matter: "201 payment succeeded, Idempotent-Replayed: true".
+// String is what fits into a line that has the request already: "201 succeeded, replayed".
 func (a answer) String() string {
-	words := []string{a.what()}
-	for _, name := range []string{"Idempotent-Replayed", "Retry-After"} {
-		if v := a.header.Get(name); v != "" {
-			words = append(words, name+": "+v)
-		}
+	if a.err != nil {
+		return a.what()
 	}
-	return strings.Join(words, ", ")
+	o := a.object()
+	said := fmt.Sprint(a.status)
+	switch {
+	case o.Code != "":
+		said += " " + o.Code
+	case o.Object != "":
+		said += fmt.Sprintf(" %v", o.Status)
+	}
+	if a.replayed() {
+		said += ", replayed"
+	}
+	if v := a.header.Get("Retry-After"); v != "" {
+		said += ", Retry-After: " + v
+	}
+	return said
 }
 
 func (a answer) what() string {

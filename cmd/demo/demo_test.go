@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/inventory"
 )
 
 // The tests below use the demo as anybody would: its program, from outside.
@@ -36,10 +38,32 @@ func TestDemo(t *testing.T) {
 	require.Contains(t, out, "charges at Stripe, per order")
 	require.Regexp(t, `All \d+ scenes went as they should, all \d+ invariants hold`, out)
 	require.NotContains(t, out, "\x1b", "colour is for terminals")
+	printsWhatTheReadmeShows(t, out)
 	d.leftNothing()
 	left, err := filepath.Glob(filepath.Join(d.tmp, "payonce-demo-*"))
 	require.NoError(t, err)
 	require.Empty(t, left, "files")
+}
+
+// printsWhatTheReadmeShows: every line of the two scenes that the README shows is
+// printed today, whatever its times, its process ids and the run's nonce.
+func printsWhatTheReadmeShows(t *testing.T, out string) {
+	readme, err := inventory.Read("README.md")
+	require.NoError(t, err)
+	shown := find(t, readme, "(?s)```text\n(14  .*?)\nWhat happened\n")
+	times, nonce, number := regexp.MustCompile(`\d+(\.\d+)? m?s\b`), regexp.MustCompile(`(key \w+-\d+)-[0-9a-f]{4}\b`), regexp.MustCompile(`\(\d+\)`)
+	mask := func(line string) string {
+		line = times.ReplaceAllString(line, "a while")
+		line = nonce.ReplaceAllString(line, "$1")
+		return strings.Join(strings.Fields(number.ReplaceAllString(line, "")), " ")
+	}
+	printed := map[string]bool{}
+	for line := range strings.Lines(out) {
+		printed[mask(line)] = true
+	}
+	for line := range strings.Lines(shown) {
+		require.True(t, printed[mask(line)], "the README shows a line that the demo does not print: %s", line)
+	}
 }
 
 // A demo that cannot fail shows nothing. Behind everybody's back the customer is
@@ -48,7 +72,7 @@ func TestDemo_NoticesASecondCharge(t *testing.T) {
 	t.Parallel()
 	d := start(t, nil, "-run", "pays|goes back$|lost")
 	stripe := d.await(`simulated at (http://\S+),`)[1]
-	order := d.await(`201 order open  (ord_\w+)`)[1]
+	order := d.await(`201 open  (ord_\w+)`)[1]
 	chargeAgain(t, stripe, order)
 	out, code := d.wait()
 	require.Equal(t, exitBroken, code, out)

@@ -56,7 +56,15 @@ func (p *printer) title(name, motto string) { p.say("\n%s: %s\n", p.paint(bold, 
 
 // fact is a line about what the demo runs on.
 func (p *printer) fact(name, format string, args ...any) {
-	p.say("  %s%s", pad(name, 12), p.paint(dim, fmt.Sprintf(format, args...)))
+	p.say("  %s%s", pad(name, nameWidth), p.paint(dim, fmt.Sprintf(format, args...)))
+}
+
+// longFact is one that may need several lines.
+func (p *printer) longFact(name, text string) {
+	for _, line := range wrapped(text, lineWidth-nameWidth-2) {
+		p.fact(name, "%s", line)
+		name = ""
+	}
 }
 
 func (p *printer) scene(number int, s scene) {
@@ -66,9 +74,13 @@ func (p *printer) scene(number int, s scene) {
 	}
 }
 
+// Lines fit a terminal of a hundred columns.
 const (
-	whoWidth  = 8
-	sentWidth = 60
+	lineWidth = 100
+	margin    = 4
+	nameWidth = 12
+	whoWidth  = 7
+	sentWidth = 53
 )
 
 // exchange is a line about a request and its answer.
@@ -80,11 +92,11 @@ func (p *printer) exchange(who, sent, came string) {
 	case strings.HasPrefix(came, "no answer"):
 		how = red
 	}
-	p.say("    %s%s  %s", p.paint(cyan, pad(who, whoWidth)), pad(sent, sentWidth), p.paint(how, came))
+	p.say("    %s%s  %s", p.paint(cyan, pad(who, whoWidth)), pad(squeezed(sent, sentWidth), sentWidth), p.paint(how, came))
 }
 
 // event is a line about what happens outside of requests.
-func (p *printer) event(text string) { p.say("    %s%s", pad("*", whoWidth), p.paint(yellow, text)) }
+func (p *printer) event(text string) { p.marked("*", yellow, text) }
 
 // result is a line about what is true now.
 func (p *printer) result(good bool, text string) {
@@ -92,7 +104,15 @@ func (p *printer) result(good bool, text string) {
 	if !good {
 		how = red
 	}
-	p.say("    %s%s", pad("=", whoWidth), p.paint(how, text))
+	p.marked("=", how, text)
+}
+
+// marked is a text that may need several lines.
+func (p *printer) marked(mark string, how style, text string) {
+	for _, line := range wrapped(text, lineWidth-margin-whoWidth) {
+		p.say("    %s%s", pad(mark, whoWidth), p.paint(how, line))
+		mark = ""
+	}
 }
 
 // report prints the tables, and returns whether everything held.
@@ -192,6 +212,34 @@ func tallied(words []string) string {
 		out = append(out, w)
 	}
 	return strings.Join(out, ", ")
+}
+
+// squeezed takes space out of columns, the last ones first, until a line fits.
+func squeezed(line string, width int) string {
+	for utf8.RuneCountInString(line) > width {
+		at := strings.LastIndex(line, "   ")
+		if at < 0 {
+			break
+		}
+		line = line[:at] + line[at+1:]
+	}
+	return line
+}
+
+// wrapped breaks a text between words.
+func wrapped(text string, width int) (lines []string) {
+	line := ""
+	for _, word := range strings.Fields(text) {
+		switch {
+		case line == "":
+			line = word
+		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width:
+			lines, line = append(lines, line), word
+		default:
+			line += " " + word
+		}
+	}
+	return append(lines, line)
 }
 
 // pad counts characters; Printf's width would count bytes.

@@ -85,7 +85,7 @@ func (p *show) audited() {
 	checks, offenders, err := p.audit(p.ctx)
 	p.must(err)
 	for _, o := range offenders {
-		p.out.result(false, o)
+		p.out.result(false, short(o))
 	}
 	if len(offenders) == 0 {
 		p.out.result(true, fmt.Sprintf("Nothing offends, in %d checks", checks))

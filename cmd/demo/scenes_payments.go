@@ -86,7 +86,7 @@ func twoTabs(p *show) {
 		a = p.settle(p.b, one, "the first")
 	}
 	p.expect(a, http.StatusCreated, "succeeded")
-	p.expect(p.post(p.b, other, "the other again"), http.StatusConflict, "order-already-paid")
+	p.expect(p.post(p.b, other, card(mastercard)), http.StatusConflict, "order-already-paid")
 	p.charged(order, 1)
 }
 

@@ -21,7 +21,7 @@ func moneyGoesBack(p *show) {
 	p.same(first, p.post(p.b, refund(p.key("back"), payment, 1500), "15.00 USD"))
 
 	p.event("Two refunds of 20.00 USD at once, where 25.00 are left.")
-	one, other := refund(p.key("more"), payment, 2000), refund(p.key("too-much"), payment, 2000)
+	one, other := refund(p.key("more"), payment, 2000), refund(p.key("more2"), payment, 2000)
 	fromA, fromB := p.meanwhile(p.a, one), p.meanwhile(p.b, other)
 	a, b := p.received(p.a, one, "20.00 USD", <-fromA), p.received(p.b, other, "20.00 USD", <-fromB)
 	if a.status == http.StatusConflict { // whichever came second

@@ -114,7 +114,7 @@ func (p *show) key(intent string) string { return fmt.Sprintf("%s-%d-%s", intent
 // order makes an order and returns its id.
 func (p *show) order(to *door, amount int64, currency string) string {
 	r := request{
-		method: http.MethodPost, path: "/v1/orders", key: p.key("order" + strings.Repeat("-too", len(p.orders))),
+		method: http.MethodPost, path: "/v1/orders", key: p.key(strings.TrimSuffix(fmt.Sprint("order", len(p.orders)+1), "1")),
 		body: fmt.Sprintf(`{"currency":%q,"items":[{"sku":"tea","quantity":1,"unit_amount":%d}]}`, currency, amount),
 	}
 	a := p.send(to, r)
@@ -134,7 +134,15 @@ func payment(key, order, method string) request {
 	return request{method: http.MethodPost, path: "/v1/payments", key: key, body: fmt.Sprintf(`{"order_id":%q,"payment_method":%q}`, order, method)}
 }
 
-func card(method string) string { return strings.TrimPrefix(method, "pm_card_") }
+func card(method string) string {
+	switch method {
+	case declined:
+		return "visa, declined"
+	case secured:
+		return "3-D Secure"
+	}
+	return strings.TrimPrefix(method, "pm_card_")
+}
 
 // pay sends a payment and prints it. Few scenes end with that: see paid.
 func (p *show) pay(to *door, key, order, method string) answer {
@@ -342,19 +350,13 @@ func (p *show) tally() string { return tallied(p.answers) }
 
 // sent is a request in one line.
 func sent(r request, detail string) string {
-	return pad(r.method+" "+short(r.path), 17) + "  " + pad(detail, 19) + "  key " + r.key
+	return pad(r.method+" "+short(r.path), 18) + "  " + pad(detail, 14) + "  key " + r.key
 }
 
-// short leaves ids out of a path: they are long, and stand on other lines.
-func short(path string) string {
-	parts := strings.Split(path, "/")
-	for i, part := range parts {
-		if kind, rest, ok := strings.Cut(part, "_"); ok && len(rest) == 26 {
-			parts[i] = kind + "_…"
-		}
-	}
-	return strings.Join(parts, "/")
-}
+var longID = regexp.MustCompile(`\b([a-z]{3})_[0-9a-v]{26}\b`)
+
+// short leaves ids of ours out: they are long, and stand on other lines.
+func short(text string) string { return longID.ReplaceAllString(text, "${1}_…") }
 
 func money(minor int64, currency string) string {
 	return fmt.Sprintf("%d.%02d %s", minor/100, minor%100, strings.ToUpper(currency))

@@ -157,7 +157,7 @@ func elsewhere(ctx context.Context, o options, out *printer) (_ *system, err err
 func (s *system) startDatabase(ctx context.Context, named string, out *printer) error {
 	pg, err := devpg.Start(ctx, devpg.Options{URL: named, URLVar: "DATABASE_URL", Durable: true,
 		Log: func(format string, args ...any) {
-			out.fact("PostgreSQL", "%s", strings.TrimPrefix(fmt.Sprintf(format, args...), "PostgreSQL "))
+			out.longFact("PostgreSQL", strings.TrimPrefix(fmt.Sprintf(format, args...), "PostgreSQL "))
 		}})
 	if err != nil {
 		return err
