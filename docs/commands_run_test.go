@@ -55,7 +55,7 @@ var inTest = map[string]struct{ dir, test string }{
 	"go run ./cmd/demo -serve": {"cmd/demo", "TestServe"},
 	"go run ./museum":          {"museum", "TestExhibits"},
 	"go test ./internal/payments -run TestCrashMatrixIsOnItsPage -update": {"internal/payments", "TestCrashMatrixIsOnItsPage"}, // is red where -update would write something
-	"SCREENSHOT_DIR=out go test ./internal/http -run InABrowser":          {"internal/http", "TestDocsInABrowser"},
+	"SCREENSHOT_DIR=out go test ./internal/http -run InABrowser":          {"internal/http", "TestDocs_InABrowser"},
 }
 
 // notRun says why a command is not run.
