@@ -17,7 +17,7 @@ import (
 )
 
 func (b *bench) freshFloor(ctx context.Context) (sample, error) {
-	prefix, err := b.orders(ctx, ordersMax/b.s.clients, b.s.clients)
+	prefix, err := b.orders(ctx, b.ordersMax()/b.s.clients, b.s.clients)
 	if err != nil {
 		return sample{}, err
 	}

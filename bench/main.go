@@ -2,14 +2,17 @@
 // against pgbench running exactly the same statements on the same server, and
 // against the ways to charge once that are usually taught.
 //
-//	go run ./bench                            requests, webhooks and the relay: some minutes
+//	go run ./bench                            requests, webhooks, relay, memory: a quarter of an hour
 //	go run ./bench -only 'requests|webhooks'  some of it
-//	go run ./bench -stored 1000000            and once more with so many keys stored
+//	go run ./bench -only 'stored keys' -stored 10000000  against the same with so many keys stored
+//	go run ./bench -only memory -memory 10m   resident memory, for longer than the minute it is otherwise
 //	go run ./bench -rounds 9 -seconds 10      for figures to quote
-//	go run ./bench -write docs                put table and plots into docs/performance.md
+//	go run ./bench -write docs                put targets, tables and plots into docs/performance.md
 //
 // Absolute figures are this machine's and today's; the ratios travel better.
 // Rounds are interleaved, so that a machine that slows down slows all of them.
+// What is written keeps the groups that an earlier run has measured and this one
+// has not.
 package main
 
 import (
@@ -32,6 +35,8 @@ type settings struct {
 	clients     int // pgbench's
 	events      int
 	stored      int
+	storing     time.Duration
+	memory      time.Duration
 	only        string
 	write       string
 }
@@ -47,8 +52,10 @@ func main() {
 	flag.IntVar(&s.seconds, "seconds", 3, "length of one measurement")
 	flag.IntVar(&s.connections, "connections", 32, "connections to the service")
 	flag.IntVar(&s.clients, "clients", 16, "clients of pgbench, and connections of the service's pool")
-	flag.IntVar(&s.events, "events", 50_000, "backlog that the relay drains")
+	flag.IntVar(&s.events, "events", 20_000, "backlog that the relay drains")
 	flag.IntVar(&s.stored, "stored", 0, "measure again with so many finished keys stored")
+	flag.DurationVar(&s.storing, "storing", time.Hour, "stop storing keys after so long, and measure with what there is")
+	flag.DurationVar(&s.memory, "memory", time.Minute, "how long resident memory is watched")
 	flag.StringVar(&s.only, "only", ".", "what matches this `regexp`: a group, or a group and a line, as requests/replays")
 	flag.StringVar(&s.write, "write", "", "write the results into performance.md of this `directory`")
 	flag.Parse()
@@ -82,12 +89,12 @@ func run(ctx context.Context, s settings) error {
 		return err
 	}
 	defer b.close()
-
-	groups := []group{b.requestGroup(), b.webhookGroup(), b.relayGroup(server.URL)}
-	if s.stored > 0 {
-		groups = append(groups, b.storedGroup(s.stored))
+	if err := b.startService(ctx); err != nil {
+		return err
 	}
-	var played []group
+
+	groups := b.groups()
+	var played []result
 	for _, g := range groups {
 		if g = g.only(only); len(g.list) == 0 {
 			continue
@@ -96,20 +103,31 @@ func run(ctx context.Context, s settings) error {
 		if err := g.play(ctx, s.rounds); err != nil {
 			return fmt.Errorf("%s: %w", g.name, err)
 		}
-		g.print()
-		played = append(played, g)
+		r := g.result(b)
+		r.print()
+		played = append(played, r)
 	}
 	if s.write != "" {
-		return write(s.write, s, played)
+		return write(s.write, groups, played)
 	}
 	return nil
+}
+
+// groups are in the order of the page.
+func (b *bench) groups() []group {
+	return []group{b.requestGroup(), b.slowGroup(), b.webhookGroup(), b.relayGroup(synced), b.relayGroup(unsynced), b.housekeepingGroup(), b.memoryGroup(), b.storedGroup()}
 }
 
 // group is what is measured in turns.
 type group struct {
 	name    string
+	says    func() string               // what one must know of it, for the page; may be nil
 	prepare func(context.Context) error // once, before the first round; may be nil
+	finish  func()                      // after the last; may be nil
+	rounds  int                         // zero: as many as are asked for
 	list    []*measurement
+	goals   []goal
+	curve   func() curve // to draw instead of the medians; may be nil
 }
 
 // only leaves what matches, and the floors that it is compared with.
@@ -128,7 +146,6 @@ func (g group) only(match *regexp.Regexp) group {
 type measurement struct {
 	name, unit string
 	floor      string
-	target     float64 // of the floor; zero: none
 	run        func(context.Context) (sample, error)
 	samples    []sample
 }
@@ -136,18 +153,27 @@ type measurement struct {
 // sample is one measurement. Costs are for one operation, and zero where nobody
 // asked.
 type sample struct {
-	rate float64
-	cpu  time.Duration // of the service
-	load time.Duration // of the driver, which takes it from the service's processors
-	wal  float64       // bytes; negative: not measured
-	note string
+	rate   float64
+	cpu    time.Duration // of the service
+	load   time.Duration // of the driver, which takes it from the service's processors
+	wal    float64       // bytes; negative: not measured
+	p99    time.Duration
+	memory float64 // megabytes resident at most
+	growth float64 // of memory, from the second quarter of the time to the last
+	note   string
 }
 
 func (g group) play(ctx context.Context, rounds int) error {
+	if g.finish != nil {
+		defer g.finish()
+	}
 	if g.prepare != nil {
 		if err := g.prepare(ctx); err != nil {
 			return err
 		}
+	}
+	if g.rounds > 0 {
+		rounds = g.rounds
 	}
 	for round := range rounds {
 		for _, m := range g.list {
@@ -156,7 +182,7 @@ func (g group) play(ctx context.Context, rounds int) error {
 				return fmt.Errorf("%s: %w", m.name, err)
 			}
 			m.samples = append(m.samples, got)
-			fmt.Printf("  round %d  %-48s %9.0f %s\n", round+1, m.name, got.rate, m.unit)
+			fmt.Printf("  round %d  %-56s %9.0f %s\n", round+1, m.name, got.rate, m.unit)
 		}
 	}
 	return nil

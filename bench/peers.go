@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/jackc/pgx/v5"
@@ -31,8 +32,9 @@ const (
 	peerSeeOnce = "INSERT INTO peer_keys (key, seen_at) VALUES ($1, now()) ON CONFLICT (key) DO UPDATE SET seen_at = now() RETURNING response"
 )
 
-// peers serves each of them under a path of its own, and bare handlers.
-func peers(open *db.Pool, tenant string) http.Handler {
+// peers serves each of them under a path of its own, and bare handlers. The
+// gateway is called where it says so, and only there does it take its time.
+func peers(open *db.Pool, tenant string, gateway time.Duration) http.Handler {
 	mux, pool := chi.NewRouter(), open.Raw()
 	mux.Post("/bare/nothing", bare(func(context.Context, string) ([]byte, error) { return nothing, nil }))
 	mux.Post("/bare/read", bare(func(ctx context.Context, key string) ([]byte, error) {
@@ -40,7 +42,7 @@ func peers(open *db.Pool, tenant string) http.Handler {
 		return row.AnswerBody, err
 	}))
 	for name, pay := range map[string]func(*http.Request, *pgxpool.Pool, string, peerPayment) ([]byte, error){
-		"look-work-store": lookWorkStore, "around-the-gateway": aroundTheGateway, "one-transaction": oneTransaction,
+		"look-work-store": lookWorkStore, "around-the-gateway": aroundTheGateway(gateway), "one-transaction": oneTransaction,
 	} {
 		mux.Post("/peers/"+name, func(w http.ResponseWriter, r *http.Request) {
 			var p peerPayment
@@ -111,26 +113,29 @@ func lookWorkStore(r *http.Request, pool *pgxpool.Pool, key string, p peerPaymen
 }
 
 // aroundTheGateway claims, charges and stores in one transaction, which waits
-// for the gateway; here that answers at once.
-func aroundTheGateway(r *http.Request, pool *pgxpool.Pool, key string, p peerPayment) (response []byte, err error) {
-	ctx := r.Context()
-	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, peerInsert, key)
-		if err != nil {
+// for the gateway.
+func aroundTheGateway(takes time.Duration) func(*http.Request, *pgxpool.Pool, string, peerPayment) ([]byte, error) {
+	return func(r *http.Request, pool *pgxpool.Pool, key string, p peerPayment) (response []byte, err error) {
+		ctx := r.Context()
+		err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			tag, err := tx.Exec(ctx, peerInsert, key)
+			if err != nil {
+				return err
+			}
+			if tag.RowsAffected() == 0 {
+				return tx.QueryRow(ctx, peerRead+" FOR UPDATE", key).Scan(&response)
+			}
+			var id int64
+			if err := tx.QueryRow(ctx, peerPay, p.OrderID, p.PaymentMethod).Scan(&id); err != nil {
+				return err
+			}
+			time.Sleep(takes)
+			response = p.response(id)
+			_, err = tx.Exec(ctx, peerAnswer, key, response)
 			return err
-		}
-		if tag.RowsAffected() == 0 {
-			return tx.QueryRow(ctx, peerRead+" FOR UPDATE", key).Scan(&response)
-		}
-		var id int64
-		if err := tx.QueryRow(ctx, peerPay, p.OrderID, p.PaymentMethod).Scan(&id); err != nil {
-			return err
-		}
-		response = p.response(id)
-		_, err = tx.Exec(ctx, peerAnswer, key, response)
-		return err
-	})
-	return response, err
+		})
+		return response, err
+	}
 }
 
 // oneTransaction claims with an upsert, so that a replay writes, too.

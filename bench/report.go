@@ -1,17 +1,36 @@
 package main
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"example.com/payonce/internal/plot"
 )
+
+// result is a group as it was measured, and what the page is made of.
+type result struct {
+	Name     string
+	Says     string // what one must know of it
+	How      string // when, how often, on what
+	Rows     []row
+	Outcomes []outcome
+	Curve    *curve `json:",omitempty"`
+}
+
+type row struct {
+	Name, Unit    string
+	Rates, Ratios []float64 // ratios: of its floor, round by round
+	Costs         string
+}
+
+type curve struct {
+	Title, X, Y string
+	Series      []plot.Series
+}
 
 func (g group) find(name string) *measurement {
 	for _, m := range g.list {
@@ -19,26 +38,41 @@ func (g group) find(name string) *measurement {
 			return m
 		}
 	}
-	panic("bug: no measurement is called " + name)
+	return nil
 }
 
-// ratios are round by round: what slows a round down slows both.
-func (g group) ratios(m *measurement) (list []float64) {
-	if m.floor == "" {
-		return nil
+func (g group) result(b *bench) result {
+	r := result{Name: g.name}
+	if g.says != nil {
+		r.Says = g.says()
 	}
-	floor := g.find(m.floor)
-	for i := range m.samples {
-		list = append(list, m.samples[i].rate/floor.samples[i].rate)
+	rounds := len(g.list[0].samples)
+	r.How = fmt.Sprintf("Measured %s on %s, %d processors shared by all of it: ", time.Now().UTC().Format(time.DateOnly), b.version, runtime.NumCPU())
+	if rounds > 1 {
+		r.How += fmt.Sprintf("medians of %d interleaved rounds of %d s, %d connections.", rounds, b.s.seconds, b.s.connections)
+	} else {
+		r.How += "once."
 	}
-	return list
-}
-
-func (m *measurement) rates() (list []float64) {
-	for _, s := range m.samples {
-		list = append(list, s.rate)
+	for _, m := range g.list {
+		line := row{Name: m.name, Unit: m.unit, Costs: m.costs()}
+		for _, s := range m.samples {
+			line.Rates = append(line.Rates, s.rate)
+		}
+		if m.floor != "" {
+			line.Ratios = ratio(m.name, m.floor)(g)
+		}
+		r.Rows = append(r.Rows, line)
 	}
-	return list
+	for _, goal := range g.goals {
+		if values := goal.of(g); values != nil {
+			r.Outcomes = append(r.Outcomes, outcome{goal.id, goal.what, goal.unit, goal.want, goal.atMost, values})
+		}
+	}
+	if g.curve != nil {
+		c := g.curve()
+		r.Curve = &c
+	}
+	return r
 }
 
 // costs are the median costs of one operation, in words.
@@ -46,7 +80,7 @@ func (m *measurement) costs() string {
 	var cpu, load, wal []float64
 	var note string
 	for _, s := range m.samples {
-		cpu, load, wal = append(cpu, float64(s.cpu.Microseconds())), append(load, float64(s.load.Microseconds())), append(wal, s.wal)
+		cpu, load, wal = append(cpu, cpuMicros(s)), append(load, float64(s.load.Microseconds())), append(wal, s.wal)
 		note = s.note
 	}
 	var parts []string
@@ -62,73 +96,34 @@ func (m *measurement) costs() string {
 	return strings.Join(parts, ", ")
 }
 
-func (g group) print() {
-	fmt.Printf("\n  %-48s %10s %21s %9s  %s\n", "median of the rounds", "a second", "from – to", "of floor", "each")
-	for _, m := range g.list {
-		ratio := ""
-		if list := g.ratios(m); list != nil {
-			ratio = fmt.Sprintf("%.2f", median(list))
+func (r result) print() {
+	fmt.Printf("\n  %-56s %10s %21s %9s  %s\n", "median of the rounds", "a second", "from – to", "of floor", "each")
+	for _, m := range r.Rows {
+		of := ""
+		if m.Ratios != nil {
+			of = fmt.Sprintf("%.2f", median(m.Ratios))
 		}
-		fmt.Printf("  %-48s %10.0f %10.0f – %-8.0f %9s  %s\n", m.name, median(m.rates()), slices.Min(m.rates()), slices.Max(m.rates()), ratio, m.costs())
+		fmt.Printf("  %-56s %10.0f %10.0f – %-8.0f %9s  %s\n", m.Name, median(m.Rates), slices.Min(m.Rates), slices.Max(m.Rates), of, m.Costs)
+	}
+	for _, o := range r.Outcomes {
+		fmt.Printf("  %-4s %-70s %-12s reached %-28s %s\n", o.ID, o.What, o.target(), o.reached(), strings.Trim(o.verdict(), "*"))
 	}
 }
 
-func median(list []float64) float64 {
-	sorted := slices.Sorted(slices.Values(list))
-	if n := len(sorted); n%2 == 0 {
-		return (sorted[n/2-1] + sorted[n/2]) / 2
-	}
-	return sorted[len(sorted)/2]
+var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
+
+func (r result) image() string {
+	return "bench-" + strings.Trim(notInNames.ReplaceAllString(strings.ToLower(r.Name), "-"), "-") + ".svg"
 }
 
-const (
-	begin = "<!-- bench: written by go run ./bench -write docs -->\n"
-	end   = "<!-- end of bench -->\n"
-)
-
-// write replaces what an earlier run wrote into performance.md, and its plots.
-func write(dir string, s settings, groups []group) error {
-	file := filepath.Join(dir, "performance.md")
-	page, err := os.ReadFile(file)
-	if err != nil {
-		return err
+func (r result) drawn() string {
+	if r.Curve != nil {
+		lines := plot.Lines{Title: r.Curve.Title, X: r.Curve.X, Y: r.Curve.Y, Series: r.Curve.Series}
+		return string(lines.SVG())
 	}
-	before, rest, found := bytes.Cut(page, []byte(begin))
-	_, after, closed := bytes.Cut(rest, []byte(end))
-	if !found || !closed {
-		return errors.New(file + " has no place for it")
+	bars := plot.Bars{Title: r.Name + ", a second"}
+	for _, m := range r.Rows {
+		bars.Bars = append(bars.Bars, plot.Bar{Name: m.Name, Value: median(m.Rates)})
 	}
-	var b bytes.Buffer
-	b.Write(before)
-	b.WriteString(begin)
-	fmt.Fprintf(&b, "\nMedians of %d interleaved rounds of %d s, %d connections, %d processors shared by driver, service and database.\n",
-		s.rounds, s.seconds, s.connections, runtime.NumCPU())
-	for _, g := range groups {
-		image := "bench-" + strings.ReplaceAll(g.name, " ", "-") + ".svg"
-		fmt.Fprintf(&b, "\n### %s\n\n![%s: medians](img/%s)\n\n| what | a second | from – to | of its floor | target | each costs |\n| --- | --- | --- | --- | --- | --- |\n",
-			strings.ToUpper(g.name[:1])+g.name[1:], g.name, image)
-		bars := plot.Bars{Title: g.name + ", a second"}
-		for _, m := range g.list {
-			ratio, target := "", ""
-			if list := g.ratios(m); list != nil {
-				ratio = fmt.Sprintf("%.2f (%.2f – %.2f)", median(list), slices.Min(list), slices.Max(list))
-			}
-			if m.target > 0 {
-				target = fmt.Sprintf("%.2f", m.target)
-			}
-			fmt.Fprintf(&b, "| %s | %.0f | %.0f – %.0f | %s | %s | %s |\n", m.name, median(m.rates()), slices.Min(m.rates()), slices.Max(m.rates()), ratio, target, m.costs())
-			bars.Bars = append(bars.Bars, plot.Bar{Name: m.name, Value: median(m.rates())})
-		}
-		// A picture in a page of its own has no colour to take over.
-		svg := strings.Replace(string(bars.SVG()), "<svg ", `<svg xmlns="http://www.w3.org/2000/svg" style="background:#fff;color:#222" `, 1)
-		if err := os.MkdirAll(filepath.Join(dir, "img"), 0o755); err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(dir, "img", image), []byte(svg+"\n"), 0o644); err != nil {
-			return err
-		}
-	}
-	b.WriteString("\n" + end)
-	b.Write(after)
-	return os.WriteFile(file, b.Bytes(), 0o644)
+	return string(bars.SVG())
 }

@@ -19,65 +19,41 @@ import (
 
 const (
 	freshFloor  = "fresh payments, pgbench"
+	fresh       = "fresh payments"
 	replayFloor = "reads of a finished key, pgbench"
 	replays     = "replays"
+	conflicts   = "duplicates in flight (409)"
+	peerThree   = "fresh, three statements and no claim"
+	peerAround  = "fresh, the gateway inside the transaction"
+	peerOne     = "fresh, one transaction, no outcome, no event"
 )
 
 func (b *bench) requestGroup() group {
 	return group{name: "requests", prepare: b.answerSome, list: []*measurement{
 		{name: freshFloor, unit: "payments/s", run: b.freshFloor},
-		{name: "fresh payments", unit: "payments/s", floor: freshFloor, target: 0.60, run: b.fresh(timeOrdered)},
-		{name: replayFloor, unit: "reads/s", run: b.replayFloor},
-		{name: replays, unit: "answers/s", floor: replayFloor, target: 0.35, run: b.replays},
-		{name: "the same read in a bare handler", unit: "answers/s", floor: replayFloor, run: b.bare("read")},
-		{name: "a bare handler that reads nothing", unit: "answers/s", run: b.bare("nothing")},
-		{name: "duplicates in flight (409)", unit: "answers/s", floor: replays, target: 1, run: b.conflicts},
-		{name: "fresh, three statements and no claim", unit: "payments/s", run: b.peer("look-work-store", false)},
-		{name: "fresh, the gateway inside the transaction", unit: "payments/s", run: b.peer("around-the-gateway", false)},
-		{name: "fresh, one transaction, no outcome, no event", unit: "payments/s", run: b.peer("one-transaction", false)},
-		{name: "replays, the gateway inside the transaction", unit: "answers/s", run: b.peer("around-the-gateway", true)},
-		{name: "replays, one transaction: a replay is a write", unit: "answers/s", run: b.peer("one-transaction", true)},
-	}}
-}
-
-// storedGroup is the same with many keys stored: n that are finished, with
-// answers, half of them under keys that lie anywhere in the index.
-func (b *bench) storedGroup(n int) group {
-	return group{name: fmt.Sprintf("with %d stored keys", n), prepare: func(ctx context.Context) error { return b.store(ctx, n) }, list: []*measurement{
-		{name: freshFloor, unit: "payments/s", run: b.freshFloor},
-		{name: "fresh payments, keys in order of time", unit: "payments/s", floor: freshFloor, run: b.fresh(timeOrdered)},
-		{name: "fresh payments, random keys", unit: "payments/s", floor: freshFloor, run: b.fresh(random)},
+		{name: fresh, unit: "payments/s", floor: freshFloor, run: b.fresh(timeOrdered)},
 		{name: replayFloor, unit: "reads/s", run: b.replayFloor},
 		{name: replays, unit: "answers/s", floor: replayFloor, run: b.replays},
+		{name: "the same read in a bare handler", unit: "answers/s", floor: replayFloor, run: b.bare("read")},
+		{name: "a bare handler that reads nothing", unit: "answers/s", run: b.bare("nothing")},
+		{name: conflicts, unit: "answers/s", floor: replays, run: b.conflicts},
+		{name: peerThree, unit: "payments/s", run: b.peer("look-work-store", false)},
+		{name: peerAround, unit: "payments/s", run: b.peer("around-the-gateway", false)},
+		{name: peerOne, unit: "payments/s", run: b.peer("one-transaction", false)},
+		{name: "replays, the gateway inside the transaction", unit: "answers/s", run: b.peer("around-the-gateway", true)},
+		{name: "replays, one transaction: a replay is a write", unit: "answers/s", run: b.peer("one-transaction", true)},
+	}, goals: []goal{
+		{id: "P1", what: "fresh payments, of pgbench running the same statements", want: 0.60, of: ratio(fresh, freshFloor)},
+		{id: "P2", what: "replays, of pgbench reading the key", want: 0.35, of: ratio(replays, replayFloor)},
+		{id: "P2", what: "WAL of a replay, with what the server writes by itself", want: 5, atMost: true, unit: "bytes", of: each(replays, walBytes)},
+		{id: "P3", what: "duplicates in flight, of replays", want: 1, of: ratio(conflicts, replays)},
+		{id: "P3", what: "WAL of a duplicate in flight, likewise", want: 5, atMost: true, unit: "bytes", of: each(conflicts, walBytes)},
+		{id: "P4", what: "fresh payments, of three statements without a claim", want: 2, of: ratio(fresh, peerThree)},
+		{id: "P4", what: "fresh payments, of a gateway inside the transaction that answers at once", want: 1.3, of: ratio(fresh, peerAround)},
+		{id: "P4", what: "fresh payments, of one transaction without outcome or event", want: 1.1, of: ratio(fresh, peerOne)},
+		{id: "P8", what: "the service's processor time of a fresh payment", want: 150, atMost: true, unit: "µs", of: each(fresh, cpuMicros)},
+		{id: "P8", what: "the service's processor time of a replay", want: 55, atMost: true, unit: "µs", of: each(replays, cpuMicros)},
 	}}
-}
-
-func (b *bench) store(ctx context.Context, n int) error {
-	if err := b.answerSome(ctx); err != nil {
-		return err
-	}
-	const batch = 100_000
-	for done := 0; done < n; done += batch {
-		_, err := b.pool.Raw().Exec(ctx, `
-			INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, resource_id, recovery_point, claim_token,
-				leased_until, resume_at, trail, finished_at, answer_version, answer_status, answer_headers, answer_body)
-			SELECT tenant_id, CASE WHEN i % 2 = 0 THEN gen_random_uuid()::text ELSE 'pay-' || lpad(i::text, 12, '0') END, operation, fingerprint, fingerprint_version,
-				request, request_id, 'pay_' || lpad(i::text, 26, '0'), recovery_point, gen_random_uuid(), leased_until, resume_at, trail, clock_timestamp(),
-				answer_version, answer_status, answer_headers, answer_body
-			FROM generate_series($2::bigint, $3::bigint) i,
-				(SELECT * FROM idempotency_keys WHERE tenant_id = $1 AND key = $4) one`,
-			b.tenant, done+1, min(done+batch, n), strconv.Itoa(answeredFirst))
-		if err != nil {
-			return fmt.Errorf("store keys: %w", err)
-		}
-	}
-	if _, err := b.pool.Raw().Exec(ctx, "VACUUM (ANALYZE) idempotency_keys"); err != nil {
-		return err
-	}
-	var stored, bytes int64
-	err := b.pool.Raw().QueryRow(ctx, "SELECT count(*), pg_total_relation_size('idempotency_keys') FROM idempotency_keys").Scan(&stored, &bytes)
-	fmt.Printf("  %d keys stored, %d bytes each with their indexes\n", stored, bytes/max(stored, 1))
-	return err
 }
 
 // keyed says which key pays an order.
@@ -90,15 +66,11 @@ func random(string) string { return uuid.NewString() }
 // fresh pays fresh orders over HTTP.
 func (b *bench) fresh(key keyed) func(context.Context) (sample, error) {
 	return func(ctx context.Context) (sample, error) {
-		each := ordersMax / b.s.connections
-		prefix, err := b.orders(ctx, each, b.s.connections)
+		next, err := b.freshRequests(ctx, key)
 		if err != nil {
 			return sample{}, err
 		}
-		got, err := b.measured(ctx, b.addr, http.StatusCreated, func(conn, i int) ([]byte, bool) {
-			order := fmt.Sprintf("%s%04d%018d", prefix, conn, i)
-			return b.request("/v1/payments", key(order), `{"order_id":"`+order+`","payment_method":"pm_card_visa"}`), i <= each
-		})
+		got, err := b.measured(ctx, b.addr, http.StatusCreated, next)
 		if err == nil {
 			got.note, err = b.stays(ctx)
 		}
@@ -106,18 +78,41 @@ func (b *bench) fresh(key keyed) func(context.Context) (sample, error) {
 	}
 }
 
-// stays is what a payment leaves on the disk.
+// freshRequests are payments of orders that were made for them. They can be driven
+// in several stretches.
+func (b *bench) freshRequests(ctx context.Context, key keyed) (next func(conn, _ int) ([]byte, bool), err error) {
+	each := b.ordersMax() / b.s.connections
+	prefix, err := b.orders(ctx, each, b.s.connections)
+	paid := make([]int, b.s.connections)
+	return func(conn, _ int) ([]byte, bool) {
+		paid[conn]++
+		order := fmt.Sprintf("%s%04d%018d", prefix, conn, paid[conn])
+		return b.request("/v1/payments", key(order), paymentOf(order)), paid[conn] <= each
+	}, err
+}
+
+func paymentOf(order string) string {
+	return `{"order_id":"` + order + `","payment_method":"pm_card_visa"}`
+}
+
+// stays is what a payment leaves on the disk, on average of all so far.
 func (b *bench) stays(ctx context.Context) (string, error) {
-	var payments, bytes, dead int64
+	var payments, dead, moved int64
 	err := b.pool.Raw().QueryRow(ctx, `
-		SELECT (SELECT count(*) FROM payments),
-			(SELECT sum(pg_total_relation_size(c)) FROM unnest(ARRAY['idempotency_keys', 'payments', 'outbox_events', 'stripe_calls']::regclass[]) c),
-			(SELECT sum(n_tup_upd - n_tup_hot_upd) FROM pg_stat_user_tables WHERE relname IN ('idempotency_keys', 'payments', 'stripe_calls', 'orders'))`).
-		Scan(&payments, &bytes, &dead)
+		SELECT (SELECT count(*) FROM payments), (SELECT sum(n_tup_upd + n_tup_del) FROM pg_stat_user_tables),
+			(SELECT sum(n_tup_upd - n_tup_hot_upd) FROM pg_stat_user_tables)`).Scan(&payments, &dead, &moved)
 	if err != nil || payments == 0 {
 		return "", err
 	}
-	return fmt.Sprintf("%d bytes in tables and indexes, %.1f updates that are not HOT", bytes/payments, float64(dead)/float64(payments)), nil
+	bytes, err := b.size(ctx)
+	return fmt.Sprintf("%.0f bytes in tables and indexes, %.1f dead rows, of which %.1f are not HOT",
+		float64(bytes-b.before.bytes)/float64(max(1, payments-b.before.payments)), float64(dead)/float64(payments), float64(moved)/float64(payments)), err
+}
+
+// size is what a payment's tables take, with their indexes.
+func (b *bench) size(ctx context.Context) (bytes int64, err error) {
+	err = b.pool.Raw().QueryRow(ctx, "SELECT sum(pg_total_relation_size(c)) FROM unnest(ARRAY['idempotency_keys', 'payments', 'outbox_events', 'stripe_calls']::regclass[]) c").Scan(&bytes)
+	return bytes, err
 }
 
 // The keys of the replays are numbers, because pgbench knows no other variables:
@@ -139,8 +134,7 @@ func (b *bench) answerSome(ctx context.Context) error {
 	b.replay = make([][]byte, answered)
 	for i := range b.replay {
 		conn, n := i%b.s.connections, i/b.s.connections+1
-		body := fmt.Sprintf(`{"order_id":"%s%04d%018d","payment_method":"pm_card_visa"}`, prefix, conn, n)
-		b.replay[i] = b.request("/v1/payments", strconv.Itoa(answeredFirst+i), body)
+		b.replay[i] = b.request("/v1/payments", strconv.Itoa(answeredFirst+i), paymentOf(fmt.Sprintf("%s%04d%018d", prefix, conn, n)))
 	}
 	_, n, err := b.drive(ctx, b.addr, time.Minute, b.s.connections, http.StatusCreated, func(conn, i int) ([]byte, bool) {
 		at := (i-1)*b.s.connections + conn
@@ -185,7 +179,7 @@ func (b *bench) conflicts(ctx context.Context) (sample, error) {
 		return sample{}, err
 	}
 	order := prefix + fmt.Sprintf("%04d%018d", 0, 1)
-	body := `{"order_id":"` + order + `","payment_method":"pm_card_visa"}`
+	body := paymentOf(order)
 	if _, _, err := b.drive(ctx, b.addr, time.Second, 1, http.StatusCreated, func(_, i int) ([]byte, bool) {
 		return b.request("/v1/payments", order, body), i == 1
 	}); err != nil {
@@ -249,10 +243,12 @@ func (b *bench) request(path, key, body string) []byte {
 const webhookSecret = "whsec_bench"
 
 func (b *bench) webhookGroup() group {
-	const floor = "an event inserted, pgbench"
+	const floor, intake = "an event inserted, pgbench", "an event verified, stored and answered"
 	return group{name: "webhooks", list: []*measurement{
 		{name: floor, unit: "events/s", run: b.webhookFloor},
-		{name: "an event verified, stored and answered", unit: "events/s", floor: floor, target: 0.60, run: b.webhooks},
+		{name: intake, unit: "events/s", floor: floor, run: b.webhooks},
+	}, goals: []goal{
+		{id: "P10", what: "webhooks verified, stored and answered, of pgbench's insert", want: 0.60, of: ratio(intake, floor)},
 	}}
 }
 

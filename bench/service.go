@@ -20,12 +20,14 @@ import (
 )
 
 // service is the API as cmd/api wires it, in a process of its own, with a
-// gateway that answers at once: what is measured is ours and PostgreSQL's.
+// gateway that answers at once, if nothing else is said: what is measured is ours
+// and PostgreSQL's.
 func service(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("service", flag.ContinueOnError)
 	url := flags.String("database", "", "PostgreSQL")
 	tenant := flags.String("tenant", "", "whose keys the bare handler reads")
 	conns := flags.Int("pool", 16, "connections of the pool")
+	takes := flags.Duration("gateway", 0, "how long each call of the gateway takes")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -35,7 +37,7 @@ func service(ctx context.Context, args []string) error {
 	}
 	defer pool.Close()
 	keys := idempotency.NewStore(pool, idempotency.Options{Lease: time.Minute})
-	money := payments.New(pool, keys, &instant{}, httpapi.Answers{}, payments.Options{StripeTimeout: 15 * time.Second, ActionTimeout: time.Hour})
+	money := payments.New(pool, keys, &instant{takes: *takes}, httpapi.Answers{}, payments.Options{StripeTimeout: 15 * time.Second, ActionTimeout: time.Hour})
 	api := httpapi.NewServer(httpapi.Options{
 		Pool: pool, Keys: keys, Operations: money.Operations(), Payments: money, Feed: outbox.NewFeed(pool), Within: 40 * time.Second,
 		WebhookSecrets: []string{webhookSecret}, WebhookReceived: func() {},
@@ -48,7 +50,7 @@ func service(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	peer := &http.Server{Handler: peers(pool, *tenant), ReadHeaderTimeout: time.Minute}
+	peer := &http.Server{Handler: peers(pool, *tenant, *takes), ReadHeaderTimeout: time.Minute}
 	go func() { _ = peer.Serve(others) }() // until the process ends
 	fmt.Println(l.Addr(), others.Addr())   // the parent reads them
 	err = api.Run(ctx, l)
@@ -64,18 +66,21 @@ func service(ctx context.Context, args []string) error {
 // instant is a Stripe that has always just done it.
 type instant struct {
 	payments.Gateway // what a payment does not need, panics
+	takes            time.Duration
 	n                atomic.Int64
 }
 
 func (*instant) Ready(context.Context) error { return nil }
 
 func (g *instant) CreateIntent(_ context.Context, _ payments.Call, n payments.NewIntent) payments.Outcome {
+	time.Sleep(g.takes)
 	return payments.Outcome{Verdict: payments.Done, HTTPStatus: 200, RequestID: "req_bench", Intent: payments.Intent{
 		ID: "pi_" + strconv.FormatInt(g.n.Add(1), 10), Status: payments.IntentRequiresPaymentMethod, AmountMinor: n.AmountMinor, Currency: n.Currency,
 	}}
 }
 
 func (g *instant) ConfirmIntent(_ context.Context, _ payments.Call, intentID, _ string) payments.Outcome {
+	time.Sleep(g.takes)
 	return payments.Outcome{Verdict: payments.Done, HTTPStatus: 200, RequestID: "req_bench", Intent: payments.Intent{
 		ID: intentID, Status: payments.IntentSucceeded, ChargeID: "ch_" + intentID[3:],
 	}}

@@ -16,33 +16,41 @@ import (
 	"example.com/payonce/internal/payments"
 )
 
-// ordersMax is how many fresh orders one measurement may use up.
-const ordersMax = 150_000
+// ordersMax is how many fresh orders one measurement may use up: more than any
+// machine has paid in that time.
+func (b *bench) ordersMax() int { return 15_000 * b.s.seconds }
 
 // bench is a migrated database with a tenant, and the service on it.
 type bench struct {
 	s                   settings
+	serverURL, version  string
 	url, apiKey, tenant string
+	database            string
 	pool                *db.Pool
 	addr, peers         string
 	child               *exec.Cmd
 	dir                 string
-	batch               int      // of orders: each measurement gets its own
-	replay              [][]byte // requests that were answered
+	before              struct{ bytes, payments int64 } // what was there when measuring began
+	batch               int                             // of orders: each measurement gets its own
+	replay              [][]byte                        // requests that were answered
 }
+
+// databases made so far by this process.
+var databases int
 
 func prepare(ctx context.Context, serverURL string, s settings) (*bench, error) {
 	admin, err := db.Open(ctx, serverURL, db.Options{MaxConn: 2})
 	if err != nil {
 		return nil, err
 	}
-	name := fmt.Sprintf("bench_%d", os.Getpid())
+	databases++
+	name := fmt.Sprintf("bench_%d_%d", os.Getpid(), databases)
 	_, err = admin.Raw().Exec(ctx, "CREATE DATABASE "+name)
 	admin.Close()
 	if err != nil {
 		return nil, fmt.Errorf("create the database: %w", err)
 	}
-	b := &bench{s: s, url: withDatabase(serverURL, name), tenant: payments.NewTenantID()}
+	b := &bench{s: s, serverURL: serverURL, url: withDatabase(serverURL, name), database: name, tenant: payments.NewTenantID()}
 	if b.pool, err = db.Open(ctx, b.url, db.Options{MaxConn: 4}); err != nil {
 		return nil, err
 	}
@@ -60,22 +68,37 @@ func prepare(ctx context.Context, serverURL string, s settings) (*bench, error) 
 	if err := b.pool.APIKeyCreate(ctx, db.APIKeyCreateParams{TenantID: b.tenant, KeyHash: hash, Hint: hint}); err != nil {
 		return nil, err
 	}
-	if b.dir, err = os.MkdirTemp("", "payonce-bench"); err != nil {
+	if err := b.pool.Raw().QueryRow(ctx, "SELECT 'PostgreSQL ' || split_part(current_setting('server_version'), ' ', 1)").Scan(&b.version); err != nil {
 		return nil, err
 	}
-	return b, b.startService(ctx)
+	b.dir, err = os.MkdirTemp("", "payonce-bench")
+	return b, err
+}
+
+// another is one more database with a service of its own, for what must not meet
+// what others have left behind.
+func (b *bench) another(ctx context.Context, s settings, args ...string) (*bench, error) {
+	other, err := prepare(ctx, b.serverURL, s)
+	if err != nil {
+		return nil, err
+	}
+	if err := other.startService(ctx, args...); err != nil {
+		other.close()
+		return nil, err
+	}
+	return other, nil
 }
 
 var databaseName = regexp.MustCompile(`^(postgres(?:ql)?://[^/]+/)[^?]*`)
 
 func withDatabase(url, name string) string { return databaseName.ReplaceAllString(url, "${1}"+name) }
 
-func (b *bench) startService(ctx context.Context) error {
+func (b *bench) startService(ctx context.Context, args ...string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	b.child = exec.CommandContext(ctx, self, "service", "-database", b.url, "-tenant", b.tenant, "-pool", strconv.Itoa(b.s.clients))
+	b.child = exec.CommandContext(ctx, self, append([]string{"service", "-database", b.url, "-tenant", b.tenant, "-pool", strconv.Itoa(b.s.clients)}, args...)...)
 	b.child.Cancel = func() error { return b.child.Process.Signal(os.Interrupt) }
 	b.child.Stderr = os.Stderr
 	b.child.Env = append(os.Environ(), "GOGC=400") // as cmd/api sets it
@@ -92,10 +115,19 @@ func (b *bench) startService(ctx context.Context) error {
 }
 
 func (b *bench) close() {
-	_ = b.child.Process.Signal(os.Interrupt)
-	_ = b.child.Wait()
+	if b.child != nil && b.child.Process != nil {
+		_ = b.child.Process.Signal(os.Interrupt)
+		_ = b.child.Wait()
+	}
 	b.pool.Close()
 	_ = os.RemoveAll(b.dir)
+	admin, err := db.Open(context.Background(), b.serverURL, db.Options{MaxConn: 1, Statement: time.Minute})
+	if err != nil {
+		return
+	}
+	defer admin.Close()
+	// A server of ours is thrown away with its databases; somebody else's is left as it was.
+	_, _ = admin.Raw().Exec(context.Background(), "DROP DATABASE "+b.database+" WITH (FORCE)")
 }
 
 // orders makes fresh orders: ord_ and 26 digits, the last of which count.

@@ -62,14 +62,16 @@ var inTest = map[string]struct{ dir, test string }{
 var notRun = map[string]string{
 	"docker compose --profile load run --build --rm load":                  "builds k6 in a container for minutes; step load runs the same program, TestCompose reads the profile",
 	"SCENARIO=duplicate-storm docker compose --profile load run --rm load": "likewise",
-	".ci/run":                         "it is what runs the others",
-	"go run ./bench":                  "minutes of measuring, and beside other work the figures are worth nothing",
-	"go run ./bench -stored 10000000": "an hour",
-	"go run ./bench/retention":        "minutes of measuring",
-	"DURATION=10m SEED=7 make chaos":  "ten minutes of what step chaos does for one",
-	"go run ./cmd/mutants -write":     "writes times into the page, which no two runs share",
-	"ssh -L 8081:127.0.0.1:8081":      "needs another machine",
-	"go mod tidy":                     "is for whoever has deleted something",
+	".ci/run":                    "it is what runs the others",
+	"go run ./bench":             "minutes of measuring, and beside other work the figures are worth nothing",
+	"go run ./bench -write docs": "likewise",
+	"go run ./bench -only 'stored keys' -stored 10000000 -write docs": "likewise, and twenty gigabytes",
+	"go run ./bench -only memory -memory 10m":                         "ten minutes, twice",
+	"go run ./bench/retention":                                        "minutes of measuring",
+	"DURATION=10m SEED=7 make chaos":                                  "ten minutes of what step chaos does for one",
+	"go run ./cmd/mutants -write":                                     "writes times into the page, which no two runs share",
+	"ssh -L 8081:127.0.0.1:8081":                                      "needs another machine",
+	"go mod tidy":                                                     "is for whoever has deleted something",
 }
 
 func TestEveryCommandIsRun(t *testing.T) {
