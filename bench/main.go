@@ -94,7 +94,6 @@ func run(ctx context.Context, s settings) error {
 	}
 
 	groups := b.groups()
-	var played []result
 	for _, g := range groups {
 		if g = g.only(only); len(g.list) == 0 {
 			continue
@@ -105,10 +104,11 @@ func run(ctx context.Context, s settings) error {
 		}
 		r := g.result(b)
 		r.print()
-		played = append(played, r)
-	}
-	if s.write != "" {
-		return write(s.write, groups, played)
+		if s.write != "" { // at once: what follows may take long, and fail
+			if err := write(s.write, groups, []result{r}); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
