@@ -842,6 +842,7 @@ type Payment struct {
 	NextAction           json.RawMessage
 	CreatedAt            time.Time
 	UpdatedAt            time.Time
+	Live                 bool
 }
 
 type ReconciliationFinding struct {

@@ -17,7 +17,7 @@ const paymentBegin = `-- name: PaymentBegin :one
 WITH target AS (
     SELECT o.status, o.canceling_key, o.checkout_id FROM orders o WHERE o.tenant_id = $1 AND o.id = $2 FOR NO KEY UPDATE
 ), of_order AS MATERIALIZED ( -- by the order first: to another index the tenant alone would do
-    SELECT p.tenant_id, p.id FROM payments p WHERE p.order_id = $2 AND p.status IN ('processing', 'requires_action', 'succeeded')
+    SELECT p.tenant_id, p.id FROM payments p WHERE p.order_id = $2 AND p.live
 ), live AS (
     SELECT of_order.id FROM of_order WHERE of_order.tenant_id = $1
 ), claim AS (

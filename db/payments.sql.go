@@ -16,8 +16,7 @@ SELECT o.tenant_id, o.id, o.version, o.status, o.currency, o.amount_minor, o.amo
     coalesce(last.intent_number, 0)::integer AS intent_number,
     coalesce(last.intent_id, '')::text AS intent_id,
     coalesce(last.intent_closed, true)::boolean AS intent_closed,
-    coalesce((SELECT l.status::text FROM payments l WHERE l.tenant_id = o.tenant_id AND l.order_id = o.id
-        AND l.status IN ('processing', 'requires_action', 'succeeded')), '')::text AS live_status
+    coalesce((SELECT l.status::text FROM payments l WHERE l.tenant_id = o.tenant_id AND l.order_id = o.id AND l.live), '')::text AS live_status
 FROM orders o
 LEFT JOIN LATERAL (
     SELECT p.intent_number, p.intent_id, p.intent_closed FROM payments p
@@ -68,7 +67,7 @@ func (q *Queries) OrderToPay(ctx context.Context, arg OrderToPayParams) (OrderTo
 }
 
 const paymentByKey = `-- name: PaymentByKey :one
-SELECT tenant_id, id, version, status, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND idempotency_key = $2
+SELECT tenant_id, id, version, status, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at, live FROM payments WHERE tenant_id = $1 AND idempotency_key = $2
 `
 
 type PaymentByKeyParams struct {
@@ -101,12 +100,13 @@ func (q *Queries) PaymentByKey(ctx context.Context, arg PaymentByKeyParams) (Pay
 		&i.NextAction,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.Live,
 	)
 	return i, err
 }
 
 const paymentGet = `-- name: PaymentGet :one
-SELECT tenant_id, id, version, status, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND id = $2
+SELECT tenant_id, id, version, status, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at, live FROM payments WHERE tenant_id = $1 AND id = $2
 `
 
 type PaymentGetParams struct {
@@ -139,6 +139,7 @@ func (q *Queries) PaymentGet(ctx context.Context, arg PaymentGetParams) (Payment
 		&i.NextAction,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.Live,
 	)
 	return i, err
 }
@@ -194,7 +195,7 @@ func (q *Queries) PaymentIntentClose(ctx context.Context, arg PaymentIntentClose
 }
 
 const paymentList = `-- name: PaymentList :many
-SELECT tenant_id, id, version, status, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
+SELECT tenant_id, id, version, status, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at, live FROM payments
 WHERE tenant_id = $1 AND id < $2
 ORDER BY id DESC LIMIT $3
 `
@@ -237,6 +238,7 @@ func (q *Queries) PaymentList(ctx context.Context, arg PaymentListParams) ([]Pay
 			&i.NextAction,
 			&i.CreatedAt,
 			&i.UpdatedAt,
+			&i.Live,
 		); err != nil {
 			return nil, err
 		}
@@ -249,7 +251,7 @@ func (q *Queries) PaymentList(ctx context.Context, arg PaymentListParams) ([]Pay
 }
 
 const paymentListOfOrder = `-- name: PaymentListOfOrder :many
-SELECT tenant_id, id, version, status, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
+SELECT tenant_id, id, version, status, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at, live FROM payments
 WHERE tenant_id = $1 AND order_id = $2 AND id < $3
 ORDER BY id DESC LIMIT $4
 `
@@ -298,6 +300,7 @@ func (q *Queries) PaymentListOfOrder(ctx context.Context, arg PaymentListOfOrder
 			&i.NextAction,
 			&i.CreatedAt,
 			&i.UpdatedAt,
+			&i.Live,
 		); err != nil {
 			return nil, err
 		}
@@ -310,8 +313,8 @@ func (q *Queries) PaymentListOfOrder(ctx context.Context, arg PaymentListOfOrder
 }
 
 const paymentLive = `-- name: PaymentLive :one
-SELECT tenant_id, id, version, status, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
-WHERE tenant_id = $1 AND order_id = $2 AND status IN ('processing', 'requires_action', 'succeeded')
+SELECT tenant_id, id, version, status, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at, live FROM payments
+WHERE tenant_id = $1 AND order_id = $2 AND live
 `
 
 type PaymentLiveParams struct {
@@ -345,12 +348,13 @@ func (q *Queries) PaymentLive(ctx context.Context, arg PaymentLiveParams) (Payme
 		&i.NextAction,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.Live,
 	)
 	return i, err
 }
 
 const paymentLock = `-- name: PaymentLock :one
-SELECT tenant_id, id, version, status, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
+SELECT tenant_id, id, version, status, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at, live FROM payments WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
 `
 
 type PaymentLockParams struct {
@@ -383,6 +387,7 @@ func (q *Queries) PaymentLock(ctx context.Context, arg PaymentLockParams) (Payme
 		&i.NextAction,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.Live,
 	)
 	return i, err
 }
@@ -408,9 +413,9 @@ func (q *Queries) PaymentNextIntent(ctx context.Context, arg PaymentNextIntentPa
 }
 
 const paymentOfIntent = `-- name: PaymentOfIntent :one
-SELECT tenant_id, id, version, status, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
+SELECT tenant_id, id, version, status, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at, live FROM payments
 WHERE tenant_id = $1 AND order_id = $2 AND intent_id = $3
-ORDER BY status IN ('processing', 'requires_action', 'succeeded') DESC, id DESC LIMIT 1
+ORDER BY live DESC, id DESC LIMIT 1
 `
 
 type PaymentOfIntentParams struct {
@@ -445,6 +450,7 @@ func (q *Queries) PaymentOfIntent(ctx context.Context, arg PaymentOfIntentParams
 		&i.NextAction,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.Live,
 	)
 	return i, err
 }
@@ -474,7 +480,7 @@ UPDATE payments SET status = $1, version = version + 1, updated_at = clock_times
     failure_code = $5, failure_decline_code = $6, failure_message = $7,
     next_action = $8
 WHERE tenant_id = $9 AND id = $10 AND version = $11
-RETURNING tenant_id, id, version, status, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at
+RETURNING tenant_id, id, version, status, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at, live
 `
 
 type PaymentSettleParams struct {
@@ -529,6 +535,7 @@ func (q *Queries) PaymentSettle(ctx context.Context, arg PaymentSettleParams) (P
 		&i.NextAction,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.Live,
 	)
 	return i, err
 }

@@ -396,7 +396,7 @@ func (q *Queries) ReconcileOrders(ctx context.Context, arg ReconcileOrdersParams
 const reconcilePaid = `-- name: ReconcilePaid :many
 SELECT p.tenant_id, p.id, p.order_id, p.intent_id, p.currency
 FROM tenants t CROSS JOIN LATERAL (
-    SELECT q.tenant_id, q.id, q.version, q.status, q.order_id, q.idempotency_key, q.amount_minor, q.amount_refunding_minor, q.amount_refunded_minor, q.currency, q.payment_method, q.intent_number, q.intent_id, q.intent_closed, q.charge_id, q.failure_code, q.failure_decline_code, q.failure_message, q.next_action, q.created_at, q.updated_at FROM payments q
+    SELECT q.tenant_id, q.id, q.version, q.status, q.order_id, q.idempotency_key, q.amount_minor, q.amount_refunding_minor, q.amount_refunded_minor, q.currency, q.payment_method, q.intent_number, q.intent_id, q.intent_closed, q.charge_id, q.failure_code, q.failure_decline_code, q.failure_message, q.next_action, q.created_at, q.updated_at, q.live FROM payments q
     WHERE q.tenant_id = t.id AND q.id >= $1::text AND q.id < $2::text AND q.status = 'succeeded'
       AND (q.tenant_id, q.id) > ($3::text, $4::text)
     ORDER BY q.id LIMIT $5) p
@@ -453,7 +453,7 @@ func (q *Queries) ReconcilePaid(ctx context.Context, arg ReconcilePaidParams) ([
 }
 
 const reconcilePayments = `-- name: ReconcilePayments :many
-SELECT p.tenant_id, p.id, p.version, p.status, p.order_id, p.idempotency_key, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.currency, p.payment_method, p.intent_number, p.intent_id, p.intent_closed, p.charge_id, p.failure_code, p.failure_decline_code, p.failure_message, p.next_action, p.created_at, p.updated_at, EXISTS (SELECT FROM idempotency_keys k WHERE k.tenant_id = p.tenant_id AND k.key = p.idempotency_key
+SELECT p.tenant_id, p.id, p.version, p.status, p.order_id, p.idempotency_key, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.currency, p.payment_method, p.intent_number, p.intent_id, p.intent_closed, p.charge_id, p.failure_code, p.failure_decline_code, p.failure_message, p.next_action, p.created_at, p.updated_at, p.live, EXISTS (SELECT FROM idempotency_keys k WHERE k.tenant_id = p.tenant_id AND k.key = p.idempotency_key
     AND k.finished_at IS NULL AND k.parked_at IS NULL) AS in_work
 FROM (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS id) named
 JOIN payments p ON p.tenant_id = named.tenant_id AND p.order_id = named.id
@@ -502,6 +502,7 @@ func (q *Queries) ReconcilePayments(ctx context.Context, arg ReconcilePaymentsPa
 			&i.Payment.NextAction,
 			&i.Payment.CreatedAt,
 			&i.Payment.UpdatedAt,
+			&i.Payment.Live,
 			&i.InWork,
 		); err != nil {
 			return nil, err

@@ -14,7 +14,7 @@
 WITH target AS (
     SELECT o.status, o.canceling_key, o.checkout_id FROM orders o WHERE o.tenant_id = @tenant_id AND o.id = @order_id FOR NO KEY UPDATE
 ), of_order AS MATERIALIZED ( -- by the order first: to another index the tenant alone would do
-    SELECT p.tenant_id, p.id FROM payments p WHERE p.order_id = @order_id AND p.status IN ('processing', 'requires_action', 'succeeded')
+    SELECT p.tenant_id, p.id FROM payments p WHERE p.order_id = @order_id AND p.live
 ), live AS (
     SELECT of_order.id FROM of_order WHERE of_order.tenant_id = @tenant_id
 ), claim AS (

@@ -22,7 +22,7 @@ ORDER BY id DESC LIMIT @limit_rows;
 -- name: PaymentLive :one
 -- The payment that holds the order. No row: the order is free to be paid.
 SELECT * FROM payments
-WHERE tenant_id = @tenant_id AND order_id = @order_id AND status IN ('processing', 'requires_action', 'succeeded');
+WHERE tenant_id = @tenant_id AND order_id = @order_id AND live;
 
 -- name: OrderToPay :one
 -- The order, the PaymentIntent that its next payment uses, and the status of the payment that holds the order, empty if none does.
@@ -31,8 +31,7 @@ SELECT sqlc.embed(o),
     coalesce(last.intent_number, 0)::integer AS intent_number,
     coalesce(last.intent_id, '')::text AS intent_id,
     coalesce(last.intent_closed, true)::boolean AS intent_closed,
-    coalesce((SELECT l.status::text FROM payments l WHERE l.tenant_id = o.tenant_id AND l.order_id = o.id
-        AND l.status IN ('processing', 'requires_action', 'succeeded')), '')::text AS live_status
+    coalesce((SELECT l.status::text FROM payments l WHERE l.tenant_id = o.tenant_id AND l.order_id = o.id AND l.live), '')::text AS live_status
 FROM orders o
 LEFT JOIN LATERAL (
     SELECT p.intent_number, p.intent_id, p.intent_closed FROM payments p
@@ -71,7 +70,7 @@ UPDATE payments SET intent_closed = true WHERE tenant_id = @tenant_id AND order_
 -- The payment that an intent is about: the live one, or else the last. No row: none that we know of yet.
 SELECT * FROM payments
 WHERE tenant_id = @tenant_id AND order_id = @order_id AND intent_id = @intent_id
-ORDER BY status IN ('processing', 'requires_action', 'succeeded') DESC, id DESC LIMIT 1;
+ORDER BY live DESC, id DESC LIMIT 1;
 
 -- name: TenantExists :one
 SELECT EXISTS (SELECT FROM tenants WHERE id = @id);

@@ -4,7 +4,7 @@ package mutants
 const (
 	keysTable     = "db/migrations/00002_idempotency_keys.sql"
 	outboxTable   = "db/migrations/00003_outbox_events.sql"
-	callsTable    = "db/migrations/00005_stripe_calls.sql"
+	narrowGuards  = "db/migrations/00053_lawful_writes_pay_less.sql"
 	refundsTable  = "db/migrations/00006_refunds.sql"
 	keyStatements = "db/idempotency_keys.sql.go"
 	phases        = "db/payment_phases.sql.go"
@@ -181,7 +181,7 @@ var All = []Mutant{
 			{calls, "resendWithin      = 12 * time.Hour", "resendWithin      = 48 * time.Hour"},
 			{calls, "\t_ = uint(stripeKeyLifetime - resendWithin) // does not compile if we would outlive Stripe's memory\n", ""},
 			{find, "\t_ = uint(lookUntil - resendWithin)\n", ""},
-			{callsTable, "NEW.last_sent_at > OLD.first_sent_at + interval '23 hours'", "NEW.last_sent_at > OLD.first_sent_at + interval '23 days'"},
+			{narrowGuards, "UPDATE OF attempts, last_sent_at, first_sent_at ON stripe_calls FOR EACH ROW\n    WHEN (NEW.attempts > OLD.attempts AND NEW.last_sent_at > OLD.first_sent_at + interval '23 hours')", "UPDATE OF attempts, last_sent_at, first_sent_at ON stripe_calls FOR EACH ROW\n    WHEN (NEW.attempts > OLD.attempts AND NEW.last_sent_at > OLD.first_sent_at + interval '23 days')"},
 		},
 		Test: Test{"internal/payments", "refund_test.go", "TestForgottenRefund", "a refund is made once"},
 	},
