@@ -23,7 +23,7 @@ type exhibit struct {
 type shop struct {
 	Order   func(tenant string, amount int) string                 // places an order; nil: the harness makes up a name
 	Pay     func(ctx context.Context, r request) answer            // POST /v1/payments
-	Tidy    func(ctx context.Context)                              // what it does by itself once a minute
+	Tidy    func(ctx context.Context)                              // what it does unasked, once a minute
 	Change  func(ctx context.Context, id string, meanwhile func()) // changes an object and tells the broker, sooner or later; meanwhile is the moment before the COMMIT
 	Relay   func(ctx context.Context)                              // one round of its relay
 	Changes string                                                 // a query for what was committed: object and version

@@ -158,10 +158,11 @@ func TestTable(t *testing.T) {
 		heading(&out)
 		row(&out, f)
 		require.Equal(t, ""+
-			"pattern                          taught by       what went wrong                         right    the cure\n"+
-			"-------------------------------  --------------  --------------------------------------  -------  ------------------------------------------\n"+
-			"check, then write                folklore, [1]   12 of 12 charged twice, 3 of 12 got     0 of 12  db/queries/payment_phases.sql,\n"+
-			"                                                 two different answers                            PaymentBegin: the insert is the lock\n", out.String())
+			"pattern                             taught by        what went wrong                         payonce\n"+
+			"----------------------------------  ---------------  --------------------------------------  -------\n"+
+			"check, then write                   folklore, [1]    12 of 12 charged twice, 3 of 12 got     0 of 12\n"+
+			"                                                     two different answers\n"+
+			"  cure: db/queries/payment_phases.sql, PaymentBegin: the insert is the lock\n", out.String())
 	})
 
 	t.Run("Markdown", func(t *testing.T) {

@@ -22,18 +22,23 @@ func (f finding) beside() string {
 	return fmt.Sprintf("%d of %d", f.right.total(), f.right[f.exhibit.shows].of)
 }
 
-// columns of the table in a terminal.
+// columns of the table in a terminal, a hundred characters wide; the cure stands
+// below them.
 var columns = []struct {
 	title string
 	width int
 	cell  func(f finding) string
 }{
-	{"pattern", 31, func(f finding) string { return f.exhibit.pattern }},
-	{"taught by", 14, func(f finding) string { return f.exhibit.taught }},
+	{"pattern", 34, func(f finding) string { return f.exhibit.pattern }},
+	{"taught by", 15, func(f finding) string { return f.exhibit.taught }},
 	{"what went wrong", 38, func(f finding) string { return f.wrong.String() }},
-	{"right", 7, finding.beside},
-	{"the cure", 42, func(f finding) string { return f.exhibit.cure }},
+	{"payonce", 7, finding.beside},
 }
+
+const (
+	cureMark  = "  cure: "
+	cureWidth = 100 - len(cureMark)
+)
 
 // heading begins the table.
 func heading(w io.Writer) {
@@ -59,6 +64,11 @@ func row(w io.Writer, f finding) {
 			texts = append(texts, at(lines, i))
 		}
 		line(w, texts)
+	}
+	mark := cureMark
+	for _, text := range wrap(f.exhibit.cure, cureWidth) {
+		fmt.Fprintln(w, mark+text)
+		mark = strings.Repeat(" ", len(cureMark))
 	}
 }
 
