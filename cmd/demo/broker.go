@@ -57,7 +57,7 @@ func (b *brokerProcess) start(ctx context.Context) error {
 	return err
 }
 
-// url has it notice soon that a consumer is dead: nobody wants to wait for that.
+// url asks the broker to notice a dead consumer soon: nobody wants to wait for that.
 func (b *brokerProcess) url() string { return "nats://" + b.addr + "?ack_wait=1s" }
 
 // audience listens to the broker as some service downstream would, and notes

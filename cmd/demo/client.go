@@ -49,7 +49,7 @@ type answer struct {
 	err    error
 }
 
-// send sends a request once. Go's client would resend some requests by itself,
+// send sends a request once. Go's client would resend some requests unasked,
 // those with an Idempotency-Key among them; without GetBody it cannot, and the
 // number of requests that we report is the number that were sent.
 func (s *shop) send(ctx context.Context, to *door, r request) answer {

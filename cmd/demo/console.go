@@ -167,7 +167,7 @@ func (c *console) standing(state string) {
 // stateOfA is what the page says of it.
 func (c *console) stateOfA() string { return c.board.standing().Processes[0].State }
 
-// healthy is a door behind which somebody lives: A's, as long as it does.
+// healthy is the door of a process that is alive: A's, as long as A is.
 func (c *console) healthy() *door {
 	if c.stateOfA() == stateUp {
 		return c.a

@@ -34,12 +34,12 @@ var actions = []action{
 	{
 		Name: "double", Button: "Double click", Note: "two requests at once",
 		Title: "A double click",
-		Why:   "The same request reaches both processes in the same moment, while Stripe is slow.",
-		Moral: "The first to insert the key has the work. The other was told to wait, and then got the same answer.",
+		Why:   "The same request reaches both processes at the same moment, while Stripe is slow.",
+		Moral: "The first to insert the key does the work. The other was told to wait, and then got the same answer.",
 		do:    paysTogether(2, "The same request twice"),
 	},
 	{
-		Name: "fifty", Button: "Pay 50 times at once", Note: "in one moment",
+		Name: "fifty", Button: "Pay 50 times at once", Note: "all at the same moment",
 		Title: "Fifty clicks at once",
 		Why:   "Fifty copies of one request, spread over both processes. Every dot is an answer.",
 		Moral: "One claim, one charge. Forty-nine were told to wait, and then got the stored answer.",
@@ -61,7 +61,7 @@ var actions = []action{
 	},
 	{
 		Name: "kill", Button: "Kill an API process", Note: "kill -9, mid-payment", Breaks: true, Alone: true,
-		Title: "kill -9 in the worst moment",
+		Title: "kill -9 at the worst moment",
 		Why:   "Stripe has taken the money. The process that asked for it is killed before it can write that down.",
 		Moral: "Its lease ran out, the other process took over where it stood, and learned from Stripe that the money was there.",
 		do:    killsAProcess,
@@ -290,7 +290,7 @@ func cutsPostgres(s *story) error {
 			s.say(entry{Kind: kindFault, Text: "PostgreSQL is there again."})
 			back <- err
 		}()
-		s.ask(s.b) // who is healthy, and can do nothing either
+		s.ask(s.b) // healthy, and just as unable to do anything
 		err = errors.Join(err, release())
 		<-answered
 		return errors.Join(err, s.paid(s.healthy()), <-back)

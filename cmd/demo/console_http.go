@@ -50,7 +50,7 @@ func (c *console) handler() http.Handler {
 	return guarded(http.NewCrossOriginProtection().Handler(mux))
 }
 
-// guarded refuses who does not address this machine by its own name: another
+// guarded refuses requests that do not address this machine by its own name: another
 // site's name that has been made to point here would make that site's scripts ours.
 func guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -80,7 +80,7 @@ func loopback(host string) bool {
 func answerJSON(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // who has gone misses nothing
+	_ = json.NewEncoder(w).Encode(body) // a client that has gone misses nothing
 }
 
 // act starts what a button promises. What comes of it is on the timeline.

@@ -137,7 +137,7 @@ func (s *story) suppressed(answers ...answer) {
 	s.board.asked(s.order, 0, n)
 }
 
-// together sends the payment n times in one moment, in turns to both processes if
+// together sends the payment n times at once, alternating between both processes if
 // both are there.
 func (s *story) together(n int, text string) []answer {
 	doors := []*door{s.b}
@@ -295,7 +295,7 @@ func dot(a answer) string {
 	return "w"
 }
 
-// gloss says an answer again, for who does not read HTTP.
+// gloss puts an answer into words, for those who do not read HTTP.
 func gloss(a answer) string {
 	switch {
 	case a.err != nil:

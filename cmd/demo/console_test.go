@@ -60,7 +60,7 @@ func TestConsole(t *testing.T) {
 	c.shows(`[data-kind="claim"]`, "the work is taken over")
 	c.shows(`[data-kind="claim"]`, "late write is refused")
 	p.Screenshot(t, "console-pause")
-	c.press("kill", "kill -9 in the worst moment")
+	c.press("kill", "kill -9 at the worst moment")
 	c.shows(`[data-kind="fault"]`, "is killed with SIGKILL")
 	c.shows(`[data-kind="request"][data-tone="bad"]`, "no answer")
 	c.shows(`[data-kind="claim"]`, "the work is taken over")

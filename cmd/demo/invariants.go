@@ -51,8 +51,8 @@ func (s *system) judge(ctx context.Context, shows []*show) []finding {
 	return findings
 }
 
-// unfinishedWork is what somebody still has to do. Some webhooks are nobody's until
-// they are applied; in a database of our own they are ours.
+// unfinishedWork is what somebody still has to do. Some webhooks belong to
+// no tenant until they are applied; in a database of our own they count as ours.
 const unfinishedWork = `
 	SELECT 'key ' || key || ' stands at ' || recovery_point FROM idempotency_keys WHERE tenant_id = $1 AND finished_at IS NULL
 	UNION ALL

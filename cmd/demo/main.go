@@ -155,7 +155,7 @@ func parse(args []string, getenv func(string) string, stderr io.Writer) (options
 	case len(o.against) == 0:
 		return o, nil
 	case o.serve:
-		return o, errors.New("-serve and -against exclude each other: what runs elsewhere runs by itself")
+		return o, errors.New("-serve and -against exclude each other: a system that runs elsewhere goes on running anyway")
 	case o.simulator == "":
 		return o, errors.New("-against needs -simulator: without Stripe's own books nobody could count the charges")
 	case o.apiKey == "" && o.database == "":

@@ -49,7 +49,7 @@ func (p *printer) paint(s style, text string) string {
 func (p *printer) say(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, _ = fmt.Fprintf(p.w, format+"\n", args...) // nobody reads: then nobody misses it
+	_, _ = fmt.Fprintf(p.w, format+"\n", args...) // if nobody reads it, nobody misses it
 }
 
 func (p *printer) title(name, motto string) { p.say("\n%s: %s\n", p.paint(bold, name), motto) }

@@ -15,7 +15,7 @@ var scenes = []scene{
 	},
 	{
 		title: "Fifty clicks at once",
-		why:   "The same payment arrives fifty times in one moment, at both processes. Stripe is slow today.",
+		why:   "The same payment arrives fifty times at the same moment, at both processes. Stripe is slow today.",
 		play:  fiftyClicks,
 	},
 	{
@@ -25,22 +25,22 @@ var scenes = []scene{
 	},
 	{
 		title: "Two tabs, two keys, one order",
-		why:   "The customer pays the same order in two browser tabs. Different keys do not make it two payments.",
+		why:   "The customer pays one order in two browser tabs. Different keys do not make it two payments.",
 		play:  twoTabs,
 	},
 	{
 		title: "The card is declined",
-		why:   "A decline is an answer, too: it is kept and repeated. Another card is a new intent, with a new key.",
+		why:   "A decline is an answer, too: kept and repeated. Another card is a new intent, with a new key.",
 		play:  theCardIsDeclined,
 	},
 	{
 		title: "The bank wants to see the customer",
-		why:   "3-D Secure: the payment waits for the customer, and is finished when the customer has acted.",
+		why:   "3-D Secure: the payment waits for the customer, and is finished once the customer has acted.",
 		play:  theBankAsks,
 	},
 	{
 		title: "Money goes back",
-		why:   "Part of a payment is refunded, and asked for again; then two clerks refund at once more than is left.",
+		why:   "Part of a payment is refunded, twice under one key; then two clerks refund more than is left.",
 		play:  moneyGoesBack,
 	},
 	{
@@ -51,23 +51,23 @@ var scenes = []scene{
 	},
 	{
 		title: "A checkout is undone",
-		why:   "Order, stock, payment, notice: four steps. When the card is declined, those before it are taken back.",
+		why:   "Order, stock, payment, notice: four steps. When the card is declined, the ones before it are undone.",
 		play:  aCheckoutIsUndone,
 	},
 	{
 		title: "The last three cups",
-		why:   "Twelve customers want one of three cups in the same moment.",
+		why:   "Twelve customers want one of three cups at the same moment.",
 		play:  theLastThreeCups,
 	},
 	{
-		title: "A consumer is killed before it has said so",
-		why:   "The ledger books what was paid, and dies before the broker hears that. It will be told again.",
+		title: "A consumer is killed before it can acknowledge",
+		why:   "The ledger books a payment, and dies before the broker hears of that. It will be told again.",
 		ours:  true,
 		play:  aConsumerIsKilled,
 	},
 	{
 		title: "The broker is killed",
-		why:   "Who wants to hear of payments has to wait. Who wants to pay has not.",
+		why:   "Whoever wants to hear of payments has to wait. Whoever wants to pay does not.",
 		ours:  true,
 		play:  theBrokerIsKilled,
 	},
@@ -82,14 +82,14 @@ var scenes = []scene{
 		play:  stripesAnswerToARefundGetsLost,
 	},
 	{
-		title: "kill -9 in the worst moment",
+		title: "kill -9 at the worst moment",
 		why:   "Stripe has taken the money; the process that asked for it is killed before it can write that down.",
 		ours:  true,
 		play:  killedInTheWorstMoment,
 	},
 	{
 		title: "A checkout is killed at every step",
-		why:   "Six checkouts, and six processes that die at another step each.",
+		why:   "Six checkouts, and six processes that each die at a different step.",
 		ours:  true,
 		play:  killedAtEveryStep,
 	},
@@ -101,7 +101,7 @@ var scenes = []scene{
 	},
 	{
 		title: "The database goes back in time",
-		why:   "Two customers pay, and then the database must be restored from a backup that is older.",
+		why:   "Two customers pay, and then the database must be restored from an older backup.",
 		ours:  true,
 		play:  theDatabaseGoesBack,
 	},

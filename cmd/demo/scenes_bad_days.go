@@ -38,7 +38,7 @@ func muchTooLate(p *show) {
 		p.until(p.b, problem.Resource.Href, "succeeded")
 		break
 	}
-	p.charged(old.order, 1) // A keeps answers for so short until it is started again, which the next scene does.
+	p.charged(old.order, 1) // A keeps answers this briefly until it is restarted, which the next scene does.
 }
 
 func theDatabaseGoesBack(p *show) {
@@ -88,7 +88,7 @@ func (p *show) audited() {
 		p.out.result(false, short(o))
 	}
 	if len(offenders) == 0 {
-		p.out.result(true, fmt.Sprintf("Nothing offends, in %d checks", checks))
+		p.out.result(true, fmt.Sprintf("The audit finds nothing wrong, in %d checks", checks))
 	}
 }
 

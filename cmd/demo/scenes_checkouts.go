@@ -151,7 +151,7 @@ func killedAtEveryStep(p *show) {
 		}
 	}
 	p.must(victim.start(p.ctx))
-	p.event("Six processes were killed, each in another place. The leases of the dead run out after %s.", lease)
+	p.event("Six processes were killed, each at a different place. The leases of the dead run out after %s.", lease)
 	for _, r := range begun {
 		a := p.settle(p.b, r, "1 cup")
 		p.expect(a, http.StatusCreated, "completed")

@@ -13,7 +13,7 @@ func theBrokerIsKilled(p *show) {
 	order := p.order(p.a, 2750, "usd")
 	p.paid(p.b, p.key("pay"), order, visa)
 	p.charged(order, 1)
-	p.out.result(true, fmt.Sprintf("%d events wait in the database, where they were written with what they tell about.", p.unpublished(order)))
+	p.out.result(true, fmt.Sprintf("%d events wait in the database, written there together with the changes they announce.", p.unpublished(order)))
 	p.must(p.broker.start(p.ctx))
 	p.event("The broker starts again (%d).", p.broker.PID())
 	began := time.Now()
@@ -28,8 +28,8 @@ func theBrokerIsKilled(p *show) {
 
 func aConsumerIsKilled(p *show) {
 	victim, other := p.process(p.a), p.process(p.b)
-	p.allBooked()       // what was paid before is not what A shall die of,
-	p.must(p.stopAll()) // and B has a ledger, too: for a moment A shall be alone
+	p.allBooked()       // A must not die of what was paid before,
+	p.must(p.stopAll()) // and B has a ledger, too: for a moment A must be alone
 	p.must(victim.start(p.ctx, "FAULT_AT=ledger/payment.succeeded=kill"))
 	pid := victim.PID()
 	order := p.order(p.a, 1800, "eur")
@@ -40,7 +40,7 @@ func aConsumerIsKilled(p *show) {
 		p.fail("the ledger booked nothing within %s", patience)
 	}
 	p.charged(order, 1)
-	p.event("Process A (%d) has booked it, and is dead. The broker waits a second for its word, and then tells B.", pid)
+	p.event("Process A (%d) has booked it, and is dead. The broker waits a second for its acknowledgement, then tells B.", pid)
 	p.must(other.start(p.ctx))
 	for began := time.Now(); p.droppedByTheLedger() == 0; time.Sleep(askAgain) {
 		if time.Since(began) > patience {
@@ -53,7 +53,7 @@ func aConsumerIsKilled(p *show) {
 	if len(entries) != 2 {
 		p.fail("the ledger has %v", entries)
 	}
-	p.out.result(true, fmt.Sprintf("B is told what A had booked, knows it, and drops it. The ledger says: %s.", strings.Join(entries, ", ")))
+	p.out.result(true, fmt.Sprintf("B is told what A has booked, recognises it, and drops it. The ledger says: %s.", strings.Join(entries, ", ")))
 	p.paid(p.b, p.key("pay"), order, visa)
 	p.charged(order, 1)
 	p.must(victim.start(p.ctx))

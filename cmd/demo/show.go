@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	patience = time.Minute // for what must become true by itself: many times what the API promises, for a busy machine
+	patience = time.Minute // for what must become true without us: many times what the API promises, for a busy machine
 	askAgain = 50 * time.Millisecond
 )
 
@@ -28,7 +28,7 @@ type scene struct {
 }
 
 // show is a scene being played: what it did, and what came of it. Its methods
-// print what they do. One that is disappointed ends the scene; see try.
+// print what they do. One that finds something wrong ends the scene; see try.
 type show struct {
 	*system
 	scene   scene
@@ -76,7 +76,8 @@ func (s *system) playAll(ctx context.Context, titles *regexp.Regexp, out *printe
 	return shows
 }
 
-// disappointment is what a scene panics with: it goes no further, the others do.
+// disappointment is what a scene panics with when something is not as expected:
+// that scene ends, the others are still played.
 type disappointment string
 
 func (p *show) try() {
@@ -192,12 +193,12 @@ func (p *show) received(from *door, r request, detail string, a answer) answer {
 	return a
 }
 
-// together sends the same request n times at once, in turns to both doors.
+// together sends the same request n times at once, alternating between both doors.
 func (p *show) together(n int, r request, detail string) []answer {
 	return p.atOnce(slices.Repeat([]request{r}, n), sent(r, detail))
 }
 
-// atOnce sends different requests so; what says what they have in common.
+// atOnce does that with different requests; what is their line on the terminal.
 func (p *show) atOnce(requests []request, what string) []answer {
 	answers := make([]answer, len(requests))
 	start := make(chan struct{})

@@ -107,7 +107,7 @@ func (s *stripe) notify(ctx context.Context, url, secret string) error {
 	return s.call(ctx, http.MethodPost, "/webhook-endpoints", map[string]any{"url": url, "secret": secret, "key": stripesim.DefaultKey}, nil)
 }
 
-// bend breaks something about the webhooks.
+// bend breaks the delivery of webhooks.
 func (s *stripe) bend(ctx context.Context, f stripesim.WebhookFault) error {
 	return s.call(ctx, http.MethodPost, "/webhook-faults", f, nil)
 }

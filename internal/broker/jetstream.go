@@ -224,7 +224,7 @@ func (b *jetStream) Consume(ctx context.Context, name string, handle Handler) er
 		}
 		failures++
 		b.doubt(err)
-		if failures > 2 { // it reconnects by itself; that is logged elsewhere
+		if failures > 2 { // it reconnects on its own; that is logged elsewhere
 			b.log.Warn("consumer cannot read from the broker", "consumer", name, "error", err)
 		}
 		sleep(ctx, pauseAfter(failures))

@@ -36,7 +36,7 @@ const (
 // Adding partitions moves keys: during such a change order holds only for
 // aggregates that are quiet.
 //
-// The producer is idempotent: what it sends again by itself is in the log once.
+// The producer is idempotent: what it sends again on its own is in the log once.
 // Kafka's transactions would add nothing here, because our effects are in
 // PostgreSQL, which is no part of them. Offsets are committed after the handler's
 // transaction, never by a timer.

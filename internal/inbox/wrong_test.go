@@ -152,7 +152,7 @@ func TestEffectsUnderKills(t *testing.T) {
 	})
 }
 
-// note writes an inbox row by itself.
+// note writes an inbox row on its own.
 func note(b *bundle, eventID string) {
 	b.exec("INSERT INTO inbox_events (consumer, event_id, status, type, done_at) VALUES ($1, $2, 'done', 'x', now()) ON CONFLICT DO NOTHING", books, eventID)
 }

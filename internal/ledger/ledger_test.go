@@ -129,7 +129,7 @@ func TestLedger(t *testing.T) {
 		// Half of another event's entries, in the same transaction as balanced ones.
 		_, err := pool.Raw().Exec(t.Context(), `INSERT INTO ledger_entries (tenant_id, event_id, line, account, amount_minor, currency, resource_id)
 			VALUES ('tnt_a', 'evt2', 1, 'stripe', 5, 'eur', 'x'), ('tnt_a', 'evt2', 2, 'sales', -5, 'usd', 'x')`)
-		require.True(t, db.Violates(err, "entries_of_an_event_sum_to_zero"), "each currency by itself: %v", err)
+		require.True(t, db.Violates(err, "entries_of_an_event_sum_to_zero"), "each currency on its own: %v", err)
 	})
 }
 

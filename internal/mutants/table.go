@@ -103,7 +103,7 @@ var All = []Mutant{
 		Test:  Test{"internal/outbox", "relay_test.go", "TestRelay/SendsWhatADeadRelayHeld", "every event is published"},
 	},
 	{
-		ID: "M14", Guard: "the inbox row and the effect in one transaction: the effect by itself", Breaks: "I7",
+		ID: "M14", Guard: "the inbox row and the effect in one transaction: the effect alone", Breaks: "I7",
 		Edits: []Edit{{"internal/inbox/consumer.go", "return c.handler.Apply(ctx, q, m.event(c.name), nil)", "return c.handler.Apply(ctx, c.pool.Queries, m.event(c.name), nil)"}},
 		Test:  Test{"internal/inbox", "consumer_test.go", "TestConsumer/LeavesNeitherRowNorEffectWithoutTheOther", "an effect without its row"},
 	},
@@ -148,7 +148,7 @@ var All = []Mutant{
 		Test:  Test{"internal/http", "keys_test.go", "TestKey/OfAnotherRequestRevealsNothing", "a key serves one request"},
 	},
 	{
-		ID: "M20", Guard: "a key is looked up with its tenant: by itself", Breaks: "I10",
+		ID: "M20", Guard: "a key is looked up with its tenant: without", Breaks: "I10",
 		Edits: []Edit{{keyStatements, "WHERE tenant_id = $1 AND key = $2\n", "WHERE $1::text <> '' AND key = $2\n"}},
 		Test:  Test{"internal/payments", "pay_test.go", "TestOrderIsPaidOnce/OfEachTenant", "another tenant's order is not there, and neither is the key"},
 	},

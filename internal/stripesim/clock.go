@@ -6,7 +6,7 @@ import (
 )
 
 // Time is the wall clock plus an offset that only the admin port moves. Things
-// that Stripe does by itself (an authorisation lapses, a pending refund
+// that Stripe does on its own (an authorisation lapses, a pending refund
 // succeeds, a dispute is decided) are due at a time, and happen when the clock
 // gets there or is pushed past it.
 

@@ -70,6 +70,6 @@
 //
 // The refusals without effect come before the key is looked at, so they also hit
 // the replay of a known key. A client on net/http that reuses a connection and
-// gets Reset or Drop on it sends the request again by itself, because it carries
+// gets Reset or Drop on it sends the request again on its own, because it carries
 // an idempotency key: what it reports is then the second answer. Webhooks have faults of their own ([WebhookFault]).
 package stripesim

@@ -196,7 +196,7 @@ func TestFaults(t *testing.T) {
 	})
 
 	// The reason there is a fault for reused connections: net/http sends the
-	// request again by itself, and a client that counts attempts counts wrong.
+	// request again on its own, and a client that counts attempts counts wrong.
 	t.Run("ReusedConnectionDiesAndNetHTTPRepeats", func(t *testing.T) {
 		t.Parallel()
 		for _, kind := range []string{ReusedReset, ReusedDrop} {

@@ -218,7 +218,7 @@ func TestJournal(t *testing.T) {
 	})
 }
 
-// TestChild is the process that is killed; by itself it tests nothing.
+// TestChild is the process that is killed; on its own it tests nothing.
 func TestChild(t *testing.T) {
 	file := os.Getenv("STRIPESIM_CHILD")
 	if file == "" {

@@ -53,7 +53,7 @@ type row struct {
 
 	Secret string `json:"secret,omitempty"` // webhook endpoint: signs its deliveries
 
-	Due   time.Time `json:"due,omitzero"`     // when Stripe will move this object by itself
+	Due   time.Time `json:"due,omitzero"`     // when Stripe will move this object on its own
 	DueTo string    `json:"due_to,omitempty"` // and to what
 
 	prev object // the version before, for answers and searches that lag
@@ -63,7 +63,7 @@ type row struct {
 func (r *row) meta() *row { return r }
 
 // origin is the request that caused something. It is zero for what Stripe does
-// by itself.
+// on its own.
 type origin struct {
 	Request string `json:"request,omitempty"`
 	Key     string `json:"key,omitempty"`

@@ -69,7 +69,7 @@ type shapeRecorder struct {
 	last    *http.Response
 	body    []byte
 	wait    func() // before each request
-	repeats bool   // let net/http send a request again by itself
+	repeats bool   // let net/http send a request again on its own
 }
 
 func (r *shapeRecorder) RoundTrip(req *http.Request) (*http.Response, error) {

@@ -92,7 +92,7 @@ func invented(s *openapi3.Schema, o map[string]any, path string) []string {
 			continue
 		}
 		if _, isObject := child["object"]; isObject {
-			continue // walk comes to it by itself
+			continue // walk comes to it on its own
 		}
 		if next := objectSchema(p.Value); next != nil {
 			out = append(out, invented(next, child, path+"."+k)...)

@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// tx is one transaction: what a request, or Stripe by itself, changes at once.
+// tx is one transaction: what a request, or Stripe on its own, changes at once.
 // It runs with Sim.mu held. Nothing is undone: a handler refuses before it
 // changes anything, or changes it for good.
 type tx struct {

@@ -10,7 +10,7 @@ import (
 
 // connections remembers which client addresses have carried a request before,
 // so that a fault can hit a reused keep-alive connection: the case in which
-// net/http sends a POST with an idempotency key again by itself.
+// net/http sends a POST with an idempotency key again on its own.
 type connections struct {
 	mu   sync.Mutex
 	used map[string]struct{}

@@ -32,7 +32,7 @@ func newClient(t testing.TB, base string, tenant Tenant) Client {
 	return Client{t: t, Base: base, APIKey: tenant.APIKey, http: &http.Client{Transport: checked, Timeout: 30 * time.Second}}
 }
 
-// ClientAt is a client of a server that the test has started by itself.
+// ClientAt is a client of a server that the test has started on its own.
 func (w *World) ClientAt(base string) Client { return newClient(w.T, base, w.Tenant) }
 
 // As is the same client for another tenant.
