@@ -2,8 +2,10 @@ package deploy_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -60,8 +62,8 @@ type observed struct {
 
 func startObserved(t *testing.T) *observed {
 	t.Helper()
-	adminA, adminB := freeAddr(t), freeAddr(t)
-	o := &observed{t: t, prom: startPrometheus(t, adminA, adminB), dir: t.TempDir(), addr: freeAddr(t), World: testbed.New(t)}
+	findPrometheus(t)
+	o := &observed{t: t, dir: t.TempDir(), addr: freeAddr(t), World: testbed.New(t)}
 	o.startBroker()
 	t.Cleanup(func() { _ = o.broker.Close() })
 	proxy, err := pgproxy.Start(o.URL)
@@ -70,8 +72,10 @@ func startObserved(t *testing.T) *observed {
 	o.proxy = proxy
 	// Answers are forgotten soon, so that there is something to reap.
 	common := []string{"BROKER_URL=nats://" + o.addr, "NOTIFY_PRIVATE_ADDRESSES=true", "IDEMPOTENCY_RETENTION=20s"}
-	o.a = o.Process(append(common, "ADMIN_ADDR="+adminA)...)
-	o.b = o.Process(append(common, "ADMIN_ADDR="+adminB, "DATABASE_URL="+proxy.URL())...)
+	o.a = o.Process(common...)
+	// b has the time to be in the middle of many payments at once, on any machine.
+	o.b = o.Process(append(common, "DATABASE_URL="+proxy.URL(), "STRIPE_TIMEOUT=5s", "IDEMPOTENCY_LEASE=16s")...)
+	o.prom = startPrometheus(t, strings.TrimPrefix(o.a.Admin, "http://"), strings.TrimPrefix(o.b.Admin, "http://"))
 	_, err = o.Sim.AddWebhookEndpoint(stripesim.DefaultKey, o.a.Base+"/v1/webhooks/stripe", testbed.WebhookSecret)
 	require.NoError(t, err)
 	t.Cleanup(o.explain)
@@ -102,9 +106,11 @@ func (o *observed) explain() {
 
 func (o *observed) startBroker() {
 	o.t.Helper()
-	b, err := broker.Open(context.Background(), "embedded:"+o.dir+"?listen="+o.addr, broker.Options{Log: slog.New(slog.DiscardHandler)})
-	require.NoError(o.t, err)
-	o.broker = b
+	var failed error
+	o.wait("the broker is where it was, whoever else had that port meanwhile", func() (bool, error) {
+		o.broker, failed = broker.Open(context.Background(), "embedded:"+o.dir+"?listen="+o.addr, broker.Options{Log: slog.New(slog.DiscardHandler)})
+		return failed == nil, failed
+	})
 }
 
 // traffic is a day at a shop, until the test ends, and a load balancer that asks
@@ -165,99 +171,185 @@ func (o *observed) shop(n int) {
 	}
 }
 
-// workUntilSeen returns when Prometheus has seen the service work for a while:
-// a spike is measured by what was before it.
+// workUntilSeen returns when Prometheus has seen the service work for a while,
+// because a spike is measured by what was before it, and when nothing is wrong.
+// While a machine is busy starting everything, something may be.
 func (o *observed) workUntilSeen() {
 	o.t.Helper()
-	eventually(o.t, 40*time.Second, "both processes are scraped and payments are seen", func() bool {
+	o.wait("both processes are scraped and payments are seen", func() (bool, error) {
 		up, err := o.prom.Points(o.t.Context(), `sum(up{job="payonce"}) == 2`)
-		require.NoError(o.t, err)
+		if err != nil {
+			return false, err
+		}
 		seen, err := o.prom.Points(o.t.Context(), `avg_over_time(operation:payonce_duplicates:rate5m{operation="create_order"}[10s] offset 10s)`)
-		require.NoError(o.t, err)
-		return up > 10 && seen > 0
+		return up > 10 && seen > 0, err
 	})
-	firing := o.firing()
-	require.Empty(o.t, firing, "nothing is wrong yet")
+	o.wait("no alert fires while nothing is broken", func() (bool, error) {
+		firing, err := o.prom.Firing(o.t.Context())
+		return err == nil && len(firing) == 0, errors.Join(err, named(firing))
+	})
 }
 
 // act is something that goes wrong, which alerts must say so, and what mends it.
+// What is over in a moment goes on until it was noticed: a scrape that came late
+// must not decide whether it was.
 type act struct {
 	alerts []string
 	breaks func()
+	goesOn func() // again and again until all of its alerts have fired; nil: it stays broken by itself
 	mends  func()
+	tends  func() // again and again until they are gone; nil: it stays mended by itself
 }
 
-const (
-	noticedWithin  = 50 * time.Second // gauges are read every ten seconds or so
-	forgivenWithin = 50 * time.Second
-)
+// within is how long anything here may take. It is no measure of the service:
+// whoever is as fast as usual does not notice it.
+const within = 4 * time.Minute
 
-// play breaks things, all at once, waits until every alert fires, mends them and
-// waits until none does.
+// play breaks things, all at once, waits until every alert has fired, mends them
+// and waits until none does. What Prometheus has recorded counts, so an alert that
+// came and went while we looked elsewhere was seen; and none of them fires before.
 func (o *observed) play(what string, acts ...act) {
 	o.t.Helper()
-	began, fired, gone := time.Now(), map[string]time.Duration{}, map[string]time.Duration{}
 	var expected []string
 	for _, a := range acts {
 		expected = append(expected, a.alerts...)
+	}
+	left := func() (firing map[string]bool, err error) {
+		all, err := o.prom.Firing(o.t.Context())
+		firing = map[string]bool{}
+		for _, name := range expected {
+			if all[name] {
+				firing[name] = true
+			}
+		}
+		return firing, err
+	}
+	o.wait("nothing fires that is about to be broken: "+what, func() (bool, error) {
+		firing, err := left()
+		return err == nil && len(firing) == 0, errors.Join(err, named(firing))
+	}, expected...)
+
+	fired, gone := map[string]time.Duration{}, map[string]time.Duration{}
+	defer func() { o.t.Logf("%s: fired after %v, gone after %v", what, fired, gone) }()
+	began := time.Now()
+	for _, a := range acts {
 		a.breaks()
 	}
-	defer func() { o.t.Logf("%s: fired after %v, gone after %v", what, fired, gone) }()
-	note := func(into map[string]time.Duration, firing bool) func() bool {
-		return func() bool {
-			now := o.firing()
-			for _, name := range expected {
-				if _, known := into[name]; !known && now[name] == firing {
-					into[name] = time.Since(began).Round(time.Second)
-				}
+	o.wait("all alerts have fired: "+what, func() (bool, error) {
+		for _, a := range acts {
+			if a.goesOn != nil && slices.ContainsFunc(a.alerts, func(name string) bool { return fired[name] == 0 }) {
+				a.goesOn()
 			}
-			return len(into) == len(expected)
 		}
-	}
-	eventually(o.t, noticedWithin, "all of "+strings.Join(expected, ", ")+" fire", note(fired, true))
+		firings, err := o.prom.Firings(o.t.Context())
+		for _, f := range firings {
+			if slices.Contains(expected, f.Alert) && f.Until.After(began) && fired[f.Alert] == 0 {
+				fired[f.Alert] = max(time.Second, f.From.Sub(began).Round(time.Second))
+			}
+		}
+		missing := map[string]bool{}
+		for _, name := range expected {
+			if fired[name] == 0 {
+				missing[name] = true
+			}
+		}
+		return err == nil && len(missing) == 0, errors.Join(err, named(missing))
+	}, expected...)
+
 	began = time.Now()
 	for _, a := range acts {
 		a.mends()
 	}
-	eventually(o.t, forgivenWithin, "none of "+strings.Join(expected, ", ")+" fires any more", note(gone, false))
+	o.wait("no alert fires any more: "+what, func() (bool, error) {
+		firing, err := left()
+		for _, a := range acts {
+			for _, name := range a.alerts {
+				if err == nil && !firing[name] && gone[name] == 0 {
+					gone[name] = max(time.Second, time.Since(began).Round(time.Second))
+				}
+			}
+			if a.tends != nil && slices.ContainsFunc(a.alerts, func(name string) bool { return gone[name] == 0 }) {
+				a.tends()
+			}
+		}
+		return len(gone) == len(expected), errors.Join(err, named(firing))
+	}, expected...)
+}
+
+// named are alerts as the reason why a wait goes on.
+func named(alerts map[string]bool) error {
+	if len(alerts) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(slices.Sorted(maps.Keys(alerts)), ", "))
+}
+
+// wait waits for a condition. If it does not come, it says why, and what
+// Prometheus has to say of the alerts.
+func (o *observed) wait(what string, holds func() (bool, error), alerts ...string) {
+	o.t.Helper()
+	for end := time.Now().Add(within); ; time.Sleep(500 * time.Millisecond) {
+		held, why := holds()
+		if held {
+			return
+		}
+		if time.Now().After(end) {
+			for _, name := range alerts {
+				o.t.Log(o.prom.Explain(context.Background(), name))
+			}
+			require.FailNow(o.t, "timed out", "waiting until %s: %v", what, why)
+		}
+	}
 }
 
 func nothing() {}
 
 func (o *observed) forgedWebhooks() act {
-	return act{alerts: []string{"PayonceWebhookSignatures"}, mends: nothing, breaks: func() {
+	forge := func() {
 		for range 6 {
 			require.Equal(o.t, http.StatusBadRequest, o.a.Do("POST", "/v1/webhooks/stripe", `{"id":"evt_forged"}`, "Stripe-Signature: t=1,v1=00", "Authorization: -").Status)
 		}
-	}}
+	}
+	return act{alerts: []string{"PayonceWebhookSignatures"}, breaks: forge, goesOn: forge, mends: nothing}
 }
 
 func (o *observed) reusedKeys() act {
-	return act{alerts: []string{"PayonceKeyMismatches"}, mends: nothing, breaks: func() {
-		require.Equal(o.t, http.StatusCreated, o.a.Post("/v1/orders", "reused", basket).Status)
+	times := 0
+	reuse := func() {
+		times++
+		key := fmt.Sprintf("reused-%d", times)
+		require.Equal(o.t, http.StatusCreated, o.a.Post("/v1/orders", key, basket).Status)
 		for n := range 10 {
-			a := o.a.Post("/v1/orders", "reused", fmt.Sprintf(`{"currency":"usd","items":[{"sku":"tea","quantity":%d,"unit_amount":500}]}`, 3+n))
+			a := o.a.Post("/v1/orders", key, fmt.Sprintf(`{"currency":"usd","items":[{"sku":"tea","quantity":%d,"unit_amount":500}]}`, 3+n))
 			require.Equal(o.t, http.StatusUnprocessableEntity, a.Status, a)
 		}
-	}}
+	}
+	return act{alerts: []string{"PayonceKeyMismatches"}, breaks: reuse, goesOn: reuse, mends: nothing}
 }
 
+// retryStorm comes in waves: a spike is one only as long as there is calm to
+// compare it with.
 func (o *observed) retryStorm() act {
+	const wave, calm = 40 * time.Second, 80 * time.Second
+	var began time.Time
 	return act{
 		alerts: []string{"PayonceDuplicatesSpike", "PayonceDuplicateRateHigh"},
-		breaks: func() { o.repeats.Store(true) }, mends: func() { o.repeats.Store(false) },
+		breaks: func() { began = time.Now(); o.repeats.Store(true) },
+		goesOn: func() { o.repeats.Store(time.Since(began)%(wave+calm) < wave) },
+		mends:  func() { o.repeats.Store(false) },
 	}
 }
 
 // brokenSchema is a migration that somebody ran by hand.
 func (o *observed) brokenSchema() act {
+	ask := func() {
+		require.Equal(o.t, http.StatusInternalServerError, o.a.Get("/v1/refunds/rfd_00000000000000000000000000").Status)
+	}
 	return act{
 		alerts: []string{"PayonceInternalErrors"},
-		breaks: func() {
-			o.Exec("ALTER TABLE refunds RENAME TO refunds_old")
-			require.Equal(o.t, http.StatusInternalServerError, o.a.Get("/v1/refunds/rfd_00000000000000000000000000").Status)
-		},
-		mends: func() { o.Exec("ALTER TABLE refunds_old RENAME TO refunds") },
+		breaks: func() { o.Exec("ALTER TABLE refunds RENAME TO refunds_old"); ask() },
+		goesOn: ask,
+		mends:  func() { o.Exec("ALTER TABLE refunds_old RENAME TO refunds") },
 	}
 }
 
@@ -298,13 +390,13 @@ func (o *observed) forgottenTransaction() act {
 		breaks: func() {
 			ctx := context.Background()
 			order := o.a.Order()
-			o.Sim.Inject(stripesim.Fault{OrderID: order, Kind: stripesim.Reset, Times: 20})
+			o.Sim.Inject(stripesim.Fault{OrderID: order, Kind: stripesim.Reset, Times: -1})
 			require.Equal(o.t, http.StatusAccepted, o.a.Pay("locked", order, "pm_card_visa").Status)
 			var err error
 			conn, err = pgx.Connect(ctx, o.URL)
 			require.NoError(o.t, err)
 			o.t.Cleanup(func() { _ = conn.Close(ctx) })
-			eventually(o.t, 20*time.Second, "the key is locked while nobody has it", func() bool {
+			o.wait("the key is locked while nobody has it", func() (bool, error) {
 				tx, err := conn.Begin(ctx)
 				require.NoError(o.t, err)
 				var free bool
@@ -312,10 +404,13 @@ func (o *observed) forgottenTransaction() act {
 				if !free {
 					require.NoError(o.t, tx.Rollback(ctx))
 				}
-				return free
+				return free, nil
 			})
 		},
-		mends: func() { require.NoError(o.t, conn.Close(context.Background())) },
+		mends: func() {
+			o.Sim.ClearFaults()
+			require.NoError(o.t, conn.Close(context.Background()))
+		},
 	}
 }
 
@@ -356,9 +451,10 @@ func (o *observed) brokerAway() act {
 }
 
 // frozenProcess stops b in the middle of some payments, for longer than its
-// leases last. The other finishes them; when b wakes up it is too late.
+// leases last; what is left of them is ended by hand, so that the takeovers come
+// together. The other process finishes them; when b wakes up it is too late.
 func (o *observed) frozenProcess() act {
-	const payments = 14 // more than ten takeovers raise the alert
+	const payments = 24 // more than ten takeovers within the alert's time raise it
 	return act{
 		alerts: []string{"PayonceDown", "PayonceLeaseSteals", "PayonceFencedWrites"},
 		breaks: func() {
@@ -374,10 +470,15 @@ func (o *observed) frozenProcess() act {
 			o.b.Freeze()
 			o.Until("b stands still", o.b.Frozen)
 			hold.Release()
-			eventually(o.t, 30*time.Second, "the other process has finished them", func() bool {
-				return o.Count(`SELECT count(*) FROM idempotency_keys WHERE key LIKE 'frozen-%' AND finished_at IS NOT NULL`) == payments
+			o.Exec(`UPDATE idempotency_keys SET leased_until = clock_timestamp() - interval '1 ms', resume_at = clock_timestamp() - interval '1 ms'
+				WHERE key LIKE 'frozen-%' AND finished_at IS NULL`)
+			o.wait("the other process has finished them", func() (bool, error) { // the keys themselves are forgotten soon
+				return o.Count(`SELECT count(*) FROM payments WHERE idempotency_key LIKE 'frozen-%' AND status = 'succeeded'`) == payments, nil
 			})
-			eventually(o.t, 10*time.Second, "b is missed", func() bool { return o.firing()["PayonceDown"] })
+			o.wait("b is missed", func() (bool, error) {
+				firing, err := o.prom.Firing(o.t.Context())
+				return firing["PayonceDown"], err
+			}, "PayonceDown")
 			o.b.Thaw()
 		},
 		mends: nothing,
@@ -400,6 +501,8 @@ func (o *observed) ghostCharge() act {
 			require.NoError(o.t, err)
 			reconcile()
 		},
+		goesOn: reconcile, // one that was under way has looked before
+		tends:  reconcile,
 		mends: func() {
 			_, err := o.stripe.Refunds.New(&stripe.RefundParams{PaymentIntent: &intent.ID})
 			require.NoError(o.t, err)
@@ -408,21 +511,16 @@ func (o *observed) ghostCharge() act {
 	}
 }
 
-// firing are the alerts that fire now.
-func (o *observed) firing() map[string]bool {
-	o.t.Helper()
-	names, err := o.prom.Firing(o.t.Context())
-	require.NoError(o.t, err)
-	return names
-}
-
 // requireSeen holds every rule and every query of every panel to what Prometheus
 // has of it.
 func (o *observed) requireSeen() {
 	o.t.Helper()
-	seen, err := o.prom.Seen(o.t.Context())
-	require.NoError(o.t, err)
-	require.Empty(o.t, seen.Blind)
+	var seen observer.Seen
+	o.wait("every rule and every panel has had numbers", func() (bool, error) {
+		var err error
+		seen, err = o.prom.Seen(o.t.Context())
+		return err == nil && len(seen.Blind) == 0, errors.Join(err, errors.New(strings.Join(seen.Blind, "\n")))
+	})
 	require.Greater(o.t, seen.Queries, 40)
 	o.t.Logf("%d rules and %d queries of panels returned data", seen.Rules, seen.Queries)
 }

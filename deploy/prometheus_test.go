@@ -1,11 +1,9 @@
 package deploy_test
 
 import (
-	"errors"
 	"net"
 	"os"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -13,8 +11,17 @@ import (
 	"example.com/payonce/internal/observer"
 )
 
-// startPrometheus scrapes the targets. It fails the test in CI if there is no
-// Prometheus to start; elsewhere it says so and skips.
+// findPrometheus fails the test in CI if there is no Prometheus to start;
+// elsewhere it says so and skips.
+func findPrometheus(t *testing.T) {
+	t.Helper()
+	if err := observer.Installed(); err != nil {
+		require.Empty(t, os.Getenv("CI"), err)
+		t.Skip("SKIPPED: " + err.Error() + ", so no rule and no dashboard has met a real one")
+	}
+}
+
+// startPrometheus scrapes the targets.
 func startPrometheus(t *testing.T, targets ...string) *observer.Prometheus {
 	t.Helper()
 	dir := t.TempDir()
@@ -30,10 +37,6 @@ func startPrometheus(t *testing.T, targets ...string) *observer.Prometheus {
 		}
 	})
 	p, err := observer.Start(t.Context(), observer.Options{Dir: dir, Group: group, Log: log, Targets: targets})
-	if errors.Is(err, observer.ErrMissing) {
-		require.Empty(t, os.Getenv("CI"), err)
-		t.Skip("SKIPPED: " + err.Error() + ", so no rule and no dashboard has met a real one")
-	}
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, p.Stop()) })
 	return p
@@ -46,13 +49,4 @@ func freeAddr(t *testing.T) string {
 	require.NoError(t, err)
 	defer func() { _ = l.Close() }()
 	return l.Addr().String()
-}
-
-func eventually(t *testing.T, within time.Duration, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(within); !holds(); time.Sleep(200 * time.Millisecond) {
-		if time.Now().After(end) {
-			require.FailNow(t, "timed out", "waiting until %s", what)
-		}
-	}
 }

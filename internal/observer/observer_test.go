@@ -109,6 +109,9 @@ func TestSeen(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"PayonceMoneyDrift is unknown to Prometheus"}, got.Blind)
 
+	why := fake(t, "", "err", "").Explain(ctx, "PayonceMoneyDrift")
+	require.Contains(t, why, "(err it says)")
+	require.Contains(t, why, "no such thing")
 	_, err = fake(t, "", "ok", "").Firing(ctx)
 	require.ErrorContains(t, err, "no such thing")
 }

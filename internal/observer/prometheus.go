@@ -39,6 +39,15 @@ type Options struct {
 	Targets []string // admin addresses of the API
 }
 
+// Installed is nil if there is a Prometheus on this machine, and otherwise
+// ErrMissing.
+func Installed() error {
+	if _, err := exec.LookPath("prometheus"); err != nil {
+		return ErrMissing
+	}
+	return nil
+}
+
 // Start starts one that scrapes the targets once a second, and returns when it is
 // ready. ErrMissing: there is none to start.
 func Start(ctx context.Context, o Options) (*Prometheus, error) {

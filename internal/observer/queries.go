@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"regexp"
 	"strings"
 
@@ -143,8 +144,30 @@ func reads(expr string) (selectors []string) {
 	return selectors
 }
 
+// Explain is all that Prometheus can say of an alert, for whoever asks why it
+// does not fire or does not go: the rule as it judges it, and what the rule and
+// each series that it reads are now.
+func (p *Prometheus) Explain(ctx context.Context, alert string) string {
+	rules, err := p.evaluated(ctx)
+	if err != nil {
+		return alert + ": " + err.Error()
+	}
+	r := rules[alert]
+	said := fmt.Sprintf("%s is %s (%s %s) by\n  %s", alert, r.State, r.Health, r.LastError, r.Query)
+	for _, query := range append([]string{r.Query}, reads(r.Query)...) {
+		now, err := ask[struct{ Result json.RawMessage }](ctx, p, "query", url.Values{"query": {query}})
+		if err != nil {
+			now.Result = json.RawMessage(err.Error())
+		}
+		said += fmt.Sprintf("\n  %s\n    is now %.2000s", query, now.Result)
+	}
+	return said
+}
+
 type evaluation struct {
 	Name, Health, LastError string
+	Query                   string
+	State                   string // of an alert: inactive, pending or firing
 }
 
 // evaluated is every rule as Prometheus has it, with what was wrong with its last
