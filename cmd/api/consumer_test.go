@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -22,7 +21,7 @@ func TestConsumerKilledBeforeItsAcknowledgement(t *testing.T) {
 	victim := w.Process(broker, "FAULT_AT=ledger/payment.succeeded=kill")
 	order := victim.Order()
 	victim.Pay("k", order, "pm_card_visa") // its answer may be lost with the process
-	require.Equal(t, -1, victim.Wait(20*time.Second), "nobody died")
+	require.Equal(t, -1, victim.Wait(testbed.Patience), "nobody died")
 	booked := func() int { return w.Count("SELECT count(*) FROM ledger_entries") }
 	require.Equal(t, 2, booked(), "the effect was there")
 	require.Equal(t, 1, w.Count("SELECT count(*) FROM inbox_events WHERE consumer = 'ledger' AND type = 'payment.succeeded' AND status = 'done'"))

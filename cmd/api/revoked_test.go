@@ -31,7 +31,7 @@ func TestRevokedKeyGetsNothing(t *testing.T) {
 	hint := w.Tenant.APIKey[len(w.Tenant.APIKey)-4:]
 	require.NoError(t, w.Command([]string{"tenant", "key", "revoke", w.Tenant.ID, hint}).Run())
 
-	testbed.Eventually(t, 2*time.Second, "the revoked key is refused", func() bool {
+	testbed.Eventually(t, 20*time.Second, "the revoked key is refused", func() bool {
 		return api.Pay("k", order, "pm_card_visa").Status == http.StatusUnauthorized
 	})
 	refused := api.Pay("k", order, "pm_card_visa")

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -21,12 +23,15 @@ import (
 
 func TestServeRefusesAnOlderSchema(t *testing.T) {
 	t.Parallel()
-	serve := func(ctx context.Context, env map[string]string) (int, string) {
-		var out, errs bytes.Buffer
-		return run(ctx, []string{"serve"}, settings(env), &out, &errs), errs.String()
+	// serve stops what serves as soon as it does.
+	serve := func(env map[string]string) (int, string) {
+		ctx, stop := context.WithTimeout(t.Context(), testbed.Patience)
+		defer stop()
+		errs := &stopsAt{said: []byte(`"msg":"serving"`), stop: stop}
+		return run(ctx, []string{"serve"}, settings(env), io.Discard, errs), errs.log.String()
 	}
 	empty := map[string]string{"DATABASE_URL": dbtest.Empty(t)}
-	code, errs := serve(t.Context(), empty)
+	code, errs := serve(empty)
 	require.Equal(t, 1, code)
 	require.Equal(t, 1, strings.Count(errs, "\n"), errs)
 	require.Contains(t, errs, "older than this program")
@@ -36,16 +41,31 @@ func TestServeRefusesAnOlderSchema(t *testing.T) {
 	var out bytes.Buffer
 	require.Zero(t, run(t.Context(), []string{"migrate"}, settings(empty), &out, &out), out.String())
 	require.Contains(t, out.String(), "applied")
-	ctx, stop := context.WithTimeout(t.Context(), 2*time.Second)
-	defer stop()
-	code, errs = serve(ctx, map[string]string{"DATABASE_URL": empty["DATABASE_URL"], "BROKER_URL": "embedded:" + t.TempDir()})
+	code, errs = serve(map[string]string{"DATABASE_URL": empty["DATABASE_URL"], "BROKER_URL": "embedded:" + t.TempDir()})
 	require.Zero(t, code, errs)
+	require.Contains(t, errs, `"msg":"serving"`)
 
-	ctx, stop = context.WithTimeout(t.Context(), 3*time.Second)
-	defer stop()
-	code, errs = serve(ctx, map[string]string{"DATABASE_URL": dbtest.Empty(t), "AUTO_MIGRATE": "true", "BROKER_URL": "embedded:" + t.TempDir()})
+	code, errs = serve(map[string]string{"DATABASE_URL": dbtest.Empty(t), "AUTO_MIGRATE": "true", "BROKER_URL": "embedded:" + t.TempDir()})
 	require.Zero(t, code, errs)
 	require.Contains(t, errs, `"msg":"migrated"`)
+	require.Contains(t, errs, `"msg":"serving"`)
+}
+
+// stopsAt is a log whose program is stopped when it says something.
+type stopsAt struct {
+	mu   sync.Mutex
+	log  bytes.Buffer
+	said []byte
+	stop context.CancelFunc
+}
+
+func (s *stopsAt) Write(line []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if bytes.Contains(line, s.said) {
+		s.stop()
+	}
+	return s.log.Write(line)
 }
 
 func TestServeNamesTheAddressItCannotHave(t *testing.T) {
@@ -67,7 +87,7 @@ func TestServeNamesTheAddressItCannotHave(t *testing.T) {
 func TestSIGTERM(t *testing.T) {
 	t.Parallel()
 	w := testbed.New(t)
-	p := w.Process()
+	p := w.Process("STRIPE_TIMEOUT=10s", "IDEMPOTENCY_LEASE=31s") // Stripe may take as long as this test does
 	require.Equal(t, http.StatusOK, p.Do("GET", "/readyz", "").Status)
 	order := p.Order()
 	moving := w.Sim.Hold(stripesim.Selector{Op: "intent.confirm"}, stripesim.BeforeEffect)
@@ -89,7 +109,7 @@ func TestSIGTERM(t *testing.T) {
 	a := <-told
 	require.NoError(t, a.Err)
 	require.Equal(t, http.StatusCreated, a.Status, a)
-	require.Zero(t, p.Wait(10*time.Second))
+	require.Zero(t, p.Wait(testbed.Patience))
 	require.Contains(t, p.Log(), `"msg":"stopped"`)
 	w.RequireChargedOnce(order)
 }
@@ -111,7 +131,7 @@ func TestLog(t *testing.T) {
 	require.Equal(t, "requires_action", waits.Get("status"))
 	require.NotEmpty(t, waits.Get("next_action", "client_secret"), "the customer's browser needs it")
 	p.Signal(syscall.SIGTERM)
-	require.Zero(t, p.Wait(10*time.Second))
+	require.Zero(t, p.Wait(testbed.Patience))
 
 	for _, secret := range []string{"callers-own-key", "_secret_", w.Tenant.APIKey, stripesim.DefaultKey, testbed.WebhookSecret} {
 		require.NotContains(t, p.Log(), secret)

@@ -168,7 +168,7 @@ func (c Client) Pay(key, order, method string, headers ...string) Answer {
 // PayUntilFinal asks again with the same key for as long as the answer says that it is not the last word.
 func (c Client) PayUntilFinal(key, order, method string) (a Answer) {
 	c.t.Helper()
-	Eventually(c.t, 15*time.Second, "the payment of "+key+" is final", func() bool {
+	Eventually(c.t, Patience, "the payment of "+key+" is final", func() bool {
 		a = c.Pay(key, order, method)
 		return a.Err == nil && a.Status != http.StatusAccepted && !a.Problem().Retryable
 	})

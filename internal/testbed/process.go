@@ -53,6 +53,7 @@ type Process struct {
 	Admin string // address of /metrics
 	world *World
 	cmd   *exec.Cmd
+	named string        // its sessions in the database
 	done  chan struct{} // closed when it has exited
 
 	mu  sync.Mutex
@@ -63,12 +64,17 @@ type Process struct {
 // "NAME=value" and win over the world's.
 func (w *World) Command(args []string, settings ...string) *exec.Cmd {
 	w.T.Helper()
+	return w.command(w.sessionName(), args, settings...)
+}
+
+func (w *World) command(session string, args []string, settings ...string) *exec.Cmd {
+	w.T.Helper()
 	path, err := binary()
 	require.NoError(w.T, err)
 	cmd := exec.Command(path, args...) //nolint:noctx // it ends when the test says, or with us
 	cmd.Env = append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"),
-		"DATABASE_URL=" + w.namedSession(), "HTTP_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0",
+		"DATABASE_URL=" + w.urlFor(session), "HTTP_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0",
 		"STRIPE_SECRET_KEY=" + stripesim.DefaultKey, "STRIPE_API_BASE=" + w.StripeURL, "STRIPE_WEBHOOK_SECRET=" + WebhookSecret,
 		"STRIPE_TIMEOUT=" + StripeTimeout.String(), "IDEMPOTENCY_LEASE=" + Lease.String(), "STRIPE_RPS=0", "RATE_LIMIT_RPS=0",
 		"BROKER_URL=embedded:" + filepath.Join(w.T.TempDir(), "broker"),
@@ -77,13 +83,16 @@ func (w *World) Command(args []string, settings ...string) *exec.Cmd {
 	return cmd
 }
 
-// namedSession is the database's URL with a name for one process's sessions, by
-// which the database tells processes apart.
-func (w *World) namedSession() string {
+// sessionName is a name for one process's sessions, by which the database tells
+// processes apart.
+func (w *World) sessionName() string { return fmt.Sprintf("process %d", w.sessions.Add(1)) }
+
+// urlFor is the database's URL with that name.
+func (w *World) urlFor(session string) string {
 	u, err := url.Parse(w.URL)
 	require.NoError(w.T, err)
 	q := u.Query()
-	q.Set("application_name", fmt.Sprintf("process %d", w.sessions.Add(1)))
+	q.Set("application_name", session)
 	u.RawQuery = q.Encode()
 	return u.String()
 }
@@ -91,7 +100,8 @@ func (w *World) namedSession() string {
 // Process starts the service and returns when it serves.
 func (w *World) Process(settings ...string) *Process {
 	w.T.Helper()
-	p := &Process{world: w, cmd: w.Command([]string{"serve"}, settings...), done: make(chan struct{})}
+	name := w.sessionName()
+	p := &Process{world: w, named: name, cmd: w.command(name, []string{"serve"}, settings...), done: make(chan struct{})}
 	stderr, err := p.cmd.StderrPipe()
 	require.NoError(w.T, err)
 	require.NoError(w.T, p.cmd.Start())
@@ -103,7 +113,7 @@ func (w *World) Process(settings ...string) *Process {
 		p.Client, p.Admin = newClient(w.T, "http://"+addrs[0], w.Tenant), "http://"+addrs[1]
 	case <-p.done:
 		require.FailNow(w.T, "the service did not start", p.Log())
-	case <-time.After(30 * time.Second):
+	case <-time.After(Patience):
 		require.FailNow(w.T, "the service does not say that it serves", p.Log())
 	}
 	return p
@@ -150,6 +160,16 @@ func (p *Process) Kill() {
 	<-p.done
 }
 
+// Buried waits until the database has ended the sessions of a process that is
+// dead. Until then a last statement may be on its way, such as one that takes a
+// lease.
+func (p *Process) Buried() {
+	p.world.T.Helper()
+	p.world.Until("the database knows that "+p.named+" is dead", func() bool {
+		return p.world.Count(`SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND datname = current_database()`, p.named) == 0
+	})
+}
+
 // Freeze and Thaw stop the process where it is, and let it go on.
 func (p *Process) Freeze() { p.Signal(syscall.SIGSTOP) }
 
@@ -180,7 +200,7 @@ func (p *Process) Frozen() bool {
 // Metric is the sum of a metric's samples, over all labels.
 func (p *Process) Metric(name string) (sum float64) {
 	p.world.T.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.Admin+"/metrics", nil)
 	require.NoError(p.world.T, err)

@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -62,7 +61,7 @@ func (m *Mailbox) keep(w http.ResponseWriter, r *http.Request) {
 // its way.
 func (m *Mailbox) Take() []Webhook {
 	m.world.T.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	require.NoError(m.world.T, m.world.Sim.WaitForWebhooks(ctx))
 	m.mu.Lock()

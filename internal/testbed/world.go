@@ -146,10 +146,14 @@ func (w *World) RecoveryPoint(key string) string {
 	return w.Text("SELECT recovery_point FROM idempotency_keys WHERE tenant_id = $1 AND key = $2", w.Tenant.ID, key)
 }
 
+// Patience is for what comes at once on a machine that has nothing else to do.
+// It measures nothing: a test that has what it waits for goes on.
+const Patience = time.Minute
+
 // Until waits for a condition, a while and no longer.
 func (w *World) Until(what string, holds func() bool) {
 	w.T.Helper()
-	Eventually(w.T, 15*time.Second, what, holds)
+	Eventually(w.T, Patience, what, holds)
 }
 
 // Eventually polls a condition.
