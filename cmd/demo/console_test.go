@@ -56,7 +56,15 @@ func TestConsole(t *testing.T) {
 	c.shows(`[data-kind="fault"]`, "PostgreSQL is there again")
 	p.Screenshot(t, "console-cut")
 
+	// On a machine that has other things to do A may give up before it is frozen. The
+	// console says so, and it is tried again.
+	orders := 10
 	c.press("pause", "wakes up too late")
+	for c.said(`[data-kind="claim"]`, "A had given up before it was frozen") {
+		require.Less(t, orders, 15, "A is never frozen in time")
+		orders++
+		c.press("pause", "wakes up too late")
+	}
 	c.shows(`[data-kind="claim"]`, "the work is taken over")
 	c.shows(`[data-kind="claim"]`, "late write is refused")
 	p.Screenshot(t, "console-pause")
@@ -77,13 +85,13 @@ func TestConsole(t *testing.T) {
 	p.WaitFor(t, `document.querySelectorAll('.parts [data-state="up"]').length === 4`)
 
 	p.FitsItsWindow(t)
-	require.Equal(t, strings.Repeat("1", 10), browsertest.Evaluate[string](t, p, `document.getElementById("tiles").textContent`))
-	require.Equal(t, "10", browsertest.Evaluate[string](t, p, `document.getElementById("total-charges").textContent`))
+	require.Equal(t, strings.Repeat("1", orders), browsertest.Evaluate[string](t, p, `document.getElementById("tiles").textContent`))
+	require.Equal(t, fmt.Sprint(orders), browsertest.Evaluate[string](t, p, `document.getElementById("total-charges").textContent`))
 	p.Screenshot(t, "console")
 
 	// A page that comes later is told all of it, on a phone too.
 	phone := browser.Open(t, url, browsertest.Phone)
-	phone.WaitFor(t, `document.querySelectorAll(".story .end").length === 11`)
+	phone.WaitFor(t, fmt.Sprintf(`document.querySelectorAll(".story .end").length === %d`, orders+1))
 	phone.FitsItsWindow(t)
 	phone.Screenshot(t, "console-phone")
 	require.Equal(t,
@@ -113,7 +121,7 @@ func TestConsole(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, res.Body.Close())
 	require.Equal(t, http.StatusAccepted, res.StatusCode)
-	require.Eventually(t, func() bool { return frozen(d.cmd.Process.Pid) == 1 }, 10*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return frozen(d.cmd.Process.Pid) == 1 }, time.Minute, 20*time.Millisecond)
 	require.NoError(t, d.cmd.Process.Signal(os.Interrupt))
 	out, code := d.wait()
 	require.Zero(t, code, out)
@@ -154,16 +162,22 @@ func (c consolePage) press(name, title string) {
 // latest is a JavaScript expression about the newest card.
 func (consolePage) latest(what string) string { return `document.querySelector(".story")` + what }
 
-// shows waits until the newest card has a line with a text.
+// said reports whether the newest card has a line with a text.
+func (c consolePage) said(selector, text string) bool {
+	c.t.Helper()
+	lines := browsertest.Evaluate[[]string](c.t, c.Page, `Array.from(document.querySelector(".story").querySelectorAll('`+selector+`'), (l) => l.textContent)`)
+	return strings.Contains(strings.Join(lines, "\n"), text)
+}
+
+// shows waits until it has one.
 func (c consolePage) shows(selector, text string) {
 	c.t.Helper()
 	began := time.Now()
 	for {
-		lines := browsertest.Evaluate[[]string](c.t, c.Page, `Array.from(document.querySelector(".story").querySelectorAll('`+selector+`'), (l) => l.textContent)`)
-		if strings.Contains(strings.Join(lines, "\n"), text) {
+		if c.said(selector, text) {
 			return
 		}
-		require.Less(c.t, time.Since(began), 10*time.Second, "no line %s says %q:\n%s", selector, text, browsertest.Evaluate[string](c.t, c.Page, c.latest(`.innerText`)))
+		require.Less(c.t, time.Since(began), time.Minute, "no line %s says %q:\n%s", selector, text, browsertest.Evaluate[string](c.t, c.Page, c.latest(`.innerText`)))
 		time.Sleep(askAgain)
 	}
 }
@@ -270,7 +284,7 @@ func TestConsole_IsBounded(t *testing.T) {
 		for range readersMax {
 			listenTo(t, server.URL, "")
 		}
-		require.Eventually(t, func() bool { return c.readers.Load() == readersMax }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return c.readers.Load() == readersMax }, time.Minute, time.Millisecond)
 		res, err := http.Get(server.URL + "/events")
 		require.NoError(t, err)
 		require.NoError(t, res.Body.Close())
@@ -348,5 +362,5 @@ func TestConsole_WaitsForTheScenes(t *testing.T) {
 	// A second page is one more reader; when it goes, there is room again.
 	require.EqualValues(t, 1, c.readers.Load())
 	p.Do(t, chromedp.Navigate("about:blank"))
-	require.Eventually(t, func() bool { return c.readers.Load() == 0 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return c.readers.Load() == 0 }, time.Minute, 10*time.Millisecond)
 }

@@ -225,7 +225,7 @@ func chargeAgain(t *testing.T, stripe, order string) {
 	intent := func() []string {
 		return regexp.MustCompile(`"tenant_id":\s*"(\w+)"`).FindStringSubmatch(get(t, stripe+"/v1/payment_intents?limit=1"))
 	}
-	require.Eventually(t, func() bool { return intent() != nil }, 10*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return intent() != nil }, time.Minute, 20*time.Millisecond)
 	made := post("/v1/payment_intents", url.Values{"amount": {"1250"}, "currency": {"usd"}, "metadata[tenant_id]": {intent()[1]}, "metadata[order_id]": {order},
 		"automatic_payment_methods[enabled]": {"true"}, "automatic_payment_methods[allow_redirects]": {"never"}})
 	id := find(t, made, `"id":\s*"(pi_\w+)"`)
@@ -388,7 +388,7 @@ func (d *demo) leftNothing() {
 		return
 	}
 	var left []string
-	for began := time.Now(); time.Since(began) < 10*time.Second; time.Sleep(20 * time.Millisecond) {
+	for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(20 * time.Millisecond) {
 		if left = membersOf(d.cmd.Process.Pid); len(left) == 0 {
 			return
 		}

@@ -14,7 +14,7 @@ import (
 
 const (
 	startWithin   = 10 * time.Minute // a first run may download PostgreSQL; go test has a deadline of its own
-	cleanupWithin = 10 * time.Second // a test that holds a connection for longer has lost it
+	cleanupWithin = time.Minute      // a test that holds a connection for longer has lost it
 	sessionsMax   = 200              // tests of pools and of crowds, several at once
 )
 

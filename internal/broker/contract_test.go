@@ -238,7 +238,7 @@ func contract(t *testing.T, at func(testing.TB) place, dedupes bool, tooLarge in
 		select {
 		case err := <-ended:
 			require.NoError(t, err)
-		case <-time.After(10 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Fatal("Consume goes on")
 		}
 	})

@@ -54,7 +54,7 @@ func TestEmbedded(t *testing.T) {
 		require.Empty(t, open(t, "embedded:"+t.TempDir()).(*embedded).Addr())
 		b := open(t, "embedded:"+t.TempDir()+"?listen=127.0.0.1:0")
 		other := open(t, "nats://"+b.(*embedded).Addr())
-		require.Eventually(t, func() bool { return other.Publish(t.Context(), []outbox.Envelope{envelope("ord_1", 1)})[0] == nil }, 10*time.Second, 20*time.Millisecond)
+		require.Eventually(t, func() bool { return other.Publish(t.Context(), []outbox.Envelope{envelope("ord_1", 1)})[0] == nil }, 30*time.Second, 20*time.Millisecond)
 		read(t, b, "ledger", nil).await(t, 1)
 	})
 }

@@ -51,7 +51,7 @@ func envelope(aggregate string, version int64) outbox.Envelope {
 // publish insists: the broker is there.
 func publish(t testing.TB, b Broker, events ...outbox.Envelope) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for i, err := range b.Publish(ctx, events) {
 		require.NoError(t, err, events[i].ID)

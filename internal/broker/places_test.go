@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -31,7 +30,7 @@ func (p *natsPlace) start(t testing.TB) {
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: p.port, JetStream: true, StoreDir: p.dir, NoSigs: true, NoLog: true, SyncAlways: true})
 	require.NoError(t, err)
 	s.Start()
-	require.True(t, s.ReadyForConnections(10*time.Second))
+	require.True(t, s.ReadyForConnections(startWithin))
 	p.server, p.port = s, s.Addr().(*net.TCPAddr).Port
 }
 

@@ -207,7 +207,7 @@ func TestKey(t *testing.T) {
 		paid := api.Pay("k", order, visa)
 		require.Equal(t, http.StatusCreated, paid.Status)
 		w.Exec(`UPDATE api_keys SET revoked_at = clock_timestamp() WHERE tenant_id = $1`, w.Tenant.ID)
-		testbed.Eventually(t, 5*time.Second, "the key is known to be revoked", func() bool { return api.Pay("k", order, visa).Status == http.StatusUnauthorized })
+		testbed.Eventually(t, 20*time.Second, "the key is known to be revoked", func() bool { return api.Pay("k", order, visa).Status == http.StatusUnauthorized })
 		require.NotContains(t, string(api.Pay("k", order, visa).Body), paid.ID())
 	})
 

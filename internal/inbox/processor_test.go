@@ -177,7 +177,7 @@ func TestProcessor(t *testing.T) {
 			_, err := b.processor.RunOnce(t.Context())
 			require.NoError(t, err)
 			return len(b.applied()) == 1
-		}, 5*time.Second, 20*time.Millisecond)
+		}, 30*time.Second, 20*time.Millisecond)
 	})
 
 	t.Run("LeavesEventsOfUnknownConsumersAlone", func(t *testing.T) {

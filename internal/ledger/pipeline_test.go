@@ -208,7 +208,7 @@ func TestPipelineUnderKills(t *testing.T) {
 	events := payments*2 + refunds*2
 	require.Eventually(t, func() bool {
 		return count(t, pool, "SELECT count(*) FROM inbox_events WHERE status = 'done'") == payments+refunds
-	}, 2*time.Minute, 100*time.Millisecond)
+	}, 5*time.Minute, 100*time.Millisecond)
 	log := readStream(t, natsURL)
 	missing, outOfOrder := walk(log, events)
 	booked := count(t, pool, "SELECT count(DISTINCT event_id) FROM ledger_entries")

@@ -76,7 +76,7 @@ type outcome struct {
 // doubled, waits until nothing more can come, and walks the log.
 func chaos(t *testing.T, pool *db.Pool, f *faults, relay func(*brokerLog) runner) outcome {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	broker := &brokerLog{before: f.before, after: f.after}
 	exec(t, pool, "CREATE TABLE aggregates (id text PRIMARY KEY, version bigint NOT NULL)")

@@ -266,7 +266,7 @@ func TestRelay(t *testing.T) {
 		relay := outbox.NewRelay(pool, broker, outbox.RelayOptions{})
 		require.Equal(t, 6000, drain(t, relay))
 		require.NoError(t, slow.Commit(t.Context()))
-		require.Eventually(t, func() bool { return drain(t, relay) == 1 }, 2*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return drain(t, relay) == 1 }, 30*time.Second, 10*time.Millisecond)
 		require.Equal(t, "ord_slow-1", broker.ids()[6000])
 	})
 
@@ -285,7 +285,7 @@ func TestRelay(t *testing.T) {
 			return count(t, pool, `SELECT (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'outbox_events')
 				+ (SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'outbox_events')`)
 		}
-		require.Eventually(t, func() bool { return read() >= events }, 10*time.Second, 50*time.Millisecond, "the server has not counted yet")
+		require.Eventually(t, func() bool { return read() >= events }, time.Minute, 50*time.Millisecond, "the server has not counted yet")
 		time.Sleep(1500 * time.Millisecond) // every session reports what it read within a second
 		require.Less(t, read(), 30*events, "rows read for each event published")
 	})
@@ -305,7 +305,7 @@ func TestRelay(t *testing.T) {
 		n, err := outbox.Replay(t.Context(), pool, time.Now().Add(-30*time.Minute))
 		require.NoError(t, err)
 		require.EqualValues(t, 4, n, "three published ones, and the one that must wait for them")
-		require.Eventually(t, func() bool { drain(t, relay); return len(broker.ids()) == 4 }, 5*time.Second, 20*time.Millisecond)
+		require.Eventually(t, func() bool { drain(t, relay); return len(broker.ids()) == 4 }, 30*time.Second, 20*time.Millisecond)
 		outOfOrder, repeated := disorder(broker.events())
 		require.Zero(t, outOfOrder+repeated)
 	})

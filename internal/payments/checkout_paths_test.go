@@ -180,7 +180,7 @@ func (p *path) rest() {
 	p.m.diesAt = ""
 	p.m.mu.Unlock()
 	for key := range p.bodies {
-		for end := time.Now().Add(10 * time.Second); p.final[key].Status == 0; time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(testbed.Patience); p.final[key].Status == 0; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(end) {
 				p.r.Fatalf("the checkout of %s does not come to its end: %s", key, p.story(key))
 			}

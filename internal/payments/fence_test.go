@@ -56,7 +56,7 @@ func async[T any](f func() T) <-chan T {
 
 func waitHeld(w *testbed.World, h *stripesim.Hold) {
 	w.T.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testbed.Patience)
 	defer cancel()
 	_, err := h.Wait(ctx)
 	require.NoError(w.T, err, "nobody has come to the hold")

@@ -565,7 +565,7 @@ func (b *books) copyDatabase(suffix string) (dsn string) {
 	}
 	b.DB.Raw().Reset()
 	b.api.Pool.Raw().Reset()
-	testbed.Eventually(b.T, 10*time.Second, "nobody uses the database", func() bool {
+	testbed.Eventually(b.T, testbed.Patience, "nobody uses the database", func() bool {
 		conn, err := pgx.Connect(context.Background(), server)
 		require.NoError(b.T, err)
 		defer func() { _ = conn.Close(context.Background()) }()

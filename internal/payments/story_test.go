@@ -135,7 +135,7 @@ func TestKeyStory(t *testing.T) {
 		require.Equal(t, http.StatusCreated, b.api.Pay("k", b.api.Order(), "pm_card_visa").Status)
 		require.NoError(t, b.Sim.WaitForWebhooks(t.Context()))
 		processor := inbox.NewProcessor(b.api.Pool, map[string]inbox.Handler{payments.StripeEvents: b.api.Payments.WebhookHandler()}, inbox.ProcessorOptions{})
-		testbed.Eventually(t, 10*time.Second, "the webhooks are applied", func() bool {
+		testbed.Eventually(t, testbed.Patience, "the webhooks are applied", func() bool {
 			n, err := processor.RunOnce(context.Background())
 			require.NoError(t, err)
 			return n == 0

@@ -113,7 +113,7 @@ func TestFaults(t *testing.T) {
 			if tc.effect {
 				want = 1
 				// The effect does not wait for the client, nor the client for it.
-				require.Eventually(t, func() bool { return b.sim.ChargeCount("o1") == 1 }, 5*time.Second, 5*time.Millisecond)
+				require.Eventually(t, func() bool { return b.sim.ChargeCount("o1") == 1 }, 30*time.Second, 5*time.Millisecond)
 			}
 			require.Equal(t, want, b.sim.ChargeCount("o1"))
 
@@ -189,7 +189,7 @@ func TestFaults(t *testing.T) {
 		b.sim.Inject(Fault{Op: "intent.confirm", Kind: DelayExecuting, Delay: 2 * time.Second})
 		answered := make(chan error)
 		go func() { _, err := b.confirm(pi.ID, "k", "pm_card_visa"); answered <- err }()
-		require.Eventually(t, func() bool { return b.sim.ChargeCount("o1") == 1 }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return b.sim.ChargeCount("o1") == 1 }, 30*time.Second, time.Millisecond)
 		_, err := newClient(DefaultKey, b.url, http.DefaultTransport, time.Second).PaymentIntents.Confirm(pi.ID, &stripe.PaymentIntentConfirmParams{Params: keyed("k"), PaymentMethod: stripe.String("pm_card_visa")})
 		refused(t, err, 409, stripe.ErrorCodeIdempotencyKeyInUse)
 		require.NoError(t, <-answered)
@@ -360,7 +360,7 @@ func TestHolds(t *testing.T) {
 		hangUp()
 		require.Error(t, <-answered)
 		h.Release()
-		require.Eventually(t, func() bool { return b.sim.ChargeCount("o1") == 1 }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return b.sim.ChargeCount("o1") == 1 }, 30*time.Second, time.Millisecond)
 	})
 }
 

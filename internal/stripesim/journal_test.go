@@ -186,7 +186,7 @@ func TestJournal(t *testing.T) {
 			_, err := b.api.PaymentIntents.New(&stripe.PaymentIntentParams{Amount: stripe.Int64(1000), Currency: stripe.String("usd")})
 			answered <- err
 		}()
-		require.Eventually(t, func() bool { return len(b.sim.Effects()) == 1 }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return len(b.sim.Effects()) == 1 }, 30*time.Second, time.Millisecond)
 		select {
 		case <-answered:
 			t.Fatal("answered before it was written")

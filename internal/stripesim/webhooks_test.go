@@ -71,7 +71,7 @@ func (r *receiver) types() []string {
 
 func (b *bench) settle() {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
 	defer cancel()
 	require.NoError(b.t, b.sim.WaitForWebhooks(ctx))
 }
@@ -155,7 +155,7 @@ func TestWebhooks(t *testing.T) {
 		go func() { _, err := b.confirm(pi.ID, "k", "pm_card_visa"); answered <- err }()
 		_, err := h.Wait(t.Context())
 		require.NoError(t, err)
-		require.Eventually(t, func() bool { return slices.Contains(r.types(), "payment_intent.succeeded") }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return slices.Contains(r.types(), "payment_intent.succeeded") }, 30*time.Second, time.Millisecond)
 		h.Release()
 		require.NoError(t, <-answered)
 	})
@@ -324,7 +324,7 @@ func TestWebhookFaults(t *testing.T) {
 		b.settle()
 		require.Empty(t, r.all())
 		b.paid("o1")
-		require.Eventually(t, func() bool { return len(r.all()) == 3 }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return len(r.all()) == 3 }, 30*time.Second, time.Millisecond)
 		require.Equal(t, []string{"payment_intent.succeeded", "charge.succeeded", "payment_intent.created"}, r.types())
 	})
 	t.Run("Burst", func(t *testing.T) {
