@@ -33,10 +33,9 @@ var inStep = map[string]struct{ step, line string }{
 	"go run ./cmd/mutants -only M2":               {"mutants", "go run ./cmd/mutants\n"}, // one of them
 	"go run ./loadtest":                           {"load", " go run ./loadtest\n"},
 	"go run ./loadtest -scenario duplicate-storm": {"load", " go run ./loadtest -scenario duplicate-storm\n"},
-	"make observe":                                {"observe", "-run='^TestObserve$' ./deploy"},
 	"make generate":                               {"generate", "sqlc diff"}, // is red where generate would write something
 
-	"go test ./...": {"test", "-skip='^(TestObserve|TestTyped)$' ./..."}, // those two have steps of their own
+	"go test ./...": {"test", "-skip='^TestTyped$' ./..."}, // which has a step of its own
 	"go test ./internal/payments -run TestCrashMatrix":                   {"test", " ./..."},
 	"go test ./internal/payments -run 'TestCrashMatrix/refund/finished'": {"test", " ./..."},
 	"go test ./internal/payments ./cmd/api":                              {"test", " ./..."},
@@ -54,6 +53,7 @@ var inStep = map[string]struct{ step, line string }{
 var inTest = map[string]struct{ dir, test string }{
 	"go run ./cmd/demo -serve": {"cmd/demo", "TestServe"},
 	"go run ./museum":          {"museum", "TestExhibits"},
+	"make observe":             {"deploy", "TestObserve"},
 	"go test ./internal/payments -run TestCrashMatrixIsOnItsPage -update": {"internal/payments", "TestCrashMatrixIsOnItsPage"}, // is red where -update would write something
 	"SCREENSHOT_DIR=out go test ./internal/http -run InABrowser":          {"internal/http", "TestDocs_InABrowser"},
 }
