@@ -295,7 +295,9 @@ func (o *observed) wait(what string, holds func() (bool, error), alerts ...strin
 		}
 		if time.Now().After(end) {
 			for _, name := range alerts {
-				o.t.Log(o.prom.Explain(context.Background(), name))
+				if why == nil || strings.Contains(why.Error(), name) {
+					o.t.Log(o.prom.Explain(context.Background(), name))
+				}
 			}
 			require.FailNow(o.t, "timed out", "waiting until %s: %v", what, why)
 		}

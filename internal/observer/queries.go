@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -154,7 +155,9 @@ func (p *Prometheus) Explain(ctx context.Context, alert string) string {
 	}
 	r := rules[alert]
 	said := fmt.Sprintf("%s is %s (%s %s) by\n  %s", alert, r.State, r.Health, r.LastError, r.Query)
-	for _, query := range append([]string{r.Query}, reads(r.Query)...) {
+	series := reads(r.Query)
+	slices.Sort(series)
+	for _, query := range append([]string{r.Query}, slices.Compact(series)...) {
 		now, err := ask[struct{ Result json.RawMessage }](ctx, p, "query", url.Values{"query": {query}})
 		if err != nil {
 			now.Result = json.RawMessage(err.Error())
