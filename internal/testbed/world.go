@@ -146,6 +146,14 @@ func (w *World) RecoveryPoint(key string) string {
 	return w.Text("SELECT recovery_point FROM idempotency_keys WHERE tenant_id = $1 AND key = $2", w.Tenant.ID, key)
 }
 
+// StoryOf is what the database knows of the work under a key, for whoever looks
+// into a red test.
+func (w *World) StoryOf(key string) string {
+	w.T.Helper()
+	return w.Text(`SELECT concat_ws(' ', recovery_point, 'attempts', attempts, 'now', clock_timestamp(), 'leased until', leased_until, 'resumes at', resume_at, trail::text, last_error)
+		FROM idempotency_keys WHERE tenant_id = $1 AND key = $2`, w.Tenant.ID, key)
+}
+
 // Patience is for what comes at once on a machine that has nothing else to do.
 // It measures nothing: a test that has what it waits for goes on.
 const Patience = time.Minute
