@@ -27,11 +27,12 @@ func service(ctx context.Context, args []string) error {
 	url := flags.String("database", "", "PostgreSQL")
 	tenant := flags.String("tenant", "", "whose keys the bare handler reads")
 	conns := flags.Int("pool", 16, "connections of the pool")
+	group := flags.Bool("group", false, "let requests share commits")
 	takes := flags.Duration("gateway", 0, "how long each call of the gateway takes")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	pool, err := db.Open(ctx, *url, db.Options{MaxConn: int32(*conns)})
+	pool, err := db.Open(ctx, *url, db.Options{MaxConn: int32(*conns), GroupCommit: *group})
 	if err != nil {
 		return err
 	}

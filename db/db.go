@@ -42,7 +42,8 @@ var ErrNoRows = pgx.ErrNoRows
 // transaction, each statement one of its own.
 type Pool struct {
 	*Queries
-	pgx *pgxpool.Pool
+	pgx     *pgxpool.Pool
+	grouped *Queries
 }
 
 // Options of Open. The zero value is what the service runs with.
@@ -52,6 +53,8 @@ type Options struct {
 	// Statement is how long one statement may take; default 10 s. A wait for a
 	// lock ends after half of it.
 	Statement time.Duration
+	// GroupCommit lets statements of several requests share a commit (Grouped).
+	GroupCommit bool
 }
 
 // Open makes the pool. It does not wait for the server: a service that starts
@@ -81,8 +84,18 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the connection pool: %w", err)
 	}
-	return &Pool{Queries: New(pool), pgx: pool}, nil
+	p := &Pool{Queries: New(pool), pgx: pool}
+	p.grouped = p.Queries
+	if o.GroupCommit {
+		p.grouped = New(&group{pool: pool, lanes: groupLanes})
+	}
+	return p, nil
 }
+
+// Grouped is for statements that are a transaction of their own. With
+// Options.GroupCommit those of several requests share a commit, and each has the
+// effect, the answer and the errors that it would have alone.
+func (p *Pool) Grouped() *Queries { return p.grouped }
 
 // Close waits for connections in use, then closes all.
 func (p *Pool) Close() { p.pgx.Close() }

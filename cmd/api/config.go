@@ -32,6 +32,7 @@ type config struct {
 	ActionTimeout        time.Duration
 	NotifyPrivate        bool // deliver tenants' webhooks to private addresses too: for development
 	AutoMigrate          bool
+	GroupCommit          bool // payments of several requests share commits: for many at once
 	LogLevel             slog.Level
 	LogFormat            string
 	OTLPEndpoint         string // a collector of OpenTelemetry's; empty: no tracing
@@ -70,6 +71,7 @@ func readConfig(getenv func(string) string) (config, error) {
 		ActionTimeout:        e.duration("ACTION_TIMEOUT", time.Hour),
 		NotifyPrivate:        e.boolean("NOTIFY_PRIVATE_ADDRESSES"),
 		AutoMigrate:          e.boolean("AUTO_MIGRATE"),
+		GroupCommit:          e.boolean("GROUP_COMMIT"),
 		LogFormat:            e.oneOf("LOG_FORMAT", "json", "text"),
 		OTLPEndpoint:         e.baseURL("OTEL_EXPORTER_OTLP_ENDPOINT"),
 		TracesEndpoint:       e.baseURL("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),

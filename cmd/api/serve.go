@@ -37,7 +37,7 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 	if getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	pool, err := db.Open(ctx, c.DatabaseURL, db.Options{})
+	pool, err := db.Open(ctx, c.DatabaseURL, db.Options{GroupCommit: c.GroupCommit})
 	if err != nil {
 		return fmt.Errorf("DATABASE_URL is %w", err)
 	}

@@ -110,7 +110,7 @@ func (c *Claim) Finish(ctx context.Context, fn func(q *db.Queries) (Answer, erro
 // found out that it is ErrMoved.
 func (c *Claim) Statement(ctx context.Context, to string, fn func(q *db.Queries) (int64, error)) error {
 	return c.durably(ctx, to, func() error {
-		n, err := fn(c.store.pool.Queries)
+		n, err := fn(c.store.pool.Grouped())
 		if errors.Is(err, ErrMoved) {
 			return err // The statement has been answered. There is nothing to read back.
 		}

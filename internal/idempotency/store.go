@@ -187,7 +187,7 @@ func (s *Store) Begin(ctx context.Context, r Request, resourceID, point string, 
 func (s *Store) BeginStatement(ctx context.Context, r Request, resourceID, point string, fn func(q *db.Queries, n New) (claimed bool, err error)) (*Claim, error) {
 	n := s.announce(r, resourceID, point)
 	return s.begin(ctx, n, func() error {
-		claimed, err := fn(s.pool.Queries, n)
+		claimed, err := fn(s.pool.Grouped(), n)
 		if err == nil && !claimed {
 			return ErrTaken
 		}
