@@ -1,7 +1,6 @@
 package http
 
 import (
-	"encoding/json"
 	"net/http"
 	"time"
 
@@ -36,16 +35,13 @@ func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, &problem{code: codeInvalidSignature, detail: "The signature does not fit the body, or is older than five minutes."})
 		return
 	}
-	var event struct {
-		ID   string `json:"id"`
-		Type string `json:"type"`
-	}
-	if err := json.Unmarshal(body, &event); err != nil || event.ID == "" || len(event.ID) > 255 {
+	event, err := payments.ReadWebhook(body)
+	if err != nil {
 		s.refuse(w, r, &problem{code: codeInvalidRequest, detail: "The body is not an event."})
 		return
 	}
 	fresh, err := inbox.Receive(r.Context(), s.o.Pool.Queries, inbox.Received{
-		Consumer: payments.StripeEvents, ID: event.ID, Type: event.Type, ObjectID: payments.WebhookIntent(body), Payload: body, Traceparent: tracing.Traceparent(r.Context()),
+		Consumer: payments.StripeEvents, ID: event.ID, Type: event.Type, ObjectID: event.IntentID, Payload: body, Traceparent: tracing.Traceparent(r.Context()),
 	})
 	if err != nil {
 		s.refuse(w, r, err)
