@@ -4,8 +4,10 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"runtime"
 	"strconv"
 	"sync/atomic"
@@ -37,11 +39,16 @@ func service(ctx context.Context, args []string) error {
 		return err
 	}
 	defer pool.Close()
-	keys := idempotency.NewStore(pool, idempotency.Options{Lease: time.Minute})
-	money := payments.New(pool, keys, &instant{takes: *takes}, httpapi.Answers{}, payments.Options{StripeTimeout: 15 * time.Second, ActionTimeout: time.Hour})
+	nowhere, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.NewJSONHandler(nowhere, nil)) // A line for each request is part of what it costs.
+	keys := idempotency.NewStore(pool, idempotency.Options{Lease: time.Minute, Log: log})
+	money := payments.New(pool, keys, &instant{takes: *takes}, httpapi.Answers{}, payments.Options{StripeTimeout: 15 * time.Second, ActionTimeout: time.Hour, Log: log})
 	api := httpapi.NewServer(httpapi.Options{
 		Pool: pool, Keys: keys, Operations: money.Operations(), Payments: money, Feed: outbox.NewFeed(pool), Within: 40 * time.Second,
-		WebhookSecrets: []string{webhookSecret}, WebhookReceived: func() {},
+		WebhookSecrets: []string{webhookSecret}, WebhookReceived: func() {}, Log: log,
 	})
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

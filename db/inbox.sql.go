@@ -225,6 +225,39 @@ func (q *Queries) InboxReceive(ctx context.Context, arg InboxReceiveParams) (int
 	return result.RowsAffected(), nil
 }
 
+const inboxReceiveAll = `-- name: InboxReceiveAll :execrows
+INSERT INTO inbox_events (consumer, event_id, status, type, object_id, payload, payload_sha256, traceparent)
+SELECT e.consumer, e.event_id, 'pending', e.type, nullif(e.object_id, ''), e.payload, sha256(e.payload), nullif(e.traceparent, '')
+FROM (SELECT unnest($1::text[]) AS consumer, unnest($2::text[]) AS event_id, unnest($3::text[]) AS type,
+    unnest($4::text[]) AS object_id, unnest($5::bytea[]) AS payload, unnest($6::text[]) AS traceparent) e
+ON CONFLICT (consumer, event_id) DO NOTHING
+`
+
+type InboxReceiveAllParams struct {
+	Consumers    []string
+	EventIds     []string
+	Types        []string
+	ObjectIds    []string
+	Payloads     [][]byte
+	Traceparents []string
+}
+
+// InboxReceive for several events, which come sorted. An empty object or traceparent is none.
+func (q *Queries) InboxReceiveAll(ctx context.Context, arg InboxReceiveAllParams) (int64, error) {
+	result, err := q.db.Exec(ctx, inboxReceiveAll,
+		arg.Consumers,
+		arg.EventIds,
+		arg.Types,
+		arg.ObjectIds,
+		arg.Payloads,
+		arg.Traceparents,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const inboxStats = `-- name: InboxStats :many
 SELECT consumer, count(*) FILTER (WHERE status = 'pending') AS pending, count(*) FILTER (WHERE status = 'parked') AS parked,
     coalesce(extract(epoch FROM clock_timestamp() - min(received_at) FILTER (WHERE status = 'pending')), 0)::float8 AS oldest_seconds

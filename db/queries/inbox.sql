@@ -4,6 +4,14 @@ INSERT INTO inbox_events (consumer, event_id, status, type, object_id, payload, 
 VALUES (@consumer, @event_id, 'pending', @type, sqlc.narg(object_id), @payload, sha256(@payload), sqlc.narg(traceparent))
 ON CONFLICT (consumer, event_id) DO NOTHING;
 
+-- name: InboxReceiveAll :execrows
+-- InboxReceive for several events, which come sorted. An empty object or traceparent is none.
+INSERT INTO inbox_events (consumer, event_id, status, type, object_id, payload, payload_sha256, traceparent)
+SELECT e.consumer, e.event_id, 'pending', e.type, nullif(e.object_id, ''), e.payload, sha256(e.payload), nullif(e.traceparent, '')
+FROM (SELECT unnest(@consumers::text[]) AS consumer, unnest(@event_ids::text[]) AS event_id, unnest(@types::text[]) AS type,
+    unnest(@object_ids::text[]) AS object_id, unnest(@payloads::bytea[]) AS payload, unnest(@traceparents::text[]) AS traceparent) e
+ON CONFLICT (consumer, event_id) DO NOTHING;
+
 -- name: InboxTake :one
 -- Begins the transaction that applies an event: its row says done, and is there only if the effect is. While an earlier event of the
 -- same subject is unfinished, the row says pending, and nothing may be applied. Waits for a transaction that

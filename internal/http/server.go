@@ -23,6 +23,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/inbox"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/tracing"
@@ -59,6 +60,7 @@ type Server struct {
 	o        Options
 	auth     authenticator
 	limits   tenantLimits
+	webhooks *inbox.Intake
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 	handler  http.Handler
@@ -77,9 +79,10 @@ func NewServer(o Options) *Server {
 	}
 	f := promauto.With(o.Metrics)
 	s := &Server{
-		o:      o,
-		auth:   authenticator{pool: o.Pool, known: map[[32]byte]knownKey{}},
-		limits: newTenantLimits(o.RateLimit),
+		o:        o,
+		auth:     authenticator{pool: o.Pool, known: map[[32]byte]knownKey{}},
+		limits:   newTenantLimits(o.RateLimit),
+		webhooks: inbox.NewIntake(o.Pool.Queries),
 		requests: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_http_requests_total",
 			Help: "Requests by route and status."}, []string{"method", "route", "status"}),
 		seconds: f.NewHistogramVec(prometheus.HistogramOpts{Name: "payonce_http_request_seconds",

@@ -40,7 +40,7 @@ func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, &problem{code: codeInvalidRequest, detail: "The body is not an event."})
 		return
 	}
-	fresh, err := inbox.Receive(r.Context(), s.o.Pool.Queries, inbox.Received{
+	fresh, err := s.webhooks.Receive(r.Context(), inbox.Received{
 		Consumer: payments.StripeEvents, ID: event.ID, Type: event.Type, ObjectID: event.IntentID, Payload: body, Traceparent: tracing.Traceparent(r.Context()),
 	})
 	if err != nil {

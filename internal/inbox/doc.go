@@ -12,7 +12,9 @@
 //
 // Receive keeps an event for later and says so in one statement. It is for
 // senders who want an answer at once and send again until they get one: Stripe's
-// webhooks. The Processor applies it.
+// webhooks. The Processor applies it. Those who come at the same time go through
+// an Intake, where they share statements and commits, and nothing else: an event
+// that cannot be stored does not keep its neighbours out.
 //
 // Consumer applies a broker's message while the broker waits, in one
 // transaction, and the broker hears of it after the commit. If that fails, the

@@ -1,0 +1,143 @@
+package inbox
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"example.com/payonce/db"
+)
+
+const (
+	intakesMax   = 4                // statements at a time; with more, each shares less, and payments find fewer connections
+	intakeRows   = 64               // events in one statement
+	intakeBytes  = 1 << 20          // of their payloads together, unless one alone is larger
+	intakeWithin = 12 * time.Second // a little more than a statement may take
+)
+
+// Intake is Receive for senders who come at the same time. An event that comes
+// alone is stored at once. Those that come while intakesMax statements are under
+// way wait for the next, and share its round trip and its commit, which is most
+// of what storing an event costs (docs/performance.md).
+type Intake struct {
+	q *db.Queries
+
+	mu      sync.Mutex
+	waiting []delivery
+	running int
+}
+
+type delivery struct {
+	event  Received
+	stored chan stored // has room for one, so that nobody waits for a sender who left
+}
+
+type stored struct {
+	fresh bool
+	err   error
+}
+
+// NewIntake returns an intake. It starts nothing.
+func NewIntake(q *db.Queries) *Intake { return &Intake{q: q} }
+
+// Receive keeps an event, as the function of that name does. It may report an
+// event as new that was not, if others in the statement were.
+func (i *Intake) Receive(ctx context.Context, e Received) (fresh bool, err error) {
+	d := delivery{event: e, stored: make(chan stored, 1)}
+	i.mu.Lock()
+	i.waiting = append(i.waiting, d)
+	idle := i.running < intakesMax
+	if idle {
+		i.running++
+	}
+	i.mu.Unlock()
+	if idle {
+		go i.run(context.WithoutCancel(ctx)) // until nobody waits
+	}
+	select {
+	case s := <-d.stored:
+		return s.fresh, s.err
+	case <-ctx.Done():
+		return false, fmt.Errorf("keep event %s for %s: %w: %w", e.ID, e.Consumer, db.ErrInDoubt, ctx.Err())
+	}
+}
+
+func (i *Intake) run(ctx context.Context) {
+	for batch := i.next(); len(batch) > 0; batch = i.next() {
+		i.store(ctx, batch)
+	}
+}
+
+// next takes what waits, up to the limits. When nothing does, its caller is done.
+func (i *Intake) next() []delivery {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	n, size := 0, 0
+	for n < min(len(i.waiting), intakeRows) {
+		if size += len(i.waiting[n].event.Payload); n > 0 && size > intakeBytes {
+			break
+		}
+		n++
+	}
+	if n == 0 {
+		i.running--
+		return nil
+	}
+	batch := slices.Clone(i.waiting[:n])
+	i.waiting = slices.Delete(i.waiting, 0, n)
+	return batch
+}
+
+// store stores a batch. If the server refuses it for what is in it, each event is
+// stored by itself: one that cannot be must not keep its neighbours out.
+func (i *Intake) store(ctx context.Context, batch []delivery) {
+	ctx, cancel := context.WithTimeout(ctx, intakeWithin)
+	defer cancel()
+	if len(batch) > 1 {
+		var s stored
+		s.err = guarded(func() (err error) {
+			s.fresh, err = receiveAll(ctx, i.q, batch)
+			return err
+		})
+		if !db.Judged(s.err) {
+			for _, d := range batch {
+				d.stored <- s
+			}
+			return
+		}
+	}
+	for _, d := range batch {
+		var s stored
+		s.err = guarded(func() (err error) {
+			s.fresh, err = Receive(ctx, i.q, d.event)
+			return err
+		})
+		d.stored <- s
+	}
+}
+
+// receiveAll is Receive for all of a batch, or for none.
+func receiveAll(ctx context.Context, q *db.Queries, batch []delivery) (fresh bool, err error) {
+	// Two statements that insert the same events in different orders would wait for each other.
+	slices.SortFunc(batch, func(a, b delivery) int {
+		return cmp.Or(cmp.Compare(a.event.Consumer, b.event.Consumer), cmp.Compare(a.event.ID, b.event.ID))
+	})
+	var p db.InboxReceiveAllParams
+	for _, d := range batch {
+		p.Consumers, p.EventIds, p.Types = append(p.Consumers, d.event.Consumer), append(p.EventIds, d.event.ID), append(p.Types, d.event.Type)
+		p.ObjectIds, p.Payloads = append(p.ObjectIds, d.event.ObjectID), append(p.Payloads, d.event.Payload)
+		traceparent := ""
+		if d.event.Traceparent != nil {
+			traceparent = *d.event.Traceparent
+		}
+		p.Traceparents = append(p.Traceparents, traceparent)
+	}
+	n, err := q.InboxReceiveAll(ctx, p)
+	if err != nil {
+		return false, fmt.Errorf("keep %d events: %w", len(batch), db.Written(err))
+	}
+	return n > 0, nil
+}
