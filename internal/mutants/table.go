@@ -73,7 +73,7 @@ var All = []Mutant{
 	},
 	{
 		ID: "M9", Guard: "`context.WithoutCancel`: the work ends with its client's connection", Breaks: "no safety; the time to a final answer",
-		Edits: []Edit{{"internal/http/idempotency.go", "context.WithTimeout(context.WithoutCancel(ctx), s.o.Within)", "context.WithTimeout(ctx, s.o.Within)"}},
+		Edits: []Edit{{"internal/http/idempotency.go", "context.WithDeadline(context.WithoutCancel(ctx), until)", "context.WithDeadline(ctx, until)"}},
 		Test:  Test{"internal/payments", "pay_test.go", "TestClientHangsUp", "the time to a final answer is that of the work"},
 	},
 	{
@@ -144,12 +144,12 @@ var All = []Mutant{
 	},
 	{
 		ID: "M19", Guard: "the fingerprint is of the whole request: not of its body", Breaks: "I4",
-		Edits: []Edit{{"internal/http/idempotency.go", "parts = append(parts, canonicalQuery(r), string(canonicalBody))", "parts = append(parts, canonicalQuery(r))"}},
+		Edits: []Edit{{"internal/http/idempotency.go", "\tadd(string(canonicalBody))\n", ""}},
 		Test:  Test{"internal/http", "keys_test.go", "TestKey/OfAnotherRequestRevealsNothing", "a key serves one request"},
 	},
 	{
 		ID: "M20", Guard: "a key is looked up with its tenant: without", Breaks: "I10",
-		Edits: []Edit{{keyStatements, "WHERE tenant_id = $1 AND key = $2\n", "WHERE $1::text <> '' AND key = $2\n"}},
+		Edits: []Edit{{keyStatements, "AS answer_status, answer_headers, answer_body\nFROM idempotency_keys\nWHERE tenant_id = $1 AND key = $2\n", "AS answer_status, answer_headers, answer_body\nFROM idempotency_keys\nWHERE $1::text <> '' AND key = $2\n"}},
 		Test:  Test{"internal/payments", "pay_test.go", "TestOrderIsPaidOnce/OfEachTenant", "another tenant's order is not there, and neither is the key"},
 	},
 	{
