@@ -60,7 +60,7 @@ func audit(ctx context.Context, args []string, getenv func(string) string, stdou
 	}
 	report, err := runAudit(ctx, getenv, *since)
 	if err != nil {
-		_, _ = fmt.Fprintf(stderr, "api: audit: %v\n", err)
+		_, _ = fmt.Fprintf(stderr, "api: audit: %s\n", oneLine(err))
 		return auditCouldNot
 	}
 	if *asJSON {

@@ -25,12 +25,26 @@ func withDatabase(ctx context.Context, getenv func(string) string, do func(*db.P
 	if url == "" {
 		return errNoDatabaseURL
 	}
-	pool, err := db.Open(ctx, url, db.Options{Name: "payonce-cli", MaxConn: 4})
+	pool, err := openDatabase(ctx, url, db.Options{Name: "payonce-cli", MaxConn: 4})
 	if err != nil {
-		return fmt.Errorf("DATABASE_URL is %w", err)
+		return err
 	}
 	defer pool.Close()
 	return do(pool)
+}
+
+// openDatabase opens a pool and asks the database whether it is there: a URL
+// that leads nowhere is a bad value like any other, and is called by its name.
+func openDatabase(ctx context.Context, url string, o db.Options) (*db.Pool, error) {
+	pool, err := db.Open(ctx, url, o)
+	if err != nil {
+		return nil, fmt.Errorf("DATABASE_URL is %w", err)
+	}
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("DATABASE_URL leads to no database that answers: %w", err)
+	}
+	return pool, nil
 }
 
 func migrate(ctx context.Context, args []string, getenv func(string) string, stdout io.Writer) error {

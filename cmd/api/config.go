@@ -82,9 +82,7 @@ func readConfig(getenv func(string) string) (config, error) {
 		e.fail("LOG_LEVEL", "must be debug, info, warn or error")
 	}
 	for _, secret := range c.StripeWebhookSecrets {
-		if !strings.HasPrefix(secret, "whsec_") {
-			e.fail("STRIPE_WEBHOOK_SECRET", "each secret must begin with whsec_")
-		}
+		e.secret("STRIPE_WEBHOOK_SECRET", secret, "each secret must begin with whsec_", "whsec_")
 	}
 	if c.IdempotencyLease <= requestBudget*c.StripeTimeout {
 		e.fail("IDEMPOTENCY_LEASE", fmt.Sprintf("must exceed %d × STRIPE_TIMEOUT (%s), or a lease would end while its holder still works", requestBudget, requestBudget*c.StripeTimeout))
@@ -105,10 +103,27 @@ func readStripeConfig(getenv func(string) string) (payments.StripeOptions, error
 
 func (e *environment) stripeKey() string {
 	key := e.required("STRIPE_SECRET_KEY", "sk_test_… or sk_live_…")
-	if key != "" && !strings.HasPrefix(key, "sk_test_") && !strings.HasPrefix(key, "sk_live_") {
-		e.fail("STRIPE_SECRET_KEY", "must begin with sk_test_ or sk_live_")
+	if key != "" {
+		e.secret("STRIPE_SECRET_KEY", key, "must begin with sk_test_ or sk_live_", "sk_test_", "sk_live_")
 	}
 	return key
+}
+
+// secret refuses a value that has none of the prefixes, and one that is not a
+// secret at all: a prefix alone, whose signatures anybody could make, or text
+// that no header can carry.
+func (e *environment) secret(name, value, wrong string, prefixes ...string) {
+	for _, prefix := range prefixes {
+		rest, ok := strings.CutPrefix(value, prefix)
+		if !ok {
+			continue
+		}
+		if rest == "" || strings.ContainsFunc(rest, func(r rune) bool { return r <= ' ' || r > '~' }) {
+			e.fail(name, "must go on after "+prefix+" with visible ASCII characters")
+		}
+		return
+	}
+	e.fail(name, wrong)
 }
 
 func (e *environment) stripeTimeout() time.Duration {

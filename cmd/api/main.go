@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 )
 
@@ -47,9 +48,13 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		_, _ = fmt.Fprint(stderr, usage)
 		return 2
 	}
-	_, _ = fmt.Fprintf(stderr, "api: %v\n", err)
+	_, _ = fmt.Fprintf(stderr, "api: %s\n", oneLine(err))
 	return 1
 }
+
+// oneLine is an error's text without its line breaks: the driver tells of every
+// address it tried on a line of its own.
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
 // exitStatus is an error whose message has been printed already.
 type exitStatus int

@@ -37,9 +37,9 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 	if getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	pool, err := db.Open(ctx, c.DatabaseURL, db.Options{GroupCommit: c.GroupCommit})
+	pool, err := openDatabase(ctx, c.DatabaseURL, db.Options{GroupCommit: c.GroupCommit})
 	if err != nil {
-		return fmt.Errorf("DATABASE_URL is %w", err)
+		return err
 	}
 	defer pool.Close()
 	if err := prepareSchema(ctx, c, pool, log); err != nil {
