@@ -176,6 +176,35 @@ func (q *Queries) RefundLock(ctx context.Context, arg RefundLockParams) (Refund,
 	return i, err
 }
 
+const refundOthersOnTheirWay = `-- name: RefundOthersOnTheirWay :one
+SELECT EXISTS (
+    SELECT FROM refunds r JOIN stripe_calls s ON s.tenant_id = r.tenant_id AND s.stripe_key = r.stripe_key
+    WHERE r.tenant_id = $1 AND r.payment_id = $2 AND r.id <> $3 AND r.status = 'pending' AND r.stripe_refund_id IS NULL
+      AND s.outcome = 'sent' AND s.last_sent_at > clock_timestamp() - $4::interval
+)
+`
+
+type RefundOthersOnTheirWayParams struct {
+	TenantID   string
+	PaymentID  string
+	ID         string
+	AttemptFor time.Duration
+}
+
+// Whether another refund of the payment is with Stripe just now: announced less than one attempt ago, and not answered. It is asked
+// under the payment's row lock, by whoever is about to announce one, so that of two only one hears no.
+func (q *Queries) RefundOthersOnTheirWay(ctx context.Context, arg RefundOthersOnTheirWayParams) (bool, error) {
+	row := q.db.QueryRow(ctx, refundOthersOnTheirWay,
+		arg.TenantID,
+		arg.PaymentID,
+		arg.ID,
+		arg.AttemptFor,
+	)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
+}
+
 const refundSettle = `-- name: RefundSettle :one
 UPDATE refunds SET status = $1, version = version + 1, updated_at = clock_timestamp(),
     stripe_refund_id = coalesce(stripe_refund_id, $2), failure_code = $3

@@ -11,6 +11,15 @@ SELECT * FROM refunds WHERE tenant_id = @tenant_id AND id = @id FOR NO KEY UPDAT
 -- name: RefundsOfPayment :many
 SELECT * FROM refunds WHERE tenant_id = @tenant_id AND payment_id = @payment_id ORDER BY id;
 
+-- name: RefundOthersOnTheirWay :one
+-- Whether another refund of the payment is with Stripe just now: announced less than one attempt ago, and not answered. It is asked
+-- under the payment's row lock, by whoever is about to announce one, so that of two only one hears no.
+SELECT EXISTS (
+    SELECT FROM refunds r JOIN stripe_calls s ON s.tenant_id = r.tenant_id AND s.stripe_key = r.stripe_key
+    WHERE r.tenant_id = @tenant_id AND r.payment_id = @payment_id AND r.id <> @id AND r.status = 'pending' AND r.stripe_refund_id IS NULL
+      AND s.outcome = 'sent' AND s.last_sent_at > clock_timestamp() - @attempt_for::interval
+);
+
 -- name: RefundSettle :one
 -- No row: it is not where we thought.
 UPDATE refunds SET status = @status, version = version + 1, updated_at = clock_timestamp(),

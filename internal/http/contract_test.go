@@ -251,7 +251,9 @@ func TestContract(t *testing.T) {
 		require.Equal(t, http.StatusOK, receive(event, sign(event, webhookSecret, time.Now())).status, "a second delivery")
 		require.Equal(t, "invalid-signature", receive(event, sign(event, "whsec_other", time.Now())).code())
 		require.Equal(t, "invalid-signature", receive(event, sign(event, webhookSecret, time.Now().Add(-10*time.Minute))).code())
-		require.Equal(t, "invalid-request", receive("[]", sign("[]", webhookSecret, time.Now())).code())
+		for _, none := range []string{"[]", `{"id":"evt_\u0000"}`, `{"id":"evt_1","type":"a\u0000"}`} {
+			require.Equal(t, "invalid-request", receive(none, sign(none, webhookSecret, time.Now())).code(), none)
+		}
 		require.Equal(t, "payload-too-large", receive(strings.Repeat("x", 1<<20+1), "t=1,v1=00").code())
 	})
 

@@ -12,6 +12,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -98,11 +99,14 @@ func NewServer(o Options) *Server {
 // Handler is the API as a handler, for tests that bring their own listener.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// Run serves on the listener until ctx ends, then stops listening, turns
-// readiness off and lets requests in flight finish.
+// Run serves on the listener until ctx ends. Then readiness goes off, and the
+// requests that are in flight finish. Until they have, the door stays open:
+// whoever asks /readyz is told 503, and a request that a load balancer still
+// sends here, because it has not asked yet, is served.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
+	var flights inFlight
 	server := &http.Server{
-		Handler: s.handler, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout,
+		Handler: flights.of(s.handler), ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout,
 		ErrorLog: slog.NewLogLogger(s.o.Log.Handler(), slog.LevelWarn),
 	}
 	stopped := make(chan error, 1)
@@ -115,12 +119,63 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	s.draining.Store(true)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
 	defer cancel()
+	server.SetKeepAlivesEnabled(false) // Connections end with their next answer, so that no client stays.
+	select {
+	case <-flights.landed():
+	case <-ctx.Done():
+	}
 	if err := server.Shutdown(ctx); err != nil {
 		// What is cut off now is as if this process had been killed: the
 		// leases run out and others finish the work.
 		return fmt.Errorf("drain: %w", errors.Join(err, server.Close()))
 	}
 	return nil
+}
+
+// inFlight counts the requests that began before the process was told to stop.
+// Later ones are not waited for, or a steady stream would keep the door open.
+type inFlight struct {
+	mu   sync.Mutex
+	n    int
+	last chan struct{} // closed when the last has landed; nil: counting goes on
+}
+
+func (f *inFlight) of(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if f.began() {
+			defer f.ended()
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (f *inFlight) began() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.last != nil {
+		return false
+	}
+	f.n++
+	return true
+}
+
+func (f *inFlight) ended() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.n--; f.n == 0 && f.last != nil {
+		close(f.last)
+	}
+}
+
+// landed stops counting, and is closed once those that were counted are done.
+func (f *inFlight) landed() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last = make(chan struct{})
+	if f.n == 0 {
+		close(f.last)
+	}
+	return f.last
 }
 
 func (s *Server) mux() http.Handler {

@@ -1,9 +1,11 @@
 package http
 
 import (
+	"errors"
 	"net/http"
 	"time"
 
+	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/inbox"
 	"example.com/payonce/internal/payments"
@@ -43,6 +45,10 @@ func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 	fresh, err := s.webhooks.Receive(r.Context(), inbox.Received{
 		Consumer: payments.StripeEvents, ID: event.ID, Type: event.Type, ObjectID: event.IntentID, Payload: body, Traceparent: tracing.Traceparent(r.Context()),
 	})
+	if errors.Is(err, db.ErrInDoubt) {
+		// It may be durable or not, and Stripe shall send it again: no failure of ours, as a 500 would say.
+		err = &problem{code: codeUnavailable, detail: "The service cannot reach its database.", retryAfter: webhookRetry}
+	}
 	if err != nil {
 		s.refuse(w, r, err)
 		return

@@ -110,12 +110,19 @@ type sending struct {
 // executing it. Each attempt is written down before its first byte leaves, and
 // its outcome after. announced says that the first was written down already.
 func (s *Service) call(ctx context.Context, c *idempotency.Claim, target call, announced *bool, send func(context.Context, Call) Outcome) (Outcome, sending, error) {
+	return s.callAnnounced(ctx, c, target, announced, func(ctx context.Context) (db.StripeCallSendRow, error) {
+		return announce(ctx, s.pool.Queries, c, target)
+	}, send)
+}
+
+// callAnnounced is call for an operation that has its own way to announce one.
+func (s *Service) callAnnounced(ctx context.Context, c *idempotency.Claim, target call, announced *bool, announce func(context.Context) (db.StripeCallSendRow, error), send func(context.Context, Call) Outcome) (Outcome, sending, error) {
 	var sent sending
 	for try := 1; ; try++ {
 		attempt := Call{Key: target.key}
 		sent.attempts = 1
 		if !*announced {
-			row, err := s.announce(ctx, c, target)
+			row, err := announce(ctx)
 			if err != nil {
 				return Outcome{}, sent, err
 			}
@@ -149,8 +156,8 @@ func (s *Service) call(ctx context.Context, c *idempotency.Claim, target call, a
 }
 
 // announce writes an attempt down, under the fence.
-func (s *Service) announce(ctx context.Context, c *idempotency.Claim, target call) (db.StripeCallSendRow, error) {
-	row, err := s.pool.StripeCallSend(ctx, db.StripeCallSendParams{
+func announce(ctx context.Context, q *db.Queries, c *idempotency.Claim, target call) (db.StripeCallSendRow, error) {
+	row, err := q.StripeCallSend(ctx, db.StripeCallSendParams{
 		TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, StripeKey: target.key, Operation: string(target.op), ResourceID: target.resourceID,
 		ParamsSha256: target.params, ResendWithin: resendWithin,
 	})

@@ -124,8 +124,8 @@ func limiter(perSecond float64) *rate.Limiter {
 }
 
 // alone waits until no other change of the object is under way in this process:
-// Stripe would turn one of the two away with a lock timeout. Other processes are
-// left to that.
+// Stripe would turn one of the two away with a lock timeout. Between processes the
+// claim of an order's payment sees to it, and the queue of a payment's refunds.
 func (l *Limits) alone(ctx context.Context, object string) (done func(), err error) {
 	l.mu.Lock()
 	t, ok := l.objects[object]

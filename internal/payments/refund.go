@@ -65,13 +65,20 @@ const (
 	// forgotten the key and given up repairing, and what is not listed is not.
 	refundLostAfter = stripeKeyLifetime + 12*time.Hour
 	refundPoll      = 30 * time.Second // A pending refund is settled by webhook; this is for the one that never comes.
+
+	turnWait  = limitWait              // Longest wait for the payment's other refunds; after it the completer waits.
+	turnPause = 200 * time.Millisecond // Longest pause between two looks whether they are done.
 )
+
+// errNotOurTurn says that another refund of the payment is with Stripe just now.
+var errNotOurTurn = fmt.Errorf("another refund of the payment is under way: %w", ErrThrottled)
 
 // refunding is what a run works on.
 type refunding struct {
 	refund    db.Refund
 	intentID  string
 	announced bool
+	queued    bool // new, so there is nothing to look for, but another was under way when it was recorded
 }
 
 // beginRefund claims the key, takes the amount from what is left of the payment
@@ -81,7 +88,7 @@ func (s *Service) beginRefund(ctx context.Context, r idempotency.Request) (*idem
 	if !isID(paymentID, req.PaymentID) {
 		return nil, idempotency.Answer{}, ErrNotFound
 	}
-	w := &refunding{announced: true}
+	w := &refunding{}
 	id := newID(refundID)
 	claim, err := s.keys.Begin(ctx, r, id, refundRecorded, func(q *db.Queries) error {
 		p, err := q.PaymentLock(ctx, db.PaymentLockParams{TenantID: r.TenantID, ID: req.PaymentID})
@@ -97,6 +104,9 @@ func (s *Service) beginRefund(ctx context.Context, r idempotency.Request) (*idem
 		if err := s.recordRefund(ctx, q, w.refund); err != nil {
 			return err
 		}
+		if w.queued, err = s.othersOnTheirWay(ctx, q, w.refund); err != nil || w.queued {
+			return err
+		}
 		c := w.call()
 		return q.StripeCallInsert(ctx, db.StripeCallInsertParams{
 			TenantID: r.TenantID, StripeKey: c.key, Operation: string(c.op), ResourceID: c.resourceID, ParamsSha256: c.params,
@@ -108,8 +118,48 @@ func (s *Service) beginRefund(ctx context.Context, r idempotency.Request) (*idem
 	if err != nil {
 		return nil, idempotency.Answer{}, err
 	}
+	w.announced = !w.queued
 	claim.Carry = w
 	return claim, idempotency.Answer{}, nil
+}
+
+// othersOnTheirWay reports whether another refund of the payment is with Stripe.
+// Stripe changes one object at a time and turns the second change away, so we
+// queue them ourselves, over all processes. Whoever died on the way holds the
+// others up for as long as an attempt can take and no longer.
+func (s *Service) othersOnTheirWay(ctx context.Context, q *db.Queries, row db.Refund) (bool, error) {
+	busy, err := q.RefundOthersOnTheirWay(ctx, db.RefundOthersOnTheirWayParams{
+		TenantID: row.TenantID, PaymentID: row.PaymentID, ID: row.ID, AttemptFor: limitWait + s.o.StripeTimeout,
+	})
+	if err != nil {
+		return false, fmt.Errorf("ask for the other refunds of payment %s: %w", row.PaymentID, err)
+	}
+	return busy, nil
+}
+
+// announceRefund is announce for a refund, once it is its turn. While it is
+// another's it waits, holding neither a connection nor a lock, for a while.
+func (s *Service) announceRefund(ctx context.Context, c *idempotency.Claim, w *refunding) (row db.StripeCallSendRow, err error) {
+	until := time.Now().Add(turnWait)
+	for wait := turnPause / 16; ; wait = min(2*wait, turnPause) {
+		err = c.Phase(ctx, refundRecorded, func(q *db.Queries) error {
+			if _, err := q.PaymentLock(ctx, db.PaymentLockParams{TenantID: c.TenantID, ID: w.refund.PaymentID}); err != nil {
+				return fmt.Errorf("lock payment %s: %w", w.refund.PaymentID, err)
+			}
+			busy, err := s.othersOnTheirWay(ctx, q, w.refund)
+			if err != nil {
+				return err
+			}
+			if busy {
+				return errNotOurTurn
+			}
+			row, err = announce(ctx, q, c, w.call())
+			return err
+		})
+		if !errors.Is(err, errNotOurTurn) || time.Now().After(until) || !pause(ctx, jittered(wait)) {
+			return row, err
+		}
+	}
 }
 
 // refundable is how much a refund gives back: what was asked for, or all that
@@ -182,7 +232,7 @@ func (s *Service) runRefund(ctx context.Context, c *idempotency.Claim) (idempote
 	if w.refund.Status != db.RefundStatusPending { // A webhook was faster.
 		return s.finishRefund(ctx, c, w, StripeRefund{}, nil)
 	}
-	if !w.announced {
+	if !w.announced && !w.queued {
 		seen, found, err := s.findRefund(ctx, w)
 		switch {
 		case err != nil:
@@ -201,12 +251,16 @@ func (s *Service) runRefund(ctx context.Context, c *idempotency.Claim) (idempote
 			return s.refundWaits(ctx, c, w, refundPoll, errors.New("Stripe repeats an error; only its list of refunds can tell"))
 		}
 	}
-	out, _, err := s.call(ctx, c, w.call(), &w.announced, func(ctx context.Context, call Call) Outcome {
+	announce := func(ctx context.Context) (db.StripeCallSendRow, error) { return s.announceRefund(ctx, c, w) }
+	out, _, err := s.callAnnounced(ctx, c, w.call(), &w.announced, announce, func(ctx context.Context, call Call) Outcome {
 		return s.gateway.CreateRefund(ctx, call, NewRefund{
 			IntentID: w.intentID, AmountMinor: w.refund.AmountMinor, Reason: w.refund.Reason,
 			TenantID: c.TenantID, OrderID: w.refund.OrderID, PaymentID: w.refund.PaymentID, RefundID: w.refund.ID,
 		})
 	})
+	if errors.Is(err, errNotOurTurn) {
+		return s.refundWaits(ctx, c, w, nextTry(c), err)
+	}
 	if err != nil {
 		return idempotency.Answer{}, err
 	}

@@ -53,6 +53,40 @@ func TestStaleRefund(t *testing.T) {
 	require.Positive(t, first.Metric("payonce_fenced_writes_total"))
 }
 
+// Stripe changes a payment's intent for one refund at a time and turns others
+// away, so we queue them, whichever process they came to. One that is never
+// answered holds the others up for as long as an attempt may take.
+func TestRefundsOfAPaymentQueue(t *testing.T) {
+	t.Parallel()
+	for name, died := range map[string]bool{"BehindOneUnderWay": false, "NotBehindOneThatDied": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := testbed.New(t)
+			first, second := w.Local(patient("first")), w.Local(patient("second"))
+			_, payment := paid(second)
+			hold := w.Sim.Hold(stripesim.Selector{Op: "refund.create"}, stripesim.BeforeEffect)
+			a := async(func() testbed.Answer { return refund(first, "a", payment) })
+			_, err := hold.Wait(t.Context())
+			require.NoError(t, err)
+			b := async(func() testbed.Answer { return refund(second, "b", payment) })
+			require.Eventually(t, func() bool { return w.Count(`SELECT count(*) FROM refunds WHERE idempotency_key = 'b'`) == 1 }, 10*time.Second, time.Millisecond)
+			require.Zero(t, w.Count(`SELECT count(*) FROM stripe_calls WHERE stripe_key LIKE '%:b:refund'`), "announced while another was under way")
+			if died {
+				w.Exec(`ALTER TABLE stripe_calls DISABLE TRIGGER call_keeps_its_parameters`)
+				w.Exec(`UPDATE stripe_calls SET last_sent_at = last_sent_at - interval '1 hour' WHERE stripe_key LIKE '%:a:refund'`)
+				require.Eventually(t, func() bool {
+					return w.Count(`SELECT count(*) FROM stripe_calls WHERE stripe_key LIKE '%:b:refund'`) == 1
+				}, 10*time.Second, time.Millisecond)
+			}
+			hold.Release()
+			require.Equal(t, http.StatusCreated, (<-a).Status)
+			require.Equal(t, http.StatusCreated, (<-b).Status)
+			require.Len(t, w.Posts("refunds"), 2, "one was turned away")
+			w.RequireSound()
+		})
+	}
+}
+
 // The answer to a refund is lost, Stripe's list does not show it yet, and nobody
 // looks for a day. Then Stripe has forgotten the key, under which the same call
 // would be a second refund. From then on it is looked for, and never sent.

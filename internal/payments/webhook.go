@@ -84,7 +84,7 @@ func ReadWebhook(payload []byte) (Webhook, error) {
 	if err != nil {
 		return Webhook{}, fmt.Errorf("%w: %w", ErrBadWebhook, err)
 	}
-	if event.ID == "" || len(event.ID) > stripeIDMax {
+	if event.ID == "" || len(event.ID) > stripeIDMax || strings.ContainsRune(event.ID+event.Type, 0) {
 		return Webhook{}, fmt.Errorf("%w: it has no id", ErrBadWebhook)
 	}
 	w := Webhook{ID: event.ID, Type: event.Type, IntentID: event.hint().ID}
