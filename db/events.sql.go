@@ -63,7 +63,7 @@ func (q *Queries) FeedDue(ctx context.Context) (string, error) {
 	return tenant_id, err
 }
 
-const feedGivePositions = `-- name: FeedGivePositions :execrows
+const feedGivePositions = `-- name: FeedGivePositions :exec
 WITH waiting AS MATERIALIZED (
     SELECT e.aggregate_id, e.version, e.seq FROM outbox_events e
     WHERE e.tenant_id = $1 AND e.position IS NULL
@@ -89,12 +89,9 @@ type FeedGivePositionsParams struct {
 
 // Places committed events of the tenant at the end of its feed. Its row in event_feeds is locked. The order of seq is also
 // the order of versions: whoever writes version n+1 has seen version n committed, and draws its seq after that.
-func (q *Queries) FeedGivePositions(ctx context.Context, arg FeedGivePositionsParams) (int64, error) {
-	result, err := q.db.Exec(ctx, feedGivePositions, arg.TenantID, arg.LimitRows)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+func (q *Queries) FeedGivePositions(ctx context.Context, arg FeedGivePositionsParams) error {
+	_, err := q.db.Exec(ctx, feedGivePositions, arg.TenantID, arg.LimitRows)
+	return err
 }
 
 const feedIsBehind = `-- name: FeedIsBehind :one

@@ -13,7 +13,7 @@ INSERT INTO event_feeds (tenant_id) SELECT t FROM unnest(@tenant_ids::text[]) AS
 -- Whether the tenant has committed events without a position.
 SELECT EXISTS (SELECT FROM outbox_events WHERE tenant_id = @tenant_id AND position IS NULL);
 
--- name: FeedGivePositions :execrows
+-- name: FeedGivePositions :exec
 -- Places committed events of the tenant at the end of its feed. Its row in event_feeds is locked. The order of seq is also
 -- the order of versions: whoever writes version n+1 has seen version n committed, and draws its seq after that.
 WITH waiting AS MATERIALIZED (

@@ -33,8 +33,10 @@ WHERE e.tenant_id = leased.tenant_id AND e.aggregate_id = leased.aggregate_id AN
 RETURNING e.tenant_id, e.aggregate_id, e.version, e.seq, e.type, e.data, e.traceparent, e.created_at, e.lease_token, e.attempts;
 
 -- name: OutboxMark :many
--- Marks events that the broker has, and gives those without one their place in the feed. The feeds' rows are locked. What
--- is missing from the answer was taken by another relay meanwhile. Returns how long each took from its writing.
+-- Marks events that the broker has. Those without a place in the feed get one, and with them what was written before them, which
+-- another relay may still be sending: the feed runs in the order of the changes, not in that of the relays. The feeds' rows are
+-- locked. What is missing from the answer was taken by another relay meanwhile. Returns how long each took from its writing.
+-- Lateral and ordered, so that a planner without statistics reads the index of what has no place, and nothing else.
 WITH sent AS (
     SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@aggregate_ids::text[]) AS aggregate_id,
         unnest(@versions::bigint[]) AS version, unnest(@lease_tokens::bigint[]) AS lease_token
@@ -43,24 +45,34 @@ WITH sent AS (
     FROM sent JOIN outbox_events e USING (tenant_id, aggregate_id, version)
     WHERE e.lease_token = sent.lease_token AND e.published_at IS NULL
     FOR NO KEY UPDATE OF e
-), placed AS (
-    SELECT held.tenant_id, held.aggregate_id, held.version,
-        CASE WHEN held.position IS NULL THEN row_number() OVER (PARTITION BY held.tenant_id, held.position IS NULL ORDER BY held.seq) END AS place
-    FROM held
+), upto AS MATERIALIZED (
+    SELECT held.tenant_id, max(held.seq) AS seq FROM held WHERE held.position IS NULL GROUP BY held.tenant_id
+), placed AS MATERIALIZED (
+    SELECT upto.tenant_id, w.aggregate_id, w.version, row_number() OVER (PARTITION BY upto.tenant_id ORDER BY w.seq) AS place
+    FROM upto CROSS JOIN LATERAL (
+        SELECT e.aggregate_id, e.version, e.seq FROM outbox_events e
+        WHERE e.tenant_id = upto.tenant_id AND e.position IS NULL AND e.seq <= upto.seq ORDER BY e.seq) w
 ), feeds AS (
     UPDATE event_feeds f SET last_position = f.last_position + new.events
-    FROM (SELECT placed.tenant_id, count(placed.place) AS events FROM placed GROUP BY placed.tenant_id) new
+    FROM (SELECT placed.tenant_id, count(*) AS events FROM placed GROUP BY placed.tenant_id) new
     WHERE f.tenant_id = new.tenant_id
     RETURNING f.tenant_id, f.last_position - new.events AS last_position
 ), target AS MATERIALIZED (
-    SELECT placed.tenant_id, placed.aggregate_id, placed.version, feeds.last_position + placed.place AS position
-    FROM placed JOIN feeds USING (tenant_id)
+    SELECT t.tenant_id, t.aggregate_id, t.version, bool_or(t.sent) AS sent, max(t.position) AS position
+    FROM (SELECT held.tenant_id, held.aggregate_id, held.version, true AS sent, NULL::bigint AS position FROM held
+          UNION ALL
+          SELECT placed.tenant_id, placed.aggregate_id, placed.version, false, feeds.last_position + placed.place
+          FROM placed JOIN feeds USING (tenant_id)) t
+    GROUP BY t.tenant_id, t.aggregate_id, t.version
+), done AS (
+    UPDATE outbox_events e
+    SET published_at = CASE WHEN target.sent THEN clock_timestamp() ELSE e.published_at END,
+        last_error = CASE WHEN target.sent THEN NULL ELSE e.last_error END, position = coalesce(e.position, target.position)
+    FROM target
+    WHERE e.tenant_id = target.tenant_id AND e.aggregate_id = target.aggregate_id AND e.version = target.version
+    RETURNING target.sent, extract(epoch FROM e.published_at - e.created_at)::float8 AS seconds
 )
-UPDATE outbox_events e
-SET published_at = clock_timestamp(), last_error = NULL, position = coalesce(e.position, target.position)
-FROM target
-WHERE e.tenant_id = target.tenant_id AND e.aggregate_id = target.aggregate_id AND e.version = target.version
-RETURNING extract(epoch FROM e.published_at - e.created_at)::float8 AS seconds;
+SELECT done.seconds::float8 AS seconds FROM done WHERE done.sent;
 
 -- name: OutboxGiveBack :execrows
 -- Ends the lease of events that were not published: each is tried again after its delay, or parked. Only a failure that is

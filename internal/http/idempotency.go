@@ -21,7 +21,10 @@ import (
 	"example.com/payonce/internal/tracing"
 )
 
-const roundsMax = 20 // Each round somebody else made progress on the key; so many in one request is a bug or an attack.
+const (
+	roundsMax = 20 // Each round somebody else made progress on the key; so many in one request is a bug or an attack.
+	workShare = 3  // With less than this part of its time left a request begins nothing: one attempt at Stripe may take as much.
+)
 
 // parse turns a request into what an operation takes, or says what is wrong.
 type parse func(r *http.Request, body []byte) (any, error)
@@ -105,7 +108,15 @@ func (s *Server) execute(ctx context.Context, r idempotency.Request, wait time.D
 			}
 			err = &problem{code: codeIdempotencyKeyInFlight, detail: "The first request with this key is still running.", retryAfter: found.RetryAfter}
 		case idempotency.Waiting, idempotency.Fresh:
-			answer, err = s.work(ctx, r, found, began.Add(s.o.Within))
+			until, enough := s.timeLeft(began, wait)
+			if !enough { // Whoever comes next goes on with it, or the completer does.
+				err = &problem{code: codeIdempotencyKeyInFlight, detail: "The first request with this key has not been answered.", retryAfter: time.Second}
+				if found.State == idempotency.Fresh {
+					err = &problem{code: codeUnavailable, detail: "There was no time left to begin. Nothing was begun.", retryAfter: time.Second}
+				}
+				break
+			}
+			answer, err = s.work(ctx, r, found, until)
 			if errors.Is(err, idempotency.ErrTaken) || errors.Is(err, idempotency.ErrLeaseLost) {
 				continue // Our result, if there is one, is void. The winner's is the answer.
 			}
@@ -115,6 +126,19 @@ func (s *Server) execute(ctx context.Context, r idempotency.Request, wait time.D
 		return answer, found.State, err
 	}
 	return idempotency.Answer{}, idempotency.Fresh, fmt.Errorf("the key changed hands %d times during one request", roundsMax)
+}
+
+// timeLeft is when a request that begins to work now must be done: in the time
+// that is promised for a request, or that its client said it would wait, and
+// before a lease taken now ends. Who has waited so long that a claim could only
+// be taken and dropped had better not take it.
+func (s *Server) timeLeft(began time.Time, wait time.Duration) (until time.Time, enough bool) {
+	now := time.Now()
+	until = began.Add(max(s.o.Within, wait))
+	if most := now.Add(s.o.Within); until.After(most) {
+		until = most
+	}
+	return until, until.Sub(now) > s.o.Within/workShare
 }
 
 // work claims a key that nobody holds, and runs its operation. It does not end

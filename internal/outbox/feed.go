@@ -29,20 +29,24 @@ func NewFeed(pool *db.Pool) *Feed { return &Feed{pool: pool} }
 // the call is in the list, whether or not a relay or a broker is there.
 func (f *Feed) List(ctx context.Context, tenantID, after string, limit int) (events []Envelope, hasMore bool, err error) {
 	for {
-		events, cursorErr := f.page(ctx, tenantID, after, limit+1)
-		if cursorErr != nil && !errors.Is(cursorErr, ErrUnknownCursor) {
-			return nil, false, cursorErr
+		// Asked before the page is read: what a relay places in between is on the page. Asked after it, everything could
+		// have a place by then, and the page lack it.
+		behind, err := f.pool.FeedIsBehind(ctx, tenantID)
+		if err != nil {
+			return nil, false, fmt.Errorf("ask what has no place in the feed of %s: %w", tenantID, err)
 		}
-		if len(events) > limit {
+		events, err := f.page(ctx, tenantID, after, limit+1)
+		switch {
+		case err != nil && (!behind || !errors.Is(err, ErrUnknownCursor)):
+			return nil, false, err
+		case len(events) > limit:
 			return events[:limit], true, nil
+		case !behind:
+			return events, false, nil
 		}
 		// What is there does not fill the page: place what has been committed meanwhile, and look again.
-		placed, err := f.place(ctx, tenantID)
-		if err != nil {
+		if err := f.place(ctx, tenantID); err != nil {
 			return nil, false, err
-		}
-		if placed == 0 {
-			return events, false, cursorErr
 		}
 	}
 }
@@ -76,26 +80,20 @@ func (f *Feed) page(ctx context.Context, tenantID, after string, limit int) ([]E
 }
 
 // place gives positions to events that no relay has marked yet. Mostly there
-// are none, and then a read writes nothing.
-func (f *Feed) place(ctx context.Context, tenantID string) (int64, error) {
-	behind, err := f.pool.FeedIsBehind(ctx, tenantID)
-	if err != nil || !behind {
-		return 0, err
-	}
-	var placed int64
-	err = f.pool.InTx(ctx, func(q *db.Queries) error {
+// are none and nobody calls it, and then a read writes nothing.
+func (f *Feed) place(ctx context.Context, tenantID string) error {
+	err := f.pool.InTx(ctx, func(q *db.Queries) error {
 		if err := lockFeeds(ctx, q, []string{tenantID}); err != nil {
 			return err
 		}
 		// A statement of its own, so that its snapshot is younger than the lock: under an older one it would
 		// place what another has just placed.
-		placed, err = q.FeedGivePositions(ctx, db.FeedGivePositionsParams{TenantID: tenantID, LimitRows: positionsMax})
-		return err
+		return q.FeedGivePositions(ctx, db.FeedGivePositionsParams{TenantID: tenantID, LimitRows: positionsMax})
 	})
 	if err != nil {
-		return 0, fmt.Errorf("place events in the feed of %s: %w", tenantID, err)
+		return fmt.Errorf("place events in the feed of %s: %w", tenantID, err)
 	}
-	return placed, nil
+	return nil
 }
 
 // lockFeeds serialises everyone who gives or removes positions of these

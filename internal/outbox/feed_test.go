@@ -14,6 +14,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/db/dbtest"
+	"example.com/payonce/db/pgproxy"
 	"example.com/payonce/internal/outbox"
 )
 
@@ -56,6 +57,55 @@ func TestFeed(t *testing.T) {
 		require.Empty(t, cmp.Diff([]string{"ord_1-2"}, readAll(t, feed, "pay_1-1", 10)))
 		_, _, err = feed.List(t.Context(), tenant, "ord_other-1", 10)
 		require.ErrorIs(t, err, outbox.ErrUnknownCursor, "another tenant's")
+	})
+
+	t.Run("MissesNothingThatARelayPlacesMeanwhile", func(t *testing.T) {
+		t.Parallel()
+		url := dbtest.URL(t)
+		pool := dbtest.Migrated(t, url)
+		proxy, err := pgproxy.Start(url)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+		slow, err := db.Open(t.Context(), proxy.URL(), db.Options{})
+		require.NoError(t, err)
+		t.Cleanup(slow.Close)
+
+		appendEvents(t, pool, event("ord_1", 1))
+		release := make(chan struct{})
+		read := proxy.Hold("name: FeedList ", release)
+		listed := make(chan []outbox.Envelope, 1)
+		go func() {
+			events, _, err := outbox.NewFeed(slow).List(t.Context(), tenant, "", 10)
+			if err != nil {
+				t.Errorf("list: %v", err)
+			}
+			listed <- events
+		}()
+		<-read.Fired()
+		drain(t, outbox.NewRelay(pool, &brokerLog{}, outbox.RelayOptions{}))
+		close(release)
+		require.Len(t, <-listed, 1, "it was committed before the call")
+	})
+
+	// One relay is slow to publish what came first. The feed has it first all the same.
+	t.Run("RunsInTheOrderOfTheChanges", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.New(t)
+		appendEvents(t, pool, event("ord_1", 1))
+		appendEvents(t, pool, event("ord_2", 1))
+		appendEvents(t, pool, event("ord_3", 1))
+		fast := &brokerLog{}
+		slow := &brokerLog{before: func(outbox.Envelope) error {
+			require.Equal(t, 2, drain(t, outbox.NewRelay(pool, fast, outbox.RelayOptions{})))
+			return nil
+		}}
+		n, err := outbox.NewRelay(pool, slow, outbox.RelayOptions{HeadsMax: 1}).RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		require.Equal(t, []string{"ord_2-1", "ord_3-1"}, fast.ids())
+		require.Equal(t, []string{"ord_1-1"}, slow.ids())
+		require.Equal(t, []string{"ord_1-1", "ord_2-1", "ord_3-1"}, readAll(t, outbox.NewFeed(pool), "", 10))
+		require.Equal(t, 3, count(t, pool, "SELECT last_position FROM event_feeds"))
 	})
 
 	t.Run("RendersCloudEvents", func(t *testing.T) {

@@ -1,0 +1,65 @@
+package http_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	httpapi "example.com/payonce/internal/http"
+	"example.com/payonce/internal/stripesim"
+)
+
+// TestWaiterOutlivesTheHolder: who waits for a holder that dies may have waited
+// longer than a request's own time, which it then has not used yet.
+func TestWaiterOutlivesTheHolder(t *testing.T) {
+	t.Parallel()
+	const within = 600 * time.Millisecond
+	var options httpapi.Options
+	b := setup(t, func(o *httpapi.Options) { options = *o })
+	with := func(within time.Duration) *bundle {
+		other := setup(t, func(o *httpapi.Options) {
+			*o = options
+			o.Within, o.Metrics = within, prometheus.NewRegistry()
+		})
+		other.apiKey = b.apiKey
+		return other
+	}
+	lease := func(until string) {
+		t.Helper()
+		_, err := b.pool.Raw().Exec(t.Context(), "UPDATE idempotency_keys SET leased_until = clock_timestamp() + $1::interval WHERE key = 'k'", until)
+		require.NoError(t, err)
+	}
+	attempts := func() (n int) {
+		t.Helper()
+		require.NoError(t, b.pool.Raw().QueryRow(t.Context(), "SELECT attempts FROM idempotency_keys WHERE key = 'k'").Scan(&n))
+		return n
+	}
+	body := `{"order_id":"` + b.order("order") + `","payment_method":"pm_card_visa"}`
+	b.sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.Refuse, Status: http.StatusServiceUnavailable, Times: 1})
+	require.Equal(t, http.StatusAccepted, b.post("/v1/payments", "k", body).status)
+
+	lease("-1 second")
+	hasty := with(time.Nanosecond)
+	require.Equal(t, "idempotency-key-in-flight", hasty.post("/v1/payments", "k", body).code(), "a claim that could only be dropped is not taken")
+	require.Equal(t, "unavailable", hasty.post("/v1/payments", "fresh", body).code(), "nothing was begun")
+	require.Equal(t, 1, attempts())
+
+	lease("1 hour") // somebody works on it
+	patient, waited := with(within), make(chan answer, 1)
+	go func() {
+		a, err := patient.try(t.Context(), "POST", "/v1/payments", body, "Idempotency-Key", "k", "Prefer", "wait=10")
+		if err != nil {
+			t.Error(err)
+		}
+		waited <- a
+	}()
+	time.Sleep(3 * within) // Its own time is up. That is the point.
+	lease("-1 second")     // Somebody has died.
+	a := <-waited
+	require.Contains(t, []int{http.StatusCreated, http.StatusAccepted}, a.status, "%v", a) // as far as it came in the time its client gives it
+	require.Empty(t, a.header.Get("Idempotent-Replayed"))
+	require.Equal(t, 2, attempts())
+}
