@@ -51,6 +51,7 @@
 // nothing ever appears behind a reader's cursor. So an event's position is given
 // after its commit, under the lock of the tenant's row in event_feeds: by the
 // relay when it marks, or by a reader who finds committed events without one.
+// Both place what was written first first, be it theirs or another relay's.
 // The reader's way makes the feed complete without relay and broker; the relay's
 // makes reading it free of writes. Positions count without a gap.
 //
