@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -261,20 +260,13 @@ func die() { runtime.Goexit() }
 
 // meeting is where two who must overlap wait for each other.
 type meeting struct {
-	mu      sync.Mutex
-	places  map[string]chan struct{} // closed: nobody need wait here any more
-	waiting atomic.Int64
-	locked  func() int64 // how many are held by locks in the database
+	mu     sync.Mutex
+	places map[string]chan struct{} // closed: nobody need wait here any more
 }
 
-const (
-	// meetWithin is how long one waits for another at most.
-	meetWithin = 3 * time.Second
-	// heldFor is how long the others must have been seen at locks, all of them and
-	// each time, until nobody waits for them any more: they cannot come, and cannot
-	// say so.
-	heldFor = 100 * time.Millisecond
-)
+// meetWithin is how long one waits for another who cannot come and cannot say
+// so, because a lock in the database holds it.
+const meetWithin = time.Second
 
 // meet waits at the place until the other is there, too.
 func (m *meeting) meet(place string) {
@@ -282,30 +274,10 @@ func (m *meeting) meet(place string) {
 	if waits {
 		m.leave(place)
 	}
-	m.waiting.Add(1)
-	defer m.waiting.Add(-1)
-	looks := time.NewTicker(heldFor / 5)
-	defer looks.Stop()
-	held := time.Now() // since
-	for end := held.Add(meetWithin); time.Now().Before(end); {
-		select {
-		case <-opened:
-			return
-		case <-looks.C:
-		}
-		switch {
-		case m.locked() < m.waiting.Load():
-			held = time.Now()
-		case time.Since(held) > heldFor:
-			return
-		}
+	select {
+	case <-opened:
+	case <-time.After(meetWithin):
 	}
-}
-
-// locked counts who waits for a lock in this side's database.
-func (s *side) locked() (n int64) {
-	must(s.admin.QueryRow(s.ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n))
-	return n
 }
 
 // leave says that whoever waits at the place waits in vain.
