@@ -28,21 +28,50 @@ type loop struct {
 // loopMetrics show for each loop whether it still turns. What a loop shows of the
 // database is as old as its last turn; one that fails leaves numbers that look
 // well, and this is how they are told from fresh ones.
+//
+// How long a loop has stood still is measured here, by the process's own timer. A
+// time of day would be compared with Prometheus's clock: of a host that is an hour
+// late every loop would seem to stand, and of one that is early none ever would.
 type loopMetrics struct {
-	turned   *prometheus.GaugeVec
 	items    *prometheus.CounterVec
 	failures *prometheus.CounterVec
+
+	mu     sync.Mutex
+	turned map[string]time.Time
 }
+
+var loopIdle = prometheus.NewDesc("payonce_loop_idle_seconds",
+	"How long ago the loop's last turn ended that did not fail; the start of the process if none has.", []string{"loop"}, nil)
 
 func newLoopMetrics(r prometheus.Registerer) *loopMetrics {
 	f := promauto.With(r)
-	return &loopMetrics{
-		turned: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_loop_turned_timestamp_seconds",
-			Help: "When the loop's last turn ended that did not fail; the start of the process if none has."}, []string{"loop"}),
+	m := &loopMetrics{
+		turned: map[string]time.Time{},
 		items: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_loop_items_total",
 			Help: "What the loop's turns were done with: claims, events, windows, rows."}, []string{"loop"}),
 		failures: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_loop_failures_total",
 			Help: "Turns of the loop that failed. The next one begins where they stopped."}, []string{"loop"}),
+	}
+	r.MustRegister(m)
+	return m
+}
+
+// turns notes that a loop has turned, or is about to for the first time.
+func (m *loopMetrics) turns(name string, at time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.turned[name] = at
+}
+
+// Describe implements prometheus.Collector.
+func (m *loopMetrics) Describe(all chan<- *prometheus.Desc) { all <- loopIdle }
+
+// Collect implements prometheus.Collector.
+func (m *loopMetrics) Collect(all chan<- prometheus.Metric) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name, at := range m.turned {
+		all <- prometheus.MustNewConstMetric(loopIdle, prometheus.GaugeValue, time.Since(at).Seconds(), name)
 	}
 }
 
@@ -54,7 +83,7 @@ func start(ctx context.Context, log *slog.Logger, m *loopMetrics, loops ...loop)
 		m.items.WithLabelValues(l.name)
 		m.failures.WithLabelValues(l.name)
 		if !l.subscribes {
-			m.turned.WithLabelValues(l.name).SetToCurrentTime()
+			m.turns(l.name, time.Now())
 		}
 		running.Go(func() {
 			for ctx.Err() == nil {
@@ -90,7 +119,7 @@ func (l loop) once(ctx context.Context, log *slog.Logger, m *loopMetrics) (n int
 		return 0
 	}
 	if !l.subscribes {
-		m.turned.WithLabelValues(l.name).SetToCurrentTime()
+		m.turns(l.name, time.Now())
 	}
 	return n
 }

@@ -1,6 +1,7 @@
 package http
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"math"
@@ -160,8 +161,17 @@ func (Answers) Problem(err error, requestID string) idempotency.Answer {
 	return problemOf(err).answer(requestID)
 }
 
+// statusClientGone is nginx's word for a client that hung up before there was
+// anything to tell it. Nobody reads it but our own metrics and log, where a 500
+// would get somebody out of bed for every impatient customer.
+const statusClientGone = 499
+
 // refuse writes the problem that an error is.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	if errors.Is(err, context.Canceled) && r.Context().Err() != nil {
+		w.WriteHeader(statusClientGone)
+		return
+	}
 	p := problemOf(err)
 	if p.code == codeInternal || p.code == codeUnavailable {
 		s.o.Log.ErrorContext(r.Context(), "request failed", "request_id", visitOf(r).requestID, "route", routeOf(r), "code", p.code, "error", err.Error())

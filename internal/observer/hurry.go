@@ -47,7 +47,7 @@ func Hurried(rules string) string {
 	})
 	return ages.ReplaceAllStringFunc(rules, func(s string) string {
 		m := ages.FindStringSubmatch(s)
-		if strings.Contains(m[1], "timestamp") {
+		if strings.Contains(m[1], "loop_idle") {
 			return s
 		}
 		n, _ := strconv.ParseFloat(m[2], 64)

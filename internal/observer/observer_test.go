@@ -17,14 +17,14 @@ import (
 func TestHurried(t *testing.T) {
 	t.Parallel()
 	for rule, want := range map[string]string{
-		"rate(a_total[5m])":                              "rate(a_total[5000ms])",
-		"increase(a_total[10m]) > 3":                     "increase(a_total[10000ms]) > 3", // how many is no duration
-		"avg_over_time(a[1h] offset 10m)":                "avg_over_time(a[60000ms] offset 10000ms)",
-		"for: 1m":                                        "for: 1000ms",
-		"for: 10m":                                       "for: 10000ms",
-		"max(a_oldest_seconds) > 300":                    "max(a_oldest_seconds) > 5",
-		"max(a_oldest_seconds) > 30":                     "max(a_oldest_seconds) > 5", // an event may wait that long on a busy machine
-		"max(time() - a_turned_timestamp_seconds) > 600": "max(time() - a_turned_timestamp_seconds) > 600",
+		"rate(a_total[5m])":                    "rate(a_total[5000ms])",
+		"increase(a_total[10m]) > 3":           "increase(a_total[10000ms]) > 3", // how many is no duration
+		"avg_over_time(a[1h] offset 10m)":      "avg_over_time(a[60000ms] offset 10000ms)",
+		"for: 1m":                              "for: 1000ms",
+		"for: 10m":                             "for: 10000ms",
+		"max(a_oldest_seconds) > 300":          "max(a_oldest_seconds) > 5",
+		"max(a_oldest_seconds) > 30":           "max(a_oldest_seconds) > 5", // an event may wait that long on a busy machine
+		"max(payonce_loop_idle_seconds) > 600": "max(payonce_loop_idle_seconds) > 600",
 	} {
 		require.Equal(t, want, Hurried(rule))
 	}
@@ -114,4 +114,32 @@ func TestSeen(t *testing.T) {
 	require.Contains(t, why, "no such thing")
 	_, err = fake(t, "", "ok", "").Firing(ctx)
 	require.ErrorContains(t, err, "no such thing")
+}
+
+// An alert that is about to fire does not fire, and it is not calm either.
+func TestCalm(t *testing.T) {
+	t.Parallel()
+	for states, want := range map[string]struct{ firing, calm bool }{
+		``:                   {false, true},
+		`"pending"`:          {false, false},
+		`"pending","firing"`: {true, false},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			var list []string
+			for state := range strings.SplitSeq(states, ",") {
+				if state != "" {
+					list = append(list, fmt.Sprintf(`{"state":%s,"labels":{"alertname":"A"}}`, state))
+				}
+			}
+			_, _ = fmt.Fprintf(w, `{"status":"success","data":{"alerts":[%s]}}`, strings.Join(list, ","))
+		}))
+		t.Cleanup(server.Close)
+		p := &Prometheus{url: server.URL}
+		firing, err := p.Firing(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, want.firing, firing["A"], states)
+		calm, err := p.Calm(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, want.calm, calm, states)
+	}
 }

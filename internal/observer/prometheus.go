@@ -159,6 +159,16 @@ func (p *Prometheus) Points(ctx context.Context, query string) (n int, err error
 
 // Firing are the alerts that fire now.
 func (p *Prometheus) Firing(ctx context.Context) (map[string]bool, error) {
+	return p.alerts(ctx, func(state string) bool { return state == "firing" })
+}
+
+// Calm reports whether no alert fires and none is about to.
+func (p *Prometheus) Calm(ctx context.Context) (bool, error) {
+	raised, err := p.alerts(ctx, func(string) bool { return true })
+	return len(raised) == 0, err
+}
+
+func (p *Prometheus) alerts(ctx context.Context, in func(state string) bool) (map[string]bool, error) {
 	data, err := ask[struct {
 		Alerts []struct {
 			State  string
@@ -167,7 +177,7 @@ func (p *Prometheus) Firing(ctx context.Context) (map[string]bool, error) {
 	}](ctx, p, "alerts", nil)
 	names := map[string]bool{}
 	for _, a := range data.Alerts {
-		if a.State == "firing" {
+		if in(a.State) {
 			names[a.Labels["alertname"]] = true
 		}
 	}

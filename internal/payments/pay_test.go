@@ -540,3 +540,40 @@ func TestClientHangsUp(t *testing.T) {
 	require.Len(t, b.w.Posts("confirm"), 1)
 	b.w.RequireChargedOnce(order)
 }
+
+// Who hangs up before anything was begun has met no error of ours, and a metric
+// that says so would get somebody out of bed for it.
+func TestClientHangsUpBeforeTheClaim(t *testing.T) {
+	b := setup(t)
+	order := b.api.Order()
+	tx, err := b.w.DB.Raw().Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `LOCK TABLE idempotency_keys`)
+	require.NoError(t, err)
+	ctx, hangUp := context.WithCancel(t.Context())
+	gone := async(func() testbed.Answer {
+		return b.api.DoContext(ctx, "POST", "/v1/payments", testbed.PayBody(order, visa), "Idempotency-Key: k")
+	})
+	b.w.Until("the key is looked up", func() bool { return b.w.WaitingForLocks() == 1 })
+	hangUp()
+	require.Error(t, (<-gone).Err)
+	statuses := func() (seen []string) {
+		families, err := b.api.Metrics.Gather()
+		require.NoError(t, err)
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				for _, l := range m.GetLabel() {
+					if f.GetName() == "payonce_http_requests_total" && l.GetName() == "status" && l.GetValue() > "400" {
+						seen = append(seen, l.GetValue())
+					}
+				}
+			}
+		}
+		return seen
+	}
+	b.w.Until("the request has ended", func() bool { return len(statuses()) > 0 })
+	require.Equal(t, []string{"499"}, statuses())
+	require.NoError(t, tx.Rollback(t.Context()))
+	b.succeeded("k", order)
+	b.w.RequireChargedOnce(order)
+}

@@ -82,7 +82,7 @@ type ReconcilerMetrics struct {
 // NewReconcilerMetrics registers the metrics; with nil they count for nobody.
 func NewReconcilerMetrics(r prometheus.Registerer) *ReconcilerMetrics {
 	f := promauto.With(r)
-	return &ReconcilerMetrics{
+	m := &ReconcilerMetrics{
 		drift: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_money_drift_minor",
 			Help: "What Stripe and our rows disagree about, in minor units; a surplus does not make up for a loss. Anything but 0 needs a person."}, []string{"currency"}),
 		open: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_reconciliation_findings_open",
@@ -105,6 +105,10 @@ func NewReconcilerMetrics(r prometheus.Registerer) *ReconcilerMetrics {
 		unknown: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_unknown_oldest_seconds",
 			Help: "How long ago the oldest call that moves money was first sent whose outcome nobody knows yet."}),
 	}
+	for _, result := range []string{"hurried", "adopted", "applied", "swept", "parked", "resolved"} {
+		m.results.WithLabelValues(result) // A counter that is born with its first count hides that one from increase().
+	}
+	return m
 }
 
 // NewReconciler returns a reconciler; metrics may be nil.
