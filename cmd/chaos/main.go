@@ -1,6 +1,6 @@
 // Command chaos breaks a running system for a minute and judges it.
 //
-//	go run ./cmd/chaos [-duration 60s] [-seed N] [-out DIR]
+//	go run ./cmd/chaos [-duration 60s] [-seed N] [-out DIR] [-prometheus]
 //	DURATION=10m SEED=7 make chaos
 //
 // It exits 0 only if nothing was violated and enough was broken to mean
@@ -77,6 +77,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	flags.IntVar(&c.Tenants, "tenants", 2, "tenants")
 	flags.StringVar(&c.Program, "program", "", "the service as -build made it; built if empty")
 	out := flags.String("out", "out/chaos", "the folder for report.html and report.json")
+	flags.BoolVar(&c.Prometheus, "prometheus", false, "have a real Prometheus watch, with our rules: the report says which alerts fired and went, and it is red if a rule or a panel had nothing to look at")
 	only := flags.String("build", "", "only build the service for -program, into this file")
 	if err := flags.Parse(args); err != nil {
 		return couldNot

@@ -38,7 +38,13 @@ var stripesFaults = []stripesim.Fault{
 	{Op: "intent.confirm", Kind: stripesim.LockTimeout, Probability: 0.01},
 	{Op: "intent.confirm", Kind: stripesim.InUse, Probability: 0.01},
 	{Op: "intent.confirm", Kind: stripesim.RetryError, Probability: 0.01},
-	{Op: "intent.create", Kind: stripesim.Drop, Probability: 0.02},
+	// Who is in doubt about a confirm or a refund looks, and sends again only what
+	// did not happen, so Stripe hardly ever has to repeat itself. An intent that has
+	// not been confirmed moves nothing: there one sends again at once, under the same
+	// key. These make Stripe's own guard against a second effect be needed often.
+	{Op: "intent.create", Kind: stripesim.Drop, Probability: 0.30},
+	{Op: "intent.create", Kind: stripesim.Cut, Probability: 0.08, Bytes: 40},
+	{Op: "intent.create", Kind: stripesim.EffectError, Probability: 0.06},
 	{Op: "intent.create", Kind: stripesim.RateLimited, Probability: 0.02},
 	{Op: "intent.create", Kind: stripesim.Unauthorized, Probability: 0.02},
 	{Op: "intent.create", Kind: stripesim.Refuse, Probability: 0.01, Status: 503, HTML: true},

@@ -27,6 +27,7 @@ type sheet struct {
 	Facts  []fact
 	Plots  []template.HTML
 	Rows   []invariantRow
+	Alerts [][2]string // the name, and when it fired
 	Again  string
 	Counts []countsOf
 }
@@ -85,6 +86,13 @@ func (r Report) page(w io.Writer) error {
 		{number3(r.TakenOver), "leases taken over", false},
 		{seconds3(r.ToFinal.Median), "to final after a kill, median", false},
 		{seconds3(r.ToFinal.P99), "to final after a kill, p99", false},
+	}
+	if r.Observed != nil {
+		s.Plots = slices.Insert(s.Plots, 1, r.alerts().SVG())
+		names, firings := r.Observed.byAlert()
+		for _, name := range names {
+			s.Alerts = append(s.Alerts, [2]string{name, spans(firings[name])})
+		}
 	}
 	for i, inv := range r.Invariants() {
 		s.Rows = append(s.Rows, invariantRow{inv, inv.Asked && inv.Violations == 0, sentences[i]})

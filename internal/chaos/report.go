@@ -45,6 +45,8 @@ type Report struct {
 	QuietKeys   string `json:"time_until_every_key_was_final"`
 	QuietEvents string `json:"time_until_every_event_was_consumed"`
 
+	Observed *Observed `json:"observed_by_prometheus,omitempty"`
+
 	Checks     []Check  `json:"checks"`
 	Violations []string `json:"violations"`
 	TooLittle  []string `json:"injected_too_little"`
@@ -148,7 +150,7 @@ func (r Report) tooLittle(share float64) (list []string) {
 		}
 	}
 	for kind, want := range map[string]float64{
-		"kill9": 30, "pause": 12, "sigterm": 3, "pg_immediate": 3, "broker_kill9": 4,
+		"kill9": 30, "pause": 15, "sigterm": 3, "pg_immediate": 3, "broker_kill9": 4,
 		"tcp_cut_postgres": 2, "tcp_cut_broker": 2, "tcp_cut_stripe": 2,
 		"tcp_latency_postgres": 2, "tcp_latency_broker": 2, "tcp_latency_stripe": 2,
 		"tcp_swallow_postgres": 2, "tcp_swallow_broker": 2, "tcp_swallow_stripe": 2,
@@ -179,7 +181,7 @@ func (r Report) tooLittle(share float64) (list []string) {
 	minimum("leases taken over", r.TakenOver, 50*share)
 	minimum("fenced writes", r.Fenced, share)
 	minimum("keys that a killed process held", r.ToFinal.Count, 10*share)
-	minimum("replays at Stripe", r.Suppressed.AtStripe, 15*share) // few: who is in doubt looks, and sends again only what did not happen
+	minimum("replays at Stripe", r.Suppressed.AtStripe, 100*share)
 	minimum("replays served", r.Suppressed.Replays, 50*share)
 	minimum("duplicates at the broker", r.Suppressed.Broker, share)
 	minimum("duplicates in the inbox", r.Suppressed.Inbox, 50*share)
@@ -190,6 +192,12 @@ func (r Report) tooLittle(share float64) (list []string) {
 	for _, c := range r.Checks {
 		if c.Looked == 0 {
 			list = append(list, fmt.Sprintf("%s, %s: nothing was looked at", c.ID, c.Name))
+		}
+	}
+	if r.Observed != nil {
+		minimum("alerts that fired and went", r.Observed.went(), goneAtLeast)
+		for _, blind := range r.Observed.Seen.Blind {
+			list = append(list, "seen by Prometheus: "+blind)
 		}
 	}
 	slices.Sort(list)
@@ -234,6 +242,13 @@ func (r Report) Print(w io.Writer) {
 	p("fenced_writes=%d leases_taken_over=%d commits_in_doubt=%d (%d cut before, %d after)", r.Fenced, r.TakenOver, r.InDoubt.Before+r.InDoubt.After, r.InDoubt.Before, r.InDoubt.After)
 	p("time to final after a kill: %d keys, median %.0f ms, p99 %.0f ms; quiet after %s, events after %s", r.ToFinal.Count, r.ToFinal.Median, r.ToFinal.P99, r.QuietKeys, r.QuietEvents)
 	p("with %s cut off for good: %d intents ended, median %.0f ms, p99 %.0f ms", r.Island.Node, r.Island.Ended, r.Island.Took.Median, r.Island.Took.P99)
+	if r.Observed != nil {
+		names, firings := r.Observed.byAlert()
+		p("prometheus: %d rules and %d queries of panels, %d of them blind; %d alerts fired, %d of them are gone", r.Observed.Seen.Rules, r.Observed.Seen.Queries, len(r.Observed.Seen.Blind), len(names), r.Observed.went())
+		for _, name := range names {
+			p("  %-28s %s", name, wrapped(spans(firings[name]), 100))
+		}
+	}
 	for _, i := range r.Invariants() {
 		verdict := "holds"
 		switch {

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/chaos/history"
+	"example.com/payonce/internal/observer"
 )
 
 // enough is a report of a minute in which everything was broken.
@@ -78,6 +80,63 @@ func TestTooLittle(t *testing.T) {
 		require.Len(t, got, 1, what)
 		require.True(t, strings.HasPrefix(got[0], what), got[0])
 	}
+}
+
+// watched is what Prometheus saw of enough.
+func watched() *Observed {
+	return &Observed{Seen: observer.Seen{Rules: 31, Queries: 70}, Firings: []Firing{
+		{"PayonceDown", 3, 9, true}, {"PayonceDown", 20, 21, true}, {"PayonceLeaseSteals", 5, 30, true}, {"PayonceUnknownOld", 6, 7, true},
+	}}
+}
+
+// A run that was watched is red as well if too few alerts fired and went, if one
+// still fires when everything is quiet, and if a rule or a panel was blind.
+func TestTooLittleWasSeen(t *testing.T) {
+	t.Parallel()
+	r := enough()
+	r.Observed = watched()
+	require.Empty(t, r.tooLittle(1))
+	require.Empty(t, r.tooLittle(0.1))
+	require.Empty(t, r.Observed.stillFiring())
+
+	r.Observed.Firings[3].Gone = false
+	require.Equal(t, []string{"alerts that fired and went: 2, at least 3"}, r.tooLittle(0.1), "it does not grow with the run, and does not shrink")
+	require.Len(t, r.Observed.stillFiring(), 1)
+	require.Contains(t, r.Observed.stillFiring()[0], "PayonceUnknownOld has fired since 6 s")
+
+	r.Observed = watched()
+	r.Observed.Firings[1].Gone = false
+	require.Equal(t, 2, r.Observed.went(), "it has fired again since it went")
+
+	r.Observed = watched()
+	r.Observed.Seen.Blind = []string{"PayonceMoneyDrift listens for what nobody says"}
+	require.Equal(t, []string{"seen by Prometheus: PayonceMoneyDrift listens for what nobody says"}, r.tooLittle(1))
+}
+
+// When which alert fired is in the text, in the JSON and on the page.
+func TestAlertsAreReported(t *testing.T) {
+	t.Parallel()
+	r := enough()
+	r.Observed = watched()
+	r.Observed.Firings[3].Gone = false
+	var b bytes.Buffer
+	r.Print(&b)
+	require.Contains(t, b.String(), "prometheus: 31 rules and 70 queries of panels, 0 of them blind; 3 alerts fired, 2 of them are gone\n")
+	require.Regexp(t, `(?m)^  PayonceDown +3-9 s, 20-21 s$`, b.String())
+	require.Regexp(t, `(?m)^  PayonceUnknownOld +from 6 s$`, b.String())
+
+	dir := t.TempDir()
+	page, err := r.Write(dir)
+	require.NoError(t, err)
+	html, err := os.ReadFile(page)
+	require.NoError(t, err)
+	require.Equal(t, 6, strings.Count(string(html), "<svg"))
+	require.Contains(t, string(html), "<td>PayonceDown</td><td>3-9 s, 20-21 s</td>")
+	kept, err := os.ReadFile(filepath.Join(dir, "report.json"))
+	require.NoError(t, err)
+	var back Report
+	require.NoError(t, json.Unmarshal(kept, &back))
+	require.Equal(t, r.Observed, back.Observed)
 }
 
 func firstWords(list []string) (words []string) {

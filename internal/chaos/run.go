@@ -20,7 +20,9 @@ type Config struct {
 	Clients   int
 	Tenants   int
 	Program   string // the service, as Build made it; empty: build it
-	Log       func(format string, args ...any)
+
+	Prometheus bool // a real one watches, with our rules; there has to be one on this machine
+	Log        func(format string, args ...any)
 }
 
 // Run does a whole run. An error means that it could not be carried out; what it
@@ -93,6 +95,9 @@ func (r *run) phases(ctx context.Context) (Report, error) {
 	j.add("I5", "one broken node holds nobody else up", byAnswers, ended, stuck)
 	if err := j.all(ctx, rand.New(rand.NewPCG(r.Seed, 2))); err != nil {
 		return r.report, fmt.Errorf("judge: %w", err)
+	}
+	if err := r.observe(ctx); err != nil {
+		return r.report, fmt.Errorf("read what Prometheus saw: %w", err)
 	}
 	blind()
 	watches.Wait()
@@ -222,6 +227,9 @@ func (r *run) sum(ctx context.Context, checks []Check) (err error) {
 		for _, v := range checks[i].Violations {
 			s.Violations = append(s.Violations, checks[i].ID+" "+v)
 		}
+	}
+	for _, still := range s.Observed.stillFiring() {
+		s.Violations = append(s.Violations, "alert "+still)
 	}
 	s.Checks = checks
 	s.TooLittle = s.tooLittle(r.Duration.Minutes())

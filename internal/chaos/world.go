@@ -20,6 +20,7 @@ import (
 	"example.com/payonce/db/devpg"
 	"example.com/payonce/db/pgproxy"
 	"example.com/payonce/internal/children"
+	"example.com/payonce/internal/observer"
 	"example.com/payonce/internal/stripesim"
 )
 
@@ -53,6 +54,9 @@ type world struct {
 	network *network
 	nodes   []*node
 	tenants []tenant
+	told    *httptest.Server // the first tenant's, for its webhooks
+
+	prometheus *observer.Prometheus // nil: the run is not watched
 }
 
 type tenant struct {
@@ -111,10 +115,16 @@ func start(ctx context.Context, c Config) (w *world, err error) {
 		}
 		w.tenants = append(w.tenants, t)
 	}
+	if err := w.notify(ctx); err != nil {
+		return w, err
+	}
 	if err := w.webhooks(); err != nil {
 		return w, err
 	}
-	return w, w.ready(ctx, 30*time.Second)
+	if err := w.ready(ctx, 30*time.Second); err != nil {
+		return w, err
+	}
+	return w, w.startPrometheus(ctx, c)
 }
 
 // startDatabase starts a PostgreSQL that is ours to kill, with fsync on.
@@ -188,7 +198,7 @@ func (w *world) newNode(ctx context.Context, i int) (n *node, err error) {
 		"TMPDIR=" + w.dir, ClockOffset + "=" + n.offset.String(), "HTTP_ADDR=" + n.addr, "ADMIN_ADDR=" + n.admin,
 		"STRIPE_SECRET_KEY=" + stripeKey, "STRIPE_API_BASE=http://" + n.link(toStripe).addr(), "STRIPE_WEBHOOK_SECRET=" + webhookSecret,
 		"STRIPE_TIMEOUT=" + stripeTimeout.String(), "IDEMPOTENCY_LEASE=" + lease.String(), "ACTION_TIMEOUT=" + actionTimeout.String(),
-		"STRIPE_RPS=0", "RATE_LIMIT_RPS=0", "BROKER_URL=nats://" + n.link(toBroker).addr(),
+		"STRIPE_RPS=0", "RATE_LIMIT_RPS=0", "NOTIFY_PRIVATE_ADDRESSES=true", "BROKER_URL=nats://" + n.link(toBroker).addr(),
 	}}
 	return n, nil
 }
@@ -223,6 +233,12 @@ func (w *world) webhooks() error {
 	return nil
 }
 
+// notify has the first tenant told of its events, at an address of this machine.
+func (w *world) notify(ctx context.Context) error {
+	w.told = httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	return w.command(ctx, nil, "tenant", "notify", w.tenants[0].ID, w.told.URL)
+}
+
 // command runs one of the service's commands straight at the database and reads
 // the line it prints.
 func (w *world) command(ctx context.Context, into any, args ...string) error {
@@ -255,11 +271,18 @@ func (w *world) ready(ctx context.Context, within time.Duration) error {
 }
 
 func (w *world) stop() {
+	if w.prometheus != nil {
+		_ = w.prometheus.Stop()
+	}
 	for _, n := range w.nodes {
 		n.stop()
 	}
 	if w.events != nil {
 		w.events.stop()
+	}
+	if w.told != nil {
+		w.told.CloseClientConnections()
+		w.told.Close()
 	}
 	if w.stripe != nil {
 		w.stripe.CloseClientConnections()

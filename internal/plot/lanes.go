@@ -33,26 +33,36 @@ type Shade struct {
 const (
 	laneHeight, laneStep = 20, 26
 	shortest             = 2.0
-	laneNames            = 84
+	laneNames            = 84 // room for the names of lanes, or more if one is longer
 )
+
+// names is how much room the longest name needs.
+func (p Lanes) names() int {
+	longest := 0
+	for _, name := range p.Names {
+		longest = max(longest, len([]rune(name)))
+	}
+	return max(laneNames, 8+longest*7)
+}
 
 // SVG is the plot as an element to put into a page.
 func (p Lanes) SVG() template.HTML {
 	var b strings.Builder
 	tall := laneStep * len(p.Names)
 	legend := p.legend()
-	const room = width - laneNames - right
+	left := p.names()
+	room := float64(width - left - right)
 	open(&b, p.Title, top+tall+40+16*len(legend))
 	until := max(p.Until, 1e-9)
-	x := func(v float64) float64 { return laneNames + room*min(max(v, 0), until)/until }
+	x := func(v float64) float64 { return float64(left) + room*min(max(v, 0), until)/until }
 	for _, s := range p.Shades {
 		fmt.Fprintf(&b, `<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="currentColor" fill-opacity=".06"/>`, x(s.From), top-4, x(s.Until)-x(s.From), tall)
 		text(&b, x(s.Until)-4, top-8, "end", s.Name)
 	}
 	for i, name := range p.Names {
 		y := top + laneStep*i
-		fmt.Fprintf(&b, `<line x1="%d" x2="%d" y1="%d" y2="%d" stroke="currentColor" stroke-opacity=".15"/>`, laneNames, laneNames+room, y+laneHeight/2, y+laneHeight/2)
-		text(&b, laneNames-8, float64(y)+laneHeight/2+4, "end", name)
+		fmt.Fprintf(&b, `<line x1="%d" x2="%.0f" y1="%d" y2="%d" stroke="currentColor" stroke-opacity=".15"/>`, left, float64(left)+room, y+laneHeight/2, y+laneHeight/2)
+		text(&b, float64(left)-8, float64(y)+laneHeight/2+4, "end", name)
 	}
 	for _, s := range p.Spans {
 		lane, kind := slices.Index(p.Names, s.Lane), slices.Index(p.Kinds, s.Kind)
@@ -67,9 +77,9 @@ func (p Lanes) SVG() template.HTML {
 	for _, v := range nice(0, until) {
 		text(&b, x(v), float64(top+tall+12), "middle", label(v))
 	}
-	text(&b, laneNames+room, float64(top+tall+26), "end", p.X)
+	text(&b, float64(left)+room, float64(top+tall+26), "end", p.X)
 	for row, kinds := range legend {
-		at := float64(laneNames)
+		at := float64(left)
 		for _, kind := range kinds {
 			y := top + tall + 32 + 16*row
 			fmt.Fprintf(&b, `<rect x="%.1f" y="%d" width="10" height="10" rx="2" fill="%s"/>`, at, y, colours[slices.Index(p.Kinds, kind)%len(colours)])
@@ -87,7 +97,7 @@ func (p Lanes) legend() (rows [][]string) {
 	for _, kind := range p.Kinds {
 		wide := 30 + 6.6*float64(len([]rune(kind)))
 		if at+wide > width-right {
-			rows, at = append(rows, nil), laneNames
+			rows, at = append(rows, nil), float64(p.names())
 		}
 		rows[len(rows)-1] = append(rows[len(rows)-1], kind)
 		at += wide
