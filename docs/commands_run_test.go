@@ -29,6 +29,7 @@ import (
 var inStep = map[string]struct{ step, line string }{
 	"go run ./cmd/demo":                           {"demo", "go run ./cmd/demo\n"},
 	"go run ./cmd/chaos":                          {"chaos", "go run ./cmd/chaos "},
+	"go run ./cmd/chaos -prometheus":              {"chaos", "go run ./cmd/chaos -prometheus "},
 	"go run ./cmd/mutants":                        {"mutants", "go run ./cmd/mutants\n"},
 	"go run ./cmd/mutants -only M2":               {"mutants", "go run ./cmd/mutants\n"}, // one of them
 	"go run ./loadtest":                           {"load", " go run ./loadtest\n"},
@@ -72,7 +73,16 @@ var notRun = map[string]string{
 	"go run ./cmd/mutants -write":                                     "writes times into the page, which no two runs share",
 	"ssh -L 8081:127.0.0.1:8081":                                      "needs another machine",
 	"go mod tidy":                                                     "is for whoever has deleted something",
+
+	`CHAOS_SEEDS="7 11 13" DURATION=10m .ci/run long_chaos`: nightly,
+	".ci/run mutants":                        nightly,
+	"FUZZTIME=10m .ci/run fuzz":              nightly,
+	"DURATION=30m .ci/run soak":              nightly,
+	"STORED=1000000 .ci/run bench retention": nightly,
+	".ci/run races":                          nightly,
 }
+
+const nightly = "takes long, so nightly.yml runs it, which TestWorkflows sees to"
 
 func TestEveryCommandIsRun(t *testing.T) {
 	t.Parallel()
