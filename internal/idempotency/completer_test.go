@@ -72,7 +72,14 @@ func TestCompleter(t *testing.T) {
 		require.Zero(t, c.runOnce(c.completer(thing)))
 		found := c.state("k")
 		require.Equal(t, idempotency.InFlight, found.State)
-		require.Positive(t, found.RetryAfter)
+		drawn := map[time.Duration]bool{}
+		for range 64 {
+			after := c.state("k").RetryAfter
+			require.Positive(t, after)
+			require.Zero(t, after%time.Second, "Retry-After would round it")
+			drawn[after] = true
+		}
+		require.Len(t, drawn, 2, "a crowd would come back as a crowd")
 		_, err = c.store.TakeOver(t.Context(), request("k"), found)
 		require.ErrorIs(t, err, idempotency.ErrTaken, "not by a retry of the client either")
 		require.EqualValues(t, 1, claim.Token)

@@ -127,15 +127,16 @@ func (s *Store) Count(operation string, state State) {
 	s.o.Metrics.requests.WithLabelValues(operation, state.String()).Inc()
 }
 
-// retryAfter is about a second for a holder that has just begun and most likely
-// will be done by then, jittered so that a crowd of duplicates does not return
-// as a crowd.
+// retryAfter is a second or two for a holder that has just begun and most likely
+// will be done by then. It is drawn, so that a crowd of duplicates does not return
+// as a crowd, and in whole seconds, for Retry-After knows no others: a jitter
+// below a second would be rounded away.
 func (s *Store) retryAfter(heldSeconds float64) time.Duration {
-	d := time.Second
+	seconds := 1 + rand.IntN(2)
 	if held := s.o.Lease.Seconds() - heldSeconds; held > 3 { // it has been at it for a while
-		d = 2 * time.Second
+		seconds++
 	}
-	return d + time.Duration(rand.Int64N(int64(time.Second)))
+	return time.Duration(seconds) * time.Second
 }
 
 // TakeOver claims an unfinished key whose lease has run out or was given back.
