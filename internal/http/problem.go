@@ -162,18 +162,19 @@ func (Answers) Problem(err error, requestID string) idempotency.Answer {
 }
 
 // statusClientGone is nginx's word for a client that hung up before there was
-// anything to tell it. Nobody reads it but our own metrics and log, where a 500
-// would get somebody out of bed for every impatient customer.
+// anything to tell it. Our metrics and log say so, where a 500 would get somebody
+// out of bed for every impatient customer. What is written is what anybody would
+// get: a client that has only closed its own direction still reads.
 const statusClientGone = 499
 
 // refuse writes the problem that an error is.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	if errors.Is(err, context.Canceled) && r.Context().Err() != nil {
-		w.WriteHeader(statusClientGone)
-		return
+	gone := errors.Is(err, context.Canceled) && r.Context().Err() != nil
+	if seen, ok := w.(*statusWriter); ok && gone {
+		seen.status = statusClientGone
 	}
 	p := problemOf(err)
-	if p.code == codeInternal || p.code == codeUnavailable {
+	if !gone && (p.code == codeInternal || p.code == codeUnavailable) {
 		s.o.Log.ErrorContext(r.Context(), "request failed", "request_id", visitOf(r).requestID, "route", routeOf(r), "code", p.code, "error", err.Error())
 	}
 	if p.retryAfter > 0 {
