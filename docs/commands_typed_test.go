@@ -92,7 +92,7 @@ var session = []typed{
 		as: public, says: `(?s)"state": "finished".*"verdict": "charged once, `},
 	{command: `printf %s 'the key' | sha256sum | cut -c1-12`, how: (*terminal).hashIsInTheLog, as: func(*terminal) []string { return []string{"the key", "THE_KEY"} }, says: `^[0-9a-f]{12}\n$`},
 	{command: `curl -s "http://127.0.0.1:8081/metrics" | grep ^payonce_`, as: admin, says: `(?m)^payonce_idempotent_requests_total\{operation="create_payment",result="fresh"\} 1$`},
-	{command: `curl -s "http://127.0.0.1:8081/metrics" | grep -e ^payonce_loop_turned -e ^payonce_loop_failures`, as: admin, says: `(?m)^payonce_loop_turned_timestamp_seconds\{loop="completer"\} `},
+	{command: `curl -s "http://127.0.0.1:8081/metrics" | grep -e ^payonce_loop_idle -e ^payonce_loop_failures`, as: admin, says: `(?m)^payonce_loop_idle_seconds\{loop="completer"\} `},
 	{command: `date -u; curl -sI https://api.stripe.com | grep -i ^date`, as: func(s *terminal) []string {
 		return []string{"https://api.stripe.com", "http://" + s.public + "/healthz"}
 	}, says: `(?m)^Date: .* GMT`},
