@@ -140,7 +140,7 @@ func TestContract(t *testing.T) {
 			require.Equal(t, "invalid-request", b.send("PUT", path, body).code(), body)
 		}
 		require.Equal(t, "method-not-allowed", b.send("DELETE", path, "").code())
-		require.Equal(t, "GET, PUT", b.send("DELETE", path, "").header.Get("Allow"))
+		require.Equal(t, "GET, HEAD, PUT", b.send("DELETE", path, "").header.Get("Allow"))
 	})
 
 	t.Run("Checkouts", func(t *testing.T) {

@@ -239,7 +239,7 @@ func TestAllow(t *testing.T) {
 	t.Parallel()
 	api := testbed.New(t).Local(testbed.LocalOptions{})
 	for path, allow := range map[string]string{
-		"/v1/orders": "GET, POST", "/v1/orders/x": "GET", "/v1/orders/a%2Fb": "GET", "/v1/orders/x/cancel": "POST", "/v1/payments": "GET, POST", "/v1/payments/x": "GET", "/v1/payments/x/cancel": "POST", "/healthz": "GET", "/openapi.json": "GET",
+		"/v1/orders": "GET, HEAD, POST", "/v1/orders/x": "GET, HEAD", "/v1/orders/a%2Fb": "GET, HEAD", "/v1/orders/x/cancel": "POST", "/v1/payments": "GET, HEAD, POST", "/v1/payments/x": "GET, HEAD", "/v1/payments/x/cancel": "POST", "/healthz": "GET, HEAD", "/openapi.json": "GET, HEAD",
 	} {
 		require.Equal(t, allow, api.Do("DELETE", path, "").Header.Get("Allow"), path)
 	}

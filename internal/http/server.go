@@ -192,6 +192,7 @@ func (s *Server) mux() http.Handler {
 		r.Method(route.method, route.pattern, handle)
 		if route.method == http.MethodGet {
 			r.Method(http.MethodHead, route.pattern, handle) // net/http leaves the body out
+			allowed[route.pattern] = append(allowed[route.pattern], http.MethodHead)
 		}
 		allowed[route.pattern] = append(allowed[route.pattern], route.method)
 	}
