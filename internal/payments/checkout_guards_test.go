@@ -3,12 +3,14 @@ package payments_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/stripesim"
 	"example.com/payonce/internal/testbed"
 )
 
@@ -84,4 +86,47 @@ func TestCheckout_TheDatabaseRefuses(t *testing.T) {
 	require.True(t, db.Violates(err, "ended_saga_is_final"), "%v", err)
 	_, err = ended.w.DB.Raw().Exec(t.Context(), `UPDATE checkouts SET status = 'compensated', failure_code = 'x'`)
 	require.True(t, db.Violates(err, "checkout_ends_once"), "%v", err)
+}
+
+// TestCompensatedOwesNothing: whatever the steps of a checkout say, it does not end
+// as one that came to nothing while its payment has the customer's money, or may.
+func TestCompensatedOwesNothing(t *testing.T) {
+	t.Parallel()
+	w := testbed.New(t)
+	api := w.Local(testbed.LocalOptions{})
+	compensates := func(payment string) error {
+		tx, err := w.DB.Raw().Begin(t.Context())
+		require.NoError(t, err)
+		defer func() { require.NoError(t, tx.Rollback(context.Background())) }()
+		_, err = tx.Exec(t.Context(), `INSERT INTO checkouts (tenant_id, id, idempotency_key, failure_code, order_id, payment_id, created_at)
+			SELECT tenant_id, 'chk', 'checkout', 'why', order_id, id, now() FROM payments WHERE id = $1`, payment)
+		require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), `INSERT INTO checkout_steps (tenant_id, checkout_id, step, status, attempts, updated_at)
+			SELECT $1, 'chk', s.step, s.status, 1, now()
+			FROM (SELECT unnest(enum_range(NULL::saga_step)) AS step, unnest('{compensated,compensated,compensated,failed,done,done,done}'::saga_step_status[]) AS status) s`, w.Tenant.ID)
+		require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), `UPDATE checkouts SET status = 'compensated', version = 1`)
+		return err
+	}
+	owes := func(payment string) {
+		t.Helper()
+		require.True(t, db.Violates(compensates(payment), "compensated_owes_nothing"))
+	}
+
+	paid := api.Pay("paid", api.Order(), visa).ID()
+	owes(paid)
+	require.Equal(t, http.StatusCreated, api.Post("/v1/payments/"+paid+"/refunds", "part", `{"amount":300}`).Status)
+	owes(paid)
+	require.Equal(t, http.StatusCreated, api.Post("/v1/payments/"+paid+"/refunds", "rest", `{}`).Status)
+	require.NoError(t, compensates(paid), "all of it went back")
+
+	declined := api.Pay("declined", api.Order(), "pm_card_visa_chargeDeclined")
+	require.Equal(t, http.StatusPaymentRequired, declined.Status, declined)
+	require.NoError(t, compensates(w.Text("SELECT id FROM payments WHERE status = 'failed'")), "it took none")
+
+	w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop, Times: -1})
+	w.Sim.Inject(stripesim.Fault{Op: "intent.get", Kind: stripesim.Reset, Times: -1})
+	unknown := api.Pay("unknown", api.Order(), visa)
+	require.Equal(t, "processing", unknown.Get("status"), unknown)
+	owes(unknown.ID())
 }
