@@ -269,6 +269,7 @@ const operatorFindObject = `-- name: OperatorFindObject :many
 SELECT t.id AS tenant_id FROM tenants t
 WHERE EXISTS (SELECT FROM orders o WHERE o.tenant_id = t.id AND o.id = $1) OR EXISTS (SELECT FROM payments p WHERE p.tenant_id = t.id AND p.id = $1)
    OR EXISTS (SELECT FROM refunds r WHERE r.tenant_id = t.id AND r.id = $1) OR EXISTS (SELECT FROM checkouts c WHERE c.tenant_id = t.id AND c.id = $1)
+   OR EXISTS (SELECT FROM idempotency_keys k WHERE k.tenant_id = t.id AND k.key >= 'refund_ghost ' AND k.key < 'refund_ghost!' AND k.resource_id = $1)
 LIMIT 2
 `
 
@@ -336,6 +337,23 @@ func (q *Queries) OperatorFindings(ctx context.Context, arg OperatorFindingsPara
 		return nil, err
 	}
 	return items, nil
+}
+
+const operatorGhostRefund = `-- name: OperatorGhostRefund :one
+SELECT k.key FROM idempotency_keys k WHERE k.tenant_id = $1 AND k.key >= 'refund_ghost ' AND k.key < 'refund_ghost!' AND k.resource_id = $2 LIMIT 1
+`
+
+type OperatorGhostRefundParams struct {
+	TenantID string
+	ID       string
+}
+
+// The key of a refund that has no row, because no payment has its money. There are few.
+func (q *Queries) OperatorGhostRefund(ctx context.Context, arg OperatorGhostRefundParams) (string, error) {
+	row := q.db.QueryRow(ctx, operatorGhostRefund, arg.TenantID, arg.ID)
+	var key string
+	err := row.Scan(&key)
+	return key, err
 }
 
 const operatorInboxFailing = `-- name: OperatorInboxFailing :many

@@ -214,6 +214,62 @@ func (q *Queries) FindingsTouch(ctx context.Context, arg FindingsTouchParams) er
 	return err
 }
 
+const ghostRefunds = `-- name: GhostRefunds :many
+SELECT k.key, k.resource_id, k.created_at, k.finished_at, k.answer_status, s.outcome, s.error_code, s.object_id,
+    coalesce(k.finished_at > clock_timestamp() - interval '10 minutes', false)::boolean AS just_now
+FROM idempotency_keys k LEFT JOIN stripe_calls s ON s.tenant_id = k.tenant_id AND s.stripe_key = k.tenant_id || ':' || k.key || ':refund'
+WHERE k.tenant_id = $1 AND k.key = ANY($2::text[]) ORDER BY k.created_at
+`
+
+type GhostRefundsParams struct {
+	TenantID string
+	Keys     []string
+}
+
+type GhostRefundsRow struct {
+	Key          string
+	ResourceID   string
+	CreatedAt    time.Time
+	FinishedAt   *time.Time
+	AnswerStatus *int16
+	Outcome      *StripeOutcome
+	ErrorCode    *string
+	ObjectID     *string
+	JustNow      bool
+}
+
+// How an intent's money was given back that no payment here has, by the keys of that, oldest first. just_now: what was read of the
+// intent may be older than what came of it.
+func (q *Queries) GhostRefunds(ctx context.Context, arg GhostRefundsParams) ([]GhostRefundsRow, error) {
+	rows, err := q.db.Query(ctx, ghostRefunds, arg.TenantID, arg.Keys)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []GhostRefundsRow{}
+	for rows.Next() {
+		var i GhostRefundsRow
+		if err := rows.Scan(
+			&i.Key,
+			&i.ResourceID,
+			&i.CreatedAt,
+			&i.FinishedAt,
+			&i.AnswerStatus,
+			&i.Outcome,
+			&i.ErrorCode,
+			&i.ObjectID,
+			&i.JustNow,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const keyStats = `-- name: KeyStats :one
 WITH work AS MATERIALIZED (
     SELECT k.tenant_id, k.key, k.parked_at, k.leased_until, k.resume_at, k.recovery_point, k.created_at

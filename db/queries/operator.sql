@@ -103,7 +103,12 @@ SELECT * FROM reconciliation_findings WHERE tenant_id = @tenant_id AND order_id 
 SELECT t.id AS tenant_id FROM tenants t
 WHERE EXISTS (SELECT FROM orders o WHERE o.tenant_id = t.id AND o.id = @id) OR EXISTS (SELECT FROM payments p WHERE p.tenant_id = t.id AND p.id = @id)
    OR EXISTS (SELECT FROM refunds r WHERE r.tenant_id = t.id AND r.id = @id) OR EXISTS (SELECT FROM checkouts c WHERE c.tenant_id = t.id AND c.id = @id)
+   OR EXISTS (SELECT FROM idempotency_keys k WHERE k.tenant_id = t.id AND k.key >= 'refund_ghost ' AND k.key < 'refund_ghost!' AND k.resource_id = @id)
 LIMIT 2;
+
+-- name: OperatorGhostRefund :one
+-- The key of a refund that has no row, because no payment has its money. There are few.
+SELECT k.key FROM idempotency_keys k WHERE k.tenant_id = @tenant_id AND k.key >= 'refund_ghost ' AND k.key < 'refund_ghost!' AND k.resource_id = @id LIMIT 1;
 
 -- name: OperatorFindKey :many
 -- Every tenant's use of a key. A key names one intent of one tenant, so several tenants may have it.

@@ -132,3 +132,11 @@ WITH sagas AS MATERIALIZED (
     GROUP BY sagas.tenant_id, sagas.resource_id, sagas.created_at
 )
 SELECT state::text AS state, count(*) AS checkouts, extract(epoch FROM clock_timestamp() - min(created_at))::float8 AS oldest_seconds FROM stands GROUP BY state;
+
+-- name: GhostRefunds :many
+-- How an intent's money was given back that no payment here has, by the keys of that, oldest first. just_now: what was read of the
+-- intent may be older than what came of it.
+SELECT k.key, k.resource_id, k.created_at, k.finished_at, k.answer_status, s.outcome, s.error_code, s.object_id,
+    coalesce(k.finished_at > clock_timestamp() - interval '10 minutes', false)::boolean AS just_now
+FROM idempotency_keys k LEFT JOIN stripe_calls s ON s.tenant_id = k.tenant_id AND s.stripe_key = k.tenant_id || ':' || k.key || ':refund'
+WHERE k.tenant_id = @tenant_id AND k.key = ANY(@keys::text[]) ORDER BY k.created_at;

@@ -46,7 +46,7 @@ func targetOf(r *http.Request) target {
 // Back is where the thing is shown.
 func (t target) Back() string {
 	switch {
-	case t.Kind == db.OperatorActionKindAdopt:
+	case strings.HasPrefix(t.ID, "pi_"):
 		return "/operator/intents/" + t.ID
 	case isAnObject(t.ID) && t.Tenant != "":
 		return objectHref(t.Tenant, t.ID)
@@ -72,7 +72,8 @@ func (r refusal) Error() string { return string(r) }
 type plan struct {
 	Will   string
 	Wont   string
-	Refund *db.Payment // of a refund: what it is taken from
+	Refund *db.Payment          // of a refund: what it is taken from
+	Ghost  *payments.IntentView // of a refund that has no payment: the money at Stripe
 	item   *workItem
 	effect func(ctx context.Context, q *db.Queries) (result string, err error)
 }
@@ -86,8 +87,14 @@ func (s *Server) plan(ctx context.Context, t target, action string, amount *int6
 	case db.OperatorActionKindTryNow:
 		return s.planTryNow(ctx, t)
 	case db.OperatorActionKindMarkFailed:
+		if strings.HasPrefix(t.ID, "rfd_") {
+			return s.planRefundFailed(ctx, t)
+		}
 		return s.planMarkFailed(ctx, t)
 	case db.OperatorActionKindRefund:
+		if strings.HasPrefix(t.ID, "pi_") {
+			return s.planGhostRefund(ctx, t, amount)
+		}
 		return s.planRefund(ctx, t, action, amount)
 	case db.OperatorActionKindAdopt:
 		return s.planAdopt(ctx, t)
@@ -180,6 +187,60 @@ func (s *Server) planRefund(ctx context.Context, t target, action string, amount
 				err = refusal(err.Error())
 			}
 			return fmt.Sprintf("refund %s of %s is recorded; the completer makes it at Stripe", made.ID, payments.Amount(made.Amount, made.Currency)), err
+		},
+	}, nil
+}
+
+// planRefundFailed is the same for a refund.
+func (s *Server) planRefundFailed(ctx context.Context, t target) (plan, error) {
+	row, err := s.o.Payments.RefundCannotSucceed(ctx, t.Tenant, t.ID)
+	var mayStill *payments.MayStillSucceedError
+	if errors.As(err, &mayStill) {
+		return plan{}, refusal(mayStill.Why)
+	}
+	if err != nil {
+		return plan{}, err
+	}
+	return plan{
+		Will: "Stripe says that the refund came to nothing. Its own operation looks once more, ends it, and the amount can be refunded again.",
+		Wont: "No money moves.",
+		effect: func(ctx context.Context, q *db.Queries) (string, error) {
+			due, err := idempotency.TryNow(ctx, q, t.Tenant, row.IdempotencyKey)
+			if err == nil && !due {
+				err = heldByNow
+			}
+			return "Stripe says that it came to nothing; the refund's own operation ends it now", err
+		},
+	}, nil
+}
+
+// planGhostRefund gives back money that no payment here has. It asks Stripe what
+// is left of it, and judges with the order locked whether nobody else has it.
+func (s *Server) planGhostRefund(ctx context.Context, t target, amount *int64) (plan, error) {
+	view, err := s.o.Payments.LookAtIntent(ctx, t.ID)
+	switch {
+	case errors.Is(err, payments.ErrNoSuchObject):
+		return plan{}, refusal("Stripe knows no " + t.ID)
+	case err != nil:
+		return plan{}, refusal("Stripe could not be asked: " + db.ErrorText(err))
+	case !view.Ours, view.Intent.TenantID != t.Tenant:
+		return plan{}, refusal("its metadata names no such tenant of ours: it is another program's money")
+	case view.Left == 0:
+		return plan{}, refusal(view.WhyNot)
+	case amount != nil && *amount != view.Left:
+		return plan{}, refusal("it is given back whole, " + payments.Amount(view.Left, view.Intent.Currency) + ", or not at all")
+	}
+	return plan{
+		Ghost: &view,
+		Will:  fmt.Sprintf("All that is left, %s, goes back to the card it came from. The completer makes the refund at Stripe under a key of this PaymentIntent's, and stays with it to its end.", payments.Amount(view.Left, view.Intent.Currency)),
+		Wont:  "No order, payment or event of the tenant's changes, because none has this money. It cannot go back twice, and it cannot be taken back.",
+		effect: func(ctx context.Context, q *db.Queries) (string, error) {
+			id, minor, err := s.o.Payments.RefundGhostFor(ctx, q, view)
+			var no *payments.NotRefundableError
+			if errors.As(err, &no) {
+				err = refusal(no.Why)
+			}
+			return fmt.Sprintf("%s of %s is given back as %s; the completer makes it at Stripe", payments.Amount(minor, view.Intent.Currency), t.ID, id), err
 		},
 	}, nil
 }
@@ -280,7 +341,7 @@ func (s *Server) ask(w http.ResponseWriter, r *http.Request, status int, page co
 		return
 	}
 	page.Item = page.Plan.item
-	s.render(w, r, status, "confirm", kindInWords(page.Kind), page)
+	s.render(w, r, status, "confirm", verb(page.Kind, page.subject()), page)
 }
 
 // act does it, once for each form.
@@ -308,7 +369,7 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		s.o.Log.Error("operator: an action could not be recorded", "action", page.Action, "kind", string(page.Kind), "subject", page.subject(), "actor", who.Actor, "error", err.Error())
 		page.Trouble = "The database did not say whether it was done. Send this form again: whatever has happened, it has one effect. (" + inWords(err) + ")"
-		s.render(w, r, http.StatusServiceUnavailable, "confirm", kindInWords(page.Kind), page)
+		s.render(w, r, http.StatusServiceUnavailable, "confirm", verb(page.Kind, page.subject()), page)
 		return
 	}
 	s.o.Log.Info("operator: action", "action", done.ID, "kind", string(done.Kind), "tenant_id", text(done.TenantID), "subject", done.Subject,
@@ -413,7 +474,7 @@ func (s *Server) action(w http.ResponseWriter, r *http.Request) {
 		s.troubled(w, r, err)
 		return
 	}
-	s.render(w, r, http.StatusOK, "action", kindInWords(row.Kind), actionPage{row, nextOf(r.FormValue("back"))})
+	s.render(w, r, http.StatusOK, "action", verb(row.Kind, row.Subject), actionPage{row, nextOf(r.FormValue("back"))})
 }
 
 // trailMax is how much of the audit trail one page shows.

@@ -76,6 +76,12 @@ func (s *Server) object(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), pageWithin)
 	defer cancel()
 	page, err := s.readObject(ctx, r.PathValue("tenant"), r.PathValue("id"))
+	if errors.Is(err, db.ErrNoRows) && strings.HasPrefix(r.PathValue("id"), "rfd_") {
+		if key, err := s.o.Pool.OperatorGhostRefund(ctx, db.OperatorGhostRefundParams{TenantID: r.PathValue("tenant"), ID: r.PathValue("id")}); err == nil {
+			http.Redirect(w, r, "/operator/intents/"+ghostOf(key), http.StatusSeeOther)
+			return
+		}
+	}
 	if err != nil {
 		s.troubled(w, r, err)
 		return
@@ -256,12 +262,49 @@ func (s *Server) tell(ctx context.Context, tenantID, key string) (story, error) 
 	return story{KeyStory: told, KeyHash: idempotency.HashForLog(key), Own: strings.Contains(key, " ")}, err
 }
 
+// ghostOf is the PaymentIntent in the key of a refund that no payment has.
+func ghostOf(key string) string {
+	_, intent, _ := strings.Cut(key, " ")
+	intent, _, _ = strings.Cut(intent, ":")
+	return intent
+}
+
 // intentPage is one of Stripe's PaymentIntents, beside what we have.
 type intentPage struct {
 	ID      string
 	View    payments.IntentView
 	Trouble string
+	Work    []workItem // on giving its money back, where no payment has it
+	Stories []story    // of that
 	Actions []db.OperatorAction
+}
+
+// Answer is what the page begins with.
+func (p *intentPage) Answer() string {
+	switch {
+	case len(p.Work) > 0:
+		return "On its way back."
+	case p.View.Adoptable:
+		return "Money without a row."
+	case p.View.Left > 0:
+		return "Money that no payment has."
+	case p.View.Intent.ReceivedMinor > 0 && p.View.Intent.ReceivedMinor == p.View.Intent.RefundedMinor:
+		return "All of it went back."
+	case p.View.Detail == "Stripe and our rows agree":
+		return "The two agree."
+	}
+	return "Look closely."
+}
+
+// Mood is the colour of the answer.
+func (p *intentPage) Mood() string {
+	switch {
+	case p.View.Adoptable || p.View.Left > 0 && len(p.Work) == 0:
+		return "bad"
+	case len(p.Work) == 0 && p.View.Detail == "Stripe and our rows agree":
+		return "good"
+	}
+	return "warn"
 }
 
 func (s *Server) intent(w http.ResponseWriter, r *http.Request) {
@@ -280,11 +323,44 @@ func (s *Server) intent(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		page.Trouble = "Stripe could not be asked: " + db.ErrorText(err)
 	}
-	if page.Actions, err = s.o.Pool.OperatorActionsOf(ctx, db.OperatorActionsOfParams{Subjects: []string{page.ID}, LimitRows: actionsMax}); err != nil {
+	if err == nil {
+		err = s.readGhostRefunds(ctx, page)
+	} else {
+		err = nil // The page says so.
+	}
+	if err == nil {
+		page.Actions, err = s.o.Pool.OperatorActionsOf(ctx, db.OperatorActionsOfParams{Subjects: []string{page.ID}, LimitRows: actionsMax})
+	}
+	if err != nil {
 		s.troubled(w, r, err)
 		return
 	}
 	s.render(w, r, http.StatusOK, "intent", page.ID, page)
+}
+
+// readGhostRefunds adds what was done to give an intent's money back.
+func (s *Server) readGhostRefunds(ctx context.Context, page *intentPage) error {
+	var open []string
+	for _, refund := range page.View.Refunds {
+		told, err := s.tell(ctx, page.View.Intent.TenantID, refund.Key)
+		if err != nil {
+			return err
+		}
+		page.Stories = append(page.Stories, told)
+		if refund.FinishedAt == nil {
+			open = append(open, refund.Key)
+		}
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	now, err := s.o.Pool.OutboxNow(ctx)
+	if err != nil {
+		return err
+	}
+	rows, err := s.o.Pool.OperatorWork(ctx, db.OperatorWorkParams{ScanMax: scanMax, LimitRows: workMax, TenantID: page.View.Intent.TenantID, Keys: open})
+	page.Work = workItems(rows, now)
+	return err
 }
 
 // find leads to what somebody has in hand: one of our ids, one of Stripe's, or a

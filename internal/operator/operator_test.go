@@ -341,7 +341,7 @@ func TestActions(t *testing.T) {
 		require.Contains(t, p.get("/operator").says(), "3 things need you. 1 event is refused by the broker 1 received event was given up 1 tenant has missed events")
 		require.Contains(t, p.act("unpark", d.Tenant.ID, order, "outbox").says(), "Done. Unpark "+order+": the events of "+order+" go out again.")
 		require.Contains(t, p.act("unpark", d.Tenant.ID, "evt_parked", "inbox:stripe").says(), "Done. Unpark stripe evt_parked: it is tried again.")
-		require.Contains(t, p.act("unpark", d.Tenant.ID, d.Tenant.ID, "deliveries").says(), "Done. Unpark "+d.Tenant.ID+": 1 delivery is sent again.")
+		require.Contains(t, p.act("unpark", d.Tenant.ID, d.Tenant.ID, "deliveries").says(), "Done. Send again "+d.Tenant.ID+": 1 delivery is sent again.")
 		require.Zero(t, d.Count(`SELECT (SELECT count(*) FROM outbox_events WHERE parked_at IS NOT NULL) + (SELECT count(*) FROM inbox_events WHERE status = 'parked')
 			+ (SELECT count(*) FROM webhook_deliveries WHERE status = 'failed')`))
 		require.Contains(t, p.get("/operator").says(), "Nothing needs you yet. Late, and being worked on: 1 received event is not applied yet")

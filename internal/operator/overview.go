@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -125,16 +126,39 @@ func (w workItem) Tone() string {
 // NeedsYou: nobody works on it, and nobody will.
 func (w workItem) NeedsYou() bool { return w.ParkedAt != nil || w.Overdue }
 
-// MayFail: it is a payment, whose end Stripe can be asked for.
-func (w workItem) MayFail() bool {
-	return w.PaymentID != "" && (w.Operation == payments.CreatePayment || w.Operation == payments.CreateCheckout)
+// MayFail is the payment or the refund whose end Stripe can be asked for; empty
+// if it is neither.
+func (w workItem) MayFail() string {
+	switch w.Operation {
+	case payments.CreatePayment, payments.CreateCheckout:
+		return w.PaymentID
+	case payments.CreateRefund, payments.RefundOrder, payments.RefundByOperator:
+		return w.ResourceID
+	}
+	return ""
+}
+
+// Object is what it is about, and Href where that is shown.
+func (w workItem) Object() string {
+	if w.Operation == payments.RefundGhost {
+		return ghostOf(w.Key)
+	}
+	return w.ResourceID
+}
+
+// Href is where what it is about is shown.
+func (w workItem) Href() string {
+	if w.Operation == payments.RefundGhost {
+		return "/operator/intents/" + ghostOf(w.Key)
+	}
+	return objectHref(w.TenantID, w.ResourceID)
 }
 
 // Who will mend it, and when.
 func (w workItem) Who() string {
 	switch {
 	case w.ParkedAt != nil:
-		return "You. It was given up " + span(w.Now.Sub(*w.ParkedAt)) + " ago, and nobody works on it."
+		return "You. It was given up " + span(w.Now.Sub(*w.ParkedAt)) + " ago, and nobody works on it. " + w.advice()
 	case w.Overdue:
 		return "Nobody has. It was due at " + clock(w.NextAt) + ", " + span(w.Now.Sub(w.NextAt)) + " ago: does any process run?"
 	case w.Held:
@@ -147,12 +171,45 @@ func (w workItem) Who() string {
 	return "The completer, at " + clock(w.NextAt) + ", in " + span(w.NextAt.Sub(w.Now)) + "."
 }
 
+// advice is what to do about work that was given up.
+func (w workItem) advice() string {
+	switch {
+	case w.Deaths > 1:
+		return "Those who worked on it died: their logs say why. Mend that, then try now."
+	case w.RecoveryPoint == "refund_owed":
+		return "Mend what Stripe complains of, refund the payment, then try now."
+	}
+	return "Try now: the completer looks at Stripe first, and sends nothing twice."
+}
+
 // Money is what is known of it.
 func (w workItem) Money() string {
 	if w.Unknown {
 		return "nobody knows yet whether the money has moved"
 	}
 	return pointInWords(w.RecoveryPoint)
+}
+
+// Summary is how much is under way, and how it stands.
+func (w *workPanel) Summary() string {
+	c := w.Counts
+	text := plural(c.Unfinished, "request has", "requests have") + " begun and not ended"
+	if w.Most {
+		text = "At least " + text
+	}
+	var how []string
+	for _, part := range []struct {
+		n    int64
+		what string
+	}{{c.Parked, "given up"}, {c.Overdue, "overdue"}, {c.Unknown, "of unknown outcome"}, {c.AtTheirBank, "at the customer’s bank"}} {
+		if part.n > 0 {
+			how = append(how, fmt.Sprintf("%d %s", part.n, part.what))
+		}
+	}
+	if len(how) > 0 {
+		text += ": " + strings.Join(how, ", ")
+	}
+	return text + "."
 }
 
 func workItems(rows []db.OperatorWorkRow, now time.Time) []workItem {

@@ -203,10 +203,12 @@ func (d *desk) stripe(method, path string, form url.Values) string {
 }
 
 // ghost is money at Stripe that no row here knows of; it returns the intent.
-func (d *desk) ghost(order string) string {
+func (d *desk) ghost(order string) string { return d.ghostOf(order, "1000", "pm_card_visa") }
+
+func (d *desk) ghostOf(order, amount, card string) string {
 	d.T.Helper()
 	return d.stripe(http.MethodPost, "/v1/payment_intents", url.Values{
-		"amount": {"1000"}, "currency": {"usd"}, "payment_method_types[]": {"card"}, "payment_method": {"pm_card_visa"}, "confirm": {"true"},
+		"amount": {amount}, "currency": {"usd"}, "payment_method_types[]": {"card"}, "payment_method": {card}, "confirm": {"true"},
 		"metadata[tenant_id]": {d.Tenant.ID}, "metadata[order_id]": {order},
 	})
 }

@@ -69,7 +69,7 @@ var functions = template.FuncMap{
 	"since":   func(now, t time.Time) string { return span(now.Sub(t)) },
 	"text":    text,
 	"plural":  plural,
-	"kind":    kindInWords,
+	"verb":    verb,
 	"what":    operationInWords,
 	"point":   pointInWords,
 	"act":     with,
@@ -145,15 +145,22 @@ func plural(n any, one, many string) string {
 	return fmt.Sprint(n) + " " + many
 }
 
-func kindInWords(k db.OperatorActionKind) string {
+// verb is what an action does to its subject, as its button says it.
+func verb(k db.OperatorActionKind, subject string) string {
 	switch k {
 	case db.OperatorActionKindTryNow:
 		return "Try now"
 	case db.OperatorActionKindAdopt:
 		return "Adopt"
 	case db.OperatorActionKindRefund:
+		if strings.HasPrefix(subject, "pi_") {
+			return "Give back"
+		}
 		return "Refund"
 	case db.OperatorActionKindUnpark:
+		if strings.HasPrefix(subject, "ten_") {
+			return "Send again"
+		}
 		return "Unpark"
 	case db.OperatorActionKindMarkFailed:
 		return "Mark failed"
@@ -174,6 +181,8 @@ func operationInWords(operation string) string {
 		return "The cancel of a payment"
 	case payments.CreateRefund, payments.RefundOrder, payments.RefundByOperator:
 		return "A refund"
+	case payments.RefundGhost:
+		return "The refund of money that no payment has"
 	case payments.CreateCheckout:
 		return "A checkout"
 	case payments.SweepIntent:
@@ -206,7 +215,7 @@ func pointInWords(point string) string {
 		return "the money may have moved"
 	case "action_required":
 		return "the customer is at their bank"
-	case "refund_recorded", "refund_begun":
+	case "refund_recorded", "refund_begun", "ghost_refund_begun":
 		return "the money may have gone back"
 	case "refund_owed":
 		return "Stripe does not refund it: the customer is owed money"

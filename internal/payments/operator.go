@@ -29,6 +29,12 @@ type IntentView struct {
 	Ours bool
 	// Adoptable: money that is provably ours and that no row knows of.
 	Adoptable bool
+	// Left is money that a person may have given back although no payment here has
+	// it; 0: WhyNot.
+	Left   int64
+	WhyNot string
+	// Refunds are those that were made, or tried, in that way.
+	Refunds []db.GhostRefundsRow
 	// Detail is how the two compare, for a person.
 	Detail string
 
@@ -63,6 +69,14 @@ func (s *Service) LookAtIntent(ctx context.Context, intentID string) (IntentView
 	case moved, abandoned, disagrees:
 		view.Detail = j.finding.Detail
 	}
+	if err != nil {
+		return view, err
+	}
+	var no *NotRefundableError
+	if view.Left, err = ghostLeft(intent, found[r]); errors.As(err, &no) {
+		view.WhyNot = no.Why
+	}
+	view.Refunds, err = s.pool.GhostRefunds(ctx, db.GhostRefundsParams{TenantID: intent.TenantID, Keys: ghostKeys(intent.ID)})
 	return view, err
 }
 
@@ -102,6 +116,36 @@ func (s *Service) RefundFor(ctx context.Context, q *db.Queries, tenantID, id, ac
 		return Refund{}, err
 	}
 	return refundOf(row), idempotency.Enqueue(ctx, q, idempotency.Request{TenantID: tenantID, Key: key, Operation: RefundByOperator}, row.ID, refundRecorded)
+}
+
+// RefundCannotSucceed returns the refund if Stripe says that it has failed or was
+// canceled; its own operation then ends it, as it would have at its next look. A
+// refund that Stripe does not list is not a refund that failed: Stripe may yet put
+// right what it lost, and the operation gives up by itself when it cannot any more.
+func (s *Service) RefundCannotSucceed(ctx context.Context, tenantID, id string) (db.Refund, error) {
+	row, err := s.pool.RefundGet(ctx, db.RefundGetParams{TenantID: tenantID, ID: id})
+	switch {
+	case err != nil:
+		return row, notFound(err, "read refund %s", id)
+	case row.Status != db.RefundStatusPending:
+		return row, &MayStillSucceedError{"the refund is " + string(row.Status) + " already"}
+	}
+	p, err := s.pool.PaymentGet(ctx, db.PaymentGetParams{TenantID: tenantID, ID: row.PaymentID})
+	if err != nil {
+		return row, fmt.Errorf("read payment %s: %w", row.PaymentID, err)
+	}
+	seen, found, err := s.findRefund(ctx, &refunding{refund: row, intentID: deref(p.IntentID)})
+	switch {
+	case err != nil:
+		return row, &MayStillSucceedError{"Stripe did not say what became of it: " + db.ErrorText(err)}
+	case !found:
+		return row, &MayStillSucceedError{fmt.Sprintf("Stripe does not list it, which is no proof: what was sent may still come to light. It is given up by itself %d hours after it was first sent", int(refundLostAfter.Hours()))}
+	case seen.Status == db.RefundStatusSucceeded:
+		return row, &MayStillSucceedError{"Stripe says that " + seen.ID + " succeeded: the money went back, and this refund will succeed; have it tried now"}
+	case seen.Status == db.RefundStatusPending:
+		return row, &MayStillSucceedError{"Stripe has " + seen.ID + " and has not decided yet"}
+	}
+	return row, nil
 }
 
 // CannotSucceed returns the payment if Stripe says that its money can never move

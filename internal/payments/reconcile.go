@@ -492,6 +492,9 @@ func (s *Service) adoptAs(ctx context.Context, q *db.Queries, id string, i Inten
 	if err != nil || judgeIntent(i, v).verdict != orphaned {
 		return "", err
 	}
+	if given, err := beingGivenBack(ctx, q, i); err != nil || given {
+		return "", err
+	}
 	p := db.Payment{
 		TenantID: i.TenantID, ID: id, Version: 1, Status: db.PaymentStatusProcessing, OrderID: i.OrderID, IdempotencyKey: adoptedKeyPrefix + i.ID,
 		AmountMinor: i.ReceivedMinor, Currency: i.Currency, PaymentMethod: i.PaymentMethod, IntentNumber: v.numberOf(i.ID), IntentID: &i.ID,

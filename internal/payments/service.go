@@ -110,6 +110,7 @@ func (s *Service) Operations() map[string]idempotency.Operation {
 		SweepIntent:   {Run: s.runSweep},
 
 		RefundByOperator: {Run: s.runRefund},
+		RefundGhost:      {Run: s.runGhostRefund},
 
 		CreateCheckout: {Begin: s.beginCheckout, Run: s.runCheckout},
 	}

@@ -133,7 +133,7 @@ func (s *Service) StoryOf(ctx context.Context, tenantID, key string, retention t
 	if story.Events, err = s.storyEvents(ctx, row, m); err != nil {
 		return KeyStory{}, err
 	}
-	if story.Webhooks, err = s.storyWebhooks(ctx, m); err != nil {
+	if story.Webhooks, err = s.storyWebhooks(ctx, m, story.Calls); err != nil {
 		return KeyStory{}, err
 	}
 	story.Verdict = verdictOf(row, m, story.Calls)
@@ -272,12 +272,22 @@ func (s *Service) storyEvents(ctx context.Context, row db.StoryKeyRow, m made) (
 	return events, nil
 }
 
-func (s *Service) storyWebhooks(ctx context.Context, m made) ([]StoryWebhook, error) {
-	webhooks := []StoryWebhook{}
-	if m.payment == nil || m.payment.IntentID == nil {
+// storyWebhooks are those about the intents of the story: the payment's, and those
+// that its calls made or changed, such as the one that a canceled order had.
+func (s *Service) storyWebhooks(ctx context.Context, m made, calls []StoryCall) ([]StoryWebhook, error) {
+	webhooks, about := []StoryWebhook{}, []string{}
+	if m.payment != nil && m.payment.IntentID != nil {
+		about = append(about, *m.payment.IntentID)
+	}
+	for _, c := range calls {
+		if id := deref(c.ObjectID); strings.HasPrefix(id, "pi_") && !slices.Contains(about, id) {
+			about = append(about, id)
+		}
+	}
+	if len(about) == 0 {
 		return webhooks, nil
 	}
-	rows, err := s.pool.StoryWebhooks(ctx, db.StoryWebhooksParams{Consumer: StripeEvents, ObjectIds: []string{*m.payment.IntentID}})
+	rows, err := s.pool.StoryWebhooks(ctx, db.StoryWebhooksParams{Consumer: StripeEvents, ObjectIds: about})
 	if err != nil {
 		return nil, fmt.Errorf("read the webhooks of a key: %w", err)
 	}
@@ -308,12 +318,14 @@ func verdictOf(row db.StoryKeyRow, m made, calls []StoryCall) string {
 	switch {
 	case row.FinishedAt == nil:
 		return unfinishedVerdict(row, m, calls)
-	case row.AnswerStatus != nil && *row.AnswerStatus == http.StatusConflict && m.checkout == nil:
+	case row.AnswerStatus != nil && *row.AnswerStatus == http.StatusConflict && m.checkout == nil && row.Operation != RefundGhost:
 		return "refused for good; nothing was done under this key"
 	case m.checkout != nil:
 		return checkoutVerdict(m)
 	case m.refund != nil:
 		return refundVerdict(m)
+	case row.Operation == RefundGhost:
+		return ghostVerdict(calls)
 	case m.payment != nil && row.Operation == CreatePayment:
 		return paymentVerdict(m)
 	case m.payment != nil && m.payment.Status == db.PaymentStatusCanceled:
@@ -393,6 +405,18 @@ func refundVerdict(m made) string {
 	case db.RefundStatusCanceled:
 		return "the refund was canceled, the amount can be refunded again"
 	case db.RefundStatusPending:
+	}
+	return "the key is finished and its refund is not; a person must look"
+}
+
+func ghostVerdict(calls []StoryCall) string {
+	for _, c := range calls {
+		switch {
+		case c.Outcome == db.StripeOutcomeDone:
+			return "given back once, " + deref(c.ObjectID)
+		case c.Outcome == db.StripeOutcomeRefused:
+			return "not given back (" + deref(c.ErrorCode) + "); the money is still at Stripe"
+		}
 	}
 	return "the key is finished and its refund is not; a person must look"
 }

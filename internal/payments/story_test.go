@@ -143,6 +143,13 @@ func TestKeyStory(t *testing.T) {
 		story := b.story("k")
 		require.ElementsMatch(t, []string{"payment_intent.created", "charge.succeeded", "payment_intent.succeeded"}, members(story, "webhooks", "type"))
 		require.NotContains(t, members(story, "webhooks", "applied_at"), "")
+
+		// The order is what a cancel is about, and its intent is what Stripe tells of.
+		waits := b.api.Pay("waits", b.api.Order(), "pm_card_threeDSecure2Required")
+		require.Equal(t, http.StatusOK, b.api.Post("/v1/orders/"+waits.Get("order_id").(string)+"/cancel", "cancel", "").Status)
+		require.NoError(t, b.Sim.WaitForWebhooks(t.Context()))
+		require.Contains(t, members(b.story("cancel"), "webhooks", "type"), "payment_intent.canceled")
+		require.Contains(t, members(b.story("waits"), "webhooks", "type"), "payment_intent.canceled")
 	})
 
 	t.Run("AddsWhatThePersonMustSee", func(t *testing.T) {

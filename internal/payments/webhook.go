@@ -171,6 +171,8 @@ func (s *Service) applyWebhook(ctx context.Context, q *db.Queries, e inbox.Event
 func (s *Service) applyIntentSeen(ctx context.Context, q *db.Queries, intent Intent) error {
 	p, err := q.PaymentOfIntent(ctx, db.PaymentOfIntentParams{TenantID: intent.TenantID, OrderID: intent.OrderID, IntentID: &intent.ID})
 	switch {
+	case errors.Is(err, db.ErrNoRows) && intent.Status == IntentSucceeded && intent.RefundedMinor == intent.ReceivedMinor:
+		return nil // All of it went back. There is nothing left that a payment could have.
 	case errors.Is(err, db.ErrNoRows) && (intent.Status == IntentSucceeded || intent.Status == IntentProcessing || intent.Status == IntentRequiresAction):
 		return fmt.Errorf("PaymentIntent %s is %s and belongs to no payment yet", intent.ID, intent.Status) // Ahead of our own commit. Kept, and tried again.
 	case errors.Is(err, db.ErrNoRows):
@@ -189,7 +191,7 @@ func (s *Service) applyRefundSeen(ctx context.Context, q *db.Queries, seen Strip
 	}
 	row, err := q.RefundGet(ctx, db.RefundGetParams{TenantID: seen.TenantID, ID: seen.RefundID})
 	if errors.Is(err, db.ErrNoRows) {
-		return fmt.Errorf("refund %s is not known yet", seen.ID)
+		return s.applyGhostRefundSeen(ctx, q, seen)
 	}
 	if err != nil {
 		return fmt.Errorf("find refund %s: %w", seen.RefundID, err)
@@ -198,4 +200,18 @@ func (s *Service) applyRefundSeen(ctx context.Context, q *db.Queries, seen Strip
 		return err
 	}
 	return idempotency.Hurry(ctx, q, row.TenantID, row.IdempotencyKey)
+}
+
+// applyGhostRefundSeen is for a refund that has no row: of money that no payment has.
+func (s *Service) applyGhostRefundSeen(ctx context.Context, q *db.Queries, seen StripeRefund) error {
+	refunds, err := q.GhostRefunds(ctx, db.GhostRefundsParams{TenantID: seen.TenantID, Keys: ghostKeys(seen.IntentID)})
+	if err != nil {
+		return fmt.Errorf("find refund %s: %w", seen.RefundID, err)
+	}
+	for _, r := range refunds {
+		if r.ResourceID == seen.RefundID {
+			return idempotency.Hurry(ctx, q, seen.TenantID, r.Key)
+		}
+	}
+	return fmt.Errorf("refund %s is not known yet", seen.ID)
 }
