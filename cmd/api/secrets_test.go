@@ -2,19 +2,25 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
 	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/internal/notifier"
 	"example.com/payonce/internal/stripesim"
 	"example.com/payonce/internal/testbed"
 )
@@ -34,6 +40,15 @@ const (
 	cardInAnAddress = "6011111111111117"
 	cardInAHeader   = "378282246310005"
 	cardInAValue    = "4000056655665556"
+	cardInMetadata  = "5105105105105100" // and in a customer's reference: texts that are the tenant's own
+)
+
+// What the operator and a tenant have set up.
+const (
+	operatorsToken   = "only-for-operators-0123456789abcdef"
+	tenantsSecret    = "only-between-us-and-a-tenant-0001"
+	passwordInAnURL  = "hunter2-of-a-tenant"
+	payonceOperators = "Ada Lovelace"
 )
 
 // What a caller's key may be found in: the rows that are looked up by it. Stripe's
@@ -47,38 +62,58 @@ var keyColumns = []string{
 // payments are shown as they are, and nowhere in what is left of what Stripe tells us.
 var clientSecretColumns = []string{"payments.next_action", "outbox_events.data", "webhook_deliveries.body"}
 
+// What a tenant writes into an order is the tenant's, and is shown to it again: where
+// the order is, in what it was asked with and answered, and in its events.
+var metadataColumns = []string{
+	"orders.metadata", "orders.customer_reference", "idempotency_keys.request", "idempotency_keys.answer_body", "outbox_events.data", "webhook_deliveries.body", "inbox_events.payload",
+}
+
 // TestNothingSensitiveIsKept sends card numbers, secrets and raw keys on every way
 // there is into the service, valid and not, and then looks for them in all that it
-// has said and kept: its log, its metrics, its traces, its answers, and every column
-// of every table.
+// has said and kept: its log, its metrics, its traces, its answers and refusals, the
+// story of each key, the operator's pages, what tenants were told and the broker has,
+// and every column of every table.
 func TestNothingSensitiveIsKept(t *testing.T) {
 	t.Parallel()
 	w := testbed.New(t)
 	var traces collector
-	p := w.Process("LOG_LEVEL=debug", "OTEL_EXPORTER_OTLP_ENDPOINT="+traces.start(t))
+	p := w.Process("LOG_LEVEL=debug", "OTEL_EXPORTER_OTLP_ENDPOINT="+traces.start(t), "ADMIN_TOKEN="+operatorsToken, "NOTIFY_PRIVATE_ADDRESSES=true")
+	shop := newShopOfATenant(t)
+	require.NoError(t, notifier.SetEndpoint(t.Context(), w.DB.Queries, w.Tenant.ID, shop.url+"/hooks?password="+passwordInAnURL, "whsec_"+base64.StdEncoding.EncodeToString([]byte(tenantsSecret))))
 	_, err := w.Sim.AddWebhookEndpoint(stripesim.DefaultKey, p.Base+"/v1/webhooks/stripe", testbed.WebhookSecret)
 	require.NoError(t, err)
 
-	said := &strings.Builder{}
+	said, shown := &strings.Builder{}, []string{}
 	say := func(a testbed.Answer) testbed.Answer {
-		if a.Status >= 400 { // an object shows to its owner what it was made of
+		if a.Status >= 400 {
 			_, _ = fmt.Fprintf(said, "%v %s\n", a.Header, a.Body)
+		} else { // an object shows to its owner what it was made of, and is judged for the rest
+			_, _ = fmt.Fprintf(said, "%v\n", a.Header)
+			shown = append(shown, string(a.Body))
 		}
 		return a
 	}
 	everyWayThatWorks(t, w, p, say)
 	everyWayThatDoesNot(w, p, say)
+	unknown := somethingStuck(w, p)
 
 	testbed.Eventually(t, time.Minute, "all webhooks and events are applied", func() bool {
 		return w.Count(`SELECT count(*) FROM inbox_events WHERE status <> 'done'`)+w.Count(`SELECT count(*) FROM outbox_events WHERE published_at IS NULL`) == 0
 	})
+	testbed.Eventually(t, time.Minute, "the tenant was told of all, or could not be reached", func() bool {
+		return w.Count(`SELECT count(*) FROM webhook_deliveries WHERE status = 'pending' AND attempts = 0`) == 0
+	})
+	require.Positive(t, w.Count(`SELECT count(*) FROM webhook_deliveries WHERE last_error IS NOT NULL`), "nothing went wrong on the way to the tenant")
+	for _, key := range strings.Fields(w.Text(`SELECT string_agg(key, ' ') FROM idempotency_keys WHERE key LIKE 'raw-key-of-%'`)) {
+		say(p.Get("/v1/idempotency-keys/" + url.PathEscape(key)))
+	}
+	say(p.Get("/v1/events?limit=100"))
+	say(p.Get("/v1/payments?limit=100"))
 	metrics := fetch(t, p.Admin+"/metrics")
 	cmdline := fetch(t, p.Admin+"/debug/pprof/cmdline")
-	pages := fetch(t, p.Admin+"/operator")
-	for _, order := range strings.Fields(w.Text(`SELECT string_agg(id, ' ') FROM orders`)) {
-		pages += fetch(t, p.Admin+"/operator/objects/"+w.Tenant.ID+"/"+order)
-	}
-	require.Contains(t, pages, "key_hash", "the pages were read")
+	pages := everyPage(t, w, p, unknown)
+	docs := fetch(t, p.Base+"/docs") + fetch(t, p.Base+"/docs/idempotency") + fetch(t, p.Base+"/openapi.json") + fetch(t, p.Base+"/problems/payment-declined")
+	docs = strings.ReplaceAll(docs, "_secret_example", "") // what its examples show
 	p.Signal(syscall.SIGTERM)
 	require.Zero(t, p.Wait(20*time.Second))
 
@@ -97,6 +132,11 @@ func TestNothingSensitiveIsKept(t *testing.T) {
 		{"a card number in an address", cardInAnAddress, nil},
 		{"a card number in a header", cardInAHeader, nil},
 		{"a card number in a value of the wrong type", cardInAValue, nil},
+		{"a card number in metadata", cardInMetadata, metadataColumns},
+		{"the operators' token", operatorsToken, nil},
+		{"a tenant's webhook secret", tenantsSecret, []string{"webhook_endpoints.secret"}},
+		{"a tenant's webhook secret, encoded", base64.StdEncoding.EncodeToString([]byte(tenantsSecret)), nil},
+		{"a password in a tenant's URL", passwordInAnURL, []string{"webhook_endpoints.url"}},
 	}
 	if password != "" {
 		secrets = append(secrets, secret{"the database's password", password, nil})
@@ -106,7 +146,10 @@ func TestNothingSensitiveIsKept(t *testing.T) {
 	require.Contains(t, traces.received(), "stripe confirm", "the traces were not found")
 	var found []string
 	for _, s := range secrets {
-		for where, text := range map[string]string{"the log": p.Log(), "the metrics": metrics, "the operator's page": pages, "the command line": cmdline, "the traces": traces.received(), "an answer": said.String()} {
+		for where, text := range map[string]string{
+			"the log": p.Log(), "the metrics": metrics, "the operator's page": pages, "the command line": cmdline, "the traces": traces.received(), "an answer": said.String(),
+			"the documentation": docs, "the headers of a webhook": shop.headers(),
+		} {
 			if i := strings.Index(text, s.is); i >= 0 {
 				found = append(found, fmt.Sprintf("%s is in %s: …%s…", s.what, where, text[max(0, i-120):min(len(text), i+60)]))
 			}
@@ -117,11 +160,175 @@ func TestNothingSensitiveIsKept(t *testing.T) {
 			}
 		}
 	}
+	// A client secret is in next_action, whoever is shown or told of a payment, and nowhere else in it.
+	told := shop.bodies()
+	require.NotEmpty(t, told)
+	objects := map[string][]string{"an answer": shown, "a webhook to the tenant": told, "an event": lines(w.Text(`SELECT string_agg(convert_from(data, 'UTF8'), E'\n') FROM outbox_events`))}
+	inNextAction := 0
+	for where, bodies := range objects {
+		for _, body := range bodies {
+			outside, inside := clientSecrets(body)
+			inNextAction += inside
+			for _, member := range outside {
+				found = append(found, fmt.Sprintf("a client secret is in %s at %s", where, member))
+			}
+			for _, s := range secrets {
+				if s.is != "raw-key-of-" && s.is != "_secret_" && s.is != cardInMetadata && strings.Contains(body, s.is) {
+					found = append(found, fmt.Sprintf("%s is in %s: %s", s.what, where, body))
+				}
+			}
+		}
+	}
 	require.Empty(t, found)
+	require.Greater(t, inNextAction, 2, "no client secret was where it belongs, so none was looked for")
+	for _, body := range told {
+		require.NotContains(t, body, "raw-key-of-", "a caller's key is no one else's")
+	}
 	for _, s := range secrets[:2] { // or else nothing was looked for
 		require.True(t, slices.ContainsFunc(s.homes, func(column string) bool { return strings.Contains(kept[column], s.is) }), "%s is nowhere at all", s.what)
 	}
 	require.Empty(t, w.Text(`SELECT string_agg(id, ' ') FROM payments WHERE status NOT IN ('processing', 'requires_action') AND next_action IS NOT NULL`), "a client secret outlives its use")
+}
+
+// clientSecrets finds those of a JSON text: where they are outside of a next_action,
+// and how many are in one.
+func clientSecrets(body string) (outside []string, inside int) {
+	var v any
+	if json.Unmarshal([]byte(body), &v) != nil {
+		if strings.Contains(body, "_secret_") {
+			outside = append(outside, "a text that is no JSON")
+		}
+		return outside, 0
+	}
+	var walk func(at string, allowed bool, v any)
+	walk = func(at string, allowed bool, v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			for name, member := range v {
+				walk(at+"/"+name, allowed || name == "next_action", member)
+			}
+		case []any:
+			for _, member := range v {
+				walk(at+"/-", allowed, member)
+			}
+		case string:
+			if strings.Contains(v, "_secret_") {
+				if allowed {
+					inside++
+				} else {
+					outside = append(outside, at)
+				}
+			}
+		}
+	}
+	walk("", false, v)
+	return outside, inside
+}
+
+func lines(text string) []string { return strings.Split(text, "\n") }
+
+// shopOfATenant takes a tenant's webhooks in, and refuses some.
+type shopOfATenant struct {
+	url  string
+	mu   sync.Mutex
+	got  []string
+	head strings.Builder
+	seen int
+}
+
+func newShopOfATenant(t *testing.T) *shopOfATenant {
+	t.Helper()
+	s := &shopOfATenant{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		_, _ = fmt.Fprintln(&s.head, r.Header)
+		s.got = append(s.got, string(body))
+		s.seen++
+		switch s.seen % 4 {
+		case 1:
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case 2:
+			panic(http.ErrAbortHandler) // cut: the error names where it was sent to
+		}
+	}))
+	t.Cleanup(server.Close)
+	s.url = server.URL
+	return s
+}
+
+func (s *shopOfATenant) bodies() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.got)
+}
+
+func (s *shopOfATenant) headers() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.head.String()
+}
+
+// somethingStuck leaves a payment unknown, so that the pages show one. It returns
+// its order.
+func somethingStuck(w *testbed.World, p *testbed.Process) string {
+	order := p.Order()
+	w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Reset, OrderID: order, Times: -1})
+	p.Pay("raw-key-of-something-stuck", order, "pm_card_visa")
+	return order
+}
+
+// everyPage is all that the operator's page shows, to somebody who is signed in and
+// has had something done.
+func everyPage(t *testing.T, w *testbed.World, p *testbed.Process, stuck string) (pages string) {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	require.NoError(t, err)
+	client := &http.Client{Jar: jar}
+	read := func(res *http.Response, err error) string {
+		t.Helper()
+		require.NoError(t, err)
+		defer func() { _ = res.Body.Close() }()
+		body, err := io.ReadAll(res.Body)
+		require.NoError(t, err)
+		text := fmt.Sprintln(res.Header) + res.Request.URL.String() + string(body)
+		pages += text
+		return text
+	}
+	field := func(page, name string) string {
+		_, rest, _ := strings.Cut(page, `name="`+name+`" value="`)
+		value, _, _ := strings.Cut(rest, `"`)
+		return value
+	}
+	read(client.PostForm(p.Admin+"/operator/login", url.Values{"actor": {payonceOperators}, "token": {operatorsToken + "x"}}))
+	overview := read(client.PostForm(p.Admin+"/operator/login", url.Values{"actor": {payonceOperators}, "token": {operatorsToken}}))
+	csrf := field(overview, "csrf")
+	require.NotEmpty(t, csrf, "nobody is signed in")
+	for _, order := range strings.Fields(w.Text(`SELECT string_agg(id, ' ') FROM orders`)) {
+		read(client.Get(p.Admin + "/operator/objects/" + w.Tenant.ID + "/" + order))
+	}
+	for _, intent := range strings.Fields(w.Text(`SELECT string_agg(intent_id, ' ') FROM payments`)) {
+		read(client.Get(p.Admin + "/operator/intents/" + intent))
+	}
+	require.Contains(t, read(client.Get(p.Admin+"/operator/objects/"+w.Tenant.ID+"/"+stuck)), "key_hash", "the pages were read")
+	for _, key := range strings.Fields(w.Text(`SELECT string_agg(key, ' ') FROM idempotency_keys WHERE key LIKE 'raw-key-of-%'`)) {
+		read(client.PostForm(p.Admin+"/operator/find", url.Values{"csrf": {csrf}, "what": {key}}))
+	}
+	for _, nothing := range []string{cardInAnAddress, "sk_live_sent_by_mistake", "raw-key-of-nobody"} {
+		read(client.PostForm(p.Admin+"/operator/find", url.Values{"csrf": {csrf}, "what": {nothing}}))
+	}
+	payment := w.Text(`SELECT id FROM payments WHERE status = 'succeeded' AND amount_refunding_minor = 0 LIMIT 1`)
+	form := read(client.Get(p.Admin + "/operator/act?kind=refund&id=" + payment + "&tenant=" + w.Tenant.ID))
+	done := read(client.PostForm(p.Admin+"/operator/act", url.Values{
+		"csrf": {csrf}, "kind": {"refund"}, "id": {payment}, "tenant": {w.Tenant.ID}, "action": {field(form, "action")}, "reason": {"the customer called"},
+	}))
+	require.Contains(t, done, "Done.")
+	read(client.Get(p.Admin + "/operator/actions"))
+	read(client.PostForm(p.Admin+"/operator/invariants", url.Values{"csrf": {csrf}}))
+	read(client.Get(p.Admin + "/operator"))
+	require.Contains(t, pages, payonceOperators)
+	return pages
 }
 
 func everyWayThatWorks(t *testing.T, w *testbed.World, p *testbed.Process, say func(testbed.Answer) testbed.Answer) {
@@ -157,7 +364,11 @@ func everyWayThatWorks(t *testing.T, w *testbed.World, p *testbed.Process, say f
 	for key, card := range map[string]string{"raw-key-of-checkout": "pm_card_visa", "raw-key-of-failed-checkout": "pm_card_chargeDeclined"} {
 		say(p.Post("/v1/checkouts", key, `{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":500}],"payment_method":"`+card+`"}`))
 	}
-	p.Get("/v1/events?limit=100")
+	say(p.Post("/v1/orders", "raw-key-of-metadata", `{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":500}],"customer_reference":"`+cardInMetadata+`","metadata":{"note":"`+cardInMetadata+`"}}`))
+	order := p.Order()
+	say(p.Pay("raw-key-of-shown", order, "pm_card_threeDSecure2Required"))
+	say(p.Get("/v1/orders/" + order))
+	say(p.Get("/v1/payments?order_id=" + order))
 }
 
 func everyWayThatDoesNot(w *testbed.World, p *testbed.Process, say func(testbed.Answer) testbed.Answer) {
