@@ -23,9 +23,10 @@
 // # An action is one row and one effect
 //
 // An action goes the way that everything goes: "try now" hurries a key along,
-// "refund" records a refund that the completer makes, "adopt" is the reconciler's
-// adoption, "unpark" is that of the outbox, the inbox or the notifier, and "mark
-// failed" asks Stripe first and then lets the payment's own operation end it. No
+// "refund" records a refund that the completer makes, "give back" has it refund
+// money at Stripe that no payment here has, "adopt" is the reconciler's adoption,
+// "unpark" is that of the outbox, the inbox or the notifier, and "mark failed" asks
+// Stripe first and then lets the own operation of the payment or refund end it. No
 // status is set here. The row in operator_actions says who, what, why and what
 // came of it; it and the effect are one commit, and the row's id is the form's. A
 // form sent twice, by a double click, by a retry after a lost answer, by two

@@ -184,6 +184,9 @@ func TestMarkRefundFailed(t *testing.T) {
 	}
 	require.Contains(t, p.get("/operator/objects/"+d.Tenant.ID+"/"+refund.ID()).body, "kind=mark_failed&amp;of=&amp;tenant="+d.Tenant.ID)
 	atStripe := d.Text("SELECT stripe_refund_id FROM refunds")
+	page := p.get("/operator/objects/" + d.Tenant.ID + "/" + refund.ID()).says()
+	require.Contains(t, page, "Charged once: 10.00 USD, of which 10.00 USD are on their way back.")
+	require.NotContains(t, page, "nobody knows yet", "Stripe has said that it was made")
 	refused("Stripe has " + atStripe + " and has not decided yet.")
 	d.Sim.Inject(stripesim.Fault{Op: "refund.list", Kind: stripesim.Refuse, Status: http.StatusBadGateway, Times: -1})
 	refused("Stripe did not say what became of it")

@@ -117,7 +117,7 @@ func (s *Server) readObject(ctx context.Context, tenantID, id string) (*objectPa
 	if err != nil {
 		return nil, err
 	}
-	p.Work = workItems(work, p.Now)
+	p.Work = told(workItems(work, p.Now))
 	for _, item := range work {
 		if !slices.Contains(owners, item.Key) {
 			owners = append(owners, item.Key)
@@ -177,6 +177,14 @@ func (p *objectPage) readOrder(ctx context.Context, q *db.Queries, id string) er
 	return err
 }
 
+// told marks a single piece of work: who mends it is in the page's answer.
+func told(items []workItem) []workItem {
+	if len(items) == 1 {
+		items[0].Told = true
+	}
+	return items
+}
+
 // subjects is what an action about this page may have been about.
 func (p *objectPage) subjects() []string {
 	list := []string{p.ID}
@@ -228,6 +236,8 @@ func (p *objectPage) Answer() string {
 	switch paid, open := p.Paid(), p.Unended(); {
 	case paid != nil && paid.AmountRefundedMinor == paid.AmountMinor:
 		return "Charged once, and all of it given back."
+	case paid != nil && paid.AmountRefundingMinor > paid.AmountRefundedMinor:
+		return fmt.Sprintf("Charged once: %s, of which %s are on their way back.", payments.Amount(paid.AmountMinor, paid.Currency), payments.Amount(paid.AmountRefundingMinor-paid.AmountRefundedMinor, paid.Currency))
 	case paid != nil && paid.AmountRefundedMinor > 0:
 		return fmt.Sprintf("Charged once: %s, of which %s were given back.", payments.Amount(paid.AmountMinor, paid.Currency), payments.Amount(paid.AmountRefundedMinor, paid.Currency))
 	case paid != nil:
@@ -251,7 +261,7 @@ func (p *objectPage) Mood() string {
 	switch {
 	case len(p.Findings) > 0, slices.ContainsFunc(p.Work, workItem.NeedsYou):
 		return "bad"
-	case p.Unended() != nil:
+	case p.Unended() != nil, len(p.Work) > 0:
 		return "warn"
 	}
 	return "good"
@@ -359,7 +369,7 @@ func (s *Server) readGhostRefunds(ctx context.Context, page *intentPage) error {
 		return err
 	}
 	rows, err := s.o.Pool.OperatorWork(ctx, db.OperatorWorkParams{ScanMax: scanMax, LimitRows: workMax, TenantID: page.View.Intent.TenantID, Keys: open})
-	page.Work = workItems(rows, now)
+	page.Work = told(workItems(rows, now))
 	return err
 }
 

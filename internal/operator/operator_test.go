@@ -439,7 +439,7 @@ func TestPage(t *testing.T) {
 		require.Contains(t, a.says(), "A payment of 10.00 USD unknown")
 		require.Regexp(t, `Who mends it: The completer, (now|at \d\d:\d\d:\d\d, in)`, a.says())
 		require.Contains(t, a.says(), "nobody knows yet whether the money has moved")
-		require.Contains(t, a.says(), "Last error unknown: status 0")
+		require.Contains(t, a.says(), "Last error unknown: no answer, Post ")
 		require.Contains(t, a.says(), "Nothing needs you.", "the completer is at it")
 
 		object := p.get("/operator/objects/" + d.Tenant.ID + "/" + order).says()

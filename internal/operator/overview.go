@@ -106,7 +106,8 @@ type actionsPanel struct {
 // workItem is a piece of work that was begun and has not ended.
 type workItem struct {
 	db.OperatorWorkRow
-	Now time.Time
+	Now  time.Time
+	Told bool // who mends it has been said above
 }
 
 // KeyHash stands for the caller's key.
@@ -215,7 +216,7 @@ func (w *workPanel) Summary() string {
 func workItems(rows []db.OperatorWorkRow, now time.Time) []workItem {
 	items := make([]workItem, len(rows))
 	for i, row := range rows {
-		items[i] = workItem{row, now}
+		items[i] = workItem{OperatorWorkRow: row, Now: now}
 	}
 	return items
 }

@@ -178,7 +178,7 @@ func (s *Service) answered(ctx context.Context, c *idempotency.Claim, target cal
 	status := int16(out.HTTPStatus) //nolint:gosec // an HTTP status fits
 	n, err := s.pool.StripeCallAnswered(ctx, db.StripeCallAnsweredParams{
 		TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, StripeKey: target.key, Outcome: out.record(),
-		InDoubt: out.Verdict == Unknown, Frozen: out.Frozen, HttpStatus: &status, ErrorCode: optional(out.ErrorCode), ObjectID: optional(out.Intent.ID),
+		InDoubt: out.Verdict == Unknown, Frozen: out.Frozen, HttpStatus: &status, ErrorCode: optional(out.ErrorCode), ObjectID: optional(out.objectID()),
 		StripeRequestID: out.RequestID,
 	})
 	if err != nil {
@@ -194,12 +194,20 @@ func recordCall(ctx context.Context, q *db.Queries, tenantID, key string, out Ou
 	status := int16(out.HTTPStatus) //nolint:gosec // an HTTP status fits
 	err := q.StripeCallRecord(ctx, db.StripeCallRecordParams{
 		TenantID: tenantID, StripeKey: key, Outcome: out.record(), InDoubt: inDoubt, HttpStatus: &status,
-		ErrorCode: optional(out.ErrorCode), ObjectID: optional(out.Intent.ID), StripeRequestID: out.RequestID,
+		ErrorCode: optional(out.ErrorCode), ObjectID: optional(out.objectID()), StripeRequestID: out.RequestID,
 	})
 	if err != nil {
 		return fmt.Errorf("record what came of a call: %w", err)
 	}
 	return nil
+}
+
+// objectID is what the call made or changed.
+func (o Outcome) objectID() string {
+	if o.Refund.ID != "" {
+		return o.Refund.ID
+	}
+	return o.Intent.ID
 }
 
 func (o Outcome) record() db.StripeOutcome {
@@ -314,7 +322,21 @@ func hedged[T any](ctx context.Context, ask func(context.Context) (answer T, tel
 // wait gives the claim back until there is reason to look again, and says how
 // things stand.
 func (s *Service) wait(ctx context.Context, c *idempotency.Claim, w *paying, out Outcome) (idempotency.Answer, error) {
-	return s.waitFor(ctx, c, w, fmt.Errorf("%s: status %d %s %s", out.Verdict, out.HTTPStatus, out.ErrorCode, errText(out.Err)))
+	return s.waitFor(ctx, c, w, out.why())
+}
+
+// why is what came of an attempt that did not end the call, for a person.
+func (o Outcome) why() error {
+	text := o.Verdict.String() + ": no answer"
+	if o.HTTPStatus != 0 {
+		text = fmt.Sprintf("%s: status %d", o.Verdict, o.HTTPStatus)
+	}
+	for _, more := range []string{o.ErrorCode, errText(o.Err)} {
+		if more != "" {
+			text += ", " + more
+		}
+	}
+	return errors.New(text)
 }
 
 func (s *Service) waitFor(ctx context.Context, c *idempotency.Claim, w *paying, why error) (idempotency.Answer, error) {

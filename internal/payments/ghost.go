@@ -151,7 +151,7 @@ func (s *Service) runGhostRefund(ctx context.Context, c *idempotency.Claim) (ide
 	if seen, found, err := s.findGhostRefund(ctx, c, w); err != nil {
 		return s.ghostRefundWaits(ctx, c, w, err)
 	} else if found {
-		return s.settleGhostRefund(ctx, c, w, seen)
+		return s.settleGhostRefund(ctx, c, w, seen, "")
 	}
 	last, err := s.pool.StripeCallGet(ctx, db.StripeCallGetParams{TenantID: c.TenantID, StripeKey: target.key})
 	switch {
@@ -171,18 +171,21 @@ func (s *Service) runGhostRefund(ctx context.Context, c *idempotency.Claim) (ide
 	}
 	switch out.Verdict {
 	case Done:
-		return s.settleGhostRefund(ctx, c, w, out.Refund)
+		return s.settleGhostRefund(ctx, c, w, out.Refund, out.RequestID)
 	case Refused, Conflict: // Perhaps our own earlier success. Only the list can tell.
 		seen, found, err := s.findGhostRefund(ctx, c, w)
 		switch {
 		case err != nil:
 			return s.ghostRefundWaits(ctx, c, w, err)
 		case found:
-			return s.settleGhostRefund(ctx, c, w, seen)
+			return s.settleGhostRefund(ctx, c, w, seen, "")
+		}
+		if out.Verdict == Conflict {
+			out.RequestID = "" // written down already
 		}
 		return s.finishGhostRefund(ctx, c, w, Outcome{Verdict: Refused, HTTPStatus: out.HTTPStatus, ErrorCode: out.ErrorCode, RequestID: out.RequestID})
 	case Unknown, NotExecuted:
-		return s.ghostRefundWaits(ctx, c, w, fmt.Errorf("%s: status %d %s %s", out.Verdict, out.HTTPStatus, out.ErrorCode, errText(out.Err)))
+		return s.ghostRefundWaits(ctx, c, w, out.why())
 	}
 	panic("bug: " + out.Verdict.String())
 }
@@ -198,19 +201,23 @@ func (s *Service) findGhostRefund(ctx context.Context, c *idempotency.Claim, w g
 	return StripeRefund{}, false, err
 }
 
-func (s *Service) settleGhostRefund(ctx context.Context, c *idempotency.Claim, w ghostRefund, seen StripeRefund) (idempotency.Answer, error) {
+func (s *Service) settleGhostRefund(ctx context.Context, c *idempotency.Claim, w ghostRefund, seen StripeRefund, requestID string) (idempotency.Answer, error) {
+	done := Outcome{Verdict: Done, HTTPStatus: http.StatusOK, Refund: seen, RequestID: requestID}
 	switch seen.Status {
 	case db.RefundStatusPending:
+		if err := recordCall(ctx, s.pool.Queries, c.TenantID, w.call(c).key, done, false); err != nil { // it was made, whatever becomes of it
+			return idempotency.Answer{}, err
+		}
 		return s.ghostRefundWaits(ctx, c, w, errors.New("Stripe has the refund and has not decided yet"))
 	case db.RefundStatusSucceeded:
-		return s.finishGhostRefund(ctx, c, w, Outcome{Verdict: Done, HTTPStatus: http.StatusOK, Refund: seen})
+		return s.finishGhostRefund(ctx, c, w, done)
 	case db.RefundStatusFailed, db.RefundStatusCanceled:
 	}
 	code := seen.FailureCode
 	if code == "" {
 		code = string(seen.Status)
 	}
-	return s.finishGhostRefund(ctx, c, w, Outcome{Verdict: Refused, HTTPStatus: http.StatusOK, ErrorCode: code, Refund: seen})
+	return s.finishGhostRefund(ctx, c, w, Outcome{Verdict: Refused, HTTPStatus: http.StatusOK, ErrorCode: code, Refund: seen, RequestID: requestID})
 }
 
 func (s *Service) ghostRefundWaits(ctx context.Context, c *idempotency.Claim, w ghostRefund, why error) (idempotency.Answer, error) {
@@ -220,7 +227,6 @@ func (s *Service) ghostRefundWaits(ctx context.Context, c *idempotency.Claim, w 
 // finishGhostRefund ends it. Where the money went back there is nothing left to
 // disagree about; where it did not, the finding stays and a person looks again.
 func (s *Service) finishGhostRefund(ctx context.Context, c *idempotency.Claim, w ghostRefund, out Outcome) (idempotency.Answer, error) {
-	out.Intent.ID = out.Refund.ID // the object that the call made
 	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
 		if err := recordCall(ctx, q, c.TenantID, w.call(c).key, out, false); err != nil {
 			return idempotency.Answer{}, err

@@ -78,7 +78,8 @@ type refunding struct {
 	refund    db.Refund
 	intentID  string
 	announced bool
-	queued    bool // new, so there is nothing to look for, but another was under way when it was recorded
+	queued    bool   // new, so there is nothing to look for, but another was under way when it was recorded
+	requestID string // Stripe's, of the answer that ends the call and is not written down yet
 }
 
 // beginRefund claims the key, takes the amount from what is left of the payment
@@ -264,6 +265,9 @@ func (s *Service) runRefund(ctx context.Context, c *idempotency.Claim) (idempote
 	if err != nil {
 		return idempotency.Answer{}, err
 	}
+	if out.Verdict == Done || out.Verdict == Refused {
+		w.requestID = out.RequestID
+	}
 	switch out.Verdict {
 	case Done:
 		return s.settleRefund(ctx, c, w, out.Refund)
@@ -279,7 +283,7 @@ func (s *Service) runRefund(ctx context.Context, c *idempotency.Claim) (idempote
 		}
 		return s.refundRefused(ctx, c, w, out)
 	case Unknown, NotExecuted:
-		return s.refundWaits(ctx, c, w, nextTry(c), fmt.Errorf("%s: status %d %s %s", out.Verdict, out.HTTPStatus, out.ErrorCode, errText(out.Err)))
+		return s.refundWaits(ctx, c, w, nextTry(c), out.why())
 	}
 	panic("bug: " + out.Verdict.String())
 }
@@ -321,7 +325,13 @@ func (s *Service) settleRefund(ctx context.Context, c *idempotency.Claim, w *ref
 	if err := s.pool.RefundAtStripe(ctx, db.RefundAtStripeParams{TenantID: c.TenantID, ID: w.refund.ID, StripeRefundID: &seen.ID}); err != nil {
 		return idempotency.Answer{}, fmt.Errorf("note refund %s: %w", w.refund.ID, err)
 	}
-	w.refund.StripeRefundID = &seen.ID
+	if w.refund.StripeRefundID == nil { // The call is answered, whatever becomes of the refund: nobody need ask whether it was made.
+		err := recordCall(ctx, s.pool.Queries, c.TenantID, w.refund.StripeKey, Outcome{Verdict: Done, HTTPStatus: http.StatusOK, Refund: seen, RequestID: w.requestID}, false)
+		if err != nil {
+			return idempotency.Answer{}, err
+		}
+	}
+	w.refund.StripeRefundID, w.requestID = &seen.ID, ""
 	return s.refundWaits(ctx, c, w, refundPoll, errors.New("Stripe has not decided yet"))
 }
 
@@ -351,9 +361,9 @@ func (s *Service) finishRefund(ctx context.Context, c *idempotency.Claim, w *ref
 			return idempotency.Answer{}, err
 		}
 		if seen.Status != "" {
-			out := Outcome{Verdict: Done, HTTPStatus: http.StatusOK, Refund: seen}
+			out := Outcome{Verdict: Done, HTTPStatus: http.StatusOK, Refund: seen, RequestID: w.requestID}
 			if refusal != nil {
-				out = Outcome{Verdict: Refused, HTTPStatus: http.StatusBadRequest, ErrorCode: seen.FailureCode}
+				out = Outcome{Verdict: Refused, HTTPStatus: http.StatusBadRequest, ErrorCode: seen.FailureCode, RequestID: w.requestID}
 			}
 			if err := recordCall(ctx, q, c.TenantID, w.refund.StripeKey, out, false); err != nil {
 				return idempotency.Answer{}, err

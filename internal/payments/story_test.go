@@ -144,6 +144,17 @@ func TestKeyStory(t *testing.T) {
 		require.ElementsMatch(t, []string{"payment_intent.created", "charge.succeeded", "payment_intent.succeeded"}, members(story, "webhooks", "type"))
 		require.NotContains(t, members(story, "webhooks", "applied_at"), "")
 
+		// What a refund sent is told with Stripe's name of the request and of what it made.
+		for card, verdict := range map[string]string{"pm_card_visa": "^refunded once, re_", "pm_card_pendingRefund": "^Stripe has the refund and has not decided yet"} {
+			payment := b.api.Pay("paid-"+card, b.api.Order(), card).ID()
+			b.api.Post("/v1/payments/"+payment+"/refunds", "refund-"+card, `{}`)
+			story := b.story("refund-" + card)
+			require.Regexp(t, verdict, story.Get("verdict"))
+			require.Equal(t, []string{"done"}, members(story, "provider_calls", "outcome"), card)
+			require.Regexp(t, "^re_", members(story, "provider_calls", "object_id")[0], card)
+			require.Len(t, story.Get("provider_calls").([]any)[0].(map[string]any)["request_ids"], 1, card)
+		}
+
 		// The order is what a cancel is about, and its intent is what Stripe tells of.
 		waits := b.api.Pay("waits", b.api.Order(), "pm_card_threeDSecure2Required")
 		require.Equal(t, http.StatusOK, b.api.Post("/v1/orders/"+waits.Get("order_id").(string)+"/cancel", "cancel", "").Status)
