@@ -103,9 +103,13 @@ func (o outcome) verdict() string {
 	return "**no**"
 }
 
-// byID puts P10 behind P9.
+// byID puts P1b behind P1, and P10 behind P9.
 func byID(a, b outcome) int {
-	return cmp.Or(cmp.Compare(len(a.ID), len(b.ID)), cmp.Compare(a.ID, b.ID))
+	number := func(id string) (n int) {
+		_, _ = fmt.Sscanf(id, "P%d", &n)
+		return n
+	}
+	return cmp.Or(cmp.Compare(number(a.ID), number(b.ID)), cmp.Compare(a.ID, b.ID))
 }
 
 func median(list []float64) float64 {

@@ -118,7 +118,7 @@ func run(ctx context.Context, s settings) error {
 
 // groups are in the order of the page.
 func (b *bench) groups() []group {
-	return []group{b.requestGroup(), b.slowGroup(), b.webhookGroup(), b.relayGroup(synced), b.relayGroup(unsynced), b.housekeepingGroup(), b.memoryGroup(), b.storedGroup()}
+	return []group{b.requestGroup(), b.manyGroup(), b.slowGroup(), b.webhookGroup(), b.relayGroup(synced), b.relayGroup(unsynced), b.housekeepingGroup(), b.memoryGroup(), b.storedGroup()}
 }
 
 // group is what is measured in turns.

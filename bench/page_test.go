@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -62,6 +63,13 @@ Once.
 	require.Contains(t, string(text), "| rows of first | 11 |")
 	require.NotContains(t, string(text), "| rows of first | 10 |")
 	require.Contains(t, string(text), "| rows of second | 20 |")
+}
+
+func TestByID(t *testing.T) {
+	t.Parallel()
+	list := []outcome{{ID: "P10"}, {ID: "P1b"}, {ID: "P9"}, {ID: "P1"}}
+	slices.SortFunc(list, byID)
+	require.Equal(t, []outcome{{ID: "P1"}, {ID: "P1b"}, {ID: "P9"}, {ID: "P10"}}, list)
 }
 
 func TestMet(t *testing.T) {

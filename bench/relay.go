@@ -49,8 +49,8 @@ func (b *bench) relayGroup(syncs bool) group {
 			return "The same with JetStream's default, which syncs every two minutes: not what the service uses, but the disk says nothing here, so this is what the relays themselves can do."
 		}
 		g.goals = []goal{
-			{id: "P6", what: "the same without syncs", want: 2, of: ratio(relay, theirs)},
-			{id: "P6", what: "the same without syncs, batches of 1000", want: 2, of: ratio(relay, theirsMore)},
+			{id: "P6", what: "relay, of Watermill's forwarder, neither syncing", want: 2, of: ratio(relay, theirs)},
+			{id: "P6", what: "relay, of Watermill's forwarder with batches of 1000, neither syncing", want: 2, of: ratio(relay, theirsMore)},
 		}
 		return g
 	}

@@ -83,10 +83,10 @@ func (b *bench) storedGroup() group {
 			{name: randomReplays, unit: "answers/s", floor: emptyReplays, run: on(&full, asking(randomKey, 0, b.s.stored))},
 		},
 		goals: []goal{
-			{id: "P5", what: "fresh payments with that many keys stored, of those with none, random keys", want: 0.90, of: ratio(storedRandom, emptyRandom)},
-			{id: "P5", what: "the same, keys in order of time", want: 0.95, of: ratio(storedOrdered, emptyOrdered)},
-			{id: "P5", what: "replays with that many keys stored, of those with none, random keys", want: 0.90, of: ratio(randomReplays, emptyReplays)},
-			{id: "P5", what: "the same, keys in order of time", want: 0.95, of: ratio(orderedReplays, emptyReplays)},
+			{id: "P5", what: "fresh payments with many keys stored, of those with none, random keys", want: 0.90, of: ratio(storedRandom, emptyRandom)},
+			{id: "P5", what: "fresh payments, likewise, keys in order of time", want: 0.95, of: ratio(storedOrdered, emptyOrdered)},
+			{id: "P5", what: "replays with many keys stored, of those with none, random keys", want: 0.90, of: ratio(randomReplays, emptyReplays)},
+			{id: "P5", what: "replays, likewise, keys in order of time", want: 0.95, of: ratio(orderedReplays, emptyReplays)},
 		},
 	}
 	if b.s.stored < 2 { // nobody has asked

@@ -66,7 +66,7 @@ var notRun = map[string]string{
 	".ci/run":                    "it is what runs the others",
 	"go run ./bench":             "minutes of measuring, and beside other work the figures are worth nothing",
 	"go run ./bench -write docs": "likewise",
-	"go run ./bench -only 'stored keys' -stored 10000000 -write docs": "likewise, and twenty gigabytes",
+	"go run ./bench -only 'stored keys' -stored 10000000 -write docs": "likewise, and thirty gigabytes",
 	"go run ./bench -only memory -memory 10m":                         "ten minutes, twice",
 	"go run ./bench/retention":                                        "minutes of measuring",
 	"DURATION=10m SEED=7 make chaos":                                  "ten minutes of what step chaos does for one",
