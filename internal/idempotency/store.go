@@ -255,11 +255,14 @@ func (s *Store) begin(ctx context.Context, n New, phase func() error) (c *Claim,
 	for doubted := false; ; doubted = true {
 		err := phase()
 		if errors.Is(err, db.ErrInDoubt) || doubted && errors.Is(err, ErrTaken) {
-			c, err := s.recognise(ctx, n, err)
-			if c == nil && err == nil {
-				continue
+			c, readErr := s.recognise(ctx, n, err)
+			if c != nil || readErr != nil {
+				return c, readErr
 			}
-			return c, err
+			if errors.Is(err, ErrTaken) { // It has been answered: what it met was not the key, and will not go away.
+				return nil, err
+			}
+			continue
 		}
 		if err != nil {
 			return nil, err

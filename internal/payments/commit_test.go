@@ -68,6 +68,28 @@ func TestCommitInDoubt(t *testing.T) {
 	}
 }
 
+// TestDoubtAboutNothing loses the answer of a T1 that claimed nothing, because
+// its order was paid while it was on its way. There is no claim to read back,
+// and there never will be one.
+func TestDoubtAboutNothing(t *testing.T) {
+	t.Parallel()
+	w, api, proxy := proxied(t, testbed.LocalOptions{})
+	direct := w.Local(testbed.LocalOptions{Name: "direct"})
+	order := api.Order()
+	release := make(chan struct{})
+	read := proxy.Hold("name: OrderToPay ", release)
+	late := async(func() testbed.Answer { return api.Pay("late", order, "pm_card_visa") })
+	<-read.Fired() // The order is free, as far as it knows.
+	require.Equal(t, http.StatusCreated, direct.Pay("k", order, "pm_card_visa").Status)
+	cut := proxy.After("name: PaymentBegin ")
+	close(release)
+	answer := <-late
+	require.True(t, cut.HasFired(), "nothing was cut, so nothing was shown")
+	require.Equal(t, "order-already-paid", answer.Code(), answer)
+	require.Less(t, api.Metric("payonce_commits_in_doubt_total"), 3.0, "it asked again and again")
+	w.RequireChargedOnce(order)
+}
+
 // TestDatabaseAway takes the database away at each place of a payment. Before
 // anything was recorded the client hears 503, and nothing was begun. After
 // that it hears 202, because the service will finish what is recorded.
