@@ -45,7 +45,8 @@ func TestTimeIsTheDatabases(t *testing.T) {
 	allowed := []string{
 		"CreatedAt",      // what people read
 		"Since", "Until", // of a replay, reckoned from OutboxNow
-		"Through", // of a reconciler's window, given by ReconcileClaim
+		"Through",           // of a reconciler's window, given by ReconcileClaim
+		"FromAt", "UntilAt", // of a look into Stripe's list, reckoned from when the call was announced and how long ago that is
 	}
 	t.Run("InEveryParameter", func(t *testing.T) {
 		t.Parallel()

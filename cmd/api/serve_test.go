@@ -7,12 +7,10 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -82,8 +80,8 @@ func TestServeNamesTheAddressItCannotHave(t *testing.T) {
 	}
 }
 
-// TestSIGTERM: who is being served is served to the end, nobody new is let in,
-// and the process says that all went well.
+// TestSIGTERM: who is being served is served to the end, a load balancer is told to
+// send nobody else, then the door is closed, and the process says that all went well.
 func TestSIGTERM(t *testing.T) {
 	t.Parallel()
 	w := testbed.New(t)
@@ -96,20 +94,15 @@ func TestSIGTERM(t *testing.T) {
 	_, err := moving.Wait(t.Context())
 	require.NoError(t, err)
 	p.Signal(syscall.SIGTERM)
-	w.Until("nobody new is let in", func() bool {
-		u, err := url.Parse(p.Base)
-		require.NoError(t, err)
-		c, err := net.DialTimeout("tcp", u.Host, time.Second)
-		if err == nil {
-			_ = c.Close()
-		}
-		return err != nil
+	w.Until("it says that it is not ready", func() bool {
+		return p.Do("GET", "/readyz", "").Status == http.StatusServiceUnavailable
 	})
 	moving.Release()
 	a := <-told
 	require.NoError(t, a.Err)
 	require.Equal(t, http.StatusCreated, a.Status, a)
 	require.Zero(t, p.Wait(testbed.Patience))
+	require.Error(t, p.Do("GET", "/readyz", "").Err, "nobody new is let in")
 	require.Contains(t, p.Log(), `"msg":"stopped"`)
 	w.RequireChargedOnce(order)
 }
