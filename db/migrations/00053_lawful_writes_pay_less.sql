@@ -1,7 +1,7 @@
 -- +goose Up
 
 -- Each statement reads the condition of every trigger and constraint of its table from the catalogue's text and plans it anew: with
--- one row a statement that was half of what a payment cost. So a trigger that guards columns runs when a statement sets one of them, and
+-- one row a statement that was half of what the statements of a payment took. So a trigger that guards columns runs when a statement sets one of them, and
 -- not otherwise: what no SET names does not change, for no trigger here changes a row (TestGuardsNameTheirColumns).
 
 -- What else a finished key must keep, key_keeps_its_request keeps.
