@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -199,6 +200,7 @@ func (w *world) newNode(ctx context.Context, i int) (n *node, err error) {
 		"STRIPE_SECRET_KEY=" + stripeKey, "STRIPE_API_BASE=http://" + n.link(toStripe).addr(), "STRIPE_WEBHOOK_SECRET=" + webhookSecret,
 		"STRIPE_TIMEOUT=" + stripeTimeout.String(), "IDEMPOTENCY_LEASE=" + lease.String(), "ACTION_TIMEOUT=" + actionTimeout.String(),
 		"STRIPE_RPS=0", "RATE_LIMIT_RPS=0", "NOTIFY_PRIVATE_ADDRESSES=true", "BROKER_URL=nats://" + n.link(toBroker).addr(),
+		"GROUP_COMMIT=" + strconv.FormatBool(i%2 == 1), // Every other process has its requests share commits.
 	}}
 	return n, nil
 }

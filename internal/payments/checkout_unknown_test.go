@@ -89,7 +89,7 @@ func TestCheckout_Unknown(t *testing.T) {
 		}
 		a := s.checkout("k", twoTeas("pm_card_visa"))
 		require.Equal(t, http.StatusAccepted, a.Status, a)
-		require.Equal(t, waiting, sagaOf(t, a).steps())
+		require.Equal(t, waiting, sagaOf(t, a).steps(), "unknown is never compensated")
 		s.requireStock("tea", 8, 2)
 		require.Equal(t, "open", s.w.Text(`SELECT status FROM orders`))
 		require.Zero(t, effects(s.w, stripesim.EffectCancel))
