@@ -64,7 +64,7 @@ func TestKeyStory(t *testing.T) {
 		require.Equal(t, "charged once, "+charge, story.Get("verdict"))
 		finished, err := time.Parse(time.RFC3339, story.Get("finished_at").(string))
 		require.NoError(t, err)
-		require.Equal(t, finished.Add(72*time.Hour).Format(time.RFC3339Nano), story.Get("expires_at"))
+		require.Equal(t, finished.Add(72*time.Hour).Format("2006-01-02T15:04:05.000Z07:00"), story.Get("expires_at"))
 	})
 
 	t.Run("SaysWhatHappenedInEffect", func(t *testing.T) {
