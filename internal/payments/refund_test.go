@@ -70,7 +70,9 @@ func TestRefundsOfAPaymentQueue(t *testing.T) {
 			require.NoError(t, err)
 			b := async(func() testbed.Answer { return refund(second, "b", payment) })
 			require.Eventually(t, func() bool { return w.Count(`SELECT count(*) FROM refunds WHERE idempotency_key = 'b'`) == 1 }, 10*time.Second, time.Millisecond)
-			require.Zero(t, w.Count(`SELECT count(*) FROM stripe_calls WHERE stripe_key LIKE '%:b:refund'`), "announced while another was under way")
+			require.Never(t, func() bool {
+				return w.Count(`SELECT count(*) FROM stripe_calls WHERE stripe_key LIKE '%:b:refund'`) > 0
+			}, 300*time.Millisecond, 5*time.Millisecond, "announced while another was under way") // it looks several times meanwhile
 			if died {
 				w.Exec(`ALTER TABLE stripe_calls DISABLE TRIGGER call_keeps_its_parameters`)
 				w.Exec(`UPDATE stripe_calls SET last_sent_at = last_sent_at - interval '1 hour' WHERE stripe_key LIKE '%:a:refund'`)
