@@ -112,17 +112,22 @@ func (s *Server) planTryNow(ctx context.Context, t target) (plan, error) {
 		return plan{}, err
 	}
 	return plan{
-		item: &item,
-		Will: "The completer takes it up within a second, parked or not, and looks at Stripe before it sends anything.",
-		Wont: "Nothing is sent a second time that Stripe may have done.",
-		effect: func(ctx context.Context, q *db.Queries) (string, error) {
-			due, err := idempotency.TryNow(ctx, q, t.Tenant, item.Key)
-			if err == nil && !due {
-				err = heldByNow
-			}
-			return "it is due now, and no longer parked if it was; the completer takes it up", err
-		},
+		item:   &item,
+		Will:   "The completer takes it up within a second, parked or not, and looks at Stripe before it sends anything.",
+		Wont:   "Nothing is sent a second time that Stripe may have done.",
+		effect: hurry(t.Tenant, item.Key, "it is due now, and no longer parked if it was; the completer takes it up"),
 	}, nil
+}
+
+// hurry makes a key due, and leaves the rest to its operation.
+func hurry(tenant, key, result string) func(context.Context, *db.Queries) (string, error) {
+	return func(ctx context.Context, q *db.Queries) (string, error) {
+		due, err := idempotency.TryNow(ctx, q, tenant, key)
+		if err == nil && !due {
+			err = heldByNow
+		}
+		return result, err
+	}
 }
 
 // workBehind finds the unfinished work whose key has the hash; a caller's key is
@@ -148,24 +153,24 @@ func (s *Server) workBehind(ctx context.Context, t target) (workItem, error) {
 // reason to give up money.
 func (s *Server) planMarkFailed(ctx context.Context, t target) (plan, error) {
 	p, err := s.o.Payments.CannotSucceed(ctx, t.Tenant, t.ID)
-	var mayStill *payments.MayStillSucceedError
-	if errors.As(err, &mayStill) {
-		return plan{}, refusal(mayStill.Why)
-	}
 	if err != nil {
-		return plan{}, err
+		return plan{}, unlessItMay(err)
 	}
 	return plan{
-		Will: "Stripe says that " + *p.IntentID + " is canceled, so no money can move any more. The payment's own operation looks once more, ends it, and answers its key; the order can be paid again.",
-		Wont: "No money is given back, because none was taken.",
-		effect: func(ctx context.Context, q *db.Queries) (string, error) {
-			due, err := idempotency.TryNow(ctx, q, t.Tenant, p.IdempotencyKey)
-			if err == nil && !due {
-				err = heldByNow
-			}
-			return "Stripe says that " + *p.IntentID + " is canceled; the payment's own operation ends it now", err
-		},
+		Will:   "Stripe says that " + *p.IntentID + " is canceled, so no money can move any more. The payment's own operation looks once more, ends it, and answers its key; the order can be paid again.",
+		Wont:   "No money is given back, because none was taken.",
+		effect: hurry(t.Tenant, p.IdempotencyKey, "Stripe says that "+*p.IntentID+" is canceled; the payment's own operation ends it now"),
 	}, nil
+}
+
+// unlessItMay is a refusal where Stripe says that what is to be called failed may
+// still succeed.
+func unlessItMay(err error) error {
+	var mayStill *payments.MayStillSucceedError
+	if errors.As(err, &mayStill) {
+		return refusal(mayStill.Why)
+	}
+	return err
 }
 
 func (s *Server) planRefund(ctx context.Context, t target, action string, amount *int64) (plan, error) {
@@ -194,35 +199,35 @@ func (s *Server) planRefund(ctx context.Context, t target, action string, amount
 // planRefundFailed is the same for a refund.
 func (s *Server) planRefundFailed(ctx context.Context, t target) (plan, error) {
 	row, err := s.o.Payments.RefundCannotSucceed(ctx, t.Tenant, t.ID)
-	var mayStill *payments.MayStillSucceedError
-	if errors.As(err, &mayStill) {
-		return plan{}, refusal(mayStill.Why)
-	}
 	if err != nil {
-		return plan{}, err
+		return plan{}, unlessItMay(err)
 	}
 	return plan{
-		Will: "Stripe says that the refund came to nothing. Its own operation looks once more, ends it, and the amount can be refunded again.",
-		Wont: "No money moves.",
-		effect: func(ctx context.Context, q *db.Queries) (string, error) {
-			due, err := idempotency.TryNow(ctx, q, t.Tenant, row.IdempotencyKey)
-			if err == nil && !due {
-				err = heldByNow
-			}
-			return "Stripe says that it came to nothing; the refund's own operation ends it now", err
-		},
+		Will:   "Stripe says that the refund came to nothing. Its own operation looks once more, ends it, and the amount can be refunded again.",
+		Wont:   "No money moves.",
+		effect: hurry(t.Tenant, row.IdempotencyKey, "Stripe says that it came to nothing; the refund's own operation ends it now"),
 	}, nil
+}
+
+// lookAt asks Stripe for a PaymentIntent. Without it nothing is done about it.
+func (s *Server) lookAt(ctx context.Context, intent string) (payments.IntentView, error) {
+	view, err := s.o.Payments.LookAtIntent(ctx, intent)
+	switch {
+	case errors.Is(err, payments.ErrNoSuchObject):
+		err = refusal("Stripe knows no " + intent)
+	case err != nil:
+		err = refusal("Stripe could not be asked: " + db.ErrorText(err))
+	}
+	return view, err
 }
 
 // planGhostRefund gives back money that no payment here has. It asks Stripe what
 // is left of it, and judges with the order locked whether nobody else has it.
 func (s *Server) planGhostRefund(ctx context.Context, t target, amount *int64) (plan, error) {
-	view, err := s.o.Payments.LookAtIntent(ctx, t.ID)
+	view, err := s.lookAt(ctx, t.ID)
 	switch {
-	case errors.Is(err, payments.ErrNoSuchObject):
-		return plan{}, refusal("Stripe knows no " + t.ID)
 	case err != nil:
-		return plan{}, refusal("Stripe could not be asked: " + db.ErrorText(err))
+		return plan{}, err
 	case !view.Ours, view.Intent.TenantID != t.Tenant:
 		return plan{}, refusal("its metadata names no such tenant of ours: it is another program's money")
 	case view.Left == 0:
@@ -246,12 +251,10 @@ func (s *Server) planGhostRefund(ctx context.Context, t target, amount *int64) (
 }
 
 func (s *Server) planAdopt(ctx context.Context, t target) (plan, error) {
-	view, err := s.o.Payments.LookAtIntent(ctx, t.ID)
+	view, err := s.lookAt(ctx, t.ID)
 	switch {
-	case errors.Is(err, payments.ErrNoSuchObject):
-		return plan{}, refusal("Stripe knows no " + t.ID)
 	case err != nil:
-		return plan{}, refusal("Stripe could not be asked: " + db.ErrorText(err))
+		return plan{}, err
 	case !view.Adoptable:
 		return plan{}, refusal("it cannot be proved for what the money was: " + view.Detail)
 	}
