@@ -60,7 +60,7 @@ func setup(t *testing.T) bed {
 	// Not t.Context(): the system outlives the subtests, which run in parallel.
 	b.system, err = here(context.WithoutCancel(t.Context()), o, t.Logf)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, b.stop(false)) })
+	t.Cleanup(func() { require.NoError(t, b.Strike(false)) })
 	return b
 }
 

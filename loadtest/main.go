@@ -86,7 +86,7 @@ func load(ctx context.Context, o options, stdout io.Writer) (held bool, err erro
 	if err != nil {
 		return false, err
 	}
-	defer func() { err = errors.Join(err, s.stop(!held)) }()
+	defer func() { err = errors.Join(err, s.Strike(!held)) }()
 	say("k6 %s runs %s", k6.version, o.scenario)
 	r, err := k6.run(ctx, o, s)
 	if err != nil {
@@ -100,8 +100,8 @@ func load(ctx context.Context, o options, stdout io.Writer) (held bool, err erro
 	}
 	r.print(stdout)
 	say("report: %s", filepath.Join(o.out, "report.html"))
-	if !r.OK && s.logs != nil {
-		say("the API processes logged to %s", s.logs.Name)
+	if !r.OK && s.Log != nil {
+		say("the API processes logged to %s", s.Log.Name)
 	}
 	held = r.OK
 	return held, nil

@@ -7,13 +7,11 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -41,39 +39,28 @@ const _ = uint(lease - 3*stripeTimeout - 1) // the API insists: a lease outlives
 
 // system is what is put under load: ours or somebody else's.
 type system struct {
+	*children.Stage // its log is that of our own processes
+
 	apiURL    string // several are separated by commas
 	simulator string
 	apiKey    string
 	pool      *db.Pool // nil: nobody told us where the database is
 	about     string
-
-	logs *children.Log // of our own processes
-	undo []func() error
 }
 
 // here starts a system on this machine, on loopback.
 func here(ctx context.Context, o options, say func(string, ...any)) (_ *system, err error) {
 	s := &system{}
+	if s.Stage, err = children.NewStage("payonce-load"); err != nil {
+		return nil, err
+	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, s.stop(false))
+			err = errors.Join(err, s.Strike(false))
 		}
 	}()
-	if s.logs, err = children.NewLog("payonce-load-*.log"); err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "payonce-load-")
-	if err != nil {
-		return nil, err
-	}
-	s.later(func() error { return os.RemoveAll(dir) })
-	group, err := children.NewGroup(dir)
-	if err != nil {
-		return nil, err
-	}
-	s.later(func() error { group.Dismiss(); return nil })
 
-	program := filepath.Join(dir, "api")
+	program := filepath.Join(s.Dir, "api")
 	if said, err := exec.CommandContext(ctx, "go", "build", "-o", program, "example.com/payonce/cmd/api").CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build the API, in the repository's folder: %w\n%s", err, bytes.TrimSpace(said))
 	}
@@ -85,7 +72,7 @@ func here(ctx context.Context, o options, say func(string, ...any)) (_ *system, 
 	if err != nil {
 		return nil, err
 	}
-	brokerURL, err := s.startBroker(ctx, filepath.Join(dir, "broker"))
+	brokerURL, err := s.startBroker(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -96,12 +83,12 @@ func here(ctx context.Context, o options, say func(string, ...any)) (_ *system, 
 	for i := range processes {
 		// Nothing of our own environment reaches them: a real Stripe key that
 		// stands there must never meet a load test.
-		p := &children.API{Child: children.Child{Name: fmt.Sprintf("API process %d", i+1), Program: program, Args: []string{"serve"}, Group: group, Log: s.logs, Env: []string{
-			"PATH=" + os.Getenv("PATH"), "TMPDIR=" + dir, "DATABASE_URL=" + dsn, "BROKER_URL=" + brokerURL,
+		p := &children.API{Child: children.Child{Name: fmt.Sprintf("API process %d", i+1), Program: program, Args: []string{"serve"}, Group: s.Group, Log: s.Log, Env: []string{
+			"PATH=" + os.Getenv("PATH"), "TMPDIR=" + s.Dir, "DATABASE_URL=" + dsn, "BROKER_URL=" + brokerURL,
 			"STRIPE_API_BASE=" + stripe, "STRIPE_SECRET_KEY=" + stripesim.DefaultKey, "STRIPE_WEBHOOK_SECRET=" + webhookSecret,
 			"STRIPE_TIMEOUT=" + stripeTimeout.String(), "IDEMPOTENCY_LEASE=" + lease.String(), "STRIPE_RPS=0", "RATE_LIMIT_RPS=0",
 		}}}
-		s.later(p.Stop)
+		s.Later(p.Stop)
 		if err := p.Start(ctx); err != nil {
 			return nil, err
 		}
@@ -118,10 +105,10 @@ func here(ctx context.Context, o options, say func(string, ...any)) (_ *system, 
 
 // elsewhere finds a system that others run.
 func elsewhere(ctx context.Context, o options, say func(string, ...any)) (_ *system, err error) {
-	s := &system{apiURL: o.apiURL, simulator: strings.TrimRight(o.simulator, "/"), apiKey: o.apiKey, about: "a system that ran already, at " + o.apiURL}
+	s := &system{Stage: &children.Stage{}, apiURL: o.apiURL, simulator: strings.TrimRight(o.simulator, "/"), apiKey: o.apiKey, about: "a system that ran already, at " + o.apiURL}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, s.stop(false))
+			err = errors.Join(err, s.Strike(false))
 		}
 	}()
 	if o.database != "" {
@@ -144,7 +131,7 @@ func (s *system) startDatabase(ctx context.Context, named string, say func(strin
 	if err != nil {
 		return "", err
 	}
-	s.later(pg.Stop)
+	s.Later(pg.Stop)
 	u, err := url.Parse(pg.URL)
 	if err != nil || u.Scheme == "" {
 		return "", errors.New("DATABASE_URL must be a URL: postgres://…")
@@ -153,13 +140,13 @@ func (s *system) startDatabase(ctx context.Context, named string, say func(strin
 	if err != nil {
 		return "", err
 	}
-	s.later(func() error { admin.Close(); return nil })
+	s.Later(func() error { admin.Close(); return nil })
 	name := "payonce_load_" + noise(6)
 	if _, err := admin.Raw().Exec(ctx, "CREATE DATABASE "+name); err != nil {
 		return "", fmt.Errorf("make a database for this run: %w", err)
 	}
 	if pg.Source == devpg.FromURL {
-		s.later(func() error {
+		s.Later(func() error {
 			_, err := admin.Raw().Exec(context.Background(), "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)")
 			return err
 		})
@@ -176,7 +163,7 @@ func (s *system) open(ctx context.Context, dsn string) (err error) {
 	if s.pool, err = db.Open(ctx, dsn, db.Options{Name: "payonce-load", MaxConn: 2}); err != nil {
 		return err
 	}
-	s.later(func() error { s.pool.Close(); return nil })
+	s.Later(func() error { s.pool.Close(); return nil })
 	return nil
 }
 
@@ -190,32 +177,21 @@ func (s *system) startStripe(latency time.Duration) (api string, err error) {
 	if err != nil {
 		return "", err
 	}
-	s.later(sim.Close)
-	if api, err = s.listen(sim.Handler()); err != nil {
+	s.Later(sim.Close)
+	if api, err = s.Listen(sim.Handler()); err != nil {
 		return "", err
 	}
-	s.simulator, err = s.listen(sim.AdminHandler())
+	s.simulator, err = s.Listen(sim.AdminHandler())
 	return api, err
 }
 
-func (s *system) listen(h http.Handler) (url string, err error) {
-	l, err := net.Listen("tcp", children.AnyPort) //nolint:noctx // it is there or it is not, at once
-	if err != nil {
-		return "", err
-	}
-	server := &http.Server{Handler: h, ReadHeaderTimeout: children.StopWithin}
-	go func() { _ = server.Serve(l) }() // ends with Close
-	s.later(server.Close)
-	return "http://" + l.Addr().String(), nil
-}
-
 // startBroker starts NATS with JetStream for both processes.
-func (s *system) startBroker(ctx context.Context, dir string) (string, error) {
-	b, err := broker.Open(ctx, "embedded:"+dir+"?listen="+children.AnyPort, broker.Options{Log: slog.New(slog.DiscardHandler)})
+func (s *system) startBroker(ctx context.Context) (string, error) {
+	b, err := broker.Open(ctx, "embedded:"+filepath.Join(s.Dir, "broker")+"?listen="+children.AnyPort, broker.Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return "", err
 	}
-	s.later(b.Close)
+	s.Later(b.Close)
 	return "nats://" + b.(interface{ Addr() string }).Addr(), nil
 }
 
@@ -278,19 +254,4 @@ func post(ctx context.Context, url, body string) error {
 		return fmt.Errorf("%s answers %s", url, res.Status)
 	}
 	return nil
-}
-
-// later remembers how to undo a step. stop undoes them all, the last one first.
-func (s *system) later(undo func() error) { s.undo = append(s.undo, undo) }
-
-func (s *system) stop(keepLogs bool) error {
-	var err error
-	for _, undo := range slices.Backward(s.undo) {
-		err = errors.Join(err, undo())
-	}
-	s.undo = nil
-	if s.logs != nil {
-		err = errors.Join(err, s.logs.Close(keepLogs))
-	}
-	return err
 }

@@ -56,13 +56,13 @@ func (s *system) openConsole(ctx context.Context, out *printer) error {
 	c.standing(stateUp)
 	c.board.change(func(now *standing) { now.Run = s.nonce })
 	var err error
-	if c.url, err = s.listen(c.handler()); err != nil {
+	if c.url, err = s.Listen(c.handler()); err != nil {
 		cancel()
 		return err
 	}
 	out.fact("Console", "%s, whose buttons work when the scenes have been played", c.url)
 	s.console = c
-	s.later(func() error {
+	s.Later(func() error {
 		close(c.closing)
 		c.mu.Lock() // nothing begins any more
 		cancel()

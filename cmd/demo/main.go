@@ -89,7 +89,7 @@ func play(ctx context.Context, o options, out *printer) (held bool, err error) {
 		return false, err
 	}
 	broken := false
-	defer func() { err = errors.Join(err, s.stop(broken)) }()
+	defer func() { err = errors.Join(err, s.Strike(broken)) }()
 
 	if o.serve {
 		if err := s.openConsole(ctx, out); err != nil {
@@ -103,8 +103,8 @@ func play(ctx context.Context, o options, out *printer) (held bool, err error) {
 	}
 	held = report(out, shows, findings, time.Since(s.began))
 	broken = !held
-	if broken && s.logs != nil {
-		out.say("The API processes logged to %s", s.logs.Name)
+	if broken && s.Log != nil {
+		out.say("The API processes logged to %s", s.Log.Name)
 	}
 	if o.serve {
 		s.serve(ctx, out)

@@ -6,8 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -38,6 +36,8 @@ type door struct{ name, url string }
 // system is what the scenes are played on: two doors to one API, its database
 // and its Stripe, ours or somebody else's.
 type system struct {
+	*children.Stage
+
 	a, b   *door
 	stripe *stripe
 	shop   *shop
@@ -55,9 +55,7 @@ type system struct {
 	broker    *brokerProcess
 	audience  *audience
 	console   *console // nil: without -serve
-	logs      *children.Log
 	dsn       string
-	undo      []func() error
 }
 
 // keepsake is a payment of the first scene, for a later one.
@@ -69,31 +67,21 @@ type keepsake struct {
 // here starts a system on this machine.
 func here(ctx context.Context, o options, out *printer) (_ *system, err error) {
 	s := &system{began: time.Now(), nonce: noise(2)}
+	if s.Stage, err = children.NewStage("payonce-demo"); err != nil {
+		return nil, err
+	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, s.stop(false))
+			err = errors.Join(err, s.Strike(false))
 		}
 	}()
-	if s.logs, err = children.NewLog("payonce-demo-*.log"); err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "payonce-demo-")
-	if err != nil {
-		return nil, err
-	}
-	s.later(func() error { return os.RemoveAll(dir) })
-	group, err := children.NewGroup(dir)
-	if err != nil {
-		return nil, err
-	}
-	s.later(func() error { group.Dismiss(); return nil })
 
 	// The database and the compiler take a second each: the same second.
 	var program string
 	both, searching := errgroup.WithContext(ctx)
 	both.Go(func() error { return s.startDatabase(searching, o.database, out) })
 	both.Go(func() (err error) {
-		program, err = findAPI(searching, o.api, dir, out)
+		program, err = findAPI(searching, o.api, s.Dir, out)
 		return err
 	})
 	if err := both.Wait(); err != nil {
@@ -105,10 +93,10 @@ func here(ctx context.Context, o options, out *printer) (_ *system, err error) {
 	if err := s.startStripe(out); err != nil {
 		return nil, err
 	}
-	if err := s.startBroker(ctx, filepath.Join(dir, "broker"), group, out); err != nil {
+	if err := s.startBroker(ctx, out); err != nil {
 		return nil, err
 	}
-	if err := s.startProcesses(ctx, program, dir, group, out); err != nil {
+	if err := s.startProcesses(ctx, program, out); err != nil {
 		return nil, err
 	}
 	s.a, s.b, s.shop = &s.processes[0].door, &s.processes[1].door, newShop(s.tenant.APIKey)
@@ -117,10 +105,10 @@ func here(ctx context.Context, o options, out *printer) (_ *system, err error) {
 
 // elsewhere finds a system that others run.
 func elsewhere(ctx context.Context, o options, out *printer) (_ *system, err error) {
-	s := &system{began: time.Now(), nonce: noise(2), stripe: newStripe(o.simulator), tenant: tenant{APIKey: o.apiKey}}
+	s := &system{Stage: &children.Stage{}, began: time.Now(), nonce: noise(2), stripe: newStripe(o.simulator), tenant: tenant{APIKey: o.apiKey}}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, s.stop(false))
+			err = errors.Join(err, s.Strike(false))
 		}
 	}()
 	s.a = &door{"api", o.against[0]}
@@ -139,7 +127,7 @@ func elsewhere(ctx context.Context, o options, out *printer) (_ *system, err err
 		if err != nil {
 			return nil, err
 		}
-		s.later(func() error { return os.RemoveAll(dir) })
+		s.Later(func() error { return os.RemoveAll(dir) })
 		program, err := findAPI(ctx, o.api, dir, out)
 		if err != nil {
 			return nil, err
@@ -162,14 +150,14 @@ func (s *system) startDatabase(ctx context.Context, named string, out *printer) 
 	if err != nil {
 		return err
 	}
-	s.later(pg.Stop)
+	s.Later(pg.Stop)
 	if s.database, err = makeDatabase(ctx, pg.URL); err != nil {
 		return err
 	}
 	if pg.Source == devpg.FromURL {
-		s.later(s.database.drop)
+		s.Later(s.database.drop)
 	} else {
-		s.later(func() error { s.database.admin.Close(); return nil }) // the server goes, and all with it
+		s.Later(func() error { s.database.admin.Close(); return nil }) // the server goes, and all with it
 	}
 	s.dsn = s.database.dsn
 	if s.pool, err = s.open(ctx); err != nil {
@@ -184,7 +172,7 @@ func (s *system) open(ctx context.Context) (*db.Pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("DATABASE_URL is %w", err)
 	}
-	s.later(func() error { pool.Close(); return nil })
+	s.Later(func() error { pool.Close(); return nil })
 	return pool, nil
 }
 
@@ -195,12 +183,12 @@ func (s *system) startStripe(out *printer) error {
 	if err != nil {
 		return err
 	}
-	s.later(sim.Close)
-	api, err := s.listen(sim.Handler())
+	s.Later(sim.Close)
+	api, err := s.Listen(sim.Handler())
 	if err != nil {
 		return err
 	}
-	admin, err := s.listen(sim.AdminHandler())
+	admin, err := s.Listen(sim.AdminHandler())
 	if err != nil {
 		return err
 	}
@@ -210,41 +198,30 @@ func (s *system) startStripe(out *printer) error {
 	return nil
 }
 
-func (s *system) listen(h http.Handler) (url string, err error) {
-	l, err := net.Listen("tcp", children.AnyPort) //nolint:noctx // it is there or it is not, at once
-	if err != nil {
-		return "", err
-	}
-	server := &http.Server{Handler: h, ReadHeaderTimeout: children.StopWithin}
-	go func() { _ = server.Serve(l) }() // ends with Close
-	s.later(server.Close)
-	return "http://" + l.Addr().String(), nil
-}
-
 // startBroker starts NATS with JetStream, and somebody who listens.
-func (s *system) startBroker(ctx context.Context, dir string, group *children.Group, out *printer) (err error) {
-	if s.broker, err = newBroker(dir, group, s.logs); err != nil {
+func (s *system) startBroker(ctx context.Context, out *printer) (err error) {
+	if s.broker, err = newBroker(filepath.Join(s.Dir, "broker"), s.Group, s.Log); err != nil {
 		return err
 	}
-	s.later(s.broker.Stop)
+	s.Later(s.broker.Stop)
 	if err := s.broker.start(ctx); err != nil {
 		return err
 	}
 	if s.audience, err = listen(s.broker.url()); err != nil {
 		return err
 	}
-	s.later(func() error { s.audience.stop(); return nil })
+	s.Later(func() error { s.audience.stop(); return nil })
 	out.fact("Broker", "JetStream at %s, process %d", s.broker.url(), s.broker.PID())
 	return nil
 }
 
 // startProcesses starts A and B. Nothing of our own environment reaches them: a
 // real Stripe key that stands there must never meet a demo.
-func (s *system) startProcesses(ctx context.Context, program, dir string, group *children.Group, out *printer) error {
+func (s *system) startProcesses(ctx context.Context, program string, out *printer) error {
 	for _, name := range []string{"A", "B"} {
 		p := &process{door: door{name: name}}
-		p.Child = children.Child{Name: "API process " + name, Program: program, Args: []string{"serve"}, Group: group, Log: s.logs, Env: []string{
-			"PATH=" + os.Getenv("PATH"), "TMPDIR=" + dir,
+		p.Child = children.Child{Name: "API process " + name, Program: program, Args: []string{"serve"}, Group: s.Group, Log: s.Log, Env: []string{
+			"PATH=" + os.Getenv("PATH"), "TMPDIR=" + s.Dir,
 			"DATABASE_URL=" + s.dsn,
 			"STRIPE_API_BASE=" + s.stripe.api,
 			"STRIPE_SECRET_KEY=" + stripesim.DefaultKey,
@@ -254,7 +231,7 @@ func (s *system) startProcesses(ctx context.Context, program, dir string, group 
 			"BROKER_URL=" + s.broker.url(),
 		}}
 		s.processes = append(s.processes, p)
-		s.later(p.Stop)
+		s.Later(p.Stop)
 	}
 	if err := s.startAll(ctx); err != nil {
 		return err
@@ -286,23 +263,6 @@ func (s *system) stopAll() error {
 func (s *system) process(d *door) *process {
 	i := slices.IndexFunc(s.processes, func(p *process) bool { return &p.door == d })
 	return s.processes[i]
-}
-
-// later remembers how to undo a step. stop undoes them all, the last one first.
-func (s *system) later(undo func() error) {
-	s.undo = append(s.undo, undo)
-}
-
-func (s *system) stop(keepLogs bool) error {
-	var err error
-	for _, undo := range slices.Backward(s.undo) {
-		err = errors.Join(err, undo())
-	}
-	s.undo = nil
-	if s.logs != nil {
-		err = errors.Join(err, s.logs.Close(keepLogs))
-	}
-	return err
 }
 
 func noise(bytes int) string {
