@@ -108,6 +108,9 @@ func (c *console) stream(w http.ResponseWriter, r *http.Request) {
 	}
 	defer c.readers.Add(-1)
 	w.Header().Set("Content-Type", "text/event-stream")
+	if r.Method == http.MethodHead { // whose connection is for the next request
+		return
+	}
 	out := sse{w: w, control: http.NewResponseController(w)}
 	seen, err := strconv.ParseInt(r.Header.Get("Last-Event-ID"), 10, 64)
 	if err != nil {

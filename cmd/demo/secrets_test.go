@@ -1,0 +1,298 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/inbox"
+	"example.com/payonce/internal/stripesim"
+)
+
+// What must not turn up: numbers that a card could have (they pass Luhn's check),
+// each sent on ways of its own, and what people paste into the wrong place.
+const (
+	cardInAnAddress  = "6011111111111117"
+	cardInAHeader    = "378282246310005"
+	cardInABody      = "4242424242424242"
+	cardAsAMethod    = "5555555555554444"
+	cardInMetadata   = "5105105105105100"
+	stripeKeyPasted  = "sk_live_sent_by_mistake"
+	somebodysRawKey  = "raw-key-of-somebody"
+	ofAClientSecret  = "_secret_"
+	someClientSecret = "pi_1" + ofAClientSecret + "1"
+)
+
+// neverSaid is for no place at all.
+var neverSaid = map[string]string{
+	"a card number in an address": cardInAnAddress, "a card number in a header": cardInAHeader, "a card number in a body": cardInABody,
+	"a card number as payment method": cardAsAMethod, "a card number in metadata": cardInMetadata, "somebody's Stripe key": stripeKeyPasted,
+	"a raw key that is not the console's": somebodysRawKey, "a client secret": ofAClientSecret,
+	"the Stripe key of the demo": stripesim.DefaultKey, "the webhooks' secret": webhookSecret,
+}
+
+// TestConsole_SaysNothingSensitive presses every button, while card numbers,
+// secrets and raw keys are sent on every way there is into the console and, as the
+// same tenant, into the shop's API. Then it looks for them in what the console has
+// shown, in the log of the processes and on the terminal. The console shows the
+// keys of its own requests, as any client may; they are in no line of the log.
+func TestConsole_SaysNothingSensitive(t *testing.T) {
+	t.Parallel()
+	d := start(t, nil, "-serve", "-run", "customer pays|The bank")
+	console := d.await(`Console +(http://\S+),`)[1]
+	heard := listenToAll(t, console)
+	d.await(`Ctrl-C ends it`)
+	said := d.said()
+	api, apiKey := find(t, said, `(?m)^  API A +(http://\S+)$`), find(t, said, `API key +(\S+)`)
+
+	answers := sendTheConsoleWhatItDoesNotWant(t, console)
+	shown := shopWhatIsSensitive(t, api, apiKey)
+	require.Contains(t, shown, ofAClientSecret, "the customer's browser was given none, so none is looked for")
+	for _, atOnce := range [][]string{{"pay", "double", "fifty"}, {"lose", "webhook"}, {"kill"}, {"pause"}, {"cut"}, {"again"}} {
+		before := heard.ended()
+		for _, name := range atOnce {
+			res, err := http.Post(console+"/do/"+name, "", nil)
+			require.NoError(t, err)
+			require.NoError(t, res.Body.Close())
+			require.Equal(t, http.StatusAccepted, res.StatusCode, name)
+		}
+		heard.await(t, fmt.Sprintf("the verdicts of %s", atOnce), func() bool { return heard.ended() == before+len(atOnce) })
+	}
+	shopWhatIsSensitive(t, api, apiKey)
+	for _, what := range []string{"201 payment succeeded", "payment.succeeded", "is killed with SIGKILL", "503 unavailable", "the work is taken over", "takes 12.50 USD"} {
+		require.Contains(t, heard.all(), what, "the stream was not heard")
+	}
+
+	places := map[string]string{
+		"the events": heard.all(), "the console's answers": answers, "the log": logOf(t, d), "the terminal": d.said(),
+	}
+	for _, page := range []string{"/", "/console.js", "/console.css", "/actions"} {
+		places[page] = get(t, console+page)
+	}
+	require.Contains(t, places["the log"], `"key_hash"`, "the log was not found")
+	for place, text := range places {
+		for what, secret := range neverSaid {
+			require.NotContains(t, text, secret, "%s is in %s", what, place)
+		}
+		if place == "the terminal" { // which hands them to whoever started it
+			continue
+		}
+		require.NotContains(t, text, apiKey, "the API key is in %s", place)
+		if dsn, err := url.Parse(find(t, said, `psql '(\S+)'`)); err == nil {
+			if password, given := dsn.User.Password(); given {
+				require.NotContains(t, text, password, "the database's password is in %s", place)
+			}
+		}
+	}
+	keys := regexp.MustCompile(`key (pay-[0-9a-f]{6})`).FindAllStringSubmatch(heard.all(), -1)
+	require.GreaterOrEqual(t, len(keys), 8, "the console's own keys were not found")
+	for _, key := range keys {
+		require.NotContains(t, places["the log"], key[1], "a raw key is in the log")
+	}
+}
+
+// sendTheConsoleWhatItDoesNotWant puts everything everywhere a request has room
+// for it, and returns what came back.
+func sendTheConsoleWhatItDoesNotWant(t *testing.T, console string) string {
+	t.Helper()
+	var back strings.Builder
+	send := func(method, path string, change func(*http.Request)) {
+		req, err := http.NewRequestWithContext(t.Context(), method, console+path+"?card="+cardInAnAddress+"&key="+somebodysRawKey,
+			strings.NewReader(`{"card":{"number":"`+cardInABody+`"},"client_secret":"`+someClientSecret+`"}`))
+		require.NoError(t, err)
+		for _, name := range []string{"Authorization", "Cookie", "Content-Type", "Idempotency-Key", "Last-Event-ID", "Referer", "User-Agent", "X-Forwarded-For"} {
+			req.Header.Set(name, cardInAHeader+" "+stripeKeyPasted+" "+somebodysRawKey+" "+someClientSecret)
+		}
+		change(req)
+		res, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		defer func() { _ = res.Body.Close() }()
+		_, _ = fmt.Fprintln(&back, res.Status, res.Header)
+		if res.Header.Get("Content-Type") == "text/event-stream" {
+			return // it does not end, and listenToAll hears it
+		}
+		text, err := io.ReadAll(res.Body)
+		require.NoError(t, err)
+		_, _ = back.Write(text)
+	}
+	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodOptions} {
+		for _, path := range []string{"/", "/events", "/actions", "/do/" + cardInAnAddress, "/do/" + stripeKeyPasted, "/" + someClientSecret, "/" + cardInAnAddress} {
+			send(method, path, func(*http.Request) {})
+		}
+	}
+	send(http.MethodPost, "/do/pay", func(r *http.Request) { r.Header.Set("Origin", "http://"+cardInAHeader+".example") })
+	send(http.MethodGet, "/", func(r *http.Request) { r.Host = cardInAnAddress + ".example" })
+	return back.String()
+}
+
+// shopWhatIsSensitive has a customer be seen by the bank, and sends the API what
+// it must refuse. It returns what the shop was told.
+func shopWhatIsSensitive(t *testing.T, api, apiKey string) (told string) {
+	t.Helper()
+	send := func(path, authorization, key, body string) (id string) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, api+path, strings.NewReader(body))
+		require.NoError(t, err)
+		req.Header.Set("Authorization", authorization)
+		req.Header.Set("Idempotency-Key", key+noise(4))
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Traceparent", cardInAHeader)
+		res, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		defer func() { _ = res.Body.Close() }()
+		text, err := io.ReadAll(res.Body)
+		require.NoError(t, err)
+		told += string(text)
+		var object struct{ ID string }
+		_ = json.Unmarshal(text, &object) // a refusal has none
+		return object.ID
+	}
+	ours := "Bearer " + apiKey
+	basket := `"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":1250}]`
+	order := send("/v1/orders", ours, somebodysRawKey, `{`+basket+`,"customer_reference":"`+cardInMetadata+`","metadata":{"card":"`+cardInMetadata+`"}}`)
+	require.NotEmpty(t, order, told)
+	send("/v1/payments", ours, somebodysRawKey, fmt.Sprintf(`{"order_id":%q,"payment_method":%q}`, order, secured))
+	for _, body := range []string{
+		fmt.Sprintf(`{"order_id":%q,"payment_method":%q}`, order, cardAsAMethod), fmt.Sprintf(`{"card":{"number":%q}}`, cardInABody), cardInABody, `{"order_id":` + cardInABody + `}`,
+	} {
+		send("/v1/payments", ours, somebodysRawKey, body)
+		send("/v1/checkouts", ours, cardInAHeader, body)
+	}
+	send("/v1/orders", "Bearer "+stripeKeyPasted, somebodysRawKey, `{`+basket+`}`)
+	send("/v1/payments/"+cardInAnAddress+"/cancel", ours, somebodysRawKey, `{}`)
+	send("/v1/webhooks/stripe", ours, somebodysRawKey, `{"id":"evt_1","client_secret":"`+someClientSecret+`","card":"`+cardInABody+`"}`)
+	return told
+}
+
+// Whatever those tell the console whom it asks, it shows what it looks for, and
+// passes nothing on.
+func TestConsole_PassesNothingOn(t *testing.T) {
+	t.Parallel()
+	c, server := bareConsole(t)
+	const order = "ord_1"
+	all := fmt.Sprintf(`"client_secret":%q,"number":%q,"note":%q,"key":%q`, someClientSecret, cardInABody, stripeKeyPasted, somebodysRawKey)
+	customerMustAct := `{"object":"payment","id":"pay_1","status":"requires_action","order_id":"` + order + `","next_action":{` + all + `},"metadata":{` + all + `}}`
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Debug", cardInAHeader)
+		w.WriteHeader(http.StatusAccepted)
+		_, _ = io.WriteString(w, customerMustAct)
+	}))
+	t.Cleanup(api.Close)
+	books := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		answerJSON(w, http.StatusOK, []stripesim.Effect{{
+			Seq: 1, Kind: stripesim.EffectCharge, Amount: 1250, Currency: "usd", Key: "ten_1:" + somebodysRawKey + ":confirm",
+			Metadata: map[string]string{"order_id": order, "card": cardInMetadata, "client_secret": someClientSecret},
+		}})
+	}))
+	t.Cleanup(books.Close)
+	c.system = &system{a: &door{"A", api.URL}, b: &door{"B", "http://127.0.0.1:1"}, shop: newShop(stripeKeyPasted), stripe: newStripe(books.URL)}
+	c.board.change(func(s *standing) { s.Processes = []processStanding{{"A", 1, stateUp}, {"B", 2, stateUp}} })
+	c.stories, c.trails = map[string]*story{}, map[string]int{}
+	s := &story{console: c, ctx: t.Context(), order: order, pay: payment("pay-of-the-console", order, visa)}
+	c.remember(s)
+	c.board.buy(&purchase{Order: order})
+
+	s.ask(c.a)
+	s.ask(c.b) // where nobody answers
+	s.together(4, "four times")
+	c.hear(inbox.Message{Type: "payment.requires_action", Subject: "pay_1", Version: 2, Body: []byte(`{"data":` + customerMustAct + `}`)})
+	c.lookAtStripe(t.Context())
+	c.board.add(entry{Kind: kindFault, Text: "the end"})
+
+	var shown strings.Builder
+	for line := range listenTo(t, server.URL, "") {
+		if shown.WriteString(line + "\n"); strings.Contains(line, "the end") {
+			break
+		}
+	}
+	for _, what := range []string{"202 payment requires_action", "payment.requires_action", "takes 12.50 USD", "no answer"} {
+		require.Contains(t, shown.String(), what)
+	}
+	for what, secret := range neverSaid {
+		require.NotContains(t, shown.String(), secret, what)
+	}
+}
+
+// ears keep everything that a stream of events says.
+type ears struct {
+	mu   sync.Mutex
+	text strings.Builder
+	over map[int64]bool // by story: whether it has ended
+	news chan struct{}  // closed and replaced with every verdict
+}
+
+func listenToAll(t *testing.T, console string) *ears {
+	t.Helper()
+	e := &ears{over: map[int64]bool{}, news: make(chan struct{})}
+	lines := listenTo(t, console, "")
+	go func() {
+		for line := range lines {
+			e.hear(line)
+		}
+	}()
+	return e
+}
+
+func (e *ears) hear(line string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.text.WriteString(line + "\n")
+	var said entry
+	if data, ok := strings.CutPrefix(line, "data: "); ok && json.Unmarshal([]byte(data), &said) == nil && said.Kind == kindVerdict {
+		e.over[said.Story] = true
+		close(e.news)
+		e.news = make(chan struct{})
+	}
+}
+
+func (e *ears) all() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.text.String()
+}
+
+func (e *ears) ended() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.over)
+}
+
+func (e *ears) await(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	timeout := time.After(time.Minute)
+	for {
+		e.mu.Lock()
+		news := e.news
+		e.mu.Unlock()
+		if so() {
+			return
+		}
+		select {
+		case <-news:
+		case <-timeout:
+			require.FailNow(t, what+" never come", e.all())
+		}
+	}
+}
+
+// logOf is what the processes of a demo have logged so far.
+func logOf(t *testing.T, d *demo) string {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(d.tmp, "payonce-demo-*.log"))
+	require.NoError(t, err)
+	require.Len(t, names, 1)
+	text, err := os.ReadFile(names[0])
+	require.NoError(t, err)
+	return string(text)
+}
