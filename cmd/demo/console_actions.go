@@ -39,7 +39,7 @@ var actions = []action{
 		do:    paysTogether(2, "The same request twice"),
 	},
 	{
-		Name: "fifty", Button: "Pay 50 times at once", Note: "all at the same moment",
+		Name: "fifty", Button: "Pay 50 times at once", Note: "at the same moment",
 		Title: "Fifty clicks at once",
 		Why:   "Fifty copies of one request, spread over both processes. Every dot is an answer.",
 		Moral: "One claim, one charge. Forty-nine were told to wait, and then got the stored answer.",
@@ -247,7 +247,7 @@ func pausesAProcess(s *story) error {
 		if err := p.Pause(); err != nil {
 			return errors.Join(err, wake())
 		}
-		s.say(entry{Kind: kindFault, Text: fmt.Sprintf("Process A (%d) is frozen with SIGSTOP. Its lease lasts %s.", p.PID(), lease), Tone: toneBad})
+		s.say(entry{Kind: kindFault, Text: fmt.Sprintf("Process A (%d) is frozen with SIGSTOP. Its lease lasts %.1f s.", p.PID(), lease.Seconds()), Tone: toneBad})
 		err := errors.Join(release(), s.paid(s.b))
 		if err := errors.Join(err, wake()); err != nil {
 			return err
@@ -279,7 +279,7 @@ func cutsPostgres(s *story) error {
 		back := make(chan error, 1)
 		err := s.database.away(s.ctx)
 		s.board.change(func(now *standing) { now.Postgres = stateCut })
-		s.say(entry{Kind: kindFault, Text: fmt.Sprintf("Every connection to PostgreSQL is cut, and it takes no new one for %s.", cutFor), Tone: toneBad})
+		s.say(entry{Kind: kindFault, Text: fmt.Sprintf("Every connection to PostgreSQL is cut, and it takes no new one for %.0f s.", cutFor.Seconds()), Tone: toneBad})
 		go func() {
 			select {
 			case <-time.After(cutFor):

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,7 +29,13 @@ func TestConsole(t *testing.T) {
 	stripe := find(t, d.said(), `simulated at (http://\S+),`)
 	c := consolePage{t, p}
 	p.WaitFor(t, `document.getElementById("do-pay")?.disabled === false`)
+	p.FitsItsWindow(t)
 	p.Screenshot(t, "console-begin")
+	first := browser.Open(t, url, browsertest.Phone)
+	first.WaitFor(t, `document.getElementById("do-pay")?.disabled === false`)
+	first.FitsItsWindow(t)
+	first.Screenshot(t, "console-begin-phone")
+	first.Do(t, chromedp.Navigate("about:blank"))
 
 	c.press("pay", "One click")
 	c.shows(`[data-kind="request"][data-tone="good"]`, "201 payment succeeded")
@@ -81,6 +88,10 @@ func TestConsole(t *testing.T) {
 	c.press("pay", "One click")
 	c.press("fifty", "Fifty clicks at once")
 	require.Equal(t, "dead", browsertest.Evaluate[string](t, p, `document.querySelector(".parts li").dataset.state`), "A was dead all the time")
+	p.Do(t, chromedp.EmulateViewport(browsertest.Phone.Width, browsertest.Phone.Height))
+	p.FitsItsWindow(t)
+	p.Screenshot(t, "console-dead-phone")
+	p.Do(t, chromedp.EmulateViewport(browsertest.Desktop.Width, browsertest.Desktop.Height))
 	p.Do(t, chromedp.Click("#start"))
 	p.WaitFor(t, `document.querySelectorAll('.parts [data-state="up"]').length === 4`)
 
@@ -317,6 +328,47 @@ func TestConsole_GoesOnWhereThePageWas(t *testing.T) {
 	require.Equal(t, "line 1", texts(listenTo(t, server.URL, "999"), 1)[0], "an id of an earlier demo")
 }
 
+// A page that has not been told how things stand has nothing to press, and one
+// that has lost the demo says so.
+func TestConsole_WithoutItsEvents(t *testing.T) {
+	t.Parallel()
+	c := &console{board: newBoard(), closing: make(chan struct{}), running: map[string]bool{}, ctx: t.Context()}
+	c.board.change(func(s *standing) { s.Ready = true })
+	var gate atomic.Value // of the stream of events
+	shut := func() (open func()) {
+		ch := make(chan struct{})
+		gate.Store(ch)
+		return func() { close(ch) }
+	}
+	site, open := c.handler(), shut()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/events" {
+			select {
+			case <-gate.Load().(chan struct{}):
+			case <-r.Context().Done():
+				return
+			}
+		}
+		site.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	t.Cleanup(func() { close(c.closing) })
+
+	p := browsertest.Start(t).Open(t, server.URL, browsertest.Desktop)
+	const none = `document.querySelectorAll(".do").length === 8 && [...document.querySelectorAll(".do, #again")].every((b) => b.disabled)`
+	p.WaitFor(t, none)
+	open()
+	p.WaitFor(t, `!document.getElementById("do-pay").disabled && !document.body.classList.contains("lost")`)
+	open = shut()
+	server.CloseClientConnections()
+	p.WaitFor(t, none+` && document.body.classList.contains("lost") && document.getElementById("banner").textContent.includes("go run ./cmd/demo -serve")`)
+	p.Screenshot(t, "console-lost")
+	open()
+	p.WaitFor(t, `!document.getElementById("do-pay").disabled && !document.body.classList.contains("lost") && document.getElementById("banner").hidden`)
+	p.Forgives(t, "ERR_")
+	p.Do(t, chromedp.Navigate("about:blank"))
+}
+
 // listenTo opens the stream of events, as a page does that has last seen an id.
 func listenTo(t *testing.T, url, lastID string) <-chan string {
 	t.Helper()
@@ -354,7 +406,9 @@ func TestConsole_WaitsForTheScenes(t *testing.T) {
 	id := c.board.add(entry{Kind: kindStory, Text: markup, Answer: markup})
 	c.board.add(entry{Kind: kindFault, Story: id, Text: markup, Answer: markup, Who: markup})
 	c.board.buy(&purchase{Order: "ord_1", Title: markup})
-	c.board.change(func(s *standing) { s.Ready = true })
+	require.True(t, browsertest.Evaluate[bool](t, p, `document.getElementById("plot").hidden`), "an empty plot")
+	c.board.change(func(s *standing) { s.Ready, s.Totals.Orders = true, 1 })
+	p.WaitFor(t, `!document.getElementById("plot").hidden`)
 	p.WaitFor(t, `document.getElementById("banner").hidden && !document.getElementById("do-pay").disabled`)
 	require.Equal(t, 5, strings.Count(browsertest.Evaluate[string](t, p, `document.getElementById("timeline").textContent`), markup))
 	p.FitsItsWindow(t)

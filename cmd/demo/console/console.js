@@ -51,6 +51,7 @@ function addButton(action) {
       svg("svg", {}, svg("use", { href: "#icon-" + action.name })), node("b", {}, action.button), node("span", {}, action.note));
     $("buttons").append(b);
   }
+  b.disabled = true; // until we are told how things stand
   b.addEventListener("click", () => press(action.name));
   buttons.set(action.name, { b, alone: action.alone });
 }
@@ -137,11 +138,16 @@ function addSample() {
 
 function showPlot() {
   addSample();
+  const nothing = standing.totals.orders === 0;
+  $("legend").hidden = nothing;
+  $("plot").hidden = nothing;
+  if (nothing) return;
   $("legend").replaceChildren(...series.map(([name, text]) =>
     node("li", { class: name }, text, node("b", { id: "total-" + name }, String(standing.totals[name])))));
   const width = $("plot").clientWidth, height = 152, left = 30, right = 4, top = 8, below = 20;
-  const first = samples[0].at, last = Math.max(Date.now(), first + 10000);
-  const most = nice(Math.max(10, ...samples.map((s) => Math.max(s.requests, s.suppressed, s.orders, s.charges))));
+  const shown = samples.slice(Math.max(0, samples.findIndex((s) => s.requests > 0)));
+  const first = shown[0].at, last = Math.max(Date.now(), first + 10000);
+  const most = nice(Math.max(10, ...shown.map((s) => Math.max(s.requests, s.suppressed, s.orders, s.charges))));
   const x = (t) => left + (width - left - right) * (t - first) / (last - first);
   const y = (n) => top + (height - top - below) * (1 - n / most);
   const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Requests, duplicates suppressed, orders and charges over time" });
@@ -151,7 +157,7 @@ function showPlot() {
   picture.append(svg("text", { x: left, y: height - 4 }, ago(last - first)), svg("text", { x: width - right, y: height - 4, "text-anchor": "end" }, "now"));
   for (const [name] of series) {
     let d = `M${x(first)} ${y(0)}`;
-    for (const s of samples) d += `H${x(s.at).toFixed(1)}V${y(s[name]).toFixed(1)}`;
+    for (const s of shown) d += `H${x(s.at).toFixed(1)}V${y(s[name]).toFixed(1)}`;
     picture.append(svg("path", { class: "line " + name, d: d + `H${x(last).toFixed(1)}` }));
   }
   $("plot").replaceChildren(picture);
@@ -235,9 +241,14 @@ function listen() {
   on("samples", (list) => { samples = (list || []).map((s) => ({ ...s, at: Date.parse(s.at) })); });
   on("entry", addEntry);
   on("standing", show);
-  events.onopen = () => { connected = true; showButtons(); };
+  events.onopen = () => {
+    connected = true;
+    document.body.classList.remove("lost");
+    showButtons();
+  };
   events.onerror = () => {
     connected = false;
+    document.body.classList.add("lost");
     $("banner").textContent = "The demo does not answer. If it has ended, start it again: go run ./cmd/demo -serve";
     $("banner").hidden = false;
     showButtons();
