@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/chromedp"
 	"github.com/go-chi/chi/v5"
 	"github.com/stretchr/testify/require"
 
@@ -238,13 +239,23 @@ func TestDocs_InABrowser(t *testing.T) {
 			p := browser.Open(t, server.URL+"/docs", size)
 			p.WaitFor(t, rendered)
 			p.FitsItsWindow(t)
+			require.NotContains(t, browsertest.Evaluate[string](t, p, `document.body.innerText`), "Client Libraries", "a panel without content")
 			p.Screenshot(t, "reference-"+name)
+			p.Dark(t)
+			p.Do(t, chromedp.Reload()) // it asks for the colours once
+			p.WaitFor(t, rendered)
+			p.Screenshot(t, "reference-"+name+"-dark")
 		})
 		t.Run("Operation/"+name, func(t *testing.T) {
 			p := browser.Open(t, server.URL+"/docs#tag/payments/POST/v1/payments", size)
 			p.WaitFor(t, `[...document.querySelectorAll("[id*='POST/v1/payments'] pre, [id*='POST/v1/payments'] code")].some(e => e.innerText.includes("Idempotency-Key: pay-$ORDER"))`)
 			p.FitsItsWindow(t)
 			p.Screenshot(t, "operation-"+name)
+		})
+		t.Run("Read/"+name, func(t *testing.T) { // an operation whose sample is made from the document
+			p := browser.Open(t, server.URL+"/docs#tag/payments/GET/v1/payments/{id}", size)
+			p.WaitFor(t, `[...document.querySelectorAll("[id*='GET/v1/payments/{id}'] pre, [id*='GET/v1/payments/{id}'] code")].some(e => e.innerText.includes("curl"))`)
+			p.Screenshot(t, "read-"+name)
 		})
 		for page, path := range map[string]string{"Policy": "/docs/idempotency", "Problem": "/problems/idempotency-key-in-flight", "Problems": "/problems"} {
 			t.Run(page+"/"+name, func(t *testing.T) {

@@ -17,4 +17,6 @@ Scalar.createApiReference("#reference", {
   orderRequiredPropertiesFirst: false,
   expandAllResponses: false,
   theme: "default",
+  // The introduction's panel to choose a client in says nothing else; each operation has its own.
+  customCss: ".scalar-reference-intro-clients { display: none }",
 });
