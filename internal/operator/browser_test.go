@@ -196,7 +196,7 @@ func TestInChromium(t *testing.T) {
 		s.Screenshot(t, "operator-drift")
 		s.click("Adopt…")
 		s.until("It cannot be done.")
-		require.Contains(t, s.text(), "it cannot be proved for what the money was: the order is paid a second time")
+		require.Contains(t, s.text(), "It cannot be proved for what the money was: the order is paid a second time")
 		s.Screenshot(t, "operator-adopt-refused")
 		s.click("Back")
 		s.until("Money that no payment has.")

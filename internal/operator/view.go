@@ -10,6 +10,8 @@ import (
 	"path"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
@@ -61,26 +63,27 @@ func parsePages() map[string]*template.Template {
 }
 
 var functions = template.FuncMap{
-	"amount":  payments.Amount,
-	"clock":   clock,
-	"date":    func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") + " UTC" },
-	"span":    span,
-	"seconds": func(n float64) string { return span(time.Duration(n * float64(time.Second))) },
-	"since":   func(now, t time.Time) string { return span(now.Sub(t)) },
-	"text":    text,
-	"plural":  plural,
-	"verb":    verb,
-	"what":    operationInWords,
-	"point":   pointInWords,
-	"act":     with,
-	"query":   queryEscape,
-	"lines":   func(s string) string { first, _, _ := strings.Cut(s, "\n"); return first },
-	"hash":    idempotency.HashForLog,
-	"ours":    isAnObject,
-	"finding": findingInWords,
-	"whynot":  whyNot,
-	"outcome": outcomeOf,
-	"pair":    func(frame frame, item any) pair { return pair{frame, item} },
+	"amount":   payments.Amount,
+	"clock":    clock,
+	"date":     func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") + " UTC" },
+	"span":     span,
+	"seconds":  func(n float64) string { return span(time.Duration(n * float64(time.Second))) },
+	"since":    func(now, t time.Time) string { return span(now.Sub(t)) },
+	"text":     text,
+	"plural":   plural,
+	"verb":     verb,
+	"what":     operationInWords,
+	"point":    pointInWords,
+	"act":      with,
+	"query":    queryEscape,
+	"lines":    func(s string) string { first, _, _ := strings.Cut(s, "\n"); return first },
+	"sentence": sentence,
+	"hash":     idempotency.HashForLog,
+	"ours":     isAnObject,
+	"finding":  findingInWords,
+	"whynot":   whyNot,
+	"outcome":  outcomeOf,
+	"pair":     func(frame frame, item any) pair { return pair{frame, item} },
 }
 
 // pair gives a part of a page its item and the frame.
@@ -115,6 +118,16 @@ func text(v any) string {
 		return fmt.Sprint(v)
 	}
 	return ""
+}
+
+// sentence makes one of what may begin in small letters and has no full stop. An
+// id stays as it is.
+func sentence(s string) string {
+	if word, _, _ := strings.Cut(s, " "); strings.Contains(word, "_") {
+		return s + "."
+	}
+	first, size := utf8.DecodeRuneInString(s)
+	return string(unicode.ToUpper(first)) + s[size:] + "."
 }
 
 // clock is a time near now.
