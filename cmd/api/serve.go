@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,7 +24,8 @@ import (
 
 // gcPercent is four times Go's default. A few megabytes are alive at any time, so
 // at ten thousand requests a second the default collects dozens of times a second
-// and takes a fifth of a replay's processor time, to save twenty megabytes.
+// and takes a fifth of a replay's processor time, to save twenty megabytes. With an
+// embedded broker more is alive, and the default is right.
 const gcPercent = 400
 
 // serve runs the service until ctx ends.
@@ -34,7 +36,7 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 	}
 	log := newLogger(c, stderr)
 	slog.SetDefault(log)
-	if getenv("GOGC") == "" {
+	if getenv("GOGC") == "" && !strings.HasPrefix(c.BrokerURL, "embedded:") {
 		debug.SetGCPercent(gcPercent)
 	}
 	pool, err := openDatabase(ctx, c.DatabaseURL, db.Options{GroupCommit: c.GroupCommit})
