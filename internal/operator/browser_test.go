@@ -216,7 +216,7 @@ func TestInChromium(t *testing.T) {
 		d.api.Complete()
 		s.Do(t, chromedp.Reload())
 		s.until("All of it went back.")
-		require.Contains(t, s.text(), "given back once, re_")
+		require.Contains(t, s.text(), "Given back once, re_")
 		s.Screenshot(t, "operator-given-back")
 
 		orphan := d.ghost(d.api.Order())

@@ -60,7 +60,7 @@ func TestGiveBack(t *testing.T) {
 
 		page := p.get("/operator/intents/" + twice).says()
 		require.Contains(t, page, "All of it went back.")
-		require.Contains(t, page, "given back once, re_")
+		require.Contains(t, page, "Given back once, re_")
 		rfd := d.Text("SELECT resource_id FROM idempotency_keys WHERE operation = 'refund_ghost'")
 		require.Equal(t, "/operator/intents/"+twice, p.post("/operator/find", url.Values{"what": {rfd}, "csrf": {p.get("/operator").field("csrf")}}).path)
 		require.Contains(t, p.act("refund", d.Tenant.ID, twice, "").says(), "Refused. Give back "+twice+": all of it went back already.")
@@ -136,7 +136,7 @@ func TestGiveBack(t *testing.T) {
 			d.api.Complete()
 			require.Equal(t, try, d.Count("SELECT count(*) FROM idempotency_keys WHERE operation = 'refund_ghost' AND finished_at IS NOT NULL"))
 		}
-		require.Contains(t, p.get("/operator/intents/"+ghost).says(), "not given back (charge_disputed); the money is still at Stripe")
+		require.Contains(t, p.get("/operator/intents/"+ghost).says(), "Not given back (charge_disputed); the money is still at Stripe")
 		require.Equal(t, 1, d.openFindings())
 		require.Empty(t, d.refunds())
 	})

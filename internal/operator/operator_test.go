@@ -469,7 +469,7 @@ func TestPage(t *testing.T) {
 		intent, charge := d.Text("SELECT intent_id FROM payments WHERE id = $1", payment), d.Text("SELECT charge_id FROM payments WHERE id = $1", payment)
 		for what, says := range map[string]string{
 			order: "Charged once: 10.00 USD, of which 1.00 USD were given back.", payment: "Charged once: 10.00 USD", refund: "Charged once: 10.00 USD", checkout: "Charged once: 5.00 USD.",
-			intent: "Charged once: 10.00 USD", charge: "Charged once: 10.00 USD", "raw-key": "A payment: finished. charged once, " + charge, "refund-key": "A refund: finished. refunded once",
+			intent: "Charged once: 10.00 USD", charge: "Charged once: 10.00 USD", "raw-key": "A payment: finished. Charged once, " + charge, "refund-key": "A refund: finished. Refunded once",
 		} {
 			a := p.post("/operator/find", url.Values{"what": {" " + what + " "}})
 			require.Equal(t, http.StatusOK, a.status, what)
