@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/db"
+	"example.com/payonce/db/pgproxy"
+	"example.com/payonce/internal/stripesim"
 	"example.com/payonce/internal/testbed"
 )
 
@@ -186,6 +188,70 @@ func TestReservations(t *testing.T) {
 		s.requireStock("tea", 10, 0)
 		s.requireWhole()
 	})
+}
+
+// TestReservationsThatRunOutMeanwhile: who looks for reservations that ran out has
+// begun to look before the payment began, and locks the key after its holder has
+// begun it and given the key back, because nobody knows what came of it. What is
+// seen of the payment then is older than what is locked, and the money may be gone.
+func TestReservationsThatRunOutMeanwhile(t *testing.T) {
+	t.Parallel()
+	var dies atomic.Pointer[func()]
+	s := newShop(t, testbed.LocalOptions{Boundary: at("stock_reserved", &dies)})
+	die := func() { panic(http.ErrAbortHandler) }
+	dies.Store(&die)
+	body := twoTeas("pm_card_visa")
+	s.checkout("k", body)
+	require.Equal(t, "stock_reserved", s.w.RecoveryPoint("k"))
+	s.w.ExpireLeases()
+
+	// The look stands still over its first row, which is where a slow disk would have it.
+	const lock = 4711
+	s.w.Exec(fmt.Sprintf(`CREATE FUNCTION slowly() RETURNS timestamptz LANGUAGE plpgsql VOLATILE AS
+		$$ BEGIN PERFORM pg_advisory_xact_lock_shared(%d); RETURN 'infinity'; END $$`, lock))
+	proxy, err := pgproxy.Start(s.w.URL)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+	slowed := proxy.Rewrite("-- name: ReservationOverdue", `r\.expires_at < clock_timestamp\(\)`, "r.expires_at < slowly()")
+	patiently, err := url.Parse(proxy.URL())
+	require.NoError(t, err)
+	q := patiently.Query()
+	q.Set("lock_timeout", "60000")
+	q.Set("statement_timeout", "60000")
+	patiently.RawQuery = q.Encode()
+	slow := s.w.Local(testbed.LocalOptions{Database: patiently.String(), Name: "slow"})
+	type found struct {
+		n   int
+		err error
+	}
+	confirming := s.w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop, Times: -1}) // it is charged, and nobody hears of it
+	held, err := s.w.DB.Raw().Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = held.Rollback(t.Context()) }()
+	_, err = held.Exec(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0; SELECT pg_advisory_xact_lock(4711)`)
+	require.NoError(t, err)
+	looked := async(func() found {
+		n, err := slow.Payments.ExpireReservations(t.Context())
+		return found{n, err}
+	})
+	s.w.Until("the look has begun", func() bool { return s.w.WaitingForLocks() == 1 })
+	require.Equal(t, http.StatusAccepted, s.checkout("k", body).Status)
+	require.Positive(t, s.w.Sim.FaultsFired()[confirming])
+	require.Equal(t, 1, s.w.Count(`SELECT count(*) FROM idempotency_keys WHERE key = 'k' AND leased_until = '-infinity'`), "it was given back")
+	require.NoError(t, held.Rollback(t.Context()))
+	got := <-looked
+	require.NoError(t, got.err)
+	require.Positive(t, slowed.Happened())
+	require.Zero(t, got.n, "the payment has begun: nothing of it is called off")
+	s.requireStock("tea", 8, 2)
+
+	s.w.Sim.ClearFaults()
+	a := s.await("k", body)
+	require.Equal(t, http.StatusCreated, a.Status, a)
+	require.Equal(t, allDone, sagaOf(t, a).steps())
+	require.Equal(t, 1, s.w.Sim.ChargeCount(""))
+	s.requireStock("tea", 8, 0)
+	s.requireWhole()
 }
 
 // basketBody is a checkout of pairs of a SKU and a quantity, at a dollar each.

@@ -156,7 +156,8 @@ func (s *Service) ExpireReservations(ctx context.Context) (n int, err error) {
 			if err != nil {
 				return fmt.Errorf("find reservations that ran out: %w", err)
 			}
-			return s.expireCheckout(ctx, q, due)
+			found, err = s.expireCheckout(ctx, q, due)
+			return err
 		})
 		if err != nil || !found {
 			return n, err
@@ -167,16 +168,27 @@ func (s *Service) ExpireReservations(ctx context.Context) (n int, err error) {
 }
 
 // expireCheckout fails the checkout before its payment began and gives the stock
-// back, which is the first of its undoings; the rest is its own operation's.
-func (s *Service) expireCheckout(ctx context.Context, q *db.Queries, due db.ReservationOverdueRow) error {
+// back, which is the first of its undoings; the rest is its own operation's. False:
+// it has begun.
+//
+// The statement that found it read its steps as they were when that statement
+// began, and its key as it was when that was locked. In between somebody may have
+// taken the key, begun the payment, and given the key back.
+func (s *Service) expireCheckout(ctx context.Context, q *db.Queries, due db.ReservationOverdueRow) (expired bool, err error) {
 	k := &checkingOut{row: db.Checkout{TenantID: due.TenantID, ID: due.ID}, request: decode[CheckoutRequest](due.Request)}
+	if k.row, k.steps, err = readCheckout(ctx, q, due.TenantID, due.ID); err != nil {
+		return false, err
+	}
+	if k.step(db.SagaStepPay).Status != db.SagaStepStatusPending {
+		return false, nil
+	}
 	if err := k.fail(ctx, q, db.SagaStepPay, outOfStock(ranOutMessage), false); err != nil {
-		return err
+		return false, err
 	}
 	if err := k.releaseStock(ctx, q); err != nil {
-		return err
+		return false, err
 	}
-	return idempotency.Hurry(ctx, q, due.TenantID, due.IdempotencyKey)
+	return true, idempotency.Hurry(ctx, q, due.TenantID, due.IdempotencyKey)
 }
 
 // releaseStock makes what the checkout holds available again. It joins q's
