@@ -65,6 +65,9 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 		// pgx masks the password in its message, but not one it failed to recognise as such.
 		return nil, errors.New("not a PostgreSQL connection string (postgres://user:password@host:port/database, special characters percent-encoded)")
 	}
+	if cfg.ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol {
+		return nil, errors.New(saySimple)
+	}
 	params := cfg.ConnConfig.RuntimeParams
 	setDefault(params, "application_name", cmpOr(o.Name, "payonce"))
 	setDefault(params, "timezone", "UTC")

@@ -35,6 +35,9 @@ type Migration struct {
 // under a lock that other starting processes wait for. It returns what it applied.
 func (p *Pool) Migrate(ctx context.Context) ([]Migration, error) {
 	var done []Migration
+	if err := p.ownSessions(ctx); err != nil {
+		return nil, fmt.Errorf("migrate: %w", err)
+	}
 	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(lockPeriodSeconds, lockRounds))
 	if err != nil {
 		return nil, err
@@ -82,6 +85,20 @@ func (p *Pool) CheckSchema(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// ownSessions returns an error where a session's lock would not be kept by it.
+func (p *Pool) ownSessions(ctx context.Context) error {
+	conn, err := p.pgx.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	pooled, err := behindPooler(ctx, conn)
+	if err == nil && pooled {
+		err = errPooled
+	}
+	return err
 }
 
 func (p *Pool) withMigrations(fn func(*goose.Provider) error, options ...goose.ProviderOption) error {

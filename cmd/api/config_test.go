@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/db/pgproxy"
 	"example.com/payonce/internal/testbed"
 )
 
@@ -82,6 +83,22 @@ func TestBadSettingsStopTheStart(t *testing.T) {
 			require.NotContains(t, line, "hunter2")
 			require.Empty(t, stdout.String())
 		})
+	}
+}
+
+// TestPoolerStopsTheStart: what would fail strangely at night says so at once.
+func TestPoolerStopsTheStart(t *testing.T) {
+	t.Parallel()
+	proxy, err := pgproxy.Start(testbed.New(t).URL)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+	proxy.Pool(pgproxy.Pooling{})
+	for _, command := range [][]string{{"serve"}, {"migrate", "status"}, {"tenant", "create", "tea"}} {
+		var stdout, stderr bytes.Buffer
+		require.Equal(t, 1, run(t.Context(), command, settings(map[string]string{"DATABASE_URL": proxy.URL()}), &stdout, &stderr))
+		require.Equal(t, 1, strings.Count(stderr.String(), "\n"), "one line: %s", stderr.String())
+		require.True(t, strings.HasPrefix(stderr.String(), "api: DATABASE_URL leads through a connection pooler"), stderr.String())
+		require.Empty(t, stdout.String())
 	}
 }
 

@@ -17,6 +17,6 @@
 // chosen by a statement of its transaction.
 //
 // The proxy can also rewrite statements on their way, which is how tests take a
-// guard out of one without touching the program, and refuse connections, which
-// is a database that is away.
+// guard out of one without touching the program, refuse connections, which is a
+// database that is away, and look like a connection pooler.
 package pgproxy

@@ -5,14 +5,16 @@ import (
 	"bytes"
 	"encoding/binary"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 )
 
 // link is one client's connection and the one to the server that belongs to it.
 type link struct {
-	proxy  *Proxy
-	client net.Conn
+	proxy   *Proxy
+	client  net.Conn
+	pooling *Pooling // nil: it passes for the server itself
 
 	mu     sync.Mutex
 	server net.Conn
@@ -62,9 +64,38 @@ func (l *link) startup() error {
 		if err != nil {
 			return err
 		}
+		if l.pooling != nil {
+			if head, rest, err = l.pooling.startup(head, rest); err != nil {
+				_, _ = l.client.Write(refusal(err.Error()).bytes())
+				return err
+			}
+		}
 		_, err = l.server.Write(append(head, rest...))
 		return err
 	}
+}
+
+// startup leaves out of a first message what a pooler drops, or says what it refuses.
+func (p *Pooling) startup(head, rest []byte) (newHead, newRest []byte, err error) {
+	words := strings.Split(string(rest), "\x00") // name, value, …, and two empty ones for the end
+	var kept []string
+	for i := 0; i+1 < len(words) && words[i] != ""; i += 2 {
+		if words[i] == p.Refuses {
+			return nil, nil, unreadable("unsupported startup parameter: " + words[i])
+		}
+		if !slices.Contains(p.Drops, words[i]) {
+			kept = append(kept, words[i], words[i+1])
+		}
+	}
+	newRest = []byte(strings.Join(append(kept, "", ""), "\x00"))
+	newHead = bytes.Clone(head)
+	binary.BigEndian.PutUint32(newHead, uint32(len(newHead)+len(newRest)))
+	return newHead, newRest, nil
+}
+
+// refusal is how a server, or a pooler, turns a client away.
+func refusal(text string) message {
+	return message{'E', []byte("SFATAL\x00VFATAL\x00C08P01\x00M" + text + "\x00\x00")}
 }
 
 // message is one of the protocol, its type and all.
@@ -173,6 +204,9 @@ func (l *link) passAnswers() {
 		m, err := read(r)
 		if err != nil {
 			return
+		}
+		if m.kind == 'K' && l.pooling != nil { // BackendKeyData: process number and secret
+			m.body[3] ^= 1
 		}
 		l.mu.Lock()
 		awaits := l.awaits

@@ -28,6 +28,7 @@ type Proxy struct {
 	cuts     []*Cut
 	rewrites []*Rewriting
 	seen     []string
+	pooling  *Pooling
 }
 
 // Start listens on a free port of this machine for the server of a DSN.
@@ -80,6 +81,27 @@ func (p *Proxy) drop() {
 	for l := range p.links {
 		l.cut()
 	}
+}
+
+// Pooling is how a connection pooler differs from the server, for who connects.
+type Pooling struct {
+	Drops   []string // settings of a new connection that it keeps to itself
+	Refuses string   // one for which it turns a client away; empty: none
+}
+
+// Pool makes the proxy look like a pooler to those who connect from now on: they
+// are given a process number that is not their session's. A session each they
+// have all the same.
+func (p *Proxy) Pool(as Pooling) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pooling = &as
+}
+
+func (p *Proxy) pools() *Pooling {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.pooling
 }
 
 // Rewriting is a change of statements on their way.
@@ -223,7 +245,7 @@ func (p *Proxy) accept() {
 }
 
 func (p *Proxy) serve(client net.Conn) {
-	l := &link{proxy: p, client: client, statements: map[string]string{}}
+	l := &link{proxy: p, client: client, pooling: p.pools(), statements: map[string]string{}}
 	defer l.cut()
 	p.mu.Lock()
 	refuse := p.closed || p.away
