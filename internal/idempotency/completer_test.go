@@ -70,6 +70,11 @@ func TestCompleter(t *testing.T) {
 		claim, err := c.store.Begin(t.Context(), request("k"), "thing_k", "thing_recorded", func(*db.Queries) error { return nil })
 		require.NoError(t, err)
 		require.Zero(t, c.runOnce(c.completer(thing)))
+		due, err := idempotency.TryNow(t.Context(), c.pool.Queries, "ten_a", "k")
+		require.NoError(t, err)
+		require.False(t, due, "nor is anybody else sent to it")
+		c.exec("UPDATE idempotency_keys SET resume_at = '-infinity'")
+		require.Zero(t, c.runOnce(c.completer(thing)), "whatever the time to look again: a lease ends when it ends")
 		found := c.state("k")
 		require.Equal(t, idempotency.InFlight, found.State)
 		drawn := map[time.Duration]bool{}
@@ -88,6 +93,23 @@ func TestCompleter(t *testing.T) {
 		require.Equal(t, 1, c.runOnce(c.completer(thing)))
 		require.Equal(t, 1, c.count("lease_token = 2 AND deaths = 1 AND finished_at IS NOT NULL"), "its holder died")
 		require.ErrorIs(t, claim.Phase(t.Context(), "thing_late", func(*db.Queries) error { return nil }), idempotency.ErrLeaseLost)
+	})
+
+	// Killing it would be no harm; but what was begun would wait for a lease.
+	t.Run("FinishesItsItemWhenTheProcessStops", func(t *testing.T) {
+		t.Parallel()
+		c := newCompleting(t)
+		c.unfinished("k")
+		ctx, stop := context.WithCancel(t.Context())
+		finish := c.run
+		c.run = func(ctx context.Context, claim *idempotency.Claim) (idempotency.Answer, error) {
+			stop()
+			return finish(ctx, claim)
+		}
+		n, err := c.completer(thing).RunOnce(ctx)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		require.Equal(t, idempotency.Replay, c.state("k").State)
 	})
 
 	t.Run("TakesEachClaimOnceHoweverManyRun", func(t *testing.T) {

@@ -149,6 +149,61 @@ func TestRelay(t *testing.T) {
 		require.Equal(t, 1.0, gathered(t, reg, "payonce_outbox_fenced_total"))
 	})
 
+	t.Run("CannotGiveBackUnderALostLease", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.New(t)
+		appendEvents(t, pool, event("ord_1", 1), event("ord_2", 1))
+		broker := &brokerLog{before: func(e outbox.Envelope) error {
+			if e.Subject == "ord_1" {
+				return nil
+			}
+			exec(t, pool, "UPDATE outbox_events SET lease_token = lease_token + 1, leased_until = 'infinity' WHERE aggregate_id = 'ord_2'")
+			return fmt.Errorf("%w: so it seems to one who stood still", outbox.ErrPermanent)
+		}}
+		_, err := outbox.NewRelay(pool, broker, outbox.RelayOptions{}).RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1, count(t, pool, "SELECT count(*) FROM outbox_events WHERE aggregate_id = 'ord_2' AND leased_until = 'infinity' AND attempts = 0 AND parked_at IS NULL AND last_error IS NULL"))
+	})
+
+	// What is sent later than that, another relay may be sending.
+	t.Run("HasHalfOfItsLeaseToPublish", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.New(t)
+		appendEvents(t, pool, event("ord_1", 1))
+		var within time.Duration
+		relay := outbox.NewRelay(pool, publisher(func(ctx context.Context, events []outbox.Envelope) []error {
+			until, bounded := ctx.Deadline()
+			require.True(t, bounded)
+			within = time.Until(until)
+			return make([]error, len(events))
+		}), outbox.RelayOptions{Lease: time.Hour})
+		_, err := relay.RunOnce(t.Context())
+		require.NoError(t, err)
+		require.LessOrEqual(t, within, 30*time.Minute)
+		require.Greater(t, within, 25*time.Minute)
+	})
+
+	// An event that was parked holds back those behind it, also when one before it is
+	// sent once more, and they could be taken together with that.
+	t.Run("DoesNotPassOverWhatIsParked", func(t *testing.T) {
+		t.Parallel()
+		pool, broker := dbtest.New(t), &brokerLog{}
+		relay := outbox.NewRelay(pool, broker, outbox.RelayOptions{})
+		appendEvents(t, pool, event("ord_1", 1))
+		require.Equal(t, 1, drain(t, relay))
+		poison := event("ord_1", 2)
+		poison.Data = []byte("not JSON")
+		appendEvents(t, pool, poison, event("ord_1", 3))
+		require.Equal(t, 1, drain(t, relay), "it is parked")
+		n, err := pool.OutboxReplay(t.Context(), db.OutboxReplayParams{Since: time.Now().Add(-time.Hour), Until: time.Now().Add(time.Hour), AggregatesMax: 10})
+		require.NoError(t, err)
+		require.EqualValues(t, 3, n)
+		require.Equal(t, 1, drain(t, relay))
+		require.Equal(t, []string{"ord_1-1", "ord_1-1"}, broker.ids())
+		require.Equal(t, 1, count(t, pool, "SELECT count(*) FROM outbox_events WHERE version = 2 AND parked_at IS NOT NULL AND attempts = 0"), "nobody has tried it")
+		require.Equal(t, 1, count(t, pool, "SELECT count(*) FROM outbox_events WHERE version = 3 AND published_at IS NULL"))
+	})
+
 	// Between any two of its three steps a relay may die. Another one sends what it
 	// held, in its order, and what had been sent goes out again under the same id.
 	t.Run("SendsWhatADeadRelayHeld", func(t *testing.T) {
@@ -290,6 +345,27 @@ func TestRelay(t *testing.T) {
 		require.Less(t, read(), 30*events, "rows read for each event published")
 	})
 
+	t.Run("SendsAgainNothingWhoseSuccessorIsOnItsWay", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.New(t)
+		appendEvents(t, pool, event("ord_1", 1))
+		require.Equal(t, 1, drain(t, outbox.NewRelay(pool, &brokerLog{}, outbox.RelayOptions{})))
+		appendEvents(t, pool, event("ord_1", 2))
+		lease := db.OutboxLeaseParams{Lease: time.Hour, HeadsMax: 10, RunMax: 10}
+		leased, err := pool.OutboxLease(t.Context(), lease)
+		require.NoError(t, err)
+		require.Len(t, leased, 1)
+		again := func() int64 {
+			n, err := pool.OutboxReplay(t.Context(), db.OutboxReplayParams{Since: time.Now().Add(-time.Hour), Until: time.Now().Add(time.Hour), AggregatesMax: 10})
+			require.NoError(t, err)
+			return n
+		}
+		require.Zero(t, again(), "a relay is sending the second")
+		exec(t, pool, "UPDATE outbox_events SET leased_until = '-infinity'")
+		require.EqualValues(t, 2, again())
+		require.Equal(t, 1, count(t, pool, "SELECT count(*) FROM outbox_events WHERE version = 2 AND leased_until > created_at"), "a relay that still sees the first as published must not take the second")
+	})
+
 	t.Run("SendsAgainInOrder", func(t *testing.T) {
 		t.Parallel()
 		pool, broker := dbtest.New(t), &brokerLog{}
@@ -309,6 +385,13 @@ func TestRelay(t *testing.T) {
 		outOfOrder, repeated := disorder(broker.events())
 		require.Zero(t, outOfOrder+repeated)
 	})
+}
+
+// publisher is a broker that is one function.
+type publisher func(ctx context.Context, events []outbox.Envelope) []error
+
+func (p publisher) Publish(ctx context.Context, events []outbox.Envelope) []error {
+	return p(ctx, events)
 }
 
 func gathered(t testing.TB, reg *prometheus.Registry, name string) (sum float64) {
