@@ -108,10 +108,12 @@ func (s *Service) beginPayStep(ctx context.Context, c *idempotency.Claim, k *che
 
 // calledOff reports whether ExpireReservations was here while nobody had the
 // claim. Now that this phase has it, that cannot happen any more.
-func (k *checkingOut) calledOff(ctx context.Context, q *db.Queries) (err error) {
-	if k.row, k.steps, err = readCheckout(ctx, q, k.row.TenantID, k.row.ID); err != nil {
-		return err
+func (k *checkingOut) calledOff(ctx context.Context, q *db.Queries) error {
+	row, steps, err := readCheckout(ctx, q, k.row.TenantID, k.row.ID)
+	if err != nil {
+		return err // What was known of the checkout is what its client is shown.
 	}
+	k.row, k.steps = row, steps
 	if k.step(db.SagaStepPay).Status == db.SagaStepStatusFailed {
 		return errCalledOff
 	}

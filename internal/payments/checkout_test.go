@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/db/pgproxy"
 	"example.com/payonce/internal/testbed"
 )
 
@@ -122,6 +124,34 @@ func TestCheckout(t *testing.T) {
 		require.Equal(t, "compensated", g.Status)
 		require.Equal(t, allUndone, g.steps())
 		s.requireStock("tea", 10, 0)
+	})
+
+	// What cannot be read is shown as it was known last.
+	t.Run("ShowsItselfWhenItCannotBeRead", func(t *testing.T) {
+		t.Parallel()
+		w := testbed.New(t)
+		proxy, err := pgproxy.Start(w.URL)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+		var begins atomic.Pointer[func()]
+		s := shop{Local: w.Local(testbed.LocalOptions{Database: proxy.URL(), Boundary: at("stock_reserved", &begins)}), w: w}
+		s.stock("tea", 10)
+		var cuts []*pgproxy.Cut
+		cut := func() {
+			cuts = append(cuts, proxy.Before("-- name: CheckoutGet"), proxy.Before("-- name: CheckoutStepWaits"))
+		}
+		begins.Store(&cut)
+		a := s.checkout("k", twoTeas("pm_card_visa"))
+		require.Equal(t, http.StatusAccepted, a.Status, a)
+		for _, c := range cuts {
+			require.True(t, c.HasFired())
+		}
+		require.Equal(t, w.Text(`SELECT id FROM checkouts`), sagaOf(t, a).ID)
+		require.Equal(t, w.Text(`SELECT id FROM orders`), sagaOf(t, a).OrderID)
+		require.Equal(t, "/v1/checkouts/"+sagaOf(t, a).ID, a.Header.Get("Location"))
+		a = s.await("k", twoTeas("pm_card_visa"))
+		require.Equal(t, allDone, sagaOf(t, a).steps(), a)
+		s.requireWhole()
 	})
 
 	t.Run("RefusesWhatIsOutOfStock", func(t *testing.T) {
