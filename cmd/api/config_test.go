@@ -36,6 +36,7 @@ func TestBadSettingsStopTheStart(t *testing.T) {
 		{"DATABASE_URL", "postgres://user:hunter2@host:notaport/db", "not a PostgreSQL connection string"},
 		{"DATABASE_URL", "mysql://user:hunter2@host/db", "not a PostgreSQL connection string"},
 		{"DATABASE_URL", "postgres://user:hunter2 with space@host/db", "not a PostgreSQL connection string"},
+		{"DATABASE_URL", "host=127.0.0.1 password = hunter2 sslmode=perhaps", "not a PostgreSQL connection string"}, // which the driver would quote
 		{"DATABASE_URL", "postgres://user:hunter2@127.0.0.1:1/none", "leads to no database that answers"},
 		{"STRIPE_SECRET_KEY", "", "is required"},
 		{"STRIPE_SECRET_KEY", "sk_test_", "must go on after sk_test_"},

@@ -1,6 +1,7 @@
 package http_test
 
 import (
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -251,8 +252,12 @@ func TestContract(t *testing.T) {
 		require.Equal(t, http.StatusOK, receive(event, sign(event, webhookSecret, time.Now())).status, "a second delivery")
 		require.Equal(t, "invalid-signature", receive(event, sign(event, "whsec_other", time.Now())).code())
 		require.Equal(t, "invalid-signature", receive(event, sign(event, webhookSecret, time.Now().Add(-10*time.Minute))).code())
-		for _, none := range []string{"[]", `{"id":"evt_\u0000"}`, `{"id":"evt_1","type":"a\u0000"}`} {
+		for _, none := range []string{"[]", `{"id":"evt_\u0000"}`, `{"id":"evt_1","type":"a\u0000"}`, `{"id":"evt_` + strings.Repeat("1", 252) + `"}`} {
 			require.Equal(t, "invalid-request", receive(none, sign(none, webhookSecret, time.Now())).code(), none)
+		}
+		for i, id := range []string{`pi_\u0000`, "pi_" + strings.Repeat("1", 253)} { // a name that no payment can have is no reason to refuse an event
+			strange := fmt.Sprintf(`{"id":"evt_strange_%d","type":"charge.updated","data":{"object":{"payment_intent":"%s"}}}`, i, id)
+			require.Equal(t, http.StatusOK, receive(strange, sign(strange, webhookSecret, time.Now())).status, strange)
 		}
 		require.Equal(t, "payload-too-large", receive(strings.Repeat("x", 1<<20+1), "t=1,v1=00").code())
 	})

@@ -15,7 +15,8 @@ import (
 )
 
 // TestDrain: a process that was told to stop says that it is not ready, and
-// still answers whoever asks, until the requests in flight are done.
+// still answers whoever asks, until the requests in flight are done. Those that came
+// later are finished too, but do not keep the door open.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	var options httpapi.Options
@@ -30,20 +31,28 @@ func TestDrain(t *testing.T) {
 	b.url = "http://" + l.Addr().String()
 
 	order, later := b.order("drain-order"), b.order("drain-order-2")
-	hold := b.sim.Hold(stripesim.Selector{Op: "intent.confirm"}, stripesim.BeforeEffect)
-	paid := make(chan answer, 1)
-	go func() {
-		a, err := b.try(t.Context(), "POST", "/v1/payments", `{"order_id":"`+order+`","payment_method":"pm_card_visa"}`, "Idempotency-Key", "drain")
-		if err != nil {
-			t.Error(err)
-		}
-		paid <- a
-	}()
-	_, err = hold.Wait(t.Context())
-	require.NoError(t, err)
+	pay := func(order, key string) (<-chan answer, *stripesim.Hold) {
+		hold := b.sim.Hold(stripesim.Selector{Op: "intent.confirm", OrderID: order}, stripesim.BeforeEffect)
+		t.Cleanup(hold.Release) // a test that fails must not wait for it
+		paid := make(chan answer, 1)
+		go func() {
+			a, err := b.try(t.Context(), "POST", "/v1/payments", `{"order_id":"`+order+`","payment_method":"pm_card_visa"}`, "Idempotency-Key", key)
+			if err != nil {
+				t.Error(err)
+			}
+			paid <- a
+		}()
+		_, err := hold.Wait(t.Context())
+		require.NoError(t, err)
+		return paid, hold
+	}
+	paid, hold := pay(order, "drain")
 
 	stop()
-	require.Eventually(t, func() bool { return b.send("GET", "/readyz", "").status == http.StatusServiceUnavailable }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool {
+		a, err := b.try(t.Context(), "GET", "/readyz", "")
+		return err == nil && a.status == http.StatusServiceUnavailable
+	}, 5*time.Second, time.Millisecond, "whoever asks is told that it is not ready")
 	require.Equal(t, http.StatusOK, b.send("GET", "/healthz", "").status)
 	require.Equal(t, http.StatusOK, b.send("GET", "/v1/orders/"+later, "").status, "a load balancer that has not noticed")
 	select {
@@ -51,8 +60,18 @@ func TestDrain(t *testing.T) {
 		t.Fatalf("it did not wait for the request in flight: %v", err)
 	default:
 	}
+	paidLater, holdLater := pay(later, "drain-2")
 	hold.Release()
 	require.Equal(t, http.StatusCreated, (<-paid).status)
+	require.Eventually(t, func() bool {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err == nil {
+			_ = c.Close()
+		}
+		return err != nil
+	}, 10*time.Second, time.Millisecond, "the door stays open for those who came later")
+	holdLater.Release()
+	require.Equal(t, http.StatusCreated, (<-paidLater).status)
 	require.NoError(t, <-ended)
 	_, err = b.try(t.Context(), "GET", "/readyz", "")
 	require.Error(t, err, "nobody listens any more")

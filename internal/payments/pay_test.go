@@ -548,6 +548,7 @@ func TestClientHangsUpBeforeTheClaim(t *testing.T) {
 	order := b.api.Order()
 	tx, err := b.w.DB.Raw().Begin(t.Context())
 	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }() // a test that fails must not wait for it
 	_, err = tx.Exec(t.Context(), `LOCK TABLE idempotency_keys`)
 	require.NoError(t, err)
 	ctx, hangUp := context.WithCancel(t.Context())
