@@ -73,6 +73,21 @@ func (a *account) own(path string) error {
 	return os.Lchown(path, int(a.uid), int(a.gid))
 }
 
+// memory is where Linux has a file system in memory.
+const memory = "/dev/shm"
+
+// memoryRoot is a folder in memory for servers whose data may go with the
+// machine; empty where there is none with room. Tests create and drop a database
+// each, of three hundred files: on a disk's file system that takes longer than
+// all that is done in them. Whoever sets TMPDIR has chosen.
+func (a *account) memoryRoot() string {
+	const room = 2 << 30 // bytes; a package's server takes a few hundred megabytes
+	if os.Getenv("TMPDIR") != "" || !inMemory(memory, room) || !a.reaches(memory) {
+		return ""
+	}
+	return memory
+}
+
 // tempRoots are the folders under which servers may have their own, best first.
 // Root's TMPDIR is often private to root, and then is no place for a server
 // that runs as somebody else.

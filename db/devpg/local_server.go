@@ -31,6 +31,7 @@ func settings(o Options) map[string]string {
 		s["shared_buffers"] = "128MB" // the server's own default
 	} else {
 		s["fsync"], s["full_page_writes"], s["synchronous_commit"] = "off", "off", "off"
+		s["min_wal_size"], s["max_wal_size"] = "32MB", "128MB" // it may be in memory, and a checkpoint without fsync costs little
 	}
 	maps.Copy(s, o.Settings)
 	return s
@@ -58,7 +59,7 @@ func startCluster(ctx context.Context, o Options, acc *account, bin binaries, fr
 	for _, name := range slices.Sorted(maps.Keys(settings(o))) {
 		p.args = append(p.args, "-c", name+"="+settings(o)[name])
 	}
-	if err := p.makeHome(ctx, o.Dir); err != nil {
+	if err := p.makeHome(ctx, o); err != nil {
 		return started{}, err
 	}
 	defer func() {
@@ -82,9 +83,9 @@ func startCluster(ctx context.Context, o Options, acc *account, bin binaries, fr
 
 // makeHome makes the server's folder and takes its lock. Nothing stands in it
 // yet, or what an earlier run left in a kept one.
-func (p *process) makeHome(ctx context.Context, kept string) (err error) {
-	if kept != "" {
-		if p.dir, err = filepath.Abs(kept); err != nil {
+func (p *process) makeHome(ctx context.Context, o Options) (err error) {
+	if o.Dir != "" {
+		if p.dir, err = filepath.Abs(o.Dir); err != nil {
 			return err
 		}
 		if err := os.MkdirAll(p.dir, 0o700); err != nil {
@@ -103,7 +104,10 @@ func (p *process) makeHome(ctx context.Context, kept string) (err error) {
 		return nil
 	}
 	roots := p.acc.tempRoots()
-	sweep(ctx, roots)
+	sweep(ctx, append(roots, memory))
+	if inMemory := p.acc.memoryRoot(); inMemory != "" && !o.Durable {
+		roots = []string{inMemory}
+	}
 	if len(roots) == 0 {
 		return fmt.Errorf("user %s can reach no temporary folder", p.acc.name)
 	}

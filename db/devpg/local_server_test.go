@@ -1,6 +1,7 @@
 package devpg
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/url"
@@ -37,6 +38,19 @@ func TestLocal(t *testing.T) {
 		for _, setting := range []string{"fsync", "full_page_writes", "synchronous_commit"} {
 			require.Equal(t, "on", query(t, s.URL, "SHOW "+setting), setting)
 		}
+	})
+
+	t.Run("IsInMemoryUnlessItMustLast", func(t *testing.T) {
+		t.Parallel()
+		acc, err := unprivileged()
+		require.NoError(t, err)
+		where := map[bool]string{}
+		for _, durable := range []bool{false, true} {
+			s, _ := start(t, Options{Only: FromLocal, Durable: durable})
+			where[durable] = filepath.Dir(filepath.Dir(query(t, s.URL, "SHOW data_directory")))
+		}
+		require.Equal(t, acc.tempRoots()[0], where[true])
+		require.Equal(t, cmp.Or(acc.memoryRoot(), where[true]), where[false])
 	})
 
 	t.Run("WantsThePassword", func(t *testing.T) {
