@@ -3,6 +3,8 @@ package payments_test
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -288,6 +290,44 @@ func TestGateway(t *testing.T) {
 		require.Equal(t, payments.Done, b.gateway.CancelIntent(t.Context(), payments.Call{Key: "k"}, intent).Verdict)
 		require.Zero(t, <-lengths)
 		require.Equal(t, []string{"k"}, b.seen.take())
+	})
+
+	// A proxy that mixes answers up, a cache, a bug: what says that it succeeded is
+	// not what was to succeed.
+	t.Run("another object is no answer", func(t *testing.T) {
+		b := setupGateway(t)
+		intent := b.intent()
+		paid := b.gateway.ConfirmIntent(t.Context(), payments.Call{Key: "paid"}, b.intent(), "pm_card_visa").Intent
+		const theirs = `{"id":"%s","object":"payment_intent","status":"succeeded","amount":1000,"amount_received":1000,"currency":"usd","latest_charge":"ch_1","metadata":{"tenant_id":"ten_a","order_id":"ord_other"}}`
+		for name, body := range map[string]string{
+			"nothing":           `{}`,
+			"a charge":          `{"id":"ch_1","object":"charge","status":"succeeded","amount":1000,"currency":"usd"}`,
+			"another's intent":  fmt.Sprintf(theirs, paid.ID),
+			"a refund":          `{"id":"re_1","object":"refund","status":"succeeded","amount":400,"currency":"usd","metadata":{"refund_id":"rfd_other"}}`,
+			"more of a refund":  `{"id":"re_1","object":"refund","status":"succeeded","amount":500,"currency":"usd","metadata":{"refund_id":"rfd_a"}}`,
+			"an id and no more": `{"id":"x"}`,
+		} {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				_, _ = io.WriteString(w, body)
+			}))
+			t.Cleanup(server.Close)
+			g, call := newGateway(server.URL, &syncBuffer{}), payments.Call{Key: "k"}
+			for op, out := range map[string]payments.Outcome{
+				"create":  g.CreateIntent(t.Context(), call, payments.NewIntent{TenantID: "ten_a", OrderID: "ord_a", AmountMinor: 1000, Currency: "usd"}),
+				"confirm": g.ConfirmIntent(t.Context(), call, intent, "pm_card_visa"),
+				"cancel":  g.CancelIntent(t.Context(), call, intent),
+				"refund":  g.CreateRefund(t.Context(), call, payments.NewRefund{TenantID: "ten_a", OrderID: "ord_a", PaymentID: "pay_a", RefundID: "rfd_a", IntentID: intent, AmountMinor: 400}),
+			} {
+				require.Equal(t, payments.Unknown.String(), out.Verdict.String(), "%s answered with %s", op, name)
+				require.Error(t, out.Err)
+				require.Empty(t, out.Intent, "%s answered with %s", op, name)
+				require.Empty(t, out.Refund, "%s answered with %s", op, name)
+			}
+			_, err := g.GetIntent(t.Context(), intent)
+			require.Error(t, err, name)
+			require.NotErrorIs(t, err, payments.ErrNoSuchObject)
+		}
 	})
 
 	t.Run("a call without a key is not made", func(t *testing.T) {

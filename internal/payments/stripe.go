@@ -62,7 +62,10 @@ func NewStripe(o StripeOptions) *Stripe {
 
 // CreateIntent implements Gateway.
 func (s *Stripe) CreateIntent(ctx context.Context, call Call, n NewIntent) Outcome {
-	return s.post(ctx, opCreateIntent, call, func(p stripe.Params) (*stripe.PaymentIntent, error) {
+	asked := func(i Intent) bool {
+		return i.TenantID == n.TenantID && i.OrderID == n.OrderID && i.AmountMinor == n.AmountMinor && i.Currency == n.Currency
+	}
+	return s.post(ctx, opCreateIntent, call, asked, func(p stripe.Params) (*stripe.PaymentIntent, error) {
 		return s.api.PaymentIntents.New(&stripe.PaymentIntentParams{
 			Params:   p,
 			Metadata: map[string]string{"tenant_id": n.TenantID, "order_id": n.OrderID},
@@ -107,6 +110,9 @@ func (s *Stripe) GetIntent(ctx context.Context, intentID string) (Intent, error)
 	var intent Intent
 	err := s.get(ctx, opGetIntent, func(p stripe.Params) error {
 		pi, err := s.api.PaymentIntents.Get(intentID, &stripe.PaymentIntentParams{Params: p, Expand: stripe.StringSlice([]string{"latest_charge"})})
+		if err == nil && pi.ID != intentID {
+			err = errAnotherObject
+		}
 		if err == nil {
 			intent = intentOf(pi)
 		}
@@ -229,7 +235,10 @@ func (s *Stripe) CreateRefund(ctx context.Context, call Call, n NewRefund) Outco
 			Metadata:      map[string]string{"tenant_id": n.TenantID, "order_id": n.OrderID, "payment_id": n.PaymentID, "refund_id": n.RefundID},
 			PaymentIntent: stripe.String(n.IntentID), Amount: stripe.Int64(n.AmountMinor), Reason: n.Reason,
 		})
-		return made != nil && made.ID != "", nil, err
+		if err == nil && (made == nil || made.ID == "" || made.Metadata["refund_id"] != n.RefundID || made.Amount != n.AmountMinor) {
+			err = errAnotherObject
+		}
+		return err == nil, nil, err
 	})
 	if out.Verdict == Done {
 		out.Refund = stripeRefundOf(made)
@@ -254,11 +263,20 @@ func (s *Stripe) RefundsOf(ctx context.Context, intentID string) ([]StripeRefund
 	return list, err
 }
 
-// post makes one attempt of a call that changes a PaymentIntent.
-func (s *Stripe) post(ctx context.Context, op operation, call Call, send func(stripe.Params) (*stripe.PaymentIntent, error)) Outcome {
+// errAnotherObject says that an answer is JSON and shows something, but not what
+// the call is about. It may say that it has succeeded; what is asked about may not
+// have, so it is no answer.
+var errAnotherObject = errors.New("what came is not what was asked for")
+
+// post makes one attempt of a call that changes a PaymentIntent. asked recognises
+// the one that the call is about.
+func (s *Stripe) post(ctx context.Context, op operation, call Call, asked func(Intent) bool, send func(stripe.Params) (*stripe.PaymentIntent, error)) Outcome {
 	return s.attempt(ctx, op, call, func(p stripe.Params) (bool, *stripe.PaymentIntent, error) {
 		intent, err := send(p)
-		return intent != nil && intent.ID != "", intent, err
+		if err == nil && (intent == nil || intent.ID == "" || !asked(intentOf(intent))) {
+			return false, nil, errAnotherObject
+		}
+		return err == nil, intent, err
 	})
 }
 
@@ -269,7 +287,7 @@ func (s *Stripe) change(ctx context.Context, op operation, call Call, intentID s
 		return outcomeOf(nil, false, nil, err, call.InDoubt)
 	}
 	defer done()
-	return s.post(ctx, op, call, send)
+	return s.post(ctx, op, call, func(i Intent) bool { return i.ID == intentID }, send)
 }
 
 // attempt makes one attempt of a call that changes something at Stripe. send
