@@ -98,6 +98,10 @@ func TestContract(t *testing.T) {
 		require.Equal(t, http.StatusAccepted, waiting.status)
 		require.Equal(t, "payment-in-progress", b.pay("other", order, "pm_card_visa").code())
 		require.Equal(t, http.StatusOK, b.post("/v1/payments/"+waiting.id()+"/cancel", "give-up", "").status)
+		gaveUp := b.pay("3ds", order, "pm_card_authenticationRequired")
+		require.Equal(t, "payment-failed", gaveUp.code())
+		require.Empty(t, gaveUp.header.Get("Idempotent-Replayed"), "it is the first to be told")
+		require.Equal(t, gaveUp.body, b.pay("3ds", order, "pm_card_authenticationRequired").body)
 
 		paid := b.pay("paid", order, "pm_card_visa")
 		require.Equal(t, http.StatusCreated, paid.status, paid.body)

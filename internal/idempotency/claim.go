@@ -38,7 +38,7 @@ type Claim struct {
 	Key        string
 	Operation  string
 	Request    []byte // the decoded request, encoded again
-	RequestID  string // of the request that came first
+	RequestID  string // of the request that works on it; the first one's where none does
 	ResourceID string
 	Token      int64 // the fencing token
 	Attempts   int   // this one included

@@ -153,6 +153,7 @@ func (s *Store) TakeOver(ctx context.Context, r Request, f Found) (*Claim, error
 		return nil, fmt.Errorf("take over the key: %w", db.Written(err))
 	}
 	c := s.claimOf(row)
+	c.RequestID = r.RequestID // The outcome is told to this request first, and what it is told bears its id.
 	s.o.Metrics.takeover(c)
 	tracing.Current(ctx).Link(c.origin)
 	return c, nil

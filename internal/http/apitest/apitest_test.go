@@ -42,6 +42,7 @@ func TestValidator(t *testing.T) {
 		{"RefusesAnAnswerWithoutRequestId", "GET", "/v1/stock/tea", 200, map[string]string{"Content-Type": json, "Request-Id": ""}, stock, `"Request-Id" missing`},
 		{"RefusesAProblemWithoutMembers", "GET", "/nowhere", 404, map[string]string{"Content-Type": problem}, `{"type":"/problems/not-found","code":"not-found"}`, "is missing"},
 		{"RefusesATypeThatIsNotTheCodes", "GET", "/nowhere", 404, map[string]string{"Content-Type": problem}, strings.Replace(notFound, "/problems/not-found", "/problems/gone", 1), "is not the page"},
+		{"RefusesAnothersRequestId", "GET", "/nowhere", 404, map[string]string{"Content-Type": problem, "Request-Id": "req_2"}, notFound, "only a replay bears another's"},
 		{"RefusesAMadeUpCode", "GET", "/nowhere", 404, map[string]string{"Content-Type": problem}, strings.ReplaceAll(notFound, "not-found", "lost"), "not one of the allowed values"},
 		{"RefusesAnotherOperationsCode", "GET", "/v1/stock/tea", 503, map[string]string{"Content-Type": problem, "Retry-After": "1"}, strings.ReplaceAll(busy, "unavailable", "rate-limited"), "not one of the allowed values"},
 		{"RefusesRetryableWithoutRetryAfter", "GET", "/v1/stock/tea", 503, map[string]string{"Content-Type": problem}, busy, "Retry-After"},
