@@ -81,6 +81,9 @@ func readConfig(getenv func(string) string) (config, error) {
 	if level := e.text("LOG_LEVEL", "info"); c.LogLevel.UnmarshalText([]byte(level)) != nil {
 		e.fail("LOG_LEVEL", "must be debug, info, warn or error")
 	}
+	if getenv("STRIPE_WEBHOOK_SECRET") != "" && len(c.StripeWebhookSecrets) == 0 {
+		e.fail("STRIPE_WEBHOOK_SECRET", "has no secret in it, only separators; unset it to take no webhooks")
+	}
 	for _, secret := range c.StripeWebhookSecrets {
 		e.secret("STRIPE_WEBHOOK_SECRET", secret, "each secret must begin with whsec_", "whsec_")
 	}

@@ -46,6 +46,7 @@ func TestBadSettingsStopTheStart(t *testing.T) {
 		{"STRIPE_SECRET_KEY", "pk_test_hunter2", "must begin with sk_test_ or sk_live_"},
 		{"STRIPE_API_BASE", "stripe.com", "must be an http or https URL"},
 		{"STRIPE_API_BASE", "ftp://hunter2@stripe.com", "must be an http or https URL"},
+		{"STRIPE_WEBHOOK_SECRET", " , ", "has no secret in it"},
 		{"STRIPE_WEBHOOK_SECRET", "hunter2", "must begin with whsec_"},
 		{"STRIPE_WEBHOOK_SECRET", "whsec_good,hunter2", "must begin with whsec_"},
 		{"STRIPE_TIMEOUT", "15", "must be a duration"},
