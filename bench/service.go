@@ -47,7 +47,7 @@ func service(ctx context.Context, args []string) error {
 	keys := idempotency.NewStore(pool, idempotency.Options{Lease: time.Minute, Log: log})
 	money := payments.New(pool, keys, &instant{takes: *takes}, httpapi.Answers{}, payments.Options{StripeTimeout: 15 * time.Second, ActionTimeout: time.Hour, Log: log})
 	api := httpapi.NewServer(httpapi.Options{
-		Pool: pool, Keys: keys, Operations: money.Operations(), Payments: money, Feed: outbox.NewFeed(pool), Within: 40 * time.Second,
+		Pool: pool, Keys: keys, Operations: money.Operations(), Payments: money, Feed: outbox.NewFeed(pool), Within: 40 * time.Second, Drain: time.Second,
 		WebhookSecrets: []string{webhookSecret}, WebhookReceived: func() {}, Log: log,
 	})
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")

@@ -76,8 +76,9 @@ func (m *loopMetrics) Collect(all chan<- prometheus.Metric) {
 }
 
 // start runs the loops until ctx ends; wait returns when all have stopped, each
-// between two items.
-func start(ctx context.Context, log *slog.Logger, m *loopMetrics, loops ...loop) (wait func()) {
+// between two items, or when the time for that is up: an item that waits for
+// Stripe can take longer than whoever stops the process has patience.
+func start(ctx context.Context, log *slog.Logger, m *loopMetrics, patience time.Duration, loops ...loop) (wait func()) {
 	var running sync.WaitGroup
 	for _, l := range loops {
 		m.items.WithLabelValues(l.name)
@@ -99,7 +100,19 @@ func start(ctx context.Context, log *slog.Logger, m *loopMetrics, loops ...loop)
 			}
 		})
 	}
-	return running.Wait
+	stopped, late := make(chan struct{}), make(chan struct{})
+	go func() {
+		running.Wait()
+		close(stopped)
+	}()
+	context.AfterFunc(ctx, func() { time.AfterFunc(patience, func() { close(late) }) })
+	return func() {
+		select {
+		case <-stopped:
+		case <-late: // What is cut off now is as if this process had been killed.
+			log.Warn("loops were cut off in the middle of an item; its lease runs out and others finish it", "after", patience)
+		}
+	}
 }
 
 // once runs one turn. Nothing that goes wrong in it stops the loop.

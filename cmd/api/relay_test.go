@@ -59,7 +59,7 @@ func relaying(t *testing.T, p parts, change func(*loop)) {
 	require.NotEqual(t, -1, i, "no loop is called relay")
 	change(&list[i])
 	ctx, stop := context.WithCancel(context.Background())
-	wait := start(ctx, slog.New(slog.DiscardHandler), newLoopMetrics(prometheus.NewRegistry()), list[i])
+	wait := start(ctx, slog.New(slog.DiscardHandler), newLoopMetrics(prometheus.NewRegistry()), drain, list[i])
 	t.Cleanup(func() {
 		stop()
 		wait()

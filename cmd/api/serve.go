@@ -28,6 +28,11 @@ import (
 // embedded broker more is alive, and the default is right.
 const gcPercent = 400
 
+// drain is how long what is in flight may take to finish when the process is told
+// to stop: the requests, and beside them the items of the loops. Orchestrators
+// kill after 30 seconds.
+const drain = 25 * time.Second
+
 // serve runs the service until ctx ends.
 func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) error {
 	c, err := readConfig(getenv)
@@ -79,12 +84,12 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 
 	loopsCtx, stopLoops := context.WithCancel(ctx)
 	defer stopLoops()
-	wait := start(loopsCtx, log, newLoopMetrics(metrics), p.loops()...)
+	wait := start(loopsCtx, log, newLoopMetrics(metrics), drain, p.loops()...)
 	log.Info("serving", "addr", public.Addr().String(), "admin_addr", private.Addr().String(), "config", c)
 
 	// Stopping: no new requests and no new turns of the loops; what is in flight
-	// finishes; then the broker and the pool close. None of it is needed for
-	// correctness; SIGKILL is the design case.
+	// finishes, or is cut off when its time is up; then the broker and the pool
+	// close. None of it is needed for correctness; SIGKILL is the design case.
 	err = p.api.Run(ctx, public)
 	stopLoops()
 	wait()

@@ -59,7 +59,7 @@ func startTraced(t *testing.T) *traced {
 	server := httptest.NewServer(p.api.Handler())
 	t.Cleanup(server.Close)
 	ctx, stop := context.WithCancel(context.Background())
-	wait := start(ctx, log, newLoopMetrics(metrics), p.loops()...)
+	wait := start(ctx, log, newLoopMetrics(metrics), drain, p.loops()...)
 	t.Cleanup(func() {
 		stop()
 		wait()

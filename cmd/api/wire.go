@@ -103,7 +103,7 @@ func wire(c config, pool *db.Pool, events broker.Broker, metrics *prometheus.Reg
 	p.reconciler = payments.NewReconciler(p.money, payments.NewReconcilerMetrics(metrics)).Traced(tracer)
 	p.vitals = newVitals(pool, metrics)
 	p.api = httpapi.NewServer(httpapi.Options{
-		Pool: pool, Keys: keys, Operations: operations, Payments: p.money, Feed: outbox.NewFeed(pool), Within: c.within(), RateLimit: c.RateLimitRPS,
+		Pool: pool, Keys: keys, Operations: operations, Payments: p.money, Feed: outbox.NewFeed(pool), Within: c.within(), Drain: drain, RateLimit: c.RateLimitRPS,
 		Retention: c.IdempotencyRetention, Metrics: metrics, Log: log, Tracer: tracer,
 		WebhookSecrets: c.StripeWebhookSecrets, WebhookReceived: p.inbox.Wake,
 	})

@@ -1,6 +1,7 @@
 package http
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
@@ -42,7 +43,8 @@ type tenant struct {
 
 // authenticator knows tenants by their keys.
 type authenticator struct {
-	pool *db.Pool
+	pool   *db.Pool
+	within time.Duration
 
 	mu    sync.Mutex
 	known map[[32]byte]knownKey
@@ -72,7 +74,9 @@ func (a *authenticator) authenticate(r *http.Request) (tenant, error) {
 			return tenant{}, errUnauthenticated
 		}
 	}
-	row, err := a.pool.APIKeyAuthenticate(r.Context(), db.APIKeyAuthenticateParams{TenantID: tenantPrefix + owner, KeyHash: hash[:]})
+	ctx, cancel := context.WithTimeout(r.Context(), a.within)
+	defer cancel()
+	row, err := a.pool.APIKeyAuthenticate(ctx, db.APIKeyAuthenticateParams{TenantID: tenantPrefix + owner, KeyHash: hash[:]})
 	if errors.Is(err, db.ErrNoRows) {
 		return tenant{}, errUnauthenticated
 	}

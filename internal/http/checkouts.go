@@ -54,7 +54,9 @@ func (s *Server) setStock(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, err)
 		return
 	}
-	stock, err := s.o.Payments.SetStock(r.Context(), tenantOf(r).id, sku, available)
+	ctx, cancel := s.bounded(r.Context(), 0)
+	defer cancel()
+	stock, err := s.o.Payments.SetStock(ctx, tenantOf(r).id, sku, available)
 	s.show(w, r, stock, err)
 }
 

@@ -12,6 +12,7 @@ import (
 
 	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/internal/stripesim"
+	"example.com/payonce/internal/testbed"
 )
 
 // TestDrain: a process that was told to stop says that it is not ready, and
@@ -21,6 +22,7 @@ func TestDrain(t *testing.T) {
 	t.Parallel()
 	var options httpapi.Options
 	b := setup(t, func(o *httpapi.Options) { options = *o })
+	options.Drain = testbed.Patience
 	options.Metrics = prometheus.NewRegistry()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -75,4 +77,45 @@ func TestDrain(t *testing.T) {
 	require.NoError(t, <-ended)
 	_, err = b.try(t.Context(), "GET", "/readyz", "")
 	require.Error(t, err, "nobody listens any more")
+}
+
+// TestDrainEnds: a request that takes longer than a process which stops has time
+// for is cut off, and the process still stops well: what was begun is finished by
+// another, as if this one had been killed.
+func TestDrainEnds(t *testing.T) {
+	t.Parallel()
+	var options httpapi.Options
+	b := setup(t, func(o *httpapi.Options) { options = *o })
+	options.Metrics, options.Drain = prometheus.NewRegistry(), 300*time.Millisecond
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- httpapi.NewServer(options).Run(ctx, l) }()
+	elsewhere := b.url
+	b.url = "http://" + l.Addr().String()
+
+	order := b.order("order")
+	hold := b.sim.Hold(stripesim.Selector{Op: "intent.confirm"}, stripesim.BeforeEffect)
+	t.Cleanup(hold.Release)
+	cut := make(chan error, 1)
+	go func() {
+		_, err := b.try(t.Context(), "POST", "/v1/payments", `{"order_id":"`+order+`","payment_method":"pm_card_visa"}`, "Idempotency-Key", "slow")
+		cut <- err
+	}()
+	_, err = hold.Wait(t.Context())
+	require.NoError(t, err)
+	stop()
+	select {
+	case err := <-ended:
+		require.NoError(t, err, "the exit status of a process that was told to stop and has")
+	case <-time.After(testbed.Patience):
+		t.Fatal("it waits for a request for longer than it said")
+	}
+	require.Error(t, <-cut, "its client sees that nobody answered")
+
+	hold.Release()
+	b.url = elsewhere
+	require.Eventually(t, func() bool { return b.pay("slow", order, "pm_card_visa").status == http.StatusCreated }, testbed.Patience, 20*time.Millisecond)
 }

@@ -45,7 +45,10 @@ func (s *Server) keyed(operation string, parse parse) http.HandlerFunc {
 			span.Set(tracing.Operation, operation)
 			span.Set(tracing.Tenant, request.TenantID)
 		}
-		answer, state, err := s.execute(r.Context(), request, preferredWait(r.Header))
+		wait := preferredWait(r.Header)
+		ctx, cancel := s.bounded(r.Context(), wait)
+		defer cancel()
+		answer, state, err := s.execute(ctx, request, wait)
 		if err != nil {
 			s.refuse(w, r, err)
 			return

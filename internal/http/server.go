@@ -34,7 +34,6 @@ const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 20 * time.Second // A body of 64 KiB takes no longer from anybody worth waiting for.
 	idleTimeout       = 2 * time.Minute
-	drainTimeout      = 25 * time.Second // Orchestrators kill after 30.
 	readinessTimeout  = time.Second
 )
 
@@ -45,7 +44,8 @@ type Options struct {
 	Operations map[string]idempotency.Operation
 	Payments   *payments.Service
 	Feed       *outbox.Feed
-	Within     time.Duration // the time one request's work may take; shorter than the lease
+	Within     time.Duration // the time one request may take; shorter than the lease
+	Drain      time.Duration // the time requests in flight get to finish, when the process is told to stop
 	RateLimit  float64       // new work a second per tenant; 0 is no limit
 	Retention  time.Duration // how long stored answers are replayed, for the page that promises it
 	Metrics    prometheus.Registerer
@@ -81,7 +81,7 @@ func NewServer(o Options) *Server {
 	f := promauto.With(o.Metrics)
 	s := &Server{
 		o:        o,
-		auth:     authenticator{pool: o.Pool, known: map[[32]byte]knownKey{}},
+		auth:     authenticator{pool: o.Pool, within: atLeastASecond(o.Within), known: map[[32]byte]knownKey{}},
 		limits:   newTenantLimits(o.RateLimit),
 		webhooks: inbox.NewIntake(o.Pool.Queries),
 		requests: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_http_requests_total",
@@ -100,9 +100,9 @@ func NewServer(o Options) *Server {
 func (s *Server) Handler() http.Handler { return s.handler }
 
 // Run serves on the listener until ctx ends. Then readiness goes off, and the
-// requests that are in flight finish. Until they have, the door stays open:
-// whoever asks /readyz is told 503, and a request that a load balancer still
-// sends here, because it has not asked yet, is served.
+// requests that are in flight finish, for as long as Options.Drain says. Until
+// they have, the door stays open: whoever asks /readyz is told 503, and a request
+// that a load balancer still sends here, because it has not asked yet, is served.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	var flights inFlight
 	server := &http.Server{
@@ -110,14 +110,14 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		ErrorLog: slog.NewLogLogger(s.o.Log.Handler(), slog.LevelWarn),
 	}
 	stopped := make(chan error, 1)
-	go func() { stopped <- server.Serve(l) }()
+	go func() { stopped <- server.Serve(translating{l, s}) }()
 	select {
 	case err := <-stopped:
 		return fmt.Errorf("serve: %w", err)
 	case <-ctx.Done():
 	}
 	s.draining.Store(true)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.o.Drain)
 	defer cancel()
 	server.SetKeepAlivesEnabled(false) // Connections end with their next answer, so that no client stays.
 	select {
@@ -126,8 +126,10 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	}
 	if err := server.Shutdown(ctx); err != nil {
 		// What is cut off now is as if this process had been killed: the
-		// leases run out and others finish the work.
-		return fmt.Errorf("drain: %w", errors.Join(err, server.Close()))
+		// leases run out and others finish the work. That is no failure of
+		// stopping, and nobody who looks at exit statuses need be woken.
+		s.o.Log.Warn("requests in flight were cut off; their leases run out and others finish the work", "after", s.o.Drain, "error", err.Error())
+		_ = server.Close()
 	}
 	return nil
 }
@@ -237,9 +239,24 @@ func (s *Server) authenticated(next http.HandlerFunc) http.HandlerFunc {
 			return
 		}
 		visitOf(r).tenant = t
+		if r.Method == http.MethodGet || r.Method == http.MethodHead {
+			ctx, cancel := s.bounded(r.Context(), 0)
+			defer cancel()
+			r = r.WithContext(ctx)
+		}
 		next(w, r)
 	}
 }
+
+// bounded ends when the time is up that a request has, and what more it is given.
+// A database that is away refuses; one that hangs says nothing for ever, and whoever
+// asks it must be told that within the time that is promised for every answer.
+func (s *Server) bounded(ctx context.Context, more time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, atLeastASecond(s.o.Within)+more)
+}
+
+// atLeastASecond is for one look into the database, however little Stripe is given.
+func atLeastASecond(d time.Duration) time.Duration { return max(d, time.Second) }
 
 // visit is what is found out about one request on its way to the handler. The
 // context holds one from the beginning, because whatever is put into a context
@@ -256,9 +273,13 @@ func visitOf(r *http.Request) *visit { return r.Context().Value(visitKey{}).(*vi
 
 // visited is ctx with a new visit.
 func visited(ctx context.Context) (context.Context, *visit) {
-	id := uuid.New()
-	v := &visit{requestID: "req_" + hex.EncodeToString(id[:])}
+	v := &visit{requestID: newRequestID()}
 	return context.WithValue(context.WithValue(ctx, visitKey{}, v), chi.RouteCtxKey, &v.routes), v
+}
+
+func newRequestID() string {
+	id := uuid.New()
+	return "req_" + hex.EncodeToString(id[:])
 }
 
 // observed gives every request its id, its line in the log and its place in the

@@ -42,7 +42,9 @@ func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, &problem{code: codeInvalidRequest, detail: "The body is not an event."})
 		return
 	}
-	fresh, err := s.webhooks.Receive(r.Context(), inbox.Received{
+	ctx, cancel := s.bounded(r.Context(), 0)
+	defer cancel()
+	fresh, err := s.webhooks.Receive(ctx, inbox.Received{
 		Consumer: payments.StripeEvents, ID: event.ID, Type: event.Type, ObjectID: event.IntentID, Payload: body, Traceparent: tracing.Traceparent(r.Context()),
 	})
 	if errors.Is(err, db.ErrInDoubt) {

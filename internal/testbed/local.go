@@ -67,7 +67,7 @@ func (w *World) Local(o LocalOptions) *Local {
 	money := payments.New(pool, keys, gateway, httpapi.Answers{}, payments.Options{StripeTimeout: o.StripeTimeout, ActionTimeout: o.ActionTimeout, Metrics: payments.NewMetrics(metrics), Log: o.Log})
 	operations, within := money.Operations(), 3*o.StripeTimeout-o.StripeTimeout/4
 	server := httpapi.NewServer(httpapi.Options{
-		Pool: pool, Keys: keys, Operations: operations, Payments: money, Feed: outbox.NewFeed(pool), Within: within, RateLimit: o.RateLimit,
+		Pool: pool, Keys: keys, Operations: operations, Payments: money, Feed: outbox.NewFeed(pool), Within: within, Drain: Patience, RateLimit: o.RateLimit,
 		Retention: 72 * time.Hour, Metrics: metrics, Log: o.Log, Tracer: o.Tracer, WebhookSecrets: []string{WebhookSecret},
 	})
 	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // at once or not at all

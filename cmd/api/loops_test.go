@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/testbed"
+)
+
+// TestLoopsStop: a process that is told to stop waits for the items that its
+// loops have in hand, and not for longer than whoever stops it does.
+func TestLoopsStop(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		patience time.Duration
+		finishes bool
+	}{
+		"when the items are done": {testbed.Patience, true},
+		"when the time is up":     {100 * time.Millisecond, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, stop := context.WithCancel(t.Context())
+			began, goOn := make(chan struct{}), make(chan struct{})
+			finished := false
+			wait := start(ctx, slog.New(slog.DiscardHandler), newLoopMetrics(prometheus.NewRegistry()), c.patience, loop{
+				name: "completer", every: time.Hour, runOnce: func(context.Context) (int, error) { // Stripe does not answer it.
+					close(began)
+					<-goOn
+					finished = true
+					return 1, nil
+				},
+			})
+			<-began
+			stop()
+			ended := make(chan struct{})
+			go func() {
+				wait()
+				close(ended)
+			}()
+			if c.finishes {
+				select {
+				case <-ended:
+					t.Fatal("it did not wait for what is in hand")
+				case <-time.After(50 * time.Millisecond):
+				}
+				close(goOn)
+				<-ended
+				require.True(t, finished)
+				return
+			}
+			select {
+			case <-ended:
+			case <-time.After(testbed.Patience):
+				t.Fatal("it waits for longer than it was told to")
+			}
+			close(goOn)
+		})
+	}
+}

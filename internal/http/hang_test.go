@@ -1,0 +1,53 @@
+package http_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/db/pgproxy"
+	"example.com/payonce/internal/testbed"
+)
+
+// TestDatabaseHangs: a database that neither answers nor refuses, behind a network
+// that swallows what it is given, costs a client the time that every answer may
+// take and no more.
+func TestDatabaseHangs(t *testing.T) {
+	t.Parallel()
+	const stripeTimeout = 800 * time.Millisecond
+	w := testbed.New(t)
+	order := w.Local(testbed.LocalOptions{}).Order()
+	for name, c := range map[string]struct {
+		statement string
+		send      func(*testbed.Local) testbed.Answer
+	}{
+		"who asks":            {"name: APIKeyAuthenticate ", func(api *testbed.Local) testbed.Answer { return api.Post("/v1/orders", "hang-1", newOrder) }},
+		"what a key is":       {"name: KeyLookup ", func(api *testbed.Local) testbed.Answer { return api.Pay("hang-2", order, visa) }},
+		"what there is":       {"name: OrderGet ", func(api *testbed.Local) testbed.Answer { return api.Get("/v1/orders/" + order) }},
+		"what there is of it": {"name: PaymentListOfOrder ", func(api *testbed.Local) testbed.Answer { return api.Get("/v1/payments?order_id=" + order) }},
+		"what is to be set":   {"name: StockSet ", func(api *testbed.Local) testbed.Answer { return api.Do("PUT", "/v1/stock/tea", `{"available":1}`) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			proxy, err := pgproxy.Start(w.URL)
+			require.NoError(t, err)
+			release := make(chan struct{})
+			t.Cleanup(func() {
+				close(release)
+				require.NoError(t, proxy.Close())
+			})
+			api := w.Local(testbed.LocalOptions{Database: proxy.URL(), StripeTimeout: stripeTimeout})
+			hold := proxy.Hold(c.statement, release)
+			began := time.Now()
+			a := c.send(api)
+			require.Less(t, time.Since(began), 3*stripeTimeout)
+			require.True(t, hold.HasFired(), "nothing has hung")
+			require.NoError(t, a.Err)
+			require.Equal(t, http.StatusServiceUnavailable, a.Status, a)
+			require.Equal(t, "unavailable", a.Code())
+			require.NotEmpty(t, a.Header.Get("Retry-After"))
+		})
+	}
+}
