@@ -3,6 +3,7 @@ package http
 import (
 	"errors"
 	"net/http"
+	"net/url"
 	"strconv"
 
 	"example.com/payonce/internal/idempotency"
@@ -31,34 +32,33 @@ func (s *Server) getRefund(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) listOrders(w http.ResponseWriter, r *http.Request) {
-	limit, err := pageLimit(r)
+	q, limit, err := listQuery(r, "starting_after")
 	if err != nil {
 		s.refuse(w, r, err)
 		return
 	}
-	list, more, err := s.o.Payments.ListOrders(r.Context(), tenantOf(r).id, r.URL.Query().Get("starting_after"), limit)
+	list, more, err := s.o.Payments.ListOrders(r.Context(), tenantOf(r).id, q.Get("starting_after"), limit)
 	showList(s, w, r, list, more, err)
 }
 
 func (s *Server) listPayments(w http.ResponseWriter, r *http.Request) {
-	limit, err := pageLimit(r)
+	q, limit, err := listQuery(r, "order_id", "starting_after")
 	if err != nil {
 		s.refuse(w, r, err)
 		return
 	}
-	q := r.URL.Query()
 	list, more, err := s.o.Payments.ListPayments(r.Context(), tenantOf(r).id, q.Get("order_id"), q.Get("starting_after"), limit)
 	showList(s, w, r, list, more, err)
 }
 
 // listEvents shows what happened to the tenant's objects, oldest first.
 func (s *Server) listEvents(w http.ResponseWriter, r *http.Request) {
-	limit, err := pageLimit(r)
+	q, limit, err := listQuery(r, "after")
 	if err != nil {
 		s.refuse(w, r, err)
 		return
 	}
-	events, more, err := s.o.Feed.List(r.Context(), tenantOf(r).id, r.URL.Query().Get("after"), limit)
+	events, more, err := s.o.Feed.List(r.Context(), tenantOf(r).id, q.Get("after"), limit)
 	if errors.Is(err, outbox.ErrUnknownCursor) {
 		err = badCursor("after")
 	}
@@ -103,15 +103,26 @@ func badQuery(message string) error {
 	return &problem{code: codeInvalidRequest, detail: message, errors: []fieldError{{"", message}}}
 }
 
-// pageLimit reads ?limit=.
-func pageLimit(r *http.Request) (int, error) {
-	values := r.URL.Query()["limit"]
-	if len(values) == 0 {
-		return limitDefault, nil
+// listQuery reads the query of a list: its limit, and the parameters named. A
+// query that cannot be read, or that says one thing twice, is refused, because
+// what were left out of it could be the cursor: then a client that reads on from
+// page to page would get the first one for ever.
+func listQuery(r *http.Request, names ...string) (q url.Values, limit int, err error) {
+	q, err = url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, 0, badQuery("The query is not a list of name=value, percent-encoded.")
 	}
-	n, err := strconv.Atoi(values[0])
-	if err != nil || len(values) > 1 || n < 1 || n > limitMax {
-		return 0, badQuery("limit must be a number from 1 to 100.")
+	for _, name := range append(names, "limit") {
+		if len(q[name]) > 1 {
+			return nil, 0, badQuery(name + " must be given once.")
+		}
 	}
-	return n, nil
+	if !q.Has("limit") {
+		return q, limitDefault, nil
+	}
+	n, err := strconv.ParseUint(q.Get("limit"), 10, 8)
+	if err != nil || n < 1 || n > limitMax {
+		return nil, 0, badQuery("limit must be a number from 1 to 100.")
+	}
+	return q, int(n), nil
 }

@@ -2,18 +2,23 @@ package http_test
 
 import (
 	"bufio"
+	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/db/dbtest"
+	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/internal/testbed"
 )
 
@@ -100,12 +105,14 @@ func refusals(order, payment string) []refusal {
 
 		{name: "an order of nobody", path: "/v1/payments", body: testbed.PayBody(ghostOrder, visa), status: 404, code: "not-found"},
 		{name: "an order of no form", path: "/v1/payments", body: testbed.PayBody("1; DROP TABLE orders", visa), status: 404, code: "not-found"},
-		missing("POST", "/v1/orders/"+ghostOrder+"/cancel"), missing("POST", "/v1/payments/"+ghostPayment+"/cancel"), missing("POST", "/v1/orders/"+payment+"/cancel"),
+		missing("POST", "/v1/orders/"+ghostOrder+"/cancel"), missing("POST", "/v1/payments/"+ghostPayment+"/cancel"), missing("POST", "/v1/payments/"+ghostPayment+"/refunds"), missing("POST", "/v1/payments/"+order+"/refunds"), missing("POST", "/v1/orders/"+payment+"/cancel"),
 		missing("GET", "/v1/orders/"+ghostOrder), missing("GET", "/v1/payments/"+ghostPayment), missing("GET", "/v1/orders/%00"), missing("GET", "/v1/orders/a%2Fb"), missing("GET", "/v1/orders/%ff"), missing("GET", "/v1/orders/"+strings.ToUpper(order)),
 
 		read("/v1/orders?limit=0"), read("/v1/orders?limit=101"), read("/v1/orders?limit=abc"), read("/v1/orders?limit="), read("/v1/orders?limit=1&limit=2"), read("/v1/orders?limit=-1"), read("/v1/orders?limit=99999999999999999999"),
 		read("/v1/orders?starting_after=abc"), read("/v1/orders?starting_after=" + ghostOrder), read("/v1/orders?starting_after=" + payment), read("/v1/orders?starting_after=%00"),
-		read("/v1/payments?limit=0"), read("/v1/payments?starting_after=" + ghostPayment), read("/v1/payments?starting_after=" + order),
+		read("/v1/orders?limit=%2B5"), read("/v1/orders?limit=%zz"), read("/v1/orders?limit=5;limit=6"), read("/v1/orders?starting_after=%zz"), read("/v1/orders?starting_after=" + order + "&starting_after=" + order), read("/v1/orders?%zz"),
+		read("/v1/payments?limit=0"), read("/v1/payments?starting_after=" + ghostPayment), read("/v1/payments?starting_after=" + order), read("/v1/payments?order_id=%zz"), read("/v1/payments?order_id=" + order + "&order_id=" + order),
+		read("/v1/payments?order_id=" + ghostOrder + "&starting_after=" + payment), read("/v1/events?after=%zz"), read("/v1/events?after=a&after=a"),
 	}
 	for _, path := range []string{"/v1/orders", "/v1/payments"} {
 		for _, method := range []string{"PUT", "PATCH", "OPTIONS", "TRACE"} {
@@ -282,4 +289,66 @@ func TestCutRequests(t *testing.T) {
 		require.Empty(t, w.RecoveryPoint("k"), name)
 		require.Zero(t, w.Count(`SELECT count(*) FROM orders`), name)
 	}
+}
+
+// TestUnreadableRequests: what net/http refuses before any handler sees it is
+// refused in the words of the contract all the same.
+func TestUnreadableRequests(t *testing.T) {
+	t.Parallel()
+	var options httpapi.Options
+	b := setup(t, func(o *httpapi.Options) { options = *o })
+	options.Metrics, options.Drain = prometheus.NewRegistry(), testbed.Patience
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- httpapi.NewServer(options).Run(ctx, l) }()
+
+	head := "POST /v1/orders HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + b.apiKey + "\r\nContent-Type: application/json\r\n"
+	length := fmt.Sprintf("Content-Length: %d\r\n", len(newOrder))
+	send := func(request string) (*http.Response, []byte) {
+		conn, err := net.Dial("tcp", l.Addr().String())
+		require.NoError(t, err)
+		defer func() { require.NoError(t, conn.Close()) }()
+		_, err = io.WriteString(conn, request)
+		require.NoError(t, err)
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(testbed.Patience)))
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err)
+		body, err := io.ReadAll(res.Body) // to its end, which the server announced
+		require.NoError(t, err)
+		require.NoError(t, res.Body.Close())
+		return res, body
+	}
+	for name, request := range map[string]string{
+		"a control character in the key": head + length + "Idempotency-Key: a\x01b\r\n\r\n" + newOrder,
+		"DEL in the key":                 head + length + "Idempotency-Key: a\x7f\r\n\r\n" + newOrder,
+		"two lengths":                    head + length + "Content-Length: 3\r\nIdempotency-Key: k\r\n\r\n" + newOrder,
+		"a length that is none":          head + "Content-Length: -1\r\nIdempotency-Key: k\r\n\r\n",
+		"an encoding of its own making":  head + "Transfer-Encoding: zip\r\nIdempotency-Key: k\r\n\r\n",
+		"no host":                        "GET /v1/orders HTTP/1.1\r\n\r\n",
+		"another protocol":               "GET /v1/orders HTTP/3.7\r\nHost: x\r\n\r\n",
+		"a space in a name":              "GET /v1/orders HTTP/1.1\r\nHost: x\r\nX Y: z\r\n\r\n",
+		"no HTTP at all":                 "\x16\x03\x01\x02\x00\x01\r\n\r\n",
+		"headers without an end":         "GET /v1/orders HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 1<<20+8<<10) + "\r\n\r\n",
+	} {
+		res, body := send(request)
+		require.Equal(t, http.StatusBadRequest, res.StatusCode, name)
+		require.Equal(t, "application/problem+json", res.Header.Get("Content-Type"), name)
+		require.NoError(t, b.contract.Check(httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://x/v1/orders", nil), res.StatusCode, res.Header, body), name)
+		var p struct {
+			Code      string
+			RequestID string `json:"request_id"`
+			Errors    []struct{ Pointer, Message string }
+		}
+		require.NoError(t, json.Unmarshal(body, &p), name)
+		require.Equal(t, "invalid-request", p.Code, name)
+		require.Regexp(t, "^req_[0-9a-f]{32}$", p.RequestID, name)
+		require.Len(t, p.Errors, 1, name)
+	}
+	res, body := send(head + length + "Connection: close\r\nIdempotency-Key: k\r\n\r\n" + newOrder)
+	require.Equal(t, http.StatusCreated, res.StatusCode, "%s", body)
+	require.Equal(t, "application/json", res.Header.Get("Content-Type"), "what a handler says is passed on as it is")
+	stop()
+	require.NoError(t, <-ended)
 }

@@ -240,8 +240,12 @@ func (s *Service) GetPayment(ctx context.Context, tenantID, id string) (Payment,
 // (empty) of all, as ListOrders does.
 func (s *Service) ListPayments(ctx context.Context, tenantID, ofOrder, after string, limit int) ([]Payment, bool, error) {
 	if after != "" {
-		if _, err := s.GetPayment(ctx, tenantID, after); err != nil {
+		p, err := s.GetPayment(ctx, tenantID, after)
+		if err != nil {
 			return nil, false, err
+		}
+		if ofOrder != "" && p.OrderID != ofOrder {
+			return nil, false, ErrNotFound // It is in another list.
 		}
 	}
 	var (

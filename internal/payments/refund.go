@@ -86,8 +86,8 @@ type refunding struct {
 // and records the refund, its event and the call it will make.
 func (s *Service) beginRefund(ctx context.Context, r idempotency.Request) (*idempotency.Claim, idempotency.Answer, error) {
 	req := decode[RefundRequest](r.Body)
-	if !isID(paymentID, req.PaymentID) {
-		return nil, idempotency.Answer{}, ErrNotFound
+	if _, err := s.GetPayment(ctx, r.TenantID, req.PaymentID); err != nil { // The claim would find out too, but it would have written by then.
+		return nil, idempotency.Answer{}, err
 	}
 	w := &refunding{}
 	id := newID(refundID)
