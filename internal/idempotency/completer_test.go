@@ -176,6 +176,20 @@ func TestCompleter(t *testing.T) {
 		require.Equal(t, idempotency.Replay, c.state("k").State)
 	})
 
+	t.Run("LeavesAPauseAlone", func(t *testing.T) {
+		t.Parallel()
+		c := newCompleting(t)
+		c.unfinished("k")
+		c.run = func(ctx context.Context, claim *idempotency.Claim) (idempotency.Answer, error) {
+			return idempotency.Answer{Status: 202}, claim.Yield(ctx, time.Hour, "Stripe is away")
+		}
+		require.Equal(t, 1, c.runOnce(c.completer(thing)))
+		require.Zero(t, c.runOnce(c.completer(thing)), "Stripe would be asked without a pause")
+		require.Equal(t, idempotency.Waiting, c.state("k").State, "whoever asks again need not wait")
+		require.NoError(t, idempotency.Hurry(t.Context(), c.pool.Queries, "ten_a", "k"))
+		require.Equal(t, 1, c.runOnce(c.completer(thing)))
+	})
+
 	t.Run("DoesNotResumeWhatIsParkedUnlessThereIsNews", func(t *testing.T) {
 		t.Parallel()
 		c := newCompleting(t)
