@@ -173,9 +173,19 @@ type New struct {
 // recovery point: either the key is claimed and fn's writes are there, or
 // neither. ErrTaken: somebody else was faster, and nothing was written.
 func (s *Store) Begin(ctx context.Context, r Request, resourceID, point string, fn func(q *db.Queries) error) (*Claim, error) {
+	return s.BeginBehind(ctx, r, resourceID, point, func(*db.Queries) error { return nil }, fn)
+}
+
+// BeginBehind is Begin for an operation that has to take a lock before its key: an
+// order's, which its payment takes first, too. Two operations that come under one
+// key at once, and take the two the other way round, would wait for each other.
+func (s *Store) BeginBehind(ctx context.Context, r Request, resourceID, point string, lock, fn func(q *db.Queries) error) (*Claim, error) {
 	n := s.announce(r, resourceID, point)
 	return s.begin(ctx, n, func() error {
 		return s.pool.InTx(ctx, func(q *db.Queries) error {
+			if err := lock(q); err != nil {
+				return err
+			}
 			if err := n.insert(ctx, q); err != nil {
 				return err
 			}

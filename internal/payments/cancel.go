@@ -42,10 +42,13 @@ func (s *Service) beginCancelOrder(ctx context.Context, r idempotency.Request) (
 	case target.LiveStatus == string(db.PaymentStatusProcessing):
 		return nil, idempotency.Answer{}, ErrPaymentInProgress
 	}
-	claim, err := s.keys.Begin(ctx, r, id, cancelBegun, func(q *db.Queries) error {
+	lock := func(q *db.Queries) error {
 		if _, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: r.TenantID, ID: id}); err != nil {
 			return notFound(err, "lock order %s", id)
 		}
+		return nil
+	}
+	claim, err := s.keys.BeginBehind(ctx, r, id, cancelBegun, lock, func(q *db.Queries) error {
 		live, err := q.PaymentLive(ctx, db.PaymentLiveParams{TenantID: r.TenantID, OrderID: id})
 		if err == nil && live.Status == db.PaymentStatusProcessing {
 			return ErrPaymentInProgress

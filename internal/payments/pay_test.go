@@ -443,6 +443,28 @@ func TestCustomerMustAct(t *testing.T) {
 func TestOrderIsPaidOnce(t *testing.T) {
 	t.Parallel()
 
+	// The payment takes the order and then its key. A cancel that took them the other
+	// way round would wait for it, and it for the cancel.
+	t.Run("OrCanceledByTheSameKeyAtOnce", func(t *testing.T) {
+		b := setup(t)
+		b.w.Exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = %L', current_database(), '1min'); END $$`) // so that nobody resolves it
+		api, order := b.w.Local(testbed.LocalOptions{}), b.api.Order()
+		var paid, canceled testbed.Answer
+		b.w.WhileLocked(2, func() {
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				paid = api.Pay("k", order, visa)
+			}()
+			b.w.Until("the payment waits for the order", func() bool { return b.w.WaitingForLocks() == 1 })
+			canceled = api.Post("/v1/orders/"+order+"/cancel", "k", "")
+			<-done
+		}, "SELECT FROM orders WHERE id = $1 FOR UPDATE", order)
+		require.Equal(t, http.StatusCreated, paid.Status, paid)
+		require.Equal(t, "idempotency-key-mismatch", canceled.Code(), canceled)
+		b.w.RequireChargedOnce(order)
+	})
+
 	t.Run("ByOneOfManyKeysAtOnce", func(t *testing.T) {
 		b := setup(t)
 		other := b.w.Local(testbed.LocalOptions{})
