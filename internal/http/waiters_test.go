@@ -1,6 +1,8 @@
 package http_test
 
 import (
+	"context"
+	"maps"
 	"net/http"
 	"testing"
 	"time"
@@ -9,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	httpapi "example.com/payonce/internal/http"
+	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/stripesim"
 )
 
@@ -62,4 +66,27 @@ func TestWaiterOutlivesTheHolder(t *testing.T) {
 	require.Contains(t, []int{http.StatusCreated, http.StatusAccepted}, a.status, "%v", a) // as far as it came in the time its client gives it
 	require.Empty(t, a.header.Get("Idempotent-Replayed"))
 	require.Equal(t, 2, attempts())
+}
+
+// TestWorkFitsItsLease: a client that would wait for longer than a claim may be
+// worked on is told how things stand, and does not get a holder without a lease.
+func TestWorkFitsItsLease(t *testing.T) {
+	t.Parallel()
+	const within = 5 * time.Second // a claim is good for a little longer; the client, for ten
+	var left time.Duration
+	b := setup(t, func(o *httpapi.Options) {
+		o.Within, o.Operations = within, maps.Clone(o.Operations)
+		pay := o.Operations[payments.CreatePayment]
+		begin := pay.Begin
+		pay.Begin = func(ctx context.Context, r idempotency.Request) (*idempotency.Claim, idempotency.Answer, error) {
+			until, _ := ctx.Deadline()
+			left = time.Until(until)
+			return begin(ctx, r)
+		}
+		o.Operations[payments.CreatePayment] = pay
+	})
+	body := `{"order_id":"` + b.order("order") + `","payment_method":"pm_card_visa"}`
+	require.Equal(t, http.StatusCreated, b.send("POST", "/v1/payments", body, "Idempotency-Key", "k", "Prefer", "wait=10").status)
+	require.LessOrEqual(t, left, within)
+	require.Greater(t, left, within/2)
 }

@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/db"
+	"example.com/payonce/db/dbtest"
+	"example.com/payonce/db/pgproxy"
 	"example.com/payonce/internal/idempotency"
 )
 
@@ -53,6 +55,96 @@ func TestStaleClaim(t *testing.T) {
 			require.Equal(t, 1, r.count("finished_at IS NOT NULL AND parked_at IS NULL AND last_error IS NULL AND lease_token = 4"))
 		})
 	}
+}
+
+// TestInDoubt loses an answer, and has the claim find out what became of it: from the
+// row, and from nothing in the row that may be another's.
+func TestInDoubt(t *testing.T) {
+	t.Parallel()
+	setup := func(t *testing.T) (here reaping, lossy *idempotency.Store, proxy *pgproxy.Proxy) {
+		t.Helper()
+		dsn := dbtest.URL(t)
+		open := func(dsn string) *db.Pool {
+			pool, err := db.Open(t.Context(), dsn, db.Options{MaxConn: 4})
+			require.NoError(t, err)
+			t.Cleanup(pool.Close)
+			return pool
+		}
+		proxy, err := pgproxy.Start(dsn)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+		pool := open(dsn)
+		here = reaping{t, pool, idempotency.NewStore(pool, idempotency.Options{Lease: time.Minute})}
+		return here, idempotency.NewStore(open(proxy.URL()), idempotency.Options{Lease: time.Minute}), proxy
+	}
+
+	t.Run("AboutAClaimThatIsAnothers", func(t *testing.T) {
+		t.Parallel()
+		r, lossy, proxy := setup(t)
+		first, err := r.store.Begin(t.Context(), request("k"), "thing_k", "thing_recorded", func(*db.Queries) error { return nil })
+		require.NoError(t, err)
+		lost := proxy.After("-- name: KeyClaim")
+		_, err = lossy.BeginStatement(t.Context(), request("k"), "thing_2", "thing_recorded", func(q *db.Queries, n idempotency.New) (bool, error) {
+			_, err := q.KeyClaim(t.Context(), db.KeyClaimParams{
+				TenantID: n.Request.TenantID, Key: n.Request.Key, Operation: n.Request.Operation, Fingerprint: n.Request.Fingerprint, FingerprintVersion: 1,
+				Request: n.Request.Body, RequestID: n.Request.RequestID, ResourceID: n.ResourceID, RecoveryPoint: n.Point, ClaimToken: n.ClaimToken, Lease: n.Lease,
+			})
+			return err == nil, err
+		})
+		require.True(t, lost.HasFired())
+		require.ErrorIs(t, err, idempotency.ErrTaken, "a claim is whose token it carries")
+		require.NoError(t, first.Phase(t.Context(), "thing_made", func(*db.Queries) error { return nil }))
+	})
+
+	t.Run("AboutAPointThatAnotherHasReached", func(t *testing.T) {
+		t.Parallel()
+		r, lossy, proxy := setup(t)
+		r.unfinished("k")
+		stale, err := lossy.TakeOver(t.Context(), request("k"), r.state("k"))
+		require.NoError(t, err)
+		r.exec("UPDATE idempotency_keys SET leased_until = clock_timestamp() - interval '1 ms'")
+		heir, err := r.store.TakeOver(t.Context(), request("k"), r.state("k"))
+		require.NoError(t, err)
+		require.NoError(t, heir.Phase(t.Context(), "thing_made", func(*db.Queries) error { return nil }))
+		lost := proxy.After("-- name: KeyMove")
+		err = stale.Statement(t.Context(), "thing_made", func(q *db.Queries) (int64, error) {
+			return q.KeyMove(t.Context(), db.KeyMoveParams{TenantID: stale.TenantID, Key: stale.Key, LeaseToken: stale.Token, RecoveryPoint: "thing_made"})
+		})
+		require.True(t, lost.HasFired())
+		require.ErrorIs(t, err, idempotency.ErrLeaseLost, "it was another who reached it")
+	})
+
+	// Such as a phase that announces a call to Stripe, which is not sent unannounced.
+	t.Run("AboutAPhaseThatEndsWhereItBegan", func(t *testing.T) {
+		t.Parallel()
+		r, lossy, proxy := setup(t)
+		claim, err := lossy.Begin(t.Context(), request("k"), "thing_k", "thing_recorded", func(*db.Queries) error { return nil })
+		require.NoError(t, err)
+		lost := proxy.BeforeCommit("-- name: KeyMove")
+		tried := 0
+		err = claim.Phase(t.Context(), "thing_recorded", func(q *db.Queries) error {
+			tried++
+			return q.TenantCreate(t.Context(), db.TenantCreateParams{ID: "ten_announced", Name: "announced", FingerprintSecret: make([]byte, 32)})
+		})
+		require.NoError(t, err)
+		require.True(t, lost.HasFired())
+		require.Equal(t, 2, tried, "the row shows where it began, and not that it has ended")
+		written, err := r.pool.TenantExists(t.Context(), "ten_announced")
+		require.NoError(t, err)
+		require.True(t, written)
+	})
+}
+
+// TestClaimGoesBack although the time for the work is up: that is what it goes back for.
+func TestClaimGoesBack(t *testing.T) {
+	t.Parallel()
+	r := newReaping(t)
+	claim, err := r.store.Begin(t.Context(), request("k"), "thing_k", "thing_recorded", func(*db.Queries) error { return nil })
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.NoError(t, claim.Yield(ctx, 0, "the time was up"))
+	require.Equal(t, idempotency.Waiting, r.state("k").State, "nobody need wait for the lease")
 }
 
 // TestKeyServesOneOperation: whatever the fingerprint says.
