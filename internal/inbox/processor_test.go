@@ -148,6 +148,21 @@ func TestProcessor(t *testing.T) {
 		require.Equal(t, []string{"evt_1"}, b.applied())
 	})
 
+	// Its successor is still at it, and has asked later.
+	t.Run("CannotApplyWhatItPreparedUnderALostLease", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		receive(b, "evt_1")
+		zombie := webhooks(b, func(ctx context.Context, e inbox.Event) (any, error) {
+			b.exec("UPDATE inbox_events SET lease_token = lease_token + 1")
+			return fetch(ctx, e)
+		}, inbox.ProcessorOptions{})
+		_, err := zombie.RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, b.applied())
+		require.Equal(t, map[string]int{"pending": 1}, b.statuses())
+	})
+
 	t.Run("CannotRecordAFailureUnderALostLease", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)

@@ -203,6 +203,8 @@ func TestRelay(t *testing.T) {
 		require.Equal(t, []string{"ord_1-1", "ord_1-1"}, broker.ids())
 		require.Equal(t, 1, count(t, pool, "SELECT count(*) FROM outbox_events WHERE version = 2 AND parked_at IS NOT NULL AND attempts = 0"), "nobody has tried it")
 		require.Equal(t, 1, count(t, pool, "SELECT count(*) FROM outbox_events WHERE version = 3 AND published_at IS NULL"))
+		exec(t, pool, "UPDATE outbox_events SET leased_until = '-infinity'")
+		require.Zero(t, drain(t, relay), "what is parked waits for a person, and not for a time")
 	})
 
 	// Between any two of its three steps a relay may die. Another one sends what it
