@@ -14,10 +14,10 @@ const stockMax = 1_000_000_000 // More than anybody has, and far from an overflo
 // checkoutRequest is an order without metadata, and how to pay it.
 func checkoutRequest(_ *http.Request, body []byte) (any, error) {
 	var b struct {
-		Currency          *string     `json:"currency"`
-		Items             *[]itemBody `json:"items"`
-		PaymentMethod     *string     `json:"payment_method"`
-		CustomerReference *string     `json:"customer_reference"`
+		Currency          *string      `json:"currency"`
+		Items             *[]*itemBody `json:"items"`
+		PaymentMethod     *string      `json:"payment_method"`
+		CustomerReference *string      `json:"customer_reference"`
 	}
 	if err := decodeObject(body, &b); err != nil {
 		return nil, err

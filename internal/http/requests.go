@@ -23,7 +23,7 @@ const (
 
 type orderBody struct {
 	Currency          *string            `json:"currency"`
-	Items             *[]itemBody        `json:"items"`
+	Items             *[]*itemBody       `json:"items"`
 	CustomerReference *string            `json:"customer_reference"`
 	Metadata          map[string]*string `json:"metadata"`
 }
@@ -89,7 +89,11 @@ func (b orderBody) check(c *checks) payments.OrderRequest {
 	return req
 }
 
-func (b itemBody) check(c *checks, i int) (item payments.Item) {
+func (b *itemBody) check(c *checks, i int) (item payments.Item) {
+	if b == nil {
+		c.fail(pointer("items", i), "must not be null")
+		return item
+	}
 	if b.SKU == nil {
 		c.fail(pointer("items", i, "sku"), "is required")
 	} else {
