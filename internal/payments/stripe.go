@@ -63,7 +63,7 @@ func NewStripe(o StripeOptions) *Stripe {
 // CreateIntent implements Gateway.
 func (s *Stripe) CreateIntent(ctx context.Context, call Call, n NewIntent) Outcome {
 	asked := func(i Intent) bool {
-		return i.TenantID == n.TenantID && i.OrderID == n.OrderID && i.AmountMinor == n.AmountMinor && i.Currency == n.Currency
+		return i.AmountMinor == n.AmountMinor && i.Currency == n.Currency && says(i.TenantID, n.TenantID) && says(i.OrderID, n.OrderID)
 	}
 	return s.post(ctx, opCreateIntent, call, asked, func(p stripe.Params) (*stripe.PaymentIntent, error) {
 		return s.api.PaymentIntents.New(&stripe.PaymentIntentParams{
@@ -235,7 +235,7 @@ func (s *Stripe) CreateRefund(ctx context.Context, call Call, n NewRefund) Outco
 			Metadata:      map[string]string{"tenant_id": n.TenantID, "order_id": n.OrderID, "payment_id": n.PaymentID, "refund_id": n.RefundID},
 			PaymentIntent: stripe.String(n.IntentID), Amount: stripe.Int64(n.AmountMinor), Reason: n.Reason,
 		})
-		if err == nil && (made == nil || made.ID == "" || made.Metadata["refund_id"] != n.RefundID || made.Amount != n.AmountMinor) {
+		if err == nil && (made == nil || made.ID == "" || !says(made.Object, "refund") || made.Amount != n.AmountMinor || !says(made.Metadata["refund_id"], n.RefundID)) {
 			err = errAnotherObject
 		}
 		return err == nil, nil, err
@@ -268,12 +268,16 @@ func (s *Stripe) RefundsOf(ctx context.Context, intentID string) ([]StripeRefund
 // have, so it is no answer.
 var errAnotherObject = errors.New("what came is not what was asked for")
 
+// says reports whether a part of an answer is what it should be, or is left out,
+// which contradicts nothing.
+func says(part, should string) bool { return part == "" || part == should }
+
 // post makes one attempt of a call that changes a PaymentIntent. asked recognises
 // the one that the call is about.
 func (s *Stripe) post(ctx context.Context, op operation, call Call, asked func(Intent) bool, send func(stripe.Params) (*stripe.PaymentIntent, error)) Outcome {
 	return s.attempt(ctx, op, call, func(p stripe.Params) (bool, *stripe.PaymentIntent, error) {
 		intent, err := send(p)
-		if err == nil && (intent == nil || intent.ID == "" || !asked(intentOf(intent))) {
+		if err == nil && (intent == nil || intent.ID == "" || !says(intent.Object, "payment_intent") || !asked(intentOf(intent))) {
 			return false, nil, errAnotherObject
 		}
 		return err == nil, intent, err
