@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/db"
 	"example.com/payonce/internal/stripesim"
 	"example.com/payonce/internal/testbed"
 )
@@ -179,4 +180,51 @@ func TestTwoEndingsOfOnePayment(t *testing.T) {
 	require.Equal(t, "canceled", final.Problem().Payment["status"])
 	require.Equal(t, final.Identity(), second.Pay("k", order, careful).Identity())
 	require.Equal(t, 1, w.Count(`SELECT count(*) FROM outbox_events WHERE aggregate_id = $1 AND type = 'payment.canceled'`, waits.ID()))
+}
+
+// TestStatementsNameWhatTheySaw: each changes the row that was read and no other
+// state of it, whoever asks and however late.
+func TestStatementsNameWhatTheySaw(t *testing.T) {
+	t.Parallel()
+	w := testbed.New(t)
+	api, ctx := w.Local(testbed.LocalOptions{}), t.Context()
+	order := api.Order()
+	require.Equal(t, "requires_action", api.Pay("k", order, careful).Get("status"))
+	p, err := w.DB.PaymentByKey(ctx, db.PaymentByKeyParams{TenantID: w.Tenant.ID, IdempotencyKey: "k"})
+	require.NoError(t, err)
+	token := int64(w.Count(`SELECT lease_token FROM idempotency_keys WHERE key = 'k'`))
+	create := w.Text(`SELECT stripe_key FROM stripe_calls WHERE operation = 'create_intent' OR stripe_key LIKE '%:intent:1'`)
+
+	n, err := w.DB.PaymentIntentRecord(ctx, db.PaymentIntentRecordParams{
+		TenantID: w.Tenant.ID, Key: "k", LeaseToken: token - 1, RecoveryPoint: "intent_recorded", PaymentID: p.ID, IntentID: p.IntentID,
+		CreateKey: create, ConfirmKey: w.Tenant.ID + ":k:confirm", ParamsSha256: make([]byte, 32),
+	})
+	require.NoError(t, err)
+	require.Zero(t, n)
+	require.Equal(t, "action_required", w.RecoveryPoint("k"), "a stale T1b moves nothing back")
+
+	_, err = w.DB.PaymentSettle(ctx, db.PaymentSettleParams{TenantID: w.Tenant.ID, ID: p.ID, SeenVersion: p.Version - 1, Status: db.PaymentStatusCanceled, IntentClosed: true})
+	require.ErrorIs(t, err, db.ErrNoRows, "it is not where it was seen")
+
+	status, failed := int16(200), "late"
+	finish := db.PaymentFinishParams{
+		TenantID: w.Tenant.ID, Key: "k", LeaseToken: token, PaymentID: p.ID, PaymentVersion: p.Version, Status: db.PaymentStatusSucceeded, OrderID: order,
+		OrderVersion: 0, PaysOrder: true, AnswerVersion: 1, AnswerStatus: 201, AnswerHeaders: []byte(`{}`), AnswerBody: []byte(`{}`),
+		StripeKey: create, StripeOutcome: db.StripeOutcomeDone, HttpStatus: &status, ErrorCode: &failed,
+	}
+	n, err = w.DB.PaymentFinish(ctx, finish)
+	require.NoError(t, err)
+	require.Zero(t, n, "the order is not as it was seen")
+
+	w.Exec(`UPDATE orders SET canceling_key = 'theirs' WHERE id = $1`, order)
+	ours := "ours"
+	require.NoError(t, w.DB.OrderKeepOpen(ctx, db.OrderKeepOpenParams{TenantID: w.Tenant.ID, ID: order, CancelingKey: &ours}))
+	require.Equal(t, "theirs", w.Text(`SELECT canceling_key FROM orders WHERE id = $1`, order), "a cancel gives up its own and nobody else's")
+
+	paid := api.Order()
+	require.Equal(t, http.StatusCreated, api.Pay("paid", paid, visa).Status)
+	n, err = w.DB.OrderCanceling(ctx, db.OrderCancelingParams{TenantID: w.Tenant.ID, ID: paid, CancelingKey: &ours})
+	require.NoError(t, err)
+	require.Zero(t, n, "what is paid is not canceled")
+	w.RequireSound()
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/db/pgproxy"
 	"example.com/payonce/internal/stripesim"
 	"example.com/payonce/internal/testbed"
 )
@@ -538,6 +539,28 @@ func TestOrderIsPaidOnce(t *testing.T) {
 		b.w.RequireChargedOnce(order)
 		b.w.RequireChargedOnce(theirOrder)
 	})
+}
+
+// TestCancelBeginsMeanwhile: between the look at an order and the claim a cancel of it
+// has begun. Whoever pays now pays an order that is about to be closed.
+func TestCancelBeginsMeanwhile(t *testing.T) {
+	t.Parallel()
+	w := testbed.New(t)
+	proxy, err := pgproxy.Start(w.URL)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+	api := w.Local(testbed.LocalOptions{Database: proxy.URL()})
+	order := api.Order()
+	goOn := make(chan struct{})
+	looked := proxy.Hold("-- name: OrderToPay", goOn)
+	answer := async(func() testbed.Answer { return api.Pay("k", order, visa) })
+	<-looked.Fired()
+	w.Exec(`UPDATE orders SET canceling_key = 'c' WHERE id = $1`, order)
+	close(goOn)
+	a := <-answer
+	require.Equal(t, "payment-in-progress", a.Code(), a)
+	require.Zero(t, w.Count(`SELECT count(*) FROM payments`))
+	require.Empty(t, w.Sim.Effects())
 }
 
 // TestClientHangsUp: the work goes on, on whatever the service had begun.
