@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/tracing"
@@ -161,8 +162,14 @@ func (s *Server) work(ctx context.Context, r idempotency.Request, found idempote
 		return answer, err
 	}
 	s.o.Keys.Count(r.Operation, found.State)
-	if claim != nil {
-		answer, err = operation.Run(ctx, claim)
+	if claim == nil {
+		return answer, nil
+	}
+	answer, err = operation.Run(ctx, claim)
+	if err != nil && (db.Unavailable(err) || errors.Is(err, db.ErrInDoubt)) {
+		// The claim is durable, so this is no "nothing was begun": whoever believed that might ask again under another key.
+		claim.Log().Error("interrupted; the completer will go on", "error", err.Error())
+		err = &problem{code: codeIdempotencyKeyInFlight, detail: "What was begun under this key goes on by itself. Ask again with the same key.", retryAfter: time.Second}
 	}
 	return answer, err
 }

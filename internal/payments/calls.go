@@ -341,19 +341,26 @@ func (o Outcome) why() error {
 
 func (s *Service) waitFor(ctx context.Context, c *idempotency.Claim, w *paying, why error) (idempotency.Answer, error) {
 	interim := s.interim(ctx, c, w) // Once the claim is given back, how things stand is another's to say.
-	var err error
 	if c.Age > parkAfter {
-		err = c.Park(ctx, why.Error())
-	} else {
-		err = c.Yield(ctx, nextTry(c), why.Error())
+		return interim, givenBack(c, c.Park(ctx, why.Error()))
 	}
-	if errors.Is(err, idempotency.ErrLeaseLost) {
-		return idempotency.Answer{}, err
+	return interim, yield(ctx, c, nextTry(c), why)
+}
+
+// yield gives a claim back for a while. The only error is ErrLeaseLost: then how
+// things stand is another's to say.
+func yield(ctx context.Context, c *idempotency.Claim, pause time.Duration, why error) error {
+	return givenBack(c, c.Yield(ctx, pause, why.Error()))
+}
+
+// givenBack judges what came of giving a claim back. A database that could not be
+// told is no error: whoever asked is told what is known, and the lease runs out.
+func givenBack(c *idempotency.Claim, err error) error {
+	if err == nil || errors.Is(err, idempotency.ErrLeaseLost) {
+		return err
 	}
-	if err != nil {
-		c.Log().Warn("the claim was not given back; its lease will run out", "error", err.Error())
-	}
-	return interim, nil
+	c.Log().Warn("the claim was not given back; its lease will run out", "error", err.Error())
+	return nil
 }
 
 // nextTry is the pause before the completer looks again: short while whoever

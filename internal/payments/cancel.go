@@ -20,8 +20,8 @@ type CancelRequest struct {
 // at Stripe already, and is canceled again under the same key if need be.
 const cancelBegun = "cancel_begun"
 
-// beginCancelOrder closes the order to new payments. What was never sent to
-// Stripe is canceled in the same transaction.
+// beginCancelOrder closes the order to new payments. Whether the money of an
+// earlier one has moved is found out after that, in runCancelOrder.
 func (s *Service) beginCancelOrder(ctx context.Context, r idempotency.Request) (*idempotency.Claim, idempotency.Answer, error) {
 	id := decode[CancelRequest](r.Body).ID
 	if !isID(orderID, id) {
@@ -86,13 +86,13 @@ func (s *Service) runCancelOrder(ctx context.Context, c *idempotency.Claim) (ide
 	case IntentSucceeded:
 		return s.tooLateToCancelOrder(ctx, c)
 	case IntentProcessing:
-		if err := c.Yield(ctx, nextTry(c), "the PaymentIntent is processing"); err != nil {
+		if err := yield(ctx, c, nextTry(c), errors.New("the PaymentIntent is processing")); err != nil {
 			return idempotency.Answer{}, err
 		}
 		return idempotency.Answer{}, ErrPaymentInProgress // refused as at the door, with a time to come back
 	}
 	order := s.answers.Object(http.StatusAccepted, "/v1/orders/"+c.ResourceID, orderOf(target.Order))
-	return order, c.Yield(ctx, nextTry(c), fmt.Sprintf("cancel the intent: %s, status %d %s", out.Verdict, out.HTTPStatus, out.ErrorCode))
+	return order, yield(ctx, c, nextTry(c), fmt.Errorf("cancel the intent: %w", out.why()))
 }
 
 func (s *Service) finishCancelOrder(ctx context.Context, c *idempotency.Claim, target db.OrderToPayRow) (idempotency.Answer, error) {
@@ -198,7 +198,7 @@ func (s *Service) runCancelPayment(ctx context.Context, c *idempotency.Claim) (i
 	}
 	if intent.Status == "" {
 		answer := s.answers.Object(http.StatusAccepted, "/v1/payments/"+p.ID, paymentOf(p))
-		return answer, c.Yield(ctx, nextTry(c), fmt.Sprintf("cancel the intent: %s, status %d %s", out.Verdict, out.HTTPStatus, out.ErrorCode))
+		return answer, yield(ctx, c, nextTry(c), fmt.Errorf("cancel the intent: %w", out.why()))
 	}
 	return s.finishCancelPayment(ctx, c, intent.Status == IntentCanceled)
 }

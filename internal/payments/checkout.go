@@ -268,14 +268,7 @@ func (k *checkingOut) end(ctx context.Context, q *db.Queries, status db.Checkout
 // checkoutWaits gives the claim back for a while and says how things stand.
 func (s *Service) checkoutWaits(ctx context.Context, c *idempotency.Claim, k *checkingOut, pause time.Duration, why error) (idempotency.Answer, error) {
 	interim := s.checkoutStands(ctx, c, k)
-	err := c.Yield(ctx, pause, why.Error())
-	if errors.Is(err, idempotency.ErrLeaseLost) {
-		return idempotency.Answer{}, err
-	}
-	if err != nil {
-		c.Log().Warn("the claim was not given back; its lease will run out", "error", err.Error())
-	}
-	return interim, nil
+	return interim, yield(ctx, c, pause, why)
 }
 
 // checkoutStands writes down how the step under way stands and shows the saga.

@@ -3,6 +3,7 @@ package payments_test
 import (
 	"context"
 	"crypto/sha256"
+	"fmt"
 	"net/http"
 	"testing"
 
@@ -40,6 +41,76 @@ func TestSecondTryOfT1bMeetsTheFirst(t *testing.T) {
 	require.Equal(t, 1, w.Count("SELECT count(*) FROM stripe_calls WHERE operation = 'confirm'"))
 	require.Equal(t, http.StatusCreated, api.Pay("k", order, visa).Status)
 	w.RequireChargedOnce(order)
+}
+
+// TestDatabaseAwayFromWhatWasBegun: a refund or a cancel that is recorded may have
+// been made. Its client is never told that nothing was begun, for it might ask
+// again under another key, and the money would go back twice.
+func TestDatabaseAwayFromWhatWasBegun(t *testing.T) {
+	t.Parallel()
+	begun := func(t *testing.T, point string) (w *testbed.World, api *testbed.Local, away func(bool)) {
+		away = func(bool) {}
+		w, api, proxy := proxied(t, testbed.LocalOptions{Boundary: func(_, at string) {
+			if at == point {
+				away(true)
+			}
+		}})
+		return w, api, func(armed bool) {
+			away = func(bool) {}
+			if armed {
+				away = proxy.Away
+			}
+			proxy.Away(false)
+		}
+	}
+
+	t.Run("Refund", func(t *testing.T) {
+		t.Parallel()
+		w, api, away := begun(t, "refund_recorded")
+		payment := api.Pay("k", api.Order(), visa)
+		require.Equal(t, http.StatusCreated, payment.Status, payment)
+		refund := func() testbed.Answer {
+			return api.Post("/v1/payments/"+payment.ID()+"/refunds", "refund", `{"amount":400}`)
+		}
+		away(true)
+		a := refund()
+		require.Equal(t, http.StatusAccepted, a.Status, a)
+		require.Equal(t, "pending", a.Get("status"))
+		require.Equal(t, "refunds/"+a.ID(), a.Header.Get("Location")[len("/v1/"):])
+		away(false)
+		require.Equal(t, 1, api.Complete())
+		final := refund()
+		require.Equal(t, http.StatusCreated, final.Status, final)
+		require.True(t, final.Replayed(), "it was finished without the client")
+		require.Equal(t, a.ID(), final.ID())
+		require.Len(t, w.Posts("refunds"), 1)
+		w.RequireSound()
+	})
+
+	for name, path := range map[string]string{"CancelOfAPayment": "/v1/payments/%s/cancel", "CancelOfAnOrder": "/v1/orders/%s/cancel"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, api, away := begun(t, "cancel_begun")
+			order := api.Order()
+			payment := api.Pay("k", order, careful)
+			id := payment.ID()
+			if name == "CancelOfAnOrder" {
+				id = order
+			}
+			away(true)
+			a := api.Post(fmt.Sprintf(path, id), "cancel", "")
+			require.Equal(t, http.StatusConflict, a.Status, a)
+			require.Equal(t, "idempotency-key-in-flight", a.Code())
+			require.True(t, a.Problem().Retryable)
+			require.NotEmpty(t, a.Header.Get("Retry-After"))
+			away(false)
+			require.Positive(t, api.Complete())
+			final := api.Post(fmt.Sprintf(path, id), "cancel", "")
+			require.Equal(t, http.StatusOK, final.Status, final)
+			require.True(t, final.Replayed())
+			w.RequireSound()
+		})
+	}
 }
 
 // processingGateway is a bank that takes its time over every intent.

@@ -221,7 +221,7 @@ func (s *Service) settleGhostRefund(ctx context.Context, c *idempotency.Claim, w
 }
 
 func (s *Service) ghostRefundWaits(ctx context.Context, c *idempotency.Claim, w ghostRefund, why error) (idempotency.Answer, error) {
-	return s.answers.Object(http.StatusAccepted, "", w), c.Yield(ctx, nextTry(c), why.Error())
+	return s.answers.Object(http.StatusAccepted, "", w), yield(ctx, c, nextTry(c), why)
 }
 
 // finishGhostRefund ends it. Where the money went back there is nothing left to

@@ -86,8 +86,9 @@ func (s *Service) abandon(ctx context.Context, c *idempotency.Claim, w *paying, 
 // what is said now is not the last word.
 func (s *Service) requireAction(ctx context.Context, c *idempotency.Claim, w *paying, intent Intent) (idempotency.Answer, error) {
 	if w.payment.Status != db.PaymentStatusRequiresAction {
-		err := c.Phase(ctx, actionRequired, func(q *db.Queries) error {
-			row, err := q.PaymentSettle(ctx, db.PaymentSettleParams{
+		var row db.Payment
+		err := c.Phase(ctx, actionRequired, func(q *db.Queries) (err error) {
+			row, err = q.PaymentSettle(ctx, db.PaymentSettleParams{
 				TenantID: c.TenantID, ID: w.payment.ID, SeenVersion: w.payment.Version, Status: db.PaymentStatusRequiresAction,
 				NextAction: intent.NextAction,
 			})
@@ -97,14 +98,14 @@ func (s *Service) requireAction(ctx context.Context, c *idempotency.Claim, w *pa
 			if err := recordCall(ctx, q, c.TenantID, w.confirmCall().key, Outcome{Verdict: Done, HTTPStatus: http.StatusOK, Intent: intent}, false); err != nil {
 				return err
 			}
-			w.payment = row
 			return outbox.Append(ctx, q, paymentEvent("payment.requires_action", row))
 		})
 		if err != nil {
 			return idempotency.Answer{}, err
 		}
+		w.payment = row
 	}
-	return s.interim(ctx, c, w), c.Yield(ctx, jittered(actionPoll), "the customer must act")
+	return s.interim(ctx, c, w), yield(ctx, c, jittered(actionPoll), errors.New("the customer must act"))
 }
 
 // awaitCustomer looks whether the customer has acted. One who does not in time

@@ -33,7 +33,8 @@ type sweeping struct {
 	Number   int32  `json:"intent_number"`
 }
 
-// judgeIntent is judgeIntent, and finds what can be swept.
+// judgeIntent is the function of that name, and finds besides what can be swept:
+// an old intent that agrees with our rows because nobody will ever confirm it.
 func (c *comparer) judgeIntent(i Intent, v *orderView) judgment {
 	j := judgeIntent(i, v)
 	if j.verdict == agrees && unconfirmed(i.Status) && i.CreatedAt.Before(c.abandonedBefore) && !v.mayConfirm(i.ID) {
@@ -155,7 +156,7 @@ func (s *Service) runSweep(ctx context.Context, c *idempotency.Claim) (idempoten
 	}
 	if intent.Status == "" || unconfirmed(intent.Status) {
 		answer := s.answers.Object(http.StatusAccepted, "", w)
-		return answer, c.Yield(ctx, jittered(time.Minute), fmt.Sprintf("cancel the intent: %s, status %d %s", out.Verdict, out.HTTPStatus, out.ErrorCode))
+		return answer, yield(ctx, c, jittered(time.Minute), fmt.Errorf("cancel the intent: %w", out.why()))
 	}
 	err = c.Finish(ctx, func(*db.Queries) (idempotency.Answer, error) {
 		return s.answers.Object(http.StatusOK, "", w), nil // Succeeded after all? Then the reconciler finds it so.
