@@ -64,7 +64,12 @@ const (
 	// that nobody answered for can only be looked for. Past this Stripe has
 	// forgotten the key and given up repairing, and what is not listed is not.
 	refundLostAfter = stripeKeyLifetime + 12*time.Hour
-	refundPoll      = 30 * time.Second // A pending refund is settled by webhook; this is for the one that never comes.
+	// A pending refund is settled by webhook; the poll is for the one that never
+	// comes. It is made as seldom as the refund is old: a balance at Stripe that is
+	// too low keeps every refund pending for days, and thousands of them, asked for
+	// twice a minute, would take the turns that payments need.
+	refundPoll    = 30 * time.Second
+	refundPollMax = 15 * time.Minute
 
 	turnWait  = limitWait              // Longest wait for the payment's other refunds; after it the completer waits.
 	turnPause = 200 * time.Millisecond // Longest pause between two looks whether they are done.
@@ -230,6 +235,18 @@ func (s *Service) runRefund(ctx context.Context, c *idempotency.Claim) (idempote
 	if err != nil {
 		return idempotency.Answer{}, err
 	}
+	answer, err := s.giveBack(ctx, c, w)
+	if err != nil && !errors.Is(err, idempotency.ErrLeaseLost) {
+		// The refund is recorded, may have been made and will be finished, so that
+		// is the answer, even while we cannot write down that we have stopped.
+		c.Log().Error("refund interrupted", "error", err.Error())
+		return s.refundWaits(ctx, c, w, nextTry(c), err)
+	}
+	return answer, err
+}
+
+// giveBack is the refund's life: look for it, make it, and end it as Stripe says.
+func (s *Service) giveBack(ctx context.Context, c *idempotency.Claim, w *refunding) (idempotency.Answer, error) {
 	if w.refund.Status != db.RefundStatusPending { // A webhook was faster.
 		return s.finishRefund(ctx, c, w, StripeRefund{}, nil)
 	}
@@ -249,7 +266,7 @@ func (s *Service) runRefund(ctx context.Context, c *idempotency.Claim) (idempote
 		case last.AgeSeconds > refundLostAfter.Seconds():
 			return s.finishRefund(ctx, c, w, StripeRefund{Status: db.RefundStatusFailed, FailureCode: "provider_error"}, ErrPaymentNotRefundable)
 		case err == nil && givenUp(last):
-			return s.refundWaits(ctx, c, w, refundPoll, errors.New("Stripe repeats an error; only its list of refunds can tell"))
+			return s.refundWaits(ctx, c, w, nextPoll(c), errors.New("Stripe repeats an error; only its list of refunds can tell"))
 		}
 	}
 	announce := func(ctx context.Context) (db.StripeCallSendRow, error) { return s.announceRefund(ctx, c, w) }
@@ -332,12 +349,18 @@ func (s *Service) settleRefund(ctx context.Context, c *idempotency.Claim, w *ref
 		}
 	}
 	w.refund.StripeRefundID, w.requestID = &seen.ID, ""
-	return s.refundWaits(ctx, c, w, refundPoll, errors.New("Stripe has not decided yet"))
+	return s.refundWaits(ctx, c, w, nextPoll(c), errors.New("Stripe has not decided yet"))
 }
 
 func (s *Service) refundWaits(ctx context.Context, c *idempotency.Claim, w *refunding, pause time.Duration, why error) (idempotency.Answer, error) {
 	answer := s.answers.Object(http.StatusAccepted, "/v1/refunds/"+w.refund.ID, refundOf(w.refund))
-	return answer, c.Yield(ctx, jittered(pause), why.Error())
+	return answer, yield(ctx, c, jittered(pause), why)
+}
+
+// nextPoll is the pause before Stripe is asked again about a refund that only time
+// can settle.
+func nextPoll(c *idempotency.Claim) time.Duration {
+	return min(max(refundPoll, c.Age/20), refundPollMax)
 }
 
 func (s *Service) refundRefused(ctx context.Context, c *idempotency.Claim, w *refunding, out Outcome) (idempotency.Answer, error) {

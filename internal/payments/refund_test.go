@@ -126,3 +126,22 @@ func completeOnce(w *testbed.World, api *testbed.Local) {
 	_, err := api.Completer.RunOnce(w.T.Context())
 	require.NoError(w.T, err)
 }
+
+// A refund that is pending for days, as every one is while the balance at Stripe is
+// too low, is asked for less and less often, and ends when its webhook comes.
+func TestPendingRefundIsAskedForSeldom(t *testing.T) {
+	t.Parallel()
+	w := testbed.New(t)
+	api := w.Local(testbed.LocalOptions{})
+	payment := api.Pay("k", api.Order(), "pm_card_pendingRefund")
+	require.Equal(t, http.StatusCreated, payment.Status, payment)
+	asked := func() (pause int) {
+		require.Equal(t, "pending", refund(api, "r", payment.ID()).Get("status"))
+		return w.Count(`SELECT extract(epoch FROM resume_at - clock_timestamp())::integer FROM idempotency_keys WHERE key = 'r'`)
+	}
+	require.InDelta(t, 30, asked(), 10)
+	w.Exec(`UPDATE idempotency_keys SET created_at = created_at - interval '3 hours' WHERE key = 'r'`)
+	require.InDelta(t, 9*60, asked(), 100)
+	w.Exec(`UPDATE idempotency_keys SET created_at = created_at - interval '3 days' WHERE key = 'r'`)
+	require.InDelta(t, 15*60, asked(), 100)
+}
