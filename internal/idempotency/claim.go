@@ -68,12 +68,19 @@ func (c *Claim) Resumed() bool { return c.Attempts > 1 }
 // lost its lease writes nothing: ErrLeaseLost.
 //
 // When the answer to COMMIT is lost, the row is read back, and fn runs again if
-// it had no effect. So fn may run more than once.
+// it had no effect. So fn may run more than once, and what it leaves outside of q
+// before the commit is known must be as good the second time. It never runs on
+// top of its own effect: a server that lost its client may still be at that
+// COMMIT when the row is read back, and then the lock shows what came of it.
 func (c *Claim) Phase(ctx context.Context, to string, fn func(q *db.Queries) error) error {
 	return c.durably(ctx, to, func() error {
 		return c.store.pool.InTx(ctx, func(q *db.Queries) error {
-			if err := c.hold(ctx, q); err != nil {
+			point, err := c.hold(ctx, q)
+			if err != nil {
 				return err
+			}
+			if point == to && to != c.point {
+				return errLanded
 			}
 			if err := fn(q); err != nil {
 				return err
@@ -90,7 +97,7 @@ func (c *Claim) Finish(ctx context.Context, fn func(q *db.Queries) (Answer, erro
 	var answer Answer
 	err := c.durably(ctx, Finished, func() error {
 		return c.store.pool.InTx(ctx, func(q *db.Queries) (err error) {
-			if err = c.hold(ctx, q); err != nil {
+			if _, err = c.hold(ctx, q); err != nil {
 				return err
 			}
 			if answer, err = fn(q); err != nil {
@@ -216,12 +223,17 @@ func (c *Claim) describe(span tracing.Span) {
 	span.SetInt(tracing.LeaseToken, c.Token)
 }
 
-func (c *Claim) hold(ctx context.Context, q *db.Queries) error {
-	_, err := q.KeyHold(ctx, db.KeyHoldParams{TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token})
+// errLanded says that a phase has been committed: by a try of it that was taken
+// for lost.
+var errLanded = errors.New("the phase has been committed already")
+
+// hold locks the key's row, checks the token and returns the recovery point.
+func (c *Claim) hold(ctx context.Context, q *db.Queries) (point string, err error) {
+	point, err = q.KeyHold(ctx, db.KeyHoldParams{TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token})
 	if errors.Is(err, db.ErrNoRows) {
-		return ErrLeaseLost
+		return "", ErrLeaseLost
 	}
-	return err
+	return point, err
 }
 
 // durably runs a phase until its outcome is known: done, refused, or the time
@@ -232,9 +244,11 @@ func (c *Claim) durably(ctx context.Context, to string, phase func() error) (err
 		c.describe(span)
 		span.End(err)
 	}()
-	for {
+	for doubted := false; ; doubted = true {
 		err := phase()
-		if errors.Is(err, db.ErrInDoubt) {
+		inDoubt := errors.Is(err, db.ErrInDoubt)
+		// A repetition that finds its key finished, or its rows changed, may have met the try before it.
+		if inDoubt || doubted && (errors.Is(err, ErrLeaseLost) || errors.Is(err, ErrMoved)) {
 			c.store.o.Metrics.inDoubt.Inc()
 			span.Event("commit in doubt")
 			done, readErr := c.readBack(ctx, to)
@@ -243,12 +257,13 @@ func (c *Claim) durably(ctx context.Context, to string, phase func() error) (err
 				return c.fenced(readErr)
 			case readErr != nil:
 				return fmt.Errorf("%w; and it cannot be read back: %w", err, readErr)
-			case !done:
-				continue // It had no effect, or its token is still ours to try: the guards make a repetition harmless.
+			case done:
+				err = nil
+			case inDoubt:
+				continue // It had no effect yet, and the token is still ours.
 			}
-			err = nil
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, errLanded) {
 			return c.fenced(err)
 		}
 		c.reached(to)
