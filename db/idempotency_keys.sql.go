@@ -162,7 +162,7 @@ type KeyHurryParams struct {
 	Key      string
 }
 
-// News has come about the key's resource (a webhook, an operator): look at once. A holder is left alone; it will look anyway.
+// The same for a caller that has rows locked which a holder's phase may wait for: a holder is left alone, and looks again at its next poll.
 func (q *Queries) KeyHurry(ctx context.Context, arg KeyHurryParams) (int64, error) {
 	result, err := q.db.Exec(ctx, keyHurry, arg.TenantID, arg.Key)
 	if err != nil {
@@ -251,6 +251,25 @@ func (q *Queries) KeyMove(ctx context.Context, arg KeyMoveParams) (int64, error)
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const keyNews = `-- name: KeyNews :exec
+UPDATE idempotency_keys SET resume_at = clock_timestamp(), parked_at = NULL
+WHERE tenant_id = $1 AND key = $2 AND coalesce(finished_at, answer_dropped_at) IS NULL AND (leased_until < clock_timestamp() OR attempts > 1)
+`
+
+type KeyNewsParams struct {
+	TenantID string
+	Key      string
+}
+
+// News has come from outside about the key's resource: look at once. A holder may have looked a moment before that, and be about to
+// give the claim back until its next poll; so the time is set for a held key, too, where KeyYield finds it. Not for a first
+// holder: it has not told anybody yet what there is to act on, and every payment's own webhooks would be written down here.
+// Waits for a phase of the holder's, so the caller has no rows of orders or payments locked.
+func (q *Queries) KeyNews(ctx context.Context, arg KeyNewsParams) error {
+	_, err := q.db.Exec(ctx, keyNews, arg.TenantID, arg.Key)
+	return err
 }
 
 const keyRead = `-- name: KeyRead :one
@@ -505,25 +524,27 @@ func (q *Queries) KeyTakeOverDue(ctx context.Context, arg KeyTakeOverDueParams) 
 }
 
 const keyYield = `-- name: KeyYield :execrows
-UPDATE idempotency_keys SET leased_until = '-infinity', resume_at = clock_timestamp() + $1::interval, last_error = $2,
-    parked_at = CASE WHEN $3::boolean THEN clock_timestamp() END
+UPDATE idempotency_keys SET leased_until = '-infinity', last_error = $1,
+    resume_at = clock_timestamp() + CASE WHEN resume_at < leased_until THEN interval '0' ELSE $2::interval END,
+    parked_at = CASE WHEN $3::boolean AND resume_at >= leased_until THEN clock_timestamp() END
 WHERE tenant_id = $4 AND key = $5 AND lease_token = $6 AND coalesce(finished_at, answer_dropped_at) IS NULL
 `
 
 type KeyYieldParams struct {
-	Pause      time.Duration
 	LastError  *string
+	Pause      time.Duration
 	Park       bool
 	TenantID   string
 	Key        string
 	LeaseToken int64
 }
 
-// Gives the claim back with a time for the next try. Zero rows: the lease was lost, and the new holder decides.
+// Gives the claim back with a time for the next try: at once if news has come while it was held (KeyNews), for the holder may have
+// looked before that. Zero rows: the lease was lost, and the new holder decides.
 func (q *Queries) KeyYield(ctx context.Context, arg KeyYieldParams) (int64, error) {
 	result, err := q.db.Exec(ctx, keyYield,
-		arg.Pause,
 		arg.LastError,
+		arg.Pause,
 		arg.Park,
 		arg.TenantID,
 		arg.Key,

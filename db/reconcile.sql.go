@@ -281,7 +281,7 @@ WITH work AS MATERIALIZED (
 )
 SELECT (SELECT count(*) FROM work) AS unfinished, (SELECT count(*) FROM work WHERE parked_at IS NOT NULL) AS parked,
     (SELECT count(*) FROM work WHERE leased_until >= clock_timestamp()) AS in_flight,
-    (SELECT count(*) FROM work WHERE parked_at IS NULL AND leased_until < clock_timestamp() AND resume_at < clock_timestamp() - $1::interval) AS overdue,
+    (SELECT count(*) FROM work WHERE parked_at IS NULL AND leased_until < clock_timestamp() - $1::interval AND resume_at < clock_timestamp() - $1::interval) AS overdue,
     coalesce((SELECT extract(epoch FROM clock_timestamp() - min(created_at)) FROM work WHERE parked_at IS NULL AND recovery_point <> $2::text), 0)::float8 AS oldest_seconds,
     (SELECT count(*) FROM doubt) AS unknown,
     coalesce((SELECT extract(epoch FROM clock_timestamp() - min(first_sent_at)) FROM doubt), 0)::float8 AS unknown_seconds

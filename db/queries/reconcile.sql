@@ -112,7 +112,7 @@ WITH work AS MATERIALIZED (
 )
 SELECT (SELECT count(*) FROM work) AS unfinished, (SELECT count(*) FROM work WHERE parked_at IS NOT NULL) AS parked,
     (SELECT count(*) FROM work WHERE leased_until >= clock_timestamp()) AS in_flight,
-    (SELECT count(*) FROM work WHERE parked_at IS NULL AND leased_until < clock_timestamp() AND resume_at < clock_timestamp() - @grace::interval) AS overdue,
+    (SELECT count(*) FROM work WHERE parked_at IS NULL AND leased_until < clock_timestamp() - @grace::interval AND resume_at < clock_timestamp() - @grace::interval) AS overdue,
     coalesce((SELECT extract(epoch FROM clock_timestamp() - min(created_at)) FROM work WHERE parked_at IS NULL AND recovery_point <> @awaits_customer::text), 0)::float8 AS oldest_seconds,
     (SELECT count(*) FROM doubt) AS unknown,
     coalesce((SELECT extract(epoch FROM clock_timestamp() - min(first_sent_at)) FROM doubt), 0)::float8 AS unknown_seconds;

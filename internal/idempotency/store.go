@@ -327,8 +327,16 @@ func (s *Store) untilAnswered(ctx context.Context, read func() error) error {
 	}
 }
 
-// Hurry makes the completer look at an unfinished key at once: news has come
-// about its resource. It joins the transaction of q.
+// News makes the completer look at an unfinished key at once: something has
+// happened elsewhere to its resource. Whoever holds the key may have looked just
+// before that, and then looks again. It joins the transaction of q, which must
+// hold no lock that a phase of the key's operation could wait for.
+func News(ctx context.Context, q *db.Queries, tenantID, key string) error {
+	return q.KeyNews(ctx, db.KeyNewsParams{TenantID: tenantID, Key: key})
+}
+
+// Hurry is News for a transaction that holds such locks, because it has changed
+// the resource itself: a holder finds the change when it writes.
 func Hurry(ctx context.Context, q *db.Queries, tenantID, key string) error {
 	_, err := q.KeyHurry(ctx, db.KeyHurryParams{TenantID: tenantID, Key: key})
 	return err

@@ -1,13 +1,16 @@
 package payments_test
 
 import (
+	"context"
 	"net/http"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/db/pgproxy"
+	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/testbed"
 )
 
@@ -87,4 +90,59 @@ func TestWebhooks(t *testing.T) {
 			})
 		}
 	})
+}
+
+// staleLook is a look at Stripe whose answer takes its time: it says how things
+// were when it was asked.
+type staleLook struct {
+	payments.Gateway
+	read   chan struct{} // closed when Stripe has answered the first
+	goOn   chan struct{}
+	once   *sync.Once
+	answer *payments.Intent
+}
+
+func (g staleLook) GetIntent(ctx context.Context, id string) (payments.Intent, error) {
+	var err error
+	g.once.Do(func() {
+		*g.answer, err = g.Gateway.GetIntent(ctx, id)
+		close(g.read)
+	})
+	<-g.goOn
+	return *g.answer, err
+}
+
+// TestNewsWhileSomebodyLooks: the customer passes 3-D Secure while a poll is on
+// its way back from Stripe with the state before that. The webhook finds the key
+// held. It must not wait for the next poll.
+func TestNewsWhileSomebodyLooks(t *testing.T) {
+	t.Parallel()
+	w := testbed.New(t)
+	mailbox := w.Mailbox()
+	look := staleLook{read: make(chan struct{}), goOn: make(chan struct{}), once: new(sync.Once), answer: new(payments.Intent)}
+	first, second := w.Local(patient("first")), patient("second")
+	second.Gateway = func(g payments.Gateway) payments.Gateway { look.Gateway = g; return look }
+	poller := w.Local(second)
+	order := first.Order()
+	require.Equal(t, "requires_action", first.Pay("k", order, careful).Get("status"))
+
+	polled := async(func() testbed.Answer { return poller.Pay("k", order, careful) })
+	<-look.read
+	mailbox.Take()
+	require.NoError(t, w.Sim.CompleteAuthentication(w.Text(`SELECT intent_id FROM payments`), true))
+	for _, hook := range mailbox.Take() {
+		require.Equal(t, http.StatusOK, first.Receive(hook).Status)
+	}
+	first.Process()
+	require.Zero(t, w.Count(`SELECT count(*) FROM inbox_events WHERE status <> 'done'`))
+	close(look.goOn)
+	require.Equal(t, "requires_action", (<-polled).Get("status"), "it knows no better")
+
+	n, err := first.Completer.RunOnce(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, n, "the webhook was applied, and nobody looks before the next poll: %s", w.StoryOf("k"))
+	final := first.Pay("k", order, careful)
+	require.Equal(t, http.StatusCreated, final.Status, final)
+	require.True(t, final.Replayed())
+	w.RequireChargedOnce(order)
 }
