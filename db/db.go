@@ -44,6 +44,7 @@ type Pool struct {
 	*Queries
 	pgx     *pgxpool.Pool
 	grouped *Queries
+	within  time.Duration // bounds the wait for one answer
 }
 
 // Options of Open. The zero value is what the service runs with.
@@ -51,7 +52,8 @@ type Options struct {
 	Name    string // application_name, by which an operator finds our sessions; default payonce
 	MaxConn int32  // default 16, the best on two cores (docs/performance.md)
 	// Statement is how long one statement may take; default 10 s. A wait for a
-	// lock ends after half of it.
+	// lock ends after half of it, and a wait for a server that says nothing at all
+	// soon after it.
 	Statement time.Duration
 	// GroupCommit lets statements of several requests share a commit (Grouped).
 	GroupCommit bool
@@ -69,7 +71,7 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 		return nil, errors.New(saySimple)
 	}
 	params := cfg.ConnConfig.RuntimeParams
-	setDefault(params, "application_name", cmpOr(o.Name, "payonce"))
+	setDefault(params, "application_name", cmp.Or(o.Name, "payonce"))
 	setDefault(params, "timezone", "UTC")
 	statement := cmp.Or(o.Statement, statementTimeout)
 	setDefault(params, "statement_timeout", ms(statement))
@@ -83,14 +85,16 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 		cfg.MaxConns = o.MaxConn
 	}
 	cfg.MaxConnIdleTime = 5 * time.Minute
+	cfg.PingTimeout = connectTimeout // of a connection that has been idle: it may lead to a server that is gone
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open the connection pool: %w", err)
 	}
-	p := &Pool{Queries: New(pool), pgx: pool}
+	p := &Pool{pgx: pool, within: statement + answerSlack}
+	p.Queries = New(bounded{pool, p.within})
 	p.grouped = p.Queries
 	if o.GroupCommit {
-		p.grouped = New(&group{pool: pool, lanes: groupLanes})
+		p.grouped = New(&group{bounded: bounded{pool, p.within}, pool: pool, lanes: groupLanes})
 	}
 	return p, nil
 }
@@ -104,7 +108,11 @@ func (p *Pool) Grouped() *Queries { return p.grouped }
 func (p *Pool) Close() { p.pgx.Close() }
 
 // Ping asks the server for a sign of life.
-func (p *Pool) Ping(ctx context.Context) error { return p.pgx.Ping(ctx) }
+func (p *Pool) Ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, p.within)
+	defer cancel()
+	return p.pgx.Ping(ctx)
+}
 
 // Stat is the pool's own count of connections, for the metrics.
 func (p *Pool) Stat() *pgxpool.Stat { return p.pgx.Stat() }
@@ -119,7 +127,24 @@ func (p *Pool) Raw() *pgxpool.Pool { return p.pgx }
 //
 // An error is one of three things: fn's own, with nothing written; the server's
 // refusal, with nothing written; or ErrInDoubt.
+//
+// A statement of fn's may take as long as any. What takes longer, and is for
+// nobody who waits, goes through patiently.
 func (p *Pool) InTx(ctx context.Context, fn func(q *Queries) error) error {
+	return p.inTx(ctx, p.within, fn)
+}
+
+// patiently is InTx for statements that may take longer than those of a request.
+func (p *Pool) patiently(ctx context.Context, statement time.Duration, fn func(q *Queries) error) error {
+	return p.inTx(ctx, statement+answerSlack, func(q *Queries) error {
+		if err := q.TimeoutsForAudit(ctx, ms(statement)); err != nil {
+			return err
+		}
+		return fn(q)
+	})
+}
+
+func (p *Pool) inTx(ctx context.Context, within time.Duration, fn func(q *Queries) error) error {
 	var err error
 	for try := range serialRetriesMax {
 		if try > 0 {
@@ -130,15 +155,15 @@ func (p *Pool) InTx(ctx context.Context, fn func(q *Queries) error) error {
 				return err
 			}
 		}
-		if err = p.inTxOnce(ctx, fn); !serializationFailure(err) {
+		if err = p.inTxOnce(ctx, within, fn); !serializationFailure(err) {
 			return err
 		}
 	}
 	return err
 }
 
-func (p *Pool) inTxOnce(ctx context.Context, fn func(q *Queries) error) error {
-	tx, err := p.pgx.Begin(ctx)
+func (p *Pool) inTxOnce(ctx context.Context, within time.Duration, fn func(q *Queries) error) error {
+	tx, err := p.begin(ctx)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
@@ -149,9 +174,11 @@ func (p *Pool) inTxOnce(ctx context.Context, fn func(q *Queries) error) error {
 		defer cancel()
 		_ = tx.Rollback(ctx)
 	}()
-	if err := fn(New(tx)); err != nil {
+	if err := fn(New(bounded{tx, within})); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
 	if err := tx.Commit(ctx); err != nil {
 		if NotWritten(err) {
 			return fmt.Errorf("commit: %w", err)
@@ -161,6 +188,12 @@ func (p *Pool) inTxOnce(ctx context.Context, fn func(q *Queries) error) error {
 	return nil
 }
 
+func (p *Pool) begin(ctx context.Context) (pgx.Tx, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.within)
+	defer cancel()
+	return p.pgx.Begin(ctx)
+}
+
 // NotWritten reports whether err proves that a statement sent outside a
 // transaction, or a COMMIT, had no effect. The proof is the server's own
 // refusal, or never having reached it. Everything else is in doubt; that
@@ -168,7 +201,8 @@ func (p *Pool) inTxOnce(ctx context.Context, fn func(q *Queries) error) error {
 func NotWritten(err error) bool {
 	var refused *pgconn.PgError
 	if errors.As(err, &refused) {
-		return refused.Severity != "FATAL" && refused.Severity != "PANIC"
+		severity := refused.SeverityUnlocalized // the other is in the language of the server's lc_messages
+		return severity != "FATAL" && severity != "PANIC"
 	}
 	var dial *pgconn.ConnectError
 	return errors.As(err, &dial) || errors.Is(err, pgx.ErrTxCommitRollback) || errors.Is(err, pgx.ErrNoRows)
@@ -240,10 +274,3 @@ func setDefault(m map[string]string, name, value string) {
 }
 
 func ms(d time.Duration) string { return fmt.Sprint(d.Milliseconds()) }
-
-func cmpOr(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
-}

@@ -26,8 +26,9 @@ const (
 // for all of them, and each has to look: ErrInDoubt. And none waits long for
 // what another one waits for: a row that somebody holds ends the group.
 type group struct {
-	pool  *pgxpool.Pool
-	lanes int
+	bounded // for those who go alone, and whose rows are read while a connection is held: Query
+	pool    *pgxpool.Pool
+	lanes   int
 
 	mu    sync.Mutex
 	busy  int
@@ -45,7 +46,7 @@ type member struct {
 	done chan bool // false: nothing was written, run it alone
 }
 
-// Exec is one of the three ways in which generated code asks.
+// Exec is one of the two ways in which generated code asks for what can be shared.
 func (g *group) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	m := &member{ctx: ctx, sql: sql, args: args}
 	err := g.do(m)
@@ -55,11 +56,6 @@ func (g *group) Exec(ctx context.Context, sql string, args ...any) (pgconn.Comma
 // QueryRow sends nothing before the row is scanned.
 func (g *group) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	return groupedRow{g, &member{ctx: ctx, sql: sql, args: args}}
-}
-
-// Query is not for groups: its rows are read while the connection is held.
-func (g *group) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	return g.pool.Query(ctx, sql, args...)
 }
 
 type groupedRow struct {
@@ -164,8 +160,8 @@ func (g *group) together(ctx context.Context, members []*member) error {
 
 func (g *group) alone(m *member) error {
 	if m.dest != nil {
-		return g.pool.QueryRow(m.ctx, m.sql, m.args...).Scan(m.dest...)
+		return g.bounded.QueryRow(m.ctx, m.sql, m.args...).Scan(m.dest...)
 	}
-	m.tag, m.err = g.pool.Exec(m.ctx, m.sql, m.args...)
+	m.tag, m.err = g.bounded.Exec(m.ctx, m.sql, m.args...)
 	return m.err
 }

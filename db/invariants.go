@@ -80,10 +80,7 @@ func offenders[R ~struct{ Subject, Detail string }](query func(*Queries, context
 func (p *Pool) Invariants(ctx context.Context) ([]Check, error) {
 	checks := make([]Check, len(invariants))
 	for i, inv := range invariants {
-		err := p.InTx(ctx, func(q *Queries) (err error) {
-			if err = q.TimeoutsForAudit(ctx, ms(auditTimeout)); err != nil {
-				return err
-			}
+		err := p.patiently(ctx, auditTimeout, func(q *Queries) (err error) {
 			checks[i], err = inv.check(ctx, q)
 			return err
 		})
@@ -107,10 +104,7 @@ func (p *Pool) InvariantsWithin(ctx context.Context, each time.Duration) []Asked
 	asked := make([]Asked, len(invariants))
 	for i, inv := range invariants {
 		asked[i].Check = Check{ID: inv.id, Name: inv.name}
-		asked[i].Err = p.InTx(ctx, func(q *Queries) error {
-			if err := q.TimeoutsForAudit(ctx, ms(each)); err != nil {
-				return err
-			}
+		asked[i].Err = p.patiently(ctx, each, func(q *Queries) error {
 			check, err := inv.check(ctx, q)
 			if err == nil {
 				asked[i].Check = check

@@ -109,7 +109,13 @@ func (p *Pool) withMigrations(fn func(*goose.Provider) error, options ...goose.P
 	// database/sql silently repeats a statement whose connection died. Every
 	// migration runs in a transaction, where a repetition finds a new, empty
 	// one and fails; nothing here may be marked NO TRANSACTION.
-	conn := stdlib.OpenDBFromPool(p.pgx)
+	//
+	// They have connections of their own: a migration may read a table of any size,
+	// which no statement of a request may. What it must not do is to wait long for a
+	// lock, because everybody else waits behind it.
+	config := p.pgx.Config().ConnConfig
+	config.RuntimeParams["statement_timeout"] = "0"
+	conn := stdlib.OpenDB(*config)
 	defer func() { _ = conn.Close() }()
 	g, err := goose.NewProvider(goose.DialectPostgres, conn, sub, options...)
 	if err != nil {

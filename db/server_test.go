@@ -71,3 +71,21 @@ func TestTablesKeepWhatTheyHold(t *testing.T) {
 	require.NoError(t, rows.Err())
 	require.Greater(t, tables, 15)
 }
+
+// TestMigrationsTakeTheirTime: an index on a table of years takes longer than any
+// statement of a request may, and a service that cannot be migrated cannot be upgraded.
+func TestMigrationsTakeTheirTime(t *testing.T) {
+	t.Parallel()
+	u, err := url.Parse(dbtest.Empty(t))
+	require.NoError(t, err)
+	query := u.Query()
+	query.Set("statement_timeout", "1") // ms: what every table of ours is to a limit for requests, once it is large
+	u.RawQuery = query.Encode()
+	pool, err := db.Open(t.Context(), u.String(), db.Options{MaxConn: 2})
+	require.NoError(t, err)
+	defer pool.Close()
+	applied, err := pool.Migrate(t.Context())
+	require.NoError(t, err)
+	require.NotEmpty(t, applied)
+	require.NoError(t, pool.CheckSchema(t.Context()))
+}

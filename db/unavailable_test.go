@@ -4,6 +4,8 @@ import (
 	"net/url"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/db"
@@ -44,4 +46,21 @@ func TestUnavailable(t *testing.T) {
 		require.Error(t, err)
 		require.False(t, db.Unavailable(err))
 	})
+}
+
+// A server that goes down speaks its operator's language: the word for FATAL is
+// translated, and what it says of a commit is as doubtful as in English.
+func TestNotWritten(t *testing.T) {
+	t.Parallel()
+	for _, said := range []pgproto3.ErrorResponse{
+		{Severity: "FATAL", SeverityUnlocalized: "FATAL", Code: "57P01", Message: "terminating connection due to administrator command"},
+		{Severity: "ВАЖНО", SeverityUnlocalized: "FATAL", Code: "57P01", Message: "завершение подключения по команде администратора"},
+		{Severity: "PANIK", SeverityUnlocalized: "PANIC", Code: "53100", Message: "konnte nicht in Datei schreiben"},
+	} {
+		err := error(pgconn.ErrorResponseToPgError(&said))
+		require.False(t, db.NotWritten(err), said.Severity)
+		require.ErrorIs(t, db.Written(err), db.ErrInDoubt, said.Severity)
+	}
+	refused := error(pgconn.ErrorResponseToPgError(&pgproto3.ErrorResponse{Severity: "ОШИБКА", SeverityUnlocalized: "ERROR", Code: "23505"}))
+	require.True(t, db.NotWritten(refused))
 }
