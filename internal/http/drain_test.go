@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -118,4 +119,33 @@ func TestDrainEnds(t *testing.T) {
 	hold.Release()
 	b.url = elsewhere
 	require.Eventually(t, func() bool { return b.pay("slow", order, "pm_card_visa").status == http.StatusCreated }, testbed.Patience, 20*time.Millisecond)
+}
+
+// TestDrainDoesNotWaitForWhoDoesNotRead: a client that asks and asks and takes no
+// answer fills the connection, and then its handler waits for it.
+func TestDrainDoesNotWaitForWhoDoesNotRead(t *testing.T) {
+	t.Parallel()
+	var options httpapi.Options
+	setup(t, func(o *httpapi.Options) { options = *o })
+	options.Metrics, options.Drain = prometheus.NewRegistry(), time.Minute
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- httpapi.NewServer(options).Run(ctx, l) }()
+
+	conn, err := net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	// More than both ends of a connection hold, so that the server cannot write on, and in the end nor can the client.
+	require.NoError(t, conn.SetWriteDeadline(time.Now().Add(3*time.Second)))
+	request := []byte(strings.Repeat("GET /openapi.json HTTP/1.1\r\nHost: a\r\n\r\n", 100))
+	for err == nil {
+		_, err = conn.Write(request)
+	}
+	began := time.Now()
+	stop()
+	require.NoError(t, <-ended)
+	require.Less(t, time.Since(began), 40*time.Second, "it waited for as long as it waits for anybody")
 }

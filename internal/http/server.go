@@ -33,6 +33,8 @@ import (
 const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 20 * time.Second // A body of 64 KiB takes no longer from anybody worth waiting for.
+	answerTimeout     = 10 * time.Second // A client that has not read its answer by then keeps a connection, and a deployment, waiting.
+	writeTimeout      = time.Minute      // of what comes before the answer, such as 100 Continue
 	idleTimeout       = 2 * time.Minute
 	readinessTimeout  = time.Second
 )
@@ -106,7 +108,7 @@ func (s *Server) Handler() http.Handler { return s.handler }
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	var flights inFlight
 	server := &http.Server{
-		Handler: flights.of(s.handler), ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout,
+		Handler: flights.of(s.handler), ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
 		ErrorLog: slog.NewLogLogger(s.o.Log.Handler(), slog.LevelWarn),
 	}
 	stopped := make(chan error, 1)
@@ -377,6 +379,8 @@ func (w *statusWriter) WriteHeader(status int) {
 	if w.status == 0 {
 		w.status = status
 	}
+	// The work may have taken as long as it liked. From here on it is the client's time.
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(answerTimeout)) // a test's recorder has none
 	w.ResponseWriter.WriteHeader(status)
 }
 
