@@ -65,22 +65,6 @@ func (q *Queries) OrderCanceling(ctx context.Context, arg OrderCancelingParams) 
 	return result.RowsAffected(), nil
 }
 
-const orderExists = `-- name: OrderExists :one
-SELECT EXISTS (SELECT FROM orders WHERE tenant_id = $1 AND id = $2)
-`
-
-type OrderExistsParams struct {
-	TenantID string
-	ID       string
-}
-
-func (q *Queries) OrderExists(ctx context.Context, arg OrderExistsParams) (bool, error) {
-	row := q.db.QueryRow(ctx, orderExists, arg.TenantID, arg.ID)
-	var exists bool
-	err := row.Scan(&exists)
-	return exists, err
-}
-
 const orderGet = `-- name: OrderGet :one
 SELECT tenant_id, id, version, status, currency, amount_minor, amount_refunded_minor, items, customer_reference, metadata, payment_id, canceling_key, created_at, checkout_id FROM orders WHERE tenant_id = $1 AND id = $2
 `

@@ -14,9 +14,6 @@ SELECT * FROM orders
 WHERE tenant_id = @tenant_id AND id < @before
 ORDER BY id DESC LIMIT @limit_rows;
 
--- name: OrderExists :one
-SELECT EXISTS (SELECT FROM orders WHERE tenant_id = @tenant_id AND id = @id);
-
 -- name: OrderCanceling :execrows
 -- From here on no payment of the order can begin. Zero rows: it is not open.
 UPDATE orders SET canceling_key = @canceling_key

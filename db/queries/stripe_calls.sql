@@ -44,12 +44,6 @@ UPDATE stripe_calls SET outcome = @outcome, in_doubt = @in_doubt, http_status = 
     request_ids = CASE WHEN @stripe_request_id::text = '' THEN request_ids ELSE request_ids || @stripe_request_id::text END
 WHERE tenant_id = @tenant_id AND stripe_key = @stripe_key;
 
--- name: StripeCallsOf :many
--- The calls whose Stripe key begins with prefix, oldest first.
-SELECT * FROM stripe_calls
-WHERE tenant_id = @tenant_id AND stripe_key >= @prefix::text AND stripe_key < @prefix::text || chr(1114111)
-ORDER BY first_sent_at;
-
 -- name: StripeCallInsert :exec
 -- Announces a call in the phase that plans it.
 INSERT INTO stripe_calls (tenant_id, stripe_key, operation, resource_id, params_sha256)

@@ -33,7 +33,7 @@ import (
 const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 20 * time.Second // A body of 64 KiB takes no longer from anybody worth waiting for.
-	answerTimeout     = 10 * time.Second // A client that has not read its answer by then keeps a connection, and a deployment, waiting.
+	answerTimeout     = 15 * time.Second // A client that has not read its answer by then keeps a connection, and a deployment, waiting.
 	writeTimeout      = time.Minute      // of what comes before the answer, such as 100 Continue
 	idleTimeout       = 2 * time.Minute
 	readinessTimeout  = time.Second
