@@ -21,6 +21,7 @@ const (
 	lockTimeout      = 5 * time.Second
 	idleInTxTimeout  = 10 * time.Second // Nothing slow happens inside a transaction, so an idle one lost its process.
 	connectTimeout   = 3 * time.Second
+	maxConnsDefault  = 16
 	serialRetriesMax = 5 // 40001 and 40P01: the server rolled back and says so, so running again is safe.
 )
 
@@ -50,7 +51,7 @@ type Pool struct {
 // Options of Open. The zero value is what the service runs with.
 type Options struct {
 	Name    string // application_name, by which an operator finds our sessions; default payonce
-	MaxConn int32  // default 16, the best on two cores (docs/performance.md)
+	MaxConn int32  // default what the URL's pool_max_conns says, or 16, the best on two cores (docs/performance.md)
 	// Statement is how long one statement may take; default 10 s. A wait for a
 	// lock ends after half of it, and a wait for a server that says nothing at all
 	// soon after it.
@@ -80,9 +81,10 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 	if cfg.ConnConfig.ConnectTimeout == 0 || cfg.ConnConfig.ConnectTimeout > connectTimeout {
 		cfg.ConnConfig.ConnectTimeout = connectTimeout
 	}
-	cfg.MaxConns = 16
 	if o.MaxConn > 0 {
 		cfg.MaxConns = o.MaxConn
+	} else if !strings.Contains(url, "pool_max_conns") { // pgx's own parameter, and its own default is as many as there are cores
+		cfg.MaxConns = maxConnsDefault
 	}
 	cfg.MaxConnIdleTime = 5 * time.Minute
 	cfg.PingTimeout = connectTimeout // of a connection that has been idle: it may lead to a server that is gone

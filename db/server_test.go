@@ -89,3 +89,15 @@ func TestMigrationsTakeTheirTime(t *testing.T) {
 	require.NotEmpty(t, applied)
 	require.NoError(t, pool.CheckSchema(t.Context()))
 }
+
+// TestPoolIsAsLargeAsItsURLSays: on a larger machine the default is too few, and
+// an operator who says so must not be ignored.
+func TestPoolIsAsLargeAsItsURLSays(t *testing.T) {
+	t.Parallel()
+	for query, want := range map[string]int32{"": 16, "?pool_max_conns=40": 40} {
+		pool, err := db.Open(t.Context(), "postgres://nobody@127.0.0.1:9/nowhere"+query, db.Options{})
+		require.NoError(t, err)
+		require.Equal(t, want, pool.Stat().MaxConns())
+		pool.Close()
+	}
+}

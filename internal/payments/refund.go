@@ -426,7 +426,11 @@ func (s *Service) applyRefund(ctx context.Context, q *db.Queries, tenantID, id s
 	if !moves {
 		return row, nil
 	}
-	if _, err := q.PaymentRefunding(ctx, db.PaymentRefundingParams{TenantID: tenantID, ID: row.PaymentID, AmountMinor: reserved, RefundedMinor: refunded}); err != nil {
+	n, err := q.PaymentRefunding(ctx, db.PaymentRefundingParams{TenantID: tenantID, ID: row.PaymentID, AmountMinor: reserved, RefundedMinor: refunded})
+	if err == nil && n == 0 {
+		err = errors.New("its sums leave no room for that")
+	}
+	if err != nil {
 		return row, fmt.Errorf("change what payment %s has refunded: %w", row.PaymentID, err)
 	}
 	if refunded != 0 {
