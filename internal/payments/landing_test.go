@@ -75,14 +75,24 @@ func landLate(w *testbed.World, proxy *pgproxy.Proxy, release func()) {
 func TestCommitLandsLate(t *testing.T) {
 	t.Parallel()
 
+	// tooEarly loses the answer of the COMMIT of a transaction that holds the
+	// statement, and shows whoever reads back what was there before it.
+	tooEarly := func(t *testing.T, proxy *pgproxy.Proxy, statement, before string) (happened func()) {
+		cut := proxy.AfterCommit("name: " + statement + " ")
+		read := proxy.Rewrite("name: KeyRead ", `recovery_point`, `'`+before+`'::text AS recovery_point`)
+		return func() {
+			require.True(t, cut.HasFired(), "nothing was cut, so nothing was shown")
+			require.Positive(t, read.Happened())
+		}
+	}
+
 	t.Run("OfAPayStep", func(t *testing.T) {
 		t.Parallel()
-		w, api, proxy := unhurried(t)
+		w, api, proxy := proxied(t, patient("one"))
 		require.Equal(t, http.StatusOK, api.Do("PUT", "/v1/stock/tea", `{"available":10}`).Status)
-		release := holdCommits(w, "processing")
-		answer := async(func() testbed.Answer { return api.Post("/v1/checkouts", "k", twoTeas(visa)) })
-		landLate(w, proxy, release)
-		a := <-answer
+		happened := tooEarly(t, proxy, "ReservationsPin", "stock_reserved")
+		a := api.Post("/v1/checkouts", "k", twoTeas(visa))
+		happened()
 		require.Equal(t, http.StatusCreated, a.Status, a)
 		require.Equal(t, "completed", a.Get("status"))
 		w.RequireChargedOnce(a.Get("order_id").(string))
@@ -90,12 +100,10 @@ func TestCommitLandsLate(t *testing.T) {
 
 	t.Run("OfAPaymentThatWaitsForItsCustomer", func(t *testing.T) {
 		t.Parallel()
-		w, api, proxy := unhurried(t)
-		order := api.Order()
-		release := holdCommits(w, "requires_action")
-		answer := async(func() testbed.Answer { return api.Pay("k", order, careful) })
-		landLate(w, proxy, release)
-		a := <-answer
+		w, api, proxy := proxied(t, patient("one"))
+		happened := tooEarly(t, proxy, "PaymentSettle", "intent_recorded")
+		a := api.Pay("k", api.Order(), careful)
+		happened()
 		require.Equal(t, "requires_action", a.Get("status"), a)
 		require.Equal(t, 1, w.Count(`SELECT count(*) FROM outbox_events WHERE type = 'payment.requires_action'`), "it is told once")
 		w.RequireSound()
