@@ -244,11 +244,9 @@ func (c *Claim) durably(ctx context.Context, to string, phase func() error) (err
 		c.describe(span)
 		span.End(err)
 	}()
-	for doubted := false; ; doubted = true {
+	for {
 		err := phase()
-		inDoubt := errors.Is(err, db.ErrInDoubt)
-		// A repetition that finds its key finished, or its rows changed, may have met the try before it.
-		if inDoubt || doubted && (errors.Is(err, ErrLeaseLost) || errors.Is(err, ErrMoved)) {
+		if errors.Is(err, db.ErrInDoubt) {
 			c.store.o.Metrics.inDoubt.Inc()
 			span.Event("commit in doubt")
 			done, readErr := c.readBack(ctx, to)
@@ -257,11 +255,10 @@ func (c *Claim) durably(ctx context.Context, to string, phase func() error) (err
 				return c.fenced(readErr)
 			case readErr != nil:
 				return fmt.Errorf("%w; and it cannot be read back: %w", err, readErr)
-			case done:
-				err = nil
-			case inDoubt:
+			case !done:
 				continue // It had no effect yet, and the token is still ours.
 			}
+			err = nil
 		}
 		if err != nil && !errors.Is(err, errLanded) {
 			return c.fenced(err)
