@@ -256,7 +256,7 @@ func (c *Claim) durably(ctx context.Context, to string, phase func() error) (err
 			case readErr != nil:
 				return fmt.Errorf("%w; and it cannot be read back: %w", err, readErr)
 			case !done:
-				continue // It had no effect yet, and the token is still ours.
+				continue // None yet. Should it have one after all, a phase finds its key moved, and a statement has its own guards.
 			}
 			err = nil
 		}
