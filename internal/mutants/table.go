@@ -80,7 +80,7 @@ var All = []Mutant{
 		ID: "M10", Guard: "a lost COMMIT is in doubt: pgx's `SafeToRetry` is believed, and the transaction repeated", Breaks: "I1, I7",
 		Edits: []Edit{
 			{"db/db.go", "func NotWritten(err error) bool {\n", "func NotWritten(err error) bool {\n\tif pgconn.SafeToRetry(err) {\n\t\treturn true\n\t}\n"},
-			{"db/db.go", "if err = p.inTxOnce(ctx, fn); !serializationFailure(err) {", "if err = p.inTxOnce(ctx, fn); !serializationFailure(err) && !pgconn.SafeToRetry(err) {"},
+			{"db/db.go", "if err = p.inTxOnce(ctx, within, fn); !serializationFailure(err) {", "if err = p.inTxOnce(ctx, within, fn); !serializationFailure(err) && !pgconn.SafeToRetry(err) {"},
 		},
 		Test: Test{"db/pgproxy", "pgproxy_test.go", "TestInTxReportsDoubt", "a doubtful transaction is not repeated by itself"},
 	},
