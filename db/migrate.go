@@ -114,7 +114,7 @@ func (p *Pool) withMigrations(fn func(*goose.Provider) error, options ...goose.P
 	// which no statement of a request may. What it must not do is to wait long for a
 	// lock, because everybody else waits behind it.
 	config := p.pgx.Config().ConnConfig
-	config.RuntimeParams["statement_timeout"] = "0"
+	config.RuntimeParams["statement_timeout"], config.RuntimeParams["lock_timeout"] = "0", ms(lockTimeout)
 	conn := stdlib.OpenDB(*config)
 	defer func() { _ = conn.Close() }()
 	g, err := goose.NewProvider(goose.DialectPostgres, conn, sub, options...)

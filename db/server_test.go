@@ -73,20 +73,35 @@ func TestTablesKeepWhatTheyHold(t *testing.T) {
 }
 
 // TestMigrationsTakeTheirTime: an index on a table of years takes longer than any
-// statement of a request may, and a service that cannot be migrated cannot be upgraded.
+// statement of a request may, and a service that cannot be migrated cannot be
+// upgraded. Here it is a name that somebody else is about to take which lets one wait.
 func TestMigrationsTakeTheirTime(t *testing.T) {
 	t.Parallel()
-	u, err := url.Parse(dbtest.Empty(t))
+	dsn := dbtest.Empty(t)
+	other, err := db.Open(t.Context(), dsn, db.Options{MaxConn: 2})
 	require.NoError(t, err)
-	query := u.Query()
-	query.Set("statement_timeout", "1") // ms: what every table of ours is to a limit for requests, once it is large
-	u.RawQuery = query.Encode()
-	pool, err := db.Open(t.Context(), u.String(), db.Options{MaxConn: 2})
+	defer other.Close()
+	tx, err := other.Raw().Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `CREATE TABLE tenants (id integer)`)
+	require.NoError(t, err)
+
+	pool, err := db.Open(t.Context(), dsn, db.Options{MaxConn: 2, Statement: time.Second})
 	require.NoError(t, err)
 	defer pool.Close()
-	applied, err := pool.Migrate(t.Context())
-	require.NoError(t, err)
-	require.NotEmpty(t, applied)
+	migrated := make(chan error, 1)
+	go func() {
+		_, err := pool.Migrate(t.Context())
+		migrated <- err
+	}()
+	require.Eventually(t, func() bool {
+		var waits int
+		err := other.Raw().QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock' AND query_start < clock_timestamp() - interval '1500 ms'`).Scan(&waits)
+		return err == nil && waits == 1 || len(migrated) > 0
+	}, 30*time.Second, 20*time.Millisecond)
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.NoError(t, <-migrated)
 	require.NoError(t, pool.CheckSchema(t.Context()))
 }
 
