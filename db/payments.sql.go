@@ -66,6 +66,45 @@ func (q *Queries) OrderToPay(ctx context.Context, arg OrderToPayParams) (OrderTo
 	return i, err
 }
 
+const paymentByKey = `-- name: PaymentByKey :one
+SELECT tenant_id, id, version, status, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at, live FROM payments WHERE tenant_id = $1 AND idempotency_key = $2
+`
+
+type PaymentByKeyParams struct {
+	TenantID       string
+	IdempotencyKey string
+}
+
+func (q *Queries) PaymentByKey(ctx context.Context, arg PaymentByKeyParams) (Payment, error) {
+	row := q.db.QueryRow(ctx, paymentByKey, arg.TenantID, arg.IdempotencyKey)
+	var i Payment
+	err := row.Scan(
+		&i.TenantID,
+		&i.ID,
+		&i.Version,
+		&i.Status,
+		&i.OrderID,
+		&i.IdempotencyKey,
+		&i.AmountMinor,
+		&i.AmountRefundingMinor,
+		&i.AmountRefundedMinor,
+		&i.Currency,
+		&i.PaymentMethod,
+		&i.IntentNumber,
+		&i.IntentID,
+		&i.IntentClosed,
+		&i.ChargeID,
+		&i.FailureCode,
+		&i.FailureDeclineCode,
+		&i.FailureMessage,
+		&i.NextAction,
+		&i.CreatedAt,
+		&i.UpdatedAt,
+		&i.Live,
+	)
+	return i, err
+}
+
 const paymentGet = `-- name: PaymentGet :one
 SELECT tenant_id, id, version, status, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at, live FROM payments WHERE tenant_id = $1 AND id = $2
 `

@@ -4,6 +4,9 @@ SELECT * FROM payments WHERE tenant_id = @tenant_id AND id = @id;
 -- name: PaymentLock :one
 SELECT * FROM payments WHERE tenant_id = @tenant_id AND id = @id FOR NO KEY UPDATE;
 
+-- name: PaymentByKey :one
+SELECT * FROM payments WHERE tenant_id = @tenant_id AND idempotency_key = @idempotency_key;
+
 -- name: PaymentList :many
 -- Newest first.
 SELECT * FROM payments
