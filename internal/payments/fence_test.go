@@ -228,3 +228,88 @@ func TestStatementsNameWhatTheySaw(t *testing.T) {
 	require.Zero(t, n, "what is paid is not canceled")
 	w.RequireSound()
 }
+
+// TestFencesBetweenPhases tries what a holder writes between its phases with the
+// token of a holder before it: nothing is written. With its own it is, so that the
+// statement was one that could have.
+func TestFencesBetweenPhases(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, testbed.LocalOptions{})
+	w, ctx := s.w, t.Context()
+	g := sagaOf(t, s.checkout("k", twoTeas(careful)))
+	tenant, token := w.Tenant.ID, int64(w.Count(`SELECT lease_token FROM idempotency_keys WHERE key = 'k'`))
+	confirm := w.Text(`SELECT stripe_key FROM stripe_calls WHERE operation = 'confirm'`)
+	all := func() string {
+		return w.Text(`SELECT concat_ws(' ', (SELECT array_agg(c ORDER BY c.stripe_key) FROM stripe_calls c), (SELECT array_agg(s ORDER BY s.step) FROM checkout_steps s),
+			(SELECT array_agg(l) FROM intent_looks l))`)
+	}
+	later := time.Now().Add(time.Minute)
+
+	send := func(token int64) (db.StripeCallSendRow, error) {
+		return w.DB.StripeCallSend(ctx, db.StripeCallSendParams{TenantID: tenant, Key: "k", LeaseToken: token, StripeKey: confirm, Operation: "confirm",
+			ResourceID: g.PaymentID, ParamsSha256: make([]byte, 32), ResendWithin: time.Hour})
+	}
+	answered := func(token int64) (int64, error) {
+		return w.DB.StripeCallAnswered(ctx, db.StripeCallAnsweredParams{TenantID: tenant, Key: "k", LeaseToken: token, StripeKey: confirm, Outcome: db.StripeOutcomeUnknown})
+	}
+	for _, statement := range []struct {
+		name string
+		run  func(token int64) (rows int64, err error)
+	}{
+		{"a call is announced", func(token int64) (int64, error) {
+			_, err := send(token)
+			return 1, err
+		}},
+		{"a call is answered", answered},
+		{"a step begins again", func(token int64) (int64, error) {
+			return w.DB.CheckoutStepsResume(ctx, db.CheckoutStepsResumeParams{TenantID: tenant, Key: "k", LeaseToken: token, CheckoutID: g.ID})
+		}},
+		{"a step waits", func(token int64) (int64, error) { // for the call of above, of which nobody knows
+			return w.DB.CheckoutStepWaits(ctx, db.CheckoutStepWaitsParams{TenantID: tenant, Key: "k", LeaseToken: token, CheckoutID: g.ID, StripeKeys: []string{confirm}})
+		}},
+		{"a look begins", func(token int64) (int64, error) {
+			_, err := w.DB.IntentLookBegin(ctx, db.IntentLookBeginParams{TenantID: tenant, Key: "k", LeaseToken: token, StripeKey: confirm, FromAt: time.Now(), UntilAt: later})
+			return 1, err
+		}},
+		{"a page is read", func(token int64) (int64, error) {
+			_, err := w.DB.IntentLookRead(ctx, db.IntentLookReadParams{TenantID: tenant, Key: "k", LeaseToken: token, StripeKey: confirm, Found: []string{"pi_1"}, FromAt: time.Now(), UntilAt: later})
+			return 1, err
+		}},
+	} {
+		before := all()
+		n, err := statement.run(token - 1)
+		if err != nil {
+			require.ErrorIs(t, err, db.ErrNoRows, statement.name)
+		} else {
+			require.Zero(t, n, statement.name)
+		}
+		require.Equal(t, before, all(), statement.name)
+		n, err = statement.run(token)
+		require.NoError(t, err, statement.name)
+		require.Equal(t, int64(1), n, statement.name)
+		require.NotEqual(t, before, all(), statement.name)
+	}
+	doubtful := func() bool { return w.Count(`SELECT count(*) FROM stripe_calls WHERE stripe_key = $1 AND in_doubt`, confirm) == 1 }
+	require.False(t, doubtful())
+	sent, err := send(token)
+	require.NoError(t, err)
+	require.True(t, sent.InDoubt, "the attempt before it is of unknown outcome")
+	_, err = answered(token)
+	require.NoError(t, err)
+	require.True(t, doubtful(), "an answer to this attempt says nothing about those before it")
+}
+
+// TestRefundsNameWhatTheySaw is the same for what is done to a refund by its version.
+func TestRefundsNameWhatTheySaw(t *testing.T) {
+	t.Parallel()
+	w := testbed.New(t)
+	api, ctx := w.Local(testbed.LocalOptions{}), t.Context()
+	payment := api.Pay("p", api.Order(), visa).ID()
+	require.Equal(t, http.StatusCreated, refund(api, "r", payment).Status)
+	row := func() string { return w.Text(`SELECT r::text FROM refunds r`) }
+	before, id, version := row(), w.Text(`SELECT id FROM refunds`), int64(w.Count(`SELECT version FROM refunds`))
+	_, err := w.DB.RefundSettle(ctx, db.RefundSettleParams{TenantID: w.Tenant.ID, ID: id, SeenVersion: version - 1, Status: db.RefundStatusSucceeded})
+	require.ErrorIs(t, err, db.ErrNoRows)
+	require.NoError(t, w.DB.RefundAtStripe(ctx, db.RefundAtStripeParams{TenantID: w.Tenant.ID, ID: id, StripeRefundID: new("re_another")}))
+	require.Equal(t, before, row(), "a refund is one refund at Stripe")
+}
