@@ -106,7 +106,7 @@ func TestBatches(t *testing.T) {
 			_, err := pool.DeliveryCreate(t.Context(), db.DeliveryCreateParams{TenantID: "ten_a", EventID: fmt.Sprintf("ord_%d-1", i), Body: []byte(`{}`)})
 			require.NoError(t, err)
 		}
-		leased, err := pool.DeliveryLease(t.Context(), db.DeliveryLeaseParams{Lease: time.Minute, LimitRows: batch})
+		leased, err := pool.DeliveryLease(t.Context(), db.DeliveryLeaseParams{Lease: time.Minute, Busy: []string{}, LimitRows: batch})
 		require.NoError(t, err)
 		require.Len(t, leased, batch)
 	})

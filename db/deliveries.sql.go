@@ -107,9 +107,9 @@ const deliveryLease = `-- name: DeliveryLease :many
 WITH due AS MATERIALIZED (
     SELECT d.tenant_id, d.event_id
     FROM webhook_deliveries d
-    WHERE d.status = 'pending' AND d.leased_until < clock_timestamp()
+    WHERE d.status = 'pending' AND d.leased_until < clock_timestamp() AND d.tenant_id <> ALL($2::text[])
       AND (SELECT w.disabled_at IS NULL FROM webhook_endpoints w WHERE w.tenant_id = d.tenant_id)
-    ORDER BY d.leased_until LIMIT $2
+    ORDER BY d.leased_until LIMIT $3
     FOR NO KEY UPDATE OF d SKIP LOCKED
 ), target AS MATERIALIZED (
     SELECT due.tenant_id, due.event_id, w.url, w.secret FROM due JOIN webhook_endpoints w USING (tenant_id)
@@ -123,6 +123,7 @@ RETURNING e.tenant_id, e.event_id, e.body, e.lease_token, e.attempts, target.url
 
 type DeliveryLeaseParams struct {
 	Lease     time.Duration
+	Busy      []string
 	LimitRows int32
 }
 
@@ -136,10 +137,10 @@ type DeliveryLeaseRow struct {
 	Secret     []byte
 }
 
-// Leases deliveries that are due. Those of a disabled endpoint wait. One step after the other, each materialised: a planner
-// without statistics would otherwise look for them by tenant.
+// Leases deliveries that are due. Those of a disabled endpoint wait, and those of tenants who are being told of others just now. One
+// step after the other, each materialised: a planner without statistics would otherwise look for them by tenant.
 func (q *Queries) DeliveryLease(ctx context.Context, arg DeliveryLeaseParams) ([]DeliveryLeaseRow, error) {
-	rows, err := q.db.Query(ctx, deliveryLease, arg.Lease, arg.LimitRows)
+	rows, err := q.db.Query(ctx, deliveryLease, arg.Lease, arg.Busy, arg.LimitRows)
 	if err != nil {
 		return nil, err
 	}

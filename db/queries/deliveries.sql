@@ -13,12 +13,12 @@ INSERT INTO webhook_deliveries (tenant_id, event_id, body)
 SELECT e.tenant_id, @event_id, @body FROM webhook_endpoints e WHERE e.tenant_id = @tenant_id AND e.disabled_at IS NULL;
 
 -- name: DeliveryLease :many
--- Leases deliveries that are due. Those of a disabled endpoint wait. One step after the other, each materialised: a planner
--- without statistics would otherwise look for them by tenant.
+-- Leases deliveries that are due. Those of a disabled endpoint wait, and those of tenants who are being told of others just now. One
+-- step after the other, each materialised: a planner without statistics would otherwise look for them by tenant.
 WITH due AS MATERIALIZED (
     SELECT d.tenant_id, d.event_id
     FROM webhook_deliveries d
-    WHERE d.status = 'pending' AND d.leased_until < clock_timestamp()
+    WHERE d.status = 'pending' AND d.leased_until < clock_timestamp() AND d.tenant_id <> ALL(@busy::text[])
       AND (SELECT w.disabled_at IS NULL FROM webhook_endpoints w WHERE w.tenant_id = d.tenant_id)
     ORDER BY d.leased_until LIMIT @limit_rows
     FOR NO KEY UPDATE OF d SKIP LOCKED

@@ -15,6 +15,9 @@
 // are the attempt's. There is no order between deliveries, because one that
 // fails must not hold back the rest; the event's sequence tells old from new.
 //
+// A tenant whose endpoint hangs holds up its own deliveries and nobody else's: a
+// few connections wait for it, and the rounds go on beside them.
+//
 // The signature is webhook-signature: v1,base64(HMAC-SHA256(secret, webhook-id
 // "." webhook-timestamp "." body)). 410 Gone disables the endpoint.
 //

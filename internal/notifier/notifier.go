@@ -25,11 +25,13 @@ import (
 const Name = "notifier"
 
 const (
-	sendWithin    = 15 * time.Second // one attempt; Standard Webhooks asks for 15 to 30 s
-	leaseDefault  = 60 * time.Second // how long a delivery of a process that died waits
-	settleWithin  = 5 * time.Second  // noting the outcome, also while the process stops
-	atOnceDefault = 8                // one slow tenant holds up one of these, for one attempt
-	statsEvery    = 5 * time.Second
+	sendWithin   = 15 * time.Second // one attempt; Standard Webhooks asks for 15 to 30 s
+	leaseDefault = 60 * time.Second // how long a delivery of a process that died waits
+	settleWithin = 5 * time.Second  // noting the outcome, also while the process stops
+	atOnceMax    = 32               // attempts under way
+	ofTenantMax  = 8                // of them to one tenant: one whose endpoint hangs holds up itself, and nobody else
+	roundWithin  = time.Second      // then the next round begins, beside the attempts that still wait for an answer
+	statsEvery   = 5 * time.Second
 )
 
 const _ = uint(leaseDefault - sendWithin - settleWithin) // an attempt must not outlive its lease
@@ -52,7 +54,6 @@ func Handler() inbox.Handler {
 // Options may be left zero.
 type Options struct {
 	AllowPrivate bool // deliver to loopback and private addresses, and over plain HTTP: for development
-	AtOnce       int  // default 8
 	Metrics      *Metrics
 	Log          *slog.Logger
 	Tracer       *tracing.Tracer // nil: off
@@ -63,19 +64,19 @@ type Notifier struct {
 	pool     *db.Pool
 	client   *http.Client
 	insecure bool
-	atOnce   int
 	metrics  *Metrics
 	log      *slog.Logger
 	tracer   *tracing.Tracer
 	measured time.Time
+
+	mu      sync.Mutex
+	sending map[string]int // attempts under way, by tenant
+	unnoted []error        // what came of attempts whose outcome could not be noted
 }
 
 // New returns a notifier for one loop.
 func New(pool *db.Pool, o Options) *Notifier {
-	n := &Notifier{pool: pool, client: newClient(o.AllowPrivate), insecure: o.AllowPrivate, atOnce: o.AtOnce, metrics: o.Metrics, log: o.Log, tracer: o.Tracer}
-	if n.atOnce == 0 {
-		n.atOnce = atOnceDefault
-	}
+	n := &Notifier{pool: pool, client: newClient(o.AllowPrivate), insecure: o.AllowPrivate, metrics: o.Metrics, log: o.Log, tracer: o.Tracer, sending: map[string]int{}}
 	if n.metrics == nil {
 		n.metrics = NewMetrics(nil)
 	}
@@ -86,23 +87,79 @@ func New(pool *db.Pool, o Options) *Notifier {
 }
 
 // RunOnce sends what is due, a few deliveries at once, and returns how many it
-// tried; those that failed are due later. An error means that the database is
-// away.
-func (n *Notifier) RunOnce(ctx context.Context) (int, error) {
+// began; those that fail are due later. It waits a moment for what comes of them,
+// and does not wait for who takes longer to answer. An error means that the
+// database is away.
+func (n *Notifier) RunOnce(ctx context.Context) (begun int, err error) {
 	if err := n.measure(ctx); err != nil {
 		return 0, err
 	}
-	rows, err := n.pool.DeliveryLease(ctx, db.DeliveryLeaseParams{Lease: leaseDefault, LimitRows: int32(n.atOnce)}) //nolint:gosec // a few
+	var round sync.WaitGroup
+	for room, busy := n.room(); room > 0; room, busy = n.room() {
+		rows, err := n.pool.DeliveryLease(ctx, db.DeliveryLeaseParams{Lease: leaseDefault, Busy: busy, LimitRows: int32(min(room, ofTenantMax))})
+		if err != nil {
+			return begun, fmt.Errorf("lease deliveries: %w", err)
+		}
+		if len(rows) == 0 {
+			break
+		}
+		begun += len(rows)
+		for _, row := range rows {
+			n.begins(row.TenantID)
+			round.Go(func() { n.ends(row.TenantID, n.deliver(ctx, row)) })
+		}
+	}
+	all := make(chan struct{})
+	go func() {
+		round.Wait()
+		close(all)
+	}()
+	select {
+	case <-all:
+	case <-time.After(roundWithin):
+		if ctx.Err() != nil {
+			<-all // We stop, and so do they.
+		}
+	}
+	return begun, n.takeUnnoted()
+}
+
+// room is how many attempts may begin, and which tenants must wait until those to
+// them have ended.
+func (n *Notifier) room() (room int, busy []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	room, busy = atOnceMax, []string{}
+	for tenantID, sending := range n.sending {
+		room -= sending
+		busy = append(busy, tenantID)
+	}
+	return room, busy
+}
+
+func (n *Notifier) begins(tenantID string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.sending[tenantID]++
+}
+
+func (n *Notifier) ends(tenantID string, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.sending[tenantID]--; n.sending[tenantID] == 0 {
+		delete(n.sending, tenantID)
+	}
 	if err != nil {
-		return 0, fmt.Errorf("lease deliveries: %w", err)
+		n.unnoted = append(n.unnoted, err)
 	}
-	errs := make([]error, len(rows))
-	var all sync.WaitGroup
-	for i, row := range rows {
-		all.Go(func() { errs[i] = n.deliver(ctx, row) })
-	}
-	all.Wait()
-	return len(rows), errors.Join(errs...)
+}
+
+func (n *Notifier) takeUnnoted() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	err := errors.Join(n.unnoted...)
+	n.unnoted = nil
+	return err
 }
 
 // deliver returns an error only if the outcome could not be noted; then the

@@ -89,6 +89,11 @@ func (b *bundle) requests() []request {
 // publish brings an event to the notifier's consumer.
 func (b *bundle) publish(aggregate string) (body string) {
 	b.Helper()
+	return b.publishTo(tenant, aggregate)
+}
+
+func (b *bundle) publishTo(tenant, aggregate string) (body string) {
+	b.Helper()
 	raw, err := json.Marshal(outbox.Envelope{ID: outbox.EventID(aggregate, 1), Type: "order.created", Subject: aggregate, TenantID: tenant, Version: 1,
 		Time: time.Now(), Data: json.RawMessage(`{"note":"ä"}`)})
 	require.NoError(b, err)
@@ -143,6 +148,42 @@ func TestNotifier(t *testing.T) {
 			require.Equal(t, "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)), r.header.Get("webhook-signature"))
 			require.Equal(t, "application/cloudevents+json; charset=utf-8", r.header.Get("Content-Type"))
 		}
+	})
+
+	t.Run("ATenantThatHangsHoldsUpNobodyElse", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		hanging := make(chan struct{})
+		release := sync.OnceFunc(func() { close(hanging) })
+		t.Cleanup(release) // a server that closes waits for who is inside
+		b.answer = func(w http.ResponseWriter, _ int) {
+			<-hanging
+			w.WriteHeader(http.StatusOK)
+		}
+		for i := range 20 {
+			b.publish(fmt.Sprintf("ord_%02d", i))
+		}
+		const other = "tnt_b"
+		heard := make(chan struct{}, 100)
+		prompt := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { heard <- struct{}{} }))
+		t.Cleanup(prompt.Close)
+		require.NoError(t, b.pool.TenantCreate(t.Context(), db.TenantCreateParams{ID: other, Name: "B", FingerprintSecret: secret}))
+		require.NoError(t, notifier.SetEndpoint(t.Context(), b.pool.Queries, other, prompt.URL, "whsec_"+base64.StdEncoding.EncodeToString(secret)))
+
+		for i := range 3 { // again and again, while the first says nothing
+			b.publishTo(other, fmt.Sprintf("ord_b%d", i))
+			_, err := b.notifier.RunOnce(t.Context())
+			require.NoError(t, err)
+			require.Eventually(t, func() bool { return len(heard) == i+1 && len(b.requests()) >= 8 }, 5*time.Second, time.Millisecond, "it was told in the same round")
+		}
+		told := len(b.requests())
+		require.Equal(t, 8, told, "no more connections wait for the one that hangs")
+		release()
+		require.Eventually(t, func() bool {
+			_, err := b.notifier.RunOnce(t.Context())
+			require.NoError(t, err)
+			return len(b.requests()) == 20
+		}, 10*time.Second, time.Millisecond, "who answers again is told the rest")
 	})
 
 	t.Run("TriesAgainUnderTheSameID", func(t *testing.T) {
@@ -269,7 +310,9 @@ func TestNotifier(t *testing.T) {
 		b.answer = func(w http.ResponseWriter, n int) {
 			if n == 1 { // while this one stands still, another delivers it
 				b.due()
-				b.runOnce(1)
+				begun, err := notifier.New(b.pool, notifier.Options{AllowPrivate: true}).RunOnce(b.Context())
+				require.NoError(b, err)
+				require.Equal(b, 1, begun)
 				w.WriteHeader(http.StatusInternalServerError)
 			}
 		}

@@ -289,7 +289,9 @@ func TestFencesBetweenPhases(t *testing.T) {
 		require.Equal(t, int64(1), n, statement.name)
 		require.NotEqual(t, before, all(), statement.name)
 	}
-	doubtful := func() bool { return w.Count(`SELECT count(*) FROM stripe_calls WHERE stripe_key = $1 AND in_doubt`, confirm) == 1 }
+	doubtful := func() bool {
+		return w.Count(`SELECT count(*) FROM stripe_calls WHERE stripe_key = $1 AND in_doubt`, confirm) == 1
+	}
 	require.False(t, doubtful())
 	sent, err := send(token)
 	require.NoError(t, err)

@@ -575,10 +575,12 @@ func TestClientHangsUp(t *testing.T) {
 	waitHeld(b.w, moving)
 	hangUp()
 	require.Error(t, (<-gone).Err)
-	moving.Release()
 	// Nothing would be unsafe about work that ends here and is taken up after its
 	// lease. But whoever asks again would wait that long for an answer.
-	testbed.Eventually(t, testbed.Lease/2, "the payment is finished all the same: the time to a final answer is that of the work, not of a lease", func() bool {
+	const goesOn = "the work goes on: the time to a final answer is that of the work, not of a lease"
+	require.Never(t, func() bool { return len(moving.Waiting()) == 0 }, 300*time.Millisecond, 5*time.Millisecond, goesOn) // by then the server has heard of it
+	moving.Release()
+	testbed.Eventually(t, testbed.Lease/2, goesOn, func() bool {
 		return b.w.RecoveryPoint("k") == "finished"
 	})
 	require.True(t, b.succeeded("k", order).Replayed())
