@@ -363,10 +363,14 @@ func (o *observed) parkedByHand() act {
 		alerts: []string{"PayonceKeysParked", "PayonceOutboxParked", "PayonceInboxParked", "PayonceNotifierGaveUp"},
 		breaks: func() {
 			require.Equal(o.t, http.StatusAccepted, o.a.Pay(key, o.a.Order(), "pm_card_threeDSecure2Required").Status)
-			// The webhook about it hurries the key along, parked or not; so that comes first.
+			// The webhook about it hurries the key along, parked or not, and whoever looks then gives the key back as one that is not
+			// parked; so both come first.
 			o.Until("its webhook is applied", func() bool {
 				return o.Count(`SELECT count(*) FROM inbox_events i JOIN payments p ON p.intent_id = i.object_id
 					WHERE p.idempotency_key = $1 AND i.type = 'payment_intent.requires_action' AND i.status = 'done'`, key) == 1
+			})
+			o.Until("nobody looks at it", func() bool {
+				return o.Count(`SELECT count(*) FROM idempotency_keys WHERE key = $1 AND leased_until < clock_timestamp() AND resume_at > clock_timestamp() + interval '5 s'`, key) == 1
 			})
 			o.Exec(`UPDATE idempotency_keys SET parked_at = clock_timestamp() WHERE tenant_id = $1 AND key = $2`, o.Tenant.ID, key)
 			o.Exec(`INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, parked_at) VALUES ($1, 'ord_parked', 1, 'order.created', '{}', clock_timestamp())`, o.Tenant.ID)
