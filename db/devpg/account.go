@@ -81,7 +81,7 @@ const memory = "/dev/shm"
 // each, of three hundred files: on a disk's file system that takes longer than
 // all that is done in them. Whoever sets TMPDIR has chosen.
 func (a *account) memoryRoot() string {
-	const room = 2 << 30 // bytes; a package's server takes a few hundred megabytes
+	const room = 2 << 30 // bytes; a package's server takes less than a tenth of it
 	if os.Getenv("TMPDIR") != "" || !inMemory(memory, room) || !a.reaches(memory) {
 		return ""
 	}

@@ -16,22 +16,35 @@ import (
 	"example.com/payonce/internal/testbed"
 )
 
+// stoppable is a server that can be told to stop.
+type stoppable struct {
+	addr  string
+	stop  func()
+	ended <-chan error // what Run returned
+}
+
+// beside starts one on the bundle's database, beside the bundle's own.
+func beside(t *testing.T, drain time.Duration) (*bundle, stoppable) {
+	t.Helper()
+	var options httpapi.Options
+	b := setup(t, func(o *httpapi.Options) { options = *o })
+	options.Metrics, options.Drain = prometheus.NewRegistry(), drain
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	t.Cleanup(stop)
+	ended := make(chan error, 1)
+	go func() { ended <- httpapi.NewServer(options).Run(ctx, l) }()
+	return b, stoppable{l.Addr().String(), stop, ended}
+}
+
 // TestDrain: a process that was told to stop says that it is not ready, and
 // still answers whoever asks, until the requests in flight are done. Those that came
 // later are finished too, but do not keep the door open.
 func TestDrain(t *testing.T) {
 	t.Parallel()
-	var options httpapi.Options
-	b := setup(t, func(o *httpapi.Options) { options = *o })
-	options.Drain = testbed.Patience
-	options.Metrics = prometheus.NewRegistry()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	ended := make(chan error, 1)
-	go func() { ended <- httpapi.NewServer(options).Run(ctx, l) }()
-	b.url = "http://" + l.Addr().String()
+	b, s := beside(t, testbed.Patience)
+	b.url = "http://" + s.addr
 
 	order, later := b.order("drain-order"), b.order("drain-order-2")
 	pay := func(order, key string) (<-chan answer, *stripesim.Hold) {
@@ -51,7 +64,7 @@ func TestDrain(t *testing.T) {
 	}
 	paid, hold := pay(order, "drain")
 
-	stop()
+	s.stop()
 	require.Eventually(t, func() bool {
 		a, err := b.try(t.Context(), "GET", "/readyz", "")
 		return err == nil && a.status == http.StatusServiceUnavailable
@@ -59,7 +72,7 @@ func TestDrain(t *testing.T) {
 	require.Equal(t, http.StatusOK, b.send("GET", "/healthz", "").status)
 	require.Equal(t, http.StatusOK, b.send("GET", "/v1/orders/"+later, "").status, "a load balancer that has not noticed")
 	select {
-	case err := <-ended:
+	case err := <-s.ended:
 		t.Fatalf("it did not wait for the request in flight: %v", err)
 	default:
 	}
@@ -67,7 +80,7 @@ func TestDrain(t *testing.T) {
 	hold.Release()
 	require.Equal(t, http.StatusCreated, (<-paid).status)
 	require.Eventually(t, func() bool {
-		c, err := net.Dial("tcp", l.Addr().String())
+		c, err := net.Dial("tcp", s.addr)
 		if err == nil {
 			_ = c.Close()
 		}
@@ -75,8 +88,8 @@ func TestDrain(t *testing.T) {
 	}, 10*time.Second, time.Millisecond, "the door stays open for those who came later")
 	holdLater.Release()
 	require.Equal(t, http.StatusCreated, (<-paidLater).status)
-	require.NoError(t, <-ended)
-	_, err = b.try(t.Context(), "GET", "/readyz", "")
+	require.NoError(t, <-s.ended)
+	_, err := b.try(t.Context(), "GET", "/readyz", "")
 	require.Error(t, err, "nobody listens any more")
 }
 
@@ -85,17 +98,9 @@ func TestDrain(t *testing.T) {
 // another, as if this one had been killed.
 func TestDrainEnds(t *testing.T) {
 	t.Parallel()
-	var options httpapi.Options
-	b := setup(t, func(o *httpapi.Options) { options = *o })
-	options.Metrics, options.Drain = prometheus.NewRegistry(), 300*time.Millisecond
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	ended := make(chan error, 1)
-	go func() { ended <- httpapi.NewServer(options).Run(ctx, l) }()
+	b, s := beside(t, 300*time.Millisecond)
 	elsewhere := b.url
-	b.url = "http://" + l.Addr().String()
+	b.url = "http://" + s.addr
 
 	order := b.order("order")
 	hold := b.sim.Hold(stripesim.Selector{Op: "intent.confirm"}, stripesim.BeforeEffect)
@@ -105,11 +110,11 @@ func TestDrainEnds(t *testing.T) {
 		_, err := b.try(t.Context(), "POST", "/v1/payments", `{"order_id":"`+order+`","payment_method":"pm_card_visa"}`, "Idempotency-Key", "slow")
 		cut <- err
 	}()
-	_, err = hold.Wait(t.Context())
+	_, err := hold.Wait(t.Context())
 	require.NoError(t, err)
-	stop()
+	s.stop()
 	select {
-	case err := <-ended:
+	case err := <-s.ended:
 		require.NoError(t, err, "the exit status of a process that was told to stop and has")
 	case <-time.After(testbed.Patience):
 		t.Fatal("it waits for a request for longer than it said")
@@ -125,17 +130,9 @@ func TestDrainEnds(t *testing.T) {
 // answer fills the connection, and then its handler waits for it.
 func TestDrainDoesNotWaitForWhoDoesNotRead(t *testing.T) {
 	t.Parallel()
-	var options httpapi.Options
-	setup(t, func(o *httpapi.Options) { options = *o })
-	options.Metrics, options.Drain = prometheus.NewRegistry(), time.Minute
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	ended := make(chan error, 1)
-	go func() { ended <- httpapi.NewServer(options).Run(ctx, l) }()
+	_, s := beside(t, time.Minute)
 
-	conn, err := net.Dial("tcp", l.Addr().String())
+	conn, err := net.Dial("tcp", s.addr)
 	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
 	// More than both ends of a connection hold, so that the server cannot write on, and in the end nor can the client.
@@ -145,7 +142,7 @@ func TestDrainDoesNotWaitForWhoDoesNotRead(t *testing.T) {
 		_, err = conn.Write(request)
 	}
 	began := time.Now()
-	stop()
-	require.NoError(t, <-ended)
+	s.stop()
+	require.NoError(t, <-s.ended)
 	require.Less(t, time.Since(began), 40*time.Second, "it waited for as long as it waits for anybody")
 }
