@@ -121,7 +121,11 @@ func report(p *printer, shows []*show, findings []finding, took time.Duration) (
 	sound := p.findings(findings)
 	p.say("")
 	if behaved && sound {
-		p.say("%s", p.paint(green, fmt.Sprintf("All %d scenes went as they should, all %d invariants hold. %.1f s", len(shows), len(findings), took.Seconds())))
+		played := fmt.Sprintf("All %d scenes went as they should", len(shows))
+		if len(shows) == 1 {
+			played = "The scene went as it should"
+		}
+		p.say("%s", p.paint(green, fmt.Sprintf("%s, all %d invariants hold. %.1f s", played, len(findings), took.Seconds())))
 	} else {
 		p.say("%s", p.paint(red, fmt.Sprintf("NOT GOOD: see what is marked FAILED above. %.1f s", took.Seconds())))
 	}
