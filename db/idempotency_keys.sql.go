@@ -154,17 +154,23 @@ func (q *Queries) KeyHold(ctx context.Context, arg KeyHoldParams) (string, error
 
 const keyHurry = `-- name: KeyHurry :execrows
 UPDATE idempotency_keys SET resume_at = clock_timestamp(), parked_at = NULL
-WHERE tenant_id = $1 AND key = $2 AND coalesce(finished_at, answer_dropped_at) IS NULL AND leased_until < clock_timestamp()
+WHERE tenant_id = $1 AND key = $2 AND coalesce(finished_at, answer_dropped_at) IS NULL
+  AND (leased_until < clock_timestamp() OR $3::boolean AND attempts > 1)
 `
 
 type KeyHurryParams struct {
 	TenantID string
 	Key      string
+	EvenHeld bool
 }
 
-// The same for a caller that has rows locked which a holder's phase may wait for: a holder is left alone, and looks again at its next poll.
+// Has the completer look at an unfinished key at once, a parked one too. A key that somebody holds is left alone. With even_held it
+// is not: its holder may have looked just before the news came, and be about to give the claim back until its next poll, so the time
+// is set where KeyYield finds it. Never for the first holder: it has not told anybody yet what there is to act on, and every
+// payment's own webhooks would be written down here. even_held may wait for a phase of the holder's, so its caller must hold no
+// lock that such a phase waits for. No row: nothing to hurry.
 func (q *Queries) KeyHurry(ctx context.Context, arg KeyHurryParams) (int64, error) {
-	result, err := q.db.Exec(ctx, keyHurry, arg.TenantID, arg.Key)
+	result, err := q.db.Exec(ctx, keyHurry, arg.TenantID, arg.Key, arg.EvenHeld)
 	if err != nil {
 		return 0, err
 	}
@@ -251,25 +257,6 @@ func (q *Queries) KeyMove(ctx context.Context, arg KeyMoveParams) (int64, error)
 		return 0, err
 	}
 	return result.RowsAffected(), nil
-}
-
-const keyNews = `-- name: KeyNews :exec
-UPDATE idempotency_keys SET resume_at = clock_timestamp(), parked_at = NULL
-WHERE tenant_id = $1 AND key = $2 AND coalesce(finished_at, answer_dropped_at) IS NULL AND (leased_until < clock_timestamp() OR attempts > 1)
-`
-
-type KeyNewsParams struct {
-	TenantID string
-	Key      string
-}
-
-// News has come from outside about the key's resource: look at once. A holder may have looked a moment before that, and be about to
-// give the claim back until its next poll; so the time is set for a held key, too, where KeyYield finds it. Not for a first
-// holder: it has not told anybody yet what there is to act on, and every payment's own webhooks would be written down here.
-// Waits for a phase of the holder's, so the caller has no rows of orders or payments locked.
-func (q *Queries) KeyNews(ctx context.Context, arg KeyNewsParams) error {
-	_, err := q.db.Exec(ctx, keyNews, arg.TenantID, arg.Key)
-	return err
 }
 
 const keyRead = `-- name: KeyRead :one
@@ -539,7 +526,7 @@ type KeyYieldParams struct {
 	LeaseToken int64
 }
 
-// Gives the claim back with a time for the next try: at once if news has come while it was held (KeyNews), for the holder may have
+// Gives the claim back with a time for the next try: at once if news has come while it was held (KeyHurry), for the holder may have
 // looked before that. Zero rows: the lease was lost, and the new holder decides.
 func (q *Queries) KeyYield(ctx context.Context, arg KeyYieldParams) (int64, error) {
 	result, err := q.db.Exec(ctx, keyYield,

@@ -83,25 +83,22 @@ UPDATE idempotency_keys SET recovery_point = 'finished', finished_at = clock_tim
 WHERE tenant_id = @tenant_id AND key = @key AND lease_token = @lease_token AND coalesce(finished_at, answer_dropped_at) IS NULL;
 
 -- name: KeyYield :execrows
--- Gives the claim back with a time for the next try: at once if news has come while it was held (KeyNews), for the holder may have
+-- Gives the claim back with a time for the next try: at once if news has come while it was held (KeyHurry), for the holder may have
 -- looked before that. Zero rows: the lease was lost, and the new holder decides.
 UPDATE idempotency_keys SET leased_until = '-infinity', last_error = @last_error,
     resume_at = clock_timestamp() + CASE WHEN resume_at < leased_until THEN interval '0' ELSE @pause::interval END,
     parked_at = CASE WHEN @park::boolean AND resume_at >= leased_until THEN clock_timestamp() END
 WHERE tenant_id = @tenant_id AND key = @key AND lease_token = @lease_token AND coalesce(finished_at, answer_dropped_at) IS NULL;
 
--- name: KeyNews :exec
--- News has come from outside about the key's resource: look at once. A holder may have looked a moment before that, and be about to
--- give the claim back until its next poll; so the time is set for a held key, too, where KeyYield finds it. Not for a first
--- holder: it has not told anybody yet what there is to act on, and every payment's own webhooks would be written down here.
--- Waits for a phase of the holder's, so the caller has no rows of orders or payments locked.
-UPDATE idempotency_keys SET resume_at = clock_timestamp(), parked_at = NULL
-WHERE tenant_id = @tenant_id AND key = @key AND coalesce(finished_at, answer_dropped_at) IS NULL AND (leased_until < clock_timestamp() OR attempts > 1);
-
 -- name: KeyHurry :execrows
--- The same for a caller that has rows locked which a holder's phase may wait for: a holder is left alone, and looks again at its next poll.
+-- Has the completer look at an unfinished key at once, a parked one too. A key that somebody holds is left alone. With even_held it
+-- is not: its holder may have looked just before the news came, and be about to give the claim back until its next poll, so the time
+-- is set where KeyYield finds it. Never for the first holder: it has not told anybody yet what there is to act on, and every
+-- payment's own webhooks would be written down here. even_held may wait for a phase of the holder's, so its caller must hold no
+-- lock that such a phase waits for. No row: nothing to hurry.
 UPDATE idempotency_keys SET resume_at = clock_timestamp(), parked_at = NULL
-WHERE tenant_id = @tenant_id AND key = @key AND coalesce(finished_at, answer_dropped_at) IS NULL AND leased_until < clock_timestamp();
+WHERE tenant_id = @tenant_id AND key = @key AND coalesce(finished_at, answer_dropped_at) IS NULL
+  AND (leased_until < clock_timestamp() OR @even_held::boolean AND attempts > 1);
 
 -- name: KeyEnqueue :exec
 -- Work that nobody asked for, under a key of our own: the completer finds it. Once there, it is not added again.

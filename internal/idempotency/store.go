@@ -327,27 +327,32 @@ func (s *Store) untilAnswered(ctx context.Context, read func() error) error {
 	}
 }
 
-// News makes the completer look at an unfinished key at once: something has
-// happened elsewhere to its resource. Whoever holds the key may have looked just
-// before that, and then looks again. It joins the transaction of q, which must
-// hold no lock that a phase of the key's operation could wait for.
-func News(ctx context.Context, q *db.Queries, tenantID, key string) error {
-	return q.KeyNews(ctx, db.KeyNewsParams{TenantID: tenantID, Key: key})
-}
-
-// Hurry is News for a transaction that holds such locks, because it has changed
-// the resource itself: a holder finds the change when it writes.
+// Hurry has the completer look at an unfinished key at once, because its resource
+// was changed in the transaction of q. A holder is left alone: it finds the change
+// when it writes.
 func Hurry(ctx context.Context, q *db.Queries, tenantID, key string) error {
-	_, err := q.KeyHurry(ctx, db.KeyHurryParams{TenantID: tenantID, Key: key})
+	_, err := TryNow(ctx, q, tenantID, key)
 	return err
 }
 
-// TryNow is Hurry for a person who wants to know: it reports whether there was an
-// unfinished key that nobody holds. One that was parked is looked at again, too.
+// HurryHolder is Hurry for a change that the holder cannot find, because it was
+// made elsewhere: a holder that looked just before looks once more. q's transaction
+// must hold no lock that a phase of the key's operation could wait for.
+func HurryHolder(ctx context.Context, q *db.Queries, tenantID, key string) error {
+	_, err := hurry(ctx, q, db.KeyHurryParams{TenantID: tenantID, Key: key, EvenHeld: true})
+	return err
+}
+
+// TryNow is Hurry for a caller who wants to know whether there was an unfinished
+// key that nobody holds. One that was parked is looked at again, too.
 func TryNow(ctx context.Context, q *db.Queries, tenantID, key string) (bool, error) {
-	n, err := q.KeyHurry(ctx, db.KeyHurryParams{TenantID: tenantID, Key: key})
+	return hurry(ctx, q, db.KeyHurryParams{TenantID: tenantID, Key: key})
+}
+
+func hurry(ctx context.Context, q *db.Queries, p db.KeyHurryParams) (bool, error) {
+	n, err := q.KeyHurry(ctx, p)
 	if err != nil {
-		return false, fmt.Errorf("have a key looked at: %w", err)
+		return false, fmt.Errorf("hurry a key along: %w", err)
 	}
 	return n > 0, nil
 }

@@ -10,7 +10,7 @@ const (
 	phases        = "db/payment_phases.sql.go"
 	calls         = "internal/payments/calls.go"
 	pay           = "internal/payments/pay_settle.go"
-	find          = "internal/payments/find.go"
+	lostIntent    = "internal/payments/lost_intent.go"
 )
 
 // All are the mutants, in the order of what they break. A text with a $n in it is
@@ -137,7 +137,7 @@ var All = []Mutant{
 		err = json.Unmarshal(e.Payload, &event)
 		object := event.Data.Object
 		seen.refunds = []StripeRefund{{ID: object.ID, Status: object.Status, TenantID: object.Metadata["tenant_id"], RefundID: object.Metadata["refund_id"]}}`},
-			{"internal/payments/refund.go", "\tcase from == db.RefundStatusPending && to == db.RefundStatusSucceeded:\n", "\tcase from == db.RefundStatusFailed && to == db.RefundStatusSucceeded:\n\t\treturn amount, amount, true\n\tcase from == db.RefundStatusPending && to == db.RefundStatusSucceeded:\n"},
+			{"internal/payments/refund_settle.go", "\tcase from == db.RefundStatusPending && to == db.RefundStatusSucceeded:\n", "\tcase from == db.RefundStatusFailed && to == db.RefundStatusSucceeded:\n\t\treturn amount, amount, true\n\tcase from == db.RefundStatusPending && to == db.RefundStatusSucceeded:\n"},
 			{refundsTable, "(OLD.status = 'succeeded' AND NEW.status = 'failed')))", "(OLD.status = 'succeeded' AND NEW.status = 'failed') OR (OLD.status = 'failed' AND NEW.status = 'succeeded')))"},
 		},
 		Test: Test{"internal/payments", "webhook_test.go", "TestWebhooks/InAnyOrderEndInTheSameState", "as Stripe has it, in whatever order its events came"},
@@ -180,7 +180,7 @@ var All = []Mutant{
 		Edits: []Edit{
 			{calls, "resendWithin      = 12 * time.Hour", "resendWithin      = 48 * time.Hour"},
 			{calls, "\t_ = uint(stripeKeyLifetime - resendWithin) // does not compile if we would outlive Stripe's memory\n", ""},
-			{find, "\t_ = uint(lookUntil - resendWithin)\n", ""},
+			{lostIntent, "\t_ = uint(lookUntil - resendWithin)\n", ""},
 			{narrowGuards, "UPDATE OF attempts, last_sent_at, first_sent_at ON stripe_calls FOR EACH ROW\n    WHEN (NEW.attempts > OLD.attempts AND NEW.last_sent_at > OLD.first_sent_at + interval '23 hours')", "UPDATE OF attempts, last_sent_at, first_sent_at ON stripe_calls FOR EACH ROW\n    WHEN (NEW.attempts > OLD.attempts AND NEW.last_sent_at > OLD.first_sent_at + interval '23 days')"},
 		},
 		Test: Test{"internal/payments", "refund_test.go", "TestForgottenRefund", "a refund is made once"},

@@ -28,7 +28,7 @@ func Compare(ctx context.Context, pool *db.Pool, gateway Gateway, since time.Tim
 	found := map[string]bool{}
 	note := func(j judgment) {
 		f := j.finding
-		if j.verdict != orphaned && j.verdict != moved && j.verdict != disagrees || found[f.TenantID+" "+f.ObjectID] {
+		if j.ruling != orphaned && j.ruling != moved && j.ruling != disagrees || found[f.TenantID+" "+f.ObjectID] {
 			return
 		}
 		found[f.TenantID+" "+f.ObjectID] = true

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"strings"
 	"time"
@@ -69,37 +68,6 @@ func (w *paying) confirmCallOn(intentID string) call {
 	return newCall(opConfirm, p.ID, p.TenantID+":"+p.IdempotencyKey+":confirm", intentID, p.PaymentMethod)
 }
 
-// cancelCall cancels the order's n-th PaymentIntent. Its first key is the n-th
-// cancel's; another, where that one can tell nothing new any more, adds a count.
-func cancelCall(p db.Payment, try int) call {
-	key := p.TenantID + ":" + p.OrderID + ":cancel:" + strconv.Itoa(int(p.IntentNumber))
-	if try > 1 {
-		key += ":" + strconv.Itoa(try)
-	}
-	return newCall(opCancel, p.OrderID, key, *p.IntentID)
-}
-
-// nextCancel is the cancel to send: the first whose key is not given up. A cancel
-// is the one call of ours that may be sent under another key while the first is in
-// doubt, because twice canceled is once canceled, and no money moves. Without it a
-// single error that Stripe stored would keep an intent alive that nobody
-// may confirm, and its payment open until a person looks.
-func (s *Service) nextCancel(ctx context.Context, p db.Payment) (call, error) {
-	for try := 1; ; try++ {
-		target := cancelCall(p, try)
-		last, err := s.pool.StripeCallGet(ctx, db.StripeCallGetParams{TenantID: p.TenantID, StripeKey: target.key})
-		if errors.Is(err, db.ErrNoRows) {
-			return target, nil
-		}
-		if err != nil {
-			return target, fmt.Errorf("read the cancel of %s: %w", *p.IntentID, err)
-		}
-		if !givenUp(last) || try == cancelsMax {
-			return target, nil
-		}
-	}
-}
-
 // sending is what was known of a call when its last attempt left.
 type sending struct {
 	attempts  int
@@ -108,7 +76,8 @@ type sending struct {
 
 // call makes a call, at most a few times while Stripe turns it away without
 // executing it. Each attempt is written down before its first byte leaves, and
-// its outcome after. announced says that the first was written down already.
+// its outcome after. announced says that the phase before has written down the
+// first attempt already; nil says that it has not.
 func (s *Service) call(ctx context.Context, c *idempotency.Claim, target call, announced *bool, send func(context.Context, Call) Outcome) (Outcome, sending, error) {
 	return s.callAnnounced(ctx, c, target, announced, func(ctx context.Context) (db.StripeCallSendRow, error) {
 		return announce(ctx, s.pool.Queries, c, target)
@@ -121,27 +90,19 @@ func (s *Service) callAnnounced(ctx context.Context, c *idempotency.Claim, targe
 	for try := 1; ; try++ {
 		attempt := Call{Key: target.key}
 		sent.attempts = 1
-		if !*announced {
+		if announced != nil && *announced {
+			*announced = false
+		} else {
 			row, err := announce(ctx)
 			if err != nil {
 				return Outcome{}, sent, err
 			}
-			if sent.attempts, sent.forgotten = int(row.Attempts), row.Forgotten; sent.forgotten {
-				out := Outcome{Verdict: Unknown, Err: errors.New("too long ago to send it again")}
-				if target.op != opCreateIntent {
-					return out, sent, nil
-				}
-				switch err := s.adoptIntent(ctx, c, target); {
-				case errors.Is(err, errMoved), errors.Is(err, idempotency.ErrLeaseLost):
-					return out, sent, err
-				case err != nil: // Nobody can tell yet, so nothing may be given up.
-					out.Err, sent.forgotten = err, false
-				}
-				return out, sent, nil
+			sent.attempts, sent.forgotten = int(row.Attempts), row.Forgotten
+			if sent.forgotten {
+				return s.tooOldToSend(ctx, c, target, sent)
 			}
 			attempt.InDoubt = row.InDoubt
 		}
-		*announced = false
 		out := send(ctx, attempt)
 		if out.Verdict == Done || out.Verdict == Refused {
 			return out, sent, nil // The phase that comes next records it, together with what it means.
@@ -153,6 +114,23 @@ func (s *Service) callAnnounced(ctx context.Context, c *idempotency.Claim, targe
 			return out, sent, nil
 		}
 	}
+}
+
+// tooOldToSend is what comes of a call whose key Stripe may have forgotten: sent
+// again, it could act a second time. A creation is looked for instead.
+func (s *Service) tooOldToSend(ctx context.Context, c *idempotency.Claim, target call, sent sending) (Outcome, sending, error) {
+	out := Outcome{Verdict: Unknown, Err: errors.New("too long ago to send it again")}
+	if target.op != opCreateIntent {
+		return out, sent, nil
+	}
+	err := s.adoptIntent(ctx, c, target)
+	if errors.Is(err, errMoved) || errors.Is(err, idempotency.ErrLeaseLost) {
+		return out, sent, err
+	}
+	if err != nil { // Nobody can tell yet, so nothing may be given up.
+		out.Err, sent.forgotten = err, false
+	}
+	return out, sent, nil
 }
 
 // announce writes an attempt down, under the fence.
@@ -237,157 +215,4 @@ func failureOf(last db.StripeCallGetRow) Failure {
 		f.Code = *last.ErrorCode
 	}
 	return f
-}
-
-// cancelIntent cancels a payment's intent and returns it as it is then. An
-// intent without a status: nobody knows, ask again later.
-func (s *Service) cancelIntent(ctx context.Context, c *idempotency.Claim, p db.Payment) (Intent, Outcome, error) {
-	target, err := s.nextCancel(ctx, p)
-	if err != nil {
-		return Intent{}, Outcome{}, err
-	}
-	never := false
-	out, _, err := s.call(ctx, c, target, &never, func(ctx context.Context, call Call) Outcome {
-		return s.gateway.CancelIntent(ctx, call, *p.IntentID)
-	})
-	if err != nil {
-		return Intent{}, out, err
-	}
-	if out.Verdict == Done && !out.Replayed {
-		return out.Intent, out, s.answered(ctx, c, target, out)
-	}
-	if out.Verdict == NotExecuted {
-		return Intent{}, out, nil
-	}
-	intent, err := s.look(ctx, *p.IntentID)
-	if err != nil {
-		return Intent{}, Outcome{Verdict: Unknown, Err: err}, nil //nolint:nilerr // a look that failed is an outcome: unknown
-	}
-	if out.Verdict == Unknown && intent.Status != IntentCanceled && intent.Status != IntentSucceeded {
-		return Intent{}, out, nil // The cancel may still be under way.
-	}
-	return intent, out, s.answered(ctx, c, target, out)
-}
-
-// look reads the intent.
-func (s *Service) look(ctx context.Context, intentID string) (Intent, error) {
-	type result struct {
-		intent Intent
-		err    error
-	}
-	r := hedged(ctx, func(ctx context.Context) (result, bool) {
-		intent, err := s.gateway.GetIntent(ctx, intentID)
-		return result{intent, err}, err == nil || errors.Is(err, ErrNoSuchObject)
-	})
-	return r.intent, r.err
-}
-
-// hedged asks what may be asked any number of times. Stripe may let one question
-// hang and answer the next, so one that takes long is joined by another, up to
-// a few; the first that tells something counts, or the last when none does.
-func hedged[T any](ctx context.Context, ask func(context.Context) (answer T, tells bool)) T {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	type reply struct {
-		answer T
-		tells  bool
-	}
-	replies := make(chan reply, looksMax) // so that those who answer too late do not hang
-	asked, answered := 0, 0
-	for {
-		var another <-chan time.Time
-		if asked < looksMax {
-			asked++
-			go func() {
-				answer, tells := ask(ctx)
-				replies <- reply{answer, tells}
-			}()
-			another = time.After(lookEvery)
-		}
-	wait:
-		for {
-			select {
-			case r := <-replies:
-				answered++
-				if r.tells || answered == asked {
-					return r.answer
-				}
-			case <-another:
-				break wait
-			}
-		}
-	}
-}
-
-// wait gives the claim back until there is reason to look again, and says how
-// things stand.
-func (s *Service) wait(ctx context.Context, c *idempotency.Claim, w *paying, out Outcome) (idempotency.Answer, error) {
-	return s.waitFor(ctx, c, w, out.why())
-}
-
-// why is what came of an attempt that did not end the call, for a person.
-func (o Outcome) why() error {
-	text := o.Verdict.String() + ": no answer"
-	if o.HTTPStatus != 0 {
-		text = fmt.Sprintf("%s: status %d", o.Verdict, o.HTTPStatus)
-	}
-	for _, more := range []string{o.ErrorCode, errText(o.Err)} {
-		if more != "" {
-			text += ", " + more
-		}
-	}
-	return errors.New(text)
-}
-
-func (s *Service) waitFor(ctx context.Context, c *idempotency.Claim, w *paying, why error) (idempotency.Answer, error) {
-	interim := s.interim(ctx, c, w) // Once the claim is given back, how things stand is another's to say.
-	if c.Age > parkAfter {
-		return interim, givenBack(c, c.Park(ctx, why.Error()))
-	}
-	return interim, yield(ctx, c, nextTry(c), why)
-}
-
-// yield gives a claim back for a while. The only error is ErrLeaseLost: then how
-// things stand is another's to say.
-func yield(ctx context.Context, c *idempotency.Claim, pause time.Duration, why error) error {
-	return givenBack(c, c.Yield(ctx, pause, why.Error()))
-}
-
-// givenBack judges what came of giving a claim back. A database that could not be
-// told is no error: whoever asked is told what is known, and the lease runs out.
-func givenBack(c *idempotency.Claim, err error) error {
-	if err == nil || errors.Is(err, idempotency.ErrLeaseLost) {
-		return err
-	}
-	c.Log().Warn("the claim was not given back; its lease will run out", "error", err.Error())
-	return nil
-}
-
-// nextTry is the pause before the completer looks again: short while whoever
-// asked may still be waiting, long when Stripe has been away for a while.
-func nextTry(c *idempotency.Claim) time.Duration {
-	if c.Age > patientAfter {
-		return jittered(slowPause)
-	}
-	return jittered(min(time.Duration(c.Attempts)*500*time.Millisecond, quickPause))
-}
-
-// jittered is d give or take a tenth, so that what failed together does not
-// come back together.
-func jittered(d time.Duration) time.Duration {
-	return d - d/10 + time.Duration(rand.Int64N(int64(d/5)+1))
-}
-
-// backoff is full jitter below a ceiling that doubles.
-func backoff(try int) time.Duration {
-	return time.Duration(rand.Int64N(int64(200*time.Millisecond) << try))
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -199,18 +199,6 @@ func readCheckout(ctx context.Context, q *db.Queries, tenantID, id string) (row 
 	return rows[0].Checkout, steps, nil
 }
 
-// GetCheckout returns one checkout of the tenant, or ErrNotFound.
-func (s *Service) GetCheckout(ctx context.Context, tenantID, id string) (Checkout, error) {
-	if !isID(checkoutID, id) {
-		return Checkout{}, ErrNotFound
-	}
-	row, steps, err := readCheckout(ctx, s.pool.Queries, tenantID, id)
-	if err != nil {
-		return Checkout{}, err
-	}
-	return checkoutOf(row, steps), nil
-}
-
 func checkoutOf(row db.Checkout, steps []db.CheckoutStep) Checkout {
 	o := Checkout{
 		ID: row.ID, Object: "checkout", Status: row.Status, OrderID: row.OrderID, PaymentID: row.PaymentID,

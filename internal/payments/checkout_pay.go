@@ -122,11 +122,7 @@ func (s *Service) callOffPayment(ctx context.Context, c *idempotency.Claim, w *p
 	case "":
 		return s.wait(ctx, c, w, out)
 	default:
-		answer, settled, err := s.settleBy(ctx, c, w, intent)
-		if !settled && err == nil {
-			return s.waitFor(ctx, c, w, errors.New("the intent could not be canceled"))
-		}
-		return answer, err
+		return s.settleOrWait(ctx, c, w, intent, "the intent could not be canceled")
 	}
 }
 

@@ -1,6 +1,8 @@
 package payments
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
@@ -25,4 +27,27 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 
 func (m *Metrics) checkoutEnded(status db.CheckoutStatus) {
 	m.checkouts.WithLabelValues(string(status)).Inc()
+}
+
+// StripeMetrics counts calls by operation and outcome.
+type StripeMetrics struct {
+	calls    *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+}
+
+// NewStripeMetrics registers the metrics; with nil they count for nobody.
+func NewStripeMetrics(r prometheus.Registerer) *StripeMetrics {
+	f := promauto.With(r)
+	return &StripeMetrics{
+		calls: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_stripe_calls_total",
+			Help: "Attempts of calls to Stripe, by what came of them."}, []string{"stripe_operation", "outcome"}),
+		duration: f.NewHistogramVec(prometheus.HistogramOpts{Name: "payonce_stripe_call_seconds",
+			Help:    "Time of one attempt, the wait for a turn included.",
+			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 15, 30}}, []string{"stripe_operation"}),
+	}
+}
+
+func (m *StripeMetrics) observe(op operation, outcome string, took time.Duration) {
+	m.calls.WithLabelValues(string(op), outcome).Inc()
+	m.duration.WithLabelValues(string(op)).Observe(took.Seconds())
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/outbox"
 )
 
 // The objects as the API shows them. Their JSON is the API's: the same bytes go
@@ -122,4 +123,12 @@ func Href(id string) string {
 		}
 	}
 	return ""
+}
+
+func orderEvent(kind string, row db.Order) outbox.Event {
+	return outbox.Event{TenantID: row.TenantID, AggregateID: row.ID, Version: row.Version, Type: kind, Data: mustMarshal(orderOf(row))}
+}
+
+func paymentEvent(kind string, row db.Payment) outbox.Event {
+	return outbox.Event{TenantID: row.TenantID, AggregateID: row.ID, Version: row.Version, Type: kind, Data: mustMarshal(paymentOf(row))}
 }

@@ -58,7 +58,7 @@ func (s *Service) LookAtIntent(ctx context.Context, intentID string) (IntentView
 		return view, err
 	}
 	j := judgeIntent(intent, found[r])
-	switch j.verdict {
+	switch j.ruling {
 	case agrees:
 		view.Detail = "Stripe and our rows agree"
 	case inWork:

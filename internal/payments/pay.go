@@ -169,13 +169,13 @@ func (s *Service) confirm(ctx context.Context, c *idempotency.Claim, w *paying) 
 		if err != nil {
 			return s.waitFor(ctx, c, w, err)
 		}
-		if answer, settled, err := s.settleBy(ctx, c, w, intent); settled || err != nil {
+		if answer, settled, err := s.settle(ctx, c, w, looked(intent)); settled || err != nil {
 			return answer, err
 		}
 		// Nothing has come of the confirm, as far as can be seen.
-		last, err := s.pool.StripeCallGet(ctx, db.StripeCallGetParams{TenantID: c.TenantID, StripeKey: w.confirmCall().key})
+		last, err := s.lastConfirm(ctx, w)
 		if err != nil {
-			return idempotency.Answer{}, fmt.Errorf("read the confirm of payment %s: %w", w.payment.ID, err)
+			return idempotency.Answer{}, err
 		}
 		if givenUp(last) {
 			return s.abandon(ctx, c, w, failureOf(last))
@@ -190,7 +190,7 @@ func (s *Service) confirm(ctx context.Context, c *idempotency.Claim, w *paying) 
 	switch out.Verdict {
 	case Done:
 		if !out.Replayed {
-			if answer, settled, err := s.settleWith(ctx, c, w, out.Intent, out); settled || err != nil {
+			if answer, settled, err := s.settle(ctx, c, w, out); settled || err != nil {
 				return answer, err
 			}
 		}
@@ -215,16 +215,25 @@ func (s *Service) lookAgain(ctx context.Context, c *idempotency.Claim, w *paying
 	if err != nil {
 		return s.waitFor(ctx, c, w, err)
 	}
-	answer, settled, err := s.settleBy(ctx, c, w, intent)
+	answer, settled, err := s.settle(ctx, c, w, looked(intent))
 	if settled || err != nil {
 		return answer, err
 	}
-	last, err := s.pool.StripeCallGet(ctx, db.StripeCallGetParams{TenantID: c.TenantID, StripeKey: w.confirmCall().key})
+	last, err := s.lastConfirm(ctx, w)
 	if err != nil {
-		return idempotency.Answer{}, fmt.Errorf("read the confirm of payment %s: %w", w.payment.ID, err)
+		return idempotency.Answer{}, err
 	}
 	if last.Outcome == db.StripeOutcomeRefused || givenUp(last) {
 		return s.abandon(ctx, c, w, failureOf(last))
 	}
 	return s.waitFor(ctx, c, w, fmt.Errorf("the intent is %s", intent.Status))
+}
+
+// lastConfirm is what was written down of the payment's confirm.
+func (s *Service) lastConfirm(ctx context.Context, w *paying) (db.StripeCallGetRow, error) {
+	last, err := s.pool.StripeCallGet(ctx, db.StripeCallGetParams{TenantID: w.payment.TenantID, StripeKey: w.confirmCall().key})
+	if err != nil {
+		return last, fmt.Errorf("read the confirm of payment %s: %w", w.payment.ID, err)
+	}
+	return last, nil
 }

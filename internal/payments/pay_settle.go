@@ -32,13 +32,15 @@ func (s *Service) finishSettled(ctx context.Context, c *idempotency.Claim, w *pa
 	return c.Answer(), err
 }
 
-// settleBy settles a payment by what its intent shows. Not settled: the intent
-// waits for a confirm, so none has succeeded.
-func (s *Service) settleBy(ctx context.Context, c *idempotency.Claim, w *paying, intent Intent) (idempotency.Answer, bool, error) {
-	return s.settleWith(ctx, c, w, intent, Outcome{Verdict: Done, Intent: intent, HTTPStatus: http.StatusOK})
+// looked is what a look at the intent says about the call that it settles.
+func looked(intent Intent) Outcome {
+	return Outcome{Verdict: Done, Intent: intent, HTTPStatus: http.StatusOK}
 }
 
-func (s *Service) settleWith(ctx context.Context, c *idempotency.Claim, w *paying, intent Intent, out Outcome) (answer idempotency.Answer, settled bool, err error) {
+// settle ends a payment as its intent shows, or waits where the intent has not
+// decided. Not settled: the intent waits for a confirm, so none has succeeded.
+func (s *Service) settle(ctx context.Context, c *idempotency.Claim, w *paying, out Outcome) (answer idempotency.Answer, settled bool, err error) {
+	intent := out.Intent
 	switch intent.Status {
 	case IntentSucceeded:
 		answer, err = s.finish(ctx, c, w, ending{status: db.PaymentStatusSucceeded, chargeID: intent.ChargeID, call: w.confirmCall(), out: out})
@@ -74,12 +76,17 @@ func (s *Service) abandon(ctx context.Context, c *idempotency.Claim, w *paying, 
 	case "":
 		return s.wait(ctx, c, w, out)
 	default: // Too late to cancel: it is paid, or about to be.
-		answer, settled, err := s.settleBy(ctx, c, w, intent)
-		if !settled && err == nil {
-			return s.waitFor(ctx, c, w, errors.New("the intent could not be canceled"))
-		}
-		return answer, err
+		return s.settleOrWait(ctx, c, w, intent, "the intent could not be canceled")
 	}
+}
+
+// settleOrWait settles a payment by its intent, or waits where that tells nothing.
+func (s *Service) settleOrWait(ctx context.Context, c *idempotency.Claim, w *paying, intent Intent, why string) (idempotency.Answer, error) {
+	answer, settled, err := s.settle(ctx, c, w, looked(intent))
+	if !settled && err == nil {
+		return s.waitFor(ctx, c, w, errors.New(why))
+	}
+	return answer, err
 }
 
 // requireAction records that the customer must act. The key stays unfinished:
@@ -137,11 +144,7 @@ func (s *Service) awaitCustomer(ctx context.Context, c *idempotency.Claim, w *pa
 	if intent.Status == IntentCanceled {
 		return s.finish(ctx, c, w, ending{status: db.PaymentStatusCanceled, closesIntent: true, call: w.confirmCall(), out: Outcome{Verdict: Done, Intent: intent}})
 	}
-	answer, settled, err := s.settleBy(ctx, c, w, intent)
-	if !settled && err == nil {
-		return s.waitFor(ctx, c, w, fmt.Errorf("the intent is %s", intent.Status))
-	}
-	return answer, err
+	return s.settleOrWait(ctx, c, w, intent, "the intent is "+string(intent.Status))
 }
 
 func (s *Service) expire(ctx context.Context, c *idempotency.Claim, w *paying) (idempotency.Answer, error) {

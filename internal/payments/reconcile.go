@@ -9,13 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 	"go.opentelemetry.io/otel/trace"
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
-	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/tracing"
 )
 
@@ -59,56 +56,6 @@ type Reconciler struct {
 	metrics *ReconcilerMetrics
 	log     *slog.Logger
 	tracer  *tracing.Tracer
-}
-
-// ReconcilerMetrics count what the reconciler did, and show what an operator
-// must look at: money that is not where our rows say, and work that does not end.
-type ReconcilerMetrics struct {
-	results    *prometheus.CounterVec
-	drift      *prometheus.GaugeVec
-	open       prometheus.Gauge
-	unfinished prometheus.Gauge
-	parked     prometheus.Gauge
-	inFlight   prometheus.Gauge
-	overdue    prometheus.Gauge
-	oldest     prometheus.Gauge
-	doubtful   prometheus.Gauge
-	unknown    prometheus.Gauge
-
-	checkouts      *prometheus.GaugeVec
-	oldestCheckout *prometheus.GaugeVec
-}
-
-// NewReconcilerMetrics registers the metrics; with nil they count for nobody.
-func NewReconcilerMetrics(r prometheus.Registerer) *ReconcilerMetrics {
-	f := promauto.With(r)
-	m := &ReconcilerMetrics{
-		drift: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_money_drift_minor",
-			Help: "What Stripe and our rows disagree about, in minor units; a surplus does not make up for a loss. Anything but 0 needs a person."}, []string{"currency"}),
-		open: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_reconciliation_findings_open",
-			Help: "Objects on which Stripe and our rows disagree and which only a person can settle."}),
-		results: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_reconciled_total",
-			Help: "What the reconciler did: hurried, adopted, applied, swept, parked, resolved."}, []string{"result"}),
-		unfinished: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_unfinished", Help: "Keys whose work has begun and not ended, parked ones included, counted up to 100000."}),
-		parked:     f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_parked", Help: "Keys whose work was given up and waits for a person."}),
-		inFlight:   f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_in_flight", Help: "Unfinished keys that somebody works on right now."}),
-		overdue: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_overdue",
-			Help: "Unfinished keys whose time came more than ten seconds ago and that no completer has taken."}),
-		oldest: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_oldest_seconds",
-			Help: "Age of the oldest key whose work has begun and not ended, those left out that are parked or wait for their customer."}),
-		doubtful: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_unknown_outcomes",
-			Help: "Calls that move money whose outcome nobody knows yet."}),
-		checkouts: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_checkouts_unfinished",
-			Help: "Checkouts that have begun and not ended, by how they stand: forward, unknown, undoing, or stuck, which only a person can end."}, []string{"state"}),
-		oldestCheckout: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_checkouts_oldest_seconds",
-			Help: "Age of the oldest unfinished checkout of each state."}, []string{"state"}),
-		unknown: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_unknown_oldest_seconds",
-			Help: "How long ago the oldest call that moves money was first sent whose outcome nobody knows yet."}),
-	}
-	for _, result := range []string{"hurried", "adopted", "applied", "swept", "parked", "resolved"} {
-		m.results.WithLabelValues(result) // A counter that is born with its first count hides that one from increase().
-	}
-	return m
 }
 
 // NewReconciler returns a reconciler; metrics may be nil.
@@ -196,7 +143,7 @@ func (r *Reconciler) goThrough(ctx context.Context, w reconcileWindow, claim db.
 // page it was read from where that matters: what is written is judged again
 // under the order's lock, and what is called lost is asked for once more.
 func (r *Reconciler) mendIntent(ctx context.Context, i Intent, j judgment) error {
-	switch j.verdict {
+	switch j.ruling {
 	case agrees:
 		return r.resolve(ctx, i.TenantID, i.ID, "", "Stripe and our rows agree")
 	case inWork:
@@ -232,7 +179,7 @@ func (r *Reconciler) mendIntent(ctx context.Context, i Intent, j judgment) error
 }
 
 func (r *Reconciler) mendRefund(ctx context.Context, refund StripeRefund, j judgment) error {
-	switch j.verdict {
+	switch j.ruling {
 	case agrees:
 		return r.resolve(ctx, refund.TenantID, refund.ID, "", "Stripe and our rows agree")
 	case inWork:
@@ -287,11 +234,11 @@ func isolated[T any](r *Reconciler, mend func(context.Context, T, judgment) erro
 // linked to the story of its order as the outbox has kept it: whoever follows a
 // payment's trace finds who mended it, days later and elsewhere.
 func (r *Reconciler) tell(ctx context.Context, object Finding, j judgment) (context.Context, tracing.Span) {
-	if j.verdict == agrees || !tracing.Current(ctx).Recording() {
+	if j.ruling == agrees || !tracing.Current(ctx).Recording() {
 		return ctx, tracing.Span{}
 	}
 	ctx, span := tracing.Start(ctx, trace.SpanKindInternal, "mend ", object.Object)
-	span.Set("payonce.verdict", j.verdict.String())
+	span.Set("payonce.verdict", j.ruling.String())
 	span.Set("stripe.object_id", object.ObjectID)
 	span.Set(tracing.Tenant, object.TenantID)
 	span.Set(tracing.Resource, object.OrderID)
@@ -344,14 +291,11 @@ func (r *Reconciler) hurry(ctx context.Context, tenantID, key string) error {
 	if key == "" {
 		return nil // A checkout, or a cancel, that runs anyway.
 	}
-	n, err := r.service.pool.KeyHurry(ctx, db.KeyHurryParams{TenantID: tenantID, Key: key})
-	if err != nil {
-		return fmt.Errorf("hurry a key along: %w", err)
-	}
-	if n > 0 {
+	hurried, err := idempotency.TryNow(ctx, r.service.pool.Queries, tenantID, key)
+	if hurried {
 		r.metrics.results.WithLabelValues("hurried").Inc()
 	}
-	return nil
+	return err
 }
 
 // park notes a finding. It is said aloud once, not every half minute.
@@ -404,175 +348,4 @@ func (r *Reconciler) recheck(ctx context.Context, c *comparer) error {
 		}
 	}
 	return nil
-}
-
-// Measure sets the gauges. Every process shows the same, whoever found it.
-func (r *Reconciler) Measure(ctx context.Context) (int, error) {
-	drift, err := r.service.pool.MoneyDrift(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("measure the drift: %w", err)
-	}
-	var open int64
-	for _, row := range drift {
-		r.metrics.drift.WithLabelValues(row.Currency).Set(float64(row.DriftMinor))
-		open += row.Open
-	}
-	r.metrics.open.Set(float64(open))
-	work, err := r.service.pool.KeyStats(ctx, db.KeyStatsParams{Grace: overdueAfter, AwaitsCustomer: actionRequired})
-	if err != nil {
-		return 0, fmt.Errorf("measure the unfinished work: %w", err)
-	}
-	r.metrics.unfinished.Set(float64(work.Unfinished))
-	r.metrics.parked.Set(float64(work.Parked))
-	r.metrics.inFlight.Set(float64(work.InFlight))
-	r.metrics.overdue.Set(float64(work.Overdue))
-	r.metrics.oldest.Set(work.OldestSeconds)
-	r.metrics.doubtful.Set(float64(work.Unknown))
-	r.metrics.unknown.Set(work.UnknownSeconds)
-	return 0, r.measureCheckouts(ctx)
-}
-
-// checkoutStates are all that CheckoutStats knows. One without a row is shown as
-// zero, or it would be shown as it was.
-var checkoutStates = []string{"forward", "unknown", "undoing", "stuck"}
-
-func (r *Reconciler) measureCheckouts(ctx context.Context) error {
-	rows, err := r.service.pool.CheckoutStats(ctx, CreateCheckout)
-	if err != nil {
-		return fmt.Errorf("measure the checkouts: %w", err)
-	}
-	seen := map[string]db.CheckoutStatsRow{}
-	for _, row := range rows {
-		seen[row.State] = row
-	}
-	for _, state := range checkoutStates {
-		r.metrics.checkouts.WithLabelValues(state).Set(float64(seen[state].Checkouts))
-		r.metrics.oldestCheckout.WithLabelValues(state).Set(seen[state].OldestSeconds)
-	}
-	return nil
-}
-
-// adoptPayment makes rows for money that is provably ours: the intent names the
-// tenant and an order of that tenant which is of just this amount and is not
-// paid. It returns the payment's id; empty: it is not to be adopted any more.
-func (s *Service) adoptPayment(ctx context.Context, i Intent) (string, error) {
-	id, err := s.adoptedID(ctx, i)
-	if err != nil {
-		return "", err
-	}
-	var adopted string
-	err = s.pool.InTx(ctx, func(q *db.Queries) (err error) {
-		adopted, err = s.adoptAs(ctx, q, id, i)
-		return err
-	})
-	return adopted, err
-}
-
-// adoptedID is the id that the payment of an intent gets: a new one, or the one
-// that it once had, where its refunds still know it.
-func (s *Service) adoptedID(ctx context.Context, i Intent) (string, error) {
-	if i.RefundedMinor > 0 {
-		refunds, err := s.gateway.RefundsOf(ctx, i.ID)
-		if err != nil {
-			return "", err
-		}
-		for _, r := range refunds {
-			if r.TenantID == i.TenantID && r.OrderID == i.OrderID && isID(paymentID, r.PaymentID) {
-				return r.PaymentID, nil
-			}
-		}
-	}
-	return newID(paymentID), nil
-}
-
-// adoptAs judges the intent with its order locked, and makes the rows. It joins
-// the transaction of q.
-func (s *Service) adoptAs(ctx context.Context, q *db.Queries, id string, i Intent) (string, error) {
-	v, err := lockedView(ctx, q, ref{i.TenantID, i.OrderID})
-	if err != nil || judgeIntent(i, v).verdict != orphaned {
-		return "", err
-	}
-	if given, err := beingGivenBack(ctx, q, i); err != nil || given {
-		return "", err
-	}
-	p := db.Payment{
-		TenantID: i.TenantID, ID: id, Version: 1, Status: db.PaymentStatusProcessing, OrderID: i.OrderID, IdempotencyKey: adoptedKeyPrefix + i.ID,
-		AmountMinor: i.ReceivedMinor, Currency: i.Currency, PaymentMethod: i.PaymentMethod, IntentNumber: v.numberOf(i.ID), IntentID: &i.ID,
-		CreatedAt: i.CreatedAt,
-	}
-	return id, s.recordAdopted(ctx, q, p, i, *v.order)
-}
-
-// numberOf is the intent's number where a payment knows it, or the next one.
-func (v *orderView) numberOf(intentID string) int32 {
-	next := int32(1)
-	for _, p := range v.payments {
-		if p.uses(intentID) {
-			return p.IntentNumber
-		}
-		next = max(next, p.IntentNumber+1)
-	}
-	return next
-}
-
-// recordAdopted tells the payment's story from its beginning, so that whoever
-// follows the events sees nothing unusual.
-func (s *Service) recordAdopted(ctx context.Context, q *db.Queries, p db.Payment, i Intent, order db.Order) error {
-	err := q.PaymentInsert(ctx, db.PaymentInsertParams{
-		TenantID: p.TenantID, ID: p.ID, OrderID: p.OrderID, IdempotencyKey: p.IdempotencyKey, AmountMinor: p.AmountMinor, Currency: p.Currency,
-		PaymentMethod: p.PaymentMethod, IntentNumber: p.IntentNumber, IntentID: p.IntentID, CreatedAt: p.CreatedAt,
-	})
-	if err != nil {
-		return fmt.Errorf("insert payment %s: %w", p.ID, err)
-	}
-	events := []outbox.Event{paymentEvent("payment.created", p)}
-	p, err = q.PaymentSettle(ctx, db.PaymentSettleParams{
-		TenantID: p.TenantID, ID: p.ID, SeenVersion: p.Version, Status: db.PaymentStatusSucceeded, ChargeID: optional(i.ChargeID),
-	})
-	if err != nil {
-		return fmt.Errorf("settle payment %s: %w", p.ID, err)
-	}
-	events = append(events, paymentEvent("payment.succeeded", p))
-	if order.Status == db.OrderStatusOpen {
-		if order, err = q.OrderPay(ctx, db.OrderPayParams{TenantID: order.TenantID, ID: order.ID, PaymentID: &p.ID}); err != nil {
-			return fmt.Errorf("pay order %s: %w", order.ID, err)
-		}
-		return outbox.Append(ctx, q, append(events, orderEvent("order.paid", order))...)
-	}
-	if err := outbox.Append(ctx, q, events...); err != nil {
-		return err
-	}
-	return s.refundByItself(ctx, q, p) // The order was canceled meanwhile.
-}
-
-// adoptRefund makes rows for money that went back in our name: the refund's
-// metadata names the tenant, the order, the payment and itself.
-func (s *Service) adoptRefund(ctx context.Context, r StripeRefund) (adopted bool, err error) {
-	err = s.pool.InTx(ctx, func(q *db.Queries) error {
-		adopted = false
-		v, err := lockedView(ctx, q, ref{r.TenantID, r.OrderID})
-		if err != nil || judgeRefund(r, v).verdict != orphaned {
-			return err
-		}
-		p, err := q.PaymentLock(ctx, db.PaymentLockParams{TenantID: r.TenantID, ID: r.PaymentID})
-		if err != nil {
-			return fmt.Errorf("lock payment %s: %w", r.PaymentID, err)
-		}
-		key := adoptedKeyPrefix + r.ID
-		row := newRefund(p, r.RefundID, key, r.TenantID+":"+key+":refund", r.AmountMinor, nil)
-		row.CreatedAt = r.CreatedAt
-		if err := s.recordRefund(ctx, q, row); err != nil {
-			return err
-		}
-		adopted = true
-		if r.Status == db.RefundStatusPending { // The completer asks for it until Stripe has decided.
-			if err := q.RefundAtStripe(ctx, db.RefundAtStripeParams{TenantID: r.TenantID, ID: row.ID, StripeRefundID: &r.ID}); err != nil {
-				return fmt.Errorf("note refund %s: %w", row.ID, err)
-			}
-			return idempotency.Enqueue(ctx, q, idempotency.Request{TenantID: r.TenantID, Key: key, Operation: RefundOrder}, row.ID, refundRecorded)
-		}
-		_, err = s.applyRefund(ctx, q, r.TenantID, row.ID, r)
-		return err
-	})
-	return adopted, err
 }

@@ -1,16 +1,12 @@
 package payments
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
-	"net/http/httptrace"
-	"sync/atomic"
 	"time"
 
 	"github.com/stripe/stripe-go/v76"
@@ -383,63 +379,6 @@ func aboutTheQuestion(status int) bool {
 		return true
 	}
 	return false
-}
-
-// once gives an attempt its deadline and a place to note what passed over the wire.
-func (s *Stripe) once(ctx context.Context, attempt func(context.Context, *exchange) error) error {
-	ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
-	defer cancel()
-	x := &exchange{}
-	ctx = context.WithValue(ctx, exchangeKey{}, x)
-	// A connection in hand is the last moment at which it is certain that
-	// nothing was sent; what is written to it may arrive.
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { x.sent.Store(true) }})
-	return attempt(ctx, x)
-}
-
-// exchange is what one attempt did on the wire, which the library's errors do
-// not tell: whether anything was sent, and what came back when it was not JSON.
-type exchange struct {
-	sent   atomic.Bool
-	status atomic.Int64
-	header atomic.Pointer[http.Header]
-}
-
-type exchangeKey struct{}
-
-// oneAttempt is the transport. What net/http may send again it silently sends a
-// second time when a reused connection dies, and it takes a request for such a
-// one when it has an Idempotency-Key and a body it can read again, or none. So
-// GetBody is hidden from it and, where there is no body, the header's canonical
-// name, by which it looks; on the wire the name has no case.
-//
-// It also says how long the body is. The library does not, so net/http would send
-// it in chunks, which a proxy on the way may refuse or pass on as an empty POST.
-type oneAttempt struct{ base http.RoundTripper }
-
-func (t oneAttempt) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	r.GetBody = nil
-	if r.Body != nil && r.ContentLength == 0 {
-		body, err := io.ReadAll(r.Body) // a form of a few hundred bytes, in memory already
-		if err != nil {
-			return nil, fmt.Errorf("read a call's body: %w", err)
-		}
-		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-	}
-	if r.ContentLength == 0 {
-		r.Body = nil
-		if key, ok := r.Header["Idempotency-Key"]; ok {
-			delete(r.Header, "Idempotency-Key")
-			r.Header["idempotency-key"] = key
-		}
-	}
-	res, err := t.base.RoundTrip(r)
-	if x, ok := r.Context().Value(exchangeKey{}).(*exchange); ok && res != nil {
-		x.status.Store(int64(res.StatusCode))
-		x.header.Store(&res.Header)
-	}
-	return res, err
 }
 
 // outcomeOf reads an attempt of a POST. seen is nil when it was not begun.

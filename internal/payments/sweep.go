@@ -3,7 +3,6 @@ package payments
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -33,14 +32,10 @@ type sweeping struct {
 	Number   int32  `json:"intent_number"`
 }
 
-// judgeIntent is the function of that name, and finds besides what can be swept:
-// an old intent that agrees with our rows because nobody will ever confirm it.
-func (c *comparer) judgeIntent(i Intent, v *orderView) judgment {
-	j := judgeIntent(i, v)
-	if j.verdict == agrees && unconfirmed(i.Status) && i.CreatedAt.Before(c.abandonedBefore) && !v.mayConfirm(i.ID) {
-		j.verdict = abandoned
-	}
-	return j
+// isAbandoned reports whether nobody will ever confirm the intent: it is
+// unconfirmed, older than the given time, and no payment of its order can use it.
+func (v *orderView) isAbandoned(i Intent, before time.Time) bool {
+	return unconfirmed(i.Status) && i.CreatedAt.Before(before) && !v.mayConfirm(i.ID)
 }
 
 // unconfirmed says that no money has moved and that a confirm would still move it.
@@ -131,20 +126,6 @@ func (s *Service) sweep(ctx context.Context, i Intent) (begun bool, err error) {
 		}, i.OrderID, sweepBegun)
 	})
 	return begun, err
-}
-
-// lockedView reads an order and locks it, if it is there, so that no payment of
-// it can begin before the transaction ends.
-func lockedView(ctx context.Context, q *db.Queries, r ref) (*orderView, error) {
-	_, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: r.tenantID, ID: r.orderID})
-	if err != nil && !errors.Is(err, db.ErrNoRows) {
-		return nil, fmt.Errorf("lock order %s: %w", r.orderID, err)
-	}
-	found, err := views(ctx, q, []ref{r})
-	if err != nil {
-		return nil, err
-	}
-	return found[r], nil
 }
 
 // runSweep cancels the intent, or finds that it has come to an end otherwise.

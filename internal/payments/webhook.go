@@ -180,7 +180,7 @@ func (s *Service) applyIntentSeen(ctx context.Context, q *db.Queries, intent Int
 	case err != nil:
 		return fmt.Errorf("find the payment of %s: %w", intent.ID, err)
 	case p.Status == db.PaymentStatusProcessing, p.Status == db.PaymentStatusRequiresAction:
-		return idempotency.News(ctx, q, p.TenantID, p.IdempotencyKey)
+		return idempotency.HurryHolder(ctx, q, p.TenantID, p.IdempotencyKey)
 	}
 	return nil // Final here. Where Stripe disagrees, the reconciler says so.
 }

@@ -2,6 +2,7 @@ package payments
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -28,20 +29,20 @@ const (
 	aRefund        = "refund"
 )
 
-// verdict is what the comparison of one object comes to.
-type verdict int
+// ruling is what the comparison of one object comes to.
+type ruling int
 
 const (
-	agrees    verdict = iota // or there is nothing of ours to compare it with
-	inWork                   // somebody works on it and will find out; news for them
-	orphaned                 // money that is provably ours and that no row knows of
-	moved                    // a refund went further at Stripe than here
-	abandoned                // an intent that nobody will ever confirm
-	disagrees                // a person must look
+	agrees    ruling = iota // or there is nothing of ours to compare it with
+	inWork                  // somebody works on it and will find out; news for them
+	orphaned                // money that is provably ours and that no row knows of
+	moved                   // a refund went further at Stripe than here
+	abandoned               // an intent that nobody will ever confirm
+	disagrees               // a person must look
 )
 
-func (v verdict) String() string {
-	switch v {
+func (r ruling) String() string {
+	switch r {
 	case agrees:
 		return "agrees"
 	case inWork:
@@ -55,12 +56,12 @@ func (v verdict) String() string {
 	case disagrees:
 		return "disagrees"
 	}
-	panic("bug: a verdict without a name")
+	panic("bug: a ruling without a name")
 }
 
-// judgment is a verdict with what follows from it.
+// judgment is a ruling with what follows from it.
 type judgment struct {
-	verdict verdict
+	ruling  ruling
 	key     string  // of inWork: the key to hurry along
 	finding Finding // of orphaned and disagrees
 }
@@ -153,23 +154,23 @@ func judgeIntent(i Intent, v *orderView) judgment {
 			f.Detail = fmt.Sprintf("succeeded here, and is %s at Stripe", i.Status)
 		}
 		f.PaymentID, f.Currency = paid.ID, paid.Currency
-		return judgment{verdict: disagrees, finding: f}
+		return judgment{ruling: disagrees, finding: f}
 	case paid != nil && paid.uses(i.ID) && (i.ReceivedMinor != paid.AmountMinor || i.Currency != paid.Currency):
 		f := findingOf(i, v, db.FindingKindAmount, i.ReceivedMinor-paid.AmountMinor,
 			fmt.Sprintf("%d %s here, %d %s at Stripe", paid.AmountMinor, paid.Currency, i.ReceivedMinor, i.Currency))
 		f.PaymentID = paid.ID
-		return judgment{verdict: disagrees, finding: f}
+		return judgment{ruling: disagrees, finding: f}
 	case i.Status == IntentSucceeded && (paid == nil || !paid.uses(i.ID)):
 		return judgeGhost(i, v)
 	}
-	return judgment{verdict: agrees}
+	return judgment{ruling: agrees}
 }
 
 // judgeGhost is about money that no payment of ours has.
 func judgeGhost(i Intent, v *orderView) judgment {
 	net := i.ReceivedMinor - i.RefundedMinor
 	ghost := func(detail string) judgment {
-		return judgment{verdict: disagrees, finding: findingOf(i, v, db.FindingKindGhost, net, detail)}
+		return judgment{ruling: disagrees, finding: findingOf(i, v, db.FindingKindGhost, net, detail)}
 	}
 	live, paid := v.live(), v.paid()
 	switch {
@@ -177,25 +178,25 @@ func judgeGhost(i Intent, v *orderView) judgment {
 		j := ghost(fmt.Sprintf("paid at Stripe, %s here, and nobody works on it", live.Status))
 		j.key, j.finding.PaymentID = live.IdempotencyKey, live.ID
 		if live.inWork {
-			j.verdict = inWork
+			j.ruling = inWork
 		}
 		return j
 	case net == 0:
-		return judgment{verdict: agrees} // It went back already.
+		return judgment{ruling: agrees} // It went back already.
 	case v.order == nil:
 		return ghost("paid at Stripe, and the order is not here")
 	case v.checkoutRuns || v.order.Status == db.OrderStatusOpen && v.order.CancelingKey != nil:
-		return judgment{verdict: inWork}
+		return judgment{ruling: inWork}
 	case live != nil:
 		return ghost("paid at Stripe while another payment of the order is under way: " + live.ID)
 	case paid != nil:
 		return ghost(fmt.Sprintf("the order is paid a second time, after %s with %s", paid.ID, *paid.IntentID))
 	case i.AmountMinor != v.order.AmountMinor || i.ReceivedMinor != v.order.AmountMinor || i.Currency != v.order.Currency:
-		return judgment{verdict: disagrees, finding: findingOf(i, v, db.FindingKindAmount, net,
+		return judgment{ruling: disagrees, finding: findingOf(i, v, db.FindingKindAmount, net,
 			fmt.Sprintf("the order is of %d %s, and %d %s was paid", v.order.AmountMinor, v.order.Currency, i.ReceivedMinor, i.Currency))}
 	case v.order.Status == db.OrderStatusOpen, v.order.Status == db.OrderStatusCanceled && i.RefundedMinor == 0:
 		j := ghost("paid at Stripe, and no payment here")
-		j.verdict = orphaned
+		j.ruling = orphaned
 		return j
 	}
 	return ghost("paid at Stripe, and the order is " + string(v.order.Status))
@@ -227,27 +228,27 @@ func judgeRefund(r StripeRefund, v *orderView) judgment {
 	switch {
 	case r.Status != "" && (r.AmountMinor != row.AmountMinor || r.Currency != row.Currency):
 		f.Kind, f.Detail = db.FindingKindAmount, fmt.Sprintf("refund of %d %s here, %d %s at Stripe", row.AmountMinor, row.Currency, r.AmountMinor, r.Currency)
-		return judgment{verdict: disagrees, finding: f}
+		return judgment{ruling: disagrees, finding: f}
 	case row.Status == r.Status:
-		return judgment{verdict: agrees}
+		return judgment{ruling: agrees}
 	case row.Status == db.RefundStatusPending && row.inWork:
-		return judgment{verdict: inWork, key: row.IdempotencyKey, finding: f}
+		return judgment{ruling: inWork, key: row.IdempotencyKey, finding: f}
 	case applies:
-		return judgment{verdict: moved, finding: f}
+		return judgment{ruling: moved, finding: f}
 	case r.Status == "":
 		f.Kind, f.Detail = db.FindingKindLoss, fmt.Sprintf("refund %s here, and not there at Stripe", row.Status)
 	}
 	if f.DriftMinor == 0 {
-		return judgment{verdict: agrees} // Failed here and canceled there: no money either way.
+		return judgment{ruling: agrees} // Failed here and canceled there: no money either way.
 	}
-	return judgment{verdict: disagrees, finding: f}
+	return judgment{ruling: disagrees, finding: f}
 }
 
 // judgeUnknownRefund is about money that went back without a row here.
 func judgeUnknownRefund(r StripeRefund, v *orderView) judgment {
 	paid := v.paid()
 	if given(r.Status, 1) == 0 && r.Status != db.RefundStatusPending || paid == nil || !paid.uses(r.IntentID) {
-		return judgment{verdict: agrees} // Nothing went back, or its payment is the finding, and counts it in.
+		return judgment{ruling: agrees} // Nothing went back, or its payment is the finding, and counts it in.
 	}
 	f := Finding{
 		Kind: db.FindingKindGhost, Object: aRefund, ObjectID: r.ID, TenantID: paid.TenantID, OrderID: paid.OrderID, PaymentID: paid.ID, RefundID: r.RefundID,
@@ -255,9 +256,9 @@ func judgeUnknownRefund(r StripeRefund, v *orderView) judgment {
 	}
 	ours := isID(refundID, r.RefundID) && r.TenantID == paid.TenantID && r.OrderID == paid.OrderID && r.PaymentID == paid.ID
 	if ours && r.Currency == paid.Currency && r.AmountMinor <= paid.AmountMinor-paid.AmountRefundingMinor {
-		return judgment{verdict: orphaned, finding: f}
+		return judgment{ruling: orphaned, finding: f}
 	}
-	return judgment{verdict: disagrees, finding: f}
+	return judgment{ruling: disagrees, finding: f}
 }
 
 // given is how much of a refund's amount has gone back.
@@ -266,4 +267,18 @@ func given(status db.RefundStatus, amount int64) int64 {
 		return amount
 	}
 	return 0
+}
+
+// lockedView reads an order and locks it, if it is there, so that no payment of
+// it can begin before the transaction ends.
+func lockedView(ctx context.Context, q *db.Queries, r ref) (*orderView, error) {
+	_, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: r.tenantID, ID: r.orderID})
+	if err != nil && !errors.Is(err, db.ErrNoRows) {
+		return nil, fmt.Errorf("lock order %s: %w", r.orderID, err)
+	}
+	found, err := views(ctx, q, []ref{r})
+	if err != nil {
+		return nil, err
+	}
+	return found[r], nil
 }

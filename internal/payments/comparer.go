@@ -80,8 +80,18 @@ func (c *comparer) intents() side[Intent] {
 		list:   c.gateway.ListIntents, key: func(i Intent) objectKey {
 			return objectKey{ourRow{ref{i.TenantID, i.OrderID}, "", i.ID, i.ID, i.Currency}, i.CreatedAt}
 		},
-		judge: c.judgeIntent, visit: c.intent, settled: c.paid, look: c.lookAtIntent,
+		judge: c.judgeIntentAndAge, visit: c.intent, settled: c.paid, look: c.lookAtIntent,
 	}
+}
+
+// judgeIntentAndAge also finds what the sweeper is for: an intent that agrees with
+// our rows only because nobody will ever confirm it.
+func (c *comparer) judgeIntentAndAge(i Intent, v *orderView) judgment {
+	j := judgeIntent(i, v)
+	if j.ruling == agrees && v.isAbandoned(i, c.abandonedBefore) {
+		j.ruling = abandoned
+	}
+	return j
 }
 
 func (c *comparer) refunds() side[StripeRefund] {
@@ -187,9 +197,9 @@ func comparePage[T any](ctx context.Context, c *comparer, s side[T], objects []T
 		}
 		c.saw(k.currency)
 		j := s.judge(object, found[k.ref])
-		if j.verdict == disagrees { // The page is older than our rows were when they were read. Look again.
+		if j.ruling == disagrees { // The page is older than our rows were when they were read. Look again.
 			err = lookAndVisit(ctx, c, s, k.ourRow)
-		} else if j.verdict != agrees {
+		} else if j.ruling != agrees {
 			err = s.visit(ctx, object, j)
 		}
 		if err != nil {

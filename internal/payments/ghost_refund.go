@@ -54,9 +54,9 @@ func ghostLeft(i Intent, v *orderView) (int64, error) {
 		return 0, &NotRefundableError{"all of it went back already"}
 	}
 	switch j := judgeIntent(i, v); {
-	case j.verdict == orphaned:
+	case j.ruling == orphaned:
 		return 0, &NotRefundableError{"it can be adopted: do that, and refund the payment, so that the tenant hears of both"}
-	case j.verdict != disagrees:
+	case j.ruling != disagrees:
 		return 0, &NotRefundableError{"somebody here works on it and will find out what it is for"}
 	case j.key != "":
 		return 0, &NotRefundableError{"payment " + j.finding.PaymentID + " is what it was taken for: have that tried now"}
@@ -162,8 +162,7 @@ func (s *Service) runGhostRefund(ctx context.Context, c *idempotency.Claim) (ide
 	case err == nil && givenUp(last):
 		return s.ghostRefundWaits(ctx, c, w, errors.New("Stripe repeats an error; only its list of refunds can tell"))
 	}
-	never := false
-	out, _, err := s.call(ctx, c, target, &never, func(ctx context.Context, call Call) Outcome {
+	out, _, err := s.call(ctx, c, target, nil, func(ctx context.Context, call Call) Outcome {
 		return s.gateway.CreateRefund(ctx, call, NewRefund{IntentID: w.IntentID, AmountMinor: w.AmountMinor, TenantID: c.TenantID, OrderID: w.OrderID, RefundID: c.ResourceID})
 	})
 	if err != nil {

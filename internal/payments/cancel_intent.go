@@ -1,0 +1,71 @@
+package payments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/idempotency"
+)
+
+// cancelCall cancels the order's n-th PaymentIntent. Its first key is the n-th
+// cancel's; another, where that one can tell nothing new any more, adds a count.
+func cancelCall(p db.Payment, try int) call {
+	key := p.TenantID + ":" + p.OrderID + ":cancel:" + strconv.Itoa(int(p.IntentNumber))
+	if try > 1 {
+		key += ":" + strconv.Itoa(try)
+	}
+	return newCall(opCancel, p.OrderID, key, *p.IntentID)
+}
+
+// nextCancel is the cancel to send: the first whose key is not given up. A cancel
+// is the one call of ours that may be sent under another key while the first is in
+// doubt, because twice canceled is once canceled, and no money moves. Without it a
+// single error that Stripe stored would keep an intent alive that nobody
+// may confirm, and its payment open until a person looks.
+func (s *Service) nextCancel(ctx context.Context, p db.Payment) (call, error) {
+	for try := 1; ; try++ {
+		target := cancelCall(p, try)
+		last, err := s.pool.StripeCallGet(ctx, db.StripeCallGetParams{TenantID: p.TenantID, StripeKey: target.key})
+		if errors.Is(err, db.ErrNoRows) {
+			return target, nil
+		}
+		if err != nil {
+			return target, fmt.Errorf("read the cancel of %s: %w", *p.IntentID, err)
+		}
+		if !givenUp(last) || try == cancelsMax {
+			return target, nil
+		}
+	}
+}
+
+// cancelIntent cancels a payment's intent and returns it as it is then. An
+// intent without a status: nobody knows, ask again later.
+func (s *Service) cancelIntent(ctx context.Context, c *idempotency.Claim, p db.Payment) (Intent, Outcome, error) {
+	target, err := s.nextCancel(ctx, p)
+	if err != nil {
+		return Intent{}, Outcome{}, err
+	}
+	out, _, err := s.call(ctx, c, target, nil, func(ctx context.Context, call Call) Outcome {
+		return s.gateway.CancelIntent(ctx, call, *p.IntentID)
+	})
+	if err != nil {
+		return Intent{}, out, err
+	}
+	if out.Verdict == Done && !out.Replayed {
+		return out.Intent, out, s.answered(ctx, c, target, out)
+	}
+	if out.Verdict == NotExecuted {
+		return Intent{}, out, nil
+	}
+	intent, err := s.look(ctx, *p.IntentID)
+	if err != nil {
+		return Intent{}, Outcome{Verdict: Unknown, Err: err}, nil //nolint:nilerr // a look that failed is an outcome: unknown
+	}
+	if out.Verdict == Unknown && intent.Status != IntentCanceled && intent.Status != IntentSucceeded {
+		return Intent{}, out, nil // The cancel may still be under way.
+	}
+	return intent, out, s.answered(ctx, c, target, out)
+}

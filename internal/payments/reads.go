@@ -1,0 +1,133 @@
+package payments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"example.com/payonce/db"
+)
+
+// GetOrder returns one order of the tenant, or ErrNotFound.
+func (s *Service) GetOrder(ctx context.Context, tenantID, id string) (Order, error) {
+	if !isID(orderID, id) {
+		return Order{}, ErrNotFound
+	}
+	row, err := s.pool.OrderGet(ctx, db.OrderGetParams{TenantID: tenantID, ID: id})
+	if err != nil {
+		return Order{}, notFound(err, "get order %s", id)
+	}
+	return orderOf(row), nil
+}
+
+// ListOrders returns up to limit orders, newest first, that come after the one
+// named (empty: from the start), and whether there are more. ErrNotFound: the
+// tenant has no order of that id.
+func (s *Service) ListOrders(ctx context.Context, tenantID, after string, limit int) ([]Order, bool, error) {
+	if after != "" {
+		if _, err := s.GetOrder(ctx, tenantID, after); err != nil {
+			return nil, false, err
+		}
+	}
+	rows, err := s.pool.OrderList(ctx, db.OrderListParams{TenantID: tenantID, Before: before(after), LimitRows: int32(limit + 1)}) //nolint:gosec // at most 101
+	if err != nil {
+		return nil, false, fmt.Errorf("list orders: %w", err)
+	}
+	return page(rows, limit, orderOf)
+}
+
+// GetPayment returns one payment of the tenant, or ErrNotFound.
+func (s *Service) GetPayment(ctx context.Context, tenantID, id string) (Payment, error) {
+	if !isID(paymentID, id) {
+		return Payment{}, ErrNotFound
+	}
+	row, err := s.pool.PaymentGet(ctx, db.PaymentGetParams{TenantID: tenantID, ID: id})
+	if err != nil {
+		return Payment{}, notFound(err, "get payment %s", id)
+	}
+	return paymentOf(row), nil
+}
+
+// ListPayments returns up to limit payments, newest first, of one order or
+// (empty) of all, as ListOrders does.
+func (s *Service) ListPayments(ctx context.Context, tenantID, ofOrder, after string, limit int) ([]Payment, bool, error) {
+	if after != "" {
+		p, err := s.GetPayment(ctx, tenantID, after)
+		if err != nil {
+			return nil, false, err
+		}
+		if ofOrder != "" && p.OrderID != ofOrder {
+			return nil, false, ErrNotFound // It is in another list.
+		}
+	}
+	var (
+		rows []db.Payment
+		err  error
+		most = int32(limit + 1) //nolint:gosec // at most 101
+	)
+	if ofOrder != "" && !isID(orderID, ofOrder) {
+		return nil, false, nil
+	}
+	if ofOrder == "" {
+		rows, err = s.pool.PaymentList(ctx, db.PaymentListParams{TenantID: tenantID, Before: before(after), LimitRows: most})
+	} else {
+		rows, err = s.pool.PaymentListOfOrder(ctx, db.PaymentListOfOrderParams{TenantID: tenantID, OrderID: ofOrder, Before: before(after), LimitRows: most})
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("list payments: %w", err)
+	}
+	return page(rows, limit, paymentOf)
+}
+
+// GetRefund returns one refund of the tenant, or ErrNotFound.
+func (s *Service) GetRefund(ctx context.Context, tenantID, id string) (Refund, error) {
+	if !isID(refundID, id) {
+		return Refund{}, ErrNotFound
+	}
+	row, err := s.pool.RefundGet(ctx, db.RefundGetParams{TenantID: tenantID, ID: id})
+	if err != nil {
+		return Refund{}, notFound(err, "get refund %s", id)
+	}
+	return refundOf(row), nil
+}
+
+// GetCheckout returns one checkout of the tenant, or ErrNotFound.
+func (s *Service) GetCheckout(ctx context.Context, tenantID, id string) (Checkout, error) {
+	if !isID(checkoutID, id) {
+		return Checkout{}, ErrNotFound
+	}
+	row, steps, err := readCheckout(ctx, s.pool.Queries, tenantID, id)
+	if err != nil {
+		return Checkout{}, err
+	}
+	return checkoutOf(row, steps), nil
+}
+
+// before is the id that a list, which runs downwards, continues below.
+func before(after string) string {
+	if after == "" {
+		return strings.Repeat("~", 8) // greater than every id
+	}
+	return after
+}
+
+// page cuts the row that was read too many, by which it knows that there are more.
+func page[R, O any](rows []R, limit int, show func(R) O) ([]O, bool, error) {
+	more := len(rows) > limit
+	if more {
+		rows = rows[:limit]
+	}
+	list := make([]O, len(rows))
+	for i, row := range rows {
+		list[i] = show(row)
+	}
+	return list, more, nil
+}
+
+func notFound(err error, format string, args ...any) error {
+	if errors.Is(err, db.ErrNoRows) {
+		return ErrNotFound
+	}
+	return fmt.Errorf(format+": %w", append(args, err)...)
+}

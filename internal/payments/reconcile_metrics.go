@@ -1,0 +1,107 @@
+package payments
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"example.com/payonce/db"
+)
+
+// ReconcilerMetrics count what the reconciler did, and show what an operator
+// must look at: money that is not where our rows say, and work that does not end.
+type ReconcilerMetrics struct {
+	results    *prometheus.CounterVec
+	drift      *prometheus.GaugeVec
+	open       prometheus.Gauge
+	unfinished prometheus.Gauge
+	parked     prometheus.Gauge
+	inFlight   prometheus.Gauge
+	overdue    prometheus.Gauge
+	oldest     prometheus.Gauge
+	doubtful   prometheus.Gauge
+	unknown    prometheus.Gauge
+
+	checkouts      *prometheus.GaugeVec
+	oldestCheckout *prometheus.GaugeVec
+}
+
+// NewReconcilerMetrics registers the metrics; with nil they count for nobody.
+func NewReconcilerMetrics(r prometheus.Registerer) *ReconcilerMetrics {
+	f := promauto.With(r)
+	m := &ReconcilerMetrics{
+		drift: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_money_drift_minor",
+			Help: "What Stripe and our rows disagree about, in minor units; a surplus does not make up for a loss. Anything but 0 needs a person."}, []string{"currency"}),
+		open: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_reconciliation_findings_open",
+			Help: "Objects on which Stripe and our rows disagree and which only a person can settle."}),
+		results: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_reconciled_total",
+			Help: "What the reconciler did: hurried, adopted, applied, swept, parked, resolved."}, []string{"result"}),
+		unfinished: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_unfinished", Help: "Keys whose work has begun and not ended, parked ones included, counted up to 100000."}),
+		parked:     f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_parked", Help: "Keys whose work was given up and waits for a person."}),
+		inFlight:   f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_in_flight", Help: "Unfinished keys that somebody works on right now."}),
+		overdue: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_overdue",
+			Help: "Unfinished keys whose time came more than ten seconds ago and that no completer has taken."}),
+		oldest: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_oldest_seconds",
+			Help: "Age of the oldest key whose work has begun and not ended, those left out that are parked or wait for their customer."}),
+		doubtful: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_unknown_outcomes",
+			Help: "Calls that move money whose outcome nobody knows yet."}),
+		checkouts: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_checkouts_unfinished",
+			Help: "Checkouts that have begun and not ended, by how they stand: forward, unknown, undoing, or stuck, which only a person can end."}, []string{"state"}),
+		oldestCheckout: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_checkouts_oldest_seconds",
+			Help: "Age of the oldest unfinished checkout of each state."}, []string{"state"}),
+		unknown: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_unknown_oldest_seconds",
+			Help: "How long ago the oldest call that moves money was first sent whose outcome nobody knows yet."}),
+	}
+	for _, result := range []string{"hurried", "adopted", "applied", "swept", "parked", "resolved"} {
+		m.results.WithLabelValues(result) // A counter that is born with its first count hides that one from increase().
+	}
+	return m
+}
+
+// Measure sets the gauges. Every process shows the same, whoever found it.
+func (r *Reconciler) Measure(ctx context.Context) (int, error) {
+	drift, err := r.service.pool.MoneyDrift(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("measure the drift: %w", err)
+	}
+	var open int64
+	for _, row := range drift {
+		r.metrics.drift.WithLabelValues(row.Currency).Set(float64(row.DriftMinor))
+		open += row.Open
+	}
+	r.metrics.open.Set(float64(open))
+	work, err := r.service.pool.KeyStats(ctx, db.KeyStatsParams{Grace: overdueAfter, AwaitsCustomer: actionRequired})
+	if err != nil {
+		return 0, fmt.Errorf("measure the unfinished work: %w", err)
+	}
+	r.metrics.unfinished.Set(float64(work.Unfinished))
+	r.metrics.parked.Set(float64(work.Parked))
+	r.metrics.inFlight.Set(float64(work.InFlight))
+	r.metrics.overdue.Set(float64(work.Overdue))
+	r.metrics.oldest.Set(work.OldestSeconds)
+	r.metrics.doubtful.Set(float64(work.Unknown))
+	r.metrics.unknown.Set(work.UnknownSeconds)
+	return 0, r.measureCheckouts(ctx)
+}
+
+// checkoutStates are all that CheckoutStats knows. One without a row is shown as
+// zero, or it would be shown as it was.
+var checkoutStates = []string{"forward", "unknown", "undoing", "stuck"}
+
+func (r *Reconciler) measureCheckouts(ctx context.Context) error {
+	rows, err := r.service.pool.CheckoutStats(ctx, CreateCheckout)
+	if err != nil {
+		return fmt.Errorf("measure the checkouts: %w", err)
+	}
+	seen := map[string]db.CheckoutStatsRow{}
+	for _, row := range rows {
+		seen[row.State] = row
+	}
+	for _, state := range checkoutStates {
+		r.metrics.checkouts.WithLabelValues(state).Set(float64(seen[state].Checkouts))
+		r.metrics.oldestCheckout.WithLabelValues(state).Set(seen[state].OldestSeconds)
+	}
+	return nil
+}

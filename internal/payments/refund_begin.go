@@ -1,0 +1,120 @@
+package payments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/outbox"
+)
+
+// beginRefund claims the key, takes the amount from what is left of the payment
+// and records the refund, its event and the call it will make.
+func (s *Service) beginRefund(ctx context.Context, r idempotency.Request) (*idempotency.Claim, idempotency.Answer, error) {
+	req := decode[RefundRequest](r.Body)
+	if _, err := s.GetPayment(ctx, r.TenantID, req.PaymentID); err != nil { // The claim would find out too, but it would have written by then.
+		return nil, idempotency.Answer{}, err
+	}
+	w := &refunding{}
+	id := newID(refundID)
+	claim, err := s.keys.Begin(ctx, r, id, refundRecorded, func(q *db.Queries) error {
+		p, err := q.PaymentLock(ctx, db.PaymentLockParams{TenantID: r.TenantID, ID: req.PaymentID})
+		if err != nil {
+			return notFound(err, "lock payment %s", req.PaymentID)
+		}
+		amount, err := refundable(p, req.Amount)
+		if err != nil {
+			return err
+		}
+		w.intentID = *p.IntentID
+		w.refund = newRefund(p, id, r.Key, r.TenantID+":"+r.Key+":refund", amount, req.Reason)
+		if err := s.recordRefund(ctx, q, w.refund); err != nil {
+			return err
+		}
+		if w.queued, err = s.othersOnTheirWay(ctx, q, w.refund); err != nil || w.queued {
+			return err
+		}
+		c := w.call()
+		return q.StripeCallInsert(ctx, db.StripeCallInsertParams{
+			TenantID: r.TenantID, StripeKey: c.key, Operation: string(c.op), ResourceID: c.resourceID, ParamsSha256: c.params,
+		})
+	})
+	if errors.Is(err, ErrPaymentNotRefundable) || errors.Is(err, ErrRefundExceedsPayment) {
+		return s.refuse(ctx, r, req.PaymentID, err)
+	}
+	if err != nil {
+		return nil, idempotency.Answer{}, err
+	}
+	w.announced = !w.queued
+	claim.Carry = w
+	return claim, idempotency.Answer{}, nil
+}
+
+// refundable is how much a refund gives back: what was asked for, or all that
+// is left.
+func refundable(p db.Payment, asked *int64) (int64, error) {
+	left := p.AmountMinor - p.AmountRefundingMinor
+	switch {
+	case p.Status != db.PaymentStatusSucceeded, asked == nil && left == 0:
+		return 0, ErrPaymentNotRefundable
+	case asked == nil:
+		return left, nil
+	case *asked > left:
+		return 0, ErrRefundExceedsPayment
+	}
+	return *asked, nil
+}
+
+// othersOnTheirWay reports whether another refund of the payment is with Stripe.
+// Stripe changes one object at a time and turns the second change away, so we
+// queue them ourselves, over all processes. Whoever died on the way holds the
+// others up for as long as an attempt can take and no longer.
+func (s *Service) othersOnTheirWay(ctx context.Context, q *db.Queries, row db.Refund) (bool, error) {
+	busy, err := q.RefundOthersOnTheirWay(ctx, db.RefundOthersOnTheirWayParams{
+		TenantID: row.TenantID, PaymentID: row.PaymentID, ID: row.ID, AttemptFor: limitWait + s.o.StripeTimeout,
+	})
+	if err != nil {
+		return false, fmt.Errorf("ask for the other refunds of payment %s: %w", row.PaymentID, err)
+	}
+	return busy, nil
+}
+
+func newRefund(p db.Payment, id, key, stripeKey string, amount int64, reason *string) db.Refund {
+	return db.Refund{
+		TenantID: p.TenantID, ID: id, Version: 1, Status: db.RefundStatusPending, PaymentID: p.ID, OrderID: p.OrderID, IdempotencyKey: key,
+		StripeKey: stripeKey, AmountMinor: amount, Currency: p.Currency, Reason: reason, CreatedAt: now(),
+	}
+}
+
+// recordRefund writes a refund and takes its amount from its payment. The sum
+// can never exceed the payment: the row's own constraint is the judge.
+func (s *Service) recordRefund(ctx context.Context, q *db.Queries, row db.Refund) error {
+	n, err := q.PaymentRefunding(ctx, db.PaymentRefundingParams{TenantID: row.TenantID, ID: row.PaymentID, AmountMinor: row.AmountMinor})
+	if err != nil {
+		return fmt.Errorf("reserve the refund of payment %s: %w", row.PaymentID, err)
+	}
+	if n == 0 {
+		return ErrRefundExceedsPayment
+	}
+	err = q.RefundInsert(ctx, db.RefundInsertParams{
+		TenantID: row.TenantID, ID: row.ID, PaymentID: row.PaymentID, OrderID: row.OrderID, IdempotencyKey: row.IdempotencyKey, StripeKey: row.StripeKey,
+		AmountMinor: row.AmountMinor, Currency: row.Currency, Reason: row.Reason, CreatedAt: row.CreatedAt,
+	})
+	if err != nil {
+		return fmt.Errorf("insert refund %s: %w", row.ID, err)
+	}
+	return outbox.Append(ctx, q, refundEvent("refund.created", row))
+}
+
+// refundByItself records a refund that nobody asked for: of a payment that
+// succeeded although its order was canceled meanwhile. The completer drives it.
+func (s *Service) refundByItself(ctx context.Context, q *db.Queries, p db.Payment) error {
+	key := RefundOrder + " " + p.OrderID
+	row := newRefund(p, newID(refundID), key, p.TenantID+":"+p.OrderID+":refund", p.AmountMinor-p.AmountRefundingMinor, nil)
+	if err := s.recordRefund(ctx, q, row); err != nil {
+		return err
+	}
+	return idempotency.Enqueue(ctx, q, idempotency.Request{TenantID: p.TenantID, Key: key, Operation: RefundOrder}, row.ID, refundRecorded)
+}

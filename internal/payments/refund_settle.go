@@ -1,0 +1,144 @@
+package payments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/outbox"
+)
+
+func (s *Service) settleRefund(ctx context.Context, c *idempotency.Claim, w *refunding, seen StripeRefund) (idempotency.Answer, error) {
+	if seen.Status != db.RefundStatusPending {
+		return s.finishRefund(ctx, c, w, seen, nil)
+	}
+	if err := s.pool.RefundAtStripe(ctx, db.RefundAtStripeParams{TenantID: c.TenantID, ID: w.refund.ID, StripeRefundID: &seen.ID}); err != nil {
+		return idempotency.Answer{}, fmt.Errorf("note refund %s: %w", w.refund.ID, err)
+	}
+	if w.refund.StripeRefundID == nil { // The call is answered, whatever becomes of the refund: nobody need ask whether it was made.
+		err := recordCall(ctx, s.pool.Queries, c.TenantID, w.refund.StripeKey, Outcome{Verdict: Done, HTTPStatus: http.StatusOK, Refund: seen, RequestID: w.requestID}, false)
+		if err != nil {
+			return idempotency.Answer{}, err
+		}
+	}
+	w.refund.StripeRefundID, w.requestID = &seen.ID, ""
+	return s.refundWaits(ctx, c, w, nextPoll(c), errors.New("Stripe has not decided yet"))
+}
+
+func (s *Service) refundRefused(ctx context.Context, c *idempotency.Claim, w *refunding, out Outcome) (idempotency.Answer, error) {
+	refusal := ErrPaymentNotRefundable
+	if out.Param == "amount" {
+		refusal = ErrRefundExceedsPayment
+	}
+	code := out.ErrorCode
+	if code == "" {
+		code = "refused"
+	}
+	return s.finishRefund(ctx, c, w, StripeRefund{Status: db.RefundStatusFailed, FailureCode: code}, refusal)
+}
+
+// finishRefund ends the refund, if nobody has, and stores the answer: a refusal
+// where there is one, the refund otherwise.
+func (s *Service) finishRefund(ctx context.Context, c *idempotency.Claim, w *refunding, seen StripeRefund, refusal error) (idempotency.Answer, error) {
+	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
+		row, err := s.applyRefund(ctx, q, w.refund.TenantID, w.refund.ID, seen)
+		if err != nil {
+			return idempotency.Answer{}, err
+		}
+		if seen.Status != "" {
+			out := Outcome{Verdict: Done, HTTPStatus: http.StatusOK, Refund: seen, RequestID: w.requestID}
+			if refusal != nil {
+				out = Outcome{Verdict: Refused, HTTPStatus: http.StatusBadRequest, ErrorCode: seen.FailureCode, RequestID: w.requestID}
+			}
+			if err := recordCall(ctx, q, c.TenantID, w.refund.StripeKey, out, false); err != nil {
+				return idempotency.Answer{}, err
+			}
+		}
+		if refusal != nil {
+			return s.answers.Problem(refusal, c.RequestID), nil
+		}
+		return s.answers.Object(http.StatusCreated, "/v1/refunds/"+row.ID, refundOf(row)), nil
+	})
+	if err != nil {
+		return idempotency.Answer{}, fmt.Errorf("finish refund %s: %w", w.refund.ID, err)
+	}
+	c.Log().Info("refund finished", "refund_id", w.refund.ID, "status", string(seen.Status))
+	return c.Answer(), nil
+}
+
+// applyRefund moves a refund to where Stripe has it, and the sums of its payment
+// and order with it. It is a no-op when it is there already, so that a webhook,
+// a look and a late answer can all tell the same fact. It joins q's transaction
+// and locks the order before the payment before the refund, as everything does.
+func (s *Service) applyRefund(ctx context.Context, q *db.Queries, tenantID, id string, seen StripeRefund) (db.Refund, error) {
+	row, err := q.RefundGet(ctx, db.RefundGetParams{TenantID: tenantID, ID: id})
+	if err != nil {
+		return row, fmt.Errorf("read refund %s: %w", id, err)
+	}
+	if _, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: tenantID, ID: row.OrderID}); err != nil {
+		return row, fmt.Errorf("lock order %s: %w", row.OrderID, err)
+	}
+	if _, err := q.PaymentLock(ctx, db.PaymentLockParams{TenantID: tenantID, ID: row.PaymentID}); err != nil {
+		return row, fmt.Errorf("lock payment %s: %w", row.PaymentID, err)
+	}
+	if row, err = q.RefundLock(ctx, db.RefundLockParams{TenantID: tenantID, ID: id}); err != nil {
+		return row, fmt.Errorf("lock refund %s: %w", id, err)
+	}
+	reserved, refunded, moves := refundMoves(row.Status, seen.Status, row.AmountMinor)
+	if !moves {
+		return row, nil
+	}
+	n, err := q.PaymentRefunding(ctx, db.PaymentRefundingParams{TenantID: tenantID, ID: row.PaymentID, AmountMinor: reserved, RefundedMinor: refunded})
+	if err == nil && n == 0 {
+		err = errors.New("its sums leave no room for that")
+	}
+	if err != nil {
+		return row, fmt.Errorf("change what payment %s has refunded: %w", row.PaymentID, err)
+	}
+	if refunded != 0 {
+		if err := q.OrderRefunded(ctx, db.OrderRefundedParams{TenantID: tenantID, ID: row.OrderID, PaymentID: &row.PaymentID, AmountMinor: refunded}); err != nil {
+			return row, fmt.Errorf("change what order %s has refunded: %w", row.OrderID, err)
+		}
+	}
+	row, err = q.RefundSettle(ctx, db.RefundSettleParams{
+		TenantID: tenantID, ID: id, SeenVersion: row.Version, Status: seen.Status, StripeRefundID: optional(seen.ID), FailureCode: optional(seen.FailureCode),
+	})
+	if err != nil {
+		return row, fmt.Errorf("settle refund %s: %w", id, err)
+	}
+	kind := "refund.failed" // A canceled refund is one that failed, to whoever waits for the money.
+	if row.Status == db.RefundStatusSucceeded {
+		kind = "refund.succeeded"
+	}
+	return row, outbox.Append(ctx, q, refundEvent(kind, row))
+}
+
+// refundMoves is what a change of a refund's status does to the sums. A status
+// that comes late, or again, moves nothing.
+func refundMoves(from, to db.RefundStatus, amount int64) (reserved, refunded int64, moves bool) {
+	over := to == db.RefundStatusFailed || to == db.RefundStatusCanceled
+	switch {
+	case from == db.RefundStatusPending && to == db.RefundStatusSucceeded:
+		return 0, amount, true
+	case from == db.RefundStatusPending && over:
+		return -amount, 0, true
+	case from == db.RefundStatusSucceeded && to == db.RefundStatusFailed:
+		return -amount, -amount, true
+	}
+	return 0, 0, false
+}
+
+func (s *Service) refundWaits(ctx context.Context, c *idempotency.Claim, w *refunding, pause time.Duration, why error) (idempotency.Answer, error) {
+	answer := s.answers.Object(http.StatusAccepted, "/v1/refunds/"+w.refund.ID, refundOf(w.refund))
+	return answer, yield(ctx, c, jittered(pause), why)
+}
+
+// nextPoll is the pause before Stripe is asked again about a refund that only time
+// can settle.
+func nextPoll(c *idempotency.Claim) time.Duration {
+	return min(max(refundPoll, c.Age/20), refundPollMax)
+}
