@@ -31,10 +31,10 @@ func Write(page string, results []Result) (string, error) {
 		return "", err
 	}
 	var b strings.Builder
-	b.WriteString("| | switched off | breaks | goes red | and says | in |\n| --- | --- | --- | --- | --- | --- |\n")
+	b.WriteString("| | guard: what the mutant does instead | breaks | test that fails | and says | in |\n| --- | --- | --- | --- | --- | --- |\n")
 	for _, r := range results {
 		if r.Verdict != Red {
-			return "", fmt.Errorf("%s is %s: there is nothing to be proud of", r.ID, r.Verdict)
+			return "", fmt.Errorf("%s is %s: only a run in which every mutant was caught is written down", r.ID, r.Verdict)
 		}
 		fmt.Fprintf(&b, "%s %.1f s |\n", r.row(), r.Took.Seconds())
 	}

@@ -32,17 +32,17 @@ var All = []Mutant{
 		Test:  Test{"internal/payments", "guards_test.go", "TestEachGuardIsMissed/the fence of T2/Sound", "only the holder of a claim moves it"},
 	},
 	{
-		ID: "M3", Guard: "one Stripe key for all attempts: each makes up its own", Breaks: "I1, I8",
+		ID: "M3", Guard: "all attempts of a call share one Stripe key: each attempt makes up its own", Breaks: "I1, I8",
 		Edits: []Edit{{calls, "attempt := Call{Key: target.key}", "attempt := Call{Key: target.key + newID(\"\")}"}},
 		Test:  Test{"internal/payments", "refund_test.go", "TestStaleRefund", "a refund is made once"},
 	},
 	{
-		ID: "M4", Guard: "a Stripe key without the fencing token: each holder has its own", Breaks: "I1, I13",
+		ID: "M4", Guard: "a Stripe key does not contain the fencing token: each holder has its own key", Breaks: "I1, I13",
 		Edits: []Edit{{calls, "attempt := Call{Key: target.key}", "attempt := Call{Key: target.key + strconv.FormatInt(c.Token, 10)}"}},
 		Test:  Test{"internal/payments", "refund_test.go", "TestStaleRefund", "a refund is made once"},
 	},
 	{
-		ID: "M5", Guard: "one transaction for answer and events: the events follow in a second", Breaks: "I6, I2",
+		ID: "M5", Guard: "answer and events are one transaction: the events follow in a second one", Breaks: "I6, I2",
 		Edits: []Edit{
 			{pay, "for _, event := range events {", "for _, event := range events[:0] {"},
 			{pay, "return c.Answer(), nil\n}\n\n// finishTooLate", "return c.Answer(), s.pool.InTx(ctx, func(q *db.Queries) error { return outbox.Append(ctx, q, events...) })\n}\n\n// finishTooLate"},
@@ -50,7 +50,7 @@ var All = []Mutant{
 		Test: Test{"internal/payments", "matrix_test.go", "TestCrashMatrix/payment/finished/success/killed/retry", "each version of a payment has one event"},
 	},
 	{
-		ID: "M6", Guard: "answers as bytes: a replay is decoded and encoded again", Breaks: "I3",
+		ID: "M6", Guard: "answers are stored bytes: a replay is decoded and encoded again", Breaks: "I3",
 		Edits: []Edit{
 			{"internal/idempotency/store.go", "\t\"crypto/sha256\"\n", "\t\"crypto/sha256\"\n\t\"encoding/json\"\n"},
 			{"internal/idempotency/store.go", "int(row.AnswerStatus), row.AnswerHeaders, row.AnswerBody)\n", "int(row.AnswerStatus), row.AnswerHeaders, row.AnswerBody)\n\t\tvar v any\n\t\tif json.Unmarshal(f.Answer.Body, &v) == nil {\n\t\t\tf.Answer.Body, _ = json.Marshal(v)\n\t\t}\n"},
@@ -58,7 +58,7 @@ var All = []Mutant{
 		Test: Test{"internal/payments", "pay_test.go", "TestPayment/SucceedsOnceAndSaysSoForEver", "every final answer of a key is the same"},
 	},
 	{
-		ID: "M7", Guard: "the reaper's condition, and `unfinished_is_never_deleted`: it deletes what is old", Breaks: "I17, I8",
+		ID: "M7", Guard: "the reaper deletes only finished keys, in Go and by `unfinished_is_never_deleted`: it deletes whatever is old", Breaks: "I17, I8",
 		Edits: []Edit{
 			{"db/retention.sql.go", "WHERE k.answer_dropped_at < clock_timestamp() - $1::interval AND k.answer_dropped_at IS NOT NULL\n", "WHERE k.leased_until < clock_timestamp() - $1::interval\n"},
 			{"db/retention.sql.go", " AND k.finished_at IS NOT NULL AND k.answer_dropped_at IS NOT NULL\n`", "\n`"},
@@ -67,17 +67,17 @@ var All = []Mutant{
 		Test: Test{"internal/idempotency", "reaper_test.go", "TestReaper/LeavesUnfinishedKeysAlone", "the reaper removes only what is finished and old"},
 	},
 	{
-		ID: "M8", Guard: "the completer: nobody finishes what was abandoned", Breaks: "I5",
+		ID: "M8", Guard: "the completer finishes abandoned work: nobody does", Breaks: "I5",
 		Edits: []Edit{{"internal/idempotency/completer.go", "\tvar wait sync.WaitGroup\n\tfor _, row := range due {", "\tvar wait sync.WaitGroup\n\tfor _, row := range due[:0] {"}},
 		Test:  Test{"internal/payments", "matrix_test.go", "TestCrashMatrix/payment/payment_recorded/success/killed/completer", "no key is stuck"},
 	},
 	{
-		ID: "M9", Guard: "`context.WithoutCancel`: the work ends with its client's connection", Breaks: "no safety; the time to a final answer",
+		ID: "M9", Guard: "work outlives its client's connection (`context.WithoutCancel`): it ends with the connection", Breaks: "no invariant; only the time to a final answer",
 		Edits: []Edit{{"internal/http/idempotency.go", "context.WithDeadline(context.WithoutCancel(ctx), until)", "context.WithDeadline(ctx, until)"}},
 		Test:  Test{"internal/payments", "pay_test.go", "TestClientHangsUp", "the time to a final answer is that of the work"},
 	},
 	{
-		ID: "M10", Guard: "a lost COMMIT is in doubt: pgx's `SafeToRetry` is believed, and the transaction repeated", Breaks: "I1, I7",
+		ID: "M10", Guard: "a lost COMMIT is in doubt: pgx's `SafeToRetry` is believed and the transaction is repeated", Breaks: "I1, I7",
 		Edits: []Edit{
 			{"db/db.go", "func NotWritten(err error) bool {\n", "func NotWritten(err error) bool {\n\tif pgconn.SafeToRetry(err) {\n\t\treturn true\n\t}\n"},
 			{"db/db.go", "if err = p.inTxOnce(ctx, within, fn); !serializationFailure(err) {", "if err = p.inTxOnce(ctx, within, fn); !serializationFailure(err) && !pgconn.SafeToRetry(err) {"},
@@ -85,12 +85,12 @@ var All = []Mutant{
 		Test: Test{"db/pgproxy", "pgproxy_test.go", "TestInTxReportsDoubt", "a doubtful transaction is not repeated by itself"},
 	},
 	{
-		ID: "M11", Guard: "the relay leases heads only: it takes whatever is not locked", Breaks: "I6",
+		ID: "M11", Guard: "the relay leases only the first unpublished event of an object: it takes whatever is not locked", Breaks: "I6",
 		Edits: []Edit{{"db/outbox.sql.go", "      AND NOT EXISTS (SELECT FROM outbox_events p WHERE p.tenant_id = o.tenant_id AND p.aggregate_id = o.aggregate_id\n                      AND p.version < o.version AND p.published_at IS NULL)\n", ""}},
 		Test:  Test{"internal/outbox", "relay_test.go", "TestRelay/LeavesFreshLeasesAlone", "the second event is nobody's, but its head is leased"},
 	},
 	{
-		ID: "M12", Guard: "versions from the row as it is locked, and the key of `outbox_events`: the version is that which was read, plus one", Breaks: "I6",
+		ID: "M12", Guard: "versions come from the locked row, and are in the key of `outbox_events`: the version is the one read earlier, plus one", Breaks: "I6",
 		Edits: []Edit{
 			{phases, "p.version = $12 AND (NOT $10::boolean", "p.version >= $12 AND (NOT $10::boolean"},
 			{outboxTable, "    PRIMARY KEY (tenant_id, aggregate_id, version),\n", ""},
@@ -98,32 +98,32 @@ var All = []Mutant{
 		Test: Test{"internal/payments", "fence_test.go", "TestTwoEndingsOfOnePayment", "each version of a payment has one event"},
 	},
 	{
-		ID: "M13", Guard: "publish, then mark: marked first", Breaks: "I6",
+		ID: "M13", Guard: "an event is published, then marked: it is marked first", Breaks: "I6",
 		Edits: []Edit{{"internal/outbox/relay.go", "\tr.publish(ctx, begun, runs)\n\treturn r.settle(ctx, runs)\n", "\tfor _, run := range runs {\n\t\tfor _, e := range run {\n\t\t\te.tried = true\n\t\t}\n\t}\n\tn, err := r.settle(ctx, runs)\n\tr.publish(ctx, begun, runs)\n\treturn n, err\n"}},
 		Test:  Test{"internal/outbox", "relay_test.go", "TestRelay/SendsWhatADeadRelayHeld", "every event is published"},
 	},
 	{
-		ID: "M14", Guard: "the inbox row and the effect in one transaction: the effect alone", Breaks: "I7",
+		ID: "M14", Guard: "the inbox row and the effect are one transaction: the effect is written by itself", Breaks: "I7",
 		Edits: []Edit{{"internal/inbox/consumer.go", "return c.handler.Apply(ctx, q, m.event(c.name), nil)", "return c.handler.Apply(ctx, c.pool.Queries, m.event(c.name), nil)"}},
 		Test:  Test{"internal/inbox", "consumer_test.go", "TestConsumer/LeavesNeitherRowNorEffectWithoutTheOther", "an effect without its row"},
 	},
 	{
-		ID: "M15", Guard: "the inbox knows events by their id: by their aggregate", Breaks: "I7, I22",
+		ID: "M15", Guard: "the inbox recognises events by their id: by their aggregate's id", Breaks: "I7, I22",
 		Edits: []Edit{{"internal/inbox/consumer.go", "Consumer: c.name, EventID: m.ID, Type: m.Type, TenantID: &m.TenantID,", "Consumer: c.name, EventID: m.Subject, Type: m.Type, TenantID: &m.TenantID,"}},
 		Test:  Test{"internal/inbox", "wrong_test.go", "TestEffectsUnderKills/OfTheConsumerHappenOnce", "events without their effect"},
 	},
 	{
-		ID: "M16", Guard: "the broker is answered after the commit: before it", Breaks: "I22",
+		ID: "M16", Guard: "the broker gets its acknowledgement after the commit: before it", Breaks: "I22",
 		Edits: []Edit{{"internal/broker/jetstream.go", "\tstillAlive := keepAlive(msg,", "\t_ = msg.Ack()\n\tstillAlive := keepAlive(msg,"}},
 		Test:  Test{"internal/broker", "contract_test.go", "TestContract/JetStream/DeliversAgainWithoutLimitAndWithoutOvertaking", "a message that failed has vanished"},
 	},
 	{
-		ID: "M17", Guard: "a webhook is stored before its 200: answered whatever came of storing it", Breaks: "I15",
+		ID: "M17", Guard: "a webhook is stored before it is answered 200: it is answered 200 even if it was not stored", Breaks: "I15",
 		Edits: []Edit{{"internal/http/webhooks.go", "\tif err != nil {\n\t\ts.refuse(w, r, err)\n\t\treturn\n\t}\n\tif fresh {", "\tif err != nil {\n\t\ts.o.Log.Warn(err.Error())\n\t}\n\tif fresh {"}},
 		Test:  Test{"internal/payments", "webhook_test.go", "TestWebhooks/AreAnsweredOnceTheyAreStored", "a webhook that was answered 200 is stored"},
 	},
 	{
-		ID: "M18", Guard: "the state is read from Stripe's object, and moves forward only: each event's snapshot is believed as it comes", Breaks: "I15, I11",
+		ID: "M18", Guard: "state is read from Stripe's object and only moves forward: each event's snapshot is believed as it arrives", Breaks: "I15, I11",
 		Edits: []Edit{
 			{"internal/payments/webhook.go", "seen.refunds, err = s.gateway.RefundsOf(ctx, hint.ID)", `var event struct {
 			Data struct {
@@ -143,22 +143,22 @@ var All = []Mutant{
 		Test: Test{"internal/payments", "webhook_test.go", "TestWebhooks/InAnyOrderEndInTheSameState", "as Stripe has it, in whatever order its events came"},
 	},
 	{
-		ID: "M19", Guard: "the fingerprint is of the whole request: not of its body", Breaks: "I4",
+		ID: "M19", Guard: "the fingerprint covers the whole request: it leaves out the body", Breaks: "I4",
 		Edits: []Edit{{"internal/http/idempotency.go", "\tadd(string(canonicalBody))\n", ""}},
 		Test:  Test{"internal/http", "keys_test.go", "TestKey/OfAnotherRequestRevealsNothing", "a key serves one request"},
 	},
 	{
-		ID: "M20", Guard: "a key is looked up with its tenant: without", Breaks: "I10",
+		ID: "M20", Guard: "a key is looked up within its tenant: across all tenants", Breaks: "I10",
 		Edits: []Edit{{keyStatements, "AS answer_status, answer_headers, answer_body\nFROM idempotency_keys\nWHERE tenant_id = $1 AND key = $2\n", "AS answer_status, answer_headers, answer_body\nFROM idempotency_keys\nWHERE $1::text <> '' AND key = $2\n"}},
 		Test:  Test{"internal/payments", "pay_test.go", "TestOrderIsPaidOnce/OfEachTenant", "another tenant's order is not there, and neither is the key"},
 	},
 	{
-		ID: "M21", Guard: "an unknown step is never undone: taken for a failure", Breaks: "I14, I16",
+		ID: "M21", Guard: "an unknown step is never compensated: it is taken for a failure", Breaks: "I14, I16",
 		Edits: []Edit{{calls, "\tinterim := s.interim(ctx, c, w) // Once", "\tif w.checkout != nil {\n\t\treturn idempotency.Answer{}, s.failStep(ctx, c, w.checkout, db.SagaStepPay, releaseDue, paymentCanceled)\n\t}\n\tinterim := s.interim(ctx, c, w) // Once"}},
 		Test:  Test{"internal/payments", "checkout_unknown_test.go", "TestCheckout_Unknown/IsNeverCompensated", "unknown is never compensated"},
 	},
 	{
-		ID: "M22", Guard: "leases are judged by the database's clock: by that of a host which is an hour ahead", Breaks: "I18, I9",
+		ID: "M22", Guard: "leases are judged by the database's clock: by the clock of a host that is an hour fast", Breaks: "I18, I9",
 		Edits: []Edit{
 			{keyStatements, "\t\"context\"\n", "\t\"context\"\n\t\"strings\"\n"},
 			{keyStatements, "q.db.Query(ctx, keyTakeOverDue,", "q.db.Query(ctx, strings.ReplaceAll(keyTakeOverDue, \"< clock_timestamp()\", \"< '\"+time.Now().Add(time.Hour).Format(time.RFC3339)+\"'\"),"},
@@ -166,17 +166,17 @@ var All = []Mutant{
 		Test: Test{"internal/payments", "fence_test.go", "TestLivingHolderIsLeftAlone", "a living holder was taken over"},
 	},
 	{
-		ID: "M23", Guard: "no answer is an unknown outcome: taken for a no", Breaks: "I14, I8",
+		ID: "M23", Guard: "no answer means an unknown outcome: it is taken for a refusal", Breaks: "I14, I8",
 		Edits: []Edit{{"internal/payments/classify.go", "\t\treturn Unknown // Cut short,", "\t\treturn Refused // Cut short,"}},
 		Test:  Test{"internal/payments", "matrix_test.go", "TestCrashMatrix/payment/none/answer lost/undisturbed/retry", "what may have happened was called a failure"},
 	},
 	{
-		ID: "M24", Guard: "a replay is authorised: a revoked API key still gets it", Breaks: "I21",
+		ID: "M24", Guard: "a replay needs a valid API key: a revoked one still gets it", Breaks: "I21",
 		Edits: []Edit{{"db/tenants.sql.go", "a.key_hash = $2 AND a.revoked_at IS NULL", "a.key_hash = $2"}},
 		Test:  Test{"internal/http", "keys_test.go", "TestKey/IsAuthorisedLikeAFirstRequest", "the key is known to be revoked"},
 	},
 	{
-		ID: "M25", Guard: "nothing is sent again after a day, in Go and as `nothing_is_resent_to_a_forgetful_stripe`", Breaks: "I13, I1",
+		ID: "M25", Guard: "nothing is resent after a day, in Go and by `nothing_is_resent_to_a_forgetful_stripe`: it is resent", Breaks: "I13, I1",
 		Edits: []Edit{
 			{calls, "resendWithin      = 12 * time.Hour", "resendWithin      = 48 * time.Hour"},
 			{calls, "\t_ = uint(stripeKeyLifetime - resendWithin) // does not compile if we would outlive Stripe's memory\n", ""},
