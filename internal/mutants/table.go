@@ -9,6 +9,7 @@ const (
 	keyStatements = "db/idempotency_keys.sql.go"
 	phases        = "db/payment_phases.sql.go"
 	calls         = "internal/payments/calls.go"
+	waiting       = "internal/payments/waiting.go"
 	pay           = "internal/payments/pay_settle.go"
 	lostIntent    = "internal/payments/lost_intent.go"
 )
@@ -154,7 +155,10 @@ var All = []Mutant{
 	},
 	{
 		ID: "M21", Guard: "an unknown step is never compensated: it is taken for a failure", Breaks: "I14, I16",
-		Edits: []Edit{{calls, "\tinterim := s.interim(ctx, c, w) // Once", "\tif w.checkout != nil {\n\t\treturn idempotency.Answer{}, s.failStep(ctx, c, w.checkout, db.SagaStepPay, releaseDue, paymentCanceled)\n\t}\n\tinterim := s.interim(ctx, c, w) // Once"}},
+		Edits: []Edit{
+			{waiting, "\t\"example.com/payonce/internal/idempotency\"\n", "\t\"example.com/payonce/db\"\n\t\"example.com/payonce/internal/idempotency\"\n"},
+			{waiting, "\tinterim := s.interim(ctx, c, w) // Once", "\tif w.checkout != nil {\n\t\treturn idempotency.Answer{}, s.failStep(ctx, c, w.checkout, db.SagaStepPay, releaseDue, paymentCanceled)\n\t}\n\tinterim := s.interim(ctx, c, w) // Once"},
+		},
 		Test:  Test{"internal/payments", "checkout_unknown_test.go", "TestCheckout_Unknown/IsNeverCompensated", "unknown is never compensated"},
 	},
 	{
