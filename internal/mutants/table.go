@@ -159,7 +159,7 @@ var All = []Mutant{
 			{waiting, "\t\"example.com/payonce/internal/idempotency\"\n", "\t\"example.com/payonce/db\"\n\t\"example.com/payonce/internal/idempotency\"\n"},
 			{waiting, "\tinterim := s.interim(ctx, c, w) // Once", "\tif w.checkout != nil {\n\t\treturn idempotency.Answer{}, s.failStep(ctx, c, w.checkout, db.SagaStepPay, releaseDue, paymentCanceled)\n\t}\n\tinterim := s.interim(ctx, c, w) // Once"},
 		},
-		Test:  Test{"internal/payments", "checkout_unknown_test.go", "TestCheckout_Unknown/IsNeverCompensated", "unknown is never compensated"},
+		Test: Test{"internal/payments", "checkout_unknown_test.go", "TestCheckout_Unknown/IsNeverCompensated", "unknown is never compensated"},
 	},
 	{
 		ID: "M22", Guard: "leases are judged by the database's clock: by the clock of a host that is an hour fast", Breaks: "I18, I9",
