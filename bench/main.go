@@ -6,7 +6,7 @@
 //	go run ./bench -only 'requests|webhooks'  some of it
 //	go run ./bench -only 'stored keys' -stored 10000000  against the same with so many keys stored
 //	go run ./bench -only memory -memory 10m   resident memory, for longer than the minute it is otherwise
-//	go run ./bench -group -only requests      with GROUP_COMMIT
+//	go run ./bench -group=false -only requests  without GROUP_COMMIT
 //	go run ./bench -rounds 9 -seconds 10      for figures to quote
 //	go run ./bench -write docs                put targets, tables and plots into docs/performance.md
 //
@@ -58,7 +58,7 @@ func main() {
 	flag.IntVar(&s.stored, "stored", 0, "measure again with so many finished keys stored")
 	flag.DurationVar(&s.storing, "storing", time.Hour, "stop storing keys after so long, and measure with what there is")
 	flag.DurationVar(&s.memory, "memory", time.Minute, "how long resident memory is watched")
-	flag.BoolVar(&s.group, "group", false, "let the service's requests share commits, as GROUP_COMMIT does")
+	flag.BoolVar(&s.group, "group", true, "let the service's requests share commits, as GROUP_COMMIT does")
 	flag.StringVar(&s.only, "only", ".", "what matches this `regexp`: a group, or a group and a line, as requests/replays")
 	flag.StringVar(&s.write, "write", "", "write the results into performance.md of this `directory`")
 	flag.Parse()

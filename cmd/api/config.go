@@ -32,7 +32,7 @@ type config struct {
 	ActionTimeout        time.Duration
 	NotifyPrivate        bool // deliver tenants' webhooks to private addresses too: for development
 	AutoMigrate          bool
-	GroupCommit          bool // payments of several requests share commits: for many at once
+	GroupCommit          bool // payments of several requests share commits
 	LogLevel             slog.Level
 	LogFormat            string
 	OTLPEndpoint         string // a collector of OpenTelemetry's; empty: no tracing
@@ -69,13 +69,13 @@ func readConfig(getenv func(string) string) (config, error) {
 		IdempotencyLease:     e.duration("IDEMPOTENCY_LEASE", time.Minute),
 		IdempotencyRetention: e.duration("IDEMPOTENCY_RETENTION", 72*time.Hour),
 		ActionTimeout:        e.duration("ACTION_TIMEOUT", time.Hour),
-		NotifyPrivate:        e.boolean("NOTIFY_PRIVATE_ADDRESSES"),
-		AutoMigrate:          e.boolean("AUTO_MIGRATE"),
-		GroupCommit:          e.boolean("GROUP_COMMIT"),
+		NotifyPrivate:        e.boolean("NOTIFY_PRIVATE_ADDRESSES", false),
+		AutoMigrate:          e.boolean("AUTO_MIGRATE", false),
+		GroupCommit:          e.boolean("GROUP_COMMIT", true),
 		LogFormat:            e.oneOf("LOG_FORMAT", "json", "text"),
 		OTLPEndpoint:         e.baseURL("OTEL_EXPORTER_OTLP_ENDPOINT"),
 		TracesEndpoint:       e.baseURL("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
-		TracesDisabled:       e.boolean("OTEL_SDK_DISABLED"),
+		TracesDisabled:       e.boolean("OTEL_SDK_DISABLED", false),
 	}
 	e.oneOf("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf") // the only one that is spoken here
 	if level := e.text("LOG_LEVEL", "info"); c.LogLevel.UnmarshalText([]byte(level)) != nil {
@@ -211,10 +211,10 @@ func (e *environment) rate(name string, otherwise float64) float64 {
 	return n
 }
 
-func (e *environment) boolean(name string) bool {
+func (e *environment) boolean(name string, otherwise bool) bool {
 	v := e.getenv(name)
 	if v == "" {
-		return false
+		return otherwise
 	}
 	b, err := strconv.ParseBool(v)
 	if err != nil {

@@ -26,7 +26,6 @@ type LocalOptions struct {
 	Database      string // another way to the database, such as one that dies
 	Stripe        string // another way to Stripe
 	MaxConn       int32
-	GroupCommit   bool
 	Lease         time.Duration
 	StripeTimeout time.Duration
 	ActionTimeout time.Duration
@@ -56,7 +55,7 @@ type Local struct {
 func (w *World) Local(o LocalOptions) *Local {
 	w.T.Helper()
 	o = o.withDefaults(w)
-	pool, err := db.Open(context.Background(), o.Database, db.Options{Name: o.Name, MaxConn: o.MaxConn, GroupCommit: o.GroupCommit})
+	pool, err := db.Open(context.Background(), o.Database, db.Options{Name: o.Name, MaxConn: o.MaxConn, GroupCommit: true})
 	require.NoError(w.T, err)
 	metrics := prometheus.NewRegistry()
 	keys := idempotency.NewStore(pool, idempotency.Options{Lease: o.Lease, Metrics: idempotency.NewMetrics(metrics), Log: o.Log, Tracer: o.Tracer, Boundary: o.Boundary})
