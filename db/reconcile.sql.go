@@ -572,20 +572,21 @@ func (q *Queries) ReconcilePayments(ctx context.Context, arg ReconcilePaymentsPa
 }
 
 const reconcileRefunded = `-- name: ReconcileRefunded :many
-SELECT r.tenant_id, r.id, r.order_id, r.stripe_refund_id, r.currency, p.intent_id
+SELECT r.tenant_id, r.id, r.order_id, r.stripe_refund_id, r.currency, r.created_at, p.intent_id
 FROM tenants t CROSS JOIN LATERAL (
     SELECT q.tenant_id, q.id, q.version, q.status, q.payment_id, q.order_id, q.idempotency_key, q.stripe_key, q.amount_minor, q.currency, q.reason, q.stripe_refund_id, q.failure_code, q.created_at, q.updated_at FROM refunds q
-    WHERE q.tenant_id = t.id AND q.id >= $1::text AND q.id < $2::text AND q.status = 'succeeded'
-      AND (q.tenant_id, q.id) > ($3::text, $4::text)
-    ORDER BY q.id LIMIT $5) r
+    WHERE q.tenant_id = t.id AND q.created_at >= $1::timestamptz AND q.created_at < $2::timestamptz AND q.status = 'succeeded'
+      AND (q.tenant_id, q.created_at, q.id) > ($3::text, $4::timestamptz, $5::text)
+    ORDER BY q.created_at, q.id LIMIT $6) r
 JOIN payments p ON p.tenant_id = r.tenant_id AND p.id = r.payment_id
-ORDER BY r.tenant_id, r.id LIMIT $5
+ORDER BY r.tenant_id, r.created_at, r.id LIMIT $6
 `
 
 type ReconcileRefundedParams struct {
-	FromID        string
-	ToID          string
+	FromAt        time.Time
+	ToAt          time.Time
 	AfterTenantID string
+	AfterAt       time.Time
 	AfterID       string
 	LimitRows     int32
 }
@@ -596,15 +597,17 @@ type ReconcileRefundedRow struct {
 	OrderID        string
 	StripeRefundID *string
 	Currency       string
+	CreatedAt      time.Time
 	IntentID       *string
 }
 
-// Likewise the refunds that succeeded, with their payment's intent.
+// Likewise the refunds that succeeded and were created in a stretch, with their payment's intent. In the order of (tenant, time, id).
 func (q *Queries) ReconcileRefunded(ctx context.Context, arg ReconcileRefundedParams) ([]ReconcileRefundedRow, error) {
 	rows, err := q.db.Query(ctx, reconcileRefunded,
-		arg.FromID,
-		arg.ToID,
+		arg.FromAt,
+		arg.ToAt,
 		arg.AfterTenantID,
+		arg.AfterAt,
 		arg.AfterID,
 		arg.LimitRows,
 	)
@@ -621,6 +624,7 @@ func (q *Queries) ReconcileRefunded(ctx context.Context, arg ReconcileRefundedPa
 			&i.OrderID,
 			&i.StripeRefundID,
 			&i.Currency,
+			&i.CreatedAt,
 			&i.IntentID,
 		); err != nil {
 			return nil, err
@@ -639,7 +643,7 @@ SELECT r.tenant_id, r.id, r.version, r.status, r.payment_id, r.order_id, r.idemp
 FROM (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS id) named
 JOIN payments p ON p.tenant_id = named.tenant_id AND p.order_id = named.id
 JOIN refunds r ON r.tenant_id = p.tenant_id AND r.payment_id = p.id
-ORDER BY r.id
+ORDER BY r.created_at, r.id
 `
 
 type ReconcileRefundsParams struct {

@@ -253,7 +253,7 @@ func (q *Queries) RefundSettle(ctx context.Context, arg RefundSettleParams) (Ref
 }
 
 const refundsOfPayment = `-- name: RefundsOfPayment :many
-SELECT tenant_id, id, version, status, payment_id, order_id, idempotency_key, stripe_key, amount_minor, currency, reason, stripe_refund_id, failure_code, created_at, updated_at FROM refunds WHERE tenant_id = $1 AND payment_id = $2 ORDER BY id
+SELECT tenant_id, id, version, status, payment_id, order_id, idempotency_key, stripe_key, amount_minor, currency, reason, stripe_refund_id, failure_code, created_at, updated_at FROM refunds WHERE tenant_id = $1 AND payment_id = $2 ORDER BY created_at, id
 `
 
 type RefundsOfPaymentParams struct {

@@ -23,7 +23,7 @@ SELECT sqlc.embed(r), EXISTS (SELECT FROM idempotency_keys k WHERE k.tenant_id =
 FROM (SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@order_ids::text[]) AS id) named
 JOIN payments p ON p.tenant_id = named.tenant_id AND p.order_id = named.id
 JOIN refunds r ON r.tenant_id = p.tenant_id AND r.payment_id = p.id
-ORDER BY r.id;
+ORDER BY r.created_at, r.id;
 
 -- name: ReconcilePaid :many
 -- The payments that succeeded here and whose ids, which begin with the time, lie in a stretch. In the order of (tenant, id).
@@ -36,15 +36,15 @@ FROM tenants t CROSS JOIN LATERAL (
 ORDER BY p.tenant_id, p.id LIMIT @limit_rows;
 
 -- name: ReconcileRefunded :many
--- Likewise the refunds that succeeded, with their payment's intent.
-SELECT r.tenant_id, r.id, r.order_id, r.stripe_refund_id, r.currency, p.intent_id
+-- Likewise the refunds that succeeded and were created in a stretch, with their payment's intent. In the order of (tenant, time, id).
+SELECT r.tenant_id, r.id, r.order_id, r.stripe_refund_id, r.currency, r.created_at, p.intent_id
 FROM tenants t CROSS JOIN LATERAL (
     SELECT q.* FROM refunds q
-    WHERE q.tenant_id = t.id AND q.id >= @from_id::text AND q.id < @to_id::text AND q.status = 'succeeded'
-      AND (q.tenant_id, q.id) > (@after_tenant_id::text, @after_id::text)
-    ORDER BY q.id LIMIT @limit_rows) r
+    WHERE q.tenant_id = t.id AND q.created_at >= @from_at::timestamptz AND q.created_at < @to_at::timestamptz AND q.status = 'succeeded'
+      AND (q.tenant_id, q.created_at, q.id) > (@after_tenant_id::text, @after_at::timestamptz, @after_id::text)
+    ORDER BY q.created_at, q.id LIMIT @limit_rows) r
 JOIN payments p ON p.tenant_id = r.tenant_id AND p.id = r.payment_id
-ORDER BY r.tenant_id, r.id LIMIT @limit_rows;
+ORDER BY r.tenant_id, r.created_at, r.id LIMIT @limit_rows;
 
 -- name: ReconcileClaim :one
 -- Takes a window that is due. No row: it is not, or another process is at it.

@@ -9,7 +9,7 @@ SELECT * FROM refunds WHERE tenant_id = @tenant_id AND id = @id;
 SELECT * FROM refunds WHERE tenant_id = @tenant_id AND id = @id FOR NO KEY UPDATE;
 
 -- name: RefundsOfPayment :many
-SELECT * FROM refunds WHERE tenant_id = @tenant_id AND payment_id = @payment_id ORDER BY id;
+SELECT * FROM refunds WHERE tenant_id = @tenant_id AND payment_id = @payment_id ORDER BY created_at, id;
 
 -- name: RefundOthersOnTheirWay :one
 -- Whether another refund of the payment is with Stripe just now: announced less than one attempt ago, and not answered. It is asked

@@ -27,6 +27,8 @@ const (
 	workShare = 3  // With less than this part of its time left a request begins nothing: one attempt at Stripe may take as much.
 )
 
+const mismatch = "The key was used for another request. A new intent needs a new key."
+
 // parse turns a request into what an operation takes, or says what is wrong.
 type parse func(r *http.Request, body []byte) (any, error)
 
@@ -103,7 +105,7 @@ func (s *Server) execute(ctx context.Context, r idempotency.Request, wait time.D
 		case idempotency.Replay:
 			answer = found.Answer
 		case idempotency.Mismatch:
-			err = &problem{code: codeIdempotencyKeyMismatch, detail: "The key was used for another request. A new intent needs a new key."}
+			err = &problem{code: codeIdempotencyKeyMismatch, detail: mismatch}
 		case idempotency.Expired:
 			err = expired(found.ResourceID)
 		case idempotency.InFlight:

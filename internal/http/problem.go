@@ -107,6 +107,7 @@ func problemOf(err error) *problem {
 		{payments.ErrPaymentNotCancelable, codePaymentNotCancelable, "Only a payment that requires action can be canceled.", 0},
 		{payments.ErrPaymentNotRefundable, codePaymentNotRefundable, "There is nothing of this payment that can be refunded.", 0},
 		{payments.ErrRefundExceedsPayment, codeRefundExceedsPayment, "The refund is greater than what is left of the payment.", 0},
+		{payments.ErrKeyOfAnotherRefund, codeIdempotencyKeyMismatch, mismatch, 0},
 		{payments.ErrStripeUnavailable, codeUnavailable, "The payment provider does not answer. Nothing was begun.", 5 * time.Second},
 		{db.ErrInDoubt, codeInternal, "", 0},
 	} {

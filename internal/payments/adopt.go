@@ -2,6 +2,7 @@ package payments
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"example.com/payonce/db"
@@ -115,9 +116,12 @@ func (s *Service) adoptRefund(ctx context.Context, r StripeRefund) (adopted bool
 		if err != nil {
 			return fmt.Errorf("lock payment %s: %w", r.PaymentID, err)
 		}
+		if _, err := q.RefundGet(ctx, db.RefundGetParams{TenantID: r.TenantID, ID: r.RefundID}); !errors.Is(err, db.ErrNoRows) {
+			return err // Its key was sent again while this waited for the payment. The next round sees.
+		}
 		key := adoptedKeyPrefix + r.ID
-		row := newRefund(p, r.RefundID, key, r.TenantID+":"+key+":refund", r.AmountMinor, nil)
-		row.CreatedAt = r.CreatedAt
+		row := newRefund(p, key, r.TenantID+":"+key+":refund", r.AmountMinor, nil)
+		row.ID, row.CreatedAt = r.RefundID, r.CreatedAt
 		if err := s.recordRefund(ctx, q, row); err != nil {
 			return err
 		}

@@ -78,7 +78,7 @@ func (c *comparer) intents() side[Intent] {
 	return side[Intent]{
 		object: aPaymentIntent,
 		list:   c.gateway.ListIntents, key: func(i Intent) objectKey {
-			return objectKey{ourRow{ref{i.TenantID, i.OrderID}, "", i.ID, i.ID, i.Currency}, i.CreatedAt}
+			return objectKey{ourRow{ref: ref{i.TenantID, i.OrderID}, objectID: i.ID, intentID: i.ID, currency: i.Currency}, i.CreatedAt}
 		},
 		judge: c.judgeIntentAndAge, visit: c.intent, settled: c.paid, look: c.lookAtIntent,
 	}
@@ -98,7 +98,7 @@ func (c *comparer) refunds() side[StripeRefund] {
 	return side[StripeRefund]{
 		object: aRefund,
 		list:   c.gateway.ListRefunds, key: func(r StripeRefund) objectKey {
-			return objectKey{ourRow{ref{r.TenantID, r.OrderID}, "", r.ID, r.IntentID, r.Currency}, r.CreatedAt}
+			return objectKey{ourRow{ref: ref{r.TenantID, r.OrderID}, objectID: r.ID, intentID: r.IntentID, currency: r.Currency}, r.CreatedAt}
 		},
 		judge: judgeRefund, visit: c.refund, settled: c.refunded, look: c.lookAtRefund,
 	}
@@ -111,7 +111,7 @@ type side[T any] struct {
 	key     func(T) objectKey
 	judge   func(T, *orderView) judgment
 	visit   func(context.Context, T, judgment) error
-	settled func(ctx context.Context, since, until string, after ourRow) ([]ourRow, error)
+	settled func(ctx context.Context, since, until time.Time, after ourRow) ([]ourRow, error)
 	look    func(context.Context, ourRow) (T, error)
 }
 
@@ -120,6 +120,7 @@ type side[T any] struct {
 type ourRow struct {
 	ref
 	id, objectID, intentID, currency string
+	createdAt                        time.Time // of a refund, whose id does not say it
 }
 
 type objectKey struct {
@@ -132,7 +133,7 @@ type objectKey struct {
 // is neither on the page nor on the one before is asked for by its id. So it
 // needs memory for two pages, and finds what only they have and what only we have.
 func walkSide[T any](ctx context.Context, c *comparer, s side[T], from time.Time) error {
-	window, until := Window{From: from}, idEnd
+	window, until := Window{From: from}, endOfTime
 	var before map[string]bool
 	for more := true; more; {
 		page, err := s.list(ctx, window)
@@ -150,14 +151,13 @@ func walkSide[T any](ctx context.Context, c *comparer, s side[T], from time.Time
 			last := s.key(page.Objects[len(page.Objects)-1])
 			window.After, oldest = last.objectID, last.created
 		}
-		since := idFloor(oldest)
-		if err := compareOurs(ctx, c, s, since, until, func(id string) bool { return seen[id] || before[id] }); err != nil {
+		if err := compareOurs(ctx, c, s, oldest, until, func(id string) bool { return seen[id] || before[id] }); err != nil {
 			return err
 		}
 		if err := c.paged(ctx); err != nil {
 			return err
 		}
-		before, until = seen, since
+		before, until = seen, oldest
 	}
 	return nil
 }
@@ -227,7 +227,7 @@ func lookAndVisit[T any](ctx context.Context, c *comparer, s side[T], row ourRow
 }
 
 // compareOurs judges what our rows of a stretch of time say that Stripe has.
-func compareOurs[T any](ctx context.Context, c *comparer, s side[T], since, until string, seen func(objectID string) bool) error {
+func compareOurs[T any](ctx context.Context, c *comparer, s side[T], since, until time.Time, seen func(objectID string) bool) error {
 	var last ourRow
 	for {
 		rows, err := s.settled(ctx, since, until, last)
@@ -250,32 +250,35 @@ func compareOurs[T any](ctx context.Context, c *comparer, s side[T], since, unti
 	}
 }
 
+// endOfTime is later than anything that was created.
+var endOfTime = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+
 // paid reads payments that succeeded, by when their ids were made.
-func (c *comparer) paid(ctx context.Context, since, until string, after ourRow) ([]ourRow, error) {
+func (c *comparer) paid(ctx context.Context, since, until time.Time, after ourRow) ([]ourRow, error) {
 	rows, err := c.pool.ReconcilePaid(ctx, db.ReconcilePaidParams{
-		FromID: paymentID + since, ToID: paymentID + until, AfterTenantID: after.tenantID, AfterID: after.id, LimitRows: oursBatch,
+		FromID: paymentID + idFloor(since), ToID: paymentID + idFloor(until), AfterTenantID: after.tenantID, AfterID: after.id, LimitRows: oursBatch,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read the payments that succeeded: %w", err)
 	}
 	list := make([]ourRow, len(rows))
 	for i, r := range rows {
-		list[i] = ourRow{ref{r.TenantID, r.OrderID}, r.ID, *r.IntentID, *r.IntentID, r.Currency}
+		list[i] = ourRow{ref: ref{r.TenantID, r.OrderID}, id: r.ID, objectID: *r.IntentID, intentID: *r.IntentID, currency: r.Currency}
 	}
 	return list, nil
 }
 
-// refunded reads refunds that succeeded, likewise.
-func (c *comparer) refunded(ctx context.Context, since, until string, after ourRow) ([]ourRow, error) {
+// refunded reads refunds that succeeded, by when they were created.
+func (c *comparer) refunded(ctx context.Context, since, until time.Time, after ourRow) ([]ourRow, error) {
 	rows, err := c.pool.ReconcileRefunded(ctx, db.ReconcileRefundedParams{
-		FromID: refundID + since, ToID: refundID + until, AfterTenantID: after.tenantID, AfterID: after.id, LimitRows: oursBatch,
+		FromAt: since, ToAt: until, AfterTenantID: after.tenantID, AfterAt: after.createdAt, AfterID: after.id, LimitRows: oursBatch,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read the refunds that succeeded: %w", err)
 	}
 	list := make([]ourRow, len(rows))
 	for i, r := range rows {
-		list[i] = ourRow{ref{r.TenantID, r.OrderID}, r.ID, *r.StripeRefundID, *r.IntentID, r.Currency}
+		list[i] = ourRow{ref{r.TenantID, r.OrderID}, r.ID, *r.StripeRefundID, *r.IntentID, r.Currency, r.CreatedAt}
 	}
 	return list, nil
 }

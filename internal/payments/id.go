@@ -1,6 +1,7 @@
 package payments
 
 import (
+	"crypto/sha256"
 	"encoding/base32"
 	"encoding/binary"
 	"strings"
@@ -10,7 +11,7 @@ import (
 )
 
 // Kinds of ids. An id is its kind and a UUIDv7 in base32hex, which sorts like
-// the time it was made at.
+// the time it was made at; a refund's is made of its key, see keyedID.
 const (
 	orderID    = "ord_"
 	paymentID  = "pay_"
@@ -28,9 +29,16 @@ func newID(kind string) string {
 	return kind + idEncoding.EncodeToString(id[:])
 }
 
+// keyedID is the id of what a key makes: the same on every attempt, and in a
+// database that was restored from a copy which did not know the key. Stripe still
+// does, and has the id in its metadata.
+func keyedID(kind, tenantID, key string) string {
+	id := uuid.NewHash(sha256.New(), uuid.Nil, []byte(kind+tenantID+":"+key), 8)
+	return kind + idEncoding.EncodeToString(id[:])
+}
+
 // idFloor is what follows the kind in the smallest id that could have been made
-// at t, and idEnd what is greater than all: ids between two floors were made
-// between those times.
+// at t: ids between two floors were made between those times.
 func idFloor(t time.Time) string {
 	var id uuid.UUID
 	var ms [8]byte
@@ -38,8 +46,6 @@ func idFloor(t time.Time) string {
 	copy(id[:6], ms[2:])
 	return idEncoding.EncodeToString(id[:])
 }
-
-const idEnd = "w" // beyond the alphabet
 
 // NewTenantID makes the id of a new tenant.
 func NewTenantID() string { return newID("ten_") }

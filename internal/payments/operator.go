@@ -111,7 +111,7 @@ func (s *Service) RefundFor(ctx context.Context, q *db.Queries, tenantID, id, ac
 		return Refund{}, err
 	}
 	key := RefundByOperator + " " + action
-	row := newRefund(p, newID(refundID), key, tenantID+":"+key+":refund", minor, nil)
+	row := newRefund(p, key, tenantID+":"+key+":refund", minor, nil)
 	if err := s.recordRefund(ctx, q, row); err != nil {
 		return Refund{}, err
 	}

@@ -18,6 +18,10 @@ var (
 	ErrRefundExceedsPayment = errors.New("more than what is left of the payment")
 )
 
+// ErrKeyOfAnotherRefund says that a refund was made under the key, in a life that
+// this database has lost, and that it is not the one that is asked for now.
+var ErrKeyOfAnotherRefund = errors.New("the key has made another refund")
+
 // RefundRequest is what POST /v1/payments/{id}/refunds asks for, decoded and
 // validated.
 type RefundRequest struct {
@@ -58,6 +62,10 @@ func refundEvent(kind string, row db.Refund) outbox.Event {
 // refundRecorded is the recovery point of a refund that Stripe may have made.
 const refundRecorded = "refund_recorded"
 
+// keyOfOtherParameters is Stripe's word for a key that was used before, and not
+// for this: for us, in a life that this database has lost.
+const keyOfOtherParameters = "idempotency_error"
+
 const (
 	// A refund has no object that we could make before the money moves, so one
 	// that nobody answered for can only be looked for. Past this Stripe has
@@ -82,7 +90,7 @@ type refunding struct {
 	refund    db.Refund
 	intentID  string
 	announced bool
-	queued    bool   // new, so there is nothing to look for, but another was under way when it was recorded
+	unsent    bool   // certainly: there is nothing to look for at Stripe
 	requestID string // Stripe's, of the answer that ends the call and is not written down yet
 }
 
@@ -119,6 +127,11 @@ func (w *refunding) call() call {
 	return newCall(opRefund, w.refund.ID, w.refund.StripeKey, w.intentID, strconv.FormatInt(w.refund.AmountMinor, 10), reason)
 }
 
+func (w *refunding) callInsert() db.StripeCallInsertParams {
+	c := w.call()
+	return db.StripeCallInsertParams{TenantID: w.refund.TenantID, StripeKey: c.key, Operation: string(c.op), ResourceID: c.resourceID, ParamsSha256: c.params}
+}
+
 // runRefund takes a refund from its record to its answer.
 func (s *Service) runRefund(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
 	w, err := s.refunding(ctx, c)
@@ -140,22 +153,27 @@ func (s *Service) giveBack(ctx context.Context, c *idempotency.Claim, w *refundi
 	if w.refund.Status != db.RefundStatusPending { // A webhook was faster.
 		return s.finishRefund(ctx, c, w, StripeRefund{}, nil)
 	}
-	if !w.announced && !w.queued {
+	if !w.announced && !w.unsent {
 		seen, found, err := s.findRefund(ctx, w)
-		switch {
-		case err != nil:
+		if err != nil {
 			return s.refundWaits(ctx, c, w, nextTry(c), err)
-		case found:
-			return s.settleRefund(ctx, c, w, seen)
 		}
 		last, err := s.pool.StripeCallGet(ctx, db.StripeCallGetParams{TenantID: c.TenantID, StripeKey: w.refund.StripeKey})
 		if err != nil && !errors.Is(err, db.ErrNoRows) {
 			return idempotency.Answer{}, fmt.Errorf("read the call of refund %s: %w", w.refund.ID, err)
 		}
+		called := err == nil
 		switch {
+		case found && !called: // By a life that this database has lost.
+			if err := s.pool.StripeCallInsert(ctx, w.callInsert()); err != nil {
+				return idempotency.Answer{}, fmt.Errorf("write down the call of refund %s: %w", w.refund.ID, err)
+			}
+			return s.settleRefund(ctx, c, w, seen)
+		case found:
+			return s.settleRefund(ctx, c, w, seen)
 		case last.AgeSeconds > refundLostAfter.Seconds():
 			return s.finishRefund(ctx, c, w, StripeRefund{Status: db.RefundStatusFailed, FailureCode: "provider_error"}, ErrPaymentNotRefundable)
-		case err == nil && givenUp(last):
+		case called && givenUp(last):
 			return s.refundWaits(ctx, c, w, nextPoll(c), errors.New("Stripe repeats an error; only its list of refunds can tell"))
 		}
 	}
@@ -178,15 +196,15 @@ func (s *Service) giveBack(ctx context.Context, c *idempotency.Claim, w *refundi
 	switch out.Verdict {
 	case Done:
 		return s.settleRefund(ctx, c, w, out.Refund)
-	case Refused:
-		return s.refundRefused(ctx, c, w, out)
-	case Conflict: // Perhaps our own earlier success. Only the list can tell.
+	case Refused, Conflict: // Perhaps for our own earlier success, even one that this database has forgotten. Only the list can tell.
 		seen, found, err := s.findRefund(ctx, w)
-		if err != nil {
+		switch {
+		case err != nil:
 			return s.refundWaits(ctx, c, w, nextTry(c), err)
-		}
-		if found {
+		case found:
 			return s.settleRefund(ctx, c, w, seen)
+		case out.ErrorCode == keyOfOtherParameters:
+			return s.refundWaits(ctx, c, w, nextPoll(c), errors.New("Stripe knows the key, and its list does not show yet what it made"))
 		}
 		return s.refundRefused(ctx, c, w, out)
 	case Unknown, NotExecuted:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
@@ -18,28 +19,33 @@ func (s *Service) beginRefund(ctx context.Context, r idempotency.Request) (*idem
 		return nil, idempotency.Answer{}, err
 	}
 	w := &refunding{}
-	id := newID(refundID)
+	id := keyedID(refundID, r.TenantID, r.Key)
 	claim, err := s.keys.Begin(ctx, r, id, refundRecorded, func(q *db.Queries) error {
 		p, err := q.PaymentLock(ctx, db.PaymentLockParams{TenantID: r.TenantID, ID: req.PaymentID})
 		if err != nil {
 			return notFound(err, "lock payment %s", req.PaymentID)
 		}
+		*w = refunding{intentID: deref(p.IntentID)}
+		if w.refund, err = q.RefundGet(ctx, db.RefundGetParams{TenantID: r.TenantID, ID: id}); !errors.Is(err, db.ErrNoRows) {
+			return sameRefund(w.refund, req, err)
+		}
 		amount, err := refundable(p, req.Amount)
 		if err != nil {
 			return err
 		}
-		w.intentID = *p.IntentID
-		w.refund = newRefund(p, id, r.Key, r.TenantID+":"+r.Key+":refund", amount, req.Reason)
+		w.refund = newRefund(p, r.Key, r.TenantID+":"+r.Key+":refund", amount, req.Reason)
 		if err := s.recordRefund(ctx, q, w.refund); err != nil {
 			return err
 		}
-		if w.queued, err = s.othersOnTheirWay(ctx, q, w.refund); err != nil || w.queued {
+		// A database that was restored from an older copy does not know what it has sent. Of a payment that is
+		// younger than Stripe's memory, Stripe itself would say so.
+		w.unsent = time.Since(p.CreatedAt) < resendWithin
+		queued, err := s.othersOnTheirWay(ctx, q, w.refund)
+		if err != nil || queued || !w.unsent {
 			return err
 		}
-		c := w.call()
-		return q.StripeCallInsert(ctx, db.StripeCallInsertParams{
-			TenantID: r.TenantID, StripeKey: c.key, Operation: string(c.op), ResourceID: c.resourceID, ParamsSha256: c.params,
-		})
+		w.announced = true
+		return q.StripeCallInsert(ctx, w.callInsert())
 	})
 	if errors.Is(err, ErrPaymentNotRefundable) || errors.Is(err, ErrRefundExceedsPayment) {
 		return s.refuse(ctx, r, req.PaymentID, err)
@@ -47,9 +53,20 @@ func (s *Service) beginRefund(ctx context.Context, r idempotency.Request) (*idem
 	if err != nil {
 		return nil, idempotency.Answer{}, err
 	}
-	w.announced = !w.queued
 	claim.Carry = w
 	return claim, idempotency.Answer{}, nil
+}
+
+// sameRefund reports whether a refund that is there already, because the
+// reconciler has found it at Stripe, is the one that its key asks for.
+func sameRefund(known db.Refund, asked RefundRequest, err error) error {
+	if err != nil {
+		return fmt.Errorf("look for the refund of a key: %w", err)
+	}
+	if known.PaymentID != asked.PaymentID || asked.Amount != nil && *asked.Amount != known.AmountMinor {
+		return ErrKeyOfAnotherRefund
+	}
+	return nil
 }
 
 // refundable is how much a refund gives back: what was asked for, or all that
@@ -81,9 +98,9 @@ func (s *Service) othersOnTheirWay(ctx context.Context, q *db.Queries, row db.Re
 	return busy, nil
 }
 
-func newRefund(p db.Payment, id, key, stripeKey string, amount int64, reason *string) db.Refund {
+func newRefund(p db.Payment, key, stripeKey string, amount int64, reason *string) db.Refund {
 	return db.Refund{
-		TenantID: p.TenantID, ID: id, Version: 1, Status: db.RefundStatusPending, PaymentID: p.ID, OrderID: p.OrderID, IdempotencyKey: key,
+		TenantID: p.TenantID, ID: keyedID(refundID, p.TenantID, key), Version: 1, Status: db.RefundStatusPending, PaymentID: p.ID, OrderID: p.OrderID, IdempotencyKey: key,
 		StripeKey: stripeKey, AmountMinor: amount, Currency: p.Currency, Reason: reason, CreatedAt: now(),
 	}
 }
@@ -112,7 +129,7 @@ func (s *Service) recordRefund(ctx context.Context, q *db.Queries, row db.Refund
 // succeeded although its order was canceled meanwhile. The completer drives it.
 func (s *Service) refundByItself(ctx context.Context, q *db.Queries, p db.Payment) error {
 	key := RefundOrder + " " + p.OrderID
-	row := newRefund(p, newID(refundID), key, p.TenantID+":"+p.OrderID+":refund", p.AmountMinor-p.AmountRefundingMinor, nil)
+	row := newRefund(p, key, p.TenantID+":"+p.OrderID+":refund", p.AmountMinor-p.AmountRefundingMinor, nil)
 	if err := s.recordRefund(ctx, q, row); err != nil {
 		return err
 	}

@@ -13,6 +13,11 @@ import (
 )
 
 func (s *Service) settleRefund(ctx context.Context, c *idempotency.Claim, w *refunding, seen StripeRefund) (idempotency.Answer, error) {
+	if seen.AmountMinor != w.refund.AmountMinor || seen.Currency != w.refund.Currency {
+		// "What is left" was another amount in the life that this database has lost. The reconciler says how much.
+		answer := s.answers.Object(http.StatusAccepted, "/v1/refunds/"+w.refund.ID, refundOf(w.refund))
+		return answer, givenBack(c, c.Park(ctx, fmt.Sprintf("Stripe has the refund, of %d %s; a person must look", seen.AmountMinor, seen.Currency)))
+	}
 	if seen.Status != db.RefundStatusPending {
 		return s.finishRefund(ctx, c, w, seen, nil)
 	}
