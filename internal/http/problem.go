@@ -12,6 +12,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/inbox"
 	"example.com/payonce/internal/payments"
 )
 
@@ -109,6 +110,7 @@ func problemOf(err error) *problem {
 		{payments.ErrRefundExceedsPayment, codeRefundExceedsPayment, "The refund is greater than what is left of the payment.", 0},
 		{payments.ErrKeyOfAnotherRefund, codeIdempotencyKeyMismatch, mismatch, 0},
 		{payments.ErrStripeUnavailable, codeUnavailable, "The payment provider does not answer. Nothing was begun.", 5 * time.Second},
+		{inbox.ErrFull, codeUnavailable, "Too many events wait for the database. This one was not kept.", webhookRetry},
 		{db.ErrInDoubt, codeInternal, "", 0},
 	} {
 		if errors.Is(err, row.matches) {

@@ -18,7 +18,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/http/apitest"
+	"example.com/payonce/internal/inbox"
 )
+
+// A webhook for which there is no room was not kept, and is to be sent again: that
+// is no failure of ours, as a 500 would say.
+func TestWebhookWithoutRoomIsToBeSentAgain(t *testing.T) {
+	t.Parallel()
+	p := problemOf(fmt.Errorf("keep it: %w", inbox.ErrFull))
+	require.Equal(t, codeUnavailable, p.code)
+	require.Positive(t, p.retryAfter)
+}
 
 // The decoder is written by hand, and so is the document. Here a few hundred
 // bodies, each a valid one with one thing changed, are judged by both.

@@ -3,6 +3,7 @@ package inbox
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -16,7 +17,12 @@ const (
 	intakeRows   = 64               // events in one statement
 	intakeBytes  = 1 << 20          // of their payloads together, unless one alone is larger
 	intakeWithin = 12 * time.Second // a little more than a statement may take
+	intakeHeld   = 32 << 20         // bytes of payloads that wait or are on their way, in all: some thousand events
 )
+
+// ErrFull says that an event was not taken in, because too much waits to be
+// stored: the database hangs. Its sender keeps it, and this process its memory.
+var ErrFull = errors.New("too many events wait to be stored")
 
 // Intake is Receive for senders who come at the same time. An event that comes
 // alone is stored at once. Those that come while intakesMax statements are under
@@ -28,6 +34,7 @@ type Intake struct {
 	mu      sync.Mutex
 	waiting []delivery
 	running int
+	held    int // bytes of payloads, until they are stored or refused; also of senders who have left
 }
 
 type delivery struct {
@@ -44,10 +51,16 @@ type stored struct {
 func NewIntake(q *db.Queries) *Intake { return &Intake{q: q} }
 
 // Receive keeps an event, as the function of that name does. It may report an
-// event as new that was not, if others in the statement were.
+// event as new that was not, if others in the statement were. ErrFull: it has not
+// kept it.
 func (i *Intake) Receive(ctx context.Context, e Received) (fresh bool, err error) {
 	d := delivery{event: e, stored: make(chan stored, 1)}
 	i.mu.Lock()
+	if i.held > 0 && i.held+len(e.Payload) > intakeHeld {
+		i.mu.Unlock()
+		return false, fmt.Errorf("keep event %s for %s: %w", e.ID, e.Consumer, ErrFull)
+	}
+	i.held += len(e.Payload)
 	i.waiting = append(i.waiting, d)
 	idle := i.running < intakesMax
 	if idle {
@@ -68,6 +81,15 @@ func (i *Intake) Receive(ctx context.Context, e Received) (fresh bool, err error
 func (i *Intake) run(ctx context.Context) {
 	for batch := i.next(); len(batch) > 0; batch = i.next() {
 		i.store(ctx, batch)
+		i.letGo(batch)
+	}
+}
+
+func (i *Intake) letGo(batch []delivery) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, d := range batch {
+		i.held -= len(d.event.Payload)
 	}
 }
 

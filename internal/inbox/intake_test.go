@@ -204,6 +204,35 @@ func TestIntake(t *testing.T) {
 		require.Empty(t, c.stored(), "the other one's are there")
 	})
 
+	// The database hangs for an hour, and Stripe goes on sending. Most of those who
+	// sent have left; what they sent is still held.
+	t.Run("HoldsSoMuchAndNoMore", func(t *testing.T) {
+		t.Parallel()
+		c := newCrowd(t)
+		large := func(id string) inbox.Received {
+			e := event(id)
+			e.Payload = []byte(`{"id":"` + id + `","of":"` + strings.Repeat("x", 1<<20) + `"}`)
+			return e
+		}
+		most := inbox.IntakeHeld / len(large("000").Payload)
+		ctx, leave := context.WithCancel(t.Context())
+		for i := range most {
+			c.send(ctx, large(fmt.Sprintf("%03d", i)))
+		}
+		leave()
+		_, err := c.intake.Receive(t.Context(), large("one"))
+		require.ErrorIs(t, err, inbox.ErrFull)
+		require.NotErrorIs(t, err, db.ErrInDoubt, "it was not kept, for certain")
+		c.release()
+		require.Eventually(t, func() bool { return c.intake.Held() == 0 }, 20*time.Second, 10*time.Millisecond, "what is stored is let go")
+		_, err = c.intake.Receive(t.Context(), event("one"))
+		require.NoError(t, err)
+		require.Equal(t, []string{"one"}, c.stored(), "of those that were sent as a whole")
+		var n int
+		require.NoError(t, c.pool.Raw().QueryRow(t.Context(), "SELECT count(*) FROM inbox_events WHERE event_id NOT LIKE 'ahead%'").Scan(&n))
+		require.Equal(t, most+1, n)
+	})
+
 	t.Run("AStatementHasItsLimits", func(t *testing.T) {
 		t.Parallel()
 		c := newCrowd(t)
