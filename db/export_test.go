@@ -27,3 +27,6 @@ func (p *Pool) Busy() int {
 	defer g.mu.Unlock()
 	return g.busy
 }
+
+// DeliveryLease is the SQL that leases deliveries.
+const DeliveryLease = deliveryLease

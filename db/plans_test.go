@@ -64,3 +64,62 @@ func TestHotPathPlans(t *testing.T) {
 	}
 	require.Greater(t, scans, 8, "the plans were not read")
 }
+
+// TestDeliveriesThatWaitAreNotRead: an endpoint was disabled, another is down, and
+// both have a backlog. Who looks each second for a delivery that may be sent passes
+// both by, as a planner without statistics sees them and as one with.
+func TestDeliveriesThatWaitAreNotRead(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	exec := func(sql string) {
+		t.Helper()
+		_, err := pool.Raw().Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	exec(`ALTER TABLE webhook_deliveries SET (autovacuum_enabled = off)`)
+	exec(`INSERT INTO webhook_endpoints (tenant_id, url, secret, disabled_at)
+		SELECT 'ten_' || name, 'https://example.com', decode(repeat('00', 32), 'hex'), CASE name WHEN 'disabled' THEN now() END FROM unnest('{disabled,down,well}'::text[]) name`)
+	backlog := func(tenant, due string, n int) {
+		exec(fmt.Sprintf(`INSERT INTO webhook_deliveries (tenant_id, event_id, body, leased_until) SELECT 'ten_%s', gen_random_uuid(), '', %s FROM generate_series(1, %d)`, tenant, due, n))
+	}
+	backlog("disabled", "'-infinity'", 20000)
+	backlog("down", "now() + interval '1 hour'", 20000)
+	backlog("down", "'-infinity'", 2)
+	backlog("well", "now() - interval '1 minute'", 3)
+	buffers := regexp.MustCompile(`Buffers: shared hit=(\d+)(?: read=(\d+))?`)
+	lease := func(busy string, rows int) (read int) {
+		tx, err := pool.Raw().Begin(t.Context())
+		require.NoError(t, err)
+		defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
+		for _, sql := range []string{"SET LOCAL plan_cache_mode = force_generic_plan", "PREPARE lease AS " + db.DeliveryLease} {
+			_, err = tx.Conn().PgConn().Exec(t.Context(), sql).ReadAll()
+			require.NoError(t, err)
+		}
+		defer func() { _, _ = tx.Exec(t.Context(), "DEALLOCATE lease") }()
+		got, err := tx.Conn().PgConn().Exec(t.Context(), "EXPLAIN (ANALYZE, BUFFERS) EXECUTE lease('1 minute', '"+busy+"', 8)").ReadAll()
+		require.NoError(t, err)
+		var plan []string
+		for _, row := range got[0].Rows {
+			plan = append(plan, string(row[0]))
+		}
+		all := strings.Join(plan, "\n")
+		require.Contains(t, plan[0], fmt.Sprintf("rows=%d loops=1)", rows), all)
+		m := buffers.FindStringSubmatch(all) // those of the whole statement come first
+		require.NotNil(t, m, all)
+		for _, part := range m[1:] {
+			var n int
+			_, _ = fmt.Sscan(part, &n)
+			read += n
+		}
+		require.Less(t, read, 300, all)
+		return read
+	}
+	for _, analyze := range []bool{false, true} {
+		if analyze {
+			exec("ANALYZE webhook_deliveries, webhook_endpoints")
+		}
+		lease("{}", 5)
+		lease("{ten_down}", 3)
+		require.Less(t, lease("{ten_down,ten_well}", 0), 50, "nobody may be told of anything")
+	}
+}

@@ -13,23 +13,31 @@ INSERT INTO webhook_deliveries (tenant_id, event_id, body)
 SELECT e.tenant_id, @event_id, @body FROM webhook_endpoints e WHERE e.tenant_id = @tenant_id AND e.disabled_at IS NULL;
 
 -- name: DeliveryLease :many
--- Leases deliveries that are due. Those of a disabled endpoint wait, and those of tenants who are being told of others just now. One
--- step after the other, each materialised: a planner without statistics would otherwise look for them by tenant.
-WITH due AS MATERIALIZED (
-    SELECT d.tenant_id, d.event_id
-    FROM webhook_deliveries d
-    WHERE d.status = 'pending' AND d.leased_until < clock_timestamp() AND d.tenant_id <> ALL(@busy::text[])
-      AND (SELECT w.disabled_at IS NULL FROM webhook_endpoints w WHERE w.tenant_id = d.tenant_id)
+-- Leases deliveries that are due, those first that have waited longest. Those of a disabled endpoint wait, and those of tenants who are
+-- being told of others just now; however many these are, only the head of a tenant's queue is read to pass it by. The limit of time is
+-- the statement's own, which an index can be asked for: what is due later is not read either.
+WITH RECURSIVE head AS (
+    (SELECT d.tenant_id, d.leased_until FROM webhook_deliveries d WHERE d.status = 'pending' ORDER BY d.tenant_id, d.leased_until LIMIT 1)
+    UNION ALL
+    SELECT next.tenant_id, next.leased_until FROM head CROSS JOIN LATERAL (
+        SELECT d.tenant_id, d.leased_until FROM webhook_deliveries d WHERE d.status = 'pending' AND d.tenant_id > head.tenant_id
+        ORDER BY d.tenant_id, d.leased_until LIMIT 1) next
+), told AS MATERIALIZED (
+    SELECT w.tenant_id, w.url, w.secret FROM head JOIN webhook_endpoints w ON w.tenant_id = head.tenant_id
+    WHERE head.leased_until < statement_timestamp() AND w.disabled_at IS NULL AND w.tenant_id <> ALL(@busy::text[])
+    ORDER BY head.leased_until LIMIT @limit_rows
+), due AS MATERIALIZED (
+    SELECT d.tenant_id, d.event_id, told.url, told.secret FROM told CROSS JOIN LATERAL (
+        SELECT q.tenant_id, q.event_id, q.leased_until FROM webhook_deliveries q
+        WHERE q.tenant_id = told.tenant_id AND q.status = 'pending' AND q.leased_until < statement_timestamp()
+        ORDER BY q.leased_until LIMIT @limit_rows FOR NO KEY UPDATE SKIP LOCKED) d
     ORDER BY d.leased_until LIMIT @limit_rows
-    FOR NO KEY UPDATE OF d SKIP LOCKED
-), target AS MATERIALIZED (
-    SELECT due.tenant_id, due.event_id, w.url, w.secret FROM due JOIN webhook_endpoints w USING (tenant_id)
 )
 UPDATE webhook_deliveries e
 SET lease_token = e.lease_token + 1, leased_until = clock_timestamp() + @lease::interval, attempts = e.attempts + 1
-FROM target
-WHERE e.tenant_id = target.tenant_id AND e.event_id = target.event_id
-RETURNING e.tenant_id, e.event_id, e.body, e.lease_token, e.attempts, target.url, target.secret;
+FROM due
+WHERE e.tenant_id = due.tenant_id AND e.event_id = due.event_id
+RETURNING e.tenant_id, e.event_id, e.body, e.lease_token, e.attempts, due.url, due.secret;
 
 -- name: DeliveryEnd :execrows
 -- Delivered, or given up. Zero rows: the lease was lost.
@@ -65,7 +73,7 @@ DELETE FROM webhook_deliveries e USING old WHERE e.tenant_id = old.tenant_id AND
 
 -- name: DeliveryStats :one
 -- What waits and what was given up, for the metrics.
-SELECT
-    (SELECT count(*) FROM webhook_deliveries WHERE status = 'pending')::bigint AS pending,
+SELECT count(*)::bigint AS pending,
     (SELECT count(*) FROM webhook_deliveries WHERE status = 'failed')::bigint AS failed,
-    coalesce((SELECT extract(epoch FROM clock_timestamp() - min(created_at)) FROM webhook_deliveries WHERE status = 'pending'), 0)::float8 AS oldest_seconds;
+    coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0)::float8 AS oldest_seconds
+FROM webhook_deliveries WHERE status = 'pending';
