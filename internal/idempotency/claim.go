@@ -193,6 +193,7 @@ func (c *Claim) yield(ctx context.Context, pause time.Duration, reason string, p
 	// claim must go back.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), yieldWithin)
 	defer cancel()
+	reason = db.Text(reason) // it may quote a stranger
 	n, err := c.store.pool.KeyYield(ctx, db.KeyYieldParams{
 		TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, Pause: pause, LastError: &reason, Park: park,
 	})

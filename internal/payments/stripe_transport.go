@@ -64,5 +64,40 @@ func (t oneAttempt) RoundTrip(r *http.Request) (*http.Response, error) {
 		x.status.Store(int64(res.StatusCode))
 		x.header.Store(&res.Header)
 	}
+	if err == nil {
+		res.Body = withoutNUL(res.Body)
+	}
 	return res, err
+}
+
+// withoutNUL is an answer without U+0000, which JSON has a way to write, and
+// neither text nor jsonb of PostgreSQL's can hold. In the message of a decline it
+// would keep a payment from ever being settled, and in one object's metadata the
+// reconciler from all others on its page.
+func withoutNUL(answer io.ReadCloser) io.ReadCloser {
+	body, err := io.ReadAll(answer) // as the library would
+	for rest := body; ; {
+		at := bytes.Index(rest, []byte(`\u0000`))
+		if at < 0 {
+			break
+		}
+		if (at-len(bytes.TrimRight(rest[:at], `\`)))%2 == 0 { // or its backslash is one that was meant
+			copy(rest[at:], `\ufffd`)
+		}
+		rest = rest[at+len(`\u0000`):]
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(body), failing{err}), answer}
+}
+
+// failing is the end of a body: as it was read.
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) {
+	if f.err != nil {
+		return 0, f.err
+	}
+	return 0, io.EOF
 }

@@ -2,12 +2,17 @@ package payments_test
 
 import (
 	"context"
+	"io"
+	"maps"
 	"net/http"
+	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/stripe/stripe-go/v76"
 
 	"example.com/payonce/db/pgproxy"
 	"example.com/payonce/internal/payments"
@@ -145,4 +150,42 @@ func TestNewsWhileSomebodyLooks(t *testing.T) {
 	require.Equal(t, http.StatusCreated, final.Status, final)
 	require.True(t, final.Replayed())
 	w.RequireChargedOnce(order)
+}
+
+// TestStripesTextsAreStored: JSON has a way to write U+0000, and no column of
+// PostgreSQL's can hold it. Wherever Stripe says it, what happened is recorded.
+func TestStripesTextsAreStored(t *testing.T) {
+	t.Parallel()
+	b := newBooks(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := httptest.NewRecorder()
+		b.Sim.Handler().ServeHTTP(answer, r)
+		maps.Copy(w.Header(), answer.Header())
+		w.Header().Del("Content-Length")
+		w.WriteHeader(answer.Code)
+		body := answer.Body.String()
+		for _, text := range []string{`"message":"`, `"code":"`, `"decline_code":"`, `"url":"`, `"payment_method":"`, `"cancellation_reason":"`, `"failure_reason":"`} {
+			body = strings.ReplaceAll(body, text, text+`a\u0000b\\u0000`)
+		}
+		_, _ = io.WriteString(w, body)
+	}))
+	t.Cleanup(server.Close)
+	b.StripeURL = server.URL
+	b = booksOn(b.World)
+
+	order := b.api.Order()
+	declined := b.api.Pay("declined", order, declining)
+	require.Equal(t, "payment-declined", declined.Code(), declined)
+	require.Contains(t, declined.Problem().Detail, "a\ufffdb\\u0000")
+	require.Equal(t, declined.Identity(), b.api.Pay("declined", order, declining).Identity())
+	waits := b.api.Pay("careful", order, careful)
+	require.Equal(t, "requires_action", waits.Get("status"), waits)
+	require.Equal(t, http.StatusOK, b.api.Post("/v1/payments/"+waits.ID()+"/cancel", "cancel", "").Status)
+	_, payment := paid(b.api)
+	require.Equal(t, http.StatusCreated, refund(b.api, "r", payment).Status)
+	require.Equal(t, http.StatusConflict, b.api.Post("/v1/payments/"+payment+"/refunds", "more", `{"amount":900}`).Status)
+
+	b.ghost(order, func(p *stripe.PaymentIntentParams) { p.Metadata["tenant_id"] += "\x00" }) // somebody else's, on the same account
+	b.reconcile()
+	b.requireClean()
 }
