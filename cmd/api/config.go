@@ -72,23 +72,21 @@ func readConfig(getenv func(string) string) (config, error) {
 		NotifyPrivate:        e.boolean("NOTIFY_PRIVATE_ADDRESSES", false),
 		AutoMigrate:          e.boolean("AUTO_MIGRATE", false),
 		GroupCommit:          e.boolean("GROUP_COMMIT", true),
+		LogLevel:             e.logLevel(),
 		LogFormat:            e.oneOf("LOG_FORMAT", "json", "text"),
 		OTLPEndpoint:         e.baseURL("OTEL_EXPORTER_OTLP_ENDPOINT"),
 		TracesEndpoint:       e.baseURL("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
 		TracesDisabled:       e.boolean("OTEL_SDK_DISABLED", false),
 	}
 	e.oneOf("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf") // the only one that is spoken here
-	if level := e.text("LOG_LEVEL", "info"); c.LogLevel.UnmarshalText([]byte(level)) != nil {
-		e.fail("LOG_LEVEL", "must be debug, info, warn or error")
-	}
 	if getenv("STRIPE_WEBHOOK_SECRET") != "" && len(c.StripeWebhookSecrets) == 0 {
 		e.fail("STRIPE_WEBHOOK_SECRET", "has no secret in it, only separators; unset it to take no webhooks")
 	}
 	for _, secret := range c.StripeWebhookSecrets {
 		e.secret("STRIPE_WEBHOOK_SECRET", secret, "each secret must begin with whsec_", "whsec_")
 	}
-	if c.IdempotencyLease <= requestBudget*c.StripeTimeout {
-		e.fail("IDEMPOTENCY_LEASE", fmt.Sprintf("must exceed %d × STRIPE_TIMEOUT (%s), or a lease would end while its holder still works", requestBudget, requestBudget*c.StripeTimeout))
+	if c.IdempotencyLease/requestBudget <= c.StripeTimeout { // divided, because a product of hours may overflow
+		e.fail("IDEMPOTENCY_LEASE", fmt.Sprintf("must exceed %d × STRIPE_TIMEOUT (%s), or a lease would end while its holder still works", requestBudget, c.StripeTimeout))
 	}
 	if c.IdempotencyRetention <= c.IdempotencyLease {
 		e.fail("IDEMPOTENCY_RETENTION", fmt.Sprintf("must exceed IDEMPOTENCY_LEASE (%s)", c.IdempotencyLease))
@@ -173,6 +171,9 @@ func (e *environment) token(name string) string {
 	if v != "" && len(v) < tokenMin {
 		e.fail(name, fmt.Sprintf("must have at least %d characters, such as those of openssl rand -hex 24", tokenMin))
 	}
+	if v != strings.TrimSpace(v) { // of a file, most likely; nobody could type it
+		e.fail(name, "must not begin or end with white space")
+	}
 	return v
 }
 
@@ -248,10 +249,16 @@ func (e *environment) baseURL(name string) string {
 		return ""
 	}
 	u, err := url.Parse(v)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		e.fail(name, "must be an http or https URL")
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "" {
+		e.fail(name, "must be an http or https URL, without a query")
 	}
-	return v
+	return strings.TrimRight(v, "/") // a path follows, and begins with one
+}
+
+// logLevel is one of four words. What slog itself reads has sums of them, too.
+func (e *environment) logLevel() (level slog.Level) {
+	_ = level.UnmarshalText([]byte(e.oneOf("LOG_LEVEL", "info", "debug", "warn", "error")))
+	return level
 }
 
 var errNoDatabaseURL = errors.New("DATABASE_URL is required: postgres://user:password@host:port/database")

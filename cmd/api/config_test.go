@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"log/slog"
 	"maps"
 	"strings"
 	"testing"
@@ -61,7 +62,24 @@ func TestBadSettingsStopTheStart(t *testing.T) {
 		{"IDEMPOTENCY_RETENTION", "never", "must be a duration"},
 		{"ACTION_TIMEOUT", "soon", "must be a duration"},
 		{"AUTO_MIGRATE", "perhaps", "must be true or false"},
-		{"LOG_LEVEL", "loud", "must be debug, info, warn or error"},
+		{"LOG_LEVEL", "loud", "must be info or debug or warn or error"},
+		{"LOG_LEVEL", "info+3", "must be info or debug or warn or error"},
+		{"LOG_LEVEL", " info", "must be info or debug or warn or error"},
+		{"STRIPE_TIMEOUT", " 15s", "must be a duration"},
+		{"STRIPE_TIMEOUT", "1d", "must be a duration"},
+		{"STRIPE_TIMEOUT", "9999999h", "must be a duration"},
+		{"IDEMPOTENCY_LEASE", "0", "must be a duration above zero"},
+		{"ACTION_TIMEOUT", "-1h", "must be a duration above zero"},
+		{"STRIPE_RPS", "Inf", "must be a number"},
+		{"STRIPE_RPS", " 25", "must be a number"},
+		{"RATE_LIMIT_RPS", "100/s", "must be a number"},
+		{"AUTO_MIGRATE", " true", "must be true or false"},
+		{"GROUP_COMMIT", "yes", "must be true or false"},
+		{"NOTIFY_PRIVATE_ADDRESSES", "on", "must be true or false"},
+		{"STRIPE_API_BASE", "http://:12111", "must be an http or https URL"},
+		{"STRIPE_API_BASE", "https://proxy/?to=hunter2", "must be an http or https URL, without a query"},
+		{"STRIPE_API_BASE", " https://proxy", "must be an http or https URL"},
+		{"ADMIN_TOKEN", "hunter2-hunter2-hunter2-hunter2\n", "must not begin or end with white space"},
 		{"LOG_FORMAT", "xml", "must be json or text"},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT", "127.0.0.1:4318", "must be an http or https URL"},
 		{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "collector", "must be an http or https URL"},
@@ -121,6 +139,16 @@ func TestReadConfig(t *testing.T) {
 	for _, secret := range []string{"hunter2", "whsec_", "sk_test_"} {
 		require.NotContains(t, shown, secret)
 	}
+}
+
+func TestReadConfigReadsWhatItMeans(t *testing.T) {
+	t.Parallel()
+	_, err := readConfig(settings(map[string]string{"STRIPE_TIMEOUT": "2000000h"})) // three of which are more than a duration can be
+	require.ErrorContains(t, err, "IDEMPOTENCY_LEASE must exceed 3 × STRIPE_TIMEOUT")
+	c, err := readConfig(settings(map[string]string{"STRIPE_API_BASE": "http://proxy:12111/stripe/", "LOG_LEVEL": "warn"}))
+	require.NoError(t, err)
+	require.Equal(t, "http://proxy:12111/stripe", c.StripeAPIBase, "what follows begins with a slash")
+	require.Equal(t, slog.LevelWarn, c.LogLevel)
 }
 
 func TestCommands(t *testing.T) {
