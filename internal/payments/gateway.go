@@ -3,6 +3,7 @@ package payments
 import (
 	"context"
 	"errors"
+	"net/http"
 	"time"
 
 	"example.com/payonce/db"
@@ -168,6 +169,14 @@ type Outcome struct {
 	RequestID  string // Stripe's
 	Replayed   bool
 	Err        error // for the log; holds nothing secret
+}
+
+// noSuchIntent reports whether the account has no intent of the id that the call
+// named: another account's key is in use, or Stripe has deleted its test data. Of
+// a first confirm that is a definite no, and the order needs another intent. It
+// says nothing of a confirm that was sent before.
+func (o Outcome) noSuchIntent() bool {
+	return o.HTTPStatus == http.StatusNotFound && o.ErrorCode == "resource_missing"
 }
 
 func (v Verdict) String() string {

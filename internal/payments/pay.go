@@ -196,7 +196,9 @@ func (s *Service) confirm(ctx context.Context, c *idempotency.Claim, w *paying) 
 		}
 		return s.awaitCustomer(ctx, c, w) // A replay shows the intent as it was then. It may have come further.
 	case Refused:
-		return s.finish(ctx, c, w, ending{status: db.PaymentStatusFailed, failure: out.Failure, declined: out.Declined, call: w.confirmCall(), out: out})
+		return s.finish(ctx, c, w, ending{
+			status: db.PaymentStatusFailed, failure: out.Failure, declined: out.Declined, closesIntent: out.noSuchIntent(), call: w.confirmCall(), out: out,
+		})
 	case Conflict:
 		return s.lookAgain(ctx, c, w)
 	case Unknown, NotExecuted:

@@ -3,6 +3,7 @@ package payments_test
 import (
 	"context"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -33,6 +34,19 @@ func setupWith(t *testing.T, o testbed.LocalOptions) bench {
 	t.Parallel()
 	w := testbed.New(t)
 	return bench{t, w, w.Local(o)}
+}
+
+// elsewhere is the same service with another account at Stripe, which is empty.
+func (b bench) elsewhere() (bench, *stripesim.Sim) {
+	b.Helper()
+	sim, err := stripesim.New(stripesim.Options{})
+	require.NoError(b.T, err)
+	server := httptest.NewServer(sim.Handler())
+	b.Cleanup(func() {
+		server.Close()
+		require.NoError(b.T, sim.Close())
+	})
+	return bench{b.T, b.w, b.w.Local(testbed.LocalOptions{Stripe: server.URL})}, sim
 }
 
 // inject arms a fault, and makes sure at the end that it happened.
@@ -215,6 +229,32 @@ func TestPayment(t *testing.T) {
 		order := b.api.Order()
 		b.inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.UnknownEnum})
 		b.unknown("k", order, visa)
+		b.succeeded("k", order)
+		b.w.RequireChargedOnce(order)
+	})
+
+	// The key of another account is in use now, or Stripe has deleted its test data:
+	// the intent on which a card was declined is not there any more.
+	t.Run("LeavesAnIntentThatStripeDoesNotKnow", func(t *testing.T) {
+		b := setup(t)
+		order := b.api.Order()
+		b.failed("payment-declined", "k", order, declining)
+		there, sim := b.elsewhere()
+		there.failed("payment-failed", "k2", order, visa)
+		there.succeeded("k3", order)
+		require.Equal(t, 1, sim.ChargeCount(order))
+		require.Zero(t, b.w.Sim.ChargeCount(order))
+	})
+
+	// While nobody knows what came of a confirm, that Stripe does not know the intent
+	// is no answer: the money may have moved in the account where it is.
+	t.Run("StaysUnknownWhenStripeDoesNotKnowTheIntent", func(t *testing.T) {
+		b := setup(t)
+		order := b.api.Order()
+		b.inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
+		b.unknown("k", order, visa)
+		there, _ := b.elsewhere()
+		there.unknown("k", order, visa)
 		b.succeeded("k", order)
 		b.w.RequireChargedOnce(order)
 	})
