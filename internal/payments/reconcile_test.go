@@ -464,6 +464,28 @@ func TestSweep(t *testing.T) {
 		require.Equal(t, 1, b.Sim.ChargeCount(order))
 	})
 
+	// Both are found before the first is canceled. Under one key Stripe would refuse the second.
+	t.Run("CancelsTwoOfAnOrderUnderTwoKeys", func(t *testing.T) {
+		t.Parallel()
+		b, today := yesterdays(t)
+		order := b.api.Order()
+		require.Equal(t, http.StatusCreated, b.api.Pay("k", order, "pm_card_visa").Status)
+		b.ghost(order, unconfirmed)
+		b.ghost(order, unconfirmed)
+		today()
+		b.reconcile()
+		b.api.Complete()
+		var keys []string
+		for _, e := range b.Sim.Effects() {
+			if e.Kind == stripesim.EffectCancel {
+				keys = append(keys, strings.TrimPrefix(e.Key, b.Tenant.ID+":"+order))
+			}
+		}
+		require.ElementsMatch(t, []string{":cancel:2", ":cancel:3"}, keys)
+		require.Zero(t, b.Count("SELECT count(*) FROM idempotency_keys WHERE finished_at IS NULL"))
+		b.requireClean()
+	})
+
 	t.Run("LeavesWhatMayStillBePaid", func(t *testing.T) {
 		t.Parallel()
 		b, today := yesterdays(t)

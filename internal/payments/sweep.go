@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -121,6 +122,17 @@ func (s *Service) sweep(ctx context.Context, i Intent) (begun bool, err error) {
 			return nil
 		}
 		begun = true
+		// Said now, and not when it is sent: another intent of the order may be swept
+		// before that, and must find the number taken.
+		target := cancelCall(db.Payment{TenantID: i.TenantID, OrderID: i.OrderID, IntentNumber: number, IntentID: &i.ID}, 1)
+		if !slices.ContainsFunc(calls, func(c db.CancelCallsOfOrderRow) bool { return c.StripeKey == target.key }) {
+			err = q.StripeCallInsert(ctx, db.StripeCallInsertParams{
+				TenantID: i.TenantID, StripeKey: target.key, Operation: string(target.op), ResourceID: target.resourceID, ParamsSha256: target.params,
+			})
+			if err != nil {
+				return fmt.Errorf("announce the cancel of %s: %w", i.ID, err)
+			}
+		}
 		return idempotency.Enqueue(ctx, q, idempotency.Request{
 			TenantID: i.TenantID, Key: SweepIntent + " " + i.ID, Operation: SweepIntent, Body: mustMarshal(sweeping{i.OrderID, i.ID, number}),
 		}, i.OrderID, sweepBegun)
