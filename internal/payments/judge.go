@@ -212,9 +212,7 @@ func findingOf(i Intent, v *orderView, kind db.FindingKind, drift int64, detail 
 
 // judgeRefund compares a refund of Stripe's with what is known of its order.
 func judgeRefund(r StripeRefund, v *orderView) judgment {
-	i := slices.IndexFunc(v.refunds, func(row refundView) bool {
-		return row.ID == r.RefundID || row.StripeRefundID != nil && *row.StripeRefundID == r.ID
-	})
+	i := slices.IndexFunc(v.refunds, func(row refundView) bool { return r.is(row.Refund) })
 	if i < 0 {
 		return judgeUnknownRefund(r, v)
 	}
@@ -253,6 +251,10 @@ func judgeUnknownRefund(r StripeRefund, v *orderView) judgment {
 	f := Finding{
 		Kind: db.FindingKindGhost, Object: aRefund, ObjectID: r.ID, TenantID: paid.TenantID, OrderID: paid.OrderID, PaymentID: paid.ID, RefundID: r.RefundID,
 		Currency: r.Currency, DriftMinor: -given(r.Status, r.AmountMinor), Detail: "refunded at Stripe, and no refund here",
+	}
+	if slices.ContainsFunc(v.refunds, func(row refundView) bool { return row.ID == r.RefundID }) {
+		f.Detail = "refunded at Stripe a second time in the name of " + r.RefundID
+		return judgment{ruling: disagrees, finding: f}
 	}
 	ours := isID(refundID, r.RefundID) && r.TenantID == paid.TenantID && r.OrderID == paid.OrderID && r.PaymentID == paid.ID
 	if ours && r.Currency == paid.Currency && r.AmountMinor <= paid.AmountMinor-paid.AmountRefundingMinor {

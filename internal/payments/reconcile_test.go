@@ -353,6 +353,35 @@ func TestReconciler(t *testing.T) {
 		require.Equal(t, map[string]int{"I8e": 1}, b.audit().offends())
 	})
 
+	// What no guard of ours lets happen must be seen if it does.
+	t.Run("ReportsASecondRefundInTheNameOfOne", func(t *testing.T) {
+		t.Parallel()
+		b := newBooks(t)
+		mail := b.Mailbox()
+		order := b.api.Order()
+		payment := b.api.Pay("k", order, "pm_card_visa")
+		refund := b.api.Post("/v1/payments/"+payment.ID()+"/refunds", "refund", `{"amount":400}`)
+		require.Equal(t, http.StatusCreated, refund.Status)
+		again := &stripe.RefundParams{PaymentIntent: stripe.String(payment.Get("stripe", "payment_intent").(string)), Amount: stripe.Int64(400)}
+		again.Metadata = map[string]string{"tenant_id": b.Tenant.ID, "order_id": order, "payment_id": payment.ID(), "refund_id": refund.ID()}
+		second, err := b.stripe.Refunds.New(again)
+		require.NoError(t, err)
+		b.reconcile()
+		b.reconcile()
+		require.Equal(t, "ghost "+second.ID+" -400 usd", b.findings())
+		require.EqualValues(t, 400, b.audit().drift())
+
+		require.NoError(t, b.Sim.FailRefund(second.ID, "expired_or_canceled_card")) // It comes back. The first has not.
+		for _, webhook := range mail.Take() {
+			require.Equal(t, http.StatusOK, b.api.Receive(webhook).Status)
+		}
+		b.api.Process()
+		b.reconcile()
+		require.Empty(t, b.findings())
+		require.Equal(t, "succeeded", b.api.Get("/v1/refunds/"+refund.ID()).Get("status"))
+		b.requireClean()
+	})
+
 	t.Run("ReadsEveryPage", func(t *testing.T) {
 		t.Parallel()
 		b := newBooks(t)

@@ -228,15 +228,24 @@ func (s *Service) refunding(ctx context.Context, c *idempotency.Claim) (*refundi
 	return &refunding{refund: row, intentID: *p.IntentID}, nil
 }
 
-// findRefund looks for the refund in Stripe's list of the intent's refunds, by
-// its id there or by ours in the metadata.
+// is reports whether r is what Stripe has of a refund of ours: the one whose id we
+// know, or, as long as we know none, one that names it in its metadata. Metadata
+// can be copied, so another that names it is another.
+func (r StripeRefund) is(row db.Refund) bool {
+	if row.StripeRefundID != nil {
+		return *row.StripeRefundID == r.ID
+	}
+	return row.ID == r.RefundID
+}
+
+// findRefund looks for the refund in Stripe's list of the intent's refunds.
 func (s *Service) findRefund(ctx context.Context, w *refunding) (StripeRefund, bool, error) {
 	list, err := s.gateway.RefundsOf(ctx, w.intentID)
 	if err != nil {
 		return StripeRefund{}, false, err
 	}
 	for _, r := range list {
-		if r.RefundID == w.refund.ID || w.refund.StripeRefundID != nil && r.ID == *w.refund.StripeRefundID {
+		if r.is(w.refund) {
 			return r, true, nil
 		}
 	}

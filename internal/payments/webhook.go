@@ -196,6 +196,9 @@ func (s *Service) applyRefundSeen(ctx context.Context, q *db.Queries, seen Strip
 	if err != nil {
 		return fmt.Errorf("find refund %s: %w", seen.RefundID, err)
 	}
+	if !seen.is(row) {
+		return nil // It was made in the name of that one. The reconciler says so.
+	}
 	if row, err = s.applyRefund(ctx, q, row.TenantID, row.ID, seen); err != nil {
 		return err
 	}
