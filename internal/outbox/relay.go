@@ -58,6 +58,7 @@ type Relay struct {
 	woken     chan struct{}
 
 	brokerAway bool
+	probed     int64     // the seq of the last event that was risked on a broker that is away
 	reached    int64     // the highest seq leased so far
 	swept      time.Time // when the queue was last read from its beginning
 	measured   time.Time
@@ -128,11 +129,7 @@ func (l *leased) published() bool { return l.tried && l.err == nil }
 func (r *Relay) leaseRuns(ctx context.Context) ([]run, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
 	defer cancel()
-	heads := r.headsMax
-	if r.brokerAway {
-		heads = min(heads, probeMax)
-	}
-	rows, err := r.pool.OutboxLease(ctx, db.OutboxLeaseParams{Lease: r.lease, AfterSeq: r.startAfter(), HeadsMax: int32(heads), RunMax: runMax}) //nolint:gosec // a few dozen
+	rows, err := r.leaseRows(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("lease events: %w", err)
 	}
@@ -150,7 +147,30 @@ func (r *Relay) leaseRuns(ctx context.Context) ([]run, error) {
 		}
 		runs[i] = append(runs[i], &leased{OutboxLeaseRow: row})
 	}
+	if r.brokerAway && len(runs) > 0 {
+		r.probed = runs[len(runs)-1][0].Seq
+	}
 	return runs, nil
+}
+
+// leaseRows leases a batch. A broker that took nothing is tried with a few events
+// at a time, and with others each time: it may take the rest and not these, as one
+// does that has lost a partition, and then these would hold up all others for as
+// long as that lasts.
+func (r *Relay) leaseRows(ctx context.Context) ([]db.OutboxLeaseRow, error) {
+	p := db.OutboxLeaseParams{Lease: r.lease, HeadsMax: int32(r.headsMax), RunMax: runMax} //nolint:gosec // a few hundred
+	if !r.brokerAway {
+		r.probed = 0
+		p.AfterSeq = r.startAfter()
+		return r.pool.OutboxLease(ctx, p)
+	}
+	p.HeadsMax, p.AfterSeq = min(p.HeadsMax, probeMax), r.probed
+	rows, err := r.pool.OutboxLease(ctx, p)
+	if err == nil && len(rows) == 0 && r.probed > 0 { // Each was tried. Begin again.
+		p.AfterSeq = 0
+		rows, err = r.pool.OutboxLease(ctx, p)
+	}
+	return rows, err
 }
 
 // startAfter keeps the relay from reading the front of its queue's index over

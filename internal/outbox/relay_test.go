@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -295,15 +296,41 @@ func TestRelay(t *testing.T) {
 			appendEvents(t, pool, event(fmt.Sprintf("ord_%d", i), 1))
 		}
 		relay := outbox.NewRelay(pool, broker, outbox.RelayOptions{})
-		for range 100 {
+		for range 101 {
 			n, err := relay.RunOnce(t.Context())
 			require.ErrorIs(t, err, errAway)
 			require.Zero(t, n)
 		}
 		require.Zero(t, count(t, pool, "SELECT max(attempts) FROM outbox_events"))
-		require.Equal(t, 90, count(t, pool, "SELECT count(*) FROM outbox_events WHERE lease_token = 1"), "only a few are risked on a broker that is away")
+		require.Equal(t, 100, count(t, pool, "SELECT count(*) FROM outbox_events WHERE lease_token = 11"), "only a few are risked on a broker that is away, and each as often")
 		away = false
 		require.Equal(t, 100, drain(t, relay), "at once, when it is back")
+	})
+
+	// A partition has lost its leader, and for a moment there was nothing else to
+	// send. What comes then for the others must not wait until it has one again.
+	t.Run("GoesOnElsewhereWhileAPartOfTheBrokerIsAway", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.New(t)
+		broker := &brokerLog{before: func(e outbox.Envelope) error {
+			if strings.HasPrefix(e.Subject, "ord_away") {
+				return errAway
+			}
+			return nil
+		}}
+		for i := range 25 {
+			appendEvents(t, pool, event(fmt.Sprintf("ord_away_%d", i), 1))
+		}
+		relay := outbox.NewRelay(pool, broker, outbox.RelayOptions{})
+		_, err := relay.RunOnce(t.Context())
+		require.ErrorIs(t, err, errAway)
+		appendEvents(t, pool, event("ord_here", 1))
+		for i := 0; len(broker.ids()) == 0; i++ {
+			require.Less(t, i, 5, "the same few are tried again and again")
+			_, _ = relay.RunOnce(t.Context())
+		}
+		require.Equal(t, []string{"ord_here-1"}, broker.ids())
+		require.Zero(t, count(t, pool, "SELECT count(*) FROM outbox_events WHERE parked_at IS NOT NULL"))
 	})
 
 	t.Run("FindsWhatCommitsLongAfterItWasWritten", func(t *testing.T) {
