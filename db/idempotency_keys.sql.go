@@ -510,6 +510,25 @@ func (q *Queries) KeyTakeOverDue(ctx context.Context, arg KeyTakeOverDueParams) 
 	return items, nil
 }
 
+const keyTryNow = `-- name: KeyTryNow :execrows
+UPDATE idempotency_keys SET resume_at = clock_timestamp(), parked_at = NULL, deaths = 0
+WHERE tenant_id = $1 AND key = $2 AND coalesce(finished_at, answer_dropped_at) IS NULL AND leased_until < clock_timestamp()
+`
+
+type KeyTryNowParams struct {
+	TenantID string
+	Key      string
+}
+
+// The same for a person, who has mended what killed the key's holders: their number begins again.
+func (q *Queries) KeyTryNow(ctx context.Context, arg KeyTryNowParams) (int64, error) {
+	result, err := q.db.Exec(ctx, keyTryNow, arg.TenantID, arg.Key)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const keyYield = `-- name: KeyYield :execrows
 UPDATE idempotency_keys SET leased_until = '-infinity', last_error = $1,
     resume_at = clock_timestamp() + CASE WHEN resume_at < leased_until THEN interval '0' ELSE $2::interval END,

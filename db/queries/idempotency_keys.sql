@@ -100,6 +100,11 @@ UPDATE idempotency_keys SET resume_at = clock_timestamp(), parked_at = NULL
 WHERE tenant_id = @tenant_id AND key = @key AND coalesce(finished_at, answer_dropped_at) IS NULL
   AND (leased_until < clock_timestamp() OR @even_held::boolean AND attempts > 1);
 
+-- name: KeyTryNow :execrows
+-- The same for a person, who has mended what killed the key's holders: their number begins again.
+UPDATE idempotency_keys SET resume_at = clock_timestamp(), parked_at = NULL, deaths = 0
+WHERE tenant_id = @tenant_id AND key = @key AND coalesce(finished_at, answer_dropped_at) IS NULL AND leased_until < clock_timestamp();
+
 -- name: KeyEnqueue :exec
 -- Work that nobody asked for, under a key of our own: the completer finds it. Once there, it is not added again.
 INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, resource_id,

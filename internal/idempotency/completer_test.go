@@ -168,10 +168,16 @@ func TestCompleter(t *testing.T) {
 		require.Equal(t, 1, c.count("deaths = 25 AND finished_at IS NULL AND last_error LIKE '25 holders died%'"))
 		require.Zero(t, c.runOnce(c.completer(thing)), "it is nobody's any more")
 
+		// News is no reason to have another holder die on it.
+		require.NoError(t, idempotency.Hurry(t.Context(), c.pool.Queries, "ten_a", "k"))
+		require.Equal(t, 1, c.runOnce(c.completer(thing)))
+		require.Equal(t, 1, c.count("parked_at IS NOT NULL AND deaths = 25"))
+
 		// A person has mended the program, and has it looked at.
 		c.run = newCompleting(t).run
-		require.NoError(t, idempotency.Hurry(t.Context(), c.pool.Queries, "ten_a", "k"))
-		c.exec("UPDATE idempotency_keys SET deaths = 0")
+		due, err := idempotency.TryNow(t.Context(), c.pool.Queries, "ten_a", "k")
+		require.NoError(t, err)
+		require.True(t, due)
 		require.Equal(t, 1, c.runOnce(c.completer(thing)))
 		require.Equal(t, idempotency.Replay, c.state("k").State)
 	})

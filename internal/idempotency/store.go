@@ -331,7 +331,7 @@ func (s *Store) untilAnswered(ctx context.Context, read func() error) error {
 // was changed in the transaction of q. A holder is left alone: it finds the change
 // when it writes.
 func Hurry(ctx context.Context, q *db.Queries, tenantID, key string) error {
-	_, err := TryNow(ctx, q, tenantID, key)
+	_, err := Hurried(ctx, q, tenantID, key)
 	return err
 }
 
@@ -343,9 +343,9 @@ func HurryHolder(ctx context.Context, q *db.Queries, tenantID, key string) error
 	return err
 }
 
-// TryNow is Hurry for a caller who wants to know whether there was an unfinished
+// Hurried is Hurry for a caller who wants to know whether there was an unfinished
 // key that nobody holds. One that was parked is looked at again, too.
-func TryNow(ctx context.Context, q *db.Queries, tenantID, key string) (bool, error) {
+func Hurried(ctx context.Context, q *db.Queries, tenantID, key string) (bool, error) {
 	return hurry(ctx, q, db.KeyHurryParams{TenantID: tenantID, Key: key})
 }
 
@@ -353,6 +353,16 @@ func hurry(ctx context.Context, q *db.Queries, p db.KeyHurryParams) (bool, error
 	n, err := q.KeyHurry(ctx, p)
 	if err != nil {
 		return false, fmt.Errorf("hurry a key along: %w", err)
+	}
+	return n > 0, nil
+}
+
+// TryNow is Hurried for a person, who may know what has been mended: a key on which
+// its holders died is tried again, too. Nothing else is reason enough for that.
+func TryNow(ctx context.Context, q *db.Queries, tenantID, key string) (bool, error) {
+	n, err := q.KeyTryNow(ctx, db.KeyTryNowParams{TenantID: tenantID, Key: key})
+	if err != nil {
+		return false, fmt.Errorf("have a key tried now: %w", err)
 	}
 	return n > 0, nil
 }

@@ -291,7 +291,7 @@ func (r *Reconciler) hurry(ctx context.Context, tenantID, key string) error {
 	if key == "" {
 		return nil // A checkout, or a cancel, that runs anyway.
 	}
-	hurried, err := idempotency.TryNow(ctx, r.service.pool.Queries, tenantID, key)
+	hurried, err := idempotency.Hurried(ctx, r.service.pool.Queries, tenantID, key)
 	if hurried {
 		r.metrics.results.WithLabelValues("hurried").Inc()
 	}
