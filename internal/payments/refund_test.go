@@ -147,6 +147,28 @@ func TestPendingRefundIsAskedForSeldom(t *testing.T) {
 	require.InDelta(t, 15*60, asked(), 100)
 }
 
+// What a payment says of its refunds was changed by hand, and a refund that fails has
+// nothing left to be taken from. Whoever recorded it as failed all the same would
+// have books that do not add up, and say so to nobody.
+func TestRefundWhoseSumsDoNotFit(t *testing.T) {
+	t.Parallel()
+	w := testbed.New(t)
+	api := w.Local(testbed.LocalOptions{})
+	payment := api.Pay("k", api.Order(), "pm_card_pendingRefund")
+	require.Equal(t, "pending", refund(api, "r", payment.ID()).Get("status"))
+	w.Exec(`UPDATE payments SET amount_refunding_minor = 0`)
+	require.NoError(t, w.Sim.FailRefund(w.Text(`SELECT stripe_refund_id FROM refunds`), "lost_or_stolen_card"))
+	completeOnce(w, api)
+	require.Equal(t, "pending", w.Text(`SELECT status FROM refunds`))
+	require.Contains(t, w.Text(`SELECT last_error FROM idempotency_keys WHERE key = 'r'`), "leave no room")
+
+	w.Exec(`UPDATE payments SET amount_refunding_minor = 300`)
+	completeOnce(w, api)
+	require.Equal(t, "failed", w.Text(`SELECT status FROM refunds`))
+	require.Equal(t, 0, w.Count(`SELECT amount_refunding_minor FROM payments`))
+	w.RequireSound()
+}
+
 // TestRestoredRefund: the database goes back to before a refund, Stripe does not,
 // and its client, who was never answered or wants to be sure, sends the key again.
 // The money went back once, and that is what the client is told.
