@@ -46,7 +46,8 @@ func TestTimeIsTheDatabases(t *testing.T) {
 		"CreatedAt",      // what people read
 		"Since", "Until", // of a replay, reckoned from OutboxNow
 		"Through",           // of a reconciler's window, given by ReconcileClaim
-		"FromAt", "UntilAt", // of a look into Stripe's list, reckoned from when the call was announced and how long ago that is
+		"FromAt", "UntilAt", // of a look into Stripe's list, reckoned from when the call was announced and how long ago that is; or what a page of it spans
+		"AfterAt", // where the page before ended
 	}
 	t.Run("InEveryParameter", func(t *testing.T) {
 		t.Parallel()

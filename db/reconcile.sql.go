@@ -584,7 +584,7 @@ ORDER BY r.tenant_id, r.created_at, r.id LIMIT $6
 
 type ReconcileRefundedParams struct {
 	FromAt        time.Time
-	ToAt          time.Time
+	UntilAt       time.Time
 	AfterTenantID string
 	AfterAt       time.Time
 	AfterID       string
@@ -605,7 +605,7 @@ type ReconcileRefundedRow struct {
 func (q *Queries) ReconcileRefunded(ctx context.Context, arg ReconcileRefundedParams) ([]ReconcileRefundedRow, error) {
 	rows, err := q.db.Query(ctx, reconcileRefunded,
 		arg.FromAt,
-		arg.ToAt,
+		arg.UntilAt,
 		arg.AfterTenantID,
 		arg.AfterAt,
 		arg.AfterID,

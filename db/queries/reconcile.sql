@@ -40,7 +40,7 @@ ORDER BY p.tenant_id, p.id LIMIT @limit_rows;
 SELECT r.tenant_id, r.id, r.order_id, r.stripe_refund_id, r.currency, r.created_at, p.intent_id
 FROM tenants t CROSS JOIN LATERAL (
     SELECT q.* FROM refunds q
-    WHERE q.tenant_id = t.id AND q.created_at >= @from_at::timestamptz AND q.created_at < @to_at::timestamptz AND q.status = 'succeeded'
+    WHERE q.tenant_id = t.id AND q.created_at >= @from_at::timestamptz AND q.created_at < @until_at::timestamptz AND q.status = 'succeeded'
       AND (q.tenant_id, q.created_at, q.id) > (@after_tenant_id::text, @after_at::timestamptz, @after_id::text)
     ORDER BY q.created_at, q.id LIMIT @limit_rows) r
 JOIN payments p ON p.tenant_id = r.tenant_id AND p.id = r.payment_id

@@ -271,7 +271,7 @@ func (c *comparer) paid(ctx context.Context, since, until time.Time, after ourRo
 // refunded reads refunds that succeeded, by when they were created.
 func (c *comparer) refunded(ctx context.Context, since, until time.Time, after ourRow) ([]ourRow, error) {
 	rows, err := c.pool.ReconcileRefunded(ctx, db.ReconcileRefundedParams{
-		FromAt: since, ToAt: until, AfterTenantID: after.tenantID, AfterAt: after.createdAt, AfterID: after.id, LimitRows: oursBatch,
+		FromAt: since, UntilAt: until, AfterTenantID: after.tenantID, AfterAt: after.createdAt, AfterID: after.id, LimitRows: oursBatch,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read the refunds that succeeded: %w", err)

@@ -38,7 +38,7 @@ func (s *Service) beginRefund(ctx context.Context, r idempotency.Request) (*idem
 			return err
 		}
 		// A database that was restored from an older copy does not know what it has sent. Of a payment that is
-		// younger than Stripe's memory, Stripe itself would say so.
+		// younger than Stripe's memory, Stripe itself would say so. The clocks may be off by hours, so half of that is old.
 		w.unsent = time.Since(p.CreatedAt) < resendWithin
 		queued, err := s.othersOnTheirWay(ctx, q, w.refund)
 		if err != nil || queued || !w.unsent {

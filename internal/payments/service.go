@@ -139,5 +139,5 @@ func decode[T any](body []byte) T {
 }
 
 // now is for what people read (created_at), to the precision that they see.
-// Nothing is decided by it.
+// Nothing is decided by it but whether a refund is looked for before it is sent.
 func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
