@@ -22,3 +22,6 @@ func IntentForTest(t *testing.T, g Gateway, id string) Intent {
 func (s *Service) AdoptForTest(ctx context.Context, i Intent) (string, error) {
 	return s.adoptPayment(ctx, i)
 }
+
+// SweepForTest has an intent canceled that was judged abandoned.
+func (s *Service) SweepForTest(ctx context.Context, i Intent) (bool, error) { return s.sweep(ctx, i) }

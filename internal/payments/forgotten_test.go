@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/stripe/stripe-go/v76"
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/payments"
@@ -330,6 +331,54 @@ func TestForgottenCreation(t *testing.T) {
 				r.RequireChargedOnce(order)
 			})
 		}
+	})
+
+	// Stripe's clock is behind the database's by more than it takes to make an intent.
+	t.Run("IsFoundByAClockThatIsLate", func(t *testing.T) {
+		t.Parallel()
+		var order string
+		k := halfway(t, aDay, pay(&order, visa))
+		r := k.restored(testbed.LocalOptions{})
+		r.goesBy(-90 * time.Second)
+		r.Sim.Inject(noSearch)
+		r.api.Complete()
+		require.Equal(t, http.StatusCreated, r.api.Pay("k", order, visa).Status)
+		require.Equal(t, 1, r.Sim.ChargeCount(order), "the card was charged again")
+	})
+
+	// An intent that was canceled is not what is looked for, and does not end the wait
+	// for what may still come to light.
+	t.Run("IsNotMistakenForWhatWasCanceled", func(t *testing.T) {
+		t.Parallel()
+		var order string
+		k := halfway(t, 12*time.Hour+30*time.Minute, func(b *books) {
+			b.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.Reset, Times: 3})
+			pay(&order, visa)(b)
+			b.Sim.ClearFaults()
+			_, err := b.stripe.PaymentIntents.Cancel(b.ghost(order, unconfirmed).ID, nil)
+			require.NoError(t, err)
+		})
+		r := k.restored(testbed.LocalOptions{})
+		r.Sim.Inject(noSearch)
+		require.Equal(t, http.StatusAccepted, r.api.Pay("k", order, visa).Status)
+		require.Equal(t, 1, r.Count("SELECT count(*) FROM idempotency_keys WHERE key = 'k' AND last_error LIKE '%may still come to light%'"))
+		require.Equal(t, 1, intentsOf(r, order))
+	})
+
+	t.Run("IsNotMistakenForAnotherAmount", func(t *testing.T) {
+		t.Parallel()
+		var order string
+		k := halfway(t, longAfter, func(b *books) {
+			b.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.Reset, Times: 3})
+			pay(&order, visa)(b)
+			b.Sim.ClearFaults()
+			b.ghost(order, unconfirmed, func(p *stripe.PaymentIntentParams) { p.Amount = stripe.Int64(999) })
+		})
+		r := k.restored(testbed.LocalOptions{})
+		require.Equal(t, http.StatusCreated, r.api.Pay("k", order, visa).Status)
+		r.RequireChargedOnce(order)
+		r.reconcile()
+		require.Empty(t, r.findings())
 	})
 
 	t.Run("IsNotMistakenForAnothers", func(t *testing.T) {

@@ -84,14 +84,10 @@ var errCannotTell = errors.New("Stripe cannot tell yet")
 // be, ends the look; of one that was not, only the whole list can say that no
 // other was paid after it.
 func (s *Service) findIntent(ctx context.Context, c *idempotency.Claim, p db.Payment, last db.StripeCallGetRow) (*Intent, error) {
-	closed, err := s.closedIntents(ctx, p)
-	if err != nil {
-		return nil, err
-	}
 	usable := func(intents []Intent) (ids []string, paid bool) {
 		for _, i := range intents {
 			ours := i.TenantID == p.TenantID && i.OrderID == p.OrderID && i.AmountMinor == p.AmountMinor && i.Currency == p.Currency
-			if ours && i.Status != IntentCanceled && !closed[i.ID] {
+			if ours && i.Status != IntentCanceled {
 				ids, paid = append(ids, i.ID), paid || i.happened() >= paidOrAboutToBe
 			}
 		}
@@ -204,19 +200,4 @@ func (i Intent) happened() int {
 	case IntentCanceled:
 	}
 	return 0
-}
-
-// closedIntents are those that earlier payments of the order have given up.
-func (s *Service) closedIntents(ctx context.Context, p db.Payment) (map[string]bool, error) {
-	found, err := views(ctx, s.pool.Queries, []ref{{p.TenantID, p.OrderID}})
-	if err != nil {
-		return nil, err
-	}
-	closed := map[string]bool{}
-	for _, other := range found[ref{p.TenantID, p.OrderID}].payments {
-		if other.IntentClosed && other.IntentID != nil {
-			closed[*other.IntentID] = true
-		}
-	}
-	return closed, nil
 }

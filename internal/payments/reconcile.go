@@ -41,7 +41,6 @@ const (
 	reconcileLease   = 2 * time.Minute // of a window, renewed after each page
 	reconcileAgain   = 10 * time.Second
 	recheckMax       = 50               // open findings that one round looks at again
-	firstLook        = 49 * time.Hour   // how far back a window that never ended begins
 	overdueAfter     = 10 * time.Second // Completers look twice a second; what is due for longer, nobody takes.
 	adoptedKeyPrefix = "adopted "       // a caller's key has no space in it
 )
@@ -109,10 +108,7 @@ func (r *Reconciler) release(ctx context.Context, w reconcileWindow, claim db.Re
 
 func (r *Reconciler) goThrough(ctx context.Context, w reconcileWindow, claim db.ReconcileClaimRow) error {
 	from := claim.Now.Add(-w.back)
-	switch {
-	case w.continues && claim.CoveredThrough == nil:
-		from = claim.Now.Add(-firstLook)
-	case w.continues:
+	if w.continues && claim.CoveredThrough != nil {
 		from = claim.CoveredThrough.Add(-w.back)
 	}
 	c := comparer{

@@ -408,6 +408,53 @@ func TestReconciler(t *testing.T) {
 		require.Equal(t, "paid", b.api.Get("/v1/orders/"+order).Get("status"))
 	})
 
+	// All was down for days, or the database went back as far: what comes after the
+	// end of what was read is read first, and a little of what came before, because
+	// Stripe's list and its clock may be late.
+	t.Run("GoesOnWhereItEnded", func(t *testing.T) {
+		t.Parallel()
+		b, today := longAgo(t, 60*time.Hour, testbed.LocalOptions{})
+		order := b.api.Order()
+		b.ghost(order)
+		today()
+		b.Exec("INSERT INTO reconciliation_windows (name, covered_through) VALUES ('recent', clock_timestamp() - interval '60 hours' + interval '2 minutes')")
+		b.Exec("INSERT INTO reconciliation_windows (name, next_at) VALUES ('days', 'infinity'), ('month', 'infinity')")
+		n, err := b.reconciler.RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		require.Equal(t, "paid", b.api.Get("/v1/orders/"+order).Get("status"))
+	})
+
+	t.Run("LeavesAWindowThatAnotherHas", func(t *testing.T) {
+		t.Parallel()
+		b := newBooks(t)
+		held := b.Sim.Hold(stripesim.Selector{Op: "intent.list"}, stripesim.BeforeEffect)
+		first := make(chan error, 1)
+		go func() { _, err := b.reconciler.RunOnce(context.Background()); first <- err }()
+		_, err := held.Wait(t.Context())
+		require.NoError(t, err)
+		b.Exec("UPDATE reconciliation_windows SET lease_token = lease_token + 1")
+		held.Release()
+		require.ErrorContains(t, <-first, "the lease of the window was lost")
+		require.Zero(t, b.covered())
+	})
+
+	// The refund's metadata is that of another payment's, which has nothing to do with
+	// the one that is adopted.
+	t.Run("AdoptsUnderNoOthersName", func(t *testing.T) {
+		t.Parallel()
+		b := newBooks(t)
+		other, order := b.api.Order(), b.api.Order()
+		taken := b.api.Pay("k", other, "pm_card_visa").ID()
+		refund := &stripe.RefundParams{PaymentIntent: &b.ghost(order).ID, Amount: stripe.Int64(300)}
+		refund.Metadata = map[string]string{"tenant_id": b.Tenant.ID, "order_id": other, "payment_id": taken}
+		_, err := b.stripe.Refunds.New(refund)
+		require.NoError(t, err)
+		b.reconcile()
+		require.Equal(t, "paid", b.api.Get("/v1/orders/"+order).Get("status"))
+		require.NotEqual(t, taken, b.api.Get("/v1/orders/"+order).Get("payment_id"))
+	})
+
 	t.Run("LeavesAWindowToOne", func(t *testing.T) {
 		t.Parallel()
 		b := newBooks(t)
@@ -515,12 +562,30 @@ func TestSweep(t *testing.T) {
 		b.requireClean()
 	})
 
+	// A payment has begun to use it since the list was read.
+	t.Run("JudgesAgainUnderTheLock", func(t *testing.T) {
+		t.Parallel()
+		b := newBooks(t)
+		declined := b.api.Pay("declined", b.api.Order(), "pm_card_visa_chargeDeclined")
+		intent := payments.IntentForTest(t, b.api.Gateway, b.Text("SELECT intent_id FROM payments WHERE id = $1", declined.Get("payment", "id")))
+		begun, err := b.api.Payments.SweepForTest(t.Context(), intent)
+		require.NoError(t, err)
+		require.False(t, begun)
+		require.Zero(t, b.Count("SELECT count(*) FROM idempotency_keys WHERE operation = 'sweep_intent'"))
+	})
+
 	t.Run("LeavesWhatMayStillBePaid", func(t *testing.T) {
 		t.Parallel()
 		b, today := yesterdays(t)
 		declined, waits, young := b.api.Order(), b.api.Order(), b.api.Order()
 		require.Equal(t, http.StatusPaymentRequired, b.api.Pay("declined", declined, "pm_card_visa_chargeDeclined").Status)
 		require.Equal(t, http.StatusAccepted, b.api.Pay("waits", waits, "pm_card_threeDSecure2Required").Status)
+		b.ghost(declined, unconfirmed) // Its number may be that of the order's next.
+		begun := b.api.Order()
+		b.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.Reset, Times: -1})
+		require.Equal(t, http.StatusAccepted, b.api.Pay("begun", begun, "pm_card_visa").Status)
+		b.Sim.ClearFaults()
+		b.ghost(begun, unconfirmed) // This may be what was made for it.
 		today()
 		b.ghost(young, unconfirmed)
 		b.reconcile()

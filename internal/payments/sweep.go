@@ -62,11 +62,7 @@ func (v *orderView) mayConfirm(intentID string) bool {
 			next = p
 		}
 	}
-	return next.uses(intentID) && !v.closed(intentID)
-}
-
-func (v *orderView) closed(intentID string) bool {
-	return v.payment(func(p paymentView) bool { return p.uses(intentID) && p.IntentClosed }) != nil
+	return next.uses(intentID)
 }
 
 // cancelNumber is the number under which the intent is canceled: its own where a
