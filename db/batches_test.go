@@ -128,7 +128,11 @@ func TestBatches(t *testing.T) {
 				name, _, _ := strings.Cut(statement, " ")
 				for _, at := range regexp.MustCompile(`LIMIT @`).FindAllStringIndex(statement, -1) {
 					found++
-					require.True(t, strings.HasSuffix(enclosing(statement[:at[0]]), " AS MATERIALIZED "), "%s: %s limits rows that it may look for twice", file, name)
+					around := enclosing(statement[:at[0]])
+					if strings.HasSuffix(around, " CROSS JOIN LATERAL ") { // looked for once for each row of a part that is itself taken once
+						around = enclosing(around)
+					}
+					require.True(t, strings.HasSuffix(around, " AS MATERIALIZED "), "%s: %s limits rows that it may look for twice", file, name)
 				}
 			}
 		}
