@@ -71,6 +71,34 @@ func TestDashboards(t *testing.T) {
 		}
 	})
 
+	// What Grafana takes without a word and shows wrong.
+	t.Run("AreShownAsTheyAreMeant", func(t *testing.T) {
+		t.Parallel()
+		for file, d := range readDashboards(t) {
+			require.GreaterOrEqual(t, d.SchemaVersion, 36, "%s: before it, a datasource was a name", file)
+			ids, taken := map[int]bool{}, map[[2]int]string{}
+			for _, p := range d.Panels {
+				require.False(t, ids[p.ID] || p.ID == 0, "%s: %s: the id of another", file, p.Title)
+				ids[p.ID] = true
+				for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
+					require.Less(t, x, 24, "%s: %s: out of the page", file, p.Title)
+					for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
+						require.Empty(t, taken[[2]int{x, y}], "%s: %s: covered", file, p.Title)
+						taken[[2]int{x, y}] = p.Title
+					}
+				}
+				require.LessOrEqual(t, len(p.Title), 8*p.GridPos.W-12, "%s: %s: cut off, at 1600 points", file, p.Title)
+				refs := map[string]bool{}
+				for _, target := range p.Targets {
+					require.False(t, refs[target.RefID] || target.RefID == "", "%s: %s: the letter of another query", file, p.Title)
+					refs[target.RefID] = true
+					require.Equal(t, p.Datasource.UID, target.Datasource.UID, "%s: %s", file, p.Title)
+					require.NotRegexp(t, `\bby \(.*or vector\(0\)$`, target.Expr, "%s: %s: a line called Value beside those with labels", file, p.Title)
+				}
+			}
+		}
+	})
+
 	t.Run("AreProvisioned", func(t *testing.T) {
 		t.Parallel()
 		var sources struct {
@@ -94,6 +122,9 @@ func TestDashboards(t *testing.T) {
 			mounted[v.Target] = true
 		}
 		require.True(t, mounted[providers.Providers[0].Options.Path], "the folder of the dashboards is not in the container")
+		require.True(t, mounted["/etc/grafana/provisioning/datasources"])
+		require.True(t, mounted["/etc/grafana/provisioning/dashboards"])
+		require.False(t, mounted["/etc/grafana/provisioning"], "hides the image's other folders, which Grafana calls an error")
 		require.Equal(t, "http://prometheus:9090", sources.Datasources[0].URL)
 		require.Contains(t, project.Services, "prometheus")
 	})

@@ -46,6 +46,8 @@ var inStep = map[string]struct{ step, line string }{
 	"docker compose run --rm demo":                                                    {"docker", "docker compose run --rm demo "},
 	"docker compose logs --since 15m api | grep '\"status\":422'":                     {"docker", "docker compose logs --since 15m api | grep '\"status\":422'"},
 	`docker compose logs --since 15m api | grep -e '"msg":"bug' -e '"level":"ERROR"'`: {"docker", `docker compose logs --since 15m api | grep -e '"msg":"bug' -e '"level":"ERROR"'`},
+	"docker compose --profile load run --build --rm load":                             {"docker", "docker compose --profile load run --build --rm load\n"},
+	"SCENARIO=duplicate-storm docker compose --profile load run --rm load":            {"docker", "SCENARIO=duplicate-storm docker compose --profile load run --rm load\n"},
 	"docker compose up --build chaos":                                                 {"docker", "docker compose up --build --exit-code-from chaos chaos\n"},
 	"OTEL_SDK_DISABLED=false docker compose --profile observe up --wait":              {"docker", "OTEL_SDK_DISABLED=false docker compose --profile observe up --wait "},
 }
@@ -61,8 +63,6 @@ var inTest = map[string]struct{ dir, test string }{
 
 // notRun says why a command is not run.
 var notRun = map[string]string{
-	"docker compose --profile load run --build --rm load":                  "builds k6 in a container for minutes; step load runs the same program, TestCompose reads the profile",
-	"SCENARIO=duplicate-storm docker compose --profile load run --rm load": "likewise",
 	".ci/run":                    "it is what runs the others",
 	"go run ./bench":             "minutes of measuring, and beside other work the figures are worth nothing",
 	"go run ./bench -write docs": "likewise",

@@ -37,14 +37,20 @@ func Rules() (rules []Rule, err error) {
 	return rules, err
 }
 
-// Dashboard is as much of one of Grafana's as its queries need.
+// Dashboard is as much of one of Grafana's as its queries and its tests need.
 type Dashboard struct {
-	UID, Title string
-	Panels     []struct {
+	UID, Title    string
+	SchemaVersion int
+	Panels        []struct {
+		ID                       int
 		Type, Title, Description string
+		GridPos                  struct{ X, Y, W, H int }
 		Datasource               struct{ UID string }
-		Targets                  []struct{ Expr, LegendFormat string }
-		FieldConfig              struct{ Defaults struct{ Unit string } }
+		Targets                  []struct {
+			RefID, Expr, LegendFormat string
+			Datasource                struct{ UID string }
+		}
+		FieldConfig struct{ Defaults struct{ Unit string } }
 	}
 }
 
