@@ -588,6 +588,7 @@ func TestSweep(t *testing.T) {
 		b.ghost(begun, unconfirmed) // This may be what was made for it.
 		today()
 		b.ghost(young, unconfirmed)
+		b.ghost("ord_000000000000000000000gone", unconfirmed) // Whoever made it may be about to find it again.
 		b.reconcile()
 		require.Zero(t, b.Count("SELECT count(*) FROM idempotency_keys WHERE operation = 'sweep_intent'"))
 		require.Equal(t, http.StatusCreated, b.api.Pay("another-card", declined, "pm_card_visa").Status)
