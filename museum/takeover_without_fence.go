@@ -17,7 +17,7 @@ import "context"
 // was given. A write that changes no row comes from somebody who has lost.
 var takeoverWithoutFence = exhibit{
 	name: "takeover_without_fence", pattern: "a takeover without a fence", taught: "[3], [5]",
-	cure:  "internal/idempotency/claim.go, Phase and Finish: the lease token",
+	cure:  "internal/idempotency/phase.go, Phase and Finish: the lease token",
 	story: pausedHolder, shows: answerChanged,
 	wrong: func(s *side) shop {
 		s.setup(keysTable)

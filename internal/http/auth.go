@@ -14,9 +14,8 @@ import (
 	"example.com/payonce/db"
 )
 
-// keyCached is how long an authenticated key is taken for good without asking
-// again: what a revoked key may still do, at most, and what saves a query with
-// every request.
+// keyCached is how long an authenticated key is trusted without asking the database
+// again. It saves a query per request, and is how long a revoked key may still work.
 const keyCached = time.Second
 
 const (
@@ -35,7 +34,7 @@ func NewAPIKey(tenantID string) (key string, hash []byte, hint string) {
 	return key, sum[:], key[len(key)-4:]
 }
 
-// tenant is who asks.
+// tenant is the tenant that a request belongs to.
 type tenant struct {
 	id                string
 	fingerprintSecret []byte
@@ -57,8 +56,8 @@ type knownKey struct {
 
 var errUnauthenticated = &problem{code: codeUnauthenticated, detail: "Send an API key: Authorization: Bearer <key>."}
 
-// authenticate finds the tenant of a request. A database that cannot be asked
-// is an error, never a no and never a yes.
+// authenticate finds the tenant of a request. If the database cannot be asked, the
+// answer is an error, never yes or no.
 func (a *authenticator) authenticate(r *http.Request) (tenant, error) {
 	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	owner, _, wellFormed := strings.Cut(strings.TrimPrefix(key, keyPrefix), "_")
@@ -101,17 +100,17 @@ func (a *authenticator) cached(hash [32]byte) (tenant, bool) {
 func (a *authenticator) remember(hash [32]byte, t tenant) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.known) >= 10_000 { // Only true keys get in; this many means that most are stale.
+	if len(a.known) >= 10_000 { // Only valid keys are cached; with this many, most have expired.
 		clear(a.known)
 	}
 	a.known[hash] = knownKey{tenant: t, until: time.Now().Add(keyCached)}
 }
 
-// tenantOf is who asks, on a route that is not open.
+// tenantOf is the tenant of a request, on a route that is not open.
 func tenantOf(r *http.Request) tenant {
 	t := visitOf(r).tenant
 	if t.id == "" {
-		panic("bug: nobody was authenticated")
+		panic("bug: the request was not authenticated")
 	}
 	return t
 }

@@ -15,12 +15,12 @@ import (
 
 const bodyMax = 64 << 10
 
-// bodyExpected is the most that is set aside for a body which was announced and
-// has not come yet: anybody can announce anything.
+// bodyExpected is the most memory reserved for a body that was announced but has not
+// arrived: the announced length proves nothing.
 const bodyExpected = 16 << 10
 
 // readBody reads the whole body, up to most bytes. A body that was cut off is an
-// error: half a request must never become one.
+// error: half a request must never be taken for a whole one.
 func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
 	body := bytes.NewBuffer(make([]byte, 0, bytes.MinRead+min(max(r.ContentLength, 0), bodyExpected)))
 	var err error = &http.MaxBytesError{Limit: most}
@@ -37,7 +37,7 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error
 	return body.Bytes(), nil
 }
 
-// checkMediaType wants JSON of whatever has a body.
+// checkMediaType requires JSON of every request that has a body.
 func checkMediaType(r *http.Request, body []byte) error {
 	header := r.Header.Get("Content-Type")
 	if header == contentJSON || header == "" && len(body) == 0 {
@@ -80,7 +80,7 @@ func decode(body []byte, into any) error {
 			at.Message = errNull.Error()
 		}
 	case errors.As(err, &syntactic) && errors.Is(err, jsontext.ErrDuplicateName):
-		at = fieldError{string(syntactic.JSONPointer), "stands there twice"}
+		at = fieldError{string(syntactic.JSONPointer), "is given twice"}
 	case errors.As(err, &syntactic):
 		at = fieldError{string(syntactic.JSONPointer), "is not valid JSON"}
 	default:
@@ -95,8 +95,8 @@ func invalid(list []fieldError) error {
 	return &problem{code: codeInvalidRequest, detail: "The request body is not valid.", errors: list}
 }
 
-// checks collects everything that is wrong with a body, so that a caller learns
-// it in one go.
+// checks collects everything that is wrong with a body, so that a caller learns it all
+// at once.
 type checks []fieldError
 
 func (c *checks) fail(pointer, format string, args ...any) {

@@ -23,13 +23,13 @@ import (
 )
 
 const (
-	roundsMax = 20 // Each round somebody else made progress on the key; so many in one request is a bug or an attack.
-	workShare = 3  // With less than this part of its time left a request begins nothing: one attempt at Stripe may take as much.
+	roundsMax = 20 // In each round another request made progress on the key; this many is a bug or an attack.
+	workShare = 3  // With less than this fraction of its time left a request begins nothing: one attempt at Stripe may take that long.
 )
 
 const mismatch = "The key was used for another request. A new intent needs a new key."
 
-// parse turns a request into what an operation takes, or says what is wrong.
+// parse turns an HTTP request into the request of an operation, or says what is wrong.
 type parse func(r *http.Request, body []byte) (any, error)
 
 // keyed is the handler of a POST that changes something: the operation runs
@@ -66,8 +66,8 @@ func (s *Server) keyed(operation string, parse parse) http.HandlerFunc {
 	}
 }
 
-// readKeyed judges size, media type, key and body, in this order. Nothing has
-// been looked up yet, so nothing is revealed and nothing stored.
+// readKeyed checks size, media type, key and body, in this order. Nothing has been
+// looked up yet, so nothing is revealed and nothing stored.
 func (s *Server) readKeyed(w http.ResponseWriter, r *http.Request, operation string, parse parse) (idempotency.Request, error) {
 	body, err := readBody(w, r, bodyMax)
 	if err != nil {
@@ -91,8 +91,8 @@ func (s *Server) readKeyed(w http.ResponseWriter, r *http.Request, operation str
 	}, nil
 }
 
-// execute finds out what the key is and does what that asks for. Whoever turns
-// out to have been slower goes round once more and finds the other's answer.
+// execute looks the key up and does what its state asks for. If another request was
+// faster, it starts over and finds that request's answer.
 func (s *Server) execute(ctx context.Context, r idempotency.Request, wait time.Duration) (idempotency.Answer, idempotency.State, error) {
 	began := time.Now()
 	for range roundsMax {
@@ -115,7 +115,7 @@ func (s *Server) execute(ctx context.Context, r idempotency.Request, wait time.D
 			err = &problem{code: codeIdempotencyKeyInFlight, detail: "The first request with this key is still running.", retryAfter: found.RetryAfter}
 		case idempotency.Waiting, idempotency.Fresh:
 			until, enough := s.timeLeft(began, wait)
-			if !enough { // Whoever comes next goes on with it, or the completer does.
+			if !enough { // The next retry goes on with it, or the completer does.
 				err = &problem{code: codeIdempotencyKeyInFlight, detail: "The first request with this key has not been answered.", retryAfter: time.Second}
 				if found.State == idempotency.Fresh {
 					err = &problem{code: codeUnavailable, detail: "There was no time left to begin. Nothing was begun.", retryAfter: time.Second}
@@ -124,7 +124,7 @@ func (s *Server) execute(ctx context.Context, r idempotency.Request, wait time.D
 			}
 			answer, err = s.work(ctx, r, found, until)
 			if errors.Is(err, idempotency.ErrTaken) || errors.Is(err, idempotency.ErrLeaseLost) {
-				continue // Our result, if there is one, is void. The winner's is the answer.
+				continue // Our result, if any, is void. The answer is the winner's.
 			}
 			return answer, found.State, err
 		}
@@ -134,10 +134,10 @@ func (s *Server) execute(ctx context.Context, r idempotency.Request, wait time.D
 	return idempotency.Answer{}, idempotency.Fresh, fmt.Errorf("the key changed hands %d times during one request", roundsMax)
 }
 
-// timeLeft is when a request that begins to work now must be done: in the time
-// that is promised for a request, or that its client said it would wait, and
-// before a lease taken now ends. Who has waited so long that a claim could only
-// be taken and dropped had better not take it.
+// timeLeft is when a request that begins to work now must be done: within the time
+// promised for a request, or that its client is willing to wait, and before a lease
+// taken now ends. If a claim could only be taken and dropped again, there is not enough
+// time left to take it.
 func (s *Server) timeLeft(began time.Time, wait time.Duration) (until time.Time, enough bool) {
 	now := time.Now()
 	until = began.Add(max(s.o.Within, wait))
@@ -147,9 +147,9 @@ func (s *Server) timeLeft(began time.Time, wait time.Duration) (until time.Time,
 	return until, until.Sub(now) > s.o.Within/workShare
 }
 
-// work claims a key that nobody holds, and runs its operation. It does not end
-// with the client's connection: what was begun is worth finishing, and its answer
-// is stored for the next request.
+// work claims a key without a holder and runs its operation. It does not end with the
+// client's connection: what was begun is finished, and its answer is stored for the
+// next request.
 func (s *Server) work(ctx context.Context, r idempotency.Request, found idempotency.Found, until time.Time) (answer idempotency.Answer, err error) {
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), until)
 	defer cancel()
@@ -169,9 +169,9 @@ func (s *Server) work(ctx context.Context, r idempotency.Request, found idempote
 	}
 	answer, err = operation.Run(ctx, claim)
 	if err != nil && (db.Unavailable(err) || errors.Is(err, db.ErrInDoubt)) {
-		// The claim is durable, so this is no "nothing was begun": whoever believed that might ask again under another key.
-		claim.Log().Error("interrupted; the completer will go on", "error", err.Error())
-		err = &problem{code: codeIdempotencyKeyInFlight, detail: "What was begun under this key goes on by itself. Ask again with the same key.", retryAfter: time.Second}
+		// The claim is durable, so "nothing was begun" would be wrong, and might make the client retry under another key.
+		claim.Log().Error("interrupted; the completer will finish it", "error", err.Error())
+		err = &problem{code: codeIdempotencyKeyInFlight, detail: "The work begun under this key will be finished. Ask again with the same key.", retryAfter: time.Second}
 	}
 	return answer, err
 }
@@ -191,22 +191,22 @@ func (s *Server) waitFor(ctx context.Context, r idempotency.Request, until time.
 		}
 		found, err := s.o.Keys.Lookup(ctx, r)
 		if err != nil || found.State != idempotency.InFlight {
-			return true // The caller looks for itself.
+			return true // The caller looks again.
 		}
 	}
 }
 
 func expired(resourceID string) error {
-	p := &problem{code: codeIdempotencyKeyExpired, detail: "The work was done under this key. Its answer has expired and is not given again; the work is not done again either."}
+	p := &problem{code: codeIdempotencyKeyExpired, detail: "The work was done under this key, and will not be done again. Its answer has expired."}
 	if href := payments.Href(resourceID); href != "" {
 		p.resource = &resourceLink{ID: resourceID, Href: href}
 	}
 	return p
 }
 
-// fingerprint tells equal requests from others: an HMAC, so that it tells
-// nothing else, over everything that gives the request its meaning. Each part
-// is preceded by its length, so that no two lists of parts are the same bytes.
+// fingerprint is equal for equal requests only. It is an HMAC, so that it reveals
+// nothing else, over everything that gives the request its meaning. Each part is
+// preceded by its length, so that no two lists of parts are the same bytes.
 func fingerprint(secret []byte, r *http.Request, canonicalBody []byte) []byte {
 	route := chi.RouteContext(r.Context())
 	parts := make([]byte, 0, 256+len(canonicalBody))

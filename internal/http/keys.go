@@ -7,11 +7,11 @@ import (
 	"example.com/payonce/internal/payments"
 )
 
-// getKey shows the story of a key. In the path it stands percent-encoded, and
-// bare: quotes belong to the header's syntax, not to the key.
+// getKey shows the story of a key. In the path the key is percent-encoded, and without
+// quotes, which belong to the header's syntax.
 func (s *Server) getKey(w http.ResponseWriter, r *http.Request) {
 	key := r.PathValue("key")
-	if r.URL.RawPath != "" { // then what the router matched is not decoded yet
+	if r.URL.RawPath != "" { // then the router matched the encoded path
 		var err error
 		if key, err = url.PathUnescape(key); err != nil {
 			s.refuse(w, r, payments.ErrNotFound)
@@ -19,7 +19,7 @@ func (s *Server) getKey(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if checkKey(key) != nil {
-		s.refuse(w, r, payments.ErrNotFound) // It never named anything.
+		s.refuse(w, r, payments.ErrNotFound) // It cannot be a key.
 		return
 	}
 	story, err := s.o.Payments.KeyStory(r.Context(), tenantOf(r).id, key, s.o.Retention)

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// tenantLimits is how much new work a tenant may ask of this process. Replays
-// and resumed work are not counted; they are what retries are for.
+// tenantLimits limits how much new work a tenant may begin in this process. Replays and
+// resumed work are not counted: retrying must stay free.
 type tenantLimits struct {
 	perSecond float64
 	mu        sync.Mutex
@@ -20,7 +20,7 @@ func newTenantLimits(perSecond float64) tenantLimits {
 	return tenantLimits{perSecond: perSecond, tenants: map[string]*rate.Limiter{}}
 }
 
-// take admits one piece of new work, or refuses with the time to come back at.
+// take admits one request, or refuses it with the time to wait.
 func (l *tenantLimits) take(tenantID string) error {
 	if l.perSecond == 0 {
 		return nil
@@ -31,7 +31,7 @@ func (l *tenantLimits) take(tenantID string) error {
 		return nil
 	}
 	reservation.Cancel()
-	return &problem{code: codeRateLimited, detail: "Too many new requests a second. Send this one again with the same key.", retryAfter: max(wait, time.Second)}
+	return &problem{code: codeRateLimited, detail: "Too many new requests per second. Send this one again with the same key.", retryAfter: max(wait, time.Second)}
 }
 
 func (l *tenantLimits) of(tenantID string) *rate.Limiter {

@@ -21,7 +21,7 @@ const (
 	contentProblem = "application/problem+json"
 )
 
-// problem is an RFC 9457 document under way to a client.
+// problem is an error that the client gets as an RFC 9457 document.
 type problem struct {
 	code       string
 	detail     string
@@ -58,16 +58,16 @@ type document struct {
 
 	Errors      []fieldError       `json:"errors,omitempty"`
 	Payment     *payments.Payment  `json:"payment,omitempty"`
-	DeclineCode **string           `json:"decline_code,omitempty"` // beside payment always there, and null if the issuer gave none
+	DeclineCode **string           `json:"decline_code,omitempty"` // always present with payment; null if the issuer gave none
 	Resource    *resourceLink      `json:"resource,omitempty"`
 	Checkout    *payments.Checkout `json:"checkout,omitempty"`
 }
 
 func (p *problem) Error() string { return p.code + ": " + p.detail }
 
-// problemOf finds the words for an error. The table is read from the top; what
-// matches nothing is a 500 without a detail, because it was not foreseen and
-// may hold anything.
+// problemOf is the problem for an error. The first match wins; an error that matches
+// nothing is a 500 without a detail, because it was not foreseen and may contain
+// anything.
 func problemOf(err error) *problem {
 	var (
 		p       *problem
@@ -137,7 +137,7 @@ func (p *problem) answer(requestID string) idempotency.Answer {
 		d.DeclineCode = &p.declineCode
 	}
 	if p.code == codeInvalidRequest && len(d.Errors) == 0 {
-		d.Errors = []fieldError{{"", p.detail}} // It always says where, and what has no place in the body is about the whole.
+		d.Errors = []fieldError{{"", p.detail}} // There is always a pointer; an error without a place in the body is about the whole.
 	}
 	return idempotency.Answer{Status: t.Status, ContentType: contentProblem, Body: mustJSON(d)}
 }
@@ -151,7 +151,7 @@ func problemTypeOf(code string) (problemType, bool) {
 	return problemType{}, false
 }
 
-// Answers gives package payments the words for its outcomes.
+// Answers implements payments.Answers.
 type Answers struct{}
 
 // Object implements payments.Answers.
@@ -164,13 +164,13 @@ func (Answers) Problem(err error, requestID string) idempotency.Answer {
 	return problemOf(err).answer(requestID)
 }
 
-// statusClientGone is nginx's word for a client that hung up before there was
-// anything to tell it. Our metrics and log say so, where a 500 would get somebody
-// out of bed for every impatient customer. What is written is what anybody would
-// get: a client that has only closed its own direction still reads.
+// statusClientGone is nginx's status for a client that hung up before it got an answer.
+// Metrics and log have it, because a 500 would page someone for every impatient
+// customer. The response is written all the same: a client that has only closed its own
+// direction can still read it.
 const statusClientGone = 499
 
-// refuse writes the problem that an error is.
+// refuse answers with the problem for an error.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	gone := errors.Is(err, context.Canceled) && r.Context().Err() != nil
 	if seen, ok := w.(*statusWriter); ok && gone {
@@ -206,13 +206,13 @@ func write(w http.ResponseWriter, a idempotency.Answer) {
 		h.Set("Location", a.Location)
 	}
 	w.WriteHeader(a.Status)
-	_, _ = w.Write(a.Body) // A client that is gone changes nothing: the answer is stored.
+	_, _ = w.Write(a.Body) // If the client is gone, so be it: the answer is stored.
 }
 
 func mustJSON(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic("bug: an answer that is not JSON: " + err.Error())
+		panic("bug: an answer cannot be encoded as JSON: " + err.Error())
 	}
 	return b
 }

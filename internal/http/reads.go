@@ -98,15 +98,14 @@ func badCursor(parameter string) error {
 	return badQuery(parameter + " must be the id of an object in this list.")
 }
 
-// badQuery points nowhere: a query parameter has no place in the body.
+// badQuery has an empty pointer: a query parameter has no place in the body.
 func badQuery(message string) error {
 	return &problem{code: codeInvalidRequest, detail: message, errors: []fieldError{{"", message}}}
 }
 
-// listQuery reads the query of a list: its limit, and the parameters named. A
-// query that cannot be read, or that says one thing twice, is refused, because
-// what were left out of it could be the cursor: then a client that reads on from
-// page to page would get the first one for ever.
+// listQuery reads the query of a list: its limit, and the parameters named. A query
+// that cannot be parsed, or has a parameter twice, is refused: if the cursor were
+// ignored, a client that reads page after page would get the first one for ever.
 func listQuery(r *http.Request, names ...string) (q url.Values, limit int, err error) {
 	q, err = url.ParseQuery(r.URL.RawQuery)
 	if err != nil {

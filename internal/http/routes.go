@@ -6,9 +6,9 @@ import (
 	"example.com/payonce/internal/payments"
 )
 
-// route is one line of the API. A POST names its operation and how its request
-// is parsed, or says why it needs no key; there is no third way, and
-// TestEveryPostDeclaresItsIdempotency sees to it.
+// route is one line of the API. A POST names its operation and how its request is
+// parsed, or says why it needs no key. There is no third way:
+// TestEveryPostDeclaresItsIdempotency sees to that.
 type route struct {
 	method, pattern string
 

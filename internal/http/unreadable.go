@@ -8,17 +8,17 @@ import (
 	"strconv"
 )
 
-// A request that cannot be read never reaches a handler: a control character in a
-// header, two different lengths, no Host. net/http refuses it by itself, in a line
-// of plain text on the bare connection, without a Request-Id and without a code.
-// Our clients are promised both with every answer, and the one whose key has a
-// control character in it is told like everybody else what is wrong.
+// A request that net/http cannot parse never reaches a handler: a control character in
+// a header, two different lengths, no Host. net/http answers it itself, with a line of
+// plain text on the bare connection. Our clients are promised a Request-Id and a problem
+// code with every answer, for example when their key contains a control character, so
+// that text is replaced here.
 
-// plainly is what stands behind the status line of an answer of net/http's own,
-// and of none that a handler has given: those have a date.
+// plainly follows the status line in net/http's own answers, and never in those of a
+// handler, which have a Date.
 const plainly = "\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"
 
-// translating is a listener on whose connections net/http's own refusals are
+// translating is a listener on whose connections net/http's own errors become
 // problems.
 type translating struct {
 	net.Listener
@@ -46,10 +46,10 @@ func (c *translatedConn) Write(b []byte) (int, error) {
 	if _, err := c.Conn.Write(c.s.unreadable(string(text))); err != nil {
 		return 0, err
 	}
-	return len(b), nil // Whoever writes less than it was given has failed.
+	return len(b), nil // A Writer must report all bytes as written.
 }
 
-// CloseWrite is how net/http ends a connection so that its last words arrive.
+// CloseWrite is how net/http ends a connection so that its last bytes arrive.
 func (c *translatedConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

@@ -14,13 +14,12 @@ import (
 
 const (
 	webhookMax   = 1 << 20
-	webhookRetry = time.Minute // Stripe decides by itself when to send again; this is for whoever reads the answer.
+	webhookRetry = time.Minute // Stripe has its own schedule for resending; this is for people who read the response.
 )
 
-// stripeWebhook takes an event in. Its 200 says that the event is durable and
-// nothing more; what it means is found out later. Type and version do not
-// matter: what is not understood today may be tomorrow, and a 4xx would only
-// make Stripe send it again for three days.
+// stripeWebhook stores an event. Its 200 says that the event is durable, no more; it is
+// applied later. Type and version do not matter: an event that is not understood today
+// may be tomorrow, and a 4xx would only make Stripe resend it for three days.
 func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 	if len(s.o.WebhookSecrets) == 0 {
 		s.refuse(w, r, &problem{code: codeUnavailable, detail: "No webhook secret is configured.", retryAfter: webhookRetry})
@@ -34,7 +33,7 @@ func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 	if err := payments.VerifyWebhook(body, r.Header.Get("Stripe-Signature"), s.o.WebhookSecrets); err != nil {
 		s.badSignatures.Inc()
 		s.o.Log.Warn("webhook refused", "request_id", visitOf(r).requestID, "error", err.Error())
-		s.refuse(w, r, &problem{code: codeInvalidSignature, detail: "The signature does not fit the body, or is older than five minutes."})
+		s.refuse(w, r, &problem{code: codeInvalidSignature, detail: "The signature does not match the body, or is older than five minutes."})
 		return
 	}
 	event, err := payments.ReadWebhook(body)
@@ -48,7 +47,7 @@ func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 		Consumer: payments.StripeEvents, ID: event.ID, Type: event.Type, ObjectID: event.IntentID, Payload: body, Traceparent: tracing.Traceparent(r.Context()),
 	})
 	if errors.Is(err, db.ErrInDoubt) {
-		// It may be durable or not, and Stripe shall send it again: no failure of ours, as a 500 would say.
+		// It may or may not be durable, so Stripe should resend it. A 500 would look like a bug.
 		err = &problem{code: codeUnavailable, detail: "The service cannot reach its database.", retryAfter: webhookRetry}
 	}
 	if err != nil {

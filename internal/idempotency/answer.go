@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Answer is what a client receives. A final answer is stored and repeated byte
-// for byte; another is true now and may be different at the next request.
+// Answer is what a client receives. A final answer is stored and replayed byte for
+// byte; an interim one is true now and may be different at the next request.
 type Answer struct {
 	Status      int
 	ContentType string

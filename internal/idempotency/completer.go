@@ -14,23 +14,23 @@ import (
 )
 
 const (
-	completerBatchMax = 4  // A slow item delays the others of its batch, so batches are small and the loops several.
-	deathsMax         = 25 // A key that killed this many holders is the killer, not the victim.
+	completerBatchMax = 4  // A slow key delays the others of its batch, so batches are small and there are several loops.
+	deathsMax         = 25 // A key whose holders died this often is the cause of their deaths.
 )
 
-// Operation is something a key can ask for. Begin is its first phase and claims
-// the key; Run takes a claim from its last recovery point to its answer.
+// Operation is something a request can start. Begin is its first phase and claims the
+// key; Run takes a claim from its last recovery point to its answer.
 //
-// Run returns the final answer after it stored it, or, after it gave the claim
-// back, an interim one that says how things stand. An error means that neither
-// is known; the lease then runs out by itself.
+// Run returns the final answer once it is stored, or, after giving the claim back, an
+// interim answer with the present state. An error means that neither is known; then
+// the lease runs out by itself.
 type Operation struct {
 	Begin func(ctx context.Context, r Request) (*Claim, Answer, error)
 	Run   func(ctx context.Context, c *Claim) (Answer, error)
 }
 
-// Completer finishes what others began: requests whose process died, payments
-// whose outcome is unknown. Any number may run, in any number of processes.
+// Completer finishes abandoned work: requests whose process died, and payments whose
+// outcome is unknown. Any number may run, in any number of processes.
 type Completer struct {
 	store      *Store
 	operations map[string]Operation
@@ -63,7 +63,7 @@ func (c *Completer) RunOnce(ctx context.Context) (int, error) {
 }
 
 func (c *Completer) complete(ctx context.Context, claim *Claim) {
-	// A stopping process lets the item finish; killing it would be no harm.
+	// A stopping process lets the item finish, although killing it would do no harm.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.within)
 	defer cancel()
 	defer func() {
@@ -80,7 +80,7 @@ func (c *Completer) complete(ctx context.Context, claim *Claim) {
 	}()
 	operation, ok := c.operations[claim.Operation]
 	switch {
-	case !ok: // A newer process knows it. Leave it to that one.
+	case !ok: // A newer version knows it. Leave it to that.
 		_ = claim.Yield(ctx, time.Minute, "this process does not know the operation")
 		return
 	case claim.Deaths >= deathsMax:
@@ -90,7 +90,7 @@ func (c *Completer) complete(ctx context.Context, claim *Claim) {
 	var answer Answer
 	answer, err = operation.Run(ctx, claim)
 	switch {
-	case errors.Is(err, ErrLeaseLost): // Somebody else has it. Fine.
+	case errors.Is(err, ErrLeaseLost): // Another process has taken over, which is fine.
 	case err != nil:
 		claim.Log().Warn("not completed yet", "error", err.Error())
 	default:

@@ -11,28 +11,27 @@ import (
 const (
 	// TombstoneRetention is how long a key is remembered after its answer was
 	// dropped, and so how long "a key never executes twice" is true of every
-	// operation. It is as long as books must be kept in most countries: a client
-	// that sends a key again later than that has lost its own books, and its
-	// request is a new one by any measure. What such a request can do is bounded
-	// all the same, because the payments and refunds it made are never
-	// deleted and each holds its key in a unique index of its own. A tombstone is
+	// operation. It is as long as books must be kept in most countries: a request
+	// with the key after that is a new request by any measure. What it can do is
+	// bounded all the same, because payments and refunds are never deleted, and
+	// each holds its key in a unique index. A tombstone is
 	// a few hundred bytes, so the price is a few gigabytes for ten million keys.
 	TombstoneRetention = 10 * 365 * 24 * time.Hour
 
-	reaperBatchMax = 500 // Some hundredths of a second and a few hundred row locks, none of them on a key that anybody waits for.
+	reaperBatchMax = 500 // A few hundredths of a second and a few hundred row locks, none on a key that a request may wait for.
 )
 
 // Reaper drops answers after their retention and, long after, deletes the
-// tombstones that are left. An unfinished key it never touches, however old:
-// that is the completer's, or a person's. Any number may run.
+// tombstones that are left. It never touches an unfinished key, however old. Any
+// number may run.
 type Reaper struct {
 	store      *Store
 	answers    time.Duration
 	tombstones time.Duration
 }
 
-// NewReaper returns a reaper that keeps answers, and then tombstones, for so
-// long; tombstones zero is TombstoneRetention.
+// NewReaper returns a reaper that keeps answers, and then tombstones, for these times;
+// zero tombstones means TombstoneRetention.
 func NewReaper(store *Store, answers, tombstones time.Duration) *Reaper {
 	if tombstones == 0 {
 		tombstones = TombstoneRetention

@@ -13,9 +13,9 @@ import (
 	"example.com/payonce/internal/tracing"
 )
 
-// deliveriesMax is how often a message is applied while its broker waits. One
-// that comes again and again may be killing us, and the broker's count is the
-// only one that survives that; so it is kept, and the processor counts.
+// deliveriesMax is how often a message is tried while its broker waits. A message that is
+// delivered again and again may be killing the process, and then only the broker's count
+// survives; so after this many it is stored, and the processor counts.
 const deliveriesMax = 3
 
 // Message is an event as a broker delivers it.
@@ -30,8 +30,8 @@ type Message struct {
 	Deliveries  int // how often the broker has delivered it, this time included; 0 if it does not count
 }
 
-// Consumer applies a broker's messages. Its name is the scope of the dedupe:
-// each consumer sees each event once.
+// Consumer applies a broker's messages. Events are deduplicated per consumer name: each
+// consumer applies each event once.
 type Consumer struct {
 	pool    *db.Pool
 	name    string
@@ -53,7 +53,7 @@ func NewConsumer(pool *db.Pool, name string, h Handler, m *Metrics) *Consumer {
 	return &Consumer{pool: pool, name: name, handler: h, metrics: m, log: slog.Default()}
 }
 
-// Traced has the consumer go on with the story of each message.
+// Traced has the consumer continue the trace of each message.
 func (c *Consumer) Traced(t *tracing.Tracer) *Consumer {
 	c.tracer = t
 	return c
@@ -62,8 +62,8 @@ func (c *Consumer) Traced(t *tracing.Tracer) *Consumer {
 // Name is the consumer's name at the broker, too.
 func (c *Consumer) Name() string { return c.name }
 
-// Handle returns nil when the broker may forget the message: it was applied, now
-// or earlier, or it is in our table. Any error means: deliver it again.
+// Handle returns nil once the broker may forget the message: it was applied, now or
+// earlier, or is stored in our table. Any error means: deliver it again.
 func (c *Consumer) Handle(ctx context.Context, m Message) (err error) {
 	if m.Type != "" && len(c.handler.Types) > 0 && !slices.Contains(c.handler.Types, m.Type) {
 		return nil
@@ -82,7 +82,7 @@ func (c *Consumer) Handle(ctx context.Context, m Message) (err error) {
 	}
 	result, err := c.apply(ctx, m)
 	if err != nil {
-		// An in-doubt commit comes here as well: if it took effect, the row is there and nothing is kept.
+		// A commit in doubt ends here as well: if it took effect, the row exists and nothing is stored.
 		return c.keep(ctx, m, err)
 	}
 	span.Set(spanResult, result)

@@ -3,24 +3,24 @@
 //
 // The promise is one row and one commit. An event has a row, unique by consumer
 // and event id, that is written in the same transaction as the event's effect.
-// There is no moment at which one of them is there without the other, so the row
-// is not a note about the effect but its proof. Looking the row up first and
+// At no moment does one exist without the other, so the row is not a note about the
+// effect but its proof. Looking the row up first and
 // writing it afterwards, or in a transaction of its own, would be a check and an
 // act with a gap between them, and a kill finds that gap.
 //
 // # Two ways in
 //
-// Receive keeps an event for later and says so in one statement. It is for
-// senders who want an answer at once and send again until they get one: Stripe's
-// webhooks. The Processor applies it. Those who come at the same time go through
-// an Intake, where they share statements and commits, and nothing else: an event
-// that cannot be stored does not keep its neighbours out.
+// Receive stores an event for later, in one statement. It is for senders that want an
+// answer at once and resend until they get one: Stripe's webhooks. The Processor applies
+// it. Events that arrive at the same time go through an Intake, where they share
+// statements and commits, and nothing else: an event that cannot be stored does not keep
+// out its neighbours.
 //
-// Consumer applies a broker's message while the broker waits, in one
-// transaction, and the broker hears of it after the commit. If that fails, the
-// message is kept in our table, and the broker is done with it: what is retried,
-// for how long, and what happens in the end is decided here, where it can be
-// queried, not by a broker's redelivery limit, behind which messages vanish.
+// Consumer applies a broker's message while the broker waits, in one transaction, and
+// acknowledges it after the commit. If that fails, the message is stored in our table
+// and acknowledged: what is retried, for how long, and what happens in the end is decided
+// here, where it can be queried, and not by a broker's redelivery limit, beyond which
+// messages vanish.
 //
 // # Order
 //
@@ -31,33 +31,32 @@
 //
 // # When something dies
 //
-//	before the commit   neither row nor effect; the sender repeats it
-//	after the commit    both; the repetition meets the row and is dropped
-//	commit in doubt     the same two: the row decides when the event comes again
+//	before the commit   neither row nor effect; the sender sends it again
+//	after the commit    both; the repetition finds the row and is dropped
+//	commit in doubt     one of these two: the row decides when the event comes again
 //	paused for long     two processes have it; the second waits for the first's
-//	                    row, or its lease token is old; one effect
+//	                    row, or its lease token is stale; one effect
 //
 // # What a handler must know
 //
 // Apply runs in the transaction and holds a connection: no network call in it,
-// and it may run again if the commit fails. What must be asked of others first,
-// such as the state of an object at Stripe, is asked in Prepare, with no
-// transaction open. Prepare may run any number of times, on several processes at
-// once, so it changes nothing.
+// and it may run again if the commit fails. Whatever must be asked of other systems
+// first, such as the state of an object at Stripe, is asked in Prepare, with no
+// transaction open. Prepare may run any number of times, in several processes at once, so
+// it changes nothing.
 //
-// The payload of an event is kept for as long as the event is not applied, parked
-// ones included, since it is all there is to work from; then it is dropped in the
-// commit that applies it. A webhook of Stripe's holds a client secret. Its digest
-// stays, and its sender has the event if anybody asks.
+// The payload of an event is kept until the event is applied, also while it is parked,
+// and dropped in the commit that applies it, because a webhook of Stripe's contains a
+// client secret. Its digest stays, and its sender still has the event.
 //
-// A handler that fails is tried again with a growing pause, and after a bound
-// its event is parked: kept, counted, and waiting for a person (Unpark). A panic
-// is a failure. An attempt is counted before it is made, so an event that kills
-// its process is parked too.
+// A handler that fails is tried again with growing pauses, and after a bound its event is
+// parked: kept, counted, and waiting for a person (Unpark). A panic is a failure. An
+// attempt is counted before it is made, so an event that kills its process is parked,
+// too.
 //
 // # Not promised
 //
-// Effects outside of the database, made in Prepare, are not made once. And
-// Retention bounds the memory: an event repeated later than that is new. It is
-// longer than Stripe and our brokers keep what they could repeat.
+// Effects outside of the database, made in Prepare, may happen more than once. And an
+// event that is repeated after Retention counts as new. Retention is longer than Stripe
+// and our brokers keep what they could repeat.
 package inbox

@@ -16,12 +16,12 @@ const (
 	// theirs for less (package broker asserts that).
 	Retention = 45 * 24 * time.Hour
 
-	attemptsMax = 20 // with the pauses below about two hours, and then a person is needed
+	attemptsMax = 20 // with the pauses below, about two hours; then a person is needed
 	backoffMin  = 500 * time.Millisecond
 	backoffMax  = 10 * time.Minute
 )
 
-// ErrPoison, wrapped in a handler's error, parks the event at once: no later
+// ErrPoison, wrapped in a handler's error, parks the event at once, because no later
 // attempt can succeed.
 var ErrPoison = errors.New("this event can never be applied")
 
@@ -39,12 +39,12 @@ type Event struct {
 	Attempt     int       // from 1
 }
 
-// Handler is what one consumer does with an event.
+// Handler applies the events of one consumer.
 type Handler struct {
-	// Types are the events it is for; none means all. Others are dropped unseen.
+	// Types are the event types it handles; none means all. Others are dropped.
 	Types []string
-	// Prepare, if there is one, runs first and outside of any transaction. Its
-	// result is passed to Apply.
+	// Prepare, if not nil, runs first and outside of any transaction. Its result is
+	// passed to Apply.
 	Prepare func(ctx context.Context, e Event) (any, error)
 	// Apply makes the effect, in the transaction of the event's row.
 	Apply func(ctx context.Context, q *db.Queries, e Event, prepared any) error
@@ -60,13 +60,13 @@ type Received struct {
 	Traceparent *string
 }
 
-// Receive keeps an event. Once it returns nil the event will be applied or
-// parked, and the sender may be told so; after an error, ErrInDoubt included, it
-// must be told to send again. It reports whether the event was new.
+// Receive stores an event. Once it returns nil the event will be applied or parked, and
+// the sender may be told so; after an error, including ErrInDoubt, the sender must be
+// told to send it again. It reports whether the event was new.
 //
-// The key is consumer and event id, without a tenant: who owns a webhook may
-// only be known once its object has been read. Nobody can squat on an id,
-// because a webhook gets here with Stripe's signature or not at all.
+// The key is consumer and event id, without a tenant, because the tenant of a webhook may
+// only be known once its object has been read. Nobody can occupy an id in advance:
+// without Stripe's signature a webhook does not get here.
 func Receive(ctx context.Context, q *db.Queries, r Received) (fresh bool, err error) {
 	n, err := q.InboxReceive(ctx, db.InboxReceiveParams{Consumer: r.Consumer, EventID: r.ID, Type: r.Type, ObjectID: orNil(r.ObjectID), Payload: r.Payload, Traceparent: r.Traceparent})
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	intakesMax   = 4                // statements at a time; with more, each shares less, and payments find fewer connections
+	intakesMax   = 4                // statements at a time; with more, fewer events share each, and payments have fewer connections
 	intakeRows   = 64               // events in one statement
-	intakeBytes  = 1 << 20          // of their payloads together, unless one alone is larger
+	intakeBytes  = 1 << 20          // of payloads in one statement, unless one alone is larger
 	intakeWithin = 12 * time.Second // a little more than a statement may take
 	intakeHeld   = 32 << 20         // bytes of payloads that wait or are on their way, in all: some thousand events
 )
@@ -24,10 +24,10 @@ const (
 // stored: the database hangs. Its sender keeps it, and this process its memory.
 var ErrFull = errors.New("too many events wait to be stored")
 
-// Intake is Receive for senders who come at the same time. An event that comes
-// alone is stored at once. Those that come while intakesMax statements are under
-// way wait for the next, and share its round trip and its commit, which is most
-// of what storing an event costs (docs/performance.md).
+// Intake is Receive for many senders at once. An event that arrives alone is stored
+// immediately. Those that arrive while intakesMax statements are running wait for the
+// next one and share its round trip and commit, which are most of the cost of storing an
+// event (docs/performance.md).
 type Intake struct {
 	q *db.Queries
 
@@ -39,7 +39,7 @@ type Intake struct {
 
 type delivery struct {
 	event  Received
-	stored chan stored // has room for one, so that nobody waits for a sender who left
+	stored chan stored // buffered, so that a sender that left blocks nobody
 }
 
 type stored struct {
@@ -50,8 +50,8 @@ type stored struct {
 // NewIntake returns an intake. It starts nothing.
 func NewIntake(q *db.Queries) *Intake { return &Intake{q: q} }
 
-// Receive keeps an event, as the function of that name does. It may report an
-// event as new that was not, if others in the statement were. ErrFull: it has not
+// Receive stores an event, as the function of that name does. It may report an event as
+// new that was not, if another in the same statement was. ErrFull: it has not
 // kept it.
 func (i *Intake) Receive(ctx context.Context, e Received) (fresh bool, err error) {
 	d := delivery{event: e, stored: make(chan stored, 1)}
@@ -68,7 +68,7 @@ func (i *Intake) Receive(ctx context.Context, e Received) (fresh bool, err error
 	}
 	i.mu.Unlock()
 	if idle {
-		go i.run(context.WithoutCancel(ctx)) // until nobody waits
+		go i.run(context.WithoutCancel(ctx)) // until no event waits
 	}
 	select {
 	case s := <-d.stored:
@@ -93,7 +93,7 @@ func (i *Intake) letGo(batch []delivery) {
 	}
 }
 
-// next takes what waits, up to the limits. When nothing does, its caller is done.
+// next takes the waiting events, up to the limits. If there are none, its caller is done.
 func (i *Intake) next() []delivery {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -113,8 +113,8 @@ func (i *Intake) next() []delivery {
 	return batch
 }
 
-// store stores a batch. If the server refuses it for what is in it, each event is
-// stored by itself: one that cannot be must not keep its neighbours out.
+// store stores a batch. If the server rejects it because of its content, each event is
+// stored by itself, so that one that cannot be stored does not keep out its neighbours.
 func (i *Intake) store(ctx context.Context, batch []delivery) {
 	ctx, cancel := context.WithTimeout(ctx, intakeWithin)
 	defer cancel()
@@ -141,9 +141,9 @@ func (i *Intake) store(ctx context.Context, batch []delivery) {
 	}
 }
 
-// receiveAll is Receive for all of a batch, or for none.
+// receiveAll is Receive for a whole batch: all or none.
 func receiveAll(ctx context.Context, q *db.Queries, batch []delivery) (fresh bool, err error) {
-	// Two statements that insert the same events in different orders would wait for each other.
+	// Two statements that insert the same events in different orders could deadlock.
 	slices.SortFunc(batch, func(a, b delivery) int {
 		return cmp.Or(cmp.Compare(a.event.Consumer, b.event.Consumer), cmp.Compare(a.event.ID, b.event.ID))
 	})

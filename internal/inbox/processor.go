@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	leaseDefault  = 60 * time.Second // how long an event of a process that died waits
+	leaseDefault  = 60 * time.Second // how long the events of a process that died wait
 	handleWithin  = 45 * time.Second // Prepare and Apply together
-	settleWithin  = 5 * time.Second  // recording a failure, also while the process stops
-	atOnceDefault = 8                // events prepared at the same time: a burst of webhooks must not queue behind each other's calls
+	settleWithin  = 5 * time.Second  // for recording a failure, even while the process stops
+	atOnceDefault = 8                // events prepared at the same time, so that webhooks of a burst do not wait for each other's calls
 	statsEvery    = 5 * time.Second
 )
 
@@ -28,7 +28,7 @@ const _ = uint(leaseDefault - handleWithin - settleWithin) // a handler must not
 
 var errFenced = errors.New("the lease has passed to another processor")
 
-// ProcessorOptions may be left zero.
+// ProcessorOptions are the options of NewProcessor; their zero value is fine.
 type ProcessorOptions struct {
 	Lease   time.Duration // default 60 s; a handler gives up after three quarters of it
 	AtOnce  int           // default 8
@@ -37,8 +37,8 @@ type ProcessorOptions struct {
 	Tracer  *tracing.Tracer // nil: off
 }
 
-// Processor applies what was kept: webhooks, and messages that could not be
-// applied at once. Any number may run, in any number of processes.
+// Processor applies stored events: webhooks, and messages that could not be applied at
+// once. Any number may run, in any number of processes.
 type Processor struct {
 	pool      *db.Pool
 	handlers  map[string]Handler
@@ -52,8 +52,8 @@ type Processor struct {
 	measured  time.Time
 }
 
-// NewProcessor returns a processor for one loop. It leaves events of consumers
-// it has no handler for alone: a newer process will know them.
+// NewProcessor returns a processor for one loop. It leaves alone the events of consumers
+// for which it has no handler: a newer version will know them.
 func NewProcessor(pool *db.Pool, handlers map[string]Handler, o ProcessorOptions) *Processor {
 	p := &Processor{pool: pool, handlers: handlers, consumers: slices.Sorted(maps.Keys(handlers)),
 		lease: o.Lease, atOnce: o.AtOnce, metrics: o.Metrics, log: o.Log, tracer: o.Tracer, woken: make(chan struct{}, 1)}
@@ -80,7 +80,7 @@ func (p *Processor) Wake() {
 	}
 }
 
-// Woken is what a loop selects on while it pauses.
+// Woken is the channel that a loop selects on while it pauses.
 func (p *Processor) Woken() <-chan struct{} { return p.woken }
 
 // RunOnce applies what is due, a few events at once, and returns when all of
@@ -125,7 +125,7 @@ func (p *Processor) process(ctx context.Context, row db.InboxEvent) error {
 	return err
 }
 
-// tell goes on with the story that the event came with.
+// tell continues the trace that the event came with.
 func (p *Processor) tell(ctx context.Context, row db.InboxEvent) (context.Context, tracing.Span) {
 	if p.tracer == nil || row.Traceparent == nil {
 		return ctx, tracing.Span{}
@@ -140,7 +140,7 @@ func (p *Processor) tell(ctx context.Context, row db.InboxEvent) (context.Contex
 func (p *Processor) apply(ctx context.Context, row db.InboxEvent) error {
 	ctx, cancel := context.WithTimeout(ctx, p.lease*3/4)
 	defer cancel()
-	if row.Attempts > attemptsMax { // every attempt ended without a word: it kills its process
+	if row.Attempts > attemptsMax { // no attempt has reported a result: the event kills its process
 		return fmt.Errorf("%w: %d attempts", ErrPoison, row.Attempts-1)
 	}
 	handler, event := p.handlers[row.Consumer], eventOf(row)
@@ -172,7 +172,7 @@ func (p *Processor) fail(ctx context.Context, row db.InboxEvent, cause error) (r
 	switch {
 	case err != nil:
 		return resultFailed, errors.Join(cause, fmt.Errorf("record the failure of event %s: %w", row.EventID, err))
-	case n == 0: // or its commit, which we took for failed, was not
+	case n == 0: // or the commit that seemed to have failed did not
 		return resultFenced, nil
 	case park:
 		p.log.Error("event parked", "consumer", row.Consumer, "event_id", row.EventID, "type", row.Type, "attempts", row.Attempts, "error", cause)

@@ -90,7 +90,7 @@ func TestGiveBack(t *testing.T) {
 			return a
 		})
 		require.Equal(t, 1, d.Count("SELECT count(*) FROM operator_actions WHERE outcome = 'done'"))
-		require.Equal(t, 1, d.Count("SELECT count(*) FROM operator_actions WHERE outcome = 'refused' AND (result LIKE 'it is being given back already, as rfd_%' OR result LIKE 'somebody else is giving it back%')"))
+		require.Equal(t, 1, d.Count("SELECT count(*) FROM operator_actions WHERE outcome = 'refused' AND (result LIKE 'it is being given back already, as rfd_%' OR result LIKE 'it is being refunded by someone else%')"))
 		d.api.Complete()
 		require.Equal(t, []int64{1000}, d.refunds())
 	})
@@ -119,7 +119,7 @@ func TestGiveBack(t *testing.T) {
 
 		lost, _ := d.parked("unknown")
 		d.Sim.ClearFaults()
-		refused(d.Tenant.ID, d.Text("SELECT intent_id FROM payments WHERE id = $1", lost), "payment "+lost+" is what it was taken for: have that tried now.")
+		refused(d.Tenant.ID, d.Text("SELECT intent_id FROM payments WHERE id = $1", lost), "payment "+lost+" is what it was charged for: have that tried now.")
 		require.Empty(t, d.Posts("refunds"))
 		require.Zero(t, d.Count("SELECT count(*) FROM idempotency_keys WHERE operation = 'refund_ghost'"))
 	})

@@ -1,23 +1,23 @@
-// Package outbox makes the world hear of every change exactly once in effect,
-// and of the changes of one order, payment or refund in the order they happened.
+// Package outbox publishes every change, exactly once in effect, and the changes of one
+// order, payment or refund in the order they happened.
 //
 // # The three writes
 //
 // A broker and a database cannot commit together. So an event is a row, written
-// by Append in the transaction of the change it tells of. The relay sends it
-// later, in three steps that each may be the last:
+// by Append in the transaction of the change it reports. The relay sends it later, in
+// three steps, after each of which the process may die:
 //
 //	lease     one statement: the head of each aggregate and what follows it
-//	publish   no transaction open; the broker says it has it
+//	publish   no transaction open; the broker acknowledges it
 //	mark      one transaction, under the token of the lease
 //
 //	dies before it leased     the event is there, unleased
 //	dies before it published  the lease runs out; another relay sends it
 //	dies before it marked     the lease runs out; it is sent again, same id
-//	paused past its lease     another sent and marked it; our mark changes no
-//	                          row (payonce_outbox_fenced_total)
-//	broker away               nothing is counted against any event; what is due
-//	                          goes out when it is back
+//	paused past its lease     another relay sent and marked it; our mark changes
+//	                          no row (payonce_outbox_fenced_total)
+//	broker away               no attempt is counted against an event; what is due
+//	                          goes out when the broker is back
 //	database away             the same
 //
 // Marking first and publishing afterwards would lose the event in the second
@@ -35,14 +35,14 @@
 // and any number of them may run. Taking whatever is not locked (SKIP LOCKED
 // alone) would hand version 1 to one relay and version 2 to a faster one. Within
 // a batch an event leaves when the one before it is acknowledged. Therefore the
-// broker's log has the first occurrence of version n+1 after that of version n,
-// always; repetitions may come at any time, also late, from a relay that was
-// paused. Consumers dedupe by id and compare versions, never arrival times.
+// broker's log always has the first occurrence of version n+1 after that of version n;
+// repetitions may come at any time, even late, from a relay that was paused. Consumers
+// dedupe by id and compare versions, never arrival times.
 //
 // # Poison
 //
-// An event that the broker refuses for good, or that fails many times while
-// others pass, is parked: it holds back its aggregate, and nobody else.
+// An event that the broker rejects for good, or that fails many times while others
+// pass, is parked: it holds back its own aggregate, and no other.
 // Parked events are counted (payonce_outbox_parked), logged, and wait for Unpark.
 //
 // # The feed

@@ -13,12 +13,12 @@ import (
 // holds up the relay's marks for that tenant.
 const positionsMax = 1000
 
-// ErrUnknownCursor says that a reader cannot go on from where it says it is: no
-// such event, or events behind it have been removed, which it would miss.
+// ErrUnknownCursor says that a reader cannot go on from its cursor: there is no such
+// event, or events after it have been removed, which the reader would miss.
 var ErrUnknownCursor = errors.New("no event with this id to go on from")
 
-// Feed lists a tenant's events in an order that never changes and that nothing
-// is ever inserted into.
+// Feed lists a tenant's events in an order that never changes, and into which nothing is
+// ever inserted.
 type Feed struct{ pool *db.Pool }
 
 // NewFeed returns the feed of all tenants.
@@ -29,8 +29,8 @@ func NewFeed(pool *db.Pool) *Feed { return &Feed{pool: pool} }
 // the call is in the list, whether or not a relay or a broker is there.
 func (f *Feed) List(ctx context.Context, tenantID, after string, limit int) (events []Envelope, hasMore bool, err error) {
 	for {
-		// Asked before the page is read: what a relay places in between is on the page. Asked after it, everything could
-		// have a place by then, and the page lack it.
+		// This is asked before the page is read: what a relay places in between is on the page. Asked afterwards, everything could
+		// have a position by then, and be missing from the page.
 		behind, err := f.pool.FeedIsBehind(ctx, tenantID)
 		if err != nil {
 			return nil, false, fmt.Errorf("ask what has no place in the feed of %s: %w", tenantID, err)
@@ -44,7 +44,7 @@ func (f *Feed) List(ctx context.Context, tenantID, after string, limit int) (eve
 		case !behind:
 			return events, false, nil
 		}
-		// What is there does not fill the page: place what has been committed meanwhile, and look again.
+		// The page is not full: place what has been committed meanwhile, and read again.
 		if err := f.place(ctx, tenantID); err != nil {
 			return nil, false, err
 		}
@@ -79,15 +79,15 @@ func (f *Feed) page(ctx context.Context, tenantID, after string, limit int) ([]E
 	return events, nil
 }
 
-// place gives positions to events that no relay has marked yet. Mostly there
-// are none and nobody calls it, and then a read writes nothing.
+// place gives positions to events that no relay has marked yet. Usually there are none;
+// then it is not called, and a read writes nothing.
 func (f *Feed) place(ctx context.Context, tenantID string) error {
 	err := f.pool.InTx(ctx, func(q *db.Queries) error {
 		if err := lockFeeds(ctx, q, []string{tenantID}); err != nil {
 			return err
 		}
-		// A statement of its own, so that its snapshot is younger than the lock: under an older one it would
-		// place what another has just placed.
+		// A separate statement, so that its snapshot is taken after the lock: with an older one it would
+		// place what another transaction has just placed.
 		return q.FeedGivePositions(ctx, db.FeedGivePositionsParams{TenantID: tenantID, LimitRows: positionsMax})
 	})
 	if err != nil {
@@ -96,8 +96,8 @@ func (f *Feed) place(ctx context.Context, tenantID string) error {
 	return nil
 }
 
-// lockFeeds serialises everyone who gives or removes positions of these
-// tenants, sorted.
+// lockFeeds serialises the transactions that give or remove positions of these tenants,
+// which must be sorted.
 func lockFeeds(ctx context.Context, q *db.Queries, tenants []string) error {
 	locked, err := q.FeedLock(ctx, tenants)
 	if err == nil && len(locked) < len(tenants) { // first events of a tenant

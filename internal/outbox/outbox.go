@@ -20,15 +20,15 @@ type Event struct {
 	Data        []byte // the aggregate after the change, as the API shows it
 }
 
-// EventID names an event for ever. It is derived, not drawn: whoever writes the
-// same version twice writes the same id, and every guard on the way, from our
-// primary key to the consumer's inbox, sees that it is the same.
+// EventID is the permanent id of an event. It is derived, not random: writing the same
+// version twice yields the same id, and every guard on the way, from our primary key to
+// the consumer's inbox, recognises it.
 func EventID(aggregateID string, version int64) string {
 	return aggregateID + "-" + strconv.FormatInt(version, 10)
 }
 
 // Append writes events in the caller's transaction: they exist if, and only if,
-// the change they tell of does. Nothing is sent here; the relay does that.
+// the change they report does. Nothing is sent here; the relay does that.
 //
 // It must be the transaction that raised the versions. Appending after the
 // commit loses events when the process dies between the two, and appending

@@ -18,25 +18,25 @@ const (
 	leaseDefault  = 10 * time.Second // how long the events of a relay that died wait for another
 	headsDefault  = 500              // aggregates taken at once: a commit and an acknowledgement are shared by all of them
 	runMax        = 8                // events of one aggregate taken at once; most have two or three
-	probeMax      = 10               // how many are risked on a broker that took none of the last batch
-	settleWithin  = 5 * time.Second  // leasing, and marking what was sent, also while the process stops
-	attemptsMax   = 30               // failures of one event while others pass; then it is poison
+	probeMax      = 10               // how many are sent to a broker that took none of the last batch
+	settleWithin  = 5 * time.Second  // for leasing, and for marking what was sent, even while the process stops
+	attemptsMax   = 30               // failures of one event while others pass; then it is parked
 	backoffMin    = 100 * time.Millisecond
 	backoffMax    = 30 * time.Second
 	sweepEvery    = 500 * time.Millisecond // how long an event can be overlooked because it was written long before it was committed
-	sweepDistance = 5000                   // seqs behind the newest that are looked at every time
+	sweepDistance = 5000                   // seqs behind the newest that are read every time
 	statsEvery    = 5 * time.Second
 )
 
-// Publisher is a broker, as the relay sees it. Publish returns one error per
-// envelope: nil once the broker has it durably, ErrPermanent (wrapped) if it
-// never will, anything else if that is not known or not now. It never holds two
-// events of one aggregate, so a broker may take them in any order.
+// Publisher is a broker, as the relay sees it. Publish returns one error per envelope:
+// nil once the broker has it durably, ErrPermanent (wrapped) if it never will, and any
+// other error if that is unknown or may change. A batch never has two events of one
+// aggregate, so a broker may take them in any order.
 type Publisher interface {
 	Publish(ctx context.Context, events []Envelope) []error
 }
 
-// RelayOptions may be left zero.
+// RelayOptions are the options of NewRelay; their zero value is fine.
 type RelayOptions struct {
 	Lease    time.Duration // default 10 s; a publish gives up after half of it
 	HeadsMax int           // default 500
@@ -45,8 +45,8 @@ type RelayOptions struct {
 	Tracer   *tracing.Tracer // nil: off
 }
 
-// Relay brings committed events to the broker: lease, publish, mark. Any number
-// of relays may run, in any number of processes; one Relay serves one loop.
+// Relay publishes committed events: lease, publish, mark. Any number of relays may run,
+// in any number of processes; each Relay is for one loop.
 type Relay struct {
 	pool      *db.Pool
 	publisher Publisher
@@ -82,8 +82,8 @@ func NewRelay(pool *db.Pool, p Publisher, o RelayOptions) *Relay {
 	return r
 }
 
-// Wake says that something was committed. It is a hint and may be lost: the
-// poll of the loop is what delivers.
+// Wake says that something was committed. It is a hint and may be lost: the loop polls
+// anyway.
 func (r *Relay) Wake() {
 	select {
 	case r.woken <- struct{}{}:
@@ -91,7 +91,7 @@ func (r *Relay) Wake() {
 	}
 }
 
-// Woken is what a loop selects on while it pauses.
+// Woken is the channel that a loop selects on while it pauses.
 func (r *Relay) Woken() <-chan struct{} { return r.woken }
 
 // RunOnce publishes one batch. It returns how many events it is done with:
@@ -124,8 +124,8 @@ type leased struct {
 
 func (l *leased) published() bool { return l.tried && l.err == nil }
 
-// leaseRuns is not called off when the process stops: a lease that was taken, and
-// whose answer nobody waited for, would hold its events back until it runs out.
+// leaseRuns is not interrupted when the process stops: a lease that was taken, but whose
+// result was not read, would hold its events back until it runs out.
 func (r *Relay) leaseRuns(ctx context.Context) ([]run, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
 	defer cancel()
@@ -173,10 +173,10 @@ func (r *Relay) leaseRows(ctx context.Context) ([]db.OutboxLeaseRow, error) {
 	return rows, err
 }
 
-// startAfter keeps the relay from reading the front of its queue's index over
-// and over: while any old snapshot is open, what was published an hour ago is
-// still in there. Events that commit long after they were written are behind
-// this mark; the sweep finds them.
+// startAfter keeps the relay from reading the front of its queue's index over and over:
+// while an old snapshot is open anywhere, entries of events published an hour ago are
+// still in the index. An event that commits long after it was written is behind this
+// mark; the sweep finds it.
 func (r *Relay) startAfter() int64 {
 	if time.Since(r.swept) >= sweepEvery {
 		r.swept = time.Now()
@@ -185,12 +185,11 @@ func (r *Relay) startAfter() int64 {
 	return max(0, r.reached-sweepDistance)
 }
 
-// publish sends the first event of every run, then the second of those whose
-// first is on the broker, and so on. A later event is on its way only when the
-// broker has acknowledged the earlier one: that alone makes the order certain,
-// whatever a connection loses in between.
+// publish sends the first event of every run, then the second of those whose first is on
+// the broker, and so on. A later event is sent only once the broker has acknowledged the
+// earlier one: only that guarantees the order, whatever a connection loses in between.
 func (r *Relay) publish(ctx context.Context, begun time.Time, runs []run) {
-	// By the deadline of a relay that was paused here, its events are another's.
+	// After the deadline, another relay may have taken the events of one that was paused here.
 	ctx, cancel := context.WithDeadline(ctx, begun.Add(r.lease/2))
 	defer cancel()
 	for round := 0; len(runs) > 0 && ctx.Err() == nil; round++ {
@@ -210,7 +209,7 @@ func (r *Relay) publish(ctx context.Context, begun time.Time, runs []run) {
 		for i, run := range runs {
 			event := run[round]
 			event.tried, event.err = true, errs[i]
-			// A run has a gap where a row was locked by somebody, or parked.
+			// A run has a gap where a row was locked by another transaction, or parked.
 			if event.err == nil && round+1 < len(run) && run[round+1].Version == event.Version+1 {
 				goOn = append(goOn, run)
 			}
@@ -219,9 +218,9 @@ func (r *Relay) publish(ctx context.Context, begun time.Time, runs []run) {
 	}
 }
 
-// tell begins a span for each event of a batch that is part of a story. The
-// message itself keeps the traceparent of the change it tells of, so that it is
-// the same bytes however often it is sent.
+// tell begins a span for each event of a batch that belongs to a trace. The message
+// itself keeps the traceparent of the change it reports, so that it is the same bytes
+// however often it is sent.
 func (r *Relay) tell(ctx context.Context, batch []Envelope) (spans []tracing.Span) {
 	if r.tracer == nil {
 		return nil
@@ -287,7 +286,7 @@ type settlement struct {
 	mark    db.OutboxMarkParams
 	back    db.OutboxGiveBackParams
 	parked  int
-	away    error // the broker took nothing at all
+	away    error // the broker accepted nothing at all
 }
 
 // sort decides what becomes of each leased event.
@@ -310,8 +309,8 @@ func (r *Relay) sort(runs []run) settlement {
 	}
 	slices.Sort(s.tenants)
 	s.tenants = slices.Compact(s.tenants)
-	// A message that fails while others pass is to blame itself, and is counted. When nothing passes it is the broker, and
-	// no message may be parked for that, however long it takes.
+	// A message that fails while others pass is itself the problem, and the failure is counted. When nothing passes the
+	// broker is, and no message may be parked for that, however long it takes.
 	r.brokerAway = transient != nil && len(s.mark.Versions) == 0
 	if r.brokerAway {
 		s.away = transient
@@ -367,7 +366,7 @@ func backoff(failures int) time.Duration {
 	return min(backoffMin<<min(failures-1, 20), backoffMax)
 }
 
-// measure looks at what waits, now and then.
+// measure updates the gauges of waiting events, now and then.
 func (r *Relay) measure(ctx context.Context) error {
 	if time.Since(r.measured) < statsEvery {
 		return nil

@@ -13,10 +13,10 @@ const (
 	replayPause = 100 * time.Millisecond // for relays to finish what they are sending
 )
 
-// Replay has events sent again that were published at or after since, for a
-// broker that lost its log. It only makes them unpublished; relays send them, in
-// order, with their old ids, so that consumers who have seen them are unmoved.
-// It may be stopped and repeated at will.
+// Replay has events sent again that were published at or after since, for a broker that
+// lost its log. It only marks them as unpublished; relays send them, in order, with
+// their old ids, so that consumers that have seen them ignore them. It may be stopped
+// and repeated at will.
 func Replay(ctx context.Context, pool *db.Pool, since time.Time) (int64, error) {
 	// What relays publish again meanwhile lies after until, and is not taken twice.
 	until, err := pool.OutboxNow(ctx)
@@ -45,7 +45,8 @@ func Replay(ctx context.Context, pool *db.Pool, since time.Time) (int64, error) 
 	}
 }
 
-// Unpark lets an aggregate go on whose head was parked. It reports whether it was.
+// Unpark releases an aggregate whose first unpublished event was parked, and reports
+// whether it was.
 func Unpark(ctx context.Context, q *db.Queries, tenantID, aggregateID string) (bool, error) {
 	n, err := q.OutboxUnpark(ctx, db.OutboxUnparkParams{TenantID: tenantID, AggregateID: aggregateID})
 	if err != nil {

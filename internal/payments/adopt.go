@@ -10,9 +10,9 @@ import (
 	"example.com/payonce/internal/outbox"
 )
 
-// adoptPayment makes rows for money that is provably ours: the intent names the
-// tenant and an order of that tenant which is of just this amount and is not
-// paid. It returns the payment's id; empty: it is not to be adopted any more.
+// adoptPayment creates the rows for money that is provably ours: the intent names the
+// tenant and an order of that tenant that has exactly this amount and is not paid. It
+// returns the payment's id; empty: it is not to be adopted any more.
 func (s *Service) adoptPayment(ctx context.Context, i Intent) (string, error) {
 	id, err := s.adoptedID(ctx, i)
 	if err != nil {
@@ -26,8 +26,8 @@ func (s *Service) adoptPayment(ctx context.Context, i Intent) (string, error) {
 	return adopted, err
 }
 
-// adoptedID is the id that the payment of an intent gets: a new one, or the one
-// that it once had, where its refunds still know it.
+// adoptedID is the id for the payment of an intent: the one it once had, if a refund at
+// Stripe still names it, otherwise a new one.
 func (s *Service) adoptedID(ctx context.Context, i Intent) (string, error) {
 	if i.RefundedMinor > 0 {
 		refunds, err := s.gateway.RefundsOf(ctx, i.ID)
@@ -43,8 +43,8 @@ func (s *Service) adoptedID(ctx context.Context, i Intent) (string, error) {
 	return newID(paymentID), nil
 }
 
-// adoptAs judges the intent with its order locked, and makes the rows. It joins
-// the transaction of q.
+// adoptAs judges the intent with its order locked, and creates the rows, in q's
+// transaction.
 func (s *Service) adoptAs(ctx context.Context, q *db.Queries, id string, i Intent) (string, error) {
 	v, err := lockedView(ctx, q, ref{i.TenantID, i.OrderID})
 	if err != nil || judgeIntent(i, v).ruling != orphaned {
@@ -61,7 +61,7 @@ func (s *Service) adoptAs(ctx context.Context, q *db.Queries, id string, i Inten
 	return id, s.recordAdopted(ctx, q, p, i, *v.order)
 }
 
-// numberOf is the intent's number where a payment knows it, or the next one.
+// numberOf is the intent's number if a payment has it, otherwise the next one.
 func (v *orderView) numberOf(intentID string) int32 {
 	next := int32(1)
 	for _, p := range v.payments {
@@ -73,18 +73,14 @@ func (v *orderView) numberOf(intentID string) int32 {
 	return next
 }
 
-// recordAdopted tells the payment's story from its beginning, so that whoever
-// follows the events sees nothing unusual.
+// recordAdopted also appends the events of the payment from its beginning, so that
+// consumers see nothing unusual.
 func (s *Service) recordAdopted(ctx context.Context, q *db.Queries, p db.Payment, i Intent, order db.Order) error {
-	err := q.PaymentInsert(ctx, db.PaymentInsertParams{
-		TenantID: p.TenantID, ID: p.ID, OrderID: p.OrderID, IdempotencyKey: p.IdempotencyKey, AmountMinor: p.AmountMinor, Currency: p.Currency,
-		PaymentMethod: p.PaymentMethod, IntentNumber: p.IntentNumber, IntentID: p.IntentID, CreatedAt: p.CreatedAt,
-	})
-	if err != nil {
-		return fmt.Errorf("insert payment %s: %w", p.ID, err)
+	if err := insertPayment(ctx, q, p); err != nil {
+		return err
 	}
 	events := []outbox.Event{paymentEvent("payment.created", p)}
-	p, err = q.PaymentSettle(ctx, db.PaymentSettleParams{
+	p, err := q.PaymentSettle(ctx, db.PaymentSettleParams{
 		TenantID: p.TenantID, ID: p.ID, SeenVersion: p.Version, Status: db.PaymentStatusSucceeded, ChargeID: optional(i.ChargeID),
 	})
 	if err != nil {
@@ -103,8 +99,8 @@ func (s *Service) recordAdopted(ctx context.Context, q *db.Queries, p db.Payment
 	return s.refundByItself(ctx, q, p) // The order was canceled meanwhile.
 }
 
-// adoptRefund makes rows for money that went back in our name: the refund's
-// metadata names the tenant, the order, the payment and itself.
+// adoptRefund creates the rows for a refund that we made: its metadata names the
+// tenant, the order, the payment and the refund.
 func (s *Service) adoptRefund(ctx context.Context, r StripeRefund) (adopted bool, err error) {
 	err = s.pool.InTx(ctx, func(q *db.Queries) error {
 		adopted = false
@@ -126,9 +122,9 @@ func (s *Service) adoptRefund(ctx context.Context, r StripeRefund) (adopted bool
 			return err
 		}
 		adopted = true
-		if r.Status == db.RefundStatusPending { // The completer asks for it until Stripe has decided.
+		if r.Status == db.RefundStatusPending { // The completer polls it until it is final.
 			if err := q.RefundAtStripe(ctx, db.RefundAtStripeParams{TenantID: r.TenantID, ID: row.ID, StripeRefundID: &r.ID}); err != nil {
-				return fmt.Errorf("note refund %s: %w", row.ID, err)
+				return fmt.Errorf("record refund %s: %w", row.ID, err)
 			}
 			return idempotency.Enqueue(ctx, q, idempotency.Request{TenantID: r.TenantID, Key: key, Operation: RefundOrder}, row.ID, refundRecorded)
 		}

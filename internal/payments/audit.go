@@ -11,18 +11,18 @@ import (
 // auditOpenMax bounds the findings that an audit looks at again beyond its window.
 const auditOpenMax = 10_000
 
-// Comparison is how Stripe's objects and our rows compare.
+// Comparison is the result of comparing Stripe's objects with our rows.
 type Comparison struct {
 	Findings []Finding
-	// Drift is, for each currency that was met, what the two disagree about, in
-	// minor units: the sum of what each finding is off by, whatever its sign.
+	// Drift is, for each currency seen, the amount in dispute in minor units: the sum
+	// of the absolute drifts of its findings.
 	Drift map[string]int64
 }
 
-// Compare looks at every PaymentIntent and refund that was created since then,
-// there or here, and at what the reconciler found earlier and could not settle.
-// It changes nothing. Money on its way, which somebody works on, is no finding;
-// money that the reconciler would adopt is.
+// Compare compares every PaymentIntent and refund created since then, at Stripe or
+// here, and every open finding of the reconciler. It changes nothing. A payment or
+// refund that is still in progress is no finding; money that the reconciler would
+// adopt is.
 func Compare(ctx context.Context, pool *db.Pool, gateway Gateway, since time.Time) (Comparison, error) {
 	result := Comparison{Drift: map[string]int64{}}
 	found := map[string]bool{}

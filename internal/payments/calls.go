@@ -14,21 +14,21 @@ import (
 )
 
 const (
-	stripeKeyLifetime = 24 * time.Hour // Stripe may forget a key after a day; then the same key acts again.
-	resendWithin      = 12 * time.Hour // Past this we look, and do not push.
-	sendsMax          = 3              // Attempts of one call in one run, while Stripe turns it away unexecuted.
-	cancelsMax        = 8              // Keys of one cancel. Four days of silence, or sixteen stored errors; then a person.
+	stripeKeyLifetime = 24 * time.Hour // Stripe may forget a key after a day; then the same key would act again.
+	resendWithin      = 12 * time.Hour // Past this the object is looked up, and nothing is sent again.
+	sendsMax          = 3              // Attempts of one call in one run, while Stripe rejects it without executing it.
+	cancelsMax        = 8              // Keys of one cancel: four days without an answer, or sixteen stored errors. Then a person must look.
 
-	recordWithin = 2 * time.Second // An outcome is worth a last try when the time is up.
+	recordWithin = 2 * time.Second // For recording an outcome after the operation's own deadline has passed.
 
-	lookEvery = 1500 * time.Millisecond // A look that hangs is joined by another; whichever answers first counts.
+	lookEvery = 1500 * time.Millisecond // A read that hangs is joined by another; the first answer counts.
 	looksMax  = 10
 
-	patientAfter = 90 * time.Second // Until a payment is this old the completer is quick about it, after that patient.
+	patientAfter = 90 * time.Second // Until a key is this old the completer retries quickly, after that slowly.
 	quickPause   = 2 * time.Second
 	slowPause    = 30 * time.Second
-	parkAfter    = 48 * time.Hour   // Nobody has been able to tell for two days. A person must; a webhook or a retry still can.
-	actionPoll   = 40 * time.Second // A webhook is faster; this is for the one that never comes.
+	parkAfter    = 48 * time.Hour   // Unknown for two days. Now a person must look; a webhook or a retry still wakes it.
+	actionPoll   = 40 * time.Second // A webhook is faster; this is for webhooks that never come.
 )
 
 const (
@@ -36,8 +36,8 @@ const (
 	_ = uint(60*time.Second - actionPoll - actionPoll/10 - quickPause)
 )
 
-// call is a POST to Stripe before it is sent: its identity and its parameters.
-// The identity is never that of an attempt.
+// call is a POST to Stripe before it is sent: its identity and its parameters,
+// which are the same for every attempt.
 type call struct {
 	op         operation
 	key        string
@@ -50,8 +50,8 @@ func newCall(op operation, resourceID, key string, params ...string) call {
 	return call{op: op, key: key, resourceID: resourceID, params: sum[:]}
 }
 
-// createCall makes the order's n-th PaymentIntent. No caller asked for it, so
-// its key is ours.
+// createCall makes the order's n-th PaymentIntent. No caller asked for it, so the
+// key is made from our own ids.
 func (w *paying) createCall() call {
 	p := w.payment
 	n := strconv.Itoa(int(p.IntentNumber))
@@ -68,23 +68,23 @@ func (w *paying) confirmCallOn(intentID string) call {
 	return newCall(opConfirm, p.ID, p.TenantID+":"+p.IdempotencyKey+":confirm", intentID, p.PaymentMethod)
 }
 
-// sending is what was known of a call when its last attempt left.
+// sending is what was known about a call when its last attempt was sent.
 type sending struct {
 	attempts  int
-	forgotten bool // too old to be sent: Stripe may not know the key any more. Of a creation: and it made nothing
+	forgotten bool // too old to be sent again, because Stripe may have forgotten the key; a creation has also been shown to have made nothing
 }
 
-// call makes a call, at most a few times while Stripe turns it away without
-// executing it. Each attempt is written down before its first byte leaves, and
-// its outcome after. announced says that the phase before has written down the
-// first attempt already; nil says that it has not.
+// call makes a call, a few times if Stripe rejects it without executing it. Each
+// attempt is recorded before its first byte is sent, and its outcome afterwards.
+// announced says that the previous phase has recorded the first attempt already;
+// nil says that it has not.
 func (s *Service) call(ctx context.Context, c *idempotency.Claim, target call, announced *bool, send func(context.Context, Call) Outcome) (Outcome, sending, error) {
 	return s.callAnnounced(ctx, c, target, announced, func(ctx context.Context) (db.StripeCallSendRow, error) {
 		return announce(ctx, s.pool.Queries, c, target)
 	}, send)
 }
 
-// callAnnounced is call for an operation that has its own way to announce one.
+// callAnnounced is call for an operation that announces its attempts in its own way.
 func (s *Service) callAnnounced(ctx context.Context, c *idempotency.Claim, target call, announced *bool, announce func(context.Context) (db.StripeCallSendRow, error), send func(context.Context, Call) Outcome) (Outcome, sending, error) {
 	var sent sending
 	for try := 1; ; try++ {
@@ -105,7 +105,7 @@ func (s *Service) callAnnounced(ctx context.Context, c *idempotency.Claim, targe
 		}
 		out := send(ctx, attempt)
 		if out.Verdict == Done || out.Verdict == Refused {
-			return out, sent, nil // The phase that comes next records it, together with what it means.
+			return out, sent, nil // The next phase records it, together with its consequences.
 		}
 		if err := s.answered(ctx, c, target, out); err != nil {
 			return out, sent, err
@@ -116,8 +116,8 @@ func (s *Service) callAnnounced(ctx context.Context, c *idempotency.Claim, targe
 	}
 }
 
-// tooOldToSend is what comes of a call whose key Stripe may have forgotten: sent
-// again, it could act a second time. A creation is looked for instead.
+// tooOldToSend is the outcome of a call whose key Stripe may have forgotten: sent
+// again, it could act a second time. What a creation has made is looked for instead.
 func (s *Service) tooOldToSend(ctx context.Context, c *idempotency.Claim, target call, sent sending) (Outcome, sending, error) {
 	out := Outcome{Verdict: Unknown, Err: errors.New("too long ago to send it again")}
 	if target.op != opCreateIntent {
@@ -127,13 +127,13 @@ func (s *Service) tooOldToSend(ctx context.Context, c *idempotency.Claim, target
 	if errors.Is(err, errMoved) || errors.Is(err, idempotency.ErrLeaseLost) {
 		return out, sent, err
 	}
-	if err != nil { // Nobody can tell yet, so nothing may be given up.
+	if err != nil { // It cannot be told yet, so nothing may be given up.
 		out.Err, sent.forgotten = err, false
 	}
 	return out, sent, nil
 }
 
-// announce writes an attempt down, under the fence.
+// announce records an attempt before it is sent, under the fence.
 func announce(ctx context.Context, q *db.Queries, c *idempotency.Claim, target call) (db.StripeCallSendRow, error) {
 	row, err := q.StripeCallSend(ctx, db.StripeCallSendParams{
 		TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, StripeKey: target.key, Operation: string(target.op), ResourceID: target.resourceID,
@@ -148,8 +148,19 @@ func announce(ctx context.Context, q *db.Queries, c *idempotency.Claim, target c
 	return row, nil
 }
 
-// answered writes down what came of an attempt that does not end the call, under
-// the fence too: a holder that lost its lease knows less than its successor.
+// insertCall records the first attempt of a call, in the phase that precedes it.
+func insertCall(ctx context.Context, q *db.Queries, tenantID string, c call) error {
+	err := q.StripeCallInsert(ctx, db.StripeCallInsertParams{
+		TenantID: tenantID, StripeKey: c.key, Operation: string(c.op), ResourceID: c.resourceID, ParamsSha256: c.params,
+	})
+	if err != nil {
+		return fmt.Errorf("announce %s: %w", c.op, err)
+	}
+	return nil
+}
+
+// answered records the outcome of an attempt that does not end the call, also under
+// the fence: a holder that lost its lease knows less than its successor.
 func (s *Service) answered(ctx context.Context, c *idempotency.Claim, target call, out Outcome) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWithin)
 	defer cancel()
@@ -160,7 +171,7 @@ func (s *Service) answered(ctx context.Context, c *idempotency.Claim, target cal
 		StripeRequestID: out.RequestID,
 	})
 	if err != nil {
-		return fmt.Errorf("record what came of %s: %w", target.op, err)
+		return fmt.Errorf("record the outcome of %s: %w", target.op, err)
 	}
 	if n == 0 {
 		return c.Lost()
@@ -168,6 +179,7 @@ func (s *Service) answered(ctx context.Context, c *idempotency.Claim, target cal
 	return nil
 }
 
+// recordCall records the outcome that ends a call, in the transaction of q.
 func recordCall(ctx context.Context, q *db.Queries, tenantID, key string, out Outcome, inDoubt bool) error {
 	status := int16(out.HTTPStatus) //nolint:gosec // an HTTP status fits
 	err := q.StripeCallRecord(ctx, db.StripeCallRecordParams{
@@ -175,12 +187,12 @@ func recordCall(ctx context.Context, q *db.Queries, tenantID, key string, out Ou
 		ErrorCode: optional(out.ErrorCode), ObjectID: optional(out.objectID()), StripeRequestID: out.RequestID,
 	})
 	if err != nil {
-		return fmt.Errorf("record what came of a call: %w", err)
+		return fmt.Errorf("record the outcome of a call: %w", err)
 	}
 	return nil
 }
 
-// objectID is what the call made or changed.
+// objectID is the id of the object that the call made or changed.
 func (o Outcome) objectID() string {
 	if o.Refund.ID != "" {
 		return o.Refund.ID
@@ -202,13 +214,13 @@ func (o Outcome) record() db.StripeOutcome {
 	panic("bug: " + o.Verdict.String())
 }
 
-// givenUp reports whether another attempt of a call could not tell anything
-// new: Stripe repeats a stored error, or may have forgotten the key.
+// givenUp reports whether another attempt could tell nothing new: Stripe repeats a
+// stored error, or may have forgotten the key.
 func givenUp(last db.StripeCallGetRow) bool {
 	return last.Frozen && last.Attempts > 1 || last.AgeSeconds > resendWithin.Seconds()
 }
 
-// failureOf is what a caller is told of a payment that was abandoned.
+// failureOf is what a caller is told about an abandoned payment.
 func failureOf(last db.StripeCallGetRow) Failure {
 	f := Failure{Code: "provider_error", Message: "The payment provider could not process the payment. No money was taken."}
 	if last.Outcome == db.StripeOutcomeRefused && last.ErrorCode != nil {

@@ -11,17 +11,17 @@ import (
 	"example.com/payonce/internal/outbox"
 )
 
-// CancelRequest is what the two cancels ask for: the id from their path.
+// CancelRequest is the request of both cancels: the id from their path.
 type CancelRequest struct {
 	ID string `json:"id"`
 }
 
-// cancelBegun is the recovery point of both cancels: the intent may be canceled
-// at Stripe already, and is canceled again under the same key if need be.
+// cancelBegun is the recovery point of both cancels: the intent may be canceled at
+// Stripe already. If need be it is canceled again, under the same key.
 const cancelBegun = "cancel_begun"
 
-// beginCancelOrder closes the order to new payments. Whether the money of an
-// earlier one has moved is found out after that, in runCancelOrder.
+// beginCancelOrder closes the order to new payments. After that, runCancelOrder finds
+// out whether the money of an earlier one has moved.
 func (s *Service) beginCancelOrder(ctx context.Context, r idempotency.Request) (*idempotency.Claim, idempotency.Answer, error) {
 	id := decode[CancelRequest](r.Body).ID
 	if !isID(orderID, id) {
@@ -58,7 +58,7 @@ func (s *Service) beginCancelOrder(ctx context.Context, r idempotency.Request) (
 		}
 		n, err := q.OrderCanceling(ctx, db.OrderCancelingParams{TenantID: r.TenantID, ID: id, CancelingKey: &r.Key})
 		if err == nil && n == 0 {
-			return idempotency.ErrTaken // Paid or canceled since we looked: look again.
+			return idempotency.ErrTaken // Paid or canceled since it was read: start over.
 		}
 		return err
 	})
@@ -89,7 +89,7 @@ func (s *Service) runCancelOrder(ctx context.Context, c *idempotency.Claim) (ide
 		if err := yield(ctx, c, nextTry(c), errors.New("the PaymentIntent is processing")); err != nil {
 			return idempotency.Answer{}, err
 		}
-		return idempotency.Answer{}, ErrPaymentInProgress // refused as at the door, with a time to come back
+		return idempotency.Answer{}, ErrPaymentInProgress // as if it had been refused at once, to be retried later
 	}
 	order := s.answers.Object(http.StatusAccepted, "/v1/orders/"+c.ResourceID, orderOf(target.Order))
 	return order, yield(ctx, c, nextTry(c), fmt.Errorf("cancel the intent: %w", out.why()))
@@ -121,8 +121,8 @@ func (s *Service) finishCancelOrder(ctx context.Context, c *idempotency.Claim, t
 	return c.Answer(), err
 }
 
-// cancelLivePayment ends a payment that waited for its customer when its intent
-// was canceled, and has its own key answered.
+// cancelLivePayment cancels the payment that was waiting for its customer when the
+// intent was canceled, and has the payment's own key finished.
 func (s *Service) cancelLivePayment(ctx context.Context, q *db.Queries, tenantID, orderID string) error {
 	live, err := q.PaymentLive(ctx, db.PaymentLiveParams{TenantID: tenantID, OrderID: orderID})
 	if errors.Is(err, db.ErrNoRows) {
@@ -148,8 +148,8 @@ func (s *Service) cancelWaiting(ctx context.Context, q *db.Queries, p db.Payment
 	return p, idempotency.Hurry(ctx, q, p.TenantID, p.IdempotencyKey)
 }
 
-// tooLateToCancelOrder answers when the money has moved: the customer was
-// faster. The payment's own key records it.
+// tooLateToCancelOrder answers when the money has moved: the customer was faster.
+// The payment's own operation records that.
 func (s *Service) tooLateToCancelOrder(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
 	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
 		if err := q.OrderKeepOpen(ctx, db.OrderKeepOpenParams{TenantID: c.TenantID, ID: c.ResourceID, CancelingKey: &c.Key}); err != nil {
@@ -203,8 +203,8 @@ func (s *Service) runCancelPayment(ctx context.Context, c *idempotency.Claim) (i
 	return s.finishCancelPayment(ctx, c, intent.Status == IntentCanceled)
 }
 
-// finishCancelPayment stores the answer. Where the intent could not be canceled,
-// its payment is about to learn why.
+// finishCancelPayment stores the answer. If the intent could not be canceled, the
+// payment's own operation is about to find out why.
 func (s *Service) finishCancelPayment(ctx context.Context, c *idempotency.Claim, canceled bool) (idempotency.Answer, error) {
 	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
 		p, err := q.PaymentLock(ctx, db.PaymentLockParams{TenantID: c.TenantID, ID: c.ResourceID})

@@ -10,8 +10,9 @@ import (
 	"example.com/payonce/internal/idempotency"
 )
 
-// cancelCall cancels the order's n-th PaymentIntent. Its first key is the n-th
-// cancel's; another, where that one can tell nothing new any more, adds a count.
+// cancelCall cancels the order's n-th PaymentIntent. Its first key is
+// <tenant>:<order>:cancel:<n>; a later key, for when the first is given up, adds a
+// count.
 func cancelCall(p db.Payment, try int) call {
 	key := p.TenantID + ":" + p.OrderID + ":cancel:" + strconv.Itoa(int(p.IntentNumber))
 	if try > 1 {
@@ -20,11 +21,11 @@ func cancelCall(p db.Payment, try int) call {
 	return newCall(opCancel, p.OrderID, key, *p.IntentID)
 }
 
-// nextCancel is the cancel to send: the first whose key is not given up. A cancel
-// is the one call of ours that may be sent under another key while the first is in
-// doubt, because twice canceled is once canceled, and no money moves. Without it a
-// single error that Stripe stored would keep an intent alive that nobody
-// may confirm, and its payment open until a person looks.
+// nextCancel is the cancel to send: the first whose key is not given up. A cancel is
+// the only call that may be sent under another key while the first is in doubt:
+// canceling twice is canceling once, and no money moves. Without it, one error stored
+// by Stripe would keep an intent alive that must not be confirmed, and its payment
+// open until a person looks.
 func (s *Service) nextCancel(ctx context.Context, p db.Payment) (call, error) {
 	for try := 1; ; try++ {
 		target := cancelCall(p, try)
@@ -41,8 +42,8 @@ func (s *Service) nextCancel(ctx context.Context, p db.Payment) (call, error) {
 	}
 }
 
-// cancelIntent cancels a payment's intent and returns it as it is then. An
-// intent without a status: nobody knows, ask again later.
+// cancelIntent cancels a payment's intent and returns its state afterwards. An intent
+// without a status means that the outcome is unknown: try again later.
 func (s *Service) cancelIntent(ctx context.Context, c *idempotency.Claim, p db.Payment) (Intent, Outcome, error) {
 	target, err := s.nextCancel(ctx, p)
 	if err != nil {

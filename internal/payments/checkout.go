@@ -12,23 +12,22 @@ import (
 	"example.com/payonce/internal/outbox"
 )
 
-// A checkout is a saga: create the order, reserve the stock, pay, notify. Some of
-// that no rollback can take back, so each step has an undoing, and a step that
-// definitely fails has those before it undone, last first.
+// A checkout is a saga: create the order, reserve the stock, pay, notify. Not all of
+// that can be rolled back, so each step has a compensation, and when a step
+// definitely fails the steps before it are compensated, last first.
 //
-// The whole saga is written down before any of it is done: a row a step and a
-// row an undoing, in the transaction that claims the caller's key. A step whose
-// effect is in this database is done in the transaction that says so, and is
-// never seen running. The payment, whose effect is at Stripe, is running before
-// its first call leaves, and unknown for as long as nobody can tell what came of
-// it. While it is either, nothing is undone: a payment that was taken for failed
-// because its answer was late is money without an order. The database refuses it
-// too (unknown_is_never_compensated).
+// The whole saga is recorded before any of it is done: one row per step and per
+// compensation, in the transaction that claims the caller's key. A step whose effect
+// is in this database is done in the transaction that says so, and is never seen
+// running. The payment, whose effect is at Stripe, is running before its first call
+// is sent, and unknown for as long as its outcome is. While it is either, nothing is
+// compensated: if a late answer were taken for a failure, we would have money without
+// an order. The database refuses that, too (unknown_is_never_compensated).
 //
-// There is no coordinator that could die with the plan in its head. Whoever has
-// the claim on the key reads where the saga stands and goes on: the request that
-// began it, a retry, the completer. Its id is the key's resource, so a retry
-// finds the saga and cannot begin a second one.
+// There is no coordinator that could die with the plan in its memory. Whoever holds
+// the claim on the key reads the state of the saga and goes on: the request that
+// began it, a retry, the completer. The checkout is the key's resource, so a retry
+// finds it and cannot begin a second one.
 
 // CheckoutRequest is what POST /v1/checkouts asks for, decoded and validated.
 type CheckoutRequest struct {
@@ -50,7 +49,7 @@ type Checkout struct {
 	CreatedAt instant           `json:"created_at"`
 }
 
-// CheckoutStep is one step or one undoing.
+// CheckoutStep is one step or one compensation.
 type CheckoutStep struct {
 	Name      db.SagaStep       `json:"name"`
 	Status    db.SagaStepStatus `json:"status"`
@@ -58,7 +57,7 @@ type CheckoutStep struct {
 	UpdatedAt *instant          `json:"updated_at"`
 }
 
-// OutOfStockError is a checkout that could not have what it wanted.
+// OutOfStockError says that a checkout could not reserve its items.
 type OutOfStockError struct{ Checkout Checkout }
 
 func (e *OutOfStockError) Error() string { return "out of stock" }
@@ -66,10 +65,10 @@ func (e *OutOfStockError) Error() string { return "out of stock" }
 // Recovery points of create_checkout, in order. Between stockReserved and
 // paymentMade stand those of a payment (pay.go).
 const (
-	checkoutRecorded = "checkout_recorded" // the saga is written down; nothing is done
+	checkoutRecorded = "checkout_recorded" // the saga is recorded; nothing is done
 	orderCreated     = "order_created"
 	stockReserved    = "stock_reserved"
-	paymentRefused   = "payment_refused" // its intent may still be confirmed, by nobody we know
+	paymentRefused   = "payment_refused" // its intent is not canceled yet, so it could still be paid
 	paymentMade      = "payment_made"
 
 	refundDue   = "refund_due" // from here on it goes backwards
@@ -88,7 +87,7 @@ type checkingOut struct {
 	pay     *paying // nil: to be read
 }
 
-// beginCheckout claims the key and writes the saga down.
+// beginCheckout claims the key and records the saga.
 func (s *Service) beginCheckout(ctx context.Context, r idempotency.Request) (*idempotency.Claim, idempotency.Answer, error) {
 	if err := s.gateway.Ready(ctx); err != nil {
 		return nil, idempotency.Answer{}, err
@@ -126,8 +125,8 @@ func (s *Service) runCheckout(ctx context.Context, c *idempotency.Claim) (idempo
 	}
 	answer, err := s.checkOut(ctx, c, k)
 	if err != nil && !errors.Is(err, idempotency.ErrLeaseLost) {
-		// The saga is recorded and will come to its end, so that is the answer,
-		// even while we cannot write down that we have stopped.
+		// The saga is recorded and will be finished, so the answer is 202, even if
+		// the claim cannot be given back.
 		c.Log().Error("checkout interrupted", "error", err.Error())
 		return s.checkoutWaits(ctx, c, k, nextTry(c), err)
 	}
@@ -170,15 +169,15 @@ func (s *Service) checkOut(ctx context.Context, c *idempotency.Claim, k *checkin
 	return answer, err
 }
 
-// checkingOut reads the saga, and counts the attempt if a step was under way
-// when the run before this one ended.
+// checkingOut reads the saga, and counts an attempt of the step that was running
+// when the previous run ended.
 func (s *Service) checkingOut(ctx context.Context, c *idempotency.Claim) (*checkingOut, error) {
 	if k, ok := c.Carry.(*checkingOut); ok {
 		return k, nil
 	}
 	_, err := s.pool.CheckoutStepsResume(ctx, db.CheckoutStepsResumeParams{TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, CheckoutID: c.ResourceID})
 	if err != nil {
-		return nil, fmt.Errorf("take up checkout %s: %w", c.ResourceID, err)
+		return nil, fmt.Errorf("resume checkout %s: %w", c.ResourceID, err)
 	}
 	k := &checkingOut{request: decode[CheckoutRequest](c.Request)}
 	k.row, k.steps, err = readCheckout(ctx, s.pool.Queries, c.TenantID, c.ResourceID)
@@ -209,13 +208,13 @@ func checkoutOf(row db.Checkout, steps []db.CheckoutStep) Checkout {
 		o.Steps[i] = CheckoutStep{Name: step.Step, Status: step.Status, Attempts: step.Attempts, UpdatedAt: (*instant)(step.UpdatedAt)}
 		undecided = undecided || step.Step == db.SagaStepPay && (step.Status == db.SagaStepStatusRunning || step.Status == db.SagaStepStatusUnknown)
 	}
-	if row.FailureCode != nil && !undecided { // A refusal is no failure while its intent may still be paid.
+	if row.FailureCode != nil && !undecided { // Until the intent is canceled the payment may still succeed.
 		o.Failure = &PaymentFailure{Code: *row.FailureCode, DeclineCode: row.FailureDeclineCode, Message: *row.FailureMessage}
 	}
 	return o
 }
 
-// step is the step's row as it was read last.
+// step is a step's row, as last read.
 func (k *checkingOut) step(name db.SagaStep) db.CheckoutStep {
 	for _, step := range k.steps {
 		if step.Step == name {
@@ -229,7 +228,7 @@ func (k *checkingOut) step(name db.SagaStep) db.CheckoutStep {
 func (k *checkingOut) move(ctx context.Context, q *db.Queries, step db.SagaStep, to db.SagaStepStatus) error {
 	n, err := q.CheckoutStepMove(ctx, db.CheckoutStepMoveParams{TenantID: k.row.TenantID, CheckoutID: k.row.ID, Step: step, Status: to})
 	if err == nil && n == 0 {
-		err = errors.New("it is over")
+		err = errors.New("it has ended already")
 	}
 	if err != nil {
 		return fmt.Errorf("move step %s of checkout %s to %s: %w", step, k.row.ID, to, err)
@@ -237,7 +236,7 @@ func (k *checkingOut) move(ctx context.Context, q *db.Queries, step db.SagaStep,
 	return nil
 }
 
-// end ends the saga: its event and the object that the answer shows.
+// end ends the saga, appends its event and returns the object for the answer.
 func (k *checkingOut) end(ctx context.Context, q *db.Queries, status db.CheckoutStatus) (Checkout, error) {
 	err := q.CheckoutEnd(ctx, db.CheckoutEndParams{TenantID: k.row.TenantID, ID: k.row.ID, Status: status})
 	if err != nil {
@@ -253,15 +252,14 @@ func (k *checkingOut) end(ctx context.Context, q *db.Queries, status db.Checkout
 	})
 }
 
-// checkoutWaits gives the claim back for a while and says how things stand.
+// checkoutWaits gives the claim back for a while and answers with the present state.
 func (s *Service) checkoutWaits(ctx context.Context, c *idempotency.Claim, k *checkingOut, pause time.Duration, why error) (idempotency.Answer, error) {
 	interim := s.checkoutStands(ctx, c, k)
 	return interim, yield(ctx, c, pause, why)
 }
 
-// checkoutStands writes down how the step under way stands and shows the saga.
-// Often the time for the work is up by now, or the database away; then it shows
-// what was known last.
+// checkoutStands records the state of the running step and shows the saga. If the
+// database cannot be reached it shows what was last known.
 func (s *Service) checkoutStands(ctx context.Context, c *idempotency.Claim, k *checkingOut) idempotency.Answer {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), standsWithin)
 	defer cancel()
@@ -280,7 +278,7 @@ func (s *Service) checkoutStands(ctx context.Context, c *idempotency.Claim, k *c
 		}
 	}
 	if err != nil {
-		c.Log().Warn("how the checkout stands was not written down", "error", err.Error())
+		c.Log().Warn("the state of the checkout could not be recorded", "error", err.Error())
 	}
 	return s.answers.Object(http.StatusAccepted, "/v1/checkouts/"+k.row.ID, checkoutOf(k.row, k.steps))
 }

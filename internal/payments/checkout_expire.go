@@ -9,16 +9,15 @@ import (
 	"example.com/payonce/internal/idempotency"
 )
 
-// expireMax is how many checkouts one turn of ExpireReservations calls off.
+// expireMax is how many checkouts one run of ExpireReservations calls off.
 const expireMax = 50
 
-// ExpireReservations returns stock that is held by checkouts which nobody works
-// on any more and whose payment has not begun: after a long outage, or when a
-// checkout kills whoever takes it up. It returns how many there were. Any number
-// may run.
+// ExpireReservations releases the stock of checkouts that nobody works on any more and
+// whose payment has not begun: after a long outage, or when a checkout kills every
+// process that resumes it. It returns how many there were. Any number may run.
 //
-// A reservation whose payment has begun never runs out. The customer may be
-// charged this very moment, and what he is charged for must be there.
+// A reservation whose payment has begun never expires: the customer may be charged at
+// this very moment, and what they pay for must be there.
 func (s *Service) ExpireReservations(ctx context.Context) (n int, err error) {
 	for n < expireMax {
 		found := false
@@ -41,13 +40,13 @@ func (s *Service) ExpireReservations(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-// expireCheckout fails the checkout before its payment began and gives the stock
-// back, which is the first of its undoings; the rest is its own operation's. False:
-// it has begun.
+// expireCheckout fails the checkout before its payment has begun and releases its
+// stock, which is the first compensation; its own operation does the rest. False: the
+// payment has begun.
 //
-// The statement that found it read its steps as they were when that statement
-// began, and its key as it was when that was locked. In between somebody may have
-// taken the key, begun the payment, and given the key back.
+// The steps are read again, because the statement that found the checkout saw them as
+// of its beginning, but its key as of when it was locked. In between another process
+// may have taken the key, begun the payment, and given the key back.
 func (s *Service) expireCheckout(ctx context.Context, q *db.Queries, due db.ReservationOverdueRow) (expired bool, err error) {
 	k := &checkingOut{row: db.Checkout{TenantID: due.TenantID, ID: due.ID}, request: decode[CheckoutRequest](due.Request)}
 	if k.row, k.steps, err = readCheckout(ctx, q, due.TenantID, due.ID); err != nil {
@@ -65,11 +64,11 @@ func (s *Service) expireCheckout(ctx context.Context, q *db.Queries, due db.Rese
 	return true, idempotency.Hurry(ctx, q, due.TenantID, due.IdempotencyKey)
 }
 
-// releaseStock makes what the checkout holds available again. It joins q's
-// transaction, and the step is done in it.
+// releaseStock makes the checkout's reservations available again and records the
+// compensation, in q's transaction.
 func (k *checkingOut) releaseStock(ctx context.Context, q *db.Queries) error {
 	err := basketOf(k.request.Items).end(ctx, q, k.row.TenantID, k.row.ID, db.ReservationStatusReleased)
-	if err != nil && !errors.Is(err, errNotHeld) { // What somebody took away by hand needs no release.
+	if err != nil && !errors.Is(err, errNotHeld) { // Reservations that were removed by hand need no release.
 		return err
 	}
 	return k.undone(ctx, q, db.SagaStepReleaseStock, db.SagaStepReserveStock)

@@ -13,12 +13,12 @@ import (
 
 const (
 	reservationHold = 15 * time.Minute // Until the payment begins. Normally that is the next instant.
-	standsWithin    = 2 * time.Second  // Too short to keep a client waiting, long enough for two reads.
+	standsWithin    = 2 * time.Second  // Short enough not to keep a client waiting, long enough for two reads.
 )
 
 func (s *Service) createOrderStep(ctx context.Context, c *idempotency.Claim, k *checkingOut) error {
 	order := newOrder(c.TenantID, OrderRequest{Currency: k.request.Currency, Items: k.request.Items, CustomerReference: k.request.CustomerReference})
-	order.CheckoutID = &k.row.ID // Nobody else can pay it.
+	order.CheckoutID = &k.row.ID // So that only this checkout can pay it.
 	err := c.Phase(ctx, orderCreated, func(q *db.Queries) error {
 		if err := insertOrder(ctx, q, order); err != nil {
 			return err
@@ -34,8 +34,8 @@ func (s *Service) createOrderStep(ctx context.Context, c *idempotency.Claim, k *
 	return err
 }
 
-// reserveStockStep reserves everything or nothing. A shortage rolls back what
-// was taken and is recorded in a transaction of its own.
+// reserveStockStep reserves everything or nothing. A shortage rolls the reservation
+// back and is recorded in another transaction.
 func (s *Service) reserveStockStep(ctx context.Context, c *idempotency.Claim, k *checkingOut) error {
 	wanted := basketOf(k.request.Items)
 	err := c.Phase(ctx, stockReserved, func(q *db.Queries) error {
@@ -51,7 +51,7 @@ func (s *Service) reserveStockStep(ctx context.Context, c *idempotency.Claim, k 
 	return err
 }
 
-// What can keep a payment from being begun.
+// Reasons why the payment may not begin.
 var (
 	errOrderClosed = errors.New("the order was canceled before it was paid")
 	errCancelBegun = errors.New("the order is being canceled")
@@ -82,12 +82,8 @@ func (s *Service) beginPayStep(ctx context.Context, c *idempotency.Claim, k *che
 		if err := k.recordPayment(ctx, q); err != nil {
 			return err
 		}
-		call := k.pay.createCall()
-		err = q.StripeCallInsert(ctx, db.StripeCallInsertParams{
-			TenantID: c.TenantID, StripeKey: call.key, Operation: string(call.op), ResourceID: call.resourceID, ParamsSha256: call.params,
-		})
-		if err != nil {
-			return fmt.Errorf("announce the intent of order %s: %w", order.ID, err)
+		if err := insertCall(ctx, q, c.TenantID, k.pay.createCall()); err != nil {
+			return err
 		}
 		return k.move(ctx, q, db.SagaStepPay, db.SagaStepStatusRunning)
 	})
@@ -100,18 +96,18 @@ func (s *Service) beginPayStep(ctx context.Context, c *idempotency.Claim, k *che
 		return s.checkoutWaits(ctx, c, k, nextTry(c), err)
 	case errors.Is(err, errRanOut):
 		err = s.failStep(ctx, c, k, db.SagaStepPay, releaseDue, outOfStock(ranOutMessage))
-	case errors.Is(err, errCalledOff): // Why is written down already.
+	case errors.Is(err, errCalledOff): // The reason is recorded already.
 		err = c.Phase(ctx, cancelDue, func(*db.Queries) error { return nil })
 	}
 	return idempotency.Answer{}, err
 }
 
-// calledOff reports whether ExpireReservations was here while nobody had the
-// claim. Now that this phase has it, that cannot happen any more.
+// calledOff reports whether ExpireReservations called the checkout off while nobody
+// held the claim. Once this phase holds it, that cannot happen any more.
 func (k *checkingOut) calledOff(ctx context.Context, q *db.Queries) error {
 	row, steps, err := readCheckout(ctx, q, k.row.TenantID, k.row.ID)
 	if err != nil {
-		return err // What was known of the checkout is what its client is shown.
+		return err // The client is shown what was last known of the checkout.
 	}
 	k.row, k.steps = row, steps
 	if k.step(db.SagaStepPay).Status == db.SagaStepStatusFailed {
@@ -120,7 +116,7 @@ func (k *checkingOut) calledOff(ctx context.Context, q *db.Queries) error {
 	return nil
 }
 
-// pin has the stock held for as long as the payment takes.
+// pin keeps the reservations from expiring while the payment takes its time.
 func (k *checkingOut) pin(ctx context.Context, q *db.Queries) error {
 	pinned, err := q.ReservationsPin(ctx, db.ReservationsPinParams{TenantID: k.row.TenantID, CheckoutID: k.row.ID})
 	if err != nil {
@@ -132,15 +128,15 @@ func (k *checkingOut) pin(ctx context.Context, q *db.Queries) error {
 	return nil
 }
 
-// notifyStep makes the checkout known, and so is the moment at which it must be
-// true: the order is paid by this payment, the stock is ours to sell. Then the
-// stock is sold, the saga completed and checkout.completed written to the
-// outbox, in one commit. From there the event is delivered at least once, to the
-// broker and from it to the tenant's webhook, for as long as that takes; a
-// receiver that does not answer is no reason to give the money back.
+// notifyStep announces the checkout as completed, so it checks that this is true: the
+// order is paid by this payment, and the stock is still reserved. Then the stock is
+// consumed, the saga completed and checkout.completed appended to the outbox, in one
+// commit. From there the event is delivered at least once, to the broker and to the
+// tenant's webhook, for as long as that takes; a receiver that does not answer is no
+// reason for a refund.
 //
-// Our own code leaves no way for it not to be true. A person with a SQL prompt
-// does, and then the money goes back.
+// With our own code the check cannot fail. With a person at a SQL prompt it can, and
+// then the payment is refunded.
 func (s *Service) notifyStep(ctx context.Context, c *idempotency.Claim, k *checkingOut) (idempotency.Answer, error) {
 	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
 		order, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: c.TenantID, ID: *k.row.OrderID})
@@ -157,7 +153,7 @@ func (s *Service) notifyStep(ctx context.Context, c *idempotency.Claim, k *check
 			return idempotency.Answer{}, err
 		}
 		if err := q.CheckoutStepsSkip(ctx, db.CheckoutStepsSkipParams{TenantID: c.TenantID, CheckoutID: k.row.ID, Completed: true}); err != nil {
-			return idempotency.Answer{}, fmt.Errorf("skip what is not undone of checkout %s: %w", k.row.ID, err)
+			return idempotency.Answer{}, fmt.Errorf("skip the compensations of checkout %s: %w", k.row.ID, err)
 		}
 		shown, err := k.end(ctx, q, db.CheckoutStatusCompleted)
 		return s.answers.Object(http.StatusCreated, "/v1/checkouts/"+k.row.ID, shown), err

@@ -10,9 +10,9 @@ import (
 	"example.com/payonce/internal/outbox"
 )
 
-// payStep pays, with the functions that pay an order by itself: the same calls
-// under the same keys, the same four outcomes. They differ in what its end is
-// the end of, and that is what this file is about.
+// payStep pays with the functions of an ordinary payment: the same calls under the
+// same keys, the same four outcomes. What differs is the end, which is not the answer
+// to the key but the end of a step; this file is about that.
 func (s *Service) payStep(ctx context.Context, c *idempotency.Claim, k *checkingOut, work func(context.Context, *idempotency.Claim, *paying) (idempotency.Answer, error)) (idempotency.Answer, error) {
 	for {
 		if k.pay == nil {
@@ -26,19 +26,15 @@ func (s *Service) payStep(ctx context.Context, c *idempotency.Claim, k *checking
 		if !errors.Is(err, errMoved) {
 			return answer, err
 		}
-		k.pay = nil // The customer canceled the payment or its order. Read them again.
+		k.pay = nil // The payment or its order was canceled. Read them again.
 	}
 }
 
 // recordPayment inserts the payment of the pay step, with its event.
 func (k *checkingOut) recordPayment(ctx context.Context, q *db.Queries) error {
 	p := k.pay.payment
-	err := q.PaymentInsert(ctx, db.PaymentInsertParams{
-		TenantID: p.TenantID, ID: p.ID, OrderID: p.OrderID, IdempotencyKey: p.IdempotencyKey, AmountMinor: p.AmountMinor, Currency: p.Currency,
-		PaymentMethod: p.PaymentMethod, IntentNumber: p.IntentNumber, CreatedAt: p.CreatedAt,
-	})
-	if err != nil {
-		return fmt.Errorf("insert payment %s: %w", p.ID, err)
+	if err := insertPayment(ctx, q, p); err != nil {
+		return err
 	}
 	if err := q.CheckoutPayment(ctx, db.CheckoutPaymentParams{TenantID: p.TenantID, ID: k.row.ID, PaymentID: &p.ID}); err != nil {
 		return fmt.Errorf("note payment %s: %w", p.ID, err)
@@ -46,7 +42,7 @@ func (k *checkingOut) recordPayment(ctx context.Context, q *db.Queries) error {
 	return outbox.Append(ctx, q, paymentEvent("payment.created", p))
 }
 
-// endPayStep is where finish hands over the end of a payment that is a step.
+// endPayStep is what finish calls for a payment that is a step of a checkout.
 func (s *Service) endPayStep(ctx context.Context, c *idempotency.Claim, w *paying, e ending) error {
 	switch {
 	case e.status == db.PaymentStatusSucceeded:
@@ -57,8 +53,8 @@ func (s *Service) endPayStep(ctx context.Context, c *idempotency.Claim, w *payin
 	return s.payStepFailed(ctx, c, w, e)
 }
 
-// payStepDone records that the money has moved. An order that is not open any
-// more is left as it is; notifyStep finds out and has the money returned.
+// payStepDone records that the money has moved. An order that is no longer open is
+// left as it is; notifyStep notices and has the payment refunded.
 func (s *Service) payStepDone(ctx context.Context, c *idempotency.Claim, w *paying, e ending) error {
 	err := c.Phase(ctx, paymentMade, func(q *db.Queries) error {
 		order, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: c.TenantID, ID: w.order.ID})
@@ -90,11 +86,11 @@ func (s *Service) payStepDone(ctx context.Context, c *idempotency.Claim, w *payi
 	return err
 }
 
-// payStepRefused notes why the payment came to nothing. By itself such a payment
-// would have failed now, and left its PaymentIntent to the next card. A checkout
-// has no next card, but the customer may have the intent's secret from a 3-D
-// Secure challenge, and the browser another card. So the step has not failed
-// before its intent is canceled.
+// payStepRefused records why the payment was refused. An ordinary payment would have
+// failed now, and left its PaymentIntent to the next card. A checkout has no next
+// card, but after a 3-D Secure challenge the customer's browser has the intent's
+// client secret and could pay with another one. So the step has not failed until its
+// intent is canceled.
 func (s *Service) payStepRefused(ctx context.Context, c *idempotency.Claim, w *paying, e ending) error {
 	return c.Phase(ctx, paymentRefused, func(q *db.Queries) error {
 		if err := recordCall(ctx, q, c.TenantID, e.call.key, e.out, false); err != nil {
@@ -104,8 +100,8 @@ func (s *Service) payStepRefused(ctx context.Context, c *idempotency.Claim, w *p
 	})
 }
 
-// callOffPayment cancels the intent of a refused payment, and with it the last
-// way in which money could move. One that turns out to be paid is paid.
+// callOffPayment cancels the intent of a refused payment, after which no money can
+// move. If the intent turns out to be paid, so is the payment.
 func (s *Service) callOffPayment(ctx context.Context, c *idempotency.Claim, w *paying) (idempotency.Answer, error) {
 	if w.settled() {
 		return idempotency.Answer{}, s.endSettledPayStep(ctx, c, w)
@@ -126,8 +122,8 @@ func (s *Service) callOffPayment(ctx context.Context, c *idempotency.Claim, w *p
 	}
 }
 
-// payStepFailed records that no money has moved and none will, and that
-// everything before is to be undone.
+// payStepFailed records that no money has moved and none will, and starts to
+// compensate the steps before.
 func (s *Service) payStepFailed(ctx context.Context, c *idempotency.Claim, w *paying, e ending) error {
 	why := e.failure
 	if e.status == db.PaymentStatusCanceled {
@@ -149,7 +145,7 @@ func (s *Service) payStepFailed(ctx context.Context, c *idempotency.Claim, w *pa
 	return err
 }
 
-// settleStep moves the payment's row to its end, and records the call that
+// settleStep moves the payment's row to its final status, and records the call that
 // decided it.
 func (s *Service) settleStep(ctx context.Context, q *db.Queries, w *paying, e ending) (db.Payment, error) {
 	after := w.ended(e)
@@ -163,7 +159,7 @@ func (s *Service) settleStep(ctx context.Context, q *db.Queries, w *paying, e en
 	if err != nil {
 		return p, fmt.Errorf("settle payment %s: %w", after.ID, err)
 	}
-	if e.call.key == "" { // Nothing was called to decide it.
+	if e.call.key == "" { // It was decided without a call.
 		return p, nil
 	}
 	return p, recordCall(ctx, q, after.TenantID, e.call.key, e.out, false)
@@ -180,9 +176,8 @@ func (s *Service) endSettledPayStep(ctx context.Context, c *idempotency.Claim, w
 	return s.failStep(ctx, c, w.checkout, db.SagaStepPay, releaseDue, paymentCanceled)
 }
 
-// refusePayStep records a payment that failed before it began, because somebody
-// canceled the order first: what a caller gets to see of a failed checkout is
-// its payment.
+// refusePayStep records a payment that failed before it began, because the order was
+// canceled first: the answer to a failed checkout shows a failed payment.
 func (s *Service) refusePayStep(ctx context.Context, c *idempotency.Claim, k *checkingOut) error {
 	order, err := s.pool.OrderGet(ctx, db.OrderGetParams{TenantID: c.TenantID, ID: *k.row.OrderID})
 	if err != nil {

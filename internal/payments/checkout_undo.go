@@ -10,8 +10,8 @@ import (
 	"example.com/payonce/internal/outbox"
 )
 
-// failStep records that a step has definitely come to nothing, and turns round:
-// the next recovery point is that of the first undoing which is due.
+// failStep records that a step has definitely failed, and turns the saga around: the
+// next recovery point is that of the first compensation that is due.
 func (s *Service) failStep(ctx context.Context, c *idempotency.Claim, k *checkingOut, step db.SagaStep, due string, why Failure) error {
 	err := c.Phase(ctx, due, func(q *db.Queries) error { return k.fail(ctx, q, step, why, false) })
 	if err == nil {
@@ -20,8 +20,8 @@ func (s *Service) failStep(ctx context.Context, c *idempotency.Claim, k *checkin
 	return err
 }
 
-// fail joins q's transaction. What has not begun is skipped, and so is the
-// undoing of what was not done.
+// fail records the failure in q's transaction. Steps that have not begun are skipped,
+// and so are the compensations of steps that were not done.
 func (k *checkingOut) fail(ctx context.Context, q *db.Queries, step db.SagaStep, why Failure, declined bool) error {
 	if err := k.move(ctx, q, step, db.SagaStepStatusFailed); err != nil {
 		return err
@@ -30,12 +30,12 @@ func (k *checkingOut) fail(ctx context.Context, q *db.Queries, step db.SagaStep,
 		return err
 	}
 	if err := q.CheckoutStepsSkip(ctx, db.CheckoutStepsSkipParams{TenantID: k.row.TenantID, CheckoutID: k.row.ID}); err != nil {
-		return fmt.Errorf("skip what will not happen of checkout %s: %w", k.row.ID, err)
+		return fmt.Errorf("skip the remaining steps of checkout %s: %w", k.row.ID, err)
 	}
 	return nil
 }
 
-// noteFailure writes down why the checkout fails; nil, that it does not.
+// noteFailure records why the checkout fails, or, with nil, that it does not.
 func (k *checkingOut) noteFailure(ctx context.Context, q *db.Queries, why *Failure, declined bool) error {
 	p := db.CheckoutFailureParams{TenantID: k.row.TenantID, ID: k.row.ID, Declined: declined}
 	if why != nil {
@@ -48,7 +48,7 @@ func (k *checkingOut) noteFailure(ctx context.Context, q *db.Queries, why *Failu
 	return nil
 }
 
-// failure is what was noted.
+// failure is what noteFailure has recorded.
 func (k *checkingOut) failure() Failure {
 	f := Failure{Code: *k.row.FailureCode, Message: *k.row.FailureMessage}
 	if k.row.FailureDeclineCode != nil {
@@ -57,7 +57,7 @@ func (k *checkingOut) failure() Failure {
 	return f
 }
 
-// undone records that an undoing is done, and that its step is compensated.
+// undone records that a compensation is done, and its step compensated.
 func (k *checkingOut) undone(ctx context.Context, q *db.Queries, undoing, step db.SagaStep) error {
 	if err := k.move(ctx, q, undoing, db.SagaStepStatusDone); err != nil {
 		return err
@@ -65,16 +65,16 @@ func (k *checkingOut) undone(ctx context.Context, q *db.Queries, undoing, step d
 	return k.move(ctx, q, step, db.SagaStepStatusCompensated)
 }
 
-// beginRefundStep has the whole payment given back, by the operation that gives
-// back every payment nobody asked to give back. It has a key and a claim of its
-// own; this saga waits for what comes of it.
+// beginRefundStep has the rest of the payment refunded, by the operation for refunds
+// that no caller asked for. That has a key and a claim of its own; this saga waits for
+// its outcome.
 func (s *Service) beginRefundStep(ctx context.Context, c *idempotency.Claim, k *checkingOut) error {
 	return c.Phase(ctx, refundBegun, func(q *db.Queries) error {
 		p, err := q.PaymentLock(ctx, db.PaymentLockParams{TenantID: c.TenantID, ID: *k.row.PaymentID})
 		if err != nil {
 			return fmt.Errorf("lock payment %s: %w", *k.row.PaymentID, err)
 		}
-		if p.AmountRefundingMinor < p.AmountMinor { // The caller may have asked for a part already.
+		if p.AmountRefundingMinor < p.AmountMinor { // The caller may have refunded everything already.
 			if err := s.refundByItself(ctx, q, p); err != nil {
 				return err
 			}
@@ -83,8 +83,8 @@ func (s *Service) beginRefundStep(ctx context.Context, c *idempotency.Claim, k *
 	})
 }
 
-// awaitRefundStep looks what came of the refund. One that Stripe refuses for
-// good leaves somebody owing the customer, and no later step would help.
+// awaitRefundStep checks the outcome of the refund. If Stripe refuses it for good we
+// owe the customer money, and no later step would help.
 func (s *Service) awaitRefundStep(ctx context.Context, c *idempotency.Claim, k *checkingOut) (idempotency.Answer, error) {
 	p, err := s.pool.PaymentGet(ctx, db.PaymentGetParams{TenantID: c.TenantID, ID: *k.row.PaymentID})
 	switch {
@@ -123,7 +123,7 @@ func (s *Service) cancelOrderStep(ctx context.Context, c *idempotency.Claim, k *
 		if err != nil {
 			return idempotency.Answer{}, fmt.Errorf("lock order %s: %w", *k.row.OrderID, err)
 		}
-		if order.Status == db.OrderStatusOpen { // Otherwise it is closed: the customer canceled it, or it was paid and refunded.
+		if order.Status == db.OrderStatusOpen { // Otherwise it is closed already: canceled by the customer, or paid and refunded.
 			if order, err = q.OrderCancel(ctx, db.OrderCancelParams{TenantID: c.TenantID, ID: order.ID}); err != nil {
 				return idempotency.Answer{}, fmt.Errorf("cancel order %s: %w", order.ID, err)
 			}
@@ -147,8 +147,8 @@ func (s *Service) cancelOrderStep(ctx context.Context, c *idempotency.Claim, k *
 	return c.Answer(), err
 }
 
-// compensatedAnswer says why the checkout came to nothing: its payment did, or
-// it never had one.
+// compensatedAnswer says why the checkout failed: its payment did, or the stock could
+// not be reserved.
 func (s *Service) compensatedAnswer(ctx context.Context, q *db.Queries, c *idempotency.Claim, k *checkingOut, shown Checkout) (idempotency.Answer, error) {
 	if shown.PaymentID == nil {
 		return s.answers.Problem(&OutOfStockError{Checkout: shown}, c.RequestID), nil

@@ -2,11 +2,11 @@ package payments
 
 import "net/http"
 
-// reply is what is left of an attempt once the library that made it is forgotten.
+// reply is an HTTP response of Stripe's, independent of the library that read it.
 type reply struct {
-	sent        bool   // a connection was there to write to; without one nothing left this process
+	sent        bool   // there was a connection to write to; without one, nothing left this process
 	status      int    // zero: no complete answer
-	readable    bool   // the body was an object, or an error, of Stripe's
+	readable    bool   // the body was a Stripe object or a Stripe error
 	errorType   string // Stripe's type of error
 	code        string // Stripe's code
 	param       string
@@ -14,11 +14,11 @@ type reply struct {
 	shouldRetry string // Stripe-Should-Retry: "true", "false" or absent
 }
 
-// verdict judges a POST (https://docs.stripe.com/error-low-level). Its first
-// rule: while an earlier attempt under the key is in doubt, only an answer that
-// settles that attempt settles anything. A success does, a decline does, a
-// replayed refusal does. A rate limit, a rotated key or a failed validation is
-// about this attempt alone.
+// verdict judges the response to a POST (https://docs.stripe.com/error-low-level).
+// The first rule: while an earlier attempt under the key is in doubt, only a response
+// that settles that attempt settles anything. A success does, a decline does, a
+// replayed refusal does. A rate limit, a rotated API key or a failed validation says
+// something about this attempt only.
 func (r reply) verdict(inDoubt bool) Verdict {
 	undecided := NotExecuted
 	if inDoubt {
@@ -28,16 +28,16 @@ func (r reply) verdict(inDoubt bool) Verdict {
 	case !r.sent:
 		return undecided
 	case r.status == 0 || !r.readable:
-		return Unknown // Cut short, or the word of a proxy: something may have happened behind it.
+		return Unknown // Cut short, or sent by a proxy: behind it, the call may have been executed.
 	case r.status < 300:
 		return Done
 	case r.status == http.StatusPaymentRequired:
 		return Refused
 	case r.status == http.StatusConflict && r.code == "idempotency_key_in_use":
-		return Unknown // Another attempt runs this very moment.
+		return Unknown // Another attempt is running right now.
 	case r.status == http.StatusUnauthorized, r.status == http.StatusForbidden,
 		r.status == http.StatusConflict, r.status == http.StatusTooManyRequests:
-		return undecided // Turned away at the door.
+		return undecided // Rejected before anything was executed.
 	case r.status >= 500, r.status == http.StatusFailedDependency, r.shouldRetry == "true":
 		return Unknown
 	case stateConflicts[r.code]:
@@ -55,7 +55,7 @@ func (r reply) frozen() bool {
 	return r.readable && r.shouldRetry != "true" && (r.status == http.StatusInternalServerError || r.status == http.StatusFailedDependency)
 }
 
-// stateConflicts are the refusals that an earlier success of our own can cause.
+// stateConflicts are the refusals that our own earlier success can cause.
 var stateConflicts = map[string]bool{
 	"payment_intent_unexpected_state": true,
 	"charge_already_refunded":         true,

@@ -12,29 +12,29 @@ import (
 // oursBatch is how many of our own rows are compared at once.
 const oursBatch = 200
 
-// comparer reads Stripe's lists beside our tables. Both of its users need the
-// same eyes: the audit, which only tells, and the reconciler, which acts.
+// comparer compares Stripe's lists with our tables. The audit, which only reports, and
+// the reconciler, which acts, share it.
 type comparer struct {
 	pool    *db.Pool
 	gateway Gateway
-	// abandonedBefore is when an intent must have been made to count as
-	// abandoned; zero: none does.
+	// abandonedBefore: only intents created before it count as abandoned; zero: none
+	// does.
 	abandonedBefore time.Time
 	// saw is told the currency of every object that was compared.
 	saw func(currency string)
 	// paged is called after each page. An error ends the walk.
 	paged func(context.Context) error
-	// intent and refund are told of everything on which the two do not plainly
-	// agree, and of what was looked at once more, whatever that came to.
+	// intent and refund are called for every object on which the two disagree, and for
+	// every object that was read again, whatever the result.
 	intent func(context.Context, Intent, judgment) error
 	refund func(context.Context, StripeRefund, judgment) error
-	// unseen is told of an object that Stripe would not show, and why. Nil: that
-	// ends the walk, as an error of the others does.
+	// unseen is called for an object that Stripe refuses to show. Nil: such an object
+	// ends the walk, as an error does.
 	unseen func(ctx context.Context, object string, row ourRow, why error) error
 }
 
-// walk compares everything that was created since from, at Stripe or here.
-// There is no upper end: the two clocks need not agree about what now is.
+// walk compares everything created since from, at Stripe or here. There is no upper
+// bound, because the two clocks need not agree.
 func (c *comparer) walk(ctx context.Context, from time.Time) error {
 	if err := walkSide(ctx, c, c.intents(), from); err != nil {
 		return fmt.Errorf("compare PaymentIntents: %w", err)
@@ -45,7 +45,7 @@ func (c *comparer) walk(ctx context.Context, from time.Time) error {
 	return nil
 }
 
-// again judges what was found earlier, wherever in time it lies.
+// again judges earlier findings once more, however old they are.
 func (c *comparer) again(ctx context.Context, open []db.ReconciliationFinding) error {
 	for _, f := range open {
 		row := ourRow{ref: ref{tenantID: f.TenantID}, objectID: f.ObjectID, intentID: f.ObjectID, currency: f.Currency}
@@ -65,7 +65,7 @@ func (c *comparer) again(ctx context.Context, open []db.ReconciliationFinding) e
 	return nil
 }
 
-// intentPaying is the intent that paid an order; empty: none that we know.
+// intentPaying is the intent that paid an order; empty: none that we know of.
 func (c *comparer) intentPaying(ctx context.Context, r ref) (string, error) {
 	found, err := views(ctx, c.pool.Queries, []ref{r})
 	if err != nil || found[r].paid() == nil {
@@ -84,8 +84,8 @@ func (c *comparer) intents() side[Intent] {
 	}
 }
 
-// judgeIntentAndAge also finds what the sweeper is for: an intent that agrees with
-// our rows only because nobody will ever confirm it.
+// judgeIntentAndAge also recognises an abandoned intent, which agrees with our rows
+// but will never be confirmed.
 func (c *comparer) judgeIntentAndAge(i Intent, v *orderView) judgment {
 	j := judgeIntent(i, v)
 	if j.ruling == agrees && v.isAbandoned(i, c.abandonedBefore) {
@@ -104,7 +104,7 @@ func (c *comparer) refunds() side[StripeRefund] {
 	}
 }
 
-// side is one kind of object, as Stripe lists it and as we have it.
+// side is one kind of object: how to list it at Stripe, read it here and judge it.
 type side[T any] struct {
 	object  string
 	list    func(context.Context, Window) (Page[T], error)
@@ -115,8 +115,8 @@ type side[T any] struct {
 	look    func(context.Context, ourRow) (T, error)
 }
 
-// ourRow names an object of Stripe's and the order it belongs to. Its id is that
-// of our row which says that money moved.
+// ourRow identifies an object of Stripe's and its order. Its id is that of our row that
+// says money moved.
 type ourRow struct {
 	ref
 	id, objectID, intentID, currency string
@@ -128,10 +128,10 @@ type objectKey struct {
 	created time.Time
 }
 
-// walkSide goes from the newest page of Stripe's list to the oldest, and beside
-// each page looks at our own rows of the same stretch of time: an object that
-// is neither on the page nor on the one before is asked for by its id. So it
-// needs memory for two pages, and finds what only they have and what only we have.
+// walkSide goes from the newest page of Stripe's list to the oldest, and with each page
+// compares our own rows of the same period: an object that is neither on the page nor
+// on the one before is read by its id. So it finds what only Stripe has and what only
+// we have, with memory for two pages.
 func walkSide[T any](ctx context.Context, c *comparer, s side[T], from time.Time) error {
 	window, until := Window{From: from}, endOfTime
 	var before map[string]bool
@@ -162,8 +162,8 @@ func walkSide[T any](ctx context.Context, c *comparer, s side[T], from time.Time
 	return nil
 }
 
-// comparePage judges what Stripe listed. Objects that name no tenant of ours are
-// another installation's, or another program's, and not ours to judge.
+// comparePage judges the objects of a page. Those that name no tenant of ours belong to
+// another installation or another program, and are left alone.
 func comparePage[T any](ctx context.Context, c *comparer, s side[T], objects []T) error {
 	var tenants []string
 	for _, object := range objects {
@@ -197,7 +197,7 @@ func comparePage[T any](ctx context.Context, c *comparer, s side[T], objects []T
 		}
 		c.saw(k.currency)
 		j := s.judge(object, found[k.ref])
-		if j.ruling == disagrees { // The page is older than our rows were when they were read. Look again.
+		if j.ruling == disagrees { // The page was read before our rows were. Read the object again.
 			err = lookAndVisit(ctx, c, s, k.ourRow)
 		} else if j.ruling != agrees {
 			err = s.visit(ctx, object, j)
@@ -209,7 +209,7 @@ func comparePage[T any](ctx context.Context, c *comparer, s side[T], objects []T
 	return nil
 }
 
-// lookAndVisit judges one object as it is now.
+// lookAndVisit reads one object again and judges it.
 func lookAndVisit[T any](ctx context.Context, c *comparer, s side[T], row ourRow) error {
 	var object T
 	err := guarded(func() (err error) { object, err = s.look(ctx, row); return err })
@@ -226,7 +226,7 @@ func lookAndVisit[T any](ctx context.Context, c *comparer, s side[T], row ourRow
 	return s.visit(ctx, object, s.judge(object, found[row.ref]))
 }
 
-// compareOurs judges what our rows of a stretch of time say that Stripe has.
+// compareOurs judges what our rows of a period say Stripe should have.
 func compareOurs[T any](ctx context.Context, c *comparer, s side[T], since, until time.Time, seen func(objectID string) bool) error {
 	var last ourRow
 	for {
@@ -283,8 +283,8 @@ func (c *comparer) refunded(ctx context.Context, since, until time.Time, after o
 	return list, nil
 }
 
-// lookAtIntent reads the intent of a row; one without a status is not there.
-// The row says whose it is, whatever its metadata has become.
+// lookAtIntent reads the intent of a row; one without a status does not exist. The row
+// says which order it belongs to, even if its metadata was changed.
 func (c *comparer) lookAtIntent(ctx context.Context, row ourRow) (Intent, error) {
 	i, err := c.gateway.GetIntent(ctx, row.objectID)
 	if errors.Is(err, ErrNoSuchObject) {
@@ -294,7 +294,7 @@ func (c *comparer) lookAtIntent(ctx context.Context, row ourRow) (Intent, error)
 	return i, err
 }
 
-// lookAtRefund reads the refund of a row; one without a status is not there.
+// lookAtRefund reads the refund of a row; one without a status does not exist.
 func (c *comparer) lookAtRefund(ctx context.Context, row ourRow) (StripeRefund, error) {
 	list, err := c.gateway.RefundsOf(ctx, row.intentID)
 	for _, r := range list {

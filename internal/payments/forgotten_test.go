@@ -321,7 +321,7 @@ func TestForgottenCreation(t *testing.T) {
 				if !certain {
 					require.Equal(t, http.StatusAccepted, a.Status, a)
 					require.Zero(t, intentsOf(r, order))
-					require.Equal(t, 1, r.Count("SELECT count(*) FROM idempotency_keys WHERE key = 'k' AND last_error LIKE '%may still come to light%'"))
+					require.Equal(t, 1, r.Count("SELECT count(*) FROM idempotency_keys WHERE key = 'k' AND last_error LIKE '%may still appear%'"))
 
 					r.goesBy(longAfter - age)
 					a = r.api.Pay("k", order, visa)

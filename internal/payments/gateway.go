@@ -9,11 +9,11 @@ import (
 	"example.com/payonce/db"
 )
 
-// Gateway is what this package needs of a payment provider. Every method makes
-// one attempt, with one deadline, and no retries that its caller cannot see.
+// Gateway is what this package needs from a payment provider. Every method makes one
+// attempt, with one deadline, and no retries behind its caller's back.
 type Gateway interface {
-	// Ready says whether a new payment may be begun; ErrStripeUnavailable if
-	// not. What was begun goes on either way.
+	// Ready reports whether a new payment may be begun; ErrStripeUnavailable if
+	// not. What was begun before goes on either way.
 	Ready(ctx context.Context) error
 	// CreateIntent makes a PaymentIntent, unconfirmed: no money moves.
 	CreateIntent(ctx context.Context, call Call, intent NewIntent) Outcome
@@ -21,19 +21,19 @@ type Gateway interface {
 	ConfirmIntent(ctx context.Context, call Call, intentID, paymentMethod string) Outcome
 	// CancelIntent makes sure that no money can move any more.
 	CancelIntent(ctx context.Context, call Call, intentID string) Outcome
-	// GetIntent looks. ErrNoSuchObject: the account has no such intent.
+	// GetIntent reads an intent. ErrNoSuchObject: the account has no such intent.
 	GetIntent(ctx context.Context, intentID string) (Intent, error)
 	// CreateRefund gives money back.
 	CreateRefund(ctx context.Context, call Call, refund NewRefund) Outcome
 	// RefundsOf lists every refund of an intent.
 	RefundsOf(ctx context.Context, intentID string) ([]StripeRefund, error)
-	// ListIntents and ListRefunds read what was created since a time, newest
-	// first, one page at a time.
+	// ListIntents and ListRefunds list what was created in a window, newest first,
+	// one page at a time.
 	ListIntents(ctx context.Context, w Window) (Page[Intent], error)
 	ListRefunds(ctx context.Context, w Window) (Page[StripeRefund], error)
-	// SearchIntents finds an order's intents by their metadata, however old. It
-	// may be an hour late, and show an intent as it was; not every account has it.
-	// It is a short cut: what it does not show is looked for in ListIntents.
+	// SearchIntents finds an order's intents by their metadata, however old. Its
+	// results may be an hour old, and not every account has it. It is a shortcut:
+	// what it does not show is looked for in ListIntents.
 	SearchIntents(ctx context.Context, tenantID, orderID string) ([]Intent, error)
 }
 
@@ -50,19 +50,19 @@ type Page[T any] struct {
 	More    bool
 }
 
-// ErrNoSuchObject says that Stripe answered, and has no object of that id.
+// ErrNoSuchObject says that Stripe answered and has no object with that id.
 var ErrNoSuchObject = errors.New("no such object at Stripe")
 
-// ErrNotShown says that Stripe answered, has looked at the question, and will not
-// show the object. Asking again will not help; any other error may pass.
+// ErrNotShown says that Stripe answered and refuses to show the object. Asking again
+// will not help; any other error may pass.
 var ErrNotShown = errors.New("Stripe does not show the object")
 
 // Call is one attempt under a Stripe idempotency key.
 type Call struct {
 	Key string
-	// InDoubt says that an earlier attempt under the key ended without a
-	// definite answer. Then a refusal of this attempt proves nothing about that
-	// one, unless it is a replay.
+	// InDoubt says that an earlier attempt under the key ended without a definite
+	// answer. Then a refusal of this attempt proves nothing about the earlier one,
+	// unless it is a replay.
 	InDoubt bool
 }
 
@@ -74,18 +74,18 @@ type NewIntent struct {
 	Currency          string
 }
 
-// Intent is what we need to know of a PaymentIntent.
+// Intent is what we need to know about a PaymentIntent.
 type Intent struct {
 	ID             string
 	Status         IntentStatus
 	AmountMinor    int64
 	Currency       string
-	PaymentMethod  string   // the one that was tried last
+	PaymentMethod  string   // the last one tried
 	ChargeID       string   // the latest charge, failed ones included
 	NextAction     []byte   // JSON for the client, while the customer must act
 	LastFailure    *Failure // why the last attempt to pay failed
-	LastIsDecline  bool     // it was the issuer's or the customer's no
-	TenantID       string   // of the metadata
+	LastIsDecline  bool     // the last attempt was declined, by the issuer or the customer
+	TenantID       string   // from the metadata
 	OrderID        string
 	RefundedMinor  int64
 	CreatedAt      time.Time
@@ -93,22 +93,22 @@ type Intent struct {
 	CanceledReason string
 }
 
-// StripeRefund is what we need to know of a refund as Stripe has it.
+// StripeRefund is what we need to know about a refund at Stripe.
 type StripeRefund struct {
 	ID          string
-	Status      db.RefundStatus // pending: whatever Stripe has not decided
+	Status      db.RefundStatus // pending includes every status that is not final
 	FailureCode string
 	IntentID    string
 	AmountMinor int64
 	Currency    string
-	TenantID    string // of the metadata or, in ListRefunds, of the intent's; so is OrderID
+	TenantID    string // from the metadata or, in ListRefunds, from the intent's; so is OrderID
 	OrderID     string
-	PaymentID   string // of the metadata, like RefundID
+	PaymentID   string // from the metadata, like RefundID
 	RefundID    string
 	CreatedAt   time.Time
 }
 
-// IntentStatus is Stripe's own word.
+// IntentStatus is Stripe's status of a PaymentIntent.
 type IntentStatus string
 
 // The statuses of a PaymentIntent that can occur without manual capture.
@@ -133,17 +133,17 @@ type NewRefund struct {
 type Verdict int
 
 const (
-	// Unknown: it may have happened. Never an answer, never a failure.
+	// Unknown: it may have happened. Never stored as an answer, never a failure.
 	Unknown Verdict = iota
 	// Done: it did.
 	Done
 	// Refused: it did not, and the same call never will.
 	Refused
-	// NotExecuted: it did not, and may be tried again as it is.
+	// NotExecuted: it did not, and the same call may be sent again.
 	NotExecuted
-	// Conflict: refused in a way that proves nothing, because the refusal may
-	// come of our own earlier success or says nothing of an earlier attempt.
-	// Look.
+	// Conflict: refused in a way that proves nothing, because the refusal may be
+	// caused by our own earlier success, or says nothing about an earlier attempt.
+	// Read the object.
 	Conflict
 )
 
@@ -154,14 +154,14 @@ type Failure struct {
 	Message     string
 }
 
-// Outcome is what came of one attempt.
+// Outcome is the outcome of one attempt.
 type Outcome struct {
 	Verdict  Verdict
 	Intent   Intent       // of Done, as the answer showed it
 	Refund   StripeRefund // likewise
 	Failure  Failure      // of Refused
 	Declined bool         // of Refused: by the issuer, not by Stripe or us
-	Frozen   bool         // of Unknown: an error that Stripe stored, and repeats under the key whatever happens
+	Frozen   bool         // of Unknown: an error that Stripe stored and repeats under the key from now on
 
 	HTTPStatus int    // zero: no answer
 	ErrorCode  string // Stripe's

@@ -11,19 +11,19 @@ import (
 	"example.com/payonce/internal/idempotency"
 )
 
-// RefundGhost gives back money that Stripe has and that no payment of ours is
-// for: an order paid a second time, an order that is not here any more. There is
-// no row that a refund could belong to, so the key of ours under which it is made
-// is its row: what it gives back, how far it has come and what was sent.
+// RefundGhost refunds money at Stripe that belongs to no payment of ours: an order paid
+// a second time, or an order that is no longer here. There is no payment row for such a
+// refund to belong to, so its idempotency key is its record: what it refunds, how far
+// it got and what was sent.
 //
-// It always gives back all that is left. So whatever else may happen at the same
-// time, Stripe's own arithmetic refuses to give it back twice.
+// It always refunds all that is left. So whatever else happens at the same time,
+// Stripe refuses to refund it twice, because nothing is left.
 const RefundGhost = "refund_ghost"
 
 // ghostRefundBegun is the recovery point of the refund; Stripe may have made it.
 const ghostRefundBegun = "ghost_refund_begun"
 
-// ghostRefundsMax is how often the money of one ghost is given back in vain.
+// ghostRefundsMax is how many refunds of one intent may fail.
 const ghostRefundsMax = 8
 
 // ghostRefund is the request.
@@ -34,14 +34,14 @@ type ghostRefund struct {
 	Currency    string `json:"currency"`
 }
 
-// NotRefundableError says why the money of an intent is not given back this way.
+// NotRefundableError says why the money of an intent cannot be refunded this way.
 type NotRefundableError struct{ Why string }
 
 func (e *NotRefundableError) Error() string { return e.Why }
 
-// ghostLeft is how much of an intent a person may have given back although no
-// payment here has it, or a *NotRefundableError: what can be adopted is adopted
-// first, and what a payment has, or may yet have, is refunded through that.
+// ghostLeft is how much of an intent an operator may refund although it belongs to no
+// payment here, or a *NotRefundableError: what can be adopted is adopted first, and
+// what belongs to a payment, or may yet, is refunded through that.
 func ghostLeft(i Intent, v *orderView) (int64, error) {
 	left := i.ReceivedMinor - i.RefundedMinor
 	if i.Status != IntentSucceeded {
@@ -55,11 +55,11 @@ func ghostLeft(i Intent, v *orderView) (int64, error) {
 	}
 	switch j := judgeIntent(i, v); {
 	case j.ruling == orphaned:
-		return 0, &NotRefundableError{"it can be adopted: do that, and refund the payment, so that the tenant hears of both"}
+		return 0, &NotRefundableError{"it can be adopted: do that, and refund the payment, so that the tenant gets the events of both"}
 	case j.ruling != disagrees:
-		return 0, &NotRefundableError{"somebody here works on it and will find out what it is for"}
+		return 0, &NotRefundableError{"an operation here works on it and will find out what it is for"}
 	case j.key != "":
-		return 0, &NotRefundableError{"payment " + j.finding.PaymentID + " is what it was taken for: have that tried now"}
+		return 0, &NotRefundableError{"payment " + j.finding.PaymentID + " is what it was charged for: have that tried now"}
 	}
 	return left, nil
 }
@@ -76,9 +76,9 @@ func ghostKeys(intentID string) []string {
 	return keys
 }
 
-// RefundGhostFor has the completer give the money of an intent back that no
-// payment here has. It judges with the order locked, so that nobody adopts it at
-// the same moment, and joins q's transaction. A *NotRefundableError: it is not to be.
+// RefundGhostFor has the completer refund the money of an intent that belongs to no
+// payment here. It judges with the order locked, so that the intent is not adopted at
+// the same moment, and joins q's transaction. A *NotRefundableError says why not.
 func (s *Service) RefundGhostFor(ctx context.Context, q *db.Queries, view IntentView) (id string, minor int64, err error) {
 	i := view.Intent
 	if !view.Ours {
@@ -112,20 +112,20 @@ func (s *Service) RefundGhostFor(ctx context.Context, q *db.Queries, view Intent
 	if err != nil {
 		return "", 0, err
 	}
-	// Where the order is not here there was no row to lock, and the key is the lock:
-	// somebody may have added it while this waited to.
+	// If the order is not here there was no row to lock, and the key is the lock: another
+	// transaction may have inserted it while this one waited to.
 	now, err := q.GhostRefunds(ctx, db.GhostRefundsParams{TenantID: i.TenantID, Keys: keys[len(before) : len(before)+1]})
 	if err != nil {
 		return "", 0, fmt.Errorf("read the refund of %s: %w", i.ID, err)
 	}
 	if len(now) != 1 || now[0].ResourceID != id {
-		return "", 0, &NotRefundableError{"somebody else is giving it back at this moment"}
+		return "", 0, &NotRefundableError{"it is being refunded by someone else at this moment"}
 	}
 	return id, left, nil
 }
 
-// beingGivenBack reports whether an intent's money is on its way back, or was a
-// moment ago: then what was read of it may be older, and it is not to be adopted.
+// beingGivenBack reports whether an intent's money is being refunded, or was a moment
+// ago: then what was read of the intent may be older, and it is not to be adopted.
 func beingGivenBack(ctx context.Context, q *db.Queries, i Intent) (bool, error) {
 	refunds, err := q.GhostRefunds(ctx, db.GhostRefundsParams{TenantID: i.TenantID, Keys: ghostKeys(i.ID)})
 	if err != nil {
@@ -143,8 +143,9 @@ func (w ghostRefund) call(c *idempotency.Claim) call {
 	return newCall(opRefund, c.ResourceID, c.TenantID+":"+c.Key+":refund", w.IntentID, strconv.FormatInt(w.AmountMinor, 10))
 }
 
-// runGhostRefund takes the refund to its end: as for every refund, what Stripe
-// lists comes before what is sent, and nothing is sent that it may have forgotten.
+// runGhostRefund takes the refund to its end. As for every refund, Stripe's list is read
+// before anything is sent, and nothing is sent under a key that Stripe may have
+// forgotten.
 func (s *Service) runGhostRefund(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
 	w := decode[ghostRefund](c.Request)
 	target := w.call(c)
@@ -160,7 +161,7 @@ func (s *Service) runGhostRefund(ctx context.Context, c *idempotency.Claim) (ide
 	case err == nil && last.AgeSeconds > refundLostAfter.Seconds():
 		return s.finishGhostRefund(ctx, c, w, Outcome{Verdict: Refused, ErrorCode: "provider_error"})
 	case err == nil && givenUp(last):
-		return s.ghostRefundWaits(ctx, c, w, errors.New("Stripe repeats an error; only its list of refunds can tell"))
+		return s.ghostRefundWaits(ctx, c, w, errors.New("Stripe repeats a stored error; only its list of refunds can tell"))
 	}
 	out, _, err := s.call(ctx, c, target, nil, func(ctx context.Context, call Call) Outcome {
 		return s.gateway.CreateRefund(ctx, call, NewRefund{IntentID: w.IntentID, AmountMinor: w.AmountMinor, TenantID: c.TenantID, OrderID: w.OrderID, RefundID: c.ResourceID})
@@ -171,7 +172,7 @@ func (s *Service) runGhostRefund(ctx context.Context, c *idempotency.Claim) (ide
 	switch out.Verdict {
 	case Done:
 		return s.settleGhostRefund(ctx, c, w, out.Refund, out.RequestID)
-	case Refused, Conflict: // Perhaps our own earlier success. Only the list can tell.
+	case Refused, Conflict: // Perhaps caused by our own earlier success. Only the list can tell.
 		seen, found, err := s.findGhostRefund(ctx, c, w)
 		switch {
 		case err != nil:
@@ -180,7 +181,7 @@ func (s *Service) runGhostRefund(ctx context.Context, c *idempotency.Claim) (ide
 			return s.settleGhostRefund(ctx, c, w, seen, "")
 		}
 		if out.Verdict == Conflict {
-			out.RequestID = "" // written down already
+			out.RequestID = "" // recorded already
 		}
 		return s.finishGhostRefund(ctx, c, w, Outcome{Verdict: Refused, HTTPStatus: out.HTTPStatus, ErrorCode: out.ErrorCode, RequestID: out.RequestID})
 	case Unknown, NotExecuted:
@@ -189,7 +190,7 @@ func (s *Service) runGhostRefund(ctx context.Context, c *idempotency.Claim) (ide
 	panic("bug: " + out.Verdict.String())
 }
 
-// findGhostRefund looks for the refund in Stripe's list, by ours in the metadata.
+// findGhostRefund looks for the refund in Stripe's list, by our id in its metadata.
 func (s *Service) findGhostRefund(ctx context.Context, c *idempotency.Claim, w ghostRefund) (StripeRefund, bool, error) {
 	list, err := s.gateway.RefundsOf(ctx, w.IntentID)
 	for _, r := range list {
@@ -207,7 +208,7 @@ func (s *Service) settleGhostRefund(ctx context.Context, c *idempotency.Claim, w
 		if err := recordCall(ctx, s.pool.Queries, c.TenantID, w.call(c).key, done, false); err != nil { // it was made, whatever becomes of it
 			return idempotency.Answer{}, err
 		}
-		return s.ghostRefundWaits(ctx, c, w, errors.New("Stripe has the refund and has not decided yet"))
+		return s.ghostRefundWaits(ctx, c, w, errors.New("the refund is pending at Stripe"))
 	case db.RefundStatusSucceeded:
 		return s.finishGhostRefund(ctx, c, w, done)
 	case db.RefundStatusFailed, db.RefundStatusCanceled:
@@ -223,8 +224,8 @@ func (s *Service) ghostRefundWaits(ctx context.Context, c *idempotency.Claim, w 
 	return s.answers.Object(http.StatusAccepted, "", w), yield(ctx, c, nextTry(c), why)
 }
 
-// finishGhostRefund ends it. Where the money went back there is nothing left to
-// disagree about; where it did not, the finding stays and a person looks again.
+// finishGhostRefund ends the refund. If it succeeded the finding is resolved; if not,
+// the finding stays and a person looks again.
 func (s *Service) finishGhostRefund(ctx context.Context, c *idempotency.Claim, w ghostRefund, out Outcome) (idempotency.Answer, error) {
 	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
 		if err := recordCall(ctx, q, c.TenantID, w.call(c).key, out, false); err != nil {
@@ -235,13 +236,13 @@ func (s *Service) finishGhostRefund(ctx context.Context, c *idempotency.Claim, w
 		}
 		_, err := q.FindingsResolve(ctx, db.FindingsResolveParams{TenantID: c.TenantID, ObjectID: w.IntentID, Resolution: "given back as " + out.Refund.ID})
 		if err != nil {
-			return idempotency.Answer{}, fmt.Errorf("resolve what was found of %s: %w", w.IntentID, err)
+			return idempotency.Answer{}, fmt.Errorf("resolve the findings of %s: %w", w.IntentID, err)
 		}
 		return s.answers.Object(http.StatusOK, "", w), nil
 	})
 	if err != nil {
 		return idempotency.Answer{}, fmt.Errorf("finish the refund of %s: %w", w.IntentID, err)
 	}
-	c.Log().Warn("money that no payment has was refunded, or could not be", "payment_intent", w.IntentID, "verdict", out.Verdict.String(), "code", out.ErrorCode)
+	c.Log().Warn("the refund of money that belongs to no payment has ended", "payment_intent", w.IntentID, "verdict", out.Verdict.String(), "code", out.ErrorCode)
 	return c.Answer(), nil
 }

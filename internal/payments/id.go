@@ -50,15 +50,15 @@ func idFloor(t time.Time) string {
 // NewTenantID makes the id of a new tenant.
 func NewTenantID() string { return newID("ten_") }
 
-// NewActionID names one thing that an operator has done. It is drawn when the
-// form is made, so that a form that is sent twice is recognised.
+// NewActionID makes the id of an operator's action. It is made with the form, so that
+// a form that is submitted twice is recognised.
 func NewActionID() string { return newID(actionID) }
 
 // IsActionID reports whether id could be an action's.
 func IsActionID(id string) bool { return isID(actionID, id) }
 
-// isID reports whether id could be one of the kind. What could not is unknown
-// without asking the database.
+// isID reports whether id could be of the kind. If not, there is no need to ask the
+// database.
 func isID(kind, id string) bool {
 	rest, ok := strings.CutPrefix(id, kind)
 	if !ok || len(rest) != idLength {

@@ -9,7 +9,7 @@ import (
 	"example.com/payonce/db"
 )
 
-// Finding is one object on which Stripe and our rows disagree.
+// Finding is a disagreement between Stripe and our rows about one object.
 type Finding struct {
 	Kind       db.FindingKind
 	Object     string // aPaymentIntent or aRefund
@@ -19,24 +19,24 @@ type Finding struct {
 	PaymentID  string
 	RefundID   string
 	Currency   string
-	DriftMinor int64 // what Stripe has more than our rows say; negative: less
+	DriftMinor int64 // how much more Stripe has than our rows say; negative: less
 	Detail     string
 }
 
-// The kinds of Stripe's objects that are compared.
+// The kinds of Stripe objects that are compared.
 const (
 	aPaymentIntent = "payment_intent"
 	aRefund        = "refund"
 )
 
-// ruling is what the comparison of one object comes to.
+// ruling is the result of comparing one object.
 type ruling int
 
 const (
-	agrees    ruling = iota // or there is nothing of ours to compare it with
-	inWork                  // somebody works on it and will find out; news for them
-	orphaned                // money that is provably ours and that no row knows of
-	moved                   // a refund went further at Stripe than here
+	agrees    ruling = iota // or nothing to compare
+	inWork                  // an operation works on it and will find out; wake it
+	orphaned                // money that is provably ours and has no row
+	moved                   // a refund is further along at Stripe than here
 	abandoned               // an intent that nobody will ever confirm
 	disagrees               // a person must look
 )
@@ -59,24 +59,24 @@ func (r ruling) String() string {
 	panic("bug: a ruling without a name")
 }
 
-// judgment is a ruling with what follows from it.
+// judgment is a ruling with its consequences.
 type judgment struct {
 	ruling  ruling
 	key     string  // of inWork: the key to hurry along
 	finding Finding // of orphaned and disagrees
 }
 
-// orderView is all that our rows know of one order.
+// orderView is everything our rows say about one order.
 type orderView struct {
 	order        *db.Order // nil: there is no such order
-	checkoutRuns bool      // a checkout pays it, and is at it
+	checkoutRuns bool      // an unfinished checkout is paying it
 	payments     []paymentView
 	refunds      []refundView
 }
 
 type paymentView struct {
 	db.Payment
-	inWork bool // an unfinished key belongs to it, and is not parked
+	inWork bool // it has an unfinished key that is not parked
 }
 
 type refundView struct {
@@ -87,7 +87,7 @@ type refundView struct {
 // ref names an order.
 type ref struct{ tenantID, orderID string }
 
-// views reads what is known of some orders.
+// views reads everything about some orders.
 func views(ctx context.Context, q *db.Queries, refs []ref) (map[ref]*orderView, error) {
 	var tenants, orders []string
 	found := map[ref]*orderView{}
@@ -143,8 +143,8 @@ func (v *orderView) paid() *paymentView {
 
 func (p *paymentView) uses(intentID string) bool { return p.IntentID != nil && *p.IntentID == intentID }
 
-// judgeIntent compares a PaymentIntent of Stripe's with what is known of its
-// order. It decides nothing that a row's constraint would not refuse to be wrong.
+// judgeIntent compares a PaymentIntent with our rows of its order. If it is wrong,
+// what it leads to is still subject to the constraints of the rows.
 func judgeIntent(i Intent, v *orderView) judgment {
 	paid := v.paid()
 	switch {
@@ -166,7 +166,7 @@ func judgeIntent(i Intent, v *orderView) judgment {
 	return judgment{ruling: agrees}
 }
 
-// judgeGhost is about money that no payment of ours has.
+// judgeGhost judges money that belongs to no payment of ours.
 func judgeGhost(i Intent, v *orderView) judgment {
 	net := i.ReceivedMinor - i.RefundedMinor
 	ghost := func(detail string) judgment {
@@ -182,7 +182,7 @@ func judgeGhost(i Intent, v *orderView) judgment {
 		}
 		return j
 	case net == 0:
-		return judgment{ruling: agrees} // It went back already.
+		return judgment{ruling: agrees} // It was refunded already.
 	case v.order == nil:
 		return ghost("paid at Stripe, and the order is not here")
 	case v.checkoutRuns || v.order.Status == db.OrderStatusOpen && v.order.CancelingKey != nil:
@@ -210,7 +210,7 @@ func findingOf(i Intent, v *orderView, kind db.FindingKind, drift int64, detail 
 	return f
 }
 
-// judgeRefund compares a refund of Stripe's with what is known of its order.
+// judgeRefund compares a refund at Stripe with our rows of its order.
 func judgeRefund(r StripeRefund, v *orderView) judgment {
 	i := slices.IndexFunc(v.refunds, func(row refundView) bool { return r.is(row.Refund) })
 	if i < 0 {
@@ -237,16 +237,16 @@ func judgeRefund(r StripeRefund, v *orderView) judgment {
 		f.Kind, f.Detail = db.FindingKindLoss, fmt.Sprintf("refund %s here, and not there at Stripe", row.Status)
 	}
 	if f.DriftMinor == 0 {
-		return judgment{ruling: agrees} // Failed here and canceled there: no money either way.
+		return judgment{ruling: agrees} // Failed here and canceled there: no money moved either way.
 	}
 	return judgment{ruling: disagrees, finding: f}
 }
 
-// judgeUnknownRefund is about money that went back without a row here.
+// judgeUnknownRefund judges a refund that has no row here.
 func judgeUnknownRefund(r StripeRefund, v *orderView) judgment {
 	paid := v.paid()
 	if given(r.Status, 1) == 0 && r.Status != db.RefundStatusPending || paid == nil || !paid.uses(r.IntentID) {
-		return judgment{ruling: agrees} // Nothing went back, or its payment is the finding, and counts it in.
+		return judgment{ruling: agrees} // No money moved, or the payment is the finding and its drift includes this refund.
 	}
 	f := Finding{
 		Kind: db.FindingKindGhost, Object: aRefund, ObjectID: r.ID, TenantID: paid.TenantID, OrderID: paid.OrderID, PaymentID: paid.ID, RefundID: r.RefundID,
@@ -263,7 +263,7 @@ func judgeUnknownRefund(r StripeRefund, v *orderView) judgment {
 	return judgment{ruling: disagrees, finding: f}
 }
 
-// given is how much of a refund's amount has gone back.
+// given is how much of a refund's amount has moved.
 func given(status db.RefundStatus, amount int64) int64 {
 	if status == db.RefundStatusSucceeded {
 		return amount
@@ -271,8 +271,8 @@ func given(status db.RefundStatus, amount int64) int64 {
 	return 0
 }
 
-// lockedView reads an order and locks it, if it is there, so that no payment of
-// it can begin before the transaction ends.
+// lockedView reads an order and locks it, if it exists, so that no payment of it can
+// begin before the transaction ends.
 func lockedView(ctx context.Context, q *db.Queries, r ref) (*orderView, error) {
 	_, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: r.tenantID, ID: r.orderID})
 	if err != nil && !errors.Is(err, db.ErrNoRows) {

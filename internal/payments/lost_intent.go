@@ -11,26 +11,26 @@ import (
 )
 
 const (
-	clocksApart  = 2 * time.Minute // between Stripe's clock and the database's, with what an attempt takes
-	repairLate   = time.Hour       // how late Stripe can still put right what a failure of its own left behind
-	findPagesMax = 10              // of a list in one run: a thousand intents, so that a long list takes no other's turn at Stripe
+	clocksApart  = 2 * time.Minute // between Stripe's clock and the database's, including the time of one attempt
+	repairLate   = time.Hour       // how late Stripe may still complete work that one of its own failures interrupted
+	findPagesMax = 10              // pages of the list in one run: a thousand intents, so that a long list does not use up the rate limit
 	lookUntil    = stripeKeyLifetime + repairLate + clocksApart
 )
 
-// Nothing is concluded while a creation can still come to light, and there is time
-// to read a long list before a person has to.
+// Nothing is concluded while an intent may still appear, and a long list can be read
+// in time before the key is parked.
 const (
 	_ = uint(lookUntil - resendWithin)
 	_ = uint(parkAfter - 20*time.Hour - lookUntil)
 )
 
-// adoptIntent looks for what a creation has made that is too old to be sent again.
-// Either its answer was lost, or this database was restored from an older copy and
-// has forgotten what came of it: then the intent may even be paid, and another one
-// would charge the card a second time. So it looks before it pushes.
+// adoptIntent looks for the intent of a creation that is too old to be sent again.
+// Either the response was lost, or this database was restored from a backup and has
+// forgotten the outcome. In the second case the intent may even be paid, and another
+// one would charge the card twice. So it is looked for before another is made.
 //
 // It returns errMoved when it has found an intent and recorded it, as T1b would
-// have; nil when there is none for certain, and another may be made; and any other
+// have; nil when there certainly is none, so that another may be made; and any other
 // error when it cannot tell yet.
 func (s *Service) adoptIntent(ctx context.Context, c *idempotency.Claim, create call) error {
 	last, err := s.pool.StripeCallGet(ctx, db.StripeCallGetParams{TenantID: c.TenantID, StripeKey: create.key})
@@ -51,8 +51,8 @@ func (s *Service) adoptIntent(ctx context.Context, c *idempotency.Claim, create 
 	if found == nil {
 		return nil
 	}
-	// Whoever confirmed it in the time that is lost was told what came of it. What
-	// was never confirmed goes on as if nothing had happened.
+	// An intent that was confirmed in the time that was lost is only waited for. One
+	// that never was is confirmed as if nothing had happened.
 	point := actionRequired
 	if found.Status == IntentRequiresConfirmation || found.Status == IntentRequiresPaymentMethod && found.LastFailure == nil {
 		point = intentRecorded
@@ -65,37 +65,37 @@ func (s *Service) adoptIntent(ctx context.Context, c *idempotency.Claim, create 
 		})
 	})
 	if err != nil {
-		return fmt.Errorf("record the intent %s that payment %s once had: %w", found.ID, p.ID, err)
+		return fmt.Errorf("record the lost intent %s of payment %s: %w", found.ID, p.ID, err)
 	}
-	c.Log().Warn("an intent that was made and forgotten was found", "payment_id", p.ID, "payment_intent", found.ID, "status", string(found.Status))
+	c.Log().Warn("found a PaymentIntent whose creation was not recorded", "payment_id", p.ID, "payment_intent", found.ID, "status", string(found.Status))
 	return errMoved
 }
 
 var errCannotTell = errors.New("Stripe cannot tell yet")
 
 // findIntent asks Stripe for the intents of a payment's order. It returns the one
-// with which most has happened; nil: there is none that a payment could use, and
-// that is certain. An error says that nobody can tell yet.
+// that got furthest, or nil if there certainly is none that the payment could use.
+// An error says that it cannot be told yet.
 //
-// Search, where the account has it, is quick, and can be an hour late or leave
-// things out: what it shows is so, and what it does not show proves nothing. The
-// list leaves nothing out, in any account, but it is everybody's: it is read page
-// by page, in as many runs as that takes. An intent that was paid, or is about to
-// be, ends the look; of one that was not, only the whole list can say that no
-// other was paid after it.
+// Search is fast, but not every account has it, and it may be an hour late or miss
+// objects: what it shows is true, what it does not show proves nothing. The list is
+// complete in every account, but it lists everybody's intents: it is read page by
+// page, in as many runs as that takes. An intent that is paid or about to be ends the
+// search; if the intents found so far are not, only the whole list can show that no
+// other was paid after them.
 func (s *Service) findIntent(ctx context.Context, c *idempotency.Claim, p db.Payment, last db.StripeCallGetRow) (*Intent, error) {
 	usable := func(intents []Intent) (ids []string, paid bool) {
 		for _, i := range intents {
 			ours := i.TenantID == p.TenantID && i.OrderID == p.OrderID && i.AmountMinor == p.AmountMinor && i.Currency == p.Currency
 			if ours && i.Status != IntentCanceled {
-				ids, paid = append(ids, i.ID), paid || i.happened() >= paidOrAboutToBe
+				ids, paid = append(ids, i.ID), paid || i.progress() >= paidOrAboutToBe
 			}
 		}
 		return ids, paid
 	}
 	searched, err := s.gateway.SearchIntents(ctx, p.TenantID, p.OrderID)
 	if err != nil {
-		c.Log().Info("the search for what a creation made has failed; its list is read", "error", err.Error())
+		c.Log().Info("Stripe's search failed; reading its list of PaymentIntents instead", "error", err.Error())
 	}
 	found, paid := usable(searched)
 	if !paid {
@@ -107,29 +107,29 @@ func (s *Service) findIntent(ctx context.Context, c *idempotency.Claim, p db.Pay
 	}
 	var best *Intent
 	for _, id := range found {
-		seen, err := s.look(ctx, id) // a search, and a page of yesterday, show it as it was
+		seen, err := s.look(ctx, id) // search results and pages may be old
 		if err != nil {
 			return nil, err
 		}
-		if seen.Status != IntentCanceled && (best == nil || seen.happened() > best.happened()) {
+		if seen.Status != IntentCanceled && (best == nil || seen.progress() > best.progress()) {
 			best = &seen
 		}
 	}
 	return best, nil
 }
 
-// readList reads Stripe's list of what was created around the attempts of a
-// creation that are known here, and then of everything since: a life that this
-// database has lost may have tried again, or have made another in its place. It
-// returns what is usable, having read all of it or until something was paid. Each
-// page is written down, so that whoever comes next reads on.
+// readList reads Stripe's list of the intents created around the known attempts, and
+// then of those created since: in the time that a restored database has lost, the
+// creation may have been tried again, or another intent made in its place. It
+// returns the usable ones, once it has read everything or found one that is paid.
+// The position is recorded after each page, so that the next run continues there.
 func (s *Service) readList(ctx context.Context, c *idempotency.Claim, last db.StripeCallGetRow, usable func([]Intent) (ids []string, paid bool)) ([]string, error) {
 	now := last.FirstSentAt.Add(time.Duration(last.AgeSeconds * float64(time.Second)))
-	proves := last.FirstSentAt.Add(lookUntil) // a list that was read before this may miss something
+	proves := last.FirstSentAt.Add(lookUntil) // a list read before this may be incomplete
 	at, err := s.pool.IntentLookGet(ctx, db.IntentLookGetParams{TenantID: c.TenantID, StripeKey: last.StripeKey})
 	begins := errors.Is(err, db.ErrNoRows)
 	if err != nil && !begins {
-		return nil, fmt.Errorf("read how far the look for %s has come: %w", last.ResourceID, err)
+		return nil, fmt.Errorf("read the position in the list for %s: %w", last.ResourceID, err)
 	}
 	if tooEarly := at.EndedAt != nil && len(at.Found) == 0 && at.UntilAt.Before(proves) && !now.Before(proves); begins || tooEarly {
 		at, err = s.pool.IntentLookBegin(ctx, db.IntentLookBeginParams{
@@ -142,7 +142,7 @@ func (s *Service) readList(ctx context.Context, c *idempotency.Claim, last db.St
 	}
 	for page := 0; at.EndedAt == nil; page++ {
 		if page == findPagesMax {
-			return nil, fmt.Errorf("%w: %d pages of its list are read, and there are more", errCannotTell, at.Pages)
+			return nil, fmt.Errorf("%w: %d pages of its list have been read, and there are more", errCannotTell, at.Pages)
 		}
 		list, err := s.gateway.ListIntents(ctx, Window{From: at.FromAt, Until: at.UntilAt, After: deref(at.AfterID)})
 		if err != nil {
@@ -168,7 +168,7 @@ func (s *Service) readList(ctx context.Context, c *idempotency.Claim, last db.St
 		}
 	}
 	if len(at.Found) == 0 && at.UntilAt.Before(proves) {
-		return nil, fmt.Errorf("%w: what was sent %s ago may still come to light", errCannotTell, now.Sub(last.FirstSentAt).Round(time.Minute))
+		return nil, fmt.Errorf("%w: what was sent %s ago may still appear", errCannotTell, now.Sub(last.FirstSentAt).Round(time.Minute))
 	}
 	return at.Found, nil
 }
@@ -177,15 +177,14 @@ func lookLost(c *idempotency.Claim, err error) error {
 	if errors.Is(err, db.ErrNoRows) {
 		return c.Lost()
 	}
-	return fmt.Errorf("note how far the look has come: %w", err)
+	return fmt.Errorf("record the position in the list: %w", err)
 }
 
-// paidOrAboutToBe is what happened with an intent whose money has moved, or may
-// have.
+// paidOrAboutToBe is the progress of an intent whose money has moved, or may have.
 const paidOrAboutToBe = 3
 
-// happened orders intents by how much has happened with them.
-func (i Intent) happened() int {
+// progress ranks intents by how far they got.
+func (i Intent) progress() int {
 	switch i.Status {
 	case IntentSucceeded:
 		return 4

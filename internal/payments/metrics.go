@@ -9,18 +9,18 @@ import (
 	"example.com/payonce/db"
 )
 
-// Metrics count what became of things, in the process that ended them. What
-// stands open is in the database, and the Reconciler's metrics show it.
+// Metrics counts what has ended, in the process that ended it. What is still open is
+// in the database, and ReconcilerMetrics shows it.
 type Metrics struct {
 	checkouts *prometheus.CounterVec
 }
 
-// NewMetrics registers the metrics; with nil they count for nobody.
+// NewMetrics registers the metrics; r may be nil.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{checkouts: promauto.With(r).NewCounterVec(prometheus.CounterOpts{Name: "payonce_checkouts_ended_total",
 		Help: "Checkouts that came to their end, by which: completed or compensated."}, []string{"status"})}
 	for _, status := range []db.CheckoutStatus{db.CheckoutStatusCompleted, db.CheckoutStatusCompensated} {
-		m.checkouts.WithLabelValues(string(status)) // so that the first one is a rise from zero
+		m.checkouts.WithLabelValues(string(status)) // so that the first one is visible as an increase
 	}
 	return m
 }
@@ -35,7 +35,7 @@ type StripeMetrics struct {
 	duration *prometheus.HistogramVec
 }
 
-// NewStripeMetrics registers the metrics; with nil they count for nobody.
+// NewStripeMetrics registers the metrics; r may be nil.
 func NewStripeMetrics(r prometheus.Registerer) *StripeMetrics {
 	f := promauto.With(r)
 	return &StripeMetrics{

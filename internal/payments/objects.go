@@ -8,8 +8,7 @@ import (
 	"example.com/payonce/internal/outbox"
 )
 
-// The objects as the API shows them. Their JSON is the API's: the same bytes go
-// into answers and events, so a field changes here or nowhere.
+// The objects as the API shows them. The same JSON goes into answers and events.
 
 // Order is what is to be paid.
 type Order struct {
@@ -57,13 +56,13 @@ type PaymentFailure struct {
 	Message     string  `json:"message"`
 }
 
-// PaymentAtStripe names Stripe's objects.
+// PaymentAtStripe has the ids of Stripe's objects.
 type PaymentAtStripe struct {
 	PaymentIntent *string `json:"payment_intent"`
 	Charge        *string `json:"charge"`
 }
 
-// instant is RFC 3339 in UTC, to the millisecond.
+// instant is a time as the API shows it: RFC 3339 in UTC, to the millisecond.
 type instant time.Time
 
 func (t instant) MarshalJSON() ([]byte, error) {
@@ -104,18 +103,18 @@ func paymentOf(row db.Payment) Payment {
 func mustMarshal(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic("bug: an object of ours that is not JSON: " + err.Error())
+		panic("bug: an object cannot be encoded as JSON: " + err.Error())
 	}
 	return b
 }
 
 func mustUnmarshal(b []byte, v any) {
 	if err := json.Unmarshal(b, v); err != nil {
-		panic("bug: a stored object that is not ours: " + err.Error())
+		panic("bug: a stored object cannot be decoded: " + err.Error())
 	}
 }
 
-// Href is where the API shows the object of an id; empty if it shows none.
+// Href is the path of the object with an id; empty if the API does not show it.
 func Href(id string) string {
 	for kind, path := range map[string]string{orderID: "/v1/orders/", paymentID: "/v1/payments/", refundID: "/v1/refunds/", checkoutID: "/v1/checkouts/"} {
 		if isID(kind, id) {

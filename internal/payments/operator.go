@@ -9,40 +9,40 @@ import (
 	"example.com/payonce/internal/idempotency"
 )
 
-// What an operator asks for goes the way that everything goes: the completer
-// looks, the reconciler's judgment adopts, a refund is a row with a key of its
-// own before the first byte leaves. Nothing here sets a status. Each function
-// that changes something joins the caller's transaction, which also records who
-// asked and why; what must be asked of Stripe is asked before.
+// What an operator asks for is done in the same way as everything else: the completer
+// resumes, the reconciler's judgment adopts, and a refund is a row with a key of its
+// own before anything is sent. Nothing here sets a status. Each function that changes
+// something joins the caller's transaction, which also records who asked and why;
+// Stripe is asked before that.
 
-// MayStillSucceedError says that a payment cannot be called failed: what Stripe
-// shows leaves a way for its money to move.
+// MayStillSucceedError says why a payment or refund cannot be marked as failed: its
+// money may still move.
 type MayStillSucceedError struct{ Why string }
 
 func (e *MayStillSucceedError) Error() string { return e.Why }
 
-// IntentView is a PaymentIntent as Stripe shows it, beside what our rows say of
-// its order.
+// IntentView is a PaymentIntent as Stripe shows it, compared with our rows of its
+// order.
 type IntentView struct {
 	Intent Intent
 	// Ours: its metadata names a tenant of this installation.
 	Ours bool
-	// Adoptable: money that is provably ours and that no row knows of.
+	// Adoptable: money that is provably ours and has no row.
 	Adoptable bool
-	// Left is money that a person may have given back although no payment here has
-	// it; 0: WhyNot.
+	// Left is how much an operator may refund although it belongs to no payment here;
+	// if 0, WhyNot says why.
 	Left   int64
 	WhyNot string
-	// Refunds are those that were made, or tried, in that way.
+	// Refunds are the earlier refunds of that kind.
 	Refunds []db.GhostRefundsRow
-	// Detail is how the two compare, for a person.
+	// Detail is the result of the comparison, for a person.
 	Detail string
 
 	adoptAs string
 }
 
-// LookAtIntent asks Stripe for an intent and compares. ErrNoSuchObject: the
-// account has none of that id.
+// LookAtIntent reads an intent from Stripe and compares it with our rows.
+// ErrNoSuchObject: the account has none with that id.
 func (s *Service) LookAtIntent(ctx context.Context, intentID string) (IntentView, error) {
 	intent, err := s.gateway.GetIntent(ctx, intentID)
 	if err != nil {
@@ -62,9 +62,9 @@ func (s *Service) LookAtIntent(ctx context.Context, intentID string) (IntentView
 	case agrees:
 		view.Detail = "Stripe and our rows agree"
 	case inWork:
-		view.Detail = "paid at Stripe; somebody here works on it and will find out"
+		view.Detail = "paid at Stripe; an operation here works on it and will find out"
 	case orphaned:
-		view.Detail, view.Adoptable = "paid at Stripe; the order is here, has just this amount, and no payment of it succeeded", true
+		view.Detail, view.Adoptable = "paid at Stripe; the order is here, has exactly this amount, and no payment of it succeeded", true
 		view.adoptAs, err = s.adoptedID(ctx, intent)
 	case moved, abandoned, disagrees:
 		view.Detail = j.finding.Detail
@@ -80,9 +80,9 @@ func (s *Service) LookAtIntent(ctx context.Context, intentID string) (IntentView
 	return view, err
 }
 
-// Adopt makes the rows of a payment whose money has moved, as the reconciler
-// does, and judges again with the order locked. It returns the payment's id;
-// empty: it is not to be adopted, or not any more. It joins q's transaction.
+// Adopt creates the rows of a payment whose money has moved, as the reconciler does,
+// after judging it again with the order locked. It returns the payment's id; empty: it
+// is not, or no longer, to be adopted. It joins q's transaction.
 func (s *Service) Adopt(ctx context.Context, q *db.Queries, view IntentView) (string, error) {
 	if !view.Adoptable {
 		return "", nil
@@ -93,14 +93,14 @@ func (s *Service) Adopt(ctx context.Context, q *db.Queries, view IntentView) (st
 	}
 	_, err = q.FindingsResolve(ctx, db.FindingsResolveParams{TenantID: view.Intent.TenantID, ObjectID: view.Intent.ID, Resolution: "adopted as " + adopted})
 	if err != nil {
-		return "", fmt.Errorf("resolve what was found of %s: %w", view.Intent.ID, err)
+		return "", fmt.Errorf("resolve the findings of %s: %w", view.Intent.ID, err)
 	}
 	return adopted, nil
 }
 
-// RefundFor records a refund that an operator asked for, nil for all that is
-// left, and has the completer make it. Its key is made of the action, so that an
-// action has one refund. It joins q's transaction.
+// RefundFor records a refund that an operator asked for (amount nil: all that is left)
+// and has the completer make it. Its key is derived from the action, so an action has
+// one refund. It joins q's transaction.
 func (s *Service) RefundFor(ctx context.Context, q *db.Queries, tenantID, id, action string, amount *int64) (Refund, error) {
 	p, err := q.PaymentLock(ctx, db.PaymentLockParams{TenantID: tenantID, ID: id})
 	if err != nil {
@@ -118,10 +118,10 @@ func (s *Service) RefundFor(ctx context.Context, q *db.Queries, tenantID, id, ac
 	return refundOf(row), idempotency.Enqueue(ctx, q, idempotency.Request{TenantID: tenantID, Key: key, Operation: RefundByOperator}, row.ID, refundRecorded)
 }
 
-// RefundCannotSucceed returns the refund if Stripe says that it has failed or was
-// canceled; its own operation then ends it, as it would have at its next look. A
-// refund that Stripe does not list is not a refund that failed: Stripe may yet put
-// right what it lost, and the operation gives up by itself when it cannot any more.
+// RefundCannotSucceed returns the refund if it has failed or was canceled at Stripe; its
+// own operation then ends it, as it would have at its next poll. A refund that Stripe
+// does not list has not failed: it may still appear, and the operation gives up by
+// itself once it cannot any more.
 func (s *Service) RefundCannotSucceed(ctx context.Context, tenantID, id string) (db.Refund, error) {
 	row, err := s.pool.RefundGet(ctx, db.RefundGetParams{TenantID: tenantID, ID: id})
 	switch {
@@ -139,19 +139,19 @@ func (s *Service) RefundCannotSucceed(ctx context.Context, tenantID, id string) 
 	case err != nil:
 		return row, &MayStillSucceedError{"Stripe did not say what became of it: " + db.ErrorText(err)}
 	case !found:
-		return row, &MayStillSucceedError{fmt.Sprintf("Stripe does not list it, which is no proof: what was sent may still come to light. It is given up by itself %d hours after it was first sent", int(refundLostAfter.Hours()))}
+		return row, &MayStillSucceedError{fmt.Sprintf("Stripe does not list it, which proves nothing yet: it may still appear. It is given up automatically %d hours after it was first sent", int(refundLostAfter.Hours()))}
 	case seen.Status == db.RefundStatusSucceeded:
-		return row, &MayStillSucceedError{"Stripe says that " + seen.ID + " succeeded: the money went back, and this refund will succeed; have it tried now"}
+		return row, &MayStillSucceedError{"Stripe says that " + seen.ID + " succeeded: the money was refunded, and this refund will succeed; have it tried now"}
 	case seen.Status == db.RefundStatusPending:
 		return row, &MayStillSucceedError{"Stripe has " + seen.ID + " and has not decided yet"}
 	}
 	return row, nil
 }
 
-// CannotSucceed returns the payment if Stripe says that its money can never move
-// any more, which is so when its intent is canceled, and only then: an intent
-// that waits, for a card, for a confirm, for the customer, may still be paid by
-// a call that is under way. Otherwise a *MayStillSucceedError says why not.
+// CannotSucceed returns the payment if its money can never move any more. That is so
+// when its intent is canceled at Stripe, and only then: an intent that waits for a
+// card, a confirm or the customer may still be paid by a call that is in flight.
+// Otherwise a *MayStillSucceedError says why not.
 func (s *Service) CannotSucceed(ctx context.Context, tenantID, id string) (db.Payment, error) {
 	if !isID(paymentID, id) {
 		return db.Payment{}, ErrNotFound
@@ -163,7 +163,7 @@ func (s *Service) CannotSucceed(ctx context.Context, tenantID, id string) (db.Pa
 	case p.Status != db.PaymentStatusProcessing && p.Status != db.PaymentStatusRequiresAction:
 		return p, &MayStillSucceedError{"the payment is " + string(p.Status) + " already, and that is final"}
 	case p.IntentID == nil:
-		return p, &MayStillSucceedError{"no PaymentIntent of it is known here, so Stripe cannot be asked what became of it; have it tried now"}
+		return p, &MayStillSucceedError{"it has no PaymentIntent here, so Stripe cannot be asked about it; have it tried now"}
 	}
 	intent, err := s.gateway.GetIntent(ctx, *p.IntentID)
 	switch {

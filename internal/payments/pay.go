@@ -30,8 +30,8 @@ type paying struct {
 	// announced: the call that comes next was written down in the phase before,
 	// in this very run, so it has never been sent.
 	announced bool
-	// checkout is what the payment is a step of, nil if it is by itself. The end
-	// of a step is not the answer to the key: the checkout goes on from it.
+	// checkout is the checkout that the payment is a step of, or nil. The end of a
+	// step is not the answer to the key: the checkout goes on from there.
 	checkout *checkingOut
 }
 
@@ -47,16 +47,16 @@ func (s *Service) runPayment(ctx context.Context, c *idempotency.Claim) (idempot
 		case err == nil, errors.Is(err, idempotency.ErrLeaseLost):
 			return answer, err
 		case !errors.Is(err, errMoved):
-			// The payment is recorded and will be finished, so that is the
-			// answer, even while we cannot write down that we have stopped.
+			// The payment is recorded and will be finished, so the answer is 202,
+			// even if the claim cannot be given back.
 			c.Log().Error("payment interrupted", "error", err.Error())
 			return s.waitFor(ctx, c, w, err)
 		}
-		c.Carry = nil // Somebody with a claim of its own changed the payment or its order. Read them again.
+		c.Carry = nil // Another operation changed the payment or its order. Read them again.
 	}
 }
 
-// pay is the payment's life in one screen. A step that returns no answer has
+// pay is the payment's life on one screen. A step that returns no answer has
 // moved the recovery point; one that returns an answer is done for now.
 func (s *Service) pay(ctx context.Context, c *idempotency.Claim, w *paying) (answer idempotency.Answer, err error) {
 	if w.settled() {
@@ -102,7 +102,7 @@ func (s *Service) readPaying(ctx context.Context, tenantID, id string) (*paying,
 }
 
 // createIntent makes the order's PaymentIntent. Until it is confirmed no money
-// can move, so everything here may be given up and begun anew.
+// can move, so everything here may be given up and started over.
 func (s *Service) createIntent(ctx context.Context, c *idempotency.Claim, w *paying) (idempotency.Answer, error) {
 	intent := NewIntent{TenantID: c.TenantID, OrderID: w.order.ID, AmountMinor: w.payment.AmountMinor, Currency: w.payment.Currency}
 	again := !w.announced
@@ -110,7 +110,7 @@ func (s *Service) createIntent(ctx context.Context, c *idempotency.Claim, w *pay
 		if !again {
 			return s.gateway.CreateIntent(ctx, call, intent)
 		}
-		return hedged(ctx, func(ctx context.Context) (Outcome, bool) { // The same key every time: Stripe makes one intent.
+		return hedged(ctx, func(ctx context.Context) (Outcome, bool) { // The same key every time, so Stripe makes one intent.
 			out := s.gateway.CreateIntent(ctx, call, intent)
 			return out, out.Verdict != Unknown
 		})
@@ -121,7 +121,7 @@ func (s *Service) createIntent(ctx context.Context, c *idempotency.Claim, w *pay
 	switch out.Verdict {
 	case Done:
 		return idempotency.Answer{}, s.recordIntent(ctx, c, w, out)
-	case Refused, Conflict: // With nothing at stake, a refusal is a refusal.
+	case Refused, Conflict: // No money was at stake, so any refusal is final.
 		return s.finish(ctx, c, w, ending{status: db.PaymentStatusFailed, failure: out.Failure, closesIntent: true, call: w.createCall(), out: out})
 	case Unknown, NotExecuted:
 		if sent.forgotten || out.Frozen && sent.attempts > 1 {
@@ -132,7 +132,7 @@ func (s *Service) createIntent(ctx context.Context, c *idempotency.Claim, w *pay
 	panic("bug: " + out.Verdict.String())
 }
 
-// recordIntent is T1b.
+// recordIntent is T1b: it stores the intent's id and announces its confirm.
 func (s *Service) recordIntent(ctx context.Context, c *idempotency.Claim, w *paying, out Outcome) error {
 	create, confirm := w.createCall(), w.confirmCallOn(out.Intent.ID)
 	err := c.Statement(ctx, intentRecorded, func(q *db.Queries) (int64, error) {
@@ -148,8 +148,8 @@ func (s *Service) recordIntent(ctx context.Context, c *idempotency.Claim, w *pay
 	return nil
 }
 
-// nextIntent leaves an intent whose creation nobody will ever answer for, and
-// tries the next number. If the lost one exists it is unconfirmed, and swept.
+// nextIntent gives up an intent whose creation will never be answered, and moves on
+// to the next number. If the lost one exists, it is unconfirmed and will be swept.
 func (s *Service) nextIntent(ctx context.Context, c *idempotency.Claim, w *paying) error {
 	err := c.Phase(ctx, paymentRecorded, func(q *db.Queries) error {
 		_, err := q.PaymentNextIntent(ctx, db.PaymentNextIntentParams{TenantID: c.TenantID, ID: w.payment.ID, IntentNumber: w.payment.IntentNumber})
@@ -161,8 +161,8 @@ func (s *Service) nextIntent(ctx context.Context, c *idempotency.Claim, w *payin
 	return err
 }
 
-// confirm moves the money. What was not sent in this run for certain may have
-// been sent before, so then it looks first.
+// confirm moves the money. Unless it was announced in this very run, it may have
+// been sent before, so then it reads the intent first.
 func (s *Service) confirm(ctx context.Context, c *idempotency.Claim, w *paying) (idempotency.Answer, error) {
 	if !w.announced {
 		intent, err := s.look(ctx, *w.payment.IntentID)
@@ -172,7 +172,7 @@ func (s *Service) confirm(ctx context.Context, c *idempotency.Claim, w *paying) 
 		if answer, settled, err := s.settle(ctx, c, w, looked(intent)); settled || err != nil {
 			return answer, err
 		}
-		// Nothing has come of the confirm, as far as can be seen.
+		// The intent shows no effect of an earlier confirm.
 		last, err := s.lastConfirm(ctx, w)
 		if err != nil {
 			return idempotency.Answer{}, err
@@ -194,7 +194,7 @@ func (s *Service) confirm(ctx context.Context, c *idempotency.Claim, w *paying) 
 				return answer, err
 			}
 		}
-		return s.awaitCustomer(ctx, c, w) // A replay shows the intent as it was then. It may have come further.
+		return s.awaitCustomer(ctx, c, w) // A replay shows the intent as it was then. It may have changed since.
 	case Refused:
 		return s.finish(ctx, c, w, ending{
 			status: db.PaymentStatusFailed, failure: out.Failure, declined: out.Declined, closesIntent: out.noSuchIntent(), call: w.confirmCall(), out: out,
@@ -203,15 +203,15 @@ func (s *Service) confirm(ctx context.Context, c *idempotency.Claim, w *paying) 
 		return s.lookAgain(ctx, c, w)
 	case Unknown, NotExecuted:
 		if out.Frozen && sent.attempts > 1 {
-			return s.lookAgain(ctx, c, w) // Sending it a third time would say the same.
+			return s.lookAgain(ctx, c, w) // Another attempt would get the same stored error.
 		}
 		return s.wait(ctx, c, w, out)
 	}
 	panic("bug: " + out.Verdict.String())
 }
 
-// lookAgain reads the intent once more, when an answer has shown that it is not
-// as we thought, and settles the payment or leaves it to the completer.
+// lookAgain reads the intent after a response that contradicts what we knew of it,
+// and settles the payment or leaves it to the completer.
 func (s *Service) lookAgain(ctx context.Context, c *idempotency.Claim, w *paying) (idempotency.Answer, error) {
 	intent, err := s.look(ctx, *w.payment.IntentID)
 	if err != nil {
@@ -231,7 +231,7 @@ func (s *Service) lookAgain(ctx context.Context, c *idempotency.Claim, w *paying
 	return s.waitFor(ctx, c, w, fmt.Errorf("the intent is %s", intent.Status))
 }
 
-// lastConfirm is what was written down of the payment's confirm.
+// lastConfirm is the record of the payment's confirm.
 func (s *Service) lastConfirm(ctx context.Context, w *paying) (db.StripeCallGetRow, error) {
 	last, err := s.pool.StripeCallGet(ctx, db.StripeCallGetParams{TenantID: w.payment.TenantID, StripeKey: w.confirmCall().key})
 	if err != nil {

@@ -24,7 +24,7 @@ func (s *Service) beginPayment(ctx context.Context, r idempotency.Request) (*ide
 	if refusal := closedOrder(target.Order.Status); refusal != nil {
 		return s.refuse(ctx, r, req.OrderID, refusal)
 	}
-	if target.LiveStatus != "" || target.Order.CancelingKey != nil { // T1 would find out too, but it locks the order for it, which is a write.
+	if target.LiveStatus != "" || target.Order.CancelingKey != nil { // T1 would find out too, but only by locking the order, which is a write.
 		return nil, idempotency.Answer{}, s.whyNotClaimed(ctx, r, req.OrderID)
 	}
 	if err := s.gateway.Ready(ctx); err != nil {
@@ -53,8 +53,9 @@ func (s *Service) beginPayment(ctx context.Context, r idempotency.Request) (*ide
 	return claim, idempotency.Answer{}, nil
 }
 
-// whyNotClaimed tells a key that somebody has from an order that somebody pays.
-// An order that was closed meanwhile is looked at again, from the start.
+// whyNotClaimed tells a key that is taken from an order that is being paid under
+// another key. ErrTaken sends the request back to the look-up, as does an order that
+// was closed meanwhile.
 func (s *Service) whyNotClaimed(ctx context.Context, r idempotency.Request, orderID string) error {
 	if found, err := s.keys.Lookup(ctx, r); err != nil || found.State != idempotency.Fresh {
 		return errors.Join(idempotency.ErrTaken, err)
@@ -69,7 +70,7 @@ func (s *Service) whyNotClaimed(ctx context.Context, r idempotency.Request, orde
 	return ErrPaymentInProgress
 }
 
-// closedOrder is why an order in this status takes no payment, for ever; nil if it does.
+// closedOrder is why an order in this status can never be paid; nil if it can.
 func closedOrder(status db.OrderStatus) error {
 	switch status {
 	case db.OrderStatusOpen:
@@ -103,4 +104,16 @@ func (w *paying) firstCall() (point string, c call) {
 		return paymentRecorded, w.createCall()
 	}
 	return intentRecorded, w.confirmCall()
+}
+
+// insertPayment inserts a payment outside of T1, which has its own statement.
+func insertPayment(ctx context.Context, q *db.Queries, p db.Payment) error {
+	err := q.PaymentInsert(ctx, db.PaymentInsertParams{
+		TenantID: p.TenantID, ID: p.ID, OrderID: p.OrderID, IdempotencyKey: p.IdempotencyKey, AmountMinor: p.AmountMinor, Currency: p.Currency,
+		PaymentMethod: p.PaymentMethod, IntentNumber: p.IntentNumber, IntentID: p.IntentID, CreatedAt: p.CreatedAt,
+	})
+	if err != nil {
+		return fmt.Errorf("insert payment %s: %w", p.ID, err)
+	}
+	return nil
 }

@@ -12,7 +12,7 @@ import (
 	"example.com/payonce/internal/tracing"
 )
 
-// errMoved says that a payment or its order is not as it was read any more.
+// errMoved says that a payment or its order has changed since it was read.
 var errMoved = fmt.Errorf("the payment: %w", idempotency.ErrMoved)
 
 // settled reports whether another operation has ended the payment: the customer
@@ -32,7 +32,7 @@ func (s *Service) finishSettled(ctx context.Context, c *idempotency.Claim, w *pa
 	return c.Answer(), err
 }
 
-// looked is what a look at the intent says about the call that it settles.
+// looked is the outcome of a call that was settled by reading the intent.
 func looked(intent Intent) Outcome {
 	return Outcome{Verdict: Done, Intent: intent, HTTPStatus: http.StatusOK}
 }
@@ -47,7 +47,7 @@ func (s *Service) settle(ctx context.Context, c *idempotency.Claim, w *paying, o
 	case IntentRequiresAction:
 		answer, err = s.requireAction(ctx, c, w, intent)
 	case IntentProcessing:
-		answer, err = s.waitFor(ctx, c, w, errors.New("the payment method takes its time"))
+		answer, err = s.waitFor(ctx, c, w, errors.New("the PaymentIntent is processing: the payment method takes time"))
 	case IntentCanceled:
 		answer, err = s.finish(ctx, c, w, ending{
 			status: db.PaymentStatusFailed, failure: Failure{Code: "payment_intent_canceled", Message: "The PaymentIntent was canceled before the payment was made."},
@@ -55,14 +55,14 @@ func (s *Service) settle(ctx context.Context, c *idempotency.Claim, w *paying, o
 		})
 	case IntentRequiresPaymentMethod, IntentRequiresConfirmation:
 		return idempotency.Answer{}, false, nil
-	default: // A status this version does not know. It will become one that it does, or a person sees it.
+	default: // A status that this version does not know. It changes to a known one, or a person will see it.
 		answer, err = s.waitFor(ctx, c, w, fmt.Errorf("the intent has the unknown status %q", intent.Status))
 	}
 	return answer, true, err
 }
 
-// abandon makes sure that a payment which nobody can tell about has failed: a
-// canceled intent moves no money, whatever is still under way.
+// abandon makes sure that a payment whose outcome cannot be determined has failed:
+// a canceled intent moves no money, whatever is still on its way to Stripe.
 func (s *Service) abandon(ctx context.Context, c *idempotency.Claim, w *paying, why Failure) (idempotency.Answer, error) {
 	intent, out, err := s.cancelIntent(ctx, c, w.payment)
 	if err != nil {
@@ -80,7 +80,7 @@ func (s *Service) abandon(ctx context.Context, c *idempotency.Claim, w *paying, 
 	}
 }
 
-// settleOrWait settles a payment by its intent, or waits where that tells nothing.
+// settleOrWait settles a payment by its intent, or waits if the intent decides nothing.
 func (s *Service) settleOrWait(ctx context.Context, c *idempotency.Claim, w *paying, intent Intent, why string) (idempotency.Answer, error) {
 	answer, settled, err := s.settle(ctx, c, w, looked(intent))
 	if !settled && err == nil {
@@ -89,8 +89,8 @@ func (s *Service) settleOrWait(ctx context.Context, c *idempotency.Claim, w *pay
 	return answer, err
 }
 
-// requireAction records that the customer must act. The key stays unfinished:
-// what is said now is not the last word.
+// requireAction records that the customer must act. The key stays unfinished,
+// because this is not the final answer.
 func (s *Service) requireAction(ctx context.Context, c *idempotency.Claim, w *paying, intent Intent) (idempotency.Answer, error) {
 	if w.payment.Status != db.PaymentStatusRequiresAction {
 		var row db.Payment
@@ -115,8 +115,8 @@ func (s *Service) requireAction(ctx context.Context, c *idempotency.Claim, w *pa
 	return s.interim(ctx, c, w), yield(ctx, c, jittered(actionPoll), errors.New("the customer must act"))
 }
 
-// awaitCustomer looks whether the customer has acted. One who does not in time
-// has not paid: the intent is canceled, so that nothing can happen later.
+// awaitCustomer checks whether the customer has acted. If they do not act in time
+// the intent is canceled, so that it cannot be paid later.
 func (s *Service) awaitCustomer(ctx context.Context, c *idempotency.Claim, w *paying) (idempotency.Answer, error) {
 	intent, err := s.look(ctx, *w.payment.IntentID)
 	if err != nil {
@@ -220,7 +220,7 @@ func (s *Service) finish(ctx context.Context, c *idempotency.Claim, w *paying, e
 }
 
 // finishTooLate records a payment that succeeded although its order was closed
-// meanwhile. The money goes back by itself.
+// meanwhile. It is refunded automatically.
 func (s *Service) finishTooLate(ctx context.Context, c *idempotency.Claim, w *paying, e ending) (idempotency.Answer, error) {
 	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
 		if _, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: c.TenantID, ID: w.order.ID}); err != nil {
@@ -243,8 +243,8 @@ func (s *Service) finishTooLate(ctx context.Context, c *idempotency.Claim, w *pa
 	return c.Answer(), err
 }
 
-// whyNotFinished tells a payment that was changed by another operation from a
-// lease that was lost, which needs no reason.
+// whyNotFinished tells a payment that another operation changed (errMoved) from a
+// lost lease (nil), which the caller reports by itself.
 func (s *Service) whyNotFinished(ctx context.Context, c *idempotency.Claim, w *paying) error {
 	p, err := s.pool.PaymentGet(ctx, db.PaymentGetParams{TenantID: c.TenantID, ID: w.payment.ID})
 	if err != nil {
@@ -282,7 +282,7 @@ func (s *Service) paymentAnswer(p db.Payment, e ending, requestID string) idempo
 	return s.answers.Problem(&PaymentError{Payment: paymentOf(p), Declined: e.declined}, requestID)
 }
 
-// interim is how things stand, for a client that asks too early.
+// interim shows the present state to a client that asks before the end.
 func (s *Service) interim(ctx context.Context, c *idempotency.Claim, w *paying) idempotency.Answer {
 	if w.checkout != nil {
 		return s.checkoutStands(ctx, c, w.checkout)

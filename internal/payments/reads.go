@@ -104,7 +104,7 @@ func (s *Service) GetCheckout(ctx context.Context, tenantID, id string) (Checkou
 	return checkoutOf(row, steps), nil
 }
 
-// before is the id that a list, which runs downwards, continues below.
+// before is the id below which a list, which is in descending order, continues.
 func before(after string) string {
 	if after == "" {
 		return strings.Repeat("~", 8) // greater than every id
@@ -112,7 +112,7 @@ func before(after string) string {
 	return after
 }
 
-// page cuts the row that was read too many, by which it knows that there are more.
+// page drops the extra row that was read to find out whether there are more.
 func page[R, O any](rows []R, limit int, show func(R) O) ([]O, bool, error) {
 	more := len(rows) > limit
 	if more {

@@ -16,21 +16,21 @@ import (
 	"example.com/payonce/internal/tracing"
 )
 
-// reconcileWindow is how far back the reconciler looks, and how often.
+// reconcileWindow says how far back the reconciler looks, and how often.
 type reconcileWindow struct {
 	name  string
-	back  time.Duration // how much of what it has seen before it sees again
+	back  time.Duration // how much of what it has seen it reads again
 	every time.Duration
-	// continues: it begins where it ended the last time, less back. After a
-	// restore that is where the database ended, so it reads first what was lost.
+	// continues: it begins where it ended last time, minus back. After a restore that
+	// is where the database ended, so what was lost is read first.
 	continues bool
 }
 
-// The windows overlap, so that each object is looked at while it is young, when
-// it is a day or two old and most of what is going to happen to it has, and for
-// as long as Stripe lists the events that we may have missed. A hundred payments
-// a second are three hundred pages in the first window, ten a second of the
-// twenty-five that Stripe allows.
+// The windows overlap, so that each object is read while it is new, when it is a day
+// or two old and most of what will happen to it has happened, and for as long as
+// Stripe lists the events that we may have missed. At a hundred payments a second the
+// first window has three hundred pages, ten a second of the twenty-five that Stripe
+// allows.
 var reconcileWindows = []reconcileWindow{
 	{name: "recent", back: 5 * time.Minute, every: 30 * time.Second, continues: true},
 	{name: "days", back: 49 * time.Hour, every: 6 * time.Hour},
@@ -45,11 +45,11 @@ const (
 	adoptedKeyPrefix = "adopted "       // a caller's key has no space in it
 )
 
-// Reconciler compares Stripe's objects with our rows, one by one, and mends what
-// it can prove: it hurries along who works on a payment, adopts money that is
-// ours and that no row knows of, applies what happened to a refund, and has
-// abandoned intents canceled. What is left is a finding, for a person. Any number
-// may run; they share the work by a lease on each window.
+// Reconciler compares Stripe's objects with our rows, one by one, and repairs what it
+// can prove: it wakes the operation that works on a payment, adopts money that is ours
+// and has no row, applies what happened to a refund, and has abandoned intents
+// canceled. The rest becomes a finding, for a person. Any number may run; they share
+// the work by a lease on each window.
 type Reconciler struct {
 	service *Service
 	metrics *ReconcilerMetrics
@@ -65,17 +65,16 @@ func NewReconciler(s *Service, m *ReconcilerMetrics) *Reconciler {
 	return &Reconciler{service: s, metrics: m, log: s.o.Log}
 }
 
-// Traced has each round of a window tell its story, and what it mends in it, linked
-// to where that order's began.
+// Traced records a trace of each round, with a span for each object it repairs, linked
+// to the trace of the object's order.
 func (r *Reconciler) Traced(t *tracing.Tracer) *Reconciler {
 	r.tracer = t
 	return r
 }
 
-// RunOnce goes through one window that is due, and returns whether there was
-// one. An error leaves the window to be gone through again, from its beginning:
-// the database or Stripe is away. What is wrong with one object is that object's
-// finding, and no error.
+// RunOnce goes through one window that is due, and returns whether there was one. An
+// error means that the database or Stripe is away; the window is gone through again
+// from its beginning. A problem with one object is a finding, not an error.
 func (r *Reconciler) RunOnce(ctx context.Context) (int, error) {
 	for _, w := range reconcileWindows {
 		claim, err := r.service.pool.ReconcileClaim(ctx, db.ReconcileClaimParams{Name: w.name, Lease: reconcileLease})
@@ -135,9 +134,9 @@ func (r *Reconciler) goThrough(ctx context.Context, w reconcileWindow, claim db.
 	return r.recheck(ctx, &c)
 }
 
-// mendIntent does what an intent's judgment asks for. Nothing here trusts the
-// page it was read from where that matters: what is written is judged again
-// under the order's lock, and what is called lost is asked for once more.
+// mendIntent does what an intent's judgment asks for. It does not trust the page that
+// the intent was read from: before anything is written it is judged again under the
+// order's lock, and before it is called lost it is read again.
 func (r *Reconciler) mendIntent(ctx context.Context, i Intent, j judgment) error {
 	switch j.ruling {
 	case agrees:
@@ -150,9 +149,9 @@ func (r *Reconciler) mendIntent(ctx context.Context, i Intent, j judgment) error
 			return fmt.Errorf("adopt %s: %w", i.ID, err)
 		}
 		if adopted == "" {
-			return nil // It is another's work by now. The next round sees.
+			return nil // Another operation works on it by now. The next round will see.
 		}
-		r.done("adopted", "a payment that Stripe has and we had not", "tenant_id", i.TenantID, "order_id", i.OrderID, "payment_id", adopted, "payment_intent", i.ID)
+		r.done("adopted", "adopted a payment that Stripe has and we had not", "tenant_id", i.TenantID, "order_id", i.OrderID, "payment_id", adopted, "payment_intent", i.ID)
 		return r.resolve(ctx, i.TenantID, i.ID, "", "adopted as "+adopted)
 	case abandoned:
 		begun, err := r.service.sweep(ctx, i)
@@ -162,11 +161,11 @@ func (r *Reconciler) mendIntent(ctx context.Context, i Intent, j judgment) error
 		if !begun {
 			return nil
 		}
-		r.done("swept", "an intent that nobody will confirm", "tenant_id", i.TenantID, "order_id", i.OrderID, "payment_intent", i.ID)
+		r.done("swept", "canceling an intent that nobody will confirm", "tenant_id", i.TenantID, "order_id", i.OrderID, "payment_intent", i.ID)
 		return nil
 	case disagrees, moved:
 	}
-	if j.key != "" { // Parked. This is news for it.
+	if j.key != "" { // Its key is parked. Wake it.
 		if err := r.hurry(ctx, i.TenantID, j.key); err != nil {
 			return err
 		}
@@ -188,7 +187,7 @@ func (r *Reconciler) mendRefund(ctx context.Context, refund StripeRefund, j judg
 		if !adopted {
 			return nil
 		}
-		r.done("adopted", "a refund that Stripe has and we had not", "tenant_id", refund.TenantID, "refund_id", refund.RefundID, "stripe_refund", refund.ID)
+		r.done("adopted", "adopted a refund that Stripe has and we had not", "tenant_id", refund.TenantID, "refund_id", refund.RefundID, "stripe_refund", refund.ID)
 		return r.resolve(ctx, refund.TenantID, refund.ID, "", "adopted as "+refund.RefundID)
 	case moved:
 		err := r.service.pool.InTx(ctx, func(q *db.Queries) error {
@@ -198,16 +197,16 @@ func (r *Reconciler) mendRefund(ctx context.Context, refund StripeRefund, j judg
 		if err != nil {
 			return fmt.Errorf("apply %s: %w", refund.ID, err)
 		}
-		r.done("applied", "what became of a refund", "tenant_id", j.finding.TenantID, "refund_id", j.finding.RefundID, "status", string(refund.Status))
+		r.done("applied", "applied the new status of a refund", "tenant_id", j.finding.TenantID, "refund_id", j.finding.RefundID, "status", string(refund.Status))
 		return r.resolve(ctx, j.finding.TenantID, refund.ID, "", "the refund is "+string(refund.Status)+" here too")
 	case disagrees, abandoned:
 	}
 	return r.park(ctx, j.finding)
 }
 
-// isolated keeps one object that cannot be mended from holding up all others of
-// its window. It becomes a finding, with why, which is shown, alerts, and is
-// tried again in every round until it can be mended or a person has.
+// isolated keeps one object that cannot be repaired from holding up all others of its
+// window. It becomes a finding with the reason, which raises an alert, and is tried
+// again in every round until it is repaired.
 func isolated[T any](r *Reconciler, mend func(context.Context, T, judgment) error, name func(T) Finding) func(context.Context, T, judgment) error {
 	return func(ctx context.Context, object T, j judgment) error {
 		ctx, span := r.tell(ctx, name(object), j)
@@ -217,7 +216,7 @@ func isolated[T any](r *Reconciler, mend func(context.Context, T, judgment) erro
 			return err
 		}
 		f := j.finding
-		if f.ObjectID == "" { // Nothing was wrong with it but what we failed to do.
+		if f.ObjectID == "" { // Nothing was wrong with the object; we failed to act on it.
 			f = name(object)
 			f.Kind = db.FindingKindStatus
 		}
@@ -226,9 +225,9 @@ func isolated[T any](r *Reconciler, mend func(context.Context, T, judgment) erro
 	}
 }
 
-// tell begins a span for an object on which Stripe and our rows do not agree,
-// linked to the story of its order as the outbox has kept it: whoever follows a
-// payment's trace finds who mended it, days later and elsewhere.
+// tell begins a span for an object on which Stripe and our rows disagree, linked to the
+// trace of its order that the outbox has stored: from a payment's trace one finds what
+// repaired it, days later and in another process.
 func (r *Reconciler) tell(ctx context.Context, object Finding, j judgment) (context.Context, tracing.Span) {
 	if j.ruling == agrees || !tracing.Current(ctx).Recording() {
 		return ctx, tracing.Span{}
@@ -239,13 +238,13 @@ func (r *Reconciler) tell(ctx context.Context, object Finding, j judgment) (cont
 	span.Set(tracing.Tenant, object.TenantID)
 	span.Set(tracing.Resource, object.OrderID)
 	origin, err := r.service.pool.OutboxOrigin(ctx, db.OutboxOriginParams{TenantID: object.TenantID, AggregateID: object.OrderID})
-	if err == nil { // its events may have been dropped, or the database be away: then there is no link
+	if err == nil { // its events may be deleted by now, or the database away: then there is no link
 		span.Link(origin)
 	}
 	return ctx, span
 }
 
-// parkUnseen is the same for an object that Stripe will not show.
+// parkUnseen records a finding for an object that Stripe refuses to show.
 func (r *Reconciler) parkUnseen(ctx context.Context, object string, row ourRow, why error) error {
 	if !ofTheObject(ctx, why) {
 		return why
@@ -256,9 +255,9 @@ func (r *Reconciler) parkUnseen(ctx context.Context, object string, row ourRow, 
 	})
 }
 
-// ofTheObject says that an error would come again tomorrow, with everybody well:
-// the database has judged the write, Stripe the question, or the program is
-// wrong about this object. All else may pass by itself and is never a finding.
+// ofTheObject reports whether an error would recur with everything working: the
+// database rejected the write, Stripe rejected the request, or there is a bug. Any
+// other error may pass by itself and is never a finding.
 func ofTheObject(ctx context.Context, err error) bool {
 	if ctx.Err() != nil || errors.Is(err, db.ErrInDoubt) {
 		return false
@@ -285,7 +284,7 @@ func guarded(fn func() error) (err error) {
 
 func (r *Reconciler) hurry(ctx context.Context, tenantID, key string) error {
 	if key == "" {
-		return nil // A checkout, or a cancel, that runs anyway.
+		return nil // A checkout or a cancel works on it, and is not waiting.
 	}
 	hurried, err := idempotency.Hurried(ctx, r.service.pool.Queries, tenantID, key)
 	if hurried {
@@ -294,14 +293,14 @@ func (r *Reconciler) hurry(ctx context.Context, tenantID, key string) error {
 	return err
 }
 
-// park notes a finding. It is said aloud once, not every half minute.
+// park records a finding. It is logged once, not every half minute.
 func (r *Reconciler) park(ctx context.Context, f Finding) error {
 	news, err := r.service.pool.FindingPark(ctx, db.FindingParkParams{
 		TenantID: f.TenantID, Object: f.Object, ObjectID: f.ObjectID, Kind: f.Kind, OrderID: optional(f.OrderID), PaymentID: optional(f.PaymentID), RefundID: optional(f.RefundID),
 		Currency: f.Currency, DriftMinor: f.DriftMinor, Detail: f.Detail,
 	})
 	if err != nil {
-		return fmt.Errorf("note that %s is not as we have it: %w", f.ObjectID, err)
+		return fmt.Errorf("record the finding about %s: %w", f.ObjectID, err)
 	}
 	if news {
 		r.metrics.results.WithLabelValues("parked").Inc()
@@ -311,11 +310,11 @@ func (r *Reconciler) park(ctx context.Context, f Finding) error {
 	return r.resolve(ctx, f.TenantID, f.ObjectID, string(f.Kind), "found to be of another kind: "+string(f.Kind))
 }
 
-// resolve closes what was found of an object, but for one kind.
+// resolve closes the findings of an object, except those of one kind.
 func (r *Reconciler) resolve(ctx context.Context, tenantID, objectID, except, how string) error {
 	n, err := r.service.pool.FindingsResolve(ctx, db.FindingsResolveParams{TenantID: tenantID, ObjectID: objectID, ExceptKind: except, Resolution: how})
 	if err != nil {
-		return fmt.Errorf("resolve what was found of %s: %w", objectID, err)
+		return fmt.Errorf("resolve the findings of %s: %w", objectID, err)
 	}
 	if n > 0 {
 		r.done("resolved", how, "tenant_id", tenantID, "object_id", objectID)
@@ -325,11 +324,11 @@ func (r *Reconciler) resolve(ctx context.Context, tenantID, objectID, except, ho
 
 func (r *Reconciler) done(result, what string, attrs ...any) {
 	r.metrics.results.WithLabelValues(result).Inc()
-	r.log.Warn("reconciled: "+what, append([]any{"result", result}, attrs...)...)
+	r.log.Warn("reconciler: "+what, append([]any{"result", result}, attrs...)...)
 }
 
-// recheck looks again at what was found and is not resolved. The window may have
-// passed it long ago, and a person may have mended it at Stripe.
+// recheck judges the open findings again. Their window may have passed long ago, and a
+// person may have fixed them at Stripe.
 func (r *Reconciler) recheck(ctx context.Context, c *comparer) error {
 	open, err := r.service.pool.FindingsOpen(ctx, recheckMax)
 	if err != nil {
@@ -340,7 +339,7 @@ func (r *Reconciler) recheck(ctx context.Context, c *comparer) error {
 	}
 	for _, f := range open {
 		if err := r.service.pool.FindingsTouch(ctx, db.FindingsTouchParams{TenantID: f.TenantID, ObjectID: f.ObjectID}); err != nil {
-			return fmt.Errorf("note that %s was looked at: %w", f.ObjectID, err)
+			return fmt.Errorf("record that %s was checked: %w", f.ObjectID, err)
 		}
 	}
 	return nil

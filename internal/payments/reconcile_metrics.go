@@ -10,8 +10,8 @@ import (
 	"example.com/payonce/db"
 )
 
-// ReconcilerMetrics count what the reconciler did, and show what an operator
-// must look at: money that is not where our rows say, and work that does not end.
+// ReconcilerMetrics counts what the reconciler did, and shows what an operator must
+// look at: money that is not where our rows say, and work that does not end.
 type ReconcilerMetrics struct {
 	results    *prometheus.CounterVec
 	drift      *prometheus.GaugeVec
@@ -28,7 +28,7 @@ type ReconcilerMetrics struct {
 	oldestCheckout *prometheus.GaugeVec
 }
 
-// NewReconcilerMetrics registers the metrics; with nil they count for nobody.
+// NewReconcilerMetrics registers the metrics; r may be nil.
 func NewReconcilerMetrics(r prometheus.Registerer) *ReconcilerMetrics {
 	f := promauto.With(r)
 	m := &ReconcilerMetrics{
@@ -55,12 +55,12 @@ func NewReconcilerMetrics(r prometheus.Registerer) *ReconcilerMetrics {
 			Help: "How long ago the oldest call that moves money was first sent whose outcome nobody knows yet."}),
 	}
 	for _, result := range []string{"hurried", "adopted", "applied", "swept", "parked", "resolved"} {
-		m.results.WithLabelValues(result) // A counter that is born with its first count hides that one from increase().
+		m.results.WithLabelValues(result) // Otherwise increase() would miss the first count.
 	}
 	return m
 }
 
-// Measure sets the gauges. Every process shows the same, whoever found it.
+// Measure sets the gauges from the database, so every process shows the same.
 func (r *Reconciler) Measure(ctx context.Context) (int, error) {
 	drift, err := r.service.pool.MoneyDrift(ctx)
 	if err != nil {
@@ -86,8 +86,8 @@ func (r *Reconciler) Measure(ctx context.Context) (int, error) {
 	return 0, r.measureCheckouts(ctx)
 }
 
-// checkoutStates are all that CheckoutStats knows. One without a row is shown as
-// zero, or it would be shown as it was.
+// checkoutStates are all states of CheckoutStats. One without a row is set to zero, or
+// its gauge would keep the old value.
 var checkoutStates = []string{"forward", "unknown", "undoing", "stuck"}
 
 func (r *Reconciler) measureCheckouts(ctx context.Context) error {

@@ -30,7 +30,7 @@ type RefundRequest struct {
 	Reason    *string `json:"reason"`
 }
 
-// Refund is money on its way back, as the API shows it.
+// Refund is a refund as the API shows it.
 type Refund struct {
 	ID        string          `json:"id"`
 	Object    string          `json:"object"`
@@ -43,7 +43,7 @@ type Refund struct {
 	CreatedAt instant         `json:"created_at"`
 }
 
-// RefundAtStripe names Stripe's object.
+// RefundAtStripe is the id of Stripe's object.
 type RefundAtStripe struct {
 	Refund *string `json:"refund"`
 }
@@ -67,22 +67,23 @@ const refundRecorded = "refund_recorded"
 const keyOfOtherParameters = "idempotency_error"
 
 const (
-	// A refund has no object that we could make before the money moves, so one
-	// that nobody answered for can only be looked for. Past this Stripe has
-	// forgotten the key and given up repairing, and what is not listed is not.
+	// A refund has no object that could be made before the money moves, so one
+	// whose response was lost can only be looked for. Past this age Stripe has
+	// forgotten the key and completes nothing any more: a refund that is not
+	// listed then was never made.
 	refundLostAfter = stripeKeyLifetime + 12*time.Hour
-	// A pending refund is settled by webhook; the poll is for the one that never
-	// comes. It is made as seldom as the refund is old: a balance at Stripe that is
-	// too low keeps every refund pending for days, and thousands of them, asked for
-	// twice a minute, would take the turns that payments need.
+	// A pending refund is settled by a webhook; the poll is for webhooks that never
+	// come. The older the refund, the rarer the poll: while the balance at Stripe is
+	// too low every refund stays pending for days, and polling thousands of them
+	// twice a minute would use up the rate limit that payments need.
 	refundPoll    = 30 * time.Second
 	refundPollMax = 15 * time.Minute
 
-	turnWait  = limitWait              // Longest wait for the payment's other refunds; after it the completer waits.
-	turnPause = 200 * time.Millisecond // Longest pause between two looks whether they are done.
+	turnWait  = limitWait              // Longest wait for the payment's other refunds; after it the completer takes over.
+	turnPause = 200 * time.Millisecond // Longest pause between two checks whether they are done.
 )
 
-// errNotOurTurn says that another refund of the payment is with Stripe just now.
+// errNotOurTurn says that another refund of the payment is being sent to Stripe.
 var errNotOurTurn = fmt.Errorf("another refund of the payment is under way: %w", ErrThrottled)
 
 // refunding is what a run works on.
@@ -90,12 +91,12 @@ type refunding struct {
 	refund    db.Refund
 	intentID  string
 	announced bool
-	unsent    bool   // certainly: there is nothing to look for at Stripe
-	requestID string // Stripe's, of the answer that ends the call and is not written down yet
+	unsent    bool   // certainly never sent, so there is nothing to look for at Stripe
+	requestID string // Stripe's, of the response that ends the call and is not recorded yet
 }
 
-// announceRefund is announce for a refund, once it is its turn. While it is
-// another's it waits, holding neither a connection nor a lock, for a while.
+// announceRefund is announce for a refund, once it is its turn. Until then it waits
+// for a while, holding neither a connection nor a lock.
 func (s *Service) announceRefund(ctx context.Context, c *idempotency.Claim, w *refunding) (row db.StripeCallSendRow, err error) {
 	until := time.Now().Add(turnWait)
 	for wait := turnPause / 16; ; wait = min(2*wait, turnPause) {
@@ -127,11 +128,6 @@ func (w *refunding) call() call {
 	return newCall(opRefund, w.refund.ID, w.refund.StripeKey, w.intentID, strconv.FormatInt(w.refund.AmountMinor, 10), reason)
 }
 
-func (w *refunding) callInsert() db.StripeCallInsertParams {
-	c := w.call()
-	return db.StripeCallInsertParams{TenantID: w.refund.TenantID, StripeKey: c.key, Operation: string(c.op), ResourceID: c.resourceID, ParamsSha256: c.params}
-}
-
 // runRefund takes a refund from its record to its answer.
 func (s *Service) runRefund(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
 	w, err := s.refunding(ctx, c)
@@ -140,15 +136,15 @@ func (s *Service) runRefund(ctx context.Context, c *idempotency.Claim) (idempote
 	}
 	answer, err := s.giveBack(ctx, c, w)
 	if err != nil && !errors.Is(err, idempotency.ErrLeaseLost) {
-		// The refund is recorded, may have been made and will be finished, so that
-		// is the answer, even while we cannot write down that we have stopped.
+		// The refund is recorded, may have been made and will be finished, so the
+		// answer is 202, even if the claim cannot be given back.
 		c.Log().Error("refund interrupted", "error", err.Error())
 		return s.refundWaits(ctx, c, w, nextTry(c), err)
 	}
 	return answer, err
 }
 
-// giveBack is the refund's life: look for it, make it, and end it as Stripe says.
+// giveBack is the refund's life: look for it at Stripe, make it, record how it ends.
 func (s *Service) giveBack(ctx context.Context, c *idempotency.Claim, w *refunding) (idempotency.Answer, error) {
 	if w.refund.Status != db.RefundStatusPending { // A webhook was faster.
 		return s.finishRefund(ctx, c, w, StripeRefund{}, nil)
@@ -164,9 +160,9 @@ func (s *Service) giveBack(ctx context.Context, c *idempotency.Claim, w *refundi
 		}
 		called := err == nil
 		switch {
-		case found && !called: // By a life that this database has lost.
-			if err := s.pool.StripeCallInsert(ctx, w.callInsert()); err != nil {
-				return idempotency.Answer{}, fmt.Errorf("write down the call of refund %s: %w", w.refund.ID, err)
+		case found && !called: // Made in the time that a restored database has lost.
+			if err := insertCall(ctx, s.pool.Queries, c.TenantID, w.call()); err != nil {
+				return idempotency.Answer{}, err
 			}
 			return s.settleRefund(ctx, c, w, seen)
 		case found:
@@ -174,7 +170,7 @@ func (s *Service) giveBack(ctx context.Context, c *idempotency.Claim, w *refundi
 		case last.AgeSeconds > refundLostAfter.Seconds():
 			return s.finishRefund(ctx, c, w, StripeRefund{Status: db.RefundStatusFailed, FailureCode: "provider_error"}, ErrPaymentNotRefundable)
 		case called && givenUp(last):
-			return s.refundWaits(ctx, c, w, nextPoll(c), errors.New("Stripe repeats an error; only its list of refunds can tell"))
+			return s.refundWaits(ctx, c, w, nextPoll(c), errors.New("Stripe repeats a stored error; only its list of refunds can tell"))
 		}
 	}
 	announce := func(ctx context.Context) (db.StripeCallSendRow, error) { return s.announceRefund(ctx, c, w) }
@@ -204,7 +200,7 @@ func (s *Service) giveBack(ctx context.Context, c *idempotency.Claim, w *refundi
 		case found:
 			return s.settleRefund(ctx, c, w, seen)
 		case out.ErrorCode == keyOfOtherParameters:
-			return s.refundWaits(ctx, c, w, nextPoll(c), errors.New("Stripe knows the key, and its list does not show yet what it made"))
+			return s.refundWaits(ctx, c, w, nextPoll(c), errors.New("Stripe has used the key already, but its list does not show the refund yet"))
 		}
 		return s.refundRefused(ctx, c, w, out)
 	case Unknown, NotExecuted:

@@ -15,7 +15,7 @@ import (
 // and records the refund, its event and the call it will make.
 func (s *Service) beginRefund(ctx context.Context, r idempotency.Request) (*idempotency.Claim, idempotency.Answer, error) {
 	req := decode[RefundRequest](r.Body)
-	if _, err := s.GetPayment(ctx, r.TenantID, req.PaymentID); err != nil { // The claim would find out too, but it would have written by then.
+	if _, err := s.GetPayment(ctx, r.TenantID, req.PaymentID); err != nil { // The claim would find out too, but only after a write.
 		return nil, idempotency.Answer{}, err
 	}
 	w := &refunding{}
@@ -45,7 +45,7 @@ func (s *Service) beginRefund(ctx context.Context, r idempotency.Request) (*idem
 			return err
 		}
 		w.announced = true
-		return q.StripeCallInsert(ctx, w.callInsert())
+		return insertCall(ctx, q, r.TenantID, w.call())
 	})
 	if errors.Is(err, ErrPaymentNotRefundable) || errors.Is(err, ErrRefundExceedsPayment) {
 		return s.refuse(ctx, r, req.PaymentID, err)
@@ -84,16 +84,16 @@ func refundable(p db.Payment, asked *int64) (int64, error) {
 	return *asked, nil
 }
 
-// othersOnTheirWay reports whether another refund of the payment is with Stripe.
-// Stripe changes one object at a time and turns the second change away, so we
-// queue them ourselves, over all processes. Whoever died on the way holds the
-// others up for as long as an attempt can take and no longer.
+// othersOnTheirWay reports whether another refund of the payment is being sent to
+// Stripe. Stripe rejects a change of an object while another is in progress, so we
+// queue them ourselves, across all processes. A refund whose process died holds up
+// the others for as long as one attempt can take, and no longer.
 func (s *Service) othersOnTheirWay(ctx context.Context, q *db.Queries, row db.Refund) (bool, error) {
 	busy, err := q.RefundOthersOnTheirWay(ctx, db.RefundOthersOnTheirWayParams{
 		TenantID: row.TenantID, PaymentID: row.PaymentID, ID: row.ID, AttemptFor: limitWait + s.o.StripeTimeout,
 	})
 	if err != nil {
-		return false, fmt.Errorf("ask for the other refunds of payment %s: %w", row.PaymentID, err)
+		return false, fmt.Errorf("read the other refunds of payment %s: %w", row.PaymentID, err)
 	}
 	return busy, nil
 }
@@ -106,7 +106,7 @@ func newRefund(p db.Payment, key, stripeKey string, amount int64, reason *string
 }
 
 // recordRefund writes a refund and takes its amount from its payment. The sum
-// can never exceed the payment: the row's own constraint is the judge.
+// can never exceed the payment: a constraint of the row sees to that.
 func (s *Service) recordRefund(ctx context.Context, q *db.Queries, row db.Refund) error {
 	n, err := q.PaymentRefunding(ctx, db.PaymentRefundingParams{TenantID: row.TenantID, ID: row.PaymentID, AmountMinor: row.AmountMinor})
 	if err != nil {
@@ -125,8 +125,8 @@ func (s *Service) recordRefund(ctx context.Context, q *db.Queries, row db.Refund
 	return outbox.Append(ctx, q, refundEvent("refund.created", row))
 }
 
-// refundByItself records a refund that nobody asked for: of a payment that
-// succeeded although its order was canceled meanwhile. The completer drives it.
+// refundByItself records a refund that no caller asked for, of a payment that
+// succeeded although its order was canceled meanwhile. The completer carries it out.
 func (s *Service) refundByItself(ctx context.Context, q *db.Queries, p db.Payment) error {
 	key := RefundOrder + " " + p.OrderID
 	row := newRefund(p, key, p.TenantID+":"+p.OrderID+":refund", p.AmountMinor-p.AmountRefundingMinor, nil)

@@ -24,14 +24,14 @@ func (s *Service) settleRefund(ctx context.Context, c *idempotency.Claim, w *ref
 	if err := s.pool.RefundAtStripe(ctx, db.RefundAtStripeParams{TenantID: c.TenantID, ID: w.refund.ID, StripeRefundID: &seen.ID}); err != nil {
 		return idempotency.Answer{}, fmt.Errorf("note refund %s: %w", w.refund.ID, err)
 	}
-	if w.refund.StripeRefundID == nil { // The call is answered, whatever becomes of the refund: nobody need ask whether it was made.
+	if w.refund.StripeRefundID == nil { // The call is answered, whatever becomes of the refund: it was made.
 		err := recordCall(ctx, s.pool.Queries, c.TenantID, w.refund.StripeKey, Outcome{Verdict: Done, HTTPStatus: http.StatusOK, Refund: seen, RequestID: w.requestID}, false)
 		if err != nil {
 			return idempotency.Answer{}, err
 		}
 	}
 	w.refund.StripeRefundID, w.requestID = &seen.ID, ""
-	return s.refundWaits(ctx, c, w, nextPoll(c), errors.New("Stripe has not decided yet"))
+	return s.refundWaits(ctx, c, w, nextPoll(c), errors.New("the refund is pending at Stripe"))
 }
 
 func (s *Service) refundRefused(ctx context.Context, c *idempotency.Claim, w *refunding, out Outcome) (idempotency.Answer, error) {
@@ -46,8 +46,8 @@ func (s *Service) refundRefused(ctx context.Context, c *idempotency.Claim, w *re
 	return s.finishRefund(ctx, c, w, StripeRefund{Status: db.RefundStatusFailed, FailureCode: code}, refusal)
 }
 
-// finishRefund ends the refund, if nobody has, and stores the answer: a refusal
-// where there is one, the refund otherwise.
+// finishRefund ends the refund, unless it has ended already, and stores the answer:
+// the refusal if there is one, otherwise the refund.
 func (s *Service) finishRefund(ctx context.Context, c *idempotency.Claim, w *refunding, seen StripeRefund, refusal error) (idempotency.Answer, error) {
 	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
 		row, err := s.applyRefund(ctx, q, w.refund.TenantID, w.refund.ID, seen)
@@ -75,10 +75,10 @@ func (s *Service) finishRefund(ctx context.Context, c *idempotency.Claim, w *ref
 	return c.Answer(), nil
 }
 
-// applyRefund moves a refund to where Stripe has it, and the sums of its payment
-// and order with it. It is a no-op when it is there already, so that a webhook,
-// a look and a late answer can all tell the same fact. It joins q's transaction
-// and locks the order before the payment before the refund, as everything does.
+// applyRefund moves a refund to the status it has at Stripe, and updates the sums of
+// its payment and order. It does nothing if the refund has that status already, so a
+// webhook, a poll and a late response can all report the same fact. It joins q's
+// transaction and locks order, payment and refund, in the order used everywhere.
 func (s *Service) applyRefund(ctx context.Context, q *db.Queries, tenantID, id string, seen StripeRefund) (db.Refund, error) {
 	row, err := q.RefundGet(ctx, db.RefundGetParams{TenantID: tenantID, ID: id})
 	if err != nil {
@@ -99,14 +99,14 @@ func (s *Service) applyRefund(ctx context.Context, q *db.Queries, tenantID, id s
 	}
 	n, err := q.PaymentRefunding(ctx, db.PaymentRefundingParams{TenantID: tenantID, ID: row.PaymentID, AmountMinor: reserved, RefundedMinor: refunded})
 	if err == nil && n == 0 {
-		err = errors.New("its sums leave no room for that")
+		err = errors.New("its sums do not allow that")
 	}
 	if err != nil {
-		return row, fmt.Errorf("change what payment %s has refunded: %w", row.PaymentID, err)
+		return row, fmt.Errorf("update the refunded sums of payment %s: %w", row.PaymentID, err)
 	}
 	if refunded != 0 {
 		if err := q.OrderRefunded(ctx, db.OrderRefundedParams{TenantID: tenantID, ID: row.OrderID, PaymentID: &row.PaymentID, AmountMinor: refunded}); err != nil {
-			return row, fmt.Errorf("change what order %s has refunded: %w", row.OrderID, err)
+			return row, fmt.Errorf("update the refunded sum of order %s: %w", row.OrderID, err)
 		}
 	}
 	row, err = q.RefundSettle(ctx, db.RefundSettleParams{
@@ -115,15 +115,15 @@ func (s *Service) applyRefund(ctx context.Context, q *db.Queries, tenantID, id s
 	if err != nil {
 		return row, fmt.Errorf("settle refund %s: %w", id, err)
 	}
-	kind := "refund.failed" // A canceled refund is one that failed, to whoever waits for the money.
+	kind := "refund.failed" // To whoever waits for the money, a canceled refund is one that failed.
 	if row.Status == db.RefundStatusSucceeded {
 		kind = "refund.succeeded"
 	}
 	return row, outbox.Append(ctx, q, refundEvent(kind, row))
 }
 
-// refundMoves is what a change of a refund's status does to the sums. A status
-// that comes late, or again, moves nothing.
+// refundMoves is what a refund's change of status does to the sums. A status that
+// arrives late, or again, changes nothing.
 func refundMoves(from, to db.RefundStatus, amount int64) (reserved, refunded int64, moves bool) {
 	over := to == db.RefundStatusFailed || to == db.RefundStatusCanceled
 	switch {
@@ -143,7 +143,7 @@ func (s *Service) refundWaits(ctx context.Context, c *idempotency.Claim, w *refu
 }
 
 // nextPoll is the pause before Stripe is asked again about a refund that only time
-// can settle.
+// will settle.
 func nextPoll(c *idempotency.Claim) time.Duration {
 	return min(max(refundPoll, c.Age/20), refundPollMax)
 }

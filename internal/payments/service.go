@@ -12,7 +12,7 @@ import (
 	"example.com/payonce/internal/idempotency"
 )
 
-// The definite refusals. Each is an answer that the HTTP edge has words for.
+// The definite refusals. The HTTP edge has a problem document for each.
 var (
 	ErrNotFound             = errors.New("no such object of this tenant")
 	ErrPaymentInProgress    = errors.New("another payment of the order is in progress")
@@ -23,11 +23,11 @@ var (
 	ErrStripeUnavailable    = errors.New("Stripe does not answer; no new payment is begun")
 )
 
-// PaymentError is a payment that definitely came to nothing.
+// PaymentError says that a payment has definitely failed.
 type PaymentError struct {
 	Payment  Payment
-	Declined bool      // by the issuer; else anything that made sure no money moved
-	Checkout *Checkout // that the payment was a step of; nil if it was by itself
+	Declined bool      // by the issuer; otherwise it failed for another reason
+	Checkout *Checkout // the checkout it was a step of, or nil
 }
 
 func (e *PaymentError) Error() string {
@@ -37,8 +37,8 @@ func (e *PaymentError) Error() string {
 	return "the payment failed"
 }
 
-// InvalidError is a request that makes no sense, found out too late for the
-// edge's own validation. Nothing was stored.
+// InvalidError is an invalid request that the edge's own validation cannot
+// recognise. Nothing was stored.
 type InvalidError struct {
 	Pointer string // RFC 6901, into the request's body
 	Message string
@@ -46,8 +46,8 @@ type InvalidError struct {
 
 func (e *InvalidError) Error() string { return e.Message }
 
-// Answers gives words to outcomes. The HTTP edge implements it; this package
-// decides what happened, not how it is said.
+// Answers turns outcomes into responses. The HTTP edge implements it; this package
+// decides what happened, not how it is worded.
 type Answers interface {
 	// Object is a success that shows an object. location may be empty.
 	Object(status int, location string, object any) idempotency.Answer
@@ -57,7 +57,7 @@ type Answers interface {
 
 // Options of New.
 type Options struct {
-	StripeTimeout time.Duration // of one attempt; looks are hedged, calls are given up after it
+	StripeTimeout time.Duration // deadline of one attempt
 	ActionTimeout time.Duration // how long a payment may wait for its customer
 	Metrics       *Metrics      // may be nil
 	Log           *slog.Logger
@@ -90,14 +90,14 @@ const (
 	CreatePayment = "create_payment"
 	CancelPayment = "cancel_payment"
 	CreateRefund  = "create_refund"
-	RefundOrder   = "refund_order" // nobody asked for it: the payment came too late
+	RefundOrder   = "refund_order" // no caller asked for it: the payment came too late for its order
 
-	RefundByOperator = "operator_refund" // a person of ours asked for it, not the tenant
+	RefundByOperator = "operator_refund" // an operator asked for it, not the tenant
 
 	CreateCheckout = "create_checkout"
 )
 
-// Operations is everything a key can ask for. The API and the completer are
+// Operations is everything a request can start. The API and the completer are
 // given the same map: whatever the one can start, the other can finish.
 func (s *Service) Operations() map[string]idempotency.Operation {
 	return map[string]idempotency.Operation{
@@ -116,9 +116,9 @@ func (s *Service) Operations() map[string]idempotency.Operation {
 	}
 }
 
-// neverRuns stands for operations that are finished in their first phase.
+// neverRuns is the Run of an operation that finishes in its first phase.
 func neverRuns(_ context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
-	panic(fmt.Sprintf("bug: %s has no second phase, and yet is at %q", c.Operation, c.RecoveryPoint()))
+	panic(fmt.Sprintf("bug: %s has no second phase, but is at %q", c.Operation, c.RecoveryPoint()))
 }
 
 // refuse stores a definite refusal as the answer to a fresh key.
@@ -133,11 +133,12 @@ func (s *Service) refuse(ctx context.Context, r idempotency.Request, resourceID 
 func decode[T any](body []byte) T {
 	var v T
 	if err := json.Unmarshal(body, &v); err != nil {
-		panic("bug: a stored request that does not decode: " + err.Error())
+		panic("bug: a stored request does not decode: " + err.Error())
 	}
 	return v
 }
 
-// now is for what people read (created_at), to the precision that they see.
-// Nothing is decided by it but whether a refund is looked for before it is sent.
+// now is for timestamps that people read (created_at), to the precision they see.
+// The only decision that depends on it is whether a refund is looked for before it
+// is sent.
 func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }

@@ -26,8 +26,8 @@ func (s *Service) GetStock(ctx context.Context, tenantID, sku string) (Stock, er
 	return Stock{SKU: sku, Available: row.Available, Reserved: row.Reserved}, nil
 }
 
-// SetStock sets what can still be reserved of a SKU, whatever it was. That is
-// why it needs no key: the same request twice says the same thing twice.
+// SetStock sets how much of a SKU can still be reserved. The value is absolute, so the
+// request needs no idempotency key.
 func (s *Service) SetStock(ctx context.Context, tenantID, sku string, available int64) (Stock, error) {
 	row, err := s.pool.StockSet(ctx, db.StockSetParams{TenantID: tenantID, Sku: sku, Available: available})
 	if err != nil {
@@ -36,9 +36,8 @@ func (s *Service) SetStock(ctx context.Context, tenantID, sku string, available 
 	return Stock{SKU: row.Sku, Available: row.Available, Reserved: row.Reserved}, nil
 }
 
-// basket is how much of which SKU, each once and in the order of the SKUs. That
-// is the order in which they are locked, by everybody: two checkouts that want
-// the same things wait for each other once, and never in a circle.
+// basket is the quantity of each SKU, sorted by SKU. That is the order in which every
+// transaction locks them, so two checkouts of the same items cannot deadlock.
 type basket struct {
 	skus       []string
 	quantities []int64
@@ -82,9 +81,9 @@ func outOfStock(message string) Failure {
 	return Failure{Code: "out_of_stock", Message: message + " The card was not charged."}
 }
 
-// reserve takes the whole basket, or returns a shortage for which the caller
-// rolls back. The locks make it orderly; what makes it impossible to sell too
-// much is the guard in the UPDATE, and behind that the row's own constraint.
+// reserve reserves the whole basket, or returns a shortage for which the caller rolls
+// back. The locks only avoid deadlocks; overselling is prevented by the guard in the
+// UPDATE and, behind that, by the row's own constraint.
 func (b basket) reserve(ctx context.Context, q *db.Queries, tenantID, checkoutID string) error {
 	stock, err := q.StockLock(ctx, db.StockLockParams{TenantID: tenantID, Skus: b.skus})
 	if err != nil {
@@ -99,7 +98,7 @@ func (b basket) reserve(ctx context.Context, q *db.Queries, tenantID, checkoutID
 	}
 	err = q.ReservationsInsert(ctx, db.ReservationsInsertParams{TenantID: tenantID, CheckoutID: checkoutID, Skus: b.skus, Quantities: b.quantities, Hold: reservationHold})
 	if err != nil {
-		return fmt.Errorf("note the reservations of checkout %s: %w", checkoutID, err)
+		return fmt.Errorf("record the reservations of checkout %s: %w", checkoutID, err)
 	}
 	return nil
 }
@@ -117,9 +116,9 @@ func (b basket) missing(stock []db.Stock) (skus []string) {
 	return skus
 }
 
-var errNotHeld = errors.New("the checkout does not hold its stock any more")
+var errNotHeld = errors.New("the checkout no longer holds its reservations")
 
-// end consumes or releases what a checkout holds of its basket.
+// end consumes or releases a checkout's reservations.
 func (b basket) end(ctx context.Context, q *db.Queries, tenantID, checkoutID string, as db.ReservationStatus) error {
 	if _, err := q.StockLock(ctx, db.StockLockParams{TenantID: tenantID, Skus: b.skus}); err != nil {
 		return fmt.Errorf("lock the stock: %w", err)

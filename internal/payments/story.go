@@ -13,8 +13,8 @@ import (
 	"example.com/payonce/internal/outbox"
 )
 
-// KeyStory is all that is known of a key, for the person who is asked whether a
-// customer was charged twice. The answer itself is not in it.
+// KeyStory is everything known about a key, for the person who is asked whether a
+// customer was charged twice. The stored answer is not in it.
 type KeyStory struct {
 	Object        string         `json:"object"`
 	Key           string         `json:"key"`
@@ -42,7 +42,7 @@ type StoryResource struct {
 	Href string `json:"href"`
 }
 
-// StoryStep is one step forward, or a change of the holder.
+// StoryStep is a recovery point reached, or a takeover by another holder.
 type StoryStep struct {
 	LeaseToken    int64   `json:"lease_token"`
 	RecoveryPoint string  `json:"recovery_point"`
@@ -63,7 +63,7 @@ type StoryCall struct {
 	RequestIDs  []string         `json:"request_ids"`
 }
 
-// StoryWebhook is what Stripe told.
+// StoryWebhook is an event received from Stripe.
 type StoryWebhook struct {
 	ID         string   `json:"id"`
 	Type       string   `json:"type"`
@@ -71,7 +71,7 @@ type StoryWebhook struct {
 	AppliedAt  *instant `json:"applied_at"`
 }
 
-// StoryEvent is what we told.
+// StoryEvent is an event that we published.
 type StoryEvent struct {
 	ID          string   `json:"id"`
 	Type        string   `json:"type"`
@@ -88,7 +88,7 @@ const (
 	storyExpired  = "expired"
 )
 
-// made is what a key has made or is about, as far as it is there.
+// made is what a key has created or is about, as far as it exists.
 type made struct {
 	order    *db.Order
 	payment  *db.Payment
@@ -96,17 +96,16 @@ type made struct {
 	checkout *db.Checkout
 }
 
-// KeyStory tells the story of a caller's key, or ErrNotFound. Answers are kept
-// for the retention given.
+// KeyStory returns the story of a caller's key, or ErrNotFound. retention is how long
+// answers are kept.
 func (s *Service) KeyStory(ctx context.Context, tenantID, key string, retention time.Duration) (KeyStory, error) {
 	if strings.Contains(key, " ") {
-		return KeyStory{}, ErrNotFound // One of our own.
+		return KeyStory{}, ErrNotFound // It is a key of our own.
 	}
 	return s.StoryOf(ctx, tenantID, key, retention)
 }
 
-// StoryOf is KeyStory for an operator, who may see what we do under keys of our
-// own, too.
+// StoryOf is KeyStory for an operator, who may also see our own keys.
 func (s *Service) StoryOf(ctx context.Context, tenantID, key string, retention time.Duration) (KeyStory, error) {
 	row, err := s.pool.StoryKey(ctx, db.StoryKeyParams{TenantID: tenantID, Key: key})
 	if err != nil {
@@ -139,7 +138,7 @@ func (s *Service) StoryOf(ctx context.Context, tenantID, key string, retention t
 	return s.withFindings(ctx, story, tenantID, m)
 }
 
-// stateOf is who works on the key, if anybody must.
+// stateOf is the state of a key: finished, or who is to finish it.
 func stateOf(row db.StoryKeyRow) string {
 	switch {
 	case row.AnswerDroppedAt != nil:
@@ -171,7 +170,7 @@ func trailOf(entries []string) []StoryStep {
 	return trail
 }
 
-// madeBy reads what the key's resource is, and the order behind it.
+// madeBy reads the key's resource, and the order it belongs to.
 func (s *Service) madeBy(ctx context.Context, row db.StoryKeyRow) (m made, err error) {
 	id := row.ResourceID
 	var orderOf, paymentOf string
@@ -203,7 +202,7 @@ func (s *Service) madeBy(ctx context.Context, row db.StoryKeyRow) (m made, err e
 	return m, nil
 }
 
-// found makes no row of a row that is not there.
+// found returns nil for a row that does not exist.
 func found[T any](row T, err error) (*T, error) {
 	if errors.Is(err, db.ErrNoRows) {
 		return nil, nil
@@ -225,7 +224,7 @@ func (s *Service) storyCalls(ctx context.Context, row db.StoryKeyRow, m made) ([
 	own := row.TenantID + ":" + row.Key
 	p := db.StoryCallsParams{TenantID: row.TenantID, OwnKeys: []string{own + ":confirm", own + ":refund"}}
 	if m.refund != nil {
-		p.OwnKeys = append(p.OwnKeys, m.refund.StripeKey) // of a refund that nobody asked for: the order's
+		p.OwnKeys = append(p.OwnKeys, m.refund.StripeKey) // of a refund that no caller asked for, it names the order
 	}
 	if m.order != nil && m.refund == nil {
 		p.OrderPrefix = row.TenantID + ":" + m.order.ID + ":"
@@ -244,7 +243,7 @@ func (s *Service) storyCalls(ctx context.Context, row db.StoryKeyRow, m made) ([
 	return calls, nil
 }
 
-// answered leaves out the status of an answer that never came.
+// answered leaves out the status of a response that never came.
 func answered(status *int16) *int16 {
 	if status != nil && *status == 0 {
 		return nil
@@ -271,8 +270,8 @@ func (s *Service) storyEvents(ctx context.Context, row db.StoryKeyRow, m made) (
 	return events, nil
 }
 
-// storyWebhooks are those about the intents of the story: the payment's, and those
-// that its calls made or changed, such as the one that a canceled order had.
+// storyWebhooks are the webhooks about the payment's intent and those that its calls
+// made or changed, such as that of a canceled order.
 func (s *Service) storyWebhooks(ctx context.Context, m made, calls []StoryCall) ([]StoryWebhook, error) {
 	webhooks, about := []StoryWebhook{}, []string{}
 	if m.payment != nil && m.payment.IntentID != nil {
@@ -296,8 +295,8 @@ func (s *Service) storyWebhooks(ctx context.Context, m made, calls []StoryCall) 
 	return webhooks, nil
 }
 
-// withFindings adds to the verdict what the reconciler could not settle: our own
-// rows may be the ones that are wrong.
+// withFindings adds the reconciler's open findings to the verdict: our own rows may be
+// the ones that are wrong.
 func (s *Service) withFindings(ctx context.Context, story KeyStory, tenantID string, m made) (KeyStory, error) {
 	if m.order == nil {
 		return story, nil

@@ -31,11 +31,11 @@ func verdictOf(row db.StoryKeyRow, m made, calls []StoryCall) string {
 	case m.order != nil && m.order.Status == db.OrderStatusCanceled:
 		return "the order was canceled"
 	}
-	return "refused for good; nothing was done under this key" // Its answer is gone, and what it asked for was not done.
+	return "refused for good; nothing was done under this key" // Its answer has expired, and what it asked for was not done.
 }
 
-// unfinishedVerdict is about work that has begun and not ended: whether money
-// may have moved, and who looks when.
+// unfinishedVerdict is the verdict about unfinished work: whether money may have moved,
+// and who looks when.
 func unfinishedVerdict(row db.StoryKeyRow, m made, calls []StoryCall) string {
 	what := "not finished, no money has moved"
 	unknown := slices.ContainsFunc(calls, func(c StoryCall) bool {

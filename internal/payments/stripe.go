@@ -28,9 +28,9 @@ type StripeOptions struct {
 	Log       *slog.Logger
 }
 
-// Stripe is the Gateway. It is the only production code that knows stripe-go,
-// and it takes from the library what it must not have a default for: retries
-// (none), idempotency keys (always the caller's), deadlines (one an attempt).
+// Stripe is the Gateway. It is the only production code that imports stripe-go, and
+// it overrides every default of the library that could move money: retries (none),
+// idempotency keys (always the caller's), deadlines (one per attempt).
 type Stripe struct {
 	api *client.API
 	o   StripeOptions
@@ -45,7 +45,7 @@ func NewStripe(o StripeOptions) *Stripe {
 			Transport:     oneAttempt{transport},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
-		MaxNetworkRetries: stripe.Int64(0),    // The default of 2 would resend behind our back.
+		MaxNetworkRetries: stripe.Int64(0),    // The default of 2 would resend without our knowing.
 		EnableTelemetry:   stripe.Bool(false), // On by default, whatever the field's comment says.
 		LeveledLogger:     silent{},           // Its messages hold client secrets.
 	}
@@ -67,9 +67,9 @@ func (s *Stripe) CreateIntent(ctx context.Context, call Call, n NewIntent) Outco
 			Metadata: map[string]string{"tenant_id": n.TenantID, "order_id": n.OrderID},
 			Amount:   stripe.Int64(n.AmountMinor),
 			Currency: stripe.String(n.Currency),
-			// Said out loud, because both defaults have changed with Stripe's
-			// versions: without the types an account's dashboard decides, and
-			// a confirm would ask for a return_url.
+			// Explicit, because both defaults have changed between Stripe's API
+			// versions: without the types the account's dashboard decides, and
+			// a confirm would require a return_url.
 			PaymentMethodTypes: stripe.StringSlice([]string{"card"}),
 			CaptureMethod:      stripe.String(string(stripe.PaymentIntentCaptureMethodAutomatic)),
 		})
@@ -117,11 +117,11 @@ func (s *Stripe) GetIntent(ctx context.Context, intentID string) (Intent, error)
 	return intent, err
 }
 
-// listPage is the most that Stripe gives of a list at once.
+// listPage is the largest page that Stripe returns.
 const listPage = 100
 
-// ListIntents implements Gateway. The latest charge comes along, because only
-// it knows what was refunded.
+// ListIntents implements Gateway. It expands the latest charge, because only the
+// charge shows what was refunded.
 func (s *Stripe) ListIntents(ctx context.Context, w Window) (Page[Intent], error) {
 	var page Page[Intent]
 	err := s.get(ctx, opListIntents, func(p stripe.Params) error {
@@ -137,8 +137,8 @@ func (s *Stripe) ListIntents(ctx context.Context, w Window) (Page[Intent], error
 	return page, err
 }
 
-// ListRefunds implements Gateway. The intent comes along, because it says whose
-// a refund is that somebody made in Stripe's dashboard.
+// ListRefunds implements Gateway. It expands the intent, whose metadata names the
+// tenant of a refund that was made in Stripe's dashboard.
 func (s *Stripe) ListRefunds(ctx context.Context, w Window) (Page[StripeRefund], error) {
 	var page Page[StripeRefund]
 	err := s.get(ctx, opListRefunds, func(p stripe.Params) error {
@@ -158,7 +158,7 @@ func (s *Stripe) ListRefunds(ctx context.Context, w Window) (Page[StripeRefund],
 	return page, err
 }
 
-// SearchIntents implements Gateway. An order has few intents, so one page is all.
+// SearchIntents implements Gateway. An order has few intents, so one page is enough.
 func (s *Stripe) SearchIntents(ctx context.Context, tenantID, orderID string) ([]Intent, error) {
 	var found []Intent
 	err := s.get(ctx, opSearchIntents, func(p stripe.Params) error {
@@ -177,7 +177,7 @@ func (s *Stripe) SearchIntents(ctx context.Context, tenantID, orderID string) ([
 }
 
 func (w Window) params(ctx context.Context) stripe.ListParams {
-	// One page a call: the library would fetch the others without asking for a turn.
+	// One page per call: the library would fetch the others past the rate limit.
 	p := stripe.ListParams{Context: ctx, Single: true, Limit: stripe.Int64(listPage)}
 	if w.After != "" {
 		p.StartingAfter = stripe.String(w.After)
@@ -214,7 +214,7 @@ func refundStatus(status stripe.RefundStatus) db.RefundStatus {
 		return db.RefundStatusCanceled
 	case stripe.RefundStatusPending, stripe.RefundStatusRequiresAction:
 	}
-	return db.RefundStatusPending // That, and whatever Stripe invents: not decided.
+	return db.RefundStatusPending // Pending, or a status that we do not know: not final.
 }
 
 // CreateRefund implements Gateway.
@@ -259,17 +259,16 @@ func (s *Stripe) RefundsOf(ctx context.Context, intentID string) ([]StripeRefund
 	return list, err
 }
 
-// errAnotherObject says that an answer is JSON and shows something, but not what
-// the call is about. It may say that it has succeeded; what is asked about may not
-// have, so it is no answer.
-var errAnotherObject = errors.New("what came is not what was asked for")
+// errAnotherObject says that a response is a valid object, but not the one that the
+// call is about. Its success proves nothing about ours.
+var errAnotherObject = errors.New("the response is another object than the one requested")
 
-// says reports whether a part of an answer is what it should be, or is left out,
+// says reports whether a field of a response has the expected value or is absent,
 // which contradicts nothing.
 func says(part, should string) bool { return part == "" || part == should }
 
-// post makes one attempt of a call that changes a PaymentIntent. asked recognises
-// the one that the call is about.
+// post makes one attempt of a call that changes a PaymentIntent. asked recognises the
+// intent that the call is about.
 func (s *Stripe) post(ctx context.Context, op operation, call Call, asked func(Intent) bool, send func(stripe.Params) (*stripe.PaymentIntent, error)) Outcome {
 	return s.attempt(ctx, op, call, func(p stripe.Params) (bool, *stripe.PaymentIntent, error) {
 		intent, err := send(p)
@@ -280,7 +279,7 @@ func (s *Stripe) post(ctx context.Context, op operation, call Call, asked func(I
 	})
 }
 
-// change is post for an intent that exists: one change of it at a time.
+// change is post for an existing intent: one change of it at a time.
 func (s *Stripe) change(ctx context.Context, op operation, call Call, intentID string, send func(stripe.Params) (*stripe.PaymentIntent, error)) Outcome {
 	done, err := s.o.Limits.alone(ctx, intentID)
 	if err != nil {
@@ -290,8 +289,8 @@ func (s *Stripe) change(ctx context.Context, op operation, call Call, intentID s
 	return s.post(ctx, op, call, func(i Intent) bool { return i.ID == intentID }, send)
 }
 
-// attempt makes one attempt of a call that changes something at Stripe. send
-// reports whether the answer was an object, and the intent it was or holds.
+// attempt makes one attempt of a call that changes something at Stripe. send reports
+// whether the response was an object, and returns the intent if it was one.
 func (s *Stripe) attempt(ctx context.Context, op operation, call Call, send func(stripe.Params) (bool, *stripe.PaymentIntent, error)) Outcome {
 	if call.Key == "" {
 		panic("bug: a POST to Stripe without an idempotency key")
@@ -324,7 +323,7 @@ func (s *Stripe) attempt(ctx context.Context, op operation, call Call, send func
 	return o
 }
 
-// get looks, which changes nothing and may be repeated at will.
+// get makes a call that only reads, and so may be repeated at will.
 func (s *Stripe) get(ctx context.Context, op operation, ask func(stripe.Params) error) error {
 	if err := s.o.Limits.wait(ctx, op); err != nil {
 		return err
@@ -351,16 +350,16 @@ func (s *Stripe) get(ctx context.Context, op operation, ask func(stripe.Params) 
 	return err
 }
 
-// startCall begins the span of one attempt at Stripe. Its trace stays with us:
-// what Stripe is sent has nothing in it that changes from attempt to attempt.
+// startCall begins the span of one attempt. The trace id is not sent to Stripe: what
+// Stripe receives must not change from attempt to attempt.
 func startCall(ctx context.Context, op operation) (context.Context, tracing.Span) {
 	ctx, span := tracing.Start(ctx, trace.SpanKindClient, "stripe ", string(op))
 	span.Set("stripe.operation", string(op))
 	return ctx, span
 }
 
-// endCall says what came of it. Neither the Stripe key, which has the caller's in
-// it, nor the body is told.
+// endCall records the outcome on the span, but neither the Stripe key, which contains
+// the caller's key, nor the body.
 func endCall(span tracing.Span, verdict string, status int, requestID, code string, err error) {
 	span.Set("stripe.verdict", verdict)
 	span.Set("stripe.request_id", requestID)
@@ -371,8 +370,8 @@ func endCall(span tracing.Span, verdict string, status int, requestID, code stri
 	span.End(err)
 }
 
-// aboutTheQuestion says that a status blames what was asked, and not who asked,
-// how often, or when.
+// aboutTheQuestion reports whether a status is about the request itself, and not about
+// who sent it, how often, or when.
 func aboutTheQuestion(status int) bool {
 	switch status {
 	case http.StatusBadRequest, http.StatusPaymentRequired, http.StatusNotFound, http.StatusGone:
@@ -381,7 +380,7 @@ func aboutTheQuestion(status int) bool {
 	return false
 }
 
-// outcomeOf reads an attempt of a POST. seen is nil when it was not begun.
+// outcomeOf judges an attempt of a POST. seen is nil if nothing was sent.
 func outcomeOf(seen *exchange, object bool, intent *stripe.PaymentIntent, err error, inDoubt bool) Outcome {
 	var r reply
 	o := Outcome{Err: safe(err)}
@@ -440,8 +439,8 @@ func intentOf(pi *stripe.PaymentIntent) Intent {
 	return i
 }
 
-// nextAction is what the customer's browser needs. The client secret leaves the
-// service here and nowhere else.
+// nextAction is what the customer's browser needs. This is the only place where the
+// client secret leaves the service.
 func nextAction(pi *stripe.PaymentIntent) []byte {
 	action := struct {
 		Type         string `json:"type"`
@@ -464,9 +463,8 @@ func nextAction(pi *stripe.PaymentIntent) []byte {
 // webhookTolerance is how old a webhook's signature may be, Stripe's own default.
 const webhookTolerance = 300 * time.Second
 
-// VerifyWebhook checks the signature over the raw body against each secret, of
-// which there are several while one is being rolled. ErrBadWebhook: it fits none,
-// or is too old.
+// VerifyWebhook checks the signature of the raw body against each secret; there are
+// several while one is being rolled. ErrBadWebhook: it matches none, or is too old.
 func VerifyWebhook(body []byte, header string, secrets []string) error {
 	var why error
 	for _, secret := range secrets {
@@ -477,8 +475,8 @@ func VerifyWebhook(body []byte, header string, secrets []string) error {
 	return fmt.Errorf("%w: %w", ErrBadWebhook, why)
 }
 
-// safe keeps what may be logged of an error: stripe.Error prints itself as JSON,
-// the PaymentIntent and its client secret included.
+// safe reduces an error to what may be logged: stripe.Error prints itself as JSON,
+// including the PaymentIntent and its client secret.
 func safe(err error) error {
 	var refused *stripe.Error
 	if errors.As(err, &refused) {
@@ -494,7 +492,7 @@ func errText(err error) string {
 	return err.Error()
 }
 
-// silent is stripe-go's logger. What is worth a line, post and get say.
+// silent is stripe-go's logger; attempt logs what is worth a line.
 type silent struct{}
 
 func (silent) Debugf(string, ...any) {}

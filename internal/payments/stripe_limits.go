@@ -15,7 +15,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// operation names an endpoint of Stripe. Stripe limits each by itself.
+// operation is an endpoint of Stripe. Stripe limits the rate of each.
 type operation string
 
 const (
@@ -30,28 +30,28 @@ const (
 	opSearchIntents operation = "search_intents"
 )
 
-// ErrThrottled says that a call was not sent, to stay within Stripe's limits.
+// ErrThrottled says that a call was not sent, to stay within Stripe's rate limits.
 var ErrThrottled = errors.New("held back: too many calls to Stripe")
 
 const (
-	limitWait       = 5 * time.Second // Longest wait for a turn; after it the call is given up as not executed. The completer has more patience.
-	accountShare    = 4               // Stripe allows an account four times what it allows one endpoint.
-	newWorkShare    = 0.8             // The rest of the account's calls is kept for finishing what was begun.
+	limitWait       = 5 * time.Second // Longest wait for a turn; after it the call counts as not executed, and the completer tries later.
+	accountShare    = 4               // Stripe allows an account four times the rate of one endpoint.
+	newWorkShare    = 0.8             // The rest of the account's rate is reserved for finishing what was begun.
 	breakerWindow   = 10 * time.Second
-	breakerCallsMin = 50  // Fewer failures than this are bad luck, and cost their payments a few seconds.
+	breakerCallsMin = 50  // With fewer calls, failures may be bad luck, and cost their payments a few seconds.
 	breakerRatio    = 0.8 // of the calls in a window
 	breakerOpen     = 2 * time.Second
 )
 
-// Limits is the discipline of one process towards one Stripe account: how many
-// calls a second (https://docs.stripe.com/rate-limits), one change of an object
-// at a time, and when to stop beginning new payments.
+// Limits protects one Stripe account from this process: it limits calls per second
+// (https://docs.stripe.com/rate-limits), allows one change of an object at a time,
+// and stops new payments while Stripe is down.
 type Limits struct {
 	perSecond float64
 	account   *rate.Limiter
 	newWork   *rate.Limiter
 	breaker   *gobreaker.TwoStepCircuitBreaker[struct{}]
-	denied    atomic.Bool // Stripe refuses our key: no payment can be made
+	denied    atomic.Bool // Stripe rejects our API key: no payment can be made
 	probing   sync.Mutex
 
 	mu      sync.Mutex
@@ -59,14 +59,14 @@ type Limits struct {
 	objects map[string]*turn
 }
 
-// turn is a queue of one object's changes.
+// turn queues the changes of one object.
 type turn struct {
 	mine    chan struct{} // holds one token
 	waiting int
 }
 
-// NewLimits returns the discipline, in calls a second to one endpoint; 0 is no
-// limit. Metrics may be nil.
+// NewLimits returns the limits for a rate in calls per second to one endpoint; 0 is no
+// limit. metrics may be nil.
 func NewLimits(perSecond float64, metrics prometheus.Registerer) *Limits {
 	open := promauto.With(metrics).NewGauge(prometheus.GaugeOpts{Name: "payonce_stripe_breaker_open",
 		Help: "1 while no new payment is begun because Stripe does not answer."})
@@ -123,9 +123,9 @@ func limiter(perSecond float64) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(perSecond), max(1, int(perSecond)))
 }
 
-// alone waits until no other change of the object is under way in this process:
-// Stripe would turn one of the two away with a lock timeout. Between processes the
-// claim of an order's payment sees to it, and the queue of a payment's refunds.
+// alone waits until no other change of the object is in progress in this process:
+// Stripe would reject one of the two with a lock timeout. Across processes, the claim
+// on an order's payment and the queue of a payment's refunds see to that.
 func (l *Limits) alone(ctx context.Context, object string) (done func(), err error) {
 	l.mu.Lock()
 	t, ok := l.objects[object]
@@ -151,8 +151,8 @@ func (l *Limits) alone(ctx context.Context, object string) (done func(), err err
 	}
 }
 
-// watch counts a call for the breaker. Calls are never stopped by it: what was
-// begun must be finished, and is how the breaker learns that Stripe is back.
+// watch counts a call for the breaker. The breaker never stops a call: what was begun
+// must be finished, and shows the breaker that Stripe is back.
 func (l *Limits) watch() (saw func(httpStatus int)) {
 	done, err := l.breaker.Allow()
 	return func(httpStatus int) {
@@ -162,7 +162,7 @@ func (l *Limits) watch() (saw func(httpStatus int)) {
 			l.denied.Store(denied)
 		}
 		switch {
-		case err != nil: // It is open, and learns nothing.
+		case err != nil: // The breaker is open and does not count.
 		case alive:
 			done(nil)
 		default:
@@ -171,11 +171,11 @@ func (l *Limits) watch() (saw func(httpStatus int)) {
 	}
 }
 
-var errStripeAway = errors.New("no answer that shows Stripe to be well")
+var errStripeAway = errors.New("no response that shows Stripe is up")
 
-// ready says whether a new payment may be begun. When Stripe was away for a
-// while, or does not accept our key, one look at a time finds out whether it
-// still is; never a new charge.
+// ready reports whether a new payment may be begun. After Stripe was away, or has
+// rejected our API key, one read at a time probes whether that is still so; never a
+// new charge.
 func (l *Limits) ready(ctx context.Context, look func(context.Context) error) error {
 	state := l.breaker.State()
 	if state == gobreaker.StateClosed && !l.denied.Load() {

@@ -10,20 +10,20 @@ import (
 	"sync/atomic"
 )
 
-// once gives an attempt its deadline and a place to note what passed over the wire.
+// once runs an attempt with its deadline and records what happened on the wire.
 func (s *Stripe) once(ctx context.Context, attempt func(context.Context, *exchange) error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
 	defer cancel()
 	x := &exchange{}
 	ctx = context.WithValue(ctx, exchangeKey{}, x)
-	// A connection in hand is the last moment at which it is certain that
-	// nothing was sent; what is written to it may arrive.
+	// Before there is a connection it is certain that nothing was sent; whatever is
+	// written to one may arrive.
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { x.sent.Store(true) }})
 	return attempt(ctx, x)
 }
 
-// exchange is what one attempt did on the wire, which the library's errors do
-// not tell: whether anything was sent, and what came back when it was not JSON.
+// exchange is what happened on the wire during one attempt, which the library's errors
+// do not tell: whether anything was sent, and what came back if it was not JSON.
 type exchange struct {
 	sent   atomic.Bool
 	status atomic.Int64
@@ -32,14 +32,14 @@ type exchange struct {
 
 type exchangeKey struct{}
 
-// oneAttempt is the transport. What net/http may send again it silently sends a
-// second time when a reused connection dies, and it takes a request for such a
-// one when it has an Idempotency-Key and a body it can read again, or none. So
-// GetBody is hidden from it and, where there is no body, the header's canonical
-// name, by which it looks; on the wire the name has no case.
+// oneAttempt is the transport. When a reused connection dies, net/http silently sends
+// a request again if it believes that is safe: if the request has an Idempotency-Key,
+// and a body that can be read again or none. To prevent that, GetBody is removed and,
+// for a request without a body, the header is given a non-canonical name, which
+// net/http does not recognise; on the wire header names have no case.
 //
-// It also says how long the body is. The library does not, so net/http would send
-// it in chunks, which a proxy on the way may refuse or pass on as an empty POST.
+// It also sets the length of the body. The library does not, so net/http would send
+// it in chunks, which a proxy may reject or forward as an empty POST.
 type oneAttempt struct{ base http.RoundTripper }
 
 func (t oneAttempt) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -14,16 +14,16 @@ import (
 	"example.com/payonce/internal/idempotency"
 )
 
-// SweepIntent is an operation that nobody asked for: it cancels a PaymentIntent
-// that nobody will confirm any more. Such an intent is harmless as long as nobody
-// has its client secret; canceled, it is harmless whoever has it.
+// SweepIntent is an operation that no caller asked for: it cancels a PaymentIntent that
+// nobody will confirm any more. Such an intent is harmless as long as nobody has its
+// client secret; once canceled, it is harmless in any case.
 const SweepIntent = "sweep_intent"
 
 // sweepBegun is the recovery point of a sweep; the intent may be canceled already.
 const sweepBegun = "sweep_begun"
 
-// sweepAfter is the age at which Stripe has forgotten the key under which an
-// intent was made. Before that a lost creation may be found again by repeating it.
+// sweepAfter is the age at which Stripe has forgotten the key under which an intent was
+// made. Before that, repeating a lost creation still finds its intent.
 const sweepAfter = stripeKeyLifetime
 
 // sweeping is the request of a sweep.
@@ -39,7 +39,7 @@ func (v *orderView) isAbandoned(i Intent, before time.Time) bool {
 	return unconfirmed(i.Status) && i.CreatedAt.Before(before) && !v.mayConfirm(i.ID)
 }
 
-// unconfirmed says that no money has moved and that a confirm would still move it.
+// unconfirmed reports whether no money has moved and a confirm could still move it.
 func unconfirmed(status IntentStatus) bool {
 	return status == IntentRequiresPaymentMethod || status == IntentRequiresConfirmation || status == IntentRequiresAction
 }
@@ -65,10 +65,10 @@ func (v *orderView) mayConfirm(intentID string) bool {
 	return next.uses(intentID)
 }
 
-// cancelNumber is the number under which the intent is canceled: its own where a
-// payment knows it, else the smallest that no other intent of the order has, in
-// our rows or in a cancel that was announced. False: the number that is left may
-// yet be given to the order's next intent.
+// cancelNumber is the number under which the intent is canceled: its own if a payment
+// has it, otherwise the smallest that no other intent of the order has, in our rows or
+// in an announced cancel. False: that number may still be given to the order's next
+// intent.
 func (v *orderView) cancelNumber(intentID string, announced []db.CancelCallsOfOrderRow) (int32, bool) {
 	taken, top := map[int32]bool{}, int32(0)
 	for _, p := range v.payments {
@@ -83,7 +83,7 @@ func (v *orderView) cancelNumber(intentID string, announced []db.CancelCallsOfOr
 	mine := newCall(opCancel, "", "", intentID).params
 	for _, call := range announced {
 		_, number, _ := strings.Cut(call.StripeKey, ":cancel:")
-		number, _, _ = strings.Cut(number, ":") // which of its keys does not matter
+		number, _, _ = strings.Cut(number, ":") // the count after it does not matter
 		n, err := strconv.ParseInt(number, 10, 32)
 		if err != nil {
 			continue
@@ -100,8 +100,8 @@ func (v *orderView) cancelNumber(intentID string, announced []db.CancelCallsOfOr
 	return n, n <= top || v.order == nil || v.order.Status != db.OrderStatusOpen
 }
 
-// sweep has an abandoned intent canceled. It is looked at once more in the
-// transaction that says so, with the order locked.
+// sweep has an abandoned intent canceled. The order is locked and judged once more in
+// the transaction that enqueues the cancel.
 func (s *Service) sweep(ctx context.Context, i Intent) (begun bool, err error) {
 	err = s.pool.InTx(ctx, func(q *db.Queries) error {
 		begun = false
@@ -136,7 +136,7 @@ func (s *Service) sweep(ctx context.Context, i Intent) (begun bool, err error) {
 	return begun, err
 }
 
-// runSweep cancels the intent, or finds that it has come to an end otherwise.
+// runSweep cancels the intent, or finds that it has ended otherwise.
 func (s *Service) runSweep(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
 	w := decode[sweeping](c.Request)
 	intent, out, err := s.cancelIntent(ctx, c, db.Payment{TenantID: c.TenantID, OrderID: w.OrderID, IntentNumber: w.Number, IntentID: &w.IntentID})
@@ -148,7 +148,7 @@ func (s *Service) runSweep(ctx context.Context, c *idempotency.Claim) (idempoten
 		return answer, yield(ctx, c, jittered(time.Minute), fmt.Errorf("cancel the intent: %w", out.why()))
 	}
 	err = c.Finish(ctx, func(*db.Queries) (idempotency.Answer, error) {
-		return s.answers.Object(http.StatusOK, "", w), nil // Succeeded after all? Then the reconciler finds it so.
+		return s.answers.Object(http.StatusOK, "", w), nil // If it has succeeded after all, the reconciler finds that.
 	})
 	return c.Answer(), err
 }

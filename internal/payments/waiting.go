@@ -10,7 +10,7 @@ import (
 	"example.com/payonce/internal/idempotency"
 )
 
-// look reads the intent.
+// look reads the intent from Stripe.
 func (s *Service) look(ctx context.Context, intentID string) (Intent, error) {
 	type result struct {
 		intent Intent
@@ -23,9 +23,9 @@ func (s *Service) look(ctx context.Context, intentID string) (Intent, error) {
 	return r.intent, r.err
 }
 
-// hedged asks what may be asked any number of times. Stripe may let one question
-// hang and answer the next, so one that takes long is joined by another, up to
-// a few; the first that tells something counts, or the last when none does.
+// hedged makes a request that is safe to repeat. Stripe may let one request hang and
+// answer the next, so a slow one is joined by another, up to looksMax; the first
+// reply that tells something counts, or the last one if none does.
 func hedged[T any](ctx context.Context, ask func(context.Context) (answer T, tells bool)) T {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -33,7 +33,7 @@ func hedged[T any](ctx context.Context, ask func(context.Context) (answer T, tel
 		answer T
 		tells  bool
 	}
-	replies := make(chan reply, looksMax) // so that those who answer too late do not hang
+	replies := make(chan reply, looksMax) // buffered, so that a late reply does not block its goroutine
 	asked, answered := 0, 0
 	for {
 		var another <-chan time.Time
@@ -60,13 +60,13 @@ func hedged[T any](ctx context.Context, ask func(context.Context) (answer T, tel
 	}
 }
 
-// wait gives the claim back until there is reason to look again, and says how
-// things stand.
+// wait gives the claim back until it is time to look again, and answers with the
+// present state.
 func (s *Service) wait(ctx context.Context, c *idempotency.Claim, w *paying, out Outcome) (idempotency.Answer, error) {
 	return s.waitFor(ctx, c, w, out.why())
 }
 
-// why is what came of an attempt that did not end the call, for a person.
+// why describes, for a person, an attempt that did not end the call.
 func (o Outcome) why() error {
 	text := o.Verdict.String() + ": no answer"
 	if o.HTTPStatus != 0 {
@@ -81,21 +81,21 @@ func (o Outcome) why() error {
 }
 
 func (s *Service) waitFor(ctx context.Context, c *idempotency.Claim, w *paying, why error) (idempotency.Answer, error) {
-	interim := s.interim(ctx, c, w) // Once the claim is given back, how things stand is another's to say.
+	interim := s.interim(ctx, c, w) // Once the claim is given back, another process may change the state.
 	if c.Age > parkAfter {
 		return interim, givenBack(c, c.Park(ctx, why.Error()))
 	}
 	return interim, yield(ctx, c, nextTry(c), why)
 }
 
-// yield gives a claim back for a while. The only error is ErrLeaseLost: then how
-// things stand is another's to say.
+// yield gives a claim back for a while. The only error is ErrLeaseLost: then the
+// new holder knows the present state.
 func yield(ctx context.Context, c *idempotency.Claim, pause time.Duration, why error) error {
 	return givenBack(c, c.Yield(ctx, pause, why.Error()))
 }
 
-// givenBack judges what came of giving a claim back. A database that could not be
-// told is no error: whoever asked is told what is known, and the lease runs out.
+// givenBack decides whether a failed attempt to give a claim back is an error. Only
+// a lost lease is: otherwise the client is told what is known, and the lease runs out.
 func givenBack(c *idempotency.Claim, err error) error {
 	if err == nil || errors.Is(err, idempotency.ErrLeaseLost) {
 		return err
@@ -104,8 +104,8 @@ func givenBack(c *idempotency.Claim, err error) error {
 	return nil
 }
 
-// nextTry is the pause before the completer looks again: short while whoever
-// asked may still be waiting, long when Stripe has been away for a while.
+// nextTry is the pause before the completer looks again: short while the client may
+// still be waiting, long when Stripe has been away for a while.
 func nextTry(c *idempotency.Claim) time.Duration {
 	if c.Age > patientAfter {
 		return jittered(slowPause)
@@ -113,13 +113,13 @@ func nextTry(c *idempotency.Claim) time.Duration {
 	return jittered(min(time.Duration(c.Attempts)*500*time.Millisecond, quickPause))
 }
 
-// jittered is d give or take a tenth, so that what failed together does not
-// come back together.
+// jittered is d plus or minus a tenth, so that what failed together is not retried
+// together.
 func jittered(d time.Duration) time.Duration {
 	return d - d/10 + time.Duration(rand.Int64N(int64(d/5)+1))
 }
 
-// backoff is full jitter below a ceiling that doubles.
+// backoff is full jitter below a ceiling that doubles with each try.
 func backoff(try int) time.Duration {
 	return time.Duration(rand.Int64N(int64(200*time.Millisecond) << try))
 }

@@ -14,35 +14,35 @@ import (
 	"example.com/payonce/internal/inbox"
 )
 
-// StripeEvents names the inbox's consumer of Stripe's webhooks.
+// StripeEvents is the name of the inbox consumer of Stripe's webhooks.
 const StripeEvents = "stripe"
 
 // ErrBadWebhook says that a webhook is not a signed event of Stripe's.
 var ErrBadWebhook = errors.New("not a signed event of Stripe's")
 
-// webhookSeen is what was found out about an event before its transaction.
+// webhookSeen is what was read about an event before its transaction.
 type webhookSeen struct {
-	intent  Intent // as Stripe shows it; for a payment that is known here only which and whose
+	intent  Intent // as Stripe shows it; if we know the payment, only its ids
 	refunds []StripeRefund
 }
 
-// WebhookHandler applies Stripe's events. A payment is never changed here: its
-// key is hurried along, and the operation that owns it looks at Stripe and
-// finishes, as it would have without the event. A refund's status may change
-// long after its key is finished, so that is applied, as Stripe shows it when
-// asked.
+// WebhookHandler applies Stripe's events. It never changes a payment: it wakes the
+// payment's key, and the operation that owns it reads the state at Stripe and
+// finishes, as it would have done later without the event. A refund's status may
+// change long after its key is finished, so that is applied here, as read from
+// Stripe.
 func (s *Service) WebhookHandler() inbox.Handler {
 	return inbox.Handler{Prepare: s.prepareWebhook, Apply: s.applyWebhook}
 }
 
-// prepareWebhook finds out what an event is about. The event is a hint that
-// there is something to see, no more: its snapshot may be old, its version
-// foreign, and it may come twice or in any order. A payment that we know needs
-// no question to Stripe, because its own operation will ask.
+// prepareWebhook finds out what an event is about. The event is only a hint: its
+// snapshot may be old or of another API version, and it may arrive twice or in any
+// order. For a payment that we know Stripe need not be asked, because the payment's
+// own operation will.
 func (s *Service) prepareWebhook(ctx context.Context, e inbox.Event) (any, error) {
 	event, err := readEvent(e.Payload)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", inbox.ErrPoison, err) // It was read before it was stored.
+		return nil, fmt.Errorf("%w: %w", inbox.ErrPoison, err) // It could be read when it was stored.
 	}
 	hint := event.hint()
 	if hint.ID == "" {
@@ -60,7 +60,7 @@ func (s *Service) prepareWebhook(ctx context.Context, e inbox.Event) (any, error
 	}
 	intent, err := s.gateway.GetIntent(ctx, hint.ID)
 	if errors.Is(err, ErrNoSuchObject) {
-		return webhookSeen{}, nil // Another account's, or another mode's.
+		return webhookSeen{}, nil // Of another account, or another mode.
 	}
 	if err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func (s *Service) prepareWebhook(ctx context.Context, e inbox.Event) (any, error
 // Webhook is what is read of an event before it is stored.
 type Webhook struct {
 	ID, Type string
-	IntentID string // the PaymentIntent that it is about, empty if it is about none: a payment finds its webhooks by it
+	IntentID string // the PaymentIntent it is about, or empty; links webhooks to their payment
 }
 
 // ReadWebhook reads an event of Stripe's.
@@ -110,8 +110,8 @@ type stripeEvent struct {
 	} `json:"data"`
 }
 
-// readEvent leaves out an object that does not look as expected: an event about
-// something strange is an event.
+// readEvent reads an event, without its object if that does not look as expected: it
+// is an event all the same.
 func readEvent(payload []byte) (event stripeEvent, err error) {
 	if readStripes(payload, &event) == nil {
 		return event, nil
@@ -124,14 +124,14 @@ func readEvent(payload []byte) (event stripeEvent, err error) {
 	return stripeEvent{ID: head.ID, Type: head.Type}, err
 }
 
-// readStripes reads JSON of Stripe's, leniently and in one pass. encoding/json
-// reads everything twice, and took a third of a webhook's processor time.
+// readStripes reads Stripe's JSON, leniently and in one pass. encoding/json scans
+// everything twice, and took a third of a webhook's processor time.
 func readStripes(payload []byte, into any) error {
 	return json.Unmarshal(payload, into, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 }
 
-// hint is which PaymentIntent the event's object is, or belongs to, and whose it
-// says it is.
+// hint is the PaymentIntent that the event's object is or belongs to, with the ids
+// from its metadata.
 func (e stripeEvent) hint() Intent {
 	object := e.Data.Object
 	hint := Intent{TenantID: object.Metadata["tenant_id"], OrderID: object.Metadata["order_id"]}
@@ -148,14 +148,14 @@ func (e stripeEvent) hint() Intent {
 	return hint
 }
 
-// applyWebhook makes the effect, in the transaction of the event's row.
+// applyWebhook applies the event in the transaction of its row.
 func (s *Service) applyWebhook(ctx context.Context, q *db.Queries, e inbox.Event, prepared any) error {
 	seen := prepared.(webhookSeen)
 	if seen.intent.TenantID == "" {
 		return nil
 	}
 	if ours, err := q.TenantExists(ctx, seen.intent.TenantID); err != nil || !ours {
-		return err // Another installation on the same account. Not ours to judge.
+		return err // It belongs to another installation on the same account.
 	}
 	if err := s.applyIntentSeen(ctx, q, seen.intent); err != nil {
 		return fmt.Errorf("%s: %w", e.Type, err)
@@ -172,9 +172,9 @@ func (s *Service) applyIntentSeen(ctx context.Context, q *db.Queries, intent Int
 	p, err := q.PaymentOfIntent(ctx, db.PaymentOfIntentParams{TenantID: intent.TenantID, OrderID: intent.OrderID, IntentID: &intent.ID})
 	switch {
 	case errors.Is(err, db.ErrNoRows) && intent.Status == IntentSucceeded && intent.RefundedMinor == intent.ReceivedMinor:
-		return nil // All of it went back. There is nothing left that a payment could have.
+		return nil // It was refunded in full. There is nothing left for a payment.
 	case errors.Is(err, db.ErrNoRows) && (intent.Status == IntentSucceeded || intent.Status == IntentProcessing || intent.Status == IntentRequiresAction):
-		return fmt.Errorf("PaymentIntent %s is %s and belongs to no payment yet", intent.ID, intent.Status) // Ahead of our own commit. Kept, and tried again.
+		return fmt.Errorf("PaymentIntent %s is %s and belongs to no payment yet", intent.ID, intent.Status) // It arrived before our own commit. Kept, and tried again.
 	case errors.Is(err, db.ErrNoRows):
 		return nil // No money can have moved.
 	case err != nil:
@@ -182,7 +182,7 @@ func (s *Service) applyIntentSeen(ctx context.Context, q *db.Queries, intent Int
 	case p.Status == db.PaymentStatusProcessing, p.Status == db.PaymentStatusRequiresAction:
 		return idempotency.HurryHolder(ctx, q, p.TenantID, p.IdempotencyKey)
 	}
-	return nil // Final here. Where Stripe disagrees, the reconciler says so.
+	return nil // Final here. If Stripe disagrees, the reconciler finds it.
 }
 
 func (s *Service) applyRefundSeen(ctx context.Context, q *db.Queries, seen StripeRefund) error {
@@ -205,7 +205,8 @@ func (s *Service) applyRefundSeen(ctx context.Context, q *db.Queries, seen Strip
 	return idempotency.Hurry(ctx, q, row.TenantID, row.IdempotencyKey)
 }
 
-// applyGhostRefundSeen is for a refund that has no row: of money that no payment has.
+// applyGhostRefundSeen is for a refund without a row: of money that belongs to no
+// payment here.
 func (s *Service) applyGhostRefundSeen(ctx context.Context, q *db.Queries, seen StripeRefund) error {
 	refunds, err := q.GhostRefunds(ctx, db.GhostRefundsParams{TenantID: seen.TenantID, Keys: ghostKeys(seen.IntentID)})
 	if err != nil {

@@ -1,0 +1,164 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/trace"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/tracing"
+)
+
+// New is a claim that does not exist yet: what the first phase inserts.
+type New struct {
+	Request    Request
+	ResourceID string
+	Point      string // the recovery point that the first phase ends at
+	ClaimToken uuid.UUID
+	Lease      time.Duration
+}
+
+// Begin claims a fresh key and runs fn, in one transaction that ends at the recovery
+// point: either the key is claimed and fn's writes are made, or neither. ErrTaken:
+// another request was faster, and nothing was written.
+func (s *Store) Begin(ctx context.Context, r Request, resourceID, point string, fn func(q *db.Queries) error) (*Claim, error) {
+	return s.BeginBehind(ctx, r, resourceID, point, func(*db.Queries) error { return nil }, fn)
+}
+
+// BeginBehind is Begin for an operation that must take another lock before its key: that
+// of an order, which a payment of it takes first, too. Two operations under one key
+// that took the two locks in different orders would deadlock.
+func (s *Store) BeginBehind(ctx context.Context, r Request, resourceID, point string, lock, fn func(q *db.Queries) error) (*Claim, error) {
+	n := s.announce(r, resourceID, point)
+	return s.begin(ctx, n, func() error {
+		return s.pool.InTx(ctx, func(q *db.Queries) error {
+			if err := lock(q); err != nil {
+				return err
+			}
+			if err := n.insert(ctx, q); err != nil {
+				return err
+			}
+			return fn(q)
+		})
+	})
+}
+
+// BeginStatement is Begin for a first phase that is one SQL statement, including the
+// claim: one round trip. fn reports whether the statement claimed the key.
+func (s *Store) BeginStatement(ctx context.Context, r Request, resourceID, point string, fn func(q *db.Queries, n New) (claimed bool, err error)) (*Claim, error) {
+	n := s.announce(r, resourceID, point)
+	return s.begin(ctx, n, func() error {
+		claimed, err := fn(s.pool.Grouped(), n)
+		if err == nil && !claimed {
+			return ErrTaken
+		}
+		return db.Written(err)
+	})
+}
+
+// BeginFinished claims a fresh key, runs fn and stores fn's answer, all in one
+// transaction: an operation without any call is finished in its first phase.
+func (s *Store) BeginFinished(ctx context.Context, r Request, resourceID string, fn func(q *db.Queries) (Answer, error)) (Answer, error) {
+	n := s.announce(r, resourceID, Finished)
+	var answer Answer
+	c, err := s.begin(ctx, n, func() error {
+		return s.pool.InTx(ctx, func(q *db.Queries) (err error) {
+			if err = n.insertAt(ctx, q, started); err != nil {
+				return err
+			}
+			if answer, err = fn(q); err != nil {
+				return err
+			}
+			return finish(ctx, q, r.TenantID, r.Key, 1, answer)
+		})
+	})
+	if err != nil {
+		return Answer{}, err
+	}
+	if c.answer.Status != 0 { // the stored answer, if it had to be read back
+		return c.answer, nil
+	}
+	return answer, nil
+}
+
+func (s *Store) announce(r Request, resourceID, point string) New {
+	return New{Request: r, ResourceID: resourceID, Point: point, ClaimToken: uuid.New(), Lease: s.o.Lease}
+}
+
+func (n New) insert(ctx context.Context, q *db.Queries) error { return n.insertAt(ctx, q, n.Point) }
+
+func (n New) insertAt(ctx context.Context, q *db.Queries, point string) error {
+	_, err := q.KeyClaim(ctx, db.KeyClaimParams{
+		TenantID: n.Request.TenantID, Key: n.Request.Key, Operation: n.Request.Operation,
+		Fingerprint: n.Request.Fingerprint, FingerprintVersion: FingerprintVersion, Request: n.Request.Body, RequestID: n.Request.RequestID,
+		ResourceID: n.ResourceID, RecoveryPoint: point, ClaimToken: n.ClaimToken, Lease: n.Lease, Traceparent: tracing.Traceparent(ctx),
+	})
+	if errors.Is(err, db.ErrNoRows) {
+		return ErrTaken
+	}
+	return err
+}
+
+// begin runs a first phase until its outcome is known. In doubt, the row is read back:
+// if it has our claim token it is ours, so the first caller need not wait out its own
+// lease. If there is no row, the insert may still be executing, because a server that
+// lost its client finishes what it was doing; so the phase runs again under the same
+// token, and recognises its own row if it meets it.
+func (s *Store) begin(ctx context.Context, n New, phase func() error) (c *Claim, err error) {
+	ctx, span := tracing.Start(ctx, trace.SpanKindInternal, "phase ", n.Point)
+	defer func() {
+		if c != nil {
+			c.describe(span)
+		}
+		span.End(err)
+	}()
+	for doubted := false; ; doubted = true {
+		err := phase()
+		if errors.Is(err, db.ErrInDoubt) || doubted && errors.Is(err, ErrTaken) {
+			c, readErr := s.recognise(ctx, n, err)
+			if c != nil || readErr != nil {
+				return c, readErr
+			}
+			if errors.Is(err, ErrTaken) { // The statement was answered: its conflict is not about the key, and would recur.
+				return nil, err
+			}
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		s.o.Metrics.claimed(n.Request.Operation)
+		c := &Claim{
+			store: s, TenantID: n.Request.TenantID, Key: n.Request.Key, Operation: n.Request.Operation, Request: n.Request.Body, RequestID: n.Request.RequestID,
+			ResourceID: n.ResourceID, Token: 1, Attempts: 1, point: n.Point, since: time.Now(),
+		}
+		c.reached(n.Point)
+		return c, nil
+	}
+}
+
+// recognise reads back a claim that may have been made. Nil without an error: there is
+// none.
+func (s *Store) recognise(ctx context.Context, n New, doubt error) (*Claim, error) {
+	s.o.Metrics.inDoubt.Inc()
+	var row db.KeyReadRow
+	err := s.untilAnswered(ctx, func() (err error) {
+		row, err = s.pool.KeyRead(ctx, db.KeyReadParams{TenantID: n.Request.TenantID, Key: n.Request.Key})
+		return err
+	})
+	switch {
+	case errors.Is(err, db.ErrNoRows):
+		return nil, nil
+	case err != nil:
+		return nil, doubt
+	case row.ClaimToken != n.ClaimToken:
+		return nil, ErrTaken
+	}
+	s.o.Metrics.claimed(n.Request.Operation)
+	c := s.claimRead(row)
+	c.reached(row.RecoveryPoint)
+	return c, nil
+}

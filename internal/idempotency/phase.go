@@ -1,0 +1,188 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/tracing"
+)
+
+// Phase runs fn in one transaction that ends at the recovery point to. The
+// key's row is locked and the token checked before fn works, so a holder that
+// lost its lease writes nothing: ErrLeaseLost.
+//
+// When the response to COMMIT is lost, the row is read back, and fn runs again if the
+// commit had no effect. So fn may run more than once, and must not leave anything
+// outside of q that a second run would spoil. It never runs on top of its own effect:
+// a server that lost its client may still be executing that COMMIT when the row is
+// read back, but then the lock on the row waits for it and shows the result.
+func (c *Claim) Phase(ctx context.Context, to string, fn func(q *db.Queries) error) error {
+	return c.durably(ctx, to, func() error {
+		return c.store.pool.InTx(ctx, func(q *db.Queries) error {
+			point, err := c.hold(ctx, q)
+			if err != nil {
+				return err
+			}
+			if point == to && to != c.point {
+				return errLanded
+			}
+			if err := fn(q); err != nil {
+				return err
+			}
+			n, err := q.KeyMove(ctx, db.KeyMoveParams{TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, RecoveryPoint: to})
+			return rows(n, err)
+		})
+	})
+}
+
+// Finish is the last phase: fn's writes and its answer, in one commit. From then on
+// every request with the key gets this answer.
+func (c *Claim) Finish(ctx context.Context, fn func(q *db.Queries) (Answer, error)) error {
+	var answer Answer
+	err := c.durably(ctx, Finished, func() error {
+		return c.store.pool.InTx(ctx, func(q *db.Queries) (err error) {
+			if _, err = c.hold(ctx, q); err != nil {
+				return err
+			}
+			if answer, err = fn(q); err != nil {
+				return err
+			}
+			return finish(ctx, q, c.TenantID, c.Key, c.Token, answer)
+		})
+	})
+	if err == nil && c.answer.Status == 0 {
+		c.answer = answer
+	}
+	return err
+}
+
+// Statement is a phase that is one SQL statement, including the fence: one round trip.
+// fn returns how many rows it changed. Zero means ErrLeaseLost, unless fn has found
+// out that it means ErrMoved.
+func (c *Claim) Statement(ctx context.Context, to string, fn func(q *db.Queries) (int64, error)) error {
+	return c.durably(ctx, to, func() error {
+		n, err := fn(c.store.pool.Grouped())
+		if errors.Is(err, ErrMoved) {
+			return err // The statement was answered, so there is nothing to read back.
+		}
+		return rows(n, db.Written(err))
+	})
+}
+
+// FinishStatement is Finish as one SQL statement; fn gets the encoded answer.
+func (c *Claim) FinishStatement(ctx context.Context, answer Answer, fn func(q *db.Queries, a Encoded) (int64, error)) error {
+	encoded, err := encode(answer)
+	if err != nil {
+		return err
+	}
+	err = c.Statement(ctx, Finished, func(q *db.Queries) (int64, error) { return fn(q, encoded) })
+	if err == nil && c.answer.Status == 0 {
+		c.answer = answer
+	}
+	return err
+}
+
+// hold locks the key's row, checks the token and returns the recovery point.
+func (c *Claim) hold(ctx context.Context, q *db.Queries) (point string, err error) {
+	point, err = q.KeyHold(ctx, db.KeyHoldParams{TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token})
+	if errors.Is(err, db.ErrNoRows) {
+		return "", ErrLeaseLost
+	}
+	return point, err
+}
+
+// errLanded says that a phase has been committed already, by an earlier attempt that
+// seemed to be lost.
+var errLanded = errors.New("the phase has been committed already")
+
+// durably runs a phase until its outcome is known: done, refused, or out of time. So a
+// lost COMMIT counts neither as success nor as failure.
+func (c *Claim) durably(ctx context.Context, to string, phase func() error) (err error) {
+	ctx, span := tracing.Start(ctx, trace.SpanKindInternal, "phase ", to)
+	defer func() {
+		c.describe(span)
+		span.End(err)
+	}()
+	for {
+		err := phase()
+		if errors.Is(err, db.ErrInDoubt) {
+			c.store.o.Metrics.inDoubt.Inc()
+			span.Event("commit in doubt")
+			done, readErr := c.readBack(ctx, to)
+			switch {
+			case errors.Is(readErr, ErrLeaseLost):
+				return c.fenced(readErr)
+			case readErr != nil:
+				return fmt.Errorf("%w; and it cannot be read back: %w", err, readErr)
+			case !done:
+				continue // No effect so far. If it lands after all, a phase finds its key moved, and a statement has its own guards.
+			}
+			err = nil
+		}
+		if err != nil && !errors.Is(err, errLanded) {
+			return c.fenced(err)
+		}
+		c.reached(to)
+		return nil
+	}
+}
+
+// readBack reads whether the phase that ends at to has been committed under our token.
+func (c *Claim) readBack(ctx context.Context, to string) (done bool, err error) {
+	var row db.KeyReadRow
+	err = c.store.untilAnswered(ctx, func() (err error) {
+		row, err = c.store.pool.KeyRead(ctx, db.KeyReadParams{TenantID: c.TenantID, Key: c.Key})
+		return err
+	})
+	switch {
+	case err != nil:
+		return false, err
+	case row.LeaseToken != c.Token:
+		return false, ErrLeaseLost
+	case row.FinishedAt != nil && to == Finished:
+		c.answer, err = decodeAnswer(int(*row.AnswerVersion), int(*row.AnswerStatus), row.AnswerHeaders, row.AnswerBody)
+		return true, err
+	}
+	return row.RecoveryPoint == to && to != c.point, nil
+}
+
+func rows(n int64, err error) error {
+	if err == nil && n == 0 {
+		return ErrLeaseLost
+	}
+	return err
+}
+
+func finish(ctx context.Context, q *db.Queries, tenantID, key string, token int64, a Answer) error {
+	e, err := encode(a)
+	if err != nil {
+		return err
+	}
+	n, err := q.KeyFinish(ctx, db.KeyFinishParams{
+		TenantID: tenantID, Key: key, LeaseToken: token,
+		AnswerVersion: e.Version, AnswerStatus: e.Status, AnswerHeaders: e.Headers, AnswerBody: e.Body,
+	})
+	return rows(n, err)
+}
+
+// Encoded is an answer as the row holds it.
+type Encoded struct {
+	Version, Status int16
+	Headers, Body   []byte
+}
+
+func encode(a Answer) (Encoded, error) {
+	headers, err := a.encodeHeaders()
+	if err != nil {
+		return Encoded{}, err
+	}
+	body := a.Body
+	if body == nil {
+		body = []byte{}
+	}
+	return Encoded{Version: answerVersion, Status: int16(a.Status), Headers: headers, Body: body}, nil //nolint:gosec // an HTTP status fits
+}
