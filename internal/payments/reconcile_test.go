@@ -580,7 +580,11 @@ func TestSweep(t *testing.T) {
 		declined, waits, young := b.api.Order(), b.api.Order(), b.api.Order()
 		require.Equal(t, http.StatusPaymentRequired, b.api.Pay("declined", declined, "pm_card_visa_chargeDeclined").Status)
 		require.Equal(t, http.StatusAccepted, b.api.Pay("waits", waits, "pm_card_threeDSecure2Required").Status)
-		b.ghost(declined, unconfirmed) // Its number may be that of the order's next.
+		twice := b.api.Order()
+		first := b.api.Pay("first", twice, "pm_card_threeDSecure2Required").ID()
+		require.Equal(t, http.StatusOK, b.api.Post("/v1/payments/"+first+"/cancel", "cancel", `{}`).Status)
+		require.Equal(t, http.StatusPaymentRequired, b.api.Pay("second", twice, "pm_card_visa_chargeDeclined").Status) // Its intent is the order's now.
+		b.ghost(declined, unconfirmed)                                                                                 // Its number may be that of the order's next.
 		begun := b.api.Order()
 		b.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.Reset, Times: -1})
 		require.Equal(t, http.StatusAccepted, b.api.Pay("begun", begun, "pm_card_visa").Status)
