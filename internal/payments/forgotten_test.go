@@ -361,7 +361,7 @@ func TestForgottenCreation(t *testing.T) {
 		r := k.restored(testbed.LocalOptions{})
 		r.Sim.Inject(noSearch)
 		require.Equal(t, http.StatusAccepted, r.api.Pay("k", order, visa).Status)
-		require.Equal(t, 1, r.Count("SELECT count(*) FROM idempotency_keys WHERE key = 'k' AND last_error LIKE '%may still come to light%'"))
+		require.Equal(t, 1, r.Count("SELECT count(*) FROM idempotency_keys WHERE key = 'k' AND last_error LIKE '%may still appear%'"))
 		require.Equal(t, 1, intentsOf(r, order))
 	})
 
