@@ -99,7 +99,7 @@ func (s *Service) applyRefund(ctx context.Context, q *db.Queries, tenantID, id s
 	}
 	n, err := q.PaymentRefunding(ctx, db.PaymentRefundingParams{TenantID: tenantID, ID: row.PaymentID, AmountMinor: reserved, RefundedMinor: refunded})
 	if err == nil && n == 0 {
-		err = errors.New("its sums do not allow that")
+		err = errors.New("its sums leave no room for that")
 	}
 	if err != nil {
 		return row, fmt.Errorf("update the refunded sums of payment %s: %w", row.PaymentID, err)
