@@ -50,7 +50,7 @@ type events struct {
 }
 
 func newEvents(ctx context.Context, program, dir string, group *children.Group, log *children.Log) (*events, error) {
-	addr, err := freeAddress(ctx)
+	addr, err := children.FreeAddress(ctx)
 	if err != nil {
 		return nil, err
 	}

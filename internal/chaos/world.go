@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -122,7 +121,7 @@ func start(ctx context.Context, c Config) (w *world, err error) {
 	if err := w.webhooks(); err != nil {
 		return w, err
 	}
-	if err := w.ready(ctx, 30*time.Second); err != nil {
+	if err := w.ready(ctx, children.ReadyWithin); err != nil {
 		return w, err
 	}
 	return w, w.startPrometheus(ctx, c)
@@ -175,10 +174,10 @@ var clocks = []time.Duration{0, -time.Hour, time.Hour, 0}
 
 func (w *world) newNode(ctx context.Context, i int) (n *node, err error) {
 	n = &node{name: fmt.Sprintf("api-%d", i+1), offset: clocks[i%len(clocks)]}
-	if n.addr, err = freeAddress(ctx); err != nil {
+	if n.addr, err = children.FreeAddress(ctx); err != nil {
 		return n, err
 	}
-	if n.admin, err = freeAddress(ctx); err != nil {
+	if n.admin, err = children.FreeAddress(ctx); err != nil {
 		return n, err
 	}
 	if n.wire, err = pgproxy.Start(w.pg.URL); err != nil {
@@ -264,7 +263,7 @@ func (w *world) ready(ctx context.Context, within time.Duration) error {
 	for _, n := range w.nodes {
 		for !n.ready(ctx) {
 			if time.Now().After(deadline) || ctx.Err() != nil {
-				return fmt.Errorf("%s is not ready; what it logged is in %s", n.name, w.log.Name)
+				return fmt.Errorf("%s is not ready; the end of what it logged, which is in %s:\n%s", n.name, w.log.Name, w.log.Tail(n.name))
 			}
 			time.Sleep(50 * time.Millisecond)
 		}
@@ -308,12 +307,4 @@ func (w *world) stop() {
 	if w.dir != "" {
 		_ = os.RemoveAll(w.dir)
 	}
-}
-
-func freeAddress(ctx context.Context) (string, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
 }

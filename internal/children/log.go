@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 )
 
@@ -71,6 +72,21 @@ func (l *Log) line(from, text string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_, _ = fmt.Fprintf(l.file, "%s: %s\n", from, text) // a full disk must not end the show
+}
+
+// Tail is the last lines of one process, for an error that has to say why.
+func (l *Log) Tail(from string) string {
+	text, err := os.ReadFile(l.Name)
+	if err != nil {
+		return err.Error()
+	}
+	var lines []string
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, from+": ") {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines[max(0, len(lines)-10):], "")
 }
 
 // Close closes the file, and removes it unless somebody will want to read it.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -71,7 +70,7 @@ func Start(ctx context.Context, o Options) (*Prometheus, error) {
 	ctx, cancel := context.WithTimeout(ctx, children.ReadyWithin)
 	defer cancel()
 	for {
-		addr, err := freeAddress(ctx)
+		addr, err := children.FreeAddress(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -90,15 +89,6 @@ func Start(ctx context.Context, o Options) (*Prometheus, error) {
 
 // Stop ends it.
 func (p *Prometheus) Stop() error { return p.child.Stop() }
-
-// freeAddress is a port that was free a moment ago.
-func freeAddress(ctx context.Context) (string, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
-}
 
 // ask returns what the API answers, or its own words for what is wrong.
 func ask[T any](ctx context.Context, p *Prometheus, path string, query url.Values) (data T, err error) {
