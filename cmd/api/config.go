@@ -255,9 +255,13 @@ func (e *environment) baseURL(name string) string {
 	return strings.TrimRight(v, "/") // a path follows, and begins with one
 }
 
-// logLevel is one of four words. What slog itself reads has sums of them, too.
+// logLevel is one of slog's four words, in capitals or not. slog itself also reads
+// sums, such as info+3.
 func (e *environment) logLevel() (level slog.Level) {
-	_ = level.UnmarshalText([]byte(e.oneOf("LOG_LEVEL", "info", "debug", "warn", "error")))
+	v := e.text("LOG_LEVEL", "info")
+	if level.UnmarshalText([]byte(v)) != nil || strings.ContainsAny(v, "+-") {
+		e.fail("LOG_LEVEL", "must be info or debug or warn or error")
+	}
 	return level
 }
 

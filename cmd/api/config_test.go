@@ -145,7 +145,7 @@ func TestReadConfigReadsWhatItMeans(t *testing.T) {
 	t.Parallel()
 	_, err := readConfig(settings(map[string]string{"STRIPE_TIMEOUT": "2000000h"})) // three of which are more than a duration can be
 	require.ErrorContains(t, err, "IDEMPOTENCY_LEASE must exceed 3 × STRIPE_TIMEOUT")
-	c, err := readConfig(settings(map[string]string{"STRIPE_API_BASE": "http://proxy:12111/stripe/", "LOG_LEVEL": "warn"}))
+	c, err := readConfig(settings(map[string]string{"STRIPE_API_BASE": "http://proxy:12111/stripe/", "LOG_LEVEL": "WARN"}))
 	require.NoError(t, err)
 	require.Equal(t, "http://proxy:12111/stripe", c.StripeAPIBase, "what follows begins with a slash")
 	require.Equal(t, slog.LevelWarn, c.LogLevel)
