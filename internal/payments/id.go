@@ -29,9 +29,9 @@ func newID(kind string) string {
 	return kind + idEncoding.EncodeToString(id[:])
 }
 
-// keyedID is the id of what a key makes: the same on every attempt, and in a
-// database that was restored from a copy which did not know the key. Stripe still
-// does, and has the id in its metadata.
+// keyedID is the id of what a key makes: the same on every attempt, even after the
+// database was restored from a copy that does not know the key. Stripe still does, and
+// has the id in its metadata.
 func keyedID(kind, tenantID, key string) string {
 	id := uuid.NewHash(sha256.New(), uuid.Nil, []byte(kind+tenantID+":"+key), 8)
 	return kind + idEncoding.EncodeToString(id[:])

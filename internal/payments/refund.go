@@ -18,8 +18,8 @@ var (
 	ErrRefundExceedsPayment = errors.New("more than what is left of the payment")
 )
 
-// ErrKeyOfAnotherRefund says that a refund was made under the key, in a life that
-// this database has lost, and that it is not the one that is asked for now.
+// ErrKeyOfAnotherRefund says that the key made another refund, before this database
+// was restored from a copy that knew neither.
 var ErrKeyOfAnotherRefund = errors.New("the key has made another refund")
 
 // RefundRequest is what POST /v1/payments/{id}/refunds asks for, decoded and
@@ -62,9 +62,9 @@ func refundEvent(kind string, row db.Refund) outbox.Event {
 // refundRecorded is the recovery point of a refund that Stripe may have made.
 const refundRecorded = "refund_recorded"
 
-// keyOfOtherParameters is Stripe's word for a key that was used before, and not
-// for this: for us, in a life that this database has lost.
-const keyOfOtherParameters = "idempotency_error"
+// stripeKeyReused is Stripe's code for a key that came before with other parameters.
+// Ours always have the same, unless this database was restored in between.
+const stripeKeyReused = "idempotency_error"
 
 const (
 	// A refund has no object that could be made before the money moves, so one
@@ -160,12 +160,12 @@ func (s *Service) giveBack(ctx context.Context, c *idempotency.Claim, w *refundi
 		}
 		called := err == nil
 		switch {
-		case found && !called: // Made in the time that a restored database has lost.
-			if err := insertCall(ctx, s.pool.Queries, c.TenantID, w.call()); err != nil {
-				return idempotency.Answer{}, err
-			}
-			return s.settleRefund(ctx, c, w, seen)
 		case found:
+			if !called { // Sent before this database was restored.
+				if err := insertCall(ctx, s.pool.Queries, c.TenantID, w.call()); err != nil {
+					return idempotency.Answer{}, err
+				}
+			}
 			return s.settleRefund(ctx, c, w, seen)
 		case last.AgeSeconds > refundLostAfter.Seconds():
 			return s.finishRefund(ctx, c, w, StripeRefund{Status: db.RefundStatusFailed, FailureCode: "provider_error"}, ErrPaymentNotRefundable)
@@ -199,7 +199,7 @@ func (s *Service) giveBack(ctx context.Context, c *idempotency.Claim, w *refundi
 			return s.refundWaits(ctx, c, w, nextTry(c), err)
 		case found:
 			return s.settleRefund(ctx, c, w, seen)
-		case out.ErrorCode == keyOfOtherParameters:
+		case out.ErrorCode == stripeKeyReused:
 			return s.refundWaits(ctx, c, w, nextPoll(c), errors.New("Stripe has used the key already, but its list does not show the refund yet"))
 		}
 		return s.refundRefused(ctx, c, w, out)

@@ -26,8 +26,12 @@ func (s *Service) beginRefund(ctx context.Context, r idempotency.Request) (*idem
 			return notFound(err, "lock payment %s", req.PaymentID)
 		}
 		*w = refunding{intentID: deref(p.IntentID)}
-		if w.refund, err = q.RefundGet(ctx, db.RefundGetParams{TenantID: r.TenantID, ID: id}); !errors.Is(err, db.ErrNoRows) {
-			return sameRefund(w.refund, req, err)
+		w.refund, err = q.RefundGet(ctx, db.RefundGetParams{TenantID: r.TenantID, ID: id})
+		if err == nil { // The reconciler has found it at Stripe: it was made before this database was restored.
+			return sameRefund(w.refund, req)
+		}
+		if !errors.Is(err, db.ErrNoRows) {
+			return fmt.Errorf("look for the refund of a key: %w", err)
 		}
 		amount, err := refundable(p, req.Amount)
 		if err != nil {
@@ -37,8 +41,9 @@ func (s *Service) beginRefund(ctx context.Context, r idempotency.Request) (*idem
 		if err := s.recordRefund(ctx, q, w.refund); err != nil {
 			return err
 		}
-		// A database that was restored from an older copy does not know what it has sent. Of a payment that is
-		// younger than Stripe's memory, Stripe itself would say so. The clocks may be off by hours, so half of that is old.
+		// A database that was restored may have sent this refund and forgotten it. As long as the payment is younger
+		// than Stripe's memory of keys, Stripe repeats its answer; for an older one its list is read first. Clocks
+		// may be hours apart, so the limit is half of that memory.
 		w.unsent = time.Since(p.CreatedAt) < resendWithin
 		queued, err := s.othersOnTheirWay(ctx, q, w.refund)
 		if err != nil || queued || !w.unsent {
@@ -57,12 +62,8 @@ func (s *Service) beginRefund(ctx context.Context, r idempotency.Request) (*idem
 	return claim, idempotency.Answer{}, nil
 }
 
-// sameRefund reports whether a refund that is there already, because the
-// reconciler has found it at Stripe, is the one that its key asks for.
-func sameRefund(known db.Refund, asked RefundRequest, err error) error {
-	if err != nil {
-		return fmt.Errorf("look for the refund of a key: %w", err)
-	}
+// sameRefund is nil if the refund that the key has made is the one it asks for now.
+func sameRefund(known db.Refund, asked RefundRequest) error {
 	if known.PaymentID != asked.PaymentID || asked.Amount != nil && *asked.Amount != known.AmountMinor {
 		return ErrKeyOfAnotherRefund
 	}
