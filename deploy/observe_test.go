@@ -22,6 +22,7 @@ import (
 
 	"example.com/payonce/db/pgproxy"
 	"example.com/payonce/internal/broker"
+	"example.com/payonce/internal/freeport"
 	"example.com/payonce/internal/observer"
 	"example.com/payonce/internal/stripesim"
 	"example.com/payonce/internal/testbed"
@@ -63,7 +64,9 @@ type observed struct {
 func startObserved(t *testing.T) *observed {
 	t.Helper()
 	findPrometheus(t)
-	o := &observed{t: t, dir: t.TempDir(), addr: freeAddr(t), World: testbed.New(t)}
+	addr, err := freeport.Loopback(t.Context())
+	require.NoError(t, err)
+	o := &observed{t: t, dir: t.TempDir(), addr: addr.String(), World: testbed.New(t)}
 	o.startBroker()
 	t.Cleanup(func() { _ = o.broker.Close() })
 	proxy, err := pgproxy.Start(o.URL)

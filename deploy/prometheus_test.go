@@ -1,7 +1,6 @@
 package deploy_test
 
 import (
-	"net"
 	"os"
 	"testing"
 
@@ -40,13 +39,4 @@ func startPrometheus(t *testing.T, targets ...string) *observer.Prometheus {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, p.Stop()) })
 	return p
-}
-
-// freeAddr is a port that was free a moment ago.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }

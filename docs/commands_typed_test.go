@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -22,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/db/dbtest"
+	"example.com/payonce/internal/freeport"
 	"example.com/payonce/internal/inventory"
 	"example.com/payonce/internal/stripesim"
 )
@@ -172,7 +172,11 @@ func openTerminal(t *testing.T) *terminal {
 	t.Helper()
 	root, err := inventory.Root()
 	require.NoError(t, err)
-	s := &terminal{t: t, root: root, dir: t.TempDir(), dsn: dbtest.Empty(t), public: freeAddr(t), admin: freeAddr(t)}
+	public, err := freeport.Loopback(t.Context())
+	require.NoError(t, err)
+	admin, err := freeport.Loopback(t.Context())
+	require.NoError(t, err)
+	s := &terminal{t: t, root: root, dir: t.TempDir(), dsn: dbtest.Empty(t), public: public.String(), admin: admin.String()}
 	sim, err := stripesim.New(stripesim.Options{})
 	require.NoError(t, err)
 	stripe, books := httptest.NewServer(sim.Handler()), httptest.NewServer(sim.AdminHandler())
@@ -358,13 +362,4 @@ func (s *terminal) findsNothing(line string) string {
 	s.t.Helper()
 	require.Empty(s.t, s.inACopy(line+" || true"))
 	return ""
-}
-
-// freeAddr is a port that was free a moment ago.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/freeport"
 )
 
 func TestStart(t *testing.T) {
@@ -74,9 +76,9 @@ func TestURL(t *testing.T) {
 
 	t.Run("ThatDoesNotAnswerIsNotReplaced", func(t *testing.T) {
 		t.Parallel()
-		port, err := freePort(t.Context())
+		free, err := freeport.Loopback(t.Context())
 		require.NoError(t, err)
-		url := fmt.Sprintf("postgres://someone:secret-word@127.0.0.1:%d/x", port)
+		url := fmt.Sprintf("postgres://someone:secret-word@%s/x", free)
 		_, err = Start(t.Context(), Options{URL: url, URLVar: "TEST_DATABASE_URL"})
 		require.ErrorContains(t, err, "TEST_DATABASE_URL is set, but the server does not answer")
 		require.NotContains(t, err.Error(), "secret-word")

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"example.com/payonce/internal/freeport"
 )
 
 // settings are what every server of ours has in common, wherever it runs.
@@ -156,24 +157,16 @@ func (p *process) makeData(ctx context.Context, o Options) (string, error) {
 // server's bind another process may take the port, so it may take a few looks.
 func (p *process) launchSomewhere(ctx context.Context) (err error) {
 	for range portAttempts {
-		if p.port, err = freePort(ctx); err != nil {
-			return err
+		free, failed := freeport.Loopback(ctx)
+		if failed != nil {
+			return failed
 		}
+		p.port = int(free.Port())
 		if err = p.launch(ctx); !errors.Is(err, errPortTaken) {
 			return err
 		}
 	}
 	return err
-}
-
-func freePort(ctx context.Context) (int, error) {
-	var config net.ListenConfig
-	l, err := config.Listen(ctx, "tcp4", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
 var (

@@ -15,6 +15,7 @@ import (
 
 	"example.com/payonce/internal/broker"
 	"example.com/payonce/internal/children"
+	"example.com/payonce/internal/freeport"
 )
 
 // BrokerRole as the first of three arguments makes a program that runs chaos the
@@ -50,10 +51,11 @@ type events struct {
 }
 
 func newEvents(ctx context.Context, program, dir string, group *children.Group, log *children.Log) (*events, error) {
-	addr, err := children.FreeAddress(ctx)
+	free, err := freeport.Loopback(ctx)
 	if err != nil {
 		return nil, err
 	}
+	addr := free.String()
 	e := &events{addr: addr, sent: map[string]int{}}
 	e.child = children.Child{
 		Name: "broker", Program: program, Args: []string{BrokerRole, filepath.Join(dir, "broker"), addr}, Env: []string{"TMPDIR=" + dir}, Group: group, Log: log,

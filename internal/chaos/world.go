@@ -20,6 +20,7 @@ import (
 	"example.com/payonce/db/devpg"
 	"example.com/payonce/db/pgproxy"
 	"example.com/payonce/internal/children"
+	"example.com/payonce/internal/freeport"
 	"example.com/payonce/internal/observer"
 	"example.com/payonce/internal/stripesim"
 )
@@ -174,11 +175,12 @@ var clocks = []time.Duration{0, -time.Hour, time.Hour, 0}
 
 func (w *world) newNode(ctx context.Context, i int) (n *node, err error) {
 	n = &node{name: fmt.Sprintf("api-%d", i+1), offset: clocks[i%len(clocks)]}
-	if n.addr, err = children.FreeAddress(ctx); err != nil {
-		return n, err
-	}
-	if n.admin, err = children.FreeAddress(ctx); err != nil {
-		return n, err
+	for _, addr := range []*string{&n.addr, &n.admin} {
+		free, err := freeport.Loopback(ctx)
+		if err != nil {
+			return n, err
+		}
+		*addr = free.String()
 	}
 	if n.wire, err = pgproxy.Start(w.pg.URL); err != nil {
 		return n, err

@@ -18,6 +18,7 @@ import (
 
 	"example.com/payonce/deploy"
 	"example.com/payonce/internal/children"
+	"example.com/payonce/internal/freeport"
 )
 
 // ErrMissing says that there is no Prometheus on this machine.
@@ -70,10 +71,11 @@ func Start(ctx context.Context, o Options) (*Prometheus, error) {
 	ctx, cancel := context.WithTimeout(ctx, children.ReadyWithin)
 	defer cancel()
 	for {
-		addr, err := children.FreeAddress(ctx)
+		free, err := freeport.Loopback(ctx)
 		if err != nil {
 			return nil, err
 		}
+		addr := free.String()
 		p := &Prometheus{url: "http://" + addr, child: children.Child{
 			Name: "prometheus", Program: program, Group: o.Group, Log: o.Log, Says: "Server is ready to receive web requests.", Env: []string{"TMPDIR=" + o.Dir},
 			Args: []string{"--config.file=" + filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path=" + filepath.Join(dir, "data"), "--web.listen-address=" + addr, "--log.format=json"},
