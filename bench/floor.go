@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 )
 
 func (b *bench) freshFloor(ctx context.Context) (sample, error) {
@@ -58,7 +59,7 @@ func (b *bench) pgbench(ctx context.Context, text string) (float64, error) {
 }
 
 func replayScript(tenant string) string {
-	lookup := substitute(db.HotPath()[0], []string{"'" + tenant + "'", ":key"})
+	lookup := substitute(postgres.HotPath()[0], []string{"'" + tenant + "'", ":key"})
 	return fmt.Sprintf("\\set key random(%d, %d)\n%s;\n", answeredFirst, answeredFirst+answered-1, lookup)
 }
 
@@ -97,7 +98,7 @@ func freshScript(tenant, prefix string) (string, error) {
 		}},
 	}
 	script := "\\set i :i + 1\n"
-	for n, sql := range db.HotPath() {
+	for n, sql := range postgres.HotPath() {
 		text, err := filled(sql, statements[n].params, values, statements[n].change)
 		if err != nil {
 			return "", err

@@ -10,10 +10,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"example.com/payonce/db"
 	"example.com/payonce/internal/broker"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/outbox"
+	"example.com/payonce/internal/postgres"
 )
 
 const (
@@ -92,14 +92,14 @@ func (b *bench) steadily(ctx context.Context, house *house) (sample, error) {
 // process; here they are not, so that their processor time is not the service's.
 type house struct {
 	reaped, published atomic.Int64
-	pool              *db.Pool
+	pool              *postgres.Pool
 	end               context.CancelFunc
 	running           sync.WaitGroup
 }
 
 // keepHouse starts the loops and returns when they have caught up.
 func (b *bench) keepHouse(ctx context.Context, to broker.Broker) (*house, error) {
-	pool, err := db.Open(ctx, b.url, db.Options{MaxConn: 4})
+	pool, err := postgres.Open(ctx, b.url, postgres.Options{MaxConn: 4})
 	if err != nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ import (
 	"slices"
 	"time"
 
-	"example.com/payonce/db/devpg"
+	"example.com/payonce/testkit/devpg"
 )
 
 type settings struct {

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"example.com/payonce/internal/plot"
-	"example.com/payonce/internal/stripesim"
+	"example.com/payonce/stripesim"
 )
 
 // memoryGroup watches the program as it is deployed, not the service by itself:

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 )
 
 // The ways to charge once that articles teach, as they are taught and as fast as
@@ -34,7 +35,7 @@ const (
 
 // peers serves each of them under a path of its own, and bare handlers. The
 // gateway is called where it says so, and only there does it take its time.
-func peers(open *db.Pool, tenant string, gateway time.Duration) http.Handler {
+func peers(open *postgres.Pool, tenant string, gateway time.Duration) http.Handler {
 	mux, pool := chi.NewRouter(), open.Raw()
 	mux.Post("/bare/nothing", bare(func(context.Context, string) ([]byte, error) { return nothing, nil }))
 	mux.Post("/bare/read", bare(func(ctx context.Context, key string) ([]byte, error) {

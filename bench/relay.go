@@ -14,9 +14,9 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"golang.org/x/sync/errgroup"
 
-	"example.com/payonce/db"
 	"example.com/payonce/internal/broker"
 	"example.com/payonce/internal/outbox"
+	"example.com/payonce/internal/postgres"
 )
 
 // How the broker keeps what it acknowledges.
@@ -37,7 +37,7 @@ func (b *bench) relayGroup(syncs bool) group {
 		},
 		prepare: b.buildWatermill,
 		list: []*measurement{
-			{name: floor, unit: "events/s", run: b.drained(syncs, false, func(p *db.Pool, to outbox.Publisher) runner { return plain{p, to} })},
+			{name: floor, unit: "events/s", run: b.drained(syncs, false, func(p *postgres.Pool, to outbox.Publisher) runner { return plain{p, to} })},
 			{name: relay, unit: "events/s", floor: floor, run: b.drained(syncs, false, newRelay)},
 			{name: theirs, unit: "events/s", run: b.watermill(syncs, 0)},
 			{name: theirsMore, unit: "events/s", run: b.watermill(syncs, 1000)},
@@ -71,7 +71,7 @@ type runner interface {
 	RunOnce(ctx context.Context) (int, error)
 }
 
-func newRelay(p *db.Pool, to outbox.Publisher) runner {
+func newRelay(p *postgres.Pool, to outbox.Publisher) runner {
 	return outbox.NewRelay(p, to, outbox.RelayOptions{})
 }
 
@@ -84,7 +84,7 @@ func (b *bench) outboxOf(ctx context.Context, syncs bool, n int) (o outboxed, er
 		return o, err
 	}
 	o.url, o.dir = withDatabase(b.serverURL, o.name), filepath.Join(b.dir, o.name)
-	if o.pool, err = db.Open(ctx, o.url, db.Options{MaxConn: 8}); err != nil {
+	if o.pool, err = postgres.Open(ctx, o.url, postgres.Options{MaxConn: 8}); err != nil {
 		return o, err
 	}
 	if _, err := o.pool.Migrate(ctx); err != nil {
@@ -136,7 +136,7 @@ func startBroker(dir string, syncs bool) (*server.Server, error) {
 type outboxed struct {
 	b                      *bench
 	name, url, dir, broker string
-	pool                   *db.Pool
+	pool                   *postgres.Pool
 	to                     broker.Broker
 	server                 *server.Server
 }
@@ -157,7 +157,7 @@ func (o outboxed) done() {
 }
 
 // drained empties a backlog.
-func (b *bench) drained(syncs, oldSnapshot bool, make func(*db.Pool, outbox.Publisher) runner) func(context.Context) (sample, error) {
+func (b *bench) drained(syncs, oldSnapshot bool, make func(*postgres.Pool, outbox.Publisher) runner) func(context.Context) (sample, error) {
 	return func(ctx context.Context) (sample, error) {
 		o, err := b.outboxOf(ctx, syncs, b.s.events)
 		defer o.done()
@@ -274,7 +274,7 @@ func (b *bench) latency() func(context.Context) (sample, error) {
 // plain is the relay's work without its logic: the oldest events by batch, no
 // heads, no lease, no fence, no feed.
 type plain struct {
-	pool *db.Pool
+	pool *postgres.Pool
 	to   outbox.Publisher
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 )
 
 const (
@@ -295,7 +296,7 @@ func (b *bench) webhookFloor(ctx context.Context) (sample, error) {
 		"Consumer": "'stripe'", "EventID": fmt.Sprintf("'evt_%d_' || (:client_id)::text || '_' || (:i)::text", b.batch), "Type": "'payment_intent.succeeded'",
 		"ObjectID": "'pi_1'", "Payload": "'{" + eventPad + strings.Repeat(" ", 200) + "}'::bytea", "Traceparent": "NULL::text",
 	}
-	sql, err := filled(db.WebhookIntake(), db.InboxReceiveParams{}, values, nil)
+	sql, err := filled(postgres.WebhookIntake(), db.InboxReceiveParams{}, values, nil)
 	if err != nil {
 		return sample{}, err
 	}

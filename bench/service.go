@@ -14,11 +14,11 @@ import (
 	"syscall"
 	"time"
 
-	"example.com/payonce/db"
 	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/postgres"
 )
 
 // service is the API as cmd/api wires it, in a process of its own, with a
@@ -34,7 +34,7 @@ func service(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	pool, err := db.Open(ctx, *url, db.Options{MaxConn: int32(*conns), GroupCommit: *group})
+	pool, err := postgres.Open(ctx, *url, postgres.Options{MaxConn: int32(*conns), GroupCommit: *group})
 	if err != nil {
 		return err
 	}

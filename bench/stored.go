@@ -12,7 +12,7 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
-	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 )
 
 // storedGroup compares a service whose database is nearly empty with one that
@@ -108,7 +108,7 @@ func randomKey(i int) string {
 // replay. Rows are logged and indexed as they come, as they would in years.
 func (b *bench) store(ctx context.Context) (template string, stored int, err error) {
 	const batch, loaders = 50_000, 2
-	pool, err := db.Open(ctx, b.url, db.Options{MaxConn: loaders, Statement: time.Hour})
+	pool, err := postgres.Open(ctx, b.url, postgres.Options{MaxConn: loaders, Statement: time.Hour})
 	if err != nil {
 		return "", 0, err
 	}

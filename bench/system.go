@@ -14,6 +14,7 @@ import (
 	"example.com/payonce/db"
 	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/postgres"
 )
 
 // ordersMax is how many fresh orders one measurement may use up: more than any
@@ -26,7 +27,7 @@ type bench struct {
 	serverURL, version  string
 	url, apiKey, tenant string
 	database            string
-	pool                *db.Pool
+	pool                *postgres.Pool
 	addr, peers         string
 	child               *exec.Cmd
 	dir                 string
@@ -39,7 +40,7 @@ type bench struct {
 var databases int
 
 func prepare(ctx context.Context, serverURL string, s settings) (*bench, error) {
-	admin, err := db.Open(ctx, serverURL, db.Options{MaxConn: 2})
+	admin, err := postgres.Open(ctx, serverURL, postgres.Options{MaxConn: 2})
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +52,7 @@ func prepare(ctx context.Context, serverURL string, s settings) (*bench, error) 
 		return nil, fmt.Errorf("create the database: %w", err)
 	}
 	b := &bench{s: s, serverURL: serverURL, url: withDatabase(serverURL, name), database: name, tenant: payments.NewTenantID()}
-	if b.pool, err = db.Open(ctx, b.url, db.Options{MaxConn: 4}); err != nil {
+	if b.pool, err = postgres.Open(ctx, b.url, postgres.Options{MaxConn: 4}); err != nil {
 		return nil, err
 	}
 	if _, err := b.pool.Migrate(ctx); err != nil {
@@ -121,7 +122,7 @@ func (b *bench) close() {
 	}
 	b.pool.Close()
 	_ = os.RemoveAll(b.dir)
-	admin, err := db.Open(context.Background(), b.serverURL, db.Options{MaxConn: 1, Statement: time.Minute})
+	admin, err := postgres.Open(context.Background(), b.serverURL, postgres.Options{MaxConn: 1, Statement: time.Minute})
 	if err != nil {
 		return
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-const checkoutEnd = `-- name: CheckoutEnd :exec
+const CheckoutEnd = `-- name: CheckoutEnd :exec
 UPDATE checkouts SET status = $1, version = version + 1 WHERE tenant_id = $2 AND id = $3
 `
 
@@ -21,11 +21,11 @@ type CheckoutEndParams struct {
 }
 
 func (q *Queries) CheckoutEnd(ctx context.Context, arg CheckoutEndParams) error {
-	_, err := q.db.Exec(ctx, checkoutEnd, arg.Status, arg.TenantID, arg.ID)
+	_, err := q.db.Exec(ctx, CheckoutEnd, arg.Status, arg.TenantID, arg.ID)
 	return err
 }
 
-const checkoutFailure = `-- name: CheckoutFailure :exec
+const CheckoutFailure = `-- name: CheckoutFailure :exec
 UPDATE checkouts SET failure_code = $1, failure_decline_code = $2, failure_message = $3, declined = $4
 WHERE tenant_id = $5 AND id = $6
 `
@@ -41,7 +41,7 @@ type CheckoutFailureParams struct {
 
 // Why the checkout comes to nothing; null where it turns out that it does not.
 func (q *Queries) CheckoutFailure(ctx context.Context, arg CheckoutFailureParams) error {
-	_, err := q.db.Exec(ctx, checkoutFailure,
+	_, err := q.db.Exec(ctx, CheckoutFailure,
 		arg.Code,
 		arg.DeclineCode,
 		arg.Message,
@@ -52,7 +52,7 @@ func (q *Queries) CheckoutFailure(ctx context.Context, arg CheckoutFailureParams
 	return err
 }
 
-const checkoutGet = `-- name: CheckoutGet :many
+const CheckoutGet = `-- name: CheckoutGet :many
 SELECT c.tenant_id, c.id, c.version, c.status, c.idempotency_key, c.order_id, c.payment_id, c.failure_code, c.failure_decline_code, c.failure_message, c.declined, c.created_at, s.tenant_id, s.checkout_id, s.step, s.status, s.attempts, s.updated_at
 FROM checkouts c JOIN checkout_steps s ON s.tenant_id = c.tenant_id AND s.checkout_id = c.id
 WHERE c.tenant_id = $1 AND c.id = $2
@@ -71,7 +71,7 @@ type CheckoutGetRow struct {
 
 // A checkout and its steps, as one moment shows them: a row a step, in their order. No row: the tenant has no such checkout.
 func (q *Queries) CheckoutGet(ctx context.Context, arg CheckoutGetParams) ([]CheckoutGetRow, error) {
-	rows, err := q.db.Query(ctx, checkoutGet, arg.TenantID, arg.ID)
+	rows, err := q.db.Query(ctx, CheckoutGet, arg.TenantID, arg.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func (q *Queries) CheckoutGet(ctx context.Context, arg CheckoutGetParams) ([]Che
 	return items, nil
 }
 
-const checkoutInsert = `-- name: CheckoutInsert :exec
+const CheckoutInsert = `-- name: CheckoutInsert :exec
 WITH saga AS (
     INSERT INTO checkouts (tenant_id, id, idempotency_key, created_at) VALUES ($1, $2, $3, $4)
 )
@@ -125,7 +125,7 @@ type CheckoutInsertParams struct {
 
 // Writes the whole saga down, before any of it is done.
 func (q *Queries) CheckoutInsert(ctx context.Context, arg CheckoutInsertParams) error {
-	_, err := q.db.Exec(ctx, checkoutInsert,
+	_, err := q.db.Exec(ctx, CheckoutInsert,
 		arg.TenantID,
 		arg.ID,
 		arg.IdempotencyKey,
@@ -134,7 +134,7 @@ func (q *Queries) CheckoutInsert(ctx context.Context, arg CheckoutInsertParams) 
 	return err
 }
 
-const checkoutOrder = `-- name: CheckoutOrder :exec
+const CheckoutOrder = `-- name: CheckoutOrder :exec
 UPDATE checkouts SET order_id = $1 WHERE tenant_id = $2 AND id = $3
 `
 
@@ -145,11 +145,11 @@ type CheckoutOrderParams struct {
 }
 
 func (q *Queries) CheckoutOrder(ctx context.Context, arg CheckoutOrderParams) error {
-	_, err := q.db.Exec(ctx, checkoutOrder, arg.OrderID, arg.TenantID, arg.ID)
+	_, err := q.db.Exec(ctx, CheckoutOrder, arg.OrderID, arg.TenantID, arg.ID)
 	return err
 }
 
-const checkoutPayment = `-- name: CheckoutPayment :exec
+const CheckoutPayment = `-- name: CheckoutPayment :exec
 UPDATE checkouts SET payment_id = $1 WHERE tenant_id = $2 AND id = $3
 `
 
@@ -160,11 +160,11 @@ type CheckoutPaymentParams struct {
 }
 
 func (q *Queries) CheckoutPayment(ctx context.Context, arg CheckoutPaymentParams) error {
-	_, err := q.db.Exec(ctx, checkoutPayment, arg.PaymentID, arg.TenantID, arg.ID)
+	_, err := q.db.Exec(ctx, CheckoutPayment, arg.PaymentID, arg.TenantID, arg.ID)
 	return err
 }
 
-const checkoutStepMove = `-- name: CheckoutStepMove :execrows
+const CheckoutStepMove = `-- name: CheckoutStepMove :execrows
 UPDATE checkout_steps SET status = $1, updated_at = clock_timestamp(),
     attempts = attempts + (status IN ('pending', 'failed'))::integer
 WHERE tenant_id = $2 AND checkout_id = $3 AND step = $4 AND status <> $1 AND status <> 'skipped'
@@ -179,7 +179,7 @@ type CheckoutStepMoveParams struct {
 
 // Moves a step on. Taking it up counts as an attempt. Zero rows: it is over, or there is no such step.
 func (q *Queries) CheckoutStepMove(ctx context.Context, arg CheckoutStepMoveParams) (int64, error) {
-	result, err := q.db.Exec(ctx, checkoutStepMove,
+	result, err := q.db.Exec(ctx, CheckoutStepMove,
 		arg.Status,
 		arg.TenantID,
 		arg.CheckoutID,
@@ -191,7 +191,7 @@ func (q *Queries) CheckoutStepMove(ctx context.Context, arg CheckoutStepMovePara
 	return result.RowsAffected(), nil
 }
 
-const checkoutStepWaits = `-- name: CheckoutStepWaits :execrows
+const CheckoutStepWaits = `-- name: CheckoutStepWaits :execrows
 WITH claim AS (
     SELECT k.tenant_id FROM idempotency_keys k
     WHERE k.tenant_id = $2 AND k.key = $3 AND k.lease_token = $4 AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
@@ -217,7 +217,7 @@ type CheckoutStepWaitsParams struct {
 // Says how the step under way stands when its holder gives up for now: unknown if Stripe got the call and nobody knows what came
 // of it, running otherwise. Under the fence. Zero rows: the lease was lost, or it says so already.
 func (q *Queries) CheckoutStepWaits(ctx context.Context, arg CheckoutStepWaitsParams) (int64, error) {
-	result, err := q.db.Exec(ctx, checkoutStepWaits,
+	result, err := q.db.Exec(ctx, CheckoutStepWaits,
 		arg.CheckoutID,
 		arg.TenantID,
 		arg.Key,
@@ -230,7 +230,7 @@ func (q *Queries) CheckoutStepWaits(ctx context.Context, arg CheckoutStepWaitsPa
 	return result.RowsAffected(), nil
 }
 
-const checkoutStepsResume = `-- name: CheckoutStepsResume :execrows
+const CheckoutStepsResume = `-- name: CheckoutStepsResume :execrows
 WITH claim AS (
     SELECT k.tenant_id FROM idempotency_keys k
     WHERE k.tenant_id = $2 AND k.key = $3 AND k.lease_token = $4 AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
@@ -249,7 +249,7 @@ type CheckoutStepsResumeParams struct {
 
 // Counts another attempt of the step that was under way when its holder died or gave up, under the fence. Zero rows: none was.
 func (q *Queries) CheckoutStepsResume(ctx context.Context, arg CheckoutStepsResumeParams) (int64, error) {
-	result, err := q.db.Exec(ctx, checkoutStepsResume,
+	result, err := q.db.Exec(ctx, CheckoutStepsResume,
 		arg.CheckoutID,
 		arg.TenantID,
 		arg.Key,
@@ -261,7 +261,7 @@ func (q *Queries) CheckoutStepsResume(ctx context.Context, arg CheckoutStepsResu
 	return result.RowsAffected(), nil
 }
 
-const checkoutStepsSkip = `-- name: CheckoutStepsSkip :exec
+const CheckoutStepsSkip = `-- name: CheckoutStepsSkip :exec
 UPDATE checkout_steps s SET status = 'skipped'
 WHERE s.tenant_id = $1 AND s.checkout_id = $2 AND s.status = 'pending'
   AND NOT EXISTS (SELECT FROM checkout_steps d
@@ -276,6 +276,6 @@ type CheckoutStepsSkipParams struct {
 
 // Skips what will not happen any more: the steps not yet begun, and the undoing of what was not done.
 func (q *Queries) CheckoutStepsSkip(ctx context.Context, arg CheckoutStepsSkipParams) error {
-	_, err := q.db.Exec(ctx, checkoutStepsSkip, arg.TenantID, arg.CheckoutID, arg.Completed)
+	_, err := q.db.Exec(ctx, CheckoutStepsSkip, arg.TenantID, arg.CheckoutID, arg.Completed)
 	return err
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-const deliveriesAgain = `-- name: DeliveriesAgain :execrows
+const DeliveriesAgain = `-- name: DeliveriesAgain :execrows
 WITH missed AS MATERIALIZED (
     SELECT d.tenant_id, d.event_id FROM webhook_deliveries d
     WHERE d.tenant_id = $1 AND d.status = 'failed' ORDER BY d.ended_at LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED
@@ -27,14 +27,14 @@ type DeliveriesAgainParams struct {
 
 // The same for what a tenant has missed, oldest first.
 func (q *Queries) DeliveriesAgain(ctx context.Context, arg DeliveriesAgainParams) (int64, error) {
-	result, err := q.db.Exec(ctx, deliveriesAgain, arg.TenantID, arg.LimitRows)
+	result, err := q.db.Exec(ctx, DeliveriesAgain, arg.TenantID, arg.LimitRows)
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected(), nil
 }
 
-const deliveryAgain = `-- name: DeliveryAgain :execrows
+const DeliveryAgain = `-- name: DeliveryAgain :execrows
 UPDATE webhook_deliveries SET status = 'pending', ended_at = NULL, attempts = 0, leased_until = '-infinity'
 WHERE tenant_id = $1 AND event_id = $2 AND status = 'failed'
 `
@@ -46,14 +46,14 @@ type DeliveryAgainParams struct {
 
 // Sends a delivery that was given up once more from the beginning. Zero rows: it was not given up.
 func (q *Queries) DeliveryAgain(ctx context.Context, arg DeliveryAgainParams) (int64, error) {
-	result, err := q.db.Exec(ctx, deliveryAgain, arg.TenantID, arg.EventID)
+	result, err := q.db.Exec(ctx, DeliveryAgain, arg.TenantID, arg.EventID)
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected(), nil
 }
 
-const deliveryCreate = `-- name: DeliveryCreate :execrows
+const DeliveryCreate = `-- name: DeliveryCreate :execrows
 INSERT INTO webhook_deliveries (tenant_id, event_id, body)
 SELECT e.tenant_id, $1, $2 FROM webhook_endpoints e WHERE e.tenant_id = $3 AND e.disabled_at IS NULL
 `
@@ -66,14 +66,14 @@ type DeliveryCreateParams struct {
 
 // Zero rows: the tenant wants no webhooks.
 func (q *Queries) DeliveryCreate(ctx context.Context, arg DeliveryCreateParams) (int64, error) {
-	result, err := q.db.Exec(ctx, deliveryCreate, arg.EventID, arg.Body, arg.TenantID)
+	result, err := q.db.Exec(ctx, DeliveryCreate, arg.EventID, arg.Body, arg.TenantID)
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected(), nil
 }
 
-const deliveryEnd = `-- name: DeliveryEnd :execrows
+const DeliveryEnd = `-- name: DeliveryEnd :execrows
 UPDATE webhook_deliveries SET status = $1, ended_at = clock_timestamp(), http_status = $2, last_error = $3
 WHERE tenant_id = $4 AND event_id = $5 AND lease_token = $6 AND status = 'pending'
 `
@@ -89,7 +89,7 @@ type DeliveryEndParams struct {
 
 // Delivered, or given up. Zero rows: the lease was lost.
 func (q *Queries) DeliveryEnd(ctx context.Context, arg DeliveryEndParams) (int64, error) {
-	result, err := q.db.Exec(ctx, deliveryEnd,
+	result, err := q.db.Exec(ctx, DeliveryEnd,
 		arg.Status,
 		arg.HttpStatus,
 		arg.LastError,
@@ -103,7 +103,7 @@ func (q *Queries) DeliveryEnd(ctx context.Context, arg DeliveryEndParams) (int64
 	return result.RowsAffected(), nil
 }
 
-const deliveryLease = `-- name: DeliveryLease :many
+const DeliveryLease = `-- name: DeliveryLease :many
 WITH RECURSIVE head AS (
     (SELECT d.tenant_id, d.leased_until FROM webhook_deliveries d WHERE d.status = 'pending' ORDER BY d.tenant_id, d.leased_until LIMIT 1)
     UNION ALL
@@ -148,7 +148,7 @@ type DeliveryLeaseRow struct {
 // being told of others just now; however many these are, only the head of a tenant's queue is read to pass it by. The limit of time is
 // the statement's own, which an index can be asked for: what is due later is not read either.
 func (q *Queries) DeliveryLease(ctx context.Context, arg DeliveryLeaseParams) ([]DeliveryLeaseRow, error) {
-	rows, err := q.db.Query(ctx, deliveryLease, arg.Lease, arg.Busy, arg.LimitRows)
+	rows, err := q.db.Query(ctx, DeliveryLease, arg.Lease, arg.Busy, arg.LimitRows)
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +175,7 @@ func (q *Queries) DeliveryLease(ctx context.Context, arg DeliveryLeaseParams) ([
 	return items, nil
 }
 
-const deliveryReap = `-- name: DeliveryReap :execrows
+const DeliveryReap = `-- name: DeliveryReap :execrows
 WITH old AS MATERIALIZED (
     SELECT d.tenant_id, d.event_id FROM webhook_deliveries d
     WHERE d.status <> 'pending' AND d.ended_at < clock_timestamp() - $1::interval
@@ -190,14 +190,14 @@ type DeliveryReapParams struct {
 }
 
 func (q *Queries) DeliveryReap(ctx context.Context, arg DeliveryReapParams) (int64, error) {
-	result, err := q.db.Exec(ctx, deliveryReap, arg.Retention, arg.LimitRows)
+	result, err := q.db.Exec(ctx, DeliveryReap, arg.Retention, arg.LimitRows)
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected(), nil
 }
 
-const deliveryRetry = `-- name: DeliveryRetry :execrows
+const DeliveryRetry = `-- name: DeliveryRetry :execrows
 UPDATE webhook_deliveries SET leased_until = clock_timestamp() + $1::interval, http_status = $2, last_error = $3::text
 WHERE tenant_id = $4 AND event_id = $5 AND lease_token = $6 AND status = 'pending'
 `
@@ -213,7 +213,7 @@ type DeliveryRetryParams struct {
 
 // Zero rows: the lease was lost.
 func (q *Queries) DeliveryRetry(ctx context.Context, arg DeliveryRetryParams) (int64, error) {
-	result, err := q.db.Exec(ctx, deliveryRetry,
+	result, err := q.db.Exec(ctx, DeliveryRetry,
 		arg.Delay,
 		arg.HttpStatus,
 		arg.LastError,
@@ -227,7 +227,7 @@ func (q *Queries) DeliveryRetry(ctx context.Context, arg DeliveryRetryParams) (i
 	return result.RowsAffected(), nil
 }
 
-const deliveryStats = `-- name: DeliveryStats :one
+const DeliveryStats = `-- name: DeliveryStats :one
 SELECT count(*)::bigint AS pending,
     (SELECT count(*) FROM webhook_deliveries WHERE status = 'failed')::bigint AS failed,
     coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0)::float8 AS oldest_seconds
@@ -242,26 +242,26 @@ type DeliveryStatsRow struct {
 
 // What waits and what was given up, for the metrics.
 func (q *Queries) DeliveryStats(ctx context.Context) (DeliveryStatsRow, error) {
-	row := q.db.QueryRow(ctx, deliveryStats)
+	row := q.db.QueryRow(ctx, DeliveryStats)
 	var i DeliveryStatsRow
 	err := row.Scan(&i.Pending, &i.Failed, &i.OldestSeconds)
 	return i, err
 }
 
-const endpointDisable = `-- name: EndpointDisable :execrows
+const EndpointDisable = `-- name: EndpointDisable :execrows
 UPDATE webhook_endpoints SET disabled_at = clock_timestamp() WHERE tenant_id = $1 AND disabled_at IS NULL
 `
 
 // Zero rows: there is none, or it is disabled already.
 func (q *Queries) EndpointDisable(ctx context.Context, tenantID string) (int64, error) {
-	result, err := q.db.Exec(ctx, endpointDisable, tenantID)
+	result, err := q.db.Exec(ctx, EndpointDisable, tenantID)
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected(), nil
 }
 
-const endpointSet = `-- name: EndpointSet :exec
+const EndpointSet = `-- name: EndpointSet :exec
 INSERT INTO webhook_endpoints (tenant_id, url, secret) VALUES ($1, $2, $3)
 ON CONFLICT (tenant_id) DO UPDATE SET url = excluded.url, secret = excluded.secret, disabled_at = NULL
 `
@@ -274,6 +274,6 @@ type EndpointSetParams struct {
 
 // One endpoint a tenant. Setting it again enables it.
 func (q *Queries) EndpointSet(ctx context.Context, arg EndpointSetParams) error {
-	_, err := q.db.Exec(ctx, endpointSet, arg.TenantID, arg.Url, arg.Secret)
+	_, err := q.db.Exec(ctx, EndpointSet, arg.TenantID, arg.Url, arg.Secret)
 	return err
 }

@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-const feedCreate = `-- name: FeedCreate :exec
+const FeedCreate = `-- name: FeedCreate :exec
 INSERT INTO event_feeds (tenant_id) SELECT t FROM unnest($1::text[]) AS t ORDER BY t ON CONFLICT (tenant_id) DO NOTHING
 `
 
 func (q *Queries) FeedCreate(ctx context.Context, tenantIds []string) error {
-	_, err := q.db.Exec(ctx, feedCreate, tenantIds)
+	_, err := q.db.Exec(ctx, FeedCreate, tenantIds)
 	return err
 }
 
-const feedCursor = `-- name: FeedCursor :one
+const FeedCursor = `-- name: FeedCursor :one
 SELECT c.position::bigint AS position
 FROM (
     SELECT e.position FROM outbox_events e
@@ -40,7 +40,7 @@ type FeedCursorParams struct {
 // The position after which a reader goes on. No row: the event never was, is another tenant's, or what follows it has been
 // removed already, so that going on would skip something unseen.
 func (q *Queries) FeedCursor(ctx context.Context, arg FeedCursorParams) (int64, error) {
-	row := q.db.QueryRow(ctx, feedCursor,
+	row := q.db.QueryRow(ctx, FeedCursor,
 		arg.TenantID,
 		arg.AggregateID,
 		arg.Version,
@@ -51,19 +51,19 @@ func (q *Queries) FeedCursor(ctx context.Context, arg FeedCursorParams) (int64, 
 	return position, err
 }
 
-const feedDue = `-- name: FeedDue :one
+const FeedDue = `-- name: FeedDue :one
 SELECT tenant_id FROM event_feeds WHERE reap_at < clock_timestamp() ORDER BY reap_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
 `
 
 // Locks a feed whose oldest event may be past its retention. No row: none is.
 func (q *Queries) FeedDue(ctx context.Context) (string, error) {
-	row := q.db.QueryRow(ctx, feedDue)
+	row := q.db.QueryRow(ctx, FeedDue)
 	var tenant_id string
 	err := row.Scan(&tenant_id)
 	return tenant_id, err
 }
 
-const feedGivePositions = `-- name: FeedGivePositions :exec
+const FeedGivePositions = `-- name: FeedGivePositions :exec
 WITH waiting AS MATERIALIZED (
     SELECT e.aggregate_id, e.version, e.seq FROM outbox_events e
     WHERE e.tenant_id = $1 AND e.position IS NULL
@@ -90,23 +90,23 @@ type FeedGivePositionsParams struct {
 // Places committed events of the tenant at the end of its feed. Its row in event_feeds is locked. The order of seq is also
 // the order of versions: whoever writes version n+1 has seen version n committed, and draws its seq after that.
 func (q *Queries) FeedGivePositions(ctx context.Context, arg FeedGivePositionsParams) error {
-	_, err := q.db.Exec(ctx, feedGivePositions, arg.TenantID, arg.LimitRows)
+	_, err := q.db.Exec(ctx, FeedGivePositions, arg.TenantID, arg.LimitRows)
 	return err
 }
 
-const feedIsBehind = `-- name: FeedIsBehind :one
+const FeedIsBehind = `-- name: FeedIsBehind :one
 SELECT EXISTS (SELECT FROM outbox_events WHERE tenant_id = $1 AND position IS NULL)
 `
 
 // Whether the tenant has committed events without a position.
 func (q *Queries) FeedIsBehind(ctx context.Context, tenantID string) (bool, error) {
-	row := q.db.QueryRow(ctx, feedIsBehind, tenantID)
+	row := q.db.QueryRow(ctx, FeedIsBehind, tenantID)
 	var exists bool
 	err := row.Scan(&exists)
 	return exists, err
 }
 
-const feedList = `-- name: FeedList :many
+const FeedList = `-- name: FeedList :many
 SELECT tenant_id, aggregate_id, version, type, data, traceparent, created_at FROM outbox_events
 WHERE tenant_id = $1 AND position > $2::bigint
 ORDER BY position LIMIT $3
@@ -129,7 +129,7 @@ type FeedListRow struct {
 }
 
 func (q *Queries) FeedList(ctx context.Context, arg FeedListParams) ([]FeedListRow, error) {
-	rows, err := q.db.Query(ctx, feedList, arg.TenantID, arg.AfterPosition, arg.LimitRows)
+	rows, err := q.db.Query(ctx, FeedList, arg.TenantID, arg.AfterPosition, arg.LimitRows)
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +156,7 @@ func (q *Queries) FeedList(ctx context.Context, arg FeedListParams) ([]FeedListR
 	return items, nil
 }
 
-const feedLock = `-- name: FeedLock :many
+const FeedLock = `-- name: FeedLock :many
 
 SELECT tenant_id FROM event_feeds WHERE tenant_id = ANY($1::text[]) ORDER BY tenant_id FOR NO KEY UPDATE
 `
@@ -166,7 +166,7 @@ SELECT tenant_id FROM event_feeds WHERE tenant_id = ANY($1::text[]) ORDER BY ten
 // The first statement of every transaction that gives or removes positions; in the order of the tenants, so that two never
 // wait for each other. It must be a statement of its own: the next one needs a snapshot that was taken under the lock.
 func (q *Queries) FeedLock(ctx context.Context, tenantIds []string) ([]string, error) {
-	rows, err := q.db.Query(ctx, feedLock, tenantIds)
+	rows, err := q.db.Query(ctx, FeedLock, tenantIds)
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +185,7 @@ func (q *Queries) FeedLock(ctx context.Context, tenantIds []string) ([]string, e
 	return items, nil
 }
 
-const feedReap = `-- name: FeedReap :one
+const FeedReap = `-- name: FeedReap :one
 WITH old AS MATERIALIZED (
     SELECT e.aggregate_id, e.version, e.position FROM outbox_events e
     WHERE e.tenant_id = $1 AND e.position IS NOT NULL AND e.published_at < clock_timestamp() - $2::interval
@@ -212,13 +212,13 @@ type FeedReapParams struct {
 // Removes the oldest published events of a locked feed and remembers how far. Ids first, then the deletion by primary key:
 // an index that is read and emptied at once is read again and again while an old snapshot is open.
 func (q *Queries) FeedReap(ctx context.Context, arg FeedReapParams) (int64, error) {
-	row := q.db.QueryRow(ctx, feedReap, arg.TenantID, arg.Retention, arg.LimitRows)
+	row := q.db.QueryRow(ctx, FeedReap, arg.TenantID, arg.Retention, arg.LimitRows)
 	var count int64
 	err := row.Scan(&count)
 	return count, err
 }
 
-const feedRest = `-- name: FeedRest :exec
+const FeedRest = `-- name: FeedRest :exec
 UPDATE event_feeds f SET reap_at = greatest(clock_timestamp() + interval '1 minute', coalesce(
     (SELECT e.published_at FROM outbox_events e
      WHERE e.tenant_id = f.tenant_id AND e.position IS NOT NULL AND e.published_at IS NOT NULL ORDER BY e.position LIMIT 1),
@@ -233,6 +233,6 @@ type FeedRestParams struct {
 
 // Nothing more is old in this feed: looks again when its oldest event will be.
 func (q *Queries) FeedRest(ctx context.Context, arg FeedRestParams) error {
-	_, err := q.db.Exec(ctx, feedRest, arg.Retention, arg.TenantID)
+	_, err := q.db.Exec(ctx, FeedRest, arg.Retention, arg.TenantID)
 	return err
 }

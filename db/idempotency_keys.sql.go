@@ -12,7 +12,7 @@ import (
 	"github.com/google/uuid"
 )
 
-const keyClaim = `-- name: KeyClaim :one
+const KeyClaim = `-- name: KeyClaim :one
 INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, resource_id,
     recovery_point, claim_token, leased_until, resume_at, trail, traceparent)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8,
@@ -39,7 +39,7 @@ type KeyClaimParams struct {
 
 // The insert is the lock. No row: somebody else has the key, or had it.
 func (q *Queries) KeyClaim(ctx context.Context, arg KeyClaimParams) (int64, error) {
-	row := q.db.QueryRow(ctx, keyClaim,
+	row := q.db.QueryRow(ctx, KeyClaim,
 		arg.TenantID,
 		arg.Key,
 		arg.Operation,
@@ -58,7 +58,7 @@ func (q *Queries) KeyClaim(ctx context.Context, arg KeyClaimParams) (int64, erro
 	return lease_token, err
 }
 
-const keyEnqueue = `-- name: KeyEnqueue :exec
+const KeyEnqueue = `-- name: KeyEnqueue :exec
 INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, resource_id,
     recovery_point, claim_token, lease_token, leased_until, resume_at, attempts, trail, traceparent)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8,
@@ -82,7 +82,7 @@ type KeyEnqueueParams struct {
 
 // Work that nobody asked for, under a key of our own: the completer finds it. Once there, it is not added again.
 func (q *Queries) KeyEnqueue(ctx context.Context, arg KeyEnqueueParams) error {
-	_, err := q.db.Exec(ctx, keyEnqueue,
+	_, err := q.db.Exec(ctx, KeyEnqueue,
 		arg.TenantID,
 		arg.Key,
 		arg.Operation,
@@ -98,7 +98,7 @@ func (q *Queries) KeyEnqueue(ctx context.Context, arg KeyEnqueueParams) error {
 	return err
 }
 
-const keyFinish = `-- name: KeyFinish :execrows
+const KeyFinish = `-- name: KeyFinish :execrows
 UPDATE idempotency_keys SET recovery_point = 'finished', finished_at = clock_timestamp(), last_error = NULL, parked_at = NULL,
     answer_version = $1::smallint, answer_status = $2::smallint, answer_headers = $3::bytea, answer_body = $4::bytea,
     trail = trail[1:24] || concat_ws(' ', lease_token, 'finished', clock_timestamp())
@@ -117,7 +117,7 @@ type KeyFinishParams struct {
 
 // Stores the answer for good. Zero rows: the lease was lost.
 func (q *Queries) KeyFinish(ctx context.Context, arg KeyFinishParams) (int64, error) {
-	result, err := q.db.Exec(ctx, keyFinish,
+	result, err := q.db.Exec(ctx, KeyFinish,
 		arg.AnswerVersion,
 		arg.AnswerStatus,
 		arg.AnswerHeaders,
@@ -132,7 +132,7 @@ func (q *Queries) KeyFinish(ctx context.Context, arg KeyFinishParams) (int64, er
 	return result.RowsAffected(), nil
 }
 
-const keyHold = `-- name: KeyHold :one
+const KeyHold = `-- name: KeyHold :one
 SELECT recovery_point FROM idempotency_keys
 WHERE tenant_id = $1 AND key = $2 AND lease_token = $3 AND coalesce(finished_at, answer_dropped_at) IS NULL
 FOR NO KEY UPDATE
@@ -146,13 +146,13 @@ type KeyHoldParams struct {
 
 // Locks the key's row for the phase that is about to work and checks the fence. No row: the lease was lost.
 func (q *Queries) KeyHold(ctx context.Context, arg KeyHoldParams) (string, error) {
-	row := q.db.QueryRow(ctx, keyHold, arg.TenantID, arg.Key, arg.LeaseToken)
+	row := q.db.QueryRow(ctx, KeyHold, arg.TenantID, arg.Key, arg.LeaseToken)
 	var recovery_point string
 	err := row.Scan(&recovery_point)
 	return recovery_point, err
 }
 
-const keyHurry = `-- name: KeyHurry :execrows
+const KeyHurry = `-- name: KeyHurry :execrows
 UPDATE idempotency_keys SET resume_at = clock_timestamp(), parked_at = NULL
 WHERE tenant_id = $1 AND key = $2 AND coalesce(finished_at, answer_dropped_at) IS NULL
   AND (leased_until < clock_timestamp() OR $3::boolean AND attempts > 1)
@@ -170,14 +170,14 @@ type KeyHurryParams struct {
 // payment's own webhooks would be written down here. even_held may wait for a phase of the holder's, so its caller must hold no
 // lock that such a phase waits for. No row: nothing to hurry.
 func (q *Queries) KeyHurry(ctx context.Context, arg KeyHurryParams) (int64, error) {
-	result, err := q.db.Exec(ctx, keyHurry, arg.TenantID, arg.Key, arg.EvenHeld)
+	result, err := q.db.Exec(ctx, KeyHurry, arg.TenantID, arg.Key, arg.EvenHeld)
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected(), nil
 }
 
-const keyLookup = `-- name: KeyLookup :one
+const KeyLookup = `-- name: KeyLookup :one
 
 SELECT operation, fingerprint, resource_id, lease_token,
     (finished_at IS NOT NULL)::boolean AS finished,
@@ -214,7 +214,7 @@ type KeyLookupRow struct {
 // Only what an answer is made of, and nothing that may be null: a column, and a pointer to one, cost the service more than the server.
 // held_seconds is 0 unless somebody holds the key. leased_until stays here: it is -infinity once given back, which no time.Time can hold.
 func (q *Queries) KeyLookup(ctx context.Context, arg KeyLookupParams) (KeyLookupRow, error) {
-	row := q.db.QueryRow(ctx, keyLookup, arg.TenantID, arg.Key)
+	row := q.db.QueryRow(ctx, KeyLookup, arg.TenantID, arg.Key)
 	var i KeyLookupRow
 	err := row.Scan(
 		&i.Operation,
@@ -232,7 +232,7 @@ func (q *Queries) KeyLookup(ctx context.Context, arg KeyLookupParams) (KeyLookup
 	return i, err
 }
 
-const keyMove = `-- name: KeyMove :execrows
+const KeyMove = `-- name: KeyMove :execrows
 UPDATE idempotency_keys SET recovery_point = $1,
     trail = trail[1:24] || concat_ws(' ', lease_token, $1::text, clock_timestamp())
 WHERE tenant_id = $2 AND key = $3 AND lease_token = $4 AND coalesce(finished_at, answer_dropped_at) IS NULL
@@ -247,7 +247,7 @@ type KeyMoveParams struct {
 
 // Ends a phase. Zero rows: the lease was lost.
 func (q *Queries) KeyMove(ctx context.Context, arg KeyMoveParams) (int64, error) {
-	result, err := q.db.Exec(ctx, keyMove,
+	result, err := q.db.Exec(ctx, KeyMove,
 		arg.RecoveryPoint,
 		arg.TenantID,
 		arg.Key,
@@ -259,7 +259,7 @@ func (q *Queries) KeyMove(ctx context.Context, arg KeyMoveParams) (int64, error)
 	return result.RowsAffected(), nil
 }
 
-const keyRead = `-- name: KeyRead :one
+const KeyRead = `-- name: KeyRead :one
 SELECT tenant_id, key, operation, request, request_id, resource_id, recovery_point, claim_token, lease_token, attempts,
     finished_at, answer_version, answer_status, answer_headers, answer_body
 FROM idempotency_keys
@@ -291,7 +291,7 @@ type KeyReadRow struct {
 
 // What a holder asks whose COMMIT was not answered: what has become of its key, and whose is it? No row: the key was never used.
 func (q *Queries) KeyRead(ctx context.Context, arg KeyReadParams) (KeyReadRow, error) {
-	row := q.db.QueryRow(ctx, keyRead, arg.TenantID, arg.Key)
+	row := q.db.QueryRow(ctx, KeyRead, arg.TenantID, arg.Key)
 	var i KeyReadRow
 	err := row.Scan(
 		&i.TenantID,
@@ -313,7 +313,7 @@ func (q *Queries) KeyRead(ctx context.Context, arg KeyReadParams) (KeyReadRow, e
 	return i, err
 }
 
-const keyTakeOver = `-- name: KeyTakeOver :one
+const KeyTakeOver = `-- name: KeyTakeOver :one
 UPDATE idempotency_keys SET
     lease_token = lease_token + 1,
     claim_token = $1,
@@ -368,7 +368,7 @@ type KeyTakeOverRow struct {
 // Takes a claim that was given back or whose holder's lease ran out, and fences that holder off: compare and swap on
 // the token just read. No row: somebody was faster, or the holder still lives.
 func (q *Queries) KeyTakeOver(ctx context.Context, arg KeyTakeOverParams) (KeyTakeOverRow, error) {
-	row := q.db.QueryRow(ctx, keyTakeOver,
+	row := q.db.QueryRow(ctx, KeyTakeOver,
 		arg.ClaimToken,
 		arg.Lease,
 		arg.TenantID,
@@ -408,7 +408,7 @@ func (q *Queries) KeyTakeOver(ctx context.Context, arg KeyTakeOverParams) (KeyTa
 	return i, err
 }
 
-const keyTakeOverDue = `-- name: KeyTakeOverDue :many
+const KeyTakeOverDue = `-- name: KeyTakeOverDue :many
 WITH due AS MATERIALIZED (
     SELECT k.tenant_id, k.key FROM idempotency_keys k
     WHERE k.finished_at IS NULL AND k.parked_at IS NULL AND k.resume_at < clock_timestamp() AND k.leased_until < clock_timestamp()
@@ -463,7 +463,7 @@ type KeyTakeOverDueRow struct {
 
 // The completer's queue: the claims whose time has come, taken over as above. Rows that another completer is taking are passed by.
 func (q *Queries) KeyTakeOverDue(ctx context.Context, arg KeyTakeOverDueParams) ([]KeyTakeOverDueRow, error) {
-	rows, err := q.db.Query(ctx, keyTakeOverDue, arg.ClaimToken, arg.Lease, arg.BatchMax)
+	rows, err := q.db.Query(ctx, KeyTakeOverDue, arg.ClaimToken, arg.Lease, arg.BatchMax)
 	if err != nil {
 		return nil, err
 	}
@@ -510,7 +510,7 @@ func (q *Queries) KeyTakeOverDue(ctx context.Context, arg KeyTakeOverDueParams) 
 	return items, nil
 }
 
-const keyTryNow = `-- name: KeyTryNow :execrows
+const KeyTryNow = `-- name: KeyTryNow :execrows
 UPDATE idempotency_keys SET resume_at = clock_timestamp(), parked_at = NULL, deaths = 0
 WHERE tenant_id = $1 AND key = $2 AND coalesce(finished_at, answer_dropped_at) IS NULL AND leased_until < clock_timestamp()
 `
@@ -522,14 +522,14 @@ type KeyTryNowParams struct {
 
 // The same for a person, who has mended what killed the key's holders: their number begins again.
 func (q *Queries) KeyTryNow(ctx context.Context, arg KeyTryNowParams) (int64, error) {
-	result, err := q.db.Exec(ctx, keyTryNow, arg.TenantID, arg.Key)
+	result, err := q.db.Exec(ctx, KeyTryNow, arg.TenantID, arg.Key)
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected(), nil
 }
 
-const keyYield = `-- name: KeyYield :execrows
+const KeyYield = `-- name: KeyYield :execrows
 UPDATE idempotency_keys SET leased_until = '-infinity', last_error = $1,
     resume_at = clock_timestamp() + CASE WHEN resume_at < leased_until THEN interval '0' ELSE $2::interval END,
     parked_at = CASE WHEN $3::boolean AND resume_at >= leased_until THEN clock_timestamp() END
@@ -548,7 +548,7 @@ type KeyYieldParams struct {
 // Gives the claim back with a time for the next try: at once if news has come while it was held (KeyHurry), for the holder may have
 // looked before that. Zero rows: the lease was lost, and the new holder decides.
 func (q *Queries) KeyYield(ctx context.Context, arg KeyYieldParams) (int64, error) {
-	result, err := q.db.Exec(ctx, keyYield,
+	result, err := q.db.Exec(ctx, KeyYield,
 		arg.LastError,
 		arg.Pause,
 		arg.Park,

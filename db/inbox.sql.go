@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-const inboxFail = `-- name: InboxFail :execrows
+const InboxFail = `-- name: InboxFail :execrows
 UPDATE inbox_events
 SET leased_until = clock_timestamp() + $1::interval, last_error = $2::text,
     status = CASE WHEN $3::boolean THEN 'parked' ELSE 'pending' END::inbox_status,
@@ -30,7 +30,7 @@ type InboxFailParams struct {
 
 // Zero rows: the lease was lost.
 func (q *Queries) InboxFail(ctx context.Context, arg InboxFailParams) (int64, error) {
-	result, err := q.db.Exec(ctx, inboxFail,
+	result, err := q.db.Exec(ctx, InboxFail,
 		arg.Delay,
 		arg.LastError,
 		arg.Park,
@@ -44,7 +44,7 @@ func (q *Queries) InboxFail(ctx context.Context, arg InboxFailParams) (int64, er
 	return result.RowsAffected(), nil
 }
 
-const inboxFinish = `-- name: InboxFinish :execrows
+const InboxFinish = `-- name: InboxFinish :execrows
 UPDATE inbox_events SET status = 'done', done_at = clock_timestamp(), last_error = NULL, payload = NULL
 WHERE consumer = $1 AND event_id = $2 AND lease_token = $3 AND status = 'pending'
 `
@@ -58,14 +58,14 @@ type InboxFinishParams struct {
 // Begins the transaction that applies a leased event, and drops what it was applied from. Zero rows: the lease was lost, and nothing
 // may be applied.
 func (q *Queries) InboxFinish(ctx context.Context, arg InboxFinishParams) (int64, error) {
-	result, err := q.db.Exec(ctx, inboxFinish, arg.Consumer, arg.EventID, arg.LeaseToken)
+	result, err := q.db.Exec(ctx, InboxFinish, arg.Consumer, arg.EventID, arg.LeaseToken)
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected(), nil
 }
 
-const inboxKeep = `-- name: InboxKeep :execrows
+const InboxKeep = `-- name: InboxKeep :execrows
 INSERT INTO inbox_events (consumer, event_id, type, tenant_id, subject, version, traceparent, status, payload, attempts, last_error, leased_until, parked_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7,
     CASE WHEN $8::boolean THEN 'parked' ELSE 'pending' END::inbox_status, $9, 1, $10, clock_timestamp() + $11::interval,
@@ -89,7 +89,7 @@ type InboxKeepParams struct {
 
 // Keeps an event that could not be applied, to be tried again after a delay, or parked. Zero rows: it is there already.
 func (q *Queries) InboxKeep(ctx context.Context, arg InboxKeepParams) (int64, error) {
-	result, err := q.db.Exec(ctx, inboxKeep,
+	result, err := q.db.Exec(ctx, InboxKeep,
 		arg.Consumer,
 		arg.EventID,
 		arg.Type,
@@ -108,7 +108,7 @@ func (q *Queries) InboxKeep(ctx context.Context, arg InboxKeepParams) (int64, er
 	return result.RowsAffected(), nil
 }
 
-const inboxLease = `-- name: InboxLease :many
+const InboxLease = `-- name: InboxLease :many
 WITH due AS MATERIALIZED (
     SELECT i.consumer, i.event_id FROM inbox_events i
     WHERE i.status = 'pending' AND i.leased_until < clock_timestamp() AND array_position($2::text[], i.consumer) IS NOT NULL
@@ -133,7 +133,7 @@ type InboxLeaseParams struct {
 // that an event which kills its process is parked in the end. The consumers are matched so that no index can be
 // asked for them: one that could be would be read from end to end by a planner without statistics.
 func (q *Queries) InboxLease(ctx context.Context, arg InboxLeaseParams) ([]InboxEvent, error) {
-	rows, err := q.db.Query(ctx, inboxLease, arg.Lease, arg.Consumers, arg.LimitRows)
+	rows, err := q.db.Query(ctx, InboxLease, arg.Lease, arg.Consumers, arg.LimitRows)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +171,7 @@ func (q *Queries) InboxLease(ctx context.Context, arg InboxLeaseParams) ([]Inbox
 	return items, nil
 }
 
-const inboxReap = `-- name: InboxReap :execrows
+const InboxReap = `-- name: InboxReap :execrows
 WITH old AS MATERIALIZED (
     SELECT i.consumer, i.event_id FROM inbox_events i
     WHERE i.status = 'done' AND i.done_at < clock_timestamp() - $1::interval
@@ -187,14 +187,14 @@ type InboxReapParams struct {
 
 // Removes what was applied so long ago that no sender repeats it.
 func (q *Queries) InboxReap(ctx context.Context, arg InboxReapParams) (int64, error) {
-	result, err := q.db.Exec(ctx, inboxReap, arg.Retention, arg.LimitRows)
+	result, err := q.db.Exec(ctx, InboxReap, arg.Retention, arg.LimitRows)
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected(), nil
 }
 
-const inboxReceive = `-- name: InboxReceive :execrows
+const InboxReceive = `-- name: InboxReceive :execrows
 INSERT INTO inbox_events (consumer, event_id, status, type, object_id, payload, payload_sha256, traceparent)
 VALUES ($1, $2, 'pending', $3, $4, $5, sha256($5), $6)
 ON CONFLICT (consumer, event_id) DO NOTHING
@@ -211,7 +211,7 @@ type InboxReceiveParams struct {
 
 // Keeps an event for the processor. Zero rows: it was received before.
 func (q *Queries) InboxReceive(ctx context.Context, arg InboxReceiveParams) (int64, error) {
-	result, err := q.db.Exec(ctx, inboxReceive,
+	result, err := q.db.Exec(ctx, InboxReceive,
 		arg.Consumer,
 		arg.EventID,
 		arg.Type,
@@ -225,7 +225,7 @@ func (q *Queries) InboxReceive(ctx context.Context, arg InboxReceiveParams) (int
 	return result.RowsAffected(), nil
 }
 
-const inboxReceiveAll = `-- name: InboxReceiveAll :execrows
+const InboxReceiveAll = `-- name: InboxReceiveAll :execrows
 INSERT INTO inbox_events (consumer, event_id, status, type, object_id, payload, payload_sha256, traceparent)
 SELECT e.consumer, e.event_id, 'pending', e.type, nullif(e.object_id, ''), e.payload, sha256(e.payload), nullif(e.traceparent, '')
 FROM (SELECT unnest($1::text[]) AS consumer, unnest($2::text[]) AS event_id, unnest($3::text[]) AS type,
@@ -244,7 +244,7 @@ type InboxReceiveAllParams struct {
 
 // InboxReceive for several events, which come sorted. An empty object or traceparent is none.
 func (q *Queries) InboxReceiveAll(ctx context.Context, arg InboxReceiveAllParams) (int64, error) {
-	result, err := q.db.Exec(ctx, inboxReceiveAll,
+	result, err := q.db.Exec(ctx, InboxReceiveAll,
 		arg.Consumers,
 		arg.EventIds,
 		arg.Types,
@@ -258,7 +258,7 @@ func (q *Queries) InboxReceiveAll(ctx context.Context, arg InboxReceiveAllParams
 	return result.RowsAffected(), nil
 }
 
-const inboxStats = `-- name: InboxStats :many
+const InboxStats = `-- name: InboxStats :many
 SELECT consumer, count(*) FILTER (WHERE status = 'pending') AS pending, count(*) FILTER (WHERE status = 'parked') AS parked,
     coalesce(extract(epoch FROM clock_timestamp() - min(received_at) FILTER (WHERE status = 'pending')), 0)::float8 AS oldest_seconds
 FROM inbox_events WHERE status <> 'done' GROUP BY consumer
@@ -273,7 +273,7 @@ type InboxStatsRow struct {
 
 // What waits and what is parked, for the metrics.
 func (q *Queries) InboxStats(ctx context.Context) ([]InboxStatsRow, error) {
-	rows, err := q.db.Query(ctx, inboxStats)
+	rows, err := q.db.Query(ctx, InboxStats)
 	if err != nil {
 		return nil, err
 	}
@@ -297,7 +297,7 @@ func (q *Queries) InboxStats(ctx context.Context) ([]InboxStatsRow, error) {
 	return items, nil
 }
 
-const inboxTake = `-- name: InboxTake :one
+const InboxTake = `-- name: InboxTake :one
 INSERT INTO inbox_events (consumer, event_id, type, tenant_id, subject, version, traceparent, status, payload, done_at)
 SELECT $1, $2, $3, $4, $5, $6, $7,
     CASE WHEN held THEN 'pending' ELSE 'done' END::inbox_status,
@@ -324,7 +324,7 @@ type InboxTakeParams struct {
 // same subject is unfinished, the row says pending, and nothing may be applied. Waits for a transaction that
 // is applying the same event. No row: it was received before.
 func (q *Queries) InboxTake(ctx context.Context, arg InboxTakeParams) (InboxStatus, error) {
-	row := q.db.QueryRow(ctx, inboxTake,
+	row := q.db.QueryRow(ctx, InboxTake,
 		arg.Consumer,
 		arg.EventID,
 		arg.Type,
@@ -339,7 +339,7 @@ func (q *Queries) InboxTake(ctx context.Context, arg InboxTakeParams) (InboxStat
 	return status, err
 }
 
-const inboxUnpark = `-- name: InboxUnpark :execrows
+const InboxUnpark = `-- name: InboxUnpark :execrows
 UPDATE inbox_events SET status = 'pending', parked_at = NULL, attempts = 0, leased_until = '-infinity'
 WHERE consumer = $1 AND event_id = $2 AND status = 'parked'
 `
@@ -351,7 +351,7 @@ type InboxUnparkParams struct {
 
 // Zero rows: it was not parked.
 func (q *Queries) InboxUnpark(ctx context.Context, arg InboxUnparkParams) (int64, error) {
-	result, err := q.db.Exec(ctx, inboxUnpark, arg.Consumer, arg.EventID)
+	result, err := q.db.Exec(ctx, InboxUnpark, arg.Consumer, arg.EventID)
 	if err != nil {
 		return 0, err
 	}

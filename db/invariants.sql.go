@@ -9,7 +9,7 @@ import (
 	"context"
 )
 
-const invariantAnswerIsKept = `-- name: InvariantAnswerIsKept :many
+const InvariantAnswerIsKept = `-- name: InvariantAnswerIsKept :many
 SELECT concat_ws(' ', a.tenant_id, a.resource_id)::text AS subject,
     concat('answered as paid with ', a.answer->>'amount', ' ', a.answer->>'currency', ', and is ', coalesce(p.status::text, 'not there'))::text AS detail
 FROM (SELECT k.tenant_id, k.resource_id, convert_from(k.answer_body, 'UTF8')::jsonb AS answer FROM idempotency_keys k
@@ -26,7 +26,7 @@ type InvariantAnswerIsKeptRow struct {
 
 // I2: a payment that was answered with success exists, succeeded, and is the one of the answer.
 func (q *Queries) InvariantAnswerIsKept(ctx context.Context) ([]InvariantAnswerIsKeptRow, error) {
-	rows, err := q.db.Query(ctx, invariantAnswerIsKept)
+	rows, err := q.db.Query(ctx, InvariantAnswerIsKept)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func (q *Queries) InvariantAnswerIsKept(ctx context.Context) ([]InvariantAnswerI
 	return items, nil
 }
 
-const invariantAnswerIsWhole = `-- name: InvariantAnswerIsWhole :many
+const InvariantAnswerIsWhole = `-- name: InvariantAnswerIsWhole :many
 SELECT concat_ws(' ', k.tenant_id, k.resource_id)::text AS subject, concat('answer version ', k.answer_version, ', status ', k.answer_status)::text AS detail
 FROM idempotency_keys k
 WHERE k.finished_at IS NOT NULL AND k.answer_dropped_at IS NULL
@@ -60,7 +60,7 @@ type InvariantAnswerIsWholeRow struct {
 
 // I3: a finished key has a whole answer that this program can repeat, or a tombstone.
 func (q *Queries) InvariantAnswerIsWhole(ctx context.Context) ([]InvariantAnswerIsWholeRow, error) {
-	rows, err := q.db.Query(ctx, invariantAnswerIsWhole)
+	rows, err := q.db.Query(ctx, InvariantAnswerIsWhole)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (q *Queries) InvariantAnswerIsWhole(ctx context.Context) ([]InvariantAnswer
 	return items, nil
 }
 
-const invariantEffectHasItsInboxRow = `-- name: InvariantEffectHasItsInboxRow :many
+const InvariantEffectHasItsInboxRow = `-- name: InvariantEffectHasItsInboxRow :many
 SELECT concat_ws(' ', coalesce(l.tenant_id, i.tenant_id), coalesce(l.event_id, i.event_id))::text AS subject,
     CASE WHEN l.event_id IS NULL THEN 'received and not booked' ELSE 'booked and not received' END::text AS detail
 FROM (SELECT consumer, event_id, status, type, tenant_id, subject, version, payload, traceparent, received_at, lease_token, leased_until, attempts, last_error, done_at, parked_at, object_id, payload_sha256 FROM inbox_events WHERE consumer = 'ledger' AND status = 'done' AND type IN ('payment.succeeded', 'refund.succeeded')) i
@@ -98,7 +98,7 @@ type InvariantEffectHasItsInboxRowRow struct {
 // I7: the ledger's entries and its inbox rows are one commit, so there is neither without the other. An event of a payment that was
 // lost with the database, and adopted under another id, has nothing to book: its successor's event has.
 func (q *Queries) InvariantEffectHasItsInboxRow(ctx context.Context) ([]InvariantEffectHasItsInboxRowRow, error) {
-	rows, err := q.db.Query(ctx, invariantEffectHasItsInboxRow)
+	rows, err := q.db.Query(ctx, InvariantEffectHasItsInboxRow)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func (q *Queries) InvariantEffectHasItsInboxRow(ctx context.Context) ([]Invarian
 	return items, nil
 }
 
-const invariantEventsArePublished = `-- name: InvariantEventsArePublished :many
+const InvariantEventsArePublished = `-- name: InvariantEventsArePublished :many
 SELECT concat_ws(' ', e.tenant_id, e.aggregate_id, e.version)::text AS subject, concat(e.type, ' of ', e.created_at, ' ', e.last_error)::text AS detail
 FROM outbox_events e WHERE e.published_at IS NULL AND e.parked_at IS NULL AND e.created_at < clock_timestamp() - interval '2 minutes'
 `
@@ -129,7 +129,7 @@ type InvariantEventsArePublishedRow struct {
 
 // I6: no event waits long for the broker.
 func (q *Queries) InvariantEventsArePublished(ctx context.Context) ([]InvariantEventsArePublishedRow, error) {
-	rows, err := q.db.Query(ctx, invariantEventsArePublished)
+	rows, err := q.db.Query(ctx, InvariantEventsArePublished)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +148,7 @@ func (q *Queries) InvariantEventsArePublished(ctx context.Context) ([]InvariantE
 	return items, nil
 }
 
-const invariantIntentBeforeEffect = `-- name: InvariantIntentBeforeEffect :many
+const InvariantIntentBeforeEffect = `-- name: InvariantIntentBeforeEffect :many
 SELECT concat_ws(' ', p.tenant_id, p.id)::text AS subject, concat('no call is written down for ', p.intent_id)::text AS detail
 FROM payments p
 WHERE p.status = 'succeeded' AND p.idempotency_key NOT LIKE 'adopted %'
@@ -168,7 +168,7 @@ type InvariantIntentBeforeEffectRow struct {
 // I12: a payment with an intent, and a refund at Stripe, have the call that made them, written before it was sent. What was adopted
 // from Stripe was called for by a database that is no more.
 func (q *Queries) InvariantIntentBeforeEffect(ctx context.Context) ([]InvariantIntentBeforeEffectRow, error) {
-	rows, err := q.db.Query(ctx, invariantIntentBeforeEffect)
+	rows, err := q.db.Query(ctx, InvariantIntentBeforeEffect)
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +187,7 @@ func (q *Queries) InvariantIntentBeforeEffect(ctx context.Context) ([]InvariantI
 	return items, nil
 }
 
-const invariantKeyServesOneRequest = `-- name: InvariantKeyServesOneRequest :many
+const InvariantKeyServesOneRequest = `-- name: InvariantKeyServesOneRequest :many
 SELECT concat_ws(' ', k.tenant_id, p.id)::text AS subject, 'the payment is not the one that its key asked for'::text AS detail
 FROM idempotency_keys k JOIN payments p ON p.tenant_id = k.tenant_id AND p.id = k.resource_id
 WHERE k.operation = 'create_payment' AND k.request IS NOT NULL
@@ -202,7 +202,7 @@ type InvariantKeyServesOneRequestRow struct {
 
 // I4: what a key made is what its request asked for.
 func (q *Queries) InvariantKeyServesOneRequest(ctx context.Context) ([]InvariantKeyServesOneRequestRow, error) {
-	rows, err := q.db.Query(ctx, invariantKeyServesOneRequest)
+	rows, err := q.db.Query(ctx, InvariantKeyServesOneRequest)
 	if err != nil {
 		return nil, err
 	}
@@ -221,7 +221,7 @@ func (q *Queries) InvariantKeyServesOneRequest(ctx context.Context) ([]Invariant
 	return items, nil
 }
 
-const invariantLedgerAgrees = `-- name: InvariantLedgerAgrees :many
+const InvariantLedgerAgrees = `-- name: InvariantLedgerAgrees :many
 SELECT concat_ws(' ', l.tenant_id, l.resource_id)::text AS subject,
     concat('booked ', l.amount_minor, ' ', l.currency, ', moved ', coalesce(p.amount_minor, r.amount_minor, 0), ' ', coalesce(p.currency, r.currency))::text AS detail
 FROM (SELECT e.tenant_id, e.resource_id, e.currency, sum(e.amount_minor) AS amount_minor FROM ledger_entries e
@@ -241,7 +241,7 @@ type InvariantLedgerAgreesRow struct {
 
 // I8: what is booked of a payment or refund is what moved.
 func (q *Queries) InvariantLedgerAgrees(ctx context.Context) ([]InvariantLedgerAgreesRow, error) {
-	rows, err := q.db.Query(ctx, invariantLedgerAgrees)
+	rows, err := q.db.Query(ctx, InvariantLedgerAgrees)
 	if err != nil {
 		return nil, err
 	}
@@ -260,7 +260,7 @@ func (q *Queries) InvariantLedgerAgrees(ctx context.Context) ([]InvariantLedgerA
 	return items, nil
 }
 
-const invariantLedgerSumsToZero = `-- name: InvariantLedgerSumsToZero :many
+const InvariantLedgerSumsToZero = `-- name: InvariantLedgerSumsToZero :many
 SELECT concat_ws(' ', l.tenant_id, l.event_id)::text AS subject, concat('off by ', sum(l.amount_minor), ' ', l.currency)::text AS detail
 FROM ledger_entries l GROUP BY l.tenant_id, l.event_id, l.currency HAVING sum(l.amount_minor) <> 0
 `
@@ -272,7 +272,7 @@ type InvariantLedgerSumsToZeroRow struct {
 
 // I8: in every currency, debits and credits are the same, of each event and so of all.
 func (q *Queries) InvariantLedgerSumsToZero(ctx context.Context) ([]InvariantLedgerSumsToZeroRow, error) {
-	rows, err := q.db.Query(ctx, invariantLedgerSumsToZero)
+	rows, err := q.db.Query(ctx, InvariantLedgerSumsToZero)
 	if err != nil {
 		return nil, err
 	}
@@ -291,7 +291,7 @@ func (q *Queries) InvariantLedgerSumsToZero(ctx context.Context) ([]InvariantLed
 	return items, nil
 }
 
-const invariantLiveHasAKey = `-- name: InvariantLiveHasAKey :many
+const InvariantLiveHasAKey = `-- name: InvariantLiveHasAKey :many
 SELECT concat_ws(' ', live.tenant_id, live.id)::text AS subject, concat(live.status, ', and nobody works on it')::text AS detail
 FROM (SELECT p.tenant_id, p.id, p.idempotency_key, p.status::text FROM payments p WHERE p.status IN ('processing', 'requires_action')
     UNION ALL SELECT r.tenant_id, r.id, r.idempotency_key, r.status::text FROM refunds r WHERE r.status = 'pending'
@@ -306,7 +306,7 @@ type InvariantLiveHasAKeyRow struct {
 
 // I5: a payment, refund or checkout that has not ended belongs to a key that has not finished: somebody will end it.
 func (q *Queries) InvariantLiveHasAKey(ctx context.Context) ([]InvariantLiveHasAKeyRow, error) {
-	rows, err := q.db.Query(ctx, invariantLiveHasAKey)
+	rows, err := q.db.Query(ctx, InvariantLiveHasAKey)
 	if err != nil {
 		return nil, err
 	}
@@ -325,7 +325,7 @@ func (q *Queries) InvariantLiveHasAKey(ctx context.Context) ([]InvariantLiveHasA
 	return items, nil
 }
 
-const invariantNoKeyIsStuck = `-- name: InvariantNoKeyIsStuck :many
+const InvariantNoKeyIsStuck = `-- name: InvariantNoKeyIsStuck :many
 SELECT concat_ws(' ', k.tenant_id, k.resource_id)::text AS subject,
     concat(k.operation, ' at ', k.recovery_point, ', due since ', k.resume_at, ' ', k.last_error)::text AS detail
 FROM idempotency_keys k
@@ -340,7 +340,7 @@ type InvariantNoKeyIsStuckRow struct {
 
 // I5: every unfinished key has a holder, or a time at which it is looked at, that is not long past.
 func (q *Queries) InvariantNoKeyIsStuck(ctx context.Context) ([]InvariantNoKeyIsStuckRow, error) {
-	rows, err := q.db.Query(ctx, invariantNoKeyIsStuck)
+	rows, err := q.db.Query(ctx, InvariantNoKeyIsStuck)
 	if err != nil {
 		return nil, err
 	}
@@ -359,7 +359,7 @@ func (q *Queries) InvariantNoKeyIsStuck(ctx context.Context) ([]InvariantNoKeyIs
 	return items, nil
 }
 
-const invariantNothingIsParked = `-- name: InvariantNothingIsParked :many
+const InvariantNothingIsParked = `-- name: InvariantNothingIsParked :many
 SELECT concat_ws(' ', k.tenant_id, k.resource_id)::text AS subject, concat(k.operation, ' parked at ', k.parked_at, ' ', k.last_error)::text AS detail
 FROM idempotency_keys k WHERE k.finished_at IS NULL AND k.parked_at IS NOT NULL
 UNION ALL
@@ -375,7 +375,7 @@ type InvariantNothingIsParkedRow struct {
 
 // I5: nothing has been given up. What is parked waits for a person.
 func (q *Queries) InvariantNothingIsParked(ctx context.Context) ([]InvariantNothingIsParkedRow, error) {
-	rows, err := q.db.Query(ctx, invariantNothingIsParked)
+	rows, err := q.db.Query(ctx, InvariantNothingIsParked)
 	if err != nil {
 		return nil, err
 	}
@@ -394,7 +394,7 @@ func (q *Queries) InvariantNothingIsParked(ctx context.Context) ([]InvariantNoth
 	return items, nil
 }
 
-const invariantNothingIsSentLate = `-- name: InvariantNothingIsSentLate :many
+const InvariantNothingIsSentLate = `-- name: InvariantNothingIsSentLate :many
 SELECT concat_ws(' ', s.tenant_id, md5(s.stripe_key))::text AS subject, concat(s.operation, ' of ', s.resource_id, ' first sent ', s.first_sent_at, ', last ', s.last_sent_at)::text AS detail
 FROM stripe_calls s WHERE s.last_sent_at > s.first_sent_at + interval '23 hours'
 UNION ALL
@@ -409,7 +409,7 @@ type InvariantNothingIsSentLateRow struct {
 
 // I13: a call has one key, and none is sent again when Stripe may have forgotten it.
 func (q *Queries) InvariantNothingIsSentLate(ctx context.Context) ([]InvariantNothingIsSentLateRow, error) {
-	rows, err := q.db.Query(ctx, invariantNothingIsSentLate)
+	rows, err := q.db.Query(ctx, InvariantNothingIsSentLate)
 	if err != nil {
 		return nil, err
 	}
@@ -428,7 +428,7 @@ func (q *Queries) InvariantNothingIsSentLate(ctx context.Context) ([]InvariantNo
 	return items, nil
 }
 
-const invariantNothingVanishes = `-- name: InvariantNothingVanishes :many
+const InvariantNothingVanishes = `-- name: InvariantNothingVanishes :many
 SELECT concat_ws(' ', e.tenant_id, e.aggregate_id, e.version)::text AS subject, concat(e.type, ' published ', e.published_at, ', and never received by the notifier')::text AS detail
 FROM outbox_events e
 WHERE e.published_at BETWEEN (SELECT min(i.received_at) FROM inbox_events i WHERE i.consumer = 'notifier') AND clock_timestamp() - interval '2 minutes'
@@ -443,7 +443,7 @@ type InvariantNothingVanishesRow struct {
 // I22: whatever the broker has taken since a consumer of everything began, that consumer has received: applied, pending or parked,
 // and never gone. The ledger, which is for some events only, has a query of its own.
 func (q *Queries) InvariantNothingVanishes(ctx context.Context) ([]InvariantNothingVanishesRow, error) {
-	rows, err := q.db.Query(ctx, invariantNothingVanishes)
+	rows, err := q.db.Query(ctx, InvariantNothingVanishes)
 	if err != nil {
 		return nil, err
 	}
@@ -462,7 +462,7 @@ func (q *Queries) InvariantNothingVanishes(ctx context.Context) ([]InvariantNoth
 	return items, nil
 }
 
-const invariantOneEffectPerKey = `-- name: InvariantOneEffectPerKey :many
+const InvariantOneEffectPerKey = `-- name: InvariantOneEffectPerKey :many
 SELECT concat_ws(' ', made.tenant_id, md5(made.idempotency_key))::text AS subject, concat('one key made ', string_agg(made.id, ', ' ORDER BY made.id))::text AS detail
 FROM (SELECT p.tenant_id, p.idempotency_key, 'payment' AS what, p.id FROM payments p
     UNION ALL SELECT r.tenant_id, r.idempotency_key, 'refund', r.id FROM refunds r
@@ -477,7 +477,7 @@ type InvariantOneEffectPerKeyRow struct {
 
 // I1: one key makes one payment, one refund, one checkout.
 func (q *Queries) InvariantOneEffectPerKey(ctx context.Context) ([]InvariantOneEffectPerKeyRow, error) {
-	rows, err := q.db.Query(ctx, invariantOneEffectPerKey)
+	rows, err := q.db.Query(ctx, InvariantOneEffectPerKey)
 	if err != nil {
 		return nil, err
 	}
@@ -496,7 +496,7 @@ func (q *Queries) InvariantOneEffectPerKey(ctx context.Context) ([]InvariantOneE
 	return items, nil
 }
 
-const invariantOrderAgreesWithPayment = `-- name: InvariantOrderAgreesWithPayment :many
+const InvariantOrderAgreesWithPayment = `-- name: InvariantOrderAgreesWithPayment :many
 SELECT concat_ws(' ', o.tenant_id, o.id)::text AS subject,
     concat(o.status, ' of ', o.amount_minor, ' ', o.currency, ', refunded ', o.amount_refunded_minor, '; payment ', coalesce(o.payment_id, p.id), ' ', p.status, ' of ', p.amount_minor, ' ', p.currency,
         ', refunded ', p.amount_refunded_minor)::text AS detail
@@ -516,7 +516,7 @@ type InvariantOrderAgreesWithPaymentRow struct {
 
 // I8: an order is paid by the payment it names, with its whole amount, and says of its refunds what its payment says.
 func (q *Queries) InvariantOrderAgreesWithPayment(ctx context.Context) ([]InvariantOrderAgreesWithPaymentRow, error) {
-	rows, err := q.db.Query(ctx, invariantOrderAgreesWithPayment)
+	rows, err := q.db.Query(ctx, InvariantOrderAgreesWithPayment)
 	if err != nil {
 		return nil, err
 	}
@@ -535,7 +535,7 @@ func (q *Queries) InvariantOrderAgreesWithPayment(ctx context.Context) ([]Invari
 	return items, nil
 }
 
-const invariantOrderPaidOnce = `-- name: InvariantOrderPaidOnce :many
+const InvariantOrderPaidOnce = `-- name: InvariantOrderPaidOnce :many
 
 SELECT concat_ws(' ', p.tenant_id, p.order_id)::text AS subject, concat(count(*), ' payments succeeded: ', string_agg(p.id, ', ' ORDER BY p.id))::text AS detail
 FROM payments p WHERE p.status = 'succeeded' GROUP BY p.tenant_id, p.order_id HAVING count(*) > 1
@@ -556,7 +556,7 @@ type InvariantOrderPaidOnceRow struct {
 // What is called late here leaves room for a lease of a minute and the loops' own periods.
 // I1: one order is paid by one payment at most, and one PaymentIntent pays one payment.
 func (q *Queries) InvariantOrderPaidOnce(ctx context.Context) ([]InvariantOrderPaidOnceRow, error) {
-	rows, err := q.db.Query(ctx, invariantOrderPaidOnce)
+	rows, err := q.db.Query(ctx, InvariantOrderPaidOnce)
 	if err != nil {
 		return nil, err
 	}
@@ -575,7 +575,7 @@ func (q *Queries) InvariantOrderPaidOnce(ctx context.Context) ([]InvariantOrderP
 	return items, nil
 }
 
-const invariantPublishedIsReceived = `-- name: InvariantPublishedIsReceived :many
+const InvariantPublishedIsReceived = `-- name: InvariantPublishedIsReceived :many
 
 SELECT concat_ws(' ', e.tenant_id, e.aggregate_id, e.version)::text AS subject, concat(e.type, ' published ', e.published_at, ', and never received')::text AS detail
 FROM outbox_events e
@@ -591,7 +591,7 @@ type InvariantPublishedIsReceivedRow struct {
 // inbox rows are removed after 45
 // I7: what the broker has taken of money that moved, the ledger has received: nothing vanishes between the two.
 func (q *Queries) InvariantPublishedIsReceived(ctx context.Context) ([]InvariantPublishedIsReceivedRow, error) {
-	rows, err := q.db.Query(ctx, invariantPublishedIsReceived)
+	rows, err := q.db.Query(ctx, InvariantPublishedIsReceived)
 	if err != nil {
 		return nil, err
 	}
@@ -610,7 +610,7 @@ func (q *Queries) InvariantPublishedIsReceived(ctx context.Context) ([]Invariant
 	return items, nil
 }
 
-const invariantReaperKeepsTheUnfinished = `-- name: InvariantReaperKeepsTheUnfinished :many
+const InvariantReaperKeepsTheUnfinished = `-- name: InvariantReaperKeepsTheUnfinished :many
 SELECT concat_ws(' ', made.tenant_id, made.id)::text AS subject, 'the key that made it is gone'::text AS detail
 FROM (SELECT p.tenant_id, p.id, p.idempotency_key, p.created_at FROM payments p
     UNION ALL SELECT r.tenant_id, r.id, r.idempotency_key, r.created_at FROM refunds r WHERE r.idempotency_key NOT LIKE '% %'
@@ -629,7 +629,7 @@ type InvariantReaperKeepsTheUnfinishedRow struct {
 
 // I17: what was begun under a key still has it: keys go years after their work is done. What was adopted never had one here.
 func (q *Queries) InvariantReaperKeepsTheUnfinished(ctx context.Context) ([]InvariantReaperKeepsTheUnfinishedRow, error) {
-	rows, err := q.db.Query(ctx, invariantReaperKeepsTheUnfinished)
+	rows, err := q.db.Query(ctx, InvariantReaperKeepsTheUnfinished)
 	if err != nil {
 		return nil, err
 	}
@@ -648,7 +648,7 @@ func (q *Queries) InvariantReaperKeepsTheUnfinished(ctx context.Context) ([]Inva
 	return items, nil
 }
 
-const invariantReceivedIsApplied = `-- name: InvariantReceivedIsApplied :many
+const InvariantReceivedIsApplied = `-- name: InvariantReceivedIsApplied :many
 SELECT concat_ws(' ', i.consumer, i.event_id)::text AS subject, concat(i.type, ' received ', i.received_at, ', ', i.attempts, ' attempts ', i.last_error)::text AS detail
 FROM inbox_events i WHERE i.consumer <> 'stripe' AND i.status = 'pending' AND i.leased_until < clock_timestamp() - interval '30 seconds' AND i.received_at < clock_timestamp() - interval '30 seconds'
   AND NOT EXISTS (SELECT FROM inbox_events b WHERE b.consumer = i.consumer AND b.subject = i.subject AND b.version < i.version AND b.status <> 'done')
@@ -661,7 +661,7 @@ type InvariantReceivedIsAppliedRow struct {
 
 // I7: no received event of the broker's waits long without being due again.
 func (q *Queries) InvariantReceivedIsApplied(ctx context.Context) ([]InvariantReceivedIsAppliedRow, error) {
-	rows, err := q.db.Query(ctx, invariantReceivedIsApplied)
+	rows, err := q.db.Query(ctx, InvariantReceivedIsApplied)
 	if err != nil {
 		return nil, err
 	}
@@ -680,7 +680,7 @@ func (q *Queries) InvariantReceivedIsApplied(ctx context.Context) ([]InvariantRe
 	return items, nil
 }
 
-const invariantReferencesStayInTheTenant = `-- name: InvariantReferencesStayInTheTenant :many
+const InvariantReferencesStayInTheTenant = `-- name: InvariantReferencesStayInTheTenant :many
 SELECT concat_ws(' ', x.tenant_id, x.id)::text AS subject, concat('refers to ', x.target, ', which the tenant does not have')::text AS detail
 FROM (SELECT p.tenant_id, p.id, p.order_id AS target FROM payments p WHERE NOT EXISTS (SELECT FROM orders o WHERE o.tenant_id = p.tenant_id AND o.id = p.order_id)
     UNION ALL SELECT r.tenant_id, r.id, r.payment_id FROM refunds r WHERE NOT EXISTS (SELECT FROM payments p WHERE p.tenant_id = r.tenant_id AND p.id = r.payment_id)
@@ -696,7 +696,7 @@ type InvariantReferencesStayInTheTenantRow struct {
 
 // I10: whatever a row refers to is its own tenant's.
 func (q *Queries) InvariantReferencesStayInTheTenant(ctx context.Context) ([]InvariantReferencesStayInTheTenantRow, error) {
-	rows, err := q.db.Query(ctx, invariantReferencesStayInTheTenant)
+	rows, err := q.db.Query(ctx, InvariantReferencesStayInTheTenant)
 	if err != nil {
 		return nil, err
 	}
@@ -715,7 +715,7 @@ func (q *Queries) InvariantReferencesStayInTheTenant(ctx context.Context) ([]Inv
 	return items, nil
 }
 
-const invariantRefundsAddUp = `-- name: InvariantRefundsAddUp :many
+const InvariantRefundsAddUp = `-- name: InvariantRefundsAddUp :many
 SELECT concat_ws(' ', p.tenant_id, p.id)::text AS subject,
     concat(p.amount_minor, ' ', p.currency, ', refunding ', p.amount_refunding_minor, ' (', coalesce(r.refunding, 0), '), refunded ', p.amount_refunded_minor, ' (', coalesce(r.refunded, 0), ')')::text AS detail
 FROM payments p LEFT JOIN (
@@ -735,7 +735,7 @@ type InvariantRefundsAddUpRow struct {
 
 // I8: what a payment says of its refunds is their sum, and never more than the payment.
 func (q *Queries) InvariantRefundsAddUp(ctx context.Context) ([]InvariantRefundsAddUpRow, error) {
-	rows, err := q.db.Query(ctx, invariantRefundsAddUp)
+	rows, err := q.db.Query(ctx, InvariantRefundsAddUp)
 	if err != nil {
 		return nil, err
 	}
@@ -754,7 +754,7 @@ func (q *Queries) InvariantRefundsAddUp(ctx context.Context) ([]InvariantRefunds
 	return items, nil
 }
 
-const invariantSagaIsWhole = `-- name: InvariantSagaIsWhole :many
+const InvariantSagaIsWhole = `-- name: InvariantSagaIsWhole :many
 SELECT concat_ws(' ', c.tenant_id, c.id)::text AS subject, concat(c.status, ', and ', s.step, ' is ', s.status)::text AS detail
 FROM checkouts c JOIN checkout_steps s ON s.tenant_id = c.tenant_id AND s.checkout_id = c.id
 WHERE c.status <> 'processing' AND (s.status IN ('pending', 'running', 'unknown')
@@ -774,7 +774,7 @@ type InvariantSagaIsWholeRow struct {
 
 // I16: a checkout that ended has no step that may still happen, and if it was compensated nothing it did is left.
 func (q *Queries) InvariantSagaIsWhole(ctx context.Context) ([]InvariantSagaIsWholeRow, error) {
-	rows, err := q.db.Query(ctx, invariantSagaIsWhole)
+	rows, err := q.db.Query(ctx, InvariantSagaIsWhole)
 	if err != nil {
 		return nil, err
 	}
@@ -793,7 +793,7 @@ func (q *Queries) InvariantSagaIsWhole(ctx context.Context) ([]InvariantSagaIsWh
 	return items, nil
 }
 
-const invariantTokensOnlyGrow = `-- name: InvariantTokensOnlyGrow :many
+const InvariantTokensOnlyGrow = `-- name: InvariantTokensOnlyGrow :many
 SELECT concat_ws(' ', s.tenant_id, s.resource_id)::text AS subject, concat('token ', s.lease_token, ', trail ', array_to_string(s.trail, ' | '))::text AS detail
 FROM (SELECT k.tenant_id, k.key, k.resource_id, k.lease_token, k.trail, k.finished_at, t.n, split_part(t.entry, ' ', 1)::bigint AS token, split_part(t.entry, ' ', 2) AS point,
         lag(split_part(t.entry, ' ', 1)::bigint) OVER (PARTITION BY k.tenant_id, k.key ORDER BY t.n) AS token_before
@@ -808,7 +808,7 @@ type InvariantTokensOnlyGrowRow struct {
 
 // I9: a key is worked on under tokens that only grow, and finished under the highest.
 func (q *Queries) InvariantTokensOnlyGrow(ctx context.Context) ([]InvariantTokensOnlyGrowRow, error) {
-	rows, err := q.db.Query(ctx, invariantTokensOnlyGrow)
+	rows, err := q.db.Query(ctx, InvariantTokensOnlyGrow)
 	if err != nil {
 		return nil, err
 	}
@@ -827,7 +827,7 @@ func (q *Queries) InvariantTokensOnlyGrow(ctx context.Context) ([]InvariantToken
 	return items, nil
 }
 
-const invariantTransitionsAreLegal = `-- name: InvariantTransitionsAreLegal :many
+const InvariantTransitionsAreLegal = `-- name: InvariantTransitionsAreLegal :many
 SELECT concat_ws(' ', h.tenant_id, h.aggregate_id)::text AS subject, concat(h.type, ' as version ', h.version, ' after ', coalesce(h.before, 'nothing'))::text AS detail
 FROM (SELECT e.tenant_id, e.aggregate_id, e.version, e.type, lag(e.type) OVER (PARTITION BY e.tenant_id, e.aggregate_id ORDER BY e.version) AS before FROM outbox_events e) h
 WHERE (h.version = 1) IS DISTINCT FROM (h.type IN ('order.created', 'payment.created', 'refund.created') OR h.type LIKE 'checkout.%')
@@ -845,7 +845,7 @@ type InvariantTransitionsAreLegalRow struct {
 
 // I11: the events of an aggregate tell a lawful story: it is created first, and nothing follows its end but a refund that fails late.
 func (q *Queries) InvariantTransitionsAreLegal(ctx context.Context) ([]InvariantTransitionsAreLegalRow, error) {
-	rows, err := q.db.Query(ctx, invariantTransitionsAreLegal)
+	rows, err := q.db.Query(ctx, InvariantTransitionsAreLegal)
 	if err != nil {
 		return nil, err
 	}
@@ -864,7 +864,7 @@ func (q *Queries) InvariantTransitionsAreLegal(ctx context.Context) ([]Invariant
 	return items, nil
 }
 
-const invariantUnknownIsNoFailure = `-- name: InvariantUnknownIsNoFailure :many
+const InvariantUnknownIsNoFailure = `-- name: InvariantUnknownIsNoFailure :many
 SELECT concat_ws(' ', k.tenant_id, k.resource_id)::text AS subject, concat('answered ', k.answer_status, ' while ', s.operation, ' is ', s.outcome)::text AS detail
 FROM idempotency_keys k JOIN stripe_calls s ON s.tenant_id = k.tenant_id AND s.stripe_key IN (k.tenant_id || ':' || k.key || ':confirm', k.tenant_id || ':' || k.key || ':refund')
 WHERE k.answer_status >= 400 AND s.outcome IN ('sent', 'unknown')
@@ -885,7 +885,7 @@ type InvariantUnknownIsNoFailureRow struct {
 
 // I14: no failure is answered, and nothing is undone, while the call that moves the money may still have succeeded.
 func (q *Queries) InvariantUnknownIsNoFailure(ctx context.Context) ([]InvariantUnknownIsNoFailureRow, error) {
-	rows, err := q.db.Query(ctx, invariantUnknownIsNoFailure)
+	rows, err := q.db.Query(ctx, InvariantUnknownIsNoFailure)
 	if err != nil {
 		return nil, err
 	}
@@ -904,7 +904,7 @@ func (q *Queries) InvariantUnknownIsNoFailure(ctx context.Context) ([]InvariantU
 	return items, nil
 }
 
-const invariantVersionsHaveEvents = `-- name: InvariantVersionsHaveEvents :many
+const InvariantVersionsHaveEvents = `-- name: InvariantVersionsHaveEvents :many
 WITH aggregates AS (
     SELECT o.tenant_id, o.id, o.version, o.created_at FROM orders o
     UNION ALL SELECT p.tenant_id, p.id, p.version, p.created_at FROM payments p
@@ -932,7 +932,7 @@ type InvariantVersionsHaveEventsRow struct {
 
 // I6: version n of an aggregate has one event with version n, and there is none beyond. The oldest may have been removed.
 func (q *Queries) InvariantVersionsHaveEvents(ctx context.Context) ([]InvariantVersionsHaveEventsRow, error) {
-	rows, err := q.db.Query(ctx, invariantVersionsHaveEvents)
+	rows, err := q.db.Query(ctx, InvariantVersionsHaveEvents)
 	if err != nil {
 		return nil, err
 	}
@@ -951,7 +951,7 @@ func (q *Queries) InvariantVersionsHaveEvents(ctx context.Context) ([]InvariantV
 	return items, nil
 }
 
-const invariantWebhookIsApplied = `-- name: InvariantWebhookIsApplied :many
+const InvariantWebhookIsApplied = `-- name: InvariantWebhookIsApplied :many
 SELECT concat_ws(' ', i.consumer, i.event_id)::text AS subject, concat(i.type, ' received ', i.received_at, ', ', i.attempts, ' attempts ', i.last_error)::text AS detail
 FROM inbox_events i
 WHERE i.consumer = 'stripe' AND i.status = 'pending' AND i.leased_until < clock_timestamp() - interval '30 seconds' AND i.received_at < clock_timestamp() - interval '30 seconds'
@@ -964,7 +964,7 @@ type InvariantWebhookIsAppliedRow struct {
 
 // I15: no webhook that Stripe was told we have waits long without being due again.
 func (q *Queries) InvariantWebhookIsApplied(ctx context.Context) ([]InvariantWebhookIsAppliedRow, error) {
-	rows, err := q.db.Query(ctx, invariantWebhookIsApplied)
+	rows, err := q.db.Query(ctx, InvariantWebhookIsApplied)
 	if err != nil {
 		return nil, err
 	}
@@ -983,12 +983,12 @@ func (q *Queries) InvariantWebhookIsApplied(ctx context.Context) ([]InvariantWeb
 	return items, nil
 }
 
-const timeoutsForAudit = `-- name: TimeoutsForAudit :exec
+const TimeoutsForAudit = `-- name: TimeoutsForAudit :exec
 SELECT set_config('statement_timeout', $1::text, true)
 `
 
 // For the rest of the transaction: the usual limits are for requests.
 func (q *Queries) TimeoutsForAudit(ctx context.Context, milliseconds string) error {
-	_, err := q.db.Exec(ctx, timeoutsForAudit, milliseconds)
+	_, err := q.db.Exec(ctx, TimeoutsForAudit, milliseconds)
 	return err
 }

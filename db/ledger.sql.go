@@ -9,7 +9,7 @@ import (
 	"context"
 )
 
-const ledgerBalances = `-- name: LedgerBalances :many
+const LedgerBalances = `-- name: LedgerBalances :many
 SELECT account, currency, sum(amount_minor)::bigint AS amount_minor FROM ledger_entries
 WHERE tenant_id = $1
 GROUP BY account, currency ORDER BY account, currency
@@ -23,7 +23,7 @@ type LedgerBalancesRow struct {
 
 // A tenant's balances: sums of entries, computed when asked.
 func (q *Queries) LedgerBalances(ctx context.Context, tenantID string) ([]LedgerBalancesRow, error) {
-	rows, err := q.db.Query(ctx, ledgerBalances, tenantID)
+	rows, err := q.db.Query(ctx, LedgerBalances, tenantID)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func (q *Queries) LedgerBalances(ctx context.Context, tenantID string) ([]Ledger
 	return items, nil
 }
 
-const ledgerBasisOfPayment = `-- name: LedgerBasisOfPayment :one
+const LedgerBasisOfPayment = `-- name: LedgerBasisOfPayment :one
 SELECT EXISTS (SELECT FROM payments p WHERE p.tenant_id = $1 AND p.id = $2 AND p.status = 'succeeded'
         AND p.amount_minor = $3 AND p.currency = $4) AS here,
     EXISTS (SELECT FROM payments p WHERE p.tenant_id = $1 AND p.order_id = $5 AND p.id <> $2 AND p.status = 'succeeded'
@@ -67,7 +67,7 @@ type LedgerBasisOfPaymentRow struct {
 // Whether a payment has succeeded as its event says, and whether another payment of ours has the money that it names: both read from
 // the books that the ledger must agree with.
 func (q *Queries) LedgerBasisOfPayment(ctx context.Context, arg LedgerBasisOfPaymentParams) (LedgerBasisOfPaymentRow, error) {
-	row := q.db.QueryRow(ctx, ledgerBasisOfPayment,
+	row := q.db.QueryRow(ctx, LedgerBasisOfPayment,
 		arg.TenantID,
 		arg.ResourceID,
 		arg.AmountMinor,
@@ -80,7 +80,7 @@ func (q *Queries) LedgerBasisOfPayment(ctx context.Context, arg LedgerBasisOfPay
 	return i, err
 }
 
-const ledgerBasisOfRefund = `-- name: LedgerBasisOfRefund :one
+const LedgerBasisOfRefund = `-- name: LedgerBasisOfRefund :one
 SELECT EXISTS (SELECT FROM refunds r WHERE r.tenant_id = $1 AND r.id = $2 AND r.amount_minor = $3 AND r.currency = $4
     AND CASE WHEN $5::boolean THEN r.status IN ('failed', 'canceled') ELSE r.status = 'succeeded' OR r.status = 'failed' AND r.version > $6 END) AS here
 `
@@ -96,7 +96,7 @@ type LedgerBasisOfRefundParams struct {
 
 // Whether a refund has got as far as its event says: succeeded (and may have failed since), or failed.
 func (q *Queries) LedgerBasisOfRefund(ctx context.Context, arg LedgerBasisOfRefundParams) (bool, error) {
-	row := q.db.QueryRow(ctx, ledgerBasisOfRefund,
+	row := q.db.QueryRow(ctx, LedgerBasisOfRefund,
 		arg.TenantID,
 		arg.ResourceID,
 		arg.AmountMinor,
@@ -109,7 +109,7 @@ func (q *Queries) LedgerBasisOfRefund(ctx context.Context, arg LedgerBasisOfRefu
 	return here, err
 }
 
-const ledgerBook = `-- name: LedgerBook :exec
+const LedgerBook = `-- name: LedgerBook :exec
 INSERT INTO ledger_entries (tenant_id, event_id, line, account, amount_minor, currency, resource_id)
 SELECT $1, $2, row_number() OVER (), account, amount_minor, $3, $4
 FROM unnest($5::text[]) WITH ORDINALITY a(account, n) JOIN unnest($6::bigint[]) WITH ORDINALITY m(amount_minor, n) USING (n)
@@ -126,7 +126,7 @@ type LedgerBookParams struct {
 
 // The entries of one event, together. They sum to zero, or the COMMIT is refused.
 func (q *Queries) LedgerBook(ctx context.Context, arg LedgerBookParams) error {
-	_, err := q.db.Exec(ctx, ledgerBook,
+	_, err := q.db.Exec(ctx, LedgerBook,
 		arg.TenantID,
 		arg.EventID,
 		arg.Currency,
@@ -137,7 +137,7 @@ func (q *Queries) LedgerBook(ctx context.Context, arg LedgerBookParams) error {
 	return err
 }
 
-const ledgerOfResource = `-- name: LedgerOfResource :many
+const LedgerOfResource = `-- name: LedgerOfResource :many
 SELECT account, currency, sum(amount_minor)::bigint AS amount_minor FROM ledger_entries
 WHERE tenant_id = $1 AND resource_id = $2
 GROUP BY account, currency ORDER BY account, currency
@@ -156,7 +156,7 @@ type LedgerOfResourceRow struct {
 
 // What has been booked about a payment or refund, per account.
 func (q *Queries) LedgerOfResource(ctx context.Context, arg LedgerOfResourceParams) ([]LedgerOfResourceRow, error) {
-	rows, err := q.db.Query(ctx, ledgerOfResource, arg.TenantID, arg.ResourceID)
+	rows, err := q.db.Query(ctx, LedgerOfResource, arg.TenantID, arg.ResourceID)
 	if err != nil {
 		return nil, err
 	}

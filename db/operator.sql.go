@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-const operatorActionBegin = `-- name: OperatorActionBegin :execrows
+const OperatorActionBegin = `-- name: OperatorActionBegin :execrows
 INSERT INTO operator_actions (id, actor, kind, tenant_id, subject, reason) VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (id) DO NOTHING
 `
@@ -27,7 +27,7 @@ type OperatorActionBeginParams struct {
 // The first statement of the transaction that makes the effect. Zero rows: this form was sent before. Waits for a transaction that
 // is at the same one.
 func (q *Queries) OperatorActionBegin(ctx context.Context, arg OperatorActionBeginParams) (int64, error) {
-	result, err := q.db.Exec(ctx, operatorActionBegin,
+	result, err := q.db.Exec(ctx, OperatorActionBegin,
 		arg.ID,
 		arg.Actor,
 		arg.Kind,
@@ -41,7 +41,7 @@ func (q *Queries) OperatorActionBegin(ctx context.Context, arg OperatorActionBeg
 	return result.RowsAffected(), nil
 }
 
-const operatorActionEnd = `-- name: OperatorActionEnd :execrows
+const OperatorActionEnd = `-- name: OperatorActionEnd :execrows
 UPDATE operator_actions SET outcome = $1::operator_outcome, result = $2::text WHERE id = $3 AND outcome IS NULL
 `
 
@@ -52,20 +52,20 @@ type OperatorActionEndParams struct {
 }
 
 func (q *Queries) OperatorActionEnd(ctx context.Context, arg OperatorActionEndParams) (int64, error) {
-	result, err := q.db.Exec(ctx, operatorActionEnd, arg.Outcome, arg.Result, arg.ID)
+	result, err := q.db.Exec(ctx, OperatorActionEnd, arg.Outcome, arg.Result, arg.ID)
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected(), nil
 }
 
-const operatorActionGet = `-- name: OperatorActionGet :one
+const OperatorActionGet = `-- name: OperatorActionGet :one
 SELECT id, actor, kind, tenant_id, subject, reason, created_at, outcome, result FROM operator_actions WHERE id = $1
 `
 
 // No row: the form was never sent.
 func (q *Queries) OperatorActionGet(ctx context.Context, id string) (OperatorAction, error) {
-	row := q.db.QueryRow(ctx, operatorActionGet, id)
+	row := q.db.QueryRow(ctx, OperatorActionGet, id)
 	var i OperatorAction
 	err := row.Scan(
 		&i.ID,
@@ -81,12 +81,12 @@ func (q *Queries) OperatorActionGet(ctx context.Context, id string) (OperatorAct
 	return i, err
 }
 
-const operatorActionsLatest = `-- name: OperatorActionsLatest :many
+const OperatorActionsLatest = `-- name: OperatorActionsLatest :many
 SELECT id, actor, kind, tenant_id, subject, reason, created_at, outcome, result FROM operator_actions ORDER BY created_at DESC LIMIT $1
 `
 
 func (q *Queries) OperatorActionsLatest(ctx context.Context, limitRows int32) ([]OperatorAction, error) {
-	rows, err := q.db.Query(ctx, operatorActionsLatest, limitRows)
+	rows, err := q.db.Query(ctx, OperatorActionsLatest, limitRows)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +115,7 @@ func (q *Queries) OperatorActionsLatest(ctx context.Context, limitRows int32) ([
 	return items, nil
 }
 
-const operatorActionsOf = `-- name: OperatorActionsOf :many
+const OperatorActionsOf = `-- name: OperatorActionsOf :many
 SELECT id, actor, kind, tenant_id, subject, reason, created_at, outcome, result FROM operator_actions WHERE subject = ANY($1::text[]) ORDER BY created_at DESC LIMIT $2
 `
 
@@ -126,7 +126,7 @@ type OperatorActionsOfParams struct {
 
 // What was done to any of some objects, newest first.
 func (q *Queries) OperatorActionsOf(ctx context.Context, arg OperatorActionsOfParams) ([]OperatorAction, error) {
-	rows, err := q.db.Query(ctx, operatorActionsOf, arg.Subjects, arg.LimitRows)
+	rows, err := q.db.Query(ctx, OperatorActionsOf, arg.Subjects, arg.LimitRows)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +155,7 @@ func (q *Queries) OperatorActionsOf(ctx context.Context, arg OperatorActionsOfPa
 	return items, nil
 }
 
-const operatorDeliveriesGivenUp = `-- name: OperatorDeliveriesGivenUp :many
+const OperatorDeliveriesGivenUp = `-- name: OperatorDeliveriesGivenUp :many
 SELECT d.tenant_id, count(*) AS given_up, min(d.created_at)::timestamptz AS oldest, max(d.http_status)::integer AS http_status, max(d.last_error)::text AS last_error
 FROM (SELECT f.tenant_id, f.created_at, coalesce(f.http_status, 0) AS http_status, coalesce(f.last_error, '') AS last_error
     FROM webhook_deliveries f WHERE f.status = 'failed' LIMIT $1) d
@@ -172,7 +172,7 @@ type OperatorDeliveriesGivenUpRow struct {
 
 // Tenants whose endpoint has not taken events, for so long that they were given up.
 func (q *Queries) OperatorDeliveriesGivenUp(ctx context.Context, scanMax int32) ([]OperatorDeliveriesGivenUpRow, error) {
-	rows, err := q.db.Query(ctx, operatorDeliveriesGivenUp, scanMax)
+	rows, err := q.db.Query(ctx, OperatorDeliveriesGivenUp, scanMax)
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +197,7 @@ func (q *Queries) OperatorDeliveriesGivenUp(ctx context.Context, scanMax int32) 
 	return items, nil
 }
 
-const operatorFindAtStripe = `-- name: OperatorFindAtStripe :many
+const OperatorFindAtStripe = `-- name: OperatorFindAtStripe :many
 SELECT p.tenant_id, p.id FROM payments p WHERE p.intent_id = $1::text OR p.charge_id = $1::text LIMIT 5
 `
 
@@ -208,7 +208,7 @@ type OperatorFindAtStripeRow struct {
 
 // The payments of one of Stripe's intents or charges. It reads the whole table: for when Stripe itself cannot say whose it is.
 func (q *Queries) OperatorFindAtStripe(ctx context.Context, id string) ([]OperatorFindAtStripeRow, error) {
-	rows, err := q.db.Query(ctx, operatorFindAtStripe, id)
+	rows, err := q.db.Query(ctx, OperatorFindAtStripe, id)
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +227,7 @@ func (q *Queries) OperatorFindAtStripe(ctx context.Context, id string) ([]Operat
 	return items, nil
 }
 
-const operatorFindKey = `-- name: OperatorFindKey :many
+const OperatorFindKey = `-- name: OperatorFindKey :many
 SELECT k.tenant_id, k.key, k.resource_id FROM tenants t
 CROSS JOIN LATERAL (SELECT i.tenant_id, i.key, i.resource_id FROM idempotency_keys i WHERE i.tenant_id = t.id AND i.key = $1) k
 ORDER BY k.tenant_id LIMIT $2
@@ -246,7 +246,7 @@ type OperatorFindKeyRow struct {
 
 // Every tenant's use of a key. A key names one intent of one tenant, so several tenants may have it.
 func (q *Queries) OperatorFindKey(ctx context.Context, arg OperatorFindKeyParams) ([]OperatorFindKeyRow, error) {
-	rows, err := q.db.Query(ctx, operatorFindKey, arg.Key, arg.LimitRows)
+	rows, err := q.db.Query(ctx, OperatorFindKey, arg.Key, arg.LimitRows)
 	if err != nil {
 		return nil, err
 	}
@@ -265,7 +265,7 @@ func (q *Queries) OperatorFindKey(ctx context.Context, arg OperatorFindKeyParams
 	return items, nil
 }
 
-const operatorFindObject = `-- name: OperatorFindObject :many
+const OperatorFindObject = `-- name: OperatorFindObject :many
 SELECT t.id AS tenant_id FROM tenants t
 WHERE EXISTS (SELECT FROM orders o WHERE o.tenant_id = t.id AND o.id = $1) OR EXISTS (SELECT FROM payments p WHERE p.tenant_id = t.id AND p.id = $1)
    OR EXISTS (SELECT FROM refunds r WHERE r.tenant_id = t.id AND r.id = $1) OR EXISTS (SELECT FROM checkouts c WHERE c.tenant_id = t.id AND c.id = $1)
@@ -275,7 +275,7 @@ LIMIT 2
 
 // Whose an order, payment, refund or checkout is.
 func (q *Queries) OperatorFindObject(ctx context.Context, id string) ([]string, error) {
-	rows, err := q.db.Query(ctx, operatorFindObject, id)
+	rows, err := q.db.Query(ctx, OperatorFindObject, id)
 	if err != nil {
 		return nil, err
 	}
@@ -294,7 +294,7 @@ func (q *Queries) OperatorFindObject(ctx context.Context, id string) ([]string, 
 	return items, nil
 }
 
-const operatorFindings = `-- name: OperatorFindings :many
+const OperatorFindings = `-- name: OperatorFindings :many
 SELECT tenant_id, object, object_id, kind, order_id, payment_id, refund_id, currency, drift_minor, detail, found_at, seen_at, resolved_at, resolution FROM reconciliation_findings WHERE tenant_id = $1 AND order_id = $2::text AND resolved_at IS NULL ORDER BY found_at
 `
 
@@ -305,7 +305,7 @@ type OperatorFindingsParams struct {
 
 // What the reconciler found of an order and nobody has settled.
 func (q *Queries) OperatorFindings(ctx context.Context, arg OperatorFindingsParams) ([]ReconciliationFinding, error) {
-	rows, err := q.db.Query(ctx, operatorFindings, arg.TenantID, arg.OrderID)
+	rows, err := q.db.Query(ctx, OperatorFindings, arg.TenantID, arg.OrderID)
 	if err != nil {
 		return nil, err
 	}
@@ -339,7 +339,7 @@ func (q *Queries) OperatorFindings(ctx context.Context, arg OperatorFindingsPara
 	return items, nil
 }
 
-const operatorGhostRefund = `-- name: OperatorGhostRefund :one
+const OperatorGhostRefund = `-- name: OperatorGhostRefund :one
 SELECT k.key FROM idempotency_keys k WHERE k.tenant_id = $1 AND k.key >= 'refund_ghost ' AND k.key < 'refund_ghost!' AND k.resource_id = $2 LIMIT 1
 `
 
@@ -350,13 +350,13 @@ type OperatorGhostRefundParams struct {
 
 // The key of a refund that has no row, because no payment has its money. There are few.
 func (q *Queries) OperatorGhostRefund(ctx context.Context, arg OperatorGhostRefundParams) (string, error) {
-	row := q.db.QueryRow(ctx, operatorGhostRefund, arg.TenantID, arg.ID)
+	row := q.db.QueryRow(ctx, OperatorGhostRefund, arg.TenantID, arg.ID)
 	var key string
 	err := row.Scan(&key)
 	return key, err
 }
 
-const operatorInboxFailing = `-- name: OperatorInboxFailing :many
+const OperatorInboxFailing = `-- name: OperatorInboxFailing :many
 SELECT i.consumer, i.event_id, i.type, i.tenant_id, i.subject, i.attempts, i.last_error, i.received_at, i.leased_until
 FROM inbox_events i WHERE i.status = 'pending' AND i.leased_until > '-infinity' AND i.last_error IS NOT NULL ORDER BY i.leased_until LIMIT $1
 `
@@ -376,7 +376,7 @@ type OperatorInboxFailingRow struct {
 // Received events that were tried, failed and will be tried again. The next to be tried come first. Those that were never tried
 // have no time of their own yet.
 func (q *Queries) OperatorInboxFailing(ctx context.Context, limitRows int32) ([]OperatorInboxFailingRow, error) {
-	rows, err := q.db.Query(ctx, operatorInboxFailing, limitRows)
+	rows, err := q.db.Query(ctx, OperatorInboxFailing, limitRows)
 	if err != nil {
 		return nil, err
 	}
@@ -405,7 +405,7 @@ func (q *Queries) OperatorInboxFailing(ctx context.Context, limitRows int32) ([]
 	return items, nil
 }
 
-const operatorInboxParked = `-- name: OperatorInboxParked :many
+const OperatorInboxParked = `-- name: OperatorInboxParked :many
 SELECT i.consumer, i.event_id, i.type, i.tenant_id, i.subject, i.attempts, i.last_error, i.received_at, i.parked_at
 FROM inbox_events i WHERE i.status <> 'done' AND i.status = 'parked' ORDER BY i.parked_at LIMIT $1
 `
@@ -423,7 +423,7 @@ type OperatorInboxParkedRow struct {
 }
 
 func (q *Queries) OperatorInboxParked(ctx context.Context, limitRows int32) ([]OperatorInboxParkedRow, error) {
-	rows, err := q.db.Query(ctx, operatorInboxParked, limitRows)
+	rows, err := q.db.Query(ctx, OperatorInboxParked, limitRows)
 	if err != nil {
 		return nil, err
 	}
@@ -452,7 +452,7 @@ func (q *Queries) OperatorInboxParked(ctx context.Context, limitRows int32) ([]O
 	return items, nil
 }
 
-const operatorOutboxOldest = `-- name: OperatorOutboxOldest :many
+const OperatorOutboxOldest = `-- name: OperatorOutboxOldest :many
 SELECT e.tenant_id, e.aggregate_id, e.version, e.type, e.attempts, e.last_error, e.created_at
 FROM outbox_events e WHERE e.published_at IS NULL AND e.parked_at IS NULL ORDER BY e.seq LIMIT $1
 `
@@ -469,7 +469,7 @@ type OperatorOutboxOldestRow struct {
 
 // The events that wait for the broker, oldest first.
 func (q *Queries) OperatorOutboxOldest(ctx context.Context, limitRows int32) ([]OperatorOutboxOldestRow, error) {
-	rows, err := q.db.Query(ctx, operatorOutboxOldest, limitRows)
+	rows, err := q.db.Query(ctx, OperatorOutboxOldest, limitRows)
 	if err != nil {
 		return nil, err
 	}
@@ -496,7 +496,7 @@ func (q *Queries) OperatorOutboxOldest(ctx context.Context, limitRows int32) ([]
 	return items, nil
 }
 
-const operatorOutboxParked = `-- name: OperatorOutboxParked :many
+const OperatorOutboxParked = `-- name: OperatorOutboxParked :many
 SELECT e.tenant_id, e.aggregate_id, e.version, e.type, length(e.data)::integer AS bytes, e.attempts, e.last_error, e.created_at, e.parked_at,
     (SELECT count(*) FROM outbox_events b WHERE b.tenant_id = e.tenant_id AND b.aggregate_id = e.aggregate_id AND b.version > e.version AND b.published_at IS NULL) AS held_back
 FROM outbox_events e WHERE e.parked_at IS NOT NULL ORDER BY e.parked_at LIMIT $1
@@ -517,7 +517,7 @@ type OperatorOutboxParkedRow struct {
 
 // Events that hold back their aggregate, with how many wait behind each.
 func (q *Queries) OperatorOutboxParked(ctx context.Context, limitRows int32) ([]OperatorOutboxParkedRow, error) {
-	rows, err := q.db.Query(ctx, operatorOutboxParked, limitRows)
+	rows, err := q.db.Query(ctx, OperatorOutboxParked, limitRows)
 	if err != nil {
 		return nil, err
 	}
@@ -547,7 +547,7 @@ func (q *Queries) OperatorOutboxParked(ctx context.Context, limitRows int32) ([]
 	return items, nil
 }
 
-const operatorOwners = `-- name: OperatorOwners :many
+const OperatorOwners = `-- name: OperatorOwners :many
 SELECT k.key FROM idempotency_keys k WHERE k.tenant_id = $1 AND k.key IN (
     SELECT p.idempotency_key FROM payments p WHERE p.tenant_id = $1 AND p.order_id = $2
     UNION ALL SELECT r.idempotency_key FROM payments p JOIN refunds r ON r.tenant_id = p.tenant_id AND r.payment_id = p.id WHERE p.tenant_id = $1 AND p.order_id = $2
@@ -565,7 +565,7 @@ type OperatorOwnersParams struct {
 
 // The keys that are about an order: its payments', their refunds', that of the checkout which made it or is meant, and the one that cancels it.
 func (q *Queries) OperatorOwners(ctx context.Context, arg OperatorOwnersParams) ([]string, error) {
-	rows, err := q.db.Query(ctx, operatorOwners,
+	rows, err := q.db.Query(ctx, OperatorOwners,
 		arg.TenantID,
 		arg.OrderID,
 		arg.ID,
@@ -589,7 +589,7 @@ func (q *Queries) OperatorOwners(ctx context.Context, arg OperatorOwnersParams) 
 	return items, nil
 }
 
-const operatorSagas = `-- name: OperatorSagas :many
+const OperatorSagas = `-- name: OperatorSagas :many
 WITH work AS MATERIALIZED (
     SELECT k.tenant_id, k.resource_id FROM idempotency_keys k
     WHERE k.finished_at IS NULL AND k.operation = 'create_checkout' ORDER BY k.resume_at LIMIT $1
@@ -614,7 +614,7 @@ type OperatorSagasRow struct {
 
 // Checkouts that have not ended, those that are due first, each with its steps in the order of the saga.
 func (q *Queries) OperatorSagas(ctx context.Context, limitRows int32) ([]OperatorSagasRow, error) {
-	rows, err := q.db.Query(ctx, operatorSagas, limitRows)
+	rows, err := q.db.Query(ctx, OperatorSagas, limitRows)
 	if err != nil {
 		return nil, err
 	}
@@ -642,7 +642,7 @@ func (q *Queries) OperatorSagas(ctx context.Context, limitRows int32) ([]Operato
 	return items, nil
 }
 
-const operatorWork = `-- name: OperatorWork :many
+const OperatorWork = `-- name: OperatorWork :many
 
 WITH work AS MATERIALIZED (
     SELECT k.tenant_id, k.key, k.operation, k.resource_id, k.recovery_point, k.attempts, k.deaths, k.last_error, k.created_at, k.parked_at, k.resume_at,
@@ -704,7 +704,7 @@ type OperatorWorkRow struct {
 // oldest. What is due first is scanned first, so the newest is what is left out. next_at is when its holder's lease ends or,
 // without a holder, when the completer looks. With a tenant: only that of one object and of some keys.
 func (q *Queries) OperatorWork(ctx context.Context, arg OperatorWorkParams) ([]OperatorWorkRow, error) {
-	rows, err := q.db.Query(ctx, operatorWork,
+	rows, err := q.db.Query(ctx, OperatorWork,
 		arg.LimitRows,
 		arg.TenantID,
 		arg.ResourceID,
@@ -748,7 +748,7 @@ func (q *Queries) OperatorWork(ctx context.Context, arg OperatorWorkParams) ([]O
 	return items, nil
 }
 
-const operatorWorkCounts = `-- name: OperatorWorkCounts :one
+const OperatorWorkCounts = `-- name: OperatorWorkCounts :one
 WITH work AS MATERIALIZED (
     SELECT k.tenant_id, k.key, k.recovery_point, k.parked_at, k.resume_at, k.leased_until, k.leased_until >= clock_timestamp() AS held
     FROM idempotency_keys k WHERE k.finished_at IS NULL ORDER BY k.resume_at LIMIT $1
@@ -775,7 +775,7 @@ type OperatorWorkCountsRow struct {
 
 // Counts the work that was begun and has not ended, up to a number.
 func (q *Queries) OperatorWorkCounts(ctx context.Context, scanMax int32) (OperatorWorkCountsRow, error) {
-	row := q.db.QueryRow(ctx, operatorWorkCounts, scanMax)
+	row := q.db.QueryRow(ctx, OperatorWorkCounts, scanMax)
 	var i OperatorWorkCountsRow
 	err := row.Scan(
 		&i.Unfinished,

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-const orderCancel = `-- name: OrderCancel :one
+const OrderCancel = `-- name: OrderCancel :one
 UPDATE orders SET status = 'canceled', version = version + 1
 WHERE tenant_id = $1 AND id = $2 AND status = 'open'
 RETURNING tenant_id, id, version, status, currency, amount_minor, amount_refunded_minor, items, customer_reference, metadata, payment_id, canceling_key, created_at, checkout_id
@@ -24,7 +24,7 @@ type OrderCancelParams struct {
 
 // No row: it is not open any more.
 func (q *Queries) OrderCancel(ctx context.Context, arg OrderCancelParams) (Order, error) {
-	row := q.db.QueryRow(ctx, orderCancel, arg.TenantID, arg.ID)
+	row := q.db.QueryRow(ctx, OrderCancel, arg.TenantID, arg.ID)
 	var i Order
 	err := row.Scan(
 		&i.TenantID,
@@ -45,7 +45,7 @@ func (q *Queries) OrderCancel(ctx context.Context, arg OrderCancelParams) (Order
 	return i, err
 }
 
-const orderCanceling = `-- name: OrderCanceling :execrows
+const OrderCanceling = `-- name: OrderCanceling :execrows
 UPDATE orders SET canceling_key = $1
 WHERE tenant_id = $2 AND id = $3 AND status = 'open'
 `
@@ -58,14 +58,14 @@ type OrderCancelingParams struct {
 
 // From here on no payment of the order can begin. Zero rows: it is not open.
 func (q *Queries) OrderCanceling(ctx context.Context, arg OrderCancelingParams) (int64, error) {
-	result, err := q.db.Exec(ctx, orderCanceling, arg.CancelingKey, arg.TenantID, arg.ID)
+	result, err := q.db.Exec(ctx, OrderCanceling, arg.CancelingKey, arg.TenantID, arg.ID)
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected(), nil
 }
 
-const orderGet = `-- name: OrderGet :one
+const OrderGet = `-- name: OrderGet :one
 SELECT tenant_id, id, version, status, currency, amount_minor, amount_refunded_minor, items, customer_reference, metadata, payment_id, canceling_key, created_at, checkout_id FROM orders WHERE tenant_id = $1 AND id = $2
 `
 
@@ -75,7 +75,7 @@ type OrderGetParams struct {
 }
 
 func (q *Queries) OrderGet(ctx context.Context, arg OrderGetParams) (Order, error) {
-	row := q.db.QueryRow(ctx, orderGet, arg.TenantID, arg.ID)
+	row := q.db.QueryRow(ctx, OrderGet, arg.TenantID, arg.ID)
 	var i Order
 	err := row.Scan(
 		&i.TenantID,
@@ -96,7 +96,7 @@ func (q *Queries) OrderGet(ctx context.Context, arg OrderGetParams) (Order, erro
 	return i, err
 }
 
-const orderInsert = `-- name: OrderInsert :exec
+const OrderInsert = `-- name: OrderInsert :exec
 INSERT INTO orders (tenant_id, id, currency, amount_minor, items, customer_reference, metadata, checkout_id, created_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 `
@@ -114,7 +114,7 @@ type OrderInsertParams struct {
 }
 
 func (q *Queries) OrderInsert(ctx context.Context, arg OrderInsertParams) error {
-	_, err := q.db.Exec(ctx, orderInsert,
+	_, err := q.db.Exec(ctx, OrderInsert,
 		arg.TenantID,
 		arg.ID,
 		arg.Currency,
@@ -128,7 +128,7 @@ func (q *Queries) OrderInsert(ctx context.Context, arg OrderInsertParams) error 
 	return err
 }
 
-const orderKeepOpen = `-- name: OrderKeepOpen :exec
+const OrderKeepOpen = `-- name: OrderKeepOpen :exec
 UPDATE orders SET canceling_key = NULL WHERE tenant_id = $1 AND id = $2 AND canceling_key = $3
 `
 
@@ -140,11 +140,11 @@ type OrderKeepOpenParams struct {
 
 // The cancel came too late: somebody may have paid.
 func (q *Queries) OrderKeepOpen(ctx context.Context, arg OrderKeepOpenParams) error {
-	_, err := q.db.Exec(ctx, orderKeepOpen, arg.TenantID, arg.ID, arg.CancelingKey)
+	_, err := q.db.Exec(ctx, OrderKeepOpen, arg.TenantID, arg.ID, arg.CancelingKey)
 	return err
 }
 
-const orderList = `-- name: OrderList :many
+const OrderList = `-- name: OrderList :many
 SELECT tenant_id, id, version, status, currency, amount_minor, amount_refunded_minor, items, customer_reference, metadata, payment_id, canceling_key, created_at, checkout_id FROM orders
 WHERE tenant_id = $1 AND id < $2
 ORDER BY id DESC LIMIT $3
@@ -158,7 +158,7 @@ type OrderListParams struct {
 
 // Newest first: ids begin with the time they were made at.
 func (q *Queries) OrderList(ctx context.Context, arg OrderListParams) ([]Order, error) {
-	rows, err := q.db.Query(ctx, orderList, arg.TenantID, arg.Before, arg.LimitRows)
+	rows, err := q.db.Query(ctx, OrderList, arg.TenantID, arg.Before, arg.LimitRows)
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +192,7 @@ func (q *Queries) OrderList(ctx context.Context, arg OrderListParams) ([]Order, 
 	return items, nil
 }
 
-const orderLock = `-- name: OrderLock :one
+const OrderLock = `-- name: OrderLock :one
 SELECT tenant_id, id, version, status, currency, amount_minor, amount_refunded_minor, items, customer_reference, metadata, payment_id, canceling_key, created_at, checkout_id FROM orders WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
 `
 
@@ -202,7 +202,7 @@ type OrderLockParams struct {
 }
 
 func (q *Queries) OrderLock(ctx context.Context, arg OrderLockParams) (Order, error) {
-	row := q.db.QueryRow(ctx, orderLock, arg.TenantID, arg.ID)
+	row := q.db.QueryRow(ctx, OrderLock, arg.TenantID, arg.ID)
 	var i Order
 	err := row.Scan(
 		&i.TenantID,
@@ -223,7 +223,7 @@ func (q *Queries) OrderLock(ctx context.Context, arg OrderLockParams) (Order, er
 	return i, err
 }
 
-const orderPay = `-- name: OrderPay :one
+const OrderPay = `-- name: OrderPay :one
 UPDATE orders SET status = 'paid', version = version + 1, payment_id = $1
 WHERE tenant_id = $2 AND id = $3 AND status = 'open'
 RETURNING tenant_id, id, version, status, currency, amount_minor, amount_refunded_minor, items, customer_reference, metadata, payment_id, canceling_key, created_at, checkout_id
@@ -237,7 +237,7 @@ type OrderPayParams struct {
 
 // No row: it is not open any more.
 func (q *Queries) OrderPay(ctx context.Context, arg OrderPayParams) (Order, error) {
-	row := q.db.QueryRow(ctx, orderPay, arg.PaymentID, arg.TenantID, arg.ID)
+	row := q.db.QueryRow(ctx, OrderPay, arg.PaymentID, arg.TenantID, arg.ID)
 	var i Order
 	err := row.Scan(
 		&i.TenantID,

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-const outboxAppend = `-- name: OutboxAppend :exec
+const OutboxAppend = `-- name: OutboxAppend :exec
 INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, traceparent)
 SELECT unnest($1::text[]), unnest($2::text[]), unnest($3::bigint[]), unnest($4::text[]),
     unnest($5::bytea[]), $6
@@ -28,7 +28,7 @@ type OutboxAppendParams struct {
 // Part of the transaction that changes the aggregates. An event that exists already breaks the primary key: two writers
 // believed to have made the same version, and neither may go on.
 func (q *Queries) OutboxAppend(ctx context.Context, arg OutboxAppendParams) error {
-	_, err := q.db.Exec(ctx, outboxAppend,
+	_, err := q.db.Exec(ctx, OutboxAppend,
 		arg.TenantIds,
 		arg.AggregateIds,
 		arg.Versions,
@@ -39,7 +39,7 @@ func (q *Queries) OutboxAppend(ctx context.Context, arg OutboxAppendParams) erro
 	return err
 }
 
-const outboxGiveBack = `-- name: OutboxGiveBack :execrows
+const OutboxGiveBack = `-- name: OutboxGiveBack :execrows
 UPDATE outbox_events e
 SET leased_until = clock_timestamp() + back.delay, attempts = e.attempts + back.failed::integer,
     last_error = coalesce(nullif(back.error, ''), e.last_error), parked_at = CASE WHEN back.park THEN clock_timestamp() END
@@ -64,7 +64,7 @@ type OutboxGiveBackParams struct {
 // Ends the lease of events that were not published: each is tried again after its delay, or parked. Only a failure that is
 // the event's own counts as an attempt; a relay that dies says nothing about the events it held.
 func (q *Queries) OutboxGiveBack(ctx context.Context, arg OutboxGiveBackParams) (int64, error) {
-	result, err := q.db.Exec(ctx, outboxGiveBack,
+	result, err := q.db.Exec(ctx, OutboxGiveBack,
 		arg.TenantIds,
 		arg.AggregateIds,
 		arg.Versions,
@@ -80,7 +80,7 @@ func (q *Queries) OutboxGiveBack(ctx context.Context, arg OutboxGiveBackParams) 
 	return result.RowsAffected(), nil
 }
 
-const outboxLease = `-- name: OutboxLease :many
+const OutboxLease = `-- name: OutboxLease :many
 WITH heads AS MATERIALIZED (
     SELECT o.tenant_id, o.aggregate_id, o.version
     FROM outbox_events o
@@ -129,7 +129,7 @@ type OutboxLeaseRow struct {
 // The followers' condition is written so that it cannot be answered from the queue's index, which a planner without
 // statistics would read from end to end for every head.
 func (q *Queries) OutboxLease(ctx context.Context, arg OutboxLeaseParams) ([]OutboxLeaseRow, error) {
-	rows, err := q.db.Query(ctx, outboxLease,
+	rows, err := q.db.Query(ctx, OutboxLease,
 		arg.Lease,
 		arg.AfterSeq,
 		arg.HeadsMax,
@@ -164,7 +164,7 @@ func (q *Queries) OutboxLease(ctx context.Context, arg OutboxLeaseParams) ([]Out
 	return items, nil
 }
 
-const outboxMark = `-- name: OutboxMark :many
+const OutboxMark = `-- name: OutboxMark :many
 WITH sent AS (
     SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS aggregate_id,
         unnest($3::bigint[]) AS version, unnest($4::bigint[]) AS lease_token
@@ -215,7 +215,7 @@ type OutboxMarkParams struct {
 // locked. What is missing from the answer was taken by another relay meanwhile. Returns how long each took from its writing.
 // Lateral and ordered, so that a planner without statistics reads the index of what has no place, and nothing else.
 func (q *Queries) OutboxMark(ctx context.Context, arg OutboxMarkParams) ([]float64, error) {
-	rows, err := q.db.Query(ctx, outboxMark,
+	rows, err := q.db.Query(ctx, OutboxMark,
 		arg.TenantIds,
 		arg.AggregateIds,
 		arg.Versions,
@@ -239,19 +239,19 @@ func (q *Queries) OutboxMark(ctx context.Context, arg OutboxMarkParams) ([]float
 	return items, nil
 }
 
-const outboxNow = `-- name: OutboxNow :one
+const OutboxNow = `-- name: OutboxNow :one
 SELECT clock_timestamp()::timestamptz AS now
 `
 
 // The database's clock.
 func (q *Queries) OutboxNow(ctx context.Context) (time.Time, error) {
-	row := q.db.QueryRow(ctx, outboxNow)
+	row := q.db.QueryRow(ctx, OutboxNow)
 	var now time.Time
 	err := row.Scan(&now)
 	return now, err
 }
 
-const outboxOrigin = `-- name: OutboxOrigin :one
+const OutboxOrigin = `-- name: OutboxOrigin :one
 SELECT e.traceparent::text AS traceparent FROM outbox_events e
 WHERE e.tenant_id = $1 AND e.aggregate_id = $2 AND e.traceparent IS NOT NULL ORDER BY e.version LIMIT 1
 `
@@ -263,13 +263,13 @@ type OutboxOriginParams struct {
 
 // The trace in which an aggregate's first event was written whose story was told. No row: none was, or its events have been dropped.
 func (q *Queries) OutboxOrigin(ctx context.Context, arg OutboxOriginParams) (string, error) {
-	row := q.db.QueryRow(ctx, outboxOrigin, arg.TenantID, arg.AggregateID)
+	row := q.db.QueryRow(ctx, OutboxOrigin, arg.TenantID, arg.AggregateID)
 	var traceparent string
 	err := row.Scan(&traceparent)
 	return traceparent, err
 }
 
-const outboxReplay = `-- name: OutboxReplay :execrows
+const OutboxReplay = `-- name: OutboxReplay :execrows
 WITH first AS MATERIALIZED (
     SELECT e.tenant_id, e.aggregate_id, min(e.version) AS version
     FROM outbox_events e
@@ -296,14 +296,14 @@ type OutboxReplayParams struct {
 // event that stayed published could not be held back until the ones before it are there again. Leaves alone what a relay is
 // sending, and keeps relays that still see the old state away from what follows.
 func (q *Queries) OutboxReplay(ctx context.Context, arg OutboxReplayParams) (int64, error) {
-	result, err := q.db.Exec(ctx, outboxReplay, arg.Since, arg.Until, arg.AggregatesMax)
+	result, err := q.db.Exec(ctx, OutboxReplay, arg.Since, arg.Until, arg.AggregatesMax)
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected(), nil
 }
 
-const outboxReplayLeft = `-- name: OutboxReplayLeft :one
+const OutboxReplayLeft = `-- name: OutboxReplayLeft :one
 SELECT EXISTS (SELECT FROM outbox_events WHERE published_at >= $1::timestamptz AND published_at < $2::timestamptz)
 `
 
@@ -314,13 +314,13 @@ type OutboxReplayLeftParams struct {
 
 // Whether the window still has events that were not made unpublished again.
 func (q *Queries) OutboxReplayLeft(ctx context.Context, arg OutboxReplayLeftParams) (bool, error) {
-	row := q.db.QueryRow(ctx, outboxReplayLeft, arg.Since, arg.Until)
+	row := q.db.QueryRow(ctx, OutboxReplayLeft, arg.Since, arg.Until)
 	var exists bool
 	err := row.Scan(&exists)
 	return exists, err
 }
 
-const outboxStats = `-- name: OutboxStats :one
+const OutboxStats = `-- name: OutboxStats :one
 SELECT
     (SELECT count(*) FROM (SELECT FROM outbox_events WHERE published_at IS NULL AND parked_at IS NULL ORDER BY seq LIMIT 100000) w)::bigint AS waiting,
     coalesce((SELECT extract(epoch FROM clock_timestamp() - created_at) FROM outbox_events
@@ -336,13 +336,13 @@ type OutboxStatsRow struct {
 
 // What waits, for the metrics; counting stops at a number nobody needs to know exactly.
 func (q *Queries) OutboxStats(ctx context.Context) (OutboxStatsRow, error) {
-	row := q.db.QueryRow(ctx, outboxStats)
+	row := q.db.QueryRow(ctx, OutboxStats)
 	var i OutboxStatsRow
 	err := row.Scan(&i.Waiting, &i.OldestSeconds, &i.Parked)
 	return i, err
 }
 
-const outboxUnpark = `-- name: OutboxUnpark :execrows
+const OutboxUnpark = `-- name: OutboxUnpark :execrows
 UPDATE outbox_events SET parked_at = NULL, attempts = 0, leased_until = '-infinity'
 WHERE tenant_id = $1 AND aggregate_id = $2 AND parked_at IS NOT NULL
 `
@@ -354,7 +354,7 @@ type OutboxUnparkParams struct {
 
 // Lets a parked aggregate go on. Zero rows: it was not parked.
 func (q *Queries) OutboxUnpark(ctx context.Context, arg OutboxUnparkParams) (int64, error) {
-	result, err := q.db.Exec(ctx, outboxUnpark, arg.TenantID, arg.AggregateID)
+	result, err := q.db.Exec(ctx, OutboxUnpark, arg.TenantID, arg.AggregateID)
 	if err != nil {
 		return 0, err
 	}

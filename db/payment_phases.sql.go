@@ -12,7 +12,7 @@ import (
 	"github.com/google/uuid"
 )
 
-const paymentBegin = `-- name: PaymentBegin :one
+const PaymentBegin = `-- name: PaymentBegin :one
 
 WITH target AS (
     SELECT o.status, o.canceling_key, o.checkout_id FROM orders o WHERE o.tenant_id = $1 AND o.id = $2 FOR NO KEY UPDATE
@@ -93,7 +93,7 @@ type PaymentBeginRow struct {
 // The call comes after the payment: both payments of an order announce the same creation, and whoever is about to find the order
 // taken would otherwise hold that row while it waits for the payment, and PaymentIntentRecord wants them the other way round.
 func (q *Queries) PaymentBegin(ctx context.Context, arg PaymentBeginParams) (PaymentBeginRow, error) {
-	row := q.db.QueryRow(ctx, paymentBegin,
+	row := q.db.QueryRow(ctx, PaymentBegin,
 		arg.TenantID,
 		arg.OrderID,
 		arg.Key,
@@ -129,7 +129,7 @@ func (q *Queries) PaymentBegin(ctx context.Context, arg PaymentBeginParams) (Pay
 	return i, err
 }
 
-const paymentFinish = `-- name: PaymentFinish :execrows
+const PaymentFinish = `-- name: PaymentFinish :execrows
 WITH ord AS (
     SELECT o.id FROM orders o
     WHERE o.tenant_id = $7 AND o.id = $9 AND $10::boolean AND o.status = 'open' AND o.version = $11
@@ -201,7 +201,7 @@ type PaymentFinishParams struct {
 // the order before the payment as everywhere, so that either all of it happens or nothing does. Zero rows: the lease was lost, or the
 // payment or its order is not as we read it any more.
 func (q *Queries) PaymentFinish(ctx context.Context, arg PaymentFinishParams) (int64, error) {
-	result, err := q.db.Exec(ctx, paymentFinish,
+	result, err := q.db.Exec(ctx, PaymentFinish,
 		arg.Status,
 		arg.IntentClosed,
 		arg.ChargeID,
@@ -238,7 +238,7 @@ func (q *Queries) PaymentFinish(ctx context.Context, arg PaymentFinishParams) (i
 	return result.RowsAffected(), nil
 }
 
-const paymentIntentRecord = `-- name: PaymentIntentRecord :execrows
+const PaymentIntentRecord = `-- name: PaymentIntentRecord :execrows
 WITH claim AS (
     UPDATE idempotency_keys k SET recovery_point = $4,
         trail = k.trail[1:24] || concat_ws(' ', k.lease_token, $4::text, clock_timestamp())
@@ -271,7 +271,7 @@ type PaymentIntentRecordParams struct {
 
 // T1b: stores the PaymentIntent's id and announces the confirm. Zero rows: the lease was lost.
 func (q *Queries) PaymentIntentRecord(ctx context.Context, arg PaymentIntentRecordParams) (int64, error) {
-	result, err := q.db.Exec(ctx, paymentIntentRecord,
+	result, err := q.db.Exec(ctx, PaymentIntentRecord,
 		arg.IntentID,
 		arg.TenantID,
 		arg.PaymentID,

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-const orderToPay = `-- name: OrderToPay :one
+const OrderToPay = `-- name: OrderToPay :one
 SELECT o.tenant_id, o.id, o.version, o.status, o.currency, o.amount_minor, o.amount_refunded_minor, o.items, o.customer_reference, o.metadata, o.payment_id, o.canceling_key, o.created_at, o.checkout_id,
     coalesce(last.intent_number, 0)::integer AS intent_number,
     coalesce(last.intent_id, '')::text AS intent_id,
@@ -41,7 +41,7 @@ type OrderToPayRow struct {
 // The order, the PaymentIntent that its next payment uses, and the status of the payment that holds the order, empty if none does.
 // No row: the tenant has no such order.
 func (q *Queries) OrderToPay(ctx context.Context, arg OrderToPayParams) (OrderToPayRow, error) {
-	row := q.db.QueryRow(ctx, orderToPay, arg.TenantID, arg.ID)
+	row := q.db.QueryRow(ctx, OrderToPay, arg.TenantID, arg.ID)
 	var i OrderToPayRow
 	err := row.Scan(
 		&i.Order.TenantID,
@@ -66,7 +66,7 @@ func (q *Queries) OrderToPay(ctx context.Context, arg OrderToPayParams) (OrderTo
 	return i, err
 }
 
-const paymentByKey = `-- name: PaymentByKey :one
+const PaymentByKey = `-- name: PaymentByKey :one
 SELECT tenant_id, id, version, status, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at, live FROM payments WHERE tenant_id = $1 AND idempotency_key = $2
 `
 
@@ -76,7 +76,7 @@ type PaymentByKeyParams struct {
 }
 
 func (q *Queries) PaymentByKey(ctx context.Context, arg PaymentByKeyParams) (Payment, error) {
-	row := q.db.QueryRow(ctx, paymentByKey, arg.TenantID, arg.IdempotencyKey)
+	row := q.db.QueryRow(ctx, PaymentByKey, arg.TenantID, arg.IdempotencyKey)
 	var i Payment
 	err := row.Scan(
 		&i.TenantID,
@@ -105,7 +105,7 @@ func (q *Queries) PaymentByKey(ctx context.Context, arg PaymentByKeyParams) (Pay
 	return i, err
 }
 
-const paymentGet = `-- name: PaymentGet :one
+const PaymentGet = `-- name: PaymentGet :one
 SELECT tenant_id, id, version, status, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at, live FROM payments WHERE tenant_id = $1 AND id = $2
 `
 
@@ -115,7 +115,7 @@ type PaymentGetParams struct {
 }
 
 func (q *Queries) PaymentGet(ctx context.Context, arg PaymentGetParams) (Payment, error) {
-	row := q.db.QueryRow(ctx, paymentGet, arg.TenantID, arg.ID)
+	row := q.db.QueryRow(ctx, PaymentGet, arg.TenantID, arg.ID)
 	var i Payment
 	err := row.Scan(
 		&i.TenantID,
@@ -144,7 +144,7 @@ func (q *Queries) PaymentGet(ctx context.Context, arg PaymentGetParams) (Payment
 	return i, err
 }
 
-const paymentInsert = `-- name: PaymentInsert :exec
+const PaymentInsert = `-- name: PaymentInsert :exec
 INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method, intent_number, intent_id, created_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 `
@@ -163,7 +163,7 @@ type PaymentInsertParams struct {
 }
 
 func (q *Queries) PaymentInsert(ctx context.Context, arg PaymentInsertParams) error {
-	_, err := q.db.Exec(ctx, paymentInsert,
+	_, err := q.db.Exec(ctx, PaymentInsert,
 		arg.TenantID,
 		arg.ID,
 		arg.OrderID,
@@ -178,7 +178,7 @@ func (q *Queries) PaymentInsert(ctx context.Context, arg PaymentInsertParams) er
 	return err
 }
 
-const paymentIntentClose = `-- name: PaymentIntentClose :exec
+const PaymentIntentClose = `-- name: PaymentIntentClose :exec
 UPDATE payments SET intent_closed = true WHERE tenant_id = $1 AND order_id = $2 AND intent_number = $3 AND NOT intent_closed
 `
 
@@ -190,11 +190,11 @@ type PaymentIntentCloseParams struct {
 
 // The intent was canceled: no payment of the order can use it any more.
 func (q *Queries) PaymentIntentClose(ctx context.Context, arg PaymentIntentCloseParams) error {
-	_, err := q.db.Exec(ctx, paymentIntentClose, arg.TenantID, arg.OrderID, arg.IntentNumber)
+	_, err := q.db.Exec(ctx, PaymentIntentClose, arg.TenantID, arg.OrderID, arg.IntentNumber)
 	return err
 }
 
-const paymentList = `-- name: PaymentList :many
+const PaymentList = `-- name: PaymentList :many
 SELECT tenant_id, id, version, status, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at, live FROM payments
 WHERE tenant_id = $1 AND id < $2
 ORDER BY id DESC LIMIT $3
@@ -208,7 +208,7 @@ type PaymentListParams struct {
 
 // Newest first.
 func (q *Queries) PaymentList(ctx context.Context, arg PaymentListParams) ([]Payment, error) {
-	rows, err := q.db.Query(ctx, paymentList, arg.TenantID, arg.Before, arg.LimitRows)
+	rows, err := q.db.Query(ctx, PaymentList, arg.TenantID, arg.Before, arg.LimitRows)
 	if err != nil {
 		return nil, err
 	}
@@ -250,7 +250,7 @@ func (q *Queries) PaymentList(ctx context.Context, arg PaymentListParams) ([]Pay
 	return items, nil
 }
 
-const paymentListOfOrder = `-- name: PaymentListOfOrder :many
+const PaymentListOfOrder = `-- name: PaymentListOfOrder :many
 SELECT tenant_id, id, version, status, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at, live FROM payments
 WHERE tenant_id = $1 AND order_id = $2 AND id < $3
 ORDER BY id DESC LIMIT $4
@@ -265,7 +265,7 @@ type PaymentListOfOrderParams struct {
 
 // Newest first.
 func (q *Queries) PaymentListOfOrder(ctx context.Context, arg PaymentListOfOrderParams) ([]Payment, error) {
-	rows, err := q.db.Query(ctx, paymentListOfOrder,
+	rows, err := q.db.Query(ctx, PaymentListOfOrder,
 		arg.TenantID,
 		arg.OrderID,
 		arg.Before,
@@ -312,7 +312,7 @@ func (q *Queries) PaymentListOfOrder(ctx context.Context, arg PaymentListOfOrder
 	return items, nil
 }
 
-const paymentLive = `-- name: PaymentLive :one
+const PaymentLive = `-- name: PaymentLive :one
 SELECT tenant_id, id, version, status, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at, live FROM payments
 WHERE tenant_id = $1 AND order_id = $2 AND live
 `
@@ -324,7 +324,7 @@ type PaymentLiveParams struct {
 
 // The payment that holds the order. No row: the order is free to be paid.
 func (q *Queries) PaymentLive(ctx context.Context, arg PaymentLiveParams) (Payment, error) {
-	row := q.db.QueryRow(ctx, paymentLive, arg.TenantID, arg.OrderID)
+	row := q.db.QueryRow(ctx, PaymentLive, arg.TenantID, arg.OrderID)
 	var i Payment
 	err := row.Scan(
 		&i.TenantID,
@@ -353,7 +353,7 @@ func (q *Queries) PaymentLive(ctx context.Context, arg PaymentLiveParams) (Payme
 	return i, err
 }
 
-const paymentLock = `-- name: PaymentLock :one
+const PaymentLock = `-- name: PaymentLock :one
 SELECT tenant_id, id, version, status, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at, live FROM payments WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
 `
 
@@ -363,7 +363,7 @@ type PaymentLockParams struct {
 }
 
 func (q *Queries) PaymentLock(ctx context.Context, arg PaymentLockParams) (Payment, error) {
-	row := q.db.QueryRow(ctx, paymentLock, arg.TenantID, arg.ID)
+	row := q.db.QueryRow(ctx, PaymentLock, arg.TenantID, arg.ID)
 	var i Payment
 	err := row.Scan(
 		&i.TenantID,
@@ -392,7 +392,7 @@ func (q *Queries) PaymentLock(ctx context.Context, arg PaymentLockParams) (Payme
 	return i, err
 }
 
-const paymentNextIntent = `-- name: PaymentNextIntent :execrows
+const PaymentNextIntent = `-- name: PaymentNextIntent :execrows
 UPDATE payments SET intent_number = intent_number + 1, updated_at = clock_timestamp()
 WHERE tenant_id = $1 AND id = $2 AND status = 'processing' AND intent_id IS NULL AND intent_number = $3
 `
@@ -405,14 +405,14 @@ type PaymentNextIntentParams struct {
 
 // The creation of one PaymentIntent was frozen without an answer; nothing can be paid with it. Zero rows: somebody was faster.
 func (q *Queries) PaymentNextIntent(ctx context.Context, arg PaymentNextIntentParams) (int64, error) {
-	result, err := q.db.Exec(ctx, paymentNextIntent, arg.TenantID, arg.ID, arg.IntentNumber)
+	result, err := q.db.Exec(ctx, PaymentNextIntent, arg.TenantID, arg.ID, arg.IntentNumber)
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected(), nil
 }
 
-const paymentOfIntent = `-- name: PaymentOfIntent :one
+const PaymentOfIntent = `-- name: PaymentOfIntent :one
 SELECT tenant_id, id, version, status, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at, live FROM payments
 WHERE tenant_id = $1 AND order_id = $2 AND intent_id = $3
 ORDER BY live DESC, id DESC LIMIT 1
@@ -426,7 +426,7 @@ type PaymentOfIntentParams struct {
 
 // The payment that an intent is about: the live one, or else the last. No row: none that we know of yet.
 func (q *Queries) PaymentOfIntent(ctx context.Context, arg PaymentOfIntentParams) (Payment, error) {
-	row := q.db.QueryRow(ctx, paymentOfIntent, arg.TenantID, arg.OrderID, arg.IntentID)
+	row := q.db.QueryRow(ctx, PaymentOfIntent, arg.TenantID, arg.OrderID, arg.IntentID)
 	var i Payment
 	err := row.Scan(
 		&i.TenantID,
@@ -455,7 +455,7 @@ func (q *Queries) PaymentOfIntent(ctx context.Context, arg PaymentOfIntentParams
 	return i, err
 }
 
-const paymentOlderThan = `-- name: PaymentOlderThan :one
+const PaymentOlderThan = `-- name: PaymentOlderThan :one
 SELECT (updated_at < clock_timestamp() - $1::interval)::boolean FROM payments WHERE tenant_id = $2 AND id = $3
 `
 
@@ -467,13 +467,13 @@ type PaymentOlderThanParams struct {
 
 // Whether the payment has been in its state for longer than that, by the database's clock.
 func (q *Queries) PaymentOlderThan(ctx context.Context, arg PaymentOlderThanParams) (bool, error) {
-	row := q.db.QueryRow(ctx, paymentOlderThan, arg.Age, arg.TenantID, arg.ID)
+	row := q.db.QueryRow(ctx, PaymentOlderThan, arg.Age, arg.TenantID, arg.ID)
 	var column_1 bool
 	err := row.Scan(&column_1)
 	return column_1, err
 }
 
-const paymentSettle = `-- name: PaymentSettle :one
+const PaymentSettle = `-- name: PaymentSettle :one
 UPDATE payments SET status = $1, version = version + 1, updated_at = clock_timestamp(),
     intent_id = coalesce($2, intent_id), intent_closed = $3,
     charge_id = coalesce($4, charge_id),
@@ -499,7 +499,7 @@ type PaymentSettleParams struct {
 
 // The one statement that changes a payment's status. No row: it is final already, or not where we thought.
 func (q *Queries) PaymentSettle(ctx context.Context, arg PaymentSettleParams) (Payment, error) {
-	row := q.db.QueryRow(ctx, paymentSettle,
+	row := q.db.QueryRow(ctx, PaymentSettle,
 		arg.Status,
 		arg.IntentID,
 		arg.IntentClosed,
@@ -540,12 +540,12 @@ func (q *Queries) PaymentSettle(ctx context.Context, arg PaymentSettleParams) (P
 	return i, err
 }
 
-const tenantExists = `-- name: TenantExists :one
+const TenantExists = `-- name: TenantExists :one
 SELECT EXISTS (SELECT FROM tenants WHERE id = $1)
 `
 
 func (q *Queries) TenantExists(ctx context.Context, id string) (bool, error) {
-	row := q.db.QueryRow(ctx, tenantExists, id)
+	row := q.db.QueryRow(ctx, TenantExists, id)
 	var exists bool
 	err := row.Scan(&exists)
 	return exists, err

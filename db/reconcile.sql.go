@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-const cancelCallsOfOrder = `-- name: CancelCallsOfOrder :many
+const CancelCallsOfOrder = `-- name: CancelCallsOfOrder :many
 SELECT stripe_key, params_sha256 FROM stripe_calls
 WHERE tenant_id = $1 AND stripe_key >= $2::text AND stripe_key < $2::text || chr(1114111)
 `
@@ -27,7 +27,7 @@ type CancelCallsOfOrderRow struct {
 
 // The cancels of an order's intents that were ever announced.
 func (q *Queries) CancelCallsOfOrder(ctx context.Context, arg CancelCallsOfOrderParams) ([]CancelCallsOfOrderRow, error) {
-	rows, err := q.db.Query(ctx, cancelCallsOfOrder, arg.TenantID, arg.Prefix)
+	rows, err := q.db.Query(ctx, CancelCallsOfOrder, arg.TenantID, arg.Prefix)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +46,7 @@ func (q *Queries) CancelCallsOfOrder(ctx context.Context, arg CancelCallsOfOrder
 	return items, nil
 }
 
-const checkoutStats = `-- name: CheckoutStats :many
+const CheckoutStats = `-- name: CheckoutStats :many
 WITH sagas AS MATERIALIZED (
     SELECT k.tenant_id, k.resource_id, k.created_at FROM idempotency_keys k WHERE k.finished_at IS NULL AND k.operation = $1 LIMIT 10000
 ), stands AS (
@@ -70,7 +70,7 @@ type CheckoutStatsRow struct {
 // The checkouts that have begun and not ended, by how they stand: forward, unknown (nobody knows what came of a call), undoing, or
 // stuck (an undoing was refused and a person must help). No row: none.
 func (q *Queries) CheckoutStats(ctx context.Context, operation string) ([]CheckoutStatsRow, error) {
-	rows, err := q.db.Query(ctx, checkoutStats, operation)
+	rows, err := q.db.Query(ctx, CheckoutStats, operation)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (q *Queries) CheckoutStats(ctx context.Context, operation string) ([]Checko
 	return items, nil
 }
 
-const findingPark = `-- name: FindingPark :one
+const FindingPark = `-- name: FindingPark :one
 WITH before AS (
     SELECT f.resolved_at FROM reconciliation_findings f
     WHERE f.tenant_id = $1 AND f.object_id = $3 AND f.kind = $4
@@ -117,7 +117,7 @@ type FindingParkParams struct {
 
 // Notes that an object is not as we have it. Says whether that is news: a finding that is open already is only seen again.
 func (q *Queries) FindingPark(ctx context.Context, arg FindingParkParams) (bool, error) {
-	row := q.db.QueryRow(ctx, findingPark,
+	row := q.db.QueryRow(ctx, FindingPark,
 		arg.TenantID,
 		arg.Object,
 		arg.ObjectID,
@@ -134,13 +134,13 @@ func (q *Queries) FindingPark(ctx context.Context, arg FindingParkParams) (bool,
 	return news, err
 }
 
-const findingsOpen = `-- name: FindingsOpen :many
+const FindingsOpen = `-- name: FindingsOpen :many
 SELECT tenant_id, object, object_id, kind, order_id, payment_id, refund_id, currency, drift_minor, detail, found_at, seen_at, resolved_at, resolution FROM reconciliation_findings WHERE resolved_at IS NULL ORDER BY seen_at LIMIT $1
 `
 
 // Those that were looked at longest ago come first.
 func (q *Queries) FindingsOpen(ctx context.Context, limitRows int32) ([]ReconciliationFinding, error) {
-	rows, err := q.db.Query(ctx, findingsOpen, limitRows)
+	rows, err := q.db.Query(ctx, FindingsOpen, limitRows)
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +174,7 @@ func (q *Queries) FindingsOpen(ctx context.Context, limitRows int32) ([]Reconcil
 	return items, nil
 }
 
-const findingsResolve = `-- name: FindingsResolve :execrows
+const FindingsResolve = `-- name: FindingsResolve :execrows
 UPDATE reconciliation_findings SET resolved_at = clock_timestamp(), resolution = $1::text, seen_at = clock_timestamp()
 WHERE tenant_id = $2 AND object_id = $3 AND resolved_at IS NULL AND kind::text <> $4::text
 `
@@ -188,7 +188,7 @@ type FindingsResolveParams struct {
 
 // The object is as we have it now, or another kind of finding says how it is not.
 func (q *Queries) FindingsResolve(ctx context.Context, arg FindingsResolveParams) (int64, error) {
-	result, err := q.db.Exec(ctx, findingsResolve,
+	result, err := q.db.Exec(ctx, FindingsResolve,
 		arg.Resolution,
 		arg.TenantID,
 		arg.ObjectID,
@@ -200,7 +200,7 @@ func (q *Queries) FindingsResolve(ctx context.Context, arg FindingsResolveParams
 	return result.RowsAffected(), nil
 }
 
-const findingsTouch = `-- name: FindingsTouch :exec
+const FindingsTouch = `-- name: FindingsTouch :exec
 UPDATE reconciliation_findings SET seen_at = clock_timestamp() WHERE tenant_id = $1 AND object_id = $2 AND resolved_at IS NULL
 `
 
@@ -210,11 +210,11 @@ type FindingsTouchParams struct {
 }
 
 func (q *Queries) FindingsTouch(ctx context.Context, arg FindingsTouchParams) error {
-	_, err := q.db.Exec(ctx, findingsTouch, arg.TenantID, arg.ObjectID)
+	_, err := q.db.Exec(ctx, FindingsTouch, arg.TenantID, arg.ObjectID)
 	return err
 }
 
-const ghostRefunds = `-- name: GhostRefunds :many
+const GhostRefunds = `-- name: GhostRefunds :many
 SELECT k.key, k.resource_id, k.created_at, k.finished_at, k.answer_status, s.outcome, s.error_code, s.object_id,
     coalesce(k.finished_at > clock_timestamp() - interval '10 minutes', false)::boolean AS just_now
 FROM idempotency_keys k LEFT JOIN stripe_calls s ON s.tenant_id = k.tenant_id AND s.stripe_key = k.tenant_id || ':' || k.key || ':refund'
@@ -241,7 +241,7 @@ type GhostRefundsRow struct {
 // How an intent's money was given back that no payment here has, by the keys of that, oldest first. just_now: what was read of the
 // intent may be older than what came of it.
 func (q *Queries) GhostRefunds(ctx context.Context, arg GhostRefundsParams) ([]GhostRefundsRow, error) {
-	rows, err := q.db.Query(ctx, ghostRefunds, arg.TenantID, arg.Keys)
+	rows, err := q.db.Query(ctx, GhostRefunds, arg.TenantID, arg.Keys)
 	if err != nil {
 		return nil, err
 	}
@@ -270,7 +270,7 @@ func (q *Queries) GhostRefunds(ctx context.Context, arg GhostRefundsParams) ([]G
 	return items, nil
 }
 
-const keyStats = `-- name: KeyStats :one
+const KeyStats = `-- name: KeyStats :one
 WITH work AS MATERIALIZED (
     SELECT k.tenant_id, k.key, k.parked_at, k.leased_until, k.resume_at, k.recovery_point, k.created_at
     FROM idempotency_keys k WHERE k.finished_at IS NULL LIMIT 100000
@@ -306,7 +306,7 @@ type KeyStatsRow struct {
 // sender's lease has run out. A key is overdue when its time came a while ago and no completer took it. The oldest is among those
 // that somebody here works on or should: neither parked, nor waiting for the customer.
 func (q *Queries) KeyStats(ctx context.Context, arg KeyStatsParams) (KeyStatsRow, error) {
-	row := q.db.QueryRow(ctx, keyStats, arg.Grace, arg.AwaitsCustomer)
+	row := q.db.QueryRow(ctx, KeyStats, arg.Grace, arg.AwaitsCustomer)
 	var i KeyStatsRow
 	err := row.Scan(
 		&i.Unfinished,
@@ -320,7 +320,7 @@ func (q *Queries) KeyStats(ctx context.Context, arg KeyStatsParams) (KeyStatsRow
 	return i, err
 }
 
-const moneyDrift = `-- name: MoneyDrift :many
+const MoneyDrift = `-- name: MoneyDrift :many
 SELECT currency, coalesce(sum(abs(drift_minor)) FILTER (WHERE resolved_at IS NULL), 0)::bigint AS drift_minor, count(*) FILTER (WHERE resolved_at IS NULL) AS open
 FROM reconciliation_findings GROUP BY currency ORDER BY currency
 `
@@ -333,7 +333,7 @@ type MoneyDriftRow struct {
 
 // The one number, per currency: what Stripe's objects and our rows disagree about. A surplus does not make up for a loss.
 func (q *Queries) MoneyDrift(ctx context.Context) ([]MoneyDriftRow, error) {
-	rows, err := q.db.Query(ctx, moneyDrift)
+	rows, err := q.db.Query(ctx, MoneyDrift)
 	if err != nil {
 		return nil, err
 	}
@@ -352,7 +352,7 @@ func (q *Queries) MoneyDrift(ctx context.Context) ([]MoneyDriftRow, error) {
 	return items, nil
 }
 
-const reconcileClaim = `-- name: ReconcileClaim :one
+const ReconcileClaim = `-- name: ReconcileClaim :one
 INSERT INTO reconciliation_windows AS w (name, lease_token, leased_until) VALUES ($1, 1, clock_timestamp() + $2::interval)
 ON CONFLICT (name) DO UPDATE SET lease_token = w.lease_token + 1, leased_until = clock_timestamp() + $2::interval
     WHERE w.next_at < clock_timestamp() AND w.leased_until < clock_timestamp()
@@ -372,13 +372,13 @@ type ReconcileClaimRow struct {
 
 // Takes a window that is due. No row: it is not, or another process is at it.
 func (q *Queries) ReconcileClaim(ctx context.Context, arg ReconcileClaimParams) (ReconcileClaimRow, error) {
-	row := q.db.QueryRow(ctx, reconcileClaim, arg.Name, arg.Lease)
+	row := q.db.QueryRow(ctx, ReconcileClaim, arg.Name, arg.Lease)
 	var i ReconcileClaimRow
 	err := row.Scan(&i.LeaseToken, &i.CoveredThrough, &i.Now)
 	return i, err
 }
 
-const reconcileExtend = `-- name: ReconcileExtend :execrows
+const ReconcileExtend = `-- name: ReconcileExtend :execrows
 UPDATE reconciliation_windows SET leased_until = clock_timestamp() + $1::interval WHERE name = $2 AND lease_token = $3
 `
 
@@ -390,14 +390,14 @@ type ReconcileExtendParams struct {
 
 // Zero rows: the lease was lost, and another goes through the window.
 func (q *Queries) ReconcileExtend(ctx context.Context, arg ReconcileExtendParams) (int64, error) {
-	result, err := q.db.Exec(ctx, reconcileExtend, arg.Lease, arg.Name, arg.LeaseToken)
+	result, err := q.db.Exec(ctx, ReconcileExtend, arg.Lease, arg.Name, arg.LeaseToken)
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected(), nil
 }
 
-const reconcileOrders = `-- name: ReconcileOrders :many
+const ReconcileOrders = `-- name: ReconcileOrders :many
 SELECT o.tenant_id, o.id, o.version, o.status, o.currency, o.amount_minor, o.amount_refunded_minor, o.items, o.customer_reference, o.metadata, o.payment_id, o.canceling_key, o.created_at, o.checkout_id, EXISTS (SELECT FROM checkouts c WHERE c.tenant_id = o.tenant_id AND c.id = o.checkout_id AND c.status = 'processing') AS checkout_runs
 FROM (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS id) named
 JOIN orders o ON o.tenant_id = named.tenant_id AND o.id = named.id
@@ -414,7 +414,7 @@ type ReconcileOrdersRow struct {
 }
 
 func (q *Queries) ReconcileOrders(ctx context.Context, arg ReconcileOrdersParams) ([]ReconcileOrdersRow, error) {
-	rows, err := q.db.Query(ctx, reconcileOrders, arg.TenantIds, arg.OrderIds)
+	rows, err := q.db.Query(ctx, ReconcileOrders, arg.TenantIds, arg.OrderIds)
 	if err != nil {
 		return nil, err
 	}
@@ -449,7 +449,7 @@ func (q *Queries) ReconcileOrders(ctx context.Context, arg ReconcileOrdersParams
 	return items, nil
 }
 
-const reconcilePaid = `-- name: ReconcilePaid :many
+const ReconcilePaid = `-- name: ReconcilePaid :many
 SELECT p.tenant_id, p.id, p.order_id, p.intent_id, p.currency
 FROM tenants t CROSS JOIN LATERAL (
     SELECT q.tenant_id, q.id, q.version, q.status, q.order_id, q.idempotency_key, q.amount_minor, q.amount_refunding_minor, q.amount_refunded_minor, q.currency, q.payment_method, q.intent_number, q.intent_id, q.intent_closed, q.charge_id, q.failure_code, q.failure_decline_code, q.failure_message, q.next_action, q.created_at, q.updated_at, q.live FROM payments q
@@ -477,7 +477,7 @@ type ReconcilePaidRow struct {
 
 // The payments that succeeded here and whose ids, which begin with the time, lie in a stretch. In the order of (tenant, id).
 func (q *Queries) ReconcilePaid(ctx context.Context, arg ReconcilePaidParams) ([]ReconcilePaidRow, error) {
-	rows, err := q.db.Query(ctx, reconcilePaid,
+	rows, err := q.db.Query(ctx, ReconcilePaid,
 		arg.FromID,
 		arg.ToID,
 		arg.AfterTenantID,
@@ -508,7 +508,7 @@ func (q *Queries) ReconcilePaid(ctx context.Context, arg ReconcilePaidParams) ([
 	return items, nil
 }
 
-const reconcilePayments = `-- name: ReconcilePayments :many
+const ReconcilePayments = `-- name: ReconcilePayments :many
 SELECT p.tenant_id, p.id, p.version, p.status, p.order_id, p.idempotency_key, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.currency, p.payment_method, p.intent_number, p.intent_id, p.intent_closed, p.charge_id, p.failure_code, p.failure_decline_code, p.failure_message, p.next_action, p.created_at, p.updated_at, p.live, EXISTS (SELECT FROM idempotency_keys k WHERE k.tenant_id = p.tenant_id AND k.key = p.idempotency_key
     AND k.finished_at IS NULL AND k.parked_at IS NULL) AS in_work
 FROM (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS id) named
@@ -528,7 +528,7 @@ type ReconcilePaymentsRow struct {
 
 // With whether anybody works on them: an unfinished key that was not parked.
 func (q *Queries) ReconcilePayments(ctx context.Context, arg ReconcilePaymentsParams) ([]ReconcilePaymentsRow, error) {
-	rows, err := q.db.Query(ctx, reconcilePayments, arg.TenantIds, arg.OrderIds)
+	rows, err := q.db.Query(ctx, ReconcilePayments, arg.TenantIds, arg.OrderIds)
 	if err != nil {
 		return nil, err
 	}
@@ -571,7 +571,7 @@ func (q *Queries) ReconcilePayments(ctx context.Context, arg ReconcilePaymentsPa
 	return items, nil
 }
 
-const reconcileRefunded = `-- name: ReconcileRefunded :many
+const ReconcileRefunded = `-- name: ReconcileRefunded :many
 SELECT r.tenant_id, r.id, r.order_id, r.stripe_refund_id, r.currency, r.created_at, p.intent_id
 FROM tenants t CROSS JOIN LATERAL (
     SELECT q.tenant_id, q.id, q.version, q.status, q.payment_id, q.order_id, q.idempotency_key, q.stripe_key, q.amount_minor, q.currency, q.reason, q.stripe_refund_id, q.failure_code, q.created_at, q.updated_at FROM refunds q
@@ -603,7 +603,7 @@ type ReconcileRefundedRow struct {
 
 // Likewise the refunds that succeeded and were created in a stretch, with their payment's intent. In the order of (tenant, time, id).
 func (q *Queries) ReconcileRefunded(ctx context.Context, arg ReconcileRefundedParams) ([]ReconcileRefundedRow, error) {
-	rows, err := q.db.Query(ctx, reconcileRefunded,
+	rows, err := q.db.Query(ctx, ReconcileRefunded,
 		arg.FromAt,
 		arg.UntilAt,
 		arg.AfterTenantID,
@@ -637,7 +637,7 @@ func (q *Queries) ReconcileRefunded(ctx context.Context, arg ReconcileRefundedPa
 	return items, nil
 }
 
-const reconcileRefunds = `-- name: ReconcileRefunds :many
+const ReconcileRefunds = `-- name: ReconcileRefunds :many
 SELECT r.tenant_id, r.id, r.version, r.status, r.payment_id, r.order_id, r.idempotency_key, r.stripe_key, r.amount_minor, r.currency, r.reason, r.stripe_refund_id, r.failure_code, r.created_at, r.updated_at, EXISTS (SELECT FROM idempotency_keys k WHERE k.tenant_id = r.tenant_id AND k.key = r.idempotency_key
     AND k.finished_at IS NULL AND k.parked_at IS NULL) AS in_work
 FROM (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS id) named
@@ -657,7 +657,7 @@ type ReconcileRefundsRow struct {
 }
 
 func (q *Queries) ReconcileRefunds(ctx context.Context, arg ReconcileRefundsParams) ([]ReconcileRefundsRow, error) {
-	rows, err := q.db.Query(ctx, reconcileRefunds, arg.TenantIds, arg.OrderIds)
+	rows, err := q.db.Query(ctx, ReconcileRefunds, arg.TenantIds, arg.OrderIds)
 	if err != nil {
 		return nil, err
 	}
@@ -693,7 +693,7 @@ func (q *Queries) ReconcileRefunds(ctx context.Context, arg ReconcileRefundsPara
 	return items, nil
 }
 
-const reconcileRelease = `-- name: ReconcileRelease :execrows
+const ReconcileRelease = `-- name: ReconcileRelease :execrows
 UPDATE reconciliation_windows SET leased_until = '-infinity', next_at = clock_timestamp() + $1::interval,
     covered_through = coalesce($2, covered_through)
 WHERE name = $3 AND lease_token = $4
@@ -708,7 +708,7 @@ type ReconcileReleaseParams struct {
 
 // Gives a window back. Through says how far Stripe's lists have been read now; null: not to the end. Zero rows: the lease was lost.
 func (q *Queries) ReconcileRelease(ctx context.Context, arg ReconcileReleaseParams) (int64, error) {
-	result, err := q.db.Exec(ctx, reconcileRelease,
+	result, err := q.db.Exec(ctx, ReconcileRelease,
 		arg.Pause,
 		arg.Through,
 		arg.Name,
@@ -720,7 +720,7 @@ func (q *Queries) ReconcileRelease(ctx context.Context, arg ReconcileReleasePara
 	return result.RowsAffected(), nil
 }
 
-const reconcileTenants = `-- name: ReconcileTenants :many
+const ReconcileTenants = `-- name: ReconcileTenants :many
 
 SELECT id FROM tenants WHERE id = ANY($1::text[])
 `
@@ -728,7 +728,7 @@ SELECT id FROM tenants WHERE id = ANY($1::text[])
 // What the reconciler compares with Stripe. It comes by a page of Stripe's objects, each of which names its tenant and order, and reads
 // all that we know of those orders at once.
 func (q *Queries) ReconcileTenants(ctx context.Context, ids []string) ([]string, error) {
-	rows, err := q.db.Query(ctx, reconcileTenants, ids)
+	rows, err := q.db.Query(ctx, ReconcileTenants, ids)
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-const orderRefunded = `-- name: OrderRefunded :exec
+const OrderRefunded = `-- name: OrderRefunded :exec
 UPDATE orders SET amount_refunded_minor = amount_refunded_minor + $1,
     status = CASE amount_refunded_minor + $1 WHEN 0 THEN 'paid' WHEN amount_minor THEN 'refunded' ELSE 'partially_refunded' END::order_status
 WHERE tenant_id = $2 AND id = $3 AND payment_id = $4
@@ -25,7 +25,7 @@ type OrderRefundedParams struct {
 
 // What the order's refunds add up to, and the status that says so. An order that was never paid keeps its own.
 func (q *Queries) OrderRefunded(ctx context.Context, arg OrderRefundedParams) error {
-	_, err := q.db.Exec(ctx, orderRefunded,
+	_, err := q.db.Exec(ctx, OrderRefunded,
 		arg.AmountMinor,
 		arg.TenantID,
 		arg.ID,
@@ -34,7 +34,7 @@ func (q *Queries) OrderRefunded(ctx context.Context, arg OrderRefundedParams) er
 	return err
 }
 
-const paymentRefunding = `-- name: PaymentRefunding :execrows
+const PaymentRefunding = `-- name: PaymentRefunding :execrows
 UPDATE payments SET amount_refunding_minor = amount_refunding_minor + $1, amount_refunded_minor = amount_refunded_minor + $2, updated_at = clock_timestamp()
 WHERE tenant_id = $3 AND id = $4 AND status = 'succeeded'
   AND amount_refunding_minor + $1 BETWEEN 0 AND amount_minor
@@ -49,7 +49,7 @@ type PaymentRefundingParams struct {
 
 // Takes an amount from what the payment can still refund, or gives it back (negative). Zero rows: there is not so much left.
 func (q *Queries) PaymentRefunding(ctx context.Context, arg PaymentRefundingParams) (int64, error) {
-	result, err := q.db.Exec(ctx, paymentRefunding,
+	result, err := q.db.Exec(ctx, PaymentRefunding,
 		arg.AmountMinor,
 		arg.RefundedMinor,
 		arg.TenantID,
@@ -61,7 +61,7 @@ func (q *Queries) PaymentRefunding(ctx context.Context, arg PaymentRefundingPara
 	return result.RowsAffected(), nil
 }
 
-const refundAtStripe = `-- name: RefundAtStripe :exec
+const RefundAtStripe = `-- name: RefundAtStripe :exec
 UPDATE refunds SET stripe_refund_id = $1, updated_at = clock_timestamp()
 WHERE tenant_id = $2 AND id = $3 AND stripe_refund_id IS NULL
 `
@@ -74,11 +74,11 @@ type RefundAtStripeParams struct {
 
 // Stripe has it, and has not decided yet.
 func (q *Queries) RefundAtStripe(ctx context.Context, arg RefundAtStripeParams) error {
-	_, err := q.db.Exec(ctx, refundAtStripe, arg.StripeRefundID, arg.TenantID, arg.ID)
+	_, err := q.db.Exec(ctx, RefundAtStripe, arg.StripeRefundID, arg.TenantID, arg.ID)
 	return err
 }
 
-const refundGet = `-- name: RefundGet :one
+const RefundGet = `-- name: RefundGet :one
 SELECT tenant_id, id, version, status, payment_id, order_id, idempotency_key, stripe_key, amount_minor, currency, reason, stripe_refund_id, failure_code, created_at, updated_at FROM refunds WHERE tenant_id = $1 AND id = $2
 `
 
@@ -88,7 +88,7 @@ type RefundGetParams struct {
 }
 
 func (q *Queries) RefundGet(ctx context.Context, arg RefundGetParams) (Refund, error) {
-	row := q.db.QueryRow(ctx, refundGet, arg.TenantID, arg.ID)
+	row := q.db.QueryRow(ctx, RefundGet, arg.TenantID, arg.ID)
 	var i Refund
 	err := row.Scan(
 		&i.TenantID,
@@ -110,7 +110,7 @@ func (q *Queries) RefundGet(ctx context.Context, arg RefundGetParams) (Refund, e
 	return i, err
 }
 
-const refundInsert = `-- name: RefundInsert :exec
+const RefundInsert = `-- name: RefundInsert :exec
 INSERT INTO refunds (tenant_id, id, payment_id, order_id, idempotency_key, stripe_key, amount_minor, currency, reason, created_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 `
@@ -129,7 +129,7 @@ type RefundInsertParams struct {
 }
 
 func (q *Queries) RefundInsert(ctx context.Context, arg RefundInsertParams) error {
-	_, err := q.db.Exec(ctx, refundInsert,
+	_, err := q.db.Exec(ctx, RefundInsert,
 		arg.TenantID,
 		arg.ID,
 		arg.PaymentID,
@@ -144,7 +144,7 @@ func (q *Queries) RefundInsert(ctx context.Context, arg RefundInsertParams) erro
 	return err
 }
 
-const refundLock = `-- name: RefundLock :one
+const RefundLock = `-- name: RefundLock :one
 SELECT tenant_id, id, version, status, payment_id, order_id, idempotency_key, stripe_key, amount_minor, currency, reason, stripe_refund_id, failure_code, created_at, updated_at FROM refunds WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
 `
 
@@ -154,7 +154,7 @@ type RefundLockParams struct {
 }
 
 func (q *Queries) RefundLock(ctx context.Context, arg RefundLockParams) (Refund, error) {
-	row := q.db.QueryRow(ctx, refundLock, arg.TenantID, arg.ID)
+	row := q.db.QueryRow(ctx, RefundLock, arg.TenantID, arg.ID)
 	var i Refund
 	err := row.Scan(
 		&i.TenantID,
@@ -176,7 +176,7 @@ func (q *Queries) RefundLock(ctx context.Context, arg RefundLockParams) (Refund,
 	return i, err
 }
 
-const refundOthersOnTheirWay = `-- name: RefundOthersOnTheirWay :one
+const RefundOthersOnTheirWay = `-- name: RefundOthersOnTheirWay :one
 SELECT EXISTS (
     SELECT FROM refunds r JOIN stripe_calls s ON s.tenant_id = r.tenant_id AND s.stripe_key = r.stripe_key
     WHERE r.tenant_id = $1 AND r.payment_id = $2 AND r.id <> $3 AND r.status = 'pending' AND r.stripe_refund_id IS NULL
@@ -194,7 +194,7 @@ type RefundOthersOnTheirWayParams struct {
 // Whether another refund of the payment is with Stripe just now: announced less than one attempt ago, and not answered. It is asked
 // under the payment's row lock, by whoever is about to announce one, so that of two only one hears no.
 func (q *Queries) RefundOthersOnTheirWay(ctx context.Context, arg RefundOthersOnTheirWayParams) (bool, error) {
-	row := q.db.QueryRow(ctx, refundOthersOnTheirWay,
+	row := q.db.QueryRow(ctx, RefundOthersOnTheirWay,
 		arg.TenantID,
 		arg.PaymentID,
 		arg.ID,
@@ -205,7 +205,7 @@ func (q *Queries) RefundOthersOnTheirWay(ctx context.Context, arg RefundOthersOn
 	return exists, err
 }
 
-const refundSettle = `-- name: RefundSettle :one
+const RefundSettle = `-- name: RefundSettle :one
 UPDATE refunds SET status = $1, version = version + 1, updated_at = clock_timestamp(),
     stripe_refund_id = coalesce(stripe_refund_id, $2), failure_code = $3
 WHERE tenant_id = $4 AND id = $5 AND version = $6
@@ -223,7 +223,7 @@ type RefundSettleParams struct {
 
 // No row: it is not where we thought.
 func (q *Queries) RefundSettle(ctx context.Context, arg RefundSettleParams) (Refund, error) {
-	row := q.db.QueryRow(ctx, refundSettle,
+	row := q.db.QueryRow(ctx, RefundSettle,
 		arg.Status,
 		arg.StripeRefundID,
 		arg.FailureCode,
@@ -252,7 +252,7 @@ func (q *Queries) RefundSettle(ctx context.Context, arg RefundSettleParams) (Ref
 	return i, err
 }
 
-const refundsOfPayment = `-- name: RefundsOfPayment :many
+const RefundsOfPayment = `-- name: RefundsOfPayment :many
 SELECT tenant_id, id, version, status, payment_id, order_id, idempotency_key, stripe_key, amount_minor, currency, reason, stripe_refund_id, failure_code, created_at, updated_at FROM refunds WHERE tenant_id = $1 AND payment_id = $2 ORDER BY created_at, id
 `
 
@@ -262,7 +262,7 @@ type RefundsOfPaymentParams struct {
 }
 
 func (q *Queries) RefundsOfPayment(ctx context.Context, arg RefundsOfPaymentParams) ([]Refund, error) {
-	rows, err := q.db.Query(ctx, refundsOfPayment, arg.TenantID, arg.PaymentID)
+	rows, err := q.db.Query(ctx, RefundsOfPayment, arg.TenantID, arg.PaymentID)
 	if err != nil {
 		return nil, err
 	}

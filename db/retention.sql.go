@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-const keyDeleteTombstones = `-- name: KeyDeleteTombstones :execrows
+const KeyDeleteTombstones = `-- name: KeyDeleteTombstones :execrows
 WITH old AS MATERIALIZED (
     SELECT k.tenant_id, k.key FROM idempotency_keys k
     WHERE k.answer_dropped_at < clock_timestamp() - $1::interval AND k.answer_dropped_at IS NOT NULL
@@ -28,14 +28,14 @@ type KeyDeleteTombstonesParams struct {
 
 // Deletes tombstones whose answer was dropped longer ago than the retention. Afterwards the key is a new one to us.
 func (q *Queries) KeyDeleteTombstones(ctx context.Context, arg KeyDeleteTombstonesParams) (int64, error) {
-	result, err := q.db.Exec(ctx, keyDeleteTombstones, arg.Retention, arg.BatchMax)
+	result, err := q.db.Exec(ctx, KeyDeleteTombstones, arg.Retention, arg.BatchMax)
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected(), nil
 }
 
-const keyDropAnswers = `-- name: KeyDropAnswers :execrows
+const KeyDropAnswers = `-- name: KeyDropAnswers :execrows
 WITH expired AS MATERIALIZED (
     SELECT k.tenant_id, k.key FROM idempotency_keys k
     WHERE k.finished_at < clock_timestamp() - $1::interval AND k.finished_at IS NOT NULL AND k.answer_dropped_at IS NULL
@@ -56,7 +56,7 @@ type KeyDropAnswersParams struct {
 // it. Ids first, then the update by primary key: an index that is read and emptied at once is read again and again while
 // an old snapshot is open. What another reaper is at is passed by.
 func (q *Queries) KeyDropAnswers(ctx context.Context, arg KeyDropAnswersParams) (int64, error) {
-	result, err := q.db.Exec(ctx, keyDropAnswers, arg.Retention, arg.BatchMax)
+	result, err := q.db.Exec(ctx, KeyDropAnswers, arg.Retention, arg.BatchMax)
 	if err != nil {
 		return 0, err
 	}

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-const reservationOverdue = `-- name: ReservationOverdue :one
+const ReservationOverdue = `-- name: ReservationOverdue :one
 SELECT c.tenant_id, c.id, c.idempotency_key, k.request
 FROM reservations r
 JOIN checkouts c ON c.tenant_id = r.tenant_id AND c.id = r.checkout_id
@@ -31,7 +31,7 @@ type ReservationOverdueRow struct {
 // One checkout whose reservations ran out before its payment began and that nobody is working on. Its key is locked, and while it is
 // nobody can take it over: that is the fence of a writer without a claim. No row: there is none.
 func (q *Queries) ReservationOverdue(ctx context.Context) (ReservationOverdueRow, error) {
-	row := q.db.QueryRow(ctx, reservationOverdue)
+	row := q.db.QueryRow(ctx, ReservationOverdue)
 	var i ReservationOverdueRow
 	err := row.Scan(
 		&i.TenantID,
@@ -42,7 +42,7 @@ func (q *Queries) ReservationOverdue(ctx context.Context) (ReservationOverdueRow
 	return i, err
 }
 
-const reservationsEnd = `-- name: ReservationsEnd :execrows
+const ReservationsEnd = `-- name: ReservationsEnd :execrows
 WITH ended AS (
     UPDATE reservations r SET status = $1
     WHERE r.tenant_id = $2 AND r.checkout_id = $3 AND r.status = 'held'
@@ -61,14 +61,14 @@ type ReservationsEndParams struct {
 
 // Ends what a checkout still holds: consumed, it is sold; released, it can be reserved again. Returns how many SKUs it held.
 func (q *Queries) ReservationsEnd(ctx context.Context, arg ReservationsEndParams) (int64, error) {
-	result, err := q.db.Exec(ctx, reservationsEnd, arg.Status, arg.TenantID, arg.CheckoutID)
+	result, err := q.db.Exec(ctx, ReservationsEnd, arg.Status, arg.TenantID, arg.CheckoutID)
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected(), nil
 }
 
-const reservationsInsert = `-- name: ReservationsInsert :exec
+const ReservationsInsert = `-- name: ReservationsInsert :exec
 INSERT INTO reservations (tenant_id, checkout_id, sku, quantity, expires_at)
 SELECT $1, $2, unnest($3::text[]), unnest($4::bigint[]), clock_timestamp() + $5::interval
 `
@@ -82,7 +82,7 @@ type ReservationsInsertParams struct {
 }
 
 func (q *Queries) ReservationsInsert(ctx context.Context, arg ReservationsInsertParams) error {
-	_, err := q.db.Exec(ctx, reservationsInsert,
+	_, err := q.db.Exec(ctx, ReservationsInsert,
 		arg.TenantID,
 		arg.CheckoutID,
 		arg.Skus,
@@ -92,7 +92,7 @@ func (q *Queries) ReservationsInsert(ctx context.Context, arg ReservationsInsert
 	return err
 }
 
-const reservationsPin = `-- name: ReservationsPin :execrows
+const ReservationsPin = `-- name: ReservationsPin :execrows
 UPDATE reservations SET expires_at = NULL
 WHERE tenant_id = $1 AND checkout_id = $2 AND status = 'held' AND expires_at > clock_timestamp()
 `
@@ -104,14 +104,14 @@ type ReservationsPinParams struct {
 
 // The payment is about to begin: from now on the reservations do not run out. Fewer rows than SKUs: they have.
 func (q *Queries) ReservationsPin(ctx context.Context, arg ReservationsPinParams) (int64, error) {
-	result, err := q.db.Exec(ctx, reservationsPin, arg.TenantID, arg.CheckoutID)
+	result, err := q.db.Exec(ctx, ReservationsPin, arg.TenantID, arg.CheckoutID)
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected(), nil
 }
 
-const stockGet = `-- name: StockGet :one
+const StockGet = `-- name: StockGet :one
 SELECT tenant_id, sku, available, reserved FROM stock WHERE tenant_id = $1 AND sku = $2
 `
 
@@ -122,7 +122,7 @@ type StockGetParams struct {
 
 // No row: it was never set.
 func (q *Queries) StockGet(ctx context.Context, arg StockGetParams) (Stock, error) {
-	row := q.db.QueryRow(ctx, stockGet, arg.TenantID, arg.Sku)
+	row := q.db.QueryRow(ctx, StockGet, arg.TenantID, arg.Sku)
 	var i Stock
 	err := row.Scan(
 		&i.TenantID,
@@ -133,7 +133,7 @@ func (q *Queries) StockGet(ctx context.Context, arg StockGetParams) (Stock, erro
 	return i, err
 }
 
-const stockLock = `-- name: StockLock :many
+const StockLock = `-- name: StockLock :many
 SELECT tenant_id, sku, available, reserved FROM stock WHERE tenant_id = $1 AND sku = ANY($2::text[]) ORDER BY sku FOR NO KEY UPDATE
 `
 
@@ -145,7 +145,7 @@ type StockLockParams struct {
 // Locks SKUs in their order, so that no two transactions wait for each other. A statement of its own: the next one needs a
 // snapshot that was taken under the locks.
 func (q *Queries) StockLock(ctx context.Context, arg StockLockParams) ([]Stock, error) {
-	rows, err := q.db.Query(ctx, stockLock, arg.TenantID, arg.Skus)
+	rows, err := q.db.Query(ctx, StockLock, arg.TenantID, arg.Skus)
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +169,7 @@ func (q *Queries) StockLock(ctx context.Context, arg StockLockParams) ([]Stock, 
 	return items, nil
 }
 
-const stockReserve = `-- name: StockReserve :execrows
+const StockReserve = `-- name: StockReserve :execrows
 UPDATE stock s SET available = s.available - w.quantity, reserved = s.reserved + w.quantity
 FROM (SELECT unnest($2::text[]) AS sku, unnest($3::bigint[]) AS quantity) w
 WHERE s.tenant_id = $1 AND s.sku = w.sku AND s.available >= w.quantity
@@ -183,14 +183,14 @@ type StockReserveParams struct {
 
 // Moves each quantity from available to reserved. Fewer rows than SKUs: there was not enough of some, and the caller rolls back.
 func (q *Queries) StockReserve(ctx context.Context, arg StockReserveParams) (int64, error) {
-	result, err := q.db.Exec(ctx, stockReserve, arg.TenantID, arg.Skus, arg.Quantities)
+	result, err := q.db.Exec(ctx, StockReserve, arg.TenantID, arg.Skus, arg.Quantities)
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected(), nil
 }
 
-const stockSet = `-- name: StockSet :one
+const StockSet = `-- name: StockSet :one
 INSERT INTO stock (tenant_id, sku, available) VALUES ($1, $2, $3)
 ON CONFLICT (tenant_id, sku) DO UPDATE SET available = excluded.available
 RETURNING tenant_id, sku, available, reserved
@@ -204,7 +204,7 @@ type StockSetParams struct {
 
 // What can still be reserved from now on. What is reserved stays reserved.
 func (q *Queries) StockSet(ctx context.Context, arg StockSetParams) (Stock, error) {
-	row := q.db.QueryRow(ctx, stockSet, arg.TenantID, arg.Sku, arg.Available)
+	row := q.db.QueryRow(ctx, StockSet, arg.TenantID, arg.Sku, arg.Available)
 	var i Stock
 	err := row.Scan(
 		&i.TenantID,

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-const storyCalls = `-- name: StoryCalls :many
+const StoryCalls = `-- name: StoryCalls :many
 SELECT tenant_id, stripe_key, operation, resource_id, params_sha256, first_sent_at, last_sent_at, attempts, outcome, in_doubt, frozen, http_status, error_code, object_id, request_ids FROM stripe_calls
 WHERE tenant_id = $1
   AND (stripe_key = ANY($2::text[]) OR ($3::text <> '' AND stripe_key >= $3::text AND stripe_key < $3::text || chr(1114111)))
@@ -25,7 +25,7 @@ type StoryCallsParams struct {
 
 // The calls under the key itself, and those that its order made under keys of our own. Oldest first.
 func (q *Queries) StoryCalls(ctx context.Context, arg StoryCallsParams) ([]StripeCall, error) {
-	rows, err := q.db.Query(ctx, storyCalls, arg.TenantID, arg.OwnKeys, arg.OrderPrefix)
+	rows, err := q.db.Query(ctx, StoryCalls, arg.TenantID, arg.OwnKeys, arg.OrderPrefix)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (q *Queries) StoryCalls(ctx context.Context, arg StoryCallsParams) ([]Strip
 	return items, nil
 }
 
-const storyCheckout = `-- name: StoryCheckout :one
+const StoryCheckout = `-- name: StoryCheckout :one
 SELECT tenant_id, id, version, status, idempotency_key, order_id, payment_id, failure_code, failure_decline_code, failure_message, declined, created_at FROM checkouts WHERE tenant_id = $1 AND id = $2
 `
 
@@ -70,7 +70,7 @@ type StoryCheckoutParams struct {
 }
 
 func (q *Queries) StoryCheckout(ctx context.Context, arg StoryCheckoutParams) (Checkout, error) {
-	row := q.db.QueryRow(ctx, storyCheckout, arg.TenantID, arg.ID)
+	row := q.db.QueryRow(ctx, StoryCheckout, arg.TenantID, arg.ID)
 	var i Checkout
 	err := row.Scan(
 		&i.TenantID,
@@ -89,7 +89,7 @@ func (q *Queries) StoryCheckout(ctx context.Context, arg StoryCheckoutParams) (C
 	return i, err
 }
 
-const storyEvents = `-- name: StoryEvents :many
+const StoryEvents = `-- name: StoryEvents :many
 SELECT aggregate_id, version, type, created_at, published_at FROM outbox_events
 WHERE tenant_id = $1 AND aggregate_id = ANY($2::text[])
 ORDER BY created_at, seq LIMIT 100
@@ -109,7 +109,7 @@ type StoryEventsRow struct {
 }
 
 func (q *Queries) StoryEvents(ctx context.Context, arg StoryEventsParams) ([]StoryEventsRow, error) {
-	rows, err := q.db.Query(ctx, storyEvents, arg.TenantID, arg.AggregateIds)
+	rows, err := q.db.Query(ctx, StoryEvents, arg.TenantID, arg.AggregateIds)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func (q *Queries) StoryEvents(ctx context.Context, arg StoryEventsParams) ([]Sto
 	return items, nil
 }
 
-const storyFindings = `-- name: StoryFindings :many
+const StoryFindings = `-- name: StoryFindings :many
 SELECT detail FROM reconciliation_findings WHERE tenant_id = $1 AND order_id = $2::text AND resolved_at IS NULL ORDER BY found_at
 `
 
@@ -145,7 +145,7 @@ type StoryFindingsParams struct {
 
 // What the reconciler found of the order and nobody has settled.
 func (q *Queries) StoryFindings(ctx context.Context, arg StoryFindingsParams) ([]string, error) {
-	rows, err := q.db.Query(ctx, storyFindings, arg.TenantID, arg.OrderID)
+	rows, err := q.db.Query(ctx, StoryFindings, arg.TenantID, arg.OrderID)
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +164,7 @@ func (q *Queries) StoryFindings(ctx context.Context, arg StoryFindingsParams) ([
 	return items, nil
 }
 
-const storyKey = `-- name: StoryKey :one
+const StoryKey = `-- name: StoryKey :one
 
 SELECT tenant_id, key, operation, request_id, resource_id, recovery_point, attempts, trail, last_error, resume_at, parked_at, created_at, finished_at,
     answer_status, answer_dropped_at, (leased_until >= clock_timestamp())::boolean AS held
@@ -198,7 +198,7 @@ type StoryKeyRow struct {
 // The story of one key: what is known of it, for the person who must answer for it.
 // No row: the key was never used, or its tombstone is gone.
 func (q *Queries) StoryKey(ctx context.Context, arg StoryKeyParams) (StoryKeyRow, error) {
-	row := q.db.QueryRow(ctx, storyKey, arg.TenantID, arg.Key)
+	row := q.db.QueryRow(ctx, StoryKey, arg.TenantID, arg.Key)
 	var i StoryKeyRow
 	err := row.Scan(
 		&i.TenantID,
@@ -221,7 +221,7 @@ func (q *Queries) StoryKey(ctx context.Context, arg StoryKeyParams) (StoryKeyRow
 	return i, err
 }
 
-const storyWebhooks = `-- name: StoryWebhooks :many
+const StoryWebhooks = `-- name: StoryWebhooks :many
 SELECT event_id, type, received_at, done_at FROM inbox_events
 WHERE consumer = $1 AND object_id = ANY($2::text[])
 ORDER BY received_at LIMIT 100
@@ -240,7 +240,7 @@ type StoryWebhooksRow struct {
 }
 
 func (q *Queries) StoryWebhooks(ctx context.Context, arg StoryWebhooksParams) ([]StoryWebhooksRow, error) {
-	rows, err := q.db.Query(ctx, storyWebhooks, arg.Consumer, arg.ObjectIds)
+	rows, err := q.db.Query(ctx, StoryWebhooks, arg.Consumer, arg.ObjectIds)
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-const intentLookBegin = `-- name: IntentLookBegin :one
+const IntentLookBegin = `-- name: IntentLookBegin :one
 WITH claim AS (
     SELECT k.tenant_id FROM idempotency_keys k
     WHERE k.tenant_id = $4 AND k.key = $5 AND k.lease_token = $6 AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
@@ -33,7 +33,7 @@ type IntentLookBeginParams struct {
 
 // Begins to look, or begins again, under the fence of the claim. No row: the lease was lost.
 func (q *Queries) IntentLookBegin(ctx context.Context, arg IntentLookBeginParams) (IntentLook, error) {
-	row := q.db.QueryRow(ctx, intentLookBegin,
+	row := q.db.QueryRow(ctx, IntentLookBegin,
 		arg.StripeKey,
 		arg.FromAt,
 		arg.UntilAt,
@@ -56,7 +56,7 @@ func (q *Queries) IntentLookBegin(ctx context.Context, arg IntentLookBeginParams
 	return i, err
 }
 
-const intentLookGet = `-- name: IntentLookGet :one
+const IntentLookGet = `-- name: IntentLookGet :one
 SELECT tenant_id, stripe_key, wide, from_at, until_at, after_id, found, pages, ended_at FROM intent_looks WHERE tenant_id = $1 AND stripe_key = $2
 `
 
@@ -67,7 +67,7 @@ type IntentLookGetParams struct {
 
 // How far the look for what a creation made has come. No row: nobody has begun.
 func (q *Queries) IntentLookGet(ctx context.Context, arg IntentLookGetParams) (IntentLook, error) {
-	row := q.db.QueryRow(ctx, intentLookGet, arg.TenantID, arg.StripeKey)
+	row := q.db.QueryRow(ctx, IntentLookGet, arg.TenantID, arg.StripeKey)
 	var i IntentLook
 	err := row.Scan(
 		&i.TenantID,
@@ -83,7 +83,7 @@ func (q *Queries) IntentLookGet(ctx context.Context, arg IntentLookGetParams) (I
 	return i, err
 }
 
-const intentLookRead = `-- name: IntentLookRead :one
+const IntentLookRead = `-- name: IntentLookRead :one
 WITH claim AS (
     SELECT k.tenant_id FROM idempotency_keys k
     WHERE k.tenant_id = $7 AND k.key = $9 AND k.lease_token = $10 AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
@@ -110,7 +110,7 @@ type IntentLookReadParams struct {
 
 // One more page was read. No row: the lease was lost.
 func (q *Queries) IntentLookRead(ctx context.Context, arg IntentLookReadParams) (IntentLook, error) {
-	row := q.db.QueryRow(ctx, intentLookRead,
+	row := q.db.QueryRow(ctx, IntentLookRead,
 		arg.Found,
 		arg.Wide,
 		arg.FromAt,
@@ -137,7 +137,7 @@ func (q *Queries) IntentLookRead(ctx context.Context, arg IntentLookReadParams) 
 	return i, err
 }
 
-const stripeCallAnswered = `-- name: StripeCallAnswered :execrows
+const StripeCallAnswered = `-- name: StripeCallAnswered :execrows
 WITH claim AS (
     SELECT k.tenant_id FROM idempotency_keys k
     WHERE k.tenant_id = $8 AND k.key = $10 AND k.lease_token = $11 AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
@@ -166,7 +166,7 @@ type StripeCallAnsweredParams struct {
 // What came of an attempt that does not end the call, under the fence of the claim it was made for. A doubt about an earlier attempt
 // stays, whatever this one was told. Zero rows: the lease was lost.
 func (q *Queries) StripeCallAnswered(ctx context.Context, arg StripeCallAnsweredParams) (int64, error) {
-	result, err := q.db.Exec(ctx, stripeCallAnswered,
+	result, err := q.db.Exec(ctx, StripeCallAnswered,
 		arg.Outcome,
 		arg.InDoubt,
 		arg.Frozen,
@@ -185,7 +185,7 @@ func (q *Queries) StripeCallAnswered(ctx context.Context, arg StripeCallAnswered
 	return result.RowsAffected(), nil
 }
 
-const stripeCallGet = `-- name: StripeCallGet :one
+const StripeCallGet = `-- name: StripeCallGet :one
 SELECT tenant_id, stripe_key, operation, resource_id, params_sha256, first_sent_at, last_sent_at, attempts, outcome, in_doubt, frozen, http_status, error_code, object_id, request_ids, extract(epoch FROM clock_timestamp() - first_sent_at)::float8 AS age_seconds
 FROM stripe_calls WHERE tenant_id = $1 AND stripe_key = $2
 `
@@ -216,7 +216,7 @@ type StripeCallGetRow struct {
 
 // No row: the call was never announced, so it was never sent.
 func (q *Queries) StripeCallGet(ctx context.Context, arg StripeCallGetParams) (StripeCallGetRow, error) {
-	row := q.db.QueryRow(ctx, stripeCallGet, arg.TenantID, arg.StripeKey)
+	row := q.db.QueryRow(ctx, StripeCallGet, arg.TenantID, arg.StripeKey)
 	var i StripeCallGetRow
 	err := row.Scan(
 		&i.TenantID,
@@ -239,7 +239,7 @@ func (q *Queries) StripeCallGet(ctx context.Context, arg StripeCallGetParams) (S
 	return i, err
 }
 
-const stripeCallInsert = `-- name: StripeCallInsert :exec
+const StripeCallInsert = `-- name: StripeCallInsert :exec
 INSERT INTO stripe_calls (tenant_id, stripe_key, operation, resource_id, params_sha256)
 VALUES ($1, $2, $3, $4, $5)
 `
@@ -254,7 +254,7 @@ type StripeCallInsertParams struct {
 
 // Announces a call in the phase that plans it.
 func (q *Queries) StripeCallInsert(ctx context.Context, arg StripeCallInsertParams) error {
-	_, err := q.db.Exec(ctx, stripeCallInsert,
+	_, err := q.db.Exec(ctx, StripeCallInsert,
 		arg.TenantID,
 		arg.StripeKey,
 		arg.Operation,
@@ -264,7 +264,7 @@ func (q *Queries) StripeCallInsert(ctx context.Context, arg StripeCallInsertPara
 	return err
 }
 
-const stripeCallRecord = `-- name: StripeCallRecord :exec
+const StripeCallRecord = `-- name: StripeCallRecord :exec
 UPDATE stripe_calls SET outcome = $1, in_doubt = $2, http_status = $3, error_code = $4,
     object_id = coalesce($5, object_id),
     request_ids = CASE WHEN $6::text = '' THEN request_ids ELSE request_ids || $6::text END
@@ -284,7 +284,7 @@ type StripeCallRecordParams struct {
 
 // What came of a call in the end, in the phase that holds the claim.
 func (q *Queries) StripeCallRecord(ctx context.Context, arg StripeCallRecordParams) error {
-	_, err := q.db.Exec(ctx, stripeCallRecord,
+	_, err := q.db.Exec(ctx, StripeCallRecord,
 		arg.Outcome,
 		arg.InDoubt,
 		arg.HttpStatus,
@@ -297,7 +297,7 @@ func (q *Queries) StripeCallRecord(ctx context.Context, arg StripeCallRecordPara
 	return err
 }
 
-const stripeCallSend = `-- name: StripeCallSend :one
+const StripeCallSend = `-- name: StripeCallSend :one
 WITH claim AS (
     SELECT k.tenant_id FROM idempotency_keys k
     WHERE k.tenant_id = $1 AND k.key = $2 AND k.lease_token = $3 AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
@@ -337,7 +337,7 @@ type StripeCallSendRow struct {
 // whether an earlier attempt is in doubt: one that got no definite answer, or none at all because its process died. A call that was
 // first sent longer ago than resend_within is not announced again, and the row says that. No row: the lease was lost.
 func (q *Queries) StripeCallSend(ctx context.Context, arg StripeCallSendParams) (StripeCallSendRow, error) {
-	row := q.db.QueryRow(ctx, stripeCallSend,
+	row := q.db.QueryRow(ctx, StripeCallSend,
 		arg.TenantID,
 		arg.Key,
 		arg.LeaseToken,

@@ -9,7 +9,7 @@ import (
 	"context"
 )
 
-const aPIKeyAuthenticate = `-- name: APIKeyAuthenticate :one
+const APIKeyAuthenticate = `-- name: APIKeyAuthenticate :one
 SELECT t.id, t.fingerprint_secret
 FROM api_keys a JOIN tenants t ON t.id = a.tenant_id
 WHERE a.tenant_id = $1 AND a.key_hash = $2 AND a.revoked_at IS NULL
@@ -27,13 +27,13 @@ type APIKeyAuthenticateRow struct {
 
 // No row: no such key, or it was revoked.
 func (q *Queries) APIKeyAuthenticate(ctx context.Context, arg APIKeyAuthenticateParams) (APIKeyAuthenticateRow, error) {
-	row := q.db.QueryRow(ctx, aPIKeyAuthenticate, arg.TenantID, arg.KeyHash)
+	row := q.db.QueryRow(ctx, APIKeyAuthenticate, arg.TenantID, arg.KeyHash)
 	var i APIKeyAuthenticateRow
 	err := row.Scan(&i.ID, &i.FingerprintSecret)
 	return i, err
 }
 
-const aPIKeyCreate = `-- name: APIKeyCreate :exec
+const APIKeyCreate = `-- name: APIKeyCreate :exec
 INSERT INTO api_keys (tenant_id, key_hash, hint) VALUES ($1, $2, $3)
 `
 
@@ -44,11 +44,11 @@ type APIKeyCreateParams struct {
 }
 
 func (q *Queries) APIKeyCreate(ctx context.Context, arg APIKeyCreateParams) error {
-	_, err := q.db.Exec(ctx, aPIKeyCreate, arg.TenantID, arg.KeyHash, arg.Hint)
+	_, err := q.db.Exec(ctx, APIKeyCreate, arg.TenantID, arg.KeyHash, arg.Hint)
 	return err
 }
 
-const aPIKeyRevoke = `-- name: APIKeyRevoke :execrows
+const APIKeyRevoke = `-- name: APIKeyRevoke :execrows
 UPDATE api_keys SET revoked_at = clock_timestamp() WHERE tenant_id = $1 AND hint = $2 AND revoked_at IS NULL
 `
 
@@ -59,14 +59,14 @@ type APIKeyRevokeParams struct {
 
 // Revokes every live key of the tenant that ends in hint. Zero rows: there is none.
 func (q *Queries) APIKeyRevoke(ctx context.Context, arg APIKeyRevokeParams) (int64, error) {
-	result, err := q.db.Exec(ctx, aPIKeyRevoke, arg.TenantID, arg.Hint)
+	result, err := q.db.Exec(ctx, APIKeyRevoke, arg.TenantID, arg.Hint)
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected(), nil
 }
 
-const tenantCreate = `-- name: TenantCreate :exec
+const TenantCreate = `-- name: TenantCreate :exec
 INSERT INTO tenants (id, name, fingerprint_secret) VALUES ($1, $2, $3)
 `
 
@@ -77,6 +77,6 @@ type TenantCreateParams struct {
 }
 
 func (q *Queries) TenantCreate(ctx context.Context, arg TenantCreateParams) error {
-	_, err := q.db.Exec(ctx, tenantCreate, arg.ID, arg.Name, arg.FingerprintSecret)
+	_, err := q.db.Exec(ctx, TenantCreate, arg.ID, arg.Name, arg.FingerprintSecret)
 	return err
 }

@@ -20,15 +20,15 @@ import (
 	"github.com/stripe/stripe-go/v76"
 	"github.com/stripe/stripe-go/v76/client"
 
-	"example.com/payonce/db/pgproxy"
 	"example.com/payonce/internal/broker"
-	"example.com/payonce/internal/freeport"
 	"example.com/payonce/internal/observer"
-	"example.com/payonce/internal/stripesim"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/pgproxy"
+	"example.com/payonce/testkit/port"
+	"example.com/payonce/testkit/world"
 )
 
-func TestMain(m *testing.M) { testbed.Main(m) }
+func TestMain(m *testing.M) { world.Main(m) }
 
 // TestObserve has a real Prometheus watch two real processes of the API while
 // they work and while everything that can go wrong around them does. It is what
@@ -49,10 +49,10 @@ func TestObserve(t *testing.T) {
 
 // observed is the system under watch.
 type observed struct {
-	*testbed.World
+	*world.World
 	t       *testing.T
 	prom    *observer.Prometheus
-	a, b    *testbed.Process // b reaches the database through the proxy
+	a, b    *world.Process // b reaches the database through the proxy
 	proxy   *pgproxy.Proxy
 	broker  broker.Broker
 	dir     string // the broker's
@@ -64,9 +64,9 @@ type observed struct {
 func startObserved(t *testing.T) *observed {
 	t.Helper()
 	findPrometheus(t)
-	addr, err := freeport.Loopback(t.Context())
+	addr, err := port.Loopback(t.Context())
 	require.NoError(t, err)
-	o := &observed{t: t, dir: t.TempDir(), addr: addr.String(), World: testbed.New(t)}
+	o := &observed{t: t, dir: t.TempDir(), addr: addr.String(), World: world.New(t)}
 	o.startBroker()
 	t.Cleanup(func() { _ = o.broker.Close() })
 	proxy, err := pgproxy.Start(o.URL)
@@ -79,7 +79,7 @@ func startObserved(t *testing.T) *observed {
 	// b has the time to be in the middle of many payments at once, on any machine.
 	o.b = o.Process(append(common, "DATABASE_URL="+proxy.URL(), "STRIPE_TIMEOUT=5s", "IDEMPOTENCY_LEASE=16s")...)
 	o.prom = startPrometheus(t, strings.TrimPrefix(o.a.Admin, "http://"), strings.TrimPrefix(o.b.Admin, "http://"))
-	_, err = o.Sim.AddWebhookEndpoint(stripesim.DefaultKey, o.a.Base+"/v1/webhooks/stripe", testbed.WebhookSecret)
+	_, err = o.Sim.AddWebhookEndpoint(stripesim.DefaultKey, o.a.Base+"/v1/webhooks/stripe", world.WebhookSecret)
 	require.NoError(t, err)
 	t.Cleanup(o.explain)
 	tenants := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -100,7 +100,7 @@ func (o *observed) explain() {
 	}
 	o.t.Log(o.Text(`SELECT string_agg(concat_ws(' ', key, recovery_point, attempts, leased_until, resume_at, trail::text, last_error), E'\n')
 		FROM (SELECT * FROM idempotency_keys WHERE finished_at IS NULL OR key LIKE 'frozen-%' ORDER BY created_at DESC LIMIT 40) k`))
-	for name, p := range map[string]*testbed.Process{"a": o.a, "b": o.b} {
+	for name, p := range map[string]*world.Process{"a": o.a, "b": o.b} {
 		lines := strings.Split(p.Log(), "\n")
 		lines = slices.DeleteFunc(lines, func(line string) bool { return strings.Contains(line, `"msg":"request"`) })
 		o.t.Logf("the last that %s logged:\n%s", name, strings.Join(lines[max(0, len(lines)-40):], "\n"))
@@ -442,7 +442,7 @@ func (o *observed) stripeAway() act {
 			o.Sim.Inject(stripesim.Fault{OrderID: orders[0], Kind: stripesim.Drop, Skip: 1, Times: -1})
 			require.Equal(o.t, http.StatusAccepted, o.a.Pay("unknown", orders[0], "pm_card_visa").Status)
 			o.Sim.Inject(stripesim.Fault{Kind: stripesim.Reset, Times: -1})
-			testbed.Together(len(orders)-1, func(n int) int { return o.a.Pay(fmt.Sprintf("away-%d", n), orders[n+1], "pm_card_visa").Status })
+			world.Together(len(orders)-1, func(n int) int { return o.a.Pay(fmt.Sprintf("away-%d", n), orders[n+1], "pm_card_visa").Status })
 		},
 		mends: o.Sim.ClearFaults,
 	}

@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/internal/children"
 	"example.com/payonce/internal/observer"
+	"example.com/payonce/testkit/process"
 )
 
 // findPrometheus fails the test in CI if there is no Prometheus to start;
@@ -24,10 +24,10 @@ func findPrometheus(t *testing.T) {
 func startPrometheus(t *testing.T, targets ...string) *observer.Prometheus {
 	t.Helper()
 	dir := t.TempDir()
-	group, err := children.NewGroup(dir)
+	group, err := process.NewGroup(dir)
 	require.NoError(t, err)
 	t.Cleanup(group.Dismiss)
-	log, err := children.NewLog("payonce-observe-*.log")
+	log, err := process.NewLog("payonce-observe-*.log")
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, log.Close(t.Failed()))

@@ -20,10 +20,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/db/dbtest"
-	"example.com/payonce/internal/freeport"
 	"example.com/payonce/internal/inventory"
-	"example.com/payonce/internal/stripesim"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/dbtest"
+	"example.com/payonce/testkit/port"
 )
 
 // TestTyped types what the documents say, as somebody at a terminal would: the
@@ -172,9 +172,9 @@ func openTerminal(t *testing.T) *terminal {
 	t.Helper()
 	root, err := inventory.Root()
 	require.NoError(t, err)
-	public, err := freeport.Loopback(t.Context())
+	public, err := port.Loopback(t.Context())
 	require.NoError(t, err)
-	admin, err := freeport.Loopback(t.Context())
+	admin, err := port.Loopback(t.Context())
 	require.NoError(t, err)
 	s := &terminal{t: t, root: root, dir: t.TempDir(), dsn: dbtest.Empty(t), public: public.String(), admin: admin.String()}
 	sim, err := stripesim.New(stripesim.Options{})

@@ -14,8 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/db/dbtest"
 	"example.com/payonce/internal/inventory"
+	"example.com/payonce/testkit/dbtest"
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }

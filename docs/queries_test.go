@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/db/dbtest"
+	"example.com/payonce/testkit/dbtest"
 )
 
 // TestQueriesRun runs every block of SQL in the documents on the schema as it is. A

@@ -16,12 +16,13 @@ import (
 	"time"
 
 	"example.com/payonce/db"
-	"example.com/payonce/db/devpg"
 	"example.com/payonce/internal/broker"
-	"example.com/payonce/internal/children"
 	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/internal/payments"
-	"example.com/payonce/internal/stripesim"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/devpg"
+	"example.com/payonce/testkit/process"
 )
 
 // Limits of a system of our own. Both rate limits are off: what limits it is to
@@ -39,19 +40,19 @@ const _ = uint(lease - 3*stripeTimeout - 1) // the API insists: a lease outlives
 
 // system is what is put under load: ours or somebody else's.
 type system struct {
-	*children.Stage // its log is that of our own processes
+	*process.Stage // its log is that of our own processes
 
 	apiURL    string // several are separated by commas
 	simulator string
 	apiKey    string
-	pool      *db.Pool // nil: nobody told us where the database is
+	pool      *postgres.Pool // nil: nobody told us where the database is
 	about     string
 }
 
 // here starts a system on this machine, on loopback.
 func here(ctx context.Context, o options, say func(string, ...any)) (_ *system, err error) {
 	s := &system{}
-	if s.Stage, err = children.NewStage("payonce-load"); err != nil {
+	if s.Stage, err = process.NewStage("payonce-load"); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -83,7 +84,7 @@ func here(ctx context.Context, o options, say func(string, ...any)) (_ *system, 
 	for i := range processes {
 		// Nothing of our own environment reaches them: a real Stripe key that
 		// stands there must never meet a load test.
-		p := &children.API{Child: children.Child{Name: fmt.Sprintf("API process %d", i+1), Program: program, Args: []string{"serve"}, Group: s.Group, Log: s.Log, Env: []string{
+		p := &process.API{Child: process.Child{Name: fmt.Sprintf("API process %d", i+1), Program: program, Args: []string{"serve"}, Group: s.Group, Log: s.Log, Env: []string{
 			"PATH=" + os.Getenv("PATH"), "TMPDIR=" + s.Dir, "DATABASE_URL=" + dsn, "BROKER_URL=" + brokerURL,
 			"STRIPE_API_BASE=" + stripe, "STRIPE_SECRET_KEY=" + stripesim.DefaultKey, "STRIPE_WEBHOOK_SECRET=" + webhookSecret,
 			"STRIPE_TIMEOUT=" + stripeTimeout.String(), "IDEMPOTENCY_LEASE=" + lease.String(), "STRIPE_RPS=0", "RATE_LIMIT_RPS=0",
@@ -105,7 +106,7 @@ func here(ctx context.Context, o options, say func(string, ...any)) (_ *system, 
 
 // elsewhere finds a system that others run.
 func elsewhere(ctx context.Context, o options, say func(string, ...any)) (_ *system, err error) {
-	s := &system{Stage: &children.Stage{}, apiURL: o.apiURL, simulator: strings.TrimRight(o.simulator, "/"), apiKey: o.apiKey, about: "a system that ran already, at " + o.apiURL}
+	s := &system{Stage: &process.Stage{}, apiURL: o.apiURL, simulator: strings.TrimRight(o.simulator, "/"), apiKey: o.apiKey, about: "a system that ran already, at " + o.apiURL}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Strike(false))
@@ -136,7 +137,7 @@ func (s *system) startDatabase(ctx context.Context, named string, say func(strin
 	if err != nil || u.Scheme == "" {
 		return "", errors.New("DATABASE_URL must be a URL: postgres://…")
 	}
-	admin, err := db.Open(ctx, pg.URL, db.Options{Name: "payonce-load", MaxConn: 1})
+	admin, err := postgres.Open(ctx, pg.URL, postgres.Options{Name: "payonce-load", MaxConn: 1})
 	if err != nil {
 		return "", err
 	}
@@ -160,7 +161,7 @@ func (s *system) startDatabase(ctx context.Context, named string, say func(strin
 }
 
 func (s *system) open(ctx context.Context, dsn string) (err error) {
-	if s.pool, err = db.Open(ctx, dsn, db.Options{Name: "payonce-load", MaxConn: 2}); err != nil {
+	if s.pool, err = postgres.Open(ctx, dsn, postgres.Options{Name: "payonce-load", MaxConn: 2}); err != nil {
 		return err
 	}
 	s.Later(func() error { s.pool.Close(); return nil })
@@ -187,7 +188,7 @@ func (s *system) startStripe(latency time.Duration) (api string, err error) {
 
 // startBroker starts NATS with JetStream for both processes.
 func (s *system) startBroker(ctx context.Context) (string, error) {
-	b, err := broker.Open(ctx, "embedded:"+filepath.Join(s.Dir, "broker")+"?listen="+children.AnyPort, broker.Options{Log: slog.New(slog.DiscardHandler)})
+	b, err := broker.Open(ctx, "embedded:"+filepath.Join(s.Dir, "broker")+"?listen="+process.AnyPort, broker.Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return "", err
 	}
@@ -239,7 +240,7 @@ func (s *system) judge(ctx context.Context, r *report) error {
 }
 
 func post(ctx context.Context, url, body string) error {
-	ctx, cancel := context.WithTimeout(ctx, children.StopWithin)
+	ctx, cancel := context.WithTimeout(ctx, process.StopWithin)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
 	if err != nil {

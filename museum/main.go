@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"example.com/payonce/db/devpg"
+	"example.com/payonce/testkit/devpg"
 )
 
 func main() {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 )
 
 const (
@@ -61,7 +61,7 @@ func open(ctx context.Context, url string, crowd int) (*museum, error) {
 }
 
 func (m *museum) prepare(ctx context.Context) error {
-	pool, err := db.Open(ctx, m.payonce.url, db.Options{Name: "museum"})
+	pool, err := postgres.Open(ctx, m.payonce.url, postgres.Options{Name: "museum"})
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (m *museum) play(ctx context.Context, at *place, e exhibit, open func(*side
 	if conns == 0 {
 		conns = connsDefault
 	}
-	pool, err := db.Open(ctx, at.url, db.Options{Name: "museum", MaxConn: conns})
+	pool, err := postgres.Open(ctx, at.url, postgres.Options{Name: "museum", MaxConn: conns})
 	if err != nil {
 		return t, err
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/db/dbtest"
+	"example.com/payonce/testkit/dbtest"
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }

@@ -22,6 +22,7 @@ import (
 	"example.com/payonce/internal/inbox"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/postgres"
 )
 
 // The right side of every exhibit is the service itself, wired as cmd/api wires
@@ -111,7 +112,7 @@ type client struct {
 	tenant  string            // the id of the one who has the events
 }
 
-func (c *client) register(ctx context.Context, pool *db.Pool, name string) {
+func (c *client) register(ctx context.Context, pool *postgres.Pool, name string) {
 	id := payments.NewTenantID()
 	key, hash, hint := httpapi.NewAPIKey(id)
 	must(pool.InTx(ctx, func(q *db.Queries) error {

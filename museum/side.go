@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 )
 
 const (
@@ -31,7 +31,7 @@ type side struct {
 	shop     shop
 
 	ctx       context.Context
-	pool      *db.Pool // DB, as payonce knows it
+	pool      *postgres.Pool // DB, as payonce knows it
 	open      func(*side) shop
 	admin     *pgxpool.Pool // the harness's
 	crowd     int           // how many customers a story has

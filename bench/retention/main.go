@@ -28,8 +28,9 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/payonce/db"
-	"example.com/payonce/db/devpg"
 	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/testkit/devpg"
 )
 
 const (
@@ -74,7 +75,7 @@ func run(ctx context.Context, s settings) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, server.Stop()) }()
-	pool, err := db.Open(ctx, server.URL, db.Options{MaxConn: int32(s.writers) + 4})
+	pool, err := postgres.Open(ctx, server.URL, postgres.Options{MaxConn: int32(s.writers) + 4})
 	if err != nil {
 		return err
 	}
@@ -129,7 +130,7 @@ func request() idempotency.Request {
 
 // create makes the keys, each claimed and answered in a transaction of its own,
 // and samples the table as it goes.
-func create(ctx context.Context, s settings, store *idempotency.Store, pool *db.Pool) ([]sample, error) {
+func create(ctx context.Context, s settings, store *idempotency.Store, pool *postgres.Pool) ([]sample, error) {
 	var (
 		made    atomic.Int64
 		failed  atomic.Pointer[error]
@@ -177,7 +178,7 @@ type sample struct {
 	rate                               float64
 }
 
-func measure(ctx context.Context, pool *db.Pool) (s sample, err error) {
+func measure(ctx context.Context, pool *postgres.Pool) (s sample, err error) {
 	err = pool.Raw().QueryRow(ctx, `SELECT count(*) FILTER (WHERE answer_dropped_at IS NULL), count(*) FILTER (WHERE answer_dropped_at IS NOT NULL),
 			(SELECT n_dead_tup FROM pg_stat_user_tables WHERE relname = 'idempotency_keys'),
 			pg_table_size('idempotency_keys'), pg_indexes_size('idempotency_keys')
@@ -194,7 +195,7 @@ func (s sample) print() {
 
 // judge says whether the curve is flat: what the table needed once it was warm
 // is what it needs at the end, however many keys have gone through it.
-func judge(ctx context.Context, s settings, pool *db.Pool, curve []sample) error {
+func judge(ctx context.Context, s settings, pool *postgres.Pool, curve []sample) error {
 	var left int
 	err := pool.Raw().QueryRow(ctx, "SELECT count(*) FROM idempotency_keys WHERE finished_at IS NULL AND request IS NOT NULL AND answer_dropped_at IS NULL").Scan(&left)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/postgres"
 )
 
 // What audit says with its exit status.
@@ -37,10 +38,10 @@ type auditReport struct {
 }
 
 type auditCheck struct {
-	ID         string         `json:"id"`
-	Name       string         `json:"name"`
-	Violations int            `json:"violations"`
-	Rows       []db.Violation `json:"rows"`
+	ID         string               `json:"id"`
+	Name       string               `json:"name"`
+	Violations int                  `json:"violations"`
+	Rows       []postgres.Violation `json:"rows"`
 }
 
 type auditDrift struct {
@@ -82,7 +83,7 @@ func runAudit(ctx context.Context, getenv func(string) string, since time.Durati
 	if err != nil {
 		return report, err
 	}
-	err = withDatabase(ctx, getenv, func(pool *db.Pool) error {
+	err = withDatabase(ctx, getenv, func(pool *postgres.Pool) error {
 		if err := pool.CheckSchema(ctx); err != nil {
 			return err
 		}
@@ -116,12 +117,12 @@ var comparisons = []struct {
 	{db.FindingKindStatus, "I8h", "statuses are the same at Stripe"},
 }
 
-func newAuditReport(checks []db.Check, compared payments.Comparison) auditReport {
+func newAuditReport(checks []postgres.Check, compared payments.Comparison) auditReport {
 	for _, c := range comparisons {
-		check := db.Check{ID: c.id, Name: c.name}
+		check := postgres.Check{ID: c.id, Name: c.name}
 		for _, f := range compared.Findings {
 			if f.Kind == c.kind {
-				check.Rows = append(check.Rows, db.Violation{
+				check.Rows = append(check.Rows, postgres.Violation{
 					Subject: strings.Join(strings.Fields(f.TenantID+" "+f.ObjectID+" "+f.OrderID+" "+f.PaymentID+" "+f.RefundID), " "),
 					Detail:  fmt.Sprintf("%s (%+d %s)", f.Detail, f.DriftMinor, f.Currency),
 				})
@@ -129,13 +130,13 @@ func newAuditReport(checks []db.Check, compared payments.Comparison) auditReport
 		}
 		checks = append(checks, check)
 	}
-	slices.SortStableFunc(checks, func(a, b db.Check) int {
+	slices.SortStableFunc(checks, func(a, b postgres.Check) int {
 		return cmp.Or(cmp.Compare(number(a.ID), number(b.ID)), cmp.Compare(a.ID, b.ID))
 	})
 	report := auditReport{OK: true, MoneyDrift: []auditDrift{}}
 	for _, c := range checks {
 		report.OK = report.OK && len(c.Rows) == 0
-		shown := append([]db.Violation{}, c.Rows[:min(len(c.Rows), auditRowsMax)]...)
+		shown := append([]postgres.Violation{}, c.Rows[:min(len(c.Rows), auditRowsMax)]...)
 		report.Checks = append(report.Checks, auditCheck{c.ID, c.Name, len(c.Rows), shown})
 	}
 	for _, currency := range slices.Sorted(maps.Keys(compared.Drift)) {

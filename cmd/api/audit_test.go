@@ -8,16 +8,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/internal/stripesim"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/world"
 )
 
 // The restore drill and every way of disagreeing are tests of package payments.
 // Here it is the command: what it prints, and what its exit status says.
 func TestAudit(t *testing.T) {
 	t.Parallel()
-	w := testbed.New(t)
-	api := w.Local(testbed.LocalOptions{})
+	w := world.New(t)
+	api := w.Local(world.LocalOptions{})
 	audit := func(t *testing.T, args []string, settings ...string) (stdout, stderr string, status int) {
 		t.Helper()
 		cmd := w.Command(append([]string{"audit"}, args...), settings...)

@@ -17,15 +17,16 @@ import (
 	"example.com/payonce/internal/notifier"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/postgres"
 )
 
 // withDatabase runs a command that needs DATABASE_URL and nothing else.
-func withDatabase(ctx context.Context, getenv func(string) string, do func(*db.Pool) error) error {
+func withDatabase(ctx context.Context, getenv func(string) string, do func(*postgres.Pool) error) error {
 	url := getenv("DATABASE_URL")
 	if url == "" {
 		return errNoDatabaseURL
 	}
-	pool, err := openDatabase(ctx, url, db.Options{Name: "payonce-cli", MaxConn: 4})
+	pool, err := openDatabase(ctx, url, postgres.Options{Name: "payonce-cli", MaxConn: 4})
 	if err != nil {
 		return err
 	}
@@ -36,8 +37,8 @@ func withDatabase(ctx context.Context, getenv func(string) string, do func(*db.P
 // openDatabase opens a pool and asks the database whether it is there, and is such
 // as we can work with: a URL that leads nowhere, or through a pooler that loses
 // half of what we say, is a bad value like any other, and is called by its name.
-func openDatabase(ctx context.Context, url string, o db.Options) (*db.Pool, error) {
-	pool, err := db.Open(ctx, url, o)
+func openDatabase(ctx context.Context, url string, o postgres.Options) (*postgres.Pool, error) {
+	pool, err := postgres.Open(ctx, url, o)
 	if err != nil {
 		return nil, fmt.Errorf("DATABASE_URL is %w", err)
 	}
@@ -56,7 +57,7 @@ func migrate(ctx context.Context, args []string, getenv func(string) string, std
 	if len(args) > 1 || verb != "up" && verb != "status" {
 		return errUsage
 	}
-	return withDatabase(ctx, getenv, func(pool *db.Pool) error {
+	return withDatabase(ctx, getenv, func(pool *postgres.Pool) error {
 		if verb == "up" {
 			applied, err := pool.Migrate(ctx)
 			for _, m := range applied {
@@ -80,7 +81,7 @@ func migrate(ctx context.Context, args []string, getenv func(string) string, std
 }
 
 func tenant(ctx context.Context, args []string, getenv func(string) string, stdout io.Writer) error {
-	return withDatabase(ctx, getenv, func(pool *db.Pool) error {
+	return withDatabase(ctx, getenv, func(pool *postgres.Pool) error {
 		switch {
 		case len(args) == 2 && args[0] == "create" && args[1] != "":
 			return createTenant(ctx, pool, args[1], stdout)
@@ -101,7 +102,7 @@ func tenant(ctx context.Context, args []string, getenv func(string) string, stdo
 
 // notifyTenant says where a tenant's events go, and prints the secret that
 // signs them, once.
-func notifyTenant(ctx context.Context, pool *db.Pool, tenantID, url string, stdout io.Writer) error {
+func notifyTenant(ctx context.Context, pool *postgres.Pool, tenantID, url string, stdout io.Writer) error {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails
 	secret := "whsec_" + base64.StdEncoding.EncodeToString(key)
@@ -125,7 +126,7 @@ func relay(ctx context.Context, args []string, getenv func(string) string, stdou
 	if err := flags.Parse(args[1:]); err != nil || *since <= 0 || flags.NArg() > 0 {
 		return errUsage
 	}
-	return withDatabase(ctx, getenv, func(pool *db.Pool) error {
+	return withDatabase(ctx, getenv, func(pool *postgres.Pool) error {
 		now, err := pool.OutboxNow(ctx) // the database's clock stamped them
 		if err != nil {
 			return fmt.Errorf("read the database's clock: %w", err)
@@ -136,7 +137,7 @@ func relay(ctx context.Context, args []string, getenv func(string) string, stdou
 	})
 }
 
-func createTenant(ctx context.Context, pool *db.Pool, name string, stdout io.Writer) error {
+func createTenant(ctx context.Context, pool *postgres.Pool, name string, stdout io.Writer) error {
 	secret := make([]byte, 32)
 	_, _ = rand.Read(secret) // never fails
 	id := payments.NewTenantID()

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/db/pgproxy"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/testkit/pgproxy"
+	"example.com/payonce/testkit/world"
 )
 
 // settings of a service that could start, but for what a test changes.
@@ -109,7 +109,7 @@ func TestBadSettingsStopTheStart(t *testing.T) {
 // TestPoolerStopsTheStart: what would fail strangely at night says so at once.
 func TestPoolerStopsTheStart(t *testing.T) {
 	t.Parallel()
-	proxy, err := pgproxy.Start(testbed.New(t).URL)
+	proxy, err := pgproxy.Start(world.New(t).URL)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
 	proxy.Pool(pgproxy.Pooling{})
@@ -153,7 +153,7 @@ func TestReadConfigReadsWhatItMeans(t *testing.T) {
 
 func TestCommands(t *testing.T) {
 	t.Parallel()
-	w := testbed.New(t)
+	w := world.New(t)
 	do := func(args ...string) (code int, stdout, stderr string) {
 		var out, errs bytes.Buffer
 		env := func(name string) string { return map[string]string{"DATABASE_URL": w.URL}[name] } // and nothing else

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/testkit/world"
 )
 
 // A process is killed between an event's effect and its acknowledgement. The
@@ -16,12 +16,12 @@ import (
 // another process: its row in the inbox is there, and nothing is booked twice.
 func TestConsumerKilledBeforeItsAcknowledgement(t *testing.T) {
 	t.Parallel()
-	w := testbed.New(t)
+	w := world.New(t)
 	broker := "BROKER_URL=embedded:" + filepath.Join(t.TempDir(), "broker")
 	victim := w.Process(broker, "FAULT_AT=ledger/payment.succeeded=kill")
 	order := victim.Order()
 	victim.Pay("k", order, "pm_card_visa") // its answer may be lost with the process
-	require.Equal(t, -1, victim.Wait(testbed.Patience), "nobody died")
+	require.Equal(t, -1, victim.Wait(world.Patience), "nobody died")
 	booked := func() int { return w.Count("SELECT count(*) FROM ledger_entries") }
 	require.Equal(t, 2, booked(), "the effect was there")
 	require.Equal(t, 1, w.Count("SELECT count(*) FROM inbox_events WHERE consumer = 'ledger' AND type = 'payment.succeeded' AND status = 'done'"))

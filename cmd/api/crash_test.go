@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/internal/stripesim"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/world"
 )
 
 // crash is a place in the life of a payment, a refund or a cancel at which its
@@ -27,7 +27,7 @@ type crash struct {
 	at, op string
 	method string
 	// acts is what the customer does meanwhile.
-	acts func(w *testbed.World)
+	acts func(w *world.World)
 	// told: something has come of it at Stripe, which says so in a webhook.
 	told bool
 }
@@ -35,9 +35,9 @@ type crash struct {
 // work is what the process was asked for.
 type work struct {
 	name    string
-	begin   func(api testbed.Client) job // what must be there before
-	send    func(api testbed.Client, key string, j job, method string) testbed.Answer
-	settled func(w *testbed.World, j job, method string, last testbed.Answer)
+	begin   func(api world.Client) job // what must be there before
+	send    func(api world.Client, key string, j job, method string) world.Answer
+	settled func(w *world.World, j job, method string, last world.Answer)
 }
 
 // job is what the work is about.
@@ -46,11 +46,11 @@ type job struct{ order, payment string }
 var (
 	pays = work{
 		name:  "payment",
-		begin: func(api testbed.Client) job { return job{order: api.Order()} },
-		send: func(api testbed.Client, key string, j job, method string) testbed.Answer {
+		begin: func(api world.Client) job { return job{order: api.Order()} },
+		send: func(api world.Client, key string, j job, method string) world.Answer {
 			return api.Pay(key, j.order, method)
 		},
-		settled: func(w *testbed.World, j job, method string, last testbed.Answer) {
+		settled: func(w *world.World, j job, method string, last world.Answer) {
 			if method == "pm_card_chargeDeclined" {
 				require.Equal(w.T, "payment-declined", last.Code(), last)
 				require.Zero(w.T, w.Sim.ChargeCount(j.order))
@@ -63,14 +63,14 @@ var (
 	}
 	refunds = work{
 		name: "refund",
-		begin: func(api testbed.Client) job {
+		begin: func(api world.Client) job {
 			order := api.Order()
 			return job{order, api.Pay("pays-"+order, order, "pm_card_visa").ID()}
 		},
-		send: func(api testbed.Client, key string, j job, _ string) testbed.Answer {
+		send: func(api world.Client, key string, j job, _ string) world.Answer {
 			return api.Post("/v1/payments/"+j.payment+"/refunds", key, `{"amount":300}`)
 		},
-		settled: func(w *testbed.World, j job, _ string, last testbed.Answer) {
+		settled: func(w *world.World, j job, _ string, last world.Answer) {
 			require.Equal(w.T, http.StatusCreated, last.Status, last)
 			require.Equal(w.T, 1, atStripe(w, stripesim.EffectRefund, j.order))
 			w.RequireSound()
@@ -84,14 +84,14 @@ var (
 func cancels(name string, path func(job) string) work {
 	return work{
 		name: name,
-		begin: func(api testbed.Client) job {
+		begin: func(api world.Client) job {
 			order := api.Order()
 			return job{order, api.Pay("pays-"+order, order, "pm_card_threeDSecure2Required").ID()}
 		},
-		send: func(api testbed.Client, key string, j job, _ string) testbed.Answer {
+		send: func(api world.Client, key string, j job, _ string) world.Answer {
 			return api.Post(path(j), key, "")
 		},
-		settled: func(w *testbed.World, j job, _ string, last testbed.Answer) {
+		settled: func(w *world.World, j job, _ string, last world.Answer) {
 			require.Equal(w.T, http.StatusOK, last.Status, last)
 			require.Equal(w.T, "canceled", last.Get("status"))
 			require.Equal(w.T, "canceled", w.Text(`SELECT status FROM payments WHERE id = $1`, j.payment))
@@ -103,7 +103,7 @@ func cancels(name string, path func(job) string) work {
 }
 
 // atStripe counts the effects of a kind on an order.
-func atStripe(w *testbed.World, kind, order string) (n int) {
+func atStripe(w *world.World, kind, order string) (n int) {
 	for _, e := range w.Sim.Effects() {
 		if e.Kind == kind && e.Metadata["order_id"] == order {
 			n++
@@ -142,7 +142,7 @@ func (c crash) card() string {
 }
 
 // authenticate is every customer passing 3-D Secure.
-func authenticate(w *testbed.World) {
+func authenticate(w *world.World) {
 	for _, e := range w.Sim.Effects() {
 		if e.Kind == stripesim.EffectIntentCreated {
 			_ = w.Sim.CompleteAuthentication(e.IntentID, true) // the others do not wait for it
@@ -152,7 +152,7 @@ func authenticate(w *testbed.World) {
 
 // happen starts a process, sends it the request and returns when it is dead. What
 // must be there before is made by a process that nobody kills.
-func (c crash) happen(w *testbed.World, sound testbed.Client) (key string, j job) {
+func (c crash) happen(w *world.World, sound world.Client) (key string, j job) {
 	w.T.Helper()
 	for try := 1; ; try++ {
 		key = strings.ReplaceAll(fmt.Sprintf("%s/%s%s/%s/%d", c.does.name, c.at, c.op, c.card(), try), " ", "-")
@@ -171,7 +171,7 @@ func (c crash) happen(w *testbed.World, sound testbed.Client) (key string, j job
 	return key, j
 }
 
-func (c crash) kill(w *testbed.World, key string, j job) {
+func (c crash) kill(w *world.World, key string, j job) {
 	w.T.Helper()
 	var settings []string
 	if c.at != "" {
@@ -183,28 +183,28 @@ func (c crash) kill(w *testbed.World, key string, j job) {
 		hold = w.Sim.Hold(stripesim.Selector{Op: c.op, OrderID: j.order}, stripesim.AfterEffect)
 		defer hold.Release()
 	}
-	told := make(chan testbed.Answer, 1)
+	told := make(chan world.Answer, 1)
 	go func() { told <- c.send(victim.Client, key, j) }()
 	if hold != nil {
-		ctx, cancel := context.WithTimeout(w.T.Context(), testbed.Patience)
+		ctx, cancel := context.WithTimeout(w.T.Context(), world.Patience)
 		defer cancel()
 		_, err := hold.Wait(ctx)
 		require.NoError(w.T, err)
 		victim.Signal(syscall.SIGKILL)
 	}
-	require.Equal(w.T, -1, victim.Wait(testbed.Patience), "it was to die of a signal\n%s", victim.Log())
+	require.Equal(w.T, -1, victim.Wait(world.Patience), "it was to die of a signal\n%s", victim.Log())
 	victim.Buried()
 	require.Error(w.T, (<-told).Err, "a dead process has answered")
 }
 
-func (c crash) send(api testbed.Client, key string, j job) testbed.Answer {
+func (c crash) send(api world.Client, key string, j job) world.Answer {
 	return c.does.send(api, key, j, c.card())
 }
 
 // settled judges what became of it.
-func (c crash) settled(w *testbed.World, j job, answers ...testbed.Answer) {
+func (c crash) settled(w *world.World, j job, answers ...world.Answer) {
 	w.T.Helper()
-	require.Empty(w.T, testbed.Disagreements(answers), c.name)
+	require.Empty(w.T, world.Disagreements(answers), c.name)
 	last := answers[len(answers)-1]
 	require.True(w.T, last.Replayed(), "%s: %v", c.name, last)
 	c.does.settled(w, j, c.card(), last)
@@ -214,7 +214,7 @@ func (c crash) settled(w *testbed.World, j job, answers ...testbed.Answer) {
 // lease has run out, and finishes what the dead one began.
 func TestKilledProcessIsSucceeded(t *testing.T) {
 	t.Parallel()
-	w := testbed.New(t)
+	w := world.New(t)
 	survivor := w.Process()
 	type dead struct {
 		crash
@@ -228,8 +228,8 @@ func TestKilledProcessIsSucceeded(t *testing.T) {
 		all = append(all, dead{c, key, j, time.Now()})
 	}
 	for _, d := range all {
-		end := d.at.Add(testbed.Lease + 20*time.Second) // completers look twice a second
-		testbed.Eventually(t, time.Until(end)+time.Second, d.name+" is finished", func() bool {
+		end := d.at.Add(world.Lease + 20*time.Second) // completers look twice a second
+		world.Eventually(t, time.Until(end)+time.Second, d.name+" is finished", func() bool {
 			finished := w.RecoveryPoint(d.key) == "finished"
 			if !finished && time.Now().After(end) {
 				t.Log(w.StoryOf(d.key), "\n", survivor.Log())
@@ -246,8 +246,8 @@ func TestKilledProcessIsSucceeded(t *testing.T) {
 // server that has no completer.
 func TestKilledProcessIsResumedByARetry(t *testing.T) {
 	t.Parallel()
-	w := testbed.New(t)
-	api := w.Local(testbed.LocalOptions{})
+	w := world.New(t)
+	api := w.Local(world.LocalOptions{})
 	for _, c := range crashes {
 		key, j := c.happen(w, api.Client)
 		if !strings.HasSuffix(c.at, "/finished") {
@@ -259,7 +259,7 @@ func TestKilledProcessIsResumedByARetry(t *testing.T) {
 		}
 		// Who has spent most of his time on looking the key up begins nothing, and says 409
 		// although nobody is at it. On a machine that slow one asks once more.
-		var first testbed.Answer
+		var first world.Answer
 		w.Until(c.name+" is answered to whoever asks again", func() bool {
 			first = c.send(api.Client, key, j)
 			if first.Err == nil && first.Code() != "idempotency-key-in-flight" {
@@ -278,8 +278,8 @@ func TestKilledProcessIsResumedByARetry(t *testing.T) {
 // an hour. Stripe's webhook says that there is something to see.
 func TestKilledProcessIsHeardOf(t *testing.T) {
 	t.Parallel()
-	w := testbed.New(t)
-	mailbox, api := w.Mailbox(), w.Local(testbed.LocalOptions{})
+	w := world.New(t)
+	mailbox, api := w.Mailbox(), w.Local(world.LocalOptions{})
 	heard := 0
 	for _, c := range crashes {
 		if !c.told {
@@ -312,12 +312,12 @@ func TestKilledProcessIsHeardOf(t *testing.T) {
 // the time, gets the winner's answer.
 func TestFrozenProcessHasLost(t *testing.T) {
 	t.Parallel()
-	w := testbed.New(t)
+	w := world.New(t)
 	w.WatchHolders()
 	for _, at := range []string{"create_payment/payment_recorded", "create_payment/intent_recorded"} {
 		frozen := w.Process("FAULT_AT=" + at + "=stop")
 		order := frozen.Order()
-		told := make(chan testbed.Answer, 1)
+		told := make(chan world.Answer, 1)
 		go func() { told <- frozen.Pay(at, order, "pm_card_visa") }()
 		w.Until("the process stands still", frozen.Frozen)
 		w.ExpireLeases()

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/testkit/world"
 )
 
 // TestDuplicatesAreOnePayment sends each request a hundred times at once to two
@@ -15,14 +15,14 @@ import (
 func TestDuplicatesAreOnePayment(t *testing.T) {
 	t.Parallel()
 	const rounds, duplicates = 10, 100
-	w := testbed.New(t)
-	servers := []*testbed.Process{w.Process(), w.Process()}
+	w := world.New(t)
+	servers := []*world.Process{w.Process(), w.Process()}
 	for round := range rounds {
 		key, order := fmt.Sprintf("round-%d", round), servers[0].Order()
-		answers := testbed.Together(duplicates, func(i int) testbed.Answer {
+		answers := world.Together(duplicates, func(i int) world.Answer {
 			return servers[i%2].Pay(key, order, "pm_card_visa")
 		})
-		require.Empty(t, testbed.Disagreements(answers))
+		require.Empty(t, world.Disagreements(answers))
 		paid := 0
 		for _, a := range answers {
 			require.NoError(t, a.Err)
@@ -34,7 +34,7 @@ func TestDuplicatesAreOnePayment(t *testing.T) {
 		require.Positive(t, paid, "whoever did the work has the answer")
 		late := servers[1-round%2].Pay(key, order, "pm_card_visa")
 		require.Equal(t, http.StatusCreated, late.Status)
-		require.Empty(t, testbed.Disagreements(append(answers, late)))
+		require.Empty(t, world.Disagreements(append(answers, late)))
 		w.RequireChargedOnce(order)
 	}
 	require.Len(t, w.Posts("confirm"), rounds, "Stripe was asked once for each")

@@ -8,12 +8,12 @@ import (
 	"github.com/stripe/stripe-go/v76"
 	"github.com/stripe/stripe-go/v76/client"
 
-	"example.com/payonce/internal/stripesim"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/world"
 )
 
 // stripeClient is somebody at Stripe's dashboard.
-func stripeClient(w *testbed.World) *client.API {
+func stripeClient(w *world.World) *client.API {
 	return client.New(stripesim.DefaultKey, stripe.NewBackendsWithConfig(&stripe.BackendConfig{
 		URL: stripe.String(w.StripeURL), MaxNetworkRetries: stripe.Int64(0), LeveledLogger: &stripe.LeveledLogger{},
 	}))
@@ -25,8 +25,8 @@ func TestHousekeeping(t *testing.T) {
 
 	t.Run("AdoptsWhatALostDatabaseCharged", func(t *testing.T) {
 		t.Parallel()
-		w := testbed.New(t)
-		order := w.Local(testbed.LocalOptions{}).Order()
+		w := world.New(t)
+		order := w.Local(world.LocalOptions{}).Order()
 		atStripe := stripeClient(w)
 		charge := func(order string) {
 			t.Helper()
@@ -48,8 +48,8 @@ func TestHousekeeping(t *testing.T) {
 
 	t.Run("ForgetsAnswersAfterTheRetention", func(t *testing.T) {
 		t.Parallel()
-		w := testbed.New(t)
-		p := w.Process("IDEMPOTENCY_RETENTION=" + (testbed.Lease + 1).String())
+		w := world.New(t)
+		p := w.Process("IDEMPOTENCY_RETENTION=" + (world.Lease + 1).String())
 		order := p.Order()
 		paid := p.Pay("k", order, "pm_card_visa")
 		require.Equal(t, http.StatusCreated, paid.Status, paid)

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/testkit/world"
 )
 
 // TestLoopsStop: a process that is told to stop waits for the items that its
@@ -20,7 +20,7 @@ func TestLoopsStop(t *testing.T) {
 		patience time.Duration
 		finishes bool
 	}{
-		"when the items are done": {testbed.Patience, true},
+		"when the items are done": {world.Patience, true},
 		"when the time is up":     {100 * time.Millisecond, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -56,7 +56,7 @@ func TestLoopsStop(t *testing.T) {
 			}
 			select {
 			case <-ended:
-			case <-time.After(testbed.Patience):
+			case <-time.After(world.Patience):
 				t.Fatal("it waits for longer than it was told to")
 			}
 			close(goOn)

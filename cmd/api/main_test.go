@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/testkit/world"
 )
 
-func TestMain(m *testing.M) { testbed.Main(m) }
+func TestMain(m *testing.M) { world.Main(m) }

@@ -12,11 +12,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/db"
 	"example.com/payonce/internal/broker"
 	"example.com/payonce/internal/outbox"
-	"example.com/payonce/internal/stripesim"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/world"
 )
 
 // takesAll is a broker that has everything at once, and lets a test look while
@@ -36,7 +36,7 @@ func (takesAll) Consume(ctx context.Context, _ string, _ broker.Handler) error {
 func (takesAll) Close() error { return nil }
 
 // wired is the service as serve wires it, of which nothing runs yet.
-func wired(t *testing.T, w *testbed.World, events broker.Broker, change map[string]string) parts {
+func wired(t *testing.T, w *world.World, events broker.Broker, change map[string]string) parts {
 	t.Helper()
 	c, err := readConfig(func(name string) string {
 		if value, ok := change[name]; ok {
@@ -45,7 +45,7 @@ func wired(t *testing.T, w *testbed.World, events broker.Broker, change map[stri
 		return settings(map[string]string{"STRIPE_SECRET_KEY": stripesim.DefaultKey, "STRIPE_API_BASE": w.StripeURL, "STRIPE_RPS": "0"})(name)
 	})
 	require.NoError(t, err)
-	pool, err := db.Open(t.Context(), w.URL, db.Options{})
+	pool, err := postgres.Open(t.Context(), w.URL, postgres.Options{})
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	return wire(c, pool, events, prometheus.NewRegistry(), slog.New(slog.DiscardHandler), nil, nil)
@@ -70,13 +70,13 @@ func relaying(t *testing.T, p parts, change func(*loop)) {
 // that nobody told it of, and with leases that nobody waits for long.
 func TestRelay(t *testing.T) {
 	t.Parallel()
-	unpublished := func(w *testbed.World) int {
+	unpublished := func(w *world.World) int {
 		return w.Count("SELECT count(*) FROM outbox_events WHERE published_at IS NULL")
 	}
 
 	t.Run("IsWokenByACommit", func(t *testing.T) {
 		t.Parallel()
-		w := testbed.New(t)
+		w := world.New(t)
 		p := wired(t, w, takesAll{func(context.Context) {}}, nil)
 		server := httptest.NewServer(p.api.Handler())
 		t.Cleanup(server.Close)
@@ -92,11 +92,11 @@ func TestRelay(t *testing.T) {
 
 	t.Run("FindsWhatNobodyToldItOf", func(t *testing.T) {
 		t.Parallel()
-		w := testbed.New(t)
+		w := world.New(t)
 		p := wired(t, w, takesAll{func(context.Context) {}}, nil)
 		relaying(t, p, func(l *loop) { l.wake = nil })
 		for range 3 { // the first look may have found the first
-			w.Local(testbed.LocalOptions{}).Order() // of another process, which wakes only its own relay
+			w.Local(world.LocalOptions{}).Order() // of another process, which wakes only its own relay
 			require.Equal(t, 1, w.Count("SELECT count(*) FROM outbox_events WHERE seq = (SELECT max(seq) FROM outbox_events)"))
 			w.Until("it is published", func() bool { return unpublished(w) == 0 })
 		}
@@ -113,7 +113,7 @@ func TestRelay(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			w := testbed.New(t)
+			w := world.New(t)
 			leased := make(chan time.Duration, 100)
 			p := wired(t, w, takesAll{func(ctx context.Context) {
 				var left float64
@@ -122,7 +122,7 @@ func TestRelay(t *testing.T) {
 					leased <- time.Duration(left * float64(time.Second))
 				}
 			}}, map[string]string{"STRIPE_TIMEOUT": c.stripeTimeout, "IDEMPOTENCY_LEASE": c.claim})
-			w.Local(testbed.LocalOptions{}).Order()
+			w.Local(world.LocalOptions{}).Order()
 			n, err := p.relay.RunOnce(t.Context())
 			require.NoError(t, err)
 			require.Positive(t, n)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/testkit/world"
 )
 
 // TestRevokedKeyGetsNothing: who may not ask any more gets no stored answer either,
@@ -16,7 +16,7 @@ import (
 // is there as it was.
 func TestRevokedKeyGetsNothing(t *testing.T) {
 	t.Parallel()
-	w := testbed.New(t)
+	w := world.New(t)
 	api := w.Process()
 	order := api.Order()
 	first := api.Pay("k", order, "pm_card_visa")
@@ -31,7 +31,7 @@ func TestRevokedKeyGetsNothing(t *testing.T) {
 	hint := w.Tenant.APIKey[len(w.Tenant.APIKey)-4:]
 	require.NoError(t, w.Command([]string{"tenant", "key", "revoke", w.Tenant.ID, hint}).Run())
 
-	testbed.Eventually(t, 20*time.Second, "the revoked key is refused", func() bool {
+	world.Eventually(t, 20*time.Second, "the revoked key is refused", func() bool {
 		return api.Pay("k", order, "pm_card_visa").Status == http.StatusUnauthorized
 	})
 	refused := api.Pay("k", order, "pm_card_visa")
@@ -39,7 +39,7 @@ func TestRevokedKeyGetsNothing(t *testing.T) {
 	require.NotContains(t, string(refused.Body), first.ID())
 	require.Equal(t, http.StatusUnauthorized, api.Get("/v1/payments/"+first.ID()).Status)
 
-	replay := api.As(testbed.Tenant{ID: w.Tenant.ID, APIKey: another}).Pay("k", order, "pm_card_visa")
+	replay := api.As(world.Tenant{ID: w.Tenant.ID, APIKey: another}).Pay("k", order, "pm_card_visa")
 	require.True(t, replay.Replayed())
 	require.Equal(t, first.Identity(), replay.Identity())
 }

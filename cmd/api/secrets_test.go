@@ -21,8 +21,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/notifier"
-	"example.com/payonce/internal/stripesim"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/world"
 )
 
 // secret is something that must not turn up, and where it may. What an answer
@@ -75,16 +75,16 @@ var metadataColumns = []string{
 // and every column of every table.
 func TestNothingSensitiveIsKept(t *testing.T) {
 	t.Parallel()
-	w := testbed.New(t)
+	w := world.New(t)
 	var traces collector
 	p := w.Process("LOG_LEVEL=debug", "OTEL_EXPORTER_OTLP_ENDPOINT="+traces.start(t), "ADMIN_TOKEN="+operatorsToken, "NOTIFY_PRIVATE_ADDRESSES=true")
 	shop := newShopOfATenant(t)
 	require.NoError(t, notifier.SetEndpoint(t.Context(), w.DB.Queries, w.Tenant.ID, shop.url+"/hooks?password="+passwordInAnURL, "whsec_"+base64.StdEncoding.EncodeToString([]byte(tenantsSecret))))
-	_, err := w.Sim.AddWebhookEndpoint(stripesim.DefaultKey, p.Base+"/v1/webhooks/stripe", testbed.WebhookSecret)
+	_, err := w.Sim.AddWebhookEndpoint(stripesim.DefaultKey, p.Base+"/v1/webhooks/stripe", world.WebhookSecret)
 	require.NoError(t, err)
 
 	said, shown := &strings.Builder{}, []string{}
-	say := func(a testbed.Answer) testbed.Answer {
+	say := func(a world.Answer) world.Answer {
 		if a.Status >= 400 {
 			_, _ = fmt.Fprintf(said, "%v %s\n", a.Header, a.Body)
 		} else { // an object shows to its owner what it was made of, and is judged for the rest
@@ -97,10 +97,10 @@ func TestNothingSensitiveIsKept(t *testing.T) {
 	everyWayThatDoesNot(w, p, say)
 	unknown := somethingStuck(w, p)
 
-	testbed.Eventually(t, time.Minute, "all webhooks and events are applied", func() bool {
+	world.Eventually(t, time.Minute, "all webhooks and events are applied", func() bool {
 		return w.Count(`SELECT count(*) FROM inbox_events WHERE status <> 'done'`)+w.Count(`SELECT count(*) FROM outbox_events WHERE published_at IS NULL`) == 0
 	})
-	testbed.Eventually(t, time.Minute, "the tenant was told of all, or could not be reached", func() bool {
+	world.Eventually(t, time.Minute, "the tenant was told of all, or could not be reached", func() bool {
 		return w.Count(`SELECT count(*) FROM webhook_deliveries WHERE status = 'pending' AND attempts = 0`) == 0
 	})
 	require.Positive(t, w.Count(`SELECT count(*) FROM webhook_deliveries WHERE last_error IS NOT NULL`), "nothing went wrong on the way to the tenant")
@@ -126,7 +126,7 @@ func TestNothingSensitiveIsKept(t *testing.T) {
 		{"a tenant's API key", w.Tenant.APIKey, nil},
 		{"somebody's Stripe key", "sk_live_sent_by_mistake", nil},
 		{"our Stripe key", stripesim.DefaultKey, nil},
-		{"the webhooks' secret", testbed.WebhookSecret, nil},
+		{"the webhooks' secret", world.WebhookSecret, nil},
 		{"a card number in an unknown member", cardInAMember, nil},
 		{"a card number as payment method", cardAsAMethod, nil},
 		{"a card number in an address", cardInAnAddress, nil},
@@ -272,7 +272,7 @@ func (s *shopOfATenant) headers() string {
 
 // somethingStuck leaves a payment unknown, so that the pages show one. It returns
 // its order.
-func somethingStuck(w *testbed.World, p *testbed.Process) string {
+func somethingStuck(w *world.World, p *world.Process) string {
 	order := p.Order()
 	w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Reset, OrderID: order, Times: -1})
 	p.Pay("raw-key-of-something-stuck", order, "pm_card_visa")
@@ -281,7 +281,7 @@ func somethingStuck(w *testbed.World, p *testbed.Process) string {
 
 // everyPage is all that the operator's page shows, to somebody who is signed in and
 // has had something done.
-func everyPage(t *testing.T, w *testbed.World, p *testbed.Process, stuck string) (pages string) {
+func everyPage(t *testing.T, w *world.World, p *world.Process, stuck string) (pages string) {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
 	require.NoError(t, err)
@@ -331,7 +331,7 @@ func everyPage(t *testing.T, w *testbed.World, p *testbed.Process, stuck string)
 	return pages
 }
 
-func everyWayThatWorks(t *testing.T, w *testbed.World, p *testbed.Process, say func(testbed.Answer) testbed.Answer) {
+func everyWayThatWorks(t *testing.T, w *world.World, p *world.Process, say func(world.Answer) world.Answer) {
 	t.Helper()
 	paid := p.Order()
 	payment := p.Pay("raw-key-of-payment", paid, "pm_card_visa")
@@ -371,7 +371,7 @@ func everyWayThatWorks(t *testing.T, w *testbed.World, p *testbed.Process, say f
 	say(p.Get("/v1/payments?order_id=" + order))
 }
 
-func everyWayThatDoesNot(w *testbed.World, p *testbed.Process, say func(testbed.Answer) testbed.Answer) {
+func everyWayThatDoesNot(w *world.World, p *world.Process, say func(world.Answer) world.Answer) {
 	order := p.Order()
 	for n, path := range []string{"/v1/orders", "/v1/payments", "/v1/checkouts", "/v1/orders/" + order + "/cancel", "/v1/payments/" + order + "/refunds"} {
 		key := fmt.Sprintf("raw-key-of-mistake-%d", n)
@@ -402,12 +402,12 @@ func everyWayThatDoesNot(w *testbed.World, p *testbed.Process, say func(testbed.
 	say(p.Do(cardInAnAddress, "/v1/orders", ""))
 	for _, body := range []string{`{"id":"evt_1","client_secret":"pi_1_secret_1","card":"` + cardInAMember + `"}`, cardInAMember} {
 		say(p.Do("POST", "/v1/webhooks/stripe", body, "Stripe-Signature: t=1,v1="+cardInAHeader))
-		say(p.Do("POST", "/v1/webhooks/stripe", body, "Stripe-Signature: "+testbed.WebhookSecret))
+		say(p.Do("POST", "/v1/webhooks/stripe", body, "Stripe-Signature: "+world.WebhookSecret))
 	}
 }
 
 // everyColumn is the content of each column of each table, as text.
-func everyColumn(t *testing.T, w *testbed.World) map[string]string {
+func everyColumn(t *testing.T, w *world.World) map[string]string {
 	t.Helper()
 	ctx := context.Background()
 	rows, err := w.DB.Raw().Query(ctx, `SELECT c.table_name, c.column_name, c.data_type FROM information_schema.columns c JOIN information_schema.tables t USING (table_schema, table_name)

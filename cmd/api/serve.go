@@ -17,9 +17,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"example.com/payonce/db"
 	"example.com/payonce/internal/broker"
 	"example.com/payonce/internal/operator"
+	"example.com/payonce/internal/postgres"
 )
 
 // gcPercent is four times Go's default. A few megabytes are alive at any time, so
@@ -44,7 +44,7 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 	if getenv("GOGC") == "" && !strings.HasPrefix(c.BrokerURL, "embedded:") {
 		debug.SetGCPercent(gcPercent)
 	}
-	pool, err := openDatabase(ctx, c.DatabaseURL, db.Options{GroupCommit: c.GroupCommit})
+	pool, err := openDatabase(ctx, c.DatabaseURL, postgres.Options{GroupCommit: c.GroupCommit})
 	if err != nil {
 		return err
 	}
@@ -97,10 +97,10 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 	return err
 }
 
-func prepareSchema(ctx context.Context, c config, pool *db.Pool, log *slog.Logger) error {
+func prepareSchema(ctx context.Context, c config, pool *postgres.Pool, log *slog.Logger) error {
 	if !c.AutoMigrate {
 		err := pool.CheckSchema(ctx)
-		if errors.Is(err, db.ErrSchemaTooOld) {
+		if errors.Is(err, postgres.ErrSchemaTooOld) {
 			return fmt.Errorf("%w; run `api migrate`, or set AUTO_MIGRATE=true", err)
 		}
 		return err
@@ -128,7 +128,7 @@ func listen(ctx context.Context, name, addr string) (net.Listener, error) {
 	return l, nil
 }
 
-func newMetrics(pool *db.Pool) *prometheus.Registry {
+func newMetrics(pool *postgres.Pool) *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for name, value := range map[string]func() float64{
@@ -145,7 +145,7 @@ func newMetrics(pool *db.Pool) *prometheus.Registry {
 // operatorPage has a pool of its own: the page must open while the service's is
 // exhausted, and must never be what exhausts it.
 func operatorPage(ctx context.Context, c config, p parts, log *slog.Logger) (page http.Handler, closePool func(), err error) {
-	pool, err := db.Open(ctx, c.DatabaseURL, db.Options{Name: "payonce operator", MaxConn: operator.Connections, Statement: operator.Statement})
+	pool, err := postgres.Open(ctx, c.DatabaseURL, postgres.Options{Name: "payonce operator", MaxConn: operator.Connections, Statement: operator.Statement})
 	if err != nil {
 		return nil, nil, fmt.Errorf("DATABASE_URL is %w", err)
 	}

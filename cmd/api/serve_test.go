@@ -14,16 +14,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/db/dbtest"
-	"example.com/payonce/internal/stripesim"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/dbtest"
+	"example.com/payonce/testkit/world"
 )
 
 func TestServeRefusesAnOlderSchema(t *testing.T) {
 	t.Parallel()
 	// serve stops what serves as soon as it does.
 	serve := func(env map[string]string) (int, string) {
-		ctx, stop := context.WithTimeout(t.Context(), testbed.Patience)
+		ctx, stop := context.WithTimeout(t.Context(), world.Patience)
 		defer stop()
 		errs := &stopsAt{said: []byte(`"msg":"serving"`), stop: stop}
 		return run(ctx, []string{"serve"}, settings(env), io.Discard, errs), errs.log.String()
@@ -84,12 +84,12 @@ func TestServeNamesTheAddressItCannotHave(t *testing.T) {
 // send nobody else, then the door is closed, and the process says that all went well.
 func TestSIGTERM(t *testing.T) {
 	t.Parallel()
-	w := testbed.New(t)
+	w := world.New(t)
 	p := w.Process("STRIPE_TIMEOUT=10s", "IDEMPOTENCY_LEASE=31s") // Stripe may take as long as this test does
 	require.Equal(t, http.StatusOK, p.Do("GET", "/readyz", "").Status)
 	order := p.Order()
 	moving := w.Sim.Hold(stripesim.Selector{Op: "intent.confirm"}, stripesim.BeforeEffect)
-	told := make(chan testbed.Answer, 1)
+	told := make(chan world.Answer, 1)
 	go func() { told <- p.Pay("k", order, "pm_card_visa") }()
 	_, err := moving.Wait(t.Context())
 	require.NoError(t, err)
@@ -101,7 +101,7 @@ func TestSIGTERM(t *testing.T) {
 	a := <-told
 	require.NoError(t, a.Err)
 	require.Equal(t, http.StatusCreated, a.Status, a)
-	require.Zero(t, p.Wait(testbed.Patience))
+	require.Zero(t, p.Wait(world.Patience))
 	require.Error(t, p.Do("GET", "/readyz", "").Err, "nobody new is let in")
 	require.Contains(t, p.Log(), `"msg":"stopped"`)
 	w.RequireChargedOnce(order)
@@ -111,7 +111,7 @@ func TestSIGTERM(t *testing.T) {
 // what must not be in a log: a secret, a key of a caller, a client secret.
 func TestLog(t *testing.T) {
 	t.Parallel()
-	w := testbed.New(t)
+	w := world.New(t)
 	p := w.Process("LOG_LEVEL=debug")
 	order := p.Order()
 	w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Cut, Bytes: 900}) // a good part of the intent, its client secret too
@@ -124,9 +124,9 @@ func TestLog(t *testing.T) {
 	require.Equal(t, "requires_action", waits.Get("status"))
 	require.NotEmpty(t, waits.Get("next_action", "client_secret"), "the customer's browser needs it")
 	p.Signal(syscall.SIGTERM)
-	require.Zero(t, p.Wait(testbed.Patience))
+	require.Zero(t, p.Wait(world.Patience))
 
-	for _, secret := range []string{"callers-own-key", "_secret_", w.Tenant.APIKey, stripesim.DefaultKey, testbed.WebhookSecret} {
+	for _, secret := range []string{"callers-own-key", "_secret_", w.Tenant.APIKey, stripesim.DefaultKey, world.WebhookSecret} {
 		require.NotContains(t, p.Log(), secret)
 	}
 	found := false

@@ -21,34 +21,34 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
-	"example.com/payonce/db"
 	"example.com/payonce/internal/broker"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/notifier"
-	"example.com/payonce/internal/stripesim"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/tracing"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/world"
 )
 
 // traced is the whole service in this process, wired as serve wires it, whose
 // stories are kept in memory.
 type traced struct {
-	*testbed.World
-	testbed.Client
+	*world.World
+	world.Client
 	told *tracetest.InMemoryExporter
 }
 
 func startTraced(t *testing.T) *traced {
 	t.Helper()
-	w := testbed.New(t)
+	w := world.New(t)
 	told := tracetest.NewInMemoryExporter()
 	c, err := readConfig(settings(map[string]string{
-		"STRIPE_SECRET_KEY": stripesim.DefaultKey, "STRIPE_API_BASE": w.StripeURL, "STRIPE_WEBHOOK_SECRET": testbed.WebhookSecret,
-		"STRIPE_TIMEOUT": testbed.StripeTimeout.String(), "IDEMPOTENCY_LEASE": testbed.Lease.String(), "STRIPE_RPS": "0", "NOTIFY_PRIVATE_ADDRESSES": "true",
+		"STRIPE_SECRET_KEY": stripesim.DefaultKey, "STRIPE_API_BASE": w.StripeURL, "STRIPE_WEBHOOK_SECRET": world.WebhookSecret,
+		"STRIPE_TIMEOUT": world.StripeTimeout.String(), "IDEMPOTENCY_LEASE": world.Lease.String(), "STRIPE_RPS": "0", "NOTIFY_PRIVATE_ADDRESSES": "true",
 	}))
 	require.NoError(t, err)
 	log := slog.New(slog.DiscardHandler)
-	pool, err := db.Open(t.Context(), w.URL, db.Options{})
+	pool, err := postgres.Open(t.Context(), w.URL, postgres.Options{})
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	events, err := broker.Open(t.Context(), "embedded:"+t.TempDir(), broker.Options{Log: log})
@@ -64,7 +64,7 @@ func startTraced(t *testing.T) *traced {
 		stop()
 		wait()
 	})
-	_, err = w.Sim.AddWebhookEndpoint(stripesim.DefaultKey, server.URL+"/v1/webhooks/stripe", testbed.WebhookSecret)
+	_, err = w.Sim.AddWebhookEndpoint(stripesim.DefaultKey, server.URL+"/v1/webhooks/stripe", world.WebhookSecret)
 	require.NoError(t, err)
 	return &traced{World: w, Client: w.ClientAt(server.URL), told: told}
 }
@@ -178,9 +178,9 @@ func TestTraces(t *testing.T) {
 
 	t.Run("ARetryIsLinkedToTheRequest", func(t *testing.T) {
 		t.Parallel()
-		w := testbed.New(t)
+		w := world.New(t)
 		told := tracetest.NewInMemoryExporter()
-		api := w.Local(testbed.LocalOptions{Tracer: tracing.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(told)))}) // without loops
+		api := w.Local(world.LocalOptions{Tracer: tracing.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(told)))}) // without loops
 		s := &traced{World: w, Client: api.Client, told: told}
 		order := s.Order()
 		w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
@@ -274,13 +274,13 @@ func TestTraces(t *testing.T) {
 
 	t.Run("AreSentToTheCollectorOfTheSettings", func(t *testing.T) {
 		t.Parallel()
-		w := testbed.New(t)
+		w := world.New(t)
 		var all, none collector
 		p := w.Process("OTEL_EXPORTER_OTLP_ENDPOINT="+all.start(t), "OTEL_SERVICE_NAME=shop")
 		off := w.Process("OTEL_EXPORTER_OTLP_ENDPOINT="+none.start(t), "OTEL_SDK_DISABLED=true")
 		require.Equal(t, http.StatusCreated, p.Pay("key", p.Order(), "pm_card_visa").Status, p.Log())
 		off.Order()
-		for _, process := range []*testbed.Process{p, off} {
+		for _, process := range []*world.Process{p, off} {
 			process.Signal(syscall.SIGTERM)
 			require.Zero(t, process.Wait(20*time.Second), process.Log())
 		}

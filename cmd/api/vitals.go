@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 )
 
 // vitalsWithin bounds a look at PostgreSQL's own statistics. A server that takes
@@ -18,12 +18,12 @@ const vitalsWithin = 5 * time.Second
 // vitals shows how PostgreSQL is doing. A loop of its own asks, never a scrape:
 // somebody who scrapes every second must not be what keeps the database busy.
 type vitals struct {
-	pool              *db.Pool
+	pool              *postgres.Pool
 	live, dead        *prometheus.GaugeVec
 	oldestTransaction prometheus.Gauge
 }
 
-func newVitals(pool *db.Pool, r prometheus.Registerer) *vitals {
+func newVitals(pool *postgres.Pool, r prometheus.Registerer) *vitals {
 	f := promauto.With(r)
 	return &vitals{
 		pool: pool,

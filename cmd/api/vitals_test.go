@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/testkit/world"
 )
 
 // sample is the value of a metric's only series, or of the one whose label has
@@ -35,9 +35,9 @@ func sample(t *testing.T, r prometheus.Gatherer, name, label string) float64 {
 
 func TestVitals(t *testing.T) {
 	t.Parallel()
-	w := testbed.New(t)
+	w := world.New(t)
 	r := prometheus.NewRegistry()
-	v := newVitals(w.Local(testbed.LocalOptions{}).Pool, r)
+	v := newVitals(w.Local(world.LocalOptions{}).Pool, r)
 	look := func() {
 		t.Helper()
 		_, err := v.RunOnce(t.Context())

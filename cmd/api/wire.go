@@ -7,7 +7,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"example.com/payonce/db"
 	"example.com/payonce/internal/broker"
 	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/internal/idempotency"
@@ -16,6 +15,7 @@ import (
 	"example.com/payonce/internal/notifier"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/tracing"
 )
 
@@ -66,7 +66,7 @@ type reaper struct {
 }
 
 // wire makes the parts and gives each what it needs. Nothing starts here.
-func wire(c config, pool *db.Pool, events broker.Broker, metrics *prometheus.Registry, log *slog.Logger, tracer *tracing.Tracer, fault func(operation, recoveryPoint string)) parts {
+func wire(c config, pool *postgres.Pool, events broker.Broker, metrics *prometheus.Registry, log *slog.Logger, tracer *tracing.Tracer, fault func(operation, recoveryPoint string)) parts {
 	p := parts{broker: events, applied: fault}
 	p.relay = outbox.NewRelay(pool, events, outbox.RelayOptions{Lease: min(relayLease, c.IdempotencyLease), Metrics: outbox.NewMetrics(metrics), Log: log, Tracer: tracer})
 	keys := idempotency.NewStore(pool, idempotency.Options{

@@ -9,7 +9,7 @@ import (
 	"os/exec"
 	"time"
 
-	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 )
 
 const auditPatience = 15 * time.Second // consumers may be a moment behind
@@ -50,7 +50,7 @@ func (s *system) audit(ctx context.Context) (checks int, offenders []string, err
 	var report struct {
 		Checks []struct {
 			ID, Name string
-			Rows     []db.Violation
+			Rows     []postgres.Violation
 		}
 	}
 	if err := json.Unmarshal(out, &report); err != nil {
@@ -62,7 +62,7 @@ func (s *system) audit(ctx context.Context) (checks int, offenders []string, err
 	return len(report.Checks), offenders, nil
 }
 
-func offending(id, name string, rows []db.Violation) (out []string) {
+func offending(id, name string, rows []postgres.Violation) (out []string) {
 	for _, v := range rows {
 		out = append(out, fmt.Sprintf("%s %s: %s %s", id, name, v.Subject, v.Detail))
 	}

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"example.com/payonce/internal/broker"
-	"example.com/payonce/internal/children"
 	"example.com/payonce/internal/inbox"
+	"example.com/payonce/testkit/process"
 )
 
 // brokerRole as the first argument makes this program the broker: NATS with
@@ -33,23 +33,23 @@ func serveBroker(ctx context.Context, dir, addr string, stderr io.Writer) error 
 
 // brokerProcess is that process.
 type brokerProcess struct {
-	children.Child
+	process.Child
 	dir, addr string
 }
 
-func newBroker(dir string, group *children.Group, logs *children.Log) (*brokerProcess, error) {
+func newBroker(dir string, group *process.Group, logs *process.Log) (*brokerProcess, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	return &brokerProcess{dir: dir, Child: children.Child{Name: "broker", Program: self, Group: group, Log: logs, Env: []string{"TMPDIR=" + dir}}}, nil
+	return &brokerProcess{dir: dir, Child: process.Child{Name: "broker", Program: self, Group: group, Log: logs, Env: []string{"TMPDIR=" + dir}}}, nil
 }
 
 // start starts it where it was before, because its clients look for it there.
 func (b *brokerProcess) start(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, children.ReadyWithin)
+	ctx, cancel := context.WithTimeout(ctx, process.ReadyWithin)
 	defer cancel()
-	b.Args = []string{brokerRole, b.dir, cmp.Or(b.addr, children.AnyPort)}
+	b.Args = []string{brokerRole, b.dir, cmp.Or(b.addr, process.AnyPort)}
 	at, err := b.Child.Start(ctx)
 	if err == nil {
 		b.addr = at.Addr

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	"example.com/payonce/internal/stripesim"
+	"example.com/payonce/stripesim"
 )
 
 // action is a button.

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"example.com/payonce/internal/stripesim"
+	"example.com/payonce/stripesim"
 )
 
 const (

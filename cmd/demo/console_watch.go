@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"example.com/payonce/internal/stripesim"
+	"example.com/payonce/stripesim"
 )
 
 const (

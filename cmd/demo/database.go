@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"net/url"
 
-	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 )
 
 // sessionName is how PostgreSQL knows our own sessions from the API's.
@@ -16,11 +16,11 @@ const sessionName = "payonce-demo"
 type database struct {
 	name  string
 	dsn   string
-	admin *db.Pool // to another database of the server
+	admin *postgres.Pool // to another database of the server
 }
 
 func makeDatabase(ctx context.Context, server string) (*database, error) {
-	admin, err := db.Open(ctx, server, db.Options{Name: sessionName, MaxConn: 1})
+	admin, err := postgres.Open(ctx, server, postgres.Options{Name: sessionName, MaxConn: 1})
 	if err != nil {
 		return nil, err
 	}

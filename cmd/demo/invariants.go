@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"example.com/payonce/internal/stripesim"
+	"example.com/payonce/stripesim"
 )
 
 // finding is one thing that must always be true, and what offends against it.

@@ -21,9 +21,9 @@ func muchTooLate(p *show) {
 	} else {
 		p.orders = append(p.orders, &expected{id: old.order, currency: "usd"})
 	}
-	process := p.process(p.a)
-	p.must(process.Stop())
-	p.must(process.start(p.ctx, "IDEMPOTENCY_RETENTION="+shortRetention.String()))
+	node := p.process(p.a)
+	p.must(node.Stop())
+	p.must(node.start(p.ctx, "IDEMPOTENCY_RETENTION="+shortRetention.String()))
 	p.answersExpire = true
 	p.event("Answers are kept for three days. Process A now keeps them for %s.", shortRetention)
 	for began := time.Now(); ; time.Sleep(askAgain) {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"example.com/payonce/internal/children"
+	"example.com/payonce/testkit/process"
 )
 
 const cup = "cup" // what the checkouts sell: the only thing that can run out
@@ -138,7 +138,7 @@ func killedAtEveryStep(p *show) {
 		r := checkout(p.key(at), sku, 1, visa)
 		begun = append(begun, r)
 		err := victim.start(p.ctx, "FAULT_AT=create_checkout/"+at+"=kill")
-		if errors.Is(err, children.ErrEnded) {
+		if errors.Is(err, process.ErrEnded) {
 			p.event("A took over from a dead one, and died of it at %s before it could do more.", at)
 			continue
 		}

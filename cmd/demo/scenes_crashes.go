@@ -7,7 +7,7 @@ import (
 	"net/url"
 	"strings"
 
-	"example.com/payonce/internal/stripesim"
+	"example.com/payonce/stripesim"
 )
 
 func stripesAnswerGetsLost(p *show) {

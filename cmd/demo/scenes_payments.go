@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"time"
 
-	"example.com/payonce/internal/stripesim"
+	"example.com/payonce/stripesim"
 )
 
 // Stripe's test cards.

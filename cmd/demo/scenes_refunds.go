@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"net/http"
 
-	"example.com/payonce/internal/stripesim"
+	"example.com/payonce/stripesim"
 )
 
 // refund is the request to give back part of a payment.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"example.com/payonce/internal/stripesim"
+	"example.com/payonce/stripesim"
 )
 
 // webhooksStutter has the customer act when nobody asks any more: only Stripe's

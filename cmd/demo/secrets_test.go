@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/inbox"
-	"example.com/payonce/internal/stripesim"
+	"example.com/payonce/stripesim"
 )
 
 // What must not turn up: numbers that a card could have (they pass Luhn's check),

@@ -10,7 +10,7 @@ import (
 	"net/url"
 	"time"
 
-	"example.com/payonce/internal/stripesim"
+	"example.com/payonce/stripesim"
 )
 
 // stripe is what we know of Stripe and do to it, through the simulator's admin

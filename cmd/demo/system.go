@@ -14,10 +14,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"example.com/payonce/db"
-	"example.com/payonce/db/devpg"
-	"example.com/payonce/internal/children"
-	"example.com/payonce/internal/stripesim"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/devpg"
+	"example.com/payonce/testkit/process"
 )
 
 // Short, so that nobody has to wait long for a dead process's lease.
@@ -36,14 +36,14 @@ type door struct{ name, url string }
 // system is what the scenes are played on: two doors to one API, its database
 // and its Stripe, ours or somebody else's.
 type system struct {
-	*children.Stage
+	*process.Stage
 
 	a, b   *door
 	stripe *stripe
 	shop   *shop
 	tenant tenant
-	pool   *db.Pool // nil: nobody told us where the database is
-	nonce  string   // part of every key, so that two runs with one tenant do not meet
+	pool   *postgres.Pool // nil: nobody told us where the database is
+	nonce  string         // part of every key, so that two runs with one tenant do not meet
 	began  time.Time
 
 	keepsake      *keepsake
@@ -51,7 +51,7 @@ type system struct {
 
 	// Ours to kill; nil with -against.
 	database  *database
-	processes []*process
+	processes []*apiProcess
 	broker    *brokerProcess
 	audience  *audience
 	console   *console // nil: without -serve
@@ -67,7 +67,7 @@ type keepsake struct {
 // here starts a system on this machine.
 func here(ctx context.Context, o options, out *printer) (_ *system, err error) {
 	s := &system{began: time.Now(), nonce: noise(2)}
-	if s.Stage, err = children.NewStage("payonce-demo"); err != nil {
+	if s.Stage, err = process.NewStage("payonce-demo"); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -105,7 +105,7 @@ func here(ctx context.Context, o options, out *printer) (_ *system, err error) {
 
 // elsewhere finds a system that others run.
 func elsewhere(ctx context.Context, o options, out *printer) (_ *system, err error) {
-	s := &system{Stage: &children.Stage{}, began: time.Now(), nonce: noise(2), stripe: newStripe(o.simulator), tenant: tenant{APIKey: o.apiKey}}
+	s := &system{Stage: &process.Stage{}, began: time.Now(), nonce: noise(2), stripe: newStripe(o.simulator), tenant: tenant{APIKey: o.apiKey}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Strike(false))
@@ -167,8 +167,8 @@ func (s *system) startDatabase(ctx context.Context, named string, out *printer) 
 	return err
 }
 
-func (s *system) open(ctx context.Context) (*db.Pool, error) {
-	pool, err := db.Open(ctx, s.dsn, db.Options{Name: sessionName, MaxConn: 2})
+func (s *system) open(ctx context.Context) (*postgres.Pool, error) {
+	pool, err := postgres.Open(ctx, s.dsn, postgres.Options{Name: sessionName, MaxConn: 2})
 	if err != nil {
 		return nil, fmt.Errorf("DATABASE_URL is %w", err)
 	}
@@ -219,8 +219,8 @@ func (s *system) startBroker(ctx context.Context, out *printer) (err error) {
 // real Stripe key that stands there must never meet a demo.
 func (s *system) startProcesses(ctx context.Context, program string, out *printer) error {
 	for _, name := range []string{"A", "B"} {
-		p := &process{door: door{name: name}}
-		p.Child = children.Child{Name: "API process " + name, Program: program, Args: []string{"serve"}, Group: s.Group, Log: s.Log, Env: []string{
+		p := &apiProcess{door: door{name: name}}
+		p.Child = process.Child{Name: "API process " + name, Program: program, Args: []string{"serve"}, Group: s.Group, Log: s.Log, Env: []string{
 			"PATH=" + os.Getenv("PATH"), "TMPDIR=" + s.Dir,
 			"DATABASE_URL=" + s.dsn,
 			"STRIPE_API_BASE=" + s.stripe.api,
@@ -260,8 +260,8 @@ func (s *system) stopAll() error {
 }
 
 // process is the API process behind a door.
-func (s *system) process(d *door) *process {
-	i := slices.IndexFunc(s.processes, func(p *process) bool { return &p.door == d })
+func (s *system) process(d *door) *apiProcess {
+	i := slices.IndexFunc(s.processes, func(p *apiProcess) bool { return &p.door == d })
 	return s.processes[i]
 }
 

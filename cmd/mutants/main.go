@@ -21,9 +21,9 @@ import (
 	"syscall"
 	"time"
 
-	"example.com/payonce/db/devpg"
 	"example.com/payonce/internal/inventory"
 	"example.com/payonce/internal/mutants"
+	"example.com/payonce/testkit/devpg"
 )
 
 const sessionsMax = 300 // several test processes share the server

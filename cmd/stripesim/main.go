@@ -27,7 +27,7 @@ import (
 	"syscall"
 	"time"
 
-	"example.com/payonce/internal/stripesim"
+	"example.com/payonce/stripesim"
 )
 
 func main() {

@@ -14,8 +14,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"example.com/payonce/internal/broker"
-	"example.com/payonce/internal/children"
-	"example.com/payonce/internal/freeport"
+	"example.com/payonce/testkit/port"
+	"example.com/payonce/testkit/process"
 )
 
 // BrokerRole as the first of three arguments makes a program that runs chaos the
@@ -42,7 +42,7 @@ const (
 
 // events is the broker, and what the harness knows of its log.
 type events struct {
-	child children.Child
+	child process.Child
 	addr  string
 	conn  *nats.Conn
 
@@ -50,14 +50,14 @@ type events struct {
 	sent map[string]int // how often each message was sent, as far as we heard
 }
 
-func newEvents(ctx context.Context, program, dir string, group *children.Group, log *children.Log) (*events, error) {
-	free, err := freeport.Loopback(ctx)
+func newEvents(ctx context.Context, program, dir string, group *process.Group, log *process.Log) (*events, error) {
+	free, err := port.Loopback(ctx)
 	if err != nil {
 		return nil, err
 	}
 	addr := free.String()
 	e := &events{addr: addr, sent: map[string]int{}}
-	e.child = children.Child{
+	e.child = process.Child{
 		Name: "broker", Program: program, Args: []string{BrokerRole, filepath.Join(dir, "broker"), addr}, Env: []string{"TMPDIR=" + dir}, Group: group, Log: log,
 	}
 	if err := e.start(ctx); err != nil {
@@ -78,11 +78,11 @@ func newEvents(ctx context.Context, program, dir string, group *children.Group, 
 
 // start starts the broker where it was, and waits until it serves.
 func (e *events) start(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, children.ReadyWithin)
+	ctx, cancel := context.WithTimeout(ctx, process.ReadyWithin)
 	defer cancel()
 	for {
 		_, err := e.child.Start(ctx)
-		if !errors.Is(err, children.ErrEnded) { // somebody borrowed its port, for a moment
+		if !errors.Is(err, process.ErrEnded) { // somebody borrowed its port, for a moment
 			return err
 		}
 		select {

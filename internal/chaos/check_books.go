@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"example.com/payonce/internal/stripesim"
+	"example.com/payonce/stripesim"
 )
 
 // paid is what our book says of one payment.

@@ -8,10 +8,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/db"
-	"example.com/payonce/db/dbtest"
 	"example.com/payonce/internal/outbox"
-	"example.com/payonce/internal/stripesim"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/dbtest"
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
@@ -102,13 +102,13 @@ func TestTheBrokersLog(t *testing.T) {
 func TestTheWitnesses(t *testing.T) {
 	t.Parallel()
 	url := dbtest.URL(t)
-	as := func(name string) *db.Pool {
-		pool, err := db.Open(t.Context(), url, db.Options{Name: name, MaxConn: 1})
+	as := func(name string) *postgres.Pool {
+		pool, err := postgres.Open(t.Context(), url, postgres.Options{Name: name, MaxConn: 1})
 		require.NoError(t, err)
 		t.Cleanup(pool.Close)
 		return pool
 	}
-	exec := func(pool *db.Pool, sql string) {
+	exec := func(pool *postgres.Pool, sql string) {
 		t.Helper()
 		_, err := pool.Raw().Exec(t.Context(), sql)
 		require.NoError(t, err)

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"example.com/payonce/db/pgproxy"
+	"example.com/payonce/testkit/pgproxy"
 )
 
 // hitLink cuts, delays or swallows what passes between a node and one of the

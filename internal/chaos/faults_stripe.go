@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"example.com/payonce/internal/stripesim"
+	"example.com/payonce/stripesim"
 )
 
 // late is longer than the service waits for Stripe.

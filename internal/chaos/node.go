@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"time"
 
-	"example.com/payonce/db/pgproxy"
-	"example.com/payonce/internal/children"
+	"example.com/payonce/testkit/pgproxy"
+	"example.com/payonce/testkit/process"
 )
 
 // node is a host that runs the API: a clock of its own, cables of its own, and
@@ -24,7 +24,7 @@ type node struct {
 	links  []*link
 	wire   *pgproxy.Proxy // behind the cable to PostgreSQL: it reads what passes
 
-	child   children.Child
+	child   process.Child
 	ending  context.CancelFunc
 	stopped chan struct{}
 
@@ -68,7 +68,7 @@ func (n *node) live(ctx context.Context) {
 	query := dsn.Query()
 	query.Set("application_name", session)
 	dsn.RawQuery = query.Encode()
-	starting, cancel := context.WithTimeout(ctx, children.ReadyWithin)
+	starting, cancel := context.WithTimeout(ctx, process.ReadyWithin)
 	defer cancel()
 	if _, err := n.child.Start(starting, "DATABASE_URL="+dsn.String()); err != nil {
 		return

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"example.com/payonce/internal/chaos/history"
-	"example.com/payonce/internal/stripesim"
+	"example.com/payonce/stripesim"
 )
 
 // Config of a run.

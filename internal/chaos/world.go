@@ -16,13 +16,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"example.com/payonce/db"
-	"example.com/payonce/db/devpg"
-	"example.com/payonce/db/pgproxy"
-	"example.com/payonce/internal/children"
-	"example.com/payonce/internal/freeport"
 	"example.com/payonce/internal/observer"
-	"example.com/payonce/internal/stripesim"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/devpg"
+	"example.com/payonce/testkit/pgproxy"
+	"example.com/payonce/testkit/port"
+	"example.com/payonce/testkit/process"
 )
 
 // Times of the system under test. They are short so that a minute of chaos is
@@ -43,11 +43,11 @@ const (
 type world struct {
 	dir     string
 	program string // the API
-	group   *children.Group
-	log     *children.Log
+	group   *process.Group
+	log     *process.Log
 	keepLog bool
 	pg      *devpg.Server
-	pool    *db.Pool // the harness's own, for judgement
+	pool    *postgres.Pool // the harness's own, for judgement
 	sim     *stripesim.Sim
 	stripe  *httptest.Server
 	replays atomic.Int64 // answers that Stripe gave a second time
@@ -75,10 +75,10 @@ func start(ctx context.Context, c Config) (w *world, err error) {
 	if w.dir, err = os.MkdirTemp("", "payonce-chaos"); err != nil {
 		return w, err
 	}
-	if w.group, err = children.NewGroup(w.dir); err != nil {
+	if w.group, err = process.NewGroup(w.dir); err != nil {
 		return w, err
 	}
-	if w.log, err = children.NewLog("payonce-chaos-*.log"); err != nil {
+	if w.log, err = process.NewLog("payonce-chaos-*.log"); err != nil {
 		return w, err
 	}
 	if w.program = c.Program; w.program == "" {
@@ -122,7 +122,7 @@ func start(ctx context.Context, c Config) (w *world, err error) {
 	if err := w.webhooks(); err != nil {
 		return w, err
 	}
-	if err := w.ready(ctx, children.ReadyWithin); err != nil {
+	if err := w.ready(ctx, process.ReadyWithin); err != nil {
 		return w, err
 	}
 	return w, w.startPrometheus(ctx, c)
@@ -142,7 +142,7 @@ func (w *world) startDatabase(ctx context.Context, c Config) (err error) {
 	if err != nil {
 		return err
 	}
-	if w.pool, err = db.Open(ctx, w.pg.URL, db.Options{Name: "chaos", MaxConn: 4}); err != nil {
+	if w.pool, err = postgres.Open(ctx, w.pg.URL, postgres.Options{Name: "chaos", MaxConn: 4}); err != nil {
 		return err
 	}
 	if _, err := w.pool.Migrate(ctx); err != nil {
@@ -176,7 +176,7 @@ var clocks = []time.Duration{0, -time.Hour, time.Hour, 0}
 func (w *world) newNode(ctx context.Context, i int) (n *node, err error) {
 	n = &node{name: fmt.Sprintf("api-%d", i+1), offset: clocks[i%len(clocks)]}
 	for _, addr := range []*string{&n.addr, &n.admin} {
-		free, err := freeport.Loopback(ctx)
+		free, err := port.Loopback(ctx)
 		if err != nil {
 			return n, err
 		}
@@ -196,7 +196,7 @@ func (w *world) newNode(ctx context.Context, i int) (n *node, err error) {
 		n.links = append(n.links, l)
 	}
 	n.dsn.Host = n.link(toPostgres).addr()
-	n.child = children.Child{Name: n.name, Program: w.program, Args: []string{"serve"}, Group: w.group, Log: w.log, Env: []string{
+	n.child = process.Child{Name: n.name, Program: w.program, Args: []string{"serve"}, Group: w.group, Log: w.log, Env: []string{
 		"TMPDIR=" + w.dir, ClockOffset + "=" + n.offset.String(), "HTTP_ADDR=" + n.addr, "ADMIN_ADDR=" + n.admin,
 		"STRIPE_SECRET_KEY=" + stripeKey, "STRIPE_API_BASE=http://" + n.link(toStripe).addr(), "STRIPE_WEBHOOK_SECRET=" + webhookSecret,
 		"STRIPE_TIMEOUT=" + stripeTimeout.String(), "IDEMPOTENCY_LEASE=" + lease.String(), "ACTION_TIMEOUT=" + actionTimeout.String(),

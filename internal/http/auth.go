@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 )
 
 // keyCached is how long an authenticated key is trusted without asking the database
@@ -42,7 +43,7 @@ type tenant struct {
 
 // authenticator knows tenants by their keys.
 type authenticator struct {
-	pool   *db.Pool
+	pool   *postgres.Pool
 	within time.Duration
 
 	mu    sync.Mutex
@@ -76,7 +77,7 @@ func (a *authenticator) authenticate(r *http.Request) (tenant, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), a.within)
 	defer cancel()
 	row, err := a.pool.APIKeyAuthenticate(ctx, db.APIKeyAuthenticateParams{TenantID: tenantPrefix + owner, KeyHash: hash[:]})
-	if errors.Is(err, db.ErrNoRows) {
+	if errors.Is(err, postgres.ErrNoRows) {
 		return tenant{}, errUnauthenticated
 	}
 	if err != nil {

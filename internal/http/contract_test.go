@@ -13,10 +13,10 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/db"
 	httpapi "example.com/payonce/internal/http"
-	"example.com/payonce/internal/http/apitest"
-	"example.com/payonce/internal/stripesim"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/openapi"
 )
 
 // Each documented answer of each operation is provoked, and the validator in
@@ -289,7 +289,7 @@ func TestContract(t *testing.T) {
 	})
 
 	t.Run("DatabaseAway", func(t *testing.T) {
-		nowhere, err := db.Open(t.Context(), "postgres://payonce@127.0.0.1:9/payonce", db.Options{})
+		nowhere, err := postgres.Open(t.Context(), "postgres://payonce@127.0.0.1:9/payonce", postgres.Options{})
 		require.NoError(t, err)
 		t.Cleanup(nowhere.Close)
 		away := setup(t, func(o *httpapi.Options) { o.Pool = nowhere })
@@ -333,7 +333,7 @@ type operation struct {
 
 func operations(t *testing.T) []operation {
 	t.Helper()
-	doc := apitest.New(t, httpapi.OpenAPI()).Document()
+	doc := openapi.New(t, httpapi.OpenAPI()).Document()
 	var all []operation
 	for path, item := range doc.Paths.Map() {
 		for method, op := range item.Operations() {
@@ -394,7 +394,7 @@ func TestSamples(t *testing.T) {
 	require.Len(t, samples, 8, "a sample that is not pasted here")
 
 	// The introduction, and the retry loop on the page about keys.
-	introduction := apitest.New(t, httpapi.OpenAPI()).Document().Info.Description
+	introduction := openapi.New(t, httpapi.OpenAPI()).Document().Info.Description
 	var blocks []string
 	for _, part := range strings.Split(introduction, "```sh\n")[1:] {
 		block, _, _ := strings.Cut(part, "```")

@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/browsertest"
-	"example.com/payonce/internal/http/apitest"
+	"example.com/payonce/testkit/openapi"
 )
 
 // docsServer serves the documentation alone: it must not need a database.
@@ -50,7 +50,7 @@ func fetch(t *testing.T, url string, header ...string) (*http.Response, string) 
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
-	client := http.Client{Transport: apitest.New(t, OpenAPI()).Transport(t, nil)}
+	client := http.Client{Transport: openapi.New(t, OpenAPI()).Transport(t, nil)}
 	res, err := client.Do(req)
 	require.NoError(t, err)
 	defer res.Body.Close()

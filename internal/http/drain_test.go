@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	httpapi "example.com/payonce/internal/http"
-	"example.com/payonce/internal/stripesim"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/world"
 )
 
 // stoppable is a server that can be told to stop.
@@ -43,7 +43,7 @@ func beside(t *testing.T, drain time.Duration) (*bundle, stoppable) {
 // later are finished too, but do not keep the door open.
 func TestDrain(t *testing.T) {
 	t.Parallel()
-	b, s := beside(t, testbed.Patience)
+	b, s := beside(t, world.Patience)
 	b.url = "http://" + s.addr
 
 	order, later := b.order("drain-order"), b.order("drain-order-2")
@@ -116,14 +116,14 @@ func TestDrainEnds(t *testing.T) {
 	select {
 	case err := <-s.ended:
 		require.NoError(t, err, "the exit status of a process that was told to stop and has")
-	case <-time.After(testbed.Patience):
+	case <-time.After(world.Patience):
 		t.Fatal("it waits for a request for longer than it said")
 	}
 	require.Error(t, <-cut, "its client sees that nobody answered")
 
 	hold.Release()
 	b.url = elsewhere
-	require.Eventually(t, func() bool { return b.pay("slow", order, "pm_card_visa").status == http.StatusCreated }, testbed.Patience, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return b.pay("slow", order, "pm_card_visa").status == http.StatusCreated }, world.Patience, 20*time.Millisecond)
 }
 
 // TestDrainDoesNotWaitForWhoDoesNotRead: a client that asks and asks and takes no

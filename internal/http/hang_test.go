@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/db/pgproxy"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/testkit/pgproxy"
+	"example.com/payonce/testkit/world"
 )
 
 // TestDatabaseHangs: a database that neither answers nor refuses, behind a network
@@ -17,17 +17,17 @@ import (
 func TestDatabaseHangs(t *testing.T) {
 	t.Parallel()
 	const stripeTimeout = 800 * time.Millisecond
-	w := testbed.New(t)
-	order := w.Local(testbed.LocalOptions{}).Order()
+	w := world.New(t)
+	order := w.Local(world.LocalOptions{}).Order()
 	for name, c := range map[string]struct {
 		statement string
-		send      func(*testbed.Local) testbed.Answer
+		send      func(*world.Local) world.Answer
 	}{
-		"who asks":            {"name: APIKeyAuthenticate ", func(api *testbed.Local) testbed.Answer { return api.Post("/v1/orders", "hang-1", newOrder) }},
-		"what a key is":       {"name: KeyLookup ", func(api *testbed.Local) testbed.Answer { return api.Pay("hang-2", order, visa) }},
-		"what there is":       {"name: OrderGet ", func(api *testbed.Local) testbed.Answer { return api.Get("/v1/orders/" + order) }},
-		"what there is of it": {"name: PaymentListOfOrder ", func(api *testbed.Local) testbed.Answer { return api.Get("/v1/payments?order_id=" + order) }},
-		"what is to be set":   {"name: StockSet ", func(api *testbed.Local) testbed.Answer { return api.Do("PUT", "/v1/stock/tea", `{"available":1}`) }},
+		"who asks":            {"name: APIKeyAuthenticate ", func(api *world.Local) world.Answer { return api.Post("/v1/orders", "hang-1", newOrder) }},
+		"what a key is":       {"name: KeyLookup ", func(api *world.Local) world.Answer { return api.Pay("hang-2", order, visa) }},
+		"what there is":       {"name: OrderGet ", func(api *world.Local) world.Answer { return api.Get("/v1/orders/" + order) }},
+		"what there is of it": {"name: PaymentListOfOrder ", func(api *world.Local) world.Answer { return api.Get("/v1/payments?order_id=" + order) }},
+		"what is to be set":   {"name: StockSet ", func(api *world.Local) world.Answer { return api.Do("PUT", "/v1/stock/tea", `{"available":1}`) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -38,7 +38,7 @@ func TestDatabaseHangs(t *testing.T) {
 				close(release)
 				require.NoError(t, proxy.Close())
 			})
-			api := w.Local(testbed.LocalOptions{Database: proxy.URL(), StripeTimeout: stripeTimeout})
+			api := w.Local(world.LocalOptions{Database: proxy.URL(), StripeTimeout: stripeTimeout})
 			hold := proxy.Hold(c.statement, release)
 			began := time.Now()
 			a := c.send(api)

@@ -7,14 +7,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/testkit/world"
 )
 
 // HEAD is GET without the body: monitors and caches ask so.
 func TestHeadIsGetWithoutItsBody(t *testing.T) {
 	t.Parallel()
-	w := testbed.New(t)
-	api := w.Local(testbed.LocalOptions{})
+	w := world.New(t)
+	api := w.Local(world.LocalOptions{})
 	order := api.Order()
 	ask := func(method, path, key string) (*http.Response, string) {
 		r, err := http.NewRequestWithContext(t.Context(), method, api.Base+path, nil)

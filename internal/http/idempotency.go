@@ -16,9 +16,9 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/tracing"
 )
 
@@ -168,7 +168,7 @@ func (s *Server) work(ctx context.Context, r idempotency.Request, found idempote
 		return answer, nil
 	}
 	answer, err = operation.Run(ctx, claim)
-	if err != nil && (db.Unavailable(err) || errors.Is(err, db.ErrInDoubt)) {
+	if err != nil && (postgres.Unavailable(err) || errors.Is(err, postgres.ErrInDoubt)) {
 		// The claim is durable, so "nothing was begun" would be wrong, and might make the client retry under another key.
 		claim.Log().Error("interrupted; the completer will finish it", "error", err.Error())
 		err = &problem{code: codeIdempotencyKeyInFlight, detail: "The work begun under this key will be finished. Ask again with the same key.", retryAfter: time.Second}

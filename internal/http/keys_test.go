@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/internal/stripesim"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/world"
 )
 
 const (
@@ -19,23 +19,23 @@ const (
 )
 
 // held is a payment whose money is about to move, for as long as the test likes.
-func held(t *testing.T, w *testbed.World, api *testbed.Local, key, order string) (goOn func() testbed.Answer) {
+func held(t *testing.T, w *world.World, api *world.Local, key, order string) (goOn func() world.Answer) {
 	t.Helper()
 	hold := w.Sim.Hold(stripesim.Selector{Op: "intent.confirm", OrderID: order}, stripesim.BeforeEffect)
-	told := make(chan testbed.Answer, 1)
+	told := make(chan world.Answer, 1)
 	go func() { told <- api.Pay(key, order, visa) }()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	_, err := hold.Wait(ctx)
 	require.NoError(t, err)
-	return func() testbed.Answer {
+	return func() world.Answer {
 		hold.Release()
 		return <-told
 	}
 }
 
 // patient servers let a test hold Stripe for a while.
-var patient = testbed.LocalOptions{StripeTimeout: 10 * time.Second, Lease: time.Minute}
+var patient = world.LocalOptions{StripeTimeout: 10 * time.Second, Lease: time.Minute}
 
 // TestKey is the table "What a key promises", row by row.
 func TestKey(t *testing.T) {
@@ -43,7 +43,7 @@ func TestKey(t *testing.T) {
 
 	t.Run("InFlightIsSaidAtOnce", func(t *testing.T) {
 		t.Parallel()
-		w := testbed.New(t)
+		w := world.New(t)
 		api := w.Local(patient)
 		order := api.Order()
 		goOn := held(t, w, api, "k", order)
@@ -63,7 +63,7 @@ func TestKey(t *testing.T) {
 
 	t.Run("InFlightIsWaitedForIfPreferred", func(t *testing.T) {
 		t.Parallel()
-		w := testbed.New(t)
+		w := world.New(t)
 		api := w.Local(patient)
 		order := api.Order()
 		goOn := held(t, w, api, "k", order)
@@ -71,7 +71,7 @@ func TestKey(t *testing.T) {
 		require.Equal(t, "idempotency-key-in-flight", api.Pay("k", order, visa, "Prefer: handling=strict, wait=1").Code(), "and not for ever")
 		require.GreaterOrEqual(t, time.Since(began), time.Second)
 
-		waits := make(chan testbed.Answer, 1)
+		waits := make(chan world.Answer, 1)
 		go func() { waits <- api.Pay("k", order, visa, `Prefer: wait="10"; foo=bar`) }()
 		first := goOn()
 		waited := <-waits
@@ -86,15 +86,15 @@ func TestKey(t *testing.T) {
 	// is all that it may take.
 	t.Run("WaitingHoldsNoConnection", func(t *testing.T) {
 		t.Parallel()
-		w := testbed.New(t)
+		w := world.New(t)
 		o := patient
 		o.MaxConn = 2
 		api := w.Local(o)
 		order := api.Order()
 		goOn := held(t, w, api, "k", order)
-		crowd := make(chan []testbed.Answer, 1)
+		crowd := make(chan []world.Answer, 1)
 		go func() {
-			crowd <- testbed.Together(20, func(int) testbed.Answer { return api.Pay("k", order, visa, "Prefer: wait=10") })
+			crowd <- world.Together(20, func(int) world.Answer { return api.Pay("k", order, visa, "Prefer: wait=10") })
 		}()
 		for range 20 {
 			began := time.Now()
@@ -103,7 +103,7 @@ func TestKey(t *testing.T) {
 		}
 		first := goOn()
 		answers := append(<-crowd, first)
-		require.Empty(t, testbed.Disagreements(answers))
+		require.Empty(t, world.Disagreements(answers))
 		for _, a := range answers {
 			require.Equal(t, http.StatusCreated, a.Status, a)
 		}
@@ -112,16 +112,16 @@ func TestKey(t *testing.T) {
 
 	t.Run("OfAnotherRequestRevealsNothing", func(t *testing.T) {
 		t.Parallel()
-		w := testbed.New(t)
-		api := w.Local(testbed.LocalOptions{})
+		w := world.New(t)
+		api := w.Local(world.LocalOptions{})
 		order, other := api.Order(), api.Order()
 		paid := api.Pay("k", order, visa)
 		before := w.Text(`SELECT k::text FROM idempotency_keys k WHERE key = 'k'`)
-		for what, a := range map[string]testbed.Answer{
+		for what, a := range map[string]world.Answer{
 			"another body":  api.Pay("k", order, "pm_card_mastercard"),
 			"another order": api.Pay("k", other, visa),
 			"another path":  api.Post("/v1/orders/"+order+"/cancel", "k", ""),
-			"a query":       api.Post("/v1/payments?dry_run=true", "k", testbed.PayBody(order, visa)),
+			"a query":       api.Post("/v1/payments?dry_run=true", "k", world.PayBody(order, visa)),
 			"another thing": api.Post("/v1/orders", "k", newOrder),
 		} {
 			require.Equal(t, http.StatusUnprocessableEntity, a.Status, "a key serves one request, and this is not %s: %v", what, a)
@@ -139,7 +139,7 @@ func TestKey(t *testing.T) {
 
 	t.Run("QuotedAndBareIsOne", func(t *testing.T) {
 		t.Parallel()
-		api := testbed.New(t).Local(testbed.LocalOptions{})
+		api := world.New(t).Local(world.LocalOptions{})
 		first := api.Post("/v1/orders", `a\b`, newOrder)
 		require.Equal(t, http.StatusCreated, first.Status, first)
 		quoted := api.Post("/v1/orders", `"a\\b"`, newOrder)
@@ -150,20 +150,20 @@ func TestKey(t *testing.T) {
 
 	t.Run("RefusedBeforeTheClaimIsStillFree", func(t *testing.T) {
 		t.Parallel()
-		w := testbed.New(t)
-		api := w.Local(testbed.LocalOptions{})
+		w := world.New(t)
+		api := w.Local(world.LocalOptions{})
 		busy, order := api.Order(), api.Order()
 		w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Reset})
 		require.Equal(t, http.StatusAccepted, api.Pay("busy", busy, visa).Status)
-		for _, refused := range []testbed.Answer{
+		for _, refused := range []world.Answer{
 			api.Post("/v1/payments", "k", `{}`),
-			api.Post("/v1/payments", "k", testbed.PayBody(order, visa), "Authorization: Bearer payonce_0_wrong"),
+			api.Post("/v1/payments", "k", world.PayBody(order, visa), "Authorization: Bearer payonce_0_wrong"),
 			api.Pay("k", "ord_00000000000000000000000000", visa),
 			api.Pay("k", "nonsense", visa),
 			api.Post("/v1/nothing", "k", newOrder),
 			api.Do("DELETE", "/v1/payments", "", "Idempotency-Key: k"),
 			api.Post("/v1/payments", "k", `{"x":"`+strings.Repeat("x", 64<<10)+`"}`),
-			api.Post("/v1/payments", "k", testbed.PayBody(order, visa), "Content-Type: text/plain"),
+			api.Post("/v1/payments", "k", world.PayBody(order, visa), "Content-Type: text/plain"),
 			api.Pay("k", busy, visa), // payment-in-progress
 		} {
 			require.GreaterOrEqual(t, refused.Status, 400, refused)
@@ -177,8 +177,8 @@ func TestKey(t *testing.T) {
 
 	t.Run("ExpiredIsNeverExecutedAgain", func(t *testing.T) {
 		t.Parallel()
-		w := testbed.New(t)
-		api := w.Local(testbed.LocalOptions{})
+		w := world.New(t)
+		api := w.Local(world.LocalOptions{})
 		order := api.Order()
 		paid := api.Pay("k", order, visa)
 		declined := api.Order()
@@ -201,22 +201,22 @@ func TestKey(t *testing.T) {
 
 	t.Run("IsAuthorisedLikeAFirstRequest", func(t *testing.T) {
 		t.Parallel()
-		w := testbed.New(t)
-		api := w.Local(testbed.LocalOptions{})
+		w := world.New(t)
+		api := w.Local(world.LocalOptions{})
 		order := api.Order()
 		paid := api.Pay("k", order, visa)
 		require.Equal(t, http.StatusCreated, paid.Status)
 		w.Exec(`UPDATE api_keys SET revoked_at = clock_timestamp() WHERE tenant_id = $1`, w.Tenant.ID)
-		testbed.Eventually(t, 20*time.Second, "the key is known to be revoked", func() bool { return api.Pay("k", order, visa).Status == http.StatusUnauthorized })
+		world.Eventually(t, 20*time.Second, "the key is known to be revoked", func() bool { return api.Pay("k", order, visa).Status == http.StatusUnauthorized })
 		require.NotContains(t, string(api.Pay("k", order, visa).Body), paid.ID())
 	})
 
 	t.Run("ReplayedAndResumedIsFreeOfRateLimits", func(t *testing.T) {
 		t.Parallel()
-		w := testbed.New(t)
-		api := w.Local(testbed.LocalOptions{})
+		w := world.New(t)
+		api := w.Local(world.LocalOptions{})
 		order, second := api.Order(), api.Order()
-		limited := w.Local(testbed.LocalOptions{RateLimit: 0.01}) // and a burst of one
+		limited := w.Local(world.LocalOptions{RateLimit: 0.01}) // and a burst of one
 		w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
 		require.Equal(t, http.StatusAccepted, limited.Pay("k", order, visa).Status)
 		refused := limited.Pay("k2", second, visa)

@@ -11,13 +11,13 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/internal/http/apitest"
+	"example.com/payonce/testkit/openapi"
 )
 
 func TestOpenAPI(t *testing.T) {
 	t.Parallel()
 	// Loading validates the document, and every example against its schema.
-	doc := apitest.New(t, OpenAPI()).Document()
+	doc := openapi.New(t, OpenAPI()).Document()
 
 	t.Run("KeepsTheOrderItIsWrittenIn", func(t *testing.T) {
 		t.Parallel()
@@ -112,7 +112,7 @@ func TestOpenAPI(t *testing.T) {
 // The catalogue, the document and the examples in it name the same problems.
 func TestOpenAPI_Problems(t *testing.T) {
 	t.Parallel()
-	doc := apitest.New(t, OpenAPI()).Document()
+	doc := openapi.New(t, OpenAPI()).Document()
 
 	t.Run("EachIsInTheDocument", func(t *testing.T) {
 		t.Parallel()

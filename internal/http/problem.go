@@ -10,10 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/inbox"
 	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/postgres"
 )
 
 const (
@@ -111,13 +111,13 @@ func problemOf(err error) *problem {
 		{payments.ErrKeyOfAnotherRefund, codeIdempotencyKeyMismatch, mismatch, 0},
 		{payments.ErrStripeUnavailable, codeUnavailable, "The payment provider does not answer. Nothing was begun.", 5 * time.Second},
 		{inbox.ErrFull, codeUnavailable, "Too many events wait for the database. This one was not kept.", webhookRetry},
-		{db.ErrInDoubt, codeInternal, "", 0},
+		{postgres.ErrInDoubt, codeInternal, "", 0},
 	} {
 		if errors.Is(err, row.matches) {
 			return &problem{code: row.code, detail: row.detail, retryAfter: row.retryAfter}
 		}
 	}
-	if db.Unavailable(err) {
+	if postgres.Unavailable(err) {
 		return &problem{code: codeUnavailable, detail: "The service cannot reach its database. Nothing was begun.", retryAfter: time.Second}
 	}
 	return &problem{code: codeInternal}

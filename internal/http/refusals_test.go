@@ -17,9 +17,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/db/dbtest"
 	httpapi "example.com/payonce/internal/http"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/testkit/dbtest"
+	"example.com/payonce/testkit/world"
 )
 
 // refusal is a request that is wrong, and what it must be told.
@@ -103,8 +103,8 @@ func refusals(order, payment string) []refusal {
 		{name: "a body where none belongs", path: "/v1/orders/" + order + "/cancel", body: `{"force":true}`, status: 400, code: "invalid-request", pointer: "/force"},
 		{name: "null where nothing belongs", path: "/v1/payments/" + payment + "/cancel", body: " null\n", status: 400, code: "invalid-request"},
 
-		{name: "an order of nobody", path: "/v1/payments", body: testbed.PayBody(ghostOrder, visa), status: 404, code: "not-found"},
-		{name: "an order of no form", path: "/v1/payments", body: testbed.PayBody("1; DROP TABLE orders", visa), status: 404, code: "not-found"},
+		{name: "an order of nobody", path: "/v1/payments", body: world.PayBody(ghostOrder, visa), status: 404, code: "not-found"},
+		{name: "an order of no form", path: "/v1/payments", body: world.PayBody("1; DROP TABLE orders", visa), status: 404, code: "not-found"},
 		missing("POST", "/v1/orders/"+ghostOrder+"/cancel"), missing("POST", "/v1/payments/"+ghostPayment+"/cancel"), missing("POST", "/v1/payments/"+ghostPayment+"/refunds"), missing("POST", "/v1/payments/"+order+"/refunds"), missing("POST", "/v1/orders/"+payment+"/cancel"),
 		missing("GET", "/v1/orders/"+ghostOrder), missing("GET", "/v1/payments/"+ghostPayment), missing("GET", "/v1/orders/%00"), missing("GET", "/v1/orders/a%2Fb"), missing("GET", "/v1/orders/%ff"), missing("GET", "/v1/orders/"+strings.ToUpper(order)),
 
@@ -135,14 +135,14 @@ func TestNothingIsWritten(t *testing.T) {
 	t.Parallel()
 	server := dbtest.Server(t)
 	dbtest.Migrated(t, server.URL)
-	w := testbed.On(t, server.URL)
+	w := world.On(t, server.URL)
 	w.Exec(`ALTER SYSTEM SET autovacuum = off`)
 	w.Exec(`SELECT pg_reload_conf()`)
 	api := w.Local(patient)
 	order := api.Order()
 	paid := api.Pay("used", order, visa)
 	require.Equal(t, http.StatusCreated, paid.Status, paid)
-	waiting := w.Local(testbed.LocalOptions{})
+	waiting := w.Local(world.LocalOptions{})
 
 	// The witness itself: it sees an insert, and a mere lock of a row.
 	transactions := func() int { return w.Count(`SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint`) }
@@ -184,27 +184,27 @@ func TestNothingIsWritten(t *testing.T) {
 	goOn := held(t, w, api, "busy", busy)
 	waits := api.Order()
 	require.Equal(t, "requires_action", api.Pay("waits", waits, "pm_card_threeDSecure2Required").Get("status"))
-	limited := w.Local(testbed.LocalOptions{RateLimit: 0.001})
+	limited := w.Local(world.LocalOptions{RateLimit: 0.001})
 	limited.Order()
 	for name, c := range map[string]struct {
 		want string
-		send func() testbed.Answer
+		send func() world.Answer
 	}{
-		"a success again":                  {"201", func() testbed.Answer { return api.Pay("used", order, visa) }},
-		"a decline again":                  {"payment-declined", func() testbed.Answer { return api.Pay("declined", declined, "pm_card_chargeDeclined") }},
-		"a refusal again":                  {"order-already-paid", func() testbed.Answer { return api.Pay("again", order, visa) }},
-		"a cancel again":                   {"200", func() testbed.Answer { return api.Post("/v1/orders/"+canceled+"/cancel", "cancel", "{}") }},
-		"expired":                          {"idempotency-key-expired", func() testbed.Answer { return api.Pay("expired", expired, "pm_nope") }},
-		"in flight":                        {"idempotency-key-in-flight", func() testbed.Answer { return api.Pay("busy", busy, visa) }},
-		"waited for":                       {"idempotency-key-in-flight", func() testbed.Answer { return api.Pay("busy", busy, visa, "Prefer: wait=1") }},
-		"another request":                  {"idempotency-key-mismatch", func() testbed.Answer { return api.Pay("used", busy, visa) }},
-		"another payment is in progress":   {"payment-in-progress", func() testbed.Answer { return api.Pay("new", busy, visa) }},
-		"another payment waits":            {"payment-in-progress", func() testbed.Answer { return api.Pay("new", waits, visa) }},
-		"rate limited":                     {"rate-limited", func() testbed.Answer { return limited.Post("/v1/orders", "new", newOrder) }},
-		"cancel while a payment is moving": {"payment-in-progress", func() testbed.Answer { return api.Post("/v1/orders/"+busy+"/cancel", "new", "") }},
-		"reading":                          {"200", func() testbed.Answer { return api.Get("/v1/orders/" + order) }},
-		"listing":                          {"200", func() testbed.Answer { return api.Get("/v1/payments?order_id=" + order + "&limit=1") }},
-		"listing what cannot be":           {"200", func() testbed.Answer { return api.Get("/v1/payments?order_id=%00") }},
+		"a success again":                  {"201", func() world.Answer { return api.Pay("used", order, visa) }},
+		"a decline again":                  {"payment-declined", func() world.Answer { return api.Pay("declined", declined, "pm_card_chargeDeclined") }},
+		"a refusal again":                  {"order-already-paid", func() world.Answer { return api.Pay("again", order, visa) }},
+		"a cancel again":                   {"200", func() world.Answer { return api.Post("/v1/orders/"+canceled+"/cancel", "cancel", "{}") }},
+		"expired":                          {"idempotency-key-expired", func() world.Answer { return api.Pay("expired", expired, "pm_nope") }},
+		"in flight":                        {"idempotency-key-in-flight", func() world.Answer { return api.Pay("busy", busy, visa) }},
+		"waited for":                       {"idempotency-key-in-flight", func() world.Answer { return api.Pay("busy", busy, visa, "Prefer: wait=1") }},
+		"another request":                  {"idempotency-key-mismatch", func() world.Answer { return api.Pay("used", busy, visa) }},
+		"another payment is in progress":   {"payment-in-progress", func() world.Answer { return api.Pay("new", busy, visa) }},
+		"another payment waits":            {"payment-in-progress", func() world.Answer { return api.Pay("new", waits, visa) }},
+		"rate limited":                     {"rate-limited", func() world.Answer { return limited.Post("/v1/orders", "new", newOrder) }},
+		"cancel while a payment is moving": {"payment-in-progress", func() world.Answer { return api.Post("/v1/orders/"+busy+"/cancel", "new", "") }},
+		"reading":                          {"200", func() world.Answer { return api.Get("/v1/orders/" + order) }},
+		"listing":                          {"200", func() world.Answer { return api.Get("/v1/payments?order_id=" + order + "&limit=1") }},
+		"listing what cannot be":           {"200", func() world.Answer { return api.Get("/v1/payments?order_id=%00") }},
 	} {
 		seen = transactions()
 		a := c.send()
@@ -244,7 +244,7 @@ func (r refusal) complete() refusal {
 
 func TestAllow(t *testing.T) {
 	t.Parallel()
-	api := testbed.New(t).Local(testbed.LocalOptions{})
+	api := world.New(t).Local(world.LocalOptions{})
 	for path, allow := range map[string]string{
 		"/v1/orders": "GET, HEAD, POST", "/v1/orders/x": "GET, HEAD", "/v1/orders/a%2Fb": "GET, HEAD", "/v1/orders/x/cancel": "POST", "/v1/payments": "GET, HEAD, POST", "/v1/payments/x": "GET, HEAD", "/v1/payments/x/cancel": "POST", "/healthz": "GET, HEAD", "/openapi.json": "GET, HEAD",
 	} {
@@ -256,8 +256,8 @@ func TestAllow(t *testing.T) {
 // Half a request must never become one.
 func TestCutRequests(t *testing.T) {
 	t.Parallel()
-	w := testbed.New(t)
-	api := w.Local(testbed.LocalOptions{})
+	w := world.New(t)
+	api := w.Local(world.LocalOptions{})
 	u, err := url.Parse(api.Base)
 	require.NoError(t, err)
 	whole := `{"currency":"usd","items":[{"sku":"tea","quantity":2,"unit_amount":500}]}`
@@ -297,7 +297,7 @@ func TestUnreadableRequests(t *testing.T) {
 	t.Parallel()
 	var options httpapi.Options
 	b := setup(t, func(o *httpapi.Options) { options = *o })
-	options.Metrics, options.Drain = prometheus.NewRegistry(), testbed.Patience
+	options.Metrics, options.Drain = prometheus.NewRegistry(), world.Patience
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
@@ -312,7 +312,7 @@ func TestUnreadableRequests(t *testing.T) {
 		defer func() { require.NoError(t, conn.Close()) }()
 		_, err = io.WriteString(conn, request)
 		require.NoError(t, err)
-		require.NoError(t, conn.SetReadDeadline(time.Now().Add(testbed.Patience)))
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(world.Patience)))
 		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		require.NoError(t, err)
 		body, err := io.ReadAll(res.Body) // to its end, which the server announced

@@ -17,8 +17,8 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/internal/http/apitest"
 	"example.com/payonce/internal/inbox"
+	"example.com/payonce/testkit/openapi"
 )
 
 // A webhook for which there is no room was not kept, and is to be sent again: that
@@ -34,7 +34,7 @@ func TestWebhookWithoutRoomIsToBeSentAgain(t *testing.T) {
 // bodies, each a valid one with one thing changed, are judged by both.
 func TestRequestsAgreeWithTheDocument(t *testing.T) {
 	t.Parallel()
-	doc := apitest.New(t, OpenAPI()).Document()
+	doc := openapi.New(t, OpenAPI()).Document()
 	for _, c := range []struct {
 		schema string
 		parse  parse

@@ -6,14 +6,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/internal/http/apitest"
+	"example.com/payonce/testkit/openapi"
 )
 
 // Somebody who adds a POST must say how it is repeated: by an operation under a
 // key, or by a reason why it needs none. And what they say must be documented.
 func TestEveryPostDeclaresItsIdempotency(t *testing.T) {
 	t.Parallel()
-	doc := apitest.New(t, OpenAPI()).Document()
+	doc := openapi.New(t, OpenAPI()).Document()
 	for _, r := range new(Server).routes() {
 		name := r.method + " " + r.pattern
 		if r.method != http.MethodPost {
@@ -34,7 +34,7 @@ func TestEveryPostDeclaresItsIdempotency(t *testing.T) {
 // is served, TestContract shows by asking for it.)
 func TestEveryRouteIsDocumented(t *testing.T) {
 	t.Parallel()
-	doc := apitest.New(t, OpenAPI()).Document()
+	doc := openapi.New(t, OpenAPI()).Document()
 	seen := map[string]bool{}
 	for _, r := range new(Server).routes() {
 		name := r.method + " " + r.pattern

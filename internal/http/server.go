@@ -13,11 +13,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/inbox"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/tracing"
 )
 
@@ -32,7 +32,7 @@ const (
 
 // Options of NewServer. All are required but Metrics, Log and Tracer.
 type Options struct {
-	Pool       *db.Pool
+	Pool       *postgres.Pool
 	Keys       *idempotency.Store
 	Operations map[string]idempotency.Operation
 	Payments   *payments.Service

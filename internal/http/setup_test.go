@@ -20,13 +20,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/db"
-	"example.com/payonce/db/dbtest"
 	httpapi "example.com/payonce/internal/http"
-	"example.com/payonce/internal/http/apitest"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
-	"example.com/payonce/internal/stripesim"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/dbtest"
+	"example.com/payonce/testkit/openapi"
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
@@ -39,10 +40,10 @@ type bundle struct {
 	t         *testing.T
 	url       string
 	apiKey    string
-	pool      *db.Pool
+	pool      *postgres.Pool
 	sim       *stripesim.Sim
 	completer *idempotency.Completer
-	contract  *apitest.Validator
+	contract  *openapi.Validator
 	client    *http.Client
 }
 
@@ -74,7 +75,7 @@ func setup(t *testing.T, adjust ...func(*httpapi.Options)) *bundle {
 	server := httptest.NewServer(httpapi.NewServer(options).Handler())
 	t.Cleanup(server.Close)
 
-	contract := apitest.New(t, httpapi.OpenAPI())
+	contract := openapi.New(t, httpapi.OpenAPI())
 	b := &bundle{
 		t: t, url: server.URL, pool: pool, sim: sim, contract: contract,
 		completer: idempotency.NewCompleter(keys, service.Operations(), 14*time.Second),

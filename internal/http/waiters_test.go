@@ -13,7 +13,7 @@ import (
 	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/payments"
-	"example.com/payonce/internal/stripesim"
+	"example.com/payonce/stripesim"
 )
 
 // TestWaiterOutlivesTheHolder: who waits for a holder that dies may have waited

@@ -5,10 +5,10 @@ import (
 	"net/http"
 	"time"
 
-	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/inbox"
 	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/tracing"
 )
 
@@ -46,7 +46,7 @@ func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 	fresh, err := s.webhooks.Receive(ctx, inbox.Received{
 		Consumer: payments.StripeEvents, ID: event.ID, Type: event.Type, ObjectID: event.IntentID, Payload: body, Traceparent: tracing.Traceparent(r.Context()),
 	})
-	if errors.Is(err, db.ErrInDoubt) {
+	if errors.Is(err, postgres.ErrInDoubt) {
 		// It may or may not be durable, so Stripe should resend it. A 500 would look like a bug.
 		err = &problem{code: codeUnavailable, detail: "The service cannot reach its database.", retryAfter: webhookRetry}
 	}

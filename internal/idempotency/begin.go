@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/tracing"
 )
 
@@ -55,7 +56,7 @@ func (s *Store) BeginStatement(ctx context.Context, r Request, resourceID, point
 		if err == nil && !claimed {
 			return ErrTaken
 		}
-		return db.Written(err)
+		return postgres.Written(err)
 	})
 }
 
@@ -96,7 +97,7 @@ func (n New) insertAt(ctx context.Context, q *db.Queries, point string) error {
 		Fingerprint: n.Request.Fingerprint, FingerprintVersion: FingerprintVersion, Request: n.Request.Body, RequestID: n.Request.RequestID,
 		ResourceID: n.ResourceID, RecoveryPoint: point, ClaimToken: n.ClaimToken, Lease: n.Lease, Traceparent: tracing.Traceparent(ctx),
 	})
-	if errors.Is(err, db.ErrNoRows) {
+	if errors.Is(err, postgres.ErrNoRows) {
 		return ErrTaken
 	}
 	return err
@@ -117,7 +118,7 @@ func (s *Store) begin(ctx context.Context, n New, phase func() error) (c *Claim,
 	}()
 	for doubted := false; ; doubted = true {
 		err := phase()
-		if errors.Is(err, db.ErrInDoubt) || doubted && errors.Is(err, ErrTaken) {
+		if errors.Is(err, postgres.ErrInDoubt) || doubted && errors.Is(err, ErrTaken) {
 			c, readErr := s.recognise(ctx, n, err)
 			if c != nil || readErr != nil {
 				return c, readErr
@@ -150,7 +151,7 @@ func (s *Store) recognise(ctx context.Context, n New, doubt error) (*Claim, erro
 		return err
 	})
 	switch {
-	case errors.Is(err, db.ErrNoRows):
+	case errors.Is(err, postgres.ErrNoRows):
 		return nil, nil
 	case err != nil:
 		return nil, doubt

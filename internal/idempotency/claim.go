@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/tracing"
 )
 
@@ -86,11 +87,11 @@ func (c *Claim) yield(ctx context.Context, pause time.Duration, reason string, p
 	// back.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), yieldWithin)
 	defer cancel()
-	reason = db.Text(reason) // it may quote a stranger
+	reason = postgres.Text(reason) // it may quote a stranger
 	n, err := c.store.pool.KeyYield(ctx, db.KeyYieldParams{
 		TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, Pause: pause, LastError: &reason, Park: park,
 	})
-	if err := c.fenced(rows(n, db.Written(err))); err != nil {
+	if err := c.fenced(rows(n, postgres.Written(err))); err != nil {
 		return fmt.Errorf("give the claim back: %w", err) // The lease runs out by itself: slower, but not wrong.
 	}
 	tracing.Current(ctx).Event("claim given back")

@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/tracing"
 )
 
@@ -69,7 +70,7 @@ func (c *Claim) Statement(ctx context.Context, to string, fn func(q *db.Queries)
 		if errors.Is(err, ErrMoved) {
 			return err // The statement was answered, so there is nothing to read back.
 		}
-		return rows(n, db.Written(err))
+		return rows(n, postgres.Written(err))
 	})
 }
 
@@ -89,7 +90,7 @@ func (c *Claim) FinishStatement(ctx context.Context, answer Answer, fn func(q *d
 // hold locks the key's row, checks the token and returns the recovery point.
 func (c *Claim) hold(ctx context.Context, q *db.Queries) (point string, err error) {
 	point, err = q.KeyHold(ctx, db.KeyHoldParams{TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token})
-	if errors.Is(err, db.ErrNoRows) {
+	if errors.Is(err, postgres.ErrNoRows) {
 		return "", ErrLeaseLost
 	}
 	return point, err
@@ -109,7 +110,7 @@ func (c *Claim) durably(ctx context.Context, to string, phase func() error) (err
 	}()
 	for {
 		err := phase()
-		if errors.Is(err, db.ErrInDoubt) {
+		if errors.Is(err, postgres.ErrInDoubt) {
 			c.store.o.Metrics.inDoubt.Inc()
 			span.Event("commit in doubt")
 			done, readErr := c.readBack(ctx, to)

@@ -9,8 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/db"
-	"example.com/payonce/db/dbtest"
 	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/testkit/dbtest"
 )
 
 const (
@@ -21,7 +22,7 @@ const (
 // reaping is a table of keys to be reaped.
 type reaping struct {
 	t     *testing.T
-	pool  *db.Pool
+	pool  *postgres.Pool
 	store *idempotency.Store
 }
 
@@ -199,7 +200,7 @@ func TestReaperWithoutItsGuard(t *testing.T) {
 			r := newReaping(t)
 			r.unfinished("died")
 			_, err := r.pool.Raw().Exec(t.Context(), c.mutant)
-			require.True(t, db.Violates(err, c.guard), "%v", err)
+			require.True(t, postgres.Violates(err, c.guard), "%v", err)
 			require.Equal(t, 1, r.count(unfinished))
 
 			r.exec(c.unguard)

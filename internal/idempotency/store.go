@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/tracing"
 )
 
@@ -52,12 +53,12 @@ type Options struct {
 
 // Store is the table of keys.
 type Store struct {
-	pool *db.Pool
+	pool *postgres.Pool
 	o    Options
 }
 
 // NewStore returns the store. It starts nothing.
-func NewStore(pool *db.Pool, o Options) *Store {
+func NewStore(pool *postgres.Pool, o Options) *Store {
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics(nil)
 	}
@@ -96,7 +97,7 @@ type Found struct {
 // new.
 func (s *Store) Lookup(ctx context.Context, r Request) (Found, error) {
 	row, err := s.pool.KeyLookup(ctx, db.KeyLookupParams{TenantID: r.TenantID, Key: r.Key})
-	if errors.Is(err, db.ErrNoRows) {
+	if errors.Is(err, postgres.ErrNoRows) {
 		return Found{State: Fresh}, nil
 	}
 	if err != nil {
@@ -144,11 +145,11 @@ func (s *Store) TakeOver(ctx context.Context, r Request, f Found) (*Claim, error
 	row, err := s.pool.KeyTakeOver(ctx, db.KeyTakeOverParams{
 		TenantID: r.TenantID, Key: r.Key, SeenToken: f.token, ClaimToken: token, Lease: s.o.Lease,
 	})
-	if errors.Is(err, db.ErrNoRows) {
+	if errors.Is(err, postgres.ErrNoRows) {
 		return nil, ErrTaken
 	}
 	if err != nil {
-		return nil, fmt.Errorf("take over the key: %w", db.Written(err))
+		return nil, fmt.Errorf("take over the key: %w", postgres.Written(err))
 	}
 	c := s.claimOf(row)
 	c.RequestID = r.RequestID // This request is the first to get the answer, so the answer has its id.
@@ -162,7 +163,7 @@ func (s *Store) TakeOver(ctx context.Context, r Request, f Found) (*Claim, error
 func (s *Store) untilAnswered(ctx context.Context, read func() error) error {
 	var err error
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
-		if err = read(); err == nil || errors.Is(err, db.ErrNoRows) {
+		if err = read(); err == nil || errors.Is(err, postgres.ErrNoRows) {
 			return err
 		}
 		select {

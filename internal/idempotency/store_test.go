@@ -8,9 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/db"
-	"example.com/payonce/db/dbtest"
-	"example.com/payonce/db/pgproxy"
 	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/testkit/dbtest"
+	"example.com/payonce/testkit/pgproxy"
 )
 
 // TestStaleClaim tries every way in which a claim can be moved, with one that was
@@ -64,8 +65,8 @@ func TestInDoubt(t *testing.T) {
 	setup := func(t *testing.T) (here reaping, lossy *idempotency.Store, proxy *pgproxy.Proxy) {
 		t.Helper()
 		dsn := dbtest.URL(t)
-		open := func(dsn string) *db.Pool {
-			pool, err := db.Open(t.Context(), dsn, db.Options{MaxConn: 4})
+		open := func(dsn string) *postgres.Pool {
+			pool, err := postgres.Open(t.Context(), dsn, postgres.Options{MaxConn: 4})
 			require.NoError(t, err)
 			t.Cleanup(pool.Close)
 			return pool

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/tracing"
 )
 
@@ -33,7 +34,7 @@ type Message struct {
 // Consumer applies a broker's messages. Events are deduplicated per consumer name: each
 // consumer applies each event once.
 type Consumer struct {
-	pool    *db.Pool
+	pool    *postgres.Pool
 	name    string
 	handler Handler
 	metrics *Metrics
@@ -43,7 +44,7 @@ type Consumer struct {
 
 // NewConsumer returns a consumer; metrics may be nil. Register the same handler
 // under the same name with the Processor, for what could not be applied at once.
-func NewConsumer(pool *db.Pool, name string, h Handler, m *Metrics) *Consumer {
+func NewConsumer(pool *postgres.Pool, name string, h Handler, m *Metrics) *Consumer {
 	if h.Prepare != nil {
 		panic("bug: a broker does not wait for Prepare; Receive the event, and the processor will")
 	}
@@ -96,7 +97,7 @@ func (c *Consumer) apply(ctx context.Context, m Message) (result string, err err
 			status, err := q.InboxTake(ctx, db.InboxTakeParams{Consumer: c.name, EventID: m.ID, Type: m.Type, TenantID: &m.TenantID,
 				Subject: &m.Subject, Version: &m.Version, Traceparent: orNil(m.Traceparent), Payload: m.Body})
 			switch {
-			case errors.Is(err, db.ErrNoRows):
+			case errors.Is(err, postgres.ErrNoRows):
 				result = resultDuplicate
 				return nil
 			case err != nil:
@@ -114,7 +115,7 @@ func (c *Consumer) apply(ctx context.Context, m Message) (result string, err err
 
 func (c *Consumer) keep(ctx context.Context, m Message, cause error) error {
 	park := errors.Is(cause, ErrPoison)
-	text := db.ErrorText(cause)
+	text := postgres.ErrorText(cause)
 	p := db.InboxKeepParams{Consumer: c.name, EventID: m.ID, Type: m.Type, TenantID: orNil(m.TenantID), Traceparent: orNil(m.Traceparent),
 		Park: park, Payload: m.Body, LastError: &text, Delay: backoff(1)}
 	if m.Subject != "" {

@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/db"
 	"example.com/payonce/internal/inbox"
+	"example.com/payonce/internal/postgres"
 )
 
 func TestConsumer(t *testing.T) {
@@ -161,7 +161,7 @@ func TestConsumer(t *testing.T) {
 
 	t.Run("AsksForTheMessageAgainWhileTheDatabaseIsAway", func(t *testing.T) {
 		t.Parallel()
-		away, err := db.Open(t.Context(), "postgres://nobody@127.0.0.1:1/none", db.Options{})
+		away, err := postgres.Open(t.Context(), "postgres://nobody@127.0.0.1:1/none", postgres.Options{})
 		require.NoError(t, err)
 		t.Cleanup(away.Close)
 		err = inbox.NewConsumer(away, books, inbox.Handler{}, nil).Handle(t.Context(), message("ord_1", 1))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 )
 
 const (
@@ -74,7 +75,7 @@ func (i *Intake) Receive(ctx context.Context, e Received) (fresh bool, err error
 	case s := <-d.stored:
 		return s.fresh, s.err
 	case <-ctx.Done():
-		return false, fmt.Errorf("keep event %s for %s: %w: %w", e.ID, e.Consumer, db.ErrInDoubt, ctx.Err())
+		return false, fmt.Errorf("keep event %s for %s: %w: %w", e.ID, e.Consumer, postgres.ErrInDoubt, ctx.Err())
 	}
 }
 
@@ -124,7 +125,7 @@ func (i *Intake) store(ctx context.Context, batch []delivery) {
 			s.fresh, err = receiveAll(ctx, i.q, batch)
 			return err
 		})
-		if !db.Judged(s.err) {
+		if !postgres.Judged(s.err) {
 			for _, d := range batch {
 				d.stored <- s
 			}
@@ -159,7 +160,7 @@ func receiveAll(ctx context.Context, q *db.Queries, batch []delivery) (fresh boo
 	}
 	n, err := q.InboxReceiveAll(ctx, p)
 	if err != nil {
-		return false, fmt.Errorf("keep %d events: %w", len(batch), db.Written(err))
+		return false, fmt.Errorf("keep %d events: %w", len(batch), postgres.Written(err))
 	}
 	return n > 0, nil
 }

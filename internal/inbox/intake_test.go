@@ -11,17 +11,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/db"
-	"example.com/payonce/db/dbtest"
-	"example.com/payonce/db/pgproxy"
 	"example.com/payonce/internal/inbox"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/testkit/dbtest"
+	"example.com/payonce/testkit/pgproxy"
 )
 
 // crowd is an intake all of whose statements are held up, so that whoever comes
 // now waits for the next one.
 type crowd struct {
 	*testing.T
-	pool    *db.Pool
+	pool    *postgres.Pool
 	proxy   *pgproxy.Proxy
 	intake  *inbox.Intake
 	release func()
@@ -34,10 +34,10 @@ func newCrowd(t *testing.T) *crowd {
 	proxy, err := pgproxy.Start(dsn)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
-	pool, err := db.Open(t.Context(), dsn, db.Options{})
+	pool, err := postgres.Open(t.Context(), dsn, postgres.Options{})
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
-	through, err := db.Open(t.Context(), proxy.URL(), db.Options{})
+	through, err := postgres.Open(t.Context(), proxy.URL(), postgres.Options{})
 	require.NoError(t, err)
 	t.Cleanup(through.Close)
 	release := make(chan struct{})
@@ -135,7 +135,7 @@ func TestIntake(t *testing.T) {
 		}
 		answers := c.answers()
 		require.NoError(t, answers[0])
-		require.True(t, db.Judged(answers[1]), "%v", answers[1])
+		require.True(t, postgres.Judged(answers[1]), "%v", answers[1])
 		require.NoError(t, answers[2])
 		require.Equal(t, []string{"a", "c"}, c.stored())
 	})
@@ -151,7 +151,7 @@ func TestIntake(t *testing.T) {
 				c.send(t.Context(), event("a"))
 				c.send(t.Context(), event("b"))
 				for _, err := range c.answers() {
-					require.ErrorIs(t, err, db.ErrInDoubt)
+					require.ErrorIs(t, err, postgres.ErrInDoubt)
 				}
 				require.True(t, cut.HasFired(), "nothing was cut, so nothing was shown")
 				for _, id := range []string{"a", "b"} {
@@ -172,7 +172,7 @@ func TestIntake(t *testing.T) {
 		leave()
 		gone := <-c.results[inbox.IntakesMax]
 		require.ErrorIs(t, gone, context.Canceled)
-		require.ErrorIs(t, gone, db.ErrInDoubt)
+		require.ErrorIs(t, gone, postgres.ErrInDoubt)
 		c.results = slices.Delete(c.results, inbox.IntakesMax, inbox.IntakesMax+1)
 		require.Equal(t, []error{nil}, c.answers())
 		require.Equal(t, []string{"a", "b"}, c.stored())
@@ -222,7 +222,7 @@ func TestIntake(t *testing.T) {
 		leave()
 		_, err := c.intake.Receive(t.Context(), large("one"))
 		require.ErrorIs(t, err, inbox.ErrFull)
-		require.NotErrorIs(t, err, db.ErrInDoubt, "it was not kept, for certain")
+		require.NotErrorIs(t, err, postgres.ErrInDoubt, "it was not kept, for certain")
 		c.release()
 		require.Eventually(t, func() bool { return c.intake.Held() == 0 }, 20*time.Second, 10*time.Millisecond, "what is stored is let go")
 		_, err = c.intake.Receive(t.Context(), event("one"))

@@ -11,8 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/db"
-	"example.com/payonce/db/dbtest"
 	"example.com/payonce/internal/inbox"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/testkit/dbtest"
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
@@ -24,7 +25,7 @@ var errNotNow = errors.New("not now")
 // bundle is a database and a consumer whose handler writes one effect an event.
 type bundle struct {
 	*testing.T
-	pool      *db.Pool
+	pool      *postgres.Pool
 	consumer  *inbox.Consumer
 	processor *inbox.Processor
 	fail      func(inbox.Event) error // before the effect

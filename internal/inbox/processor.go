@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/tracing"
 )
 
@@ -40,7 +41,7 @@ type ProcessorOptions struct {
 // Processor applies stored events: webhooks, and messages that could not be applied at
 // once. Any number may run, in any number of processes.
 type Processor struct {
-	pool      *db.Pool
+	pool      *postgres.Pool
 	handlers  map[string]Handler
 	consumers []string
 	lease     time.Duration
@@ -54,7 +55,7 @@ type Processor struct {
 
 // NewProcessor returns a processor for one loop. It leaves alone the events of consumers
 // for which it has no handler: a newer version will know them.
-func NewProcessor(pool *db.Pool, handlers map[string]Handler, o ProcessorOptions) *Processor {
+func NewProcessor(pool *postgres.Pool, handlers map[string]Handler, o ProcessorOptions) *Processor {
 	p := &Processor{pool: pool, handlers: handlers, consumers: slices.Sorted(maps.Keys(handlers)),
 		lease: o.Lease, atOnce: o.AtOnce, metrics: o.Metrics, log: o.Log, tracer: o.Tracer, woken: make(chan struct{}, 1)}
 	if p.lease == 0 {
@@ -118,7 +119,7 @@ func (p *Processor) process(ctx context.Context, row db.InboxEvent) error {
 	}
 	span.Set(spanResult, result)
 	if cause != nil {
-		span.Fail(db.ErrorText(cause))
+		span.Fail(postgres.ErrorText(cause))
 	}
 	span.End(nil)
 	p.metrics.events.WithLabelValues(row.Consumer, result).Inc()
@@ -168,7 +169,7 @@ func (p *Processor) fail(ctx context.Context, row db.InboxEvent, cause error) (r
 	defer cancel()
 	park := errors.Is(cause, ErrPoison) || row.Attempts >= attemptsMax
 	n, err := p.pool.InboxFail(ctx, db.InboxFailParams{Consumer: row.Consumer, EventID: row.EventID, LeaseToken: row.LeaseToken,
-		Delay: backoff(int(row.Attempts)), LastError: db.ErrorText(cause), Park: park})
+		Delay: backoff(int(row.Attempts)), LastError: postgres.ErrorText(cause), Park: park})
 	switch {
 	case err != nil:
 		return resultFailed, errors.Join(cause, fmt.Errorf("record the failure of event %s: %w", row.EventID, err))

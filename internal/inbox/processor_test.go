@@ -12,6 +12,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/inbox"
+	"example.com/payonce/internal/postgres"
 )
 
 const stripe = "stripe"
@@ -226,5 +227,5 @@ func TestReaper(t *testing.T) {
 	require.Equal(t, 1, n)
 	require.Equal(t, map[string]int{"done": 1, "pending": 1, "parked": 1}, b.statuses())
 	_, err = b.pool.Raw().Exec(t.Context(), "DELETE FROM inbox_events WHERE status = 'parked'")
-	require.True(t, db.Violates(err, "unapplied_is_never_deleted"), "%v", err)
+	require.True(t, postgres.Violates(err, "unapplied_is_never_deleted"), "%v", err)
 }

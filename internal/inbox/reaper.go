@@ -6,18 +6,19 @@ import (
 	"time"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 )
 
 const reapMax = 1000
 
 // Reaper removes the rows of events that were applied long ago.
 type Reaper struct {
-	pool      *db.Pool
+	pool      *postgres.Pool
 	retention time.Duration
 }
 
 // NewReaper returns a reaper; retention zero is Retention.
-func NewReaper(pool *db.Pool, retention time.Duration) *Reaper {
+func NewReaper(pool *postgres.Pool, retention time.Duration) *Reaper {
 	if retention == 0 {
 		retention = Retention
 	}

@@ -10,10 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/db"
-	"example.com/payonce/db/dbtest"
 	"example.com/payonce/internal/inbox"
 	"example.com/payonce/internal/ledger"
 	"example.com/payonce/internal/outbox"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/testkit/dbtest"
 )
 
 const tenant = "tnt_a"
@@ -39,13 +40,13 @@ const (
 		SELECT 'tnt_a', r.id, r.version, r.status::refund_status, 'pay_1', 'ord_of_pay_1', r.id, 'tnt_a:' || r.id, r.amount, 'eur', 're_of_' || r.id, now() FROM %s AS r(id, amount, version, status)`
 )
 
-func run(t testing.TB, pool *db.Pool, sql string, args ...any) {
+func run(t testing.TB, pool *postgres.Pool, sql string, args ...any) {
 	t.Helper()
 	_, err := pool.Raw().Exec(t.Context(), sql, args...)
 	require.NoError(t, err)
 }
 
-func count(t testing.TB, pool *db.Pool, sql string) (n int) {
+func count(t testing.TB, pool *postgres.Pool, sql string) (n int) {
 	t.Helper()
 	require.NoError(t, pool.Raw().QueryRow(t.Context(), sql).Scan(&n))
 	return n
@@ -57,7 +58,7 @@ func refunds(values string) string  { return fmt.Sprintf(insertRefunds, "(VALUES
 func TestLedger(t *testing.T) {
 	t.Parallel()
 
-	setup := func(t *testing.T, rows ...string) (*db.Pool, func(...outbox.Event)) {
+	setup := func(t *testing.T, rows ...string) (*postgres.Pool, func(...outbox.Event)) {
 		pool := dbtest.New(t)
 		for _, sql := range rows {
 			run(t, pool, sql)
@@ -69,7 +70,7 @@ func TestLedger(t *testing.T) {
 			}
 		}
 	}
-	balances := func(t *testing.T, pool *db.Pool) map[string]int64 {
+	balances := func(t *testing.T, pool *postgres.Pool) map[string]int64 {
 		list, err := ledger.Balances(t.Context(), pool.Queries, tenant)
 		require.NoError(t, err)
 		sums := map[string]int64{}
@@ -118,18 +119,18 @@ func TestLedger(t *testing.T) {
 					Accounts: []string{"stripe", "sales"}, AmountsMinor: amounts})
 			})
 		}
-		require.True(t, db.Violates(book(100, -99), "entries_of_an_event_sum_to_zero"))
+		require.True(t, postgres.Violates(book(100, -99), "entries_of_an_event_sum_to_zero"))
 		require.NoError(t, book(100, -100))
-		require.True(t, db.Violates(book(100, -100), "ledger_entries_pkey"))
+		require.True(t, postgres.Violates(book(100, -100), "ledger_entries_pkey"))
 		handle(event("pay_1", 2, "payment.succeeded", 5000))
 		for _, sql := range []string{"UPDATE ledger_entries SET amount_minor = 1", "DELETE FROM ledger_entries"} {
 			_, err := pool.Raw().Exec(t.Context(), sql)
-			require.True(t, db.Violates(err, "booked_is_booked"), "%v", err)
+			require.True(t, postgres.Violates(err, "booked_is_booked"), "%v", err)
 		}
 		// Half of another event's entries, in the same transaction as balanced ones.
 		_, err := pool.Raw().Exec(t.Context(), `INSERT INTO ledger_entries (tenant_id, event_id, line, account, amount_minor, currency, resource_id)
 			VALUES ('tnt_a', 'evt2', 1, 'stripe', 5, 'eur', 'x'), ('tnt_a', 'evt2', 2, 'sales', -5, 'usd', 'x')`)
-		require.True(t, db.Violates(err, "entries_of_an_event_sum_to_zero"), "each currency on its own: %v", err)
+		require.True(t, postgres.Violates(err, "entries_of_an_event_sum_to_zero"), "each currency on its own: %v", err)
 	})
 }
 
@@ -139,7 +140,7 @@ func TestLedgerWaitsForWhatItsDatabaseHasLost(t *testing.T) {
 	t.Parallel()
 
 	type books struct {
-		pool      *db.Pool
+		pool      *postgres.Pool
 		handle    func(outbox.Event)
 		processor *inbox.Processor
 	}
@@ -167,7 +168,7 @@ func TestLedgerWaitsForWhatItsDatabaseHasLost(t *testing.T) {
 	booked := func(t *testing.T, b books) int {
 		return count(t, b.pool, "SELECT count(DISTINCT event_id) FROM ledger_entries")
 	}
-	unbalanced := func(t *testing.T, b books) (rows []db.Violation) {
+	unbalanced := func(t *testing.T, b books) (rows []postgres.Violation) {
 		t.Helper()
 		checks, err := b.pool.Invariants(t.Context())
 		require.NoError(t, err)

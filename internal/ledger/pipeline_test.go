@@ -21,11 +21,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/db"
-	"example.com/payonce/db/dbtest"
 	"example.com/payonce/internal/broker"
 	"example.com/payonce/internal/inbox"
 	"example.com/payonce/internal/ledger"
 	"example.com/payonce/internal/outbox"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/testkit/dbtest"
 )
 
 // The test binary is also the processes that the test kills: PIPELINE_ROLE says
@@ -50,7 +51,7 @@ func process(role string) error {
 	if role == "broker" {
 		return serveBroker(ctx)
 	}
-	pool, err := db.Open(ctx, os.Getenv("PIPELINE_DB"), db.Options{MaxConn: 4})
+	pool, err := postgres.Open(ctx, os.Getenv("PIPELINE_DB"), postgres.Options{MaxConn: 4})
 	if err != nil {
 		return err
 	}
@@ -142,7 +143,7 @@ func TestPipelineUnderKills(t *testing.T) {
 	t.Parallel()
 	const payments, refunds, refundOf = 1500, 500, 3 // every third payment is refunded
 	url := dbtest.URL(t)
-	pool, err := db.Open(t.Context(), url, db.Options{})
+	pool, err := postgres.Open(t.Context(), url, postgres.Options{})
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	run(t, pool, fmt.Sprintf(insertPayments, fmt.Sprintf("(SELECT 'pay_' || i, 1000 + i FROM generate_series(0, %d) i)", payments-1)))

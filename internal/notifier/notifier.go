@@ -18,6 +18,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/inbox"
+	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/tracing"
 )
 
@@ -61,7 +62,7 @@ type Options struct {
 
 // Notifier sends deliveries. Any number may run, in any number of processes.
 type Notifier struct {
-	pool     *db.Pool
+	pool     *postgres.Pool
 	client   *http.Client
 	insecure bool
 	metrics  *Metrics
@@ -75,7 +76,7 @@ type Notifier struct {
 }
 
 // New returns a notifier for one loop.
-func New(pool *db.Pool, o Options) *Notifier {
+func New(pool *postgres.Pool, o Options) *Notifier {
 	n := &Notifier{pool: pool, client: newClient(o.AllowPrivate), insecure: o.AllowPrivate, metrics: o.Metrics, log: o.Log, tracer: o.Tracer, sending: map[string]int{}}
 	if n.metrics == nil {
 		n.metrics = NewMetrics(nil)
@@ -176,7 +177,7 @@ func (n *Notifier) deliver(ctx context.Context, d db.DeliveryLeaseRow) error {
 		c := int32(status) //nolint:gosec // an HTTP status fits
 		code = &c
 	}
-	text := db.ErrorText(cause)
+	text := postgres.ErrorText(cause)
 	var rows int64
 	var err error
 	result := "delivered"

@@ -20,10 +20,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/db"
-	"example.com/payonce/db/dbtest"
 	"example.com/payonce/internal/inbox"
 	"example.com/payonce/internal/notifier"
 	"example.com/payonce/internal/outbox"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/testkit/dbtest"
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
@@ -35,7 +36,7 @@ var secret = []byte("0123456789abcdef0123456789abcdef")
 // bundle is a tenant with an endpoint that answers as it is told to.
 type bundle struct {
 	*testing.T
-	pool     *db.Pool
+	pool     *postgres.Pool
 	consumer *inbox.Consumer
 	notifier *notifier.Notifier
 	server   *httptest.Server

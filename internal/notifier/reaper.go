@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 )
 
 const (
@@ -17,12 +18,12 @@ const (
 
 // Reaper removes deliveries that ended long ago.
 type Reaper struct {
-	pool      *db.Pool
+	pool      *postgres.Pool
 	retention time.Duration
 }
 
 // NewReaper returns a reaper; retention zero is Retention.
-func NewReaper(pool *db.Pool, retention time.Duration) *Reaper {
+func NewReaper(pool *postgres.Pool, retention time.Duration) *Reaper {
 	if retention == 0 {
 		retention = Retention
 	}

@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"example.com/payonce/deploy"
-	"example.com/payonce/internal/children"
-	"example.com/payonce/internal/freeport"
+	"example.com/payonce/testkit/port"
+	"example.com/payonce/testkit/process"
 )
 
 // ErrMissing says that there is no Prometheus on this machine.
@@ -26,7 +26,7 @@ var ErrMissing = errors.New("prometheus is not installed; Debian's package prome
 
 // Prometheus is the real one, running, with our configuration and our rules.
 type Prometheus struct {
-	child children.Child
+	child process.Child
 	url   string
 	began time.Time
 }
@@ -34,8 +34,8 @@ type Prometheus struct {
 // Options of a Prometheus.
 type Options struct {
 	Dir     string // for its data; the caller's to remove
-	Group   *children.Group
-	Log     *children.Log
+	Group   *process.Group
+	Log     *process.Log
 	Targets []string // admin addresses of the API
 }
 
@@ -68,20 +68,20 @@ func Start(ctx context.Context, o Options) (*Prometheus, error) {
 			return nil, err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, children.ReadyWithin)
+	ctx, cancel := context.WithTimeout(ctx, process.ReadyWithin)
 	defer cancel()
 	for {
-		free, err := freeport.Loopback(ctx)
+		free, err := port.Loopback(ctx)
 		if err != nil {
 			return nil, err
 		}
 		addr := free.String()
-		p := &Prometheus{url: "http://" + addr, child: children.Child{
+		p := &Prometheus{url: "http://" + addr, child: process.Child{
 			Name: "prometheus", Program: program, Group: o.Group, Log: o.Log, Says: "Server is ready to receive web requests.", Env: []string{"TMPDIR=" + o.Dir},
 			Args: []string{"--config.file=" + filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path=" + filepath.Join(dir, "data"), "--web.listen-address=" + addr, "--log.format=json"},
 		}}
 		_, err = p.child.Start(ctx)
-		if errors.Is(err, children.ErrEnded) && ctx.Err() == nil && strings.Contains(err.Error(), "address already in use") {
+		if errors.Is(err, process.ErrEnded) && ctx.Err() == nil && strings.Contains(err.Error(), "address already in use") {
 			continue // Somebody took the port since we asked for one.
 		}
 		p.began = time.Now()

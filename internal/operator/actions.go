@@ -15,6 +15,7 @@ import (
 	"example.com/payonce/internal/notifier"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/postgres"
 )
 
 const reasonMax = 500 // characters; the table says so too
@@ -216,7 +217,7 @@ func (s *Server) lookAt(ctx context.Context, intent string) (payments.IntentView
 	case errors.Is(err, payments.ErrNoSuchObject):
 		err = refusal("Stripe knows no " + intent)
 	case err != nil:
-		err = refusal("Stripe could not be asked: " + db.ErrorText(err))
+		err = refusal("Stripe could not be asked: " + postgres.ErrorText(err))
 	}
 	return view, err
 }
@@ -365,7 +366,7 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	done, err := s.do(r.Context(), page, who.Actor, amount)
-	if errors.Is(err, db.ErrNoRows) || errors.Is(err, payments.ErrNotFound) {
+	if errors.Is(err, postgres.ErrNoRows) || errors.Is(err, payments.ErrNotFound) {
 		s.troubled(w, r, err)
 		return
 	}
@@ -408,7 +409,7 @@ func (p *confirmPage) check() (amount *int64, wrong string) {
 // with a form, at once or a day later, gets what came of it the first time.
 func (s *Server) do(ctx context.Context, page confirmPage, actor string, amount *int64) (db.OperatorAction, error) {
 	before, err := s.o.Pool.OperatorActionGet(ctx, page.Action)
-	if !errors.Is(err, db.ErrNoRows) {
+	if !errors.Is(err, postgres.ErrNoRows) {
 		return before, err
 	}
 	p, err := s.plan(ctx, page.target, page.Action, amount)

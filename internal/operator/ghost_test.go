@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/payments"
-	"example.com/payonce/internal/stripesim"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/world"
 )
 
 // refunds are what has gone back at Stripe, by its own log.
@@ -80,7 +80,7 @@ func TestGiveBack(t *testing.T) {
 		ghost := d.ghost("ord_000000000000000000000gone")
 		p, other := d.signedIn(t, "Ada"), d.signedIn(t, "Eve")
 		forms := []url.Values{p.form("refund", d.Tenant.ID, ghost, ""), other.form("refund", d.Tenant.ID, ghost, "")}
-		testbed.Together(8, func(i int) page {
+		world.Together(8, func(i int) page {
 			who := p
 			if i%2 == 1 {
 				who = other

@@ -12,6 +12,7 @@ import (
 	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/postgres"
 )
 
 const (
@@ -76,7 +77,7 @@ func (s *Server) object(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), pageWithin)
 	defer cancel()
 	page, err := s.readObject(ctx, r.PathValue("tenant"), r.PathValue("id"))
-	if errors.Is(err, db.ErrNoRows) && strings.HasPrefix(r.PathValue("id"), "rfd_") {
+	if errors.Is(err, postgres.ErrNoRows) && strings.HasPrefix(r.PathValue("id"), "rfd_") {
 		if key, err := s.o.Pool.OperatorGhostRefund(ctx, db.OperatorGhostRefundParams{TenantID: r.PathValue("tenant"), ID: r.PathValue("id")}); err == nil {
 			http.Redirect(w, r, "/operator/intents/"+ghostOf(key), http.StatusSeeOther)
 			return
@@ -331,7 +332,7 @@ func (s *Server) intent(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(err, payments.ErrNoSuchObject):
 		page.Trouble = "Stripe knows no PaymentIntent of this id, in the account and mode of STRIPE_SECRET_KEY."
 	case err != nil:
-		page.Trouble = "Stripe could not be asked: " + db.ErrorText(err)
+		page.Trouble = "Stripe could not be asked: " + postgres.ErrorText(err)
 	}
 	if err == nil {
 		err = s.readGhostRefunds(ctx, page)

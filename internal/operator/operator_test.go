@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/operator"
-	"example.com/payonce/internal/stripesim"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/world"
 )
 
 func TestDoor(t *testing.T) {
@@ -164,7 +164,7 @@ func TestForms(t *testing.T) {
 		form := p.form("refund", d.Tenant.ID, payment, "")
 		form.Set("amount", "300")
 		second := &person{t: t, url: d.page(t, d.URL, adminToken), client: p.client} // another process
-		answers := testbed.Together(8, func(i int) page {
+		answers := world.Together(8, func(i int) page {
 			to := p
 			if i%2 == 1 {
 				to = second
@@ -521,7 +521,7 @@ func TestPage(t *testing.T) {
 		release := d.locked("idempotency_keys")
 		opened := make(chan []int)
 		go func() {
-			opened <- testbed.Together(6, func(int) int {
+			opened <- world.Together(6, func(int) int {
 				a, err := p.try(http.MethodGet, "/operator", nil)
 				require.NoError(t, err)
 				return a.status

@@ -12,6 +12,7 @@ import (
 	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/postgres"
 )
 
 // How much one page shows, and how much it looks at to count it.
@@ -411,7 +412,7 @@ func (p *overviewPage) Answer() string {
 // invariantsPanel is what came of asking, if somebody has.
 type invariantsPanel struct {
 	Asked  bool
-	Checks []db.Asked
+	Checks []postgres.Asked
 	Took   time.Duration
 }
 
@@ -457,5 +458,5 @@ func whyNot(err error) string {
 	if strings.Contains(err.Error(), "statement timeout") {
 		return "not answered within " + invariantWithin.String()
 	}
-	return db.ErrorText(err)
+	return postgres.ErrorText(err)
 }

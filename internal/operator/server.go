@@ -16,8 +16,8 @@ import (
 	"sync"
 	"time"
 
-	"example.com/payonce/db"
 	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/postgres"
 )
 
 const (
@@ -49,7 +49,7 @@ var pageFiles embed.FS
 
 // Options of New. All are required but Token and Log.
 type Options struct {
-	Pool      *db.Pool // of the page's own, see Connections and Statement
+	Pool      *postgres.Pool // of the page's own, see Connections and Statement
 	Payments  *payments.Service
 	Token     string        // lets people in, and lets them act; empty: the page is read-only
 	Retention time.Duration // how long answers are kept, for the story of a key
@@ -241,7 +241,7 @@ func (s *Server) sorry(w http.ResponseWriter, r *http.Request, status int, what,
 
 // troubled is for what could not be read: the database's trouble, not the asker's.
 func (s *Server) troubled(w http.ResponseWriter, r *http.Request, err error) {
-	if errors.Is(err, db.ErrNoRows) || errors.Is(err, payments.ErrNotFound) {
+	if errors.Is(err, postgres.ErrNoRows) || errors.Is(err, payments.ErrNotFound) {
 		s.sorry(w, r, http.StatusNotFound, "There is no such thing here.", "Look at the id, or search for another.")
 		return
 	}
@@ -252,9 +252,9 @@ func (s *Server) troubled(w http.ResponseWriter, r *http.Request, err error) {
 func inWords(err error) string {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), strings.Contains(err.Error(), "statement timeout"):
-		return fmt.Sprintf("The database did not answer in time (%s a statement): %s", Statement, db.ErrorText(err))
-	case db.Unavailable(err):
-		return "The database cannot be asked: " + db.ErrorText(err)
+		return fmt.Sprintf("The database did not answer in time (%s a statement): %s", Statement, postgres.ErrorText(err))
+	case postgres.Unavailable(err):
+		return "The database cannot be asked: " + postgres.ErrorText(err)
 	}
-	return db.ErrorText(err)
+	return postgres.ErrorText(err)
 }

@@ -13,31 +13,31 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/operator"
 	"example.com/payonce/internal/payments"
-	"example.com/payonce/internal/stripesim"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/world"
 )
 
-func TestMain(m *testing.M) { testbed.Main(m) }
+func TestMain(m *testing.M) { world.Main(m) }
 
 const adminToken = "only-for-tests-0123456789abcdef"
 
 // desk is a world with a service in it, and the operator's page beside it. No
 // loop runs: a test says when the completer looks.
 type desk struct {
-	*testbed.World
-	api        *testbed.Local
+	*world.World
+	api        *world.Local
 	reconciler *payments.Reconciler
 	url        string // of the page
 }
 
 func newDesk(t *testing.T, token string) *desk {
 	t.Helper()
-	w := testbed.New(t)
-	d := &desk{World: w, api: w.Local(testbed.LocalOptions{})}
+	w := world.New(t)
+	d := &desk{World: w, api: w.Local(world.LocalOptions{})}
 	d.reconciler = payments.NewReconciler(d.api.Payments, nil)
 	d.url = d.page(t, w.URL, token)
 	return d
@@ -46,7 +46,7 @@ func newDesk(t *testing.T, token string) *desk {
 // page serves the page on a database.
 func (d *desk) page(t *testing.T, database, token string) string {
 	t.Helper()
-	pool, err := db.Open(context.Background(), database, db.Options{Name: "operator", MaxConn: operator.Connections, Statement: operator.Statement})
+	pool, err := postgres.Open(context.Background(), database, postgres.Options{Name: "operator", MaxConn: operator.Connections, Statement: operator.Statement})
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	server := httptest.NewServer(operator.New(operator.Options{Pool: pool, Payments: d.api.Payments, Token: token, Retention: 72 * 3600e9}))

@@ -14,8 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/db"
-	"example.com/payonce/db/dbtest"
 	"example.com/payonce/internal/outbox"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/testkit/dbtest"
 )
 
 const (
@@ -74,7 +75,7 @@ type outcome struct {
 
 // chaos lets writers change aggregates while relays are killed, paused and
 // doubled, waits until nothing more can come, and walks the log.
-func chaos(t *testing.T, pool *db.Pool, f *faults, relay func(*brokerLog) runner) outcome {
+func chaos(t *testing.T, pool *postgres.Pool, f *faults, relay func(*brokerLog) runner) outcome {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -136,7 +137,7 @@ func chaos(t *testing.T, pool *db.Pool, f *faults, relay func(*brokerLog) runner
 
 // change raises the version of an aggregate and appends its event, as every
 // change does: version and event under one row lock, in one transaction.
-func change(ctx context.Context, pool *db.Pool, id string) error {
+func change(ctx context.Context, pool *postgres.Pool, id string) error {
 	tx, err := pool.Raw().Begin(ctx)
 	if err != nil {
 		return err
@@ -216,7 +217,7 @@ func TestWrongRelays(t *testing.T) {
 
 // wrongRelay is what one writes first. It exists to be caught.
 type wrongRelay struct {
-	pool      *db.Pool
+	pool      *postgres.Pool
 	broker    *brokerLog
 	anyEvent  bool // leases whatever is not locked, head or not
 	markFirst bool
@@ -279,7 +280,7 @@ RETURNING e.aggregate_id, e.version, e.lease_token`, chaosLease)
 // made by looking for the highest one collide.
 func TestVersionsComeFromTheRowLock(t *testing.T) {
 	t.Parallel()
-	crowd := func(t *testing.T, pool *db.Pool, change func(ctx context.Context, id string) error) (refused int64) {
+	crowd := func(t *testing.T, pool *postgres.Pool, change func(ctx context.Context, id string) error) (refused int64) {
 		var all sync.WaitGroup
 		var n atomic.Int64
 		for range writers {
@@ -294,10 +295,10 @@ func TestVersionsComeFromTheRowLock(t *testing.T) {
 		all.Wait()
 		return n.Load()
 	}
-	duplicates := func(t *testing.T, pool *db.Pool) int {
+	duplicates := func(t *testing.T, pool *postgres.Pool) int {
 		return count(t, pool, "SELECT count(*) FROM (SELECT FROM outbox_events GROUP BY aggregate_id, version HAVING count(*) > 1) d")
 	}
-	highestPlusOne := func(pool *db.Pool) func(context.Context, string) error {
+	highestPlusOne := func(pool *postgres.Pool) func(context.Context, string) error {
 		return func(ctx context.Context, id string) error {
 			_, err := pool.Raw().Exec(ctx, `INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data)
 				SELECT $1, $2, coalesce(max(version), 0) + 1, 'order.created', '{}' FROM outbox_events WHERE aggregate_id = $2`, tenant, id)

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 )
 
 // positionsMax is how many events one transaction of a reader places. Its lock
@@ -19,10 +20,10 @@ var ErrUnknownCursor = errors.New("no event with this id to go on from")
 
 // Feed lists a tenant's events in an order that never changes, and into which nothing is
 // ever inserted.
-type Feed struct{ pool *db.Pool }
+type Feed struct{ pool *postgres.Pool }
 
 // NewFeed returns the feed of all tenants.
-func NewFeed(pool *db.Pool) *Feed { return &Feed{pool: pool} }
+func NewFeed(pool *postgres.Pool) *Feed { return &Feed{pool: pool} }
 
 // List returns up to limit events that follow the event named by after, from
 // the oldest that is still kept if after is empty. What was committed before
@@ -60,7 +61,7 @@ func (f *Feed) page(ctx context.Context, tenantID, after string, limit int) ([]E
 		}
 		var err error
 		position, err = f.pool.FeedCursor(ctx, db.FeedCursorParams{TenantID: tenantID, AggregateID: aggregateID, Version: version, EventID: after})
-		if errors.Is(err, db.ErrNoRows) {
+		if errors.Is(err, postgres.ErrNoRows) {
 			return nil, ErrUnknownCursor
 		}
 		if err != nil {

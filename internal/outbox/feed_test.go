@@ -13,9 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/db"
-	"example.com/payonce/db/dbtest"
-	"example.com/payonce/db/pgproxy"
 	"example.com/payonce/internal/outbox"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/testkit/dbtest"
+	"example.com/payonce/testkit/pgproxy"
 )
 
 // readAll pages through the feed from a cursor.
@@ -66,7 +67,7 @@ func TestFeed(t *testing.T) {
 		proxy, err := pgproxy.Start(url)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, proxy.Close()) })
-		slow, err := db.Open(t.Context(), proxy.URL(), db.Options{})
+		slow, err := postgres.Open(t.Context(), proxy.URL(), postgres.Options{})
 		require.NoError(t, err)
 		t.Cleanup(slow.Close)
 
@@ -309,7 +310,7 @@ func TestFeedNeverSkips(t *testing.T) {
 func TestReaper(t *testing.T) {
 	t.Parallel()
 
-	setup := func(t *testing.T) (*db.Pool, *outbox.Feed, *outbox.Reaper) {
+	setup := func(t *testing.T) (*postgres.Pool, *outbox.Feed, *outbox.Reaper) {
 		pool := dbtest.New(t)
 		for i := range 10 {
 			appendEvents(t, pool, event(fmt.Sprintf("ord_%d", i), 1))
@@ -317,7 +318,7 @@ func TestReaper(t *testing.T) {
 		drain(t, outbox.NewRelay(pool, &brokerLog{}, outbox.RelayOptions{}))
 		return pool, outbox.NewFeed(pool), outbox.NewReaper(pool, time.Hour)
 	}
-	age := func(t *testing.T, pool *db.Pool, through int) {
+	age := func(t *testing.T, pool *postgres.Pool, through int) {
 		exec(t, pool, "UPDATE outbox_events SET published_at = published_at - interval '2 hours' WHERE position <= $1", through)
 		exec(t, pool, "UPDATE event_feeds SET reap_at = '-infinity'")
 	}

@@ -10,8 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/db"
-	"example.com/payonce/db/dbtest"
 	"example.com/payonce/internal/outbox"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/testkit/dbtest"
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
@@ -92,18 +93,18 @@ func event(aggregateID string, version int64) outbox.Event {
 		Data: fmt.Appendf(nil, `{"id":%q,"version":%d}`, aggregateID, version)}
 }
 
-func appendEvents(t testing.TB, pool *db.Pool, events ...outbox.Event) {
+func appendEvents(t testing.TB, pool *postgres.Pool, events ...outbox.Event) {
 	t.Helper()
 	require.NoError(t, pool.InTx(t.Context(), func(q *db.Queries) error { return outbox.Append(t.Context(), q, events...) }))
 }
 
-func exec(t testing.TB, pool *db.Pool, sql string, args ...any) {
+func exec(t testing.TB, pool *postgres.Pool, sql string, args ...any) {
 	t.Helper()
 	_, err := pool.Raw().Exec(t.Context(), sql, args...)
 	require.NoError(t, err)
 }
 
-func count(t testing.TB, pool *db.Pool, sql string, args ...any) (n int) {
+func count(t testing.TB, pool *postgres.Pool, sql string, args ...any) (n int) {
 	t.Helper()
 	require.NoError(t, pool.Raw().QueryRow(t.Context(), sql, args...).Scan(&n))
 	return n

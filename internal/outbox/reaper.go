@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 )
 
 // Retention is how long published events are kept: for readers of the feed, and
@@ -18,12 +19,12 @@ const reapMax = 1000 // rows one transaction deletes: a tenth of a second, and i
 
 // Reaper removes published events after their retention.
 type Reaper struct {
-	pool      *db.Pool
+	pool      *postgres.Pool
 	retention time.Duration
 }
 
 // NewReaper returns a reaper; retention zero is Retention.
-func NewReaper(pool *db.Pool, retention time.Duration) *Reaper {
+func NewReaper(pool *postgres.Pool, retention time.Duration) *Reaper {
 	if retention == 0 {
 		retention = Retention
 	}
@@ -48,7 +49,7 @@ func (r *Reaper) RunOnce(ctx context.Context) (int, error) {
 func (r *Reaper) reapFeed(ctx context.Context) (removed int64, due bool, err error) {
 	err = r.pool.InTx(ctx, func(q *db.Queries) error {
 		tenantID, err := q.FeedDue(ctx)
-		if due = !errors.Is(err, db.ErrNoRows); !due {
+		if due = !errors.Is(err, postgres.ErrNoRows); !due {
 			return nil
 		}
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/tracing"
 )
 
@@ -48,7 +49,7 @@ type RelayOptions struct {
 // Relay publishes committed events: lease, publish, mark. Any number of relays may run,
 // in any number of processes; each Relay is for one loop.
 type Relay struct {
-	pool      *db.Pool
+	pool      *postgres.Pool
 	publisher Publisher
 	lease     time.Duration
 	headsMax  int
@@ -65,7 +66,7 @@ type Relay struct {
 }
 
 // NewRelay returns a relay for one loop.
-func NewRelay(pool *db.Pool, p Publisher, o RelayOptions) *Relay {
+func NewRelay(pool *postgres.Pool, p Publisher, o RelayOptions) *Relay {
 	r := &Relay{pool: pool, publisher: p, lease: o.Lease, headsMax: o.HeadsMax, metrics: o.Metrics, log: o.Log, tracer: o.Tracer, woken: make(chan struct{}, 1)}
 	if r.lease == 0 {
 		r.lease = leaseDefault
@@ -330,7 +331,7 @@ func (r *Relay) giveBack(s *settlement, e *leased) {
 	var text string
 	park, failed := false, false
 	if e.tried {
-		text = db.ErrorText(e.err)
+		text = postgres.ErrorText(e.err)
 		permanent := errors.Is(e.err, ErrPermanent)
 		failed = permanent || !r.brokerAway
 		failures := e.Attempts + 1

@@ -13,9 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/db"
-	"example.com/payonce/db/dbtest"
-	"example.com/payonce/db/pgproxy"
 	"example.com/payonce/internal/outbox"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/testkit/dbtest"
+	"example.com/payonce/testkit/pgproxy"
 )
 
 var errAway = errors.New("connection refused")
@@ -40,7 +41,7 @@ func TestAppend(t *testing.T) {
 		pool := dbtest.New(t)
 		appendEvents(t, pool, event("ord_1", 1))
 		err := pool.InTx(t.Context(), func(q *db.Queries) error { return outbox.Append(t.Context(), q, event("ord_2", 1), event("ord_1", 1)) })
-		require.True(t, db.Violates(err, "outbox_events_pkey"), "%v", err)
+		require.True(t, postgres.Violates(err, "outbox_events_pkey"), "%v", err)
 		require.Equal(t, 1, count(t, pool, "SELECT count(*) FROM outbox_events"))
 	})
 
@@ -49,9 +50,9 @@ func TestAppend(t *testing.T) {
 		pool := dbtest.New(t)
 		appendEvents(t, pool, event("ord_1", 1))
 		_, err := pool.Raw().Exec(t.Context(), "UPDATE outbox_events SET data = '{}'")
-		require.True(t, db.Violates(err, "event_is_never_rewritten"), "%v", err)
+		require.True(t, postgres.Violates(err, "event_is_never_rewritten"), "%v", err)
 		_, err = pool.Raw().Exec(t.Context(), "DELETE FROM outbox_events")
-		require.True(t, db.Violates(err, "unpublished_is_never_deleted"), "%v", err)
+		require.True(t, postgres.Violates(err, "unpublished_is_never_deleted"), "%v", err)
 	})
 }
 
@@ -111,10 +112,10 @@ func TestRelay(t *testing.T) {
 		proxy, err := pgproxy.Start(dsn)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, proxy.Close()) })
-		through, err := db.Open(t.Context(), proxy.URL(), db.Options{})
+		through, err := postgres.Open(t.Context(), proxy.URL(), postgres.Options{})
 		require.NoError(t, err)
 		t.Cleanup(through.Close)
-		pool, err := db.Open(t.Context(), dsn, db.Options{})
+		pool, err := postgres.Open(t.Context(), dsn, postgres.Options{})
 		require.NoError(t, err)
 		t.Cleanup(pool.Close)
 		appendEvents(t, pool, event("ord_1", 1), event("ord_1", 2))

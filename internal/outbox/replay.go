@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 )
 
 const (
@@ -17,7 +18,7 @@ const (
 // lost its log. It only marks them as unpublished; relays send them, in order, with
 // their old ids, so that consumers that have seen them ignore them. It may be stopped
 // and repeated at will.
-func Replay(ctx context.Context, pool *db.Pool, since time.Time) (int64, error) {
+func Replay(ctx context.Context, pool *postgres.Pool, since time.Time) (int64, error) {
 	// What relays publish again meanwhile lies after until, and is not taken twice.
 	until, err := pool.OutboxNow(ctx)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/outbox"
+	"example.com/payonce/internal/postgres"
 )
 
 // adoptPayment creates the rows for money that is provably ours: the intent names the
@@ -112,7 +113,7 @@ func (s *Service) adoptRefund(ctx context.Context, r StripeRefund) (adopted bool
 		if err != nil {
 			return fmt.Errorf("lock payment %s: %w", r.PaymentID, err)
 		}
-		if _, err := q.RefundGet(ctx, db.RefundGetParams{TenantID: r.TenantID, ID: r.RefundID}); !errors.Is(err, db.ErrNoRows) {
+		if _, err := q.RefundGet(ctx, db.RefundGetParams{TenantID: r.TenantID, ID: r.RefundID}); !errors.Is(err, postgres.ErrNoRows) {
 			return err // Its key was sent again while this waited for the payment. The next round sees.
 		}
 		key := adoptedKeyPrefix + r.ID

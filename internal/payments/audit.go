@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 )
 
 // auditOpenMax bounds the findings that an audit looks at again beyond its window.
@@ -23,7 +23,7 @@ type Comparison struct {
 // here, and every open finding of the reconciler. It changes nothing. A payment or
 // refund that is still in progress is no finding; money that the reconciler would
 // adopt is.
-func Compare(ctx context.Context, pool *db.Pool, gateway Gateway, since time.Time) (Comparison, error) {
+func Compare(ctx context.Context, pool *postgres.Pool, gateway Gateway, since time.Time) (Comparison, error) {
 	result := Comparison{Drift: map[string]int64{}}
 	found := map[string]bool{}
 	note := func(j judgment) {

@@ -11,6 +11,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/postgres"
 )
 
 const (
@@ -139,7 +140,7 @@ func announce(ctx context.Context, q *db.Queries, c *idempotency.Claim, target c
 		TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, StripeKey: target.key, Operation: string(target.op), ResourceID: target.resourceID,
 		ParamsSha256: target.params, ResendWithin: resendWithin,
 	})
-	if errors.Is(err, db.ErrNoRows) {
+	if errors.Is(err, postgres.ErrNoRows) {
 		return row, c.Lost()
 	}
 	if err != nil {

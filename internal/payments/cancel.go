@@ -9,6 +9,7 @@ import (
 	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/outbox"
+	"example.com/payonce/internal/postgres"
 )
 
 // CancelRequest is the request of both cancels: the id from their path.
@@ -53,7 +54,7 @@ func (s *Service) beginCancelOrder(ctx context.Context, r idempotency.Request) (
 		if err == nil && live.Status == db.PaymentStatusProcessing {
 			return ErrPaymentInProgress
 		}
-		if err != nil && !errors.Is(err, db.ErrNoRows) {
+		if err != nil && !errors.Is(err, postgres.ErrNoRows) {
 			return fmt.Errorf("read the live payment of order %s: %w", id, err)
 		}
 		n, err := q.OrderCanceling(ctx, db.OrderCancelingParams{TenantID: r.TenantID, ID: id, CancelingKey: &r.Key})
@@ -125,7 +126,7 @@ func (s *Service) finishCancelOrder(ctx context.Context, c *idempotency.Claim, t
 // intent was canceled, and has the payment's own key finished.
 func (s *Service) cancelLivePayment(ctx context.Context, q *db.Queries, tenantID, orderID string) error {
 	live, err := q.PaymentLive(ctx, db.PaymentLiveParams{TenantID: tenantID, OrderID: orderID})
-	if errors.Is(err, db.ErrNoRows) {
+	if errors.Is(err, postgres.ErrNoRows) {
 		return nil
 	}
 	if err != nil {
@@ -159,7 +160,7 @@ func (s *Service) tooLateToCancelOrder(ctx context.Context, c *idempotency.Claim
 		if err == nil {
 			err = idempotency.Hurry(ctx, q, c.TenantID, live.IdempotencyKey)
 		}
-		if err != nil && !errors.Is(err, db.ErrNoRows) {
+		if err != nil && !errors.Is(err, postgres.ErrNoRows) {
 			return idempotency.Answer{}, fmt.Errorf("hurry the payment of order %s: %w", c.ResourceID, err)
 		}
 		return s.answers.Problem(ErrOrderNotCancelable, c.RequestID), nil

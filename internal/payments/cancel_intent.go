@@ -8,6 +8,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/postgres"
 )
 
 // cancelCall cancels the order's n-th PaymentIntent. Its first key is
@@ -30,7 +31,7 @@ func (s *Service) nextCancel(ctx context.Context, p db.Payment) (call, error) {
 	for try := 1; ; try++ {
 		target := cancelCall(p, try)
 		last, err := s.pool.StripeCallGet(ctx, db.StripeCallGetParams{TenantID: p.TenantID, StripeKey: target.key})
-		if errors.Is(err, db.ErrNoRows) {
+		if errors.Is(err, postgres.ErrNoRows) {
 			return target, nil
 		}
 		if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/internal/stripesim"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/world"
 )
 
 // The promises of a checkout, as sagaViolations looks for them once everything
@@ -117,7 +117,7 @@ func (s shop) requireWhole() {
 // broken by hand here, with the database's own guards switched off.
 func TestCheckout_TheAuditSees(t *testing.T) {
 	t.Parallel()
-	s := newShop(t, testbed.LocalOptions{})
+	s := newShop(t, world.LocalOptions{})
 	done, undone := sagaOf(t, s.checkout("done", twoTeas("pm_card_visa"))), sagaOf(t, s.checkout("declined", twoTeas("pm_card_visa_chargeDeclined")))
 	require.Equal(t, allDone, done.steps())
 	require.Equal(t, allUndone, undone.steps())

@@ -7,6 +7,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/postgres"
 )
 
 // expireMax is how many checkouts one run of ExpireReservations calls off.
@@ -23,7 +24,7 @@ func (s *Service) ExpireReservations(ctx context.Context) (n int, err error) {
 		found := false
 		err := s.pool.InTx(ctx, func(q *db.Queries) error {
 			due, err := q.ReservationOverdue(ctx)
-			if found = err == nil; errors.Is(err, db.ErrNoRows) {
+			if found = err == nil; errors.Is(err, postgres.ErrNoRows) {
 				return nil
 			}
 			if err != nil {

@@ -9,16 +9,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/db"
-	"example.com/payonce/internal/stripesim"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/world"
 )
 
 // People who edit the Go code will break the saga's rules. Then the database
 // says which, by name.
 func TestCheckout_TheDatabaseRefuses(t *testing.T) {
 	t.Parallel()
-	w := testbed.New(t)
+	w := world.New(t)
 	const reserved = "done done pending pending pending pending pending"
 	for i, c := range []struct {
 		guard string // the sentence that is broken
@@ -76,24 +76,24 @@ func TestCheckout_TheDatabaseRefuses(t *testing.T) {
 			for _, sql := range strings.Split(c.wrong, ";") {
 				_, err = tx.Exec(t.Context(), sql)
 			}
-			require.True(t, db.Violates(err, c.guard), "%v", err)
+			require.True(t, postgres.Violates(err, c.guard), "%v", err)
 		})
 	}
 
-	ended := newShop(t, testbed.LocalOptions{})
+	ended := newShop(t, world.LocalOptions{})
 	ended.checkout("k", twoTeas("pm_card_visa"))
 	_, err := ended.w.DB.Raw().Exec(t.Context(), `UPDATE checkout_steps SET status = 'compensated' WHERE step = 'pay'`)
-	require.True(t, db.Violates(err, "ended_saga_is_final"), "%v", err)
+	require.True(t, postgres.Violates(err, "ended_saga_is_final"), "%v", err)
 	_, err = ended.w.DB.Raw().Exec(t.Context(), `UPDATE checkouts SET status = 'compensated', failure_code = 'x'`)
-	require.True(t, db.Violates(err, "checkout_ends_once"), "%v", err)
+	require.True(t, postgres.Violates(err, "checkout_ends_once"), "%v", err)
 }
 
 // TestCompensatedOwesNothing: whatever the steps of a checkout say, it does not end
 // as one that came to nothing while its payment has the customer's money, or may.
 func TestCompensatedOwesNothing(t *testing.T) {
 	t.Parallel()
-	w := testbed.New(t)
-	api := w.Local(testbed.LocalOptions{})
+	w := world.New(t)
+	api := w.Local(world.LocalOptions{})
 	compensates := func(payment string) error {
 		tx, err := w.DB.Raw().Begin(t.Context())
 		require.NoError(t, err)
@@ -110,7 +110,7 @@ func TestCompensatedOwesNothing(t *testing.T) {
 	}
 	owes := func(payment string) {
 		t.Helper()
-		require.True(t, db.Violates(compensates(payment), "compensated_owes_nothing"))
+		require.True(t, postgres.Violates(compensates(payment), "compensated_owes_nothing"))
 	}
 
 	paid := api.Pay("paid", api.Order(), visa).ID()

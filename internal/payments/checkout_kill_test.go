@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/payments"
-	"example.com/payonce/internal/stripesim"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/world"
 )
 
 // mortal is a seam at which a server's work on checkouts ends as if the process
@@ -96,7 +96,7 @@ func authenticates(ok bool) func(s shop) {
 
 // outlive brings a checkout to its end whatever dies, by the completer and then
 // by a retry of the client.
-func (s shop) outlive(w way, key string) (a testbed.Answer) {
+func (s shop) outlive(w way, key string) (a world.Answer) {
 	s.w.T.Helper()
 	s.w.Until("the checkout of "+key+" is final", func() bool {
 		s.Complete()
@@ -120,7 +120,7 @@ func TestCheckout_SurvivesAKillAtEachRecoveryPoint(t *testing.T) {
 				t.Run(point, func(t *testing.T) {
 					t.Parallel()
 					m := &mortal{diesAt: point}
-					s := newShop(t, testbed.LocalOptions{Boundary: m.boundary})
+					s := newShop(t, world.LocalOptions{Boundary: m.boundary})
 					if w.prepare != nil {
 						w.prepare(s)
 					}
@@ -165,8 +165,8 @@ func TestCheckout_SurvivesSIGKILL(t *testing.T) {
 	} {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
-			w := testbed.New(t)
-			s := shop{Local: w.Local(testbed.LocalOptions{}), w: w}
+			w := world.New(t)
+			s := shop{Local: w.Local(world.LocalOptions{}), w: w}
 			s.stock("tea", 10)
 			victim := w.Process(fmt.Sprintf("FAULT_AT=create_checkout/%s=kill", point))
 			victim.Post("/v1/checkouts", "k", twoTeas(method))
@@ -191,11 +191,11 @@ func TestCheckout_SurvivesSIGKILL(t *testing.T) {
 func TestCheckout_OneSagaPerKey(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, patient("one"))
-	servers := []*testbed.Local{s.Local, s.w.Local(patient("two"))}
-	answers := testbed.Together(60, func(i int) testbed.Answer {
+	servers := []*world.Local{s.Local, s.w.Local(patient("two"))}
+	answers := world.Together(60, func(i int) world.Answer {
 		return servers[i%2].Post("/v1/checkouts", "k", twoTeas("pm_card_visa"))
 	})
-	require.Empty(t, testbed.Disagreements(answers))
+	require.Empty(t, world.Disagreements(answers))
 	require.Equal(t, http.StatusCreated, s.checkout("k", twoTeas("pm_card_visa")).Status)
 	require.Equal(t, 1, s.w.Count(`SELECT count(*) FROM checkouts`))
 	require.Equal(t, "idempotency-key-mismatch", s.checkout("k", twoTeas("pm_card_mastercard")).Code())
@@ -211,7 +211,7 @@ func TestCheckout_StaleHolderIsFenced(t *testing.T) {
 	s.w.WatchHolders()
 	second := s.w.Local(patient("second"))
 	hold := s.w.Sim.Hold(stripesim.Selector{Op: "intent.confirm"}, stripesim.AfterEffect)
-	first := async(func() testbed.Answer { return s.checkout("k", twoTeas("pm_card_visa")) })
+	first := async(func() world.Answer { return s.checkout("k", twoTeas("pm_card_visa")) })
 	waitHeld(s.w, hold)
 	s.w.ExpireLeases()
 	winner := second.Post("/v1/checkouts", "k", twoTeas("pm_card_visa"))
@@ -229,7 +229,7 @@ func TestCheckout_LostAnswersToTheUndoing(t *testing.T) {
 	for _, kind := range []string{stripesim.Drop, stripesim.Reset, stripesim.EffectError, stripesim.StoredError, stripesim.EffectStoredError, stripesim.LockTimeout} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			s := newShop(t, testbed.LocalOptions{})
+			s := newShop(t, world.LocalOptions{})
 			fault := s.w.Sim.Inject(stripesim.Fault{Op: "intent.cancel", Kind: kind})
 			body := twoTeas("pm_card_visa_chargeDeclined")
 			s.checkout("k", body)

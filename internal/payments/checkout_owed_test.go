@@ -9,7 +9,7 @@ import (
 	"github.com/stripe/stripe-go/v76"
 
 	"example.com/payonce/internal/payments"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/testkit/world"
 )
 
 // A refund that Stripe refuses for good leaves the customer without the goods
@@ -22,7 +22,7 @@ func TestCheckout_RefundRefusedForGood(t *testing.T) {
 
 	begin := func(t *testing.T, card string, confirmed func(s shop, charge string)) (s shop, body string) {
 		m := &mortal{diesAt: "payment_made"} // the money is here, and nothing has come of it yet
-		s = newShop(t, testbed.LocalOptions{Boundary: m.boundary})
+		s = newShop(t, world.LocalOptions{Boundary: m.boundary})
 		var refunded way
 		for _, w := range ways() {
 			if w.name == "Refunded" {
@@ -102,7 +102,7 @@ func TestCheckout_RefundRefusedForGood(t *testing.T) {
 }
 
 // brokenChecks are the ids of the audit's checks that find something.
-func brokenChecks(t *testing.T, w *testbed.World) (ids []string) {
+func brokenChecks(t *testing.T, w *world.World) (ids []string) {
 	t.Helper()
 	checks, err := w.DB.Invariants(t.Context())
 	require.NoError(t, err)

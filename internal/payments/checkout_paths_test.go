@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"example.com/payonce/internal/stripesim"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/world"
 )
 
 // The faults that a path may meet, by what they leave behind: the call was not
@@ -35,9 +35,9 @@ var pathCards = []string{"pm_card_visa", "pm_card_visa", "pm_card_visa_chargeDec
 // things, and Stripe, the stock and the orders agree with it.
 func TestCheckout_EveryPathEndsWhole(t *testing.T) {
 	t.Parallel()
-	w := testbed.New(t)
+	w := world.New(t)
 	m := &mortal{}
-	server := w.Local(testbed.LocalOptions{Boundary: m.boundary, StripeTimeout: 2 * time.Second, Lease: time.Minute})
+	server := w.Local(world.LocalOptions{Boundary: m.boundary, StripeTimeout: 2 * time.Second, Lease: time.Minute})
 	seen := map[string]int{}
 	rapid.Check(t, func(r *rapid.T) {
 		p := newPath(r, w, server, m)
@@ -71,14 +71,14 @@ type path struct {
 	m      *mortal
 	bodies map[string]string
 	wants  map[string]int
-	final  map[string]testbed.Answer
+	final  map[string]world.Answer
 	total  int
 }
 
-func newPath(r *rapid.T, w *testbed.World, server *testbed.Local, m *mortal) *path {
+func newPath(r *rapid.T, w *world.World, server *world.Local, m *mortal) *path {
 	tenant, local := w.NewTenant(), *server
 	local.Client = server.As(tenant)
-	p := &path{r: r, shop: shop{Local: &local, w: w}, m: m, bodies: map[string]string{}, wants: map[string]int{}, final: map[string]testbed.Answer{}}
+	p := &path{r: r, shop: shop{Local: &local, w: w}, m: m, bodies: map[string]string{}, wants: map[string]int{}, final: map[string]world.Answer{}}
 	w.Tenant = tenant
 	p.total = rapid.IntRange(2, 8).Draw(r, "stock")
 	p.shop.stock("tea", p.total)
@@ -180,7 +180,7 @@ func (p *path) rest() {
 	p.m.diesAt = ""
 	p.m.mu.Unlock()
 	for key := range p.bodies {
-		for end := time.Now().Add(testbed.Patience); p.final[key].Status == 0; time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(world.Patience); p.final[key].Status == 0; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(end) {
 				p.r.Fatalf("the checkout of %s does not come to its end: %s", key, p.story(key))
 			}

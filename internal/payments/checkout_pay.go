@@ -8,6 +8,7 @@ import (
 	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/outbox"
+	"example.com/payonce/internal/postgres"
 )
 
 // payStep pays with the functions of an ordinary payment: the same calls under the
@@ -153,7 +154,7 @@ func (s *Service) settleStep(ctx context.Context, q *db.Queries, w *paying, e en
 		TenantID: after.TenantID, ID: after.ID, SeenVersion: w.payment.Version, Status: after.Status, IntentClosed: after.IntentClosed, ChargeID: after.ChargeID,
 		FailureCode: after.FailureCode, FailureDeclineCode: after.FailureDeclineCode, FailureMessage: after.FailureMessage,
 	})
-	if errors.Is(err, db.ErrNoRows) {
+	if errors.Is(err, postgres.ErrNoRows) {
 		return p, errMoved
 	}
 	if err != nil {

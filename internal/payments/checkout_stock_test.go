@@ -10,10 +10,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/db"
-	"example.com/payonce/db/pgproxy"
-	"example.com/payonce/internal/stripesim"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/pgproxy"
+	"example.com/payonce/testkit/world"
 )
 
 func TestStock(t *testing.T) {
@@ -21,7 +21,7 @@ func TestStock(t *testing.T) {
 
 	t.Run("IsAbsolute", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, testbed.LocalOptions{})
+		s := newShop(t, world.LocalOptions{})
 		s.requireStock("unheard-of", 0, 0)
 		for range 2 {
 			s.stock("tea", 7)
@@ -33,7 +33,7 @@ func TestStock(t *testing.T) {
 
 	t.Run("LeavesAloneWhatIsReserved", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, testbed.LocalOptions{})
+		s := newShop(t, world.LocalOptions{})
 		body := twoTeas("pm_card_authenticationRequired")
 		require.Equal(t, http.StatusAccepted, s.checkout("k", body).Status)
 		s.requireStock("tea", 8, 2)
@@ -47,7 +47,7 @@ func TestStock(t *testing.T) {
 
 	t.Run("IsTheTenantsOwn", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, testbed.LocalOptions{})
+		s := newShop(t, world.LocalOptions{})
 		other := s.As(s.w.NewTenant())
 		require.Contains(t, string(other.Get("/v1/stock/tea").Body), `"available":0`)
 		a := other.Post("/v1/checkouts", "k", twoTeas("pm_card_visa"))
@@ -58,7 +58,7 @@ func TestStock(t *testing.T) {
 
 	t.Run("KnowsSKUsOfAnyKind", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, testbed.LocalOptions{})
+		s := newShop(t, world.LocalOptions{})
 		for _, sku := range []string{"a/b", "100%", "%41", "a b", "tea+milk", "茶", "?q=1#x", "..", strings.Repeat("ü", 64)} {
 			path := "/v1/stock/" + strings.ReplaceAll(url.PathEscape(sku), "..", "%2E%2E")
 			a := s.Do("PUT", path, `{"available":3}`)
@@ -77,7 +77,7 @@ func TestReservations(t *testing.T) {
 
 	t.Run("AreAllOrNothing", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, testbed.LocalOptions{})
+		s := newShop(t, world.LocalOptions{})
 		s.stock("cup", 1)
 		a := s.checkout("k", basketBody("tea", 2, "cup", 1, "cup", 1)) // two lines of one thing
 		require.Equal(t, "out-of-stock", a.Code(), a)
@@ -98,10 +98,10 @@ func TestReservations(t *testing.T) {
 	t.Run("NeverOversell", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t, patient("one"))
-		servers := []*testbed.Local{s.Local, s.w.Local(patient("two"))}
+		servers := []*world.Local{s.Local, s.w.Local(patient("two"))}
 		s.stock("tea", 20)
 		s.stock("cup", 1000)
-		answers := testbed.Together(40, func(i int) testbed.Answer {
+		answers := world.Together(40, func(i int) world.Answer {
 			body := basketBody("tea", 2, "cup", 1)
 			if i%3 == 0 {
 				body = basketBody("cup", 1, "tea", 2)
@@ -127,15 +127,15 @@ func TestReservations(t *testing.T) {
 	// a sale too many is an error instead of a promise.
 	t.Run("NeverOversellByConstraint", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, testbed.LocalOptions{})
+		s := newShop(t, world.LocalOptions{})
 		_, err := s.w.DB.Raw().Exec(t.Context(), `UPDATE stock SET available = available - 11, reserved = reserved + 11`)
-		require.True(t, db.Violates(err, "stock_is_never_oversold"), "%v", err)
+		require.True(t, postgres.Violates(err, "stock_is_never_oversold"), "%v", err)
 	})
 
 	t.Run("RunOutBeforeThePaymentBegins", func(t *testing.T) {
 		t.Parallel()
 		var dies atomic.Pointer[func()]
-		s := newShop(t, testbed.LocalOptions{Boundary: at("stock_reserved", &dies)})
+		s := newShop(t, world.LocalOptions{Boundary: at("stock_reserved", &dies)})
 		die := func() { panic(http.ErrAbortHandler) }
 		dies.Store(&die)
 		s.checkout("k", twoTeas("pm_card_visa"))
@@ -156,7 +156,7 @@ func TestReservations(t *testing.T) {
 	t.Run("AreReturnedWhenNobodyComesBack", func(t *testing.T) {
 		t.Parallel()
 		var dies atomic.Pointer[func()]
-		s := newShop(t, testbed.LocalOptions{Boundary: at("stock_reserved", &dies)})
+		s := newShop(t, world.LocalOptions{Boundary: at("stock_reserved", &dies)})
 		die := func() { panic(http.ErrAbortHandler) }
 		dies.Store(&die)
 		s.checkout("k", twoTeas("pm_card_visa"))
@@ -197,7 +197,7 @@ func TestReservations(t *testing.T) {
 func TestReservationsThatRunOutMeanwhile(t *testing.T) {
 	t.Parallel()
 	var dies atomic.Pointer[func()]
-	s := newShop(t, testbed.LocalOptions{Boundary: at("stock_reserved", &dies)})
+	s := newShop(t, world.LocalOptions{Boundary: at("stock_reserved", &dies)})
 	die := func() { panic(http.ErrAbortHandler) }
 	dies.Store(&die)
 	body := twoTeas("pm_card_visa")
@@ -219,7 +219,7 @@ func TestReservationsThatRunOutMeanwhile(t *testing.T) {
 	q.Set("lock_timeout", "60000")
 	q.Set("statement_timeout", "60000")
 	patiently.RawQuery = q.Encode()
-	slow := s.w.Local(testbed.LocalOptions{Database: patiently.String(), Name: "slow"})
+	slow := s.w.Local(world.LocalOptions{Database: patiently.String(), Name: "slow"})
 	type found struct {
 		n   int
 		err error

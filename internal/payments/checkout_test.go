@@ -9,18 +9,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/db/pgproxy"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/testkit/pgproxy"
+	"example.com/payonce/testkit/world"
 )
 
 // shop is somebody who checks out: an API and what there is to sell.
 type shop struct {
-	*testbed.Local
-	w *testbed.World
+	*world.Local
+	w *world.World
 }
 
-func newShop(t testing.TB, o testbed.LocalOptions) shop {
-	w := testbed.New(t)
+func newShop(t testing.TB, o world.LocalOptions) shop {
+	w := world.New(t)
 	s := shop{Local: w.Local(o), w: w}
 	s.stock("tea", 10)
 	return s
@@ -44,7 +44,7 @@ func twoTeas(method string) string {
 	return fmt.Sprintf(`{"currency":"usd","items":[{"sku":"tea","quantity":2,"unit_amount":500}],"payment_method":%q}`, method)
 }
 
-func (s shop) checkout(key, body string, headers ...string) testbed.Answer {
+func (s shop) checkout(key, body string, headers ...string) world.Answer {
 	s.w.T.Helper()
 	return s.Post("/v1/checkouts", key, body, headers...)
 }
@@ -74,7 +74,7 @@ func (g saga) steps() (line string) {
 }
 
 // sagaOf reads the checkout of an answer: the object, or a problem's member.
-func sagaOf(t testing.TB, a testbed.Answer) (g saga) {
+func sagaOf(t testing.TB, a world.Answer) (g saga) {
 	t.Helper()
 	if a.Code() != "" {
 		var p struct{ Checkout saga }
@@ -95,7 +95,7 @@ func TestCheckout(t *testing.T) {
 
 	t.Run("DoesEveryStepOnce", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, testbed.LocalOptions{})
+		s := newShop(t, world.LocalOptions{})
 		a := s.checkout("k", twoTeas("pm_card_visa"))
 		require.Equal(t, http.StatusCreated, a.Status, a)
 		g := sagaOf(t, a)
@@ -115,7 +115,7 @@ func TestCheckout(t *testing.T) {
 
 	t.Run("ReturnsTheStockOfADeclinedCard", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, testbed.LocalOptions{})
+		s := newShop(t, world.LocalOptions{})
 		a := s.checkout("k", twoTeas("pm_card_visa_chargeDeclinedInsufficientFunds"))
 		require.Equal(t, http.StatusPaymentRequired, a.Status, a)
 		require.Equal(t, "payment-declined", a.Code())
@@ -129,12 +129,12 @@ func TestCheckout(t *testing.T) {
 	// What cannot be read is shown as it was known last.
 	t.Run("ShowsItselfWhenItCannotBeRead", func(t *testing.T) {
 		t.Parallel()
-		w := testbed.New(t)
+		w := world.New(t)
 		proxy, err := pgproxy.Start(w.URL)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, proxy.Close()) })
 		var begins atomic.Pointer[func()]
-		s := shop{Local: w.Local(testbed.LocalOptions{Database: proxy.URL(), Boundary: at("stock_reserved", &begins)}), w: w}
+		s := shop{Local: w.Local(world.LocalOptions{Database: proxy.URL(), Boundary: at("stock_reserved", &begins)}), w: w}
 		s.stock("tea", 10)
 		var cuts []*pgproxy.Cut
 		cut := func() {
@@ -156,7 +156,7 @@ func TestCheckout(t *testing.T) {
 
 	t.Run("RefusesWhatIsOutOfStock", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, testbed.LocalOptions{})
+		s := newShop(t, world.LocalOptions{})
 		s.stock("tea", 1)
 		a := s.checkout("k", twoTeas("pm_card_visa"))
 		require.Equal(t, http.StatusConflict, a.Status, a)

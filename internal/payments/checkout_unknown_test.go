@@ -11,15 +11,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/db"
 	"example.com/payonce/internal/payments"
-	"example.com/payonce/internal/stripesim"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/world"
 )
 
 // await asks with the key until the answer is final, and lets the completer work
 // meanwhile.
-func (s shop) await(key, body string) (a testbed.Answer) {
+func (s shop) await(key, body string) (a world.Answer) {
 	s.w.T.Helper()
 	s.w.Until("the checkout of "+key+" is final", func() bool {
 		s.Complete()
@@ -40,7 +40,7 @@ func at(point string, f *atomic.Pointer[func()]) func(string, string) {
 	}
 }
 
-func effects(w *testbed.World, kind string) (n int) {
+func effects(w *world.World, kind string) (n int) {
 	for _, e := range w.Sim.Effects() {
 		if e.Kind == kind {
 			n++
@@ -57,7 +57,7 @@ func TestCheckout_Unknown(t *testing.T) {
 
 	t.Run("IsResumedByTheSameRequest", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, testbed.LocalOptions{})
+		s := newShop(t, world.LocalOptions{})
 		s.w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop}) // charged, and nobody told us
 		a := s.checkout("k", twoTeas("pm_card_visa"))
 		require.Equal(t, http.StatusAccepted, a.Status, a)
@@ -76,7 +76,7 @@ func TestCheckout_Unknown(t *testing.T) {
 
 	t.Run("IsNeverCompensated", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, testbed.LocalOptions{})
+		s := newShop(t, world.LocalOptions{})
 		s.w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
 		s.w.Sim.Inject(stripesim.Fault{Op: "intent.*", Kind: stripesim.Refuse, Status: 503, Skip: 1, Times: -1}) // nor can it be looked at
 		require.Equal(t, http.StatusAccepted, s.checkout("k", twoTeas("pm_card_visa")).Status, "unknown is never compensated")
@@ -103,14 +103,14 @@ func TestCheckout_Unknown(t *testing.T) {
 	// database does not let it.
 	t.Run("IsRefusedByTheDatabase", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, testbed.LocalOptions{})
+		s := newShop(t, world.LocalOptions{})
 		s.w.Sim.Inject(stripesim.Fault{Op: "intent.*", Kind: stripesim.Refuse, Status: 503, Skip: 1, Times: -1})
 		g := sagaOf(t, s.checkout("k", twoTeas("pm_card_visa")))
 		for _, status := range []string{"running", "unknown"} {
 			s.w.Exec(`UPDATE checkout_steps SET status = $1::saga_step_status WHERE step = 'pay' AND status <> $1::saga_step_status`, status)
 			for _, undoing := range []string{"refund", "release_stock", "cancel_order"} {
 				_, err := s.w.DB.Raw().Exec(t.Context(), `UPDATE checkout_steps SET status = 'done', attempts = 1, updated_at = now() WHERE checkout_id = $1 AND step = $2::saga_step`, g.ID, undoing)
-				require.True(t, db.Violates(err, "unknown_is_never_compensated"), "%s while pay is %s: %v", undoing, status, err)
+				require.True(t, postgres.Violates(err, "unknown_is_never_compensated"), "%s while pay is %s: %v", undoing, status, err)
 			}
 		}
 	})
@@ -120,7 +120,7 @@ func TestCheckout_Unknown(t *testing.T) {
 	// compensated, and the audit must say so.
 	t.Run("TakenForFailureIsSeen", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, testbed.LocalOptions{Gateway: func(g payments.Gateway) payments.Gateway { return hasty{g} }})
+		s := newShop(t, world.LocalOptions{Gateway: func(g payments.Gateway) payments.Gateway { return hasty{g} }})
 		s.w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
 		a := s.checkout("k", twoTeas("pm_card_visa"))
 		require.Equal(t, "compensated", sagaOf(t, a).Status, a)
@@ -146,7 +146,7 @@ func (g hasty) CancelIntent(_ context.Context, _ payments.Call, intentID string)
 func TestCheckout_ThreeDSecure(t *testing.T) {
 	t.Parallel()
 	body := twoTeas("pm_card_authenticationRequired")
-	begin := func(t *testing.T, o testbed.LocalOptions) (s shop, g saga, intent string) {
+	begin := func(t *testing.T, o world.LocalOptions) (s shop, g saga, intent string) {
 		s = newShop(t, o)
 		a := s.checkout("k", body)
 		require.Equal(t, http.StatusAccepted, a.Status, a)
@@ -160,7 +160,7 @@ func TestCheckout_ThreeDSecure(t *testing.T) {
 
 	t.Run("CompletesWhenTheyPass", func(t *testing.T) {
 		t.Parallel()
-		s, g, intent := begin(t, testbed.LocalOptions{})
+		s, g, intent := begin(t, world.LocalOptions{})
 		require.NoError(t, s.w.Sim.CompleteAuthentication(intent, true))
 		a := s.await("k", body)
 		require.Equal(t, http.StatusCreated, a.Status, a)
@@ -171,7 +171,7 @@ func TestCheckout_ThreeDSecure(t *testing.T) {
 
 	t.Run("IsCompensatedWhenTheyFail", func(t *testing.T) {
 		t.Parallel()
-		s, _, intent := begin(t, testbed.LocalOptions{})
+		s, _, intent := begin(t, world.LocalOptions{})
 		require.NoError(t, s.w.Sim.CompleteAuthentication(intent, false))
 		a := s.await("k", body)
 		require.Equal(t, "payment-failed", a.Code(), a)
@@ -186,7 +186,7 @@ func TestCheckout_ThreeDSecure(t *testing.T) {
 	t.Run("CompletesWhenTheyPayWithAnotherCardInTime", func(t *testing.T) {
 		t.Parallel()
 		var meanwhile atomic.Pointer[func()]
-		s, g, intent := begin(t, testbed.LocalOptions{Boundary: at("payment_refused", &meanwhile)})
+		s, g, intent := begin(t, world.LocalOptions{Boundary: at("payment_refused", &meanwhile)})
 		require.NoError(t, s.w.Sim.CompleteAuthentication(intent, false))
 		pays := func() { confirmInBrowser(t, s.w, intent) }
 		meanwhile.Store(&pays)
@@ -201,7 +201,7 @@ func TestCheckout_ThreeDSecure(t *testing.T) {
 
 	t.Run("IsCompensatedWhenTheyNeverCome", func(t *testing.T) {
 		t.Parallel()
-		s, _, _ := begin(t, testbed.LocalOptions{})
+		s, _, _ := begin(t, world.LocalOptions{})
 		s.w.Exec(`UPDATE payments SET updated_at = clock_timestamp() - interval '2 hours'`)
 		a := s.await("k", body)
 		require.Equal(t, "payment-failed", a.Code(), a)
@@ -216,7 +216,7 @@ func TestCheckout_ThreeDSecure(t *testing.T) {
 	} {
 		t.Run("IsCompensatedWhenThe"+what+"IsCanceled", func(t *testing.T) {
 			t.Parallel()
-			s, g, intent := begin(t, testbed.LocalOptions{})
+			s, g, intent := begin(t, world.LocalOptions{})
 			canceled := s.Post(path(g), "give-up", "")
 			require.Equal(t, http.StatusOK, canceled.Status, canceled)
 			require.Error(t, s.w.Sim.CompleteAuthentication(intent, true), "too late: the intent is canceled")
@@ -231,7 +231,7 @@ func TestCheckout_ThreeDSecure(t *testing.T) {
 }
 
 // confirmInBrowser is what Stripe's script does with a client secret.
-func confirmInBrowser(t testing.TB, w *testbed.World, intent string) {
+func confirmInBrowser(t testing.TB, w *world.World, intent string) {
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.StripeURL+"/v1/payment_intents/"+intent+"/confirm",
 		strings.NewReader(url.Values{"payment_method": {"pm_card_mastercard"}}.Encode()))
 	require.NoError(t, err)
@@ -254,7 +254,7 @@ func TestCheckout_OrderCanceled(t *testing.T) {
 		t.Run("BeforeThePayment/"+point, func(t *testing.T) {
 			t.Parallel()
 			var meanwhile atomic.Pointer[func()]
-			s := newShop(t, testbed.LocalOptions{Boundary: at(point, &meanwhile)})
+			s := newShop(t, world.LocalOptions{Boundary: at(point, &meanwhile)})
 			cancel := func() {
 				order := s.w.Text(`SELECT id FROM orders`)
 				paid := s.Pay("other", order, "pm_card_visa")
@@ -280,7 +280,7 @@ func TestCheckout_OrderCanceled(t *testing.T) {
 	t.Run("AndTheReservationRunOut", func(t *testing.T) {
 		t.Parallel()
 		var dies atomic.Pointer[func()]
-		s := newShop(t, testbed.LocalOptions{Boundary: at("stock_reserved", &dies)})
+		s := newShop(t, world.LocalOptions{Boundary: at("stock_reserved", &dies)})
 		die := func() { panic(http.ErrAbortHandler) }
 		dies.Store(&die)
 		s.checkout("k", twoTeas("pm_card_visa"))
@@ -299,7 +299,7 @@ func TestCheckout_OrderCanceled(t *testing.T) {
 		t.Parallel()
 		s := newShop(t, patient("shop"))
 		hold := s.w.Sim.Hold(stripesim.Selector{Op: "intent.confirm"}, stripesim.BeforeEffect)
-		answer := async(func() testbed.Answer { return s.checkout("k", twoTeas("pm_card_visa")) })
+		answer := async(func() world.Answer { return s.checkout("k", twoTeas("pm_card_visa")) })
 		waitHeld(s.w, hold)
 		order := s.w.Text(`SELECT id FROM orders`)
 		require.Equal(t, "payment-in-progress", s.Post("/v1/orders/"+order+"/cancel", "cancel", "").Code())
@@ -333,10 +333,10 @@ func TestCheckout_OrderCanceled(t *testing.T) {
 
 // refunded is a checkout that is paid and cannot be completed: somebody with a
 // SQL prompt took away what it stands on, while Stripe had the card in hand.
-func refunded(t *testing.T, sql string) (shop, testbed.Answer) {
+func refunded(t *testing.T, sql string) (shop, world.Answer) {
 	s := newShop(t, patient("shop"))
 	hold := s.w.Sim.Hold(stripesim.Selector{Op: "intent.confirm"}, stripesim.AfterEffect)
-	answer := async(func() testbed.Answer { return s.checkout("k", twoTeas("pm_card_visa")) })
+	answer := async(func() world.Answer { return s.checkout("k", twoTeas("pm_card_visa")) })
 	waitHeld(s.w, hold)
 	s.w.Exec(sql)
 	s.w.Sim.Inject(stripesim.Fault{Op: "refund.create", Kind: stripesim.Drop}) // and the answer to the undoing is lost, too
@@ -344,7 +344,7 @@ func refunded(t *testing.T, sql string) (shop, testbed.Answer) {
 	return s, <-answer
 }
 
-func requireRefunded(t *testing.T, s shop, a testbed.Answer) {
+func requireRefunded(t *testing.T, s shop, a world.Answer) {
 	t.Helper()
 	g := sagaOf(t, a)
 	require.Equal(t, "create_order:compensated reserve_stock:compensated pay:compensated notify:failed refund:done release_stock:done cancel_order:done ", g.steps())

@@ -7,14 +7,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/db/pgproxy"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/testkit/pgproxy"
+	"example.com/payonce/testkit/world"
 )
 
 // proxied is a server that talks to its database through a proxy.
-func proxied(t *testing.T, o testbed.LocalOptions) (*testbed.World, *testbed.Local, *pgproxy.Proxy) {
+func proxied(t *testing.T, o world.LocalOptions) (*world.World, *world.Local, *pgproxy.Proxy) {
 	t.Helper()
-	w := testbed.New(t)
+	w := world.New(t)
 	proxy, err := pgproxy.Start(w.URL)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
@@ -32,14 +32,14 @@ func TestCommitInDoubt(t *testing.T) {
 		for when, arm := range map[string]func(*pgproxy.Proxy, string) *pgproxy.Cut{"Before": (*pgproxy.Proxy).Before, "After": (*pgproxy.Proxy).After} {
 			t.Run(phase+"/"+when, func(t *testing.T) {
 				t.Parallel()
-				w, api, proxy := proxied(t, testbed.LocalOptions{})
+				w, api, proxy := proxied(t, world.LocalOptions{})
 				order := api.Order()
 				cut := arm(proxy, "name: "+phase+" ")
 				began := time.Now()
 				answer := api.Pay("k", order, "pm_card_visa")
 				require.True(t, cut.HasFired(), "nothing was cut, so nothing was shown")
 				require.Equal(t, http.StatusCreated, answer.Status, answer)
-				require.Less(t, time.Since(began), testbed.Lease, "it waited for its own lease")
+				require.Less(t, time.Since(began), world.Lease, "it waited for its own lease")
 				require.Equal(t, 1.0, api.Metric("payonce_commits_in_doubt_total"))
 				require.Len(t, w.Posts("payment_intents"), 1)
 				require.Len(t, w.Posts("confirm"), 1)
@@ -55,7 +55,7 @@ func TestCommitInDoubt(t *testing.T) {
 	for when, arm := range map[string]func(*pgproxy.Proxy, string) *pgproxy.Cut{"Before": (*pgproxy.Proxy).BeforeCommit, "After": (*pgproxy.Proxy).AfterCommit} {
 		t.Run("Order/"+when, func(t *testing.T) {
 			t.Parallel()
-			w, api, proxy := proxied(t, testbed.LocalOptions{})
+			w, api, proxy := proxied(t, world.LocalOptions{})
 			cut := arm(proxy, "name: OrderInsert ")
 			body := `{"currency":"usd","items":[{"sku":"a","quantity":1,"unit_amount":100}]}`
 			answer := api.Post("/v1/orders", "o", body)
@@ -73,12 +73,12 @@ func TestCommitInDoubt(t *testing.T) {
 // and there never will be one.
 func TestDoubtAboutNothing(t *testing.T) {
 	t.Parallel()
-	w, api, proxy := proxied(t, testbed.LocalOptions{})
-	direct := w.Local(testbed.LocalOptions{Name: "direct"})
+	w, api, proxy := proxied(t, world.LocalOptions{})
+	direct := w.Local(world.LocalOptions{Name: "direct"})
 	order := api.Order()
 	release := make(chan struct{})
 	read := proxy.Hold("name: OrderToPay ", release)
-	late := async(func() testbed.Answer { return api.Pay("late", order, "pm_card_visa") })
+	late := async(func() world.Answer { return api.Pay("late", order, "pm_card_visa") })
 	<-read.Fired() // The order is free, as far as it knows.
 	require.Equal(t, http.StatusCreated, direct.Pay("k", order, "pm_card_visa").Status)
 	cut := proxy.After("name: PaymentBegin ")
@@ -98,12 +98,12 @@ func TestDatabaseAway(t *testing.T) {
 
 	t.Run("BeforeAnythingIsAsked", func(t *testing.T) {
 		t.Parallel()
-		w, api, proxy := proxied(t, testbed.LocalOptions{})
+		w, api, proxy := proxied(t, world.LocalOptions{})
 		order := api.Order()
 		paid := api.Pay("paid", order, "pm_card_visa")
 		other := api.Order()
 		proxy.Away(true)
-		for _, refused := range []testbed.Answer{
+		for _, refused := range []world.Answer{
 			api.Pay("k", other, "pm_card_visa"), api.Pay("paid", order, "pm_card_visa"), api.Get("/v1/orders/" + order), api.Get("/readyz"),
 		} {
 			require.Equal(t, http.StatusServiceUnavailable, refused.Status, refused)
@@ -123,7 +123,7 @@ func TestDatabaseAway(t *testing.T) {
 		t.Run("After/"+point, func(t *testing.T) {
 			t.Parallel()
 			var away func()
-			w, api, proxy := proxied(t, testbed.LocalOptions{Boundary: func(operation, at string) {
+			w, api, proxy := proxied(t, world.LocalOptions{Boundary: func(operation, at string) {
 				if operation == "create_payment" && at == point {
 					away()
 				}

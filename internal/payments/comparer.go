@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 )
 
 // oursBatch is how many of our own rows are compared at once.
@@ -15,7 +16,7 @@ const oursBatch = 200
 // comparer compares Stripe's lists with our tables. The audit, which only reports, and
 // the reconciler, which acts, share it.
 type comparer struct {
-	pool    *db.Pool
+	pool    *postgres.Pool
 	gateway Gateway
 	// abandonedBefore: only intents created before it count as abandoned; zero: none
 	// does.

@@ -11,16 +11,16 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/payments"
-	"example.com/payonce/internal/stripesim"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/world"
 )
 
 // T1b's commit was in doubt, was read back as missing, and landed after all before
 // it was tried again: the second try meets the first, and is as good as it.
 func TestSecondTryOfT1bMeetsTheFirst(t *testing.T) {
 	t.Parallel()
-	w := testbed.New(t)
-	api := w.Local(testbed.LocalOptions{})
+	w := world.New(t)
+	api := w.Local(world.LocalOptions{})
 	order := api.Order()
 	w.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.Reset, Times: 3})
 	require.Equal(t, http.StatusAccepted, api.Pay("k", order, visa).Status)
@@ -48,9 +48,9 @@ func TestSecondTryOfT1bMeetsTheFirst(t *testing.T) {
 // again under another key, and the money would go back twice.
 func TestDatabaseAwayFromWhatWasBegun(t *testing.T) {
 	t.Parallel()
-	begun := func(t *testing.T, point string) (w *testbed.World, api *testbed.Local, away func(bool)) {
+	begun := func(t *testing.T, point string) (w *world.World, api *world.Local, away func(bool)) {
 		away = func(bool) {}
-		w, api, proxy := proxied(t, testbed.LocalOptions{Boundary: func(_, at string) {
+		w, api, proxy := proxied(t, world.LocalOptions{Boundary: func(_, at string) {
 			if at == point {
 				away(true)
 			}
@@ -69,7 +69,7 @@ func TestDatabaseAwayFromWhatWasBegun(t *testing.T) {
 		w, api, away := begun(t, "refund_recorded")
 		payment := api.Pay("k", api.Order(), visa)
 		require.Equal(t, http.StatusCreated, payment.Status, payment)
-		refund := func() testbed.Answer {
+		refund := func() world.Answer {
 			return api.Post("/v1/payments/"+payment.ID()+"/refunds", "refund", `{"amount":400}`)
 		}
 		away(true)
@@ -129,11 +129,11 @@ func (g processingGateway) GetIntent(ctx context.Context, id string) (payments.I
 // A cancel that has to wait says for how long, whoever found out.
 func TestCancelOfAProcessingIntentSaysWhenToAskAgain(t *testing.T) {
 	t.Parallel()
-	w := testbed.New(t)
-	sound := w.Local(testbed.LocalOptions{})
+	w := world.New(t)
+	sound := w.Local(world.LocalOptions{})
 	order := sound.Order()
 	require.Equal(t, "requires_action", sound.Pay("k", order, careful).Get("status"))
-	slow := w.Local(testbed.LocalOptions{Gateway: func(g payments.Gateway) payments.Gateway { return processingGateway{g} }})
+	slow := w.Local(world.LocalOptions{Gateway: func(g payments.Gateway) payments.Gateway { return processingGateway{g} }})
 	for range 2 {
 		a := slow.Post("/v1/orders/"+order+"/cancel", "cancel", `{}`)
 		require.Equal(t, http.StatusConflict, a.Status, a)

@@ -9,31 +9,32 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/db"
-	"example.com/payonce/internal/stripesim"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/world"
 )
 
 // overtaken is a payment whose first holder stood still while Stripe had done
 // its part, and lost its lease to a second. It returns what each was told.
 type overtaken struct {
-	w             *testbed.World
-	first, second *testbed.Local
+	w             *world.World
+	first, second *world.Local
 	order         string
-	firstAnswer   testbed.Answer
-	secondAnswer  testbed.Answer
+	firstAnswer   world.Answer
+	secondAnswer  world.Answer
 }
 
 // overtake plays the scene. When the first holder goes on, the second has
 // either finished, or is still at work and has decided nothing.
-func overtake(w *testbed.World, first, second *testbed.Local, secondFinishes bool) overtaken {
+func overtake(w *world.World, first, second *world.Local, secondFinishes bool) overtaken {
 	w.T.Helper()
 	o := overtaken{w: w, first: first, second: second, order: first.Order()}
 	moved := w.Sim.Hold(stripesim.Selector{Op: "intent.confirm", OrderID: o.order}, stripesim.AfterEffect)
-	firstAnswer := async(func() testbed.Answer { return first.Pay("k", o.order, "pm_card_visa") })
+	firstAnswer := async(func() world.Answer { return first.Pay("k", o.order, "pm_card_visa") })
 	waitHeld(w, moved)
 	w.ExpireLeases()
 	looks := w.Sim.Hold(stripesim.Selector{Op: "intent.get", OrderID: o.order}, stripesim.BeforeEffect)
-	secondAnswer := async(func() testbed.Answer { return second.Pay("k", o.order, "pm_card_visa") })
+	secondAnswer := async(func() world.Answer { return second.Pay("k", o.order, "pm_card_visa") })
 	waitHeld(w, looks)
 	if secondFinishes {
 		looks.Release()
@@ -55,17 +56,17 @@ func async[T any](f func() T) <-chan T {
 	return c
 }
 
-func waitHeld(w *testbed.World, h *stripesim.Hold) {
+func waitHeld(w *world.World, h *stripesim.Hold) {
 	w.T.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), testbed.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), world.Patience)
 	defer cancel()
 	_, err := h.Wait(ctx)
 	require.NoError(w.T, err, "nobody has come to the hold")
 }
 
 // patient servers wait longer for Stripe than a test holds it.
-func patient(name string) testbed.LocalOptions {
-	return testbed.LocalOptions{Name: name, StripeTimeout: 10 * time.Second, Lease: time.Minute}
+func patient(name string) world.LocalOptions {
+	return world.LocalOptions{Name: name, StripeTimeout: 10 * time.Second, Lease: time.Minute}
 }
 
 func TestStaleHolder(t *testing.T) {
@@ -73,7 +74,7 @@ func TestStaleHolder(t *testing.T) {
 
 	t.Run("GetsTheWinnersAnswer", func(t *testing.T) {
 		t.Parallel()
-		w := testbed.New(t)
+		w := world.New(t)
 		w.WatchHolders()
 		o := overtake(w, w.Local(patient("first")), w.Local(patient("second")), true)
 		require.Equal(t, http.StatusCreated, o.secondAnswer.Status, o.secondAnswer)
@@ -88,7 +89,7 @@ func TestStaleHolder(t *testing.T) {
 
 	t.Run("LeavesTheDecisionToWhoHoldsTheClaim", func(t *testing.T) {
 		t.Parallel()
-		w := testbed.New(t)
+		w := world.New(t)
 		w.WatchHolders()
 		o := overtake(w, w.Local(patient("first")), w.Local(patient("second")), false)
 		require.Equal(t, "idempotency-key-in-flight", o.firstAnswer.Code(), o.firstAnswer)
@@ -103,7 +104,7 @@ func TestStaleHolder(t *testing.T) {
 // its own attempt and wrong about its successor's, whose answer was lost.
 func TestStaleHolderDoesNotSettleDoubts(t *testing.T) {
 	t.Parallel()
-	w := testbed.New(t)
+	w := world.New(t)
 	w.WatchHolders()
 	stopped, goOn := make(chan struct{}), make(chan struct{})
 	o := patient("first")
@@ -115,7 +116,7 @@ func TestStaleHolderDoesNotSettleDoubts(t *testing.T) {
 	}
 	first, second := w.Local(o), w.Local(patient("second"))
 	order := first.Order()
-	firstAnswer := async(func() testbed.Answer { return first.Pay("k", order, "pm_card_visa") })
+	firstAnswer := async(func() world.Answer { return first.Pay("k", order, "pm_card_visa") })
 	<-stopped
 	w.ExpireLeases()
 	w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
@@ -141,12 +142,12 @@ func TestStaleHolderDoesNotSettleDoubts(t *testing.T) {
 // wait, until the database says that its lease has run out.
 func TestLivingHolderIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	w := testbed.New(t)
+	w := world.New(t)
 	w.WatchHolders()
 	first, second := w.Local(patient("first")), w.Local(patient("second"))
 	order := first.Order()
 	moving := w.Sim.Hold(stripesim.Selector{Op: "intent.confirm", OrderID: order}, stripesim.AfterEffect)
-	answer := async(func() testbed.Answer { return first.Pay("k", order, visa) })
+	answer := async(func() world.Answer { return first.Pay("k", order, visa) })
 	waitHeld(w, moving)
 	taken, err := second.Completer.RunOnce(t.Context())
 	require.NoError(t, err)
@@ -163,13 +164,13 @@ func TestLivingHolderIsLeftAlone(t *testing.T) {
 // canceled. The row lock and the version decide who writes; the other reads again.
 func TestTwoEndingsOfOnePayment(t *testing.T) {
 	t.Parallel()
-	w := testbed.New(t)
+	w := world.New(t)
 	first, second := w.Local(patient("first")), w.Local(patient("second"))
 	order := first.Order()
 	waits := first.Pay("k", order, careful)
 	require.Equal(t, "requires_action", waits.Get("status"), waits)
 	looks := w.Sim.Hold(stripesim.Selector{Op: "intent.get", OrderID: order}, stripesim.BeforeEffect)
-	late := async(func() testbed.Answer { return first.Pay("k", order, careful) })
+	late := async(func() world.Answer { return first.Pay("k", order, careful) })
 	waitHeld(w, looks)
 	canceled := second.Post("/v1/payments/"+waits.ID()+"/cancel", "c", "")
 	require.Equal(t, http.StatusOK, canceled.Status, canceled)
@@ -186,8 +187,8 @@ func TestTwoEndingsOfOnePayment(t *testing.T) {
 // state of it, whoever asks and however late.
 func TestStatementsNameWhatTheySaw(t *testing.T) {
 	t.Parallel()
-	w := testbed.New(t)
-	api, ctx := w.Local(testbed.LocalOptions{}), t.Context()
+	w := world.New(t)
+	api, ctx := w.Local(world.LocalOptions{}), t.Context()
 	order := api.Order()
 	require.Equal(t, "requires_action", api.Pay("k", order, careful).Get("status"))
 	p, err := w.DB.PaymentByKey(ctx, db.PaymentByKeyParams{TenantID: w.Tenant.ID, IdempotencyKey: "k"})
@@ -204,7 +205,7 @@ func TestStatementsNameWhatTheySaw(t *testing.T) {
 	require.Equal(t, "action_required", w.RecoveryPoint("k"), "a stale T1b moves nothing back")
 
 	_, err = w.DB.PaymentSettle(ctx, db.PaymentSettleParams{TenantID: w.Tenant.ID, ID: p.ID, SeenVersion: p.Version - 1, Status: db.PaymentStatusCanceled, IntentClosed: true})
-	require.ErrorIs(t, err, db.ErrNoRows, "it is not where it was seen")
+	require.ErrorIs(t, err, postgres.ErrNoRows, "it is not where it was seen")
 
 	status, failed := int16(200), "late"
 	finish := db.PaymentFinishParams{
@@ -234,7 +235,7 @@ func TestStatementsNameWhatTheySaw(t *testing.T) {
 // statement was one that could have.
 func TestFencesBetweenPhases(t *testing.T) {
 	t.Parallel()
-	s := newShop(t, testbed.LocalOptions{})
+	s := newShop(t, world.LocalOptions{})
 	w, ctx := s.w, t.Context()
 	g := sagaOf(t, s.checkout("k", twoTeas(careful)))
 	tenant, token := w.Tenant.ID, int64(w.Count(`SELECT lease_token FROM idempotency_keys WHERE key = 'k'`))
@@ -279,7 +280,7 @@ func TestFencesBetweenPhases(t *testing.T) {
 		before := all()
 		n, err := statement.run(token - 1)
 		if err != nil {
-			require.ErrorIs(t, err, db.ErrNoRows, statement.name)
+			require.ErrorIs(t, err, postgres.ErrNoRows, statement.name)
 		} else {
 			require.Zero(t, n, statement.name)
 		}
@@ -304,14 +305,14 @@ func TestFencesBetweenPhases(t *testing.T) {
 // TestRefundsNameWhatTheySaw is the same for what is done to a refund by its version.
 func TestRefundsNameWhatTheySaw(t *testing.T) {
 	t.Parallel()
-	w := testbed.New(t)
-	api, ctx := w.Local(testbed.LocalOptions{}), t.Context()
+	w := world.New(t)
+	api, ctx := w.Local(world.LocalOptions{}), t.Context()
 	payment := api.Pay("p", api.Order(), visa).ID()
 	require.Equal(t, http.StatusCreated, refund(api, "r", payment).Status)
 	row := func() string { return w.Text(`SELECT r::text FROM refunds r`) }
 	before, id, version := row(), w.Text(`SELECT id FROM refunds`), int64(w.Count(`SELECT version FROM refunds`))
 	_, err := w.DB.RefundSettle(ctx, db.RefundSettleParams{TenantID: w.Tenant.ID, ID: id, SeenVersion: version - 1, Status: db.RefundStatusSucceeded})
-	require.ErrorIs(t, err, db.ErrNoRows)
+	require.ErrorIs(t, err, postgres.ErrNoRows)
 	require.NoError(t, w.DB.RefundAtStripe(ctx, db.RefundAtStripeParams{TenantID: w.Tenant.ID, ID: id, StripeRefundID: new("re_another")}))
 	require.Equal(t, before, row(), "a refund is one refund at Stripe")
 }

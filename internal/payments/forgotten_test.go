@@ -14,8 +14,9 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/payments"
-	"example.com/payonce/internal/stripesim"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/world"
 )
 
 const (
@@ -51,7 +52,7 @@ type backup struct {
 func halfway(t *testing.T, age time.Duration, first func(b *books)) *backup {
 	t.Helper()
 	k := &backup{age: age}
-	k.books, k.today = longAgo(t, age, testbed.LocalOptions{Boundary: func(operation, point string) {
+	k.books, k.today = longAgo(t, age, world.LocalOptions{Boundary: func(operation, point string) {
 		if point == "payment_recorded" && k.dsn == "" {
 			k.dsn = k.copyDatabase("half")
 		}
@@ -62,7 +63,7 @@ func halfway(t *testing.T, age time.Duration, first func(b *books)) *backup {
 }
 
 // restored is the copy at work, when so much time has passed for both sides.
-func (k *backup) restored(o testbed.LocalOptions) *books {
+func (k *backup) restored(o world.LocalOptions) *books {
 	k.T.Helper()
 	w := k.on(k.dsn)
 	b := booksWith(w, o)
@@ -87,7 +88,7 @@ func TestForgottenCreation(t *testing.T) {
 		t.Parallel()
 		var order string
 		k := halfway(t, aDay, pay(&order, visa))
-		r := k.restored(testbed.LocalOptions{})
+		r := k.restored(world.LocalOptions{})
 		require.Equal(t, 1, r.api.Complete())
 		require.Equal(t, 1, r.Sim.ChargeCount(order), "the card was charged again")
 		a := r.api.Pay("k", order, visa)
@@ -103,7 +104,7 @@ func TestForgottenCreation(t *testing.T) {
 			require.Equal(b.T, http.StatusOK, b.api.Do("PUT", "/v1/stock/tea", `{"available":10}`).Status)
 			require.Equal(b.T, http.StatusCreated, b.api.Post("/v1/checkouts", "k", twoTeas(visa)).Status)
 		})
-		r := k.restored(testbed.LocalOptions{})
+		r := k.restored(world.LocalOptions{})
 		r.api.Complete()
 		a := r.api.Post("/v1/checkouts", "k", twoTeas(visa))
 		require.Equal(t, http.StatusCreated, a.Status, a)
@@ -118,7 +119,7 @@ func TestForgottenCreation(t *testing.T) {
 		t.Parallel()
 		var order string
 		k := halfway(t, aDay, pay(&order, declining))
-		r := k.restored(testbed.LocalOptions{})
+		r := k.restored(world.LocalOptions{})
 		r.api.Complete()
 		a := r.api.Pay("k", order, declining)
 		require.Equal(t, "payment-declined", a.Code(), a)
@@ -132,7 +133,7 @@ func TestForgottenCreation(t *testing.T) {
 		t.Parallel()
 		var order string
 		k := halfway(t, aDay, pay(&order, careful))
-		r := k.restored(testbed.LocalOptions{ActionTimeout: 100 * time.Hour})
+		r := k.restored(world.LocalOptions{ActionTimeout: 100 * time.Hour})
 		r.api.Complete()
 		waits := r.api.Pay("k", order, careful)
 		require.Equal(t, "requires_action", waits.Get("status"), waits)
@@ -149,7 +150,7 @@ func TestForgottenCreation(t *testing.T) {
 			pay(&order, visa)(b)
 			b.Sim.ClearFaults()
 		})
-		r := k.restored(testbed.LocalOptions{})
+		r := k.restored(world.LocalOptions{})
 		r.api.Complete()
 		require.Equal(t, http.StatusCreated, r.api.Pay("k", order, visa).Status)
 		require.Equal(t, 1, intentsOf(r, order), "the one that was there was used")
@@ -169,7 +170,7 @@ func TestForgottenCreation(t *testing.T) {
 			b.Sim.Advance(5 * time.Hour)
 			require.Equal(b.T, http.StatusCreated, b.api.PayUntilFinal("k", order, card).Status)
 		})
-		r := k.restored(testbed.LocalOptions{})
+		r := k.restored(world.LocalOptions{})
 		if search.Op != "" {
 			r.Sim.Inject(search)
 		}
@@ -204,7 +205,7 @@ func TestForgottenCreation(t *testing.T) {
 			b.Sim.Advance(10 * time.Minute)
 			require.Equal(b.T, http.StatusCreated, b.api.PayUntilFinal("k", order, visa).Status)
 		})
-		r := k.restored(testbed.LocalOptions{})
+		r := k.restored(world.LocalOptions{})
 		require.Equal(t, 2, intentsOf(r, order))
 		r.Sim.Inject(noSearch)
 		r.api.Complete()
@@ -223,7 +224,7 @@ func TestForgottenCreation(t *testing.T) {
 			b.Sim.Advance(time.Hour)
 			others(b, payments.FindPagesMax*100+50)
 		})
-		r := k.restored(testbed.LocalOptions{})
+		r := k.restored(world.LocalOptions{})
 		r.Exec("UPDATE stripe_calls SET last_sent_at = last_sent_at + interval '2 hours'") // so that the others are in the first stretch, before it
 		r.Sim.Inject(noSearch)
 		a := r.api.Pay("k", order, visa)
@@ -250,7 +251,7 @@ func TestForgottenCreation(t *testing.T) {
 		t.Parallel()
 		var order string
 		k := halfway(t, aDay, pay(&order, visa))
-		r := k.restored(testbed.LocalOptions{})
+		r := k.restored(world.LocalOptions{})
 		r.Exec("INSERT INTO intent_looks (tenant_id, stripe_key, from_at, until_at) SELECT tenant_id, stripe_key, first_sent_at, last_sent_at FROM stripe_calls")
 		token := int64(r.Count("SELECT lease_token FROM idempotency_keys WHERE key = 'k'"))
 		read := func(token int64) error {
@@ -259,7 +260,7 @@ func TestForgottenCreation(t *testing.T) {
 			})
 			return err
 		}
-		require.ErrorIs(t, read(token-1), db.ErrNoRows)
+		require.ErrorIs(t, read(token-1), postgres.ErrNoRows)
 		require.Equal(t, 1, r.Count("SELECT count(*) FROM intent_looks WHERE ended_at IS NULL"))
 		require.NoError(t, read(token))
 	})
@@ -272,7 +273,7 @@ func TestForgottenCreation(t *testing.T) {
 			b.Sim.SetSearchLag(-1)
 			pay(&order, visa)(b)
 		})
-		r := k.restored(testbed.LocalOptions{})
+		r := k.restored(world.LocalOptions{})
 		r.api.Complete()
 		require.Equal(t, http.StatusCreated, r.api.Pay("k", order, visa).Status)
 		r.RequireChargedOnce(order)
@@ -285,7 +286,7 @@ func TestForgottenCreation(t *testing.T) {
 				t.Parallel()
 				var order string
 				k := halfway(t, aDay, pay(&order, visa))
-				r := k.restored(testbed.LocalOptions{})
+				r := k.restored(world.LocalOptions{})
 				r.Sim.Inject(noSearch) // it would show that it was paid
 				blind := r.Sim.Inject(stripesim.Fault{Op: op, Kind: stripesim.Refuse, Status: http.StatusInternalServerError, Times: -1})
 				a := r.api.Pay("k", order, visa)
@@ -313,7 +314,7 @@ func TestForgottenCreation(t *testing.T) {
 					pay(&order, visa)(b)
 					b.Sim.ClearFaults()
 				})
-				r := k.restored(testbed.LocalOptions{})
+				r := k.restored(world.LocalOptions{})
 				if age != longAfter {
 					r.Sim.Inject(noSearch)
 				}
@@ -338,7 +339,7 @@ func TestForgottenCreation(t *testing.T) {
 		t.Parallel()
 		var order string
 		k := halfway(t, aDay, pay(&order, visa))
-		r := k.restored(testbed.LocalOptions{})
+		r := k.restored(world.LocalOptions{})
 		r.goesBy(-90 * time.Second)
 		r.Sim.Inject(noSearch)
 		r.api.Complete()
@@ -358,7 +359,7 @@ func TestForgottenCreation(t *testing.T) {
 			_, err := b.stripe.PaymentIntents.Cancel(b.ghost(order, unconfirmed).ID, nil)
 			require.NoError(t, err)
 		})
-		r := k.restored(testbed.LocalOptions{})
+		r := k.restored(world.LocalOptions{})
 		r.Sim.Inject(noSearch)
 		require.Equal(t, http.StatusAccepted, r.api.Pay("k", order, visa).Status)
 		require.Equal(t, 1, r.Count("SELECT count(*) FROM idempotency_keys WHERE key = 'k' AND last_error LIKE '%may still appear%'"))
@@ -374,7 +375,7 @@ func TestForgottenCreation(t *testing.T) {
 			b.Sim.ClearFaults()
 			b.ghost(order, unconfirmed, func(p *stripe.PaymentIntentParams) { p.Amount = stripe.Int64(999) })
 		})
-		r := k.restored(testbed.LocalOptions{})
+		r := k.restored(world.LocalOptions{})
 		require.Equal(t, http.StatusCreated, r.api.Pay("k", order, visa).Status)
 		r.RequireChargedOnce(order)
 		r.reconcile()
@@ -390,7 +391,7 @@ func TestForgottenCreation(t *testing.T) {
 			b.Sim.ClearFaults()
 			require.Equal(b.T, http.StatusCreated, b.api.Pay("other", b.api.Order(), visa).Status)
 		})
-		r := k.restored(testbed.LocalOptions{})
+		r := k.restored(world.LocalOptions{})
 		require.Equal(t, http.StatusCreated, r.api.Pay("k", order, visa).Status)
 		require.Equal(t, 1, r.Sim.ChargeCount(order))
 		require.Equal(t, 2, r.Sim.ChargeCount(""))
@@ -409,7 +410,7 @@ func intentsOf(b *books, order string) (n int) {
 // others makes intents of somebody else's on the same account.
 func others(b *books, n int) {
 	b.T.Helper()
-	made := testbed.Together(4, func(i int) (err error) {
+	made := world.Together(4, func(i int) (err error) {
 		client := &http.Client{}
 		for range n/4 + 1 {
 			req, _ := http.NewRequest(http.MethodPost, b.StripeURL+"/v1/payment_intents", strings.NewReader("amount=100&currency=usd&payment_method_types[]=card"))

@@ -17,7 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"example.com/payonce/internal/payments"
-	"example.com/payonce/internal/stripesim"
+	"example.com/payonce/stripesim"
 )
 
 // counter lets requests to Stripe pass and remembers them.

@@ -9,6 +9,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/postgres"
 )
 
 // RefundGhost refunds money at Stripe that belongs to no payment of ours: an order paid
@@ -156,7 +157,7 @@ func (s *Service) runGhostRefund(ctx context.Context, c *idempotency.Claim) (ide
 	}
 	last, err := s.pool.StripeCallGet(ctx, db.StripeCallGetParams{TenantID: c.TenantID, StripeKey: target.key})
 	switch {
-	case err != nil && !errors.Is(err, db.ErrNoRows):
+	case err != nil && !errors.Is(err, postgres.ErrNoRows):
 		return idempotency.Answer{}, fmt.Errorf("read the refund of %s: %w", w.IntentID, err)
 	case err == nil && last.AgeSeconds > refundLostAfter.Seconds():
 		return s.finishGhostRefund(ctx, c, w, Outcome{Verdict: Refused, ErrorCode: "provider_error"})

@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/db/pgproxy"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/testkit/pgproxy"
+	"example.com/payonce/testkit/world"
 )
 
 // TestGroupCommit pays many orders at once, each by two keys of which one comes
@@ -23,7 +23,7 @@ func TestGroupCommit(t *testing.T) {
 	for _, lost := range []string{"", "PaymentBegin", "PaymentIntentRecord", "PaymentFinish"} {
 		t.Run("Lost"+lost, func(t *testing.T) {
 			t.Parallel()
-			w, api, proxy := proxied(t, testbed.LocalOptions{StripeTimeout: 20 * time.Second, Lease: time.Minute}) // on a slow machine, too
+			w, api, proxy := proxied(t, world.LocalOptions{StripeTimeout: 20 * time.Second, Lease: time.Minute}) // on a slow machine, too
 			var all []string
 			for range orders {
 				all = append(all, api.Order())
@@ -33,7 +33,7 @@ func TestGroupCommit(t *testing.T) {
 				cut = proxy.After("name: " + lost + " ")
 			}
 			key := func(i int) string { return fmt.Sprintf("order-%d-tab-%d", i/3, i%3/2) } // the first tab clicks twice
-			answers := testbed.Together(3*orders, func(i int) testbed.Answer { return api.Pay(key(i), all[i/3], "pm_card_visa") })
+			answers := world.Together(3*orders, func(i int) world.Answer { return api.Pay(key(i), all[i/3], "pm_card_visa") })
 			paidBy := map[string]string{}
 			for i, a := range answers {
 				require.Contains(t, []int{http.StatusCreated, http.StatusConflict}, a.Status, "%s", a.Body)

@@ -11,10 +11,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/db/pgproxy"
 	"example.com/payonce/internal/payments"
-	"example.com/payonce/internal/stripesim"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/pgproxy"
+	"example.com/payonce/testkit/world"
 )
 
 // A test that cannot fail proves nothing. Here each guard is taken away, one at
@@ -36,7 +36,7 @@ type guard struct {
 		rewrite []rewrite
 		gateway func(payments.Gateway) payments.Gateway
 	}
-	scene func(w *testbed.World, a, b *testbed.Local) (disagreements []string)
+	scene func(w *world.World, a, b *world.Local) (disagreements []string)
 }
 
 // rewrite takes a part out of a statement. Parameters stay in it, so that their
@@ -44,24 +44,24 @@ type guard struct {
 type rewrite struct{ statement, part, with string }
 
 func guards() []guard {
-	uniqueKey := guard{name: "one row per key", promise: testbed.OneRowPerKey, scene: duplicateOrders}
+	uniqueKey := guard{name: "one row per key", promise: world.OneRowPerKey, scene: duplicateOrders}
 	uniqueKey.away.sql = []string{`ALTER TABLE idempotency_keys DROP CONSTRAINT idempotency_keys_pkey`}
 	uniqueKey.away.rewrite = []rewrite{{"INSERT INTO idempotency_keys", `ON CONFLICT \(tenant_id, key\) DO NOTHING`, ""}}
 
-	uniquePayment := guard{name: "one payment per key", promise: testbed.OnePaymentPerKey, scene: duplicatePayments}
+	uniquePayment := guard{name: "one payment per key", promise: world.OnePaymentPerKey, scene: duplicatePayments}
 	uniquePayment.away.sql = append([]string{`ALTER TABLE payments DROP CONSTRAINT one_payment_per_key`, `DROP INDEX one_live_payment_per_order`}, uniqueKey.away.sql...)
 	uniquePayment.away.rewrite = append([]rewrite{{"name: PaymentBegin ", `AND NOT EXISTS \(SELECT FROM live\)`, ""}}, uniqueKey.away.rewrite...)
 
-	fence := guard{name: "the fence of T2", promise: testbed.OnlyHoldersWrite, scene: staleHolder}
+	fence := guard{name: "the fence of T2", promise: world.OnlyHoldersWrite, scene: staleHolder}
 	fence.away.rewrite = []rewrite{{"name: PaymentFinish ", `k\.lease_token = (\$\d+)`, "${1}::bigint IS NOT NULL"}}
 
-	stripeKey := guard{name: "the key that Stripe is given", promise: testbed.ChargedUnderCallersKey, scene: lostAnswers}
+	stripeKey := guard{name: "the key that Stripe is given", promise: world.ChargedUnderCallersKey, scene: lostAnswers}
 	stripeKey.away.gateway = func(g payments.Gateway) payments.Gateway { return &keyless{Gateway: g} }
 
-	intentKey := guard{name: "the key of the intent's creation", promise: testbed.OneIntentPerNumber, scene: lostAnswers}
+	intentKey := guard{name: "the key of the intent's creation", promise: world.OneIntentPerNumber, scene: lostAnswers}
 	intentKey.away.gateway = stripeKey.away.gateway
 
-	orderIndex := guard{name: "one live payment per order", promise: testbed.OnePaymentPerOrder, scene: manyKeys}
+	orderIndex := guard{name: "one live payment per order", promise: world.OnePaymentPerOrder, scene: manyKeys}
 	orderIndex.away.sql = []string{`DROP INDEX one_live_payment_per_order`}
 	return []guard{uniqueKey, uniquePayment, fence, stripeKey, intentKey, orderIndex}
 }
@@ -90,9 +90,9 @@ func TestEachGuardIsMissed(t *testing.T) {
 }
 
 // underGuard is two servers with a guard, or without.
-func underGuard(t *testing.T, g guard, sound bool) (w *testbed.World, first, second *testbed.Local) {
+func underGuard(t *testing.T, g guard, sound bool) (w *world.World, first, second *world.Local) {
 	t.Helper()
-	w = testbed.New(t)
+	w = world.New(t)
 	w.WatchHolders()
 	proxy, err := pgproxy.Start(w.URL)
 	require.NoError(t, err)
@@ -134,26 +134,26 @@ func (k *keyless) ConfirmIntent(ctx context.Context, c payments.Call, intent, me
 
 // duplicateOrders asks for one order many times at once. An order has no row that
 // could be locked before it exists, so its key is all that holds.
-func duplicateOrders(w *testbed.World, a, b *testbed.Local) []string {
-	return testbed.Disagreements(crowd(w, 8, func(i int) testbed.Answer {
-		return []*testbed.Local{a, b}[i%2].Post("/v1/orders", "k", `{"currency":"usd","items":[{"sku":"a","quantity":1,"unit_amount":100}],"customer_reference":"one"}`)
+func duplicateOrders(w *world.World, a, b *world.Local) []string {
+	return world.Disagreements(crowd(w, 8, func(i int) world.Answer {
+		return []*world.Local{a, b}[i%2].Post("/v1/orders", "k", `{"currency":"usd","items":[{"sku":"a","quantity":1,"unit_amount":100}],"customer_reference":"one"}`)
 	}, `LOCK TABLE idempotency_keys IN SHARE MODE`))
 }
 
 // duplicatePayments asks for one payment many times at once.
-func duplicatePayments(w *testbed.World, a, b *testbed.Local) []string {
+func duplicatePayments(w *world.World, a, b *world.Local) []string {
 	order := a.Order()
-	return testbed.Disagreements(crowd(w, 8, func(i int) testbed.Answer { return []*testbed.Local{a, b}[i%2].Pay("k", order, visa) },
+	return world.Disagreements(crowd(w, 8, func(i int) world.Answer { return []*world.Local{a, b}[i%2].Pay("k", order, visa) },
 		`SELECT FROM orders WHERE id = $1 FOR UPDATE`, order))
 }
 
 // crowd sends requests at once, so that all of them have found their key unused
 // before the first of them claims it, and all of them have tried to claim it before
 // any has finished.
-func crowd(w *testbed.World, n int, send func(i int) testbed.Answer, lock string, args ...any) (answers []testbed.Answer) {
+func crowd(w *world.World, n int, send func(i int) world.Answer, lock string, args ...any) (answers []world.Answer) {
 	working := w.Sim.Hold(stripesim.Selector{Op: "intent.create"}, stripesim.BeforeEffect)
 	w.WhileLocked(n, func() {
-		all := async(func() []testbed.Answer { return testbed.Together(n, send) })
+		all := async(func() []world.Answer { return world.Together(n, send) })
 		calm := 0 // one look may fall between two waits
 		w.Until("everybody has tried", func() bool {
 			if calm++; w.WaitingForLocks() > 0 || w.Count(`SELECT count(*) FROM idempotency_keys WHERE key ~ '^k'`) == 0 {
@@ -168,13 +168,13 @@ func crowd(w *testbed.World, n int, send func(i int) testbed.Answer, lock string
 }
 
 // staleHolder is a holder that wakes up while its successor is at work.
-func staleHolder(w *testbed.World, a, b *testbed.Local) []string {
+func staleHolder(w *world.World, a, b *world.Local) []string {
 	o := overtake(w, a, b, false)
-	return testbed.Disagreements([]testbed.Answer{o.firstAnswer, o.secondAnswer})
+	return world.Disagreements([]world.Answer{o.firstAnswer, o.secondAnswer})
 }
 
 // lostAnswers is a payment during which Stripe's answers are lost.
-func lostAnswers(w *testbed.World, a, _ *testbed.Local) []string {
+func lostAnswers(w *world.World, a, _ *world.Local) []string {
 	order := a.Order()
 	for _, op := range []string{"intent.create", "intent.confirm"} {
 		w.Sim.Inject(stripesim.Fault{Op: op, Kind: stripesim.Drop})
@@ -184,9 +184,9 @@ func lostAnswers(w *testbed.World, a, _ *testbed.Local) []string {
 }
 
 // manyKeys pays one order under many keys at once.
-func manyKeys(w *testbed.World, a, b *testbed.Local) (broken []string) {
+func manyKeys(w *world.World, a, b *world.Local) (broken []string) {
 	order := a.Order()
-	answers := crowd(w, 8, func(i int) testbed.Answer { return []*testbed.Local{a, b}[i%2].Pay(fmt.Sprint("k", i), order, visa) },
+	answers := crowd(w, 8, func(i int) world.Answer { return []*world.Local{a, b}[i%2].Pay(fmt.Sprint("k", i), order, visa) },
 		`SELECT FROM orders WHERE id = $1 FOR UPDATE`, order)
 	paid := 0
 	for _, answer := range answers {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 )
 
 // defenceless takes away every rule that the schema itself enforces, but for the
@@ -110,7 +111,7 @@ func TestInvariants(t *testing.T) {
 			require.NoError(t, err)
 			_, err = tx.Exec(ctx, c.harm)
 			require.NoError(t, err)
-			checks, err := db.New(tx).CheckInvariants(ctx)
+			checks, err := postgres.CheckInvariants(ctx, db.New(tx))
 			require.NoError(t, err)
 			var offended []string
 			for _, check := range checks {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 )
 
 // Finding is a disagreement between Stripe and our rows about one object.
@@ -275,7 +276,7 @@ func given(status db.RefundStatus, amount int64) int64 {
 // begin before the transaction ends.
 func lockedView(ctx context.Context, q *db.Queries, r ref) (*orderView, error) {
 	_, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: r.tenantID, ID: r.orderID})
-	if err != nil && !errors.Is(err, db.ErrNoRows) {
+	if err != nil && !errors.Is(err, postgres.ErrNoRows) {
 		return nil, fmt.Errorf("lock order %s: %w", r.orderID, err)
 	}
 	found, err := views(ctx, q, []ref{r})

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/db/pgproxy"
+	"example.com/payonce/testkit/pgproxy"
 )
 
 // TestCommitLandsLate: a COMMIT whose client is gone may still succeed, after

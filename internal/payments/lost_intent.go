@@ -8,6 +8,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/postgres"
 )
 
 const (
@@ -38,7 +39,7 @@ func (s *Service) adoptIntent(ctx context.Context, c *idempotency.Claim, create 
 		return fmt.Errorf("read the creation of an intent of order %s: %w", create.resourceID, err)
 	}
 	p, err := s.pool.PaymentLive(ctx, db.PaymentLiveParams{TenantID: c.TenantID, OrderID: create.resourceID})
-	if errors.Is(err, db.ErrNoRows) {
+	if errors.Is(err, postgres.ErrNoRows) {
 		return errMoved
 	}
 	if err != nil {
@@ -127,7 +128,7 @@ func (s *Service) readList(ctx context.Context, c *idempotency.Claim, last db.St
 	now := last.FirstSentAt.Add(time.Duration(last.AgeSeconds * float64(time.Second)))
 	proves := last.FirstSentAt.Add(lookUntil) // a list read before this may be incomplete
 	at, err := s.pool.IntentLookGet(ctx, db.IntentLookGetParams{TenantID: c.TenantID, StripeKey: last.StripeKey})
-	begins := errors.Is(err, db.ErrNoRows)
+	begins := errors.Is(err, postgres.ErrNoRows)
 	if err != nil && !begins {
 		return nil, fmt.Errorf("read the position in the list for %s: %w", last.ResourceID, err)
 	}
@@ -174,7 +175,7 @@ func (s *Service) readList(ctx context.Context, c *idempotency.Claim, last db.St
 }
 
 func lookLost(c *idempotency.Claim, err error) error {
-	if errors.Is(err, db.ErrNoRows) {
+	if errors.Is(err, postgres.ErrNoRows) {
 		return c.Lost()
 	}
 	return fmt.Errorf("record the position in the list: %w", err)

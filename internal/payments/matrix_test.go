@@ -11,10 +11,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/db/pgproxy"
 	"example.com/payonce/internal/payments"
-	"example.com/payonce/internal/stripesim"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/pgproxy"
+	"example.com/payonce/testkit/world"
 )
 
 // The crash matrix: each operation that moves money, disturbed at each of its
@@ -39,7 +39,7 @@ type operation struct {
 	places   []place
 	outcomes []outcome
 	prepare  func(c *cell)
-	send     func(c *cell, api *testbed.Local) testbed.Answer
+	send     func(c *cell, api *world.Local) world.Answer
 	// hurries is the key that a webhook hurries. A cancel's is that of the payment:
 	// it learns of its end, and the cancel's own key is left to the completer.
 	hurries func(c *cell) string
@@ -143,7 +143,7 @@ func operations() []operation {
 			{name: "customer must act", means: "3-D Secure, which the customer passes", method: careful, final: http.StatusCreated, effects: 1, acts: (*cell).authenticate},
 		}, failures(http.StatusCreated, outcome{final: http.StatusPaymentRequired, problem: "payment-failed"})...),
 		prepare: func(c *cell) { c.order = c.heir.Order() },
-		send:    func(c *cell, api *testbed.Local) testbed.Answer { return api.Pay(c.key, c.order, c.card()) },
+		send:    func(c *cell, api *world.Local) world.Answer { return api.Pay(c.key, c.order, c.card()) },
 		hurries: func(c *cell) string { return c.key },
 		judge: func(c *cell) {
 			require.Equal(c, c.outcome.effects, c.w.Sim.ChargeCount(c.order), "charges")
@@ -165,7 +165,7 @@ func operations() []operation {
 			{name: "refused", means: "the charge is disputed", fault: stripesim.Refuse, times: -1, status: http.StatusBadRequest, code: "charge_disputed", final: http.StatusConflict, problem: "payment-not-refundable"},
 		}, failures(http.StatusCreated, outcome{final: http.StatusConflict, problem: "payment-not-refundable", acts: (*cell).aDayAndAHalf})...),
 		prepare: func(c *cell) { c.order, c.payment = paid(c.heir) },
-		send:    func(c *cell, api *testbed.Local) testbed.Answer { return refund(api, c.key, c.payment) },
+		send:    func(c *cell, api *world.Local) world.Answer { return refund(api, c.key, c.payment) },
 		hurries: func(c *cell) string { return c.key },
 		judge: func(c *cell) {
 			require.Equal(c, c.outcome.effects, c.atStripe(stripesim.EffectRefund), "refunds")
@@ -200,7 +200,7 @@ func operations() []operation {
 		},
 		outcomes: append([]outcome{{name: "too late", means: "the customer has just paid", final: http.StatusConflict, problem: "payment-not-cancelable", acts: (*cell).authenticate, told: true}}, canceled...),
 		prepare:  waits,
-		send: func(c *cell, api *testbed.Local) testbed.Answer {
+		send: func(c *cell, api *world.Local) world.Answer {
 			return api.Post("/v1/payments/"+c.payment+"/cancel", c.key, "")
 		},
 		hurries: func(c *cell) string {
@@ -220,7 +220,7 @@ func operations() []operation {
 		{name: "finished", commit: "KeyFinish"},
 	}
 	cancelOrder.outcomes = append([]outcome{{name: "too late", means: "the customer has just paid", final: http.StatusConflict, problem: "order-not-cancelable", acts: (*cell).authenticate, told: true}}, canceled...)
-	cancelOrder.send = func(c *cell, api *testbed.Local) testbed.Answer {
+	cancelOrder.send = func(c *cell, api *world.Local) world.Answer {
 		return api.Post("/v1/orders/"+c.order+"/cancel", c.key, "")
 	}
 	return []operation{payment, refund, cancel, cancelOrder}
@@ -256,16 +256,16 @@ type row struct {
 	o            operation
 	place        place
 	outcome      outcome
-	w            *testbed.World
-	mailbox      *testbed.Mailbox
+	w            *world.World
+	mailbox      *world.Mailbox
 	proxy        *pgproxy.Proxy
 	seam         *seam
-	victim, heir *testbed.Local
+	victim, heir *world.Local
 	cells        int
 }
 
 func newRow(t *testing.T, o operation, p place, outcome outcome) *row {
-	w := testbed.New(t)
+	w := world.New(t)
 	w.WatchHolders()
 	r := &row{t: t, o: o, place: p, outcome: outcome, w: w, mailbox: w.Mailbox(), seam: &seam{operation: o.key}}
 	var err error
@@ -360,7 +360,7 @@ type cell struct {
 	*row
 	key            string
 	order, payment string
-	answers        []testbed.Answer
+	answers        []world.Answer
 	fenced         float64 // writes of the victim's that were refused before
 }
 
@@ -409,7 +409,7 @@ func (c *cell) disturb(how string) (release func()) {
 		cut = c.cut(c.proxy.After, c.proxy.AfterCommit)
 	}
 	for range 6 { // The place may be on the way of a second request only: when the first was told that nobody knows.
-		answered := async(func() testbed.Answer { return c.o.send(c, c.victim) })
+		answered := async(func() world.Answer { return c.o.send(c, c.victim) })
 		select {
 		case a := <-answered:
 			c.answers = append(c.answers, a)
@@ -455,7 +455,7 @@ func (c *cell) cut(statement, commit func(string) *pgproxy.Cut) *pgproxy.Cut {
 }
 
 // final says whether an answer is the last word.
-func final(a testbed.Answer) bool {
+func final(a world.Answer) bool {
 	return a.Err == nil && a.Status != http.StatusAccepted && a.Status < 500 && !a.Problem().Retryable
 }
 
@@ -467,7 +467,7 @@ func (c *cell) meanwhile() {
 }
 
 // retry is the client, who has nobody but a server without loops.
-func (c *cell) retry(api *testbed.Local) {
+func (c *cell) retry(api *world.Local) {
 	c.Helper()
 	for range 8 {
 		a := c.o.send(c, api)
@@ -535,8 +535,8 @@ func (c *cell) settled(disturbed string) {
 		require.Equal(c, c.outcome.problem, last.Code(), "%v", last)
 		require.Equal(c, c.outcome.final, last.Status)
 	}
-	finals := slices.DeleteFunc(slices.Clone(c.answers), func(a testbed.Answer) bool { return !final(a) })
-	require.Empty(c, testbed.Disagreements(finals))
+	finals := slices.DeleteFunc(slices.Clone(c.answers), func(a world.Answer) bool { return !final(a) })
+	require.Empty(c, world.Disagreements(finals))
 	if disturbed == "delayed" && c.place.name != "finished" {
 		require.Greater(c, c.victim.Metric("payonce_fenced_writes_total"), c.fenced, "who woke up late was to be refused")
 	}

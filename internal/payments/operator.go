@@ -7,6 +7,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/postgres"
 )
 
 // What an operator asks for is done in the same way as everything else: the completer
@@ -137,7 +138,7 @@ func (s *Service) RefundCannotSucceed(ctx context.Context, tenantID, id string) 
 	seen, found, err := s.findRefund(ctx, &refunding{refund: row, intentID: deref(p.IntentID)})
 	switch {
 	case err != nil:
-		return row, &MayStillSucceedError{"Stripe did not say what became of it: " + db.ErrorText(err)}
+		return row, &MayStillSucceedError{"Stripe did not say what became of it: " + postgres.ErrorText(err)}
 	case !found:
 		return row, &MayStillSucceedError{fmt.Sprintf("Stripe does not list it, which proves nothing yet: it may still appear. It is given up automatically %d hours after it was first sent", int(refundLostAfter.Hours()))}
 	case seen.Status == db.RefundStatusSucceeded:
@@ -170,7 +171,7 @@ func (s *Service) CannotSucceed(ctx context.Context, tenantID, id string) (db.Pa
 	case errors.Is(err, ErrNoSuchObject):
 		return p, &MayStillSucceedError{"Stripe does not know " + *p.IntentID + ": is STRIPE_SECRET_KEY of the right account and mode?"}
 	case err != nil:
-		return p, &MayStillSucceedError{"Stripe did not say what became of " + *p.IntentID + ": " + db.ErrorText(err)}
+		return p, &MayStillSucceedError{"Stripe did not say what became of " + *p.IntentID + ": " + postgres.ErrorText(err)}
 	case intent.Status == IntentSucceeded:
 		return p, &MayStillSucceedError{"Stripe says that " + intent.ID + " succeeded: the money was taken, and this payment will succeed; have it tried now"}
 	case intent.Status != IntentCanceled:

@@ -7,6 +7,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/tracing"
 )
 
@@ -43,7 +44,7 @@ func (s *Service) beginPayment(ctx context.Context, r idempotency.Request) (*ide
 		})
 		return row.Claimed, err
 	})
-	if errors.Is(err, idempotency.ErrTaken) || db.Violates(err, "one_live_payment_per_order") {
+	if errors.Is(err, idempotency.ErrTaken) || postgres.Violates(err, "one_live_payment_per_order") {
 		return nil, idempotency.Answer{}, s.whyNotClaimed(ctx, r, req.OrderID)
 	}
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/db/pgproxy"
-	"example.com/payonce/internal/stripesim"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/pgproxy"
+	"example.com/payonce/testkit/world"
 )
 
 const (
@@ -23,16 +23,16 @@ const (
 // bench is one server, and its completer where a test asks for it.
 type bench struct {
 	*testing.T
-	w   *testbed.World
-	api *testbed.Local
+	w   *world.World
+	api *world.Local
 }
 
-func setup(t *testing.T) bench { return setupWith(t, testbed.LocalOptions{}) }
+func setup(t *testing.T) bench { return setupWith(t, world.LocalOptions{}) }
 
-func setupWith(t *testing.T, o testbed.LocalOptions) bench {
+func setupWith(t *testing.T, o world.LocalOptions) bench {
 	t.Helper()
 	t.Parallel()
-	w := testbed.New(t)
+	w := world.New(t)
 	return bench{t, w, w.Local(o)}
 }
 
@@ -46,7 +46,7 @@ func (b bench) elsewhere() (bench, *stripesim.Sim) {
 		server.Close()
 		require.NoError(b.T, sim.Close())
 	})
-	return bench{b.T, b.w, b.w.Local(testbed.LocalOptions{Stripe: server.URL})}, sim
+	return bench{b.T, b.w, b.w.Local(world.LocalOptions{Stripe: server.URL})}, sim
 }
 
 // inject arms a fault, and makes sure at the end that it happened.
@@ -56,7 +56,7 @@ func (b bench) inject(f stripesim.Fault) {
 	b.Cleanup(func() { require.Positive(b.T, b.w.Sim.FaultsFired()[id], "the fault %+v did not happen", f) })
 }
 
-func (b bench) pay(key, order, method string) testbed.Answer {
+func (b bench) pay(key, order, method string) world.Answer {
 	b.Helper()
 	a := b.api.Pay(key, order, method)
 	require.NoError(b.T, a.Err)
@@ -64,7 +64,7 @@ func (b bench) pay(key, order, method string) testbed.Answer {
 }
 
 // unknown pays and expects to hear that nobody knows yet.
-func (b bench) unknown(key, order, method string) testbed.Answer {
+func (b bench) unknown(key, order, method string) world.Answer {
 	b.Helper()
 	a := b.pay(key, order, method)
 	require.Equal(b.T, http.StatusAccepted, a.Status, a)
@@ -73,7 +73,7 @@ func (b bench) unknown(key, order, method string) testbed.Answer {
 }
 
 // succeeded pays and expects the money to have moved.
-func (b bench) succeeded(key, order string) testbed.Answer {
+func (b bench) succeeded(key, order string) world.Answer {
 	b.Helper()
 	a := b.pay(key, order, visa)
 	require.Equal(b.T, http.StatusCreated, a.Status, a)
@@ -82,7 +82,7 @@ func (b bench) succeeded(key, order string) testbed.Answer {
 }
 
 // failed pays and expects a definite no, the same one for ever.
-func (b bench) failed(code, key, order, method string) testbed.Answer {
+func (b bench) failed(code, key, order, method string) world.Answer {
 	b.Helper()
 	a := b.pay(key, order, method)
 	require.Equal(b.T, code, a.Code(), a)
@@ -104,14 +104,14 @@ func TestPayment(t *testing.T) {
 		require.Equal(t, "/v1/payments/"+first.ID(), first.Header.Get("Location"))
 		require.False(t, first.Replayed())
 		again := b.pay("k", order, visa)
-		require.Empty(t, testbed.Disagreements([]testbed.Answer{first, again}))
+		require.Empty(t, world.Disagreements([]world.Answer{first, again}))
 		require.True(t, again.Replayed())
 		require.JSONEq(t, string(first.Body), string(b.api.Get("/v1/payments/"+first.ID()).Body))
 		paid := b.api.Get("/v1/orders/" + order)
 		require.Equal(t, "paid", paid.Get("status"))
 		require.Equal(t, first.ID(), paid.Get("payment_id"))
 		require.Equal(t, paid.Get("amount"), paid.Get("amount_paid"))
-		require.Equal(t, []testbed.Sent{{Method: "POST", Path: "/v1/payment_intents", Key: b.w.Tenant.ID + ":" + order + ":intent:1"}}, b.w.Posts("payment_intents"))
+		require.Equal(t, []world.Sent{{Method: "POST", Path: "/v1/payment_intents", Key: b.w.Tenant.ID + ":" + order + ":intent:1"}}, b.w.Posts("payment_intents"))
 		require.Equal(t, b.w.Tenant.ID+":k:confirm", b.w.Posts("confirm")[0].Key)
 		b.w.RequireChargedOnce(order)
 	})
@@ -261,10 +261,10 @@ func TestPayment(t *testing.T) {
 
 	t.Run("IsBegunWhileStripeIsAway", func(t *testing.T) {
 		nobody := "http://127.0.0.1:1" // A port that was free a moment ago may be another test's server by now, and that answers.
-		b := setupWith(t, testbed.LocalOptions{Stripe: nobody})
+		b := setupWith(t, world.LocalOptions{Stripe: nobody})
 		order := b.api.Order()
 		b.unknown("k", order, visa)
-		back := bench{t, b.w, b.w.Local(testbed.LocalOptions{})}
+		back := bench{t, b.w, b.w.Local(world.LocalOptions{})}
 		require.Equal(t, 1, back.api.Complete())
 		require.True(t, back.succeeded("k", order).Replayed())
 		b.w.RequireChargedOnce(order)
@@ -347,7 +347,7 @@ func TestFrozenError(t *testing.T) {
 		order := b.api.Order()
 		_, intent := b.pay("k", order, careful), b.w.Text("SELECT intent_id FROM payments")
 		b.inject(stripesim.Fault{Op: "intent.cancel", Kind: stripesim.StoredError})
-		cancel := func() testbed.Answer { return b.api.Post("/v1/orders/"+order+"/cancel", "cancel", `{}`) }
+		cancel := func() world.Answer { return b.api.Post("/v1/orders/"+order+"/cancel", "cancel", `{}`) }
 		require.Equal(t, http.StatusAccepted, cancel().Status)
 		require.NoError(t, b.w.Sim.CompleteAuthentication(intent, true))
 		require.Equal(t, "order-not-cancelable", cancel().Code())
@@ -368,7 +368,7 @@ func TestFrozenError(t *testing.T) {
 	})
 }
 
-func keysOf(posts []testbed.Sent) (keys []string) {
+func keysOf(posts []world.Sent) (keys []string) {
 	for _, p := range posts {
 		keys = append(keys, p.Key)
 	}
@@ -378,7 +378,7 @@ func keysOf(posts []testbed.Sent) (keys []string) {
 // TestCustomerMustAct: 3-D Secure is a state a payment waits in, not an answer.
 func TestCustomerMustAct(t *testing.T) {
 	t.Parallel()
-	waiting := func(b bench, order string) (payment testbed.Answer, intent string) {
+	waiting := func(b bench, order string) (payment world.Answer, intent string) {
 		b.Helper()
 		a := b.pay("k", order, careful)
 		require.Equal(b.T, http.StatusAccepted, a.Status, a)
@@ -426,7 +426,7 @@ func TestCustomerMustAct(t *testing.T) {
 	})
 
 	t.Run("AndNeverDoes", func(t *testing.T) {
-		b := setupWith(t, testbed.LocalOptions{ActionTimeout: time.Millisecond})
+		b := setupWith(t, world.LocalOptions{ActionTimeout: time.Millisecond})
 		order := b.api.Order()
 		waiting(b, order)
 		require.Equal(t, 1, b.api.Complete())
@@ -485,8 +485,8 @@ func TestOrderIsPaidOnce(t *testing.T) {
 	t.Run("OrCanceledByTheSameKeyAtOnce", func(t *testing.T) {
 		b := setup(t)
 		b.w.Exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = %L', current_database(), '1min'); END $$`) // so that nobody resolves it
-		api, order := b.w.Local(testbed.LocalOptions{}), b.api.Order()
-		var paid, canceled testbed.Answer
+		api, order := b.w.Local(world.LocalOptions{}), b.api.Order()
+		var paid, canceled world.Answer
 		b.w.WhileLocked(2, func() {
 			done := make(chan struct{})
 			go func() {
@@ -504,11 +504,11 @@ func TestOrderIsPaidOnce(t *testing.T) {
 
 	t.Run("ByOneOfManyKeysAtOnce", func(t *testing.T) {
 		b := setup(t)
-		other := b.w.Local(testbed.LocalOptions{})
+		other := b.w.Local(world.LocalOptions{})
 		for range 5 {
 			order := b.api.Order()
-			answers := testbed.Together(20, func(i int) testbed.Answer {
-				api := []*testbed.Local{b.api, other}[i%2]
+			answers := world.Together(20, func(i int) world.Answer {
+				api := []*world.Local{b.api, other}[i%2]
 				return api.Pay(order+string(rune('a'+i)), order, visa)
 			})
 			won := 0
@@ -581,15 +581,15 @@ func TestOrderIsPaidOnce(t *testing.T) {
 // has begun. Whoever pays now pays an order that is about to be closed.
 func TestCancelBeginsMeanwhile(t *testing.T) {
 	t.Parallel()
-	w := testbed.New(t)
+	w := world.New(t)
 	proxy, err := pgproxy.Start(w.URL)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
-	api := w.Local(testbed.LocalOptions{Database: proxy.URL()})
+	api := w.Local(world.LocalOptions{Database: proxy.URL()})
 	order := api.Order()
 	goOn := make(chan struct{})
 	looked := proxy.Hold("-- name: OrderToPay", goOn)
-	answer := async(func() testbed.Answer { return api.Pay("k", order, visa) })
+	answer := async(func() world.Answer { return api.Pay("k", order, visa) })
 	<-looked.Fired()
 	w.Exec(`UPDATE orders SET canceling_key = 'c' WHERE id = $1`, order)
 	close(goOn)
@@ -605,8 +605,8 @@ func TestClientHangsUp(t *testing.T) {
 	order := b.api.Order()
 	moving := b.w.Sim.Hold(stripesim.Selector{Op: "intent.confirm"}, stripesim.BeforeEffect)
 	ctx, hangUp := context.WithCancel(t.Context())
-	gone := async(func() testbed.Answer {
-		return b.api.DoContext(ctx, "POST", "/v1/payments", testbed.PayBody(order, visa), "Idempotency-Key: k")
+	gone := async(func() world.Answer {
+		return b.api.DoContext(ctx, "POST", "/v1/payments", world.PayBody(order, visa), "Idempotency-Key: k")
 	})
 	waitHeld(b.w, moving)
 	hangUp()
@@ -616,7 +616,7 @@ func TestClientHangsUp(t *testing.T) {
 	const goesOn = "the work goes on: the time to a final answer is that of the work, not of a lease"
 	require.Never(t, func() bool { return len(moving.Waiting()) == 0 }, 300*time.Millisecond, 5*time.Millisecond, goesOn) // by then the server has heard of it
 	moving.Release()
-	testbed.Eventually(t, testbed.Lease/2, goesOn, func() bool {
+	world.Eventually(t, world.Lease/2, goesOn, func() bool {
 		return b.w.RecoveryPoint("k") == "finished"
 	})
 	require.True(t, b.succeeded("k", order).Replayed())
@@ -635,8 +635,8 @@ func TestClientHangsUpBeforeTheClaim(t *testing.T) {
 	_, err = tx.Exec(t.Context(), `LOCK TABLE idempotency_keys`)
 	require.NoError(t, err)
 	ctx, hangUp := context.WithCancel(t.Context())
-	gone := async(func() testbed.Answer {
-		return b.api.DoContext(ctx, "POST", "/v1/payments", testbed.PayBody(order, visa), "Idempotency-Key: k")
+	gone := async(func() world.Answer {
+		return b.api.DoContext(ctx, "POST", "/v1/payments", world.PayBody(order, visa), "Idempotency-Key: k")
 	})
 	b.w.Until("the key is looked up", func() bool { return b.w.WaitingForLocks() == 1 })
 	hangUp()

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 )
 
 // GetOrder returns one order of the tenant, or ErrNotFound.
@@ -126,7 +127,7 @@ func page[R, O any](rows []R, limit int, show func(R) O) ([]O, bool, error) {
 }
 
 func notFound(err error, format string, args ...any) error {
-	if errors.Is(err, db.ErrNoRows) {
+	if errors.Is(err, postgres.ErrNoRows) {
 		return ErrNotFound
 	}
 	return fmt.Errorf(format+": %w", append(args, err)...)

@@ -13,6 +13,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/tracing"
 )
 
@@ -78,7 +79,7 @@ func (r *Reconciler) Traced(t *tracing.Tracer) *Reconciler {
 func (r *Reconciler) RunOnce(ctx context.Context) (int, error) {
 	for _, w := range reconcileWindows {
 		claim, err := r.service.pool.ReconcileClaim(ctx, db.ReconcileClaimParams{Name: w.name, Lease: reconcileLease})
-		if errors.Is(err, db.ErrNoRows) {
+		if errors.Is(err, postgres.ErrNoRows) {
 			continue
 		}
 		if err != nil {
@@ -220,7 +221,7 @@ func isolated[T any](r *Reconciler, mend func(context.Context, T, judgment) erro
 			f = name(object)
 			f.Kind = db.FindingKindStatus
 		}
-		f.Detail = strings.TrimPrefix(f.Detail+"; not mended: "+db.ErrorText(err), "; ")
+		f.Detail = strings.TrimPrefix(f.Detail+"; not mended: "+postgres.ErrorText(err), "; ")
 		return r.park(ctx, f)
 	}
 }
@@ -251,7 +252,7 @@ func (r *Reconciler) parkUnseen(ctx context.Context, object string, row ourRow, 
 	}
 	return r.park(ctx, Finding{
 		Kind: db.FindingKindStatus, Object: object, ObjectID: row.objectID, TenantID: row.tenantID, OrderID: row.orderID, Currency: row.currency,
-		Detail: "Stripe does not show it: " + db.ErrorText(why),
+		Detail: "Stripe does not show it: " + postgres.ErrorText(why),
 	})
 }
 
@@ -259,7 +260,7 @@ func (r *Reconciler) parkUnseen(ctx context.Context, object string, row ourRow, 
 // database rejected the write, Stripe rejected the request, or there is a bug. Any
 // other error may pass by itself and is never a finding.
 func ofTheObject(ctx context.Context, err error) bool {
-	if ctx.Err() != nil || errors.Is(err, db.ErrInDoubt) {
+	if ctx.Err() != nil || errors.Is(err, postgres.ErrInDoubt) {
 		return false
 	}
 	for _, definite := range []error{ErrNotShown, ErrNoSuchObject, ErrRefundExceedsPayment, errBug} {
@@ -267,7 +268,7 @@ func ofTheObject(ctx context.Context, err error) bool {
 			return true
 		}
 	}
-	return db.Judged(err)
+	return postgres.Judged(err)
 }
 
 var errBug = errors.New("bug")

@@ -9,10 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/stripe/stripe-go/v76"
 
-	"example.com/payonce/db/pgproxy"
 	"example.com/payonce/internal/payments"
-	"example.com/payonce/internal/stripesim"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/pgproxy"
+	"example.com/payonce/testkit/world"
 )
 
 // covered is how many windows have been read to their end.
@@ -89,9 +89,9 @@ func TestReconcilerIsolates(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				w := testbed.New(t)
+				w := world.New(t)
 				stubborn := &stubbornGateway{get: get}
-				b := booksWith(w, testbed.LocalOptions{Gateway: func(g payments.Gateway) payments.Gateway { stubborn.Gateway = g; return stubborn }})
+				b := booksWith(w, world.LocalOptions{Gateway: func(g payments.Gateway) payments.Gateway { stubborn.Gateway = g; return stubborn }})
 				good, odd := b.api.Order(), b.api.Order()
 				b.ghost(good)
 				stubborn.id = b.ghost(odd, func(p *stripe.PaymentIntentParams) { p.Amount = stripe.Int64(999) }).ID // so it is looked at by itself
@@ -145,11 +145,11 @@ func TestReconcilerDoesNotBlameObjects(t *testing.T) {
 	} {
 		t.Run("WhenTheDatabaseIsAway/"+name, func(t *testing.T) {
 			t.Parallel()
-			w := testbed.New(t)
+			w := world.New(t)
 			proxy, err := pgproxy.Start(w.URL)
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, proxy.Close()) })
-			b := booksWith(w, testbed.LocalOptions{Database: proxy.URL()})
+			b := booksWith(w, world.LocalOptions{Database: proxy.URL()})
 			order := b.api.Order()
 			b.ghost(order)
 			cut := arm(proxy)

@@ -21,23 +21,24 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/payments"
-	"example.com/payonce/internal/stripesim"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/world"
 )
 
 // books is a world whose reconciler and audit are at hand.
 type books struct {
-	*testbed.World
-	api        *testbed.Local
+	*world.World
+	api        *world.Local
 	reconciler *payments.Reconciler
 	stripe     *client.API // somebody at Stripe's dashboard, or a database that is no more
 }
 
-func newBooks(t *testing.T) *books { return booksOn(testbed.New(t)) }
+func newBooks(t *testing.T) *books { return booksOn(world.New(t)) }
 
-func booksOn(w *testbed.World) *books { return booksWith(w, testbed.LocalOptions{}) }
+func booksOn(w *world.World) *books { return booksWith(w, world.LocalOptions{}) }
 
-func booksWith(w *testbed.World, o testbed.LocalOptions) *books {
+func booksWith(w *world.World, o world.LocalOptions) *books {
 	api := w.Local(o)
 	return &books{
 		World: w, api: api, reconciler: payments.NewReconciler(api.Payments, payments.NewReconcilerMetrics(api.Metrics)),
@@ -188,7 +189,7 @@ func TestReconciler(t *testing.T) {
 		order := b.api.Order()
 		pi := b.ghost(order)
 		found := payments.IntentForTest(t, b.api.Gateway, pi.ID)
-		adopted := testbed.Together(6, func(int) string {
+		adopted := world.Together(6, func(int) string {
 			id, err := b.api.Payments.AdoptForTest(context.Background(), found)
 			require.NoError(t, err)
 			return id
@@ -386,7 +387,7 @@ func TestReconciler(t *testing.T) {
 		t.Parallel()
 		b := newBooks(t)
 		const ghosts = 230
-		testbed.Together(ghosts, func(int) any { b.ghost("ord_000000000000000000000gone"); return nil })
+		world.Together(ghosts, func(int) any { b.ghost("ord_000000000000000000000gone"); return nil })
 		order := b.api.Order()
 		require.Equal(t, http.StatusCreated, b.api.Pay("k", order, "pm_card_visa").Status)
 		b.reconcile()
@@ -413,7 +414,7 @@ func TestReconciler(t *testing.T) {
 	// Stripe's list and its clock may be late.
 	t.Run("GoesOnWhereItEnded", func(t *testing.T) {
 		t.Parallel()
-		b, today := longAgo(t, 60*time.Hour, testbed.LocalOptions{})
+		b, today := longAgo(t, 60*time.Hour, world.LocalOptions{})
 		order := b.api.Order()
 		b.ghost(order)
 		today()
@@ -465,7 +466,7 @@ func TestReconciler(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 1, b.Count("SELECT count(*) FROM reconciliation_windows WHERE name = 'recent' AND leased_until > clock_timestamp()"))
 		_, err = b.DB.ReconcileClaim(t.Context(), db.ReconcileClaimParams{Name: "recent", Lease: time.Minute})
-		require.ErrorIs(t, err, db.ErrNoRows)
+		require.ErrorIs(t, err, postgres.ErrNoRows)
 		held.Release()
 		<-first //nolint:errcheck // the gateway may have lost patience with the list that was held, which is its own affair
 	})
@@ -482,12 +483,12 @@ func (b *books) driftShown() float64 {
 // yesterdays is a world at whose Stripe it is still yesterday, until the time
 // that it returns a function for comes.
 func yesterdays(t *testing.T) (b *books, today func()) {
-	return longAgo(t, 25*time.Hour, testbed.LocalOptions{})
+	return longAgo(t, 25*time.Hour, world.LocalOptions{})
 }
 
 // longAgo is the same for any age.
-func longAgo(t *testing.T, age time.Duration, o testbed.LocalOptions) (b *books, today func()) {
-	w := *testbed.New(t)
+func longAgo(t *testing.T, age time.Duration, o world.LocalOptions) (b *books, today func()) {
+	w := *world.New(t)
 	var passed atomic.Bool
 	sim, err := stripesim.New(stripesim.Options{Now: func() time.Time {
 		if passed.Load() {
@@ -686,7 +687,7 @@ func (b *books) copyDatabase(suffix string) (dsn string) {
 	}
 	b.DB.Raw().Reset()
 	b.api.Pool.Raw().Reset()
-	testbed.Eventually(b.T, testbed.Patience, "nobody uses the database", func() bool {
+	world.Eventually(b.T, world.Patience, "nobody uses the database", func() bool {
 		conn, err := pgx.Connect(context.Background(), server)
 		require.NoError(b.T, err)
 		defer func() { _ = conn.Close(context.Background()) }()
@@ -701,9 +702,9 @@ func (b *books) copyDatabase(suffix string) (dsn string) {
 }
 
 // on is the same world with another database.
-func (b *books) on(dsn string) *testbed.World {
+func (b *books) on(dsn string) *world.World {
 	b.T.Helper()
-	pool, err := db.Open(context.Background(), dsn, db.Options{Name: "testbed", MaxConn: 4})
+	pool, err := postgres.Open(context.Background(), dsn, postgres.Options{Name: "testbed", MaxConn: 4})
 	require.NoError(b.T, err)
 	b.T.Cleanup(pool.Close)
 	w := *b.World

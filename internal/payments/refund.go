@@ -10,6 +10,7 @@ import (
 	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/outbox"
+	"example.com/payonce/internal/postgres"
 )
 
 // The definite refusals of a refund.
@@ -155,7 +156,7 @@ func (s *Service) giveBack(ctx context.Context, c *idempotency.Claim, w *refundi
 			return s.refundWaits(ctx, c, w, nextTry(c), err)
 		}
 		last, err := s.pool.StripeCallGet(ctx, db.StripeCallGetParams{TenantID: c.TenantID, StripeKey: w.refund.StripeKey})
-		if err != nil && !errors.Is(err, db.ErrNoRows) {
+		if err != nil && !errors.Is(err, postgres.ErrNoRows) {
 			return idempotency.Answer{}, fmt.Errorf("read the call of refund %s: %w", w.refund.ID, err)
 		}
 		called := err == nil

@@ -9,6 +9,7 @@ import (
 	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/outbox"
+	"example.com/payonce/internal/postgres"
 )
 
 // beginRefund claims the key, takes the amount from what is left of the payment
@@ -30,7 +31,7 @@ func (s *Service) beginRefund(ctx context.Context, r idempotency.Request) (*idem
 		if err == nil { // The reconciler has found it at Stripe: it was made before this database was restored.
 			return sameRefund(w.refund, req)
 		}
-		if !errors.Is(err, db.ErrNoRows) {
+		if !errors.Is(err, postgres.ErrNoRows) {
 			return fmt.Errorf("look for the refund of a key: %w", err)
 		}
 		amount, err := refundable(p, req.Amount)

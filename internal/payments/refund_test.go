@@ -8,17 +8,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/internal/stripesim"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/world"
 )
 
 // paid is an order that was paid, and the payment.
-func paid(api *testbed.Local) (order, payment string) {
+func paid(api *world.Local) (order, payment string) {
 	order = api.Order()
 	return order, api.Pay("pays-"+order, order, visa).ID()
 }
 
-func refund(api *testbed.Local, key, payment string) testbed.Answer {
+func refund(api *world.Local, key, payment string) world.Answer {
 	return api.Post("/v1/payments/"+payment+"/refunds", key, `{"amount":300}`)
 }
 
@@ -28,7 +28,7 @@ func refund(api *testbed.Local, key, payment string) testbed.Answer {
 // although its successor has; it is the same call.
 func TestStaleRefund(t *testing.T) {
 	t.Parallel()
-	w := testbed.New(t)
+	w := world.New(t)
 	w.WatchHolders()
 	stopped, goOn := make(chan struct{}), make(chan struct{})
 	o := patient("first")
@@ -40,7 +40,7 @@ func TestStaleRefund(t *testing.T) {
 	}
 	first, second := w.Local(o), w.Local(patient("second"))
 	_, payment := paid(second)
-	stale := async(func() testbed.Answer { return refund(first, "r", payment) })
+	stale := async(func() world.Answer { return refund(first, "r", payment) })
 	<-stopped
 	w.ExpireLeases()
 	winner := refund(second, "r", payment)
@@ -62,14 +62,14 @@ func TestRefundsOfAPaymentQueue(t *testing.T) {
 	for name, died := range map[string]bool{"BehindOneUnderWay": false, "NotBehindOneThatDied": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := testbed.New(t)
+			w := world.New(t)
 			first, second := w.Local(patient("first")), w.Local(patient("second"))
 			_, payment := paid(second)
 			hold := w.Sim.Hold(stripesim.Selector{Op: "refund.create"}, stripesim.BeforeEffect)
-			a := async(func() testbed.Answer { return refund(first, "a", payment) })
+			a := async(func() world.Answer { return refund(first, "a", payment) })
 			_, err := hold.Wait(t.Context())
 			require.NoError(t, err)
-			b := async(func() testbed.Answer { return refund(second, "b", payment) })
+			b := async(func() world.Answer { return refund(second, "b", payment) })
 			require.Eventually(t, func() bool { return w.Count(`SELECT count(*) FROM refunds WHERE idempotency_key = 'b'`) == 1 }, 10*time.Second, time.Millisecond)
 			require.Never(t, func() bool {
 				return w.Count(`SELECT count(*) FROM stripe_calls WHERE stripe_key LIKE '%:b:refund'`) > 0
@@ -95,8 +95,8 @@ func TestRefundsOfAPaymentQueue(t *testing.T) {
 // would be a second refund. From then on it is looked for, and never sent.
 func TestForgottenRefund(t *testing.T) {
 	t.Parallel()
-	w := testbed.New(t)
-	api := w.Local(testbed.LocalOptions{})
+	w := world.New(t)
+	api := w.Local(world.LocalOptions{})
 	_, payment := paid(api)
 	w.Sim.SetListLag(30 * time.Hour)
 	w.Sim.Inject(stripesim.Fault{Op: "refund.create", Kind: stripesim.Drop})
@@ -121,7 +121,7 @@ func TestForgottenRefund(t *testing.T) {
 }
 
 // completeOnce lets leases and pauses pass and has the completer look once.
-func completeOnce(w *testbed.World, api *testbed.Local) {
+func completeOnce(w *world.World, api *world.Local) {
 	w.T.Helper()
 	w.ExpireLeases()
 	_, err := api.Completer.RunOnce(w.T.Context())
@@ -132,8 +132,8 @@ func completeOnce(w *testbed.World, api *testbed.Local) {
 // too low, is asked for less and less often, and ends when its webhook comes.
 func TestPendingRefundIsAskedForSeldom(t *testing.T) {
 	t.Parallel()
-	w := testbed.New(t)
-	api := w.Local(testbed.LocalOptions{})
+	w := world.New(t)
+	api := w.Local(world.LocalOptions{})
 	payment := api.Pay("k", api.Order(), "pm_card_pendingRefund")
 	require.Equal(t, http.StatusCreated, payment.Status, payment)
 	asked := func() (pause int) {
@@ -152,8 +152,8 @@ func TestPendingRefundIsAskedForSeldom(t *testing.T) {
 // have books that do not add up, and say so to nobody.
 func TestRefundWhoseSumsDoNotFit(t *testing.T) {
 	t.Parallel()
-	w := testbed.New(t)
-	api := w.Local(testbed.LocalOptions{})
+	w := world.New(t)
+	api := w.Local(world.LocalOptions{})
 	payment := api.Pay("k", api.Order(), "pm_card_pendingRefund")
 	require.Equal(t, "pending", refund(api, "r", payment.ID()).Get("status"))
 	w.Exec(`UPDATE payments SET amount_refunding_minor = 0`)
@@ -182,7 +182,7 @@ func TestRestoredRefund(t *testing.T) {
 	// returns the copy at work.
 	lost := func(t *testing.T, age time.Duration, play func(b *books, payment string)) life {
 		t.Helper()
-		b, today := longAgo(t, age, testbed.LocalOptions{})
+		b, today := longAgo(t, age, world.LocalOptions{})
 		_, payment := paid(b.api)
 		b.reconcile()
 		dsn := b.copyDatabase("before")
@@ -194,17 +194,17 @@ func TestRestoredRefund(t *testing.T) {
 		today()
 		return life{r, payment}
 	}
-	ask := func(l life, body string) testbed.Answer {
+	ask := func(l life, body string) world.Answer {
 		return l.api.Post("/v1/payments/"+l.payment+"/refunds", "r", body)
 	}
-	told := func(a testbed.Answer) []any {
+	told := func(a world.Answer) []any {
 		return []any{a.ID(), a.Get("status"), a.Get("amount"), a.Get("stripe", "refund")}
 	}
 	for name, body := range map[string]string{"OfAPart": `{"amount":300}`, "OfAllThatIsLeft": `{}`} {
 		for when, age := range map[string]time.Duration{"": 0, "LongAgo": aDay} {
 			t.Run(name+when+"IsFoundByItsClient", func(t *testing.T) {
 				t.Parallel()
-				var first testbed.Answer
+				var first world.Answer
 				l := lost(t, age, func(b *books, payment string) { first = ask(life{b, payment}, body) })
 				again := ask(l, body)
 				require.Equal(t, http.StatusCreated, again.Status, again)
@@ -215,7 +215,7 @@ func TestRestoredRefund(t *testing.T) {
 			})
 			t.Run(name+when+"IsFoundByTheReconciler", func(t *testing.T) {
 				t.Parallel()
-				var first testbed.Answer
+				var first world.Answer
 				l := lost(t, age, func(b *books, payment string) { first = ask(life{b, payment}, body) })
 				l.reconcile()
 				again := ask(l, body)
@@ -264,19 +264,19 @@ func TestRestoredRefund(t *testing.T) {
 		defer func() { _ = tx.Rollback(context.Background()) }()
 		_, err = tx.Exec(t.Context(), "SELECT FROM payments FOR UPDATE")
 		require.NoError(t, err)
-		again := async(func() testbed.Answer { return ask(l, `{"amount":300}`) })
+		again := async(func() world.Answer { return ask(l, `{"amount":300}`) })
 		waiting := func(n int) func() bool {
 			return func() bool {
 				return l.Count("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'") == n
 			}
 		}
-		testbed.Eventually(t, testbed.Patience, "the client waits for the payment", waiting(1))
+		world.Eventually(t, world.Patience, "the client waits for the payment", waiting(1))
 		mended := make(chan struct{})
 		go func() {
 			defer close(mended)
 			l.reconcile()
 		}()
-		testbed.Eventually(t, testbed.Patience, "and so does the reconciler", waiting(2))
+		world.Eventually(t, world.Patience, "and so does the reconciler", waiting(2))
 		require.NoError(t, tx.Commit(t.Context()))
 		require.Equal(t, http.StatusCreated, (<-again).Status)
 		<-mended

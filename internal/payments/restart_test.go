@@ -6,9 +6,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/db/dbtest"
-	"example.com/payonce/internal/stripesim"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/dbtest"
+	"example.com/payonce/testkit/world"
 )
 
 // PostgreSQL crashes while a payment is at Stripe: every connection is dead when
@@ -17,12 +17,12 @@ func TestDatabaseCrashesDuringAPayment(t *testing.T) {
 	t.Parallel()
 	server := dbtest.Server(t)
 	dbtest.Migrated(t, server.URL)
-	w := testbed.On(t, server.URL)
+	w := world.On(t, server.URL)
 	api := w.Local(patient("one"))
 	for _, op := range []string{"intent.create", "intent.confirm"} {
 		order := api.Order()
 		held := w.Sim.Hold(stripesim.Selector{Op: op, OrderID: order}, stripesim.AfterEffect)
-		answer := async(func() testbed.Answer { return api.Pay(op, order, visa) })
+		answer := async(func() world.Answer { return api.Pay(op, order, visa) })
 		waitHeld(w, held)
 		require.NoError(t, server.Restart("immediate"), op)
 		w.DB.Raw().Reset() // the test's own connections; the service has to find out about its

@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/internal/stripesim"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/world"
 )
 
 var statementName = regexp.MustCompile(`name: (\w+) `)
@@ -18,7 +18,7 @@ var statementName = regexp.MustCompile(`name: (\w+) `)
 // anything that could be tuned in Go.
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
-	w, api, proxy := proxied(t, testbed.LocalOptions{MaxConn: 1})
+	w, api, proxy := proxied(t, world.LocalOptions{MaxConn: 1})
 	webhooks := w.Mailbox()
 	order := api.Order() // also authenticates, and that is remembered for a second
 	seen := func() (names []string) {
@@ -50,7 +50,7 @@ func TestRoundTrips(t *testing.T) {
 
 	third := api.Order()
 	moving := w.Sim.Hold(stripesim.Selector{Op: "intent.confirm", OrderID: third}, stripesim.AfterEffect)
-	first := async(func() testbed.Answer { return api.Pay("held", third, "pm_card_visa") })
+	first := async(func() world.Answer { return api.Pay("held", third, "pm_card_visa") })
 	waitHeld(w, moving)
 	seen()
 	require.Equal(t, http.StatusConflict, api.Pay("held", third, "pm_card_visa").Status)

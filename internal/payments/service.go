@@ -10,6 +10,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/postgres"
 )
 
 // The definite refusals. The HTTP edge has a problem document for each.
@@ -65,7 +66,7 @@ type Options struct {
 
 // Service carries out what the API offers. It holds no state of its own.
 type Service struct {
-	pool    *db.Pool
+	pool    *postgres.Pool
 	keys    *idempotency.Store
 	gateway Gateway
 	answers Answers
@@ -73,7 +74,7 @@ type Service struct {
 }
 
 // New returns the service. It starts nothing.
-func New(pool *db.Pool, keys *idempotency.Store, gateway Gateway, answers Answers, o Options) *Service {
+func New(pool *postgres.Pool, keys *idempotency.Store, gateway Gateway, answers Answers, o Options) *Service {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}

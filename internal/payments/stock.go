@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 )
 
 // Stock is what can be sold of one SKU, as the API shows it.
@@ -20,7 +21,7 @@ type Stock struct {
 // GetStock returns the stock of a SKU. One that was never set has none.
 func (s *Service) GetStock(ctx context.Context, tenantID, sku string) (Stock, error) {
 	row, err := s.pool.StockGet(ctx, db.StockGetParams{TenantID: tenantID, Sku: sku})
-	if err != nil && !errors.Is(err, db.ErrNoRows) {
+	if err != nil && !errors.Is(err, postgres.ErrNoRows) {
 		return Stock{}, fmt.Errorf("read the stock of a SKU: %w", err)
 	}
 	return Stock{SKU: sku, Available: row.Available, Reserved: row.Reserved}, nil

@@ -11,6 +11,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/outbox"
+	"example.com/payonce/internal/postgres"
 )
 
 // KeyStory is everything known about a key, for the person who is asked whether a
@@ -204,7 +205,7 @@ func (s *Service) madeBy(ctx context.Context, row db.StoryKeyRow) (m made, err e
 
 // found returns nil for a row that does not exist.
 func found[T any](row T, err error) (*T, error) {
-	if errors.Is(err, db.ErrNoRows) {
+	if errors.Is(err, postgres.ErrNoRows) {
 		return nil, nil
 	}
 	if err != nil {

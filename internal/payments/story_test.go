@@ -13,11 +13,11 @@ import (
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/inbox"
 	"example.com/payonce/internal/payments"
-	"example.com/payonce/internal/stripesim"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/world"
 )
 
-func (b *books) story(key string) testbed.Answer {
+func (b *books) story(key string) world.Answer {
 	b.T.Helper()
 	a := b.api.Get("/v1/idempotency-keys/" + key)
 	require.Equal(b.T, http.StatusOK, a.Status, a)
@@ -25,7 +25,7 @@ func (b *books) story(key string) testbed.Answer {
 }
 
 // members are those of one name in a list of objects.
-func members(a testbed.Answer, list, name string) (all []string) {
+func members(a world.Answer, list, name string) (all []string) {
 	for _, item := range a.Get(list).([]any) {
 		text, _ := item.(map[string]any)[name].(string)
 		all = append(all, text)
@@ -129,13 +129,13 @@ func TestKeyStory(t *testing.T) {
 	t.Run("TellsOfWebhooks", func(t *testing.T) {
 		t.Parallel()
 		b := newBooks(t)
-		_, err := b.Sim.AddWebhookEndpoint(stripesim.DefaultKey, b.api.Base+"/v1/webhooks/stripe", testbed.WebhookSecret)
+		_, err := b.Sim.AddWebhookEndpoint(stripesim.DefaultKey, b.api.Base+"/v1/webhooks/stripe", world.WebhookSecret)
 		require.NoError(t, err)
 		require.Equal(t, http.StatusCreated, b.api.Pay("other", b.api.Order(), "pm_card_visa").Status)
 		require.Equal(t, http.StatusCreated, b.api.Pay("k", b.api.Order(), "pm_card_visa").Status)
 		require.NoError(t, b.Sim.WaitForWebhooks(t.Context()))
 		processor := inbox.NewProcessor(b.api.Pool, map[string]inbox.Handler{payments.StripeEvents: b.api.Payments.WebhookHandler()}, inbox.ProcessorOptions{})
-		testbed.Eventually(t, testbed.Patience, "the webhooks are applied", func() bool {
+		world.Eventually(t, world.Patience, "the webhooks are applied", func() bool {
 			n, err := processor.RunOnce(context.Background())
 			require.NoError(t, err)
 			return n == 0

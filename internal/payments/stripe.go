@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/tracing"
 )
 
@@ -388,7 +389,7 @@ func outcomeOf(seen *exchange, object bool, intent *stripe.PaymentIntent, err er
 		r.sent, r.status = seen.sent.Load(), int(seen.status.Load())
 		if h := seen.header.Load(); h != nil {
 			r.replayed, r.shouldRetry = h.Get("Idempotent-Replayed") == "true", h.Get("Stripe-Should-Retry")
-			o.RequestID = db.Text(h.Get("Request-Id"))
+			o.RequestID = postgres.Text(h.Get("Request-Id"))
 		}
 	}
 	var refused *stripe.Error

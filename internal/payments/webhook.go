@@ -12,6 +12,7 @@ import (
 	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/inbox"
+	"example.com/payonce/internal/postgres"
 )
 
 // StripeEvents is the name of the inbox consumer of Stripe's webhooks.
@@ -54,7 +55,7 @@ func (s *Service) prepareWebhook(ctx context.Context, e inbox.Event) (any, error
 		if err == nil {
 			return webhookSeen{intent: hint}, nil
 		}
-		if !errors.Is(err, db.ErrNoRows) {
+		if !errors.Is(err, postgres.ErrNoRows) {
 			return nil, fmt.Errorf("find the payment of %s: %w", hint.ID, err)
 		}
 	}
@@ -171,11 +172,11 @@ func (s *Service) applyWebhook(ctx context.Context, q *db.Queries, e inbox.Event
 func (s *Service) applyIntentSeen(ctx context.Context, q *db.Queries, intent Intent) error {
 	p, err := q.PaymentOfIntent(ctx, db.PaymentOfIntentParams{TenantID: intent.TenantID, OrderID: intent.OrderID, IntentID: &intent.ID})
 	switch {
-	case errors.Is(err, db.ErrNoRows) && intent.Status == IntentSucceeded && intent.RefundedMinor == intent.ReceivedMinor:
+	case errors.Is(err, postgres.ErrNoRows) && intent.Status == IntentSucceeded && intent.RefundedMinor == intent.ReceivedMinor:
 		return nil // It was refunded in full. There is nothing left for a payment.
-	case errors.Is(err, db.ErrNoRows) && (intent.Status == IntentSucceeded || intent.Status == IntentProcessing || intent.Status == IntentRequiresAction):
+	case errors.Is(err, postgres.ErrNoRows) && (intent.Status == IntentSucceeded || intent.Status == IntentProcessing || intent.Status == IntentRequiresAction):
 		return fmt.Errorf("PaymentIntent %s is %s and belongs to no payment yet", intent.ID, intent.Status) // It arrived before our own commit. Kept, and tried again.
-	case errors.Is(err, db.ErrNoRows):
+	case errors.Is(err, postgres.ErrNoRows):
 		return nil // No money can have moved.
 	case err != nil:
 		return fmt.Errorf("find the payment of %s: %w", intent.ID, err)
@@ -190,7 +191,7 @@ func (s *Service) applyRefundSeen(ctx context.Context, q *db.Queries, seen Strip
 		return nil
 	}
 	row, err := q.RefundGet(ctx, db.RefundGetParams{TenantID: seen.TenantID, ID: seen.RefundID})
-	if errors.Is(err, db.ErrNoRows) {
+	if errors.Is(err, postgres.ErrNoRows) {
 		return s.applyGhostRefundSeen(ctx, q, seen)
 	}
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/stripe/stripe-go/v76"
 
-	"example.com/payonce/db/pgproxy"
 	"example.com/payonce/internal/payments"
-	"example.com/payonce/internal/testbed"
+	"example.com/payonce/testkit/pgproxy"
+	"example.com/payonce/testkit/world"
 )
 
 // TestWebhooks: an event of Stripe's is a hint that there is something to see.
@@ -29,9 +29,9 @@ func TestWebhooks(t *testing.T) {
 		for when, arm := range map[string]func(*pgproxy.Proxy, string) *pgproxy.Cut{"Before": (*pgproxy.Proxy).Before, "After": (*pgproxy.Proxy).After} {
 			t.Run(when, func(t *testing.T) {
 				t.Parallel()
-				w, api, proxy := proxied(t, testbed.LocalOptions{})
+				w, api, proxy := proxied(t, world.LocalOptions{})
 				mailbox := w.Mailbox()
-				paid(w.Local(testbed.LocalOptions{}))
+				paid(w.Local(world.LocalOptions{}))
 				hook := mailbox.Take()[0]
 				stored := func() int { return w.Count(`SELECT count(*) FROM inbox_events WHERE consumer = 'stripe'`) }
 
@@ -58,22 +58,22 @@ func TestWebhooks(t *testing.T) {
 	// sides must agree in the end.
 	t.Run("InAnyOrderEndInTheSameState", func(t *testing.T) {
 		t.Parallel()
-		for name, shuffle := range map[string]func([]testbed.Webhook) []testbed.Webhook{
-			"InOrder":   func(h []testbed.Webhook) []testbed.Webhook { return h },
-			"Backwards": func(h []testbed.Webhook) []testbed.Webhook { h = slices.Clone(h); slices.Reverse(h); return h },
-			"EachTwice": func(h []testbed.Webhook) []testbed.Webhook { return slices.Concat(h, h) },
-			"ThereAndBack": func(h []testbed.Webhook) []testbed.Webhook {
+		for name, shuffle := range map[string]func([]world.Webhook) []world.Webhook{
+			"InOrder":   func(h []world.Webhook) []world.Webhook { return h },
+			"Backwards": func(h []world.Webhook) []world.Webhook { h = slices.Clone(h); slices.Reverse(h); return h },
+			"EachTwice": func(h []world.Webhook) []world.Webhook { return slices.Concat(h, h) },
+			"ThereAndBack": func(h []world.Webhook) []world.Webhook {
 				r := slices.Clone(h)
 				slices.Reverse(r)
 				return slices.Concat(h, r)
 			},
-			"TheLastOnly":    func(h []testbed.Webhook) []testbed.Webhook { return h[len(h)-1:] },
-			"AllButTheFirst": func(h []testbed.Webhook) []testbed.Webhook { return h[1:] },
+			"TheLastOnly":    func(h []world.Webhook) []world.Webhook { return h[len(h)-1:] },
+			"AllButTheFirst": func(h []world.Webhook) []world.Webhook { return h[1:] },
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				w := testbed.New(t)
-				mailbox, api := w.Mailbox(), w.Local(testbed.LocalOptions{})
+				w := world.New(t)
+				mailbox, api := w.Mailbox(), w.Local(world.LocalOptions{})
 				order, payment := paid(api)
 				given := refund(api, "r", payment)
 				require.Equal(t, http.StatusCreated, given.Status, given)
@@ -122,7 +122,7 @@ func (g staleLook) GetIntent(ctx context.Context, id string) (payments.Intent, e
 // held. It must not wait for the next poll.
 func TestNewsWhileSomebodyLooks(t *testing.T) {
 	t.Parallel()
-	w := testbed.New(t)
+	w := world.New(t)
 	mailbox := w.Mailbox()
 	look := staleLook{read: make(chan struct{}), goOn: make(chan struct{}), once: new(sync.Once), answer: new(payments.Intent)}
 	first, second := w.Local(patient("first")), patient("second")
@@ -131,7 +131,7 @@ func TestNewsWhileSomebodyLooks(t *testing.T) {
 	order := first.Order()
 	require.Equal(t, "requires_action", first.Pay("k", order, careful).Get("status"))
 
-	polled := async(func() testbed.Answer { return poller.Pay("k", order, careful) })
+	polled := async(func() world.Answer { return poller.Pay("k", order, careful) })
 	<-look.read
 	mailbox.Take()
 	require.NoError(t, w.Sim.CompleteAuthentication(w.Text(`SELECT intent_id FROM payments`), true))

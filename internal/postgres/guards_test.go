@@ -1,0 +1,89 @@
+package postgres_test
+
+import (
+	"context"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/testkit/dbtest"
+)
+
+// TestGuardsNameTheirColumns holds the triggers that run for some columns alone
+// to what makes that enough: each names every column it reads the new value of,
+// or a change of that one would pass; and on their tables no trigger changes a
+// row, which would change columns that no SET names.
+func TestGuardsNameTheirColumns(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	type guard struct{ Name, Table, Function, Def string }
+	guards := all[guard](t, pool, `
+		SELECT t.tgname AS name, c.relname AS table, p.proname AS function, pg_get_triggerdef(t.oid) AS def
+		FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid WHERE NOT t.tgisinternal`)
+	column := regexp.MustCompile(`\bnew\."?(\w+)`)
+	named := regexp.MustCompile(`BEFORE (?:INSERT OR )?UPDATE OF (.+?) ON `)
+	narrow := map[string]bool{}
+	for _, g := range guards {
+		m := named.FindStringSubmatch(g.Def)
+		if m == nil {
+			continue
+		}
+		narrow[g.Table] = true
+		columns := strings.Split(m[1], ", ")
+		read := column.FindAllStringSubmatch(g.Def, -1)
+		require.NotEmpty(t, read, g.Name)
+		for _, r := range read {
+			require.Contains(t, columns, r[1], "%s of %s reads it", g.Name, g.Table)
+		}
+	}
+	require.Len(t, narrow, 4, "the triggers were not read")
+	for _, g := range guards {
+		if narrow[g.Table] {
+			require.Equal(t, "refuse_write", g.Function, "%s of %s", g.Name, g.Table)
+		}
+	}
+}
+
+// TestPaymentStaysInTheHeap holds the indexes of what a payment updates off the
+// columns that it changes. An index that has one of them, be it in its predicate
+// only, makes of each such update a new entry in every index of the table.
+func TestPaymentStaysInTheHeap(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	type use struct{ Table, Column string }
+	used := all[use](t, pool, `
+		SELECT c.relname AS table, a.attname AS column FROM pg_index i
+		JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid AND d.refclassid = 'pg_class'::regclass AND d.refobjid = i.indrelid
+		JOIN pg_class c ON c.oid = i.indrelid JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = d.refobjsubid
+		UNION SELECT c.relname, a.attname FROM pg_index i -- of a primary key the constraint depends on the columns, and the index on that
+		JOIN pg_class c ON c.oid = i.indrelid JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY (i.indkey)`)
+	require.Contains(t, used, use{"payments", "live"}, "predicates were not read")
+	require.Contains(t, used, use{"orders", "id"}, "keys were not read")
+
+	set := regexp.MustCompile(`(?s)UPDATE (payments|orders|stripe_calls) \w SET (.*?)\s(?:FROM|WHERE) `)
+	target := regexp.MustCompile(`(?:^|, |\n\s+)(\w+) = `)
+	changed := 0
+	for _, sql := range postgres.HotPath() {
+		for _, update := range set.FindAllStringSubmatch(sql, -1) {
+			for _, c := range target.FindAllStringSubmatch(update[2], -1) {
+				changed++
+				require.False(t, slices.Contains(used, use{update[1], c[1]}), "%s.%s is in an index", update[1], c[1])
+			}
+		}
+	}
+	require.Greater(t, changed, 20, "the statements were not read")
+}
+
+func all[T any](t *testing.T, pool *postgres.Pool, sql string) []T {
+	t.Helper()
+	rows, err := pool.Raw().Query(context.Background(), sql)
+	require.NoError(t, err)
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[T])
+	require.NoError(t, err)
+	return list
+}

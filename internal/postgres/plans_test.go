@@ -1,0 +1,126 @@
+package postgres_test
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/testkit/dbtest"
+)
+
+// TestHotPathPlans holds the statements of a payment to one row each. A new
+// database has no statistics, its tables are small, and a connection keeps the
+// plan that it makes then: one that looks as good on ten pages, and asks an index
+// for less than it knows, reads every payment of a tenant an hour later.
+func TestHotPathPlans(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	conn, err := pool.Raw().Acquire(t.Context())
+	require.NoError(t, err)
+	defer conn.Release()
+	_, err = conn.Exec(t.Context(), "SET plan_cache_mode = force_generic_plan")
+	require.NoError(t, err)
+
+	parameter := regexp.MustCompile(`\$(\d+)`)
+	scan := regexp.MustCompile(`(Seq Scan|Index Scan|Index Only Scan|Bitmap Index Scan)(?: using (\S+))? on (\S+)`)
+	whole := map[string][]string{ // what an index must be asked for
+		"idempotency_keys_pkey": {"tenant_id", "key"}, "orders_pkey": {"tenant_id", "id"}, "payments_pkey": {"tenant_id", "id"},
+		"stripe_calls_pkey": {"tenant_id", "stripe_key"}, "one_live_payment_per_order": {"order_id"}, "payments_of_order": {"order_id"},
+	}
+	scans := 0
+	for i, sql := range postgres.HotPath() {
+		most := 0
+		for _, m := range parameter.FindAllStringSubmatch(sql, -1) {
+			var n int
+			_, err := fmt.Sscan(m[1], &n)
+			require.NoError(t, err)
+			most = max(most, n)
+		}
+		_, err := conn.Conn().PgConn().Exec(t.Context(), fmt.Sprintf("PREPARE s%d AS %s", i, sql)).ReadAll()
+		require.NoError(t, err)
+		got, err := conn.Conn().PgConn().Exec(t.Context(), fmt.Sprintf("EXPLAIN EXECUTE s%d(%s)", i, strings.TrimSuffix(strings.Repeat("NULL,", most), ","))).ReadAll()
+		require.NoError(t, err)
+		var plan []string
+		for _, row := range got[0].Rows {
+			plan = append(plan, string(row[0]))
+		}
+		all := strings.Join(plan, "\n")
+		for n, line := range plan {
+			m := scan.FindStringSubmatch(line)
+			if m == nil {
+				continue
+			}
+			scans++
+			columns, known := whole[m[2]]
+			require.True(t, m[1] == "Index Scan" && known, "%s\nin\n%s", line, all)
+			for _, column := range columns {
+				require.Contains(t, plan[n+1], "("+column+" = ", "%s\nin\n%s", line, all)
+			}
+		}
+	}
+	require.Greater(t, scans, 8, "the plans were not read")
+}
+
+// TestDeliveriesThatWaitAreNotRead: an endpoint was disabled, another is down, and
+// both have a backlog. Who looks each second for a delivery that may be sent passes
+// both by, as a planner without statistics sees them and as one with.
+func TestDeliveriesThatWaitAreNotRead(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	exec := func(sql string) {
+		t.Helper()
+		_, err := pool.Raw().Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	exec(`ALTER TABLE webhook_deliveries SET (autovacuum_enabled = off)`)
+	exec(`INSERT INTO webhook_endpoints (tenant_id, url, secret, disabled_at)
+		SELECT 'ten_' || name, 'https://example.com', decode(repeat('00', 32), 'hex'), CASE name WHEN 'disabled' THEN now() END FROM unnest('{disabled,down,well}'::text[]) name`)
+	backlog := func(tenant, due string, n int) {
+		exec(fmt.Sprintf(`INSERT INTO webhook_deliveries (tenant_id, event_id, body, leased_until) SELECT 'ten_%s', gen_random_uuid(), '', %s FROM generate_series(1, %d)`, tenant, due, n))
+	}
+	backlog("disabled", "'-infinity'", 20000)
+	backlog("down", "now() + interval '1 hour'", 20000)
+	backlog("down", "'-infinity'", 2)
+	backlog("well", "now() - interval '1 minute'", 3)
+	buffers := regexp.MustCompile(`Buffers: shared hit=(\d+)(?: read=(\d+))?`)
+	lease := func(busy string, rows int) (read int) {
+		tx, err := pool.Raw().Begin(t.Context())
+		require.NoError(t, err)
+		defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
+		for _, sql := range []string{"SET LOCAL plan_cache_mode = force_generic_plan", "PREPARE lease AS " + db.DeliveryLease} {
+			_, err = tx.Conn().PgConn().Exec(t.Context(), sql).ReadAll()
+			require.NoError(t, err)
+		}
+		defer func() { _, _ = tx.Exec(t.Context(), "DEALLOCATE lease") }()
+		got, err := tx.Conn().PgConn().Exec(t.Context(), "EXPLAIN (ANALYZE, BUFFERS) EXECUTE lease('1 minute', '"+busy+"', 8)").ReadAll()
+		require.NoError(t, err)
+		var plan []string
+		for _, row := range got[0].Rows {
+			plan = append(plan, string(row[0]))
+		}
+		all := strings.Join(plan, "\n")
+		require.Contains(t, plan[0], fmt.Sprintf("rows=%d loops=1)", rows), all)
+		m := buffers.FindStringSubmatch(all) // those of the whole statement come first
+		require.NotNil(t, m, all)
+		for _, part := range m[1:] {
+			var n int
+			_, _ = fmt.Sscan(part, &n)
+			read += n
+		}
+		require.Less(t, read, 300, all)
+		return read
+	}
+	for _, analyze := range []bool{false, true} {
+		if analyze {
+			exec("ANALYZE webhook_deliveries, webhook_endpoints")
+		}
+		lease("{}", 5)
+		lease("{ten_down}", 3)
+		require.Less(t, lease("{ten_down,ten_well}", 0), 50, "nobody may be told of anything")
+	}
+}

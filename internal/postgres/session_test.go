@@ -1,0 +1,116 @@
+package postgres_test
+
+import (
+	"net/url"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/testkit/dbtest"
+	"example.com/payonce/testkit/pgproxy"
+)
+
+// TestCheck: what a pooler takes away is missed at the start, in words, and not by
+// the first customer of the night. What the proxy plays here is how PgBouncer was
+// seen to behave (docs/operations.md).
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	check := func(t *testing.T, dsn string) error {
+		t.Helper()
+		pool, err := postgres.Open(t.Context(), dsn, postgres.Options{MaxConn: 1})
+		require.NoError(t, err)
+		defer pool.Close()
+		return pool.Check(t.Context())
+	}
+	with := func(t *testing.T, dsn, name, value string) string {
+		t.Helper()
+		u, err := url.Parse(dsn)
+		require.NoError(t, err)
+		q := u.Query()
+		q.Set(name, value)
+		u.RawQuery = q.Encode()
+		return u.String()
+	}
+	through := func(t *testing.T, dsn string, as pgproxy.Pooling) string {
+		t.Helper()
+		proxy, err := pgproxy.Start(dsn)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+		proxy.Pool(as)
+		return proxy.URL()
+	}
+
+	t.Run("PassesTheServerItself", func(t *testing.T) {
+		t.Parallel()
+		require.NoError(t, check(t, dbtest.URL(t)))
+	})
+
+	t.Run("PassesAPoolerThatLosesNothingOfWhatIsAsked", func(t *testing.T) {
+		t.Parallel()
+		require.NoError(t, check(t, with(t, through(t, dbtest.URL(t), pgproxy.Pooling{}), "default_query_exec_mode", "cache_describe")))
+	})
+
+	t.Run("NamesAPoolerUnderPreparedStatements", func(t *testing.T) {
+		t.Parallel()
+		dsn := through(t, dbtest.URL(t), pgproxy.Pooling{})
+		for _, mode := range []string{"", "cache_statement", "describe_exec", "exec"} {
+			asked := dsn
+			if mode != "" {
+				asked = with(t, dsn, "default_query_exec_mode", mode)
+			}
+			require.ErrorContains(t, check(t, asked), "leads through a connection pooler", mode)
+		}
+	})
+
+	t.Run("NamesTheTimeoutsThatAreNotThere", func(t *testing.T) {
+		t.Parallel()
+		dsn := with(t, dbtest.URL(t), "default_query_exec_mode", "cache_describe")
+		dropped := through(t, dsn, pgproxy.Pooling{Drops: []string{"lock_timeout", "idle_in_transaction_session_timeout"}})
+		require.ErrorContains(t, check(t, dropped), "gives sessions without lock_timeout, idle_in_transaction_session_timeout,")
+		require.ErrorContains(t, check(t, with(t, dsn, "statement_timeout", "0")), "gives sessions without statement_timeout,", "switched off by hand")
+	})
+
+	t.Run("PassesTimeoutsThatTheRoleBrings", func(t *testing.T) {
+		t.Parallel()
+		dsn := with(t, dbtest.URL(t), "default_query_exec_mode", "cache_describe")
+		pool, err := postgres.Open(t.Context(), dsn, postgres.Options{MaxConn: 1})
+		require.NoError(t, err)
+		defer pool.Close()
+		u, err := url.Parse(dsn)
+		require.NoError(t, err)
+		_, err = pool.Raw().Exec(t.Context(), `ALTER DATABASE "`+u.Path[1:]+`" SET lock_timeout = '5s'`)
+		require.NoError(t, err)
+		require.NoError(t, check(t, through(t, dsn, pgproxy.Pooling{Drops: []string{"lock_timeout"}})))
+	})
+
+	t.Run("NamesWhatAPoolerRefuses", func(t *testing.T) {
+		t.Parallel()
+		err := check(t, through(t, dbtest.URL(t), pgproxy.Pooling{Refuses: "statement_timeout"}))
+		require.ErrorContains(t, err, "ignore_startup_parameters")
+		require.True(t, postgres.Unavailable(err), "to a running service it is a database that is away")
+	})
+
+	t.Run("RefusesTheSimpleProtocol", func(t *testing.T) {
+		t.Parallel()
+		_, err := postgres.Open(t.Context(), with(t, dbtest.URL(t), "default_query_exec_mode", "simple_protocol"), postgres.Options{})
+		require.ErrorContains(t, err, "default_query_exec_mode=simple_protocol")
+	})
+
+	t.Run("MigratesNothingThroughAPooler", func(t *testing.T) {
+		t.Parallel()
+		dsn := with(t, dbtest.URL(t), "default_query_exec_mode", "cache_describe")
+		direct, err := postgres.Open(t.Context(), dsn, postgres.Options{MaxConn: 2})
+		require.NoError(t, err)
+		defer direct.Close()
+		applied, err := direct.Migrate(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, applied)
+		pooled, err := postgres.Open(t.Context(), through(t, dsn, pgproxy.Pooling{}), postgres.Options{MaxConn: 2})
+		require.NoError(t, err)
+		defer pooled.Close()
+		_, err = pooled.Migrate(t.Context())
+		require.ErrorContains(t, err, "migrate by one that leads to PostgreSQL itself")
+		require.NoError(t, pooled.CheckSchema(t.Context()), "to look takes no lock")
+	})
+}

@@ -1,0 +1,66 @@
+package postgres_test
+
+import (
+	"net/url"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/testkit/dbtest"
+)
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
+// A server that is there and lets nobody in is as far away as one that is not: a
+// database that is being restored, a password that was changed. The service says
+// 503 then, and not that it has a bug.
+func TestUnavailable(t *testing.T) {
+	t.Parallel()
+	open := func(t *testing.T, change func(*url.URL)) error {
+		u, err := url.Parse(dbtest.URL(t))
+		require.NoError(t, err)
+		change(u)
+		pool, err := postgres.Open(t.Context(), u.String(), postgres.Options{MaxConn: 1})
+		require.NoError(t, err)
+		defer pool.Close()
+		_, err = pool.Raw().Exec(t.Context(), "SELECT 1")
+		return err
+	}
+	t.Run("NobodyThere", func(t *testing.T) {
+		t.Parallel()
+		require.True(t, postgres.Unavailable(open(t, func(u *url.URL) { u.Host = "127.0.0.1:9" })))
+	})
+	t.Run("RefusedAtTheDoor", func(t *testing.T) {
+		t.Parallel()
+		require.True(t, postgres.Unavailable(open(t, func(u *url.URL) { u.Path = "/nowhere" })))
+	})
+	t.Run("AnsweredIsAvailable", func(t *testing.T) {
+		t.Parallel()
+		pool, err := postgres.Open(t.Context(), dbtest.URL(t), postgres.Options{MaxConn: 1})
+		require.NoError(t, err)
+		defer pool.Close()
+		_, err = pool.Raw().Exec(t.Context(), "SELECT nothing")
+		require.Error(t, err)
+		require.False(t, postgres.Unavailable(err))
+	})
+}
+
+// A server that goes down speaks its operator's language: the word for FATAL is
+// translated, and what it says of a commit is as doubtful as in English.
+func TestNotWritten(t *testing.T) {
+	t.Parallel()
+	for _, said := range []pgproto3.ErrorResponse{
+		{Severity: "FATAL", SeverityUnlocalized: "FATAL", Code: "57P01", Message: "terminating connection due to administrator command"},
+		{Severity: "ВАЖНО", SeverityUnlocalized: "FATAL", Code: "57P01", Message: "завершение подключения по команде администратора"},
+		{Severity: "PANIK", SeverityUnlocalized: "PANIC", Code: "53100", Message: "konnte nicht in Datei schreiben"},
+	} {
+		err := error(pgconn.ErrorResponseToPgError(&said))
+		require.False(t, postgres.NotWritten(err), said.Severity)
+		require.ErrorIs(t, postgres.Written(err), postgres.ErrInDoubt, said.Severity)
+	}
+	refused := error(pgconn.ErrorResponseToPgError(&pgproto3.ErrorResponse{Severity: "ОШИБКА", SeverityUnlocalized: "ERROR", Code: "23505"}))
+	require.True(t, postgres.NotWritten(refused))
+}

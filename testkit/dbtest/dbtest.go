@@ -1,0 +1,186 @@
+package dbtest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/testkit/devpg"
+)
+
+const (
+	startWithin   = 10 * time.Minute // a first run may download PostgreSQL; go test has a deadline of its own
+	cleanupWithin = time.Minute      // a test that holds a connection for longer has lost it
+	sessionsMax   = 200              // tests of pools and of crowds, several at once
+)
+
+// New returns a pool on a fresh, migrated database.
+func New(t testing.TB) *postgres.Pool {
+	t.Helper()
+	return open(t, URL(t))
+}
+
+// URL returns the DSN of a fresh, migrated database, for a test that opens its
+// own pools or starts processes.
+func URL(t testing.TB) string {
+	t.Helper()
+	return fresh(t, true)
+}
+
+// Empty returns the DSN of a database without a schema, for tests of migrations.
+func Empty(t testing.TB) string {
+	t.Helper()
+	return fresh(t, false)
+}
+
+// Server returns a server of the test's own, which writes as in production, for
+// a test that restarts it. Only a server on this machine can be restarted, so
+// whatever TEST_DATABASE_URL says, the binaries of this machine serve, or
+// downloaded ones.
+func Server(t testing.TB) *devpg.Server {
+	t.Helper()
+	notInShort(t)
+	o := options(t.Logf)
+	o.Durable = true
+	s, err := own(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Stop(); err != nil {
+			t.Errorf("stop PostgreSQL: %v", err)
+		}
+	})
+	return s
+}
+
+// Migrated migrates the database at url and returns a pool on it.
+func Migrated(t testing.TB, url string) *postgres.Pool {
+	t.Helper()
+	pool := open(t, url)
+	if _, err := pool.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return pool
+}
+
+// Main runs the tests of a package, then what else there is to clean up, and
+// then stops its server.
+func Main(m *testing.M, after ...func()) {
+	code := m.Run()
+	for _, f := range after {
+		f()
+	}
+	if err := stopShared(); err != nil {
+		fmt.Fprintln(os.Stderr, "dbtest:", err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+func open(t testing.TB, url string) *postgres.Pool {
+	t.Helper()
+	pool, err := postgres.Open(t.Context(), url, postgres.Options{Name: t.Name()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeInTime(t, pool) })
+	return pool
+}
+
+// closeInTime closes the pool. Close waits for every connection to be given
+// back, so one that never is would otherwise hang the test run.
+func closeInTime(t testing.TB, pool *postgres.Pool) {
+	t.Helper()
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		pool.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(cleanupWithin):
+		t.Errorf("%d connections were not given back to the pool", pool.Stat().AcquiredConns())
+	}
+}
+
+func fresh(t testing.TB, migrated bool) string {
+	t.Helper()
+	notInShort(t)
+	s, err := shared()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, err := s.create(t.Context(), migrated)
+	if err != nil {
+		t.Fatalf("make a database: %v", err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), cleanupWithin)
+		defer cancel()
+		if err := s.drop(ctx, name); err != nil {
+			t.Errorf("drop the test's database: %v", err)
+		}
+	})
+	return s.dsn(name)
+}
+
+func notInShort(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: skipped, because it needs PostgreSQL")
+	}
+}
+
+func options(log func(string, ...any)) devpg.Options {
+	return devpg.Options{
+		URL:            os.Getenv("TEST_DATABASE_URL"),
+		URLVar:         "TEST_DATABASE_URL",
+		Only:           os.Getenv("PAYONCE_PG"),
+		MaxConnections: sessionsMax,
+		Log:            log,
+	}
+}
+
+// own starts a server on this machine, from whichever binaries there are.
+func own(ctx context.Context, o devpg.Options) (*devpg.Server, error) {
+	if o.Only == devpg.FromDownload {
+		return devpg.Start(ctx, o)
+	}
+	o.Only = devpg.FromLocal
+	s, localErr := devpg.Start(ctx, o)
+	if localErr == nil {
+		return s, nil
+	}
+	o.Only = devpg.FromDownload
+	s, err := devpg.Start(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("%w\n%w", localErr, err)
+	}
+	return s, nil
+}
+
+// shared is the server of this test process, started by the first test that
+// needs one.
+var shared = sync.OnceValues(func() (*server, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
+	defer cancel()
+	s, err := start(ctx)
+	if err == nil {
+		running = s
+	}
+	return s, err
+})
+
+var running *server // nil until shared has succeeded; Main reads it when all tests are over
+
+func stopShared() error {
+	if running == nil {
+		return nil
+	}
+	return running.stop()
+}

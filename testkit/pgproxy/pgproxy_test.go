@@ -1,0 +1,230 @@
+package pgproxy_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/testkit/dbtest"
+	"example.com/payonce/testkit/pgproxy"
+)
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
+// bench is a table that can be looked at from both sides of the proxy.
+type bench struct {
+	t       *testing.T
+	proxy   *pgproxy.Proxy
+	through *pgxpool.Pool // through the proxy
+	direct  *pgxpool.Pool
+}
+
+func setup(t *testing.T) *bench {
+	t.Helper()
+	t.Parallel()
+	dsn := dbtest.Empty(t)
+	proxy, err := pgproxy.Start(dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+	b := &bench{t: t, proxy: proxy, through: pool(t, proxy.URL()), direct: pool(t, dsn)}
+	_, err = b.direct.Exec(t.Context(), "CREATE TABLE t (n int PRIMARY KEY)")
+	require.NoError(t, err)
+	return b
+}
+
+func pool(t *testing.T, dsn string) *pgxpool.Pool {
+	p, err := pgxpool.New(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(p.Close)
+	return p
+}
+
+func (b *bench) rows() (n int) {
+	require.NoError(b.t, b.direct.QueryRow(b.t.Context(), "SELECT count(*) FROM t").Scan(&n))
+	return n
+}
+
+func (b *bench) insertInTx() error {
+	tx, err := b.through.Begin(b.t.Context())
+	require.NoError(b.t, err)
+	_, err = tx.Exec(b.t.Context(), "INSERT INTO t VALUES ($1)", 1)
+	require.NoError(b.t, err)
+	return tx.Commit(b.t.Context())
+}
+
+func TestProxy(t *testing.T) {
+	t.Run("PassesWhatIsNotBroken", func(t *testing.T) {
+		b := setup(t)
+		require.NoError(t, b.insertInTx())
+		require.Equal(t, 1, b.rows())
+	})
+
+	t.Run("CutsBeforeAStatement", func(t *testing.T) {
+		b := setup(t)
+		cut := b.proxy.Before("INSERT INTO t")
+		_, err := b.through.Exec(t.Context(), "INSERT INTO t VALUES ($1)", 1)
+		require.Error(t, err)
+		require.True(t, cut.HasFired())
+		require.Equal(t, 0, b.rows())
+		_, err = b.through.Exec(t.Context(), "INSERT INTO t VALUES ($1)", 1)
+		require.NoError(t, err, "a cut happens once")
+	})
+
+	t.Run("CutsAfterAStatement", func(t *testing.T) {
+		b := setup(t)
+		cut := b.proxy.After("INSERT INTO t")
+		_, err := b.through.Exec(t.Context(), "INSERT INTO t VALUES ($1)", 1)
+		require.Error(t, err)
+		require.True(t, cut.HasFired())
+		require.Equal(t, 1, b.rows())
+	})
+
+	t.Run("CutsAroundTheCommitOfATransaction", func(t *testing.T) {
+		b := setup(t)
+		before := b.proxy.BeforeCommit("INSERT INTO t")
+		require.Error(t, b.insertInTx())
+		require.True(t, before.HasFired())
+		require.Equal(t, 0, b.rows())
+
+		after := b.proxy.AfterCommit("INSERT INTO t")
+		_, err := b.through.Exec(t.Context(), "SELECT 1")
+		require.NoError(t, err, "another statement does not set it off")
+		require.Error(t, b.insertInTx())
+		require.True(t, after.HasFired())
+		require.Equal(t, 1, b.rows())
+	})
+
+	t.Run("HoldsAnAnswer", func(t *testing.T) {
+		b := setup(t)
+		release := make(chan struct{})
+		hold := b.proxy.Hold("INSERT INTO t", release)
+		answered := make(chan error, 1)
+		go func() {
+			_, err := b.through.Exec(context.WithoutCancel(t.Context()), "INSERT INTO t VALUES ($1)", 1)
+			answered <- err
+		}()
+		<-hold.Fired()
+		require.Equal(t, 1, b.rows(), "it is done")
+		require.Empty(t, answered, "and nobody was told")
+		close(release)
+		require.NoError(t, <-answered)
+		_, err := b.through.Exec(t.Context(), "INSERT INTO t VALUES ($1)", 2)
+		require.NoError(t, err, "an answer is held once")
+	})
+
+	t.Run("IsDisarmed", func(t *testing.T) {
+		b := setup(t)
+		cut := b.proxy.AfterCommit("INSERT INTO t")
+		require.True(t, b.proxy.Disarm(cut))
+		require.NoError(t, b.insertInTx())
+		require.False(t, cut.HasFired())
+		require.False(t, b.proxy.Disarm(cut), "it is called off once")
+	})
+
+	t.Run("RewritesStatements", func(t *testing.T) {
+		b := setup(t)
+		changed := b.proxy.Rewrite("INSERT INTO t", `\((\$\d)\)`, "(${1} + 1)")
+		_, err := b.through.Exec(t.Context(), "INSERT INTO t VALUES ($1)", 1)
+		require.NoError(t, err)
+		var n int
+		require.NoError(t, b.direct.QueryRow(t.Context(), "SELECT n FROM t").Scan(&n))
+		require.Equal(t, 2, n)
+		require.Equal(t, 1, changed.Happened())
+	})
+
+	t.Run("IsAway", func(t *testing.T) {
+		b := setup(t)
+		require.NoError(t, b.through.Ping(t.Context()))
+		b.proxy.Away(true)
+		require.Error(t, b.through.Ping(t.Context()))
+		b.proxy.Away(false)
+		require.Eventually(t, func() bool { return b.through.Ping(t.Context()) == nil }, time.Minute, 10*time.Millisecond)
+	})
+
+	t.Run("LeavesNothingBehind", func(t *testing.T) {
+		dsn := dbtest.Empty(t)
+		before := goleak.IgnoreCurrent()
+		proxy, err := pgproxy.Start(dsn)
+		require.NoError(t, err)
+		conn, err := pgx.Connect(t.Context(), proxy.URL())
+		require.NoError(t, err)
+		require.NoError(t, proxy.Close())
+		require.Error(t, conn.Ping(t.Context()))
+		goleak.VerifyNone(t, before)
+	})
+}
+
+// TestLostCommitIsInDoubt pins what package db builds on: a COMMIT that took
+// effect and one that did not give errors nobody can tell apart, and pgx's word
+// for "safe to retry" is wrong about the first. When an upgrade changes that,
+// this says so; the service does not depend on it either way.
+func TestLostCommitIsInDoubt(t *testing.T) {
+	var refused *pgconn.PgError
+
+	b := setup(t)
+	b.proxy.AfterCommit("INSERT INTO t")
+	err := b.insertInTx()
+	require.Equal(t, 1, b.rows(), "it is committed")
+	require.Error(t, err)
+	require.False(t, errors.As(err, &refused))
+	require.True(t, pgconn.SafeToRetry(err), "pgx says that this commit can be repeated, and repeating it would be a second effect")
+	require.False(t, postgres.NotWritten(err))
+
+	_, err = b.direct.Exec(t.Context(), "DELETE FROM t")
+	require.NoError(t, err)
+	b.proxy.BeforeCommit("INSERT INTO t")
+	err = b.insertInTx()
+	require.Equal(t, 0, b.rows(), "it is not committed")
+	require.Error(t, err)
+	require.False(t, postgres.NotWritten(err), "nobody has said so")
+
+	// A statement of its own, with parameters, is judged right by pgx. So is what db says.
+	b.proxy.After("INSERT INTO t")
+	_, err = b.through.Exec(t.Context(), "INSERT INTO t VALUES ($1)", 1)
+	require.False(t, pgconn.SafeToRetry(err))
+	require.ErrorIs(t, postgres.Written(err), postgres.ErrInDoubt)
+
+	// What the server refused has had no effect, and that is no doubt.
+	_, err = b.through.Exec(t.Context(), "INSERT INTO t VALUES ($1)", 1)
+	require.True(t, errors.As(err, &refused))
+	require.True(t, postgres.NotWritten(err))
+	require.NotErrorIs(t, postgres.Written(err), postgres.ErrInDoubt)
+}
+
+func TestInTxReportsDoubt(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.URL(t)
+	proxy, err := pgproxy.Start(dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+	pool, err := postgres.Open(t.Context(), proxy.URL(), postgres.Options{})
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+
+	for _, c := range []struct {
+		tenant  string
+		cut     func(string) *pgproxy.Cut
+		written bool
+	}{{"ten_before", proxy.BeforeCommit, false}, {"ten_after", proxy.AfterCommit, true}} {
+		cut, runs := c.cut("TenantCreate"), 0
+		err = pool.InTx(t.Context(), func(q *db.Queries) error {
+			runs++
+			return q.TenantCreate(t.Context(), db.TenantCreateParams{ID: c.tenant, Name: c.tenant, FingerprintSecret: make([]byte, 32)})
+		})
+		require.True(t, cut.HasFired())
+		require.Equal(t, 1, runs, "a doubtful transaction is not repeated by itself")
+		require.ErrorIs(t, err, postgres.ErrInDoubt, c.tenant)
+		var there bool
+		require.NoError(t, pool.Raw().QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM tenants WHERE id = $1)", c.tenant).Scan(&there))
+		require.Equal(t, c.written, there)
+	}
+}

@@ -1,0 +1,26 @@
+// Package freeport finds a port for a process that must be where it was when it
+// comes back: tests and the demo kill servers, and start them again.
+package port
+
+import (
+	"context"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+)
+
+// Loopback is an address of this machine on which nothing listens.
+//
+// Its port is below those that kernels give to outgoing connections (from 32768 on
+// Linux, from 49152 elsewhere), or one of those might have it while the process is
+// dead. Somebody may still take it before the caller does.
+func Loopback(ctx context.Context) (addr netip.AddrPort, err error) {
+	for range 100 {
+		addr = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(20_000+rand.IntN(12_000))) //nolint:gosec // fits
+		var l net.Listener
+		if l, err = (&net.ListenConfig{}).Listen(ctx, "tcp", addr.String()); err == nil {
+			return addr, l.Close()
+		}
+	}
+	return addr, err
+}

@@ -1,0 +1,219 @@
+package world
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/stripesim"
+)
+
+// binary is the real program, with the seam for crash tests, built when the
+// first test wants it.
+var binary = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "payonce-api-")
+	if err != nil {
+		return "", err
+	}
+	binaryDir = dir
+	path := filepath.Join(dir, "api")
+	out, err := exec.Command("go", "build", "-tags", "faults", "-o", path, "example.com/payonce/cmd/api").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build cmd/api: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+var binaryDir string // empty until binary has run
+
+func removeBinary() {
+	if binaryDir != "" {
+		_ = os.RemoveAll(binaryDir)
+	}
+}
+
+// Process is the real program, running.
+type Process struct {
+	Client
+	Admin string // address of /metrics
+	world *World
+	cmd   *exec.Cmd
+	named string        // its sessions in the database
+	done  chan struct{} // closed when it has exited
+
+	mu  sync.Mutex
+	log []string
+}
+
+// Command is the program with its environment, not started. Settings are
+// "NAME=value" and win over the world's.
+func (w *World) Command(args []string, settings ...string) *exec.Cmd {
+	w.T.Helper()
+	return w.command(w.sessionName(), args, settings...)
+}
+
+func (w *World) command(session string, args []string, settings ...string) *exec.Cmd {
+	w.T.Helper()
+	path, err := binary()
+	require.NoError(w.T, err)
+	cmd := exec.Command(path, args...) //nolint:noctx // it ends when the test says, or with us
+	cmd.Env = append([]string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"),
+		"DATABASE_URL=" + w.urlFor(session), "HTTP_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0",
+		"STRIPE_SECRET_KEY=" + stripesim.DefaultKey, "STRIPE_API_BASE=" + w.StripeURL, "STRIPE_WEBHOOK_SECRET=" + WebhookSecret,
+		"STRIPE_TIMEOUT=" + StripeTimeout.String(), "IDEMPOTENCY_LEASE=" + Lease.String(), "STRIPE_RPS=0", "RATE_LIMIT_RPS=0",
+		"BROKER_URL=embedded:" + filepath.Join(w.T.TempDir(), "broker"),
+	}, settings...)
+	cmd.Dir = w.T.TempDir()
+	return cmd
+}
+
+// sessionName is a name for one process's sessions, by which the database tells
+// processes apart.
+func (w *World) sessionName() string { return fmt.Sprintf("process %d", w.sessions.Add(1)) }
+
+// urlFor is the database's URL with that name.
+func (w *World) urlFor(session string) string {
+	u, err := url.Parse(w.URL)
+	require.NoError(w.T, err)
+	q := u.Query()
+	q.Set("application_name", session)
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+// Process starts the service and returns when it serves.
+func (w *World) Process(settings ...string) *Process {
+	w.T.Helper()
+	name := w.sessionName()
+	p := &Process{world: w, named: name, cmd: w.command(name, []string{"serve"}, settings...), done: make(chan struct{})}
+	stderr, err := p.cmd.StderrPipe()
+	require.NoError(w.T, err)
+	require.NoError(w.T, p.cmd.Start())
+	w.T.Cleanup(p.Kill)
+	serving := make(chan [2]string, 1)
+	go p.read(stderr, serving)
+	select {
+	case addrs := <-serving:
+		p.Client, p.Admin = newClient(w.T, "http://"+addrs[0], w.Tenant), "http://"+addrs[1]
+	case <-p.done:
+		require.FailNow(w.T, "the service did not start", p.Log())
+	case <-time.After(Patience):
+		require.FailNow(w.T, "the service does not say that it serves", p.Log())
+	}
+	return p
+}
+
+// read keeps what the process logs, until it has exited.
+func (p *Process) read(stderr io.Reader, serving chan<- [2]string) {
+	defer close(p.done)
+	defer func() { _ = p.cmd.Wait() }()
+	for lines := bufio.NewScanner(stderr); lines.Scan(); {
+		line := lines.Text()
+		p.mu.Lock()
+		p.log = append(p.log, line)
+		p.mu.Unlock()
+		var entry struct {
+			Msg       string
+			Addr      string
+			AdminAddr string `json:"admin_addr"`
+		}
+		if json.Unmarshal([]byte(line), &entry) == nil && entry.Msg == "serving" {
+			serving <- [2]string{entry.Addr, entry.AdminAddr}
+		}
+	}
+}
+
+// Log is all that the process has logged.
+func (p *Process) Log() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Join(p.log, "\n")
+}
+
+// Signal sends one.
+func (p *Process) Signal(s syscall.Signal) {
+	p.world.T.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		require.NoError(p.world.T, err)
+	}
+}
+
+// Kill is kill -9, and waits for the end.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+// Buried waits until the database has ended the sessions of a process that is
+// dead. Until then a last statement may be on its way, such as one that takes a
+// lease.
+func (p *Process) Buried() {
+	p.world.T.Helper()
+	p.world.Until("the database knows that "+p.named+" is dead", func() bool {
+		return p.world.Count(`SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND datname = current_database()`, p.named) == 0
+	})
+}
+
+// Freeze and Thaw stop the process where it is, and let it go on.
+func (p *Process) Freeze() { p.Signal(syscall.SIGSTOP) }
+
+// Thaw ends a Freeze.
+func (p *Process) Thaw() { p.Signal(syscall.SIGCONT) }
+
+// Wait returns how the process ended: its exit status, or -1 for a signal.
+func (p *Process) Wait(within time.Duration) int {
+	p.world.T.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(within):
+		require.FailNow(p.world.T, "the process does not end", p.Log())
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// Frozen reports whether the process has been stopped.
+func (p *Process) Frozen() bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		return false
+	}
+	_, state, _ := strings.Cut(string(stat), ") ") // behind the command's name
+	return strings.HasPrefix(state, "T")
+}
+
+// Metric is the sum of a metric's samples, over all labels.
+func (p *Process) Metric(name string) (sum float64) {
+	p.world.T.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.Admin+"/metrics", nil)
+	require.NoError(p.world.T, err)
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(p.world.T, err)
+	defer func() { _ = res.Body.Close() }()
+	for lines := bufio.NewScanner(res.Body); lines.Scan(); {
+		series, value, _ := strings.Cut(lines.Text(), " ")
+		if base, _, _ := strings.Cut(series, "{"); base == name {
+			n, err := strconv.ParseFloat(value, 64)
+			require.NoError(p.world.T, err)
+			sum += n
+		}
+	}
+	return sum
+}
