@@ -14,7 +14,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/internal/browsertest"
+	"example.com/payonce/proof/internal/browser"
 )
 
 // Every button is pressed on the real page, in front of the real system. Whatever
@@ -23,15 +23,15 @@ func TestConsole(t *testing.T) {
 	t.Parallel()
 	d := start(t, nil, "-serve", "-run", "customer pays")
 	url := d.await(`Console +(http://\S+),`)[1]
-	browser := browsertest.Start(t)
-	p := browser.Open(t, url, browsertest.Desktop)
+	browser := browser.Start(t)
+	p := browser.Open(t, url, browser.Desktop)
 	d.await(`Ctrl-C ends it`)
 	stripe := find(t, d.said(), `simulated at (http://\S+),`)
 	c := consolePage{t, p}
 	p.WaitFor(t, `document.getElementById("do-pay")?.disabled === false`)
 	p.FitsItsWindow(t)
 	p.Screenshot(t, "console-begin")
-	first := browser.Open(t, url, browsertest.Phone)
+	first := browser.Open(t, url, browser.Phone)
 	first.WaitFor(t, `document.getElementById("do-pay")?.disabled === false`)
 	first.FitsItsWindow(t)
 	first.Screenshot(t, "console-begin-phone")
@@ -49,8 +49,8 @@ func TestConsole(t *testing.T) {
 
 	c.press("double", "A double click")
 	c.press("fifty", "Fifty clicks at once")
-	require.Equal(t, 50, browsertest.Evaluate[int](t, p, c.latest(`.querySelector(".dots").childElementCount`)), "a dot a request")
-	require.Equal(t, 1, browsertest.Evaluate[int](t, p, c.latest(`.querySelectorAll(".what > .dots .n").length`)), "one of them was the one")
+	require.Equal(t, 50, browser.Evaluate[int](t, p, c.latest(`.querySelector(".dots").childElementCount`)), "a dot a request")
+	require.Equal(t, 1, browser.Evaluate[int](t, p, c.latest(`.querySelectorAll(".what > .dots .n").length`)), "one of them was the one")
 
 	c.press("lose", "answer is lost")
 	c.shows(`[data-kind="request"][data-tone="wait"]`, "202 payment processing")
@@ -79,51 +79,51 @@ func TestConsole(t *testing.T) {
 	c.shows(`[data-kind="fault"]`, "is killed with SIGKILL")
 	c.shows(`[data-kind="request"][data-tone="bad"]`, "no answer")
 	c.shows(`[data-kind="claim"]`, "the work is taken over")
-	whole := browsertest.Evaluate[float64](t, p, c.latest(`.getBoundingClientRect().bottom`))
-	p.Do(t, chromedp.EmulateViewport(browsertest.Desktop.Width, int64(whole)+16))
+	whole := browser.Evaluate[float64](t, p, c.latest(`.getBoundingClientRect().bottom`))
+	p.Do(t, chromedp.EmulateViewport(browser.Desktop.Width, int64(whole)+16))
 	p.Screenshot(t, "console-kill")
 
 	// Process A is dead, and the page and the shop go on.
 	p.WaitFor(t, `document.querySelector('[data-state="dead"]') !== null`)
 	c.press("pay", "One click")
 	c.press("fifty", "Fifty clicks at once")
-	require.Equal(t, "dead", browsertest.Evaluate[string](t, p, `document.querySelector(".parts li").dataset.state`), "A was dead all the time")
-	p.Do(t, chromedp.EmulateViewport(browsertest.Phone.Width, browsertest.Phone.Height))
+	require.Equal(t, "dead", browser.Evaluate[string](t, p, `document.querySelector(".parts li").dataset.state`), "A was dead all the time")
+	p.Do(t, chromedp.EmulateViewport(browser.Phone.Width, browser.Phone.Height))
 	p.FitsItsWindow(t)
 	p.Screenshot(t, "console-dead-phone")
-	p.Do(t, chromedp.EmulateViewport(browsertest.Desktop.Width, browsertest.Desktop.Height))
+	p.Do(t, chromedp.EmulateViewport(browser.Desktop.Width, browser.Desktop.Height))
 	p.Do(t, chromedp.Click("#start"))
 	p.WaitFor(t, `document.querySelectorAll('.parts [data-state="up"]').length === 4`)
 
 	p.FitsItsWindow(t)
-	require.Equal(t, strings.Repeat("1", orders), browsertest.Evaluate[string](t, p, `document.getElementById("tiles").textContent`))
-	require.Equal(t, fmt.Sprint(orders), browsertest.Evaluate[string](t, p, `document.getElementById("total-charges").textContent`))
+	require.Equal(t, strings.Repeat("1", orders), browser.Evaluate[string](t, p, `document.getElementById("tiles").textContent`))
+	require.Equal(t, fmt.Sprint(orders), browser.Evaluate[string](t, p, `document.getElementById("total-charges").textContent`))
 	p.Screenshot(t, "console")
 
 	// A page that comes later is told all of it, on a phone too.
-	phone := browser.Open(t, url, browsertest.Phone)
+	phone := browser.Open(t, url, browser.Phone)
 	phone.WaitFor(t, fmt.Sprintf(`document.querySelectorAll(".story .end").length === %d`, orders+1))
 	phone.FitsItsWindow(t)
 	phone.Screenshot(t, "console-phone")
 	require.Equal(t,
-		browsertest.Evaluate[string](t, p, `document.getElementById("timeline").textContent`),
-		browsertest.Evaluate[string](t, phone, `document.getElementById("timeline").textContent`))
-	browsertest.Evaluate[bool](t, phone, `document.querySelector(".timeline").scrollIntoView() === undefined`)
+		browser.Evaluate[string](t, p, `document.getElementById("timeline").textContent`),
+		browser.Evaluate[string](t, phone, `document.getElementById("timeline").textContent`))
+	browser.Evaluate[bool](t, phone, `document.querySelector(".timeline").scrollIntoView() === undefined`)
 	phone.Screenshot(t, "console-phone-timeline")
-	browsertest.Evaluate[bool](t, phone, `scrollTo(0, 0) === undefined`)
+	browser.Evaluate[bool](t, phone, `scrollTo(0, 0) === undefined`)
 	phone.Dark(t)
 	phone.Screenshot(t, "console-dark")
 
 	// A number that could only be 1 would show nothing: somebody charges the customer
 	// behind the service's back.
-	chargeAgain(t, stripe, browsertest.Evaluate[string](t, p, `document.getElementById("number").dataset.order`))
+	chargeAgain(t, stripe, browser.Evaluate[string](t, p, `document.getElementById("number").dataset.order`))
 	p.WaitFor(t, `document.getElementById("charges").textContent === "2" && document.getElementById("number").dataset.tone === "bad"`)
-	require.Contains(t, browsertest.Evaluate[string](t, p, `document.getElementById("verdict").textContent`), "must never happen")
+	require.Contains(t, browser.Evaluate[string](t, p, `document.getElementById("verdict").textContent`), "must never happen")
 	c.shows(`[data-kind="stripe"][data-tone="bad"]`, "AGAIN")
 	p.WaitFor(t, c.latest(`.querySelector(".end").dataset.tone === "bad"`))
 	p.Screenshot(t, "console-red")
 
-	for _, open := range []*browsertest.Page{p, phone} { // it would rightly complain that the demo is gone
+	for _, open := range []*browser.Page{p, phone} { // it would rightly complain that the demo is gone
 		open.Do(t, chromedp.Navigate("about:blank"))
 	}
 
@@ -142,7 +142,7 @@ func TestConsole(t *testing.T) {
 // consolePage is the console in a browser.
 type consolePage struct {
 	t *testing.T
-	*browsertest.Page
+	*browser.Page
 }
 
 // press presses a button, and waits until its story has ended well: the number is
@@ -150,7 +150,7 @@ type consolePage struct {
 func (c consolePage) press(name, title string) {
 	c.t.Helper()
 	const ended = `document.querySelectorAll('.story .end').length`
-	before := browsertest.Evaluate[int](c.t, c.Page, ended)
+	before := browser.Evaluate[int](c.t, c.Page, ended)
 	id := "do-" + name
 	if name == "again" {
 		id = name
@@ -158,14 +158,14 @@ func (c consolePage) press(name, title string) {
 	c.WaitFor(c.t, `document.getElementById("`+id+`").disabled === false`)
 	c.Do(c.t, chromedp.Click("#"+id))
 	began := time.Now()
-	for browsertest.Evaluate[int](c.t, c.Page, ended) == before {
+	for browser.Evaluate[int](c.t, c.Page, ended) == before {
 		require.Less(c.t, time.Since(began), actionWithin, "%s does not end", title)
 		time.Sleep(askAgain)
 	}
 	c.t.Logf("%s: %.1f s", title, time.Since(began).Seconds())
-	text := browsertest.Evaluate[string](c.t, c.Page, c.latest(`.textContent`))
+	text := browser.Evaluate[string](c.t, c.Page, c.latest(`.textContent`))
 	require.Contains(c.t, text, title)
-	require.Equal(c.t, "good", browsertest.Evaluate[string](c.t, c.Page, c.latest(`.querySelector(".end").dataset.tone`)), text)
+	require.Equal(c.t, "good", browser.Evaluate[string](c.t, c.Page, c.latest(`.querySelector(".end").dataset.tone`)), text)
 	c.WaitFor(c.t, `document.getElementById("charges").textContent === "1" && document.getElementById("number").dataset.tone === "good"`)
 	c.WaitFor(c.t, `document.getElementById("`+id+`").disabled === false || document.getElementById("`+id+`").classList.contains("busy") === false`)
 }
@@ -176,7 +176,7 @@ func (consolePage) latest(what string) string { return `document.querySelector("
 // said reports whether the newest card has a line with a text.
 func (c consolePage) said(selector, text string) bool {
 	c.t.Helper()
-	lines := browsertest.Evaluate[[]string](c.t, c.Page, `Array.from(document.querySelector(".story").querySelectorAll('`+selector+`'), (l) => l.textContent)`)
+	lines := browser.Evaluate[[]string](c.t, c.Page, `Array.from(document.querySelector(".story").querySelectorAll('`+selector+`'), (l) => l.textContent)`)
 	return strings.Contains(strings.Join(lines, "\n"), text)
 }
 
@@ -188,7 +188,7 @@ func (c consolePage) shows(selector, text string) {
 		if c.said(selector, text) {
 			return
 		}
-		require.Less(c.t, time.Since(began), time.Minute, "no line %s says %q:\n%s", selector, text, browsertest.Evaluate[string](c.t, c.Page, c.latest(`.innerText`)))
+		require.Less(c.t, time.Since(began), time.Minute, "no line %s says %q:\n%s", selector, text, browser.Evaluate[string](c.t, c.Page, c.latest(`.innerText`)))
 		time.Sleep(askAgain)
 	}
 }
@@ -354,7 +354,7 @@ func TestConsole_WithoutItsEvents(t *testing.T) {
 	t.Cleanup(server.Close)
 	t.Cleanup(func() { close(c.closing) })
 
-	p := browsertest.Start(t).Open(t, server.URL, browsertest.Desktop)
+	p := browser.Start(t).Open(t, server.URL, browser.Desktop)
 	const none = `document.querySelectorAll(".do").length === 8 && [...document.querySelectorAll(".do, #again")].every((b) => b.disabled)`
 	p.WaitFor(t, none)
 	open()
@@ -396,21 +396,21 @@ func listenTo(t *testing.T, url, lastID string) <-chan string {
 func TestConsole_WaitsForTheScenes(t *testing.T) {
 	t.Parallel()
 	c, server := bareConsole(t)
-	p := browsertest.Start(t).Open(t, server.URL, browsertest.Phone)
+	p := browser.Start(t).Open(t, server.URL, browser.Phone)
 	c.playing(3, "Fifty clicks at once")
 	p.WaitFor(t, `document.getElementById("banner").textContent.includes("Scene 3: Fifty clicks at once")`)
-	require.True(t, browsertest.Evaluate[bool](t, p, `[...document.querySelectorAll(".do")].length === 8 && [...document.querySelectorAll(".do, #again")].every((b) => b.disabled)`))
+	require.True(t, browser.Evaluate[bool](t, p, `[...document.querySelectorAll(".do")].length === 8 && [...document.querySelectorAll(".do, #again")].every((b) => b.disabled)`))
 	p.FitsItsWindow(t)
 
 	const markup = `<img src="x" onerror="console.error(1)">`
 	id := c.board.add(entry{Kind: kindStory, Text: markup, Answer: markup})
 	c.board.add(entry{Kind: kindFault, Story: id, Text: markup, Answer: markup, Who: markup})
 	c.board.buy(&purchase{Order: "ord_1", Title: markup})
-	require.True(t, browsertest.Evaluate[bool](t, p, `document.getElementById("plot").hidden`), "an empty plot")
+	require.True(t, browser.Evaluate[bool](t, p, `document.getElementById("plot").hidden`), "an empty plot")
 	c.board.change(func(s *standing) { s.Ready, s.Totals.Orders = true, 1 })
 	p.WaitFor(t, `!document.getElementById("plot").hidden`)
 	p.WaitFor(t, `document.getElementById("banner").hidden && !document.getElementById("do-pay").disabled`)
-	require.Equal(t, 5, strings.Count(browsertest.Evaluate[string](t, p, `document.getElementById("timeline").textContent`), markup))
+	require.Equal(t, 5, strings.Count(browser.Evaluate[string](t, p, `document.getElementById("timeline").textContent`), markup))
 	p.FitsItsWindow(t)
 
 	// A second page is one more reader; when it goes, there is room again.

@@ -21,7 +21,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/internal/inventory"
+	"example.com/payonce/proof/internal/inventory"
 )
 
 // The tests below use the demo as anybody would: its program, from outside.

@@ -19,7 +19,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/internal/browsertest"
+	"example.com/payonce/proof/internal/browser"
 	"example.com/payonce/testkit/openapi"
 )
 
@@ -230,16 +230,16 @@ func TestThirdPartyNotices(t *testing.T) {
 // The pages as people see them. Set SCREENSHOT_DIR to look at them, too.
 func TestDocs_InABrowser(t *testing.T) {
 	t.Parallel()
-	browser := browsertest.Start(t) // fails the test on any request to another host, and on errors
+	browser := browser.Start(t) // fails the test on any request to another host, and on errors
 	server := docsServer(t)
 	rendered := `document.querySelector("#reference h1") !== null && document.body.innerText.includes("Create an order")`
 
-	for name, size := range map[string]browsertest.Size{"Desktop": browsertest.Desktop, "Phone": browsertest.Phone} {
+	for name, size := range map[string]browser.Size{"Desktop": browser.Desktop, "Phone": browser.Phone} {
 		t.Run("Reference/"+name, func(t *testing.T) {
 			p := browser.Open(t, server.URL+"/docs", size)
 			p.WaitFor(t, rendered)
 			p.FitsItsWindow(t)
-			require.NotContains(t, browsertest.Evaluate[string](t, p, `document.body.innerText`), "Client Libraries", "a panel without content")
+			require.NotContains(t, browser.Evaluate[string](t, p, `document.body.innerText`), "Client Libraries", "a panel without content")
 			p.Screenshot(t, "reference-"+name)
 			p.Dark(t)
 			p.Do(t, chromedp.Reload()) // it asks for the colours once
@@ -262,7 +262,7 @@ func TestDocs_InABrowser(t *testing.T) {
 				p := browser.Open(t, server.URL+path, size)
 				p.WaitFor(t, `document.readyState === "complete"`)
 				p.FitsItsWindow(t)
-				require.NotEqual(t, "rgba(0, 0, 0, 0)", browsertest.Evaluate[string](t, p, `getComputedStyle(document.body).backgroundColor`), "the style sheet arrived")
+				require.NotEqual(t, "rgba(0, 0, 0, 0)", browser.Evaluate[string](t, p, `getComputedStyle(document.body).backgroundColor`), "the style sheet arrived")
 				p.Screenshot(t, page+"-"+name)
 				p.Dark(t)
 				p.Screenshot(t, page+"-"+name+"-dark")

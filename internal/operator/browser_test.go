@@ -10,17 +10,17 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/internal/browsertest"
+	"example.com/payonce/proof/internal/browser"
 	"example.com/payonce/stripesim"
 )
 
 // screen is the page in a real browser, as somebody at night has it.
 type screen struct {
-	*browsertest.Page
+	*browser.Page
 	t testing.TB
 }
 
-func (d *desk) open(t testing.TB, b *browsertest.Browser, path string, size browsertest.Size) screen {
+func (d *desk) open(t testing.TB, b *browser.Browser, path string, size browser.Size) screen {
 	t.Helper()
 	return screen{b.Open(t, d.url+path, size), t}
 }
@@ -29,8 +29,8 @@ func (d *desk) open(t testing.TB, b *browsertest.Browser, path string, size brow
 func (s screen) text() string {
 	s.t.Helper()
 	s.FitsItsWindow(s.t)
-	require.NotEqual(s.t, "rgba(0, 0, 0, 0)", browsertest.Evaluate[string](s.t, s.Page, `getComputedStyle(document.body).backgroundColor`), "the style sheet arrived")
-	return strings.Join(strings.Fields(browsertest.Evaluate[string](s.t, s.Page, `document.body.innerText`)), " ")
+	require.NotEqual(s.t, "rgba(0, 0, 0, 0)", browser.Evaluate[string](s.t, s.Page, `getComputedStyle(document.body).backgroundColor`), "the style sheet arrived")
+	return strings.Join(strings.Fields(browser.Evaluate[string](s.t, s.Page, `document.body.innerText`)), " ")
 }
 
 // until waits for a sentence: a click that leads to another page takes a while.
@@ -57,7 +57,7 @@ func (s screen) fill(field, value string) {
 func (s screen) signIn(name string) {
 	s.t.Helper()
 	s.until("operator")
-	if browsertest.Evaluate[bool](s.t, s.Page, `document.querySelector("#token") === null`) {
+	if browser.Evaluate[bool](s.t, s.Page, `document.querySelector("#token") === null`) {
 		return
 	}
 	s.fill("#actor", name)
@@ -82,12 +82,12 @@ func (s screen) act(button, confirm, result string) {
 // all of them.
 func TestInChromium(t *testing.T) {
 	t.Parallel()
-	browser := browsertest.Start(t)
+	browser := browser.Start(t)
 
 	t.Run("Quiet", func(t *testing.T) {
 		d := newDesk(t, "")
 		require.Equal(t, http.StatusCreated, d.api.Pay("k", d.api.Order(), "pm_card_visa").Status)
-		for name, size := range map[string]browsertest.Size{"desktop": browsertest.Desktop, "phone": browsertest.Phone} {
+		for name, size := range map[string]browser.Size{"desktop": browser.Desktop, "phone": browser.Phone} {
 			s := d.open(t, browser, "/operator", size)
 			require.Contains(t, s.text(), "Nothing needs you.")
 			require.Contains(t, s.text(), "Read-only: ADMIN_TOKEN is not set")
@@ -99,7 +99,7 @@ func TestInChromium(t *testing.T) {
 		d := newDesk(t, "")
 		payment, _ := d.unknown("k")
 		require.Equal(t, http.StatusAccepted, d.api.Pay("k2", d.api.Order(), "pm_card_mastercard").Status)
-		s := d.open(t, browser, "/operator", browsertest.Phone)
+		s := d.open(t, browser, "/operator", browser.Phone)
 		s.Dark(t)
 		require.Contains(t, s.text(), "Nothing needs you.")
 		require.Contains(t, s.text(), "Who mends it: The completer")
@@ -109,13 +109,13 @@ func TestInChromium(t *testing.T) {
 		s.until("Not known yet. At most once.")
 		require.Contains(t, s.text(), "confirm unknown 1 attempt")
 		s.Screenshot(t, "operator-unknown-phone-dark")
-		require.NotEqual(t, "rgb(253, 253, 251)", browsertest.Evaluate[string](t, s.Page, `getComputedStyle(document.body).backgroundColor`), "dark is dark")
+		require.NotEqual(t, "rgb(253, 253, 251)", browser.Evaluate[string](t, s.Page, `getComputedStyle(document.body).backgroundColor`), "dark is dark")
 	})
 
 	t.Run("ParkedIsTriedNow", func(t *testing.T) {
 		d := newDesk(t, adminToken)
 		payment, order := d.parked("k")
-		s := d.open(t, browser, "/operator", browsertest.Desktop)
+		s := d.open(t, browser, "/operator", browser.Desktop)
 		s.text()
 		s.Screenshot(t, "operator-login")
 		s.fill("#actor", "Ada")
@@ -155,7 +155,7 @@ func TestInChromium(t *testing.T) {
 	t.Run("RefundByDoubleClickIsOne", func(t *testing.T) {
 		d := newDesk(t, adminToken)
 		payment := d.api.Pay("k", d.api.Order(), "pm_card_visa").ID()
-		s := d.open(t, browser, "/operator/objects/"+d.Tenant.ID+"/"+payment, browsertest.Phone)
+		s := d.open(t, browser, "/operator/objects/"+d.Tenant.ID+"/"+payment, browser.Phone)
 		s.signIn("Ada")
 		s.until("Charged once: 10.00 USD.")
 		s.click("Refund…")
@@ -165,12 +165,12 @@ func TestInChromium(t *testing.T) {
 		s.fill("#amount", "250")
 		s.fill("#reason", "bought twice")
 		// A browser may send a form twice: two clicks, or back and again.
-		browsertest.Evaluate[bool](t, s.Page, `(() => { const f = document.querySelector("form.sheet"); f.requestSubmit(); f.requestSubmit(); return true })()`)
+		browser.Evaluate[bool](t, s.Page, `(() => { const f = document.querySelector("form.sheet"); f.requestSubmit(); f.requestSubmit(); return true })()`)
 		s.until("Done.")
 		require.Contains(t, s.text(), "of 2.50 USD is recorded")
-		browsertest.Evaluate[bool](t, s.Page, `(history.back(), true)`)
+		browser.Evaluate[bool](t, s.Page, `(history.back(), true)`)
 		s.until("Why?")
-		browsertest.Evaluate[bool](t, s.Page, `(document.querySelector("form.sheet button").click(), true)`)
+		browser.Evaluate[bool](t, s.Page, `(document.querySelector("form.sheet button").click(), true)`)
 		s.until("Done.")
 		d.api.Complete()
 		require.Equal(t, "250 succeeded", d.Text("SELECT string_agg(concat_ws(' ', amount_minor, status), ', ') FROM refunds"))
@@ -188,7 +188,7 @@ func TestInChromium(t *testing.T) {
 		d.reconcile()
 		second := d.ghost(order) // paid, and paid again
 		d.reconcile()
-		s := d.open(t, browser, "/operator", browsertest.Desktop)
+		s := d.open(t, browser, "/operator", browser.Desktop)
 		s.signIn("Ada")
 		s.until("One thing needs you.")
 		require.Contains(t, s.text(), "Stripe and our rows disagree about 10.00 USD in 1 object.")
@@ -234,7 +234,7 @@ func TestInChromium(t *testing.T) {
 		d.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Reset, Times: -1})
 		payment, _ := d.parked("k")
 		d.Sim.ClearFaults()
-		s := d.open(t, browser, "/operator", browsertest.Phone)
+		s := d.open(t, browser, "/operator", browser.Phone)
 		s.signIn("Ada")
 		s.until("One thing needs you.")
 		s.Screenshot(t, "operator-parked-phone")
@@ -260,7 +260,7 @@ func TestInChromium(t *testing.T) {
 		d := newDesk(t, adminToken)
 		payment := d.api.Pay("k", d.api.Order(), "pm_card_pendingRefund").ID()
 		refund := d.api.Post("/v1/payments/"+payment+"/refunds", "r", `{}`).ID()
-		s := d.open(t, browser, "/operator/objects/"+d.Tenant.ID+"/"+refund, browsertest.Phone)
+		s := d.open(t, browser, "/operator/objects/"+d.Tenant.ID+"/"+refund, browser.Phone)
 		s.signIn("Ada")
 		s.until("pending")
 		s.Screenshot(t, "operator-refund-pending-phone")
@@ -285,7 +285,7 @@ func TestInChromium(t *testing.T) {
 		d := newDesk(t, adminToken)
 		order := d.api.Order()
 		d.park(order)
-		s := d.open(t, browser, "/operator", browsertest.Desktop)
+		s := d.open(t, browser, "/operator", browser.Desktop)
 		s.signIn("Ada")
 		s.until("3 things need you.")
 		s.text()
@@ -310,7 +310,7 @@ func TestInChromium(t *testing.T) {
 		d.deaf()
 		a := d.api.Post("/v1/checkouts", "k", `{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":500}],"payment_method":"pm_card_visa"}`)
 		require.Equal(t, http.StatusAccepted, a.Status, a)
-		s := d.open(t, browser, "/operator#checkouts", browsertest.Phone)
+		s := d.open(t, browser, "/operator#checkouts", browser.Phone)
 		require.Contains(t, s.text(), "reserve_stock done")
 		require.Contains(t, s.text(), "pay unknown")
 		require.Contains(t, s.text(), "cancel_order pending")
@@ -324,7 +324,7 @@ func TestInChromium(t *testing.T) {
 		d := newDesk(t, "")
 		d.api.Order()
 		d.locked("outbox_events")
-		s := d.open(t, browser, "/operator", browsertest.Phone)
+		s := d.open(t, browser, "/operator", browser.Phone)
 		require.Contains(t, s.text(), "Cannot tell. Could not be read: events out.")
 		s.Screenshot(t, "operator-sick-phone")
 	})
@@ -333,7 +333,7 @@ func TestInChromium(t *testing.T) {
 		d := newDesk(t, adminToken)
 		order := d.api.Order()
 		d.api.Pay("k", order, "pm_card_visa")
-		s := d.open(t, browser, "/operator", browsertest.Phone)
+		s := d.open(t, browser, "/operator", browser.Phone)
 		s.signIn("Ada")
 		s.until("Nothing needs you.")
 		s.click("Ask all invariants")
@@ -351,7 +351,7 @@ func TestInChromium(t *testing.T) {
 	t.Run("AnotherSitesFormIsRefused", func(t *testing.T) {
 		d := newDesk(t, adminToken)
 		payment, _ := d.parked("k")
-		s := d.open(t, browser, "/operator", browsertest.Phone)
+		s := d.open(t, browser, "/operator", browser.Phone)
 		s.signIn("Ada")
 		s.until("One thing needs you.")
 		// To a browser this machine's other name is another site.

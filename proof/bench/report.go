@@ -1,0 +1,129 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"example.com/payonce/proof/internal/plot"
+)
+
+// result is a group as it was measured, and what the page is made of.
+type result struct {
+	Name     string
+	Says     string // what one must know of it
+	How      string // when, how often, on what
+	Rows     []row
+	Outcomes []outcome
+	Curve    *curve `json:",omitempty"`
+}
+
+type row struct {
+	Name, Unit    string
+	Rates, Ratios []float64 // ratios: of its floor, round by round
+	Costs         string
+}
+
+type curve struct {
+	Title, X, Y string
+	Series      []plot.Series
+}
+
+func (g group) find(name string) *measurement {
+	for _, m := range g.list {
+		if m.name == name {
+			return m
+		}
+	}
+	return nil
+}
+
+func (g group) result(b *bench) result {
+	r := result{Name: g.name}
+	if g.says != nil {
+		r.Says = g.says()
+	}
+	rounds := len(g.list[0].samples)
+	r.How = fmt.Sprintf("Measured %s on %s, %d processors shared by all of it: ", time.Now().UTC().Format(time.DateOnly), b.version, runtime.NumCPU())
+	if rounds > 1 {
+		r.How += fmt.Sprintf("medians of %d interleaved rounds of %d s, %d connections.", rounds, b.s.seconds, b.s.connections)
+	} else {
+		r.How += "once."
+	}
+	for _, m := range g.list {
+		line := row{Name: m.name, Unit: m.unit, Costs: m.costs()}
+		for _, s := range m.samples {
+			line.Rates = append(line.Rates, s.rate)
+		}
+		if m.floor != "" {
+			line.Ratios = ratio(m.name, m.floor)(g)
+		}
+		r.Rows = append(r.Rows, line)
+	}
+	for _, goal := range g.goals {
+		if values := goal.of(g); values != nil {
+			r.Outcomes = append(r.Outcomes, outcome{goal.id, goal.what, goal.unit, goal.want, goal.atMost, values})
+		}
+	}
+	if g.curve != nil {
+		c := g.curve()
+		r.Curve = &c
+	}
+	return r
+}
+
+// costs are the median costs of one operation, in words.
+func (m *measurement) costs() string {
+	var cpu, load, wal []float64
+	var note string
+	for _, s := range m.samples {
+		cpu, load, wal = append(cpu, cpuMicros(s)), append(load, float64(s.load.Microseconds())), append(wal, s.wal)
+		note = s.note
+	}
+	var parts []string
+	if c := median(cpu); c > 0 {
+		parts = append(parts, fmt.Sprintf("%.0f µs of processor, and %.0f µs of the driver's", c, median(load)))
+	}
+	if w := median(wal); w >= 0 && median(cpu) > 0 {
+		parts = append(parts, fmt.Sprintf("%.0f bytes of WAL", w))
+	}
+	if note != "" {
+		parts = append(parts, note)
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (r result) print() {
+	fmt.Printf("\n  %-56s %10s %21s %9s  %s\n", "median of the rounds", "a second", "from – to", "of floor", "each")
+	for _, m := range r.Rows {
+		of := ""
+		if m.Ratios != nil {
+			of = fmt.Sprintf("%.2f", median(m.Ratios))
+		}
+		fmt.Printf("  %-56s %10.0f %10.0f – %-8.0f %9s  %s\n", m.Name, median(m.Rates), slices.Min(m.Rates), slices.Max(m.Rates), of, m.Costs)
+	}
+	for _, o := range r.Outcomes {
+		fmt.Printf("  %-4s %-70s %-12s reached %-28s %s\n", o.ID, o.What, o.target(), o.reached(), strings.Trim(o.verdict(), "*"))
+	}
+}
+
+var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
+
+func (r result) image() string {
+	return "bench-" + strings.Trim(notInNames.ReplaceAllString(strings.ToLower(r.Name), "-"), "-") + ".svg"
+}
+
+func (r result) drawn() string {
+	if r.Curve != nil {
+		lines := plot.Lines{Title: r.Curve.Title, X: r.Curve.X, Y: r.Curve.Y, Series: r.Curve.Series}
+		return string(lines.SVG())
+	}
+	bars := plot.Bars{Title: r.Name + ", a second"}
+	for _, m := range r.Rows {
+		bars.Bars = append(bars.Bars, plot.Bar{Name: m.Name, Value: median(m.Rates)})
+	}
+	return string(bars.SVG())
+}

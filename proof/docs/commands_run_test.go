@@ -1,0 +1,190 @@
+//go:build unix
+
+package docs_test
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/proof/internal/inventory"
+)
+
+// Every command in every document is run in CI, in one of four ways:
+//
+//   - a step of .ci/run runs it, by day or by night, perhaps for less long (inStep);
+//   - a test runs the same program to the same end (inTest);
+//   - TestTyped types it, with real values in the place of the document's;
+//   - it is what CI itself is started with (startsCI).
+//
+// A command is a line of a fence marked sh, or a piece of code type that begins
+// with a program. One that is in no table, and an entry that no document has any
+// more, turn TestEveryCommandIsRun red.
+
+// inStep says which line of which step runs a command.
+var inStep = map[string]struct{ step, line string }{
+	"go run ./cmd/demo":                           {"demo", "go run ./cmd/demo\n"},
+	"go run ./cmd/chaos":                          {"chaos", "go run ./cmd/chaos "},
+	"go run ./cmd/chaos -prometheus":              {"chaos", "go run ./cmd/chaos -prometheus "},
+	"go run ./cmd/mutants":                        {"mutants", "go run ./cmd/mutants\n"},
+	"go run ./cmd/mutants -only M2":               {"mutants", "go run ./cmd/mutants\n"}, // one of them
+	"go run ./loadtest":                           {"load", " go run ./loadtest\n"},
+	"go run ./loadtest -scenario duplicate-storm": {"load", " go run ./loadtest -scenario duplicate-storm\n"},
+	"make generate":                               {"generate", "sqlc diff"}, // is red where generate would write something
+	"go mod tidy":                                 {"generate", "go mod tidy -diff\n"},
+
+	"go test ./...": {"test", "-skip='^TestTyped$' ./..."}, // which has a step of its own
+	"go test ./internal/payments -run TestCrashMatrix":                   {"test", " ./..."},
+	"go test ./internal/payments -run 'TestCrashMatrix/refund/finished'": {"test", " ./..."},
+	"go test ./internal/payments ./cmd/api":                              {"test", " ./..."},
+	"go test ./museum":                                                   {"test", " ./..."},
+
+	"docker compose up --build --wait":                                                {"docker", "docker compose up --build --wait\n"},
+	"docker compose run --rm demo":                                                    {"docker", "docker compose run --rm demo "},
+	"docker compose logs --since 15m api | grep '\"status\":422'":                     {"docker", "docker compose logs --since 15m api | grep '\"status\":422'"},
+	`docker compose logs --since 15m api | grep -e '"msg":"bug' -e '"level":"ERROR"'`: {"docker", `docker compose logs --since 15m api | grep -e '"msg":"bug' -e '"level":"ERROR"'`},
+	"docker compose --profile load run --build --rm load":                             {"docker", "docker compose --profile load run --build --rm load\n"},
+	"SCENARIO=duplicate-storm docker compose --profile load run --rm load":            {"docker", "SCENARIO=duplicate-storm docker compose --profile load run --rm load\n"},
+	"docker compose up --build chaos":                                                 {"docker", "docker compose up --build --exit-code-from chaos chaos\n"},
+	"OTEL_SDK_DISABLED=false docker compose --profile observe up --wait":              {"docker", "OTEL_SDK_DISABLED=false docker compose --profile observe up --wait "},
+
+	"DURATION=10m SEED=7 make chaos": {"long_chaos", "go run ./cmd/chaos -prometheus -duration \"${DURATION:-10m}\" -seed "},
+	"go run ./bench":                 {"bench", "go run ./bench "},
+	"go run ./bench -write docs":     {"bench", " -write out/bench "},
+	"go run ./bench -only 'stored keys' -stored 10000000 -write docs": {"bench", "go run ./bench -stored "},
+	"go run ./bench -only memory -memory 10m":                         {"bench", " -memory 10m "},
+	"go run ./bench/retention":                                        {"retention", "go run ./bench/retention\n"},
+}
+
+// inTest says which test runs a command's program, with what the command asks for.
+var inTest = map[string]struct{ dir, test string }{
+	"go run ./cmd/demo -serve":    {"cmd/demo", "TestServe"},
+	"go run ./museum":             {"museum", "TestExhibits"},
+	"make observe":                {"deploy", "TestObserve"},
+	"go run ./cmd/mutants -write": {"internal/mutants", "TestWrite"}, // step mutants does the rest
+	"go test ./internal/payments -run TestCrashMatrixIsOnItsPage -update": {"internal/payments", "TestCrashMatrixIsOnItsPage"}, // is red where -update would write something
+	"SCREENSHOT_DIR=out go test ./internal/http -run InABrowser":          {"internal/http", "TestDocs_InABrowser"},
+}
+
+// startsCI is what the workflows run, as TestWorkflows sees to.
+var startsCI = []string{
+	".ci/run",
+	`CHAOS_SEEDS="7 11 13" DURATION=10m .ci/run long_chaos`,
+	".ci/run mutants",
+	"FUZZTIME=10m .ci/run fuzz",
+	"DURATION=30m .ci/run soak",
+	"STORED=1000000 .ci/run bench retention",
+	".ci/run races",
+}
+
+func TestEveryCommandIsRun(t *testing.T) {
+	t.Parallel()
+	documented := map[string]string{}
+	for _, d := range readDocuments(t) {
+		for _, command := range d.commands() {
+			documented[command] = d.path
+		}
+	}
+	require.Greater(t, len(documented), 60, "the commands were not found")
+	makefile := makeRecipes(t)
+
+	known := map[string]string{}
+	enter := func(command, table string) {
+		require.Empty(t, known[command], "%s stands in two tables", command)
+		known[command] = table
+	}
+	for command := range inStep {
+		enter(command, "inStep")
+	}
+	for command := range inTest {
+		enter(command, "inTest")
+	}
+	for _, command := range startsCI {
+		enter(command, "startsCI")
+	}
+	for _, typed := range session {
+		enter(typed.command, "session")
+	}
+
+	var missing []string
+	for _, command := range slices.Sorted(maps.Keys(documented)) {
+		if known[command] == "" && known[makefile[command]] == "" {
+			missing = append(missing, documented[command]+": "+command)
+		}
+	}
+	require.Empty(t, missing, "run by nobody")
+	for command, table := range known {
+		require.Contains(t, documented, command, "%s has a command that no document has", table)
+	}
+}
+
+// TestStepsRunThem: a step that is said to run a command does.
+func TestStepsRunThem(t *testing.T) {
+	t.Parallel()
+	script, err := inventory.Read(".ci/run")
+	require.NoError(t, err)
+	steps := map[string]string{}
+	for _, s := range regexp.MustCompile(`(?ms)^step_(\w+)\(\) \{\n(.*?)^\}$`).FindAllStringSubmatch(script, -1) {
+		steps[s[1]] = s[2]
+	}
+	var played []string
+	for _, list := range regexp.MustCompile(`(?m)^(?:steps|nightly)=\((.*)\)$`).FindAllStringSubmatch(script, -1) {
+		played = append(played, strings.Fields(list[1])...)
+	}
+	for command, at := range inStep {
+		require.Contains(t, played, at.step, "%s is left to a step that .ci/run does not have", command)
+		require.True(t, strings.Contains(steps[at.step], at.line), "%s: step %s does not have %q", command, at.step, at.line)
+	}
+	tests, err := inventory.FindTests()
+	require.NoError(t, err)
+	for command, at := range inTest {
+		require.True(t, tests.Has(at.dir, at.test), "%s is left to %s, which %s does not have", command, at.test, at.dir)
+	}
+}
+
+var (
+	comment     = regexp.MustCompile(`(^|\s)#( .*|$)`)
+	spaces      = regexp.MustCompile(`\s+`)
+	inlineShell = regexp.MustCompile(`^([A-Z][A-Z0-9_]*=\S+ )*(go (run|test|build|vet|mod|get|tool)|make|docker|curl|psql|pg_\w+|createdb|k6|git (grep|clone)|ssh|openssl|\.ci/run|bin/\w+)( |$)`)
+)
+
+// commands are what a document tells somebody to type, without comments and in
+// single spaces.
+func (d document) commands() (list []string) {
+	add := func(line string) {
+		line = spaces.ReplaceAllString(strings.TrimSpace(comment.ReplaceAllString(line, "")), " ")
+		if line != "" {
+			list = append(list, line)
+		}
+	}
+	for _, f := range d.fences {
+		if f.language == "sh" {
+			for line := range strings.SplitSeq(strings.ReplaceAll(f.text, "\\\n", " "), "\n") {
+				add(line)
+			}
+		}
+	}
+	for _, c := range code.FindAllStringSubmatch(d.prose, -1) {
+		if inlineShell.MatchString(c[1]) {
+			add(c[1])
+		}
+	}
+	return list
+}
+
+// makeRecipes are the commands behind the thin names: "make chaos" is "go run ./cmd/chaos".
+func makeRecipes(t *testing.T) map[string]string {
+	t.Helper()
+	makefile, err := inventory.Read("Makefile")
+	require.NoError(t, err)
+	recipes := map[string]string{}
+	for _, m := range regexp.MustCompile(`(?m)^([a-z]+):.*\n\t(.+)$`).FindAllStringSubmatch(makefile, -1) {
+		recipes["make "+m[1]] = m[2]
+	}
+	require.Greater(t, len(recipes), 10, "the recipes were not found")
+	return recipes
+}

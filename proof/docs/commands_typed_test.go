@@ -1,0 +1,365 @@
+//go:build unix
+
+package docs_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/proof/internal/inventory"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/dbtest"
+	"example.com/payonce/testkit/port"
+)
+
+// TestTyped types what the documents say, as somebody at a terminal would: the
+// service of the README, on a database of its own and with the simulator for
+// Stripe, then the whole handbook, the restore drill and the load tests.
+//
+// It takes minutes, load tests included, and wants the tools that a person would
+// have: psql and its like, curl, jq. So it has a step of its own in .ci/run.
+func TestTyped(t *testing.T) {
+	if os.Getenv("CI") != "true" {
+		t.Skip("skipped: CI=true go test ./docs -run TestTyped types every command of the documents, for minutes")
+	}
+	for _, tool := range []string{"bash", "curl", "jq", "psql", "pg_dump", "git", "make"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Fatalf("the documents say %s, and there is none here", tool)
+		}
+	}
+	s := openTerminal(t)
+	for _, typed := range session {
+		t.Run(strings.ReplaceAll(typed.command, "/", "∕"), func(t *testing.T) {
+			s.t = t
+			began := time.Now()
+			line := typed.command
+			if typed.as != nil {
+				replace := typed.as(s)
+				for i := 0; i < len(replace); i += 2 {
+					require.Contains(t, line, replace[i])
+				}
+				line = strings.NewReplacer(replace...).Replace(line)
+			}
+			how := typed.how
+			if how == nil {
+				how = (*terminal).run
+			}
+			require.Regexp(t, typed.says, how(s, line))
+			t.Logf("%.1f s: %s", time.Since(began).Seconds(), line)
+		})
+	}
+}
+
+// typed is a command as a document has it.
+type typed struct {
+	command string
+	as      func(*terminal) []string       // old, new, old, new …: what is otherwise here
+	how     func(*terminal, string) string // otherwise: run it, and it exits with 0
+	says    string                         // matches what it prints
+}
+
+// patience is for one command, on a machine that builds at the same time.
+const patience = 3 * time.Minute
+
+// session is in the order in which it can be typed.
+var session = []typed{
+	// README: as a service of your own.
+	{command: `export DATABASE_URL=postgres://… STRIPE_SECRET_KEY=sk_test_… STRIPE_WEBHOOK_SECRET=whsec_…`, how: (*terminal).export, as: func(s *terminal) []string {
+		return []string{"postgres://…", "'" + s.dsn + "'", "sk_test_…", stripesim.DefaultKey, "whsec_…", "whsec_typed"}
+	}},
+	{command: `go run ./cmd/api migrate`, says: `(?m)^applied 00001_`},
+	{command: `go run ./cmd/api tenant create "my shop"`, how: (*terminal).createTenant, says: `"api_key"`},
+	{command: `go run ./cmd/api`, how: (*terminal).serve},
+
+	// The handbook, beside it.
+	{command: `curl -sS http://127.0.0.1:8080/readyz; curl -sS http://127.0.0.1:8080/healthz`, as: public, says: `ok`},
+	{command: `curl -sS -H "Authorization: Bearer $API_KEY" "http://127.0.0.1:8080/v1/idempotency-keys/THE_KEY" | jq '{state, verdict, resource, attempts, provider_calls, events}'`, how: (*terminal).payThenRun,
+		as: public, says: `(?s)"state": "finished".*"verdict": "charged once, `},
+	{command: `printf %s 'the key' | sha256sum | cut -c1-12`, how: (*terminal).hashIsInTheLog, as: func(*terminal) []string { return []string{"the key", "THE_KEY"} }, says: `^[0-9a-f]{12}\n$`},
+	{command: `curl -s "http://127.0.0.1:8081/metrics" | grep ^payonce_`, as: admin, says: `(?m)^payonce_idempotent_requests_total\{operation="create_payment",result="fresh"\} 1$`},
+	{command: `curl -s "http://127.0.0.1:8081/metrics" | grep -e ^payonce_loop_idle -e ^payonce_loop_failures`, as: admin, says: `(?m)^payonce_loop_idle_seconds\{loop="completer"\} `},
+	{command: `date -u; curl -sI https://api.stripe.com | grep -i ^date`, as: func(s *terminal) []string {
+		return []string{"https://api.stripe.com", "http://" + s.public + "/healthz"}
+	}, says: `(?m)^Date: .* GMT`},
+	{command: `psql "$DATABASE_URL"`, how: (*terminal).everyQuery, says: `operator_actions|succeeded`},
+	{command: `go run ./cmd/api audit`, says: auditIsClean},
+	{command: `go run ./cmd/api audit -since 48h`, says: auditIsClean},
+	{command: `go run ./cmd/api audit -since 720h`, says: auditIsClean},
+	{command: `go run ./cmd/api relay replay -since 2h`, says: `^[1-9][0-9]* events will be sent again`},
+	{command: `go run ./cmd/api relay replay -since 48h`, says: `^[1-9][0-9]* events will be sent again`},
+	{command: `go run ./cmd/api relay replay -since 192h`, says: `^[1-9][0-9]* events will be sent again`},
+	{command: `go run ./cmd/api tenant key create ten_…`, how: (*terminal).createKey, as: tenant, says: `"api_key"`},
+	{command: `go run ./cmd/api tenant key revoke ten_… HINT`, as: func(s *terminal) []string { return append(tenant(s), "HINT", s.hint) }},
+	{command: `go run ./cmd/api tenant notify ten_… https://…`, as: func(s *terminal) []string { return append(tenant(s), "https://…", "https://example.com/payonce") }, says: `"secret":"whsec_`},
+
+	// The restore drill.
+	{command: `pg_dump --format=custom --file=payonce.dump "$DATABASE_URL"`, as: dump},
+	{command: `createdb payonce_restored`, as: restored},
+	{command: `pg_restore --no-owner --exit-on-error --dbname="$RESTORED_URL" payonce.dump`, as: dump},
+	{command: `DATABASE_URL="$RESTORED_URL" go run ./cmd/api migrate status`, says: `(?m)^applied +00001_`},
+	{command: `DATABASE_URL="$RESTORED_URL" go run ./cmd/api audit -since 48h`, says: auditIsClean},
+
+	// Load on what runs here, and for seconds where the page says minutes or hours.
+	{command: `go run ./loadtest -list`, says: `(?m)^duplicate-storm `},
+	{command: `API_URL=http://127.0.0.1:18080 STRIPESIM_URL=http://127.0.0.1:12112 DATABASE_URL=postgres://… go run ./loadtest`, says: `all \d+ thresholds held`, as: func(s *terminal) []string {
+		return []string{"127.0.0.1:18080", s.public, "127.0.0.1:12112", s.simulator, "postgres://…", "'" + s.dsn + "'", "go run", "DURATION=3s P95_MS=20000 P99_MS=30000 go run"}
+	}},
+	{command: `export API_URL=http://127.0.0.1:8080 STRIPESIM_URL=http://127.0.0.1:12112 API_KEY=…`, how: (*terminal).export, as: func(s *terminal) []string {
+		return []string{"127.0.0.1:8080", s.public, "127.0.0.1:12112", s.simulator, "…", s.apiKey}
+	}},
+	{command: `k6 run loadtest/smoke.js`, says: `charges`, as: func(*terminal) []string {
+		return []string{"k6 run", "RUN_ID=typed DURATION=2s P95_MS=20000 P99_MS=30000 bin/k6 run"}
+	}},
+	{command: `make load SCENARIO=retry-storm DURATION=1m VUS=30`, says: `all \d+ thresholds held`, as: func(*terminal) []string {
+		return []string{"make", "env -u API_URL -u STRIPESIM_URL -u API_KEY -u DATABASE_URL P95_MS=20000 P99_MS=30000 make", "DURATION=1m", "DURATION=3s", "VUS=30", "VUS=5"}
+	}},
+	{command: `DURATION=8h RATE=20 go run ./loadtest -scenario soak`, says: `all \d+ thresholds held`, as: func(*terminal) []string {
+		return []string{"DURATION=8h RATE=20", "env -u API_URL -u STRIPESIM_URL -u API_KEY -u DATABASE_URL P95_MS=20000 P99_MS=30000 DURATION=3s RATE=5"}
+	}},
+	{command: `go run ./museum -only takeover`, says: `takeover`, as: func(*terminal) []string { return []string{"go run", "env -u DATABASE_URL go run"} }},
+
+	{command: `make`, says: `(?m)^  make chaos  +break a running system`},
+
+	// Rename the module, in a copy.
+	{command: `git grep -lz example.com/payonce | xargs -0 sed -i "s|example.com/payonce|github.com/you/shop|g"`, how: (*terminal).inACopy},
+	{command: `gofmt -w $(git ls-files '*.go')`, how: (*terminal).inACopy},
+	{command: `go build ./... && go test ./...`, how: (*terminal).inACopy, as: func(*terminal) []string {
+		return []string{"go test ./...", "go test ./internal/inventory ./internal/plot"}
+	}, says: `ok\s+github.com/you/shop/internal/plot`},
+	{command: `git grep example.com/payonce`, how: (*terminal).findsNothing},
+}
+
+const auditIsClean = `(?m)^I1a +an order is paid once +ok$`
+
+func public(s *terminal) []string { return []string{"127.0.0.1:8080", s.public} }
+func admin(s *terminal) []string  { return []string{"127.0.0.1:8081", s.admin} }
+func tenant(s *terminal) []string { return []string{"ten_…", s.tenant} }
+func dump(s *terminal) []string {
+	return []string{"payonce.dump", filepath.Join(s.dir, "payonce.dump")}
+}
+func restored(s *terminal) []string { return []string{"payonce_restored", s.restored} }
+
+// terminal is where it is typed: in the root of the repository.
+type terminal struct {
+	t             *testing.T // of the command being typed
+	root, dir     string     // the repository, and a folder for what is written
+	dsn, restored string     // the service's database, and the name of the restored one
+	public, admin string     // where the service listens
+	simulator     string     // the admin port of its Stripe
+	env           []string
+	exported      string // what has been exported so far
+	tenant        string
+	apiKey, hint  string
+	stop          func() // the service
+	copied        string // the repository's copy
+}
+
+func openTerminal(t *testing.T) *terminal {
+	t.Helper()
+	root, err := inventory.Root()
+	require.NoError(t, err)
+	public, err := port.Loopback(t.Context())
+	require.NoError(t, err)
+	admin, err := port.Loopback(t.Context())
+	require.NoError(t, err)
+	s := &terminal{t: t, root: root, dir: t.TempDir(), dsn: dbtest.Empty(t), public: public.String(), admin: admin.String()}
+	sim, err := stripesim.New(stripesim.Options{})
+	require.NoError(t, err)
+	stripe, books := httptest.NewServer(sim.Handler()), httptest.NewServer(sim.AdminHandler())
+	t.Cleanup(func() {
+		_ = sim.Close()
+		stripe.Close()
+		books.Close()
+	})
+	s.simulator = strings.TrimPrefix(books.URL, "http://")
+	u, err := url.Parse(s.dsn)
+	require.NoError(t, err)
+	password, _ := u.User.Password()
+	s.restored = strings.TrimPrefix(u.Path, "/") + "_restored"
+	restoredURL := *u
+	restoredURL.Path = "/" + s.restored
+	s.env = append(os.Environ(), "DATABASE_URL=", "PGHOST="+u.Hostname(), "PGPORT="+u.Port(), "PGUSER="+u.User.Username(), "PGPASSWORD="+password,
+		"PGDATABASE=postgres", "PSQL_PAGER=cat", "PAGER=cat", "RESTORED_URL="+restoredURL.String(),
+		"STRIPE_API_BASE="+stripe.URL, "HTTP_ADDR="+s.public, "ADMIN_ADDR="+s.admin, "BROKER_URL=embedded:"+filepath.Join(s.dir, "broker"))
+	t.Cleanup(func() { // before the database goes
+		if s.stop != nil {
+			s.stop()
+		}
+		drop := exec.Command("dropdb", "--if-exists", "--force", s.restored)
+		drop.Env = s.env
+		_ = drop.Run()
+	})
+	return s
+}
+
+// run types a line and returns what it printed, both streams.
+func (s *terminal) run(line string) string {
+	s.t.Helper()
+	return s.within(s.root, line, "")
+}
+
+func (s *terminal) within(dir, line, stdin string) string {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-o", "pipefail", "-c", s.exported+line)
+	cmd.Dir, cmd.Env, cmd.Stdin = dir, s.env, strings.NewReader(stdin)
+	out, err := cmd.CombinedOutput()
+	require.NoError(s.t, err, "%s\n%s", line, out)
+	return string(out)
+}
+
+// export holds for every later command.
+func (s *terminal) export(line string) string {
+	s.exported += line + "\n"
+	return ""
+}
+
+func (s *terminal) createTenant(line string) string {
+	s.t.Helper()
+	out := s.run(line)
+	s.tenant, s.apiKey = s.read(out)
+	s.exported += "export API_KEY=" + s.apiKey + "\n"
+	return out
+}
+
+func (s *terminal) createKey(line string) string {
+	s.t.Helper()
+	out := s.run(line)
+	_, key := s.read(out)
+	s.hint = key[len(key)-4:]
+	return out
+}
+
+func (s *terminal) read(out string) (tenant, key string) {
+	s.t.Helper()
+	var created struct {
+		TenantID string `json:"tenant_id"`
+		APIKey   string `json:"api_key"`
+	}
+	require.NoError(s.t, json.Unmarshal([]byte(out[strings.Index(out, "{"):]), &created), out)
+	return created.TenantID, created.APIKey
+}
+
+// serve leaves the service running until the end of the test.
+func (s *terminal) serve(line string) string {
+	s.t.Helper()
+	log, err := os.Create(filepath.Join(s.dir, "service.log"))
+	require.NoError(s.t, err)
+	cmd := exec.Command("bash", "-c", s.exported+"exec "+line)
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = s.root, s.env, log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the go command, and the service it runs
+	require.NoError(s.t, cmd.Start())
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		_ = cmd.Wait()
+	}()
+	s.stop = func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGINT)
+		select {
+		case <-stopped:
+		case <-time.After(30 * time.Second):
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+			<-stopped
+		}
+	}
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		res, err := http.Get("http://" + s.public + "/readyz")
+		if err == nil {
+			_ = res.Body.Close()
+			if res.StatusCode == http.StatusOK {
+				return ""
+			}
+		}
+		require.True(s.t, time.Now().Before(end), "the service is not ready:\n%s", s.serviceLog())
+	}
+}
+
+func (s *terminal) serviceLog() string {
+	s.t.Helper()
+	log, err := os.ReadFile(filepath.Join(s.dir, "service.log"))
+	require.NoError(s.t, err)
+	return string(log)
+}
+
+// payThenRun makes the story that the line asks for.
+func (s *terminal) payThenRun(line string) string {
+	s.t.Helper()
+	var order struct{ ID string }
+	require.NoError(s.t, json.Unmarshal([]byte(s.post("orders", "an-order", `{"currency":"usd","items":[{"sku":"tea","quantity":2,"unit_amount":650}]}`)), &order))
+	s.post("payments", "THE_KEY", fmt.Sprintf(`{"order_id":%q,"payment_method":"pm_card_visa"}`, order.ID))
+	return s.run(line)
+}
+
+func (s *terminal) post(what, key, body string) string {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, "http://"+s.public+"/v1/"+what, strings.NewReader(body))
+	require.NoError(s.t, err)
+	req.Header.Set("Authorization", "Bearer "+s.apiKey)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Idempotency-Key", key)
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(s.t, err)
+	defer func() { _ = res.Body.Close() }()
+	answer, err := io.ReadAll(res.Body)
+	require.NoError(s.t, err)
+	require.Equal(s.t, http.StatusCreated, res.StatusCode, string(answer))
+	return string(answer)
+}
+
+// hashIsInTheLog: what the line prints finds the lines about the key.
+func (s *terminal) hashIsInTheLog(line string) string {
+	s.t.Helper()
+	hash := s.run(line)
+	require.Contains(s.t, s.serviceLog(), `"key_hash":"`+strings.TrimSpace(hash)+`"`)
+	return hash
+}
+
+// everyQuery gives psql all the SQL of all documents, in a transaction that is
+// rolled back: some of it writes. Every block must be one that psql can run.
+func (s *terminal) everyQuery(line string) string {
+	s.t.Helper()
+	stdin := strings.Builder{}
+	stdin.WriteString("\\set ON_ERROR_STOP on\n")
+	for _, d := range readDocuments(s.t) {
+		for _, f := range d.fences {
+			if f.language == "sql" {
+				stdin.WriteString("BEGIN;\n" + f.text + "ROLLBACK;\n")
+			}
+		}
+	}
+	return s.within(s.root, line, stdin.String())
+}
+
+// inACopy types into a copy of the repository as it is at this moment.
+func (s *terminal) inACopy(line string) string {
+	s.t.Helper()
+	if s.copied == "" {
+		s.copied = filepath.Join(s.dir, "copy")
+		s.run("mkdir " + s.copied + " && git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t " + s.copied)
+		s.within(s.copied, "git init -q && git add -A", "")
+	}
+	return s.within(s.copied, "export GOFLAGS=-trimpath GOWORK=off; "+line, "")
+}
+
+// findsNothing is for a search whose exit status says that there was nothing.
+func (s *terminal) findsNothing(line string) string {
+	s.t.Helper()
+	require.Empty(s.t, s.inACopy(line+" || true"))
+	return ""
+}

@@ -1,0 +1,104 @@
+package docs_test
+
+import (
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	"example.com/payonce/proof/internal/inventory"
+)
+
+type workflow struct {
+	On   map[string]any
+	Jobs map[string]struct {
+		TimeoutMinutes string `yaml:"timeout-minutes"`
+		Strategy       struct {
+			Matrix struct {
+				Include []struct {
+					Step    string
+					Minutes int
+				}
+			}
+		}
+		Steps []struct{ Uses, Run string }
+	}
+}
+
+var (
+	stepDefined = regexp.MustCompile(`(?m)^step_(\w+)\(\)`)
+	listed      = regexp.MustCompile(`(?m)^(steps|nightly)=\(([^)]*)\)`)
+)
+
+// TestWorkflows holds the workflows to .ci/run: they run its steps and nothing
+// else, every step is run by one of them, and no job may run for ever.
+func TestWorkflows(t *testing.T) {
+	t.Parallel()
+	root, err := inventory.Root()
+	require.NoError(t, err)
+	runner, err := inventory.Read(".ci/run")
+	require.NoError(t, err)
+	defined, lists := map[string]bool{}, map[string][]string{}
+	for _, m := range stepDefined.FindAllStringSubmatch(runner, -1) {
+		defined[m[1]] = true
+	}
+	for _, m := range listed.FindAllStringSubmatch(runner, -1) {
+		lists[m[1]] = strings.Fields(m[2])
+	}
+	inLists := map[string]bool{}
+	for _, step := range append(lists["steps"], lists["nightly"]...) {
+		require.True(t, defined[step], "%s is listed, and there is no step of that name", step)
+		inLists[step] = true
+	}
+	require.Len(t, defined, len(inLists), "a step that is in no list is run by nobody")
+
+	files, err := filepath.Glob(filepath.Join(root, ".github/workflows/*.yml"))
+	require.NoError(t, err)
+	ran := map[string]map[string]bool{}
+	for _, file := range files {
+		name := filepath.Base(file)
+		ran[name] = map[string]bool{}
+		text, err := inventory.Read(".github/workflows/" + name)
+		require.NoError(t, err)
+		var w workflow
+		require.NoError(t, yaml.Unmarshal([]byte(text), &w), name)
+		require.NotEmpty(t, w.On, name)
+		for job, j := range w.Jobs {
+			require.NotEmpty(t, j.TimeoutMinutes, "%s: %s may run for ever", name, job)
+			for _, one := range j.Strategy.Matrix.Include {
+				if one.Step != "" {
+					ran[name][one.Step] = true
+					require.Positive(t, one.Minutes, "%s: %s may run for ever", name, one.Step)
+				}
+			}
+			for _, s := range j.Steps {
+				require.NotEqual(t, s.Uses == "", s.Run == "", "%s: %s", name, job)
+				if s.Uses != "" {
+					require.Regexp(t, `^actions/[a-z-]+@v\d+$`, s.Uses, name)
+					continue
+				}
+				words := strings.Fields(s.Run)
+				require.Equal(t, ".ci/run", words[0], "%s: %s: %s", name, job, s.Run)
+				if strings.Contains(s.Run, "${{") {
+					require.Equal(t, ".ci/run ${{ matrix.step }}", s.Run)
+					continue
+				}
+				for _, step := range words[1:] {
+					ran[name][step] = true
+				}
+			}
+		}
+		for step := range ran[name] {
+			require.True(t, defined[step], "%s: .ci/run has no step %s", name, step)
+		}
+	}
+	for _, step := range lists["steps"] {
+		require.True(t, ran["ci.yml"][step], "CI does not run %s", step)
+	}
+	for _, step := range lists["nightly"] {
+		require.True(t, ran["nightly.yml"][step], "nobody runs %s at night", step)
+	}
+}
