@@ -66,6 +66,7 @@ func TestYieldOrPark(t *testing.T) {
 		r.unfinished("k")
 		claim, err := r.store.TakeOver(t.Context(), request("k"), r.state("k"))
 		require.NoError(t, err)
+		claim.Age = idempotency.SlowRetryAfter
 		require.NoError(t, claim.YieldOrPark(t.Context(), errStripeUnreachable))
 		require.Equal(t, 1, r.count("parked_at IS NULL AND last_error = 'Stripe cannot be reached' AND resume_at > clock_timestamp()"))
 	})
