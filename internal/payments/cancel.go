@@ -146,7 +146,7 @@ func (s *Service) cancelWaiting(ctx context.Context, q *db.Queries, p db.Payment
 	if err := outbox.Append(ctx, q, paymentEvent("payment.canceled", p)); err != nil {
 		return p, err
 	}
-	return p, idempotency.Hurry(ctx, q, p.TenantID, p.IdempotencyKey)
+	return p, idempotency.Expedite(ctx, q, p.TenantID, p.IdempotencyKey)
 }
 
 // tooLateToCancelOrder answers when the money has moved: the customer was faster.
@@ -158,7 +158,7 @@ func (s *Service) tooLateToCancelOrder(ctx context.Context, c *idempotency.Claim
 		}
 		live, err := q.PaymentLive(ctx, db.PaymentLiveParams{TenantID: c.TenantID, OrderID: c.ResourceID})
 		if err == nil {
-			err = idempotency.Hurry(ctx, q, c.TenantID, live.IdempotencyKey)
+			err = idempotency.Expedite(ctx, q, c.TenantID, live.IdempotencyKey)
 		}
 		if err != nil && !errors.Is(err, postgres.ErrNoRows) {
 			return idempotency.Answer{}, fmt.Errorf("hurry the payment of order %s: %w", c.ResourceID, err)
@@ -215,7 +215,7 @@ func (s *Service) finishCancelPayment(ctx context.Context, c *idempotency.Claim,
 		if canceled && p.Status == db.PaymentStatusRequiresAction {
 			p, err = s.cancelWaiting(ctx, q, p)
 		} else if p.Status == db.PaymentStatusRequiresAction {
-			err = idempotency.Hurry(ctx, q, p.TenantID, p.IdempotencyKey)
+			err = idempotency.Expedite(ctx, q, p.TenantID, p.IdempotencyKey)
 		}
 		if err != nil {
 			return idempotency.Answer{}, err

@@ -13,7 +13,7 @@ import (
 )
 
 // errMoved says that a payment or its order has changed since it was read.
-var errMoved = fmt.Errorf("the payment: %w", idempotency.ErrMoved)
+var errMoved = fmt.Errorf("the payment: %w", idempotency.ErrRowChanged)
 
 // settled reports whether another operation has ended the payment: the customer
 // canceled it, or its order.

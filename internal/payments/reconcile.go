@@ -268,7 +268,7 @@ func ofTheObject(ctx context.Context, err error) bool {
 			return true
 		}
 	}
-	return postgres.Judged(err)
+	return postgres.IsRejected(err)
 }
 
 var errBug = errors.New("bug")
@@ -287,7 +287,7 @@ func (r *Reconciler) hurry(ctx context.Context, tenantID, key string) error {
 	if key == "" {
 		return nil // A checkout or a cancel works on it, and is not waiting.
 	}
-	hurried, err := idempotency.Hurried(ctx, r.service.pool.Queries, tenantID, key)
+	hurried, err := idempotency.TryExpedite(ctx, r.service.pool.Queries, tenantID, key)
 	if hurried {
 		r.metrics.results.WithLabelValues("hurried").Inc()
 	}

@@ -181,7 +181,7 @@ func (s *Service) applyIntentSeen(ctx context.Context, q *db.Queries, intent Int
 	case err != nil:
 		return fmt.Errorf("find the payment of %s: %w", intent.ID, err)
 	case p.Status == db.PaymentStatusProcessing, p.Status == db.PaymentStatusRequiresAction:
-		return idempotency.HurryHolder(ctx, q, p.TenantID, p.IdempotencyKey)
+		return idempotency.ExpediteHolder(ctx, q, p.TenantID, p.IdempotencyKey)
 	}
 	return nil // Final here. If Stripe disagrees, the reconciler finds it.
 }
@@ -203,7 +203,7 @@ func (s *Service) applyRefundSeen(ctx context.Context, q *db.Queries, seen Strip
 	if row, err = s.applyRefund(ctx, q, row.TenantID, row.ID, seen); err != nil {
 		return err
 	}
-	return idempotency.Hurry(ctx, q, row.TenantID, row.IdempotencyKey)
+	return idempotency.Expedite(ctx, q, row.TenantID, row.IdempotencyKey)
 }
 
 // applyGhostRefundSeen is for a refund without a row: of money that belongs to no
@@ -215,7 +215,7 @@ func (s *Service) applyGhostRefundSeen(ctx context.Context, q *db.Queries, seen 
 	}
 	for _, r := range refunds {
 		if r.ResourceID == seen.RefundID {
-			return idempotency.Hurry(ctx, q, seen.TenantID, r.Key)
+			return idempotency.Expedite(ctx, q, seen.TenantID, r.Key)
 		}
 	}
 	return fmt.Errorf("refund %s is not known yet", seen.ID)

@@ -82,7 +82,7 @@ func offenders[R ~struct{ Subject, Detail string }](query func(*db.Queries, cont
 func (p *Pool) Invariants(ctx context.Context) ([]Check, error) {
 	checks := make([]Check, len(invariants))
 	for i, inv := range invariants {
-		err := p.patiently(ctx, auditTimeout, func(q *db.Queries) (err error) {
+		err := p.inTxWithTimeout(ctx, auditTimeout, func(q *db.Queries) (err error) {
 			checks[i], err = inv.check(ctx, q)
 			return err
 		})
@@ -93,20 +93,20 @@ func (p *Pool) Invariants(ctx context.Context) ([]Check, error) {
 	return checks, nil
 }
 
-// Asked is an invariant that was asked for in a limited time, and why it could
+// CheckResult is an invariant that was asked for in a limited time, and why it could
 // not be answered, if so.
-type Asked struct {
+type CheckResult struct {
 	Check
 	Err error
 }
 
 // InvariantsWithin is Invariants for somebody who waits: each query gets the time
 // each, and one that cannot be answered in it does not keep the others from it.
-func (p *Pool) InvariantsWithin(ctx context.Context, each time.Duration) []Asked {
-	asked := make([]Asked, len(invariants))
+func (p *Pool) InvariantsWithin(ctx context.Context, each time.Duration) []CheckResult {
+	asked := make([]CheckResult, len(invariants))
 	for i, inv := range invariants {
 		asked[i].Check = Check{ID: inv.id, Name: inv.name}
-		asked[i].Err = p.patiently(ctx, each, func(q *db.Queries) error {
+		asked[i].Err = p.inTxWithTimeout(ctx, each, func(q *db.Queries) error {
 			check, err := inv.check(ctx, q)
 			if err == nil {
 				asked[i].Check = check

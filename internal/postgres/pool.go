@@ -135,13 +135,13 @@ func (p *Pool) Raw() *pgxpool.Pool { return p.pgx }
 // refusal, with nothing written; or ErrInDoubt.
 //
 // A statement of fn's may take as long as any. What takes longer, and is for
-// nobody who waits, goes through patiently.
+// nobody who waits, goes through inTxWithTimeout.
 func (p *Pool) InTx(ctx context.Context, fn func(q *db.Queries) error) error {
 	return p.inTx(ctx, p.within, fn)
 }
 
-// patiently is InTx for statements that may take longer than those of a request.
-func (p *Pool) patiently(ctx context.Context, statement time.Duration, fn func(q *db.Queries) error) error {
+// inTxWithTimeout is InTx for statements that may take longer than those of a request.
+func (p *Pool) inTxWithTimeout(ctx context.Context, statement time.Duration, fn func(q *db.Queries) error) error {
 	return p.inTx(ctx, statement+answerSlack, func(q *db.Queries) error {
 		if err := q.TimeoutsForAudit(ctx, ms(statement)); err != nil {
 			return err
@@ -214,9 +214,9 @@ func NotWritten(err error) bool {
 	return errors.As(err, &dial) || errors.Is(err, pgx.ErrTxCommitRollback) || errors.Is(err, pgx.ErrNoRows)
 }
 
-// Written turns the error of a single writing statement into the three that
+// ClassifyWriteError turns the error of a single writing statement into the three that
 // InTx knows: nil, a refusal, or ErrInDoubt.
-func Written(err error) error {
+func ClassifyWriteError(err error) error {
 	if err == nil || NotWritten(err) || errors.Is(err, ErrInDoubt) {
 		return err
 	}
@@ -230,10 +230,10 @@ func Violates(err error, constraint string) bool {
 	return errors.As(err, &refused) && refused.ConstraintName == constraint
 }
 
-// Judged reports whether the server refused a write for what is in it: a
+// IsRejected reports whether the server refused a write for what is in it: a
 // constraint, a guard trigger, a value that does not fit, or a row that is not
 // there. The same write would be refused again.
-func Judged(err error) bool {
+func IsRejected(err error) bool {
 	var refused *pgconn.PgError
 	if !errors.As(err, &refused) {
 		return errors.Is(err, ErrNoRows)
