@@ -62,7 +62,7 @@ func (s *Service) expireCheckout(ctx context.Context, q *db.Queries, due db.Rese
 	if err := k.releaseStock(ctx, q); err != nil {
 		return false, err
 	}
-	return true, idempotency.Hurry(ctx, q, due.TenantID, due.IdempotencyKey)
+	return true, idempotency.Expedite(ctx, q, due.TenantID, due.IdempotencyKey)
 }
 
 // releaseStock makes the checkout's reservations available again and records the

@@ -123,7 +123,7 @@ func (s *Server) planTryNow(ctx context.Context, t target) (plan, error) {
 // hurry makes a key due, and leaves the rest to its operation.
 func hurry(tenant, key, result string) func(context.Context, *db.Queries) (string, error) {
 	return func(ctx context.Context, q *db.Queries) (string, error) {
-		due, err := idempotency.TryNow(ctx, q, tenant, key)
+		due, err := idempotency.RetryNow(ctx, q, tenant, key)
 		if err == nil && !due {
 			err = heldByNow
 		}

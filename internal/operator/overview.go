@@ -412,7 +412,7 @@ func (p *overviewPage) Answer() string {
 // invariantsPanel is what came of asking, if somebody has.
 type invariantsPanel struct {
 	Asked  bool
-	Checks []postgres.Asked
+	Checks []postgres.CheckResult
 	Took   time.Duration
 }
 

@@ -151,7 +151,7 @@ func (s cancels) cancelWaiting(ctx context.Context, q *db.Queries, p db.Payment)
 	if err := outbox.Append(ctx, q, PaymentEvent("payment.canceled", p)); err != nil {
 		return p, err
 	}
-	return p, idempotency.Hurry(ctx, q, p.TenantID, p.IdempotencyKey)
+	return p, idempotency.Expedite(ctx, q, p.TenantID, p.IdempotencyKey)
 }
 
 // orderPaidFirst answers when the money has moved: the customer was faster.
@@ -163,7 +163,7 @@ func (s cancels) orderPaidFirst(ctx context.Context, c *idempotency.Claim) (idem
 		}
 		live, err := q.PaymentLive(ctx, db.PaymentLiveParams{TenantID: c.TenantID, OrderID: c.ResourceID})
 		if err == nil {
-			err = idempotency.Hurry(ctx, q, c.TenantID, live.IdempotencyKey)
+			err = idempotency.Expedite(ctx, q, c.TenantID, live.IdempotencyKey)
 		}
 		if err != nil && !errors.Is(err, postgres.ErrNoRows) {
 			return idempotency.Answer{}, fmt.Errorf("hurry the payment of order %s: %w", c.ResourceID, err)
@@ -220,7 +220,7 @@ func (s cancels) finishPayment(ctx context.Context, c *idempotency.Claim, cancel
 		if canceled && p.Status == db.PaymentStatusRequiresAction {
 			p, err = s.cancelWaiting(ctx, q, p)
 		} else if p.Status == db.PaymentStatusRequiresAction {
-			err = idempotency.Hurry(ctx, q, p.TenantID, p.IdempotencyKey)
+			err = idempotency.Expedite(ctx, q, p.TenantID, p.IdempotencyKey)
 		}
 		if err != nil {
 			return idempotency.Answer{}, err

@@ -18,7 +18,7 @@ import (
 // another operation changed the payment or its order.
 
 // ErrMoved says that a payment or its order has changed since it was read.
-var ErrMoved = fmt.Errorf("the payment: %w", idempotency.ErrMoved)
+var ErrMoved = fmt.Errorf("the payment: %w", idempotency.ErrRowChanged)
 
 // runPayment takes a payment from its last recovery point to its answer.
 func (s *Service) runPayment(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error) {

@@ -104,7 +104,7 @@ func (s webhooks) applyIntentSeen(ctx context.Context, q *db.Queries, intent str
 	case err != nil:
 		return fmt.Errorf("find the payment of %s: %w", intent.ID, err)
 	case p.Status == db.PaymentStatusProcessing, p.Status == db.PaymentStatusRequiresAction:
-		return idempotency.HurryHolder(ctx, q, p.TenantID, p.IdempotencyKey)
+		return idempotency.ExpediteHolder(ctx, q, p.TenantID, p.IdempotencyKey)
 	}
 	return nil // Final here. If Stripe disagrees, the reconciler finds it.
 }
@@ -126,7 +126,7 @@ func (s webhooks) applyRefundSeen(ctx context.Context, q *db.Queries, seen strip
 	if row, err = s.ApplyRefund(ctx, q, row.TenantID, row.ID, seen); err != nil {
 		return err
 	}
-	return idempotency.Hurry(ctx, q, row.TenantID, row.IdempotencyKey)
+	return idempotency.Expedite(ctx, q, row.TenantID, row.IdempotencyKey)
 }
 
 // applyOrphanRefundSeen is for a refund without a row: of money that belongs to no
@@ -138,7 +138,7 @@ func (s webhooks) applyOrphanRefundSeen(ctx context.Context, q *db.Queries, seen
 	}
 	for _, r := range refunds {
 		if r.ResourceID == seen.RefundID {
-			return idempotency.Hurry(ctx, q, seen.TenantID, r.Key)
+			return idempotency.Expedite(ctx, q, seen.TenantID, r.Key)
 		}
 	}
 	return fmt.Errorf("refund %s is not known yet", seen.ID)

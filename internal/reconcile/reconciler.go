@@ -282,7 +282,7 @@ func ofTheObject(ctx context.Context, err error) bool {
 			return true
 		}
 	}
-	return postgres.Judged(err)
+	return postgres.IsRejected(err)
 }
 
 var errBug = errors.New("bug")
@@ -301,8 +301,8 @@ func (r *Reconciler) expedite(ctx context.Context, tenantID, key string) error {
 	if key == "" {
 		return nil // A checkout or a cancel works on it, and is not waiting.
 	}
-	hurried, err := idempotency.Hurried(ctx, r.pool.Queries, tenantID, key)
-	if hurried {
+	expedited, err := idempotency.TryExpedite(ctx, r.pool.Queries, tenantID, key)
+	if expedited {
 		r.metrics.results.WithLabelValues("hurried").Inc()
 	}
 	return err
