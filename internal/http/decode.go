@@ -54,7 +54,7 @@ func checkMediaType(r *http.Request, body []byte) error {
 // every member absent.
 func decodeObject(body []byte, into any) error {
 	if string(bytes.TrimSpace(body)) == "null" {
-		return invalid([]fieldError{{"", "must be an object"}})
+		return invalidBody([]fieldError{{"", "must be an object"}})
 	}
 	return decode(body, into)
 }
@@ -86,13 +86,15 @@ func decode(body []byte, into any) error {
 	default:
 		at = fieldError{"", "is not valid JSON"}
 	}
-	return invalid([]fieldError{at})
+	return invalidBody([]fieldError{at})
 }
 
 var errNull = errors.New("must not be null")
 
-func invalid(list []fieldError) error {
-	return &problem{code: codeInvalidRequest, detail: "The request body is not valid.", errors: list}
+const invalidBodyDetail = "The request body is not valid."
+
+func invalidBody(list []fieldError) error {
+	return &problem{code: codeInvalidRequest, detail: invalidBodyDetail, errors: list}
 }
 
 // checks collects everything that is wrong with a body, so that a caller learns it all
@@ -123,7 +125,7 @@ func (c checks) err() error {
 	if len(c) == 0 {
 		return nil
 	}
-	return invalid(c)
+	return invalidBody(c)
 }
 
 // pointer joins the parts of an RFC 6901 pointer.

@@ -34,6 +34,10 @@ const (
 	forever    = "public, max-age=31536000, immutable"
 )
 
+func docsPart() part {
+	return part{routes: func(s *Server) []route { return docsRoutes(s.o.Retention, s.notFound) }}
+}
+
 // docsRoutes is the documentation: open, and the same for everybody. Answers
 // are promised to be kept for the retention given.
 func docsRoutes(retention time.Duration, notFound http.HandlerFunc) []route {
@@ -57,6 +61,7 @@ func docsRoutes(retention time.Duration, notFound http.HandlerFunc) []route {
 	}
 	contract := newDocument("application/json", OpenAPI())
 	return []route{
+		{method: "GET", pattern: "/", handle: redirectToDocs, open: true},
 		{method: "GET", pattern: "/openapi.json", handle: contract.ServeHTTP, open: true},
 		{method: "GET", pattern: "/docs", handle: referencePage().ServeHTTP, open: true},
 		{method: "GET", pattern: "/docs/idempotency", handle: policyPage(retention).ServeHTTP, open: true},
@@ -64,6 +69,16 @@ func docsRoutes(retention time.Duration, notFound http.HandlerFunc) []route {
 		{method: "GET", pattern: "/problems", handle: list, open: true},
 		{method: "GET", pattern: "/problems/{slug}", handle: problem, open: true},
 	}
+}
+
+// redirectToDocs is for people who open the API's bare address in a browser. The
+// redirect is temporary, so that no browser keeps it if a service one day has a page
+// of its own there.
+func redirectToDocs(w http.ResponseWriter, _ *http.Request) {
+	h := w.Header()
+	h.Set("Location", "/docs")
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusSeeOther)
 }
 
 // staticDocument is one thing to read, rendered once.

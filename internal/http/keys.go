@@ -7,6 +7,12 @@ import (
 	"example.com/payonce/internal/payments"
 )
 
+func keysPart() part {
+	return part{routes: func(s *Server) []route {
+		return []route{{method: "GET", pattern: "/v1/idempotency-keys/{key}", handle: s.getKey}}
+	}}
+}
+
 // getKey shows the story of a key. In the path the key is percent-encoded, and without
 // quotes, which belong to the header's syntax.
 func (s *Server) getKey(w http.ResponseWriter, r *http.Request) {

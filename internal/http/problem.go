@@ -32,7 +32,7 @@ type problem struct {
 	payment     *payments.Payment
 	declineCode *string
 	resource    *resourceLink
-	checkout    *payments.Checkout
+	checkout    any // *payments.Checkout
 }
 
 // fieldError is one thing wrong with the body, by RFC 6901 pointer.
@@ -56,44 +56,38 @@ type document struct {
 	Retryable bool   `json:"retryable"`
 	RequestID string `json:"request_id"`
 
-	Errors      []fieldError       `json:"errors,omitempty"`
-	Payment     *payments.Payment  `json:"payment,omitempty"`
-	DeclineCode **string           `json:"decline_code,omitempty"` // always present with payment; null if the issuer gave none
-	Resource    *resourceLink      `json:"resource,omitempty"`
-	Checkout    *payments.Checkout `json:"checkout,omitempty"`
+	Errors      []fieldError      `json:"errors,omitempty"`
+	Payment     *payments.Payment `json:"payment,omitempty"`
+	DeclineCode **string          `json:"decline_code,omitempty"` // always present with payment; null if the issuer gave none
+	Resource    *resourceLink     `json:"resource,omitempty"`
+	Checkout    any               `json:"checkout,omitempty"`
 }
 
 func (p *problem) Error() string { return p.code + ": " + p.detail }
 
-// problemOf is the problem for an error. The first match wins; an error that matches
-// nothing is a 500 without a detail, because it was not foreseen and may contain
-// anything.
+// problemOf is the problem for an error. The parts come first, because they wrap the
+// errors of the rest. An error that matches nothing is a 500 without a detail: it was
+// not foreseen, so its text may contain anything.
 func problemOf(err error) *problem {
+	for _, problemFor := range partProblems {
+		if p := problemFor(err); p != nil {
+			return p
+		}
+	}
 	var (
 		p       *problem
 		pay     *payments.PaymentError
-		stock   *payments.OutOfStockError
 		invalid *payments.InvalidError
 	)
 	switch {
 	case errors.As(err, &p):
 		return p
 	case errors.As(err, &pay):
-		p = &problem{code: codePaymentFailed, detail: "The payment failed. No money was taken.", payment: &pay.Payment}
-		if f := pay.Payment.Failure; f != nil {
-			p.detail, p.declineCode = f.Message, f.DeclineCode
-		}
-		if pay.Declined {
-			p.code = codePaymentDeclined
-		}
-		if pay.Checkout != nil {
-			p.detail, p.checkout = pay.Checkout.Failure.Message, pay.Checkout
-		}
-		return p
-	case errors.As(err, &stock):
-		return &problem{code: codeOutOfStock, detail: stock.Checkout.Failure.Message, checkout: &stock.Checkout}
+		return paymentProblem(pay)
 	case errors.As(err, &invalid):
-		return &problem{code: codeInvalidRequest, detail: "The request body is not valid.", errors: []fieldError{{invalid.Pointer, invalid.Message}}}
+		return &problem{
+			code: codeInvalidRequest, detail: invalidBodyDetail, errors: []fieldError{{invalid.Pointer, invalid.Message}},
+		}
 	}
 	for _, row := range []struct {
 		matches      error
@@ -121,6 +115,18 @@ func problemOf(err error) *problem {
 		return &problem{code: codeUnavailable, detail: "The service cannot reach its database. Nothing was begun.", retryAfter: time.Second}
 	}
 	return &problem{code: codeInternal}
+}
+
+// paymentProblem shows the payment with the reason why it failed.
+func paymentProblem(e *payments.PaymentError) *problem {
+	p := &problem{code: codePaymentFailed, detail: "The payment failed. No money was taken.", payment: &e.Payment}
+	if f := e.Payment.Failure; f != nil {
+		p.detail, p.declineCode = f.Message, f.DeclineCode
+	}
+	if e.Declined {
+		p.code = codePaymentDeclined
+	}
+	return p
 }
 
 // answer renders the problem.

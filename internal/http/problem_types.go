@@ -1,6 +1,9 @@
 package http
 
-import "net/http"
+import (
+	"net/http"
+	"slices"
+)
 
 // A code is what a client switches on. It is the last part of the problem's
 // type, /problems/<code>, and once released it keeps its meaning for ever.
@@ -22,7 +25,6 @@ const (
 	codePaymentNotCancelable   = "payment-not-cancelable"
 	codePaymentNotRefundable   = "payment-not-refundable"
 	codeRefundExceedsPayment   = "refund-exceeds-payment"
-	codeOutOfStock             = "out-of-stock"
 	codeIdempotencyKeyExpired  = "idempotency-key-expired"
 	codePayloadTooLarge        = "payload-too-large"
 	codeUnsupportedMediaType   = "unsupported-media-type"
@@ -52,10 +54,29 @@ type problemType struct {
 	Retry string // for the page: whether to retry, how, and with which key
 }
 
-// problemTypes is the whole catalogue, in the order of status. problem.go
-// renders from it, the pages under /problems/ print it, and the OpenAPI
-// document lists the same codes; tests compare the three.
-var problemTypes = []problemType{
+// problemTypes is the whole catalogue, in the order of status: serviceProblems and
+// those that the parts bring. problem.go renders from it, the pages under /problems/
+// print it, and the OpenAPI document lists the same codes; tests compare the three.
+var problemTypes []problemType
+
+// partProblems turn errors that only a part knows into its problems.
+var partProblems []func(error) *problem
+
+// These are filled here, and not where they are declared, because parts have handlers
+// and handlers refuse requests with problems: Go reports that as an initialization
+// cycle.
+func init() {
+	problemTypes = slices.Clone(serviceProblems)
+	for _, p := range parts() {
+		problemTypes = append(problemTypes, p.problems...)
+		if p.problemFor != nil {
+			partProblems = append(partProblems, p.problemFor)
+		}
+	}
+	slices.SortStableFunc(problemTypes, func(a, b problemType) int { return a.Status - b.Status })
+}
+
+var serviceProblems = []problemType{
 	{
 		Code: codeIdempotencyKeyMissing, Title: "Idempotency-Key is missing", Status: http.StatusBadRequest,
 		What:  "The request changes something and came without an Idempotency-Key. Without a key a retry could not be told from a second request, so nothing was done.",
@@ -140,11 +161,6 @@ var problemTypes = []problemType{
 		Code: codeRefundExceedsPayment, Title: "The refund exceeds the payment", Status: http.StatusConflict, Stored: true,
 		What:  "Together with the refunds that succeeded or still may, this one would give back more than was paid. No money went back.",
 		Retry: "Not with this key. Read the payment, choose an amount of at most what is left (or leave amount out, to refund the rest), and use a new key.",
-	},
-	{
-		Code: codeOutOfStock, Title: "Out of stock", Status: http.StatusConflict, Stored: true,
-		What:  "The checkout could not reserve every item. Its card was not charged, what had been reserved is free again, and its order is canceled; the member checkout shows each step.",
-		Retry: "Not with this key: it repeats this answer. Ask for less, or wait for the stock to be filled, and send a new checkout with a new key.",
 	},
 	{
 		Code: codeIdempotencyKeyExpired, Title: "The answer for this key has expired", Status: http.StatusGone,

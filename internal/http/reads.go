@@ -7,63 +7,15 @@ import (
 	"strconv"
 
 	"example.com/payonce/internal/idempotency"
-	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
 )
+
+// What all resources use to answer a GET.
 
 const (
 	limitDefault = 20
 	limitMax     = 100
 )
-
-func (s *Server) getOrder(w http.ResponseWriter, r *http.Request) {
-	order, err := s.o.Payments.GetOrder(r.Context(), tenantOf(r).id, r.PathValue("id"))
-	s.show(w, r, order, err)
-}
-
-func (s *Server) getPayment(w http.ResponseWriter, r *http.Request) {
-	payment, err := s.o.Payments.GetPayment(r.Context(), tenantOf(r).id, r.PathValue("id"))
-	s.show(w, r, payment, err)
-}
-
-func (s *Server) getRefund(w http.ResponseWriter, r *http.Request) {
-	refund, err := s.o.Payments.GetRefund(r.Context(), tenantOf(r).id, r.PathValue("id"))
-	s.show(w, r, refund, err)
-}
-
-func (s *Server) listOrders(w http.ResponseWriter, r *http.Request) {
-	q, limit, err := listQuery(r, "starting_after")
-	if err != nil {
-		s.refuse(w, r, err)
-		return
-	}
-	list, more, err := s.o.Payments.ListOrders(r.Context(), tenantOf(r).id, q.Get("starting_after"), limit)
-	showList(s, w, r, list, more, err)
-}
-
-func (s *Server) listPayments(w http.ResponseWriter, r *http.Request) {
-	q, limit, err := listQuery(r, "order_id", "starting_after")
-	if err != nil {
-		s.refuse(w, r, err)
-		return
-	}
-	list, more, err := s.o.Payments.ListPayments(r.Context(), tenantOf(r).id, q.Get("order_id"), q.Get("starting_after"), limit)
-	showList(s, w, r, list, more, err)
-}
-
-// listEvents shows what happened to the tenant's objects, oldest first.
-func (s *Server) listEvents(w http.ResponseWriter, r *http.Request) {
-	q, limit, err := listQuery(r, "after")
-	if err != nil {
-		s.refuse(w, r, err)
-		return
-	}
-	events, more, err := s.o.Feed.List(r.Context(), tenantOf(r).id, q.Get("after"), limit)
-	if errors.Is(err, outbox.ErrUnknownCursor) {
-		err = badCursor("after")
-	}
-	showList(s, w, r, events, more, err)
-}
 
 // show writes one object, or why there is none.
 func (s *Server) show(w http.ResponseWriter, r *http.Request, object any, err error) {

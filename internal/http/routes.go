@@ -1,10 +1,6 @@
 package http
 
-import (
-	"net/http"
-
-	"example.com/payonce/internal/payments"
-)
+import "net/http"
 
 // route is one line of the API. A POST names its operation and how its request is
 // parsed, or says why it needs no key. There is no third way:
@@ -22,28 +18,36 @@ type route struct {
 	keyless string
 }
 
+// part is what one resource adds to the API. Each resource declares its part in its
+// own file, so that a service without the resource is one without the file and
+// without its line in parts.
+type part struct {
+	routes func(*Server) []route
+
+	// A part brings the problems that only it can cause; those of the rest are in
+	// problem_types.go and problem.go.
+	problems   []problemType
+	problemFor func(error) *problem // nil for an error that is none of the part's
+}
+
+func parts() []part {
+	return []part{
+		ordersPart(),
+		paymentsPart(),
+		refundsPart(),
+		checkoutsPart(), // and stock.go
+		keysPart(),
+		eventsPart(),
+		webhooksPart(),
+		healthPart(),
+		docsPart(),
+	}
+}
+
 func (s *Server) routes() []route {
-	return append([]route{
-		{method: "POST", pattern: "/v1/orders", operation: payments.CreateOrder, parse: orderRequest},
-		{method: "GET", pattern: "/v1/orders", handle: s.listOrders},
-		{method: "GET", pattern: "/v1/orders/{id}", handle: s.getOrder},
-		{method: "POST", pattern: "/v1/orders/{id}/cancel", operation: payments.CancelOrder, parse: cancelRequest},
-		{method: "POST", pattern: "/v1/payments", operation: payments.CreatePayment, parse: paymentRequest},
-		{method: "GET", pattern: "/v1/payments", handle: s.listPayments},
-		{method: "GET", pattern: "/v1/payments/{id}", handle: s.getPayment},
-		{method: "POST", pattern: "/v1/payments/{id}/cancel", operation: payments.CancelPayment, parse: cancelRequest},
-		{method: "POST", pattern: "/v1/payments/{id}/refunds", operation: payments.CreateRefund, parse: refundRequest},
-		{method: "GET", pattern: "/v1/refunds/{id}", handle: s.getRefund},
-		{method: "POST", pattern: "/v1/checkouts", operation: payments.CreateCheckout, parse: checkoutRequest},
-		{method: "GET", pattern: "/v1/checkouts/{id}", handle: s.getCheckout},
-		{method: "PUT", pattern: "/v1/stock/{sku}", handle: s.setStock},
-		{method: "GET", pattern: "/v1/stock/{sku}", handle: s.getStock},
-
-		{method: "GET", pattern: "/v1/idempotency-keys/{key}", handle: s.getKey},
-		{method: "GET", pattern: "/v1/events", handle: s.listEvents},
-		{method: "POST", pattern: "/v1/webhooks/stripe", handle: s.stripeWebhook, open: true, keyless: "Stripe's event id is its key"},
-
-		{method: "GET", pattern: "/healthz", handle: s.healthz, open: true},
-		{method: "GET", pattern: "/readyz", handle: s.readyz, open: true},
-	}, docsRoutes(s.o.Retention, s.notFound)...)
+	var all []route
+	for _, p := range parts() {
+		all = append(all, p.routes(s)...)
+	}
+	return all
 }

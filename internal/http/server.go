@@ -27,7 +27,6 @@ const (
 	answerTimeout     = 15 * time.Second // A client that has not read its answer by then is cut off, or it would hold up a deployment.
 	writeTimeout      = time.Minute      // of what comes before the answer, such as 100 Continue
 	idleTimeout       = 2 * time.Minute
-	readinessTimeout  = time.Second
 )
 
 // Options of NewServer. All are required but Metrics, Log and Tracer.
@@ -170,22 +169,3 @@ func (s *Server) bounded(ctx context.Context, more time.Duration) (context.Conte
 // atLeastASecond leaves time for one read of the database, even if the timeout for
 // Stripe is very short.
 func atLeastASecond(d time.Duration) time.Duration { return max(d, time.Second) }
-
-func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
-	write(w, idempotency.Answer{Status: http.StatusOK, ContentType: contentJSON, Body: []byte(`{"status":"ok"}`)})
-}
-
-// readyz says whether to send requests here: not while the database is away, and not
-// while the process drains.
-func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), readinessTimeout)
-	defer cancel()
-	switch err := s.o.Pool.Ping(ctx); {
-	case s.draining.Load():
-		s.refuse(w, r, &problem{code: codeUnavailable, detail: "This process is shutting down.", retryAfter: time.Second})
-	case err != nil:
-		s.refuse(w, r, &problem{code: codeUnavailable, detail: "The database does not answer.", retryAfter: time.Second})
-	default:
-		write(w, idempotency.Answer{Status: http.StatusOK, ContentType: contentJSON, Body: []byte(`{"status":"ready"}`)})
-	}
-}

@@ -17,6 +17,15 @@ const (
 	webhookRetry = time.Minute // Stripe has its own schedule for resending; this is for people who read the response.
 )
 
+func webhooksPart() part {
+	return part{routes: func(s *Server) []route {
+		return []route{{
+			method: "POST", pattern: "/v1/webhooks/stripe", handle: s.stripeWebhook, open: true,
+			keyless: "Stripe's event id is its key",
+		}}
+	}}
+}
+
 // stripeWebhook stores an event. Its 200 says that the event is durable, no more; it is
 // applied later. Type and version do not matter: an event that is not understood today
 // may be tomorrow, and a 4xx would only make Stripe resend it for three days.
