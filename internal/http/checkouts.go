@@ -22,7 +22,7 @@ func checkoutsPart() part {
 	}
 }
 
-// checkoutRequest is an order without metadata, and how to pay it.
+// checkoutRequest is an order without metadata, and the payment method.
 func checkoutRequest(_ *http.Request, body []byte) (any, error) {
 	var b struct {
 		Currency          *string      `json:"currency"`
@@ -36,7 +36,8 @@ func checkoutRequest(_ *http.Request, body []byte) (any, error) {
 	var c checks
 	order := orderBody{Currency: b.Currency, Items: b.Items, CustomerReference: b.CustomerReference}.check(&c)
 	return payments.CheckoutRequest{
-		Currency: order.Currency, Items: order.Items, CustomerReference: order.CustomerReference, PaymentMethod: paymentMethod(&c, b.PaymentMethod),
+		Currency: order.Currency, Items: order.Items, CustomerReference: order.CustomerReference,
+		PaymentMethod: paymentMethod(&c, b.PaymentMethod),
 	}, c.err()
 }
 
@@ -46,15 +47,16 @@ func (s *Server) getCheckout(w http.ResponseWriter, r *http.Request) {
 }
 
 var checkoutProblems = []problemType{{
-	Code: codeOutOfStock, Title: "Out of stock", Status: http.StatusConflict, Stored: true,
-	What: "The checkout could not reserve every item. The card was not charged, the items that had been reserved were released, " +
-		"and the order was canceled. The member checkout shows each step.",
-	Retry: "Not with this key: it repeats this response. Order a smaller quantity, or wait until there is more stock, " +
-		"and send a new checkout with a new key.",
+	Code: codeOutOfStock, Title: "Out of stock",
+	Status: http.StatusConflict, Stored: true,
+	What: "The checkout could not reserve every item. The card was not charged, the items that had been " +
+		"reserved were released, and the order was canceled. The member checkout shows each step.",
+	Retry: "Not with this key: it returns this response every time. Order a smaller quantity, or wait until " +
+		"there is more stock, and send a new checkout with a new key.",
 }}
 
-// checkoutProblem adds the checkout, which shows what was compensated, to the problems
-// that ended it.
+// checkoutProblem adds the checkout to the problem that ended it, so that the client
+// sees which steps were compensated without another request.
 func checkoutProblem(err error) *problem {
 	var stock *payments.OutOfStockError
 	if errors.As(err, &stock) {

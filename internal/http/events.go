@@ -13,7 +13,8 @@ func eventsPart() part {
 	}}
 }
 
-// listEvents shows what happened to the tenant's objects, oldest first.
+// listEvents is the tenant's event feed. It is oldest first, unlike the other lists,
+// because a client follows it with a cursor.
 func (s *Server) listEvents(w http.ResponseWriter, r *http.Request) {
 	q, limit, err := listQuery(r, "after")
 	if err != nil {

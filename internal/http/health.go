@@ -19,21 +19,31 @@ func healthPart() part {
 	}}
 }
 
+// healthz does not depend on the database: an orchestrator restarts the process when it
+// fails, and a restart does not repair a database.
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
-	write(w, idempotency.Answer{Status: http.StatusOK, ContentType: contentJSON, Body: []byte(`{"status":"ok"}`)})
+	write(w, idempotency.Answer{
+		Status: http.StatusOK, ContentType: contentJSON, Body: []byte(`{"status":"ok"}`),
+	})
 }
 
-// readyz says whether to send requests here: not while the database is away, and not
-// while the process drains.
+// readyz tells a load balancer whether to send requests to this process: not while the
+// database is unavailable, and not while the process shuts down.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), readinessTimeout)
 	defer cancel()
 	switch err := s.o.Pool.Ping(ctx); {
 	case s.draining.Load():
-		s.refuse(w, r, &problem{code: codeUnavailable, detail: "This process is shutting down.", retryAfter: time.Second})
+		s.refuse(w, r, &problem{
+			code: codeUnavailable, detail: "This process is shutting down.", retryAfter: time.Second,
+		})
 	case err != nil:
-		s.refuse(w, r, &problem{code: codeUnavailable, detail: "The database does not answer.", retryAfter: time.Second})
+		s.refuse(w, r, &problem{
+			code: codeUnavailable, detail: "The database is unavailable.", retryAfter: time.Second,
+		})
 	default:
-		write(w, idempotency.Answer{Status: http.StatusOK, ContentType: contentJSON, Body: []byte(`{"status":"ready"}`)})
+		write(w, idempotency.Answer{
+			Status: http.StatusOK, ContentType: contentJSON, Body: []byte(`{"status":"ready"}`),
+		})
 	}
 }

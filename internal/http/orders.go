@@ -50,7 +50,7 @@ func orderRequest(_ *http.Request, body []byte) (any, error) {
 	return req, c.err()
 }
 
-// check validates what an order and a checkout have in common.
+// check is shared with checkouts, whose body contains an order.
 func (b orderBody) check(c *checks) payments.OrderRequest {
 	req := payments.OrderRequest{CustomerReference: b.CustomerReference, Metadata: map[string]string{}}
 	if b.Currency == nil {
@@ -121,7 +121,8 @@ func (b *itemBody) check(c *checks, i int) (item payments.Item) {
 	return item
 }
 
-// cancelRequest takes an empty object or nothing at all.
+// cancelRequest is shared by orders and payments. An empty body is accepted, because
+// many clients send none when there is nothing to say.
 func cancelRequest(r *http.Request, body []byte) (any, error) {
 	if len(body) > 0 {
 		if err := decodeObject(body, &struct{}{}); err != nil {

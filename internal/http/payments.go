@@ -6,7 +6,7 @@ import (
 	"example.com/payonce/internal/payments"
 )
 
-const methodMax = 255 // characters of an id of Stripe's, and of one of ours
+const methodMax = 255 // Stripe's limit for the length of an id; our ids are shorter
 
 func paymentsPart() part {
 	return part{routes: func(s *Server) []route {
@@ -14,11 +14,16 @@ func paymentsPart() part {
 			{method: "POST", pattern: "/v1/payments", operation: payments.CreatePayment, parse: paymentRequest},
 			{method: "GET", pattern: "/v1/payments", handle: s.listPayments},
 			{method: "GET", pattern: "/v1/payments/{id}", handle: s.getPayment},
-			{method: "POST", pattern: "/v1/payments/{id}/cancel", operation: payments.CancelPayment, parse: cancelRequest},
+			{
+				method: "POST", pattern: "/v1/payments/{id}/cancel",
+				operation: payments.CancelPayment, parse: cancelRequest,
+			},
 		}
 	}}
 }
 
+// paymentRequest is the request of CreatePayment. There is no amount in it: the amount
+// is the order's, so that a client cannot charge a different one.
 func paymentRequest(_ *http.Request, body []byte) (any, error) {
 	var b struct {
 		OrderID       *string `json:"order_id"`
@@ -41,9 +46,9 @@ func paymentRequest(_ *http.Request, body []byte) (any, error) {
 	return req, c.err()
 }
 
-// paymentMethod checks the form only. Whether it exists, Stripe knows. Ids begin
-// with a letter; what begins with a digit may be a card number, which must not be
-// stored, logged or passed on.
+// paymentMethod checks the form only; Stripe checks whether it exists. Stripe's ids
+// begin with a letter. A value that begins with a digit may be a card number, which must
+// not be stored, logged or passed on.
 func paymentMethod(c *checks, method *string) string {
 	if method == nil {
 		c.fail("/payment_method", "is required")
@@ -75,6 +80,7 @@ func (s *Server) listPayments(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, err)
 		return
 	}
-	list, more, err := s.o.Payments.ListPayments(r.Context(), tenantOf(r).id, q.Get("order_id"), q.Get("starting_after"), limit)
+	list, more, err := s.o.Payments.ListPayments(
+		r.Context(), tenantOf(r).id, q.Get("order_id"), q.Get("starting_after"), limit)
 	showList(s, w, r, list, more, err)
 }

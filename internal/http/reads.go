@@ -10,14 +10,14 @@ import (
 	"example.com/payonce/internal/payments"
 )
 
-// What all resources use to answer a GET.
+// The responses to GET that all resources share.
 
 const (
 	limitDefault = 20
 	limitMax     = 100
 )
 
-// show writes one object, or why there is none.
+// show responds with one object, or with the problem for err.
 func (s *Server) show(w http.ResponseWriter, r *http.Request, object any, err error) {
 	if err != nil {
 		s.refuse(w, r, err)
@@ -40,24 +40,26 @@ func showList[T any](s *Server, w http.ResponseWriter, r *http.Request, list []T
 		s.refuse(w, r, err)
 		return
 	}
-	if list == nil {
+	if list == nil { // In JSON that would be null, and the contract promises an array.
 		list = []T{}
 	}
-	write(w, idempotency.Answer{Status: http.StatusOK, ContentType: contentJSON, Body: mustJSON(listBody[T]{"list", list, more})})
+	write(w, idempotency.Answer{
+		Status: http.StatusOK, ContentType: contentJSON, Body: mustJSON(listBody[T]{"list", list, more}),
+	})
 }
 
 func badCursor(parameter string) error {
 	return badQuery(parameter + " must be the id of an object in this list.")
 }
 
-// badQuery has an empty pointer: a query parameter has no place in the body.
+// badQuery has an empty pointer, because a query parameter has no place in the body.
 func badQuery(message string) error {
 	return &problem{code: codeInvalidRequest, detail: message, errors: []fieldError{{"", message}}}
 }
 
-// listQuery reads the query of a list: its limit, and the parameters named. A query
-// that cannot be parsed, or has a parameter twice, is refused: if the cursor were
-// ignored, a client that reads page after page would get the first one for ever.
+// listQuery reads the query of a list: its limit, and the parameters named. A query that
+// cannot be parsed, or has a parameter twice, is refused: if the cursor were ignored, a
+// client that reads page after page would get the first page again and again.
 func listQuery(r *http.Request, names ...string) (q url.Values, limit int, err error) {
 	q, err = url.ParseQuery(r.URL.RawQuery)
 	if err != nil {

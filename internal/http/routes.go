@@ -2,32 +2,29 @@ package http
 
 import "net/http"
 
-// route is one line of the API. A POST names its operation and how its request is
-// parsed, or says why it needs no key. There is no third way:
-// TestEveryPostDeclaresItsIdempotency sees to that.
+// route is one method of one path. A POST names its operation and how its request is
+// parsed, or the reason why it needs no key, because a retry of a POST without either
+// would be executed twice. TestEveryPostDeclaresItsIdempotency checks that.
 type route struct {
 	method, pattern string
 
 	operation string // of a POST with an Idempotency-Key
 	parse     parse
-	handle    http.HandlerFunc // of everything else
+	handle    http.HandlerFunc // of all other routes
 
-	// open routes need no API key. keyless says why a POST needs no
-	// Idempotency-Key.
-	open    bool
-	keyless string
+	open    bool   // needs no API key
+	keyless string // the reason why a POST needs no Idempotency-Key
 }
 
-// part is what one resource adds to the API. Each resource declares its part in its
-// own file, so that a service without the resource is one without the file and
-// without its line in parts.
+// part is what one resource adds to the API. Each resource declares its part in its own
+// file. To remove the resource from a service, delete the file and its line in parts.
 type part struct {
 	routes func(*Server) []route
 
-	// A part brings the problems that only it can cause; those of the rest are in
-	// problem_types.go and problem.go.
+	// Problems that only this part can cause. All others are in problem_types.go and
+	// problem.go.
 	problems   []problemType
-	problemFor func(error) *problem // nil for an error that is none of the part's
+	problemFor func(error) *problem // nil if the error is not one of this part's
 }
 
 func parts() []part {

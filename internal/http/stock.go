@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-const stockMax = 1_000_000_000 // More than anybody has, and far from an overflow when reservations come back.
+const stockMax = 1_000_000_000 // Released reservations are added to it, so it must stay far below an overflow.
 
-// stockRoutes belong to the part of checkouts: nothing else reserves stock.
+// stockRoutes are part of checkouts, because nothing else reserves stock.
 func (s *Server) stockRoutes() []route {
 	return []route{
 		{method: "PUT", pattern: "/v1/stock/{sku}", handle: s.setStock},
@@ -17,7 +17,8 @@ func (s *Server) stockRoutes() []route {
 	}
 }
 
-// setStock needs no Idempotency-Key, and ignores one: the number is absolute.
+// setStock needs no Idempotency-Key and ignores one: the number is absolute, so a retry
+// changes nothing.
 func (s *Server) setStock(w http.ResponseWriter, r *http.Request) {
 	sku, available, err := stockRequest(w, r)
 	if err == nil {
@@ -69,10 +70,10 @@ func (s *Server) getStock(w http.ResponseWriter, r *http.Request) {
 	s.show(w, r, stock, err)
 }
 
-// skuOf reads the SKU from the path, where it stands percent-encoded.
+// skuOf decodes the SKU of the path. A SKU may contain a slash, which is encoded there.
 func skuOf(r *http.Request) (string, error) {
 	sku := r.PathValue("sku")
-	if r.URL.RawPath != "" { // Otherwise the router has matched the decoded path.
+	if r.URL.RawPath != "" { // Otherwise the router has matched the decoded path, and decoding twice would be wrong.
 		var err error
 		if sku, err = url.PathUnescape(sku); err != nil {
 			return "", badSKU()
@@ -85,5 +86,7 @@ func skuOf(r *http.Request) (string, error) {
 }
 
 func badSKU() error {
-	return &problem{code: codeInvalidRequest, detail: "The SKU in the path must have 1 to 64 characters, percent-encoded."}
+	return &problem{
+		code: codeInvalidRequest, detail: "The SKU in the path must have 1 to 64 characters, percent-encoded.",
+	}
 }
