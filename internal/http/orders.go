@@ -7,19 +7,25 @@ import (
 	"example.com/payonce/internal/payments"
 )
 
-// The bodies of the API, decoded and validated. Each returns the request as
-// package payments takes it; its encoding is what the fingerprint is taken of,
-// so equal meaning is equal bytes.
-
 const (
 	itemsMax     = 100
 	skuMax       = 64
 	quantityMax  = 1_000_000
-	unitMax      = 99_999_999
+	unitMax      = 99_999_999 // Stripe's largest charge, in the currency's minor unit
 	referenceMax = 200
 	metadataMax  = 20
-	methodMax    = 255
 )
+
+func ordersPart() part {
+	return part{routes: func(s *Server) []route {
+		return []route{
+			{method: "POST", pattern: "/v1/orders", operation: payments.CreateOrder, parse: orderRequest},
+			{method: "GET", pattern: "/v1/orders", handle: s.listOrders},
+			{method: "GET", pattern: "/v1/orders/{id}", handle: s.getOrder},
+			{method: "POST", pattern: "/v1/orders/{id}/cancel", operation: payments.CancelOrder, parse: cancelRequest},
+		}
+	}}
+}
 
 type orderBody struct {
 	Currency          *string            `json:"currency"`
@@ -44,7 +50,7 @@ func orderRequest(_ *http.Request, body []byte) (any, error) {
 	return req, c.err()
 }
 
-// check validates what an order and a checkout have in common.
+// check is shared with checkouts, whose body contains an order.
 func (b orderBody) check(c *checks) payments.OrderRequest {
 	req := payments.OrderRequest{CustomerReference: b.CustomerReference, Metadata: map[string]string{}}
 	if b.Currency == nil {
@@ -115,52 +121,8 @@ func (b *itemBody) check(c *checks, i int) (item payments.Item) {
 	return item
 }
 
-func paymentRequest(_ *http.Request, body []byte) (any, error) {
-	var b struct {
-		OrderID       *string `json:"order_id"`
-		PaymentMethod *string `json:"payment_method"`
-	}
-	if err := decodeObject(body, &b); err != nil {
-		return nil, err
-	}
-	var (
-		c   checks
-		req payments.PayRequest
-	)
-	if b.OrderID == nil {
-		c.fail("/order_id", "is required")
-	} else {
-		c.text("/order_id", *b.OrderID, 1, methodMax)
-		req.OrderID = *b.OrderID
-	}
-	req.PaymentMethod = paymentMethod(&c, b.PaymentMethod)
-	return req, c.err()
-}
-
-// paymentMethod checks the form only. Whether it exists, Stripe knows. Ids begin
-// with a letter; what begins with a digit may be a card number, which must not be
-// stored, logged or passed on.
-func paymentMethod(c *checks, method *string) string {
-	if method == nil {
-		c.fail("/payment_method", "is required")
-		return ""
-	}
-	c.text("/payment_method", *method, 1, methodMax)
-	if *method != "" && !letter((*method)[0]) {
-		c.fail("/payment_method", "must be the id of a payment method, which begins with a letter; never a card number")
-	}
-	for _, r := range *method {
-		if r <= ' ' || r > '~' {
-			c.fail("/payment_method", "must consist of visible ASCII characters")
-			break
-		}
-	}
-	return *method
-}
-
-func letter(b byte) bool { return b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' }
-
-// cancelRequest takes an empty object or nothing at all.
+// cancelRequest is shared by orders and payments. An empty body is accepted, because
+// many clients send none when there is nothing to say.
 func cancelRequest(r *http.Request, body []byte) (any, error) {
 	if len(body) > 0 {
 		if err := decodeObject(body, &struct{}{}); err != nil {
@@ -170,22 +132,17 @@ func cancelRequest(r *http.Request, body []byte) (any, error) {
 	return payments.CancelRequest{ID: r.PathValue("id")}, nil
 }
 
-func refundRequest(r *http.Request, body []byte) (any, error) {
-	var b struct {
-		Amount *int64  `json:"amount"`
-		Reason *string `json:"reason"`
+func (s *Server) getOrder(w http.ResponseWriter, r *http.Request) {
+	order, err := s.o.Payments.GetOrder(r.Context(), tenantOf(r).id, r.PathValue("id"))
+	s.show(w, r, order, err)
+}
+
+func (s *Server) listOrders(w http.ResponseWriter, r *http.Request) {
+	q, limit, err := listQuery(r, "starting_after")
+	if err != nil {
+		s.refuse(w, r, err)
+		return
 	}
-	if len(body) > 0 {
-		if err := decodeObject(body, &b); err != nil {
-			return nil, err
-		}
-	}
-	var c checks
-	if b.Amount != nil {
-		c.between("/amount", *b.Amount, 1, unitMax)
-	}
-	if b.Reason != nil && *b.Reason != "duplicate" && *b.Reason != "fraudulent" && *b.Reason != "requested_by_customer" {
-		c.fail("/reason", "must be duplicate, fraudulent or requested_by_customer")
-	}
-	return payments.RefundRequest{PaymentID: r.PathValue("id"), Amount: b.Amount, Reason: b.Reason}, c.err()
+	list, more, err := s.o.Payments.ListOrders(r.Context(), tenantOf(r).id, q.Get("starting_after"), limit)
+	showList(s, w, r, list, more, err)
 }

@@ -14,9 +14,9 @@ const (
 	waitMax = 10 * time.Second
 )
 
-// idempotencyKey reads the key of a request. It may be bare (abc) or a
-// structured-field string ("abc", RFC 9651); both are the same key. It is taken
-// as it is: no trimming, no folding of case.
+// idempotencyKey reads the key of a request. It may be bare (abc) or a structured-field
+// string ("abc", RFC 9651); both are the same key. It is not trimmed and its case is
+// not folded, because two keys that differ must never become one.
 func idempotencyKey(h http.Header) (string, error) {
 	lines := h.Values("Idempotency-Key")
 	switch {
@@ -51,8 +51,9 @@ func checkKey(key string) error {
 
 func badKey(detail string) error { return &problem{code: codeIdempotencyKeyInvalid, detail: detail} }
 
-// preferredWait reads Prefer: wait=N (RFC 7240), the time a duplicate is willing
-// to wait for the first request's answer. What cannot be read is ignored.
+// preferredWait reads Prefer: wait=N (RFC 7240), the time that a duplicate is willing to
+// wait for the first request's response. A malformed preference is ignored, as the RFC
+// requires.
 func preferredWait(h http.Header) time.Duration {
 	for _, line := range h.Values("Prefer") {
 		for preference := range strings.SplitSeq(line, ",") {
