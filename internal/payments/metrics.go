@@ -18,7 +18,7 @@ type Metrics struct {
 // NewMetrics registers the metrics; r may be nil.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{checkouts: promauto.With(r).NewCounterVec(prometheus.CounterOpts{Name: "payonce_checkouts_ended_total",
-		Help: "Checkouts that came to their end, by which: completed or compensated."}, []string{"status"})}
+		Help: "Finished checkouts by final status: completed or compensated."}, []string{"status"})}
 	for _, status := range []db.CheckoutStatus{db.CheckoutStatusCompleted, db.CheckoutStatusCompensated} {
 		m.checkouts.WithLabelValues(string(status)) // so that the first one is visible as an increase
 	}
@@ -40,9 +40,9 @@ func NewStripeMetrics(r prometheus.Registerer) *StripeMetrics {
 	f := promauto.With(r)
 	return &StripeMetrics{
 		calls: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_stripe_calls_total",
-			Help: "Attempts of calls to Stripe, by what came of them."}, []string{"stripe_operation", "outcome"}),
+			Help: "Attempts to call Stripe, by outcome."}, []string{"stripe_operation", "outcome"}),
 		duration: f.NewHistogramVec(prometheus.HistogramOpts{Name: "payonce_stripe_call_seconds",
-			Help:    "Time of one attempt, the wait for a turn included.",
+			Help:    "Time of one attempt to call Stripe, including the wait for the rate limiter.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 15, 30}}, []string{"stripe_operation"}),
 	}
 }

@@ -162,7 +162,7 @@ func (r *Reconciler) mendIntent(ctx context.Context, i Intent, j judgment) error
 		if !begun {
 			return nil
 		}
-		r.done("swept", "canceling an intent that nobody will confirm", "tenant_id", i.TenantID, "order_id", i.OrderID, "payment_intent", i.ID)
+		r.done("canceled_abandoned", "canceling an intent that nobody will confirm", "tenant_id", i.TenantID, "order_id", i.OrderID, "payment_intent", i.ID)
 		return nil
 	case disagrees, moved:
 	}
@@ -289,7 +289,7 @@ func (r *Reconciler) hurry(ctx context.Context, tenantID, key string) error {
 	}
 	hurried, err := idempotency.Hurried(ctx, r.service.pool.Queries, tenantID, key)
 	if hurried {
-		r.metrics.results.WithLabelValues("hurried").Inc()
+		r.metrics.results.WithLabelValues("expedited").Inc()
 	}
 	return err
 }
@@ -304,7 +304,7 @@ func (r *Reconciler) park(ctx context.Context, f Finding) error {
 		return fmt.Errorf("record the finding about %s: %w", f.ObjectID, err)
 	}
 	if news {
-		r.metrics.results.WithLabelValues("parked").Inc()
+		r.metrics.results.WithLabelValues("discrepancy_found").Inc()
 		r.log.Error("Stripe and our rows disagree; a person must look", "tenant_id", f.TenantID, "object_id", f.ObjectID, "kind", string(f.Kind), "order_id", f.OrderID,
 			"payment_id", f.PaymentID, "refund_id", f.RefundID, "drift_minor", f.DriftMinor, "currency", f.Currency, "detail", f.Detail)
 	}
