@@ -37,16 +37,16 @@ type loopMetrics struct {
 }
 
 var loopIdle = prometheus.NewDesc("payonce_loop_idle_seconds",
-	"Seconds since the loop last completed an iteration without an error, or since the process started.", []string{"loop"}, nil)
+	"Seconds since the loop last completed an iteration without an error, or since the process started if none has.", []string{"loop"}, nil)
 
 func newLoopMetrics(r prometheus.Registerer) *loopMetrics {
 	f := promauto.With(r)
 	m := &loopMetrics{
 		completed: map[string]time.Time{},
 		items: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_loop_items_total",
-			Help: "Items that the loop processed: claims, events, windows, rows."}, []string{"loop"}),
+			Help: "Items that the loop has processed: claims, events, time windows or rows."}, []string{"loop"}),
 		failures: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_loop_failures_total",
-			Help: "Iterations of the loop that failed. The next one continues where they stopped."}, []string{"loop"}),
+			Help: "Iterations of the loop that failed. The next iteration continues where the failed one stopped."}, []string{"loop"}),
 	}
 	r.MustRegister(m)
 	return m

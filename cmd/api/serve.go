@@ -141,9 +141,7 @@ func newMetrics(pool *postgres.Pool) *prometheus.Registry {
 		"payonce_pool_connections_max":    func() float64 { return float64(pool.Stat().MaxConns()) },
 		"payonce_pool_waits_total":        func() float64 { return float64(pool.Stat().EmptyAcquireCount()) },
 	} {
-		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: name, Help: "The pool of connections to PostgreSQL.",
-		}, value))
+		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: "Connection pool to PostgreSQL of this process: connections, and acquisitions that had to wait."}, value))
 	}
 	return r
 }

@@ -27,11 +27,11 @@ func newVitals(pool *postgres.Pool, r prometheus.Registerer) *vitals {
 	return &vitals{
 		pool: pool,
 		live: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_database_live_rows",
-			Help: "Estimated rows of the tables that every payment writes."}, []string{"table"}),
+			Help: "Live rows in the frequently updated tables, as estimated by PostgreSQL."}, []string{"table"}),
 		dead: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_database_dead_rows",
-			Help: "Rows that wait for vacuum, of the tables that every payment writes."}, []string{"table"}),
+			Help: "Dead rows not yet vacuumed in the frequently updated tables, as estimated by PostgreSQL."}, []string{"table"}),
 		oldestTransaction: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_database_oldest_transaction_seconds",
-			Help: "Age of the oldest open transaction of any session in the database. Until it ends, vacuum removes no dead row."}),
+			Help: "Age of the oldest open transaction of any session. Vacuum cannot remove newer dead rows while it is open."}),
 	}
 }
 

@@ -23,12 +23,12 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	f := promauto.With(r)
 	m := &Metrics{
 		checkouts: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_checkouts_ended_total",
-			Help: "Checkouts that ended, by status: completed or compensated."}, []string{"status"}),
+			Help: "Finished checkouts by final status: completed or compensated."}, []string{"status"}),
 		unfinished: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_checkouts_unfinished",
-			Help: "Checkouts that have begun and not ended, by state: forward, unknown, undoing, or stuck, which needs an operator."},
+			Help: "Unfinished checkouts by state: forward, unknown, undoing, or stuck (needs an operator)."},
 			[]string{"state"}),
 		oldest: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_checkouts_oldest_seconds",
-			Help: "Age of the oldest unfinished checkout of each state."}, []string{"state"}),
+			Help: "Age of the oldest unfinished checkout in each state."}, []string{"state"}),
 	}
 	for _, status := range []db.CheckoutStatus{db.CheckoutStatusCompleted, db.CheckoutStatusCompensated} {
 		m.checkouts.WithLabelValues(string(status)) // so that the first one is visible as an increase

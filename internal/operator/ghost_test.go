@@ -42,10 +42,10 @@ func TestGiveBack(t *testing.T) {
 		require.Equal(t, 1, d.openFindings())
 		p := d.signedIn(t, "Ada")
 		events := d.Count("SELECT count(*) FROM outbox_events")
-		require.Contains(t, p.get("/operator/intents/"+twice).says(), "Money that no payment has. The order is paid a second time")
-		require.Contains(t, p.act("refund", d.Tenant.ID, twice, "").says(), "Done. Give back "+twice+": 10.00 USD of "+twice+" is given back as rfd_")
+		require.Contains(t, p.get("/operator/intents/"+twice).says(), "This charge matches no payment. The order is paid a second time")
+		require.Contains(t, p.act("refund", d.Tenant.ID, twice, "").says(), "Done. Refund at Stripe "+twice+": refund rfd_")
 		require.Empty(t, d.refunds(), "the completer makes it")
-		require.Contains(t, p.get("/operator/intents/"+twice).says(), "On its way back.")
+		require.Contains(t, p.get("/operator/intents/"+twice).says(), "Refund in progress.")
 
 		d.Sim.Inject(stripesim.Fault{Op: "refund.create", Kind: stripesim.Drop}) // made, and nobody is told
 		d.api.Complete()
@@ -59,11 +59,11 @@ func TestGiveBack(t *testing.T) {
 		require.Zero(t, d.openFindings())
 
 		page := p.get("/operator/intents/" + twice).says()
-		require.Contains(t, page, "All of it went back.")
+		require.Contains(t, page, "Fully refunded.")
 		require.Contains(t, page, "Given back once, re_")
 		rfd := d.Text("SELECT resource_id FROM idempotency_keys WHERE operation = 'refund_ghost'")
 		require.Equal(t, "/operator/intents/"+twice, p.post("/operator/find", url.Values{"what": {rfd}, "csrf": {p.get("/operator").field("csrf")}}).path)
-		require.Contains(t, p.act("refund", d.Tenant.ID, twice, "").says(), "Refused. Give back "+twice+": all of it went back already.")
+		require.Contains(t, p.act("refund", d.Tenant.ID, twice, "").says(), "Refused. Refund at Stripe "+twice+": all of it went back already.")
 		require.Equal(t, "Ada refund "+twice+" done; Ada refund "+twice+" refused", d.actions())
 
 		for _, webhook := range mail.Take() {
@@ -101,21 +101,21 @@ func TestGiveBack(t *testing.T) {
 		p := d.signedIn(t, "Ada")
 		refused := func(tenant, intent, why string) {
 			t.Helper()
-			require.Contains(t, p.act("refund", tenant, intent, "").says(), "Refused. Give back "+intent+": "+why)
+			require.Contains(t, p.act("refund", tenant, intent, "").says(), "Refused. Refund at Stripe "+intent+": "+why)
 		}
 		orphan := d.ghost(d.api.Order())
 		refused(d.Tenant.ID, orphan, "it can be adopted")
 		payment := d.api.Pay("paid", d.api.Order(), "pm_card_visa")
 		refused(d.Tenant.ID, payment.Get("stripe", "payment_intent").(string), "it has a payment here, "+payment.ID()+": refund that.")
-		refused(d.NewTenant().ID, orphan, "its metadata names no such tenant of ours")
-		refused(d.Tenant.ID, "pi_none", "Stripe knows no pi_none")
+		refused(d.NewTenant().ID, orphan, "its metadata names no tenant of this database")
+		refused(d.Tenant.ID, "pi_none", "Stripe has no PaymentIntent pi_none")
 		unconfirmed := d.stripe(http.MethodPost, "/v1/payment_intents", url.Values{"amount": {"1000"}, "currency": {"usd"}, "payment_method_types[]": {"card"},
 			"metadata[tenant_id]": {d.Tenant.ID}, "metadata[order_id]": {"ord_x"}})
 		refused(d.Tenant.ID, unconfirmed, "Stripe has taken no money for it: it is requires_payment_method.")
 		second := d.ghost("ord_000000000000000000000gone")
 		form := p.form("refund", d.Tenant.ID, second, "")
 		form.Set("amount", "999")
-		require.Contains(t, p.post("/operator/act", form).says(), "it is given back whole, 10.00 USD, or not at all.")
+		require.Contains(t, p.post("/operator/act", form).says(), "only the whole amount can be refunded, 10.00 USD.")
 
 		lost, _ := d.parked("unknown")
 		d.Sim.ClearFaults()
@@ -185,8 +185,8 @@ func TestMarkRefundFailed(t *testing.T) {
 	require.Contains(t, p.get("/operator/objects/"+d.Tenant.ID+"/"+refund.ID()).body, "kind=mark_failed&amp;of=&amp;tenant="+d.Tenant.ID)
 	atStripe := d.Text("SELECT stripe_refund_id FROM refunds")
 	page := p.get("/operator/objects/" + d.Tenant.ID + "/" + refund.ID()).says()
-	require.Contains(t, page, "Charged once: 10.00 USD, of which 10.00 USD are on their way back.")
-	require.NotContains(t, page, "nobody knows yet", "Stripe has said that it was made")
+	require.Contains(t, page, "Charged once: 10.00 USD, refund of 10.00 USD pending.")
+	require.NotContains(t, page, "unknown whether", "Stripe has said that it was made")
 	refused("Stripe has " + atStripe + " and has not decided yet.")
 	d.Sim.Inject(stripesim.Fault{Op: "refund.list", Kind: stripesim.Refuse, Status: http.StatusBadGateway, Times: -1})
 	refused("Stripe did not say what became of it")

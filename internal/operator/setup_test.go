@@ -147,7 +147,7 @@ func (p *person) form(kind, tenant, id, of string) url.Values {
 	require.Equal(p.t, http.StatusOK, a.status, a.body)
 	form := url.Values{"reason": {"the customer called"}, "csrf": {a.field("csrf")}, "action": {a.field("action")}, "kind": {kind}, "tenant": {tenant}, "id": {id}, "of": {of}}
 	if a.field("action") == "" { // It cannot be done, and the page says why. Somebody may send it all the same.
-		require.Contains(p.t, a.says(), "It cannot be done.")
+		require.Contains(p.t, a.says(), "Not possible.")
 		form.Set("csrf", p.get("/operator").field("csrf"))
 		form.Set("action", payments.NewActionID())
 	}

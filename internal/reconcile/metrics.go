@@ -31,24 +31,24 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	f := promauto.With(r)
 	m := &Metrics{
 		drift: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_money_drift_minor",
-			Help: "What Stripe and our rows disagree about, in minor units; a surplus does not make up for a loss. Anything but 0 needs a person."}, []string{"currency"}),
-		open: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_reconciliation_findings_open",
-			Help: "Objects on which Stripe and our rows disagree and which only a person can settle."}),
+			Help: "Difference between Stripe and this database in minor units; a surplus is not offset against a loss. Anything but 0 needs an operator."}, []string{"currency"}),
+		open: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_discrepancies_open",
+			Help: "Objects that differ between Stripe and this database and that an operator must resolve."}),
 		results: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_reconciled_total",
-			Help: "What the reconciler did: hurried, adopted, applied, swept, parked, resolved."}, []string{"result"}),
-		unfinished: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_unfinished", Help: "Keys whose work has begun and not ended, parked ones included, counted up to 100000."}),
-		parked:     f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_parked", Help: "Keys whose work was given up and waits for a person."}),
-		inFlight:   f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_in_flight", Help: "Unfinished keys that somebody works on right now."}),
+			Help: "Actions of the reconciler: expedited, adopted, applied, canceled_abandoned, discrepancy_found or resolved."}, []string{"result"}),
+		unfinished: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_unfinished", Help: "Keys of unfinished requests, including parked ones, counted up to 100000."}),
+		parked:     f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_parked", Help: "Keys of requests that were parked (dead-lettered) and wait for an operator."}),
+		inFlight:   f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_in_flight", Help: "Unfinished keys that a process is working on right now."}),
 		overdue: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_overdue",
-			Help: "Unfinished keys whose time came more than ten seconds ago and that no completer has taken."}),
+			Help: "Unfinished keys that have been due for more than ten seconds and that no completer has claimed."}),
 		oldest: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_oldest_seconds",
-			Help: "Age of the oldest key whose work has begun and not ended, those left out that are parked or wait for their customer."}),
+			Help: "Age of the oldest unfinished key, except those that are parked or wait for the customer."}),
 		doubtful: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_unknown_outcomes",
-			Help: "Calls that move money whose outcome nobody knows yet."}),
-		unknown: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_unknown_oldest_seconds",
-			Help: "How long ago the oldest call that moves money was first sent whose outcome nobody knows yet."}),
+			Help: "Calls that move money and whose outcome is not yet known."}),
+		unknown: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_unknown_outcomes_oldest_seconds",
+			Help: "Time since the oldest call that moves money and has no known outcome was first sent."}),
 	}
-	for _, result := range []string{"hurried", "adopted", "applied", "swept", "parked", "resolved"} {
+	for _, result := range []string{"expedited", "adopted", "applied", "canceled_abandoned", "discrepancy_found", "resolved"} {
 		m.results.WithLabelValues(result) // Otherwise increase() would miss the first count.
 	}
 	return m

@@ -176,7 +176,7 @@ func (r *Reconciler) repairIntent(ctx context.Context, i stripe.Intent, d compar
 		if !begun {
 			return nil
 		}
-		r.done("swept", "canceling an intent that nobody will confirm", "tenant_id", i.TenantID, "order_id", i.OrderID, "payment_intent", i.ID)
+		r.done("canceled_abandoned", "canceling an intent that nobody will confirm", "tenant_id", i.TenantID, "order_id", i.OrderID, "payment_intent", i.ID)
 		return nil
 	case compare.Differs, compare.StatusChanged:
 	}
@@ -303,7 +303,7 @@ func (r *Reconciler) expedite(ctx context.Context, tenantID, key string) error {
 	}
 	expedited, err := idempotency.TryExpedite(ctx, r.pool.Queries, tenantID, key)
 	if expedited {
-		r.metrics.results.WithLabelValues("hurried").Inc()
+		r.metrics.results.WithLabelValues("expedited").Inc()
 	}
 	return err
 }
@@ -318,7 +318,7 @@ func (r *Reconciler) park(ctx context.Context, f compare.Discrepancy) error {
 		return fmt.Errorf("record the finding about %s: %w", f.ObjectID, err)
 	}
 	if news {
-		r.metrics.results.WithLabelValues("parked").Inc()
+		r.metrics.results.WithLabelValues("discrepancy_found").Inc()
 		r.log.Error("Stripe and our rows disagree; a person must look", "tenant_id", f.TenantID, "object_id", f.ObjectID, "kind", string(f.Kind), "order_id", f.OrderID,
 			"payment_id", f.PaymentID, "refund_id", f.RefundID, "drift_minor", f.DriftMinor, "currency", f.Currency, "detail", f.Detail)
 	}

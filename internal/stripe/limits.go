@@ -71,8 +71,8 @@ type turn struct {
 // NewLimits returns the limits for a rate in calls per second to one endpoint; 0 is no
 // limit. metrics may be nil.
 func NewLimits(perSecond float64, metrics prometheus.Registerer) *Limits {
-	open := promauto.With(metrics).NewGauge(prometheus.GaugeOpts{Name: "payonce_stripe_breaker_open",
-		Help: "1 while no new payment is begun because Stripe does not answer."})
+	open := promauto.With(metrics).NewGauge(prometheus.GaugeOpts{Name: "payonce_stripe_circuit_breaker_open",
+		Help: "1 while new payments are rejected because Stripe is not responding."})
 	l := &Limits{perSecond: perSecond, buckets: map[Operation]*rate.Limiter{}, objects: map[string]*turn{}}
 	l.account = limiter(accountShare * perSecond)
 	l.newWork = limiter(accountShare * perSecond * newWorkShare)
