@@ -18,6 +18,7 @@ import (
 
 	"example.com/payonce/proof/internal/plot"
 	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/process"
 )
 
 // memoryGroup watches the program as it is deployed, not the service by itself:
@@ -55,8 +56,8 @@ func (b *bench) memoryGroup() group {
 // startProgram builds cmd/api and starts it as anybody would.
 func (b *bench) startProgram(ctx context.Context, brokerURL string) (end func(), err error) {
 	binary := filepath.Join(b.dir, "api")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, "example.com/payonce/cmd/api").CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build cmd/api: %w\n%s", err, out)
+	if err := process.Build(ctx, "cmd/api", binary); err != nil {
+		return nil, err
 	}
 	sim, err := stripesim.New(stripesim.Options{})
 	if err != nil {

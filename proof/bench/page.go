@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	begin = "<!-- bench: written by go run ./bench -write docs -->\n"
+	begin = "<!-- bench: written by go run -C proof ./bench -write docs -->\n"
 	end   = "<!-- end of bench -->\n"
 )
 

@@ -1,7 +1,7 @@
 // Command mutants takes the service's guards away, one at a time, and demands
 // that the test named for each goes red and says which promise is broken.
 //
-//	go run ./cmd/mutants [-only M2,M9] [-at-once 2] [-write]
+//	go run -C proof ./mutants [-only M2,M9] [-at-once 2] [-write]
 //
 // It exits 0 only if every mutant did. The source is not touched; PostgreSQL is
 // the one of TEST_DATABASE_URL, or one of its own for the time of the run.

@@ -22,6 +22,8 @@ const (
 	testWithin  = time.Minute     // of one mutant's test; most need a second
 	soundWithin = 3 * time.Minute // of all the named tests of a package
 	killedAfter = 10 * time.Second
+
+	proofModule = "proof/"
 )
 
 // Mutant is one guard, and how to see that it is missed.
@@ -67,7 +69,7 @@ type Result struct {
 
 // Runner builds tests and runs them.
 type Runner struct {
-	Root     string   // the folder of go.mod
+	Root     string   // of the repository: the folder of the service's go.mod
 	Env      []string // of the tests: where PostgreSQL is
 	AtOnce   int
 	Progress func(format string, args ...any)
@@ -215,7 +217,8 @@ func (r Runner) run(ctx context.Context, pkg string, names []string, overlay str
 	binary := filepath.Join(dir, "tests")
 	building, cancel := context.WithTimeout(ctx, buildWithin)
 	defer cancel()
-	built := command(building, r.Root, env, "go", "test", "-c", "-o", binary, "./"+pkg)
+	module, inside := r.module(pkg)
+	built := command(building, module, env, "go", "test", "-c", "-o", binary, "./"+inside)
 	if out, err := built.CombinedOutput(); err != nil {
 		return outcome{output: err.Error() + "\n" + string(out)}
 	}
@@ -230,6 +233,15 @@ func (r Runner) run(ctx context.Context, pkg string, names []string, overlay str
 	began := time.Now()
 	out, err := tests.CombinedOutput()
 	return outcome{built: true, failed: err != nil, took: time.Since(began), output: string(out)}
+}
+
+// module is the folder of the module that has a package, and the package's folder
+// in it: proof is a module of its own, whose tests may catch a mutant too.
+func (r Runner) module(pkg string) (folder, inside string) {
+	if inside, ok := strings.CutPrefix(pkg, proofModule); ok {
+		return filepath.Join(r.Root, proofModule), inside
+	}
+	return r.Root, pkg
 }
 
 // command ends with its context, and then whatever it started lets go of its
