@@ -165,7 +165,7 @@ var All = []Mutant{
 		ID: "M22", Guard: "leases are judged by the database's clock: by the clock of a host that is an hour fast", Breaks: "I18, I9",
 		Edits: []Edit{
 			{keyStatements, "\t\"context\"\n", "\t\"context\"\n\t\"strings\"\n"},
-			{keyStatements, "q.db.Query(ctx, keyTakeOverDue,", "q.db.Query(ctx, strings.ReplaceAll(keyTakeOverDue, \"< clock_timestamp()\", \"< '\"+time.Now().Add(time.Hour).Format(time.RFC3339)+\"'\"),"},
+			{keyStatements, "q.db.Query(ctx, KeyTakeOverDue,", "q.db.Query(ctx, strings.ReplaceAll(KeyTakeOverDue, \"< clock_timestamp()\", \"< '\"+time.Now().Add(time.Hour).Format(time.RFC3339)+\"'\"),"},
 		},
 		Test: Test{"internal/payments", "fence_test.go", "TestLivingHolderIsLeftAlone", "a living holder was taken over"},
 	},
