@@ -9,6 +9,7 @@
 //	go run -C proof ./bench -group=false -only requests  without GROUP_COMMIT
 //	go run -C proof ./bench -rounds 9 -seconds 10      for figures to quote
 //	go run -C proof ./bench -write docs                put targets, tables and plots into docs/performance.md
+//	go run -C proof ./bench -render docs               the same from docs/performance.json, measuring nothing
 //
 // Absolute figures are this machine's and today's; the ratios travel better.
 // Rounds are interleaved, so that a machine that slows down slows all of them.
@@ -27,6 +28,7 @@ import (
 	"time"
 
 	"example.com/payonce/proof/internal/inventory"
+	"example.com/payonce/proof/internal/plot"
 	"example.com/payonce/testkit/devpg"
 )
 
@@ -42,6 +44,7 @@ type settings struct {
 	only        string
 	group       bool
 	write       string
+	render      string
 }
 
 func main() {
@@ -62,7 +65,11 @@ func main() {
 	flag.BoolVar(&s.group, "group", true, "let the service's requests share commits, as GROUP_COMMIT does")
 	flag.StringVar(&s.only, "only", ".", "what matches this `regexp`: a group, or a group and a line, as requests/replays")
 	flag.StringVar(&s.write, "write", "", "write the results into performance.md of this `directory`; a relative path starts at the repository's root")
+	flag.StringVar(&s.render, "render", "", "measure nothing: write tables and plots again from performance.json in this `directory`")
 	flag.Parse()
+	if s.render != "" {
+		exit(render(inventory.Path(s.render), (&bench{s: s}).groups()))
+	}
 	exit(run(ctx, s))
 }
 
@@ -149,6 +156,7 @@ func (g group) only(match *regexp.Regexp) group {
 // measurement is one thing measured once a round. One without a floor is a floor.
 type measurement struct {
 	name, unit string
+	kind       plot.Kind // how it is drawn: ours unless it says otherwise
 	floor      string
 	run        func(context.Context) (sample, error)
 	samples    []sample

@@ -52,7 +52,7 @@ func (p Lanes) SVG() template.HTML {
 	legend := p.legend()
 	left := p.names()
 	room := float64(width - left - right)
-	open(&b, p.Title, top+tall+40+16*len(legend))
+	open(&b, p.Title, width, top+tall+40+16*len(legend))
 	until := max(p.Until, 1e-9)
 	x := func(v float64) float64 { return float64(left) + room*min(max(v, 0), until)/until }
 	for _, s := range p.Shades {
