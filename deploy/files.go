@@ -3,7 +3,7 @@ package deploy
 import "embed"
 
 // What Prometheus and Grafana are given, for a Prometheus that watches tests and
-// chaos (package observer) with the very rules that will watch production.
+// chaos (proof/internal/prometheus) with the rules used in production.
 var (
 	//go:embed prometheus/rules.yml
 	Rules string

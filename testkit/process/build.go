@@ -16,7 +16,7 @@ const module = "example.com/payonce"
 // Root is the folder of the service's go.mod, for a caller in that module or in
 // one that replaces it with a folder, as proof does.
 var Root = sync.OnceValues(func() (string, error) {
-	list := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module) //nolint:noctx // one read of go.mod
+	list := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module)
 	out, err := list.Output()
 	if err != nil {
 		return "", fmt.Errorf("find the folder of %s (go list -m, in the repository): %w", module, err)

@@ -19,7 +19,7 @@ import (
 )
 
 // AdminToken signs in at the operator's page of a Desk.
-const AdminToken = "only-for-tests-0123456789abcdef" //nolint:gosec // as it says
+const AdminToken = "only-for-tests-0123456789abcdef"
 
 // Desk is a world with a service in it, and the operator's page beside it. No
 // loop runs: a test says when the completer looks.

@@ -1,4 +1,4 @@
-// Package browsertest looks at pages of ours in a real Chromium that can reach
+// Package browser looks at our pages in a real Chromium that can reach
 // nothing but this machine. A page that asks any other host for something,
 // writes an error to the console or throws fails the test that opened it: our
 // pages must work on a night when the rest of the network does not.

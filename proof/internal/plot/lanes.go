@@ -88,7 +88,7 @@ func (p Lanes) SVG() template.HTML {
 		}
 	}
 	b.WriteString(`</svg>`)
-	return template.HTML(b.String()) //nolint:gosec // every text in it was escaped above
+	return template.HTML(b.String()) // every text in it was escaped above
 }
 
 // legend is the kinds, in rows as wide as the plot.
