@@ -1,4 +1,4 @@
-package operator_test
+package browser_test
 
 import (
 	"fmt"
@@ -10,19 +10,21 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/proof/internal/browser"
 	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/world"
 )
 
-// screen is the page in a real browser, as somebody at night has it.
+// screen is the operator's page in a real browser.
 type screen struct {
 	*browser.Page
 	t testing.TB
 }
 
-func (d *desk) open(t testing.TB, b *browser.Browser, path string, size browser.Size) screen {
+func openDesk(t testing.TB, d *world.Desk, b *browser.Browser, path string, size browser.Size) screen {
 	t.Helper()
-	return screen{b.Open(t, d.url+path, size), t}
+	return screen{b.Open(t, d.PageURL+path, size), t}
 }
 
 // text is what can be read, and the page must fit where it is read.
@@ -61,7 +63,7 @@ func (s screen) signIn(name string) {
 		return
 	}
 	s.fill("#actor", name)
-	s.fill("#token", adminToken)
+	s.fill("#token", world.AdminToken)
 	s.click("Sign in")
 }
 
@@ -76,17 +78,17 @@ func (s screen) act(button, confirm, result string) {
 	s.until(result)
 }
 
-// TestInChromium plays every state and every action in a real browser whose
+// TestOperator plays every state and every action in a real browser whose
 // network is closed but for this machine: nothing is asked of others, nothing is
 // wider than its window, and no page needs a script, because the policy forbids
 // all of them.
-func TestInChromium(t *testing.T) {
+func TestOperator(t *testing.T) {
 	t.Parallel()
-	browser := browser.Start(t)
+	chromium := browser.Start(t)
 
 	t.Run("Quiet", func(t *testing.T) {
-		d := newDesk(t, "")
-		require.Equal(t, http.StatusCreated, d.api.Pay("k", d.api.Order(), "pm_card_visa").Status)
+		d := world.NewDesk(t, "")
+		require.Equal(t, http.StatusCreated, d.API.Pay("k", d.API.Order(), "pm_card_visa").Status)
 		for name, size := range map[string]browser.Size{"desktop": browser.Desktop, "phone": browser.Phone} {
 			s := d.open(t, browser, "/operator", size)
 			require.Contains(t, s.text(), "No action needed.")
@@ -96,10 +98,10 @@ func TestInChromium(t *testing.T) {
 	})
 
 	t.Run("StuckAndWhoMendsIt", func(t *testing.T) {
-		d := newDesk(t, "")
-		payment, _ := d.unknown("k")
-		require.Equal(t, http.StatusAccepted, d.api.Pay("k2", d.api.Order(), "pm_card_mastercard").Status)
-		s := d.open(t, browser, "/operator", browser.Phone)
+		d := world.NewDesk(t, "")
+		payment, _ := d.UnknownPayment("k")
+		require.Equal(t, http.StatusAccepted, d.API.Pay("k2", d.API.Order(), "pm_card_mastercard").Status)
+		s := openDesk(t, d, chromium, "/operator", browser.Phone)
 		s.Dark(t)
 		require.Contains(t, s.text(), "No action needed.")
 		require.Contains(t, s.text(), "Automatic: ")
@@ -113,9 +115,9 @@ func TestInChromium(t *testing.T) {
 	})
 
 	t.Run("ParkedIsTriedNow", func(t *testing.T) {
-		d := newDesk(t, adminToken)
-		payment, order := d.parked("k")
-		s := d.open(t, browser, "/operator", browser.Desktop)
+		d := world.NewDesk(t, world.AdminToken)
+		payment, order := d.ParkedPayment("k")
+		s := openDesk(t, d, chromium, "/operator", browser.Desktop)
 		s.text()
 		s.Screenshot(t, "operator-login")
 		s.fill("#actor", "Ada")
@@ -123,7 +125,7 @@ func TestInChromium(t *testing.T) {
 		s.click("Sign in")
 		s.until("Wrong token: it is not the one in ADMIN_TOKEN.")
 		s.Forgives(t, "401 (Unauthorized)")
-		s.Do(t, chromedp.Navigate(d.url+"/operator"))
+		s.Do(t, chromedp.Navigate(d.PageURL+"/operator"))
 		s.signIn("Ada")
 		s.until("1 problem needs you.")
 		require.Contains(t, s.text(), "1 request is parked")
@@ -138,7 +140,7 @@ func TestInChromium(t *testing.T) {
 		require.Contains(t, s.text(), "Retry now "+payment)
 		s.Screenshot(t, "operator-done")
 		d.Sim.ClearFaults()
-		d.api.Complete()
+		d.API.Complete()
 		s.click("Show current state")
 		s.until("Charged once: 10.00 USD.")
 		require.Contains(t, s.text(), "Ada,")
@@ -153,9 +155,9 @@ func TestInChromium(t *testing.T) {
 	})
 
 	t.Run("RefundByDoubleClickIsOne", func(t *testing.T) {
-		d := newDesk(t, adminToken)
-		payment := d.api.Pay("k", d.api.Order(), "pm_card_visa").ID()
-		s := d.open(t, browser, "/operator/objects/"+d.Tenant.ID+"/"+payment, browser.Phone)
+		d := world.NewDesk(t, world.AdminToken)
+		payment := d.API.Pay("k", d.API.Order(), "pm_card_visa").ID()
+		s := openDesk(t, d, chromium, "/operator/objects/"+d.Tenant.ID+"/"+payment, browser.Phone)
 		s.signIn("Ada")
 		s.until("Charged once: 10.00 USD.")
 		s.click("Refund…")
@@ -172,7 +174,7 @@ func TestInChromium(t *testing.T) {
 		s.until("Reason")
 		browser.Evaluate[bool](t, s.Page, `(document.querySelector("form.sheet button").click(), true)`)
 		s.until("Done.")
-		d.api.Complete()
+		d.API.Complete()
 		require.Equal(t, "250 succeeded", d.Text("SELECT string_agg(concat_ws(' ', amount_minor, status), ', ') FROM refunds"))
 		require.Equal(t, 1, d.Count("SELECT count(*) FROM operator_actions"))
 		s.click("Show current state")
@@ -182,13 +184,13 @@ func TestInChromium(t *testing.T) {
 	})
 
 	t.Run("MoneyThatNobodyKnowsOfIsAdopted", func(t *testing.T) {
-		d := newDesk(t, adminToken)
-		order := d.api.Order()
-		lost := d.ghost(order)
-		d.reconcile()
-		second := d.ghost(order) // paid, and paid again
-		d.reconcile()
-		s := d.open(t, browser, "/operator", browser.Desktop)
+		d := world.NewDesk(t, world.AdminToken)
+		order := d.API.Order()
+		lost := d.UnmatchedIntent(order)
+		d.Reconcile()
+		second := d.UnmatchedIntent(order) // paid, and paid again
+		d.Reconcile()
+		s := openDesk(t, d, chromium, "/operator", browser.Desktop)
 		s.signIn("Ada")
 		s.until("1 problem needs you.")
 		require.Contains(t, s.text(), "Stripe and this database differ by 10.00 USD in 1 object.")
@@ -213,13 +215,13 @@ func TestInChromium(t *testing.T) {
 		s.click("Show current state")
 		s.until("Refund in progress.")
 		s.Screenshot(t, "operator-given-back-soon")
-		d.api.Complete()
+		d.API.Complete()
 		s.Do(t, chromedp.Reload())
 		s.until("Fully refunded.")
 		require.Contains(t, s.text(), "Given back once, re_")
 		s.Screenshot(t, "operator-given-back")
 
-		orphan := d.ghost(d.api.Order())
+		orphan := d.UnmatchedIntent(d.API.Order())
 		s.Do(t, chromedp.Navigate(d.url+"/operator/intents/"+orphan))
 		s.until("Charged at Stripe, missing in this database.")
 		s.act("Adopt…", "Adopt", "Done.")
@@ -230,11 +232,11 @@ func TestInChromium(t *testing.T) {
 	})
 
 	t.Run("FailedOnlyWhenStripeSaysSo", func(t *testing.T) {
-		d := newDesk(t, adminToken)
+		d := world.NewDesk(t, world.AdminToken)
 		d.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Reset, Times: -1})
-		payment, _ := d.parked("k")
+		payment, _ := d.ParkedPayment("k")
 		d.Sim.ClearFaults()
-		s := d.open(t, browser, "/operator", browser.Phone)
+		s := openDesk(t, d, chromium, "/operator", browser.Phone)
 		s.signIn("Ada")
 		s.until("1 problem needs you.")
 		s.Screenshot(t, "operator-parked-phone")
@@ -242,7 +244,7 @@ func TestInChromium(t *testing.T) {
 		s.until("Not possible.")
 		require.Contains(t, s.text(), "its money may still move.")
 		s.Screenshot(t, "operator-mark-failed-refused-phone")
-		d.stripe(http.MethodPost, "/v1/payment_intents/"+d.Text("SELECT intent_id FROM payments")+"/cancel", nil)
+		d.CallStripe(http.MethodPost, "/v1/payment_intents/"+d.Text("SELECT intent_id FROM payments")+"/cancel", nil)
 		s.click("Back")
 		s.until("Outcome not yet known.")
 		s.click("Mark failed…")
@@ -250,17 +252,17 @@ func TestInChromium(t *testing.T) {
 		s.fill("#reason", "canceled at Stripe")
 		s.click("Mark failed")
 		s.until("Done.")
-		d.api.Complete()
+		d.API.Complete()
 		s.click("Show current state")
 		s.until("Not charged.")
 		require.Equal(t, "failed", d.Text("SELECT status FROM payments WHERE id = $1", payment))
 	})
 
 	t.Run("ARefundFailsOnlyWhenStripeSaysSo", func(t *testing.T) {
-		d := newDesk(t, adminToken)
-		payment := d.api.Pay("k", d.api.Order(), "pm_card_pendingRefund").ID()
-		refund := d.api.Post("/v1/payments/"+payment+"/refunds", "r", `{}`).ID()
-		s := d.open(t, browser, "/operator/objects/"+d.Tenant.ID+"/"+refund, browser.Phone)
+		d := world.NewDesk(t, world.AdminToken)
+		payment := d.API.Pay("k", d.API.Order(), "pm_card_pendingRefund").ID()
+		refund := d.API.Post("/v1/payments/"+payment+"/refunds", "r", `{}`).ID()
+		s := openDesk(t, d, chromium, "/operator/objects/"+d.Tenant.ID+"/"+refund, browser.Phone)
 		s.signIn("Ada")
 		s.until("pending")
 		s.Screenshot(t, "operator-refund-pending-phone")
@@ -275,17 +277,17 @@ func TestInChromium(t *testing.T) {
 		s.fill("#reason", "the bank says so")
 		s.click("Mark failed")
 		s.until("Done.")
-		d.api.Complete()
+		d.API.Complete()
 		s.click("Show current state")
 		s.until("lost_or_stolen_card")
 		require.Contains(t, s.text(), "Charged once: 10.00 USD.")
 	})
 
 	t.Run("ParkedEventsGoOn", func(t *testing.T) {
-		d := newDesk(t, adminToken)
-		order := d.api.Order()
-		d.park(order)
-		s := d.open(t, browser, "/operator", browser.Desktop)
+		d := world.NewDesk(t, world.AdminToken)
+		order := d.API.Order()
+		d.Park(order)
+		s := openDesk(t, d, chromium, "/operator", browser.Desktop)
 		s.signIn("Ada")
 		s.until("3 problems need you.")
 		s.text()
@@ -305,12 +307,12 @@ func TestInChromium(t *testing.T) {
 	})
 
 	t.Run("Checkouts", func(t *testing.T) {
-		d := newDesk(t, "")
-		require.Equal(t, http.StatusOK, d.api.Do("PUT", "/v1/stock/tea", `{"available":10}`).Status)
-		d.deaf()
-		a := d.api.Post("/v1/checkouts", "k", `{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":500}],"payment_method":"pm_card_visa"}`)
+		d := world.NewDesk(t, "")
+		require.Equal(t, http.StatusOK, d.API.Do("PUT", "/v1/stock/tea", `{"available":10}`).Status)
+		d.LoseStripe()
+		a := d.API.Post("/v1/checkouts", "k", `{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":500}],"payment_method":"pm_card_visa"}`)
 		require.Equal(t, http.StatusAccepted, a.Status, a)
-		s := d.open(t, browser, "/operator#checkouts", browser.Phone)
+		s := openDesk(t, d, chromium, "/operator#checkouts", browser.Phone)
 		require.Contains(t, s.text(), "reserve_stock done")
 		require.Contains(t, s.text(), "pay unknown")
 		require.Contains(t, s.text(), "cancel_order pending")
@@ -322,7 +324,7 @@ func TestInChromium(t *testing.T) {
 
 	t.Run("SickDatabase", func(t *testing.T) {
 		d := newDesk(t, "")
-		d.api.Order()
+		d.API.Order()
 		d.locked("outbox_events")
 		s := d.open(t, browser, "/operator", browser.Phone)
 		require.Contains(t, s.text(), "Status unknown. Could not be read: events to publish.")
@@ -330,10 +332,10 @@ func TestInChromium(t *testing.T) {
 	})
 
 	t.Run("Invariants", func(t *testing.T) {
-		d := newDesk(t, adminToken)
-		order := d.api.Order()
-		d.api.Pay("k", order, "pm_card_visa")
-		s := d.open(t, browser, "/operator", browser.Phone)
+		d := world.NewDesk(t, world.AdminToken)
+		order := d.API.Order()
+		d.API.Pay("k", order, "pm_card_visa")
+		s := openDesk(t, d, chromium, "/operator", browser.Phone)
 		s.signIn("Ada")
 		s.until("No action needed.")
 		s.click("Check all invariants")
@@ -349,16 +351,16 @@ func TestInChromium(t *testing.T) {
 	})
 
 	t.Run("AnotherSitesFormIsRefused", func(t *testing.T) {
-		d := newDesk(t, adminToken)
-		payment, _ := d.parked("k")
-		s := d.open(t, browser, "/operator", browser.Phone)
+		d := world.NewDesk(t, world.AdminToken)
+		payment, _ := d.ParkedPayment("k")
+		s := openDesk(t, d, chromium, "/operator", browser.Phone)
 		s.signIn("Ada")
 		s.until("1 problem needs you.")
 		// To a browser this machine's other name is another site.
 		evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/html")
-			_, _ = fmt.Fprintf(w, `<main><form method="post" action="%s/operator/act">`, d.url)
-			for name, value := range map[string]string{"kind": "try_now", "tenant": d.Tenant.ID, "id": payment, "of": hash("k"), "action": "act_00000000000000000000000000", "reason": "evil"} {
+			_, _ = fmt.Fprintf(w, `<main><form method="post" action="%s/operator/act">`, d.PageURL)
+			for name, value := range map[string]string{"kind": "try_now", "tenant": d.Tenant.ID, "id": payment, "of": idempotency.HashForLog("k"), "action": "act_00000000000000000000000000", "reason": "evil"} {
 				_, _ = fmt.Fprintf(w, `<input type="hidden" name="%s" value="%s">`, name, value)
 			}
 			_, _ = fmt.Fprint(w, `<button>Win a prize</button></form></main>`)
@@ -368,6 +370,6 @@ func TestInChromium(t *testing.T) {
 		s.click("Win a prize")
 		s.until("This form came from another site.")
 		s.Forgives(t, "403 (Forbidden)")
-		require.Empty(t, d.actions())
+		require.Empty(t, d.AuditTrail())
 	})
 }
