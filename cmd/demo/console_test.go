@@ -68,46 +68,46 @@ func TestConsole_IsBounded(t *testing.T) {
 	c, server := bareConsole(t)
 
 	t.Run("Actions", func(t *testing.T) {
-		c.board.change(func(s *standing) { s.Ready = true })
+		c.board.update(func(s *pageState) { s.Ready = true })
 		c.running = map[string]bool{"kill": true}
-		c.alone = true
-		require.Equal(t, "that is under way", c.begin("kill").why)
-		require.Equal(t, "one disaster at a time", c.begin("cut").why)
+		c.exclusive = true
+		require.Equal(t, "that is under way", c.startAction("kill").why)
+		require.Equal(t, "one disaster at a time", c.startAction("cut").why)
 		c.running = map[string]bool{"kill": true, "pay": true, "fifty": true}
-		require.Equal(t, http.StatusTooManyRequests, c.begin("double").status)
+		require.Equal(t, http.StatusTooManyRequests, c.startAction("double").status)
 	})
 
 	t.Run("Memory", func(t *testing.T) {
-		for i := range 3 * ordersKept {
+		for i := range 3 * maxOrders {
 			order := fmt.Sprint("ord_", i)
-			c.board.buy(&purchase{Order: order})
-			c.board.add(entry{Kind: kindStory, Text: order})
-			c.board.charged(order)
+			c.board.addPurchase(&purchase{Order: order})
+			c.board.add(entry{Kind: kindAction, Text: order})
+			c.board.countCharge(order)
 		}
-		require.Len(t, c.board.entries, entriesKept)
-		require.Len(t, c.board.now.Purchases, purchaseKept)
-		require.Len(t, c.board.bought, purchaseKept)
-		require.Len(t, c.board.charges, ordersKept)
-		require.Less(t, len(c.board.samples), samplesKept)
-		require.Equal(t, totals{Orders: 3 * ordersKept, Charges: 3 * ordersKept, Worst: 1}, c.board.now.Totals)
+		require.Len(t, c.board.entries, maxEntries)
+		require.Len(t, c.board.now.Purchases, maxPurchases)
+		require.Len(t, c.board.bought, maxPurchases)
+		require.Len(t, c.board.charges, maxOrders)
+		require.Less(t, len(c.board.samples), maxSamples)
+		require.Equal(t, totals{Orders: 3 * maxOrders, Charges: 3 * maxOrders, Worst: 1}, c.board.now.Totals)
 	})
 
 	t.Run("Stories", func(t *testing.T) {
-		c.stories, c.trails = map[string]*story{}, map[string]int{}
+		c.runs, c.historyRead = map[string]*actionRun{}, map[string]int{}
 		c.system = &system{shop: newShop("")}
-		for i := range 3 * storiesKept {
-			c.remember(&story{order: fmt.Sprint("ord_", i), pay: request{key: fmt.Sprint("pay-", i)}})
+		for i := range 3 * maxActionRuns {
+			c.rememberRun(&actionRun{order: fmt.Sprint("ord_", i), pay: request{key: fmt.Sprint("pay-", i)}})
 		}
-		require.Len(t, c.stories, 2*storiesKept)
-		require.Len(t, c.order, 2*storiesKept)
-		require.NotNil(t, c.storyOf("unknown", fmt.Sprint("ord_", 3*storiesKept-1)))
+		require.Len(t, c.runs, 2*maxActionRuns)
+		require.Len(t, c.runKeys, 2*maxActionRuns)
+		require.NotNil(t, c.runOf("unknown", fmt.Sprint("ord_", 3*maxActionRuns-1)))
 	})
 
 	t.Run("Pages", func(t *testing.T) {
-		for range readersMax {
-			listenTo(t, server.URL, "")
+		for range maxReaders {
+			readEvents(t, server.URL, "")
 		}
-		require.Eventually(t, func() bool { return c.readers.Load() == readersMax }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return c.readers.Load() == maxReaders }, time.Minute, time.Millisecond)
 		res, err := http.Get(server.URL + "/events")
 		require.NoError(t, err)
 		require.NoError(t, res.Body.Close())
@@ -164,16 +164,16 @@ func TestConsole_GoesOnWhereThePageWas(t *testing.T) {
 		}
 		return got
 	}
-	require.Equal(t, []string{"line 1", "line 2", "line 3", "line 4", "line 5"}, texts(listenTo(t, server.URL, ""), 5))
-	late := listenTo(t, server.URL, "3")
+	require.Equal(t, []string{"line 1", "line 2", "line 3", "line 4", "line 5"}, texts(readEvents(t, server.URL, ""), 5))
+	late := readEvents(t, server.URL, "3")
 	require.Equal(t, []string{"line 4", "line 5"}, texts(late, 2))
 	c.board.add(entry{Kind: kindFault, Text: "line 6"})
 	require.Equal(t, []string{"line 6"}, texts(late, 1), "as it happens")
-	require.Equal(t, "line 1", texts(listenTo(t, server.URL, "999"), 1)[0], "an id of an earlier demo")
+	require.Equal(t, "line 1", texts(readEvents(t, server.URL, "999"), 1)[0], "an id of an earlier demo")
 }
 
 // listenTo opens the stream of events, as a page does that has last seen an id.
-func listenTo(t *testing.T, url, lastID string) <-chan string {
+func readEvents(t *testing.T, url, lastID string) <-chan string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/events", nil)
 	require.NoError(t, err)
