@@ -107,13 +107,13 @@ func runAudit(ctx context.Context, getenv func(string) string, since time.Durati
 
 // comparisons are the ways in which Stripe and our rows can disagree; parts of I8.
 var comparisons = []struct {
-	kind     db.FindingKind
+	kind     db.DiscrepancyKind
 	id, name string
 }{
-	{db.FindingKindGhost, "I8e", "no money moved at Stripe that is not here"},
-	{db.FindingKindLoss, "I8f", "no money moved here that is not at Stripe"},
-	{db.FindingKindAmount, "I8g", "amounts are the same at Stripe"},
-	{db.FindingKindStatus, "I8h", "statuses are the same at Stripe"},
+	{db.DiscrepancyKindUnmatchedAtStripe, "I8e", "no money moved at Stripe that is not here"},
+	{db.DiscrepancyKindMissingAtStripe, "I8f", "no money moved here that is not at Stripe"},
+	{db.DiscrepancyKindAmountMismatch, "I8g", "amounts are the same at Stripe"},
+	{db.DiscrepancyKindStatusMismatch, "I8h", "statuses are the same at Stripe"},
 }
 
 func newAuditReport(checks []db.Check, compared payments.Comparison) auditReport {

@@ -32,16 +32,16 @@ const FingerprintVersion = 1
 type Claim struct {
 	store *Store
 
-	TenantID   string
-	Key        string
-	Operation  string
-	Request    []byte // the decoded request, encoded again
-	RequestID  string // of the request that works on it; if none does, of the first one
-	ResourceID string
-	Token      int64 // the fencing token
-	Attempts   int   // this one included
-	Deaths     int   // how many holders died or stalled
-	Age        time.Duration
+	TenantID         string
+	Key              string
+	Operation        string
+	Request          []byte // the decoded request, encoded again
+	RequestID        string // of the request that works on it; if none does, of the first one
+	ResourceID       string
+	Token            int64 // the fencing token
+	Attempts         int   // this one included
+	LeaseExpirations int   // how many holders died or stalled
+	Age              time.Duration
 
 	// Carry is what Begin has read, so that Run need not read it again. Nil if the
 	// claim was taken over: then everything is read from the database.
@@ -134,9 +134,9 @@ func (c *Claim) fenced(err error) error {
 func (s *Store) claimOf(row db.KeyTakeOverRow) *Claim {
 	c := &Claim{
 		store: s, TenantID: row.TenantID, Key: row.Key, Operation: row.Operation, Request: row.Request, RequestID: row.RequestID,
-		ResourceID: row.ResourceID, Token: row.LeaseToken, Attempts: int(row.Attempts), Deaths: int(row.Deaths),
+		ResourceID: row.ResourceID, Token: row.LeaseToken, Attempts: int(row.Attempts), LeaseExpirations: int(row.LeaseExpirations),
 		Age: time.Duration(row.AgeSeconds * float64(time.Second)), point: row.RecoveryPoint, since: time.Now(),
-		tookOver: strings.Contains(row.Trail[len(row.Trail)-1], " taken_over "),
+		tookOver: strings.Contains(row.History[len(row.History)-1], " taken_over "),
 	}
 	if row.Traceparent != nil {
 		c.origin = *row.Traceparent

@@ -83,8 +83,8 @@ func (c *Completer) complete(ctx context.Context, claim *Claim) {
 	case !ok: // A newer version knows it. Leave it to that.
 		_ = claim.Yield(ctx, time.Minute, "this process does not know the operation")
 		return
-	case claim.Deaths >= deathsMax:
-		_ = claim.Park(ctx, fmt.Sprintf("%d holders died on it", claim.Deaths))
+	case claim.LeaseExpirations >= deathsMax:
+		_ = claim.Park(ctx, fmt.Sprintf("%d holders died on it", claim.LeaseExpirations))
 		return
 	}
 	var answer Answer

@@ -23,18 +23,18 @@ func Hurry(ctx context.Context, q *db.Queries, tenantID, key string) error {
 // made elsewhere: a holder that looked just before looks once more. q's transaction
 // must hold no lock that a phase of the key's operation could wait for.
 func HurryHolder(ctx context.Context, q *db.Queries, tenantID, key string) error {
-	_, err := hurry(ctx, q, db.KeyHurryParams{TenantID: tenantID, Key: key, EvenHeld: true})
+	_, err := hurry(ctx, q, db.KeyExpediteParams{TenantID: tenantID, Key: key, EvenHeld: true})
 	return err
 }
 
 // Hurried is Hurry for a caller who wants to know whether there was an unfinished
 // key that nobody holds. One that was parked is looked at again, too.
 func Hurried(ctx context.Context, q *db.Queries, tenantID, key string) (bool, error) {
-	return hurry(ctx, q, db.KeyHurryParams{TenantID: tenantID, Key: key})
+	return hurry(ctx, q, db.KeyExpediteParams{TenantID: tenantID, Key: key})
 }
 
-func hurry(ctx context.Context, q *db.Queries, p db.KeyHurryParams) (bool, error) {
-	n, err := q.KeyHurry(ctx, p)
+func hurry(ctx context.Context, q *db.Queries, p db.KeyExpediteParams) (bool, error) {
+	n, err := q.KeyExpedite(ctx, p)
 	if err != nil {
 		return false, fmt.Errorf("hurry a key along: %w", err)
 	}
@@ -44,7 +44,7 @@ func hurry(ctx context.Context, q *db.Queries, p db.KeyHurryParams) (bool, error
 // TryNow is Hurried for a person, who may know that the cause is fixed: a key that was
 // parked because its holders died is tried again, too. Only a person may ask for that.
 func TryNow(ctx context.Context, q *db.Queries, tenantID, key string) (bool, error) {
-	n, err := q.KeyTryNow(ctx, db.KeyTryNowParams{TenantID: tenantID, Key: key})
+	n, err := q.KeyRetryNow(ctx, db.KeyRetryNowParams{TenantID: tenantID, Key: key})
 	if err != nil {
 		return false, fmt.Errorf("have a key tried now: %w", err)
 	}

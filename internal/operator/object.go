@@ -30,7 +30,7 @@ type objectPage struct {
 	Checkout *payments.Checkout
 	Work     []workItem
 	Stories  []story
-	Findings []db.ReconciliationFinding
+	Findings []db.Discrepancy
 	Actions  []db.OperatorAction
 }
 
@@ -77,7 +77,7 @@ func (s *Server) object(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	page, err := s.readObject(ctx, r.PathValue("tenant"), r.PathValue("id"))
 	if errors.Is(err, db.ErrNoRows) && strings.HasPrefix(r.PathValue("id"), "rfd_") {
-		if key, err := s.o.Pool.OperatorGhostRefund(ctx, db.OperatorGhostRefundParams{TenantID: r.PathValue("tenant"), ID: r.PathValue("id")}); err == nil {
+		if key, err := s.o.Pool.OperatorOrphanRefund(ctx, db.OperatorOrphanRefundParams{TenantID: r.PathValue("tenant"), ID: r.PathValue("id")}); err == nil {
 			http.Redirect(w, r, "/operator/intents/"+ghostOf(key), http.StatusSeeOther)
 			return
 		}
@@ -105,7 +105,7 @@ func (s *Server) readObject(ctx context.Context, tenantID, id string) (*objectPa
 			return nil, err
 		}
 	}
-	owners, err := q.OperatorOwners(ctx, db.OperatorOwnersParams{TenantID: tenantID, OrderID: orderID, ID: id, LimitRows: storiesMax})
+	owners, err := q.OperatorOrderKeys(ctx, db.OperatorOrderKeysParams{TenantID: tenantID, OrderID: orderID, ID: id, LimitRows: storiesMax})
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +173,7 @@ func (p *objectPage) readOrder(ctx context.Context, q *db.Queries, id string) er
 		}
 		p.Payments = append(p.Payments, view)
 	}
-	p.Findings, err = q.OperatorFindings(ctx, db.OperatorFindingsParams{TenantID: p.TenantID, OrderID: id})
+	p.Findings, err = q.OperatorDiscrepancies(ctx, db.OperatorDiscrepanciesParams{TenantID: p.TenantID, OrderID: id})
 	return err
 }
 

@@ -62,7 +62,7 @@ type workPanel struct {
 type moneyPanel struct {
 	panel
 	Drift    []db.MoneyDriftRow
-	Findings []db.ReconciliationFinding
+	Findings []db.Discrepancy
 	Open     int64
 }
 
@@ -175,7 +175,7 @@ func (w workItem) Who() string {
 // advice is what to do about work that was given up.
 func (w workItem) advice() string {
 	switch {
-	case w.Deaths > 1:
+	case w.LeaseExpirations > 1:
 		return "Those who worked on it died: their logs say why. Mend that, then try now."
 	case w.RecoveryPoint == "refund_owed":
 		return "Mend what Stripe complains of, refund the payment, then try now."
@@ -202,7 +202,7 @@ func (w *workPanel) Summary() string {
 	for _, part := range []struct {
 		n    int64
 		what string
-	}{{c.Parked, "given up"}, {c.Overdue, "overdue"}, {c.Unknown, "of unknown outcome"}, {c.AtTheirBank, "at the customer’s bank"}} {
+	}{{c.Parked, "given up"}, {c.Overdue, "overdue"}, {c.Unknown, "of unknown outcome"}, {c.AwaitingCustomer, "at the customer’s bank"}} {
 		if part.n > 0 {
 			how = append(how, fmt.Sprintf("%d %s", part.n, part.what))
 		}
@@ -275,8 +275,8 @@ func (m *moneyPanel) read(ctx context.Context, q *db.Queries) (err error) {
 	for _, row := range m.Drift {
 		m.Open += row.Open
 	}
-	m.Findings, err = q.FindingsOpen(ctx, findingsMax)
-	slices.SortStableFunc(m.Findings, func(a, b db.ReconciliationFinding) int { return a.FoundAt.Compare(b.FoundAt) })
+	m.Findings, err = q.DiscrepanciesOpen(ctx, findingsMax)
+	slices.SortStableFunc(m.Findings, func(a, b db.Discrepancy) int { return a.FoundAt.Compare(b.FoundAt) })
 	return err
 }
 

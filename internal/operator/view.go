@@ -205,15 +205,15 @@ func operationInWords(operation string) string {
 }
 
 // findingInWords is what kind of disagreement it is.
-func findingInWords(kind db.FindingKind) string {
+func findingInWords(kind db.DiscrepancyKind) string {
 	switch kind {
-	case db.FindingKindGhost:
+	case db.DiscrepancyKindUnmatchedAtStripe:
 		return "Money at Stripe that is not here"
-	case db.FindingKindLoss:
+	case db.DiscrepancyKindMissingAtStripe:
 		return "Money here that is not at Stripe"
-	case db.FindingKindAmount:
+	case db.DiscrepancyKindAmountMismatch:
 		return "Another amount at Stripe"
-	case db.FindingKindStatus:
+	case db.DiscrepancyKindStatusMismatch:
 		return "Another state at Stripe"
 	}
 	return string(kind)

@@ -45,7 +45,7 @@ func Compare(ctx context.Context, pool *db.Pool, gateway Gateway, since time.Tim
 	if err := c.walk(ctx, since); err != nil {
 		return result, err
 	}
-	open, err := pool.FindingsOpen(ctx, auditOpenMax)
+	open, err := pool.DiscrepanciesOpen(ctx, auditOpenMax)
 	if err != nil {
 		return result, fmt.Errorf("read the open findings: %w", err)
 	}

@@ -79,13 +79,13 @@ type sending struct {
 // announced says that the previous phase has recorded the first attempt already;
 // nil says that it has not.
 func (s *Service) call(ctx context.Context, c *idempotency.Claim, target call, announced *bool, send func(context.Context, Call) Outcome) (Outcome, sending, error) {
-	return s.callAnnounced(ctx, c, target, announced, func(ctx context.Context) (db.StripeCallSendRow, error) {
+	return s.callAnnounced(ctx, c, target, announced, func(ctx context.Context) (db.StripeCallRecordAttemptRow, error) {
 		return announce(ctx, s.pool.Queries, c, target)
 	}, send)
 }
 
 // callAnnounced is call for an operation that announces its attempts in its own way.
-func (s *Service) callAnnounced(ctx context.Context, c *idempotency.Claim, target call, announced *bool, announce func(context.Context) (db.StripeCallSendRow, error), send func(context.Context, Call) Outcome) (Outcome, sending, error) {
+func (s *Service) callAnnounced(ctx context.Context, c *idempotency.Claim, target call, announced *bool, announce func(context.Context) (db.StripeCallRecordAttemptRow, error), send func(context.Context, Call) Outcome) (Outcome, sending, error) {
 	var sent sending
 	for try := 1; ; try++ {
 		attempt := Call{Key: target.key}
@@ -97,7 +97,7 @@ func (s *Service) callAnnounced(ctx context.Context, c *idempotency.Claim, targe
 			if err != nil {
 				return Outcome{}, sent, err
 			}
-			sent.attempts, sent.forgotten = int(row.Attempts), row.Forgotten
+			sent.attempts, sent.forgotten = int(row.Attempts), row.PastResendCutoff
 			if sent.forgotten {
 				return s.tooOldToSend(ctx, c, target, sent)
 			}
@@ -134,8 +134,8 @@ func (s *Service) tooOldToSend(ctx context.Context, c *idempotency.Claim, target
 }
 
 // announce records an attempt before it is sent, under the fence.
-func announce(ctx context.Context, q *db.Queries, c *idempotency.Claim, target call) (db.StripeCallSendRow, error) {
-	row, err := q.StripeCallSend(ctx, db.StripeCallSendParams{
+func announce(ctx context.Context, q *db.Queries, c *idempotency.Claim, target call) (db.StripeCallRecordAttemptRow, error) {
+	row, err := q.StripeCallRecordAttempt(ctx, db.StripeCallRecordAttemptParams{
 		TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, StripeKey: target.key, Operation: string(target.op), ResourceID: target.resourceID,
 		ParamsSha256: target.params, ResendWithin: resendWithin,
 	})
@@ -165,9 +165,9 @@ func (s *Service) answered(ctx context.Context, c *idempotency.Claim, target cal
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWithin)
 	defer cancel()
 	status := int16(out.HTTPStatus) //nolint:gosec // an HTTP status fits
-	n, err := s.pool.StripeCallAnswered(ctx, db.StripeCallAnsweredParams{
+	n, err := s.pool.StripeCallRecordAttemptOutcome(ctx, db.StripeCallRecordAttemptOutcomeParams{
 		TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, StripeKey: target.key, Outcome: out.record(),
-		InDoubt: out.Verdict == Unknown, Frozen: out.Frozen, HttpStatus: &status, ErrorCode: optional(out.ErrorCode), ObjectID: optional(out.objectID()),
+		InDoubt: out.Verdict == Unknown, ErrorCached: out.Frozen, HttpStatus: &status, ErrorCode: optional(out.ErrorCode), ObjectID: optional(out.objectID()),
 		StripeRequestID: out.RequestID,
 	})
 	if err != nil {
@@ -182,7 +182,7 @@ func (s *Service) answered(ctx context.Context, c *idempotency.Claim, target cal
 // recordCall records the outcome that ends a call, in the transaction of q.
 func recordCall(ctx context.Context, q *db.Queries, tenantID, key string, out Outcome, inDoubt bool) error {
 	status := int16(out.HTTPStatus) //nolint:gosec // an HTTP status fits
-	err := q.StripeCallRecord(ctx, db.StripeCallRecordParams{
+	err := q.StripeCallRecordOutcome(ctx, db.StripeCallRecordOutcomeParams{
 		TenantID: tenantID, StripeKey: key, Outcome: out.record(), InDoubt: inDoubt, HttpStatus: &status,
 		ErrorCode: optional(out.ErrorCode), ObjectID: optional(out.objectID()), StripeRequestID: out.RequestID,
 	})
@@ -217,7 +217,7 @@ func (o Outcome) record() db.StripeOutcome {
 // givenUp reports whether another attempt could tell nothing new: Stripe repeats a
 // stored error, or may have forgotten the key.
 func givenUp(last db.StripeCallGetRow) bool {
-	return last.Frozen && last.Attempts > 1 || last.AgeSeconds > resendWithin.Seconds()
+	return last.ErrorCached && last.Attempts > 1 || last.AgeSeconds > resendWithin.Seconds()
 }
 
 // failureOf is what a caller is told about an abandoned payment.

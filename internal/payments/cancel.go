@@ -56,7 +56,7 @@ func (s *Service) beginCancelOrder(ctx context.Context, r idempotency.Request) (
 		if err != nil && !errors.Is(err, db.ErrNoRows) {
 			return fmt.Errorf("read the live payment of order %s: %w", id, err)
 		}
-		n, err := q.OrderCanceling(ctx, db.OrderCancelingParams{TenantID: r.TenantID, ID: id, CancelingKey: &r.Key})
+		n, err := q.OrderCancelBegin(ctx, db.OrderCancelBeginParams{TenantID: r.TenantID, ID: id, CancelingKey: &r.Key})
 		if err == nil && n == 0 {
 			return idempotency.ErrTaken // Paid or canceled since it was read: start over.
 		}
@@ -152,7 +152,7 @@ func (s *Service) cancelWaiting(ctx context.Context, q *db.Queries, p db.Payment
 // The payment's own operation records that.
 func (s *Service) tooLateToCancelOrder(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
 	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
-		if err := q.OrderKeepOpen(ctx, db.OrderKeepOpenParams{TenantID: c.TenantID, ID: c.ResourceID, CancelingKey: &c.Key}); err != nil {
+		if err := q.OrderCancelAbort(ctx, db.OrderCancelAbortParams{TenantID: c.TenantID, ID: c.ResourceID, CancelingKey: &c.Key}); err != nil {
 			return idempotency.Answer{}, fmt.Errorf("keep order %s open: %w", c.ResourceID, err)
 		}
 		live, err := q.PaymentLive(ctx, db.PaymentLiveParams{TenantID: c.TenantID, OrderID: c.ResourceID})

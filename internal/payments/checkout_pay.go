@@ -36,7 +36,7 @@ func (k *checkingOut) recordPayment(ctx context.Context, q *db.Queries) error {
 	if err := insertPayment(ctx, q, p); err != nil {
 		return err
 	}
-	if err := q.CheckoutPayment(ctx, db.CheckoutPaymentParams{TenantID: p.TenantID, ID: k.row.ID, PaymentID: &p.ID}); err != nil {
+	if err := q.CheckoutSetPayment(ctx, db.CheckoutSetPaymentParams{TenantID: p.TenantID, ID: k.row.ID, PaymentID: &p.ID}); err != nil {
 		return fmt.Errorf("note payment %s: %w", p.ID, err)
 	}
 	return outbox.Append(ctx, q, paymentEvent("payment.created", p))

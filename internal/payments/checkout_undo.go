@@ -37,11 +37,11 @@ func (k *checkingOut) fail(ctx context.Context, q *db.Queries, step db.SagaStep,
 
 // noteFailure records why the checkout fails, or, with nil, that it does not.
 func (k *checkingOut) noteFailure(ctx context.Context, q *db.Queries, why *Failure, declined bool) error {
-	p := db.CheckoutFailureParams{TenantID: k.row.TenantID, ID: k.row.ID, Declined: declined}
+	p := db.CheckoutSetFailureParams{TenantID: k.row.TenantID, ID: k.row.ID, Declined: declined}
 	if why != nil {
 		p.Code, p.DeclineCode, p.Message = &why.Code, optional(why.DeclineCode), &why.Message
 	}
-	if err := q.CheckoutFailure(ctx, p); err != nil {
+	if err := q.CheckoutSetFailure(ctx, p); err != nil {
 		return fmt.Errorf("note why checkout %s fails: %w", k.row.ID, err)
 	}
 	k.row.FailureCode, k.row.FailureDeclineCode, k.row.FailureMessage, k.row.Declined = p.Code, p.DeclineCode, p.Message, declined

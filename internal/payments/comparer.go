@@ -46,7 +46,7 @@ func (c *comparer) walk(ctx context.Context, from time.Time) error {
 }
 
 // again judges earlier findings once more, however old they are.
-func (c *comparer) again(ctx context.Context, open []db.ReconciliationFinding) error {
+func (c *comparer) again(ctx context.Context, open []db.Discrepancy) error {
 	for _, f := range open {
 		row := ourRow{ref: ref{tenantID: f.TenantID}, objectID: f.ObjectID, intentID: f.ObjectID, currency: f.Currency}
 		if f.OrderID != nil {

@@ -18,7 +18,7 @@ import (
 //
 // It always refunds all that is left. So whatever else happens at the same time,
 // Stripe refuses to refund it twice, because nothing is left.
-const RefundGhost = "refund_ghost"
+const RefundGhost = "refund_orphan"
 
 // ghostRefundBegun is the recovery point of the refund; Stripe may have made it.
 const ghostRefundBegun = "ghost_refund_begun"
@@ -93,7 +93,7 @@ func (s *Service) RefundGhostFor(ctx context.Context, q *db.Queries, view Intent
 		return "", 0, err
 	}
 	keys := ghostKeys(i.ID)
-	before, err := q.GhostRefunds(ctx, db.GhostRefundsParams{TenantID: i.TenantID, Keys: keys})
+	before, err := q.OrphanRefunds(ctx, db.OrphanRefundsParams{TenantID: i.TenantID, Keys: keys})
 	if err != nil {
 		return "", 0, fmt.Errorf("read the refunds of %s: %w", i.ID, err)
 	}
@@ -114,7 +114,7 @@ func (s *Service) RefundGhostFor(ctx context.Context, q *db.Queries, view Intent
 	}
 	// If the order is not here there was no row to lock, and the key is the lock: another
 	// transaction may have inserted it while this one waited to.
-	now, err := q.GhostRefunds(ctx, db.GhostRefundsParams{TenantID: i.TenantID, Keys: keys[len(before) : len(before)+1]})
+	now, err := q.OrphanRefunds(ctx, db.OrphanRefundsParams{TenantID: i.TenantID, Keys: keys[len(before) : len(before)+1]})
 	if err != nil {
 		return "", 0, fmt.Errorf("read the refund of %s: %w", i.ID, err)
 	}
@@ -127,7 +127,7 @@ func (s *Service) RefundGhostFor(ctx context.Context, q *db.Queries, view Intent
 // beingGivenBack reports whether an intent's money is being refunded, or was a moment
 // ago: then what was read of the intent may be older, and it is not to be adopted.
 func beingGivenBack(ctx context.Context, q *db.Queries, i Intent) (bool, error) {
-	refunds, err := q.GhostRefunds(ctx, db.GhostRefundsParams{TenantID: i.TenantID, Keys: ghostKeys(i.ID)})
+	refunds, err := q.OrphanRefunds(ctx, db.OrphanRefundsParams{TenantID: i.TenantID, Keys: ghostKeys(i.ID)})
 	if err != nil {
 		return false, fmt.Errorf("read the refunds of %s: %w", i.ID, err)
 	}
@@ -234,7 +234,7 @@ func (s *Service) finishGhostRefund(ctx context.Context, c *idempotency.Claim, w
 		if out.Verdict != Done {
 			return s.answers.Problem(ErrPaymentNotRefundable, c.RequestID), nil
 		}
-		_, err := q.FindingsResolve(ctx, db.FindingsResolveParams{TenantID: c.TenantID, ObjectID: w.IntentID, Resolution: "given back as " + out.Refund.ID})
+		_, err := q.DiscrepanciesResolve(ctx, db.DiscrepanciesResolveParams{TenantID: c.TenantID, ObjectID: w.IntentID, Resolution: "given back as " + out.Refund.ID})
 		if err != nil {
 			return idempotency.Answer{}, fmt.Errorf("resolve the findings of %s: %w", w.IntentID, err)
 		}

@@ -11,7 +11,7 @@ import (
 
 // Finding is a disagreement between Stripe and our rows about one object.
 type Finding struct {
-	Kind       db.FindingKind
+	Kind       db.DiscrepancyKind
 	Object     string // aPaymentIntent or aRefund
 	ObjectID   string // Stripe's
 	TenantID   string
@@ -103,7 +103,7 @@ func views(ctx context.Context, q *db.Queries, refs []ref) (map[ref]*orderView, 
 	}
 	for _, row := range orderRows {
 		v := found[ref{row.Order.TenantID, row.Order.ID}]
-		v.order, v.checkoutRuns = &row.Order, row.CheckoutRuns
+		v.order, v.checkoutRuns = &row.Order, row.CheckoutInProgress
 	}
 	paymentRows, err := q.ReconcilePayments(ctx, db.ReconcilePaymentsParams{TenantIds: tenants, OrderIds: orders})
 	if err != nil {
@@ -111,7 +111,7 @@ func views(ctx context.Context, q *db.Queries, refs []ref) (map[ref]*orderView, 
 	}
 	for _, row := range paymentRows {
 		v := found[ref{row.Payment.TenantID, row.Payment.OrderID}]
-		v.payments = append(v.payments, paymentView{row.Payment, row.InWork})
+		v.payments = append(v.payments, paymentView{row.Payment, row.InProgress})
 	}
 	refundRows, err := q.ReconcileRefunds(ctx, db.ReconcileRefundsParams{TenantIds: tenants, OrderIds: orders})
 	if err != nil {
@@ -119,7 +119,7 @@ func views(ctx context.Context, q *db.Queries, refs []ref) (map[ref]*orderView, 
 	}
 	for _, row := range refundRows {
 		v := found[ref{row.Refund.TenantID, row.Refund.OrderID}]
-		v.refunds = append(v.refunds, refundView{row.Refund, row.InWork})
+		v.refunds = append(v.refunds, refundView{row.Refund, row.InProgress})
 	}
 	return found, nil
 }
@@ -149,14 +149,14 @@ func judgeIntent(i Intent, v *orderView) judgment {
 	paid := v.paid()
 	switch {
 	case paid != nil && paid.uses(i.ID) && i.Status != IntentSucceeded:
-		f := findingOf(i, v, db.FindingKindLoss, -paid.AmountMinor, "succeeded here, and is not there at Stripe")
+		f := findingOf(i, v, db.DiscrepancyKindMissingAtStripe, -paid.AmountMinor, "succeeded here, and is not there at Stripe")
 		if i.Status != "" {
 			f.Detail = fmt.Sprintf("succeeded here, and is %s at Stripe", i.Status)
 		}
 		f.PaymentID, f.Currency = paid.ID, paid.Currency
 		return judgment{ruling: disagrees, finding: f}
 	case paid != nil && paid.uses(i.ID) && (i.ReceivedMinor != paid.AmountMinor || i.Currency != paid.Currency):
-		f := findingOf(i, v, db.FindingKindAmount, i.ReceivedMinor-paid.AmountMinor,
+		f := findingOf(i, v, db.DiscrepancyKindAmountMismatch, i.ReceivedMinor-paid.AmountMinor,
 			fmt.Sprintf("%d %s here, %d %s at Stripe", paid.AmountMinor, paid.Currency, i.ReceivedMinor, i.Currency))
 		f.PaymentID = paid.ID
 		return judgment{ruling: disagrees, finding: f}
@@ -170,7 +170,7 @@ func judgeIntent(i Intent, v *orderView) judgment {
 func judgeGhost(i Intent, v *orderView) judgment {
 	net := i.ReceivedMinor - i.RefundedMinor
 	ghost := func(detail string) judgment {
-		return judgment{ruling: disagrees, finding: findingOf(i, v, db.FindingKindGhost, net, detail)}
+		return judgment{ruling: disagrees, finding: findingOf(i, v, db.DiscrepancyKindUnmatchedAtStripe, net, detail)}
 	}
 	live, paid := v.live(), v.paid()
 	switch {
@@ -192,7 +192,7 @@ func judgeGhost(i Intent, v *orderView) judgment {
 	case paid != nil:
 		return ghost(fmt.Sprintf("the order is paid a second time, after %s with %s", paid.ID, *paid.IntentID))
 	case i.AmountMinor != v.order.AmountMinor || i.ReceivedMinor != v.order.AmountMinor || i.Currency != v.order.Currency:
-		return judgment{ruling: disagrees, finding: findingOf(i, v, db.FindingKindAmount, net,
+		return judgment{ruling: disagrees, finding: findingOf(i, v, db.DiscrepancyKindAmountMismatch, net,
 			fmt.Sprintf("the order is of %d %s, and %d %s was paid", v.order.AmountMinor, v.order.Currency, i.ReceivedMinor, i.Currency))}
 	case v.order.Status == db.OrderStatusOpen, v.order.Status == db.OrderStatusCanceled && i.RefundedMinor == 0:
 		j := ghost("paid at Stripe, and no payment here")
@@ -202,7 +202,7 @@ func judgeGhost(i Intent, v *orderView) judgment {
 	return ghost("paid at Stripe, and the order is " + string(v.order.Status))
 }
 
-func findingOf(i Intent, v *orderView, kind db.FindingKind, drift int64, detail string) Finding {
+func findingOf(i Intent, v *orderView, kind db.DiscrepancyKind, drift int64, detail string) Finding {
 	f := Finding{Kind: kind, Object: aPaymentIntent, ObjectID: i.ID, TenantID: i.TenantID, OrderID: i.OrderID, Currency: i.Currency, DriftMinor: drift, Detail: detail}
 	if v.order != nil && f.Currency == "" {
 		f.Currency = v.order.Currency
@@ -219,13 +219,13 @@ func judgeRefund(r StripeRefund, v *orderView) judgment {
 	row := v.refunds[i]
 	f := Finding{
 		Object: aRefund, ObjectID: r.ID, TenantID: row.TenantID, OrderID: row.OrderID, PaymentID: row.PaymentID, RefundID: row.ID, Currency: row.Currency,
-		Kind: db.FindingKindStatus, DriftMinor: given(row.Status, row.AmountMinor) - given(r.Status, r.AmountMinor),
+		Kind: db.DiscrepancyKindStatusMismatch, DriftMinor: given(row.Status, row.AmountMinor) - given(r.Status, r.AmountMinor),
 		Detail: fmt.Sprintf("refund %s here, %s at Stripe", row.Status, r.Status),
 	}
 	_, _, applies := refundMoves(row.Status, r.Status, row.AmountMinor)
 	switch {
 	case r.Status != "" && (r.AmountMinor != row.AmountMinor || r.Currency != row.Currency):
-		f.Kind, f.Detail = db.FindingKindAmount, fmt.Sprintf("refund of %d %s here, %d %s at Stripe", row.AmountMinor, row.Currency, r.AmountMinor, r.Currency)
+		f.Kind, f.Detail = db.DiscrepancyKindAmountMismatch, fmt.Sprintf("refund of %d %s here, %d %s at Stripe", row.AmountMinor, row.Currency, r.AmountMinor, r.Currency)
 		return judgment{ruling: disagrees, finding: f}
 	case row.Status == r.Status:
 		return judgment{ruling: agrees}
@@ -234,7 +234,7 @@ func judgeRefund(r StripeRefund, v *orderView) judgment {
 	case applies:
 		return judgment{ruling: moved, finding: f}
 	case r.Status == "":
-		f.Kind, f.Detail = db.FindingKindLoss, fmt.Sprintf("refund %s here, and not there at Stripe", row.Status)
+		f.Kind, f.Detail = db.DiscrepancyKindMissingAtStripe, fmt.Sprintf("refund %s here, and not there at Stripe", row.Status)
 	}
 	if f.DriftMinor == 0 {
 		return judgment{ruling: agrees} // Failed here and canceled there: no money moved either way.
@@ -249,7 +249,7 @@ func judgeUnknownRefund(r StripeRefund, v *orderView) judgment {
 		return judgment{ruling: agrees} // No money moved, or the payment is the finding and its drift includes this refund.
 	}
 	f := Finding{
-		Kind: db.FindingKindGhost, Object: aRefund, ObjectID: r.ID, TenantID: paid.TenantID, OrderID: paid.OrderID, PaymentID: paid.ID, RefundID: r.RefundID,
+		Kind: db.DiscrepancyKindUnmatchedAtStripe, Object: aRefund, ObjectID: r.ID, TenantID: paid.TenantID, OrderID: paid.OrderID, PaymentID: paid.ID, RefundID: r.RefundID,
 		Currency: r.Currency, DriftMinor: -given(r.Status, r.AmountMinor), Detail: "refunded at Stripe, and no refund here",
 	}
 	if slices.ContainsFunc(v.refunds, func(row refundView) bool { return row.ID == r.RefundID }) {

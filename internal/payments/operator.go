@@ -34,7 +34,7 @@ type IntentView struct {
 	Left   int64
 	WhyNot string
 	// Refunds are the earlier refunds of that kind.
-	Refunds []db.GhostRefundsRow
+	Refunds []db.OrphanRefundsRow
 	// Detail is the result of the comparison, for a person.
 	Detail string
 
@@ -76,7 +76,7 @@ func (s *Service) LookAtIntent(ctx context.Context, intentID string) (IntentView
 	if view.Left, err = ghostLeft(intent, found[r]); errors.As(err, &no) {
 		view.WhyNot = no.Why
 	}
-	view.Refunds, err = s.pool.GhostRefunds(ctx, db.GhostRefundsParams{TenantID: intent.TenantID, Keys: ghostKeys(intent.ID)})
+	view.Refunds, err = s.pool.OrphanRefunds(ctx, db.OrphanRefundsParams{TenantID: intent.TenantID, Keys: ghostKeys(intent.ID)})
 	return view, err
 }
 
@@ -91,7 +91,7 @@ func (s *Service) Adopt(ctx context.Context, q *db.Queries, view IntentView) (st
 	if err != nil || adopted == "" {
 		return "", err
 	}
-	_, err = q.FindingsResolve(ctx, db.FindingsResolveParams{TenantID: view.Intent.TenantID, ObjectID: view.Intent.ID, Resolution: "adopted as " + adopted})
+	_, err = q.DiscrepanciesResolve(ctx, db.DiscrepanciesResolveParams{TenantID: view.Intent.TenantID, ObjectID: view.Intent.ID, Resolution: "adopted as " + adopted})
 	if err != nil {
 		return "", fmt.Errorf("resolve the findings of %s: %w", view.Intent.ID, err)
 	}

@@ -218,7 +218,7 @@ func isolated[T any](r *Reconciler, mend func(context.Context, T, judgment) erro
 		f := j.finding
 		if f.ObjectID == "" { // Nothing was wrong with the object; we failed to act on it.
 			f = name(object)
-			f.Kind = db.FindingKindStatus
+			f.Kind = db.DiscrepancyKindStatusMismatch
 		}
 		f.Detail = strings.TrimPrefix(f.Detail+"; not mended: "+db.ErrorText(err), "; ")
 		return r.park(ctx, f)
@@ -250,7 +250,7 @@ func (r *Reconciler) parkUnseen(ctx context.Context, object string, row ourRow, 
 		return why
 	}
 	return r.park(ctx, Finding{
-		Kind: db.FindingKindStatus, Object: object, ObjectID: row.objectID, TenantID: row.tenantID, OrderID: row.orderID, Currency: row.currency,
+		Kind: db.DiscrepancyKindStatusMismatch, Object: object, ObjectID: row.objectID, TenantID: row.tenantID, OrderID: row.orderID, Currency: row.currency,
 		Detail: "Stripe does not show it: " + db.ErrorText(why),
 	})
 }
@@ -295,7 +295,7 @@ func (r *Reconciler) hurry(ctx context.Context, tenantID, key string) error {
 
 // park records a finding. It is logged once, not every half minute.
 func (r *Reconciler) park(ctx context.Context, f Finding) error {
-	news, err := r.service.pool.FindingPark(ctx, db.FindingParkParams{
+	news, err := r.service.pool.DiscrepancyRecord(ctx, db.DiscrepancyRecordParams{
 		TenantID: f.TenantID, Object: f.Object, ObjectID: f.ObjectID, Kind: f.Kind, OrderID: optional(f.OrderID), PaymentID: optional(f.PaymentID), RefundID: optional(f.RefundID),
 		Currency: f.Currency, DriftMinor: f.DriftMinor, Detail: f.Detail,
 	})
@@ -312,7 +312,7 @@ func (r *Reconciler) park(ctx context.Context, f Finding) error {
 
 // resolve closes the findings of an object, except those of one kind.
 func (r *Reconciler) resolve(ctx context.Context, tenantID, objectID, except, how string) error {
-	n, err := r.service.pool.FindingsResolve(ctx, db.FindingsResolveParams{TenantID: tenantID, ObjectID: objectID, ExceptKind: except, Resolution: how})
+	n, err := r.service.pool.DiscrepanciesResolve(ctx, db.DiscrepanciesResolveParams{TenantID: tenantID, ObjectID: objectID, ExceptKind: except, Resolution: how})
 	if err != nil {
 		return fmt.Errorf("resolve the findings of %s: %w", objectID, err)
 	}
@@ -330,7 +330,7 @@ func (r *Reconciler) done(result, what string, attrs ...any) {
 // recheck judges the open findings again. Their window may have passed long ago, and a
 // person may have fixed them at Stripe.
 func (r *Reconciler) recheck(ctx context.Context, c *comparer) error {
-	open, err := r.service.pool.FindingsOpen(ctx, recheckMax)
+	open, err := r.service.pool.DiscrepanciesOpen(ctx, recheckMax)
 	if err != nil {
 		return fmt.Errorf("read the open findings: %w", err)
 	}
@@ -338,7 +338,7 @@ func (r *Reconciler) recheck(ctx context.Context, c *comparer) error {
 		return err
 	}
 	for _, f := range open {
-		if err := r.service.pool.FindingsTouch(ctx, db.FindingsTouchParams{TenantID: f.TenantID, ObjectID: f.ObjectID}); err != nil {
+		if err := r.service.pool.DiscrepanciesTouch(ctx, db.DiscrepanciesTouchParams{TenantID: f.TenantID, ObjectID: f.ObjectID}); err != nil {
 			return fmt.Errorf("record that %s was checked: %w", f.ObjectID, err)
 		}
 	}

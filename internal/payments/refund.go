@@ -97,7 +97,7 @@ type refunding struct {
 
 // announceRefund is announce for a refund, once it is its turn. Until then it waits
 // for a while, holding neither a connection nor a lock.
-func (s *Service) announceRefund(ctx context.Context, c *idempotency.Claim, w *refunding) (row db.StripeCallSendRow, err error) {
+func (s *Service) announceRefund(ctx context.Context, c *idempotency.Claim, w *refunding) (row db.StripeCallRecordAttemptRow, err error) {
 	until := time.Now().Add(turnWait)
 	for wait := turnPause / 16; ; wait = min(2*wait, turnPause) {
 		err = c.Phase(ctx, refundRecorded, func(q *db.Queries) error {
@@ -173,7 +173,7 @@ func (s *Service) giveBack(ctx context.Context, c *idempotency.Claim, w *refundi
 			return s.refundWaits(ctx, c, w, nextPoll(c), errors.New("Stripe repeats a stored error; only its list of refunds can tell"))
 		}
 	}
-	announce := func(ctx context.Context) (db.StripeCallSendRow, error) { return s.announceRefund(ctx, c, w) }
+	announce := func(ctx context.Context) (db.StripeCallRecordAttemptRow, error) { return s.announceRefund(ctx, c, w) }
 	out, _, err := s.callAnnounced(ctx, c, w.call(), &w.announced, announce, func(ctx context.Context, call Call) Outcome {
 		return s.gateway.CreateRefund(ctx, call, NewRefund{
 			IntentID: w.intentID, AmountMinor: w.refund.AmountMinor, Reason: w.refund.Reason,

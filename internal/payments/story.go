@@ -107,7 +107,7 @@ func (s *Service) KeyStory(ctx context.Context, tenantID, key string, retention 
 
 // StoryOf is KeyStory for an operator, who may also see our own keys.
 func (s *Service) StoryOf(ctx context.Context, tenantID, key string, retention time.Duration) (KeyStory, error) {
-	row, err := s.pool.StoryKey(ctx, db.StoryKeyParams{TenantID: tenantID, Key: key})
+	row, err := s.pool.KeyHistoryKey(ctx, db.KeyHistoryKeyParams{TenantID: tenantID, Key: key})
 	if err != nil {
 		return KeyStory{}, notFound(err, "look up a key")
 	}
@@ -119,7 +119,7 @@ func (s *Service) StoryOf(ctx context.Context, tenantID, key string, retention t
 		Object: "idempotency_key", Key: key, State: stateOf(row), Operation: row.Operation, RequestID: row.RequestID,
 		Resource: StoryResource{row.ResourceID, Href(row.ResourceID)}, Attempts: row.Attempts, RecoveryPoint: row.RecoveryPoint,
 		CreatedAt: instant(row.CreatedAt), FinishedAt: instantOf(row.FinishedAt), ExpiresAt: instantOf(row.AnswerDroppedAt),
-		AnswerStatus: row.AnswerStatus, LastError: row.LastError, Trail: trailOf(row.Trail),
+		AnswerStatus: row.AnswerStatus, LastError: row.LastError, Trail: trailOf(row.History),
 	}
 	if story.State == storyFinished {
 		expires := instant(row.FinishedAt.Add(retention))
@@ -139,7 +139,7 @@ func (s *Service) StoryOf(ctx context.Context, tenantID, key string, retention t
 }
 
 // stateOf is the state of a key: finished, or who is to finish it.
-func stateOf(row db.StoryKeyRow) string {
+func stateOf(row db.KeyHistoryKeyRow) string {
 	switch {
 	case row.AnswerDroppedAt != nil:
 		return storyExpired
@@ -171,12 +171,12 @@ func trailOf(entries []string) []StoryStep {
 }
 
 // madeBy reads the key's resource, and the order it belongs to.
-func (s *Service) madeBy(ctx context.Context, row db.StoryKeyRow) (m made, err error) {
+func (s *Service) madeBy(ctx context.Context, row db.KeyHistoryKeyRow) (m made, err error) {
 	id := row.ResourceID
 	var orderOf, paymentOf string
 	switch {
 	case isID(checkoutID, id):
-		if m.checkout, err = found(s.pool.StoryCheckout(ctx, db.StoryCheckoutParams{TenantID: row.TenantID, ID: id})); m.checkout != nil {
+		if m.checkout, err = found(s.pool.KeyHistoryCheckout(ctx, db.KeyHistoryCheckoutParams{TenantID: row.TenantID, ID: id})); m.checkout != nil {
 			orderOf, paymentOf = deref(m.checkout.OrderID), deref(m.checkout.PaymentID)
 		}
 	case isID(refundID, id):
@@ -220,16 +220,16 @@ func deref(s *string) string {
 	return *s
 }
 
-func (s *Service) storyCalls(ctx context.Context, row db.StoryKeyRow, m made) ([]StoryCall, error) {
+func (s *Service) storyCalls(ctx context.Context, row db.KeyHistoryKeyRow, m made) ([]StoryCall, error) {
 	own := row.TenantID + ":" + row.Key
-	p := db.StoryCallsParams{TenantID: row.TenantID, OwnKeys: []string{own + ":confirm", own + ":refund"}}
+	p := db.KeyHistoryCallsParams{TenantID: row.TenantID, OwnKeys: []string{own + ":confirm", own + ":refund"}}
 	if m.refund != nil {
 		p.OwnKeys = append(p.OwnKeys, m.refund.StripeKey) // of a refund that no caller asked for, it names the order
 	}
 	if m.order != nil && m.refund == nil {
 		p.OrderPrefix = row.TenantID + ":" + m.order.ID + ":"
 	}
-	rows, err := s.pool.StoryCalls(ctx, p)
+	rows, err := s.pool.KeyHistoryCalls(ctx, p)
 	if err != nil {
 		return nil, fmt.Errorf("read the calls of a key: %w", err)
 	}
@@ -251,7 +251,7 @@ func answered(status *int16) *int16 {
 	return status
 }
 
-func (s *Service) storyEvents(ctx context.Context, row db.StoryKeyRow, m made) ([]StoryEvent, error) {
+func (s *Service) storyEvents(ctx context.Context, row db.KeyHistoryKeyRow, m made) ([]StoryEvent, error) {
 	about := []string{row.ResourceID}
 	if m.checkout != nil && m.payment != nil {
 		about = append(about, m.payment.ID)
@@ -259,7 +259,7 @@ func (s *Service) storyEvents(ctx context.Context, row db.StoryKeyRow, m made) (
 	if m.order != nil {
 		about = append(about, m.order.ID)
 	}
-	rows, err := s.pool.StoryEvents(ctx, db.StoryEventsParams{TenantID: row.TenantID, AggregateIds: about})
+	rows, err := s.pool.KeyHistoryEvents(ctx, db.KeyHistoryEventsParams{TenantID: row.TenantID, AggregateIds: about})
 	if err != nil {
 		return nil, fmt.Errorf("read the events of a key: %w", err)
 	}
@@ -285,7 +285,7 @@ func (s *Service) storyWebhooks(ctx context.Context, m made, calls []StoryCall) 
 	if len(about) == 0 {
 		return webhooks, nil
 	}
-	rows, err := s.pool.StoryWebhooks(ctx, db.StoryWebhooksParams{Consumer: StripeEvents, ObjectIds: about})
+	rows, err := s.pool.KeyHistoryWebhooks(ctx, db.KeyHistoryWebhooksParams{Consumer: StripeEvents, ObjectIds: about})
 	if err != nil {
 		return nil, fmt.Errorf("read the webhooks of a key: %w", err)
 	}
@@ -301,7 +301,7 @@ func (s *Service) withFindings(ctx context.Context, story KeyStory, tenantID str
 	if m.order == nil {
 		return story, nil
 	}
-	details, err := s.pool.StoryFindings(ctx, db.StoryFindingsParams{TenantID: tenantID, OrderID: m.order.ID})
+	details, err := s.pool.KeyHistoryDiscrepancies(ctx, db.KeyHistoryDiscrepanciesParams{TenantID: tenantID, OrderID: m.order.ID})
 	if err != nil {
 		return story, fmt.Errorf("read the findings of order %s: %w", m.order.ID, err)
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // verdictOf says in one sentence what happened in effect.
-func verdictOf(row db.StoryKeyRow, m made, calls []StoryCall) string {
+func verdictOf(row db.KeyHistoryKeyRow, m made, calls []StoryCall) string {
 	switch {
 	case row.FinishedAt == nil:
 		return unfinishedVerdict(row, m, calls)
@@ -36,7 +36,7 @@ func verdictOf(row db.StoryKeyRow, m made, calls []StoryCall) string {
 
 // unfinishedVerdict is the verdict about unfinished work: whether money may have moved,
 // and who looks when.
-func unfinishedVerdict(row db.StoryKeyRow, m made, calls []StoryCall) string {
+func unfinishedVerdict(row db.KeyHistoryKeyRow, m made, calls []StoryCall) string {
 	what := "not finished, no money has moved"
 	unknown := slices.ContainsFunc(calls, func(c StoryCall) bool {
 		return (c.Operation == string(opConfirm) || c.Operation == string(opRefund)) && (c.Outcome == db.StripeOutcomeUnknown || c.Outcome == db.StripeOutcomeSent)
@@ -55,7 +55,7 @@ func unfinishedVerdict(row db.StoryKeyRow, m made, calls []StoryCall) string {
 	case row.ParkedAt != nil:
 		return what + ": given up, a person must look"
 	}
-	return what + ": the completer looks again at " + row.ResumeAt.UTC().Format(time.RFC3339)
+	return what + ": the completer looks again at " + row.NextAttemptAt.UTC().Format(time.RFC3339)
 }
 
 func paymentVerdict(m made) string {

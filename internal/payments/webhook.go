@@ -208,7 +208,7 @@ func (s *Service) applyRefundSeen(ctx context.Context, q *db.Queries, seen Strip
 // applyGhostRefundSeen is for a refund without a row: of money that belongs to no
 // payment here.
 func (s *Service) applyGhostRefundSeen(ctx context.Context, q *db.Queries, seen StripeRefund) error {
-	refunds, err := q.GhostRefunds(ctx, db.GhostRefundsParams{TenantID: seen.TenantID, Keys: ghostKeys(seen.IntentID)})
+	refunds, err := q.OrphanRefunds(ctx, db.OrphanRefundsParams{TenantID: seen.TenantID, Keys: ghostKeys(seen.IntentID)})
 	if err != nil {
 		return fmt.Errorf("find refund %s: %w", seen.RefundID, err)
 	}
