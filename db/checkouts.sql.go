@@ -43,7 +43,8 @@ type CheckoutGetRow struct {
 	CheckoutStep CheckoutStep
 }
 
-// Returns a checkout with its steps in one snapshot: one row per step, in order. No row: the tenant has no such checkout.
+// Returns a checkout with its steps in one snapshot: one row per step, in order. No row: the tenant has no such
+// checkout.
 func (q *Queries) CheckoutGet(ctx context.Context, arg CheckoutGetParams) ([]CheckoutGetRow, error) {
 	rows, err := q.db.Query(ctx, checkoutGet, arg.TenantID, arg.ID)
 	if err != nil {

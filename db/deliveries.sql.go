@@ -148,8 +148,9 @@ type DeliveryLeaseRow struct {
 }
 
 // Leases deliveries that are due, oldest first. It skips deliveries of disabled endpoints and of tenants to whom this
-// process is sending (busy); however many these are, only the head of a tenant's queue is read to skip it. The time limit
-// is the statement's own, which an index can be searched for: deliveries that are due later are not read either.
+// process is sending (busy); however many these are, only the head of a tenant's queue is read to skip it. The time
+// limit is the statement's own, which an index can be searched for: deliveries that are due later are not read
+// either.
 func (q *Queries) DeliveryLease(ctx context.Context, arg DeliveryLeaseParams) ([]DeliveryLeaseRow, error) {
 	rows, err := q.db.Query(ctx, deliveryLease, arg.Lease, arg.Busy, arg.LimitRows)
 	if err != nil {

@@ -178,11 +178,11 @@ const feedLock = `-- name: FeedLock :many
 SELECT tenant_id FROM event_feeds WHERE tenant_id = ANY($1::text[]) ORDER BY tenant_id FOR NO KEY UPDATE
 `
 
-// The feed of a tenant's events (GET /v1/events). Positions are assigned after the commit, one at a time under the lock of
-// the tenant's row in event_feeds, so a reader that has seen position n has seen every position below.
-// The first statement of every transaction that assigns or removes positions. It locks in the order of the tenants, so
-// that two transactions never wait for each other. It must be a statement of its own: the next one needs a snapshot that
-// was taken under the lock.
+// The feed of a tenant's events (GET /v1/events). Positions are assigned after the commit, one at a time under the
+// lock of the tenant's row in event_feeds, so a reader that has seen position n has seen every position below.
+// The first statement of every transaction that assigns or removes positions. It locks in the order of the tenants,
+// so that two transactions never wait for each other. It must be a statement of its own: the next one needs a
+// snapshot that was taken under the lock.
 func (q *Queries) FeedLock(ctx context.Context, tenantIds []string) ([]string, error) {
 	rows, err := q.db.Query(ctx, feedLock, tenantIds)
 	if err != nil {
@@ -232,8 +232,8 @@ type FeedReapParams struct {
 	LimitRows int32
 }
 
-// Deletes the oldest published events of a locked feed and records how far. Ids first, then the deletion by primary key:
-// an index that is read and emptied at once is read again and again while an old snapshot is open.
+// Deletes the oldest published events of a locked feed and records how far. Ids first, then the deletion by primary
+// key: an index that is read and emptied at once is read again and again while an old snapshot is open.
 func (q *Queries) FeedReap(ctx context.Context, arg FeedReapParams) (int64, error) {
 	row := q.db.QueryRow(ctx, feedReap, arg.TenantID, arg.Retention, arg.LimitRows)
 	var count int64

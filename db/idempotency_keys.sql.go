@@ -141,11 +141,12 @@ type KeyExpediteParams struct {
 	EvenHeld bool
 }
 
-// Makes an unfinished key due at once, also a parked one. A held key is left alone unless even_held is set: its holder may
-// have read Stripe's state just before the news arrived and be about to release the claim until the next poll, so the time
-// is set where KeyYield finds it. Never for the first holder: it has not yet made anything that news could be about, and
-// otherwise every payment's own webhooks would write to its key. even_held may wait for a phase of the holder, so the
-// caller must not hold a lock that such a phase waits for. Zero rows: there is nothing to expedite.
+// Makes an unfinished key due at once, also a parked one. A held key is left alone unless even_held is set: its
+// holder may have read Stripe's state just before the news arrived and be about to release the claim until the next
+// poll, so the time is set where KeyYield finds it. Never for the first holder: it has not yet made anything that
+// news could be about, and otherwise every payment's own webhooks would write to its key. even_held may wait for a
+// phase of the holder, so the caller must not hold a lock that such a phase waits for. Zero rows: there is nothing to
+// expedite.
 func (q *Queries) KeyExpedite(ctx context.Context, arg KeyExpediteParams) (int64, error) {
 	result, err := q.db.Exec(ctx, keyExpedite, arg.TenantID, arg.Key, arg.EvenHeld)
 	if err != nil {
@@ -245,13 +246,14 @@ type KeyLookupRow struct {
 	AnswerBody    []byte
 }
 
-// A statement that knows its key tests for an unfinished one with coalesce(finished_at, answer_dropped_at) IS NULL. That
-// is equivalent to finished_at IS NULL and cannot be satisfied from the index of unfinished keys. A planner that sees few
-// unfinished keys would read them all instead of the one row, and keep that plan when there are a hundred thousand, as
-// during an outage of Stripe.
-// Reads a key for a replay, by primary key. No row: the key was never used. It returns only what a response is made of,
-// and nothing nullable: a nullable column, and the pointer to it, cost the service more than the server. held_seconds is 0
-// unless the key is held. leased_until is not returned: it is -infinity once released, which time.Time cannot represent.
+// A statement that knows its key tests for an unfinished one with coalesce(finished_at, answer_dropped_at) IS NULL.
+// That is equivalent to finished_at IS NULL and cannot be satisfied from the index of unfinished keys. A planner that
+// sees few unfinished keys would read them all instead of the one row, and keep that plan when there are a hundred
+// thousand, as during an outage of Stripe.
+// Reads a key for a replay, by primary key. No row: the key was never used. It returns only what a response is made
+// of, and nothing nullable: a nullable column, and the pointer to it, cost the service more than the server.
+// held_seconds is 0 unless the key is held. leased_until is not returned: it is -infinity once released, which
+// time.Time cannot represent.
 func (q *Queries) KeyLookup(ctx context.Context, arg KeyLookupParams) (KeyLookupRow, error) {
 	row := q.db.QueryRow(ctx, keyLookup, arg.TenantID, arg.Key)
 	var i KeyLookupRow
@@ -400,8 +402,8 @@ type KeyTakeOverRow struct {
 	AgeSeconds         float64
 }
 
-// Takes a claim that was released or whose lease ran out, and fences off its former holder: compare and swap on the token
-// just read. No row: another process was faster, or the holder still has its lease.
+// Takes a claim that was released or whose lease ran out, and fences off its former holder: compare and swap on the
+// token just read. No row: another process was faster, or the holder still has its lease.
 func (q *Queries) KeyTakeOver(ctx context.Context, arg KeyTakeOverParams) (KeyTakeOverRow, error) {
 	row := q.db.QueryRow(ctx, keyTakeOver,
 		arg.ClaimToken,
@@ -571,8 +573,8 @@ type KeyYieldParams struct {
 }
 
 // Releases the claim and sets the time of the next attempt: at once if the key was expedited while it was held
-// (KeyExpedite), because the holder may have read Stripe's state before. Zero rows: the lease was lost, and the new holder
-// decides.
+// (KeyExpedite), because the holder may have read Stripe's state before. Zero rows: the lease was lost, and the new
+// holder decides.
 func (q *Queries) KeyYield(ctx context.Context, arg KeyYieldParams) (int64, error) {
 	result, err := q.db.Exec(ctx, keyYield,
 		arg.LastError,

@@ -135,9 +135,9 @@ type InboxLeaseParams struct {
 	LimitRows int32
 }
 
-// Leases events that are due, of one subject only the first unfinished one. The attempt is counted before it is made, so
-// that an event which crashes its process is parked in the end. The consumers are matched so that no index can be searched
-// for them: a planner without statistics would read such an index from end to end.
+// Leases events that are due, of one subject only the first unfinished one. The attempt is counted before it is made,
+// so that an event which crashes its process is parked in the end. The consumers are matched so that no index can be
+// searched for them: a planner without statistics would read such an index from end to end.
 func (q *Queries) InboxLease(ctx context.Context, arg InboxLeaseParams) ([]InboxEvent, error) {
 	rows, err := q.db.Query(ctx, inboxLease, arg.Lease, arg.Consumers, arg.LimitRows)
 	if err != nil {
@@ -335,7 +335,8 @@ type InboxStoreParams struct {
 	Delay       time.Duration
 }
 
-// Stores an event that could not be applied, to be tried again after a delay, or parked. Zero rows: it is stored already.
+// Stores an event that could not be applied, to be tried again after a delay, or parked. Zero rows: it is stored
+// already.
 func (q *Queries) InboxStore(ctx context.Context, arg InboxStoreParams) (int64, error) {
 	result, err := q.db.Exec(ctx, inboxStore,
 		arg.Consumer,

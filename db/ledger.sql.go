@@ -70,8 +70,8 @@ type LedgerBasisOfPaymentRow struct {
 	Adopted bool
 }
 
-// matches: the payment succeeded as its event says. adopted: another payment of this database has the money that the event
-// names. Both are read from the tables with which the ledger must agree.
+// matches: the payment succeeded as its event says. adopted: another payment of this database has the money that the
+// event names. Both are read from the tables with which the ledger must agree.
 func (q *Queries) LedgerBasisOfPayment(ctx context.Context, arg LedgerBasisOfPaymentParams) (LedgerBasisOfPaymentRow, error) {
 	row := q.db.QueryRow(ctx, ledgerBasisOfPayment,
 		arg.TenantID,

@@ -760,11 +760,11 @@ type OperatorWorkRow struct {
 	Currency         string
 }
 
-// What the operator's page shows and records. It is opened during incidents, so every query reads by an index and stops at
-// a limit.
-// Returns unfinished work: parked first, then overdue, then unknown, then the oldest. The scan begins with what is due
-// first, so the newest work is what is left out. next_at is when the lease ends or, without a holder, when the completer
-// takes the key up. With a tenant: only the work on one object and under some keys.
+// What the operator's page shows and records. It is opened during incidents, so every query reads by an index and
+// stops at a limit.
+// Returns unfinished work: parked first, then overdue, then unknown, then the oldest. The scan begins with what is
+// due first, so the newest work is what is left out. next_at is when the lease ends or, without a holder, when the
+// completer takes the key up. With a tenant: only the work on one object and under some keys.
 func (q *Queries) OperatorWork(ctx context.Context, arg OperatorWorkParams) ([]OperatorWorkRow, error) {
 	rows, err := q.db.Query(ctx, operatorWork,
 		arg.LimitRows,

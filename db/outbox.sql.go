@@ -86,11 +86,11 @@ type OutboxLeaseRow struct {
 	Attempts    int32
 }
 
-// Leases the oldest unpublished event of each aggregate and the ones that follow it directly. A follower can be leased
-// only together with its head, so the relay that has the head's row lock has the whole run, and any number of relays keep
-// the order. Materialised, because a planner that runs the queue twice takes more than it was asked for. It waits for no
-// lock. The followers' condition is written so that it cannot be satisfied from the queue's index, which a planner without
-// statistics would read from end to end for every head.
+// Leases the oldest unpublished event of each aggregate and the ones that follow it directly. A follower can be
+// leased only together with its head, so the relay that has the head's row lock has the whole run, and any number of
+// relays keep the order. Materialised, because a planner that runs the queue twice takes more than it was asked for.
+// It waits for no lock. The followers' condition is written so that it cannot be satisfied from the queue's index,
+// which a planner without statistics would read from end to end for every head.
 func (q *Queries) OutboxLease(ctx context.Context, arg OutboxLeaseParams) ([]OutboxLeaseRow, error) {
 	rows, err := q.db.Query(ctx, outboxLease,
 		arg.Lease,
@@ -184,11 +184,11 @@ type OutboxMarkParams struct {
 	LeaseTokens  []int64
 }
 
-// Marks events as published. Those without a position in the feed get one, and with them all events written before, which
-// another relay may still be sending: the feed follows the order of the changes, not that of the relays. The feeds' rows
-// are locked. Events missing from the result were leased by another relay meanwhile. Returns the time from each event's
-// insert to its publication. Lateral and ordered, so that a planner without statistics reads only the index of events
-// without a position.
+// Marks events as published. Those without a position in the feed get one, and with them all events written before,
+// which another relay may still be sending: the feed follows the order of the changes, not that of the relays. The
+// feeds' rows are locked. Events missing from the result were leased by another relay meanwhile. Returns the time
+// from each event's insert to its publication. Lateral and ordered, so that a planner without statistics reads only
+// the index of events without a position.
 func (q *Queries) OutboxMark(ctx context.Context, arg OutboxMarkParams) ([]float64, error) {
 	rows, err := q.db.Query(ctx, outboxMark,
 		arg.TenantIds,
@@ -271,8 +271,8 @@ type OutboxReleaseParams struct {
 	Park         []bool
 }
 
-// Ends the lease of events that were not published: each is tried again after its delay, or parked. Only a failure of the
-// event itself counts as an attempt; a relay that exits says nothing about the events it held.
+// Ends the lease of events that were not published: each is tried again after its delay, or parked. Only a failure of
+// the event itself counts as an attempt; a relay that exits says nothing about the events it held.
 func (q *Queries) OutboxRelease(ctx context.Context, arg OutboxReleaseParams) (int64, error) {
 	result, err := q.db.Exec(ctx, outboxRelease,
 		arg.TenantIds,

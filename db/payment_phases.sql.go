@@ -94,18 +94,18 @@ type PaymentBeginRow struct {
 	InProgress     bool
 }
 
-// The three phases of a payment, one statement each: one round trip and one commit (docs/performance.md). Each checks the
-// fencing token of its claim, and what depends on the claim joins the CTE that checked it.
+// The three phases of a payment, one statement each: one round trip and one commit (docs/performance.md). Each checks
+// the fencing token of its claim, and what depends on the claim joins the CTE that checked it.
 //
-// Plans are made while the tables are new and small, and are kept. So each row is selected by its whole primary key and
-// with conditions that no partial index satisfies (a status as text; see also idempotency_keys.sql): an index that looks
-// as good on ten pages reads every payment of the tenant on ten thousand.
-// T1: claims the key and records the payment, its event and the call it is about to make. Claims nothing unless the order
-// can be paid and was not made by a checkout. A second live payment of the order violates one_live_payment_per_order, and
-// nothing is written. No row: the tenant has no such order.
-// The call is recorded after the payment: both payments of an order record the same creation, and a payment that is about
-// to find the order taken would otherwise hold the call's row while it waits for the payment's, which
-// PaymentIntentRecord locks in the opposite order.
+// Plans are made while the tables are new and small, and are kept. So each row is selected by its whole primary key
+// and with conditions that no partial index satisfies (a status as text; see also idempotency_keys.sql): an index
+// that looks as good on ten pages reads every payment of the tenant on ten thousand.
+// T1: claims the key and records the payment, its event and the call it is about to make. Claims nothing unless the
+// order can be paid and was not made by a checkout. A second live payment of the order violates
+// one_live_payment_per_order, and nothing is written. No row: the tenant has no such order. The call is recorded
+// after the payment: both payments of an order record the same creation, and a payment that is about to find the
+// order taken would otherwise hold the call's row while it waits for the payment's, which PaymentIntentRecord locks
+// in the opposite order.
 func (q *Queries) PaymentBegin(ctx context.Context, arg PaymentBeginParams) (PaymentBeginRow, error) {
 	row := q.db.QueryRow(ctx, paymentBegin,
 		arg.TenantID,
@@ -226,9 +226,9 @@ type PaymentFinishParams struct {
 	StripeKey          string
 }
 
-// T2: records the outcome, the order's new state, the events and the response. It first locks and checks the rows that it
-// changes, the order before the payment as everywhere, so that all of it happens or nothing. Zero rows: the lease was
-// lost, or the payment or its order has changed since it was read.
+// T2: records the outcome, the order's new state, the events and the response. It first locks and checks the rows
+// that it changes, the order before the payment as everywhere, so that all of it happens or nothing. Zero rows: the
+// lease was lost, or the payment or its order has changed since it was read.
 func (q *Queries) PaymentFinish(ctx context.Context, arg PaymentFinishParams) (int64, error) {
 	result, err := q.db.Exec(ctx, paymentFinish,
 		arg.Status,

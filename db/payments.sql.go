@@ -41,8 +41,8 @@ type OrderToPayRow struct {
 	LiveStatus   string
 }
 
-// Returns the order, the PaymentIntent that its next payment uses, and the status of the payment that occupies the order,
-// empty if none does. No row: the tenant has no such order.
+// Returns the order, the PaymentIntent that its next payment uses, and the status of the payment that occupies the
+// order, empty if none does. No row: the tenant has no such order.
 func (q *Queries) OrderToPay(ctx context.Context, arg OrderToPayParams) (OrderToPayRow, error) {
 	row := q.db.QueryRow(ctx, orderToPay, arg.TenantID, arg.ID)
 	var i OrderToPayRow

@@ -151,8 +151,8 @@ type DiscrepanciesResolveParams struct {
 	ExceptKind string
 }
 
-// Resolves the open discrepancies of an object, except those of one kind: the object agrees with our rows now, or differs
-// in another way.
+// Resolves the open discrepancies of an object, except those of one kind: the object agrees with our rows now, or
+// differs in another way.
 func (q *Queries) DiscrepanciesResolve(ctx context.Context, arg DiscrepanciesResolveParams) (int64, error) {
 	result, err := q.db.Exec(ctx, discrepanciesResolve,
 		arg.Resolution,
@@ -272,9 +272,9 @@ type KeyStatsRow struct {
 	UnknownSeconds float64
 }
 
-// Counts unfinished keys, for the metrics. A call is unknown when its last attempt got no definite response, or none and
-// its sender's lease ran out. A key is overdue when it was due a while ago and no completer took it. The oldest is among
-// the keys that are neither parked nor waiting for the customer.
+// Counts unfinished keys, for the metrics. A call is unknown when its last attempt got no definite response, or none
+// and its sender's lease ran out. A key is overdue when it was due a while ago and no completer took it. The oldest
+// is among the keys that are neither parked nor waiting for the customer.
 func (q *Queries) KeyStats(ctx context.Context, arg KeyStatsParams) (KeyStatsRow, error) {
 	row := q.db.QueryRow(ctx, keyStats, arg.Grace, arg.AwaitsCustomer)
 	var i KeyStatsRow
@@ -780,8 +780,8 @@ const reconcileTenants = `-- name: ReconcileTenants :many
 SELECT id FROM tenants WHERE id = ANY($1::text[])
 `
 
-// The reconciler compares pages of Stripe's objects with our rows. Each object names its tenant and order; these queries
-// read what is recorded of those orders at once.
+// The reconciler compares pages of Stripe's objects with our rows. Each object names its tenant and order; these
+// queries read what is recorded of those orders at once.
 func (q *Queries) ReconcileTenants(ctx context.Context, ids []string) ([]string, error) {
 	rows, err := q.db.Query(ctx, reconcileTenants, ids)
 	if err != nil {

@@ -184,8 +184,9 @@ type RefundOtherInFlightParams struct {
 	AttemptFor time.Duration
 }
 
-// Whether another refund of the payment is in flight at Stripe: recorded less than one attempt ago and without a response.
-// The caller holds the payment's row lock and is about to record a refund, so of two callers only one gets false.
+// Whether another refund of the payment is in flight at Stripe: recorded less than one attempt ago and without a
+// response. The caller holds the payment's row lock and is about to record a refund, so of two callers only one gets
+// false.
 func (q *Queries) RefundOtherInFlight(ctx context.Context, arg RefundOtherInFlightParams) (bool, error) {
 	row := q.db.QueryRow(ctx, refundOtherInFlight,
 		arg.TenantID,

@@ -268,9 +268,10 @@ type StripeCallRecordAttemptRow struct {
 	PastResendCutoff bool
 }
 
-// Records an attempt of a call before its first byte is sent. Checks the fencing token of the claim. in_doubt: an earlier
-// attempt got no definite response, or none because its process exited. past_resend_cutoff: the call was first sent longer
-// ago than resend_within, so the attempt was not recorded and must not be sent. No row: the lease was lost.
+// Records an attempt of a call before its first byte is sent. Checks the fencing token of the claim. in_doubt: an
+// earlier attempt got no definite response, or none because its process exited. past_resend_cutoff: the call was
+// first sent longer ago than resend_within, so the attempt was not recorded and must not be sent. No row: the lease
+// was lost.
 func (q *Queries) StripeCallRecordAttempt(ctx context.Context, arg StripeCallRecordAttemptParams) (StripeCallRecordAttemptRow, error) {
 	row := q.db.QueryRow(ctx, stripeCallRecordAttempt,
 		arg.TenantID,
