@@ -53,8 +53,12 @@ func migrate(ctx context.Context, args []string, getenv func(string) string, std
 	if len(args) > 0 {
 		verb = args[0]
 	}
-	if len(args) > 1 || verb != "up" && verb != "status" {
+	if len(args) > 1 || verb != "up" && verb != "status" && verb != "print" {
 		return errUsage
+	}
+	if verb == "print" { // needs no database
+		_, err := io.WriteString(stdout, db.Schema)
+		return err
 	}
 	return withDatabase(ctx, getenv, func(pool *db.Pool) error {
 		if verb == "up" {

@@ -170,6 +170,9 @@ func TestCommands(t *testing.T) {
 	code, out, _ = do("migrate")
 	require.Zero(t, code)
 	require.Equal(t, "nothing to apply\n", out)
+	var schema bytes.Buffer
+	require.Zero(t, run(t.Context(), []string{"migrate", "print"}, func(string) string { return "" }, &schema, &schema))
+	require.Contains(t, schema.String(), "CREATE TRIGGER no_step_after_compensation ")
 
 	for _, wrong := range [][]string{{"pay"}, {"serve", "now"}, {"tenant"}, {"tenant", "create"}, {"tenant", "create", ""}, {"migrate", "down"}, {"migrate", "up", "twice"}} {
 		code, out, errs := do(wrong...)

@@ -15,6 +15,7 @@ import (
 
 const usage = `usage: api [serve]                     run the service (the default)
        api migrate [up|status]         apply the migrations, or list them
+       api migrate print               print the schema; needs no database
        api tenant create NAME          make a tenant; prints its id and API key, once
        api tenant key create TENANT    make another API key
        api tenant key revoke TENANT HINT   revoke the keys that end in HINT

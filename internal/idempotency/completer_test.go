@@ -93,7 +93,7 @@ func TestCompleter(t *testing.T) {
 
 		c.exec("UPDATE idempotency_keys SET leased_until = clock_timestamp() - interval '1 ms', next_attempt_at = clock_timestamp() - interval '1 ms'")
 		require.Equal(t, 1, c.runOnce(c.completer(thing)))
-		require.Equal(t, 1, c.count("lease_token = 2 AND deaths = 1 AND finished_at IS NOT NULL"), "its holder died")
+		require.Equal(t, 1, c.count("lease_token = 2 AND lease_expirations = 1 AND finished_at IS NOT NULL"), "its holder died")
 		require.ErrorIs(t, claim.Phase(t.Context(), "thing_late", func(*db.Queries) error { return nil }), idempotency.ErrLeaseLost)
 	})
 
@@ -165,13 +165,13 @@ func TestCompleter(t *testing.T) {
 			require.Equal(t, 1, c.runOnce(c.completer(thing)), "a panic fails one item")
 		}
 		require.EqualValues(t, runs-1, c.ran.Load(), "the one that parks it does not run it")
-		require.Equal(t, 1, c.count("deaths = 25 AND finished_at IS NULL AND last_error LIKE '25 holders died%'"))
+		require.Equal(t, 1, c.count("lease_expirations = 25 AND finished_at IS NULL AND last_error LIKE '25 holders died%'"))
 		require.Zero(t, c.runOnce(c.completer(thing)), "it is nobody's any more")
 
 		// News is no reason to have another holder die on it.
 		require.NoError(t, idempotency.Hurry(t.Context(), c.pool.Queries, "ten_a", "k"))
 		require.Equal(t, 1, c.runOnce(c.completer(thing)))
-		require.Equal(t, 1, c.count("parked_at IS NOT NULL AND deaths = 25"))
+		require.Equal(t, 1, c.count("parked_at IS NOT NULL AND lease_expirations = 25"))
 
 		// A person has mended the program, and has it looked at.
 		c.run = newCompleting(t).run
