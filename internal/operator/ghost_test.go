@@ -23,7 +23,7 @@ func (d *desk) refunds() (minor []int64) {
 }
 
 func (d *desk) openFindings() int {
-	return d.Count("SELECT count(*) FROM reconciliation_findings WHERE resolved_at IS NULL")
+	return d.Count("SELECT count(*) FROM discrepancies WHERE resolved_at IS NULL")
 }
 
 // TestGiveBack is about money at Stripe that no payment here has and that cannot
@@ -61,7 +61,7 @@ func TestGiveBack(t *testing.T) {
 		page := p.get("/operator/intents/" + twice).says()
 		require.Contains(t, page, "Fully refunded.")
 		require.Contains(t, page, "Given back once, re_")
-		rfd := d.Text("SELECT resource_id FROM idempotency_keys WHERE operation = 'refund_ghost'")
+		rfd := d.Text("SELECT resource_id FROM idempotency_keys WHERE operation = 'refund_orphan'")
 		require.Equal(t, "/operator/intents/"+twice, p.post("/operator/find", url.Values{"what": {rfd}, "csrf": {p.get("/operator").field("csrf")}}).path)
 		require.Contains(t, p.act("refund", d.Tenant.ID, twice, "").says(), "Refused. Refund at Stripe "+twice+": all of it went back already.")
 		require.Equal(t, "Ada refund "+twice+" done; Ada refund "+twice+" refused", d.AuditTrail())
@@ -121,7 +121,7 @@ func TestGiveBack(t *testing.T) {
 		d.Sim.ClearFaults()
 		refused(d.Tenant.ID, d.Text("SELECT intent_id FROM payments WHERE id = $1", lost), "payment "+lost+" is what it was charged for: have that tried now.")
 		require.Empty(t, d.Posts("refunds"))
-		require.Zero(t, d.Count("SELECT count(*) FROM idempotency_keys WHERE operation = 'refund_ghost'"))
+		require.Zero(t, d.Count("SELECT count(*) FROM idempotency_keys WHERE operation = 'refund_orphan'"))
 	})
 
 	// Stripe refuses: the money stays a finding, and may be tried again under another key.
@@ -134,7 +134,7 @@ func TestGiveBack(t *testing.T) {
 		for try := 1; try <= 2; try++ {
 			require.Contains(t, p.act("refund", d.Tenant.ID, ghost, "").says(), "Done.")
 			d.API.Complete()
-			require.Equal(t, try, d.Count("SELECT count(*) FROM idempotency_keys WHERE operation = 'refund_ghost' AND finished_at IS NOT NULL"))
+			require.Equal(t, try, d.Count("SELECT count(*) FROM idempotency_keys WHERE operation = 'refund_orphan' AND finished_at IS NOT NULL"))
 		}
 		require.Contains(t, p.get("/operator/intents/"+ghost).says(), "Not given back (charge_disputed); the money is still at Stripe")
 		require.Equal(t, 1, d.openFindings())

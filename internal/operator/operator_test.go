@@ -424,7 +424,7 @@ func TestPage(t *testing.T) {
 		require.Contains(t, object, "confirm unknown")
 		require.Contains(t, object, d.Text("SELECT intent_id FROM payments WHERE id = $1", payment))
 
-		d.Exec("UPDATE idempotency_keys SET resume_at = clock_timestamp() - interval '2 minutes', leased_until = '-infinity' WHERE finished_at IS NULL")
+		d.Exec("UPDATE idempotency_keys SET next_attempt_at = clock_timestamp() - interval '2 minutes', leased_until = '-infinity' WHERE finished_at IS NULL")
 		require.Contains(t, p.get("/operator").says(), "Needs you: due at")
 		require.Contains(t, p.get("/operator").says(), "1 problem needs you. 1 request is due and not claimed by any process")
 
