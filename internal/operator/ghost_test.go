@@ -51,7 +51,7 @@ func TestGiveBack(t *testing.T) {
 		d.API.Complete()
 		require.Equal(t, []int64{1000}, d.refunds())
 		require.Len(t, d.Posts("refunds"), 1, "what was not answered was looked for, and found")
-		require.Equal(t, d.Tenant.ID+":"+payments.RefundGhost+" "+twice+":refund", d.Posts("refunds")[0].Key)
+		require.Equal(t, d.Tenant.ID+":"+payments.RefundOrphanedIntent+" "+twice+":refund", d.Posts("refunds")[0].Key)
 		require.Zero(t, d.openFindings(), "nothing is left to disagree about")
 		require.Equal(t, "paid", d.API.Get("/v1/orders/"+order).Get("status"))
 		require.Equal(t, events, d.Count("SELECT count(*) FROM outbox_events"), "the tenant's story is as it was")

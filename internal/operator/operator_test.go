@@ -523,7 +523,7 @@ func TestPage(t *testing.T) {
 		require.Regexp(t, `All \d\d invariants hold\.`, ask())
 		d.Exec("UPDATE orders SET amount_refunded_minor = 1 WHERE id = $1", order)
 		require.Contains(t, ask(), "1 invariant is violated.")
-		d.locked("ledger_entries")
+		d.LockTable("ledger_entries")
 		require.Contains(t, ask(), "not checked I8a the ledger sums to zero")
 	})
 }

@@ -22,10 +22,10 @@ func IntentForTest(t *testing.T, g Gateway, id string) stripe.Intent {
 
 // AdoptForTest is one adoption, however far the page that it was read from has aged.
 func (s *Service) AdoptForTest(ctx context.Context, i stripe.Intent) (string, error) {
-	return s.adoptPayment(ctx, i)
+	return s.Repairs().AdoptPayment(ctx, i)
 }
 
 // SweepForTest has an intent canceled that was judged abandoned.
 func (s *Service) SweepForTest(ctx context.Context, i stripe.Intent) (bool, error) {
-	return s.sweep(ctx, i)
+	return s.Repairs().CancelAbandoned(ctx, i)
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/stripe/stripe-go/v76"
+	stripego "github.com/stripe/stripe-go/v76"
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/payments"
@@ -356,7 +356,7 @@ func TestForgottenCreation(t *testing.T) {
 			b.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.Reset, Times: 3})
 			pay(&order, visa)(b)
 			b.Sim.ClearFaults()
-			_, err := b.stripe.PaymentIntents.Cancel(b.ghost(order, unconfirmed).ID, nil)
+			_, err := b.stripego.PaymentIntents.Cancel(b.ghost(order, unconfirmed).ID, nil)
 			require.NoError(t, err)
 		})
 		r := k.restored(world.LocalOptions{})
@@ -373,7 +373,7 @@ func TestForgottenCreation(t *testing.T) {
 			b.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.Reset, Times: 3})
 			pay(&order, visa)(b)
 			b.Sim.ClearFaults()
-			b.ghost(order, unconfirmed, func(p *stripe.PaymentIntentParams) { p.Amount = stripe.Int64(999) })
+			b.ghost(order, unconfirmed, func(p *stripego.PaymentIntentParams) { p.Amount = stripego.Int64(999) })
 		})
 		r := k.restored(world.LocalOptions{})
 		require.Equal(t, http.StatusCreated, r.api.Pay("k", order, visa).Status)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/stripe"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/pgproxy"
 	"example.com/payonce/testkit/world"
@@ -334,22 +335,22 @@ type seamAtStripe struct {
 	seam *seam
 }
 
-func (g seamAtStripe) CreateIntent(ctx context.Context, c payments.Call, i payments.NewIntent) payments.Outcome {
+func (g seamAtStripe) CreateIntent(ctx context.Context, c stripe.Call, i stripe.NewIntent) stripe.Outcome {
 	defer g.seam.at("intent made")
 	return g.Gateway.CreateIntent(ctx, c, i)
 }
 
-func (g seamAtStripe) ConfirmIntent(ctx context.Context, c payments.Call, id, method string) payments.Outcome {
+func (g seamAtStripe) ConfirmIntent(ctx context.Context, c stripe.Call, id, method string) stripe.Outcome {
 	defer g.seam.at("confirm answered")
 	return g.Gateway.ConfirmIntent(ctx, c, id, method)
 }
 
-func (g seamAtStripe) CancelIntent(ctx context.Context, c payments.Call, id string) payments.Outcome {
+func (g seamAtStripe) CancelIntent(ctx context.Context, c stripe.Call, id string) stripe.Outcome {
 	defer g.seam.at("cancel answered")
 	return g.Gateway.CancelIntent(ctx, c, id)
 }
 
-func (g seamAtStripe) CreateRefund(ctx context.Context, c payments.Call, r payments.NewRefund) payments.Outcome {
+func (g seamAtStripe) CreateRefund(ctx context.Context, c stripe.Call, r stripe.NewRefund) stripe.Outcome {
 	defer g.seam.at("refund answered")
 	return g.Gateway.CreateRefund(ctx, c, r)
 }

@@ -90,7 +90,7 @@ func TestOperator(t *testing.T) {
 		d := world.NewDesk(t, "")
 		require.Equal(t, http.StatusCreated, d.API.Pay("k", d.API.Order(), "pm_card_visa").Status)
 		for name, size := range map[string]browser.Size{"desktop": browser.Desktop, "phone": browser.Phone} {
-			s := d.open(t, browser, "/operator", size)
+			s := openDesk(t, d, chromium, "/operator", size)
 			require.Contains(t, s.text(), "No action needed.")
 			require.Contains(t, s.text(), "Read-only: ADMIN_TOKEN is not set")
 			s.Screenshot(t, "operator-quiet-"+name)
@@ -222,7 +222,7 @@ func TestOperator(t *testing.T) {
 		s.Screenshot(t, "operator-given-back")
 
 		orphan := d.UnmatchedIntent(d.API.Order())
-		s.Do(t, chromedp.Navigate(d.url+"/operator/intents/"+orphan))
+		s.Do(t, chromedp.Navigate(d.PageURL+"/operator/intents/"+orphan))
 		s.until("Charged at Stripe, missing in this database.")
 		s.act("Adopt…", "Adopt", "Done.")
 		require.Contains(t, s.text(), "adopted as pay_")
@@ -323,10 +323,10 @@ func TestOperator(t *testing.T) {
 	})
 
 	t.Run("SickDatabase", func(t *testing.T) {
-		d := newDesk(t, "")
+		d := world.NewDesk(t, "")
 		d.API.Order()
-		d.locked("outbox_events")
-		s := d.open(t, browser, "/operator", browser.Phone)
+		d.LockTable("outbox_events")
+		s := openDesk(t, d, chromium, "/operator", browser.Phone)
 		require.Contains(t, s.text(), "Status unknown. Could not be read: events to publish.")
 		s.Screenshot(t, "operator-sick-phone")
 	})
@@ -343,7 +343,7 @@ func TestOperator(t *testing.T) {
 		s.text()
 		s.Screenshot(t, "operator-invariants-phone")
 		d.Exec("UPDATE orders SET amount_refunded_minor = 1 WHERE id = $1", order)
-		s.Do(t, chromedp.Navigate(d.url+"/operator"))
+		s.Do(t, chromedp.Navigate(d.PageURL+"/operator"))
 		s.until("No action needed.")
 		s.click("Check all invariants")
 		s.until("1 invariant is violated.")

@@ -1,4 +1,4 @@
-package checkout_test
+package payments_test
 
 import (
 	"fmt"
