@@ -180,7 +180,7 @@ func TestOperator(t *testing.T) {
 		s.click("Look at it now")
 		s.until("of which 2.50 USD were given back.")
 		s.click("Refund…")
-		s.until("Before you do: Refund " + payment) // whoever comes next is told
+		s.until("Before you do: Refund " + payment) // the next operator sees it
 	})
 
 	t.Run("MoneyThatNobodyKnowsOfIsAdopted", func(t *testing.T) {

@@ -27,7 +27,7 @@ func (r *report) page(w io.Writer) error {
 	})
 }
 
-// settings as somebody would type them.
+// settings as they are typed.
 func (r *report) settings() string {
 	list := []string{"SCENARIO=" + r.Scenario}
 	for _, name := range slices.Sorted(maps.Keys(r.Settings)) {

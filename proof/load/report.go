@@ -41,7 +41,7 @@ type report struct {
 
 	Thresholds []threshold `json:"thresholds"`
 	Invariants struct {
-		Asked      int      `json:"asked"` // 0: nobody told us where the database is
+		Asked      int      `json:"asked"` // 0: no DATABASE_URL
 		Violations []string `json:"violations"`
 	} `json:"invariants"`
 	Said []string `json:"said"` // what the clients and the witnesses complained of
@@ -224,7 +224,7 @@ func (r *report) readSamples(file string) error {
 	return nil
 }
 
-// wanted looks at a line before it is parsed: most are of metrics nobody draws.
+// wanted looks at a line before it is parsed: most are of metrics that are not drawn.
 func wanted(line []byte) bool {
 	for _, metric := range []string{"http_req_duration", "charges_per_", "payment_settled", "answers_"} {
 		if bytes.Contains(line, []byte(`"metric":"`+metric)) {
@@ -327,7 +327,7 @@ func (r *report) print(w io.Writer) {
 	_, _ = fmt.Fprintf(w, "\n%s. %.1f s\n", verdict, r.Seconds)
 }
 
-// complaints is everything that somebody has to look at.
+// complaints is everything that needs attention.
 func (r *report) complaints() (list []string) {
 	for _, t := range r.Thresholds {
 		if !t.OK {

@@ -36,14 +36,14 @@ const (
 
 const _ = uint(lease - 3*stripeTimeout - 1) // the API insists: a lease outlives the work it covers
 
-// system is what is put under load: ours or somebody else's.
+// system is what is put under load: one of our own or one that runs elsewhere.
 type system struct {
 	*process.Stage // its log is that of our own processes
 
 	apiURL    string // several are separated by commas
 	simulator string
 	apiKey    string
-	pool      *postgres.Pool // nil: nobody told us where the database is
+	pool      *postgres.Pool // nil: no DATABASE_URL
 	about     string
 }
 
@@ -194,8 +194,8 @@ func (s *system) startBroker(ctx context.Context) (string, error) {
 	return "nats://" + b.(interface{ Addr() string }).Addr(), nil
 }
 
-// makeTenant makes a tenant for this run, so that it sees nobody else's orders
-// and nobody its own.
+// makeTenant makes a tenant for this run, so that its orders and those
+// of other tenants stay apart.
 func (s *system) makeTenant(ctx context.Context, run string) error {
 	id, secret := payments.NewTenantID(), make([]byte, 32)
 	copy(secret, noise(16))
@@ -213,9 +213,9 @@ func (s *system) makeTenant(ctx context.Context, run string) error {
 	return nil
 }
 
-// judge asks the database for every invariant, again for a while if something
-// offends: not everybody downstream has heard everything at once.
-func (s *system) judge(ctx context.Context, r *report) error {
+// checkInvariants checks every invariant in the database, and repeats for a while if
+// one is violated: consumers may not have received every event yet.
+func (s *system) checkInvariants(ctx context.Context, r *report) error {
 	if s.pool == nil {
 		return nil
 	}

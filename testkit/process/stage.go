@@ -56,7 +56,7 @@ func (s *Stage) Listen(h http.Handler) (url string, err error) {
 	return "http://" + l.Addr().String(), nil
 }
 
-// Strike takes everything down. The log is kept if somebody will want to read it.
+// Strike takes everything down. The log is kept on request.
 func (s *Stage) Strike(keepLog bool) error {
 	var err error
 	for _, undo := range slices.Backward(s.undo) {

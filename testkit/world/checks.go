@@ -125,7 +125,7 @@ func Disagreements(answers []Answer) (broken []string) {
 	final := map[string]int{}
 	for _, a := range answers {
 		switch {
-		case a.Err != nil: // Nobody answered, so nothing was promised.
+		case a.Err != nil: // No response, so nothing was promised.
 		case a.Status < 300 && a.Status != http.StatusAccepted, a.Status == http.StatusPaymentRequired, a.Problem().Code != "" && !a.Problem().Retryable:
 			final[a.Identity()]++
 		case a.Status == http.StatusConflict && a.Code() == "idempotency-key-in-flight" && a.Header.Get("Retry-After") != "":

@@ -37,7 +37,7 @@ const (
 // violations are shown of one check; the number counts them all.
 const shownMax = 20
 
-// judgement is a run that has come to rest, and its judge.
+// judgement is a finished run whose results are checked.
 type judgement struct {
 	world   *world
 	traffic *traffic
@@ -195,7 +195,7 @@ func (j *judgement) holders(ctx context.Context) error {
 	return err
 }
 
-// clocks asks whether no lease was taken before its time by anybody's clock. That
+// clocks checks that no lease was taken before it expired by the database's clock. That
 // processes with wrong clocks took part at all is a minimum of the run. Half of
 // the lease is left for the time between its beginning and its witness; a clock
 // that decided would be off by an hour.
@@ -214,10 +214,10 @@ func (j *judgement) clocks(ctx context.Context) error {
 
 // histories asks porcupine.
 func (j *judgement) histories(ctx context.Context) error {
-	keys := j.traffic.log.JudgeKeys(ctx, time.Minute)
-	j.add("I20", fmt.Sprintf("each of %d keys has a possible history", keys.Of), byHistory, keys.Judged, keys.Violations)
-	payments := j.traffic.log.JudgePayments(ctx, 30*time.Second)
-	j.add("I11", fmt.Sprintf("each of %d payments was only seen to go forward", payments.Of), byHistory, payments.Judged, payments.Violations)
+	keys := j.traffic.log.CheckKeys(ctx, time.Minute)
+	j.add("I20", fmt.Sprintf("each of %d keys has a possible history", keys.Of), byHistory, keys.Checked, keys.Violations)
+	payments := j.traffic.log.CheckPayments(ctx, 30*time.Second)
+	j.add("I11", fmt.Sprintf("each of %d payments was only seen to go forward", payments.Of), byHistory, payments.Checked, payments.Violations)
 	others := 0
 	for _, op := range j.traffic.log.Operations() {
 		if op.Outcome == history.Mismatch {
@@ -237,7 +237,7 @@ func onlyOf(list []string, word string) (some []string) {
 	return some
 }
 
-// processes asks whether any process did what nobody did to it.
+// processes checks that no process exited unless it was killed or stopped.
 func (j *judgement) processes() {
 	var odd []string
 	lives := 0

@@ -131,7 +131,7 @@ func (j *judgement) consumersInbox(ctx context.Context) error {
 			delete(received, e.ID)
 		}
 		for id := range received {
-			vanished = append(vanished, fmt.Sprintf("%s received %s, which nobody sent", consumer, id))
+			vanished = append(vanished, fmt.Sprintf("%s received %s, which was not sent", consumer, id))
 		}
 		j.add("I22", consumer+" has received all that was published, and no more", byBroker, meant, vanished)
 	}

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
-// A judge that finds nothing is only worth something if there is something that
+// A check that finds nothing is only worth something if there is something that
 // he finds.
 func TestTheBooks(t *testing.T) {
 	t.Parallel()
@@ -97,7 +97,7 @@ func TestTheBrokersLog(t *testing.T) {
 	}
 }
 
-// The witnesses see a write of somebody who does not hold the claim, and a lease
+// The checks see a write by a process that does not hold the claim, and a lease
 // that was taken before its time, both of which the schema would let pass.
 func TestTheWitnesses(t *testing.T) {
 	t.Parallel()

@@ -98,7 +98,7 @@ type request struct {
 	prefer          string // wait=2, or empty
 }
 
-// send makes one request to some node and notes what came of it.
+// send makes one request to some node and records the result.
 func (c *client) send(ctx context.Context, q request) (a answer, outcome history.Outcome) {
 	// A client's own patience, not the run's end, decides when it gives up.
 	wait := patience

@@ -1,4 +1,4 @@
-// Package chaos breaks a running system and judges it.
+// Package chaos injects faults into a running system and checks every invariant.
 //
 // What runs is real: API processes, PostgreSQL with fsync, a JetStream broker in
 // a process of its own. Only Stripe is simulated, in this process, where no kill

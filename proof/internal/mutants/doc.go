@@ -1,5 +1,5 @@
-// Package mutants takes the service's guards away, one at a time, and sees to it
-// that a test complains.
+// Package mutants removes the service's guards, one at a time, and expects
+// a test to fail.
 //
 // A suite that is green says little about itself: it would be green without its
 // assertions, too. So each guard has a mutant here, a small change of the source

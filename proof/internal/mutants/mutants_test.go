@@ -59,8 +59,8 @@ func TestPage(t *testing.T) {
 	require.Equal(t, want, shown, "%s shows other mutants: go run -C proof ./mutants -write", Page)
 }
 
-// TestJudge: a run that shows nothing must never look like one that does.
-func TestJudge(t *testing.T) {
+// TestVerdict: a run that shows nothing must never look like one that does.
+func TestVerdict(t *testing.T) {
 	t.Parallel()
 	m := Mutant{Test: Test{Name: "TestX/a sub", Says: "paid once"}}
 	for name, c := range map[string]struct {
@@ -78,7 +78,7 @@ func TestJudge(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.Equal(t, c.want, m.judge(c.ran))
+			require.Equal(t, c.want, m.verdict(c.ran))
 		})
 	}
 }
