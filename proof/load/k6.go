@@ -105,12 +105,12 @@ func (k k6Program) run(ctx context.Context, o options, s *system) (*report, erro
 		cmd.Env = append(cmd.Env, name+"="+v)
 	}
 	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = io.Discard, &said // its summary is told in our words
+	cmd.Stdout, cmd.Stderr = io.Discard, &said // the report replaces its summary
 	began := time.Now()
 	err = cmd.Run()
 	var exit *exec.ExitError
 	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != thresholdsBroken) {
-		log, _ := os.ReadFile(console) // k6 may have died before it had one
+		log, _ := os.ReadFile(console) // k6 may have exited before it had one
 		return nil, fmt.Errorf("k6: %w\n%s", err, bytes.TrimSpace(append(withoutFailedRequests(said.Bytes()), log...)))
 	}
 	r := &report{Run: o.run, Scenario: o.scenario, K6: k.version, System: s.about, Began: began.UTC(), Settings: o.script, thresholdsHeld: err == nil}

@@ -108,7 +108,7 @@ func TestLoad(t *testing.T) {
 		require.Positive(t, r.Charges["per_key"][1])
 		require.Equal(t, r.Charges["per_key"].sum(), r.Charges["per_key"][1], "charged once")
 		require.Positive(t, r.Duplicates.Replayed)
-		require.Contains(t, said, "invariants  not asked", "no DATABASE_URL was given")
+		require.Contains(t, said, "invariants  not checked", "no DATABASE_URL was given")
 
 		// As no other run of this test names its keys: what does not begin with a run's name is counted here.
 		var stray int
@@ -140,7 +140,7 @@ func TestLoad(t *testing.T) {
 		require.Equal(t, 1, r.Charges["per_key"][0])
 	})
 
-	t.Run("IsRedWhenNobodyCanCount", func(t *testing.T) {
+	t.Run("FailsWithoutTheEffectLog", func(t *testing.T) {
 		t.Parallel()
 		var asked atomic.Int64
 		books := proxy(t, b.simulator, nil, func(res *http.Response) error {

@@ -83,7 +83,7 @@ type threshold struct {
 var answerMetrics = []struct{ metric, name string }{
 	{"answers_executed", "executed"},
 	{"answers_replayed", "replayed"},
-	{"answers_in_flight", "told to wait (409)"},
+	{"answers_in_flight", "in progress (409)"},
 	{"answers_processing", "processing (202)"},
 	{"answers_refused", "refused"},
 	{"answers_unavailable", "overloaded (429, 503)"},
@@ -91,7 +91,7 @@ var answerMetrics = []struct{ metric, name string }{
 	{"answers_unexpected", "unexpected"},
 }
 
-// conclude computes what is told from what was read.
+// conclude computes the report from what was read.
 func (r *report) conclude() error {
 	count := func(metric string) int { return int(r.summary.Metrics[metric].Values["count"]) }
 	r.Seconds = r.summary.State.TestRunDurationMS / 1000
@@ -217,7 +217,7 @@ func (r *report) readSamples(file string) error {
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		r.Latency = append(r.Latency, measure(name, byName[name]))
 	}
-	r.Settled = measure("a payment, until its answer is final", settled)
+	r.Settled = measure("payment, until the final response", settled)
 	for _, at := range slices.Sorted(maps.Keys(bySlice)) {
 		r.seconds = append(r.seconds, *bySlice[at])
 	}
@@ -292,7 +292,7 @@ func (r *report) write(dir string) error {
 
 // print says it in text.
 func (r *report) print(w io.Writer) {
-	_, _ = fmt.Fprintf(w, "\n%s, run %s: %d requests, %.0f a second; %.0f orders paid a second\n\n", r.Scenario, r.Run, r.Requests, r.RequestRate, r.Payments)
+	_, _ = fmt.Fprintf(w, "\n%s, run %s: %d requests, %.0f per second; %.0f orders paid per second\n\n", r.Scenario, r.Run, r.Requests, r.RequestRate, r.Payments)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintln(t, "latency, ms\tcount\tp50\tp95\tp99\tmax\t ")
 	for _, l := range append(slices.Clone(r.Latency), r.Settled) {
@@ -310,12 +310,12 @@ func (r *report) print(w io.Writer) {
 	if r.Dropped > 0 {
 		_, _ = fmt.Fprintf(w, "dropped     %d customers came when no client was free\n", r.Dropped)
 	}
-	_, _ = fmt.Fprintf(w, "duplicates  %d sent, %d suppressed: %d replayed, %d told to wait\n", r.Duplicates.Sent, r.Duplicates.Suppressed, r.Duplicates.Replayed, r.Duplicates.InFlight)
+	_, _ = fmt.Fprintf(w, "duplicates  %d sent, %d suppressed: %d replayed, %d in progress\n", r.Duplicates.Sent, r.Duplicates.Suppressed, r.Duplicates.Replayed, r.Duplicates.InFlight)
 	_, _ = fmt.Fprintf(w, "charges     per key %s; per order %s\n", r.Charges["per_key"], r.Charges["per_order"])
 	if r.Invariants.Asked > 0 {
-		_, _ = fmt.Fprintf(w, "invariants  %d asked of the database, %d rows offend\n", r.Invariants.Asked, len(r.Invariants.Violations))
+		_, _ = fmt.Fprintf(w, "invariants  %d checked in the database, %d rows violate one\n", r.Invariants.Asked, len(r.Invariants.Violations))
 	} else {
-		_, _ = fmt.Fprintln(w, "invariants  not asked: DATABASE_URL is not set")
+		_, _ = fmt.Fprintln(w, "invariants  not checked: DATABASE_URL is not set")
 	}
 	for _, line := range r.complaints() {
 		_, _ = fmt.Fprintln(w, "  "+line)

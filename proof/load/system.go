@@ -98,7 +98,7 @@ func here(ctx context.Context, o options, say func(string, ...any)) (_ *system, 
 		return nil, fmt.Errorf("have Stripe send its webhooks: %w", err)
 	}
 	s.about = fmt.Sprintf("%d API processes, PostgreSQL with fsync, JetStream and a simulated Stripe that takes about %s, all on this machine with k6", processes, o.latency)
-	say("%d API processes at %s; Stripe is simulated, its books are at %s/effects", processes, s.apiURL, s.simulator)
+	say("%d API processes at %s; Stripe is simulated, its effect log is at %s/effects", processes, s.apiURL, s.simulator)
 	return s, nil
 }
 
@@ -120,7 +120,7 @@ func elsewhere(ctx context.Context, o options, say func(string, ...any)) (_ *sys
 			return nil, err
 		}
 	}
-	say("the API is at %s, Stripe's books are at %s/effects", s.apiURL, s.simulator)
+	say("the API is at %s, Stripe's effect log is at %s/effects", s.apiURL, s.simulator)
 	return s, nil
 }
 

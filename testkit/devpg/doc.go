@@ -34,16 +34,16 @@
 // for every test package.
 //
 //   - Stop: SIGINT, ten seconds, SIGQUIT; the folder is removed.
-//   - The starting process dies, however: the kernel (on Linux) and a janitor,
+//   - The starting process exits, however: the kernel (on Linux) and a janitor,
 //     a shell that waits for a pipe from us to close, both end the server; the
 //     janitor then removes the folder.
-//   - The janitor dies too: the next Start finds a folder whose lock no process
+//   - The janitor exits too: the next Start finds a folder whose lock no process
 //     holds, ends the server that may still run in it, and removes it.
 //   - Ctrl-C reaches the starting process only: the server is in a process
 //     group of its own, so that a program can still use it while shutting down.
 //
 // A container is removed by Stop, by testcontainers' reaper when the process
-// dies, or, where the reaper is switched off, by the next Start.
+// exits, or, where the reaper is switched off, by the next Start.
 //
 // # Durability
 //

@@ -40,7 +40,7 @@ func childOf(a *account) *syscall.SysProcAttr {
 }
 
 // startLocked starts cmd from a thread that lives until cmd has ended: the
-// kernel sends the parent-death signal when the thread that forked dies, not
+// kernel sends the parent-death signal when the thread that forked exits, not
 // when the process does, and Go ends idle threads as it pleases.
 func startLocked(cmd *exec.Cmd, exited chan<- struct{}) error {
 	result := make(chan error)

@@ -187,7 +187,7 @@ func TestLostCommitIsInDoubt(t *testing.T) {
 	require.Error(t, err)
 	require.False(t, postgres.NotWritten(err), "nothing says so")
 
-	// A statement of its own, with parameters, is judged right by pgx. So is what db says.
+	// A statement of its own, with parameters, is classified right by pgx. So is what db says.
 	b.proxy.After("INSERT INTO t")
 	_, err = b.through.Exec(t.Context(), "INSERT INTO t VALUES ($1)", 1)
 	require.False(t, pgconn.SafeToRetry(err))

@@ -89,7 +89,7 @@ func (c *Child) signal(s syscall.Signal) error {
 }
 
 // startFromLastingThread starts cmd from a thread that lives until cmd has
-// ended: Linux sends the parent-death signal when the thread that forked dies,
+// ended: Linux sends the parent-death signal when the thread that forked exits,
 // and Go ends idle threads as it pleases.
 func startFromLastingThread(cmd *exec.Cmd, exited func()) error {
 	started := make(chan error)

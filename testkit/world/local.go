@@ -23,7 +23,7 @@ import (
 // value is a server as it is.
 type LocalOptions struct {
 	Name          string // how the database knows its sessions
-	Database      string // another way to the database, such as one that dies
+	Database      string // another way to the database, such as one that fails
 	Stripe        string // another way to Stripe
 	MaxConn       int32
 	Lease         time.Duration

@@ -39,7 +39,7 @@ const (
 	warmUp     = samples * 2 / 5 // by then vacuum has found its pace
 	flat       = 1.3             // the largest of the second half after the warm-up, against the largest of the first
 	flatDead   = 2.0             // likewise; a sample sees a saw-tooth where it happens to stand
-	unfinished = 1000            // keys that died long ago; none of them may be touched
+	unfinished = 1000            // keys abandoned long ago; none of them may be deleted
 )
 
 type settings struct {

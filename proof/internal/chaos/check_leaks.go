@@ -40,7 +40,7 @@ func (w *world) baseline(ctx context.Context) (base map[string]vitals, err error
 }
 
 // nothingLeaks waits until everything that was held is let go.
-func (j *judgement) nothingLeaks(ctx context.Context) error {
+func (j *checks) nothingLeaks(ctx context.Context) error {
 	j.traffic.http.CloseIdleConnections()
 	var held []string
 	for deadline := time.Now().Add(restWithin); ; {

@@ -132,7 +132,7 @@ func TestTheWitnesses(t *testing.T) {
 	require.Contains(t, stale[0], "api-2.1 moved it to recorded, and its token 1 was of api-1.1")
 
 	exec(stranger, `UPDATE idempotency_keys SET lease_token = 2, claim_token = gen_random_uuid()`)
-	j := &judgement{world: w}
+	j := &checks{world: w}
 	require.NoError(t, j.clocks(t.Context()))
 	require.Equal(t, 1, j.checks[0].Looked)
 	require.Len(t, j.checks[0].Violations, 1, "the lease had a minute to go")

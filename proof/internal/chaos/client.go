@@ -185,7 +185,7 @@ func (c *client) look(ctx context.Context) {
 	switch {
 	case err != nil, a.status >= 500:
 	case as != p.tenant:
-		c.rule("I10", a.status == http.StatusNotFound, "tenant %d is told %d of %s, which is another's", as, a.status, p.id)
+		c.rule("I10", a.status == http.StatusNotFound, "tenant %d got %d for %s of another tenant", as, a.status, p.id)
 	case a.status == http.StatusNotFound:
 		c.log.Saw(history.Sighting{Payment: p.id, Status: history.Absent, Call: call, Return: ret})
 	default:

@@ -11,7 +11,7 @@ import (
 	"example.com/payonce/proof/internal/chaos/history"
 )
 
-// client is somebody who wants things, one after the other, and retries until he
+// client sends requests, one after the other, and retries until it
 // has them or loses his patience. What he does is drawn from the seed.
 type client struct {
 	*traffic

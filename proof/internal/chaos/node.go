@@ -14,7 +14,7 @@ import (
 )
 
 // node is a host that runs the API: a clock of its own, cables of its own, and
-// somebody who starts the process again whenever it ends.
+// a supervisor that restarts the process whenever it exits.
 type node struct {
 	name   string
 	offset time.Duration // of its clock

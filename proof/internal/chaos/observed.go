@@ -28,7 +28,7 @@ type Firing struct {
 
 const (
 	quietWithin = time.Minute // for alerts: a minute of chaos is an hour of production to them, and ten seconds to forget in
-	calmFor     = 5           // looks in a row, a second apart: the judge has just asked for everything again, which nobody has scraped yet
+	calmFor     = 5           // looks in a row, a second apart: the checks have just sent requests, which are not scraped yet
 	goneAtLeast = 3           // alerts that fired and went, in a run that is watched
 )
 

@@ -69,7 +69,7 @@ type Suppressed struct {
 
 // InDoubt is how many commits had their answer lost by the proxy, before and
 // after the server had read them, and how often the service read back what came
-// of one, whoever lost it.
+// of one, whichever process lost it.
 type InDoubt struct {
 	Before   int `json:"cut_before"`
 	After    int `json:"cut_after"`

@@ -109,8 +109,8 @@ func TestTooLittleWasSeen(t *testing.T) {
 	require.Equal(t, 2, r.Observed.went(), "it has fired again since it went")
 
 	r.Observed = watched()
-	r.Observed.Seen.Blind = []string{"PayonceMoneyDrift listens for what nobody says"}
-	require.Equal(t, []string{"seen by Prometheus: PayonceMoneyDrift listens for what nobody says"}, r.tooLittle(1))
+	r.Observed.Seen.Blind = []string{"PayonceMoneyDrift uses a series that does not exist"}
+	require.Equal(t, []string{"seen by Prometheus: PayonceMoneyDrift uses a series that does not exist"}, r.tooLittle(1))
 }
 
 // When which alert fired is in the text, in the JSON and on the page.

@@ -84,8 +84,8 @@ func (r *run) phases(ctx context.Context) (Report, error) {
 	r.report.QuietKeys, r.report.QuietEvents = keys.Round(time.Millisecond).String(), events.Round(time.Millisecond).String()
 	r.Log("quiet after %s, and every event consumed after %s", r.report.QuietKeys, r.report.QuietEvents)
 
-	r.countSuppressed() // the judge asks for everything again, which is no client's doing
-	j := &judgement{world: r.world, traffic: r.traffic, watch: r.watch, base: base}
+	r.countSuppressed() // the checks send requests too, which are not traffic
+	j := &checks{world: r.world, traffic: r.traffic, watch: r.watch, base: base}
 	began, err := r.world.count(ctx, `SELECT count(*) FROM idempotency_keys`)
 	if err != nil {
 		return r.report, err

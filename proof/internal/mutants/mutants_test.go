@@ -93,7 +93,7 @@ func TestRunner(t *testing.T) {
 		"lock/lk_test.go": "package lock\n\nimport \"testing\"\n\nfunc TestLock(t *testing.T) {\n\tt.Run(\"Holds\", func(t *testing.T) {\n\t\tif !Locked() {\n\t\t\tt.Fatal(\"the door is open\")\n\t\t}\n\t})\n}\n",
 		// The other module's test sees the guard from outside.
 		"proof/go.mod":          "module guarded/proof\n\ngo 1.24\n\nrequire guarded v0.0.0\n\nreplace guarded => ../\n",
-		"proof/lock/lk_test.go": "package lock_test\n\nimport (\n\t\"testing\"\n\n\t\"guarded/lock\"\n)\n\nfunc TestDoor(t *testing.T) {\n\tif !lock.Locked() {\n\t\tt.Fatal(\"anybody walks in\")\n\t}\n}\n",
+		"proof/lock/lk_test.go": "package lock_test\n\nimport (\n\t\"testing\"\n\n\t\"guarded/lock\"\n)\n\nfunc TestDoor(t *testing.T) {\n\tif !lock.Locked() {\n\t\tt.Fatal(\"the door is open to the other module\")\n\t}\n}\n",
 	} {
 		path := filepath.Join(root, filepath.FromSlash(name))
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
@@ -105,7 +105,7 @@ func TestRunner(t *testing.T) {
 	}
 	all := []Mutant{mutant("return false"), mutant("return 1 < 2"), mutant("return"), {Edits: []Edit{{"lock/lock.go", "no such text", ""}}, Test: test}}
 	outside := mutant("return false")
-	outside.Test = Test{"proof/lock", "lk_test.go", "TestDoor", "anybody walks in"}
+	outside.Test = Test{"proof/lock", "lk_test.go", "TestDoor", "the door is open to the other module"}
 	all = append(all, outside)
 	r := Runner{Root: root, AtOnce: 2, Progress: t.Logf, Env: []string{"GOWORK=off", "GOFLAGS="}}
 	require.NoError(t, r.Sound(t.Context(), all))

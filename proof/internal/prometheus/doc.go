@@ -7,7 +7,7 @@
 // are evaluated sixty times as fast as in production ([Accelerated]): their durations
 // are divided, their bounds on counts, rates and shares are not.
 //
-// [Prometheus.Seen] is the judgement that chaos and TestObserve share: each rule
+// [Prometheus.Seen] is the check that chaos and TestObserve share: each rule
 // was evaluated, without an error, on series that exist, and each query of each
 // panel has returned numbers. [Prometheus.Firings] is when which alert fired.
 package prometheus

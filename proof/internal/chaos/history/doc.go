@@ -8,6 +8,6 @@
 // reads it, from whichever process, sees its status go forward and never back
 // ([Log.CheckPayments]).
 //
-// A history that the checker cannot judge in its time counts as a violation: an
+// A history that the checker cannot check in its time counts as a violation: an
 // answer of "perhaps" is how a checker goes blind.
 package history

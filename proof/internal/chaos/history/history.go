@@ -59,7 +59,7 @@ func check(ctx context.Context, model porcupine.Model, what string, parts map[st
 		}
 		switch porcupine.CheckOperationsTimeout(model, ops, max(left, time.Millisecond)) {
 		case porcupine.Illegal:
-			v.Violations = append(v.Violations, fmt.Sprintf("the history of %s %s is impossible:%s", what, name, told(model, ops)))
+			v.Violations = append(v.Violations, fmt.Sprintf("the history of %s %s is impossible:%s", what, name, beginning(model, ops)))
 		case porcupine.Unknown:
 			v.Violations = append(v.Violations, fmt.Sprintf("the history of %s %s, of %d operations, could not be checked in time", what, name, len(ops)))
 		case porcupine.Ok:
@@ -70,8 +70,8 @@ func check(ctx context.Context, model porcupine.Model, what string, parts map[st
 	return v
 }
 
-// told is the beginning of a history, for the person who must find out why.
-func told(model porcupine.Model, ops []porcupine.Operation) string {
+// beginning is the start of a history, to find out why.
+func beginning(model porcupine.Model, ops []porcupine.Operation) string {
 	slices.SortFunc(ops, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
 	var b strings.Builder
 	for _, op := range ops[:min(len(ops), linesMax)] {

@@ -47,7 +47,7 @@ func TestHistory(t *testing.T) {
 			if c.bad {
 				require.Len(t, v.Violations, 1)
 				require.Contains(t, v.Violations[0], "key 0/k is impossible")
-				require.Contains(t, v.Violations[0], c.list[0].Outcome.String(), "what happened is told")
+				require.Contains(t, v.Violations[0], c.list[0].Outcome.String(), "the violation names the outcome")
 			} else {
 				require.Empty(t, v.Violations)
 			}
