@@ -1,4 +1,4 @@
-# Every program of the project, static, in an image without a shell, as nobody.
+# Every program of the project, static, in an image without a shell, as an unprivileged user.
 # docker-compose.yml runs it; a release would build the last stage alone.
 
 FROM golang:1.26 AS build

@@ -28,7 +28,7 @@ export function teardown(data) {
   const books = end(data);
   const stock = read(`/v1/stock/${data.sku}`, 'GET /v1/stock/{sku}').json();
   const sold = listSold(books, data);
-  expect(stock.reserved === 0, `stock: ${stock.reserved} are still reserved, and nobody is buying`);
+  expect(stock.reserved === 0, `stock: ${stock.reserved} are still reserved, and no checkout is running`);
   expect(stock.available === shelf - sold, `stock: of ${shelf}, ${sold} were sold and ${stock.available} are left`);
 }
 

@@ -1,11 +1,11 @@
 // duplicate-storm: the same request many times at the same instant, to all
 // processes, in two ways: one client that opens so many connections, and as many
-// clients that know one key. One of them is executed. The others are told to
+// clients that know one key. One of them is executed. The others have to
 // wait, or get its answer, byte for byte.
 import exec from 'k6/execution';
 import { config, duration, number } from './lib/config.js';
 import { options as common } from './lib/options.js';
-import { atOnce, together, judge, order, pay, payment, keyOf, request, send, same, FINAL } from './lib/client.js';
+import { atOnce, together, classify, order, pay, payment, keyOf, request, send, same, FINAL } from './lib/client.js';
 import { begin, end } from './lib/effects.js';
 import { metrics } from './lib/metrics.js';
 export { handleSummary } from './lib/summary.js';
@@ -29,7 +29,7 @@ export function batch(data) {
   if (id === null) return;
   const answers = atOnce(copies, 'POST', '/v1/payments', payment(id), { key, name: 'POST /v1/payments' });
   const early = together(answers, key);
-  const last = pay(key, id, { sentBefore: true }); // whoever was told to wait asks again
+  const last = pay(key, id, { sentBefore: true }); // whoever was in progress asks again
   if (early !== null && last !== null) same(early, last, key);
 }
 
@@ -43,7 +43,7 @@ export function crowd(data) {
   if (id === null) return;
   if (sentBefore) metrics.duplicates.add(1);
   const waited = send(request('POST', '/v1/payments', payment(id), { key, name: 'POST /v1/payments', headers: { Prefer: 'wait=5' } }));
-  const early = judge(waited) === FINAL ? waited : null;
+  const early = classify(waited) === FINAL ? waited : null;
   const last = pay(key, id, { sentBefore: true });
   if (early !== null && last !== null) same(early, last, key);
 }

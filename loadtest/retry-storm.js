@@ -23,11 +23,11 @@ const impatience = `${number('IMPATIENCE_MS', 250)}ms`;
 export function setup() {
   const data = begin();
   for (const fault of [
-    { kind: 'drop', probability: 0.15 }, // charged, and nobody told
-    { kind: 'effect_error', probability: 0.05, status: 502 }, // charged, and told that it failed
-    { kind: 'delay', probability: 0.15, delay: '600ms' }, // charged, and told when nobody listens any more
-    { kind: 'reset', probability: 0.05 }, // not charged, and nobody told
-    { kind: 'refuse', probability: 0.05, status: 503 }, // not charged, and told so
+    { kind: 'drop', probability: 0.15 }, // charged, no response
+    { kind: 'effect_error', probability: 0.05, status: 502 }, // charged, response says failed
+    { kind: 'delay', probability: 0.15, delay: '600ms' }, // charged, response after the client's timeout
+    { kind: 'reset', probability: 0.05 }, // not charged, no response
+    { kind: 'refuse', probability: 0.05, status: 503 }, // not charged, response says so
   ]) {
     const body = JSON.stringify({ op: 'intent.confirm', key: data.run, times: 100000, ...fault });
     const res = http.post(`${config.simulator}/faults`, body, { tags: { name: 'POST simulator/faults', kind: 'witness' } });

@@ -36,9 +36,9 @@ export function read(path, name) {
 export const FINAL = 'final';
 export const AGAIN = 'again';
 
-// judge says whether an answer is the last word, and counts it.
+// classify says whether a response is final, and counts it.
 // allowed are the problem codes that this request may be refused with.
-export function judge(res, allowed = []) {
+export function classify(res, allowed = []) {
   if (res.status === 0) {
     metrics.unanswered.add(1);
     return AGAIN;
@@ -78,7 +78,7 @@ export function problemOf(res) {
   try {
     return JSON.parse(res.body).code || '';
   } catch {
-    return ''; // not ours: judge calls it unexpected
+    return ''; // not ours: classify counts it as unexpected
   }
 }
 
@@ -102,7 +102,7 @@ export function settle(method, path, body, { key, name, allowed, timeout, sentBe
   for (let attempt = 0; ; attempt++) {
     if (attempt > 0 || sentBefore) metrics.duplicates.add(1);
     const res = send(request(method, path, body, { key, name, timeout }));
-    if (judge(res, allowed) === FINAL) return res;
+    if (classify(res, allowed) === FINAL) return res;
     if (Date.now() - began > giveUpAfter * 1000) {
       metrics.neverFinal.add(1);
       console.error(`never final: key ${key}: ${res.status} ${res.body}`);
@@ -118,7 +118,7 @@ export function politely(res, attempt) {
   sleep(said > 0 ? Math.min(said, 5) : Math.min(0.05 * 2 ** attempt, 2) * (0.5 + Math.random() / 2));
 }
 
-// keyOf is a key of this run: what it is for and a number that nobody else draws.
+// keyOf is a key of this run: what it is for and a number that is drawn once.
 export function keyOf(run, what, n = exec.scenario.iterationInTest) {
   return `${run}-${exec.scenario.name}-${what}-${n}`;
 }
@@ -163,14 +163,14 @@ export function atOnce(n, method, path, body, how) {
   return http.batch(requests);
 }
 
-// together judges the answers to one request that was sent many times: at most
+// together checks the responses to one request that was sent many times: at most
 // one of them executed it, and the final ones are the same bytes. It returns a
 // final one, or null.
 export function together(answers, key, allowed = []) {
   let first = null;
   let executed = 0;
   for (const res of answers) {
-    if (judge(res, allowed) !== FINAL || res.status >= 500) continue;
+    if (classify(res, allowed) !== FINAL || res.status >= 500) continue;
     if (!replayed(res) && (res.status < 300 || res.status === 402)) executed++;
     if (first === null) first = res;
     else same(first, res, key);

@@ -1,5 +1,5 @@
-// What a run can be told, by k6's -e or by the environment, and what it is when
-// nobody says anything.
+// The settings of a run, by k6's -e or by the environment, and their
+// defaults.
 
 const bases = (__ENV.API_URL || '').split(',').map((url) => url.trim().replace(/\/+$/, '')).filter((url) => url !== '');
 

@@ -95,7 +95,7 @@ function tally(data) {
   for (const charge of charges(data.seq)) {
     // <tenant>:<caller's key>:<operation>
     charge.caller = charge.key.split(':').slice(1, -1).join(':');
-    if (!charge.caller.startsWith(`${data.run}-`)) continue; // somebody else's
+    if (!charge.caller.startsWith(`${data.run}-`)) continue; // of another run
     append(byKey, charge.caller, charge);
     append(byOrder, (charge.metadata || {}).order_id, charge);
   }
@@ -111,7 +111,7 @@ function append(map, key, value) {
 // charges is the simulator's own log of money taken, oldest first.
 function charges(since) {
   const res = http.get(`${config.simulator}/effects?kind=charge&since=${since}`, { timeout: '60s', tags: { name: 'GET simulator/effects', kind: 'witness' } });
-  if (res.status !== 200) throw new Error(`the simulator at ${config.simulator} answers ${res.status} ${res.error}: nobody could count the charges`);
+  if (res.status !== 200) throw new Error(`the simulator at ${config.simulator} responds ${res.status} ${res.error}: the charges cannot be counted`);
   return res.json();
 }
 
@@ -150,7 +150,7 @@ function list(path, data) {
   const all = [];
   for (let after = ''; ; ) {
     const res = ask(`${path}?limit=100${after}`, `GET ${path}`);
-    if (res.status !== 200) throw new Error(`${path} answers ${res.status} ${res.body}: nobody could say what is there`);
+    if (res.status !== 200) throw new Error(`${path} responds ${res.status} ${res.body}: the objects cannot be read`);
     const page = res.json();
     for (const object of page.data) {
       if (object.id === data.newest[path]) return all;

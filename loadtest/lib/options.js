@@ -6,7 +6,7 @@ export function options(scenarios, more = {}) {
   return {
     scenarios,
     thresholds: thresholds(more),
-    batch: 200, // k6 sends six at once to one host unless told otherwise, and then a storm is none
+    batch: 200, // k6's default of six at once to one host would be no storm
     batchPerHost: 200,
     setupTimeout: '1m',
     teardownTimeout: '10m', // it waits for what was begun, and reads every order of the run

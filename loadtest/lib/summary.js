@@ -1,5 +1,5 @@
 // handleSummary of every scenario: the figures for go run -C proof ./load, which draws
-// them, and the few lines that matter for whoever runs k6 alone.
+// them, and the few lines that matter when k6 runs alone.
 export function handleSummary(data) {
   const lines = ['', `run ${data.setup_data ? data.setup_data.run : '?'}`];
   const count = (name) => (data.metrics[name] ? data.metrics[name].values.count : 0);

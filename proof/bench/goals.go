@@ -50,7 +50,7 @@ func walBytes(s sample) float64 { return s.wal }
 
 func p99Millis(s sample) float64 { return float64(s.p99.Microseconds()) / 1000 }
 
-// outcome is a goal and what became of it.
+// outcome is a goal and the value that was reached.
 type outcome struct {
 	ID, What, Unit string
 	Want           float64

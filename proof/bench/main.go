@@ -162,7 +162,7 @@ type measurement struct {
 	samples    []sample
 }
 
-// sample is one measurement. Costs are for one operation, and zero where nobody
+// sample is one measurement. Costs are for one operation, and zero where not
 // asked.
 type sample struct {
 	rate   float64

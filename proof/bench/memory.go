@@ -53,7 +53,7 @@ func (b *bench) memoryGroup() group {
 	}
 }
 
-// startProgram builds cmd/api and starts it as anybody would.
+// startProgram builds cmd/api and starts it as in production.
 func (b *bench) startProgram(ctx context.Context, brokerURL string) (end func(), err error) {
 	binary := filepath.Join(b.dir, "api")
 	if err := process.Build(ctx, "cmd/api", binary); err != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // TestWrite: a run of some groups leaves what others have measured, and the words
-// of the page are whoever's wrote them.
+// of the page stay as they were.
 func TestWrite(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -174,7 +174,7 @@ func (b *bench) bare(name string) func(context.Context) (sample, error) {
 	}
 }
 
-// conflicts asks for a key that somebody else holds.
+// conflicts sends requests with a key that another request holds.
 func (b *bench) conflicts(ctx context.Context) (sample, error) {
 	prefix, err := b.orders(ctx, 1, 1)
 	if err != nil {

@@ -89,7 +89,7 @@ func (b *bench) storedGroup() group {
 			{id: "P5", what: "replays with many keys stored ÷ with none, keys in order of time", want: 0.95, of: ratio(orderedReplays, emptyReplays)},
 		},
 	}
-	if b.s.stored < 2 { // nobody has asked
+	if b.s.stored < 2 { // not requested
 		g.list = nil
 	}
 	return g

@@ -127,7 +127,7 @@ func (b *bench) close() {
 		return
 	}
 	defer admin.Close()
-	// A server of ours is thrown away with its databases; somebody else's is left as it was.
+	// A server of ours is thrown away with its databases; a named server is left as it was.
 	_, _ = admin.Raw().Exec(context.Background(), "DROP DATABASE "+b.database+" WITH (FORCE)")
 }
 

@@ -123,7 +123,7 @@ func TestConsole(t *testing.T) {
 	phone.Dark(t)
 	phone.Screenshot(t, "console-dark")
 
-	// A number that could only be 1 would show nothing: somebody charges the customer
+	// A number that could only be 1 would show nothing: the test charges the customer
 	// behind the service's back.
 	demo.ChargeAgain(t, stripe, browser.Evaluate[string](t, p, `document.getElementById("number").dataset.order`))
 	p.WaitFor(t, `document.getElementById("charges").textContent === "2" && document.getElementById("number").dataset.tone === "bad"`)
@@ -136,7 +136,7 @@ func TestConsole(t *testing.T) {
 		open.Do(t, chromedp.Navigate("about:blank"))
 	}
 
-	// Nobody is left behind, not even one that is frozen.
+	// No process is left, not even a stopped one.
 	res, err := http.Post(url+"/do/pause", "", nil)
 	require.NoError(t, err)
 	require.NoError(t, res.Body.Close())

@@ -1,4 +1,4 @@
-// Command chaos breaks a running system for a minute and judges it.
+// Command chaos injects faults into a running system for a minute, then checks every invariant.
 //
 //	go run -C proof ./chaos [-duration 60s] [-seed N] [-out DIR] [-prometheus]
 //	DURATION=10m SEED=7 make chaos

@@ -115,7 +115,7 @@ func TestAlerts(t *testing.T) {
 	})
 }
 
-// promtool comes with Prometheus. Whoever changes a rule has it; CI must.
+// promtool comes with Prometheus. CI must have it.
 func promtool(t *testing.T, args ...string) {
 	t.Helper()
 	if _, err := exec.LookPath("promtool"); err != nil {

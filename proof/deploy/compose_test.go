@@ -33,7 +33,7 @@ func TestCompose(t *testing.T) {
 		require.Contains(t, published, "nginx")
 		for _, line := range strings.Split(text(t, composeFile), "\n") {
 			if strings.Contains(line, "127.0.0.1:$") || strings.Contains(line, "ports:") {
-				require.Regexp(t, `"127\.0\.0\.1:\$\{[A-Z_]+:-1\d{4}\}:\d+"`, line, "a number that nobody can change")
+				require.Regexp(t, `"127\.0\.0\.1:\$\{[A-Z_]+:-1\d{4}\}:\d+"`, line, "the port cannot be configured")
 			}
 		}
 		// What runs by default needs one port; profiles may add their own.
@@ -88,7 +88,7 @@ func TestCompose(t *testing.T) {
 			require.Equal(t, []string{"ALL"}, service.CapDrop, name)
 			require.Contains(t, service.SecurityOpt, "no-new-privileges:true", name)
 			require.False(t, service.Privileged, name)
-			require.NotNil(t, service.Init, "%s: nobody to collect its children", name)
+			require.NotNil(t, service.Init, "%s: no init to collect its children", name)
 			require.NotNil(t, service.StopGracePeriod, name)
 			require.Equal(t, "30s", service.StopGracePeriod.String(), name)
 			require.Empty(t, service.ContainerName, "%s: one name for two copies of the project", name)

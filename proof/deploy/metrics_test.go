@@ -61,7 +61,7 @@ func (c catalogue) require(t *testing.T, where, query string) {
 			m, ok = c.metrics[suffix.ReplaceAllString(name, "")]
 			ok = ok && m.Histogram
 		}
-		require.True(t, ok, "%s asks for %s, which nobody registers", where, name)
+		require.True(t, ok, "%s asks for %s, which is not registered", where, name)
 		require.False(t, m.Histogram && !suffix.MatchString(name), "%s: %s is a histogram, so it has no series of that name", where, name)
 		asked++
 		labels = append(labels, m.Labels...)

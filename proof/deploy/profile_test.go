@@ -93,7 +93,7 @@ func TestProfileObserve(t *testing.T) {
 	})
 }
 
-// observedAt is where somebody has started one of them.
+// observedAt is where one of them was started.
 func observedAt(t *testing.T, setting string) string {
 	t.Helper()
 	at := strings.TrimSuffix(os.Getenv(setting), "/")

@@ -79,7 +79,7 @@ func askVersion(ctx context.Context, path string) (k6Program, error) {
 	return k6Program{path, v[0]}, nil
 }
 
-// run runs a scenario and returns what came of it. An error means that it could
+// run runs a scenario and returns its results. An error means that it could
 // not be run; a broken threshold is in the report.
 func (k k6Program) run(ctx context.Context, o options, s *system) (*report, error) {
 	dir, err := os.MkdirTemp("", "payonce-k6-")
@@ -92,11 +92,11 @@ func (k k6Program) run(ctx context.Context, o options, s *system) (*report, erro
 	}
 	summary, samples, console := filepath.Join(dir, "summary.json"), filepath.Join(dir, "samples.json.gz"), filepath.Join(dir, "console.log")
 	cmd := exec.CommandContext(ctx, k.path, "run", "--quiet", "--address", "127.0.0.1:0", "--out", "json="+samples, "--console-output", console, o.scenario+".js")
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) } // k6 then ends its clients and judges what there is
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) } // k6 then ends its clients and evaluates what there is
 	cmd.WaitDelay = k6Patience
 	cmd.Dir = dir
 	// Nothing of our own environment but the path to files and the settings: K6_…
-	// of somebody's shell would change what is measured.
+	// of the user's shell would change what is measured.
 	cmd.Env = []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TMPDIR=" + dir, "K6_NO_USAGE_REPORT=true", "K6_AUTO_EXTENSION_RESOLUTION=false", "NO_COLOR=true",
 		"API_URL=" + s.apiURL, "STRIPESIM_URL=" + s.simulator, "API_KEY=" + s.apiKey, "RUN_ID=" + o.run, "SUMMARY_FILE=" + summary,
@@ -105,12 +105,12 @@ func (k k6Program) run(ctx context.Context, o options, s *system) (*report, erro
 		cmd.Env = append(cmd.Env, name+"="+v)
 	}
 	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = io.Discard, &said // its summary is told in our words
+	cmd.Stdout, cmd.Stderr = io.Discard, &said // the report replaces its summary
 	began := time.Now()
 	err = cmd.Run()
 	var exit *exec.ExitError
 	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != thresholdsBroken) {
-		log, _ := os.ReadFile(console) // k6 may have died before it had one
+		log, _ := os.ReadFile(console) // k6 may have exited before it had one
 		return nil, fmt.Errorf("k6: %w\n%s", err, bytes.TrimSpace(append(withoutFailedRequests(said.Bytes()), log...)))
 	}
 	r := &report{Run: o.run, Scenario: o.scenario, K6: k.version, System: s.about, Began: began.UTC(), Settings: o.script, thresholdsHeld: err == nil}

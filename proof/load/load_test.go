@@ -108,7 +108,7 @@ func TestLoad(t *testing.T) {
 		require.Positive(t, r.Charges["per_key"][1])
 		require.Equal(t, r.Charges["per_key"].sum(), r.Charges["per_key"][1], "charged once")
 		require.Positive(t, r.Duplicates.Replayed)
-		require.Contains(t, said, "invariants  not asked", "nobody was told where the database is")
+		require.Contains(t, said, "invariants  not checked", "no DATABASE_URL was given")
 
 		// As no other run of this test names its keys: what does not begin with a run's name is counted here.
 		var stray int
@@ -140,7 +140,7 @@ func TestLoad(t *testing.T) {
 		require.Equal(t, 1, r.Charges["per_key"][0])
 	})
 
-	t.Run("IsRedWhenNobodyCanCount", func(t *testing.T) {
+	t.Run("FailsWithoutTheEffectLog", func(t *testing.T) {
 		t.Parallel()
 		var asked atomic.Int64
 		books := proxy(t, b.simulator, nil, func(res *http.Response) error {
@@ -151,7 +151,7 @@ func TestLoad(t *testing.T) {
 		})
 		status, said, _ := b.play(t, "blind", b.apiURL, books)
 		require.NotEqual(t, 0, status, said)
-		require.Contains(t, said, "nobody could count the charges")
+		require.Contains(t, said, "the charges cannot be counted")
 	})
 
 	t.Run("IsRedWhenAReplayHasOtherBytes", func(t *testing.T) {
@@ -187,7 +187,7 @@ func first(urls string) string {
 	return url
 }
 
-// falseBooks is the simulator's admin port with an effect log that somebody has
+// falseBooks is the simulator's admin port with an effect log that was
 // falsified. ours is the place of a charge of the run.
 func falseBooks(t *testing.T, simulator, run string, falsify func(all []stripesim.Effect, ours int) []stripesim.Effect) string {
 	t.Helper()

@@ -36,7 +36,7 @@ import (
 
 const (
 	exitBroken = 1 // a threshold or an invariant
-	exitNotRun = 2 // no k6, no PostgreSQL, nobody at API_URL
+	exitNotRun = 2 // no k6, no PostgreSQL, no service at API_URL
 )
 
 func main() {
@@ -94,7 +94,7 @@ func load(ctx context.Context, o options, stdout io.Writer) (held bool, err erro
 	if err != nil {
 		return false, err
 	}
-	if err := s.judge(ctx, r); err != nil {
+	if err := s.checkInvariants(ctx, r); err != nil {
 		return false, err
 	}
 	if err := r.write(o.out); err != nil {
@@ -109,7 +109,7 @@ func load(ctx context.Context, o options, stdout io.Writer) (held bool, err erro
 	return held, nil
 }
 
-// options are what somebody may want otherwise.
+// options are the settings of a run.
 type options struct {
 	list     bool
 	scenario string
@@ -193,7 +193,7 @@ func (o options) check(rest []string) error {
 	case !slices.ContainsFunc(scenarios, func(s scenario) bool { return s.name == o.scenario }):
 		return fmt.Errorf("no scenario is called %q; -list names them", o.scenario)
 	case o.apiURL != "" && o.simulator == "":
-		return errors.New("API_URL needs STRIPESIM_URL: without Stripe's own books nobody could count the charges")
+		return errors.New("API_URL needs STRIPESIM_URL: without the simulator's effect log the charges cannot be counted")
 	case o.apiURL != "" && o.apiKey == "" && o.database == "":
 		return errors.New("API_URL needs DATABASE_URL, to make a tenant, or API_KEY")
 	}

@@ -27,7 +27,7 @@ func (r *report) page(w io.Writer) error {
 	})
 }
 
-// settings as somebody would type them.
+// settings as they are typed.
 func (r *report) settings() string {
 	list := []string{"SCENARIO=" + r.Scenario}
 	for _, name := range slices.Sorted(maps.Keys(r.Settings)) {
@@ -92,7 +92,7 @@ func (r *report) duplicatesPlot() template.HTML {
 	return plot.Bars{Title: "Duplicates", Bars: []plot.Bar{
 		{Name: "sent", Value: float64(r.Duplicates.Sent)},
 		{Name: "replayed, byte for byte", Value: float64(r.Duplicates.Replayed)},
-		{Name: "told to wait (409)", Value: float64(r.Duplicates.InFlight)},
+		{Name: "in progress (409)", Value: float64(r.Duplicates.InFlight)},
 		{Name: "executed a second time", Value: r.summary.Metrics["keys_executed_twice"].Values["count"], Wrong: true},
 	}}.SVG()
 }

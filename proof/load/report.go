@@ -41,7 +41,7 @@ type report struct {
 
 	Thresholds []threshold `json:"thresholds"`
 	Invariants struct {
-		Asked      int      `json:"asked"` // 0: nobody told us where the database is
+		Asked      int      `json:"asked"` // 0: no DATABASE_URL
 		Violations []string `json:"violations"`
 	} `json:"invariants"`
 	Said []string `json:"said"` // what the clients and the witnesses complained of
@@ -83,7 +83,7 @@ type threshold struct {
 var answerMetrics = []struct{ metric, name string }{
 	{"answers_executed", "executed"},
 	{"answers_replayed", "replayed"},
-	{"answers_in_flight", "told to wait (409)"},
+	{"answers_in_flight", "in progress (409)"},
 	{"answers_processing", "processing (202)"},
 	{"answers_refused", "refused"},
 	{"answers_unavailable", "overloaded (429, 503)"},
@@ -91,7 +91,7 @@ var answerMetrics = []struct{ metric, name string }{
 	{"answers_unexpected", "unexpected"},
 }
 
-// conclude computes what is told from what was read.
+// conclude computes the report from what was read.
 func (r *report) conclude() error {
 	count := func(metric string) int { return int(r.summary.Metrics[metric].Values["count"]) }
 	r.Seconds = r.summary.State.TestRunDurationMS / 1000
@@ -217,14 +217,14 @@ func (r *report) readSamples(file string) error {
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		r.Latency = append(r.Latency, measure(name, byName[name]))
 	}
-	r.Settled = measure("a payment, until its answer is final", settled)
+	r.Settled = measure("payment, until the final response", settled)
 	for _, at := range slices.Sorted(maps.Keys(bySlice)) {
 		r.seconds = append(r.seconds, *bySlice[at])
 	}
 	return nil
 }
 
-// wanted looks at a line before it is parsed: most are of metrics nobody draws.
+// wanted looks at a line before it is parsed: most are of metrics that are not drawn.
 func wanted(line []byte) bool {
 	for _, metric := range []string{"http_req_duration", "charges_per_", "payment_settled", "answers_"} {
 		if bytes.Contains(line, []byte(`"metric":"`+metric)) {
@@ -292,7 +292,7 @@ func (r *report) write(dir string) error {
 
 // print says it in text.
 func (r *report) print(w io.Writer) {
-	_, _ = fmt.Fprintf(w, "\n%s, run %s: %d requests, %.0f a second; %.0f orders paid a second\n\n", r.Scenario, r.Run, r.Requests, r.RequestRate, r.Payments)
+	_, _ = fmt.Fprintf(w, "\n%s, run %s: %d requests, %.0f per second; %.0f orders paid per second\n\n", r.Scenario, r.Run, r.Requests, r.RequestRate, r.Payments)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintln(t, "latency, ms\tcount\tp50\tp95\tp99\tmax\t ")
 	for _, l := range append(slices.Clone(r.Latency), r.Settled) {
@@ -310,12 +310,12 @@ func (r *report) print(w io.Writer) {
 	if r.Dropped > 0 {
 		_, _ = fmt.Fprintf(w, "dropped     %d customers came when no client was free\n", r.Dropped)
 	}
-	_, _ = fmt.Fprintf(w, "duplicates  %d sent, %d suppressed: %d replayed, %d told to wait\n", r.Duplicates.Sent, r.Duplicates.Suppressed, r.Duplicates.Replayed, r.Duplicates.InFlight)
+	_, _ = fmt.Fprintf(w, "duplicates  %d sent, %d suppressed: %d replayed, %d in progress\n", r.Duplicates.Sent, r.Duplicates.Suppressed, r.Duplicates.Replayed, r.Duplicates.InFlight)
 	_, _ = fmt.Fprintf(w, "charges     per key %s; per order %s\n", r.Charges["per_key"], r.Charges["per_order"])
 	if r.Invariants.Asked > 0 {
-		_, _ = fmt.Fprintf(w, "invariants  %d asked of the database, %d rows offend\n", r.Invariants.Asked, len(r.Invariants.Violations))
+		_, _ = fmt.Fprintf(w, "invariants  %d checked in the database, %d rows violate one\n", r.Invariants.Asked, len(r.Invariants.Violations))
 	} else {
-		_, _ = fmt.Fprintln(w, "invariants  not asked: DATABASE_URL is not set")
+		_, _ = fmt.Fprintln(w, "invariants  not checked: DATABASE_URL is not set")
 	}
 	for _, line := range r.complaints() {
 		_, _ = fmt.Fprintln(w, "  "+line)
@@ -327,7 +327,7 @@ func (r *report) print(w io.Writer) {
 	_, _ = fmt.Fprintf(w, "\n%s. %.1f s\n", verdict, r.Seconds)
 }
 
-// complaints is everything that somebody has to look at.
+// complaints is everything that needs attention.
 func (r *report) complaints() (list []string) {
 	for _, t := range r.Thresholds {
 		if !t.OK {

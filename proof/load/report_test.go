@@ -34,7 +34,7 @@ func TestScenarios(t *testing.T) {
 		script := string(text)
 		require.Contains(t, string(readme), "\n| `"+s.name+"` | ", "the table of README.md")
 
-		// Whoever writes the next script will begin with a copy of one of these.
+		// The next script will begin as a copy of one of these.
 		require.Regexp(t, `export const options = common\(`, script, s.name+": the thresholds on effects")
 		require.Regexp(t, `export const teardown = end;|end\(data\)`, script, s.name+": the witnesses")
 		require.Contains(t, script, "export { handleSummary } from './lib/summary.js';", s.name)
@@ -111,7 +111,7 @@ func TestReport(t *testing.T) {
 	require.Contains(t, string(page), "FAILED")
 	require.Contains(t, string(page), "I1a an order is paid once: x")
 	require.Equal(t, 5, strings.Count(string(page), "<svg "))
-	require.NotRegexp(t, `(?i)<script|src=|https?://`, string(page), "one file that asks nobody for anything")
+	require.NotRegexp(t, `(?i)<script|src=|https?://`, string(page), "one file that loads nothing from elsewhere")
 }
 
 // k6's exit status and its summary are two witnesses, too.
@@ -175,7 +175,7 @@ func TestSettings(t *testing.T) {
 		require.Regexp(t, `number\('`+name+`'|__ENV\.`+name+`\b`, all.String(), name)
 	}
 	for _, m := range regexp.MustCompile(`number\('(\w+)'`).FindAllStringSubmatch(all.String(), -1) {
-		require.Contains(t, fmt.Sprint(scripted), strings.ToLower(m[1]), "a setting that nobody can set")
+		require.Contains(t, fmt.Sprint(scripted), strings.ToLower(m[1]), "a setting without a flag")
 	}
 }
 

@@ -36,14 +36,14 @@ const (
 
 const _ = uint(lease - 3*stripeTimeout - 1) // the API insists: a lease outlives the work it covers
 
-// system is what is put under load: ours or somebody else's.
+// system is what is put under load: one of our own or one that runs elsewhere.
 type system struct {
 	*process.Stage // its log is that of our own processes
 
 	apiURL    string // several are separated by commas
 	simulator string
 	apiKey    string
-	pool      *postgres.Pool // nil: nobody told us where the database is
+	pool      *postgres.Pool // nil: no DATABASE_URL
 	about     string
 }
 
@@ -98,7 +98,7 @@ func here(ctx context.Context, o options, say func(string, ...any)) (_ *system, 
 		return nil, fmt.Errorf("have Stripe send its webhooks: %w", err)
 	}
 	s.about = fmt.Sprintf("%d API processes, PostgreSQL with fsync, JetStream and a simulated Stripe that takes about %s, all on this machine with k6", processes, o.latency)
-	say("%d API processes at %s; Stripe is simulated, its books are at %s/effects", processes, s.apiURL, s.simulator)
+	say("%d API processes at %s; Stripe is simulated, its effect log is at %s/effects", processes, s.apiURL, s.simulator)
 	return s, nil
 }
 
@@ -120,7 +120,7 @@ func elsewhere(ctx context.Context, o options, say func(string, ...any)) (_ *sys
 			return nil, err
 		}
 	}
-	say("the API is at %s, Stripe's books are at %s/effects", s.apiURL, s.simulator)
+	say("the API is at %s, Stripe's effect log is at %s/effects", s.apiURL, s.simulator)
 	return s, nil
 }
 
@@ -194,8 +194,8 @@ func (s *system) startBroker(ctx context.Context) (string, error) {
 	return "nats://" + b.(interface{ Addr() string }).Addr(), nil
 }
 
-// makeTenant makes a tenant for this run, so that it sees nobody else's orders
-// and nobody its own.
+// makeTenant makes a tenant for this run, so that its orders and those
+// of other tenants stay apart.
 func (s *system) makeTenant(ctx context.Context, run string) error {
 	id, secret := ids.New(ids.Tenant), make([]byte, 32)
 	copy(secret, noise(16))
@@ -213,9 +213,9 @@ func (s *system) makeTenant(ctx context.Context, run string) error {
 	return nil
 }
 
-// judge asks the database for every invariant, again for a while if something
-// offends: not everybody downstream has heard everything at once.
-func (s *system) judge(ctx context.Context, r *report) error {
+// checkInvariants checks every invariant in the database, and repeats for a while if
+// one is violated: consumers may not have received every event yet.
+func (s *system) checkInvariants(ctx context.Context, r *report) error {
 	if s.pool == nil {
 		return nil
 	}

@@ -6,9 +6,9 @@ import "context"
 // stored.
 //
 // Who teaches it: folklore, one step after reading that the insert is the lock.
-// It looks right because it is half of it: nobody is charged twice here.
+// It looks right because it is half of it: no customer is charged twice here.
 //
-// Why it fails: "somebody else has the key" is not "somebody else is done". A
+// Why it fails: "another request has the key" is not "another request is done". A
 // duplicate that arrives while the first is at the provider finds the row and
 // no answer in it, and turns the lack of one into a success without a body. The
 // customer's app shows an empty receipt, or crashes; the retry shows another.

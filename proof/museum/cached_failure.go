@@ -14,7 +14,7 @@ import (
 //
 // Why it fails: the provider was away for a second. The customer's client does
 // what it should, asks again with the same key, and gets the second that is long
-// over, for as long as the key lives. Nobody was charged, and nobody can be.
+// over, for as long as the key is kept. No customer was charged, and none can be.
 //
 // The cure: only what is final is stored: a success, or a refusal that will
 // not change. Everything else is answered from the present, and goes on.

@@ -4,7 +4,7 @@ import "context"
 
 // Is the key there? If not, charge, and write it down.
 //
-// Who teaches it: everybody who writes this for the first time; and the outbox
+// Who teaches it: most first attempts; and the outbox
 // example of [1], where the look and the insert even share a transaction. It
 // looks right because it says in code what was asked for in words, and because
 // every test that sends one request after the other passes.
@@ -13,7 +13,7 @@ import "context"
 // look before either has written. The primary key is there and does its work:
 // it refuses the second row, after the second charge.
 //
-// The cure: claim first, with the INSERT itself; whoever inserted nothing does
+// The cure: claim first, with the INSERT itself; a request that inserted nothing does
 // not charge.
 var checkThenWrite = exhibit{
 	name: "check_then_write", pattern: "check, then write", taught: "folklore, [1]",

@@ -7,7 +7,7 @@ import (
 
 // Most exhibits are wrong in one thing only. What they have in common, and have
 // right for as long as nothing breaks, is here: a key is claimed by its INSERT,
-// a duplicate is told to wait, and what is done is answered from the row.
+// a duplicate gets 409, and what is done is answered from the row.
 
 const keysTable = `CREATE TABLE keys (key text PRIMARY KEY, claimed_at timestamptz NOT NULL DEFAULT clock_timestamp(), status int, body bytea)`
 

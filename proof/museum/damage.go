@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// damage is a way to hurt somebody.
+// damage is one kind of wrong result.
 type damage int
 
 const (
@@ -31,9 +31,9 @@ const (
 
 func (d damage) String() string {
 	return [damages]string{
-		"charged twice", "told \"paid\", never charged", "charged, told it failed", "charged, and never answered", "could never pay", "got two different answers",
+		"charged twice", "got \"paid\", never charged", "charged, response says failed", "charged, and never answered", "could never pay", "got two different answers",
 		"got the answer to another's request", "got an empty answer", "reads without a connection", "payments queued for a connection",
-		"events lost", "events of what never happened", "told out of order", "versions used twice", "booked twice", "never booked",
+		"events lost", "events of what never happened", "delivered out of order", "versions used twice", "booked twice", "never booked",
 	}[d]
 }
 
@@ -70,17 +70,17 @@ func (t *tally) add(d damage, hurt bool) {
 	}
 }
 
-// judge asks the witnesses, when the story is over.
-func (s *side) judge() (t tally) {
-	s.judgePayments(&t)
-	s.judgeEvents(&t)
+// check counts the damage at the end of the scenario.
+func (s *side) check() (t tally) {
+	s.checkPayments(&t)
+	s.checkEvents(&t)
 	s.judgeBooks(&t)
 	t[noConnection], t[queueForConnection] = s.reads, s.queued
 	return t
 }
 
-// judgePayments holds what customers were told against what the provider did.
-func (s *side) judgePayments(t *tally) {
+// checkPayments compares the responses with what the provider did.
+func (s *side) checkPayments(t *tally) {
 	charges := map[string]int{}
 	for _, c := range s.provider.log {
 		charges[c.Order]++
@@ -118,8 +118,8 @@ func (s *side) judgePayments(t *tally) {
 	}
 }
 
-// judgeEvents holds what a producer has committed against what the broker heard.
-func (s *side) judgeEvents(t *tally) {
+// checkEvents compares what a producer has committed with what the broker received.
+func (s *side) checkEvents(t *tally) {
 	if len(s.changed) == 0 {
 		return
 	}

@@ -10,7 +10,7 @@ import (
 // Who teaches it: folklore; a Redis with an expiry is the same with more wires.
 // It looks right because repetitions come within seconds.
 //
-// Why it fails: they come because something has died. The process does the work,
+// Why it fails: they come because a process has exited. The process does the work,
 // commits, and is gone before the broker knows; the one that gets the message
 // next has an empty map.
 //

@@ -2,14 +2,14 @@ package main
 
 import "context"
 
-// A key that has been pending for a minute belongs to a process that died. A
+// A key that has been pending for a minute belongs to a process that was killed. A
 // job deletes it, and the next retry starts afresh.
 //
 // Who teaches it: [4], ready to be pasted into a scheduler, some pages before it
 // describes this very accident; [5] has the row removed after a timeout. It looks
 // right because the customer would otherwise be locked out for good.
 //
-// Why it fails: that the process died says nothing about when. If it was after
+// Why it fails: that the process was killed says nothing about when. If it was after
 // the charge, the deleted row was the only sign that there had been one. The
 // retry finds nothing, and charges.
 //

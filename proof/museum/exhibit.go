@@ -70,11 +70,11 @@ func (m *museum) visit(ctx context.Context, e exhibit) (f finding, err error) {
 	}
 	for _, d := range append([]damage{e.shows}, e.also...) {
 		if f.wrong[d].n == 0 {
-			return f, fmt.Errorf("%s: the wrong side shows nobody who was %q, but: %s", e.name, d, f.wrong)
+			return f, fmt.Errorf("%s: the wrong side shows no %q, but: %s", e.name, d, f.wrong)
 		}
 	}
 	if f.right[e.shows].of == 0 {
-		return f, fmt.Errorf("%s: nobody on the right side could have been %q", e.name, e.shows)
+		return f, fmt.Errorf("%s: the right side has no case of %q", e.name, e.shows)
 	}
 	if f.right.total() > 0 {
 		return f, fmt.Errorf("%s: the right side is damaged: %s", e.name, f.right)

@@ -9,9 +9,9 @@ import (
 //
 // Who teaches it: [2], whose worker creates the row, calls the gateway, and takes
 // a violated unique index for "it ran before, move on". It looks right because
-// nobody is ever charged twice, and because it even gives the provider a key.
+// no customer is ever charged twice, and because it even gives the provider a key.
 //
-// Why it fails: the row says that somebody began. If that somebody died before
+// Why it fails: the row says that a process began. If that process was killed before
 // the gateway was called, every retry believes it was done. The order ships, and
 // the money never comes. It is the quietest bug in this house: no customer
 // complains about it.

@@ -13,7 +13,7 @@ import (
 //
 // Why it fails: that one case is the first request with a key. There is no row
 // yet, and a row that does not exist cannot be locked: both requests lock
-// nothing, wait for nobody, and charge. The second then trips over the primary
+// nothing, do not wait, and charge. The second then trips over the primary
 // key, and its transaction takes everything back but the charge.
 //
 // The cure: the row that is inserted is the lock.

@@ -14,7 +14,7 @@ import (
 // what was missing so far.
 //
 // Why it fails, first: the provider is not in the transaction. A process that
-// dies after the charge takes back the only trace of it, and the retry charges
+// is killed after the charge rolls back the only trace of it, and the retry charges
 // again. Second: each payment keeps a connection for as long as the provider
 // thinks. Four connections and four slow cards, and the whole service stands
 // still, down to the page that shows the price list.

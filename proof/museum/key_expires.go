@@ -8,9 +8,9 @@ import "context"
 // It looks right because a table cannot grow for ever, and Stripe does the same.
 //
 // Why it fails: Stripe is asked by servers. A telephone without a network, a
-// queue that was paused over the weekend, a job that somebody runs again on
+// queue that was paused over the weekend, a job that is run again on
 // Monday ask after two days, and the customer pays twice. The provider has
-// forgotten the key by then, too.
+// deleted the key by then, too.
 //
 // The cure: what is big expires, which is the answer; that the key was used is a
 // row of some hundred bytes, and stays.

@@ -11,7 +11,7 @@ import "context"
 //
 // Why it fails: clients have bugs. One makes its key from the user and the
 // minute, or keeps it in a field that outlives the form. Then the second order is
-// answered with the receipt of the first, and nobody is told of anything.
+// answered with the receipt of the first, and no error is reported.
 //
 // The cure: what was asked for is stored with the key, and another request under
 // it is refused with a 422, which the client's developer sees on the first day.

@@ -9,8 +9,8 @@ import "context"
 //
 // Why it fails: nothing makes them UUIDs. A client that numbers its requests, a
 // fixture in a test suite, a library with a constant in it, and two customers
-// have the same key. The second is told that it has paid, and shown the first
-// one's receipt; its own order is never charged. And whoever tries keys on
+// have the same key. The second gets the response that it has paid, and shown the first
+// one's receipt; its own order is never charged. And a client that tries keys on
 // purpose reads other people's answers.
 //
 // The cure: a key belongs to a tenant, in every key and index.

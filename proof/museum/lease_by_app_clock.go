@@ -11,7 +11,7 @@ import (
 // because all clocks are set by NTP.
 //
 // Why it fails: until one is not: a machine that was suspended, a container host
-// whose time service died, a time zone in the wrong place. To a process that is an
+// whose time service stopped, a time zone in the wrong place. To a process that is an
 // hour ahead every claim in the database is abandoned, and it takes over work
 // that is being done at this very moment.
 //
@@ -19,7 +19,7 @@ import (
 // (payonce hands no time to the database that decides anything, so there is
 // nothing to set wrong on the right side of this exhibit.)
 var leaseByAppClock = exhibit{
-	name: "lease_by_app_clock", pattern: "a lease judged by the application's clock", taught: "[3]",
+	name: "lease_by_app_clock", pattern: "a lease that expires by the application's clock", taught: "[3]",
 	cure:  "db/queries/idempotency_keys.sql, KeyTakeOver: clock_timestamp()",
 	story: fastClock, shows: chargedTwice,
 	wrong: func(s *side) shop {

@@ -17,7 +17,7 @@ const (
 	crowdDefault = 12 // customers of a story
 	crowdMin     = 6  // more than the connections of the smallest pool
 
-	connsDefault = 40 // enough that nobody waits for a connection, except where that is the exhibit
+	connsDefault = 40 // enough that no request waits for a connection, except where that is the exhibit
 )
 
 // museum is the building. Wrong sides share a database, and so do right ones;
@@ -121,5 +121,5 @@ func (m *museum) play(ctx context.Context, at *place, e exhibit, open func(*side
 	s := &side{DB: pool.Raw(), pool: pool, provider: newProvider(), broker: newBroker(), ctx: ctx, admin: admin, crowd: m.crowd, open: open}
 	s.restart()
 	e.story(s)
-	return s.judge(), nil
+	return s.check(), nil
 }

@@ -49,14 +49,14 @@ func TestVisit(t *testing.T) {
 		harmless := checkThenWrite
 		harmless.story = oneByOne
 		_, err := m.visit(t.Context(), harmless)
-		require.ErrorContains(t, err, `the wrong side shows nobody who was "charged twice", but: none`)
+		require.ErrorContains(t, err, `the wrong side shows no "charged twice", but: none`)
 	})
 
 	t.Run("IsRedWithoutTheOtherDamage", func(t *testing.T) {
 		halved := gatewayInTransaction
 		halved.story = fullHouse
 		_, err := m.visit(t.Context(), halved)
-		require.ErrorContains(t, err, `shows nobody who was "charged twice"`)
+		require.ErrorContains(t, err, `shows no "charged twice"`)
 	})
 
 	t.Run("IsRedWhenNobodyIsAtRisk", func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestVisit(t *testing.T) {
 		idle.shows = eventLost
 		idle.wrong = publishAfterCommit.wrong
 		_, err = elsewhere.visit(t.Context(), idle)
-		require.ErrorContains(t, err, `nobody on the right side could have been "events lost"`)
+		require.ErrorContains(t, err, `the right side has no case of "events lost"`)
 	})
 
 	t.Run("IsRedWhenTheRightSideIsWrong", func(t *testing.T) {

@@ -23,14 +23,14 @@ type fault int
 const (
 	nothing        fault = iota
 	waitForAnother       // until a second call for the same order has come, too
-	loseTheAnswer        // it charges, and the caller never hears of it
-	killAfter            // it charges, and the caller's process dies
-	killBefore           // the caller's process dies on the way
+	loseTheAnswer        // it charges, and the response is lost
+	killAfter            // it charges, and the caller's process is killed
+	killBefore           // the caller's process is killed before the charge
 	answerLate           // it charges, and the answer waits until release
 )
 
-// provider charges cards, and keeps the log that judges everybody: what it
-// charged, whatever anyone was told.
+// provider charges cards, and keeps the log that everything is checked against: what it
+// charged, whatever it responded.
 type provider struct {
 	meeting
 

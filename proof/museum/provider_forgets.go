@@ -12,7 +12,7 @@ import (
 // [5] rest on it without a word about its end. It looks right because it is, for
 // a day.
 //
-// Why it fails: the provider may forget a key after 24 hours. A job that is tried
+// Why it fails: the provider may delete a key after 24 hours. A job that is tried
 // again the day after, a queue that was stopped over the weekend, and the same
 // key charges a second time.
 //

@@ -8,12 +8,12 @@ import (
 
 // Commit, then tell the broker.
 //
-// Who teaches it: folklore; most code that was written before its team heard of
+// Who teaches it: folklore; most code that was written before its team knew of
 // an outbox. It looks right because nothing is announced that did not happen.
 //
 // Why it fails: between the COMMIT and the broker is a moment, and processes die
 // in it: at each deploy, if there are enough of them. The order is paid, and the
-// warehouse never hears of it. Nothing in the database says that it should have.
+// warehouse never receives it. Nothing in the database says that it should have.
 //
 // The cure: the event is a row, in the transaction of the change.
 var publishAfterCommit = exhibit{

@@ -12,9 +12,9 @@ import (
 // frameworks whose "transactional" handler publishes inside. It looks right
 // because an error from the broker rolls the change back.
 //
-// Why it fails: it works in one direction only. When the process dies, or the
+// Why it fails: it works in one direction only. When the process is killed, or the
 // COMMIT is refused, the broker does not roll back. The warehouse sends what
-// nobody has paid for.
+// no customer has paid for.
 //
 // The cure: the same outbox. What is rolled back takes its event with it.
 var publishBeforeCommit = exhibit{

@@ -13,7 +13,7 @@ import (
 //
 // Why it fails: an id is drawn when a row is written, and seen when it is
 // committed. A transaction that takes a little longer commits a number that the
-// relay has already passed. Its event is in the table, and nobody will ever look
+// relay has already passed. Its event is in the table, and no query will ever look
 // there again.
 //
 // The cure: each event carries its own mark. Readers get positions that are

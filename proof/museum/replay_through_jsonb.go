@@ -12,7 +12,7 @@ import (
 //
 // Why it fails: it is the same value, and other bytes. jsonb sorts the members,
 // drops the spaces and all but the last of two equal names, and writes 1e2 as
-// 100. Whoever signs the body, hashes it, compares it in a test or caches it by
+// 100. A client that signs the body, hashes it, compares it in a test or caches it by
 // its ETag sees two answers to one request; and an answer that is no JSON, an
 // error page for one, cannot be stored at all.
 //

@@ -93,7 +93,7 @@ func (s *side) enter() {
 	}
 }
 
-// customer is somebody of the tenant's who wants to pay a new order.
+// customer is a customer of the tenant with a new order to pay.
 func (s *side) customer(tenant, key string) request {
 	s.orders++
 	r := request{Tenant: tenant, Key: key, Order: fmt.Sprintf("order-%d", s.orders), Amount: 1000 + s.orders, Clock: time.Now()}
@@ -134,7 +134,7 @@ func (s *side) send(r request) answer {
 	ctx, cancel := context.WithTimeout(s.ctx, patience)
 	defer cancel()
 	var a answer
-	if err := process(func() { a = s.shop.Pay(ctx, r) }); errors.Is(err, errDied) {
+	if err := process(func() { a = s.shop.Pay(ctx, r) }); errors.Is(err, errKilled) {
 		a = answer{}
 	} else if err != nil {
 		a = answer{Status: http.StatusInternalServerError, Body: []byte(err.Error())}
@@ -170,7 +170,7 @@ func (s *side) timePasses(d time.Duration) {
 // setup runs the statements that a shop's schema is made of.
 func (s *side) setup(sql string) { exec(s.ctx, s.DB, sql) }
 
-// restart forgets whatever the shop had in memory.
+// restart drops what the shop had in memory.
 func (s *side) restart() { s.shop = s.open(s) }
 
 // ---- what a shop can use ----------------------------------------------------
@@ -234,12 +234,12 @@ func must(err error) {
 
 // ---- processes --------------------------------------------------------------
 
-var errDied = errors.New("the process died")
+var errKilled = errors.New("the process was killed")
 
 // process runs f as a process of its own would. An error in it is one that
-// nobody handled; errDied is no error of its own.
+// was not handled; errKilled is no error of its own.
 func process(f func()) error {
-	err, done := errDied, make(chan struct{})
+	err, done := errKilled, make(chan struct{})
 	go func() {
 		defer close(done)
 		defer func() {
@@ -261,7 +261,7 @@ func die() { runtime.Goexit() }
 // meeting is where two who must overlap wait for each other.
 type meeting struct {
 	mu     sync.Mutex
-	places map[string]chan struct{} // closed: nobody need wait here any more
+	places map[string]chan struct{} // closed: no process waits here any more
 }
 
 // meetWithin is how long one waits for another who cannot come and cannot say

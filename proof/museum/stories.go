@@ -34,7 +34,7 @@ func doubleClick(s *side) {
 	s.everyone(s.insist)
 }
 
-// oneByOne: everyone pays, with nobody in the way.
+// oneByOne: every customer pays, one after the other.
 func oneByOne(s *side) {
 	s.enter()
 	s.everyone(s.insist)
@@ -87,11 +87,11 @@ func outage(s *side) {
 	s.everyone(s.insist)
 }
 
-// dieAfterCharge: the provider charges, and the process that asked for it dies.
+// dieAfterCharge: the provider charges, and the calling process is killed.
 // Two minutes later everyone asks again.
 func dieAfterCharge(s *side) { dieAtTheProvider(s, killAfter) }
 
-// dieBeforeCharge: the process dies on the way to the provider.
+// dieBeforeCharge: the process is killed before it reaches the provider.
 func dieBeforeCharge(s *side) { dieAtTheProvider(s, killBefore) }
 
 func dieAtTheProvider(s *side, f fault) {
@@ -151,7 +151,7 @@ func fastClock(s *side) {
 	s.everyone(s.insist)
 }
 
-// fullHouse: the provider is slow for everybody at once. Meanwhile others only
+// fullHouse: the provider is slow for every request at once. Meanwhile others only
 // want to read.
 func fullHouse(s *side) {
 	s.enter()
@@ -229,7 +229,7 @@ func (s *side) relay() {
 	}
 }
 
-// relayAll is the rest of the day: whatever can still be told is told.
+// relayAll is the rest of the day: every event that can still be published is.
 func (s *side) relayAll() {
 	for range 3 {
 		s.timePasses(2 * time.Minute)
@@ -239,7 +239,7 @@ func (s *side) relayAll() {
 
 func quietly() {}
 
-// brokerAwayAtTheEnd: whoever reaches for the broker dies on the way, once.
+// brokerAwayAtTheEnd: the process that publishes is killed before it, once.
 func brokerAwayAtTheEnd(s *side) {
 	s.broker.breaks(killBefore)
 	for _, id := range s.names("order") {
@@ -250,7 +250,7 @@ func brokerAwayAtTheEnd(s *side) {
 	s.relayAll()
 }
 
-// diesBeforeCommit: the process dies in the moment before its COMMIT.
+// diesBeforeCommit: the process is killed just before its COMMIT.
 func diesBeforeCommit(s *side) {
 	for _, id := range s.names("order") {
 		s.change(id, die)
@@ -310,10 +310,10 @@ func (s *side) names(kind string) (list []string) {
 // process that said so dies in the next moment.
 func diesAfterAck(s *side) { consumeAnd(s, killAfter) }
 
-// diesBeforeAck: the work is done, and the process dies before the broker knows.
+// diesBeforeAck: the work is done, and the process is killed before it acknowledges.
 func diesBeforeAck(s *side) { consumeAnd(s, killBefore) }
 
-// diesAtWork: the process dies when it is about to do the work.
+// diesAtWork: the process is killed when it is about to do the work.
 func diesAtWork(s *side) { consumeAnd(s, killAtWork) }
 
 func consumeAnd(s *side, f fault) {

@@ -5,7 +5,7 @@ import "context"
 // A claim that is older than a minute is taken over, by one atomic UPDATE.
 //
 // Who teaches it: [3] and [5]. It looks right because only one can win the
-// UPDATE, and because the provider's key keeps the money right: here nobody is
+// UPDATE, and because the provider's key keeps the money right: here no customer is
 // charged twice.
 //
 // Why it fails: the old holder was not dead. It stood still, for a garbage
@@ -14,7 +14,7 @@ import "context"
 // the answer that the customer has read, with other ids in it.
 //
 // The cure: each takeover raises a number, and every write names the number it
-// was given. A write that changes no row comes from somebody who has lost.
+// was given. A write that changes no row comes from a process that has lost its claim.
 var takeoverWithoutFence = exhibit{
 	name: "takeover_without_fence", pattern: "a takeover without a fence", taught: "[3], [5]",
 	cure:  "internal/idempotency/phase.go, Phase and Finish: the lease token",

@@ -10,14 +10,14 @@ import (
 //
 // Who teaches it: folklore; it is what remains of "an error is a failure" and
 // "an answer is stored" when both are in one handler. It looks right because
-// nobody is charged twice any more.
+// no customer is charged twice any more.
 //
-// Why it fails: the customer is charged once, and told that the payment failed.
+// Why it fails: the customer is charged once, and the response says that the payment failed.
 // The order is not sent, the shop's books know of no money, and the customer goes
 // and buys elsewhere, or here again, with another key.
 //
 // The cure: as before: a payment whose outcome is unknown is processing, and
-// says so (202), until somebody has looked.
+// says so (202), until the provider has been queried.
 var timeoutMeansDeclined = exhibit{
 	name: "timeout_means_declined", pattern: "a timeout is a failure: declined", taught: "folklore",
 	cure:  "internal/payments/classify.go: yes, no, unknown",

@@ -12,7 +12,7 @@ import (
 // right because that is what errors are.
 //
 // Why it fails: an error of a network call has three meanings, and this one is
-// not "no" but "nobody knows". The charge went through; only its answer did not.
+// not "no" but "unknown". The charge went through; only its answer did not.
 // Running again without a key at the provider charges again.
 //
 // The cure: unknown is a state. It is neither a success nor a failure, is never

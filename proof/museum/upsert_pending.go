@@ -12,8 +12,8 @@ import (
 // is why it looks right.
 //
 // Why it fails: the row it returns looks the same to the one who made it and to
-// those who found it: pending. So the first request, too, is told that somebody
-// else is at work, and waits for a somebody who does not exist. No customer is
+// those who found it: pending. So the first request, too, learns that another
+// request is at work, and waits for one that does not exist. No customer is
 // ever charged, or answered. (And each replay writes a new version of its row.)
 //
 // The cure: ask for what tells them apart, the number of rows inserted.

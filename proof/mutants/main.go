@@ -1,5 +1,5 @@
-// Command mutants takes the service's guards away, one at a time, and demands
-// that the test named for each goes red and says which promise is broken.
+// Command mutants removes the service's guards, one at a time, and expects
+// the test named for each to fail and to say which promise is broken.
 //
 //	go run -C proof ./mutants [-only M2,M9] [-at-once 2] [-write]
 //
@@ -85,7 +85,7 @@ func run(ctx context.Context, only string, atOnce int, write bool) (err error) {
 		}
 		fmt.Printf("\n%s %s\n%s\n%s in %s was to say %q:\n%s\n", r.ID, r.Verdict, r.Guard, r.Test.Name, r.Test.Package, r.Test.Says, r.Output)
 	}
-	fmt.Printf("%d of %d mutants red as they must be, in %s\n", red, len(results), time.Since(began).Round(time.Second))
+	fmt.Printf("%d of %d mutants failed their test as expected, in %s\n", red, len(results), time.Since(began).Round(time.Second))
 	if red < len(results) {
 		return errNotRed
 	}

@@ -74,7 +74,7 @@ func TestProcessesShareAServer(t *testing.T) {
 	run(t, s.URL, "CREATE DATABASE payonce_template_of_an_old_branch IS_TEMPLATE true")
 	run(t, s.URL, "COMMENT ON DATABASE payonce_template_of_an_old_branch IS 'payonce tests, last used 2001-01-01'")
 	run(t, s.URL, "CREATE DATABASE somebody_elses")
-	run(t, s.URL, "CREATE DATABASE payonce_template_half_made") // no comment: whoever makes it may still be at it
+	run(t, s.URL, "CREATE DATABASE payonce_template_half_made") // no comment: another process may still be making it
 
 	var processes sync.WaitGroup
 	for range 3 {

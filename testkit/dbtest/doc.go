@@ -13,7 +13,7 @@
 // later run.
 //
 // A test is never skipped because PostgreSQL is missing: it fails, with the ways
-// to mend that. Only -short skips, and says so.
+// to fix that. Only -short skips, and says so.
 //
 // The server ends with the process, however that ends. A package that also wants
 // its folder gone before the next command runs says

@@ -25,7 +25,7 @@ const (
 	templatePrefix = "payonce_template_"
 
 	leftAfter    = 2 * time.Hour      // no test runs for so long: its database was left behind
-	templateDays = 7                  // an unused template belongs to a branch nobody works on
+	templateDays = 7                  // an unused template belongs to an abandoned branch
 	templateLock = 0x7061796f6e636531 // advisory: "payonce1"
 )
 
@@ -134,7 +134,7 @@ func (s *server) drop(ctx context.Context, name string) error {
 
 // makeTemplate returns the migrated database that tests are copied from.
 // Being a template is the last thing a database becomes here, so one that is
-// has been migrated to the end; and nobody may connect to it, because a
+// has been migrated to the end; and no one may connect to it, because a
 // session in the original stops every copy.
 func (s *server) makeTemplate(ctx context.Context) (string, error) {
 	name := templatePrefix + postgres.SchemaDigest()

@@ -79,7 +79,7 @@ const memory = "/dev/shm"
 // memoryRoot is a folder in memory for servers whose data may go with the
 // machine; empty where there is none with room. Tests create and drop a database
 // each, of three hundred files: on a disk's file system that takes longer than
-// all that is done in them. Whoever sets TMPDIR has chosen.
+// all that is done in them. TMPDIR overrides the choice.
 func (a *account) memoryRoot() string {
 	const room = 2 << 30 // bytes; a package's server takes less than a tenth of it
 	if os.Getenv("TMPDIR") != "" || !inMemory(memory, room) || !a.reaches(memory) {
@@ -90,7 +90,7 @@ func (a *account) memoryRoot() string {
 
 // tempRoots are the folders under which servers may have their own, best first.
 // Root's TMPDIR is often private to root, and then is no place for a server
-// that runs as somebody else.
+// that runs as another user.
 func (a *account) tempRoots() (roots []string) {
 	for _, dir := range []string{os.TempDir(), "/tmp", "/var/tmp"} {
 		if info, err := os.Stat(dir); err == nil && info.IsDir() && a.reaches(dir) {

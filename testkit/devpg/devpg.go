@@ -168,7 +168,7 @@ func notFound(o Options, passed []error) error {
 	}
 	return fmt.Errorf(`devpg: no PostgreSQL to be had
 %w
-One of these mends it:
+One of these fixes it:
   - set %s to a server, version %d to %d, whose role may create databases;
   - start a Docker engine that has postgres:17 or can pull it;
   - %s;
@@ -199,7 +199,7 @@ func (s *Server) Resume() error { return s.impl.resume() }
 // PID is the process id of the server on this machine, 0 if it is elsewhere.
 func (s *Server) PID() int { return s.impl.pid() }
 
-// startURL uses the server that somebody named.
+// startURL uses the server that was named.
 func startURL(ctx context.Context, o Options) (started, error) {
 	if o.URL == "" {
 		return started{}, fmt.Errorf("%s is not set", o.URLVar)
@@ -210,7 +210,7 @@ func startURL(ctx context.Context, o Options) (started, error) {
 	return started{o.URL, o.URLVar, named{o.URLVar}}, nil
 }
 
-// named is a server that somebody else runs.
+// named is a server that was not started here.
 type named struct{ urlVar string }
 
 func (named) stop() error { return nil }

@@ -7,8 +7,8 @@
 // Four sources are tried in this order, and one line says which was taken and
 // why the ones before it were not:
 //
-//  1. url: a server somebody named. A name that does not answer is an error,
-//     never a reason to look elsewhere: whoever set the variable meant it.
+//  1. url: a named server. If it cannot be reached, that is an error,
+//     never a reason to look elsewhere: the variable was set on purpose.
 //  2. docker: an engine that answers within two seconds and has, or can pull
 //     within a minute, postgres:17. Through testcontainers, whose probe may
 //     panic and may hang, so it runs at arm's length. An engine that is healthy
@@ -23,9 +23,9 @@
 //     leaves no place for a second download source with a second archive format
 //     to parse.
 //
-// When none works, the error says why each failed and how to mend it.
+// When none works, the error says why each failed and how to fix it.
 //
-// # Who owns what, and what happens when somebody dies
+// # Who owns what, and what happens when a process exits
 //
 // A local server lives in a folder of its own: data, log and a lock that the
 // starting process holds for as long as it lives. Nothing is shared with other
@@ -34,16 +34,16 @@
 // for every test package.
 //
 //   - Stop: SIGINT, ten seconds, SIGQUIT; the folder is removed.
-//   - The starting process dies, however: the kernel (on Linux) and a janitor,
+//   - The starting process exits, however: the kernel (on Linux) and a janitor,
 //     a shell that waits for a pipe from us to close, both end the server; the
 //     janitor then removes the folder.
-//   - The janitor dies too: the next Start finds a folder whose lock nobody
+//   - The janitor exits too: the next Start finds a folder whose lock no process
 //     holds, ends the server that may still run in it, and removes it.
 //   - Ctrl-C reaches the starting process only: the server is in a process
 //     group of its own, so that a program can still use it while shutting down.
 //
 // A container is removed by Stop, by testcontainers' reaper when the process
-// dies, or, where the reaper is switched off, by the next Start.
+// exits, or, where the reaper is switched off, by the next Start.
 //
 // # Durability
 //

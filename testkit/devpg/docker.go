@@ -126,7 +126,7 @@ func haveImage(ctx context.Context, api client.APIClient, name string) error {
 }
 
 // removeOrphans removes containers whose owner on this host is dead. With the
-// reaper switched off nobody else does.
+// reaper switched off nothing else does.
 func removeOrphans(ctx context.Context, api client.APIClient) {
 	list, err := api.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: make(client.Filters).Add("label", ownerLabel)})
 	if err != nil {

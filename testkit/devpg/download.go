@@ -55,7 +55,7 @@ func startDownload(ctx context.Context, o Options) (started, error) {
 	}
 	pkg, ok := packages[runtime.GOOS+"/"+runtime.GOARCH]
 	if !ok {
-		return started{}, fmt.Errorf("nobody publishes binaries for %s on %s", runtime.GOOS, runtime.GOARCH)
+		return started{}, fmt.Errorf("there are no published binaries for %s on %s", runtime.GOOS, runtime.GOARCH)
 	}
 	if musl, _ := filepath.Glob("/lib/ld-musl-*"); len(musl) > 0 && runtime.GOOS == "linux" {
 		return started{}, errors.New("the published binaries need glibc, and this system has musl (Alpine: apk add postgresql17)")

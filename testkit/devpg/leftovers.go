@@ -9,9 +9,9 @@ import (
 
 const dirPrefix = "payonce-pg-"
 
-// sweep removes the folders of servers whose owner died together with its
+// sweep removes the folders of servers whose owner exited together with its
 // janitor. The lock tells: its holder is gone when we can take it, and unlike a
-// process id it is never somebody else's by now.
+// process id it is never another process's by now.
 func sweep(ctx context.Context, roots []string) {
 	for _, root := range roots {
 		dirs, _ := filepath.Glob(filepath.Join(root, dirPrefix+"*")) // errs on a malformed pattern only

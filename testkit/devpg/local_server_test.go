@@ -140,7 +140,7 @@ func TestKeptFolder(t *testing.T) {
 // server's user can enter neither.
 func TestRootWithAPrivateTMPDIR(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("we are not root: nobody to drop to")
+		t.Skip("we are not root: no user to drop to")
 	}
 	private := filepath.Join(t.TempDir(), "private")
 	require.NoError(t, os.Mkdir(private, 0o700))

@@ -61,7 +61,7 @@ func TestOwnerKilled(t *testing.T) {
 		require.False(t, ended(o.server))
 		endServerIn(o.dir)
 		if _, err := os.Stat("/proc/self/cwd"); err != nil {
-			t.Skip("this system does not tell where a process works, so nobody is ended on suspicion")
+			t.Skip("this system does not tell where a process works, so no process is ended on suspicion")
 		}
 		require.Eventually(t, func() bool { return ended(o.server) }, patience, 20*time.Millisecond)
 	})
@@ -106,7 +106,7 @@ func (o owner) kill(t *testing.T) {
 	_ = o.cmd.Wait() // killed, as it says
 }
 
-// ended counts a zombie as ended: in a container nobody may be there to collect it.
+// ended counts a zombie as ended: in a container there may be no init to collect it.
 func ended(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

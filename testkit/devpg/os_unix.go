@@ -40,7 +40,7 @@ func childOf(a *account) *syscall.SysProcAttr {
 }
 
 // startLocked starts cmd from a thread that lives until cmd has ended: the
-// kernel sends the parent-death signal when the thread that forked dies, not
+// kernel sends the parent-death signal when the thread that forked exits, not
 // when the process does, and Go ends idle threads as it pleases.
 func startLocked(cmd *exec.Cmd, exited chan<- struct{}) error {
 	result := make(chan error)
@@ -115,8 +115,8 @@ func (j *janitor) dismiss() {
 }
 
 // endServerIn crashes a server that its owner left running in dir. A process
-// id from a file may be anybody's by now, so only a process that works in that
-// folder counts; where the kernel cannot tell us, nobody does.
+// id from a file may be another process's by now, so only a process that works in that
+// folder counts; where the kernel cannot tell us, none does.
 func endServerIn(dir string) {
 	text, err := os.ReadFile(filepath.Join(dir, "data", "postmaster.pid"))
 	if err != nil {
@@ -146,7 +146,7 @@ func alive(pid int) bool {
 }
 
 // tryLockFile takes a lock that the kernel gives back when we die, and fails at
-// once if somebody holds it.
+// once if it is held.
 func tryLockFile(name string) (unlock func(), err error) {
 	file, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600) // in /tmp others may have put a link there
 	if err != nil {

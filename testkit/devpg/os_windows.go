@@ -50,7 +50,7 @@ func (*janitor) dismiss() {}
 
 func inMemory(string, uint64) bool { return false }
 
-// endServerIn does nothing: a process id from a file may be anybody's by now.
+// endServerIn does nothing: a process id from a file may be another process's by now.
 func endServerIn(string) {}
 
 func alive(pid int) bool {

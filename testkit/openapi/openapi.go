@@ -113,7 +113,7 @@ func (v *Validator) Check(req *http.Request, status int, header http.Header, bod
 }
 
 // Seen reports whether some checked answer was this operation's with this
-// status: a contract nobody exercises proves nothing.
+// status: a contract that is not exercised proves nothing.
 func (v *Validator) Seen(method, path string, status int) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -142,7 +142,7 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	body, err := io.ReadAll(res.Body)
 	if err != nil {
-		return nil, err // The answer was cut; there is nothing whole to judge.
+		return nil, err // The response was cut off; there is nothing whole to check.
 	}
 	if err := res.Body.Close(); err != nil {
 		return nil, err

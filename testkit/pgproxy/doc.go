@@ -7,7 +7,7 @@
 // program. The proxy reads whole messages, so it can do either for certain:
 //
 //   - Before: the statement never reaches the server. It had no effect.
-//   - After: the server has executed it and said so, and only the proxy heard.
+//   - After: the server has executed it and said so, and only the proxy received it.
 //     It had its effect.
 //
 // For the client the two look the same, which is the point.

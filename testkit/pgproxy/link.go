@@ -19,7 +19,7 @@ type link struct {
 	mu     sync.Mutex
 	server net.Conn
 	dead   bool
-	awaits *Cut // set off: the answer that comes now is for nobody
+	awaits *Cut // set off: the response that comes now is dropped
 
 	// Of the goroutine that reads the client alone.
 	statements  map[string]string // prepared, by name
@@ -146,7 +146,7 @@ func (l *link) passRequests() {
 			continue
 		}
 		if hit != nil && !hit.after {
-			close(hit.fired) // first, so that whoever sees the connection die sees why
+			close(hit.fired) // first, so that the reason is known when the connection closes
 			l.cut()
 			return
 		}

@@ -114,7 +114,7 @@ func TestProxy(t *testing.T) {
 		}()
 		<-hold.Fired()
 		require.Equal(t, 1, b.rows(), "it is done")
-		require.Empty(t, answered, "and nobody was told")
+		require.Empty(t, answered, "and no error was returned")
 		close(release)
 		require.NoError(t, <-answered)
 		_, err := b.through.Exec(t.Context(), "INSERT INTO t VALUES ($1)", 2)
@@ -164,7 +164,7 @@ func TestProxy(t *testing.T) {
 }
 
 // TestLostCommitIsInDoubt pins what package db builds on: a COMMIT that took
-// effect and one that did not give errors nobody can tell apart, and pgx's word
+// effect and one that did not give errors that cannot be told apart, and pgx's word
 // for "safe to retry" is wrong about the first. When an upgrade changes that,
 // this says so; the service does not depend on it either way.
 func TestLostCommitIsInDoubt(t *testing.T) {
@@ -185,9 +185,9 @@ func TestLostCommitIsInDoubt(t *testing.T) {
 	err = b.insertInTx()
 	require.Equal(t, 0, b.rows(), "it is not committed")
 	require.Error(t, err)
-	require.False(t, postgres.NotWritten(err), "nobody has said so")
+	require.False(t, postgres.NotWritten(err), "nothing says so")
 
-	// A statement of its own, with parameters, is judged right by pgx. So is what db says.
+	// A statement of its own, with parameters, is classified right by pgx. So is what db says.
 	b.proxy.After("INSERT INTO t")
 	_, err = b.through.Exec(t.Context(), "INSERT INTO t VALUES ($1)", 1)
 	require.False(t, pgconn.SafeToRetry(err))

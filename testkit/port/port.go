@@ -13,7 +13,7 @@ import (
 //
 // Its port is below those that kernels give to outgoing connections (from 32768 on
 // Linux, from 49152 elsewhere), or one of those might have it while the process is
-// dead. Somebody may still take it before the caller does.
+// gone. Another process may still take it before the caller does.
 func Loopback(ctx context.Context) (addr netip.AddrPort, err error) {
 	for range 100 {
 		addr = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(20_000+rand.IntN(12_000)))

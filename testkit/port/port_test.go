@@ -11,7 +11,7 @@ import (
 )
 
 // TestLoopback: the port of a process that is dead for a while is not given to
-// somebody's connection.
+// another process's connection.
 func TestLoopback(t *testing.T) {
 	t.Parallel()
 	from, to := 49152, 65535 // IANA's, where the kernel does not say

@@ -10,7 +10,7 @@ import (
 	"sync"
 )
 
-// listener copies what a process logs, and hears where it serves.
+// listener copies what a process logs, and reads the address it serves on.
 type listener struct {
 	name   string
 	log    *Log
@@ -89,7 +89,7 @@ func (l *Log) Tail(from string) string {
 	return strings.Join(lines[max(0, len(lines)-10):], "")
 }
 
-// Close closes the file, and removes it unless somebody will want to read it.
+// Close closes the file, and removes it unless it is to be kept.
 func (l *Log) Close(keep bool) error {
 	err := l.file.Close()
 	if !keep {

@@ -62,7 +62,7 @@ func (g *Group) Dismiss() {
 }
 
 // Pause stops the process where it is, as an overloaded host or a debugger would:
-// its connections stay open, and nobody answers on them. It returns when the
+// its connections stay open without a response. It returns when the
 // process stands still, which is a while after the signal was sent.
 func (c *Child) Pause() error {
 	if err := c.signal(syscall.SIGSTOP); err != nil {
@@ -89,7 +89,7 @@ func (c *Child) signal(s syscall.Signal) error {
 }
 
 // startFromLastingThread starts cmd from a thread that lives until cmd has
-// ended: Linux sends the parent-death signal when the thread that forked dies,
+// ended: Linux sends the parent-death signal when the thread that forked exits,
 // and Go ends idle threads as it pleases.
 func startFromLastingThread(cmd *exec.Cmd, exited func()) error {
 	started := make(chan error)

@@ -97,7 +97,7 @@ func (c *Child) Stop() error {
 	if c.cmd == nil {
 		return nil
 	}
-	_ = c.cmd.Process.Signal(syscall.SIGTERM) // somebody may have left it dead
+	_ = c.cmd.Process.Signal(syscall.SIGTERM) // it may have been left stopped
 	select {
 	case <-c.exited:
 		return nil
@@ -114,7 +114,7 @@ type API struct {
 }
 
 // Start starts the process where it listened before; the first time, and if
-// somebody took that port meanwhile, where there is room. It returns when the
+// another process took that port meanwhile, where there is room. It returns when the
 // process is ready.
 func (p *API) Start(ctx context.Context, more ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, ReadyWithin)

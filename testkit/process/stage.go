@@ -10,7 +10,7 @@ import (
 
 // Stage is where a program starts others: a folder, the group that its children
 // join, the log they write to, and how everything on it is taken down. The zero
-// Stage has nothing of its own, and remembers what is to be taken down all the same.
+// Stage owns no resources; it records what is to be stopped.
 type Stage struct {
 	Dir   string // goes with the stage
 	Group *Group
@@ -56,7 +56,7 @@ func (s *Stage) Listen(h http.Handler) (url string, err error) {
 	return "http://" + l.Addr().String(), nil
 }
 
-// Strike takes everything down. The log is kept if somebody will want to read it.
+// Strike takes everything down. The log is kept on request.
 func (s *Stage) Strike(keepLog bool) error {
 	var err error
 	for _, undo := range slices.Backward(s.undo) {

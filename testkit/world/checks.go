@@ -31,7 +31,7 @@ const (
 )
 
 // Violations asks both witnesses, the database and Stripe's effect log, which
-// promises are broken right now, by whom. It is the judge in tests of the
+// promises are broken right now, by whom. It is the check in tests of the
 // service and of the tests themselves: what it lets pass on a sound service it
 // must find on one whose guard was taken away.
 func (w *World) Violations() (broken []string) {
@@ -99,7 +99,7 @@ func (w *World) strayEffects() (broken []string) {
 }
 
 // WatchHolders makes the database note who moves each claim, and whose it was.
-// Sessions are told apart by their name, so servers under watch have one each.
+// Sessions are distinguished by their name, so servers under watch have one each.
 func (w *World) WatchHolders() {
 	w.T.Helper()
 	w.Exec(`
@@ -125,7 +125,7 @@ func Disagreements(answers []Answer) (broken []string) {
 	final := map[string]int{}
 	for _, a := range answers {
 		switch {
-		case a.Err != nil: // Nobody answered, so nothing was promised.
+		case a.Err != nil: // No response, so nothing was promised.
 		case a.Status < 300 && a.Status != http.StatusAccepted, a.Status == http.StatusPaymentRequired, a.Problem().Code != "" && !a.Problem().Retryable:
 			final[a.Identity()]++
 		case a.Status == http.StatusConflict && a.Code() == "idempotency-key-in-flight" && a.Header.Get("Retry-After") != "":

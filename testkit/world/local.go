@@ -28,7 +28,7 @@ import (
 // value is a server as it is.
 type LocalOptions struct {
 	Name          string // how the database knows its sessions
-	Database      string // another way to the database, such as one that dies
+	Database      string // another way to the database, such as one that fails
 	Stripe        string // another way to Stripe
 	MaxConn       int32
 	Lease         time.Duration
@@ -140,7 +140,7 @@ func (o LocalOptions) withDefaults(w *World) LocalOptions {
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
-		if os.Getenv("TESTBED_LOG") != "" { // for whoever looks into a red test
+		if os.Getenv("TESTBED_LOG") != "" { // to look into a failed test
 			o.Log = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("server", o.Name)
 		}
 	}

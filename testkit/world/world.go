@@ -41,7 +41,7 @@ type World struct {
 	sessions  *atomic.Int64 // names given so far
 }
 
-// Tenant is somebody who may use the API.
+// Tenant is a user of the API.
 type Tenant struct{ ID, APIKey string }
 
 // New makes a world with a migrated database.
@@ -61,7 +61,7 @@ func On(t testing.TB, url string) *World {
 	requests := &recorder{next: sim.Handler()}
 	server := httptest.NewServer(requests)
 	t.Cleanup(func() {
-		_ = sim.Close() // lets go whoever is held
+		_ = sim.Close() // releases requests that are held
 		server.CloseClientConnections()
 		server.Close()
 	})
@@ -142,7 +142,7 @@ func (w *World) WaitingForLocks() int {
 	return w.Count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
 }
 
-// RecoveryPoint is how far the work under a key has come; empty if nobody used it.
+// RecoveryPoint is how far the work under a key has come; empty if it was not used.
 func (w *World) RecoveryPoint(key string) string {
 	w.T.Helper()
 	return w.Text("SELECT recovery_point FROM idempotency_keys WHERE tenant_id = $1 AND key = $2", w.Tenant.ID, key)

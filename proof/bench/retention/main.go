@@ -39,7 +39,7 @@ const (
 	warmUp     = samples * 2 / 5 // by then vacuum has found its pace
 	flat       = 1.3             // the largest of the second half after the warm-up, against the largest of the first
 	flatDead   = 2.0             // likewise; a sample sees a saw-tooth where it happens to stand
-	unfinished = 1000            // keys that died long ago; none of them may be touched
+	unfinished = 1000            // keys abandoned long ago; none of them may be deleted
 )
 
 type settings struct {
@@ -102,7 +102,7 @@ func run(ctx context.Context, s settings) (err error) {
 	if err != nil {
 		return err
 	}
-	return judge(ctx, s, pool, curve)
+	return checkFlat(ctx, s, pool, curve)
 }
 
 func reap(ctx context.Context, reaper *idempotency.Reaper) {
@@ -193,9 +193,9 @@ func (s sample) print() {
 	fmt.Printf("%10d %10d %10d %10d %12.1f %12.1f %12.0f\n", s.created, s.answers, s.tombstones, s.dead, float64(s.table)/1e6, float64(s.indexes)/1e6, s.rate)
 }
 
-// judge says whether the curve is flat: what the table needed once it was warm
+// checkFlat returns an error unless the curve is flat: what the table needed once it was warm
 // is what it needs at the end, however many keys have gone through it.
-func judge(ctx context.Context, s settings, pool *postgres.Pool, curve []sample) error {
+func checkFlat(ctx context.Context, s settings, pool *postgres.Pool, curve []sample) error {
 	var left int
 	err := pool.Raw().QueryRow(ctx, "SELECT count(*) FROM idempotency_keys WHERE finished_at IS NULL AND request IS NOT NULL AND answer_dropped_at IS NULL").Scan(&left)
 	if err != nil {

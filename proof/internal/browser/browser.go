@@ -59,7 +59,7 @@ func Start(tb testing.TB) *Browser {
 		chromedp.ExecPath(binary),
 		chromedp.UserDataDir(tb.TempDir()),
 		// Every name but this machine's is unknown, and every other address is
-		// behind a proxy that nobody serves.
+		// behind a proxy that does not exist.
 		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND , EXCLUDE 127.0.0.1 , EXCLUDE localhost"),
 		chromedp.Flag("proxy-server", "http://127.0.0.1:9"),
 		chromedp.Flag("proxy-bypass-list", "127.0.0.1;localhost"),
@@ -145,7 +145,7 @@ func (p *Page) Forgives(tb testing.TB, complaint string) {
 			return
 		}
 	}
-	tb.Errorf("nobody complains about %q, only: %q", complaint, p.complaints)
+	tb.Errorf("no complaint about %q, only: %q", complaint, p.complaints)
 }
 
 func (p *Page) watch(event any) {

@@ -67,7 +67,7 @@ func newEvents(ctx context.Context, program, dir string, group *process.Group, l
 	if err != nil {
 		return nil, err
 	}
-	// Whoever listens beside the stream hears what the stream drops as a duplicate, too.
+	// A subscriber beside the stream also receives what the stream drops as a duplicate.
 	_, err = e.conn.Subscribe(subjects, func(m *nats.Msg) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -82,7 +82,7 @@ func (e *events) start(ctx context.Context) error {
 	defer cancel()
 	for {
 		_, err := e.child.Start(ctx)
-		if !errors.Is(err, process.ErrEnded) { // somebody borrowed its port, for a moment
+		if !errors.Is(err, process.ErrEnded) { // its port was in use, for a moment
 			return err
 		}
 		select {
@@ -101,7 +101,7 @@ func (e *events) stop() {
 }
 
 // suppressed is how many messages the stream dropped because it had them, or
-// more: what was sent while we could not hear is not in it.
+// more: it lacks what was sent while it was disconnected.
 func (e *events) suppressed() (n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -37,8 +37,8 @@ const (
 // violations are shown of one check; the number counts them all.
 const shownMax = 20
 
-// judgement is a run that has come to rest, and its judge.
-type judgement struct {
+// checks are a finished run whose results are checked.
+type checks struct {
 	world   *world
 	traffic *traffic
 	watch   *watch
@@ -47,13 +47,13 @@ type judgement struct {
 	checks  []Check
 }
 
-func (j *judgement) add(id, name, by string, looked int, violations []string) {
+func (j *checks) add(id, name, by string, looked int, violations []string) {
 	j.checks = append(j.checks, Check{ID: id, Name: name, By: by, Looked: looked, Violations: violations})
 }
 
 // All asks every witness about every invariant. An error says that one could not
 // be asked, which is no verdict.
-func (j *judgement) all(ctx context.Context, r *rand.Rand) error {
+func (j *checks) all(ctx context.Context, r *rand.Rand) error {
 	for _, ask := range []func(context.Context) error{
 		j.queries, j.stripesBooks, j.brokersLog, j.consumersInbox, j.webhooksStored, j.holders, j.clocks, j.acknowledged,
 		func(ctx context.Context) error { j.replays(ctx, r); return nil }, j.revoked, j.histories, j.nothingLeaks,
@@ -153,7 +153,7 @@ func (w *world) comeBack(ctx context.Context) error {
 
 // queries has the service's own audit ask every invariant that is a query, and
 // compare with Stripe's objects as Stripe shows them.
-func (j *judgement) queries(ctx context.Context) error {
+func (j *checks) queries(ctx context.Context) error {
 	var report struct {
 		Checks []struct {
 			ID, Name   string
@@ -189,17 +189,17 @@ func (j *judgement) queries(ctx context.Context) error {
 }
 
 // holders asks the witnesses in the database who wrote, and whose the claim was.
-func (j *judgement) holders(ctx context.Context) error {
+func (j *checks) holders(ctx context.Context) error {
 	looked, list, err := j.world.staleWrites(ctx)
 	j.add("I9", "only the holder of a claim moves it", byHolders, looked, list)
 	return err
 }
 
-// clocks asks whether no lease was taken before its time by anybody's clock. That
+// clocks checks that no lease was taken before it expired by the database's clock. That
 // processes with wrong clocks took part at all is a minimum of the run. Half of
 // the lease is left for the time between its beginning and its witness; a clock
 // that decided would be off by an hour.
-func (j *judgement) clocks(ctx context.Context) error {
+func (j *checks) clocks(ctx context.Context) error {
 	looked, err := j.world.count(ctx, `SELECT count(*) FROM witness_claims WHERE token > 1`)
 	if err != nil {
 		return err
@@ -213,11 +213,11 @@ func (j *judgement) clocks(ctx context.Context) error {
 }
 
 // histories asks porcupine.
-func (j *judgement) histories(ctx context.Context) error {
-	keys := j.traffic.log.JudgeKeys(ctx, time.Minute)
-	j.add("I20", fmt.Sprintf("each of %d keys has a possible history", keys.Of), byHistory, keys.Judged, keys.Violations)
-	payments := j.traffic.log.JudgePayments(ctx, 30*time.Second)
-	j.add("I11", fmt.Sprintf("each of %d payments was only seen to go forward", payments.Of), byHistory, payments.Judged, payments.Violations)
+func (j *checks) histories(ctx context.Context) error {
+	keys := j.traffic.log.CheckKeys(ctx, time.Minute)
+	j.add("I20", fmt.Sprintf("each of %d keys has a possible history", keys.Of), byHistory, keys.Checked, keys.Violations)
+	payments := j.traffic.log.CheckPayments(ctx, 30*time.Second)
+	j.add("I11", fmt.Sprintf("each of %d payments was only seen to go forward", payments.Of), byHistory, payments.Checked, payments.Violations)
 	others := 0
 	for _, op := range j.traffic.log.Operations() {
 		if op.Outcome == history.Mismatch {
@@ -237,8 +237,8 @@ func onlyOf(list []string, word string) (some []string) {
 	return some
 }
 
-// processes asks whether any process did what nobody did to it.
-func (j *judgement) processes() {
+// processes checks that no process exited unless it was killed or stopped.
+func (j *checks) processes() {
 	var odd []string
 	lives := 0
 	for _, n := range j.world.nodes {

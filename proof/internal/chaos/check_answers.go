@@ -12,7 +12,7 @@ import (
 
 // acknowledged holds every success that a client read against our rows: it is
 // there, and it is what the client was told.
-func (j *judgement) acknowledged(ctx context.Context) error {
+func (j *checks) acknowledged(ctx context.Context) error {
 	rows, err := j.world.pool.Raw().Query(ctx, `SELECT id, status::text, amount_minor, currency, coalesce(intent_id, '') FROM payments`)
 	if err != nil {
 		return err
@@ -44,7 +44,7 @@ func (j *judgement) acknowledged(ctx context.Context) error {
 		looked++
 		r, there := ours[p.ID]
 		if !there || r.status != "succeeded" || r.amount != p.Amount || r.currency != p.Currency || r.intent != p.Stripe.PaymentIntent {
-			lost = append(lost, fmt.Sprintf("key %s: told of %s, %d %s by %s, and it is %+v", at.key, p.ID, p.Amount, p.Currency, p.Stripe.PaymentIntent, r))
+			lost = append(lost, fmt.Sprintf("key %s: the response had %s, %d %s by %s, and the row is %+v", at.key, p.ID, p.Amount, p.Currency, p.Stripe.PaymentIntent, r))
 		}
 		other, twin := j.traffic.acks[ack{(at.tenant + 1) % len(j.world.tenants), at.key}]
 		if twin && other.answer.status == http.StatusCreated {
@@ -59,7 +59,7 @@ func (j *judgement) acknowledged(ctx context.Context) error {
 }
 
 // answers are the rules that were held against every answer when it came.
-func (j *judgement) answers() {
+func (j *checks) answers() {
 	t := j.traffic
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -84,7 +84,7 @@ func onlyBeginning(list []string, with string) (some []string) {
 
 // replays asks once more for everything that was ever answered, from every
 // process: the same bytes, and marked as a replay.
-func (j *judgement) replays(ctx context.Context, r *rand.Rand) {
+func (j *checks) replays(ctx context.Context, r *rand.Rand) {
 	t := j.traffic
 	type question struct {
 		at   ack
@@ -128,7 +128,7 @@ func (j *judgement) replays(ctx context.Context, r *rand.Rand) {
 
 // revoked plays the scene of a key that is taken away: what it was told before it
 // is not told again, by any process.
-func (j *judgement) revoked(ctx context.Context) error {
+func (j *checks) revoked(ctx context.Context) error {
 	owner := j.world.tenants[0]
 	var key struct {
 		APIKey string `json:"api_key"`

@@ -16,7 +16,7 @@ type paid struct {
 
 // stripesBooks holds our book against the log of effects, which the service never
 // sees and which does not know what was answered to whom.
-func (j *judgement) stripesBooks(ctx context.Context) error {
+func (j *checks) stripesBooks(ctx context.Context) error {
 	ours, err := j.ourBook(ctx)
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ const succeeded = "succeeded"
 
 // ourBook is our payments by the intent that pays them: the one that succeeded,
 // where several tried.
-func (j *judgement) ourBook(ctx context.Context) (map[string]paid, error) {
+func (j *checks) ourBook(ctx context.Context) (map[string]paid, error) {
 	rows, err := j.world.pool.Raw().Query(ctx, `SELECT intent_id, tenant_id, idempotency_key, order_id, status::text, amount_minor, amount_refunded_minor FROM payments
 		WHERE intent_id IS NOT NULL ORDER BY status = 'succeeded'`)
 	if err != nil {
@@ -116,7 +116,7 @@ func (j *judgement) ourBook(ctx context.Context) (map[string]paid, error) {
 }
 
 // callsSent is when each Stripe key was first sent, by our own word.
-func (j *judgement) callsSent(ctx context.Context) (map[string]time.Time, error) {
+func (j *checks) callsSent(ctx context.Context) (map[string]time.Time, error) {
 	rows, err := j.world.pool.Raw().Query(ctx, `SELECT stripe_key, first_sent_at FROM stripe_calls`)
 	if err != nil {
 		return nil, err
@@ -135,7 +135,7 @@ func (j *judgement) callsSent(ctx context.Context) (map[string]time.Time, error)
 }
 
 // webhooksStored asks whether every event that was answered with 200 is there.
-func (j *judgement) webhooksStored(ctx context.Context) error {
+func (j *checks) webhooksStored(ctx context.Context) error {
 	stored, err := j.world.strings(ctx, `SELECT event_id FROM inbox_events WHERE consumer = 'stripe'`)
 	if err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 
 // brokersLog reads the whole log and walks it: every event of ours is in it,
 // once, as it was written, and those of one object in their order.
-func (j *judgement) brokersLog(ctx context.Context) (err error) {
+func (j *checks) brokersLog(ctx context.Context) (err error) {
 	if j.log, err = j.world.events.read(ctx); err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ type event struct {
 	data []byte
 }
 
-func (j *judgement) eventsWritten(ctx context.Context) (map[string]event, error) {
+func (j *checks) eventsWritten(ctx context.Context) (map[string]event, error) {
 	rows, err := j.world.pool.Raw().Query(ctx, `SELECT aggregate_id, version, type, data FROM outbox_events`)
 	if err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func compact(data []byte) []byte {
 
 // consumersInbox asks whether each consumer has a row for every event that it is
 // for: applied, or kept. Nothing vanishes between the broker and the two.
-func (j *judgement) consumersInbox(ctx context.Context) error {
+func (j *checks) consumersInbox(ctx context.Context) error {
 	for _, consumer := range consumers {
 		rows, err := j.world.strings(ctx, `SELECT event_id FROM inbox_events WHERE consumer = $1`, consumer)
 		if err != nil {
@@ -131,7 +131,7 @@ func (j *judgement) consumersInbox(ctx context.Context) error {
 			delete(received, e.ID)
 		}
 		for id := range received {
-			vanished = append(vanished, fmt.Sprintf("%s received %s, which nobody sent", consumer, id))
+			vanished = append(vanished, fmt.Sprintf("%s received %s, which was not sent", consumer, id))
 		}
 		j.add("I22", consumer+" has received all that was published, and no more", byBroker, meant, vanished)
 	}

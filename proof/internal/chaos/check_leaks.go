@@ -28,7 +28,7 @@ func (n *node) vitals(ctx context.Context) (v vitals, err error) {
 	return vitals{m["go_goroutines"], m["process_open_fds"], m["payonce_pool_connections_in_use"]}, nil
 }
 
-// baseline is how the processes are before anybody wants anything.
+// baseline is the state of the processes before the first request.
 func (w *world) baseline(ctx context.Context) (base map[string]vitals, err error) {
 	base = map[string]vitals{}
 	for _, n := range w.nodes {
@@ -40,7 +40,7 @@ func (w *world) baseline(ctx context.Context) (base map[string]vitals, err error
 }
 
 // nothingLeaks waits until everything that was held is let go.
-func (j *judgement) nothingLeaks(ctx context.Context) error {
+func (j *checks) nothingLeaks(ctx context.Context) error {
 	j.traffic.http.CloseIdleConnections()
 	var held []string
 	for deadline := time.Now().Add(restWithin); ; {

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
-// A judge that finds nothing is only worth something if there is something that
+// A check that finds nothing is only worth something if there is something that
 // he finds.
 func TestTheBooks(t *testing.T) {
 	t.Parallel()
@@ -97,7 +97,7 @@ func TestTheBrokersLog(t *testing.T) {
 	}
 }
 
-// The witnesses see a write of somebody who does not hold the claim, and a lease
+// The checks see a write by a process that does not hold the claim, and a lease
 // that was taken before its time, both of which the schema would let pass.
 func TestTheWitnesses(t *testing.T) {
 	t.Parallel()
@@ -132,7 +132,7 @@ func TestTheWitnesses(t *testing.T) {
 	require.Contains(t, stale[0], "api-2.1 moved it to recorded, and its token 1 was of api-1.1")
 
 	exec(stranger, `UPDATE idempotency_keys SET lease_token = 2, claim_token = gen_random_uuid()`)
-	j := &judgement{world: w}
+	j := &checks{world: w}
 	require.NoError(t, j.clocks(t.Context()))
 	require.Equal(t, 1, j.checks[0].Looked)
 	require.Len(t, j.checks[0].Violations, 1, "the lease had a minute to go")

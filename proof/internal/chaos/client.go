@@ -98,7 +98,7 @@ type request struct {
 	prefer          string // wait=2, or empty
 }
 
-// send makes one request to some node and notes what came of it.
+// send makes one request to some node and records the result.
 func (c *client) send(ctx context.Context, q request) (a answer, outcome history.Outcome) {
 	// A client's own patience, not the run's end, decides when it gives up.
 	wait := patience
@@ -185,7 +185,7 @@ func (c *client) look(ctx context.Context) {
 	switch {
 	case err != nil, a.status >= 500:
 	case as != p.tenant:
-		c.rule("I10", a.status == http.StatusNotFound, "tenant %d is told %d of %s, which is another's", as, a.status, p.id)
+		c.rule("I10", a.status == http.StatusNotFound, "tenant %d got %d for %s of another tenant", as, a.status, p.id)
 	case a.status == http.StatusNotFound:
 		c.log.Saw(history.Sighting{Payment: p.id, Status: history.Absent, Call: call, Return: ret})
 	default:

@@ -1,4 +1,4 @@
-// Package chaos breaks a running system and judges it.
+// Package chaos injects faults into a running system and checks every invariant.
 //
 // What runs is real: API processes, PostgreSQL with fsync, a JetStream broker in
 // a process of its own. Only Stripe is simulated, in this process, where no kill
@@ -22,7 +22,7 @@
 //   - Quiet. Traffic stops. Everything that was begun must be finished without a
 //     client, and everything that happened told to everyone, in the times that
 //     are promised.
-//   - Judgement (check.go). Every invariant, by every witness there is: queries,
+//   - Checks (check.go). Every invariant, by every witness there is: queries,
 //     as the audit asks them; Stripe's effect log, which does not know what was
 //     answered to whom; the broker's log, read from its beginning; what clients
 //     were told, held against the rows and asked for again; the log that the

@@ -47,7 +47,7 @@ type hand struct {
 	does        func(context.Context, *rand.Rand) error
 }
 
-// run breaks things until ctx ends, and then mends them all.
+// run injects faults until ctx ends, and then undoes them all.
 func (n *nemesis) run(ctx context.Context) error {
 	n.atStripe()
 	var all sync.WaitGroup

@@ -44,7 +44,7 @@ func (l *link) suffer(ctx context.Context, kind string, r *rand.Rand) error {
 	case "tcp_cut_":
 		l.cut()
 		rest(ctx, between(r, 0, 600*time.Millisecond))
-		return l.mend(context.WithoutCancel(ctx))
+		return l.repair(context.WithoutCancel(ctx))
 	case "tcp_latency_":
 		undo, err = l.slow(between(r, 40*time.Millisecond, 600*time.Millisecond))
 	default:

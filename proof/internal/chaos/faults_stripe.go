@@ -99,7 +99,7 @@ func (n *nemesis) hitWebhook(_ context.Context, r *rand.Rand) error {
 	return nil
 }
 
-// countStripe asks the simulator which faults have fired: it forgets them when
+// countStripe asks the simulator which faults have fired: it drops them when
 // they are cleared.
 func (n *nemesis) countStripe() {
 	n.mu.Lock()

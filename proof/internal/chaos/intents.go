@@ -11,7 +11,7 @@ import (
 	"example.com/payonce/proof/internal/chaos/history"
 )
 
-// client is somebody who wants things, one after the other, and retries until he
+// client sends requests, one after the other, and retries until it
 // has them or loses his patience. What he does is drawn from the seed.
 type client struct {
 	*traffic
@@ -117,7 +117,7 @@ func (c *client) buy(ctx context.Context, tenant int, name string) {
 		c.atOnce(ctx, q, 2+c.rand.IntN(4))
 	}
 	a, _ := c.until(ctx, q, c.tries())
-	if c.oneIn(12) { // Somebody reuses the key for something else.
+	if c.oneIn(12) { // A client reuses the key for another request.
 		other := q
 		other.body = payBody(order, "pm_card_mastercard")
 		c.send(ctx, other)
@@ -225,7 +225,7 @@ func (c *client) misbehave(ctx context.Context, tenant int, name string) {
 	n, key, body := c.knock(c.rand), c.world.tenants[tenant].Key, payBody("ord_none", goodCard)
 	a, err := c.do(ctx, n, http.MethodPost, "/v1/payments", key+"x", body, "Idempotency-Key", "bad-"+name)
 	if err == nil && a.status < 500 {
-		c.rule("I21", a.status == http.StatusUnauthorized, "a key that nobody has got %d", a.status)
+		c.rule("I21", a.status == http.StatusUnauthorized, "an unknown API key got %d", a.status)
 	}
 	a, err = c.do(ctx, n, http.MethodPost, "/v1/payments", key, `{"order_id":"ord_none"}`, "Idempotency-Key", "bad-"+name)
 	if err == nil && a.status < 500 {

@@ -39,9 +39,9 @@ func (l *link) addr() string { return l.proxy.Listen }
 // cut pulls the plug: connections end, and new ones are refused.
 func (l *link) cut() { l.proxy.Stop() }
 
-// mend puts it back. While it was out somebody may have borrowed the port, for a
+// repair puts it back. While it was out another process may have used the port, for a
 // moment, as the other end of a connection of his own.
-func (l *link) mend(ctx context.Context) error {
+func (l *link) repair(ctx context.Context) error {
 	for {
 		err := l.proxy.Start()
 		if err == nil || ctx.Err() != nil {
@@ -60,7 +60,7 @@ func (l *link) slow(by time.Duration) (undo func(), err error) {
 	return l.poison("latency", attributes)
 }
 
-// swallow lets nothing through and says so to nobody: both ends wait. When it
+// swallow drops all data without closing the connection: both ends wait. When it
 // is over the connections that were in it end.
 func (l *link) swallow() (undo func(), err error) {
 	return l.poison("timeout", map[string]int64{"timeout": 0})

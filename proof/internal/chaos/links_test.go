@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// echo says what it hears.
+// echo sends back what it receives.
 func echo(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -68,7 +68,7 @@ func TestLink(t *testing.T) {
 	require.NoError(t, err)
 	var timeout net.Error
 	require.ErrorAs(t, say(t, c, 300*time.Millisecond), &timeout)
-	require.True(t, timeout.Timeout(), "nobody says that nobody listens")
+	require.True(t, timeout.Timeout(), "no error without a listener")
 	undo()
 	require.Error(t, say(t, c, 5*time.Second), "a connection that was swallowed is dead")
 	_ = c.Close()
@@ -81,7 +81,7 @@ func TestLink(t *testing.T) {
 	_, err = net.Dial("tcp", l.addr())
 	require.Error(t, err, "new ones are refused")
 	at := l.addr()
-	require.NoError(t, l.mend(t.Context()))
+	require.NoError(t, l.repair(t.Context()))
 	require.Equal(t, at, l.addr())
 	c = dial()
 	require.NoError(t, say(t, c, 5*time.Second))

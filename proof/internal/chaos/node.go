@@ -14,7 +14,7 @@ import (
 )
 
 // node is a host that runs the API: a clock of its own, cables of its own, and
-// somebody who starts the process again whenever it ends.
+// a supervisor that restarts the process whenever it exits.
 type node struct {
 	name   string
 	offset time.Duration // of its clock
@@ -31,7 +31,7 @@ type node struct {
 	mu    sync.Mutex
 	up    bool
 	lives []life
-	odd   []string // what nobody did to it
+	odd   []string // exits that were not injected
 }
 
 // life is one process of a node, from its first word to its end.
@@ -61,7 +61,7 @@ func (n *node) run(ctx context.Context) {
 }
 
 // live is one process. One that cannot start, with its database away, is tried
-// again; one that ends although nobody ended it is remembered.
+// again; an exit that was not injected is recorded.
 func (n *node) live(ctx context.Context) {
 	session := fmt.Sprintf("%s.%d", n.name, len(n.lives)+1)
 	dsn := *n.dsn

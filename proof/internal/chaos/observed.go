@@ -28,7 +28,7 @@ type Firing struct {
 
 const (
 	quietWithin = time.Minute // for alerts: a minute of chaos is an hour of production to them, and ten seconds to forget in
-	calmFor     = 5           // looks in a row, a second apart: the judge has just asked for everything again, which nobody has scraped yet
+	calmFor     = 5           // looks in a row, a second apart: the checks have just sent requests, which are not scraped yet
 	goneAtLeast = 3           // alerts that fired and went, in a run that is watched
 )
 
@@ -141,7 +141,7 @@ func spans(firings []Firing) string {
 // alerts is the timeline of the alerts, to be held against that of the faults.
 func (r Report) alerts() plot.Lanes {
 	names, firings := r.Observed.byAlert()
-	p := plot.Lanes{Title: "Which alerts fired, and when (rules judged sixty times as fast as in production)", X: "seconds", Kinds: []string{"fires"}, Until: float64(len(r.Seconds))}
+	p := plot.Lanes{Title: "Which alerts fired, and when (rules evaluated sixty times as fast as in production)", X: "seconds", Kinds: []string{"fires"}, Until: float64(len(r.Seconds))}
 	for _, name := range names {
 		lane := strings.TrimPrefix(name, "Payonce")
 		p.Names = append(p.Names, lane)

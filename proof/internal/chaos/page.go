@@ -104,7 +104,7 @@ func (r Report) page(w io.Writer) error {
 		tableOf("Links", only(r.Faults, "tcp_")),
 		tableOf("Commits cut off before the server read them", only(r.Faults, commitBefore)),
 		tableOf("Commits whose answer was swallowed", only(r.Faults, commitAfter)),
-		tableOf("What clients were told", r.Outcomes),
+		tableOf("Responses by outcome", r.Outcomes),
 		tableOf("Duplicates that had no effect", map[string]int{
 			"replayed by Stripe": r.Suppressed.AtStripe, "replayed by the API": r.Suppressed.Replays, "dropped by an inbox": r.Suppressed.Inbox,
 			"dropped by the broker": r.Suppressed.Broker, "writes refused by the fence": r.Fenced, "commits read back": r.InDoubt.ReadBack,
@@ -177,7 +177,7 @@ func (r Report) lanes() plot.Lanes {
 }
 
 func (r Report) outcomes() plot.Lines {
-	p := plot.Lines{Title: "What clients were told", X: "seconds", Y: "requests a second"}
+	p := plot.Lines{Title: "Responses by outcome", X: "seconds", Y: "requests per second"}
 	for _, o := range []history.Outcome{history.Final, history.InProgress, history.Unknown, history.Away} {
 		s := plot.Series{Name: o.String()}
 		for _, second := range r.Seconds {

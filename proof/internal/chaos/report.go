@@ -69,7 +69,7 @@ type Suppressed struct {
 
 // InDoubt is how many commits had their answer lost by the proxy, before and
 // after the server had read them, and how often the service read back what came
-// of one, whoever lost it.
+// of one, whichever process lost it.
 type InDoubt struct {
 	Before   int `json:"cut_before"`
 	After    int `json:"cut_after"`
@@ -212,7 +212,7 @@ type Invariant struct {
 	Asked      bool
 }
 
-// Invariants are all of them, in their order; one that nobody asked about is
+// Invariants are all of them, in their order; one that was not checked is
 // there as well.
 func (r Report) Invariants() (list []Invariant) {
 	for n := 1; n <= invariants; n++ {
@@ -231,7 +231,7 @@ func (r Report) Invariants() (list []Invariant) {
 
 const invariants = 22
 
-// Print writes the report for a person.
+// Print writes the report as text.
 func (r Report) Print(w io.Writer) {
 	p := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
 	p("seed=%d dur=%s ops=%d keys=%d", r.Seed, r.Duration, r.Operations, r.Keys)

@@ -109,8 +109,8 @@ func TestTooLittleWasSeen(t *testing.T) {
 	require.Equal(t, 2, r.Observed.went(), "it has fired again since it went")
 
 	r.Observed = watched()
-	r.Observed.Seen.Blind = []string{"PayonceMoneyDrift listens for what nobody says"}
-	require.Equal(t, []string{"seen by Prometheus: PayonceMoneyDrift listens for what nobody says"}, r.tooLittle(1))
+	r.Observed.Seen.Blind = []string{"PayonceMoneyDrift uses a series that does not exist"}
+	require.Equal(t, []string{"seen by Prometheus: PayonceMoneyDrift uses a series that does not exist"}, r.tooLittle(1))
 }
 
 // When which alert fired is in the text, in the JSON and on the page.
@@ -147,7 +147,7 @@ func firstWords(list []string) (words []string) {
 	return words
 }
 
-// Every invariant is in the report, and one that nobody asked about is not green.
+// Every invariant is in the report, and one that was not checked is not green.
 func TestInvariantsAreAllThere(t *testing.T) {
 	t.Parallel()
 	r := enough()
@@ -166,7 +166,7 @@ func TestInvariantsAreAllThere(t *testing.T) {
 	require.Regexp(t, `(?m)^I22 +holds +`, b.String())
 }
 
-// The page is one file that asks nobody for anything, and what it shows is text.
+// The page is one file that loads nothing from elsewhere, and what it shows is text.
 func TestPage(t *testing.T) {
 	t.Parallel()
 	r := enough()

@@ -84,17 +84,17 @@ func (r *run) phases(ctx context.Context) (Report, error) {
 	r.report.QuietKeys, r.report.QuietEvents = keys.Round(time.Millisecond).String(), events.Round(time.Millisecond).String()
 	r.Log("quiet after %s, and every event consumed after %s", r.report.QuietKeys, r.report.QuietEvents)
 
-	r.countSuppressed() // the judge asks for everything again, which is no client's doing
-	j := &judgement{world: r.world, traffic: r.traffic, watch: r.watch, base: base}
+	r.countSuppressed() // the checks send requests too, which are not traffic
+	j := &checks{world: r.world, traffic: r.traffic, watch: r.watch, base: base}
 	began, err := r.world.count(ctx, `SELECT count(*) FROM idempotency_keys`)
 	if err != nil {
 		return r.report, err
 	}
 	j.add("I5", "everything that was begun is finished without its client", byQuery, began, late)
 	ended, stuck := r.traffic.progress()
-	j.add("I5", "one broken node holds nobody else up", byAnswers, ended, stuck)
+	j.add("I5", "one broken node does not block the others", byAnswers, ended, stuck)
 	if err := j.all(ctx, rand.New(rand.NewPCG(r.Seed, 2))); err != nil {
-		return r.report, fmt.Errorf("judge: %w", err)
+		return r.report, fmt.Errorf("check: %w", err)
 	}
 	if err := r.observe(ctx); err != nil {
 		return r.report, fmt.Errorf("read what Prometheus saw: %w", err)
@@ -138,7 +138,7 @@ func (r *run) island(ctx context.Context) error {
 	for i, l := range lonely.links {
 		if i%2 == 0 {
 			l.cut()
-			undo = append(undo, func() { _ = l.mend(ctx) }) // if not, quiet will not come
+			undo = append(undo, func() { _ = l.repair(ctx) }) // if not, quiet will not come
 			continue
 		}
 		heal, err := l.swallow()

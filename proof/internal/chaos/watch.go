@@ -116,7 +116,7 @@ func (w *watch) sample(ctx context.Context) {
 	w.samples = append(w.samples, s)
 }
 
-// webhooks notes what Stripe was told was taken: its own log of it is not long.
+// webhooks notes which webhooks were acknowledged: its own log of it is not long.
 func (w *watch) webhooks(context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

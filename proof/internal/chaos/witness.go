@@ -25,7 +25,7 @@ BEGIN
 END $$;
 CREATE TRIGGER witness AFTER INSERT OR UPDATE ON idempotency_keys FOR EACH ROW EXECUTE FUNCTION witness();`
 
-// staleWrites are the writes of somebody who did not hold the claim.
+// staleWrites are the writes of processes that did not hold the claim.
 func (w *world) staleWrites(ctx context.Context) (looked int, list []string, err error) {
 	if err := w.pool.Raw().QueryRow(ctx, `SELECT count(*) FROM witness_writes`).Scan(&looked); err != nil {
 		return 0, nil, err

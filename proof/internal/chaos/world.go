@@ -31,7 +31,7 @@ const (
 	stripeTimeout = 400 * time.Millisecond
 	lease         = 1500 * time.Millisecond
 	actionTimeout = 30 * time.Second
-	completion    = 5 * time.Second // beyond the lease: what a client is promised when its process died
+	completion    = 5 * time.Second // beyond the lease: the promise to a client whose process was killed
 )
 
 const (
@@ -41,21 +41,21 @@ const (
 
 // world is the system under test and everything around it.
 type world struct {
-	dir     string
-	program string // the API
-	group   *process.Group
-	log     *process.Log
-	keepLog bool
-	pg      *devpg.Server
-	pool    *postgres.Pool // the harness's own, for judgement
-	sim     *stripesim.Sim
-	stripe  *httptest.Server
-	replays atomic.Int64 // answers that Stripe gave a second time
-	events  *events
-	network *network
-	nodes   []*node
-	tenants []tenant
-	told    *httptest.Server // the first tenant's, for its webhooks
+	dir      string
+	program  string // the API
+	group    *process.Group
+	log      *process.Log
+	keepLog  bool
+	pg       *devpg.Server
+	pool     *postgres.Pool // the harness's own, for the checks
+	sim      *stripesim.Sim
+	stripe   *httptest.Server
+	replays  atomic.Int64 // answers that Stripe gave a second time
+	events   *events
+	network  *network
+	nodes    []*node
+	tenants  []tenant
+	notified *httptest.Server // the first tenant's, for its webhooks
 
 	prometheus *prometheus.Prometheus // nil: the run is not watched
 }
@@ -236,10 +236,10 @@ func (w *world) webhooks() error {
 	return nil
 }
 
-// notify has the first tenant told of its events, at an address of this machine.
+// notify has the first tenant's events sent to an address of this machine.
 func (w *world) notify(ctx context.Context) error {
-	w.told = httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	return w.command(ctx, nil, "tenant", "notify", w.tenants[0].ID, w.told.URL)
+	w.notified = httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	return w.command(ctx, nil, "tenant", "notify", w.tenants[0].ID, w.notified.URL)
 }
 
 // command runs one of the service's commands straight at the database and reads
@@ -283,9 +283,9 @@ func (w *world) stop() {
 	if w.events != nil {
 		w.events.stop()
 	}
-	if w.told != nil {
-		w.told.CloseClientConnections()
-		w.told.Close()
+	if w.notified != nil {
+		w.notified.CloseClientConnections()
+		w.notified.Close()
 	}
 	if w.stripe != nil {
 		w.stripe.CloseClientConnections()

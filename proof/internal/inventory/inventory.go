@@ -2,7 +2,7 @@
 // settings, the words of its code and its SQL. It is for tests that hold a
 // document, an alert or a dashboard to the code: a sentence about a test that was
 // renamed, or a panel of a metric that was dropped, is worse than none, because
-// somebody will believe it at three in the morning.
+// an operator will rely on it during an incident.
 //
 // It reads files and runs nothing, so a test that uses it costs a second and
 // needs no database.

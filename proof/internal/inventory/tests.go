@@ -53,7 +53,7 @@ func isTest(name string) bool {
 }
 
 // functionsOf are the functions of one package's tests, whose subtests belong to
-// whoever calls them.
+// their callers.
 type functionsOf map[string]*ast.FuncDecl
 
 const depthMax = 6 // of helpers that call helpers

@@ -1,5 +1,5 @@
-// Package mutants takes the service's guards away, one at a time, and sees to it
-// that a test complains.
+// Package mutants removes the service's guards, one at a time, and expects
+// a test to fail.
 //
 // A suite that is green says little about itself: it would be green without its
 // assertions, too. So each guard has a mutant here, a small change of the source
@@ -8,7 +8,7 @@
 // else is not enough: a mutant that does not compile, or one that a test about
 // something else happens to stumble over, shows nothing about the guard.
 //
-//	go run -C proof ./mutants              all of them; 1 if any is not red as told
+//	go run -C proof ./mutants              all of them; exit code 1 if any test does not fail as expected
 //	go run -C proof ./mutants -only M2,M9  these
 //	go run -C proof ./mutants -write       and write the table into docs/guarantees.md
 //
@@ -16,7 +16,7 @@
 // The changed files are laid over the source for one build of one test
 // (go build -overlay), in a folder that is removed afterwards; the tree is not
 // touched. What a mutant replaces must be in its file exactly once, so one whose
-// guard has moved is red as well, and is told apart from a survivor.
+// guard has moved fails as well, and is reported as such.
 //
 // Guards stand behind one another: without the unique key, an order's row lock
 // and two unique indexes would still stop a second payment. A mutant that is

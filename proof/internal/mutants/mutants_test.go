@@ -59,8 +59,8 @@ func TestPage(t *testing.T) {
 	require.Equal(t, want, shown, "%s shows other mutants: go run -C proof ./mutants -write", Page)
 }
 
-// TestJudge: a run that shows nothing must never look like one that does.
-func TestJudge(t *testing.T) {
+// TestVerdict: a run that shows nothing must never look like one that does.
+func TestVerdict(t *testing.T) {
 	t.Parallel()
 	m := Mutant{Test: Test{Name: "TestX/a sub", Says: "paid once"}}
 	for name, c := range map[string]struct {
@@ -78,7 +78,7 @@ func TestJudge(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.Equal(t, c.want, m.judge(c.ran))
+			require.Equal(t, c.want, m.verdict(c.ran))
 		})
 	}
 }
@@ -93,7 +93,7 @@ func TestRunner(t *testing.T) {
 		"lock/lk_test.go": "package lock\n\nimport \"testing\"\n\nfunc TestLock(t *testing.T) {\n\tt.Run(\"Holds\", func(t *testing.T) {\n\t\tif !Locked() {\n\t\t\tt.Fatal(\"the door is open\")\n\t\t}\n\t})\n}\n",
 		// The other module's test sees the guard from outside.
 		"proof/go.mod":          "module guarded/proof\n\ngo 1.24\n\nrequire guarded v0.0.0\n\nreplace guarded => ../\n",
-		"proof/lock/lk_test.go": "package lock_test\n\nimport (\n\t\"testing\"\n\n\t\"guarded/lock\"\n)\n\nfunc TestDoor(t *testing.T) {\n\tif !lock.Locked() {\n\t\tt.Fatal(\"anybody walks in\")\n\t}\n}\n",
+		"proof/lock/lk_test.go": "package lock_test\n\nimport (\n\t\"testing\"\n\n\t\"guarded/lock\"\n)\n\nfunc TestDoor(t *testing.T) {\n\tif !lock.Locked() {\n\t\tt.Fatal(\"the door is open to the other module\")\n\t}\n}\n",
 	} {
 		path := filepath.Join(root, filepath.FromSlash(name))
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
@@ -105,7 +105,7 @@ func TestRunner(t *testing.T) {
 	}
 	all := []Mutant{mutant("return false"), mutant("return 1 < 2"), mutant("return"), {Edits: []Edit{{"lock/lock.go", "no such text", ""}}, Test: test}}
 	outside := mutant("return false")
-	outside.Test = Test{"proof/lock", "lk_test.go", "TestDoor", "anybody walks in"}
+	outside.Test = Test{"proof/lock", "lk_test.go", "TestDoor", "the door is open to the other module"}
 	all = append(all, outside)
 	r := Runner{Root: root, AtOnce: 2, Progress: t.Logf, Env: []string{"GOWORK=off", "GOFLAGS="}}
 	require.NoError(t, r.Sound(t.Context(), all))

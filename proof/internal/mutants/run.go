@@ -59,7 +59,7 @@ const (
 	NotRun       Verdict = "NOT RUN, there is no such test"
 )
 
-// Result is what became of a mutant.
+// Result is the outcome of one mutant.
 type Result struct {
 	Mutant
 	Verdict Verdict
@@ -102,7 +102,7 @@ func (r Runner) Sound(ctx context.Context, all []Mutant) error {
 	return errors.Join(wrong...)
 }
 
-// Run tries the mutants, a few at once, and returns what became of each.
+// Run tries the mutants, a few at once, and returns their results.
 func (r Runner) Run(ctx context.Context, all []Mutant) []Result {
 	results := make([]Result, len(all))
 	r.each(len(all), func(i int) {
@@ -140,12 +140,12 @@ func (r Runner) try(ctx context.Context, m Mutant) Result {
 		return Result{Mutant: m, Verdict: NotApplied, Output: err.Error()}
 	}
 	ran := r.run(ctx, m.Test.Package, []string{m.Test.Name}, overlay, testWithin)
-	return Result{Mutant: m, Verdict: m.judge(ran), Took: ran.took, Output: ran.output}
+	return Result{Mutant: m, Verdict: m.verdict(ran), Took: ran.took, Output: ran.output}
 }
 
-// judge is strict: the named test must have failed, and must have named the
+// verdict is strict: the named test must have failed, and must have named the
 // promise.
-func (m Mutant) judge(ran outcome) Verdict {
+func (m Mutant) verdict(ran outcome) Verdict {
 	switch {
 	case !ran.built:
 		return NotCompiled

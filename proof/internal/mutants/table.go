@@ -68,7 +68,7 @@ var All = []Mutant{
 		Test: Test{"internal/idempotency", "reaper_test.go", "TestReaper/LeavesUnfinishedKeysAlone", "the reaper removes only what is finished and old"},
 	},
 	{
-		ID: "M8", Guard: "the completer finishes abandoned work: nobody does", Breaks: "I5",
+		ID: "M8", Guard: "the completer finishes abandoned work: it does not", Breaks: "I5",
 		Edits: []Edit{{"internal/idempotency/completer.go", "\tvar wait sync.WaitGroup\n\tfor _, row := range due {", "\tvar wait sync.WaitGroup\n\tfor _, row := range due[:0] {"}},
 		Test:  Test{"internal/payments", "matrix_test.go", "TestCrashMatrix/payment/payment_recorded/success/killed/completer", "no key is stuck"},
 	},
@@ -162,7 +162,7 @@ var All = []Mutant{
 		Test: Test{"internal/payments", "checkout_unknown_test.go", "TestCheckout_Unknown/IsNeverCompensated", "unknown is never compensated"},
 	},
 	{
-		ID: "M22", Guard: "leases are judged by the database's clock: by the clock of a host that is an hour fast", Breaks: "I18, I9",
+		ID: "M22", Guard: "leases expire by the database's clock: by the clock of a host that is an hour fast", Breaks: "I18, I9",
 		Edits: []Edit{
 			{keyStatements, "\t\"context\"\n", "\t\"context\"\n\t\"strings\"\n"},
 			{keyStatements, "q.db.Query(ctx, KeyTakeOverDue,", "q.db.Query(ctx, strings.ReplaceAll(KeyTakeOverDue, \"< clock_timestamp()\", \"< '\"+time.Now().Add(time.Hour).Format(time.RFC3339)+\"'\"),"},

@@ -63,7 +63,7 @@ func Start(ctx context.Context, o Options) (*Prometheus, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	for name, content := range map[string][]byte{"rules.yml": []byte(Hurried(deploy.Rules)), "prometheus.yml": config} {
+	for name, content := range map[string][]byte{"rules.yml": []byte(Accelerated(deploy.Rules)), "prometheus.yml": config} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 			return nil, err
 		}
@@ -82,7 +82,7 @@ func Start(ctx context.Context, o Options) (*Prometheus, error) {
 		}}
 		_, err = p.child.Start(ctx)
 		if errors.Is(err, process.ErrEnded) && ctx.Err() == nil && strings.Contains(err.Error(), "address already in use") {
-			continue // Somebody took the port since we asked for one.
+			continue // Another process took the port since it was chosen.
 		}
 		p.began = time.Now()
 		return p, err

@@ -151,8 +151,8 @@ func reads(expr string) (selectors []string) {
 	return selectors
 }
 
-// Explain is all that Prometheus can say of an alert, for whoever asks why it
-// does not fire or does not go: the rule as it judges it, and what the rule and
+// Explain is all that Prometheus can say of an alert, to find out why it
+// does not fire or does not go: the rule as it evaluates it, and what the rule and
 // each series that it reads are now.
 func (p *Prometheus) Explain(ctx context.Context, alert string) string {
 	rules, err := p.evaluated(ctx)

@@ -3,11 +3,11 @@
 // by porcupine.
 //
 // There are two models. One is of a key: whatever was repeated, killed or lost,
-// its final answers are one, nothing is in progress after it, and nobody else's
-// request is served by it ([Log.JudgeKeys]). The other is of a payment: whoever
+// its final answers are one, nothing is in progress after it, and no other
+// request is served by it ([Log.CheckKeys]). The other is of a payment: whoever
 // reads it, from whichever process, sees its status go forward and never back
-// ([Log.JudgePayments]).
+// ([Log.CheckPayments]).
 //
-// A history that the checker cannot judge in its time counts as a violation: an
+// A history that the checker cannot check in its time counts as a violation: an
 // answer of "perhaps" is how a checker goes blind.
 package history

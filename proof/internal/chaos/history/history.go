@@ -41,27 +41,27 @@ func (l *Log) Began() time.Time { return l.began }
 
 // Verdict is what a model makes of the log.
 type Verdict struct {
-	Judged     int // operations
+	Checked    int // operations
 	Of         int // keys, or payments
 	Took       time.Duration
 	Violations []string
 }
 
-// judge asks the checker about each part of a history for itself.
-func judge(ctx context.Context, model porcupine.Model, what string, parts map[string][]porcupine.Operation, within time.Duration) Verdict {
+// check runs the checker on each part of a history.
+func check(ctx context.Context, model porcupine.Model, what string, parts map[string][]porcupine.Operation, within time.Duration) Verdict {
 	v := Verdict{Of: len(parts)}
 	began := time.Now()
 	for name, ops := range parts {
-		v.Judged += len(ops)
+		v.Checked += len(ops)
 		left := within - time.Since(began)
 		if ctx.Err() != nil {
 			left = 0
 		}
 		switch porcupine.CheckOperationsTimeout(model, ops, max(left, time.Millisecond)) {
 		case porcupine.Illegal:
-			v.Violations = append(v.Violations, fmt.Sprintf("the history of %s %s is impossible:%s", what, name, told(model, ops)))
+			v.Violations = append(v.Violations, fmt.Sprintf("the history of %s %s is impossible:%s", what, name, beginning(model, ops)))
 		case porcupine.Unknown:
-			v.Violations = append(v.Violations, fmt.Sprintf("the history of %s %s, of %d operations, could not be judged in time", what, name, len(ops)))
+			v.Violations = append(v.Violations, fmt.Sprintf("the history of %s %s, of %d operations, could not be checked in time", what, name, len(ops)))
 		case porcupine.Ok:
 		}
 	}
@@ -70,8 +70,8 @@ func judge(ctx context.Context, model porcupine.Model, what string, parts map[st
 	return v
 }
 
-// told is the beginning of a history, for the person who must find out why.
-func told(model porcupine.Model, ops []porcupine.Operation) string {
+// beginning is the start of a history, to find out why.
+func beginning(model porcupine.Model, ops []porcupine.Operation) string {
 	slices.SortFunc(ops, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
 	var b strings.Builder
 	for _, op := range ops[:min(len(ops), linesMax)] {

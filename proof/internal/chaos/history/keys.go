@@ -58,7 +58,7 @@ func (l *Log) Call(tenant int, key, request string) (done func(Outcome, string) 
 }
 
 // keyState is what the model knows of a key: never used; used by a request; and
-// for a used one, whether it is finished and, once somebody saw it, the answer.
+// for a used one, whether it is finished and, once a client saw it, the response.
 type keyState struct {
 	request string // empty: never used
 	done    bool
@@ -98,7 +98,7 @@ func step(s keyState, request string, o Outcome, answer string) []keyState {
 		if mine && !s.done {
 			return []keyState{{request, false, ""}}
 		}
-	case Mismatch: // The key is somebody else's, who may be under way still.
+	case Mismatch: // The key belongs to another request, which may be in progress.
 		switch {
 		case s.request == "":
 			return []keyState{{other + request, false, ""}, {other + request, true, ""}}
@@ -121,8 +121,8 @@ func step(s keyState, request string, o Outcome, answer string) []keyState {
 	return nil
 }
 
-// JudgeKeys checks the history of every key for itself.
-func (l *Log) JudgeKeys(ctx context.Context, within time.Duration) Verdict {
+// CheckKeys checks the history of every key for itself.
+func (l *Log) CheckKeys(ctx context.Context, within time.Duration) Verdict {
 	list := l.Operations()
 	keys := map[string][]porcupine.Operation{}
 	unknowns := map[string]int{}
@@ -138,5 +138,5 @@ func (l *Log) JudgeKeys(ctx context.Context, within time.Duration) Verdict {
 		}
 		keys[key] = append(keys[key], porcupine.Operation{ClientId: i, Input: op, Output: op, Call: op.Call, Return: op.Return})
 	}
-	return judge(ctx, ofAKey, "key", keys, within)
+	return check(ctx, ofAKey, "key", keys, within)
 }

@@ -41,13 +41,13 @@ func TestHistory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			v := (&Log{list: c.list}).JudgeKeys(context.Background(), 10*time.Second)
-			require.Equal(t, len(c.list), v.Judged)
+			v := (&Log{list: c.list}).CheckKeys(context.Background(), 10*time.Second)
+			require.Equal(t, len(c.list), v.Checked)
 			require.Equal(t, 1, v.Of)
 			if c.bad {
 				require.Len(t, v.Violations, 1)
 				require.Contains(t, v.Violations[0], "key 0/k is impossible")
-				require.Contains(t, v.Violations[0], c.list[0].Outcome.String(), "what happened is told")
+				require.Contains(t, v.Violations[0], c.list[0].Outcome.String(), "the violation names the outcome")
 			} else {
 				require.Empty(t, v.Violations)
 			}
@@ -58,12 +58,12 @@ func TestHistory(t *testing.T) {
 // The same key of two tenants is two keys, and two answers.
 func TestHistoryOfTwoTenants(t *testing.T) {
 	t.Parallel()
-	v := (&Log{list: []Operation{{0, "k", "a", Final, "x", 0, 1}, {1, "k", "b", Final, "y", 2, 3}}}).JudgeKeys(context.Background(), time.Second)
+	v := (&Log{list: []Operation{{0, "k", "a", Final, "x", 0, 1}, {1, "k", "b", Final, "y", 2, 3}}}).CheckKeys(context.Background(), time.Second)
 	require.Empty(t, v.Violations)
 	require.Equal(t, 2, v.Of)
 }
 
-// A run of thousands of operations must not become "could not be judged".
+// A run of thousands of operations must not become "could not be checked".
 func TestHistoryOfACrowd(t *testing.T) {
 	t.Parallel()
 	l := &Log{}
@@ -77,7 +77,7 @@ func TestHistoryOfACrowd(t *testing.T) {
 		}
 		l.list = append(l.list, o)
 	}
-	require.Empty(t, l.JudgeKeys(context.Background(), 20*time.Second).Violations)
+	require.Empty(t, l.CheckKeys(context.Background(), 20*time.Second).Violations)
 }
 
 // Where the checker gives up, the run is red: a history made to be hard, and no
@@ -89,7 +89,7 @@ func TestUnknownIsRed(t *testing.T) {
 		l.list = append(l.list, Operation{0, "k", string(rune('a' + i)), Unknown, "", 0, math.MaxInt64})
 	}
 	l.list = append(l.list, Operation{0, "k", "z", Final, "x", 1, 2}, Operation{0, "k", "z", Final, "y", 3, 4})
-	v := l.JudgeKeys(context.Background(), time.Millisecond)
+	v := l.CheckKeys(context.Background(), time.Millisecond)
 	require.Len(t, v.Violations, 1)
-	require.Contains(t, v.Violations[0], "could not be judged in time")
+	require.Contains(t, v.Violations[0], "could not be checked in time")
 }

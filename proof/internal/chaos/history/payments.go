@@ -10,7 +10,7 @@ import (
 // Absent is the status of a payment that was not found.
 const Absent = "absent"
 
-// Sighting is a payment's status as somebody was shown it, at some instant
+// Sighting is a payment's status as a client was shown it, at some instant
 // between the two.
 type Sighting struct {
 	Payment, Status string
@@ -50,14 +50,14 @@ var ofAPayment = porcupine.Model{
 	DescribeOperation: func(_, output any) string { return output.(string) },
 }
 
-// JudgePayments checks that every payment's status only went forward, in real
+// CheckPayments checks that every payment's status only went forward, in real
 // time: an answer that came before another was asked for may not show more.
-func (l *Log) JudgePayments(ctx context.Context, within time.Duration) Verdict {
+func (l *Log) CheckPayments(ctx context.Context, within time.Duration) Verdict {
 	l.mu.Lock()
 	payments := map[string][]porcupine.Operation{}
 	for i, s := range l.sightings {
 		payments[s.Payment] = append(payments[s.Payment], porcupine.Operation{ClientId: i, Output: s.Status, Call: s.Call, Return: s.Return})
 	}
 	l.mu.Unlock()
-	return judge(ctx, ofAPayment, "payment", payments, within)
+	return check(ctx, ofAPayment, "payment", payments, within)
 }

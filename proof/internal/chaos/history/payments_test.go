@@ -27,8 +27,8 @@ func TestPaymentsGoForward(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			v := (&Log{sightings: c.list}).JudgePayments(context.Background(), 10*time.Second)
-			require.Equal(t, len(c.list), v.Judged)
+			v := (&Log{sightings: c.list}).CheckPayments(context.Background(), 10*time.Second)
+			require.Equal(t, len(c.list), v.Checked)
 			if c.bad {
 				require.Len(t, v.Violations, 1)
 			} else {

@@ -13,9 +13,9 @@ import (
 	"example.com/payonce/deploy"
 )
 
-// hurry is how many times as fast as in production the rules are judged: ten
+// acceleration is how many times as fast as in production the rules are evaluated: ten
 // minutes become ten seconds.
-const hurry = 60
+const acceleration = 60
 
 var (
 	ranges = regexp.MustCompile(`\[(\d+)([mh])\]`)
@@ -23,19 +23,19 @@ var (
 	ages   = regexp.MustCompile(`([a-z_]+_seconds\)) > (\d+)`)
 )
 
-// Hurried is the rules with every duration divided: ranges, offsets, the time
+// Accelerated is the rules with every duration divided: ranges, offsets, the time
 // for which a rule must hold, and the bounds on ages. Bounds on counts, rates and
 // shares stay as they are, and so does the one on how long a loop may stand still,
 // because the loops' own pauses are not divided. Ranges and ages keep at least five
 // seconds: five scrapes, and more than an event waits on a busy machine.
-func Hurried(rules string) string {
+func Accelerated(rules string) string {
 	divided := func(number, unit string, least time.Duration) string {
 		n, _ := strconv.Atoi(number)
 		d := time.Duration(n) * time.Minute
 		if unit == "h" {
 			d *= 60
 		}
-		return fmt.Sprintf("%dms", max(d/hurry, least).Milliseconds())
+		return fmt.Sprintf("%dms", max(d/acceleration, least).Milliseconds())
 	}
 	rules = ranges.ReplaceAllStringFunc(rules, func(s string) string {
 		m := ranges.FindStringSubmatch(s)
@@ -51,14 +51,14 @@ func Hurried(rules string) string {
 			return s
 		}
 		n, _ := strconv.ParseFloat(m[2], 64)
-		return fmt.Sprintf("%s > %g", m[1], max(5, n/hurry))
+		return fmt.Sprintf("%s > %g", m[1], max(5, n/acceleration))
 	})
 }
 
 // job is how the rules and the dashboards know the service.
 const job = "payonce"
 
-// configFor is prometheus.yml with other targets, in a hurry.
+// configFor is prometheus.yml with other targets, and faster.
 func configFor(targets []string) ([]byte, error) {
 	var config map[string]any
 	if err := yaml.Unmarshal([]byte(deploy.PrometheusConfig), &config); err != nil {

@@ -14,7 +14,7 @@ import (
 	"example.com/payonce/deploy"
 )
 
-func TestHurried(t *testing.T) {
+func TestAccelerated(t *testing.T) {
 	t.Parallel()
 	for rule, want := range map[string]string{
 		"rate(a_total[5m])":                    "rate(a_total[5000ms])",
@@ -26,9 +26,9 @@ func TestHurried(t *testing.T) {
 		"max(a_oldest_seconds) > 30":           "max(a_oldest_seconds) > 5", // an event may wait that long on a busy machine
 		"max(payonce_loop_idle_seconds) > 600": "max(payonce_loop_idle_seconds) > 600",
 	} {
-		require.Equal(t, want, Hurried(rule))
+		require.Equal(t, want, Accelerated(rule))
 	}
-	require.Empty(t, regexp.MustCompile(`(\[|offset |for: )\d+[mh]\b`).FindAllString(Hurried(deploy.Rules), -1), "as long as in production")
+	require.Empty(t, regexp.MustCompile(`(\[|offset |for: )\d+[mh]\b`).FindAllString(Accelerated(deploy.Rules), -1), "as long as in production")
 }
 
 func TestConfigScrapesTheTargets(t *testing.T) {
@@ -82,7 +82,7 @@ func fake(t *testing.T, values, health string, unknown string) *Prometheus {
 	return &Prometheus{url: server.URL, began: time.Now()}
 }
 
-// A judge who never complains is no judge: a series that does not exist, a number
+// A check that never fails checks nothing: a series that does not exist, a number
 // that is none, a rule that fails and one that is missing are all found.
 func TestSeen(t *testing.T) {
 	t.Parallel()
