@@ -259,8 +259,8 @@ func TestConsole_IsBounded(t *testing.T) {
 		c.board.update(func(s *pageState) { s.Ready = true })
 		c.running = map[string]bool{"kill": true}
 		c.exclusive = true
-		require.Equal(t, "that is under way", c.startAction("kill").why)
-		require.Equal(t, "one disaster at a time", c.startAction("cut").why)
+		require.Equal(t, "this action is still running", c.startAction("kill").why)
+		require.Equal(t, "another failure is still being shown", c.startAction("cut").why)
 		c.running = map[string]bool{"kill": true, "pay": true, "fifty": true}
 		require.Equal(t, http.StatusTooManyRequests, c.startAction("double").status)
 	})
@@ -301,6 +301,71 @@ func TestConsole_IsBounded(t *testing.T) {
 		require.NoError(t, res.Body.Close())
 		require.Equal(t, http.StatusServiceUnavailable, res.StatusCode)
 	})
+}
+
+// The request and the response are two lines, each at its own time. What happens in
+// between, here an event, stands between them.
+func TestConsole_ShowsAResponseWhereItArrived(t *testing.T) {
+	t.Parallel()
+	c, _ := bareConsole(t)
+	arrived, respond := make(chan struct{}), make(chan struct{})
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		close(arrived)
+		<-respond
+		writeJSON(w, http.StatusCreated, map[string]string{"object": "payment", "status": "succeeded"})
+	}))
+	t.Cleanup(api.Close)
+	c.system = &system{shop: newShop("")}
+	run := &actionRun{console: c, ctx: t.Context(), pay: payment("pay-1", "ord_1", visa)}
+	response := run.sendPaymentAsync(&endpoint{"A", api.URL})
+	<-arrived
+	run.add(entry{Kind: kindEvent, Text: "between"})
+	close(respond)
+	<-response
+
+	entries := c.board.snapshotSince(0).entries
+	require.Len(t, entries, 3)
+	require.Equal(t, "pay-1", entries[0].Key, "the page links its history")
+	require.Equal(t, "between", entries[1].Text)
+	require.Contains(t, entries[2].Answer, "201 payment succeeded")
+	require.True(t, entries[0].At.Before(entries[1].At))
+	require.True(t, entries[1].At.Before(entries[2].At))
+}
+
+// Every line of the timeline links a function. When one is moved or renamed, codeOf
+// must say where it is now.
+func TestConsole_CodeLinksExist(t *testing.T) {
+	t.Parallel()
+	c, server := bareConsole(t)
+	c.source = findSourceTree()
+	require.NotNil(t, c.source)
+	for step, at := range codeOf {
+		file, function, _ := strings.Cut(at, "#")
+		page := get(t, server.URL+"/code/"+file+"?func="+function)
+		require.Equal(t, 1, strings.Count(page, `id="here" class="marked"`), "%s: no single func %s in %s", step, function, file)
+	}
+}
+
+// The page can show the code behind its lines, and no other file of this machine.
+// It can show the history of its own keys, and no other key.
+func TestConsole_ShowsNoOtherFilesAndKeys(t *testing.T) {
+	t.Parallel()
+	c, server := bareConsole(t)
+	c.source = findSourceTree()
+	for _, path := range []string{
+		"/code/go.mod", "/code/internal/http/../../go.mod", "/code/..%2f..%2f..%2fetc%2fpasswd", "/code//etc/passwd",
+		"/code/", "/keys/pay-1", "/keys/..%2forders",
+	} {
+		res, err := http.Get(server.URL + path)
+		require.NoError(t, err)
+		require.NoError(t, res.Body.Close())
+		require.Equal(t, http.StatusNotFound, res.StatusCode, path)
+	}
+	c.source = nil
+	res, err := http.Get(server.URL + "/code/cmd/demo/console_actions.go")
+	require.NoError(t, err)
+	require.NoError(t, res.Body.Close())
+	require.Equal(t, http.StatusNotFound, res.StatusCode, "without a source tree")
 }
 
 // A page that was away is told what it missed, and nothing twice.

@@ -96,6 +96,9 @@ func TestConsole_SaysNothingSensitive(t *testing.T) {
 			}
 		}
 	}
+	for _, own := range regexp.MustCompile(`"key":"(pay-[0-9a-f]{6})"`).FindAllStringSubmatch(heard.all(), -1) {
+		places["the history of key "+own[1]] = get(t, console+"/keys/"+own[1])
+	}
 	keys := regexp.MustCompile(`key (pay-[0-9a-f]{6})`).FindAllStringSubmatch(heard.all(), -1)
 	require.GreaterOrEqual(t, len(keys), 8, "the console's own keys were not found")
 	for _, key := range keys {
@@ -197,7 +200,7 @@ func TestConsole_PassesNothingOn(t *testing.T) {
 	}))
 	t.Cleanup(books.Close)
 	c.system = &system{a: &endpoint{"A", api.URL}, b: &endpoint{"B", "http://127.0.0.1:1"}, shop: newShop(stripeKeyPasted), stripe: newStripe(books.URL)}
-	c.board.update(func(s *pageState) { s.Processes = []processStanding{{"A", 1, stateUp}, {"B", 2, stateUp}} })
+	c.board.update(func(s *pageState) { s.Processes = []processState{{"A", 1, stateUp}, {"B", 2, stateUp}} })
 	c.runs, c.historyRead = map[string]*actionRun{}, map[string]int{}
 	s := &actionRun{console: c, ctx: t.Context(), order: order, pay: payment("pay-of-the-console", order, visa)}
 	c.rememberRun(s)
@@ -216,7 +219,7 @@ func TestConsole_PassesNothingOn(t *testing.T) {
 			break
 		}
 	}
-	for _, what := range []string{"202 payment requires_action", "payment.requires_action", "takes 12.50 USD", "no answer"} {
+	for _, what := range []string{"202 payment requires_action", "payment.requires_action", "takes 12.50 USD", "no response"} {
 		require.Contains(t, shown.String(), what)
 	}
 	for what, secret := range forbiddenText {
@@ -250,7 +253,7 @@ func (e *eventRecorder) record(line string) {
 	e.text.WriteString(line + "\n")
 	var said entry
 	if data, ok := strings.CutPrefix(line, "data: "); ok && json.Unmarshal([]byte(data), &said) == nil && said.Kind == kindResult {
-		e.ended[said.Story] = true
+		e.ended[said.Run] = true
 		close(e.news)
 		e.news = make(chan struct{})
 	}
