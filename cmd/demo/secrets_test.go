@@ -19,6 +19,7 @@ import (
 
 	"example.com/payonce/internal/inbox"
 	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/demo"
 )
 
 // What must not turn up: numbers that a card could have (they pass Luhn's check),
@@ -50,12 +51,12 @@ var forbiddenText = map[string]string{
 // keys of its own requests, as any client may; they are in no line of the log.
 func TestConsole_SaysNothingSensitive(t *testing.T) {
 	t.Parallel()
-	d := start(t, nil, "-serve", "-run", "customer pays|3-D")
-	console := d.await(`Console +(http://\S+),`)[1]
+	d := demo.Start(t, nil, "-serve", "-run", "customer pays|3-D")
+	console := d.Await(`Console +(http://\S+),`)[1]
 	heard := recordEvents(t, console)
-	d.await(`Ctrl-C ends it`)
+	d.Await(`Ctrl-C ends it`)
 	said := d.said()
-	api, apiKey := find(t, said, `(?m)^  API A +(http://\S+)$`), find(t, said, `API key +(\S+)`)
+	api, apiKey := demo.Find(t, said, `(?m)^  API A +(http://\S+)$`), demo.Find(t, said, `API key +(\S+)`)
 
 	answers := sendTheConsoleWhatItDoesNotWant(t, console)
 	shown := shopWhatIsSensitive(t, api, apiKey)
@@ -79,9 +80,12 @@ func TestConsole_SaysNothingSensitive(t *testing.T) {
 		"the events": heard.all(), "the console's answers": answers, "the log": processLog(t, d), "the terminal": d.said(),
 	}
 	for _, page := range []string{"/", "/console.js", "/console.css", "/actions"} {
-		places[page] = get(t, console+page)
+		places[page] = getPage(t, console+page)
 	}
 	require.Contains(t, places["the log"], `"key_hash"`, "the log was not found")
+	for _, own := range regexp.MustCompile(`"key":"(pay-[0-9a-f]{6})"`).FindAllStringSubmatch(heard.all(), -1) {
+		places["the history of key "+own[1]] = getPage(t, console+"/keys/"+own[1])
+	}
 	for place, text := range places {
 		for what, secret := range forbiddenText {
 			require.NotContains(t, text, secret, "%s is in %s", what, place)
@@ -90,14 +94,11 @@ func TestConsole_SaysNothingSensitive(t *testing.T) {
 			continue
 		}
 		require.NotContains(t, text, apiKey, "the API key is in %s", place)
-		if dsn, err := url.Parse(find(t, said, `psql '(\S+)'`)); err == nil {
+		if dsn, err := url.Parse(demo.Find(t, said, `psql '(\S+)'`)); err == nil {
 			if password, given := dsn.User.Password(); given {
 				require.NotContains(t, text, password, "the database's password is in %s", place)
 			}
 		}
-	}
-	for _, own := range regexp.MustCompile(`"key":"(pay-[0-9a-f]{6})"`).FindAllStringSubmatch(heard.all(), -1) {
-		places["the history of key "+own[1]] = get(t, console+"/keys/"+own[1])
 	}
 	keys := regexp.MustCompile(`key (pay-[0-9a-f]{6})`).FindAllStringSubmatch(heard.all(), -1)
 	require.GreaterOrEqual(t, len(keys), 8, "the console's own keys were not found")
@@ -289,13 +290,25 @@ func (e *eventRecorder) await(t *testing.T, what string, so func() bool) {
 	}
 }
 
-// logOf is what the processes of a demo have logged so far.
-func processLog(t *testing.T, d *demo) string {
+// processLog is what the processes of a demo have logged so far.
+func processLog(t *testing.T, d *demo.Demo) string {
 	t.Helper()
-	names, err := filepath.Glob(filepath.Join(d.tmp, "payonce-demo-*.log"))
+	names, err := filepath.Glob(filepath.Join(d.Tmp, "payonce-demo-*.log"))
 	require.NoError(t, err)
 	require.Len(t, names, 1)
 	text, err := os.ReadFile(names[0])
 	require.NoError(t, err)
 	return string(text)
+}
+
+func getPage(t *testing.T, url string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	require.NoError(t, err)
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	return string(body)
 }

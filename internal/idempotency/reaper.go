@@ -50,7 +50,7 @@ func (r *Reaper) RunOnce(ctx context.Context) (int, error) {
 	if err != nil {
 		return int(dropped), fmt.Errorf("delete old tombstones: %w", err)
 	}
-	r.store.o.Metrics.reaped.WithLabelValues("answer").Add(float64(dropped))
+	r.store.o.Metrics.reaped.WithLabelValues("response").Add(float64(dropped))
 	r.store.o.Metrics.reaped.WithLabelValues("tombstone").Add(float64(deleted))
 	return int(dropped + deleted), nil
 }

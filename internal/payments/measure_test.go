@@ -18,7 +18,7 @@ func TestMeasure(t *testing.T) {
 		t.Parallel()
 		b := newBooks(t)
 		b.measure()
-		for _, name := range []string{"payonce_keys_in_flight", "payonce_keys_overdue", "payonce_keys_oldest_seconds", "payonce_unknown_outcomes", "payonce_unknown_oldest_seconds"} {
+		for _, name := range []string{"payonce_keys_in_flight", "payonce_keys_overdue", "payonce_keys_oldest_seconds", "payonce_unknown_outcomes", "payonce_unknown_outcomes_oldest_seconds"} {
 			require.Zero(t, b.api.Metric(name), name)
 		}
 		order := b.api.Order()
@@ -36,7 +36,7 @@ func TestMeasure(t *testing.T) {
 		b.measure()
 		require.EqualValues(t, 1, b.api.Metric("payonce_keys_overdue"))
 		require.GreaterOrEqual(t, b.api.Metric("payonce_keys_oldest_seconds"), 60.0)
-		require.GreaterOrEqual(t, b.api.Metric("payonce_unknown_oldest_seconds"), 60.0)
+		require.GreaterOrEqual(t, b.api.Metric("payonce_unknown_outcomes_oldest_seconds"), 60.0)
 
 		b.Exec(`UPDATE idempotency_keys SET leased_until = clock_timestamp() + interval '1 minute' WHERE finished_at IS NULL`)
 		b.measure()
@@ -45,7 +45,7 @@ func TestMeasure(t *testing.T) {
 
 		require.Equal(t, 1, b.api.Complete())
 		b.measure()
-		for _, name := range []string{"payonce_keys_in_flight", "payonce_keys_overdue", "payonce_keys_oldest_seconds", "payonce_unknown_outcomes", "payonce_unknown_oldest_seconds"} {
+		for _, name := range []string{"payonce_keys_in_flight", "payonce_keys_overdue", "payonce_keys_oldest_seconds", "payonce_unknown_outcomes", "payonce_unknown_outcomes_oldest_seconds"} {
 			require.Zero(t, b.api.Metric(name), name)
 		}
 		b.RequireChargedOnce(order)

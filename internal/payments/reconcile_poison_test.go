@@ -50,7 +50,7 @@ func TestReconcilerIsolates(t *testing.T) {
 		require.Equal(t, "ghost "+pi.ID+" 700 usd", b.findings())
 		require.Contains(t, b.Text("SELECT detail FROM reconciliation_findings"), "payments_pkey", "the evidence")
 		require.EqualValues(t, 700, b.driftShown())
-		require.EqualValues(t, 1, b.api.Metric("payonce_reconciliation_findings_open"), "what the alert looks at")
+		require.EqualValues(t, 1, b.api.Metric("payonce_discrepancies_open"), "what the alert looks at")
 		r := b.audit()
 		require.Equal(t, map[string]int{"I8e": 1}, r.offends())
 		require.EqualValues(t, 700, r.drift())
@@ -186,7 +186,7 @@ func parkedCount(b *books) (n float64) {
 	require.NoError(b.T, err)
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			if f.GetName() == "payonce_reconciled_total" && m.GetLabel()[0].GetValue() == "parked" {
+			if f.GetName() == "payonce_reconciled_total" && m.GetLabel()[0].GetValue() == "discrepancy_found" {
 				n += m.GetCounter().GetValue()
 			}
 		}

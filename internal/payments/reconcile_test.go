@@ -286,7 +286,7 @@ func TestReconciler(t *testing.T) {
 		b.requireClean() // On its way is not lost.
 		require.Zero(t, b.driftShown())
 		require.EqualValues(t, 1, b.api.Metric("payonce_keys_unfinished"))
-		require.Positive(t, b.api.Metric("payonce_unknown_oldest_seconds"))
+		require.Positive(t, b.api.Metric("payonce_unknown_outcomes_oldest_seconds"))
 		b.reconcile()
 		require.Empty(t, b.findings())
 		n, err := b.api.Completer.RunOnce(t.Context())

@@ -315,7 +315,7 @@ func (o *observed) forgedWebhooks() act {
 			require.Equal(o.t, http.StatusBadRequest, o.a.Do("POST", "/v1/webhooks/stripe", `{"id":"evt_forged"}`, "Stripe-Signature: t=1,v1=00", "Authorization: -").Status)
 		}
 	}
-	return act{alerts: []string{"PayonceWebhookSignatures"}, breaks: forge, goesOn: forge, mends: nothing}
+	return act{alerts: []string{"PayonceWebhookSignatureFailures"}, breaks: forge, goesOn: forge, mends: nothing}
 }
 
 func (o *observed) reusedKeys() act {
@@ -363,7 +363,7 @@ func (o *observed) brokenSchema() act {
 func (o *observed) parkedByHand() act {
 	key := "parked"
 	return act{
-		alerts: []string{"PayonceKeysParked", "PayonceOutboxParked", "PayonceInboxParked", "PayonceNotifierGaveUp"},
+		alerts: []string{"PayonceKeysParked", "PayonceOutboxParked", "PayonceInboxParked", "PayonceDeliveriesFailed"},
 		breaks: func() {
 			require.Equal(o.t, http.StatusAccepted, o.a.Pay(key, o.a.Order(), "pm_card_threeDSecure2Required").Status)
 			// The webhook about it hurries the key along, parked or not, and whoever looks then gives the key back as one that is not
@@ -425,7 +425,7 @@ func (o *observed) forgottenTransaction() act {
 
 func (o *observed) databaseAway() act {
 	return act{
-		alerts: []string{"PayonceStoreFailures"},
+		alerts: []string{"PayonceDatabaseUnavailable"},
 		breaks: func() { o.proxy.Away(true) }, mends: func() { o.proxy.Away(false) },
 	}
 }
@@ -433,7 +433,7 @@ func (o *observed) databaseAway() act {
 // stripeAway loses the answer to one confirm, and then everything.
 func (o *observed) stripeAway() act {
 	return act{
-		alerts: []string{"PayonceUnknownOld", "PayonceStripeUnknownOutcomes", "PayonceBreakerOpen"},
+		alerts: []string{"PayonceUnknownOutcomeOld", "PayonceStripeUnknownOutcomes", "PayonceStripeCircuitBreakerOpen"},
 		breaks: func() {
 			var orders []string
 			for range 60 {
@@ -465,7 +465,7 @@ func (o *observed) brokerAway() act {
 func (o *observed) frozenProcess() act {
 	const payments = 24 // more than ten takeovers within the alert's time raise it
 	return act{
-		alerts: []string{"PayonceDown", "PayonceLeaseSteals", "PayonceFencedWrites"},
+		alerts: []string{"PayonceDown", "PayonceLeaseTakeovers", "PayonceFencedWrites"},
 		breaks: func() {
 			hold := o.Sim.Hold(stripesim.Selector{Op: "intent.confirm", Key: "frozen"}, stripesim.AfterEffect)
 			var orders []string
@@ -500,7 +500,7 @@ func (o *observed) ghostCharge() act {
 	var intent *stripe.PaymentIntent
 	reconcile := func() { o.Exec("UPDATE reconciliation_windows SET next_at = '-infinity'") }
 	return act{
-		alerts: []string{"PayonceMoneyDrift", "PayonceFindingsOpen"},
+		alerts: []string{"PayonceMoneyDrift", "PayonceDiscrepanciesOpen"},
 		breaks: func() {
 			var err error
 			intent, err = o.stripe.PaymentIntents.New(&stripe.PaymentIntentParams{
