@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -141,7 +142,7 @@ func TestServe(t *testing.T) {
 	t.Parallel()
 	d := demo.Start(t, nil, "-serve", "-run", "pays|expired")
 	d.Await(`Ctrl-C ends it`)
-	said := d.said()
+	said := d.Output()
 
 	// What -serve runs is a system that runs elsewhere.
 	against := demo.Find(t, said, `(?m)^  API A +(http://\S+)$`) + "," + demo.Find(t, said, `(?m)^  API B +(http://\S+)$`)
@@ -180,7 +181,7 @@ func TestServe(t *testing.T) {
 			t.Parallel()
 			for range 2 { // with one tenant twice: the keys must not meet
 				e := demo.Start(t, nil, "-run", "Fifty|lost|after the charge", "-against", against, "-simulator", simulator, "-key", demo.Find(t, said, `API key +(\S+)`))
-				out, code := e.wait()
+				out, code := e.Wait()
 				require.Zero(t, code, out)
 				require.Contains(t, out, "Fifty duplicates")
 				require.NotContains(t, out, "kill -9")
@@ -190,14 +191,14 @@ func TestServe(t *testing.T) {
 			t.Parallel()
 			dsn := demo.Find(t, said, `psql '(\S+)'`)
 			e := demo.Start(t, []string{"DATABASE_URL=" + dsn, "DEMO_AGAINST=" + against, "DEMO_SIMULATOR=" + simulator}, "-all")
-			out, code := e.wait()
+			out, code := e.Wait()
 			require.Zero(t, code, out)
 			require.Contains(t, out, "ok  no request, webhook or event is unfinished")
 		})
 		t.Run("OnANamedServer", func(t *testing.T) {
 			t.Parallel()
 			e := demo.Start(t, []string{"DATABASE_URL=" + demo.Find(t, said, `psql '(\S+)'`)}, "-run", "pays|restored")
-			out, code := e.wait()
+			out, code := e.Wait()
 			require.Zero(t, code, out)
 			require.Contains(t, out, "from DATABASE_URL")
 			e.LeftNothing()

@@ -55,7 +55,7 @@ func TestConsole_SaysNothingSensitive(t *testing.T) {
 	console := d.Await(`Console +(http://\S+),`)[1]
 	heard := recordEvents(t, console)
 	d.Await(`Ctrl-C ends it`)
-	said := d.said()
+	said := d.Output()
 	api, apiKey := demo.Find(t, said, `(?m)^  API A +(http://\S+)$`), demo.Find(t, said, `API key +(\S+)`)
 
 	answers := sendTheConsoleWhatItDoesNotWant(t, console)
@@ -77,7 +77,7 @@ func TestConsole_SaysNothingSensitive(t *testing.T) {
 	}
 
 	places := map[string]string{
-		"the events": heard.all(), "the console's answers": answers, "the log": processLog(t, d), "the terminal": d.said(),
+		"the events": heard.all(), "the console's answers": answers, "the log": processLog(t, d), "the terminal": d.Output(),
 	}
 	for _, page := range []string{"/", "/console.js", "/console.css", "/actions"} {
 		places[page] = getPage(t, console+page)
