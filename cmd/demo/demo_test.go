@@ -67,6 +67,7 @@ func printsWhatTheReadmeShows(t *testing.T, out string) {
 	shown := demo.Find(t, string(readme), "(?s)```text\n( 1  .*?)\nWhat happened\n")
 	times, nonce, number := regexp.MustCompile(`\d+(\.\d+)? m?s\b`), regexp.MustCompile(`(key \w+-\d+)-[0-9a-f]{4}\b`), regexp.MustCompile(`\(\d+\)`)
 	mask := func(line string) string {
+		line = regexp.MustCompile(`\b(ord|ch)_\w+`).ReplaceAllString(line, "${1}_…")
 		line = times.ReplaceAllString(line, "a while")
 		line = nonce.ReplaceAllString(line, "$1")
 		return strings.Join(strings.Fields(number.ReplaceAllString(line, "")), " ")
@@ -142,7 +143,7 @@ func TestServe(t *testing.T) {
 	t.Parallel()
 	d := demo.Start(t, nil, "-serve", "-run", "pays|expired")
 	d.Await(`Ctrl-C ends it`)
-	said := d.said()
+	said := d.Output()
 
 	// What -serve runs is a system that runs elsewhere.
 	against := demo.Find(t, said, `(?m)^  API A +(http://\S+)$`) + "," + demo.Find(t, said, `(?m)^  API B +(http://\S+)$`)
@@ -181,7 +182,7 @@ func TestServe(t *testing.T) {
 			t.Parallel()
 			for range 2 { // with one tenant twice: the keys must not meet
 				e := demo.Start(t, nil, "-run", "Fifty|lost|after the charge", "-against", against, "-simulator", simulator, "-key", demo.Find(t, said, `API key +(\S+)`))
-				out, code := e.wait()
+				out, code := e.Wait()
 				require.Zero(t, code, out)
 				require.Contains(t, out, "Fifty duplicates")
 				require.NotContains(t, out, "kill -9")
@@ -191,14 +192,14 @@ func TestServe(t *testing.T) {
 			t.Parallel()
 			dsn := demo.Find(t, said, `psql '(\S+)'`)
 			e := demo.Start(t, []string{"DATABASE_URL=" + dsn, "DEMO_AGAINST=" + against, "DEMO_SIMULATOR=" + simulator}, "-all")
-			out, code := e.wait()
+			out, code := e.Wait()
 			require.Zero(t, code, out)
 			require.Contains(t, out, "ok  no request, webhook or event is unfinished")
 		})
 		t.Run("OnANamedServer", func(t *testing.T) {
 			t.Parallel()
 			e := demo.Start(t, []string{"DATABASE_URL=" + demo.Find(t, said, `psql '(\S+)'`)}, "-run", "pays|restored")
-			out, code := e.wait()
+			out, code := e.Wait()
 			require.Zero(t, code, out)
 			require.Contains(t, out, "from DATABASE_URL")
 			e.LeftNothing()

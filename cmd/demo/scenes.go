@@ -47,7 +47,7 @@ var scenes = []scene{
 		play:  cardDeclined,
 	},
 	{
-		title: "3-D Secure",
+		title: "The bank requires 3-D Secure",
 		text:  "The bank asks the customer to confirm. The payment waits, and is completed after the confirmation.",
 		play:  bankAuthentication,
 	},

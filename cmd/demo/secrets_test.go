@@ -55,7 +55,7 @@ func TestConsole_SaysNothingSensitive(t *testing.T) {
 	console := d.Await(`Console +(http://\S+),`)[1]
 	heard := recordEvents(t, console)
 	d.Await(`Ctrl-C ends it`)
-	said := d.said()
+	said := d.Output()
 	api, apiKey := demo.Find(t, said, `(?m)^  API A +(http://\S+)$`), demo.Find(t, said, `API key +(\S+)`)
 
 	answers := sendTheConsoleWhatItDoesNotWant(t, console)
@@ -77,12 +77,15 @@ func TestConsole_SaysNothingSensitive(t *testing.T) {
 	}
 
 	places := map[string]string{
-		"the events": heard.all(), "the console's answers": answers, "the log": processLog(t, d), "the terminal": d.said(),
+		"the events": heard.all(), "the console's answers": answers, "the log": processLog(t, d), "the terminal": d.Output(),
 	}
 	for _, page := range []string{"/", "/console.js", "/console.css", "/actions"} {
 		places[page] = getPage(t, console+page)
 	}
 	require.Contains(t, places["the log"], `"key_hash"`, "the log was not found")
+	for _, own := range regexp.MustCompile(`"key":"(pay-[0-9a-f]{6})"`).FindAllStringSubmatch(heard.all(), -1) {
+		places["the history of key "+own[1]] = getPage(t, console+"/keys/"+own[1])
+	}
 	for place, text := range places {
 		for what, secret := range forbiddenText {
 			require.NotContains(t, text, secret, "%s is in %s", what, place)
@@ -198,7 +201,7 @@ func TestConsole_PassesNothingOn(t *testing.T) {
 	}))
 	t.Cleanup(books.Close)
 	c.system = &system{a: &endpoint{"A", api.URL}, b: &endpoint{"B", "http://127.0.0.1:1"}, shop: newShop(stripeKeyPasted), stripe: newStripe(books.URL)}
-	c.board.update(func(s *pageState) { s.Processes = []processStanding{{"A", 1, stateUp}, {"B", 2, stateUp}} })
+	c.board.update(func(s *pageState) { s.Processes = []processState{{"A", 1, stateUp}, {"B", 2, stateUp}} })
 	c.runs, c.historyRead = map[string]*actionRun{}, map[string]int{}
 	s := &actionRun{console: c, ctx: t.Context(), order: order, pay: payment("pay-of-the-console", order, visa)}
 	c.rememberRun(s)
@@ -217,7 +220,7 @@ func TestConsole_PassesNothingOn(t *testing.T) {
 			break
 		}
 	}
-	for _, what := range []string{"202 payment requires_action", "payment.requires_action", "takes 12.50 USD", "no answer"} {
+	for _, what := range []string{"202 payment requires_action", "payment.requires_action", "takes 12.50 USD", "no response"} {
 		require.Contains(t, shown.String(), what)
 	}
 	for what, secret := range forbiddenText {
@@ -251,7 +254,7 @@ func (e *eventRecorder) record(line string) {
 	e.text.WriteString(line + "\n")
 	var said entry
 	if data, ok := strings.CutPrefix(line, "data: "); ok && json.Unmarshal([]byte(data), &said) == nil && said.Kind == kindResult {
-		e.ended[said.Story] = true
+		e.ended[said.Run] = true
 		close(e.news)
 		e.news = make(chan struct{})
 	}

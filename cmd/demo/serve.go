@@ -35,7 +35,7 @@ func (s *system) serve(ctx context.Context, out *printer) {
 	out.fact("Broker", "%s, stream PAYONCE", s.broker.url())
 	out.fact("PostgreSQL", "psql '%s'", s.dsn)
 	s.sayCurlLines(out, order.object().ID)
-	out.say("\nPress Ctrl-C to end it. Ctrl-C ends its processes and deletes its data.")
+	out.say("\nCtrl-C ends it and deletes its data.")
 	<-ctx.Done()
 }
 

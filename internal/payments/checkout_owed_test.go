@@ -77,7 +77,7 @@ func TestCheckout_RefundRefusedForGood(t *testing.T) {
 		// The bank sides with us. A person refunds, and has the key looked at.
 		b := booksOn(s.w)
 		won := &stripego.DisputeParams{Evidence: &stripego.DisputeEvidenceParams{UncategorizedText: stripego.String("winning_evidence")}}
-		_, err := b.stripego.Disputes.Update(dispute, won)
+		_, err := b.stripe.Disputes.Update(dispute, won)
 		require.NoError(t, err)
 		s.w.Sim.Advance(30 * 24 * time.Hour)
 		payment := s.w.Text("SELECT id FROM payments")
