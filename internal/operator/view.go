@@ -224,7 +224,7 @@ func discrepancyLabel(kind db.FindingKind) string {
 func discrepancyAdvice(kind db.FindingKind) string {
 	switch kind {
 	case db.FindingKindGhost:
-		return "this charge could not be matched to an order. Adopt it if that has become possible; " +
+		return "this charge could not be matched to an order. Adopt it (record it as a payment) if that has become possible; " +
 			"otherwise refund it, or fulfil the order by hand."
 	case db.FindingKindLoss:
 		return "Stripe does not have what this database has. Check that STRIPE_SECRET_KEY is of the right account and mode."
