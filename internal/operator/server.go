@@ -172,7 +172,7 @@ func (s *Server) acting(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !s.keys.configured() {
 			s.renderError(w, r, http.StatusForbidden, "Actions are disabled.",
-				"Set ADMIN_TOKEN and restart the process to use them. docs/operations.md has an SQL statement for each.")
+				"Set ADMIN_TOKEN and restart the process to use them. docs/operations.md has the SQL statements.")
 			return
 		}
 		s.signedIn(w, r, next)

@@ -25,8 +25,8 @@ func TestMain(m *testing.M) { world.Main(m) }
 
 const adminToken = "only-for-tests-0123456789abcdef"
 
-// desk is a world with a service in it, and the operator's page beside it. No
-// loop runs: a test says when the completer looks.
+// desk is a world with a service and the operator's page. No loop runs: each test runs
+// the completer when it needs it.
 type desk struct {
 	*world.World
 	api        *world.Local
@@ -43,18 +43,20 @@ func newDesk(t *testing.T, token string) *desk {
 	return d
 }
 
-// page serves the page on a database.
+// page serves the page for a database.
 func (d *desk) page(t *testing.T, database, token string) string {
 	t.Helper()
-	pool, err := postgres.Open(context.Background(), database, postgres.Options{Name: "operator", MaxConn: operator.Connections, Statement: operator.Statement})
+	pool, err := postgres.Open(context.Background(), database,
+		postgres.Options{Name: "operator", MaxConn: operator.Connections, Statement: operator.Statement})
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
-	server := httptest.NewServer(operator.New(operator.Options{Pool: pool, Payments: d.api.Payments, Token: token, Retention: 72 * 3600e9}))
+	server := httptest.NewServer(operator.New(operator.Options{Pool: pool, Payments: d.api.Payments, Token: token,
+		Retention: 72 * 3600e9}))
 	t.Cleanup(server.Close)
 	return server.URL
 }
 
-// person is somebody with a browser's cookies and without its guards.
+// person is an HTTP client with the cookies of a browser and none of its protections.
 type person struct {
 	t      testing.TB
 	url    string
@@ -67,7 +69,7 @@ func (d *desk) person(t testing.TB) *person {
 	return &person{t: t, url: d.url, client: &http.Client{Jar: jar}}
 }
 
-// signedIn is a person who gave the token.
+// signedIn is a person who has signed in with the token.
 func (d *desk) signedIn(t testing.TB, name string) *person {
 	t.Helper()
 	p := d.person(t)
@@ -76,7 +78,7 @@ func (d *desk) signedIn(t testing.TB, name string) *person {
 	return p
 }
 
-// page is what a person sees in the end.
+// page is a response after all redirects.
 type page struct {
 	status int
 	path   string
@@ -84,10 +86,11 @@ type page struct {
 	header http.Header
 }
 
-// says is the page's text, as somebody reads it.
+// says is the page's visible text.
 func (p page) says() string {
 	text := regexp.MustCompile(`<[^>]*>`).ReplaceAllString(p.body, " ")
-	return strings.NewReplacer("&#39;", "'", "&#34;", `"`, "&amp;", "&").Replace(strings.Join(strings.Fields(text), " "))
+	return strings.NewReplacer("&#39;", "'", "&#34;", `"`, "&amp;",
+		"&").Replace(strings.Join(strings.Fields(text), " "))
 }
 
 // field is the value of a hidden field.
@@ -140,13 +143,14 @@ func (p *person) post(path string, form url.Values, header ...string) page {
 	return p.do(http.MethodPost, path, form, header...)
 }
 
-// form is an action's, as its page shows it, with a reason.
+// form is the form of an action with a reason filled in.
 func (p *person) form(kind, tenant, id, of string) url.Values {
 	p.t.Helper()
 	a := p.get("/operator/act?" + url.Values{"kind": {kind}, "tenant": {tenant}, "id": {id}, "of": {of}}.Encode())
 	require.Equal(p.t, http.StatusOK, a.status, a.body)
-	form := url.Values{"reason": {"the customer called"}, "csrf": {a.field("csrf")}, "action": {a.field("action")}, "kind": {kind}, "tenant": {tenant}, "id": {id}, "of": {of}}
-	if a.field("action") == "" { // It cannot be done, and the page says why. Somebody may send it all the same.
+	form := url.Values{"reason": {"the customer called"}, "csrf": {a.field("csrf")}, "action": {a.field("action")},
+		"kind": {kind}, "tenant": {tenant}, "id": {id}, "of": {of}}
+	if a.field("action") == "" { // Not possible, and the page says why. The form may still be submitted.
 		require.Contains(p.t, a.says(), "Not possible.")
 		form.Set("csrf", p.get("/operator").field("csrf"))
 		form.Set("action", payments.NewActionID())
@@ -154,19 +158,19 @@ func (p *person) form(kind, tenant, id, of string) url.Values {
 	return form
 }
 
-// act fills an action's form in and sends it.
+// act fills in an action's form and submits it.
 func (p *person) act(kind, tenant, id, of string) page {
 	p.t.Helper()
 	return p.post("/operator/act", p.form(kind, tenant, id, of))
 }
 
-// deaf makes Stripe take the money and say nothing from then on.
+// deaf makes Stripe charge the money and not respond from then on.
 func (d *desk) deaf() {
 	d.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop, Times: -1})
 	d.Sim.Inject(stripesim.Fault{Op: "*.get", Kind: stripesim.Refuse, Status: http.StatusBadGateway, Times: -1})
 }
 
-// unknown is a payment of which nobody knows what became; it returns its id.
+// unknown is a payment with an unknown outcome; it returns its id.
 func (d *desk) unknown(key string) (payment, order string) {
 	d.T.Helper()
 	d.deaf()
@@ -176,17 +180,18 @@ func (d *desk) unknown(key string) (payment, order string) {
 	return a.ID(), order
 }
 
-// parked is a payment that Stripe has been silent about for two days.
+// parked is a payment about which Stripe has not responded for two days.
 func (d *desk) parked(key string) (payment, order string) {
 	d.T.Helper()
 	payment, order = d.unknown(key)
 	d.Exec("UPDATE idempotency_keys SET created_at = created_at - interval '49 hours' WHERE key = $1", key)
 	d.api.Complete()
-	require.Equal(d.T, 1, d.Count("SELECT count(*) FROM idempotency_keys WHERE key = $1 AND parked_at IS NOT NULL", key), "the completer gave it up")
+	require.Equal(d.T, 1, d.Count("SELECT count(*) FROM idempotency_keys WHERE key = $1 AND parked_at IS NOT NULL",
+		key), "the completer parked it")
 	return payment, order
 }
 
-// stripe asks the simulator, as somebody at Stripe's dashboard does.
+// stripe calls the simulator directly, as Stripe's dashboard would.
 func (d *desk) stripe(method, path string, form url.Values) string {
 	d.T.Helper()
 	req, err := http.NewRequest(method, d.StripeURL+path, strings.NewReader(form.Encode()))
@@ -202,13 +207,14 @@ func (d *desk) stripe(method, path string, form url.Values) string {
 	return regexp.MustCompile(`"id": ?"((?:pi|re)_[^"]*)"`).FindStringSubmatch(string(body))[1]
 }
 
-// ghost is money at Stripe that no row here knows of; it returns the intent.
+// ghost is a charge at Stripe that matches no payment; it returns the intent.
 func (d *desk) ghost(order string) string { return d.ghostOf(order, "1000", "pm_card_visa") }
 
 func (d *desk) ghostOf(order, amount, card string) string {
 	d.T.Helper()
 	return d.stripe(http.MethodPost, "/v1/payment_intents", url.Values{
-		"amount": {amount}, "currency": {"usd"}, "payment_method_types[]": {"card"}, "payment_method": {card}, "confirm": {"true"},
+		"amount": {amount}, "currency": {"usd"}, "payment_method_types[]": {"card"}, "payment_method": {card},
+		"confirm":             {"true"},
 		"metadata[tenant_id]": {d.Tenant.ID}, "metadata[order_id]": {order},
 	})
 }
@@ -229,5 +235,6 @@ func hash(key string) string { return idempotency.HashForLog(key) }
 
 // actions is the audit trail, oldest first.
 func (d *desk) actions() string {
-	return d.Text(`SELECT string_agg(concat_ws(' ', actor, kind, subject, outcome), '; ' ORDER BY created_at) FROM operator_actions`)
+	return d.Text(`SELECT string_agg(concat_ws(' ', actor, kind, subject, outcome), '; ' ORDER BY created_at)
+		FROM operator_actions`)
 }
