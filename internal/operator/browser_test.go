@@ -337,7 +337,7 @@ func TestInChromium(t *testing.T) {
 		s.signIn("Ada")
 		s.until("No action needed.")
 		s.click("Check all invariants")
-		s.until("hold.")
+		s.until("invariants hold.")
 		s.text()
 		s.Screenshot(t, "operator-invariants-phone")
 		d.Exec("UPDATE orders SET amount_refunded_minor = 1 WHERE id = $1", order)

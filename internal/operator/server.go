@@ -230,8 +230,10 @@ func errorText(err error) string {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), strings.Contains(err.Error(), "statement timeout"):
 		return fmt.Sprintf("The query timed out (limit %s per statement): %s", Statement, postgres.ErrorText(err))
+	case strings.Contains(err.Error(), "lock timeout"): // Another session is the cause, not the connection.
+		return "The query timed out waiting for a lock: " + postgres.ErrorText(err)
 	case postgres.Unavailable(err):
-		return "Cannot connect to the database: " + postgres.ErrorText(err)
+		return "The database is unavailable: " + postgres.ErrorText(err)
 	}
 	return postgres.ErrorText(err)
 }

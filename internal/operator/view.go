@@ -86,7 +86,6 @@ var functions = template.FuncMap{
 	"seconds":     func(n float64) string { return span(time.Duration(n * float64(time.Second))) },
 	"sentence":    sentence,
 	"since":       func(now, t time.Time) string { return span(now.Sub(t)) },
-	"span":        span,
 	"text":        text,
 }
 
