@@ -15,11 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/chromedp"
 	"github.com/go-chi/chi/v5"
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/proof/internal/browser"
 	"example.com/payonce/testkit/openapi"
 )
 
@@ -31,6 +29,7 @@ func docsServer(t *testing.T) *httptest.Server {
 	for _, route := range docsRoutes(72*time.Hour, s.notFound) {
 		require.True(t, route.open, "%s needs no API key", route.pattern)
 		r.Method(route.method, route.pattern, route.handle)
+		r.Method(http.MethodHead, route.pattern, route.handle)
 	}
 	r.NotFound(s.notFound)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -68,6 +67,26 @@ func TestDocs(t *testing.T) {
 		res, body := fetch(t, server.URL+"/openapi.json")
 		require.Equal(t, "application/json", res.Header.Get("Content-Type"))
 		require.Equal(t, string(OpenAPI()), body)
+	})
+
+	t.Run("RootRedirectsToTheDocs", func(t *testing.T) {
+		t.Parallel()
+		for _, method := range []string{http.MethodGet, http.MethodHead} {
+			req, err := http.NewRequestWithContext(t.Context(), method, server.URL+"/", nil)
+			require.NoError(t, err)
+			checked := openapi.New(t, OpenAPI()).Transport(t, nil)
+			if method == http.MethodHead {
+				checked = http.DefaultTransport // The document does not list HEAD.
+			}
+			res, err := checked.RoundTrip(req) // A client would follow the redirect.
+			require.NoError(t, err)
+			require.NoError(t, res.Body.Close())
+			require.Equal(t, http.StatusSeeOther, res.StatusCode, method)
+			require.Equal(t, "/docs", res.Header.Get("Location"), method)
+		}
+		res, _ := fetch(t, server.URL+"/")
+		require.Equal(t, "/docs", res.Request.URL.Path)
+		require.Equal(t, http.StatusOK, res.StatusCode)
 	})
 
 	t.Run("ExplainsEveryProblem", func(t *testing.T) {
@@ -225,50 +244,6 @@ func TestThirdPartyNotices(t *testing.T) {
 		}
 	}
 	require.Equal(t, 1, vendored)
-}
-
-// The pages as people see them. Set SCREENSHOT_DIR to look at them, too.
-func TestDocs_InABrowser(t *testing.T) {
-	t.Parallel()
-	browser := browser.Start(t) // fails the test on any request to another host, and on errors
-	server := docsServer(t)
-	rendered := `document.querySelector("#reference h1") !== null && document.body.innerText.includes("Create an order")`
-
-	for name, size := range map[string]browser.Size{"Desktop": browser.Desktop, "Phone": browser.Phone} {
-		t.Run("Reference/"+name, func(t *testing.T) {
-			p := browser.Open(t, server.URL+"/docs", size)
-			p.WaitFor(t, rendered)
-			p.FitsItsWindow(t)
-			require.NotContains(t, browser.Evaluate[string](t, p, `document.body.innerText`), "Client Libraries", "a panel without content")
-			p.Screenshot(t, "reference-"+name)
-			p.Dark(t)
-			p.Do(t, chromedp.Reload()) // it asks for the colours once
-			p.WaitFor(t, rendered)
-			p.Screenshot(t, "reference-"+name+"-dark")
-		})
-		t.Run("Operation/"+name, func(t *testing.T) {
-			p := browser.Open(t, server.URL+"/docs#tag/payments/POST/v1/payments", size)
-			p.WaitFor(t, `[...document.querySelectorAll("[id*='POST/v1/payments'] pre, [id*='POST/v1/payments'] code")].some(e => e.innerText.includes("Idempotency-Key: pay-$ORDER"))`)
-			p.FitsItsWindow(t)
-			p.Screenshot(t, "operation-"+name)
-		})
-		t.Run("Read/"+name, func(t *testing.T) { // an operation whose sample is made from the document
-			p := browser.Open(t, server.URL+"/docs#tag/payments/GET/v1/payments/{id}", size)
-			p.WaitFor(t, `[...document.querySelectorAll("[id*='GET/v1/payments/{id}'] pre, [id*='GET/v1/payments/{id}'] code")].some(e => e.innerText.includes("curl"))`)
-			p.Screenshot(t, "read-"+name)
-		})
-		for page, path := range map[string]string{"Policy": "/docs/idempotency", "Problem": "/problems/idempotency-key-in-flight", "Problems": "/problems"} {
-			t.Run(page+"/"+name, func(t *testing.T) {
-				p := browser.Open(t, server.URL+path, size)
-				p.WaitFor(t, `document.readyState === "complete"`)
-				p.FitsItsWindow(t)
-				require.NotEqual(t, "rgba(0, 0, 0, 0)", browser.Evaluate[string](t, p, `getComputedStyle(document.body).backgroundColor`), "the style sheet arrived")
-				p.Screenshot(t, page+"-"+name)
-				p.Dark(t)
-				p.Screenshot(t, page+"-"+name+"-dark")
-			})
-		}
-	}
 }
 
 func unescape(html string) string {

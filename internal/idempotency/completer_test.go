@@ -70,7 +70,7 @@ func TestCompleter(t *testing.T) {
 		claim, err := c.store.Begin(t.Context(), request("k"), "thing_k", "thing_recorded", func(*db.Queries) error { return nil })
 		require.NoError(t, err)
 		require.Zero(t, c.runOnce(c.completer(thing)))
-		due, err := idempotency.TryNow(t.Context(), c.pool.Queries, "ten_a", "k")
+		due, err := idempotency.RetryNow(t.Context(), c.pool.Queries, "ten_a", "k")
 		require.NoError(t, err)
 		require.False(t, due, "nor is anybody else sent to it")
 		c.exec("UPDATE idempotency_keys SET resume_at = '-infinity'")
@@ -169,13 +169,13 @@ func TestCompleter(t *testing.T) {
 		require.Zero(t, c.runOnce(c.completer(thing)), "it is nobody's any more")
 
 		// News is no reason to have another holder die on it.
-		require.NoError(t, idempotency.Hurry(t.Context(), c.pool.Queries, "ten_a", "k"))
+		require.NoError(t, idempotency.Expedite(t.Context(), c.pool.Queries, "ten_a", "k"))
 		require.Equal(t, 1, c.runOnce(c.completer(thing)))
 		require.Equal(t, 1, c.count("parked_at IS NOT NULL AND deaths = 25"))
 
 		// A person has mended the program, and has it looked at.
 		c.run = newCompleting(t).run
-		due, err := idempotency.TryNow(t.Context(), c.pool.Queries, "ten_a", "k")
+		due, err := idempotency.RetryNow(t.Context(), c.pool.Queries, "ten_a", "k")
 		require.NoError(t, err)
 		require.True(t, due)
 		require.Equal(t, 1, c.runOnce(c.completer(thing)))
@@ -192,7 +192,7 @@ func TestCompleter(t *testing.T) {
 		require.Equal(t, 1, c.runOnce(c.completer(thing)))
 		require.Zero(t, c.runOnce(c.completer(thing)), "Stripe would be asked without a pause")
 		require.Equal(t, idempotency.Waiting, c.state("k").State, "whoever asks again need not wait")
-		require.NoError(t, idempotency.Hurry(t.Context(), c.pool.Queries, "ten_a", "k"))
+		require.NoError(t, idempotency.Expedite(t.Context(), c.pool.Queries, "ten_a", "k"))
 		require.Equal(t, 1, c.runOnce(c.completer(thing)))
 	})
 
@@ -206,7 +206,7 @@ func TestCompleter(t *testing.T) {
 		require.Equal(t, 1, c.runOnce(c.completer(thing)))
 		require.Zero(t, c.runOnce(c.completer(thing)))
 		require.Equal(t, 1, c.count("parked_at IS NOT NULL AND last_error = 'nobody can tell'"))
-		require.NoError(t, idempotency.Hurry(t.Context(), c.pool.Queries, "ten_a", "k"))
+		require.NoError(t, idempotency.Expedite(t.Context(), c.pool.Queries, "ten_a", "k"))
 		require.Equal(t, 1, c.runOnce(c.completer(thing)))
 	})
 }

@@ -63,14 +63,14 @@ func (c *Claim) Finish(ctx context.Context, fn func(q *db.Queries) (Answer, erro
 
 // Statement is a phase that is one SQL statement, including the fence: one round trip.
 // fn returns how many rows it changed. Zero means ErrLeaseLost, unless fn has found
-// out that it means ErrMoved.
+// out that it means ErrRowChanged.
 func (c *Claim) Statement(ctx context.Context, to string, fn func(q *db.Queries) (int64, error)) error {
 	return c.durably(ctx, to, func() error {
 		n, err := fn(c.store.pool.Grouped())
-		if errors.Is(err, ErrMoved) {
+		if errors.Is(err, ErrRowChanged) {
 			return err // The statement was answered, so there is nothing to read back.
 		}
-		return rows(n, postgres.Written(err))
+		return rows(n, postgres.ClassifyWriteError(err))
 	})
 }
 

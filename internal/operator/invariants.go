@@ -11,7 +11,7 @@ import (
 
 // invariantsPage is the result of one check of all invariants.
 type invariantsPage struct {
-	Checks []postgres.Asked
+	Checks []postgres.CheckResult
 	Took   time.Duration
 }
 

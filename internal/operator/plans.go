@@ -86,7 +86,7 @@ func (s *Server) planRetryNow(ctx context.Context, t target) (plan, error) {
 // retryNow makes a key due and leaves the rest to its operation.
 func retryNow(tenant, key, result string) func(context.Context, *db.Queries) (string, error) {
 	return func(ctx context.Context, q *db.Queries) (string, error) {
-		due, err := idempotency.TryNow(ctx, q, tenant, key)
+		due, err := idempotency.RetryNow(ctx, q, tenant, key)
 		if err == nil && !due {
 			err = errInProgress
 		}

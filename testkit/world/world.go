@@ -18,8 +18,9 @@ import (
 	"example.com/payonce/testkit/dbtest"
 )
 
-// Main runs the tests of a package that uses this one, and cleans up.
-func Main(m *testing.M) { dbtest.Main(m, removeBinary) }
+// Main runs the tests of a package that uses this one, and cleans up; more is what
+// else there is to clean up.
+func Main(m *testing.M, more ...func()) { dbtest.Main(m, append(more, removeBinary)...) }
 
 // Short times, so that a test of a lease takes seconds. Their relations are
 // those of production: a lease is longer than three attempts at Stripe.

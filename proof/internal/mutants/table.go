@@ -80,10 +80,10 @@ var All = []Mutant{
 	{
 		ID: "M10", Guard: "a lost COMMIT is in doubt: pgx's `SafeToRetry` is believed and the transaction is repeated", Breaks: "I1, I7",
 		Edits: []Edit{
-			{"db/db.go", "func NotWritten(err error) bool {\n", "func NotWritten(err error) bool {\n\tif pgconn.SafeToRetry(err) {\n\t\treturn true\n\t}\n"},
-			{"db/db.go", "if err = p.inTxOnce(ctx, within, fn); !serializationFailure(err) {", "if err = p.inTxOnce(ctx, within, fn); !serializationFailure(err) && !pgconn.SafeToRetry(err) {"},
+			{"internal/postgres/pool.go", "func NotWritten(err error) bool {\n", "func NotWritten(err error) bool {\n\tif pgconn.SafeToRetry(err) {\n\t\treturn true\n\t}\n"},
+			{"internal/postgres/pool.go", "if err = p.inTxOnce(ctx, within, fn); !serializationFailure(err) {", "if err = p.inTxOnce(ctx, within, fn); !serializationFailure(err) && !pgconn.SafeToRetry(err) {"},
 		},
-		Test: Test{"db/pgproxy", "pgproxy_test.go", "TestInTxReportsDoubt", "a doubtful transaction is not repeated by itself"},
+		Test: Test{"testkit/pgproxy", "pgproxy_test.go", "TestInTxReportsDoubt", "a doubtful transaction is not repeated by itself"},
 	},
 	{
 		ID: "M11", Guard: "the relay leases only the first unpublished event of an object: it takes whatever is not locked", Breaks: "I6",
@@ -165,7 +165,7 @@ var All = []Mutant{
 		ID: "M22", Guard: "leases are judged by the database's clock: by the clock of a host that is an hour fast", Breaks: "I18, I9",
 		Edits: []Edit{
 			{keyStatements, "\t\"context\"\n", "\t\"context\"\n\t\"strings\"\n"},
-			{keyStatements, "q.db.Query(ctx, keyTakeOverDue,", "q.db.Query(ctx, strings.ReplaceAll(keyTakeOverDue, \"< clock_timestamp()\", \"< '\"+time.Now().Add(time.Hour).Format(time.RFC3339)+\"'\"),"},
+			{keyStatements, "q.db.Query(ctx, KeyTakeOverDue,", "q.db.Query(ctx, strings.ReplaceAll(KeyTakeOverDue, \"< clock_timestamp()\", \"< '\"+time.Now().Add(time.Hour).Format(time.RFC3339)+\"'\"),"},
 		},
 		Test: Test{"internal/payments", "fence_test.go", "TestLivingHolderIsLeftAlone", "a living holder was taken over"},
 	},
