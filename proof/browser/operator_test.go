@@ -31,7 +31,9 @@ func openDesk(t testing.TB, d *world.Desk, b *browser.Browser, path string, size
 func (s screen) text() string {
 	s.t.Helper()
 	s.FitsItsWindow(s.t)
-	require.NotEqual(s.t, "rgba(0, 0, 0, 0)", browser.Evaluate[string](s.t, s.Page, `getComputedStyle(document.body).backgroundColor`), "the style sheet arrived")
+	require.NotEqual(s.t, "rgba(0, 0, 0, 0)",
+		browser.Evaluate[string](s.t, s.Page, `getComputedStyle(document.body).backgroundColor`),
+		"the style sheet arrived")
 	return strings.Join(strings.Fields(browser.Evaluate[string](s.t, s.Page, `document.body.innerText`)), " ")
 }
 
@@ -90,14 +92,14 @@ func TestOperator(t *testing.T) {
 		d := world.NewDesk(t, "")
 		require.Equal(t, http.StatusCreated, d.API.Pay("k", d.API.Order(), "pm_card_visa").Status)
 		for name, size := range map[string]browser.Size{"desktop": browser.Desktop, "phone": browser.Phone} {
-			s := d.open(t, browser, "/operator", size)
+			s := openDesk(t, d, chromium, "/operator", size)
 			require.Contains(t, s.text(), "No action needed.")
 			require.Contains(t, s.text(), "Read-only: ADMIN_TOKEN is not set")
 			s.Screenshot(t, "operator-quiet-"+name)
 		}
 	})
 
-	t.Run("StuckAndWhoMendsIt", func(t *testing.T) {
+	t.Run("UnfinishedAndWhatHappensNext", func(t *testing.T) {
 		d := world.NewDesk(t, "")
 		payment, _ := d.UnknownPayment("k")
 		require.Equal(t, http.StatusAccepted, d.API.Pay("k2", d.API.Order(), "pm_card_mastercard").Status)
@@ -111,10 +113,11 @@ func TestOperator(t *testing.T) {
 		s.until("Outcome not yet known. Charged at most once.")
 		require.Contains(t, s.text(), "confirm unknown 1 attempt")
 		s.Screenshot(t, "operator-unknown-phone-dark")
-		require.NotEqual(t, "rgb(253, 253, 251)", browser.Evaluate[string](t, s.Page, `getComputedStyle(document.body).backgroundColor`), "dark is dark")
+		require.NotEqual(t, "rgb(253, 253, 251)",
+			browser.Evaluate[string](t, s.Page, `getComputedStyle(document.body).backgroundColor`), "dark is dark")
 	})
 
-	t.Run("ParkedIsTriedNow", func(t *testing.T) {
+	t.Run("ParkedRequestIsRetried", func(t *testing.T) {
 		d := world.NewDesk(t, world.AdminToken)
 		payment, order := d.ParkedPayment("k")
 		s := openDesk(t, d, chromium, "/operator", browser.Desktop)
@@ -167,7 +170,8 @@ func TestOperator(t *testing.T) {
 		s.fill("#amount", "250")
 		s.fill("#reason", "bought twice")
 		// A browser may send a form twice: two clicks, or back and again.
-		browser.Evaluate[bool](t, s.Page, `(() => { const f = document.querySelector("form.sheet"); f.requestSubmit(); f.requestSubmit(); return true })()`)
+		browser.Evaluate[bool](t, s.Page,
+			`(() => { const f = document.querySelector("form.sheet"); f.requestSubmit(); f.requestSubmit(); return true })()`)
 		s.until("Done.")
 		require.Contains(t, s.text(), "of 2.50 USD is recorded")
 		browser.Evaluate[bool](t, s.Page, `(history.back(), true)`)
@@ -175,15 +179,16 @@ func TestOperator(t *testing.T) {
 		browser.Evaluate[bool](t, s.Page, `(document.querySelector("form.sheet button").click(), true)`)
 		s.until("Done.")
 		d.API.Complete()
-		require.Equal(t, "250 succeeded", d.Text("SELECT string_agg(concat_ws(' ', amount_minor, status), ', ') FROM refunds"))
+		require.Equal(t, "250 succeeded",
+			d.Text("SELECT string_agg(concat_ws(' ', amount_minor, status), ', ') FROM refunds"))
 		require.Equal(t, 1, d.Count("SELECT count(*) FROM operator_actions"))
 		s.click("Show current state")
 		s.until("of which 2.50 USD refunded.")
 		s.click("Refund…")
-		s.until("Earlier actions: Refund " + payment) // whoever comes next is told
+		s.until("Earlier actions: Refund " + payment) // the next operator sees it
 	})
 
-	t.Run("MoneyThatNobodyKnowsOfIsAdopted", func(t *testing.T) {
+	t.Run("UnmatchedChargesAreRefundedOrAdopted", func(t *testing.T) {
 		d := world.NewDesk(t, world.AdminToken)
 		order := d.API.Order()
 		lost := d.UnmatchedIntent(order)
@@ -222,7 +227,7 @@ func TestOperator(t *testing.T) {
 		s.Screenshot(t, "operator-given-back")
 
 		orphan := d.UnmatchedIntent(d.API.Order())
-		s.Do(t, chromedp.Navigate(d.url+"/operator/intents/"+orphan))
+		s.Do(t, chromedp.Navigate(d.PageURL+"/operator/intents/"+orphan))
 		s.until("Charged at Stripe, missing in this database.")
 		s.act("Adopt…", "Adopt", "Done.")
 		require.Contains(t, s.text(), "adopted as pay_")
@@ -231,7 +236,7 @@ func TestOperator(t *testing.T) {
 		s.text()
 	})
 
-	t.Run("FailedOnlyWhenStripeSaysSo", func(t *testing.T) {
+	t.Run("PaymentFailsOnlyIfStripeConfirms", func(t *testing.T) {
 		d := world.NewDesk(t, world.AdminToken)
 		d.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Reset, Times: -1})
 		payment, _ := d.ParkedPayment("k")
@@ -258,7 +263,7 @@ func TestOperator(t *testing.T) {
 		require.Equal(t, "failed", d.Text("SELECT status FROM payments WHERE id = $1", payment))
 	})
 
-	t.Run("ARefundFailsOnlyWhenStripeSaysSo", func(t *testing.T) {
+	t.Run("RefundFailsOnlyIfStripeConfirms", func(t *testing.T) {
 		d := world.NewDesk(t, world.AdminToken)
 		payment := d.API.Pay("k", d.API.Order(), "pm_card_pendingRefund").ID()
 		refund := d.API.Post("/v1/payments/"+payment+"/refunds", "r", `{}`).ID()
@@ -283,7 +288,7 @@ func TestOperator(t *testing.T) {
 		require.Contains(t, s.text(), "Charged once: 10.00 USD.")
 	})
 
-	t.Run("ParkedEventsGoOn", func(t *testing.T) {
+	t.Run("ParkedEventsAreUnparked", func(t *testing.T) {
 		d := world.NewDesk(t, world.AdminToken)
 		order := d.API.Order()
 		d.Park(order)
@@ -310,7 +315,8 @@ func TestOperator(t *testing.T) {
 		d := world.NewDesk(t, "")
 		require.Equal(t, http.StatusOK, d.API.Do("PUT", "/v1/stock/tea", `{"available":10}`).Status)
 		d.LoseStripe()
-		a := d.API.Post("/v1/checkouts", "k", `{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":500}],"payment_method":"pm_card_visa"}`)
+		a := d.API.Post("/v1/checkouts", "k",
+			`{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":500}],"payment_method":"pm_card_visa"}`)
 		require.Equal(t, http.StatusAccepted, a.Status, a)
 		s := openDesk(t, d, chromium, "/operator#checkouts", browser.Phone)
 		require.Contains(t, s.text(), "reserve_stock done")
@@ -322,11 +328,11 @@ func TestOperator(t *testing.T) {
 		s.text()
 	})
 
-	t.Run("SickDatabase", func(t *testing.T) {
-		d := newDesk(t, "")
+	t.Run("UnreadablePanel", func(t *testing.T) {
+		d := world.NewDesk(t, "")
 		d.API.Order()
-		d.locked("outbox_events")
-		s := d.open(t, browser, "/operator", browser.Phone)
+		d.LockTable("outbox_events")
+		s := openDesk(t, d, chromium, "/operator", browser.Phone)
 		require.Contains(t, s.text(), "Status unknown. Could not be read: events to publish.")
 		s.Screenshot(t, "operator-sick-phone")
 	})
@@ -343,14 +349,14 @@ func TestOperator(t *testing.T) {
 		s.text()
 		s.Screenshot(t, "operator-invariants-phone")
 		d.Exec("UPDATE orders SET amount_refunded_minor = 1 WHERE id = $1", order)
-		s.Do(t, chromedp.Navigate(d.url+"/operator"))
+		s.Do(t, chromedp.Navigate(d.PageURL+"/operator"))
 		s.until("No action needed.")
 		s.click("Check all invariants")
 		s.until("1 invariant is violated.")
 		require.Contains(t, s.text(), order)
 	})
 
-	t.Run("AnotherSitesFormIsRefused", func(t *testing.T) {
+	t.Run("FormFromAnotherSiteIsRejected", func(t *testing.T) {
 		d := world.NewDesk(t, world.AdminToken)
 		payment, _ := d.ParkedPayment("k")
 		s := openDesk(t, d, chromium, "/operator", browser.Phone)
@@ -360,7 +366,8 @@ func TestOperator(t *testing.T) {
 		evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/html")
 			_, _ = fmt.Fprintf(w, `<main><form method="post" action="%s/operator/act">`, d.PageURL)
-			for name, value := range map[string]string{"kind": "try_now", "tenant": d.Tenant.ID, "id": payment, "of": idempotency.HashForLog("k"), "action": "act_00000000000000000000000000", "reason": "evil"} {
+			for name, value := range map[string]string{"kind": "try_now", "tenant": d.Tenant.ID, "id": payment,
+				"of": idempotency.HashForLog("k"), "action": "act_00000000000000000000000000", "reason": "evil"} {
 				_, _ = fmt.Fprintf(w, `<input type="hidden" name="%s" value="%s">`, name, value)
 			}
 			_, _ = fmt.Fprint(w, `<button>Win a prize</button></form></main>`)
