@@ -17,6 +17,8 @@ import (
 	"example.com/payonce/db"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/reconcile"
+	"example.com/payonce/internal/stripe"
 )
 
 // Exit codes of audit. Zero is clean.
@@ -79,7 +81,7 @@ func audit(ctx context.Context, cli cli, args []string) error {
 }
 
 func runAudit(ctx context.Context, cli cli, since time.Duration) (report auditReport, err error) {
-	stripe, err := readStripeConfig(cli.getenv)
+	o, err := readStripeConfig(cli.getenv)
 	if err != nil {
 		return report, err
 	}
@@ -95,8 +97,10 @@ func runAudit(ctx context.Context, cli cli, since time.Duration) (report auditRe
 		if err != nil {
 			return fmt.Errorf("read the database's clock: %w", err)
 		}
-		stripe.Metrics, stripe.Log = payments.NewStripeMetrics(nil), slog.New(slog.DiscardHandler)
-		compared, err := payments.Compare(ctx, pool, payments.NewStripe(stripe), now.Add(-since))
+		o.Metrics, o.Log = stripe.NewMetrics(nil), slog.New(slog.DiscardHandler)
+		gateway := stripe.New(o)
+		money := payments.New(pool, nil, gateway, nil, payments.Options{Registered: registered}) // it only reads rows
+		compared, err := reconcile.Compare(ctx, pool, gateway, money, now.Add(-since))
 		if err != nil {
 			return err
 		}
@@ -108,19 +112,19 @@ func runAudit(ctx context.Context, cli cli, since time.Duration) (report auditRe
 
 // comparisons are the ways in which Stripe and our rows can differ. They are sentences of I8, checked outside of SQL.
 var comparisons = []struct {
-	kind     db.FindingKind
+	kind     db.DiscrepancyKind
 	id, name string
 }{
-	{db.FindingKindGhost, "I8e", "no payment or refund at Stripe is missing here"},
-	{db.FindingKindLoss, "I8f", "no payment or refund here is missing at Stripe"},
-	{db.FindingKindAmount, "I8g", "amounts equal those at Stripe"},
-	{db.FindingKindStatus, "I8h", "statuses agree with those at Stripe"},
+	{db.DiscrepancyKindUnmatchedAtStripe, "I8e", "no payment or refund at Stripe is missing here"},
+	{db.DiscrepancyKindMissingAtStripe, "I8f", "no payment or refund here is missing at Stripe"},
+	{db.DiscrepancyKindAmountMismatch, "I8g", "amounts equal those at Stripe"},
+	{db.DiscrepancyKindStatusMismatch, "I8h", "statuses agree with those at Stripe"},
 }
 
-func newAuditReport(checks []postgres.Check, compared payments.Comparison) auditReport {
+func newAuditReport(checks []postgres.Check, compared reconcile.Comparison) auditReport {
 	for _, c := range comparisons {
 		check := postgres.Check{ID: c.id, Name: c.name}
-		for _, f := range compared.Findings {
+		for _, f := range compared.Discrepancies {
 			if f.Kind == c.kind {
 				check.Rows = append(check.Rows, postgres.Violation{
 					Subject: strings.Join(strings.Fields(strings.Join(

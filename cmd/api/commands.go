@@ -13,8 +13,8 @@ import (
 
 	"example.com/payonce/db"
 	httpapi "example.com/payonce/internal/http"
+	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/outbox"
-	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
 )
 
@@ -52,8 +52,12 @@ func migrate(ctx context.Context, cli cli, args []string) error {
 	if len(args) > 0 {
 		verb = args[0]
 	}
-	if len(args) > 1 || verb != "up" && verb != "status" {
+	if len(args) > 1 || verb != "up" && verb != "status" && verb != "print" {
 		return errUsage
+	}
+	if verb == "print" { // needs no database
+		_, err := io.WriteString(cli.stdout, db.Schema)
+		return err
 	}
 	return cli.withDatabase(ctx, func(pool *postgres.Pool) error {
 		if verb == "up" {
@@ -88,7 +92,7 @@ func tenantCreate(ctx context.Context, cli cli, args []string) error {
 	}
 	secret := make([]byte, 32) // of the fingerprints: requests of two tenants never have the same one
 	_, _ = rand.Read(secret)   // never fails
-	id := payments.NewTenantID()
+	id := ids.New(ids.Tenant)
 	return cli.withDatabase(ctx, func(pool *postgres.Pool) error {
 		return pool.InTx(ctx, func(q *db.Queries) error {
 			if err := q.TenantCreate(ctx, db.TenantCreateParams{ID: id, Name: args[0], FingerprintSecret: secret}); err != nil {

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/stripe"
 )
 
 // config is every setting of the service, read once. The defaults are those of production; a setting without a default is
@@ -89,12 +89,12 @@ func readConfig(getenv func(string) string) (config, error) {
 }
 
 // readStripeConfig reads the settings of a command that only reads from Stripe.
-func readStripeConfig(getenv func(string) string) (payments.StripeOptions, error) {
+func readStripeConfig(getenv func(string) string) (stripe.Options, error) {
 	e := environment{getenv: getenv}
-	o := payments.StripeOptions{
+	o := stripe.Options{
 		SecretKey: e.stripeKey(), BaseURL: e.baseURL("STRIPE_API_BASE"), Timeout: e.stripeTimeout(),
 	}
-	o.Limits = payments.NewLimits(e.stripeRPS(), nil)
+	o.Limits = stripe.NewLimits(e.stripeRPS(), nil)
 	return o, e.err
 }
 

@@ -75,7 +75,7 @@ type command struct {
 func commands() []command {
 	list := []command{
 		{"serve", "", "run the service; also without any command", serveCommand},
-		{"migrate", "[up|status]", "apply the migrations, or list them", migrate},
+		{"migrate", "[up|status|print]", "apply the migrations, list them, or print the schema", migrate},
 		{"tenant create", "NAME", "create a tenant; prints its id and API key, once", tenantCreate},
 		{"tenant key create", "TENANT", "create another API key; prints it, once", tenantKeyCreate},
 		{"tenant key revoke", "TENANT HINT", "revoke the tenant's keys that end in HINT", tenantKeyRevoke},

@@ -11,10 +11,14 @@ import (
 	"example.com/payonce/internal/broker"
 	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/inbox"
+	"example.com/payonce/internal/keyhistory"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/reconcile"
+	"example.com/payonce/internal/stripe"
 	"example.com/payonce/internal/tracing"
 )
 
@@ -49,12 +53,16 @@ type resources struct {
 type service struct {
 	resources
 	keys     *idempotency.Store
+	gateway  payments.Gateway
 	payments *payments.Service
+	history  *keyhistory.Reader
 	relay    *outbox.Relay
 	inbox    *inbox.Processor
 	received *inbox.Metrics
 	api      *httpapi.Server
 
+	paths      ids.Paths                        // where the API shows what keys made, by kind of id
+	describe   map[string]keyhistory.Describe   // what the keys of operations made that are not payments' own
 	operations map[string]idempotency.Operation // what a request can start and the completer can finish, by name
 	handlers   map[string]inbox.Handler         // what applies stored events, by consumer
 	http       httpapi.Options                  // of the API
@@ -65,7 +73,7 @@ type service struct {
 
 // wire makes the service. Nothing starts here. The caller closes it, also after an error.
 func wire(ctx context.Context, r resources) (*service, error) {
-	s := &service{resources: r, received: inbox.NewMetrics(r.metrics), pages: map[string]http.Handler{}}
+	s := &service{resources: r, received: inbox.NewMetrics(r.metrics), pages: map[string]http.Handler{}, paths: payments.Paths(), describe: map[string]keyhistory.Describe{}}
 	s.wireKeys()
 	s.wirePayments()
 	for _, p := range s.config.parts {
@@ -105,17 +113,21 @@ func (s *service) wireKeys() {
 // operations: the API and the completer get the same table, so that the completer can finish whatever the API can start.
 func (s *service) wirePayments() {
 	c := s.config
-	gateway := payments.NewStripe(payments.StripeOptions{
+	s.gateway = stripe.New(stripe.Options{
 		SecretKey: c.StripeSecretKey, BaseURL: c.StripeAPIBase, Timeout: c.StripeTimeout,
-		Limits: payments.NewLimits(c.StripeRPS, s.metrics), Metrics: payments.NewStripeMetrics(s.metrics), Log: s.log,
+		Limits: stripe.NewLimits(c.StripeRPS, s.metrics), Metrics: stripe.NewMetrics(s.metrics), Log: s.log,
 	})
-	s.payments = payments.New(s.pool, s.keys, gateway, httpapi.Answers{}, payments.Options{
-		StripeTimeout: c.StripeTimeout, ActionTimeout: c.ActionTimeout, Metrics: payments.NewMetrics(s.metrics), Log: s.log,
+	s.payments = payments.New(s.pool, s.keys, s.gateway, httpapi.Answers{}, payments.Options{
+		StripeTimeout: c.StripeTimeout, ActionTimeout: c.ActionTimeout, Log: s.log, Registered: registered,
 	})
 	s.operations = s.payments.Operations()
+	// A part adds to both maps before anything reads them.
+	s.history = keyhistory.New(s.pool, keyhistory.Options{Retention: c.IdempotencyRetention, Paths: s.paths, Operations: s.describe})
 	s.handlers = map[string]inbox.Handler{payments.StripeEvents: s.payments.WebhookHandler()}
 
-	reconciler := payments.NewReconciler(s.payments, payments.NewReconcilerMetrics(s.metrics)).Traced(s.tracer)
+	reconciler := reconcile.New(s.pool, s.gateway, s.payments, reconcile.Options{
+		Metrics: reconcile.NewMetrics(s.metrics), Log: s.log,
+	}).Traced(s.tracer)
 	s.loops = append(s.loops,
 		loop{name: "reconciler", every: reconcileEvery, runOnce: reconciler.RunOnce},
 		loop{name: "gauges", every: measureEvery, runOnce: reconciler.Measure},
@@ -143,6 +155,7 @@ func (s *service) wireInbox() {
 func (s *service) wireAPI() {
 	c, o := s.config, s.http
 	o.Pool, o.Keys, o.Operations, o.Payments, o.Feed = s.pool, s.keys, s.operations, s.payments, outbox.NewFeed(s.pool)
+	o.History, o.Paths = s.history, s.paths
 	o.Within, o.Drain, o.RateLimit, o.Retention = c.within(), drain, c.RateLimitRPS, c.IdempotencyRetention
 	o.Metrics, o.Log, o.Tracer = s.metrics, s.log, s.tracer
 	o.WebhookSecrets, o.WebhookReceived = c.StripeWebhookSecrets, s.inbox.Wake

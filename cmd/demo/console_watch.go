@@ -74,7 +74,7 @@ func (c *console) readKeyHistories(ctx context.Context) {
 	if len(keys) == 0 {
 		return
 	}
-	trails, err := c.rows(ctx, `SELECT key || E'\n' || array_to_string(trail, E'\n') FROM idempotency_keys WHERE tenant_id = $1 AND key = ANY($2)`, c.tenant.ID, keys)
+	trails, err := c.rows(ctx, `SELECT key || E'\n' || array_to_string(history, E'\n') FROM idempotency_keys WHERE tenant_id = $1 AND key = ANY($2)`, c.tenant.ID, keys)
 	if err != nil {
 		return
 	}

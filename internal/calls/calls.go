@@ -46,7 +46,7 @@ func New(operation stripe.Operation, resourceID, key string, params ...string) C
 type Send func(context.Context, stripe.Call) stripe.Outcome
 
 // Record records an attempt before it is sent.
-type Record func(context.Context) (db.StripeCallSendRow, error)
+type Record func(context.Context) (db.StripeCallRecordAttemptRow, error)
 
 // Attempts is what was known about a call when its last attempt was sent.
 type Attempts struct {
@@ -68,7 +68,9 @@ func NewRecorder(pool *postgres.Pool) Recorder { return Recorder{pool} }
 // already; nil says that it has not. A call past the cut-off is not sent: its outcome is
 // unknown.
 func (r Recorder) Make(ctx context.Context, c *idempotency.Claim, call Call, recorded *bool, send Send) (stripe.Outcome, Attempts, error) {
-	record := func(ctx context.Context) (db.StripeCallSendRow, error) { return call.Attempt(ctx, r.pool.Queries, c) }
+	record := func(ctx context.Context) (db.StripeCallRecordAttemptRow, error) {
+		return call.Attempt(ctx, r.pool.Queries, c)
+	}
 	return r.MakeRecorded(ctx, c, call, recorded, record, send)
 }
 
@@ -85,7 +87,7 @@ func (r Recorder) MakeRecorded(ctx context.Context, c *idempotency.Claim, call C
 			if err != nil {
 				return stripe.Outcome{}, attempts, err
 			}
-			attempts.Count, attempts.PastCutoff = int(row.Attempts), row.Forgotten
+			attempts.Count, attempts.PastCutoff = int(row.Attempts), row.PastResendCutoff
 			if attempts.PastCutoff {
 				return stripe.Outcome{Effect: stripe.Unknown, Err: errPastCutoff}, attempts, nil
 			}
@@ -107,8 +109,8 @@ func (r Recorder) MakeRecorded(ctx context.Context, c *idempotency.Claim, call C
 var errPastCutoff = errors.New("too long ago to send it again")
 
 // Attempt records an attempt before it is sent, under the fence.
-func (call Call) Attempt(ctx context.Context, q *db.Queries, c *idempotency.Claim) (db.StripeCallSendRow, error) {
-	row, err := q.StripeCallSend(ctx, db.StripeCallSendParams{
+func (call Call) Attempt(ctx context.Context, q *db.Queries, c *idempotency.Claim) (db.StripeCallRecordAttemptRow, error) {
+	row, err := q.StripeCallRecordAttempt(ctx, db.StripeCallRecordAttemptParams{
 		TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, StripeKey: call.Key, Operation: string(call.Operation),
 		ResourceID: call.ResourceID, ParamsSha256: call.Params, ResendWithin: ResendWithin,
 	})
@@ -138,9 +140,9 @@ func (r Recorder) RecordAttempt(ctx context.Context, c *idempotency.Claim, call 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWithin)
 	defer cancel()
 	status := int16(out.HTTPStatus) //nolint:gosec // an HTTP status fits
-	n, err := r.pool.StripeCallAnswered(ctx, db.StripeCallAnsweredParams{
+	n, err := r.pool.StripeCallRecordAttemptOutcome(ctx, db.StripeCallRecordAttemptOutcomeParams{
 		TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, StripeKey: call.Key, Outcome: Stored(out),
-		InDoubt: out.Effect == stripe.Unknown, Frozen: out.ErrorCached, HttpStatus: &status,
+		InDoubt: out.Effect == stripe.Unknown, ErrorCached: out.ErrorCached, HttpStatus: &status,
 		ErrorCode: postgres.Nullable(out.ErrorCode), ObjectID: postgres.Nullable(out.ObjectID()), StripeRequestID: out.RequestID,
 	})
 	if err != nil {
@@ -155,7 +157,7 @@ func (r Recorder) RecordAttempt(ctx context.Context, c *idempotency.Claim, call 
 // RecordEnd records the outcome that ends the call of a key, in the transaction of q.
 func RecordEnd(ctx context.Context, q *db.Queries, tenantID, key string, out stripe.Outcome) error {
 	status := int16(out.HTTPStatus) //nolint:gosec // an HTTP status fits
-	err := q.StripeCallRecord(ctx, db.StripeCallRecordParams{
+	err := q.StripeCallRecordOutcome(ctx, db.StripeCallRecordOutcomeParams{
 		TenantID: tenantID, StripeKey: key, Outcome: Stored(out), HttpStatus: &status,
 		ErrorCode: postgres.Nullable(out.ErrorCode), ObjectID: postgres.Nullable(out.ObjectID()), StripeRequestID: out.RequestID,
 	})
@@ -173,7 +175,7 @@ func (r Recorder) Last(ctx context.Context, tenantID, key string) (db.StripeCall
 // Exhausted reports whether another attempt could tell nothing new: Stripe repeats a
 // stored error, or may have forgotten the key.
 func Exhausted(last db.StripeCallGetRow) bool {
-	return last.Frozen && last.Attempts > 1 || last.AgeSeconds > ResendWithin.Seconds()
+	return last.ErrorCached && last.Attempts > 1 || last.AgeSeconds > ResendWithin.Seconds()
 }
 
 // Stored is an outcome as the table of calls has it.

@@ -24,7 +24,7 @@ import (
 // running. The payment, whose effect is at Stripe, is running before its first call
 // is sent, and unknown for as long as its outcome is. While it is either, nothing is
 // compensated: if a late answer were taken for a failure, we would have money without
-// an order. The database refuses that, too (unknown_is_never_compensated).
+// an order. The database refuses that, too (no_compensation_before_outcome_is_known).
 //
 // There is no coordinator that could die with the plan in its memory. Whoever holds
 // the claim on the key reads the state of the saga and goes on: the request that
@@ -236,7 +236,7 @@ func (k *saga) step(name db.SagaStep) db.CheckoutStep {
 
 // move moves a step on, in the phase of q.
 func (k *saga) move(ctx context.Context, q *db.Queries, step db.SagaStep, to db.SagaStepStatus) error {
-	n, err := q.CheckoutStepMove(ctx, db.CheckoutStepMoveParams{TenantID: k.row.TenantID, CheckoutID: k.row.ID, Step: step, Status: to})
+	n, err := q.CheckoutStepAdvance(ctx, db.CheckoutStepAdvanceParams{TenantID: k.row.TenantID, CheckoutID: k.row.ID, Step: step, Status: to})
 	if err == nil && n == 0 {
 		err = errors.New("it has ended already")
 	}
@@ -277,7 +277,7 @@ func (s *Service) saveProgress(ctx context.Context, c *idempotency.Claim, k *sag
 	if k.row.OrderID != nil {
 		keys = append(keys, k.row.TenantID+":"+*k.row.OrderID+":refund")
 	}
-	_, err := s.pool.CheckoutStepWaits(ctx, db.CheckoutStepWaitsParams{
+	_, err := s.pool.CheckoutStepSuspend(ctx, db.CheckoutStepSuspendParams{
 		TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, CheckoutID: k.row.ID, StripeKeys: keys,
 	})
 	if err == nil {

@@ -40,11 +40,11 @@ func (k *saga) fail(ctx context.Context, q *db.Queries, step db.SagaStep, why st
 
 // noteFailure records why the checkout fails, or, with nil, that it does not.
 func (k *saga) noteFailure(ctx context.Context, q *db.Queries, why *stripe.Failure, declined bool) error {
-	p := db.CheckoutFailureParams{TenantID: k.row.TenantID, ID: k.row.ID, Declined: declined}
+	p := db.CheckoutSetFailureParams{TenantID: k.row.TenantID, ID: k.row.ID, Declined: declined}
 	if why != nil {
 		p.Code, p.DeclineCode, p.Message = &why.Code, postgres.Nullable(why.DeclineCode), &why.Message
 	}
-	if err := q.CheckoutFailure(ctx, p); err != nil {
+	if err := q.CheckoutSetFailure(ctx, p); err != nil {
 		return fmt.Errorf("note why checkout %s fails: %w", k.row.ID, err)
 	}
 	k.row.FailureCode, k.row.FailureDeclineCode, k.row.FailureMessage, k.row.Declined = p.Code, p.DeclineCode, p.Message, declined

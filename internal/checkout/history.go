@@ -12,7 +12,7 @@ import (
 
 // History describes the keys of checkouts.
 func History(ctx context.Context, q *db.Queries, tenantID, id string) (keyhistory.Made, error) {
-	row, err := q.StoryCheckout(ctx, db.StoryCheckoutParams{TenantID: tenantID, ID: id})
+	row, err := q.KeyHistoryCheckout(ctx, db.KeyHistoryCheckoutParams{TenantID: tenantID, ID: id})
 	if errors.Is(err, postgres.ErrNoRows) {
 		return keyhistory.Made{}, nil
 	}

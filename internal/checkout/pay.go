@@ -64,7 +64,7 @@ func (k *saga) recordPayment(ctx context.Context, q *db.Queries) error {
 	if err := payments.InsertPayment(ctx, q, p); err != nil {
 		return err
 	}
-	if err := q.CheckoutPayment(ctx, db.CheckoutPaymentParams{TenantID: p.TenantID, ID: k.row.ID, PaymentID: &p.ID}); err != nil {
+	if err := q.CheckoutSetPayment(ctx, db.CheckoutSetPaymentParams{TenantID: p.TenantID, ID: k.row.ID, PaymentID: &p.ID}); err != nil {
 		return fmt.Errorf("store payment %s in its checkout: %w", p.ID, err)
 	}
 	return outbox.Append(ctx, q, payments.PaymentEvent("payment.created", p))

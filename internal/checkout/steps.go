@@ -25,7 +25,7 @@ func (s *Service) createOrderStep(ctx context.Context, c *idempotency.Claim, k *
 		if err := payments.InsertOrder(ctx, q, order); err != nil {
 			return err
 		}
-		if err := q.CheckoutOrder(ctx, db.CheckoutOrderParams{TenantID: c.TenantID, ID: k.row.ID, OrderID: &order.ID}); err != nil {
+		if err := q.CheckoutSetOrder(ctx, db.CheckoutSetOrderParams{TenantID: c.TenantID, ID: k.row.ID, OrderID: &order.ID}); err != nil {
 			return fmt.Errorf("note order %s: %w", order.ID, err)
 		}
 		return k.move(ctx, q, db.SagaStepCreateOrder, db.SagaStepStatusDone)

@@ -46,11 +46,11 @@ func registeredIntent(i stripe.Intent, o *Order) Difference {
 		if i.Status != stripe.IntentSucceeded || i.ReceivedMinor == i.RefundedMinor {
 			return Difference{Result: Agrees} // No money moved, or all of it went back.
 		}
-		return Difference{Result: Differs, Discrepancy: intentDiscrepancy(i, o, db.FindingKindGhost,
+		return Difference{Result: Differs, Discrepancy: intentDiscrepancy(i, o, db.DiscrepancyKindUnmatchedAtStripe,
 			i.ReceivedMinor-i.RefundedMinor, "paid at Stripe by "+i.Operation+", which has no row of it")}
 	}
 	c := o.Charges[n]
-	differs := func(kind db.FindingKind, drift int64, detail string) Difference {
+	differs := func(kind db.DiscrepancyKind, drift int64, detail string) Difference {
 		d := intentDiscrepancy(i, o, kind, drift, detail)
 		d.Currency = c.Currency
 		return Difference{Result: Differs, Key: c.Key, Discrepancy: d}
@@ -60,10 +60,10 @@ func registeredIntent(i stripe.Intent, o *Order) Difference {
 	case paid && c.Status == ChargeSucceeded && i.ReceivedMinor == c.AmountMinor && i.Currency == c.Currency:
 		return Difference{Result: Agrees}
 	case paid && c.Status == ChargeSucceeded:
-		return differs(db.FindingKindAmount, i.ReceivedMinor-c.AmountMinor,
+		return differs(db.DiscrepancyKindAmountMismatch, i.ReceivedMinor-c.AmountMinor,
 			fmt.Sprintf("%s of %d %s here, %d %s at Stripe", i.Operation, c.AmountMinor, c.Currency, i.ReceivedMinor, i.Currency))
 	case !paid && c.Status == ChargeSucceeded:
-		return differs(db.FindingKindLoss, -c.AmountMinor, fmt.Sprintf("%s succeeded here, and is %q at Stripe", i.Operation, i.Status))
+		return differs(db.DiscrepancyKindMissingAtStripe, -c.AmountMinor, fmt.Sprintf("%s succeeded here, and is %q at Stripe", i.Operation, i.Status))
 	case !paid:
 		return Difference{Result: Agrees}
 	case c.InProgress:
@@ -71,5 +71,5 @@ func registeredIntent(i stripe.Intent, o *Order) Difference {
 	case c.Status == ChargeFailed && i.ReceivedMinor == i.RefundedMinor:
 		return Difference{Result: Agrees}
 	}
-	return differs(db.FindingKindGhost, i.ReceivedMinor-i.RefundedMinor, "paid at Stripe by "+i.Operation+", and not here")
+	return differs(db.DiscrepancyKindUnmatchedAtStripe, i.ReceivedMinor-i.RefundedMinor, "paid at Stripe by "+i.Operation+", and not here")
 }

@@ -60,7 +60,7 @@ type Difference struct {
 
 // Discrepancy is what Stripe and our rows disagree about, for one object.
 type Discrepancy struct {
-	Kind       db.FindingKind
+	Kind       db.DiscrepancyKind
 	Object     string // PaymentIntent or Refund
 	ObjectID   string // Stripe's
 	TenantID   string
@@ -130,14 +130,14 @@ func Intent(i stripe.Intent, o *Order) Difference {
 	paid := o.Paid()
 	switch {
 	case paid != nil && paid.Uses(i.ID) && i.Status != stripe.IntentSucceeded:
-		d := intentDiscrepancy(i, o, db.FindingKindLoss, -paid.AmountMinor, "succeeded here, and does not exist at Stripe")
+		d := intentDiscrepancy(i, o, db.DiscrepancyKindMissingAtStripe, -paid.AmountMinor, "succeeded here, and does not exist at Stripe")
 		if i.Status != "" {
 			d.Detail = fmt.Sprintf("succeeded here, and is %s at Stripe", i.Status)
 		}
 		d.PaymentID, d.Currency = paid.ID, paid.Currency
 		return Difference{Result: Differs, Discrepancy: d}
 	case paid != nil && paid.Uses(i.ID) && (i.ReceivedMinor != paid.AmountMinor || i.Currency != paid.Currency):
-		d := intentDiscrepancy(i, o, db.FindingKindAmount, i.ReceivedMinor-paid.AmountMinor,
+		d := intentDiscrepancy(i, o, db.DiscrepancyKindAmountMismatch, i.ReceivedMinor-paid.AmountMinor,
 			fmt.Sprintf("%d %s here, %d %s at Stripe", paid.AmountMinor, paid.Currency, i.ReceivedMinor, i.Currency))
 		d.PaymentID = paid.ID
 		return Difference{Result: Differs, Discrepancy: d}
@@ -151,7 +151,7 @@ func Intent(i stripe.Intent, o *Order) Difference {
 func unmatchedIntent(i stripe.Intent, o *Order) Difference {
 	net := i.ReceivedMinor - i.RefundedMinor
 	unmatched := func(detail string) Difference {
-		return Difference{Result: Differs, Discrepancy: intentDiscrepancy(i, o, db.FindingKindGhost, net, detail)}
+		return Difference{Result: Differs, Discrepancy: intentDiscrepancy(i, o, db.DiscrepancyKindUnmatchedAtStripe, net, detail)}
 	}
 	live, paid := o.Live(), o.Paid()
 	switch {
@@ -173,7 +173,7 @@ func unmatchedIntent(i stripe.Intent, o *Order) Difference {
 	case paid != nil:
 		return unmatched(fmt.Sprintf("the order is paid a second time, after %s with %s", paid.ID, *paid.IntentID))
 	case i.AmountMinor != o.Row.AmountMinor || i.ReceivedMinor != o.Row.AmountMinor || i.Currency != o.Row.Currency:
-		return Difference{Result: Differs, Discrepancy: intentDiscrepancy(i, o, db.FindingKindAmount, net,
+		return Difference{Result: Differs, Discrepancy: intentDiscrepancy(i, o, db.DiscrepancyKindAmountMismatch, net,
 			fmt.Sprintf("the order is for %d %s, and %d %s was paid",
 				o.Row.AmountMinor, o.Row.Currency, i.ReceivedMinor, i.Currency))}
 	case o.Row.Status == db.OrderStatusOpen, o.Row.Status == db.OrderStatusCanceled && i.RefundedMinor == 0:
@@ -184,7 +184,7 @@ func unmatchedIntent(i stripe.Intent, o *Order) Difference {
 	return unmatched("paid at Stripe, and the order is " + string(o.Row.Status))
 }
 
-func intentDiscrepancy(i stripe.Intent, o *Order, kind db.FindingKind, drift int64, detail string) Discrepancy {
+func intentDiscrepancy(i stripe.Intent, o *Order, kind db.DiscrepancyKind, drift int64, detail string) Discrepancy {
 	d := Discrepancy{
 		Kind: kind, Object: PaymentIntent, ObjectID: i.ID, TenantID: i.TenantID, OrderID: i.OrderID,
 		Currency: i.Currency, DriftMinor: drift, Detail: detail,
@@ -204,14 +204,14 @@ func RefundOf(r stripe.Refund, o *Order) Difference {
 	row := o.Refunds[i]
 	d := Discrepancy{
 		Object: Refund, ObjectID: r.ID, TenantID: row.TenantID, OrderID: row.OrderID, PaymentID: row.PaymentID,
-		RefundID: row.ID, Currency: row.Currency, Kind: db.FindingKindStatus,
+		RefundID: row.ID, Currency: row.Currency, Kind: db.DiscrepancyKindStatusMismatch,
 		DriftMinor: movedMinor(row.Status, row.AmountMinor) - movedMinor(r.Status, r.AmountMinor),
 		Detail:     fmt.Sprintf("refund %s here, %s at Stripe", row.Status, r.Status),
 	}
 	_, _, applies := RefundTransition(row.Status, r.Status, row.AmountMinor)
 	switch {
 	case r.Status != "" && (r.AmountMinor != row.AmountMinor || r.Currency != row.Currency):
-		d.Kind = db.FindingKindAmount
+		d.Kind = db.DiscrepancyKindAmountMismatch
 		d.Detail = fmt.Sprintf("refund of %d %s here, %d %s at Stripe", row.AmountMinor, row.Currency, r.AmountMinor, r.Currency)
 		return Difference{Result: Differs, Discrepancy: d}
 	case row.Status == r.Status:
@@ -221,7 +221,7 @@ func RefundOf(r stripe.Refund, o *Order) Difference {
 	case applies:
 		return Difference{Result: StatusChanged, Discrepancy: d}
 	case r.Status == "":
-		d.Kind, d.Detail = db.FindingKindLoss, fmt.Sprintf("refund %s here, and does not exist at Stripe", row.Status)
+		d.Kind, d.Detail = db.DiscrepancyKindMissingAtStripe, fmt.Sprintf("refund %s here, and does not exist at Stripe", row.Status)
 	}
 	if d.DriftMinor == 0 {
 		return Difference{Result: Agrees} // Failed here and canceled there: no money moved either way.
@@ -237,7 +237,7 @@ func unmatchedRefund(r stripe.Refund, o *Order) Difference {
 		return Difference{Result: Agrees}
 	}
 	d := Discrepancy{
-		Kind: db.FindingKindGhost, Object: Refund, ObjectID: r.ID, TenantID: paid.TenantID, OrderID: paid.OrderID,
+		Kind: db.DiscrepancyKindUnmatchedAtStripe, Object: Refund, ObjectID: r.ID, TenantID: paid.TenantID, OrderID: paid.OrderID,
 		PaymentID: paid.ID, RefundID: r.RefundID, Currency: r.Currency,
 		DriftMinor: -movedMinor(r.Status, r.AmountMinor), Detail: "refunded at Stripe, and no refund here",
 	}

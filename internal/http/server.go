@@ -13,8 +13,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"example.com/payonce/internal/checkout"
 	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/inbox"
+	"example.com/payonce/internal/keyhistory"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
@@ -35,6 +38,9 @@ type Options struct {
 	Keys       *idempotency.Store
 	Operations map[string]idempotency.Operation
 	Payments   *payments.Service
+	Checkouts  *checkout.Service // part: checkouts
+	History    *keyhistory.Reader
+	Paths      ids.Paths // of the objects that keys made
 	Feed       *outbox.Feed
 	Within     time.Duration // the time one request may take; shorter than the lease
 	Drain      time.Duration // the time for requests in progress to finish at shutdown

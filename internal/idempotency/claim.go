@@ -135,9 +135,9 @@ func (c *Claim) fenced(err error) error {
 func (s *Store) claimOf(row db.KeyTakeOverRow) *Claim {
 	c := &Claim{
 		store: s, TenantID: row.TenantID, Key: row.Key, Operation: row.Operation, Request: row.Request, RequestID: row.RequestID,
-		ResourceID: row.ResourceID, Token: row.LeaseToken, Attempts: int(row.Attempts), LeaseExpirations: int(row.Deaths),
+		ResourceID: row.ResourceID, Token: row.LeaseToken, Attempts: int(row.Attempts), LeaseExpirations: int(row.LeaseExpirations),
 		Age: time.Duration(row.AgeSeconds * float64(time.Second)), point: row.RecoveryPoint, since: time.Now(),
-		tookOver: strings.Contains(row.Trail[len(row.Trail)-1], " taken_over "),
+		tookOver: strings.Contains(row.History[len(row.History)-1], " taken_over "),
 	}
 	if row.Traceparent != nil {
 		c.origin = *row.Traceparent

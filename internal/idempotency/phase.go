@@ -34,7 +34,7 @@ func (c *Claim) Phase(ctx context.Context, to string, fn func(q *db.Queries) err
 			if err := fn(q); err != nil {
 				return err
 			}
-			n, err := q.KeyMove(ctx, db.KeyMoveParams{TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, RecoveryPoint: to})
+			n, err := q.KeyAdvance(ctx, db.KeyAdvanceParams{TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, RecoveryPoint: to})
 			return rows(n, err)
 		})
 	})
@@ -89,7 +89,7 @@ func (c *Claim) FinishStatement(ctx context.Context, answer Answer, fn func(q *d
 
 // hold locks the key's row, checks the token and returns the recovery point.
 func (c *Claim) hold(ctx context.Context, q *db.Queries) (point string, err error) {
-	point, err = q.KeyHold(ctx, db.KeyHoldParams{TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token})
+	point, err = q.KeyLockFenced(ctx, db.KeyLockFencedParams{TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token})
 	if errors.Is(err, postgres.ErrNoRows) {
 		return "", ErrLeaseLost
 	}

@@ -68,7 +68,7 @@ func TestYieldOrPark(t *testing.T) {
 		require.NoError(t, err)
 		claim.Age = idempotency.SlowRetryAfter
 		require.NoError(t, claim.YieldOrPark(t.Context(), errStripeUnreachable))
-		require.Equal(t, 1, r.count("parked_at IS NULL AND last_error = 'Stripe cannot be reached' AND resume_at > clock_timestamp()"))
+		require.Equal(t, 1, r.count("parked_at IS NULL AND last_error = 'Stripe cannot be reached' AND next_attempt_at > clock_timestamp()"))
 	})
 
 	t.Run("ParksOnceTheKeyIsTooOld", func(t *testing.T) {

@@ -22,18 +22,18 @@ func Expedite(ctx context.Context, q *db.Queries, tenantID, key string) error {
 // holder that has read the old state there reads it again before it gives the claim back. q's transaction must hold no
 // lock that a phase of the key's operation could wait for.
 func ExpediteHolder(ctx context.Context, q *db.Queries, tenantID, key string) error {
-	_, err := expedite(ctx, q, db.KeyHurryParams{TenantID: tenantID, Key: key, EvenHeld: true})
+	_, err := expedite(ctx, q, db.KeyExpediteParams{TenantID: tenantID, Key: key, EvenHeld: true})
 	return err
 }
 
 // TryExpedite is Expedite, and reports whether there was an unfinished key without a holder. A parked key is resumed,
 // too.
 func TryExpedite(ctx context.Context, q *db.Queries, tenantID, key string) (bool, error) {
-	return expedite(ctx, q, db.KeyHurryParams{TenantID: tenantID, Key: key})
+	return expedite(ctx, q, db.KeyExpediteParams{TenantID: tenantID, Key: key})
 }
 
-func expedite(ctx context.Context, q *db.Queries, p db.KeyHurryParams) (bool, error) {
-	n, err := q.KeyHurry(ctx, p)
+func expedite(ctx context.Context, q *db.Queries, p db.KeyExpediteParams) (bool, error) {
+	n, err := q.KeyExpedite(ctx, p)
 	if err != nil {
 		return false, fmt.Errorf("expedite a key: %w", err)
 	}
@@ -43,7 +43,7 @@ func expedite(ctx context.Context, q *db.Queries, p db.KeyHurryParams) (bool, er
 // RetryNow is TryExpedite for an operator, who may know that the cause is fixed: it also resumes a key that was parked
 // because too many of its holders crashed. Automatic callers must not do that: each retry could crash another process.
 func RetryNow(ctx context.Context, q *db.Queries, tenantID, key string) (bool, error) {
-	n, err := q.KeyTryNow(ctx, db.KeyTryNowParams{TenantID: tenantID, Key: key})
+	n, err := q.KeyRetryNow(ctx, db.KeyRetryNowParams{TenantID: tenantID, Key: key})
 	if err != nil {
 		return false, fmt.Errorf("retry a key now: %w", err)
 	}

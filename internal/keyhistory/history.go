@@ -142,7 +142,7 @@ func (r *Reader) Get(ctx context.Context, tenantID, key string) (History, error)
 
 // GetAny is Get for an operator, who may also see our own keys.
 func (r *Reader) GetAny(ctx context.Context, tenantID, key string) (History, error) {
-	row, err := r.pool.StoryKey(ctx, db.StoryKeyParams{TenantID: tenantID, Key: key})
+	row, err := r.pool.KeyHistoryKey(ctx, db.KeyHistoryKeyParams{TenantID: tenantID, Key: key})
 	if errors.Is(err, postgres.ErrNoRows) {
 		return History{}, payments.ErrNotFound
 	}
@@ -157,7 +157,7 @@ func (r *Reader) GetAny(ctx context.Context, tenantID, key string) (History, err
 		Object: "idempotency_key", Key: key, State: stateOf(row), Operation: row.Operation, RequestID: row.RequestID,
 		Resource: Resource{row.ResourceID, r.o.Paths.Href(row.ResourceID)}, Attempts: row.Attempts, RecoveryPoint: row.RecoveryPoint,
 		CreatedAt: ids.Instant(row.CreatedAt), FinishedAt: ids.InstantOf(row.FinishedAt), ExpiresAt: ids.InstantOf(row.AnswerDroppedAt),
-		AnswerStatus: row.AnswerStatus, LastError: row.LastError, Trail: trailOf(row.Trail),
+		AnswerStatus: row.AnswerStatus, LastError: row.LastError, Trail: trailOf(row.History),
 	}
 	if h.State == finished {
 		expires := ids.Instant(row.FinishedAt.Add(r.o.Retention))
@@ -177,7 +177,7 @@ func (r *Reader) GetAny(ctx context.Context, tenantID, key string) (History, err
 }
 
 // stateOf is the state of a key: finished, or who is to finish it.
-func stateOf(row db.StoryKeyRow) string {
+func stateOf(row db.KeyHistoryKeyRow) string {
 	switch {
 	case row.AnswerDroppedAt != nil:
 		return expired
@@ -209,7 +209,7 @@ func trailOf(entries []string) []Step {
 }
 
 // madeBy reads the key's resource, and the order and payment it belongs to.
-func (r *Reader) madeBy(ctx context.Context, row db.StoryKeyRow) (m made, err error) {
+func (r *Reader) madeBy(ctx context.Context, row db.KeyHistoryKeyRow) (m made, err error) {
 	id := row.ResourceID
 	describe, registered := r.o.Operations[row.Operation]
 	m.known = registered || builtIn(row.Operation)
@@ -252,16 +252,16 @@ func found[T any](row T, err error) (*T, error) {
 	return &row, nil
 }
 
-func (r *Reader) calls(ctx context.Context, row db.StoryKeyRow, m made) ([]Call, error) {
+func (r *Reader) calls(ctx context.Context, row db.KeyHistoryKeyRow, m made) ([]Call, error) {
 	own := row.TenantID + ":" + row.Key
-	p := db.StoryCallsParams{TenantID: row.TenantID, OwnKeys: append([]string{own + ":confirm", own + ":refund"}, m.StripeKeys...)}
+	p := db.KeyHistoryCallsParams{TenantID: row.TenantID, OwnKeys: append([]string{own + ":confirm", own + ":refund"}, m.StripeKeys...)}
 	if m.refund != nil {
 		p.OwnKeys = append(p.OwnKeys, m.refund.StripeKey) // of a refund that no caller asked for, it names the order
 	}
 	if m.order != nil && m.refund == nil && len(m.IntentIDs) == 0 {
 		p.OrderPrefix = row.TenantID + ":" + m.order.ID + ":"
 	}
-	rows, err := r.pool.StoryCalls(ctx, p)
+	rows, err := r.pool.KeyHistoryCalls(ctx, p)
 	if err != nil {
 		return nil, fmt.Errorf("read the calls of a key: %w", err)
 	}
@@ -283,14 +283,14 @@ func receivedStatus(status *int16) *int16 {
 	return status
 }
 
-func (r *Reader) events(ctx context.Context, row db.StoryKeyRow, m made) ([]Event, error) {
+func (r *Reader) events(ctx context.Context, row db.KeyHistoryKeyRow, m made) ([]Event, error) {
 	about := []string{row.ResourceID}
 	for _, id := range []string{m.PaymentID, m.OrderID} {
 		if id != "" && id != row.ResourceID && (m.refund == nil || id != m.PaymentID) {
 			about = append(about, id)
 		}
 	}
-	rows, err := r.pool.StoryEvents(ctx, db.StoryEventsParams{TenantID: row.TenantID, AggregateIds: about})
+	rows, err := r.pool.KeyHistoryEvents(ctx, db.KeyHistoryEventsParams{TenantID: row.TenantID, AggregateIds: about})
 	if err != nil {
 		return nil, fmt.Errorf("read the events of a key: %w", err)
 	}
@@ -316,7 +316,7 @@ func (r *Reader) webhooks(ctx context.Context, m made, calls []Call) ([]Webhook,
 	if len(about) == 0 {
 		return webhooks, nil
 	}
-	rows, err := r.pool.StoryWebhooks(ctx, db.StoryWebhooksParams{Consumer: payments.StripeEvents, ObjectIds: about})
+	rows, err := r.pool.KeyHistoryWebhooks(ctx, db.KeyHistoryWebhooksParams{Consumer: payments.StripeEvents, ObjectIds: about})
 	if err != nil {
 		return nil, fmt.Errorf("read the webhooks of a key: %w", err)
 	}
@@ -332,7 +332,7 @@ func (r *Reader) withDiscrepancies(ctx context.Context, h History, tenantID stri
 	if m.order == nil {
 		return h, nil
 	}
-	details, err := r.pool.StoryFindings(ctx, db.StoryFindingsParams{TenantID: tenantID, OrderID: m.order.ID})
+	details, err := r.pool.KeyHistoryDiscrepancies(ctx, db.KeyHistoryDiscrepanciesParams{TenantID: tenantID, OrderID: m.order.ID})
 	if err != nil {
 		return h, fmt.Errorf("read the discrepancies of order %s: %w", m.order.ID, err)
 	}

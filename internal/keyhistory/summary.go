@@ -31,7 +31,7 @@ func builtIn(operation string) bool {
 }
 
 // verdictOf says in one sentence what the key did.
-func verdictOf(row db.StoryKeyRow, m made, calls []Call) string {
+func verdictOf(row db.KeyHistoryKeyRow, m made, calls []Call) string {
 	switch {
 	case !m.known:
 		return unknownVerdict(row)
@@ -59,7 +59,7 @@ func verdictOf(row db.StoryKeyRow, m made, calls []Call) string {
 
 // unknownVerdict is the verdict about an operation that this program does not have: one
 // of another version, or one that was not registered. Nothing is said about its money.
-func unknownVerdict(row db.StoryKeyRow) string {
+func unknownVerdict(row db.KeyHistoryKeyRow) string {
 	verdict := "unknown to this service: the operation " + row.Operation + " is not registered"
 	if row.FinishedAt == nil {
 		return verdict + ", and its work is not finished"
@@ -69,7 +69,7 @@ func unknownVerdict(row db.StoryKeyRow) string {
 
 // unfinishedVerdict is the verdict about unfinished work: whether money may have moved,
 // and when it is tried again.
-func unfinishedVerdict(row db.StoryKeyRow, m made, calls []Call) string {
+func unfinishedVerdict(row db.KeyHistoryKeyRow, m made, calls []Call) string {
 	what := "not finished, no money has moved"
 	moves := append([]string{string(stripe.OpConfirm), string(stripe.OpRefund)}, m.MovesMoney...)
 	unknown := slices.ContainsFunc(calls, func(c Call) bool {
@@ -89,7 +89,7 @@ func unfinishedVerdict(row db.StoryKeyRow, m made, calls []Call) string {
 	case row.ParkedAt != nil:
 		return what + ": parked, an operator must look"
 	}
-	return what + ": the completer looks again at " + row.ResumeAt.UTC().Format(time.RFC3339)
+	return what + ": the completer looks again at " + row.NextAttemptAt.UTC().Format(time.RFC3339)
 }
 
 func paymentVerdict(m made) string {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
 )
@@ -77,7 +78,7 @@ type confirmPage struct {
 // the same form with its used id, and not a new one that would act a second time.
 func (s *Server) confirm(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "private, no-cache")
-	s.renderForm(w, r, http.StatusOK, confirmPage{target: targetOf(r), Action: payments.NewActionID()})
+	s.renderForm(w, r, http.StatusOK, confirmPage{target: targetOf(r), Action: ids.New(ids.Action)})
 }
 
 // renderForm checks the preconditions before the operator types a reason, so that an
@@ -114,7 +115,7 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 	}
 	amount, invalid := page.validate()
 	switch {
-	case !payments.IsActionID(page.Action) || !page.Kind.Valid():
+	case !ids.Is(ids.Action, page.Action) || !page.Kind.Valid():
 		s.renderError(w, r, http.StatusBadRequest, "Invalid form.", "No action was taken.")
 		return
 	case invalid != "":

@@ -66,7 +66,7 @@ func (s *Server) findIntent(ctx context.Context, w http.ResponseWriter, r *http.
 	// Half of the time, so that enough is left for the database if Stripe is slow.
 	reading, cancel := context.WithTimeout(ctx, stripeWithin/2)
 	defer cancel()
-	view, err := s.o.Payments.LookAtIntent(reading, id)
+	view, err := s.o.Payments.Repairs().CompareIntent(reading, id)
 	if err != nil {
 		return false
 	}

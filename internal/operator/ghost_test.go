@@ -23,7 +23,7 @@ func (d *desk) refunds() (minor []int64) {
 }
 
 func (d *desk) openDiscrepancies() int {
-	return d.Count("SELECT count(*) FROM reconciliation_findings WHERE resolved_at IS NULL")
+	return d.Count("SELECT count(*) FROM discrepancies WHERE resolved_at IS NULL")
 }
 
 // TestRefundAtStripe: a charge that matches no payment and cannot be adopted is refunded
@@ -53,7 +53,7 @@ func TestRefundAtStripe(t *testing.T) {
 		d.API.Complete()
 		require.Equal(t, []int64{1000}, d.refunds())
 		require.Len(t, d.Posts("refunds"), 1, "the refund with the lost response was found at Stripe")
-		require.Equal(t, d.Tenant.ID+":"+payments.RefundGhost+" "+twice+":refund", d.Posts("refunds")[0].Key)
+		require.Equal(t, d.Tenant.ID+":"+payments.RefundOrphanedIntent+" "+twice+":refund", d.Posts("refunds")[0].Key)
 		require.Zero(t, d.openDiscrepancies(), "the discrepancy is resolved")
 		require.Equal(t, "paid", d.API.Get("/v1/orders/"+order).Get("status"))
 		require.Equal(t, events, d.Count("SELECT count(*) FROM outbox_events"), "the tenant gets no event")
@@ -62,12 +62,12 @@ func TestRefundAtStripe(t *testing.T) {
 
 		page := p.get("/operator/intents/" + twice).says()
 		require.Contains(t, page, "Fully refunded.")
-		require.Contains(t, page, "Given back once, re_")
-		rfd := d.Text("SELECT resource_id FROM idempotency_keys WHERE operation = 'refund_ghost'")
+		require.Contains(t, page, "Refunded once, re_")
+		rfd := d.Text("SELECT resource_id FROM idempotency_keys WHERE operation = 'refund_orphan'")
 		require.Equal(t, "/operator/intents/"+twice,
 			p.post("/operator/find", url.Values{"what": {rfd}, "csrf": {p.get("/operator").field("csrf")}}).path)
 		require.Contains(t, p.act("refund", d.Tenant.ID, twice, "").says(),
-			"Refused. Refund at Stripe "+twice+": all of it went back already.")
+			"Refused. Refund at Stripe "+twice+": all of it was refunded already.")
 		require.Equal(t, "Ada refund "+twice+" done; Ada refund "+twice+" refused", d.AuditTrail())
 
 		for _, webhook := range mail.Take() {
@@ -96,7 +96,7 @@ func TestRefundAtStripe(t *testing.T) {
 		})
 		require.Equal(t, 1, d.Count("SELECT count(*) FROM operator_actions WHERE outcome = 'done'"))
 		require.Equal(t, 1, d.Count(`SELECT count(*) FROM operator_actions WHERE outcome = 'refused'
-			AND (result LIKE 'it is being given back already, as rfd_%'
+			AND (result LIKE 'it is being refunded already, as rfd_%'
 				OR result LIKE 'it is being refunded by someone else%')`))
 		d.API.Complete()
 		require.Equal(t, []int64{1000}, d.refunds())
@@ -115,7 +115,7 @@ func TestRefundAtStripe(t *testing.T) {
 		refused(d.Tenant.ID, orphan, "it can be adopted")
 		payment := d.API.Pay("paid", d.API.Order(), "pm_card_visa")
 		refused(d.Tenant.ID, payment.Get("stripe", "payment_intent").(string),
-			"it has a payment here, "+payment.ID()+": refund that.")
+			"it belongs to "+payment.ID()+": refund that payment.")
 		refused(d.NewTenant().ID, orphan, "its metadata names no tenant of this database")
 		refused(d.Tenant.ID, "pi_none", "Stripe has no PaymentIntent pi_none")
 		unconfirmed := d.CallStripe(http.MethodPost, "/v1/payment_intents",
@@ -130,9 +130,9 @@ func TestRefundAtStripe(t *testing.T) {
 		lost, _ := d.ParkedPayment("unknown")
 		d.Sim.ClearFaults()
 		refused(d.Tenant.ID, d.Text("SELECT intent_id FROM payments WHERE id = $1", lost),
-			"payment "+lost+" is what it was charged for: have that tried now.")
+			"it was charged for payment "+lost+": retry that payment now.")
 		require.Empty(t, d.Posts("refunds"))
-		require.Zero(t, d.Count("SELECT count(*) FROM idempotency_keys WHERE operation = 'refund_ghost'"))
+		require.Zero(t, d.Count("SELECT count(*) FROM idempotency_keys WHERE operation = 'refund_orphan'"))
 	})
 
 	// Stripe rejects the refund: the discrepancy stays open, and the refund may be retried under another key.
@@ -147,10 +147,10 @@ func TestRefundAtStripe(t *testing.T) {
 			d.API.Complete()
 			require.Equal(t, try,
 				d.Count(`SELECT count(*) FROM idempotency_keys
-					WHERE operation = 'refund_ghost' AND finished_at IS NOT NULL`))
+					WHERE operation = 'refund_orphan' AND finished_at IS NOT NULL`))
 		}
 		require.Contains(t, p.get("/operator/intents/"+ghost).says(),
-			"Not given back (charge_disputed); the money is still at Stripe")
+			"Not refunded (charge_disputed); the money is still at Stripe")
 		require.Equal(t, 1, d.openDiscrepancies())
 		require.Empty(t, d.refunds())
 	})

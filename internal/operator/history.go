@@ -7,12 +7,12 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
-	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/keyhistory"
 )
 
 // history is what happened under one idempotency key. A caller's key is not shown.
 type history struct {
-	payments.KeyStory
+	keyhistory.History
 	KeyHash  string
 	Internal bool // a key of the service itself, which may be shown
 }
@@ -20,12 +20,12 @@ type history struct {
 // historyOf reads the history of a key. Keys of the service contain a space, which no
 // caller's key can.
 func (s *Server) historyOf(ctx context.Context, tenantID, key string) (history, error) {
-	found, err := s.o.Payments.StoryOf(ctx, tenantID, key, s.o.Retention)
-	return history{KeyStory: found, KeyHash: idempotency.HashForLog(key), Internal: strings.Contains(key, " ")}, err
+	found, err := s.o.History.GetAny(ctx, tenantID, key)
+	return history{History: found, KeyHash: idempotency.HashForLog(key), Internal: strings.Contains(key, " ")}, err
 }
 
 // StripeKey is the idempotency key that was sent to Stripe, without the caller's part.
-func (h history) StripeKey(c payments.StoryCall) string {
+func (h history) StripeKey(c keyhistory.Call) string {
 	if h.Internal {
 		return c.StripeKey
 	}

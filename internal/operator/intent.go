@@ -9,6 +9,7 @@ import (
 	"example.com/payonce/db"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/stripe"
 )
 
 // detailAgrees is the Detail of payments.IntentView when there is no difference.
@@ -66,9 +67,9 @@ func (s *Server) intent(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var err error
-	page.View, err = s.o.Payments.LookAtIntent(ctx, page.ID)
+	page.View, err = s.o.Payments.Repairs().CompareIntent(ctx, page.ID)
 	switch {
-	case errors.Is(err, payments.ErrNoSuchObject):
+	case errors.Is(err, stripe.ErrNoSuchObject):
 		page.ReadError = "Stripe has no PaymentIntent with this id in the account and mode of STRIPE_SECRET_KEY."
 	case err != nil:
 		page.ReadError = "Stripe could not be reached: " + postgres.ErrorText(err)

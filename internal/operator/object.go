@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/checkout"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
 )
@@ -29,10 +30,10 @@ type objectPage struct {
 	ID            string // as requested
 	Order         *db.Order
 	Payments      []paymentView
-	Checkout      *payments.Checkout
+	Checkout      *checkout.Checkout
 	Work          []workItem
 	Histories     []history
-	Discrepancies []db.ReconciliationFinding
+	Discrepancies []db.Discrepancy
 	Actions       []db.OperatorAction
 }
 
@@ -74,7 +75,7 @@ func (s *Server) object(w http.ResponseWriter, r *http.Request) {
 	if errors.Is(err, postgres.ErrNoRows) && strings.HasPrefix(id, "rfd_") {
 		// The refund of a charge that matches no payment has no row in refunds; its
 		// PaymentIntent has the history.
-		key, err := s.o.Pool.OperatorGhostRefund(ctx, db.OperatorGhostRefundParams{TenantID: tenantID, ID: id})
+		key, err := s.o.Pool.OperatorOrphanRefund(ctx, db.OperatorOrphanRefundParams{TenantID: tenantID, ID: id})
 		if err == nil {
 			http.Redirect(w, r, "/operator/intents/"+intentOfRefundKey(key), http.StatusSeeOther)
 			return
@@ -105,7 +106,7 @@ func (s *Server) readObject(ctx context.Context, tenantID, id string) (*objectPa
 		}
 		subject = orderID
 	}
-	keys, err := q.OperatorOwners(ctx, db.OperatorOwnersParams{
+	keys, err := q.OperatorOrderKeys(ctx, db.OperatorOrderKeysParams{
 		TenantID: tenantID, OrderID: orderID, ID: id, LimitRows: historiesMax,
 	})
 	if err != nil {
@@ -151,7 +152,7 @@ func (s *Server) orderOf(ctx context.Context, p *objectPage) (string, error) {
 		row, err := q.RefundGet(ctx, db.RefundGetParams{TenantID: p.TenantID, ID: p.ID})
 		return row.OrderID, err
 	case strings.HasPrefix(p.ID, "chk_"):
-		found, err := s.o.Payments.GetCheckout(ctx, p.TenantID, p.ID)
+		found, err := s.o.Checkouts.Get(ctx, p.TenantID, p.ID)
 		p.Checkout = &found
 		return text(found.OrderID), err
 	}
@@ -183,7 +184,7 @@ func (p *objectPage) readOrder(ctx context.Context, q *db.Queries, id string) er
 		}
 		p.Payments = append(p.Payments, view)
 	}
-	p.Discrepancies, err = q.OperatorFindings(ctx, db.OperatorFindingsParams{TenantID: p.TenantID, OrderID: id})
+	p.Discrepancies, err = q.OperatorDiscrepancies(ctx, db.OperatorDiscrepanciesParams{TenantID: p.TenantID, OrderID: id})
 	return err
 }
 

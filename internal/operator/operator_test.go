@@ -471,7 +471,7 @@ func TestPage(t *testing.T) {
 		require.Contains(t, object, d.Text("SELECT intent_id FROM payments WHERE id = $1", payment))
 
 		d.Exec(`UPDATE idempotency_keys SET leased_until = '-infinity',
-			resume_at = clock_timestamp() - interval '2 minutes' WHERE finished_at IS NULL`)
+			next_attempt_at = clock_timestamp() - interval '2 minutes' WHERE finished_at IS NULL`)
 		require.Contains(t, p.get("/operator").says(), "Needs you: due at")
 		require.Contains(t, p.get("/operator").says(),
 			"1 problem needs you. 1 request is due and not claimed by any process")

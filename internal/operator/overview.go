@@ -49,7 +49,7 @@ type panel struct{ ReadError string }
 type moneyPanel struct {
 	panel
 	Drift         []db.MoneyDriftRow
-	Discrepancies []db.ReconciliationFinding
+	Discrepancies []db.Discrepancy
 	Open          int64
 }
 
@@ -79,11 +79,11 @@ type deliveriesPanel struct {
 // checkoutsPanel shows the unfinished checkouts.
 type checkoutsPanel struct {
 	panel
-	List []checkout
+	List []checkoutRow
 }
 
 // checkout is an unfinished checkout and its steps.
-type checkout struct {
+type checkoutRow struct {
 	TenantID, ID string
 	CreatedAt    time.Time
 	Steps        []db.OperatorSagasRow
@@ -141,8 +141,8 @@ func (m *moneyPanel) read(ctx context.Context, q *db.Queries) (err error) {
 	for _, row := range m.Drift {
 		m.Open += row.Open
 	}
-	m.Discrepancies, err = q.FindingsOpen(ctx, discrepanciesMax)
-	slices.SortStableFunc(m.Discrepancies, func(a, b db.ReconciliationFinding) int {
+	m.Discrepancies, err = q.DiscrepanciesOpen(ctx, discrepanciesMax)
+	slices.SortStableFunc(m.Discrepancies, func(a, b db.Discrepancy) int {
 		return a.FoundAt.Compare(b.FoundAt)
 	})
 	return err
@@ -207,7 +207,7 @@ func (p *checkoutsPanel) read(ctx context.Context, q *db.Queries) error {
 	rows, err := q.OperatorSagas(ctx, checkoutsMax)
 	for _, row := range rows {
 		if n := len(p.List); n == 0 || p.List[n-1].ID != row.CheckoutID {
-			p.List = append(p.List, checkout{TenantID: row.TenantID, ID: row.CheckoutID, CreatedAt: row.CreatedAt})
+			p.List = append(p.List, checkoutRow{TenantID: row.TenantID, ID: row.CheckoutID, CreatedAt: row.CreatedAt})
 		}
 		last := &p.List[len(p.List)-1]
 		last.Steps = append(last.Steps, row)

@@ -7,12 +7,14 @@ import (
 	"strings"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/compare"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/inbox"
 	"example.com/payonce/internal/notifier"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/stripe"
 )
 
 // Values of target.Of for "unpark": the table that holds the parked event.
@@ -118,7 +120,7 @@ func (s *Server) unfinished(ctx context.Context, t target) (workItem, error) {
 // planPaymentFailed reads the state at Stripe every time: what a page showed a minute
 // ago is no reason to write off money.
 func (s *Server) planPaymentFailed(ctx context.Context, t target) (plan, error) {
-	p, err := s.o.Payments.CannotSucceed(ctx, t.Tenant, t.ID)
+	p, err := s.o.Payments.Repairs().ConfirmFailed(ctx, t.Tenant, t.ID)
 	if err != nil {
 		return plan{}, refusalIfOpen(err)
 	}
@@ -134,7 +136,7 @@ func (s *Server) planPaymentFailed(ctx context.Context, t target) (plan, error) 
 
 // planRefundFailed is the same for a refund.
 func (s *Server) planRefundFailed(ctx context.Context, t target) (plan, error) {
-	row, err := s.o.Payments.RefundCannotSucceed(ctx, t.Tenant, t.ID)
+	row, err := s.o.Payments.Repairs().RefundFailed(ctx, t.Tenant, t.ID)
 	if err != nil {
 		return plan{}, refusalIfOpen(err)
 	}
@@ -148,7 +150,7 @@ func (s *Server) planRefundFailed(ctx context.Context, t target) (plan, error) {
 
 // refusalIfOpen is a refusal if the payment or refund may still succeed at Stripe.
 func refusalIfOpen(err error) error {
-	var open *payments.MayStillSucceedError
+	var open *payments.NotTerminalError
 	if errors.As(err, &open) {
 		return refusal(open.Why)
 	}
@@ -173,7 +175,7 @@ func (s *Server) planRefund(ctx context.Context, t target, action string, amount
 			"refund only. A refund cannot be undone.",
 		Refund: &row,
 		effect: func(ctx context.Context, q *db.Queries) (string, error) {
-			r, err := s.o.Payments.RefundFor(ctx, q, t.Tenant, t.ID, action, amount)
+			r, err := s.o.Payments.Repairs().RefundFor(ctx, q, t.Tenant, t.ID, action, amount)
 			if errors.Is(err, payments.ErrPaymentNotRefundable) || errors.Is(err, payments.ErrRefundExceedsPayment) {
 				err = refusal(err.Error())
 			}
@@ -186,9 +188,9 @@ func (s *Server) planRefund(ctx context.Context, t target, action string, amount
 // readIntent reads a PaymentIntent from Stripe. If that fails the action is refused:
 // without the present state at Stripe nothing is done about a charge.
 func (s *Server) readIntent(ctx context.Context, intent string) (payments.IntentView, error) {
-	view, err := s.o.Payments.LookAtIntent(ctx, intent)
+	view, err := s.o.Payments.Repairs().CompareIntent(ctx, intent)
 	switch {
-	case errors.Is(err, payments.ErrNoSuchObject):
+	case errors.Is(err, stripe.ErrNoSuchObject):
 		err = refusal("Stripe has no PaymentIntent " + intent)
 	case err != nil:
 		err = refusal("Stripe could not be reached: " + postgres.ErrorText(err))
@@ -221,8 +223,8 @@ func (s *Server) planOrphanRefund(ctx context.Context, t target, amount *int64) 
 		Limits: "No order, payment or event of the tenant changes, because this charge belongs to none. " +
 			"It cannot be refunded twice. A refund cannot be undone.",
 		effect: func(ctx context.Context, q *db.Queries) (string, error) {
-			id, minor, err := s.o.Payments.RefundGhostFor(ctx, q, view)
-			var no *payments.NotRefundableError
+			id, minor, err := s.o.Payments.Repairs().RefundOrphan(ctx, q, view)
+			var no *compare.NotRefundableError
 			if errors.As(err, &no) {
 				err = refusal(no.Why)
 			}
@@ -248,7 +250,7 @@ func (s *Server) planAdopt(ctx context.Context, t target) (plan, error) {
 			payments.Amount(view.Intent.ReceivedMinor, view.Intent.Currency), view.Intent.OrderID),
 		Limits: "No money moves.",
 		effect: func(ctx context.Context, q *db.Queries) (string, error) {
-			id, err := s.o.Payments.Adopt(ctx, q, view)
+			id, err := s.o.Payments.Repairs().Adopt(ctx, q, view)
 			if err == nil && id == "" {
 				err = refusal("it can no longer be adopted: reload the page")
 			}

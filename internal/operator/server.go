@@ -16,6 +16,8 @@ import (
 	"sync"
 	"time"
 
+	"example.com/payonce/internal/checkout"
+	"example.com/payonce/internal/keyhistory"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
 )
@@ -54,8 +56,9 @@ var pageFiles embed.FS
 type Options struct {
 	Pool      *postgres.Pool // used by the page only, see Connections and Statement
 	Payments  *payments.Service
-	Token     string        // required to sign in and to act; empty: the page is read-only
-	Retention time.Duration // how long responses are stored; part of a key's history
+	Checkouts *checkout.Service // part: checkouts
+	History   *keyhistory.Reader
+	Token     string // required to sign in and to act; empty: the page is read-only
 	Log       *slog.Logger
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/idempotency"
-	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/ids"
 	"example.com/payonce/testkit/world"
 )
 
@@ -123,7 +123,7 @@ func (p *person) form(kind, tenant, id, of string) url.Values {
 	if a.field("action") == "" { // Not possible, and the page says why. The form may still be submitted.
 		require.Contains(p.t, a.says(), "Not possible.")
 		form.Set("csrf", p.get("/operator").field("csrf"))
-		form.Set("action", payments.NewActionID())
+		form.Set("action", ids.New(ids.Action))
 	}
 	return form
 }

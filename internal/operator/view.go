@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/checkout"
 	"example.com/payonce/internal/payments"
 )
 
@@ -199,44 +200,44 @@ func operationLabel(operation string) string {
 		return "Cancellation of a payment"
 	case payments.CreateRefund, payments.RefundOrder, payments.RefundByOperator:
 		return "Refund"
-	case payments.RefundGhost:
+	case payments.RefundOrphanedIntent:
 		return "Refund of an unmatched charge"
-	case payments.CreateCheckout:
+	case checkout.Create:
 		return "Checkout"
-	case payments.SweepIntent:
+	case payments.CancelAbandonedIntent:
 		return "Cancellation of an abandoned PaymentIntent"
 	}
 	return operation
 }
 
 // discrepancyLabel is the name of a kind of discrepancy.
-func discrepancyLabel(kind db.FindingKind) string {
+func discrepancyLabel(kind db.DiscrepancyKind) string {
 	switch kind {
-	case db.FindingKindGhost:
+	case db.DiscrepancyKindUnmatchedAtStripe:
 		return "Unmatched at Stripe"
-	case db.FindingKindLoss:
+	case db.DiscrepancyKindMissingAtStripe:
 		return "Missing at Stripe"
-	case db.FindingKindAmount:
+	case db.DiscrepancyKindAmountMismatch:
 		return "Amount mismatch"
-	case db.FindingKindStatus:
+	case db.DiscrepancyKindStatusMismatch:
 		return "Status mismatch"
 	}
 	return string(kind)
 }
 
 // discrepancyAdvice says what to do about a discrepancy.
-func discrepancyAdvice(kind db.FindingKind) string {
+func discrepancyAdvice(kind db.DiscrepancyKind) string {
 	switch kind {
-	case db.FindingKindGhost:
+	case db.DiscrepancyKindUnmatchedAtStripe:
 		return "this charge could not be matched to an order. Adopt it (record it as a payment) if that has " +
 			"become possible; otherwise refund it, or fulfil the order by hand."
-	case db.FindingKindLoss:
+	case db.DiscrepancyKindMissingAtStripe:
 		return "Stripe does not have what this database has. Check that STRIPE_SECRET_KEY is of the right " +
 			"account and mode."
-	case db.FindingKindAmount:
+	case db.DiscrepancyKindAmountMismatch:
 		return "the amounts differ. Usually it was changed or refunded in Stripe’s dashboard: record it in " +
 			"your books."
-	case db.FindingKindStatus:
+	case db.DiscrepancyKindStatusMismatch:
 		return "the states differ. Usually it was refunded in Stripe’s dashboard, or is disputed."
 	}
 	return ""

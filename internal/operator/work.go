@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/checkout"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/payments"
 )
@@ -42,7 +43,7 @@ func (w *workPanel) Summary() string {
 		name string
 	}{
 		{c.Parked, "parked"}, {c.Overdue, "overdue"}, {c.Unknown, "with an unknown outcome"},
-		{c.AtTheirBank, "waiting for the customer"},
+		{c.AwaitingCustomer, "waiting for the customer"},
 	} {
 		if state.n > 0 {
 			states = append(states, fmt.Sprintf("%d %s", state.n, state.name))
@@ -101,7 +102,7 @@ func (w workItem) NeedsYou() bool { return w.ParkedAt != nil || w.Overdue }
 // operation, which has no state at Stripe to check first.
 func (w workItem) MarkableID() string {
 	switch w.Operation {
-	case payments.CreatePayment, payments.CreateCheckout:
+	case payments.CreatePayment, checkout.Create:
 		return w.PaymentID
 	case payments.CreateRefund, payments.RefundOrder, payments.RefundByOperator:
 		return w.ResourceID
@@ -111,7 +112,7 @@ func (w workItem) MarkableID() string {
 
 // Object is the id of what the request is about.
 func (w workItem) Object() string {
-	if w.Operation == payments.RefundGhost {
+	if w.Operation == payments.RefundOrphanedIntent {
 		return intentOfRefundKey(w.Key)
 	}
 	return w.ResourceID
@@ -119,7 +120,7 @@ func (w workItem) Object() string {
 
 // Href is the page of the object.
 func (w workItem) Href() string {
-	if w.Operation == payments.RefundGhost {
+	if w.Operation == payments.RefundOrphanedIntent {
 		return "/operator/intents/" + intentOfRefundKey(w.Key)
 	}
 	return objectHref(w.TenantID, w.ResourceID)
@@ -160,7 +161,7 @@ func (w workItem) Next() string {
 // advice says what to do about a parked request.
 func (w workItem) advice() string {
 	switch {
-	case w.Deaths > 1:
+	case w.LeaseExpirations > 1:
 		return "The processes that worked on it exited: see their logs. Fix the cause, then retry now."
 	case w.RecoveryPoint == "refund_owed":
 		return "Fix what Stripe reports, refund the payment, then retry now."

@@ -263,7 +263,7 @@ func (r *Relay) settle(ctx context.Context, runs []run) (int, error) {
 		if delays, err = q.OutboxMark(ctx, s.mark); err != nil {
 			return fmt.Errorf("mark events published: %w", err)
 		}
-		if back, err = q.OutboxGiveBack(ctx, s.back); err != nil {
+		if back, err = q.OutboxRelease(ctx, s.back); err != nil {
 			return fmt.Errorf("give events back: %w", err)
 		}
 		return nil
@@ -285,7 +285,7 @@ func (r *Relay) settle(ctx context.Context, runs []run) (int, error) {
 type settlement struct {
 	tenants []string
 	mark    db.OutboxMarkParams
-	back    db.OutboxGiveBackParams
+	back    db.OutboxReleaseParams
 	parked  int
 	away    error // the broker accepted nothing at all
 }

@@ -62,7 +62,7 @@ func (s cancels) beginOrder(ctx context.Context, r idempotency.Request) (*idempo
 		if err != nil && !errors.Is(err, postgres.ErrNoRows) {
 			return fmt.Errorf("read the live payment of order %s: %w", id, err)
 		}
-		n, err := q.OrderCanceling(ctx, db.OrderCancelingParams{TenantID: r.TenantID, ID: id, CancelingKey: &r.Key})
+		n, err := q.OrderCancelBegin(ctx, db.OrderCancelBeginParams{TenantID: r.TenantID, ID: id, CancelingKey: &r.Key})
 		if err == nil && n == 0 {
 			return idempotency.ErrTaken // Paid or canceled since it was read: start over.
 		}
@@ -158,7 +158,7 @@ func (s cancels) cancelWaiting(ctx context.Context, q *db.Queries, p db.Payment)
 // The payment's own operation records that.
 func (s cancels) orderPaidFirst(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
 	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
-		if err := q.OrderKeepOpen(ctx, db.OrderKeepOpenParams{TenantID: c.TenantID, ID: c.ResourceID, CancelingKey: &c.Key}); err != nil {
+		if err := q.OrderCancelAbort(ctx, db.OrderCancelAbortParams{TenantID: c.TenantID, ID: c.ResourceID, CancelingKey: &c.Key}); err != nil {
 			return idempotency.Answer{}, fmt.Errorf("keep order %s open: %w", c.ResourceID, err)
 		}
 		live, err := q.PaymentLive(ctx, db.PaymentLiveParams{TenantID: c.TenantID, OrderID: c.ResourceID})

@@ -27,7 +27,7 @@ func (s *Service) OrderRows(ctx context.Context, q *db.Queries, refs []compare.O
 	}
 	for _, row := range orderRows {
 		o := found[compare.OrderRef{TenantID: row.Order.TenantID, OrderID: row.Order.ID}]
-		o.Row, o.Reserved = &row.Order, row.CheckoutRuns
+		o.Row, o.Reserved = &row.Order, row.CheckoutInProgress
 	}
 	paymentRows, err := q.ReconcilePayments(ctx, db.ReconcilePaymentsParams{TenantIds: tenants, OrderIds: orders})
 	if err != nil {
@@ -35,7 +35,7 @@ func (s *Service) OrderRows(ctx context.Context, q *db.Queries, refs []compare.O
 	}
 	for _, row := range paymentRows {
 		o := found[compare.OrderRef{TenantID: row.Payment.TenantID, OrderID: row.Payment.OrderID}]
-		o.Payments = append(o.Payments, compare.Payment{Payment: row.Payment, InProgress: row.InWork})
+		o.Payments = append(o.Payments, compare.Payment{Payment: row.Payment, InProgress: row.InProgress})
 	}
 	refundRows, err := q.ReconcileRefunds(ctx, db.ReconcileRefundsParams{TenantIds: tenants, OrderIds: orders})
 	if err != nil {
@@ -43,7 +43,7 @@ func (s *Service) OrderRows(ctx context.Context, q *db.Queries, refs []compare.O
 	}
 	for _, row := range refundRows {
 		o := found[compare.OrderRef{TenantID: row.Refund.TenantID, OrderID: row.Refund.OrderID}]
-		o.Refunds = append(o.Refunds, compare.RefundRow{Refund: row.Refund, InProgress: row.InWork})
+		o.Refunds = append(o.Refunds, compare.RefundRow{Refund: row.Refund, InProgress: row.InProgress})
 	}
 	return found, s.registeredRows(ctx, q, found)
 }

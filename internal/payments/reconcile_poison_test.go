@@ -48,7 +48,7 @@ func TestReconcilerIsolates(t *testing.T) {
 			require.Equal(t, "paid", b.api.Get("/v1/orders/"+order).Get("status"))
 		}
 		require.Equal(t, "ghost "+pi.ID+" 700 usd", b.findings())
-		require.Contains(t, b.Text("SELECT detail FROM reconciliation_findings"), "payments_pkey", "the evidence")
+		require.Contains(t, b.Text("SELECT detail FROM discrepancies"), "payments_pkey", "the evidence")
 		require.EqualValues(t, 700, b.driftShown())
 		require.EqualValues(t, 1, b.api.Metric("payonce_discrepancies_open"), "what the alert looks at")
 		r := b.audit()
@@ -135,7 +135,7 @@ func TestReconcilerDoesNotBlameObjects(t *testing.T) {
 			require.Zero(t, b.covered())
 			b.Sim.ClearFaults()
 			b.reconcile()
-			require.Contains(t, b.findings(), "amount")
+			require.Contains(t, b.findings(), "amount_mismatch")
 		})
 	}
 

@@ -101,7 +101,7 @@ type refunding struct {
 
 // recordRefundAttempt is recordAttempt for a refund, once it is its turn. Until then it waits
 // for a while, holding neither a connection nor a lock.
-func (s *Service) recordRefundAttempt(ctx context.Context, c *idempotency.Claim, w *refunding) (row db.StripeCallSendRow, err error) {
+func (s *Service) recordRefundAttempt(ctx context.Context, c *idempotency.Claim, w *refunding) (row db.StripeCallRecordAttemptRow, err error) {
 	until := time.Now().Add(turnWait)
 	for wait := turnPause / 16; ; wait = min(2*wait, turnPause) {
 		err = c.Phase(ctx, refundRecorded, func(q *db.Queries) error {
@@ -177,7 +177,9 @@ func (s *Service) advanceRefund(ctx context.Context, c *idempotency.Claim, w *re
 			return s.refundWaits(ctx, c, w, nextPoll(c), errors.New("Stripe repeats a stored error; only its list of refunds can tell"))
 		}
 	}
-	record := func(ctx context.Context) (db.StripeCallSendRow, error) { return s.recordRefundAttempt(ctx, c, w) }
+	record := func(ctx context.Context) (db.StripeCallRecordAttemptRow, error) {
+		return s.recordRefundAttempt(ctx, c, w)
+	}
 	out, _, err := s.calls.MakeRecorded(ctx, c, w.call(), &w.recorded, record, func(ctx context.Context, call stripe.Call) stripe.Outcome {
 		return s.gateway.CreateRefund(ctx, call, stripe.NewRefund{
 			IntentID: w.intentID, AmountMinor: w.refund.AmountMinor, Reason: w.refund.Reason,

@@ -94,7 +94,7 @@ func refundable(p db.Payment, asked *int64) (int64, error) {
 // queue them ourselves, across all processes. A refund whose process died holds up
 // the others for as long as one attempt can take, and no longer.
 func (s *Service) otherRefundInFlight(ctx context.Context, q *db.Queries, row db.Refund) (bool, error) {
-	busy, err := q.RefundOthersOnTheirWay(ctx, db.RefundOthersOnTheirWayParams{
+	busy, err := q.RefundOtherInFlight(ctx, db.RefundOtherInFlightParams{
 		TenantID: row.TenantID, PaymentID: row.PaymentID, ID: row.ID, AttemptFor: stripe.LimitWait + s.o.StripeTimeout,
 	})
 	if err != nil {
@@ -113,7 +113,7 @@ func newRefund(p db.Payment, key, stripeKey string, amount int64, reason *string
 // recordRefund writes a refund and takes its amount from its payment. The sum
 // can never exceed the payment: a constraint of the row sees to that.
 func (s *Service) recordRefund(ctx context.Context, q *db.Queries, row db.Refund) error {
-	n, err := q.PaymentRefunding(ctx, db.PaymentRefundingParams{TenantID: row.TenantID, ID: row.PaymentID, AmountMinor: row.AmountMinor})
+	n, err := q.PaymentReserveRefund(ctx, db.PaymentReserveRefundParams{TenantID: row.TenantID, ID: row.PaymentID, AmountMinor: row.AmountMinor})
 	if err != nil {
 		return fmt.Errorf("reserve the refund of payment %s: %w", row.PaymentID, err)
 	}

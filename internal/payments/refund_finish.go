@@ -25,7 +25,7 @@ func (s *Service) settleRefund(ctx context.Context, c *idempotency.Claim, w *ref
 	if seen.Status != db.RefundStatusPending {
 		return s.finishRefund(ctx, c, w, seen, nil)
 	}
-	if err := s.pool.RefundAtStripe(ctx, db.RefundAtStripeParams{TenantID: c.TenantID, ID: w.refund.ID, StripeRefundID: &seen.ID}); err != nil {
+	if err := s.pool.RefundSetStripeID(ctx, db.RefundSetStripeIDParams{TenantID: c.TenantID, ID: w.refund.ID, StripeRefundID: &seen.ID}); err != nil {
 		return idempotency.Answer{}, fmt.Errorf("note refund %s: %w", w.refund.ID, err)
 	}
 	if w.refund.StripeRefundID == nil { // The call is answered, whatever becomes of the refund: it was made.
@@ -101,7 +101,7 @@ func (s *Service) ApplyRefund(ctx context.Context, q *db.Queries, tenantID, id s
 	if !legal {
 		return row, nil
 	}
-	n, err := q.PaymentRefunding(ctx, db.PaymentRefundingParams{TenantID: tenantID, ID: row.PaymentID, AmountMinor: reserved, RefundedMinor: refunded})
+	n, err := q.PaymentReserveRefund(ctx, db.PaymentReserveRefundParams{TenantID: tenantID, ID: row.PaymentID, AmountMinor: reserved, RefundedMinor: refunded})
 	if err == nil && n == 0 {
 		err = errors.New("the refund totals would exceed the payment")
 	}
@@ -109,7 +109,7 @@ func (s *Service) ApplyRefund(ctx context.Context, q *db.Queries, tenantID, id s
 		return row, fmt.Errorf("update the refunded sums of payment %s: %w", row.PaymentID, err)
 	}
 	if refunded != 0 {
-		if err := q.OrderRefunded(ctx, db.OrderRefundedParams{TenantID: tenantID, ID: row.OrderID, PaymentID: &row.PaymentID, AmountMinor: refunded}); err != nil {
+		if err := q.OrderApplyRefund(ctx, db.OrderApplyRefundParams{TenantID: tenantID, ID: row.OrderID, PaymentID: &row.PaymentID, AmountMinor: refunded}); err != nil {
 			return row, fmt.Errorf("update the refunded sum of order %s: %w", row.OrderID, err)
 		}
 	}

@@ -118,7 +118,7 @@ func (s Repairs) AdoptRefund(ctx context.Context, r stripe.Refund) (adopted bool
 		}
 		adopted = true
 		if r.Status == db.RefundStatusPending { // The completer polls it until it is final.
-			if err := q.RefundAtStripe(ctx, db.RefundAtStripeParams{TenantID: r.TenantID, ID: row.ID, StripeRefundID: &r.ID}); err != nil {
+			if err := q.RefundSetStripeID(ctx, db.RefundSetStripeIDParams{TenantID: r.TenantID, ID: row.ID, StripeRefundID: &r.ID}); err != nil {
 				return fmt.Errorf("record refund %s: %w", row.ID, err)
 			}
 			return idempotency.Enqueue(ctx, q, idempotency.Request{TenantID: r.TenantID, Key: key, Operation: RefundOrder}, row.ID, refundRecorded)

@@ -129,13 +129,13 @@ func (s Repairs) findIntent(ctx context.Context, c *idempotency.Claim, p db.Paym
 func (s Repairs) scanIntents(ctx context.Context, c *idempotency.Claim, last db.StripeCallGetRow, usable func([]stripe.Intent) (ids []string, paid bool)) ([]string, error) {
 	now := last.FirstSentAt.Add(time.Duration(last.AgeSeconds * float64(time.Second)))
 	proves := last.FirstSentAt.Add(searchUntil) // a list read before this may be incomplete
-	at, err := s.pool.IntentLookGet(ctx, db.IntentLookGetParams{TenantID: c.TenantID, StripeKey: last.StripeKey})
+	at, err := s.pool.IntentSearchGet(ctx, db.IntentSearchGetParams{TenantID: c.TenantID, StripeKey: last.StripeKey})
 	begins := errors.Is(err, postgres.ErrNoRows)
 	if err != nil && !begins {
 		return nil, fmt.Errorf("read the position in the list for %s: %w", last.ResourceID, err)
 	}
 	if tooEarly := at.EndedAt != nil && len(at.Found) == 0 && at.UntilAt.Before(proves) && !now.Before(proves); begins || tooEarly {
-		at, err = s.pool.IntentLookBegin(ctx, db.IntentLookBeginParams{
+		at, err = s.pool.IntentSearchBegin(ctx, db.IntentSearchBeginParams{
 			TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, StripeKey: last.StripeKey,
 			FromAt: last.FirstSentAt.Add(-clocksApart), UntilAt: last.LastSentAt.Add(clocksApart),
 		})
@@ -155,18 +155,18 @@ func (s Repairs) scanIntents(ctx context.Context, c *idempotency.Claim, last db.
 		if paid {
 			return append(at.Found, ids...), nil
 		}
-		read := db.IntentLookReadParams{
-			TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, StripeKey: last.StripeKey, Found: append([]string{}, ids...), Wide: at.Wide, FromAt: at.FromAt, UntilAt: at.UntilAt,
+		read := db.IntentSearchReadParams{
+			TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, StripeKey: last.StripeKey, Found: append([]string{}, ids...), SecondPass: at.SecondPass, FromAt: at.FromAt, UntilAt: at.UntilAt,
 		}
 		switch {
 		case list.More && len(list.Objects) > 0:
 			read.AfterID = &list.Objects[len(list.Objects)-1].ID
-		case !at.Wide:
-			read.Wide, read.FromAt, read.UntilAt = true, at.UntilAt, now.Add(clocksApart)
+		case !at.SecondPass:
+			read.SecondPass, read.FromAt, read.UntilAt = true, at.UntilAt, now.Add(clocksApart)
 		default:
 			read.Ended = true
 		}
-		if at, err = s.pool.IntentLookRead(ctx, read); err != nil {
+		if at, err = s.pool.IntentSearchRead(ctx, read); err != nil {
 			return nil, searchLost(c, err)
 		}
 	}

@@ -38,7 +38,7 @@ type IntentView struct {
 	Left   int64
 	WhyNot string
 	// Refunds are the earlier refunds of that kind.
-	Refunds []db.GhostRefundsRow
+	Refunds []db.OrphanRefundsRow
 	// Detail is the result of the comparison, for a person.
 	Detail string
 
@@ -82,7 +82,7 @@ func (s Repairs) CompareIntent(ctx context.Context, intentID string) (IntentView
 	if view.Left, err = compare.RefundableAmount(intent, found[r]); errors.As(err, &no) {
 		view.WhyNot = no.Why
 	}
-	view.Refunds, err = s.pool.GhostRefunds(ctx, db.GhostRefundsParams{TenantID: intent.TenantID, Keys: orphanRefundKeys(intent.ID)})
+	view.Refunds, err = s.pool.OrphanRefunds(ctx, db.OrphanRefundsParams{TenantID: intent.TenantID, Keys: orphanRefundKeys(intent.ID)})
 	return view, err
 }
 
@@ -97,7 +97,7 @@ func (s Repairs) Adopt(ctx context.Context, q *db.Queries, view IntentView) (str
 	if err != nil || adopted == "" {
 		return "", err
 	}
-	_, err = q.FindingsResolve(ctx, db.FindingsResolveParams{TenantID: view.Intent.TenantID, ObjectID: view.Intent.ID, Resolution: "adopted as " + adopted})
+	_, err = q.DiscrepanciesResolve(ctx, db.DiscrepanciesResolveParams{TenantID: view.Intent.TenantID, ObjectID: view.Intent.ID, Resolution: "adopted as " + adopted})
 	if err != nil {
 		return "", fmt.Errorf("resolve the findings of %s: %w", view.Intent.ID, err)
 	}

@@ -23,7 +23,7 @@ import (
 //
 // It always refunds all that is left. So whatever else happens at the same time,
 // Stripe refuses to refund it twice, because nothing is left.
-const RefundOrphanedIntent = "refund_ghost"
+const RefundOrphanedIntent = "refund_orphan"
 
 // orphanRefundBegun is the recovery point of the refund; Stripe may have made it.
 const orphanRefundBegun = "ghost_refund_begun"
@@ -68,7 +68,7 @@ func (s Repairs) RefundOrphan(ctx context.Context, q *db.Queries, view IntentVie
 		return "", 0, err
 	}
 	keys := orphanRefundKeys(i.ID)
-	before, err := q.GhostRefunds(ctx, db.GhostRefundsParams{TenantID: i.TenantID, Keys: keys})
+	before, err := q.OrphanRefunds(ctx, db.OrphanRefundsParams{TenantID: i.TenantID, Keys: keys})
 	if err != nil {
 		return "", 0, fmt.Errorf("read the refunds of %s: %w", i.ID, err)
 	}
@@ -89,7 +89,7 @@ func (s Repairs) RefundOrphan(ctx context.Context, q *db.Queries, view IntentVie
 	}
 	// If the order is not here there was no row to lock, and the key is the lock: another
 	// transaction may have inserted it while this one waited to.
-	now, err := q.GhostRefunds(ctx, db.GhostRefundsParams{TenantID: i.TenantID, Keys: keys[len(before) : len(before)+1]})
+	now, err := q.OrphanRefunds(ctx, db.OrphanRefundsParams{TenantID: i.TenantID, Keys: keys[len(before) : len(before)+1]})
 	if err != nil {
 		return "", 0, fmt.Errorf("read the refund of %s: %w", i.ID, err)
 	}
@@ -102,7 +102,7 @@ func (s Repairs) RefundOrphan(ctx context.Context, q *db.Queries, view IntentVie
 // orphanRefundInProgress reports whether an intent's money is being refunded, or was a moment
 // ago: then what was read of the intent may be older, and it is not to be adopted.
 func orphanRefundInProgress(ctx context.Context, q *db.Queries, i stripe.Intent) (bool, error) {
-	refunds, err := q.GhostRefunds(ctx, db.GhostRefundsParams{TenantID: i.TenantID, Keys: orphanRefundKeys(i.ID)})
+	refunds, err := q.OrphanRefunds(ctx, db.OrphanRefundsParams{TenantID: i.TenantID, Keys: orphanRefundKeys(i.ID)})
 	if err != nil {
 		return false, fmt.Errorf("read the refunds of %s: %w", i.ID, err)
 	}
@@ -209,7 +209,7 @@ func (s Repairs) finishOrphanRefund(ctx context.Context, c *idempotency.Claim, w
 		if out.Effect != stripe.Done {
 			return s.answers.Problem(ErrPaymentNotRefundable, c.RequestID), nil
 		}
-		_, err := q.FindingsResolve(ctx, db.FindingsResolveParams{TenantID: c.TenantID, ObjectID: w.IntentID, Resolution: "given back as " + out.Refund.ID})
+		_, err := q.DiscrepanciesResolve(ctx, db.DiscrepanciesResolveParams{TenantID: c.TenantID, ObjectID: w.IntentID, Resolution: "given back as " + out.Refund.ID})
 		if err != nil {
 			return idempotency.Answer{}, fmt.Errorf("resolve the findings of %s: %w", w.IntentID, err)
 		}

@@ -132,7 +132,7 @@ func (s webhooks) applyRefundSeen(ctx context.Context, q *db.Queries, seen strip
 // applyOrphanRefundSeen is for a refund without a row: of money that belongs to no
 // payment here.
 func (s webhooks) applyOrphanRefundSeen(ctx context.Context, q *db.Queries, seen stripe.Refund) error {
-	refunds, err := q.GhostRefunds(ctx, db.GhostRefundsParams{TenantID: seen.TenantID, Keys: orphanRefundKeys(seen.IntentID)})
+	refunds, err := q.OrphanRefunds(ctx, db.OrphanRefundsParams{TenantID: seen.TenantID, Keys: orphanRefundKeys(seen.IntentID)})
 	if err != nil {
 		return fmt.Errorf("find refund %s: %w", seen.RefundID, err)
 	}

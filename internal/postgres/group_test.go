@@ -219,7 +219,7 @@ func (g *grouped) claimWith(ctx context.Context, key string) error {
 
 // hold waits for the key's row.
 func (g *grouped) hold(key string) error {
-	_, err := g.pool.Grouped().KeyHold(context.Background(), db.KeyHoldParams{TenantID: "ten_1", Key: key, LeaseToken: 1})
+	_, err := g.pool.Grouped().KeyLockFenced(context.Background(), db.KeyLockFencedParams{TenantID: "ten_1", Key: key, LeaseToken: 1})
 	return err
 }
 

@@ -46,12 +46,12 @@ var invariants = inOrder(
 var paymentInvariants = []invariant{
 	{"I1a", "an order is paid once", offenders((*db.Queries).InvariantOrderPaidOnce)},
 	{"I1b", "a key has one effect", offenders((*db.Queries).InvariantOneEffectPerKey)},
-	{"I2", "no acknowledged payment is lost or changed", offenders((*db.Queries).InvariantAnswerIsKept)},
-	{"I3", "an answer is stored whole", offenders((*db.Queries).InvariantAnswerIsWhole)},
+	{"I2", "no acknowledged payment is lost or changed", offenders((*db.Queries).InvariantSuccessIsKept)},
+	{"I3", "a response is stored complete", offenders((*db.Queries).InvariantResponseIsComplete)},
 	{"I4", "a key serves one request", offenders((*db.Queries).InvariantKeyServesOneRequest)},
 	{"I5a", "no key is stuck", offenders((*db.Queries).InvariantNoKeyIsStuck)},
 	{"I5b", "nothing is parked", offenders((*db.Queries).InvariantNothingIsParked)},
-	{"I5c", "every unfinished payment has an unfinished key", offenders((*db.Queries).InvariantLiveHasAKey)},
+	{"I5c", "every unfinished payment has an unfinished key", offenders((*db.Queries).InvariantUnfinishedHasKey)},
 	{"I6a", "each version has one event", offenders((*db.Queries).InvariantVersionsHaveEvents)},
 	{"I6b", "events are published", offenders((*db.Queries).InvariantEventsArePublished)},
 	{"I7b", "received events are applied", offenders((*db.Queries).InvariantReceivedIsApplied)},
@@ -60,11 +60,11 @@ var paymentInvariants = []invariant{
 	{"I9", "fencing tokens only grow", offenders((*db.Queries).InvariantTokensOnlyGrow)},
 	{"I10", "references stay within a tenant", offenders((*db.Queries).InvariantReferencesStayInTheTenant)},
 	{"I11", "final states do not change, transitions are legal", offenders((*db.Queries).InvariantTransitionsAreLegal)},
-	{"I12", "no effect at Stripe without a call recorded before it", offenders((*db.Queries).InvariantIntentBeforeEffect)},
-	{"I13", "no call is sent after its resend cutoff, or under two keys", offenders((*db.Queries).InvariantNothingIsSentLate)},
-	{"I14", "an unknown outcome is never answered as a failure", offenders((*db.Queries).InvariantUnknownIsNoFailure)},
+	{"I12", "no effect at Stripe without a call recorded before it", offenders((*db.Queries).InvariantCallBeforeEffect)},
+	{"I13", "no call is sent after its resend cutoff, or under two keys", offenders((*db.Queries).InvariantNothingIsResentLate)},
+	{"I14", "an unknown outcome is never answered as a failure", offenders((*db.Queries).InvariantNoFailureWhileUnknown)},
 	{"I15", "received webhooks are applied", offenders((*db.Queries).InvariantWebhookIsApplied)},
-	{"I17", "the reaper deletes no unfinished key", offenders((*db.Queries).InvariantReaperKeepsTheUnfinished)},
+	{"I17", "the reaper deletes no unfinished key", offenders((*db.Queries).InvariantKeyIsRetained)},
 }
 
 // inOrder sorts I8b after I8a and I10 after I9, so that a report is in the order of docs/guarantees.md whatever the parts.

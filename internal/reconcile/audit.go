@@ -48,7 +48,7 @@ func Compare(ctx context.Context, pool *postgres.Pool, gateway payments.Gateway,
 	if err := w.walk(ctx, since); err != nil {
 		return result, err
 	}
-	open, err := pool.FindingsOpen(ctx, auditOpenMax)
+	open, err := pool.DiscrepanciesOpen(ctx, auditOpenMax)
 	if err != nil {
 		return result, fmt.Errorf("read the open findings: %w", err)
 	}

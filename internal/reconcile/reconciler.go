@@ -233,7 +233,7 @@ func isolated[T any](r *Reconciler, repair func(context.Context, T, compare.Diff
 		f := d.Discrepancy
 		if f.ObjectID == "" { // Nothing was wrong with the object; we failed to act on it.
 			f = name(object)
-			f.Kind = db.FindingKindStatus
+			f.Kind = db.DiscrepancyKindStatusMismatch
 		}
 		f.Detail = strings.TrimPrefix(f.Detail+"; not repaired: "+postgres.ErrorText(err), "; ")
 		return r.park(ctx, f)
@@ -265,7 +265,7 @@ func (r *Reconciler) parkUnreadable(ctx context.Context, object string, row loca
 		return why
 	}
 	return r.park(ctx, compare.Discrepancy{
-		Kind: db.FindingKindStatus, Object: object, ObjectID: row.objectID, TenantID: row.TenantID, OrderID: row.OrderID, Currency: row.currency,
+		Kind: db.DiscrepancyKindStatusMismatch, Object: object, ObjectID: row.objectID, TenantID: row.TenantID, OrderID: row.OrderID, Currency: row.currency,
 		Detail: "Stripe does not show it: " + postgres.ErrorText(why),
 	})
 }
@@ -310,7 +310,7 @@ func (r *Reconciler) expedite(ctx context.Context, tenantID, key string) error {
 
 // park records a finding. It is logged once, not every half minute.
 func (r *Reconciler) park(ctx context.Context, f compare.Discrepancy) error {
-	news, err := r.pool.FindingPark(ctx, db.FindingParkParams{
+	news, err := r.pool.DiscrepancyRecord(ctx, db.DiscrepancyRecordParams{
 		TenantID: f.TenantID, Object: f.Object, ObjectID: f.ObjectID, Kind: f.Kind, OrderID: postgres.Nullable(f.OrderID), PaymentID: postgres.Nullable(f.PaymentID), RefundID: postgres.Nullable(f.RefundID),
 		Currency: f.Currency, DriftMinor: f.DriftMinor, Detail: f.Detail,
 	})
@@ -327,7 +327,7 @@ func (r *Reconciler) park(ctx context.Context, f compare.Discrepancy) error {
 
 // resolve closes the findings of an object, except those of one kind.
 func (r *Reconciler) resolve(ctx context.Context, tenantID, objectID, except, how string) error {
-	n, err := r.pool.FindingsResolve(ctx, db.FindingsResolveParams{TenantID: tenantID, ObjectID: objectID, ExceptKind: except, Resolution: how})
+	n, err := r.pool.DiscrepanciesResolve(ctx, db.DiscrepanciesResolveParams{TenantID: tenantID, ObjectID: objectID, ExceptKind: except, Resolution: how})
 	if err != nil {
 		return fmt.Errorf("resolve the findings of %s: %w", objectID, err)
 	}
@@ -345,7 +345,7 @@ func (r *Reconciler) done(result, what string, attrs ...any) {
 // recheck judges the open findings again. Their window may have passed long ago, and a
 // person may have fixed them at Stripe.
 func (r *Reconciler) recheck(ctx context.Context, c *walker) error {
-	open, err := r.pool.FindingsOpen(ctx, recheckMax)
+	open, err := r.pool.DiscrepanciesOpen(ctx, recheckMax)
 	if err != nil {
 		return fmt.Errorf("read the open findings: %w", err)
 	}
@@ -353,7 +353,7 @@ func (r *Reconciler) recheck(ctx context.Context, c *walker) error {
 		return err
 	}
 	for _, f := range open {
-		if err := r.pool.FindingsTouch(ctx, db.FindingsTouchParams{TenantID: f.TenantID, ObjectID: f.ObjectID}); err != nil {
+		if err := r.pool.DiscrepanciesTouch(ctx, db.DiscrepanciesTouchParams{TenantID: f.TenantID, ObjectID: f.ObjectID}); err != nil {
 			return fmt.Errorf("record that %s was checked: %w", f.ObjectID, err)
 		}
 	}

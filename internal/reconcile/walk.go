@@ -52,7 +52,7 @@ func (c *walker) walk(ctx context.Context, from time.Time) error {
 }
 
 // recheck compares earlier findings once more, however old they are.
-func (c *walker) recheck(ctx context.Context, open []db.ReconciliationFinding) error {
+func (c *walker) recheck(ctx context.Context, open []db.Discrepancy) error {
 	for _, f := range open {
 		row := localRef{OrderRef: compare.OrderRef{TenantID: f.TenantID}, objectID: f.ObjectID, intentID: f.ObjectID, currency: f.Currency}
 		if f.OrderID != nil {

@@ -223,7 +223,7 @@ func TestOperator(t *testing.T) {
 		d.API.Complete()
 		s.Do(t, chromedp.Reload())
 		s.until("Fully refunded.")
-		require.Contains(t, s.text(), "Given back once, re_")
+		require.Contains(t, s.text(), "Refunded once, re_")
 		s.Screenshot(t, "operator-given-back")
 
 		orphan := d.UnmatchedIntent(d.API.Order())

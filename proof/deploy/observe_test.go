@@ -98,7 +98,7 @@ func (o *observed) explain() {
 	if !o.t.Failed() {
 		return
 	}
-	o.t.Log(o.Text(`SELECT string_agg(concat_ws(' ', key, recovery_point, attempts, leased_until, resume_at, trail::text, last_error), E'\n')
+	o.t.Log(o.Text(`SELECT string_agg(concat_ws(' ', key, recovery_point, attempts, leased_until, next_attempt_at, history::text, last_error), E'\n')
 		FROM (SELECT * FROM idempotency_keys WHERE finished_at IS NULL OR key LIKE 'frozen-%' ORDER BY created_at DESC LIMIT 40) k`))
 	for name, p := range map[string]*world.Process{"a": o.a, "b": o.b} {
 		lines := strings.Split(p.Log(), "\n")
@@ -373,7 +373,7 @@ func (o *observed) parkedByHand() act {
 					WHERE p.idempotency_key = $1 AND i.type = 'payment_intent.requires_action' AND i.status = 'done'`, key) == 1
 			})
 			o.Until("nobody looks at it", func() bool {
-				return o.Count(`SELECT count(*) FROM idempotency_keys WHERE key = $1 AND leased_until < clock_timestamp() AND resume_at > clock_timestamp() + interval '5 s'`, key) == 1
+				return o.Count(`SELECT count(*) FROM idempotency_keys WHERE key = $1 AND leased_until < clock_timestamp() AND next_attempt_at > clock_timestamp() + interval '5 s'`, key) == 1
 			})
 			o.Exec(`UPDATE idempotency_keys SET parked_at = clock_timestamp() WHERE tenant_id = $1 AND key = $2`, o.Tenant.ID, key)
 			o.Exec(`INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, parked_at) VALUES ($1, 'ord_parked', 1, 'order.created', '{}', clock_timestamp())`, o.Tenant.ID)
@@ -382,7 +382,7 @@ func (o *observed) parkedByHand() act {
 			o.Exec(`INSERT INTO webhook_deliveries (tenant_id, event_id, status, body, ended_at) VALUES ($1, 'ord_parked-3', 'failed', '{}', clock_timestamp())`, o.Tenant.ID)
 		},
 		mends: func() {
-			o.Exec(`UPDATE idempotency_keys SET resume_at = clock_timestamp(), parked_at = NULL WHERE tenant_id = $1 AND key = $2`, o.Tenant.ID, key)
+			o.Exec(`UPDATE idempotency_keys SET next_attempt_at = clock_timestamp(), parked_at = NULL WHERE tenant_id = $1 AND key = $2`, o.Tenant.ID, key)
 			o.Exec(`UPDATE outbox_events SET parked_at = NULL, attempts = 0, leased_until = '-infinity' WHERE tenant_id = $1 AND aggregate_id = 'ord_parked' AND parked_at IS NOT NULL`, o.Tenant.ID)
 			o.Exec(`UPDATE inbox_events SET status = 'pending', parked_at = NULL, attempts = 0, leased_until = '-infinity' WHERE consumer = 'notifier' AND event_id = 'ord_parked-2' AND status = 'parked'`)
 			o.Exec(`UPDATE webhook_deliveries SET status = 'pending', attempts = 0, ended_at = NULL, leased_until = '-infinity' WHERE tenant_id = $1 AND status = 'failed'`, o.Tenant.ID)
@@ -479,7 +479,7 @@ func (o *observed) frozenProcess() act {
 			o.b.Freeze()
 			o.Until("b stands still", o.b.Frozen)
 			hold.Release()
-			o.Exec(`UPDATE idempotency_keys SET leased_until = clock_timestamp() - interval '1 ms', resume_at = clock_timestamp() - interval '1 ms'
+			o.Exec(`UPDATE idempotency_keys SET leased_until = clock_timestamp() - interval '1 ms', next_attempt_at = clock_timestamp() - interval '1 ms'
 				WHERE key LIKE 'frozen-%' AND finished_at IS NULL`)
 			o.wait("the other process has finished them", func() (bool, error) { // the keys themselves are forgotten soon
 				return o.Count(`SELECT count(*) FROM payments WHERE idempotency_key LIKE 'frozen-%' AND status = 'succeeded'`) == payments, nil

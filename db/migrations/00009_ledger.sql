@@ -1,8 +1,8 @@
 -- +goose Up
 
--- The books: for each event that moved money two or more entries that sum to zero in each currency. A balance is the sum of
--- its entries and is stored nowhere. Written by the ledger's consumer; nobody changes or deletes an entry, a mistake is
--- corrected by further entries.
+-- The ledger has two or more entries for each event that moved money, which sum to zero in each currency. A balance
+-- is the sum of its entries and is not stored. The ledger's consumer inserts entries. Nothing changes or deletes an
+-- entry: further entries correct a mistake.
 CREATE TABLE ledger_entries (
     tenant_id    text COLLATE "C" NOT NULL,
     event_id     text COLLATE "C" NOT NULL,
@@ -13,7 +13,7 @@ CREATE TABLE ledger_entries (
     resource_id  text COLLATE "C" NOT NULL, -- the payment or refund
     booked_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (tenant_id, event_id, line),
-    CONSTRAINT entry_moves_something CHECK (amount_minor <> 0),
+    CONSTRAINT entry_amount_is_not_zero CHECK (amount_minor <> 0),
     CONSTRAINT ledger_currency_is_lower_case CHECK (currency ~ '^[a-z]{3}$')
 );
 
@@ -32,10 +32,10 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- Deferred: the entries of an event balance when all are there, which is at COMMIT.
+-- Deferred to COMMIT, when all entries of the event exist.
 CREATE CONSTRAINT TRIGGER entries_of_an_event_sum_to_zero AFTER INSERT ON ledger_entries
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse_unbalanced();
-CREATE TRIGGER booked_is_booked BEFORE UPDATE OR DELETE ON ledger_entries FOR EACH ROW
+CREATE TRIGGER ledger_entry_is_immutable BEFORE UPDATE OR DELETE ON ledger_entries FOR EACH ROW
     EXECUTE FUNCTION refuse_write('an entry is never changed; a correction is another entry');
 
 -- +goose Down
