@@ -26,6 +26,8 @@ type target struct {
 	Of     string
 }
 
+// href is the address of the action's form. Everything in it may appear in an access log,
+// so a caller's key is in it by its hash only.
 func (t target) href() string {
 	return "/operator/act?" + url.Values{
 		"kind": {string(t.Kind)}, "tenant": {t.Tenant}, "id": {t.ID}, "of": {t.Of},
@@ -79,6 +81,8 @@ func (s *Server) confirm(w http.ResponseWriter, r *http.Request) {
 	s.renderForm(w, r, http.StatusOK, confirmPage{target: targetOf(r), Action: ids.New(ids.Action)})
 }
 
+// renderForm checks the preconditions before the operator types a reason, so that an
+// action that is not possible says so at once.
 func (s *Server) renderForm(w http.ResponseWriter, r *http.Request, status int, page confirmPage) {
 	var err error
 	page.Plan, err = s.plan(r.Context(), page.target, page.Action, nil)
@@ -86,7 +90,7 @@ func (s *Server) renderForm(w http.ResponseWriter, r *http.Request, status int, 
 	switch {
 	case errors.As(err, &refused):
 		page.Refused = string(refused)
-	case err != nil:
+	case err != nil: // Not a refusal: the preconditions could not be read.
 		s.renderReadError(w, r, err)
 		return
 	}
@@ -127,8 +131,9 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		s.o.Log.Error("operator: an action could not be recorded", "action", page.Action,
 			"kind", string(page.Kind), "subject", page.subject(), "actor", operator.Actor, "error", err.Error())
-		page.Error = "The database did not confirm the action. Submit this form again: it takes effect at most once. (" +
-			errorText(err) + ")"
+		// The commit may have happened. The same form again, with the same id, finds out.
+		page.Error = "The database did not confirm the action. Submit this form again: " +
+			"it takes effect at most once. (" + errorText(err) + ")"
 		title := actionLabel(page.Kind, page.subject())
 		s.render(w, r, http.StatusServiceUnavailable, "confirm", title, page)
 		return
@@ -162,6 +167,7 @@ func (p *confirmPage) validate() (amount *int64, invalid string) {
 func (s *Server) perform(
 	ctx context.Context, page confirmPage, actor string, amount *int64,
 ) (db.OperatorAction, error) {
+	// Before the preconditions: the action itself may have changed them.
 	before, err := s.o.Pool.OperatorActionGet(ctx, page.Action)
 	if !errors.Is(err, postgres.ErrNoRows) {
 		return before, err
@@ -216,6 +222,8 @@ func insertAction(ctx context.Context, q *db.Queries, page confirmPage, actor st
 	return n > 0, nil
 }
 
+// finishAction writes the outcome. A row that has one is never updated: a trigger of the
+// table rejects it.
 func finishAction(
 	ctx context.Context, q *db.Queries, action string, outcome db.OperatorOutcome, result string,
 ) error {

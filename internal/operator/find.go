@@ -18,7 +18,7 @@ func (s *Server) find(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case term == "" || len(term) > 255 || strings.ContainsRune(term, 0):
 		s.renderError(w, r, http.StatusBadRequest, "Enter an id or a key.",
-			"The id of an order, payment, refund or checkout; a pi_… or ch_… from Stripe; or a caller's idempotency key.")
+			"The id of an order, payment, refund or checkout; a pi_… or ch_… of Stripe; or an idempotency key.")
 		return
 	case isObjectID(term):
 		var tenants []string

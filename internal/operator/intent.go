@@ -56,6 +56,8 @@ func (p *intentPage) Severity() string {
 	return "warn"
 }
 
+// intent reads from Stripe at every visit: what a page showed an hour ago is no basis
+// for a refund.
 func (s *Server) intent(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), pageWithin)
 	defer cancel()
@@ -117,7 +119,8 @@ func (s *Server) readOrphanRefunds(ctx context.Context, page *intentPage) error 
 	return err
 }
 
-// intentOfRefundKey returns the PaymentIntent in the key of such a refund.
+// intentOfRefundKey returns the PaymentIntent in the key of such a refund: the key is
+// "<operation> <intent>", with ":<n>" after a rejected refund.
 func intentOfRefundKey(key string) string {
 	_, intent, _ := strings.Cut(key, " ")
 	intent, _, _ = strings.Cut(intent, ":")

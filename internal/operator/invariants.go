@@ -35,6 +35,9 @@ func (p invariantsPage) Unchecked() (n int) {
 	return n
 }
 
+// Duration is how long the check took, in a unit that shows whether it is expensive.
+func (p invariantsPage) Duration() string { return p.Took.Round(time.Millisecond).String() }
+
 // checkInvariants reads whole tables, so it runs on request only and one at a time: ten
 // impatient clicks must not become ten table scans.
 func (s *Server) checkInvariants(w http.ResponseWriter, r *http.Request) {

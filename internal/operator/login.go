@@ -9,6 +9,7 @@ import (
 // loginPage is the sign-in form. Next is where the operator wanted to go.
 type loginPage struct{ Next, Actor, Error string }
 
+// loginForm is not needed without a token: then the page is open and read-only.
 func (s *Server) loginForm(w http.ResponseWriter, r *http.Request) {
 	if !s.keys.configured() {
 		http.Redirect(w, r, "/operator", http.StatusSeeOther)

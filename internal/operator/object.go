@@ -15,6 +15,8 @@ import (
 	"example.com/payonce/internal/postgres"
 )
 
+// Limits of one order's page. An order with more attempts than that is a client's loop,
+// and its latest ones are the relevant ones.
 const (
 	historiesMax = 12
 	paymentsMax  = 50
@@ -35,6 +37,7 @@ type objectPage struct {
 	Actions       []db.OperatorAction
 }
 
+// paymentView is a payment with its refunds.
 type paymentView struct {
 	db.Payment
 	Refunds []db.Refund
@@ -60,6 +63,8 @@ func isObjectID(id string) bool {
 	})
 }
 
+// objectHref is the address of an object's page. The tenant is part of it, because ids
+// are unique within a tenant only.
 func objectHref(tenantID, id string) string { return "/operator/objects/" + tenantID + "/" + id }
 
 func (s *Server) object(w http.ResponseWriter, r *http.Request) {
@@ -114,6 +119,7 @@ func (s *Server) readObject(ctx context.Context, tenantID, id string) (*objectPa
 		return nil, err
 	}
 	p.Work = withoutAdvice(workItems(work, p.Now))
+	// An unfinished request may have created no object yet; its key is then not among keys.
 	for _, item := range work {
 		if !slices.Contains(keys, item.Key) {
 			keys = append(keys, item.Key)
@@ -153,6 +159,7 @@ func (s *Server) orderOf(ctx context.Context, p *objectPage) (string, error) {
 	return "", payments.ErrNotFound
 }
 
+// readOrder reads the refunds of those payments only that can have any.
 func (p *objectPage) readOrder(ctx context.Context, q *db.Queries, id string) error {
 	order, err := q.OrderGet(ctx, db.OrderGetParams{TenantID: p.TenantID, ID: id})
 	if err != nil {
@@ -236,6 +243,7 @@ func (p *objectPage) Summary() string {
 	return "Not charged."
 }
 
+// discrepancySummary is empty if no discrepancy changes the amount charged.
 func (p *objectPage) discrepancySummary() string {
 	for _, f := range p.Discrepancies {
 		switch {
@@ -268,6 +276,7 @@ func (p paymentView) summary() string {
 	return fmt.Sprintf("Charged once: %s.", amount)
 }
 
+// moneyMayHaveMoved is cautious: an unknown recovery point counts as moved.
 func (p *objectPage) moneyMayHaveMoved() bool {
 	return slices.ContainsFunc(p.Work, func(w workItem) bool {
 		return w.Unknown || moneyAt(w.RecoveryPoint) != nothingMoved

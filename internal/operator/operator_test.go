@@ -16,7 +16,7 @@ import (
 	"example.com/payonce/testkit/world"
 )
 
-func TestDoor(t *testing.T) {
+func TestAccess(t *testing.T) {
 	t.Parallel()
 
 	t.Run("WithoutATokenItIsReadOnly", func(t *testing.T) {
@@ -33,28 +33,31 @@ func TestDoor(t *testing.T) {
 		require.Equal(t, http.StatusForbidden, p.get("/operator/act?kind=try_now").status)
 		require.Equal(t, http.StatusForbidden, p.post("/operator/act", url.Values{"kind": {"try_now"}}).status)
 		require.Equal(t, "/operator", p.get("/operator/login").path)
-		require.Equal(t, "/operator", p.post("/operator/login", url.Values{"actor": {"eve"}}).path[:9], "an empty token is no token")
+		require.Equal(t, "/operator", p.post("/operator/login", url.Values{"actor": {"eve"}}).path[:9],
+			"an empty token is no token")
 		require.Zero(t, d.Count("SELECT count(*) FROM operator_actions"))
 	})
 
-	t.Run("WithoutATokenItAnswersToAddressesOnly", func(t *testing.T) {
+	t.Run("WithoutATokenOnlyIPAddressesAreAccepted", func(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, "")
 		p := d.person(t)
 		for host, want := range map[string]int{
-			"127.0.0.1:8081": http.StatusOK, "[::1]:8081": http.StatusOK, "localhost": http.StatusOK, "10.1.2.3": http.StatusOK,
+			"127.0.0.1:8081": http.StatusOK, "[::1]:8081": http.StatusOK, "localhost": http.StatusOK,
+			"10.1.2.3":             http.StatusOK,
 			"rebound.example:8081": http.StatusForbidden, "localhost.example": http.StatusForbidden,
 		} {
 			require.Equal(t, want, p.get("/operator", "Host", host).status, host)
 		}
 	})
 
-	t.Run("WithATokenNothingIsShownBeforeItIsGiven", func(t *testing.T) {
+	t.Run("WithATokenNothingIsShownBeforeSignIn", func(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, world.AdminToken)
 		payment, order := d.UnknownPayment("k")
 		p := d.person(t)
-		for _, path := range []string{"/operator", "/operator/objects/" + d.Tenant.ID + "/" + order, "/operator/intents/pi_1", "/operator/actions", "/operator/act?kind=refund"} {
+		for _, path := range []string{"/operator", "/operator/objects/" + d.Tenant.ID + "/" + order,
+			"/operator/intents/pi_1", "/operator/actions", "/operator/act?kind=refund"} {
 			a := p.get(path)
 			require.Equal(t, "/operator/login?next="+url.QueryEscape(path), a.path)
 			require.NotContains(t, a.body, payment)
@@ -62,29 +65,40 @@ func TestDoor(t *testing.T) {
 		for _, path := range []string{"/operator/find", "/operator/invariants", "/operator/act", "/operator/logout"} {
 			require.Equal(t, http.StatusUnauthorized, p.post(path, url.Values{"what": {payment}}).status, path)
 		}
-		for _, wrong := range []string{"", world.AdminToken[1:], world.AdminToken + "x", strings.ToUpper(world.AdminToken)} {
+		for _, wrong := range []string{"", world.AdminToken[1:], world.AdminToken + "x",
+			strings.ToUpper(world.AdminToken)} {
 			a := p.post("/operator/login", url.Values{"actor": {"eve"}, "token": {wrong}})
 			require.Equal(t, http.StatusUnauthorized, a.status)
 			require.Contains(t, a.says(), "Wrong token")
 			require.Empty(t, a.header.Get("Set-Cookie"))
 		}
-		require.Equal(t, http.StatusUnauthorized, p.post("/operator/login", url.Values{"actor": {" \n "}, "token": {world.AdminToken}}).status, "the trail needs a name")
+		require.Equal(t, http.StatusUnauthorized,
+			p.post("/operator/login", url.Values{"actor": {" \n "}, "token": {world.AdminToken}}).status,
+			"the trail needs a name")
 
-		a := p.post("/operator/login", url.Values{"actor": {"Ada"}, "token": {world.AdminToken}, "next": {"/operator/objects/" + d.Tenant.ID + "/" + payment}})
+		a := p.post("/operator/login",
+			url.Values{"actor": {"Ada"}, "token": {world.AdminToken},
+				"next": {"/operator/objects/" + d.Tenant.ID + "/" + payment}})
 		require.Equal(t, "/operator/objects/"+d.Tenant.ID+"/"+payment, a.path, "to where they wanted to go")
 		require.Contains(t, a.says(), payment)
 		for _, elsewhere := range []string{"https://evil.example/", "//evil.example", "/operator/\\evil", "/metrics"} {
-			require.Equal(t, "/operator", d.person(t).post("/operator/login", url.Values{"actor": {"Ada"}, "token": {world.AdminToken}, "next": {elsewhere}}).path)
+			require.Equal(t, "/operator",
+				d.person(t).post("/operator/login",
+					url.Values{"actor": {"Ada"}, "token": {world.AdminToken}, "next": {elsewhere}}).path)
 		}
 		require.Equal(t, "/operator/login", p.post("/operator/logout", url.Values{"csrf": {a.field("csrf")}}).path)
 		require.Contains(t, p.get("/operator").path, "/operator/login", "signed out")
 	})
 
-	t.Run("ASessionCannotBeMade", func(t *testing.T) {
+	t.Run("SessionsCannotBeForged", func(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, world.AdminToken)
-		client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-		res, err := client.PostForm(d.PageURL+"/operator/login", url.Values{"actor": {"Ada"}, "token": {world.AdminToken}})
+		client := &http.Client{CheckRedirect: func(*http.Request,
+			[]*http.Request) error {
+			return http.ErrUseLastResponse
+		}}
+		res, err := client.PostForm(d.PageURL+"/operator/login",
+			url.Values{"actor": {"Ada"}, "token": {world.AdminToken}})
 		require.NoError(t, err)
 		require.NoError(t, res.Body.Close())
 		cookie := res.Cookies()[0]
@@ -96,17 +110,20 @@ func TestDoor(t *testing.T) {
 		p := d.person(t)
 		require.Equal(t, "/operator", p.get("/operator", "Cookie", cookie.Name+"="+cookie.Value).path)
 		text, mac, _ := strings.Cut(cookie.Value, ".")
-		for _, forged := range []string{"", ".", text, text + ".", text + "." + mac[1:], "x" + text + "." + mac, text + ".AAAA"} {
+		for _, forged := range []string{"", ".", text, text + ".", text + "." + mac[1:], "x" + text + "." + mac,
+			text + ".AAAA"} {
 			require.Contains(t, p.get("/operator", "Cookie", cookie.Name+"="+forged).path, "/operator/login", forged)
 		}
 		other := &person{t: t, url: d.ServePage(t, d.URL, world.AdminToken+"-rolled"), client: client}
-		require.Equal(t, http.StatusSeeOther, other.get("/operator", "Cookie", cookie.Name+"="+cookie.Value).status, "another token ends every session")
+		require.Equal(t, http.StatusSeeOther, other.get("/operator", "Cookie", cookie.Name+"="+cookie.Value).status,
+			"another token ends every session")
 	})
 
-	t.Run("EveryAnswerIsLockedDown", func(t *testing.T) {
+	t.Run("EveryResponseHasSecurityHeaders", func(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, "")
-		for _, path := range []string{"/operator", "/operator/actions", "/operator/no-such-page-but-ours", "/operator/objects/ten_x/ord_x"} {
+		for _, path := range []string{"/operator", "/operator/actions", "/operator/no-such-page-but-ours",
+			"/operator/objects/ten_x/ord_x"} {
 			h := d.person(t).get(path).header
 			require.Contains(t, h.Get("Content-Security-Policy"), "default-src 'none'", path)
 			require.NotContains(t, h.Get("Content-Security-Policy"), "script", "no page has one")
@@ -119,22 +136,26 @@ func TestDoor(t *testing.T) {
 func TestForms(t *testing.T) {
 	t.Parallel()
 
-	t.Run("OfAnotherSiteAreRefused", func(t *testing.T) {
+	t.Run("FromAnotherSiteAreRejected", func(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, world.AdminToken)
 		d.ParkedPayment("k")
 		p := d.signedIn(t, "Ada")
 		item := d.Text("SELECT resource_id FROM idempotency_keys WHERE key = 'k'")
 		form := p.form("try_now", d.Tenant.ID, item, hash("k"))
-		for _, header := range [][2]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://evil.example"}, {"Origin", "null"}} {
+		for _, header := range [][2]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"},
+			{"Origin", "https://evil.example"}, {"Origin", "null"}} {
 			require.Equal(t, http.StatusForbidden, p.post("/operator/act", form, header[0], header[1]).status, header)
 		}
 		require.Empty(t, d.AuditTrail())
-		require.Equal(t, http.StatusForbidden, d.person(t).post("/operator/login", url.Values{"actor": {"Ada"}, "token": {world.AdminToken}}, "Sec-Fetch-Site", "cross-site").status,
-			"nor is anybody signed in by another site")
+		require.Equal(t, http.StatusForbidden,
+			d.person(t).post("/operator/login", url.Values{"actor": {"Ada"}, "token": {world.AdminToken}},
+				"Sec-Fetch-Site",
+				"cross-site").status,
+			"another site cannot sign anyone in")
 	})
 
-	t.Run("NeedTheTokenOfTheirSession", func(t *testing.T) {
+	t.Run("RequireTheCSRFTokenOfTheirSession", func(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, world.AdminToken)
 		d.ParkedPayment("k")
@@ -149,13 +170,14 @@ func TestForms(t *testing.T) {
 			require.Contains(t, a.says(), "belongs to another session")
 		}
 		require.Empty(t, d.AuditTrail())
-		require.Equal(t, 1, d.Count("SELECT count(*) FROM idempotency_keys WHERE parked_at IS NOT NULL"), "nothing was done")
+		require.Equal(t, 1, d.Count("SELECT count(*) FROM idempotency_keys WHERE parked_at IS NOT NULL"),
+			"nothing was done")
 		form.Set("csrf", mine)
 		require.Equal(t, http.StatusOK, p.post("/operator/act", form).status)
 		require.Equal(t, "Ada try_now "+item+" done", d.AuditTrail())
 	})
 
-	t.Run("SentTwiceHaveOneEffect", func(t *testing.T) {
+	t.Run("SubmittedTwiceHaveOneEffect", func(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, world.AdminToken)
 		order := d.API.Order()
@@ -180,18 +202,20 @@ func TestForms(t *testing.T) {
 		form.Set("amount", "400") // the same form, filled in otherwise, a day later
 		require.Contains(t, p.post("/operator/act", form).says(), "of 3.00 USD is recorded")
 		d.API.Complete()
-		require.Equal(t, "300 succeeded", d.Text("SELECT string_agg(concat_ws(' ', amount_minor, status), ', ') FROM refunds"))
+		require.Equal(t, "300 succeeded",
+			d.Text("SELECT string_agg(concat_ws(' ', amount_minor, status), ', ') FROM refunds"))
 		require.Equal(t, "Ada refund "+payment+" done", d.AuditTrail())
 		require.Len(t, d.Posts("refunds"), 1)
 	})
 
-	t.Run("NeedAReason", func(t *testing.T) {
+	t.Run("RequireAReason", func(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, world.AdminToken)
 		payment := d.API.Pay("k", d.API.Order(), "pm_card_visa").ID()
 		p := d.signedIn(t, "Ada")
 		form := p.form("refund", d.Tenant.ID, payment, "")
-		for name, values := range map[string][]string{"reason": {"", "  ", strings.Repeat("x", 501)}, "amount": {"-1", "0", "ten", "1.5"}} {
+		for name, values := range map[string][]string{"reason": {"", "  ", strings.Repeat("x", 501)},
+			"amount": {"-1", "0", "ten", "1.5"}} {
 			for _, wrong := range values {
 				bad := url.Values{}
 				for k, v := range form {
@@ -200,7 +224,7 @@ func TestForms(t *testing.T) {
 				bad.Set(name, wrong)
 				a := p.post("/operator/act", bad)
 				require.Equal(t, http.StatusUnprocessableEntity, a.status, name+" "+wrong)
-				require.Equal(t, form.Get("action"), a.field("action"), "the same form, to be mended")
+				require.Equal(t, form.Get("action"), a.field("action"), "the same form, to be corrected")
 			}
 		}
 		form.Set("action", "act_x")
@@ -212,14 +236,14 @@ func TestForms(t *testing.T) {
 func TestActions(t *testing.T) {
 	t.Parallel()
 
-	t.Run("TryNow", func(t *testing.T) {
+	t.Run("RetryNow", func(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, world.AdminToken)
 		payment, order := d.ParkedPayment("raw-key")
 		p := d.signedIn(t, "Ada")
 		n, err := d.API.Completer.RunOnce(context.Background())
 		require.NoError(t, err)
-		require.Zero(t, n, "nobody works on what is parked")
+		require.Zero(t, n, "parked requests are not retried")
 		a := p.act("try_now", d.Tenant.ID, payment, hash("raw-key"))
 		require.Contains(t, a.says(), "Done. Retry now "+payment)
 
@@ -236,17 +260,18 @@ func TestActions(t *testing.T) {
 		require.Equal(t, fmt.Sprintf("Ada try_now %s done; Ada try_now %s refused", payment, payment), d.AuditTrail())
 	})
 
-	t.Run("TryNowLeavesAHolderAlone", func(t *testing.T) {
+	t.Run("RetryNowIsRefusedWhileAProcessWorksOnIt", func(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, world.AdminToken)
 		payment, _ := d.UnknownPayment("k")
 		d.Exec("UPDATE idempotency_keys SET leased_until = clock_timestamp() + interval '1 minute' WHERE key = 'k'")
 		p := d.signedIn(t, "Ada")
 		require.Contains(t, p.get("/operator").says(), "In progress: a process is working on it.")
-		require.Contains(t, p.act("try_now", d.Tenant.ID, payment, hash("k")).says(), "Refused. Retry now "+payment+": a process is working on it right now")
+		require.Contains(t, p.act("try_now", d.Tenant.ID, payment, hash("k")).says(),
+			"Refused. Retry now "+payment+": a process is working on it right now")
 	})
 
-	t.Run("MarkFailedAsksStripe", func(t *testing.T) {
+	t.Run("MarkFailedRequiresAFinalStateAtStripe", func(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, world.AdminToken)
 		d.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Reset, Times: -1}) // no money moves
@@ -256,7 +281,9 @@ func TestActions(t *testing.T) {
 			t.Helper()
 			a := p.act("mark_failed", d.Tenant.ID, payment, "")
 			require.Contains(t, a.says(), "Refused. Mark failed "+payment+": "+why)
-			require.Equal(t, 1, d.Count("SELECT count(*) FROM idempotency_keys WHERE key = 'k' AND parked_at IS NOT NULL"), "it is as it was")
+			require.Equal(t, 1,
+				d.Count("SELECT count(*) FROM idempotency_keys WHERE key = 'k' AND parked_at IS NOT NULL"),
+				"unchanged")
 			require.Equal(t, "processing", d.Text("SELECT status FROM payments WHERE id = $1", payment))
 		}
 		refused("Stripe did not say what became of pi_")
@@ -279,7 +306,7 @@ func TestActions(t *testing.T) {
 		require.Zero(t, d.Sim.ChargeCount(order))
 	})
 
-	t.Run("MarkFailedIsRefusedWhereTheMoneyWasTaken", func(t *testing.T) {
+	t.Run("MarkFailedIsRefusedIfTheMoneyWasCharged", func(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, world.AdminToken)
 		payment, order := d.ParkedPayment("k")
@@ -293,7 +320,7 @@ func TestActions(t *testing.T) {
 		require.Equal(t, 1, d.Sim.ChargeCount(order))
 	})
 
-	t.Run("RefundGoesThroughTheOperation", func(t *testing.T) {
+	t.Run("RefundIsMadeByTheCompleterOnce", func(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, world.AdminToken)
 		order := d.API.Order()
@@ -305,30 +332,39 @@ func TestActions(t *testing.T) {
 		d.API.Complete()
 		require.Equal(t, "succeeded", d.Text("SELECT status FROM refunds"))
 		require.Equal(t, "refunded", d.API.Get("/v1/orders/"+order).Get("status"))
-		require.Equal(t, "refund.created refund.succeeded", d.Text("SELECT string_agg(type, ' ' ORDER BY seq) FROM outbox_events WHERE type LIKE 'refund.%'"))
-		require.Contains(t, p.get("/operator/objects/"+d.Tenant.ID+"/"+order).says(), "Charged once and fully refunded.")
-		require.Contains(t, p.act("refund", d.Tenant.ID, payment, "").says(), "Refused. Refund "+payment+": there is nothing to refund.")
+		require.Equal(t, "refund.created refund.succeeded",
+			d.Text("SELECT string_agg(type, ' ' ORDER BY seq) FROM outbox_events WHERE type LIKE 'refund.%'"))
+		require.Contains(t, p.get("/operator/objects/"+d.Tenant.ID+"/"+order).says(),
+			"Charged once and fully refunded.")
+		require.Contains(t, p.act("refund", d.Tenant.ID, payment, "").says(),
+			"Refused. Refund "+payment+": there is nothing to refund.")
 		require.Equal(t, "1 "+payment, d.Text("SELECT concat_ws(' ', count(*), min(payment_id)) FROM refunds"))
 		require.Equal(t, 1, d.Sim.ChargeCount(order))
-		require.Len(t, d.Posts("refunds"), 1, "what was not answered was looked for, and found")
+		require.Len(t, d.Posts("refunds"), 1, "the refund with the lost response was found at Stripe")
 	})
 
-	t.Run("AdoptIsTheReconcilersJudgment", func(t *testing.T) {
+	t.Run("AdoptRequiresAMatchingOrder", func(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, world.AdminToken)
 		order := d.API.Order()
 		intent := d.UnmatchedIntent(order)
 		p := d.signedIn(t, "Ada")
-		require.Contains(t, p.post("/operator/find", url.Values{"what": {intent}, "csrf": {p.get("/operator").field("csrf")}}).says(), "Charged at Stripe, missing in this database.")
+		require.Contains(t, p.post("/operator/find",
+			url.Values{"what": {intent}, "csrf": {p.get("/operator").field("csrf")}}).says(),
+			"Charged at Stripe, missing in this database.")
 		require.Contains(t, p.act("adopt", d.Tenant.ID, intent, "").says(), "Done. Adopt "+intent+": adopted as pay_")
 		require.Equal(t, "paid", d.API.Get("/v1/orders/"+order).Get("status"))
-		require.Contains(t, p.act("adopt", d.Tenant.ID, intent, "").says(), "Refused. Adopt "+intent+": it cannot be matched to an order: Stripe and our rows agree.")
+		require.Contains(t, p.act("adopt", d.Tenant.ID, intent, "").says(),
+			"Refused. Adopt "+intent+": it cannot be matched to an order: Stripe and our rows agree.")
 
 		twice := d.UnmatchedIntent(order)
 		d.Reconcile()
-		require.Contains(t, p.get("/operator").says(), "1 problem needs you. 1 object differs between Stripe and this database")
-		require.Contains(t, p.act("adopt", d.Tenant.ID, twice, "").says(), "Refused. Adopt "+twice+": it cannot be matched to an order: the order is paid a second time")
-		require.Contains(t, p.get("/operator/objects/"+d.Tenant.ID+"/"+order).says(), "Charged once in this database; Stripe has 10.00 USD more. Needs you:")
+		require.Contains(t, p.get("/operator").says(),
+			"1 problem needs you. 1 object differs between Stripe and this database")
+		require.Contains(t, p.act("adopt", d.Tenant.ID, twice, "").says(),
+			"Refused. Adopt "+twice+": it cannot be matched to an order: the order is paid a second time")
+		require.Contains(t, p.get("/operator/objects/"+d.Tenant.ID+"/"+order).says(),
+			"Charged once in this database; Stripe has 10.00 USD more. Needs you:")
 		require.Equal(t, 1, d.Count("SELECT count(*) FROM payments"))
 	})
 
@@ -338,23 +374,30 @@ func TestActions(t *testing.T) {
 		order := d.API.Order()
 		d.Park(order)
 		p := d.signedIn(t, "Ada")
-		require.Contains(t, p.get("/operator").says(), "3 problems need you. 1 event to publish is parked 1 received event is parked 1 tenant has missed webhooks")
-		require.Contains(t, p.act("unpark", d.Tenant.ID, order, "outbox").says(), "Done. Unpark "+order+": the events of "+order+" will be published.")
-		require.Contains(t, p.act("unpark", d.Tenant.ID, "evt_parked", "inbox:stripe").says(), "Done. Unpark stripe evt_parked: it will be applied again.")
-		require.Contains(t, p.act("unpark", d.Tenant.ID, d.Tenant.ID, "deliveries").says(), "Done. Resend "+d.Tenant.ID+": 1 delivery will be sent again.")
-		require.Zero(t, d.Count(`SELECT (SELECT count(*) FROM outbox_events WHERE parked_at IS NOT NULL) + (SELECT count(*) FROM inbox_events WHERE status = 'parked')
+		require.Contains(t, p.get("/operator").says(),
+			"3 problems need you. 1 event to publish is parked 1 received event is parked 1 tenant has missed webhooks")
+		require.Contains(t, p.act("unpark", d.Tenant.ID, order, "outbox").says(),
+			"Done. Unpark "+order+": the events of "+order+" will be published.")
+		require.Contains(t, p.act("unpark", d.Tenant.ID, "evt_parked", "inbox:stripe").says(),
+			"Done. Unpark stripe evt_parked: it will be applied again.")
+		require.Contains(t, p.act("unpark", d.Tenant.ID, d.Tenant.ID, "deliveries").says(),
+			"Done. Resend "+d.Tenant.ID+": 1 delivery will be sent again.")
+		require.Zero(t, d.Count(`SELECT (SELECT count(*) FROM outbox_events WHERE parked_at IS NOT NULL)
+			+ (SELECT count(*) FROM inbox_events WHERE status = 'parked')
 			+ (SELECT count(*) FROM webhook_deliveries WHERE status = 'failed')`))
-		require.Contains(t, p.get("/operator").says(), "No action needed yet. Late, and retried automatically: 1 received event is not yet applied")
-		require.Contains(t, p.act("unpark", d.Tenant.ID, order, "outbox").says(), "Refused. Unpark "+order+": it is not parked, or no longer.")
+		require.Contains(t, p.get("/operator").says(),
+			"No action needed yet. Late, and retried automatically: 1 received event is not yet applied")
+		require.Contains(t, p.act("unpark", d.Tenant.ID, order, "outbox").says(),
+			"Refused. Unpark "+order+": it is not parked, or no longer.")
 		require.Equal(t, http.StatusNotFound, p.get("/operator/act?kind=unpark&of=everything").status)
 		require.Equal(t, http.StatusNotFound, p.get("/operator/act?kind=pay").status)
 	})
 }
 
-func TestTrail(t *testing.T) {
+func TestAuditTrail(t *testing.T) {
 	t.Parallel()
 
-	t.Run("IsOneCommitWithTheEffect", func(t *testing.T) {
+	t.Run("RowAndEffectAreOneCommit", func(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, world.AdminToken)
 		payment, _ := d.ParkedPayment("k")
@@ -369,23 +412,26 @@ func TestTrail(t *testing.T) {
 			require.Equal(t, form.Get("action"), a.field("action"))
 		}
 		require.Empty(t, d.AuditTrail())
-		require.Equal(t, 1, d.Count("SELECT count(*) FROM idempotency_keys WHERE parked_at IS NOT NULL"), "what cannot be written down is not done")
+		require.Equal(t, 1, d.Count("SELECT count(*) FROM idempotency_keys WHERE parked_at IS NOT NULL"),
+			"an action that cannot be recorded has no effect")
 		require.Zero(t, d.Count("SELECT count(*) FROM refunds"))
 
 		d.Exec("ALTER TABLE operator_actions DROP CONSTRAINT the_disk_is_full")
 		for _, form := range []url.Values{tryNow, refund, tryNow} {
-			require.Contains(t, p.post("/operator/act", form).says(), "Done.", "the same form, once it can be")
+			require.Contains(t, p.post("/operator/act", form).says(), "Done.",
+				"the same form, once the row can be written")
 		}
 		require.Equal(t, "Ada try_now "+payment+" done; Ada refund "+paid+" done", d.AuditTrail())
 	})
 
-	t.Run("IsNeverChanged", func(t *testing.T) {
+	t.Run("RowsCannotBeChanged", func(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, world.AdminToken)
 		payment, _ := d.ParkedPayment("k")
 		p := d.signedIn(t, "Ada  \u202e Lovelace")
 		p.act("try_now", d.Tenant.ID, payment, hash("k"))
-		for _, harm := range []string{"UPDATE operator_actions SET actor = 'nobody'", "UPDATE operator_actions SET result = 'nothing'", "DELETE FROM operator_actions"} {
+		for _, harm := range []string{"UPDATE operator_actions SET actor = 'nobody'",
+			"UPDATE operator_actions SET result = 'nothing'", "DELETE FROM operator_actions"} {
 			_, err := d.DB.Raw().Exec(t.Context(), harm)
 			require.ErrorContains(t, err, "what a person did")
 		}
@@ -396,7 +442,7 @@ func TestTrail(t *testing.T) {
 	})
 }
 
-// paidBefore is a payment from before Stripe fell silent.
+// paidBefore is a payment made before Stripe stopped responding.
 func (d *desk) paidBefore() string {
 	d.T.Helper()
 	d.Sim.ClearFaults()
@@ -406,7 +452,7 @@ func (d *desk) paidBefore() string {
 func TestPage(t *testing.T) {
 	t.Parallel()
 
-	t.Run("SaysWhoMendsWhat", func(t *testing.T) {
+	t.Run("SaysWhoActsNext", func(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, "")
 		p := d.person(t)
@@ -417,24 +463,27 @@ func TestPage(t *testing.T) {
 		require.Regexp(t, `Automatic: (due now; a completer|a completer retries at \d\d:\d\d:\d\d, in)`, a.says())
 		require.Contains(t, a.says(), "Money unknown whether it has moved")
 		require.Contains(t, a.says(), "Last error unknown: no answer, Post ")
-		require.Contains(t, a.says(), "No action needed.", "the completer is at it")
+		require.Contains(t, a.says(), "No action needed.", "the completer retries it")
 
 		object := p.get("/operator/objects/" + d.Tenant.ID + "/" + order).says()
 		require.Contains(t, object, "Outcome not yet known. Charged at most once.")
 		require.Contains(t, object, "confirm unknown")
 		require.Contains(t, object, d.Text("SELECT intent_id FROM payments WHERE id = $1", payment))
 
-		d.Exec("UPDATE idempotency_keys SET next_attempt_at = clock_timestamp() - interval '2 minutes', leased_until = '-infinity' WHERE finished_at IS NULL")
+		d.Exec(`UPDATE idempotency_keys SET leased_until = '-infinity',
+			next_attempt_at = clock_timestamp() - interval '2 minutes' WHERE finished_at IS NULL`)
 		require.Contains(t, p.get("/operator").says(), "Needs you: due at")
-		require.Contains(t, p.get("/operator").says(), "1 problem needs you. 1 request is due and not claimed by any process")
+		require.Contains(t, p.get("/operator").says(),
+			"1 problem needs you. 1 request is due and not claimed by any process")
 
-		for _, path := range []string{"/operator", "/operator/objects/" + d.Tenant.ID + "/" + order, "/operator/objects/" + d.Tenant.ID + "/" + payment} {
+		for _, path := range []string{"/operator", "/operator/objects/" + d.Tenant.ID + "/" + order,
+			"/operator/objects/" + d.Tenant.ID + "/" + payment} {
 			require.NotContains(t, p.get(path).body, "raw-key-of-a-customer", path)
 		}
 		require.Contains(t, p.get("/operator").body, hash("raw-key-of-a-customer"))
 	})
 
-	t.Run("FindsByWhateverOneHas", func(t *testing.T) {
+	t.Run("FindsObjectsByAnyID", func(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, "")
 		p := d.person(t)
@@ -442,30 +491,38 @@ func TestPage(t *testing.T) {
 		payment := d.API.Pay("raw-key", order, "pm_card_visa").ID()
 		refund := d.API.Post("/v1/payments/"+payment+"/refunds", "refund-key", `{"amount":100}`).ID()
 		require.Equal(t, http.StatusOK, d.API.Do("PUT", "/v1/stock/tea", `{"available":10}`).Status)
-		checkout := d.API.Post("/v1/checkouts", "checkout-key", `{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":500}],"payment_method":"pm_card_visa"}`).ID()
-		intent, charge := d.Text("SELECT intent_id FROM payments WHERE id = $1", payment), d.Text("SELECT charge_id FROM payments WHERE id = $1", payment)
+		checkout := d.API.Post("/v1/checkouts", "checkout-key",
+			`{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":500}],
+				"payment_method":"pm_card_visa"}`).ID()
+		intent, charge := d.Text("SELECT intent_id FROM payments WHERE id = $1", payment),
+			d.Text("SELECT charge_id FROM payments WHERE id = $1", payment)
 		for what, says := range map[string]string{
-			order: "Charged once: 10.00 USD, of which 1.00 USD refunded.", payment: "Charged once: 10.00 USD", refund: "Charged once: 10.00 USD", checkout: "Charged once: 5.00 USD.",
-			intent: "Charged once: 10.00 USD", charge: "Charged once: 10.00 USD", "raw-key": "Payment: finished. Charged once, " + charge, "refund-key": "Refund: finished. Refunded once",
+			order: "Charged once: 10.00 USD, of which 1.00 USD refunded.", payment: "Charged once: 10.00 USD",
+			refund: "Charged once: 10.00 USD", checkout: "Charged once: 5.00 USD.",
+			intent: "Charged once: 10.00 USD", charge: "Charged once: 10.00 USD",
+			"raw-key": "Payment: finished. Charged once, " + charge, "refund-key": "Refund: finished. Refunded once",
 		} {
 			a := p.post("/operator/find", url.Values{"what": {" " + what + " "}})
 			require.Equal(t, http.StatusOK, a.status, what)
 			require.Contains(t, a.says(), says, what)
 			if strings.HasSuffix(what, "-key") {
-				require.NotContains(t, a.body, what, "who has the key need not be told it")
+				require.NotContains(t, a.body, what, "the key is not repeated")
 				require.NotContains(t, a.path, what)
 			}
 		}
 		d.LoseStripe()
-		require.Contains(t, p.post("/operator/find", url.Values{"what": {intent}}).says(), "Charged once: 10.00 USD", "found in our rows while Stripe is away")
+		require.Contains(t, p.post("/operator/find", url.Values{"what": {intent}}).says(), "Charged once: 10.00 USD",
+			"found in this database while Stripe is unavailable")
 		for _, nothing := range []string{"ord_00000000000000000000000000", "no such key", "pay_x", "ch_none"} {
-			require.Equal(t, http.StatusNotFound, p.post("/operator/find", url.Values{"what": {nothing}}).status, nothing)
+			require.Equal(t, http.StatusNotFound, p.post("/operator/find", url.Values{"what": {nothing}}).status,
+				nothing)
 		}
 		require.Equal(t, http.StatusBadRequest, p.post("/operator/find", url.Values{"what": {" "}}).status)
-		require.Equal(t, http.StatusNotFound, p.get("/operator/objects/"+d.NewTenant().ID+"/"+order).status, "another tenant's")
+		require.Equal(t, http.StatusNotFound, p.get("/operator/objects/"+d.NewTenant().ID+"/"+order).status,
+			"another tenant's")
 	})
 
-	t.Run("ShowsWhatItCannotRead", func(t *testing.T) {
+	t.Run("ShowsPanelsThatCannotBeRead", func(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, "")
 		d.API.Order()
@@ -475,7 +532,8 @@ func TestPage(t *testing.T) {
 		require.Less(t, time.Since(began), 10*time.Second)
 		require.Equal(t, http.StatusOK, a.status)
 		require.Contains(t, a.says(), "Status unknown. Could not be read: events to publish .")
-		require.Contains(t, a.says(), "No differences between Stripe and this database", "the others are there")
+		require.Contains(t, a.says(), "Could not be read: The query timed out")
+		require.Contains(t, a.says(), "No differences between Stripe and this database", "the other panels are shown")
 		require.Contains(t, a.says(), "No unfinished checkouts.")
 	})
 
@@ -486,7 +544,7 @@ func TestPage(t *testing.T) {
 		a := p.get("/operator")
 		require.Equal(t, http.StatusOK, a.status)
 		require.Contains(t, a.says(), "Status unknown.")
-		require.Contains(t, a.says(), "Cannot connect to the database")
+		require.Contains(t, a.says(), "The database is unavailable")
 		require.NotContains(t, a.says(), "No action needed")
 		require.Equal(t, http.StatusServiceUnavailable, p.get("/operator/actions").status)
 	})
@@ -505,12 +563,14 @@ func TestPage(t *testing.T) {
 			})
 		}()
 		d.Until("the pages wait for the table", func() bool { return d.WaitingForLocks() >= operator.Connections })
-		require.LessOrEqual(t, d.Count("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'operator'"), operator.Connections)
+		require.LessOrEqual(t,
+			d.Count(`SELECT count(*) FROM pg_stat_activity
+				WHERE datname = current_database() AND application_name = 'operator'`), operator.Connections)
 		release()
 		require.Equal(t, []int{200, 200, 200, 200, 200, 200}, <-opened)
 	})
 
-	t.Run("AsksInvariantsOnDemand", func(t *testing.T) {
+	t.Run("ChecksInvariantsOnRequestOnly", func(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, world.AdminToken)
 		order := d.API.Order()

@@ -45,6 +45,7 @@ type headline struct{ Text, Anchor string }
 // panel is embedded in every panel. ReadError says why it could not be read.
 type panel struct{ ReadError string }
 
+// moneyPanel shows the discrepancies between Stripe and this database.
 type moneyPanel struct {
 	panel
 	Drift         []db.MoneyDriftRow
@@ -52,6 +53,7 @@ type moneyPanel struct {
 	Open          int64
 }
 
+// outboxPanel shows the events that are not published yet.
 type outboxPanel struct {
 	panel
 	Stats  db.OutboxStatsRow
@@ -59,6 +61,7 @@ type outboxPanel struct {
 	Oldest []db.OperatorOutboxOldestRow
 }
 
+// inboxPanel shows the received events that are not applied yet.
 type inboxPanel struct {
 	panel
 	Stats   []db.InboxStatsRow
@@ -66,12 +69,14 @@ type inboxPanel struct {
 	Failing []db.OperatorInboxFailingRow
 }
 
+// deliveriesPanel shows the webhooks to tenants that are pending or failed.
 type deliveriesPanel struct {
 	panel
 	Stats   db.DeliveryStatsRow
 	GivenUp []db.OperatorDeliveriesGivenUpRow
 }
 
+// checkoutsPanel shows the unfinished checkouts.
 type checkoutsPanel struct {
 	panel
 	List []checkoutRow
@@ -84,6 +89,7 @@ type checkoutRow struct {
 	Steps        []db.OperatorSagasRow
 }
 
+// actionsPanel shows the latest actions, so that two operators see each other.
 type actionsPanel struct {
 	panel
 	List []db.OperatorAction
@@ -100,6 +106,7 @@ func (s *Server) overview(w http.ResponseWriter, r *http.Request) {
 func (s *Server) readOverview(ctx context.Context) *overviewPage {
 	p := &overviewPage{Now: s.now().UTC()}
 	q := s.o.Pool.Queries
+	// Ages are differences to instants that the database wrote, so its clock counts.
 	if now, err := q.OutboxNow(ctx); err == nil {
 		p.Now = now
 	}
@@ -227,6 +234,8 @@ func (p *overviewPage) summarize() {
 	p.addLate()
 }
 
+// addUnreadable names the panels without data: their counts are zero, which must not be
+// read as "nothing to do".
 func (p *overviewPage) addUnreadable() {
 	for _, part := range []struct {
 		panel        panel

@@ -70,6 +70,8 @@ func (s *Server) plan(ctx context.Context, t target, action string, amount *int6
 
 const errInProgress = refusal("a process is working on it right now, or it has just finished")
 
+// planRetryNow has no precondition at Stripe, because the request's own operation reads
+// the state there before it sends anything.
 func (s *Server) planRetryNow(ctx context.Context, t target) (plan, error) {
 	item, err := s.unfinished(ctx, t)
 	if err != nil {
@@ -77,7 +79,7 @@ func (s *Server) planRetryNow(ctx context.Context, t target) (plan, error) {
 	}
 	return plan{
 		item:   &item,
-		Effect: "A completer claims the request within a second, even if it is parked, and reads the state at Stripe first.",
+		Effect: "A completer claims the request within a second, parked or not, and reads the state at Stripe first.",
 		Limits: "A call that may have taken effect at Stripe is not sent again.",
 		effect: retryNow(t.Tenant, item.Key, "it is due now and no longer parked; a completer will claim it"),
 	}, nil
@@ -127,6 +129,7 @@ func (s *Server) planPaymentFailed(ctx context.Context, t target) (plan, error) 
 		Effect: "Confirmed: " + canceled + ", so no money can move any more. The payment's own operation " +
 			"checks this once more, ends the payment as failed and stores the response; the order can be paid again.",
 		Limits: "No money is refunded, because none was charged.",
+		// No status is set here: the operation reads the state at Stripe itself.
 		effect: retryNow(t.Tenant, p.IdempotencyKey, canceled+"; the payment's own operation ends it now"),
 	}, nil
 }
@@ -154,6 +157,8 @@ func refusalIfOpen(err error) error {
 	return err
 }
 
+// planRefund only shows what is refundable. The limit is enforced when the refund is
+// recorded, with the payment locked, because another refund may come first.
 func (s *Server) planRefund(ctx context.Context, t target, action string, amount *int64) (plan, error) {
 	row, err := s.o.Pool.PaymentGet(ctx, db.PaymentGetParams{TenantID: t.Tenant, ID: t.ID})
 	if err != nil {
@@ -202,10 +207,12 @@ func (s *Server) planOrphanRefund(ctx context.Context, t target, amount *int64) 
 	}
 	left := payments.Amount(view.Left, view.Intent.Currency)
 	switch {
+	// Several applications may share one Stripe account.
 	case !view.Ours, view.Intent.TenantID != t.Tenant:
 		return plan{}, refusal("its metadata names no tenant of this database: it belongs to another application")
 	case view.Left == 0:
 		return plan{}, refusal(view.WhyNot)
+	// A second partial refund could not be told from the first by its key.
 	case amount != nil && *amount != view.Left:
 		return plan{}, refusal("only the whole amount can be refunded, " + left)
 	}
@@ -227,6 +234,8 @@ func (s *Server) planOrphanRefund(ctx context.Context, t target, amount *int64) 
 	}, nil
 }
 
+// planAdopt requires that the charge matches an order exactly. An operator who knows
+// better fulfils the order by hand; a guess recorded here would look like a fact.
 func (s *Server) planAdopt(ctx context.Context, t target) (plan, error) {
 	view, err := s.readIntent(ctx, t.ID)
 	switch {
@@ -253,6 +262,8 @@ func (s *Server) planAdopt(ctx context.Context, t target) (plan, error) {
 // unparked is the effect of an "unpark" action. False: the event was not parked.
 type unparked func(ctx context.Context, q *db.Queries) (ok bool, result string, err error)
 
+// planUnpark has no precondition to read. Whether the event is parked is decided by the
+// statement that unparks it.
 func (s *Server) planUnpark(t target) (plan, error) {
 	consumer, isInbox := strings.CutPrefix(t.Of, ofInbox)
 	var p plan

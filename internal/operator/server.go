@@ -175,7 +175,7 @@ func (s *Server) acting(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !s.keys.configured() {
 			s.renderError(w, r, http.StatusForbidden, "Actions are disabled.",
-				"Set ADMIN_TOKEN and restart the process to use them. docs/operations.md has an SQL statement for each.")
+				"Set ADMIN_TOKEN and restart the process to use them. docs/operations.md has the SQL statements.")
 			return
 		}
 		s.signedIn(w, r, next)
@@ -233,8 +233,10 @@ func errorText(err error) string {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), strings.Contains(err.Error(), "statement timeout"):
 		return fmt.Sprintf("The query timed out (limit %s per statement): %s", Statement, postgres.ErrorText(err))
+	case strings.Contains(err.Error(), "lock timeout"): // Another session is the cause, not the connection.
+		return "The query timed out waiting for a lock: " + postgres.ErrorText(err)
 	case postgres.Unavailable(err):
-		return "Cannot connect to the database: " + postgres.ErrorText(err)
+		return "The database is unavailable: " + postgres.ErrorText(err)
 	}
 	return postgres.ErrorText(err)
 }

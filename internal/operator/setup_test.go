@@ -26,7 +26,7 @@ func newDesk(t *testing.T, token string) *desk {
 	return &desk{world.NewDesk(t, token)}
 }
 
-// person is somebody with a browser's cookies and without its guards.
+// person is an HTTP client with the cookies of a browser and none of its protections.
 type person struct {
 	t      testing.TB
 	url    string
@@ -39,7 +39,7 @@ func (d *desk) person(t testing.TB) *person {
 	return &person{t: t, url: d.PageURL, client: &http.Client{Jar: jar}}
 }
 
-// signedIn is a person who gave the token.
+// signedIn is a person who has signed in with the token.
 func (d *desk) signedIn(t testing.TB, name string) *person {
 	t.Helper()
 	p := d.person(t)
@@ -48,7 +48,7 @@ func (d *desk) signedIn(t testing.TB, name string) *person {
 	return p
 }
 
-// page is what a person sees in the end.
+// page is a response after all redirects.
 type page struct {
 	status int
 	path   string
@@ -56,10 +56,11 @@ type page struct {
 	header http.Header
 }
 
-// says is the page's text, as somebody reads it.
+// says is the page's visible text.
 func (p page) says() string {
 	text := regexp.MustCompile(`<[^>]*>`).ReplaceAllString(p.body, " ")
-	return strings.NewReplacer("&#39;", "'", "&#34;", `"`, "&amp;", "&").Replace(strings.Join(strings.Fields(text), " "))
+	return strings.NewReplacer("&#39;", "'", "&#34;", `"`, "&amp;",
+		"&").Replace(strings.Join(strings.Fields(text), " "))
 }
 
 // field is the value of a hidden field.
@@ -112,13 +113,14 @@ func (p *person) post(path string, form url.Values, header ...string) page {
 	return p.do(http.MethodPost, path, form, header...)
 }
 
-// form is an action's, as its page shows it, with a reason.
+// form is the form of an action with a reason filled in.
 func (p *person) form(kind, tenant, id, of string) url.Values {
 	p.t.Helper()
 	a := p.get("/operator/act?" + url.Values{"kind": {kind}, "tenant": {tenant}, "id": {id}, "of": {of}}.Encode())
 	require.Equal(p.t, http.StatusOK, a.status, a.body)
-	form := url.Values{"reason": {"the customer called"}, "csrf": {a.field("csrf")}, "action": {a.field("action")}, "kind": {kind}, "tenant": {tenant}, "id": {id}, "of": {of}}
-	if a.field("action") == "" { // It cannot be done, and the page says why. Somebody may send it all the same.
+	form := url.Values{"reason": {"the customer called"}, "csrf": {a.field("csrf")}, "action": {a.field("action")},
+		"kind": {kind}, "tenant": {tenant}, "id": {id}, "of": {of}}
+	if a.field("action") == "" { // Not possible, and the page says why. The form may still be submitted.
 		require.Contains(p.t, a.says(), "Not possible.")
 		form.Set("csrf", p.get("/operator").field("csrf"))
 		form.Set("action", ids.New(ids.Action))
@@ -126,7 +128,7 @@ func (p *person) form(kind, tenant, id, of string) url.Values {
 	return form
 }
 
-// act fills an action's form in and sends it.
+// act fills in an action's form and submits it.
 func (p *person) act(kind, tenant, id, of string) page {
 	p.t.Helper()
 	return p.post("/operator/act", p.form(kind, tenant, id, of))

@@ -15,6 +15,8 @@ type actionPage struct {
 	Back string
 }
 
+// action is a page of its own, so that reloading it after an action does not submit the
+// form again.
 func (s *Server) action(w http.ResponseWriter, r *http.Request) {
 	row, err := s.o.Pool.OperatorActionGet(r.Context(), r.PathValue("id"))
 	if err != nil {

@@ -31,6 +31,8 @@ type frame struct {
 	Current string
 }
 
+// render writes a page. A template error is a bug, because the templates are part of the
+// binary; guarded turns it into an error page.
 func (s *Server) render(w http.ResponseWriter, r *http.Request, status int, name, title string, page any) {
 	f := frame{
 		Title: title, Styles: s.styles, At: s.now().UTC(), Page: page,
@@ -48,6 +50,7 @@ func (s *Server) render(w http.ResponseWriter, r *http.Request, status int, name
 	_, _ = w.Write(b.Bytes())
 }
 
+// pages are parsed at start, so that a broken template fails every test and not one page.
 var pages = parsePages()
 
 func parsePages() map[string]*template.Template {
@@ -84,7 +87,6 @@ var functions = template.FuncMap{
 	"seconds":     func(n float64) string { return span(time.Duration(n * float64(time.Second))) },
 	"sentence":    sentence,
 	"since":       func(now, t time.Time) string { return span(now.Sub(t)) },
-	"span":        span,
 	"text":        text,
 }
 
@@ -99,6 +101,7 @@ func actionHref(kind db.OperatorActionKind, tenant, id, of string) string {
 	return target{Kind: kind, Tenant: tenant, ID: id, Of: of}.href()
 }
 
+// queryEscape escapes a value in an address.
 func queryEscape(s string) string { return url.QueryEscape(s) }
 
 // text is the value of a nullable column; empty for null.
@@ -137,7 +140,7 @@ func clock(t time.Time) string { return t.UTC().Format("15:04:05") }
 
 // span is a duration, rounded to what matters for it.
 func span(d time.Duration) string {
-	if d < 0 {
+	if d < 0 { // The database's clock and this process's may differ a little.
 		d = 0
 	}
 	switch {
@@ -153,6 +156,7 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%d days", int(d.Hours())/24)
 }
 
+// plural takes any integer type, because the generated queries return several.
 func plural(n any, one, many string) string {
 	if fmt.Sprint(n) == "1" {
 		return "1 " + one
@@ -225,12 +229,14 @@ func discrepancyLabel(kind db.DiscrepancyKind) string {
 func discrepancyAdvice(kind db.DiscrepancyKind) string {
 	switch kind {
 	case db.DiscrepancyKindUnmatchedAtStripe:
-		return "this charge could not be matched to an order. Adopt it (record it as a payment) if that has become possible; " +
-			"otherwise refund it, or fulfil the order by hand."
+		return "this charge could not be matched to an order. Adopt it (record it as a payment) if that has " +
+			"become possible; otherwise refund it, or fulfil the order by hand."
 	case db.DiscrepancyKindMissingAtStripe:
-		return "Stripe does not have what this database has. Check that STRIPE_SECRET_KEY is of the right account and mode."
+		return "Stripe does not have what this database has. Check that STRIPE_SECRET_KEY is of the right " +
+			"account and mode."
 	case db.DiscrepancyKindAmountMismatch:
-		return "the amounts differ. Usually it was changed or refunded in Stripe’s dashboard: record it in your books."
+		return "the amounts differ. Usually it was changed or refunded in Stripe’s dashboard: record it in " +
+			"your books."
 	case db.DiscrepancyKindStatusMismatch:
 		return "the states differ. Usually it was refunded in Stripe’s dashboard, or is disputed."
 	}

@@ -62,6 +62,7 @@ type workItem struct {
 	AdviceShown bool // the page's summary already says who acts next
 }
 
+// workItems gives all rows the same time, so that their ages can be compared.
 func workItems(rows []db.OperatorWorkRow, now time.Time) []workItem {
 	items := make([]workItem, len(rows))
 	for i, row := range rows {
