@@ -197,7 +197,7 @@ func TestContract(t *testing.T) {
 		}
 	})
 
-	t.Run("UnknownAtStripe", func(t *testing.T) {
+	t.Run("UnknownOutcomeAtStripe", func(t *testing.T) {
 		order := b.order("unknown-order")
 		b.sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.EffectError, Times: 1})
 		require.Contains(t, []int{http.StatusAccepted, http.StatusCreated}, b.pay("unknown", order, "pm_card_visa").status)
@@ -235,7 +235,7 @@ func TestContract(t *testing.T) {
 		}
 	})
 
-	t.Run("KeyStories", func(t *testing.T) {
+	t.Run("KeyHistory", func(t *testing.T) {
 		order := b.order("story-order")
 		require.Equal(t, http.StatusCreated, b.pay(`a/b"c%41?`, order, "pm_card_visa").status)
 		const path = "/v1/idempotency-keys/a%2Fb%22c%2541%3F"
@@ -290,7 +290,7 @@ func TestContract(t *testing.T) {
 		require.Equal(t, "unavailable", slow.send("POST", "/v1/webhooks/stripe", "{}", "Stripe-Signature", "t=1,v1=00").code())
 	})
 
-	t.Run("DatabaseAway", func(t *testing.T) {
+	t.Run("DatabaseUnavailable", func(t *testing.T) {
 		nowhere, err := postgres.Open(t.Context(), "postgres://payonce@127.0.0.1:9/payonce", postgres.Options{})
 		require.NoError(t, err)
 		t.Cleanup(nowhere.Close)
@@ -311,7 +311,7 @@ func TestContract(t *testing.T) {
 	})
 
 	// What was documented and did not come about above is untested prose.
-	t.Run("EveryAnswerWasSeen", func(t *testing.T) {
+	t.Run("EveryDocumentedStatusIsReturned", func(t *testing.T) {
 		for _, op := range operations(t) {
 			for status := range op.item.Responses.Map() {
 				switch {
@@ -354,7 +354,7 @@ func number(t *testing.T, status string) int {
 
 // The samples of the document are pasted into a shell, in the order of a
 // reader: each must do what it shows.
-func TestSamples(t *testing.T) {
+func TestDocumentedSamplesRun(t *testing.T) {
 	t.Parallel()
 	for _, tool := range []string{"bash", "curl", "grep"} {
 		if _, err := exec.LookPath(tool); err != nil {

@@ -64,7 +64,7 @@ func TestDocs(t *testing.T) {
 	t.Parallel()
 	server := docsServer(t)
 
-	t.Run("ServesTheDocumentAsItIs", func(t *testing.T) {
+	t.Run("ServesTheOpenAPIDocument", func(t *testing.T) {
 		t.Parallel()
 		res, body := fetch(t, server.URL+"/openapi.json")
 		require.Equal(t, "application/json", res.Header.Get("Content-Type"))
@@ -105,7 +105,7 @@ func TestDocs(t *testing.T) {
 		}
 	})
 
-	t.Run("ExplainsEveryProblemToPrograms", func(t *testing.T) {
+	t.Run("ExplainsEveryProblemAsJSON", func(t *testing.T) {
 		t.Parallel()
 		for _, pt := range problemTypes {
 			_, body := fetch(t, server.URL+pt.typeURI(), "Accept", "application/json")
@@ -124,7 +124,7 @@ func TestDocs(t *testing.T) {
 		require.Len(t, list.Data, len(problemTypes))
 	})
 
-	t.Run("KnowsNoOtherProblem", func(t *testing.T) {
+	t.Run("UnknownPathsAre404", func(t *testing.T) {
 		t.Parallel()
 		for _, path := range []string{"/problems/no-such-code", "/problems/", "/docs/assets/no-such-file.js", "/docs/assets/..%2Fdocs.go"} {
 			res, body := fetch(t, server.URL+path)
@@ -133,7 +133,7 @@ func TestDocs(t *testing.T) {
 		}
 	})
 
-	t.Run("SaysWhatTheKeyPromises", func(t *testing.T) {
+	t.Run("PolicyStatesRetentionAndProblems", func(t *testing.T) {
 		t.Parallel()
 		_, body := fetch(t, server.URL+"/docs/idempotency")
 		require.Contains(t, body, "<strong>72 hours</strong>", "the retention of this service, not a default")
@@ -144,7 +144,7 @@ func TestDocs(t *testing.T) {
 		}
 	})
 
-	t.Run("LinksLeadSomewhere", func(t *testing.T) {
+	t.Run("LinksWork", func(t *testing.T) {
 		t.Parallel()
 		link := regexp.MustCompile(`(?:href|src)="([^"#]*)[^"]*"|\]\((/[^)#]*)[^)]*\)`)
 		paths := []string{"/docs", "/docs/idempotency", "/problems", "/openapi.json"}
@@ -167,7 +167,7 @@ func TestDocs(t *testing.T) {
 		require.Greater(t, len(checked), len(problemTypes))
 	})
 
-	t.Run("IsNotSentTwice", func(t *testing.T) {
+	t.Run("UnchangedPagesAre304", func(t *testing.T) {
 		t.Parallel()
 		for _, path := range []string{"/openapi.json", "/docs", "/docs/idempotency", "/problems", "/problems/internal", "/docs/assets/page.css", "/docs/assets/scalar-1.46.4.js"} {
 			first, _ := fetch(t, server.URL+path)

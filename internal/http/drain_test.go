@@ -93,10 +93,10 @@ func TestDrain(t *testing.T) {
 	require.Error(t, err, "nobody listens any more")
 }
 
-// TestDrainEnds: a request that takes longer than a process which stops has time
+// TestDrainEndsAtItsTimeout: a request that takes longer than a process which stops has time
 // for is cut off, and the process still stops well: what was begun is finished by
 // another, as if this one had been killed.
-func TestDrainEnds(t *testing.T) {
+func TestDrainEndsAtItsTimeout(t *testing.T) {
 	t.Parallel()
 	b, s := beside(t, 300*time.Millisecond)
 	elsewhere := b.url
@@ -126,9 +126,9 @@ func TestDrainEnds(t *testing.T) {
 	require.Eventually(t, func() bool { return b.pay("slow", order, "pm_card_visa").status == http.StatusCreated }, world.Patience, 20*time.Millisecond)
 }
 
-// TestDrainDoesNotWaitForWhoDoesNotRead: a client that asks and asks and takes no
+// TestDrainDisconnectsClientsThatDoNotRead: a client that asks and asks and takes no
 // answer fills the connection, and then its handler waits for it.
-func TestDrainDoesNotWaitForWhoDoesNotRead(t *testing.T) {
+func TestDrainDisconnectsClientsThatDoNotRead(t *testing.T) {
 	t.Parallel()
 	_, s := beside(t, time.Minute)
 

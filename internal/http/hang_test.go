@@ -11,10 +11,10 @@ import (
 	"example.com/payonce/testkit/world"
 )
 
-// TestDatabaseHangs: a database that neither answers nor refuses, behind a network
+// TestResponseIsInTimeWhenTheDatabaseHangs: a database that neither answers nor refuses, behind a network
 // that swallows what it is given, costs a client the time that every answer may
 // take and no more.
-func TestDatabaseHangs(t *testing.T) {
+func TestResponseIsInTimeWhenTheDatabaseHangs(t *testing.T) {
 	t.Parallel()
 	const stripeTimeout = 800 * time.Millisecond
 	w := world.New(t)

@@ -41,7 +41,7 @@ var patient = world.LocalOptions{StripeTimeout: 10 * time.Second, Lease: time.Mi
 func TestKey(t *testing.T) {
 	t.Parallel()
 
-	t.Run("InFlightIsSaidAtOnce", func(t *testing.T) {
+	t.Run("InFlightIs409AtOnce", func(t *testing.T) {
 		t.Parallel()
 		w := world.New(t)
 		api := w.Local(patient)
@@ -61,7 +61,7 @@ func TestKey(t *testing.T) {
 		w.RequireChargedOnce(order)
 	})
 
-	t.Run("InFlightIsWaitedForIfPreferred", func(t *testing.T) {
+	t.Run("PreferWaitReturnsTheResponse", func(t *testing.T) {
 		t.Parallel()
 		w := world.New(t)
 		api := w.Local(patient)
@@ -110,7 +110,7 @@ func TestKey(t *testing.T) {
 		w.RequireChargedOnce(order)
 	})
 
-	t.Run("OfAnotherRequestRevealsNothing", func(t *testing.T) {
+	t.Run("MismatchRevealsNothing", func(t *testing.T) {
 		t.Parallel()
 		w := world.New(t)
 		api := w.Local(world.LocalOptions{})
@@ -137,7 +137,7 @@ func TestKey(t *testing.T) {
 		w.RequireChargedOnce(order)
 	})
 
-	t.Run("QuotedAndBareIsOne", func(t *testing.T) {
+	t.Run("QuotedAndBareAreOneKey", func(t *testing.T) {
 		t.Parallel()
 		api := world.New(t).Local(world.LocalOptions{})
 		first := api.Post("/v1/orders", `a\b`, newOrder)
@@ -148,7 +148,7 @@ func TestKey(t *testing.T) {
 		require.NotEqual(t, first.ID(), api.Post("/v1/orders", `A\b`, newOrder).ID(), "but not in another case")
 	})
 
-	t.Run("RefusedBeforeTheClaimIsStillFree", func(t *testing.T) {
+	t.Run("RefusedRequestLeavesTheKeyUnused", func(t *testing.T) {
 		t.Parallel()
 		w := world.New(t)
 		api := w.Local(world.LocalOptions{})
@@ -199,7 +199,7 @@ func TestKey(t *testing.T) {
 		w.RequireChargedOnce(order)
 	})
 
-	t.Run("IsAuthorisedLikeAFirstRequest", func(t *testing.T) {
+	t.Run("ReplayRequiresAValidAPIKey", func(t *testing.T) {
 		t.Parallel()
 		w := world.New(t)
 		api := w.Local(world.LocalOptions{})
@@ -211,7 +211,7 @@ func TestKey(t *testing.T) {
 		require.NotContains(t, string(api.Pay("k", order, visa).Body), paid.ID())
 	})
 
-	t.Run("ReplayedAndResumedIsFreeOfRateLimits", func(t *testing.T) {
+	t.Run("ReplaysAndResumedWorkAreNotRateLimited", func(t *testing.T) {
 		t.Parallel()
 		w := world.New(t)
 		api := w.Local(world.LocalOptions{})

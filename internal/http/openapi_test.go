@@ -19,7 +19,7 @@ func TestOpenAPI(t *testing.T) {
 	// Loading validates the document, and every example against its schema.
 	doc := openapi.New(t, OpenAPI()).Document()
 
-	t.Run("KeepsTheOrderItIsWrittenIn", func(t *testing.T) {
+	t.Run("KeepsTheOrderOfTheFile", func(t *testing.T) {
 		t.Parallel()
 		require.True(t, json.Valid(OpenAPI()))
 		require.True(t, strings.HasPrefix(string(OpenAPI()), `{"openapi":"3.0.3","info":{"title":"payonce"`))
@@ -75,7 +75,7 @@ func TestOpenAPI(t *testing.T) {
 		})
 	})
 
-	t.Run("AsksForAKeyWhereSomethingIsMade", func(t *testing.T) {
+	t.Run("KeyIsRequiredWhereSomethingChanges", func(t *testing.T) {
 		t.Parallel()
 		eachOperation(doc, func(method, path string, op *openapi3.Operation) {
 			key := op.Parameters.GetByInAndName("header", "Idempotency-Key")
@@ -99,7 +99,7 @@ func TestOpenAPI(t *testing.T) {
 		})
 	})
 
-	t.Run("IsOpenOnlyWhereItSaysSo", func(t *testing.T) {
+	t.Run("TenantRoutesRequireAnAPIKey", func(t *testing.T) {
 		t.Parallel()
 		eachOperation(doc, func(_, path string, op *openapi3.Operation) {
 			tenants := strings.HasPrefix(path, "/v1/") && path != "/v1/webhooks/stripe"
@@ -114,7 +114,7 @@ func TestOpenAPI_Problems(t *testing.T) {
 	t.Parallel()
 	doc := openapi.New(t, OpenAPI()).Document()
 
-	t.Run("EachIsInTheDocument", func(t *testing.T) {
+	t.Run("EveryProblemIsDocumented", func(t *testing.T) {
 		t.Parallel()
 		documented := map[string][]int{} // code → statuses it is answered with
 		note := func(status int, content openapi3.Content) {
@@ -145,7 +145,7 @@ func TestOpenAPI_Problems(t *testing.T) {
 		require.Empty(t, documented, "codes that are not in the catalogue")
 	})
 
-	t.Run("ExamplesAreTheCatalogues", func(t *testing.T) {
+	t.Run("ExamplesMatchTheProblemTypes", func(t *testing.T) {
 		t.Parallel()
 		shown := map[string]bool{}
 		for name, example := range doc.Components.Examples {
@@ -166,7 +166,7 @@ func TestOpenAPI_Problems(t *testing.T) {
 		}
 	})
 
-	t.Run("ReplayHeadersFollowTheCatalogue", func(t *testing.T) {
+	t.Run("ReplayHeadersMatchTheProblemTypes", func(t *testing.T) {
 		t.Parallel()
 		eachOperation(doc, func(method, path string, op *openapi3.Operation) {
 			for status, response := range op.Responses.Map() {

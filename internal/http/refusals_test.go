@@ -127,12 +127,12 @@ func refusals(order, payment string) []refusal {
 	)
 }
 
-// TestNothingIsWritten: whoever is refused, and whoever is told again what is
+// TestRefusedRequestsWriteNothing: whoever is refused, and whoever is told again what is
 // stored, leaves no trace in the database. The witness is the counter of
 // transaction ids: PostgreSQL gives one to every transaction that changes or even
 // locks a row, and to no other. It counts for the whole server, so this test has
 // one of its own.
-func TestNothingIsWritten(t *testing.T) {
+func TestRefusedRequestsWriteNothing(t *testing.T) {
 	t.Parallel()
 	server := dbtest.Server(t)
 	dbtest.Migrated(t, server.URL)
@@ -243,7 +243,7 @@ func (r refusal) complete() refusal {
 	return r
 }
 
-func TestAllow(t *testing.T) {
+func TestMethodNotAllowedListsTheMethods(t *testing.T) {
 	t.Parallel()
 	api := world.New(t).Local(world.LocalOptions{})
 	for path, allow := range map[string]string{
@@ -253,9 +253,9 @@ func TestAllow(t *testing.T) {
 	}
 }
 
-// TestCutRequests sends what no HTTP library would: bodies that end too early.
+// TestTruncatedRequestsAreRefused sends what no HTTP library would: bodies that end too early.
 // Half a request must never become one.
-func TestCutRequests(t *testing.T) {
+func TestTruncatedRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
 	api := w.Local(world.LocalOptions{})
@@ -292,9 +292,9 @@ func TestCutRequests(t *testing.T) {
 	}
 }
 
-// TestUnreadableRequests: what net/http refuses before any handler sees it is
+// TestUnparsableRequestsGetAProblem: what net/http refuses before any handler sees it is
 // refused in the words of the contract all the same.
-func TestUnreadableRequests(t *testing.T) {
+func TestUnparsableRequestsGetAProblem(t *testing.T) {
 	t.Parallel()
 	var options httpapi.Options
 	b := setup(t, func(o *httpapi.Options) { options = *o })

@@ -23,7 +23,7 @@ import (
 
 // A webhook for which there is no room was not kept, and is to be sent again: that
 // is no failure of ours, as a 500 would say.
-func TestWebhookWithoutRoomIsToBeSentAgain(t *testing.T) {
+func TestWebhookIsRefusedWhenTheIntakeIsFull(t *testing.T) {
 	t.Parallel()
 	p := problemOf(fmt.Errorf("keep it: %w", inbox.ErrFull))
 	require.Equal(t, codeUnavailable, p.code)
@@ -32,7 +32,7 @@ func TestWebhookWithoutRoomIsToBeSentAgain(t *testing.T) {
 
 // The decoder is written by hand, and so is the document. Here a few hundred
 // bodies, each a valid one with one thing changed, are judged by both.
-func TestRequestsAgreeWithTheDocument(t *testing.T) {
+func TestRequestsMatchTheOpenAPIDocument(t *testing.T) {
 	t.Parallel()
 	doc := openapi.New(t, OpenAPI()).Document()
 	for _, c := range []struct {
@@ -178,7 +178,7 @@ func TestFingerprint(t *testing.T) {
 	const order, payment = "ord_06gvqs7in9sb99iish6qfsku4o", "pay_06gvqs7m7pv2f4r5a2ia79is1g"
 	const newOrder = `{"currency":"eur","items":[{"sku":"tea","quantity":2,"unit_amount":1250}]}`
 
-	t.Run("StaysWhatItWas", func(t *testing.T) {
+	t.Run("IsTheSameInEveryRelease", func(t *testing.T) {
 		for path, want := range map[string][2]string{
 			"/v1/orders":                           {newOrder, "f303411b9fb5ac354d065afec2db1bbb4976946120dea4fea590ce18b1f9da7b"},
 			"/v1/orders/" + order + "/cancel":      {"", "7616a14650ce36416b4e56d40e0e3721e47496603e990ae35932b7521160078d"},
@@ -190,7 +190,7 @@ func TestFingerprint(t *testing.T) {
 		}
 	})
 
-	t.Run("IsOfTheMeaning", func(t *testing.T) {
+	t.Run("IgnoresOrderAndWhiteSpace", func(t *testing.T) {
 		same := of("/v1/orders", newOrder)
 		for _, body := range []string{
 			`{"items":[{"unit_amount":1250,"quantity":2,"sku":"tea"}],"currency":"eur"}`,
@@ -204,7 +204,7 @@ func TestFingerprint(t *testing.T) {
 			of("/v1/orders", strings.Replace(newOrder, "}]", `}],"metadata":{"b":"2","a":"1"}`, 1)))
 	})
 
-	t.Run("TellsOthersApart", func(t *testing.T) {
+	t.Run("DiffersForDifferentRequests", func(t *testing.T) {
 		seen := map[string]string{}
 		for _, request := range [][2]string{
 			{"/v1/orders", newOrder},

@@ -16,9 +16,9 @@ import (
 	"example.com/payonce/stripesim"
 )
 
-// TestWaiterOutlivesTheHolder: who waits for a holder that dies may have waited
+// TestWaiterTakesOverAnExpiredLease: who waits for a holder that dies may have waited
 // longer than a request's own time, which it then has not used yet.
-func TestWaiterOutlivesTheHolder(t *testing.T) {
+func TestWaiterTakesOverAnExpiredLease(t *testing.T) {
 	t.Parallel()
 	const within = 600 * time.Millisecond
 	var options httpapi.Options

@@ -18,13 +18,13 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	f := promauto.With(reg)
 	m := &Metrics{
 		deliveries: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_notifier_attempts_total",
-			Help: "Webhook deliveries attempted, by result: delivered, failed (tried again later), gave_up, fenced."}, []string{"result"}),
-		pending: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_notifier_pending", Help: "Deliveries not yet made."}),
-		failed:  f.NewGauge(prometheus.GaugeOpts{Name: "payonce_notifier_failed", Help: "Deliveries given up and kept."}),
-		oldest:  f.NewGauge(prometheus.GaugeOpts{Name: "payonce_notifier_oldest_seconds", Help: "Age of the oldest delivery not yet made."}),
+			Help: "Webhook delivery attempts, by result: delivered, failed (retried later), gave_up, fenced."}, []string{"result"}),
+		pending: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_notifier_pending", Help: "Deliveries that are not delivered yet."}),
+		failed:  f.NewGauge(prometheus.GaugeOpts{Name: "payonce_notifier_failed", Help: "Deliveries that failed for good and can be sent again."}),
+		oldest:  f.NewGauge(prometheus.GaugeOpts{Name: "payonce_notifier_oldest_seconds", Help: "Age of the oldest delivery that is not delivered yet."}),
 	}
 	for _, result := range []string{"delivered", "failed", "gave_up", "fenced"} {
-		m.deliveries.WithLabelValues(result) // A counter that is born with its first count hides that one from increase().
+		m.deliveries.WithLabelValues(result) // increase() does not count the first increment of a counter that did not exist before.
 	}
 	return m
 }

@@ -151,7 +151,7 @@ func TestNotifier(t *testing.T) {
 		}
 	})
 
-	t.Run("ATenantThatHangsHoldsUpNobodyElse", func(t *testing.T) {
+	t.Run("UnresponsiveEndpointDelaysOnlyItsTenant", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		hanging := make(chan struct{})
@@ -187,7 +187,7 @@ func TestNotifier(t *testing.T) {
 		}, 10*time.Second, time.Millisecond, "who answers again is told the rest")
 	})
 
-	t.Run("TriesAgainUnderTheSameID", func(t *testing.T) {
+	t.Run("RetriesWithTheSameID", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		b.answer = func(w http.ResponseWriter, n int) {
@@ -203,7 +203,7 @@ func TestNotifier(t *testing.T) {
 		b.publish("ord_1")
 		b.runOnce(1)
 		status, lastError, attempts, pause := b.row()
-		require.Equal(t, "pending answered 500 1", fmt.Sprint(status, " ", lastError, " ", attempts))
+		require.Equal(t, "pending HTTP status 500 1", fmt.Sprint(status, " ", lastError, " ", attempts))
 		require.InDelta(t, 5, pause, 3)
 		b.runOnce(0)
 		b.due()
@@ -219,7 +219,7 @@ func TestNotifier(t *testing.T) {
 		}
 	})
 
-	t.Run("GivesUpAfterThreeDaysAndCanBeAskedAgain", func(t *testing.T) {
+	t.Run("FailsAfterThreeDaysAndCanBeRequeued", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		b.answer = func(w http.ResponseWriter, _ int) { w.WriteHeader(http.StatusServiceUnavailable) }
@@ -245,7 +245,7 @@ func TestNotifier(t *testing.T) {
 		require.Equal(t, "delivered", status)
 	})
 
-	t.Run("DisablesAnEndpointThatIsGone", func(t *testing.T) {
+	t.Run("Status410DisablesTheEndpoint", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		b.answer = func(w http.ResponseWriter, _ int) { w.WriteHeader(http.StatusGone) }
@@ -258,7 +258,7 @@ func TestNotifier(t *testing.T) {
 		require.Len(t, b.requests(), 1)
 	})
 
-	t.Run("FollowsNoRedirect", func(t *testing.T) {
+	t.Run("DoesNotFollowRedirects", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		b.answer = func(w http.ResponseWriter, _ int) {
@@ -272,7 +272,7 @@ func TestNotifier(t *testing.T) {
 		require.Contains(t, lastError, "307")
 	})
 
-	t.Run("NotesAlsoWhatIsNoText", func(t *testing.T) {
+	t.Run("RecordsErrorsThatAreNotUTF8", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -296,7 +296,7 @@ func TestNotifier(t *testing.T) {
 		require.Equal(t, 1, attempts)
 	})
 
-	t.Run("SendsNothingToTenantsWhoDoNotWantIt", func(t *testing.T) {
+	t.Run("SendsNothingToADisabledEndpoint", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		_, err := b.pool.EndpointDisable(t.Context(), tenant)
@@ -305,7 +305,7 @@ func TestNotifier(t *testing.T) {
 		b.runOnce(0)
 	})
 
-	t.Run("CannotNoteAnOutcomeUnderALostLease", func(t *testing.T) {
+	t.Run("DoesNotRecordAnOutcomeAfterLosingTheLease", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		b.answer = func(w http.ResponseWriter, n int) {
@@ -323,7 +323,7 @@ func TestNotifier(t *testing.T) {
 		require.Equal(t, "delivered 2", fmt.Sprint(status, " ", attempts))
 	})
 
-	t.Run("IsNotHeldUpByASlowTenant", func(t *testing.T) {
+	t.Run("RoundDoesNotWaitForASlowEndpoint", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		for i := range 8 {
@@ -340,8 +340,8 @@ func TestNotifier(t *testing.T) {
 	})
 }
 
-// TestStrangersURL is about a tenant who would like us to look around inside.
-func TestStrangersURL(t *testing.T) {
+// TestPrivateAddressesAreRefused is about a tenant who would like us to look around inside.
+func TestPrivateAddressesAreRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	strict := notifier.New(b.pool, notifier.Options{})

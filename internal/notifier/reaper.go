@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// Retention is how long a delivery that ended can be looked at, and sent again.
+	// Retention is how long a delivery that has ended is visible and can be sent again.
 	Retention = 30 * 24 * time.Hour
 
 	reapMax = 1000
 )
 
-// Reaper removes deliveries that ended long ago.
+// Reaper deletes deliveries that ended long ago.
 type Reaper struct {
 	pool      *postgres.Pool
 	retention time.Duration
@@ -30,11 +30,11 @@ func NewReaper(pool *postgres.Pool, retention time.Duration) *Reaper {
 	return &Reaper{pool: pool, retention: retention}
 }
 
-// RunOnce removes one batch.
+// RunOnce deletes one batch and returns its size.
 func (r *Reaper) RunOnce(ctx context.Context) (int, error) {
 	n, err := r.pool.DeliveryReap(ctx, db.DeliveryReapParams{Retention: r.retention, LimitRows: reapMax})
 	if err != nil {
-		return 0, fmt.Errorf("remove ended deliveries: %w", err)
+		return 0, fmt.Errorf("delete ended deliveries: %w", err)
 	}
 	return int(n), nil
 }

@@ -287,7 +287,7 @@ func (s *Server) planUnpark(t target) (plan, error) {
 		p.Wont = "Each delivery carries the event's id, by which the tenant knows what it has seen."
 		result = "what the tenant has missed is sent again"
 		unpark = func(ctx context.Context, q *db.Queries) (bool, error) {
-			n, err := notifier.Again(ctx, q, t.Tenant)
+			n, err := notifier.Requeue(ctx, q, t.Tenant)
 			result = plural(n, "delivery is", "deliveries are") + " sent again"
 			return n > 0, err
 		}
