@@ -19,9 +19,9 @@ import (
 	"example.com/payonce/testkit/openapi"
 )
 
-// Each documented answer of each operation is provoked, and the validator in
-// the client holds it against the document. Who adds an answer to the document
-// must show here how it comes about.
+// TestContract provokes each documented response of each operation, and the validator in
+// the client compares it with the document. A response that is added to the document must
+// be provoked here, too.
 func TestContract(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -319,7 +319,7 @@ func TestContract(t *testing.T) {
 				case status == "304" && op.path != "/docs":
 				case b.contract.Seen(op.method, op.path, number(t, status)):
 				case op.method == "POST" && op.path == "/v1/orders" && status == "409":
-					// An order is made in one transaction: a duplicate waits for it, and sees its answer.
+					// An order is created in one transaction, so a duplicate waits for it and gets its response.
 				default:
 					t.Errorf("%s %s: %s was never answered", op.method, op.path, status)
 				}

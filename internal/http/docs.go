@@ -93,6 +93,8 @@ type staticDocument struct {
 	gzipped      bool // the body is compressed; it is unpacked for clients that do not accept gzip
 }
 
+// newDocument derives the ETag from the content and not from the time, so that all
+// processes of a release agree on it.
 func newDocument(contentType string, body []byte) staticDocument {
 	sum := sha256.Sum256(body)
 	return staticDocument{
@@ -168,6 +170,8 @@ type pageData struct {
 	DefiniteConflicts []problemType
 }
 
+// renderPage panics if a template is broken: the pages are embedded, so that is a bug of
+// this build, and every test that creates a server finds it.
 func renderPage(name string, data pageData) staticDocument {
 	t := template.Must(template.ParseFS(docsFiles, "pages/layout.html", "pages/"+name))
 	var b bytes.Buffer
@@ -183,6 +187,8 @@ func referencePage() staticDocument {
 	return page
 }
 
+// policyPage lists the codes from the problem types, so that the policy cannot omit one
+// that is added later.
 func policyPage(retention time.Duration) staticDocument {
 	data := pageData{Title: "How idempotency keys work", Path: "/docs/idempotency", Retention: inWords(retention)}
 	for _, t := range problemTypes {

@@ -66,6 +66,8 @@ func (f *inFlight) of(next http.Handler) http.Handler {
 	})
 }
 
+// began reports whether the request is counted. The counter is not a sync.WaitGroup,
+// because Add must not be called while Wait is running.
 func (f *inFlight) began() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

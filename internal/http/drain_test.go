@@ -16,7 +16,7 @@ import (
 	"example.com/payonce/testkit/world"
 )
 
-// stoppable is a server that can be told to stop.
+// stoppable is a server that a test can stop.
 type stoppable struct {
 	addr  string
 	stop  func()
@@ -38,9 +38,9 @@ func beside(t *testing.T, drain time.Duration) (*bundle, stoppable) {
 	return b, stoppable{l.Addr().String(), stop, ended}
 }
 
-// TestDrain: a process that was told to stop says that it is not ready, and
-// still answers whoever asks, until the requests in flight are done. Those that came
-// later are finished too, but do not keep the door open.
+// TestDrain: at shutdown /readyz returns 503, and the process still serves requests until
+// those in progress have finished. Later requests are finished, too, but do not extend the
+// shutdown.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	b, s := beside(t, world.Patience)
@@ -93,9 +93,9 @@ func TestDrain(t *testing.T) {
 	require.Error(t, err, "nobody listens any more")
 }
 
-// TestDrainEndsAtItsTimeout: a request that takes longer than a process which stops has time
-// for is cut off, and the process still stops well: what was begun is finished by
-// another, as if this one had been killed.
+// TestDrainEndsAtItsTimeout: a request that takes longer than the shutdown may take is
+// disconnected, and the process still exits without an error. Another process completes
+// the work, as if this one had been killed.
 func TestDrainEndsAtItsTimeout(t *testing.T) {
 	t.Parallel()
 	b, s := beside(t, 300*time.Millisecond)
@@ -126,8 +126,8 @@ func TestDrainEndsAtItsTimeout(t *testing.T) {
 	require.Eventually(t, func() bool { return b.pay("slow", order, "pm_card_visa").status == http.StatusCreated }, world.Patience, 20*time.Millisecond)
 }
 
-// TestDrainDisconnectsClientsThatDoNotRead: a client that asks and asks and takes no
-// answer fills the connection, and then its handler waits for it.
+// TestDrainDisconnectsClientsThatDoNotRead: a client that sends requests and does not read
+// the responses fills the connection, and then its handler blocks on writing.
 func TestDrainDisconnectsClientsThatDoNotRead(t *testing.T) {
 	t.Parallel()
 	_, s := beside(t, time.Minute)

@@ -11,9 +11,8 @@ import (
 	"example.com/payonce/testkit/world"
 )
 
-// TestResponseIsInTimeWhenTheDatabaseHangs: a database that neither answers nor refuses, behind a network
-// that swallows what it is given, costs a client the time that every answer may
-// take and no more.
+// TestResponseIsInTimeWhenTheDatabaseHangs: when the database neither responds nor refuses
+// connections, a client still gets its response within the time promised for all.
 func TestResponseIsInTimeWhenTheDatabaseHangs(t *testing.T) {
 	t.Parallel()
 	const stripeTimeout = 800 * time.Millisecond

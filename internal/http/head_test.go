@@ -10,7 +10,7 @@ import (
 	"example.com/payonce/testkit/world"
 )
 
-// HEAD is GET without the body: monitors and caches ask so.
+// HEAD is GET without the body: monitors and caches use it.
 func TestHeadIsGetWithoutItsBody(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)

@@ -65,7 +65,7 @@ func (s *Server) keyed(operation string, parse parse) http.HandlerFunc {
 		if state == idempotency.Replay {
 			w.Header().Set("Idempotent-Replayed", "true")
 		}
-		if answer.Status == http.StatusAccepted {
+		if answer.Status == http.StatusAccepted { // It is never stored, so a retry soon is useful.
 			w.Header().Set("Retry-After", "1")
 		}
 		write(w, answer)
@@ -106,6 +106,8 @@ func (s *Server) execute(
 ) (idempotency.Answer, idempotency.State, error) {
 	began := time.Now()
 	for range roundsMax {
+		// This reads without a lock. It only selects the branch; the claim is the INSERT or
+		// UPDATE in work, which at most one of two equal requests succeeds in.
 		found, err := s.o.Keys.Lookup(ctx, r)
 		if err != nil {
 			return idempotency.Answer{}, found.State, err
@@ -172,6 +174,7 @@ func (s *Server) work(
 	operation := s.o.Operations[r.Operation]
 	var claim *idempotency.Claim
 	if found.State == idempotency.Waiting {
+		// Work that was started before does not count against the rate limit.
 		claim, err = s.o.Keys.TakeOver(ctx, r, found)
 	} else if err = s.limits.take(r.TenantID); err == nil {
 		claim, answer, err = operation.Begin(ctx, r)
@@ -180,7 +183,7 @@ func (s *Server) work(
 		return answer, err
 	}
 	s.o.Keys.Count(r.Operation, found.State)
-	if claim == nil {
+	if claim == nil { // The operation has finished in its first transaction, as creating an order does.
 		return answer, nil
 	}
 	answer, err = operation.Run(ctx, claim)
@@ -214,10 +217,13 @@ func (s *Server) waitFor(ctx context.Context, r idempotency.Request, until time.
 	}
 }
 
+// inProgress is retryable, and that matters: a client that gave up here would not know
+// whether it was charged.
 func inProgress(detail string, retryAfter time.Duration) error {
 	return &problem{code: codeIdempotencyKeyInFlight, detail: detail, retryAfter: retryAfter}
 }
 
+// expired names the object, because the response that named it is deleted.
 func expired(resourceID string) error {
 	p := &problem{
 		code:   codeIdempotencyKeyExpired,
@@ -253,6 +259,8 @@ func fingerprint(secret []byte, r *http.Request, canonicalBody []byte) []byte {
 	return mac.Sum(nil)
 }
 
+// canonicalQuery sorts the parameters: clients and proxies may reorder them between
+// retries. The values of one name keep no order either, as no route depends on it.
 func canonicalQuery(r *http.Request) string {
 	if r.URL.RawQuery == "" {
 		return ""

@@ -18,7 +18,7 @@ const (
 	newOrder = `{"currency":"usd","items":[{"sku":"tea","quantity":2,"unit_amount":500}]}`
 )
 
-// held is a payment whose money is about to move, for as long as the test likes.
+// held is a payment that stops before Stripe confirms it, until the test continues it.
 func held(t *testing.T, w *world.World, api *world.Local, key, order string) (goOn func() world.Answer) {
 	t.Helper()
 	hold := w.Sim.Hold(stripesim.Selector{Op: "intent.confirm", OrderID: order}, stripesim.BeforeEffect)
@@ -81,9 +81,8 @@ func TestKey(t *testing.T) {
 		require.False(t, first.Replayed())
 	})
 
-	// A crowd that waits for one answer must not keep everybody else from the
-	// database: with two connections for all, one look of the crowd's at a time
-	// is all that it may take.
+	// Many requests that wait for one response must not exhaust the connections to the
+	// database: there are two here, and other requests must still be served.
 	t.Run("WaitingHoldsNoConnection", func(t *testing.T) {
 		t.Parallel()
 		w := world.New(t)

@@ -59,6 +59,7 @@ func (s *Server) observed(next http.Handler) http.Handler {
 		seen := &statusWriter{ResponseWriter: w}
 		defer func() {
 			if bug := recover(); bug != nil {
+				// net/http uses this panic to close a connection; it is no bug.
 				if bug == http.ErrAbortHandler { //nolint:errorlint // net/http compares it this way
 					panic(bug)
 				}
@@ -135,6 +136,8 @@ func keyHash(r *http.Request) string {
 	return idempotency.HashForLog(key)
 }
 
+// statusWriter records the status for the metrics and the log, which are written after the
+// response.
 type statusWriter struct {
 	http.ResponseWriter
 	status int
@@ -150,4 +153,5 @@ func (w *statusWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
+// Unwrap lets http.ResponseController find the connection, for its deadlines.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -48,7 +48,7 @@ func TestOpenAPI(t *testing.T) {
 
 	t.Run("RequiresEveryMemberOfAnObject", func(t *testing.T) {
 		t.Parallel()
-		// Absent members are null, not missing: clients need not tell the two apart.
+		// Absent members are null, not missing: clients need not distinguish the two.
 		for _, name := range []string{"Order", "Payment", "Refund", "Checkout", "CheckoutStep", "Stock", "Failure", "IdempotencyKey", "Resource", "OrderList", "ProblemType"} {
 			s := doc.Components.Schemas[name].Value
 			require.ElementsMatchf(t, slices.Collect(maps.Keys(s.Properties)), s.Required, "%s", name)
@@ -116,7 +116,7 @@ func TestOpenAPI_Problems(t *testing.T) {
 
 	t.Run("EveryProblemIsDocumented", func(t *testing.T) {
 		t.Parallel()
-		documented := map[string][]int{} // code → statuses it is answered with
+		documented := map[string][]int{} // code → statuses of its responses
 		note := func(status int, content openapi3.Content) {
 			if content["application/problem+json"] == nil {
 				return

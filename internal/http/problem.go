@@ -42,6 +42,7 @@ type fieldError struct {
 	Message string `json:"message"`
 }
 
+// resourceLink lets a client find the object of an expired key without knowing its type.
 type resourceLink struct {
 	ID   string `json:"id"`
 	Href string `json:"href"`
@@ -170,7 +171,8 @@ func problemTypeOf(code string) (problemType, bool) {
 	return problemType{}, false
 }
 
-// Answers implements payments.Answers.
+// Answers implements payments.Answers. Operations render their responses with it, because
+// they store the response in the transaction of its effect.
 type Answers struct{}
 
 // Object implements payments.Answers.
@@ -203,7 +205,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if p.retryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(p.retryAfter.Seconds()))))
 	}
-	if p.allow != "" {
+	if p.allow != "" { // RFC 9110 requires it in a 405.
 		w.Header().Set("Allow", p.allow)
 	}
 	if strings.HasPrefix(p.code, "idempotency-key-") {
@@ -229,6 +231,7 @@ func write(w http.ResponseWriter, a idempotency.Answer) {
 	_, _ = w.Write(a.Body) // If the client has disconnected, it retries and gets the stored response.
 }
 
+// mustJSON is for our own types, whose encoding cannot fail.
 func mustJSON(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {

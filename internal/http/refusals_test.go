@@ -22,7 +22,7 @@ import (
 	"example.com/payonce/testkit/world"
 )
 
-// refusal is a request that is wrong, and what it must be told.
+// refusal is an invalid request and the problem it must get.
 type refusal struct {
 	name               string
 	method, path, body string   // POST /v1/orders and a good body, unless said otherwise
@@ -56,7 +56,7 @@ func refusals(order, payment string) []refusal {
 	}
 	const ghostOrder, ghostPayment = "ord_00000000000000000000000000", "pay_00000000000000000000000000"
 	list := []refusal{
-		// Each kind of mistake, in the order they are judged in; and two at once, where the first counts.
+		// Each kind of mistake, in the order of the checks; and two at once, where the first counts.
 		missing("POST", "/v1/nothing"), missing("GET", "/v1"), missing("GET", "/v1/orders/"), missing("POST", "/v1/payments/"),
 		{name: "route before API key", path: "/v1/nothing", headers: []string{"Authorization: -"}, status: 404, code: "not-found"},
 		{name: "method of the root", path: "/", status: 405, code: "method-not-allowed"},
@@ -127,11 +127,10 @@ func refusals(order, payment string) []refusal {
 	)
 }
 
-// TestRefusedRequestsWriteNothing: whoever is refused, and whoever is told again what is
-// stored, leaves no trace in the database. The witness is the counter of
-// transaction ids: PostgreSQL gives one to every transaction that changes or even
-// locks a row, and to no other. It counts for the whole server, so this test has
-// one of its own.
+// TestRefusedRequestsWriteNothing: a request that is refused, or replayed, changes nothing in
+// the database. The test reads the counter of transaction ids: PostgreSQL assigns one to
+// every transaction that changes or locks a row, and to no other. The counter is the
+// whole server's, so this test uses a separate server.
 func TestRefusedRequestsWriteNothing(t *testing.T) {
 	t.Parallel()
 	server := dbtest.Server(t)
@@ -253,8 +252,8 @@ func TestMethodNotAllowedListsTheMethods(t *testing.T) {
 	}
 }
 
-// TestTruncatedRequestsAreRefused sends what no HTTP library would: bodies that end too early.
-// Half a request must never become one.
+// TestTruncatedRequestsAreRefused sends bodies that end too early, which no HTTP library
+// would do. A truncated request must never be executed.
 func TestTruncatedRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
@@ -292,8 +291,8 @@ func TestTruncatedRequestsAreRefused(t *testing.T) {
 	}
 }
 
-// TestUnparsableRequestsGetAProblem: what net/http refuses before any handler sees it is
-// refused in the words of the contract all the same.
+// TestUnparsableRequestsGetAProblem: a request that net/http refuses before a handler is
+// called also gets a problem document.
 func TestUnparsableRequestsGetAProblem(t *testing.T) {
 	t.Parallel()
 	var options httpapi.Options

@@ -21,8 +21,8 @@ import (
 	"example.com/payonce/testkit/openapi"
 )
 
-// A webhook for which there is no room was not kept, and is to be sent again: that
-// is no failure of ours, as a 500 would say.
+// A webhook that arrives when the intake is full is not stored, and Stripe must resend it:
+// a 503, because a 500 would look like a bug.
 func TestWebhookIsRefusedWhenTheIntakeIsFull(t *testing.T) {
 	t.Parallel()
 	p := problemOf(fmt.Errorf("keep it: %w", inbox.ErrFull))
@@ -31,7 +31,7 @@ func TestWebhookIsRefusedWhenTheIntakeIsFull(t *testing.T) {
 }
 
 // The decoder is written by hand, and so is the document. Here a few hundred
-// bodies, each a valid one with one thing changed, are judged by both.
+// bodies, each a valid one with one change, are checked by both.
 func TestRequestsMatchTheOpenAPIDocument(t *testing.T) {
 	t.Parallel()
 	doc := openapi.New(t, OpenAPI()).Document()
@@ -44,7 +44,7 @@ func TestRequestsMatchTheOpenAPIDocument(t *testing.T) {
 		{
 			schema: "NewOrder", parse: orderRequest,
 			valid: `{"currency":"eur","items":[{"sku":"tea","quantity":2,"unit_amount":1250}],"customer_reference":"c","metadata":{"channel":"web"}}`,
-			except: map[string]bool{ // The sum of an order is judged as a whole; a schema has no words for that.
+			except: map[string]bool{ // The total of an order is checked, too; a schema cannot express that.
 				"/items/0/quantity = 1000000": true, "/items/0/unit_amount = 99999999": true, "/items/0/unit_amount = 1": true,
 			},
 		},

@@ -21,6 +21,7 @@ import (
 	"example.com/payonce/internal/tracing"
 )
 
+// A client must not be able to hold a connection for ever by sending or reading slowly.
 const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 20 * time.Second // Plenty for a body of 64 KiB.
@@ -92,6 +93,8 @@ func NewServer(o Options) *Server {
 // Handler is the API as a handler, for tests that bring their own listener.
 func (s *Server) Handler() http.Handler { return s.handler }
 
+// mux builds the router from the routes. Only here is it decided whether a route requires
+// an API key and an Idempotency-Key, so that a handler cannot omit the check.
 func (s *Server) mux() http.Handler {
 	r := chi.NewRouter()
 	allowed := map[string][]string{}
@@ -103,6 +106,7 @@ func (s *Server) mux() http.Handler {
 		if !route.open {
 			handle = s.authenticated(handle)
 		}
+		// The methods are also recorded in allowed, for a 405.
 		r.Method(route.method, route.pattern, handle)
 		if route.method == http.MethodGet {
 			r.Method(http.MethodHead, route.pattern, handle) // net/http leaves the body out

@@ -21,6 +21,8 @@ func (s *Server) stockRoutes() []route {
 // changes nothing.
 func (s *Server) setStock(w http.ResponseWriter, r *http.Request) {
 	sku, available, err := stockRequest(w, r)
+	// It writes, so it counts against the rate limit like a POST. The request is checked
+	// first: one that is refused has cost nothing.
 	if err == nil {
 		err = s.limits.take(tenantOf(r).id)
 	}
@@ -34,6 +36,7 @@ func (s *Server) setStock(w http.ResponseWriter, r *http.Request) {
 	s.show(w, r, stock, err)
 }
 
+// stockRequest makes the same checks in the same order as readKeyed, without the key.
 func stockRequest(w http.ResponseWriter, r *http.Request) (sku string, available int64, err error) {
 	body, err := readBody(w, r, bodyMax)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"example.com/payonce/stripesim"
 )
 
-// TestWaiterTakesOverAnExpiredLease: who waits for a holder that dies may have waited
-// longer than a request's own time, which it then has not used yet.
+// TestWaiterTakesOverAnExpiredLease: a request that waits for another process that crashes
+// may have waited for longer than Within; it must still have time to do the work.
 func TestWaiterTakesOverAnExpiredLease(t *testing.T) {
 	t.Parallel()
 	const within = 600 * time.Millisecond
@@ -51,7 +51,7 @@ func TestWaiterTakesOverAnExpiredLease(t *testing.T) {
 	require.Equal(t, "unavailable", hasty.post("/v1/payments", "fresh", body).code(), "nothing was begun")
 	require.Equal(t, 1, attempts())
 
-	lease("1 hour") // somebody works on it
+	lease("1 hour") // another process works on it
 	patient, waited := with(within), make(chan answer, 1)
 	go func() {
 		a, err := patient.try(t.Context(), "POST", "/v1/payments", body, "Idempotency-Key", "k", "Prefer", "wait=10")
@@ -60,16 +60,16 @@ func TestWaiterTakesOverAnExpiredLease(t *testing.T) {
 		}
 		waited <- a
 	}()
-	time.Sleep(3 * within) // Its own time is up. That is the point.
-	lease("-1 second")     // Somebody has died.
+	time.Sleep(3 * within) // longer than Within
+	lease("-1 second")     // The other process has crashed.
 	a := <-waited
 	require.Contains(t, []int{http.StatusCreated, http.StatusAccepted}, a.status, "%v", a) // as far as it came in the time its client gives it
 	require.Empty(t, a.header.Get("Idempotent-Replayed"))
 	require.Equal(t, 2, attempts())
 }
 
-// TestWorkFitsItsLease: a client that would wait for longer than a claim may be
-// worked on is told how things stand, and does not get a holder without a lease.
+// TestWorkFitsItsLease: if a client is willing to wait for longer than a lease lasts, the
+// work still ends before the lease does.
 func TestWorkFitsItsLease(t *testing.T) {
 	t.Parallel()
 	const within = 5 * time.Second // a claim is good for a little longer; the client, for ten

@@ -41,6 +41,7 @@ func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, err)
 		return
 	}
+	// The signature covers the raw bytes, so it is checked before anything is decoded.
 	if err := payments.VerifyWebhook(body, r.Header.Get("Stripe-Signature"), s.o.WebhookSecrets); err != nil {
 		s.badSignatures.Inc()
 		s.o.Log.Warn("webhook refused", "request_id", visitOf(r).requestID, "error", err.Error())
@@ -71,7 +72,7 @@ func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, err)
 		return
 	}
-	if fresh {
+	if fresh { // Otherwise an earlier delivery has already triggered it.
 		s.o.WebhookReceived()
 	}
 	write(w, idempotency.Answer{Status: http.StatusOK, ContentType: contentJSON, Body: []byte(`{"received":true}`)})

@@ -32,7 +32,7 @@ func message(t testing.TB, e outbox.Event) inbox.Message {
 	return inbox.Message{ID: outbox.EventID(e.AggregateID, e.Version), Type: e.Type, TenantID: e.TenantID, Subject: e.AggregateID, Version: e.Version, Body: body}
 }
 
-// The rows that events tell of, as payments and refunds leave them.
+// The rows of payments and refunds that the events are about.
 const (
 	insertPayments = `INSERT INTO payments (tenant_id, id, version, status, order_id, idempotency_key, amount_minor, currency, payment_method, intent_number, intent_id, created_at)
 		SELECT 'tnt_a', p.id, 2, 'succeeded', 'ord_of_' || p.id, p.id, p.amount, 'eur', 'pm_card_visa', 1, 'pi_of_' || p.id, now() FROM %s AS p(id, amount)`
@@ -134,8 +134,8 @@ func TestLedger(t *testing.T) {
 	})
 }
 
-// The broker remembers what a restored database does not: its events come all the
-// same, and tell of payments that are not here.
+// After a restore the broker still delivers events of payments that the database does not
+// contain any more.
 func TestLedgerWaitsForPaymentsLostInARestore(t *testing.T) {
 	t.Parallel()
 

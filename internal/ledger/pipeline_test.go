@@ -125,9 +125,8 @@ func (m *member) kill() {
 	_ = m.cmd.Wait()
 }
 
-// startBroker starts NATS in a process of its own, as it is in production: what
-// it does with its memory is its own affair, and kill -9 is all that can end it.
-// It comes back where it was.
+// startBroker starts NATS in a separate process, as in production, so that the test can
+// kill it with SIGKILL. It restarts at the same address.
 func startBroker(t testing.TB) (b *member, url string) {
 	t.Helper()
 	b = &member{role: "broker", env: []string{"PIPELINE_DIR=" + t.TempDir(), "PIPELINE_LISTEN=127.0.0.1:0"}}
@@ -137,8 +136,8 @@ func startBroker(t testing.TB) (b *member, url string) {
 }
 
 // TestPipelineUnderKills runs payments' events through real processes to the
-// books, while relays and consumers get SIGKILL and SIGSTOP and the broker is
-// taken away; and then counts.
+// ledger, while relays and consumers get SIGKILL and SIGSTOP and the broker is stopped.
+// Then it counts the entries.
 func TestPipelineUnderKills(t *testing.T) {
 	t.Parallel()
 	const payments, refunds, refundOf = 1500, 500, 3 // every third payment is refunded

@@ -33,7 +33,7 @@ const tenant = "tnt_a"
 
 var secret = []byte("0123456789abcdef0123456789abcdef")
 
-// bundle is a tenant with an endpoint that answers as it is told to.
+// bundle is a tenant with an endpoint whose responses the test sets.
 type bundle struct {
 	*testing.T
 	pool     *postgres.Pool
@@ -195,7 +195,7 @@ func TestNotifier(t *testing.T) {
 			case 1:
 				w.WriteHeader(http.StatusInternalServerError)
 			case 2:
-				panic(http.ErrAbortHandler) // the answer is lost
+				panic(http.ErrAbortHandler) // the response is lost
 			default:
 				w.WriteHeader(http.StatusOK)
 			}
@@ -309,7 +309,7 @@ func TestNotifier(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		b.answer = func(w http.ResponseWriter, n int) {
-			if n == 1 { // while this one stands still, another delivers it
+			if n == 1 { // while this attempt hangs, another process delivers it
 				b.due()
 				begun, err := notifier.New(b.pool, notifier.Options{AllowPrivate: true}).RunOnce(b.Context())
 				require.NoError(b, err)
@@ -333,7 +333,7 @@ func TestNotifier(t *testing.T) {
 		inside.Add(8)
 		b.answer = func(w http.ResponseWriter, _ int) {
 			inside.Done()
-			inside.Wait() // nobody is answered before all eight are here
+			inside.Wait() // no response before all eight requests have arrived
 			w.WriteHeader(http.StatusOK)
 		}
 		b.runOnce(8)

@@ -15,7 +15,7 @@ import (
 
 const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-// TestTracingOffAllocatesNothing: whoever does not trace does not pay. These calls stand in the hot path.
+// TestTracingOffAllocatesNothing: these calls are in the hot path of every request.
 func TestTracingOffAllocatesNothing(t *testing.T) {
 	var off *tracing.Tracer
 	ctx, failed := context.Background(), errors.New("it failed")
