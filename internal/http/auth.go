@@ -42,6 +42,9 @@ type tenant struct {
 	fingerprintSecret []byte
 }
 
+// A tenant's API key is checked before its Idempotency-Key is looked up. A replay needs a
+// valid API key, too: a stored response contains the customer's data.
+
 // authenticator finds a request's tenant by its API key.
 type authenticator struct {
 	pool   *postgres.Pool

@@ -13,6 +13,10 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
+// Decoding is strict, and the form is validated completely before a key is claimed, so
+// that a client can correct a mistake and use the same key. Whether an order exists or can
+// be paid is not checked here but by the operation, in the transaction that depends on it.
+
 // bodyMax limits what one request makes the service read and decode before it is refused.
 const bodyMax = 64 << 10
 

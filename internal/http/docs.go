@@ -27,7 +27,8 @@ const (
 	// What the reference needs, and nothing from any other host. Its script sets styles
 	// on elements, hence 'unsafe-inline' for styles, and for nothing else.
 	referencePolicy = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; " +
-		"img-src 'self' data:; connect-src 'self'; worker-src blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+		"img-src 'self' data:; connect-src 'self'; worker-src blob:; " +
+		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 	pagePolicy = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; " +
 		"frame-ancestors 'none'"
 
@@ -108,7 +109,7 @@ func (d staticDocument) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Type", d.contentType)
 	h.Set("Cache-Control", d.cacheControl)
 	h.Set("Content-Security-Policy", d.policy)
-	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Content-Type-Options", "nosniff") // A browser must not guess that an asset is a page.
 	h.Set("Referrer-Policy", "no-referrer")
 	etag := d.etag
 	if d.gzipped {
@@ -260,6 +261,7 @@ func mustRead(name string) []byte {
 	return b
 }
 
+// gunzip is for the rare client that does not accept gzip, so its cost does not matter.
 func gunzip(b []byte) []byte {
 	r, err := gzip.NewReader(bytes.NewReader(b))
 	if err != nil {

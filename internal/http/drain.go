@@ -9,6 +9,10 @@ import (
 	"sync"
 )
 
+// A deployment stops processes while they take payments. A request that is disconnected is
+// completed by another process, but only after its lease has expired, and its client sees
+// a network error. So the shutdown waits for requests in progress, within a limit.
+
 // Run serves on the listener until ctx ends. Then /readyz returns 503 and the requests in
 // progress finish, for at most Options.Drain. The listener stays open until they have
 // finished: a load balancer that has not seen the 503 yet still sends requests, and

@@ -9,6 +9,8 @@ import (
 	"github.com/dunglas/httpsfv"
 )
 
+// The two request headers that concern keys, parsed without looking anything up.
+
 const (
 	keyMax  = 200
 	waitMax = 10 * time.Second

@@ -22,6 +22,20 @@ import (
 	"example.com/payonce/internal/tracing"
 )
 
+// Every POST with an Idempotency-Key takes this way:
+//
+//  1. readKeyed checks the request. Nothing is stored yet.
+//  2. execute looks the key up. A finished key is replayed, a key of another request is
+//     refused, and a key in progress is refused or waited for.
+//  3. work claims the key: the operation's Begin for a new key, TakeOver for one whose
+//     process has crashed. The database lets exactly one request succeed.
+//  4. The operation's Run makes the calls to Stripe and stores the response, in one
+//     transaction with its effect. Only then is the response sent.
+//
+// If the process crashes after step 3, the completer calls Run, from the last recovery
+// point. That is why operations are passed to both, and why nothing that the work needs
+// may be only in the HTTP request.
+
 const (
 	// In each round another request has made progress on the key, so this many rounds are
 	// a bug or an attack.
@@ -62,6 +76,7 @@ func (s *Server) keyed(operation string, parse parse) http.HandlerFunc {
 			s.refuse(w, r, err)
 			return
 		}
+		// Clients need the header to tell whether they have caused the effect.
 		if state == idempotency.Replay {
 			w.Header().Set("Idempotent-Replayed", "true")
 		}
@@ -116,7 +131,7 @@ func (s *Server) execute(
 		switch found.State {
 		case idempotency.Replay:
 			answer = found.Answer
-		case idempotency.Mismatch:
+		case idempotency.Mismatch: // The problem must not reveal anything about the first request.
 			err = &problem{code: codeIdempotencyKeyMismatch, detail: mismatch}
 		case idempotency.Expired:
 			err = expired(found.ResourceID)

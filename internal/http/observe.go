@@ -38,6 +38,7 @@ func visited(ctx context.Context) (context.Context, *visit) {
 	return context.WithValue(context.WithValue(ctx, visitKey{}, v), chi.RouteCtxKey, &v.routes), v
 }
 
+// newRequestID is random, because ids must not collide between processes.
 func newRequestID() string {
 	id := uuid.New()
 	return "req_" + hex.EncodeToString(id[:])

@@ -16,6 +16,8 @@ const (
 	metadataMax  = 20
 )
 
+// ordersPart: an order fixes the amount before anything is charged, and carries the rule
+// that it is paid at most once. That rule also protects clients that lose their keys.
 func ordersPart() part {
 	return part{routes: func(s *Server) []route {
 		return []route{

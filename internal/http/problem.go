@@ -16,6 +16,12 @@ import (
 	"example.com/payonce/internal/postgres"
 )
 
+// Packages below return errors and know nothing of HTTP. Here, and only here, an error
+// becomes a status, a code and a text, so that one error is the same problem wherever it
+// occurs. That includes the responses that an operation stores. A replay has the text
+// that was stored, perhaps by an earlier release, so clients must not depend on texts:
+// texts may change, codes must not.
+
 const (
 	contentJSON    = "application/json"
 	contentProblem = "application/problem+json"
@@ -25,7 +31,7 @@ const (
 // to the client, so it must not contain an error's text.
 type problem struct {
 	code       string
-	detail     string
+	detail     string // one sentence about this case; empty for what is not known
 	retryAfter time.Duration
 	allow      string // of a 405
 

@@ -49,7 +49,8 @@ type Options struct {
 	WebhookReceived func()   // called after a webhook was stored, so that it is applied at once; may be nil
 }
 
-// Server is the public API.
+// Server is the public API. It has no state that a restart would lose: keys, leases and
+// responses are in the database, so any process can serve any retry.
 type Server struct {
 	o        Options
 	auth     authenticator
@@ -131,6 +132,8 @@ func (s *Server) mux() http.Handler {
 	return s.observed(r)
 }
 
+// notFound has the same problem as an object that does not exist, so that a client needs
+// one branch for both.
 func (s *Server) notFound(w http.ResponseWriter, r *http.Request) {
 	s.refuse(w, r, &problem{code: codeNotFound, detail: "There is no such resource."})
 }

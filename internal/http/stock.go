@@ -59,7 +59,7 @@ func stockRequest(w http.ResponseWriter, r *http.Request) (sku string, available
 		c.fail("/available", "is required")
 		return "", 0, c.err()
 	}
-	c.between("/available", *b.Available, 0, stockMax)
+	c.between("/available", *b.Available, 0, stockMax) // Zero is valid: it stops the sale.
 	return sku, *b.Available, c.err()
 }
 

@@ -17,6 +17,8 @@ const (
 	webhookRetry = time.Minute // Stripe has its own schedule; this is for people who read the response.
 )
 
+// webhooksPart is the only POST without an Idempotency-Key: Stripe sends none, and the id of
+// its event, which the inbox stores, serves the same purpose.
 func webhooksPart() part {
 	return part{routes: func(s *Server) []route {
 		return []route{{
