@@ -25,7 +25,8 @@ func TestReplayAllocations(t *testing.T) {
 	options.Metrics = nil
 	handler := httpapi.NewServer(options).Handler()
 	replay := func() *httptest.ResponseRecorder {
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/orders", strings.NewReader(`{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":500}]}`))
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/orders",
+			strings.NewReader(`{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":500}]}`))
 		r.Header.Set("Authorization", "Bearer "+b.apiKey)
 		r.Header.Set("Content-Type", "application/json")
 		r.Header.Set("Idempotency-Key", "k")

@@ -52,7 +52,8 @@ func TestDrain(t *testing.T) {
 		t.Cleanup(hold.Release) // a test that fails must not wait for it
 		paid := make(chan answer, 1)
 		go func() {
-			a, err := b.try(t.Context(), "POST", "/v1/payments", `{"order_id":"`+order+`","payment_method":"pm_card_visa"}`, "Idempotency-Key", key)
+			a, err := b.try(t.Context(), "POST", "/v1/payments",
+				`{"order_id":"`+order+`","payment_method":"pm_card_visa"}`, "Idempotency-Key", key)
 			if err != nil {
 				t.Error(err)
 			}
@@ -70,7 +71,8 @@ func TestDrain(t *testing.T) {
 		return err == nil && a.status == http.StatusServiceUnavailable
 	}, 5*time.Second, time.Millisecond, "whoever asks is told that it is not ready")
 	require.Equal(t, http.StatusOK, b.send("GET", "/healthz", "").status)
-	require.Equal(t, http.StatusOK, b.send("GET", "/v1/orders/"+later, "").status, "a load balancer that has not noticed")
+	require.Equal(t, http.StatusOK, b.send("GET", "/v1/orders/"+later, "").status,
+		"a load balancer that has not noticed")
 	select {
 	case err := <-s.ended:
 		t.Fatalf("it did not wait for the request in flight: %v", err)
@@ -107,7 +109,8 @@ func TestDrainEndsAtItsTimeout(t *testing.T) {
 	t.Cleanup(hold.Release)
 	cut := make(chan error, 1)
 	go func() {
-		_, err := b.try(t.Context(), "POST", "/v1/payments", `{"order_id":"`+order+`","payment_method":"pm_card_visa"}`, "Idempotency-Key", "slow")
+		_, err := b.try(t.Context(), "POST", "/v1/payments",
+			`{"order_id":"`+order+`","payment_method":"pm_card_visa"}`, "Idempotency-Key", "slow")
 		cut <- err
 	}()
 	_, err := hold.Wait(t.Context())
@@ -123,7 +126,8 @@ func TestDrainEndsAtItsTimeout(t *testing.T) {
 
 	hold.Release()
 	b.url = elsewhere
-	require.Eventually(t, func() bool { return b.pay("slow", order, "pm_card_visa").status == http.StatusCreated }, world.Patience, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return b.pay("slow", order, "pm_card_visa").status == http.StatusCreated },
+		world.Patience, 20*time.Millisecond)
 }
 
 // TestDrainDisconnectsClientsThatDoNotRead: a client that sends requests and does not read

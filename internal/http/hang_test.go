@@ -22,11 +22,16 @@ func TestResponseIsInTimeWhenTheDatabaseHangs(t *testing.T) {
 		statement string
 		send      func(*world.Local) world.Answer
 	}{
-		"who asks":            {"name: APIKeyAuthenticate ", func(api *world.Local) world.Answer { return api.Post("/v1/orders", "hang-1", newOrder) }},
-		"what a key is":       {"name: KeyLookup ", func(api *world.Local) world.Answer { return api.Pay("hang-2", order, visa) }},
-		"what there is":       {"name: OrderGet ", func(api *world.Local) world.Answer { return api.Get("/v1/orders/" + order) }},
-		"what there is of it": {"name: PaymentListOfOrder ", func(api *world.Local) world.Answer { return api.Get("/v1/payments?order_id=" + order) }},
-		"what is to be set":   {"name: StockSet ", func(api *world.Local) world.Answer { return api.Do("PUT", "/v1/stock/tea", `{"available":1}`) }},
+		"who asks": {"name: APIKeyAuthenticate ",
+			func(api *world.Local) world.Answer { return api.Post("/v1/orders", "hang-1", newOrder) }},
+		"what a key is": {"name: KeyLookup ",
+			func(api *world.Local) world.Answer { return api.Pay("hang-2", order, visa) }},
+		"what there is": {"name: OrderGet ",
+			func(api *world.Local) world.Answer { return api.Get("/v1/orders/" + order) }},
+		"what there is of it": {"name: PaymentListOfOrder ",
+			func(api *world.Local) world.Answer { return api.Get("/v1/payments?order_id=" + order) }},
+		"what is to be set": {"name: StockSet ",
+			func(api *world.Local) world.Answer { return api.Do("PUT", "/v1/stock/tea", `{"available":1}`) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -68,7 +68,8 @@ func TestKey(t *testing.T) {
 		order := api.Order()
 		goOn := held(t, w, api, "k", order)
 		began := time.Now()
-		require.Equal(t, "idempotency-key-in-flight", api.Pay("k", order, visa, "Prefer: handling=strict, wait=1").Code(), "and not for ever")
+		require.Equal(t, "idempotency-key-in-flight",
+			api.Pay("k", order, visa, "Prefer: handling=strict, wait=1").Code(), "and not for ever")
 		require.GreaterOrEqual(t, time.Since(began), time.Second)
 
 		waits := make(chan world.Answer, 1)
@@ -123,7 +124,8 @@ func TestKey(t *testing.T) {
 			"a query":       api.Post("/v1/payments?dry_run=true", "k", world.PayBody(order, visa)),
 			"another thing": api.Post("/v1/orders", "k", newOrder),
 		} {
-			require.Equal(t, http.StatusUnprocessableEntity, a.Status, "a key serves one request, and this is not %s: %v", what, a)
+			require.Equal(t, http.StatusUnprocessableEntity, a.Status,
+				"a key serves one request, and this is not %s: %v", what, a)
 			require.Equal(t, "idempotency-key-mismatch", a.Code())
 			require.False(t, a.Problem().Retryable)
 			for _, secret := range []string{paid.ID(), order, visa, paid.Get("stripe", "charge").(string)} {
@@ -132,7 +134,9 @@ func TestKey(t *testing.T) {
 		}
 		require.Equal(t, before, w.Text(`SELECT k::text FROM idempotency_keys k WHERE key = 'k'`))
 		require.Equal(t, "open", api.Get("/v1/orders/"+other).Get("status"))
-		require.Equal(t, paid.Identity(), api.Post("/v1/payments", "k", `{ "payment_method": "pm_card_visa", "order_id": "`+order+`" }`).Identity(), "the same meaning is the same request")
+		require.Equal(t, paid.Identity(), api.Post("/v1/payments", "k",
+			`{ "payment_method": "pm_card_visa", "order_id": "`+order+`" }`).Identity(),
+			"the same meaning is the same request")
 		w.RequireChargedOnce(order)
 	})
 
@@ -192,7 +196,8 @@ func TestKey(t *testing.T) {
 			require.Equal(t, "/v1/payments/"+paid.ID(), gone.Problem().Resource.Href)
 			require.Equal(t, paid.ID(), api.Get(gone.Problem().Resource.Href).ID())
 		}
-		require.Equal(t, "idempotency-key-expired", api.Pay("no", declined, "pm_card_chargeDeclined").Code(), "a decline is not asked for again either")
+		require.Equal(t, "idempotency-key-expired", api.Pay("no", declined, "pm_card_chargeDeclined").Code(),
+			"a decline is not asked for again either")
 		require.Equal(t, "idempotency-key-mismatch", api.Pay("k", declined, visa).Code(), "it still names one intent")
 		require.Len(t, w.Posts("confirm"), 2)
 		w.RequireChargedOnce(order)
@@ -206,7 +211,8 @@ func TestKey(t *testing.T) {
 		paid := api.Pay("k", order, visa)
 		require.Equal(t, http.StatusCreated, paid.Status)
 		w.Exec(`UPDATE api_keys SET revoked_at = clock_timestamp() WHERE tenant_id = $1`, w.Tenant.ID)
-		world.Eventually(t, 20*time.Second, "the key is known to be revoked", func() bool { return api.Pay("k", order, visa).Status == http.StatusUnauthorized })
+		world.Eventually(t, 20*time.Second, "the key is known to be revoked",
+			func() bool { return api.Pay("k", order, visa).Status == http.StatusUnauthorized })
 		require.NotContains(t, string(api.Pay("k", order, visa).Body), paid.ID())
 	})
 

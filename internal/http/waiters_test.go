@@ -33,21 +33,25 @@ func TestWaiterTakesOverAnExpiredLease(t *testing.T) {
 	}
 	lease := func(until string) {
 		t.Helper()
-		_, err := b.pool.Raw().Exec(t.Context(), "UPDATE idempotency_keys SET leased_until = clock_timestamp() + $1::interval WHERE key = 'k'", until)
+		_, err := b.pool.Raw().Exec(t.Context(),
+			"UPDATE idempotency_keys SET leased_until = clock_timestamp() + $1::interval WHERE key = 'k'", until)
 		require.NoError(t, err)
 	}
 	attempts := func() (n int) {
 		t.Helper()
-		require.NoError(t, b.pool.Raw().QueryRow(t.Context(), "SELECT attempts FROM idempotency_keys WHERE key = 'k'").Scan(&n))
+		require.NoError(t, b.pool.Raw().QueryRow(t.Context(),
+			"SELECT attempts FROM idempotency_keys WHERE key = 'k'").Scan(&n))
 		return n
 	}
 	body := `{"order_id":"` + b.order("order") + `","payment_method":"pm_card_visa"}`
-	b.sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.Refuse, Status: http.StatusServiceUnavailable, Times: 1})
+	b.sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.Refuse, Status: http.StatusServiceUnavailable,
+		Times: 1})
 	require.Equal(t, http.StatusAccepted, b.post("/v1/payments", "k", body).status)
 
 	lease("-1 second")
 	hasty := with(time.Nanosecond)
-	require.Equal(t, "idempotency-key-in-flight", hasty.post("/v1/payments", "k", body).code(), "a claim that could only be dropped is not taken")
+	require.Equal(t, "idempotency-key-in-flight", hasty.post("/v1/payments", "k", body).code(),
+		"a claim that could only be dropped is not taken")
 	require.Equal(t, "unavailable", hasty.post("/v1/payments", "fresh", body).code(), "nothing was begun")
 	require.Equal(t, 1, attempts())
 
@@ -63,7 +67,8 @@ func TestWaiterTakesOverAnExpiredLease(t *testing.T) {
 	time.Sleep(3 * within) // longer than Within
 	lease("-1 second")     // The other process has crashed.
 	a := <-waited
-	require.Contains(t, []int{http.StatusCreated, http.StatusAccepted}, a.status, "%v", a) // as far as it came in the time its client gives it
+	// as far as it came in the time its client gives it
+	require.Contains(t, []int{http.StatusCreated, http.StatusAccepted}, a.status, "%v", a)
 	require.Empty(t, a.header.Get("Idempotent-Replayed"))
 	require.Equal(t, 2, attempts())
 }
@@ -86,7 +91,8 @@ func TestWorkFitsItsLease(t *testing.T) {
 		o.Operations[payments.CreatePayment] = pay
 	})
 	body := `{"order_id":"` + b.order("order") + `","payment_method":"pm_card_visa"}`
-	require.Equal(t, http.StatusCreated, b.send("POST", "/v1/payments", body, "Idempotency-Key", "k", "Prefer", "wait=10").status)
+	require.Equal(t, http.StatusCreated, b.send("POST", "/v1/payments", body, "Idempotency-Key", "k", "Prefer",
+		"wait=10").status)
 	require.LessOrEqual(t, left, within)
 	require.Greater(t, left, within/2)
 }

@@ -26,10 +26,12 @@ func event(aggregateID string, version int64, kind string, amount int) outbox.Ev
 
 func message(t testing.TB, e outbox.Event) inbox.Message {
 	t.Helper()
-	body, err := json.Marshal(outbox.Envelope{ID: outbox.EventID(e.AggregateID, e.Version), Type: e.Type, Subject: e.AggregateID,
+	body, err := json.Marshal(outbox.Envelope{ID: outbox.EventID(e.AggregateID, e.Version), Type: e.Type,
+		Subject:  e.AggregateID,
 		TenantID: e.TenantID, Version: e.Version, Time: time.Now(), Data: e.Data})
 	require.NoError(t, err)
-	return inbox.Message{ID: outbox.EventID(e.AggregateID, e.Version), Type: e.Type, TenantID: e.TenantID, Subject: e.AggregateID, Version: e.Version, Body: body}
+	return inbox.Message{ID: outbox.EventID(e.AggregateID, e.Version), Type: e.Type, TenantID: e.TenantID,
+		Subject: e.AggregateID, Version: e.Version, Body: body}
 }
 
 // The rows of payments and refunds that the events are about.
@@ -87,14 +89,17 @@ func TestLedger(t *testing.T) {
 			handle(event("pay_1", 1, "payment.created", 5000), event("pay_1", 2, "payment.succeeded", 5000),
 				event("rfd_1", 1, "refund.created", 1200), event("rfd_1", 2, "refund.succeeded", 1200))
 		}
-		require.Equal(t, map[string]int64{"stripe eur": 3800, "sales eur": -5000, "refunds eur": 1200}, balances(t, pool))
+		require.Equal(t, map[string]int64{"stripe eur": 3800, "sales eur": -5000, "refunds eur": 1200},
+			balances(t, pool))
 		require.Equal(t, 4, count(t, pool, "SELECT count(*) FROM ledger_entries"))
 	})
 
 	t.Run("ReversesARefundThatTheBankReturned", func(t *testing.T) {
 		t.Parallel()
-		pool, handle := setup(t, payments("('pay_1', 5000)"), refunds("('rfd_1', 1200, 3, 'failed'), ('rfd_2', 700, 2, 'failed')"))
-		handle(event("pay_1", 2, "payment.succeeded", 5000), event("rfd_1", 2, "refund.succeeded", 1200), event("rfd_1", 3, "refund.failed", 1200),
+		pool, handle := setup(t, payments("('pay_1', 5000)"),
+			refunds("('rfd_1', 1200, 3, 'failed'), ('rfd_2', 700, 2, 'failed')"))
+		handle(event("pay_1", 2, "payment.succeeded", 5000), event("rfd_1", 2, "refund.succeeded", 1200),
+			event("rfd_1", 3, "refund.failed", 1200),
 			event("rfd_2", 2, "refund.failed", 700)) // this one never succeeded
 		require.Equal(t, map[string]int64{"stripe eur": 5000, "sales eur": -5000, "refunds eur": 0}, balances(t, pool))
 	})
@@ -115,7 +120,8 @@ func TestLedger(t *testing.T) {
 		pool, handle := setup(t, payments("('pay_1', 5000)"))
 		book := func(amounts ...int64) error {
 			return pool.InTx(t.Context(), func(q *db.Queries) error {
-				return q.LedgerBook(t.Context(), db.LedgerBookParams{TenantID: tenant, EventID: "evt", Currency: "eur", ResourceID: "pay_1",
+				return q.LedgerBook(t.Context(), db.LedgerBookParams{TenantID: tenant, EventID: "evt",
+					Currency: "eur", ResourceID: "pay_1",
 					Accounts: []string{"stripe", "sales"}, AmountsMinor: amounts})
 			})
 		}
@@ -162,7 +168,8 @@ func TestLedgerWaitsForPaymentsLostInARestore(t *testing.T) {
 	}
 	status := func(t *testing.T, b books, event string) (s string) {
 		t.Helper()
-		require.NoError(t, b.pool.Raw().QueryRow(t.Context(), "SELECT status FROM inbox_events WHERE event_id = $1", event).Scan(&s))
+		require.NoError(t, b.pool.Raw().QueryRow(t.Context(), "SELECT status FROM inbox_events WHERE event_id = $1",
+			event).Scan(&s))
 		return s
 	}
 	booked := func(t *testing.T, b books) int {
@@ -181,8 +188,9 @@ func TestLedgerWaitsForPaymentsLostInARestore(t *testing.T) {
 	}
 
 	for name, wrong := range map[string]string{
-		"NotHere":         "SELECT 1",
-		"NotThereYet":     strings.NewReplacer("'succeeded'", "'processing'", ", 2, ", ", 1, ").Replace(payments("('pay_1', 5000)")),
+		"NotHere": "SELECT 1",
+		"NotThereYet": strings.NewReplacer("'succeeded'", "'processing'", ", 2, ",
+			", 1, ").Replace(payments("('pay_1', 5000)")),
 		"OfAnotherAmount": payments("('pay_1', 4999)"),
 	} {
 		t.Run("APayment/"+name, func(t *testing.T) {
@@ -192,7 +200,8 @@ func TestLedgerWaitsForPaymentsLostInARestore(t *testing.T) {
 			require.Equal(t, "pending", status(t, b, "pay_1-2"))
 			again(t, b)
 			require.Zero(t, booked(t, b))
-			require.Equal(t, 1, count(t, b.pool, "SELECT count(*) FROM inbox_events WHERE last_error LIKE '%older copy restored%'"))
+			require.Equal(t, 1, count(t, b.pool,
+				"SELECT count(*) FROM inbox_events WHERE last_error LIKE '%older copy restored%'"))
 
 			run(t, b.pool, "DELETE FROM payments") // and then it is as it should be
 			run(t, b.pool, payments("('pay_1', 5000)"))
@@ -239,7 +248,8 @@ func TestLedgerWaitsForPaymentsLostInARestore(t *testing.T) {
 		run(t, b.pool, "UPDATE refunds SET status = 'failed', version = 3 WHERE id = 'rfd_1'")
 		again(t, b)
 		require.Equal(t, "done", status(t, b, "rfd_1-3"))
-		require.Equal(t, 700, count(t, b.pool, "SELECT sum(amount_minor) FROM ledger_entries WHERE account = 'refunds'"))
+		require.Equal(t, 700, count(t, b.pool,
+			"SELECT sum(amount_minor) FROM ledger_entries WHERE account = 'refunds'"))
 		require.Empty(t, unbalanced(t, b))
 	})
 

@@ -39,13 +39,15 @@ const _ = uint(leaseDefault - sendWithin - recordWithin) // an attempt must end 
 
 // retryAfter are the pauses between attempts: about three days in all.
 var retryAfter = []time.Duration{
-	5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
+	5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 14 * time.Hour,
+	20 * time.Hour, 24 * time.Hour,
 }
 
 // Handler writes a delivery for every event of a tenant that wants webhooks.
 func Handler() inbox.Handler {
 	return inbox.Handler{Apply: func(ctx context.Context, q *db.Queries, e inbox.Event, _ any) error {
-		if _, err := q.DeliveryCreate(ctx, db.DeliveryCreateParams{TenantID: e.TenantID, EventID: e.ID, Body: e.Payload}); err != nil {
+		if _, err := q.DeliveryCreate(ctx, db.DeliveryCreateParams{TenantID: e.TenantID, EventID: e.ID,
+			Body: e.Payload}); err != nil {
 			return fmt.Errorf("write the delivery of %s: %w", e.ID, err)
 		}
 		return nil

@@ -56,7 +56,8 @@ func setup(t *testing.T) *bundle {
 	b := &bundle{T: t, pool: dbtest.New(t)}
 	b.server = httptest.NewServer(b)
 	t.Cleanup(b.server.Close)
-	require.NoError(t, b.pool.TenantCreate(t.Context(), db.TenantCreateParams{ID: tenant, Name: "A", FingerprintSecret: secret}))
+	require.NoError(t, b.pool.TenantCreate(t.Context(), db.TenantCreateParams{ID: tenant, Name: "A",
+		FingerprintSecret: secret}))
 	b.endpoint(b.server.URL + "/hooks")
 	b.consumer = inbox.NewConsumer(b.pool, notifier.Name, notifier.Handler(), nil)
 	b.notifier = notifier.New(b.pool, notifier.Options{AllowPrivate: true})
@@ -65,7 +66,8 @@ func setup(t *testing.T) *bundle {
 
 func (b *bundle) endpoint(url string) {
 	b.Helper()
-	require.NoError(b, notifier.SetEndpoint(b.Context(), b.pool.Queries, tenant, url, "whsec_"+base64.StdEncoding.EncodeToString(secret)))
+	require.NoError(b, notifier.SetEndpoint(b.Context(), b.pool.Queries, tenant, url,
+		"whsec_"+base64.StdEncoding.EncodeToString(secret)))
 }
 
 func (b *bundle) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -95,10 +97,12 @@ func (b *bundle) publish(aggregate string) (body string) {
 
 func (b *bundle) publishTo(tenant, aggregate string) (body string) {
 	b.Helper()
-	raw, err := json.Marshal(outbox.Envelope{ID: outbox.EventID(aggregate, 1), Type: "order.created", Subject: aggregate, TenantID: tenant, Version: 1,
+	raw, err := json.Marshal(outbox.Envelope{ID: outbox.EventID(aggregate, 1), Type: "order.created",
+		Subject: aggregate, TenantID: tenant, Version: 1,
 		Time: time.Now(), Data: json.RawMessage(`{"note":"ä"}`)})
 	require.NoError(b, err)
-	require.NoError(b, b.consumer.Handle(b.Context(), inbox.Message{ID: outbox.EventID(aggregate, 1), Type: "order.created", TenantID: tenant,
+	require.NoError(b, b.consumer.Handle(b.Context(), inbox.Message{ID: outbox.EventID(aggregate, 1),
+		Type: "order.created", TenantID: tenant,
 		Subject: aggregate, Version: 1, Body: raw}))
 	return string(raw)
 }
@@ -119,7 +123,8 @@ func (b *bundle) row() (status, lastError string, attempts int, pause float64) {
 
 func (b *bundle) due() {
 	b.Helper()
-	_, err := b.pool.Raw().Exec(b.Context(), "UPDATE webhook_deliveries SET leased_until = '-infinity' WHERE status = 'pending'")
+	_, err := b.pool.Raw().Exec(b.Context(),
+		"UPDATE webhook_deliveries SET leased_until = '-infinity' WHERE status = 'pending'")
 	require.NoError(b, err)
 }
 
@@ -168,14 +173,17 @@ func TestNotifier(t *testing.T) {
 		heard := make(chan struct{}, 100)
 		prompt := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { heard <- struct{}{} }))
 		t.Cleanup(prompt.Close)
-		require.NoError(t, b.pool.TenantCreate(t.Context(), db.TenantCreateParams{ID: other, Name: "B", FingerprintSecret: secret}))
-		require.NoError(t, notifier.SetEndpoint(t.Context(), b.pool.Queries, other, prompt.URL, "whsec_"+base64.StdEncoding.EncodeToString(secret)))
+		require.NoError(t, b.pool.TenantCreate(t.Context(), db.TenantCreateParams{ID: other, Name: "B",
+			FingerprintSecret: secret}))
+		require.NoError(t, notifier.SetEndpoint(t.Context(), b.pool.Queries, other, prompt.URL,
+			"whsec_"+base64.StdEncoding.EncodeToString(secret)))
 
 		for i := range 3 { // again and again, while the first says nothing
 			b.publishTo(other, fmt.Sprintf("ord_b%d", i))
 			_, err := b.notifier.RunOnce(t.Context())
 			require.NoError(t, err)
-			require.Eventually(t, func() bool { return len(heard) == i+1 && len(b.requests()) >= 8 }, 5*time.Second, time.Millisecond, "it was told in the same round")
+			require.Eventually(t, func() bool { return len(heard) == i+1 && len(b.requests()) >= 8 }, 5*time.Second,
+				time.Millisecond, "it was told in the same round")
 		}
 		told := len(b.requests())
 		require.Equal(t, 8, told, "no more connections wait for the one that hangs")
@@ -347,8 +355,10 @@ func TestPrivateAddressesAreRefused(t *testing.T) {
 	strict := notifier.New(b.pool, notifier.Options{})
 	port := b.server.URL[strings.LastIndexByte(b.server.URL, ':'):]
 	for i, url := range []string{
-		"https://127.0.0.1" + port, "https://localhost" + port, "https://[::1]" + port, "https://[::ffff:127.0.0.1]" + port,
-		"https://0.0.0.0" + port, "https://2130706433" + port, "https://169.254.169.254/latest/meta-data/", "https://10.0.0.1/", "https://[fd00:ec2::254]/",
+		"https://127.0.0.1" + port, "https://localhost" + port, "https://[::1]" + port,
+		"https://[::ffff:127.0.0.1]" + port,
+		"https://0.0.0.0" + port, "https://2130706433" + port, "https://169.254.169.254/latest/meta-data/",
+		"https://10.0.0.1/", "https://[fd00:ec2::254]/",
 		"http://93.184.216.34/", // public, but in the clear
 	} {
 		b.endpoint(url)
@@ -359,13 +369,17 @@ func TestPrivateAddressesAreRefused(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 1, n)
 		var lastError string
-		require.NoError(t, b.pool.Raw().QueryRow(t.Context(), "SELECT last_error FROM webhook_deliveries WHERE event_id = $1", fmt.Sprintf("ord_%d-1", i)).Scan(&lastError))
+		require.NoError(t, b.pool.Raw().QueryRow(t.Context(),
+			"SELECT last_error FROM webhook_deliveries WHERE event_id = $1",
+			fmt.Sprintf("ord_%d-1", i)).Scan(&lastError))
 		require.Regexp(t, "is not a public address|is not https|no such host|server misbehaving", lastError, url)
 	}
 	require.Empty(t, b.requests())
 
-	for _, bad := range []string{"", "ftp://example.com", "https://", "https://user:pw@example.com", "file:///etc/passwd", "example.com"} {
-		require.Error(t, notifier.SetEndpoint(t.Context(), b.pool.Queries, tenant, bad, "whsec_"+base64.StdEncoding.EncodeToString(secret)), bad)
+	for _, bad := range []string{"", "ftp://example.com", "https://", "https://user:pw@example.com",
+		"file:///etc/passwd", "example.com"} {
+		require.Error(t, notifier.SetEndpoint(t.Context(), b.pool.Queries, tenant, bad,
+			"whsec_"+base64.StdEncoding.EncodeToString(secret)), bad)
 	}
 	for _, bad := range []string{"", "whsec_", "whsec_c2hvcnQ=", "whsec_!"} {
 		require.Error(t, notifier.SetEndpoint(t.Context(), b.pool.Queries, tenant, "https://example.com", bad), bad)

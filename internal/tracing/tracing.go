@@ -54,7 +54,8 @@ func (t *Tracer) Begin(ctx context.Context, kind trace.SpanKind, parent, prefix,
 }
 
 // Continue is Begin for work that is not worth a trace unless it has a parent.
-func (t *Tracer) Continue(ctx context.Context, kind trace.SpanKind, parent, prefix, name string) (context.Context, Span) {
+func (t *Tracer) Continue(ctx context.Context, kind trace.SpanKind, parent, prefix, name string) (context.Context,
+	Span) {
 	if t == nil || parent == "" || !parse(parent).IsValid() {
 		return ctx, Span{}
 	}

@@ -60,7 +60,8 @@ func TestOn(t *testing.T) {
 		require.Equal(t, spans[1].SpanContext.SpanID(), spans[0].Parent.SpanID())
 		require.Equal(t, "0af7651916cd43dd8448eb211c80319c", spans[1].SpanContext.TraceID().String())
 		require.Equal(t, "b7ad6b7169203331", spans[1].Parent.SpanID().String())
-		require.Equal(t, "00-0af7651916cd43dd8448eb211c80319c-"+spans[1].SpanContext.SpanID().String()+"-01", *tracing.Traceparent(ctx))
+		require.Equal(t, "00-0af7651916cd43dd8448eb211c80319c-"+spans[1].SpanContext.SpanID().String()+"-01",
+			*tracing.Traceparent(ctx))
 	})
 
 	t.Run("ResumesWithALink", func(t *testing.T) {
@@ -79,7 +80,8 @@ func TestOn(t *testing.T) {
 	t.Run("MalformedTraceparentStartsANewTrace", func(t *testing.T) {
 		t.Parallel()
 		tracer, told := setup()
-		for _, malformed := range []string{"", "4242424242424242", parent[1:], "00-00000000000000000000000000000000-b7ad6b7169203331-01"} {
+		for _, malformed := range []string{"", "4242424242424242", parent[1:],
+			"00-00000000000000000000000000000000-b7ad6b7169203331-01"} {
 			_, span := tracer.Begin(t.Context(), trace.SpanKindServer, malformed, "a", "")
 			span.End(nil)
 			_, none := tracer.Continue(t.Context(), trace.SpanKindConsumer, malformed, "b", "")
