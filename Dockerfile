@@ -7,7 +7,12 @@ WORKDIR /src
 ARG GOPROXY=https://proxy.golang.org,direct
 COPY go.mod go.sum ./
 RUN go mod download
-COPY . .
+COPY cmd cmd
+COPY db db
+COPY deploy deploy
+COPY internal internal
+COPY stripesim stripesim
+COPY testkit testkit
 RUN mkdir /data && CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o /out/ ./cmd/... ./deploy/healthcheck
 
 # The broker with a health check: its own image has the server and nothing else,
@@ -15,14 +20,24 @@ RUN mkdir /data && CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o /out/ ./
 FROM nats:2 AS nats
 COPY --from=build /out/healthcheck /usr/local/bin/healthcheck
 
-# Chaos kills PostgreSQL as well as the API, so it needs a server's programs and
-# not another container. The service in here has a clock that can be wrong.
-FROM build AS underchaos
-RUN /out/chaos -build /out/api-under-chaos
+# Chaos and the load test are programs of the module proof, which needs the service's source beside it.
+FROM build AS proof
+ARG GOPROXY=https://proxy.golang.org,direct
+COPY proof/go.mod proof/go.sum proof/
+RUN cd proof && go mod download
+COPY loadtest loadtest
+COPY proof proof
+RUN CGO_ENABLED=0 go build -C proof -trimpath -ldflags='-s -w' -o /proof/chaos ./chaos && \
+    CGO_ENABLED=0 go build -C proof -trimpath -ldflags='-s -w' -o /proof/loadtest ./load
+
+# Chaos kills PostgreSQL as well as the API, so it needs the server's programs and
+# not another container. The API it builds has a clock that can be set wrong.
+FROM proof AS underchaos
+RUN /proof/chaos -build /proof/api-under-chaos
 
 FROM postgres:17 AS chaos
-COPY --from=build /out/chaos /usr/local/bin/
-COPY --from=underchaos /out/api-under-chaos /usr/local/bin/
+COPY --from=proof /proof/chaos /usr/local/bin/
+COPY --from=underchaos /proof/api-under-chaos /usr/local/bin/
 RUN mkdir /chaos && chown postgres:postgres /chaos
 USER postgres
 ENV TMPDIR=/chaos
@@ -39,13 +54,9 @@ COPY tools/ tools/
 RUN if ./k6 version | grep -F " $(awk '$1 == "go.k6.io/k6" { print $2 }' tools/k6.mod) "; then install -D k6 /out/k6; else \
     CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -modfile=tools/k6.mod -o /out/k6 go.k6.io/k6; fi
 
-# The program that runs k6 and counts the charges shares what the others have compiled.
-FROM build AS underload
-RUN CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o /load/loadtest ./loadtest
-
 FROM gcr.io/distroless/static-debian12:nonroot AS load
 COPY --from=k6 /out/k6 /usr/local/bin/
-COPY --from=underload /load/loadtest /usr/local/bin/
+COPY --from=proof /proof/loadtest /usr/local/bin/
 COPY --from=build --chown=65532:65532 /data /data
 USER 65532:65532
 ENV PATH=/usr/local/bin

@@ -89,6 +89,23 @@ func route(method, path string) (*operation, string) {
 	return routes[method+" "+strings.Join(parts, "/")], id
 }
 
+// Operation describes one of the endpoints that the simulator serves.
+type Operation struct {
+	Name    string // as faults and holds name it
+	Method  string
+	Pattern string   // with {id} where the object is named
+	Params  []string // all that it accepts, sorted
+}
+
+// Operations lists the endpoints. A test compares their parameters with Stripe's.
+func Operations() []Operation {
+	list := make([]Operation, len(operations))
+	for i, op := range operations {
+		list[i] = Operation{op.name, op.method, op.pattern, sortedKeys(op.params)}
+	}
+	return list
+}
+
 func operationNames() []string {
 	names := []string{"*.post", "*.get"}
 	for _, op := range operations {

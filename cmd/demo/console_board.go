@@ -8,21 +8,21 @@ import (
 
 // The page may stay open for hours, so whatever the board keeps has a limit.
 const (
-	entriesKept  = 400    // of the timeline; a story takes about twenty
-	purchaseKept = 40     // tiles on the page
-	ordersKept   = 10_000 // whose charges are still counted
-	samplesKept  = 240    // points of the plot; when they are full, every other one goes
-	sampleEvery  = 500 * time.Millisecond
+	maxEntries     = 400    // of the timeline; a story takes about twenty
+	maxPurchases   = 40     // tiles on the page
+	maxOrders      = 10_000 // whose charges are still counted
+	maxSamples     = 240    // points of the plot; when they are full, every other one goes
+	sampleInterval = 500 * time.Millisecond
 )
 
-// board is what the console shows: a timeline that only grows, and how things
+// board is what the console runs: a timeline that only grows, and how things
 // stand. Readers wait on changed; they hold nothing that a slow one could fill.
 type board struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced with every change
 	seq     int64         // of the newest entry
 	entries []entry       // the newest ones
-	now     standing
+	now     pageState
 	bought  map[string]*purchase // by order: those on the page
 	charges map[string]int       // by order: at Stripe, of every order bought here
 	orders  []string             // of charges, the oldest first
@@ -49,14 +49,14 @@ type entry struct {
 
 // The kinds of entry.
 const (
-	kindStory   = "story"   // a button was pressed
+	kindAction  = "story"   // a button was pressed
 	kindRequest = "request" // the shop asked, and what it was told
 	kindClaim   = "claim"   // who holds the key, and how far it is: from the database
 	kindStripe  = "stripe"  // something happened to money: from Stripe's books
 	kindWebhook = "webhook" // Stripe told us something
 	kindEvent   = "event"   // somebody downstream heard something: from the broker
 	kindFault   = "fault"   // we broke something, or mended it
-	kindVerdict = "verdict" // how it ended
+	kindResult  = "verdict" // how it ended
 )
 
 // The tones.
@@ -76,7 +76,7 @@ type purchase struct {
 }
 
 // standing is how things stand.
-type standing struct {
+type pageState struct {
 	Run       string            `json:"run"` // which demo this is: the next one may have the same address
 	Ready     bool              `json:"ready"`
 	Scene     string            `json:"scene,omitempty"` // that is played on the terminal meanwhile
@@ -119,8 +119,8 @@ type sample struct {
 
 func newBoard() *board {
 	return &board{
-		changed: make(chan struct{}), bought: map[string]*purchase{}, charges: map[string]int{}, every: sampleEvery,
-		now: standing{Postgres: stateUp, Purchases: []*purchase{}, Processes: []processStanding{}, Busy: []string{}},
+		changed: make(chan struct{}), bought: map[string]*purchase{}, charges: map[string]int{}, every: sampleInterval,
+		now: pageState{Postgres: stateUp, Purchases: []*purchase{}, Processes: []processStanding{}, Busy: []string{}},
 	}
 }
 
@@ -133,36 +133,36 @@ func (b *board) add(e entry) int64 {
 	if e.ID == 0 {
 		e.ID = b.seq
 	}
-	if e.Kind == kindStory {
+	if e.Kind == kindAction {
 		e.Story = e.ID
 	}
 	if e.At.IsZero() {
 		e.At = time.Now()
 	}
-	if b.entries = append(b.entries, e); len(b.entries) > entriesKept {
-		b.entries = slices.Delete(b.entries, 0, len(b.entries)-entriesKept)
+	if b.entries = append(b.entries, e); len(b.entries) > maxEntries {
+		b.entries = slices.Delete(b.entries, 0, len(b.entries)-maxEntries)
 	}
-	b.tell()
+	b.notifyReaders()
 	return e.ID
 }
 
 // change changes how things stand.
-func (b *board) change(f func(*standing)) {
+func (b *board) update(f func(*pageState)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	f(&b.now)
-	b.tell()
+	b.notifyReaders()
 }
 
 // tell wakes the readers. Called with mu held.
-func (b *board) tell() {
+func (b *board) notifyReaders() {
 	b.sample()
 	close(b.changed)
 	b.changed = make(chan struct{})
 }
 
 // standing is how things stand, except for the purchases.
-func (b *board) standing() standing {
+func (b *board) state() pageState {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.now
@@ -171,24 +171,24 @@ func (b *board) standing() standing {
 }
 
 // buy makes an order the current one.
-func (b *board) buy(p *purchase) {
+func (b *board) addPurchase(p *purchase) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.now.Current, b.bought[p.Order], b.charges[p.Order] = p, p, 0
-	if b.now.Purchases = append(b.now.Purchases, p); len(b.now.Purchases) > purchaseKept {
+	if b.now.Purchases = append(b.now.Purchases, p); len(b.now.Purchases) > maxPurchases {
 		delete(b.bought, b.now.Purchases[0].Order)
 		b.now.Purchases = slices.Delete(b.now.Purchases, 0, 1)
 	}
-	if b.orders = append(b.orders, p.Order); len(b.orders) > ordersKept {
+	if b.orders = append(b.orders, p.Order); len(b.orders) > maxOrders {
 		delete(b.charges, b.orders[0])
 		b.orders = slices.Delete(b.orders, 0, 1)
 	}
 	b.now.Totals.Orders++
-	b.tell()
+	b.notifyReaders()
 }
 
 // asked counts requests for an order's payment, and those that changed nothing.
-func (b *board) asked(order string, requests, suppressed int) {
+func (b *board) countRequests(order string, requests, suppressed int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if p := b.bought[order]; p != nil {
@@ -197,12 +197,12 @@ func (b *board) asked(order string, requests, suppressed int) {
 	}
 	b.now.Totals.Requests += requests
 	b.now.Totals.Suppressed += suppressed
-	b.tell()
+	b.notifyReaders()
 }
 
 // charged counts a charge in Stripe's books, and says whether it is for an order
 // that was bought here.
-func (b *board) charged(order string) bool {
+func (b *board) countCharge(order string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if _, ours := b.charges[order]; !ours {
@@ -214,7 +214,7 @@ func (b *board) charged(order string) bool {
 	}
 	b.now.Totals.Charges++
 	b.now.Totals.Worst = max(b.now.Totals.Worst, b.charges[order])
-	b.tell()
+	b.notifyReaders()
 	return true
 }
 
@@ -232,7 +232,7 @@ func (b *board) sample() {
 		return
 	}
 	b.samples = append(b.samples, sample{now, b.now.Totals})
-	if len(b.samples) < samplesKept {
+	if len(b.samples) < maxSamples {
 		return
 	}
 	b.every *= 2
@@ -244,19 +244,19 @@ func (b *board) sample() {
 }
 
 // picture is what a reader is shown at one moment.
-type picture struct {
+type snapshot struct {
 	entries []entry
 	samples []sample
-	now     standing
+	now     pageState
 	seq     int64
 	changed <-chan struct{} // closed when it is out of date
 }
 
 // since takes a picture with the entries after a sequence number.
-func (b *board) since(seq int64) picture {
+func (b *board) snapshotSince(seq int64) snapshot {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	p := picture{now: b.now, seq: b.seq, changed: b.changed, samples: slices.Clone(b.samples)}
+	p := snapshot{now: b.now, seq: b.seq, changed: b.changed, samples: slices.Clone(b.samples)}
 	if seq > b.seq { // of an earlier run of the demo
 		seq = 0
 	}

@@ -23,11 +23,11 @@ var consoleFiles embed.FS
 const (
 	consolePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-	readersMax  = 16                     // pages that are open at once
-	heartbeat   = 15 * time.Second       // a connection that says nothing is cut by whatever stands between
-	breath      = 60 * time.Millisecond  // between two messages to a page: fifty requests are one
-	writeWithin = 10 * time.Second       // a page that takes longer has gone to sleep, and will come back
-	comeBackIn  = 700 * time.Millisecond // when a page that lost us tries again
+	maxReaders     = 16                     // pages that are open at once
+	heartbeat      = 15 * time.Second       // a connection that says nothing is cut by whatever stands between
+	batchWindow    = 60 * time.Millisecond  // between two messages to a page: fifty requests are one
+	writeTimeout   = 10 * time.Second       // a page that takes longer has gone to sleep, and will come back
+	reconnectAfter = 700 * time.Millisecond // when a page that lost us tries again
 )
 
 // handler is the console's web site.
@@ -44,15 +44,15 @@ func (c *console) handler() http.Handler {
 			http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(body))
 		})
 	}
-	mux.HandleFunc("GET /actions", func(w http.ResponseWriter, _ *http.Request) { answerJSON(w, http.StatusOK, actions) })
+	mux.HandleFunc("GET /actions", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, actions) })
 	mux.HandleFunc("GET /events", c.stream)
 	mux.HandleFunc("POST /do/{action}", c.act)
-	return guarded(http.NewCrossOriginProtection().Handler(mux))
+	return localOnly(http.NewCrossOriginProtection().Handler(mux))
 }
 
 // guarded refuses requests that do not address this machine by its own name: another
 // site's name that has been made to point here would make that site's scripts ours.
-func guarded(next http.Handler) http.Handler {
+func localOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", consolePolicy)
@@ -77,7 +77,7 @@ func loopback(host string) bool {
 	return name == "localhost" || err == nil && ip.IsLoopback()
 }
 
-func answerJSON(w http.ResponseWriter, status int, body any) {
+func writeJSON(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(body) // a client that has gone misses nothing
@@ -85,15 +85,15 @@ func answerJSON(w http.ResponseWriter, status int, body any) {
 
 // act starts what a button promises. What comes of it is on the timeline.
 func (c *console) act(w http.ResponseWriter, r *http.Request) {
-	if err := c.begin(r.PathValue("action")); err != nil {
-		answerJSON(w, err.status, map[string]string{"error": err.why})
+	if err := c.startAction(r.PathValue("action")); err != nil {
+		writeJSON(w, err.status, map[string]string{"error": err.why})
 		return
 	}
-	answerJSON(w, http.StatusAccepted, map[string]bool{"started": true})
+	writeJSON(w, http.StatusAccepted, map[string]bool{"started": true})
 }
 
 // refusal is why a button does nothing.
-type refusal struct {
+type refusedAction struct {
 	status int
 	why    string
 }
@@ -101,7 +101,7 @@ type refusal struct {
 // stream tells one page what happens, from where it has been told last. Nothing is
 // kept for a slow page: when it is ready it gets what the board has by then.
 func (c *console) stream(w http.ResponseWriter, r *http.Request) {
-	if c.readers.Add(1) > readersMax {
+	if c.readers.Add(1) > maxReaders {
 		c.readers.Add(-1)
 		http.Error(w, "the console is open in too many windows", http.StatusServiceUnavailable)
 		return
@@ -116,8 +116,8 @@ func (c *console) stream(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		seen = 0
 	}
-	p := c.board.since(seen)
-	out.printf("retry: %d\n\n", comeBackIn.Milliseconds())
+	p := c.board.snapshotSince(seen)
+	out.printf("retry: %d\n\n", reconnectAfter.Milliseconds())
 	out.event("samples", 0, p.samples)
 	for {
 		for _, e := range p.entries {
@@ -128,10 +128,10 @@ func (c *console) stream(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		seen = p.seq
-		if out.idle(r.Context(), c.closing, p.changed); out.err != nil {
+		if out.waitForChange(r.Context(), c.closing, p.changed); out.err != nil {
 			return
 		}
-		p = c.board.since(seen)
+		p = c.board.snapshotSince(seen)
 	}
 }
 
@@ -144,7 +144,7 @@ type sse struct {
 
 func (s *sse) printf(format string, args ...any) {
 	if s.err == nil {
-		_ = s.control.SetWriteDeadline(time.Now().Add(writeWithin))
+		_ = s.control.SetWriteDeadline(time.Now().Add(writeTimeout))
 		_, s.err = fmt.Fprintf(s.w, format, args...)
 	}
 }
@@ -167,14 +167,14 @@ func (s *sse) flush() {
 }
 
 // idle waits for news, and keeps the connection alive meanwhile.
-func (s *sse) idle(ctx context.Context, closing, changed <-chan struct{}) {
+func (s *sse) waitForChange(ctx context.Context, closing, changed <-chan struct{}) {
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
 	for s.err == nil {
 		select {
 		case <-changed:
 			select { // a moment, in which more may come
-			case <-time.After(breath):
+			case <-time.After(batchWindow):
 			case <-ctx.Done():
 			}
 			return

@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	consoleAmount = 1250
-	storiesKept   = 40 // whose keys and orders a late fact may still name
-	freshFor      = 5 * time.Second
+	consoleAmount  = 1250
+	maxActionRuns  = 40 // whose keys and orders a late fact may still name
+	activeAfterEnd = 5 * time.Second
 )
 
 // story is what came of pressing a button: one card on the page.
-type story struct {
+type actionRun struct {
 	*console
 	ctx   context.Context
 	id    int64
@@ -30,18 +30,18 @@ type story struct {
 	order string
 	pay   request
 
-	mu      sync.Mutex
-	ended   time.Time // zero: under way
-	verdict entry
+	mu     sync.Mutex
+	ended  time.Time // zero: under way
+	result entry
 }
 
 // run tells an action's story, from the press of the button to the verdict.
 func (a action) run(ctx context.Context, c *console) {
-	s := &story{console: c, ctx: ctx, title: a.Title}
-	s.id = c.board.add(entry{Kind: kindStory, Text: a.Title, Answer: a.Why})
+	s := &actionRun{console: c, ctx: ctx, title: a.Title}
+	s.id = c.board.add(entry{Kind: kindAction, Text: a.Title, Answer: a.Why})
 	err := a.do(s)
-	c.look()
-	verdict := entry{Kind: kindVerdict, Answer: a.Moral, Tone: toneGood}
+	c.refresh()
+	verdict := entry{Kind: kindResult, Answer: a.Reason, Tone: toneGood}
 	switch {
 	case err != nil && ctx.Err() != nil:
 		verdict.Tone, verdict.Answer = toneWait, "It took too long, and was given up here. The service goes on with it."
@@ -49,109 +49,109 @@ func (a action) run(ctx context.Context, c *console) {
 		verdict.Tone, verdict.Answer = toneBad, "Not as it should be: "+err.Error()
 	}
 	s.mu.Lock()
-	s.ended, s.verdict = time.Now(), verdict
+	s.ended, s.result = time.Now(), verdict
 	s.mu.Unlock()
-	s.judge(verdict)
+	s.showResult(verdict)
 }
 
 // judge says how the story ended. About the number it asks Stripe's books alone.
-func (s *story) judge(verdict entry) {
+func (s *actionRun) showResult(verdict entry) {
 	n := s.board.chargesOf(s.order)
 	verdict.Text, verdict.Charges = "Stripe's books: this order was "+times(n)+".", &n
 	if n > 1 {
 		verdict.Tone, verdict.Answer = toneBad, "This must never happen."
 	}
-	s.say(verdict)
+	s.add(verdict)
 }
 
 // mend judges again, if the story has ended and was charged after that.
-func (s *story) mend() {
+func (s *actionRun) updateResult() {
 	s.mu.Lock()
-	verdict, over := s.verdict, !s.ended.IsZero()
+	verdict, over := s.result, !s.ended.IsZero()
 	s.mu.Unlock()
 	if over {
-		s.judge(verdict)
+		s.showResult(verdict)
 	}
 }
 
 // say adds a line to the story.
-func (s *story) say(e entry) int64 {
+func (s *actionRun) add(e entry) int64 {
 	e.Story = s.id
 	return s.board.add(e)
 }
 
 // fresh reports whether more can be expected of a story.
-func (s *story) fresh() bool {
+func (s *actionRun) active() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.ended.IsZero() || time.Since(s.ended) < freshFor
+	return s.ended.IsZero() || time.Since(s.ended) < activeAfterEnd
 }
 
 // buy makes an order, for which every request of the story asks to be charged.
-func (s *story) buy() error {
+func (s *actionRun) createOrder() error {
 	r := request{
-		method: http.MethodPost, path: "/v1/orders", key: "order-" + noise(4),
+		method: http.MethodPost, path: "/v1/orders", key: "order-" + randomHex(4),
 		body: fmt.Sprintf(`{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":%d}]}`, consoleAmount),
 	}
-	a, err := s.settle(s.healthy(), r, func(to *door) answer { return s.shop.send(s.ctx, to, r) })
+	a, err := s.sendUntilFinal(s.upEndpoint(), r, func(to *endpoint) response { return s.shop.send(s.ctx, to, r) })
 	if err != nil {
 		return fmt.Errorf("no order: %w", err)
 	}
 	s.order = a.object().ID
-	s.pay = payment("pay-"+noise(3), s.order, visa)
-	s.remember(s)
-	s.board.buy(&purchase{Order: s.order, Title: s.title})
+	s.pay = payment("pay-"+randomHex(3), s.order, visa)
+	s.rememberRun(s)
+	s.board.addPurchase(&purchase{Order: s.order, Title: s.title})
 	return nil
 }
 
-// ask sends the payment once, and shows what came back.
-func (s *story) ask(to *door) answer {
+// ask sends the payment once, and runs what came back.
+func (s *actionRun) sendPayment(to *endpoint) response {
 	e := entry{Kind: kindRequest, Who: "Shop → " + to.name, Text: "POST /v1/payments, key " + s.pay.key, Answer: "no answer yet", Tone: toneWait, At: time.Now()}
-	e.ID = s.say(e)
-	s.board.asked(s.order, 1, 0)
+	e.ID = s.add(e)
+	s.board.countRequests(s.order, 1, 0)
 	a := s.shop.send(s.ctx, to, s.pay)
-	s.suppressed(a)
-	e.Answer, e.Tone = a.gist()+", "+ms(a.took), tone(a)
-	if gloss := gloss(a); gloss != "" {
+	s.countSuppressed(a)
+	e.Answer, e.Tone = a.summary()+", "+ms(a.took), tone(a)
+	if gloss := explain(a); gloss != "" {
 		e.Answer += ": " + gloss
 	}
-	s.say(e)
+	s.add(e)
 	return a
 }
 
 // asking is ask, while something else is done.
-func (s *story) asking(to *door) <-chan answer {
-	came := make(chan answer, 1)
-	go func() { came <- s.ask(to) }()
+func (s *actionRun) sendPaymentAsync(to *endpoint) <-chan response {
+	came := make(chan response, 1)
+	go func() { came <- s.sendPayment(to) }()
 	return came
 }
 
 // suppressed counts the answers of those who changed nothing.
-func (s *story) suppressed(answers ...answer) {
+func (s *actionRun) countSuppressed(answers ...response) {
 	n := 0
 	for _, a := range answers {
 		if a.replayed() || a.status == http.StatusConflict {
 			n++
 		}
 	}
-	s.board.asked(s.order, 0, n)
+	s.board.countRequests(s.order, 0, n)
 }
 
 // together sends the payment n times at once, alternating between both processes if
 // both are there.
-func (s *story) together(n int, text string) []answer {
-	doors := []*door{s.b}
-	if s.healthy() == s.a {
-		doors = []*door{s.a, s.b}
+func (s *actionRun) sendPayments(n int, text string) []response {
+	doors := []*endpoint{s.b}
+	if s.upEndpoint() == s.a {
+		doors = []*endpoint{s.a, s.b}
 	}
 	var names []string
 	for _, d := range doors {
 		names = append(names, d.name)
 	}
 	e := entry{Kind: kindRequest, Who: "Shop → " + strings.Join(names, ", "), Text: text, Answer: "no answer yet", Tone: toneWait, At: time.Now()}
-	e.ID = s.say(e)
-	s.board.asked(s.order, n, 0)
-	answers := make([]answer, n)
+	e.ID = s.add(e)
+	s.board.countRequests(s.order, n, 0)
+	answers := make([]response, n)
 	start := make(chan struct{})
 	var all sync.WaitGroup
 	for i := range answers {
@@ -162,32 +162,32 @@ func (s *story) together(n int, text string) []answer {
 	}
 	close(start)
 	all.Wait()
-	s.suppressed(answers...)
+	s.countSuppressed(answers...)
 	var words []string
 	e.Tone = toneGood
 	for _, a := range answers {
-		words = append(words, a.gist())
+		words = append(words, a.summary())
 		e.Dots += dot(a)
 		if tone(a) != toneGood {
 			e.Tone = toneWait
 		}
 	}
-	e.Answer = tallied(words)
-	s.say(e)
+	e.Answer = summarize(words)
+	s.add(e)
 	return answers
 }
 
 // paid asks until the answer is final, as a good client does: the same request
 // under the same key, and at the other door if nobody answers at this one.
-func (s *story) paid(to *door) error {
-	a, err := s.settle(to, s.pay, s.ask)
+func (s *actionRun) payUntilFinal(to *endpoint) error {
+	a, err := s.sendUntilFinal(to, s.pay, s.sendPayment)
 	if err == nil && (a.status != http.StatusCreated || a.object().Status != "succeeded") {
 		err = fmt.Errorf("the answer is %s", a)
 	}
 	return err
 }
 
-func (s *story) settle(to *door, r request, ask func(*door) answer) (answer, error) {
+func (s *actionRun) sendUntilFinal(to *endpoint, r request, ask func(*endpoint) response) (response, error) {
 	for {
 		a := ask(to)
 		switch {
@@ -196,8 +196,8 @@ func (s *story) settle(to *door, r request, ask func(*door) answer) (answer, err
 		case a.final():
 			return a, nil
 		case a.err != nil:
-			to = s.other(to)
-		case !a.mayChange():
+			to = s.otherEndpoint(to)
+		case !a.retryable():
 			return a, fmt.Errorf("%s %s was answered %s", r.method, r.path, a)
 		}
 		pause, err := strconv.Atoi(a.header.Get("Retry-After"))
@@ -215,14 +215,14 @@ func (s *story) settle(to *door, r request, ask func(*door) answer) (answer, err
 // held has process A ask Stripe for the money, and stops Stripe right after it has
 // taken it and before A can know. In this moment worst is called, with the answer
 // to come and what lets Stripe go on.
-func (s *story) held(worst func(answered <-chan answer, release func() error) error) error {
+func (s *actionRun) holdStripe(worst func(answered <-chan response, release func() error) error) error {
 	hold, err := s.stripe.hold(s.ctx, "intent.confirm", s.order, stripesim.AfterEffect)
 	if err != nil {
 		return err
 	}
 	release := sync.OnceValue(func() error { return s.stripe.release(context.WithoutCancel(s.ctx), hold) })
-	answered := s.asking(s.a)
-	if err = s.stripe.arrived(s.ctx, hold); err == nil {
+	answered := s.sendPaymentAsync(s.a)
+	if err = s.stripe.waitForHold(s.ctx, hold); err == nil {
 		err = worst(answered, release)
 	}
 	return errors.Join(err, release())
@@ -231,27 +231,27 @@ func (s *story) held(worst func(answered <-chan answer, release func() error) er
 // ---- whose story a fact belongs to ------------------------------------------------
 
 // remember has facts about the story's key and order told in it.
-func (c *console) remember(s *story) {
+func (c *console) rememberRun(s *actionRun) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.stories[s.pay.key], c.stories[s.order] = s, s
-	c.last = s
-	if c.order = append(c.order, s.pay.key, s.order); len(c.order) > 2*storiesKept {
-		for _, id := range c.order[:2] {
-			delete(c.stories, id)
-			delete(c.trails, id)
+	c.runs[s.pay.key], c.runs[s.order] = s, s
+	c.lastRun = s
+	if c.runKeys = append(c.runKeys, s.pay.key, s.order); len(c.runKeys) > 2*maxActionRuns {
+		for _, id := range c.runKeys[:2] {
+			delete(c.runs, id)
+			delete(c.historyRead, id)
 		}
-		c.shop.disown(c.order[0])
-		c.order = slices.Delete(c.order, 0, 2)
+		c.shop.dropRecorded(c.runKeys[0])
+		c.runKeys = slices.Delete(c.runKeys, 0, 2)
 	}
 }
 
 // storyOf is the story of one of the ids, or nil.
-func (c *console) storyOf(ids ...string) *story {
+func (c *console) runOf(ids ...string) *actionRun {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, id := range ids {
-		if s := c.stories[id]; s != nil {
+		if s := c.runs[id]; s != nil {
 			return s
 		}
 	}
@@ -271,7 +271,7 @@ func orderIn(event []byte) string {
 
 // ---- words ---------------------------------------------------------------------------
 
-func tone(a answer) string {
+func tone(a response) string {
 	switch {
 	case a.err != nil:
 		return toneBad
@@ -283,7 +283,7 @@ func tone(a answer) string {
 
 // dot is the letter for an answer of many: n for what was done now, r for what was
 // repeated from memory, w for told to wait, x for no answer.
-func dot(a answer) string {
+func dot(a response) string {
 	switch {
 	case a.err != nil:
 		return "x"
@@ -296,7 +296,7 @@ func dot(a answer) string {
 }
 
 // gloss puts an answer into words, for those who do not read HTTP.
-func gloss(a answer) string {
+func explain(a response) string {
 	switch {
 	case a.err != nil:
 		return "the shop cannot know whether it was charged"
@@ -306,7 +306,7 @@ func gloss(a answer) string {
 		return "not known yet, ask again"
 	case a.status == http.StatusConflict:
 		return "somebody is on it, ask again"
-	case a.mayChange():
+	case a.retryable():
 		return "nothing was done, ask again"
 	}
 	return ""

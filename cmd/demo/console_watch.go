@@ -11,22 +11,22 @@ import (
 )
 
 const (
-	lookWithin = 2 * time.Second
-	lookBusy   = 80 * time.Millisecond
-	lookIdle   = 500 * time.Millisecond
+	refreshTimeout = 2 * time.Second
+	refreshBusy    = 80 * time.Millisecond
+	refreshIdle    = 500 * time.Millisecond
 )
 
 // watch reads Stripe's books and the database's keys for as long as the console
 // is open.
 func (c *console) watch() {
 	for {
-		pause := lookIdle
-		if len(c.freshKeys()) > 0 {
-			pause = lookBusy
+		pause := refreshIdle
+		if len(c.activeKeys()) > 0 {
+			pause = refreshBusy
 		}
 		select {
 		case <-time.After(pause):
-			c.look()
+			c.refresh()
 		case <-c.ctx.Done():
 			return
 		}
@@ -35,18 +35,18 @@ func (c *console) watch() {
 
 // look brings the timeline up to date. Who cannot be asked now is asked the next
 // time: nothing is skipped.
-func (c *console) look() {
-	c.looking.Lock()
-	defer c.looking.Unlock()
-	ctx, cancel := context.WithTimeout(c.ctx, lookWithin)
+func (c *console) refresh() {
+	c.refreshing.Lock()
+	defer c.refreshing.Unlock()
+	ctx, cancel := context.WithTimeout(c.ctx, refreshTimeout)
 	defer cancel()
-	c.lookAtStripe(ctx)
-	c.lookAtKeys(ctx)
+	c.readEffects(ctx)
+	c.readKeyHistories(ctx)
 }
 
 // lookAtStripe counts what Stripe did to money. Its books know nothing of what the
 // service believes.
-func (c *console) lookAtStripe(ctx context.Context) {
+func (c *console) readEffects(ctx context.Context) {
 	var news []stripesim.Effect
 	if c.stripe.call(ctx, http.MethodGet, "/effects?since="+strconv.FormatInt(c.effects, 10), nil, &news) != nil {
 		return
@@ -54,51 +54,51 @@ func (c *console) lookAtStripe(ctx context.Context) {
 	for _, e := range news {
 		c.effects = e.Seq
 		order := e.Metadata["order_id"]
-		if e.Kind != stripesim.EffectCharge || !c.board.charged(order) {
+		if e.Kind != stripesim.EffectCharge || !c.board.countCharge(order) {
 			continue
 		}
-		if s := c.storyOf(order); s != nil {
+		if s := c.runOf(order); s != nil {
 			line := entry{Kind: kindStripe, At: e.At, Text: "takes " + money(e.Amount, e.Currency) + " from the customer's card", Tone: toneGood}
 			if n := c.board.chargesOf(order); n > 1 {
 				line.Text, line.Tone = line.Text+" AGAIN", toneBad
 			}
-			s.say(line)
-			s.mend()
+			s.add(line)
+			s.updateResult()
 		}
 	}
 }
 
 // lookAtKeys reads who holds the keys, and how far the work under them is.
-func (c *console) lookAtKeys(ctx context.Context) {
-	keys := c.freshKeys()
+func (c *console) readKeyHistories(ctx context.Context) {
+	keys := c.activeKeys()
 	if len(keys) == 0 {
 		return
 	}
-	trails, err := c.rows(ctx, `SELECT key || E'\n' || array_to_string(trail, E'\n') FROM idempotency_keys WHERE tenant_id = $1 AND key = ANY($2)`, c.tenant.ID, keys)
+	trails, err := c.rows(ctx, `SELECT key || E'\n' || array_to_string(history, E'\n') FROM idempotency_keys WHERE tenant_id = $1 AND key = ANY($2)`, c.tenant.ID, keys)
 	if err != nil {
 		return
 	}
 	for _, trail := range trails {
 		lines := strings.Split(trail, "\n")
-		s := c.storyOf(lines[0])
+		s := c.runOf(lines[0])
 		c.mu.Lock()
-		known := c.trails[lines[0]]
-		c.trails[lines[0]] = len(lines)
+		known := c.historyRead[lines[0]]
+		c.historyRead[lines[0]] = len(lines)
 		c.mu.Unlock()
 		for _, line := range lines[max(known, 1):] {
 			if s != nil {
-				s.say(claimed(line))
+				s.add(keyHistoryEntry(line))
 			}
 		}
 	}
 }
 
 // freshKeys are those that something may still happen to.
-func (c *console) freshKeys() (keys []string) {
+func (c *console) activeKeys() (keys []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for id, s := range c.stories {
-		if id == s.pay.key && s.fresh() {
+	for id, s := range c.runs {
+		if id == s.pay.key && s.active() {
 			keys = append(keys, id)
 		}
 	}
@@ -106,7 +106,7 @@ func (c *console) freshKeys() (keys []string) {
 }
 
 // claimed puts a line of a key's trail into words.
-func claimed(line string) entry {
+func keyHistoryEntry(line string) entry {
 	token, rest, _ := strings.Cut(line, " ")
 	point, at, _ := strings.Cut(rest, " ")
 	e := entry{Kind: kindClaim, Text: point, Answer: "lease token " + token}

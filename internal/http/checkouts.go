@@ -4,7 +4,7 @@ import (
 	"errors"
 	"net/http"
 
-	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/checkout"
 )
 
 // The problem is declared here and not in problem_types.go, so that a service without
@@ -17,7 +17,7 @@ func checkoutsPart() part {
 	return part{
 		routes: func(s *Server) []route {
 			return append([]route{
-				{method: "POST", pattern: "/v1/checkouts", operation: payments.CreateCheckout, parse: checkoutRequest},
+				{method: "POST", pattern: "/v1/checkouts", operation: checkout.Create, parse: checkoutRequest},
 				{method: "GET", pattern: "/v1/checkouts/{id}", handle: s.getCheckout},
 			}, s.stockRoutes()...)
 		},
@@ -41,15 +41,15 @@ func checkoutRequest(_ *http.Request, body []byte) (any, error) {
 	// The order is validated like one of POST /v1/orders, so that a checkout cannot create
 	// an order that would be refused there.
 	order := orderBody{Currency: b.Currency, Items: b.Items, CustomerReference: b.CustomerReference}.check(&c)
-	return payments.CheckoutRequest{
+	return checkout.Request{
 		Currency: order.Currency, Items: order.Items, CustomerReference: order.CustomerReference,
 		PaymentMethod: paymentMethod(&c, b.PaymentMethod),
 	}, c.err()
 }
 
 func (s *Server) getCheckout(w http.ResponseWriter, r *http.Request) {
-	checkout, err := s.o.Payments.GetCheckout(r.Context(), tenantOf(r).id, r.PathValue("id"))
-	s.show(w, r, checkout, err)
+	shown, err := s.o.Checkouts.Get(r.Context(), tenantOf(r).id, r.PathValue("id"))
+	s.show(w, r, shown, err)
 }
 
 var checkoutProblems = []problemType{{
@@ -64,14 +64,14 @@ var checkoutProblems = []problemType{{
 // checkoutProblem adds the checkout to the problem that ended it, so that the client
 // sees which steps were compensated without another request.
 func checkoutProblem(err error) *problem {
-	var stock *payments.OutOfStockError
+	var stock *checkout.OutOfStockError
 	if errors.As(err, &stock) {
 		return &problem{code: codeOutOfStock, detail: stock.Checkout.Failure.Message, checkout: &stock.Checkout}
 	}
-	var pay *payments.PaymentError
-	if errors.As(err, &pay) && pay.Checkout != nil {
-		p := paymentProblem(pay)
-		p.detail, p.checkout = pay.Checkout.Failure.Message, pay.Checkout
+	var failed *checkout.PaymentFailedError
+	if errors.As(err, &failed) {
+		p := paymentProblem(&failed.PaymentError)
+		p.detail, p.checkout = failed.Checkout.Failure.Message, &failed.Checkout
 		return p
 	}
 	return nil

@@ -17,7 +17,6 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"example.com/payonce/internal/idempotency"
-	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/tracing"
 )
@@ -134,7 +133,7 @@ func (s *Server) execute(
 		case idempotency.Mismatch: // The problem must not reveal anything about the first request.
 			err = &problem{code: codeIdempotencyKeyMismatch, detail: mismatch}
 		case idempotency.Expired:
-			err = expired(found.ResourceID)
+			err = s.expired(found.ResourceID)
 		case idempotency.InFlight:
 			if s.waitFor(ctx, r, began.Add(wait)) {
 				continue
@@ -239,12 +238,12 @@ func inProgress(detail string, retryAfter time.Duration) error {
 }
 
 // expired names the object, because the response that named it is deleted.
-func expired(resourceID string) error {
+func (s *Server) expired(resourceID string) error {
 	p := &problem{
 		code:   codeIdempotencyKeyExpired,
 		detail: "The request was executed, and is not executed again. Its response is no longer stored.",
 	}
-	if href := payments.Href(resourceID); href != "" {
+	if href := s.o.Paths.Href(resourceID); href != "" {
 		p.resource = &resourceLink{ID: resourceID, Href: href}
 	}
 	return p

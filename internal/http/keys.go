@@ -30,6 +30,6 @@ func (s *Server) getKey(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, payments.ErrNotFound) // No request can have used it, so it need not be looked up.
 		return
 	}
-	history, err := s.o.Payments.KeyStory(r.Context(), tenantOf(r).id, key, s.o.Retention)
+	history, err := s.o.History.Get(r.Context(), tenantOf(r).id, key)
 	s.show(w, r, history, err)
 }

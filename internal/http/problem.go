@@ -14,6 +14,7 @@ import (
 	"example.com/payonce/internal/inbox"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/stripe"
 )
 
 // Packages below return errors and know nothing of HTTP. Here, and only here, an error
@@ -39,7 +40,7 @@ type problem struct {
 	payment     *payments.Payment
 	declineCode *string
 	resource    *resourceLink
-	checkout    any // *payments.Checkout
+	checkout    any // *checkout.Checkout
 }
 
 // fieldError is one mistake in the body, with its place as an RFC 6901 pointer.
@@ -117,7 +118,7 @@ func problemOf(err error) *problem {
 		{payments.ErrRefundExceedsPayment, codeRefundExceedsPayment,
 			"The refund is greater than what is not refunded yet.", 0},
 		{payments.ErrKeyOfAnotherRefund, codeIdempotencyKeyMismatch, mismatch, 0},
-		{payments.ErrStripeUnavailable, codeUnavailable,
+		{stripe.ErrUnavailable, codeUnavailable,
 			"The payment provider is unavailable. Nothing was started.", 5 * time.Second},
 		{inbox.ErrFull, codeUnavailable,
 			"Too many events are waiting for the database. This one was not stored.", webhookRetry},

@@ -13,8 +13,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"example.com/payonce/internal/checkout"
 	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/inbox"
+	"example.com/payonce/internal/keyhistory"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
@@ -36,6 +39,9 @@ type Options struct {
 	Keys       *idempotency.Store
 	Operations map[string]idempotency.Operation
 	Payments   *payments.Service
+	Checkouts  *checkout.Service // part: checkouts
+	History    *keyhistory.Reader
+	Paths      ids.Paths // of the objects that keys made
 	Feed       *outbox.Feed
 	Within     time.Duration // the time one request may take; shorter than the lease
 	Drain      time.Duration // the time for requests in progress to finish at shutdown
@@ -79,14 +85,13 @@ func NewServer(o Options) *Server {
 		limits:   newTenantLimits(o.RateLimit),
 		webhooks: inbox.NewIntake(o.Pool.Queries),
 		requests: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_http_requests_total",
-			Help: "Requests by route and status."}, []string{"method", "route", "status"}),
+			Help: "HTTP requests by method, route and status."}, []string{"method", "route", "status"}),
 		seconds: f.NewHistogramVec(prometheus.HistogramOpts{Name: "payonce_http_request_seconds",
-			Help:    "Time from the request's first line to the response's last byte.",
-			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
-		}, []string{"method", "route"}),
+			Help:    "Time from reading a request's first line to writing the last byte of its response.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}}, []string{"method", "route"}),
 	}
 	s.badSignatures = f.NewCounter(prometheus.CounterOpts{Name: "payonce_webhook_signature_failures_total",
-		Help: "Webhooks refused for their signature: a wrong secret, a wrong clock, or a forgery."})
+		Help: "Webhooks rejected for an invalid signature: wrong secret, wrong clock, or a forged webhook."})
 	s.handler = s.mux()
 	return s
 }

@@ -32,7 +32,7 @@ func (s *Server) setStock(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := s.bounded(r.Context(), 0)
 	defer cancel()
-	stock, err := s.o.Payments.SetStock(ctx, tenantOf(r).id, sku, available)
+	stock, err := s.o.Checkouts.SetStock(ctx, tenantOf(r).id, sku, available)
 	s.show(w, r, stock, err)
 }
 
@@ -69,7 +69,7 @@ func (s *Server) getStock(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, err)
 		return
 	}
-	stock, err := s.o.Payments.GetStock(r.Context(), tenantOf(r).id, sku)
+	stock, err := s.o.Checkouts.GetStock(r.Context(), tenantOf(r).id, sku)
 	s.show(w, r, stock, err)
 }
 

@@ -9,6 +9,7 @@ import (
 	"example.com/payonce/internal/inbox"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/stripe"
 	"example.com/payonce/internal/tracing"
 )
 
@@ -44,7 +45,7 @@ func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// The signature covers the raw bytes, so it is checked before anything is decoded.
-	if err := payments.VerifyWebhook(body, r.Header.Get("Stripe-Signature"), s.o.WebhookSecrets); err != nil {
+	if err := stripe.VerifyWebhook(body, r.Header.Get("Stripe-Signature"), s.o.WebhookSecrets); err != nil {
 		s.badSignatures.Inc()
 		s.o.Log.Warn("webhook refused", "request_id", visitOf(r).requestID, "error", err.Error())
 		s.refuse(w, r, &problem{
@@ -52,7 +53,7 @@ func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 		})
 		return
 	}
-	event, err := payments.ReadWebhook(body)
+	event, err := stripe.ReadWebhook(body)
 	if err != nil {
 		s.refuse(w, r, &problem{code: codeInvalidRequest, detail: "The body is not an event."})
 		return
@@ -60,7 +61,7 @@ func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := s.bounded(r.Context(), 0)
 	defer cancel()
 	fresh, err := s.webhooks.Receive(ctx, inbox.Received{
-		Consumer: payments.StripeEvents, ID: event.ID, Type: event.Type, ObjectID: event.IntentID, Payload: body,
+		Consumer: payments.StripeEvents, ID: event.ID, Type: event.Type, ObjectID: event.Intent.ID, Payload: body,
 		Traceparent: tracing.Traceparent(r.Context()),
 	})
 	if errors.Is(err, postgres.ErrInDoubt) {

@@ -122,7 +122,7 @@ func isDue(ctx context.Context, q *db.Queries, e inbox.Event, m moved) (bool, er
 			TenantID: e.TenantID, ResourceID: e.Subject, AmountMinor: m.Amount, Currency: m.Currency,
 			OrderID: m.OrderID, IntentID: m.Stripe.PaymentIntent,
 		})
-		here, adopted = basis.Here, basis.Adopted
+		here, adopted = basis.Matches, basis.Adopted
 	case refundSucceeded, refundFailed:
 		here, err = q.LedgerBasisOfRefund(ctx, db.LedgerBasisOfRefundParams{
 			TenantID: e.TenantID, ResourceID: e.Subject, AmountMinor: m.Amount, Currency: m.Currency,

@@ -17,15 +17,15 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	f := promauto.With(reg)
 	m := &Metrics{
-		deliveries: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_notifier_attempts_total",
-			Help: "Webhook delivery attempts, by result: delivered, failed (retried later), gave_up, fenced.",
+		deliveries: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_delivery_attempts_total",
+			Help: "Attempts to deliver a webhook to a tenant, by result: delivered, failed (will be retried), gave_up or fenced.",
 		}, []string{"result"}),
-		pending: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_notifier_pending",
-			Help: "Deliveries that are not delivered yet."}),
-		failed: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_notifier_failed",
-			Help: "Deliveries that failed for good and can be sent again."}),
-		oldest: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_notifier_oldest_seconds",
-			Help: "Age of the oldest delivery that is not delivered yet."}),
+		pending: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_deliveries_pending",
+			Help: "Webhook deliveries that are still to be made."}),
+		failed: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_deliveries_failed",
+			Help: "Webhook deliveries that failed for three days and are no longer retried."}),
+		oldest: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_deliveries_oldest_seconds",
+			Help: "Age of the oldest webhook delivery still to be made."}),
 	}
 	for _, result := range []string{"delivered", "failed", "gave_up", "fenced"} {
 		// increase() does not count the first increment of a counter that did not exist before.

@@ -311,7 +311,7 @@ const requeueMax = 1000
 // Requeue makes failed deliveries due again, with all their attempts, and returns how
 // many. It joins the transaction of q.
 func Requeue(ctx context.Context, q *db.Queries, tenantID string) (int64, error) {
-	n, err := q.DeliveriesAgain(ctx, db.DeliveriesAgainParams{TenantID: tenantID, LimitRows: requeueMax})
+	n, err := q.DeliveriesRequeue(ctx, db.DeliveriesRequeueParams{TenantID: tenantID, LimitRows: requeueMax})
 	if err != nil {
 		return 0, fmt.Errorf("requeue the failed deliveries of %s: %w", tenantID, err)
 	}

@@ -23,7 +23,7 @@ func (d *desk) refunds() (minor []int64) {
 }
 
 func (d *desk) openFindings() int {
-	return d.Count("SELECT count(*) FROM reconciliation_findings WHERE resolved_at IS NULL")
+	return d.Count("SELECT count(*) FROM discrepancies WHERE resolved_at IS NULL")
 }
 
 // TestGiveBack is about money at Stripe that no payment here has and that cannot
@@ -33,51 +33,51 @@ func TestGiveBack(t *testing.T) {
 
 	t.Run("GoesToItsEnd", func(t *testing.T) {
 		t.Parallel()
-		d := newDesk(t, adminToken)
+		d := newDesk(t, world.AdminToken)
 		mail := d.Mailbox()
-		order := d.api.Order()
-		require.Equal(t, http.StatusCreated, d.api.Pay("k", order, "pm_card_visa").Status)
-		twice := d.ghost(order)
-		d.reconcile()
+		order := d.API.Order()
+		require.Equal(t, http.StatusCreated, d.API.Pay("k", order, "pm_card_visa").Status)
+		twice := d.UnmatchedIntent(order)
+		d.Reconcile()
 		require.Equal(t, 1, d.openFindings())
 		p := d.signedIn(t, "Ada")
 		events := d.Count("SELECT count(*) FROM outbox_events")
-		require.Contains(t, p.get("/operator/intents/"+twice).says(), "Money that no payment has. The order is paid a second time")
-		require.Contains(t, p.act("refund", d.Tenant.ID, twice, "").says(), "Done. Give back "+twice+": 10.00 USD of "+twice+" is given back as rfd_")
+		require.Contains(t, p.get("/operator/intents/"+twice).says(), "This charge matches no payment. The order is paid a second time")
+		require.Contains(t, p.act("refund", d.Tenant.ID, twice, "").says(), "Done. Refund at Stripe "+twice+": refund rfd_")
 		require.Empty(t, d.refunds(), "the completer makes it")
-		require.Contains(t, p.get("/operator/intents/"+twice).says(), "On its way back.")
+		require.Contains(t, p.get("/operator/intents/"+twice).says(), "Refund in progress.")
 
 		d.Sim.Inject(stripesim.Fault{Op: "refund.create", Kind: stripesim.Drop}) // made, and nobody is told
-		d.api.Complete()
+		d.API.Complete()
 		require.Equal(t, []int64{1000}, d.refunds())
 		require.Len(t, d.Posts("refunds"), 1, "what was not answered was looked for, and found")
 		require.Equal(t, d.Tenant.ID+":"+payments.RefundGhost+" "+twice+":refund", d.Posts("refunds")[0].Key)
 		require.Zero(t, d.openFindings(), "nothing is left to disagree about")
-		require.Equal(t, "paid", d.api.Get("/v1/orders/"+order).Get("status"))
+		require.Equal(t, "paid", d.API.Get("/v1/orders/"+order).Get("status"))
 		require.Equal(t, events, d.Count("SELECT count(*) FROM outbox_events"), "the tenant's story is as it was")
-		d.reconcile()
+		d.Reconcile()
 		require.Zero(t, d.openFindings())
 
 		page := p.get("/operator/intents/" + twice).says()
-		require.Contains(t, page, "All of it went back.")
+		require.Contains(t, page, "Fully refunded.")
 		require.Contains(t, page, "Given back once, re_")
-		rfd := d.Text("SELECT resource_id FROM idempotency_keys WHERE operation = 'refund_ghost'")
+		rfd := d.Text("SELECT resource_id FROM idempotency_keys WHERE operation = 'refund_orphan'")
 		require.Equal(t, "/operator/intents/"+twice, p.post("/operator/find", url.Values{"what": {rfd}, "csrf": {p.get("/operator").field("csrf")}}).path)
-		require.Contains(t, p.act("refund", d.Tenant.ID, twice, "").says(), "Refused. Give back "+twice+": all of it went back already.")
-		require.Equal(t, "Ada refund "+twice+" done; Ada refund "+twice+" refused", d.actions())
+		require.Contains(t, p.act("refund", d.Tenant.ID, twice, "").says(), "Refused. Refund at Stripe "+twice+": all of it went back already.")
+		require.Equal(t, "Ada refund "+twice+" done; Ada refund "+twice+" refused", d.AuditTrail())
 
 		for _, webhook := range mail.Take() {
-			require.Equal(t, http.StatusOK, d.api.Receive(webhook).Status)
+			require.Equal(t, http.StatusOK, d.API.Receive(webhook).Status)
 		}
-		d.api.Process()
+		d.API.Process()
 		require.Zero(t, d.Count("SELECT count(*) FROM inbox_events WHERE status <> 'done'"), "what Stripe says of it matches something")
 	})
 
 	// Two people, two forms, one ghost.
 	t.Run("OfTwoIsOne", func(t *testing.T) {
 		t.Parallel()
-		d := newDesk(t, adminToken)
-		ghost := d.ghost("ord_000000000000000000000gone")
+		d := newDesk(t, world.AdminToken)
+		ghost := d.UnmatchedIntent("ord_000000000000000000000gone")
 		p, other := d.signedIn(t, "Ada"), d.signedIn(t, "Eve")
 		forms := []url.Values{p.form("refund", d.Tenant.ID, ghost, ""), other.form("refund", d.Tenant.ID, ghost, "")}
 		world.Together(8, func(i int) page {
@@ -91,50 +91,50 @@ func TestGiveBack(t *testing.T) {
 		})
 		require.Equal(t, 1, d.Count("SELECT count(*) FROM operator_actions WHERE outcome = 'done'"))
 		require.Equal(t, 1, d.Count("SELECT count(*) FROM operator_actions WHERE outcome = 'refused' AND (result LIKE 'it is being given back already, as rfd_%' OR result LIKE 'it is being refunded by someone else%')"))
-		d.api.Complete()
+		d.API.Complete()
 		require.Equal(t, []int64{1000}, d.refunds())
 	})
 
 	t.Run("IsRefusedWhereSomethingBetterCanBeDone", func(t *testing.T) {
 		t.Parallel()
-		d := newDesk(t, adminToken)
+		d := newDesk(t, world.AdminToken)
 		p := d.signedIn(t, "Ada")
 		refused := func(tenant, intent, why string) {
 			t.Helper()
-			require.Contains(t, p.act("refund", tenant, intent, "").says(), "Refused. Give back "+intent+": "+why)
+			require.Contains(t, p.act("refund", tenant, intent, "").says(), "Refused. Refund at Stripe "+intent+": "+why)
 		}
-		orphan := d.ghost(d.api.Order())
+		orphan := d.UnmatchedIntent(d.API.Order())
 		refused(d.Tenant.ID, orphan, "it can be adopted")
-		payment := d.api.Pay("paid", d.api.Order(), "pm_card_visa")
+		payment := d.API.Pay("paid", d.API.Order(), "pm_card_visa")
 		refused(d.Tenant.ID, payment.Get("stripe", "payment_intent").(string), "it has a payment here, "+payment.ID()+": refund that.")
-		refused(d.NewTenant().ID, orphan, "its metadata names no such tenant of ours")
-		refused(d.Tenant.ID, "pi_none", "Stripe knows no pi_none")
-		unconfirmed := d.stripe(http.MethodPost, "/v1/payment_intents", url.Values{"amount": {"1000"}, "currency": {"usd"}, "payment_method_types[]": {"card"},
+		refused(d.NewTenant().ID, orphan, "its metadata names no tenant of this database")
+		refused(d.Tenant.ID, "pi_none", "Stripe has no PaymentIntent pi_none")
+		unconfirmed := d.CallStripe(http.MethodPost, "/v1/payment_intents", url.Values{"amount": {"1000"}, "currency": {"usd"}, "payment_method_types[]": {"card"},
 			"metadata[tenant_id]": {d.Tenant.ID}, "metadata[order_id]": {"ord_x"}})
 		refused(d.Tenant.ID, unconfirmed, "Stripe has taken no money for it: it is requires_payment_method.")
-		second := d.ghost("ord_000000000000000000000gone")
+		second := d.UnmatchedIntent("ord_000000000000000000000gone")
 		form := p.form("refund", d.Tenant.ID, second, "")
 		form.Set("amount", "999")
-		require.Contains(t, p.post("/operator/act", form).says(), "it is given back whole, 10.00 USD, or not at all.")
+		require.Contains(t, p.post("/operator/act", form).says(), "only the whole amount can be refunded, 10.00 USD.")
 
-		lost, _ := d.parked("unknown")
+		lost, _ := d.ParkedPayment("unknown")
 		d.Sim.ClearFaults()
 		refused(d.Tenant.ID, d.Text("SELECT intent_id FROM payments WHERE id = $1", lost), "payment "+lost+" is what it was charged for: have that tried now.")
 		require.Empty(t, d.Posts("refunds"))
-		require.Zero(t, d.Count("SELECT count(*) FROM idempotency_keys WHERE operation = 'refund_ghost'"))
+		require.Zero(t, d.Count("SELECT count(*) FROM idempotency_keys WHERE operation = 'refund_orphan'"))
 	})
 
 	// Stripe refuses: the money stays a finding, and may be tried again under another key.
 	t.Run("ThatStripeRefusesStaysAFinding", func(t *testing.T) {
 		t.Parallel()
-		d := newDesk(t, adminToken)
-		ghost := d.ghostOf("ord_000000000000000000000gone", "1000", "pm_card_createDispute")
-		d.reconcile()
+		d := newDesk(t, world.AdminToken)
+		ghost := d.UnmatchedIntentOf("ord_000000000000000000000gone", "1000", "pm_card_createDispute")
+		d.Reconcile()
 		p := d.signedIn(t, "Ada")
 		for try := 1; try <= 2; try++ {
 			require.Contains(t, p.act("refund", d.Tenant.ID, ghost, "").says(), "Done.")
-			d.api.Complete()
-			require.Equal(t, try, d.Count("SELECT count(*) FROM idempotency_keys WHERE operation = 'refund_ghost' AND finished_at IS NOT NULL"))
+			d.API.Complete()
+			require.Equal(t, try, d.Count("SELECT count(*) FROM idempotency_keys WHERE operation = 'refund_orphan' AND finished_at IS NOT NULL"))
 		}
 		require.Contains(t, p.get("/operator/intents/"+ghost).says(), "Not given back (charge_disputed); the money is still at Stripe")
 		require.Equal(t, 1, d.openFindings())
@@ -145,27 +145,27 @@ func TestGiveBack(t *testing.T) {
 	// prove what it was for. To adopt it would be to sell what is being paid back.
 	t.Run("IsNotAdoptedMeanwhile", func(t *testing.T) {
 		t.Parallel()
-		d := newDesk(t, adminToken)
+		d := newDesk(t, world.AdminToken)
 		d.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Reset, Times: -1})
-		order := d.api.Order()
-		payment := d.api.Pay("k", order, "pm_card_visa").ID()
+		order := d.API.Order()
+		payment := d.API.Pay("k", order, "pm_card_visa").ID()
 		d.Sim.ClearFaults()
-		ghost := d.ghost(order)
+		ghost := d.UnmatchedIntent(order)
 		p := d.signedIn(t, "Ada")
 		require.Contains(t, p.get("/operator/intents/"+ghost).says(), "Paid at Stripe while another payment of the order is under way")
 		require.Contains(t, p.act("refund", d.Tenant.ID, ghost, "").says(), "Done.")
 		d.Sim.Inject(stripesim.Fault{Op: "refund.create", Kind: stripesim.Refuse, Status: http.StatusServiceUnavailable, Times: -1})
-		d.stripe(http.MethodPost, "/v1/payment_intents/"+d.Text("SELECT intent_id FROM payments WHERE id = $1", payment)+"/cancel", nil)
-		d.api.Complete()
+		d.CallStripe(http.MethodPost, "/v1/payment_intents/"+d.Text("SELECT intent_id FROM payments WHERE id = $1", payment)+"/cancel", nil)
+		d.API.Complete()
 		require.Equal(t, "failed", d.Text("SELECT status FROM payments WHERE id = $1", payment))
-		d.reconcile()
+		d.Reconcile()
 		require.Equal(t, 1, d.Count("SELECT count(*) FROM payments"), "the money is on its way back")
 		d.Sim.ClearFaults()
-		d.api.Complete()
-		d.reconcile()
+		d.API.Complete()
+		d.Reconcile()
 		require.Equal(t, []int64{1000}, d.refunds())
 		require.Equal(t, 1, d.Count("SELECT count(*) FROM payments"))
-		require.Equal(t, "open", d.api.Get("/v1/orders/"+order).Get("status"))
+		require.Equal(t, "open", d.API.Get("/v1/orders/"+order).Get("status"))
 		require.Zero(t, d.openFindings())
 	})
 }
@@ -173,9 +173,9 @@ func TestGiveBack(t *testing.T) {
 // TestMarkRefundFailed: a refund ends here when Stripe says that it has ended there.
 func TestMarkRefundFailed(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, adminToken)
-	payment := d.api.Pay("k", d.api.Order(), "pm_card_pendingRefund")
-	refund := d.api.Post("/v1/payments/"+payment.ID()+"/refunds", "r", `{}`)
+	d := newDesk(t, world.AdminToken)
+	payment := d.API.Pay("k", d.API.Order(), "pm_card_pendingRefund")
+	refund := d.API.Post("/v1/payments/"+payment.ID()+"/refunds", "r", `{}`)
 	require.Equal(t, http.StatusAccepted, refund.Status, refund)
 	p := d.signedIn(t, "Ada")
 	refused := func(why string) {
@@ -185,8 +185,8 @@ func TestMarkRefundFailed(t *testing.T) {
 	require.Contains(t, p.get("/operator/objects/"+d.Tenant.ID+"/"+refund.ID()).body, "kind=mark_failed&amp;of=&amp;tenant="+d.Tenant.ID)
 	atStripe := d.Text("SELECT stripe_refund_id FROM refunds")
 	page := p.get("/operator/objects/" + d.Tenant.ID + "/" + refund.ID()).says()
-	require.Contains(t, page, "Charged once: 10.00 USD, of which 10.00 USD are on their way back.")
-	require.NotContains(t, page, "nobody knows yet", "Stripe has said that it was made")
+	require.Contains(t, page, "Charged once: 10.00 USD, refund of 10.00 USD pending.")
+	require.NotContains(t, page, "unknown whether", "Stripe has said that it was made")
 	refused("Stripe has " + atStripe + " and has not decided yet.")
 	d.Sim.Inject(stripesim.Fault{Op: "refund.list", Kind: stripesim.Refuse, Status: http.StatusBadGateway, Times: -1})
 	refused("Stripe did not say what became of it")
@@ -194,7 +194,7 @@ func TestMarkRefundFailed(t *testing.T) {
 	require.NoError(t, d.Sim.FailRefund(atStripe, "lost_or_stolen_card"))
 	require.Contains(t, p.act("mark_failed", d.Tenant.ID, refund.ID(), "").says(), "Done. Mark failed "+refund.ID())
 	require.Equal(t, "pending", d.Text("SELECT status FROM refunds"), "its own operation ends it")
-	n, err := d.api.Completer.RunOnce(t.Context())
+	n, err := d.API.Completer.RunOnce(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	require.Equal(t, "failed", d.Text("SELECT status FROM refunds"))

@@ -22,11 +22,11 @@ func TestDoor(t *testing.T) {
 	t.Run("WithoutATokenItIsReadOnly", func(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, "")
-		payment, _ := d.parked("k")
+		payment, _ := d.ParkedPayment("k")
 		p := d.person(t)
 		a := p.get("/operator")
 		require.Equal(t, http.StatusOK, a.status)
-		require.Contains(t, a.says(), "One thing needs you. 1 request was given up")
+		require.Contains(t, a.says(), "1 problem needs you. 1 request is parked")
 		require.Contains(t, a.says(), "Read-only")
 		require.NotContains(t, a.body, "/operator/act?")
 		require.Equal(t, http.StatusOK, p.post("/operator/find", url.Values{"what": {payment}}).status)
@@ -51,8 +51,8 @@ func TestDoor(t *testing.T) {
 
 	t.Run("WithATokenNothingIsShownBeforeItIsGiven", func(t *testing.T) {
 		t.Parallel()
-		d := newDesk(t, adminToken)
-		payment, order := d.unknown("k")
+		d := newDesk(t, world.AdminToken)
+		payment, order := d.UnknownPayment("k")
 		p := d.person(t)
 		for _, path := range []string{"/operator", "/operator/objects/" + d.Tenant.ID + "/" + order, "/operator/intents/pi_1", "/operator/actions", "/operator/act?kind=refund"} {
 			a := p.get(path)
@@ -62,19 +62,19 @@ func TestDoor(t *testing.T) {
 		for _, path := range []string{"/operator/find", "/operator/invariants", "/operator/act", "/operator/logout"} {
 			require.Equal(t, http.StatusUnauthorized, p.post(path, url.Values{"what": {payment}}).status, path)
 		}
-		for _, wrong := range []string{"", adminToken[1:], adminToken + "x", strings.ToUpper(adminToken)} {
+		for _, wrong := range []string{"", world.AdminToken[1:], world.AdminToken + "x", strings.ToUpper(world.AdminToken)} {
 			a := p.post("/operator/login", url.Values{"actor": {"eve"}, "token": {wrong}})
 			require.Equal(t, http.StatusUnauthorized, a.status)
-			require.Contains(t, a.says(), "not the token")
+			require.Contains(t, a.says(), "Wrong token")
 			require.Empty(t, a.header.Get("Set-Cookie"))
 		}
-		require.Equal(t, http.StatusUnauthorized, p.post("/operator/login", url.Values{"actor": {" \n "}, "token": {adminToken}}).status, "the trail needs a name")
+		require.Equal(t, http.StatusUnauthorized, p.post("/operator/login", url.Values{"actor": {" \n "}, "token": {world.AdminToken}}).status, "the trail needs a name")
 
-		a := p.post("/operator/login", url.Values{"actor": {"Ada"}, "token": {adminToken}, "next": {"/operator/objects/" + d.Tenant.ID + "/" + payment}})
+		a := p.post("/operator/login", url.Values{"actor": {"Ada"}, "token": {world.AdminToken}, "next": {"/operator/objects/" + d.Tenant.ID + "/" + payment}})
 		require.Equal(t, "/operator/objects/"+d.Tenant.ID+"/"+payment, a.path, "to where they wanted to go")
 		require.Contains(t, a.says(), payment)
 		for _, elsewhere := range []string{"https://evil.example/", "//evil.example", "/operator/\\evil", "/metrics"} {
-			require.Equal(t, "/operator", d.person(t).post("/operator/login", url.Values{"actor": {"Ada"}, "token": {adminToken}, "next": {elsewhere}}).path)
+			require.Equal(t, "/operator", d.person(t).post("/operator/login", url.Values{"actor": {"Ada"}, "token": {world.AdminToken}, "next": {elsewhere}}).path)
 		}
 		require.Equal(t, "/operator/login", p.post("/operator/logout", url.Values{"csrf": {a.field("csrf")}}).path)
 		require.Contains(t, p.get("/operator").path, "/operator/login", "signed out")
@@ -82,16 +82,16 @@ func TestDoor(t *testing.T) {
 
 	t.Run("ASessionCannotBeMade", func(t *testing.T) {
 		t.Parallel()
-		d := newDesk(t, adminToken)
+		d := newDesk(t, world.AdminToken)
 		client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-		res, err := client.PostForm(d.url+"/operator/login", url.Values{"actor": {"Ada"}, "token": {adminToken}})
+		res, err := client.PostForm(d.PageURL+"/operator/login", url.Values{"actor": {"Ada"}, "token": {world.AdminToken}})
 		require.NoError(t, err)
 		require.NoError(t, res.Body.Close())
 		cookie := res.Cookies()[0]
 		require.True(t, cookie.HttpOnly)
 		require.Equal(t, http.SameSiteStrictMode, cookie.SameSite)
 		require.Equal(t, "/operator", cookie.Path)
-		require.NotContains(t, cookie.Value, adminToken)
+		require.NotContains(t, cookie.Value, world.AdminToken)
 
 		p := d.person(t)
 		require.Equal(t, "/operator", p.get("/operator", "Cookie", cookie.Name+"="+cookie.Value).path)
@@ -99,7 +99,7 @@ func TestDoor(t *testing.T) {
 		for _, forged := range []string{"", ".", text, text + ".", text + "." + mac[1:], "x" + text + "." + mac, text + ".AAAA"} {
 			require.Contains(t, p.get("/operator", "Cookie", cookie.Name+"="+forged).path, "/operator/login", forged)
 		}
-		other := &person{t: t, url: d.page(t, d.URL, adminToken+"-rolled"), client: client}
+		other := &person{t: t, url: d.ServePage(t, d.URL, world.AdminToken+"-rolled"), client: client}
 		require.Equal(t, http.StatusSeeOther, other.get("/operator", "Cookie", cookie.Name+"="+cookie.Value).status, "another token ends every session")
 	})
 
@@ -121,23 +121,23 @@ func TestForms(t *testing.T) {
 
 	t.Run("OfAnotherSiteAreRefused", func(t *testing.T) {
 		t.Parallel()
-		d := newDesk(t, adminToken)
-		d.parked("k")
+		d := newDesk(t, world.AdminToken)
+		d.ParkedPayment("k")
 		p := d.signedIn(t, "Ada")
 		item := d.Text("SELECT resource_id FROM idempotency_keys WHERE key = 'k'")
 		form := p.form("try_now", d.Tenant.ID, item, hash("k"))
 		for _, header := range [][2]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://evil.example"}, {"Origin", "null"}} {
 			require.Equal(t, http.StatusForbidden, p.post("/operator/act", form, header[0], header[1]).status, header)
 		}
-		require.Empty(t, d.actions())
-		require.Equal(t, http.StatusForbidden, d.person(t).post("/operator/login", url.Values{"actor": {"Ada"}, "token": {adminToken}}, "Sec-Fetch-Site", "cross-site").status,
+		require.Empty(t, d.AuditTrail())
+		require.Equal(t, http.StatusForbidden, d.person(t).post("/operator/login", url.Values{"actor": {"Ada"}, "token": {world.AdminToken}}, "Sec-Fetch-Site", "cross-site").status,
 			"nor is anybody signed in by another site")
 	})
 
 	t.Run("NeedTheTokenOfTheirSession", func(t *testing.T) {
 		t.Parallel()
-		d := newDesk(t, adminToken)
-		d.parked("k")
+		d := newDesk(t, world.AdminToken)
+		d.ParkedPayment("k")
 		p, other := d.signedIn(t, "Ada"), d.signedIn(t, "Eve")
 		item := d.Text("SELECT resource_id FROM idempotency_keys WHERE key = 'k'")
 		form := p.form("try_now", d.Tenant.ID, item, hash("k"))
@@ -146,24 +146,24 @@ func TestForms(t *testing.T) {
 			form.Set("csrf", wrong)
 			a := p.post("/operator/act", form)
 			require.Equal(t, http.StatusForbidden, a.status)
-			require.Contains(t, a.says(), "not of your session")
+			require.Contains(t, a.says(), "belongs to another session")
 		}
-		require.Empty(t, d.actions())
+		require.Empty(t, d.AuditTrail())
 		require.Equal(t, 1, d.Count("SELECT count(*) FROM idempotency_keys WHERE parked_at IS NOT NULL"), "nothing was done")
 		form.Set("csrf", mine)
 		require.Equal(t, http.StatusOK, p.post("/operator/act", form).status)
-		require.Equal(t, "Ada try_now "+item+" done", d.actions())
+		require.Equal(t, "Ada try_now "+item+" done", d.AuditTrail())
 	})
 
 	t.Run("SentTwiceHaveOneEffect", func(t *testing.T) {
 		t.Parallel()
-		d := newDesk(t, adminToken)
-		order := d.api.Order()
-		payment := d.api.Pay("k", order, "pm_card_visa").ID()
+		d := newDesk(t, world.AdminToken)
+		order := d.API.Order()
+		payment := d.API.Pay("k", order, "pm_card_visa").ID()
 		p := d.signedIn(t, "Ada")
 		form := p.form("refund", d.Tenant.ID, payment, "")
 		form.Set("amount", "300")
-		second := &person{t: t, url: d.page(t, d.URL, adminToken), client: p.client} // another process
+		second := &person{t: t, url: d.ServePage(t, d.URL, world.AdminToken), client: p.client} // another process
 		answers := world.Together(8, func(i int) page {
 			to := p
 			if i%2 == 1 {
@@ -179,16 +179,16 @@ func TestForms(t *testing.T) {
 		}
 		form.Set("amount", "400") // the same form, filled in otherwise, a day later
 		require.Contains(t, p.post("/operator/act", form).says(), "of 3.00 USD is recorded")
-		d.api.Complete()
+		d.API.Complete()
 		require.Equal(t, "300 succeeded", d.Text("SELECT string_agg(concat_ws(' ', amount_minor, status), ', ') FROM refunds"))
-		require.Equal(t, "Ada refund "+payment+" done", d.actions())
+		require.Equal(t, "Ada refund "+payment+" done", d.AuditTrail())
 		require.Len(t, d.Posts("refunds"), 1)
 	})
 
 	t.Run("NeedAReason", func(t *testing.T) {
 		t.Parallel()
-		d := newDesk(t, adminToken)
-		payment := d.api.Pay("k", d.api.Order(), "pm_card_visa").ID()
+		d := newDesk(t, world.AdminToken)
+		payment := d.API.Pay("k", d.API.Order(), "pm_card_visa").ID()
 		p := d.signedIn(t, "Ada")
 		form := p.form("refund", d.Tenant.ID, payment, "")
 		for name, values := range map[string][]string{"reason": {"", "  ", strings.Repeat("x", 501)}, "amount": {"-1", "0", "ten", "1.5"}} {
@@ -205,7 +205,7 @@ func TestForms(t *testing.T) {
 		}
 		form.Set("action", "act_x")
 		require.Equal(t, http.StatusBadRequest, p.post("/operator/act", form).status)
-		require.Empty(t, d.actions())
+		require.Empty(t, d.AuditTrail())
 	})
 }
 
@@ -214,17 +214,17 @@ func TestActions(t *testing.T) {
 
 	t.Run("TryNow", func(t *testing.T) {
 		t.Parallel()
-		d := newDesk(t, adminToken)
-		payment, order := d.parked("raw-key")
+		d := newDesk(t, world.AdminToken)
+		payment, order := d.ParkedPayment("raw-key")
 		p := d.signedIn(t, "Ada")
-		n, err := d.api.Completer.RunOnce(context.Background())
+		n, err := d.API.Completer.RunOnce(context.Background())
 		require.NoError(t, err)
 		require.Zero(t, n, "nobody works on what is parked")
 		a := p.act("try_now", d.Tenant.ID, payment, hash("raw-key"))
-		require.Contains(t, a.says(), "Done. Try now "+payment)
+		require.Contains(t, a.says(), "Done. Retry now "+payment)
 
 		d.Sim.ClearFaults()
-		n, err = d.api.Completer.RunOnce(context.Background())
+		n, err = d.API.Completer.RunOnce(context.Background())
 		require.NoError(t, err)
 		require.Equal(t, 1, n)
 		require.Equal(t, "succeeded", d.Text("SELECT status FROM payments WHERE id = $1", payment))
@@ -232,25 +232,25 @@ func TestActions(t *testing.T) {
 		require.Contains(t, p.get("/operator/objects/"+d.Tenant.ID+"/"+payment).says(), "Charged once: 10.00 USD.")
 
 		again := p.act("try_now", d.Tenant.ID, payment, hash("raw-key"))
-		require.Contains(t, again.says(), "Refused. Try now "+payment+": it has ended: there is nothing to try.")
-		require.Equal(t, fmt.Sprintf("Ada try_now %s done; Ada try_now %s refused", payment, payment), d.actions())
+		require.Contains(t, again.says(), "Refused. Retry now "+payment+": it has finished: there is nothing to retry.")
+		require.Equal(t, fmt.Sprintf("Ada try_now %s done; Ada try_now %s refused", payment, payment), d.AuditTrail())
 	})
 
 	t.Run("TryNowLeavesAHolderAlone", func(t *testing.T) {
 		t.Parallel()
-		d := newDesk(t, adminToken)
-		payment, _ := d.unknown("k")
+		d := newDesk(t, world.AdminToken)
+		payment, _ := d.UnknownPayment("k")
 		d.Exec("UPDATE idempotency_keys SET leased_until = clock_timestamp() + interval '1 minute' WHERE key = 'k'")
 		p := d.signedIn(t, "Ada")
-		require.Contains(t, p.get("/operator").says(), "Its holder, right now.")
-		require.Contains(t, p.act("try_now", d.Tenant.ID, payment, hash("k")).says(), "Refused. Try now "+payment+": somebody is working on it right now")
+		require.Contains(t, p.get("/operator").says(), "In progress: a process is working on it.")
+		require.Contains(t, p.act("try_now", d.Tenant.ID, payment, hash("k")).says(), "Refused. Retry now "+payment+": a process is working on it right now")
 	})
 
 	t.Run("MarkFailedAsksStripe", func(t *testing.T) {
 		t.Parallel()
-		d := newDesk(t, adminToken)
+		d := newDesk(t, world.AdminToken)
 		d.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Reset, Times: -1}) // no money moves
-		payment, order := d.parked("k")
+		payment, order := d.ParkedPayment("k")
 		p := d.signedIn(t, "Ada")
 		refused := func(why string) {
 			t.Helper()
@@ -262,14 +262,14 @@ func TestActions(t *testing.T) {
 		refused("Stripe did not say what became of pi_")
 		d.Sim.ClearFaults()
 		intent := d.Text("SELECT intent_id FROM payments WHERE id = $1", payment)
-		status := d.stripe(http.MethodGet, "/v1/payment_intents/"+intent, nil)
+		status := d.CallStripe(http.MethodGet, "/v1/payment_intents/"+intent, nil)
 		require.Equal(t, intent, status)
 		refused("at Stripe " + intent + " is requires_payment_method: its money may still move.")
 
-		d.stripe(http.MethodPost, "/v1/payment_intents/"+intent+"/cancel", nil)
+		d.CallStripe(http.MethodPost, "/v1/payment_intents/"+intent+"/cancel", nil)
 		a := p.act("mark_failed", d.Tenant.ID, payment, "")
-		require.Contains(t, a.says(), "Done. Mark failed "+payment+": Stripe says that "+intent+" is canceled")
-		n, err := d.api.Completer.RunOnce(context.Background())
+		require.Contains(t, a.says(), "Done. Mark failed "+payment+": at Stripe "+intent+" is canceled")
+		n, err := d.API.Completer.RunOnce(context.Background())
 		require.NoError(t, err)
 		require.Equal(t, 1, n)
 		require.Equal(t, "failed", d.Text("SELECT status FROM payments WHERE id = $1", payment))
@@ -281,32 +281,32 @@ func TestActions(t *testing.T) {
 
 	t.Run("MarkFailedIsRefusedWhereTheMoneyWasTaken", func(t *testing.T) {
 		t.Parallel()
-		d := newDesk(t, adminToken)
-		payment, order := d.parked("k")
+		d := newDesk(t, world.AdminToken)
+		payment, order := d.ParkedPayment("k")
 		d.Sim.ClearFaults()
 		p := d.signedIn(t, "Ada")
 		require.Contains(t, p.act("mark_failed", d.Tenant.ID, payment, "").says(), "succeeded: the money was taken")
 		require.Equal(t, 1, d.Count("SELECT count(*) FROM idempotency_keys WHERE key = 'k' AND parked_at IS NOT NULL"))
 		p.act("try_now", d.Tenant.ID, payment, hash("k"))
-		d.api.Complete()
+		d.API.Complete()
 		require.Equal(t, "succeeded", d.Text("SELECT status FROM payments WHERE id = $1", payment))
 		require.Equal(t, 1, d.Sim.ChargeCount(order))
 	})
 
 	t.Run("RefundGoesThroughTheOperation", func(t *testing.T) {
 		t.Parallel()
-		d := newDesk(t, adminToken)
-		order := d.api.Order()
-		payment := d.api.Pay("k", order, "pm_card_visa").ID()
+		d := newDesk(t, world.AdminToken)
+		order := d.API.Order()
+		payment := d.API.Pay("k", order, "pm_card_visa").ID()
 		p := d.signedIn(t, "Ada")
 		require.Contains(t, p.act("refund", d.Tenant.ID, payment, "").says(), "of 10.00 USD is recorded")
 		require.Empty(t, d.Posts("refunds"), "the completer makes it")
 		d.Sim.Inject(stripesim.Fault{Op: "refund.create", Kind: stripesim.Drop})
-		d.api.Complete()
+		d.API.Complete()
 		require.Equal(t, "succeeded", d.Text("SELECT status FROM refunds"))
-		require.Equal(t, "refunded", d.api.Get("/v1/orders/"+order).Get("status"))
+		require.Equal(t, "refunded", d.API.Get("/v1/orders/"+order).Get("status"))
 		require.Equal(t, "refund.created refund.succeeded", d.Text("SELECT string_agg(type, ' ' ORDER BY seq) FROM outbox_events WHERE type LIKE 'refund.%'"))
-		require.Contains(t, p.get("/operator/objects/"+d.Tenant.ID+"/"+order).says(), "Charged once, and all of it given back.")
+		require.Contains(t, p.get("/operator/objects/"+d.Tenant.ID+"/"+order).says(), "Charged once and fully refunded.")
 		require.Contains(t, p.act("refund", d.Tenant.ID, payment, "").says(), "Refused. Refund "+payment+": there is nothing to refund.")
 		require.Equal(t, "1 "+payment, d.Text("SELECT concat_ws(' ', count(*), min(payment_id)) FROM refunds"))
 		require.Equal(t, 1, d.Sim.ChargeCount(order))
@@ -315,51 +315,40 @@ func TestActions(t *testing.T) {
 
 	t.Run("AdoptIsTheReconcilersJudgment", func(t *testing.T) {
 		t.Parallel()
-		d := newDesk(t, adminToken)
-		order := d.api.Order()
-		intent := d.ghost(order)
+		d := newDesk(t, world.AdminToken)
+		order := d.API.Order()
+		intent := d.UnmatchedIntent(order)
 		p := d.signedIn(t, "Ada")
-		require.Contains(t, p.post("/operator/find", url.Values{"what": {intent}, "csrf": {p.get("/operator").field("csrf")}}).says(), "Money without a row.")
+		require.Contains(t, p.post("/operator/find", url.Values{"what": {intent}, "csrf": {p.get("/operator").field("csrf")}}).says(), "Charged at Stripe, missing in this database.")
 		require.Contains(t, p.act("adopt", d.Tenant.ID, intent, "").says(), "Done. Adopt "+intent+": adopted as pay_")
-		require.Equal(t, "paid", d.api.Get("/v1/orders/"+order).Get("status"))
-		require.Contains(t, p.act("adopt", d.Tenant.ID, intent, "").says(), "Refused. Adopt "+intent+": it cannot be proved for what the money was: Stripe and our rows agree.")
+		require.Equal(t, "paid", d.API.Get("/v1/orders/"+order).Get("status"))
+		require.Contains(t, p.act("adopt", d.Tenant.ID, intent, "").says(), "Refused. Adopt "+intent+": it cannot be matched to an order: Stripe and our rows agree.")
 
-		twice := d.ghost(order)
-		d.reconcile()
-		require.Contains(t, p.get("/operator").says(), "One thing needs you. 1 object on which Stripe and our rows disagree")
-		require.Contains(t, p.act("adopt", d.Tenant.ID, twice, "").says(), "Refused. Adopt "+twice+": it cannot be proved for what the money was: the order is paid a second time")
-		require.Contains(t, p.get("/operator/objects/"+d.Tenant.ID+"/"+order).says(), "Charged once here, and Stripe has 10.00 USD more. A person must look")
+		twice := d.UnmatchedIntent(order)
+		d.Reconcile()
+		require.Contains(t, p.get("/operator").says(), "1 problem needs you. 1 object differs between Stripe and this database")
+		require.Contains(t, p.act("adopt", d.Tenant.ID, twice, "").says(), "Refused. Adopt "+twice+": it cannot be matched to an order: the order is paid a second time")
+		require.Contains(t, p.get("/operator/objects/"+d.Tenant.ID+"/"+order).says(), "Charged once in this database; Stripe has 10.00 USD more. Needs you:")
 		require.Equal(t, 1, d.Count("SELECT count(*) FROM payments"))
 	})
 
 	t.Run("Unpark", func(t *testing.T) {
 		t.Parallel()
-		d := newDesk(t, adminToken)
-		order := d.api.Order()
-		d.park(order)
+		d := newDesk(t, world.AdminToken)
+		order := d.API.Order()
+		d.Park(order)
 		p := d.signedIn(t, "Ada")
-		require.Contains(t, p.get("/operator").says(), "3 things need you. 1 event is refused by the broker 1 received event was given up 1 tenant has missed events")
-		require.Contains(t, p.act("unpark", d.Tenant.ID, order, "outbox").says(), "Done. Unpark "+order+": the events of "+order+" go out again.")
-		require.Contains(t, p.act("unpark", d.Tenant.ID, "evt_parked", "inbox:stripe").says(), "Done. Unpark stripe evt_parked: it is tried again.")
-		require.Contains(t, p.act("unpark", d.Tenant.ID, d.Tenant.ID, "deliveries").says(), "Done. Send again "+d.Tenant.ID+": 1 delivery is sent again.")
+		require.Contains(t, p.get("/operator").says(), "3 problems need you. 1 event to publish is parked 1 received event is parked 1 tenant has missed webhooks")
+		require.Contains(t, p.act("unpark", d.Tenant.ID, order, "outbox").says(), "Done. Unpark "+order+": the events of "+order+" will be published.")
+		require.Contains(t, p.act("unpark", d.Tenant.ID, "evt_parked", "inbox:stripe").says(), "Done. Unpark stripe evt_parked: it will be applied again.")
+		require.Contains(t, p.act("unpark", d.Tenant.ID, d.Tenant.ID, "deliveries").says(), "Done. Resend "+d.Tenant.ID+": 1 delivery will be sent again.")
 		require.Zero(t, d.Count(`SELECT (SELECT count(*) FROM outbox_events WHERE parked_at IS NOT NULL) + (SELECT count(*) FROM inbox_events WHERE status = 'parked')
 			+ (SELECT count(*) FROM webhook_deliveries WHERE status = 'failed')`))
-		require.Contains(t, p.get("/operator").says(), "Nothing needs you yet. Late, and being worked on: 1 received event is not applied yet")
-		require.Contains(t, p.act("unpark", d.Tenant.ID, order, "outbox").says(), "Refused. Unpark "+order+": it is not parked: somebody was faster.")
+		require.Contains(t, p.get("/operator").says(), "No action needed yet. Late, and retried automatically: 1 received event is not yet applied")
+		require.Contains(t, p.act("unpark", d.Tenant.ID, order, "outbox").says(), "Refused. Unpark "+order+": it is not parked, or no longer.")
 		require.Equal(t, http.StatusNotFound, p.get("/operator/act?kind=unpark&of=everything").status)
 		require.Equal(t, http.StatusNotFound, p.get("/operator/act?kind=pay").status)
 	})
-}
-
-// park gives up an event in each of the tables where one can be.
-func (d *desk) park(order string) {
-	d.T.Helper()
-	d.Exec("UPDATE outbox_events SET parked_at = clock_timestamp(), attempts = 30, last_error = 'nats: maximum payload exceeded' WHERE aggregate_id = $1", order)
-	d.Exec(`INSERT INTO inbox_events (consumer, event_id, status, type, payload, attempts, last_error, parked_at, received_at)
-		VALUES ('stripe', 'evt_parked', 'parked', 'charge.refunded', '{}', 20, 'prepare: 502 from Stripe', clock_timestamp(), clock_timestamp() - interval '3 hours')`)
-	d.Exec("INSERT INTO webhook_endpoints (tenant_id, url, secret) VALUES ($1, 'https://shop.example/hooks', '0123456789abcdef01234567')", d.Tenant.ID)
-	d.Exec(`INSERT INTO webhook_deliveries (tenant_id, event_id, status, body, attempts, http_status, last_error, ended_at, created_at)
-		VALUES ($1, $2, 'failed', '{}', 40, 503, 'the endpoint answered 503', clock_timestamp(), clock_timestamp() - interval '3 days')`, d.Tenant.ID, order+"-1")
 }
 
 func TestTrail(t *testing.T) {
@@ -367,8 +356,8 @@ func TestTrail(t *testing.T) {
 
 	t.Run("IsOneCommitWithTheEffect", func(t *testing.T) {
 		t.Parallel()
-		d := newDesk(t, adminToken)
-		payment, _ := d.parked("k")
+		d := newDesk(t, world.AdminToken)
+		payment, _ := d.ParkedPayment("k")
 		paid := d.paidBefore()
 		p := d.signedIn(t, "Ada")
 		tryNow, refund := p.form("try_now", d.Tenant.ID, payment, hash("k")), p.form("refund", d.Tenant.ID, paid, "")
@@ -376,10 +365,10 @@ func TestTrail(t *testing.T) {
 		for _, form := range []url.Values{tryNow, refund} {
 			a := p.post("/operator/act", form)
 			require.Equal(t, http.StatusServiceUnavailable, a.status, a.says())
-			require.Contains(t, a.says(), "Send this form again")
+			require.Contains(t, a.says(), "Submit this form again")
 			require.Equal(t, form.Get("action"), a.field("action"))
 		}
-		require.Empty(t, d.actions())
+		require.Empty(t, d.AuditTrail())
 		require.Equal(t, 1, d.Count("SELECT count(*) FROM idempotency_keys WHERE parked_at IS NOT NULL"), "what cannot be written down is not done")
 		require.Zero(t, d.Count("SELECT count(*) FROM refunds"))
 
@@ -387,13 +376,13 @@ func TestTrail(t *testing.T) {
 		for _, form := range []url.Values{tryNow, refund, tryNow} {
 			require.Contains(t, p.post("/operator/act", form).says(), "Done.", "the same form, once it can be")
 		}
-		require.Equal(t, "Ada try_now "+payment+" done; Ada refund "+paid+" done", d.actions())
+		require.Equal(t, "Ada try_now "+payment+" done; Ada refund "+paid+" done", d.AuditTrail())
 	})
 
 	t.Run("IsNeverChanged", func(t *testing.T) {
 		t.Parallel()
-		d := newDesk(t, adminToken)
-		payment, _ := d.parked("k")
+		d := newDesk(t, world.AdminToken)
+		payment, _ := d.ParkedPayment("k")
 		p := d.signedIn(t, "Ada  \u202e Lovelace")
 		p.act("try_now", d.Tenant.ID, payment, hash("k"))
 		for _, harm := range []string{"UPDATE operator_actions SET actor = 'nobody'", "UPDATE operator_actions SET result = 'nothing'", "DELETE FROM operator_actions"} {
@@ -401,7 +390,7 @@ func TestTrail(t *testing.T) {
 			require.ErrorContains(t, err, "what a person did")
 		}
 		a := p.get("/operator/actions")
-		require.Contains(t, a.says(), "Try now "+payment+" done")
+		require.Contains(t, a.says(), "Retry now "+payment+" done")
 		require.Contains(t, a.says(), "Ada Lovelace,")
 		require.Contains(t, a.says(), "“the customer called”")
 	})
@@ -411,19 +400,7 @@ func TestTrail(t *testing.T) {
 func (d *desk) paidBefore() string {
 	d.T.Helper()
 	d.Sim.ClearFaults()
-	return d.api.Pay("paid", d.api.Order(), "pm_card_visa").ID()
-}
-
-// locked keeps everybody out of a table until the test ends, or release is called.
-func (d *desk) locked(table string) (release func()) {
-	d.T.Helper()
-	tx, err := d.DB.Raw().Begin(context.Background())
-	require.NoError(d.T, err)
-	release = func() { _ = tx.Rollback(context.Background()) }
-	d.T.Cleanup(release)
-	_, err = tx.Exec(context.Background(), "LOCK TABLE "+table+" IN ACCESS EXCLUSIVE MODE")
-	require.NoError(d.T, err)
-	return release
+	return d.API.Pay("paid", d.API.Order(), "pm_card_visa").ID()
 }
 
 func TestPage(t *testing.T) {
@@ -433,23 +410,23 @@ func TestPage(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, "")
 		p := d.person(t)
-		require.Contains(t, p.get("/operator").says(), "Nothing needs you.")
-		payment, order := d.unknown("raw-key-of-a-customer")
+		require.Contains(t, p.get("/operator").says(), "No action needed.")
+		payment, order := d.UnknownPayment("raw-key-of-a-customer")
 		a := p.get("/operator")
-		require.Contains(t, a.says(), "A payment of 10.00 USD unknown")
-		require.Regexp(t, `Who mends it: The completer, (now|at \d\d:\d\d:\d\d, in)`, a.says())
-		require.Contains(t, a.says(), "nobody knows yet whether the money has moved")
+		require.Contains(t, a.says(), "Payment of 10.00 USD outcome unknown")
+		require.Regexp(t, `Automatic: (due now; a completer|a completer retries at \d\d:\d\d:\d\d, in)`, a.says())
+		require.Contains(t, a.says(), "Money unknown whether it has moved")
 		require.Contains(t, a.says(), "Last error unknown: no answer, Post ")
-		require.Contains(t, a.says(), "Nothing needs you.", "the completer is at it")
+		require.Contains(t, a.says(), "No action needed.", "the completer is at it")
 
 		object := p.get("/operator/objects/" + d.Tenant.ID + "/" + order).says()
-		require.Contains(t, object, "Not known yet. At most once.")
+		require.Contains(t, object, "Outcome not yet known. Charged at most once.")
 		require.Contains(t, object, "confirm unknown")
 		require.Contains(t, object, d.Text("SELECT intent_id FROM payments WHERE id = $1", payment))
 
-		d.Exec("UPDATE idempotency_keys SET resume_at = clock_timestamp() - interval '2 minutes', leased_until = '-infinity' WHERE finished_at IS NULL")
-		require.Contains(t, p.get("/operator").says(), "Who mends it: Nobody has. It was due at")
-		require.Contains(t, p.get("/operator").says(), "One thing needs you. 1 request is due and nobody takes it up")
+		d.Exec("UPDATE idempotency_keys SET next_attempt_at = clock_timestamp() - interval '2 minutes', leased_until = '-infinity' WHERE finished_at IS NULL")
+		require.Contains(t, p.get("/operator").says(), "Needs you: due at")
+		require.Contains(t, p.get("/operator").says(), "1 problem needs you. 1 request is due and not claimed by any process")
 
 		for _, path := range []string{"/operator", "/operator/objects/" + d.Tenant.ID + "/" + order, "/operator/objects/" + d.Tenant.ID + "/" + payment} {
 			require.NotContains(t, p.get(path).body, "raw-key-of-a-customer", path)
@@ -461,15 +438,15 @@ func TestPage(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, "")
 		p := d.person(t)
-		order := d.api.Order()
-		payment := d.api.Pay("raw-key", order, "pm_card_visa").ID()
-		refund := d.api.Post("/v1/payments/"+payment+"/refunds", "refund-key", `{"amount":100}`).ID()
-		require.Equal(t, http.StatusOK, d.api.Do("PUT", "/v1/stock/tea", `{"available":10}`).Status)
-		checkout := d.api.Post("/v1/checkouts", "checkout-key", `{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":500}],"payment_method":"pm_card_visa"}`).ID()
+		order := d.API.Order()
+		payment := d.API.Pay("raw-key", order, "pm_card_visa").ID()
+		refund := d.API.Post("/v1/payments/"+payment+"/refunds", "refund-key", `{"amount":100}`).ID()
+		require.Equal(t, http.StatusOK, d.API.Do("PUT", "/v1/stock/tea", `{"available":10}`).Status)
+		checkout := d.API.Post("/v1/checkouts", "checkout-key", `{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":500}],"payment_method":"pm_card_visa"}`).ID()
 		intent, charge := d.Text("SELECT intent_id FROM payments WHERE id = $1", payment), d.Text("SELECT charge_id FROM payments WHERE id = $1", payment)
 		for what, says := range map[string]string{
-			order: "Charged once: 10.00 USD, of which 1.00 USD were given back.", payment: "Charged once: 10.00 USD", refund: "Charged once: 10.00 USD", checkout: "Charged once: 5.00 USD.",
-			intent: "Charged once: 10.00 USD", charge: "Charged once: 10.00 USD", "raw-key": "A payment: finished. Charged once, " + charge, "refund-key": "A refund: finished. Refunded once",
+			order: "Charged once: 10.00 USD, of which 1.00 USD refunded.", payment: "Charged once: 10.00 USD", refund: "Charged once: 10.00 USD", checkout: "Charged once: 5.00 USD.",
+			intent: "Charged once: 10.00 USD", charge: "Charged once: 10.00 USD", "raw-key": "Payment: finished. Charged once, " + charge, "refund-key": "Refund: finished. Refunded once",
 		} {
 			a := p.post("/operator/find", url.Values{"what": {" " + what + " "}})
 			require.Equal(t, http.StatusOK, a.status, what)
@@ -479,7 +456,7 @@ func TestPage(t *testing.T) {
 				require.NotContains(t, a.path, what)
 			}
 		}
-		d.deaf()
+		d.LoseStripe()
 		require.Contains(t, p.post("/operator/find", url.Values{"what": {intent}}).says(), "Charged once: 10.00 USD", "found in our rows while Stripe is away")
 		for _, nothing := range []string{"ord_00000000000000000000000000", "no such key", "pay_x", "ch_none"} {
 			require.Equal(t, http.StatusNotFound, p.post("/operator/find", url.Values{"what": {nothing}}).status, nothing)
@@ -491,26 +468,26 @@ func TestPage(t *testing.T) {
 	t.Run("ShowsWhatItCannotRead", func(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, "")
-		d.api.Order()
-		d.locked("outbox_events")
+		d.API.Order()
+		d.LockTable("outbox_events")
 		began := time.Now()
 		a := d.person(t).get("/operator")
 		require.Less(t, time.Since(began), 10*time.Second)
 		require.Equal(t, http.StatusOK, a.status)
-		require.Contains(t, a.says(), "Cannot tell. Could not be read: events out .")
-		require.Contains(t, a.says(), "Drift 0", "the others are there")
-		require.Contains(t, a.says(), "No checkout is under way.")
+		require.Contains(t, a.says(), "Status unknown. Could not be read: events to publish .")
+		require.Contains(t, a.says(), "No differences between Stripe and this database", "the others are there")
+		require.Contains(t, a.says(), "No unfinished checkouts.")
 	})
 
 	t.Run("OpensWithoutADatabase", func(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, "")
-		p := &person{t: t, url: d.page(t, "postgres://payonce@127.0.0.1:1/none", ""), client: http.DefaultClient}
+		p := &person{t: t, url: d.ServePage(t, "postgres://payonce@127.0.0.1:1/none", ""), client: http.DefaultClient}
 		a := p.get("/operator")
 		require.Equal(t, http.StatusOK, a.status)
-		require.Contains(t, a.says(), "Cannot tell.")
-		require.Contains(t, a.says(), "The database cannot be asked")
-		require.NotContains(t, a.says(), "Nothing needs you")
+		require.Contains(t, a.says(), "Status unknown.")
+		require.Contains(t, a.says(), "Cannot connect to the database")
+		require.NotContains(t, a.says(), "No action needed")
 		require.Equal(t, http.StatusServiceUnavailable, p.get("/operator/actions").status)
 	})
 
@@ -518,7 +495,7 @@ func TestPage(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, "")
 		p := d.person(t)
-		release := d.locked("idempotency_keys")
+		release := d.LockTable("idempotency_keys")
 		opened := make(chan []int)
 		go func() {
 			opened <- world.Together(6, func(int) int {
@@ -535,18 +512,18 @@ func TestPage(t *testing.T) {
 
 	t.Run("AsksInvariantsOnDemand", func(t *testing.T) {
 		t.Parallel()
-		d := newDesk(t, adminToken)
-		order := d.api.Order()
-		d.api.Pay("k", order, "pm_card_visa")
+		d := newDesk(t, world.AdminToken)
+		order := d.API.Order()
+		d.API.Pay("k", order, "pm_card_visa")
 		p := d.signedIn(t, "Ada")
 		require.NotContains(t, p.get("/operator").says(), "an order is paid once", "not on every page load")
 		ask := func() string {
 			return p.post("/operator/invariants", url.Values{"csrf": {p.get("/operator").field("csrf")}}).says()
 		}
-		require.Regexp(t, `All \d\d hold\.`, ask())
+		require.Regexp(t, `All \d\d invariants hold\.`, ask())
 		d.Exec("UPDATE orders SET amount_refunded_minor = 1 WHERE id = $1", order)
-		require.Contains(t, ask(), "1 invariant is broken.")
+		require.Contains(t, ask(), "1 invariant is violated.")
 		d.locked("ledger_entries")
-		require.Contains(t, ask(), "not answered I8a the ledger sums to zero")
+		require.Contains(t, ask(), "not checked I8a the ledger sums to zero")
 	})
 }

@@ -1,11 +1,9 @@
 package operator_test
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
-	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"strings"
@@ -14,44 +12,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/idempotency"
-	"example.com/payonce/internal/operator"
 	"example.com/payonce/internal/payments"
-	"example.com/payonce/internal/postgres"
-	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/world"
 )
 
 func TestMain(m *testing.M) { world.Main(m) }
 
-const adminToken = "only-for-tests-0123456789abcdef"
-
-// desk is a world with a service in it, and the operator's page beside it. No
-// loop runs: a test says when the completer looks.
-type desk struct {
-	*world.World
-	api        *world.Local
-	reconciler *payments.Reconciler
-	url        string // of the page
-}
+// desk is a world.Desk with clients of the operator's page.
+type desk struct{ *world.Desk }
 
 func newDesk(t *testing.T, token string) *desk {
 	t.Helper()
-	w := world.New(t)
-	d := &desk{World: w, api: w.Local(world.LocalOptions{})}
-	d.reconciler = payments.NewReconciler(d.api.Payments, nil)
-	d.url = d.page(t, w.URL, token)
-	return d
-}
-
-// page serves the page on a database.
-func (d *desk) page(t *testing.T, database, token string) string {
-	t.Helper()
-	pool, err := postgres.Open(context.Background(), database, postgres.Options{Name: "operator", MaxConn: operator.Connections, Statement: operator.Statement})
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	server := httptest.NewServer(operator.New(operator.Options{Pool: pool, Payments: d.api.Payments, Token: token, Retention: 72 * 3600e9}))
-	t.Cleanup(server.Close)
-	return server.URL
+	return &desk{world.NewDesk(t, token)}
 }
 
 // person is somebody with a browser's cookies and without its guards.
@@ -64,14 +36,14 @@ type person struct {
 func (d *desk) person(t testing.TB) *person {
 	jar, err := cookiejar.New(nil)
 	require.NoError(t, err)
-	return &person{t: t, url: d.url, client: &http.Client{Jar: jar}}
+	return &person{t: t, url: d.PageURL, client: &http.Client{Jar: jar}}
 }
 
 // signedIn is a person who gave the token.
 func (d *desk) signedIn(t testing.TB, name string) *person {
 	t.Helper()
 	p := d.person(t)
-	a := p.post("/operator/login", url.Values{"actor": {name}, "token": {adminToken}})
+	a := p.post("/operator/login", url.Values{"actor": {name}, "token": {world.AdminToken}})
 	require.Equal(t, http.StatusOK, a.status, a.body)
 	return p
 }
@@ -147,7 +119,7 @@ func (p *person) form(kind, tenant, id, of string) url.Values {
 	require.Equal(p.t, http.StatusOK, a.status, a.body)
 	form := url.Values{"reason": {"the customer called"}, "csrf": {a.field("csrf")}, "action": {a.field("action")}, "kind": {kind}, "tenant": {tenant}, "id": {id}, "of": {of}}
 	if a.field("action") == "" { // It cannot be done, and the page says why. Somebody may send it all the same.
-		require.Contains(p.t, a.says(), "It cannot be done.")
+		require.Contains(p.t, a.says(), "Not possible.")
 		form.Set("csrf", p.get("/operator").field("csrf"))
 		form.Set("action", payments.NewActionID())
 	}
@@ -160,74 +132,4 @@ func (p *person) act(kind, tenant, id, of string) page {
 	return p.post("/operator/act", p.form(kind, tenant, id, of))
 }
 
-// deaf makes Stripe take the money and say nothing from then on.
-func (d *desk) deaf() {
-	d.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop, Times: -1})
-	d.Sim.Inject(stripesim.Fault{Op: "*.get", Kind: stripesim.Refuse, Status: http.StatusBadGateway, Times: -1})
-}
-
-// unknown is a payment of which nobody knows what became; it returns its id.
-func (d *desk) unknown(key string) (payment, order string) {
-	d.T.Helper()
-	d.deaf()
-	order = d.api.Order()
-	a := d.api.Pay(key, order, "pm_card_visa")
-	require.Equal(d.T, http.StatusAccepted, a.Status, a)
-	return a.ID(), order
-}
-
-// parked is a payment that Stripe has been silent about for two days.
-func (d *desk) parked(key string) (payment, order string) {
-	d.T.Helper()
-	payment, order = d.unknown(key)
-	d.Exec("UPDATE idempotency_keys SET created_at = created_at - interval '49 hours' WHERE key = $1", key)
-	d.api.Complete()
-	require.Equal(d.T, 1, d.Count("SELECT count(*) FROM idempotency_keys WHERE key = $1 AND parked_at IS NOT NULL", key), "the completer gave it up")
-	return payment, order
-}
-
-// stripe asks the simulator, as somebody at Stripe's dashboard does.
-func (d *desk) stripe(method, path string, form url.Values) string {
-	d.T.Helper()
-	req, err := http.NewRequest(method, d.StripeURL+path, strings.NewReader(form.Encode()))
-	require.NoError(d.T, err)
-	req.Header.Set("Authorization", "Bearer "+stripesim.DefaultKey)
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	res, err := http.DefaultClient.Do(req)
-	require.NoError(d.T, err)
-	defer func() { _ = res.Body.Close() }()
-	body, err := io.ReadAll(res.Body)
-	require.NoError(d.T, err)
-	require.Equal(d.T, http.StatusOK, res.StatusCode, string(body))
-	return regexp.MustCompile(`"id": ?"((?:pi|re)_[^"]*)"`).FindStringSubmatch(string(body))[1]
-}
-
-// ghost is money at Stripe that no row here knows of; it returns the intent.
-func (d *desk) ghost(order string) string { return d.ghostOf(order, "1000", "pm_card_visa") }
-
-func (d *desk) ghostOf(order, amount, card string) string {
-	d.T.Helper()
-	return d.stripe(http.MethodPost, "/v1/payment_intents", url.Values{
-		"amount": {amount}, "currency": {"usd"}, "payment_method_types[]": {"card"}, "payment_method": {card}, "confirm": {"true"},
-		"metadata[tenant_id]": {d.Tenant.ID}, "metadata[order_id]": {order},
-	})
-}
-
-func (d *desk) reconcile() {
-	d.T.Helper()
-	d.Exec("UPDATE reconciliation_windows SET next_at = '-infinity'")
-	for {
-		n, err := d.reconciler.RunOnce(context.Background())
-		require.NoError(d.T, err)
-		if n == 0 {
-			return
-		}
-	}
-}
-
 func hash(key string) string { return idempotency.HashForLog(key) }
-
-// actions is the audit trail, oldest first.
-func (d *desk) actions() string {
-	return d.Text(`SELECT string_agg(concat_ws(' ', actor, kind, subject, outcome), '; ' ORDER BY created_at) FROM operator_actions`)
-}

@@ -27,7 +27,7 @@ func TestSecondTryOfT1bMeetsTheFirst(t *testing.T) {
 	w.Sim.ClearFaults()
 	create := w.Tenant.ID + ":" + order + ":intent:1"
 	out := api.Gateway.CreateIntent(t.Context(), payments.Call{Key: create}, payments.NewIntent{TenantID: w.Tenant.ID, OrderID: order, AmountMinor: 1000, Currency: "usd"})
-	require.Equal(t, payments.Done, out.Verdict)
+	require.Equal(t, payments.Done, out.Effect)
 	params := sha256.Sum256([]byte(out.Intent.ID + "\x00" + visa))
 	for range 2 {
 		n, err := api.Pool.PaymentIntentRecord(t.Context(), db.PaymentIntentRecordParams{

@@ -503,7 +503,7 @@ func (c *cell) hear() {
 	hurried := c.o.hurries(c)
 	open := c.w.RecoveryPoint(hurried) != "finished"
 	c.w.ExpireLeases()
-	c.w.Exec(`UPDATE idempotency_keys SET resume_at = clock_timestamp() + interval '1 hour' WHERE finished_at IS NULL`)
+	c.w.Exec(`UPDATE idempotency_keys SET next_attempt_at = clock_timestamp() + interval '1 hour' WHERE finished_at IS NULL`)
 	early, err := c.heir.Completer.RunOnce(c.Context())
 	require.NoError(c, err)
 	require.Zero(c, early, "nothing is due yet")
@@ -573,9 +573,9 @@ func (c *cell) authenticate() {
 // aDayAndAHalf is the time after which Stripe has forgotten a key and what it
 // stored under it.
 func (c *cell) aDayAndAHalf() {
-	c.w.Exec(`ALTER TABLE stripe_calls DISABLE TRIGGER call_keeps_its_parameters`)
+	c.w.Exec(`ALTER TABLE stripe_calls DISABLE TRIGGER call_parameters_are_immutable`)
 	c.w.Exec(`UPDATE stripe_calls SET first_sent_at = first_sent_at - interval '37 hours', last_sent_at = last_sent_at - interval '37 hours' WHERE attempts > 1`)
-	c.w.Exec(`ALTER TABLE stripe_calls ENABLE TRIGGER call_keeps_its_parameters`)
+	c.w.Exec(`ALTER TABLE stripe_calls ENABLE TRIGGER call_parameters_are_immutable`)
 }
 
 // endPayment lets a payment's own operation learn what a cancel has done to it.

@@ -48,9 +48,9 @@ func TestReconcilerIsolates(t *testing.T) {
 			require.Equal(t, "paid", b.api.Get("/v1/orders/"+order).Get("status"))
 		}
 		require.Equal(t, "ghost "+pi.ID+" 700 usd", b.findings())
-		require.Contains(t, b.Text("SELECT detail FROM reconciliation_findings"), "payments_pkey", "the evidence")
+		require.Contains(t, b.Text("SELECT detail FROM discrepancies"), "payments_pkey", "the evidence")
 		require.EqualValues(t, 700, b.driftShown())
-		require.EqualValues(t, 1, b.api.Metric("payonce_reconciliation_findings_open"), "what the alert looks at")
+		require.EqualValues(t, 1, b.api.Metric("payonce_discrepancies_open"), "what the alert looks at")
 		r := b.audit()
 		require.Equal(t, map[string]int{"I8e": 1}, r.offends())
 		require.EqualValues(t, 700, r.drift())
@@ -135,7 +135,7 @@ func TestReconcilerDoesNotBlameObjects(t *testing.T) {
 			require.Zero(t, b.covered())
 			b.Sim.ClearFaults()
 			b.reconcile()
-			require.Contains(t, b.findings(), "amount")
+			require.Contains(t, b.findings(), "amount_mismatch")
 		})
 	}
 
@@ -186,7 +186,7 @@ func parkedCount(b *books) (n float64) {
 	require.NoError(b.T, err)
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			if f.GetName() == "payonce_reconciled_total" && m.GetLabel()[0].GetValue() == "parked" {
+			if f.GetName() == "payonce_reconciled_total" && m.GetLabel()[0].GetValue() == "discrepancy_found" {
 				n += m.GetCounter().GetValue()
 			}
 		}

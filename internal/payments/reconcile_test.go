@@ -135,7 +135,7 @@ func (b *books) ghost(order string, change ...func(*stripe.PaymentIntentParams))
 }
 
 func (b *books) findings() string {
-	return b.Text(`SELECT string_agg(concat_ws(' ', kind, object_id, drift_minor, currency), '; ' ORDER BY found_at) FROM reconciliation_findings WHERE resolved_at IS NULL`)
+	return b.Text(`SELECT string_agg(concat_ws(' ', kind, object_id, drift_minor, currency), '; ' ORDER BY found_at) FROM discrepancies WHERE resolved_at IS NULL`)
 }
 
 func TestReconciler(t *testing.T) {
@@ -256,7 +256,7 @@ func TestReconciler(t *testing.T) {
 		b.requireClean()
 		b.ghost(order, func(p *stripe.PaymentIntentParams) { p.Metadata["tenant_id"] = other.ID }) // whose order it is not
 		b.reconcile()
-		require.Contains(t, b.findings(), "ghost")
+		require.Contains(t, b.findings(), "unmatched_at_stripe")
 		require.Equal(t, "open", b.api.Get("/v1/orders/"+order).Get("status"))
 	})
 
@@ -282,11 +282,11 @@ func TestReconciler(t *testing.T) {
 		b.Sim.Inject(stripesim.Fault{Op: "intent.get", Kind: stripesim.Reset})
 		require.Equal(t, http.StatusAccepted, b.api.Pay("k", order, "pm_card_visa").Status)
 		b.Sim.ClearFaults()
-		b.Exec("UPDATE idempotency_keys SET resume_at = clock_timestamp() + interval '1 hour' WHERE key = 'k'")
+		b.Exec("UPDATE idempotency_keys SET next_attempt_at = clock_timestamp() + interval '1 hour' WHERE key = 'k'")
 		b.requireClean() // On its way is not lost.
 		require.Zero(t, b.driftShown())
 		require.EqualValues(t, 1, b.api.Metric("payonce_keys_unfinished"))
-		require.Positive(t, b.api.Metric("payonce_unknown_oldest_seconds"))
+		require.Positive(t, b.api.Metric("payonce_unknown_outcomes_oldest_seconds"))
 		b.reconcile()
 		require.Empty(t, b.findings())
 		n, err := b.api.Completer.RunOnce(t.Context())
@@ -301,7 +301,7 @@ func TestReconciler(t *testing.T) {
 		order := b.api.Order()
 		b.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
 		require.Equal(t, http.StatusAccepted, b.api.Pay("k", order, "pm_card_visa").Status)
-		b.Exec("UPDATE idempotency_keys SET parked_at = clock_timestamp(), resume_at = 'infinity', leased_until = '-infinity' WHERE key = 'k'")
+		b.Exec("UPDATE idempotency_keys SET parked_at = clock_timestamp(), next_attempt_at = 'infinity', leased_until = '-infinity' WHERE key = 'k'")
 		require.Equal(t, map[string]int{"I5b": 1, "I8e": 1}, b.audit().offends())
 		require.Zero(t, b.driftShown(), "nobody has looked yet")
 		require.EqualValues(t, 1, b.api.Metric("payonce_keys_parked"))
@@ -391,7 +391,7 @@ func TestReconciler(t *testing.T) {
 		order := b.api.Order()
 		require.Equal(t, http.StatusCreated, b.api.Pay("k", order, "pm_card_visa").Status)
 		b.reconcile()
-		require.Equal(t, ghosts, b.Count("SELECT count(*) FROM reconciliation_findings WHERE resolved_at IS NULL"))
+		require.Equal(t, ghosts, b.Count("SELECT count(*) FROM discrepancies WHERE resolved_at IS NULL"))
 		require.EqualValues(t, ghosts*1000, b.audit().drift())
 	})
 
@@ -654,7 +654,7 @@ func TestRestore(t *testing.T) {
 	require.Equal(t, charges, r.Sim.ChargeCount(""), "no card was charged again")
 	for _, order := range between {
 		require.Equal(t, http.StatusNotFound, r.api.Get("/v1/orders/"+order).Status)
-		require.Equal(t, 1, r.Count("SELECT count(*) FROM reconciliation_findings WHERE order_id = $1 AND kind = 'ghost' AND resolved_at IS NULL", order))
+		require.Equal(t, 1, r.Count("SELECT count(*) FROM discrepancies WHERE order_id = $1 AND kind = 'unmatched_at_stripe' AND resolved_at IS NULL", order))
 	}
 	after := r.audit()
 	require.Equal(t, map[string]int{"I8e": len(between)}, after.offends())

@@ -13,7 +13,7 @@ import { UNPAID, CONTESTED } from './client.js';
 // begin is every scenario's setup: it refuses to start what could not be judged.
 export function begin() {
   for (const [name, value] of [['API_URL', config.bases.length], ['STRIPESIM_URL', config.simulator], ['API_KEY', config.apiKey]]) {
-    if (!value) exec.test.abort(`${name} is not set: where to send requests, and whom to ask about the money? (go run ./loadtest starts everything)`);
+    if (!value) exec.test.abort(`${name} is not set: where to send requests, and whom to ask about the money? (go run -C proof ./load starts everything)`);
   }
   const run = config.run || `load${Date.now().toString(36)}${Math.random().toString(36).slice(2, 6)}`;
   const seen = charges(0);

@@ -1,4 +1,4 @@
-// handleSummary of every scenario: the figures for go run ./loadtest, which draws
+// handleSummary of every scenario: the figures for go run -C proof ./load, which draws
 // them, and the few lines that matter for whoever runs k6 alone.
 export function handleSummary(data) {
   const lines = ['', `run ${data.setup_data ? data.setup_data.run : '?'}`];

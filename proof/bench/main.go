@@ -2,13 +2,14 @@
 // against pgbench running exactly the same statements on the same server, and
 // against the ways to charge once that are usually taught.
 //
-//	go run ./bench                            requests, webhooks, relay, memory: a quarter of an hour
-//	go run ./bench -only 'requests|webhooks'  some of it
-//	go run ./bench -only 'stored keys' -stored 10000000  against the same with so many keys stored
-//	go run ./bench -only memory -memory 10m   resident memory, for longer than the minute it is otherwise
-//	go run ./bench -group=false -only requests  without GROUP_COMMIT
-//	go run ./bench -rounds 9 -seconds 10      for figures to quote
-//	go run ./bench -write docs                put targets, tables and plots into docs/performance.md
+//	go run -C proof ./bench                            requests, webhooks, relay, memory: a quarter of an hour
+//	go run -C proof ./bench -only 'requests|webhooks'  some of it
+//	go run -C proof ./bench -only 'stored keys' -stored 10000000  against the same with so many keys stored
+//	go run -C proof ./bench -only memory -memory 10m   resident memory, for longer than the minute it is otherwise
+//	go run -C proof ./bench -group=false -only requests  without GROUP_COMMIT
+//	go run -C proof ./bench -rounds 9 -seconds 10      for figures to quote
+//	go run -C proof ./bench -write docs                put targets, tables and plots into docs/performance.md
+//	go run -C proof ./bench -render docs               the same from docs/performance.json, measuring nothing
 //
 // Absolute figures are this machine's and today's; the ratios travel better.
 // Rounds are interleaved, so that a machine that slows down slows all of them.
@@ -26,6 +27,8 @@ import (
 	"slices"
 	"time"
 
+	"example.com/payonce/proof/internal/inventory"
+	"example.com/payonce/proof/internal/plot"
 	"example.com/payonce/testkit/devpg"
 )
 
@@ -41,6 +44,7 @@ type settings struct {
 	only        string
 	group       bool
 	write       string
+	render      string
 }
 
 func main() {
@@ -60,8 +64,12 @@ func main() {
 	flag.DurationVar(&s.memory, "memory", time.Minute, "how long resident memory is watched")
 	flag.BoolVar(&s.group, "group", true, "let the service's requests share commits, as GROUP_COMMIT does")
 	flag.StringVar(&s.only, "only", ".", "what matches this `regexp`: a group, or a group and a line, as requests/replays")
-	flag.StringVar(&s.write, "write", "", "write the results into performance.md of this `directory`")
+	flag.StringVar(&s.write, "write", "", "write the results into performance.md of this `directory`; a relative path starts at the repository's root")
+	flag.StringVar(&s.render, "render", "", "measure nothing: write tables and plots again from performance.json in this `directory`")
 	flag.Parse()
+	if s.render != "" {
+		exit(render(inventory.Path(s.render), (&bench{s: s}).groups()))
+	}
 	exit(run(ctx, s))
 }
 
@@ -108,7 +116,7 @@ func run(ctx context.Context, s settings) error {
 		r := g.result(b)
 		r.print()
 		if s.write != "" { // at once: what follows may take long, and fail
-			if err := write(s.write, groups, []result{r}); err != nil {
+			if err := write(inventory.Path(s.write), groups, []result{r}); err != nil {
 				return err
 			}
 		}
@@ -148,6 +156,7 @@ func (g group) only(match *regexp.Regexp) group {
 // measurement is one thing measured once a round. One without a floor is a floor.
 type measurement struct {
 	name, unit string
+	kind       plot.Kind // how it is drawn: ours unless it says otherwise
 	floor      string
 	run        func(context.Context) (sample, error)
 	samples    []sample

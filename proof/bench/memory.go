@@ -18,12 +18,13 @@ import (
 
 	"example.com/payonce/proof/internal/plot"
 	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/process"
 )
 
 // memoryGroup watches the program as it is deployed, not the service by itself:
 // with its loops and consumers, and the simulator for Stripe.
 func (b *bench) memoryGroup() group {
-	const elsewhere, embedded = "cmd/api, its broker elsewhere", "cmd/api, its broker embedded"
+	const elsewhere, embedded = "cmd/api, external broker", "cmd/api, embedded broker"
 	var seen []plot.Series
 	watched := func(name string, embedded bool) *measurement {
 		return &measurement{name: name, unit: "answers/s", run: func(ctx context.Context) (sample, error) {
@@ -38,25 +39,25 @@ func (b *bench) memoryGroup() group {
 	return group{
 		name: "memory",
 		says: func() string {
-			return "The program as it runs, with its relay and its consumers, its broker in another process or in its own; 64 clients pay, and ask twice more."
+			return "The whole program, with relay and consumers; the broker is in another process or embedded. 64 clients send each payment and then repeat it twice."
 		},
 		rounds: 1,
 		list:   []*measurement{watched(elsewhere, false), watched(embedded, true)},
 		goals: []goal{
 			{id: "P9", what: "resident memory with 64 clients, at most", want: 120, atMost: true, unit: "MB", of: each(elsewhere, most)},
-			{id: "P9", what: "its growth, the last quarter of the time against the second", want: 1.10, atMost: true, of: each(elsewhere, growth)},
-			{id: "P9", what: "resident memory with the broker in the same process", want: 120, atMost: true, unit: "MB", of: each(embedded, most)},
-			{id: "P9", what: "its growth, likewise", want: 1.10, atMost: true, of: each(embedded, growth)},
+			{id: "P9", what: "its growth, last quarter of the run ÷ second quarter", want: 1.10, atMost: true, of: each(elsewhere, growth)},
+			{id: "P9", what: "resident memory with the embedded broker, at most", want: 120, atMost: true, unit: "MB", of: each(embedded, most)},
+			{id: "P9", what: "its growth with the embedded broker, last quarter of the run ÷ second quarter", want: 1.10, atMost: true, of: each(embedded, growth)},
 		},
-		curve: func() curve { return curve{"resident memory of cmd/api", "seconds", "MB", seen} },
+		curve: func() curve { return curve{"Resident memory of cmd/api", "seconds", "MB", seen} },
 	}
 }
 
 // startProgram builds cmd/api and starts it as anybody would.
 func (b *bench) startProgram(ctx context.Context, brokerURL string) (end func(), err error) {
 	binary := filepath.Join(b.dir, "api")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, "example.com/payonce/cmd/api").CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build cmd/api: %w\n%s", err, out)
+	if err := process.Build(ctx, "cmd/api", binary); err != nil {
+		return nil, err
 	}
 	sim, err := stripesim.New(stripesim.Options{})
 	if err != nil {
@@ -170,7 +171,7 @@ func (b *bench) watched(ctx context.Context, embedded bool) (got sample, line pl
 	}
 	got.memory = slices.Max(line.Y)
 	got.growth = median(line.Y[n*3/4:]) / median(line.Y[n/4:n/2])
-	got.note = fmt.Sprintf("%.0f MB resident at most in %s", got.memory, b.s.memory)
+	got.note = fmt.Sprintf("%.0f MB peak resident memory in %s", got.memory, b.s.memory)
 	return got, line, nil
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	begin = "<!-- bench: written by go run ./bench -write docs -->\n"
+	begin = "<!-- bench: written by go run -C proof ./bench -write docs -->\n"
 	end   = "<!-- end of bench -->\n"
 )
 
@@ -62,6 +62,9 @@ func write(dir string, groups []group, played []result) error {
 	return nil
 }
 
+// render writes the page again from what was measured earlier.
+func render(dir string, groups []group) error { return write(dir, groups, nil) }
+
 // merged are the newest results, in the order of the groups.
 func merged(groups []group, earlier, played []result) (all []result) {
 	for _, g := range groups {
@@ -69,6 +72,11 @@ func merged(groups []group, earlier, played []result) (all []result) {
 		if i := slices.IndexFunc(played, named); i >= 0 {
 			all = append(all, played[i])
 		} else if i := slices.IndexFunc(earlier, named); i >= 0 {
+			for j, r := range earlier[i].Rows {
+				if m := g.find(r.Name); m != nil {
+					earlier[i].Rows[j].Kind = m.kind // what it is called may change after it was measured
+				}
+			}
 			all = append(all, earlier[i])
 		}
 	}
@@ -91,7 +99,7 @@ func tables(all []result) string {
 		if r.Says != "" {
 			b.WriteString(r.Says + "\n\n")
 		}
-		fmt.Fprintf(&b, "%s\n\n![%s](img/%s)\n\n| what | a second | from – to | of its floor | each costs |\n| --- | --- | --- | --- | --- |\n", r.How, r.Name, r.image())
+		fmt.Fprintf(&b, "%s\n\n![%s](img/%s)\n\n| what | per second | range | of its floor | cost per operation |\n| --- | --- | --- | --- | --- |\n", r.How, r.Name, r.image())
 		for _, m := range r.Rows {
 			of := ""
 			if m.Ratios != nil {

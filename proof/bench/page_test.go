@@ -39,7 +39,7 @@ Once.
 
 ![first](img/bench-first.svg)
 
-| what | a second | from – to | of its floor | each costs |
+| what | per second | range | of its floor | cost per operation |
 | --- | --- | --- | --- | --- |
 | rows of first | 10 | 10 – 10 |  |  |
 
@@ -49,7 +49,7 @@ Once.
 
 ![second](img/bench-second.svg)
 
-| what | a second | from – to | of its floor | each costs |
+| what | per second | range | of its floor | cost per operation |
 | --- | --- | --- | --- | --- |
 | rows of second | 20 | 20 – 20 |  |  |
 

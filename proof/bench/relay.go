@@ -17,6 +17,7 @@ import (
 	"example.com/payonce/internal/broker"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/proof/internal/plot"
 )
 
 // How the broker keeps what it acknowledges.
@@ -33,24 +34,24 @@ func (b *bench) relayGroup(syncs bool) group {
 	g := group{
 		name: "relay",
 		says: func() string {
-			return "A backlog of " + grouped(b.s.events) + " events, drained to a JetStream that syncs every write before it acknowledges it, as ours does. Watermill's forwarder publishes one message after the other whatever the size of its batch, and its PostgreSQL transaction stays open meanwhile."
+			return "A backlog of " + grouped(b.s.events) + " events, published to a JetStream that syncs every write before it acknowledges it, as the service configures it. Watermill's forwarder publishes messages one by one whatever the batch size, inside one PostgreSQL transaction."
 		},
 		prepare: b.buildWatermill,
 		list: []*measurement{
-			{name: floor, unit: "events/s", run: b.drained(syncs, false, func(p *postgres.Pool, to outbox.Publisher) runner { return plain{p, to} })},
+			{name: floor, kind: plot.Floor, unit: "events/s", run: b.drained(syncs, false, func(p *postgres.Pool, to outbox.Publisher) runner { return plain{p, to} })},
 			{name: relay, unit: "events/s", floor: floor, run: b.drained(syncs, false, newRelay)},
-			{name: theirs, unit: "events/s", run: b.watermill(syncs, 0)},
-			{name: theirsMore, unit: "events/s", run: b.watermill(syncs, 1000)},
+			{name: theirs, kind: plot.Peer, unit: "events/s", run: b.watermill(syncs, 0)},
+			{name: theirsMore, kind: plot.Peer, unit: "events/s", run: b.watermill(syncs, 1000)},
 		},
 	}
 	if !syncs {
-		g.name = "relay, and a broker that syncs later"
+		g.name = "relay, broker syncs later"
 		g.says = func() string {
-			return "The same with JetStream's default, which syncs every two minutes: not what the service uses, but the disk says nothing here, so this is what the relays themselves can do."
+			return "The same with JetStream's default, which syncs every two minutes. The service does not use it; without the disk's time, this compares the relays themselves."
 		}
 		g.goals = []goal{
-			{id: "P6", what: "relay, of Watermill's forwarder, neither syncing", want: 2, of: ratio(relay, theirs)},
-			{id: "P6", what: "relay, of Watermill's forwarder with batches of 1000, neither syncing", want: 2, of: ratio(relay, theirsMore)},
+			{id: "P6", what: "relay ÷ Watermill's forwarder, broker syncs later", want: 2, of: ratio(relay, theirs)},
+			{id: "P6", what: "relay ÷ Watermill's forwarder with batches of 1000, broker syncs later", want: 2, of: ratio(relay, theirsMore)},
 		}
 		return g
 	}
@@ -58,11 +59,11 @@ func (b *bench) relayGroup(syncs bool) group {
 		&measurement{name: old, unit: "events/s", floor: relay, run: b.drained(syncs, true, newRelay)},
 		&measurement{name: steady, unit: "events/s", run: b.latency()})
 	g.goals = []goal{
-		{id: "P6", what: "relay, of its statements and publishing without its logic", want: 0.70, of: ratio(relay, floor)},
-		{id: "P6", what: "relay, of Watermill's forwarder", want: 2, of: ratio(relay, theirs)},
-		{id: "P6", what: "relay, of Watermill's forwarder with batches of 1000", want: 2, of: ratio(relay, theirsMore)},
-		{id: "P6", what: "from commit to broker, p99, at half of that load", want: 50, atMost: true, unit: "ms", of: each(steady, p99Millis)},
-		{id: "P6", what: "relay with an old snapshot held open, of the relay without", want: 0.80, of: ratio(old, relay)},
+		{id: "P6", what: "relay ÷ its statements and publishing without its logic", want: 0.70, of: ratio(relay, floor)},
+		{id: "P6", what: "relay ÷ Watermill's forwarder", want: 2, of: ratio(relay, theirs)},
+		{id: "P6", what: "relay ÷ Watermill's forwarder with batches of 1000", want: 2, of: ratio(relay, theirsMore)},
+		{id: "P6", what: "p99 from commit to broker, at half of that load", want: 50, atMost: true, unit: "ms", of: each(steady, p99Millis)},
+		{id: "P6", what: "relay with an old snapshot held open ÷ relay without", want: 0.80, of: ratio(old, relay)},
 	}
 	return g
 }

@@ -23,6 +23,7 @@ type result struct {
 
 type row struct {
 	Name, Unit    string
+	Kind          plot.Kind `json:",omitempty"`
 	Rates, Ratios []float64 // ratios: of its floor, round by round
 	Costs         string
 }
@@ -47,14 +48,14 @@ func (g group) result(b *bench) result {
 		r.Says = g.says()
 	}
 	rounds := len(g.list[0].samples)
-	r.How = fmt.Sprintf("Measured %s on %s, %d processors shared by all of it: ", time.Now().UTC().Format(time.DateOnly), b.version, runtime.NumCPU())
+	r.How = fmt.Sprintf("Measured %s on %s, %d processors shared by client, service and database: ", time.Now().UTC().Format(time.DateOnly), b.version, runtime.NumCPU())
 	if rounds > 1 {
 		r.How += fmt.Sprintf("medians of %d interleaved rounds of %d s, %d connections.", rounds, b.s.seconds, b.s.connections)
 	} else {
 		r.How += "once."
 	}
 	for _, m := range g.list {
-		line := row{Name: m.name, Unit: m.unit, Costs: m.costs()}
+		line := row{Name: m.name, Unit: m.unit, Kind: m.kind, Costs: m.costs()}
 		for _, s := range m.samples {
 			line.Rates = append(line.Rates, s.rate)
 		}
@@ -85,7 +86,7 @@ func (m *measurement) costs() string {
 	}
 	var parts []string
 	if c := median(cpu); c > 0 {
-		parts = append(parts, fmt.Sprintf("%.0f µs of processor, and %.0f µs of the driver's", c, median(load)))
+		parts = append(parts, fmt.Sprintf("%.0f µs CPU (service), %.0f µs CPU (client)", c, median(load)))
 	}
 	if w := median(wal); w >= 0 && median(cpu) > 0 {
 		parts = append(parts, fmt.Sprintf("%.0f bytes of WAL", w))
@@ -97,7 +98,7 @@ func (m *measurement) costs() string {
 }
 
 func (r result) print() {
-	fmt.Printf("\n  %-56s %10s %21s %9s  %s\n", "median of the rounds", "a second", "from – to", "of floor", "each")
+	fmt.Printf("\n  %-56s %10s %21s %9s  %s\n", "median of the rounds", "per second", "range", "of floor", "each")
 	for _, m := range r.Rows {
 		of := ""
 		if m.Ratios != nil {
@@ -121,9 +122,18 @@ func (r result) drawn() string {
 		lines := plot.Lines{Title: r.Curve.Title, X: r.Curve.X, Y: r.Curve.Y, Series: r.Curve.Series}
 		return string(lines.SVG())
 	}
-	bars := plot.Bars{Title: r.Name + ", a second"}
+	bars := plot.Bars{Title: r.title()}
 	for _, m := range r.Rows {
-		bars.Bars = append(bars.Bars, plot.Bar{Name: m.Name, Value: median(m.Rates)})
+		bars.Bars = append(bars.Bars, plot.Bar{Name: m.Name, Value: median(m.Rates), Kind: m.Kind})
 	}
 	return string(bars.SVG())
+}
+
+// title says what the bars count: "Payments per second, 256 clients".
+func (r result) title() string {
+	what := "Operations"
+	if unit, _, found := strings.Cut(r.Rows[0].Unit, "/"); found && !slices.ContainsFunc(r.Rows, func(m row) bool { return m.Unit != r.Rows[0].Unit }) {
+		what = strings.ToUpper(unit[:1]) + unit[1:]
+	}
+	return what + " per second, " + r.Name
 }

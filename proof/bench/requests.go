@@ -16,6 +16,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/proof/internal/plot"
 )
 
 const (
@@ -31,29 +32,29 @@ const (
 
 func (b *bench) requestGroup() group {
 	return group{name: "requests", prepare: b.answerSome, list: []*measurement{
-		{name: freshFloor, unit: "payments/s", run: b.freshFloor},
+		{name: freshFloor, kind: plot.Floor, unit: "payments/s", run: b.freshFloor},
 		{name: fresh, unit: "payments/s", floor: freshFloor, run: b.fresh(timeOrdered)},
-		{name: replayFloor, unit: "reads/s", run: b.replayFloor},
+		{name: replayFloor, kind: plot.Floor, unit: "reads/s", run: b.replayFloor},
 		{name: replays, unit: "answers/s", floor: replayFloor, run: b.replays},
-		{name: "the same read in a bare handler", unit: "answers/s", floor: replayFloor, run: b.bare("read")},
-		{name: "a bare handler that reads nothing", unit: "answers/s", run: b.bare("nothing")},
+		{name: "the same read in a bare handler", kind: plot.Floor, unit: "answers/s", floor: replayFloor, run: b.bare("read")},
+		{name: "a bare handler that reads nothing", kind: plot.Floor, unit: "answers/s", run: b.bare("nothing")},
 		{name: conflicts, unit: "answers/s", floor: replays, run: b.conflicts},
-		{name: peerThree, unit: "payments/s", run: b.peer("look-work-store", false)},
-		{name: peerAround, unit: "payments/s", run: b.peer("around-the-gateway", false)},
-		{name: peerOne, unit: "payments/s", run: b.peer("one-transaction", false)},
-		{name: "replays, the gateway inside the transaction", unit: "answers/s", run: b.peer("around-the-gateway", true)},
-		{name: "replays, one transaction: a replay is a write", unit: "answers/s", run: b.peer("one-transaction", true)},
+		{name: peerThree, kind: plot.Peer, unit: "payments/s", run: b.peer("look-work-store", false)},
+		{name: peerAround, kind: plot.Peer, unit: "payments/s", run: b.peer("around-the-gateway", false)},
+		{name: peerOne, kind: plot.Peer, unit: "payments/s", run: b.peer("one-transaction", false)},
+		{name: "replays, the gateway inside the transaction", kind: plot.Peer, unit: "answers/s", run: b.peer("around-the-gateway", true)},
+		{name: "replays, one transaction: a replay is a write", kind: plot.Peer, unit: "answers/s", run: b.peer("one-transaction", true)},
 	}, goals: []goal{
-		{id: "P1", what: "fresh payments, of pgbench running the same statements", want: 0.60, of: ratio(fresh, freshFloor)},
-		{id: "P2", what: "replays, of pgbench reading the key", want: 0.35, of: ratio(replays, replayFloor)},
-		{id: "P2", what: "WAL of a replay, with what the server writes by itself", want: 5, atMost: true, unit: "bytes", of: each(replays, walBytes)},
-		{id: "P3", what: "duplicates in flight, of replays", want: 1, of: ratio(conflicts, replays)},
-		{id: "P3", what: "WAL of a duplicate in flight, likewise", want: 5, atMost: true, unit: "bytes", of: each(conflicts, walBytes)},
-		{id: "P4", what: "fresh payments, of three statements without a claim", want: 2, of: ratio(fresh, peerThree)},
-		{id: "P4", what: "fresh payments, of a gateway inside the transaction that answers at once", want: 1.3, of: ratio(fresh, peerAround)},
-		{id: "P4", what: "fresh payments, of one transaction without outcome or event", want: 1.1, of: ratio(fresh, peerOne)},
-		{id: "P8", what: "the service's processor time of a fresh payment", want: 150, atMost: true, unit: "µs", of: each(fresh, cpuMicros)},
-		{id: "P8", what: "the service's processor time of a replay", want: 55, atMost: true, unit: "µs", of: each(replays, cpuMicros)},
+		{id: "P1", what: "fresh payments ÷ pgbench running the same statements", want: 0.60, of: ratio(fresh, freshFloor)},
+		{id: "P2", what: "replays ÷ pgbench reading the key", want: 0.35, of: ratio(replays, replayFloor)},
+		{id: "P2", what: "WAL per replay, background writes included", want: 5, atMost: true, unit: "bytes", of: each(replays, walBytes)},
+		{id: "P3", what: "duplicates in flight ÷ replays", want: 1, of: ratio(conflicts, replays)},
+		{id: "P3", what: "WAL per duplicate in flight, background writes included", want: 5, atMost: true, unit: "bytes", of: each(conflicts, walBytes)},
+		{id: "P4", what: "fresh payments ÷ three statements without a claim", want: 2, of: ratio(fresh, peerThree)},
+		{id: "P4", what: "fresh payments ÷ a gateway inside the transaction, no latency", want: 1.3, of: ratio(fresh, peerAround)},
+		{id: "P4", what: "fresh payments ÷ one transaction without outcome or event", want: 1.1, of: ratio(fresh, peerOne)},
+		{id: "P8", what: "CPU time of the service per fresh payment", want: 150, atMost: true, unit: "µs", of: each(fresh, cpuMicros)},
+		{id: "P8", what: "CPU time of the service per replay", want: 55, atMost: true, unit: "µs", of: each(replays, cpuMicros)},
 	}}
 }
 
@@ -188,7 +189,7 @@ func (b *bench) conflicts(ctx context.Context) (sample, error) {
 	}
 	// A held twin of that key: same fingerprint, not finished.
 	_, err = b.pool.Raw().Exec(ctx, `
-		INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, resource_id, recovery_point, claim_token, leased_until, resume_at, trail)
+		INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, resource_id, recovery_point, claim_token, leased_until, next_attempt_at, history)
 		SELECT tenant_id, key || '-held', operation, fingerprint, fingerprint_version, request, request_id, resource_id, 'payment_recorded', claim_token,
 			clock_timestamp() + interval '1 hour', clock_timestamp() + interval '1 hour', trail
 		FROM idempotency_keys WHERE tenant_id = $1 AND key = $2`, b.tenant, order)
@@ -246,10 +247,10 @@ const webhookSecret = "whsec_bench"
 func (b *bench) webhookGroup() group {
 	const floor, intake = "an event inserted, pgbench", "an event verified, stored and answered"
 	return group{name: "webhooks", list: []*measurement{
-		{name: floor, unit: "events/s", run: b.webhookFloor},
+		{name: floor, kind: plot.Floor, unit: "events/s", run: b.webhookFloor},
 		{name: intake, unit: "events/s", floor: floor, run: b.webhooks},
 	}, goals: []goal{
-		{id: "P10", what: "webhooks verified, stored and answered, of pgbench's insert", want: 0.60, of: ratio(intake, floor)},
+		{id: "P10", what: "webhooks ÷ pgbench's insert", want: 0.60, of: ratio(intake, floor)},
 	}}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"time"
+
+	"example.com/payonce/proof/internal/plot"
 )
 
 // slowGroup is a gateway that takes its time, as every real one does: whoever
@@ -11,8 +13,8 @@ import (
 // connections to the database.
 func (b *bench) slowGroup() group {
 	const takes, connections = 100 * time.Millisecond, 512
-	const theirs = "fresh, one call inside the transaction"
-	const shared, alone = "fresh payments, two calls of the gateway", "likewise, each with commits of its own (GROUP_COMMIT=false)"
+	const theirs = "fresh, one gateway call inside the transaction"
+	const shared, alone = "fresh payments, two gateway calls, shared commits", "fresh payments, two gateway calls, one commit each"
 	var own, grouping *bench
 	paid := func(ctx context.Context, by *bench) (sample, error) {
 		next, err := by.freshRequests(ctx, timeOrdered)
@@ -22,8 +24,8 @@ func (b *bench) slowGroup() group {
 		return by.measured(ctx, by.addr, http.StatusCreated, next)
 	}
 	return group{
-		name: "a gateway that takes 100 ms",
-		says: func() string { return "512 clients at once, and 16 connections to the database for either." },
+		name: "gateway latency 100 ms",
+		says: func() string { return "512 clients, 16 database connections for each service." },
 		prepare: func(ctx context.Context) (err error) {
 			s := b.s
 			s.connections, s.group = connections, false
@@ -42,10 +44,10 @@ func (b *bench) slowGroup() group {
 			}
 		},
 		list: []*measurement{
-			{name: theirs, unit: "payments/s", run: func(ctx context.Context) (sample, error) { return own.peer("around-the-gateway", false)(ctx) }},
+			{name: theirs, kind: plot.Peer, unit: "payments/s", run: func(ctx context.Context) (sample, error) { return own.peer("around-the-gateway", false)(ctx) }},
 			{name: shared, unit: "payments/s", floor: theirs, run: func(ctx context.Context) (sample, error) { return paid(ctx, grouping) }},
 			{name: alone, unit: "payments/s", floor: theirs, run: func(ctx context.Context) (sample, error) { return paid(ctx, own) }},
 		},
-		goals: []goal{{id: "P4", what: "fresh payments with 512 clients, of a gateway inside the transaction that takes 100 ms", want: 10, of: ratio(shared, theirs)}},
+		goals: []goal{{id: "P4", what: "fresh payments of 512 clients ÷ a gateway inside the transaction, latency 100 ms", want: 10, of: ratio(shared, theirs)}},
 	}
 }

@@ -48,7 +48,7 @@ func (b *bench) storedGroup() group {
 	g := group{
 		name: "stored keys",
 		says: func() string {
-			return fmt.Sprintf("Against a service on an empty database, one that has %s finished keys with their answers, %d bytes each with their indexes, half of them random, half in order of time. "+
+			return fmt.Sprintf("Compares a service on an empty database with one that has %s finished keys with their answers, %d bytes each with their indexes, half of them random, half in order of time. "+
 				"A checkpoint comes before the first round, so that the WAL has the whole pages that follow one.", grouped(stored), full.before.bytes/int64(stored))
 		},
 		prepare: func(ctx context.Context) (err error) {
@@ -83,10 +83,10 @@ func (b *bench) storedGroup() group {
 			{name: randomReplays, unit: "answers/s", floor: emptyReplays, run: on(&full, asking(randomKey, 0, b.s.stored))},
 		},
 		goals: []goal{
-			{id: "P5", what: "fresh payments with many keys stored, of those with none, random keys", want: 0.90, of: ratio(storedRandom, emptyRandom)},
-			{id: "P5", what: "fresh payments, likewise, keys in order of time", want: 0.95, of: ratio(storedOrdered, emptyOrdered)},
-			{id: "P5", what: "replays with many keys stored, of those with none, random keys", want: 0.90, of: ratio(randomReplays, emptyReplays)},
-			{id: "P5", what: "replays, likewise, keys in order of time", want: 0.95, of: ratio(orderedReplays, emptyReplays)},
+			{id: "P5", what: "fresh payments with many keys stored ÷ with none, random keys", want: 0.90, of: ratio(storedRandom, emptyRandom)},
+			{id: "P5", what: "fresh payments with many keys stored ÷ with none, keys in order of time", want: 0.95, of: ratio(storedOrdered, emptyOrdered)},
+			{id: "P5", what: "replays with many keys stored ÷ with none, random keys", want: 0.90, of: ratio(randomReplays, emptyReplays)},
+			{id: "P5", what: "replays with many keys stored ÷ with none, keys in order of time", want: 0.95, of: ratio(orderedReplays, emptyReplays)},
 		},
 	}
 	if b.s.stored < 2 { // nobody has asked
@@ -125,9 +125,9 @@ func (b *bench) store(ctx context.Context) (template string, stored int, err err
 		loading.Go(func() error {
 			_, err := pool.Raw().Exec(ctx2, `
 				INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, resource_id, recovery_point, claim_token,
-					leased_until, resume_at, trail, finished_at, answer_version, answer_status, answer_headers, answer_body)
+					leased_until, next_attempt_at, history, finished_at, answer_version, answer_status, answer_headers, answer_body)
 				SELECT tenant_id, CASE WHEN i % 2 = 0 THEN md5(i::text)::uuid::text ELSE 'pay-' || lpad(i::text, 12, '0') END, operation, fingerprint, fingerprint_version,
-					request, request_id, 'pay_' || lpad(i::text, 26, '0'), recovery_point, gen_random_uuid(), leased_until, resume_at, trail, clock_timestamp(),
+					request, request_id, 'pay_' || lpad(i::text, 26, '0'), recovery_point, gen_random_uuid(), leased_until, next_attempt_at, history, clock_timestamp(),
 					answer_version, answer_status, answer_headers, answer_body
 				FROM generate_series($3::bigint, $4::bigint) i, (SELECT * FROM idempotency_keys WHERE tenant_id = $1 AND key = $2) one`,
 				b.tenant, key, first, last)

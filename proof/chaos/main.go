@@ -1,6 +1,6 @@
 // Command chaos breaks a running system for a minute and judges it.
 //
-//	go run ./cmd/chaos [-duration 60s] [-seed N] [-out DIR] [-prometheus]
+//	go run -C proof ./chaos [-duration 60s] [-seed N] [-out DIR] [-prometheus]
 //	DURATION=10m SEED=7 make chaos
 //
 // It exits 0 only if nothing was violated and enough was broken to mean
@@ -8,7 +8,7 @@
 // report.json. Everything that it starts is its own, on loopback, and ends with
 // it.
 //
-//	go run ./cmd/chaos -build FILE
+//	go run -C proof ./chaos -build FILE
 //
 // only builds the service as it is put under test, for -program of a run
 // elsewhere: an image without Go.
@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"example.com/payonce/proof/internal/chaos"
+	"example.com/payonce/proof/internal/inventory"
 )
 
 // Exit statuses.
@@ -76,7 +77,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	flags.IntVar(&c.Clients, "clients", 12, "clients")
 	flags.IntVar(&c.Tenants, "tenants", 2, "tenants")
 	flags.StringVar(&c.Program, "program", "", "the service as -build made it; built if empty")
-	out := flags.String("out", "out/chaos", "the folder for report.html and report.json")
+	out := flags.String("out", "out/chaos", "the folder for report.html and report.json; a relative path starts at the repository's root")
 	flags.BoolVar(&c.Prometheus, "prometheus", false, "have a real Prometheus watch, with our rules: the report says which alerts fired and went, and it is red if a rule or a panel had nothing to look at")
 	only := flags.String("build", "", "only build the service for -program, into this file")
 	if err := flags.Parse(args); err != nil {
@@ -86,17 +87,18 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		return fail(fmt.Errorf("it takes at least a second, two processes, two tenants and one client, and no argument"))
 	}
 	if *only != "" {
-		if err := chaos.Build(ctx, *only); err != nil {
+		if err := chaos.Build(ctx, inventory.Path(*only)); err != nil {
 			return fail(err)
 		}
 		return 0
 	}
+	c.Program = inventory.Path(c.Program)
 	report, err := chaos.Run(ctx, c)
 	if err != nil {
 		return fail(err)
 	}
 	report.Print(stdout)
-	page, err := report.Write(*out)
+	page, err := report.Write(inventory.Path(*out))
 	if err != nil {
 		return fail(err)
 	}

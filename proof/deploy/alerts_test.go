@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	rulesFile      = "prometheus/rules.yml"
-	rulesTestFile  = "prometheus/rules_test.yml"
-	operationsFile = "../docs/operations.md"
+	rulesFile      = "../../deploy/prometheus/rules.yml"
+	rulesTestFile  = "../../deploy/prometheus/rules_test.yml"
+	operationsFile = "../../docs/operations.md"
 )
 
 func readRules(t *testing.T) []prometheus.Rule {
@@ -111,7 +111,7 @@ func TestAlerts(t *testing.T) {
 		t.Parallel()
 		promtool(t, "check", "rules", rulesFile)
 		promtool(t, "test", "rules", rulesTestFile)
-		promtool(t, "check", "config", "prometheus/prometheus.yml")
+		promtool(t, "check", "config", "../../deploy/prometheus/prometheus.yml")
 	})
 }
 

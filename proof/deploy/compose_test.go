@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	composeFile = "../docker-compose.yml"
-	dockerfile  = "../Dockerfile"
+	composeFile = "../../docker-compose.yml"
+	dockerfile  = "../../Dockerfile"
 )
 
 func TestCompose(t *testing.T) {
@@ -134,7 +134,7 @@ func TestDockerfile(t *testing.T) {
 	t.Run("BuildsWithTheGoOfTheModuleOrNewer", func(t *testing.T) {
 		t.Parallel()
 		image := regexp.MustCompile(`(?m)^FROM golang:(\d+)\.(\d+)`).FindStringSubmatch(file)
-		module := regexp.MustCompile(`(?m)^go (\d+)\.(\d+)`).FindStringSubmatch(text(t, "../go.mod"))
+		module := regexp.MustCompile(`(?m)^go (\d+)\.(\d+)`).FindStringSubmatch(text(t, "../../go.mod"))
 		require.NotNil(t, image)
 		require.NotNil(t, module)
 		require.GreaterOrEqual(t, number(image), number(module), "golang:%s.%s for go %s.%s", image[1], image[2], module[1], module[2])

@@ -104,7 +104,7 @@ func TestDashboards(t *testing.T) {
 		var sources struct {
 			Datasources []struct{ UID, URL string }
 		}
-		require.NoError(t, yaml.Unmarshal([]byte(text(t, "grafana/provisioning/datasources/payonce.yml")), &sources))
+		require.NoError(t, yaml.Unmarshal([]byte(text(t, "../../deploy/grafana/provisioning/datasources/payonce.yml")), &sources))
 		require.Equal(t, "prometheus", sources.Datasources[0].UID)
 		for _, source := range sources.Datasources { // each is a service that runs beside it
 			at, err := url.Parse(source.URL)
@@ -115,7 +115,7 @@ func TestDashboards(t *testing.T) {
 		var providers struct {
 			Providers []struct{ Options struct{ Path string } }
 		}
-		require.NoError(t, yaml.Unmarshal([]byte(text(t, "grafana/provisioning/dashboards/payonce.yml")), &providers))
+		require.NoError(t, yaml.Unmarshal([]byte(text(t, "../../deploy/grafana/provisioning/dashboards/payonce.yml")), &providers))
 		project := load(t)
 		mounted := map[string]bool{}
 		for _, v := range project.Services["grafana"].Volumes {

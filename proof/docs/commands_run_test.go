@@ -27,21 +27,21 @@ import (
 
 // inStep says which line of which step runs a command.
 var inStep = map[string]struct{ step, line string }{
-	"go run ./cmd/demo":                           {"demo", "go run ./cmd/demo\n"},
-	"go run ./cmd/chaos":                          {"chaos", "go run ./cmd/chaos "},
-	"go run ./cmd/chaos -prometheus":              {"chaos", "go run ./cmd/chaos -prometheus "},
-	"go run ./cmd/mutants":                        {"mutants", "go run ./cmd/mutants\n"},
-	"go run ./cmd/mutants -only M2":               {"mutants", "go run ./cmd/mutants\n"}, // one of them
-	"go run ./loadtest":                           {"load", " go run ./loadtest\n"},
-	"go run ./loadtest -scenario duplicate-storm": {"load", " go run ./loadtest -scenario duplicate-storm\n"},
-	"make generate":                               {"generate", "sqlc diff"}, // is red where generate would write something
-	"go mod tidy":                                 {"generate", "go mod tidy -diff\n"},
+	"go run ./cmd/demo":                                {"demo", "go run ./cmd/demo\n"},
+	"go run -C proof ./chaos":                          {"chaos", "go run -C proof ./chaos "},
+	"go run -C proof ./chaos -prometheus":              {"chaos", "go run -C proof ./chaos -prometheus "},
+	"go run -C proof ./mutants":                        {"mutants", "go run -C proof ./mutants\n"},
+	"go run -C proof ./mutants -only M2":               {"mutants", "go run -C proof ./mutants\n"}, // one of them
+	"go run -C proof ./load":                           {"load", " go run -C proof ./load\n"},
+	"go run -C proof ./load -scenario duplicate-storm": {"load", " go run -C proof ./load -scenario duplicate-storm\n"},
+	"make generate":                                    {"generate", "sqlc diff"}, // is red where generate would write something
+	"go mod tidy":                                      {"generate", "go mod tidy -diff\n"},
 
-	"go test ./...": {"test", "-skip='^TestTyped$' ./..."}, // which has a step of its own
+	"go test ./...": {"test", "go_test -count=1 -timeout=20m ./...\n"},
 	"go test ./internal/payments -run TestCrashMatrix":                   {"test", " ./..."},
 	"go test ./internal/payments -run 'TestCrashMatrix/refund/finished'": {"test", " ./..."},
 	"go test ./internal/payments ./cmd/api":                              {"test", " ./..."},
-	"go test ./museum":                                                   {"test", " ./..."},
+	"go test -C proof ./museum":                                          {"test", "go_test -C proof "},
 
 	"docker compose up --build --wait":                                                {"docker", "docker compose up --build --wait\n"},
 	"docker compose run --rm demo":                                                    {"docker", "docker compose run --rm demo "},
@@ -52,22 +52,22 @@ var inStep = map[string]struct{ step, line string }{
 	"docker compose up --build chaos":                                                 {"docker", "docker compose up --build --exit-code-from chaos chaos\n"},
 	"OTEL_SDK_DISABLED=false docker compose --profile observe up --wait":              {"docker", "OTEL_SDK_DISABLED=false docker compose --profile observe up --wait "},
 
-	"DURATION=10m SEED=7 make chaos": {"long_chaos", "go run ./cmd/chaos -prometheus -duration \"${DURATION:-10m}\" -seed "},
-	"go run ./bench":                 {"bench", "go run ./bench "},
-	"go run ./bench -write docs":     {"bench", " -write out/bench "},
-	"go run ./bench -only 'stored keys' -stored 10000000 -write docs": {"bench", "go run ./bench -stored "},
-	"go run ./bench -only memory -memory 10m":                         {"bench", " -memory 10m "},
-	"go run ./bench/retention":                                        {"retention", "go run ./bench/retention\n"},
+	"DURATION=10m SEED=7 make chaos":                                           {"long_chaos", "go run -C proof ./chaos -prometheus -duration \"${DURATION:-10m}\" -seed "},
+	"go run -C proof ./bench":                                                  {"bench", "go run -C proof ./bench "},
+	"go run -C proof ./bench -write docs":                                      {"bench", " -write out/bench "},
+	"go run -C proof ./bench -only 'stored keys' -stored 10000000 -write docs": {"bench", "go run -C proof ./bench -stored "},
+	"go run -C proof ./bench -only memory -memory 10m":                         {"bench", " -memory 10m "},
+	"go run -C proof ./bench/retention":                                        {"retention", "go run -C proof ./bench/retention\n"},
 }
 
 // inTest says which test runs a command's program, with what the command asks for.
 var inTest = map[string]struct{ dir, test string }{
-	"go run ./cmd/demo -serve":    {"cmd/demo", "TestServe"},
-	"go run ./museum":             {"museum", "TestExhibits"},
-	"make observe":                {"deploy", "TestObserve"},
-	"go run ./cmd/mutants -write": {"internal/mutants", "TestWrite"}, // step mutants does the rest
+	"go run ./cmd/demo -serve":         {"cmd/demo", "TestServe"},
+	"go run -C proof ./museum":         {"proof/museum", "TestExhibits"},
+	"make observe":                     {"proof/deploy", "TestObserve"},
+	"go run -C proof ./mutants -write": {"proof/internal/mutants", "TestWrite"}, // step mutants does the rest
 	"go test ./internal/payments -run TestCrashMatrixIsOnItsPage -update": {"internal/payments", "TestCrashMatrixIsOnItsPage"}, // is red where -update would write something
-	"SCREENSHOT_DIR=out go test ./internal/http -run InABrowser":          {"internal/http", "TestDocs_InABrowser"},
+	"SCREENSHOT_DIR=out go test -C proof ./browser -run InABrowser":       {"proof/browser", "TestDocs_InABrowser"},
 }
 
 // startsCI is what the workflows run, as TestWorkflows sees to.
@@ -176,7 +176,7 @@ func (d document) commands() (list []string) {
 	return list
 }
 
-// makeRecipes are the commands behind the thin names: "make chaos" is "go run ./cmd/chaos".
+// makeRecipes are the commands behind the thin names: "make chaos" is "go run -C proof ./chaos".
 func makeRecipes(t *testing.T) map[string]string {
 	t.Helper()
 	makefile, err := inventory.Read("Makefile")

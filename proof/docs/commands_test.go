@@ -2,6 +2,7 @@ package docs_test
 
 import (
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -102,7 +103,11 @@ func (c *commands) goTool(words []string) {
 	if len(words) == 0 {
 		return
 	}
-	rest := words[1:]
+	rest, module := words[1:], "."
+	if len(rest) > 1 && rest[0] == "-C" {
+		module, rest = rest[1], rest[2:]
+		c.exists(module + "/go.mod")
+	}
 	for len(rest) > 0 && strings.HasPrefix(rest[0], "-") {
 		name, value, _ := strings.Cut(rest[0], "=")
 		if name == "-modfile" {
@@ -114,13 +119,13 @@ func (c *commands) goTool(words []string) {
 	case "run":
 		require.NotEmpty(c.t, rest, c.where)
 		if strings.HasPrefix(rest[0], "./") {
-			c.exists(rest[0])
-			c.program(rest[0], rest[1:])
+			c.exists(path.Join(module, rest[0]))
+			c.program(path.Join(module, rest[0]), rest[1:])
 		}
 	case "test", "build", "vet":
 		for _, p := range rest {
 			if strings.HasPrefix(p, "./") {
-				c.exists(strings.TrimSuffix(strings.TrimSuffix(p, "..."), "/"))
+				c.exists(path.Join(module, strings.TrimSuffix(strings.TrimSuffix(p, "..."), "/")))
 			}
 		}
 	}

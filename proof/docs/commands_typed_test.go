@@ -34,7 +34,7 @@ import (
 // have: psql and its like, curl, jq. So it has a step of its own in .ci/run.
 func TestTyped(t *testing.T) {
 	if os.Getenv("CI") != "true" {
-		t.Skip("skipped: CI=true go test ./docs -run TestTyped types every command of the documents, for minutes")
+		t.Skip("skipped: CI=true go test -C proof ./docs -run TestTyped types every command of the documents, for minutes")
 	}
 	for _, tool := range []string{"bash", "curl", "jq", "psql", "pg_dump", "git", "make"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -114,8 +114,8 @@ var session = []typed{
 	{command: `DATABASE_URL="$RESTORED_URL" go run ./cmd/api audit -since 48h`, says: auditIsClean},
 
 	// Load on what runs here, and for seconds where the page says minutes or hours.
-	{command: `go run ./loadtest -list`, says: `(?m)^duplicate-storm `},
-	{command: `API_URL=http://127.0.0.1:18080 STRIPESIM_URL=http://127.0.0.1:12112 DATABASE_URL=postgres://… go run ./loadtest`, says: `all \d+ thresholds held`, as: func(s *terminal) []string {
+	{command: `go run -C proof ./load -list`, says: `(?m)^duplicate-storm `},
+	{command: `API_URL=http://127.0.0.1:18080 STRIPESIM_URL=http://127.0.0.1:12112 DATABASE_URL=postgres://… go run -C proof ./load`, says: `all \d+ thresholds held`, as: func(s *terminal) []string {
 		return []string{"127.0.0.1:18080", s.public, "127.0.0.1:12112", s.simulator, "postgres://…", "'" + s.dsn + "'", "go run", "DURATION=3s P95_MS=20000 P99_MS=30000 go run"}
 	}},
 	{command: `export API_URL=http://127.0.0.1:8080 STRIPESIM_URL=http://127.0.0.1:12112 API_KEY=…`, how: (*terminal).export, as: func(s *terminal) []string {
@@ -127,19 +127,19 @@ var session = []typed{
 	{command: `make load SCENARIO=retry-storm DURATION=1m VUS=30`, says: `all \d+ thresholds held`, as: func(*terminal) []string {
 		return []string{"make", "env -u API_URL -u STRIPESIM_URL -u API_KEY -u DATABASE_URL P95_MS=20000 P99_MS=30000 make", "DURATION=1m", "DURATION=3s", "VUS=30", "VUS=5"}
 	}},
-	{command: `DURATION=8h RATE=20 go run ./loadtest -scenario soak`, says: `all \d+ thresholds held`, as: func(*terminal) []string {
+	{command: `DURATION=8h RATE=20 go run -C proof ./load -scenario soak`, says: `all \d+ thresholds held`, as: func(*terminal) []string {
 		return []string{"DURATION=8h RATE=20", "env -u API_URL -u STRIPESIM_URL -u API_KEY -u DATABASE_URL P95_MS=20000 P99_MS=30000 DURATION=3s RATE=5"}
 	}},
-	{command: `go run ./museum -only takeover`, says: `takeover`, as: func(*terminal) []string { return []string{"go run", "env -u DATABASE_URL go run"} }},
+	{command: `go run -C proof ./museum -only takeover`, says: `takeover`, as: func(*terminal) []string { return []string{"go run", "env -u DATABASE_URL go run"} }},
 
-	{command: `make`, says: `(?m)^  make chaos  +break a running system`},
+	{command: `make`, says: `(?m)^  make chaos  +inject faults into a running system`},
 
 	// Rename the module, in a copy.
 	{command: `git grep -lz example.com/payonce | xargs -0 sed -i "s|example.com/payonce|github.com/you/shop|g"`, how: (*terminal).inACopy},
 	{command: `gofmt -w $(git ls-files '*.go')`, how: (*terminal).inACopy},
 	{command: `go build ./... && go test ./...`, how: (*terminal).inACopy, as: func(*terminal) []string {
-		return []string{"go test ./...", "go test ./internal/inventory ./internal/plot"}
-	}, says: `ok\s+github.com/you/shop/internal/plot`},
+		return []string{"go test ./...", "go test -C proof ./internal/inventory ./internal/plot"}
+	}, says: `ok\s+github.com/you/shop/proof/internal/plot`},
 	{command: `git grep example.com/payonce`, how: (*terminal).findsNothing},
 }
 

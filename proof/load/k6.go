@@ -11,9 +11,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"syscall"
 	"time"
+
+	"example.com/payonce/proof/internal/inventory"
+	"example.com/payonce/testkit/process"
 )
 
 const (
@@ -33,7 +35,7 @@ var k6Version = regexp.MustCompile(`\bv(\d+)\.[0-9.]+`)
 // this order. One that is older than its scripts is not taken.
 func findK6(ctx context.Context, named string, say func(string, ...any)) (k6Program, error) {
 	if named != "" {
-		path, err := filepath.Abs(named) // it will run in another folder
+		path, err := filepath.Abs(inventory.Path(named)) // it will run in another folder
 		if err != nil {
 			return k6Program{}, err
 		}
@@ -50,9 +52,9 @@ func findK6(ctx context.Context, named string, say func(string, ...any)) (k6Prog
 // buildK6 builds what tools/k6.mod pins. Go builds it once; after that this takes
 // a second.
 func buildK6(ctx context.Context, say func(string, ...any)) (k6Program, error) {
-	root, err := moduleRoot(ctx)
+	root, err := process.Root()
 	if err != nil {
-		return k6Program{}, err
+		return k6Program{}, fmt.Errorf("k6 is neither on the path nor named with -k6, and can only be built in the repository's folder, by Go: %w", err)
 	}
 	path := filepath.Join(root, "bin", "k6")
 	patience := time.AfterFunc(5*time.Second, func() { say("k6 is being built; the first time, this takes two minutes") })
@@ -63,15 +65,6 @@ func buildK6(ctx context.Context, say func(string, ...any)) (k6Program, error) {
 		return k6Program{}, fmt.Errorf("build k6 (or put it on the path, or name it with -k6): %w\n%s", err, bytes.TrimSpace(said))
 	}
 	return askVersion(ctx, path)
-}
-
-func moduleRoot(ctx context.Context) (string, error) {
-	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
-	mod := strings.TrimSpace(string(out))
-	if err != nil || mod == "" || mod == os.DevNull {
-		return "", errors.New("k6 is neither on the path nor named with -k6, and can only be built in the repository's folder, by Go")
-	}
-	return filepath.Dir(mod), nil
 }
 
 func askVersion(ctx context.Context, path string) (k6Program, error) {

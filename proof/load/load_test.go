@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/process"
 )
 
 // program is k6, or the test is skipped with the reason. In CI it is built.
@@ -30,7 +31,7 @@ func program(t *testing.T) string {
 	if k6, err := exec.LookPath("k6"); err == nil {
 		return k6
 	}
-	root, err := moduleRoot(t.Context())
+	root, err := process.Root()
 	require.NoError(t, err)
 	built := filepath.Join(root, "bin", "k6")
 	if _, err := os.Stat(built); err == nil {

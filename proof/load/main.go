@@ -1,9 +1,9 @@
 // Command loadtest puts the service under load, and then counts the charges.
 //
-//	go run ./loadtest                                 smoke, on a system of its own
-//	go run ./loadtest -scenario duplicate-storm       another one (-list names them)
-//	go run ./loadtest -duration 5m -vus 50            longer, by more clients
-//	API_URL=… STRIPESIM_URL=… go run ./loadtest       against a system that runs elsewhere
+//	go run -C proof ./load                              smoke, on a system of its own
+//	go run -C proof ./load -scenario duplicate-storm    another one (-list names them)
+//	go run -C proof ./load -duration 5m -vus 50         longer, by more clients
+//	API_URL=… STRIPESIM_URL=… go run -C proof ./load       against a system that runs elsewhere
 //
 // The load is made by k6, from the scripts beside this file; k6 is built by the
 // Go toolchain where it is missing. Each flag can be given as an environment
@@ -30,6 +30,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"example.com/payonce/proof/internal/inventory"
 )
 
 const (
@@ -142,7 +144,7 @@ func parse(args []string, getenv func(string) string, stderr io.Writer) (options
 	flags.SetOutput(stderr)
 	flags.BoolVar(&o.list, "list", false, "name the scenarios")
 	flags.StringVar(&o.scenario, "scenario", "smoke", "what kind of load; see -list")
-	flags.StringVar(&o.out, "out", "", "folder of the report; out/load/SCENARIO if empty")
+	flags.StringVar(&o.out, "out", "", "folder of the report; out/load/SCENARIO if empty; a relative path starts at the repository's root")
 	flags.StringVar(&o.k6, "k6", "", "the program k6; otherwise the one on the path, or one built from tools/k6.mod")
 	flags.StringVar(&o.run, "run_id", "", "part of every key; drawn if empty")
 	flags.StringVar(&o.apiURL, "api_url", "", "the API elsewhere: a URL, or several separated by commas; empty starts a system")
@@ -167,6 +169,7 @@ func parse(args []string, getenv func(string) string, stderr io.Writer) (options
 	if o.out == "" {
 		o.out = filepath.Join("out", "load", o.scenario)
 	}
+	o.out = inventory.Path(o.out)
 	if o.run == "" {
 		o.run = "load" + noise(4)
 	}

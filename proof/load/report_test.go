@@ -16,17 +16,20 @@ import (
 	"example.com/payonce/proof/internal/inventory"
 )
 
+// scripts is where the scenarios are.
+var scripts = filepath.Join("..", "..", "loadtest")
+
 func TestScenarios(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("*.js")
+	files, err := filepath.Glob(filepath.Join(scripts, "*.js"))
 	require.NoError(t, err)
 	require.Len(t, files, len(scenarios))
-	readme, err := os.ReadFile("README.md")
+	readme, err := os.ReadFile(filepath.Join(scripts, "README.md"))
 	require.NoError(t, err)
 	dir := t.TempDir()
 	require.NoError(t, unpackScripts(dir))
 	for _, s := range scenarios {
-		text, err := os.ReadFile(s.name + ".js")
+		text, err := os.ReadFile(filepath.Join(scripts, s.name+".js"))
 		require.NoError(t, err)
 		script := string(text)
 		require.Contains(t, string(readme), "\n| `"+s.name+"` | ", "the table of README.md")
@@ -53,7 +56,7 @@ var (
 func TestKeysCarryTheRun(t *testing.T) {
 	t.Parallel()
 	for _, s := range scenarios {
-		text, err := os.ReadFile(s.name + ".js")
+		text, err := os.ReadFile(filepath.Join(scripts, s.name+".js"))
 		require.NoError(t, err)
 		made := keyMade.FindAllStringSubmatch(string(text), -1)
 		require.NotEmpty(t, made, s.name)
@@ -64,7 +67,7 @@ func TestKeysCarryTheRun(t *testing.T) {
 			require.Regexp(t, `^(keyOf\(data\.run|data\.run$)`, m[1], "%s: %s", s.name, m[0])
 		}
 	}
-	lib, err := os.ReadFile("lib/client.js")
+	lib, err := os.ReadFile(filepath.Join(scripts, "lib", "client.js"))
 	require.NoError(t, err)
 	require.Contains(t, string(lib), "return `${run}-")
 }
@@ -147,7 +150,7 @@ func TestParse(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "soak", o.scenario)
 	require.Equal(t, map[string]string{"DURATION": "1m30s", "VUS": "7"}, o.script, "a flag wins")
-	require.Equal(t, filepath.Join("out", "load", "soak"), o.out)
+	require.Equal(t, inventory.Path("out/load/soak"), o.out)
 
 	var out bytes.Buffer
 	require.Equal(t, 0, run(t.Context(), []string{"-list"}, none, &out, io.Discard))

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -62,8 +60,8 @@ func here(ctx context.Context, o options, say func(string, ...any)) (_ *system, 
 	}()
 
 	program := filepath.Join(s.Dir, "api")
-	if said, err := exec.CommandContext(ctx, "go", "build", "-o", program, "example.com/payonce/cmd/api").CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build the API, in the repository's folder: %w\n%s", err, bytes.TrimSpace(said))
+	if err := process.Build(ctx, "cmd/api", program); err != nil {
+		return nil, err
 	}
 	dsn, err := s.startDatabase(ctx, o.database, say)
 	if err != nil {

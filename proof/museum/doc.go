@@ -1,8 +1,8 @@
 // Command museum runs the wrong ways to charge a customer once, and measures
 // what each costs.
 //
-//	go run ./museum                 the table, in the terminal
-//	go run ./museum -only fence     the exhibits whose names say so
+//	go run -C proof ./museum                 the table, in the terminal
+//	go run -C proof ./museum -only fence     the exhibits whose names say so
 //
 // Every exhibit is a small shop, in one file, that follows a pattern as it is
 // taught: in articles that many people read, or by folklore. All of them are

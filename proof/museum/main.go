@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"example.com/payonce/proof/internal/inventory"
 	"example.com/payonce/testkit/devpg"
 )
 
@@ -29,7 +30,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("museum", flag.ContinueOnError)
 	only := flags.String("only", "", "visit only exhibits with this in their name")
 	crowd := flags.Int("customers", crowdDefault, "customers of each story")
-	readme := flags.String("markdown", "", "write the table into this file, between its marks")
+	readme := flags.String("markdown", "", "write the table into this file, between its marks; a relative path starts at the repository's root")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -64,7 +65,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if visitErr != nil || *readme == "" {
 		return visitErr
 	}
-	return rewrite(*readme, tour)
+	return rewrite(inventory.Path(*readme), tour)
 }
 
 // tourOf is what was found in one room.
@@ -100,7 +101,7 @@ func (m *museum) tour(ctx context.Context, out io.Writer, only string) (tour []t
 
 // The marks between which the table stands in a document.
 const (
-	tableBegins = "<!-- table: written by go run ./museum -markdown museum/README.md -->\n"
+	tableBegins = "<!-- table: written by go run -C proof ./museum -markdown proof/museum/README.md -->\n"
 	tableEnds   = "<!-- end of the table -->"
 )
 

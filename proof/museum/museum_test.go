@@ -101,7 +101,7 @@ func TestLabels(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile("README.md")
 	require.NoError(t, err)
-	front, err := os.ReadFile("../README.md")
+	front, err := os.ReadFile("../../README.md")
 	require.NoError(t, err)
 	seen := map[string]bool{}
 	name := regexp.MustCompile(`\w+`)
@@ -124,7 +124,7 @@ func TestLabels(t *testing.T) {
 			var code string
 			for _, word := range cures {
 				if strings.Contains(word, "/") {
-					b, err := os.ReadFile(filepath.Join("..", filepath.FromSlash(word)))
+					b, err := os.ReadFile(filepath.Join("..", "..", filepath.FromSlash(word)))
 					require.NoError(t, err, e.name)
 					code += string(b)
 				}
@@ -177,7 +177,7 @@ func TestTable(t *testing.T) {
 		require.True(t, strings.HasSuffix(string(text), tableEnds+"\nafter\n"))
 		require.NotContains(t, string(text), "old")
 		require.Equal(t, 1, strings.Count(string(text), "\n| [check, then write](check_then_write.go) | folklore, [1] | 12 of 12 charged twice, 3 of 12 got two different answers | 0 of 12 | "+
-			"[payment_phases.sql](../db/queries/payment_phases.sql), PaymentBegin: the insert is the lock |\n"))
+			"[payment_phases.sql](../../db/queries/payment_phases.sql), PaymentBegin: the insert is the lock |\n"))
 	})
 
 	t.Run("NoPlaceForIt", func(t *testing.T) {

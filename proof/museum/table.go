@@ -86,7 +86,7 @@ func footnotes(w io.Writer) {
 	}
 }
 
-// markdown is the same for museum/README.md.
+// markdown is the same for README.md.
 func markdown(w io.Writer, tour []tourOf) {
 	for _, t := range tour {
 		fmt.Fprintf(w, "\n### %s\n\n", t.room)
@@ -109,7 +109,7 @@ func links(cure string) string {
 	words := strings.Fields(cure)
 	for i, word := range words {
 		if path := strings.TrimRight(word, ",:;"); strings.Contains(path, "/") {
-			words[i] = fmt.Sprintf("[%s](../%s)%s", path[strings.LastIndex(path, "/")+1:], path, word[len(path):])
+			words[i] = fmt.Sprintf("[%s](../../%s)%s", path[strings.LastIndex(path, "/")+1:], path, word[len(path):])
 		}
 	}
 	return strings.Join(words, " ")

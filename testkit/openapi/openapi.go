@@ -1,10 +1,10 @@
-// Package apitest holds answers of the API against its OpenAPI document. The
+// Package openapi checks responses of the API against its OpenAPI document. The
 // document is written by hand and no code is generated from it, so this is what
 // keeps the two together: every test that talks to the service does so through
 // a Validator, and an answer with an undocumented status, header or field fails
 // the test that caused it.
 //
-//	v := apitest.New(t, httpapi.OpenAPI())
+//	v := openapi.New(t, httpapi.OpenAPI())
 //	client := &http.Client{Transport: v.Transport(t, nil)}
 //
 // The document is passed in, so that tests inside package http can use it too.

@@ -1,4 +1,4 @@
-// Package freeport finds a port for a process that must be where it was when it
+// Package port finds a port for a process that must be where it was when it
 // comes back: tests and the demo kill servers, and start them again.
 package port
 
@@ -16,7 +16,7 @@ import (
 // dead. Somebody may still take it before the caller does.
 func Loopback(ctx context.Context) (addr netip.AddrPort, err error) {
 	for range 100 {
-		addr = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(20_000+rand.IntN(12_000))) //nolint:gosec // fits
+		addr = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(20_000+rand.IntN(12_000)))
 		var l net.Listener
 		if l, err = (&net.ListenConfig{}).Listen(ctx, "tcp", addr.String()); err == nil {
 			return addr, l.Close()

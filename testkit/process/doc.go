@@ -1,4 +1,4 @@
-// Package children runs programs as processes of their own, so that they can
+// Package process runs programs in child processes, so that they can
 // really be killed: the demo and the load test start the service with it.
 //
 // A child ends when we do, however we end: the kernel sees to it on Linux, and a

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/process"
 )
 
 // binary is the real program, with the seam for crash tests, built when the
@@ -32,11 +33,7 @@ var binary = sync.OnceValues(func() (string, error) {
 	}
 	binaryDir = dir
 	path := filepath.Join(dir, "api")
-	out, err := exec.Command("go", "build", "-tags", "faults", "-o", path, "example.com/payonce/cmd/api").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("build cmd/api: %w\n%s", err, out)
-	}
-	return path, nil
+	return path, process.Build(context.Background(), "cmd/api", path, "-tags", "faults")
 })
 
 var binaryDir string // empty until binary has run

@@ -3,9 +3,9 @@
 // prints, as it goes, how large the table of keys and its indexes are and how
 // many dead rows wait for vacuum. After a warm-up all three must be flat.
 //
-//	go run ./bench/retention                        a million keys, some minutes
-//	go run ./bench/retention -keys 50000            a quick look
-//	go run ./bench/retention -tombstones 87600h     as in production: what a tombstone costs
+//	go run -C proof ./bench/retention                        a million keys, some minutes
+//	go run -C proof ./bench/retention -keys 50000            a quick look
+//	go run -C proof ./bench/retention -tombstones 87600h     as in production: what a tombstone costs
 //
 // Three days are compressed into seconds, so vacuum's clock is too: its naptime
 // is a second here and a minute in production, where the retention is 50000 times

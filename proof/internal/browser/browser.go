@@ -1,4 +1,4 @@
-// Package browsertest looks at pages of ours in a real Chromium that can reach
+// Package browser looks at our pages in a real Chromium that can reach
 // nothing but this machine. A page that asks any other host for something,
 // writes an error to the console or throws fails the test that opened it: our
 // pages must work on a night when the rest of the network does not.
@@ -26,6 +26,8 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+
+	"example.com/payonce/proof/internal/inventory"
 )
 
 const patience = 60 * time.Second // for one step; a busy machine takes seconds to run a megabyte of script
@@ -290,7 +292,7 @@ func (p *Page) FitsItsWindow(tb testing.TB) {
 // is set: pages are to be looked at, not only measured.
 func (p *Page) Screenshot(tb testing.TB, name string) {
 	tb.Helper()
-	dir := os.Getenv("SCREENSHOT_DIR")
+	dir := inventory.Path(os.Getenv("SCREENSHOT_DIR"))
 	if dir == "" {
 		return
 	}

@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"example.com/payonce/testkit/process"
 )
 
 // ClockOffset is the environment variable by which a program that Build made
@@ -23,11 +25,15 @@ const ClockOffset = "CLOCK_OFFSET"
 // monotonic clock, by which timers run, is as it was: so it is on a host whose
 // wall clock is wrong.
 func Build(ctx context.Context, program string) error {
-	return build(ctx, program, "-tags", "faults", "example.com/payonce/cmd/api")
+	root, err := process.Root()
+	if err != nil {
+		return err
+	}
+	return build(ctx, root, program, "-tags", "faults", "./cmd/api")
 }
 
-// build is go build with that clock.
-func build(ctx context.Context, program string, args ...string) error {
+// build is go build with that clock, in the folder of the module that has the package.
+func build(ctx context.Context, module, program string, args ...string) error {
 	dir, err := os.MkdirTemp("", "payonce-clock")
 	if err != nil {
 		return err
@@ -38,7 +44,7 @@ func build(ctx context.Context, program string, args ...string) error {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-trimpath", "-overlay", overlay, "-o", program}, args...)...)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	cmd.Dir, cmd.Env = module, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the program under test: %w\n%s", err, out)
 	}

@@ -15,7 +15,7 @@ import (
 func TestBuildMovesTheClockAndNotTheTimers(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "clock")
-	require.NoError(t, build(t.Context(), program, "./testdata/clock"))
+	require.NoError(t, build(t.Context(), ".", program, "./testdata/clock"))
 	for text, offset := range map[string]time.Duration{"": 0, "-1h": -time.Hour, "1h": time.Hour} {
 		cmd := exec.Command(program)
 		cmd.Env = []string{ClockOffset + "=" + text}

@@ -8,13 +8,13 @@ import (
 	"strings"
 	"time"
 
-	"example.com/payonce/proof/internal/prometheus"
 	"example.com/payonce/proof/internal/plot"
+	"example.com/payonce/proof/internal/prometheus"
 )
 
 // Observed is what a real Prometheus with our rules saw of the run.
 type Observed struct {
-	Firings []Firing      `json:"firings"`
+	Firings []Firing        `json:"firings"`
 	Seen    prometheus.Seen `json:"seen"`
 }
 

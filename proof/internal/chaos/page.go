@@ -71,7 +71,7 @@ func (r Report) page(w io.Writer) error {
 		Report: r, When: r.Began.UTC().Format("2 January 2006, 15:04 UTC"), Plots: []template.HTML{
 			r.lanes().SVG(), r.outcomes().SVG(), r.latencies().SVG(), r.underWay().SVG(), r.finals().SVG(),
 		},
-		Again: fmt.Sprintf("go run ./cmd/chaos -duration %s -seed %d", r.Duration, r.Seed),
+		Again: fmt.Sprintf("go run -C proof ./chaos -duration %s -seed %d", r.Duration, r.Seed),
 	}
 	faults := 0
 	for _, n := range r.Faults {

@@ -16,8 +16,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"example.com/payonce/proof/internal/prometheus"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/proof/internal/prometheus"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/devpg"
 	"example.com/payonce/testkit/pgproxy"

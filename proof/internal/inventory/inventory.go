@@ -21,22 +21,39 @@ import (
 	"sync"
 )
 
-// Root is the folder of go.mod, above the folder of the test that asks.
+// service is the first line of the go.mod that stands in the repository's root.
+// Below it there are others: proof is a module, and so is a peer of the bench.
+const service = "module example.com/payonce"
+
+// Root is the root of the repository, above the working folder.
 var Root = sync.OnceValues(func() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err
 	}
 	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+		text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if first, _, _ := strings.Cut(string(text), "\n"); err == nil && strings.TrimSpace(first) == service {
 			return dir, nil
 		}
 		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("no go.mod above the working folder")
+			return "", fmt.Errorf("no go.mod with %q at or above the working folder", service)
 		}
 		dir = filepath.Dir(dir)
 	}
 })
+
+// Path is where a program of proof reads or writes a file that a flag names. It
+// takes a relative path from the root of the repository: `go run -C proof` has
+// changed the working folder to proof, and out/ and docs/ are not there. Outside
+// the repository, as in a container, the working folder counts.
+func Path(name string) string {
+	root, err := Root()
+	if err != nil || name == "" || filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(root, name)
+}
 
 // Files are the paths below the root, slashes between them, whose names end in
 // one of the suffixes. What is hidden, built or written at run time is left out.

@@ -15,8 +15,8 @@ func TestFindTests(t *testing.T) {
 
 	t.Run("KnowsNamesGivenByLiteral", func(t *testing.T) {
 		t.Parallel()
-		require.True(t, tests.Has("internal/inventory", "TestFindTests/KnowsNamesGivenByLiteral"))
-		require.False(t, tests.Has("internal/inventory", "TestFindTests/WasRenamed"))
+		require.True(t, tests.Has("proof/internal/inventory", "TestFindTests/KnowsNamesGivenByLiteral"))
+		require.False(t, tests.Has("proof/internal/inventory", "TestFindTests/WasRenamed"))
 		require.False(t, tests.Has("internal/outbox", "TestFindTests"))
 		require.True(t, tests.Has("", "TestFindTests"))
 		require.False(t, tests.Has("", "TestMain"))
@@ -27,13 +27,13 @@ func TestFindTests(t *testing.T) {
 		for _, word := range []string{"one", "two"} {
 			t.Run("Word/"+word, func(*testing.T) {})
 		}
-		require.True(t, tests.Has("internal/inventory", "TestFindTests/BelievesNamesThatAreComputed/Word/one"))
+		require.True(t, tests.Has("proof/internal/inventory", "TestFindTests/BelievesNamesThatAreComputed/Word/one"))
 	})
 
 	t.Run("FollowsHelpers", func(t *testing.T) {
 		t.Parallel()
 		helper(t)
-		require.True(t, tests.Has("internal/inventory", "TestFindTests/FollowsHelpers/Inside"))
+		require.True(t, tests.Has("proof/internal/inventory", "TestFindTests/FollowsHelpers/Inside"))
 	})
 }
 

@@ -8,9 +8,9 @@
 // else is not enough: a mutant that does not compile, or one that a test about
 // something else happens to stumble over, shows nothing about the guard.
 //
-//	go run ./cmd/mutants              all of them; 1 if any is not red as told
-//	go run ./cmd/mutants -only M2,M9  these
-//	go run ./cmd/mutants -write       and write the table into docs/guarantees.md
+//	go run -C proof ./mutants              all of them; 1 if any is not red as told
+//	go run -C proof ./mutants -only M2,M9  these
+//	go run -C proof ./mutants -write       and write the table into docs/guarantees.md
 //
 // The program is never built with a mutant in it, and holds no switch for one.
 // The changed files are laid over the source for one build of one test

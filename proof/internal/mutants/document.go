@@ -10,7 +10,7 @@ import (
 const (
 	// Page is where the results are shown.
 	Page       = "docs/guarantees.md"
-	tableBegin = "<!-- mutants: written by `go run ./cmd/mutants -write` -->\n"
+	tableBegin = "<!-- mutants: written by `go run -C proof ./mutants -write` -->\n"
 	tableEnd   = "<!-- /mutants -->\n"
 )
 

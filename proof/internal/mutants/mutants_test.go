@@ -56,7 +56,7 @@ func TestPage(t *testing.T) {
 	for _, m := range All {
 		want = append(want, m.row())
 	}
-	require.Equal(t, want, shown, "%s shows other mutants: go run ./cmd/mutants -write", Page)
+	require.Equal(t, want, shown, "%s shows other mutants: go run -C proof ./mutants -write", Page)
 }
 
 // TestJudge: a run that shows nothing must never look like one that does.
@@ -91,6 +91,9 @@ func TestRunner(t *testing.T) {
 		"go.mod":          "module guarded\n\ngo 1.24\n",
 		"lock/lock.go":    "package lock\n\nfunc Locked() bool { return true }\n",
 		"lock/lk_test.go": "package lock\n\nimport \"testing\"\n\nfunc TestLock(t *testing.T) {\n\tt.Run(\"Holds\", func(t *testing.T) {\n\t\tif !Locked() {\n\t\t\tt.Fatal(\"the door is open\")\n\t\t}\n\t})\n}\n",
+		// The other module's test sees the guard from outside.
+		"proof/go.mod":          "module guarded/proof\n\ngo 1.24\n\nrequire guarded v0.0.0\n\nreplace guarded => ../\n",
+		"proof/lock/lk_test.go": "package lock_test\n\nimport (\n\t\"testing\"\n\n\t\"guarded/lock\"\n)\n\nfunc TestDoor(t *testing.T) {\n\tif !lock.Locked() {\n\t\tt.Fatal(\"anybody walks in\")\n\t}\n}\n",
 	} {
 		path := filepath.Join(root, filepath.FromSlash(name))
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
@@ -101,13 +104,16 @@ func TestRunner(t *testing.T) {
 		return Mutant{Edits: []Edit{{"lock/lock.go", "return true", with}}, Test: test}
 	}
 	all := []Mutant{mutant("return false"), mutant("return 1 < 2"), mutant("return"), {Edits: []Edit{{"lock/lock.go", "no such text", ""}}, Test: test}}
+	outside := mutant("return false")
+	outside.Test = Test{"proof/lock", "lk_test.go", "TestDoor", "anybody walks in"}
+	all = append(all, outside)
 	r := Runner{Root: root, AtOnce: 2, Progress: t.Logf, Env: []string{"GOWORK=off", "GOFLAGS="}}
 	require.NoError(t, r.Sound(t.Context(), all))
 	var verdicts []Verdict
 	for _, result := range r.Run(t.Context(), all) {
 		verdicts = append(verdicts, result.Verdict)
 	}
-	require.Equal(t, []Verdict{Red, Survived, NotCompiled, NotApplied}, verdicts)
+	require.Equal(t, []Verdict{Red, Survived, NotCompiled, NotApplied, Red}, verdicts)
 	text, err := os.ReadFile(filepath.Join(root, "lock", "lock.go"))
 	require.NoError(t, err)
 	require.Contains(t, string(text), "return true", "the source was touched")

@@ -22,6 +22,8 @@ const (
 	testWithin  = time.Minute     // of one mutant's test; most need a second
 	soundWithin = 3 * time.Minute // of all the named tests of a package
 	killedAfter = 10 * time.Second
+
+	proofModule = "proof/"
 )
 
 // Mutant is one guard, and how to see that it is missed.
@@ -67,7 +69,7 @@ type Result struct {
 
 // Runner builds tests and runs them.
 type Runner struct {
-	Root     string   // the folder of go.mod
+	Root     string   // of the repository: the folder of the service's go.mod
 	Env      []string // of the tests: where PostgreSQL is
 	AtOnce   int
 	Progress func(format string, args ...any)
@@ -164,7 +166,7 @@ func (m Mutant) overlay(root, dir string) (string, error) {
 	for _, e := range m.Edits {
 		path := filepath.Join(root, filepath.FromSlash(e.File))
 		if _, read := texts[path]; !read {
-			text, err := os.ReadFile(path) //nolint:gosec // one of ours, by the table
+			text, err := os.ReadFile(path)
 			if err != nil {
 				return "", err
 			}
@@ -215,7 +217,8 @@ func (r Runner) run(ctx context.Context, pkg string, names []string, overlay str
 	binary := filepath.Join(dir, "tests")
 	building, cancel := context.WithTimeout(ctx, buildWithin)
 	defer cancel()
-	built := command(building, r.Root, env, "go", "test", "-c", "-o", binary, "./"+pkg)
+	module, inside := r.module(pkg)
+	built := command(building, module, env, "go", "test", "-c", "-o", binary, "./"+inside)
 	if out, err := built.CombinedOutput(); err != nil {
 		return outcome{output: err.Error() + "\n" + string(out)}
 	}
@@ -232,10 +235,19 @@ func (r Runner) run(ctx context.Context, pkg string, names []string, overlay str
 	return outcome{built: true, failed: err != nil, took: time.Since(began), output: string(out)}
 }
 
+// module is the folder of the module that has a package, and the package's folder
+// in it: proof is a module of its own, whose tests may catch a mutant too.
+func (r Runner) module(pkg string) (folder, inside string) {
+	if inside, ok := strings.CutPrefix(pkg, proofModule); ok {
+		return filepath.Join(r.Root, proofModule), inside
+	}
+	return r.Root, pkg
+}
+
 // command ends with its context, and then whatever it started lets go of its
 // output.
 func command(ctx context.Context, dir string, env []string, name string, args ...string) *exec.Cmd {
-	c := exec.CommandContext(ctx, name, args...) //nolint:gosec // the go command, and what it has built
+	c := exec.CommandContext(ctx, name, args...)
 	c.Dir, c.Env, c.WaitDelay = dir, env, killedAfter
 	return c
 }

@@ -4,7 +4,7 @@ package mutants
 const (
 	keysTable     = "db/migrations/00002_idempotency_keys.sql"
 	outboxTable   = "db/migrations/00003_outbox_events.sql"
-	narrowGuards  = "db/migrations/00053_lawful_writes_pay_less.sql"
+	narrowGuards  = "db/migrations/00005_stripe_calls.sql"
 	refundsTable  = "db/migrations/00006_refunds.sql"
 	keyStatements = "db/idempotency_keys.sql.go"
 	phases        = "db/payment_phases.sql.go"
@@ -80,10 +80,10 @@ var All = []Mutant{
 	{
 		ID: "M10", Guard: "a lost COMMIT is in doubt: pgx's `SafeToRetry` is believed and the transaction is repeated", Breaks: "I1, I7",
 		Edits: []Edit{
-			{"db/db.go", "func NotWritten(err error) bool {\n", "func NotWritten(err error) bool {\n\tif pgconn.SafeToRetry(err) {\n\t\treturn true\n\t}\n"},
-			{"db/db.go", "if err = p.inTxOnce(ctx, within, fn); !serializationFailure(err) {", "if err = p.inTxOnce(ctx, within, fn); !serializationFailure(err) && !pgconn.SafeToRetry(err) {"},
+			{"internal/postgres/pool.go", "func NotWritten(err error) bool {\n", "func NotWritten(err error) bool {\n\tif pgconn.SafeToRetry(err) {\n\t\treturn true\n\t}\n"},
+			{"internal/postgres/pool.go", "if err = p.inTxOnce(ctx, within, fn); !serializationFailure(err) {", "if err = p.inTxOnce(ctx, within, fn); !serializationFailure(err) && !pgconn.SafeToRetry(err) {"},
 		},
-		Test: Test{"db/pgproxy", "pgproxy_test.go", "TestInTxReportsDoubt", "a doubtful transaction is not repeated by itself"},
+		Test: Test{"testkit/pgproxy", "pgproxy_test.go", "TestInTxReportsDoubt", "a doubtful transaction is not repeated by itself"},
 	},
 	{
 		ID: "M11", Guard: "the relay leases only the first unpublished event of an object: it takes whatever is not locked", Breaks: "I6",
@@ -165,7 +165,7 @@ var All = []Mutant{
 		ID: "M22", Guard: "leases are judged by the database's clock: by the clock of a host that is an hour fast", Breaks: "I18, I9",
 		Edits: []Edit{
 			{keyStatements, "\t\"context\"\n", "\t\"context\"\n\t\"strings\"\n"},
-			{keyStatements, "q.db.Query(ctx, keyTakeOverDue,", "q.db.Query(ctx, strings.ReplaceAll(keyTakeOverDue, \"< clock_timestamp()\", \"< '\"+time.Now().Add(time.Hour).Format(time.RFC3339)+\"'\"),"},
+			{keyStatements, "q.db.Query(ctx, KeyTakeOverDue,", "q.db.Query(ctx, strings.ReplaceAll(KeyTakeOverDue, \"< clock_timestamp()\", \"< '\"+time.Now().Add(time.Hour).Format(time.RFC3339)+\"'\"),"},
 		},
 		Test: Test{"internal/payments", "fence_test.go", "TestLivingHolderIsLeftAlone", "a living holder was taken over"},
 	},
@@ -180,7 +180,7 @@ var All = []Mutant{
 		Test:  Test{"internal/http", "keys_test.go", "TestKey/ReplayRequiresAValidAPIKey", "the key is known to be revoked"},
 	},
 	{
-		ID: "M25", Guard: "nothing is resent after a day, in Go and by `nothing_is_resent_to_a_forgetful_stripe`: it is resent", Breaks: "I13, I1",
+		ID: "M25", Guard: "nothing is resent after a day, in Go and by `stripe_key_not_resent_after_24h`: it is resent", Breaks: "I13, I1",
 		Edits: []Edit{
 			{calls, "resendWithin      = 12 * time.Hour", "resendWithin      = 48 * time.Hour"},
 			{calls, "\t_ = uint(stripeKeyLifetime - resendWithin) // does not compile if we would outlive Stripe's memory\n", ""},

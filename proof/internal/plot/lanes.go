@@ -52,7 +52,7 @@ func (p Lanes) SVG() template.HTML {
 	legend := p.legend()
 	left := p.names()
 	room := float64(width - left - right)
-	open(&b, p.Title, top+tall+40+16*len(legend))
+	open(&b, p.Title, width, top+tall+40+16*len(legend))
 	until := max(p.Until, 1e-9)
 	x := func(v float64) float64 { return float64(left) + room*min(max(v, 0), until)/until }
 	for _, s := range p.Shades {
@@ -88,7 +88,7 @@ func (p Lanes) SVG() template.HTML {
 		}
 	}
 	b.WriteString(`</svg>`)
-	return template.HTML(b.String()) //nolint:gosec // every text in it was escaped above
+	return template.HTML(b.String()) // every text in it was escaped above
 }
 
 // legend is the kinds, in rows as wide as the plot.

@@ -1,5 +1,5 @@
-// Package plot draws a few lines or bars as SVG, to stand in a report that is
-// one file and asks nobody for anything: no script, no font, no network.
+// Package plot draws a few lines or bars as SVG, for a report that is one
+// file: no script, no font, no network.
 //
 // It knows what the reports of this project need and nothing else. Text and axes
 // take the colour of the page, so that they can be read on dark ones too; lines
@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"html/template"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -33,11 +34,33 @@ type Bars struct {
 	Bars  []Bar
 }
 
-// Bar is one of them. A Wrong one is drawn so that nobody overlooks it.
+// Bar is one of them. A Wrong one is drawn in red.
 type Bar struct {
 	Name  string
 	Value float64
+	Kind  Kind
 	Wrong bool
+}
+
+// Kind is what a bar stands for. Each kind has a colour; where a plot has several,
+// a legend says which.
+type Kind string
+
+// The kinds of bars: this service, the least that its work costs without it, and
+// what others do in its place.
+const (
+	Ours  Kind = ""
+	Floor Kind = "floor"
+	Peer  Kind = "peer"
+)
+
+var kinds = []struct {
+	kind         Kind
+	name, colour string
+}{
+	{Ours, "payonce", "#0072b2"},
+	{Floor, "floor: the same work without the service", "#8a8f98"},
+	{Peer, "alternatives", "#e69f00"},
 }
 
 const (
@@ -46,7 +69,10 @@ const (
 	inner, tall             = width - left - right, height - top - below
 	ticks                   = 5
 	barHeight, barStep      = 18, 26
-	names                   = 300 // of bars, in front of them
+	character               = 6.2 // wide, at most, on average: a browser's own font is not known here
+	rates                   = 330 // room for bars and their values
+	namesLeast              = 230 // room for the names of bars, or more if one is longer
+	legendStep              = 18
 )
 
 var (
@@ -57,7 +83,12 @@ var (
 // SVG is the plot as an element to put into a page.
 func (p Lines) SVG() template.HTML {
 	var b strings.Builder
-	open(&b, p.Title, height)
+	names := make([]string, len(p.Series))
+	for i, s := range p.Series {
+		names[i] = s.Name
+	}
+	marks, rows := legend(names, left, width)
+	open(&b, p.Title, width, height+legendStep*max(0, rows-1))
 	minX, maxX, minY, maxY := p.bounds()
 	x := func(v float64) float64 { return left + inner*(v-minX)/(maxX-minX) }
 	y := func(v float64) float64 { return top + tall*(1-(v-minY)/(maxY-minY)) }
@@ -75,16 +106,15 @@ func (p Lines) SVG() template.HTML {
 	}
 	text(&b, left+inner, top+tall+32, "end", p.X)
 	text(&b, left, top-6, "start", p.Y)
-	at := float64(left)
 	for i, s := range p.Series {
-		colour := colours[i%len(colours)]
-		fmt.Fprintf(&b, `<path fill="none" stroke="%s" stroke-width="1.6" stroke-linejoin="round" d="%s"><title>%s</title></path>`, colour, p.path(s, x, y), template.HTMLEscapeString(s.Name))
-		fmt.Fprintf(&b, `<rect x="%.1f" y="%d" width="10" height="10" rx="2" fill="%s"/>`, at, height-16, colour)
-		text(&b, at+14, height-7, "start", s.Name)
-		at += 30 + 6.6*float64(len([]rune(s.Name)))
+		fmt.Fprintf(&b, `<path fill="none" stroke="%s" stroke-width="1.6" stroke-linejoin="round" d="%s"><title>%s</title></path>`,
+			colours[i%len(colours)], p.path(s, x, y), template.HTMLEscapeString(s.Name))
+	}
+	for i, at := range marks {
+		at.draw(&b, height-16, colours[i%len(colours)])
 	}
 	b.WriteString(`</svg>`)
-	return template.HTML(b.String()) //nolint:gosec // every text in it was escaped above
+	return template.HTML(b.String()) // every text in it was escaped above
 }
 
 // path moves to the first point behind a gap, and draws to all others.
@@ -158,29 +188,91 @@ func nice(from, to float64) (list []float64) {
 	return list
 }
 
-// SVG is the plot as an element to put into a page.
+// SVG is the plot as an element to put into a page. It is as wide as its longest
+// name needs.
 func (p Bars) SVG() template.HTML {
 	var b strings.Builder
-	open(&b, p.Title, top+barStep*len(p.Bars)+6)
-	most := 1e-9
+	most, names := 1e-9, float64(namesLeast)
 	for _, bar := range p.Bars {
-		most = max(most, bar.Value)
+		most, names = max(most, bar.Value), max(names, 12+widthOf(bar.Name))
 	}
-	const room = width - names - 90
+	wide := int(names) + rates + 70
+	marks, colours := p.legend(wide)
+	tall := top + barStep*len(p.Bars) + 6
+	rows := 0
+	if len(marks) > 1 {
+		rows = marks[len(marks)-1].row + 1
+	}
+	open(&b, p.Title, wide, tall+legendStep*rows)
 	for i, bar := range p.Bars {
-		y, colour := float64(top+barStep*i), colours[0]
-		if bar.Wrong {
-			colour = wrong
-		}
+		y, colour := float64(top+barStep*i), colourOf(bar)
 		text(&b, names-8, y+13, "end", bar.Name)
-		fmt.Fprintf(&b, `<rect x="%d" y="%.0f" width="%.1f" height="%d" rx="2" fill="%s"/>`, names, y, max(room*bar.Value/most, 1), barHeight, colour)
-		text(&b, names+room*bar.Value/most+6, y+13, "start", label(bar.Value))
+		fmt.Fprintf(&b, `<rect x="%.0f" y="%.0f" width="%.1f" height="%d" rx="2" fill="%s"/>`, names, y, max(rates*bar.Value/most, 1), barHeight, colour)
+		text(&b, names+rates*bar.Value/most+6, y+13, "start", label(bar.Value))
+	}
+	if rows > 0 {
+		for i, at := range marks {
+			at.draw(&b, tall, colours[i])
+		}
 	}
 	b.WriteString(`</svg>`)
-	return template.HTML(b.String()) //nolint:gosec // every text in it was escaped above
+	return template.HTML(b.String()) // every text in it was escaped above
 }
 
-func open(b *strings.Builder, title string, height int) {
+// legend names the kinds that the plot has.
+func (p Bars) legend(wide int) (marks []mark, colours []string) {
+	var names []string
+	for _, k := range kinds {
+		if slices.ContainsFunc(p.Bars, func(b Bar) bool { return b.Kind == k.kind && !b.Wrong }) {
+			names, colours = append(names, k.name), append(colours, k.colour)
+		}
+	}
+	marks, _ = legend(names, 0, wide)
+	return marks, colours
+}
+
+func colourOf(b Bar) string {
+	if b.Wrong {
+		return wrong
+	}
+	for _, k := range kinds {
+		if k.kind == b.Kind {
+			return k.colour
+		}
+	}
+	return colours[0]
+}
+
+// mark is a name in a legend, and where it stands.
+type mark struct {
+	name string
+	x    float64
+	row  int
+}
+
+// legend puts names side by side, and begins a new row where one would be cut off.
+func legend(names []string, from, wide int) (marks []mark, rows int) {
+	at, row := float64(from), 0
+	for i, name := range names {
+		needs := 30 + widthOf(name)
+		if i > 0 && at+needs > float64(wide) {
+			at, row = float64(from), row+1
+		}
+		marks = append(marks, mark{name, at, row})
+		at += needs
+	}
+	return marks, row + 1
+}
+
+func (m mark) draw(b *strings.Builder, y int, colour string) {
+	y += legendStep * m.row
+	fmt.Fprintf(b, `<rect x="%.1f" y="%d" width="10" height="10" rx="2" fill="%s"/>`, m.x, y, colour)
+	text(b, m.x+14, float64(y)+9, "start", m.name)
+}
+
+func widthOf(s string) float64 { return character * float64(len([]rune(s))) }
+
+func open(b *strings.Builder, title string, width, height int) {
 	fmt.Fprintf(b, `<svg role="img" aria-label="%s" viewBox="0 0 %d %d" font-family="system-ui,sans-serif" font-size="11" fill="currentColor">`, template.HTMLEscapeString(title), width, height)
 	fmt.Fprintf(b, `<text x="0" y="13" font-size="13" font-weight="600">%s</text>`, template.HTMLEscapeString(title))
 }

@@ -1,4 +1,4 @@
-// Package observer has a real Prometheus watch a system that is being broken:
+// Package prometheus has a real Prometheus watch a system that is being broken:
 // with our own configuration and our own rules, which unit tests of the rules
 // feed with numbers that somebody made up. Here the service itself has to say
 // what they listen for.
