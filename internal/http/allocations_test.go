@@ -13,11 +13,11 @@ import (
 
 // replayAllocationsMax bounds what a replay allocates, from the router to the stored
 // bytes, pgx's share included; it is about 150, and the rest is for the race detector,
-// under which pools forget. It is not to rise by accident: a replay is what a
-// storm of retries is made of.
+// under which pools keep less. It must not rise by accident, because a burst of retries
+// consists of replays.
 const replayAllocationsMax = 200
 
-// TestReplayAllocations is not parallel: what is counted is the whole process's.
+// TestReplayAllocations is not parallel, because it counts the allocations of the whole process.
 func TestReplayAllocations(t *testing.T) {
 	var options httpapi.Options
 	b := setup(t, func(o *httpapi.Options) { options = *o })
@@ -25,7 +25,8 @@ func TestReplayAllocations(t *testing.T) {
 	options.Metrics = nil
 	handler := httpapi.NewServer(options).Handler()
 	replay := func() *httptest.ResponseRecorder {
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/orders", strings.NewReader(`{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":500}]}`))
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/orders",
+			strings.NewReader(`{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":500}]}`))
 		r.Header.Set("Authorization", "Bearer "+b.apiKey)
 		r.Header.Set("Content-Type", "application/json")
 		r.Header.Set("Idempotency-Key", "k")

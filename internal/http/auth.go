@@ -42,6 +42,9 @@ type tenant struct {
 	fingerprintSecret []byte
 }
 
+// A tenant's API key is checked before its Idempotency-Key is looked up. A replay needs a
+// valid API key, too: a stored response contains the customer's data.
+
 // authenticator finds a request's tenant by its API key.
 type authenticator struct {
 	pool   *postgres.Pool
@@ -51,11 +54,15 @@ type authenticator struct {
 	known map[[32]byte]knownKey
 }
 
+// knownKey is a key that was valid a moment ago. Keys that were refused are not cached:
+// that would let strangers fill the cache, and a new key would not work at once.
 type knownKey struct {
 	tenant tenant
 	until  time.Time
 }
 
+// errUnauthenticated is the same for a missing, an unknown and a revoked key, so that
+// nothing can be learned from trying keys.
 var errUnauthenticated = &problem{code: codeUnauthenticated, detail: "Send an API key: Authorization: Bearer <key>."}
 
 // authenticate finds the tenant of a request. If the database is unavailable it returns
@@ -68,6 +75,8 @@ func (a *authenticator) authenticate(r *http.Request) (tenant, error) {
 		len(r.Header.Values("Authorization")) > 1 {
 		return tenant{}, errUnauthenticated
 	}
+	// A plain hash is enough: a key is 256 random bits and cannot be guessed, unlike a
+	// password.
 	hash := sha256.Sum256([]byte(key))
 	if t, ok := a.cached(hash); ok {
 		return t, nil

@@ -7,8 +7,12 @@ import (
 	"example.com/payonce/internal/checkout"
 )
 
+// The problem is declared here and not in problem_types.go, so that a service without
+// checkouts does not document a problem that it never returns.
 const codeOutOfStock = "out-of-stock"
 
+// checkoutsPart is the part to leave out if orders are paid without a saga. Its file and
+// stock.go go with it, and nothing else here refers to them.
 func checkoutsPart() part {
 	return part{
 		routes: func(s *Server) []route {
@@ -34,6 +38,8 @@ func checkoutRequest(_ *http.Request, body []byte) (any, error) {
 		return nil, err
 	}
 	var c checks
+	// The order is validated like one of POST /v1/orders, so that a checkout cannot create
+	// an order that would be refused there.
 	order := orderBody{Currency: b.Currency, Items: b.Items, CustomerReference: b.CustomerReference}.check(&c)
 	return checkout.Request{
 		Currency: order.Currency, Items: order.Items, CustomerReference: order.CustomerReference,

@@ -19,9 +19,9 @@ import (
 	"example.com/payonce/testkit/openapi"
 )
 
-// Each documented answer of each operation is provoked, and the validator in
-// the client holds it against the document. Who adds an answer to the document
-// must show here how it comes about.
+// TestContract provokes each documented response of each operation, and the validator in
+// the client compares it with the document. A response that is added to the document must
+// be provoked here, too.
 func TestContract(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -41,14 +41,17 @@ func TestContract(t *testing.T) {
 			"/v1/checkouts":                        newCheckout,
 		} {
 			require.Equal(t, "unauthenticated", b.post(path, "k", body, "Authorization", "").code(), path)
-			require.Equal(t, "payload-too-large", b.post(path, "k", `{"x":"`+strings.Repeat("x", 64<<10)+`"}`).code(), path)
-			require.Equal(t, "unsupported-media-type", b.post(path, "k", body, "Content-Type", "text/plain").code(), path)
+			require.Equal(t, "payload-too-large", b.post(path, "k", `{"x":"`+strings.Repeat("x", 64<<10)+`"}`).code(),
+				path)
+			require.Equal(t, "unsupported-media-type", b.post(path, "k", body, "Content-Type", "text/plain").code(),
+				path)
 			require.Equal(t, "idempotency-key-missing", b.post(path, "", body).code(), path)
 			require.Equal(t, "idempotency-key-invalid", b.post(path, `"no end`, body).code(), path)
 			invalid := b.post(path, "k", `{"colour":"red"}`)
 			require.Equal(t, "invalid-request", invalid.code(), path)
 			require.Equal(t, "/colour", invalid.object["errors"].([]any)[0].(map[string]any)["pointer"], path)
-			require.Equal(t, "idempotency-key-mismatch", b.post(path, "refused-order", strings.Replace(body, "tea", "cup", 1)).code(), path)
+			require.Equal(t, "idempotency-key-mismatch",
+				b.post(path, "refused-order", strings.Replace(body, "tea", "cup", 1)).code(), path)
 		}
 		missing := "ord_00000000000000000000000000"
 		require.Equal(t, "not-found", b.post("/v1/orders/"+missing+"/cancel", "k", "").code())
@@ -79,7 +82,8 @@ func TestContract(t *testing.T) {
 			}
 		}
 		for _, path := range []string{
-			"/healthz", "/readyz", "/", "/openapi.json", "/docs", "/docs/idempotency", "/docs/assets/page.css", "/problems", "/problems/internal",
+			"/healthz", "/readyz", "/", "/openapi.json", "/docs", "/docs/idempotency", "/docs/assets/page.css",
+			"/problems", "/problems/internal",
 		} {
 			require.Equal(t, http.StatusOK, b.send("GET", path, "", "Authorization", "").status, path)
 		}
@@ -121,11 +125,14 @@ func TestContract(t *testing.T) {
 
 	t.Run("Refunds", func(t *testing.T) {
 		order := b.order("refund-order")
-		failed := b.pay("refund-failed", order, "pm_card_chargeDeclined").object["payment"].(map[string]any)["id"].(string)
+		failed := b.pay("refund-failed", order,
+			"pm_card_chargeDeclined").object["payment"].(map[string]any)["id"].(string)
 		require.Equal(t, "payment-not-refundable", b.post("/v1/payments/"+failed+"/refunds", "r0", "{}").code())
 		payment := b.pay("refund-paid", order, "pm_card_visa").id()
-		require.Equal(t, "refund-exceeds-payment", b.post("/v1/payments/"+payment+"/refunds", "r1", `{"amount":2501}`).code())
-		require.Equal(t, http.StatusCreated, b.post("/v1/payments/"+payment+"/refunds", "r2", `{"amount":1000,"reason":"requested_by_customer"}`).status)
+		require.Equal(t, "refund-exceeds-payment",
+			b.post("/v1/payments/"+payment+"/refunds", "r1", `{"amount":2501}`).code())
+		require.Equal(t, http.StatusCreated, b.post("/v1/payments/"+payment+"/refunds", "r2",
+			`{"amount":1000,"reason":"requested_by_customer"}`).status)
 		require.Equal(t, http.StatusCreated, b.post("/v1/payments/"+payment+"/refunds", "r3", `{}`).status)
 
 		pending := b.pay("refund-pending", b.order("refund-order-2"), "pm_card_pendingRefund").id()
@@ -136,14 +143,17 @@ func TestContract(t *testing.T) {
 		const path = "/v1/stock/tea%2Fgreen"
 		require.Equal(t, `{"sku":"tea/green","available":0,"reserved":0}`, b.get(path).body, "never set")
 		set := b.send("PUT", path, `{"available":7}`, "Idempotency-Key", "refused-order")
-		require.Equal(t, `{"sku":"tea/green","available":7,"reserved":0}`, set.body, "a key is ignored, also a used one")
+		require.Equal(t, `{"sku":"tea/green","available":7,"reserved":0}`, set.body,
+			"a key is ignored, also a used one")
 		require.Equal(t, set.body, b.get(path).body)
 		require.Equal(t, "invalid-request", b.get("/v1/stock/"+strings.Repeat("x", 65)).code())
 		require.Equal(t, "unauthenticated", b.send("GET", path, "", "Authorization", "").code())
 		require.Equal(t, "unauthenticated", b.send("PUT", path, `{"available":1}`, "Authorization", "").code())
 		require.Equal(t, "payload-too-large", b.send("PUT", path, `{"x":"`+strings.Repeat("x", 64<<10)+`"}`).code())
-		require.Equal(t, "unsupported-media-type", b.send("PUT", path, `{"available":1}`, "Content-Type", "text/plain").code())
-		for _, body := range []string{`{}`, `{"available":-1}`, `{"available":1000000001}`, `{"available":"1"}`, `{"available":1,"reserved":1}`, `null`} {
+		require.Equal(t, "unsupported-media-type",
+			b.send("PUT", path, `{"available":1}`, "Content-Type", "text/plain").code())
+		for _, body := range []string{`{}`, `{"available":-1}`, `{"available":1000000001}`, `{"available":"1"}`,
+			`{"available":1,"reserved":1}`, `null`} {
 			require.Equal(t, "invalid-request", b.send("PUT", path, body).code(), body)
 		}
 		require.Equal(t, "method-not-allowed", b.send("DELETE", path, "").code())
@@ -157,11 +167,15 @@ func TestContract(t *testing.T) {
 		require.Equal(t, done.body, b.get("/v1/checkouts/"+done.id()).body)
 		require.Equal(t, "unauthenticated", b.send("GET", "/v1/checkouts/"+done.id(), "", "Authorization", "").code())
 		require.Equal(t, "not-found", b.get("/v1/checkouts/chk_00000000000000000000000000").code())
-		declined := b.post("/v1/checkouts", "checkout-declined", strings.Replace(newCheckout, "pm_card_visa", "pm_card_chargeDeclined", 1))
+		declined := b.post("/v1/checkouts", "checkout-declined",
+			strings.Replace(newCheckout, "pm_card_visa", "pm_card_chargeDeclined", 1))
 		require.Equal(t, "payment-declined", declined.code())
-		require.Equal(t, "out-of-stock", b.post("/v1/checkouts", "checkout-dear", strings.Replace(newCheckout, "tea", "gold", 1)).code())
-		require.Equal(t, http.StatusAccepted, b.post("/v1/checkouts", "checkout-3ds", strings.Replace(newCheckout, "pm_card_visa", "pm_card_authenticationRequired", 1)).status)
-		require.Equal(t, "invalid-request", b.post("/v1/checkouts", "k", strings.Replace(newCheckout, "{", `{"metadata":{},`, 1)).code())
+		require.Equal(t, "out-of-stock", b.post("/v1/checkouts", "checkout-dear", strings.Replace(newCheckout, "tea",
+			"gold", 1)).code())
+		require.Equal(t, http.StatusAccepted, b.post("/v1/checkouts", "checkout-3ds", strings.Replace(newCheckout,
+			"pm_card_visa", "pm_card_authenticationRequired", 1)).status)
+		require.Equal(t, "invalid-request", b.post("/v1/checkouts", "k", strings.Replace(newCheckout, "{",
+			`{"metadata":{},`, 1)).code())
 	})
 
 	t.Run("InFlight", func(t *testing.T) {
@@ -197,10 +211,11 @@ func TestContract(t *testing.T) {
 		}
 	})
 
-	t.Run("UnknownAtStripe", func(t *testing.T) {
+	t.Run("UnknownOutcomeAtStripe", func(t *testing.T) {
 		order := b.order("unknown-order")
 		b.sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.EffectError, Times: 1})
-		require.Contains(t, []int{http.StatusAccepted, http.StatusCreated}, b.pay("unknown", order, "pm_card_visa").status)
+		require.Contains(t, []int{http.StatusAccepted, http.StatusCreated},
+			b.pay("unknown", order, "pm_card_visa").status)
 
 		waiting := b.pay("unknown-3ds", b.order("unknown-order-2"), "pm_card_authenticationRequired").id()
 		b.sim.Inject(stripesim.Fault{Op: "intent.*", Kind: stripesim.Refuse, Times: -1})
@@ -226,8 +241,11 @@ func TestContract(t *testing.T) {
 		require.Equal(t, "idempotency-key-expired", b.post("/v1/checkouts", "checkout", newCheckout).code())
 		for _, row := range [][2]string{{"cancel", ""}, {"give-up", ""}, {"r3", "{}"}} {
 			var operation, resource string
-			require.NoError(t, b.pool.Raw().QueryRow(t.Context(), `SELECT operation, resource_id FROM idempotency_keys WHERE key = $1`, row[0]).Scan(&operation, &resource))
-			path := map[string]string{"cancel": "/v1/orders/" + resource + "/cancel", "give-up": "/v1/payments/" + resource + "/cancel"}[row[0]]
+			require.NoError(t, b.pool.Raw().QueryRow(t.Context(),
+				`SELECT operation, resource_id FROM idempotency_keys WHERE key = $1`, row[0]).Scan(&operation,
+				&resource))
+			path := map[string]string{"cancel": "/v1/orders/" + resource + "/cancel",
+				"give-up": "/v1/payments/" + resource + "/cancel"}[row[0]]
 			if row[0] == "r3" {
 				path = "/v1/payments/" + b.get("/v1/refunds/" + resource).object["payment_id"].(string) + "/refunds"
 			}
@@ -235,7 +253,7 @@ func TestContract(t *testing.T) {
 		}
 	})
 
-	t.Run("KeyStories", func(t *testing.T) {
+	t.Run("KeyHistory", func(t *testing.T) {
 		order := b.order("story-order")
 		require.Equal(t, http.StatusCreated, b.pay(`a/b"c%41?`, order, "pm_card_visa").status)
 		const path = "/v1/idempotency-keys/a%2Fb%22c%2541%3F"
@@ -244,7 +262,8 @@ func TestContract(t *testing.T) {
 		require.Equal(t, `a/b"c%41?`, story.object["key"])
 		require.Regexp(t, `^charged once, ch_\w+$`, story.object["verdict"])
 		require.Equal(t, "unauthenticated", b.send("GET", path, "", "Authorization", "").code())
-		for _, unknown := range []string{"never-used", "refund_order%20" + order, "%C3%A9", "%2522", strings.Repeat("k", 201)} {
+		for _, unknown := range []string{"never-used", "refund_order%20" + order, "%C3%A9", "%2522",
+			strings.Repeat("k", 201)} {
 			require.Equal(t, "not-found", b.get("/v1/idempotency-keys/"+unknown).code(), unknown)
 		}
 	})
@@ -255,13 +274,17 @@ func TestContract(t *testing.T) {
 			return b.send("POST", "/v1/webhooks/stripe", body, "Authorization", "", "Stripe-Signature", signature)
 		}
 		require.Equal(t, http.StatusOK, receive(event, sign(event, webhookSecret, time.Now())).status)
-		require.Equal(t, http.StatusOK, receive(event, sign(event, webhookSecret, time.Now())).status, "a second delivery")
+		require.Equal(t, http.StatusOK, receive(event, sign(event, webhookSecret, time.Now())).status,
+			"a second delivery")
 		require.Equal(t, "invalid-signature", receive(event, sign(event, "whsec_other", time.Now())).code())
-		require.Equal(t, "invalid-signature", receive(event, sign(event, webhookSecret, time.Now().Add(-10*time.Minute))).code())
-		for _, none := range []string{"[]", `{"id":"evt_\u0000"}`, `{"id":"evt_1","type":"a\u0000"}`, `{"id":"evt_` + strings.Repeat("1", 252) + `"}`} {
+		require.Equal(t, "invalid-signature", receive(event, sign(event, webhookSecret,
+			time.Now().Add(-10*time.Minute))).code())
+		for _, none := range []string{"[]", `{"id":"evt_\u0000"}`, `{"id":"evt_1","type":"a\u0000"}`,
+			`{"id":"evt_` + strings.Repeat("1", 252) + `"}`} {
 			require.Equal(t, "invalid-request", receive(none, sign(none, webhookSecret, time.Now())).code(), none)
 		}
-		for i, id := range []string{`pi_\u0000`, "pi_" + strings.Repeat("1", 253)} { // a name that no payment can have is no reason to refuse an event
+		// a name that no payment can have is no reason to refuse an event
+		for i, id := range []string{`pi_\u0000`, "pi_" + strings.Repeat("1", 253)} {
 			strange := fmt.Sprintf(`{"id":"evt_strange_%d","type":"charge.updated","data":{"object":{"payment_intent":"%s"}}}`, i, id)
 			require.Equal(t, http.StatusOK, receive(strange, sign(strange, webhookSecret, time.Now())).status, strange)
 		}
@@ -287,10 +310,11 @@ func TestContract(t *testing.T) {
 		}
 		require.Equal(t, "rate-limited", slow.send("PUT", "/v1/stock/tea", `{"available":1}`).code())
 		require.Equal(t, order, slow.order("first"), "a replay is free")
-		require.Equal(t, "unavailable", slow.send("POST", "/v1/webhooks/stripe", "{}", "Stripe-Signature", "t=1,v1=00").code())
+		require.Equal(t, "unavailable", slow.send("POST", "/v1/webhooks/stripe", "{}", "Stripe-Signature",
+			"t=1,v1=00").code())
 	})
 
-	t.Run("DatabaseAway", func(t *testing.T) {
+	t.Run("DatabaseUnavailable", func(t *testing.T) {
 		nowhere, err := postgres.Open(t.Context(), "postgres://payonce@127.0.0.1:9/payonce", postgres.Options{})
 		require.NoError(t, err)
 		t.Cleanup(nowhere.Close)
@@ -299,9 +323,13 @@ func TestContract(t *testing.T) {
 			if op.item.Responses.Status(503) == nil || op.path == "/v1/webhooks/stripe" {
 				continue
 			}
-			path := strings.NewReplacer("/orders/{id}", "/orders/ord_00000000000000000000000000", "/refunds/{id}", "/refunds/rfd_00000000000000000000000000",
+			path := strings.NewReplacer("/orders/{id}", "/orders/ord_00000000000000000000000000", "/refunds/{id}",
+				"/refunds/rfd_00000000000000000000000000",
 				"/payments/{id}", "/payments/pay_00000000000000000000000000", "/checkouts/{id}", "/checkouts/chk_00000000000000000000000000", "{sku}", "tea").Replace(op.path)
-			body := map[string]string{"/v1/orders": newOrder, "/v1/checkouts": newCheckout, "/v1/stock/{sku}": `{"available":1}`, "/v1/payments": `{"order_id":"ord_00000000000000000000000000","payment_method":"pm_card_visa"}`, "/v1/payments/{id}/refunds": "{}"}[op.path]
+			body := map[string]string{"/v1/orders": newOrder, "/v1/checkouts": newCheckout,
+				"/v1/stock/{sku}":           `{"available":1}`,
+				"/v1/payments":              `{"order_id":"ord_00000000000000000000000000","payment_method":"pm_card_visa"}`,
+				"/v1/payments/{id}/refunds": "{}"}[op.path]
 			if op.method == http.MethodGet {
 				body = ""
 			}
@@ -311,7 +339,7 @@ func TestContract(t *testing.T) {
 	})
 
 	// What was documented and did not come about above is untested prose.
-	t.Run("EveryAnswerWasSeen", func(t *testing.T) {
+	t.Run("EveryDocumentedStatusIsReturned", func(t *testing.T) {
 		for _, op := range operations(t) {
 			for status := range op.item.Responses.Map() {
 				switch {
@@ -319,7 +347,7 @@ func TestContract(t *testing.T) {
 				case status == "304" && op.path != "/docs":
 				case b.contract.Seen(op.method, op.path, number(t, status)):
 				case op.method == "POST" && op.path == "/v1/orders" && status == "409":
-					// An order is made in one transaction: a duplicate waits for it, and sees its answer.
+					// An order is created in one transaction, so a duplicate waits for it and gets its response.
 				default:
 					t.Errorf("%s %s: %s was never answered", op.method, op.path, status)
 				}
@@ -354,7 +382,7 @@ func number(t *testing.T, status string) int {
 
 // The samples of the document are pasted into a shell, in the order of a
 // reader: each must do what it shows.
-func TestSamples(t *testing.T) {
+func TestDocumentedSamplesRun(t *testing.T) {
 	t.Parallel()
 	for _, tool := range []string{"bash", "curl", "grep"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -388,11 +416,15 @@ func TestSamples(t *testing.T) {
 	require.Equal(t, 2, strings.Count(twice, "HTTP/1.1 201"), twice)
 	require.Equal(t, 1, strings.Count(twice, "Idempotent-Replayed: true"), twice)
 
-	require.Contains(t, paste(order+samples["createPayment"]+"\n"+samples["createRefund"]), `"object":"refund","status":"succeeded"`)
-	require.Contains(t, paste(order+strings.Replace(samples["createPayment"], "pm_card_visa", "pm_card_authenticationRequired", 1)+"\n"+samples["cancelPayment"]), `"status":"canceled"`)
+	require.Contains(t, paste(order+samples["createPayment"]+"\n"+samples["createRefund"]),
+		`"object":"refund","status":"succeeded"`)
+	require.Contains(t, paste(order+strings.Replace(samples["createPayment"], "pm_card_visa",
+		"pm_card_authenticationRequired", 1)+"\n"+samples["cancelPayment"]), `"status":"canceled"`)
 	require.Contains(t, paste(order+samples["cancelOrder"]), `"object":"order","status":"canceled"`)
-	require.Contains(t, paste(samples["setStock"]+"\n"+samples["createCheckout"]), `"object":"checkout","status":"completed"`)
-	require.Contains(t, paste(order+samples["createPayment"]+"\n"+samples["getIdempotencyKey"]), `"object":"idempotency_key"`)
+	require.Contains(t, paste(samples["setStock"]+"\n"+samples["createCheckout"]),
+		`"object":"checkout","status":"completed"`)
+	require.Contains(t, paste(order+samples["createPayment"]+"\n"+samples["getIdempotencyKey"]),
+		`"object":"idempotency_key"`)
 	require.Len(t, samples, 8, "a sample that is not pasted here")
 
 	// The introduction, and the retry loop on the page about keys.

@@ -13,6 +13,11 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
+// Decoding is strict, and the form is validated completely before a key is claimed, so
+// that a client can correct a mistake and use the same key. Whether an order exists or can
+// be paid is not checked here but by the operation, in the transaction that depends on it.
+
+// bodyMax limits what one request makes the service read and decode before it is refused.
 const bodyMax = 64 << 10
 
 // bodyExpected limits the memory that is reserved before a body arrives: a client may
@@ -24,7 +29,7 @@ const bodyExpected = 16 << 10
 func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
 	body := bytes.NewBuffer(make([]byte, 0, bytes.MinRead+min(max(r.ContentLength, 0), bodyExpected)))
 	var err error = &http.MaxBytesError{Limit: most}
-	if r.ContentLength <= most {
+	if r.ContentLength <= most { // Otherwise it is refused without reading it.
 		_, err = body.ReadFrom(http.MaxBytesReader(w, r.Body, most))
 	}
 	var over *http.MaxBytesError
@@ -129,6 +134,7 @@ func (c *checks) between(pointer string, value, least, most int64) {
 	}
 }
 
+// err returns nil as an interface: a nil *problem in an error would not be equal to nil.
 func (c checks) err() error {
 	if len(c) == 0 {
 		return nil
@@ -136,7 +142,8 @@ func (c checks) err() error {
 	return invalidBody(c)
 }
 
-// pointer joins the parts of an RFC 6901 pointer.
+// pointer joins the parts of an RFC 6901 pointer. It escapes them, because the names in
+// metadata are the client's and may contain a slash.
 func pointer(parts ...any) string {
 	var b strings.Builder
 	for _, p := range parts {

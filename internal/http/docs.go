@@ -27,7 +27,8 @@ const (
 	// What the reference needs, and nothing from any other host. Its script sets styles
 	// on elements, hence 'unsafe-inline' for styles, and for nothing else.
 	referencePolicy = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; " +
-		"img-src 'self' data:; connect-src 'self'; worker-src blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+		"img-src 'self' data:; connect-src 'self'; worker-src blob:; " +
+		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 	pagePolicy = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; " +
 		"frame-ancestors 'none'"
 
@@ -93,6 +94,8 @@ type staticDocument struct {
 	gzipped      bool // the body is compressed; it is unpacked for clients that do not accept gzip
 }
 
+// newDocument derives the ETag from the content and not from the time, so that all
+// processes of a release agree on it.
 func newDocument(contentType string, body []byte) staticDocument {
 	sum := sha256.Sum256(body)
 	return staticDocument{
@@ -106,7 +109,7 @@ func (d staticDocument) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Type", d.contentType)
 	h.Set("Cache-Control", d.cacheControl)
 	h.Set("Content-Security-Policy", d.policy)
-	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Content-Type-Options", "nosniff") // A browser must not guess that an asset is a page.
 	h.Set("Referrer-Policy", "no-referrer")
 	etag := d.etag
 	if d.gzipped {
@@ -168,6 +171,8 @@ type pageData struct {
 	DefiniteConflicts []problemType
 }
 
+// renderPage panics if a template is broken: the pages are embedded, so that is a bug of
+// this build, and every test that creates a server finds it.
 func renderPage(name string, data pageData) staticDocument {
 	t := template.Must(template.ParseFS(docsFiles, "pages/layout.html", "pages/"+name))
 	var b bytes.Buffer
@@ -183,6 +188,8 @@ func referencePage() staticDocument {
 	return page
 }
 
+// policyPage lists the codes from the problem types, so that the policy cannot omit one
+// that is added later.
 func policyPage(retention time.Duration) staticDocument {
 	data := pageData{Title: "How idempotency keys work", Path: "/docs/idempotency", Retention: inWords(retention)}
 	for _, t := range problemTypes {
@@ -254,6 +261,7 @@ func mustRead(name string) []byte {
 	return b
 }
 
+// gunzip is for the rare client that does not accept gzip, so its cost does not matter.
 func gunzip(b []byte) []byte {
 	r, err := gzip.NewReader(bytes.NewReader(b))
 	if err != nil {

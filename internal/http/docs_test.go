@@ -62,7 +62,7 @@ func TestDocs(t *testing.T) {
 	t.Parallel()
 	server := docsServer(t)
 
-	t.Run("ServesTheDocumentAsItIs", func(t *testing.T) {
+	t.Run("ServesTheOpenAPIDocument", func(t *testing.T) {
 		t.Parallel()
 		res, body := fetch(t, server.URL+"/openapi.json")
 		require.Equal(t, "application/json", res.Header.Get("Content-Type"))
@@ -103,7 +103,7 @@ func TestDocs(t *testing.T) {
 		}
 	})
 
-	t.Run("ExplainsEveryProblemToPrograms", func(t *testing.T) {
+	t.Run("ExplainsEveryProblemAsJSON", func(t *testing.T) {
 		t.Parallel()
 		for _, pt := range problemTypes {
 			_, body := fetch(t, server.URL+pt.typeURI(), "Accept", "application/json")
@@ -113,7 +113,8 @@ func TestDocs(t *testing.T) {
 				Retryable, Stored       bool
 			}
 			require.NoError(t, json.Unmarshal([]byte(body), &got))
-			require.Equal(t, problemType{Code: pt.Code, Title: pt.Title, Status: got.Status, Retryable: got.Retryable, Stored: got.Stored, What: got.What, Retry: got.Retry}, pt)
+			require.Equal(t, problemType{Code: pt.Code, Title: pt.Title, Status: got.Status, Retryable: got.Retryable,
+				Stored: got.Stored, What: got.What, Retry: got.Retry}, pt)
 			require.Equal(t, pt.typeURI(), got.Type)
 		}
 		_, body := fetch(t, server.URL+"/problems", "Accept", "application/json")
@@ -122,16 +123,17 @@ func TestDocs(t *testing.T) {
 		require.Len(t, list.Data, len(problemTypes))
 	})
 
-	t.Run("KnowsNoOtherProblem", func(t *testing.T) {
+	t.Run("UnknownPathsAre404", func(t *testing.T) {
 		t.Parallel()
-		for _, path := range []string{"/problems/no-such-code", "/problems/", "/docs/assets/no-such-file.js", "/docs/assets/..%2Fdocs.go"} {
+		for _, path := range []string{"/problems/no-such-code", "/problems/", "/docs/assets/no-such-file.js",
+			"/docs/assets/..%2Fdocs.go"} {
 			res, body := fetch(t, server.URL+path)
 			require.Equal(t, http.StatusNotFound, res.StatusCode, path)
 			require.Contains(t, body, `"code":"not-found"`, path)
 		}
 	})
 
-	t.Run("SaysWhatTheKeyPromises", func(t *testing.T) {
+	t.Run("PolicyStatesRetentionAndProblems", func(t *testing.T) {
 		t.Parallel()
 		_, body := fetch(t, server.URL+"/docs/idempotency")
 		require.Contains(t, body, "<strong>72 hours</strong>", "the retention of this service, not a default")
@@ -142,7 +144,7 @@ func TestDocs(t *testing.T) {
 		}
 	})
 
-	t.Run("LinksLeadSomewhere", func(t *testing.T) {
+	t.Run("LinksWork", func(t *testing.T) {
 		t.Parallel()
 		link := regexp.MustCompile(`(?:href|src)="([^"#]*)[^"]*"|\]\((/[^)#]*)[^)]*\)`)
 		paths := []string{"/docs", "/docs/idempotency", "/problems", "/openapi.json"}
@@ -154,7 +156,8 @@ func TestDocs(t *testing.T) {
 			_, body := fetch(t, server.URL+path)
 			for _, m := range link.FindAllStringSubmatch(body, -1) {
 				target := m[1] + m[2]
-				require.Truef(t, strings.HasPrefix(target, "/"), "%s links to %q: pages ask no other host for anything", path, target)
+				require.Truef(t, strings.HasPrefix(target, "/"),
+					"%s links to %q: pages ask no other host for anything", path, target)
 				if !checked[target] {
 					checked[target] = true
 					res, _ := fetch(t, server.URL+target)
@@ -165,9 +168,10 @@ func TestDocs(t *testing.T) {
 		require.Greater(t, len(checked), len(problemTypes))
 	})
 
-	t.Run("IsNotSentTwice", func(t *testing.T) {
+	t.Run("UnchangedPagesAre304", func(t *testing.T) {
 		t.Parallel()
-		for _, path := range []string{"/openapi.json", "/docs", "/docs/idempotency", "/problems", "/problems/internal", "/docs/assets/page.css", "/docs/assets/scalar-1.46.4.js"} {
+		for _, path := range []string{"/openapi.json", "/docs", "/docs/idempotency", "/problems",
+			"/problems/internal", "/docs/assets/page.css", "/docs/assets/scalar-1.46.4.js"} {
 			first, _ := fetch(t, server.URL+path)
 			again, body := fetch(t, server.URL+path, "If-None-Match", first.Header.Get("ETag"))
 			require.Equal(t, http.StatusNotModified, again.StatusCode, path)
@@ -214,7 +218,8 @@ func TestPrefersJSON(t *testing.T) {
 func TestInWords(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]string{
-		72 * time.Hour: "72 hours", time.Hour: "1 hour", 90 * time.Minute: "90 minutes", 45 * time.Second: "45 seconds", 1500 * time.Millisecond: "1.5s",
+		72 * time.Hour: "72 hours", time.Hour: "1 hour", 90 * time.Minute: "90 minutes",
+		45 * time.Second: "45 seconds", 1500 * time.Millisecond: "1.5s",
 	} {
 		require.Equal(t, want, inWords(d))
 	}
@@ -240,7 +245,8 @@ func TestThirdPartyNotices(t *testing.T) {
 		require.NoError(t, err)
 		for _, content := range [][]byte{packed, plain} {
 			sum := sha256.Sum256(content)
-			require.Containsf(t, string(notices), hex.EncodeToString(sum[:]), "%s is not the file of the notice", asset.Name())
+			require.Containsf(t, string(notices), hex.EncodeToString(sum[:]), "%s is not the file of the notice",
+				asset.Name())
 		}
 	}
 	require.Equal(t, 1, vendored)

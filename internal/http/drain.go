@@ -9,6 +9,10 @@ import (
 	"sync"
 )
 
+// A deployment stops processes while they take payments. A request that is disconnected is
+// completed by another process, but only after its lease has expired, and its client sees
+// a network error. So the shutdown waits for requests in progress, within a limit.
+
 // Run serves on the listener until ctx ends. Then /readyz returns 503 and the requests in
 // progress finish, for at most Options.Drain. The listener stays open until they have
 // finished: a load balancer that has not seen the 503 yet still sends requests, and
@@ -66,6 +70,8 @@ func (f *inFlight) of(next http.Handler) http.Handler {
 	})
 }
 
+// began reports whether the request is counted. The counter is not a sync.WaitGroup,
+// because Add must not be called while Wait is running.
 func (f *inFlight) began() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

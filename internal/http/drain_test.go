@@ -16,7 +16,7 @@ import (
 	"example.com/payonce/testkit/world"
 )
 
-// stoppable is a server that can be told to stop.
+// stoppable is a server that a test can stop.
 type stoppable struct {
 	addr  string
 	stop  func()
@@ -38,9 +38,9 @@ func beside(t *testing.T, drain time.Duration) (*bundle, stoppable) {
 	return b, stoppable{l.Addr().String(), stop, ended}
 }
 
-// TestDrain: a process that was told to stop says that it is not ready, and
-// still answers whoever asks, until the requests in flight are done. Those that came
-// later are finished too, but do not keep the door open.
+// TestDrain: at shutdown /readyz returns 503, and the process still serves requests until
+// those in progress have finished. Later requests are finished, too, but do not extend the
+// shutdown.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	b, s := beside(t, world.Patience)
@@ -52,7 +52,8 @@ func TestDrain(t *testing.T) {
 		t.Cleanup(hold.Release) // a test that fails must not wait for it
 		paid := make(chan answer, 1)
 		go func() {
-			a, err := b.try(t.Context(), "POST", "/v1/payments", `{"order_id":"`+order+`","payment_method":"pm_card_visa"}`, "Idempotency-Key", key)
+			a, err := b.try(t.Context(), "POST", "/v1/payments",
+				`{"order_id":"`+order+`","payment_method":"pm_card_visa"}`, "Idempotency-Key", key)
 			if err != nil {
 				t.Error(err)
 			}
@@ -70,7 +71,8 @@ func TestDrain(t *testing.T) {
 		return err == nil && a.status == http.StatusServiceUnavailable
 	}, 5*time.Second, time.Millisecond, "whoever asks is told that it is not ready")
 	require.Equal(t, http.StatusOK, b.send("GET", "/healthz", "").status)
-	require.Equal(t, http.StatusOK, b.send("GET", "/v1/orders/"+later, "").status, "a load balancer that has not noticed")
+	require.Equal(t, http.StatusOK, b.send("GET", "/v1/orders/"+later, "").status,
+		"a load balancer that has not noticed")
 	select {
 	case err := <-s.ended:
 		t.Fatalf("it did not wait for the request in flight: %v", err)
@@ -93,10 +95,10 @@ func TestDrain(t *testing.T) {
 	require.Error(t, err, "nobody listens any more")
 }
 
-// TestDrainEnds: a request that takes longer than a process which stops has time
-// for is cut off, and the process still stops well: what was begun is finished by
-// another, as if this one had been killed.
-func TestDrainEnds(t *testing.T) {
+// TestDrainEndsAtItsTimeout: a request that takes longer than the shutdown may take is
+// disconnected, and the process still exits without an error. Another process completes
+// the work, as if this one had been killed.
+func TestDrainEndsAtItsTimeout(t *testing.T) {
 	t.Parallel()
 	b, s := beside(t, 300*time.Millisecond)
 	elsewhere := b.url
@@ -107,7 +109,8 @@ func TestDrainEnds(t *testing.T) {
 	t.Cleanup(hold.Release)
 	cut := make(chan error, 1)
 	go func() {
-		_, err := b.try(t.Context(), "POST", "/v1/payments", `{"order_id":"`+order+`","payment_method":"pm_card_visa"}`, "Idempotency-Key", "slow")
+		_, err := b.try(t.Context(), "POST", "/v1/payments",
+			`{"order_id":"`+order+`","payment_method":"pm_card_visa"}`, "Idempotency-Key", "slow")
 		cut <- err
 	}()
 	_, err := hold.Wait(t.Context())
@@ -123,12 +126,13 @@ func TestDrainEnds(t *testing.T) {
 
 	hold.Release()
 	b.url = elsewhere
-	require.Eventually(t, func() bool { return b.pay("slow", order, "pm_card_visa").status == http.StatusCreated }, world.Patience, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return b.pay("slow", order, "pm_card_visa").status == http.StatusCreated },
+		world.Patience, 20*time.Millisecond)
 }
 
-// TestDrainDoesNotWaitForWhoDoesNotRead: a client that asks and asks and takes no
-// answer fills the connection, and then its handler waits for it.
-func TestDrainDoesNotWaitForWhoDoesNotRead(t *testing.T) {
+// TestDrainDisconnectsClientsThatDoNotRead: a client that sends requests and does not read
+// the responses fills the connection, and then its handler blocks on writing.
+func TestDrainDisconnectsClientsThatDoNotRead(t *testing.T) {
 	t.Parallel()
 	_, s := beside(t, time.Minute)
 

@@ -7,6 +7,9 @@ import (
 	"example.com/payonce/internal/outbox"
 )
 
+// eventsPart is for tenants that cannot receive webhooks or have missed some. The events
+// and their ids are those of the broker and the webhooks, so that a tenant can switch
+// without processing an event twice.
 func eventsPart() part {
 	return part{routes: func(s *Server) []route {
 		return []route{{method: "GET", pattern: "/v1/events", handle: s.listEvents}}

@@ -15,7 +15,9 @@ import (
 // FuzzIdempotencyKey: whatever arrives in the header, what comes out is a key of
 // the contract or a refusal of it, and a key is the same bare and quoted.
 func FuzzIdempotencyKey(f *testing.F) {
-	for _, seed := range []string{"", "abc", `"abc"`, `"a\"b\\c"`, `"abc`, `"abc";q=1`, `""`, "a b", "a\tb", "\x00", "é", `a"b`, `\`, strings.Repeat("x", 200), strings.Repeat("x", 201), `"` + strings.Repeat("x", 200) + `"`, `"é"`, ` "a"`} {
+	for _, seed := range []string{"", "abc", `"abc"`, `"a\"b\\c"`, `"abc`, `"abc";q=1`, `""`, "a b", "a\tb", "\x00",
+		"é", `a"b`, `\`, strings.Repeat("x", 200), strings.Repeat("x", 201), `"` + strings.Repeat("x", 200) + `"`,
+		`"é"`, ` "a"`} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, value string) {
@@ -52,7 +54,8 @@ func FuzzFingerprint(f *testing.F) {
 	const order = `{"currency":"eur","items":[{"sku":"tea","quantity":2,"unit_amount":1250}],"customer_reference":"c","metadata":{"a":"1","b":"2"}}`
 	f.Add(uint(0), order, ` { "metadata":{"b":"2","a":"1"}, "customer_reference":"\u0063","items":[{"unit_amount":1250,"quantity":2,"sku":"tea"}],"currency":"eur"}`)
 	f.Add(uint(0), order, strings.Replace(order, `"c"`, "null", 1))
-	f.Add(uint(0), strings.Replace(order, `"c"`, `"\ud83d\ude00<>&\u2028"`, 1), strings.Replace(order, `"c"`, `"\ud83d\ude00"`, 1))
+	f.Add(uint(0), strings.Replace(order, `"c"`, `"\ud83d\ude00<>&\u2028"`, 1),
+		strings.Replace(order, `"c"`, `"\ud83d\ude00"`, 1))
 	f.Add(uint(1), `{"order_id":"ord_1","payment_method":"pm_1"}`, `{"payment_method":"pm_1","order_id":"ord_1"}`)
 	f.Add(uint(1), `{"order_id":"o","payment_method":"p"}`, `{"order_id":"op","payment_method":""}`)
 	f.Add(uint(2), `{"amount":5}`, `{"amount":5,"reason":null}`)
@@ -65,7 +68,8 @@ func FuzzFingerprint(f *testing.F) {
 		which %= uint(len(parsers))
 		routed := chi.NewRouteContext()
 		routed.RoutePatterns = []string{routes[which]}
-		r, err := http.NewRequestWithContext(context.WithValue(t.Context(), chi.RouteCtxKey, routed), http.MethodPost, "/", nil)
+		r, err := http.NewRequestWithContext(context.WithValue(t.Context(), chi.RouteCtxKey, routed), http.MethodPost,
+			"/", nil)
 		require.NoError(t, err)
 		read := func(body string) (request any, print string, ok bool) {
 			request, err := parsers[which](r, []byte(body))
@@ -79,7 +83,8 @@ func FuzzFingerprint(f *testing.F) {
 			canonical := mustJSON(request)
 			again := reflect.New(reflect.TypeOf(request))
 			require.NoError(t, json.Unmarshal(canonical, again.Interface()))
-			require.Equal(t, request, again.Elem().Interface(), "what the completer reads is not what was asked for: %s", canonical)
+			require.Equal(t, request, again.Elem().Interface(),
+				"what the completer reads is not what was asked for: %s", canonical)
 			return request, string(fingerprint(secret, r, canonical)), true
 		}
 		a, printA, okA := read(one)
@@ -98,8 +103,10 @@ func FuzzFingerprint(f *testing.F) {
 func TestPreferredWait(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]string{
-		"wait=3": "3s", "wait=0": "0s", "wait=10": "10s", "wait=11": "10s", "wait=4294967295": "10s", "wait=4294967296": "0s", "wait=99999999999999999999": "0s",
-		"WAIT = 2": "2s", `wait="5"`: "5s", "wait=5;foo": "5s", "respond-async, wait=4": "4s", "wait": "0s", "wait=": "0s", "wait=-1": "0s", "wait=1.5": "0s", "wait=x": "0s", "await=3": "0s", "wait=2, wait=9": "2s",
+		"wait=3": "3s", "wait=0": "0s", "wait=10": "10s", "wait=11": "10s", "wait=4294967295": "10s",
+		"wait=4294967296": "0s", "wait=99999999999999999999": "0s",
+		"WAIT = 2": "2s", `wait="5"`: "5s", "wait=5;foo": "5s", "respond-async, wait=4": "4s", "wait": "0s",
+		"wait=": "0s", "wait=-1": "0s", "wait=1.5": "0s", "wait=x": "0s", "await=3": "0s", "wait=2, wait=9": "2s",
 	} {
 		require.Equal(t, want, preferredWait(http.Header{"Prefer": {value}}).String(), value)
 	}

@@ -10,7 +10,7 @@ import (
 	"example.com/payonce/testkit/world"
 )
 
-// HEAD is GET without the body: monitors and caches ask so.
+// HEAD is GET without the body: monitors and caches use it.
 func TestHeadIsGetWithoutItsBody(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
@@ -29,7 +29,8 @@ func TestHeadIsGetWithoutItsBody(t *testing.T) {
 		require.NoError(t, err)
 		return answer, string(body)
 	}
-	for _, path := range []string{"/healthz", "/readyz", "/openapi.json", "/v1/orders", "/v1/orders/" + order, "/v1/orders/nobodys", "/v1/events"} {
+	for _, path := range []string{"/healthz", "/readyz", "/openapi.json", "/v1/orders", "/v1/orders/" + order,
+		"/v1/orders/nobodys", "/v1/events"} {
 		for _, key := range []string{w.Tenant.APIKey, ""} {
 			get, _ := ask("GET", path, key)
 			head, body := ask("HEAD", path, key)

@@ -9,6 +9,8 @@ import (
 	"github.com/dunglas/httpsfv"
 )
 
+// The two request headers that concern keys, parsed without looking anything up.
+
 const (
 	keyMax  = 200
 	waitMax = 10 * time.Second
@@ -37,6 +39,9 @@ func idempotencyKey(h http.Header) (string, error) {
 	return key, checkKey(key)
 }
 
+// checkKey accepts only characters that look the same in a header, a log, a path and
+// Stripe's dashboard. The length leaves room for what the service adds before it passes
+// the key on to Stripe, whose limit is 255.
 func checkKey(key string) error {
 	if key == "" || len(key) > keyMax {
 		return badKey("A key has 1 to 200 characters.")

@@ -8,6 +8,8 @@ import (
 	"example.com/payonce/internal/idempotency"
 )
 
+// readinessTimeout is short, because a load balancer that gets no response in time usually
+// counts that as a failure, too, but does not log why.
 const readinessTimeout = time.Second
 
 func healthPart() part {

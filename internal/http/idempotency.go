@@ -21,6 +21,20 @@ import (
 	"example.com/payonce/internal/tracing"
 )
 
+// Every POST with an Idempotency-Key takes this way:
+//
+//  1. readKeyed checks the request. Nothing is stored yet.
+//  2. execute looks the key up. A finished key is replayed, a key of another request is
+//     refused, and a key in progress is refused or waited for.
+//  3. work claims the key: the operation's Begin for a new key, TakeOver for one whose
+//     process has crashed. The database lets exactly one request succeed.
+//  4. The operation's Run makes the calls to Stripe and stores the response, in one
+//     transaction with its effect. Only then is the response sent.
+//
+// If the process crashes after step 3, the completer calls Run, from the last recovery
+// point. That is why operations are passed to both, and why nothing that the work needs
+// may be only in the HTTP request.
+
 const (
 	// In each round another request has made progress on the key, so this many rounds are
 	// a bug or an attack.
@@ -61,10 +75,11 @@ func (s *Server) keyed(operation string, parse parse) http.HandlerFunc {
 			s.refuse(w, r, err)
 			return
 		}
+		// Clients need the header to tell whether they have caused the effect.
 		if state == idempotency.Replay {
 			w.Header().Set("Idempotent-Replayed", "true")
 		}
-		if answer.Status == http.StatusAccepted {
+		if answer.Status == http.StatusAccepted { // It is never stored, so a retry soon is useful.
 			w.Header().Set("Retry-After", "1")
 		}
 		write(w, answer)
@@ -105,6 +120,8 @@ func (s *Server) execute(
 ) (idempotency.Answer, idempotency.State, error) {
 	began := time.Now()
 	for range roundsMax {
+		// This reads without a lock. It only selects the branch; the claim is the INSERT or
+		// UPDATE in work, which at most one of two equal requests succeeds in.
 		found, err := s.o.Keys.Lookup(ctx, r)
 		if err != nil {
 			return idempotency.Answer{}, found.State, err
@@ -113,7 +130,7 @@ func (s *Server) execute(
 		switch found.State {
 		case idempotency.Replay:
 			answer = found.Answer
-		case idempotency.Mismatch:
+		case idempotency.Mismatch: // The problem must not reveal anything about the first request.
 			err = &problem{code: codeIdempotencyKeyMismatch, detail: mismatch}
 		case idempotency.Expired:
 			err = s.expired(found.ResourceID)
@@ -171,6 +188,7 @@ func (s *Server) work(
 	operation := s.o.Operations[r.Operation]
 	var claim *idempotency.Claim
 	if found.State == idempotency.Waiting {
+		// Work that was started before does not count against the rate limit.
 		claim, err = s.o.Keys.TakeOver(ctx, r, found)
 	} else if err = s.limits.take(r.TenantID); err == nil {
 		claim, answer, err = operation.Begin(ctx, r)
@@ -179,7 +197,7 @@ func (s *Server) work(
 		return answer, err
 	}
 	s.o.Keys.Count(r.Operation, found.State)
-	if claim == nil {
+	if claim == nil { // The operation has finished in its first transaction, as creating an order does.
 		return answer, nil
 	}
 	answer, err = operation.Run(ctx, claim)
@@ -213,10 +231,13 @@ func (s *Server) waitFor(ctx context.Context, r idempotency.Request, until time.
 	}
 }
 
+// inProgress is retryable, and that matters: a client that gave up here would not know
+// whether it was charged.
 func inProgress(detail string, retryAfter time.Duration) error {
 	return &problem{code: codeIdempotencyKeyInFlight, detail: detail, retryAfter: retryAfter}
 }
 
+// expired names the object, because the response that named it is deleted.
 func (s *Server) expired(resourceID string) error {
 	p := &problem{
 		code:   codeIdempotencyKeyExpired,
@@ -252,6 +273,8 @@ func fingerprint(secret []byte, r *http.Request, canonicalBody []byte) []byte {
 	return mac.Sum(nil)
 }
 
+// canonicalQuery sorts the parameters: clients and proxies may reorder them between
+// retries. The values of one name keep no order either, as no route depends on it.
 func canonicalQuery(r *http.Request) string {
 	if r.URL.RawQuery == "" {
 		return ""

@@ -7,6 +7,8 @@ import (
 	"example.com/payonce/internal/payments"
 )
 
+// keysPart is for support: it shows whether a customer was charged, without access to the
+// database. It reads and never resumes the work; a retry does that.
 func keysPart() part {
 	return part{routes: func(s *Server) []route {
 		return []route{{method: "GET", pattern: "/v1/idempotency-keys/{key}", handle: s.getKey}}

@@ -18,7 +18,7 @@ const (
 	newOrder = `{"currency":"usd","items":[{"sku":"tea","quantity":2,"unit_amount":500}]}`
 )
 
-// held is a payment whose money is about to move, for as long as the test likes.
+// held is a payment that stops before Stripe confirms it, until the test continues it.
 func held(t *testing.T, w *world.World, api *world.Local, key, order string) (goOn func() world.Answer) {
 	t.Helper()
 	hold := w.Sim.Hold(stripesim.Selector{Op: "intent.confirm", OrderID: order}, stripesim.BeforeEffect)
@@ -41,7 +41,7 @@ var patient = world.LocalOptions{StripeTimeout: 10 * time.Second, Lease: time.Mi
 func TestKey(t *testing.T) {
 	t.Parallel()
 
-	t.Run("InFlightIsSaidAtOnce", func(t *testing.T) {
+	t.Run("InFlightIs409AtOnce", func(t *testing.T) {
 		t.Parallel()
 		w := world.New(t)
 		api := w.Local(patient)
@@ -61,14 +61,15 @@ func TestKey(t *testing.T) {
 		w.RequireChargedOnce(order)
 	})
 
-	t.Run("InFlightIsWaitedForIfPreferred", func(t *testing.T) {
+	t.Run("PreferWaitReturnsTheResponse", func(t *testing.T) {
 		t.Parallel()
 		w := world.New(t)
 		api := w.Local(patient)
 		order := api.Order()
 		goOn := held(t, w, api, "k", order)
 		began := time.Now()
-		require.Equal(t, "idempotency-key-in-flight", api.Pay("k", order, visa, "Prefer: handling=strict, wait=1").Code(), "and not for ever")
+		require.Equal(t, "idempotency-key-in-flight",
+			api.Pay("k", order, visa, "Prefer: handling=strict, wait=1").Code(), "and not for ever")
 		require.GreaterOrEqual(t, time.Since(began), time.Second)
 
 		waits := make(chan world.Answer, 1)
@@ -81,9 +82,8 @@ func TestKey(t *testing.T) {
 		require.False(t, first.Replayed())
 	})
 
-	// A crowd that waits for one answer must not keep everybody else from the
-	// database: with two connections for all, one look of the crowd's at a time
-	// is all that it may take.
+	// Many requests that wait for one response must not exhaust the connections to the
+	// database: there are two here, and other requests must still be served.
 	t.Run("WaitingHoldsNoConnection", func(t *testing.T) {
 		t.Parallel()
 		w := world.New(t)
@@ -110,7 +110,7 @@ func TestKey(t *testing.T) {
 		w.RequireChargedOnce(order)
 	})
 
-	t.Run("OfAnotherRequestRevealsNothing", func(t *testing.T) {
+	t.Run("MismatchRevealsNothing", func(t *testing.T) {
 		t.Parallel()
 		w := world.New(t)
 		api := w.Local(world.LocalOptions{})
@@ -124,7 +124,8 @@ func TestKey(t *testing.T) {
 			"a query":       api.Post("/v1/payments?dry_run=true", "k", world.PayBody(order, visa)),
 			"another thing": api.Post("/v1/orders", "k", newOrder),
 		} {
-			require.Equal(t, http.StatusUnprocessableEntity, a.Status, "a key serves one request, and this is not %s: %v", what, a)
+			require.Equal(t, http.StatusUnprocessableEntity, a.Status,
+				"a key serves one request, and this is not %s: %v", what, a)
 			require.Equal(t, "idempotency-key-mismatch", a.Code())
 			require.False(t, a.Problem().Retryable)
 			for _, secret := range []string{paid.ID(), order, visa, paid.Get("stripe", "charge").(string)} {
@@ -133,11 +134,13 @@ func TestKey(t *testing.T) {
 		}
 		require.Equal(t, before, w.Text(`SELECT k::text FROM idempotency_keys k WHERE key = 'k'`))
 		require.Equal(t, "open", api.Get("/v1/orders/"+other).Get("status"))
-		require.Equal(t, paid.Identity(), api.Post("/v1/payments", "k", `{ "payment_method": "pm_card_visa", "order_id": "`+order+`" }`).Identity(), "the same meaning is the same request")
+		require.Equal(t, paid.Identity(), api.Post("/v1/payments", "k",
+			`{ "payment_method": "pm_card_visa", "order_id": "`+order+`" }`).Identity(),
+			"the same meaning is the same request")
 		w.RequireChargedOnce(order)
 	})
 
-	t.Run("QuotedAndBareIsOne", func(t *testing.T) {
+	t.Run("QuotedAndBareAreOneKey", func(t *testing.T) {
 		t.Parallel()
 		api := world.New(t).Local(world.LocalOptions{})
 		first := api.Post("/v1/orders", `a\b`, newOrder)
@@ -148,7 +151,7 @@ func TestKey(t *testing.T) {
 		require.NotEqual(t, first.ID(), api.Post("/v1/orders", `A\b`, newOrder).ID(), "but not in another case")
 	})
 
-	t.Run("RefusedBeforeTheClaimIsStillFree", func(t *testing.T) {
+	t.Run("RefusedRequestLeavesTheKeyUnused", func(t *testing.T) {
 		t.Parallel()
 		w := world.New(t)
 		api := w.Local(world.LocalOptions{})
@@ -193,13 +196,14 @@ func TestKey(t *testing.T) {
 			require.Equal(t, "/v1/payments/"+paid.ID(), gone.Problem().Resource.Href)
 			require.Equal(t, paid.ID(), api.Get(gone.Problem().Resource.Href).ID())
 		}
-		require.Equal(t, "idempotency-key-expired", api.Pay("no", declined, "pm_card_chargeDeclined").Code(), "a decline is not asked for again either")
+		require.Equal(t, "idempotency-key-expired", api.Pay("no", declined, "pm_card_chargeDeclined").Code(),
+			"a decline is not asked for again either")
 		require.Equal(t, "idempotency-key-mismatch", api.Pay("k", declined, visa).Code(), "it still names one intent")
 		require.Len(t, w.Posts("confirm"), 2)
 		w.RequireChargedOnce(order)
 	})
 
-	t.Run("IsAuthorisedLikeAFirstRequest", func(t *testing.T) {
+	t.Run("ReplayRequiresAValidAPIKey", func(t *testing.T) {
 		t.Parallel()
 		w := world.New(t)
 		api := w.Local(world.LocalOptions{})
@@ -207,11 +211,12 @@ func TestKey(t *testing.T) {
 		paid := api.Pay("k", order, visa)
 		require.Equal(t, http.StatusCreated, paid.Status)
 		w.Exec(`UPDATE api_keys SET revoked_at = clock_timestamp() WHERE tenant_id = $1`, w.Tenant.ID)
-		world.Eventually(t, 20*time.Second, "the key is known to be revoked", func() bool { return api.Pay("k", order, visa).Status == http.StatusUnauthorized })
+		world.Eventually(t, 20*time.Second, "the key is known to be revoked",
+			func() bool { return api.Pay("k", order, visa).Status == http.StatusUnauthorized })
 		require.NotContains(t, string(api.Pay("k", order, visa).Body), paid.ID())
 	})
 
-	t.Run("ReplayedAndResumedIsFreeOfRateLimits", func(t *testing.T) {
+	t.Run("ReplaysAndResumedWorkAreNotRateLimited", func(t *testing.T) {
 		t.Parallel()
 		w := world.New(t)
 		api := w.Local(world.LocalOptions{})

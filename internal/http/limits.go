@@ -17,6 +17,8 @@ type tenantLimits struct {
 	tenants   map[string]*rate.Limiter
 }
 
+// newTenantLimits limits in memory, so each process allows the whole rate. A shared counter
+// would add a write to each request.
 func newTenantLimits(perSecond float64) tenantLimits {
 	return tenantLimits{perSecond: perSecond, tenants: map[string]*rate.Limiter{}}
 }
@@ -44,6 +46,7 @@ func (l *tenantLimits) of(tenantID string) *rate.Limiter {
 	defer l.mu.Unlock()
 	limiter, ok := l.tenants[tenantID]
 	if !ok {
+		// Two seconds' worth at once: clients send in bursts, for example after a pause.
 		burst := max(1, int(math.Ceil(2*l.perSecond)))
 		limiter = rate.NewLimiter(rate.Limit(l.perSecond), burst)
 		l.tenants[tenantID] = limiter

@@ -38,6 +38,7 @@ func visited(ctx context.Context) (context.Context, *visit) {
 	return context.WithValue(context.WithValue(ctx, visitKey{}, v), chi.RouteCtxKey, &v.routes), v
 }
 
+// newRequestID is random, because ids must not collide between processes.
 func newRequestID() string {
 	id := uuid.New()
 	return "req_" + hex.EncodeToString(id[:])
@@ -59,6 +60,7 @@ func (s *Server) observed(next http.Handler) http.Handler {
 		seen := &statusWriter{ResponseWriter: w}
 		defer func() {
 			if bug := recover(); bug != nil {
+				// net/http uses this panic to close a connection; it is no bug.
 				if bug == http.ErrAbortHandler { //nolint:errorlint // net/http compares it this way
 					panic(bug)
 				}
@@ -135,6 +137,8 @@ func keyHash(r *http.Request) string {
 	return idempotency.HashForLog(key)
 }
 
+// statusWriter records the status for the metrics and the log, which are written after the
+// response.
 type statusWriter struct {
 	http.ResponseWriter
 	status int
@@ -150,4 +154,5 @@ func (w *statusWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
+// Unwrap lets http.ResponseController find the connection, for its deadlines.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

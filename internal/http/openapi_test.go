@@ -19,7 +19,7 @@ func TestOpenAPI(t *testing.T) {
 	// Loading validates the document, and every example against its schema.
 	doc := openapi.New(t, OpenAPI()).Document()
 
-	t.Run("KeepsTheOrderItIsWrittenIn", func(t *testing.T) {
+	t.Run("KeepsTheOrderOfTheFile", func(t *testing.T) {
 		t.Parallel()
 		require.True(t, json.Valid(OpenAPI()))
 		require.True(t, strings.HasPrefix(string(OpenAPI()), `{"openapi":"3.0.3","info":{"title":"payonce"`))
@@ -48,8 +48,9 @@ func TestOpenAPI(t *testing.T) {
 
 	t.Run("RequiresEveryMemberOfAnObject", func(t *testing.T) {
 		t.Parallel()
-		// Absent members are null, not missing: clients need not tell the two apart.
-		for _, name := range []string{"Order", "Payment", "Refund", "Checkout", "CheckoutStep", "Stock", "Failure", "IdempotencyKey", "Resource", "OrderList", "ProblemType"} {
+		// Absent members are null, not missing: clients need not distinguish the two.
+		for _, name := range []string{"Order", "Payment", "Refund", "Checkout", "CheckoutStep", "Stock", "Failure",
+			"IdempotencyKey", "Resource", "OrderList", "ProblemType"} {
 			s := doc.Components.Schemas[name].Value
 			require.ElementsMatchf(t, slices.Collect(maps.Keys(s.Properties)), s.Required, "%s", name)
 		}
@@ -67,15 +68,17 @@ func TestOpenAPI(t *testing.T) {
 			for status, response := range op.Responses.Map() {
 				require.Contains(t, response.Value.Headers, "Request-Id", "%s %s", op.OperationID, status)
 				for mediaType, content := range response.Value.Content {
-					if strings.HasSuffix(mediaType, "json") && path != "/openapi.json" && path != "/problems" && path != "/problems/{slug}" {
-						require.Truef(t, content.Example != nil || len(content.Examples) > 0, "%s %s has no example", op.OperationID, status)
+					if strings.HasSuffix(mediaType,
+						"json") && path != "/openapi.json" && path != "/problems" && path != "/problems/{slug}" {
+						require.Truef(t, content.Example != nil || len(content.Examples) > 0, "%s %s has no example",
+							op.OperationID, status)
 					}
 				}
 			}
 		})
 	})
 
-	t.Run("AsksForAKeyWhereSomethingIsMade", func(t *testing.T) {
+	t.Run("KeyIsRequiredWhereSomethingChanges", func(t *testing.T) {
 		t.Parallel()
 		eachOperation(doc, func(method, path string, op *openapi3.Operation) {
 			key := op.Parameters.GetByInAndName("header", "Idempotency-Key")
@@ -86,24 +89,28 @@ func TestOpenAPI(t *testing.T) {
 			require.NotNil(t, key, op.OperationID)
 			require.True(t, key.Required, op.OperationID)
 			for _, status := range []int{400, 401, 409, 410, 413, 415, 422, 429, 500, 503} {
-				require.NotNilf(t, op.Responses.Status(status), "%s does not say when it answers %d", op.OperationID, status)
+				require.NotNilf(t, op.Responses.Status(status), "%s does not say when it answers %d", op.OperationID,
+					status)
 			}
 			for _, status := range []int{200, 201, 402} {
 				if r := op.Responses.Status(status); r != nil {
-					require.Containsf(t, r.Value.Headers, "Idempotent-Replayed", "%s %d is stored, so it may be a replay", op.OperationID, status)
+					require.Containsf(t, r.Value.Headers, "Idempotent-Replayed",
+						"%s %d is stored, so it may be a replay", op.OperationID, status)
 				}
 			}
 			if r := op.Responses.Status(202); r != nil {
-				require.NotContainsf(t, r.Value.Headers, "Idempotent-Replayed", "%s: a 202 is never stored", op.OperationID)
+				require.NotContainsf(t, r.Value.Headers, "Idempotent-Replayed", "%s: a 202 is never stored",
+					op.OperationID)
 			}
 		})
 	})
 
-	t.Run("IsOpenOnlyWhereItSaysSo", func(t *testing.T) {
+	t.Run("TenantRoutesRequireAnAPIKey", func(t *testing.T) {
 		t.Parallel()
 		eachOperation(doc, func(_, path string, op *openapi3.Operation) {
 			tenants := strings.HasPrefix(path, "/v1/") && path != "/v1/webhooks/stripe"
-			require.Equalf(t, tenants, op.Security == nil, "%s: only what belongs to a tenant asks for its API key", op.OperationID)
+			require.Equalf(t, tenants, op.Security == nil, "%s: only what belongs to a tenant asks for its API key",
+				op.OperationID)
 			require.Equal(t, tenants, op.Responses.Status(401) != nil, op.OperationID)
 		})
 	})
@@ -114,9 +121,9 @@ func TestOpenAPI_Problems(t *testing.T) {
 	t.Parallel()
 	doc := openapi.New(t, OpenAPI()).Document()
 
-	t.Run("EachIsInTheDocument", func(t *testing.T) {
+	t.Run("EveryProblemIsDocumented", func(t *testing.T) {
 		t.Parallel()
-		documented := map[string][]int{} // code → statuses it is answered with
+		documented := map[string][]int{} // code → statuses of its responses
 		note := func(status int, content openapi3.Content) {
 			if content["application/problem+json"] == nil {
 				return
@@ -145,7 +152,7 @@ func TestOpenAPI_Problems(t *testing.T) {
 		require.Empty(t, documented, "codes that are not in the catalogue")
 	})
 
-	t.Run("ExamplesAreTheCatalogues", func(t *testing.T) {
+	t.Run("ExamplesMatchTheProblemTypes", func(t *testing.T) {
 		t.Parallel()
 		shown := map[string]bool{}
 		for name, example := range doc.Components.Examples {
@@ -166,7 +173,7 @@ func TestOpenAPI_Problems(t *testing.T) {
 		}
 	})
 
-	t.Run("ReplayHeadersFollowTheCatalogue", func(t *testing.T) {
+	t.Run("ReplayHeadersMatchTheProblemTypes", func(t *testing.T) {
 		t.Parallel()
 		eachOperation(doc, func(method, path string, op *openapi3.Operation) {
 			for status, response := range op.Responses.Map() {
@@ -174,10 +181,12 @@ func TestOpenAPI_Problems(t *testing.T) {
 				if content == nil {
 					continue
 				}
-				stored := slices.ContainsFunc(codesOf(content.Schema), func(code string) bool { pt, _ := problemTypeOf(code); return pt.Stored })
+				stored := slices.ContainsFunc(codesOf(content.Schema),
+					func(code string) bool { pt, _ := problemTypeOf(code); return pt.Stored })
 				_, replayed := response.Value.Headers["Idempotent-Replayed"]
 				require.Equalf(t, stored, replayed, "%s %s", op.OperationID, status)
-				retryable := slices.ContainsFunc(codesOf(content.Schema), func(code string) bool { pt, _ := problemTypeOf(code); return pt.Retryable })
+				retryable := slices.ContainsFunc(codesOf(content.Schema),
+					func(code string) bool { pt, _ := problemTypeOf(code); return pt.Retryable })
 				_, waits := response.Value.Headers["Retry-After"]
 				require.Equalf(t, retryable, waits, "%s %s", op.OperationID, status)
 			}

@@ -16,6 +16,8 @@ const (
 	metadataMax  = 20
 )
 
+// ordersPart: an order fixes the amount before anything is charged, and carries the rule
+// that it is paid at most once. That rule also protects clients that lose their keys.
 func ordersPart() part {
 	return part{routes: func(s *Server) []route {
 		return []route{
@@ -27,6 +29,8 @@ func ordersPart() part {
 	}}
 }
 
+// orderBody has pointers, to tell an absent member from a zero: both are refused, but with
+// another message.
 type orderBody struct {
 	Currency          *string            `json:"currency"`
 	Items             *[]*itemBody       `json:"items"`
@@ -87,6 +91,8 @@ func (b orderBody) check(c *checks) payments.OrderRequest {
 		c.text(at, *value, 0, 500)
 		req.Metadata[name] = *value
 	}
+	// The total makes sense only if each item is valid. Stripe would refuse an amount that
+	// it cannot charge only when the order is paid, which is too late to change the order.
 	if len(*c) == 0 {
 		if err := payments.CheckAmount(req.Total(), req.Currency); err != nil {
 			c.fail("/items", "%s", err)
@@ -95,6 +101,7 @@ func (b orderBody) check(c *checks) payments.OrderRequest {
 	return req
 }
 
+// check is called for null, too, which JSON allows as an element.
 func (b *itemBody) check(c *checks, i int) (item payments.Item) {
 	if b == nil {
 		c.fail(pointer("items", i), "must not be null")

@@ -8,6 +8,8 @@ import (
 
 const methodMax = 255 // Stripe's limit for the length of an id; our ids are shorter
 
+// paymentsPart: POST /v1/payments is where money moves. This file checks its form;
+// idempotency.go claims the key and calls the operation.
 func paymentsPart() part {
 	return part{routes: func(s *Server) []route {
 		return []route{

@@ -17,6 +17,12 @@ import (
 	"example.com/payonce/internal/stripe"
 )
 
+// Packages below return errors and know nothing of HTTP. Here, and only here, an error
+// becomes a status, a code and a text, so that one error is the same problem wherever it
+// occurs. That includes the responses that an operation stores. A replay has the text
+// that was stored, perhaps by an earlier release, so clients must not depend on texts:
+// texts may change, codes must not.
+
 const (
 	contentJSON    = "application/json"
 	contentProblem = "application/problem+json"
@@ -26,7 +32,7 @@ const (
 // to the client, so it must not contain an error's text.
 type problem struct {
 	code       string
-	detail     string
+	detail     string // one sentence about this case; empty for what is not known
 	retryAfter time.Duration
 	allow      string // of a 405
 
@@ -43,6 +49,7 @@ type fieldError struct {
 	Message string `json:"message"`
 }
 
+// resourceLink lets a client find the object of an expired key without knowing its type.
 type resourceLink struct {
 	ID   string `json:"id"`
 	Href string `json:"href"`
@@ -171,7 +178,8 @@ func problemTypeOf(code string) (problemType, bool) {
 	return problemType{}, false
 }
 
-// Answers implements payments.Answers.
+// Answers implements payments.Answers. Operations render their responses with it, because
+// they store the response in the transaction of its effect.
 type Answers struct{}
 
 // Object implements payments.Answers.
@@ -204,7 +212,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if p.retryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(p.retryAfter.Seconds()))))
 	}
-	if p.allow != "" {
+	if p.allow != "" { // RFC 9110 requires it in a 405.
 		w.Header().Set("Allow", p.allow)
 	}
 	if strings.HasPrefix(p.code, "idempotency-key-") {
@@ -230,6 +238,7 @@ func write(w http.ResponseWriter, a idempotency.Answer) {
 	_, _ = w.Write(a.Body) // If the client has disconnected, it retries and gets the stored response.
 }
 
+// mustJSON is for our own types, whose encoding cannot fail.
 func mustJSON(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {

@@ -76,6 +76,8 @@ func init() {
 	slices.SortStableFunc(problemTypes, func(a, b problemType) int { return a.Status - b.Status })
 }
 
+// serviceProblems are written for a developer whose request has failed: first what was and
+// was not executed, then whether to retry and with which key.
 var serviceProblems = []problemType{
 	{
 		Code: codeIdempotencyKeyMissing, Title: "Idempotency-Key is missing", Status: http.StatusBadRequest,

@@ -32,6 +32,7 @@ type listBody[T any] struct {
 	HasMore bool   `json:"has_more"`
 }
 
+// showList is a function and not a method, because methods have no type parameters.
 func showList[T any](s *Server, w http.ResponseWriter, r *http.Request, list []T, more bool, err error) {
 	if errors.Is(err, payments.ErrNotFound) {
 		err = badCursor("starting_after")

@@ -7,6 +7,8 @@ import (
 	"example.com/payonce/internal/payments"
 )
 
+// refundsPart: a refund is created under its payment, because it cannot exist without one,
+// and read by its own id, which is what events contain.
 func refundsPart() part {
 	return part{routes: func(s *Server) []route {
 		return []route{

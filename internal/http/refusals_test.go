@@ -22,7 +22,7 @@ import (
 	"example.com/payonce/testkit/world"
 )
 
-// refusal is a request that is wrong, and what it must be told.
+// refusal is an invalid request and the problem it must get.
 type refusal struct {
 	name               string
 	method, path, body string   // POST /v1/orders and a good body, unless said otherwise
@@ -45,94 +45,162 @@ func refusals(order, payment string) []refusal {
 		return r
 	}
 	badKey := func(name, header string) refusal {
-		return refusal{name: name, headers: []string{"Idempotency-Key: " + header}, status: 400, code: "idempotency-key-invalid"}
+		return refusal{name: name, headers: []string{"Idempotency-Key: " + header}, status: 400,
+			code: "idempotency-key-invalid"}
 	}
 	item := func(fields string) string { return `{"currency":"usd","items":[{` + fields + `}]}` }
 	read := func(path string) refusal {
 		return refusal{name: "GET " + path, method: "GET", path: path, status: 400, code: "invalid-request"}
 	}
 	missing := func(method, path string) refusal {
-		return refusal{name: method + " " + path, method: method, path: path, body: unset, status: 404, code: "not-found"}
+		return refusal{name: method + " " + path, method: method, path: path, body: unset, status: 404,
+			code: "not-found"}
 	}
 	const ghostOrder, ghostPayment = "ord_00000000000000000000000000", "pay_00000000000000000000000000"
 	list := []refusal{
-		// Each kind of mistake, in the order they are judged in; and two at once, where the first counts.
-		missing("POST", "/v1/nothing"), missing("GET", "/v1"), missing("GET", "/v1/orders/"), missing("POST", "/v1/payments/"),
-		{name: "route before API key", path: "/v1/nothing", headers: []string{"Authorization: -"}, status: 404, code: "not-found"},
+		// Each kind of mistake, in the order of the checks; and two at once, where the first counts.
+		missing("POST", "/v1/nothing"), missing("GET", "/v1"), missing("GET", "/v1/orders/"),
+		missing("POST", "/v1/payments/"),
+		{name: "route before API key", path: "/v1/nothing", headers: []string{"Authorization: -"}, status: 404,
+			code: "not-found"},
 		{name: "method of the root", path: "/", status: 405, code: "method-not-allowed"},
 		{name: "method", method: "DELETE", status: 405, code: "method-not-allowed"},
-		{name: "method before API key", method: "PATCH", headers: []string{"Authorization: -"}, status: 405, code: "method-not-allowed"},
+		{name: "method before API key", method: "PATCH", headers: []string{"Authorization: -"}, status: 405,
+			code: "method-not-allowed"},
 		{name: "no API key", headers: []string{"Authorization: -"}, status: 401, code: "unauthenticated"},
-		{name: "another scheme", headers: []string{"Authorization: Basic dGVhOnRlYQ=="}, status: 401, code: "unauthenticated"},
-		{name: "an API key of nobody", headers: []string{"Authorization: Bearer payonce_06gvqs7in9sb99iish6qfsku4o_nobody"}, status: 401, code: "unauthenticated"},
-		{name: "an API key of no form", headers: []string{"Authorization: Bearer " + long(5000)}, status: 401, code: "unauthenticated"},
-		{name: "API key before size", headers: []string{"Authorization: -"}, body: long(70 << 10), status: 401, code: "unauthenticated"},
+		{name: "another scheme", headers: []string{"Authorization: Basic dGVhOnRlYQ=="}, status: 401,
+			code: "unauthenticated"},
+		{name: "an API key of nobody",
+			headers: []string{"Authorization: Bearer payonce_06gvqs7in9sb99iish6qfsku4o_nobody"}, status: 401,
+			code: "unauthenticated"},
+		{name: "an API key of no form", headers: []string{"Authorization: Bearer " + long(5000)}, status: 401,
+			code: "unauthenticated"},
+		{name: "API key before size", headers: []string{"Authorization: -"}, body: long(70 << 10), status: 401,
+			code: "unauthenticated"},
 		{name: "size", body: `{"currency":"` + long(64<<10) + `"}`, status: 413, code: "payload-too-large"},
-		{name: "size before media type", body: long(70 << 10), headers: []string{"Content-Type: text/plain"}, status: 413, code: "payload-too-large"},
-		{name: "media type", headers: []string{"Content-Type: application/x-www-form-urlencoded"}, status: 415, code: "unsupported-media-type"},
+		{name: "size before media type", body: long(70 << 10), headers: []string{"Content-Type: text/plain"},
+			status: 413, code: "payload-too-large"},
+		{name: "media type", headers: []string{"Content-Type: application/x-www-form-urlencoded"}, status: 415,
+			code: "unsupported-media-type"},
 		{name: "no media type", headers: []string{"Content-Type: -"}, status: 415, code: "unsupported-media-type"},
-		{name: "another JSON", headers: []string{"Content-Type: application/merge-patch+json"}, status: 415, code: "unsupported-media-type"},
-		{name: "another charset", headers: []string{"Content-Type: application/json; charset=iso-8859-1"}, status: 415, code: "unsupported-media-type"},
-		{name: "media type of nothing", headers: []string{"Content-Type: text/plain"}, path: "/v1/orders/" + order + "/cancel", body: unset, status: 415, code: "unsupported-media-type"},
-		{name: "media type before key", headers: []string{"Content-Type: text/plain", "Idempotency-Key: -"}, status: 415, code: "unsupported-media-type"},
+		{name: "another JSON", headers: []string{"Content-Type: application/merge-patch+json"}, status: 415,
+			code: "unsupported-media-type"},
+		{name: "another charset", headers: []string{"Content-Type: application/json; charset=iso-8859-1"},
+			status: 415, code: "unsupported-media-type"},
+		{name: "media type of nothing", headers: []string{"Content-Type: text/plain"},
+			path: "/v1/orders/" + order + "/cancel", body: unset, status: 415, code: "unsupported-media-type"},
+		{name: "media type before key", headers: []string{"Content-Type: text/plain", "Idempotency-Key: -"},
+			status: 415, code: "unsupported-media-type"},
 		{name: "no key", headers: []string{"Idempotency-Key: -"}, status: 400, code: "idempotency-key-missing"},
-		{name: "key before body", headers: []string{"Idempotency-Key: -"}, body: `{`, status: 400, code: "idempotency-key-missing"},
-		{name: "body before a used key", headers: []string{"Idempotency-Key: used"}, body: `{}`, status: 400, code: "invalid-request", pointer: "/currency"},
+		{name: "key before body", headers: []string{"Idempotency-Key: -"}, body: `{`, status: 400,
+			code: "idempotency-key-missing"},
+		{name: "body before a used key", headers: []string{"Idempotency-Key: used"}, body: `{}`, status: 400,
+			code: "invalid-request", pointer: "/currency"},
 
-		badKey("an empty key", ""), badKey("an empty string", `""`), badKey("a key of 201 characters", long(201)), badKey("a string of 201 characters", `"`+long(201)+`"`),
-		badKey("a space", "a b"), badKey("a space in a string", `"a b"`), badKey("a tab", "a\tb"), badKey("not ASCII", "schlüssel"),
-		badKey("no end", `"abc`), badKey("more behind the end", `"abc"d`), badKey("parameters", `"abc";q=1`), badKey("a list", `"abc", "def"`), badKey("an escape of nothing", `"a\c"`), badKey("not ASCII in a string", `"é"`),
-		{name: "two keys", headers: []string{"Idempotency-Key: a", "Idempotency-Key: a"}, status: 400, code: "idempotency-key-invalid"},
+		badKey("an empty key", ""), badKey("an empty string", `""`), badKey("a key of 201 characters", long(201)),
+		badKey("a string of 201 characters", `"`+long(201)+`"`),
+		badKey("a space", "a b"), badKey("a space in a string", `"a b"`), badKey("a tab", "a\tb"),
+		badKey("not ASCII", "schlüssel"),
+		badKey("no end", `"abc`), badKey("more behind the end", `"abc"d`), badKey("parameters", `"abc";q=1`),
+		badKey("a list", `"abc", "def"`), badKey("an escape of nothing", `"a\c"`),
+		badKey("not ASCII in a string", `"é"`),
+		{name: "two keys", headers: []string{"Idempotency-Key: a", "Idempotency-Key: a"}, status: 400,
+			code: "idempotency-key-invalid"},
 
-		badBody("no body", unset, ""), badBody("not JSON", `currency=usd`, ""), badBody("cut off", `{"currency":"usd"`, ""), badBody("trailing data", newOrder+`{}`, ""), badBody("trailing comma", `{"currency":"usd",}`, ""),
-		badBody("a byte order mark", "\ufeff"+newOrder, ""), badBody("a list", `[]`, ""), badBody("a number", `1`, ""), badBody("null", `null`, ""),
-		badBody("an unknown member", `{"colour":"red"}`, "/colour"), badBody("a member in another case", `{"Currency":"usd"}`, "/Currency"), badBody("an unknown member below", item(`"sku":"a","quantity":1,"unit_amount":100,"colour":1`), "/items/0/colour"),
-		badBody("a duplicate member", `{"currency":"usd","currency":"eur"}`, "/currency"), badBody("a duplicate member, escaped", `{"currency":"usd","curr\u0065ncy":"eur"}`, "/currency"),
+		badBody("no body", unset, ""), badBody("not JSON", `currency=usd`, ""),
+		badBody("cut off", `{"currency":"usd"`, ""), badBody("trailing data", newOrder+`{}`, ""),
+		badBody("trailing comma", `{"currency":"usd",}`, ""),
+		badBody("a byte order mark", "\ufeff"+newOrder, ""), badBody("a list", `[]`, ""),
+		badBody("a number", `1`, ""), badBody("null", `null`, ""),
+		badBody("an unknown member", `{"colour":"red"}`, "/colour"),
+		badBody("a member in another case", `{"Currency":"usd"}`, "/Currency"),
+		badBody("an unknown member below", item(`"sku":"a","quantity":1,"unit_amount":100,"colour":1`),
+			"/items/0/colour"),
+		badBody("a duplicate member", `{"currency":"usd","currency":"eur"}`, "/currency"),
+		badBody("a duplicate member, escaped", `{"currency":"usd","curr\u0065ncy":"eur"}`, "/currency"),
 		badBody("a duplicate member below", item(`"sku":"a","sku":"b","quantity":1,"unit_amount":100`), "/items/0/sku"),
-		badBody("a float", item(`"sku":"a","quantity":1.5,"unit_amount":100`), "/items/0/quantity"), badBody("a float that is whole", item(`"sku":"a","quantity":1.0,"unit_amount":100`), "/items/0/quantity"),
-		badBody("an exponent", item(`"sku":"a","quantity":1,"unit_amount":1e2`), "/items/0/unit_amount"), badBody("a number in quotes", item(`"sku":"a","quantity":"1","unit_amount":100`), "/items/0/quantity"),
-		badBody("a huge number", item(`"sku":"a","quantity":1,"unit_amount":99999999999999999999999999`), "/items/0/unit_amount"), badBody("a number beyond 64 bits", item(`"sku":"a","quantity":9223372036854775808,"unit_amount":100`), "/items/0/quantity"),
-		badBody("a negative amount", item(`"sku":"a","quantity":1,"unit_amount":-100`), "/items/0/unit_amount"), badBody("nothing", item(`"sku":"a","quantity":0,"unit_amount":100`), "/items/0/quantity"),
-		badBody("an overflow of the sum", item(`"sku":"a","quantity":1000000,"unit_amount":99999999`), "/items"), badBody("less than can be charged", item(`"sku":"a","quantity":1,"unit_amount":49`), "/items"),
-		badBody("NUL in a string", item(`"sku":"a\u0000b","quantity":1,"unit_amount":100`), "/items/0/sku"), badBody("NUL in the body", "{\"currency\":\"u\x00d\"}", "/currency"), badBody("invalid UTF-8", "{\"currency\":\"usd\",\"items\":[{\"sku\":\"\xff\xfe\"}]}", "/items/0/sku"),
-		badBody("half a surrogate", item(`"sku":"\ud800","quantity":1,"unit_amount":100`), "/items/0/sku"), badBody("no items", `{"currency":"usd","items":[]}`, "/items"), badBody("an item that is null", `{"currency":"usd","items":[null]}`, "/items/0"), badBody("a currency in capitals", strings.Replace(newOrder, "usd", "USD", 1), "/currency"),
-		badBody("a currency of nowhere", strings.Replace(newOrder, "usd", "xxx", 1), "/currency"), badBody("metadata that is no text", strings.Replace(newOrder, "}]", `}],"metadata":{"a/b~c":1}`, 1), "/metadata/a~1b~0c"),
-		badBody("too much metadata", strings.Replace(newOrder, "}]", `}],"metadata":{"a":"`+long(501)+`"}`, 1), "/metadata/a"), badBody("a long reference", strings.Replace(newOrder, "}]", `}],"customer_reference":"`+long(201)+`"`, 1), "/customer_reference"),
+		badBody("a float", item(`"sku":"a","quantity":1.5,"unit_amount":100`), "/items/0/quantity"),
+		badBody("a float that is whole", item(`"sku":"a","quantity":1.0,"unit_amount":100`), "/items/0/quantity"),
+		badBody("an exponent", item(`"sku":"a","quantity":1,"unit_amount":1e2`), "/items/0/unit_amount"),
+		badBody("a number in quotes", item(`"sku":"a","quantity":"1","unit_amount":100`), "/items/0/quantity"),
+		badBody("a huge number", item(`"sku":"a","quantity":1,"unit_amount":99999999999999999999999999`),
+			"/items/0/unit_amount"), badBody("a number beyond 64 bits",
+			item(`"sku":"a","quantity":9223372036854775808,"unit_amount":100`), "/items/0/quantity"),
+		badBody("a negative amount", item(`"sku":"a","quantity":1,"unit_amount":-100`), "/items/0/unit_amount"),
+		badBody("nothing", item(`"sku":"a","quantity":0,"unit_amount":100`), "/items/0/quantity"),
+		badBody("an overflow of the sum", item(`"sku":"a","quantity":1000000,"unit_amount":99999999`), "/items"),
+		badBody("less than can be charged", item(`"sku":"a","quantity":1,"unit_amount":49`), "/items"),
+		badBody("NUL in a string", item(`"sku":"a\u0000b","quantity":1,"unit_amount":100`), "/items/0/sku"),
+		badBody("NUL in the body", "{\"currency\":\"u\x00d\"}", "/currency"),
+		badBody("invalid UTF-8", "{\"currency\":\"usd\",\"items\":[{\"sku\":\"\xff\xfe\"}]}", "/items/0/sku"),
+		badBody("half a surrogate", item(`"sku":"\ud800","quantity":1,"unit_amount":100`), "/items/0/sku"),
+		badBody("no items", `{"currency":"usd","items":[]}`, "/items"),
+		badBody("an item that is null", `{"currency":"usd","items":[null]}`, "/items/0"),
+		badBody("a currency in capitals", strings.Replace(newOrder, "usd", "USD", 1), "/currency"),
+		badBody("a currency of nowhere", strings.Replace(newOrder, "usd", "xxx", 1), "/currency"),
+		badBody("metadata that is no text", strings.Replace(newOrder, "}]", `}],"metadata":{"a/b~c":1}`, 1),
+			"/metadata/a~1b~0c"),
+		badBody("too much metadata", strings.Replace(newOrder, "}]", `}],"metadata":{"a":"`+long(501)+`"}`, 1),
+			"/metadata/a"), badBody("a long reference", strings.Replace(newOrder, "}]",
+			`}],"customer_reference":"`+long(201)+`"`, 1), "/customer_reference"),
 
-		badPay("no order", `{"payment_method":"pm_card_visa"}`, "/order_id"), badPay("no method", `{"order_id":"`+order+`"}`, "/payment_method"), badPay("an empty method", `{"order_id":"`+order+`","payment_method":""}`, "/payment_method"),
-		badPay("a method with a space", `{"order_id":"`+order+`","payment_method":"pm card"}`, "/payment_method"), badPay("an amount", `{"order_id":"`+order+`","payment_method":"pm_card_visa","amount":1}`, "/amount"), badPay("NUL in an id", `{"order_id":"ord_\u0000","payment_method":"pm_card_visa"}`, "/order_id"),
-		{name: "a body where none belongs", path: "/v1/orders/" + order + "/cancel", body: `{"force":true}`, status: 400, code: "invalid-request", pointer: "/force"},
-		{name: "null where nothing belongs", path: "/v1/payments/" + payment + "/cancel", body: " null\n", status: 400, code: "invalid-request"},
+		badPay("no order", `{"payment_method":"pm_card_visa"}`, "/order_id"),
+		badPay("no method", `{"order_id":"`+order+`"}`, "/payment_method"),
+		badPay("an empty method", `{"order_id":"`+order+`","payment_method":""}`, "/payment_method"),
+		badPay("a method with a space", `{"order_id":"`+order+`","payment_method":"pm card"}`, "/payment_method"),
+		badPay("an amount", `{"order_id":"`+order+`","payment_method":"pm_card_visa","amount":1}`, "/amount"),
+		badPay("NUL in an id", `{"order_id":"ord_\u0000","payment_method":"pm_card_visa"}`, "/order_id"),
+		{name: "a body where none belongs", path: "/v1/orders/" + order + "/cancel", body: `{"force":true}`,
+			status: 400, code: "invalid-request", pointer: "/force"},
+		{name: "null where nothing belongs", path: "/v1/payments/" + payment + "/cancel", body: " null\n",
+			status: 400, code: "invalid-request"},
 
-		{name: "an order of nobody", path: "/v1/payments", body: world.PayBody(ghostOrder, visa), status: 404, code: "not-found"},
-		{name: "an order of no form", path: "/v1/payments", body: world.PayBody("1; DROP TABLE orders", visa), status: 404, code: "not-found"},
-		missing("POST", "/v1/orders/"+ghostOrder+"/cancel"), missing("POST", "/v1/payments/"+ghostPayment+"/cancel"), missing("POST", "/v1/payments/"+ghostPayment+"/refunds"), missing("POST", "/v1/payments/"+order+"/refunds"), missing("POST", "/v1/orders/"+payment+"/cancel"),
-		missing("GET", "/v1/orders/"+ghostOrder), missing("GET", "/v1/payments/"+ghostPayment), missing("GET", "/v1/orders/%00"), missing("GET", "/v1/orders/a%2Fb"), missing("GET", "/v1/orders/%ff"), missing("GET", "/v1/orders/"+strings.ToUpper(order)),
+		{name: "an order of nobody", path: "/v1/payments", body: world.PayBody(ghostOrder, visa), status: 404,
+			code: "not-found"},
+		{name: "an order of no form", path: "/v1/payments", body: world.PayBody("1; DROP TABLE orders", visa),
+			status: 404, code: "not-found"},
+		missing("POST", "/v1/orders/"+ghostOrder+"/cancel"), missing("POST", "/v1/payments/"+ghostPayment+"/cancel"),
+		missing("POST", "/v1/payments/"+ghostPayment+"/refunds"), missing("POST", "/v1/payments/"+order+"/refunds"),
+		missing("POST", "/v1/orders/"+payment+"/cancel"),
+		missing("GET", "/v1/orders/"+ghostOrder), missing("GET", "/v1/payments/"+ghostPayment),
+		missing("GET", "/v1/orders/%00"), missing("GET", "/v1/orders/a%2Fb"), missing("GET", "/v1/orders/%ff"),
+		missing("GET", "/v1/orders/"+strings.ToUpper(order)),
 
-		read("/v1/orders?limit=0"), read("/v1/orders?limit=101"), read("/v1/orders?limit=abc"), read("/v1/orders?limit="), read("/v1/orders?limit=1&limit=2"), read("/v1/orders?limit=-1"), read("/v1/orders?limit=99999999999999999999"),
-		read("/v1/orders?starting_after=abc"), read("/v1/orders?starting_after=" + ghostOrder), read("/v1/orders?starting_after=" + payment), read("/v1/orders?starting_after=%00"),
-		read("/v1/orders?limit=%2B5"), read("/v1/orders?limit=%zz"), read("/v1/orders?limit=5;limit=6"), read("/v1/orders?starting_after=%zz"), read("/v1/orders?starting_after=" + order + "&starting_after=" + order), read("/v1/orders?%zz"),
-		read("/v1/payments?limit=0"), read("/v1/payments?starting_after=" + ghostPayment), read("/v1/payments?starting_after=" + order), read("/v1/payments?order_id=%zz"), read("/v1/payments?order_id=" + order + "&order_id=" + order),
-		read("/v1/payments?order_id=" + ghostOrder + "&starting_after=" + payment), read("/v1/events?after=%zz"), read("/v1/events?after=a&after=a"),
+		read("/v1/orders?limit=0"), read("/v1/orders?limit=101"), read("/v1/orders?limit=abc"),
+		read("/v1/orders?limit="), read("/v1/orders?limit=1&limit=2"), read("/v1/orders?limit=-1"),
+		read("/v1/orders?limit=99999999999999999999"),
+		read("/v1/orders?starting_after=abc"), read("/v1/orders?starting_after=" + ghostOrder),
+		read("/v1/orders?starting_after=" + payment), read("/v1/orders?starting_after=%00"),
+		read("/v1/orders?limit=%2B5"), read("/v1/orders?limit=%zz"), read("/v1/orders?limit=5;limit=6"),
+		read("/v1/orders?starting_after=%zz"),
+		read("/v1/orders?starting_after=" + order + "&starting_after=" + order), read("/v1/orders?%zz"),
+		read("/v1/payments?limit=0"), read("/v1/payments?starting_after=" + ghostPayment),
+		read("/v1/payments?starting_after=" + order), read("/v1/payments?order_id=%zz"),
+		read("/v1/payments?order_id=" + order + "&order_id=" + order),
+		read("/v1/payments?order_id=" + ghostOrder + "&starting_after=" + payment), read("/v1/events?after=%zz"),
+		read("/v1/events?after=a&after=a"),
 	}
 	for _, path := range []string{"/v1/orders", "/v1/payments"} {
 		for _, method := range []string{"PUT", "PATCH", "OPTIONS", "TRACE"} {
-			list = append(list, refusal{name: method + " " + path, method: method, path: path, body: unset, status: 405, code: "method-not-allowed"})
+			list = append(list, refusal{name: method + " " + path, method: method, path: path, body: unset,
+				status: 405, code: "method-not-allowed"})
 		}
 	}
 	return append(list,
-		refusal{name: "a method of its own making", method: "PAY", path: "/v1/payments", body: unset, status: 405, code: "method-not-allowed"},
-		refusal{name: "a method on an encoded path", method: "DELETE", path: "/v1/orders/a%2Fb", body: unset, status: 405, code: "method-not-allowed"},
-		refusal{name: "POST of what is only read", path: "/v1/orders/" + order, status: 405, code: "method-not-allowed"},
+		refusal{name: "a method of its own making", method: "PAY", path: "/v1/payments", body: unset, status: 405,
+			code: "method-not-allowed"},
+		refusal{name: "a method on an encoded path", method: "DELETE", path: "/v1/orders/a%2Fb", body: unset,
+			status: 405, code: "method-not-allowed"},
+		refusal{name: "POST of what is only read", path: "/v1/orders/" + order, status: 405,
+			code: "method-not-allowed"},
 	)
 }
 
-// TestNothingIsWritten: whoever is refused, and whoever is told again what is
-// stored, leaves no trace in the database. The witness is the counter of
-// transaction ids: PostgreSQL gives one to every transaction that changes or even
-// locks a row, and to no other. It counts for the whole server, so this test has
-// one of its own.
-func TestNothingIsWritten(t *testing.T) {
+// TestRefusedRequestsWriteNothing: a request that is refused, or replayed, changes nothing in
+// the database. The test reads the counter of transaction ids: PostgreSQL assigns one to
+// every transaction that changes or locks a row, and to no other. The counter is the
+// whole server's, so this test uses a separate server.
+func TestRefusedRequestsWriteNothing(t *testing.T) {
 	t.Parallel()
 	server := dbtest.Server(t)
 	dbtest.Migrated(t, server.URL)
@@ -191,21 +259,34 @@ func TestNothingIsWritten(t *testing.T) {
 		want string
 		send func() world.Answer
 	}{
-		"a success again":                  {"201", func() world.Answer { return api.Pay("used", order, visa) }},
-		"a decline again":                  {"payment-declined", func() world.Answer { return api.Pay("declined", declined, "pm_card_chargeDeclined") }},
-		"a refusal again":                  {"order-already-paid", func() world.Answer { return api.Pay("again", order, visa) }},
-		"a cancel again":                   {"200", func() world.Answer { return api.Post("/v1/orders/"+canceled+"/cancel", "cancel", "{}") }},
-		"expired":                          {"idempotency-key-expired", func() world.Answer { return api.Pay("expired", expired, "pm_nope") }},
-		"in flight":                        {"idempotency-key-in-flight", func() world.Answer { return api.Pay("busy", busy, visa) }},
-		"waited for":                       {"idempotency-key-in-flight", func() world.Answer { return api.Pay("busy", busy, visa, "Prefer: wait=1") }},
-		"another request":                  {"idempotency-key-mismatch", func() world.Answer { return api.Pay("used", busy, visa) }},
-		"another payment is in progress":   {"payment-in-progress", func() world.Answer { return api.Pay("new", busy, visa) }},
-		"another payment waits":            {"payment-in-progress", func() world.Answer { return api.Pay("new", waits, visa) }},
-		"rate limited":                     {"rate-limited", func() world.Answer { return limited.Post("/v1/orders", "new", newOrder) }},
-		"cancel while a payment is moving": {"payment-in-progress", func() world.Answer { return api.Post("/v1/orders/"+busy+"/cancel", "new", "") }},
-		"reading":                          {"200", func() world.Answer { return api.Get("/v1/orders/" + order) }},
-		"listing":                          {"200", func() world.Answer { return api.Get("/v1/payments?order_id=" + order + "&limit=1") }},
-		"listing what cannot be":           {"200", func() world.Answer { return api.Get("/v1/payments?order_id=%00") }},
+		"a success again": {"201", func() world.Answer { return api.Pay("used", order, visa) }},
+		"a decline again": {"payment-declined",
+			func() world.Answer { return api.Pay("declined", declined, "pm_card_chargeDeclined") }},
+		"a refusal again": {"order-already-paid",
+			func() world.Answer { return api.Pay("again", order, visa) }},
+		"a cancel again": {"200",
+			func() world.Answer { return api.Post("/v1/orders/"+canceled+"/cancel", "cancel", "{}") }},
+		"expired": {"idempotency-key-expired",
+			func() world.Answer { return api.Pay("expired", expired, "pm_nope") }},
+		"in flight": {"idempotency-key-in-flight",
+			func() world.Answer { return api.Pay("busy", busy, visa) }},
+		"waited for": {"idempotency-key-in-flight",
+			func() world.Answer { return api.Pay("busy", busy, visa, "Prefer: wait=1") }},
+		"another request": {"idempotency-key-mismatch",
+			func() world.Answer { return api.Pay("used", busy, visa) }},
+		"another payment is in progress": {"payment-in-progress",
+			func() world.Answer { return api.Pay("new", busy, visa) }},
+		"another payment waits": {"payment-in-progress",
+			func() world.Answer { return api.Pay("new", waits, visa) }},
+		"rate limited": {"rate-limited",
+			func() world.Answer { return limited.Post("/v1/orders", "new", newOrder) }},
+		"cancel while a payment is moving": {"payment-in-progress",
+			func() world.Answer { return api.Post("/v1/orders/"+busy+"/cancel", "new", "") }},
+		"reading": {"200", func() world.Answer { return api.Get("/v1/orders/" + order) }},
+		"listing": {"200",
+			func() world.Answer { return api.Get("/v1/payments?order_id=" + order + "&limit=1") }},
+		"listing what cannot be": {"200",
+			func() world.Answer { return api.Get("/v1/payments?order_id=%00") }},
 	} {
 		seen = transactions()
 		a := c.send()
@@ -243,19 +324,21 @@ func (r refusal) complete() refusal {
 	return r
 }
 
-func TestAllow(t *testing.T) {
+func TestMethodNotAllowedListsTheMethods(t *testing.T) {
 	t.Parallel()
 	api := world.New(t).Local(world.LocalOptions{})
 	for path, allow := range map[string]string{
-		"/v1/orders": "GET, HEAD, POST", "/v1/orders/x": "GET, HEAD", "/v1/orders/a%2Fb": "GET, HEAD", "/v1/orders/x/cancel": "POST", "/v1/payments": "GET, HEAD, POST", "/v1/payments/x": "GET, HEAD", "/v1/payments/x/cancel": "POST", "/healthz": "GET, HEAD", "/openapi.json": "GET, HEAD",
+		"/v1/orders": "GET, HEAD, POST", "/v1/orders/x": "GET, HEAD", "/v1/orders/a%2Fb": "GET, HEAD",
+		"/v1/orders/x/cancel": "POST", "/v1/payments": "GET, HEAD, POST", "/v1/payments/x": "GET, HEAD",
+		"/v1/payments/x/cancel": "POST", "/healthz": "GET, HEAD", "/openapi.json": "GET, HEAD",
 	} {
 		require.Equal(t, allow, api.Do("DELETE", path, "").Header.Get("Allow"), path)
 	}
 }
 
-// TestCutRequests sends what no HTTP library would: bodies that end too early.
-// Half a request must never become one.
-func TestCutRequests(t *testing.T) {
+// TestTruncatedRequestsAreRefused sends bodies that end too early, which no HTTP library
+// would do. A truncated request must never be executed.
+func TestTruncatedRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
 	api := w.Local(world.LocalOptions{})
@@ -264,9 +347,10 @@ func TestCutRequests(t *testing.T) {
 	whole := `{"currency":"usd","items":[{"sku":"tea","quantity":2,"unit_amount":500}]}`
 	head := "POST /v1/orders HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + w.Tenant.APIKey + "\r\nContent-Type: application/json\r\nIdempotency-Key: k\r\n"
 	for name, request := range map[string]string{
-		"shorter than its length":             head + "Content-Length: 500\r\n\r\n" + whole,
-		"shorter, and whole as JSON":          head + fmt.Sprintf("Content-Length: %d\r\n\r\n", len(whole)+1) + whole,
-		"a chunk that is cut":                 head + "Transfer-Encoding: chunked\r\n\r\n" + fmt.Sprintf("%x\r\n", len(whole)) + whole[:20],
+		"shorter than its length":    head + "Content-Length: 500\r\n\r\n" + whole,
+		"shorter, and whole as JSON": head + fmt.Sprintf("Content-Length: %d\r\n\r\n", len(whole)+1) + whole,
+		"a chunk that is cut": head + "Transfer-Encoding: chunked\r\n\r\n" + fmt.Sprintf("%x\r\n",
+			len(whole)) + whole[:20],
 		"chunks without an end":               head + "Transfer-Encoding: chunked\r\n\r\n" + fmt.Sprintf("%x\r\n%s\r\n", len(whole), whole),
 		"a length that is none":               head + "Content-Length: -1\r\n\r\n" + whole,
 		"two lengths":                         head + "Content-Length: 3\r\nContent-Length: 75\r\n\r\n" + whole,
@@ -292,9 +376,9 @@ func TestCutRequests(t *testing.T) {
 	}
 }
 
-// TestUnreadableRequests: what net/http refuses before any handler sees it is
-// refused in the words of the contract all the same.
-func TestUnreadableRequests(t *testing.T) {
+// TestUnparsableRequestsGetAProblem: a request that net/http refuses before a handler is
+// called also gets a problem document.
+func TestUnparsableRequestsGetAProblem(t *testing.T) {
 	t.Parallel()
 	var options httpapi.Options
 	b := setup(t, func(o *httpapi.Options) { options = *o })
@@ -331,12 +415,14 @@ func TestUnreadableRequests(t *testing.T) {
 		"another protocol":               "GET /v1/orders HTTP/3.7\r\nHost: x\r\n\r\n",
 		"a space in a name":              "GET /v1/orders HTTP/1.1\r\nHost: x\r\nX Y: z\r\n\r\n",
 		"no HTTP at all":                 "\x16\x03\x01\x02\x00\x01\r\n\r\n",
-		"headers without an end":         "GET /v1/orders HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 1<<20+8<<10) + "\r\n\r\n",
+		"headers without an end": "GET /v1/orders HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x",
+			1<<20+8<<10) + "\r\n\r\n",
 	} {
 		res, body := send(request)
 		require.Equal(t, http.StatusBadRequest, res.StatusCode, name)
 		require.Equal(t, "application/problem+json", res.Header.Get("Content-Type"), name)
-		require.NoError(t, b.contract.Check(httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://x/v1/orders", nil), res.StatusCode, res.Header, body), name)
+		require.NoError(t, b.contract.Check(httptest.NewRequestWithContext(t.Context(), http.MethodPost,
+			"http://x/v1/orders", nil), res.StatusCode, res.Header, body), name)
 		var p struct {
 			Code      string
 			RequestID string `json:"request_id"`

@@ -21,9 +21,9 @@ import (
 	"example.com/payonce/testkit/openapi"
 )
 
-// A webhook for which there is no room was not kept, and is to be sent again: that
-// is no failure of ours, as a 500 would say.
-func TestWebhookWithoutRoomIsToBeSentAgain(t *testing.T) {
+// A webhook that arrives when the intake is full is not stored, and Stripe must resend it:
+// a 503, because a 500 would look like a bug.
+func TestWebhookIsRefusedWhenTheIntakeIsFull(t *testing.T) {
 	t.Parallel()
 	p := problemOf(fmt.Errorf("keep it: %w", inbox.ErrFull))
 	require.Equal(t, codeUnavailable, p.code)
@@ -31,8 +31,8 @@ func TestWebhookWithoutRoomIsToBeSentAgain(t *testing.T) {
 }
 
 // The decoder is written by hand, and so is the document. Here a few hundred
-// bodies, each a valid one with one thing changed, are judged by both.
-func TestRequestsAgreeWithTheDocument(t *testing.T) {
+// bodies, each a valid one with one change, are checked by both.
+func TestRequestsMatchTheOpenAPIDocument(t *testing.T) {
 	t.Parallel()
 	doc := openapi.New(t, OpenAPI()).Document()
 	for _, c := range []struct {
@@ -44,8 +44,9 @@ func TestRequestsAgreeWithTheDocument(t *testing.T) {
 		{
 			schema: "NewOrder", parse: orderRequest,
 			valid: `{"currency":"eur","items":[{"sku":"tea","quantity":2,"unit_amount":1250}],"customer_reference":"c","metadata":{"channel":"web"}}`,
-			except: map[string]bool{ // The sum of an order is judged as a whole; a schema has no words for that.
-				"/items/0/quantity = 1000000": true, "/items/0/unit_amount = 99999999": true, "/items/0/unit_amount = 1": true,
+			except: map[string]bool{ // The total of an order is checked, too; a schema cannot express that.
+				"/items/0/quantity = 1000000": true, "/items/0/unit_amount = 99999999": true,
+				"/items/0/unit_amount = 1": true,
 			},
 		},
 		{
@@ -99,9 +100,12 @@ func judge(schema *openapi3.Schema, body []byte) error {
 func eachChange(t *testing.T, body string, visit func(change string, body []byte)) {
 	t.Helper()
 	instead := map[string]any{
-		"null": nil, "true": true, "an empty text": "", "a text": "Tea cup", "the longest text": strings.Repeat("é", 255), "a longer text": strings.Repeat("x", 501),
-		"a space": "a b", "0": 0, "-1": -1, "1": 1, "1.5": 1.5, "1000000": 1000000, "1000001": 1000001, "99999999": 99999999, "100000000": 100000000,
-		"a huge number": json.Number("9223372036854775808"), "an empty list": []any{}, "an empty object": map[string]any{}, "a list of lists": []any{[]any{}},
+		"null": nil, "true": true, "an empty text": "", "a text": "Tea cup",
+		"the longest text": strings.Repeat("é", 255), "a longer text": strings.Repeat("x", 501),
+		"a space": "a b", "0": 0, "-1": -1, "1": 1, "1.5": 1.5, "1000000": 1000000, "1000001": 1000001,
+		"99999999": 99999999, "100000000": 100000000,
+		"a huge number": json.Number("9223372036854775808"), "an empty list": []any{},
+		"an empty object": map[string]any{}, "a list of lists": []any{[]any{}},
 	}
 	var root any
 	require.NoError(t, json.Unmarshal([]byte(body), &root))
@@ -178,19 +182,24 @@ func TestFingerprint(t *testing.T) {
 	const order, payment = "ord_06gvqs7in9sb99iish6qfsku4o", "pay_06gvqs7m7pv2f4r5a2ia79is1g"
 	const newOrder = `{"currency":"eur","items":[{"sku":"tea","quantity":2,"unit_amount":1250}]}`
 
-	t.Run("StaysWhatItWas", func(t *testing.T) {
+	t.Run("IsTheSameInEveryRelease", func(t *testing.T) {
 		for path, want := range map[string][2]string{
-			"/v1/orders":                           {newOrder, "f303411b9fb5ac354d065afec2db1bbb4976946120dea4fea590ce18b1f9da7b"},
-			"/v1/orders/" + order + "/cancel":      {"", "7616a14650ce36416b4e56d40e0e3721e47496603e990ae35932b7521160078d"},
-			"/v1/payments":                         {`{"order_id":"` + order + `","payment_method":"pm_card_visa"}`, "52ca568b8548d75dded6251d2e266ce5a2151809ef98b292d300935beb022c8b"},
-			"/v1/payments/" + payment + "/cancel":  {"", "6b33360d9f10fea2cd1388c3cc94892140bf45c0a3ec559c111012f36a41de29"},
-			"/v1/payments/" + payment + "/refunds": {`{"amount":5}`, "2540135edb6a4c15f1e5fcca66fc6fad728b8d26f6296a68d1d329c3ca3df889"},
+			"/v1/orders": {newOrder,
+				"f303411b9fb5ac354d065afec2db1bbb4976946120dea4fea590ce18b1f9da7b"},
+			"/v1/orders/" + order + "/cancel": {"",
+				"7616a14650ce36416b4e56d40e0e3721e47496603e990ae35932b7521160078d"},
+			"/v1/payments": {`{"order_id":"` + order + `","payment_method":"pm_card_visa"}`,
+				"52ca568b8548d75dded6251d2e266ce5a2151809ef98b292d300935beb022c8b"},
+			"/v1/payments/" + payment + "/cancel": {"",
+				"6b33360d9f10fea2cd1388c3cc94892140bf45c0a3ec559c111012f36a41de29"},
+			"/v1/payments/" + payment + "/refunds": {`{"amount":5}`,
+				"2540135edb6a4c15f1e5fcca66fc6fad728b8d26f6296a68d1d329c3ca3df889"},
 		} {
 			require.Equal(t, want[1], of(path, want[0]), path)
 		}
 	})
 
-	t.Run("IsOfTheMeaning", func(t *testing.T) {
+	t.Run("IgnoresOrderAndWhiteSpace", func(t *testing.T) {
 		same := of("/v1/orders", newOrder)
 		for _, body := range []string{
 			`{"items":[{"unit_amount":1250,"quantity":2,"sku":"tea"}],"currency":"eur"}`,
@@ -204,7 +213,7 @@ func TestFingerprint(t *testing.T) {
 			of("/v1/orders", strings.Replace(newOrder, "}]", `}],"metadata":{"b":"2","a":"1"}`, 1)))
 	})
 
-	t.Run("TellsOthersApart", func(t *testing.T) {
+	t.Run("DiffersForDifferentRequests", func(t *testing.T) {
 		seen := map[string]string{}
 		for _, request := range [][2]string{
 			{"/v1/orders", newOrder},

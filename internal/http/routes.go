@@ -27,6 +27,8 @@ type part struct {
 	problemFor func(error) *problem // nil if the error is not one of this part's
 }
 
+// parts lists all resources. It is a function and not a variable, because the handlers
+// refer to the problems and the problems come from here.
 func parts() []part {
 	return []part{
 		ordersPart(),

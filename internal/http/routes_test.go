@@ -35,7 +35,8 @@ func undeclared(routes []route, operations map[string]idempotency.Operation, doc
 		say := func(format string, args ...any) { missing = append(missing, name+": "+fmt.Sprintf(format, args...)) }
 		if r.method != http.MethodPost {
 			if r.operation != "" || r.parse != nil || r.keyless != "" {
-				say("only a POST has an Idempotency-Key; remove operation, parse and keyless from its route in %s", file)
+				say("only a POST has an Idempotency-Key; remove operation, parse and keyless from its route in %s",
+					file)
 			}
 			if r.handle == nil {
 				say("it has no handler; add handle to its route in %s", file)
@@ -47,9 +48,11 @@ func undeclared(routes []route, operations map[string]idempotency.Operation, doc
 			say("it does not say how it can be repeated; add operation and parse to its route in %s, "+
 				"or keyless with the reason why it needs no Idempotency-Key", file)
 		case r.operation != "" && r.keyless != "":
-			say("it has an operation and a reason to have none; remove one of operation and keyless from its route in %s", file)
+			say("it has an operation and a reason to have none; "+
+				"remove one of operation and keyless from its route in %s", file)
 		case r.operation != "" && r.parse == nil:
-			say("nothing turns its body into the request of the operation %q; add parse to its route in %s", r.operation, file)
+			say("nothing turns its body into the request of the operation %q; add parse to its route in %s",
+				r.operation, file)
 		case r.operation != "" && r.handle != nil:
 			say("a handler of its own would bypass the Idempotency-Key; remove handle from its route in %s", file)
 		case r.keyless != "" && r.handle == nil:
@@ -70,8 +73,8 @@ func undeclared(routes []route, operations map[string]idempotency.Operation, doc
 				"to its parameters in internal/http/openapi.yaml")
 		}
 		if r.operation == "" && r.keyless != "" && documented {
-			say("an Idempotency-Key is documented, but it has no operation; add operation and parse to its route in %s, "+
-				"or remove the parameter from internal/http/openapi.yaml", file)
+			say("an Idempotency-Key is documented, but it has no operation; "+
+				"add operation and parse to its route in %s, or remove the parameter from internal/http/openapi.yaml", file)
 		}
 	}
 	return missing
@@ -82,7 +85,8 @@ func fileOf(pattern string) string {
 	sources, _ := filepath.Glob("*.go")
 	for _, source := range sources {
 		text, err := os.ReadFile(source)
-		if err == nil && !strings.HasSuffix(source, "_test.go") && strings.Contains(string(text), `pattern: "`+pattern+`"`) {
+		if err == nil && !strings.HasSuffix(source, "_test.go") && strings.Contains(string(text),
+			`pattern: "`+pattern+`"`) {
 			return "internal/http/" + source
 		}
 	}
@@ -98,21 +102,22 @@ func TestUndeclaredSaysWhatIsMissing(t *testing.T) {
 	const payments, webhook, tips = "/v1/payments", "/v1/webhooks/stripe", "/v1/tips"
 
 	for want, r := range map[string]route{
-		"POST /v1/payments: it does not say how it can be repeated; add operation and parse to its route in internal/http/payments.go, " +
-			"or keyless with the reason": {method: "POST", pattern: payments},
+		"POST /v1/payments: it does not say how it can be repeated; " +
+			"add operation and parse to its route in internal/http/payments.go, or keyless with the reason": {method: "POST", pattern: payments},
 		"POST /v1/payments: it has an operation and a reason to have none; remove one of operation and keyless": {
 			method: "POST", pattern: payments, operation: "create_payment", parse: parse, keyless: "absolute",
 		},
 		"POST /v1/payments: nothing turns its body into the request of the operation \"create_payment\"; " +
-			"add parse to its route in internal/http/payments.go": {method: "POST", pattern: payments, operation: "create_payment"},
+			"add parse to its route in internal/http/payments.go": {method: "POST", pattern: payments,
+			operation: "create_payment"},
 		"POST /v1/payments: a handler of its own would bypass the Idempotency-Key; remove handle": {
 			method: "POST", pattern: payments, operation: "create_payment", parse: parse, handle: handle,
 		},
 		"POST /v1/webhooks/stripe: it has no handler; add handle to its route in internal/http/webhooks.go": {
 			method: "POST", pattern: webhook, keyless: "Stripe's event id is its key",
 		},
-		"POST /v1/payments: its operation \"create_tip\" is not registered, so neither a request nor the completer could run it; " +
-			"add it to the map that Operations returns (internal/payments/service.go)": {
+		"POST /v1/payments: its operation \"create_tip\" is not registered, " +
+			"so neither a request nor the completer could run it; add it to the map that Operations returns (internal/payments/service.go)": {
 			method: "POST", pattern: payments, operation: "create_tip", parse: parse,
 		},
 		"POST /v1/tips: it is not documented; add /v1/tips with post under paths in internal/http/openapi.yaml": {
@@ -121,10 +126,12 @@ func TestUndeclaredSaysWhatIsMissing(t *testing.T) {
 		"POST /v1/refunds/{id}: it is not documented; add /v1/refunds/{id} with post": { // the path is, for GET
 			method: "POST", pattern: "/v1/refunds/{id}", operation: "create_payment", parse: parse,
 		},
-		"POST /v1/webhooks/stripe: its Idempotency-Key is not documented; add {$ref: '#/components/parameters/IdempotencyKey'}": {
+		"POST /v1/webhooks/stripe: its Idempotency-Key is not documented; " +
+			"add {$ref: '#/components/parameters/IdempotencyKey'}": {
 			method: "POST", pattern: webhook, operation: "create_payment", parse: parse,
 		},
-		"POST /v1/payments: an Idempotency-Key is documented, but it has no operation; add operation and parse to its route": {
+		"POST /v1/payments: an Idempotency-Key is documented, but it has no operation; " +
+			"add operation and parse to its route": {
 			method: "POST", pattern: payments, keyless: "absolute", handle: handle,
 		},
 		"GET /v1/payments: only a POST has an Idempotency-Key; remove operation, parse and keyless from its route": {
@@ -143,7 +150,8 @@ func TestUndeclaredSaysWhatIsMissing(t *testing.T) {
 		{method: "POST", pattern: webhook, keyless: "Stripe's event id is its key", handle: handle},
 		{method: "GET", pattern: payments, handle: handle},
 	}, operations, doc))
-	require.Len(t, undeclared([]route{{method: "POST", pattern: tips}}, operations, doc), 2, "all that is missing is said at once")
+	require.Len(t, undeclared([]route{{method: "POST", pattern: tips}}, operations, doc), 2,
+		"all that is missing is said at once")
 }
 
 // What is served is documented, under the same names. (That what is documented

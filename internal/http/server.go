@@ -24,6 +24,7 @@ import (
 	"example.com/payonce/internal/tracing"
 )
 
+// A client must not be able to hold a connection for ever by sending or reading slowly.
 const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 20 * time.Second // Plenty for a body of 64 KiB.
@@ -54,7 +55,8 @@ type Options struct {
 	WebhookReceived func()   // called after a webhook was stored, so that it is applied at once; may be nil
 }
 
-// Server is the public API.
+// Server is the public API. It has no state that a restart would lose: keys, leases and
+// responses are in the database, so any process can serve any retry.
 type Server struct {
 	o        Options
 	auth     authenticator
@@ -97,6 +99,8 @@ func NewServer(o Options) *Server {
 // Handler is the API as a handler, for tests that bring their own listener.
 func (s *Server) Handler() http.Handler { return s.handler }
 
+// mux builds the router from the routes. Only here is it decided whether a route requires
+// an API key and an Idempotency-Key, so that a handler cannot omit the check.
 func (s *Server) mux() http.Handler {
 	r := chi.NewRouter()
 	allowed := map[string][]string{}
@@ -108,6 +112,7 @@ func (s *Server) mux() http.Handler {
 		if !route.open {
 			handle = s.authenticated(handle)
 		}
+		// The methods are also recorded in allowed, for a 405.
 		r.Method(route.method, route.pattern, handle)
 		if route.method == http.MethodGet {
 			r.Method(http.MethodHead, route.pattern, handle) // net/http leaves the body out
@@ -132,6 +137,8 @@ func (s *Server) mux() http.Handler {
 	return s.observed(r)
 }
 
+// notFound has the same problem as an object that does not exist, so that a client needs
+// one branch for both.
 func (s *Server) notFound(w http.ResponseWriter, r *http.Request) {
 	s.refuse(w, r, &problem{code: codeNotFound, detail: "There is no such resource."})
 }

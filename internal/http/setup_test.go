@@ -39,7 +39,7 @@ func TestMain(m *testing.M) { dbtest.Main(m) }
 
 const webhookSecret = "whsec_test"
 
-// bundle is one service with a database and a Stripe of its own, and a tenant.
+// bundle is one service with its own database, its own simulated Stripe, and a tenant.
 // Whatever passes through its client is held against the OpenAPI document.
 type bundle struct {
 	t         *testing.T
@@ -77,7 +77,8 @@ func setup(t *testing.T, adjust ...func(*httpapi.Options)) *bundle {
 		Retention: 72 * time.Hour, Paths: paths, Operations: map[string]keyhistory.Describe{checkout.Create: checkout.History},
 	})
 	options := httpapi.Options{
-		Pool: pool, Keys: keys, Operations: operations, Payments: service, Checkouts: checkouts, History: history, Paths: paths, Feed: outbox.NewFeed(pool), Within: 14 * time.Second,
+		Pool: pool, Keys: keys, Operations: operations, Payments: service, Checkouts: checkouts, History: history, Paths: paths,
+		Feed: outbox.NewFeed(pool), Within: 14 * time.Second,
 		Retention: 72 * time.Hour, Metrics: metrics, WebhookSecrets: []string{webhookSecret},
 		Log: log,
 	}
@@ -105,7 +106,8 @@ func (b *bundle) newTenant(name string) string {
 	secret := make([]byte, 32)
 	_, _ = rand.Read(secret)
 	require.NoError(b.t, b.pool.InTx(b.t.Context(), func(q *db.Queries) error {
-		if err := q.TenantCreate(b.t.Context(), db.TenantCreateParams{ID: id, Name: name, FingerprintSecret: secret}); err != nil {
+		if err := q.TenantCreate(b.t.Context(), db.TenantCreateParams{ID: id, Name: name,
+			FingerprintSecret: secret}); err != nil {
 			return err
 		}
 		return q.APIKeyCreate(b.t.Context(), db.APIKeyCreateParams{TenantID: id, KeyHash: hash, Hint: hint})
@@ -113,7 +115,7 @@ func (b *bundle) newTenant(name string) string {
 	return key
 }
 
-// answer is what came back.
+// answer is a response.
 type answer struct {
 	status int
 	header http.Header
@@ -172,7 +174,7 @@ func (b *bundle) post(path, key, body string, header ...string) answer {
 	return b.send("POST", path, body, append([]string{"Idempotency-Key", key}, header...)...)
 }
 
-// order makes an order of 25.00 EUR under a key of its own.
+// order creates an order of 25.00 EUR.
 func (b *bundle) order(key string) string {
 	b.t.Helper()
 	a := b.post("/v1/orders", key, `{"currency":"eur","items":[{"sku":"tea","quantity":2,"unit_amount":1250}]}`)

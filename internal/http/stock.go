@@ -21,6 +21,8 @@ func (s *Server) stockRoutes() []route {
 // changes nothing.
 func (s *Server) setStock(w http.ResponseWriter, r *http.Request) {
 	sku, available, err := stockRequest(w, r)
+	// It writes, so it counts against the rate limit like a POST. The request is checked
+	// first: one that is refused has cost nothing.
 	if err == nil {
 		err = s.limits.take(tenantOf(r).id)
 	}
@@ -34,6 +36,7 @@ func (s *Server) setStock(w http.ResponseWriter, r *http.Request) {
 	s.show(w, r, stock, err)
 }
 
+// stockRequest makes the same checks in the same order as readKeyed, without the key.
 func stockRequest(w http.ResponseWriter, r *http.Request) (sku string, available int64, err error) {
 	body, err := readBody(w, r, bodyMax)
 	if err != nil {
@@ -56,7 +59,7 @@ func stockRequest(w http.ResponseWriter, r *http.Request) (sku string, available
 		c.fail("/available", "is required")
 		return "", 0, c.err()
 	}
-	c.between("/available", *b.Available, 0, stockMax)
+	c.between("/available", *b.Available, 0, stockMax) // Zero is valid: it stops the sale.
 	return sku, *b.Available, c.err()
 }
 

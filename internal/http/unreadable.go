@@ -37,6 +37,8 @@ type translatedConn struct {
 	s *Server
 }
 
+// Write replaces only a write that consists of net/http's whole response. It writes that
+// in one piece, so a handler's body with the same bytes in it is not affected.
 func (c *translatedConn) Write(b []byte) (int, error) {
 	line, text, own := bytes.Cut(b, []byte(plainly))
 	if !own || bytes.ContainsAny(line, "\r\n") {

@@ -16,9 +16,9 @@ import (
 	"example.com/payonce/stripesim"
 )
 
-// TestWaiterOutlivesTheHolder: who waits for a holder that dies may have waited
-// longer than a request's own time, which it then has not used yet.
-func TestWaiterOutlivesTheHolder(t *testing.T) {
+// TestWaiterTakesOverAnExpiredLease: a request that waits for another process that crashes
+// may have waited for longer than Within; it must still have time to do the work.
+func TestWaiterTakesOverAnExpiredLease(t *testing.T) {
 	t.Parallel()
 	const within = 600 * time.Millisecond
 	var options httpapi.Options
@@ -33,25 +33,29 @@ func TestWaiterOutlivesTheHolder(t *testing.T) {
 	}
 	lease := func(until string) {
 		t.Helper()
-		_, err := b.pool.Raw().Exec(t.Context(), "UPDATE idempotency_keys SET leased_until = clock_timestamp() + $1::interval WHERE key = 'k'", until)
+		_, err := b.pool.Raw().Exec(t.Context(),
+			"UPDATE idempotency_keys SET leased_until = clock_timestamp() + $1::interval WHERE key = 'k'", until)
 		require.NoError(t, err)
 	}
 	attempts := func() (n int) {
 		t.Helper()
-		require.NoError(t, b.pool.Raw().QueryRow(t.Context(), "SELECT attempts FROM idempotency_keys WHERE key = 'k'").Scan(&n))
+		require.NoError(t, b.pool.Raw().QueryRow(t.Context(),
+			"SELECT attempts FROM idempotency_keys WHERE key = 'k'").Scan(&n))
 		return n
 	}
 	body := `{"order_id":"` + b.order("order") + `","payment_method":"pm_card_visa"}`
-	b.sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.Refuse, Status: http.StatusServiceUnavailable, Times: 1})
+	b.sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.Refuse, Status: http.StatusServiceUnavailable,
+		Times: 1})
 	require.Equal(t, http.StatusAccepted, b.post("/v1/payments", "k", body).status)
 
 	lease("-1 second")
 	hasty := with(time.Nanosecond)
-	require.Equal(t, "idempotency-key-in-flight", hasty.post("/v1/payments", "k", body).code(), "a claim that could only be dropped is not taken")
+	require.Equal(t, "idempotency-key-in-flight", hasty.post("/v1/payments", "k", body).code(),
+		"a claim that could only be dropped is not taken")
 	require.Equal(t, "unavailable", hasty.post("/v1/payments", "fresh", body).code(), "nothing was begun")
 	require.Equal(t, 1, attempts())
 
-	lease("1 hour") // somebody works on it
+	lease("1 hour") // another process works on it
 	patient, waited := with(within), make(chan answer, 1)
 	go func() {
 		a, err := patient.try(t.Context(), "POST", "/v1/payments", body, "Idempotency-Key", "k", "Prefer", "wait=10")
@@ -60,16 +64,17 @@ func TestWaiterOutlivesTheHolder(t *testing.T) {
 		}
 		waited <- a
 	}()
-	time.Sleep(3 * within) // Its own time is up. That is the point.
-	lease("-1 second")     // Somebody has died.
+	time.Sleep(3 * within) // longer than Within
+	lease("-1 second")     // The other process has crashed.
 	a := <-waited
-	require.Contains(t, []int{http.StatusCreated, http.StatusAccepted}, a.status, "%v", a) // as far as it came in the time its client gives it
+	// as far as it came in the time its client gives it
+	require.Contains(t, []int{http.StatusCreated, http.StatusAccepted}, a.status, "%v", a)
 	require.Empty(t, a.header.Get("Idempotent-Replayed"))
 	require.Equal(t, 2, attempts())
 }
 
-// TestWorkFitsItsLease: a client that would wait for longer than a claim may be
-// worked on is told how things stand, and does not get a holder without a lease.
+// TestWorkFitsItsLease: if a client is willing to wait for longer than a lease lasts, the
+// work still ends before the lease does.
 func TestWorkFitsItsLease(t *testing.T) {
 	t.Parallel()
 	const within = 5 * time.Second // a claim is good for a little longer; the client, for ten
@@ -86,7 +91,8 @@ func TestWorkFitsItsLease(t *testing.T) {
 		o.Operations[payments.CreatePayment] = pay
 	})
 	body := `{"order_id":"` + b.order("order") + `","payment_method":"pm_card_visa"}`
-	require.Equal(t, http.StatusCreated, b.send("POST", "/v1/payments", body, "Idempotency-Key", "k", "Prefer", "wait=10").status)
+	require.Equal(t, http.StatusCreated, b.send("POST", "/v1/payments", body, "Idempotency-Key", "k", "Prefer",
+		"wait=10").status)
 	require.LessOrEqual(t, left, within)
 	require.Greater(t, left, within/2)
 }

@@ -18,6 +18,8 @@ const (
 	webhookRetry = time.Minute // Stripe has its own schedule; this is for people who read the response.
 )
 
+// webhooksPart is the only POST without an Idempotency-Key: Stripe sends none, and the id of
+// its event, which the inbox stores, serves the same purpose.
 func webhooksPart() part {
 	return part{routes: func(s *Server) []route {
 		return []route{{
@@ -42,6 +44,7 @@ func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, err)
 		return
 	}
+	// The signature covers the raw bytes, so it is checked before anything is decoded.
 	if err := stripe.VerifyWebhook(body, r.Header.Get("Stripe-Signature"), s.o.WebhookSecrets); err != nil {
 		s.badSignatures.Inc()
 		s.o.Log.Warn("webhook refused", "request_id", visitOf(r).requestID, "error", err.Error())
@@ -72,7 +75,7 @@ func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, err)
 		return
 	}
-	if fresh {
+	if fresh { // Otherwise an earlier delivery has already triggered it.
 		s.o.WebhookReceived()
 	}
 	write(w, idempotency.Answer{Status: http.StatusOK, ContentType: contentJSON, Body: []byte(`{"received":true}`)})

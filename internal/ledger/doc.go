@@ -1,27 +1,27 @@
-// Package ledger keeps the books: double entry, from events.
+// Package ledger is a double-entry ledger that is written from events.
 //
-// It is the consumer to read first if you are about to write one. An event that
-// moved money becomes two entries that sum to zero, in the transaction of the
-// event's inbox row: booked once or not at all, however often it is delivered.
+// Read this consumer first if you want to write one. An event that moved money becomes
+// two entries that sum to zero, in the transaction of the event's inbox row, so it is
+// booked once or not at all, even if it is delivered several times.
 //
-// An event is booked when the payment or refund that it tells of is in the same
-// database and is what the event says. That is always so, but for one case: the
-// database was restored from an older copy and the broker still delivers what
-// came after. Then the event waits for the reconciler to adopt the money, and is
-// parked if that cannot be done, so that the books never say more than the rows.
+// An event is booked only if its payment or refund is in the same database and matches
+// the event. There is one case in which it does not: the database was restored from an
+// older copy, and the broker still delivers events from after that copy. Then the event
+// waits for the reconciler to import the payment. If that is not possible, the event is
+// parked (set aside for an operator), so that the ledger never contains money of a
+// payment that is not in the database.
 //
-// Nothing is incremented. A balance is the sum of its entries, computed when it
-// is asked for, so it cannot drift from them; and entries are never changed, so
-// what it was last month can be computed as well. The database refuses entries
-// of one event that do not balance, when the transaction commits, and refuses to
-// change or delete one ever.
+// A balance is the sum of its entries, computed when it is read. There is no counter
+// that could differ from them, and because entries never change, the balance of any
+// earlier day can be computed, too. When a transaction commits, the database refuses
+// entries of one event that do not balance. It also refuses to change or delete entries.
 //
-// Amounts are signed: a debit is positive, a credit negative. Three accounts:
+// Amounts are signed: a debit is positive, a credit negative. There are three accounts:
 //
-//	stripe   what Stripe holds for us       debited by payments, credited by refunds
-//	sales    what we have earned            credited by payments
-//	refunds  what we have given back        debited by refunds
+//	stripe   the balance at Stripe    debited by payments, credited by refunds
+//	sales    the revenue              credited by payments
+//	refunds  the refunded amounts     debited by refunds
 //
-// Stripe's fees and payouts are not ours to know from these events; their
-// entries would come from balance transactions.
+// Stripe's fees and payouts are not in these events, so they are not in the ledger;
+// their entries would come from Stripe's balance transactions.
 package ledger

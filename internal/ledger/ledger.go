@@ -11,8 +11,8 @@ import (
 	"example.com/payonce/internal/outbox"
 )
 
-// Name is the ledger's name as a consumer, at the broker and in the inbox.
-// Changed, it is a new consumer, which books everything again.
+// Name is the ledger's name as a consumer, at the broker and in the inbox. Do not change
+// it: under another name it is a new consumer, which books all events again.
 const Name = "ledger"
 
 const (
@@ -27,12 +27,12 @@ const (
 	refundFailed     = "refund.failed"
 )
 
-// Handler books events.
+// Handler books the events that moved money, and no others.
 func Handler() inbox.Handler {
 	return inbox.Handler{Types: []string{paymentSucceeded, refundSucceeded, refundFailed}, Apply: book}
 }
 
-// entries of one event, by account.
+// entries are those of one event. They are two lists, because the query takes arrays.
 type entries struct {
 	currency string
 	accounts []string
@@ -44,11 +44,11 @@ func (e *entries) add(account string, amountMinor int64) {
 	e.amounts = append(e.amounts, amountMinor)
 }
 
-// moved is what the ledger needs of the object in an event.
+// moved is the part of an event's object that the ledger needs.
 type moved struct {
 	Amount   int64  `json:"amount"`
 	Currency string `json:"currency"`
-	OrderID  string `json:"order_id"` // of a payment, like Stripe
+	OrderID  string `json:"order_id"` // only in a payment, as Stripe is
 	Stripe   struct {
 		PaymentIntent string `json:"payment_intent"`
 	} `json:"stripe"`
@@ -78,10 +78,11 @@ func book(ctx context.Context, q *db.Queries, e inbox.Event, _ any) error {
 		lines.add(accountRefunds, money.Amount)
 		lines.add(accountStripe, -money.Amount)
 	case refundFailed:
-		// Most refunds fail before they succeed, and nothing was booked. A bank may also send one back days later.
+		// Most refunds that fail never succeeded, and nothing was booked. But a bank may
+		// return a refund days after it succeeded; then its entries are reversed.
 		booked, err := q.LedgerOfResource(ctx, db.LedgerOfResourceParams{TenantID: e.TenantID, ResourceID: e.Subject})
 		if err != nil {
-			return fmt.Errorf("read what is booked of %s: %w", e.Subject, err)
+			return fmt.Errorf("read the entries of %s: %w", e.Subject, err)
 		}
 		for _, b := range booked {
 			if b.AmountMinor != 0 {
@@ -94,22 +95,23 @@ func book(ctx context.Context, q *db.Queries, e inbox.Event, _ any) error {
 	if len(lines.accounts) == 0 {
 		return nil
 	}
-	err := q.LedgerBook(ctx, db.LedgerBookParams{TenantID: e.TenantID, EventID: e.ID, Currency: lines.currency, ResourceID: e.Subject,
-		Accounts: lines.accounts, AmountsMinor: lines.amounts})
+	err := q.LedgerBook(ctx, db.LedgerBookParams{
+		TenantID: e.TenantID, EventID: e.ID, ResourceID: e.Subject,
+		Currency: lines.currency, Accounts: lines.accounts, AmountsMinor: lines.amounts,
+	})
 	if err != nil {
 		return fmt.Errorf("book %s: %w", e.ID, err)
 	}
 	return nil
 }
 
-// isDue says whether an event is to be booked in these books. They are in one
-// database with the payments and go back with it when an older copy is restored,
-// but the broker does not: it may deliver what happened in the time that was lost.
-// Booked at once, that would be money of a payment which nobody here knows of. So
-// an event waits until the payment or refund is here and is what the event says,
-// which the reconciler sees to within a minute where it can. A payment that was
-// adopted under another id has an event of its own, and this one nothing to book.
-// What never comes true is parked, for a person.
+// isDue reports whether an event is to be booked. The ledger is in one database with the
+// payments, and when that is restored from an older copy, both are. The broker is not: it
+// may deliver events of payments that the restored database does not contain. Booking
+// them at once would add money of unknown payments. So an event waits until its payment
+// or refund is in the database and matches it; the reconciler imports it within a minute
+// if it can. A payment that was imported under another id has an event of its own, so
+// this one is not booked. An event whose payment never appears is parked.
 func isDue(ctx context.Context, q *db.Queries, e inbox.Event, m moved) (bool, error) {
 	var here, adopted bool
 	var err error
@@ -117,40 +119,44 @@ func isDue(ctx context.Context, q *db.Queries, e inbox.Event, m moved) (bool, er
 	case paymentSucceeded:
 		var basis db.LedgerBasisOfPaymentRow
 		basis, err = q.LedgerBasisOfPayment(ctx, db.LedgerBasisOfPaymentParams{
-			TenantID: e.TenantID, ResourceID: e.Subject, AmountMinor: m.Amount, Currency: m.Currency, OrderID: m.OrderID, IntentID: m.Stripe.PaymentIntent,
+			TenantID: e.TenantID, ResourceID: e.Subject, AmountMinor: m.Amount, Currency: m.Currency,
+			OrderID: m.OrderID, IntentID: m.Stripe.PaymentIntent,
 		})
 		here, adopted = basis.Matches, basis.Adopted
 	case refundSucceeded, refundFailed:
 		here, err = q.LedgerBasisOfRefund(ctx, db.LedgerBasisOfRefundParams{
-			TenantID: e.TenantID, ResourceID: e.Subject, AmountMinor: m.Amount, Currency: m.Currency, Failed: e.Type == refundFailed, Version: e.Version,
+			TenantID: e.TenantID, ResourceID: e.Subject, AmountMinor: m.Amount, Currency: m.Currency,
+			Failed: e.Type == refundFailed, Version: e.Version,
 		})
 	default:
 		return true, nil
 	}
 	switch {
 	case err != nil:
-		return false, fmt.Errorf("look for %s: %w", e.Subject, err)
+		return false, fmt.Errorf("look up %s: %w", e.Subject, err)
 	case !here && !adopted:
 		return false, fmt.Errorf("%w: %s of %d %s", errNotHere, e.Subject, m.Amount, m.Currency)
 	}
 	return here, nil
 }
 
-// errNotHere is no poison: the payment may yet be adopted.
-var errNotHere = errors.New("not in this database as the event says; was it restored from an older copy?")
+// errNotHere is not inbox.ErrPoison, because a retry may succeed: the reconciler may still
+// import the payment.
+var errNotHere = errors.New(
+	"the payment or refund is not in this database or differs from the event; was an older copy restored?")
 
-// Balance of one account in one currency.
+// Balance is the sum of one account in one currency. Currencies are never added up.
 type Balance struct {
 	Account     string
 	Currency    string
 	AmountMinor int64
 }
 
-// Balances sums up a tenant's entries.
+// Balances computes a tenant's balances from its entries.
 func Balances(ctx context.Context, q *db.Queries, tenantID string) ([]Balance, error) {
 	rows, err := q.LedgerBalances(ctx, tenantID)
 	if err != nil {
-		return nil, fmt.Errorf("sum up the ledger of %s: %w", tenantID, err)
+		return nil, fmt.Errorf("compute the balances of %s: %w", tenantID, err)
 	}
 	balances := make([]Balance, len(rows))
 	for i, r := range rows {

@@ -26,13 +26,15 @@ func event(aggregateID string, version int64, kind string, amount int) outbox.Ev
 
 func message(t testing.TB, e outbox.Event) inbox.Message {
 	t.Helper()
-	body, err := json.Marshal(outbox.Envelope{ID: outbox.EventID(e.AggregateID, e.Version), Type: e.Type, Subject: e.AggregateID,
+	body, err := json.Marshal(outbox.Envelope{ID: outbox.EventID(e.AggregateID, e.Version), Type: e.Type,
+		Subject:  e.AggregateID,
 		TenantID: e.TenantID, Version: e.Version, Time: time.Now(), Data: e.Data})
 	require.NoError(t, err)
-	return inbox.Message{ID: outbox.EventID(e.AggregateID, e.Version), Type: e.Type, TenantID: e.TenantID, Subject: e.AggregateID, Version: e.Version, Body: body}
+	return inbox.Message{ID: outbox.EventID(e.AggregateID, e.Version), Type: e.Type, TenantID: e.TenantID,
+		Subject: e.AggregateID, Version: e.Version, Body: body}
 }
 
-// The rows that events tell of, as payments and refunds leave them.
+// The rows of payments and refunds that the events are about.
 const (
 	insertPayments = `INSERT INTO payments (tenant_id, id, version, status, order_id, idempotency_key, amount_minor, currency, payment_method, intent_number, intent_id, created_at)
 		SELECT 'tnt_a', p.id, 2, 'succeeded', 'ord_of_' || p.id, p.id, p.amount, 'eur', 'pm_card_visa', 1, 'pi_of_' || p.id, now() FROM %s AS p(id, amount)`
@@ -87,19 +89,22 @@ func TestLedger(t *testing.T) {
 			handle(event("pay_1", 1, "payment.created", 5000), event("pay_1", 2, "payment.succeeded", 5000),
 				event("rfd_1", 1, "refund.created", 1200), event("rfd_1", 2, "refund.succeeded", 1200))
 		}
-		require.Equal(t, map[string]int64{"stripe eur": 3800, "sales eur": -5000, "refunds eur": 1200}, balances(t, pool))
+		require.Equal(t, map[string]int64{"stripe eur": 3800, "sales eur": -5000, "refunds eur": 1200},
+			balances(t, pool))
 		require.Equal(t, 4, count(t, pool, "SELECT count(*) FROM ledger_entries"))
 	})
 
-	t.Run("TakesBackARefundThatTheBankReturned", func(t *testing.T) {
+	t.Run("ReversesARefundThatTheBankReturned", func(t *testing.T) {
 		t.Parallel()
-		pool, handle := setup(t, payments("('pay_1', 5000)"), refunds("('rfd_1', 1200, 3, 'failed'), ('rfd_2', 700, 2, 'failed')"))
-		handle(event("pay_1", 2, "payment.succeeded", 5000), event("rfd_1", 2, "refund.succeeded", 1200), event("rfd_1", 3, "refund.failed", 1200),
+		pool, handle := setup(t, payments("('pay_1', 5000)"),
+			refunds("('rfd_1', 1200, 3, 'failed'), ('rfd_2', 700, 2, 'failed')"))
+		handle(event("pay_1", 2, "payment.succeeded", 5000), event("rfd_1", 2, "refund.succeeded", 1200),
+			event("rfd_1", 3, "refund.failed", 1200),
 			event("rfd_2", 2, "refund.failed", 700)) // this one never succeeded
 		require.Equal(t, map[string]int64{"stripe eur": 5000, "sales eur": -5000, "refunds eur": 0}, balances(t, pool))
 	})
 
-	t.Run("ParksWhatItCannotBook", func(t *testing.T) {
+	t.Run("ParksEventsItCannotBook", func(t *testing.T) {
 		t.Parallel()
 		pool, handle := setup(t)
 		handle(event("pay_1", 2, "payment.succeeded", 0), event("pay_2", 2, "payment.succeeded", -5))
@@ -110,12 +115,13 @@ func TestLedger(t *testing.T) {
 		require.Empty(t, balances(t, pool))
 	})
 
-	t.Run("IsRefusedByTheDatabaseWhenItDoesNotBalance", func(t *testing.T) {
+	t.Run("DatabaseRefusesUnbalancedEntries", func(t *testing.T) {
 		t.Parallel()
 		pool, handle := setup(t, payments("('pay_1', 5000)"))
 		book := func(amounts ...int64) error {
 			return pool.InTx(t.Context(), func(q *db.Queries) error {
-				return q.LedgerBook(t.Context(), db.LedgerBookParams{TenantID: tenant, EventID: "evt", Currency: "eur", ResourceID: "pay_1",
+				return q.LedgerBook(t.Context(), db.LedgerBookParams{TenantID: tenant, EventID: "evt",
+					Currency: "eur", ResourceID: "pay_1",
 					Accounts: []string{"stripe", "sales"}, AmountsMinor: amounts})
 			})
 		}
@@ -134,9 +140,9 @@ func TestLedger(t *testing.T) {
 	})
 }
 
-// The broker remembers what a restored database does not: its events come all the
-// same, and tell of payments that are not here.
-func TestLedgerWaitsForWhatItsDatabaseHasLost(t *testing.T) {
+// After a restore the broker still delivers events of payments that the database does not
+// contain any more.
+func TestLedgerWaitsForPaymentsLostInARestore(t *testing.T) {
 	t.Parallel()
 
 	type books struct {
@@ -162,7 +168,8 @@ func TestLedgerWaitsForWhatItsDatabaseHasLost(t *testing.T) {
 	}
 	status := func(t *testing.T, b books, event string) (s string) {
 		t.Helper()
-		require.NoError(t, b.pool.Raw().QueryRow(t.Context(), "SELECT status FROM inbox_events WHERE event_id = $1", event).Scan(&s))
+		require.NoError(t, b.pool.Raw().QueryRow(t.Context(), "SELECT status FROM inbox_events WHERE event_id = $1",
+			event).Scan(&s))
 		return s
 	}
 	booked := func(t *testing.T, b books) int {
@@ -181,8 +188,9 @@ func TestLedgerWaitsForWhatItsDatabaseHasLost(t *testing.T) {
 	}
 
 	for name, wrong := range map[string]string{
-		"NotHere":         "SELECT 1",
-		"NotThereYet":     strings.NewReplacer("'succeeded'", "'processing'", ", 2, ", ", 1, ").Replace(payments("('pay_1', 5000)")),
+		"NotHere": "SELECT 1",
+		"NotThereYet": strings.NewReplacer("'succeeded'", "'processing'", ", 2, ",
+			", 1, ").Replace(payments("('pay_1', 5000)")),
 		"OfAnotherAmount": payments("('pay_1', 4999)"),
 	} {
 		t.Run("APayment/"+name, func(t *testing.T) {
@@ -192,7 +200,8 @@ func TestLedgerWaitsForWhatItsDatabaseHasLost(t *testing.T) {
 			require.Equal(t, "pending", status(t, b, "pay_1-2"))
 			again(t, b)
 			require.Zero(t, booked(t, b))
-			require.Equal(t, 1, count(t, b.pool, "SELECT count(*) FROM inbox_events WHERE last_error LIKE '%restored from an older copy%'"))
+			require.Equal(t, 1, count(t, b.pool,
+				"SELECT count(*) FROM inbox_events WHERE last_error LIKE '%older copy restored%'"))
 
 			run(t, b.pool, "DELETE FROM payments") // and then it is as it should be
 			run(t, b.pool, payments("('pay_1', 5000)"))
@@ -203,7 +212,7 @@ func TestLedgerWaitsForWhatItsDatabaseHasLost(t *testing.T) {
 		})
 	}
 
-	t.Run("APaymentThatWasAdoptedUnderAnotherID", func(t *testing.T) {
+	t.Run("DoesNotBookAPaymentImportedUnderAnotherID", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		lost := event("pay_lost", 2, "payment.succeeded", 5000)
@@ -239,11 +248,12 @@ func TestLedgerWaitsForWhatItsDatabaseHasLost(t *testing.T) {
 		run(t, b.pool, "UPDATE refunds SET status = 'failed', version = 3 WHERE id = 'rfd_1'")
 		again(t, b)
 		require.Equal(t, "done", status(t, b, "rfd_1-3"))
-		require.Equal(t, 700, count(t, b.pool, "SELECT sum(amount_minor) FROM ledger_entries WHERE account = 'refunds'"))
+		require.Equal(t, 700, count(t, b.pool,
+			"SELECT sum(amount_minor) FROM ledger_entries WHERE account = 'refunds'"))
 		require.Empty(t, unbalanced(t, b))
 	})
 
-	t.Run("AndParksWhatNeverComes", func(t *testing.T) {
+	t.Run("ParksEventsWhosePaymentNeverAppears", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		b.handle(event("pay_1", 2, "payment.succeeded", 5000))

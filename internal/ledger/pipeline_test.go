@@ -70,7 +70,8 @@ func process(role string) error {
 	case "relay":
 		loop(outbox.NewRelay(pool, b, outbox.RelayOptions{Lease: pipelineLease, HeadsMax: 50}).RunOnce)
 	case "consumer":
-		go loop(inbox.NewProcessor(pool, map[string]inbox.Handler{ledger.Name: ledger.Handler()}, inbox.ProcessorOptions{}).RunOnce)
+		go loop(inbox.NewProcessor(pool, map[string]inbox.Handler{ledger.Name: ledger.Handler()},
+			inbox.ProcessorOptions{}).RunOnce)
 		return b.Consume(ctx, ledger.Name, inbox.NewConsumer(pool, ledger.Name, ledger.Handler(), nil).Handle)
 	}
 	return errors.New("no such role")
@@ -78,7 +79,8 @@ func process(role string) error {
 
 // serveBroker says where it listens, once it does.
 func serveBroker(ctx context.Context) error {
-	b, err := broker.Open(ctx, "embedded:"+os.Getenv("PIPELINE_DIR")+"?listen="+os.Getenv("PIPELINE_LISTEN"), broker.Options{})
+	b, err := broker.Open(ctx, "embedded:"+os.Getenv("PIPELINE_DIR")+"?listen="+os.Getenv("PIPELINE_LISTEN"),
+		broker.Options{})
 	if err != nil {
 		return err
 	}
@@ -125,9 +127,8 @@ func (m *member) kill() {
 	_ = m.cmd.Wait()
 }
 
-// startBroker starts NATS in a process of its own, as it is in production: what
-// it does with its memory is its own affair, and kill -9 is all that can end it.
-// It comes back where it was.
+// startBroker starts NATS in a separate process, as in production, so that the test can
+// kill it with SIGKILL. It restarts at the same address.
 func startBroker(t testing.TB) (b *member, url string) {
 	t.Helper()
 	b = &member{role: "broker", env: []string{"PIPELINE_DIR=" + t.TempDir(), "PIPELINE_LISTEN=127.0.0.1:0"}}
@@ -137,8 +138,8 @@ func startBroker(t testing.TB) (b *member, url string) {
 }
 
 // TestPipelineUnderKills runs payments' events through real processes to the
-// books, while relays and consumers get SIGKILL and SIGSTOP and the broker is
-// taken away; and then counts.
+// ledger, while relays and consumers get SIGKILL and SIGSTOP and the broker is stopped.
+// Then it counts the entries.
 func TestPipelineUnderKills(t *testing.T) {
 	t.Parallel()
 	const payments, refunds, refundOf = 1500, 500, 3 // every third payment is refunded
@@ -146,8 +147,11 @@ func TestPipelineUnderKills(t *testing.T) {
 	pool, err := postgres.Open(t.Context(), url, postgres.Options{})
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
-	run(t, pool, fmt.Sprintf(insertPayments, fmt.Sprintf("(SELECT 'pay_' || i, 1000 + i FROM generate_series(0, %d) i)", payments-1)))
-	run(t, pool, fmt.Sprintf(insertRefunds, fmt.Sprintf("(SELECT 'rfd_' || i, 100, 2, 'succeeded' FROM generate_series(0, %d, %d) i)", payments-1, refundOf)))
+	run(t, pool, fmt.Sprintf(insertPayments,
+		fmt.Sprintf("(SELECT 'pay_' || i, 1000 + i FROM generate_series(0, %d) i)", payments-1)))
+	run(t, pool, fmt.Sprintf(insertRefunds,
+		fmt.Sprintf("(SELECT 'rfd_' || i, 100, 2, 'succeeded' FROM generate_series(0, %d, %d) i)", payments-1,
+			refundOf)))
 	nats, natsURL := startBroker(t)
 	t.Cleanup(func() { nats.kill() })
 
@@ -164,13 +168,16 @@ func TestPipelineUnderKills(t *testing.T) {
 		writing.Go(func() {
 			for i := w; i < payments; i += 4 {
 				id := fmt.Sprintf("pay_%d", i)
-				events := [][]outbox.Event{{event(id, 1, "payment.created", 1000+i)}, {event(id, 2, "payment.succeeded", 1000+i)}}
+				events := [][]outbox.Event{{event(id, 1, "payment.created", 1000+i)},
+					{event(id, 2, "payment.succeeded", 1000+i)}}
 				if i%refundOf == 0 {
 					id := fmt.Sprintf("rfd_%d", i)
-					events = append(events, []outbox.Event{event(id, 1, "refund.created", 100)}, []outbox.Event{event(id, 2, "refund.succeeded", 100)})
+					events = append(events, []outbox.Event{event(id, 1, "refund.created", 100)},
+						[]outbox.Event{event(id, 2, "refund.succeeded", 100)})
 				}
 				for _, change := range events {
-					if err := pool.InTx(t.Context(), func(q *db.Queries) error { return outbox.Append(t.Context(), q, change...) }); err != nil {
+					if err := pool.InTx(t.Context(),
+						func(q *db.Queries) error { return outbox.Append(t.Context(), q, change...) }); err != nil {
 						t.Errorf("append: %v", err)
 					}
 				}
@@ -182,7 +189,8 @@ func TestPipelineUnderKills(t *testing.T) {
 	go func() { writing.Wait(); close(written) }()
 
 	kills, pauses, outages := 0, 0, 0
-	for traffic := true; traffic || kills < 20 || pauses < 10 || outages < 2; { // a run in which little went wrong shows nothing
+	// a run in which little went wrong shows nothing
+	for traffic := true; traffic || kills < 20 || pauses < 10 || outages < 2; {
 		select {
 		case <-written:
 			traffic = false
@@ -214,7 +222,8 @@ func TestPipelineUnderKills(t *testing.T) {
 	missing, outOfOrder := walk(log, events)
 	booked := count(t, pool, "SELECT count(DISTINCT event_id) FROM ledger_entries")
 	t.Logf("events=%d killed=%d paused=%d broker_outages=%d in_stream=%d missing=%d out_of_order=%d to_book=%d booked=%d entries=%d",
-		events, kills, pauses, outages, len(log), missing, outOfOrder, payments+refunds, booked, count(t, pool, "SELECT count(*) FROM ledger_entries"))
+		events, kills, pauses, outages, len(log), missing, outOfOrder, payments+refunds, booked, count(t, pool,
+			"SELECT count(*) FROM ledger_entries"))
 	require.Zero(t, missing)
 	require.Zero(t, outOfOrder)
 	require.Equal(t, payments+refunds, booked)

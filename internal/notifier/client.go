@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// notPublic are ranges that netip's own predicates do not cover and that lead,
-// or can be made to lead, to somebody's inside.
+// notPublic are ranges that netip's own predicates do not cover and that are, or can be
+// routed to, internal addresses.
 var notPublic = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),       // this network
 	netip.MustParsePrefix("100.64.0.0/10"),   // carrier-grade NAT; some clouds keep their metadata here
@@ -20,19 +20,20 @@ var notPublic = []netip.Prefix{
 	netip.MustParsePrefix("198.51.100.0/24"), // documentation
 	netip.MustParsePrefix("203.0.113.0/24"),  // documentation
 	netip.MustParsePrefix("240.0.0.0/4"),     // reserved, broadcast
-	netip.MustParsePrefix("::/96"),           // an IPv4 address in a disguise of old
-	netip.MustParsePrefix("64:ff9b::/96"),    // NAT64: an IPv4 address in disguise
-	netip.MustParsePrefix("64:ff9b:1::/48"),  // the same, local
+	netip.MustParsePrefix("::/96"),           // IPv4-compatible, deprecated: contains an IPv4 address
+	netip.MustParsePrefix("64:ff9b::/96"),    // NAT64: contains an IPv4 address
+	netip.MustParsePrefix("64:ff9b:1::/48"),  // NAT64, local use
 	netip.MustParsePrefix("100::/64"),        // discard
 	netip.MustParsePrefix("2001::/23"),       // protocol assignments, Teredo among them
 	netip.MustParsePrefix("2001:db8::/32"),   // documentation
-	netip.MustParsePrefix("2002::/16"),       // 6to4: an IPv4 address in disguise
-	netip.MustParsePrefix("fec0::/10"),       // site-local, of old
+	netip.MustParsePrefix("2002::/16"),       // 6to4: contains an IPv4 address
+	netip.MustParsePrefix("fec0::/10"),       // site-local, deprecated
 }
 
 func public(ip netip.Addr) bool {
 	ip = ip.Unmap()
-	if !ip.IsValid() || !ip.IsGlobalUnicast() || ip.IsPrivate() || ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.Zone() != "" {
+	if !ip.IsValid() || !ip.IsGlobalUnicast() || ip.IsPrivate() || ip.IsLoopback() ||
+		ip.IsLinkLocalUnicast() || ip.Zone() != "" {
 		return false
 	}
 	for _, p := range notPublic {
@@ -43,8 +44,8 @@ func public(ip netip.Addr) bool {
 	return true
 }
 
-// refusePrivate runs after the name was resolved and before the connection is
-// made, with the very address that will be dialled.
+// refusePrivate runs after the name is resolved and before the connection is made, with
+// the address that is dialled, so that DNS cannot return another one after the check.
 func refusePrivate(_, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -63,7 +64,7 @@ func newClient(allowPrivate bool) *http.Client {
 	}
 	return &http.Client{
 		Transport: &http.Transport{
-			Proxy:                  nil, // a proxy would dial for us, and ask nobody
+			Proxy:                  nil, // a proxy would dial for us, without the check
 			DialContext:            dialer.DialContext,
 			ForceAttemptHTTP2:      true,
 			TLSHandshakeTimeout:    5 * time.Second,

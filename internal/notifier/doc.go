@@ -1,32 +1,32 @@
-// Package notifier tells tenants of their events: an outbound webhook to the URL
-// they named, signed as Standard Webhooks describes.
+// Package notifier sends tenants their events: an outbound webhook to the URL that
+// they set, signed as Standard Webhooks describes.
 //
-// The consumer writes a delivery in the transaction of the event's inbox row, so
-// there is one delivery per event and tenant. The notifier sends it, outside of
-// any transaction, until the tenant answers 2xx, for about three days; then it
-// is failed, which is visible, and can be sent again.
+// The consumer writes a delivery in the transaction of the event's inbox row, so there
+// is one delivery per event and tenant. The notifier sends it, outside of any
+// transaction, until the tenant responds with 2xx, for about three days. Then the
+// delivery is failed; it stays visible and can be sent again.
 //
-// # What the tenant may rely on
+// # What the tenant can rely on
 //
-// At least once. An answer that is lost, or a process that dies between the
-// answer and its note, means a second delivery with the same webhook-id: that is
-// the event's id, the same in every attempt and on every other way the event can
-// be learnt of, and what the tenant dedupes by. The timestamp and the signature
-// are the attempt's. There is no order between deliveries, because one that
-// fails must not hold back the rest; the event's sequence tells old from new.
+// Delivery is at least once. If a response is lost, or the process exits before it has
+// recorded the outcome, the delivery is sent again with the same webhook-id. That is
+// the event's id, which is the same in every attempt, at the broker and in GET
+// /v1/events, so the tenant deduplicates by it. The timestamp and the signature are new
+// in each attempt. Deliveries are not ordered, because one that fails must not delay
+// the others; the event's sequence tells which of two is newer.
 //
-// A tenant whose endpoint hangs holds up its own deliveries and nobody else's: a
-// few connections wait for it, and the rounds go on beside them.
+// A tenant whose endpoint does not respond delays only its own deliveries: a few
+// connections wait for it, and the rounds continue meanwhile.
 //
 // The signature is webhook-signature: v1,base64(HMAC-SHA256(secret, webhook-id
-// "." webhook-timestamp "." body)). 410 Gone disables the endpoint.
+// "." webhook-timestamp "." body)). A response of 410 Gone disables the endpoint.
 //
 // # What a tenant must not be able to do
 //
-// The URL is a stranger's, and we are inside the network. So a connection is
-// refused, when it is dialled and for the address it is dialled to, unless that
-// is a public one: a check of the name beforehand could be answered with another
-// address a moment later. Redirects are not followed, proxies are not asked, an
-// answer's body is not read into anything. Options.AllowPrivate lifts this for
-// development.
+// The URL comes from a tenant, and this process is inside the network. A connection is
+// therefore refused unless its address is public. The check is made when the connection
+// is dialled, with the address that is dialled: a check of the name beforehand could be
+// bypassed by a DNS server that returns another address a moment later. Redirects are
+// not followed, proxies are not used, and the body of a response is not read.
+// Options.AllowPrivate turns the check off for development.
 package notifier

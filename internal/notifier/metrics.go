@@ -28,7 +28,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "Age of the oldest webhook delivery still to be made."}),
 	}
 	for _, result := range []string{"delivered", "failed", "gave_up", "fenced"} {
-		m.deliveries.WithLabelValues(result) // A counter that is born with its first count hides that one from increase().
+		// increase() does not count the first increment of a counter that did not exist before.
+		m.deliveries.WithLabelValues(result)
 	}
 	return m
 }

@@ -27,32 +27,34 @@ const Name = "notifier"
 
 const (
 	sendWithin   = 15 * time.Second // one attempt; Standard Webhooks asks for 15 to 30 s
-	leaseDefault = 60 * time.Second // how long a delivery of a process that died waits
-	settleWithin = 5 * time.Second  // noting the outcome, also while the process stops
-	atOnceMax    = 32               // attempts under way
-	ofTenantMax  = 8                // of them to one tenant: one whose endpoint hangs holds up itself, and nobody else
-	roundWithin  = time.Second      // then the next round begins, beside the attempts that still wait for an answer
+	leaseDefault = 60 * time.Second // how long a delivery waits if its process was killed
+	recordWithin = 5 * time.Second  // for recording the outcome, also during shutdown
+	inFlightMax  = 32               // attempts in progress
+	perTenantMax = 8                // of these to one tenant, so that an endpoint that hangs delays only that tenant
+	roundWithin  = time.Second      // after this the next round starts, while slow attempts continue
 	statsEvery   = 5 * time.Second
 )
 
-const _ = uint(leaseDefault - sendWithin - settleWithin) // an attempt must not outlive its lease
+const _ = uint(leaseDefault - sendWithin - recordWithin) // an attempt must end before its lease does
 
 // retryAfter are the pauses between attempts: about three days in all.
 var retryAfter = []time.Duration{
-	5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
+	5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 14 * time.Hour,
+	20 * time.Hour, 24 * time.Hour,
 }
 
 // Handler writes a delivery for every event of a tenant that wants webhooks.
 func Handler() inbox.Handler {
 	return inbox.Handler{Apply: func(ctx context.Context, q *db.Queries, e inbox.Event, _ any) error {
-		if _, err := q.DeliveryCreate(ctx, db.DeliveryCreateParams{TenantID: e.TenantID, EventID: e.ID, Body: e.Payload}); err != nil {
+		if _, err := q.DeliveryCreate(ctx, db.DeliveryCreateParams{TenantID: e.TenantID, EventID: e.ID,
+			Body: e.Payload}); err != nil {
 			return fmt.Errorf("write the delivery of %s: %w", e.ID, err)
 		}
 		return nil
 	}}
 }
 
-// Options may be left zero.
+// Options of New. The zero value is valid.
 type Options struct {
 	AllowPrivate bool // deliver to loopback and private addresses, and over plain HTTP: for development
 	Metrics      *Metrics
@@ -70,14 +72,17 @@ type Notifier struct {
 	tracer   *tracing.Tracer
 	measured time.Time
 
-	mu      sync.Mutex
-	sending map[string]int // attempts under way, by tenant
-	unnoted []error        // what came of attempts whose outcome could not be noted
+	mu         sync.Mutex
+	sending    map[string]int // attempts in progress, by tenant
+	unrecorded []error        // why the outcomes of attempts could not be recorded
 }
 
 // New returns a notifier for one loop.
 func New(pool *postgres.Pool, o Options) *Notifier {
-	n := &Notifier{pool: pool, client: newClient(o.AllowPrivate), insecure: o.AllowPrivate, metrics: o.Metrics, log: o.Log, tracer: o.Tracer, sending: map[string]int{}}
+	n := &Notifier{
+		pool: pool, client: newClient(o.AllowPrivate), insecure: o.AllowPrivate,
+		metrics: o.Metrics, log: o.Log, tracer: o.Tracer, sending: map[string]int{},
+	}
 	if n.metrics == nil {
 		n.metrics = NewMetrics(nil)
 	}
@@ -87,27 +92,29 @@ func New(pool *postgres.Pool, o Options) *Notifier {
 	return n
 }
 
-// RunOnce sends what is due, a few deliveries at once, and returns how many it
-// began; those that fail are due later. It waits a moment for what comes of them,
-// and does not wait for who takes longer to answer. An error means that the
-// database is away.
-func (n *Notifier) RunOnce(ctx context.Context) (begun int, err error) {
+// RunOnce sends the deliveries that are due, a few at once, and returns how many it
+// started; those that fail are due again later. It waits at most roundWithin for their
+// outcomes, so that endpoints that respond slowly do not delay the next round. An error
+// means that the database is unavailable.
+func (n *Notifier) RunOnce(ctx context.Context) (started int, err error) {
 	if err := n.measure(ctx); err != nil {
 		return 0, err
 	}
 	var round sync.WaitGroup
 	for room, busy := n.room(); room > 0; room, busy = n.room() {
-		rows, err := n.pool.DeliveryLease(ctx, db.DeliveryLeaseParams{Lease: leaseDefault, Busy: busy, LimitRows: int32(min(room, ofTenantMax))})
+		rows, err := n.pool.DeliveryLease(ctx, db.DeliveryLeaseParams{
+			Lease: leaseDefault, Busy: busy, LimitRows: int32(min(room, perTenantMax)),
+		})
 		if err != nil {
-			return begun, fmt.Errorf("lease deliveries: %w", err)
+			return started, fmt.Errorf("lease deliveries: %w", err)
 		}
 		if len(rows) == 0 {
 			break
 		}
-		begun += len(rows)
+		started += len(rows)
 		for _, row := range rows {
-			n.begins(row.TenantID)
-			round.Go(func() { n.ends(row.TenantID, n.deliver(ctx, row)) })
+			n.attemptStarted(row.TenantID)
+			round.Go(func() { n.attemptEnded(row.TenantID, n.deliver(ctx, row)) })
 		}
 	}
 	all := make(chan struct{})
@@ -119,18 +126,18 @@ func (n *Notifier) RunOnce(ctx context.Context) (begun int, err error) {
 	case <-all:
 	case <-time.After(roundWithin):
 		if ctx.Err() != nil {
-			<-all // We stop, and so do they.
+			<-all // At shutdown the attempts end with ctx, and record their outcomes.
 		}
 	}
-	return begun, n.takeUnnoted()
+	return started, n.drainUnrecorded()
 }
 
-// room is how many attempts may begin, and which tenants must wait until those to
-// them have ended.
+// room returns how many attempts may start, and the tenants to which none may start
+// before those in progress have ended.
 func (n *Notifier) room() (room int, busy []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	room, busy = atOnceMax, []string{}
+	room, busy = inFlightMax, []string{}
 	for tenantID, sending := range n.sending {
 		room -= sending
 		busy = append(busy, tenantID)
@@ -138,39 +145,39 @@ func (n *Notifier) room() (room int, busy []string) {
 	return room, busy
 }
 
-func (n *Notifier) begins(tenantID string) {
+func (n *Notifier) attemptStarted(tenantID string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.sending[tenantID]++
 }
 
-func (n *Notifier) ends(tenantID string, err error) {
+func (n *Notifier) attemptEnded(tenantID string, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.sending[tenantID]--; n.sending[tenantID] == 0 {
 		delete(n.sending, tenantID)
 	}
 	if err != nil {
-		n.unnoted = append(n.unnoted, err)
+		n.unrecorded = append(n.unrecorded, err)
 	}
 }
 
-func (n *Notifier) takeUnnoted() error {
+func (n *Notifier) drainUnrecorded() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	err := errors.Join(n.unnoted...)
-	n.unnoted = nil
+	err := errors.Join(n.unrecorded...)
+	n.unrecorded = nil
 	return err
 }
 
-// deliver returns an error only if the outcome could not be noted; then the
-// lease runs out and the tenant gets the event once more.
+// deliver returns an error only if the outcome could not be recorded. Then the lease
+// expires and the delivery is sent again.
 func (n *Notifier) deliver(ctx context.Context, d db.DeliveryLeaseRow) error {
-	ctx, span := n.tell(ctx, d)
+	ctx, span := n.startSpan(ctx, d)
 	status, cause := n.send(ctx, d)
 	defer func() { span.End(cause) }()
 	span.SetInt("http.response.status_code", int64(status))
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWithin)
 	defer cancel()
 	var code *int32
 	if status != 0 {
@@ -183,23 +190,30 @@ func (n *Notifier) deliver(ctx context.Context, d db.DeliveryLeaseRow) error {
 	result := "delivered"
 	switch {
 	case cause == nil:
-		rows, err = n.pool.DeliveryEnd(ctx, db.DeliveryEndParams{TenantID: d.TenantID, EventID: d.EventID, LeaseToken: d.LeaseToken,
-			Status: db.DeliveryStatusDelivered, HttpStatus: code})
+		rows, err = n.pool.DeliveryEnd(ctx, db.DeliveryEndParams{
+			TenantID: d.TenantID, EventID: d.EventID, LeaseToken: d.LeaseToken,
+			Status: db.DeliveryStatusDelivered, HttpStatus: code,
+		})
 	case status == http.StatusGone || int(d.Attempts) > len(retryAfter):
 		result = "gave_up"
-		rows, err = n.pool.DeliveryEnd(ctx, db.DeliveryEndParams{TenantID: d.TenantID, EventID: d.EventID, LeaseToken: d.LeaseToken,
-			Status: db.DeliveryStatusFailed, HttpStatus: code, LastError: &text})
+		rows, err = n.pool.DeliveryEnd(ctx, db.DeliveryEndParams{
+			TenantID: d.TenantID, EventID: d.EventID, LeaseToken: d.LeaseToken,
+			Status: db.DeliveryStatusFailed, HttpStatus: code, LastError: &text,
+		})
 		if err == nil && status == http.StatusGone {
 			_, err = n.pool.EndpointDisable(ctx, d.TenantID)
 		}
-		n.log.Error("webhook not delivered, given up", "tenant_id", d.TenantID, "event_id", d.EventID, "attempts", d.Attempts, "error", text)
+		n.log.Error("webhook delivery failed; no more attempts",
+			"tenant_id", d.TenantID, "event_id", d.EventID, "attempts", d.Attempts, "error", text)
 	default:
 		result = "failed"
-		rows, err = n.pool.DeliveryRetry(ctx, db.DeliveryRetryParams{TenantID: d.TenantID, EventID: d.EventID, LeaseToken: d.LeaseToken,
-			Delay: retryAfter[d.Attempts-1], HttpStatus: code, LastError: text})
+		rows, err = n.pool.DeliveryRetry(ctx, db.DeliveryRetryParams{
+			TenantID: d.TenantID, EventID: d.EventID, LeaseToken: d.LeaseToken,
+			Delay: retryAfter[d.Attempts-1], HttpStatus: code, LastError: text,
+		})
 	}
 	if err != nil {
-		return fmt.Errorf("note the delivery of %s: %w", d.EventID, err)
+		return fmt.Errorf("record the delivery of %s: %w", d.EventID, err)
 	}
 	if rows == 0 {
 		result = "fenced"
@@ -209,10 +223,11 @@ func (n *Notifier) deliver(ctx context.Context, d db.DeliveryLeaseRow) error {
 	return nil
 }
 
-// tell begins the story of one attempt, linked to the change that the event tells
-// of. The event itself knows where that was: what is sent is what was published. A
-// link and not a child, because attempts go on for three days.
-func (n *Notifier) tell(ctx context.Context, d db.DeliveryLeaseRow) (context.Context, tracing.Span) {
+// startSpan starts the trace of one attempt, with a link to the change that caused the
+// event. The event contains its traceparent, because the body that is sent is the one
+// that was published. It is a link and not a child, because attempts continue for three
+// days.
+func (n *Notifier) startSpan(ctx context.Context, d db.DeliveryLeaseRow) (context.Context, tracing.Span) {
 	if n.tracer == nil {
 		return ctx, tracing.Span{}
 	}
@@ -221,7 +236,7 @@ func (n *Notifier) tell(ctx context.Context, d db.DeliveryLeaseRow) (context.Con
 		Subject     string `json:"subject"`
 		Traceparent string `json:"traceparent"`
 	}
-	_ = json.Unmarshal(d.Body, &event) // what cannot be read is sent all the same, without a story
+	_ = json.Unmarshal(d.Body, &event) // A malformed event is sent all the same, without a link.
 	ctx, span := n.tracer.Resume(ctx, event.Traceparent, "deliver ", event.Type)
 	span.Set(tracing.EventID, d.EventID)
 	span.Set(tracing.Tenant, d.TenantID)
@@ -247,13 +262,13 @@ func (n *Notifier) send(ctx context.Context, d db.DeliveryLeaseRow) (status int,
 	if err != nil {
 		var at *url.Error
 		if errors.As(err, &at) {
-			err = at.Err // without the URL: people put passwords into theirs
+			err = at.Err // without the URL, which may contain a secret of the tenant's
 		}
 		return 0, err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode/100 != 2 {
-		return resp.StatusCode, fmt.Errorf("answered %d", resp.StatusCode)
+		return resp.StatusCode, fmt.Errorf("HTTP status %d", resp.StatusCode)
 	}
 	return resp.StatusCode, nil
 }
@@ -269,19 +284,19 @@ func Sign(h http.Header, secret []byte, id string, now time.Time, body []byte) {
 	h.Set("webhook-signature", "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
 }
 
-// SetEndpoint says where a tenant wants to hear of its events, from now on.
-// secret is what the tenant verifies with: "whsec_" and base64.
+// SetEndpoint sets the URL to which a tenant's events are sent from now on. secret is what
+// the tenant verifies the signature with: "whsec_" and base64.
 func SetEndpoint(ctx context.Context, q *db.Queries, tenantID, endpoint, secret string) error {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
-		return errors.New("a webhook's URL begins with https://")
+		return errors.New("a webhook's URL must begin with https://")
 	}
 	if u.User != nil {
-		return errors.New("a webhook's URL holds no password; the signature says who we are")
+		return errors.New("a webhook's URL must not contain a password; the signature authenticates the sender")
 	}
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
 	if err != nil || len(key) < 24 || len(key) > 64 {
-		return errors.New(`a webhook's secret is "whsec_" and 24 to 64 bytes in base64`)
+		return errors.New(`a webhook's secret must be "whsec_" and 24 to 64 bytes in base64`)
 	}
 	if err := q.EndpointSet(ctx, db.EndpointSetParams{TenantID: tenantID, Url: endpoint, Secret: key}); err != nil {
 		return fmt.Errorf("set the webhook endpoint of %s: %w", tenantID, err)
@@ -289,16 +304,16 @@ func SetEndpoint(ctx context.Context, q *db.Queries, tenantID, endpoint, secret 
 	return nil
 }
 
-// againMax is how many deliveries one call of Again takes up: a transaction of a
-// size that nobody waits for.
-const againMax = 1000
+// requeueMax is how many deliveries one call of Requeue takes up, so that its transaction
+// stays short.
+const requeueMax = 1000
 
-// Again has deliveries that were given up sent again, from the beginning, and
-// returns how many. It joins the transaction of q.
-func Again(ctx context.Context, q *db.Queries, tenantID string) (int64, error) {
-	n, err := q.DeliveriesRequeue(ctx, db.DeliveriesRequeueParams{TenantID: tenantID, LimitRows: againMax})
+// Requeue makes failed deliveries due again, with all their attempts, and returns how
+// many. It joins the transaction of q.
+func Requeue(ctx context.Context, q *db.Queries, tenantID string) (int64, error) {
+	n, err := q.DeliveriesRequeue(ctx, db.DeliveriesRequeueParams{TenantID: tenantID, LimitRows: requeueMax})
 	if err != nil {
-		return 0, fmt.Errorf("send again what %s has missed: %w", tenantID, err)
+		return 0, fmt.Errorf("requeue the failed deliveries of %s: %w", tenantID, err)
 	}
 	return n, nil
 }

@@ -33,7 +33,7 @@ const tenant = "tnt_a"
 
 var secret = []byte("0123456789abcdef0123456789abcdef")
 
-// bundle is a tenant with an endpoint that answers as it is told to.
+// bundle is a tenant with an endpoint whose responses the test sets.
 type bundle struct {
 	*testing.T
 	pool     *postgres.Pool
@@ -56,7 +56,8 @@ func setup(t *testing.T) *bundle {
 	b := &bundle{T: t, pool: dbtest.New(t)}
 	b.server = httptest.NewServer(b)
 	t.Cleanup(b.server.Close)
-	require.NoError(t, b.pool.TenantCreate(t.Context(), db.TenantCreateParams{ID: tenant, Name: "A", FingerprintSecret: secret}))
+	require.NoError(t, b.pool.TenantCreate(t.Context(), db.TenantCreateParams{ID: tenant, Name: "A",
+		FingerprintSecret: secret}))
 	b.endpoint(b.server.URL + "/hooks")
 	b.consumer = inbox.NewConsumer(b.pool, notifier.Name, notifier.Handler(), nil)
 	b.notifier = notifier.New(b.pool, notifier.Options{AllowPrivate: true})
@@ -65,7 +66,8 @@ func setup(t *testing.T) *bundle {
 
 func (b *bundle) endpoint(url string) {
 	b.Helper()
-	require.NoError(b, notifier.SetEndpoint(b.Context(), b.pool.Queries, tenant, url, "whsec_"+base64.StdEncoding.EncodeToString(secret)))
+	require.NoError(b, notifier.SetEndpoint(b.Context(), b.pool.Queries, tenant, url,
+		"whsec_"+base64.StdEncoding.EncodeToString(secret)))
 }
 
 func (b *bundle) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -95,10 +97,12 @@ func (b *bundle) publish(aggregate string) (body string) {
 
 func (b *bundle) publishTo(tenant, aggregate string) (body string) {
 	b.Helper()
-	raw, err := json.Marshal(outbox.Envelope{ID: outbox.EventID(aggregate, 1), Type: "order.created", Subject: aggregate, TenantID: tenant, Version: 1,
+	raw, err := json.Marshal(outbox.Envelope{ID: outbox.EventID(aggregate, 1), Type: "order.created",
+		Subject: aggregate, TenantID: tenant, Version: 1,
 		Time: time.Now(), Data: json.RawMessage(`{"note":"ä"}`)})
 	require.NoError(b, err)
-	require.NoError(b, b.consumer.Handle(b.Context(), inbox.Message{ID: outbox.EventID(aggregate, 1), Type: "order.created", TenantID: tenant,
+	require.NoError(b, b.consumer.Handle(b.Context(), inbox.Message{ID: outbox.EventID(aggregate, 1),
+		Type: "order.created", TenantID: tenant,
 		Subject: aggregate, Version: 1, Body: raw}))
 	return string(raw)
 }
@@ -119,7 +123,8 @@ func (b *bundle) row() (status, lastError string, attempts int, pause float64) {
 
 func (b *bundle) due() {
 	b.Helper()
-	_, err := b.pool.Raw().Exec(b.Context(), "UPDATE webhook_deliveries SET leased_until = '-infinity' WHERE status = 'pending'")
+	_, err := b.pool.Raw().Exec(b.Context(),
+		"UPDATE webhook_deliveries SET leased_until = '-infinity' WHERE status = 'pending'")
 	require.NoError(b, err)
 }
 
@@ -151,7 +156,7 @@ func TestNotifier(t *testing.T) {
 		}
 	})
 
-	t.Run("ATenantThatHangsHoldsUpNobodyElse", func(t *testing.T) {
+	t.Run("UnresponsiveEndpointDelaysOnlyItsTenant", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		hanging := make(chan struct{})
@@ -168,14 +173,17 @@ func TestNotifier(t *testing.T) {
 		heard := make(chan struct{}, 100)
 		prompt := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { heard <- struct{}{} }))
 		t.Cleanup(prompt.Close)
-		require.NoError(t, b.pool.TenantCreate(t.Context(), db.TenantCreateParams{ID: other, Name: "B", FingerprintSecret: secret}))
-		require.NoError(t, notifier.SetEndpoint(t.Context(), b.pool.Queries, other, prompt.URL, "whsec_"+base64.StdEncoding.EncodeToString(secret)))
+		require.NoError(t, b.pool.TenantCreate(t.Context(), db.TenantCreateParams{ID: other, Name: "B",
+			FingerprintSecret: secret}))
+		require.NoError(t, notifier.SetEndpoint(t.Context(), b.pool.Queries, other, prompt.URL,
+			"whsec_"+base64.StdEncoding.EncodeToString(secret)))
 
 		for i := range 3 { // again and again, while the first says nothing
 			b.publishTo(other, fmt.Sprintf("ord_b%d", i))
 			_, err := b.notifier.RunOnce(t.Context())
 			require.NoError(t, err)
-			require.Eventually(t, func() bool { return len(heard) == i+1 && len(b.requests()) >= 8 }, 5*time.Second, time.Millisecond, "it was told in the same round")
+			require.Eventually(t, func() bool { return len(heard) == i+1 && len(b.requests()) >= 8 }, 5*time.Second,
+				time.Millisecond, "it was told in the same round")
 		}
 		told := len(b.requests())
 		require.Equal(t, 8, told, "no more connections wait for the one that hangs")
@@ -187,7 +195,7 @@ func TestNotifier(t *testing.T) {
 		}, 10*time.Second, time.Millisecond, "who answers again is told the rest")
 	})
 
-	t.Run("TriesAgainUnderTheSameID", func(t *testing.T) {
+	t.Run("RetriesWithTheSameID", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		b.answer = func(w http.ResponseWriter, n int) {
@@ -195,7 +203,7 @@ func TestNotifier(t *testing.T) {
 			case 1:
 				w.WriteHeader(http.StatusInternalServerError)
 			case 2:
-				panic(http.ErrAbortHandler) // the answer is lost
+				panic(http.ErrAbortHandler) // the response is lost
 			default:
 				w.WriteHeader(http.StatusOK)
 			}
@@ -203,7 +211,7 @@ func TestNotifier(t *testing.T) {
 		b.publish("ord_1")
 		b.runOnce(1)
 		status, lastError, attempts, pause := b.row()
-		require.Equal(t, "pending answered 500 1", fmt.Sprint(status, " ", lastError, " ", attempts))
+		require.Equal(t, "pending HTTP status 500 1", fmt.Sprint(status, " ", lastError, " ", attempts))
 		require.InDelta(t, 5, pause, 3)
 		b.runOnce(0)
 		b.due()
@@ -219,7 +227,7 @@ func TestNotifier(t *testing.T) {
 		}
 	})
 
-	t.Run("GivesUpAfterThreeDaysAndCanBeAskedAgain", func(t *testing.T) {
+	t.Run("FailsAfterThreeDaysAndCanBeRequeued", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		b.answer = func(w http.ResponseWriter, _ int) { w.WriteHeader(http.StatusServiceUnavailable) }
@@ -245,7 +253,7 @@ func TestNotifier(t *testing.T) {
 		require.Equal(t, "delivered", status)
 	})
 
-	t.Run("DisablesAnEndpointThatIsGone", func(t *testing.T) {
+	t.Run("Status410DisablesTheEndpoint", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		b.answer = func(w http.ResponseWriter, _ int) { w.WriteHeader(http.StatusGone) }
@@ -258,7 +266,7 @@ func TestNotifier(t *testing.T) {
 		require.Len(t, b.requests(), 1)
 	})
 
-	t.Run("FollowsNoRedirect", func(t *testing.T) {
+	t.Run("DoesNotFollowRedirects", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		b.answer = func(w http.ResponseWriter, _ int) {
@@ -272,7 +280,7 @@ func TestNotifier(t *testing.T) {
 		require.Contains(t, lastError, "307")
 	})
 
-	t.Run("NotesAlsoWhatIsNoText", func(t *testing.T) {
+	t.Run("RecordsErrorsThatAreNotUTF8", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -296,7 +304,7 @@ func TestNotifier(t *testing.T) {
 		require.Equal(t, 1, attempts)
 	})
 
-	t.Run("SendsNothingToTenantsWhoDoNotWantIt", func(t *testing.T) {
+	t.Run("SendsNothingToADisabledEndpoint", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		_, err := b.pool.EndpointDisable(t.Context(), tenant)
@@ -305,11 +313,11 @@ func TestNotifier(t *testing.T) {
 		b.runOnce(0)
 	})
 
-	t.Run("CannotNoteAnOutcomeUnderALostLease", func(t *testing.T) {
+	t.Run("DoesNotRecordAnOutcomeAfterLosingTheLease", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		b.answer = func(w http.ResponseWriter, n int) {
-			if n == 1 { // while this one stands still, another delivers it
+			if n == 1 { // while this attempt hangs, another process delivers it
 				b.due()
 				begun, err := notifier.New(b.pool, notifier.Options{AllowPrivate: true}).RunOnce(b.Context())
 				require.NoError(b, err)
@@ -323,7 +331,7 @@ func TestNotifier(t *testing.T) {
 		require.Equal(t, "delivered 2", fmt.Sprint(status, " ", attempts))
 	})
 
-	t.Run("IsNotHeldUpByASlowTenant", func(t *testing.T) {
+	t.Run("RoundDoesNotWaitForASlowEndpoint", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		for i := range 8 {
@@ -333,22 +341,24 @@ func TestNotifier(t *testing.T) {
 		inside.Add(8)
 		b.answer = func(w http.ResponseWriter, _ int) {
 			inside.Done()
-			inside.Wait() // nobody is answered before all eight are here
+			inside.Wait() // no response before all eight requests have arrived
 			w.WriteHeader(http.StatusOK)
 		}
 		b.runOnce(8)
 	})
 }
 
-// TestStrangersURL is about a tenant who would like us to look around inside.
-func TestStrangersURL(t *testing.T) {
+// TestPrivateAddressesAreRefused is about a tenant who would like us to look around inside.
+func TestPrivateAddressesAreRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	strict := notifier.New(b.pool, notifier.Options{})
 	port := b.server.URL[strings.LastIndexByte(b.server.URL, ':'):]
 	for i, url := range []string{
-		"https://127.0.0.1" + port, "https://localhost" + port, "https://[::1]" + port, "https://[::ffff:127.0.0.1]" + port,
-		"https://0.0.0.0" + port, "https://2130706433" + port, "https://169.254.169.254/latest/meta-data/", "https://10.0.0.1/", "https://[fd00:ec2::254]/",
+		"https://127.0.0.1" + port, "https://localhost" + port, "https://[::1]" + port,
+		"https://[::ffff:127.0.0.1]" + port,
+		"https://0.0.0.0" + port, "https://2130706433" + port, "https://169.254.169.254/latest/meta-data/",
+		"https://10.0.0.1/", "https://[fd00:ec2::254]/",
 		"http://93.184.216.34/", // public, but in the clear
 	} {
 		b.endpoint(url)
@@ -359,13 +369,17 @@ func TestStrangersURL(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 1, n)
 		var lastError string
-		require.NoError(t, b.pool.Raw().QueryRow(t.Context(), "SELECT last_error FROM webhook_deliveries WHERE event_id = $1", fmt.Sprintf("ord_%d-1", i)).Scan(&lastError))
+		require.NoError(t, b.pool.Raw().QueryRow(t.Context(),
+			"SELECT last_error FROM webhook_deliveries WHERE event_id = $1",
+			fmt.Sprintf("ord_%d-1", i)).Scan(&lastError))
 		require.Regexp(t, "is not a public address|is not https|no such host|server misbehaving", lastError, url)
 	}
 	require.Empty(t, b.requests())
 
-	for _, bad := range []string{"", "ftp://example.com", "https://", "https://user:pw@example.com", "file:///etc/passwd", "example.com"} {
-		require.Error(t, notifier.SetEndpoint(t.Context(), b.pool.Queries, tenant, bad, "whsec_"+base64.StdEncoding.EncodeToString(secret)), bad)
+	for _, bad := range []string{"", "ftp://example.com", "https://", "https://user:pw@example.com",
+		"file:///etc/passwd", "example.com"} {
+		require.Error(t, notifier.SetEndpoint(t.Context(), b.pool.Queries, tenant, bad,
+			"whsec_"+base64.StdEncoding.EncodeToString(secret)), bad)
 	}
 	for _, bad := range []string{"", "whsec_", "whsec_c2hvcnQ=", "whsec_!"} {
 		require.Error(t, notifier.SetEndpoint(t.Context(), b.pool.Queries, tenant, "https://example.com", bad), bad)

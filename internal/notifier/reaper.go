@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// Retention is how long a delivery that ended can be looked at, and sent again.
+	// Retention is how long a delivery that has ended is visible and can be sent again.
 	Retention = 30 * 24 * time.Hour
 
 	reapMax = 1000
@@ -21,7 +21,8 @@ func NewReaper(pool *postgres.Pool, retention time.Duration) *postgres.Reaper {
 	if retention == 0 {
 		retention = Retention
 	}
-	return postgres.NewReaper("remove ended deliveries", retention, reapMax, func(ctx context.Context, retention time.Duration, batchMax int32) (int64, error) {
+	reap := func(ctx context.Context, retention time.Duration, batchMax int32) (int64, error) {
 		return pool.DeliveryReap(ctx, db.DeliveryReapParams{Retention: retention, LimitRows: batchMax})
-	})
+	}
+	return postgres.NewReaper("remove ended deliveries", retention, reapMax, reap)
 }

@@ -281,7 +281,7 @@ func (s *Server) planUnpark(t target) (plan, error) {
 		p.Effect = "The failed deliveries to this tenant are sent again, oldest first, up to a thousand."
 		p.Limits = "Each delivery carries the event's id, by which the tenant can recognize duplicates."
 		unpark = func(ctx context.Context, q *db.Queries) (bool, string, error) {
-			n, err := notifier.Again(ctx, q, t.Tenant)
+			n, err := notifier.Requeue(ctx, q, t.Tenant)
 			return n > 0, plural(n, "delivery", "deliveries") + " will be sent again", err
 		}
 	case isInbox:

@@ -9,11 +9,11 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// scope names this program as the origin of its spans.
+// scope is OpenTelemetry's instrumentation scope of our spans.
 const scope = "example.com/payonce"
 
-// Names of attributes that more than one package sets. Where OpenTelemetry has
-// a name, that is it.
+// Names of attributes that more than one package sets. OpenTelemetry's own names are
+// used where there is one, so that backends recognize them.
 const (
 	Operation  = "payonce.operation"
 	Tenant     = "payonce.tenant_id"
@@ -25,10 +25,10 @@ const (
 	EventID    = "messaging.message.id"
 )
 
-// Tracer begins stories. Nil is off.
+// Tracer starts traces. A nil Tracer is off.
 type Tracer struct{ tracer trace.Tracer }
 
-// New returns a tracer; with nil, one that is off.
+// New returns a tracer, or nil if there is no provider.
 func New(p trace.TracerProvider) *Tracer {
 	if p == nil {
 		return nil
@@ -36,12 +36,13 @@ func New(p trace.TracerProvider) *Tracer {
 	return &Tracer{p.Tracer(scope)}
 }
 
-// Span is an interval of a story. The zero value is none, and all its methods
-// do nothing.
+// Span is a span that is being recorded. The methods of the zero value do nothing, so
+// that callers need not check whether tracing is on.
 type Span struct{ span trace.Span }
 
-// Begin starts a span that goes on where parent, a traceparent, left off; with an
-// empty or malformed one, a new story. Its name is prefix and name.
+// Begin starts a span as a child of parent, a traceparent. If that is empty or malformed,
+// it starts a new trace. The name is passed in two parts, so that they are joined only if
+// tracing is on.
 func (t *Tracer) Begin(ctx context.Context, kind trace.SpanKind, parent, prefix, name string) (context.Context, Span) {
 	if t == nil {
 		return ctx, Span{}
@@ -52,15 +53,17 @@ func (t *Tracer) Begin(ctx context.Context, kind trace.SpanKind, parent, prefix,
 	return begin(ctx, t.tracer, prefix+name, kind)
 }
 
-// Continue is Begin for something that has no story unless there is a parent.
-func (t *Tracer) Continue(ctx context.Context, kind trace.SpanKind, parent, prefix, name string) (context.Context, Span) {
+// Continue is Begin for work that is not worth a trace unless it has a parent.
+func (t *Tracer) Continue(ctx context.Context, kind trace.SpanKind, parent, prefix, name string) (context.Context,
+	Span) {
 	if t == nil || parent == "" || !parse(parent).IsValid() {
 		return ctx, Span{}
 	}
 	return t.Begin(ctx, kind, parent, prefix, name)
 }
 
-// Resume starts a story of its own that is linked to the one where it all began.
+// Resume starts a new trace with a link to origin, the traceparent of the request that
+// started the work.
 func (t *Tracer) Resume(ctx context.Context, origin, prefix, name string) (context.Context, Span) {
 	if t == nil {
 		return ctx, Span{}
@@ -70,7 +73,7 @@ func (t *Tracer) Resume(ctx context.Context, origin, prefix, name string) (conte
 	return ctx, span
 }
 
-// Start starts a span within the story that ctx is part of, if it is part of one.
+// Start starts a child of the span in ctx, if there is one.
 func Start(ctx context.Context, kind trace.SpanKind, prefix, name string) (context.Context, Span) {
 	parent := trace.SpanFromContext(ctx)
 	if !parent.IsRecording() {
@@ -82,12 +85,12 @@ func Start(ctx context.Context, kind trace.SpanKind, prefix, name string) (conte
 func begin(ctx context.Context, t trace.Tracer, name string, kind trace.SpanKind) (context.Context, Span) {
 	ctx, span := t.Start(ctx, name, trace.WithSpanKind(kind))
 	if !span.IsRecording() {
-		return ctx, Span{} // but ctx knows the decision not to, and what follows obeys it
+		return ctx, Span{} // ctx carries the decision not to sample, so that children are not sampled either.
 	}
 	return ctx, Span{span}
 }
 
-// Current is the span that ctx is in.
+// Current is the span in ctx.
 func Current(ctx context.Context) Span {
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		return Span{span}
@@ -95,10 +98,11 @@ func Current(ctx context.Context) Span {
 	return Span{}
 }
 
-// Recording reports whether it is worth finding out what to set.
+// Recording reports whether attributes are recorded. Callers check it before they compute
+// one that costs something.
 func (s Span) Recording() bool { return s.span != nil }
 
-// Rename is for a name that is only known at the end.
+// Rename is for a name that is known only at the end, such as a request's route.
 func (s Span) Rename(prefix, name string) {
 	if s.span != nil {
 		s.span.SetName(prefix + name)
@@ -119,14 +123,14 @@ func (s Span) SetInt(name string, value int64) {
 	}
 }
 
-// Event notes that something happened.
+// Event adds an event, with its time, to the span.
 func (s Span) Event(name string) {
 	if s.span != nil {
 		s.span.AddEvent(name)
 	}
 }
 
-// Link ties the span to the one that a traceparent names.
+// Link adds a link to the span of a traceparent.
 func (s Span) Link(origin string) {
 	if s.span == nil {
 		return
@@ -136,14 +140,15 @@ func (s Span) Link(origin string) {
 	}
 }
 
-// Fail says that it went wrong, and how. The text must be one that may be logged.
+// Fail marks the span as failed. The text is sent to the tracing backend, so it must be
+// one that may be logged.
 func (s Span) Fail(why string) {
 	if s.span != nil {
 		s.span.SetStatus(codes.Error, why)
 	}
 }
 
-// End ends it. An error is how it went wrong; nil changes nothing.
+// End ends the span. An error marks it as failed; nil keeps its status.
 func (s Span) End(err error) {
 	if s.span == nil {
 		return
@@ -154,7 +159,7 @@ func (s Span) End(err error) {
 	s.span.End()
 }
 
-// TraceID is how the story is called in the backend; empty if nobody tells it.
+// TraceID is the trace's id in the backend; empty if nothing is recorded.
 func (s Span) TraceID() string {
 	if s.span == nil {
 		return ""
@@ -162,8 +167,8 @@ func (s Span) TraceID() string {
 	return s.span.SpanContext().TraceID().String()
 }
 
-// Traceparent is the W3C trace context of the span in ctx, nil without one. It
-// is stored beside what happens, so that the story goes on from there.
+// Traceparent is the W3C trace context of the span in ctx, nil without one. It is stored
+// in a row, so that another process can continue the trace.
 func Traceparent(ctx context.Context) *string {
 	span := trace.SpanContextFromContext(ctx)
 	if !span.IsValid() {
@@ -173,7 +178,7 @@ func Traceparent(ctx context.Context) *string {
 	return &s
 }
 
-// parse reads a traceparent. What is not one is no span context.
+// parse reads a traceparent. If it is malformed, the result is not valid.
 func parse(traceparent string) trace.SpanContext {
 	carrier := propagation.MapCarrier{"traceparent": traceparent}
 	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))

@@ -15,8 +15,8 @@ import (
 
 const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-// TestOff: whoever does not trace does not pay. These calls stand in the hot path.
-func TestOff(t *testing.T) {
+// TestTracingOffAllocatesNothing: these calls are in the hot path of every request.
+func TestTracingOffAllocatesNothing(t *testing.T) {
 	var off *tracing.Tracer
 	ctx, failed := context.Background(), errors.New("it failed")
 	require.Zero(t, testing.AllocsPerRun(100, func() {
@@ -46,7 +46,7 @@ func TestOn(t *testing.T) {
 		return tracing.New(sdktrace.NewTracerProvider(append(o, sdktrace.WithSyncer(told))...)), told
 	}
 
-	t.Run("GoesOnWhereTheParentLeftOff", func(t *testing.T) {
+	t.Run("ContinuesTheParentsTrace", func(t *testing.T) {
 		t.Parallel()
 		tracer, told := setup()
 		ctx, span := tracer.Begin(t.Context(), trace.SpanKindServer, parent, "a ", "b")
@@ -60,7 +60,8 @@ func TestOn(t *testing.T) {
 		require.Equal(t, spans[1].SpanContext.SpanID(), spans[0].Parent.SpanID())
 		require.Equal(t, "0af7651916cd43dd8448eb211c80319c", spans[1].SpanContext.TraceID().String())
 		require.Equal(t, "b7ad6b7169203331", spans[1].Parent.SpanID().String())
-		require.Equal(t, "00-0af7651916cd43dd8448eb211c80319c-"+spans[1].SpanContext.SpanID().String()+"-01", *tracing.Traceparent(ctx))
+		require.Equal(t, "00-0af7651916cd43dd8448eb211c80319c-"+spans[1].SpanContext.SpanID().String()+"-01",
+			*tracing.Traceparent(ctx))
 	})
 
 	t.Run("ResumesWithALink", func(t *testing.T) {
@@ -76,10 +77,11 @@ func TestOn(t *testing.T) {
 		require.Empty(t, spans[1].Links)
 	})
 
-	t.Run("BeginsAnewAtWhatIsNoTraceparent", func(t *testing.T) {
+	t.Run("MalformedTraceparentStartsANewTrace", func(t *testing.T) {
 		t.Parallel()
 		tracer, told := setup()
-		for _, malformed := range []string{"", "4242424242424242", parent[1:], "00-00000000000000000000000000000000-b7ad6b7169203331-01"} {
+		for _, malformed := range []string{"", "4242424242424242", parent[1:],
+			"00-00000000000000000000000000000000-b7ad6b7169203331-01"} {
 			_, span := tracer.Begin(t.Context(), trace.SpanKindServer, malformed, "a", "")
 			span.End(nil)
 			_, none := tracer.Continue(t.Context(), trace.SpanKindConsumer, malformed, "b", "")
@@ -91,7 +93,7 @@ func TestOn(t *testing.T) {
 		require.Len(t, told.GetSpans(), 4)
 	})
 
-	t.Run("ObeysADecisionNotToSample", func(t *testing.T) {
+	t.Run("ChildOfAnUnsampledSpanIsNotRecorded", func(t *testing.T) {
 		t.Parallel()
 		tracer, told := setup(sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.AlwaysSample())))
 		ctx, span := tracer.Begin(t.Context(), trace.SpanKindServer, parent[:len(parent)-1]+"0", "a", "")

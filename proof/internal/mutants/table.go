@@ -146,7 +146,7 @@ var All = []Mutant{
 	{
 		ID: "M19", Guard: "the fingerprint covers the whole request: it leaves out the body", Breaks: "I4",
 		Edits: []Edit{{"internal/http/idempotency.go", "\tadd(string(canonicalBody))\n", ""}},
-		Test:  Test{"internal/http", "keys_test.go", "TestKey/OfAnotherRequestRevealsNothing", "a key serves one request"},
+		Test:  Test{"internal/http", "keys_test.go", "TestKey/MismatchRevealsNothing", "a key serves one request"},
 	},
 	{
 		ID: "M20", Guard: "a key is looked up within its tenant: across all tenants", Breaks: "I10",
@@ -177,7 +177,7 @@ var All = []Mutant{
 	{
 		ID: "M24", Guard: "a replay needs a valid API key: a revoked one still gets it", Breaks: "I21",
 		Edits: []Edit{{"db/tenants.sql.go", "a.key_hash = $2 AND a.revoked_at IS NULL", "a.key_hash = $2"}},
-		Test:  Test{"internal/http", "keys_test.go", "TestKey/IsAuthorisedLikeAFirstRequest", "the key is known to be revoked"},
+		Test:  Test{"internal/http", "keys_test.go", "TestKey/ReplayRequiresAValidAPIKey", "the key is known to be revoked"},
 	},
 	{
 		ID: "M25", Guard: "nothing is resent after a day, in Go and by `stripe_key_not_resent_after_24h`: it is resent", Breaks: "I13, I1",
