@@ -20,7 +20,7 @@ const (
 	EffectDisputeWon    = "dispute_won"
 )
 
-// Effect is one thing that happened to somebody's money. The log of effects is
+// Effect is one movement of money. The log of effects is
 // written by the same transaction as the object it tells about, is only ever
 // appended to, and never learns what was answered: it is the witness when a
 // client and a server disagree about how often a customer was charged.
@@ -43,8 +43,9 @@ type Effect struct {
 // effect notes that something happened to an intent.
 func (t *tx) effect(kind string, pi *intent, amount int64, more func(*Effect)) {
 	e := Effect{
-		At: t.now, Kind: kind, IntentID: pi.ID, ChargeID: id(pi.LatestCharge), Key: t.origin.Key, RequestID: t.origin.Request,
-		Account: t.account, Amount: amount, Currency: pi.Currency, Metadata: maps.Clone(pi.Metadata),
+		At: t.now, Kind: kind, IntentID: pi.ID, ChargeID: id(pi.LatestCharge), Key: t.origin.Key,
+		RequestID: t.origin.Request,
+		Account:   t.account, Amount: amount, Currency: pi.Currency, Metadata: maps.Clone(pi.Metadata),
 	}
 	if more != nil {
 		more(&e)

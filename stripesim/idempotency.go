@@ -18,7 +18,7 @@ import (
 // of an object in the wrong state, and a 500.
 
 // keyID is a key within its account. Keys are not per endpoint: the same key on
-// another path is a mistake, and is told so.
+// another path is a mistake, and gets an error.
 type keyID struct {
 	Account string `json:"account"`
 	Key     string `json:"key"`
@@ -48,7 +48,10 @@ func checkKey(c *call) *apiError {
 	case c.key == "":
 		return invalid("", "", "The Idempotency-Key header must not be empty.")
 	case len(c.key) > keyLength:
-		return invalid("", "", "Idempotency keys cannot be longer than %d characters; the key you sent has %d.", keyLength, len(c.key))
+		return invalid(
+			"", "", "Idempotency keys cannot be longer than %d characters; the key you sent has %d.", keyLength,
+			len(c.key),
+		)
 	}
 	return nil
 }
@@ -69,9 +72,19 @@ func (s *Sim) recall(c *call) *response {
 	var err *apiError
 	switch {
 	case e.Path != c.path:
-		err = refuse(400, typeIdempotency, "", "", "Keys for idempotent requests can only be used for the same endpoint they were first used for ('%s' vs '%s'). Try using a key other than '%s' if you meant to execute a different request.", c.path, e.Path, c.key)
+		err = refuse(
+			400, typeIdempotency, "", "",
+			"Keys for idempotent requests can only be used for the same endpoint they were first used for ('%s' vs "+
+				"'%s'). Try using a key other than '%s' if you meant to execute a different request.",
+			c.path, e.Path, c.key,
+		)
 	case e.Params != c.fingerprint():
-		err = refuse(400, typeIdempotency, "", "", "Keys for idempotent requests can only be used with the same parameters they were first used with. Try using a key other than '%s' if you meant to execute a different request.", c.key)
+		err = refuse(
+			400, typeIdempotency, "", "",
+			"Keys for idempotent requests can only be used with the same parameters they were first used with. Try "+
+				"using a key other than '%s' if you meant to execute a different request.",
+			c.key,
+		)
 	case e.executing:
 		err = keyInUse(c.key)
 	default:
@@ -126,8 +139,8 @@ func (s *Sim) pruneKeys(now time.Time) {
 	}
 }
 
-// PruneKeys forgets every stored key that contains the given text, before its
-// time, and says how many. A client that sends one of them again charges again.
+// PruneKeys drops every stored key that contains the given text early, and
+// returns how many. A client that sends one of them again charges again.
 func (s *Sim) PruneKeys(containing string) int {
 	s.mu.Lock()
 	n := 0

@@ -38,9 +38,16 @@ func TestJournal(t *testing.T) {
 			refused(t, err, 402, stripe.ErrorCodeCardDeclined)
 			action, err = b.confirm(b.create("o3").ID, "k3", "pm_card_threeDSecure2Required")
 			require.NoError(t, err)
-			held, err = b.confirm(b.create("o4", func(p *stripe.PaymentIntentParams) { p.CaptureMethod = stripe.String("manual") }).ID, "k4", "pm_card_visa")
+			held, err = b.confirm(
+				b.create("o4", func(p *stripe.PaymentIntentParams) { p.CaptureMethod = stripe.String("manual") }).ID,
+				"k4", "pm_card_visa",
+			)
 			require.NoError(t, err)
-			re, err := b.api.Refunds.New(&stripe.RefundParams{Params: keyed("r"), PaymentIntent: stripe.String(paid.ID), Amount: stripe.Int64(200)})
+			re, err := b.api.Refunds.New(
+				&stripe.RefundParams{
+					Params: keyed("r"), PaymentIntent: stripe.String(paid.ID), Amount: stripe.Int64(200),
+				},
+			)
 			require.NoError(t, err)
 			refundID = re.ID
 			b.paid("o5", "pm_card_createDispute")
@@ -110,7 +117,7 @@ func TestJournal(t *testing.T) {
 	})
 
 	// The promise itself: a process killed at any moment has kept what it said.
-	t.Run("KeepsWhatItAnsweredThroughAKill", func(t *testing.T) {
+	t.Run("KeepsAnsweredRequestsThroughAKill", func(t *testing.T) {
 		t.Parallel()
 		file := filepath.Join(t.TempDir(), "journal")
 		for round := range 3 {
@@ -135,8 +142,13 @@ func TestJournal(t *testing.T) {
 					for i := 0; ; i++ {
 						order := fmt.Sprintf("r%d-w%d-%d", round, w, i)
 						pi, err := api.PaymentIntents.New(&stripe.PaymentIntentParams{
-							Amount: stripe.Int64(1000), Currency: stripe.String("usd"), Confirm: stripe.Bool(true), PaymentMethod: stripe.String("pm_card_visa"),
-							PaymentMethodTypes: stripe.StringSlice([]string{"card"}), Metadata: map[string]string{"order_id": order},
+							Amount: stripe.Int64(
+								1000,
+							), Currency: stripe.String("usd"), Confirm: stripe.Bool(true),
+							PaymentMethod: stripe.String("pm_card_visa"),
+							PaymentMethodTypes: stripe.StringSlice(
+								[]string{"card"},
+							), Metadata: map[string]string{"order_id": order},
 						})
 						if err != nil {
 							return
@@ -145,7 +157,11 @@ func TestJournal(t *testing.T) {
 					}
 				}()
 			}
-			require.Eventually(t, func() bool { return len(confirmed) > 20*(round+1) }, 30*time.Second, time.Millisecond)
+			require.Eventually(
+				t,
+				func() bool { return len(confirmed) > 20*(round+1) },
+				30*time.Second, time.Millisecond,
+			)
 			require.NoError(t, child.Process.Kill())
 			_ = child.Wait()
 			for _, done := range workers {
@@ -167,7 +183,7 @@ func TestJournal(t *testing.T) {
 	})
 
 	// The same promise without luck: while the write is stuck, nobody is told.
-	t.Run("IsWrittenBeforeAnybodyIsTold", func(t *testing.T) {
+	t.Run("IsWrittenBeforeTheResponse", func(t *testing.T) {
 		t.Parallel()
 		b, hooked := listening(t)
 		r, w, err := os.Pipe()
@@ -183,7 +199,9 @@ func TestJournal(t *testing.T) {
 		b.sim.mu.Unlock()
 		answered := make(chan error, 1)
 		go func() {
-			_, err := b.api.PaymentIntents.New(&stripe.PaymentIntentParams{Amount: stripe.Int64(1000), Currency: stripe.String("usd")})
+			_, err := b.api.PaymentIntents.New(
+				&stripe.PaymentIntentParams{Amount: stripe.Int64(1000), Currency: stripe.String("usd")},
+			)
 			answered <- err
 		}()
 		require.Eventually(t, func() bool { return len(b.sim.Effects()) == 1 }, 30*time.Second, time.Millisecond)
@@ -222,7 +240,7 @@ func TestJournal(t *testing.T) {
 func TestChild(t *testing.T) {
 	file := os.Getenv("STRIPESIM_CHILD")
 	if file == "" {
-		t.Skip("only runs as the child of KeepsWhatItAnsweredThroughAKill")
+		t.Skip("only runs as the child of KeepsAnsweredRequestsThroughAKill")
 	}
 	sim, err := New(Options{Store: file})
 	require.NoError(t, err)

@@ -101,7 +101,7 @@ func (s *Sim) ClearWebhookFaults() {
 	d.kick()
 }
 
-// WebhookFaultsFired says how often each webhook fault fired, by id.
+// WebhookFaultsFired is how often each webhook fault fired, by id.
 func (s *Sim) WebhookFaultsFired() map[string]int {
 	s.outbox.mu.Lock()
 	defer s.outbox.mu.Unlock()
@@ -139,7 +139,7 @@ func (a *armedWebhook) batch() int {
 	return 1
 }
 
-// generation says what becomes of an event before it exists: how many of it
+// generation decides about an event before it exists: how many of it
 // there will be.
 func (d *deliveries) generation(typ, order string) int {
 	d.mu.Lock()
@@ -158,7 +158,10 @@ func (d *deliveries) bendAndAdd(j *job) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	defer d.kick()
-	a := d.fire(j.typ, j.order, WebhookDuplicate, WebhookReorder, WebhookBurst, WebhookDelay, WebhookDrop, WebhookWrongSignature, WebhookStale, WebhookVersion)
+	a := d.fire(
+		j.typ, j.order, WebhookDuplicate, WebhookReorder, WebhookBurst, WebhookDelay, WebhookDrop,
+		WebhookWrongSignature, WebhookStale, WebhookVersion,
+	)
 	if a == nil {
 		d.addLocked(j)
 		return

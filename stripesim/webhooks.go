@@ -12,7 +12,7 @@ import (
 )
 
 // Events go out by themselves: at least once, in no order, each attempt signed
-// anew, again and again with growing pauses until somebody says 2xx or three
+// anew, again and again with growing pauses until an endpoint responds with 2xx or three
 // days are over. The first attempt starts when the event is committed, so it can
 // arrive before the answer to the request that caused it.
 const (
@@ -23,7 +23,7 @@ const (
 	deliveriesAtOnce = 16
 	deliveryLogSize  = 10_000
 	// configuredEndpoint is the id of the endpoint from Options. It is in no
-	// journal: who starts the simulator again says again where to send.
+	// journal: after a restart they must be added again.
 	configuredEndpoint = "we_configured"
 )
 
@@ -105,7 +105,10 @@ func (s *Sim) startDeliveries() {
 	d := &s.outbox
 	d.open, d.pending = map[arrival]bool{}, map[string]int{}
 	d.wake, d.slots, d.retry = make(chan struct{}, 1), make(chan struct{}, deliveriesAtOnce), firstRetry
-	d.client = &http.Client{Timeout: deliveryTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	d.client = &http.Client{
+		Timeout:       deliveryTimeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	if s.opts.WebhookURL != "" {
 		d.fixed = newEndpoint(s.opts.WebhookURL)
 		d.fixed.ID, d.fixed.Secret = configuredEndpoint, s.opts.WebhookSecret
@@ -144,7 +147,10 @@ func (s *Sim) endpointsFor(account, name string) []*endpoint {
 func (s *Sim) post(events []*event, position int64) {
 	for _, e := range events {
 		for _, target := range s.endpointsFor(e.Account, e.Type) {
-			j := &job{arrival: arrival{e.ID, target.ID}, typ: e.Type, order: orderIn(e), position: position, born: s.now(), due: s.now()}
+			j := &job{
+				arrival: arrival{e.ID, target.ID}, typ: e.Type, order: orderIn(e), position: position, born: s.now(),
+				due: s.now(),
+			}
 			s.outbox.bendAndAdd(j)
 		}
 	}
@@ -191,7 +197,7 @@ func (d *deliveries) kick() {
 	}
 }
 
-// drop ends a job, and says whether it was still open.
+// drop ends a job, and returns whether it was still open.
 func (d *deliveries) drop(j *job) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -290,7 +296,9 @@ func (s *Sim) Resend(eventID string, times int) error {
 	}
 	for range max(times, 1) {
 		for _, target := range s.endpointsFor(e.Account, e.Type) {
-			s.outbox.add(&job{arrival: arrival{e.ID, target.ID}, typ: e.Type, resend: true, born: s.now(), due: s.now()})
+			s.outbox.add(
+				&job{arrival: arrival{e.ID, target.ID}, typ: e.Type, resend: true, born: s.now(), due: s.now()},
+			)
 		}
 	}
 	return nil

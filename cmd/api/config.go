@@ -13,8 +13,8 @@ import (
 	"example.com/payonce/internal/stripe"
 )
 
-// config is every setting of the service, read once. The defaults are those of production; a setting without a default is
-// required. A part reads its own settings (part.read).
+// config is every setting of the service, read once. The defaults are those of production; a setting without a default
+// is required. A part reads its own settings (part.read).
 type config struct {
 	DatabaseURL          string
 	HTTPAddr             string
@@ -40,8 +40,8 @@ type config struct {
 // requestBudget is how many calls to Stripe one request may make in sequence: create an intent, confirm it, read it.
 const requestBudget = 3
 
-// within is the time that one run of an operation gets: a little less than the documented limit of a request, and so less
-// than the lease, or a holder could still work when its lease has ended.
+// within is the time that one run of an operation gets: a little less than the documented limit of a request, and so
+// less than the lease, or a holder could still work when its lease has ended.
 func (c config) within() time.Duration {
 	return requestBudget*c.StripeTimeout - min(c.StripeTimeout/4, time.Second)
 }
@@ -79,9 +79,13 @@ func readConfig(getenv func(string) string) (config, error) {
 		e.secret("STRIPE_WEBHOOK_SECRET", secret, "each secret must begin with whsec_", "whsec_")
 	}
 	if c.IdempotencyLease/requestBudget <= c.StripeTimeout { // divided, because a product of hours may overflow
-		e.fail("IDEMPOTENCY_LEASE", fmt.Sprintf("must exceed %d × STRIPE_TIMEOUT (%s), or a lease could end while its holder "+
-			"still works", requestBudget, c.StripeTimeout))
+		e.fail(
+			"IDEMPOTENCY_LEASE",
+			fmt.Sprintf("must exceed %d × STRIPE_TIMEOUT (%s), or a lease could end while its holder "+
+				"still works", requestBudget, c.StripeTimeout),
+		)
 	}
+	// Else the reaper could drop a response whose request is still waiting for it.
 	if c.IdempotencyRetention <= c.IdempotencyLease {
 		e.fail("IDEMPOTENCY_RETENTION", fmt.Sprintf("must exceed IDEMPOTENCY_LEASE (%s)", c.IdempotencyLease))
 	}
@@ -106,8 +110,8 @@ func (e *environment) stripeKey() string {
 	return key
 }
 
-// secret rejects a value without one of the prefixes; one that is only a prefix, whose signatures any attacker could make;
-// and text that cannot be sent in a header.
+// secret rejects a value without one of the prefixes; one that is only a prefix, whose signatures any attacker could
+// make; and text that cannot be sent in a header.
 func (e *environment) secret(name, value, wrong string, prefixes ...string) {
 	for _, prefix := range prefixes {
 		rest, ok := strings.CutPrefix(value, prefix)
@@ -129,13 +133,14 @@ func (e *environment) stripeTimeout() time.Duration {
 // stripeRPS defaults to Stripe's own limit for one endpoint.
 func (e *environment) stripeRPS() float64 { return e.rate("STRIPE_RPS", 25) }
 
-// environment reads variables and keeps the first error. An empty variable counts as unset, because Compose sets variables
-// that its own environment does not have to the empty string.
+// environment reads variables and keeps the first error. An empty variable counts as unset, because Compose sets
+// variables that its own environment does not have to the empty string.
 type environment struct {
 	getenv func(string) string
 	err    error
 }
 
+// fail keeps the first error only: the next ones are often its consequences.
 func (e *environment) fail(name, wrong string) {
 	if e.err == nil {
 		e.err = fmt.Errorf("%s %s", name, wrong)
@@ -171,6 +176,7 @@ func (e *environment) token(name string) string {
 	return v
 }
 
+// list ignores empty entries: a trailing comma is common while a secret is rotated.
 func (e *environment) list(name string) (list []string) {
 	for part := range strings.SplitSeq(e.getenv(name), ",") {
 		if part = strings.TrimSpace(part); part != "" {
@@ -180,6 +186,7 @@ func (e *environment) list(name string) (list []string) {
 	return list
 }
 
+// duration rejects zero: none of the settings means "never" with it, and a loop would run without a pause.
 func (e *environment) duration(name string, otherwise time.Duration) time.Duration {
 	v := e.getenv(name)
 	if v == "" {
@@ -193,6 +200,7 @@ func (e *environment) duration(name string, otherwise time.Duration) time.Durati
 	return d
 }
 
+// rate rejects NaN, which compares false with every limit and so would mean "no requests at all".
 func (e *environment) rate(name string, otherwise float64) float64 {
 	v := e.getenv(name)
 	if v == "" {
@@ -206,6 +214,7 @@ func (e *environment) rate(name string, otherwise float64) float64 {
 	return n
 }
 
+// boolean reads what strconv does: 1, t, true, and no "yes" or "on", which YAML users expect to work. So those fail.
 func (e *environment) boolean(name string, otherwise bool) bool {
 	v := e.getenv(name)
 	if v == "" {
@@ -229,6 +238,7 @@ func (e *environment) oneOf(name string, words ...string) string {
 	return words[0]
 }
 
+// address requires a port, because Go would listen on a random one without.
 func (e *environment) address(name, otherwise string) string {
 	v := e.text(name, otherwise)
 	if _, port, err := net.SplitHostPort(v); err != nil || port == "" {
@@ -237,6 +247,7 @@ func (e *environment) address(name, otherwise string) string {
 	return v
 }
 
+// baseURL rejects a query and a fragment: paths are appended to the URL, so both would end up in the middle of it.
 func (e *environment) baseURL(name string) string {
 	v := e.getenv(name)
 	if v == "" {
@@ -260,6 +271,7 @@ func (e *environment) logLevel() (level slog.Level) {
 	return level
 }
 
+// errNoDatabaseURL is for commands that read no other setting.
 var errNoDatabaseURL = errors.New("DATABASE_URL is required: postgres://user:password@host:port/database")
 
 // LogValue is the settings as they are printed at the start, without secrets.

@@ -23,7 +23,7 @@ func stripeClient(w *world.World) *client.API {
 func TestHousekeeping(t *testing.T) {
 	t.Parallel()
 
-	t.Run("AdoptsWhatALostDatabaseCharged", func(t *testing.T) {
+	t.Run("RecoversChargesOfALostDatabase", func(t *testing.T) {
 		t.Parallel()
 		w := world.New(t)
 		order := w.Local(world.LocalOptions{}).Order()
@@ -31,8 +31,12 @@ func TestHousekeeping(t *testing.T) {
 		charge := func(order string) {
 			t.Helper()
 			_, err := atStripe.PaymentIntents.New(&stripe.PaymentIntentParams{
-				Metadata: map[string]string{"tenant_id": w.Tenant.ID, "order_id": order}, Amount: stripe.Int64(1000), Currency: stripe.String("usd"), PaymentMethodTypes: stripe.StringSlice([]string{"card"}),
-				PaymentMethod: stripe.String("pm_card_visa"), Confirm: stripe.Bool(true),
+				Metadata: map[string]string{
+					"tenant_id": w.Tenant.ID,
+					"order_id":  order,
+				}, Amount: stripe.Int64(1000), Currency: stripe.String("usd"),
+				PaymentMethodTypes: stripe.StringSlice([]string{"card"}),
+				PaymentMethod:      stripe.String("pm_card_visa"), Confirm: stripe.Bool(true),
 			})
 			require.NoError(t, err)
 		}
@@ -46,14 +50,17 @@ func TestHousekeeping(t *testing.T) {
 		require.Contains(t, p.Log(), "a person must look")
 	})
 
-	t.Run("ForgetsAnswersAfterTheRetention", func(t *testing.T) {
+	t.Run("DropsAnswersAfterTheRetention", func(t *testing.T) {
 		t.Parallel()
 		w := world.New(t)
 		p := w.Process("IDEMPOTENCY_RETENTION=" + (world.Lease + 1).String())
 		order := p.Order()
 		paid := p.Pay("k", order, "pm_card_visa")
 		require.Equal(t, http.StatusCreated, paid.Status, paid)
-		w.Until("the answer is gone", func() bool { return p.Pay("k", order, "pm_card_visa").Status == http.StatusGone })
+		w.Until(
+			"the answer is gone",
+			func() bool { return p.Pay("k", order, "pm_card_visa").Status == http.StatusGone },
+		)
 		gone := p.Pay("k", order, "pm_card_visa")
 		require.Equal(t, "idempotency-key-expired", gone.Code())
 		require.Equal(t, "/v1/payments/"+paid.ID(), gone.Problem().Resource.Href)

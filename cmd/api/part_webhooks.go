@@ -11,14 +11,15 @@ import (
 	"example.com/payonce/internal/postgres"
 )
 
-// notifierConsumer names the consumer at the broker and in the inbox. It must never change: to both, a consumer of another
-// name has not received anything yet, and every tenant would get its old events again.
+// notifierConsumer names the consumer at the broker and in the inbox. It must never change: to both, a consumer of
+// another name has not received anything yet, and every tenant would get its old events again.
 const notifierConsumer = "notifier"
 
 // notifyEvery is how late a delivery may be noticed that is due.
 const notifyEvery = time.Second
 
-// webhooksPart sends every event to its tenant's endpoint, signed. Webhooks from Stripe are no part: payments need them.
+// webhooksPart sends every event to its tenant's endpoint, signed. Webhooks from Stripe are no part: payments need
+// them.
 var webhooksPart = part{
 	name: "webhooks",
 	read: func(e *environment) partSettings {
@@ -38,6 +39,7 @@ func (w webhooks) wire(_ context.Context, s *service) error {
 	n := notifier.New(s.pool, notifier.Options{
 		AllowPrivate: w.allowPrivate, Metrics: notifier.NewMetrics(s.metrics), Log: s.log, Tracer: s.tracer,
 	})
+	// The consumer only stores a delivery for each event; the loop sends it. A slow endpoint never delays the broker.
 	s.consume(notifierConsumer, notifier.Handler())
 	s.loops = append(s.loops, loop{name: "notifier", every: notifyEvery, runOnce: n.RunOnce})
 	s.reap("delivery reaper", reapEvery, notifier.NewReaper(s.pool, 0).RunOnce)

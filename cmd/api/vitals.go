@@ -14,14 +14,15 @@ import (
 // payonce_loop_idle_seconds shows how old they are.
 const vitalsWithin = 5 * time.Second
 
-// vitals are gauges of PostgreSQL's own statistics. A loop reads them, and never a scrape: the load on the database must
-// not depend on how often, and by how many, the metrics are scraped.
+// vitals are gauges of PostgreSQL's own statistics. A loop reads them, and never a scrape: the load on the database
+// must not depend on how often, and by how many, the metrics are scraped.
 type vitals struct {
 	pool              *postgres.Pool
 	live, dead        *prometheus.GaugeVec
 	oldestTransaction prometheus.Gauge
 }
 
+// newVitals registers the gauges. They are zero or absent until the loop has run once.
 func newVitals(pool *postgres.Pool, r prometheus.Registerer) *vitals {
 	f := promauto.With(r)
 	return &vitals{

@@ -24,7 +24,8 @@ import (
 
 // How often each loop polls when it found nothing to do. Most are woken earlier.
 const (
-	completers    = 8                      // Each runs a few claims at a time; one that waits for Stripe delays only its own.
+	// Each runs a few claims at a time; one that waits for Stripe delays only its own.
+	completers    = 8
 	completeEvery = 500 * time.Millisecond // How late an abandoned payment may be noticed.
 	inboxEvery    = 500 * time.Millisecond // How late a webhook may be noticed that another process received.
 	relayLease    = 10 * time.Second       // How long a crashed process's events wait, unless a claim waits for less.
@@ -45,7 +46,8 @@ type resources struct {
 	log     *slog.Logger
 	tracer  *tracing.Tracer // nil: off
 
-	// fault is called at every recovery point and after every consumed event. Nil except in builds that crash on purpose.
+	// fault is called at every recovery point and after every consumed event. Nil except in builds that crash on
+	// purpose.
 	fault func(operation, recoveryPoint string)
 }
 
@@ -105,12 +107,17 @@ func (s *service) wireKeys() {
 		},
 	})
 	retention := s.config.IdempotencyRetention
-	s.reap("key reaper", min(reapEvery, max(retention/20, time.Second)), idempotency.NewReaper(s.keys, retention, 0).RunOnce)
+	s.reap(
+		"key reaper",
+		min(reapEvery, max(retention/20, time.Second)),
+		idempotency.NewReaper(s.keys, retention, 0).RunOnce,
+	)
 	s.reap("outbox reaper", reapEvery, outbox.NewReaper(s.pool, 0).RunOnce)
 }
 
 // wirePayments makes orders, payments and refunds, with what keeps them equal to Stripe, and begins the table of
-// operations: the API and the completer get the same table, so that the completer can finish whatever the API can start.
+// operations: the API and the completer get the same table, so that the completer can finish whatever the API can
+// start.
 func (s *service) wirePayments() {
 	c := s.config
 	s.gateway = stripe.New(stripe.Options{
@@ -120,6 +127,7 @@ func (s *service) wirePayments() {
 	s.payments = payments.New(s.pool, s.keys, s.gateway, httpapi.Answers{}, payments.Options{
 		StripeTimeout: c.StripeTimeout, ActionTimeout: c.ActionTimeout, Log: s.log, Registered: registered,
 	})
+	// The table of operations. A part adds its own with maps.Copy; a name must never change, because keys have it.
 	s.operations = s.payments.Operations()
 	// A part adds to both maps before anything reads them.
 	s.history = keyhistory.New(s.pool, keyhistory.Options{Retention: c.IdempotencyRetention, Paths: s.paths, Operations: s.describe})
@@ -152,6 +160,7 @@ func (s *service) wireInbox() {
 	s.reap("inbox reaper", reapEvery, inbox.NewReaper(s.pool, 0).RunOnce)
 }
 
+// wireAPI comes last: the routes refuse an operation that is not in the table.
 func (s *service) wireAPI() {
 	c, o := s.config, s.http
 	o.Pool, o.Keys, o.Operations, o.Payments, o.Feed = s.pool, s.keys, s.operations, s.payments, outbox.NewFeed(s.pool)

@@ -1,5 +1,5 @@
 // Command stripesim runs the simulated Stripe as a process: for docker compose,
-// for chaos, and for anybody who wants to poke it with curl.
+// for chaos tests, and for use with curl.
 //
 //	stripesim [-addr 127.0.0.1:12111] [-admin 127.0.0.1:12112] [-store FILE]
 //	          [-keys sk_test_…,…] [-webhook-url URL -webhook-secret whsec_…]
@@ -7,7 +7,7 @@
 //	stripesim healthcheck [-admin ADDR]
 //
 // Every flag can also be given as STRIPESIM_ADDR, STRIPESIM_WEBHOOK_URL and so on;
-// a flag wins. Port 0 takes a free one, and the line printed when ready says which.
+// a flag wins. Port 0 takes a free one, and the line printed when ready has its address.
 package main
 
 import (
@@ -57,7 +57,9 @@ func parse(args []string, getenv func(string) string, stderr io.Writer) (config,
 	fs.StringVar(&c.addr, "addr", "127.0.0.1:12111", "Stripe's port")
 	fs.StringVar(&c.admin, "admin", "127.0.0.1:12112", "the admin port: faults, effects, clock")
 	fs.StringVar(&c.store, "store", "", "journal file; empty keeps everything in memory")
-	fs.StringVar(&c.keys, "keys", stripesim.DefaultKey, "accepted secret keys, separated by commas; * is any sk_test_ key")
+	fs.StringVar(
+		&c.keys, "keys", stripesim.DefaultKey, "accepted secret keys, separated by commas; * is any sk_test_ key",
+	)
 	fs.StringVar(&c.webhookURL, "webhook-url", "", "deliver all events here")
 	fs.StringVar(&c.webhookSecret, "webhook-secret", "", "sign them with this")
 	fs.DurationVar(&c.latency, "latency", 0, "how long an answer takes, on average")
@@ -120,7 +122,9 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 }
 
 func (c config) options(log *slog.Logger) stripesim.Options {
-	o := stripesim.Options{Store: c.store, WebhookURL: c.webhookURL, WebhookSecret: c.webhookSecret, Seed: c.seed, Log: log}
+	o := stripesim.Options{
+		Store: c.store, WebhookURL: c.webhookURL, WebhookSecret: c.webhookSecret, Seed: c.seed, Log: log,
+	}
 	if c.keys != "*" {
 		o.Keys = strings.Split(c.keys, ",")
 	}
@@ -145,13 +149,15 @@ func sampled(mean time.Duration, seed uint64) func() time.Duration {
 	}
 }
 
-// serve listens and serves in the background; Addr says where.
+// serve listens and serves in the background; Addr is the address.
 func serve(addr string, h http.Handler) (*http.Server, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, err
 	}
-	srv := &http.Server{Addr: l.Addr().String(), Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute}
+	srv := &http.Server{
+		Addr: l.Addr().String(), Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute,
+	}
 	go func() { _ = srv.Serve(l) }() // ends with Shutdown
 	return srv, nil
 }
@@ -188,7 +194,7 @@ func healthcheck(ctx context.Context, args []string, getenv func(string) string,
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("admin port says %s", resp.Status)
+		return fmt.Errorf("the admin port responded with %s", resp.Status)
 	}
 	return nil
 }

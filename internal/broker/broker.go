@@ -20,7 +20,8 @@ const (
 
 	publishWithin = 10 * time.Second // if the caller does not give less
 	handleWithin  = 20 * time.Second
-	deadAfter     = 6 * time.Second // a consumer without a heartbeat for so long has failed: the broker delivers to another
+	// a consumer without a heartbeat for so long has failed: the broker delivers to another
+	deadAfter     = 6 * time.Second
 	retryPauseMax = 5 * time.Second
 )
 
@@ -57,7 +58,7 @@ type Options struct {
 //
 //	embedded:DIR[?listen=host:port]                    a JetStream server in this process, store in DIR
 //	nats://[user:password@]host[:port],…[?replicas=n&ack_wait=d]  JetStream elsewhere; tls:// for TLS
-//	kafka://[user:password@]host[:port],…[/topic][?tls=true&sasl=plain|scram-sha-256|scram-sha-512&partitions=n&replicas=n]
+//	kafka://[user:password@]host[:port],…[/topic][?tls=true&sasl=plain|scram-sha-256|scram-sha-512&partitions=n…]
 //	sqs://host/account/prefix?consumers=a,b[&region=r][&endpoint=url]   FIFO queues prefix-a.fifo, prefix-b.fifo
 //
 // ack_wait is how long after a consumer's last heartbeat JetStream delivers its message to another process; default six
@@ -131,7 +132,8 @@ func message(id string, body []byte, deliveries int) inbox.Message {
 	if err := json.Unmarshal(body, &e); err != nil {
 		return m
 	}
-	m.ID, m.Type, m.TenantID, m.Subject, m.Version, m.Traceparent = e.ID, e.Type, e.TenantID, e.Subject, e.Version, e.Traceparent
+	m.ID, m.Type, m.TenantID, m.Subject, m.Version, m.Traceparent = e.ID, e.Type, e.TenantID, e.Subject, e.Version,
+		e.Traceparent
 	return m
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Metrics of claims and keys. Labels are operations and fixed words; never a
-// tenant, a key or an id.
+// Metrics of claims and keys. Labels are operations and fixed words, never a tenant, a key or an id: their number is
+// bounded.
 type Metrics struct {
 	requests  *prometheus.CounterVec
 	claims    *prometheus.CounterVec
@@ -20,7 +20,7 @@ type Metrics struct {
 	durations *prometheus.HistogramVec
 }
 
-// NewMetrics registers the metrics; with nil they count for nobody.
+// NewMetrics registers the metrics; r may be nil.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	f := promauto.With(r)
 	return &Metrics{
@@ -42,9 +42,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	}
 }
 
-// expect shows zero for what has not happened yet. A counter that is born with
-// its first count never rises, as far as Prometheus can see, and the first ten
-// takeovers are the ones that somebody wants to hear of.
+// expect creates the series with zero. Prometheus sees no increase in a series that appears with its first count, so an
+// alert would miss the first takeovers.
 func (m *Metrics) expect(operation string) {
 	for _, state := range []State{Fresh, Replay, InFlight, Waiting, Mismatch, Expired} {
 		m.requests.WithLabelValues(operation, state.String())
@@ -69,8 +68,7 @@ func (m *Metrics) reached(operation, point string, took time.Duration) {
 	m.durations.WithLabelValues(operation, point).Observe(took.Seconds())
 }
 
-// HashForLog is how a key appears in logs and traces: enough to find all lines
-// of one key, not enough to use it.
+// HashForLog is how a key appears in logs and traces: enough to find all lines of one key, not enough to send it.
 func HashForLog(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:6])

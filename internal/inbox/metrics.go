@@ -9,11 +9,11 @@ import (
 
 const (
 	resultApplied   = "applied"
-	resultDuplicate = "duplicate" // seen before, dropped
+	resultDuplicate = "duplicate" // received before, dropped
 	resultHeld      = "held"      // waits for an earlier event of its subject, or for its preparation
 	resultFailed    = "failed"    // will be tried again
 	resultParked    = "parked"
-	resultFenced    = "fenced" // another had it meanwhile
+	resultFenced    = "fenced" // another process took over its lease
 )
 
 // Attributes of spans.

@@ -8,7 +8,7 @@ import (
 	"example.com/payonce/internal/postgres"
 )
 
-const reapMax = 1000
+const reapMax = 1000 // rows of a transaction: short enough not to delay receipts
 
 // NewReaper returns a reaper of the rows of events that were applied long ago;
 // retention zero is Retention.

@@ -146,7 +146,7 @@ func (p *path) timesOut(*rapid.T) {
 	p.shop.w.Exec(`UPDATE reservations SET expires_at = clock_timestamp() - interval '1 second' WHERE tenant_id = $1 AND status = 'held' AND expires_at IS NOT NULL`, p.shop.w.Tenant.ID)
 	p.shop.w.Exec(`UPDATE payments SET updated_at = clock_timestamp() - interval '2 hours' WHERE tenant_id = $1 AND status = 'requires_action'`, p.shop.w.Tenant.ID)
 	p.shop.w.ExpireLeases()
-	_, err := p.shop.Payments.ExpireReservations(p.r.Context())
+	_, err := p.shop.Checkouts.ExpireReservations(p.r.Context())
 	require.NoError(p.r, err)
 }
 

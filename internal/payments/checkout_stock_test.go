@@ -162,7 +162,7 @@ func TestReservations(t *testing.T) {
 		s.checkout("k", twoTeas("pm_card_visa"))
 		require.Equal(t, "stock_reserved", s.w.RecoveryPoint("k"))
 		expire := func() int {
-			n, err := s.Payments.ExpireReservations(t.Context())
+			n, err := s.Checkouts.ExpireReservations(t.Context())
 			require.NoError(t, err)
 			return n
 		}
@@ -231,7 +231,7 @@ func TestReservationsThatRunOutMeanwhile(t *testing.T) {
 	_, err = held.Exec(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0; SELECT pg_advisory_xact_lock(4711)`)
 	require.NoError(t, err)
 	looked := async(func() found {
-		n, err := slow.Payments.ExpireReservations(t.Context())
+		n, err := slow.Checkouts.ExpireReservations(t.Context())
 		return found{n, err}
 	})
 	s.w.Until("the look has begun", func() bool { return s.w.WaitingForLocks() == 1 })

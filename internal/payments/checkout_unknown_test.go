@@ -85,7 +85,7 @@ func TestCheckout_Unknown(t *testing.T) {
 		for range 3 {
 			s.Complete()
 			s.w.Exec(`UPDATE reservations SET expires_at = clock_timestamp() - interval '1 day' WHERE expires_at IS NOT NULL`)
-			expired, err := s.Payments.ExpireReservations(t.Context())
+			expired, err := s.Checkouts.ExpireReservations(t.Context())
 			require.NoError(t, err)
 			require.Zero(t, expired, "stock that somebody may just have paid for")
 		}
@@ -289,7 +289,7 @@ func TestCheckout_OrderCanceled(t *testing.T) {
 		require.Equal(t, http.StatusOK, s.Post("/v1/orders/"+s.w.Text(`SELECT id FROM orders`)+"/cancel", "cancel", "").Status)
 		s.w.ExpireLeases()
 		s.w.Exec(`UPDATE reservations SET expires_at = clock_timestamp() - interval '1 second'`)
-		expired, err := s.Payments.ExpireReservations(t.Context())
+		expired, err := s.Checkouts.ExpireReservations(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, 1, expired)
 		require.Equal(t, "out-of-stock", s.await("k", twoTeas("pm_card_visa")).Code())

@@ -32,7 +32,7 @@ func TestGroup(t *testing.T) {
 		g.idle()
 	})
 
-	t.Run("NobodyWaitsForOthersWhenALaneIsFree", func(t *testing.T) {
+	t.Run("RunsAloneWhenALaneIsFree", func(t *testing.T) {
 		t.Parallel()
 		g := newGroup(t, dbtest.URL(t))
 		for _, key := range []string{"a", "b", "c"} {
@@ -42,7 +42,7 @@ func TestGroup(t *testing.T) {
 		g.idle()
 	})
 
-	t.Run("EachIsToldWhatItWouldBeToldAlone", func(t *testing.T) {
+	t.Run("EachGetsTheResultItWouldHaveAlone", func(t *testing.T) {
 		t.Parallel()
 		g := newGroup(t, dbtest.URL(t))
 		require.NoError(t, g.claim("taken"))
@@ -53,11 +53,16 @@ func TestGroup(t *testing.T) {
 		require.True(t, postgres.Violates(errs[3], "key_is_visible_ascii"), "%v", errs[3])
 		require.True(t, postgres.NotWritten(errs[3]))
 		require.Equal(t, 1, count(t, g.pool, `SELECT count(*) FROM idempotency_keys WHERE key = 'c'`))
-		require.NotEqual(t, errors.Is(errs[4], postgres.ErrNoRows), errors.Is(errs[5], postgres.ErrNoRows), "two claimed one key")
+		require.NotEqual(
+			t,
+			errors.Is(errs[4], postgres.ErrNoRows),
+			errors.Is(errs[5], postgres.ErrNoRows),
+			"two claimed one key",
+		)
 		require.Equal(t, 4, count(t, g.pool, `SELECT count(*) FROM idempotency_keys`))
 	})
 
-	t.Run("NobodyWaitsForALockedRowOfAnother", func(t *testing.T) {
+	t.Run("ALockedRowDelaysNoOtherMember", func(t *testing.T) {
 		t.Parallel()
 		u, err := url.Parse(dbtest.URL(t))
 		require.NoError(t, err)
@@ -84,7 +89,7 @@ func TestGroup(t *testing.T) {
 		require.NoError(t, <-waits, "and whoever waited has its row now")
 	})
 
-	t.Run("ALaneIsNotKeptByWhoWaits", func(t *testing.T) {
+	t.Run("AWaitingStatementReleasesItsLane", func(t *testing.T) {
 		t.Parallel()
 		g := newGroup(t, dbtest.URL(t))
 		require.NoError(t, g.claim("locked"))
@@ -100,7 +105,10 @@ func TestGroup(t *testing.T) {
 			go func() { waits <- g.hold("locked") }()
 		}
 		require.Eventually(t, func() bool {
-			return count(t, g.pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) >= 4
+			return count(
+				t, g.pool,
+				`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`,
+			) >= 4
 		}, 10*time.Second, time.Millisecond, "every lane has somebody who waits")
 		for i := range 3 {
 			require.NoError(t, g.claim(fmt.Sprint("free-", i)))
@@ -133,7 +141,7 @@ func TestGroup(t *testing.T) {
 		}
 	})
 
-	t.Run("WhoLeavesTakesNobodyAlong", func(t *testing.T) {
+	t.Run("ACanceledMemberDoesNotCancelItsGroup", func(t *testing.T) {
 		t.Parallel()
 		g := newGroup(t, dbtest.URL(t))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -204,14 +212,19 @@ func (g *grouped) together(statements int, fns ...func()) {
 // idle waits until every lane is free again.
 func (g *grouped) idle() {
 	g.t.Helper()
-	require.Eventually(g.t, func() bool { return g.pool.Busy() == 0 }, 10*time.Second, time.Millisecond, "a lane was kept")
+	require.Eventually(
+		g.t,
+		func() bool { return g.pool.Busy() == 0 },
+		10*time.Second, time.Millisecond, "a lane was kept",
+	)
 }
 
 func (g *grouped) claim(key string) error { return g.claimWith(context.Background(), key) }
 
 func (g *grouped) claimWith(ctx context.Context, key string) error {
 	_, err := g.pool.Grouped().KeyClaim(ctx, db.KeyClaimParams{
-		TenantID: "ten_1", Key: key, Operation: "test", Fingerprint: make([]byte, 32), FingerprintVersion: 1, Request: []byte("{}"),
+		TenantID: "ten_1", Key: key, Operation: "test", Fingerprint: make([]byte, 32), FingerprintVersion: 1,
+		Request:   []byte("{}"),
 		RequestID: "req_1", ResourceID: key, RecoveryPoint: "started", ClaimToken: uuid.New(), Lease: time.Minute,
 	})
 	return err
@@ -219,7 +232,8 @@ func (g *grouped) claimWith(ctx context.Context, key string) error {
 
 // hold waits for the key's row.
 func (g *grouped) hold(key string) error {
-	_, err := g.pool.Grouped().KeyLockFenced(context.Background(), db.KeyLockFencedParams{TenantID: "ten_1", Key: key, LeaseToken: 1})
+	_, err := g.pool.Grouped().
+		KeyLockFenced(context.Background(), db.KeyLockFencedParams{TenantID: "ten_1", Key: key, LeaseToken: 1})
 	return err
 }
 
