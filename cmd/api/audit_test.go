@@ -37,7 +37,7 @@ func TestAudit(t *testing.T) {
 		require.Zero(t, status, out)
 		require.Empty(t, errs)
 		require.Regexp(t, `(?m)^I1a +an order is paid once +ok$`, out)
-		require.Regexp(t, `(?m)^I8e +no money moved at Stripe that is not here +ok$`, out)
+		require.Regexp(t, `(?m)^I8e +no payment or refund at Stripe is missing here +ok$`, out)
 		require.Contains(t, out, "\nmoney drift: 0 usd\n")
 	})
 

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Answer is what a client receives. A final answer is stored and replayed byte for
-// byte; an interim one is true now and may be different at the next request.
+// Answer is the response to a client. A final one is stored and replayed byte for byte; an interim one shows the present
+// state, and may be different at the next request.
 type Answer struct {
 	Status      int
 	ContentType string
@@ -16,18 +16,17 @@ type Answer struct {
 	Body        []byte
 }
 
-// answerVersion says how headers are encoded in the row. A program that meets a
-// version it does not know must refuse to replay, not guess.
+// answerVersion is the encoding of headers in the row. A program that reads an unknown version must fail: a response that is
+// not byte for byte the stored one could contradict it.
 const answerVersion = 1
 
-// encodeHeaders writes the headers that belong to the answer, sorted by name.
-// The list is closed: whatever describes one delivery (Date, Request-Id,
-// Set-Cookie, anything hop-by-hop) must not be replayed.
+// encodeHeaders writes the headers that are part of the answer, sorted by name. The list is closed: headers of one delivery
+// (Date, Request-Id, Set-Cookie, all hop-by-hop headers) must not be replayed.
 func (a Answer) encodeHeaders() ([]byte, error) {
 	var b strings.Builder
 	for _, h := range []struct{ name, value string }{{"Content-Type", a.ContentType}, {"Location", a.Location}} {
 		if strings.ContainsAny(h.value, "\r\n\x00") {
-			return nil, fmt.Errorf("header %s holds a line break", h.name)
+			return nil, fmt.Errorf("header %s contains a line break", h.name)
 		}
 		if h.value != "" {
 			b.WriteString(h.name + ": " + h.value + "\r\n")
@@ -45,7 +44,7 @@ func decodeAnswer(version, status int, headers, body []byte) (Answer, error) {
 		line, after, ok := strings.Cut(rest, "\r\n")
 		name, value, colon := strings.Cut(line, ": ")
 		if !ok || !colon {
-			return Answer{}, errors.New("stored answer has a broken header")
+			return Answer{}, errors.New("stored answer has a malformed header")
 		}
 		switch textproto.CanonicalMIMEHeaderKey(name) {
 		case "Content-Type":
@@ -53,7 +52,7 @@ func decodeAnswer(version, status int, headers, body []byte) (Answer, error) {
 		case "Location":
 			a.Location = value
 		default:
-			return Answer{}, fmt.Errorf("stored answer has the header %q, which is not replayed", name)
+			return Answer{}, fmt.Errorf("stored answer has the header %q, which may not be replayed", name)
 		}
 		rest = after
 	}

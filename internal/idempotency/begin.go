@@ -22,18 +22,16 @@ type New struct {
 	Lease      time.Duration
 }
 
-// Begin claims a fresh key and runs fn, in one transaction that ends at the recovery
-// point: either the key is claimed and fn's writes are made, or neither. ErrTaken:
-// another request was faster, and nothing was written.
+// Begin claims a fresh key and runs fn, in one transaction that ends at the recovery point: either the key is claimed and fn's
+// writes are made, or neither. ErrTaken: another request was faster, and nothing was written.
 func (s *Store) Begin(ctx context.Context, r Request, resourceID, point string, fn func(q *db.Queries) error) (*Claim, error) {
 	return s.BeginBehind(ctx, r, resourceID, point, func(*db.Queries) error { return nil }, fn)
 }
 
-// BeginBehind is Begin for an operation that must take another lock before its key: that
-// of an order, which a payment of it takes first, too. Two operations under one key
-// that took the two locks in different orders would deadlock.
+// BeginBehind is Begin for an operation that must lock something else before its key, such as the order that a payment locks
+// first, too. Two operations under one key that took the two locks in different orders would deadlock.
 func (s *Store) BeginBehind(ctx context.Context, r Request, resourceID, point string, lock, fn func(q *db.Queries) error) (*Claim, error) {
-	n := s.announce(r, resourceID, point)
+	n := s.newClaim(r, resourceID, point)
 	return s.begin(ctx, n, func() error {
 		return s.pool.InTx(ctx, func(q *db.Queries) error {
 			if err := lock(q); err != nil {
@@ -47,10 +45,10 @@ func (s *Store) BeginBehind(ctx context.Context, r Request, resourceID, point st
 	})
 }
 
-// BeginStatement is Begin for a first phase that is one SQL statement, including the
-// claim: one round trip. fn reports whether the statement claimed the key.
+// BeginStatement is Begin for a first phase that is one SQL statement, including the claim: one round trip. fn reports whether
+// the statement claimed the key.
 func (s *Store) BeginStatement(ctx context.Context, r Request, resourceID, point string, fn func(q *db.Queries, n New) (claimed bool, err error)) (*Claim, error) {
-	n := s.announce(r, resourceID, point)
+	n := s.newClaim(r, resourceID, point)
 	return s.begin(ctx, n, func() error {
 		claimed, err := fn(s.pool.Grouped(), n)
 		if err == nil && !claimed {
@@ -60,10 +58,10 @@ func (s *Store) BeginStatement(ctx context.Context, r Request, resourceID, point
 	})
 }
 
-// BeginFinished claims a fresh key, runs fn and stores fn's answer, all in one
-// transaction: an operation without any call is finished in its first phase.
+// BeginFinished claims a fresh key, runs fn and stores fn's answer in one transaction: an operation that calls no other system
+// is finished in its first phase.
 func (s *Store) BeginFinished(ctx context.Context, r Request, resourceID string, fn func(q *db.Queries) (Answer, error)) (Answer, error) {
-	n := s.announce(r, resourceID, Finished)
+	n := s.newClaim(r, resourceID, Finished)
 	var answer Answer
 	c, err := s.begin(ctx, n, func() error {
 		return s.pool.InTx(ctx, func(q *db.Queries) (err error) {
@@ -85,7 +83,7 @@ func (s *Store) BeginFinished(ctx context.Context, r Request, resourceID string,
 	return answer, nil
 }
 
-func (s *Store) announce(r Request, resourceID, point string) New {
+func (s *Store) newClaim(r Request, resourceID, point string) New {
 	return New{Request: r, ResourceID: resourceID, Point: point, ClaimToken: uuid.New(), Lease: s.o.Lease}
 }
 
@@ -103,11 +101,10 @@ func (n New) insertAt(ctx context.Context, q *db.Queries, point string) error {
 	return err
 }
 
-// begin runs a first phase until its outcome is known. In doubt, the row is read back:
-// if it has our claim token it is ours, so the first caller need not wait out its own
-// lease. If there is no row, the insert may still be executing, because a server that
-// lost its client finishes what it was doing; so the phase runs again under the same
-// token, and recognises its own row if it meets it.
+// begin runs a first phase until its outcome is known. In doubt, the row is read back: with our claim token it is ours, so the
+// first caller need not wait until its own lease expires. Without a row the insert may still be executing, because a server
+// whose client disconnected completes its statement; so the phase runs again under the same token, and recognises its own row
+// if it conflicts with it.
 func (s *Store) begin(ctx context.Context, n New, phase func() error) (c *Claim, err error) {
 	ctx, span := tracing.Start(ctx, trace.SpanKindInternal, "phase ", n.Point)
 	defer func() {
@@ -116,14 +113,14 @@ func (s *Store) begin(ctx context.Context, n New, phase func() error) (c *Claim,
 		}
 		span.End(err)
 	}()
-	for doubted := false; ; doubted = true {
+	for inDoubt := false; ; inDoubt = true {
 		err := phase()
-		if errors.Is(err, postgres.ErrInDoubt) || doubted && errors.Is(err, ErrTaken) {
+		if errors.Is(err, postgres.ErrInDoubt) || inDoubt && errors.Is(err, ErrTaken) {
 			c, readErr := s.recognise(ctx, n, err)
 			if c != nil || readErr != nil {
 				return c, readErr
 			}
-			if errors.Is(err, ErrTaken) { // The statement was answered: its conflict is not about the key, and would recur.
+			if errors.Is(err, ErrTaken) { // The server responded: its conflict is not about the key, and would recur.
 				return nil, err
 			}
 			continue
@@ -141,8 +138,7 @@ func (s *Store) begin(ctx context.Context, n New, phase func() error) (c *Claim,
 	}
 }
 
-// recognise reads back a claim that may have been made. Nil without an error: there is
-// none.
+// recognise reads back a claim that may have been made. Nil without an error: there is none.
 func (s *Store) recognise(ctx context.Context, n New, doubt error) (*Claim, error) {
 	s.o.Metrics.inDoubt.Inc()
 	var row db.KeyReadRow

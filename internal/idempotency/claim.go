@@ -19,17 +19,14 @@ const (
 	Finished = "finished"
 )
 
-// yieldWithin is how long giving a claim back may take. If the database is slower, the
-// lease runs out instead.
+// yieldWithin is how long giving a claim back may take. If the database is slower, the lease expires instead.
 const yieldWithin = 2 * time.Second
 
-// FingerprintVersion is stored with each key. When fingerprints change, the old kind
-// stays supported for as long as there are keys with it.
+// FingerprintVersion is stored with each key. When fingerprints change, the old version stays supported while keys have it.
 const FingerprintVersion = 1
 
-// Claim is the right to work on one key, and the handle to work through. It is valid
-// until the lease ends, which only the database needs to know. It must not be used by
-// two goroutines at once.
+// Claim is the right to work on one key, and the handle for that. It is valid until the lease expires, which only the database
+// decides. Two goroutines must not use it at the same time.
 type Claim struct {
 	store *Store
 
@@ -37,15 +34,15 @@ type Claim struct {
 	Key              string
 	Operation        string
 	Request          []byte // the decoded request, encoded again
-	RequestID        string // of the request that works on it; if none does, of the first one
+	RequestID        string // of the request that runs it; if the completer does, of the first one
 	ResourceID       string
 	Token            int64 // the fencing token
 	Attempts         int   // this one included
-	LeaseExpirations int   // how many holders died or stalled
+	LeaseExpirations int   // how many holders crashed or were paused
 	Age              time.Duration
 
-	// Carry is what Begin has read, so that Run need not read it again. Nil if the
-	// claim was taken over: then everything is read from the database.
+	// Carry is what Begin has read, so that Run need not read it again. Nil if the claim was taken over: then all state is
+	// read from the database.
 	Carry any
 
 	point    string
@@ -58,48 +55,44 @@ type Claim struct {
 // RecoveryPoint is the last durable recovery point of the operation.
 func (c *Claim) RecoveryPoint() string { return c.point }
 
-// Resumed reports whether another run worked on the key before: then a call may have
-// been made whose outcome was not recorded.
+// Resumed reports whether the key had an earlier run: then a call may have been sent whose outcome was not recorded.
 func (c *Claim) Resumed() bool { return c.Attempts > 1 }
 
-// Lost is for an operation's own fenced write, outside of a phase, that changed no row:
-// it is counted, and is ErrLeaseLost.
+// Lost is ErrLeaseLost, counted. An operation returns it when its own fenced write, outside of a phase, changed no row.
 func (c *Claim) Lost() error { return c.fenced(ErrLeaseLost) }
 
 // Answer is the stored answer of a finished claim.
 func (c *Claim) Answer() Answer { return c.answer }
 
-// Yield gives the claim back, to be resumed by the completer after the pause, or by an
-// earlier retry. The reason is for the person who looks at a stuck key.
+// Yield gives the claim back. The completer resumes it after the pause, or a retry of the client earlier. The reason is shown to
+// an operator who looks at a stuck key.
 func (c *Claim) Yield(ctx context.Context, pause time.Duration, reason string) error {
 	return c.yield(ctx, pause, reason, false)
 }
 
-// Park gives the claim back and takes it off the completer's list, because enough was
-// tried. A parked key is visible and raises an alert, and is resumed by a person, a
-// webhook or a retry of the client.
+// Park gives the claim back and removes it from the completer's queue, because retries did not help. A parked key is visible and
+// raises an alert. An operator, a webhook or a retry of the client resumes it.
 func (c *Claim) Park(ctx context.Context, reason string) error {
 	return c.yield(ctx, 0, reason, true)
 }
 
 func (c *Claim) yield(ctx context.Context, pause time.Duration, reason string, park bool) error {
-	// Often the work stopped because ctx ended, and just then the claim must be given
-	// back.
+	// Often the work stopped because ctx ended, and exactly then the claim must be given back.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), yieldWithin)
 	defer cancel()
-	reason = postgres.Text(reason) // it may quote a stranger
+	reason = postgres.Text(reason) // it may quote what a client sent
 	n, err := c.store.pool.KeyYield(ctx, db.KeyYieldParams{
 		TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, Pause: pause, LastError: &reason, Park: park,
 	})
 	if err := c.fenced(rows(n, postgres.ClassifyWriteError(err))); err != nil {
-		return fmt.Errorf("give the claim back: %w", err) // The lease runs out by itself: slower, but not wrong.
+		return fmt.Errorf("give the claim back: %w", err) // The lease expires instead: slower, but not wrong.
 	}
 	tracing.Current(ctx).Event("claim given back")
 	c.Log().Info("claim given back", "pause", pause, "reason", reason, "parked", park)
 	return nil
 }
 
-// Log has the attributes a person needs to find the key's story, but never the key.
+// Log has the attributes that an operator needs to find all about the key, but never the key itself.
 func (c *Claim) Log() *slog.Logger {
 	return c.store.o.Log.With("tenant_id", c.TenantID, "key_hash", HashForLog(c.Key), "operation", c.Operation,
 		"resource_id", c.ResourceID, "recovery_point", c.point, "lease_token", c.Token, "request_id", c.RequestID)
@@ -127,7 +120,7 @@ func (c *Claim) reached(point string) {
 func (c *Claim) fenced(err error) error {
 	if errors.Is(err, ErrLeaseLost) {
 		c.store.o.Metrics.fenced.WithLabelValues(c.Operation).Inc()
-		c.Log().Warn("write refused: the claim was taken over")
+		c.Log().Warn("write rejected: the claim was taken over")
 	}
 	return err
 }

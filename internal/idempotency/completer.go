@@ -15,30 +15,29 @@ import (
 
 const (
 	completerBatchMax   = 4  // A slow key delays the others of its batch, so batches are small and there are several loops.
-	leaseExpirationsMax = 25 // A key whose holders died this often is the cause of their deaths.
+	leaseExpirationsMax = 25 // A key whose holders crashed so often most likely causes the crashes.
 )
 
-// Operation is something a request can start. Begin is its first phase and claims the
-// key; Run takes a claim from its last recovery point to its answer.
+// Operation is something that a request can start. Begin is its first phase and claims the key; Run takes a claim from its last
+// recovery point to its final answer.
 //
-// Run returns the final answer once it is stored, or, after giving the claim back, an
-// interim answer with the present state. An error means that neither is known; then
-// the lease runs out by itself.
+// Run returns the final answer once it is stored, or, after giving the claim back, an interim answer with the present state. An
+// error means that neither is known; then the lease expires.
 type Operation struct {
 	Begin func(ctx context.Context, r Request) (*Claim, Answer, error)
 	Run   func(ctx context.Context, c *Claim) (Answer, error)
 }
 
-// Completer finishes abandoned work: requests whose process died, and payments whose
-// outcome is unknown. Any number may run, in any number of processes.
+// Completer finishes abandoned work: requests whose process crashed, and payments whose outcome is unknown. Any number may run,
+// in any number of processes.
 type Completer struct {
 	store      *Store
 	operations map[string]Operation
 	within     time.Duration
 }
 
-// NewCompleter returns a completer for the operations, by name. One run of an
-// operation gets the time within, which must be shorter than the lease.
+// NewCompleter returns a completer for the operations, by name. One run of an operation gets the time within, which must be
+// shorter than the lease, or two holders would work on one key.
 func NewCompleter(store *Store, operations map[string]Operation, within time.Duration) *Completer {
 	for name := range operations {
 		store.o.Metrics.expect(name)
@@ -46,12 +45,11 @@ func NewCompleter(store *Store, operations map[string]Operation, within time.Dur
 	return &Completer{store: store, operations: operations, within: within}
 }
 
-// RunOnce takes over some of the claims whose time has come, runs them and
-// returns how many there were.
+// RunOnce takes over some of the claims that are due, runs them and returns how many there were.
 func (c *Completer) RunOnce(ctx context.Context) (int, error) {
 	due, err := c.store.pool.KeyTakeOverDue(ctx, db.KeyTakeOverDueParams{BatchMax: completerBatchMax, ClaimToken: uuid.New(), Lease: c.store.o.Lease})
 	if err != nil {
-		return 0, fmt.Errorf("take over what is due: %w", err)
+		return 0, fmt.Errorf("take over due keys: %w", err)
 	}
 	var wait sync.WaitGroup
 	for _, row := range due {
@@ -63,12 +61,12 @@ func (c *Completer) RunOnce(ctx context.Context) (int, error) {
 }
 
 func (c *Completer) complete(ctx context.Context, claim *Claim) {
-	// A stopping process lets the item finish, although killing it would do no harm.
+	// A process that stops lets the item finish, although a kill would do no harm.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.within)
 	defer cancel()
 	defer func() {
 		if bug := recover(); bug != nil {
-			claim.Log().Error("bug: the operation panicked; its lease will run out", "panic", bug, "stack", string(debug.Stack()))
+			claim.Log().Error("bug: the operation panicked; its lease will expire", "panic", bug, "stack", string(debug.Stack()))
 		}
 	}()
 	c.store.o.Metrics.takeover(claim)
@@ -80,17 +78,17 @@ func (c *Completer) complete(ctx context.Context, claim *Claim) {
 	}()
 	operation, ok := c.operations[claim.Operation]
 	switch {
-	case !ok: // A newer version knows it. Leave it to that.
-		_ = claim.Yield(ctx, time.Minute, "this process does not know the operation")
+	case !ok: // A newer version has it, so a process of that version must run it.
+		_ = claim.Yield(ctx, time.Minute, "this process does not have the operation")
 		return
 	case claim.LeaseExpirations >= leaseExpirationsMax:
-		_ = claim.Park(ctx, fmt.Sprintf("%d holders died on it", claim.LeaseExpirations))
+		_ = claim.Park(ctx, fmt.Sprintf("%d holders crashed while they worked on it", claim.LeaseExpirations))
 		return
 	}
 	var answer Answer
 	answer, err = operation.Run(ctx, claim)
 	switch {
-	case errors.Is(err, ErrLeaseLost): // Another process has taken over, which is fine.
+	case errors.Is(err, ErrLeaseLost): // Another process has taken over, and finishes it.
 	case err != nil:
 		claim.Log().Warn("not completed yet", "error", err.Error())
 	default:

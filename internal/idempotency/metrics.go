@@ -9,8 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Metrics of claims and keys. Labels are operations and fixed words; never a
-// tenant, a key or an id.
+// Metrics of claims and keys. Labels are operations and fixed words, never a tenant, a key or an id: their number is bounded.
 type Metrics struct {
 	requests  *prometheus.CounterVec
 	claims    *prometheus.CounterVec
@@ -20,29 +19,28 @@ type Metrics struct {
 	durations *prometheus.HistogramVec
 }
 
-// NewMetrics registers the metrics; with nil they count for nobody.
+// NewMetrics registers the metrics; r may be nil.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	f := promauto.With(r)
 	return &Metrics{
 		requests: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_idempotent_requests_total",
-			Help: "Requests with an idempotency key, by what the key turned out to be."}, []string{"operation", "result"}),
+			Help: "Requests with an idempotency key, by state of the key: fresh, replay, in_flight, resumed, mismatch, expired."}, []string{"operation", "result"}),
 		claims: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_claims_total",
-			Help: "Claims by how they were come by: fresh, resumed (given back before) or taken_over (the holder's lease ran out)."}, []string{"operation", "result"}),
+			Help: "Claims by origin: fresh, resumed (given back before) or taken_over (the holder's lease expired)."}, []string{"operation", "result"}),
 		fenced: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_fenced_writes_total",
-			Help: "Writes of a holder that had lost its lease, refused."}, []string{"operation"}),
+			Help: "Rejected writes of holders that had lost their lease."}, []string{"operation"}),
 		inDoubt: f.NewCounter(prometheus.CounterOpts{Name: "payonce_commits_in_doubt_total",
-			Help: "Commits whose answer was lost and whose outcome had to be read back."}),
+			Help: "Commits whose response was lost and whose outcome had to be read back."}),
 		reaped: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_keys_reaped_total",
-			Help: "Expired answers that were dropped, and tombstones that were deleted."}, []string{"what"}),
+			Help: "Expired responses that were dropped, and tombstones that were deleted."}, []string{"what"}),
 		durations: f.NewHistogramVec(prometheus.HistogramOpts{Name: "payonce_recovery_point_seconds",
-			Help:    "Time from one recovery point to the next, the calls between them included.",
+			Help:    "Time from one recovery point to the next, including the calls between them.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 40}}, []string{"operation", "recovery_point"}),
 	}
 }
 
-// expect shows zero for what has not happened yet. A counter that is born with
-// its first count never rises, as far as Prometheus can see, and the first ten
-// takeovers are the ones that somebody wants to hear of.
+// expect creates the series with zero. Prometheus sees no increase in a series that appears with its first count, so an alert
+// would miss the first takeovers.
 func (m *Metrics) expect(operation string) {
 	for _, state := range []State{Fresh, Replay, InFlight, Waiting, Mismatch, Expired} {
 		m.requests.WithLabelValues(operation, state.String())
@@ -67,8 +65,7 @@ func (m *Metrics) reached(operation, point string, took time.Duration) {
 	m.durations.WithLabelValues(operation, point).Observe(took.Seconds())
 }
 
-// HashForLog is how a key appears in logs and traces: enough to find all lines
-// of one key, not enough to use it.
+// HashForLog is how a key appears in logs and traces: enough to find all lines of one key, not enough to send it.
 func HashForLog(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:6])

@@ -12,24 +12,22 @@ import (
 	"example.com/payonce/internal/tracing"
 )
 
-// Phase runs fn in one transaction that ends at the recovery point to. The
-// key's row is locked and the token checked before fn works, so a holder that
-// lost its lease writes nothing: ErrLeaseLost.
+// Phase runs fn in one transaction that ends at the recovery point to. The key's row is locked and the token checked before fn
+// runs, so a holder that lost its lease writes nothing: ErrLeaseLost.
 //
-// When the response to COMMIT is lost, the row is read back, and fn runs again if the
-// commit had no effect. So fn may run more than once, and must not leave anything
-// outside of q that a second run would spoil. It never runs on top of its own effect:
-// a server that lost its client may still be executing that COMMIT when the row is
-// read back, but then the lock on the row waits for it and shows the result.
+// When the response to COMMIT is lost, the row is read back, and fn runs again if the commit had no effect. So fn may run more
+// than once, and must not change anything outside of q that makes a second run wrong. It never runs after its own commit: a
+// server whose client disconnected may still be executing that COMMIT when the row is read back, but then the lock on the row
+// waits for it and shows the result.
 func (c *Claim) Phase(ctx context.Context, to string, fn func(q *db.Queries) error) error {
 	return c.durably(ctx, to, func() error {
 		return c.store.pool.InTx(ctx, func(q *db.Queries) error {
-			point, err := c.hold(ctx, q)
+			point, err := c.lockFenced(ctx, q)
 			if err != nil {
 				return err
 			}
 			if point == to && to != c.point {
-				return errLanded
+				return errAlreadyCommitted
 			}
 			if err := fn(q); err != nil {
 				return err
@@ -40,13 +38,13 @@ func (c *Claim) Phase(ctx context.Context, to string, fn func(q *db.Queries) err
 	})
 }
 
-// Finish is the last phase: fn's writes and its answer, in one commit. From then on
-// every request with the key gets this answer.
+// Finish is the last phase: fn's writes and its answer, in one commit. From then on every request with the key gets this
+// answer.
 func (c *Claim) Finish(ctx context.Context, fn func(q *db.Queries) (Answer, error)) error {
 	var answer Answer
 	err := c.durably(ctx, Finished, func() error {
 		return c.store.pool.InTx(ctx, func(q *db.Queries) (err error) {
-			if _, err = c.hold(ctx, q); err != nil {
+			if _, err = c.lockFenced(ctx, q); err != nil {
 				return err
 			}
 			if answer, err = fn(q); err != nil {
@@ -61,14 +59,13 @@ func (c *Claim) Finish(ctx context.Context, fn func(q *db.Queries) (Answer, erro
 	return err
 }
 
-// Statement is a phase that is one SQL statement, including the fence: one round trip.
-// fn returns how many rows it changed. Zero means ErrLeaseLost, unless fn has found
-// out that it means ErrRowChanged.
+// Statement is a phase that is one SQL statement, including the fence: one round trip. fn returns how many rows it changed. Zero
+// means ErrLeaseLost, unless fn has determined that it means ErrRowChanged.
 func (c *Claim) Statement(ctx context.Context, to string, fn func(q *db.Queries) (int64, error)) error {
 	return c.durably(ctx, to, func() error {
 		n, err := fn(c.store.pool.Grouped())
 		if errors.Is(err, ErrRowChanged) {
-			return err // The statement was answered, so there is nothing to read back.
+			return err // The server responded, so the outcome is known.
 		}
 		return rows(n, postgres.ClassifyWriteError(err))
 	})
@@ -87,8 +84,8 @@ func (c *Claim) FinishStatement(ctx context.Context, answer Answer, fn func(q *d
 	return err
 }
 
-// hold locks the key's row, checks the token and returns the recovery point.
-func (c *Claim) hold(ctx context.Context, q *db.Queries) (point string, err error) {
+// lockFenced locks the key's row, checks the token and returns the recovery point.
+func (c *Claim) lockFenced(ctx context.Context, q *db.Queries) (point string, err error) {
 	point, err = q.KeyHold(ctx, db.KeyHoldParams{TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token})
 	if errors.Is(err, postgres.ErrNoRows) {
 		return "", ErrLeaseLost
@@ -96,12 +93,11 @@ func (c *Claim) hold(ctx context.Context, q *db.Queries) (point string, err erro
 	return point, err
 }
 
-// errLanded says that a phase has been committed already, by an earlier attempt that
-// seemed to be lost.
-var errLanded = errors.New("the phase has been committed already")
+// errAlreadyCommitted means that an earlier attempt at the phase, whose outcome was unknown, has been committed.
+var errAlreadyCommitted = errors.New("the phase has been committed already")
 
-// durably runs a phase until its outcome is known: done, refused, or out of time. So a
-// lost COMMIT counts neither as success nor as failure.
+// durably runs a phase until its outcome is known: committed, rejected, or out of time. So a COMMIT whose response is lost counts
+// neither as success nor as failure.
 func (c *Claim) durably(ctx context.Context, to string, phase func() error) (err error) {
 	ctx, span := tracing.Start(ctx, trace.SpanKindInternal, "phase ", to)
 	defer func() {
@@ -118,13 +114,13 @@ func (c *Claim) durably(ctx context.Context, to string, phase func() error) (err
 			case errors.Is(readErr, ErrLeaseLost):
 				return c.fenced(readErr)
 			case readErr != nil:
-				return fmt.Errorf("%w; and it cannot be read back: %w", err, readErr)
+				return fmt.Errorf("%w; and the outcome cannot be read back: %w", err, readErr)
 			case !done:
-				continue // No effect so far. If it lands after all, a phase finds its key moved, and a statement has its own guards.
+				continue // Not committed so far. If it commits later, a phase finds its key advanced, and a statement has its own guards.
 			}
 			err = nil
 		}
-		if err != nil && !errors.Is(err, errLanded) {
+		if err != nil && !errors.Is(err, errAlreadyCommitted) {
 			return c.fenced(err)
 		}
 		c.reached(to)
@@ -170,7 +166,7 @@ func finish(ctx context.Context, q *db.Queries, tenantID, key string, token int6
 	return rows(n, err)
 }
 
-// Encoded is an answer as the row holds it.
+// Encoded is an answer as the row stores it.
 type Encoded struct {
 	Version, Status int16
 	Headers, Body   []byte

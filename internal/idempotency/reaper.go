@@ -9,29 +9,25 @@ import (
 )
 
 const (
-	// TombstoneRetention is how long a key is remembered after its answer was
-	// dropped, and so how long "a key never executes twice" is true of every
-	// operation. It is as long as books must be kept in most countries: a request
-	// with the key after that is a new request by any measure. What it can do is
-	// bounded all the same, because payments and refunds are never deleted, and
-	// each holds its key in a unique index. A tombstone is
-	// a few hundred bytes, so the price is a few gigabytes for ten million keys.
+	// TombstoneRetention is how long a key is stored after its response was dropped, and so how long "a key never executes
+	// twice" holds for every operation. It is as long as accounts must be kept in most countries: a request with the key
+	// after that is a new request by any measure. Even then it cannot repeat a payment or a refund: they are never deleted,
+	// and each has its key in a unique index. A tombstone takes a few hundred bytes, ten million of them a few gigabytes.
 	TombstoneRetention = 10 * 365 * 24 * time.Hour
 
-	reaperBatchMax = 500 // A few hundredths of a second and a few hundred row locks, none on a key that a request may wait for.
+	reaperBatchMax = 500 // some hundredths of a second, and no lock on a key that a request may wait for
 )
 
-// Reaper drops answers after their retention and, long after, deletes the
-// tombstones that are left. It never touches an unfinished key, however old. Any
-// number may run.
+// Reaper drops responses after their retention and, much later, deletes the tombstones that remain. It never changes an
+// unfinished key, however old. Any number may run.
 type Reaper struct {
 	store      *Store
 	answers    time.Duration
 	tombstones time.Duration
 }
 
-// NewReaper returns a reaper that keeps answers, and then tombstones, for these times;
-// zero tombstones means TombstoneRetention.
+// NewReaper returns a reaper that keeps answers, and then tombstones, for these times; zero tombstones means
+// TombstoneRetention.
 func NewReaper(store *Store, answers, tombstones time.Duration) *Reaper {
 	if tombstones == 0 {
 		tombstones = TombstoneRetention
@@ -39,8 +35,7 @@ func NewReaper(store *Store, answers, tombstones time.Duration) *Reaper {
 	return &Reaper{store: store, answers: answers, tombstones: tombstones}
 }
 
-// RunOnce drops one batch of answers and deletes one of tombstones, and returns
-// how many there were of both.
+// RunOnce drops one batch of answers and deletes one of tombstones, and returns how many there were of both.
 func (r *Reaper) RunOnce(ctx context.Context) (int, error) {
 	dropped, err := r.store.pool.KeyDropAnswers(ctx, db.KeyDropAnswersParams{Retention: r.answers, BatchMax: reaperBatchMax})
 	if err != nil {

@@ -17,17 +17,17 @@ import (
 )
 
 var (
-	// ErrTaken says that another request has claimed the key. Look it up again.
+	// ErrTaken means that another request has claimed the key. Look it up again.
 	ErrTaken = errors.New("another request has claimed the key")
-	// ErrLeaseLost says that the claim was taken over: nothing was written, and
-	// nothing may be. The answer is the one that the new holder stores.
+	// ErrLeaseLost means that the claim was taken over: nothing was written, and nothing may be. The answer is the one that
+	// the new holder stores.
 	ErrLeaseLost = errors.New("the lease was lost")
-	// ErrRowChanged says that a phase wrote nothing although the lease may be intact: the
-	// row that it was to change has changed since it was read. Read it again.
+	// ErrRowChanged means that a phase wrote nothing although the lease may be valid: the row that it was to change has
+	// changed since it was read. Read it again.
 	ErrRowChanged = errors.New("the row was changed by another operation")
 )
 
-// Request is one request with a key: who sent it, what it asks for.
+// Request is one request with a key: its sender and its content.
 type Request struct {
 	TenantID    string
 	Key         string
@@ -39,15 +39,14 @@ type Request struct {
 
 // Options of NewStore.
 type Options struct {
-	// Lease is how long a claim lasts if its holder dies. One run of an operation must
-	// fit into it.
+	// Lease is how long a claim is valid if its holder crashes. One run of an operation must take less.
 	Lease time.Duration
 	// Metrics may be nil.
 	Metrics *Metrics
 	Log     *slog.Logger
 	Tracer  *tracing.Tracer // nil: off
-	// Boundary is called once a recovery point is durable. It is the only seam through
-	// which tests kill, pause or cut a process between two phases.
+	// Boundary is called once a recovery point is durable. Tests kill, pause or disconnect a process between two phases here,
+	// and nowhere else.
 	Boundary func(operation, recoveryPoint string)
 }
 
@@ -77,9 +76,9 @@ type State int
 const (
 	Fresh    State = iota // never used: begin
 	Replay                // finished: send Answer
-	InFlight              // a holder works on it right now
+	InFlight              // a holder works on it now
 	Waiting               // unfinished and without a holder: take it over and resume
-	Mismatch              // used for another request: say so, and nothing else
+	Mismatch              // used for another request: respond with that, and reveal nothing else
 	Expired               // finished long ago; the answer is gone, the work is done
 )
 
@@ -88,13 +87,12 @@ type Found struct {
 	State      State
 	Answer     Answer        // of a Replay
 	ResourceID string        // of an Expired
-	RetryAfter time.Duration // of an InFlight: when to ask again
+	RetryAfter time.Duration // of an InFlight: when to retry
 	token      int64         // of a Waiting: the fencing token that was seen
 }
 
-// Lookup reads the state of the request's key. It writes nothing, so a replay costs one
-// read. An error means that nothing is known about the key, least of all that it is
-// new.
+// Lookup reads the state of the request's key. It writes nothing, so a replay costs one read. After an error nothing is known
+// about the key, and the caller must not treat it as new.
 func (s *Store) Lookup(ctx context.Context, r Request) (Found, error) {
 	row, err := s.pool.KeyLookup(ctx, db.KeyLookupParams{TenantID: r.TenantID, Key: r.Key})
 	if errors.Is(err, postgres.ErrNoRows) {
@@ -120,16 +118,14 @@ func (s *Store) Lookup(ctx context.Context, r Request) (Found, error) {
 	return f, err
 }
 
-// Count counts how a request was answered in the end. It is separate from Lookup
-// because one request may look several times.
+// Count counts the state of the key that decided the response. It is separate from Lookup because one request may look up its
+// key several times.
 func (s *Store) Count(operation string, state State) {
 	s.o.Metrics.requests.WithLabelValues(operation, state.String()).Inc()
 }
 
-// retryAfter is one or two seconds for a holder that has just begun and will most
-// likely be done by then. It is random, so that duplicates do not all return at once,
-// and in whole seconds, because Retry-After has no fractions: a smaller jitter would
-// be rounded away.
+// retryAfter is one or two seconds for a holder that has just started and will most likely finish within them. It is random, so
+// that duplicates do not all retry at the same moment, and in whole seconds, because Retry-After has no fractions.
 func (s *Store) retryAfter(heldSeconds float64) time.Duration {
 	seconds := 1 + rand.IntN(2)
 	if held := s.o.Lease.Seconds() - heldSeconds; held > 3 { // it has been working for a while
@@ -138,8 +134,7 @@ func (s *Store) retryAfter(heldSeconds float64) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// TakeOver claims an unfinished key whose lease has run out or was given back.
-// ErrTaken: another request was faster.
+// TakeOver claims an unfinished key whose lease has expired or was given back. ErrTaken: another request was faster.
 func (s *Store) TakeOver(ctx context.Context, r Request, f Found) (*Claim, error) {
 	token := uuid.New()
 	row, err := s.pool.KeyTakeOver(ctx, db.KeyTakeOverParams{
@@ -152,14 +147,14 @@ func (s *Store) TakeOver(ctx context.Context, r Request, f Found) (*Claim, error
 		return nil, fmt.Errorf("take over the key: %w", postgres.ClassifyWriteError(err))
 	}
 	c := s.claimOf(row)
-	c.RequestID = r.RequestID // This request is the first to get the answer, so the answer has its id.
+	c.RequestID = r.RequestID // This request is the first to get the answer, so the answer contains its id.
 	s.o.Metrics.takeover(c)
 	tracing.Current(ctx).Link(c.origin)
 	return c, nil
 }
 
-// untilAnswered repeats a read while the server cannot be reached: a restart
-// takes about a second, and this process holds work that only it knows of.
+// untilAnswered retries a read while the server cannot be reached: a restart takes about a second, and without the read the
+// client would wait until this process's own lease expires.
 func (s *Store) untilAnswered(ctx context.Context, read func() error) error {
 	var err error
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {

@@ -14,21 +14,20 @@ import (
 	"example.com/payonce/internal/tracing"
 )
 
-// deliveriesMax is how often a message is tried while its broker waits. A message that is
-// delivered again and again may be killing the process, and then only the broker's count
-// survives; so after this many it is stored, and the processor counts.
+// deliveriesMax is how often a message is tried while its broker waits. A message that is redelivered again and again may be
+// crashing the process, and then only the broker's count remains; so after this many it is stored, and the processor counts.
 const deliveriesMax = 3
 
 // Message is an event as a broker delivers it.
 type Message struct {
 	ID          string // the event's id
-	Type        string // empty: not an event of ours
+	Type        string // empty: our relay did not send it
 	TenantID    string
 	Subject     string
 	Version     int64
 	Traceparent string
 	Body        []byte
-	Deliveries  int // how often the broker has delivered it, this time included; 0 if it does not count
+	Deliveries  int // how often the broker has delivered it, including this delivery; 0 if it does not count
 }
 
 // Consumer applies a broker's messages. Events are deduplicated per consumer name: each
@@ -43,10 +42,10 @@ type Consumer struct {
 }
 
 // NewConsumer returns a consumer; metrics may be nil. Register the same handler
-// under the same name with the Processor, for what could not be applied at once.
+// under the same name with the Processor, for messages that could not be applied immediately.
 func NewConsumer(pool *postgres.Pool, name string, h Handler, m *Metrics) *Consumer {
 	if h.Prepare != nil {
-		panic("bug: a broker does not wait for Prepare; Receive the event, and the processor will")
+		panic("bug: a consumer cannot have Prepare, because the broker would wait for it; use Receive and the Processor")
 	}
 	if m == nil {
 		m = NewMetrics(nil)
@@ -54,7 +53,7 @@ func NewConsumer(pool *postgres.Pool, name string, h Handler, m *Metrics) *Consu
 	return &Consumer{pool: pool, name: name, handler: h, metrics: m, log: slog.Default()}
 }
 
-// Traced has the consumer continue the trace of each message.
+// Traced makes the consumer continue the trace of each message.
 func (c *Consumer) Traced(t *tracing.Tracer) *Consumer {
 	c.tracer = t
 	return c
@@ -63,8 +62,8 @@ func (c *Consumer) Traced(t *tracing.Tracer) *Consumer {
 // Name is the consumer's name at the broker, too.
 func (c *Consumer) Name() string { return c.name }
 
-// Handle returns nil once the broker may forget the message: it was applied, now or
-// earlier, or is stored in our table. Any error means: deliver it again.
+// Handle returns nil once the message may be acknowledged: it was applied, now or earlier, or is stored in our table. After an
+// error the broker must deliver it again.
 func (c *Consumer) Handle(ctx context.Context, m Message) (err error) {
 	if m.Type != "" && len(c.handler.Types) > 0 && !slices.Contains(c.handler.Types, m.Type) {
 		return nil
@@ -77,14 +76,14 @@ func (c *Consumer) Handle(ctx context.Context, m Message) (err error) {
 	span.Set(tracing.Resource, m.Subject)
 	switch {
 	case m.Type == "":
-		return c.keep(ctx, m, fmt.Errorf("%w: not an event of ours", ErrPoison))
+		return c.store(ctx, m, fmt.Errorf("%w: not an event of this service", ErrPoison))
 	case m.Deliveries > deliveriesMax:
-		return c.keep(ctx, m, fmt.Errorf("delivered %d times without an answer from us", m.Deliveries))
+		return c.store(ctx, m, fmt.Errorf("delivered %d times without an acknowledgement", m.Deliveries))
 	}
 	result, err := c.apply(ctx, m)
 	if err != nil {
 		// A commit in doubt ends here as well: if it took effect, the row exists and nothing is stored.
-		return c.keep(ctx, m, err)
+		return c.store(ctx, m, err)
 	}
 	span.Set(spanResult, result)
 	c.metrics.events.WithLabelValues(c.name, result).Inc()
@@ -101,7 +100,7 @@ func (c *Consumer) apply(ctx context.Context, m Message) (result string, err err
 				result = resultDuplicate
 				return nil
 			case err != nil:
-				return fmt.Errorf("take event %s: %w", m.ID, err)
+				return fmt.Errorf("claim event %s: %w", m.ID, err)
 			case status != db.InboxStatusDone:
 				result = resultHeld
 				return nil
@@ -113,7 +112,7 @@ func (c *Consumer) apply(ctx context.Context, m Message) (result string, err err
 	return result, err
 }
 
-func (c *Consumer) keep(ctx context.Context, m Message, cause error) error {
+func (c *Consumer) store(ctx context.Context, m Message, cause error) error {
 	park := errors.Is(cause, ErrPoison)
 	text := postgres.ErrorText(cause)
 	p := db.InboxKeepParams{Consumer: c.name, EventID: m.ID, Type: m.Type, TenantID: postgres.Nullable(m.TenantID), Traceparent: postgres.Nullable(m.Traceparent),
@@ -123,7 +122,7 @@ func (c *Consumer) keep(ctx context.Context, m Message, cause error) error {
 	}
 	n, err := c.pool.InboxKeep(ctx, p)
 	if err != nil {
-		return errors.Join(cause, fmt.Errorf("keep event %s for %s: %w", m.ID, c.name, err))
+		return errors.Join(cause, fmt.Errorf("store event %s for %s: %w", m.ID, c.name, err))
 	}
 	result := resultDuplicate
 	if n > 0 {
@@ -133,7 +132,7 @@ func (c *Consumer) keep(ctx context.Context, m Message, cause error) error {
 		}
 		tracing.Current(ctx).Set(spanResult, result)
 		tracing.Current(ctx).Fail(text)
-		c.log.Warn("event kept to be applied later", "consumer", c.name, "event_id", m.ID, "parked", park, "error", text)
+		c.log.Warn("event stored, to be applied later", "consumer", c.name, "event_id", m.ID, "parked", park, "error", text)
 	}
 	c.metrics.events.WithLabelValues(c.name, result).Inc()
 	return nil

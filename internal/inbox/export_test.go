@@ -1,6 +1,6 @@
 package inbox
 
-// IntakesMax is how many statements an intake has under way at most.
+// IntakesMax is how many statements an intake runs concurrently.
 const IntakesMax = intakesMax
 
 // IntakeHeld is how many bytes of payloads an intake holds at most.

@@ -12,18 +12,16 @@ import (
 )
 
 const (
-	// Retention is how long the row of an applied event stays. Stripe lists
-	// events for 30 days and can be asked to send them again; our brokers keep
-	// theirs for less (package broker asserts that).
+	// Retention is how long the row of an applied event is kept. Stripe keeps events for 30 days and can resend them; the
+	// brokers keep theirs for less (package broker asserts that).
 	Retention = 45 * 24 * time.Hour
 
-	attemptsMax = 20 // with the pauses below, about two hours; then a person is needed
+	attemptsMax = 20 // with the pauses below, about two hours; then an operator must look
 	backoffMin  = 500 * time.Millisecond
 	backoffMax  = 10 * time.Minute
 )
 
-// ErrPoison, wrapped in a handler's error, parks the event at once, because no later
-// attempt can succeed.
+// ErrPoison, wrapped in a handler's error, parks the event immediately, because no later attempt can succeed.
 var ErrPoison = errors.New("this event can never be applied")
 
 // Event is what a handler gets.
@@ -44,14 +42,13 @@ type Event struct {
 type Handler struct {
 	// Types are the event types it handles; none means all. Others are dropped.
 	Types []string
-	// Prepare, if not nil, runs first and outside of any transaction. Its result is
-	// passed to Apply.
+	// Prepare, if not nil, runs first and outside of any transaction. Its result is passed to Apply.
 	Prepare func(ctx context.Context, e Event) (any, error)
 	// Apply makes the effect, in the transaction of the event's row.
 	Apply func(ctx context.Context, q *db.Queries, e Event, prepared any) error
 }
 
-// Received is an event from a sender that is answered before it is applied.
+// Received is an event whose sender gets a response before it is applied.
 type Received struct {
 	Consumer    string // the handler that will apply it, and the scope of ID
 	ID          string // the sender's own id of the event, never of the attempt
@@ -61,22 +58,20 @@ type Received struct {
 	Traceparent *string
 }
 
-// Receive stores an event. Once it returns nil the event will be applied or parked, and
-// the sender may be told so; after an error, including ErrInDoubt, the sender must be
-// told to send it again. It reports whether the event was new.
+// Receive stores an event, and reports whether it was new. Once it returns nil the event will be applied or parked, and may be
+// acknowledged; after an error, including ErrInDoubt, it must not be, so that the sender resends it.
 //
-// The key is consumer and event id, without a tenant, because the tenant of a webhook may
-// only be known once its object has been read. Nobody can occupy an id in advance:
-// without Stripe's signature a webhook does not get here.
+// The key is consumer and event id, without a tenant, because the tenant of a webhook may be known only after its object has been
+// read. An attacker cannot reserve an id in advance: a webhook without Stripe's signature is rejected before.
 func Receive(ctx context.Context, q *db.Queries, r Received) (fresh bool, err error) {
 	n, err := q.InboxReceive(ctx, db.InboxReceiveParams{Consumer: r.Consumer, EventID: r.ID, Type: r.Type, ObjectID: postgres.Nullable(r.ObjectID), Payload: r.Payload, Traceparent: r.Traceparent})
 	if err != nil {
-		return false, fmt.Errorf("keep event %s for %s: %w", r.ID, r.Consumer, postgres.ClassifyWriteError(err))
+		return false, fmt.Errorf("store event %s for %s: %w", r.ID, r.Consumer, postgres.ClassifyWriteError(err))
 	}
 	return n > 0, nil
 }
 
-// Unpark has a parked event tried again. It reports whether it was parked.
+// Unpark makes a parked event due again. It reports whether it was parked.
 func Unpark(ctx context.Context, q *db.Queries, consumer, eventID string) (bool, error) {
 	n, err := q.InboxUnpark(ctx, db.InboxUnparkParams{Consumer: consumer, EventID: eventID})
 	if err != nil {
@@ -85,7 +80,7 @@ func Unpark(ctx context.Context, q *db.Queries, consumer, eventID string) (bool,
 	return n > 0, nil
 }
 
-// guarded turns a panic into an error: it fails one event, not the process.
+// guarded turns a panic into an error, so that it fails one event and not the process.
 func guarded(fn func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -14,33 +14,32 @@ import (
 )
 
 const (
-	intakesMax   = 4                // statements at a time; with more, fewer events share each, and payments have fewer connections
+	intakesMax   = 4                // concurrent statements; with more, fewer events share each, and payments have fewer connections
 	intakeRows   = 64               // events in one statement
 	intakeBytes  = 1 << 20          // of payloads in one statement, unless one alone is larger
 	intakeWithin = 12 * time.Second // a little more than a statement may take
-	intakeHeld   = 32 << 20         // bytes of payloads that wait or are on their way, in all: some thousand events
+	intakeHeld   = 32 << 20         // bytes of all payloads that wait or are being stored: some thousand events
 )
 
-// ErrFull says that an event was not taken in, because too much waits to be
-// stored: the database hangs. Its sender keeps it, and this process its memory.
+// ErrFull means that an event was rejected because too many wait to be stored: the database does not respond. Its sender will
+// resend it, and this process does not run out of memory.
 var ErrFull = errors.New("too many events wait to be stored")
 
-// Intake is Receive for many senders at once. An event that arrives alone is stored
-// immediately. Those that arrive while intakesMax statements are running wait for the
-// next one and share its round trip and commit, which are most of the cost of storing an
-// event (docs/performance.md).
+// Intake is Receive for many concurrent senders. An event that arrives alone is stored immediately. Those that arrive while
+// intakesMax statements are running wait for the next one and share its round trip and commit, which are most of the cost of
+// storing an event (docs/performance.md).
 type Intake struct {
 	q *db.Queries
 
 	mu      sync.Mutex
 	waiting []delivery
 	running int
-	held    int // bytes of payloads, until they are stored or refused; also of senders who have left
+	held    int // bytes of payloads, until they are stored or rejected; also of senders that have disconnected
 }
 
 type delivery struct {
 	event  Received
-	stored chan stored // buffered, so that a sender that left blocks nobody
+	stored chan stored // buffered, so that a sender that disconnected does not block the batch
 }
 
 type stored struct {
@@ -51,15 +50,14 @@ type stored struct {
 // NewIntake returns an intake. It starts nothing.
 func NewIntake(q *db.Queries) *Intake { return &Intake{q: q} }
 
-// Receive stores an event, as the function of that name does. It may report an event as
-// new that was not, if another in the same statement was. ErrFull: it has not
-// kept it.
+// Receive stores an event, like the function of that name. It may report an event as new that was not, if another one of the same
+// statement was. ErrFull: the event was not stored.
 func (i *Intake) Receive(ctx context.Context, e Received) (fresh bool, err error) {
 	d := delivery{event: e, stored: make(chan stored, 1)}
 	i.mu.Lock()
 	if i.held > 0 && i.held+len(e.Payload) > intakeHeld {
 		i.mu.Unlock()
-		return false, fmt.Errorf("keep event %s for %s: %w", e.ID, e.Consumer, ErrFull)
+		return false, fmt.Errorf("store event %s for %s: %w", e.ID, e.Consumer, ErrFull)
 	}
 	i.held += len(e.Payload)
 	i.waiting = append(i.waiting, d)
@@ -75,7 +73,7 @@ func (i *Intake) Receive(ctx context.Context, e Received) (fresh bool, err error
 	case s := <-d.stored:
 		return s.fresh, s.err
 	case <-ctx.Done():
-		return false, fmt.Errorf("keep event %s for %s: %w: %w", e.ID, e.Consumer, postgres.ErrInDoubt, ctx.Err())
+		return false, fmt.Errorf("store event %s for %s: %w: %w", e.ID, e.Consumer, postgres.ErrInDoubt, ctx.Err())
 	}
 }
 
@@ -94,7 +92,7 @@ func (i *Intake) release(batch []delivery) {
 	}
 }
 
-// next takes the waiting events, up to the limits. If there are none, its caller is done.
+// next takes the waiting events, up to the limits. If there are none, its caller ends.
 func (i *Intake) next() []delivery {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -114,8 +112,8 @@ func (i *Intake) next() []delivery {
 	return batch
 }
 
-// store stores a batch. If the server rejects it because of its content, each event is
-// stored by itself, so that one that cannot be stored does not keep out its neighbours.
+// store stores a batch. If the server rejects it because of its content, each event is stored by itself, so that one that cannot
+// be stored does not prevent the others.
 func (i *Intake) store(ctx context.Context, batch []delivery) {
 	ctx, cancel := context.WithTimeout(ctx, intakeWithin)
 	defer cancel()
@@ -160,7 +158,7 @@ func receiveAll(ctx context.Context, q *db.Queries, batch []delivery) (fresh boo
 	}
 	n, err := q.InboxReceiveAll(ctx, p)
 	if err != nil {
-		return false, fmt.Errorf("keep %d events: %w", len(batch), postgres.ClassifyWriteError(err))
+		return false, fmt.Errorf("store %d events: %w", len(batch), postgres.ClassifyWriteError(err))
 	}
 	return n > 0, nil
 }

@@ -9,11 +9,11 @@ import (
 
 const (
 	resultApplied   = "applied"
-	resultDuplicate = "duplicate" // seen before, dropped
+	resultDuplicate = "duplicate" // received before, dropped
 	resultHeld      = "held"      // waits for an earlier event of its subject, or for its preparation
 	resultFailed    = "failed"    // will be tried again
 	resultParked    = "parked"
-	resultFenced    = "fenced" // another had it meanwhile
+	resultFenced    = "fenced" // another process took over its lease
 )
 
 // Attributes of spans.
@@ -36,9 +36,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	f := promauto.With(reg)
 	return &Metrics{
 		events: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_inbox_events_total",
-			Help: "Received events by what became of them: applied, duplicate, held, failed, parked, fenced."}, []string{"consumer", "result"}),
+			Help: "Received events by outcome: applied, duplicate, held, failed, parked, fenced."}, []string{"consumer", "result"}),
 		pending: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_inbox_pending", Help: "Events not yet applied."}, []string{"consumer"}),
-		parked:  f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_inbox_parked", Help: "Events that a person must look at."}, []string{"consumer"}),
+		parked:  f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_inbox_parked", Help: "Events that need an operator."}, []string{"consumer"}),
 		oldest:  f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_inbox_oldest_seconds", Help: "Age of the oldest event not yet applied."}, []string{"consumer"}),
 	}
 }

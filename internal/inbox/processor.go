@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	leaseDefault  = 60 * time.Second // how long the events of a process that died wait
+	leaseDefault  = 60 * time.Second // how long the events of a crashed process wait
 	handleWithin  = 45 * time.Second // Prepare and Apply together
 	settleWithin  = 5 * time.Second  // for recording a failure, even while the process stops
-	atOnceDefault = 8                // events prepared at the same time, so that webhooks of a burst do not wait for each other's calls
+	atOnceDefault = 8                // events prepared concurrently, so that webhooks of a burst do not wait for each other's calls
 	statsEvery    = 5 * time.Second
 )
 
 const _ = uint(leaseDefault - handleWithin - settleWithin) // a handler must not outlive its lease
 
-var errFenced = errors.New("the lease has passed to another processor")
+var errFenced = errors.New("another processor has taken over the lease")
 
 // ProcessorOptions are the options of NewProcessor; their zero value is fine.
 type ProcessorOptions struct {
@@ -38,8 +38,8 @@ type ProcessorOptions struct {
 	Tracer  *tracing.Tracer // nil: off
 }
 
-// Processor applies stored events: webhooks, and messages that could not be applied at
-// once. Any number may run, in any number of processes.
+// Processor applies stored events: webhooks, and messages that could not be applied immediately. Any number may run, in any number
+// of processes.
 type Processor struct {
 	pool      *postgres.Pool
 	handlers  map[string]Handler
@@ -53,8 +53,8 @@ type Processor struct {
 	measured  time.Time
 }
 
-// NewProcessor returns a processor for one loop. It leaves alone the events of consumers
-// for which it has no handler: a newer version will know them.
+// NewProcessor returns a processor for one loop. It skips events of consumers for which it has no handler: during a deployment, a
+// newer version has them.
 func NewProcessor(pool *postgres.Pool, handlers map[string]Handler, o ProcessorOptions) *Processor {
 	p := &Processor{pool: pool, handlers: handlers, consumers: slices.Sorted(maps.Keys(handlers)),
 		lease: o.Lease, atOnce: o.AtOnce, metrics: o.Metrics, log: o.Log, tracer: o.Tracer, woken: make(chan struct{}, 1)}
@@ -73,7 +73,7 @@ func NewProcessor(pool *postgres.Pool, handlers map[string]Handler, o ProcessorO
 	return p
 }
 
-// Wake says that an event was received. It is a hint and may be lost.
+// Wake announces a received event. It is a hint and may be lost.
 func (p *Processor) Wake() {
 	select {
 	case p.woken <- struct{}{}:
@@ -84,9 +84,8 @@ func (p *Processor) Wake() {
 // Woken is the channel that a loop selects on while it pauses.
 func (p *Processor) Woken() <-chan struct{} { return p.woken }
 
-// RunOnce applies what is due, a few events at once, and returns when all of
-// them are settled. It returns how many it tried; those that failed are due
-// later. An error means that the database is away.
+// RunOnce applies a few due events concurrently, and returns how many it tried, once the outcome of each is recorded. Those that
+// failed are due later. An error means that the database cannot be reached.
 func (p *Processor) RunOnce(ctx context.Context) (int, error) {
 	if err := p.measure(ctx); err != nil {
 		return 0, err
@@ -104,8 +103,7 @@ func (p *Processor) RunOnce(ctx context.Context) (int, error) {
 	return len(rows), errors.Join(errs...)
 }
 
-// process returns an error only if the outcome could not be recorded; then the
-// lease runs out and the event is tried again.
+// process returns an error only if the outcome could not be recorded; then the lease expires and the event is retried.
 func (p *Processor) process(ctx context.Context, row db.InboxEvent) error {
 	ctx, span := p.startSpan(ctx, row)
 	cause := guarded(func() error { return p.apply(ctx, row) })
@@ -126,7 +124,7 @@ func (p *Processor) process(ctx context.Context, row db.InboxEvent) error {
 	return err
 }
 
-// startSpan continues the trace that the event came with.
+// startSpan continues the trace of the event.
 func (p *Processor) startSpan(ctx context.Context, row db.InboxEvent) (context.Context, tracing.Span) {
 	if p.tracer == nil || row.Traceparent == nil {
 		return ctx, tracing.Span{}
@@ -141,7 +139,7 @@ func (p *Processor) startSpan(ctx context.Context, row db.InboxEvent) (context.C
 func (p *Processor) apply(ctx context.Context, row db.InboxEvent) error {
 	ctx, cancel := context.WithTimeout(ctx, p.lease*3/4)
 	defer cancel()
-	if row.Attempts > attemptsMax { // no attempt has reported a result: the event kills its process
+	if row.Attempts > attemptsMax { // no attempt has recorded a result: the event crashes its process
 		return fmt.Errorf("%w: %d attempts", ErrPoison, row.Attempts-1)
 	}
 	handler, event := p.handlers[row.Consumer], eventOf(row)
@@ -173,7 +171,7 @@ func (p *Processor) fail(ctx context.Context, row db.InboxEvent, cause error) (r
 	switch {
 	case err != nil:
 		return resultFailed, errors.Join(cause, fmt.Errorf("record the failure of event %s: %w", row.EventID, err))
-	case n == 0: // or the commit that seemed to have failed did not
+	case n == 0: // taken over, or a commit whose response was lost took effect
 		return resultFenced, nil
 	case park:
 		p.log.Error("event parked", "consumer", row.Consumer, "event_id", row.EventID, "type", row.Type, "attempts", row.Attempts, "error", cause)

@@ -9,7 +9,7 @@ import (
 	"example.com/payonce/internal/postgres"
 )
 
-const reapMax = 1000
+const reapMax = 1000 // rows of a transaction: short enough not to delay receipts
 
 // Reaper removes the rows of events that were applied long ago.
 type Reaper struct {

@@ -5,30 +5,29 @@
 //
 // A broker and a database cannot commit together. So an event is a row, written
 // by Append in the transaction of the change it reports. The relay sends it later, in
-// three steps, after each of which the process may die:
+// three steps, after each of which the process may crash:
 //
 //	lease     one statement: the head of each aggregate and what follows it
-//	publish   no transaction open; the broker acknowledges it
+//	publish   no transaction open; the broker acknowledges the events
 //	mark      one transaction, under the token of the lease
 //
-//	dies before it leased     the event is there, unleased
-//	dies before it published  the lease runs out; another relay sends it
-//	dies before it marked     the lease runs out; it is sent again, same id
+//	crash before the lease    the event is stored, and not leased
+//	crash before publishing   the lease expires; another relay sends it
+//	crash before the mark     the lease expires; it is sent again, with the same id
 //	paused past its lease     another relay sent and marked it; our mark changes
 //	                          no row (payonce_outbox_fenced_total)
-//	broker away               no attempt is counted against an event; what is due
-//	                          goes out when the broker is back
-//	database away             the same
+//	broker unreachable        no attempt is counted against an event; due events
+//	                          are sent when the broker can be reached
+//	database unreachable      the same
 //
-// Marking first and publishing afterwards would lose the event in the second
-// case, and nobody would ever know.
+// Marking first and publishing afterwards would lose the event in the second case, without a trace.
 //
 // # Order
 //
 // An aggregate's row lock gives its changes their versions; (aggregate, version)
 // is the identity of an event, and a primary key. Sequences and transaction ids
-// say nothing about the order of commits, so nothing here is a cursor over them:
-// every row carries its own published_at.
+// do not follow the order of commits, so no cursor over them is used:
+// every row has its own published_at.
 //
 // Only the oldest unpublished event of an aggregate can be leased, together with
 // those that follow it, so two relays never hold two events of one aggregate,
@@ -48,24 +47,24 @@
 // # The feed
 //
 // Readers of GET /v1/events need one order for all events of a tenant, in which
-// nothing ever appears behind a reader's cursor. So an event's position is given
+// no event ever appears before a reader's cursor. So an event's position is given
 // after its commit, under the lock of the tenant's row in event_feeds: by the
-// relay when it marks, or by a reader who finds committed events without one.
-// Both place what was written first first, be it theirs or another relay's.
-// The reader's way makes the feed complete without relay and broker; the relay's
-// makes reading it free of writes. Positions count without a gap.
+// relay when it marks, or by a reader that finds committed events without one.
+// Both place earlier events first, whichever relay leased them.
+// The reader's makes the feed complete without relay and broker; the relay's lets
+// readers read without writing. Positions count without a gap.
 //
 // # Retention
 //
 // Published events stay for Retention, so that Replay can send again what a
-// broker has lost, and readers can be away for as long. Then the reaper removes
-// them. A cursor whose event was removed still works if nothing after it was,
-// which is the case of every reader who is up to date, however long the tenant
-// was quiet; otherwise it is ErrUnknownCursor, because going on would skip
-// events without a word. The reader then starts over, from the oldest event kept.
+// broker has lost, and readers can be offline for as long. Then the reaper removes
+// them. A cursor whose event was removed still works if no event after it was,
+// which is so for every reader that is up to date, however long the tenant
+// had no events; otherwise it is ErrUnknownCursor, because the reader would silently
+// miss events. It then starts again, from the oldest event kept.
 //
 // # Not promised
 //
-// A broker that loses what it acknowledged, while we cannot tell, needs Replay.
-// After that the first-occurrence rule holds again for what it sends.
+// A broker that loses what it acknowledged needs Replay, because the relay cannot detect it. After that the first-occurrence
+// rule holds again for the events that were sent.
 package outbox

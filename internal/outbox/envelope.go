@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// Source is the CloudEvents source of every event. Source and id together name
-// an event in the whole world; ours begin with the random id of an aggregate.
+// Source is the CloudEvents source of every event. Source and id together identify an event globally: ids begin with the random
+// id of an aggregate.
 const Source = "/payonce"
 
-// Envelope is an event as the outside sees it: CloudEvents 1.0 in JSON, the same
-// bytes on every broker, in the feed and in a tenant's webhook.
+// Envelope is an event as other systems get it: CloudEvents 1.0 in JSON, the same bytes from every broker, in the feed and in a
+// tenant's webhook.
 type Envelope struct {
 	ID          string
 	Type        string
@@ -50,8 +50,8 @@ func (e Envelope) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// UnmarshalJSON is for consumers. It refuses what no relay of ours can have
-// sent, because a consumer that guesses books the wrong thing.
+// UnmarshalJSON is for consumers. It rejects messages that our relay cannot have sent: a consumer that guessed at their meaning
+// could book wrong amounts.
 func (e *Envelope) UnmarshalJSON(body []byte) error {
 	var c cloudEvent
 	if err := json.Unmarshal(body, &c); err != nil {
@@ -71,7 +71,7 @@ func (e *Envelope) UnmarshalJSON(body []byte) error {
 	return nil
 }
 
-// parseEventID undoes EventID.
+// parseEventID is the inverse of EventID.
 func parseEventID(id string) (aggregateID string, version int64, ok bool) {
 	at := strings.LastIndexByte(id, '-')
 	if at <= 0 {
@@ -84,6 +84,6 @@ func parseEventID(id string) (aggregateID string, version int64, ok bool) {
 	return id[:at], version, true
 }
 
-// ErrPermanent says that a broker will never take a message: too large, refused
-// by policy, not to be encoded. Every other error is worth another try.
-var ErrPermanent = errors.New("the broker will never take this message")
+// ErrPermanent means that a broker will never accept a message: too large, forbidden by a policy, impossible to encode. After any
+// other error a retry may succeed.
+var ErrPermanent = errors.New("the broker will never accept this message")

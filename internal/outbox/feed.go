@@ -10,13 +10,12 @@ import (
 	"example.com/payonce/internal/postgres"
 )
 
-// positionsMax is how many events one transaction of a reader places. Its lock
-// holds up the relay's marks for that tenant.
+// positionsMax is how many events one transaction of a reader places. Its lock delays the relay's marks for that tenant.
 const positionsMax = 1000
 
-// ErrUnknownCursor says that a reader cannot go on from its cursor: there is no such
-// event, or events after it have been removed, which the reader would miss.
-var ErrUnknownCursor = errors.New("no event with this id to go on from")
+// ErrUnknownCursor means that a reader cannot continue from its cursor: there is no such event, or events after it have been
+// removed, which the reader would miss.
+var ErrUnknownCursor = errors.New("no event with this id to continue from")
 
 // Feed lists a tenant's events in an order that never changes, and into which nothing is
 // ever inserted.
@@ -30,11 +29,11 @@ func NewFeed(pool *postgres.Pool) *Feed { return &Feed{pool: pool} }
 // the call is in the list, whether or not a relay or a broker is there.
 func (f *Feed) List(ctx context.Context, tenantID, after string, limit int) (events []Envelope, hasMore bool, err error) {
 	for {
-		// This is asked before the page is read: what a relay places in between is on the page. Asked afterwards, everything could
-		// have a position by then, and be missing from the page.
+		// Before the page is read: an event that a relay places in between is on the page. If this were read afterwards, every
+		// event could have a position by then, and still be missing from the page.
 		behind, err := f.pool.FeedIsBehind(ctx, tenantID)
 		if err != nil {
-			return nil, false, fmt.Errorf("ask what has no place in the feed of %s: %w", tenantID, err)
+			return nil, false, fmt.Errorf("look for events without a position in the feed of %s: %w", tenantID, err)
 		}
 		events, err := f.page(ctx, tenantID, after, limit+1)
 		switch {
@@ -80,8 +79,8 @@ func (f *Feed) page(ctx context.Context, tenantID, after string, limit int) ([]E
 	return events, nil
 }
 
-// place gives positions to events that no relay has marked yet. Usually there are none;
-// then it is not called, and a read writes nothing.
+// place gives positions to events that no relay has marked yet. Usually there are none; then it is not called, and a read writes
+// nothing.
 func (f *Feed) place(ctx context.Context, tenantID string) error {
 	err := f.pool.InTx(ctx, func(q *db.Queries) error {
 		if err := lockFeeds(ctx, q, []string{tenantID}); err != nil {
@@ -97,8 +96,8 @@ func (f *Feed) place(ctx context.Context, tenantID string) error {
 	return nil
 }
 
-// lockFeeds serialises the transactions that give or remove positions of these tenants,
-// which must be sorted.
+// lockFeeds serialises the transactions that give or remove positions of these tenants, which must be sorted: transactions that
+// lock in different orders would deadlock.
 func lockFeeds(ctx context.Context, q *db.Queries, tenants []string) error {
 	locked, err := q.FeedLock(ctx, tenants)
 	if err == nil && len(locked) < len(tenants) { // first events of a tenant

@@ -10,12 +10,11 @@ import (
 	"example.com/payonce/internal/postgres"
 )
 
-// Retention is how long published events are kept: for readers of the feed, and
-// to send them again if a broker has lost its log. It is longer than any broker
-// of ours keeps them (package broker asserts that).
+// Retention is how long published events are kept: for readers of the feed, and to send them again if a broker has lost its log.
+// It is longer than the brokers keep them (package broker asserts that).
 const Retention = 8 * 24 * time.Hour
 
-const reapMax = 1000 // rows one transaction deletes: a tenth of a second, and it holds a feed's lock
+const reapMax = 1000 // rows that one transaction deletes: about 0.1 s, during which it holds a feed's lock
 
 // Reaper removes published events after their retention.
 type Reaper struct {

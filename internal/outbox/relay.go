@@ -16,23 +16,22 @@ import (
 )
 
 const (
-	leaseDefault  = 10 * time.Second // how long the events of a relay that died wait for another
-	headsDefault  = 500              // aggregates taken at once: a commit and an acknowledgement are shared by all of them
-	runMax        = 8                // events of one aggregate taken at once; most have two or three
-	probeMax      = 10               // how many are sent to a broker that took none of the last batch
-	settleWithin  = 5 * time.Second  // for leasing, and for marking what was sent, even while the process stops
-	attemptsMax   = 30               // failures of one event while others pass; then it is parked
+	leaseDefault  = 10 * time.Second // how long the events of a crashed relay wait for another
+	headsDefault  = 500              // aggregates of a batch: all of them share a commit and an acknowledgement
+	runMax        = 8                // events of one aggregate in a batch; most have two or three
+	probeMax      = 10               // events of a batch after the broker accepted none of the last one
+	settleWithin  = 5 * time.Second  // for leases and marks, even while the process stops
+	attemptsMax   = 30               // failures of one event while others succeed; then it is parked
 	backoffMin    = 100 * time.Millisecond
 	backoffMax    = 30 * time.Second
-	sweepEvery    = 500 * time.Millisecond // how long an event can be overlooked because it was written long before it was committed
+	sweepEvery    = 500 * time.Millisecond // how long an event may be missed that was committed long after it was written
 	sweepDistance = 5000                   // seqs behind the newest that are read every time
 	statsEvery    = 5 * time.Second
 )
 
-// Publisher is a broker, as the relay sees it. Publish returns one error per envelope:
-// nil once the broker has it durably, ErrPermanent (wrapped) if it never will, and any
-// other error if that is unknown or may change. A batch never has two events of one
-// aggregate, so a broker may take them in any order.
+// Publisher is the relay's view of a broker. Publish returns one error per envelope: nil once the broker has stored it durably,
+// ErrPermanent (wrapped) if it never will, and any other error if that is unknown or may change. A batch never has two events of
+// one aggregate, so a broker may store them in any order.
 type Publisher interface {
 	Publish(ctx context.Context, events []Envelope) []error
 }
@@ -58,8 +57,8 @@ type Relay struct {
 	tracer    *tracing.Tracer
 	woken     chan struct{}
 
-	brokerAway bool
-	probed     int64     // the seq of the last event that was risked on a broker that is away
+	brokerDown bool      // it accepted no event of the last batch
+	probed     int64     // the seq of the last event that was tried on a broker that is down
 	reached    int64     // the highest seq leased so far
 	swept      time.Time // when the queue was last read from its beginning
 	measured   time.Time
@@ -83,8 +82,7 @@ func NewRelay(pool *postgres.Pool, p Publisher, o RelayOptions) *Relay {
 	return r
 }
 
-// Wake says that something was committed. It is a hint and may be lost: the loop polls
-// anyway.
+// Wake announces a commit. It is a hint and may be lost: the loop polls anyway.
 func (r *Relay) Wake() {
 	select {
 	case r.woken <- struct{}{}:
@@ -95,9 +93,8 @@ func (r *Relay) Wake() {
 // Woken is the channel that a loop selects on while it pauses.
 func (r *Relay) Woken() <-chan struct{} { return r.woken }
 
-// RunOnce publishes one batch. It returns how many events it is done with:
-// published or, being poison, parked. An error means that the database or the
-// broker is away; nothing is lost, and the loop should pause before the next try.
+// RunOnce publishes one batch. It returns how many events it has finished: published or, being poison, parked. An error means
+// that the database or the broker cannot be reached; no event is lost, and the loop should pause before it retries.
 func (r *Relay) RunOnce(ctx context.Context) (int, error) {
 	if err := r.measure(ctx); err != nil {
 		return 0, err
@@ -114,7 +111,7 @@ func (r *Relay) RunOnce(ctx context.Context) (int, error) {
 	return r.settle(ctx, runs)
 }
 
-// run is what was leased of one aggregate, oldest first.
+// run is the leased events of one aggregate, oldest first.
 type run []*leased
 
 type leased struct {
@@ -125,8 +122,8 @@ type leased struct {
 
 func (l *leased) published() bool { return l.tried && l.err == nil }
 
-// leaseRuns is not interrupted when the process stops: a lease that was taken, but whose
-// result was not read, would hold its events back until it runs out.
+// leaseRuns is not interrupted when the process stops: a lease whose result was not read would delay its events until it
+// expires.
 func (r *Relay) leaseRuns(ctx context.Context) ([]run, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
 	defer cancel()
@@ -148,36 +145,33 @@ func (r *Relay) leaseRuns(ctx context.Context) ([]run, error) {
 		}
 		runs[i] = append(runs[i], &leased{OutboxLeaseRow: row})
 	}
-	if r.brokerAway && len(runs) > 0 {
+	if r.brokerDown && len(runs) > 0 {
 		r.probed = runs[len(runs)-1][0].Seq
 	}
 	return runs, nil
 }
 
-// leaseRows leases a batch. A broker that took nothing is tried with a few events
-// at a time, and with others each time: it may take the rest and not these, as one
-// does that has lost a partition, and then these would hold up all others for as
-// long as that lasts.
+// leaseRows leases a batch. After a broker accepted nothing it gets only a few events, and others each time: it may reject these
+// and accept the rest, as one does that has lost a partition, and then these would block all others for as long as that lasts.
 func (r *Relay) leaseRows(ctx context.Context) ([]db.OutboxLeaseRow, error) {
 	p := db.OutboxLeaseParams{Lease: r.lease, HeadsMax: int32(r.headsMax), RunMax: runMax} //nolint:gosec // a few hundred
-	if !r.brokerAway {
+	if !r.brokerDown {
 		r.probed = 0
 		p.AfterSeq = r.startAfter()
 		return r.pool.OutboxLease(ctx, p)
 	}
 	p.HeadsMax, p.AfterSeq = min(p.HeadsMax, probeMax), r.probed
 	rows, err := r.pool.OutboxLease(ctx, p)
-	if err == nil && len(rows) == 0 && r.probed > 0 { // Each was tried. Begin again.
+	if err == nil && len(rows) == 0 && r.probed > 0 { // Each was tried. Start again with the oldest.
 		p.AfterSeq = 0
 		rows, err = r.pool.OutboxLease(ctx, p)
 	}
 	return rows, err
 }
 
-// startAfter keeps the relay from reading the front of its queue's index over and over:
-// while an old snapshot is open anywhere, entries of events published an hour ago are
-// still in the index. An event that commits long after it was written is behind this
-// mark; the sweep finds it.
+// startAfter prevents that the relay reads the beginning of its index again and again: while any session has an old snapshot,
+// entries of events that were published an hour ago are still in the index. An event that commits long after it was written is
+// before this mark; a sweep from the beginning finds it.
 func (r *Relay) startAfter() int64 {
 	if time.Since(r.swept) >= sweepEvery {
 		r.swept = time.Now()
@@ -186,11 +180,10 @@ func (r *Relay) startAfter() int64 {
 	return max(0, r.reached-sweepDistance)
 }
 
-// publish sends the first event of every run, then the second of those whose first is on
-// the broker, and so on. A later event is sent only once the broker has acknowledged the
-// earlier one: only that guarantees the order, whatever a connection loses in between.
+// publish sends the first event of every run, then the second of those whose first was acknowledged, and so on. A later event is
+// sent only after the broker has acknowledged the earlier one: only that guarantees the order when a connection loses messages.
 func (r *Relay) publish(ctx context.Context, begun time.Time, runs []run) {
-	// After the deadline, another relay may have taken the events of one that was paused here.
+	// A relay that was paused here must not send: after the deadline another one may have taken over its events.
 	ctx, cancel := context.WithDeadline(ctx, begun.Add(r.lease/2))
 	defer cancel()
 	for round := 0; len(runs) > 0 && ctx.Err() == nil; round++ {
@@ -206,22 +199,21 @@ func (r *Relay) publish(ctx context.Context, begun time.Time, runs []run) {
 		if len(errs) != len(batch) {
 			panic(fmt.Sprintf("bug: %d outcomes of %d messages", len(errs), len(batch)))
 		}
-		var goOn []run
+		var remaining []run
 		for i, run := range runs {
 			event := run[round]
 			event.tried, event.err = true, errs[i]
 			// A run has a gap where a row was locked by another transaction, or parked.
 			if event.err == nil && round+1 < len(run) && run[round+1].Version == event.Version+1 {
-				goOn = append(goOn, run)
+				remaining = append(remaining, run)
 			}
 		}
-		runs = goOn
+		runs = remaining
 	}
 }
 
-// startSpans begins a span for each event of a batch that belongs to a trace. The message
-// itself keeps the traceparent of the change it reports, so that it is the same bytes
-// however often it is sent.
+// startSpans starts a span for each event of a batch that belongs to a trace. The message itself keeps the traceparent of its
+// change, so that it has the same bytes whenever it is sent.
 func (r *Relay) startSpans(ctx context.Context, batch []Envelope) (spans []tracing.Span) {
 	if r.tracer == nil {
 		return nil
@@ -247,9 +239,8 @@ func envelope(e db.OutboxLeaseRow) Envelope {
 	return env
 }
 
-// settle marks what the broker has and gives back the rest, in one transaction,
-// each row under the token it was leased with. If it fails, or the process dies
-// before, the lease runs out and everything is sent once more under the same ids.
+// settle marks the acknowledged events and releases the others, in one transaction, each row under the token of its lease. If it
+// fails, or the process crashes before, the lease expires and the events are sent again with the same ids.
 func (r *Relay) settle(ctx context.Context, runs []run) (int, error) {
 	s := r.sort(runs)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
@@ -264,7 +255,7 @@ func (r *Relay) settle(ctx context.Context, runs []run) (int, error) {
 			return fmt.Errorf("mark events published: %w", err)
 		}
 		if back, err = q.OutboxGiveBack(ctx, s.back); err != nil {
-			return fmt.Errorf("give events back: %w", err)
+			return fmt.Errorf("release events: %w", err)
 		}
 		return nil
 	})
@@ -276,8 +267,8 @@ func (r *Relay) settle(ctx context.Context, runs []run) (int, error) {
 	}
 	r.metrics.published.Add(float64(len(delays)))
 	r.metrics.fenced.Add(float64(len(s.mark.Versions) - len(delays) + len(s.back.Versions) - int(back)))
-	if s.away != nil {
-		return 0, fmt.Errorf("publish: %w", s.away)
+	if s.down != nil {
+		return 0, fmt.Errorf("publish: %w", s.down)
 	}
 	return len(delays) + s.parked, nil
 }
@@ -287,10 +278,10 @@ type settlement struct {
 	mark    db.OutboxMarkParams
 	back    db.OutboxGiveBackParams
 	parked  int
-	away    error // the broker accepted nothing at all
+	down    error // the broker accepted no event
 }
 
-// sort decides what becomes of each leased event.
+// sort decides for each leased event whether it is marked, released or parked.
 func (r *Relay) sort(runs []run) settlement {
 	var s settlement
 	var transient error
@@ -310,30 +301,30 @@ func (r *Relay) sort(runs []run) settlement {
 	}
 	slices.Sort(s.tenants)
 	s.tenants = slices.Compact(s.tenants)
-	// A message that fails while others pass is itself the problem, and the failure is counted. When nothing passes the
-	// broker is, and no message may be parked for that, however long it takes.
-	r.brokerAway = transient != nil && len(s.mark.Versions) == 0
-	if r.brokerAway {
-		s.away = transient
+	// An event that fails while others succeed is itself the problem, and its failure is counted. If no event succeeds, the
+	// broker is the problem, and no event may be parked for that, however long it lasts.
+	r.brokerDown = transient != nil && len(s.mark.Versions) == 0
+	if r.brokerDown {
+		s.down = transient
 	}
 	for _, run := range runs {
 		for _, e := range run {
 			if !e.published() {
-				r.giveBack(&s, e)
+				r.release(&s, e)
 			}
 		}
 	}
 	return s
 }
 
-func (r *Relay) giveBack(s *settlement, e *leased) {
+func (r *Relay) release(s *settlement, e *leased) {
 	var delay time.Duration
 	var text string
 	park, failed := false, false
 	if e.tried {
 		text = postgres.ErrorText(e.err)
 		permanent := errors.Is(e.err, ErrPermanent)
-		failed = permanent || !r.brokerAway
+		failed = permanent || !r.brokerDown
 		failures := e.Attempts + 1
 		park = permanent || (failed && failures >= attemptsMax)
 		if failed {
@@ -343,7 +334,7 @@ func (r *Relay) giveBack(s *settlement, e *leased) {
 	}
 	if park {
 		s.parked++
-		r.log.Error("event parked, and its aggregate with it", "event_id", EventID(e.AggregateID, e.Version), "type", e.Type,
+		r.log.Error("event parked; it blocks the later events of its aggregate", "event_id", EventID(e.AggregateID, e.Version), "type", e.Type,
 			"tenant_id", e.TenantID, "failures", e.Attempts+1, "error", text)
 	}
 	s.back.TenantIds = append(s.back.TenantIds, e.TenantID)
@@ -367,7 +358,7 @@ func backoff(failures int) time.Duration {
 	return min(backoffMin<<min(failures-1, 20), backoffMax)
 }
 
-// measure updates the gauges of waiting events, now and then.
+// measure updates the gauges of waiting events every few seconds.
 func (r *Relay) measure(ctx context.Context) error {
 	if time.Since(r.measured) < statsEvery {
 		return nil

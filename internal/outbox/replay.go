@@ -10,16 +10,15 @@ import (
 )
 
 const (
-	replayMax   = 500                    // aggregates one statement makes unpublished again
-	replayPause = 100 * time.Millisecond // for relays to finish what they are sending
+	replayMax   = 500                    // aggregates that one statement marks as unpublished
+	replayPause = 100 * time.Millisecond // for relays to finish their batches
 )
 
-// Replay has events sent again that were published at or after since, for a broker that
-// lost its log. It only marks them as unpublished; relays send them, in order, with
-// their old ids, so that consumers that have seen them ignore them. It may be stopped
-// and repeated at will.
+// Replay marks events as unpublished that were published at or after since, for a broker that lost its log. The relays send them
+// again, in order, with their old ids, so that consumers ignore those that they have received. It may be interrupted and
+// repeated.
 func Replay(ctx context.Context, pool *postgres.Pool, since time.Time) (int64, error) {
-	// What relays publish again meanwhile lies after until, and is not taken twice.
+	// Events that relays publish again in the meantime are after until, so none is marked twice.
 	until, err := pool.OutboxNow(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("replay: %w", err)
@@ -46,8 +45,7 @@ func Replay(ctx context.Context, pool *postgres.Pool, since time.Time) (int64, e
 	}
 }
 
-// Unpark releases an aggregate whose first unpublished event was parked, and reports
-// whether it was.
+// Unpark releases an aggregate whose first unpublished event was parked, and reports whether it was.
 func Unpark(ctx context.Context, q *db.Queries, tenantID, aggregateID string) (bool, error) {
 	n, err := q.OutboxUnpark(ctx, db.OutboxUnparkParams{TenantID: tenantID, AggregateID: aggregateID})
 	if err != nil {

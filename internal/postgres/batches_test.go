@@ -115,7 +115,7 @@ func TestBatches(t *testing.T) {
 	// The others are held to the form that makes it so.
 	t.Run("AreTakenOnce", func(t *testing.T) {
 		t.Parallel()
-		files, err := filepath.Glob("queries/*.sql")
+		files, err := filepath.Glob("../../db/queries/*.sql")
 		require.NoError(t, err)
 		writes := regexp.MustCompile(`(?m)\b(UPDATE \w+( AS)? ?\w* ?SET|UPDATE \w+ \w+$|UPDATE \w+ \w+ SET|DELETE FROM)\b`)
 		found := 0

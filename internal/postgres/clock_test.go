@@ -51,7 +51,7 @@ func TestTimeIsTheDatabases(t *testing.T) {
 	}
 	t.Run("InEveryParameter", func(t *testing.T) {
 		t.Parallel()
-		files, err := filepath.Glob("*.sql.go")
+		files, err := filepath.Glob("../../db/*.sql.go")
 		require.NoError(t, err)
 		require.NotEmpty(t, files)
 		seen := 0
