@@ -111,7 +111,8 @@ func (s *Sim) adminEffects(r *http.Request) (any, error) {
 	}
 	out := s.EffectsSince(since)
 	out = slices.DeleteFunc(out, func(e Effect) bool {
-		return (q.Has("order_id") && e.Metadata["order_id"] != q.Get("order_id")) || (q.Has("kind") && e.Kind != q.Get("kind"))
+		return (q.Has("order_id") && e.Metadata["order_id"] != q.Get("order_id")) ||
+			(q.Has("kind") && e.Kind != q.Get("kind"))
 	})
 	if out == nil {
 		out = []Effect{}
@@ -309,7 +310,8 @@ func (s *Sim) adminSettings(r *http.Request) (any, error) {
 	for _, setting := range []struct {
 		given any
 		apply func(time.Duration)
-	}{{in.SearchLag, s.SetSearchLag}, {in.ListLag, s.SetListLag}, {in.LockWait, s.SetLockWait}, {in.WebhookRetry, s.SetWebhookRetry}} {
+	}{{in.SearchLag, s.SetSearchLag}, {in.ListLag, s.SetListLag}, {in.LockWait, s.SetLockWait},
+		{in.WebhookRetry, s.SetWebhookRetry}} {
 		if setting.given == nil {
 			continue
 		}

@@ -30,7 +30,10 @@ func TestAdmin(t *testing.T) {
 		b := setup(t)
 		pi := b.create("o1")
 		var armed id
-		ok(b, "POST", "/faults", `{"op":"intent.confirm","kind":"refuse","status":503,"delay":"1.5s","order_id":"o1"}`, &armed)
+		ok(
+			b, "POST", "/faults", `{"op":"intent.confirm","kind":"refuse","status":503,"delay":"1.5s","order_id":"o1"}`,
+			&armed,
+		)
 		_, err := b.confirm(pi.ID, "k", "pm_card_visa")
 		refused(t, err, 503, "")
 		var faults []faultReport
@@ -39,7 +42,14 @@ func TestAdmin(t *testing.T) {
 		require.Equal(t, armed.ID, faults[0].ID)
 		require.Equal(t, 1, faults[0].Fired)
 		require.Equal(t, 1500*time.Millisecond, faults[0].Fault.Delay)
-		require.Equal(t, Firing{At: faults[0].Firings[0].At, Op: "intent.confirm", RequestID: b.header("Request-Id"), Key: "k", ObjectID: pi.ID}, faults[0].Firings[0])
+		require.Equal(
+			t,
+			Firing{
+				At: faults[0].Firings[0].At, Op: "intent.confirm", RequestID: b.header("Request-Id"), Key: "k",
+				ObjectID: pi.ID,
+			},
+			faults[0].Firings[0],
+		)
 		ok(b, "DELETE", "/faults", "", nil)
 		ok(b, "GET", "/faults", "", &faults)
 		require.Empty(t, faults)
@@ -64,7 +74,8 @@ func TestAdmin(t *testing.T) {
 		require.NoError(t, <-answered)
 		code, _ := b.adminDo("GET", "/holds/"+hold.ID, "")
 		require.Equal(t, 400, code)
-		for _, body := range []string{`{"op":"intent.confirm"}`, `{"op":"no.such","point":"after_effect"}`, `{"opp":"x","point":"after_effect"}`} {
+		for _, body := range []string{`{"op":"intent.confirm"}`, `{"op":"no.such","point":"after_effect"}`,
+			`{"opp":"x","point":"after_effect"}`} {
 			code, _ = b.adminDo("POST", "/holds", body)
 			require.Equal(t, 400, code, body)
 		}
@@ -121,7 +132,11 @@ func TestAdmin(t *testing.T) {
 	t.Run("SetsLagsAndLimits", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
-		ok(b, "POST", "/settings", `{"search_lag":"1m","list_lag":"1m","lock_wait":"10ms","webhook_retry":"5s","limits":{"per_endpoint":1000}}`, nil)
+		ok(
+			b, "POST", "/settings",
+			`{"search_lag":"1m","list_lag":"1m","lock_wait":"10ms","webhook_retry":"5s","limits":{"per_endpoint":1000}}`,
+			nil,
+		)
 		b.create("o1")
 		ids, _ := b.fetch("/v1/payment_intents")
 		require.Empty(t, ids)

@@ -33,13 +33,26 @@ var minimum = map[string]int64{
 // maximum is eight digits, the limit the API reference of 2023-10-16 gives.
 const maximum = 99_999_999
 
-var symbols = map[string]string{"usd": "$", "eur": "€", "gbp": "£", "jpy": "¥", "aud": "$", "cad": "$", "nzd": "$", "sgd": "$", "hkd": "$"}
+var symbols = map[string]string{
+	"usd": "$",
+	"eur": "€",
+	"gbp": "£",
+	"jpy": "¥",
+	"aud": "$",
+	"cad": "$",
+	"nzd": "$",
+	"sgd": "$",
+	"hkd": "$",
+}
 
 func checkCurrency(currency string) *apiError {
 	if slices.Contains(currencies, currency) {
 		return nil
 	}
-	return invalid("", "currency", "Invalid currency: %s. Stripe currently supports these currencies: %s", currency, strings.Join(currencies, ", "))
+	return invalid(
+		"", "currency", "Invalid currency: %s. Stripe currently supports these currencies: %s", currency,
+		strings.Join(currencies, ", "),
+	)
 }
 
 // checkAmount applies Stripe's rules for what may be charged at all.
@@ -52,11 +65,19 @@ func checkAmount(amount int64, currency string) *apiError {
 	case amount > maximum:
 		return invalid("amount_too_large", "amount", "Amount must be no more than %s", money(maximum, currency))
 	case amount < minimum[currency]:
-		return invalid("amount_too_small", "amount", "Amount must be at least %s %s", money(minimum[currency], currency), currency)
+		return invalid(
+			"amount_too_small", "amount", "Amount must be at least %s %s",
+			money(minimum[currency], currency),
+			currency,
+		)
 	case slices.Contains(wholeHundred, currency) && amount%100 != 0:
-		return invalid("invalid_charge_amount", "amount", "Invalid amount: %s amounts must be a multiple of 100", currency)
+		return invalid(
+			"invalid_charge_amount", "amount", "Invalid amount: %s amounts must be a multiple of 100", currency,
+		)
 	case slices.Contains(threeDecimal, currency) && amount%10 != 0:
-		return invalid("invalid_charge_amount", "amount", "Invalid amount: the last digit of a %s amount must be 0", currency)
+		return invalid(
+			"invalid_charge_amount", "amount", "Invalid amount: the last digit of a %s amount must be 0", currency,
+		)
 	}
 	return nil
 }

@@ -34,7 +34,12 @@ func (t *tx) attempt(pi *intent, m *method, w wishes) (*intent, *apiError) {
 		case w.offSession:
 			return nil, t.decline(pi, m, nil, "authentication_required", "authentication_required", authMessage)
 		case w.errorOnAction:
-			return nil, t.decline(pi, m, nil, "payment_intent_action_required", "", "This payment required an authentication action to complete, but `error_on_requires_action` was set. When you're ready, you can upgrade your integration to handle actions at https://stripe.com/docs/payments/payment-intents/upgrade-to-handle-actions.")
+			return nil, t.decline(
+				pi, m, nil, "payment_intent_action_required", "",
+				"This payment required an authentication action to complete, but `error_on_requires_action` was set. "+
+					"When you're ready, you can upgrade your integration to handle actions at "+
+					"https://stripe.com/docs/payments/payment-intents/upgrade-to-handle-actions.",
+			)
 		}
 		pi.Status, pi.NextAction = requiresAction, t.challenge(w)
 		t.emit("payment_intent.requires_action", pi, nil)
@@ -94,7 +99,9 @@ func (t *tx) decline(pi *intent, m *method, ch *charge, code, declineCode, messa
 	m = edit(t, m)
 	m.Spent = true
 	m.Card.Checks.CVC = "pass"
-	f := failure{Code: code, DeclineCode: declineCode, DocURL: docURL(code), Message: message, PaymentMethod: m, Type: typeCard}
+	f := failure{
+		Code: code, DeclineCode: declineCode, DocURL: docURL(code), Message: message, PaymentMethod: m, Type: typeCard,
+	}
 	if code == "incorrect_cvc" {
 		f.Param = "cvc"
 		m.Card.Checks.CVC = "fail"
@@ -106,7 +113,8 @@ func (t *tx) decline(pi *intent, m *method, ch *charge, code, declineCode, messa
 	}
 	remembered := f
 	remembered.PaymentMethodType = "card"
-	pi.Status, pi.PaymentMethod, pi.LastPaymentError, pi.NextAction, pi.Authenticated = requiresPaymentMethod, nil, &remembered, nil, false
+	pi.Status, pi.PaymentMethod, pi.LastPaymentError, pi.NextAction, pi.Authenticated = requiresPaymentMethod, nil,
+		&remembered, nil, false
 	t.emit("payment_intent.payment_failed", pi, nil)
 
 	f.PaymentIntent = pi
@@ -142,7 +150,11 @@ func (s *Sim) CompleteAuthentication(intentID string, ok bool) error {
 	m := s.st.methods.byID[id(pi.PaymentMethod)]
 	switch {
 	case !ok:
-		f := t.decline(pi, m, nil, "payment_intent_authentication_failure", "", "The provided PaymentMethod has failed authentication. You can provide payment_method_data or a new PaymentMethod to attempt to fulfill this PaymentIntent again.")
+		f := t.decline(
+			pi, m, nil, "payment_intent_authentication_failure", "",
+			"The provided PaymentMethod has failed authentication. You can provide payment_method_data or a new "+
+				"PaymentMethod to attempt to fulfill this PaymentIntent again.",
+		)
 		_ = f // nobody is there to be told; the intent remembers it
 		pi.LastPaymentError.Type = typeInvalid
 	case pi.ConfirmationMethod == "manual":

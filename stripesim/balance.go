@@ -11,12 +11,16 @@ func cardFee(amount int64) int64 { return (amount*29+500)/1000 + 30 }
 // book enters a movement of money into the balance, in the charge's currency.
 func (t *tx) book(kind, category string, source object, amount, cost int64, description text) *txn {
 	b := &txn{
-		ID: t.s.newID("txn_3", 23), Object: kindTxn, Amount: amount, AvailableOn: t.now.Add(settlement).Unix(), Created: t.now.Unix(),
+		ID: t.s.newID(
+			"txn_3", 23,
+		), Object: kindTxn, Amount: amount, AvailableOn: t.now.Add(settlement).Unix(), Created: t.now.Unix(),
 		Currency: currencyOf(source), Description: description, Fee: cost, FeeDetails: []fee{}, Net: amount - cost,
 		ReportingCategory: category, Source: source.id(), Status: "pending", Type: kind,
 	}
 	if cost != 0 {
-		b.FeeDetails = []fee{{Amount: cost, Currency: b.Currency, Description: "Stripe processing fees", Type: "stripe_fee"}}
+		b.FeeDetails = []fee{
+			{Amount: cost, Currency: b.Currency, Description: "Stripe processing fees", Type: "stripe_fee"},
+		}
 	}
 	t.create(b)
 	return b
@@ -55,7 +59,8 @@ func (t *tx) listTxns(c *call) (any, *apiError) {
 	p := &c.params
 	l, err := page(t, c, t.s.st.txns, t.s.st.txns.order[t.account], func(b *txn) bool {
 		return c.inRange(b.Created) && (!p.has("currency") || b.Currency == p.str("currency")) &&
-			(!p.has("source") || id(b.Source) == p.str("source")) && (!p.has("type") || b.Type == p.str("type")) && !p.has("payout")
+			(!p.has("source") || id(b.Source) == p.str("source")) && (!p.has("type") || b.Type == p.str("type")) &&
+			!p.has("payout")
 	})
 	if err != nil {
 		return nil, err

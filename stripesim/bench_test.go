@@ -38,7 +38,8 @@ func BenchmarkPayment(b *testing.B) {
 					key := sim.newRequestID()
 					w := post("/v1/payment_intents", key, card1000+"&metadata[order_id]="+key)
 					id := w.Body.String()[7:34]
-					if w = post("/v1/payment_intents/"+id+"/confirm", key+"c", "payment_method=pm_card_visa"); w.Code != 200 {
+					if w = post("/v1/payment_intents/"+id+"/confirm", key+"c",
+						"payment_method=pm_card_visa"); w.Code != 200 {
 						b.Error(w.Code, w.Body)
 					}
 				}

@@ -1,25 +1,33 @@
 package stripesim
 
-var approved = &outcome{NetworkStatus: "approved_by_network", RiskLevel: "normal", RiskScore: 25, SellerMessage: "Payment complete.", Type: "authorized"}
+var approved = &outcome{
+	NetworkStatus: "approved_by_network", RiskLevel: "normal", RiskScore: 25, SellerMessage: "Payment complete.",
+	Type: "authorized",
+}
 
 // newCharge is an attempt on a card before it is known how it ends.
 func (t *tx) newCharge(pi *intent, m *method) *charge {
 	c := cardsByName[m.row.Card]
 	card := chargeCard{
-		Brand: m.Card.Brand, Checks: m.Card.Checks, Country: m.Card.Country, ExpMonth: m.Card.ExpMonth, ExpYear: m.Card.ExpYear,
+		Brand: m.Card.Brand, Checks: m.Card.Checks, Country: m.Card.Country, ExpMonth: m.Card.ExpMonth,
+		ExpYear:               m.Card.ExpYear,
 		ExtendedAuthorization: feature{"disabled"}, Fingerprint: m.Card.Fingerprint, Funding: m.Card.Funding,
 		IncrementalAuthorization: feature{"unavailable"}, Last4: m.Card.Last4, Multicapture: feature{"unavailable"},
 		Network: m.Card.Brand, Overcapture: overcapture{Maximum: pi.Amount, Status: "unavailable"},
 	}
 	card.Checks.CVC = "pass"
 	if c.authenticate && pi.Authenticated {
-		card.ThreeDSecure = &threeDS{AuthenticationFlow: "challenge", Indicator: "05", Result: "authenticated", TransactionID: t.s.newID("", 32), Version: "2.2.0"}
+		card.ThreeDSecure = &threeDS{
+			AuthenticationFlow: "challenge", Indicator: "05", Result: "authenticated", TransactionID: t.s.newID("", 32),
+			Version: "2.2.0",
+		}
 	}
 	return &charge{
 		ID: t.s.newID("ch_3", 23), Object: kindCharge, Amount: pi.Amount, BillingDetails: m.BillingDetails,
 		CalculatedStatement: "Stripe", Created: t.now.Unix(), Currency: pi.Currency, Description: pi.Description,
-		Metadata: pi.Metadata, PaymentIntent: pi.ID, PaymentMethod: m.ID, PaymentMethodDetails: &chargeMethod{Card: card, Type: "card"},
-		ReceiptEmail: pi.ReceiptEmail, Shipping: pi.Shipping, StatementDescriptor: pi.StatementDescriptor,
+		Metadata: pi.Metadata, PaymentIntent: pi.ID, PaymentMethod: m.ID,
+		PaymentMethodDetails: &chargeMethod{Card: card, Type: "card"},
+		ReceiptEmail:         pi.ReceiptEmail, Shipping: pi.Shipping, StatementDescriptor: pi.StatementDescriptor,
 		StatementDescriptorSuffix: pi.StatementDescriptorSuffix, TransferGroup: pi.TransferGroup,
 	}
 }
@@ -38,7 +46,10 @@ func (ch *charge) fail(c *card) {
 	}
 	if c.radar {
 		level := "highest_risk_level"
-		ch.Outcome = &outcome{NetworkStatus: "not_sent_to_network", Reason: &level, RiskLevel: "highest", RiskScore: 92, SellerMessage: "Stripe blocked this payment as too risky.", Type: "blocked"}
+		ch.Outcome = &outcome{
+			NetworkStatus: "not_sent_to_network", Reason: &level, RiskLevel: "highest", RiskScore: 92,
+			SellerMessage: "Stripe blocked this payment as too risky.", Type: "blocked",
+		}
 	}
 	if c.code == "incorrect_cvc" {
 		ch.PaymentMethodDetails.Card.Checks.CVC = "fail"
@@ -85,7 +96,9 @@ func (t *tx) releaseAuthorization(pi *intent) {
 	ch := edit(t, t.s.st.charges.byID[id(pi.LatestCharge)])
 	released := ch.Amount - ch.AmountRefunded
 	re := &refund{
-		ID: t.s.newID("re_3", 23), Object: kindRefund, Amount: released, Charge: ch.ID, Created: t.now.Unix(), Currency: ch.Currency,
+		ID: t.s.newID(
+			"re_3", 23,
+		), Object: kindRefund, Amount: released, Charge: ch.ID, Created: t.now.Unix(), Currency: ch.Currency,
 		Destination: cardReversal, Metadata: map[string]string{}, PaymentIntent: pi.ID, Status: succeeded,
 	}
 	t.create(re)

@@ -34,9 +34,16 @@ func TestContract(t *testing.T) {
 		if os.Getenv("STRIPE_CONTRACT") != "1" {
 			t.Skip("set STRIPE_CONTRACT=1 and STRIPE_SECRET_KEY=sk_test_… to ask the real Stripe")
 		}
-		require.True(t, strings.HasPrefix(key, "sk_test_"), "STRIPE_CONTRACT is set, and STRIPE_SECRET_KEY is not a key of test mode")
+		require.True(
+			t,
+			strings.HasPrefix(key, "sk_test_"),
+			"STRIPE_CONTRACT is set, and STRIPE_SECRET_KEY is not a key of test mode",
+		)
 		pace := rate.NewLimiter(20, 5)
-		wire := &shapeRecorder{t: t, next: http.DefaultTransport, lenient: true, wait: func() { _ = pace.Wait(t.Context()) }}
+		wire := &shapeRecorder{
+			t: t, next: http.DefaultTransport, lenient: true,
+			wait: func() { _ = pace.Wait(t.Context()) },
+		}
 		contract(t, &subject{api: newClient(key, stripe.APIURL, wire, 30*time.Second), wire: wire})
 	})
 }
@@ -57,10 +64,12 @@ func contract(t *testing.T, s *subject) {
 	run := fmt.Sprintf("contract-%d-", time.Now().UnixNano())
 	n := 0
 	key := func() stripe.Params { n++; return keyed(fmt.Sprint(run, n)) }
-	intent := func(t *testing.T, change ...func(*stripe.PaymentIntentParams)) (*stripe.PaymentIntent, *stripe.PaymentIntentParams) {
+	intent := func(t *testing.T, change ...func(*stripe.PaymentIntentParams)) (*stripe.PaymentIntent,
+		*stripe.PaymentIntentParams) {
 		t.Helper()
 		p := &stripe.PaymentIntentParams{
-			Params: key(), Amount: stripe.Int64(1234), Currency: stripe.String("usd"), CaptureMethod: stripe.String("automatic"),
+			Params: key(), Amount: stripe.Int64(1234), Currency: stripe.String("usd"),
+			CaptureMethod:      stripe.String("automatic"),
 			PaymentMethodTypes: stripe.StringSlice([]string{"card"}), Metadata: map[string]string{"order_id": run},
 		}
 		for _, f := range change {
@@ -71,7 +80,9 @@ func contract(t *testing.T, s *subject) {
 		return pi, p
 	}
 	confirm := func(id, card string) (*stripe.PaymentIntent, error) {
-		return s.api.PaymentIntents.Confirm(id, &stripe.PaymentIntentConfirmParams{Params: key(), PaymentMethod: stripe.String(card)})
+		return s.api.PaymentIntents.Confirm(
+			id, &stripe.PaymentIntentConfirmParams{Params: key(), PaymentMethod: stripe.String(card)},
+		)
 	}
 	paid := func(t *testing.T) *stripe.PaymentIntent {
 		t.Helper()
@@ -122,17 +133,24 @@ func contract(t *testing.T, s *subject) {
 		_, err = s.api.PaymentIntents.New(p)
 		e := refused(t, err, 400, "")
 		require.Equal(t, stripe.ErrorTypeIdempotency, e.Type)
-		require.Contains(t, e.Msg, "Keys for idempotent requests can only be used with the same parameters they were first used with.")
+		require.Contains(
+			t, e.Msg,
+			"Keys for idempotent requests can only be used with the same parameters they were first used with.",
+		)
 
 		_, err = s.api.PaymentIntents.Cancel(pi.ID, &stripe.PaymentIntentCancelParams{Params: p.Params})
 		e = refused(t, err, 400, "")
 		require.Equal(t, stripe.ErrorTypeIdempotency, e.Type)
-		require.Contains(t, e.Msg, "Keys for idempotent requests can only be used for the same endpoint they were first used for")
+		require.Contains(
+			t, e.Msg, "Keys for idempotent requests can only be used for the same endpoint they were first used for",
+		)
 	})
 
 	t.Run("a decline is an answer", func(t *testing.T) {
 		pi, _ := intent(t)
-		p := &stripe.PaymentIntentConfirmParams{Params: key(), PaymentMethod: stripe.String("pm_card_visa_chargeDeclined")}
+		p := &stripe.PaymentIntentConfirmParams{
+			Params: key(), PaymentMethod: stripe.String("pm_card_visa_chargeDeclined"),
+		}
 		_, err := s.api.PaymentIntents.Confirm(pi.ID, p)
 		first := refused(t, err, 402, stripe.ErrorCodeCardDeclined)
 		require.Equal(t, stripe.DeclineCodeGenericDecline, first.DeclineCode)
@@ -171,23 +189,40 @@ func contract(t *testing.T, s *subject) {
 		require.Equal(t, stripe.PaymentIntentStatusRequiresAction, got.Status)
 		require.NotNil(t, got.NextAction)
 		pi, _ = intent(t)
-		_, err = s.api.PaymentIntents.Confirm(pi.ID, &stripe.PaymentIntentConfirmParams{Params: key(), OffSession: stripe.Bool(true), PaymentMethod: stripe.String("pm_card_threeDSecure2Required")})
+		_, err = s.api.PaymentIntents.Confirm(
+			pi.ID,
+			&stripe.PaymentIntentConfirmParams{
+				Params: key(), OffSession: stripe.Bool(true),
+				PaymentMethod: stripe.String("pm_card_threeDSecure2Required"),
+			},
+		)
 		require.Empty(t, refused(t, err, 402, stripe.ErrorCodeAuthenticationRequired).ChargeID)
 	})
 
 	t.Run("states refuse", func(t *testing.T) {
 		pi, _ := intent(t)
 		_, err := s.api.PaymentIntents.Confirm(pi.ID, &stripe.PaymentIntentConfirmParams{Params: key()})
-		require.Contains(t, refused(t, err, 400, unexpected).Msg, "You cannot confirm this PaymentIntent because it's missing a payment method")
+		require.Contains(
+			t, refused(t, err, 400, unexpected).Msg,
+			"You cannot confirm this PaymentIntent because it's missing a payment method",
+		)
 		_, err = s.api.PaymentIntents.Capture(pi.ID, &stripe.PaymentIntentCaptureParams{Params: key()})
-		require.Contains(t, refused(t, err, 400, unexpected).Msg, "This PaymentIntent could not be captured because it has a status of requires_payment_method")
-		pi, err = s.api.PaymentIntents.Cancel(pi.ID, &stripe.PaymentIntentCancelParams{Params: key(), CancellationReason: stripe.String("abandoned")})
+		require.Contains(
+			t, refused(t, err, 400, unexpected).Msg,
+			"This PaymentIntent could not be captured because it has a status of requires_payment_method",
+		)
+		pi, err = s.api.PaymentIntents.Cancel(
+			pi.ID, &stripe.PaymentIntentCancelParams{Params: key(), CancellationReason: stripe.String("abandoned")},
+		)
 		require.NoError(t, err)
 		require.Equal(t, stripe.PaymentIntentStatusCanceled, pi.Status)
 		_, err = confirm(pi.ID, "pm_card_visa")
 		refused(t, err, 400, unexpected)
 		_, err = s.api.PaymentIntents.Cancel(pi.ID, &stripe.PaymentIntentCancelParams{Params: key()})
-		require.Contains(t, refused(t, err, 400, unexpected).Msg, "You cannot cancel this PaymentIntent because it has a status of canceled.")
+		require.Contains(
+			t, refused(t, err, 400, unexpected).Msg,
+			"You cannot cancel this PaymentIntent because it has a status of canceled.",
+		)
 	})
 
 	t.Run("manual capture", func(t *testing.T) {
@@ -196,19 +231,27 @@ func contract(t *testing.T, s *subject) {
 		require.NoError(t, err)
 		require.Equal(t, stripe.PaymentIntentStatusRequiresCapture, pi.Status)
 		require.Equal(t, int64(1234), pi.AmountCapturable)
-		_, err = s.api.PaymentIntents.Capture(pi.ID, &stripe.PaymentIntentCaptureParams{Params: key(), AmountToCapture: stripe.Int64(9999)})
+		_, err = s.api.PaymentIntents.Capture(
+			pi.ID, &stripe.PaymentIntentCaptureParams{Params: key(), AmountToCapture: stripe.Int64(9999)},
+		)
 		refused(t, err, 400, stripe.ErrorCodeAmountTooLarge)
-		pi, err = s.api.PaymentIntents.Capture(pi.ID, &stripe.PaymentIntentCaptureParams{Params: key(), AmountToCapture: stripe.Int64(1000)})
+		pi, err = s.api.PaymentIntents.Capture(
+			pi.ID, &stripe.PaymentIntentCaptureParams{Params: key(), AmountToCapture: stripe.Int64(1000)},
+		)
 		require.NoError(t, err)
 		require.Equal(t, int64(1000), pi.AmountReceived)
 		_, err = s.api.PaymentIntents.Capture(pi.ID, &stripe.PaymentIntentCaptureParams{Params: key()})
-		require.Contains(t, refused(t, err, 400, unexpected).Msg, "the remainder of the authorized amount has been released")
+		require.Contains(
+			t, refused(t, err, 400, unexpected).Msg, "the remainder of the authorized amount has been released",
+		)
 	})
 
 	t.Run("refunds", func(t *testing.T) {
 		pi := paid(t)
 		refund := func(amount int64) (*stripe.Refund, error) {
-			p := &stripe.RefundParams{Params: key(), PaymentIntent: stripe.String(pi.ID), Metadata: map[string]string{"refund_id": run}}
+			p := &stripe.RefundParams{
+				Params: key(), PaymentIntent: stripe.String(pi.ID), Metadata: map[string]string{"refund_id": run},
+			}
 			if amount > 0 {
 				p.Amount = stripe.Int64(amount)
 			}
@@ -218,7 +261,10 @@ func contract(t *testing.T, s *subject) {
 		require.NoError(t, err)
 		require.Equal(t, stripe.RefundStatusSucceeded, re.Status)
 		_, err = refund(1001)
-		require.Equal(t, "Refund amount ($10.01) is greater than unrefunded amount on charge ($10.00)", refused(t, err, 400, "").Msg)
+		require.Equal(
+			t, "Refund amount ($10.01) is greater than unrefunded amount on charge ($10.00)",
+			refused(t, err, 400, "").Msg,
+		)
 		rest, err := refund(0)
 		require.NoError(t, err)
 		require.Equal(t, int64(1000), rest.Amount)
@@ -235,7 +281,10 @@ func contract(t *testing.T, s *subject) {
 		require.True(t, ch.Refunded)
 		require.Equal(t, int64(1234), ch.AmountRefunded)
 		_, err = s.api.Refunds.New(&stripe.RefundParams{Params: key()})
-		require.Equal(t, "One of the following params should be provided for this request: payment_intent or charge.", refused(t, err, 400, "").Msg)
+		require.Equal(
+			t, "One of the following params should be provided for this request: payment_intent or charge.",
+			refused(t, err, 400, "").Msg,
+		)
 		_, err = s.api.Refunds.New(&stripe.RefundParams{Params: key(), Charge: stripe.String("ch_none")})
 		require.Equal(t, "id", refused(t, err, 404, stripe.ErrorCodeResourceMissing).Param)
 	})
@@ -247,11 +296,23 @@ func contract(t *testing.T, s *subject) {
 			_, err := s.api.PaymentIntents.New(p)
 			return err
 		}
-		e := refused(t, ask(func(p *stripe.PaymentIntentParams) { p.AddExtra("colour", "red") }), 400, stripe.ErrorCodeParameterUnknown)
+		e := refused(
+			t,
+			ask(func(p *stripe.PaymentIntentParams) { p.AddExtra("colour", "red") }),
+			400, stripe.ErrorCodeParameterUnknown,
+		)
 		require.Equal(t, "Received unknown parameter: colour", e.Msg)
 		refused(t, ask(func(p *stripe.PaymentIntentParams) { p.Amount = nil }), 400, stripe.ErrorCodeParameterMissing)
-		refused(t, ask(func(p *stripe.PaymentIntentParams) { p.Amount = stripe.Int64(1) }), 400, stripe.ErrorCodeAmountTooSmall)
-		require.Contains(t, refused(t, ask(func(p *stripe.PaymentIntentParams) { p.Currency = stripe.String("xyz") }), 400, "").Msg, "Invalid currency: xyz.")
+		refused(
+			t,
+			ask(func(p *stripe.PaymentIntentParams) { p.Amount = stripe.Int64(1) }),
+			400, stripe.ErrorCodeAmountTooSmall,
+		)
+		require.Contains(
+			t,
+			refused(t, ask(func(p *stripe.PaymentIntentParams) { p.Currency = stripe.String("xyz") }), 400, "").Msg,
+			"Invalid currency: xyz.",
+		)
 		_, err := s.api.PaymentIntents.Get("pi_none", nil)
 		e = refused(t, err, 404, stripe.ErrorCodeResourceMissing)
 		require.Equal(t, "No such payment_intent: 'pi_none'", e.Msg)
@@ -259,7 +320,9 @@ func contract(t *testing.T, s *subject) {
 	})
 
 	t.Run("a missing return_url", func(t *testing.T) {
-		pi, err := s.api.PaymentIntents.New(&stripe.PaymentIntentParams{Params: key(), Amount: stripe.Int64(1234), Currency: stripe.String("usd")})
+		pi, err := s.api.PaymentIntents.New(
+			&stripe.PaymentIntentParams{Params: key(), Amount: stripe.Int64(1234), Currency: stripe.String("usd")},
+		)
 		require.NoError(t, err)
 		_, err = confirm(pi.ID, "pm_card_visa")
 		require.Contains(t, refused(t, err, 400, "").Msg, "you must provide a `return_url`")
@@ -282,7 +345,9 @@ func contract(t *testing.T, s *subject) {
 	t.Run("events tell the key", func(t *testing.T) {
 		pi := paid(t)
 		require.Eventually(t, func() bool {
-			list := s.api.Events.List(&stripe.EventListParams{Types: stripe.StringSlice([]string{"payment_intent.succeeded"})})
+			list := s.api.Events.List(
+				&stripe.EventListParams{Types: stripe.StringSlice([]string{"payment_intent.succeeded"})},
+			)
 			for range 100 {
 				if !list.Next() {
 					return false

@@ -84,7 +84,10 @@ func (s *Sim) send(j *job) {
 		result.Error = err.Error()
 	}
 	if status/100 != 2 {
-		s.log.Info("webhook not taken", "event", j.Event, "type", j.typ, "url", result.URL, "attempt", j.attempt, "status", status, "error", result.Error)
+		s.log.Info(
+			"webhook not taken", "event", j.Event, "type", j.typ, "url", result.URL, "attempt", j.attempt, "status",
+			status, "error", result.Error,
+		)
 	}
 	s.outbox.record(result)
 	if !j.resend {

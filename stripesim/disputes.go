@@ -34,9 +34,11 @@ func (o *dispute) id() string { return o.ID }
 type evidence map[string]text
 
 var evidenceNames = []string{
-	"access_activity_log", "billing_address", "cancellation_policy", "cancellation_policy_disclosure", "cancellation_rebuttal",
+	"access_activity_log", "billing_address", "cancellation_policy", "cancellation_policy_disclosure",
+	"cancellation_rebuttal",
 	"customer_communication", "customer_email_address", "customer_name", "customer_purchase_ip", "customer_signature",
-	"duplicate_charge_documentation", "duplicate_charge_explanation", "duplicate_charge_id", "product_description", "receipt",
+	"duplicate_charge_documentation", "duplicate_charge_explanation", "duplicate_charge_id", "product_description",
+	"receipt",
 	"refund_policy", "refund_policy_disclosure", "refund_refusal_explanation", "service_date", "service_documentation",
 	"shipping_address", "shipping_carrier", "shipping_date", "shipping_documentation", "shipping_tracking_number",
 	"uncategorized_file", "uncategorized_text",
@@ -64,7 +66,12 @@ var updateDisputeParams = func() params {
 	for _, name := range evidenceNames {
 		fields[name] = stringParam(20000).clearable()
 	}
-	return params{"evidence": objectOf(fields), "metadata": metadataParam, "submit": booleanParam, "expand": expandParam}
+	return params{
+		"evidence": objectOf(fields),
+		"metadata": metadataParam,
+		"submit":   booleanParam,
+		"expand":   expandParam,
+	}
 }()
 
 // The statuses of a dispute. Inquiries have the ones with warning in front, and
@@ -100,11 +107,17 @@ func (t *tx) openDispute(pi *intent, ch *charge, reason string, inquiry bool) *d
 	ch = edit(t, ch)
 	ch.Disputed = true
 	d := &dispute{
-		ID: t.s.newID("du_1", 23), Object: kindDispute, Amount: ch.AmountCaptured, BalanceTransactions: []*txn{}, Charge: ch.ID,
-		Created: t.now.Unix(), Currency: ch.Currency, Evidence: evidence{}, Metadata: map[string]string{}, PaymentIntent: pi.ID,
+		ID: t.s.newID(
+			"du_1", 23,
+		), Object: kindDispute, Amount: ch.AmountCaptured, BalanceTransactions: []*txn{}, Charge: ch.ID,
+		Created: t.now.Unix(), Currency: ch.Currency, Evidence: evidence{}, Metadata: map[string]string{},
+		PaymentIntent:   pi.ID,
 		EvidenceDetails: evidenceDetails{DueBy: t.now.Truncate(24*time.Hour).Add(9*24*time.Hour).Unix() - 1},
-		MethodDetails:   disputeMethod{Card: disputeCard{Brand: ch.PaymentMethodDetails.Card.Brand, NetworkReasonCode: networkReasons[reason]}, Type: "card"},
-		Reason:          reason, Status: needsResponse,
+		MethodDetails: disputeMethod{
+			Card: disputeCard{Brand: ch.PaymentMethodDetails.Card.Brand, NetworkReasonCode: networkReasons[reason]},
+			Type: "card",
+		},
+		Reason: reason, Status: needsResponse,
 	}
 	for _, name := range evidenceNames {
 		d.Evidence[name] = nil

@@ -53,7 +53,13 @@ func (s *Sim) authenticate(r *http.Request) (string, *apiError) {
 	}
 	if connected := r.Header.Get("Stripe-Account"); connected != "" {
 		if !strings.HasPrefix(connected, "acct_") {
-			return "", refuse(403, typeInvalid, "account_invalid", "", "The provided key '%s' does not have access to account '%s' (or that account does not exist). Application access may have been revoked.", mask(key), connected)
+			return "", refuse(
+				403, typeInvalid, "account_invalid", "",
+				"The provided key '%s' does not have access to account '%s' (or that account does not exist). "+
+					"Application access may have been revoked.",
+				mask(key),
+				connected,
+			)
 		}
 		return connected, nil
 	}

@@ -43,8 +43,9 @@ type Effect struct {
 // effect notes that something happened to an intent.
 func (t *tx) effect(kind string, pi *intent, amount int64, more func(*Effect)) {
 	e := Effect{
-		At: t.now, Kind: kind, IntentID: pi.ID, ChargeID: id(pi.LatestCharge), Key: t.origin.Key, RequestID: t.origin.Request,
-		Account: t.account, Amount: amount, Currency: pi.Currency, Metadata: maps.Clone(pi.Metadata),
+		At: t.now, Kind: kind, IntentID: pi.ID, ChargeID: id(pi.LatestCharge), Key: t.origin.Key,
+		RequestID: t.origin.Request,
+		Account:   t.account, Amount: amount, Currency: pi.Currency, Metadata: maps.Clone(pi.Metadata),
 	}
 	if more != nil {
 		more(&e)

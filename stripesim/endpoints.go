@@ -27,7 +27,10 @@ func (o *endpoint) id() string { return o.ID }
 
 var (
 	endpointParams = params{
-		"description": stringParam(5000).clearable(), "enabled_events": listOf(stringParam(5000)), "expand": expandParam,
+		"description": stringParam(
+			5000,
+		).clearable(),
+		"enabled_events": listOf(stringParam(5000)), "expand": expandParam,
 		"metadata": metadataParam, "url": stringParam(5000),
 	}
 	createEndpointParams = endpointParams.with(params{
@@ -44,7 +47,13 @@ func (t *tx) createEndpoint(c *call) (any, *apiError) {
 	}
 	e := newEndpoint(p.str("url"))
 	e.ID, e.Created = t.s.newID("we_1", 23), t.now.Unix()
-	e.APIVersion, e.Description, e.EnabledEvents = p.text("api_version"), p.text("description"), p.strings("enabled_events")
+	e.APIVersion, e.Description, e.EnabledEvents = p.text(
+		"api_version",
+	), p.text(
+		"description",
+	), p.strings(
+		"enabled_events",
+	)
 	e.Metadata = mergeMetadata(e.Metadata, p)
 	e.Secret = t.s.newID("whsec_", 32)
 	t.create(e)
@@ -54,7 +63,10 @@ func (t *tx) createEndpoint(c *call) (any, *apiError) {
 }
 
 func newEndpoint(target string) *endpoint {
-	return &endpoint{Object: kindEndpoint, EnabledEvents: []string{"*"}, Metadata: map[string]string{}, Status: "enabled", URL: target}
+	return &endpoint{
+		Object: kindEndpoint, EnabledEvents: []string{"*"}, Metadata: map[string]string{}, Status: "enabled",
+		URL: target,
+	}
 }
 
 func checkURL(raw string) *apiError {
@@ -129,5 +141,6 @@ func (t *tx) deleteEndpoint(c *call) (any, *apiError) {
 
 // wants says whether events of this type go to this endpoint.
 func (e *endpoint) wants(name string) bool {
-	return e.Status == "enabled" && slices.ContainsFunc(e.EnabledEvents, func(w string) bool { return matchesType(w, name) })
+	return e.Status == "enabled" &&
+		slices.ContainsFunc(e.EnabledEvents, func(w string) bool { return matchesType(w, name) })
 }

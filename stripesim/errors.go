@@ -76,7 +76,13 @@ func docURL(code string) string {
 // body renders the refusal for the request it answers.
 func (e *apiError) body(requestID string) []byte {
 	if e.html {
-		return fmt.Appendf(nil, "<html>\r\n<head><title>%d %s</title></head>\r\n<body>\r\n<center><h1>%[1]d %[2]s</h1></center>\r\n<hr><center>nginx</center>\r\n</body>\r\n</html>\r\n", e.status, http.StatusText(e.status))
+		return fmt.Appendf(
+			nil,
+			"<html>\r\n<head><title>%d %s</title></head>\r\n<body>\r\n<center><h1>%[1]d "+
+				"%[2]s</h1></center>\r\n<hr><center>nginx</center>\r\n</body>\r\n</html>\r\n",
+			e.status,
+			http.StatusText(e.status),
+		)
 	}
 	f := e.failure
 	if !e.nameless {
@@ -92,7 +98,13 @@ func unauthorized(header, key string) *apiError {
 		if header != "" {
 			return refuse(401, typeInvalid, "", "", "Invalid API Key provided: %s", mask(header))
 		}
-		return refuse(401, typeInvalid, "", "", "You did not provide an API key. You need to provide your API key in the Authorization header, using Bearer auth (e.g. 'Authorization: Bearer YOUR_SECRET_KEY'). See https://stripe.com/docs/api#authentication for details, or we can help at https://support.stripe.com/.")
+		return refuse(
+			401, typeInvalid, "", "",
+			"You did not provide an API key. You need to provide your API key in the Authorization header, using "+
+				"Bearer auth (e.g. 'Authorization: Bearer YOUR_SECRET_KEY'). See "+
+				"https://stripe.com/docs/api#authentication for details, or we can help at "+
+				"https://support.stripe.com/.",
+		)
 	}
 	return refuse(401, typeInvalid, "", "", "Invalid API Key provided: %s", mask(key))
 }
@@ -106,25 +118,49 @@ func mask(key string) string {
 }
 
 func unrecognized(method, path string) *apiError {
-	return refuse(404, typeInvalid, "", "", "Unrecognized request URL (%s: %s). If you are trying to list objects, remove the trailing slash. If you are trying to retrieve an object, make sure you passed a valid (non-empty) identifier in your code. Please see https://stripe.com/docs or we can help at https://support.stripe.com/.", method, path)
+	return refuse(
+		404, typeInvalid, "", "",
+		"Unrecognized request URL (%s: %s). If you are trying to list objects, remove the trailing slash. If you are "+
+			"trying to retrieve an object, make sure you passed a valid (non-empty) identifier in your code. Please "+
+			"see https://stripe.com/docs or we can help at https://support.stripe.com/.",
+		method, path,
+	)
 }
 
 func lockTimeout() *apiError {
-	e := refuse(429, typeInvalid, "lock_timeout", "", "This object cannot be accessed right now because another API request or Stripe process is currently accessing it. If you see this error intermittently, retry the request. If you see this error frequently and are making multiple concurrent requests to a single object, make your requests serially or at a lower rate. For more details, see https://stripe.com/docs/rate-limits#object-lock-timeouts.")
+	e := refuse(
+		429, typeInvalid, "lock_timeout", "",
+		"This object cannot be accessed right now because another API request or Stripe process is currently "+
+			"accessing it. If you see this error intermittently, retry the request. If you see this error frequently "+
+			"and are making multiple concurrent requests to a single object, make your requests serially or at a "+
+			"lower rate. For more details, see https://stripe.com/docs/rate-limits#object-lock-timeouts.",
+	)
 	e.nameless = true
 	return e
 }
 
 func rateLimited(reason string) *apiError {
-	e := refuse(429, typeInvalid, "rate_limit", "", "Testmode request rate limit exceeded, the rate limits in testmode are lower than livemode. You can learn more about rate limits here https://stripe.com/docs/rate-limits.")
+	e := refuse(
+		429, typeInvalid, "rate_limit", "",
+		"Testmode request rate limit exceeded, the rate limits in testmode are lower than livemode. You can learn "+
+			"more about rate limits here https://stripe.com/docs/rate-limits.",
+	)
 	e.headers = map[string]string{"Stripe-Rate-Limited-Reason": reason}
 	return e
 }
 
 func keyInUse(key string) *apiError {
-	return refuse(409, typeInvalid, "idempotency_key_in_use", "", "There is currently another in-progress request using this Idempotent Key (that probably means you submitted twice, and the other request is still going through): %s. Please try again later.", key)
+	return refuse(
+		409, typeInvalid, "idempotency_key_in_use", "",
+		"There is currently another in-progress request using this Idempotent Key (that probably means you submitted "+
+			"twice, and the other request is still going through): %s. Please try again later.",
+		key,
+	)
 }
 
 func serverError(status int) *apiError {
-	return refuse(status, typeAPI, "", "", "Sorry! There was an error while talking to one of our backends. Support has been notified.")
+	return refuse(
+		status, typeAPI, "", "",
+		"Sorry! There was an error while talking to one of our backends. Support has been notified.",
+	)
 }

@@ -10,11 +10,16 @@ func (t *tx) expand(result any, c *call) (any, *apiError) {
 	for _, path := range c.params.strings("expand") {
 		parts := strings.Split(path, ".")
 		if len(parts) > expandDepth {
-			return nil, invalid("", "", "You cannot expand more than %d levels of a property. Property: %s", expandDepth, path)
+			return nil, invalid(
+				"", "", "You cannot expand more than %d levels of a property. Property: %s", expandDepth, path,
+			)
 		}
 		if l, ok := result.(*list); ok {
 			if parts[0] != "data" {
-				return nil, invalid("", "", "This property cannot be expanded (%s). You may want to try expanding 'data.%s' instead.", path, path)
+				return nil, invalid(
+					"", "", "This property cannot be expanded (%s). You may want to try expanding 'data.%s' instead.",
+					path, path,
+				)
 			}
 			for i, o := range l.Data {
 				grown, ok := t.grow(o, parts[1:])

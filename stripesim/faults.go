@@ -188,7 +188,9 @@ func (fs *faults) match(c *call) *armed {
 		if a.Probability > 0 && a.chance.Float64() >= a.Probability {
 			continue
 		}
-		a.firings = append(a.firings, Firing{At: time.Now().UTC(), Op: c.name(), RequestID: c.requestID, Key: c.key, ObjectID: c.id})
+		a.firings = append(
+			a.firings, Firing{At: time.Now().UTC(), Op: c.name(), RequestID: c.requestID, Key: c.key, ObjectID: c.id},
+		)
 		return a
 	}
 	return nil

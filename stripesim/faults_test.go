@@ -56,32 +56,39 @@ func TestFaults(t *testing.T) {
 		key    string
 		leaves bool // the client hangs up once the fault has it
 	}{
-		"Reset":                  {Fault{Kind: Reset}, noAnswer, false, free, false},
-		"BlackHole":              {Fault{Kind: BlackHole}, noAnswer, false, free, true},
-		"Unauthorized":           {Fault{Kind: Unauthorized}, status(401, ""), false, free, false},
-		"RateLimited":            {Fault{Kind: RateLimited}, status(429, stripe.ErrorCodeRateLimit), false, free, false},
-		"LockTimeout":            {Fault{Kind: LockTimeout}, status(429, stripe.ErrorCodeLockTimeout), false, free, false},
-		"InUse":                  {Fault{Kind: InUse}, status(409, stripe.ErrorCodeIdempotencyKeyInUse), false, free, false},
-		"Refuse 500":             {Fault{Kind: Refuse}, status(500, ""), false, free, false},
-		"Refuse 503":             {Fault{Kind: Refuse, Status: 503}, status(503, ""), false, free, false},
-		"Refuse 502 HTML":        {Fault{Kind: Refuse, Status: 502, HTML: true}, proxy, false, free, false},
-		"Refuse 400":             {Fault{Kind: Refuse, Status: 400, Code: "parameter_unknown"}, status(400, stripe.ErrorCodeParameterUnknown), false, free, false},
-		"Refuse 404":             {Fault{Kind: Refuse, Status: 404, Code: "resource_missing"}, status(404, stripe.ErrorCodeResourceMissing), false, free, false},
-		"RetryError":             {Fault{Kind: RetryError}, status(500, ""), false, free, false},
-		"StoredError":            {Fault{Kind: StoredError}, status(500, ""), false, frozen, false},
-		"DelayBefore":            {Fault{Kind: DelayBefore, Delay: 20 * time.Millisecond}, fine, true, stored, false},
-		"DelayExecuting":         {Fault{Kind: DelayExecuting, Delay: 20 * time.Millisecond}, fine, true, stored, false},
-		"Delay":                  {Fault{Kind: Delay, Delay: time.Minute}, noAnswer, true, stored, true},
-		"SlowBody":               {Fault{Kind: SlowBody, Delay: time.Minute}, noAnswer, true, stored, true},
-		"Drop":                   {Fault{Kind: Drop}, noAnswer, true, stored, false},
-		"Cut":                    {Fault{Kind: Cut, Bytes: 100}, noAnswer, true, stored, false},
-		"Cut at once":            {Fault{Kind: Cut}, noAnswer, true, stored, false},
-		"EffectError":            {Fault{Kind: EffectError}, status(502, ""), true, stored, false},
-		"EffectError 504 HTML":   {Fault{Kind: EffectError, Status: 504, HTML: true}, proxy, true, stored, false},
-		"InvalidJSON":            {Fault{Kind: InvalidJSON}, noAnswer, true, stored, false},
-		"EffectStoredError":      {Fault{Kind: EffectStoredError}, status(500, ""), true, frozen, false},
-		"EffectForgotten":        {Fault{Kind: EffectForgotten, Status: 503}, status(503, ""), true, free, false},
-		"Stale":                  {Fault{Kind: Stale}, status200(stripe.PaymentIntentStatusRequiresPaymentMethod), true, stored, false},
+		"Reset":        {Fault{Kind: Reset}, noAnswer, false, free, false},
+		"BlackHole":    {Fault{Kind: BlackHole}, noAnswer, false, free, true},
+		"Unauthorized": {Fault{Kind: Unauthorized}, status(401, ""), false, free, false},
+		"RateLimited": {Fault{Kind: RateLimited}, status(429, stripe.ErrorCodeRateLimit), false, free,
+			false},
+		"LockTimeout": {Fault{Kind: LockTimeout}, status(429, stripe.ErrorCodeLockTimeout), false, free,
+			false},
+		"InUse": {Fault{Kind: InUse}, status(409, stripe.ErrorCodeIdempotencyKeyInUse), false, free,
+			false},
+		"Refuse 500":      {Fault{Kind: Refuse}, status(500, ""), false, free, false},
+		"Refuse 503":      {Fault{Kind: Refuse, Status: 503}, status(503, ""), false, free, false},
+		"Refuse 502 HTML": {Fault{Kind: Refuse, Status: 502, HTML: true}, proxy, false, free, false},
+		"Refuse 400": {Fault{Kind: Refuse, Status: 400, Code: "parameter_unknown"},
+			status(400, stripe.ErrorCodeParameterUnknown), false, free, false},
+		"Refuse 404": {Fault{Kind: Refuse, Status: 404, Code: "resource_missing"},
+			status(404, stripe.ErrorCodeResourceMissing), false, free, false},
+		"RetryError":  {Fault{Kind: RetryError}, status(500, ""), false, free, false},
+		"StoredError": {Fault{Kind: StoredError}, status(500, ""), false, frozen, false},
+		"DelayBefore": {Fault{Kind: DelayBefore, Delay: 20 * time.Millisecond}, fine, true, stored, false},
+		"DelayExecuting": {Fault{Kind: DelayExecuting, Delay: 20 * time.Millisecond}, fine, true, stored,
+			false},
+		"Delay":                {Fault{Kind: Delay, Delay: time.Minute}, noAnswer, true, stored, true},
+		"SlowBody":             {Fault{Kind: SlowBody, Delay: time.Minute}, noAnswer, true, stored, true},
+		"Drop":                 {Fault{Kind: Drop}, noAnswer, true, stored, false},
+		"Cut":                  {Fault{Kind: Cut, Bytes: 100}, noAnswer, true, stored, false},
+		"Cut at once":          {Fault{Kind: Cut}, noAnswer, true, stored, false},
+		"EffectError":          {Fault{Kind: EffectError}, status(502, ""), true, stored, false},
+		"EffectError 504 HTML": {Fault{Kind: EffectError, Status: 504, HTML: true}, proxy, true, stored, false},
+		"InvalidJSON":          {Fault{Kind: InvalidJSON}, noAnswer, true, stored, false},
+		"EffectStoredError":    {Fault{Kind: EffectStoredError}, status(500, ""), true, frozen, false},
+		"EffectForgotten":      {Fault{Kind: EffectForgotten, Status: 503}, status(503, ""), true, free, false},
+		"Stale": {Fault{Kind: Stale}, status200(stripe.PaymentIntentStatusRequiresPaymentMethod), true,
+			stored, false},
 		"UnknownEnum":            {Fault{Kind: UnknownEnum}, status200("awaiting_the_future"), true, stored, false},
 		"UnknownFields":          {Fault{Kind: UnknownFields}, fine, true, stored, false},
 		"Delay with no patience": {Fault{Kind: DelayBefore, Delay: time.Second}, noAnswer, true, stored, true},
@@ -113,7 +120,11 @@ func TestFaults(t *testing.T) {
 			if tc.effect {
 				want = 1
 				// The effect does not wait for the client, nor the client for it.
-				require.Eventually(t, func() bool { return b.sim.ChargeCount("o1") == 1 }, 30*time.Second, 5*time.Millisecond)
+				require.Eventually(
+					t,
+					func() bool { return b.sim.ChargeCount("o1") == 1 },
+					30*time.Second, 5*time.Millisecond,
+				)
 			}
 			require.Equal(t, want, b.sim.ChargeCount("o1"))
 
@@ -190,7 +201,11 @@ func TestFaults(t *testing.T) {
 		answered := make(chan error)
 		go func() { _, err := b.confirm(pi.ID, "k", "pm_card_visa"); answered <- err }()
 		require.Eventually(t, func() bool { return b.sim.ChargeCount("o1") == 1 }, 30*time.Second, time.Millisecond)
-		_, err := newClient(DefaultKey, b.url, http.DefaultTransport, time.Second).PaymentIntents.Confirm(pi.ID, &stripe.PaymentIntentConfirmParams{Params: keyed("k"), PaymentMethod: stripe.String("pm_card_visa")})
+		_, err := newClient(
+			DefaultKey, b.url, http.DefaultTransport, time.Second,
+		).PaymentIntents.Confirm(
+			pi.ID, &stripe.PaymentIntentConfirmParams{Params: keyed("k"), PaymentMethod: stripe.String("pm_card_visa")},
+		)
 		refused(t, err, 409, stripe.ErrorCodeIdempotencyKeyInUse)
 		require.NoError(t, <-answered)
 	})
@@ -225,7 +240,12 @@ func TestFaults(t *testing.T) {
 
 		byKey := b.sim.Inject(Fault{Kind: Refuse, Key: "special", Times: -1, Skip: 1})
 		for i := range 4 {
-			_, err = b.api.PaymentIntents.New(&stripe.PaymentIntentParams{Params: keyed(fmt.Sprint("very-special-", i)), Amount: stripe.Int64(100), Currency: stripe.String("usd")})
+			_, err = b.api.PaymentIntents.New(
+				&stripe.PaymentIntentParams{
+					Params: keyed(fmt.Sprint("very-special-", i)), Amount: stripe.Int64(100),
+					Currency: stripe.String("usd"),
+				},
+			)
 			require.Equal(t, i == 0, err == nil)
 		}
 		b.create("o3")
@@ -258,7 +278,8 @@ func TestFaults(t *testing.T) {
 		require.Panics(t, func() { b.sim.Inject(Fault{Kind: "typo"}) })
 		require.Panics(t, func() { b.sim.Inject(Fault{Kind: Drop, Op: "intent.conform"}) })
 		require.Panics(t, func() { b.sim.InjectWebhook(WebhookFault{Kind: "typo"}) })
-		for _, body := range []string{`{"kind":"typo"}`, `{"kind":"drop","opp":"intent.confirm"}`, `{"kind":"drop","delay":"soon"}`} {
+		for _, body := range []string{`{"kind":"typo"}`, `{"kind":"drop","opp":"intent.confirm"}`,
+			`{"kind":"drop","delay":"soon"}`} {
 			code, _ := b.adminDo("POST", "/faults", body)
 			require.Equal(t, 400, code, body)
 		}
@@ -310,7 +331,10 @@ func TestHolds(t *testing.T) {
 		go func() { _, err := b.confirm(pi.ID, "k", "pm_card_visa"); answered <- err }()
 		held, err := h.Wait(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, Held{Op: "intent.confirm", Key: "k", RequestID: held.RequestID, ObjectID: pi.ID, Since: held.Since}, held)
+		require.Equal(
+			t, Held{Op: "intent.confirm", Key: "k", RequestID: held.RequestID, ObjectID: pi.ID, Since: held.Since},
+			held,
+		)
 		require.Equal(t, 1, b.sim.ChargeCount("o1"))
 		_, err = b.confirm(other.ID, "k2", "pm_card_visa") // another order passes
 		require.NoError(t, err)

@@ -40,7 +40,8 @@ func TestForms(t *testing.T) {
 // FuzzForms: whatever arrives, parsing does not panic, and what was parsed means
 // the same after it has been written and parsed again.
 func FuzzForms(f *testing.F) {
-	for _, s := range []string{"", "a=1", "a[b][c]=1&a[b][]=2", "[]=1", "a[=1", "a]=[", "a[]]=x", "%zz=1", "a=1&a[b]=2", "a[b]=2&a=1", "metadata[x[y]]=1", "&&=&"} {
+	for _, s := range []string{"", "a=1", "a[b][c]=1&a[b][]=2", "[]=1", "a[=1", "a]=[", "a[]]=x", "%zz=1", "a=1&a[b]=2",
+		"a[b]=2&a=1", "metadata[x[y]]=1", "&&=&"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -59,7 +60,8 @@ func FuzzForms(f *testing.F) {
 		// Percent-encoding is no difference.
 		if values, err := url.ParseQuery(s); err == nil && len(values) == 1 {
 			encoded := &node{fields: map[string]*node{}}
-			if parseForm(encoded, values.Encode()) != nil || (len(values[first(values)]) == 1 && encoded.fingerprint() != n.fingerprint()) {
+			if parseForm(encoded, values.Encode()) != nil ||
+				(len(values[first(values)]) == 1 && encoded.fingerprint() != n.fingerprint()) {
 				t.Fatalf("%q means something else encoded", s)
 			}
 		}

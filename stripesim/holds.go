@@ -145,7 +145,9 @@ func (hs *holds) pass(c *call, at Point) {
 
 func (h *Hold) stop(c *call, closed <-chan struct{}) {
 	h.mu.Lock()
-	h.waiting[c.requestID] = Held{Op: c.name(), Key: c.key, RequestID: c.requestID, ObjectID: c.id, Since: time.Now().UTC()}
+	h.waiting[c.requestID] = Held{
+		Op: c.name(), Key: c.key, RequestID: c.requestID, ObjectID: c.id, Since: time.Now().UTC(),
+	}
 	close(h.arrived)
 	h.arrived = make(chan struct{})
 	h.mu.Unlock()

@@ -48,7 +48,10 @@ func checkKey(c *call) *apiError {
 	case c.key == "":
 		return invalid("", "", "The Idempotency-Key header must not be empty.")
 	case len(c.key) > keyLength:
-		return invalid("", "", "Idempotency keys cannot be longer than %d characters; the key you sent has %d.", keyLength, len(c.key))
+		return invalid(
+			"", "", "Idempotency keys cannot be longer than %d characters; the key you sent has %d.", keyLength,
+			len(c.key),
+		)
 	}
 	return nil
 }
@@ -69,9 +72,19 @@ func (s *Sim) recall(c *call) *response {
 	var err *apiError
 	switch {
 	case e.Path != c.path:
-		err = refuse(400, typeIdempotency, "", "", "Keys for idempotent requests can only be used for the same endpoint they were first used for ('%s' vs '%s'). Try using a key other than '%s' if you meant to execute a different request.", c.path, e.Path, c.key)
+		err = refuse(
+			400, typeIdempotency, "", "",
+			"Keys for idempotent requests can only be used for the same endpoint they were first used for ('%s' vs "+
+				"'%s'). Try using a key other than '%s' if you meant to execute a different request.",
+			c.path, e.Path, c.key,
+		)
 	case e.Params != c.fingerprint():
-		err = refuse(400, typeIdempotency, "", "", "Keys for idempotent requests can only be used with the same parameters they were first used with. Try using a key other than '%s' if you meant to execute a different request.", c.key)
+		err = refuse(
+			400, typeIdempotency, "", "",
+			"Keys for idempotent requests can only be used with the same parameters they were first used with. Try "+
+				"using a key other than '%s' if you meant to execute a different request.",
+			c.key,
+		)
 	case e.executing:
 		err = keyInUse(c.key)
 	default:

@@ -94,10 +94,19 @@ func TestIdempotency(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		b.create("o1")
-		_, err := b.api.PaymentIntents.New(&stripe.PaymentIntentParams{Params: keyed("create-o1"), Amount: stripe.Int64(2000), Currency: stripe.String("usd")})
+		_, err := b.api.PaymentIntents.New(
+			&stripe.PaymentIntentParams{
+				Params: keyed("create-o1"), Amount: stripe.Int64(2000), Currency: stripe.String("usd"),
+			},
+		)
 		e := refused(t, err, 400, "")
 		require.Equal(t, stripe.ErrorTypeIdempotency, e.Type)
-		require.Equal(t, "Keys for idempotent requests can only be used with the same parameters they were first used with. Try using a key other than 'create-o1' if you meant to execute a different request.", e.Msg)
+		require.Equal(
+			t,
+			"Keys for idempotent requests can only be used with the same parameters they were first used with. Try "+
+				"using a key other than 'create-o1' if you meant to execute a different request.",
+			e.Msg,
+		)
 		require.Empty(t, e.DocURL)
 	})
 
@@ -115,7 +124,13 @@ func TestIdempotency(t *testing.T) {
 	t.Run("ComparesMeaningNotBytes", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
-		require.Equal(t, 200, b.raw("/v1/payment_intents", "k", "amount=1000&currency=usd&payment_method_types[]=card&metadata[a]=1&metadata[b]=2").StatusCode)
+		require.Equal(
+			t, 200,
+			b.raw(
+				"/v1/payment_intents", "k",
+				"amount=1000&currency=usd&payment_method_types[]=card&metadata[a]=1&metadata[b]=2",
+			).StatusCode,
+		)
 		same := "metadata%5Bb%5D=2&metadata[a]=1&payment_method_types[0]=card&currency=%75sd&amount=1000"
 		require.Equal(t, "true", b.raw("/v1/payment_intents", "k", same).Header.Get("Idempotent-Replayed"))
 		require.Equal(t, 400, b.raw("/v1/payment_intents", "k", strings.Replace(same, "[a]=1", "[a]=3", 1)).StatusCode)
@@ -135,7 +150,11 @@ func TestIdempotency(t *testing.T) {
 		b := setup(t)
 		mine := b.create("o1")
 		theirs := newClient("sk_test_other", b.url, b.shapes, time.Second)
-		pi, err := theirs.PaymentIntents.New(&stripe.PaymentIntentParams{Params: keyed("create-o1"), Amount: stripe.Int64(700), Currency: stripe.String("usd")})
+		pi, err := theirs.PaymentIntents.New(
+			&stripe.PaymentIntentParams{
+				Params: keyed("create-o1"), Amount: stripe.Int64(700), Currency: stripe.String("usd"),
+			},
+		)
 		require.NoError(t, err)
 		require.NotEqual(t, mine.ID, pi.ID)
 		_, err = theirs.PaymentIntents.Get(mine.ID, nil)
@@ -200,7 +219,11 @@ func TestIdempotency(t *testing.T) {
 		b := setup(t)
 		pi := b.paid("o1")
 		refund := func() *stripe.Refund {
-			re, err := b.api.Refunds.New(&stripe.RefundParams{Params: keyed("r"), PaymentIntent: stripe.String(pi.ID), Amount: stripe.Int64(100)})
+			re, err := b.api.Refunds.New(
+				&stripe.RefundParams{
+					Params: keyed("r"), PaymentIntent: stripe.String(pi.ID), Amount: stripe.Int64(100),
+				},
+			)
 			require.NoError(t, err)
 			return re
 		}
@@ -215,7 +238,10 @@ func TestIdempotency(t *testing.T) {
 	t.Run("ForgetsWhenTheDayEndsByItself", func(t *testing.T) {
 		t.Parallel()
 		var shift atomic.Int64
-		b := setup(t, func(o *Options) { o.Now = func() time.Time { return time.Now().Add(time.Duration(shift.Load())) } })
+		b := setup(
+			t,
+			func(o *Options) { o.Now = func() time.Time { return time.Now().Add(time.Duration(shift.Load())) } },
+		)
 		first := b.create("o1")
 		shift.Store(int64(keyLifetime))
 		require.NotEqual(t, first.ID, b.create("o1").ID)

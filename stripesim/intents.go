@@ -9,8 +9,10 @@ var (
 	}
 	methodOptionsParams = params{"card": objectOf(params{
 		"request_three_d_secure": oneOf("any", "automatic", "challenge"),
-		"capture_method":         unsupported, "cvc_token": unsupported, "installments": unsupported, "mandate_options": unsupported,
-		"network": unsupported, "setup_future_usage": unsupported, "three_d_secure": unsupported, "moto": unsupported,
+		"capture_method":         unsupported, "cvc_token": unsupported, "installments": unsupported,
+		"mandate_options": unsupported,
+		"network":         unsupported, "setup_future_usage": unsupported, "three_d_secure": unsupported,
+		"moto": unsupported,
 	})}
 	captureMethods = oneOf("automatic", "automatic_async", "manual")
 	descriptor     = stringParam(22)
@@ -18,37 +20,51 @@ var (
 	// intentParams are shared by create and update.
 	intentParams = params{
 		"amount": integerParam, "currency": stringParam(5000), "capture_method": captureMethods,
-		"customer": stringParam(5000), "description": stringParam(1000).clearable(), "expand": expandParam, "metadata": metadataParam,
+		"customer": stringParam(
+			5000,
+		), "description": stringParam(1000).clearable(), "expand": expandParam, "metadata": metadataParam,
 		"payment_method": stringParam(5000), "payment_method_data": objectOf(methodDataParams),
 		"payment_method_options": objectOf(methodOptionsParams), "payment_method_types": listOf(stringParam(5000)),
 		"receipt_email": stringParam(5000).clearable(), "setup_future_usage": oneOf("off_session", "on_session"),
-		"shipping": objectOf(shippingParams).clearable(), "statement_descriptor": descriptor, "statement_descriptor_suffix": descriptor,
+		"shipping": objectOf(
+			shippingParams,
+		).clearable(),
+		"statement_descriptor": descriptor, "statement_descriptor_suffix": descriptor,
 		"transfer_group":         stringParam(5000),
-		"application_fee_amount": unsupported, "payment_method_configuration": unsupported, "transfer_data": unsupported,
+		"application_fee_amount": unsupported, "payment_method_configuration": unsupported,
+		"transfer_data": unsupported,
 	}
 	createIntentParams = intentParams.with(params{
 		"amount": integerParam.needed(), "currency": stringParam(5000).needed(), "confirm": booleanParam,
 		"confirmation_method": oneOf("automatic", "manual"), "error_on_requires_action": booleanParam,
-		"off_session": offSession, "return_url": stringParam(5000), "use_stripe_sdk": booleanParam, "radar_options": ignored,
-		"automatic_payment_methods": objectOf(params{"enabled": booleanParam.needed(), "allow_redirects": oneOf("always", "never")}),
-		"mandate":                   unsupported, "mandate_data": unsupported, "on_behalf_of": unsupported,
+		"off_session": offSession, "return_url": stringParam(5000), "use_stripe_sdk": booleanParam,
+		"radar_options": ignored,
+		"automatic_payment_methods": objectOf(
+			params{"enabled": booleanParam.needed(), "allow_redirects": oneOf("always", "never")},
+		),
+		"mandate": unsupported, "mandate_data": unsupported, "on_behalf_of": unsupported,
 	})
 	updateIntentParams  = intentParams
 	confirmIntentParams = params{
-		"capture_method": captureMethods, "client_secret": stringParam(5000), "error_on_requires_action": booleanParam, "expand": expandParam,
-		"off_session": offSession, "payment_method": stringParam(5000), "payment_method_data": objectOf(methodDataParams),
+		"capture_method": captureMethods, "client_secret": stringParam(5000), "error_on_requires_action": booleanParam,
+		"expand":      expandParam,
+		"off_session": offSession, "payment_method": stringParam(5000),
+		"payment_method_data":    objectOf(methodDataParams),
 		"payment_method_options": objectOf(methodOptionsParams), "payment_method_types": listOf(stringParam(5000)),
 		"radar_options": ignored, "receipt_email": stringParam(5000).clearable(), "return_url": stringParam(5000),
 		"setup_future_usage": oneOf("off_session", "on_session"), "shipping": objectOf(shippingParams).clearable(),
 		"use_stripe_sdk": booleanParam, "mandate": unsupported, "mandate_data": unsupported,
 	}
 	captureIntentParams = params{
-		"amount_to_capture": integerParam, "expand": expandParam, "final_capture": booleanParam, "metadata": metadataParam,
+		"amount_to_capture": integerParam, "expand": expandParam, "final_capture": booleanParam,
+		"metadata":             metadataParam,
 		"statement_descriptor": descriptor, "statement_descriptor_suffix": descriptor,
 		"application_fee_amount": unsupported, "transfer_data": unsupported,
 	}
 	cancelIntentParams = params{
-		"cancellation_reason": oneOf("duplicate", "fraudulent", "requested_by_customer", "abandoned"), "expand": expandParam,
+		"cancellation_reason": oneOf(
+			"duplicate", "fraudulent", "requested_by_customer", "abandoned",
+		), "expand": expandParam,
 	}
 	// off_session is a boolean, or "one_off" or "recurring".
 	offSession = oneOf("true", "false", "one_off", "recurring")
@@ -119,12 +135,22 @@ func (pi *intent) chooseMethods(p *node) *apiError {
 	types, auto := p.strings("payment_method_types"), p.field("automatic_payment_methods")
 	for _, name := range types {
 		if name != "card" && name != "link" {
-			return invalid("", "payment_method_types", "The payment method type \"%s\" is invalid. Please ensure the provided type is activated in your dashboard (https://dashboard.stripe.com/account/payments/settings) and your account is enabled for any preview features that you are trying to use. See https://stripe.com/docs/payments/payment-methods/integration-options for supported payment method, currency, and country combinations.", name)
+			return invalid(
+				"", "payment_method_types",
+				"The payment method type \"%s\" is invalid. Please ensure the provided type is activated in your "+
+					"dashboard (https://dashboard.stripe.com/account/payments/settings) and your account is enabled "+
+					"for any preview features that you are trying to use. See "+
+					"https://stripe.com/docs/payments/payment-methods/integration-options for supported "+
+					"payment method, currency, and country combinations.",
+				name,
+			)
 		}
 	}
 	switch {
 	case auto != nil && len(types) > 0 && auto.boolean("enabled"):
-		return invalid("", "", "You may only specify one of these parameters: automatic_payment_methods, payment_method_types.")
+		return invalid(
+			"", "", "You may only specify one of these parameters: automatic_payment_methods, payment_method_types.",
+		)
 	case len(types) > 0:
 		pi.PaymentMethodTypes, pi.PaymentMethodOptions = types, optionsOf("automatic")
 	case auto != nil && !auto.boolean("enabled"):
@@ -193,7 +219,10 @@ func (t *tx) listIntents(c *call) (any, *apiError) {
 	if c.params.has("customer") {
 		return nil, missing(400, "customer", c.params.str("customer"), "customer")
 	}
-	return page(t, c, t.s.st.intents, t.s.st.intents.order[t.account], func(pi *intent) bool { return c.inRange(pi.Created) })
+	return page(
+		t, c, t.s.st.intents, t.s.st.intents.order[t.account],
+		func(pi *intent) bool { return c.inRange(pi.Created) },
+	)
 }
 
 func (t *tx) updateIntent(c *call) (any, *apiError) {
@@ -206,9 +235,16 @@ func (t *tx) updateIntent(c *call) (any, *apiError) {
 		return nil, missing(400, "customer", p.str("customer"), "customer")
 	}
 	open := pi.Status == requiresPaymentMethod || pi.Status == requiresConfirmation || pi.Status == requiresAction
-	for _, name := range []string{"amount", "currency", "payment_method", "payment_method_data", "payment_method_types", "capture_method"} {
+	for _, name := range []string{"amount", "currency", "payment_method", "payment_method_data", "payment_method_types",
+		"capture_method"} {
 		if p.has(name) && !open {
-			return nil, conflict(pi, "payment_intent_unexpected_state", name, "This PaymentIntent's %s could not be updated because it has a status of %s. You may only update the %s of a PaymentIntent with one of the following statuses: requires_payment_method, requires_confirmation, requires_action.", name, pi.Status, name)
+			return nil, conflict(
+				pi, "payment_intent_unexpected_state", name,
+				"This PaymentIntent's %s could not be updated because it has a status of %s. You may only update the "+
+					"%s of a PaymentIntent with one of the following statuses: requires_payment_method, "+
+					"requires_confirmation, requires_action.",
+				name, pi.Status, name,
+			)
 		}
 	}
 	amount, currency := pi.Amount, pi.Currency
@@ -275,19 +311,40 @@ func (pi *intent) awaitsConfirmation() *apiError {
 	case requiresPaymentMethod, requiresConfirmation, requiresAction:
 		return nil
 	case succeeded:
-		return conflict(pi, "payment_intent_unexpected_state", "", "You cannot confirm this PaymentIntent because it has already succeeded after being previously confirmed.")
+		return conflict(
+			pi, "payment_intent_unexpected_state", "",
+			"You cannot confirm this PaymentIntent because it has already succeeded after being previously confirmed.",
+		)
 	}
-	return conflict(pi, "payment_intent_unexpected_state", "", "You cannot confirm this PaymentIntent because it has a status of %s. Only a PaymentIntent with one of the following statuses may be confirmed: requires_confirmation, requires_action.", pi.Status)
+	return conflict(
+		pi, "payment_intent_unexpected_state", "",
+		"You cannot confirm this PaymentIntent because it has a status of %s. Only a PaymentIntent with one of the "+
+			"following statuses may be confirmed: requires_confirmation, requires_action.",
+		pi.Status,
+	)
 }
 
 // confirmable refuses a confirm that lacks something.
 func (pi *intent) confirmable(m *method, p *node) *apiError {
 	if m == nil {
-		return conflict(pi, "payment_intent_unexpected_state", "", "You cannot confirm this PaymentIntent because it's missing a payment method. You can either update the PaymentIntent with a payment method and then confirm it again, or confirm it again directly with a payment method or ConfirmationToken.")
+		return conflict(
+			pi, "payment_intent_unexpected_state", "",
+			"You cannot confirm this PaymentIntent because it's missing a payment method. You can either update the "+
+				"PaymentIntent with a payment method and then confirm it again, or confirm it again directly with a "+
+				"payment method or ConfirmationToken.",
+		)
 	}
 	auto := pi.AutomaticPaymentMethods
 	if auto != nil && auto.AllowRedirects == "always" && !p.has("return_url") {
-		return conflict(pi, "", "", "This PaymentIntent is configured to accept payment methods enabled in your Dashboard. Because some of these payment methods might redirect your customer off of your page, you must provide a `return_url`. If you don't want to accept redirect-based payment methods, set `automatic_payment_methods[enabled]` to `true` and `automatic_payment_methods[allow_redirects]` to `never` when creating Setup Intents and Payment Intents.")
+		return conflict(
+			pi, "", "",
+			"This PaymentIntent is configured to accept payment methods enabled in your Dashboard. Because some of "+
+				"these payment methods might redirect your customer off of your page, you must provide a "+
+				"`return_url`. If you don't want to accept redirect-based payment methods, set "+
+				"`automatic_payment_methods[enabled]` to `true` and "+
+				"`automatic_payment_methods[allow_redirects]` to `never` when creating Setup Intents and "+
+				"Payment Intents.",
+		)
 	}
 	return nil
 }
@@ -302,9 +359,18 @@ func (t *tx) captureIntent(c *call) (any, *apiError) {
 	ch := t.s.st.charges.byID[id(pi.LatestCharge)]
 	switch {
 	case pi.Status == succeeded && pi.CaptureMethod == "manual":
-		return nil, conflict(pi, "payment_intent_unexpected_state", "", "The remaining amount on this PaymentIntent could not be captured because the remainder of the authorized amount has been released.")
+		return nil, conflict(
+			pi, "payment_intent_unexpected_state", "",
+			"The remaining amount on this PaymentIntent could not be captured because the remainder of the "+
+				"authorized amount has been released.",
+		)
 	case pi.Status != requiresCapture:
-		return nil, conflict(pi, "payment_intent_unexpected_state", "", "This PaymentIntent could not be captured because it has a status of %s. Only a PaymentIntent with one of the following statuses may be captured: requires_capture.", pi.Status)
+		return nil, conflict(
+			pi, "payment_intent_unexpected_state", "",
+			"This PaymentIntent could not be captured because it has a status of %s. Only a PaymentIntent with one "+
+				"of the following statuses may be captured: requires_capture.",
+			pi.Status,
+		)
 	}
 	amount := pi.AmountCapturable
 	if c.params.has("amount_to_capture") {
@@ -314,9 +380,15 @@ func (t *tx) captureIntent(c *call) (any, *apiError) {
 	case amount < 0:
 		return nil, conflict(pi, "", "amount_to_capture", "Invalid non-negative integer")
 	case amount == 0:
-		return nil, conflict(pi, "parameter_invalid_integer", "amount", "This value must be greater than or equal to 1.")
+		return nil, conflict(
+			pi, "parameter_invalid_integer", "amount", "This value must be greater than or equal to 1.",
+		)
 	case amount > pi.AmountCapturable:
-		return nil, conflict(pi, "amount_too_large", "", "The payment could not be captured because the requested capture amount is greater than the amount you can capture for this charge. Contact us via https://support.stripe.com/contact/ for help.")
+		return nil, conflict(
+			pi, "amount_too_large", "",
+			"The payment could not be captured because the requested capture amount is greater than the amount you "+
+				"can capture for this charge. Contact us via https://support.stripe.com/contact/ for help.",
+		)
 	}
 	pi, ch = edit(t, pi), edit(t, ch)
 	pi.change(&c.params)
@@ -341,7 +413,13 @@ func (t *tx) cancelIntent(c *call) (any, *apiError) {
 	case requiresPaymentMethod, requiresCapture, requiresConfirmation, requiresAction, processing:
 		return t.cancel(pi, c.params.text("cancellation_reason")), nil
 	}
-	return nil, conflict(pi, "payment_intent_unexpected_state", "", "You cannot cancel this PaymentIntent because it has a status of %s. Only a PaymentIntent with one of the following statuses may be canceled: requires_payment_method, requires_capture, requires_confirmation, requires_action, processing.", pi.Status)
+	return nil, conflict(
+		pi, "payment_intent_unexpected_state", "",
+		"You cannot cancel this PaymentIntent because it has a status of %s. Only a PaymentIntent with one of the "+
+			"following statuses may be canceled: requires_payment_method, requires_capture, requires_confirmation, "+
+			"requires_action, processing.",
+		pi.Status,
+	)
 }
 
 func (t *tx) cancel(pi *intent, reason text) *intent {
@@ -350,7 +428,8 @@ func (t *tx) cancel(pi *intent, reason text) *intent {
 		t.releaseAuthorization(pi)
 	}
 	at := t.now.Unix()
-	pi.Status, pi.CanceledAt, pi.CancellationReason, pi.NextAction, pi.AmountCapturable, pi.Due = canceled, &at, reason, nil, 0, noTime
+	pi.Status, pi.CanceledAt, pi.CancellationReason, pi.NextAction, pi.AmountCapturable, pi.Due = canceled, &at, reason,
+		nil, 0, noTime
 	t.effect(EffectCancel, pi, pi.Amount, nil)
 	t.emit("payment_intent.canceled", pi, nil)
 	return pi

@@ -43,7 +43,9 @@ func TestIntents(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		_, err := b.api.PaymentIntents.New(&stripe.PaymentIntentParams{
-			Amount: stripe.Int64(1000), Currency: stripe.String("usd"), PaymentMethodTypes: stripe.StringSlice([]string{"card"}),
+			Amount: stripe.Int64(
+				1000,
+			), Currency: stripe.String("usd"), PaymentMethodTypes: stripe.StringSlice([]string{"card"}),
 			Confirm: stripe.Bool(true), PaymentMethod: stripe.String("pm_card_visa_chargeDeclined"),
 		})
 		e := refused(t, err, 402, stripe.ErrorCodeCardDeclined)
@@ -106,18 +108,32 @@ func TestIntents(t *testing.T) {
 		require.Contains(t, e.Msg, "You cannot confirm this PaymentIntent because it's missing a payment method.")
 		require.Equal(t, pi.ID, e.PaymentIntent.ID)
 		_, err = b.api.PaymentIntents.Capture(pi.ID, &stripe.PaymentIntentCaptureParams{})
-		require.Equal(t, "This PaymentIntent could not be captured because it has a status of requires_payment_method. Only a PaymentIntent with one of the following statuses may be captured: requires_capture.", refused(t, err, 400, unexpected).Msg)
+		require.Equal(
+			t,
+			"This PaymentIntent could not be captured because it has a status of requires_payment_method. Only a "+
+				"PaymentIntent with one of the following statuses may be captured: requires_capture.",
+			refused(t, err, 400, unexpected).Msg,
+		)
 
 		b.paid("o1")
 		_, err = b.confirm(pi.ID, "again", "pm_card_visa")
-		require.Equal(t, "You cannot confirm this PaymentIntent because it has already succeeded after being previously confirmed.", refused(t, err, 400, unexpected).Msg)
+		require.Equal(
+			t,
+			"You cannot confirm this PaymentIntent because it has already succeeded after being previously confirmed.",
+			refused(t, err, 400, unexpected).Msg,
+		)
 		_, err = b.api.PaymentIntents.Cancel(pi.ID, &stripe.PaymentIntentCancelParams{})
-		require.Contains(t, refused(t, err, 400, unexpected).Msg, "You cannot cancel this PaymentIntent because it has a status of succeeded. Only")
+		require.Contains(
+			t, refused(t, err, 400, unexpected).Msg,
+			"You cannot cancel this PaymentIntent because it has a status of succeeded. Only",
+		)
 		_, err = b.api.PaymentIntents.Update(pi.ID, &stripe.PaymentIntentParams{Amount: stripe.Int64(2000)})
 		require.Equal(t, "amount", refused(t, err, 400, unexpected).Param)
 
 		gone := b.create("o2")
-		canceled, err := b.api.PaymentIntents.Cancel(gone.ID, &stripe.PaymentIntentCancelParams{CancellationReason: stripe.String("abandoned")})
+		canceled, err := b.api.PaymentIntents.Cancel(
+			gone.ID, &stripe.PaymentIntentCancelParams{CancellationReason: stripe.String("abandoned")},
+		)
 		require.NoError(t, err)
 		require.Equal(t, stripe.PaymentIntentStatusCanceled, canceled.Status)
 		require.NotZero(t, canceled.CanceledAt)
@@ -138,16 +154,24 @@ func TestIntents(t *testing.T) {
 		require.Equal(t, int64(1000), pi.AmountCapturable)
 		require.Zero(t, b.sim.ChargeCount("o1"))
 
-		for amount, code := range map[int64]stripe.ErrorCode{9999: stripe.ErrorCodeAmountTooLarge, 0: stripe.ErrorCodeParameterInvalidInteger, -5: ""} {
-			_, err = b.api.PaymentIntents.Capture(pi.ID, &stripe.PaymentIntentCaptureParams{AmountToCapture: stripe.Int64(amount)})
+		for amount, code := range map[int64]stripe.ErrorCode{9999: stripe.ErrorCodeAmountTooLarge,
+			0: stripe.ErrorCodeParameterInvalidInteger, -5: ""} {
+			_, err = b.api.PaymentIntents.Capture(
+				pi.ID, &stripe.PaymentIntentCaptureParams{AmountToCapture: stripe.Int64(amount)},
+			)
 			refused(t, err, 400, code)
 		}
-		pi, err = b.api.PaymentIntents.Capture(pi.ID, &stripe.PaymentIntentCaptureParams{AmountToCapture: stripe.Int64(600)})
+		pi, err = b.api.PaymentIntents.Capture(
+			pi.ID, &stripe.PaymentIntentCaptureParams{AmountToCapture: stripe.Int64(600)},
+		)
 		require.NoError(t, err)
 		require.Equal(t, int64(600), pi.AmountReceived)
 		require.Equal(t, 1, b.sim.ChargeCount("o1"))
 		_, err = b.api.PaymentIntents.Capture(pi.ID, &stripe.PaymentIntentCaptureParams{})
-		require.Contains(t, refused(t, err, 400, stripe.ErrorCodePaymentIntentUnexpectedState).Msg, "remainder of the authorized amount has been released")
+		require.Contains(
+			t, refused(t, err, 400, stripe.ErrorCodePaymentIntentUnexpectedState).Msg,
+			"remainder of the authorized amount has been released",
+		)
 	})
 
 	t.Run("LetsAnAuthorizationExpire", func(t *testing.T) {
@@ -163,12 +187,17 @@ func TestIntents(t *testing.T) {
 		require.Zero(t, b.sim.ChargeCount(""))
 		require.Len(t, b.effects(EffectReleased), 1)
 
-		captured, err := b.confirm(b.create("o2", func(p *stripe.PaymentIntentParams) { p.CaptureMethod = stripe.String("manual") }).ID, "k2", "pm_card_visa")
+		captured, err := b.confirm(
+			b.create("o2", func(p *stripe.PaymentIntentParams) { p.CaptureMethod = stripe.String("manual") }).ID,
+			"k2", "pm_card_visa",
+		)
 		require.NoError(t, err)
 		_, err = b.api.PaymentIntents.Capture(captured.ID, &stripe.PaymentIntentCaptureParams{})
 		require.NoError(t, err)
 		b.sim.Advance(2 * authorizationLifetime)
-		require.Equal(t, stripe.PaymentIntentStatusSucceeded, b.get(captured.ID).Status, "captured in time is paid for good")
+		require.Equal(
+			t, stripe.PaymentIntentStatusSucceeded, b.get(captured.ID).Status, "captured in time is paid for good",
+		)
 	})
 
 	t.Run("BooksAnAsyncCaptureLater", func(t *testing.T) {
@@ -189,9 +218,19 @@ func TestIntents(t *testing.T) {
 	t.Run("LetsTimePassByItself", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t, func(o *Options) { o.Now = nil })
-		pi, err := b.confirm(b.create("o1", func(p *stripe.PaymentIntentParams) { p.CaptureMethod = stripe.String("automatic_async") }).ID, "k", "pm_card_visa")
+		pi, err := b.confirm(
+			b.create(
+				"o1",
+				func(p *stripe.PaymentIntentParams) { p.CaptureMethod = stripe.String("automatic_async") },
+			).ID,
+			"k", "pm_card_visa",
+		)
 		require.NoError(t, err)
-		require.Eventually(t, func() bool { return b.charge(pi).BalanceTransaction != nil }, 30*time.Second, 20*time.Millisecond)
+		require.Eventually(
+			t,
+			func() bool { return b.charge(pi).BalanceTransaction != nil },
+			30*time.Second, 20*time.Millisecond,
+		)
 	})
 
 	t.Run("AuthenticatesTheCustomer", func(t *testing.T) {
@@ -225,12 +264,22 @@ func TestIntents(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		pi := b.create("o1")
-		_, err := b.api.PaymentIntents.Confirm(pi.ID, &stripe.PaymentIntentConfirmParams{OffSession: stripe.Bool(true), PaymentMethod: stripe.String("pm_card_threeDSecure2Required")})
+		_, err := b.api.PaymentIntents.Confirm(
+			pi.ID,
+			&stripe.PaymentIntentConfirmParams{
+				OffSession: stripe.Bool(true), PaymentMethod: stripe.String("pm_card_threeDSecure2Required"),
+			},
+		)
 		e := refused(t, err, 402, stripe.ErrorCodeAuthenticationRequired)
 		require.Equal(t, stripe.DeclineCodeAuthenticationRequired, e.DeclineCode)
 		require.Empty(t, e.ChargeID)
 		require.Nil(t, b.get(pi.ID).LatestCharge)
-		_, err = b.api.PaymentIntents.Confirm(pi.ID, &stripe.PaymentIntentConfirmParams{ErrorOnRequiresAction: stripe.Bool(true), PaymentMethod: stripe.String("pm_card_threeDSecure2Required")})
+		_, err = b.api.PaymentIntents.Confirm(
+			pi.ID,
+			&stripe.PaymentIntentConfirmParams{
+				ErrorOnRequiresAction: stripe.Bool(true), PaymentMethod: stripe.String("pm_card_threeDSecure2Required"),
+			},
+		)
 		refused(t, err, 402, stripe.ErrorCodePaymentIntentActionRequired)
 	})
 
@@ -250,12 +299,19 @@ func TestIntents(t *testing.T) {
 	t.Run("WantsAReturnURLForAutomaticMethods", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
-		pi, err := b.api.PaymentIntents.New(&stripe.PaymentIntentParams{Amount: stripe.Int64(1000), Currency: stripe.String("usd")})
+		pi, err := b.api.PaymentIntents.New(
+			&stripe.PaymentIntentParams{Amount: stripe.Int64(1000), Currency: stripe.String("usd")},
+		)
 		require.NoError(t, err)
 		require.True(t, pi.AutomaticPaymentMethods.Enabled)
 		_, err = b.confirm(pi.ID, "k", "pm_card_visa")
 		require.Contains(t, refused(t, err, 400, "").Msg, "you must provide a `return_url`")
-		pi, err = b.api.PaymentIntents.Confirm(pi.ID, &stripe.PaymentIntentConfirmParams{PaymentMethod: stripe.String("pm_card_visa"), ReturnURL: stripe.String("https://example.com/")})
+		pi, err = b.api.PaymentIntents.Confirm(
+			pi.ID,
+			&stripe.PaymentIntentConfirmParams{
+				PaymentMethod: stripe.String("pm_card_visa"), ReturnURL: stripe.String("https://example.com/"),
+			},
+		)
 		require.NoError(t, err)
 		require.Equal(t, stripe.PaymentIntentStatusSucceeded, pi.Status)
 	})
@@ -263,9 +319,13 @@ func TestIntents(t *testing.T) {
 	t.Run("SpendsAMethodOnce", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
-		m, err := b.api.PaymentMethods.New(&stripe.PaymentMethodParams{Type: stripe.String("card"), Card: &stripe.PaymentMethodCardParams{
-			Number: stripe.String("4242424242424242"), ExpMonth: stripe.Int64(1), ExpYear: stripe.Int64(2030), CVC: stripe.String("123"),
-		}})
+		m, err := b.api.PaymentMethods.New(
+			&stripe.PaymentMethodParams{Type: stripe.String("card"), Card: &stripe.PaymentMethodCardParams{
+				Number: stripe.String(
+					"4242424242424242",
+				), ExpMonth: stripe.Int64(1), ExpYear: stripe.Int64(2030), CVC: stripe.String("123"),
+			}},
+		)
 		require.NoError(t, err)
 		_, err = b.confirm(b.create("o1").ID, "k1", m.ID)
 		require.NoError(t, err)
@@ -277,7 +337,9 @@ func TestIntents(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		pi := b.create("o1")
-		p := &stripe.PaymentIntentParams{Amount: stripe.Int64(1500), Description: stripe.String("d"), PaymentMethod: stripe.String("pm_card_visa")}
+		p := &stripe.PaymentIntentParams{
+			Amount: stripe.Int64(1500), Description: stripe.String("d"), PaymentMethod: stripe.String("pm_card_visa"),
+		}
 		p.AddMetadata("order_id", "")
 		p.AddMetadata("more", "yes")
 		pi, err := b.api.PaymentIntents.Update(pi.ID, p)
@@ -299,24 +361,40 @@ func TestParameters(t *testing.T) {
 		code          stripe.ErrorCode
 		param, starts string
 	}{
-		"unknown":        {card1000 + "&colour=red", stripe.ErrorCodeParameterUnknown, "colour", "Received unknown parameter: colour"},
-		"nested unknown": {card1000 + "&shipping[colour]=red", stripe.ErrorCodeParameterUnknown, "shipping[colour]", "Received unknown parameter: shipping[colour]"},
-		"no amount":      {"currency=usd", stripe.ErrorCodeParameterMissing, "amount", "Missing required param: amount."},
-		"no integer":     {"amount=ten&currency=usd", stripe.ErrorCodeParameterInvalidInteger, "amount", "Invalid integer: ten"},
-		"empty":          {"amount=&currency=usd", stripe.ErrorCodeParameterInvalidEmpty, "amount", "You passed an empty string for 'amount'."},
-		"zero":           {"amount=0&currency=usd", stripe.ErrorCodeParameterInvalidInteger, "amount", "This value must be greater than or equal to 1."},
-		"small":          {"amount=49&currency=usd", stripe.ErrorCodeAmountTooSmall, "amount", "Amount must be at least $0.50 usd"},
-		"small yen":      {"amount=49&currency=jpy", stripe.ErrorCodeAmountTooSmall, "amount", "Amount must be at least ¥50 jpy"},
-		"large":          {"amount=100000000&currency=usd", stripe.ErrorCodeAmountTooLarge, "amount", "Amount must be no more than $999,999.99"},
-		"no currency":    {"amount=1000&currency=xyz", "", "currency", "Invalid currency: xyz. Stripe currently supports these currencies: usd, aed"},
-		"króna":          {"amount=10050&currency=isk", stripe.ErrorCodeInvalidChargeAmount, "amount", "Invalid amount"},
-		"dinar":          {"amount=10005&currency=kwd", stripe.ErrorCodeInvalidChargeAmount, "amount", "Invalid amount"},
-		"enum":           {card1000 + "&capture_method=later", "", "capture_method", "Invalid capture_method: must be one of automatic, automatic_async, or manual"},
-		"boolean":        {card1000 + "&confirm=yes", "", "confirm", "Invalid boolean: yes"},
-		"metadata":       {card1000 + "&metadata=1", "", "metadata", "Invalid object"},
-		"customer":       {card1000 + "&customer=cus_1", stripe.ErrorCodeResourceMissing, "customer", "No such customer: 'cus_1'"},
-		"method":         {card1000 + "&payment_method=pm_1", stripe.ErrorCodeResourceMissing, "payment_method", "No such PaymentMethod: 'pm_1'"},
-		"unsupported":    {card1000 + "&on_behalf_of=acct_1", "", "on_behalf_of", "stripesim does not implement the parameter on_behalf_of"},
+		"unknown": {card1000 + "&colour=red", stripe.ErrorCodeParameterUnknown, "colour",
+			"Received unknown parameter: colour"},
+		"nested unknown": {card1000 + "&shipping[colour]=red", stripe.ErrorCodeParameterUnknown, "shipping[colour]",
+			"Received unknown parameter: shipping[colour]"},
+		"no amount": {"currency=usd", stripe.ErrorCodeParameterMissing, "amount",
+			"Missing required param: amount."},
+		"no integer": {"amount=ten&currency=usd", stripe.ErrorCodeParameterInvalidInteger, "amount",
+			"Invalid integer: ten"},
+		"empty": {"amount=&currency=usd", stripe.ErrorCodeParameterInvalidEmpty, "amount",
+			"You passed an empty string for 'amount'."},
+		"zero": {"amount=0&currency=usd", stripe.ErrorCodeParameterInvalidInteger, "amount",
+			"This value must be greater than or equal to 1."},
+		"small": {"amount=49&currency=usd", stripe.ErrorCodeAmountTooSmall, "amount",
+			"Amount must be at least $0.50 usd"},
+		"small yen": {"amount=49&currency=jpy", stripe.ErrorCodeAmountTooSmall, "amount",
+			"Amount must be at least ¥50 jpy"},
+		"large": {"amount=100000000&currency=usd", stripe.ErrorCodeAmountTooLarge, "amount",
+			"Amount must be no more than $999,999.99"},
+		"no currency": {"amount=1000&currency=xyz", "", "currency",
+			"Invalid currency: xyz. Stripe currently supports these currencies: usd, aed"},
+		"króna": {"amount=10050&currency=isk", stripe.ErrorCodeInvalidChargeAmount, "amount",
+			"Invalid amount"},
+		"dinar": {"amount=10005&currency=kwd", stripe.ErrorCodeInvalidChargeAmount, "amount",
+			"Invalid amount"},
+		"enum": {card1000 + "&capture_method=later", "", "capture_method",
+			"Invalid capture_method: must be one of automatic, automatic_async, or manual"},
+		"boolean":  {card1000 + "&confirm=yes", "", "confirm", "Invalid boolean: yes"},
+		"metadata": {card1000 + "&metadata=1", "", "metadata", "Invalid object"},
+		"customer": {card1000 + "&customer=cus_1", stripe.ErrorCodeResourceMissing, "customer",
+			"No such customer: 'cus_1'"},
+		"method": {card1000 + "&payment_method=pm_1", stripe.ErrorCodeResourceMissing, "payment_method",
+			"No such PaymentMethod: 'pm_1'"},
+		"unsupported": {card1000 + "&on_behalf_of=acct_1", "", "on_behalf_of",
+			"stripesim does not implement the parameter on_behalf_of"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, 400, b.raw("/v1/payment_intents", "", tc.form).StatusCode)
@@ -340,7 +418,8 @@ func TestParameters(t *testing.T) {
 func TestDoor(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(o *Options) { o.Keys = []string{DefaultKey} })
-	for name, key := range map[string]string{"unknown": "sk_test_else", "live": "sk_live_payonce", "publishable": "pk_test_payonce"} {
+	for name, key := range map[string]string{"unknown": "sk_test_else", "live": "sk_live_payonce",
+		"publishable": "pk_test_payonce"} {
 		_, err := newClient(key, b.url, b.shapes, 0).PaymentIntents.Get("pi_1", nil)
 		e := refused(t, err, 401, "")
 		require.Equal(t, stripe.ErrorTypeInvalidRequest, e.Type, name)

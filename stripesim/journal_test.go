@@ -38,9 +38,16 @@ func TestJournal(t *testing.T) {
 			refused(t, err, 402, stripe.ErrorCodeCardDeclined)
 			action, err = b.confirm(b.create("o3").ID, "k3", "pm_card_threeDSecure2Required")
 			require.NoError(t, err)
-			held, err = b.confirm(b.create("o4", func(p *stripe.PaymentIntentParams) { p.CaptureMethod = stripe.String("manual") }).ID, "k4", "pm_card_visa")
+			held, err = b.confirm(
+				b.create("o4", func(p *stripe.PaymentIntentParams) { p.CaptureMethod = stripe.String("manual") }).ID,
+				"k4", "pm_card_visa",
+			)
 			require.NoError(t, err)
-			re, err := b.api.Refunds.New(&stripe.RefundParams{Params: keyed("r"), PaymentIntent: stripe.String(paid.ID), Amount: stripe.Int64(200)})
+			re, err := b.api.Refunds.New(
+				&stripe.RefundParams{
+					Params: keyed("r"), PaymentIntent: stripe.String(paid.ID), Amount: stripe.Int64(200),
+				},
+			)
 			require.NoError(t, err)
 			refundID = re.ID
 			b.paid("o5", "pm_card_createDispute")
@@ -135,8 +142,13 @@ func TestJournal(t *testing.T) {
 					for i := 0; ; i++ {
 						order := fmt.Sprintf("r%d-w%d-%d", round, w, i)
 						pi, err := api.PaymentIntents.New(&stripe.PaymentIntentParams{
-							Amount: stripe.Int64(1000), Currency: stripe.String("usd"), Confirm: stripe.Bool(true), PaymentMethod: stripe.String("pm_card_visa"),
-							PaymentMethodTypes: stripe.StringSlice([]string{"card"}), Metadata: map[string]string{"order_id": order},
+							Amount: stripe.Int64(
+								1000,
+							), Currency: stripe.String("usd"), Confirm: stripe.Bool(true),
+							PaymentMethod: stripe.String("pm_card_visa"),
+							PaymentMethodTypes: stripe.StringSlice(
+								[]string{"card"},
+							), Metadata: map[string]string{"order_id": order},
 						})
 						if err != nil {
 							return
@@ -145,7 +157,11 @@ func TestJournal(t *testing.T) {
 					}
 				}()
 			}
-			require.Eventually(t, func() bool { return len(confirmed) > 20*(round+1) }, 30*time.Second, time.Millisecond)
+			require.Eventually(
+				t,
+				func() bool { return len(confirmed) > 20*(round+1) },
+				30*time.Second, time.Millisecond,
+			)
 			require.NoError(t, child.Process.Kill())
 			_ = child.Wait()
 			for _, done := range workers {
@@ -183,7 +199,9 @@ func TestJournal(t *testing.T) {
 		b.sim.mu.Unlock()
 		answered := make(chan error, 1)
 		go func() {
-			_, err := b.api.PaymentIntents.New(&stripe.PaymentIntentParams{Amount: stripe.Int64(1000), Currency: stripe.String("usd")})
+			_, err := b.api.PaymentIntents.New(
+				&stripe.PaymentIntentParams{Amount: stripe.Int64(1000), Currency: stripe.String("usd")},
+			)
 			answered <- err
 		}()
 		require.Eventually(t, func() bool { return len(b.sim.Effects()) == 1 }, 30*time.Second, time.Millisecond)

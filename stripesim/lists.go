@@ -16,7 +16,9 @@ func page[T object](t *tx, c *call, tab table[T], ids []string, keep func(T) boo
 	p := &c.params
 	after, before := p.str("starting_after"), p.str("ending_before")
 	if after != "" && before != "" {
-		return nil, invalid("", "", "Received both starting_after and ending_before parameters. Please pass in only one.")
+		return nil, invalid(
+			"", "", "Received both starting_after and ending_before parameters. Please pass in only one.",
+		)
 	}
 	for name, cursor := range map[string]string{"starting_after": after, "ending_before": before} {
 		if cursor == "" {
@@ -68,7 +70,10 @@ func page[T object](t *tx, c *call, tab table[T], ids []string, keep func(T) boo
 // placeOf finds where a cursor is, or would be, in the order of creation.
 func placeOf[T object](tab table[T], ids []string, cursor string) (int, bool) {
 	at := tab.byID[cursor].meta().Seq
-	return slices.BinarySearchFunc(ids, at, func(id string, seq int64) int { return cmp.Compare(tab.byID[id].meta().Seq, seq) })
+	return slices.BinarySearchFunc(
+		ids, at,
+		func(id string, seq int64) int { return cmp.Compare(tab.byID[id].meta().Seq, seq) },
+	)
 }
 
 func kindName[T object]() string {

@@ -72,7 +72,11 @@ func TestLists(t *testing.T) {
 		require.Equal(t, 400, b.getRaw("/v1/payment_intents?starting_after=pi_none"))
 		require.Contains(t, string(b.shapes.body), `"No such payment_intent: 'pi_none'","param":"starting_after"`)
 		require.Equal(t, 400, b.getRaw("/v1/payment_intents?starting_after="+all[0]+"&ending_before="+all[1]))
-		require.Contains(t, string(b.shapes.body), "Received both starting_after and ending_before parameters. Please pass in only one.")
+		require.Contains(
+			t,
+			string(b.shapes.body),
+			"Received both starting_after and ending_before parameters. Please pass in only one.",
+		)
 		require.Equal(t, 400, b.getRaw("/v1/payment_intents?limit=abc"))
 		require.Contains(t, string(b.shapes.body), "Invalid integer: abc")
 	})

@@ -7,8 +7,14 @@ import (
 
 var (
 	addressParams = params{
-		"city": stringParam(5000).clearable(), "country": stringParam(5000).clearable(), "line1": stringParam(5000).clearable(),
-		"line2": stringParam(5000).clearable(), "postal_code": stringParam(5000).clearable(), "state": stringParam(5000).clearable(),
+		"city": stringParam(
+			5000,
+		).clearable(),
+		"country": stringParam(5000).clearable(), "line1": stringParam(5000).clearable(),
+		"line2": stringParam(
+			5000,
+		).clearable(),
+		"postal_code": stringParam(5000).clearable(), "state": stringParam(5000).clearable(),
 	}
 	methodDataParams = params{
 		"type": oneOf("card").needed(),
@@ -23,7 +29,8 @@ var (
 		"metadata":      metadataParam,
 		"radar_options": ignored,
 	}
-	createMethodParams = methodDataParams.with(otherMethods).with(params{"expand": expandParam, "customer": unsupported, "payment_method": unsupported})
+	createMethodParams = methodDataParams.with(otherMethods).
+				with(params{"expand": expandParam, "customer": unsupported, "payment_method": unsupported})
 )
 
 // otherMethods are Stripe's payment methods that are no cards.
@@ -64,14 +71,20 @@ func (t *tx) newMethod(n *node) (*method, *apiError) {
 	case found == nil && param == "card[token]":
 		return nil, missing(400, "token", name, "card[token]")
 	case found == nil:
-		return nil, refuse(402, typeCard, "card_declined", "number", "Your card was declined. Your request was in test mode, but used a non test card. For a list of valid test cards, visit: https://stripe.com/docs/testing.")
+		return nil, refuse(
+			402, typeCard, "card_declined", "number",
+			"Your card was declined. Your request was in test mode, but used a non test card. For a list of valid "+
+				"test cards, visit: https://stripe.com/docs/testing.",
+		)
 	}
 	m := t.methodOf(found)
 	if month, year := given.integer("exp_month"), given.integer("exp_year"); month != 0 {
 		m.Card.ExpMonth, m.Card.ExpYear = int(month), int(year)
 	}
 	b := n.field("billing_details")
-	m.BillingDetails = billing{Address: readAddress(b.field("address")), Email: b.text("email"), Name: b.text("name"), Phone: b.text("phone")}
+	m.BillingDetails = billing{
+		Address: readAddress(b.field("address")), Email: b.text("email"), Name: b.text("name"), Phone: b.text("phone"),
+	}
 	m.Metadata = mergeMetadata(m.Metadata, n)
 	return m, nil
 }
@@ -80,7 +93,9 @@ func (t *tx) newMethod(n *node) (*method, *apiError) {
 // time a pm_card_… token is used.
 func (t *tx) methodOf(c *card) *method {
 	m := &method{
-		ID: t.s.newID("pm_1", 23), Object: kindMethod, Created: t.now.Unix(), Type: "card", Metadata: map[string]string{},
+		ID: t.s.newID(
+			"pm_1", 23,
+		), Object: kindMethod, Created: t.now.Unix(), Type: "card", Metadata: map[string]string{},
 		Card: methodCard{
 			Brand: c.brand, Checks: checks{CVC: "unchecked"}, Country: c.country, DisplayBrand: c.brand,
 			ExpMonth: 8, ExpYear: t.now.Year() + 1, Fingerprint: c.fingerprint(), Funding: c.funding, Last4: c.last4(),
@@ -110,7 +125,12 @@ func (t *tx) resolveMethod(n *node) (*method, *apiError) {
 		return nil, missing(400, "PaymentMethod", name, "payment_method")
 	}
 	if m.Spent {
-		return nil, invalid("", "payment_method", "The provided PaymentMethod was previously used with a PaymentIntent without Customer attachment, shared with a connected account without Customer attachment, or was detached from a Customer. It may not be used again. To use a PaymentMethod multiple times, you must attach it to a Customer first.")
+		return nil, invalid(
+			"", "payment_method",
+			"The provided PaymentMethod was previously used with a PaymentIntent without Customer attachment, shared "+
+				"with a connected account without Customer attachment, or was detached from a Customer. It may not "+
+				"be used again. To use a PaymentMethod multiple times, you must attach it to a Customer first.",
+		)
 	}
 	return m, nil
 }
@@ -130,7 +150,10 @@ func (t *tx) getMethod(c *call) (any, *apiError) {
 }
 
 func readAddress(n *node) address {
-	return address{City: n.text("city"), Country: n.text("country"), Line1: n.text("line1"), Line2: n.text("line2"), PostalCode: n.text("postal_code"), State: n.text("state")}
+	return address{
+		City: n.text("city"), Country: n.text("country"), Line1: n.text("line1"), Line2: n.text("line2"),
+		PostalCode: n.text("postal_code"), State: n.text("state"),
+	}
 }
 
 func luhn(number string) bool {

@@ -44,7 +44,13 @@ func (p params) validate(n *node, prefix string) *apiError {
 			if r.unset {
 				continue
 			}
-			return invalid("parameter_invalid_empty", name, "You passed an empty string for '%s'. We assume empty values are an attempt to unset a parameter; however '%s' cannot be unset. You should remove '%s' from your request or supply a non-empty value.", name, name, name)
+			return invalid(
+				"parameter_invalid_empty", name,
+				"You passed an empty string for '%s'. We assume empty values are an attempt to unset a parameter; "+
+					"however '%s' cannot be unset. You should remove '%s' from your request or supply a non-empty "+
+					"value.",
+				name, name, name,
+			)
 		}
 		if err := r.check(name, child); err != nil {
 			return err
@@ -103,10 +109,20 @@ var (
 				return invalid("", name, "Metadata values must be strings, but for key '%s' you passed in a hash", key)
 			}
 			if len([]rune(key)) > 40 {
-				return invalid("", name, "Metadata keys can be at most 40 characters, but you passed in a key of %d characters: %s", len([]rune(key)), key)
+				return invalid(
+					"", name,
+					"Metadata keys can be at most 40 characters, but you passed in a key of %d characters: %s",
+					len([]rune(key)),
+					key,
+				)
 			}
 			if size := len([]rune(v.value)); size > 500 {
-				return invalid("", name, "Metadata values can have up to 500 characters, but you passed in a value that is %d characters. Invalid value: %s", size, v.value)
+				return invalid(
+					"", name,
+					"Metadata values can have up to 500 characters, but you passed in a value that is %d characters. "+
+						"Invalid value: %s",
+					size, v.value,
+				)
 			}
 		}
 		return nil

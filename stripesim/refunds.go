@@ -40,12 +40,18 @@ type destinationCard struct {
 
 var (
 	cardReversal = &destination{Card: destinationCard{Type: "reversal"}, Type: "card"}
-	cardRefund   = &destination{Card: destinationCard{ReferenceStatus: "pending", ReferenceType: "acquirer_reference_number", Type: "refund"}, Type: "card"}
+	cardRefund   = &destination{
+		Card: destinationCard{ReferenceStatus: "pending", ReferenceType: "acquirer_reference_number", Type: "refund"},
+		Type: "card",
+	}
 
 	createRefundParams = params{
 		"amount": integerParam, "charge": stringParam(5000), "payment_intent": stringParam(5000), "expand": expandParam,
-		"metadata": metadataParam, "reason": oneOf("duplicate", "fraudulent", "requested_by_customer"), "instructions_email": ignored,
-		"currency": unsupported, "customer": unsupported, "origin": unsupported, "refund_application_fee": unsupported, "reverse_transfer": unsupported,
+		"metadata": metadataParam, "reason": oneOf("duplicate", "fraudulent", "requested_by_customer"),
+		"instructions_email": ignored,
+		"currency":           unsupported, "customer": unsupported, "origin": unsupported,
+		"refund_application_fee": unsupported,
+		"reverse_transfer":       unsupported,
 	}
 )
 
@@ -82,15 +88,26 @@ func (t *tx) createRefund(c *call) (any, *apiError) {
 	case amount < 1 && p.has("amount"):
 		return nil, invalid("parameter_invalid_integer", "amount", "This value must be greater than or equal to 1.")
 	case t.chargedBack(ch):
-		return nil, executed(invalid("charge_disputed", "", "Charge %s has been charged back; cannot issue a refund.", ch.ID))
+		return nil, executed(
+			invalid("charge_disputed", "", "Charge %s has been charged back; cannot issue a refund.", ch.ID),
+		)
 	case left == 0:
 		return nil, executed(invalid("charge_already_refunded", "", "Charge %s has already been refunded.", ch.ID))
 	case amount > left:
-		return nil, executed(invalid("", "amount", "Refund amount (%s) is greater than unrefunded amount on charge (%s)", money(amount, ch.Currency), money(left, ch.Currency)))
+		return nil, executed(
+			invalid(
+				"", "amount", "Refund amount (%s) is greater than unrefunded amount on charge (%s)",
+				money(amount, ch.Currency),
+				money(left, ch.Currency),
+			),
+		)
 	}
 	re := &refund{
-		ID: t.s.newID("re_3", 23), Object: kindRefund, Amount: amount, Charge: ch.ID, Created: t.now.Unix(), Currency: ch.Currency,
-		Destination: cardRefund, Metadata: mergeMetadata(map[string]string{}, p), PaymentIntent: pi.ID, Reason: p.text("reason"), Status: succeeded,
+		ID: t.s.newID(
+			"re_3", 23,
+		), Object: kindRefund, Amount: amount, Charge: ch.ID, Created: t.now.Unix(), Currency: ch.Currency,
+		Destination: cardRefund, Metadata: mergeMetadata(map[string]string{}, p), PaymentIntent: pi.ID,
+		Reason: p.text("reason"), Status: succeeded,
 	}
 	if m := t.s.st.methods.byID[ch.PaymentMethod]; m != nil {
 		switch cardsByName[m.row.Card].refund {
@@ -122,7 +139,10 @@ func (t *tx) refundable(p *node) (*intent, *charge, *apiError) {
 			return nil, nil, missing(404, "charge", p.str("charge"), "id")
 		}
 		if p.has("payment_intent") && id(found.PaymentIntent) != p.str("payment_intent") {
-			return nil, nil, invalid("", "charge", "Charge %s does not belong to PaymentIntent %s.", found.ID, p.str("payment_intent"))
+			return nil, nil, invalid(
+				"", "charge", "Charge %s does not belong to PaymentIntent %s.", found.ID,
+				p.str("payment_intent"),
+			)
 		}
 		ch = found
 	case p.has("payment_intent"):
@@ -132,19 +152,33 @@ func (t *tx) refundable(p *node) (*intent, *charge, *apiError) {
 		}
 		ch = st.charges.byID[id(pi.LatestCharge)]
 		if ch == nil || ch.Status != succeeded {
-			return nil, nil, executed(invalid("", "", "This PaymentIntent (%s) does not have a successful charge to refund.", pi.ID))
+			return nil, nil, executed(
+				invalid("", "", "This PaymentIntent (%s) does not have a successful charge to refund.", pi.ID),
+			)
 		}
 	default:
-		return nil, nil, invalid("", "", "One of the following params should be provided for this request: payment_intent or charge.")
+		return nil, nil, invalid(
+			"", "", "One of the following params should be provided for this request: payment_intent or charge.",
+		)
 	}
 	pi := st.intents.byID[chargedIntent(ch)]
 	switch {
 	case ch.Status != succeeded:
-		return nil, nil, executed(invalid("", "", "This PaymentIntent (%s) does not have a successful charge to refund.", pi.ID))
+		return nil, nil, executed(
+			invalid("", "", "This PaymentIntent (%s) does not have a successful charge to refund.", pi.ID),
+		)
 	case !ch.Captured && ch.Refunded:
 		return nil, nil, executed(invalid("charge_already_refunded", "", "Charge %s has already been refunded.", ch.ID))
 	case !ch.Captured:
-		return nil, nil, executed(invalid("", "", "This uncaptured Charge was created by a PaymentIntent (%s). You must cancel the PaymentIntent to reverse the authorization instead of refunding the Charge directly. For more information, see https://stripe.com/docs/payments/place-a-hold-on-a-payment-method", pi.ID))
+		return nil, nil, executed(
+			invalid(
+				"", "",
+				"This uncaptured Charge was created by a PaymentIntent (%s). You must cancel the PaymentIntent to "+
+					"reverse the authorization instead of refunding the Charge directly. For more information, see "+
+					"https://stripe.com/docs/payments/place-a-hold-on-a-payment-method",
+				pi.ID,
+			),
+		)
 	}
 	return pi, ch, nil
 }

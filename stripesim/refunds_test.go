@@ -47,7 +47,11 @@ func TestRefunds(t *testing.T) {
 		require.Equal(t, int64(700), re.Amount)
 		require.True(t, b.charge(pi).Refunded)
 		_, err = b.refund(pi.ID, "r4", 1)
-		require.Equal(t, fmt.Sprintf("Charge %s has already been refunded.", pi.LatestCharge.ID), refused(t, err, 400, stripe.ErrorCodeChargeAlreadyRefunded).Msg)
+		require.Equal(
+			t,
+			fmt.Sprintf("Charge %s has already been refunded.", pi.LatestCharge.ID),
+			refused(t, err, 400, stripe.ErrorCodeChargeAlreadyRefunded).Msg,
+		)
 		require.Equal(t, stripe.PaymentIntentStatusSucceeded, b.get(pi.ID).Status)
 		require.Len(t, b.effects(EffectRefund), 2)
 	})
@@ -58,7 +62,9 @@ func TestRefunds(t *testing.T) {
 		pi := b.paid("o1")
 		var wg sync.WaitGroup
 		for i := range 30 {
-			wg.Go(func() { b.raw("/v1/refunds", fmt.Sprint("r", i), fmt.Sprintf("payment_intent=%s&amount=90", pi.ID)) })
+			wg.Go(
+				func() { b.raw("/v1/refunds", fmt.Sprint("r", i), fmt.Sprintf("payment_intent=%s&amount=90", pi.ID)) },
+			)
 		}
 		wg.Wait()
 		require.Equal(t, int64(990), b.charge(pi).AmountRefunded)
@@ -69,21 +75,32 @@ func TestRefunds(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		_, err := b.api.Refunds.New(&stripe.RefundParams{})
-		require.Equal(t, "One of the following params should be provided for this request: payment_intent or charge.", refused(t, err, 400, "").Msg)
+		require.Equal(
+			t, "One of the following params should be provided for this request: payment_intent or charge.",
+			refused(t, err, 400, "").Msg,
+		)
 		_, err = b.api.Refunds.New(&stripe.RefundParams{Charge: stripe.String("ch_none")})
 		require.Equal(t, "id", refused(t, err, 404, stripe.ErrorCodeResourceMissing).Param)
 		open := b.create("o1")
 		_, err = b.refund(open.ID, "r1", 0)
 		require.Contains(t, refused(t, err, 400, "").Msg, "does not have a successful charge to refund")
-		manual, err := b.confirm(b.create("o2", func(p *stripe.PaymentIntentParams) { p.CaptureMethod = stripe.String("manual") }).ID, "k2", "pm_card_visa")
+		manual, err := b.confirm(
+			b.create("o2", func(p *stripe.PaymentIntentParams) { p.CaptureMethod = stripe.String("manual") }).ID,
+			"k2", "pm_card_visa",
+		)
 		require.NoError(t, err)
 		_, err = b.refund(manual.ID, "r2", 0)
 		require.Contains(t, refused(t, err, 400, "").Msg, "You must cancel the PaymentIntent")
 		pi := b.paid("o3")
 		_, err = b.api.Refunds.New(&stripe.RefundParams{PaymentIntent: stripe.String(pi.ID), Amount: stripe.Int64(0)})
 		refused(t, err, 400, stripe.ErrorCodeParameterInvalidInteger)
-		_, err = b.api.Refunds.New(&stripe.RefundParams{PaymentIntent: stripe.String(pi.ID), Reason: stripe.String("regret")})
-		require.Equal(t, "Invalid reason: must be one of duplicate, fraudulent, or requested_by_customer", refused(t, err, 400, "").Msg)
+		_, err = b.api.Refunds.New(
+			&stripe.RefundParams{PaymentIntent: stripe.String(pi.ID), Reason: stripe.String("regret")},
+		)
+		require.Equal(
+			t, "Invalid reason: must be one of duplicate, fraudulent, or requested_by_customer",
+			refused(t, err, 400, "").Msg,
+		)
 		disputed := b.paid("o4", "pm_card_createDispute")
 		_, err = b.refund(disputed.ID, "r4", 0)
 		refused(t, err, 400, stripe.ErrorCodeChargeDisputed)
@@ -170,7 +187,13 @@ func TestDisputes(t *testing.T) {
 	}
 	submit := func(b *bench, id, text string) {
 		b.t.Helper()
-		d, err := b.api.Disputes.Update(id, &stripe.DisputeParams{Evidence: &stripe.DisputeEvidenceParams{UncategorizedText: stripe.String(text)}, Submit: stripe.Bool(true)})
+		d, err := b.api.Disputes.Update(
+			id,
+			&stripe.DisputeParams{
+				Evidence: &stripe.DisputeEvidenceParams{UncategorizedText: stripe.String(text)},
+				Submit:   stripe.Bool(true),
+			},
+		)
 		require.NoError(b.t, err)
 		require.Equal(b.t, int64(1), d.EvidenceDetails.SubmissionCount)
 	}
@@ -198,7 +221,11 @@ func TestDisputes(t *testing.T) {
 		require.NoError(t, err)
 		_, err = b.api.Disputes.Close(d.ID, &stripe.DisputeParams{})
 		require.Equal(t, "This dispute is already closed", refused(t, err, 400, "").Msg)
-		require.Contains(t, b.eventTypes(), "charge.succeeded charge.dispute.created charge.dispute.funds_withdrawn payment_intent.succeeded")
+		require.Contains(
+			t,
+			b.eventTypes(),
+			"charge.succeeded charge.dispute.created charge.dispute.funds_withdrawn payment_intent.succeeded",
+		)
 	})
 
 	t.Run("AreLostOrGivenUp", func(t *testing.T) {

@@ -8,7 +8,12 @@ import (
 	"time"
 )
 
-var searchParams = params{"query": stringParam(5000).needed(), "limit": integerParam, "page": stringParam(5000), "expand": expandParam}
+var searchParams = params{
+	"query":  stringParam(5000).needed(),
+	"limit":  integerParam,
+	"page":   stringParam(5000),
+	"expand": expandParam,
+}
 
 // searchResult is the page of a search. Its cursor is opaque.
 type searchResult struct {
@@ -41,7 +46,9 @@ type clause struct {
 	negated               bool
 }
 
-var clausePattern = regexp.MustCompile(`^\s*(-?)(amount|created|currency|customer|status|metadata)(?:\[["']([^"']*)["']\])?(:|~|>=|<=|>|<|=)(?:"([^"]*)"|'([^']*)'|([^\s"']+))\s*`)
+var clausePattern = regexp.MustCompile(
+	`^\s*(-?)(amount|created|currency|customer|status|metadata)(?:\[["']([^"']*)["']\])?(:|~|>=|<=|>|<|=)(?:"([^"]*)"|'([^']*)'|([^\s"']+))\s*`,
+)
 
 // searchIntents finds intents by the query language, as they were a while ago.
 func (t *tx) searchIntents(c *call) (any, *apiError) {
@@ -104,9 +111,15 @@ func parseQuery(query string) (clauses []clause, or bool, err *apiError) {
 	for {
 		m := clausePattern.FindStringSubmatch(rest)
 		if m == nil || (m[2] == "metadata") != (m[3] != "") {
-			return nil, false, invalid("", "query", "We were unable to parse your search query. Try using the format `metadata[\"key\"]:\"value\"` to query for metadata or key:\"value\" to query for other fields.")
+			return nil, false, invalid(
+				"", "query",
+				"We were unable to parse your search query. Try using the format `metadata[\"key\"]:\"value\"` to "+
+					"query for metadata or key:\"value\" to query for other fields.",
+			)
 		}
-		clauses = append(clauses, clause{negated: m[1] == "-", field: m[2], key: m[3], op: m[4], value: m[5] + m[6] + m[7]})
+		clauses = append(
+			clauses, clause{negated: m[1] == "-", field: m[2], key: m[3], op: m[4], value: m[5] + m[6] + m[7]},
+		)
 		rest = rest[len(m[0]):]
 		if rest == "" {
 			return clauses, or, nil

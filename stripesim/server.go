@@ -74,7 +74,11 @@ func (s *Sim) receive(r *http.Request) *call {
 		case err != nil:
 			c.bad = invalid("", "", "Invalid request: the body could not be read")
 		case len(body) > 0 && kind != "application/x-www-form-urlencoded":
-			c.bad = invalid("", "", "Invalid request (check that your POST content type is application/x-www-form-urlencoded). If you have any questions, we can help at https://support.stripe.com/.")
+			c.bad = invalid(
+				"", "",
+				"Invalid request (check that your POST content type is application/x-www-form-urlencoded). If you "+
+					"have any questions, we can help at https://support.stripe.com/.",
+			)
 		case c.bad == nil:
 			c.bad = parseForm(&c.params, string(body))
 		}

@@ -126,7 +126,9 @@ func (b *bench) create(order string, change ...func(*stripe.PaymentIntentParams)
 }
 
 func (b *bench) confirm(id, key, card string) (*stripe.PaymentIntent, error) {
-	return b.api.PaymentIntents.Confirm(id, &stripe.PaymentIntentConfirmParams{Params: keyed(key), PaymentMethod: stripe.String(card)})
+	return b.api.PaymentIntents.Confirm(
+		id, &stripe.PaymentIntentConfirmParams{Params: keyed(key), PaymentMethod: stripe.String(card)},
+	)
 }
 
 // paid is a finished payment.

@@ -92,7 +92,10 @@ type Sim struct {
 // New opens the journal, if there is one, and starts the clock. It listens
 // nowhere: see Handler and AdminHandler.
 func New(opts Options) (*Sim, error) {
-	s := &Sim{opts: opts, log: opts.Log, st: newStore(), pending: map[string]pendingRepair{}, wake: make(chan struct{}, 1), closed: make(chan struct{})}
+	s := &Sim{
+		opts: opts, log: opts.Log, st: newStore(), pending: map[string]pendingRepair{}, wake: make(chan struct{}, 1),
+		closed: make(chan struct{}),
+	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

@@ -158,7 +158,10 @@ func (d *deliveries) bendAndAdd(j *job) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	defer d.kick()
-	a := d.fire(j.typ, j.order, WebhookDuplicate, WebhookReorder, WebhookBurst, WebhookDelay, WebhookDrop, WebhookWrongSignature, WebhookStale, WebhookVersion)
+	a := d.fire(
+		j.typ, j.order, WebhookDuplicate, WebhookReorder, WebhookBurst, WebhookDelay, WebhookDrop,
+		WebhookWrongSignature, WebhookStale, WebhookVersion,
+	)
 	if a == nil {
 		d.addLocked(j)
 		return

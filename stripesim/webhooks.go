@@ -105,7 +105,10 @@ func (s *Sim) startDeliveries() {
 	d := &s.outbox
 	d.open, d.pending = map[arrival]bool{}, map[string]int{}
 	d.wake, d.slots, d.retry = make(chan struct{}, 1), make(chan struct{}, deliveriesAtOnce), firstRetry
-	d.client = &http.Client{Timeout: deliveryTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	d.client = &http.Client{
+		Timeout:       deliveryTimeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	if s.opts.WebhookURL != "" {
 		d.fixed = newEndpoint(s.opts.WebhookURL)
 		d.fixed.ID, d.fixed.Secret = configuredEndpoint, s.opts.WebhookSecret
@@ -144,7 +147,10 @@ func (s *Sim) endpointsFor(account, name string) []*endpoint {
 func (s *Sim) post(events []*event, position int64) {
 	for _, e := range events {
 		for _, target := range s.endpointsFor(e.Account, e.Type) {
-			j := &job{arrival: arrival{e.ID, target.ID}, typ: e.Type, order: orderIn(e), position: position, born: s.now(), due: s.now()}
+			j := &job{
+				arrival: arrival{e.ID, target.ID}, typ: e.Type, order: orderIn(e), position: position, born: s.now(),
+				due: s.now(),
+			}
 			s.outbox.bendAndAdd(j)
 		}
 	}
@@ -290,7 +296,9 @@ func (s *Sim) Resend(eventID string, times int) error {
 	}
 	for range max(times, 1) {
 		for _, target := range s.endpointsFor(e.Account, e.Type) {
-			s.outbox.add(&job{arrival: arrival{e.ID, target.ID}, typ: e.Type, resend: true, born: s.now(), due: s.now()})
+			s.outbox.add(
+				&job{arrival: arrival{e.ID, target.ID}, typ: e.Type, resend: true, born: s.now(), due: s.now()},
+			)
 		}
 	}
 	return nil

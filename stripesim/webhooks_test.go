@@ -91,12 +91,17 @@ func TestWebhooks(t *testing.T) {
 		pi := b.paid("o1")
 		request := b.header("Request-Id")
 		b.settle()
-		require.ElementsMatch(t, []string{"payment_intent.created", "charge.succeeded", "payment_intent.succeeded"}, r.types())
+		require.ElementsMatch(
+			t, []string{"payment_intent.created", "charge.succeeded", "payment_intent.succeeded"},
+			r.types(),
+		)
 		for _, g := range r.all() {
 			require.NoError(t, g.err)
 			require.Contains(t, g.signature, ",v0=")
 			checkShape(t, []byte(g.body), false)
-			require.Contains(t, g.body, "\n  \"id\": \"evt_", "Stripe sends it indented: whoever verifies must verify the raw bytes")
+			require.Contains(
+				t, g.body, "\n  \"id\": \"evt_", "Stripe sends it indented: whoever verifies must verify the raw bytes",
+			)
 			if g.event.Type == "payment_intent.succeeded" {
 				require.Equal(t, request, g.event.Request.ID)
 				require.Equal(t, "confirm-o1", g.event.Request.IdempotencyKey)
@@ -132,12 +137,23 @@ func TestWebhooks(t *testing.T) {
 		action, err := b.confirm(b.create("o2").ID, "k2", "pm_card_threeDSecure2Required")
 		require.NoError(t, err)
 		require.NoError(t, b.sim.CompleteAuthentication(action.ID, true))
-		require.Contains(t, b.eventTypes(), "payment_intent.created payment_intent.requires_action charge.succeeded payment_intent.succeeded")
-		manual, err := b.confirm(b.create("o3", func(p *stripe.PaymentIntentParams) { p.CaptureMethod = stripe.String("manual") }).ID, "k3", "pm_card_visa")
+		require.Contains(
+			t,
+			b.eventTypes(),
+			"payment_intent.created payment_intent.requires_action charge.succeeded payment_intent.succeeded",
+		)
+		manual, err := b.confirm(
+			b.create("o3", func(p *stripe.PaymentIntentParams) { p.CaptureMethod = stripe.String("manual") }).ID,
+			"k3", "pm_card_visa",
+		)
 		require.NoError(t, err)
 		_, err = b.api.PaymentIntents.Capture(manual.ID, &stripe.PaymentIntentCaptureParams{})
 		require.NoError(t, err)
-		require.Contains(t, b.eventTypes(), "charge.succeeded payment_intent.amount_capturable_updated charge.captured payment_intent.succeeded")
+		require.Contains(
+			t,
+			b.eventTypes(),
+			"charge.succeeded payment_intent.amount_capturable_updated charge.captured payment_intent.succeeded",
+		)
 		_, err = b.api.PaymentIntents.Cancel(b.create("o4").ID, &stripe.PaymentIntentCancelParams{})
 		require.NoError(t, err)
 		require.True(t, strings.HasSuffix(b.eventTypes(), "payment_intent.created payment_intent.canceled"))
@@ -155,7 +171,11 @@ func TestWebhooks(t *testing.T) {
 		go func() { _, err := b.confirm(pi.ID, "k", "pm_card_visa"); answered <- err }()
 		_, err := h.Wait(t.Context())
 		require.NoError(t, err)
-		require.Eventually(t, func() bool { return slices.Contains(r.types(), "payment_intent.succeeded") }, 30*time.Second, time.Millisecond)
+		require.Eventually(
+			t,
+			func() bool { return slices.Contains(r.types(), "payment_intent.succeeded") },
+			30*time.Second, time.Millisecond,
+		)
 		h.Release()
 		require.NoError(t, <-answered)
 	})
@@ -238,7 +258,9 @@ func TestWebhooks(t *testing.T) {
 
 		we := b.api.WebhookEndpoints.List(&stripe.WebhookEndpointListParams{})
 		require.True(t, we.Next())
-		_, err = b.api.WebhookEndpoints.Update(we.WebhookEndpoint().ID, &stripe.WebhookEndpointParams{Disabled: stripe.Bool(true)})
+		_, err = b.api.WebhookEndpoints.Update(
+			we.WebhookEndpoint().ID, &stripe.WebhookEndpointParams{Disabled: stripe.Bool(true)},
+		)
 		require.NoError(t, err)
 		b.create("o2")
 		b.settle()

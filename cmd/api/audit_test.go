@@ -49,7 +49,8 @@ func TestAudit(t *testing.T) {
 			says    string
 		}{
 			{"WithoutADatabase", nil, "DATABASE_URL=", "DATABASE_URL is required"},
-			{"WithADatabaseThatIsAway", nil, "DATABASE_URL=postgres://payonce@127.0.0.1:9/payonce", "connection refused"},
+			{"WithADatabaseThatIsAway", nil, "DATABASE_URL=postgres://payonce@127.0.0.1:9/payonce",
+				"connection refused"},
 			{"WithoutAKeyToStripe", nil, "STRIPE_SECRET_KEY=", "STRIPE_SECRET_KEY is required"},
 			{"WithAStripeThatIsAway", nil, "STRIPE_API_BASE=http://127.0.0.1:9", "connection refused"},
 			{"WithoutSense", []string{"-since", "yesterday"}, "", "usage"},
@@ -74,8 +75,14 @@ func TestAudit(t *testing.T) {
 		require.Equal(t, 1, status, out)
 		require.Regexp(t, `(?m)^I6a +each version has one event +1$`, out)
 		require.Regexp(t, `(?m)^I6a  ten_\w+ pay_\w+\n +version 2, 1 events from 1 to 1$`, out)
-		require.Regexp(t, `(?m)^I8f  ten_\w+ pi_made_up ord_\w+ pay_\w+\n +succeeded here, and is not there at Stripe \(-1000 usd\)$`, out)
-		require.Contains(t, out, "\nmoney drift: 2000 usd\n", "a payment too much there, and one here, are two mistakes")
+		require.Regexp(
+			t,
+			`(?m)^I8f  ten_\w+ pi_made_up ord_\w+ pay_\w+\n +succeeded here, and is not there at Stripe \(-1000 usd\)$`,
+			out,
+		)
+		require.Contains(
+			t, out, "\nmoney drift: 2000 usd\n", "a payment too much there, and one here, are two mistakes",
+		)
 
 		out, _, status = audit(t, []string{"-json", "-since", "1h"})
 		require.Equal(t, 1, status)
@@ -84,6 +91,9 @@ func TestAudit(t *testing.T) {
 		require.Equal(t, false, report["ok"])
 		require.Equal(t, []any{map[string]any{"currency": "usd", "minor": 2000.0}}, report["money_drift"])
 		checks := report["checks"].([]any)
-		require.Equal(t, map[string]any{"id": "I1a", "name": "an order is paid once", "violations": 0.0, "rows": []any{}}, checks[0])
+		require.Equal(
+			t, map[string]any{"id": "I1a", "name": "an order is paid once", "violations": 0.0, "rows": []any{}},
+			checks[0],
+		)
 	})
 }

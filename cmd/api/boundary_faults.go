@@ -33,8 +33,8 @@ func boundary(getenv func(string) string) func(operation, recoveryPoint string) 
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}
 		case "stop":
-			// The signal may reach another thread first. Without this wait, code after the boundary could run before the
-			// whole process is stopped.
+			// The signal may reach another thread first. Without this wait, code after the boundary could run before
+			// the whole process is stopped.
 			continued := make(chan os.Signal, 1)
 			signal.Notify(continued, syscall.SIGCONT)
 			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)

@@ -91,7 +91,8 @@ func tenantCreate(ctx context.Context, cli cli, args []string) error {
 	id := payments.NewTenantID()
 	return cli.withDatabase(ctx, func(pool *postgres.Pool) error {
 		return pool.InTx(ctx, func(q *db.Queries) error {
-			if err := q.TenantCreate(ctx, db.TenantCreateParams{ID: id, Name: args[0], FingerprintSecret: secret}); err != nil {
+			if err := q.TenantCreate(ctx, db.TenantCreateParams{ID: id, Name: args[0],
+				FingerprintSecret: secret}); err != nil {
 				return fmt.Errorf("create the tenant: %w", err)
 			}
 			return printNewKey(ctx, q, id, cli.stdout)

@@ -13,8 +13,8 @@ import (
 	"example.com/payonce/internal/payments"
 )
 
-// config is every setting of the service, read once. The defaults are those of production; a setting without a default is
-// required. A part reads its own settings (part.read).
+// config is every setting of the service, read once. The defaults are those of production; a setting without a default
+// is required. A part reads its own settings (part.read).
 type config struct {
 	DatabaseURL          string
 	HTTPAddr             string
@@ -40,8 +40,8 @@ type config struct {
 // requestBudget is how many calls to Stripe one request may make in sequence: create an intent, confirm it, read it.
 const requestBudget = 3
 
-// within is the time that one run of an operation gets: a little less than the documented limit of a request, and so less
-// than the lease, or a holder could still work when its lease has ended.
+// within is the time that one run of an operation gets: a little less than the documented limit of a request, and so
+// less than the lease, or a holder could still work when its lease has ended.
 func (c config) within() time.Duration {
 	return requestBudget*c.StripeTimeout - min(c.StripeTimeout/4, time.Second)
 }
@@ -79,8 +79,11 @@ func readConfig(getenv func(string) string) (config, error) {
 		e.secret("STRIPE_WEBHOOK_SECRET", secret, "each secret must begin with whsec_", "whsec_")
 	}
 	if c.IdempotencyLease/requestBudget <= c.StripeTimeout { // divided, because a product of hours may overflow
-		e.fail("IDEMPOTENCY_LEASE", fmt.Sprintf("must exceed %d × STRIPE_TIMEOUT (%s), or a lease could end while its holder "+
-			"still works", requestBudget, c.StripeTimeout))
+		e.fail(
+			"IDEMPOTENCY_LEASE",
+			fmt.Sprintf("must exceed %d × STRIPE_TIMEOUT (%s), or a lease could end while its holder "+
+				"still works", requestBudget, c.StripeTimeout),
+		)
 	}
 	if c.IdempotencyRetention <= c.IdempotencyLease {
 		e.fail("IDEMPOTENCY_RETENTION", fmt.Sprintf("must exceed IDEMPOTENCY_LEASE (%s)", c.IdempotencyLease))
@@ -106,8 +109,8 @@ func (e *environment) stripeKey() string {
 	return key
 }
 
-// secret rejects a value without one of the prefixes; one that is only a prefix, whose signatures any attacker could make;
-// and text that cannot be sent in a header.
+// secret rejects a value without one of the prefixes; one that is only a prefix, whose signatures any attacker could
+// make; and text that cannot be sent in a header.
 func (e *environment) secret(name, value, wrong string, prefixes ...string) {
 	for _, prefix := range prefixes {
 		rest, ok := strings.CutPrefix(value, prefix)
@@ -129,8 +132,8 @@ func (e *environment) stripeTimeout() time.Duration {
 // stripeRPS defaults to Stripe's own limit for one endpoint.
 func (e *environment) stripeRPS() float64 { return e.rate("STRIPE_RPS", 25) }
 
-// environment reads variables and keeps the first error. An empty variable counts as unset, because Compose sets variables
-// that its own environment does not have to the empty string.
+// environment reads variables and keeps the first error. An empty variable counts as unset, because Compose sets
+// variables that its own environment does not have to the empty string.
 type environment struct {
 	getenv func(string) string
 	err    error

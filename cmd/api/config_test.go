@@ -37,7 +37,8 @@ func TestBadSettingsStopTheStart(t *testing.T) {
 		{"DATABASE_URL", "postgres://user:hunter2@host:notaport/db", "not a PostgreSQL connection string"},
 		{"DATABASE_URL", "mysql://user:hunter2@host/db", "not a PostgreSQL connection string"},
 		{"DATABASE_URL", "postgres://user:hunter2 with space@host/db", "not a PostgreSQL connection string"},
-		{"DATABASE_URL", "host=127.0.0.1 password = hunter2 sslmode=perhaps", "not a PostgreSQL connection string"}, // which the driver would quote
+		// which the driver would quote
+		{"DATABASE_URL", "host=127.0.0.1 password = hunter2 sslmode=perhaps", "not a PostgreSQL connection string"},
 		{"DATABASE_URL", "postgres://user:hunter2@127.0.0.1:1/none", "cannot connect"},
 		{"STRIPE_SECRET_KEY", "", "is required"},
 		{"STRIPE_SECRET_KEY", "sk_test_", "must have visible ASCII characters after sk_test_"},
@@ -115,9 +116,16 @@ func TestPoolerStopsTheStart(t *testing.T) {
 	proxy.Pool(pgproxy.Pooling{})
 	for _, command := range [][]string{{"serve"}, {"migrate", "status"}, {"tenant", "create", "tea"}} {
 		var stdout, stderr bytes.Buffer
-		require.Equal(t, 1, run(t.Context(), command, settings(map[string]string{"DATABASE_URL": proxy.URL()}), &stdout, &stderr))
+		require.Equal(
+			t, 1,
+			run(t.Context(), command, settings(map[string]string{"DATABASE_URL": proxy.URL()}), &stdout, &stderr),
+		)
 		require.Equal(t, 1, strings.Count(stderr.String(), "\n"), "one line: %s", stderr.String())
-		require.True(t, strings.HasPrefix(stderr.String(), "api: DATABASE_URL: this is a connection pooler"), stderr.String())
+		require.True(
+			t,
+			strings.HasPrefix(stderr.String(), "api: DATABASE_URL: this is a connection pooler"),
+			stderr.String(),
+		)
 		require.Empty(t, stdout.String())
 	}
 }
@@ -132,7 +140,15 @@ func TestReadConfig(t *testing.T) {
 	require.Less(t, c.within(), 3*c.StripeTimeout, "a POST is answered within three times the timeout")
 	require.Greater(t, c.IdempotencyLease, c.within(), "a lease outlives its holder's work")
 
-	c, err = readConfig(settings(map[string]string{"STRIPE_WEBHOOK_SECRET": " whsec_new , whsec_old ,", "STRIPE_API_BASE": "https://user:hunter2@proxy:8443", "ADMIN_TOKEN": "hunter2-hunter2-hunter2-hunter2"}))
+	c, err = readConfig(
+		settings(
+			map[string]string{
+				"STRIPE_WEBHOOK_SECRET": " whsec_new , whsec_old ,",
+				"STRIPE_API_BASE":       "https://user:hunter2@proxy:8443",
+				"ADMIN_TOKEN":           "hunter2-hunter2-hunter2-hunter2",
+			},
+		),
+	)
 	require.NoError(t, err)
 	require.Equal(t, []string{"whsec_new", "whsec_old"}, c.StripeWebhookSecrets)
 	shown := c.LogValue().String()
@@ -143,9 +159,12 @@ func TestReadConfig(t *testing.T) {
 
 func TestReadConfigReadsWhatItMeans(t *testing.T) {
 	t.Parallel()
-	_, err := readConfig(settings(map[string]string{"STRIPE_TIMEOUT": "2000000h"})) // three of which are more than a duration can be
+	// three of which are more than a duration can be
+	_, err := readConfig(settings(map[string]string{"STRIPE_TIMEOUT": "2000000h"}))
 	require.ErrorContains(t, err, "IDEMPOTENCY_LEASE must exceed 3 × STRIPE_TIMEOUT")
-	c, err := readConfig(settings(map[string]string{"STRIPE_API_BASE": "http://proxy:12111/stripe/", "LOG_LEVEL": "WARN"}))
+	c, err := readConfig(
+		settings(map[string]string{"STRIPE_API_BASE": "http://proxy:12111/stripe/", "LOG_LEVEL": "WARN"}),
+	)
 	require.NoError(t, err)
 	require.Equal(t, "http://proxy:12111/stripe", c.StripeAPIBase, "what follows begins with a slash")
 	require.Equal(t, slog.LevelWarn, c.LogLevel)
@@ -171,7 +190,8 @@ func TestCommands(t *testing.T) {
 	require.Zero(t, code)
 	require.Equal(t, "nothing to apply\n", out)
 
-	for _, wrong := range [][]string{{"pay"}, {"serve", "now"}, {"tenant"}, {"tenant", "create"}, {"tenant", "create", ""}, {"migrate", "down"}, {"migrate", "up", "twice"}} {
+	for _, wrong := range [][]string{{"pay"}, {"serve", "now"}, {"tenant"}, {"tenant", "create"},
+		{"tenant", "create", ""}, {"migrate", "down"}, {"migrate", "up", "twice"}} {
 		code, out, errs := do(wrong...)
 		require.Equal(t, 2, code, wrong)
 		require.Empty(t, out)

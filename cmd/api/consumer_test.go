@@ -24,11 +24,20 @@ func TestConsumerKilledBeforeItsAcknowledgement(t *testing.T) {
 	require.Equal(t, -1, victim.Wait(world.Patience), "nobody died")
 	booked := func() int { return w.Count("SELECT count(*) FROM ledger_entries") }
 	require.Equal(t, 2, booked(), "the effect was there")
-	require.Equal(t, 1, w.Count("SELECT count(*) FROM inbox_events WHERE consumer = 'ledger' AND type = 'payment.succeeded' AND status = 'done'"))
+	require.Equal(
+		t, 1,
+		w.Count(
+			"SELECT count(*) FROM inbox_events WHERE consumer = 'ledger' AND type = 'payment.succeeded' AND status = "+
+				"'done'",
+		),
+	)
 
 	heir := w.Process(broker)
 	w.Until("the broker has delivered it again", func() bool {
-		return strings.Contains(fetch(t, heir.Admin+"/metrics"), `payonce_inbox_events_total{consumer="ledger",result="duplicate"}`)
+		return strings.Contains(
+			fetch(t, heir.Admin+"/metrics"),
+			`payonce_inbox_events_total{consumer="ledger",result="duplicate"}`,
+		)
 	})
 	require.Equal(t, 2, booked(), "and it is not booked again")
 	require.Equal(t, http.StatusCreated, heir.PayUntilFinal("k", order, "pm_card_visa").Status)

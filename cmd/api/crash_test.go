@@ -76,8 +76,11 @@ var (
 			w.RequireSound()
 		},
 	}
-	cancelsPayment = cancels("cancel of a payment", func(j job) string { return "/v1/payments/" + j.payment + "/cancel" })
-	cancelsOrder   = cancels("cancel of an order", func(j job) string { return "/v1/orders/" + j.order + "/cancel" })
+	cancelsPayment = cancels(
+		"cancel of a payment",
+		func(j job) string { return "/v1/payments/" + j.payment + "/cancel" },
+	)
+	cancelsOrder = cancels("cancel of an order", func(j job) string { return "/v1/orders/" + j.order + "/cancel" })
 )
 
 // cancels is canceling a payment that waits for its customer, or its order.
@@ -117,7 +120,10 @@ var crashes = []crash{
 	{name: "intent made and not recorded", does: pays, op: "intent.create"},
 	{name: "intent_recorded", does: pays, at: "create_payment/intent_recorded"},
 	{name: "money moved and not recorded", does: pays, op: "intent.confirm", told: true},
-	{name: "action_required", does: pays, at: "create_payment/action_required", method: "pm_card_threeDSecure2Required", acts: authenticate, told: true},
+	{
+		name: "action_required", does: pays, at: "create_payment/action_required",
+		method: "pm_card_threeDSecure2Required", acts: authenticate, told: true,
+	},
 	{name: "declined and not recorded", does: pays, op: "intent.confirm", method: "pm_card_chargeDeclined", told: true},
 	{name: "finished", does: pays, at: "create_payment/finished"},
 
@@ -252,9 +258,17 @@ func TestKilledProcessIsResumedByARetry(t *testing.T) {
 		key, j := c.happen(w, api.Client)
 		if !strings.HasSuffix(c.at, "/finished") {
 			// Four seconds may be over on a slow machine; this is about one that is not.
-			w.Exec(`UPDATE idempotency_keys SET leased_until = clock_timestamp() + interval '1 minute' WHERE key = $1 AND finished_at IS NULL`, key)
+			w.Exec(
+				`UPDATE idempotency_keys SET leased_until = clock_timestamp() + interval '1 minute' WHERE key = $1 AND
+					finished_at IS NULL`,
+				key,
+			)
 			early := c.send(api.Client, key, j)
-			require.Equal(t, "idempotency-key-in-flight", early.Code(), "%s: the lease of the dead still runs: %v", c.name, early)
+			require.Equal(
+				t, "idempotency-key-in-flight",
+				early.Code(),
+				"%s: the lease of the dead still runs: %v", c.name, early,
+			)
 			w.ExpireLeases()
 		}
 		// Who has spent most of his time on looking the key up begins nothing, and says 409
@@ -288,7 +302,9 @@ func TestKilledProcessIsHeardOf(t *testing.T) {
 		heard++
 		key, j := c.happen(w, api.Client)
 		w.ExpireLeases()
-		w.Exec(`UPDATE idempotency_keys SET resume_at = clock_timestamp() + interval '1 hour' WHERE finished_at IS NULL`)
+		w.Exec(
+			`UPDATE idempotency_keys SET resume_at = clock_timestamp() + interval '1 hour' WHERE finished_at IS NULL`,
+		)
 		early, err := api.Completer.RunOnce(t.Context())
 		require.NoError(t, err)
 		require.Zero(t, early)

@@ -39,7 +39,11 @@ func TestDuplicatesAreOnePayment(t *testing.T) {
 	}
 	require.Len(t, w.Posts("confirm"), rounds, "Stripe was asked once for each")
 	for _, s := range servers {
-		require.Positive(t, s.Metric("payonce_claims_total"), "one of the two has never won, so nothing was shown about two")
+		require.Positive(
+			t,
+			s.Metric("payonce_claims_total"),
+			"one of the two has never won, so nothing was shown about two",
+		)
 		require.Zero(t, s.Metric("payonce_fenced_writes_total"))
 	}
 }

@@ -31,8 +31,12 @@ func TestHousekeeping(t *testing.T) {
 		charge := func(order string) {
 			t.Helper()
 			_, err := atStripe.PaymentIntents.New(&stripe.PaymentIntentParams{
-				Metadata: map[string]string{"tenant_id": w.Tenant.ID, "order_id": order}, Amount: stripe.Int64(1000), Currency: stripe.String("usd"), PaymentMethodTypes: stripe.StringSlice([]string{"card"}),
-				PaymentMethod: stripe.String("pm_card_visa"), Confirm: stripe.Bool(true),
+				Metadata: map[string]string{
+					"tenant_id": w.Tenant.ID,
+					"order_id":  order,
+				}, Amount: stripe.Int64(1000), Currency: stripe.String("usd"),
+				PaymentMethodTypes: stripe.StringSlice([]string{"card"}),
+				PaymentMethod:      stripe.String("pm_card_visa"), Confirm: stripe.Bool(true),
 			})
 			require.NoError(t, err)
 		}
@@ -53,7 +57,10 @@ func TestHousekeeping(t *testing.T) {
 		order := p.Order()
 		paid := p.Pay("k", order, "pm_card_visa")
 		require.Equal(t, http.StatusCreated, paid.Status, paid)
-		w.Until("the answer is gone", func() bool { return p.Pay("k", order, "pm_card_visa").Status == http.StatusGone })
+		w.Until(
+			"the answer is gone",
+			func() bool { return p.Pay("k", order, "pm_card_visa").Status == http.StatusGone },
+		)
 		gone := p.Pay("k", order, "pm_card_visa")
 		require.Equal(t, "idempotency-key-expired", gone.Code())
 		require.Equal(t, "/v1/payments/"+paid.ID(), gone.Problem().Resource.Href)

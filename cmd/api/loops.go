@@ -23,11 +23,11 @@ type loop struct {
 	subscribes bool
 }
 
-// loopMetrics show for each loop when it last completed an iteration. The gauges that a loop sets are as old as that: after
-// a failure they keep values that look healthy, and only these metrics show that they are stale.
+// loopMetrics show for each loop when it last completed an iteration. The gauges that a loop sets are as old as that:
+// after a failure they keep values that look healthy, and only these metrics show that they are stale.
 //
-// The idle time is measured here, by the process's own timer. A time of day would be compared with Prometheus's clock: on a
-// host whose clock is an hour slow every loop would seem to be idle, and on one that is fast none ever would.
+// The idle time is measured here, by the process's own timer. A time of day would be compared with Prometheus's clock:
+// on a host whose clock is an hour slow every loop would seem to be idle, and on one that is fast none ever would.
 type loopMetrics struct {
 	items    *prometheus.CounterVec
 	failures *prometheus.CounterVec
@@ -36,8 +36,11 @@ type loopMetrics struct {
 	completed map[string]time.Time
 }
 
-var loopIdle = prometheus.NewDesc("payonce_loop_idle_seconds",
-	"Seconds since the loop last completed an iteration without an error, or since the process started.", []string{"loop"}, nil)
+var loopIdle = prometheus.NewDesc(
+	"payonce_loop_idle_seconds",
+	"Seconds since the loop last completed an iteration without an error, or since the process started.",
+	[]string{"loop"}, nil,
+)
 
 func newLoopMetrics(r prometheus.Registerer) *loopMetrics {
 	f := promauto.With(r)
@@ -107,7 +110,10 @@ func start(
 		select {
 		case <-stopped:
 		case <-late: // The same as if this process had been killed.
-			log.Warn("loops did not stop in time; another process finishes their items when the leases have expired", "after", grace)
+			log.Warn(
+				"loops did not stop in time; another process finishes their items when the leases have expired",
+				"after", grace,
+			)
 		}
 	}
 }

@@ -28,14 +28,21 @@ func TestLoopsStop(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			began, goOn := make(chan struct{}), make(chan struct{})
 			finished := false
-			wait := start(ctx, slog.New(slog.DiscardHandler), newLoopMetrics(prometheus.NewRegistry()), c.patience, loop{
-				name: "completer", every: time.Hour, runOnce: func(context.Context) (int, error) { // Stripe does not answer it.
-					close(began)
-					<-goOn
-					finished = true
-					return 1, nil
+			wait := start(
+				ctx,
+				slog.New(slog.DiscardHandler),
+				newLoopMetrics(prometheus.NewRegistry()),
+				c.patience,
+				loop{
+					// Stripe does not answer it.
+					name: "completer", every: time.Hour, runOnce: func(context.Context) (int, error) {
+						close(began)
+						<-goOn
+						finished = true
+						return 1, nil
+					},
 				},
-			})
+			)
 			<-began
 			stop()
 			ended := make(chan struct{})

@@ -83,10 +83,13 @@ func commands() []command {
 	for _, p := range allParts {
 		list = append(list, p.commands...)
 	}
-	return append(list,
+	return append(
+		list,
 		command{"audit", "[-since 48h] [-json]", "check every invariant, and compare with Stripe; " +
 			"exit codes: 0 clean, 1 violations, 2 could not run", audit},
-		command{"relay replay", "-since 2h", "send published events again, for a broker that lost its log", relayReplay},
+		command{
+			"relay replay", "-since 2h", "send published events again, for a broker that lost its log", relayReplay,
+		},
 		command{"healthcheck", "", "report whether the service on this machine is ready", healthcheck},
 		command{"help", "", "print this text", help},
 	)

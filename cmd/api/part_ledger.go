@@ -6,8 +6,8 @@ import (
 	"example.com/payonce/internal/ledger"
 )
 
-// ledgerConsumer names the consumer at the broker and in the inbox. It must never change: to both, a consumer of another
-// name has not received anything yet, and every payment would be booked again.
+// ledgerConsumer names the consumer at the broker and in the inbox. It must never change: to both, a consumer of
+// another name has not received anything yet, and every payment would be booked again.
 const ledgerConsumer = "ledger"
 
 // ledgerPart books what moved, in double entry, from the events of payments and refunds.

@@ -39,8 +39,8 @@ type traces struct {
 	disabled       bool
 }
 
-// url is where spans are sent: the URL for traces unchanged, or the collector's with the path that OTLP defines for them.
-// Empty: nowhere.
+// url is where spans are sent: the URL for traces unchanged, or the collector's with the path that OTLP defines for
+// them. Empty: nowhere.
 func (t traces) url() string {
 	switch {
 	case t.disabled:
@@ -54,8 +54,8 @@ func (t traces) url() string {
 }
 
 // startTracing returns a tracer that exports spans, and a function that sends the last of them. Without a collector the
-// tracer is nil, and nothing is started. The library reads OpenTelemetry's other variables itself: the sampler, headers,
-// the service's name.
+// tracer is nil, and nothing is started. The library reads OpenTelemetry's other variables itself: the sampler,
+// headers, the service's name.
 //
 // If the collector cannot be reached, spans are lost and a line is logged. Payments are never affected.
 func (t traces) startTracing(ctx context.Context, log *slog.Logger) (_ *tracing.Tracer, flush func(), err error) {
@@ -73,7 +73,9 @@ func (t traces) startTracing(ctx context.Context, log *slog.Logger) (_ *tracing.
 	if err != nil {
 		log.Warn("attributes of the traces' resource are incomplete", "error", err.Error())
 	}
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces were not sent", "error", err.Error()) }))
+	otel.SetErrorHandler(
+		otel.ErrorHandlerFunc(func(err error) { log.Warn("traces were not sent", "error", err.Error()) }),
+	)
 	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(origin))
 	return tracing.New(provider), func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushWithin)

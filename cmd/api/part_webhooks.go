@@ -11,14 +11,15 @@ import (
 	"example.com/payonce/internal/postgres"
 )
 
-// notifierConsumer names the consumer at the broker and in the inbox. It must never change: to both, a consumer of another
-// name has not received anything yet, and every tenant would get its old events again.
+// notifierConsumer names the consumer at the broker and in the inbox. It must never change: to both, a consumer of
+// another name has not received anything yet, and every tenant would get its old events again.
 const notifierConsumer = "notifier"
 
 // notifyEvery is how late a delivery may be noticed that is due.
 const notifyEvery = time.Second
 
-// webhooksPart sends every event to its tenant's endpoint, signed. Webhooks from Stripe are no part: payments need them.
+// webhooksPart sends every event to its tenant's endpoint, signed. Webhooks from Stripe are no part: payments need
+// them.
 var webhooksPart = part{
 	name: "webhooks",
 	read: func(e *environment) partSettings {

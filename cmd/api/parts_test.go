@@ -54,7 +54,8 @@ func TestUsageListsEveryCommand(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	require.Zero(t, run(t.Context(), []string{"help"}, os.Getenv, &stdout, &stderr))
 	for _, name := range []string{"serve", "migrate [up|status]", "tenant create NAME", "tenant key create TENANT",
-		"tenant key revoke TENANT HINT", "tenant notify TENANT URL", "audit [-since 48h] [-json]", "relay replay -since 2h", "healthcheck"} {
+		"tenant key revoke TENANT HINT", "tenant notify TENANT URL", "audit [-since 48h] [-json]",
+		"relay replay -since 2h", "healthcheck"} {
 		require.Contains(t, stdout.String(), "\n  "+name+" ")
 	}
 	require.Contains(t, stdout.String(), "exit codes: 0 clean, 1 violations, 2 could not run")

@@ -42,7 +42,15 @@ func wired(t *testing.T, w *world.World, events broker.Broker, change map[string
 		if value, ok := change[name]; ok {
 			return value
 		}
-		return settings(map[string]string{"STRIPE_SECRET_KEY": stripesim.DefaultKey, "STRIPE_API_BASE": w.StripeURL, "STRIPE_RPS": "0"})(name)
+		return settings(
+			map[string]string{
+				"STRIPE_SECRET_KEY": stripesim.DefaultKey,
+				"STRIPE_API_BASE":   w.StripeURL,
+				"STRIPE_RPS":        "0",
+			},
+		)(
+			name,
+		)
 	})
 	require.NoError(t, err)
 	pool, err := postgres.Open(t.Context(), w.URL, postgres.Options{})
@@ -91,7 +99,8 @@ func TestRelay(t *testing.T) {
 		w.Until("its first look is over", func() bool { return unpublished(w) == 0 })
 		require.Equal(t, http.StatusCreated, api.Pay("k", order, "pm_card_visa").Status)
 		w.Until("the payment's events are published", func() bool {
-			return unpublished(w) == 0 && w.Count("SELECT count(*) FROM outbox_events WHERE type = 'payment.succeeded'") == 1
+			return unpublished(w) == 0 &&
+				w.Count("SELECT count(*) FROM outbox_events WHERE type = 'payment.succeeded'") == 1
 		})
 	})
 
@@ -102,13 +111,16 @@ func TestRelay(t *testing.T) {
 		relaying(t, p, func(l *loop) { l.wake = nil })
 		for range 3 { // the first look may have found the first
 			w.Local(world.LocalOptions{}).Order() // of another process, which wakes only its own relay
-			require.Equal(t, 1, w.Count("SELECT count(*) FROM outbox_events WHERE seq = (SELECT max(seq) FROM outbox_events)"))
+			require.Equal(
+				t, 1,
+				w.Count("SELECT count(*) FROM outbox_events WHERE seq = (SELECT max(seq) FROM outbox_events)"),
+			)
 			w.Until("it is published", func() bool { return unpublished(w) == 0 })
 		}
 	})
 
-	// The events of a process that died wait for its lease. Whoever shortens the lease of claims, because failing over may
-	// take so long and no longer, means them as well.
+	// The events of a process that died wait for its lease. Whoever shortens the lease of claims, because failing over
+	// may take so long and no longer, means them as well.
 	for _, c := range []struct {
 		name, stripeTimeout, claim string
 		atMost                     time.Duration
@@ -122,7 +134,9 @@ func TestRelay(t *testing.T) {
 			leased := make(chan time.Duration, 100)
 			p := wired(t, w, takesAll{func(ctx context.Context) {
 				var left float64
-				err := w.DB.Raw().QueryRow(ctx, "SELECT extract(epoch FROM max(leased_until) - clock_timestamp()) FROM outbox_events").Scan(&left)
+				err := w.DB.Raw().
+					QueryRow(ctx, "SELECT extract(epoch FROM max(leased_until) - clock_timestamp()) FROM outbox_events").
+					Scan(&left)
 				if err == nil {
 					leased <- time.Duration(left * float64(time.Second))
 				}

@@ -54,7 +54,8 @@ const (
 // What a caller's key may be found in: the rows that are looked up by it. Stripe's
 // webhooks name it too, and are dropped once they are applied.
 var keyColumns = []string{
-	"idempotency_keys.key", "payments.idempotency_key", "refunds.idempotency_key", "refunds.stripe_key", "checkouts.idempotency_key",
+	"idempotency_keys.key", "payments.idempotency_key", "refunds.idempotency_key", "refunds.stripe_key",
+	"checkouts.idempotency_key",
 	"orders.canceling_key", "stripe_calls.stripe_key",
 }
 
@@ -65,7 +66,8 @@ var clientSecretColumns = []string{"payments.next_action", "outbox_events.data",
 // What a tenant writes into an order is the tenant's, and is shown to it again: where
 // the order is, in what it was asked with and answered, and in its events.
 var metadataColumns = []string{
-	"orders.metadata", "orders.customer_reference", "idempotency_keys.request", "idempotency_keys.answer_body", "outbox_events.data", "webhook_deliveries.body", "inbox_events.payload",
+	"orders.metadata", "orders.customer_reference", "idempotency_keys.request", "idempotency_keys.answer_body",
+	"outbox_events.data", "webhook_deliveries.body", "inbox_events.payload",
 }
 
 // TestNothingSensitiveIsKept sends card numbers, secrets and raw keys on every way
@@ -77,9 +79,19 @@ func TestNothingSensitiveIsKept(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
 	var traces collector
-	p := w.Process("LOG_LEVEL=debug", "OTEL_EXPORTER_OTLP_ENDPOINT="+traces.start(t), "ADMIN_TOKEN="+operatorsToken, "NOTIFY_PRIVATE_ADDRESSES=true")
+	p := w.Process(
+		"LOG_LEVEL=debug", "OTEL_EXPORTER_OTLP_ENDPOINT="+traces.start(t), "ADMIN_TOKEN="+operatorsToken,
+		"NOTIFY_PRIVATE_ADDRESSES=true",
+	)
 	shop := newShopOfATenant(t)
-	require.NoError(t, notifier.SetEndpoint(t.Context(), w.DB.Queries, w.Tenant.ID, shop.url+"/hooks?password="+passwordInAnURL, "whsec_"+base64.StdEncoding.EncodeToString([]byte(tenantsSecret))))
+	require.NoError(
+		t,
+		notifier.SetEndpoint(
+			t.Context(),
+			w.DB.Queries, w.Tenant.ID, shop.url+"/hooks?password="+passwordInAnURL,
+			"whsec_"+base64.StdEncoding.EncodeToString([]byte(tenantsSecret)),
+		),
+	)
 	_, err := w.Sim.AddWebhookEndpoint(stripesim.DefaultKey, p.Base+"/v1/webhooks/stripe", world.WebhookSecret)
 	require.NoError(t, err)
 
@@ -98,13 +110,22 @@ func TestNothingSensitiveIsKept(t *testing.T) {
 	unknown := somethingStuck(w, p)
 
 	world.Eventually(t, time.Minute, "all webhooks and events are applied", func() bool {
-		return w.Count(`SELECT count(*) FROM inbox_events WHERE status <> 'done'`)+w.Count(`SELECT count(*) FROM outbox_events WHERE published_at IS NULL`) == 0
+		return w.Count(
+			`SELECT count(*) FROM inbox_events WHERE status <> 'done'`,
+		)+w.Count(
+			`SELECT count(*) FROM outbox_events WHERE published_at IS NULL`,
+		) == 0
 	})
 	world.Eventually(t, time.Minute, "the tenant was told of all, or could not be reached", func() bool {
 		return w.Count(`SELECT count(*) FROM webhook_deliveries WHERE status = 'pending' AND attempts = 0`) == 0
 	})
-	require.Positive(t, w.Count(`SELECT count(*) FROM webhook_deliveries WHERE last_error IS NOT NULL`), "nothing went wrong on the way to the tenant")
-	for _, key := range strings.Fields(w.Text(`SELECT string_agg(key, ' ') FROM idempotency_keys WHERE key LIKE 'raw-key-of-%'`)) {
+	require.Positive(
+		t,
+		w.Count(`SELECT count(*) FROM webhook_deliveries WHERE last_error IS NOT NULL`),
+		"nothing went wrong on the way to the tenant",
+	)
+	for _, key := range strings.Fields(w.Text(`SELECT string_agg(key, ' ') FROM idempotency_keys WHERE key LIKE
+		'raw-key-of-%'`)) {
 		say(p.Get("/v1/idempotency-keys/" + url.PathEscape(key)))
 	}
 	say(p.Get("/v1/events?limit=100"))
@@ -112,7 +133,15 @@ func TestNothingSensitiveIsKept(t *testing.T) {
 	metrics := fetch(t, p.Admin+"/metrics")
 	cmdline := fetch(t, p.Admin+"/debug/pprof/cmdline")
 	pages := everyPage(t, w, p, unknown)
-	docs := fetch(t, p.Base+"/docs") + fetch(t, p.Base+"/docs/idempotency") + fetch(t, p.Base+"/openapi.json") + fetch(t, p.Base+"/problems/payment-declined")
+	docs := fetch(
+		t, p.Base+"/docs",
+	) + fetch(
+		t, p.Base+"/docs/idempotency",
+	) + fetch(
+		t, p.Base+"/openapi.json",
+	) + fetch(
+		t, p.Base+"/problems/payment-declined",
+	)
 	docs = strings.ReplaceAll(docs, "_secret_example", "") // what its examples show
 	p.Signal(syscall.SIGTERM)
 	require.Zero(t, p.Wait(20*time.Second))
@@ -147,11 +176,15 @@ func TestNothingSensitiveIsKept(t *testing.T) {
 	var found []string
 	for _, s := range secrets {
 		for where, text := range map[string]string{
-			"the log": p.Log(), "the metrics": metrics, "the operator's page": pages, "the command line": cmdline, "the traces": traces.received(), "an answer": said.String(),
+			"the log": p.Log(), "the metrics": metrics, "the operator's page": pages, "the command line": cmdline,
+			"the traces": traces.received(), "an answer": said.String(),
 			"the documentation": docs, "the headers of a webhook": shop.headers(),
 		} {
 			if i := strings.Index(text, s.is); i >= 0 {
-				found = append(found, fmt.Sprintf("%s is in %s: …%s…", s.what, where, text[max(0, i-120):min(len(text), i+60)]))
+				found = append(
+					found,
+					fmt.Sprintf("%s is in %s: …%s…", s.what, where, text[max(0, i-120):min(len(text), i+60)]),
+				)
 			}
 		}
 		for _, column := range slices.Sorted(maps.Keys(kept)) {
@@ -163,7 +196,13 @@ func TestNothingSensitiveIsKept(t *testing.T) {
 	// A client secret is in next_action, whoever is shown or told of a payment, and nowhere else in it.
 	told := shop.bodies()
 	require.NotEmpty(t, told)
-	objects := map[string][]string{"an answer": shown, "a webhook to the tenant": told, "an event": lines(w.Text(`SELECT string_agg(convert_from(data, 'UTF8'), E'\n') FROM outbox_events`))}
+	objects := map[string][]string{
+		"an answer":               shown,
+		"a webhook to the tenant": told,
+		"an event": lines(
+			w.Text(`SELECT string_agg(convert_from(data, 'UTF8'), E'\n') FROM outbox_events`),
+		),
+	}
 	inNextAction := 0
 	for where, bodies := range objects {
 		for _, body := range bodies {
@@ -173,7 +212,8 @@ func TestNothingSensitiveIsKept(t *testing.T) {
 				found = append(found, fmt.Sprintf("a client secret is in %s at %s", where, member))
 			}
 			for _, s := range secrets {
-				if s.is != "raw-key-of-" && s.is != "_secret_" && s.is != cardInMetadata && strings.Contains(body, s.is) {
+				if s.is != "raw-key-of-" && s.is != "_secret_" && s.is != cardInMetadata &&
+					strings.Contains(body, s.is) {
 					found = append(found, fmt.Sprintf("%s is in %s: %s", s.what, where, body))
 				}
 			}
@@ -185,9 +225,20 @@ func TestNothingSensitiveIsKept(t *testing.T) {
 		require.NotContains(t, body, "raw-key-of-", "a caller's key is no one else's")
 	}
 	for _, s := range secrets[:2] { // or else nothing was looked for
-		require.True(t, slices.ContainsFunc(s.homes, func(column string) bool { return strings.Contains(kept[column], s.is) }), "%s is nowhere at all", s.what)
+		require.True(
+			t,
+			slices.ContainsFunc(s.homes, func(column string) bool { return strings.Contains(kept[column], s.is) }),
+			"%s is nowhere at all", s.what,
+		)
 	}
-	require.Empty(t, w.Text(`SELECT string_agg(id, ' ') FROM payments WHERE status NOT IN ('processing', 'requires_action') AND next_action IS NOT NULL`), "a client secret outlives its use")
+	require.Empty(
+		t,
+		w.Text(
+			`SELECT string_agg(id, ' ') FROM payments WHERE status NOT IN ('processing', 'requires_action') AND
+				next_action IS NOT NULL`,
+		),
+		"a client secret outlives its use",
+	)
 }
 
 // clientSecrets finds those of a JSON text: where they are outside of a next_action,
@@ -301,8 +352,14 @@ func everyPage(t *testing.T, w *world.World, p *world.Process, stuck string) (pa
 		value, _, _ := strings.Cut(rest, `"`)
 		return value
 	}
-	read(client.PostForm(p.Admin+"/operator/login", url.Values{"actor": {payonceOperators}, "token": {operatorsToken + "x"}}))
-	overview := read(client.PostForm(p.Admin+"/operator/login", url.Values{"actor": {payonceOperators}, "token": {operatorsToken}}))
+	read(
+		client.PostForm(
+			p.Admin+"/operator/login", url.Values{"actor": {payonceOperators}, "token": {operatorsToken + "x"}},
+		),
+	)
+	overview := read(
+		client.PostForm(p.Admin+"/operator/login", url.Values{"actor": {payonceOperators}, "token": {operatorsToken}}),
+	)
 	csrf := field(overview, "csrf")
 	require.NotEmpty(t, csrf, "nobody is signed in")
 	for _, order := range strings.Fields(w.Text(`SELECT string_agg(id, ' ') FROM orders`)) {
@@ -311,8 +368,13 @@ func everyPage(t *testing.T, w *world.World, p *world.Process, stuck string) (pa
 	for _, intent := range strings.Fields(w.Text(`SELECT string_agg(intent_id, ' ') FROM payments`)) {
 		read(client.Get(p.Admin + "/operator/intents/" + intent))
 	}
-	require.Contains(t, read(client.Get(p.Admin+"/operator/objects/"+w.Tenant.ID+"/"+stuck)), "key_hash", "the pages were read")
-	for _, key := range strings.Fields(w.Text(`SELECT string_agg(key, ' ') FROM idempotency_keys WHERE key LIKE 'raw-key-of-%'`)) {
+	require.Contains(
+		t,
+		read(client.Get(p.Admin+"/operator/objects/"+w.Tenant.ID+"/"+stuck)),
+		"key_hash", "the pages were read",
+	)
+	for _, key := range strings.Fields(w.Text(`SELECT string_agg(key, ' ') FROM idempotency_keys WHERE key LIKE
+		'raw-key-of-%'`)) {
 		read(client.PostForm(p.Admin+"/operator/find", url.Values{"csrf": {csrf}, "what": {key}}))
 	}
 	for _, nothing := range []string{cardInAnAddress, "sk_live_sent_by_mistake", "raw-key-of-nobody"} {
@@ -321,7 +383,10 @@ func everyPage(t *testing.T, w *world.World, p *world.Process, stuck string) (pa
 	payment := w.Text(`SELECT id FROM payments WHERE status = 'succeeded' AND amount_refunding_minor = 0 LIMIT 1`)
 	form := read(client.Get(p.Admin + "/operator/act?kind=refund&id=" + payment + "&tenant=" + w.Tenant.ID))
 	done := read(client.PostForm(p.Admin+"/operator/act", url.Values{
-		"csrf": {csrf}, "kind": {"refund"}, "id": {payment}, "tenant": {w.Tenant.ID}, "action": {field(form, "action")}, "reason": {"the customer called"},
+		"csrf": {
+			csrf,
+		}, "kind": {"refund"}, "id": {payment}, "tenant": {w.Tenant.ID}, "action": {field(form, "action")},
+		"reason": {"the customer called"},
 	}))
 	require.Contains(t, done, "Done.")
 	read(client.Get(p.Admin + "/operator/actions"))
@@ -339,9 +404,14 @@ func everyWayThatWorks(t *testing.T, w *world.World, p *world.Process, say func(
 	p.Pay("raw-key-of-payment", paid, "pm_card_visa")
 	say(p.Pay("raw-key-of-payment", paid, "pm_card_mastercard"))
 	say(p.Pay("raw-key-of-another", paid, "pm_card_visa"))
-	require.Equal(t, http.StatusPaymentRequired, say(p.Pay("raw-key-of-decline", p.Order(), "pm_card_chargeDeclined")).Status)
+	require.Equal(
+		t, http.StatusPaymentRequired, say(p.Pay("raw-key-of-decline", p.Order(), "pm_card_chargeDeclined")).Status,
+	)
 	say(p.Pay("raw-key-of-no-method", p.Order(), "pm_there_is_none"))
-	require.Equal(t, http.StatusCreated, p.Post("/v1/payments/"+payment.ID()+"/refunds", "raw-key-of-refund", `{"amount":100}`).Status)
+	require.Equal(
+		t, http.StatusCreated,
+		p.Post("/v1/payments/"+payment.ID()+"/refunds", "raw-key-of-refund", `{"amount":100}`).Status,
+	)
 
 	waits := p.Pay("raw-key-of-3ds", p.Order(), "pm_card_threeDSecure2Required")
 	require.NotEmpty(t, waits.Get("next_action", "client_secret"), waits)
@@ -361,10 +431,21 @@ func everyWayThatWorks(t *testing.T, w *world.World, p *world.Process, say func(
 		p.PayUntilFinal(key, order, "pm_card_visa")
 	}
 	require.Equal(t, http.StatusOK, p.Do("PUT", "/v1/stock/tea", `{"available":10}`).Status)
-	for key, card := range map[string]string{"raw-key-of-checkout": "pm_card_visa", "raw-key-of-failed-checkout": "pm_card_chargeDeclined"} {
-		say(p.Post("/v1/checkouts", key, `{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":500}],"payment_method":"`+card+`"}`))
+	for key, card := range map[string]string{"raw-key-of-checkout": "pm_card_visa",
+		"raw-key-of-failed-checkout": "pm_card_chargeDeclined"} {
+		say(
+			p.Post(
+				"/v1/checkouts", key,
+				`{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":500}],"payment_method":"`+card+`"}`,
+			),
+		)
 	}
-	say(p.Post("/v1/orders", "raw-key-of-metadata", `{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":500}],"customer_reference":"`+cardInMetadata+`","metadata":{"note":"`+cardInMetadata+`"}}`))
+	say(
+		p.Post(
+			"/v1/orders", "raw-key-of-metadata",
+			`{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":500}],"customer_reference":"`+cardInMetadata+`","metadata":{"note":"`+cardInMetadata+`"}}`,
+		),
+	)
 	order := p.Order()
 	say(p.Pay("raw-key-of-shown", order, "pm_card_threeDSecure2Required"))
 	say(p.Get("/v1/orders/" + order))
@@ -373,13 +454,16 @@ func everyWayThatWorks(t *testing.T, w *world.World, p *world.Process, say func(
 
 func everyWayThatDoesNot(w *world.World, p *world.Process, say func(world.Answer) world.Answer) {
 	order := p.Order()
-	for n, path := range []string{"/v1/orders", "/v1/payments", "/v1/checkouts", "/v1/orders/" + order + "/cancel", "/v1/payments/" + order + "/refunds"} {
+	for n, path := range []string{"/v1/orders", "/v1/payments", "/v1/checkouts", "/v1/orders/" + order + "/cancel",
+		"/v1/payments/" + order + "/refunds"} {
 		key := fmt.Sprintf("raw-key-of-mistake-%d", n)
 		for _, body := range []string{
 			`{"card":{"number":"` + cardInAMember + `","cvc":"123"}}`,
 			`{"number":` + cardInAMember + `}`,
-			`{"order_id":` + cardInAValue + `,"payment_method":` + cardInAValue + `,"currency":` + cardInAValue + `,"amount":"` + cardInAValue + `","items":"` + cardInAValue + `"}`,
-			`{"currency":"` + cardInAValue + `","items":[{"sku":"tea","quantity":1,"unit_amount":` + cardInAValue + `}]}`,
+			`{"order_id":` + cardInAValue + `,"payment_method":` + cardInAValue + `,"currency":` + cardInAValue +
+				`,"amount":"` + cardInAValue + `","items":"` + cardInAValue + `"}`,
+			`{"currency":"` + cardInAValue + `","items":[{"sku":"tea","quantity":1,"unit_amount":` + cardInAValue +
+				`}]}`,
 			cardInAMember, `"` + cardInAMember, `{"a":"` + cardInAMember + `"`, `{"a":1}` + cardInAMember,
 		} {
 			say(p.Post(path, key, body))
@@ -388,19 +472,38 @@ func everyWayThatDoesNot(w *world.World, p *world.Process, say func(world.Answer
 		say(p.Do("POST", path, "{}", `Idempotency-Key: "`+cardInAHeader))
 		say(p.Do("POST", path, "{}", "Idempotency-Key: "+cardInAHeader, "Idempotency-Key: raw-key-of-two"))
 		say(p.Do("POST", path, "{}", "Idempotency-Key: raw-key-of-type", "Content-Type: "+cardInAHeader))
-		for _, authorization := range []string{"Bearer sk_live_sent_by_mistake", "Basic " + cardInAHeader, w.Tenant.APIKey, "Bearer " + w.Tenant.APIKey + "x", "Bearer payonce_sk_live_sent_by_mistake_x"} {
-			say(p.Do("POST", path, "{}", "Idempotency-Key: raw-key-of-stranger", "Authorization: "+authorization, "Prefer: wait="+cardInAHeader, "Traceparent: "+cardInAHeader))
-			say(p.Do("POST", path, "{}", "Idempotency-Key: raw-key-of-traced", "Traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "Tracestate: card="+cardInAHeader, "Baggage: card="+cardInAHeader))
+		for _, authorization := range []string{"Bearer sk_live_sent_by_mistake", "Basic " + cardInAHeader,
+			w.Tenant.APIKey, "Bearer " + w.Tenant.APIKey + "x", "Bearer payonce_sk_live_sent_by_mistake_x"} {
+			say(
+				p.Do(
+					"POST", path, "{}", "Idempotency-Key: raw-key-of-stranger", "Authorization: "+authorization,
+					"Prefer: wait="+cardInAHeader, "Traceparent: "+cardInAHeader,
+				),
+			)
+			say(
+				p.Do(
+					"POST", path, "{}", "Idempotency-Key: raw-key-of-traced",
+					"Traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+					"Tracestate: card="+cardInAHeader, "Baggage: card="+cardInAHeader,
+				),
+			)
 		}
 	}
 	say(p.Pay("raw-key-of-card", order, cardAsAMethod))
-	say(p.Post("/v1/checkouts", "raw-key-of-card-checkout", `{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":500}],"payment_method":"`+cardAsAMethod+`"}`))
-	for _, path := range []string{"/v1/orders/", "/v1/payments/", "/v1/refunds/", "/v1/checkouts/", "/problems/", "/", "/v1/payments?order_id=", "/v1/orders?starting_after=", "/v1/events?after=", "/v1/orders?limit="} {
+	say(
+		p.Post(
+			"/v1/checkouts", "raw-key-of-card-checkout",
+			`{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":500}],"payment_method":"`+cardAsAMethod+`"}`,
+		),
+	)
+	for _, path := range []string{"/v1/orders/", "/v1/payments/", "/v1/refunds/", "/v1/checkouts/", "/problems/", "/",
+		"/v1/payments?order_id=", "/v1/orders?starting_after=", "/v1/events?after=", "/v1/orders?limit="} {
 		say(p.Get(path + cardInAnAddress))
 	}
 	say(p.Post("/v1/payments/"+cardInAnAddress+"/cancel", "raw-key-of-address", ""))
 	say(p.Do(cardInAnAddress, "/v1/orders", ""))
-	for _, body := range []string{`{"id":"evt_1","client_secret":"pi_1_secret_1","card":"` + cardInAMember + `"}`, cardInAMember} {
+	for _, body := range []string{`{"id":"evt_1","client_secret":"pi_1_secret_1","card":"` + cardInAMember + `"}`,
+		cardInAMember} {
 		say(p.Do("POST", "/v1/webhooks/stripe", body, "Stripe-Signature: t=1,v1="+cardInAHeader))
 		say(p.Do("POST", "/v1/webhooks/stripe", body, "Stripe-Signature: "+world.WebhookSecret))
 	}
@@ -410,7 +513,8 @@ func everyWayThatDoesNot(w *world.World, p *world.Process, say func(world.Answer
 func everyColumn(t *testing.T, w *world.World) map[string]string {
 	t.Helper()
 	ctx := context.Background()
-	rows, err := w.DB.Raw().Query(ctx, `SELECT c.table_name, c.column_name, c.data_type FROM information_schema.columns c JOIN information_schema.tables t USING (table_schema, table_name)
+	rows, err := w.DB.Raw().
+		Query(ctx, `SELECT c.table_name, c.column_name, c.data_type FROM information_schema.columns c JOIN information_schema.tables t USING (table_schema, table_name)
 		WHERE c.table_schema = 'public' AND t.table_type = 'BASE TABLE'`)
 	require.NoError(t, err)
 	expressions := map[string]string{}
@@ -421,7 +525,9 @@ func everyColumn(t *testing.T, w *world.World) map[string]string {
 		if kind == "bytea" {
 			expression = fmt.Sprintf("encode(%q, 'escape')", column)
 		}
-		expressions[table+"."+column] = fmt.Sprintf(`SELECT coalesce(string_agg(%s, E'\n'), '') FROM %q`, expression, table)
+		expressions[table+"."+column] = fmt.Sprintf(
+			`SELECT coalesce(string_agg(%s, E'\n'), '') FROM %q`, expression, table,
+		)
 	}
 	require.NoError(t, rows.Err())
 	kept := map[string]string{}

@@ -21,13 +21,13 @@ import (
 	"example.com/payonce/internal/postgres"
 )
 
-// gcPercent is four times Go's default. The live heap is a few megabytes, so at ten thousand requests a second the default
-// would collect dozens of times a second and take a fifth of a replay's processor time, to save twenty megabytes. With an
-// embedded broker the heap is larger, and the default is right.
+// gcPercent is four times Go's default. The live heap is a few megabytes, so at ten thousand requests a second the
+// default would collect dozens of times a second and take a fifth of a replay's processor time, to save twenty
+// megabytes. With an embedded broker the heap is larger, and the default is right.
 const gcPercent = 400
 
-// drain is how long requests and items of the loops get to finish when the process is stopped. Orchestrators kill after 30
-// seconds.
+// drain is how long requests and items of the loops get to finish when the process is stopped. Orchestrators kill after
+// 30 seconds.
 const drain = 25 * time.Second
 
 func serveCommand(ctx context.Context, cli cli, args []string) error {

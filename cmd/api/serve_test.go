@@ -39,11 +39,19 @@ func TestServeRefusesAnOlderSchema(t *testing.T) {
 	var out bytes.Buffer
 	require.Zero(t, run(t.Context(), []string{"migrate"}, settings(empty), &out, &out), out.String())
 	require.Contains(t, out.String(), "applied")
-	code, errs = serve(map[string]string{"DATABASE_URL": empty["DATABASE_URL"], "BROKER_URL": "embedded:" + t.TempDir()})
+	code, errs = serve(
+		map[string]string{"DATABASE_URL": empty["DATABASE_URL"], "BROKER_URL": "embedded:" + t.TempDir()},
+	)
 	require.Zero(t, code, errs)
 	require.Contains(t, errs, `"msg":"serving"`)
 
-	code, errs = serve(map[string]string{"DATABASE_URL": dbtest.Empty(t), "AUTO_MIGRATE": "true", "BROKER_URL": "embedded:" + t.TempDir()})
+	code, errs = serve(
+		map[string]string{
+			"DATABASE_URL": dbtest.Empty(t),
+			"AUTO_MIGRATE": "true",
+			"BROKER_URL":   "embedded:" + t.TempDir(),
+		},
+	)
 	require.Zero(t, code, errs)
 	require.Contains(t, errs, `"msg":"migrated"`)
 	require.Contains(t, errs, `"msg":"serving"`)
@@ -74,7 +82,11 @@ func TestServeNamesTheAddressItCannotHave(t *testing.T) {
 	dsn := dbtest.URL(t)
 	for _, name := range []string{"HTTP_ADDR", "ADMIN_ADDR"} {
 		var out, errs bytes.Buffer
-		env := map[string]string{"DATABASE_URL": dsn, name: taken.Addr().String(), "BROKER_URL": "embedded:" + t.TempDir()}
+		env := map[string]string{
+			"DATABASE_URL": dsn,
+			name:           taken.Addr().String(),
+			"BROKER_URL":   "embedded:" + t.TempDir(),
+		}
 		require.Equal(t, 1, run(t.Context(), nil, settings(env), &out, &errs))
 		require.Contains(t, errs.String(), "api: "+name+": cannot listen")
 	}
@@ -114,7 +126,8 @@ func TestLog(t *testing.T) {
 	w := world.New(t)
 	p := w.Process("LOG_LEVEL=debug")
 	order := p.Order()
-	w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Cut, Bytes: 900}) // a good part of the intent, its client secret too
+	// a good part of the intent, its client secret too
+	w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Cut, Bytes: 900})
 	answer := p.Pay("callers-own-key", order, "pm_card_visa")
 	require.Equal(t, http.StatusAccepted, answer.Status)
 	p.PayUntilFinal("callers-own-key", order, "pm_card_visa")
@@ -126,7 +139,8 @@ func TestLog(t *testing.T) {
 	p.Signal(syscall.SIGTERM)
 	require.Zero(t, p.Wait(world.Patience))
 
-	for _, secret := range []string{"callers-own-key", "_secret_", w.Tenant.APIKey, stripesim.DefaultKey, world.WebhookSecret} {
+	for _, secret := range []string{"callers-own-key", "_secret_", w.Tenant.APIKey, stripesim.DefaultKey,
+		world.WebhookSecret} {
 		require.NotContains(t, p.Log(), secret)
 	}
 	found := false
@@ -135,7 +149,8 @@ func TestLog(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(line), &entry), "not JSON: %s", line)
 		if entry["msg"] == "payment finished" {
 			found = true
-			for _, name := range []string{"payment_id", "tenant_id", "key_hash", "recovery_point", "lease_token", "request_id"} {
+			for _, name := range []string{"payment_id", "tenant_id", "key_hash", "recovery_point", "lease_token",
+				"request_id"} {
 				require.Contains(t, entry, name, line)
 			}
 		}

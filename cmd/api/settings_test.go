@@ -24,7 +24,10 @@ func asked(t *testing.T) []string {
 }
 
 // examples are values that have to be set to something, but are no defaults.
-var examples = []string{"DATABASE_URL", "STRIPE_SECRET_KEY", "STRIPE_WEBHOOK_SECRET", "STRIPE_API_BASE", "ADMIN_TOKEN", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"}
+var examples = []string{
+	"DATABASE_URL", "STRIPE_SECRET_KEY", "STRIPE_WEBHOOK_SECRET", "STRIPE_API_BASE", "ADMIN_TOKEN",
+	"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+}
 
 // requireDefaults: the names are all that there are, and where a value is given as
 // the default, setting it changes nothing.

@@ -43,8 +43,11 @@ func startTraced(t *testing.T) *traced {
 	w := world.New(t)
 	told := tracetest.NewInMemoryExporter()
 	c, err := readConfig(settings(map[string]string{
-		"STRIPE_SECRET_KEY": stripesim.DefaultKey, "STRIPE_API_BASE": w.StripeURL, "STRIPE_WEBHOOK_SECRET": world.WebhookSecret,
-		"STRIPE_TIMEOUT": world.StripeTimeout.String(), "IDEMPOTENCY_LEASE": world.Lease.String(), "STRIPE_RPS": "0", "NOTIFY_PRIVATE_ADDRESSES": "true",
+		"STRIPE_SECRET_KEY": stripesim.DefaultKey, "STRIPE_API_BASE": w.StripeURL,
+		"STRIPE_WEBHOOK_SECRET": world.WebhookSecret,
+		"STRIPE_TIMEOUT":        world.StripeTimeout.String(), "IDEMPOTENCY_LEASE": world.Lease.String(),
+		"STRIPE_RPS":               "0",
+		"NOTIFY_PRIVATE_ADDRESSES": "true",
 	}))
 	require.NoError(t, err)
 	log := slog.New(slog.DiscardHandler)
@@ -77,7 +80,8 @@ func (s *traced) span(trace, name string, which ...func(tracetest.SpanStub) bool
 	s.T.Helper()
 	s.Until("there is a span "+name+" in "+trace, func() bool {
 		for _, span := range s.told.GetSpans() {
-			if span.Name == name && (trace == "" || span.SpanContext.TraceID().String() == trace) && (len(which) == 0 || which[0](span)) {
+			if span.Name == name && (trace == "" || span.SpanContext.TraceID().String() == trace) &&
+				(len(which) == 0 || which[0](span)) {
 				found = span
 				return true
 			}
@@ -125,7 +129,8 @@ func TestTraces(t *testing.T) {
 		require.Equal(t, "201", attributeOf(request, "http.response.status_code"))
 		require.Equal(t, idempotency.HashForLog("the-key"), attributeOf(request, tracing.KeyHash))
 		require.Equal(t, paid.Header.Get("Request-Id"), attributeOf(request, tracing.RequestID))
-		for _, name := range []string{"phase payment_recorded", "stripe create_intent", "phase intent_recorded", "stripe confirm", "phase finished"} {
+		for _, name := range []string{"phase payment_recorded", "stripe create_intent", "phase intent_recorded",
+			"stripe confirm", "phase finished"} {
 			span := s.span(traceA, name)
 			require.Equal(t, request.SpanContext.SpanID(), span.Parent.SpanID(), name)
 			if strings.HasPrefix(name, "phase ") {
@@ -139,7 +144,11 @@ func TestTraces(t *testing.T) {
 		// The events were written in a phase, and everything about them comes after it, in other loops.
 		for _, name := range []string{"payment.created", "payment.succeeded", "order.paid"} {
 			require.Equal(t, request.SpanContext.SpanID(), s.span(traceA, "publish "+name).Parent.SpanID(), name)
-			require.Equal(t, request.SpanContext.SpanID(), s.span(traceA, "consume "+name, has("messaging.consumer.group.name", notifierConsumer)).Parent.SpanID(), name)
+			require.Equal(
+				t, request.SpanContext.SpanID(),
+				s.span(traceA, "consume "+name, has("messaging.consumer.group.name", notifierConsumer)).Parent.SpanID(),
+				name,
+			)
 		}
 		booked := s.span(traceA, "consume payment.succeeded", has("messaging.consumer.group.name", ledgerConsumer))
 		require.Equal(t, "applied", attributeOf(booked, "payonce.result"))
@@ -149,7 +158,9 @@ func TestTraces(t *testing.T) {
 		require.True(t, s.Pay("the-key", paid.Get("order_id").(string), "pm_card_visa", traceparent(traceB)).Replayed())
 		require.Equal(t, "true", attributeOf(s.span(traceB, "POST /v1/payments"), "payonce.replayed"))
 		for _, span := range s.told.GetSpans() {
-			require.False(t, span.SpanContext.TraceID().String() == traceB && span.Name != "POST /v1/payments", span.Name)
+			require.False(
+				t, span.SpanContext.TraceID().String() == traceB && span.Name != "POST /v1/payments", span.Name,
+			)
 		}
 	})
 
@@ -183,7 +194,8 @@ func TestTraces(t *testing.T) {
 		t.Parallel()
 		w := world.New(t)
 		told := tracetest.NewInMemoryExporter()
-		api := w.Local(world.LocalOptions{Tracer: tracing.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(told)))}) // without loops
+		// without loops
+		api := w.Local(world.LocalOptions{Tracer: tracing.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(told)))})
 		s := &traced{World: w, Client: api.Client, told: told}
 		order := s.Order()
 		w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
@@ -218,8 +230,17 @@ func TestTraces(t *testing.T) {
 			}
 		}))
 		t.Cleanup(shop.Close)
-		require.NoError(t, notifier.SetEndpoint(t.Context(), s.DB.Queries, s.Tenant.ID, shop.URL, "whsec_"+base64.StdEncoding.EncodeToString(make([]byte, 32))))
-		order := s.Post("/v1/orders", "the-key", `{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":1000}]}`, traceparent(traceA))
+		require.NoError(
+			t,
+			notifier.SetEndpoint(
+				t.Context(),
+				s.DB.Queries, s.Tenant.ID, shop.URL, "whsec_"+base64.StdEncoding.EncodeToString(make([]byte, 32)),
+			),
+		)
+		order := s.Post(
+			"/v1/orders", "the-key", `{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":1000}]}`,
+			traceparent(traceA),
+		)
 		require.Equal(t, http.StatusCreated, order.Status, order)
 		request := s.span(traceA, "POST /v1/orders")
 		for _, attempt := range []struct{ result, status string }{{"failed", "503"}, {"delivered", "200"}} {
@@ -239,14 +260,24 @@ func TestTraces(t *testing.T) {
 	t.Run("WhatIsReconciledIsLinkedToTheOrder", func(t *testing.T) {
 		t.Parallel()
 		s := startTraced(t)
-		order := s.Post("/v1/orders", "the-key", `{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":1000}]}`, traceparent(traceA))
+		order := s.Post(
+			"/v1/orders", "the-key", `{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":1000}]}`,
+			traceparent(traceA),
+		)
 		require.Equal(t, http.StatusCreated, order.Status, order)
-		s.Until("every window has been gone through once, so that only the one that is made due finds the ghost", func() bool {
-			return s.Count("SELECT count(covered_through) FROM reconciliation_windows") == 3
-		})
+		s.Until(
+			"every window has been gone through once, so that only the one that is made due finds the ghost",
+			func() bool {
+				return s.Count("SELECT count(covered_through) FROM reconciliation_windows") == 3
+			},
+		)
 		ghost, err := stripeClient(s.World).PaymentIntents.New(&stripe.PaymentIntentParams{
-			Amount: stripe.Int64(1000), Currency: stripe.String("usd"), PaymentMethodTypes: stripe.StringSlice([]string{"card"}), PaymentMethod: stripe.String("pm_card_visa"),
-			Confirm: stripe.Bool(true), Metadata: map[string]string{"tenant_id": s.Tenant.ID, "order_id": order.ID()},
+			Amount: stripe.Int64(
+				1000,
+			), Currency: stripe.String("usd"), PaymentMethodTypes: stripe.StringSlice([]string{"card"}),
+			PaymentMethod: stripe.String("pm_card_visa"),
+			Confirm:       stripe.Bool(true), Metadata: map[string]string{"tenant_id": s.Tenant.ID,
+				"order_id": order.ID()},
 		})
 		require.NoError(t, err)
 		s.Exec("UPDATE reconciliation_windows SET next_at = '-infinity' WHERE name = 'recent'")

@@ -14,8 +14,8 @@ import (
 // payonce_loop_idle_seconds shows how old they are.
 const vitalsWithin = 5 * time.Second
 
-// vitals are gauges of PostgreSQL's own statistics. A loop reads them, and never a scrape: the load on the database must
-// not depend on how often, and by how many, the metrics are scraped.
+// vitals are gauges of PostgreSQL's own statistics. A loop reads them, and never a scrape: the load on the database
+// must not depend on how often, and by how many, the metrics are scraped.
 type vitals struct {
 	pool              *postgres.Pool
 	live, dead        *prometheus.GaugeVec
@@ -31,7 +31,8 @@ func newVitals(pool *postgres.Pool, r prometheus.Registerer) *vitals {
 		dead: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_database_dead_rows",
 			Help: "Rows that wait for vacuum, of the tables that every payment writes."}, []string{"table"}),
 		oldestTransaction: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_database_oldest_transaction_seconds",
-			Help: "Age of the oldest open transaction of any session in the database. Until it ends, vacuum removes no dead row."}),
+			Help: "Age of the oldest open transaction of any session in the database. Until it ends, vacuum removes " +
+				"no dead row."}),
 	}
 }
 

@@ -67,11 +67,16 @@ func TestVitals(t *testing.T) {
 		defer func() { _ = tx.Rollback(context.Background()) }()
 		_, err = tx.Exec(t.Context(), "SELECT pg_current_xact_id()")
 		require.NoError(t, err)
-		w.Exec(`INSERT INTO stripe_calls (tenant_id, stripe_key, operation, resource_id, params_sha256) SELECT $1::text, $1::text || ':' || n, 'confirm', 'pay_x', '\x' FROM generate_series(1, 50) n`, w.Tenant.ID)
+		w.Exec(
+			`INSERT INTO stripe_calls (tenant_id, stripe_key, operation, resource_id, params_sha256) SELECT $1::text,
+				$1::text || ':' || n, 'confirm', 'pay_x', '\x' FROM generate_series(1, 50) n`,
+			w.Tenant.ID,
+		)
 		w.Exec(`UPDATE stripe_calls SET attempts = attempts + 1`)
 		w.Until("the statistics have it", func() bool {
 			look()
-			return sample(t, r, "payonce_database_dead_rows", "stripe_calls") >= 50 && sample(t, r, "payonce_database_live_rows", "stripe_calls") >= 50
+			return sample(t, r, "payonce_database_dead_rows", "stripe_calls") >= 50 &&
+				sample(t, r, "payonce_database_live_rows", "stripe_calls") >= 50
 		})
 	})
 }
@@ -101,7 +106,10 @@ func TestLoops(t *testing.T) {
 	require.GreaterOrEqual(t, idle(), 3600.0)
 	require.EqualValues(t, 2, sample(t, r, "payonce_loop_failures_total", "l"))
 
-	subscribes := loop{name: "consumer", subscribes: true, runOnce: func(context.Context) (int, error) { return 0, nil }}
+	subscribes := loop{
+		name: "consumer", subscribes: true,
+		runOnce: func(context.Context) (int, error) { return 0, nil },
+	}
 	subscribes.runIteration(t.Context(), slog.New(slog.DiscardHandler), m)
 	require.GreaterOrEqual(t, idle(), 3600.0)
 }

@@ -20,7 +20,8 @@ import (
 
 // How often each loop polls when it found nothing to do. Most are woken earlier.
 const (
-	completers    = 8                      // Each runs a few claims at a time; one that waits for Stripe delays only its own.
+	// Each runs a few claims at a time; one that waits for Stripe delays only its own.
+	completers    = 8
 	completeEvery = 500 * time.Millisecond // How late an abandoned payment may be noticed.
 	inboxEvery    = 500 * time.Millisecond // How late a webhook may be noticed that another process received.
 	relayLease    = 10 * time.Second       // How long a crashed process's events wait, unless a claim waits for less.
@@ -41,7 +42,8 @@ type resources struct {
 	log     *slog.Logger
 	tracer  *tracing.Tracer // nil: off
 
-	// fault is called at every recovery point and after every consumed event. Nil except in builds that crash on purpose.
+	// fault is called at every recovery point and after every consumed event. Nil except in builds that crash on
+	// purpose.
 	fault func(operation, recoveryPoint string)
 }
 
@@ -97,12 +99,17 @@ func (s *service) wireKeys() {
 		},
 	})
 	retention := s.config.IdempotencyRetention
-	s.reap("key reaper", min(reapEvery, max(retention/20, time.Second)), idempotency.NewReaper(s.keys, retention, 0).RunOnce)
+	s.reap(
+		"key reaper",
+		min(reapEvery, max(retention/20, time.Second)),
+		idempotency.NewReaper(s.keys, retention, 0).RunOnce,
+	)
 	s.reap("outbox reaper", reapEvery, outbox.NewReaper(s.pool, 0).RunOnce)
 }
 
 // wirePayments makes orders, payments and refunds, with what keeps them equal to Stripe, and begins the table of
-// operations: the API and the completer get the same table, so that the completer can finish whatever the API can start.
+// operations: the API and the completer get the same table, so that the completer can finish whatever the API can
+// start.
 func (s *service) wirePayments() {
 	c := s.config
 	gateway := payments.NewStripe(payments.StripeOptions{
@@ -110,7 +117,8 @@ func (s *service) wirePayments() {
 		Limits: payments.NewLimits(c.StripeRPS, s.metrics), Metrics: payments.NewStripeMetrics(s.metrics), Log: s.log,
 	})
 	s.payments = payments.New(s.pool, s.keys, gateway, httpapi.Answers{}, payments.Options{
-		StripeTimeout: c.StripeTimeout, ActionTimeout: c.ActionTimeout, Metrics: payments.NewMetrics(s.metrics), Log: s.log,
+		StripeTimeout: c.StripeTimeout, ActionTimeout: c.ActionTimeout, Metrics: payments.NewMetrics(s.metrics),
+		Log: s.log,
 	})
 	s.operations = s.payments.Operations()
 	s.handlers = map[string]inbox.Handler{payments.StripeEvents: s.payments.WebhookHandler()}

@@ -57,7 +57,9 @@ func parse(args []string, getenv func(string) string, stderr io.Writer) (config,
 	fs.StringVar(&c.addr, "addr", "127.0.0.1:12111", "Stripe's port")
 	fs.StringVar(&c.admin, "admin", "127.0.0.1:12112", "the admin port: faults, effects, clock")
 	fs.StringVar(&c.store, "store", "", "journal file; empty keeps everything in memory")
-	fs.StringVar(&c.keys, "keys", stripesim.DefaultKey, "accepted secret keys, separated by commas; * is any sk_test_ key")
+	fs.StringVar(
+		&c.keys, "keys", stripesim.DefaultKey, "accepted secret keys, separated by commas; * is any sk_test_ key",
+	)
 	fs.StringVar(&c.webhookURL, "webhook-url", "", "deliver all events here")
 	fs.StringVar(&c.webhookSecret, "webhook-secret", "", "sign them with this")
 	fs.DurationVar(&c.latency, "latency", 0, "how long an answer takes, on average")
@@ -120,7 +122,9 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 }
 
 func (c config) options(log *slog.Logger) stripesim.Options {
-	o := stripesim.Options{Store: c.store, WebhookURL: c.webhookURL, WebhookSecret: c.webhookSecret, Seed: c.seed, Log: log}
+	o := stripesim.Options{
+		Store: c.store, WebhookURL: c.webhookURL, WebhookSecret: c.webhookSecret, Seed: c.seed, Log: log,
+	}
 	if c.keys != "*" {
 		o.Keys = strings.Split(c.keys, ",")
 	}
@@ -151,7 +155,9 @@ func serve(addr string, h http.Handler) (*http.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	srv := &http.Server{Addr: l.Addr().String(), Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute}
+	srv := &http.Server{
+		Addr: l.Addr().String(), Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute,
+	}
 	go func() { _ = srv.Serve(l) }() // ends with Shutdown
 	return srv, nil
 }

@@ -33,7 +33,12 @@ func start(t *testing.T, args ...string) (api, admin string, stop func() error) 
 	r, w := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		err := run(ctx, append([]string{"-addr", "127.0.0.1:0", "-admin", "127.0.0.1:0"}, args...), env(), w, io.Discard)
+		err := run(
+			ctx,
+			append([]string{"-addr", "127.0.0.1:0", "-admin", "127.0.0.1:0"}, args...),
+			env(),
+			w, io.Discard,
+		)
 		_ = w.CloseWithError(err)
 		ended <- err
 	}()
@@ -71,9 +76,15 @@ func TestRun(t *testing.T) {
 		require.Equal(t, 200, code, body)
 		code, _ = request(t, "GET", api+"/effects", "")
 		require.Equal(t, 404, code, "the admin port's paths are not on Stripe's")
-		require.NoError(t, healthcheck(t.Context(), []string{"-admin", strings.TrimPrefix(admin, "http://")}, env(), io.Discard))
+		require.NoError(
+			t,
+			healthcheck(t.Context(), []string{"-admin", strings.TrimPrefix(admin, "http://")}, env(), io.Discard),
+		)
 		require.NoError(t, stop())
-		require.Error(t, healthcheck(t.Context(), []string{"-admin", strings.TrimPrefix(admin, "http://")}, env(), io.Discard))
+		require.Error(
+			t,
+			healthcheck(t.Context(), []string{"-admin", strings.TrimPrefix(admin, "http://")}, env(), io.Discard),
+		)
 
 		_, admin, stop = start(t, "-store", store)
 		_, body = request(t, "GET", admin+"/charges", "")
@@ -90,7 +101,10 @@ func TestRun(t *testing.T) {
 		go func() {
 			defer close(answered)
 			url := strings.Replace(api, "http://", "http://sk_test_payonce:@", 1) + "/v1/payment_intents"
-			resp, err := http.Post(url, "application/x-www-form-urlencoded", strings.NewReader("amount=1000&currency=usd"))
+			resp, err := http.Post(
+				url, "application/x-www-form-urlencoded",
+				strings.NewReader("amount=1000&currency=usd"),
+			)
 			if err == nil {
 				_ = resp.Body.Close()
 			}

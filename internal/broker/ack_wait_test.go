@@ -25,7 +25,11 @@ func TestAckWait(t *testing.T) {
 	taken, dead := make(chan struct{}), make(chan struct{})
 	t.Cleanup(func() { close(dead) })
 	go func() {
-		_ = dying.Consume(context.Background(), "c", func(context.Context, inbox.Message) error { close(taken); <-dead; return nil })
+		_ = dying.Consume(
+			context.Background(),
+			"c",
+			func(context.Context, inbox.Message) error { close(taken); <-dead; return nil },
+		)
 	}()
 	require.Eventually(t, func() bool { p.raw(t, "{}"); return isClosed(taken) }, 20*time.Second, 50*time.Millisecond)
 	dying.conn.Close()
@@ -38,7 +42,8 @@ func TestAckWait(t *testing.T) {
 	<-again
 	told, err := other.js.Consumer(t.Context(), streamName, "c")
 	require.NoError(t, err)
-	require.Equal(t, 500*time.Millisecond, told.CachedInfo().Config.AckWait) // by a clock it could have been a slow machine
+	// by a clock it could have been a slow machine
+	require.Equal(t, 500*time.Millisecond, told.CachedInfo().Config.AckWait)
 }
 
 func isClosed(c chan struct{}) bool {

@@ -20,7 +20,8 @@ const (
 
 	publishWithin = 10 * time.Second // if the caller does not give less
 	handleWithin  = 20 * time.Second
-	deadAfter     = 6 * time.Second // a consumer without a heartbeat for so long has failed: the broker delivers to another
+	// a consumer without a heartbeat for so long has failed: the broker delivers to another
+	deadAfter     = 6 * time.Second
 	retryPauseMax = 5 * time.Second
 )
 
@@ -131,7 +132,8 @@ func message(id string, body []byte, deliveries int) inbox.Message {
 	if err := json.Unmarshal(body, &e); err != nil {
 		return m
 	}
-	m.ID, m.Type, m.TenantID, m.Subject, m.Version, m.Traceparent = e.ID, e.Type, e.TenantID, e.Subject, e.Version, e.Traceparent
+	m.ID, m.Type, m.TenantID, m.Subject, m.Version, m.Traceparent = e.ID, e.Type, e.TenantID, e.Subject, e.Version,
+		e.Traceparent
 	return m
 }
 

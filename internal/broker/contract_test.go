@@ -77,8 +77,12 @@ func contract(t *testing.T, at func(testing.TB) place, dedupes bool, tooLarge in
 				require.JSONEq(t, string(want.Data), string(got.Data))
 				got.Data, want.Data = nil, nil
 				require.Empty(t, cmp.Diff(want, got))
-				require.Empty(t, cmp.Diff(inbox.Message{ID: want.ID, Type: want.Type, TenantID: want.TenantID, Subject: want.Subject,
-					Version: want.Version, Traceparent: want.Traceparent, Body: m.Body, Deliveries: m.Deliveries}, m))
+				require.Empty(
+					t,
+					cmp.Diff(inbox.Message{ID: want.ID, Type: want.Type, TenantID: want.TenantID, Subject: want.Subject,
+						Version: want.Version, Traceparent: want.Traceparent, Body: m.Body, Deliveries: m.Deliveries},
+						m),
+				)
 			}
 		}
 	})
@@ -135,7 +139,11 @@ func contract(t *testing.T, at func(testing.TB) place, dedupes bool, tooLarge in
 		first.stop()
 		publish(t, b, envelope("ord_new", 1))
 		second := read(t, open(t, at.url()), "ledger", nil) // another process
-		require.Eventually(t, func() bool { return second.distinct()["ord_new-1"] > 0 }, 30*time.Second, 10*time.Millisecond)
+		require.Eventually(
+			t,
+			func() bool { return second.distinct()["ord_new-1"] > 0 },
+			30*time.Second, 10*time.Millisecond,
+		)
 		require.Empty(t, cmp.Diff(map[string]int{"ord_new-1": 1}, second.distinct()))
 	})
 
@@ -159,7 +167,11 @@ func contract(t *testing.T, at func(testing.TB) place, dedupes bool, tooLarge in
 			}
 			publish(t, b, batch...)
 		}
-		require.Eventually(t, func() bool { return len(readers[0].distinct())+len(readers[1].distinct()) >= 100 }, 30*time.Second, 10*time.Millisecond)
+		require.Eventually(
+			t,
+			func() bool { return len(readers[0].distinct())+len(readers[1].distinct()) >= 100 },
+			30*time.Second, 10*time.Millisecond,
+		)
 		mu.Lock()
 		defer mu.Unlock()
 		requireOrder(t, all)

@@ -4,10 +4,10 @@
 // # Requirements
 //
 // A broker must keep what it acknowledged, deliver it to every consumer at least once, and keep the order of one
-// aggregate's messages. It need not deduplicate, and it cannot: a window of minutes, a producer's session, a transaction
-// that ends at the broker, each is shorter than the time between the broker's acknowledgement and the mark in the
-// database when a process crashes between the two. The event's id and the consumer's inbox give the guarantee; the
-// broker's own deduplication only saves work.
+// aggregate's messages. It need not deduplicate, and it cannot: a window of minutes, a producer's session, a
+// transaction that ends at the broker, each is shorter than the time between the broker's acknowledgement and the mark
+// in the database when a process crashes between the two. The event's id and the consumer's inbox give the guarantee;
+// the broker's own deduplication only saves work.
 //
 // # The brokers
 //
@@ -29,15 +29,15 @@
 // # Failures
 //
 // If the broker cannot be reached, Publish returns an error that is not permanent and Consume waits; both reconnect
-// automatically. If our process crashes before it has acknowledged a message, the message is delivered again, here or to
-// another process, after six seconds without a heartbeat (JetStream, Kafka) or after the visibility timeout of 30 seconds
-// (SQS). If our process is paused at that point, two processes have the message, and the inbox applies it once.
+// automatically. If our process crashes before it has acknowledged a message, the message is delivered again, here or
+// to another process, after six seconds without a heartbeat (JetStream, Kafka) or after the visibility timeout of 30
+// seconds (SQS). If our process is paused at that point, two processes have the message, and the inbox applies it once.
 //
 // # A relay that was paused
 //
 // A relay that was paused may add old events to the log long after newer ones. These brokers do not prevent it:
-// JetStream's expected sequence guards a subject, and our subjects hold the events of many aggregates. The promise is that
-// the first occurrences of an aggregate's events are in the log in the order of their versions without a gap, because a
-// relay sends an event only after the previous one was acknowledged. Later occurrences are repetitions, with an id that
-// every consumer has seen.
+// JetStream's expected sequence guards a subject, and our subjects hold the events of many aggregates. The promise is
+// that the first occurrences of an aggregate's events are in the log in the order of their versions without a gap,
+// because a relay sends an event only after the previous one was acknowledged. Later occurrences are repetitions, with
+// an id that every consumer has seen.
 package broker

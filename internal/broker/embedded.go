@@ -26,9 +26,10 @@ var embeddedScheme = scheme{
 	},
 }
 
-// embedded is a JetStream server in this process, for development and for services of one process. Every write is synced
-// to disk before it is acknowledged. JetStream's default is to sync every two minutes, and an event that was marked as
-// published and then lost in a power failure would never be sent again. So the disk's sync rate limits the throughput.
+// embedded is a JetStream server in this process, for development and for services of one process. Every write is
+// synced to disk before it is acknowledged. JetStream's default is to sync every two minutes, and an event that was
+// marked as published and then lost in a power failure would never be sent again. So the disk's sync rate limits the
+// throughput.
 type embedded struct {
 	*jetStream
 	server *server.Server
@@ -50,7 +51,10 @@ func openEmbedded(brokerURL string, o Options) (_ *embedded, err error) {
 	// NATS does not lock its store: two processes that open it would both write to it.
 	unlock, err := lockFile(filepath.Join(dir, "lock"))
 	if err != nil {
-		return nil, fmt.Errorf("%s is in use by another process (%w); an embedded broker serves one process; use nats:// to share a broker", dir, err)
+		return nil, fmt.Errorf(
+			"%s is in use by another process (%w); an embedded broker serves one process; use nats:// to share a broker",
+			dir, err,
+		)
 	}
 	defer func() {
 		if err != nil {

@@ -54,7 +54,11 @@ func TestEmbedded(t *testing.T) {
 		require.Empty(t, open(t, "embedded:"+t.TempDir()).(*embedded).Addr())
 		b := open(t, "embedded:"+t.TempDir()+"?listen=127.0.0.1:0")
 		other := open(t, "nats://"+b.(*embedded).Addr())
-		require.Eventually(t, func() bool { return other.Publish(t.Context(), []outbox.Envelope{envelope("ord_1", 1)})[0] == nil }, 30*time.Second, 20*time.Millisecond)
+		require.Eventually(
+			t,
+			func() bool { return other.Publish(t.Context(), []outbox.Envelope{envelope("ord_1", 1)})[0] == nil },
+			30*time.Second, 20*time.Millisecond,
+		)
 		read(t, b, "ledger", nil).await(t, 1)
 	})
 }
@@ -93,7 +97,10 @@ func TestHosts(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"a:9092", "b:9093", "[::1]:9094"}, list)
 	password, _ := rest.User.Password()
-	require.Equal(t, "user p@ss /topic tls=true", strings.Join([]string{rest.User.Username(), password, rest.Path, rest.RawQuery}, " "))
+	require.Equal(
+		t, "user p@ss /topic tls=true",
+		strings.Join([]string{rest.User.Username(), password, rest.Path, rest.RawQuery}, " "),
+	)
 }
 
 // BenchmarkPublish is what synced writes cost, by batch size.

@@ -33,8 +33,8 @@ var natsScheme = scheme{
 
 var errNotConnected = errors.New("not connected to NATS")
 
-// jetStream is a NATS server with JetStream, embedded or elsewhere. A server elsewhere needs sync_interval: always in its
-// configuration, or replicas on machines that do not fail together: by default it acknowledges before it syncs, and
+// jetStream is a NATS server with JetStream, embedded or elsewhere. A server elsewhere needs sync_interval: always in
+// its configuration, or replicas on machines that do not fail together: by default it acknowledges before it syncs, and
 // syncs every two minutes.
 //
 // A consumer has one message in flight, in all processes together. That keeps the order when a message is redelivered,
@@ -78,7 +78,9 @@ func openNATS(brokerURL string, o Options) (*jetStream, error) {
 	return connect(strings.Join(list, ","), replicas, ackWait, o.Log, auth...)
 }
 
-func connect(servers string, replicas int, ackWait time.Duration, log *slog.Logger, options ...nats.Option) (*jetStream, error) {
+func connect(
+	servers string, replicas int, ackWait time.Duration, log *slog.Logger, options ...nats.Option,
+) (*jetStream, error) {
 	options = append(options,
 		nats.Name("payonce"),
 		nats.RetryOnFailedConnect(true),
@@ -100,7 +102,11 @@ func connect(servers string, replicas int, ackWait time.Duration, log *slog.Logg
 	if err != nil {
 		return nil, err
 	}
-	js, err := jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(inFlightMax), jetstream.WithPublishAsyncTimeout(publishWithin))
+	js, err := jetstream.New(
+		conn,
+		jetstream.WithPublishAsyncMaxPending(inFlightMax),
+		jetstream.WithPublishAsyncTimeout(publishWithin),
+	)
 	if err != nil {
 		conn.Close()
 		return nil, err
@@ -288,7 +294,10 @@ func (b *jetStream) deliver(ctx context.Context, msg jetstream.Msg, handle Handl
 	}
 	id := cmp.Or(msg.Headers().Get(jetstream.MsgIDHeader), fmt.Sprintf("%s-at-%d", streamName, meta.Sequence.Stream))
 	stillAlive := keepAlive(msg, b.ackWait/3)
-	err = handleOne(ctx, handle, message(id, msg.Data(), int(meta.NumDelivered))) //nolint:gosec // a count of deliveries
+	err = handleOne(
+		ctx, handle,
+		message(id, msg.Data(), int(meta.NumDelivered)),
+	) //nolint:gosec // a count of deliveries
 	stillAlive()
 	if err != nil {
 		*failures++

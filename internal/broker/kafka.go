@@ -36,13 +36,13 @@ var kafkaScheme = scheme{
 	open: func(_ context.Context, brokerURL string, o Options) (Broker, error) { return openKafka(brokerURL, o) },
 }
 
-// kafka is a Kafka cluster. Records of one aggregate have its id as their key, so they share a partition, and one process
-// of a group reads a partition. Adding partitions moves keys: during such a change the order holds only for aggregates
-// without new events.
+// kafka is a Kafka cluster. Records of one aggregate have its id as their key, so they share a partition, and one
+// process of a group reads a partition. Adding partitions moves keys: during such a change the order holds only for
+// aggregates without new events.
 //
-// The producer is idempotent: a record that the client retries is in the log once. Kafka's transactions would add nothing,
-// because our effects are in PostgreSQL, which is no part of them. Offsets are committed after the handler's transaction,
-// never by a timer.
+// The producer is idempotent: a record that the client retries is in the log once. Kafka's transactions would add
+// nothing, because our effects are in PostgreSQL, which is no part of them. Offsets are committed after the handler's
+// transaction, never by a timer.
 type kafka struct {
 	options    []kgo.Opt
 	producer   *kgo.Client
@@ -161,7 +161,8 @@ func (k *kafka) Publish(ctx context.Context, events []outbox.Envelope) []error {
 		i   int
 		err error
 	}
-	outcomes := make(chan outcome, len(events)) // buffered for all: a callback must not block the producer after we have returned
+	// buffered for all: a callback must not block the producer after we have returned
+	outcomes := make(chan outcome, len(events))
 	waiting := map[int]bool{}
 	for i, e := range events {
 		if errs[i] != nil {
@@ -255,7 +256,11 @@ func (k *kafka) deliver(
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), setUpWithin)
 	defer cancel()
 	if err := client.CommitRecords(ctx, handled...); err != nil {
-		k.log.Warn("offsets not committed; the records will be delivered again", "consumer", name, "records", len(handled), "error", err)
+		k.log.Warn(
+			"offsets not committed; the records will be delivered again", "consumer", name, "records",
+			len(handled),
+			"error", err,
+		)
 	}
 }
 

@@ -43,7 +43,12 @@ func newKafka(t testing.TB) *kafkaPlace {
 }
 
 func (p *kafkaPlace) start(t testing.TB) {
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(p.port), kfake.DataDir(p.dir), kfake.DefaultNumPartitions(3))
+	cluster, err := kfake.NewCluster(
+		kfake.NumBrokers(1),
+		kfake.Ports(p.port),
+		kfake.DataDir(p.dir),
+		kfake.DefaultNumPartitions(3),
+	)
 	require.NoError(t, err)
 	p.cluster = cluster
 }
@@ -56,5 +61,8 @@ func (p *kafkaPlace) raw(t *testing.T, body string) {
 	client, err := kgo.NewClient(kgo.SeedBrokers(fmt.Sprintf("127.0.0.1:%d", p.port)))
 	require.NoError(t, err)
 	defer client.Close()
-	require.NoError(t, client.ProduceSync(t.Context(), &kgo.Record{Topic: "payonce.events", Value: []byte(body)}).FirstErr())
+	require.NoError(
+		t,
+		client.ProduceSync(t.Context(), &kgo.Record{Topic: "payonce.events", Value: []byte(body)}).FirstErr(),
+	)
 }

@@ -25,8 +25,8 @@ func lockFile(name string) (unlock func(), err error) {
 		return nil, err
 	}
 	return func() {
-		// Unlock explicitly: closing is not enough while a process that another goroutine is just starting has a copy of
-		// the descriptor, until its exec.
+		// Unlock explicitly: closing is not enough while a process that another goroutine is just starting has a copy
+		// of the descriptor, until its exec.
 		_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
 		_ = f.Close()
 	}, nil

@@ -9,7 +9,9 @@ func lockFile(name string) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := syscall.CreateFile(path, syscall.GENERIC_READ|syscall.GENERIC_WRITE, 0, nil, syscall.OPEN_ALWAYS, syscall.FILE_ATTRIBUTE_NORMAL, 0)
+	h, err := syscall.CreateFile(
+		path, syscall.GENERIC_READ|syscall.GENERIC_WRITE, 0, nil, syscall.OPEN_ALWAYS, syscall.FILE_ATTRIBUTE_NORMAL, 0,
+	)
 	if err != nil {
 		return nil, err
 	}

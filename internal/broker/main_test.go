@@ -43,9 +43,15 @@ func open(t testing.TB, url string) Broker {
 }
 
 func envelope(aggregate string, version int64) outbox.Envelope {
-	return outbox.Envelope{ID: outbox.EventID(aggregate, version), Type: "order.created", Subject: aggregate, TenantID: "tnt_a", Version: version,
-		Time: time.Now().UTC().Truncate(time.Microsecond), Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-		Data: json.RawMessage(fmt.Sprintf(`{"id":%q,"note":"äöü 日本 \u2028"}`, aggregate))}
+	return outbox.Envelope{
+		ID: outbox.EventID(aggregate, version), Type: "order.created", Subject: aggregate, TenantID: "tnt_a",
+		Version: version,
+		Time: time.Now().
+			UTC().
+			Truncate(time.Microsecond),
+		Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+		Data:        json.RawMessage(fmt.Sprintf(`{"id":%q,"note":"äöü 日本 \u2028"}`, aggregate)),
+	}
 }
 
 // publish insists: the broker is there.
@@ -115,7 +121,11 @@ func (r *reader) distinct() map[string]int {
 // await waits until n different events have been handled.
 func (r *reader) await(t testing.TB, n int) {
 	t.Helper()
-	require.Eventually(t, func() bool { return len(r.distinct()) >= n }, 30*time.Second, 10*time.Millisecond, "a message that failed has vanished, or one was never delivered")
+	require.Eventually(
+		t,
+		func() bool { return len(r.distinct()) >= n },
+		30*time.Second, 10*time.Millisecond, "a message that failed has vanished, or one was never delivered",
+	)
 }
 
 // requireOrder checks that the first occurrences of each aggregate's events

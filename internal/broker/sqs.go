@@ -33,9 +33,12 @@ const (
 
 const _ = uint(sqsStartable) // a handler that was started must end before the queue delivers its message to another
 
-var sqsScheme = scheme{names: []string{"sqs"}, use: "sqs://", open: func(ctx context.Context, brokerURL string, o Options) (Broker, error) {
-	return openSQS(ctx, brokerURL, o)
-}}
+var sqsScheme = scheme{
+	names: []string{"sqs"}, use: "sqs://",
+	open: func(ctx context.Context, brokerURL string, o Options) (Broker, error) {
+		return openSQS(ctx, brokerURL, o)
+	},
+}
 
 // sqsQueues is Amazon SQS with a FIFO queue for each consumer, because each message of a queue is delivered to one
 // consumer only. An event is published when every queue has it. The queues must exist: FIFO, without content-based
@@ -189,8 +192,8 @@ func (b *sqsQueues) send(
 	return failed
 }
 
-// rejectsTheMessage is whether SQS will never accept the message. A queue that is missing or forbidden is another matter:
-// an operator can fix that.
+// rejectsTheMessage is whether SQS will never accept the message. A queue that is missing or forbidden is another
+// matter: an operator can fix that.
 func rejectsTheMessage(err error) bool {
 	var api smithy.APIError
 	if !errors.As(err, &api) {
@@ -245,12 +248,17 @@ func (b *sqsQueues) deliver(
 		group := m.Attributes[string(types.MessageSystemAttributeNameMessageGroupId)]
 		pause, isHeld := held[group]
 		if !isHeld && ctx.Err() == nil && time.Since(begun) < sqsStartable {
-			id := cmp.Or(m.Attributes[string(types.MessageSystemAttributeNameMessageDeduplicationId)], aws.ToString(m.MessageId))
+			id := cmp.Or(
+				m.Attributes[string(types.MessageSystemAttributeNameMessageDeduplicationId)],
+				aws.ToString(m.MessageId),
+			)
 			deliveries, _ := strconv.Atoi(m.Attributes[string(types.MessageSystemAttributeNameApproximateReceiveCount)])
 			err := handleOne(ctx, handle, message(id, []byte(aws.ToString(m.Body)), deliveries))
 			if err == nil {
 				b.settle(ctx, name, func(ctx context.Context) error {
-					_, err := b.client.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: &queue, ReceiptHandle: m.ReceiptHandle})
+					_, err := b.client.DeleteMessage(
+						ctx, &sqs.DeleteMessageInput{QueueUrl: &queue, ReceiptHandle: m.ReceiptHandle},
+					)
 					return err
 				})
 				continue

@@ -50,7 +50,8 @@ func newSQS(t testing.TB) *sqsPlace {
 }
 
 func (p *sqsPlace) url() string {
-	return "sqs://sqs.eu-central-1.amazonaws.com/123456789012/payonce?consumers=ledger,notifier&endpoint=http://" + p.addr
+	return "sqs://sqs.eu-central-1.amazonaws.com/123456789012/payonce?consumers=ledger,notifier&endpoint=http://" +
+		p.addr
 }
 
 func (p *sqsPlace) start(t testing.TB) {
@@ -119,7 +120,14 @@ func (p *sqsPlace) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		for _, e := range in.Entries {
 			p.queue(in.QueueURL).send(e.Body, e.Grp, e.Dup)
 			sum := md5.Sum([]byte(e.Body))
-			sent = append(sent, map[string]string{"Id": e.ID, "MessageId": "m-" + e.Dup, "MD5OfMessageBody": hex.EncodeToString(sum[:])})
+			sent = append(
+				sent,
+				map[string]string{
+					"Id":               e.ID,
+					"MessageId":        "m-" + e.Dup,
+					"MD5OfMessageBody": hex.EncodeToString(sum[:]),
+				},
+			)
 		}
 		p.mu.Unlock()
 		out = map[string]any{"Successful": sent}
@@ -127,7 +135,8 @@ func (p *sqsPlace) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		deadline := time.Now().Add(time.Duration(in.WaitTimeSeconds) * time.Second)
 		for {
 			p.mu.Lock()
-			messages := p.queue(in.QueueURL).receive(in.MaxNumberOfMessages, time.Duration(in.VisibilityTimeout)*fakeSecond)
+			messages := p.queue(in.QueueURL).
+				receive(in.MaxNumberOfMessages, time.Duration(in.VisibilityTimeout)*fakeSecond)
 			p.mu.Unlock()
 			out = map[string]any{"Messages": messages}
 			if len(messages) > 0 || time.Now().After(deadline) || r.Context().Err() != nil {
@@ -153,7 +162,9 @@ func (p *sqsPlace) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (p *sqsPlace) refuse(w http.ResponseWriter, code string) {
 	w.Header().Set("X-Amzn-Query-Error", code+";Sender")
 	w.WriteHeader(http.StatusBadRequest)
-	_, _ = fmt.Fprintf(w, `{"__type":"com.amazonaws.sqs#%s","message":"refused"}`, code[strings.LastIndexByte(code, '.')+1:])
+	_, _ = fmt.Fprintf(
+		w, `{"__type":"com.amazonaws.sqs#%s","message":"refused"}`, code[strings.LastIndexByte(code, '.')+1:],
+	)
 }
 
 func (q *fifo) send(body, group, id string) {
@@ -182,8 +193,20 @@ func (q *fifo) receive(limit int, hide time.Duration) (out []map[string]any) {
 		m.receipt, m.hiddenUntil = strconv.Itoa(q.receipts), now.Add(hide)
 		m.received++
 		sum := md5.Sum([]byte(m.body))
-		out = append(out, map[string]any{"MessageId": "m-" + m.id, "ReceiptHandle": m.receipt, "Body": m.body, "MD5OfBody": hex.EncodeToString(sum[:]),
-			"Attributes": map[string]string{"MessageGroupId": m.group, "MessageDeduplicationId": m.id, "ApproximateReceiveCount": strconv.Itoa(m.received)}})
+		out = append(
+			out,
+			map[string]any{
+				"MessageId":     "m-" + m.id,
+				"ReceiptHandle": m.receipt,
+				"Body":          m.body,
+				"MD5OfBody":     hex.EncodeToString(sum[:]),
+				"Attributes": map[string]string{
+					"MessageGroupId":          m.group,
+					"MessageDeduplicationId":  m.id,
+					"ApproximateReceiveCount": strconv.Itoa(m.received),
+				},
+			},
+		)
 	}
 	return out
 }

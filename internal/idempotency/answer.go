@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Answer is the response to a client. A final one is stored and replayed byte for byte; an interim one shows the present
-// state, and may be different at the next request.
+// Answer is the response to a client. A final one is stored and replayed byte for byte; an interim one shows the
+// present state, and may be different at the next request.
 type Answer struct {
 	Status      int
 	ContentType string
@@ -16,12 +16,12 @@ type Answer struct {
 	Body        []byte
 }
 
-// answerVersion is the encoding of headers in the row. A program that reads an unknown version must fail: a response that is
-// not byte for byte the stored one could contradict it.
+// answerVersion is the encoding of headers in the row. A program that reads an unknown version must fail: a response
+// that is not byte for byte the stored one could contradict it.
 const answerVersion = 1
 
-// encodeHeaders writes the headers that are part of the answer, sorted by name. The list is closed: headers of one delivery
-// (Date, Request-Id, Set-Cookie, all hop-by-hop headers) must not be replayed.
+// encodeHeaders writes the headers that are part of the answer, sorted by name. The list is closed: headers of one
+// delivery (Date, Request-Id, Set-Cookie, all hop-by-hop headers) must not be replayed.
 func (a Answer) encodeHeaders() ([]byte, error) {
 	var b strings.Builder
 	for _, h := range []struct{ name, value string }{{"Content-Type", a.ContentType}, {"Location", a.Location}} {

@@ -36,7 +36,8 @@ func FuzzAnswer(f *testing.F) {
 // FuzzStoredHeaders: whatever the row holds, it is read as what it says or not at
 // all.
 func FuzzStoredHeaders(f *testing.F) {
-	for _, seed := range []string{"", "Content-Type: application/json\r\n", "Content-Type: a\r\nLocation: b\r\n", "Content-Type: a", "Set-Cookie: a\r\n", "Content-Type\r\n", "\r\n", "Location: \r\n\r\n", "location: a\r\n"} {
+	for _, seed := range []string{"", "Content-Type: application/json\r\n", "Content-Type: a\r\nLocation: b\r\n",
+		"Content-Type: a", "Set-Cookie: a\r\n", "Content-Type\r\n", "\r\n", "Location: \r\n\r\n", "location: a\r\n"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, headers []byte) {

@@ -22,15 +22,19 @@ type New struct {
 	Lease      time.Duration
 }
 
-// Begin claims a fresh key and runs fn, in one transaction that ends at the recovery point: either the key is claimed and fn's
-// writes are made, or neither. ErrTaken: another request was faster, and nothing was written.
-func (s *Store) Begin(ctx context.Context, r Request, resourceID, point string, fn func(q *db.Queries) error) (*Claim, error) {
+// Begin claims a fresh key and runs fn, in one transaction that ends at the recovery point: either the key is claimed
+// and fn's writes are made, or neither. ErrTaken: another request was faster, and nothing was written.
+func (s *Store) Begin(
+	ctx context.Context, r Request, resourceID, point string, fn func(q *db.Queries) error,
+) (*Claim, error) {
 	return s.BeginBehind(ctx, r, resourceID, point, func(*db.Queries) error { return nil }, fn)
 }
 
-// BeginBehind is Begin for an operation that must lock something else before its key, such as the order that a payment locks
-// first, too. Two operations under one key that took the two locks in different orders would deadlock.
-func (s *Store) BeginBehind(ctx context.Context, r Request, resourceID, point string, lock, fn func(q *db.Queries) error) (*Claim, error) {
+// BeginBehind is Begin for an operation that must lock something else before its key, such as the order that a payment
+// locks first, too. Two operations under one key that took the two locks in different orders would deadlock.
+func (s *Store) BeginBehind(
+	ctx context.Context, r Request, resourceID, point string, lock, fn func(q *db.Queries) error,
+) (*Claim, error) {
 	n := s.newClaim(r, resourceID, point)
 	return s.begin(ctx, n, func() error {
 		return s.pool.InTx(ctx, func(q *db.Queries) error {
@@ -45,9 +49,12 @@ func (s *Store) BeginBehind(ctx context.Context, r Request, resourceID, point st
 	})
 }
 
-// BeginStatement is Begin for a first phase that is one SQL statement, including the claim: one round trip. fn reports whether
-// the statement claimed the key.
-func (s *Store) BeginStatement(ctx context.Context, r Request, resourceID, point string, fn func(q *db.Queries, n New) (claimed bool, err error)) (*Claim, error) {
+// BeginStatement is Begin for a first phase that is one SQL statement, including the claim: one round trip. fn reports
+// whether the statement claimed the key.
+func (s *Store) BeginStatement(
+	ctx context.Context, r Request, resourceID, point string,
+	fn func(q *db.Queries, n New) (claimed bool, err error),
+) (*Claim, error) {
 	n := s.newClaim(r, resourceID, point)
 	return s.begin(ctx, n, func() error {
 		claimed, err := fn(s.pool.Grouped(), n)
@@ -58,9 +65,12 @@ func (s *Store) BeginStatement(ctx context.Context, r Request, resourceID, point
 	})
 }
 
-// BeginFinished claims a fresh key, runs fn and stores fn's answer in one transaction: an operation that calls no other system
-// is finished in its first phase.
-func (s *Store) BeginFinished(ctx context.Context, r Request, resourceID string, fn func(q *db.Queries) (Answer, error)) (Answer, error) {
+// BeginFinished claims a fresh key, runs fn and stores fn's answer in one transaction: an operation that calls no other
+// system is finished in its first phase.
+func (s *Store) BeginFinished(
+	ctx context.Context, r Request, resourceID string,
+	fn func(q *db.Queries) (Answer, error),
+) (Answer, error) {
 	n := s.newClaim(r, resourceID, Finished)
 	var answer Answer
 	c, err := s.begin(ctx, n, func() error {
@@ -92,8 +102,10 @@ func (n New) insert(ctx context.Context, q *db.Queries) error { return n.insertA
 func (n New) insertAt(ctx context.Context, q *db.Queries, point string) error {
 	_, err := q.KeyClaim(ctx, db.KeyClaimParams{
 		TenantID: n.Request.TenantID, Key: n.Request.Key, Operation: n.Request.Operation,
-		Fingerprint: n.Request.Fingerprint, FingerprintVersion: FingerprintVersion, Request: n.Request.Body, RequestID: n.Request.RequestID,
-		ResourceID: n.ResourceID, RecoveryPoint: point, ClaimToken: n.ClaimToken, Lease: n.Lease, Traceparent: tracing.Traceparent(ctx),
+		Fingerprint: n.Request.Fingerprint, FingerprintVersion: FingerprintVersion, Request: n.Request.Body,
+		RequestID:  n.Request.RequestID,
+		ResourceID: n.ResourceID, RecoveryPoint: point, ClaimToken: n.ClaimToken, Lease: n.Lease,
+		Traceparent: tracing.Traceparent(ctx),
 	})
 	if errors.Is(err, postgres.ErrNoRows) {
 		return ErrTaken
@@ -101,10 +113,10 @@ func (n New) insertAt(ctx context.Context, q *db.Queries, point string) error {
 	return err
 }
 
-// begin runs a first phase until its outcome is known. In doubt, the row is read back: with our claim token it is ours, so the
-// first caller need not wait until its own lease expires. Without a row the insert may still be executing, because a server
-// whose client disconnected completes its statement; so the phase runs again under the same token, and recognises its own row
-// if it conflicts with it.
+// begin runs a first phase until its outcome is known. In doubt, the row is read back: with our claim token it is ours,
+// so the first caller need not wait until its own lease expires. Without a row the insert may still be executing,
+// because a server whose client disconnected completes its statement; so the phase runs again under the same token, and
+// recognises its own row if it conflicts with it.
 func (s *Store) begin(ctx context.Context, n New, phase func() error) (c *Claim, err error) {
 	ctx, span := tracing.Start(ctx, trace.SpanKindInternal, "phase ", n.Point)
 	defer func() {
@@ -130,7 +142,8 @@ func (s *Store) begin(ctx context.Context, n New, phase func() error) (c *Claim,
 		}
 		s.o.Metrics.claimed(n.Request.Operation)
 		c := &Claim{
-			store: s, TenantID: n.Request.TenantID, Key: n.Request.Key, Operation: n.Request.Operation, Request: n.Request.Body, RequestID: n.Request.RequestID,
+			store: s, TenantID: n.Request.TenantID, Key: n.Request.Key, Operation: n.Request.Operation,
+			Request: n.Request.Body, RequestID: n.Request.RequestID,
 			ResourceID: n.ResourceID, Token: 1, Attempts: 1, point: n.Point, since: time.Now(),
 		}
 		c.reached(n.Point)

@@ -22,11 +22,12 @@ const (
 // yieldWithin is how long giving a claim back may take. If the database is slower, the lease expires instead.
 const yieldWithin = 2 * time.Second
 
-// FingerprintVersion is stored with each key. When fingerprints change, the old version stays supported while keys have it.
+// FingerprintVersion is stored with each key. When fingerprints change, the old version stays supported while keys have
+// it.
 const FingerprintVersion = 1
 
-// Claim is the right to work on one key, and the handle for that. It is valid until the lease expires, which only the database
-// decides. Two goroutines must not use it at the same time.
+// Claim is the right to work on one key, and the handle for that. It is valid until the lease expires, which only the
+// database decides. Two goroutines must not use it at the same time.
 type Claim struct {
 	store *Store
 
@@ -41,8 +42,8 @@ type Claim struct {
 	LeaseExpirations int   // how many holders crashed or were paused
 	Age              time.Duration
 
-	// Carry is what Begin has read, so that Run need not read it again. Nil if the claim was taken over: then all state is
-	// read from the database.
+	// Carry is what Begin has read, so that Run need not read it again. Nil if the claim was taken over: then all state
+	// is read from the database.
 	Carry any
 
 	point    string
@@ -64,14 +65,14 @@ func (c *Claim) Lost() error { return c.fenced(ErrLeaseLost) }
 // Answer is the stored answer of a finished claim.
 func (c *Claim) Answer() Answer { return c.answer }
 
-// Yield gives the claim back. The completer resumes it after the pause, or a retry of the client earlier. The reason is shown to
-// an operator who looks at a stuck key.
+// Yield gives the claim back. The completer resumes it after the pause, or a retry of the client earlier. The reason is
+// shown to an operator who looks at a stuck key.
 func (c *Claim) Yield(ctx context.Context, pause time.Duration, reason string) error {
 	return c.yield(ctx, pause, reason, false)
 }
 
-// Park gives the claim back and removes it from the completer's queue, because retries did not help. A parked key is visible and
-// raises an alert. An operator, a webhook or a retry of the client resumes it.
+// Park gives the claim back and removes it from the completer's queue, because retries did not help. A parked key is
+// visible and raises an alert. An operator, a webhook or a retry of the client resumes it.
 func (c *Claim) Park(ctx context.Context, reason string) error {
 	return c.yield(ctx, 0, reason, true)
 }
@@ -127,9 +128,10 @@ func (c *Claim) fenced(err error) error {
 
 func (s *Store) claimOf(row db.KeyTakeOverRow) *Claim {
 	c := &Claim{
-		store: s, TenantID: row.TenantID, Key: row.Key, Operation: row.Operation, Request: row.Request, RequestID: row.RequestID,
-		ResourceID: row.ResourceID, Token: row.LeaseToken, Attempts: int(row.Attempts), LeaseExpirations: int(row.Deaths),
-		Age: time.Duration(row.AgeSeconds * float64(time.Second)), point: row.RecoveryPoint, since: time.Now(),
+		store: s, TenantID: row.TenantID, Key: row.Key, Operation: row.Operation, Request: row.Request,
+		RequestID: row.RequestID, ResourceID: row.ResourceID, Token: row.LeaseToken, Attempts: int(row.Attempts),
+		LeaseExpirations: int(row.Deaths),
+		Age:              time.Duration(row.AgeSeconds * float64(time.Second)), point: row.RecoveryPoint, since: time.Now(),
 		tookOver: strings.Contains(row.Trail[len(row.Trail)-1], " taken_over "),
 	}
 	if row.Traceparent != nil {
@@ -140,8 +142,10 @@ func (s *Store) claimOf(row db.KeyTakeOverRow) *Claim {
 
 func (s *Store) claimRead(row db.KeyReadRow) *Claim {
 	c := &Claim{
-		store: s, TenantID: row.TenantID, Key: row.Key, Operation: row.Operation, Request: row.Request, RequestID: row.RequestID,
-		ResourceID: row.ResourceID, Token: row.LeaseToken, Attempts: int(row.Attempts), point: row.RecoveryPoint, since: time.Now(),
+		store: s, TenantID: row.TenantID, Key: row.Key, Operation: row.Operation, Request: row.Request,
+		RequestID:  row.RequestID,
+		ResourceID: row.ResourceID, Token: row.LeaseToken, Attempts: int(row.Attempts), point: row.RecoveryPoint,
+		since: time.Now(),
 	}
 	if row.FinishedAt != nil {
 		c.answer, _ = decodeAnswer(int(*row.AnswerVersion), int(*row.AnswerStatus), row.AnswerHeaders, row.AnswerBody)

@@ -14,30 +14,31 @@ import (
 )
 
 const (
-	completerBatchMax   = 4  // A slow key delays the others of its batch, so batches are small and there are several loops.
+	// A slow key delays the others of its batch, so batches are small and there are several loops.
+	completerBatchMax   = 4
 	leaseExpirationsMax = 25 // A key whose holders crashed so often most likely causes the crashes.
 )
 
-// Operation is something that a request can start. Begin is its first phase and claims the key; Run takes a claim from its last
-// recovery point to its final answer.
+// Operation is something that a request can start. Begin is its first phase and claims the key; Run takes a claim from
+// its last recovery point to its final answer.
 //
-// Run returns the final answer once it is stored, or, after giving the claim back, an interim answer with the present state. An
-// error means that neither is known; then the lease expires.
+// Run returns the final answer once it is stored, or, after giving the claim back, an interim answer with the present
+// state. An error means that neither is known; then the lease expires.
 type Operation struct {
 	Begin func(ctx context.Context, r Request) (*Claim, Answer, error)
 	Run   func(ctx context.Context, c *Claim) (Answer, error)
 }
 
-// Completer finishes abandoned work: requests whose process crashed, and payments whose outcome is unknown. Any number may run,
-// in any number of processes.
+// Completer finishes abandoned work: requests whose process crashed, and payments whose outcome is unknown. Any number
+// may run, in any number of processes.
 type Completer struct {
 	store      *Store
 	operations map[string]Operation
 	within     time.Duration
 }
 
-// NewCompleter returns a completer for the operations, by name. One run of an operation gets the time within, which must be
-// shorter than the lease, or two holders would work on one key.
+// NewCompleter returns a completer for the operations, by name. One run of an operation gets the time within, which
+// must be shorter than the lease, or two holders would work on one key.
 func NewCompleter(store *Store, operations map[string]Operation, within time.Duration) *Completer {
 	for name := range operations {
 		store.o.Metrics.expect(name)
@@ -47,7 +48,9 @@ func NewCompleter(store *Store, operations map[string]Operation, within time.Dur
 
 // RunOnce takes over some of the claims that are due, runs them and returns how many there were.
 func (c *Completer) RunOnce(ctx context.Context) (int, error) {
-	due, err := c.store.pool.KeyTakeOverDue(ctx, db.KeyTakeOverDueParams{BatchMax: completerBatchMax, ClaimToken: uuid.New(), Lease: c.store.o.Lease})
+	due, err := c.store.pool.KeyTakeOverDue(
+		ctx, db.KeyTakeOverDueParams{BatchMax: completerBatchMax, ClaimToken: uuid.New(), Lease: c.store.o.Lease},
+	)
 	if err != nil {
 		return 0, fmt.Errorf("take over due keys: %w", err)
 	}
@@ -66,7 +69,9 @@ func (c *Completer) complete(ctx context.Context, claim *Claim) {
 	defer cancel()
 	defer func() {
 		if bug := recover(); bug != nil {
-			claim.Log().Error("bug: the operation panicked; its lease will expire", "panic", bug, "stack", string(debug.Stack()))
+			claim.Log().
+				Error("bug: the operation panicked; its lease will expire", "panic", bug, "stack",
+					string(debug.Stack()))
 		}
 	}()
 	c.store.o.Metrics.takeover(claim)

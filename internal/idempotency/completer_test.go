@@ -37,10 +37,12 @@ func newCompleting(t *testing.T) *completing {
 func (c *completing) completer(known ...string) *idempotency.Completer {
 	operations := map[string]idempotency.Operation{}
 	for _, name := range known {
-		operations[name] = idempotency.Operation{Run: func(ctx context.Context, claim *idempotency.Claim) (idempotency.Answer, error) {
-			c.ran.Add(1)
-			return c.run(ctx, claim)
-		}}
+		operations[name] = idempotency.Operation{
+			Run: func(ctx context.Context, claim *idempotency.Claim) (idempotency.Answer, error) {
+				c.ran.Add(1)
+				return c.run(ctx, claim)
+			},
+		}
 	}
 	return idempotency.NewCompleter(c.store, operations, 10*time.Second)
 }
@@ -67,7 +69,12 @@ func TestCompleter(t *testing.T) {
 	t.Run("LeavesFreshLeasesAlone", func(t *testing.T) {
 		t.Parallel()
 		c := newCompleting(t)
-		claim, err := c.store.Begin(t.Context(), request("k"), "thing_k", "thing_recorded", func(*db.Queries) error { return nil })
+		claim, err := c.store.Begin(
+			t.Context(),
+			request("k"),
+			"thing_k", "thing_recorded",
+			func(*db.Queries) error { return nil },
+		)
 		require.NoError(t, err)
 		require.Zero(t, c.runOnce(c.completer(thing)))
 		due, err := idempotency.RetryNow(t.Context(), c.pool.Queries, "ten_a", "k")
@@ -84,17 +91,32 @@ func TestCompleter(t *testing.T) {
 			}
 			return all
 		}
-		require.Equal(t, map[time.Duration]bool{time.Second: true, 2 * time.Second: true}, drawn(), "whole seconds, of which Retry-After knows no parts, and not the same for a whole crowd")
+		require.Equal(
+			t, map[time.Duration]bool{time.Second: true, 2 * time.Second: true},
+			drawn(),
+			"whole seconds, of which Retry-After knows no parts, and not the same for a whole crowd",
+		)
 		c.exec("UPDATE idempotency_keys SET leased_until = leased_until - interval '10 seconds'")
-		require.Equal(t, map[time.Duration]bool{2 * time.Second: true, 3 * time.Second: true}, drawn(), "who has been at it for a while will be for longer")
+		require.Equal(
+			t, map[time.Duration]bool{2 * time.Second: true, 3 * time.Second: true},
+			drawn(),
+			"who has been at it for a while will be for longer",
+		)
 		_, err = c.store.TakeOver(t.Context(), request("k"), found)
 		require.ErrorIs(t, err, idempotency.ErrTaken, "not by a retry of the client either")
 		require.EqualValues(t, 1, claim.Token)
 
-		c.exec("UPDATE idempotency_keys SET leased_until = clock_timestamp() - interval '1 ms', resume_at = clock_timestamp() - interval '1 ms'")
+		c.exec(
+			"UPDATE idempotency_keys SET leased_until = clock_timestamp() - interval '1 ms', resume_at = " +
+				"clock_timestamp() - interval '1 ms'",
+		)
 		require.Equal(t, 1, c.runOnce(c.completer(thing)))
 		require.Equal(t, 1, c.count("lease_token = 2 AND deaths = 1 AND finished_at IS NOT NULL"), "its holder died")
-		require.ErrorIs(t, claim.Phase(t.Context(), "thing_late", func(*db.Queries) error { return nil }), idempotency.ErrLeaseLost)
+		require.ErrorIs(
+			t,
+			claim.Phase(t.Context(), "thing_late", func(*db.Queries) error { return nil }),
+			idempotency.ErrLeaseLost,
+		)
 	})
 
 	// Killing it would be no harm; but what was begun would wait for a lease.
@@ -140,8 +162,13 @@ func TestCompleter(t *testing.T) {
 		c.unfinished("k")
 		require.Equal(t, 1, c.runOnce(c.completer("create_order")))
 		require.Zero(t, c.ran.Load())
-		require.Equal(t, 1, c.count(`parked_at IS NULL AND finished_at IS NULL AND leased_until = '-infinity' AND last_error LIKE '%does not know%'
-			AND resume_at BETWEEN clock_timestamp() + interval '30 seconds' AND clock_timestamp() + interval '90 seconds'`))
+		require.Equal(
+			t, 1,
+			c.count(
+				`parked_at IS NULL AND finished_at IS NULL AND leased_until = '-infinity' AND last_error LIKE '%does not have the operation%'
+			AND resume_at BETWEEN clock_timestamp() + interval '30 seconds' AND clock_timestamp() + interval '90 seconds'`,
+			),
+		)
 		require.Equal(t, idempotency.Waiting, c.state("k").State)
 		c.exec("UPDATE idempotency_keys SET resume_at = '-infinity'")
 		require.Equal(t, 1, c.runOnce(c.completer(thing)))
@@ -153,7 +180,10 @@ func TestCompleter(t *testing.T) {
 		c := newCompleting(t)
 		c.unfinished("k")
 		dies := func() {
-			c.exec("UPDATE idempotency_keys SET leased_until = clock_timestamp() - interval '1 ms', resume_at = clock_timestamp() - interval '1 ms'")
+			c.exec(
+				"UPDATE idempotency_keys SET leased_until = clock_timestamp() - interval '1 ms', resume_at = " +
+					"clock_timestamp() - interval '1 ms'",
+			)
 		}
 		c.run = func(context.Context, *idempotency.Claim) (idempotency.Answer, error) {
 			panic("bug: it kills whoever touches it")

@@ -9,7 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Metrics of claims and keys. Labels are operations and fixed words, never a tenant, a key or an id: their number is bounded.
+// Metrics of claims and keys. Labels are operations and fixed words, never a tenant, a key or an id: their number is
+// bounded.
 type Metrics struct {
 	requests  *prometheus.CounterVec
 	claims    *prometheus.CounterVec
@@ -24,9 +25,11 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	f := promauto.With(r)
 	return &Metrics{
 		requests: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_idempotent_requests_total",
-			Help: "Requests with an idempotency key, by state of the key: fresh, replay, in_flight, resumed, mismatch, expired."}, []string{"operation", "result"}),
+			Help: "Requests with an idempotency key, by state of the key: fresh, replay, in_flight, resumed, " +
+				"mismatch, expired."}, []string{"operation", "result"}),
 		claims: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_claims_total",
-			Help: "Claims by origin: fresh, resumed (given back before) or taken_over (the holder's lease expired)."}, []string{"operation", "result"}),
+			Help: "Claims by origin: fresh, resumed (given back before) or taken_over (the holder's lease expired)."},
+			[]string{"operation", "result"}),
 		fenced: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_fenced_writes_total",
 			Help: "Rejected writes of holders that had lost their lease."}, []string{"operation"}),
 		inDoubt: f.NewCounter(prometheus.CounterOpts{Name: "payonce_commits_in_doubt_total",
@@ -34,13 +37,15 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		reaped: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_keys_reaped_total",
 			Help: "Expired responses that were dropped, and tombstones that were deleted."}, []string{"what"}),
 		durations: f.NewHistogramVec(prometheus.HistogramOpts{Name: "payonce_recovery_point_seconds",
-			Help:    "Time from one recovery point to the next, including the calls between them.",
-			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 40}}, []string{"operation", "recovery_point"}),
+			Help: "Time from one recovery point to the next, including the calls between them.",
+			Buckets: []float64{
+				.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 40,
+			}}, []string{"operation", "recovery_point"}),
 	}
 }
 
-// expect creates the series with zero. Prometheus sees no increase in a series that appears with its first count, so an alert
-// would miss the first takeovers.
+// expect creates the series with zero. Prometheus sees no increase in a series that appears with its first count, so an
+// alert would miss the first takeovers.
 func (m *Metrics) expect(operation string) {
 	for _, state := range []State{Fresh, Replay, InFlight, Waiting, Mismatch, Expired} {
 		m.requests.WithLabelValues(operation, state.String())

@@ -12,13 +12,13 @@ import (
 	"example.com/payonce/internal/tracing"
 )
 
-// Phase runs fn in one transaction that ends at the recovery point to. The key's row is locked and the token checked before fn
-// runs, so a holder that lost its lease writes nothing: ErrLeaseLost.
+// Phase runs fn in one transaction that ends at the recovery point to. The key's row is locked and the token checked
+// before fn runs, so a holder that lost its lease writes nothing: ErrLeaseLost.
 //
-// When the response to COMMIT is lost, the row is read back, and fn runs again if the commit had no effect. So fn may run more
-// than once, and must not change anything outside of q that makes a second run wrong. It never runs after its own commit: a
-// server whose client disconnected may still be executing that COMMIT when the row is read back, but then the lock on the row
-// waits for it and shows the result.
+// When the response to COMMIT is lost, the row is read back, and fn runs again if the commit had no effect. So fn may
+// run more than once, and must not change anything outside of q that makes a second run wrong. It never runs after its
+// own commit: a server whose client disconnected may still be executing that COMMIT when the row is read back, but then
+// the lock on the row waits for it and shows the result.
 func (c *Claim) Phase(ctx context.Context, to string, fn func(q *db.Queries) error) error {
 	return c.durably(ctx, to, func() error {
 		return c.store.pool.InTx(ctx, func(q *db.Queries) error {
@@ -32,14 +32,16 @@ func (c *Claim) Phase(ctx context.Context, to string, fn func(q *db.Queries) err
 			if err := fn(q); err != nil {
 				return err
 			}
-			n, err := q.KeyMove(ctx, db.KeyMoveParams{TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, RecoveryPoint: to})
+			n, err := q.KeyMove(
+				ctx, db.KeyMoveParams{TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, RecoveryPoint: to},
+			)
 			return rows(n, err)
 		})
 	})
 }
 
-// Finish is the last phase: fn's writes and its answer, in one commit. From then on every request with the key gets this
-// answer.
+// Finish is the last phase: fn's writes and its answer, in one commit. From then on every request with the key gets
+// this answer.
 func (c *Claim) Finish(ctx context.Context, fn func(q *db.Queries) (Answer, error)) error {
 	var answer Answer
 	err := c.durably(ctx, Finished, func() error {
@@ -59,8 +61,8 @@ func (c *Claim) Finish(ctx context.Context, fn func(q *db.Queries) (Answer, erro
 	return err
 }
 
-// Statement is a phase that is one SQL statement, including the fence: one round trip. fn returns how many rows it changed. Zero
-// means ErrLeaseLost, unless fn has determined that it means ErrRowChanged.
+// Statement is a phase that is one SQL statement, including the fence: one round trip. fn returns how many rows it
+// changed. Zero means ErrLeaseLost, unless fn has determined that it means ErrRowChanged.
 func (c *Claim) Statement(ctx context.Context, to string, fn func(q *db.Queries) (int64, error)) error {
 	return c.durably(ctx, to, func() error {
 		n, err := fn(c.store.pool.Grouped())
@@ -72,7 +74,10 @@ func (c *Claim) Statement(ctx context.Context, to string, fn func(q *db.Queries)
 }
 
 // FinishStatement is Finish as one SQL statement; fn gets the encoded answer.
-func (c *Claim) FinishStatement(ctx context.Context, answer Answer, fn func(q *db.Queries, a Encoded) (int64, error)) error {
+func (c *Claim) FinishStatement(
+	ctx context.Context, answer Answer,
+	fn func(q *db.Queries, a Encoded) (int64, error),
+) error {
 	encoded, err := encode(answer)
 	if err != nil {
 		return err
@@ -96,8 +101,8 @@ func (c *Claim) lockFenced(ctx context.Context, q *db.Queries) (point string, er
 // errAlreadyCommitted means that an earlier attempt at the phase, whose outcome was unknown, has been committed.
 var errAlreadyCommitted = errors.New("the phase has been committed already")
 
-// durably runs a phase until its outcome is known: committed, rejected, or out of time. So a COMMIT whose response is lost counts
-// neither as success nor as failure.
+// durably runs a phase until its outcome is known: committed, rejected, or out of time. So a COMMIT whose response is
+// lost counts neither as success nor as failure.
 func (c *Claim) durably(ctx context.Context, to string, phase func() error) (err error) {
 	ctx, span := tracing.Start(ctx, trace.SpanKindInternal, "phase ", to)
 	defer func() {
@@ -116,7 +121,9 @@ func (c *Claim) durably(ctx context.Context, to string, phase func() error) (err
 			case readErr != nil:
 				return fmt.Errorf("%w; and the outcome cannot be read back: %w", err, readErr)
 			case !done:
-				continue // Not committed so far. If it commits later, a phase finds its key advanced, and a statement has its own guards.
+				// Not committed so far. If it commits later, a phase finds its key advanced, and a statement has its
+				// own guards.
+				continue
 			}
 			err = nil
 		}
@@ -181,5 +188,7 @@ func encode(a Answer) (Encoded, error) {
 	if body == nil {
 		body = []byte{}
 	}
-	return Encoded{Version: answerVersion, Status: int16(a.Status), Headers: headers, Body: body}, nil //nolint:gosec // an HTTP status fits
+	return Encoded{
+		Version: answerVersion, Status: int16(a.Status), Headers: headers, Body: body,
+	}, nil //nolint:gosec // an HTTP status fits
 }

@@ -9,10 +9,11 @@ import (
 )
 
 const (
-	// TombstoneRetention is how long a key is stored after its response was dropped, and so how long "a key never executes
-	// twice" holds for every operation. It is as long as accounts must be kept in most countries: a request with the key
-	// after that is a new request by any measure. Even then it cannot repeat a payment or a refund: they are never deleted,
-	// and each has its key in a unique index. A tombstone takes a few hundred bytes, ten million of them a few gigabytes.
+	// TombstoneRetention is how long a key is stored after its response was dropped, and so how long "a key never
+	// executes twice" holds for every operation. It is as long as accounts must be kept in most countries: a request
+	// with the key after that is a new request by any measure. Even then it cannot repeat a payment or a refund: they
+	// are never deleted, and each has its key in a unique index. A tombstone takes a few hundred bytes, ten million of
+	// them a few gigabytes.
 	TombstoneRetention = 10 * 365 * 24 * time.Hour
 
 	reaperBatchMax = 500 // some hundredths of a second, and no lock on a key that a request may wait for
@@ -37,11 +38,15 @@ func NewReaper(store *Store, answers, tombstones time.Duration) *Reaper {
 
 // RunOnce drops one batch of answers and deletes one of tombstones, and returns how many there were of both.
 func (r *Reaper) RunOnce(ctx context.Context) (int, error) {
-	dropped, err := r.store.pool.KeyDropAnswers(ctx, db.KeyDropAnswersParams{Retention: r.answers, BatchMax: reaperBatchMax})
+	dropped, err := r.store.pool.KeyDropAnswers(
+		ctx, db.KeyDropAnswersParams{Retention: r.answers, BatchMax: reaperBatchMax},
+	)
 	if err != nil {
 		return 0, fmt.Errorf("drop expired answers: %w", err)
 	}
-	deleted, err := r.store.pool.KeyDeleteTombstones(ctx, db.KeyDeleteTombstonesParams{Retention: r.tombstones, BatchMax: reaperBatchMax})
+	deleted, err := r.store.pool.KeyDeleteTombstones(
+		ctx, db.KeyDeleteTombstonesParams{Retention: r.tombstones, BatchMax: reaperBatchMax},
+	)
 	if err != nil {
 		return int(dropped), fmt.Errorf("delete old tombstones: %w", err)
 	}

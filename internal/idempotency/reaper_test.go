@@ -33,24 +33,39 @@ func newReaping(t *testing.T) reaping {
 
 func request(key string) idempotency.Request {
 	return idempotency.Request{
-		TenantID: "ten_a", Key: key, Operation: "create_thing", Fingerprint: make([]byte, 32), Body: []byte(`{"name":"a thing"}`), RequestID: "req_1",
+		TenantID: "ten_a", Key: key, Operation: "create_thing", Fingerprint: make([]byte, 32),
+		Body: []byte(`{"name":"a thing"}`), RequestID: "req_1",
 	}
 }
 
 func (r reaping) finished(key string) {
 	r.t.Helper()
-	_, err := r.store.BeginFinished(r.t.Context(), request(key), "thing_"+key, func(*db.Queries) (idempotency.Answer, error) {
-		return idempotency.Answer{Status: 201, ContentType: "application/json", Body: []byte(`{"id":"thing"}`)}, nil
-	})
+	_, err := r.store.BeginFinished(
+		r.t.Context(),
+		request(key),
+		"thing_"+key,
+		func(*db.Queries) (idempotency.Answer, error) {
+			return idempotency.Answer{Status: 201, ContentType: "application/json", Body: []byte(`{"id":"thing"}`)}, nil
+		},
+	)
 	require.NoError(r.t, err)
 }
 
 // unfinished leaves a key as a process leaves it that died a month ago.
 func (r reaping) unfinished(key string) {
 	r.t.Helper()
-	_, err := r.store.Begin(r.t.Context(), request(key), "thing_"+key, "thing_recorded", func(*db.Queries) error { return nil })
+	_, err := r.store.Begin(
+		r.t.Context(),
+		request(key),
+		"thing_"+key, "thing_recorded",
+		func(*db.Queries) error { return nil },
+	)
 	require.NoError(r.t, err)
-	r.exec("UPDATE idempotency_keys SET created_at = created_at - interval '31 days', leased_until = '-infinity', resume_at = '-infinity' WHERE key = $1", key)
+	r.exec(
+		"UPDATE idempotency_keys SET created_at = created_at - interval '31 days', leased_until = '-infinity', "+
+			"resume_at = '-infinity' WHERE key = $1",
+		key,
+	)
 }
 
 func (r reaping) exec(sql string, args ...any) {
@@ -61,7 +76,9 @@ func (r reaping) exec(sql string, args ...any) {
 
 func (r reaping) count(where string) (n int) {
 	r.t.Helper()
-	require.NoError(r.t, r.pool.Raw().QueryRow(r.t.Context(), "SELECT count(*) FROM idempotency_keys WHERE "+where).Scan(&n))
+	require.NoError(
+		r.t, r.pool.Raw().QueryRow(r.t.Context(), "SELECT count(*) FROM idempotency_keys WHERE "+where).Scan(&n),
+	)
 	return n
 }
 
@@ -97,8 +114,19 @@ func TestReaper(t *testing.T) {
 		found := r.state("k")
 		require.Equal(t, idempotency.Expired, found.State)
 		require.Equal(t, "thing_k", found.ResourceID)
-		require.Equal(t, 1, r.count("request IS NULL AND answer_body IS NULL AND answer_headers IS NULL AND answer_status IS NULL AND answer_dropped_at IS NOT NULL"))
-		_, err := r.store.Begin(t.Context(), request("k"), "thing_again", "thing_recorded", func(*db.Queries) error { return nil })
+		require.Equal(
+			t, 1,
+			r.count(
+				"request IS NULL AND answer_body IS NULL AND answer_headers IS NULL AND answer_status IS NULL AND "+
+					"answer_dropped_at IS NOT NULL",
+			),
+		)
+		_, err := r.store.Begin(
+			t.Context(),
+			request("k"),
+			"thing_again", "thing_recorded",
+			func(*db.Queries) error { return nil },
+		)
 		require.ErrorIs(t, err, idempotency.ErrTaken, "a key never executes twice, not even after it expired")
 		other := request("k")
 		other.Fingerprint = append([]byte{1}, other.Fingerprint[1:]...)
@@ -149,10 +177,13 @@ func TestReaper(t *testing.T) {
 		t.Parallel()
 		r := newReaping(t)
 		const keys = 1300 // more than two batches
-		r.exec(`INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, resource_id, recovery_point,
+		r.exec(
+			`INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, resource_id, recovery_point,
 				claim_token, leased_until, resume_at, trail, finished_at, answer_version, answer_status, answer_headers, answer_body)
 			SELECT 'ten_a', 'k' || n, 'create_thing', decode(repeat('00', 32), 'hex'), 1, '{}', 'req_1', 'thing', 'finished',
-				gen_random_uuid(), now(), now(), '{}', now() - interval '1 hour', 1, 201, '', '{}' FROM generate_series(1, $1) n`, keys)
+				gen_random_uuid(), now(), now(), '{}', now() - interval '1 hour', 1, 201, '', '{}' FROM generate_series(1, $1) n`,
+			keys,
+		)
 		var (
 			reapers sync.WaitGroup
 			mu      sync.Mutex
@@ -187,13 +218,16 @@ func TestReaper(t *testing.T) {
 func TestReaperWithoutItsGuard(t *testing.T) {
 	t.Parallel()
 	const (
-		drop       = "UPDATE idempotency_keys SET answer_dropped_at = statement_timestamp(), request = NULL WHERE created_at < clock_timestamp()"
+		drop = "UPDATE idempotency_keys SET answer_dropped_at = statement_timestamp(), request = NULL WHERE " +
+			"created_at < clock_timestamp()"
 		remove     = "DELETE FROM idempotency_keys WHERE created_at < clock_timestamp()"
 		unfinished = "finished_at IS NULL AND request IS NOT NULL"
 	)
 	for _, c := range []struct{ name, mutant, guard, unguard string }{
-		{"DropsTheRequestOfAnUnfinishedKey", drop, "finished_has_answer_or_tombstone", "ALTER TABLE idempotency_keys DROP CONSTRAINT finished_has_answer_or_tombstone"},
-		{"DeletesAnUnfinishedKey", remove, "unfinished_is_never_deleted", "DROP TRIGGER unfinished_is_never_deleted ON idempotency_keys"},
+		{"DropsTheRequestOfAnUnfinishedKey", drop, "finished_has_answer_or_tombstone",
+			"ALTER TABLE idempotency_keys DROP CONSTRAINT finished_has_answer_or_tombstone"},
+		{"DeletesAnUnfinishedKey", remove, "unfinished_is_never_deleted",
+			"DROP TRIGGER unfinished_is_never_deleted ON idempotency_keys"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -68,7 +68,10 @@ func TestYieldOrPark(t *testing.T) {
 		require.NoError(t, err)
 		claim.Age = idempotency.SlowRetryAfter
 		require.NoError(t, claim.YieldOrPark(t.Context(), errStripeUnreachable))
-		require.Equal(t, 1, r.count("parked_at IS NULL AND last_error = 'Stripe cannot be reached' AND resume_at > clock_timestamp()"))
+		require.Equal(
+			t, 1,
+			r.count("parked_at IS NULL AND last_error = 'Stripe cannot be reached' AND resume_at > clock_timestamp()"),
+		)
 	})
 
 	t.Run("ParksOnceTheKeyIsTooOld", func(t *testing.T) {
@@ -95,7 +98,11 @@ func TestYieldOrPark(t *testing.T) {
 		require.ErrorIs(t, stale.ParkBecause(t.Context(), errStripeUnreachable), idempotency.ErrLeaseLost)
 
 		r.exec("ALTER TABLE idempotency_keys RENAME TO keys_away")
-		require.NoError(t, holder.YieldFor(t.Context(), time.Second, errStripeUnreachable), "its lease runs out instead")
+		require.NoError(
+			t,
+			holder.YieldFor(t.Context(), time.Second, errStripeUnreachable),
+			"its lease runs out instead",
+		)
 	})
 }
 

@@ -19,8 +19,8 @@ import (
 var (
 	// ErrTaken means that another request has claimed the key. Look it up again.
 	ErrTaken = errors.New("another request has claimed the key")
-	// ErrLeaseLost means that the claim was taken over: nothing was written, and nothing may be. The answer is the one that
-	// the new holder stores.
+	// ErrLeaseLost means that the claim was taken over: nothing was written, and nothing may be. The answer is the one
+	// that the new holder stores.
 	ErrLeaseLost = errors.New("the lease was lost")
 	// ErrRowChanged means that a phase wrote nothing although the lease may be valid: the row that it was to change has
 	// changed since it was read. Read it again.
@@ -45,8 +45,8 @@ type Options struct {
 	Metrics *Metrics
 	Log     *slog.Logger
 	Tracer  *tracing.Tracer // nil: off
-	// Boundary is called once a recovery point is durable. Tests kill, pause or disconnect a process between two phases here,
-	// and nowhere else.
+	// Boundary is called once a recovery point is durable. Tests kill, pause or disconnect a process between two phases
+	// here, and nowhere else.
 	Boundary func(operation, recoveryPoint string)
 }
 
@@ -91,8 +91,8 @@ type Found struct {
 	token      int64         // of a Waiting: the fencing token that was seen
 }
 
-// Lookup reads the state of the request's key. It writes nothing, so a replay costs one read. After an error nothing is known
-// about the key, and the caller must not treat it as new.
+// Lookup reads the state of the request's key. It writes nothing, so a replay costs one read. After an error nothing is
+// known about the key, and the caller must not treat it as new.
 func (s *Store) Lookup(ctx context.Context, r Request) (Found, error) {
 	row, err := s.pool.KeyLookup(ctx, db.KeyLookupParams{TenantID: r.TenantID, Key: r.Key})
 	if errors.Is(err, postgres.ErrNoRows) {
@@ -118,14 +118,15 @@ func (s *Store) Lookup(ctx context.Context, r Request) (Found, error) {
 	return f, err
 }
 
-// Count counts the state of the key that decided the response. It is separate from Lookup because one request may look up its
-// key several times.
+// Count counts the state of the key that decided the response. It is separate from Lookup because one request may look
+// up its key several times.
 func (s *Store) Count(operation string, state State) {
 	s.o.Metrics.requests.WithLabelValues(operation, state.String()).Inc()
 }
 
-// retryAfter is one or two seconds for a holder that has just started and will most likely finish within them. It is random, so
-// that duplicates do not all retry at the same moment, and in whole seconds, because Retry-After has no fractions.
+// retryAfter is one or two seconds for a holder that has just started and will most likely finish within them. It is
+// random, so that duplicates do not all retry at the same moment, and in whole seconds, because Retry-After has no
+// fractions.
 func (s *Store) retryAfter(heldSeconds float64) time.Duration {
 	seconds := 1 + rand.IntN(2)
 	if held := s.o.Lease.Seconds() - heldSeconds; held > 3 { // it has been working for a while
@@ -153,8 +154,8 @@ func (s *Store) TakeOver(ctx context.Context, r Request, f Found) (*Claim, error
 	return c, nil
 }
 
-// untilAnswered retries a read while the server cannot be reached: a restart takes about a second, and without the read the
-// client would wait until this process's own lease expires.
+// untilAnswered retries a read while the server cannot be reached: a restart takes about a second, and without the read
+// the client would wait until this process's own lease expires.
 func (s *Store) untilAnswered(ctx context.Context, read func() error) error {
 	var err error
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {

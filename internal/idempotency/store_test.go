@@ -19,7 +19,9 @@ import (
 func TestStaleClaim(t *testing.T) {
 	t.Parallel()
 	answer := func(*db.Queries) (idempotency.Answer, error) {
-		return idempotency.Answer{Status: 201, ContentType: "application/json", Body: []byte(`{"by":"whoever asks"}`)}, nil
+		return idempotency.Answer{
+			Status: 201, ContentType: "application/json", Body: []byte(`{"by":"whoever asks"}`),
+		}, nil
 	}
 	ways := map[string]func(context.Context, *idempotency.Claim) error{
 		"Phase": func(ctx context.Context, c *idempotency.Claim) error {
@@ -42,8 +44,12 @@ func TestStaleClaim(t *testing.T) {
 			require.NoError(t, err)
 
 			require.ErrorIs(t, write(t.Context(), stale), idempotency.ErrLeaseLost)
-			require.Equal(t, 1, r.count(`lease_token = 3 AND leased_until > clock_timestamp() AND resume_at >= leased_until
-				AND recovery_point = 'thing_recorded' AND finished_at IS NULL AND parked_at IS NULL AND last_error IS NULL`), "only its holder moves a claim")
+			require.Equal(
+				t, 1,
+				r.count(`lease_token = 3 AND leased_until > clock_timestamp() AND resume_at >= leased_until
+				AND recovery_point = 'thing_recorded' AND finished_at IS NULL AND parked_at IS NULL AND last_error IS NULL`),
+				"only its holder moves a claim",
+			)
 			require.NoError(t, heir.Yield(t.Context(), 0, "for whoever comes"))
 			require.ErrorIs(t, write(t.Context(), stale), idempotency.ErrLeaseLost, "nor when it is nobody's")
 			_, err = r.store.TakeOver(t.Context(), request("k"), seen)
@@ -53,7 +59,10 @@ func TestStaleClaim(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, heir.Finish(t.Context(), answer))
 			require.ErrorIs(t, write(t.Context(), heir), idempotency.ErrLeaseLost, "nor when it is finished")
-			require.Equal(t, 1, r.count("finished_at IS NOT NULL AND parked_at IS NULL AND last_error IS NULL AND lease_token = 4"))
+			require.Equal(
+				t, 1,
+				r.count("finished_at IS NOT NULL AND parked_at IS NULL AND last_error IS NULL AND lease_token = 4"),
+			)
 		})
 	}
 }
@@ -82,16 +91,28 @@ func TestInDoubt(t *testing.T) {
 	t.Run("AboutAClaimThatIsAnothers", func(t *testing.T) {
 		t.Parallel()
 		r, lossy, proxy := setup(t)
-		first, err := r.store.Begin(t.Context(), request("k"), "thing_k", "thing_recorded", func(*db.Queries) error { return nil })
+		first, err := r.store.Begin(
+			t.Context(),
+			request("k"),
+			"thing_k", "thing_recorded",
+			func(*db.Queries) error { return nil },
+		)
 		require.NoError(t, err)
 		lost := proxy.After("-- name: KeyClaim")
-		_, err = lossy.BeginStatement(t.Context(), request("k"), "thing_2", "thing_recorded", func(q *db.Queries, n idempotency.New) (bool, error) {
-			_, err := q.KeyClaim(t.Context(), db.KeyClaimParams{
-				TenantID: n.Request.TenantID, Key: n.Request.Key, Operation: n.Request.Operation, Fingerprint: n.Request.Fingerprint, FingerprintVersion: 1,
-				Request: n.Request.Body, RequestID: n.Request.RequestID, ResourceID: n.ResourceID, RecoveryPoint: n.Point, ClaimToken: n.ClaimToken, Lease: n.Lease,
-			})
-			return err == nil, err
-		})
+		_, err = lossy.BeginStatement(
+			t.Context(),
+			request("k"),
+			"thing_2", "thing_recorded",
+			func(q *db.Queries, n idempotency.New) (bool, error) {
+				_, err := q.KeyClaim(t.Context(), db.KeyClaimParams{
+					TenantID: n.Request.TenantID, Key: n.Request.Key, Operation: n.Request.Operation,
+					Fingerprint: n.Request.Fingerprint, FingerprintVersion: 1,
+					Request: n.Request.Body, RequestID: n.Request.RequestID, ResourceID: n.ResourceID,
+					RecoveryPoint: n.Point, ClaimToken: n.ClaimToken, Lease: n.Lease,
+				})
+				return err == nil, err
+			},
+		)
 		require.True(t, lost.HasFired())
 		require.ErrorIs(t, err, idempotency.ErrTaken, "a claim is whose token it carries")
 		require.NoError(t, first.Phase(t.Context(), "thing_made", func(*db.Queries) error { return nil }))
@@ -109,7 +130,12 @@ func TestInDoubt(t *testing.T) {
 		require.NoError(t, heir.Phase(t.Context(), "thing_made", func(*db.Queries) error { return nil }))
 		lost := proxy.After("-- name: KeyMove")
 		err = stale.Statement(t.Context(), "thing_made", func(q *db.Queries) (int64, error) {
-			return q.KeyMove(t.Context(), db.KeyMoveParams{TenantID: stale.TenantID, Key: stale.Key, LeaseToken: stale.Token, RecoveryPoint: "thing_made"})
+			return q.KeyMove(
+				t.Context(),
+				db.KeyMoveParams{
+					TenantID: stale.TenantID, Key: stale.Key, LeaseToken: stale.Token, RecoveryPoint: "thing_made",
+				},
+			)
 		})
 		require.True(t, lost.HasFired())
 		require.ErrorIs(t, err, idempotency.ErrLeaseLost, "it was another who reached it")
@@ -119,13 +145,21 @@ func TestInDoubt(t *testing.T) {
 	t.Run("AboutAPhaseThatEndsWhereItBegan", func(t *testing.T) {
 		t.Parallel()
 		r, lossy, proxy := setup(t)
-		claim, err := lossy.Begin(t.Context(), request("k"), "thing_k", "thing_recorded", func(*db.Queries) error { return nil })
+		claim, err := lossy.Begin(
+			t.Context(),
+			request("k"),
+			"thing_k", "thing_recorded",
+			func(*db.Queries) error { return nil },
+		)
 		require.NoError(t, err)
 		lost := proxy.BeforeCommit("-- name: KeyMove")
 		tried := 0
 		err = claim.Phase(t.Context(), "thing_recorded", func(q *db.Queries) error {
 			tried++
-			return q.TenantCreate(t.Context(), db.TenantCreateParams{ID: "ten_announced", Name: "announced", FingerprintSecret: make([]byte, 32)})
+			return q.TenantCreate(
+				t.Context(),
+				db.TenantCreateParams{ID: "ten_announced", Name: "announced", FingerprintSecret: make([]byte, 32)},
+			)
 		})
 		require.NoError(t, err)
 		require.True(t, lost.HasFired())
@@ -140,7 +174,12 @@ func TestInDoubt(t *testing.T) {
 func TestClaimGoesBack(t *testing.T) {
 	t.Parallel()
 	r := newReaping(t)
-	claim, err := r.store.Begin(t.Context(), request("k"), "thing_k", "thing_recorded", func(*db.Queries) error { return nil })
+	claim, err := r.store.Begin(
+		t.Context(),
+		request("k"),
+		"thing_k", "thing_recorded",
+		func(*db.Queries) error { return nil },
+	)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -14,8 +14,9 @@ import (
 	"example.com/payonce/internal/tracing"
 )
 
-// deliveriesMax is how often a message is tried while its broker waits. A message that is redelivered again and again may be
-// crashing the process, and then only the broker's count remains; so after this many it is stored, and the processor counts.
+// deliveriesMax is how often a message is tried while its broker waits. A message that is redelivered again and again
+// may be crashing the process, and then only the broker's count remains; so after this many it is stored, and the
+// processor counts.
 const deliveriesMax = 3
 
 // Message is an event as a broker delivers it.
@@ -45,7 +46,9 @@ type Consumer struct {
 // under the same name with the Processor, for messages that could not be applied immediately.
 func NewConsumer(pool *postgres.Pool, name string, h Handler, m *Metrics) *Consumer {
 	if h.Prepare != nil {
-		panic("bug: a consumer cannot have Prepare, because the broker would wait for it; use Receive and the Processor")
+		panic(
+			"bug: a consumer cannot have Prepare, because the broker would wait for it; use Receive and the Processor",
+		)
 	}
 	if m == nil {
 		m = NewMetrics(nil)
@@ -62,8 +65,8 @@ func (c *Consumer) Traced(t *tracing.Tracer) *Consumer {
 // Name is the consumer's name at the broker, too.
 func (c *Consumer) Name() string { return c.name }
 
-// Handle returns nil once the message may be acknowledged: it was applied, now or earlier, or is stored in our table. After an
-// error the broker must deliver it again.
+// Handle returns nil once the message may be acknowledged: it was applied, now or earlier, or is stored in our table.
+// After an error the broker must deliver it again.
 func (c *Consumer) Handle(ctx context.Context, m Message) (err error) {
 	if m.Type != "" && len(c.handler.Types) > 0 && !slices.Contains(c.handler.Types, m.Type) {
 		return nil
@@ -93,8 +96,12 @@ func (c *Consumer) Handle(ctx context.Context, m Message) (err error) {
 func (c *Consumer) apply(ctx context.Context, m Message) (result string, err error) {
 	err = guarded(func() error {
 		return c.pool.InTx(ctx, func(q *db.Queries) error {
-			status, err := q.InboxTake(ctx, db.InboxTakeParams{Consumer: c.name, EventID: m.ID, Type: m.Type, TenantID: &m.TenantID,
-				Subject: &m.Subject, Version: &m.Version, Traceparent: postgres.Nullable(m.Traceparent), Payload: m.Body})
+			status, err := q.InboxTake(
+				ctx,
+				db.InboxTakeParams{Consumer: c.name, EventID: m.ID, Type: m.Type, TenantID: &m.TenantID,
+					Subject: &m.Subject, Version: &m.Version, Traceparent: postgres.Nullable(m.Traceparent),
+					Payload: m.Body},
+			)
 			switch {
 			case errors.Is(err, postgres.ErrNoRows):
 				result = resultDuplicate
@@ -115,8 +122,10 @@ func (c *Consumer) apply(ctx context.Context, m Message) (result string, err err
 func (c *Consumer) store(ctx context.Context, m Message, cause error) error {
 	park := errors.Is(cause, ErrPoison)
 	text := postgres.ErrorText(cause)
-	p := db.InboxKeepParams{Consumer: c.name, EventID: m.ID, Type: m.Type, TenantID: postgres.Nullable(m.TenantID), Traceparent: postgres.Nullable(m.Traceparent),
-		Park: park, Payload: m.Body, LastError: &text, Delay: backoff(1)}
+	p := db.InboxKeepParams{
+		Consumer: c.name, EventID: m.ID, Type: m.Type, TenantID: postgres.Nullable(m.TenantID),
+		Traceparent: postgres.Nullable(m.Traceparent), Park: park, Payload: m.Body, LastError: &text, Delay: backoff(1),
+	}
 	if m.Subject != "" {
 		p.Subject, p.Version = &m.Subject, &m.Version
 	}
@@ -132,13 +141,17 @@ func (c *Consumer) store(ctx context.Context, m Message, cause error) error {
 		}
 		tracing.Current(ctx).Set(spanResult, result)
 		tracing.Current(ctx).Fail(text)
-		c.log.Warn("event stored, to be applied later", "consumer", c.name, "event_id", m.ID, "parked", park, "error", text)
+		c.log.Warn(
+			"event stored, to be applied later", "consumer", c.name, "event_id", m.ID, "parked", park, "error", text,
+		)
 	}
 	c.metrics.events.WithLabelValues(c.name, result).Inc()
 	return nil
 }
 
 func (m Message) event(consumer string) Event {
-	return Event{Consumer: consumer, ID: m.ID, Type: m.Type, TenantID: m.TenantID, Subject: m.Subject, Version: m.Version,
-		Payload: m.Body, Traceparent: m.Traceparent, Attempt: max(1, m.Deliveries)}
+	return Event{
+		Consumer: consumer, ID: m.ID, Type: m.Type, TenantID: m.TenantID, Subject: m.Subject, Version: m.Version,
+		Payload: m.Body, Traceparent: m.Traceparent, Attempt: max(1, m.Deliveries),
+	}
 }

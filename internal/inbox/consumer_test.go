@@ -93,7 +93,10 @@ func TestConsumer(t *testing.T) {
 		require.Equal(t, map[string]int{"done": 5, "pending": 3}, b.statuses())
 		failing = false
 		require.Equal(t, 3, b.process())
-		require.Equal(t, []string{"ord_1-1", "ord_2-1", "ord_2-2", "ord_2-3", "ord_2-4", "ord_1-2", "ord_1-3", "ord_1-4"}, b.applied())
+		require.Equal(
+			t, []string{"ord_1-1", "ord_2-1", "ord_2-2", "ord_2-3", "ord_2-4", "ord_1-2", "ord_1-3", "ord_1-4"},
+			b.applied(),
+		)
 	})
 
 	t.Run("ParksPoisonUntilSomebodyHasMendedIt", func(t *testing.T) {
@@ -146,7 +149,8 @@ func TestConsumer(t *testing.T) {
 			require.Less(t, m.Deliveries, 10)
 		}
 		require.Equal(t, map[string]int{"pending": 1}, b.statuses())
-		b.exec("UPDATE inbox_events SET attempts = 20, leased_until = '-infinity'") // so often a processor has died of it
+		// so often a processor has died of it
+		b.exec("UPDATE inbox_events SET attempts = 20, leased_until = '-infinity'")
 		require.Equal(t, 1, b.process())
 		require.Equal(t, map[string]int{"parked": 1}, b.statuses())
 	})
@@ -154,7 +158,9 @@ func TestConsumer(t *testing.T) {
 	t.Run("DropsTypesItIsNotFor", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
-		picky := inbox.NewConsumer(b.pool, books, inbox.Handler{Types: []string{"refund.succeeded"}, Apply: b.apply}, nil)
+		picky := inbox.NewConsumer(
+			b.pool, books, inbox.Handler{Types: []string{"refund.succeeded"}, Apply: b.apply}, nil,
+		)
 		require.NoError(t, picky.Handle(t.Context(), message("ord_1", 1)))
 		require.Empty(t, b.statuses())
 	})
@@ -185,5 +191,9 @@ func TestCounts(t *testing.T) {
 	for _, subject := range []string{"ord_1", "ord_1", "ord_fails", "ord_poison"} {
 		b.handle(message(subject, 1))
 	}
-	require.Empty(t, cmp.Diff(map[string]int{"done": 1, "pending": 1, "parked": 1}, b.statuses()), "published = done + pending + parked")
+	require.Empty(
+		t,
+		cmp.Diff(map[string]int{"done": 1, "pending": 1, "parked": 1}, b.statuses()),
+		"published = done + pending + parked",
+	)
 }

@@ -1,5 +1,5 @@
-// Package inbox applies each received event once, also if its sender repeats it, sends it to two processes at the same time, or
-// sends it again after a week.
+// Package inbox applies each received event once, also if its sender repeats it, sends it to two processes at the same
+// time, or sends it again after a week.
 //
 // The promise is one row and one commit. An event has a row, unique by consumer
 // and event id, that is written in the same transaction as the event's effect.
@@ -10,15 +10,14 @@
 //
 // # Two ways in
 //
-// Receive stores an event for later, in one statement. It is for senders that need a response soon and resend until they get
-// one: Stripe's webhooks. The Processor applies it. Events that arrive at the same time go through an Intake, where they share
-// statements and commits, and nothing else: an event that cannot be stored does not keep
-// out its neighbours.
+// Receive stores an event for later, in one statement. It is for senders that need a response soon and resend until
+// they get one: Stripe's webhooks. The Processor applies it. Events that arrive at the same time go through an Intake,
+// where they share statements and commits, and nothing else: an event that cannot be stored does not keep out its
+// neighbours.
 //
-// Consumer applies a broker's message while the broker waits, in one transaction, and
-// acknowledges it after the commit. If that fails, the message is stored in our table
-// and acknowledged: retries, their limit and what follows are decided here, where they can be queried, and not by a broker's
-// redelivery limit, beyond which messages are dropped.
+// Consumer applies a broker's message while the broker waits, in one transaction, and acknowledges it after the commit.
+// If that fails, the message is stored in our table and acknowledged: retries, their limit and what follows are decided
+// here, where they can be queried, and not by a broker's redelivery limit, beyond which messages are dropped.
 //
 // # Order
 //
@@ -37,17 +36,17 @@
 //
 // # Rules for handlers
 //
-// Apply runs in the transaction and holds a connection: it makes no network call, and it may run again if the commit fails. State
-// of other systems, such as an object at Stripe, is read before that in Prepare, with no transaction open. Prepare may run any
-// number of times, in several processes at the same time, so it changes nothing.
+// Apply runs in the transaction and holds a connection: it makes no network call, and it may run again if the commit
+// fails. State of other systems, such as an object at Stripe, is read before that in Prepare, with no transaction open.
+// Prepare may run any number of times, in several processes at the same time, so it changes nothing.
 //
 // The payload of an event is kept until the event is applied, also while it is parked,
 // and dropped in the commit that applies it, because a webhook of Stripe's contains a
 // client secret. Its digest stays, and its sender still has the event.
 //
-// A handler that fails is retried with growing pauses, and after a limit its event is parked: kept, counted, and waiting for an
-// operator (Unpark). A panic is a failure. An attempt is counted before it is made, so an event that crashes its process is
-// parked, too.
+// A handler that fails is retried with growing pauses, and after a limit its event is parked: kept, counted, and
+// waiting for an operator (Unpark). A panic is a failure. An attempt is counted before it is made, so an event that
+// crashes its process is parked, too.
 //
 // # Not promised
 //

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// Retention is how long the row of an applied event is kept. Stripe keeps events for 30 days and can resend them; the
-	// brokers keep theirs for less (package broker asserts that).
+	// Retention is how long the row of an applied event is kept. Stripe keeps events for 30 days and can resend them;
+	// the brokers keep theirs for less (package broker asserts that).
 	Retention = 45 * 24 * time.Hour
 
 	attemptsMax = 20 // with the pauses below, about two hours; then an operator must look
@@ -58,13 +58,20 @@ type Received struct {
 	Traceparent *string
 }
 
-// Receive stores an event, and reports whether it was new. Once it returns nil the event will be applied or parked, and may be
-// acknowledged; after an error, including ErrInDoubt, it must not be, so that the sender resends it.
+// Receive stores an event, and reports whether it was new. Once it returns nil the event will be applied or parked, and
+// may be acknowledged; after an error, including ErrInDoubt, it must not be, so that the sender resends it.
 //
-// The key is consumer and event id, without a tenant, because the tenant of a webhook may be known only after its object has been
-// read. An attacker cannot reserve an id in advance: a webhook without Stripe's signature is rejected before.
+// The key is consumer and event id, without a tenant, because the tenant of a webhook may be known only after its
+// object has been read. An attacker cannot reserve an id in advance: a webhook without Stripe's signature is rejected
+// before.
 func Receive(ctx context.Context, q *db.Queries, r Received) (fresh bool, err error) {
-	n, err := q.InboxReceive(ctx, db.InboxReceiveParams{Consumer: r.Consumer, EventID: r.ID, Type: r.Type, ObjectID: postgres.Nullable(r.ObjectID), Payload: r.Payload, Traceparent: r.Traceparent})
+	n, err := q.InboxReceive(
+		ctx,
+		db.InboxReceiveParams{
+			Consumer: r.Consumer, EventID: r.ID, Type: r.Type, ObjectID: postgres.Nullable(r.ObjectID),
+			Payload: r.Payload, Traceparent: r.Traceparent,
+		},
+	)
 	if err != nil {
 		return false, fmt.Errorf("store event %s for %s: %w", r.ID, r.Consumer, postgres.ClassifyWriteError(err))
 	}

@@ -14,20 +14,21 @@ import (
 )
 
 const (
-	intakesMax   = 4                // concurrent statements; with more, fewer events share each, and payments have fewer connections
+	// concurrent statements; with more, fewer events share each, and payments have fewer connections
+	intakesMax   = 4
 	intakeRows   = 64               // events in one statement
 	intakeBytes  = 1 << 20          // of payloads in one statement, unless one alone is larger
 	intakeWithin = 12 * time.Second // a little more than a statement may take
 	intakeHeld   = 32 << 20         // bytes of all payloads that wait or are being stored: some thousand events
 )
 
-// ErrFull means that an event was rejected because too many wait to be stored: the database does not respond. Its sender will
-// resend it, and this process does not run out of memory.
+// ErrFull means that an event was rejected because too many wait to be stored: the database does not respond. Its
+// sender will resend it, and this process does not run out of memory.
 var ErrFull = errors.New("too many events wait to be stored")
 
-// Intake is Receive for many concurrent senders. An event that arrives alone is stored immediately. Those that arrive while
-// intakesMax statements are running wait for the next one and share its round trip and commit, which are most of the cost of
-// storing an event (docs/performance.md).
+// Intake is Receive for many concurrent senders. An event that arrives alone is stored immediately. Those that arrive
+// while intakesMax statements are running wait for the next one and share its round trip and commit, which are most of
+// the cost of storing an event (docs/performance.md).
 type Intake struct {
 	q *db.Queries
 
@@ -50,8 +51,8 @@ type stored struct {
 // NewIntake returns an intake. It starts nothing.
 func NewIntake(q *db.Queries) *Intake { return &Intake{q: q} }
 
-// Receive stores an event, like the function of that name. It may report an event as new that was not, if another one of the same
-// statement was. ErrFull: the event was not stored.
+// Receive stores an event, like the function of that name. It may report an event as new that was not, if another one
+// of the same statement was. ErrFull: the event was not stored.
 func (i *Intake) Receive(ctx context.Context, e Received) (fresh bool, err error) {
 	d := delivery{event: e, stored: make(chan stored, 1)}
 	i.mu.Lock()
@@ -112,8 +113,8 @@ func (i *Intake) next() []delivery {
 	return batch
 }
 
-// store stores a batch. If the server rejects it because of its content, each event is stored by itself, so that one that cannot
-// be stored does not prevent the others.
+// store stores a batch. If the server rejects it because of its content, each event is stored by itself, so that one
+// that cannot be stored does not prevent the others.
 func (i *Intake) store(ctx context.Context, batch []delivery) {
 	ctx, cancel := context.WithTimeout(ctx, intakeWithin)
 	defer cancel()
@@ -148,7 +149,13 @@ func receiveAll(ctx context.Context, q *db.Queries, batch []delivery) (fresh boo
 	})
 	var p db.InboxReceiveAllParams
 	for _, d := range batch {
-		p.Consumers, p.EventIds, p.Types = append(p.Consumers, d.event.Consumer), append(p.EventIds, d.event.ID), append(p.Types, d.event.Type)
+		p.Consumers, p.EventIds, p.Types = append(
+			p.Consumers, d.event.Consumer,
+		), append(
+			p.EventIds, d.event.ID,
+		), append(
+			p.Types, d.event.Type,
+		)
 		p.ObjectIds, p.Payloads = append(p.ObjectIds, d.event.ObjectID), append(p.Payloads, d.event.Payload)
 		traceparent := ""
 		if d.event.Traceparent != nil {

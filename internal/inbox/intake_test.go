@@ -41,7 +41,10 @@ func newCrowd(t *testing.T) *crowd {
 	require.NoError(t, err)
 	t.Cleanup(through.Close)
 	release := make(chan struct{})
-	c := &crowd{T: t, pool: pool, proxy: proxy, intake: inbox.NewIntake(through.Queries), release: sync.OnceFunc(func() { close(release) })}
+	c := &crowd{
+		T: t, pool: pool, proxy: proxy, intake: inbox.NewIntake(through.Queries),
+		release: sync.OnceFunc(func() { close(release) }),
+	}
 	t.Cleanup(c.release)
 	for i := range inbox.IntakesMax {
 		hold := proxy.Hold("name: InboxReceive ", release)
@@ -53,7 +56,10 @@ func newCrowd(t *testing.T) *crowd {
 }
 
 func event(id string) inbox.Received {
-	return inbox.Received{Consumer: stripe, ID: id, Type: "payment_intent.succeeded", ObjectID: "pi_" + id, Payload: []byte(`{"id":"` + id + `"}`)}
+	return inbox.Received{
+		Consumer: stripe, ID: id, Type: "payment_intent.succeeded", ObjectID: "pi_" + id,
+		Payload: []byte(`{"id":"` + id + `"}`),
+	}
 }
 
 // send sends an event and returns once it is under way, or waits.
@@ -143,7 +149,8 @@ func TestIntake(t *testing.T) {
 	// Its sender must send again whatever nobody can vouch for.
 	t.Run("WhatIsInDoubtIsToBeSentAgain", func(t *testing.T) {
 		t.Parallel()
-		for when, arm := range map[string]func(*pgproxy.Proxy, string) *pgproxy.Cut{"Before": (*pgproxy.Proxy).Before, "After": (*pgproxy.Proxy).After} {
+		for when, arm := range map[string]func(*pgproxy.Proxy, string) *pgproxy.Cut{"Before": (*pgproxy.Proxy).Before,
+			"After": (*pgproxy.Proxy).After} {
 			t.Run(when, func(t *testing.T) {
 				t.Parallel()
 				c := newCrowd(t)
@@ -187,7 +194,12 @@ func TestIntake(t *testing.T) {
 		other, err := c.pool.Raw().Begin(t.Context())
 		require.NoError(t, err)
 		insert := func(id string) error {
-			_, err := other.Exec(t.Context(), `INSERT INTO inbox_events (consumer, event_id, status, type, payload) VALUES ($1, $2, 'pending', 'other', '{}')`, stripe, id)
+			_, err := other.Exec(
+				t.Context(),
+				`INSERT INTO inbox_events (consumer, event_id, status, type, payload) VALUES ($1, $2, 'pending',
+					'other', '{}')`,
+				stripe, id,
+			)
 			return err
 		}
 		require.NoError(t, insert("a"))
@@ -224,12 +236,21 @@ func TestIntake(t *testing.T) {
 		require.ErrorIs(t, err, inbox.ErrFull)
 		require.NotErrorIs(t, err, postgres.ErrInDoubt, "it was not kept, for certain")
 		c.release()
-		require.Eventually(t, func() bool { return c.intake.Held() == 0 }, 20*time.Second, 10*time.Millisecond, "what is stored is let go")
+		require.Eventually(
+			t,
+			func() bool { return c.intake.Held() == 0 },
+			20*time.Second, 10*time.Millisecond, "what is stored is let go",
+		)
 		_, err = c.intake.Receive(t.Context(), event("one"))
 		require.NoError(t, err)
 		require.Equal(t, []string{"one"}, c.stored(), "of those that were sent as a whole")
 		var n int
-		require.NoError(t, c.pool.Raw().QueryRow(t.Context(), "SELECT count(*) FROM inbox_events WHERE event_id NOT LIKE 'ahead%'").Scan(&n))
+		require.NoError(
+			t,
+			c.pool.Raw().
+				QueryRow(t.Context(), "SELECT count(*) FROM inbox_events WHERE event_id NOT LIKE 'ahead%'").
+				Scan(&n),
+		)
 		require.Equal(t, most+1, n)
 	})
 

@@ -61,14 +61,21 @@ var effects atomic.Int64
 // effect is two entries in the ledger, named so that a second effect of the same
 // event is not refused but counted.
 func effect(ctx context.Context, q *db.Queries, eventID string) error {
-	return q.LedgerBook(ctx, db.LedgerBookParams{TenantID: "tnt_a", EventID: fmt.Sprint("effect_", effects.Add(1)), Currency: "eur", ResourceID: eventID,
-		Accounts: []string{"a", "b"}, AmountsMinor: []int64{1, -1}})
+	return q.LedgerBook(
+		ctx,
+		db.LedgerBookParams{
+			TenantID: "tnt_a", EventID: fmt.Sprint("effect_", effects.Add(1)), Currency: "eur", ResourceID: eventID,
+			Accounts: []string{"a", "b"}, AmountsMinor: []int64{1, -1},
+		},
+	)
 }
 
 // applied lists the events that had an effect, in the order of the effects.
 func (b *bundle) applied() (ids []string) {
 	b.Helper()
-	rows, err := b.pool.Raw().Query(b.Context(), "SELECT resource_id FROM ledger_entries WHERE account = 'a' ORDER BY substr(event_id, 8)::bigint")
+	rows, err := b.pool.Raw().
+		Query(b.Context(), "SELECT resource_id FROM ledger_entries WHERE account = 'a' ORDER BY substr(event_id, "+
+			"8)::bigint")
 	require.NoError(b, err)
 	defer rows.Close()
 	for rows.Next() {
@@ -130,7 +137,10 @@ func (b *bundle) count(sql string) (n int) {
 }
 
 func message(subject string, version int64) inbox.Message {
-	return inbox.Message{ID: fmt.Sprintf("%s-%d", subject, version), Type: "order.paid", TenantID: "tnt_a", Subject: subject, Version: version, Body: []byte("{}")}
+	return inbox.Message{
+		ID: fmt.Sprintf("%s-%d", subject, version), Type: "order.paid", TenantID: "tnt_a", Subject: subject,
+		Version: version, Body: []byte("{}"),
+	}
 }
 
 // die ends the goroutine where it stands, as a kill would end the process: no

@@ -18,10 +18,11 @@ import (
 )
 
 const (
-	leaseDefault  = 60 * time.Second // how long the events of a crashed process wait
-	handleWithin  = 45 * time.Second // Prepare and Apply together
-	settleWithin  = 5 * time.Second  // for recording a failure, even while the process stops
-	atOnceDefault = 8                // events prepared concurrently, so that webhooks of a burst do not wait for each other's calls
+	leaseDefault = 60 * time.Second // how long the events of a crashed process wait
+	handleWithin = 45 * time.Second // Prepare and Apply together
+	settleWithin = 5 * time.Second  // for recording a failure, even while the process stops
+	// events prepared concurrently, so that webhooks of a burst do not wait for each other's calls
+	atOnceDefault = 8
 	statsEvery    = 5 * time.Second
 )
 
@@ -38,8 +39,8 @@ type ProcessorOptions struct {
 	Tracer  *tracing.Tracer // nil: off
 }
 
-// Processor applies stored events: webhooks, and messages that could not be applied immediately. Any number may run, in any number
-// of processes.
+// Processor applies stored events: webhooks, and messages that could not be applied immediately. Any number may run, in
+// any number of processes.
 type Processor struct {
 	pool      *postgres.Pool
 	handlers  map[string]Handler
@@ -53,11 +54,12 @@ type Processor struct {
 	measured  time.Time
 }
 
-// NewProcessor returns a processor for one loop. It skips events of consumers for which it has no handler: during a deployment, a
-// newer version has them.
+// NewProcessor returns a processor for one loop. It skips events of consumers for which it has no handler: during a
+// deployment, a newer version has them.
 func NewProcessor(pool *postgres.Pool, handlers map[string]Handler, o ProcessorOptions) *Processor {
 	p := &Processor{pool: pool, handlers: handlers, consumers: slices.Sorted(maps.Keys(handlers)),
-		lease: o.Lease, atOnce: o.AtOnce, metrics: o.Metrics, log: o.Log, tracer: o.Tracer, woken: make(chan struct{}, 1)}
+		lease: o.Lease, atOnce: o.AtOnce, metrics: o.Metrics, log: o.Log, tracer: o.Tracer,
+		woken: make(chan struct{}, 1)}
 	if p.lease == 0 {
 		p.lease = leaseDefault
 	}
@@ -84,13 +86,15 @@ func (p *Processor) Wake() {
 // Woken is the channel that a loop selects on while it pauses.
 func (p *Processor) Woken() <-chan struct{} { return p.woken }
 
-// RunOnce applies a few due events concurrently, and returns how many it tried, once the outcome of each is recorded. Those that
-// failed are due later. An error means that the database cannot be reached.
+// RunOnce applies a few due events concurrently, and returns how many it tried, once the outcome of each is recorded.
+// Those that failed are due later. An error means that the database cannot be reached.
 func (p *Processor) RunOnce(ctx context.Context) (int, error) {
 	if err := p.measure(ctx); err != nil {
 		return 0, err
 	}
-	rows, err := p.pool.InboxLease(ctx, db.InboxLeaseParams{Lease: p.lease, Consumers: p.consumers, LimitRows: int32(p.atOnce)}) //nolint:gosec // a few
+	rows, err := p.pool.InboxLease(
+		ctx, db.InboxLeaseParams{Lease: p.lease, Consumers: p.consumers, LimitRows: int32(p.atOnce)},
+	) //nolint:gosec // a few
 	if err != nil {
 		return 0, fmt.Errorf("lease received events: %w", err)
 	}
@@ -151,7 +155,9 @@ func (p *Processor) apply(ctx context.Context, row db.InboxEvent) error {
 		}
 	}
 	return p.pool.InTx(ctx, func(q *db.Queries) error {
-		n, err := q.InboxFinish(ctx, db.InboxFinishParams{Consumer: row.Consumer, EventID: row.EventID, LeaseToken: row.LeaseToken})
+		n, err := q.InboxFinish(
+			ctx, db.InboxFinishParams{Consumer: row.Consumer, EventID: row.EventID, LeaseToken: row.LeaseToken},
+		)
 		if err != nil {
 			return err
 		}
@@ -166,23 +172,35 @@ func (p *Processor) fail(ctx context.Context, row db.InboxEvent, cause error) (r
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
 	defer cancel()
 	park := errors.Is(cause, ErrPoison) || row.Attempts >= attemptsMax
-	n, err := p.pool.InboxFail(ctx, db.InboxFailParams{Consumer: row.Consumer, EventID: row.EventID, LeaseToken: row.LeaseToken,
-		Delay: backoff(int(row.Attempts)), LastError: postgres.ErrorText(cause), Park: park})
+	n, err := p.pool.InboxFail(
+		ctx,
+		db.InboxFailParams{Consumer: row.Consumer, EventID: row.EventID, LeaseToken: row.LeaseToken,
+			Delay: backoff(int(row.Attempts)), LastError: postgres.ErrorText(cause), Park: park},
+	)
 	switch {
 	case err != nil:
 		return resultFailed, errors.Join(cause, fmt.Errorf("record the failure of event %s: %w", row.EventID, err))
 	case n == 0: // taken over, or a commit whose response was lost took effect
 		return resultFenced, nil
 	case park:
-		p.log.Error("event parked", "consumer", row.Consumer, "event_id", row.EventID, "type", row.Type, "attempts", row.Attempts, "error", cause)
+		p.log.Error(
+			"event parked", "consumer", row.Consumer, "event_id", row.EventID, "type", row.Type, "attempts",
+			row.Attempts, "error", cause,
+		)
 		return resultParked, nil
 	}
-	p.log.Warn("event failed", "consumer", row.Consumer, "event_id", row.EventID, "type", row.Type, "attempt", row.Attempts, "error", cause)
+	p.log.Warn(
+		"event failed", "consumer", row.Consumer, "event_id", row.EventID, "type", row.Type, "attempt", row.Attempts,
+		"error", cause,
+	)
 	return resultFailed, nil
 }
 
 func eventOf(row db.InboxEvent) Event {
-	e := Event{Consumer: row.Consumer, ID: row.EventID, Type: row.Type, Payload: row.Payload, ReceivedAt: row.ReceivedAt, Attempt: int(row.Attempts)}
+	e := Event{
+		Consumer: row.Consumer, ID: row.EventID, Type: row.Type, Payload: row.Payload, ReceivedAt: row.ReceivedAt,
+		Attempt: int(row.Attempts),
+	}
 	if row.TenantID != nil {
 		e.TenantID = *row.TenantID
 	}

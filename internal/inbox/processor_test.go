@@ -19,13 +19,23 @@ const stripe = "stripe"
 
 func receive(b *bundle, id string) (fresh bool) {
 	b.Helper()
-	fresh, err := inbox.Receive(b.Context(), b.pool.Queries, inbox.Received{Consumer: stripe, ID: id, Type: "payment_intent.succeeded", Payload: []byte(`{"id":"` + id + `"}`)})
+	fresh, err := inbox.Receive(
+		b.Context(),
+		b.pool.Queries,
+		inbox.Received{
+			Consumer: stripe, ID: id, Type: "payment_intent.succeeded", Payload: []byte(`{"id":"` + id + `"}`),
+		},
+	)
 	require.NoError(b, err)
 	return fresh
 }
 
 // webhooks replaces the bundle's processor by one with a Prepare step.
-func webhooks(b *bundle, prepare func(context.Context, inbox.Event) (any, error), o inbox.ProcessorOptions) *inbox.Processor {
+func webhooks(
+	b *bundle,
+	prepare func(context.Context, inbox.Event) (any, error),
+	o inbox.ProcessorOptions,
+) *inbox.Processor {
 	return inbox.NewProcessor(b.pool, map[string]inbox.Handler{stripe: {Prepare: prepare,
 		Apply: func(ctx context.Context, q *db.Queries, e inbox.Event, prepared any) error {
 			if prepared != "object of "+e.ID {
@@ -57,7 +67,10 @@ func TestProcessor(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		kept := func() int {
-			return b.count(`SELECT count(*) FROM inbox_events WHERE payload = '{"id":"evt_1"}' AND payload_sha256 = sha256(payload)`)
+			return b.count(
+				`SELECT count(*) FROM inbox_events WHERE payload = '{"id":"evt_1"}' AND payload_sha256 =
+					sha256(payload)`,
+			)
 		}
 		receive(b, "evt_1")
 		require.Equal(t, 1, kept(), "as it was received")
@@ -72,7 +85,12 @@ func TestProcessor(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 1, b.process())
 		require.Equal(t, map[string]int{"done": 1}, b.statuses())
-		require.Equal(t, 1, b.count(`SELECT count(*) FROM inbox_events WHERE payload IS NULL AND payload_sha256 = sha256('{"id":"evt_1"}')`))
+		require.Equal(
+			t, 1,
+			b.count(
+				`SELECT count(*) FROM inbox_events WHERE payload IS NULL AND payload_sha256 = sha256('{"id":"evt_1"}')`,
+			),
+		)
 		require.False(t, receive(b, "evt_1"), "and is still known")
 	})
 
@@ -113,20 +131,33 @@ func TestProcessor(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		receive(b, "evt_1")
-		b.processor = webhooks(b, func(context.Context, inbox.Event) (any, error) { return nil, errors.New("no such payment yet") }, inbox.ProcessorOptions{})
+		b.processor = webhooks(
+			b,
+			func(context.Context, inbox.Event) (any, error) { return nil, errors.New("no such payment yet") },
+			inbox.ProcessorOptions{},
+		)
 		before := 0.0
 		for range 5 {
 			_, err := b.processor.RunOnce(t.Context())
 			require.NoError(t, err)
 			var pause float64
-			require.NoError(t, b.pool.Raw().QueryRow(t.Context(), "SELECT extract(epoch FROM leased_until - clock_timestamp())::float8 FROM inbox_events").Scan(&pause))
+			require.NoError(
+				t,
+				b.pool.Raw().
+					QueryRow(t.Context(), "SELECT extract(epoch FROM leased_until - clock_timestamp())::float8 FROM "+
+						"inbox_events").
+					Scan(&pause),
+			)
 			require.Greater(t, pause, before)
 			before = pause
 			b.exec("UPDATE inbox_events SET leased_until = '-infinity'")
 		}
 		require.Equal(t, 15, b.process())
 		require.Equal(t, map[string]int{"parked": 1}, b.statuses())
-		require.Equal(t, 20, b.count("SELECT attempts FROM inbox_events WHERE last_error = 'prepare: no such payment yet'"))
+		require.Equal(
+			t, 20,
+			b.count("SELECT attempts FROM inbox_events WHERE last_error = 'prepare: no such payment yet'"),
+		)
 
 		b.processor = webhooks(b, fetch, inbox.ProcessorOptions{})
 		_, err := inbox.Unpark(t.Context(), b.pool.Queries, stripe, "evt_1")
@@ -221,7 +252,10 @@ func TestReaper(t *testing.T) {
 		b.handle(message(subject, 1))
 	}
 	b.exec("ALTER TABLE inbox_events DISABLE TRIGGER applied_is_never_applied_again")
-	b.exec("UPDATE inbox_events SET received_at = '2000-01-01', done_at = done_at - interval '46 days' WHERE subject <> 'ord_new'")
+	b.exec(
+		"UPDATE inbox_events SET received_at = '2000-01-01', done_at = done_at - interval '46 days' WHERE subject <> " +
+			"'ord_new'",
+	)
 	n, err := inbox.NewReaper(b.pool, 0).RunOnce(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, n)

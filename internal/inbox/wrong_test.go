@@ -121,8 +121,11 @@ func TestEffectsUnderKills(t *testing.T) {
 		b := setup(t)
 		kills, repeats := deliverAll(b, func(m inbox.Message, ack func()) {
 			err := b.pool.InTx(t.Context(), func(q *db.Queries) error {
-				status, err := q.InboxTake(t.Context(), db.InboxTakeParams{Consumer: books, EventID: m.Subject, Type: m.Type, TenantID: &m.TenantID,
-					Subject: &m.Subject, Version: &m.Version, Payload: m.Body})
+				status, err := q.InboxTake(
+					t.Context(),
+					db.InboxTakeParams{Consumer: books, EventID: m.Subject, Type: m.Type, TenantID: &m.TenantID,
+						Subject: &m.Subject, Version: &m.Version, Payload: m.Body},
+				)
 				if err != nil || status != db.InboxStatusDone {
 					return nil // seen
 				}
@@ -154,5 +157,9 @@ func TestEffectsUnderKills(t *testing.T) {
 
 // note writes an inbox row on its own.
 func note(b *bundle, eventID string) {
-	b.exec("INSERT INTO inbox_events (consumer, event_id, status, type, done_at) VALUES ($1, $2, 'done', 'x', now()) ON CONFLICT DO NOTHING", books, eventID)
+	b.exec(
+		"INSERT INTO inbox_events (consumer, event_id, status, type, done_at) VALUES ($1, $2, 'done', 'x', now()) ON "+
+			"CONFLICT DO NOTHING",
+		books, eventID,
+	)
 }

@@ -112,7 +112,8 @@ func chaos(t *testing.T, pool *postgres.Pool, f *faults, relay func(*brokerLog) 
 				}
 				select {
 				case <-written:
-					if left := count(t, pool, "SELECT count(*) FROM outbox_events WHERE published_at IS NULL"); left == 0 {
+					if left := count(t, pool,
+						"SELECT count(*) FROM outbox_events WHERE published_at IS NULL"); left == 0 {
 						return
 					}
 				default:
@@ -144,7 +145,9 @@ func change(ctx context.Context, pool *postgres.Pool, id string) error {
 	}
 	defer tx.Rollback(ctx) //nolint:errcheck // after a commit it does nothing
 	var version int64
-	err = tx.QueryRow(ctx, `INSERT INTO aggregates VALUES ($1, 1) ON CONFLICT (id) DO UPDATE SET version = aggregates.version + 1 RETURNING version`, id).Scan(&version)
+	err = tx.QueryRow(ctx, `INSERT INTO aggregates VALUES ($1, 1) ON CONFLICT (id) DO UPDATE SET version =
+		aggregates.version + 1 RETURNING version`, id).
+		Scan(&version)
 	if err != nil {
 		return err
 	}
@@ -176,8 +179,12 @@ func TestRelaysKilledPausedAndDoubled(t *testing.T) {
 		return outbox.NewRelay(pool, b, outbox.RelayOptions{Lease: chaosLease, HeadsMax: 20, Metrics: metrics})
 	})
 	fenced := gathered(t, reg, "payonce_outbox_fenced_total")
-	t.Logf("events=%d relays=%d killed=%d paused=%d refused=%d acks_lost=%d fenced=%.0f repeated=%d missing=%d out_of_order=%d",
-		o.events, chaosRelays, f.killed.Load(), f.paused.Load(), f.refused.Load(), f.ackLost.Load(), fenced, o.repeated, o.missing, o.outOfOrder)
+	t.Logf(
+		"events=%d relays=%d killed=%d paused=%d refused=%d acks_lost=%d fenced=%.0f repeated=%d missing=%d "+
+			"out_of_order=%d",
+		o.events, chaosRelays, f.killed.Load(), f.paused.Load(), f.refused.Load(), f.ackLost.Load(), fenced, o.repeated,
+		o.missing, o.outOfOrder,
+	)
 	require.Equal(t, writers*aggregates*changes, o.events)
 	require.Zero(t, o.missing)
 	require.Zero(t, o.outOfOrder)
@@ -201,7 +208,10 @@ func TestWrongRelays(t *testing.T) {
 		pool := dbtest.New(t)
 		var f faults
 		o := chaos(t, pool, &f, func(b *brokerLog) runner { return &wrongRelay{pool: pool, broker: b, anyEvent: true} })
-		t.Logf("events=%d killed=%d paused=%d repeated=%d missing=%d out_of_order=%d", o.events, f.killed.Load(), f.paused.Load(), o.repeated, o.missing, o.outOfOrder)
+		t.Logf(
+			"events=%d killed=%d paused=%d repeated=%d missing=%d out_of_order=%d", o.events, f.killed.Load(),
+			f.paused.Load(), o.repeated, o.missing, o.outOfOrder,
+		)
 		require.Positive(t, o.outOfOrder)
 	})
 
@@ -209,8 +219,14 @@ func TestWrongRelays(t *testing.T) {
 		t.Parallel()
 		pool := dbtest.New(t)
 		var f faults
-		o := chaos(t, pool, &f, func(b *brokerLog) runner { return &wrongRelay{pool: pool, broker: b, markFirst: true} })
-		t.Logf("events=%d killed=%d paused=%d repeated=%d missing=%d out_of_order=%d", o.events, f.killed.Load(), f.paused.Load(), o.repeated, o.missing, o.outOfOrder)
+		o := chaos(
+			t, pool, &f,
+			func(b *brokerLog) runner { return &wrongRelay{pool: pool, broker: b, markFirst: true} },
+		)
+		t.Logf(
+			"events=%d killed=%d paused=%d repeated=%d missing=%d out_of_order=%d", o.events, f.killed.Load(),
+			f.paused.Load(), o.repeated, o.missing, o.outOfOrder,
+		)
 		require.Positive(t, o.missing)
 	})
 }
@@ -280,7 +296,8 @@ RETURNING e.aggregate_id, e.version, e.lease_token`, chaosLease)
 // made by looking for the highest one collide.
 func TestVersionsComeFromTheRowLock(t *testing.T) {
 	t.Parallel()
-	crowd := func(t *testing.T, pool *postgres.Pool, change func(ctx context.Context, id string) error) (refused int64) {
+	crowd := func(t *testing.T, pool *postgres.Pool,
+		change func(ctx context.Context, id string) error) (refused int64) {
 		var all sync.WaitGroup
 		var n atomic.Int64
 		for range writers {
@@ -296,7 +313,10 @@ func TestVersionsComeFromTheRowLock(t *testing.T) {
 		return n.Load()
 	}
 	duplicates := func(t *testing.T, pool *postgres.Pool) int {
-		return count(t, pool, "SELECT count(*) FROM (SELECT FROM outbox_events GROUP BY aggregate_id, version HAVING count(*) > 1) d")
+		return count(
+			t, pool,
+			"SELECT count(*) FROM (SELECT FROM outbox_events GROUP BY aggregate_id, version HAVING count(*) > 1) d",
+		)
 	}
 	highestPlusOne := func(pool *postgres.Pool) func(context.Context, string) error {
 		return func(ctx context.Context, id string) error {

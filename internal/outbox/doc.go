@@ -65,6 +65,6 @@
 //
 // # Not promised
 //
-// A broker that loses what it acknowledged needs Replay, because the relay cannot detect it. After that the first-occurrence
-// rule holds again for the events that were sent.
+// A broker that loses what it acknowledged needs Replay, because the relay cannot detect it. After that the
+// first-occurrence rule holds again for the events that were sent.
 package outbox

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// Source is the CloudEvents source of every event. Source and id together identify an event globally: ids begin with the random
-// id of an aggregate.
+// Source is the CloudEvents source of every event. Source and id together identify an event globally: ids begin with
+// the random id of an aggregate.
 const Source = "/payonce"
 
-// Envelope is an event as other systems get it: CloudEvents 1.0 in JSON, the same bytes from every broker, in the feed and in a
-// tenant's webhook.
+// Envelope is an event as other systems get it: CloudEvents 1.0 in JSON, the same bytes from every broker, in the feed
+// and in a tenant's webhook.
 type Envelope struct {
 	ID          string
 	Type        string
@@ -45,13 +45,14 @@ type cloudEvent struct {
 // MarshalJSON fails if Data is not JSON.
 func (e Envelope) MarshalJSON() ([]byte, error) {
 	return json.Marshal(cloudEvent{
-		SpecVersion: "1.0", ID: e.ID, Source: Source, Type: e.Type, Subject: e.Subject, Time: e.Time.UTC(), DataContentType: "application/json",
-		TenantID: e.TenantID, Sequence: strconv.FormatInt(e.Version, 10), Traceparent: e.Traceparent, Data: e.Data,
+		SpecVersion: "1.0", ID: e.ID, Source: Source, Type: e.Type, Subject: e.Subject, Time: e.Time.UTC(),
+		DataContentType: "application/json",
+		TenantID:        e.TenantID, Sequence: strconv.FormatInt(e.Version, 10), Traceparent: e.Traceparent, Data: e.Data,
 	})
 }
 
-// UnmarshalJSON is for consumers. It rejects messages that our relay cannot have sent: a consumer that guessed at their meaning
-// could book wrong amounts.
+// UnmarshalJSON is for consumers. It rejects messages that our relay cannot have sent: a consumer that guessed at their
+// meaning could book wrong amounts.
 func (e *Envelope) UnmarshalJSON(body []byte) error {
 	var c cloudEvent
 	if err := json.Unmarshal(body, &c); err != nil {
@@ -84,6 +85,6 @@ func parseEventID(id string) (aggregateID string, version int64, ok bool) {
 	return id[:at], version, true
 }
 
-// ErrPermanent means that a broker will never accept a message: too large, forbidden by a policy, impossible to encode. After any
-// other error a retry may succeed.
+// ErrPermanent means that a broker will never accept a message: too large, forbidden by a policy, impossible to encode.
+// After any other error a retry may succeed.
 var ErrPermanent = errors.New("the broker will never accept this message")

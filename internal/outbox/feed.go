@@ -10,11 +10,12 @@ import (
 	"example.com/payonce/internal/postgres"
 )
 
-// positionsMax is how many events one transaction of a reader places. Its lock delays the relay's marks for that tenant.
+// positionsMax is how many events one transaction of a reader places. Its lock delays the relay's marks for that
+// tenant.
 const positionsMax = 1000
 
-// ErrUnknownCursor means that a reader cannot continue from its cursor: there is no such event, or events after it have been
-// removed, which the reader would miss.
+// ErrUnknownCursor means that a reader cannot continue from its cursor: there is no such event, or events after it have
+// been removed, which the reader would miss.
 var ErrUnknownCursor = errors.New("no event with this id to continue from")
 
 // Feed lists a tenant's events in an order that never changes, and into which nothing is
@@ -27,10 +28,12 @@ func NewFeed(pool *postgres.Pool) *Feed { return &Feed{pool: pool} }
 // List returns up to limit events that follow the event named by after, from
 // the oldest that is still kept if after is empty. What was committed before
 // the call is in the list, whether or not a relay or a broker is there.
-func (f *Feed) List(ctx context.Context, tenantID, after string, limit int) (events []Envelope, hasMore bool, err error) {
+func (f *Feed) List(
+	ctx context.Context, tenantID, after string, limit int,
+) (events []Envelope, hasMore bool, err error) {
 	for {
-		// Before the page is read: an event that a relay places in between is on the page. If this were read afterwards, every
-		// event could have a position by then, and still be missing from the page.
+		// Before the page is read: an event that a relay places in between is on the page. If this were read
+		// afterwards, every event could have a position by then, and still be missing from the page.
 		behind, err := f.pool.FeedIsBehind(ctx, tenantID)
 		if err != nil {
 			return nil, false, fmt.Errorf("look for events without a position in the feed of %s: %w", tenantID, err)
@@ -59,7 +62,9 @@ func (f *Feed) page(ctx context.Context, tenantID, after string, limit int) ([]E
 			return nil, ErrUnknownCursor
 		}
 		var err error
-		position, err = f.pool.FeedCursor(ctx, db.FeedCursorParams{TenantID: tenantID, AggregateID: aggregateID, Version: version, EventID: after})
+		position, err = f.pool.FeedCursor(
+			ctx, db.FeedCursorParams{TenantID: tenantID, AggregateID: aggregateID, Version: version, EventID: after},
+		)
 		if errors.Is(err, postgres.ErrNoRows) {
 			return nil, ErrUnknownCursor
 		}
@@ -67,20 +72,26 @@ func (f *Feed) page(ctx context.Context, tenantID, after string, limit int) ([]E
 			return nil, fmt.Errorf("find event %s in the feed: %w", after, err)
 		}
 	}
-	rows, err := f.pool.FeedList(ctx, db.FeedListParams{TenantID: tenantID, AfterPosition: position, LimitRows: int32(limit)}) //nolint:gosec // at most 101
+	rows, err := f.pool.FeedList(
+		ctx, db.FeedListParams{TenantID: tenantID, AfterPosition: position, LimitRows: int32(limit)},
+	) //nolint:gosec // at most 101
 	if err != nil {
 		return nil, fmt.Errorf("list events: %w", err)
 	}
 	events := make([]Envelope, len(rows))
 	for i, row := range rows {
-		events[i] = envelope(db.OutboxLeaseRow{TenantID: row.TenantID, AggregateID: row.AggregateID, Version: row.Version, Type: row.Type,
-			Data: row.Data, Traceparent: row.Traceparent, CreatedAt: row.CreatedAt})
+		events[i] = envelope(
+			db.OutboxLeaseRow{
+				TenantID: row.TenantID, AggregateID: row.AggregateID, Version: row.Version, Type: row.Type,
+				Data: row.Data, Traceparent: row.Traceparent, CreatedAt: row.CreatedAt,
+			},
+		)
 	}
 	return events, nil
 }
 
-// place gives positions to events that no relay has marked yet. Usually there are none; then it is not called, and a read writes
-// nothing.
+// place gives positions to events that no relay has marked yet. Usually there are none; then it is not called, and a
+// read writes nothing.
 func (f *Feed) place(ctx context.Context, tenantID string) error {
 	err := f.pool.InTx(ctx, func(q *db.Queries) error {
 		if err := lockFeeds(ctx, q, []string{tenantID}); err != nil {
@@ -96,8 +107,8 @@ func (f *Feed) place(ctx context.Context, tenantID string) error {
 	return nil
 }
 
-// lockFeeds serialises the transactions that give or remove positions of these tenants, which must be sorted: transactions that
-// lock in different orders would deadlock.
+// lockFeeds serialises the transactions that give or remove positions of these tenants, which must be sorted:
+// transactions that lock in different orders would deadlock.
 func lockFeeds(ctx context.Context, q *db.Queries, tenants []string) error {
 	locked, err := q.FeedLock(ctx, tenants)
 	if err == nil && len(locked) < len(tenants) { // first events of a tenant

@@ -113,17 +113,25 @@ func TestFeed(t *testing.T) {
 		t.Parallel()
 		pool := dbtest.New(t)
 		appendEvents(t, pool, event("ord_1", 1))
-		exec(t, pool, "UPDATE outbox_events SET traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'")
+		exec(
+			t, pool, "UPDATE outbox_events SET traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'",
+		)
 		events, _, err := outbox.NewFeed(pool).List(t.Context(), tenant, "", 10)
 		require.NoError(t, err)
 		body, err := json.Marshal(events[0])
 		require.NoError(t, err)
 		var created time.Time
 		require.NoError(t, pool.Raw().QueryRow(t.Context(), "SELECT created_at FROM outbox_events").Scan(&created))
-		require.JSONEq(t, fmt.Sprintf(`{"specversion":"1.0","id":"ord_1-1","source":"/payonce","type":"order.created","subject":"ord_1",
+		require.JSONEq(
+			t,
+			fmt.Sprintf(
+				`{"specversion":"1.0","id":"ord_1-1","source":"/payonce","type":"order.created","subject":"ord_1",
 			"time":%q,"datacontenttype":"application/json","tenantid":"tnt_a","sequence":"1",
 			"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01","data":{"id":"ord_1","version":1}}`,
-			created.UTC().Format(time.RFC3339Nano)), string(body))
+				created.UTC().Format(time.RFC3339Nano),
+			),
+			string(body),
+		)
 
 		broker := &brokerLog{}
 		drain(t, outbox.NewRelay(pool, broker, outbox.RelayOptions{}))
@@ -140,7 +148,8 @@ func TestFeed(t *testing.T) {
 		pool := dbtest.New(t)
 		appendEvents(t, pool, event("ord_1", 1), event("ord_1", 2))
 		feed := outbox.NewFeed(pool)
-		for _, cursor := range []string{"x", "-", "-1", "ord_1", "ord_1-", "ord_1-3", "ord_1-01", "ord_1-+1", "ord_1-1 ", "ord_2-1", "ord_1-99999999999999999999", "' OR 1=1 --"} {
+		for _, cursor := range []string{"x", "-", "-1", "ord_1", "ord_1-", "ord_1-3", "ord_1-01", "ord_1-+1",
+			"ord_1-1 ", "ord_2-1", "ord_1-99999999999999999999", "' OR 1=1 --"} {
 			_, _, err := feed.List(t.Context(), tenant, cursor, 10)
 			require.ErrorIs(t, err, outbox.ErrUnknownCursor, cursor)
 		}
@@ -151,9 +160,20 @@ func TestFeed(t *testing.T) {
 		pool := dbtest.New(t)
 		appendEvents(t, pool, event("ord_1", 1), event("ord_1", 2))
 		drain(t, outbox.NewRelay(pool, &brokerLog{}, outbox.RelayOptions{}))
-		before := count(t, pool, "SELECT max(xmin::text::bigint) FROM (SELECT xmin FROM outbox_events UNION ALL SELECT xmin FROM event_feeds) x")
+		before := count(
+			t, pool,
+			"SELECT max(xmin::text::bigint) FROM (SELECT xmin FROM outbox_events UNION ALL SELECT xmin FROM "+
+				"event_feeds) x",
+		)
 		require.Len(t, readAll(t, outbox.NewFeed(pool), "", 1), 2)
-		require.Equal(t, before, count(t, pool, "SELECT max(xmin::text::bigint) FROM (SELECT xmin FROM outbox_events UNION ALL SELECT xmin FROM event_feeds) x"))
+		require.Equal(
+			t, before,
+			count(
+				t, pool,
+				"SELECT max(xmin::text::bigint) FROM (SELECT xmin FROM outbox_events UNION ALL SELECT xmin FROM "+
+					"event_feeds) x",
+			),
+		)
 	})
 }
 
@@ -253,7 +273,9 @@ func TestFeedNeverSkips(t *testing.T) {
 		seq := int64(0)
 		var passing sync.Once
 		bySequence = readUntilDone(func(string) (ids []string) {
-			rows, err := pool.Raw().Query(ctx, "SELECT seq, aggregate_id || '-' || version FROM outbox_events WHERE seq > $1 ORDER BY seq LIMIT 7", seq)
+			rows, err := pool.Raw().
+				Query(ctx, "SELECT seq, aggregate_id || '-' || version FROM outbox_events WHERE seq > $1 ORDER BY "+
+					"seq LIMIT 7", seq)
 			if err != nil {
 				t.Errorf("read by sequence: %v", err)
 				return nil
@@ -304,7 +326,11 @@ func TestFeedNeverSkips(t *testing.T) {
 	}
 	require.Equal(t, total, count(t, pool, "SELECT max(position) FROM outbox_events"), "positions have no gap")
 	require.Less(t, len(bySequence), total, "a commit was late, and reading by sequence number has skipped nothing")
-	t.Logf("events=%d readers=%d skipped: by position 0, by sequence number %d", total, len(read), total-len(bySequence))
+	t.Logf(
+		"events=%d readers=%d skipped: by position 0, by sequence number %d", total,
+		len(read),
+		total-len(bySequence),
+	)
 }
 
 func TestReaper(t *testing.T) {
@@ -319,7 +345,10 @@ func TestReaper(t *testing.T) {
 		return pool, outbox.NewFeed(pool), outbox.NewReaper(pool, time.Hour)
 	}
 	age := func(t *testing.T, pool *postgres.Pool, through int) {
-		exec(t, pool, "UPDATE outbox_events SET published_at = published_at - interval '2 hours' WHERE position <= $1", through)
+		exec(
+			t, pool, "UPDATE outbox_events SET published_at = published_at - interval '2 hours' WHERE position <= $1",
+			through,
+		)
 		exec(t, pool, "UPDATE event_feeds SET reap_at = '-infinity'")
 	}
 
@@ -331,7 +360,10 @@ func TestReaper(t *testing.T) {
 		require.Zero(t, n)
 		age(t, pool, 4)
 		appendEvents(t, pool, event("ord_waiting", 1))
-		exec(t, pool, "UPDATE outbox_events SET parked_at = now() - interval '1 year' WHERE aggregate_id = 'ord_waiting'")
+		exec(
+			t, pool,
+			"UPDATE outbox_events SET parked_at = now() - interval '1 year' WHERE aggregate_id = 'ord_waiting'",
+		)
 		n, err = reaper.RunOnce(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, 4, n)
@@ -349,7 +381,11 @@ func TestReaper(t *testing.T) {
 		require.NoError(t, err)
 		_, _, err = feed.List(t.Context(), tenant, "ord_2-1", 10)
 		require.ErrorIs(t, err, outbox.ErrUnknownCursor, "ord_3 is gone and this reader has not seen it")
-		require.Equal(t, []string{"ord_4-1", "ord_5-1", "ord_6-1", "ord_7-1", "ord_8-1", "ord_9-1"}, readAll(t, feed, "ord_3-1", 4), "nothing missed")
+		require.Equal(
+			t, []string{"ord_4-1", "ord_5-1", "ord_6-1", "ord_7-1", "ord_8-1", "ord_9-1"},
+			readAll(t, feed, "ord_3-1", 4),
+			"nothing missed",
+		)
 		require.Len(t, readAll(t, feed, "", 4), 6)
 	})
 
@@ -403,7 +439,11 @@ func TestReaper(t *testing.T) {
 	t.Run("KeepsTheTableAtItsSize", func(t *testing.T) {
 		t.Parallel()
 		pool := dbtest.New(t)
-		relay, reaper := outbox.NewRelay(pool, &brokerLog{}, outbox.RelayOptions{}), outbox.NewReaper(pool, time.Nanosecond)
+		relay, reaper := outbox.NewRelay(
+			pool, &brokerLog{}, outbox.RelayOptions{},
+		), outbox.NewReaper(
+			pool, time.Nanosecond,
+		)
 		const rounds, each = 12, 1500
 		var full int // with the events of one round
 		var sizes []int
@@ -428,10 +468,15 @@ func TestReaper(t *testing.T) {
 			}
 			require.Equal(t, each, removed)
 			require.Eventually(t, func() bool { // an autovacuum that counts rows keeps ours from being removed
-				return count(t, pool, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_xmin IS NOT NULL AND pid <> pg_backend_pid()") == 0
+				return count(
+					t, pool,
+					"SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_xmin IS "+
+						"NOT NULL AND pid <> pg_backend_pid()",
+				) == 0
 			}, 30*time.Second, 10*time.Millisecond)
 			exec(t, pool, "VACUUM outbox_events") // autovacuum's work, without waiting for it
-			// Without the indexes: their emptied pages wait for the oldest transaction of all databases, and other tests have long ones.
+			// Without the indexes: their emptied pages wait for the oldest transaction of all databases, and other
+			// tests have long ones.
 			sizes = append(sizes, count(t, pool, "SELECT pg_relation_size('outbox_events')"))
 		}
 		t.Logf("events=%d, bytes after each %d: %v", rounds*each, each, sizes)

@@ -95,7 +95,10 @@ func event(aggregateID string, version int64) outbox.Event {
 
 func appendEvents(t testing.TB, pool *postgres.Pool, events ...outbox.Event) {
 	t.Helper()
-	require.NoError(t, pool.InTx(t.Context(), func(q *db.Queries) error { return outbox.Append(t.Context(), q, events...) }))
+	require.NoError(
+		t,
+		pool.InTx(t.Context(), func(q *db.Queries) error { return outbox.Append(t.Context(), q, events...) }),
+	)
 }
 
 func exec(t testing.TB, pool *postgres.Pool, sql string, args ...any) {

@@ -20,17 +20,33 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	f := promauto.With(reg)
 	m := &Metrics{
-		published: f.NewCounter(prometheus.CounterOpts{Name: "payonce_outbox_published_total", Help: "Events marked as published."}),
+		published: f.NewCounter(
+			prometheus.CounterOpts{Name: "payonce_outbox_published_total", Help: "Events marked as published."},
+		),
 		failures: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_outbox_failures_total",
-			Help: "Events that the broker did not accept, by kind of error: transient or permanent."}, []string{"kind"}),
+			Help: "Events that the broker did not accept, by kind of error: transient or permanent."},
+			[]string{"kind"}),
 		fenced: f.NewCounter(prometheus.CounterOpts{Name: "payonce_outbox_fenced_total",
 			Help: "Events that a relay could not mark because another had taken over their lease."}),
 		latency: f.NewHistogram(prometheus.HistogramOpts{Name: "payonce_outbox_latency_seconds",
-			Help:    "Time from the write of an event to its mark after the broker's acknowledgement, by the database's clock.",
+			Help: "Time from the write of an event to its mark after the broker's acknowledgement, by the " +
+				"database's clock.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}}),
-		waiting: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_outbox_waiting", Help: "Events not yet published, counted up to 100000."}),
-		oldest:  f.NewGauge(prometheus.GaugeOpts{Name: "payonce_outbox_oldest_seconds", Help: "Age of the oldest event not yet published."}),
-		parked:  f.NewGauge(prometheus.GaugeOpts{Name: "payonce_outbox_parked", Help: "Events that need an operator; each blocks its aggregate."}),
+		waiting: f.NewGauge(
+			prometheus.GaugeOpts{
+				Name: "payonce_outbox_waiting", Help: "Events not yet published, counted up to 100000.",
+			},
+		),
+		oldest: f.NewGauge(
+			prometheus.GaugeOpts{
+				Name: "payonce_outbox_oldest_seconds", Help: "Age of the oldest event not yet published.",
+			},
+		),
+		parked: f.NewGauge(
+			prometheus.GaugeOpts{
+				Name: "payonce_outbox_parked", Help: "Events that need an operator; each blocks its aggregate.",
+			},
+		),
 	}
 	m.failures.WithLabelValues(kind(true))
 	m.failures.WithLabelValues(kind(false))

@@ -20,8 +20,8 @@ type Event struct {
 	Data        []byte // the aggregate after the change, as the API shows it
 }
 
-// EventID is the permanent id of an event. It is derived, not random: writing the same version twice gives the same id, and every
-// later guard, from our primary key to the consumer's inbox, detects the repetition.
+// EventID is the permanent id of an event. It is derived, not random: writing the same version twice gives the same id,
+// and every later guard, from our primary key to the consumer's inbox, detects the repetition.
 func EventID(aggregateID string, version int64) string {
 	return aggregateID + "-" + strconv.FormatInt(version, 10)
 }
@@ -29,8 +29,8 @@ func EventID(aggregateID string, version int64) string {
 // Append writes events in the caller's transaction: they exist if, and only if,
 // the change they report does. Nothing is sent here; the relay does that.
 //
-// It must be the transaction that raised the versions. An append after the commit would lose events when the process crashes
-// between the two, and one before it could announce a change that is never committed.
+// It must be the transaction that raised the versions. An append after the commit would lose events when the process
+// crashes between the two, and one before it could announce a change that is never committed.
 func Append(ctx context.Context, q *db.Queries, events ...Event) error {
 	if len(events) == 0 {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"example.com/payonce/internal/postgres"
 )
 
-// Retention is how long published events are kept: for readers of the feed, and to send them again if a broker has lost its log.
-// It is longer than the brokers keep them (package broker asserts that).
+// Retention is how long published events are kept: for readers of the feed, and to send them again if a broker has lost
+// its log. It is longer than the brokers keep them (package broker asserts that).
 const Retention = 8 * 24 * time.Hour
 
 const reapMax = 1000 // rows that one transaction deletes: about 0.1 s, during which it holds a feed's lock
@@ -54,7 +54,8 @@ func (r *Reaper) reapFeed(ctx context.Context) (removed int64, due bool, err err
 		if err != nil {
 			return err
 		}
-		if removed, err = q.FeedReap(ctx, db.FeedReapParams{TenantID: tenantID, Retention: r.retention, LimitRows: reapMax}); err != nil {
+		if removed, err = q.FeedReap(ctx, db.FeedReapParams{TenantID: tenantID, Retention: r.retention,
+			LimitRows: reapMax}); err != nil {
 			return err
 		}
 		if removed == reapMax {

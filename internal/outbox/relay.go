@@ -16,22 +16,23 @@ import (
 )
 
 const (
-	leaseDefault  = 10 * time.Second // how long the events of a crashed relay wait for another
-	headsDefault  = 500              // aggregates of a batch: all of them share a commit and an acknowledgement
-	runMax        = 8                // events of one aggregate in a batch; most have two or three
-	probeMax      = 10               // events of a batch after the broker accepted none of the last one
-	settleWithin  = 5 * time.Second  // for leases and marks, even while the process stops
-	attemptsMax   = 30               // failures of one event while others succeed; then it is parked
-	backoffMin    = 100 * time.Millisecond
-	backoffMax    = 30 * time.Second
-	sweepEvery    = 500 * time.Millisecond // how long an event may be missed that was committed long after it was written
-	sweepDistance = 5000                   // seqs behind the newest that are read every time
+	leaseDefault = 10 * time.Second // how long the events of a crashed relay wait for another
+	headsDefault = 500              // aggregates of a batch: all of them share a commit and an acknowledgement
+	runMax       = 8                // events of one aggregate in a batch; most have two or three
+	probeMax     = 10               // events of a batch after the broker accepted none of the last one
+	settleWithin = 5 * time.Second  // for leases and marks, even while the process stops
+	attemptsMax  = 30               // failures of one event while others succeed; then it is parked
+	backoffMin   = 100 * time.Millisecond
+	backoffMax   = 30 * time.Second
+	// how long an event may be missed that was committed long after it was written
+	sweepEvery    = 500 * time.Millisecond
+	sweepDistance = 5000 // seqs behind the newest that are read every time
 	statsEvery    = 5 * time.Second
 )
 
-// Publisher is the relay's view of a broker. Publish returns one error per envelope: nil once the broker has stored it durably,
-// ErrPermanent (wrapped) if it never will, and any other error if that is unknown or may change. A batch never has two events of
-// one aggregate, so a broker may store them in any order.
+// Publisher is the relay's view of a broker. Publish returns one error per envelope: nil once the broker has stored it
+// durably, ErrPermanent (wrapped) if it never will, and any other error if that is unknown or may change. A batch never
+// has two events of one aggregate, so a broker may store them in any order.
 type Publisher interface {
 	Publish(ctx context.Context, events []Envelope) []error
 }
@@ -66,7 +67,10 @@ type Relay struct {
 
 // NewRelay returns a relay for one loop.
 func NewRelay(pool *postgres.Pool, p Publisher, o RelayOptions) *Relay {
-	r := &Relay{pool: pool, publisher: p, lease: o.Lease, headsMax: o.HeadsMax, metrics: o.Metrics, log: o.Log, tracer: o.Tracer, woken: make(chan struct{}, 1)}
+	r := &Relay{
+		pool: pool, publisher: p, lease: o.Lease, headsMax: o.HeadsMax, metrics: o.Metrics, log: o.Log,
+		tracer: o.Tracer, woken: make(chan struct{}, 1),
+	}
 	if r.lease == 0 {
 		r.lease = leaseDefault
 	}
@@ -93,8 +97,9 @@ func (r *Relay) Wake() {
 // Woken is the channel that a loop selects on while it pauses.
 func (r *Relay) Woken() <-chan struct{} { return r.woken }
 
-// RunOnce publishes one batch. It returns how many events it has finished: published or, being poison, parked. An error means
-// that the database or the broker cannot be reached; no event is lost, and the loop should pause before it retries.
+// RunOnce publishes one batch. It returns how many events it has finished: published or, being poison, parked. An error
+// means that the database or the broker cannot be reached; no event is lost, and the loop should pause before it
+// retries.
 func (r *Relay) RunOnce(ctx context.Context) (int, error) {
 	if err := r.measure(ctx); err != nil {
 		return 0, err
@@ -122,8 +127,8 @@ type leased struct {
 
 func (l *leased) published() bool { return l.tried && l.err == nil }
 
-// leaseRuns is not interrupted when the process stops: a lease whose result was not read would delay its events until it
-// expires.
+// leaseRuns is not interrupted when the process stops: a lease whose result was not read would delay its events until
+// it expires.
 func (r *Relay) leaseRuns(ctx context.Context) ([]run, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
 	defer cancel()
@@ -151,10 +156,13 @@ func (r *Relay) leaseRuns(ctx context.Context) ([]run, error) {
 	return runs, nil
 }
 
-// leaseRows leases a batch. After a broker accepted nothing it gets only a few events, and others each time: it may reject these
-// and accept the rest, as one does that has lost a partition, and then these would block all others for as long as that lasts.
+// leaseRows leases a batch. After a broker accepted nothing it gets only a few events, and others each time: it may
+// reject these and accept the rest, as one does that has lost a partition, and then these would block all others for as
+// long as that lasts.
 func (r *Relay) leaseRows(ctx context.Context) ([]db.OutboxLeaseRow, error) {
-	p := db.OutboxLeaseParams{Lease: r.lease, HeadsMax: int32(r.headsMax), RunMax: runMax} //nolint:gosec // a few hundred
+	p := db.OutboxLeaseParams{
+		Lease: r.lease, HeadsMax: int32(r.headsMax), RunMax: runMax,
+	} //nolint:gosec // a few hundred
 	if !r.brokerDown {
 		r.probed = 0
 		p.AfterSeq = r.startAfter()
@@ -169,9 +177,9 @@ func (r *Relay) leaseRows(ctx context.Context) ([]db.OutboxLeaseRow, error) {
 	return rows, err
 }
 
-// startAfter prevents that the relay reads the beginning of its index again and again: while any session has an old snapshot,
-// entries of events that were published an hour ago are still in the index. An event that commits long after it was written is
-// before this mark; a sweep from the beginning finds it.
+// startAfter prevents that the relay reads the beginning of its index again and again: while any session has an old
+// snapshot, entries of events that were published an hour ago are still in the index. An event that commits long after
+// it was written is before this mark; a sweep from the beginning finds it.
 func (r *Relay) startAfter() int64 {
 	if time.Since(r.swept) >= sweepEvery {
 		r.swept = time.Now()
@@ -180,8 +188,9 @@ func (r *Relay) startAfter() int64 {
 	return max(0, r.reached-sweepDistance)
 }
 
-// publish sends the first event of every run, then the second of those whose first was acknowledged, and so on. A later event is
-// sent only after the broker has acknowledged the earlier one: only that guarantees the order when a connection loses messages.
+// publish sends the first event of every run, then the second of those whose first was acknowledged, and so on. A later
+// event is sent only after the broker has acknowledged the earlier one: only that guarantees the order when a
+// connection loses messages.
 func (r *Relay) publish(ctx context.Context, begun time.Time, runs []run) {
 	// A relay that was paused here must not send: after the deadline another one may have taken over its events.
 	ctx, cancel := context.WithDeadline(ctx, begun.Add(r.lease/2))
@@ -212,8 +221,8 @@ func (r *Relay) publish(ctx context.Context, begun time.Time, runs []run) {
 	}
 }
 
-// startSpans starts a span for each event of a batch that belongs to a trace. The message itself keeps the traceparent of its
-// change, so that it has the same bytes whenever it is sent.
+// startSpans starts a span for each event of a batch that belongs to a trace. The message itself keeps the traceparent
+// of its change, so that it has the same bytes whenever it is sent.
 func (r *Relay) startSpans(ctx context.Context, batch []Envelope) (spans []tracing.Span) {
 	if r.tracer == nil {
 		return nil
@@ -230,7 +239,9 @@ func (r *Relay) startSpans(ctx context.Context, batch []Envelope) (spans []traci
 
 func envelope(e db.OutboxLeaseRow) Envelope {
 	env := Envelope{
-		ID: EventID(e.AggregateID, e.Version), Type: e.Type, Subject: e.AggregateID, TenantID: e.TenantID, Version: e.Version,
+		ID: EventID(
+			e.AggregateID, e.Version,
+		), Type: e.Type, Subject: e.AggregateID, TenantID: e.TenantID, Version: e.Version,
 		Time: e.CreatedAt, Data: e.Data,
 	}
 	if e.Traceparent != nil {
@@ -239,8 +250,8 @@ func envelope(e db.OutboxLeaseRow) Envelope {
 	return env
 }
 
-// settle marks the acknowledged events and releases the others, in one transaction, each row under the token of its lease. If it
-// fails, or the process crashes before, the lease expires and the events are sent again with the same ids.
+// settle marks the acknowledged events and releases the others, in one transaction, each row under the token of its
+// lease. If it fails, or the process crashes before, the lease expires and the events are sent again with the same ids.
 func (r *Relay) settle(ctx context.Context, runs []run) (int, error) {
 	s := r.sort(runs)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
@@ -301,8 +312,8 @@ func (r *Relay) sort(runs []run) settlement {
 	}
 	slices.Sort(s.tenants)
 	s.tenants = slices.Compact(s.tenants)
-	// An event that fails while others succeed is itself the problem, and its failure is counted. If no event succeeds, the
-	// broker is the problem, and no event may be parked for that, however long it lasts.
+	// An event that fails while others succeed is itself the problem, and its failure is counted. If no event succeeds,
+	// the broker is the problem, and no event may be parked for that, however long it lasts.
 	r.brokerDown = transient != nil && len(s.mark.Versions) == 0
 	if r.brokerDown {
 		s.down = transient
@@ -334,8 +345,11 @@ func (r *Relay) release(s *settlement, e *leased) {
 	}
 	if park {
 		s.parked++
-		r.log.Error("event parked; it blocks the later events of its aggregate", "event_id", EventID(e.AggregateID, e.Version), "type", e.Type,
-			"tenant_id", e.TenantID, "failures", e.Attempts+1, "error", text)
+		r.log.Error(
+			"event parked; it blocks the later events of its aggregate", "event_id",
+			EventID(e.AggregateID, e.Version),
+			"type", e.Type, "tenant_id", e.TenantID, "failures", e.Attempts+1, "error", text,
+		)
 	}
 	s.back.TenantIds = append(s.back.TenantIds, e.TenantID)
 	s.back.AggregateIds = append(s.back.AggregateIds, e.AggregateID)

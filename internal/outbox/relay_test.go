@@ -40,7 +40,10 @@ func TestAppend(t *testing.T) {
 		t.Parallel()
 		pool := dbtest.New(t)
 		appendEvents(t, pool, event("ord_1", 1))
-		err := pool.InTx(t.Context(), func(q *db.Queries) error { return outbox.Append(t.Context(), q, event("ord_2", 1), event("ord_1", 1)) })
+		err := pool.InTx(
+			t.Context(),
+			func(q *db.Queries) error { return outbox.Append(t.Context(), q, event("ord_2", 1), event("ord_1", 1)) },
+		)
 		require.True(t, postgres.Violates(err, "outbox_events_pkey"), "%v", err)
 		require.Equal(t, 1, count(t, pool, "SELECT count(*) FROM outbox_events"))
 	})
@@ -68,7 +71,10 @@ func TestRelay(t *testing.T) {
 		n, err := outbox.NewRelay(pool, broker, outbox.RelayOptions{}).RunOnce(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, 6, n)
-		require.Empty(t, cmp.Diff([]string{"ord_1-1", "pay_1-1", "ord_1-2", "pay_1-2", "ord_1-3", "pay_1-3"}, broker.ids()))
+		require.Empty(
+			t,
+			cmp.Diff([]string{"ord_1-1", "pay_1-1", "ord_1-2", "pay_1-2", "ord_1-3", "pay_1-3"}, broker.ids()),
+		)
 		require.Zero(t, count(t, pool, "SELECT count(*) FROM outbox_events WHERE published_at IS NULL"))
 	})
 
@@ -101,7 +107,11 @@ func TestRelay(t *testing.T) {
 		_, err := pool.OutboxLease(t.Context(), db.OutboxLeaseParams{Lease: time.Hour, HeadsMax: 10, RunMax: 10})
 		require.NoError(t, err)
 		appendEvents(t, pool, event("ord_1", 2))
-		require.Zero(t, drain(t, outbox.NewRelay(pool, broker, outbox.RelayOptions{})), "the second event is nobody's, but its head is leased")
+		require.Zero(
+			t,
+			drain(t, outbox.NewRelay(pool, broker, outbox.RelayOptions{})),
+			"the second event is nobody's, but its head is leased",
+		)
 		exec(t, pool, "UPDATE outbox_events SET leased_until = '-infinity'")
 		require.Equal(t, 2, drain(t, outbox.NewRelay(pool, broker, outbox.RelayOptions{})))
 	})
@@ -132,7 +142,11 @@ func TestRelay(t *testing.T) {
 		close(release)
 		require.NoError(t, <-stopped)
 		require.Empty(t, broker.ids(), "nothing new is begun")
-		require.Equal(t, 2, drain(t, outbox.NewRelay(pool, broker, outbox.RelayOptions{})), "the next one need not wait for the lease")
+		require.Equal(
+			t, 2,
+			drain(t, outbox.NewRelay(pool, broker, outbox.RelayOptions{})),
+			"the next one need not wait for the lease",
+		)
 	})
 
 	t.Run("CannotMarkUnderALostLease", func(t *testing.T) {
@@ -144,7 +158,8 @@ func TestRelay(t *testing.T) {
 			exec(t, pool, "UPDATE outbox_events SET lease_token = lease_token + 1") // another has taken it meanwhile
 			return nil
 		}}
-		n, err := outbox.NewRelay(pool, broker, outbox.RelayOptions{Metrics: outbox.NewMetrics(reg)}).RunOnce(t.Context())
+		n, err := outbox.NewRelay(pool, broker, outbox.RelayOptions{Metrics: outbox.NewMetrics(reg)}).
+			RunOnce(t.Context())
 		require.NoError(t, err)
 		require.Zero(t, n)
 		require.Equal(t, 1, count(t, pool, "SELECT count(*) FROM outbox_events WHERE published_at IS NULL"))
@@ -159,12 +174,23 @@ func TestRelay(t *testing.T) {
 			if e.Subject == "ord_1" {
 				return nil
 			}
-			exec(t, pool, "UPDATE outbox_events SET lease_token = lease_token + 1, leased_until = 'infinity' WHERE aggregate_id = 'ord_2'")
+			exec(
+				t, pool,
+				"UPDATE outbox_events SET lease_token = lease_token + 1, leased_until = 'infinity' WHERE "+
+					"aggregate_id = 'ord_2'",
+			)
 			return fmt.Errorf("%w: so it seems to one who stood still", outbox.ErrPermanent)
 		}}
 		_, err := outbox.NewRelay(pool, broker, outbox.RelayOptions{}).RunOnce(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, 1, count(t, pool, "SELECT count(*) FROM outbox_events WHERE aggregate_id = 'ord_2' AND leased_until = 'infinity' AND attempts = 0 AND parked_at IS NULL AND last_error IS NULL"))
+		require.Equal(
+			t, 1,
+			count(
+				t, pool,
+				"SELECT count(*) FROM outbox_events WHERE aggregate_id = 'ord_2' AND leased_until = 'infinity' AND "+
+					"attempts = 0 AND parked_at IS NULL AND last_error IS NULL",
+			),
+		)
 	})
 
 	// What is sent later than that, another relay may be sending.
@@ -198,13 +224,28 @@ func TestRelay(t *testing.T) {
 		appendEvents(t, pool, poison, event("ord_1", 3))
 		require.Equal(t, 1, drain(t, relay), "it is parked")
 		exec(t, pool, "UPDATE outbox_events SET leased_until = '-infinity'")
-		n, err := pool.OutboxReplay(t.Context(), db.OutboxReplayParams{Since: time.Now().Add(-time.Hour), Until: time.Now().Add(time.Hour), AggregatesMax: 10})
+		n, err := pool.OutboxReplay(
+			t.Context(),
+			db.OutboxReplayParams{
+				Since: time.Now().Add(-time.Hour), Until: time.Now().Add(time.Hour), AggregatesMax: 10,
+			},
+		)
 		require.NoError(t, err)
 		require.EqualValues(t, 3, n)
 		require.Equal(t, 1, drain(t, relay), "the first, once more")
 		require.Equal(t, []string{"ord_1-1", "ord_1-1"}, broker.ids())
-		require.Equal(t, 1, count(t, pool, "SELECT count(*) FROM outbox_events WHERE version = 2 AND parked_at IS NOT NULL AND attempts = 0"), "nobody has tried it")
-		require.Equal(t, 1, count(t, pool, "SELECT count(*) FROM outbox_events WHERE version = 3 AND published_at IS NULL"))
+		require.Equal(
+			t, 1,
+			count(
+				t, pool,
+				"SELECT count(*) FROM outbox_events WHERE version = 2 AND parked_at IS NOT NULL AND attempts = 0",
+			),
+			"nobody has tried it",
+		)
+		require.Equal(
+			t, 1,
+			count(t, pool, "SELECT count(*) FROM outbox_events WHERE version = 3 AND published_at IS NULL"),
+		)
 		exec(t, pool, "UPDATE outbox_events SET leased_until = '-infinity'")
 		require.Zero(t, drain(t, relay), "what is parked waits for a person, and not for a time")
 	})
@@ -218,8 +259,10 @@ func TestRelay(t *testing.T) {
 			at   func(b *brokerLog, die func(outbox.Envelope) error)
 			log  []string
 		}{
-			{"BeforeTheBrokerHasIt", func(b *brokerLog, die func(outbox.Envelope) error) { b.before = die }, []string{"ord_1-1", "ord_1-2"}},
-			{"BeforeItIsMarked", func(b *brokerLog, die func(outbox.Envelope) error) { b.after = die }, []string{"ord_1-1", "ord_1-1", "ord_1-2"}},
+			{"BeforeTheBrokerHasIt", func(b *brokerLog, die func(outbox.Envelope) error) { b.before = die },
+				[]string{"ord_1-1", "ord_1-2"}},
+			{"BeforeItIsMarked", func(b *brokerLog, die func(outbox.Envelope) error) { b.after = die },
+				[]string{"ord_1-1", "ord_1-1", "ord_1-2"}},
 		} {
 			t.Run(c.dies, func(t *testing.T) {
 				t.Parallel()
@@ -247,9 +290,13 @@ func TestRelay(t *testing.T) {
 		relay := outbox.NewRelay(pool, broker, outbox.RelayOptions{Metrics: outbox.NewMetrics(reg)})
 		require.Equal(t, 2, drain(t, relay))
 		require.Empty(t, cmp.Diff([]string{"ord_2-1"}, broker.ids()))
-		require.Equal(t, 1, count(t, pool, "SELECT count(*) FROM outbox_events WHERE parked_at IS NOT NULL AND last_error <> ''"))
+		require.Equal(
+			t, 1,
+			count(t, pool, "SELECT count(*) FROM outbox_events WHERE parked_at IS NOT NULL AND last_error <> ''"),
+		)
 		require.Equal(t, 1.0, gathered(t, reg, "payonce_outbox_failures_total"))
-		_, err := outbox.NewRelay(pool, broker, outbox.RelayOptions{Metrics: outbox.NewMetrics(nil)}).RunOnce(t.Context())
+		_, err := outbox.NewRelay(pool, broker, outbox.RelayOptions{Metrics: outbox.NewMetrics(nil)}).
+			RunOnce(t.Context())
 		require.NoError(t, err)
 
 		// A person has mended it.
@@ -303,7 +350,11 @@ func TestRelay(t *testing.T) {
 			require.Zero(t, n)
 		}
 		require.Zero(t, count(t, pool, "SELECT max(attempts) FROM outbox_events"))
-		require.Equal(t, 100, count(t, pool, "SELECT count(*) FROM outbox_events WHERE lease_token = 11"), "only a few are risked on a broker that is away, and each as often")
+		require.Equal(
+			t, 100,
+			count(t, pool, "SELECT count(*) FROM outbox_events WHERE lease_token = 11"),
+			"only a few are risked on a broker that is away, and each as often",
+		)
 		away = false
 		require.Equal(t, 100, drain(t, relay), "at once, when it is back")
 	})
@@ -359,7 +410,8 @@ func TestRelay(t *testing.T) {
 	t.Run("ReadsAsMuchAsItPublishes", func(t *testing.T) {
 		t.Parallel()
 		pool := dbtest.New(t)
-		exec(t, pool, "ALTER TABLE outbox_events SET (autovacuum_enabled = off)") // a fresh table, of which the planner knows nothing
+		// a fresh table, of which the planner knows nothing
+		exec(t, pool, "ALTER TABLE outbox_events SET (autovacuum_enabled = off)")
 		const events = 6000
 		var batch []outbox.Event
 		for i := range events {
@@ -368,10 +420,17 @@ func TestRelay(t *testing.T) {
 		appendEvents(t, pool, batch...)
 		require.Equal(t, events, drain(t, outbox.NewRelay(pool, &brokerLog{}, outbox.RelayOptions{})))
 		read := func() int {
-			return count(t, pool, `SELECT (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'outbox_events')
-				+ (SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'outbox_events')`)
+			return count(
+				t, pool,
+				`SELECT (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'outbox_events')
+				+ (SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'outbox_events')`,
+			)
 		}
-		require.Eventually(t, func() bool { return read() >= events }, time.Minute, 50*time.Millisecond, "the server has not counted yet")
+		require.Eventually(
+			t,
+			func() bool { return read() >= events },
+			time.Minute, 50*time.Millisecond, "the server has not counted yet",
+		)
 		time.Sleep(1500 * time.Millisecond) // every session reports what it read within a second
 		require.Less(t, read(), 30*events, "rows read for each event published")
 	})
@@ -387,14 +446,23 @@ func TestRelay(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, leased, 1)
 		again := func() int64 {
-			n, err := pool.OutboxReplay(t.Context(), db.OutboxReplayParams{Since: time.Now().Add(-time.Hour), Until: time.Now().Add(time.Hour), AggregatesMax: 10})
+			n, err := pool.OutboxReplay(
+				t.Context(),
+				db.OutboxReplayParams{
+					Since: time.Now().Add(-time.Hour), Until: time.Now().Add(time.Hour), AggregatesMax: 10,
+				},
+			)
 			require.NoError(t, err)
 			return n
 		}
 		require.Zero(t, again(), "a relay is sending the second")
 		exec(t, pool, "UPDATE outbox_events SET leased_until = '-infinity'")
 		require.EqualValues(t, 2, again())
-		require.Equal(t, 1, count(t, pool, "SELECT count(*) FROM outbox_events WHERE version = 2 AND leased_until > created_at"), "a relay that still sees the first as published must not take the second")
+		require.Equal(
+			t, 1,
+			count(t, pool, "SELECT count(*) FROM outbox_events WHERE version = 2 AND leased_until > created_at"),
+			"a relay that still sees the first as published must not take the second",
+		)
 	})
 
 	t.Run("SendsAgainInOrder", func(t *testing.T) {
@@ -412,7 +480,11 @@ func TestRelay(t *testing.T) {
 		n, err := outbox.Replay(t.Context(), pool, time.Now().Add(-30*time.Minute))
 		require.NoError(t, err)
 		require.EqualValues(t, 4, n, "three published ones, and the one that must wait for them")
-		require.Eventually(t, func() bool { drain(t, relay); return len(broker.ids()) == 4 }, 30*time.Second, 20*time.Millisecond)
+		require.Eventually(
+			t,
+			func() bool { drain(t, relay); return len(broker.ids()) == 4 },
+			30*time.Second, 20*time.Millisecond,
+		)
 		outOfOrder, repeated := disorder(broker.events())
 		require.Zero(t, outOfOrder+repeated)
 	})

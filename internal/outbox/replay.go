@@ -14,9 +14,9 @@ const (
 	replayPause = 100 * time.Millisecond // for relays to finish their batches
 )
 
-// Replay marks events as unpublished that were published at or after since, for a broker that lost its log. The relays send them
-// again, in order, with their old ids, so that consumers ignore those that they have received. It may be interrupted and
-// repeated.
+// Replay marks events as unpublished that were published at or after since, for a broker that lost its log. The relays
+// send them again, in order, with their old ids, so that consumers ignore those that they have received. It may be
+// interrupted and repeated.
 func Replay(ctx context.Context, pool *postgres.Pool, since time.Time) (int64, error) {
 	// Events that relays publish again in the meantime are after until, so none is marked twice.
 	until, err := pool.OutboxNow(ctx)

@@ -33,7 +33,8 @@ func TestBatches(t *testing.T) {
 		u, err := url.Parse(dbtest.URL(t))
 		require.NoError(t, err)
 		q := u.Query()
-		for _, off := range []string{"enable_hashjoin", "enable_mergejoin", "enable_material", "enable_memoize", "enable_hashagg", "enable_sort"} {
+		for _, off := range []string{"enable_hashjoin", "enable_mergejoin", "enable_material", "enable_memoize",
+			"enable_hashagg", "enable_sort"} {
 			q.Set(off, "off")
 		}
 		u.RawQuery = q.Encode()
@@ -46,8 +47,9 @@ func TestBatches(t *testing.T) {
 		t.Helper()
 		for i := range due {
 			require.NoError(t, pool.KeyEnqueue(t.Context(), db.KeyEnqueueParams{
-				TenantID: "ten_a", Key: fmt.Sprintf("sweep %d", i), Operation: "sweep", Fingerprint: make([]byte, 32), FingerprintVersion: 1,
-				RequestID: "req", ResourceID: "ord", RecoveryPoint: "begun", ClaimToken: uuid.New(),
+				TenantID: "ten_a", Key: fmt.Sprintf("sweep %d", i), Operation: "sweep", Fingerprint: make([]byte, 32),
+				FingerprintVersion: 1,
+				RequestID:          "req", ResourceID: "ord", RecoveryPoint: "begun", ClaimToken: uuid.New(),
 			}))
 		}
 	}
@@ -56,17 +58,26 @@ func TestBatches(t *testing.T) {
 		t.Parallel()
 		pool := open(t)
 		keys(t, pool)
-		tag, err := pool.Raw().Exec(t.Context(), `UPDATE idempotency_keys SET lease_token = lease_token + 1 WHERE (tenant_id, key) IN (
+		tag, err := pool.Raw().
+			Exec(t.Context(), `UPDATE idempotency_keys SET lease_token = lease_token + 1 WHERE (tenant_id, key) IN (
 			SELECT k.tenant_id, k.key FROM idempotency_keys k WHERE k.finished_at IS NULL ORDER BY k.resume_at LIMIT 3 FOR UPDATE SKIP LOCKED)`)
 		require.NoError(t, err)
-		require.Greater(t, tag.RowsAffected(), int64(batch), "the trap is not there: this test would not see who walks into it")
+		require.Greater(
+			t,
+			tag.RowsAffected(),
+			int64(batch),
+			"the trap is not there: this test would not see who walks into it",
+		)
 	})
 
 	t.Run("OfKeys", func(t *testing.T) {
 		t.Parallel()
 		pool := open(t)
 		keys(t, pool)
-		taken, err := pool.KeyTakeOverDue(t.Context(), db.KeyTakeOverDueParams{ClaimToken: uuid.New(), Lease: time.Minute, BatchMax: batch})
+		taken, err := pool.KeyTakeOverDue(
+			t.Context(),
+			db.KeyTakeOverDueParams{ClaimToken: uuid.New(), Lease: time.Minute, BatchMax: batch},
+		)
 		require.NoError(t, err)
 		require.Len(t, taken, batch)
 	})
@@ -77,12 +88,26 @@ func TestBatches(t *testing.T) {
 		var p db.OutboxAppendParams
 		for i := range due {
 			for version := range int64(2) {
-				p.TenantIds, p.AggregateIds = append(p.TenantIds, "ten_a"), append(p.AggregateIds, fmt.Sprintf("ord_%d", i))
-				p.Versions, p.Types, p.Data = append(p.Versions, version+1), append(p.Types, "order.created"), append(p.Data, []byte(`{}`))
+				p.TenantIds, p.AggregateIds = append(
+					p.TenantIds, "ten_a",
+				), append(
+					p.AggregateIds,
+					fmt.Sprintf("ord_%d", i),
+				)
+				p.Versions, p.Types, p.Data = append(
+					p.Versions, version+1,
+				), append(
+					p.Types, "order.created",
+				), append(
+					p.Data, []byte(`{}`),
+				)
 			}
 		}
 		require.NoError(t, pool.OutboxAppend(t.Context(), p))
-		leased, err := pool.OutboxLease(t.Context(), db.OutboxLeaseParams{Lease: time.Minute, HeadsMax: batch, RunMax: 2})
+		leased, err := pool.OutboxLease(
+			t.Context(),
+			db.OutboxLeaseParams{Lease: time.Minute, HeadsMax: batch, RunMax: 2},
+		)
 		require.NoError(t, err)
 		require.Len(t, leased, 2*batch)
 	})
@@ -91,10 +116,19 @@ func TestBatches(t *testing.T) {
 		t.Parallel()
 		pool := open(t)
 		for i := range due {
-			_, err := pool.InboxReceive(t.Context(), db.InboxReceiveParams{Consumer: "stripe", EventID: fmt.Sprintf("evt_%d", i), Type: "refund.updated", Payload: []byte(`{}`)})
+			_, err := pool.InboxReceive(
+				t.Context(),
+				db.InboxReceiveParams{
+					Consumer: "stripe", EventID: fmt.Sprintf("evt_%d", i), Type: "refund.updated",
+					Payload: []byte(`{}`),
+				},
+			)
 			require.NoError(t, err)
 		}
-		leased, err := pool.InboxLease(t.Context(), db.InboxLeaseParams{Lease: time.Minute, Consumers: []string{"stripe"}, LimitRows: batch})
+		leased, err := pool.InboxLease(
+			t.Context(),
+			db.InboxLeaseParams{Lease: time.Minute, Consumers: []string{"stripe"}, LimitRows: batch},
+		)
 		require.NoError(t, err)
 		require.Len(t, leased, batch)
 	})
@@ -102,12 +136,24 @@ func TestBatches(t *testing.T) {
 	t.Run("OfDeliveries", func(t *testing.T) {
 		t.Parallel()
 		pool := open(t)
-		require.NoError(t, pool.EndpointSet(t.Context(), db.EndpointSetParams{TenantID: "ten_a", Url: "https://tenant.example/hook", Secret: make([]byte, 32)}))
+		require.NoError(
+			t,
+			pool.EndpointSet(
+				t.Context(),
+				db.EndpointSetParams{TenantID: "ten_a", Url: "https://tenant.example/hook", Secret: make([]byte, 32)},
+			),
+		)
 		for i := range due {
-			_, err := pool.DeliveryCreate(t.Context(), db.DeliveryCreateParams{TenantID: "ten_a", EventID: fmt.Sprintf("ord_%d-1", i), Body: []byte(`{}`)})
+			_, err := pool.DeliveryCreate(
+				t.Context(),
+				db.DeliveryCreateParams{TenantID: "ten_a", EventID: fmt.Sprintf("ord_%d-1", i), Body: []byte(`{}`)},
+			)
 			require.NoError(t, err)
 		}
-		leased, err := pool.DeliveryLease(t.Context(), db.DeliveryLeaseParams{Lease: time.Minute, Busy: []string{}, LimitRows: batch})
+		leased, err := pool.DeliveryLease(
+			t.Context(),
+			db.DeliveryLeaseParams{Lease: time.Minute, Busy: []string{}, LimitRows: batch},
+		)
 		require.NoError(t, err)
 		require.Len(t, leased, batch)
 	})
@@ -117,7 +163,9 @@ func TestBatches(t *testing.T) {
 		t.Parallel()
 		files, err := filepath.Glob("../../db/queries/*.sql")
 		require.NoError(t, err)
-		writes := regexp.MustCompile(`(?m)\b(UPDATE \w+( AS)? ?\w* ?SET|UPDATE \w+ \w+$|UPDATE \w+ \w+ SET|DELETE FROM)\b`)
+		writes := regexp.MustCompile(
+			`(?m)\b(UPDATE \w+( AS)? ?\w* ?SET|UPDATE \w+ \w+$|UPDATE \w+ \w+ SET|DELETE FROM)\b`,
+		)
 		found := 0
 		for _, file := range files {
 			text, err := os.ReadFile(file)
@@ -130,10 +178,15 @@ func TestBatches(t *testing.T) {
 				for _, at := range regexp.MustCompile(`LIMIT @`).FindAllStringIndex(statement, -1) {
 					found++
 					around := enclosing(statement[:at[0]])
-					if strings.HasSuffix(around, " CROSS JOIN LATERAL ") { // looked for once for each row of a part that is itself taken once
+					// looked for once for each row of a part that is itself taken once
+					if strings.HasSuffix(around, " CROSS JOIN LATERAL ") {
 						around = enclosing(around)
 					}
-					require.True(t, strings.HasSuffix(around, " AS MATERIALIZED "), "%s: %s limits rows that it may look for twice", file, name)
+					require.True(
+						t,
+						strings.HasSuffix(around, " AS MATERIALIZED "),
+						"%s: %s limits rows that it may look for twice", file, name,
+					)
 				}
 			}
 		}

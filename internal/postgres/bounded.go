@@ -13,9 +13,9 @@ import (
 // responseSlack is what a response may take beyond the server's statement timeout: a free connection, the network.
 const responseSlack = 3 * time.Second
 
-// bounded limits the wait for a server that may not respond. PostgreSQL itself ends a statement that takes too long, but a
-// server that has disappeared, as after a failover that moved its address, ends nothing. A caller would wait as long as TCP
-// does, a quarter of an hour, and so would every loop that finishes abandoned work.
+// bounded limits the wait for a server that may not respond. PostgreSQL itself ends a statement that takes too long,
+// but a server that has disappeared, as after a failover that moved its address, ends nothing. A caller would wait as
+// long as TCP does, a quarter of an hour, and so would every loop that finishes abandoned work.
 type bounded struct {
 	db     db.DBTX
 	within time.Duration

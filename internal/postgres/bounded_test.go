@@ -27,7 +27,10 @@ func TestNobodyWaitsForASilentServer(t *testing.T) {
 		ask     func(ctx context.Context, p *postgres.Pool) error
 		inDoubt bool
 	}{
-		"Row": {"name: TenantExists ", func(ctx context.Context, p *postgres.Pool) error { return read(ctx, p.Queries) }, false},
+		"Row": {"name: TenantExists ", func(ctx context.Context, p *postgres.Pool) error {
+			return read(ctx,
+				p.Queries)
+		}, false},
 		"Rows": {"name: ReconcileTenants ", func(ctx context.Context, p *postgres.Pool) error {
 			_, err := p.ReconcileTenants(ctx, []string{"ten_1"})
 			return err
@@ -36,7 +39,10 @@ func TestNobodyWaitsForASilentServer(t *testing.T) {
 			_, err := p.EndpointDisable(ctx, "ten_1")
 			return postgres.ClassifyWriteError(err)
 		}, true},
-		"RowOfAGroup": {"name: TenantExists ", func(ctx context.Context, p *postgres.Pool) error { return read(ctx, p.Grouped()) }, false},
+		"RowOfAGroup": {"name: TenantExists ", func(ctx context.Context, p *postgres.Pool) error {
+			return read(ctx,
+				p.Grouped())
+		}, false},
 		"Begin": {"begin", func(ctx context.Context, p *postgres.Pool) error {
 			return p.InTx(ctx, func(*db.Queries) error { return nil })
 		}, false},
@@ -53,7 +59,11 @@ func TestNobodyWaitsForASilentServer(t *testing.T) {
 			proxy, err := pgproxy.Start(dbtest.URL(t))
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, proxy.Close()) })
-			pool, err := postgres.Open(t.Context(), proxy.URL(), postgres.Options{Statement: 500 * time.Millisecond, GroupCommit: true})
+			pool, err := postgres.Open(
+				t.Context(),
+				proxy.URL(),
+				postgres.Options{Statement: 500 * time.Millisecond, GroupCommit: true},
+			)
 			require.NoError(t, err)
 			t.Cleanup(pool.Close)
 			release := make(chan struct{})

@@ -22,7 +22,9 @@ func TestTimeIsTheDatabases(t *testing.T) {
 
 	t.Run("InEveryStatement", func(t *testing.T) {
 		t.Parallel()
-		frozen := regexp.MustCompile(`(?i)\bnow\(\)|\b(current_timestamp|current_time|localtimestamp|transaction_timestamp)\b`)
+		frozen := regexp.MustCompile(
+			`(?i)\bnow\(\)|\b(current_timestamp|current_time|localtimestamp|transaction_timestamp)\b`,
+		)
 		var files []string
 		for _, pattern := range []string{"../../db/queries/*.sql", "../../db/migrations/*.sql"} {
 			found, err := filepath.Glob(pattern)
@@ -45,8 +47,10 @@ func TestTimeIsTheDatabases(t *testing.T) {
 	allowed := []string{
 		"CreatedAt",      // what people read
 		"Since", "Until", // of a replay, reckoned from OutboxNow
-		"Through",           // of a reconciler's window, given by ReconcileClaim
-		"FromAt", "UntilAt", // of a look into Stripe's list, reckoned from when the call was announced and how long ago that is; or what a page of it spans
+		"Through", // of a reconciler's window, given by ReconcileClaim
+		// of a look into Stripe's list, reckoned from when the call was announced and how long ago that is; or what a
+		// page of it spans
+		"FromAt", "UntilAt",
 		"AfterAt", // where the page before ended
 	}
 	t.Run("InEveryParameter", func(t *testing.T) {
@@ -66,7 +70,11 @@ func TestTimeIsTheDatabases(t *testing.T) {
 				seen++
 				for _, field := range spec.Type.(*ast.StructType).Fields.List {
 					if isInstant(field.Type) {
-						require.True(t, slices.Contains(allowed, field.Names[0].Name), "%s.%s is an instant of this machine", spec.Name.Name, field.Names[0].Name)
+						require.True(
+							t,
+							slices.Contains(allowed, field.Names[0].Name),
+							"%s.%s is an instant of this machine", spec.Name.Name, field.Names[0].Name,
+						)
 					}
 				}
 				return false

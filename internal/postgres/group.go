@@ -16,13 +16,14 @@ const (
 	groupWait  = 50 * time.Millisecond // how long a group waits for a row, and a statement keeps a lane
 )
 
-// group runs statements of different requests in one transaction: one round trip and one commit for all that arrived while
-// the lanes were busy. A statement that finds a free lane runs immediately and alone, so an idle service adds no delay.
+// group runs statements of different requests in one transaction: one round trip and one commit for all that arrived
+// while the lanes were busy. A statement that finds a free lane runs immediately and alone, so an idle service adds no
+// delay.
 //
-// The statements share the commit and nothing else. If the server rejects one of them, nothing of the group is written and
-// each runs again alone, so each gets the result that it would have had alone. If the response is lost, it is lost for all
-// of them, and each is in doubt (ErrInDoubt). No statement waits long for a row that another one of its group needs: such a
-// lock ends the group.
+// The statements share the commit and nothing else. If the server rejects one of them, nothing of the group is written
+// and each runs again alone, so each gets the result that it would have had alone. If the response is lost, it is lost
+// for all of them, and each is in doubt (ErrInDoubt). No statement waits long for a row that another one of its group
+// needs: such a lock ends the group.
 type group struct {
 	bounded // for statements that run alone, and for Query, whose rows are read while a connection is held
 	pool    *pgxpool.Pool
@@ -90,8 +91,8 @@ func (g *group) lane(m *member) bool {
 	return false
 }
 
-// leaveInTime returns the function that releases the lane. After groupWait a timer releases it: a statement that waits for a
-// row must not delay others.
+// leaveInTime returns the function that releases the lane. After groupWait a timer releases it: a statement that waits
+// for a row must not delay others.
 func (g *group) leaveInTime() func() {
 	leave := sync.OnceFunc(g.next)
 	late := time.AfterFunc(groupWait, leave)
@@ -136,8 +137,8 @@ func (g *group) run(members []*member) {
 	}
 }
 
-// together sends all statements before it reads a result. Without BEGIN they are one implicit transaction, which ends with
-// the last one.
+// together sends all statements before it reads a result. Without BEGIN they are one implicit transaction, which ends
+// with the last one.
 func (g *group) together(ctx context.Context, members []*member) error {
 	var b pgx.Batch
 	b.Queue("SELECT set_config('lock_timeout', $1, true)", ms(groupWait))

@@ -53,7 +53,12 @@ func TestGroup(t *testing.T) {
 		require.True(t, postgres.Violates(errs[3], "key_is_visible_ascii"), "%v", errs[3])
 		require.True(t, postgres.NotWritten(errs[3]))
 		require.Equal(t, 1, count(t, g.pool, `SELECT count(*) FROM idempotency_keys WHERE key = 'c'`))
-		require.NotEqual(t, errors.Is(errs[4], postgres.ErrNoRows), errors.Is(errs[5], postgres.ErrNoRows), "two claimed one key")
+		require.NotEqual(
+			t,
+			errors.Is(errs[4], postgres.ErrNoRows),
+			errors.Is(errs[5], postgres.ErrNoRows),
+			"two claimed one key",
+		)
 		require.Equal(t, 4, count(t, g.pool, `SELECT count(*) FROM idempotency_keys`))
 	})
 
@@ -100,7 +105,10 @@ func TestGroup(t *testing.T) {
 			go func() { waits <- g.hold("locked") }()
 		}
 		require.Eventually(t, func() bool {
-			return count(t, g.pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) >= 4
+			return count(
+				t, g.pool,
+				`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`,
+			) >= 4
 		}, 10*time.Second, time.Millisecond, "every lane has somebody who waits")
 		for i := range 3 {
 			require.NoError(t, g.claim(fmt.Sprint("free-", i)))
@@ -204,14 +212,19 @@ func (g *grouped) together(statements int, fns ...func()) {
 // idle waits until every lane is free again.
 func (g *grouped) idle() {
 	g.t.Helper()
-	require.Eventually(g.t, func() bool { return g.pool.Busy() == 0 }, 10*time.Second, time.Millisecond, "a lane was kept")
+	require.Eventually(
+		g.t,
+		func() bool { return g.pool.Busy() == 0 },
+		10*time.Second, time.Millisecond, "a lane was kept",
+	)
 }
 
 func (g *grouped) claim(key string) error { return g.claimWith(context.Background(), key) }
 
 func (g *grouped) claimWith(ctx context.Context, key string) error {
 	_, err := g.pool.Grouped().KeyClaim(ctx, db.KeyClaimParams{
-		TenantID: "ten_1", Key: key, Operation: "test", Fingerprint: make([]byte, 32), FingerprintVersion: 1, Request: []byte("{}"),
+		TenantID: "ten_1", Key: key, Operation: "test", Fingerprint: make([]byte, 32), FingerprintVersion: 1,
+		Request:   []byte("{}"),
 		RequestID: "req_1", ResourceID: key, RecoveryPoint: "started", ClaimToken: uuid.New(), Lease: time.Minute,
 	})
 	return err
@@ -219,7 +232,8 @@ func (g *grouped) claimWith(ctx context.Context, key string) error {
 
 // hold waits for the key's row.
 func (g *grouped) hold(key string) error {
-	_, err := g.pool.Grouped().KeyHold(context.Background(), db.KeyHoldParams{TenantID: "ten_1", Key: key, LeaseToken: 1})
+	_, err := g.pool.Grouped().
+		KeyHold(context.Background(), db.KeyHoldParams{TenantID: "ten_1", Key: key, LeaseToken: 1})
 	return err
 }
 

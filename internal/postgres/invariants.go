@@ -32,9 +32,9 @@ type invariant struct {
 	query    func(*db.Queries, context.Context) ([]Violation, error)
 }
 
-// invariants is what must be true, at any time or once the system is idle, in the order of their numbers, which are those
-// of docs/guarantees.md; a number may have several sentences. One line for each part of the service: to leave a part out,
-// delete its line and its file.
+// invariants is what must be true, at any time or once the system is idle, in the order of their numbers, which are
+// those of docs/guarantees.md; a number may have several sentences. One line for each part of the service: to leave a
+// part out, delete its line and its file.
 var invariants = inOrder(
 	paymentInvariants,
 	ledgerInvariants,
@@ -60,14 +60,21 @@ var paymentInvariants = []invariant{
 	{"I9", "fencing tokens only grow", offenders((*db.Queries).InvariantTokensOnlyGrow)},
 	{"I10", "references stay within a tenant", offenders((*db.Queries).InvariantReferencesStayInTheTenant)},
 	{"I11", "final states do not change, transitions are legal", offenders((*db.Queries).InvariantTransitionsAreLegal)},
-	{"I12", "no effect at Stripe without a call recorded before it", offenders((*db.Queries).InvariantIntentBeforeEffect)},
-	{"I13", "no call is sent after its resend cutoff, or under two keys", offenders((*db.Queries).InvariantNothingIsSentLate)},
+	{
+		"I12", "no effect at Stripe without a call recorded before it",
+		offenders((*db.Queries).InvariantIntentBeforeEffect),
+	},
+	{
+		"I13", "no call is sent after its resend cutoff, or under two keys",
+		offenders((*db.Queries).InvariantNothingIsSentLate),
+	},
 	{"I14", "an unknown outcome is never answered as a failure", offenders((*db.Queries).InvariantUnknownIsNoFailure)},
 	{"I15", "received webhooks are applied", offenders((*db.Queries).InvariantWebhookIsApplied)},
 	{"I17", "the reaper deletes no unfinished key", offenders((*db.Queries).InvariantReaperKeepsTheUnfinished)},
 }
 
-// inOrder sorts I8b after I8a and I10 after I9, so that a report is in the order of docs/guarantees.md whatever the parts.
+// inOrder sorts I8b after I8a and I10 after I9, so that a report is in the order of docs/guarantees.md whatever the
+// parts.
 func inOrder(parts ...[]invariant) []invariant {
 	all := slices.Concat(parts...)
 	slices.SortFunc(all, func(a, b invariant) int {
@@ -119,8 +126,8 @@ type CheckResult struct {
 	Err error
 }
 
-// InvariantsWithin is Invariants for a user who waits: each query gets the time each, and one that fails or takes longer
-// does not prevent the others.
+// InvariantsWithin is Invariants for a user who waits: each query gets the time each, and one that fails or takes
+// longer does not prevent the others.
 func (p *Pool) InvariantsWithin(ctx context.Context, each time.Duration) []CheckResult {
 	results := make([]CheckResult, len(invariants))
 	for i, inv := range invariants {

@@ -29,8 +29,8 @@ type Migration struct {
 	Applied bool
 }
 
-// Migrate applies pending migrations, each in its own transaction, under a lock that other starting processes wait for. It
-// returns those it applied.
+// Migrate applies pending migrations, each in its own transaction, under a lock that other starting processes wait for.
+// It returns those it applied.
 func (p *Pool) Migrate(ctx context.Context) ([]Migration, error) {
 	var done []Migration
 	if err := p.ownSessions(ctx); err != nil {
@@ -53,14 +53,16 @@ func (p *Pool) Migrate(ctx context.Context) ([]Migration, error) {
 	return done, nil
 }
 
-// Migrations lists every migration that this program contains, oldest first. It takes no lock: processes that start together
-// would wait for each other, a second each.
+// Migrations lists every migration that this program contains, oldest first. It takes no lock: processes that start
+// together would wait for each other, a second each.
 func (p *Pool) Migrations(ctx context.Context) ([]Migration, error) {
 	var list []Migration
 	err := p.withMigrations(func(g *goose.Provider) error {
 		status, err := g.Status(ctx)
 		for _, s := range status {
-			list = append(list, Migration{Version: s.Source.Version, Name: s.Source.Path, Applied: s.State == goose.StateApplied})
+			list = append(
+				list, Migration{Version: s.Source.Version, Name: s.Source.Path, Applied: s.State == goose.StateApplied},
+			)
 		}
 		return err
 	})
@@ -104,11 +106,11 @@ func (p *Pool) withMigrations(fn func(*goose.Provider) error, options ...goose.P
 	if err != nil {
 		return err
 	}
-	// database/sql silently repeats a statement whose connection was lost. Every migration runs in a transaction, where the
-	// repetition finds a new, empty one and fails; so no migration may be marked NO TRANSACTION.
+	// database/sql silently repeats a statement whose connection was lost. Every migration runs in a transaction, where
+	// the repetition finds a new, empty one and fails; so no migration may be marked NO TRANSACTION.
 	//
-	// They have separate connections: a migration may read a table of any size, which no statement of a request may. But it
-	// must not wait long for a lock, because all other statements would queue behind it.
+	// They have separate connections: a migration may read a table of any size, which no statement of a request may.
+	// But it must not wait long for a lock, because all other statements would queue behind it.
 	config := p.pgx.Config().ConnConfig
 	config.RuntimeParams["statement_timeout"], config.RuntimeParams["lock_timeout"] = "0", ms(lockTimeout)
 	conn := stdlib.OpenDB(*config)

@@ -29,8 +29,12 @@ func TestHotPathPlans(t *testing.T) {
 	parameter := regexp.MustCompile(`\$(\d+)`)
 	scan := regexp.MustCompile(`(Seq Scan|Index Scan|Index Only Scan|Bitmap Index Scan)(?: using (\S+))? on (\S+)`)
 	whole := map[string][]string{ // what an index must be asked for
-		"idempotency_keys_pkey": {"tenant_id", "key"}, "orders_pkey": {"tenant_id", "id"}, "payments_pkey": {"tenant_id", "id"},
-		"stripe_calls_pkey": {"tenant_id", "stripe_key"}, "one_live_payment_per_order": {"order_id"}, "payments_of_order": {"order_id"},
+		"idempotency_keys_pkey": {
+			"tenant_id", "key",
+		}, "orders_pkey": {"tenant_id", "id"}, "payments_pkey": {"tenant_id", "id"},
+		"stripe_calls_pkey": {
+			"tenant_id", "stripe_key",
+		}, "one_live_payment_per_order": {"order_id"}, "payments_of_order": {"order_id"},
 	}
 	scans := 0
 	for i, sql := range postgres.HotPath() {
@@ -43,7 +47,11 @@ func TestHotPathPlans(t *testing.T) {
 		}
 		_, err := conn.Conn().PgConn().Exec(t.Context(), fmt.Sprintf("PREPARE s%d AS %s", i, sql)).ReadAll()
 		require.NoError(t, err)
-		got, err := conn.Conn().PgConn().Exec(t.Context(), fmt.Sprintf("EXPLAIN EXECUTE s%d(%s)", i, strings.TrimSuffix(strings.Repeat("NULL,", most), ","))).ReadAll()
+		got, err := conn.Conn().
+			PgConn().
+			Exec(t.Context(), fmt.Sprintf("EXPLAIN EXECUTE s%d(%s)", i,
+				strings.TrimSuffix(strings.Repeat("NULL,", most), ","))).
+			ReadAll()
 		require.NoError(t, err)
 		var plan []string
 		for _, row := range got[0].Rows {
@@ -81,7 +89,13 @@ func TestDeliveriesThatWaitAreNotRead(t *testing.T) {
 	exec(`INSERT INTO webhook_endpoints (tenant_id, url, secret, disabled_at)
 		SELECT 'ten_' || name, 'https://example.com', decode(repeat('00', 32), 'hex'), CASE name WHEN 'disabled' THEN now() END FROM unnest('{disabled,down,well}'::text[]) name`)
 	backlog := func(tenant, due string, n int) {
-		exec(fmt.Sprintf(`INSERT INTO webhook_deliveries (tenant_id, event_id, body, leased_until) SELECT 'ten_%s', gen_random_uuid(), '', %s FROM generate_series(1, %d)`, tenant, due, n))
+		exec(
+			fmt.Sprintf(
+				`INSERT INTO webhook_deliveries (tenant_id, event_id, body, leased_until) SELECT 'ten_%s',
+					gen_random_uuid(), '', %s FROM generate_series(1, %d)`,
+				tenant, due, n,
+			),
+		)
 	}
 	backlog("disabled", "'-infinity'", 20000)
 	backlog("down", "now() + interval '1 hour'", 20000)
@@ -92,12 +106,16 @@ func TestDeliveriesThatWaitAreNotRead(t *testing.T) {
 		tx, err := pool.Raw().Begin(t.Context())
 		require.NoError(t, err)
 		defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
-		for _, sql := range []string{"SET LOCAL plan_cache_mode = force_generic_plan", "PREPARE lease AS " + db.DeliveryLease} {
+		for _, sql := range []string{"SET LOCAL plan_cache_mode = force_generic_plan",
+			"PREPARE lease AS " + db.DeliveryLease} {
 			_, err = tx.Conn().PgConn().Exec(t.Context(), sql).ReadAll()
 			require.NoError(t, err)
 		}
 		defer func() { _, _ = tx.Exec(t.Context(), "DEALLOCATE lease") }()
-		got, err := tx.Conn().PgConn().Exec(t.Context(), "EXPLAIN (ANALYZE, BUFFERS) EXECUTE lease('1 minute', '"+busy+"', 8)").ReadAll()
+		got, err := tx.Conn().
+			PgConn().
+			Exec(t.Context(), "EXPLAIN (ANALYZE, BUFFERS) EXECUTE lease('1 minute', '"+busy+"', 8)").
+			ReadAll()
 		require.NoError(t, err)
 		var plan []string
 		for _, row := range got[0].Rows {

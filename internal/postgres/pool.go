@@ -29,11 +29,11 @@ const (
 
 const _ = uint(statementTimeout - lockTimeout) // a lock wait must end as a lock wait, not as a slow statement
 
-// ErrInDoubt means that a write was sent and its response was lost: it may have committed. The caller must read the state
-// again. It is neither a success nor a failure, so nothing may be reported to a client because of it.
+// ErrInDoubt means that a write was sent and its response was lost: it may have committed. The caller must read the
+// state again. It is neither a success nor a failure, so nothing may be reported to a client because of it.
 //
-// pgx's SafeToRetry does not help: since v5.9 it calls a COMMIT whose response was lost safe to retry, although it may have
-// taken effect. Only the server's response proves anything.
+// pgx's SafeToRetry does not help: since v5.9 it calls a COMMIT whose response was lost safe to retry, although it may
+// have taken effect. Only the server's response proves anything.
 var ErrInDoubt = errors.New("the database may or may not have committed")
 
 // ErrNoRows is returned by :one queries that match no row. The comment of each query says what that means.
@@ -65,8 +65,10 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		// pgx masks the password in its message, but not one that it failed to parse as such.
-		return nil, errors.New("not a PostgreSQL connection string; use postgres://user:password@host:port/database, with " +
-			"special characters percent-encoded")
+		return nil, errors.New(
+			"not a PostgreSQL connection string; use postgres://user:password@host:port/database, with " +
+				"special characters percent-encoded",
+		)
 	}
 	if cfg.ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol {
 		return nil, errors.New(msgSimpleProtocol)
@@ -119,19 +121,20 @@ func (p *Pool) Ping(ctx context.Context) error {
 // Stat is the pool's count of connections, for the metrics.
 func (p *Pool) Stat() *pgxpool.Stat { return p.pgx.Stat() }
 
-// Raw is pgx's pool, for tests and tools that need SQL of their own. The linter forbids it to the service, whose SQL is all
-// in db/queries.
+// Raw is pgx's pool, for tests and tools that need SQL of their own. The linter forbids it to the service, whose SQL is
+// all in db/queries.
 func (p *Pool) Raw() *pgxpool.Pool { return p.pgx }
 
-// InTx runs fn in one READ COMMITTED transaction. fn may run more than once: the server may abort a transaction because of a
-// deadlock, and then it is repeated. After ctx is canceled the transaction is only rolled back.
+// InTx runs fn in one READ COMMITTED transaction. fn may run more than once: the server may abort a transaction because
+// of a deadlock, and then it is repeated. After ctx is canceled the transaction is only rolled back.
 //
 // An error is one of three: fn's own, with nothing written; the server's, with nothing written; or ErrInDoubt.
 func (p *Pool) InTx(ctx context.Context, fn func(q *db.Queries) error) error {
 	return p.inTx(ctx, p.within, fn)
 }
 
-// inTxWithTimeout is InTx for statements that may take longer than those of a request, because no request waits for them.
+// inTxWithTimeout is InTx for statements that may take longer than those of a request, because no request waits for
+// them.
 func (p *Pool) inTxWithTimeout(ctx context.Context, statement time.Duration, fn func(q *db.Queries) error) error {
 	return p.inTx(ctx, statement+responseSlack, func(q *db.Queries) error {
 		if err := q.TimeoutsForAudit(ctx, ms(statement)); err != nil {
@@ -165,8 +168,8 @@ func (p *Pool) inTxOnce(ctx context.Context, within time.Duration, fn func(q *db
 		return fmt.Errorf("begin: %w", err)
 	}
 	defer func() {
-		// After a commit this does nothing. Otherwise the connection must not return to the pool with an open transaction,
-		// even if ctx is canceled.
+		// After a commit this does nothing. Otherwise the connection must not return to the pool with an open
+		// transaction, even if ctx is canceled.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), connectTimeout)
 		defer cancel()
 		_ = tx.Rollback(ctx)
@@ -191,9 +194,9 @@ func (p *Pool) begin(ctx context.Context) (pgx.Tx, error) {
 	return p.pgx.Begin(ctx)
 }
 
-// NotWritten reports whether err proves that a statement outside a transaction, or a COMMIT, had no effect. The proof is an
-// error from the server, or that no connection was made. Everything else is in doubt, including a FATAL from a server that
-// shuts down, which can follow a commit.
+// NotWritten reports whether err proves that a statement outside a transaction, or a COMMIT, had no effect. The proof
+// is an error from the server, or that no connection was made. Everything else is in doubt, including a FATAL from a
+// server that shuts down, which can follow a commit.
 func NotWritten(err error) bool {
 	var refused *pgconn.PgError
 	if errors.As(err, &refused) {
@@ -204,7 +207,8 @@ func NotWritten(err error) bool {
 	return errors.As(err, &dial) || errors.Is(err, pgx.ErrTxCommitRollback) || errors.Is(err, pgx.ErrNoRows)
 }
 
-// ClassifyWriteError turns the error of a single writing statement into one of InTx's: nil, the server's, or ErrInDoubt.
+// ClassifyWriteError turns the error of a single writing statement into one of InTx's: nil, the server's, or
+// ErrInDoubt.
 func ClassifyWriteError(err error) error {
 	if err == nil || NotWritten(err) || errors.Is(err, ErrInDoubt) {
 		return err
@@ -218,8 +222,8 @@ func Violates(err error, constraint string) bool {
 	return errors.As(err, &refused) && refused.ConstraintName == constraint
 }
 
-// IsRejected reports whether the server rejected a write because of its content: a constraint, a guard trigger, a value out
-// of range, or a missing row. A retry of the same write would be rejected again.
+// IsRejected reports whether the server rejected a write because of its content: a constraint, a guard trigger, a value
+// out of range, or a missing row. A retry of the same write would be rejected again.
 func IsRejected(err error) bool {
 	var refused *pgconn.PgError
 	if !errors.As(err, &refused) {
@@ -232,8 +236,8 @@ func IsRejected(err error) bool {
 	return false
 }
 
-// Unavailable reports whether err means that the database cannot be used now: unreachable, starting, shutting down, out of
-// connections, or too slow. An error while connecting counts, whatever its reason.
+// Unavailable reports whether err means that the database cannot be used now: unreachable, starting, shutting down, out
+// of connections, or too slow. An error while connecting counts, whatever its reason.
 func Unavailable(err error) bool {
 	var (
 		dial    *pgconn.ConnectError

@@ -29,12 +29,16 @@ func TestIdleTransactionIsEnded(t *testing.T) {
 	began := 0
 	err = pool.InTx(t.Context(), func(q *db.Queries) error {
 		began++
-		if err := q.TenantCreate(t.Context(), db.TenantCreateParams{ID: "ten_idle", Name: "idle", FingerprintSecret: []byte("s")}); err != nil {
+		if err := q.TenantCreate(t.Context(), db.TenantCreateParams{ID: "ten_idle", Name: "idle",
+			FingerprintSecret: []byte("s")}); err != nil {
 			return err
 		}
 		require.Eventually(t, func() bool { // looked at over the other connection
 			var idle int
-			err := pool.Raw().QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'`).Scan(&idle)
+			err := pool.Raw().
+				QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND
+					state LIKE 'idle in transaction%'`).
+				Scan(&idle)
 			return err == nil && idle == 0
 		}, 30*time.Second, 20*time.Millisecond, "the server ends it")
 		return nil
@@ -42,14 +46,23 @@ func TestIdleTransactionIsEnded(t *testing.T) {
 	require.Error(t, err)
 	require.Equal(t, 1, began, "what may have been done is not repeated by itself")
 	var rows int
-	require.NoError(t, pool.Raw().QueryRow(t.Context(), `SELECT count(*) FROM tenants WHERE id = 'ten_idle'`).Scan(&rows))
+	require.NoError(
+		t,
+		pool.Raw().QueryRow(t.Context(), `SELECT count(*) FROM tenants WHERE id = 'ten_idle'`).Scan(&rows),
+	)
 	require.Zero(t, rows)
 
 	var limits string
 	service, err := postgres.Open(t.Context(), dbtest.URL(t), postgres.Options{MaxConn: 1})
 	require.NoError(t, err)
 	defer service.Close()
-	require.NoError(t, service.Raw().QueryRow(t.Context(), `SELECT current_setting('idle_in_transaction_session_timeout') || ' ' || current_setting('statement_timeout') || ' ' || current_setting('lock_timeout')`).Scan(&limits))
+	require.NoError(
+		t,
+		service.Raw().
+			QueryRow(t.Context(), `SELECT current_setting('idle_in_transaction_session_timeout') || ' ' ||
+				current_setting('statement_timeout') || ' ' || current_setting('lock_timeout')`).
+			Scan(&limits),
+	)
 	require.Equal(t, "10s 10s 5s", limits, "what the service runs with")
 }
 

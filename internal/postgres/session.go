@@ -11,37 +11,44 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// A connection pooler may run each transaction in another session of the server. Three things do not survive that, and each
-// fails only later: prepared statements, timeouts that were set while connecting, and the lock that serialises migrations
-// of several processes.
+// A connection pooler may run each transaction in another session of the server. Three things do not survive that, and
+// each fails only later: prepared statements, timeouts that were set while connecting, and the lock that serialises
+// migrations of several processes.
 const (
 	msgPooler = "this is a connection pooler, which may run each transaction in another session, without its prepared " +
 		"statements; add default_query_exec_mode=cache_describe to the parameters"
-	msgSimpleProtocol = "default_query_exec_mode=simple_protocol is not supported: it reports a write whose response was lost " +
+	msgSimpleProtocol = "default_query_exec_mode=simple_protocol is not supported: it reports a write whose response " +
+		"was lost " +
 		"as never sent; use cache_describe behind a pooler"
-	msgNoTimeout = "sessions have no %s, so nothing would end a statement that hangs: a pooler dropped what the service sets " +
+	msgNoTimeout = "sessions have no %s, so nothing would end a statement that hangs: a pooler dropped what the " +
+		"service sets " +
 		"while it connects, or it was switched off; set it with ALTER ROLE … SET, as docs/operations.md shows"
-	msgRefusesTimeouts = "the connection pooler rejects the timeouts that the service sets while it connects; list them in its " +
+	msgRefusesTimeouts = "the connection pooler rejects the timeouts that the service sets while it connects; list " +
+		"them in its " +
 		"ignore_startup_parameters, and set them for the role, as docs/operations.md shows: %w"
 	msgCannotConnect = "cannot connect to PostgreSQL: %w"
 )
 
 // errPooled is returned by operations that need a session to themselves.
-var errPooled = errors.New("the connection string leads to a connection pooler, which may run the next transaction of a " +
-	"locked session in another one; migrate with one that connects to PostgreSQL directly")
+var errPooled = errors.New(
+	"the connection string leads to a connection pooler, which may run the next transaction of a " +
+		"locked session in another one; migrate with one that connects to PostgreSQL directly",
+)
 
 // limits are the settings without which a process that is paused would keep its locks for ever.
 var limits = []string{"statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"}
 
-const unlimited = `SELECT coalesce(array_agg(name), '{}')::text[] FROM unnest($1::text[]) AS name WHERE current_setting(name) = '0'`
+const unlimited = `SELECT coalesce(array_agg(name), '{}')::text[] FROM unnest($1::text[]) AS name WHERE
+	current_setting(name) = '0'`
 
-// Check connects to the server, and rejects sessions in which the service would fail later. Its errors are for whoever set
-// the connection string.
+// Check connects to the server, and rejects sessions in which the service would fail later. Its errors are for whoever
+// set the connection string.
 func (p *Pool) Check(ctx context.Context) error {
 	conn, err := p.pgx.Acquire(ctx)
 	if err != nil {
 		var refused *pgconn.PgError
-		if errors.As(err, &refused) && strings.Contains(refused.Message, "unsupported startup parameter") { // the text of PgBouncer
+		// the text of PgBouncer
+		if errors.As(err, &refused) && strings.Contains(refused.Message, "unsupported startup parameter") {
 			return fmt.Errorf(msgRefusesTimeouts, err)
 		}
 		return fmt.Errorf(msgCannotConnect, err)
@@ -66,8 +73,8 @@ func (p *Pool) Check(ctx context.Context) error {
 	return nil
 }
 
-// behindPooler reports whether a pooler accepted the connection: it gives its clients process numbers of its own, with which
-// they may cancel a statement.
+// behindPooler reports whether a pooler accepted the connection: it gives its clients process numbers of its own, with
+// which they may cancel a statement.
 func behindPooler(ctx context.Context, conn *pgxpool.Conn) (bool, error) {
 	var pid uint32
 	err := conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeExec).Scan(&pid) // which prepares nothing

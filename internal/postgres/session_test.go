@@ -48,7 +48,13 @@ func TestCheck(t *testing.T) {
 
 	t.Run("AcceptsAPoolerWithDescribedStatements", func(t *testing.T) {
 		t.Parallel()
-		require.NoError(t, check(t, with(t, through(t, dbtest.URL(t), pgproxy.Pooling{}), "default_query_exec_mode", "cache_describe")))
+		require.NoError(
+			t,
+			check(
+				t,
+				with(t, through(t, dbtest.URL(t), pgproxy.Pooling{}), "default_query_exec_mode", "cache_describe"),
+			),
+		)
 	})
 
 	t.Run("RejectsAPoolerWithPreparedStatements", func(t *testing.T) {
@@ -66,9 +72,19 @@ func TestCheck(t *testing.T) {
 	t.Run("NamesMissingTimeouts", func(t *testing.T) {
 		t.Parallel()
 		dsn := with(t, dbtest.URL(t), "default_query_exec_mode", "cache_describe")
-		dropped := through(t, dsn, pgproxy.Pooling{Drops: []string{"lock_timeout", "idle_in_transaction_session_timeout"}})
-		require.ErrorContains(t, check(t, dropped), "sessions have no lock_timeout, idle_in_transaction_session_timeout,")
-		require.ErrorContains(t, check(t, with(t, dsn, "statement_timeout", "0")), "sessions have no statement_timeout,", "switched off by hand")
+		dropped := through(
+			t, dsn, pgproxy.Pooling{Drops: []string{"lock_timeout", "idle_in_transaction_session_timeout"}},
+		)
+		require.ErrorContains(
+			t,
+			check(t, dropped),
+			"sessions have no lock_timeout, idle_in_transaction_session_timeout,",
+		)
+		require.ErrorContains(
+			t,
+			check(t, with(t, dsn, "statement_timeout", "0")),
+			"sessions have no statement_timeout,", "switched off by hand",
+		)
 	})
 
 	t.Run("AcceptsTimeoutsOfTheRole", func(t *testing.T) {
@@ -93,7 +109,11 @@ func TestCheck(t *testing.T) {
 
 	t.Run("RejectsTheSimpleProtocol", func(t *testing.T) {
 		t.Parallel()
-		_, err := postgres.Open(t.Context(), with(t, dbtest.URL(t), "default_query_exec_mode", "simple_protocol"), postgres.Options{})
+		_, err := postgres.Open(
+			t.Context(),
+			with(t, dbtest.URL(t), "default_query_exec_mode", "simple_protocol"),
+			postgres.Options{},
+		)
 		require.ErrorContains(t, err, "default_query_exec_mode=simple_protocol")
 	})
 

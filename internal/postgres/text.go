@@ -4,8 +4,8 @@ import "strings"
 
 const errorTextMax = 1000 // bytes of an error worth keeping in a row
 
-// ErrorText is err as a text column accepts it: an error may quote what a client sent, and a failure that cannot be recorded
-// would be retried for ever.
+// ErrorText is err as a text column accepts it: an error may quote what a client sent, and a failure that cannot be
+// recorded would be retried for ever.
 func ErrorText(err error) string {
 	if err == nil {
 		return ""

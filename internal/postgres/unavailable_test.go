@@ -53,14 +53,20 @@ func TestUnavailable(t *testing.T) {
 func TestNotWritten(t *testing.T) {
 	t.Parallel()
 	for _, said := range []pgproto3.ErrorResponse{
-		{Severity: "FATAL", SeverityUnlocalized: "FATAL", Code: "57P01", Message: "terminating connection due to administrator command"},
-		{Severity: "ВАЖНО", SeverityUnlocalized: "FATAL", Code: "57P01", Message: "завершение подключения по команде администратора"},
+		{Severity: "FATAL", SeverityUnlocalized: "FATAL", Code: "57P01",
+			Message: "terminating connection due to administrator command"},
+		{Severity: "ВАЖНО", SeverityUnlocalized: "FATAL", Code: "57P01",
+			Message: "завершение подключения по команде администратора"},
 		{Severity: "PANIK", SeverityUnlocalized: "PANIC", Code: "53100", Message: "konnte nicht in Datei schreiben"},
 	} {
 		err := error(pgconn.ErrorResponseToPgError(&said))
 		require.False(t, postgres.NotWritten(err), said.Severity)
 		require.ErrorIs(t, postgres.ClassifyWriteError(err), postgres.ErrInDoubt, said.Severity)
 	}
-	refused := error(pgconn.ErrorResponseToPgError(&pgproto3.ErrorResponse{Severity: "ОШИБКА", SeverityUnlocalized: "ERROR", Code: "23505"}))
+	refused := error(
+		pgconn.ErrorResponseToPgError(
+			&pgproto3.ErrorResponse{Severity: "ОШИБКА", SeverityUnlocalized: "ERROR", Code: "23505"},
+		),
+	)
 	require.True(t, postgres.NotWritten(refused))
 }

@@ -14,8 +14,8 @@ const (
 SELECT relname::text, n_live_tup, n_dead_tup FROM pg_stat_user_tables
 WHERE schemaname = current_schema() AND relname = ANY($1) ORDER BY relname`
 
-	// Only this database: transactions in another one of the same server do not keep our dead rows, and neither do workers
-	// of autovacuum.
+	// Only this database: transactions in another one of the same server do not keep our dead rows, and neither do
+	// workers of autovacuum.
 	vitalsOldestTransaction = `-- VitalsOldestTransaction
 SELECT coalesce(extract(epoch FROM clock_timestamp() - least(
     (SELECT min(xact_start) FROM pg_stat_activity
@@ -25,15 +25,16 @@ SELECT coalesce(extract(epoch FROM clock_timestamp() - least(
 
 // hotTables are written by every payment, and so must be vacuumed continually. A table that does not exist is skipped.
 var hotTables = []string{
-	"checkout_steps", "checkouts", "idempotency_keys", "inbox_events", "orders", "outbox_events", "payments", "stripe_calls",
+	"checkout_steps", "checkouts", "idempotency_keys", "inbox_events", "orders", "outbox_events", "payments",
+	"stripe_calls",
 	"webhook_deliveries",
 }
 
 // Vitals are statistics of PostgreSQL itself.
 type Vitals struct {
 	Tables []TableVitals
-	// OldestTransactionSeconds is the age of the oldest open transaction in this database, of any session, prepared ones
-	// included; 0 if there is none. PostgreSQL shows those of other roles only to members of pg_read_all_stats.
+	// OldestTransactionSeconds is the age of the oldest open transaction in this database, of any session, prepared
+	// ones included; 0 if there is none. PostgreSQL shows those of other roles only to members of pg_read_all_stats.
 	OldestTransactionSeconds float64
 }
 
