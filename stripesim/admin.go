@@ -20,9 +20,9 @@ import (
 //	GET    /effects?order_id=&kind=&since=       the effect log
 //	GET    /charges?order_id=                    {"count": n}: how often money was taken
 //	GET    /faults · POST · DELETE               scripted faults and how often they fired
-//	GET    /holds · POST · DELETE /holds/{id}    stop requests at a point, see who waits (GET /holds/{id}?wait=5s)
+//	GET    /holds · POST · DELETE /holds/{id}    stop requests at a point, list those that wait (GET /holds/{id}?wait=5s)
 //	GET    /clock · POST {"advance":"25h"}
-//	POST   /keys/prune {"containing":""}         forget stored idempotency keys early
+//	POST   /keys/prune {"containing":""}         drop stored idempotency keys early
 //	POST   /repair {"key":"","forward":true}     Stripe's clean-up after a frozen 500
 //	POST   /authenticate/{intent} {"outcome":"success"|"fail"}
 //	POST   /refunds/{id}/fail {"reason":""}
@@ -199,7 +199,7 @@ func (s *Sim) adminNewHold(r *http.Request) (any, error) {
 	return map[string]string{"id": s.Hold(in.Selector, in.Point).ID()}, nil
 }
 
-// adminHold shows a hold; with wait it first waits until somebody is held.
+// adminHold shows a hold; with wait it first waits until a request is held.
 func (s *Sim) adminHold(r *http.Request) (any, error) {
 	h, err := s.holds.find(r.PathValue("id"))
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 
 var noTime time.Time
 
-// wishes are what a confirm says about how to confirm.
+// wishes are the parameters of a confirm.
 type wishes struct {
 	offSession    bool
 	errorOnAction bool
@@ -155,7 +155,7 @@ func (s *Sim) CompleteAuthentication(intentID string, ok bool) error {
 			"The provided PaymentMethod has failed authentication. You can provide payment_method_data or a new "+
 				"PaymentMethod to attempt to fulfill this PaymentIntent again.",
 		)
-		_ = f // nobody is there to be told; the intent remembers it
+		_ = f // no request waits for it; the intent records it
 		pi.LastPaymentError.Type = typeInvalid
 	case pi.ConfirmationMethod == "manual":
 		pi.Status, pi.NextAction, pi.Authenticated = requiresConfirmation, nil, true

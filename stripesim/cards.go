@@ -17,7 +17,7 @@ type card struct {
 	authenticate bool   // 3-D Secure before it can be charged on session
 	dispute      string // the reason it is disputed with, once charged
 	inquiry      bool   // the dispute is only an inquiry
-	refund       string // what becomes of its refunds: pending or failed
+	refund       string // the outcome of its refunds: pending or failed
 }
 
 const (

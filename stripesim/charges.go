@@ -107,7 +107,7 @@ func (t *tx) releaseAuthorization(pi *intent) {
 	t.emit("charge.refunded", ch, nil)
 }
 
-// expireAuthorization cancels an intent that nobody captured in time.
+// expireAuthorization cancels an intent that was not captured in time.
 func (t *tx) expireAuthorization(pi *intent) {
 	reason := "automatic"
 	if ch := t.s.st.charges.byID[id(pi.LatestCharge)]; ch != nil {

@@ -116,7 +116,7 @@ func (s *Sim) payload(j *job) ([]byte, *endpoint, time.Time) {
 	return pretty.Bytes(), target, s.now()
 }
 
-// push posts the bytes and says what came back.
+// push posts the bytes and returns the response.
 func (s *Sim) push(url string, body []byte, signed string) (int, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -170,7 +170,7 @@ func (s *Sim) finish(j *job, status int) {
 	}
 	now := s.Now()
 	if now.Sub(j.born) > giveUpAfter {
-		return // it stays pending for ever, and delivery_success says so
+		return // it stays pending for ever, as delivery_success shows
 	}
 	j.bend = bend{}
 	s.outbox.mu.Lock()

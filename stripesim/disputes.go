@@ -143,7 +143,7 @@ func (t *tx) withdraw(pi *intent, d *dispute) {
 	t.effect(EffectDispute, pi, d.Amount, func(e *Effect) { e.DisputeID, e.ChargeID = d.ID, id(d.Charge) })
 }
 
-// chargedBack says whether the bank has already taken the money of a charge.
+// chargedBack is whether the bank has already withdrawn the money of a charge.
 func (t *tx) chargedBack(ch *charge) bool {
 	for _, key := range t.s.st.byCharge[ch.ID].of(func(a *attached) []string { return a.disputes }) {
 		if !t.s.st.disputes.byID[key].IsChargeRefundable {

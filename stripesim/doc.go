@@ -23,7 +23,7 @@
 //     keys span endpoints, parameters are compared parsed, a key in use is a
 //     409, everything an execution said is replayed, 402 and 500 included, and
 //     nothing that came before the execution is.
-//   - An intent takes money at most once, whoever asks and under whatever key:
+//   - An intent takes money at most once, whichever client and key:
 //     its state machine refuses the second confirm. Two intents are two charges.
 //     Nothing here tries to save the caller from that.
 //   - A forgotten key (a day on the clock, or PruneKeys) executes again. For a
@@ -48,7 +48,7 @@
 //	api := httptest.NewServer(sim.Handler())        // for stripe-go: BackendConfig.URL
 //	admin := httptest.NewServer(sim.AdminHandler()) // the same faults over HTTP
 //
-//	sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop}) // charged, and nobody told
+//	sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop}) // charged, and the response dropped
 //	held := sim.Hold(stripesim.Selector{Op: "intent.confirm"}, stripesim.AfterEffect)
 //	_, err = held.Wait(ctx) // the money has moved, the caller does not know: the time to kill it
 //	held.Release()

@@ -34,7 +34,7 @@ func (s *Sim) admit(c *call, r *http.Request) *apiError {
 	return checkKey(c)
 }
 
-// authenticate reads the secret key and says whose account it is.
+// authenticate reads the secret key and returns its account.
 func (s *Sim) authenticate(r *http.Request) (string, *apiError) {
 	header := r.Header.Get("Authorization")
 	scheme, credentials, _ := strings.Cut(header, " ")
@@ -66,7 +66,7 @@ func (s *Sim) authenticate(r *http.Request) (string, *apiError) {
 	return accountOf(name), nil
 }
 
-// accountName is the part of a test key that says whose it is.
+// accountName is the part of a test key that names its account.
 func accountName(key string) (string, error) {
 	name, isTest := strings.CutPrefix(key, "sk_test_")
 	if !isTest || name == "" {

@@ -20,7 +20,7 @@ const (
 	EffectDisputeWon    = "dispute_won"
 )
 
-// Effect is one thing that happened to somebody's money. The log of effects is
+// Effect is one movement of money. The log of effects is
 // written by the same transaction as the object it tells about, is only ever
 // appended to, and never learns what was answered: it is the witness when a
 // client and a server disagree about how often a customer was charged.

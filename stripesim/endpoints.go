@@ -139,7 +139,7 @@ func (t *tx) deleteEndpoint(c *call) (any, *apiError) {
 	}{e.ID, kindEndpoint, true}, nil
 }
 
-// wants says whether events of this type go to this endpoint.
+// wants is whether events of this type are sent to this endpoint.
 func (e *endpoint) wants(name string) bool {
 	return e.Status == "enabled" &&
 		slices.ContainsFunc(e.EnabledEvents, func(w string) bool { return matchesType(w, name) })

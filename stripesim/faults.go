@@ -24,10 +24,10 @@ const (
 	RateLimited  = "rate_limited" // 429; Code is the Stripe-Rate-Limited-Reason, endpoint-rate by default
 	LockTimeout  = "lock_timeout" // 429 lock_timeout, without a Request-Id
 	InUse        = "in_use"       // 409 idempotency_key_in_use
-	Refuse       = "refuse"       // any Status (500 by default) with any Code; HTML says it as a proxy would
+	Refuse       = "refuse"       // any Status (500 by default) with any Code; HTML: as a proxy responds
 	RetryError   = "retry_error"  // 500 with Stripe-Should-Retry: true
 
-	// Nothing happens, and the refusal is what the key will say from now on.
+	// Nothing happens, and the refusal is stored under the key.
 	StoredError = "stored_error" // 500 (or Status), frozen
 
 	// It happens, late.
@@ -42,8 +42,8 @@ const (
 	Cut           = "cut"            // Content-Length is right, Bytes bytes follow
 	EffectError   = "effect_error"   // Status (502 by default), JSON or HTML
 	InvalidJSON   = "invalid_json"   // 200 with a body that is not JSON
-	UnknownEnum   = "unknown_enum"   // a status nobody has heard of
-	UnknownFields = "unknown_fields" // properties nobody has heard of
+	UnknownEnum   = "unknown_enum"   // a status that no client knows
+	UnknownFields = "unknown_fields" // properties that no client knows
 	Stale         = "stale"          // the object as it was one version ago
 
 	// It happens, and the key does not know.
@@ -150,14 +150,14 @@ func (fs *faults) add(f Fault) (*armed, error) {
 	return a, nil
 }
 
-// ClearFaults disarms everything and forgets the counts.
+// ClearFaults disarms every fault and clears the counts.
 func (s *Sim) ClearFaults() {
 	s.faults.mu.Lock()
 	defer s.faults.mu.Unlock()
 	s.faults.all = nil
 }
 
-// FaultsFired says how often each fault fired, by id.
+// FaultsFired is how often each fault fired, by id.
 func (s *Sim) FaultsFired() map[string]int {
 	s.faults.mu.Lock()
 	defer s.faults.mu.Unlock()
@@ -269,5 +269,5 @@ func (a *armed) before(s *Sim) {
 	}
 }
 
-// instead says that the effect does not happen although its key is used up.
+// instead is whether the effect does not happen although its key is used.
 func (a *armed) instead() bool { return a.is(StoredError) }

@@ -37,7 +37,7 @@ type Hold struct {
 
 	mu       sync.Mutex
 	waiting  map[string]Held
-	arrived  chan struct{} // replaced whenever somebody arrives
+	arrived  chan struct{} // replaced whenever a request arrives
 	released chan struct{}
 }
 
@@ -96,7 +96,7 @@ func (h *Hold) Wait(ctx context.Context) (Held, error) {
 func (h *Hold) waitFor(ctx context.Context, d time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
-	_, _ = h.Wait(ctx) // the report shows whether anybody came
+	_, _ = h.Wait(ctx) // the report shows whether a request arrived
 }
 
 // Waiting lists the requests being held.
@@ -108,7 +108,7 @@ func (h *Hold) Waiting() []Held {
 	return out
 }
 
-// Release lets everybody go and ends the hold.
+// Release releases all held requests and ends the hold.
 func (h *Hold) Release() {
 	h.holds.mu.Lock()
 	h.holds.all = slices.DeleteFunc(h.holds.all, func(o *Hold) bool { return o == h })
@@ -160,7 +160,7 @@ func (h *Hold) stop(c *call, closed <-chan struct{}) {
 	h.mu.Unlock()
 }
 
-// selects says whether a selector means this request.
+// selects is whether a selector matches this request.
 func (s *Sim) selects(sel Selector, c *call) bool {
 	if !sel.matchesOp(c.name(), c.method) || !strings.Contains(c.key, sel.Key) {
 		return false

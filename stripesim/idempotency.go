@@ -18,7 +18,7 @@ import (
 // of an object in the wrong state, and a 500.
 
 // keyID is a key within its account. Keys are not per endpoint: the same key on
-// another path is a mistake, and is told so.
+// another path is a mistake, and gets an error.
 type keyID struct {
 	Account string `json:"account"`
 	Key     string `json:"key"`
@@ -139,8 +139,8 @@ func (s *Sim) pruneKeys(now time.Time) {
 	}
 }
 
-// PruneKeys forgets every stored key that contains the given text, before its
-// time, and says how many. A client that sends one of them again charges again.
+// PruneKeys drops every stored key that contains the given text early, and
+// returns how many. A client that sends one of them again charges again.
 func (s *Sim) PruneKeys(containing string) int {
 	s.mu.Lock()
 	n := 0

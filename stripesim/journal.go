@@ -29,7 +29,7 @@ type journal struct {
 }
 
 // openJournal reads the file line by line into apply and makes it ready for
-// more. A last line that was cut short by a kill was never promised to anybody
+// more. A last line that was cut short by a kill was never acknowledged
 // and is dropped; anything else that cannot be read is an error.
 func openJournal(path string, apply func(entry) error) (*journal, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)

@@ -17,7 +17,7 @@ type objectLock struct {
 	waiters int
 }
 
-// SetLockWait sets how long a request waits for an object somebody else changes.
+// SetLockWait sets how long a request waits for an object that another one changes.
 func (s *Sim) SetLockWait(wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -48,7 +48,7 @@ type row struct {
 	Origin  origin    `json:"origin,omitzero"`
 
 	Card          string `json:"card,omitempty"`          // payment method: the test card behind it
-	Spent         bool   `json:"spent,omitempty"`         // payment method: used once, and attached to nobody
+	Spent         bool   `json:"spent,omitempty"`         // payment method: used once, and attached to no customer
 	Authenticated bool   `json:"authenticated,omitempty"` // intent: the customer has passed 3-D Secure
 
 	Secret string `json:"secret,omitempty"` // webhook endpoint: signs its deliveries

@@ -92,7 +92,7 @@ var (
 	unsupported = rule{check: func(name string, _ *node) *apiError {
 		return invalid("", name, "stripesim does not implement the parameter %s", name)
 	}}
-	// ignored is a parameter without consequence here: it is checked by nobody
+	// ignored is a parameter without consequence here: it is not checked
 	// and changes nothing we show.
 	ignored = rule{check: func(string, *node) *apiError { return nil }, unset: true}
 

@@ -234,13 +234,13 @@ func (t *tx) unrefund(re *refund) {
 	ch.Refunded = false
 }
 
-// emitRefund tells the old and the new kind of listener.
+// emitRefund emits the events of both the old and the new type.
 func (t *tx) emitRefund(name string, re *refund, previous map[string]any) {
 	t.emit(name, re, previous)
 	t.emit("charge.refund.updated", re, previous)
 }
 
-// FailRefund makes a refund fail now, whatever its card says.
+// FailRefund makes a refund fail now, whatever its card.
 func (s *Sim) FailRefund(refundID, reason string) error {
 	return s.byItself(refundID, func(t *tx, re *refund) { t.failRefund(re, reason) }, func(re *refund) bool {
 		return re.Status == succeeded || re.Status == refundPending

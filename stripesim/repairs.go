@@ -3,7 +3,7 @@ package stripesim
 import "fmt"
 
 // pendingRepair is a request whose 500 is frozen under its key. Stripe tries to
-// roll such work forward or back afterwards; nobody promises that it does.
+// roll such work forward or back afterwards; that is not guaranteed.
 type pendingRepair struct {
 	c    *call
 	done any // what it did, if it did anything
@@ -23,7 +23,7 @@ func (s *Sim) Repair(key string, forward bool) error {
 	t := s.begin(p.c.account, origin{})
 	switch {
 	case forward && p.done == nil:
-		_, _ = p.c.op.run(t, p.c) // a refusal is an answer to nobody
+		_, _ = p.c.op.run(t, p.c) // no client waits for a refusal
 	case !forward && p.done != nil:
 		t.undo(p.done)
 	}

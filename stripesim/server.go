@@ -87,7 +87,7 @@ func (s *Sim) receive(r *http.Request) *call {
 	return c
 }
 
-// answer decides what to say.
+// answer decides the response.
 func (s *Sim) answer(c *call, r *http.Request) response {
 	if refusal := s.admit(c, r); refusal != nil {
 		return c.refused(refusal)

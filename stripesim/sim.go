@@ -40,8 +40,8 @@ type Options struct {
 }
 
 const (
-	// Stripe promises to keep a key for at least a day and not more; we forget
-	// it on the first second that we may.
+	// Stripe promises to keep a key for at least a day and not more; we drop it
+	// on the first second that we may.
 	keyLifetime = 24 * time.Hour
 	// Stripe does not publish its lock wait. Long enough for a neighbour that
 	// answers normally, short enough that a held one is noticed.
@@ -50,7 +50,7 @@ const (
 	authorizationLifetime = 7 * 24 * time.Hour
 	// The events list goes back thirty days.
 	eventLifetime = 30 * 24 * time.Hour
-	// Search is eventually consistent: under a minute, says Stripe, normally. A
+	// Search is eventually consistent: under a minute normally, according to Stripe. A
 	// client that reads its own writes there should notice at once.
 	defaultSearchLag = 2 * time.Second
 	// With automatic_async the balance transaction appears after the answer.
@@ -126,7 +126,7 @@ func New(opts Options) (*Sim, error) {
 }
 
 // Close lets go of the journal. Requests that are being held, delayed or
-// swallowed are let through first; new ones find nobody at home.
+// swallowed are let through first; new ones are refused.
 func (s *Sim) Close() error {
 	s.mu.Lock()
 	if s.isClosed() {
@@ -166,7 +166,7 @@ func (s *Sim) enter() bool {
 // Handler serves Stripe's port.
 func (s *Sim) Handler() http.Handler { return http.HandlerFunc(s.serve) }
 
-// Reset forgets everything: objects, keys, effects, faults, holds, the clock.
+// Reset clears all state: objects, keys, effects, faults, holds, the clock.
 func (s *Sim) Reset() error {
 	s.ClearFaults()
 	s.holds.releaseAll()

@@ -70,7 +70,7 @@ func (t *tx) delete(o *endpoint) {
 }
 
 // commit writes the transaction to the journal and returns the position that
-// has to be on its way to the disk before anybody may be told.
+// has to be on its way to the disk before any client may get a response.
 func (t *tx) commit() int64 {
 	st := t.s.st
 	if len(t.dirty)+len(t.deleted)+len(t.effects) == 0 && t.key == nil {

@@ -101,7 +101,7 @@ func (s *Sim) ClearWebhookFaults() {
 	d.kick()
 }
 
-// WebhookFaultsFired says how often each webhook fault fired, by id.
+// WebhookFaultsFired is how often each webhook fault fired, by id.
 func (s *Sim) WebhookFaultsFired() map[string]int {
 	s.outbox.mu.Lock()
 	defer s.outbox.mu.Unlock()
@@ -139,7 +139,7 @@ func (a *armedWebhook) batch() int {
 	return 1
 }
 
-// generation says what becomes of an event before it exists: how many of it
+// generation decides about an event before it exists: how many of it
 // there will be.
 func (d *deliveries) generation(typ, order string) int {
 	d.mu.Lock()

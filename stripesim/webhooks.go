@@ -12,7 +12,7 @@ import (
 )
 
 // Events go out by themselves: at least once, in no order, each attempt signed
-// anew, again and again with growing pauses until somebody says 2xx or three
+// anew, again and again with growing pauses until an endpoint responds with 2xx or three
 // days are over. The first attempt starts when the event is committed, so it can
 // arrive before the answer to the request that caused it.
 const (
@@ -23,7 +23,7 @@ const (
 	deliveriesAtOnce = 16
 	deliveryLogSize  = 10_000
 	// configuredEndpoint is the id of the endpoint from Options. It is in no
-	// journal: who starts the simulator again says again where to send.
+	// journal: after a restart they must be added again.
 	configuredEndpoint = "we_configured"
 )
 
@@ -197,7 +197,7 @@ func (d *deliveries) kick() {
 	}
 }
 
-// drop ends a job, and says whether it was still open.
+// drop ends a job, and returns whether it was still open.
 func (d *deliveries) drop(j *job) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -35,7 +35,7 @@ func (cs *connections) forget(remote string) {
 	delete(cs.used, remote)
 }
 
-// breakWire ends a request nobody has looked at.
+// breakWire ends a request before it is parsed.
 func (s *Sim) breakWire(w http.ResponseWriter, r *http.Request, c *call) {
 	if c.fault.is(BlackHole) {
 		if c.fault.Delay > 0 {

@@ -20,7 +20,7 @@ type operatorPage struct {
 	token string // signs operators in, and lets them act; empty: the page is read-only
 }
 
-// wire gives the page a pool of its own: it must open while the service's pool is exhausted, and it must never be the
+// wire gives the page a separate pool: it must open while the service's pool is exhausted, and it must never be the
 // one that exhausts it.
 func (p operatorPage) wire(ctx context.Context, s *service) error {
 	pool, err := postgres.Open(ctx, s.config.DatabaseURL, postgres.Options{

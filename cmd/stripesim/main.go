@@ -1,5 +1,5 @@
 // Command stripesim runs the simulated Stripe as a process: for docker compose,
-// for chaos, and for anybody who wants to poke it with curl.
+// for chaos tests, and for use with curl.
 //
 //	stripesim [-addr 127.0.0.1:12111] [-admin 127.0.0.1:12112] [-store FILE]
 //	          [-keys sk_test_…,…] [-webhook-url URL -webhook-secret whsec_…]
@@ -7,7 +7,7 @@
 //	stripesim healthcheck [-admin ADDR]
 //
 // Every flag can also be given as STRIPESIM_ADDR, STRIPESIM_WEBHOOK_URL and so on;
-// a flag wins. Port 0 takes a free one, and the line printed when ready says which.
+// a flag wins. Port 0 takes a free one, and the line printed when ready has its address.
 package main
 
 import (
@@ -149,7 +149,7 @@ func sampled(mean time.Duration, seed uint64) func() time.Duration {
 	}
 }
 
-// serve listens and serves in the background; Addr says where.
+// serve listens and serves in the background; Addr is the address.
 func serve(addr string, h http.Handler) (*http.Server, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -194,7 +194,7 @@ func healthcheck(ctx context.Context, args []string, getenv func(string) string,
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("admin port says %s", resp.Status)
+		return fmt.Errorf("the admin port responded with %s", resp.Status)
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ type Options struct {
 //
 //	embedded:DIR[?listen=host:port]                    a JetStream server in this process, store in DIR
 //	nats://[user:password@]host[:port],…[?replicas=n&ack_wait=d]  JetStream elsewhere; tls:// for TLS
-//	kafka://[user:password@]host[:port],…[/topic][?tls=true&sasl=plain|scram-sha-256|scram-sha-512&partitions=n&replicas=n]
+//	kafka://[user:password@]host[:port],…[/topic][?tls=true&sasl=plain|scram-sha-256|scram-sha-512&partitions=n…]
 //	sqs://host/account/prefix?consumers=a,b[&region=r][&endpoint=url]   FIFO queues prefix-a.fifo, prefix-b.fifo
 //
 // ack_wait is how long after a consumer's last heartbeat JetStream delivers its message to another process; default six

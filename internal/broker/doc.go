@@ -12,12 +12,12 @@
 // # The brokers
 //
 //	            order        dedupe window     an error of the handler      largest message  its "exactly once"
-//	JetStream   the stream   2 minutes, by     holds the consumer; comes     1 MiB (server's  the window, per stream
+//	JetStream   the stream   2 minutes, by     holds the consumer; comes    1 MiB (server's  the window, per stream
 //	            (one message Nats-Msg-Id       again after a pause, without max_payload)
 //	            in flight)                     a limit
-//	Kafka       a partition, none across       holds the process's          1 MB (topic's    idempotent produce: no repetition
-//	            by record    restarts          partitions; tried in place,  max.message.     by one producer's retries; nothing
-//	            key                            without a limit              bytes)           about ours
+//	Kafka       a partition, none across       holds the process's          1 MB (topic's    one producer's retries are
+//	            by record    restarts          partitions; tried in place,  max.message.     not repeated
+//	            key                            without a limit              bytes)
 //	SQS FIFO    a message    5 minutes, by     holds the aggregate; visible 256 KiB          the window, per queue
 //	            group        deduplication id  again after a pause; without
 //	                                           a limit unless the queue has

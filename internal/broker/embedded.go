@@ -52,7 +52,7 @@ func openEmbedded(brokerURL string, o Options) (_ *embedded, err error) {
 	unlock, err := lockFile(filepath.Join(dir, "lock"))
 	if err != nil {
 		return nil, fmt.Errorf(
-			"%s is in use by another process (%w); an embedded broker serves one process; use nats:// to share a broker",
+			"%s is in use by another process (%w); an embedded broker serves one process; use nats:// to share one",
 			dir, err,
 		)
 	}

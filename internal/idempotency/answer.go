@@ -52,7 +52,7 @@ func decodeAnswer(version, status int, headers, body []byte) (Answer, error) {
 		case "Location":
 			a.Location = value
 		default:
-			return Answer{}, fmt.Errorf("stored answer has the header %q, which may not be replayed", name)
+			return Answer{}, fmt.Errorf("stored answer has the header %q, which must not be replayed", name)
 		}
 		rest = after
 	}

@@ -60,5 +60,5 @@ func TestStoredAnswerOfAnotherVersionIsNotGuessed(t *testing.T) {
 	_, err := decodeAnswer(answerVersion+1, 200, nil, nil)
 	require.Error(t, err)
 	_, err = decodeAnswer(answerVersion, 200, []byte("Set-Cookie: a=b\r\n"), nil)
-	require.ErrorContains(t, err, "not replayed")
+	require.ErrorContains(t, err, "must not be replayed")
 }

@@ -131,7 +131,8 @@ func (s *Store) claimOf(row db.KeyTakeOverRow) *Claim {
 		store: s, TenantID: row.TenantID, Key: row.Key, Operation: row.Operation, Request: row.Request,
 		RequestID: row.RequestID, ResourceID: row.ResourceID, Token: row.LeaseToken, Attempts: int(row.Attempts),
 		LeaseExpirations: int(row.Deaths),
-		Age:              time.Duration(row.AgeSeconds * float64(time.Second)), point: row.RecoveryPoint, since: time.Now(),
+		Age:              time.Duration(row.AgeSeconds * float64(time.Second)), point: row.RecoveryPoint,
+		since:    time.Now(),
 		tookOver: strings.Contains(row.Trail[len(row.Trail)-1], " taken_over "),
 	}
 	if row.Traceparent != nil {

@@ -195,15 +195,15 @@ func TestCompleter(t *testing.T) {
 			require.Equal(t, 1, c.runOnce(c.completer(thing)), "a panic fails one item")
 		}
 		require.EqualValues(t, runs-1, c.ran.Load(), "the one that parks it does not run it")
-		require.Equal(t, 1, c.count("deaths = 25 AND finished_at IS NULL AND last_error LIKE '25 holders died%'"))
-		require.Zero(t, c.runOnce(c.completer(thing)), "it is nobody's any more")
+		require.Equal(t, 1, c.count("deaths = 25 AND finished_at IS NULL AND last_error LIKE '25 holders crashed%'"))
+		require.Zero(t, c.runOnce(c.completer(thing)), "it has no holder and is not due")
 
-		// News is no reason to have another holder die on it.
+		// A webhook must not let it crash another holder.
 		require.NoError(t, idempotency.Expedite(t.Context(), c.pool.Queries, "ten_a", "k"))
 		require.Equal(t, 1, c.runOnce(c.completer(thing)))
 		require.Equal(t, 1, c.count("parked_at IS NOT NULL AND deaths = 25"))
 
-		// A person has mended the program, and has it looked at.
+		// An operator has fixed the program, and retries it.
 		c.run = newCompleting(t).run
 		due, err := idempotency.RetryNow(t.Context(), c.pool.Queries, "ten_a", "k")
 		require.NoError(t, err)

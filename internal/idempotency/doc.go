@@ -23,8 +23,8 @@
 //   - the client disconnects: nothing changes. The work does not depend on the request's context.
 //   - the holder crashes: its lease expires, and the next retry or the completer resumes.
 //   - the holder is paused and continues late: its writes change no row.
-//   - PostgreSQL fails during a COMMIT: the outcome is read back, never guessed. The holder recognises its own claim by the
-//     claim token that it generated before.
+//   - PostgreSQL fails during a COMMIT: the outcome is read back, never guessed. The holder recognises its own claim by
+//     the claim token that it generated before.
 //   - a completer crashes: another one continues. Any number may run.
 //
 // A final response (Answer) is bytes: status, allowed headers and body are stored in the same commit as the record of

@@ -5,7 +5,7 @@
 // and event id, that is written in the same transaction as the event's effect.
 // At no moment does one exist without the other, so the row is not a note about the
 // effect but its proof. Looking the row up first and
-// writing it afterwards, or in a transaction of its own, would be a check and an
+// writing it afterwards, or in another transaction, would be a check and an
 // act with a gap between them, in which a process can crash.
 //
 // # Two ways in

@@ -47,7 +47,8 @@ func (e Envelope) MarshalJSON() ([]byte, error) {
 	return json.Marshal(cloudEvent{
 		SpecVersion: "1.0", ID: e.ID, Source: Source, Type: e.Type, Subject: e.Subject, Time: e.Time.UTC(),
 		DataContentType: "application/json",
-		TenantID:        e.TenantID, Sequence: strconv.FormatInt(e.Version, 10), Traceparent: e.Traceparent, Data: e.Data,
+		TenantID:        e.TenantID, Sequence: strconv.FormatInt(e.Version, 10),
+		Traceparent: e.Traceparent, Data: e.Data,
 	})
 }
 

@@ -104,7 +104,7 @@ func offenders[R ~struct{ Subject, Detail string }](
 	}
 }
 
-// Invariants runs every check, each in a transaction of its own. On a system at work a row may be in progress between
+// Invariants runs every check, each in a separate transaction. On a system at work a row may be in progress between
 // two tables that a check compares, so run it again before you wake an operator.
 func (p *Pool) Invariants(ctx context.Context) ([]Check, error) {
 	checks := make([]Check, len(invariants))

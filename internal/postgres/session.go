@@ -15,7 +15,7 @@ import (
 // each fails only later: prepared statements, timeouts that were set while connecting, and the lock that serialises
 // migrations of several processes.
 const (
-	msgPooler = "this is a connection pooler, which may run each transaction in another session, without its prepared " +
+	msgPooler = "this is a connection pooler, which may run each transaction in another session, without prepared " +
 		"statements; add default_query_exec_mode=cache_describe to the parameters"
 	msgSimpleProtocol = "default_query_exec_mode=simple_protocol is not supported: it reports a write whose response " +
 		"was lost " +
