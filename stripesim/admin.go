@@ -20,7 +20,7 @@ import (
 //	GET    /effects?order_id=&kind=&since=       the effect log
 //	GET    /charges?order_id=                    {"count": n}: how often money was taken
 //	GET    /faults · POST · DELETE               scripted faults and how often they fired
-//	GET    /holds · POST · DELETE /holds/{id}    stop requests at a point, list those that wait (GET /holds/{id}?wait=5s)
+//	GET    /holds · POST · DELETE /holds/{id}    stop requests at a point; which wait? (GET /holds/{id}?wait=5s)
 //	GET    /clock · POST {"advance":"25h"}
 //	POST   /keys/prune {"containing":""}         drop stored idempotency keys early
 //	POST   /repair {"key":"","forward":true}     Stripe's clean-up after a frozen 500

@@ -80,7 +80,7 @@ func TestIdempotency(t *testing.T) {
 		require.Equal(t, "true", b.header("Idempotent-Replayed"))
 	})
 
-	t.Run("ForgetsARefusedParameter", func(t *testing.T) {
+	t.Run("DoesNotStoreARejectedParameter", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		require.Equal(t, 400, b.raw("/v1/payment_intents", "k", card1000+"&colour=red").StatusCode)
@@ -214,7 +214,7 @@ func TestIdempotency(t *testing.T) {
 
 	// The floor of a day is Stripe's promise, and all of it: the same request
 	// with the same key, a day later, is a new request.
-	t.Run("ForgetsAfterADay", func(t *testing.T) {
+	t.Run("DropsKeysAfterADay", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		pi := b.paid("o1")
@@ -235,7 +235,7 @@ func TestIdempotency(t *testing.T) {
 		require.Len(t, b.effects(EffectRefund), 2)
 	})
 
-	t.Run("ForgetsWhenTheDayEndsByItself", func(t *testing.T) {
+	t.Run("DropsKeysWithoutARequest", func(t *testing.T) {
 		t.Parallel()
 		var shift atomic.Int64
 		b := setup(

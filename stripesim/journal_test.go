@@ -117,7 +117,7 @@ func TestJournal(t *testing.T) {
 	})
 
 	// The promise itself: a process killed at any moment has kept what it said.
-	t.Run("KeepsWhatItAnsweredThroughAKill", func(t *testing.T) {
+	t.Run("KeepsAnsweredRequestsThroughAKill", func(t *testing.T) {
 		t.Parallel()
 		file := filepath.Join(t.TempDir(), "journal")
 		for round := range 3 {
@@ -183,7 +183,7 @@ func TestJournal(t *testing.T) {
 	})
 
 	// The same promise without luck: while the write is stuck, nobody is told.
-	t.Run("IsWrittenBeforeAnybodyIsTold", func(t *testing.T) {
+	t.Run("IsWrittenBeforeTheResponse", func(t *testing.T) {
 		t.Parallel()
 		b, hooked := listening(t)
 		r, w, err := os.Pipe()
@@ -240,7 +240,7 @@ func TestJournal(t *testing.T) {
 func TestChild(t *testing.T) {
 	file := os.Getenv("STRIPESIM_CHILD")
 	if file == "" {
-		t.Skip("only runs as the child of KeepsWhatItAnsweredThroughAKill")
+		t.Skip("only runs as the child of KeepsAnsweredRequestsThroughAKill")
 	}
 	sim, err := New(Options{Store: file})
 	require.NoError(t, err)

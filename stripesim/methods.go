@@ -36,9 +36,11 @@ var (
 // otherMethods are Stripe's payment methods that are no cards.
 var otherMethods = func() params {
 	p := params{}
-	for _, name := range strings.Fields(`acss_debit affirm afterpay_clearpay alipay au_becs_debit bacs_debit bancontact blik boleto
-		cashapp customer_balance eps fpx giropay grabpay ideal interac_present klarna konbini link oxxo p24 paynow paypal pix
-		promptpay revolut_pay sepa_debit sofort swish us_bank_account wechat_pay zip`) {
+	for _, name := range strings.Fields(`
+		acss_debit affirm afterpay_clearpay alipay au_becs_debit bacs_debit bancontact blik boleto cashapp
+		customer_balance eps fpx giropay grabpay ideal interac_present klarna konbini link oxxo p24 paynow
+		paypal pix promptpay revolut_pay sepa_debit sofort swish us_bank_account wechat_pay zip
+	`) {
 		p[name] = unsupported
 	}
 	return p

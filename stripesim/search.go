@@ -47,7 +47,8 @@ type clause struct {
 }
 
 var clausePattern = regexp.MustCompile(
-	`^\s*(-?)(amount|created|currency|customer|status|metadata)(?:\[["']([^"']*)["']\])?(:|~|>=|<=|>|<|=)(?:"([^"]*)"|'([^']*)'|([^\s"']+))\s*`,
+	`^\s*(-?)(amount|created|currency|customer|status|metadata)(?:\[["']([^"']*)["']\])?(:|~|>=|<=|>|<|=)` +
+		`(?:"([^"]*)"|'([^']*)'|([^\s"']+))\s*`,
 )
 
 // searchIntents finds intents by the query language, as they were a while ago.

@@ -85,7 +85,7 @@ func listening(t *testing.T) (*bench, *receiver) {
 func TestWebhooks(t *testing.T) {
 	t.Parallel()
 
-	t.Run("DeliversWhatHappenedSigned", func(t *testing.T) {
+	t.Run("DeliversSignedEvents", func(t *testing.T) {
 		t.Parallel()
 		b, r := listening(t)
 		pi := b.paid("o1")

@@ -32,7 +32,7 @@ func TestAudit(t *testing.T) {
 	}
 	require.Equal(t, 201, api.Pay("paid", api.Order(), "pm_card_visa").Status)
 
-	t.Run("SaysThatAllIsWell", func(t *testing.T) {
+	t.Run("PrintsACleanReport", func(t *testing.T) {
 		out, errs, status := audit(t, nil)
 		require.Zero(t, status, out)
 		require.Empty(t, errs)
@@ -67,7 +67,7 @@ func TestAudit(t *testing.T) {
 	})
 
 	// The last: it leaves the books in disorder.
-	t.Run("SaysWhatOffends", func(t *testing.T) {
+	t.Run("PrintsViolations", func(t *testing.T) {
 		w.Exec("ALTER TABLE outbox_events DISABLE TRIGGER USER")
 		w.Exec("DELETE FROM outbox_events WHERE type = 'payment.succeeded'")
 		w.Exec("UPDATE payments SET intent_id = 'pi_made_up'")

@@ -157,7 +157,7 @@ func TestReadConfig(t *testing.T) {
 	}
 }
 
-func TestReadConfigReadsWhatItMeans(t *testing.T) {
+func TestReadConfigNormalisesValues(t *testing.T) {
 	t.Parallel()
 	// three of which are more than a duration can be
 	_, err := readConfig(settings(map[string]string{"STRIPE_TIMEOUT": "2000000h"}))

@@ -288,9 +288,9 @@ func TestKilledProcessIsResumedByARetry(t *testing.T) {
 	}
 }
 
-// TestKilledProcessIsHeardOf: nobody retries, and the completer would not look for
+// TestWebhookResumesTheWorkOfAKilledProcess: nobody retries, and the completer would not look for
 // an hour. Stripe's webhook says that there is something to see.
-func TestKilledProcessIsHeardOf(t *testing.T) {
+func TestWebhookResumesTheWorkOfAKilledProcess(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
 	mailbox, api := w.Mailbox(), w.Local(world.LocalOptions{})

@@ -23,7 +23,7 @@ func stripeClient(w *world.World) *client.API {
 func TestHousekeeping(t *testing.T) {
 	t.Parallel()
 
-	t.Run("AdoptsWhatALostDatabaseCharged", func(t *testing.T) {
+	t.Run("RecoversChargesOfALostDatabase", func(t *testing.T) {
 		t.Parallel()
 		w := world.New(t)
 		order := w.Local(world.LocalOptions{}).Order()
@@ -50,7 +50,7 @@ func TestHousekeeping(t *testing.T) {
 		require.Contains(t, p.Log(), "a person must look")
 	})
 
-	t.Run("ForgetsAnswersAfterTheRetention", func(t *testing.T) {
+	t.Run("DropsAnswersAfterTheRetention", func(t *testing.T) {
 		t.Parallel()
 		w := world.New(t)
 		p := w.Process("IDEMPOTENCY_RETENTION=" + (world.Lease + 1).String())

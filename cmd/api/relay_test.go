@@ -104,7 +104,7 @@ func TestRelay(t *testing.T) {
 		})
 	})
 
-	t.Run("FindsWhatNobodyToldItOf", func(t *testing.T) {
+	t.Run("FindsEventsOfOtherProcesses", func(t *testing.T) {
 		t.Parallel()
 		w := world.New(t)
 		p := wired(t, w, takesAll{func(context.Context) {}}, nil)

@@ -67,7 +67,7 @@ func request(t *testing.T, method, url, body string) (int, string) {
 func TestRun(t *testing.T) {
 	t.Parallel()
 
-	t.Run("ServesUntilToldToStopAndRemembers", func(t *testing.T) {
+	t.Run("ServesUntilStoppedAndKeepsItsState", func(t *testing.T) {
 		t.Parallel()
 		store := filepath.Join(t.TempDir(), "journal")
 		api, admin, stop := start(t, "-store", store, "-latency", "1ms")
@@ -92,7 +92,7 @@ func TestRun(t *testing.T) {
 		require.NoError(t, stop())
 	})
 
-	t.Run("StopsAlthoughSomebodyIsHeld", func(t *testing.T) {
+	t.Run("StopsWhileARequestIsHeld", func(t *testing.T) {
 		t.Parallel()
 		api, admin, stop := start(t)
 		code, body := request(t, "POST", admin+"/holds", `{"op":"intent.create","point":"before_effect"}`)

@@ -15,7 +15,7 @@
 //	JetStream   the stream   2 minutes, by     holds the consumer; comes    1 MiB (server's  the window, per stream
 //	            (one message Nats-Msg-Id       again after a pause, without max_payload)
 //	            in flight)                     a limit
-//	Kafka       a partition, none across       holds the process's          1 MB (topic's    one producer's retries are
+//	Kafka       a partition, none across       holds the process's          1 MB (topic's    a producer's retries are
 //	            by record    restarts          partitions; tried in place,  max.message.     not repeated
 //	            key                            without a limit              bytes)
 //	SQS FIFO    a message    5 minutes, by     holds the aggregate; visible 256 KiB          the window, per queue

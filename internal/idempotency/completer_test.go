@@ -57,7 +57,7 @@ func (c *completing) runOnce(completer *idempotency.Completer) int {
 func TestCompleter(t *testing.T) {
 	t.Parallel()
 
-	t.Run("FinishesWhatADeadHolderLeft", func(t *testing.T) {
+	t.Run("FinishesTheWorkOfACrashedHolder", func(t *testing.T) {
 		t.Parallel()
 		c := newCompleting(t)
 		c.unfinished("k")
@@ -136,7 +136,7 @@ func TestCompleter(t *testing.T) {
 		require.Equal(t, idempotency.Replay, c.state("k").State)
 	})
 
-	t.Run("TakesEachClaimOnceHoweverManyRun", func(t *testing.T) {
+	t.Run("ConcurrentCompletersTakeEachClaimOnce", func(t *testing.T) {
 		t.Parallel()
 		c := newCompleting(t)
 		for _, key := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"} {
@@ -156,7 +156,7 @@ func TestCompleter(t *testing.T) {
 	})
 
 	// A deployment in which a new version has begun what this one has not heard of.
-	t.Run("LeavesAnUnknownOperationToWhoKnowsIt", func(t *testing.T) {
+	t.Run("LeavesAnUnknownOperationToOtherVersions", func(t *testing.T) {
 		t.Parallel()
 		c := newCompleting(t)
 		c.unfinished("k")
@@ -175,7 +175,7 @@ func TestCompleter(t *testing.T) {
 		require.Equal(t, idempotency.Replay, c.state("k").State)
 	})
 
-	t.Run("ParksWhatKillsItsHolders", func(t *testing.T) {
+	t.Run("ParksKeysThatCrashTheirHolders", func(t *testing.T) {
 		t.Parallel()
 		c := newCompleting(t)
 		c.unfinished("k")
@@ -226,7 +226,7 @@ func TestCompleter(t *testing.T) {
 		require.Equal(t, 1, c.runOnce(c.completer(thing)))
 	})
 
-	t.Run("DoesNotResumeWhatIsParkedUnlessThereIsNews", func(t *testing.T) {
+	t.Run("ParkedKeysResumeOnlyWhenExpedited", func(t *testing.T) {
 		t.Parallel()
 		c := newCompleting(t)
 		c.unfinished("k")

@@ -16,7 +16,7 @@ import (
 func TestConsumer(t *testing.T) {
 	t.Parallel()
 
-	t.Run("AppliesOnceHoweverOftenAndFromHowManySides", func(t *testing.T) {
+	t.Run("AppliesConcurrentRepetitionsOnce", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		var all sync.WaitGroup
@@ -43,7 +43,7 @@ func TestConsumer(t *testing.T) {
 		require.Equal(t, []string{"ord_1-1", "ord_1-1"}, b.applied())
 	})
 
-	t.Run("KeepsWhatFailsAndTellsTheBrokerToForgetIt", func(t *testing.T) {
+	t.Run("StoresFailedMessagesAndAcknowledgesThem", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		b.fail = func(inbox.Event) error { return errNotNow }
@@ -99,7 +99,7 @@ func TestConsumer(t *testing.T) {
 		)
 	})
 
-	t.Run("ParksPoisonUntilSomebodyHasMendedIt", func(t *testing.T) {
+	t.Run("ParksPoisonUntilUnparked", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		b.fail = func(e inbox.Event) error {
@@ -123,7 +123,7 @@ func TestConsumer(t *testing.T) {
 		require.Equal(t, []string{"ord_1-1", "ord_1-2"}, b.applied())
 	})
 
-	t.Run("ParksWhatIsNotOurs", func(t *testing.T) {
+	t.Run("ParksForeignMessages", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		b.handle(inbox.Message{ID: "PAYONCE-at-7", Body: []byte("hello")})
@@ -140,7 +140,7 @@ func TestConsumer(t *testing.T) {
 		require.Equal(t, 1, b.count("SELECT count(*) FROM inbox_events WHERE last_error LIKE 'panic: bug: nil map%'"))
 	})
 
-	t.Run("DoesNotTryForEverWhatKillsItsProcess", func(t *testing.T) {
+	t.Run("ParksEventsThatCrashTheProcess", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		b.fail = func(inbox.Event) error { die(); return nil }

@@ -120,7 +120,7 @@ func (c *crowd) statements(query string) (n int) {
 func TestIntake(t *testing.T) {
 	t.Parallel()
 
-	t.Run("StoresThoseWhoWaitInOneStatement", func(t *testing.T) {
+	t.Run("StoresWaitingEventsInOneStatement", func(t *testing.T) {
 		t.Parallel()
 		c := newCrowd(t)
 		for _, id := range []string{"c", "a", "b", "a"} {
@@ -131,7 +131,7 @@ func TestIntake(t *testing.T) {
 		require.Equal(t, 1, c.statements("InboxReceiveAll"))
 	})
 
-	t.Run("OneThatCannotBeStoredKeepsNobodyOut", func(t *testing.T) {
+	t.Run("AnInvalidEventDoesNotBlockItsBatch", func(t *testing.T) {
 		t.Parallel()
 		c := newCrowd(t)
 		bad := event("b")
@@ -147,7 +147,7 @@ func TestIntake(t *testing.T) {
 	})
 
 	// Its sender must send again whatever nobody can vouch for.
-	t.Run("WhatIsInDoubtIsToBeSentAgain", func(t *testing.T) {
+	t.Run("AStoreInDoubtIsResent", func(t *testing.T) {
 		t.Parallel()
 		for when, arm := range map[string]func(*pgproxy.Proxy, string) *pgproxy.Cut{"Before": (*pgproxy.Proxy).Before,
 			"After": (*pgproxy.Proxy).After} {
@@ -170,7 +170,7 @@ func TestIntake(t *testing.T) {
 		}
 	})
 
-	t.Run("ASenderWhoLeavesHoldsNobodyUp", func(t *testing.T) {
+	t.Run("ADisconnectedSenderDoesNotBlockOthers", func(t *testing.T) {
 		t.Parallel()
 		c := newCrowd(t)
 		ctx, leave := context.WithCancel(t.Context())
@@ -186,7 +186,7 @@ func TestIntake(t *testing.T) {
 	})
 
 	// Another process stores the same events, sorted as everybody does.
-	t.Run("TwoWhoStoreTheSameEventsDoNotWaitForEachOther", func(t *testing.T) {
+	t.Run("ConcurrentStoresOfTheSameEventsDoNotDeadlock", func(t *testing.T) {
 		t.Parallel()
 		c := newCrowd(t)
 		c.send(t.Context(), event("b"))

@@ -208,7 +208,7 @@ func TestProcessor(t *testing.T) {
 		require.Equal(t, map[string]int{"pending": 1}, b.statuses())
 	})
 
-	t.Run("TakesOverFromADeadProcess", func(t *testing.T) {
+	t.Run("TakesOverFromACrashedProcess", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		receive(b, "evt_1")

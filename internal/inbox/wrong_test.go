@@ -141,7 +141,7 @@ func TestEffectsUnderKills(t *testing.T) {
 	})
 
 	// The right consumer, acknowledged before it has committed.
-	t.Run("AreLostWhenTheBrokerIsToldFirst", func(t *testing.T) {
+	t.Run("AreLostWhenAcknowledgedBeforeTheCommit", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		kills, repeats := deliverAll(b, func(m inbox.Message, ack func()) {

@@ -352,7 +352,7 @@ func TestReaper(t *testing.T) {
 		exec(t, pool, "UPDATE event_feeds SET reap_at = '-infinity'")
 	}
 
-	t.Run("RemovesOnlyWhatIsPublishedAndOld", func(t *testing.T) {
+	t.Run("RemovesOnlyOldPublishedEvents", func(t *testing.T) {
 		t.Parallel()
 		pool, _, reaper := setup(t)
 		n, err := reaper.RunOnce(t.Context())
@@ -373,7 +373,7 @@ func TestReaper(t *testing.T) {
 		require.Equal(t, 7, count(t, pool, "SELECT count(*) FROM outbox_events"))
 	})
 
-	t.Run("SaysWhenACursorHasMissedSomething", func(t *testing.T) {
+	t.Run("RejectsACursorWithRemovedSuccessors", func(t *testing.T) {
 		t.Parallel()
 		pool, feed, reaper := setup(t)
 		age(t, pool, 4)

@@ -116,7 +116,7 @@ func TestRelay(t *testing.T) {
 		require.Equal(t, 2, drain(t, outbox.NewRelay(pool, broker, outbox.RelayOptions{})))
 	})
 
-	t.Run("GivesBackWhatItLeasedWhileItWasStopped", func(t *testing.T) {
+	t.Run("ReleasesLeasesOnShutdown", func(t *testing.T) {
 		t.Parallel()
 		dsn := dbtest.URL(t)
 		proxy, err := pgproxy.Start(dsn)
@@ -213,7 +213,7 @@ func TestRelay(t *testing.T) {
 
 	// An event that was parked holds back those behind it, also when one before it is
 	// sent once more, and they could be taken together with that.
-	t.Run("DoesNotPassOverWhatIsParked", func(t *testing.T) {
+	t.Run("ParkedEventsBlockLaterOnes", func(t *testing.T) {
 		t.Parallel()
 		pool, broker := dbtest.New(t), &brokerLog{}
 		relay := outbox.NewRelay(pool, broker, outbox.RelayOptions{})
@@ -252,7 +252,7 @@ func TestRelay(t *testing.T) {
 
 	// Between any two of its three steps a relay may die. Another one sends what it
 	// held, in its order, and what had been sent goes out again under the same id.
-	t.Run("SendsWhatADeadRelayHeld", func(t *testing.T) {
+	t.Run("SendsEventsOfACrashedRelay", func(t *testing.T) {
 		t.Parallel()
 		for _, c := range []struct {
 			dies string
@@ -385,7 +385,7 @@ func TestRelay(t *testing.T) {
 		require.Zero(t, count(t, pool, "SELECT count(*) FROM outbox_events WHERE parked_at IS NOT NULL"))
 	})
 
-	t.Run("FindsWhatCommitsLongAfterItWasWritten", func(t *testing.T) {
+	t.Run("FindsEventsCommittedLate", func(t *testing.T) {
 		t.Parallel()
 		pool, broker := dbtest.New(t), &brokerLog{}
 		slow, err := pool.Raw().Begin(t.Context())

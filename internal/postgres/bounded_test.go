@@ -13,10 +13,10 @@ import (
 	"example.com/payonce/testkit/pgproxy"
 )
 
-// TestNobodyWaitsForASilentServer holds back an answer for ever, as a server does
+// TestUnresponsiveServerTimesOut holds back an answer for ever, as a server does
 // that is gone without a word: its address went to another, and nothing resets the
 // connections to it. Whoever waits has no deadline of its own, like the loops.
-func TestNobodyWaitsForASilentServer(t *testing.T) {
+func TestUnresponsiveServerTimesOut(t *testing.T) {
 	t.Parallel()
 	read := func(ctx context.Context, q *db.Queries) error {
 		_, err := q.TenantExists(ctx, "ten_1")

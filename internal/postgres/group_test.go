@@ -32,7 +32,7 @@ func TestGroup(t *testing.T) {
 		g.idle()
 	})
 
-	t.Run("NobodyWaitsForOthersWhenALaneIsFree", func(t *testing.T) {
+	t.Run("RunsAloneWhenALaneIsFree", func(t *testing.T) {
 		t.Parallel()
 		g := newGroup(t, dbtest.URL(t))
 		for _, key := range []string{"a", "b", "c"} {
@@ -42,7 +42,7 @@ func TestGroup(t *testing.T) {
 		g.idle()
 	})
 
-	t.Run("EachIsToldWhatItWouldBeToldAlone", func(t *testing.T) {
+	t.Run("EachGetsTheResultItWouldHaveAlone", func(t *testing.T) {
 		t.Parallel()
 		g := newGroup(t, dbtest.URL(t))
 		require.NoError(t, g.claim("taken"))
@@ -62,7 +62,7 @@ func TestGroup(t *testing.T) {
 		require.Equal(t, 4, count(t, g.pool, `SELECT count(*) FROM idempotency_keys`))
 	})
 
-	t.Run("NobodyWaitsForALockedRowOfAnother", func(t *testing.T) {
+	t.Run("ALockedRowDelaysNoOtherMember", func(t *testing.T) {
 		t.Parallel()
 		u, err := url.Parse(dbtest.URL(t))
 		require.NoError(t, err)
@@ -89,7 +89,7 @@ func TestGroup(t *testing.T) {
 		require.NoError(t, <-waits, "and whoever waited has its row now")
 	})
 
-	t.Run("ALaneIsNotKeptByWhoWaits", func(t *testing.T) {
+	t.Run("AWaitingStatementReleasesItsLane", func(t *testing.T) {
 		t.Parallel()
 		g := newGroup(t, dbtest.URL(t))
 		require.NoError(t, g.claim("locked"))
@@ -141,7 +141,7 @@ func TestGroup(t *testing.T) {
 		}
 	})
 
-	t.Run("WhoLeavesTakesNobodyAlong", func(t *testing.T) {
+	t.Run("ACanceledMemberDoesNotCancelItsGroup", func(t *testing.T) {
 		t.Parallel()
 		g := newGroup(t, dbtest.URL(t))
 		ctx, cancel := context.WithCancel(t.Context())

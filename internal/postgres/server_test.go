@@ -119,9 +119,9 @@ func TestMigrationsTakeTheirTime(t *testing.T) {
 	require.NoError(t, pool.CheckSchema(t.Context()))
 }
 
-// TestPoolIsAsLargeAsItsURLSays: on a larger machine the default is too few, and
+// TestPoolSizeIsThatOfTheURL: on a larger machine the default is too few, and
 // an operator who says so must not be ignored.
-func TestPoolIsAsLargeAsItsURLSays(t *testing.T) {
+func TestPoolSizeIsThatOfTheURL(t *testing.T) {
 	t.Parallel()
 	for query, want := range map[string]int32{"": 16, "?pool_max_conns=40": 40} {
 		pool, err := postgres.Open(t.Context(), "postgres://nobody@127.0.0.1:9/nowhere"+query, postgres.Options{})

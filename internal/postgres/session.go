@@ -41,7 +41,7 @@ var limits = []string{"statement_timeout", "lock_timeout", "idle_in_transaction_
 const unlimited = `SELECT coalesce(array_agg(name), '{}')::text[] FROM unnest($1::text[]) AS name WHERE
 	current_setting(name) = '0'`
 
-// Check connects to the server, and rejects sessions in which the service would fail later. Its errors are for whoever
+// Check connects to the server, and rejects sessions in which the service would fail later. Its errors are for the person who
 // set the connection string.
 func (p *Pool) Check(ctx context.Context) error {
 	conn, err := p.pgx.Acquire(ctx)
