@@ -25,12 +25,13 @@ const (
 	auditCouldNotRun exitStatus = 2
 )
 
+// A backup is rarely older than auditSince, so the default also finds what a restore has lost.
 const (
 	auditSince   = 48 * time.Hour
 	auditRowsMax = 100 // of one check that are printed; violations counts all
 )
 
-// auditReport is what audit prints as JSON.
+// auditReport is what audit prints as JSON. Scripts and the chaos harness read it, so its members are fixed.
 type auditReport struct {
 	OK         bool         `json:"ok"`
 	Checks     []auditCheck `json:"checks"`
@@ -44,6 +45,7 @@ type auditCheck struct {
 	Rows       []postgres.Violation `json:"rows"`
 }
 
+// auditDrift is per currency: amounts of two currencies cannot be added.
 type auditDrift struct {
 	Currency string `json:"currency"`
 	Minor    int64  `json:"minor"`
@@ -69,6 +71,7 @@ func audit(ctx context.Context, cli cli, args []string) error {
 	} else {
 		err = report.print(cli.stdout)
 	}
+	// Three exit codes, because a cron job must tell "violations" from "the database was down".
 	switch {
 	case err != nil:
 		return auditCouldNotRun
@@ -78,11 +81,14 @@ func audit(ctx context.Context, cli cli, args []string) error {
 	return nil
 }
 
+// runAudit reads, and never writes. Stripe is configured without metrics and log: its errors are the command's own.
 func runAudit(ctx context.Context, cli cli, since time.Duration) (report auditReport, err error) {
 	stripe, err := readStripeConfig(cli.getenv)
 	if err != nil {
 		return report, err
 	}
+	// No transaction around all of it: on a large database a snapshot of that age would keep vacuum from removing dead
+	// rows.
 	err = cli.withDatabase(ctx, func(pool *postgres.Pool) error {
 		if err := pool.CheckSchema(ctx); err != nil {
 			return err
@@ -117,6 +123,8 @@ var comparisons = []struct {
 	{db.FindingKindStatus, "I8h", "statuses agree with those at Stripe"},
 }
 
+// newAuditReport adds the comparison with Stripe to the checks of the database, sorted by number: I8e follows I8d
+// although it is not a query.
 func newAuditReport(checks []postgres.Check, compared payments.Comparison) auditReport {
 	for _, c := range comparisons {
 		check := postgres.Check{ID: c.id, Name: c.name}
@@ -152,6 +160,7 @@ func number(id string) (n int) {
 	return n
 }
 
+// print writes the table of checks first, so that an operator sees in one screen which of them fail, and then the rows.
 func (r auditReport) print(w io.Writer) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, c := range r.Checks {

@@ -47,6 +47,8 @@ func openDatabase(ctx context.Context, url string, o postgres.Options) (*postgre
 	return pool, nil
 }
 
+// migrate lists or applies migrations. There is no "down": a released migration is never undone,
+// another one follows it.
 func migrate(ctx context.Context, cli cli, args []string) error {
 	verb := "up"
 	if len(args) > 0 {
@@ -82,6 +84,7 @@ func migrateUp(ctx context.Context, pool *postgres.Pool, stdout io.Writer) error
 	return err
 }
 
+// tenantCreate prints the first API key together with the tenant: without a key the tenant could do nothing.
 func tenantCreate(ctx context.Context, cli cli, args []string) error {
 	if len(args) != 1 || args[0] == "" {
 		return errUsage
@@ -121,6 +124,7 @@ func printNewKey(ctx context.Context, q *db.Queries, tenantID string, stdout io.
 	}{tenantID, key})
 }
 
+// tenantKeyRevoke takes the key's last characters, because keys cannot be listed: only hashes are stored.
 func tenantKeyRevoke(ctx context.Context, cli cli, args []string) error {
 	if len(args) != 2 {
 		return errUsage

@@ -85,6 +85,7 @@ func readConfig(getenv func(string) string) (config, error) {
 				"still works", requestBudget, c.StripeTimeout),
 		)
 	}
+	// Else the reaper could drop a response whose request is still waiting for it.
 	if c.IdempotencyRetention <= c.IdempotencyLease {
 		e.fail("IDEMPOTENCY_RETENTION", fmt.Sprintf("must exceed IDEMPOTENCY_LEASE (%s)", c.IdempotencyLease))
 	}
@@ -139,6 +140,7 @@ type environment struct {
 	err    error
 }
 
+// fail keeps the first error only: the next ones are often its consequences.
 func (e *environment) fail(name, wrong string) {
 	if e.err == nil {
 		e.err = fmt.Errorf("%s %s", name, wrong)
@@ -174,6 +176,7 @@ func (e *environment) token(name string) string {
 	return v
 }
 
+// list ignores empty entries: a trailing comma is common while a secret is rotated.
 func (e *environment) list(name string) (list []string) {
 	for part := range strings.SplitSeq(e.getenv(name), ",") {
 		if part = strings.TrimSpace(part); part != "" {
@@ -183,6 +186,7 @@ func (e *environment) list(name string) (list []string) {
 	return list
 }
 
+// duration rejects zero: none of the settings means "never" with it, and a loop would run without a pause.
 func (e *environment) duration(name string, otherwise time.Duration) time.Duration {
 	v := e.getenv(name)
 	if v == "" {
@@ -196,6 +200,7 @@ func (e *environment) duration(name string, otherwise time.Duration) time.Durati
 	return d
 }
 
+// rate rejects NaN, which compares false with every limit and so would mean "no requests at all".
 func (e *environment) rate(name string, otherwise float64) float64 {
 	v := e.getenv(name)
 	if v == "" {
@@ -209,6 +214,7 @@ func (e *environment) rate(name string, otherwise float64) float64 {
 	return n
 }
 
+// boolean reads what strconv does: 1, t, true, and no "yes" or "on", which YAML users expect to work. So those fail.
 func (e *environment) boolean(name string, otherwise bool) bool {
 	v := e.getenv(name)
 	if v == "" {
@@ -232,6 +238,7 @@ func (e *environment) oneOf(name string, words ...string) string {
 	return words[0]
 }
 
+// address requires a port, because Go would listen on a random one without.
 func (e *environment) address(name, otherwise string) string {
 	v := e.text(name, otherwise)
 	if _, port, err := net.SplitHostPort(v); err != nil || port == "" {
@@ -240,6 +247,7 @@ func (e *environment) address(name, otherwise string) string {
 	return v
 }
 
+// baseURL rejects a query and a fragment: paths are appended to the URL, so both would end up in the middle of it.
 func (e *environment) baseURL(name string) string {
 	v := e.getenv(name)
 	if v == "" {
@@ -263,6 +271,7 @@ func (e *environment) logLevel() (level slog.Level) {
 	return level
 }
 
+// errNoDatabaseURL is for commands that read no other setting.
 var errNoDatabaseURL = errors.New("DATABASE_URL is required: postgres://user:password@host:port/database")
 
 // LogValue is the settings as they are printed at the start, without secrets.

@@ -16,6 +16,7 @@ var ledgerPart = part{name: "ledger", read: func(*environment) partSettings { re
 type books struct{}
 
 func (books) wire(_ context.Context, s *service) error {
+	// No loop and no reaper: entries are written with the event's inbox row, and are kept for ever.
 	s.consume(ledgerConsumer, ledger.Handler())
 	return nil
 }

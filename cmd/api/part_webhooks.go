@@ -39,6 +39,7 @@ func (w webhooks) wire(_ context.Context, s *service) error {
 	n := notifier.New(s.pool, notifier.Options{
 		AllowPrivate: w.allowPrivate, Metrics: notifier.NewMetrics(s.metrics), Log: s.log, Tracer: s.tracer,
 	})
+	// The consumer only stores a delivery for each event; the loop sends it. A slow endpoint never delays the broker.
 	s.consume(notifierConsumer, notifier.Handler())
 	s.loops = append(s.loops, loop{name: "notifier", every: notifyEvery, runOnce: n.RunOnce})
 	s.reap("delivery reaper", reapEvery, notifier.NewReaper(s.pool, 0).RunOnce)

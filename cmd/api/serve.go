@@ -30,6 +30,7 @@ const gcPercent = 400
 // 30 seconds.
 const drain = 25 * time.Second
 
+// serveCommand rejects arguments: settings come from the environment only, so that a secret is never in a process list.
 func serveCommand(ctx context.Context, cli cli, args []string) error {
 	if len(args) > 0 {
 		return errUsage
@@ -48,6 +49,8 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 	if getenv("GOGC") == "" && !strings.HasPrefix(c.BrokerURL, "embedded:") {
 		debug.SetGCPercent(gcPercent)
 	}
+	// The database is required at the start, the broker is not: without the one nothing can be accepted, without the
+	// other events wait in the outbox.
 	pool, err := openDatabase(ctx, c.DatabaseURL, postgres.Options{GroupCommit: c.GroupCommit})
 	if err != nil {
 		return err
@@ -75,6 +78,8 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 		return err
 	}
 
+	// Both addresses are taken before any loop starts: a second process that is started by mistake fails here, without
+	// having done any work.
 	public, err := listen(ctx, "HTTP_ADDR", c.HTTPAddr)
 	if err != nil {
 		return err
@@ -87,6 +92,7 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 	go func() { _ = admin.Serve(private) }() // Its error is that of the Close below.
 	defer func() { _ = admin.Close() }()
 
+	// The loops have a separate context, so that they also stop when the server fails and ctx has not ended.
 	loopsCtx, stopLoops := context.WithCancel(ctx)
 	defer stopLoops()
 	wait := start(loopsCtx, log, newLoopMetrics(metrics), drain, s.loops...)
@@ -101,6 +107,7 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 	return err
 }
 
+// prepareSchema stops the start on an older schema: the first request would fail, and possibly after money has moved.
 func prepareSchema(ctx context.Context, c config, pool *postgres.Pool, log *slog.Logger) error {
 	if !c.AutoMigrate {
 		err := pool.CheckSchema(ctx)
@@ -124,6 +131,7 @@ func newLogger(c config, w io.Writer) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, o))
 }
 
+// listen names the variable in its error, because two addresses are listened on.
 func listen(ctx context.Context, name, addr string) (net.Listener, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if err != nil {
@@ -132,6 +140,7 @@ func listen(ctx context.Context, name, addr string) (net.Listener, error) {
 	return l, nil
 }
 
+// newMetrics makes a registry without global state, so that tests can run several services in one process.
 func newMetrics(pool *postgres.Pool) *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -22,6 +22,7 @@ type vitals struct {
 	oldestTransaction prometheus.Gauge
 }
 
+// newVitals registers the gauges. They are zero or absent until the loop has run once.
 func newVitals(pool *postgres.Pool, r prometheus.Registerer) *vitals {
 	f := promauto.With(r)
 	return &vitals{

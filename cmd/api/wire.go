@@ -120,6 +120,7 @@ func (s *service) wirePayments() {
 		StripeTimeout: c.StripeTimeout, ActionTimeout: c.ActionTimeout, Metrics: payments.NewMetrics(s.metrics),
 		Log: s.log,
 	})
+	// The table of operations. A part adds its own with maps.Copy; a name must never change, because keys have it.
 	s.operations = s.payments.Operations()
 	s.handlers = map[string]inbox.Handler{payments.StripeEvents: s.payments.WebhookHandler()}
 
@@ -148,6 +149,7 @@ func (s *service) wireInbox() {
 	s.reap("inbox reaper", reapEvery, inbox.NewReaper(s.pool, 0).RunOnce)
 }
 
+// wireAPI comes last: the routes refuse an operation that is not in the table.
 func (s *service) wireAPI() {
 	c, o := s.config, s.http
 	o.Pool, o.Keys, o.Operations, o.Payments, o.Feed = s.pool, s.keys, s.operations, s.payments, outbox.NewFeed(s.pool)

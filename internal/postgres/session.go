@@ -41,8 +41,8 @@ var limits = []string{"statement_timeout", "lock_timeout", "idle_in_transaction_
 const unlimited = `SELECT coalesce(array_agg(name), '{}')::text[] FROM unnest($1::text[]) AS name WHERE
 	current_setting(name) = '0'`
 
-// Check connects to the server, and rejects sessions in which the service would fail later. Its errors are for the person who
-// set the connection string.
+// Check connects to the server, and rejects sessions in which the service would fail later. Its errors tell an operator
+// what to change in the connection string.
 func (p *Pool) Check(ctx context.Context) error {
 	conn, err := p.pgx.Acquire(ctx)
 	if err != nil {
