@@ -14,7 +14,7 @@ var checkoutsPart = part{name: "checkouts", read: func(*environment) partSetting
 type checkouts struct{}
 
 func (checkouts) wire(_ context.Context, s *service) error {
-	// Releases the stock of abandoned checkouts whose payment has not begun. A reservation whose payment has begun never
+	// Releases the stock of abandoned checkouts whose payment has not begun. One whose payment has begun never
 	// expires: the customer may be charged at that moment.
 	s.loops = append(s.loops, loop{name: "reservations", every: reserveEvery, runOnce: s.payments.ExpireReservations})
 	return nil
