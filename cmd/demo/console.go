@@ -220,7 +220,8 @@ func (c *console) startA(run *actionRun) {
 		return
 	}
 	c.showProcesses(stateUp)
-	run.add(entry{Kind: kindFault, Text: fmt.Sprintf("Process A is started again (%d). No work is left for it.", p.PID())})
+	text := fmt.Sprintf("Process A is started again (%d). No work is left for it.", p.PID())
+	run.add(entry{Kind: kindFault, Text: text})
 }
 
 // ensureAIsUp restarts A if it is killed, for actions that need both processes.
@@ -249,6 +250,7 @@ func (c *console) startANow() {
 // showEvent adds an event that the broker has delivered to its run.
 func (c *console) showEvent(m inbox.Message) {
 	if run := c.runOf(m.Subject, orderIn(m.Body)); run != nil {
-		run.add(entry{Kind: kindEvent, Text: m.Type, Answer: fmt.Sprintf("version %d", m.Version), Code: codeOf["event"]})
+		version := fmt.Sprintf("version %d", m.Version)
+		run.add(entry{Kind: kindEvent, Text: m.Type, Answer: version, Code: codeOf["event"]})
 	}
 }

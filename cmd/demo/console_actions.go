@@ -33,10 +33,11 @@ var actions = []action{
 	},
 	{
 		Name: "double", Button: "Double click", Note: "two requests at once",
-		Title:  "A double click",
-		Why:    "The same request is sent to both processes at the same moment, while Stripe is slow.",
-		Reason: "The first to insert the key executes the request. The other gets 409, retries, and gets the same response.",
-		do:     payConcurrently(2, "The same request twice"),
+		Title: "A double click",
+		Why:   "The same request is sent to both processes at the same moment, while Stripe is slow.",
+		Reason: "The first to insert the key executes the request. The other gets 409, retries, and " +
+			"gets the same response.",
+		do: payConcurrently(2, "The same request twice"),
 	},
 	{
 		Name: "fifty", Button: "Pay 50 times at once", Note: "at the same moment",
@@ -47,40 +48,46 @@ var actions = []action{
 	},
 	{
 		Name: "lose", Button: "Lose Stripe's response", Note: "after the charge", Breaks: true,
-		Title:  "Stripe's response is lost",
-		Why:    "Stripe charges the card, then the connection breaks. The API cannot know whether the charge was made.",
-		Reason: "The API responds 202, looks the payment up at Stripe instead of charging again, and then completes it.",
-		do:     loseStripeResponse,
+		Title: "Stripe's response is lost",
+		Why:   "Stripe charges the card, then the connection breaks. The API cannot know whether the charge was made.",
+		Reason: "The API responds 202, looks the payment up at Stripe instead of charging again, and " +
+			"then completes it.",
+		do: loseStripeResponse,
 	},
 	{
-		Name: "webhook", Button: "Send the webhook 3 times", Note: "Stripe may repeat it", Breaks: true, Exclusive: true,
-		Title:  "The webhook is delivered three times",
-		Why:    "Stripe delivers every webhook at least once. Here it delivers one three times.",
-		Reason: "The inbox stores the event's id together with its effect, in one commit. The second and third find it there.",
-		do:     sendWebhookThrice,
+		Name: "webhook", Button: "Send the webhook 3 times", Note: "Stripe may repeat it",
+		Breaks: true, Exclusive: true,
+		Title: "The webhook is delivered three times",
+		Why:   "Stripe delivers every webhook at least once. Here it delivers one three times.",
+		Reason: "The inbox stores the event's id together with its effect, in one commit. The second " +
+			"and third find it there.",
+		do: sendWebhookThrice,
 	},
 	{
 		Name: "kill", Button: "Kill an API process", Note: "kill -9, after the charge", Breaks: true, Exclusive: true,
-		Title:  "kill -9 after the charge",
-		Why:    "Stripe has charged the card. The API process is killed before it can record that.",
-		Reason: "When its lease had expired, the other process took over, looked the payment up at Stripe and found the charge.",
-		do:     killProcess,
+		Title: "kill -9 after the charge",
+		Why:   "Stripe has charged the card. The API process is killed before it can record that.",
+		Reason: "When its lease had expired, the other process took over, looked the payment up at " +
+			"Stripe and found the charge.",
+		do: killProcess,
 	},
 	{
 		Name: "pause", Button: "Pause it past its lease", Note: "then let it continue", Breaks: true, Exclusive: true,
 		Title: "A process that wakes up too late",
 		Why: "Stripe has charged the card. The process is paused until its lease has expired and the other process " +
 			"has completed the payment. Then it continues.",
-		Reason: "Each claim has a token, and each write checks it. The paused process has an old one: it can change nothing.",
-		do:     pauseProcess,
+		Reason: "Each claim has a token, and each write checks it. The paused process has an old one: " +
+			"it can change nothing.",
+		do: pauseProcess,
 	},
 	{
 		Name: "cut", Button: "Cut off PostgreSQL", Note: "for three seconds", Breaks: true, Exclusive: true,
 		Title: "PostgreSQL is unavailable",
 		Why: "Stripe has charged the card. Before that can be recorded, every connection to the database is closed, " +
 			"for three seconds.",
-		Reason: "Without its database the API does nothing and responds 503. The claim was stored before the call to Stripe.",
-		do:     cutPostgres,
+		Reason: "Without its database the API does nothing and responds 503. The claim was stored " +
+			"before the call to Stripe.",
+		do: cutPostgres,
 	},
 	{
 		Name: "again", Button: "Retry", Note: "the last request, at both processes",
@@ -293,7 +300,8 @@ func pauseProcess(run *actionRun) error {
 			return err
 		}
 		if after <= before { // on a busy machine A's call to Stripe can time out before A is paused
-			run.add(entry{Kind: kindClaim, Text: "A had given up before it was frozen, and writes nothing", Tone: toneWait})
+			text := "A had given up before it was frozen, and writes nothing"
+			run.add(entry{Kind: kindClaim, Text: text, Tone: toneWait})
 			return nil
 		}
 		run.add(entry{

@@ -72,7 +72,7 @@ type purchase struct {
 	Order      string `json:"order"`
 	Title      string `json:"title"`
 	Requests   int    `json:"requests"`   // payment requests sent by the shop
-	Suppressed int    `json:"suppressed"` // requests and webhooks that changed nothing: replayed, in progress or duplicate
+	Suppressed int    `json:"suppressed"` // of those and of webhooks: replayed, 409, or duplicate
 	Charges    int    `json:"charges"`    // at Stripe
 }
 

@@ -14,7 +14,8 @@ func brokerKilled(p *sceneRun) {
 	p.payUntilFinal(p.b, p.key("pay"), order, visa)
 	p.expectCharges(order, 1)
 	p.out.result(true, fmt.Sprintf(
-		"%d events wait in the outbox table, committed together with the changes they describe.", p.unpublishedEvents(order)))
+		"%d events wait in the outbox table, committed together with the changes they describe.",
+		p.unpublishedEvents(order)))
 	p.must(p.broker.start(p.ctx))
 	p.event("The broker is started again (%d).", p.broker.PID())
 	began := time.Now()
