@@ -25,36 +25,10 @@ func (q *Queries) CheckoutEnd(ctx context.Context, arg CheckoutEndParams) error 
 	return err
 }
 
-const CheckoutFailure = `-- name: CheckoutFailure :exec
-UPDATE checkouts SET failure_code = $1, failure_decline_code = $2, failure_message = $3, declined = $4
-WHERE tenant_id = $5 AND id = $6
-`
-
-type CheckoutFailureParams struct {
-	Code        *string
-	DeclineCode *string
-	Message     *string
-	Declined    bool
-	TenantID    string
-	ID          string
-}
-
-// Why the checkout comes to nothing; null where it turns out that it does not.
-func (q *Queries) CheckoutFailure(ctx context.Context, arg CheckoutFailureParams) error {
-	_, err := q.db.Exec(ctx, CheckoutFailure,
-		arg.Code,
-		arg.DeclineCode,
-		arg.Message,
-		arg.Declined,
-		arg.TenantID,
-		arg.ID,
-	)
-	return err
-}
-
 const CheckoutGet = `-- name: CheckoutGet :many
 SELECT c.tenant_id, c.id, c.version, c.status, c.idempotency_key, c.order_id, c.payment_id, c.failure_code, c.failure_decline_code, c.failure_message, c.declined, c.created_at, s.tenant_id, s.checkout_id, s.step, s.status, s.attempts, s.updated_at
-FROM checkouts c JOIN checkout_steps s ON s.tenant_id = c.tenant_id AND s.checkout_id = c.id
+FROM checkouts c
+JOIN checkout_steps s ON s.tenant_id = c.tenant_id AND s.checkout_id = c.id
 WHERE c.tenant_id = $1 AND c.id = $2
 ORDER BY s.step
 `
@@ -69,7 +43,8 @@ type CheckoutGetRow struct {
 	CheckoutStep CheckoutStep
 }
 
-// A checkout and its steps, as one moment shows them: a row a step, in their order. No row: the tenant has no such checkout.
+// Returns a checkout with its steps in one snapshot: one row per step, in order. No row: the tenant has no such
+// checkout.
 func (q *Queries) CheckoutGet(ctx context.Context, arg CheckoutGetParams) ([]CheckoutGetRow, error) {
 	rows, err := q.db.Query(ctx, CheckoutGet, arg.TenantID, arg.ID)
 	if err != nil {
@@ -111,9 +86,11 @@ func (q *Queries) CheckoutGet(ctx context.Context, arg CheckoutGetParams) ([]Che
 
 const CheckoutInsert = `-- name: CheckoutInsert :exec
 WITH saga AS (
-    INSERT INTO checkouts (tenant_id, id, idempotency_key, created_at) VALUES ($1, $2, $3, $4)
+    INSERT INTO checkouts (tenant_id, id, idempotency_key, created_at)
+    VALUES ($1, $2, $3, $4)
 )
-INSERT INTO checkout_steps (tenant_id, checkout_id, step) SELECT $1, $2, unnest(enum_range(NULL::saga_step))
+INSERT INTO checkout_steps (tenant_id, checkout_id, step)
+SELECT $1, $2, unnest(enum_range(NULL::saga_step))
 `
 
 type CheckoutInsertParams struct {
@@ -123,7 +100,7 @@ type CheckoutInsertParams struct {
 	CreatedAt      time.Time
 }
 
-// Writes the whole saga down, before any of it is done.
+// Inserts a checkout and all its steps, before the first step begins.
 func (q *Queries) CheckoutInsert(ctx context.Context, arg CheckoutInsertParams) error {
 	_, err := q.db.Exec(ctx, CheckoutInsert,
 		arg.TenantID,
@@ -134,52 +111,82 @@ func (q *Queries) CheckoutInsert(ctx context.Context, arg CheckoutInsertParams) 
 	return err
 }
 
-const CheckoutOrder = `-- name: CheckoutOrder :exec
+const CheckoutSetFailure = `-- name: CheckoutSetFailure :exec
+UPDATE checkouts
+SET failure_code = $1, failure_decline_code = $2,
+    failure_message = $3, declined = $4
+WHERE tenant_id = $5 AND id = $6
+`
+
+type CheckoutSetFailureParams struct {
+	Code        *string
+	DeclineCode *string
+	Message     *string
+	Declined    bool
+	TenantID    string
+	ID          string
+}
+
+// Records why the checkout fails, or clears it with nulls.
+func (q *Queries) CheckoutSetFailure(ctx context.Context, arg CheckoutSetFailureParams) error {
+	_, err := q.db.Exec(ctx, CheckoutSetFailure,
+		arg.Code,
+		arg.DeclineCode,
+		arg.Message,
+		arg.Declined,
+		arg.TenantID,
+		arg.ID,
+	)
+	return err
+}
+
+const CheckoutSetOrder = `-- name: CheckoutSetOrder :exec
 UPDATE checkouts SET order_id = $1 WHERE tenant_id = $2 AND id = $3
 `
 
-type CheckoutOrderParams struct {
+type CheckoutSetOrderParams struct {
 	OrderID  *string
 	TenantID string
 	ID       string
 }
 
-func (q *Queries) CheckoutOrder(ctx context.Context, arg CheckoutOrderParams) error {
-	_, err := q.db.Exec(ctx, CheckoutOrder, arg.OrderID, arg.TenantID, arg.ID)
+func (q *Queries) CheckoutSetOrder(ctx context.Context, arg CheckoutSetOrderParams) error {
+	_, err := q.db.Exec(ctx, CheckoutSetOrder, arg.OrderID, arg.TenantID, arg.ID)
 	return err
 }
 
-const CheckoutPayment = `-- name: CheckoutPayment :exec
+const CheckoutSetPayment = `-- name: CheckoutSetPayment :exec
 UPDATE checkouts SET payment_id = $1 WHERE tenant_id = $2 AND id = $3
 `
 
-type CheckoutPaymentParams struct {
+type CheckoutSetPaymentParams struct {
 	PaymentID *string
 	TenantID  string
 	ID        string
 }
 
-func (q *Queries) CheckoutPayment(ctx context.Context, arg CheckoutPaymentParams) error {
-	_, err := q.db.Exec(ctx, CheckoutPayment, arg.PaymentID, arg.TenantID, arg.ID)
+func (q *Queries) CheckoutSetPayment(ctx context.Context, arg CheckoutSetPaymentParams) error {
+	_, err := q.db.Exec(ctx, CheckoutSetPayment, arg.PaymentID, arg.TenantID, arg.ID)
 	return err
 }
 
-const CheckoutStepMove = `-- name: CheckoutStepMove :execrows
-UPDATE checkout_steps SET status = $1, updated_at = clock_timestamp(),
-    attempts = attempts + (status IN ('pending', 'failed'))::integer
-WHERE tenant_id = $2 AND checkout_id = $3 AND step = $4 AND status <> $1 AND status <> 'skipped'
+const CheckoutStepAdvance = `-- name: CheckoutStepAdvance :execrows
+UPDATE checkout_steps
+SET status = $1, updated_at = clock_timestamp(), attempts = attempts + (status IN ('pending', 'failed'))::integer
+WHERE tenant_id = $2 AND checkout_id = $3 AND step = $4
+  AND status <> $1 AND status <> 'skipped'
 `
 
-type CheckoutStepMoveParams struct {
+type CheckoutStepAdvanceParams struct {
 	Status     SagaStepStatus
 	TenantID   string
 	CheckoutID string
 	Step       SagaStep
 }
 
-// Moves a step on. Taking it up counts as an attempt. Zero rows: it is over, or there is no such step.
-func (q *Queries) CheckoutStepMove(ctx context.Context, arg CheckoutStepMoveParams) (int64, error) {
-	result, err := q.db.Exec(ctx, CheckoutStepMove,
+// Sets the status of a step. Starting a step counts as an attempt. Zero rows: the step has this status or was skipped.
+func (q *Queries) CheckoutStepAdvance(ctx context.Context, arg CheckoutStepAdvanceParams) (int64, error) {
+	result, err := q.db.Exec(ctx, CheckoutStepAdvance,
 		arg.Status,
 		arg.TenantID,
 		arg.CheckoutID,
@@ -191,22 +198,30 @@ func (q *Queries) CheckoutStepMove(ctx context.Context, arg CheckoutStepMovePara
 	return result.RowsAffected(), nil
 }
 
-const CheckoutStepWaits = `-- name: CheckoutStepWaits :execrows
+const CheckoutStepSuspend = `-- name: CheckoutStepSuspend :execrows
 WITH claim AS (
-    SELECT k.tenant_id FROM idempotency_keys k
-    WHERE k.tenant_id = $2 AND k.key = $3 AND k.lease_token = $4 AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
+    SELECT k.tenant_id
+    FROM idempotency_keys k
+    WHERE k.tenant_id = $2 AND k.key = $3 AND k.lease_token = $4
+      AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
     FOR NO KEY UPDATE
-), stands AS (
-    SELECT claim.tenant_id, CASE WHEN EXISTS (
-        SELECT FROM stripe_calls c WHERE c.tenant_id = claim.tenant_id AND c.stripe_key = ANY($5::text[]) AND c.outcome IN ('sent', 'unknown')
-    ) THEN 'unknown' ELSE 'running' END::saga_step_status AS status
+), target AS (
+    SELECT claim.tenant_id,
+        CASE WHEN EXISTS (
+            SELECT FROM stripe_calls c
+            WHERE c.tenant_id = claim.tenant_id AND c.stripe_key = ANY($5::text[])
+              AND c.outcome IN ('sent', 'unknown')
+        ) THEN 'unknown' ELSE 'running' END::saga_step_status AS status
     FROM claim
 )
-UPDATE checkout_steps s SET status = stands.status, updated_at = clock_timestamp()
-FROM stands WHERE s.tenant_id = stands.tenant_id AND s.checkout_id = $1 AND s.status IN ('running', 'unknown') AND s.status <> stands.status
+UPDATE checkout_steps s
+SET status = target.status, updated_at = clock_timestamp()
+FROM target
+WHERE s.tenant_id = target.tenant_id AND s.checkout_id = $1
+  AND s.status IN ('running', 'unknown') AND s.status <> target.status
 `
 
-type CheckoutStepWaitsParams struct {
+type CheckoutStepSuspendParams struct {
 	CheckoutID string
 	TenantID   string
 	Key        string
@@ -214,10 +229,11 @@ type CheckoutStepWaitsParams struct {
 	StripeKeys []string
 }
 
-// Says how the step under way stands when its holder gives up for now: unknown if Stripe got the call and nobody knows what came
-// of it, running otherwise. Under the fence. Zero rows: the lease was lost, or it says so already.
-func (q *Queries) CheckoutStepWaits(ctx context.Context, arg CheckoutStepWaitsParams) (int64, error) {
-	result, err := q.db.Exec(ctx, CheckoutStepWaits,
+// Records the status of the step in progress when its holder releases the claim: unknown if the outcome of a call to
+// Stripe is unknown, running otherwise. Checks the fencing token. Zero rows: the lease was lost, or the step has this
+// status already.
+func (q *Queries) CheckoutStepSuspend(ctx context.Context, arg CheckoutStepSuspendParams) (int64, error) {
+	result, err := q.db.Exec(ctx, CheckoutStepSuspend,
 		arg.CheckoutID,
 		arg.TenantID,
 		arg.Key,
@@ -232,12 +248,16 @@ func (q *Queries) CheckoutStepWaits(ctx context.Context, arg CheckoutStepWaitsPa
 
 const CheckoutStepsResume = `-- name: CheckoutStepsResume :execrows
 WITH claim AS (
-    SELECT k.tenant_id FROM idempotency_keys k
-    WHERE k.tenant_id = $2 AND k.key = $3 AND k.lease_token = $4 AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
+    SELECT k.tenant_id
+    FROM idempotency_keys k
+    WHERE k.tenant_id = $2 AND k.key = $3 AND k.lease_token = $4
+      AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
     FOR NO KEY UPDATE
 )
-UPDATE checkout_steps s SET attempts = s.attempts + 1, updated_at = clock_timestamp()
-FROM claim WHERE s.tenant_id = claim.tenant_id AND s.checkout_id = $1 AND s.status IN ('running', 'unknown')
+UPDATE checkout_steps s
+SET attempts = s.attempts + 1, updated_at = clock_timestamp()
+FROM claim
+WHERE s.tenant_id = claim.tenant_id AND s.checkout_id = $1 AND s.status IN ('running', 'unknown')
 `
 
 type CheckoutStepsResumeParams struct {
@@ -247,7 +267,8 @@ type CheckoutStepsResumeParams struct {
 	LeaseToken int64
 }
 
-// Counts another attempt of the step that was under way when its holder died or gave up, under the fence. Zero rows: none was.
+// Counts another attempt of the step that was in progress when its holder exited or released the claim. Checks the
+// fencing token. Zero rows: no step was in progress, or the lease was lost.
 func (q *Queries) CheckoutStepsResume(ctx context.Context, arg CheckoutStepsResumeParams) (int64, error) {
 	result, err := q.db.Exec(ctx, CheckoutStepsResume,
 		arg.CheckoutID,
@@ -262,10 +283,13 @@ func (q *Queries) CheckoutStepsResume(ctx context.Context, arg CheckoutStepsResu
 }
 
 const CheckoutStepsSkip = `-- name: CheckoutStepsSkip :exec
-UPDATE checkout_steps s SET status = 'skipped'
+UPDATE checkout_steps s
+SET status = 'skipped'
 WHERE s.tenant_id = $1 AND s.checkout_id = $2 AND s.status = 'pending'
-  AND NOT EXISTS (SELECT FROM checkout_steps d
-      WHERE d.tenant_id = s.tenant_id AND d.checkout_id = s.checkout_id AND d.step = saga_undoes(s.step) AND d.status = 'done' AND NOT $3::boolean)
+  AND NOT EXISTS (
+      SELECT FROM checkout_steps d
+      WHERE d.tenant_id = s.tenant_id AND d.checkout_id = s.checkout_id
+        AND d.step = compensates(s.step) AND d.status = 'done' AND NOT $3::boolean)
 `
 
 type CheckoutStepsSkipParams struct {
@@ -274,7 +298,7 @@ type CheckoutStepsSkipParams struct {
 	Completed  bool
 }
 
-// Skips what will not happen any more: the steps not yet begun, and the undoing of what was not done.
+// Skips what will not happen any more: the steps not yet begun, and the compensations of steps that are not done.
 func (q *Queries) CheckoutStepsSkip(ctx context.Context, arg CheckoutStepsSkipParams) error {
 	_, err := q.db.Exec(ctx, CheckoutStepsSkip, arg.TenantID, arg.CheckoutID, arg.Completed)
 	return err

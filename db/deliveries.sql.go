@@ -11,42 +11,28 @@ import (
 	"time"
 )
 
-const DeliveriesAgain = `-- name: DeliveriesAgain :execrows
+const DeliveriesRequeue = `-- name: DeliveriesRequeue :execrows
 WITH missed AS MATERIALIZED (
-    SELECT d.tenant_id, d.event_id FROM webhook_deliveries d
-    WHERE d.tenant_id = $1 AND d.status = 'failed' ORDER BY d.ended_at LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED
+    SELECT d.tenant_id, d.event_id
+    FROM webhook_deliveries d
+    WHERE d.tenant_id = $1 AND d.status = 'failed'
+    ORDER BY d.ended_at LIMIT $2
+    FOR NO KEY UPDATE SKIP LOCKED
 )
-UPDATE webhook_deliveries e SET status = 'pending', ended_at = NULL, attempts = 0, leased_until = '-infinity'
-FROM missed WHERE e.tenant_id = missed.tenant_id AND e.event_id = missed.event_id
+UPDATE webhook_deliveries e
+SET status = 'pending', ended_at = NULL, attempts = 0, leased_until = '-infinity'
+FROM missed
+WHERE e.tenant_id = missed.tenant_id AND e.event_id = missed.event_id
 `
 
-type DeliveriesAgainParams struct {
+type DeliveriesRequeueParams struct {
 	TenantID  string
 	LimitRows int32
 }
 
-// The same for what a tenant has missed, oldest first.
-func (q *Queries) DeliveriesAgain(ctx context.Context, arg DeliveriesAgainParams) (int64, error) {
-	result, err := q.db.Exec(ctx, DeliveriesAgain, arg.TenantID, arg.LimitRows)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
-const DeliveryAgain = `-- name: DeliveryAgain :execrows
-UPDATE webhook_deliveries SET status = 'pending', ended_at = NULL, attempts = 0, leased_until = '-infinity'
-WHERE tenant_id = $1 AND event_id = $2 AND status = 'failed'
-`
-
-type DeliveryAgainParams struct {
-	TenantID string
-	EventID  string
-}
-
-// Sends a delivery that was given up once more from the beginning. Zero rows: it was not given up.
-func (q *Queries) DeliveryAgain(ctx context.Context, arg DeliveryAgainParams) (int64, error) {
-	result, err := q.db.Exec(ctx, DeliveryAgain, arg.TenantID, arg.EventID)
+// Sends a tenant's failed deliveries again, oldest first.
+func (q *Queries) DeliveriesRequeue(ctx context.Context, arg DeliveriesRequeueParams) (int64, error) {
+	result, err := q.db.Exec(ctx, DeliveriesRequeue, arg.TenantID, arg.LimitRows)
 	if err != nil {
 		return 0, err
 	}
@@ -55,7 +41,9 @@ func (q *Queries) DeliveryAgain(ctx context.Context, arg DeliveryAgainParams) (i
 
 const DeliveryCreate = `-- name: DeliveryCreate :execrows
 INSERT INTO webhook_deliveries (tenant_id, event_id, body)
-SELECT e.tenant_id, $1, $2 FROM webhook_endpoints e WHERE e.tenant_id = $3 AND e.disabled_at IS NULL
+SELECT e.tenant_id, $1, $2
+FROM webhook_endpoints e
+WHERE e.tenant_id = $3 AND e.disabled_at IS NULL
 `
 
 type DeliveryCreateParams struct {
@@ -64,7 +52,7 @@ type DeliveryCreateParams struct {
 	TenantID string
 }
 
-// Zero rows: the tenant wants no webhooks.
+// Zero rows: the tenant has no enabled endpoint.
 func (q *Queries) DeliveryCreate(ctx context.Context, arg DeliveryCreateParams) (int64, error) {
 	result, err := q.db.Exec(ctx, DeliveryCreate, arg.EventID, arg.Body, arg.TenantID)
 	if err != nil {
@@ -74,7 +62,9 @@ func (q *Queries) DeliveryCreate(ctx context.Context, arg DeliveryCreateParams) 
 }
 
 const DeliveryEnd = `-- name: DeliveryEnd :execrows
-UPDATE webhook_deliveries SET status = $1, ended_at = clock_timestamp(), http_status = $2, last_error = $3
+UPDATE webhook_deliveries
+SET status = $1, ended_at = clock_timestamp(),
+    http_status = $2, last_error = $3
 WHERE tenant_id = $4 AND event_id = $5 AND lease_token = $6 AND status = 'pending'
 `
 
@@ -87,7 +77,7 @@ type DeliveryEndParams struct {
 	LeaseToken int64
 }
 
-// Delivered, or given up. Zero rows: the lease was lost.
+// Records that a delivery arrived or failed for good. Zero rows: the lease was lost.
 func (q *Queries) DeliveryEnd(ctx context.Context, arg DeliveryEndParams) (int64, error) {
 	result, err := q.db.Exec(ctx, DeliveryEnd,
 		arg.Status,
@@ -105,20 +95,33 @@ func (q *Queries) DeliveryEnd(ctx context.Context, arg DeliveryEndParams) (int64
 
 const DeliveryLease = `-- name: DeliveryLease :many
 WITH RECURSIVE head AS (
-    (SELECT d.tenant_id, d.leased_until FROM webhook_deliveries d WHERE d.status = 'pending' ORDER BY d.tenant_id, d.leased_until LIMIT 1)
+    (SELECT d.tenant_id, d.leased_until
+     FROM webhook_deliveries d
+     WHERE d.status = 'pending'
+     ORDER BY d.tenant_id, d.leased_until LIMIT 1)
     UNION ALL
-    SELECT next.tenant_id, next.leased_until FROM head CROSS JOIN LATERAL (
-        SELECT d.tenant_id, d.leased_until FROM webhook_deliveries d WHERE d.status = 'pending' AND d.tenant_id > head.tenant_id
+    SELECT next.tenant_id, next.leased_until
+    FROM head
+    CROSS JOIN LATERAL (
+        SELECT d.tenant_id, d.leased_until
+        FROM webhook_deliveries d
+        WHERE d.status = 'pending' AND d.tenant_id > head.tenant_id
         ORDER BY d.tenant_id, d.leased_until LIMIT 1) next
-), told AS MATERIALIZED (
-    SELECT w.tenant_id, w.url, w.secret FROM head JOIN webhook_endpoints w ON w.tenant_id = head.tenant_id
+), ready AS MATERIALIZED (
+    SELECT w.tenant_id, w.url, w.secret
+    FROM head
+    JOIN webhook_endpoints w ON w.tenant_id = head.tenant_id
     WHERE head.leased_until < statement_timestamp() AND w.disabled_at IS NULL AND w.tenant_id <> ALL($2::text[])
     ORDER BY head.leased_until LIMIT $3
 ), due AS MATERIALIZED (
-    SELECT d.tenant_id, d.event_id, told.url, told.secret FROM told CROSS JOIN LATERAL (
-        SELECT q.tenant_id, q.event_id, q.leased_until FROM webhook_deliveries q
-        WHERE q.tenant_id = told.tenant_id AND q.status = 'pending' AND q.leased_until < statement_timestamp()
-        ORDER BY q.leased_until LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED) d
+    SELECT d.tenant_id, d.event_id, ready.url, ready.secret
+    FROM ready
+    CROSS JOIN LATERAL (
+        SELECT q.tenant_id, q.event_id, q.leased_until
+        FROM webhook_deliveries q
+        WHERE q.tenant_id = ready.tenant_id AND q.status = 'pending' AND q.leased_until < statement_timestamp()
+        ORDER BY q.leased_until LIMIT $3
+        FOR NO KEY UPDATE SKIP LOCKED) d
     ORDER BY d.leased_until LIMIT $3
 )
 UPDATE webhook_deliveries e
@@ -144,9 +147,10 @@ type DeliveryLeaseRow struct {
 	Secret     []byte
 }
 
-// Leases deliveries that are due, those first that have waited longest. Those of a disabled endpoint wait, and those of tenants who are
-// being told of others just now; however many these are, only the head of a tenant's queue is read to pass it by. The limit of time is
-// the statement's own, which an index can be asked for: what is due later is not read either.
+// Leases deliveries that are due, oldest first. It skips deliveries of disabled endpoints and of tenants to whom this
+// process is sending (busy); however many these are, only the head of a tenant's queue is read to skip it. The time
+// limit is the statement's own, which an index can be searched for: deliveries that are due later are not read
+// either.
 func (q *Queries) DeliveryLease(ctx context.Context, arg DeliveryLeaseParams) ([]DeliveryLeaseRow, error) {
 	rows, err := q.db.Query(ctx, DeliveryLease, arg.Lease, arg.Busy, arg.LimitRows)
 	if err != nil {
@@ -177,9 +181,11 @@ func (q *Queries) DeliveryLease(ctx context.Context, arg DeliveryLeaseParams) ([
 
 const DeliveryReap = `-- name: DeliveryReap :execrows
 WITH old AS MATERIALIZED (
-    SELECT d.tenant_id, d.event_id FROM webhook_deliveries d
+    SELECT d.tenant_id, d.event_id
+    FROM webhook_deliveries d
     WHERE d.status <> 'pending' AND d.ended_at < clock_timestamp() - $1::interval
-    ORDER BY d.ended_at LIMIT $2 FOR UPDATE SKIP LOCKED
+    ORDER BY d.ended_at LIMIT $2
+    FOR UPDATE SKIP LOCKED
 )
 DELETE FROM webhook_deliveries e USING old WHERE e.tenant_id = old.tenant_id AND e.event_id = old.event_id
 `
@@ -189,6 +195,7 @@ type DeliveryReapParams struct {
 	LimitRows int32
 }
 
+// Deletes deliveries that ended before the retention.
 func (q *Queries) DeliveryReap(ctx context.Context, arg DeliveryReapParams) (int64, error) {
 	result, err := q.db.Exec(ctx, DeliveryReap, arg.Retention, arg.LimitRows)
 	if err != nil {
@@ -197,8 +204,30 @@ func (q *Queries) DeliveryReap(ctx context.Context, arg DeliveryReapParams) (int
 	return result.RowsAffected(), nil
 }
 
+const DeliveryRequeue = `-- name: DeliveryRequeue :execrows
+UPDATE webhook_deliveries
+SET status = 'pending', ended_at = NULL, attempts = 0, leased_until = '-infinity'
+WHERE tenant_id = $1 AND event_id = $2 AND status = 'failed'
+`
+
+type DeliveryRequeueParams struct {
+	TenantID string
+	EventID  string
+}
+
+// Sends a failed delivery again, with its attempts reset. Zero rows: it has not failed.
+func (q *Queries) DeliveryRequeue(ctx context.Context, arg DeliveryRequeueParams) (int64, error) {
+	result, err := q.db.Exec(ctx, DeliveryRequeue, arg.TenantID, arg.EventID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const DeliveryRetry = `-- name: DeliveryRetry :execrows
-UPDATE webhook_deliveries SET leased_until = clock_timestamp() + $1::interval, http_status = $2, last_error = $3::text
+UPDATE webhook_deliveries
+SET leased_until = clock_timestamp() + $1::interval,
+    http_status = $2, last_error = $3::text
 WHERE tenant_id = $4 AND event_id = $5 AND lease_token = $6 AND status = 'pending'
 `
 
@@ -231,7 +260,8 @@ const DeliveryStats = `-- name: DeliveryStats :one
 SELECT count(*)::bigint AS pending,
     (SELECT count(*) FROM webhook_deliveries WHERE status = 'failed')::bigint AS failed,
     coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0)::float8 AS oldest_seconds
-FROM webhook_deliveries WHERE status = 'pending'
+FROM webhook_deliveries
+WHERE status = 'pending'
 `
 
 type DeliveryStatsRow struct {
@@ -240,7 +270,7 @@ type DeliveryStatsRow struct {
 	OldestSeconds float64
 }
 
-// What waits and what was given up, for the metrics.
+// Counts pending and failed deliveries, for the metrics.
 func (q *Queries) DeliveryStats(ctx context.Context) (DeliveryStatsRow, error) {
 	row := q.db.QueryRow(ctx, DeliveryStats)
 	var i DeliveryStatsRow
@@ -252,7 +282,7 @@ const EndpointDisable = `-- name: EndpointDisable :execrows
 UPDATE webhook_endpoints SET disabled_at = clock_timestamp() WHERE tenant_id = $1 AND disabled_at IS NULL
 `
 
-// Zero rows: there is none, or it is disabled already.
+// Zero rows: the tenant has no endpoint, or it is disabled already.
 func (q *Queries) EndpointDisable(ctx context.Context, tenantID string) (int64, error) {
 	result, err := q.db.Exec(ctx, EndpointDisable, tenantID)
 	if err != nil {
@@ -262,7 +292,8 @@ func (q *Queries) EndpointDisable(ctx context.Context, tenantID string) (int64, 
 }
 
 const EndpointSet = `-- name: EndpointSet :exec
-INSERT INTO webhook_endpoints (tenant_id, url, secret) VALUES ($1, $2, $3)
+INSERT INTO webhook_endpoints (tenant_id, url, secret)
+VALUES ($1, $2, $3)
 ON CONFLICT (tenant_id) DO UPDATE SET url = excluded.url, secret = excluded.secret, disabled_at = NULL
 `
 
@@ -272,7 +303,7 @@ type EndpointSetParams struct {
 	Secret   []byte
 }
 
-// One endpoint a tenant. Setting it again enables it.
+// A tenant has one endpoint. Setting it again enables it.
 func (q *Queries) EndpointSet(ctx context.Context, arg EndpointSetParams) error {
 	_, err := q.db.Exec(ctx, EndpointSet, arg.TenantID, arg.Url, arg.Secret)
 	return err

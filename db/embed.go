@@ -9,3 +9,9 @@ import "embed"
 //
 //go:embed migrations/*.sql
 var Migrations embed.FS
+
+// Schema is the schema that the migrations make, generated from a migrated database
+// (TestSchemaFileIsCurrent in internal/postgres).
+//
+//go:embed schema.sql
+var Schema string

@@ -10,8 +10,47 @@ import (
 	"time"
 )
 
+const FeedAssignPositions = `-- name: FeedAssignPositions :exec
+WITH waiting AS MATERIALIZED (
+    SELECT e.aggregate_id, e.version, e.seq
+    FROM outbox_events e
+    WHERE e.tenant_id = $1 AND e.position IS NULL
+    ORDER BY e.seq LIMIT $2
+), placed AS (
+    SELECT waiting.aggregate_id, waiting.version, row_number() OVER (ORDER BY waiting.seq) AS place
+    FROM waiting
+), feed AS (
+    UPDATE event_feeds f
+    SET last_position = f.last_position + (SELECT count(*) FROM placed)
+    WHERE f.tenant_id = $1
+    RETURNING f.last_position - (SELECT count(*) FROM placed) AS last_position
+), target AS MATERIALIZED (
+    SELECT placed.aggregate_id, placed.version, feed.last_position + placed.place AS position
+    FROM placed
+    CROSS JOIN feed
+)
+UPDATE outbox_events e
+SET position = target.position
+FROM target
+WHERE e.tenant_id = $1 AND e.aggregate_id = target.aggregate_id AND e.version = target.version
+`
+
+type FeedAssignPositionsParams struct {
+	TenantID  string
+	LimitRows int32
+}
+
+// Appends committed events of the tenant to its feed, whose row in event_feeds is locked. The order of seq is also the
+// order of versions: the writer of version n+1 has seen version n committed, and gets its seq after that.
+func (q *Queries) FeedAssignPositions(ctx context.Context, arg FeedAssignPositionsParams) error {
+	_, err := q.db.Exec(ctx, FeedAssignPositions, arg.TenantID, arg.LimitRows)
+	return err
+}
+
 const FeedCreate = `-- name: FeedCreate :exec
-INSERT INTO event_feeds (tenant_id) SELECT t FROM unnest($1::text[]) AS t ORDER BY t ON CONFLICT (tenant_id) DO NOTHING
+INSERT INTO event_feeds (tenant_id)
+SELECT t FROM unnest($1::text[]) AS t ORDER BY t
+ON CONFLICT (tenant_id) DO NOTHING
 `
 
 func (q *Queries) FeedCreate(ctx context.Context, tenantIds []string) error {
@@ -22,10 +61,14 @@ func (q *Queries) FeedCreate(ctx context.Context, tenantIds []string) error {
 const FeedCursor = `-- name: FeedCursor :one
 SELECT c.position::bigint AS position
 FROM (
-    SELECT e.position FROM outbox_events e
-    WHERE e.tenant_id = $1 AND e.aggregate_id = $2 AND e.version = $3 AND e.position IS NOT NULL
+    SELECT e.position
+    FROM outbox_events e
+    WHERE e.tenant_id = $1 AND e.aggregate_id = $2 AND e.version = $3
+      AND e.position IS NOT NULL
     UNION ALL
-    SELECT f.removed_through FROM event_feeds f WHERE f.tenant_id = $1 AND f.removed_event = $4::text) c
+    SELECT f.removed_through
+    FROM event_feeds f
+    WHERE f.tenant_id = $1 AND f.removed_event = $4::text) c
 WHERE c.position >= coalesce((SELECT f.removed_through FROM event_feeds f WHERE f.tenant_id = $1), 0)
 LIMIT 1
 `
@@ -37,8 +80,8 @@ type FeedCursorParams struct {
 	EventID     string
 }
 
-// The position after which a reader goes on. No row: the event never was, is another tenant's, or what follows it has been
-// removed already, so that going on would skip something unseen.
+// Returns the position after which a reader continues. No row: the event does not exist, is another tenant's, or events
+// after it were removed, so that the reader would miss some.
 func (q *Queries) FeedCursor(ctx context.Context, arg FeedCursorParams) (int64, error) {
 	row := q.db.QueryRow(ctx, FeedCursor,
 		arg.TenantID,
@@ -52,46 +95,19 @@ func (q *Queries) FeedCursor(ctx context.Context, arg FeedCursorParams) (int64, 
 }
 
 const FeedDue = `-- name: FeedDue :one
-SELECT tenant_id FROM event_feeds WHERE reap_at < clock_timestamp() ORDER BY reap_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
+SELECT tenant_id
+FROM event_feeds
+WHERE reap_at < clock_timestamp()
+ORDER BY reap_at LIMIT 1
+FOR NO KEY UPDATE SKIP LOCKED
 `
 
-// Locks a feed whose oldest event may be past its retention. No row: none is.
+// Locks a feed whose oldest event may be past its retention. No row: there is none.
 func (q *Queries) FeedDue(ctx context.Context) (string, error) {
 	row := q.db.QueryRow(ctx, FeedDue)
 	var tenant_id string
 	err := row.Scan(&tenant_id)
 	return tenant_id, err
-}
-
-const FeedGivePositions = `-- name: FeedGivePositions :exec
-WITH waiting AS MATERIALIZED (
-    SELECT e.aggregate_id, e.version, e.seq FROM outbox_events e
-    WHERE e.tenant_id = $1 AND e.position IS NULL
-    ORDER BY e.seq LIMIT $2
-), placed AS (
-    SELECT waiting.aggregate_id, waiting.version, row_number() OVER (ORDER BY waiting.seq) AS place FROM waiting
-), feed AS (
-    UPDATE event_feeds f SET last_position = f.last_position + (SELECT count(*) FROM placed)
-    WHERE f.tenant_id = $1
-    RETURNING f.last_position - (SELECT count(*) FROM placed) AS last_position
-), target AS MATERIALIZED (
-    SELECT placed.aggregate_id, placed.version, feed.last_position + placed.place AS position FROM placed CROSS JOIN feed
-)
-UPDATE outbox_events e SET position = target.position
-FROM target
-WHERE e.tenant_id = $1 AND e.aggregate_id = target.aggregate_id AND e.version = target.version
-`
-
-type FeedGivePositionsParams struct {
-	TenantID  string
-	LimitRows int32
-}
-
-// Places committed events of the tenant at the end of its feed. Its row in event_feeds is locked. The order of seq is also
-// the order of versions: whoever writes version n+1 has seen version n committed, and draws its seq after that.
-func (q *Queries) FeedGivePositions(ctx context.Context, arg FeedGivePositionsParams) error {
-	_, err := q.db.Exec(ctx, FeedGivePositions, arg.TenantID, arg.LimitRows)
-	return err
 }
 
 const FeedIsBehind = `-- name: FeedIsBehind :one
@@ -107,7 +123,8 @@ func (q *Queries) FeedIsBehind(ctx context.Context, tenantID string) (bool, erro
 }
 
 const FeedList = `-- name: FeedList :many
-SELECT tenant_id, aggregate_id, version, type, data, traceparent, created_at FROM outbox_events
+SELECT tenant_id, aggregate_id, version, type, data, traceparent, created_at
+FROM outbox_events
 WHERE tenant_id = $1 AND position > $2::bigint
 ORDER BY position LIMIT $3
 `
@@ -161,10 +178,11 @@ const FeedLock = `-- name: FeedLock :many
 SELECT tenant_id FROM event_feeds WHERE tenant_id = ANY($1::text[]) ORDER BY tenant_id FOR NO KEY UPDATE
 `
 
-// The feed of a tenant's events (GET /v1/events). Its order is given after the commit, one position at a time under the
-// lock of the tenant's row in event_feeds, so a reader who has seen position n has seen every position below.
-// The first statement of every transaction that gives or removes positions; in the order of the tenants, so that two never
-// wait for each other. It must be a statement of its own: the next one needs a snapshot that was taken under the lock.
+// The feed of a tenant's events (GET /v1/events). Positions are assigned after the commit, one at a time under the
+// lock of the tenant's row in event_feeds, so a reader that has seen position n has seen every position below.
+// The first statement of every transaction that assigns or removes positions. It locks in the order of the tenants,
+// so that two transactions never wait for each other. It must be a statement of its own: the next one needs a
+// snapshot that was taken under the lock.
 func (q *Queries) FeedLock(ctx context.Context, tenantIds []string) ([]string, error) {
 	rows, err := q.db.Query(ctx, FeedLock, tenantIds)
 	if err != nil {
@@ -187,18 +205,23 @@ func (q *Queries) FeedLock(ctx context.Context, tenantIds []string) ([]string, e
 
 const FeedReap = `-- name: FeedReap :one
 WITH old AS MATERIALIZED (
-    SELECT e.aggregate_id, e.version, e.position FROM outbox_events e
-    WHERE e.tenant_id = $1 AND e.position IS NOT NULL AND e.published_at < clock_timestamp() - $2::interval
+    SELECT e.aggregate_id, e.version, e.position
+    FROM outbox_events e
+    WHERE e.tenant_id = $1 AND e.position IS NOT NULL
+      AND e.published_at < clock_timestamp() - $2::interval
     ORDER BY e.position LIMIT $3
 ), gone AS (
     DELETE FROM outbox_events e USING old
-    WHERE e.tenant_id = $1 AND e.aggregate_id = old.aggregate_id AND e.version = old.version AND e.published_at IS NOT NULL
+    WHERE e.tenant_id = $1 AND e.aggregate_id = old.aggregate_id AND e.version = old.version
+      AND e.published_at IS NOT NULL
     RETURNING e.position, e.aggregate_id || '-' || e.version AS event_id
 ), last AS (
     SELECT gone.position, gone.event_id FROM gone ORDER BY gone.position DESC LIMIT 1
 ), feed AS (
-    UPDATE event_feeds f SET removed_through = last.position, removed_event = last.event_id
-    FROM last WHERE f.tenant_id = $1 AND f.removed_through < last.position
+    UPDATE event_feeds f
+    SET removed_through = last.position, removed_event = last.event_id
+    FROM last
+    WHERE f.tenant_id = $1 AND f.removed_through < last.position
 )
 SELECT count(*) FROM gone
 `
@@ -209,8 +232,8 @@ type FeedReapParams struct {
 	LimitRows int32
 }
 
-// Removes the oldest published events of a locked feed and remembers how far. Ids first, then the deletion by primary key:
-// an index that is read and emptied at once is read again and again while an old snapshot is open.
+// Deletes the oldest published events of a locked feed and records how far. Ids first, then the deletion by primary
+// key: an index that is read and emptied at once is read again and again while an old snapshot is open.
 func (q *Queries) FeedReap(ctx context.Context, arg FeedReapParams) (int64, error) {
 	row := q.db.QueryRow(ctx, FeedReap, arg.TenantID, arg.Retention, arg.LimitRows)
 	var count int64
@@ -218,21 +241,24 @@ func (q *Queries) FeedReap(ctx context.Context, arg FeedReapParams) (int64, erro
 	return count, err
 }
 
-const FeedRest = `-- name: FeedRest :exec
-UPDATE event_feeds f SET reap_at = greatest(clock_timestamp() + interval '1 minute', coalesce(
-    (SELECT e.published_at FROM outbox_events e
-     WHERE e.tenant_id = f.tenant_id AND e.position IS NOT NULL AND e.published_at IS NOT NULL ORDER BY e.position LIMIT 1),
+const FeedScheduleReap = `-- name: FeedScheduleReap :exec
+UPDATE event_feeds f
+SET reap_at = greatest(clock_timestamp() + interval '1 minute', coalesce(
+    (SELECT e.published_at
+     FROM outbox_events e
+     WHERE e.tenant_id = f.tenant_id AND e.position IS NOT NULL AND e.published_at IS NOT NULL
+     ORDER BY e.position LIMIT 1),
     clock_timestamp()) + $1::interval)
 WHERE f.tenant_id = $2
 `
 
-type FeedRestParams struct {
+type FeedScheduleReapParams struct {
 	Retention time.Duration
 	TenantID  string
 }
 
-// Nothing more is old in this feed: looks again when its oldest event will be.
-func (q *Queries) FeedRest(ctx context.Context, arg FeedRestParams) error {
-	_, err := q.db.Exec(ctx, FeedRest, arg.Retention, arg.TenantID)
+// Sets when the reaper next reads a feed in which no more events are old: when its oldest event will be.
+func (q *Queries) FeedScheduleReap(ctx context.Context, arg FeedScheduleReapParams) error {
+	_, err := q.db.Exec(ctx, FeedScheduleReap, arg.Retention, arg.TenantID)
 	return err
 }

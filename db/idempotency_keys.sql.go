@@ -12,11 +12,40 @@ import (
 	"github.com/google/uuid"
 )
 
+const KeyAdvance = `-- name: KeyAdvance :execrows
+UPDATE idempotency_keys
+SET recovery_point = $1,
+    history = history[1:24] || concat_ws(' ', lease_token, $1::text, clock_timestamp())
+WHERE tenant_id = $2 AND key = $3 AND lease_token = $4
+  AND coalesce(finished_at, answer_dropped_at) IS NULL
+`
+
+type KeyAdvanceParams struct {
+	RecoveryPoint string
+	TenantID      string
+	Key           string
+	LeaseToken    int64
+}
+
+// Ends a phase: sets the recovery point. Zero rows: the lease was lost.
+func (q *Queries) KeyAdvance(ctx context.Context, arg KeyAdvanceParams) (int64, error) {
+	result, err := q.db.Exec(ctx, KeyAdvance,
+		arg.RecoveryPoint,
+		arg.TenantID,
+		arg.Key,
+		arg.LeaseToken,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const KeyClaim = `-- name: KeyClaim :one
-INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, resource_id,
-    recovery_point, claim_token, leased_until, resume_at, trail, traceparent)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8,
-    $9, $10, clock_timestamp() + $11::interval, clock_timestamp() + $11::interval,
+INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id,
+    resource_id, recovery_point, claim_token, leased_until, next_attempt_at, history, traceparent)
+VALUES ($1, $2, $3, $4, $5, $6, $7,
+    $8, $9, $10, clock_timestamp() + $11::interval, clock_timestamp() + $11::interval,
     ARRAY[concat_ws(' ', 1, $9::text, clock_timestamp())], $12)
 ON CONFLICT (tenant_id, key) DO NOTHING
 RETURNING lease_token
@@ -37,7 +66,7 @@ type KeyClaimParams struct {
 	Traceparent        *string
 }
 
-// The insert is the lock. No row: somebody else has the key, or had it.
+// Claims a key: the insert is the lock. No row: the key exists.
 func (q *Queries) KeyClaim(ctx context.Context, arg KeyClaimParams) (int64, error) {
 	row := q.db.QueryRow(ctx, KeyClaim,
 		arg.TenantID,
@@ -59,10 +88,11 @@ func (q *Queries) KeyClaim(ctx context.Context, arg KeyClaimParams) (int64, erro
 }
 
 const KeyEnqueue = `-- name: KeyEnqueue :exec
-INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, resource_id,
-    recovery_point, claim_token, lease_token, leased_until, resume_at, attempts, trail, traceparent)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8,
-    $9, $10, 1, '-infinity', clock_timestamp(), 0, ARRAY[concat_ws(' ', 1, $9::text, clock_timestamp())], $11)
+INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id,
+    resource_id, recovery_point, claim_token, lease_token, leased_until, next_attempt_at, attempts, history, traceparent)
+VALUES ($1, $2, $3, $4, $5, $6, $7,
+    $8, $9, $10, 1, '-infinity', clock_timestamp(), 0,
+    ARRAY[concat_ws(' ', 1, $9::text, clock_timestamp())], $11)
 ON CONFLICT (tenant_id, key) DO NOTHING
 `
 
@@ -80,7 +110,7 @@ type KeyEnqueueParams struct {
 	Traceparent        *string
 }
 
-// Work that nobody asked for, under a key of our own: the completer finds it. Once there, it is not added again.
+// Inserts work of the service itself under a key of its own, for the completer. An existing key is left alone.
 func (q *Queries) KeyEnqueue(ctx context.Context, arg KeyEnqueueParams) error {
 	_, err := q.db.Exec(ctx, KeyEnqueue,
 		arg.TenantID,
@@ -98,11 +128,41 @@ func (q *Queries) KeyEnqueue(ctx context.Context, arg KeyEnqueueParams) error {
 	return err
 }
 
+const KeyExpedite = `-- name: KeyExpedite :execrows
+UPDATE idempotency_keys
+SET next_attempt_at = clock_timestamp(), parked_at = NULL
+WHERE tenant_id = $1 AND key = $2 AND coalesce(finished_at, answer_dropped_at) IS NULL
+  AND (leased_until < clock_timestamp() OR $3::boolean AND attempts > 1)
+`
+
+type KeyExpediteParams struct {
+	TenantID string
+	Key      string
+	EvenHeld bool
+}
+
+// Makes an unfinished key due at once, also a parked one. A held key is left alone unless even_held is set: its
+// holder may have read Stripe's state just before the news arrived and be about to release the claim until the next
+// poll, so the time is set where KeyYield finds it. Never for the first holder: it has not yet made anything that
+// news could be about, and otherwise every payment's own webhooks would write to its key. even_held may wait for a
+// phase of the holder, so the caller must not hold a lock that such a phase waits for. Zero rows: there is nothing to
+// expedite.
+func (q *Queries) KeyExpedite(ctx context.Context, arg KeyExpediteParams) (int64, error) {
+	result, err := q.db.Exec(ctx, KeyExpedite, arg.TenantID, arg.Key, arg.EvenHeld)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const KeyFinish = `-- name: KeyFinish :execrows
-UPDATE idempotency_keys SET recovery_point = 'finished', finished_at = clock_timestamp(), last_error = NULL, parked_at = NULL,
-    answer_version = $1::smallint, answer_status = $2::smallint, answer_headers = $3::bytea, answer_body = $4::bytea,
-    trail = trail[1:24] || concat_ws(' ', lease_token, 'finished', clock_timestamp())
-WHERE tenant_id = $5 AND key = $6 AND lease_token = $7 AND coalesce(finished_at, answer_dropped_at) IS NULL
+UPDATE idempotency_keys
+SET recovery_point = 'finished', finished_at = clock_timestamp(), last_error = NULL, parked_at = NULL,
+    answer_version = $1::smallint, answer_status = $2::smallint,
+    answer_headers = $3::bytea, answer_body = $4::bytea,
+    history = history[1:24] || concat_ws(' ', lease_token, 'finished', clock_timestamp())
+WHERE tenant_id = $5 AND key = $6 AND lease_token = $7
+  AND coalesce(finished_at, answer_dropped_at) IS NULL
 `
 
 type KeyFinishParams struct {
@@ -115,7 +175,7 @@ type KeyFinishParams struct {
 	LeaseToken    int64
 }
 
-// Stores the answer for good. Zero rows: the lease was lost.
+// Stores the response and finishes the key. Zero rows: the lease was lost.
 func (q *Queries) KeyFinish(ctx context.Context, arg KeyFinishParams) (int64, error) {
 	result, err := q.db.Exec(ctx, KeyFinish,
 		arg.AnswerVersion,
@@ -132,49 +192,26 @@ func (q *Queries) KeyFinish(ctx context.Context, arg KeyFinishParams) (int64, er
 	return result.RowsAffected(), nil
 }
 
-const KeyHold = `-- name: KeyHold :one
-SELECT recovery_point FROM idempotency_keys
-WHERE tenant_id = $1 AND key = $2 AND lease_token = $3 AND coalesce(finished_at, answer_dropped_at) IS NULL
+const KeyLockFenced = `-- name: KeyLockFenced :one
+SELECT recovery_point
+FROM idempotency_keys
+WHERE tenant_id = $1 AND key = $2 AND lease_token = $3
+  AND coalesce(finished_at, answer_dropped_at) IS NULL
 FOR NO KEY UPDATE
 `
 
-type KeyHoldParams struct {
+type KeyLockFencedParams struct {
 	TenantID   string
 	Key        string
 	LeaseToken int64
 }
 
-// Locks the key's row for the phase that is about to work and checks the fence. No row: the lease was lost.
-func (q *Queries) KeyHold(ctx context.Context, arg KeyHoldParams) (string, error) {
-	row := q.db.QueryRow(ctx, KeyHold, arg.TenantID, arg.Key, arg.LeaseToken)
+// Locks the key's row for a phase and checks the fencing token. No row: the lease was lost.
+func (q *Queries) KeyLockFenced(ctx context.Context, arg KeyLockFencedParams) (string, error) {
+	row := q.db.QueryRow(ctx, KeyLockFenced, arg.TenantID, arg.Key, arg.LeaseToken)
 	var recovery_point string
 	err := row.Scan(&recovery_point)
 	return recovery_point, err
-}
-
-const KeyHurry = `-- name: KeyHurry :execrows
-UPDATE idempotency_keys SET resume_at = clock_timestamp(), parked_at = NULL
-WHERE tenant_id = $1 AND key = $2 AND coalesce(finished_at, answer_dropped_at) IS NULL
-  AND (leased_until < clock_timestamp() OR $3::boolean AND attempts > 1)
-`
-
-type KeyHurryParams struct {
-	TenantID string
-	Key      string
-	EvenHeld bool
-}
-
-// Has the completer look at an unfinished key at once, a parked one too. A key that somebody holds is left alone. With even_held it
-// is not: its holder may have looked just before the news came, and be about to give the claim back until its next poll, so the time
-// is set where KeyYield finds it. Never for the first holder: it has not told anybody yet what there is to act on, and every
-// payment's own webhooks would be written down here. even_held may wait for a phase of the holder's, so its caller must hold no
-// lock that such a phase waits for. No row: nothing to hurry.
-func (q *Queries) KeyHurry(ctx context.Context, arg KeyHurryParams) (int64, error) {
-	result, err := q.db.Exec(ctx, KeyHurry, arg.TenantID, arg.Key, arg.EvenHeld)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
 }
 
 const KeyLookup = `-- name: KeyLookup :one
@@ -182,8 +219,10 @@ const KeyLookup = `-- name: KeyLookup :one
 SELECT operation, fingerprint, resource_id, lease_token,
     (finished_at IS NOT NULL)::boolean AS finished,
     (answer_dropped_at IS NOT NULL)::boolean AS answer_dropped,
-    (CASE WHEN finished_at IS NULL AND leased_until > clock_timestamp() THEN extract(epoch FROM leased_until - clock_timestamp()) ELSE 0 END)::float8 AS held_seconds,
-    coalesce(answer_version, 0)::smallint AS answer_version, coalesce(answer_status, 0)::smallint AS answer_status, answer_headers, answer_body
+    (CASE WHEN finished_at IS NULL AND leased_until > clock_timestamp()
+        THEN extract(epoch FROM leased_until - clock_timestamp()) ELSE 0 END)::float8 AS held_seconds,
+    coalesce(answer_version, 0)::smallint AS answer_version,
+    coalesce(answer_status, 0)::smallint AS answer_status, answer_headers, answer_body
 FROM idempotency_keys
 WHERE tenant_id = $1 AND key = $2
 `
@@ -207,12 +246,14 @@ type KeyLookupRow struct {
 	AnswerBody    []byte
 }
 
-// A statement that knows its key asks for an unfinished one by coalesce(finished_at, answer_dropped_at) IS NULL, which says the same as
-// finished_at IS NULL and cannot be answered from the index of unfinished keys. A planner that sees few of those reads them all in
-// place of the one row, and keeps to it when there are a hundred thousand: in the hour in which Stripe is away.
-// The replay path: one read by primary key, on the primary. No row: the key was never used.
-// Only what an answer is made of, and nothing that may be null: a column, and a pointer to one, cost the service more than the server.
-// held_seconds is 0 unless somebody holds the key. leased_until stays here: it is -infinity once given back, which no time.Time can hold.
+// A statement that knows its key tests for an unfinished one with coalesce(finished_at, answer_dropped_at) IS NULL.
+// That is equivalent to finished_at IS NULL and cannot be satisfied from the index of unfinished keys. A planner that
+// sees few unfinished keys would read them all instead of the one row, and keep that plan when there are a hundred
+// thousand, as during an outage of Stripe.
+// Reads a key for a replay, by primary key. No row: the key was never used. It returns only what a response is made
+// of, and nothing nullable: a nullable column, and the pointer to it, cost the service more than the server.
+// held_seconds is 0 unless the key is held. leased_until is not returned: it is -infinity once released, which
+// time.Time cannot represent.
 func (q *Queries) KeyLookup(ctx context.Context, arg KeyLookupParams) (KeyLookupRow, error) {
 	row := q.db.QueryRow(ctx, KeyLookup, arg.TenantID, arg.Key)
 	var i KeyLookupRow
@@ -230,33 +271,6 @@ func (q *Queries) KeyLookup(ctx context.Context, arg KeyLookupParams) (KeyLookup
 		&i.AnswerBody,
 	)
 	return i, err
-}
-
-const KeyMove = `-- name: KeyMove :execrows
-UPDATE idempotency_keys SET recovery_point = $1,
-    trail = trail[1:24] || concat_ws(' ', lease_token, $1::text, clock_timestamp())
-WHERE tenant_id = $2 AND key = $3 AND lease_token = $4 AND coalesce(finished_at, answer_dropped_at) IS NULL
-`
-
-type KeyMoveParams struct {
-	RecoveryPoint string
-	TenantID      string
-	Key           string
-	LeaseToken    int64
-}
-
-// Ends a phase. Zero rows: the lease was lost.
-func (q *Queries) KeyMove(ctx context.Context, arg KeyMoveParams) (int64, error) {
-	result, err := q.db.Exec(ctx, KeyMove,
-		arg.RecoveryPoint,
-		arg.TenantID,
-		arg.Key,
-		arg.LeaseToken,
-	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
 }
 
 const KeyRead = `-- name: KeyRead :one
@@ -289,7 +303,7 @@ type KeyReadRow struct {
 	AnswerBody    []byte
 }
 
-// What a holder asks whose COMMIT was not answered: what has become of its key, and whose is it? No row: the key was never used.
+// Reads a key after a COMMIT whose outcome is unknown: its state and its holder. No row: the key was never used.
 func (q *Queries) KeyRead(ctx context.Context, arg KeyReadParams) (KeyReadRow, error) {
 	row := q.db.QueryRow(ctx, KeyRead, arg.TenantID, arg.Key)
 	var i KeyReadRow
@@ -313,18 +327,41 @@ func (q *Queries) KeyRead(ctx context.Context, arg KeyReadParams) (KeyReadRow, e
 	return i, err
 }
 
+const KeyRetryNow = `-- name: KeyRetryNow :execrows
+UPDATE idempotency_keys
+SET next_attempt_at = clock_timestamp(), parked_at = NULL, lease_expirations = 0
+WHERE tenant_id = $1 AND key = $2 AND coalesce(finished_at, answer_dropped_at) IS NULL
+  AND leased_until < clock_timestamp()
+`
+
+type KeyRetryNowParams struct {
+	TenantID string
+	Key      string
+}
+
+// Makes an unfinished key due at once for an operator who has repaired what made its holders exit: the count of expired
+// leases starts again. Zero rows: the key is finished or held.
+func (q *Queries) KeyRetryNow(ctx context.Context, arg KeyRetryNowParams) (int64, error) {
+	result, err := q.db.Exec(ctx, KeyRetryNow, arg.TenantID, arg.Key)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const KeyTakeOver = `-- name: KeyTakeOver :one
-UPDATE idempotency_keys SET
-    lease_token = lease_token + 1,
+UPDATE idempotency_keys
+SET lease_token = lease_token + 1,
     claim_token = $1,
     leased_until = clock_timestamp() + $2::interval,
-    resume_at = clock_timestamp() + $2::interval,
+    next_attempt_at = clock_timestamp() + $2::interval,
     attempts = attempts + 1,
-    deaths = deaths + (leased_until > '-infinity')::integer,
-    trail = trail[1:24] || concat_ws(' ', lease_token + 1, CASE WHEN leased_until > '-infinity' THEN 'taken_over' ELSE 'resumed' END, clock_timestamp())
+    lease_expirations = lease_expirations + (leased_until > '-infinity')::integer,
+    history = history[1:24] || concat_ws(' ', lease_token + 1,
+        CASE WHEN leased_until > '-infinity' THEN 'taken_over' ELSE 'resumed' END, clock_timestamp())
 WHERE tenant_id = $3 AND key = $4 AND lease_token = $5
   AND coalesce(finished_at, answer_dropped_at) IS NULL AND leased_until < clock_timestamp()
-RETURNING tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, resource_id, recovery_point, claim_token, lease_token, leased_until, resume_at, attempts, deaths, last_error, trail, parked_at, created_at, finished_at, answer_version, answer_status, answer_headers, answer_body, answer_dropped_at, traceparent, extract(epoch FROM clock_timestamp() - created_at)::float8 AS age_seconds
+RETURNING tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, traceparent, resource_id, recovery_point, claim_token, lease_token, leased_until, next_attempt_at, attempts, lease_expirations, last_error, history, parked_at, created_at, finished_at, answer_version, answer_status, answer_headers, answer_body, answer_dropped_at, extract(epoch FROM clock_timestamp() - created_at)::float8 AS age_seconds
 `
 
 type KeyTakeOverParams struct {
@@ -343,16 +380,17 @@ type KeyTakeOverRow struct {
 	FingerprintVersion int16
 	Request            []byte
 	RequestID          string
+	Traceparent        *string
 	ResourceID         string
 	RecoveryPoint      string
 	ClaimToken         uuid.UUID
 	LeaseToken         int64
 	LeasedUntil        time.Time
-	ResumeAt           time.Time
+	NextAttemptAt      time.Time
 	Attempts           int32
-	Deaths             int32
+	LeaseExpirations   int32
 	LastError          *string
-	Trail              []string
+	History            []string
 	ParkedAt           *time.Time
 	CreatedAt          time.Time
 	FinishedAt         *time.Time
@@ -361,12 +399,11 @@ type KeyTakeOverRow struct {
 	AnswerHeaders      []byte
 	AnswerBody         []byte
 	AnswerDroppedAt    *time.Time
-	Traceparent        *string
 	AgeSeconds         float64
 }
 
-// Takes a claim that was given back or whose holder's lease ran out, and fences that holder off: compare and swap on
-// the token just read. No row: somebody was faster, or the holder still lives.
+// Takes a claim that was released or whose lease ran out, and fences off its former holder: compare and swap on the
+// token just read. No row: another process was faster, or the holder still has its lease.
 func (q *Queries) KeyTakeOver(ctx context.Context, arg KeyTakeOverParams) (KeyTakeOverRow, error) {
 	row := q.db.QueryRow(ctx, KeyTakeOver,
 		arg.ClaimToken,
@@ -384,16 +421,17 @@ func (q *Queries) KeyTakeOver(ctx context.Context, arg KeyTakeOverParams) (KeyTa
 		&i.FingerprintVersion,
 		&i.Request,
 		&i.RequestID,
+		&i.Traceparent,
 		&i.ResourceID,
 		&i.RecoveryPoint,
 		&i.ClaimToken,
 		&i.LeaseToken,
 		&i.LeasedUntil,
-		&i.ResumeAt,
+		&i.NextAttemptAt,
 		&i.Attempts,
-		&i.Deaths,
+		&i.LeaseExpirations,
 		&i.LastError,
-		&i.Trail,
+		&i.History,
 		&i.ParkedAt,
 		&i.CreatedAt,
 		&i.FinishedAt,
@@ -402,7 +440,6 @@ func (q *Queries) KeyTakeOver(ctx context.Context, arg KeyTakeOverParams) (KeyTa
 		&i.AnswerHeaders,
 		&i.AnswerBody,
 		&i.AnswerDroppedAt,
-		&i.Traceparent,
 		&i.AgeSeconds,
 	)
 	return i, err
@@ -410,19 +447,25 @@ func (q *Queries) KeyTakeOver(ctx context.Context, arg KeyTakeOverParams) (KeyTa
 
 const KeyTakeOverDue = `-- name: KeyTakeOverDue :many
 WITH due AS MATERIALIZED (
-    SELECT k.tenant_id, k.key FROM idempotency_keys k
-    WHERE k.finished_at IS NULL AND k.parked_at IS NULL AND k.resume_at < clock_timestamp() AND k.leased_until < clock_timestamp()
-    ORDER BY k.resume_at LIMIT $3 FOR UPDATE SKIP LOCKED)
-UPDATE idempotency_keys k SET
-    lease_token = k.lease_token + 1,
+    SELECT k.tenant_id, k.key
+    FROM idempotency_keys k
+    WHERE k.finished_at IS NULL AND k.parked_at IS NULL
+      AND k.next_attempt_at < clock_timestamp() AND k.leased_until < clock_timestamp()
+    ORDER BY k.next_attempt_at LIMIT $3
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE idempotency_keys k
+SET lease_token = k.lease_token + 1,
     claim_token = $1,
     leased_until = clock_timestamp() + $2::interval,
-    resume_at = clock_timestamp() + $2::interval,
+    next_attempt_at = clock_timestamp() + $2::interval,
     attempts = k.attempts + 1,
-    deaths = k.deaths + (k.leased_until > '-infinity')::integer,
-    trail = k.trail[1:24] || concat_ws(' ', k.lease_token + 1, CASE WHEN k.leased_until > '-infinity' THEN 'taken_over' ELSE 'resumed' END, clock_timestamp())
-FROM due WHERE k.tenant_id = due.tenant_id AND k.key = due.key
-RETURNING k.tenant_id, k.key, k.operation, k.fingerprint, k.fingerprint_version, k.request, k.request_id, k.resource_id, k.recovery_point, k.claim_token, k.lease_token, k.leased_until, k.resume_at, k.attempts, k.deaths, k.last_error, k.trail, k.parked_at, k.created_at, k.finished_at, k.answer_version, k.answer_status, k.answer_headers, k.answer_body, k.answer_dropped_at, k.traceparent, extract(epoch FROM clock_timestamp() - k.created_at)::float8 AS age_seconds
+    lease_expirations = k.lease_expirations + (k.leased_until > '-infinity')::integer,
+    history = k.history[1:24] || concat_ws(' ', k.lease_token + 1,
+        CASE WHEN k.leased_until > '-infinity' THEN 'taken_over' ELSE 'resumed' END, clock_timestamp())
+FROM due
+WHERE k.tenant_id = due.tenant_id AND k.key = due.key
+RETURNING k.tenant_id, k.key, k.operation, k.fingerprint, k.fingerprint_version, k.request, k.request_id, k.traceparent, k.resource_id, k.recovery_point, k.claim_token, k.lease_token, k.leased_until, k.next_attempt_at, k.attempts, k.lease_expirations, k.last_error, k.history, k.parked_at, k.created_at, k.finished_at, k.answer_version, k.answer_status, k.answer_headers, k.answer_body, k.answer_dropped_at, extract(epoch FROM clock_timestamp() - k.created_at)::float8 AS age_seconds
 `
 
 type KeyTakeOverDueParams struct {
@@ -439,16 +482,17 @@ type KeyTakeOverDueRow struct {
 	FingerprintVersion int16
 	Request            []byte
 	RequestID          string
+	Traceparent        *string
 	ResourceID         string
 	RecoveryPoint      string
 	ClaimToken         uuid.UUID
 	LeaseToken         int64
 	LeasedUntil        time.Time
-	ResumeAt           time.Time
+	NextAttemptAt      time.Time
 	Attempts           int32
-	Deaths             int32
+	LeaseExpirations   int32
 	LastError          *string
-	Trail              []string
+	History            []string
 	ParkedAt           *time.Time
 	CreatedAt          time.Time
 	FinishedAt         *time.Time
@@ -457,11 +501,10 @@ type KeyTakeOverDueRow struct {
 	AnswerHeaders      []byte
 	AnswerBody         []byte
 	AnswerDroppedAt    *time.Time
-	Traceparent        *string
 	AgeSeconds         float64
 }
 
-// The completer's queue: the claims whose time has come, taken over as above. Rows that another completer is taking are passed by.
+// Takes over the claims in the completer's queue that are due. It skips rows that another completer has locked.
 func (q *Queries) KeyTakeOverDue(ctx context.Context, arg KeyTakeOverDueParams) ([]KeyTakeOverDueRow, error) {
 	rows, err := q.db.Query(ctx, KeyTakeOverDue, arg.ClaimToken, arg.Lease, arg.BatchMax)
 	if err != nil {
@@ -479,16 +522,17 @@ func (q *Queries) KeyTakeOverDue(ctx context.Context, arg KeyTakeOverDueParams) 
 			&i.FingerprintVersion,
 			&i.Request,
 			&i.RequestID,
+			&i.Traceparent,
 			&i.ResourceID,
 			&i.RecoveryPoint,
 			&i.ClaimToken,
 			&i.LeaseToken,
 			&i.LeasedUntil,
-			&i.ResumeAt,
+			&i.NextAttemptAt,
 			&i.Attempts,
-			&i.Deaths,
+			&i.LeaseExpirations,
 			&i.LastError,
-			&i.Trail,
+			&i.History,
 			&i.ParkedAt,
 			&i.CreatedAt,
 			&i.FinishedAt,
@@ -497,7 +541,6 @@ func (q *Queries) KeyTakeOverDue(ctx context.Context, arg KeyTakeOverDueParams) 
 			&i.AnswerHeaders,
 			&i.AnswerBody,
 			&i.AnswerDroppedAt,
-			&i.Traceparent,
 			&i.AgeSeconds,
 		); err != nil {
 			return nil, err
@@ -510,30 +553,14 @@ func (q *Queries) KeyTakeOverDue(ctx context.Context, arg KeyTakeOverDueParams) 
 	return items, nil
 }
 
-const KeyTryNow = `-- name: KeyTryNow :execrows
-UPDATE idempotency_keys SET resume_at = clock_timestamp(), parked_at = NULL, deaths = 0
-WHERE tenant_id = $1 AND key = $2 AND coalesce(finished_at, answer_dropped_at) IS NULL AND leased_until < clock_timestamp()
-`
-
-type KeyTryNowParams struct {
-	TenantID string
-	Key      string
-}
-
-// The same for a person, who has mended what killed the key's holders: their number begins again.
-func (q *Queries) KeyTryNow(ctx context.Context, arg KeyTryNowParams) (int64, error) {
-	result, err := q.db.Exec(ctx, KeyTryNow, arg.TenantID, arg.Key)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
 const KeyYield = `-- name: KeyYield :execrows
-UPDATE idempotency_keys SET leased_until = '-infinity', last_error = $1,
-    resume_at = clock_timestamp() + CASE WHEN resume_at < leased_until THEN interval '0' ELSE $2::interval END,
-    parked_at = CASE WHEN $3::boolean AND resume_at >= leased_until THEN clock_timestamp() END
-WHERE tenant_id = $4 AND key = $5 AND lease_token = $6 AND coalesce(finished_at, answer_dropped_at) IS NULL
+UPDATE idempotency_keys
+SET leased_until = '-infinity', last_error = $1,
+    next_attempt_at = clock_timestamp()
+        + CASE WHEN next_attempt_at < leased_until THEN interval '0' ELSE $2::interval END,
+    parked_at = CASE WHEN $3::boolean AND next_attempt_at >= leased_until THEN clock_timestamp() END
+WHERE tenant_id = $4 AND key = $5 AND lease_token = $6
+  AND coalesce(finished_at, answer_dropped_at) IS NULL
 `
 
 type KeyYieldParams struct {
@@ -545,8 +572,9 @@ type KeyYieldParams struct {
 	LeaseToken int64
 }
 
-// Gives the claim back with a time for the next try: at once if news has come while it was held (KeyHurry), for the holder may have
-// looked before that. Zero rows: the lease was lost, and the new holder decides.
+// Releases the claim and sets the time of the next attempt: at once if the key was expedited while it was held
+// (KeyExpedite), because the holder may have read Stripe's state before. Zero rows: the lease was lost, and the new
+// holder decides.
 func (q *Queries) KeyYield(ctx context.Context, arg KeyYieldParams) (int64, error) {
 	result, err := q.db.Exec(ctx, KeyYield,
 		arg.LastError,

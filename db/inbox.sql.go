@@ -11,6 +11,50 @@ import (
 	"time"
 )
 
+const InboxClaim = `-- name: InboxClaim :one
+INSERT INTO inbox_events (consumer, event_id, type, tenant_id, subject, version, traceparent, status, payload, done_at)
+SELECT $1, $2, $3, $4, $5, $6, $7,
+    CASE WHEN blocked THEN 'pending' ELSE 'done' END::inbox_status,
+    CASE WHEN blocked THEN $8::bytea END,
+    CASE WHEN blocked THEN NULL ELSE clock_timestamp() END
+FROM (SELECT EXISTS (
+        SELECT FROM inbox_events b
+        WHERE b.consumer = $1 AND b.subject = $5 AND b.version < $6 AND b.status <> 'done'
+    ) AS blocked) earlier
+ON CONFLICT (consumer, event_id) DO NOTHING
+RETURNING status
+`
+
+type InboxClaimParams struct {
+	Consumer    string
+	EventID     string
+	Type        string
+	TenantID    *string
+	Subject     *string
+	Version     *int64
+	Traceparent *string
+	Payload     []byte
+}
+
+// Begins the transaction that applies an event: its row has status done and commits with the effect. While an earlier
+// event of the same subject is unfinished, the row is stored as pending and nothing may be applied. Waits for a
+// transaction that is applying the same event. No row: it was received before.
+func (q *Queries) InboxClaim(ctx context.Context, arg InboxClaimParams) (InboxStatus, error) {
+	row := q.db.QueryRow(ctx, InboxClaim,
+		arg.Consumer,
+		arg.EventID,
+		arg.Type,
+		arg.TenantID,
+		arg.Subject,
+		arg.Version,
+		arg.Traceparent,
+		arg.Payload,
+	)
+	var status InboxStatus
+	err := row.Scan(&status)
+	return status, err
+}
+
 const InboxFail = `-- name: InboxFail :execrows
 UPDATE inbox_events
 SET leased_until = clock_timestamp() + $1::interval, last_error = $2::text,
@@ -28,7 +72,7 @@ type InboxFailParams struct {
 	LeaseToken int64
 }
 
-// Zero rows: the lease was lost.
+// Schedules another attempt of an event, or parks it. Zero rows: the lease was lost.
 func (q *Queries) InboxFail(ctx context.Context, arg InboxFailParams) (int64, error) {
 	result, err := q.db.Exec(ctx, InboxFail,
 		arg.Delay,
@@ -45,7 +89,8 @@ func (q *Queries) InboxFail(ctx context.Context, arg InboxFailParams) (int64, er
 }
 
 const InboxFinish = `-- name: InboxFinish :execrows
-UPDATE inbox_events SET status = 'done', done_at = clock_timestamp(), last_error = NULL, payload = NULL
+UPDATE inbox_events
+SET status = 'done', done_at = clock_timestamp(), last_error = NULL, payload = NULL
 WHERE consumer = $1 AND event_id = $2 AND lease_token = $3 AND status = 'pending'
 `
 
@@ -55,7 +100,7 @@ type InboxFinishParams struct {
 	LeaseToken int64
 }
 
-// Begins the transaction that applies a leased event, and drops what it was applied from. Zero rows: the lease was lost, and nothing
+// Begins the transaction that applies a leased event, and drops its payload. Zero rows: the lease was lost, and nothing
 // may be applied.
 func (q *Queries) InboxFinish(ctx context.Context, arg InboxFinishParams) (int64, error) {
 	result, err := q.db.Exec(ctx, InboxFinish, arg.Consumer, arg.EventID, arg.LeaseToken)
@@ -65,62 +110,23 @@ func (q *Queries) InboxFinish(ctx context.Context, arg InboxFinishParams) (int64
 	return result.RowsAffected(), nil
 }
 
-const InboxKeep = `-- name: InboxKeep :execrows
-INSERT INTO inbox_events (consumer, event_id, type, tenant_id, subject, version, traceparent, status, payload, attempts, last_error, leased_until, parked_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7,
-    CASE WHEN $8::boolean THEN 'parked' ELSE 'pending' END::inbox_status, $9, 1, $10, clock_timestamp() + $11::interval,
-    CASE WHEN $8::boolean THEN clock_timestamp() END)
-ON CONFLICT (consumer, event_id) DO NOTHING
-`
-
-type InboxKeepParams struct {
-	Consumer    string
-	EventID     string
-	Type        string
-	TenantID    *string
-	Subject     *string
-	Version     *int64
-	Traceparent *string
-	Park        bool
-	Payload     []byte
-	LastError   *string
-	Delay       time.Duration
-}
-
-// Keeps an event that could not be applied, to be tried again after a delay, or parked. Zero rows: it is there already.
-func (q *Queries) InboxKeep(ctx context.Context, arg InboxKeepParams) (int64, error) {
-	result, err := q.db.Exec(ctx, InboxKeep,
-		arg.Consumer,
-		arg.EventID,
-		arg.Type,
-		arg.TenantID,
-		arg.Subject,
-		arg.Version,
-		arg.Traceparent,
-		arg.Park,
-		arg.Payload,
-		arg.LastError,
-		arg.Delay,
-	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
 const InboxLease = `-- name: InboxLease :many
 WITH due AS MATERIALIZED (
-    SELECT i.consumer, i.event_id FROM inbox_events i
-    WHERE i.status = 'pending' AND i.leased_until < clock_timestamp() AND array_position($2::text[], i.consumer) IS NOT NULL
-      AND NOT EXISTS (SELECT FROM inbox_events b WHERE b.consumer = i.consumer AND b.subject = i.subject
-                      AND b.version < i.version AND b.status <> 'done')
+    SELECT i.consumer, i.event_id
+    FROM inbox_events i
+    WHERE i.status = 'pending' AND i.leased_until < clock_timestamp()
+      AND array_position($2::text[], i.consumer) IS NOT NULL
+      AND NOT EXISTS (
+          SELECT FROM inbox_events b
+          WHERE b.consumer = i.consumer AND b.subject = i.subject AND b.version < i.version AND b.status <> 'done')
     ORDER BY i.leased_until LIMIT $3
     FOR NO KEY UPDATE OF i SKIP LOCKED
 )
 UPDATE inbox_events e
 SET lease_token = e.lease_token + 1, leased_until = clock_timestamp() + $1::interval, attempts = e.attempts + 1
-FROM due WHERE e.consumer = due.consumer AND e.event_id = due.event_id
-RETURNING e.consumer, e.event_id, e.status, e.type, e.tenant_id, e.subject, e.version, e.payload, e.traceparent, e.received_at, e.lease_token, e.leased_until, e.attempts, e.last_error, e.done_at, e.parked_at, e.object_id, e.payload_sha256
+FROM due
+WHERE e.consumer = due.consumer AND e.event_id = due.event_id
+RETURNING e.consumer, e.event_id, e.status, e.type, e.tenant_id, e.subject, e.version, e.object_id, e.payload, e.payload_sha256, e.traceparent, e.received_at, e.lease_token, e.leased_until, e.attempts, e.last_error, e.done_at, e.parked_at
 `
 
 type InboxLeaseParams struct {
@@ -129,9 +135,9 @@ type InboxLeaseParams struct {
 	LimitRows int32
 }
 
-// Leases events that are due, of one subject only the first that is unfinished. The attempt is counted before it is made, so
-// that an event which kills its process is parked in the end. The consumers are matched so that no index can be
-// asked for them: one that could be would be read from end to end by a planner without statistics.
+// Leases events that are due, of one subject only the first unfinished one. The attempt is counted before it is made,
+// so that an event which crashes its process is parked in the end. The consumers are matched so that no index can be
+// searched for them: a planner without statistics would read such an index from end to end.
 func (q *Queries) InboxLease(ctx context.Context, arg InboxLeaseParams) ([]InboxEvent, error) {
 	rows, err := q.db.Query(ctx, InboxLease, arg.Lease, arg.Consumers, arg.LimitRows)
 	if err != nil {
@@ -149,7 +155,9 @@ func (q *Queries) InboxLease(ctx context.Context, arg InboxLeaseParams) ([]Inbox
 			&i.TenantID,
 			&i.Subject,
 			&i.Version,
+			&i.ObjectID,
 			&i.Payload,
+			&i.PayloadSha256,
 			&i.Traceparent,
 			&i.ReceivedAt,
 			&i.LeaseToken,
@@ -158,8 +166,6 @@ func (q *Queries) InboxLease(ctx context.Context, arg InboxLeaseParams) ([]Inbox
 			&i.LastError,
 			&i.DoneAt,
 			&i.ParkedAt,
-			&i.ObjectID,
-			&i.PayloadSha256,
 		); err != nil {
 			return nil, err
 		}
@@ -173,9 +179,11 @@ func (q *Queries) InboxLease(ctx context.Context, arg InboxLeaseParams) ([]Inbox
 
 const InboxReap = `-- name: InboxReap :execrows
 WITH old AS MATERIALIZED (
-    SELECT i.consumer, i.event_id FROM inbox_events i
+    SELECT i.consumer, i.event_id
+    FROM inbox_events i
     WHERE i.status = 'done' AND i.done_at < clock_timestamp() - $1::interval
-    ORDER BY i.done_at LIMIT $2 FOR UPDATE SKIP LOCKED
+    ORDER BY i.done_at LIMIT $2
+    FOR UPDATE SKIP LOCKED
 )
 DELETE FROM inbox_events e USING old WHERE e.consumer = old.consumer AND e.event_id = old.event_id
 `
@@ -185,7 +193,7 @@ type InboxReapParams struct {
 	LimitRows int32
 }
 
-// Removes what was applied so long ago that no sender repeats it.
+// Deletes events that were applied before the retention, after which no sender repeats them.
 func (q *Queries) InboxReap(ctx context.Context, arg InboxReapParams) (int64, error) {
 	result, err := q.db.Exec(ctx, InboxReap, arg.Retention, arg.LimitRows)
 	if err != nil {
@@ -209,7 +217,7 @@ type InboxReceiveParams struct {
 	Traceparent *string
 }
 
-// Keeps an event for the processor. Zero rows: it was received before.
+// Stores an event for the processor. Zero rows: it was received before.
 func (q *Queries) InboxReceive(ctx context.Context, arg InboxReceiveParams) (int64, error) {
 	result, err := q.db.Exec(ctx, InboxReceive,
 		arg.Consumer,
@@ -227,9 +235,11 @@ func (q *Queries) InboxReceive(ctx context.Context, arg InboxReceiveParams) (int
 
 const InboxReceiveAll = `-- name: InboxReceiveAll :execrows
 INSERT INTO inbox_events (consumer, event_id, status, type, object_id, payload, payload_sha256, traceparent)
-SELECT e.consumer, e.event_id, 'pending', e.type, nullif(e.object_id, ''), e.payload, sha256(e.payload), nullif(e.traceparent, '')
-FROM (SELECT unnest($1::text[]) AS consumer, unnest($2::text[]) AS event_id, unnest($3::text[]) AS type,
-    unnest($4::text[]) AS object_id, unnest($5::bytea[]) AS payload, unnest($6::text[]) AS traceparent) e
+SELECT e.consumer, e.event_id, 'pending', e.type, nullif(e.object_id, ''), e.payload, sha256(e.payload),
+    nullif(e.traceparent, '')
+FROM (SELECT unnest($1::text[]) AS consumer, unnest($2::text[]) AS event_id,
+        unnest($3::text[]) AS type, unnest($4::text[]) AS object_id,
+        unnest($5::bytea[]) AS payload, unnest($6::text[]) AS traceparent) e
 ON CONFLICT (consumer, event_id) DO NOTHING
 `
 
@@ -242,7 +252,7 @@ type InboxReceiveAllParams struct {
 	Traceparents []string
 }
 
-// InboxReceive for several events, which come sorted. An empty object or traceparent is none.
+// InboxReceive for several events, which must be sorted. An empty object id or traceparent is stored as null.
 func (q *Queries) InboxReceiveAll(ctx context.Context, arg InboxReceiveAllParams) (int64, error) {
 	result, err := q.db.Exec(ctx, InboxReceiveAll,
 		arg.Consumers,
@@ -259,9 +269,14 @@ func (q *Queries) InboxReceiveAll(ctx context.Context, arg InboxReceiveAllParams
 }
 
 const InboxStats = `-- name: InboxStats :many
-SELECT consumer, count(*) FILTER (WHERE status = 'pending') AS pending, count(*) FILTER (WHERE status = 'parked') AS parked,
-    coalesce(extract(epoch FROM clock_timestamp() - min(received_at) FILTER (WHERE status = 'pending')), 0)::float8 AS oldest_seconds
-FROM inbox_events WHERE status <> 'done' GROUP BY consumer
+SELECT consumer,
+    count(*) FILTER (WHERE status = 'pending') AS pending,
+    count(*) FILTER (WHERE status = 'parked') AS parked,
+    coalesce(extract(epoch FROM clock_timestamp() - min(received_at) FILTER (WHERE status = 'pending')), 0)::float8
+        AS oldest_seconds
+FROM inbox_events
+WHERE status <> 'done'
+GROUP BY consumer
 `
 
 type InboxStatsRow struct {
@@ -271,7 +286,7 @@ type InboxStatsRow struct {
 	OldestSeconds float64
 }
 
-// What waits and what is parked, for the metrics.
+// Counts pending and parked events, for the metrics.
 func (q *Queries) InboxStats(ctx context.Context) ([]InboxStatsRow, error) {
 	rows, err := q.db.Query(ctx, InboxStats)
 	if err != nil {
@@ -297,19 +312,16 @@ func (q *Queries) InboxStats(ctx context.Context) ([]InboxStatsRow, error) {
 	return items, nil
 }
 
-const InboxTake = `-- name: InboxTake :one
-INSERT INTO inbox_events (consumer, event_id, type, tenant_id, subject, version, traceparent, status, payload, done_at)
-SELECT $1, $2, $3, $4, $5, $6, $7,
-    CASE WHEN held THEN 'pending' ELSE 'done' END::inbox_status,
-    CASE WHEN held THEN $8::bytea END,
-    CASE WHEN held THEN NULL ELSE clock_timestamp() END
-FROM (SELECT EXISTS (SELECT FROM inbox_events b
-    WHERE b.consumer = $1 AND b.subject = $5 AND b.version < $6 AND b.status <> 'done') AS held) earlier
+const InboxStore = `-- name: InboxStore :execrows
+INSERT INTO inbox_events (consumer, event_id, type, tenant_id, subject, version, traceparent, status, payload,
+    attempts, last_error, leased_until, parked_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7,
+    CASE WHEN $8::boolean THEN 'parked' ELSE 'pending' END::inbox_status, $9,
+    1, $10, clock_timestamp() + $11::interval, CASE WHEN $8::boolean THEN clock_timestamp() END)
 ON CONFLICT (consumer, event_id) DO NOTHING
-RETURNING status
 `
 
-type InboxTakeParams struct {
+type InboxStoreParams struct {
 	Consumer    string
 	EventID     string
 	Type        string
@@ -317,14 +329,16 @@ type InboxTakeParams struct {
 	Subject     *string
 	Version     *int64
 	Traceparent *string
+	Park        bool
 	Payload     []byte
+	LastError   *string
+	Delay       time.Duration
 }
 
-// Begins the transaction that applies an event: its row says done, and is there only if the effect is. While an earlier event of the
-// same subject is unfinished, the row says pending, and nothing may be applied. Waits for a transaction that
-// is applying the same event. No row: it was received before.
-func (q *Queries) InboxTake(ctx context.Context, arg InboxTakeParams) (InboxStatus, error) {
-	row := q.db.QueryRow(ctx, InboxTake,
+// Stores an event that could not be applied, to be tried again after a delay, or parked. Zero rows: it is stored
+// already.
+func (q *Queries) InboxStore(ctx context.Context, arg InboxStoreParams) (int64, error) {
+	result, err := q.db.Exec(ctx, InboxStore,
 		arg.Consumer,
 		arg.EventID,
 		arg.Type,
@@ -332,15 +346,20 @@ func (q *Queries) InboxTake(ctx context.Context, arg InboxTakeParams) (InboxStat
 		arg.Subject,
 		arg.Version,
 		arg.Traceparent,
+		arg.Park,
 		arg.Payload,
+		arg.LastError,
+		arg.Delay,
 	)
-	var status InboxStatus
-	err := row.Scan(&status)
-	return status, err
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const InboxUnpark = `-- name: InboxUnpark :execrows
-UPDATE inbox_events SET status = 'pending', parked_at = NULL, attempts = 0, leased_until = '-infinity'
+UPDATE inbox_events
+SET status = 'pending', parked_at = NULL, attempts = 0, leased_until = '-infinity'
 WHERE consumer = $1 AND event_id = $2 AND status = 'parked'
 `
 

@@ -9,31 +9,36 @@ import (
 	"context"
 )
 
-const InvariantAnswerIsKept = `-- name: InvariantAnswerIsKept :many
-SELECT concat_ws(' ', a.tenant_id, a.resource_id)::text AS subject,
-    concat('answered as paid with ', a.answer->>'amount', ' ', a.answer->>'currency', ', and is ', coalesce(p.status::text, 'not there'))::text AS detail
-FROM (SELECT k.tenant_id, k.resource_id, convert_from(k.answer_body, 'UTF8')::jsonb AS answer FROM idempotency_keys k
-    WHERE k.operation = 'create_payment' AND k.answer_status = 201) a
-LEFT JOIN payments p ON p.tenant_id = a.tenant_id AND p.id = a.resource_id
-WHERE p.id IS NULL OR p.status <> 'succeeded' OR p.id <> a.answer->>'id' OR p.amount_minor <> (a.answer->>'amount')::bigint
-    OR p.currency <> a.answer->>'currency' OR p.intent_id <> a.answer->'stripe'->>'payment_intent'
+const InvariantCallBeforeEffect = `-- name: InvariantCallBeforeEffect :many
+SELECT concat_ws(' ', p.tenant_id, p.id)::text AS subject, concat('no call is recorded for ', p.intent_id)::text AS detail
+FROM payments p
+WHERE p.status = 'succeeded' AND p.idempotency_key NOT LIKE 'adopted %'
+  AND NOT EXISTS (
+      SELECT FROM stripe_calls s
+      WHERE s.tenant_id = p.tenant_id AND s.stripe_key = p.tenant_id || ':' || p.idempotency_key || ':confirm')
+UNION ALL
+SELECT concat_ws(' ', r.tenant_id, r.id), concat('no call is recorded for ', r.stripe_refund_id)
+FROM refunds r
+WHERE r.status = 'succeeded' AND r.idempotency_key NOT LIKE 'adopted %'
+  AND NOT EXISTS (SELECT FROM stripe_calls s WHERE s.tenant_id = r.tenant_id AND s.stripe_key = r.stripe_key)
 `
 
-type InvariantAnswerIsKeptRow struct {
+type InvariantCallBeforeEffectRow struct {
 	Subject string
 	Detail  string
 }
 
-// I2: a payment that was answered with success exists, succeeded, and is the one of the answer.
-func (q *Queries) InvariantAnswerIsKept(ctx context.Context) ([]InvariantAnswerIsKeptRow, error) {
-	rows, err := q.db.Query(ctx, InvariantAnswerIsKept)
+// I12: a payment that succeeded, and a refund at Stripe, have the call that made them, recorded before it was sent. The
+// calls of recovered payments were recorded in a database that was lost.
+func (q *Queries) InvariantCallBeforeEffect(ctx context.Context) ([]InvariantCallBeforeEffectRow, error) {
+	rows, err := q.db.Query(ctx, InvariantCallBeforeEffect)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []InvariantAnswerIsKeptRow{}
+	items := []InvariantCallBeforeEffectRow{}
 	for rows.Next() {
-		var i InvariantAnswerIsKeptRow
+		var i InvariantCallBeforeEffectRow
 		if err := rows.Scan(&i.Subject, &i.Detail); err != nil {
 			return nil, err
 		}
@@ -45,67 +50,86 @@ func (q *Queries) InvariantAnswerIsKept(ctx context.Context) ([]InvariantAnswerI
 	return items, nil
 }
 
-const InvariantAnswerIsWhole = `-- name: InvariantAnswerIsWhole :many
-SELECT concat_ws(' ', k.tenant_id, k.resource_id)::text AS subject, concat('answer version ', k.answer_version, ', status ', k.answer_status)::text AS detail
-FROM idempotency_keys k
-WHERE k.finished_at IS NOT NULL AND k.answer_dropped_at IS NULL
-  AND NOT coalesce(k.answer_version = 1 AND k.answer_status BETWEEN 200 AND 499 AND k.answer_status <> 202
-    AND starts_with(encode(k.answer_headers, 'escape'), 'Content-Type: ') AND length(k.answer_body) > 1, false)
-`
-
-type InvariantAnswerIsWholeRow struct {
-	Subject string
-	Detail  string
-}
-
-// I3: a finished key has a whole answer that this program can repeat, or a tombstone.
-func (q *Queries) InvariantAnswerIsWhole(ctx context.Context) ([]InvariantAnswerIsWholeRow, error) {
-	rows, err := q.db.Query(ctx, InvariantAnswerIsWhole)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []InvariantAnswerIsWholeRow{}
-	for rows.Next() {
-		var i InvariantAnswerIsWholeRow
-		if err := rows.Scan(&i.Subject, &i.Detail); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const InvariantEffectHasItsInboxRow = `-- name: InvariantEffectHasItsInboxRow :many
+const InvariantEffectHasInboxRow = `-- name: InvariantEffectHasInboxRow :many
 SELECT concat_ws(' ', coalesce(l.tenant_id, i.tenant_id), coalesce(l.event_id, i.event_id))::text AS subject,
-    CASE WHEN l.event_id IS NULL THEN 'received and not booked' ELSE 'booked and not received' END::text AS detail
-FROM (SELECT consumer, event_id, status, type, tenant_id, subject, version, payload, traceparent, received_at, lease_token, leased_until, attempts, last_error, done_at, parked_at, object_id, payload_sha256 FROM inbox_events WHERE consumer = 'ledger' AND status = 'done' AND type IN ('payment.succeeded', 'refund.succeeded')) i
-FULL JOIN (SELECT DISTINCT tenant_id, event_id, booked_at FROM ledger_entries) l ON l.tenant_id = i.tenant_id AND l.event_id = i.event_id
-WHERE l.event_id IS NULL AND (EXISTS (SELECT FROM payments p WHERE p.tenant_id = i.tenant_id AND p.id = i.subject)
-        OR EXISTS (SELECT FROM refunds r WHERE r.tenant_id = i.tenant_id AND r.id = i.subject))
-   OR i.event_id IS NULL AND NOT EXISTS (SELECT FROM inbox_events r WHERE r.consumer = 'ledger' AND r.event_id = l.event_id)
-      AND l.booked_at > clock_timestamp() - interval '40 days'
+    CASE WHEN l.event_id IS NULL THEN 'received but not booked' ELSE 'booked but not received' END::text AS detail
+FROM (SELECT consumer, event_id, status, type, tenant_id, subject, version, object_id, payload, payload_sha256, traceparent, received_at, lease_token, leased_until, attempts, last_error, done_at, parked_at FROM inbox_events
+      WHERE consumer = 'ledger' AND status = 'done' AND type IN ('payment.succeeded', 'refund.succeeded')) i
+FULL JOIN (SELECT DISTINCT tenant_id, event_id, booked_at FROM ledger_entries) l
+    ON l.tenant_id = i.tenant_id AND l.event_id = i.event_id
+WHERE (l.event_id IS NULL
+        AND (EXISTS (SELECT FROM payments p WHERE p.tenant_id = i.tenant_id AND p.id = i.subject)
+            OR EXISTS (SELECT FROM refunds r WHERE r.tenant_id = i.tenant_id AND r.id = i.subject)))
+   OR (i.event_id IS NULL
+        AND NOT EXISTS (SELECT FROM inbox_events r WHERE r.consumer = 'ledger' AND r.event_id = l.event_id)
+        AND l.booked_at > clock_timestamp() - interval '40 days')
 `
 
-type InvariantEffectHasItsInboxRowRow struct {
+type InvariantEffectHasInboxRowRow struct {
 	Subject string
 	Detail  string
 }
 
-// I7: the ledger's entries and its inbox rows are one commit, so there is neither without the other. An event of a payment that was
-// lost with the database, and adopted under another id, has nothing to book: its successor's event has.
-func (q *Queries) InvariantEffectHasItsInboxRow(ctx context.Context) ([]InvariantEffectHasItsInboxRowRow, error) {
-	rows, err := q.db.Query(ctx, InvariantEffectHasItsInboxRow)
+// I7: the ledger's entries and its inbox rows are one commit, so neither exists without the other. An event of a
+// payment that was lost with the database, and recovered under another id, has nothing to book: its successor's event
+// has.
+func (q *Queries) InvariantEffectHasInboxRow(ctx context.Context) ([]InvariantEffectHasInboxRowRow, error) {
+	rows, err := q.db.Query(ctx, InvariantEffectHasInboxRow)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []InvariantEffectHasItsInboxRowRow{}
+	items := []InvariantEffectHasInboxRowRow{}
 	for rows.Next() {
-		var i InvariantEffectHasItsInboxRowRow
+		var i InvariantEffectHasInboxRowRow
+		if err := rows.Scan(&i.Subject, &i.Detail); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const InvariantEndedCheckoutIsConsistent = `-- name: InvariantEndedCheckoutIsConsistent :many
+SELECT concat_ws(' ', c.tenant_id, c.id)::text AS subject,
+    concat(c.status, ', but ', s.step, ' is ', s.status)::text AS detail
+FROM checkouts c
+JOIN checkout_steps s ON s.tenant_id = c.tenant_id AND s.checkout_id = c.id
+WHERE c.status <> 'processing'
+  AND (s.status IN ('pending', 'running', 'unknown')
+    OR (c.status = 'compensated' AND s.status = 'done'
+        AND s.step IN ('create_order', 'reserve_stock', 'pay', 'notify'))
+    OR (c.status = 'completed' AND s.status <> 'done'
+        AND s.step IN ('create_order', 'reserve_stock', 'pay', 'notify')))
+UNION ALL
+SELECT concat_ws(' ', s.tenant_id, s.sku), concat('reserved ', s.reserved, ', held ', coalesce(h.held, 0))
+FROM stock s
+LEFT JOIN (
+    SELECT r.tenant_id, r.sku, sum(r.quantity) AS held
+    FROM reservations r
+    WHERE r.status = 'held'
+    GROUP BY r.tenant_id, r.sku) h ON h.tenant_id = s.tenant_id AND h.sku = s.sku
+WHERE s.reserved <> coalesce(h.held, 0)
+`
+
+type InvariantEndedCheckoutIsConsistentRow struct {
+	Subject string
+	Detail  string
+}
+
+// I16: a checkout that ended has no open step, and one that was compensated has no step still done.
+func (q *Queries) InvariantEndedCheckoutIsConsistent(ctx context.Context) ([]InvariantEndedCheckoutIsConsistentRow, error) {
+	rows, err := q.db.Query(ctx, InvariantEndedCheckoutIsConsistent)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []InvariantEndedCheckoutIsConsistentRow{}
+	for rows.Next() {
+		var i InvariantEndedCheckoutIsConsistentRow
 		if err := rows.Scan(&i.Subject, &i.Detail); err != nil {
 			return nil, err
 		}
@@ -118,8 +142,10 @@ func (q *Queries) InvariantEffectHasItsInboxRow(ctx context.Context) ([]Invarian
 }
 
 const InvariantEventsArePublished = `-- name: InvariantEventsArePublished :many
-SELECT concat_ws(' ', e.tenant_id, e.aggregate_id, e.version)::text AS subject, concat(e.type, ' of ', e.created_at, ' ', e.last_error)::text AS detail
-FROM outbox_events e WHERE e.published_at IS NULL AND e.parked_at IS NULL AND e.created_at < clock_timestamp() - interval '2 minutes'
+SELECT concat_ws(' ', e.tenant_id, e.aggregate_id, e.version)::text AS subject,
+    concat(e.type, ' of ', e.created_at, ' ', e.last_error)::text AS detail
+FROM outbox_events e
+WHERE e.published_at IS NULL AND e.parked_at IS NULL AND e.created_at < clock_timestamp() - interval '2 minutes'
 `
 
 type InvariantEventsArePublishedRow struct {
@@ -127,7 +153,7 @@ type InvariantEventsArePublishedRow struct {
 	Detail  string
 }
 
-// I6: no event waits long for the broker.
+// I6: no event stays unpublished for long.
 func (q *Queries) InvariantEventsArePublished(ctx context.Context) ([]InvariantEventsArePublishedRow, error) {
 	rows, err := q.db.Query(ctx, InvariantEventsArePublished)
 	if err != nil {
@@ -148,34 +174,38 @@ func (q *Queries) InvariantEventsArePublished(ctx context.Context) ([]InvariantE
 	return items, nil
 }
 
-const InvariantIntentBeforeEffect = `-- name: InvariantIntentBeforeEffect :many
-SELECT concat_ws(' ', p.tenant_id, p.id)::text AS subject, concat('no call is written down for ', p.intent_id)::text AS detail
-FROM payments p
-WHERE p.status = 'succeeded' AND p.idempotency_key NOT LIKE 'adopted %'
-  AND NOT EXISTS (SELECT FROM stripe_calls s WHERE s.tenant_id = p.tenant_id AND s.stripe_key = p.tenant_id || ':' || p.idempotency_key || ':confirm')
+const InvariantKeyIsRetained = `-- name: InvariantKeyIsRetained :many
+SELECT concat_ws(' ', made.tenant_id, made.id)::text AS subject, 'its key was deleted'::text AS detail
+FROM (SELECT p.tenant_id, p.id, p.idempotency_key, p.created_at FROM payments p
+      UNION ALL
+      SELECT r.tenant_id, r.id, r.idempotency_key, r.created_at FROM refunds r WHERE r.idempotency_key NOT LIKE '% %'
+      UNION ALL
+      SELECT c.tenant_id, c.id, c.idempotency_key, c.created_at FROM checkouts c) made
+WHERE made.idempotency_key NOT LIKE 'adopted %' AND made.created_at > clock_timestamp() - interval '9 years'
+  AND NOT EXISTS (
+      SELECT FROM idempotency_keys k WHERE k.tenant_id = made.tenant_id AND k.key = made.idempotency_key)
 UNION ALL
-SELECT concat_ws(' ', r.tenant_id, r.id), concat('no call is written down for ', r.stripe_refund_id)
-FROM refunds r
-WHERE r.status = 'succeeded' AND r.idempotency_key NOT LIKE 'adopted %'
-  AND NOT EXISTS (SELECT FROM stripe_calls s WHERE s.tenant_id = r.tenant_id AND s.stripe_key = r.stripe_key)
+SELECT concat_ws(' ', k.tenant_id, k.resource_id), 'a tombstone, but not finished'
+FROM idempotency_keys k
+WHERE k.answer_dropped_at IS NOT NULL AND k.finished_at IS NULL
 `
 
-type InvariantIntentBeforeEffectRow struct {
+type InvariantKeyIsRetainedRow struct {
 	Subject string
 	Detail  string
 }
 
-// I12: a payment with an intent, and a refund at Stripe, have the call that made them, written before it was sent. What was adopted
-// from Stripe was called for by a database that is no more.
-func (q *Queries) InvariantIntentBeforeEffect(ctx context.Context) ([]InvariantIntentBeforeEffectRow, error) {
-	rows, err := q.db.Query(ctx, InvariantIntentBeforeEffect)
+// I17: a payment, refund or checkout still has its key, which is deleted only years later. Recovered ones never had
+// one.
+func (q *Queries) InvariantKeyIsRetained(ctx context.Context) ([]InvariantKeyIsRetainedRow, error) {
+	rows, err := q.db.Query(ctx, InvariantKeyIsRetained)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []InvariantIntentBeforeEffectRow{}
+	items := []InvariantKeyIsRetainedRow{}
 	for rows.Next() {
-		var i InvariantIntentBeforeEffectRow
+		var i InvariantKeyIsRetainedRow
 		if err := rows.Scan(&i.Subject, &i.Detail); err != nil {
 			return nil, err
 		}
@@ -188,10 +218,13 @@ func (q *Queries) InvariantIntentBeforeEffect(ctx context.Context) ([]InvariantI
 }
 
 const InvariantKeyServesOneRequest = `-- name: InvariantKeyServesOneRequest :many
-SELECT concat_ws(' ', k.tenant_id, p.id)::text AS subject, 'the payment is not the one that its key asked for'::text AS detail
-FROM idempotency_keys k JOIN payments p ON p.tenant_id = k.tenant_id AND p.id = k.resource_id
+SELECT concat_ws(' ', k.tenant_id, p.id)::text AS subject,
+    'the payment does not match the request of its key'::text AS detail
+FROM idempotency_keys k
+JOIN payments p ON p.tenant_id = k.tenant_id AND p.id = k.resource_id
 WHERE k.operation = 'create_payment' AND k.request IS NOT NULL
-  AND (p.idempotency_key <> k.key OR p.order_id IS DISTINCT FROM convert_from(k.request, 'UTF8')::jsonb->>'order_id'
+  AND (p.idempotency_key <> k.key
+    OR p.order_id IS DISTINCT FROM convert_from(k.request, 'UTF8')::jsonb->>'order_id'
     OR p.payment_method IS DISTINCT FROM convert_from(k.request, 'UTF8')::jsonb->>'payment_method')
 `
 
@@ -200,7 +233,7 @@ type InvariantKeyServesOneRequestRow struct {
 	Detail  string
 }
 
-// I4: what a key made is what its request asked for.
+// I4: the payment of a key matches the request of the key.
 func (q *Queries) InvariantKeyServesOneRequest(ctx context.Context) ([]InvariantKeyServesOneRequestRow, error) {
 	rows, err := q.db.Query(ctx, InvariantKeyServesOneRequest)
 	if err != nil {
@@ -223,15 +256,22 @@ func (q *Queries) InvariantKeyServesOneRequest(ctx context.Context) ([]Invariant
 
 const InvariantLedgerAgrees = `-- name: InvariantLedgerAgrees :many
 SELECT concat_ws(' ', l.tenant_id, l.resource_id)::text AS subject,
-    concat('booked ', l.amount_minor, ' ', l.currency, ', moved ', coalesce(p.amount_minor, r.amount_minor, 0), ' ', coalesce(p.currency, r.currency))::text AS detail
-FROM (SELECT e.tenant_id, e.resource_id, e.currency, sum(e.amount_minor) AS amount_minor FROM ledger_entries e
-    WHERE e.account IN ('sales', 'refunds') GROUP BY e.tenant_id, e.resource_id, e.currency) l
+    concat('booked ', l.amount_minor, ' ', l.currency, ', moved ', coalesce(p.amount_minor, r.amount_minor, 0), ' ',
+        coalesce(p.currency, r.currency))::text AS detail
+FROM (SELECT e.tenant_id, e.resource_id, e.currency, sum(e.amount_minor) AS amount_minor
+      FROM ledger_entries e
+      WHERE e.account IN ('sales', 'refunds')
+      GROUP BY e.tenant_id, e.resource_id, e.currency) l
 LEFT JOIN payments p ON p.tenant_id = l.tenant_id AND p.id = l.resource_id AND p.status = 'succeeded'
 LEFT JOIN refunds r ON r.tenant_id = l.tenant_id AND r.id = l.resource_id
-WHERE CASE WHEN p.id IS NOT NULL THEN l.amount_minor <> -p.amount_minor OR l.currency <> p.currency
+WHERE CASE
+    WHEN p.id IS NOT NULL THEN l.amount_minor <> -p.amount_minor OR l.currency <> p.currency
     WHEN r.status = 'succeeded' THEN l.amount_minor <> r.amount_minor OR l.currency <> r.currency
-    ELSE l.amount_minor <> 0 AND (r.status IS DISTINCT FROM 'failed' -- one that failed late is booked back when that event arrives
-        OR EXISTS (SELECT FROM inbox_events i WHERE i.consumer = 'ledger' AND i.subject = r.id AND i.type = 'refund.failed' AND i.status = 'done')) END
+    ELSE l.amount_minor <> 0
+        AND (r.status IS DISTINCT FROM 'failed' -- the entries of a late failure are reversed when its event arrives
+            OR EXISTS (
+                SELECT FROM inbox_events i
+                WHERE i.consumer = 'ledger' AND i.subject = r.id AND i.type = 'refund.failed' AND i.status = 'done')) END
 `
 
 type InvariantLedgerAgreesRow struct {
@@ -239,7 +279,7 @@ type InvariantLedgerAgreesRow struct {
 	Detail  string
 }
 
-// I8: what is booked of a payment or refund is what moved.
+// I8: the entries of a payment or refund match the money that moved.
 func (q *Queries) InvariantLedgerAgrees(ctx context.Context) ([]InvariantLedgerAgreesRow, error) {
 	rows, err := q.db.Query(ctx, InvariantLedgerAgrees)
 	if err != nil {
@@ -261,8 +301,11 @@ func (q *Queries) InvariantLedgerAgrees(ctx context.Context) ([]InvariantLedgerA
 }
 
 const InvariantLedgerSumsToZero = `-- name: InvariantLedgerSumsToZero :many
-SELECT concat_ws(' ', l.tenant_id, l.event_id)::text AS subject, concat('off by ', sum(l.amount_minor), ' ', l.currency)::text AS detail
-FROM ledger_entries l GROUP BY l.tenant_id, l.event_id, l.currency HAVING sum(l.amount_minor) <> 0
+SELECT concat_ws(' ', l.tenant_id, l.event_id)::text AS subject,
+    concat('off by ', sum(l.amount_minor), ' ', l.currency)::text AS detail
+FROM ledger_entries l
+GROUP BY l.tenant_id, l.event_id, l.currency
+HAVING sum(l.amount_minor) <> 0
 `
 
 type InvariantLedgerSumsToZeroRow struct {
@@ -270,7 +313,7 @@ type InvariantLedgerSumsToZeroRow struct {
 	Detail  string
 }
 
-// I8: in every currency, debits and credits are the same, of each event and so of all.
+// I8: debits equal credits in every currency, for each event and so for all.
 func (q *Queries) InvariantLedgerSumsToZero(ctx context.Context) ([]InvariantLedgerSumsToZeroRow, error) {
 	rows, err := q.db.Query(ctx, InvariantLedgerSumsToZero)
 	if err != nil {
@@ -291,29 +334,42 @@ func (q *Queries) InvariantLedgerSumsToZero(ctx context.Context) ([]InvariantLed
 	return items, nil
 }
 
-const InvariantLiveHasAKey = `-- name: InvariantLiveHasAKey :many
-SELECT concat_ws(' ', live.tenant_id, live.id)::text AS subject, concat(live.status, ', and nobody works on it')::text AS detail
-FROM (SELECT p.tenant_id, p.id, p.idempotency_key, p.status::text FROM payments p WHERE p.status IN ('processing', 'requires_action')
-    UNION ALL SELECT r.tenant_id, r.id, r.idempotency_key, r.status::text FROM refunds r WHERE r.status = 'pending'
-    UNION ALL SELECT c.tenant_id, c.id, c.idempotency_key, c.status::text FROM checkouts c WHERE c.status = 'processing') live
-WHERE NOT EXISTS (SELECT FROM idempotency_keys k WHERE k.tenant_id = live.tenant_id AND k.key = live.idempotency_key AND k.finished_at IS NULL)
+const InvariantNoFailureWhileUnknown = `-- name: InvariantNoFailureWhileUnknown :many
+SELECT concat_ws(' ', k.tenant_id, k.resource_id)::text AS subject,
+    concat('responded ', k.answer_status, ' while ', s.operation, ' is ', s.outcome)::text AS detail
+FROM idempotency_keys k
+JOIN stripe_calls s ON s.tenant_id = k.tenant_id
+    AND s.stripe_key IN (k.tenant_id || ':' || k.key || ':confirm', k.tenant_id || ':' || k.key || ':refund')
+WHERE k.answer_status >= 400 AND s.outcome IN ('sent', 'unknown')
+UNION ALL
+SELECT concat_ws(' ', p.tenant_id, p.id), concat(p.status, ' while its confirm is ', s.outcome)
+FROM payments p
+JOIN stripe_calls s ON s.tenant_id = p.tenant_id
+    AND s.stripe_key = p.tenant_id || ':' || p.idempotency_key || ':confirm'
+WHERE p.status IN ('failed', 'canceled') AND s.outcome IN ('sent', 'unknown') AND NOT p.intent_closed
+UNION ALL
+SELECT concat_ws(' ', s.tenant_id, s.checkout_id), concat(s.step, ' is ', s.status, ' while ', f.step, ' is ', f.status)
+FROM checkout_steps s
+JOIN checkout_steps f ON f.tenant_id = s.tenant_id AND f.checkout_id = s.checkout_id
+WHERE s.step IN ('refund', 'release_stock', 'cancel_order') AND s.status NOT IN ('pending', 'skipped')
+  AND f.step NOT IN ('refund', 'release_stock', 'cancel_order') AND f.status = 'unknown'
 `
 
-type InvariantLiveHasAKeyRow struct {
+type InvariantNoFailureWhileUnknownRow struct {
 	Subject string
 	Detail  string
 }
 
-// I5: a payment, refund or checkout that has not ended belongs to a key that has not finished: somebody will end it.
-func (q *Queries) InvariantLiveHasAKey(ctx context.Context) ([]InvariantLiveHasAKeyRow, error) {
-	rows, err := q.db.Query(ctx, InvariantLiveHasAKey)
+// I14: no failure is reported, and nothing is compensated, while the call that moves the money may still succeed.
+func (q *Queries) InvariantNoFailureWhileUnknown(ctx context.Context) ([]InvariantNoFailureWhileUnknownRow, error) {
+	rows, err := q.db.Query(ctx, InvariantNoFailureWhileUnknown)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []InvariantLiveHasAKeyRow{}
+	items := []InvariantNoFailureWhileUnknownRow{}
 	for rows.Next() {
-		var i InvariantLiveHasAKeyRow
+		var i InvariantNoFailureWhileUnknownRow
 		if err := rows.Scan(&i.Subject, &i.Detail); err != nil {
 			return nil, err
 		}
@@ -327,10 +383,11 @@ func (q *Queries) InvariantLiveHasAKey(ctx context.Context) ([]InvariantLiveHasA
 
 const InvariantNoKeyIsStuck = `-- name: InvariantNoKeyIsStuck :many
 SELECT concat_ws(' ', k.tenant_id, k.resource_id)::text AS subject,
-    concat(k.operation, ' at ', k.recovery_point, ', due since ', k.resume_at, ' ', k.last_error)::text AS detail
+    concat(k.operation, ' at ', k.recovery_point, ', due since ', k.next_attempt_at, ' ', k.last_error)::text AS detail
 FROM idempotency_keys k
 WHERE k.finished_at IS NULL AND k.parked_at IS NULL
-  AND k.leased_until < clock_timestamp() - interval '30 seconds' AND k.resume_at < clock_timestamp() - interval '30 seconds'
+  AND k.leased_until < clock_timestamp() - interval '30 seconds'
+  AND k.next_attempt_at < clock_timestamp() - interval '30 seconds'
 `
 
 type InvariantNoKeyIsStuckRow struct {
@@ -338,7 +395,7 @@ type InvariantNoKeyIsStuckRow struct {
 	Detail  string
 }
 
-// I5: every unfinished key has a holder, or a time at which it is looked at, that is not long past.
+// I5: every unfinished key is held, or due at a time that is not long past.
 func (q *Queries) InvariantNoKeyIsStuck(ctx context.Context) ([]InvariantNoKeyIsStuckRow, error) {
 	rows, err := q.db.Query(ctx, InvariantNoKeyIsStuck)
 	if err != nil {
@@ -360,12 +417,18 @@ func (q *Queries) InvariantNoKeyIsStuck(ctx context.Context) ([]InvariantNoKeyIs
 }
 
 const InvariantNothingIsParked = `-- name: InvariantNothingIsParked :many
-SELECT concat_ws(' ', k.tenant_id, k.resource_id)::text AS subject, concat(k.operation, ' parked at ', k.parked_at, ' ', k.last_error)::text AS detail
-FROM idempotency_keys k WHERE k.finished_at IS NULL AND k.parked_at IS NOT NULL
+SELECT concat_ws(' ', k.tenant_id, k.resource_id)::text AS subject,
+    concat(k.operation, ' parked at ', k.parked_at, ' ', k.last_error)::text AS detail
+FROM idempotency_keys k
+WHERE k.finished_at IS NULL AND k.parked_at IS NOT NULL
 UNION ALL
-SELECT concat_ws(' ', e.tenant_id, e.aggregate_id, e.version), concat(e.type, ' not published: ', e.last_error) FROM outbox_events e WHERE e.parked_at IS NOT NULL
+SELECT concat_ws(' ', e.tenant_id, e.aggregate_id, e.version), concat(e.type, ' not published: ', e.last_error)
+FROM outbox_events e
+WHERE e.parked_at IS NOT NULL
 UNION ALL
-SELECT concat_ws(' ', i.consumer, i.event_id), concat(i.type, ' not applied: ', i.last_error) FROM inbox_events i WHERE i.status = 'parked'
+SELECT concat_ws(' ', i.consumer, i.event_id), concat(i.type, ' not applied: ', i.last_error)
+FROM inbox_events i
+WHERE i.status = 'parked'
 `
 
 type InvariantNothingIsParkedRow struct {
@@ -373,7 +436,7 @@ type InvariantNothingIsParkedRow struct {
 	Detail  string
 }
 
-// I5: nothing has been given up. What is parked waits for a person.
+// I5: nothing is parked. What is parked waits for an operator.
 func (q *Queries) InvariantNothingIsParked(ctx context.Context) ([]InvariantNothingIsParkedRow, error) {
 	rows, err := q.db.Query(ctx, InvariantNothingIsParked)
 	if err != nil {
@@ -394,63 +457,34 @@ func (q *Queries) InvariantNothingIsParked(ctx context.Context) ([]InvariantNoth
 	return items, nil
 }
 
-const InvariantNothingIsSentLate = `-- name: InvariantNothingIsSentLate :many
-SELECT concat_ws(' ', s.tenant_id, md5(s.stripe_key))::text AS subject, concat(s.operation, ' of ', s.resource_id, ' first sent ', s.first_sent_at, ', last ', s.last_sent_at)::text AS detail
-FROM stripe_calls s WHERE s.last_sent_at > s.first_sent_at + interval '23 hours'
+const InvariantNothingIsResentLate = `-- name: InvariantNothingIsResentLate :many
+SELECT concat_ws(' ', s.tenant_id, md5(s.stripe_key))::text AS subject,
+    concat(s.operation, ' of ', s.resource_id, ' first sent ', s.first_sent_at, ', last ', s.last_sent_at)::text AS detail
+FROM stripe_calls s
+WHERE s.last_sent_at > s.first_sent_at + interval '23 hours'
 UNION ALL
 SELECT concat_ws(' ', s.tenant_id, s.resource_id), concat(count(*), ' keys for one ', s.operation)
-FROM stripe_calls s WHERE s.operation IN ('confirm', 'refund') GROUP BY s.tenant_id, s.resource_id, s.operation HAVING count(*) > 1
+FROM stripe_calls s
+WHERE s.operation IN ('confirm', 'refund')
+GROUP BY s.tenant_id, s.resource_id, s.operation
+HAVING count(*) > 1
 `
 
-type InvariantNothingIsSentLateRow struct {
+type InvariantNothingIsResentLateRow struct {
 	Subject string
 	Detail  string
 }
 
-// I13: a call has one key, and none is sent again when Stripe may have forgotten it.
-func (q *Queries) InvariantNothingIsSentLate(ctx context.Context) ([]InvariantNothingIsSentLateRow, error) {
-	rows, err := q.db.Query(ctx, InvariantNothingIsSentLate)
+// I13: a call has one Stripe key, and is not resent once Stripe may have dropped that key.
+func (q *Queries) InvariantNothingIsResentLate(ctx context.Context) ([]InvariantNothingIsResentLateRow, error) {
+	rows, err := q.db.Query(ctx, InvariantNothingIsResentLate)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []InvariantNothingIsSentLateRow{}
+	items := []InvariantNothingIsResentLateRow{}
 	for rows.Next() {
-		var i InvariantNothingIsSentLateRow
-		if err := rows.Scan(&i.Subject, &i.Detail); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const InvariantNothingVanishes = `-- name: InvariantNothingVanishes :many
-SELECT concat_ws(' ', e.tenant_id, e.aggregate_id, e.version)::text AS subject, concat(e.type, ' published ', e.published_at, ', and never received by the notifier')::text AS detail
-FROM outbox_events e
-WHERE e.published_at BETWEEN (SELECT min(i.received_at) FROM inbox_events i WHERE i.consumer = 'notifier') AND clock_timestamp() - interval '2 minutes'
-  AND NOT EXISTS (SELECT FROM inbox_events i WHERE i.consumer = 'notifier' AND i.event_id = e.aggregate_id || '-' || e.version)
-`
-
-type InvariantNothingVanishesRow struct {
-	Subject string
-	Detail  string
-}
-
-// I22: whatever the broker has taken since a consumer of everything began, that consumer has received: applied, pending or parked,
-// and never gone. The ledger, which is for some events only, has a query of its own.
-func (q *Queries) InvariantNothingVanishes(ctx context.Context) ([]InvariantNothingVanishesRow, error) {
-	rows, err := q.db.Query(ctx, InvariantNothingVanishes)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []InvariantNothingVanishesRow{}
-	for rows.Next() {
-		var i InvariantNothingVanishesRow
+		var i InvariantNothingIsResentLateRow
 		if err := rows.Scan(&i.Subject, &i.Detail); err != nil {
 			return nil, err
 		}
@@ -463,11 +497,15 @@ func (q *Queries) InvariantNothingVanishes(ctx context.Context) ([]InvariantNoth
 }
 
 const InvariantOneEffectPerKey = `-- name: InvariantOneEffectPerKey :many
-SELECT concat_ws(' ', made.tenant_id, md5(made.idempotency_key))::text AS subject, concat('one key made ', string_agg(made.id, ', ' ORDER BY made.id))::text AS detail
+SELECT concat_ws(' ', made.tenant_id, md5(made.idempotency_key))::text AS subject,
+    concat('one key made ', string_agg(made.id, ', ' ORDER BY made.id))::text AS detail
 FROM (SELECT p.tenant_id, p.idempotency_key, 'payment' AS what, p.id FROM payments p
-    UNION ALL SELECT r.tenant_id, r.idempotency_key, 'refund', r.id FROM refunds r
-    UNION ALL SELECT c.tenant_id, c.idempotency_key, 'checkout', c.id FROM checkouts c) made
-GROUP BY made.tenant_id, made.idempotency_key, made.what HAVING count(*) > 1
+      UNION ALL
+      SELECT r.tenant_id, r.idempotency_key, 'refund', r.id FROM refunds r
+      UNION ALL
+      SELECT c.tenant_id, c.idempotency_key, 'checkout', c.id FROM checkouts c) made
+GROUP BY made.tenant_id, made.idempotency_key, made.what
+HAVING count(*) > 1
 `
 
 type InvariantOneEffectPerKeyRow struct {
@@ -498,15 +536,22 @@ func (q *Queries) InvariantOneEffectPerKey(ctx context.Context) ([]InvariantOneE
 
 const InvariantOrderAgreesWithPayment = `-- name: InvariantOrderAgreesWithPayment :many
 SELECT concat_ws(' ', o.tenant_id, o.id)::text AS subject,
-    concat(o.status, ' of ', o.amount_minor, ' ', o.currency, ', refunded ', o.amount_refunded_minor, '; payment ', coalesce(o.payment_id, p.id), ' ', p.status, ' of ', p.amount_minor, ' ', p.currency,
+    concat(o.status, ' of ', o.amount_minor, ' ', o.currency, ', refunded ', o.amount_refunded_minor,
+        '; payment ', coalesce(o.payment_id, p.id), ' ', p.status, ' of ', p.amount_minor, ' ', p.currency,
         ', refunded ', p.amount_refunded_minor)::text AS detail
 FROM orders o
 LEFT JOIN payments p ON p.tenant_id = o.tenant_id AND p.order_id = o.id AND p.status = 'succeeded'
-WHERE (o.payment_id IS NOT NULL AND (p.id IS DISTINCT FROM o.payment_id OR p.amount_refunded_minor <> o.amount_refunded_minor))
+WHERE (o.payment_id IS NOT NULL
+        AND (p.id IS DISTINCT FROM o.payment_id OR p.amount_refunded_minor <> o.amount_refunded_minor))
    OR (o.status = 'open' AND p.id IS NOT NULL)
-   OR (o.status = 'canceled' AND p.id IS NOT NULL AND p.amount_refunding_minor <> p.amount_minor) -- paid too late, so it goes back
+   OR (o.status = 'canceled' AND p.id IS NOT NULL
+        AND p.amount_refunding_minor <> p.amount_minor) -- paid too late, so it is refunded
    OR (p.id IS NOT NULL AND (p.amount_minor, p.currency) <> (o.amount_minor, o.currency))
-   OR (o.status IN ('paid', 'partially_refunded', 'refunded') AND o.status <> CASE o.amount_refunded_minor WHEN 0 THEN 'paid' WHEN o.amount_minor THEN 'refunded' ELSE 'partially_refunded' END::order_status)
+   OR (o.status IN ('paid', 'partially_refunded', 'refunded')
+        AND o.status <> CASE o.amount_refunded_minor
+            WHEN 0 THEN 'paid'
+            WHEN o.amount_minor THEN 'refunded'
+            ELSE 'partially_refunded' END::order_status)
 `
 
 type InvariantOrderAgreesWithPaymentRow struct {
@@ -514,7 +559,7 @@ type InvariantOrderAgreesWithPaymentRow struct {
 	Detail  string
 }
 
-// I8: an order is paid by the payment it names, with its whole amount, and says of its refunds what its payment says.
+// I8: an order is paid by the payment it refers to, with its whole amount, and has the same refunded amount.
 func (q *Queries) InvariantOrderAgreesWithPayment(ctx context.Context) ([]InvariantOrderAgreesWithPaymentRow, error) {
 	rows, err := q.db.Query(ctx, InvariantOrderAgreesWithPayment)
 	if err != nil {
@@ -537,11 +582,18 @@ func (q *Queries) InvariantOrderAgreesWithPayment(ctx context.Context) ([]Invari
 
 const InvariantOrderPaidOnce = `-- name: InvariantOrderPaidOnce :many
 
-SELECT concat_ws(' ', p.tenant_id, p.order_id)::text AS subject, concat(count(*), ' payments succeeded: ', string_agg(p.id, ', ' ORDER BY p.id))::text AS detail
-FROM payments p WHERE p.status = 'succeeded' GROUP BY p.tenant_id, p.order_id HAVING count(*) > 1
+SELECT concat_ws(' ', p.tenant_id, p.order_id)::text AS subject,
+    concat(count(*), ' payments succeeded: ', string_agg(p.id, ', ' ORDER BY p.id))::text AS detail
+FROM payments p
+WHERE p.status = 'succeeded'
+GROUP BY p.tenant_id, p.order_id
+HAVING count(*) > 1
 UNION ALL
 SELECT concat_ws(' ', p.tenant_id, p.intent_id), concat('pays for ', string_agg(p.id, ', ' ORDER BY p.id))
-FROM payments p WHERE p.status = 'succeeded' GROUP BY p.tenant_id, p.intent_id HAVING count(*) > 1
+FROM payments p
+WHERE p.status = 'succeeded'
+GROUP BY p.tenant_id, p.intent_id
+HAVING count(*) > 1
 `
 
 type InvariantOrderPaidOnceRow struct {
@@ -549,12 +601,13 @@ type InvariantOrderPaidOnceRow struct {
 	Detail  string
 }
 
-// What must be true of our tables, whatever was killed, repeated, delayed or lost. Each query returns the rows that break its sentence,
-// and none otherwise. Most are enforced by a constraint or trigger as well; the query is the second witness, for the day on which
-// somebody drops the first. They read whole tables and take no lock, so they are for audits and tests, not for requests.
+// What must be true of the tables after any crash, retry, delay or lost response. Each query returns the rows that
+// violate its sentence, and none otherwise. A constraint or trigger enforces most of them as well; the query is a
+// second check, for the day on which the first was dropped. They read whole tables and take no lock: for audits and
+// tests, not for requests.
 //
-// What is called late here leaves room for a lease of a minute and the loops' own periods.
-// I1: one order is paid by one payment at most, and one PaymentIntent pays one payment.
+// The time limits leave room for a lease of a minute and for the loops' own periods.
+// I1: an order is paid by at most one payment, and a PaymentIntent pays one payment.
 func (q *Queries) InvariantOrderPaidOnce(ctx context.Context) ([]InvariantOrderPaidOnceRow, error) {
 	rows, err := q.db.Query(ctx, InvariantOrderPaidOnce)
 	if err != nil {
@@ -575,30 +628,33 @@ func (q *Queries) InvariantOrderPaidOnce(ctx context.Context) ([]InvariantOrderP
 	return items, nil
 }
 
-const InvariantPublishedIsReceived = `-- name: InvariantPublishedIsReceived :many
+const InvariantPublishedReachesLedger = `-- name: InvariantPublishedReachesLedger :many
 
-SELECT concat_ws(' ', e.tenant_id, e.aggregate_id, e.version)::text AS subject, concat(e.type, ' published ', e.published_at, ', and never received')::text AS detail
+SELECT concat_ws(' ', e.tenant_id, e.aggregate_id, e.version)::text AS subject,
+    concat(e.type, ' published ', e.published_at, ', never received by the ledger')::text AS detail
 FROM outbox_events e
-WHERE e.type IN ('payment.succeeded', 'refund.succeeded') AND e.published_at < clock_timestamp() - interval '2 minutes'
-  AND NOT EXISTS (SELECT FROM inbox_events i WHERE i.consumer = 'ledger' AND i.event_id = e.aggregate_id || '-' || e.version)
+WHERE e.type IN ('payment.succeeded', 'refund.succeeded')
+  AND e.published_at < clock_timestamp() - interval '2 minutes'
+  AND NOT EXISTS (
+      SELECT FROM inbox_events i WHERE i.consumer = 'ledger' AND i.event_id = e.aggregate_id || '-' || e.version)
 `
 
-type InvariantPublishedIsReceivedRow struct {
+type InvariantPublishedReachesLedgerRow struct {
 	Subject string
 	Detail  string
 }
 
-// inbox rows are removed after 45
-// I7: what the broker has taken of money that moved, the ledger has received: nothing vanishes between the two.
-func (q *Queries) InvariantPublishedIsReceived(ctx context.Context) ([]InvariantPublishedIsReceivedRow, error) {
-	rows, err := q.db.Query(ctx, InvariantPublishedIsReceived)
+// inbox rows are deleted after 45
+// I7: the ledger has received every published event about money that moved.
+func (q *Queries) InvariantPublishedReachesLedger(ctx context.Context) ([]InvariantPublishedReachesLedgerRow, error) {
+	rows, err := q.db.Query(ctx, InvariantPublishedReachesLedger)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []InvariantPublishedIsReceivedRow{}
+	items := []InvariantPublishedReachesLedgerRow{}
 	for rows.Next() {
-		var i InvariantPublishedIsReceivedRow
+		var i InvariantPublishedReachesLedgerRow
 		if err := rows.Scan(&i.Subject, &i.Detail); err != nil {
 			return nil, err
 		}
@@ -610,33 +666,32 @@ func (q *Queries) InvariantPublishedIsReceived(ctx context.Context) ([]Invariant
 	return items, nil
 }
 
-const InvariantReaperKeepsTheUnfinished = `-- name: InvariantReaperKeepsTheUnfinished :many
-SELECT concat_ws(' ', made.tenant_id, made.id)::text AS subject, 'the key that made it is gone'::text AS detail
-FROM (SELECT p.tenant_id, p.id, p.idempotency_key, p.created_at FROM payments p
-    UNION ALL SELECT r.tenant_id, r.id, r.idempotency_key, r.created_at FROM refunds r WHERE r.idempotency_key NOT LIKE '% %'
-    UNION ALL SELECT c.tenant_id, c.id, c.idempotency_key, c.created_at FROM checkouts c) made
-WHERE made.idempotency_key NOT LIKE 'adopted %' AND made.created_at > clock_timestamp() - interval '9 years'
-  AND NOT EXISTS (SELECT FROM idempotency_keys k WHERE k.tenant_id = made.tenant_id AND k.key = made.idempotency_key)
-UNION ALL
-SELECT concat_ws(' ', k.tenant_id, k.resource_id), 'a tombstone of something unfinished'
-FROM idempotency_keys k WHERE k.answer_dropped_at IS NOT NULL AND k.finished_at IS NULL
+const InvariantPublishedReachesNotifier = `-- name: InvariantPublishedReachesNotifier :many
+SELECT concat_ws(' ', e.tenant_id, e.aggregate_id, e.version)::text AS subject,
+    concat(e.type, ' published ', e.published_at, ', never received by the notifier')::text AS detail
+FROM outbox_events e
+WHERE e.published_at BETWEEN (SELECT min(i.received_at) FROM inbox_events i WHERE i.consumer = 'notifier')
+        AND clock_timestamp() - interval '2 minutes'
+  AND NOT EXISTS (
+      SELECT FROM inbox_events i WHERE i.consumer = 'notifier' AND i.event_id = e.aggregate_id || '-' || e.version)
 `
 
-type InvariantReaperKeepsTheUnfinishedRow struct {
+type InvariantPublishedReachesNotifierRow struct {
 	Subject string
 	Detail  string
 }
 
-// I17: what was begun under a key still has it: keys go years after their work is done. What was adopted never had one here.
-func (q *Queries) InvariantReaperKeepsTheUnfinished(ctx context.Context) ([]InvariantReaperKeepsTheUnfinishedRow, error) {
-	rows, err := q.db.Query(ctx, InvariantReaperKeepsTheUnfinished)
+// I22: the notifier, which consumes every event, has received every event published since it began: applied, pending or
+// parked. The ledger, which consumes some events only, has a query of its own.
+func (q *Queries) InvariantPublishedReachesNotifier(ctx context.Context) ([]InvariantPublishedReachesNotifierRow, error) {
+	rows, err := q.db.Query(ctx, InvariantPublishedReachesNotifier)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []InvariantReaperKeepsTheUnfinishedRow{}
+	items := []InvariantPublishedReachesNotifierRow{}
 	for rows.Next() {
-		var i InvariantReaperKeepsTheUnfinishedRow
+		var i InvariantPublishedReachesNotifierRow
 		if err := rows.Scan(&i.Subject, &i.Detail); err != nil {
 			return nil, err
 		}
@@ -649,9 +704,15 @@ func (q *Queries) InvariantReaperKeepsTheUnfinished(ctx context.Context) ([]Inva
 }
 
 const InvariantReceivedIsApplied = `-- name: InvariantReceivedIsApplied :many
-SELECT concat_ws(' ', i.consumer, i.event_id)::text AS subject, concat(i.type, ' received ', i.received_at, ', ', i.attempts, ' attempts ', i.last_error)::text AS detail
-FROM inbox_events i WHERE i.consumer <> 'stripe' AND i.status = 'pending' AND i.leased_until < clock_timestamp() - interval '30 seconds' AND i.received_at < clock_timestamp() - interval '30 seconds'
-  AND NOT EXISTS (SELECT FROM inbox_events b WHERE b.consumer = i.consumer AND b.subject = i.subject AND b.version < i.version AND b.status <> 'done')
+SELECT concat_ws(' ', i.consumer, i.event_id)::text AS subject,
+    concat(i.type, ' received ', i.received_at, ', ', i.attempts, ' attempts ', i.last_error)::text AS detail
+FROM inbox_events i
+WHERE i.consumer <> 'stripe' AND i.status = 'pending'
+  AND i.leased_until < clock_timestamp() - interval '30 seconds'
+  AND i.received_at < clock_timestamp() - interval '30 seconds'
+  AND NOT EXISTS (
+      SELECT FROM inbox_events b
+      WHERE b.consumer = i.consumer AND b.subject = i.subject AND b.version < i.version AND b.status <> 'done')
 `
 
 type InvariantReceivedIsAppliedRow struct {
@@ -659,7 +720,7 @@ type InvariantReceivedIsAppliedRow struct {
 	Detail  string
 }
 
-// I7: no received event of the broker's waits long without being due again.
+// I7: no event received from the broker stays due for long.
 func (q *Queries) InvariantReceivedIsApplied(ctx context.Context) ([]InvariantReceivedIsAppliedRow, error) {
 	rows, err := q.db.Query(ctx, InvariantReceivedIsApplied)
 	if err != nil {
@@ -681,12 +742,28 @@ func (q *Queries) InvariantReceivedIsApplied(ctx context.Context) ([]InvariantRe
 }
 
 const InvariantReferencesStayInTheTenant = `-- name: InvariantReferencesStayInTheTenant :many
-SELECT concat_ws(' ', x.tenant_id, x.id)::text AS subject, concat('refers to ', x.target, ', which the tenant does not have')::text AS detail
-FROM (SELECT p.tenant_id, p.id, p.order_id AS target FROM payments p WHERE NOT EXISTS (SELECT FROM orders o WHERE o.tenant_id = p.tenant_id AND o.id = p.order_id)
-    UNION ALL SELECT r.tenant_id, r.id, r.payment_id FROM refunds r WHERE NOT EXISTS (SELECT FROM payments p WHERE p.tenant_id = r.tenant_id AND p.id = r.payment_id)
-    UNION ALL SELECT c.tenant_id, c.id, c.order_id FROM checkouts c WHERE c.order_id IS NOT NULL AND NOT EXISTS (SELECT FROM orders o WHERE o.tenant_id = c.tenant_id AND o.id = c.order_id)
-    UNION ALL SELECT o.tenant_id, o.id, o.tenant_id FROM orders o WHERE NOT EXISTS (SELECT FROM tenants t WHERE t.id = o.tenant_id)
-    UNION ALL SELECT s.tenant_id, s.operation, s.stripe_key FROM stripe_calls s WHERE NOT starts_with(s.stripe_key, s.tenant_id || ':')) x
+SELECT concat_ws(' ', x.tenant_id, x.id)::text AS subject,
+    concat('refers to ', x.target, ', which the tenant does not have')::text AS detail
+FROM (SELECT p.tenant_id, p.id, p.order_id AS target
+      FROM payments p
+      WHERE NOT EXISTS (SELECT FROM orders o WHERE o.tenant_id = p.tenant_id AND o.id = p.order_id)
+      UNION ALL
+      SELECT r.tenant_id, r.id, r.payment_id
+      FROM refunds r
+      WHERE NOT EXISTS (SELECT FROM payments p WHERE p.tenant_id = r.tenant_id AND p.id = r.payment_id)
+      UNION ALL
+      SELECT c.tenant_id, c.id, c.order_id
+      FROM checkouts c
+      WHERE c.order_id IS NOT NULL
+        AND NOT EXISTS (SELECT FROM orders o WHERE o.tenant_id = c.tenant_id AND o.id = c.order_id)
+      UNION ALL
+      SELECT o.tenant_id, o.id, o.tenant_id
+      FROM orders o
+      WHERE NOT EXISTS (SELECT FROM tenants t WHERE t.id = o.tenant_id)
+      UNION ALL
+      SELECT s.tenant_id, s.operation, s.stripe_key
+      FROM stripe_calls s
+      WHERE NOT starts_with(s.stripe_key, s.tenant_id || ':')) x
 `
 
 type InvariantReferencesStayInTheTenantRow struct {
@@ -694,7 +771,7 @@ type InvariantReferencesStayInTheTenantRow struct {
 	Detail  string
 }
 
-// I10: whatever a row refers to is its own tenant's.
+// I10: a row refers to rows of its own tenant only.
 func (q *Queries) InvariantReferencesStayInTheTenant(ctx context.Context) ([]InvariantReferencesStayInTheTenantRow, error) {
 	rows, err := q.db.Query(ctx, InvariantReferencesStayInTheTenant)
 	if err != nil {
@@ -717,15 +794,22 @@ func (q *Queries) InvariantReferencesStayInTheTenant(ctx context.Context) ([]Inv
 
 const InvariantRefundsAddUp = `-- name: InvariantRefundsAddUp :many
 SELECT concat_ws(' ', p.tenant_id, p.id)::text AS subject,
-    concat(p.amount_minor, ' ', p.currency, ', refunding ', p.amount_refunding_minor, ' (', coalesce(r.refunding, 0), '), refunded ', p.amount_refunded_minor, ' (', coalesce(r.refunded, 0), ')')::text AS detail
-FROM payments p LEFT JOIN (
+    concat(p.amount_minor, ' ', p.currency, ', refunding ', p.amount_refunding_minor, ' (', coalesce(r.refunding, 0),
+        '), refunded ', p.amount_refunded_minor, ' (', coalesce(r.refunded, 0), ')')::text AS detail
+FROM payments p
+LEFT JOIN (
     SELECT f.tenant_id, f.payment_id,
-        sum(f.amount_minor) FILTER (WHERE f.status IN ('pending', 'succeeded')) AS refunding, sum(f.amount_minor) FILTER (WHERE f.status = 'succeeded') AS refunded,
-        bool_or(f.currency <> q.currency OR f.order_id <> q.order_id) AS strange
-    FROM refunds f JOIN payments q ON q.tenant_id = f.tenant_id AND q.id = f.payment_id GROUP BY f.tenant_id, f.payment_id
+        sum(f.amount_minor) FILTER (WHERE f.status IN ('pending', 'succeeded')) AS refunding,
+        sum(f.amount_minor) FILTER (WHERE f.status = 'succeeded') AS refunded,
+        bool_or(f.currency <> q.currency OR f.order_id <> q.order_id) AS mismatched
+    FROM refunds f
+    JOIN payments q ON q.tenant_id = f.tenant_id AND q.id = f.payment_id
+    GROUP BY f.tenant_id, f.payment_id
 ) r ON r.tenant_id = p.tenant_id AND r.payment_id = p.id
-WHERE p.amount_refunding_minor <> coalesce(r.refunding, 0) OR p.amount_refunded_minor <> coalesce(r.refunded, 0)
-   OR p.amount_refunding_minor > p.amount_minor OR coalesce(r.strange, false)
+WHERE p.amount_refunding_minor <> coalesce(r.refunding, 0)
+   OR p.amount_refunded_minor <> coalesce(r.refunded, 0)
+   OR p.amount_refunding_minor > p.amount_minor
+   OR coalesce(r.mismatched, false)
 `
 
 type InvariantRefundsAddUpRow struct {
@@ -733,7 +817,7 @@ type InvariantRefundsAddUpRow struct {
 	Detail  string
 }
 
-// I8: what a payment says of its refunds is their sum, and never more than the payment.
+// I8: a payment's refunded amounts are the sums of its refunds, and never exceed the payment.
 func (q *Queries) InvariantRefundsAddUp(ctx context.Context) ([]InvariantRefundsAddUpRow, error) {
 	rows, err := q.db.Query(ctx, InvariantRefundsAddUp)
 	if err != nil {
@@ -754,34 +838,74 @@ func (q *Queries) InvariantRefundsAddUp(ctx context.Context) ([]InvariantRefunds
 	return items, nil
 }
 
-const InvariantSagaIsWhole = `-- name: InvariantSagaIsWhole :many
-SELECT concat_ws(' ', c.tenant_id, c.id)::text AS subject, concat(c.status, ', and ', s.step, ' is ', s.status)::text AS detail
-FROM checkouts c JOIN checkout_steps s ON s.tenant_id = c.tenant_id AND s.checkout_id = c.id
-WHERE c.status <> 'processing' AND (s.status IN ('pending', 'running', 'unknown')
-    OR (c.status = 'compensated' AND s.status = 'done' AND s.step IN ('create_order', 'reserve_stock', 'pay', 'notify'))
-    OR (c.status = 'completed' AND s.step IN ('create_order', 'reserve_stock', 'pay', 'notify') AND s.status <> 'done'))
-UNION ALL
-SELECT concat_ws(' ', s.tenant_id, s.sku), concat('reserved ', s.reserved, ', held ', coalesce(h.held, 0))
-FROM stock s LEFT JOIN (SELECT r.tenant_id, r.sku, sum(r.quantity) AS held FROM reservations r WHERE r.status = 'held' GROUP BY r.tenant_id, r.sku) h
-    ON h.tenant_id = s.tenant_id AND h.sku = s.sku
-WHERE s.reserved <> coalesce(h.held, 0)
+const InvariantResponseIsComplete = `-- name: InvariantResponseIsComplete :many
+SELECT concat_ws(' ', k.tenant_id, k.resource_id)::text AS subject,
+    concat('answer version ', k.answer_version, ', status ', k.answer_status)::text AS detail
+FROM idempotency_keys k
+WHERE k.finished_at IS NOT NULL AND k.answer_dropped_at IS NULL
+  AND NOT coalesce(k.answer_version = 1
+    AND k.answer_status BETWEEN 200 AND 499 AND k.answer_status <> 202
+    AND starts_with(encode(k.answer_headers, 'escape'), 'Content-Type: ')
+    AND length(k.answer_body) > 1, false)
 `
 
-type InvariantSagaIsWholeRow struct {
+type InvariantResponseIsCompleteRow struct {
 	Subject string
 	Detail  string
 }
 
-// I16: a checkout that ended has no step that may still happen, and if it was compensated nothing it did is left.
-func (q *Queries) InvariantSagaIsWhole(ctx context.Context) ([]InvariantSagaIsWholeRow, error) {
-	rows, err := q.db.Query(ctx, InvariantSagaIsWhole)
+// I3: a finished key has a complete response that this program can repeat, or is a tombstone.
+func (q *Queries) InvariantResponseIsComplete(ctx context.Context) ([]InvariantResponseIsCompleteRow, error) {
+	rows, err := q.db.Query(ctx, InvariantResponseIsComplete)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []InvariantSagaIsWholeRow{}
+	items := []InvariantResponseIsCompleteRow{}
 	for rows.Next() {
-		var i InvariantSagaIsWholeRow
+		var i InvariantResponseIsCompleteRow
+		if err := rows.Scan(&i.Subject, &i.Detail); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const InvariantSuccessIsKept = `-- name: InvariantSuccessIsKept :many
+SELECT concat_ws(' ', a.tenant_id, a.resource_id)::text AS subject,
+    concat('response says paid with ', a.answer->>'amount', ' ', a.answer->>'currency', ', payment is ',
+        coalesce(p.status::text, 'missing'))::text AS detail
+FROM (SELECT k.tenant_id, k.resource_id, convert_from(k.answer_body, 'UTF8')::jsonb AS answer
+      FROM idempotency_keys k
+      WHERE k.operation = 'create_payment' AND k.answer_status = 201) a
+LEFT JOIN payments p ON p.tenant_id = a.tenant_id AND p.id = a.resource_id
+WHERE p.id IS NULL
+   OR p.status <> 'succeeded'
+   OR p.id <> a.answer->>'id'
+   OR p.amount_minor <> (a.answer->>'amount')::bigint
+   OR p.currency <> a.answer->>'currency'
+   OR p.intent_id <> a.answer->'stripe'->>'payment_intent'
+`
+
+type InvariantSuccessIsKeptRow struct {
+	Subject string
+	Detail  string
+}
+
+// I2: a payment whose response was a success exists, succeeded, and matches the response.
+func (q *Queries) InvariantSuccessIsKept(ctx context.Context) ([]InvariantSuccessIsKeptRow, error) {
+	rows, err := q.db.Query(ctx, InvariantSuccessIsKept)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []InvariantSuccessIsKeptRow{}
+	for rows.Next() {
+		var i InvariantSuccessIsKeptRow
 		if err := rows.Scan(&i.Subject, &i.Detail); err != nil {
 			return nil, err
 		}
@@ -794,11 +918,16 @@ func (q *Queries) InvariantSagaIsWhole(ctx context.Context) ([]InvariantSagaIsWh
 }
 
 const InvariantTokensOnlyGrow = `-- name: InvariantTokensOnlyGrow :many
-SELECT concat_ws(' ', s.tenant_id, s.resource_id)::text AS subject, concat('token ', s.lease_token, ', trail ', array_to_string(s.trail, ' | '))::text AS detail
-FROM (SELECT k.tenant_id, k.key, k.resource_id, k.lease_token, k.trail, k.finished_at, t.n, split_part(t.entry, ' ', 1)::bigint AS token, split_part(t.entry, ' ', 2) AS point,
-        lag(split_part(t.entry, ' ', 1)::bigint) OVER (PARTITION BY k.tenant_id, k.key ORDER BY t.n) AS token_before
-    FROM idempotency_keys k CROSS JOIN LATERAL unnest(k.trail) WITH ORDINALITY AS t(entry, n)) s
-WHERE s.token < coalesce(s.token_before, 1) OR s.token > s.lease_token OR (s.point = 'finished' AND s.token <> s.lease_token)
+SELECT concat_ws(' ', s.tenant_id, s.resource_id)::text AS subject,
+    concat('token ', s.lease_token, ', history ', array_to_string(s.history, ' | '))::text AS detail
+FROM (SELECT k.tenant_id, k.key, k.resource_id, k.lease_token, k.history, k.finished_at, t.n,
+          split_part(t.entry, ' ', 1)::bigint AS token, split_part(t.entry, ' ', 2) AS point,
+          lag(split_part(t.entry, ' ', 1)::bigint) OVER (PARTITION BY k.tenant_id, k.key ORDER BY t.n) AS token_before
+      FROM idempotency_keys k
+      CROSS JOIN LATERAL unnest(k.history) WITH ORDINALITY AS t(entry, n)) s
+WHERE s.token < coalesce(s.token_before, 1)
+   OR s.token > s.lease_token
+   OR (s.point = 'finished' AND s.token <> s.lease_token)
 `
 
 type InvariantTokensOnlyGrowRow struct {
@@ -806,7 +935,7 @@ type InvariantTokensOnlyGrowRow struct {
 	Detail  string
 }
 
-// I9: a key is worked on under tokens that only grow, and finished under the highest.
+// I9: the fencing tokens in a key's history only grow, and it finishes under the highest.
 func (q *Queries) InvariantTokensOnlyGrow(ctx context.Context) ([]InvariantTokensOnlyGrowRow, error) {
 	rows, err := q.db.Query(ctx, InvariantTokensOnlyGrow)
 	if err != nil {
@@ -828,14 +957,26 @@ func (q *Queries) InvariantTokensOnlyGrow(ctx context.Context) ([]InvariantToken
 }
 
 const InvariantTransitionsAreLegal = `-- name: InvariantTransitionsAreLegal :many
-SELECT concat_ws(' ', h.tenant_id, h.aggregate_id)::text AS subject, concat(h.type, ' as version ', h.version, ' after ', coalesce(h.before, 'nothing'))::text AS detail
-FROM (SELECT e.tenant_id, e.aggregate_id, e.version, e.type, lag(e.type) OVER (PARTITION BY e.tenant_id, e.aggregate_id ORDER BY e.version) AS before FROM outbox_events e) h
-WHERE (h.version = 1) IS DISTINCT FROM (h.type IN ('order.created', 'payment.created', 'refund.created') OR h.type LIKE 'checkout.%')
+SELECT concat_ws(' ', h.tenant_id, h.aggregate_id)::text AS subject,
+    concat(h.type, ' as version ', h.version, ' after ', coalesce(h.before, 'nothing'))::text AS detail
+FROM (SELECT e.tenant_id, e.aggregate_id, e.version, e.type,
+          lag(e.type) OVER (PARTITION BY e.tenant_id, e.aggregate_id ORDER BY e.version) AS before
+      FROM outbox_events e) h
+WHERE (h.version = 1) IS DISTINCT FROM
+        (h.type IN ('order.created', 'payment.created', 'refund.created') OR h.type LIKE 'checkout.%')
    OR (h.before IS NOT NULL AND (h.before, h.type) NOT IN (
-        ('order.created', 'order.paid'), ('order.created', 'order.canceled'),
-        ('payment.created', 'payment.requires_action'), ('payment.created', 'payment.succeeded'), ('payment.created', 'payment.failed'), ('payment.created', 'payment.canceled'),
-        ('payment.requires_action', 'payment.succeeded'), ('payment.requires_action', 'payment.failed'), ('payment.requires_action', 'payment.canceled'),
-        ('refund.created', 'refund.succeeded'), ('refund.created', 'refund.failed'), ('refund.succeeded', 'refund.failed')))
+        ('order.created', 'order.paid'),
+        ('order.created', 'order.canceled'),
+        ('payment.created', 'payment.requires_action'),
+        ('payment.created', 'payment.succeeded'),
+        ('payment.created', 'payment.failed'),
+        ('payment.created', 'payment.canceled'),
+        ('payment.requires_action', 'payment.succeeded'),
+        ('payment.requires_action', 'payment.failed'),
+        ('payment.requires_action', 'payment.canceled'),
+        ('refund.created', 'refund.succeeded'),
+        ('refund.created', 'refund.failed'),
+        ('refund.succeeded', 'refund.failed')))
 `
 
 type InvariantTransitionsAreLegalRow struct {
@@ -843,7 +984,8 @@ type InvariantTransitionsAreLegalRow struct {
 	Detail  string
 }
 
-// I11: the events of an aggregate tell a lawful story: it is created first, and nothing follows its end but a refund that fails late.
+// I11: the events of an aggregate are legal transitions: it is created first, and after its end only a late failure
+// of a refund follows.
 func (q *Queries) InvariantTransitionsAreLegal(ctx context.Context) ([]InvariantTransitionsAreLegalRow, error) {
 	rows, err := q.db.Query(ctx, InvariantTransitionsAreLegal)
 	if err != nil {
@@ -864,35 +1006,40 @@ func (q *Queries) InvariantTransitionsAreLegal(ctx context.Context) ([]Invariant
 	return items, nil
 }
 
-const InvariantUnknownIsNoFailure = `-- name: InvariantUnknownIsNoFailure :many
-SELECT concat_ws(' ', k.tenant_id, k.resource_id)::text AS subject, concat('answered ', k.answer_status, ' while ', s.operation, ' is ', s.outcome)::text AS detail
-FROM idempotency_keys k JOIN stripe_calls s ON s.tenant_id = k.tenant_id AND s.stripe_key IN (k.tenant_id || ':' || k.key || ':confirm', k.tenant_id || ':' || k.key || ':refund')
-WHERE k.answer_status >= 400 AND s.outcome IN ('sent', 'unknown')
-UNION ALL
-SELECT concat_ws(' ', p.tenant_id, p.id), concat(p.status, ' while its confirm is ', s.outcome)
-FROM payments p JOIN stripe_calls s ON s.tenant_id = p.tenant_id AND s.stripe_key = p.tenant_id || ':' || p.idempotency_key || ':confirm'
-WHERE p.status IN ('failed', 'canceled') AND s.outcome IN ('sent', 'unknown') AND NOT p.intent_closed
-UNION ALL
-SELECT concat_ws(' ', s.tenant_id, s.checkout_id), concat(s.step, ' is ', s.status, ' while ', f.step, ' is ', f.status)
-FROM checkout_steps s JOIN checkout_steps f ON f.tenant_id = s.tenant_id AND f.checkout_id = s.checkout_id
-WHERE s.step IN ('refund', 'release_stock', 'cancel_order') AND s.status NOT IN ('pending', 'skipped') AND f.status = 'unknown' AND f.step NOT IN ('refund', 'release_stock', 'cancel_order')
+const InvariantUnfinishedHasKey = `-- name: InvariantUnfinishedHasKey :many
+SELECT concat_ws(' ', live.tenant_id, live.id)::text AS subject,
+    concat(live.status, ', without an unfinished key')::text AS detail
+FROM (SELECT p.tenant_id, p.id, p.idempotency_key, p.status::text
+      FROM payments p
+      WHERE p.status IN ('processing', 'requires_action')
+      UNION ALL
+      SELECT r.tenant_id, r.id, r.idempotency_key, r.status::text
+      FROM refunds r
+      WHERE r.status = 'pending'
+      UNION ALL
+      SELECT c.tenant_id, c.id, c.idempotency_key, c.status::text
+      FROM checkouts c
+      WHERE c.status = 'processing') live
+WHERE NOT EXISTS (
+    SELECT FROM idempotency_keys k
+    WHERE k.tenant_id = live.tenant_id AND k.key = live.idempotency_key AND k.finished_at IS NULL)
 `
 
-type InvariantUnknownIsNoFailureRow struct {
+type InvariantUnfinishedHasKeyRow struct {
 	Subject string
 	Detail  string
 }
 
-// I14: no failure is answered, and nothing is undone, while the call that moves the money may still have succeeded.
-func (q *Queries) InvariantUnknownIsNoFailure(ctx context.Context) ([]InvariantUnknownIsNoFailureRow, error) {
-	rows, err := q.db.Query(ctx, InvariantUnknownIsNoFailure)
+// I5: a payment, refund or checkout that has not ended has an unfinished key, so the completer will end it.
+func (q *Queries) InvariantUnfinishedHasKey(ctx context.Context) ([]InvariantUnfinishedHasKeyRow, error) {
+	rows, err := q.db.Query(ctx, InvariantUnfinishedHasKey)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []InvariantUnknownIsNoFailureRow{}
+	items := []InvariantUnfinishedHasKeyRow{}
 	for rows.Next() {
-		var i InvariantUnknownIsNoFailureRow
+		var i InvariantUnfinishedHasKeyRow
 		if err := rows.Scan(&i.Subject, &i.Detail); err != nil {
 			return nil, err
 		}
@@ -907,18 +1054,26 @@ func (q *Queries) InvariantUnknownIsNoFailure(ctx context.Context) ([]InvariantU
 const InvariantVersionsHaveEvents = `-- name: InvariantVersionsHaveEvents :many
 WITH aggregates AS (
     SELECT o.tenant_id, o.id, o.version, o.created_at FROM orders o
-    UNION ALL SELECT p.tenant_id, p.id, p.version, p.created_at FROM payments p
-    UNION ALL SELECT r.tenant_id, r.id, r.version, r.created_at FROM refunds r
-    UNION ALL SELECT c.tenant_id, c.id, c.version, c.created_at FROM checkouts c WHERE c.version > 0
+    UNION ALL
+    SELECT p.tenant_id, p.id, p.version, p.created_at FROM payments p
+    UNION ALL
+    SELECT r.tenant_id, r.id, r.version, r.created_at FROM refunds r
+    UNION ALL
+    SELECT c.tenant_id, c.id, c.version, c.created_at FROM checkouts c WHERE c.version > 0
 ), events AS (
-    SELECT e.tenant_id, e.aggregate_id, count(*) AS kept, min(e.version) AS first, max(e.version) AS last FROM outbox_events e GROUP BY e.tenant_id, e.aggregate_id
+    SELECT e.tenant_id, e.aggregate_id, count(*) AS kept, min(e.version) AS first, max(e.version) AS last
+    FROM outbox_events e
+    GROUP BY e.tenant_id, e.aggregate_id
 ), removed AS (
-    SELECT f.tenant_id, coalesce((SELECT min(e.created_at) FROM outbox_events e WHERE e.tenant_id = f.tenant_id), 'infinity') AS up_to
-    FROM event_feeds f WHERE f.removed_through > 0
+    SELECT f.tenant_id,
+        coalesce((SELECT min(e.created_at) FROM outbox_events e WHERE e.tenant_id = f.tenant_id), 'infinity') AS up_to
+    FROM event_feeds f
+    WHERE f.removed_through > 0
 )
 SELECT concat_ws(' ', coalesce(a.tenant_id, e.tenant_id), coalesce(a.id, e.aggregate_id))::text AS subject,
     concat('version ', a.version, ', ', coalesce(e.kept, 0), ' events from ', e.first, ' to ', e.last)::text AS detail
-FROM aggregates a FULL JOIN events e ON e.tenant_id = a.tenant_id AND e.aggregate_id = a.id
+FROM aggregates a
+FULL JOIN events e ON e.tenant_id = a.tenant_id AND e.aggregate_id = a.id
 LEFT JOIN removed ON removed.tenant_id = coalesce(a.tenant_id, e.tenant_id)
 WHERE a.id IS NULL
    OR CASE WHEN e.aggregate_id IS NULL THEN removed.up_to IS NULL OR a.created_at >= removed.up_to
@@ -930,7 +1085,7 @@ type InvariantVersionsHaveEventsRow struct {
 	Detail  string
 }
 
-// I6: version n of an aggregate has one event with version n, and there is none beyond. The oldest may have been removed.
+// I6: each version of an aggregate has one event, and no event has a higher version. The oldest may have been deleted.
 func (q *Queries) InvariantVersionsHaveEvents(ctx context.Context) ([]InvariantVersionsHaveEventsRow, error) {
 	rows, err := q.db.Query(ctx, InvariantVersionsHaveEvents)
 	if err != nil {
@@ -952,9 +1107,12 @@ func (q *Queries) InvariantVersionsHaveEvents(ctx context.Context) ([]InvariantV
 }
 
 const InvariantWebhookIsApplied = `-- name: InvariantWebhookIsApplied :many
-SELECT concat_ws(' ', i.consumer, i.event_id)::text AS subject, concat(i.type, ' received ', i.received_at, ', ', i.attempts, ' attempts ', i.last_error)::text AS detail
+SELECT concat_ws(' ', i.consumer, i.event_id)::text AS subject,
+    concat(i.type, ' received ', i.received_at, ', ', i.attempts, ' attempts ', i.last_error)::text AS detail
 FROM inbox_events i
-WHERE i.consumer = 'stripe' AND i.status = 'pending' AND i.leased_until < clock_timestamp() - interval '30 seconds' AND i.received_at < clock_timestamp() - interval '30 seconds'
+WHERE i.consumer = 'stripe' AND i.status = 'pending'
+  AND i.leased_until < clock_timestamp() - interval '30 seconds'
+  AND i.received_at < clock_timestamp() - interval '30 seconds'
 `
 
 type InvariantWebhookIsAppliedRow struct {
@@ -962,7 +1120,7 @@ type InvariantWebhookIsAppliedRow struct {
 	Detail  string
 }
 
-// I15: no webhook that Stripe was told we have waits long without being due again.
+// I15: no webhook that was acknowledged to Stripe stays due for long.
 func (q *Queries) InvariantWebhookIsApplied(ctx context.Context) ([]InvariantWebhookIsAppliedRow, error) {
 	rows, err := q.db.Query(ctx, InvariantWebhookIsApplied)
 	if err != nil {
@@ -987,7 +1145,7 @@ const TimeoutsForAudit = `-- name: TimeoutsForAudit :exec
 SELECT set_config('statement_timeout', $1::text, true)
 `
 
-// For the rest of the transaction: the usual limits are for requests.
+// Sets the timeout for the rest of the transaction: the default is for requests.
 func (q *Queries) TimeoutsForAudit(ctx context.Context, milliseconds string) error {
 	_, err := q.db.Exec(ctx, TimeoutsForAudit, milliseconds)
 	return err

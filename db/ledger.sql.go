@@ -10,9 +10,11 @@ import (
 )
 
 const LedgerBalances = `-- name: LedgerBalances :many
-SELECT account, currency, sum(amount_minor)::bigint AS amount_minor FROM ledger_entries
+SELECT account, currency, sum(amount_minor)::bigint AS amount_minor
+FROM ledger_entries
 WHERE tenant_id = $1
-GROUP BY account, currency ORDER BY account, currency
+GROUP BY account, currency
+ORDER BY account, currency
 `
 
 type LedgerBalancesRow struct {
@@ -21,7 +23,7 @@ type LedgerBalancesRow struct {
 	AmountMinor int64
 }
 
-// A tenant's balances: sums of entries, computed when asked.
+// Sums a tenant's entries per account.
 func (q *Queries) LedgerBalances(ctx context.Context, tenantID string) ([]LedgerBalancesRow, error) {
 	rows, err := q.db.Query(ctx, LedgerBalances, tenantID)
 	if err != nil {
@@ -43,11 +45,15 @@ func (q *Queries) LedgerBalances(ctx context.Context, tenantID string) ([]Ledger
 }
 
 const LedgerBasisOfPayment = `-- name: LedgerBasisOfPayment :one
-SELECT EXISTS (SELECT FROM payments p WHERE p.tenant_id = $1 AND p.id = $2 AND p.status = 'succeeded'
-        AND p.amount_minor = $3 AND p.currency = $4) AS here,
-    EXISTS (SELECT FROM payments p WHERE p.tenant_id = $1 AND p.order_id = $5 AND p.id <> $2 AND p.status = 'succeeded'
-        AND p.intent_id = $6::text AND p.amount_minor = $3 AND p.currency = $4
-        AND NOT EXISTS (SELECT FROM payments o WHERE o.tenant_id = $1 AND o.id = $2)) AS adopted
+SELECT EXISTS (
+        SELECT FROM payments p
+        WHERE p.tenant_id = $1 AND p.id = $2 AND p.status = 'succeeded'
+          AND p.amount_minor = $3 AND p.currency = $4) AS matches,
+    EXISTS (
+        SELECT FROM payments p
+        WHERE p.tenant_id = $1 AND p.order_id = $5 AND p.id <> $2 AND p.status = 'succeeded'
+          AND p.intent_id = $6::text AND p.amount_minor = $3 AND p.currency = $4
+          AND NOT EXISTS (SELECT FROM payments o WHERE o.tenant_id = $1 AND o.id = $2)) AS adopted
 `
 
 type LedgerBasisOfPaymentParams struct {
@@ -60,12 +66,12 @@ type LedgerBasisOfPaymentParams struct {
 }
 
 type LedgerBasisOfPaymentRow struct {
-	Here    bool
+	Matches bool
 	Adopted bool
 }
 
-// Whether a payment has succeeded as its event says, and whether another payment of ours has the money that it names: both read from
-// the books that the ledger must agree with.
+// matches: the payment succeeded as its event says. adopted: another payment of this database has the money that the
+// event names. Both are read from the tables with which the ledger must agree.
 func (q *Queries) LedgerBasisOfPayment(ctx context.Context, arg LedgerBasisOfPaymentParams) (LedgerBasisOfPaymentRow, error) {
 	row := q.db.QueryRow(ctx, LedgerBasisOfPayment,
 		arg.TenantID,
@@ -76,13 +82,17 @@ func (q *Queries) LedgerBasisOfPayment(ctx context.Context, arg LedgerBasisOfPay
 		arg.IntentID,
 	)
 	var i LedgerBasisOfPaymentRow
-	err := row.Scan(&i.Here, &i.Adopted)
+	err := row.Scan(&i.Matches, &i.Adopted)
 	return i, err
 }
 
 const LedgerBasisOfRefund = `-- name: LedgerBasisOfRefund :one
-SELECT EXISTS (SELECT FROM refunds r WHERE r.tenant_id = $1 AND r.id = $2 AND r.amount_minor = $3 AND r.currency = $4
-    AND CASE WHEN $5::boolean THEN r.status IN ('failed', 'canceled') ELSE r.status = 'succeeded' OR r.status = 'failed' AND r.version > $6 END) AS here
+SELECT EXISTS (
+    SELECT FROM refunds r
+    WHERE r.tenant_id = $1 AND r.id = $2
+      AND r.amount_minor = $3 AND r.currency = $4
+      AND CASE WHEN $5::boolean THEN r.status IN ('failed', 'canceled')
+          ELSE r.status = 'succeeded' OR r.status = 'failed' AND r.version > $6 END) AS matches
 `
 
 type LedgerBasisOfRefundParams struct {
@@ -94,7 +104,7 @@ type LedgerBasisOfRefundParams struct {
 	Version     int64
 }
 
-// Whether a refund has got as far as its event says: succeeded (and may have failed since), or failed.
+// matches: the refund has reached the state of its event: succeeded (it may have failed since), or failed.
 func (q *Queries) LedgerBasisOfRefund(ctx context.Context, arg LedgerBasisOfRefundParams) (bool, error) {
 	row := q.db.QueryRow(ctx, LedgerBasisOfRefund,
 		arg.TenantID,
@@ -104,15 +114,16 @@ func (q *Queries) LedgerBasisOfRefund(ctx context.Context, arg LedgerBasisOfRefu
 		arg.Failed,
 		arg.Version,
 	)
-	var here bool
-	err := row.Scan(&here)
-	return here, err
+	var matches bool
+	err := row.Scan(&matches)
+	return matches, err
 }
 
 const LedgerBook = `-- name: LedgerBook :exec
 INSERT INTO ledger_entries (tenant_id, event_id, line, account, amount_minor, currency, resource_id)
 SELECT $1, $2, row_number() OVER (), account, amount_minor, $3, $4
-FROM unnest($5::text[]) WITH ORDINALITY a(account, n) JOIN unnest($6::bigint[]) WITH ORDINALITY m(amount_minor, n) USING (n)
+FROM unnest($5::text[]) WITH ORDINALITY a(account, n)
+JOIN unnest($6::bigint[]) WITH ORDINALITY m(amount_minor, n) USING (n)
 `
 
 type LedgerBookParams struct {
@@ -124,7 +135,7 @@ type LedgerBookParams struct {
 	AmountsMinor []int64
 }
 
-// The entries of one event, together. They sum to zero, or the COMMIT is refused.
+// Inserts the entries of one event together. They sum to zero, or the COMMIT fails.
 func (q *Queries) LedgerBook(ctx context.Context, arg LedgerBookParams) error {
 	_, err := q.db.Exec(ctx, LedgerBook,
 		arg.TenantID,
@@ -138,9 +149,11 @@ func (q *Queries) LedgerBook(ctx context.Context, arg LedgerBookParams) error {
 }
 
 const LedgerOfResource = `-- name: LedgerOfResource :many
-SELECT account, currency, sum(amount_minor)::bigint AS amount_minor FROM ledger_entries
+SELECT account, currency, sum(amount_minor)::bigint AS amount_minor
+FROM ledger_entries
 WHERE tenant_id = $1 AND resource_id = $2
-GROUP BY account, currency ORDER BY account, currency
+GROUP BY account, currency
+ORDER BY account, currency
 `
 
 type LedgerOfResourceParams struct {
@@ -154,7 +167,7 @@ type LedgerOfResourceRow struct {
 	AmountMinor int64
 }
 
-// What has been booked about a payment or refund, per account.
+// Sums the entries of a payment or refund per account.
 func (q *Queries) LedgerOfResource(ctx context.Context, arg LedgerOfResourceParams) ([]LedgerOfResourceRow, error) {
 	rows, err := q.db.Query(ctx, LedgerOfResource, arg.TenantID, arg.ResourceID)
 	if err != nil {

@@ -117,56 +117,56 @@ func (e DeliveryStatus) Valid() bool {
 	return false
 }
 
-type FindingKind string
+type DiscrepancyKind string
 
 const (
-	FindingKindGhost  FindingKind = "ghost"
-	FindingKindLoss   FindingKind = "loss"
-	FindingKindAmount FindingKind = "amount"
-	FindingKindStatus FindingKind = "status"
+	DiscrepancyKindUnmatchedAtStripe DiscrepancyKind = "unmatched_at_stripe"
+	DiscrepancyKindMissingAtStripe   DiscrepancyKind = "missing_at_stripe"
+	DiscrepancyKindAmountMismatch    DiscrepancyKind = "amount_mismatch"
+	DiscrepancyKindStatusMismatch    DiscrepancyKind = "status_mismatch"
 )
 
-func (e *FindingKind) Scan(src interface{}) error {
+func (e *DiscrepancyKind) Scan(src interface{}) error {
 	switch s := src.(type) {
 	case []byte:
-		*e = FindingKind(s)
+		*e = DiscrepancyKind(s)
 	case string:
-		*e = FindingKind(s)
+		*e = DiscrepancyKind(s)
 	default:
-		return fmt.Errorf("unsupported scan type for FindingKind: %T", src)
+		return fmt.Errorf("unsupported scan type for DiscrepancyKind: %T", src)
 	}
 	return nil
 }
 
-type NullFindingKind struct {
-	FindingKind FindingKind
-	Valid       bool // Valid is true if FindingKind is not NULL
+type NullDiscrepancyKind struct {
+	DiscrepancyKind DiscrepancyKind
+	Valid           bool // Valid is true if DiscrepancyKind is not NULL
 }
 
 // Scan implements the Scanner interface.
-func (ns *NullFindingKind) Scan(value interface{}) error {
+func (ns *NullDiscrepancyKind) Scan(value interface{}) error {
 	if value == nil {
-		ns.FindingKind, ns.Valid = "", false
+		ns.DiscrepancyKind, ns.Valid = "", false
 		return nil
 	}
 	ns.Valid = true
-	return ns.FindingKind.Scan(value)
+	return ns.DiscrepancyKind.Scan(value)
 }
 
 // Value implements the driver Valuer interface.
-func (ns NullFindingKind) Value() (driver.Value, error) {
+func (ns NullDiscrepancyKind) Value() (driver.Value, error) {
 	if !ns.Valid {
 		return nil, nil
 	}
-	return string(ns.FindingKind), nil
+	return string(ns.DiscrepancyKind), nil
 }
 
-func (e FindingKind) Valid() bool {
+func (e DiscrepancyKind) Valid() bool {
 	switch e {
-	case FindingKindGhost,
-		FindingKindLoss,
-		FindingKindAmount,
-		FindingKindStatus:
+	case DiscrepancyKindUnmatchedAtStripe,
+		DiscrepancyKindMissingAtStripe,
+		DiscrepancyKindAmountMismatch,
+		DiscrepancyKindStatusMismatch:
 		return true
 	}
 	return false
@@ -758,6 +758,23 @@ type CheckoutStep struct {
 	UpdatedAt  *time.Time
 }
 
+type Discrepancy struct {
+	TenantID   string
+	Object     string
+	ObjectID   string
+	Kind       DiscrepancyKind
+	OrderID    *string
+	PaymentID  *string
+	RefundID   *string
+	Currency   string
+	DriftMinor int64
+	Detail     string
+	FoundAt    time.Time
+	SeenAt     time.Time
+	ResolvedAt *time.Time
+	Resolution *string
+}
+
 type InboxEvent struct {
 	Consumer      string
 	EventID       string
@@ -766,7 +783,9 @@ type InboxEvent struct {
 	TenantID      *string
 	Subject       *string
 	Version       *int64
+	ObjectID      *string
 	Payload       []byte
+	PayloadSha256 []byte
 	Traceparent   *string
 	ReceivedAt    time.Time
 	LeaseToken    int64
@@ -775,20 +794,18 @@ type InboxEvent struct {
 	LastError     *string
 	DoneAt        *time.Time
 	ParkedAt      *time.Time
-	ObjectID      *string
-	PayloadSha256 []byte
 }
 
-type IntentLook struct {
-	TenantID  string
-	StripeKey string
-	Wide      bool
-	FromAt    time.Time
-	UntilAt   time.Time
-	AfterID   *string
-	Found     []string
-	Pages     int32
-	EndedAt   *time.Time
+type IntentSearch struct {
+	TenantID   string
+	StripeKey  string
+	SecondPass bool
+	FromAt     time.Time
+	UntilAt    time.Time
+	AfterID    *string
+	Found      []string
+	Pages      int32
+	EndedAt    *time.Time
 }
 
 type OperatorAction struct {
@@ -808,16 +825,16 @@ type Order struct {
 	ID                  string
 	Version             int64
 	Status              OrderStatus
-	Currency            string
 	AmountMinor         int64
 	AmountRefundedMinor int64
+	Currency            string
 	Items               json.RawMessage
 	CustomerReference   *string
 	Metadata            json.RawMessage
 	PaymentID           *string
+	CheckoutID          *string
 	CancelingKey        *string
 	CreatedAt           time.Time
-	CheckoutID          *string
 }
 
 type Payment struct {
@@ -825,6 +842,7 @@ type Payment struct {
 	ID                   string
 	Version              int64
 	Status               PaymentStatus
+	Live                 bool
 	OrderID              string
 	IdempotencyKey       string
 	AmountMinor          int64
@@ -842,24 +860,6 @@ type Payment struct {
 	NextAction           json.RawMessage
 	CreatedAt            time.Time
 	UpdatedAt            time.Time
-	Live                 bool
-}
-
-type ReconciliationFinding struct {
-	TenantID   string
-	Object     string
-	ObjectID   string
-	Kind       FindingKind
-	OrderID    *string
-	PaymentID  *string
-	RefundID   *string
-	Currency   string
-	DriftMinor int64
-	Detail     string
-	FoundAt    time.Time
-	SeenAt     time.Time
-	ResolvedAt *time.Time
-	Resolution *string
 }
 
 type Refund struct {
@@ -871,10 +871,10 @@ type Refund struct {
 	OrderID        string
 	IdempotencyKey string
 	StripeKey      string
+	StripeRefundID *string
 	AmountMinor    int64
 	Currency       string
 	Reason         *string
-	StripeRefundID *string
 	FailureCode    *string
 	CreatedAt      time.Time
 	UpdatedAt      time.Time
@@ -898,7 +898,7 @@ type StripeCall struct {
 	Attempts     int32
 	Outcome      StripeOutcome
 	InDoubt      bool
-	Frozen       bool
+	ErrorCached  bool
 	HttpStatus   *int16
 	ErrorCode    *string
 	ObjectID     *string

@@ -11,7 +11,8 @@ import (
 )
 
 const OperatorActionBegin = `-- name: OperatorActionBegin :execrows
-INSERT INTO operator_actions (id, actor, kind, tenant_id, subject, reason) VALUES ($1, $2, $3, $4, $5, $6)
+INSERT INTO operator_actions (id, actor, kind, tenant_id, subject, reason)
+VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (id) DO NOTHING
 `
 
@@ -24,8 +25,8 @@ type OperatorActionBeginParams struct {
 	Reason   string
 }
 
-// The first statement of the transaction that makes the effect. Zero rows: this form was sent before. Waits for a transaction that
-// is at the same one.
+// The first statement of the transaction that makes the effect. Zero rows: this form was sent before. Waits for a
+// transaction with the same id.
 func (q *Queries) OperatorActionBegin(ctx context.Context, arg OperatorActionBeginParams) (int64, error) {
 	result, err := q.db.Exec(ctx, OperatorActionBegin,
 		arg.ID,
@@ -42,7 +43,9 @@ func (q *Queries) OperatorActionBegin(ctx context.Context, arg OperatorActionBeg
 }
 
 const OperatorActionEnd = `-- name: OperatorActionEnd :execrows
-UPDATE operator_actions SET outcome = $1::operator_outcome, result = $2::text WHERE id = $3 AND outcome IS NULL
+UPDATE operator_actions
+SET outcome = $1::operator_outcome, result = $2::text
+WHERE id = $3 AND outcome IS NULL
 `
 
 type OperatorActionEndParams struct {
@@ -124,7 +127,7 @@ type OperatorActionsOfParams struct {
 	LimitRows int32
 }
 
-// What was done to any of some objects, newest first.
+// Returns the actions on any of some objects, newest first.
 func (q *Queries) OperatorActionsOf(ctx context.Context, arg OperatorActionsOfParams) ([]OperatorAction, error) {
 	rows, err := q.db.Query(ctx, OperatorActionsOf, arg.Subjects, arg.LimitRows)
 	if err != nil {
@@ -156,10 +159,13 @@ func (q *Queries) OperatorActionsOf(ctx context.Context, arg OperatorActionsOfPa
 }
 
 const OperatorDeliveriesGivenUp = `-- name: OperatorDeliveriesGivenUp :many
-SELECT d.tenant_id, count(*) AS given_up, min(d.created_at)::timestamptz AS oldest, max(d.http_status)::integer AS http_status, max(d.last_error)::text AS last_error
+SELECT d.tenant_id, count(*) AS given_up, min(d.created_at)::timestamptz AS oldest,
+    max(d.http_status)::integer AS http_status, max(d.last_error)::text AS last_error
 FROM (SELECT f.tenant_id, f.created_at, coalesce(f.http_status, 0) AS http_status, coalesce(f.last_error, '') AS last_error
-    FROM webhook_deliveries f WHERE f.status = 'failed' LIMIT $1) d
-GROUP BY d.tenant_id ORDER BY d.tenant_id
+      FROM webhook_deliveries f
+      WHERE f.status = 'failed' LIMIT $1) d
+GROUP BY d.tenant_id
+ORDER BY d.tenant_id
 `
 
 type OperatorDeliveriesGivenUpRow struct {
@@ -170,7 +176,7 @@ type OperatorDeliveriesGivenUpRow struct {
 	LastError  string
 }
 
-// Tenants whose endpoint has not taken events, for so long that they were given up.
+// Returns tenants with failed deliveries: their endpoint did not accept events until the attempts ran out.
 func (q *Queries) OperatorDeliveriesGivenUp(ctx context.Context, scanMax int32) ([]OperatorDeliveriesGivenUpRow, error) {
 	rows, err := q.db.Query(ctx, OperatorDeliveriesGivenUp, scanMax)
 	if err != nil {
@@ -197,122 +203,28 @@ func (q *Queries) OperatorDeliveriesGivenUp(ctx context.Context, scanMax int32) 
 	return items, nil
 }
 
-const OperatorFindAtStripe = `-- name: OperatorFindAtStripe :many
-SELECT p.tenant_id, p.id FROM payments p WHERE p.intent_id = $1::text OR p.charge_id = $1::text LIMIT 5
+const OperatorDiscrepancies = `-- name: OperatorDiscrepancies :many
+SELECT tenant_id, object, object_id, kind, order_id, payment_id, refund_id, currency, drift_minor, detail, found_at, seen_at, resolved_at, resolution
+FROM discrepancies
+WHERE tenant_id = $1 AND order_id = $2::text AND resolved_at IS NULL
+ORDER BY found_at
 `
 
-type OperatorFindAtStripeRow struct {
-	TenantID string
-	ID       string
-}
-
-// The payments of one of Stripe's intents or charges. It reads the whole table: for when Stripe itself cannot say whose it is.
-func (q *Queries) OperatorFindAtStripe(ctx context.Context, id string) ([]OperatorFindAtStripeRow, error) {
-	rows, err := q.db.Query(ctx, OperatorFindAtStripe, id)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []OperatorFindAtStripeRow{}
-	for rows.Next() {
-		var i OperatorFindAtStripeRow
-		if err := rows.Scan(&i.TenantID, &i.ID); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const OperatorFindKey = `-- name: OperatorFindKey :many
-SELECT k.tenant_id, k.key, k.resource_id FROM tenants t
-CROSS JOIN LATERAL (SELECT i.tenant_id, i.key, i.resource_id FROM idempotency_keys i WHERE i.tenant_id = t.id AND i.key = $1) k
-ORDER BY k.tenant_id LIMIT $2
-`
-
-type OperatorFindKeyParams struct {
-	Key       string
-	LimitRows int32
-}
-
-type OperatorFindKeyRow struct {
-	TenantID   string
-	Key        string
-	ResourceID string
-}
-
-// Every tenant's use of a key. A key names one intent of one tenant, so several tenants may have it.
-func (q *Queries) OperatorFindKey(ctx context.Context, arg OperatorFindKeyParams) ([]OperatorFindKeyRow, error) {
-	rows, err := q.db.Query(ctx, OperatorFindKey, arg.Key, arg.LimitRows)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []OperatorFindKeyRow{}
-	for rows.Next() {
-		var i OperatorFindKeyRow
-		if err := rows.Scan(&i.TenantID, &i.Key, &i.ResourceID); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const OperatorFindObject = `-- name: OperatorFindObject :many
-SELECT t.id AS tenant_id FROM tenants t
-WHERE EXISTS (SELECT FROM orders o WHERE o.tenant_id = t.id AND o.id = $1) OR EXISTS (SELECT FROM payments p WHERE p.tenant_id = t.id AND p.id = $1)
-   OR EXISTS (SELECT FROM refunds r WHERE r.tenant_id = t.id AND r.id = $1) OR EXISTS (SELECT FROM checkouts c WHERE c.tenant_id = t.id AND c.id = $1)
-   OR EXISTS (SELECT FROM idempotency_keys k WHERE k.tenant_id = t.id AND k.key >= 'refund_ghost ' AND k.key < 'refund_ghost!' AND k.resource_id = $1)
-LIMIT 2
-`
-
-// Whose an order, payment, refund or checkout is.
-func (q *Queries) OperatorFindObject(ctx context.Context, id string) ([]string, error) {
-	rows, err := q.db.Query(ctx, OperatorFindObject, id)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []string{}
-	for rows.Next() {
-		var tenant_id string
-		if err := rows.Scan(&tenant_id); err != nil {
-			return nil, err
-		}
-		items = append(items, tenant_id)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const OperatorFindings = `-- name: OperatorFindings :many
-SELECT tenant_id, object, object_id, kind, order_id, payment_id, refund_id, currency, drift_minor, detail, found_at, seen_at, resolved_at, resolution FROM reconciliation_findings WHERE tenant_id = $1 AND order_id = $2::text AND resolved_at IS NULL ORDER BY found_at
-`
-
-type OperatorFindingsParams struct {
+type OperatorDiscrepanciesParams struct {
 	TenantID string
 	OrderID  string
 }
 
-// What the reconciler found of an order and nobody has settled.
-func (q *Queries) OperatorFindings(ctx context.Context, arg OperatorFindingsParams) ([]ReconciliationFinding, error) {
-	rows, err := q.db.Query(ctx, OperatorFindings, arg.TenantID, arg.OrderID)
+// Returns the unresolved discrepancies of an order.
+func (q *Queries) OperatorDiscrepancies(ctx context.Context, arg OperatorDiscrepanciesParams) ([]Discrepancy, error) {
+	rows, err := q.db.Query(ctx, OperatorDiscrepancies, arg.TenantID, arg.OrderID)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []ReconciliationFinding{}
+	items := []Discrepancy{}
 	for rows.Next() {
-		var i ReconciliationFinding
+		var i Discrepancy
 		if err := rows.Scan(
 			&i.TenantID,
 			&i.Object,
@@ -339,26 +251,117 @@ func (q *Queries) OperatorFindings(ctx context.Context, arg OperatorFindingsPara
 	return items, nil
 }
 
-const OperatorGhostRefund = `-- name: OperatorGhostRefund :one
-SELECT k.key FROM idempotency_keys k WHERE k.tenant_id = $1 AND k.key >= 'refund_ghost ' AND k.key < 'refund_ghost!' AND k.resource_id = $2 LIMIT 1
+const OperatorFindAtStripe = `-- name: OperatorFindAtStripe :many
+SELECT p.tenant_id, p.id FROM payments p WHERE p.intent_id = $1::text OR p.charge_id = $1::text LIMIT 5
 `
 
-type OperatorGhostRefundParams struct {
+type OperatorFindAtStripeRow struct {
 	TenantID string
 	ID       string
 }
 
-// The key of a refund that has no row, because no payment has its money. There are few.
-func (q *Queries) OperatorGhostRefund(ctx context.Context, arg OperatorGhostRefundParams) (string, error) {
-	row := q.db.QueryRow(ctx, OperatorGhostRefund, arg.TenantID, arg.ID)
-	var key string
-	err := row.Scan(&key)
-	return key, err
+// Returns the payments of a PaymentIntent or charge. It reads the whole table: for when Stripe cannot be asked.
+func (q *Queries) OperatorFindAtStripe(ctx context.Context, id string) ([]OperatorFindAtStripeRow, error) {
+	rows, err := q.db.Query(ctx, OperatorFindAtStripe, id)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []OperatorFindAtStripeRow{}
+	for rows.Next() {
+		var i OperatorFindAtStripeRow
+		if err := rows.Scan(&i.TenantID, &i.ID); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const OperatorFindKey = `-- name: OperatorFindKey :many
+SELECT k.tenant_id, k.key, k.resource_id
+FROM tenants t
+CROSS JOIN LATERAL (
+    SELECT i.tenant_id, i.key, i.resource_id
+    FROM idempotency_keys i
+    WHERE i.tenant_id = t.id AND i.key = $1) k
+ORDER BY k.tenant_id LIMIT $2
+`
+
+type OperatorFindKeyParams struct {
+	Key       string
+	LimitRows int32
+}
+
+type OperatorFindKeyRow struct {
+	TenantID   string
+	Key        string
+	ResourceID string
+}
+
+// Returns every tenant's use of a key. A key belongs to a tenant, so several tenants may have used it.
+func (q *Queries) OperatorFindKey(ctx context.Context, arg OperatorFindKeyParams) ([]OperatorFindKeyRow, error) {
+	rows, err := q.db.Query(ctx, OperatorFindKey, arg.Key, arg.LimitRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []OperatorFindKeyRow{}
+	for rows.Next() {
+		var i OperatorFindKeyRow
+		if err := rows.Scan(&i.TenantID, &i.Key, &i.ResourceID); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const OperatorFindObject = `-- name: OperatorFindObject :many
+SELECT t.id AS tenant_id
+FROM tenants t
+WHERE EXISTS (SELECT FROM orders o WHERE o.tenant_id = t.id AND o.id = $1)
+   OR EXISTS (SELECT FROM payments p WHERE p.tenant_id = t.id AND p.id = $1)
+   OR EXISTS (SELECT FROM refunds r WHERE r.tenant_id = t.id AND r.id = $1)
+   OR EXISTS (SELECT FROM checkouts c WHERE c.tenant_id = t.id AND c.id = $1)
+   OR EXISTS (
+       SELECT FROM idempotency_keys k
+       WHERE k.tenant_id = t.id AND k.key >= 'refund_orphan ' AND k.key < 'refund_orphan!' AND k.resource_id = $1)
+LIMIT 2
+`
+
+// Returns the tenants that have an order, payment, refund or checkout with this id.
+func (q *Queries) OperatorFindObject(ctx context.Context, id string) ([]string, error) {
+	rows, err := q.db.Query(ctx, OperatorFindObject, id)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var tenant_id string
+		if err := rows.Scan(&tenant_id); err != nil {
+			return nil, err
+		}
+		items = append(items, tenant_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const OperatorInboxFailing = `-- name: OperatorInboxFailing :many
 SELECT i.consumer, i.event_id, i.type, i.tenant_id, i.subject, i.attempts, i.last_error, i.received_at, i.leased_until
-FROM inbox_events i WHERE i.status = 'pending' AND i.leased_until > '-infinity' AND i.last_error IS NOT NULL ORDER BY i.leased_until LIMIT $1
+FROM inbox_events i
+WHERE i.status = 'pending' AND i.leased_until > '-infinity' AND i.last_error IS NOT NULL
+ORDER BY i.leased_until LIMIT $1
 `
 
 type OperatorInboxFailingRow struct {
@@ -373,8 +376,8 @@ type OperatorInboxFailingRow struct {
 	LeasedUntil time.Time
 }
 
-// Received events that were tried, failed and will be tried again. The next to be tried come first. Those that were never tried
-// have no time of their own yet.
+// Returns received events that failed and will be tried again, the next to be tried first. Events that were never tried
+// have no such time yet.
 func (q *Queries) OperatorInboxFailing(ctx context.Context, limitRows int32) ([]OperatorInboxFailingRow, error) {
 	rows, err := q.db.Query(ctx, OperatorInboxFailing, limitRows)
 	if err != nil {
@@ -407,7 +410,9 @@ func (q *Queries) OperatorInboxFailing(ctx context.Context, limitRows int32) ([]
 
 const OperatorInboxParked = `-- name: OperatorInboxParked :many
 SELECT i.consumer, i.event_id, i.type, i.tenant_id, i.subject, i.attempts, i.last_error, i.received_at, i.parked_at
-FROM inbox_events i WHERE i.status <> 'done' AND i.status = 'parked' ORDER BY i.parked_at LIMIT $1
+FROM inbox_events i
+WHERE i.status <> 'done' AND i.status = 'parked'
+ORDER BY i.parked_at LIMIT $1
 `
 
 type OperatorInboxParkedRow struct {
@@ -452,9 +457,88 @@ func (q *Queries) OperatorInboxParked(ctx context.Context, limitRows int32) ([]O
 	return items, nil
 }
 
+const OperatorOrderKeys = `-- name: OperatorOrderKeys :many
+SELECT k.key
+FROM idempotency_keys k
+WHERE k.tenant_id = $1 AND k.key IN (
+    SELECT p.idempotency_key
+    FROM payments p
+    WHERE p.tenant_id = $1 AND p.order_id = $2
+    UNION ALL
+    SELECT r.idempotency_key
+    FROM payments p
+    JOIN refunds r ON r.tenant_id = p.tenant_id AND r.payment_id = p.id
+    WHERE p.tenant_id = $1 AND p.order_id = $2
+    UNION ALL
+    SELECT c.idempotency_key
+    FROM checkouts c
+    WHERE c.tenant_id = $1
+      AND c.id IN ($3, (SELECT o.checkout_id FROM orders o WHERE o.tenant_id = $1 AND o.id = $2))
+    UNION ALL
+    SELECT o.canceling_key
+    FROM orders o
+    WHERE o.tenant_id = $1 AND o.id = $2 AND o.canceling_key IS NOT NULL)
+ORDER BY k.created_at LIMIT $4
+`
+
+type OperatorOrderKeysParams struct {
+	TenantID  string
+	OrderID   string
+	ID        string
+	LimitRows int32
+}
+
+// Returns the keys of an order: of its payments, of their refunds, of its checkout, and of its cancel.
+func (q *Queries) OperatorOrderKeys(ctx context.Context, arg OperatorOrderKeysParams) ([]string, error) {
+	rows, err := q.db.Query(ctx, OperatorOrderKeys,
+		arg.TenantID,
+		arg.OrderID,
+		arg.ID,
+		arg.LimitRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var key string
+		if err := rows.Scan(&key); err != nil {
+			return nil, err
+		}
+		items = append(items, key)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const OperatorOrphanRefund = `-- name: OperatorOrphanRefund :one
+SELECT k.key
+FROM idempotency_keys k
+WHERE k.tenant_id = $1 AND k.key >= 'refund_orphan ' AND k.key < 'refund_orphan!' AND k.resource_id = $2
+LIMIT 1
+`
+
+type OperatorOrphanRefundParams struct {
+	TenantID string
+	ID       string
+}
+
+// Returns the key of a refund without a row: no payment has the money of its PaymentIntent.
+func (q *Queries) OperatorOrphanRefund(ctx context.Context, arg OperatorOrphanRefundParams) (string, error) {
+	row := q.db.QueryRow(ctx, OperatorOrphanRefund, arg.TenantID, arg.ID)
+	var key string
+	err := row.Scan(&key)
+	return key, err
+}
+
 const OperatorOutboxOldest = `-- name: OperatorOutboxOldest :many
 SELECT e.tenant_id, e.aggregate_id, e.version, e.type, e.attempts, e.last_error, e.created_at
-FROM outbox_events e WHERE e.published_at IS NULL AND e.parked_at IS NULL ORDER BY e.seq LIMIT $1
+FROM outbox_events e
+WHERE e.published_at IS NULL AND e.parked_at IS NULL
+ORDER BY e.seq LIMIT $1
 `
 
 type OperatorOutboxOldestRow struct {
@@ -467,7 +551,7 @@ type OperatorOutboxOldestRow struct {
 	CreatedAt   time.Time
 }
 
-// The events that wait for the broker, oldest first.
+// Returns the unpublished events, oldest first.
 func (q *Queries) OperatorOutboxOldest(ctx context.Context, limitRows int32) ([]OperatorOutboxOldestRow, error) {
 	rows, err := q.db.Query(ctx, OperatorOutboxOldest, limitRows)
 	if err != nil {
@@ -497,9 +581,15 @@ func (q *Queries) OperatorOutboxOldest(ctx context.Context, limitRows int32) ([]
 }
 
 const OperatorOutboxParked = `-- name: OperatorOutboxParked :many
-SELECT e.tenant_id, e.aggregate_id, e.version, e.type, length(e.data)::integer AS bytes, e.attempts, e.last_error, e.created_at, e.parked_at,
-    (SELECT count(*) FROM outbox_events b WHERE b.tenant_id = e.tenant_id AND b.aggregate_id = e.aggregate_id AND b.version > e.version AND b.published_at IS NULL) AS held_back
-FROM outbox_events e WHERE e.parked_at IS NOT NULL ORDER BY e.parked_at LIMIT $1
+SELECT e.tenant_id, e.aggregate_id, e.version, e.type, length(e.data)::integer AS bytes, e.attempts, e.last_error,
+    e.created_at, e.parked_at,
+    (SELECT count(*)
+     FROM outbox_events b
+     WHERE b.tenant_id = e.tenant_id AND b.aggregate_id = e.aggregate_id
+       AND b.version > e.version AND b.published_at IS NULL) AS held_back
+FROM outbox_events e
+WHERE e.parked_at IS NOT NULL
+ORDER BY e.parked_at LIMIT $1
 `
 
 type OperatorOutboxParkedRow struct {
@@ -515,7 +605,7 @@ type OperatorOutboxParkedRow struct {
 	HeldBack    int64
 }
 
-// Events that hold back their aggregate, with how many wait behind each.
+// Returns parked events, with how many events wait behind each.
 func (q *Queries) OperatorOutboxParked(ctx context.Context, limitRows int32) ([]OperatorOutboxParkedRow, error) {
 	rows, err := q.db.Query(ctx, OperatorOutboxParked, limitRows)
 	if err != nil {
@@ -547,52 +637,12 @@ func (q *Queries) OperatorOutboxParked(ctx context.Context, limitRows int32) ([]
 	return items, nil
 }
 
-const OperatorOwners = `-- name: OperatorOwners :many
-SELECT k.key FROM idempotency_keys k WHERE k.tenant_id = $1 AND k.key IN (
-    SELECT p.idempotency_key FROM payments p WHERE p.tenant_id = $1 AND p.order_id = $2
-    UNION ALL SELECT r.idempotency_key FROM payments p JOIN refunds r ON r.tenant_id = p.tenant_id AND r.payment_id = p.id WHERE p.tenant_id = $1 AND p.order_id = $2
-    UNION ALL SELECT c.idempotency_key FROM checkouts c WHERE c.tenant_id = $1 AND c.id IN ($3, (SELECT o.checkout_id FROM orders o WHERE o.tenant_id = $1 AND o.id = $2))
-    UNION ALL SELECT o.canceling_key FROM orders o WHERE o.tenant_id = $1 AND o.id = $2 AND o.canceling_key IS NOT NULL)
-ORDER BY k.created_at LIMIT $4
-`
-
-type OperatorOwnersParams struct {
-	TenantID  string
-	OrderID   string
-	ID        string
-	LimitRows int32
-}
-
-// The keys that are about an order: its payments', their refunds', that of the checkout which made it or is meant, and the one that cancels it.
-func (q *Queries) OperatorOwners(ctx context.Context, arg OperatorOwnersParams) ([]string, error) {
-	rows, err := q.db.Query(ctx, OperatorOwners,
-		arg.TenantID,
-		arg.OrderID,
-		arg.ID,
-		arg.LimitRows,
-	)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []string{}
-	for rows.Next() {
-		var key string
-		if err := rows.Scan(&key); err != nil {
-			return nil, err
-		}
-		items = append(items, key)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const OperatorSagas = `-- name: OperatorSagas :many
 WITH work AS MATERIALIZED (
-    SELECT k.tenant_id, k.resource_id FROM idempotency_keys k
-    WHERE k.finished_at IS NULL AND k.operation = 'create_checkout' ORDER BY k.resume_at LIMIT $1
+    SELECT k.tenant_id, k.resource_id
+    FROM idempotency_keys k
+    WHERE k.finished_at IS NULL AND k.operation = 'create_checkout'
+    ORDER BY k.next_attempt_at LIMIT $1
 )
 SELECT s.tenant_id, s.checkout_id, s.step, s.status, s.attempts, s.updated_at, c.created_at, c.failure_code
 FROM work w
@@ -612,7 +662,7 @@ type OperatorSagasRow struct {
 	FailureCode *string
 }
 
-// Checkouts that have not ended, those that are due first, each with its steps in the order of the saga.
+// Returns unfinished checkouts, those due first, each with its steps in order.
 func (q *Queries) OperatorSagas(ctx context.Context, limitRows int32) ([]OperatorSagasRow, error) {
 	rows, err := q.db.Query(ctx, OperatorSagas, limitRows)
 	if err != nil {
@@ -645,28 +695,40 @@ func (q *Queries) OperatorSagas(ctx context.Context, limitRows int32) ([]Operato
 const OperatorWork = `-- name: OperatorWork :many
 
 WITH work AS MATERIALIZED (
-    SELECT k.tenant_id, k.key, k.operation, k.resource_id, k.recovery_point, k.attempts, k.deaths, k.last_error, k.created_at, k.parked_at, k.resume_at,
+    SELECT k.tenant_id, k.key, k.operation, k.resource_id, k.recovery_point, k.attempts, k.lease_expirations,
+        k.last_error, k.created_at, k.parked_at, k.next_attempt_at,
         k.leased_until >= clock_timestamp() AS held, k.leased_until
     FROM idempotency_keys k
-    WHERE k.finished_at IS NULL AND ($2::text = '' OR k.tenant_id = $2::text AND (k.resource_id = $3::text OR k.key = ANY($4::text[])))
-    ORDER BY k.resume_at LIMIT $5
-), judged AS MATERIALIZED (
-    SELECT w.tenant_id, w.key, w.operation, w.resource_id, w.recovery_point, w.attempts, w.deaths, w.last_error, w.created_at, w.parked_at, w.resume_at, w.held,
-        CASE WHEN w.held THEN w.leased_until ELSE w.resume_at END AS next_at,
-        NOT w.held AND w.parked_at IS NULL AND w.resume_at < clock_timestamp() - interval '30 seconds' AND w.leased_until < clock_timestamp() - interval '30 seconds' AS overdue,
-        EXISTS (SELECT FROM stripe_calls s WHERE s.tenant_id = w.tenant_id AND s.stripe_key IN (w.tenant_id || ':' || w.key || ':confirm', w.tenant_id || ':' || w.key || ':refund',
-                (SELECT f.stripe_key FROM refunds f WHERE f.tenant_id = w.tenant_id AND f.idempotency_key = w.key))
-            AND (s.outcome = 'unknown' OR s.outcome = 'sent' AND NOT w.held)) AS unknown
+    WHERE k.finished_at IS NULL
+      AND ($2::text = ''
+        OR k.tenant_id = $2::text AND (k.resource_id = $3::text OR k.key = ANY($4::text[])))
+    ORDER BY k.next_attempt_at LIMIT $5
+), assessed AS MATERIALIZED (
+    SELECT w.tenant_id, w.key, w.operation, w.resource_id, w.recovery_point, w.attempts, w.lease_expirations,
+        w.last_error, w.created_at, w.parked_at, w.held,
+        CASE WHEN w.held THEN w.leased_until ELSE w.next_attempt_at END AS next_at,
+        NOT w.held AND w.parked_at IS NULL
+            AND w.next_attempt_at < clock_timestamp() - interval '30 seconds'
+            AND w.leased_until < clock_timestamp() - interval '30 seconds' AS overdue,
+        EXISTS (
+            SELECT FROM stripe_calls s
+            WHERE s.tenant_id = w.tenant_id
+              AND s.stripe_key IN (w.tenant_id || ':' || w.key || ':confirm', w.tenant_id || ':' || w.key || ':refund',
+                  (SELECT f.stripe_key FROM refunds f WHERE f.tenant_id = w.tenant_id AND f.idempotency_key = w.key))
+              AND (s.outcome = 'unknown' OR s.outcome = 'sent' AND NOT w.held)) AS unknown
     FROM work w
 )
-SELECT j.tenant_id, j.key, j.operation, j.resource_id, j.recovery_point, j.attempts, j.deaths, j.last_error, j.created_at, j.parked_at, j.held::boolean AS held, j.next_at::timestamptz AS next_at,
-    j.overdue::boolean AS overdue, j.unknown::boolean AS unknown,
-    coalesce(p.order_id, r.order_id, '')::text AS order_id, coalesce(p.id, r.payment_id, '')::text AS payment_id,
-    coalesce(p.amount_minor, r.amount_minor, 0)::bigint AS amount_minor, coalesce(p.currency, r.currency, '')::text AS currency
-FROM judged j
-LEFT JOIN payments p ON p.tenant_id = j.tenant_id AND p.idempotency_key = j.key
-LEFT JOIN refunds r ON r.tenant_id = j.tenant_id AND r.idempotency_key = j.key
-ORDER BY j.parked_at IS NULL, NOT j.overdue, NOT j.unknown, j.created_at LIMIT $1
+SELECT a.tenant_id, a.key, a.operation, a.resource_id, a.recovery_point, a.attempts, a.lease_expirations,
+    a.last_error, a.created_at, a.parked_at, a.held::boolean AS held, a.next_at::timestamptz AS next_at,
+    a.overdue::boolean AS overdue, a.unknown::boolean AS unknown,
+    coalesce(p.order_id, r.order_id, '')::text AS order_id,
+    coalesce(p.id, r.payment_id, '')::text AS payment_id,
+    coalesce(p.amount_minor, r.amount_minor, 0)::bigint AS amount_minor,
+    coalesce(p.currency, r.currency, '')::text AS currency
+FROM assessed a
+LEFT JOIN payments p ON p.tenant_id = a.tenant_id AND p.idempotency_key = a.key
+LEFT JOIN refunds r ON r.tenant_id = a.tenant_id AND r.idempotency_key = a.key
+ORDER BY a.parked_at IS NULL, NOT a.overdue, NOT a.unknown, a.created_at LIMIT $1
 `
 
 type OperatorWorkParams struct {
@@ -678,31 +740,31 @@ type OperatorWorkParams struct {
 }
 
 type OperatorWorkRow struct {
-	TenantID      string
-	Key           string
-	Operation     string
-	ResourceID    string
-	RecoveryPoint string
-	Attempts      int32
-	Deaths        int32
-	LastError     *string
-	CreatedAt     time.Time
-	ParkedAt      *time.Time
-	Held          bool
-	NextAt        time.Time
-	Overdue       bool
-	Unknown       bool
-	OrderID       string
-	PaymentID     string
-	AmountMinor   int64
-	Currency      string
+	TenantID         string
+	Key              string
+	Operation        string
+	ResourceID       string
+	RecoveryPoint    string
+	Attempts         int32
+	LeaseExpirations int32
+	LastError        *string
+	CreatedAt        time.Time
+	ParkedAt         *time.Time
+	Held             bool
+	NextAt           time.Time
+	Overdue          bool
+	Unknown          bool
+	OrderID          string
+	PaymentID        string
+	AmountMinor      int64
+	Currency         string
 }
 
-// What the operator's page shows and writes down. It is opened on the worst of nights, so every query reads by an index and stops at a
-// number that nobody needs to know exactly.
-// Work that has begun and not ended: what waits for a person first, then what nobody has taken up, then the unknown, then the
-// oldest. What is due first is scanned first, so the newest is what is left out. next_at is when its holder's lease ends or,
-// without a holder, when the completer looks. With a tenant: only that of one object and of some keys.
+// What the operator's page shows and records. It is opened during incidents, so every query reads by an index and
+// stops at a limit.
+// Returns unfinished work: parked first, then overdue, then unknown, then the oldest. The scan begins with what is
+// due first, so the newest work is what is left out. next_at is when the lease ends or, without a holder, when the
+// completer takes the key up. With a tenant: only the work on one object and under some keys.
 func (q *Queries) OperatorWork(ctx context.Context, arg OperatorWorkParams) ([]OperatorWorkRow, error) {
 	rows, err := q.db.Query(ctx, OperatorWork,
 		arg.LimitRows,
@@ -725,7 +787,7 @@ func (q *Queries) OperatorWork(ctx context.Context, arg OperatorWorkParams) ([]O
 			&i.ResourceID,
 			&i.RecoveryPoint,
 			&i.Attempts,
-			&i.Deaths,
+			&i.LeaseExpirations,
 			&i.LastError,
 			&i.CreatedAt,
 			&i.ParkedAt,
@@ -750,37 +812,47 @@ func (q *Queries) OperatorWork(ctx context.Context, arg OperatorWorkParams) ([]O
 
 const OperatorWorkCounts = `-- name: OperatorWorkCounts :one
 WITH work AS MATERIALIZED (
-    SELECT k.tenant_id, k.key, k.recovery_point, k.parked_at, k.resume_at, k.leased_until, k.leased_until >= clock_timestamp() AS held
-    FROM idempotency_keys k WHERE k.finished_at IS NULL ORDER BY k.resume_at LIMIT $1
+    SELECT k.tenant_id, k.key, k.recovery_point, k.parked_at, k.next_attempt_at, k.leased_until,
+        k.leased_until >= clock_timestamp() AS held
+    FROM idempotency_keys k
+    WHERE k.finished_at IS NULL
+    ORDER BY k.next_attempt_at LIMIT $1
 )
-SELECT count(*) AS unfinished, count(*) FILTER (WHERE w.parked_at IS NOT NULL) AS parked,
-    count(*) FILTER (WHERE w.parked_at IS NULL AND w.recovery_point = 'action_required') AS at_their_bank,
-    count(*) FILTER (WHERE NOT w.held AND w.parked_at IS NULL AND w.resume_at < clock_timestamp() - interval '30 seconds' AND w.leased_until < clock_timestamp() - interval '30 seconds') AS overdue,
-    count(s.first_sent_at) AS unknown, coalesce(extract(epoch FROM clock_timestamp() - min(s.first_sent_at)), 0)::float8 AS unknown_seconds
+SELECT count(*) AS unfinished,
+    count(*) FILTER (WHERE w.parked_at IS NOT NULL) AS parked,
+    count(*) FILTER (WHERE w.parked_at IS NULL AND w.recovery_point = 'action_required') AS awaiting_customer,
+    count(*) FILTER (WHERE NOT w.held AND w.parked_at IS NULL
+        AND w.next_attempt_at < clock_timestamp() - interval '30 seconds'
+        AND w.leased_until < clock_timestamp() - interval '30 seconds') AS overdue,
+    count(s.first_sent_at) AS unknown,
+    coalesce(extract(epoch FROM clock_timestamp() - min(s.first_sent_at)), 0)::float8 AS unknown_seconds
 FROM work w
-LEFT JOIN LATERAL (SELECT min(c.first_sent_at) AS first_sent_at FROM stripe_calls c
-    WHERE c.tenant_id = w.tenant_id AND c.stripe_key IN (w.tenant_id || ':' || w.key || ':confirm', w.tenant_id || ':' || w.key || ':refund',
-                (SELECT f.stripe_key FROM refunds f WHERE f.tenant_id = w.tenant_id AND f.idempotency_key = w.key))
-        AND (c.outcome = 'unknown' OR c.outcome = 'sent' AND NOT w.held)) s ON true
+LEFT JOIN LATERAL (
+    SELECT min(c.first_sent_at) AS first_sent_at
+    FROM stripe_calls c
+    WHERE c.tenant_id = w.tenant_id
+      AND c.stripe_key IN (w.tenant_id || ':' || w.key || ':confirm', w.tenant_id || ':' || w.key || ':refund',
+          (SELECT f.stripe_key FROM refunds f WHERE f.tenant_id = w.tenant_id AND f.idempotency_key = w.key))
+      AND (c.outcome = 'unknown' OR c.outcome = 'sent' AND NOT w.held)) s ON true
 `
 
 type OperatorWorkCountsRow struct {
-	Unfinished     int64
-	Parked         int64
-	AtTheirBank    int64
-	Overdue        int64
-	Unknown        int64
-	UnknownSeconds float64
+	Unfinished       int64
+	Parked           int64
+	AwaitingCustomer int64
+	Overdue          int64
+	Unknown          int64
+	UnknownSeconds   float64
 }
 
-// Counts the work that was begun and has not ended, up to a number.
+// Counts unfinished work, up to a limit.
 func (q *Queries) OperatorWorkCounts(ctx context.Context, scanMax int32) (OperatorWorkCountsRow, error) {
 	row := q.db.QueryRow(ctx, OperatorWorkCounts, scanMax)
 	var i OperatorWorkCountsRow
 	err := row.Scan(
 		&i.Unfinished,
 		&i.Parked,
-		&i.AtTheirBank,
+		&i.AwaitingCustomer,
 		&i.Overdue,
 		&i.Unknown,
 		&i.UnknownSeconds,

@@ -14,7 +14,7 @@ import (
 const OrderCancel = `-- name: OrderCancel :one
 UPDATE orders SET status = 'canceled', version = version + 1
 WHERE tenant_id = $1 AND id = $2 AND status = 'open'
-RETURNING tenant_id, id, version, status, currency, amount_minor, amount_refunded_minor, items, customer_reference, metadata, payment_id, canceling_key, created_at, checkout_id
+RETURNING tenant_id, id, version, status, amount_minor, amount_refunded_minor, currency, items, customer_reference, metadata, payment_id, checkout_id, canceling_key, created_at
 `
 
 type OrderCancelParams struct {
@@ -31,34 +31,51 @@ func (q *Queries) OrderCancel(ctx context.Context, arg OrderCancelParams) (Order
 		&i.ID,
 		&i.Version,
 		&i.Status,
-		&i.Currency,
 		&i.AmountMinor,
 		&i.AmountRefundedMinor,
+		&i.Currency,
 		&i.Items,
 		&i.CustomerReference,
 		&i.Metadata,
 		&i.PaymentID,
+		&i.CheckoutID,
 		&i.CancelingKey,
 		&i.CreatedAt,
-		&i.CheckoutID,
 	)
 	return i, err
 }
 
-const OrderCanceling = `-- name: OrderCanceling :execrows
+const OrderCancelAbort = `-- name: OrderCancelAbort :exec
+UPDATE orders SET canceling_key = NULL
+WHERE tenant_id = $1 AND id = $2 AND canceling_key = $3
+`
+
+type OrderCancelAbortParams struct {
+	TenantID     string
+	ID           string
+	CancelingKey *string
+}
+
+// Withdraws a cancel that came too late: the order may have been paid.
+func (q *Queries) OrderCancelAbort(ctx context.Context, arg OrderCancelAbortParams) error {
+	_, err := q.db.Exec(ctx, OrderCancelAbort, arg.TenantID, arg.ID, arg.CancelingKey)
+	return err
+}
+
+const OrderCancelBegin = `-- name: OrderCancelBegin :execrows
 UPDATE orders SET canceling_key = $1
 WHERE tenant_id = $2 AND id = $3 AND status = 'open'
 `
 
-type OrderCancelingParams struct {
+type OrderCancelBeginParams struct {
 	CancelingKey *string
 	TenantID     string
 	ID           string
 }
 
 // From here on no payment of the order can begin. Zero rows: it is not open.
-func (q *Queries) OrderCanceling(ctx context.Context, arg OrderCancelingParams) (int64, error) {
-	result, err := q.db.Exec(ctx, OrderCanceling, arg.CancelingKey, arg.TenantID, arg.ID)
+func (q *Queries) OrderCancelBegin(ctx context.Context, arg OrderCancelBeginParams) (int64, error) {
+	result, err := q.db.Exec(ctx, OrderCancelBegin, arg.CancelingKey, arg.TenantID, arg.ID)
 	if err != nil {
 		return 0, err
 	}
@@ -66,7 +83,7 @@ func (q *Queries) OrderCanceling(ctx context.Context, arg OrderCancelingParams) 
 }
 
 const OrderGet = `-- name: OrderGet :one
-SELECT tenant_id, id, version, status, currency, amount_minor, amount_refunded_minor, items, customer_reference, metadata, payment_id, canceling_key, created_at, checkout_id FROM orders WHERE tenant_id = $1 AND id = $2
+SELECT tenant_id, id, version, status, amount_minor, amount_refunded_minor, currency, items, customer_reference, metadata, payment_id, checkout_id, canceling_key, created_at FROM orders WHERE tenant_id = $1 AND id = $2
 `
 
 type OrderGetParams struct {
@@ -82,23 +99,24 @@ func (q *Queries) OrderGet(ctx context.Context, arg OrderGetParams) (Order, erro
 		&i.ID,
 		&i.Version,
 		&i.Status,
-		&i.Currency,
 		&i.AmountMinor,
 		&i.AmountRefundedMinor,
+		&i.Currency,
 		&i.Items,
 		&i.CustomerReference,
 		&i.Metadata,
 		&i.PaymentID,
+		&i.CheckoutID,
 		&i.CancelingKey,
 		&i.CreatedAt,
-		&i.CheckoutID,
 	)
 	return i, err
 }
 
 const OrderInsert = `-- name: OrderInsert :exec
 INSERT INTO orders (tenant_id, id, currency, amount_minor, items, customer_reference, metadata, checkout_id, created_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+VALUES ($1, $2, $3, $4, $5, $6, $7,
+    $8, $9)
 `
 
 type OrderInsertParams struct {
@@ -128,24 +146,8 @@ func (q *Queries) OrderInsert(ctx context.Context, arg OrderInsertParams) error 
 	return err
 }
 
-const OrderKeepOpen = `-- name: OrderKeepOpen :exec
-UPDATE orders SET canceling_key = NULL WHERE tenant_id = $1 AND id = $2 AND canceling_key = $3
-`
-
-type OrderKeepOpenParams struct {
-	TenantID     string
-	ID           string
-	CancelingKey *string
-}
-
-// The cancel came too late: somebody may have paid.
-func (q *Queries) OrderKeepOpen(ctx context.Context, arg OrderKeepOpenParams) error {
-	_, err := q.db.Exec(ctx, OrderKeepOpen, arg.TenantID, arg.ID, arg.CancelingKey)
-	return err
-}
-
 const OrderList = `-- name: OrderList :many
-SELECT tenant_id, id, version, status, currency, amount_minor, amount_refunded_minor, items, customer_reference, metadata, payment_id, canceling_key, created_at, checkout_id FROM orders
+SELECT tenant_id, id, version, status, amount_minor, amount_refunded_minor, currency, items, customer_reference, metadata, payment_id, checkout_id, canceling_key, created_at FROM orders
 WHERE tenant_id = $1 AND id < $2
 ORDER BY id DESC LIMIT $3
 `
@@ -156,7 +158,7 @@ type OrderListParams struct {
 	LimitRows int32
 }
 
-// Newest first: ids begin with the time they were made at.
+// Newest first: ids begin with the time of their creation.
 func (q *Queries) OrderList(ctx context.Context, arg OrderListParams) ([]Order, error) {
 	rows, err := q.db.Query(ctx, OrderList, arg.TenantID, arg.Before, arg.LimitRows)
 	if err != nil {
@@ -171,16 +173,16 @@ func (q *Queries) OrderList(ctx context.Context, arg OrderListParams) ([]Order, 
 			&i.ID,
 			&i.Version,
 			&i.Status,
-			&i.Currency,
 			&i.AmountMinor,
 			&i.AmountRefundedMinor,
+			&i.Currency,
 			&i.Items,
 			&i.CustomerReference,
 			&i.Metadata,
 			&i.PaymentID,
+			&i.CheckoutID,
 			&i.CancelingKey,
 			&i.CreatedAt,
-			&i.CheckoutID,
 		); err != nil {
 			return nil, err
 		}
@@ -193,7 +195,7 @@ func (q *Queries) OrderList(ctx context.Context, arg OrderListParams) ([]Order, 
 }
 
 const OrderLock = `-- name: OrderLock :one
-SELECT tenant_id, id, version, status, currency, amount_minor, amount_refunded_minor, items, customer_reference, metadata, payment_id, canceling_key, created_at, checkout_id FROM orders WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
+SELECT tenant_id, id, version, status, amount_minor, amount_refunded_minor, currency, items, customer_reference, metadata, payment_id, checkout_id, canceling_key, created_at FROM orders WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
 `
 
 type OrderLockParams struct {
@@ -209,16 +211,16 @@ func (q *Queries) OrderLock(ctx context.Context, arg OrderLockParams) (Order, er
 		&i.ID,
 		&i.Version,
 		&i.Status,
-		&i.Currency,
 		&i.AmountMinor,
 		&i.AmountRefundedMinor,
+		&i.Currency,
 		&i.Items,
 		&i.CustomerReference,
 		&i.Metadata,
 		&i.PaymentID,
+		&i.CheckoutID,
 		&i.CancelingKey,
 		&i.CreatedAt,
-		&i.CheckoutID,
 	)
 	return i, err
 }
@@ -226,7 +228,7 @@ func (q *Queries) OrderLock(ctx context.Context, arg OrderLockParams) (Order, er
 const OrderPay = `-- name: OrderPay :one
 UPDATE orders SET status = 'paid', version = version + 1, payment_id = $1
 WHERE tenant_id = $2 AND id = $3 AND status = 'open'
-RETURNING tenant_id, id, version, status, currency, amount_minor, amount_refunded_minor, items, customer_reference, metadata, payment_id, canceling_key, created_at, checkout_id
+RETURNING tenant_id, id, version, status, amount_minor, amount_refunded_minor, currency, items, customer_reference, metadata, payment_id, checkout_id, canceling_key, created_at
 `
 
 type OrderPayParams struct {
@@ -244,16 +246,16 @@ func (q *Queries) OrderPay(ctx context.Context, arg OrderPayParams) (Order, erro
 		&i.ID,
 		&i.Version,
 		&i.Status,
-		&i.Currency,
 		&i.AmountMinor,
 		&i.AmountRefundedMinor,
+		&i.Currency,
 		&i.Items,
 		&i.CustomerReference,
 		&i.Metadata,
 		&i.PaymentID,
+		&i.CheckoutID,
 		&i.CancelingKey,
 		&i.CreatedAt,
-		&i.CheckoutID,
 	)
 	return i, err
 }

@@ -25,8 +25,8 @@ type OutboxAppendParams struct {
 	Traceparent  *string
 }
 
-// Part of the transaction that changes the aggregates. An event that exists already breaks the primary key: two writers
-// believed to have made the same version, and neither may go on.
+// Part of the transaction that changes the aggregates. An existing event violates the primary key: two writers computed
+// the same version, and neither may continue.
 func (q *Queries) OutboxAppend(ctx context.Context, arg OutboxAppendParams) error {
 	_, err := q.db.Exec(ctx, OutboxAppend,
 		arg.TenantIds,
@@ -39,59 +39,21 @@ func (q *Queries) OutboxAppend(ctx context.Context, arg OutboxAppendParams) erro
 	return err
 }
 
-const OutboxGiveBack = `-- name: OutboxGiveBack :execrows
-UPDATE outbox_events e
-SET leased_until = clock_timestamp() + back.delay, attempts = e.attempts + back.failed::integer,
-    last_error = coalesce(nullif(back.error, ''), e.last_error), parked_at = CASE WHEN back.park THEN clock_timestamp() END
-FROM (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS aggregate_id, unnest($3::bigint[]) AS version,
-        unnest($4::bigint[]) AS lease_token, unnest($5::interval[]) AS delay, unnest($6::boolean[]) AS failed,
-        unnest($7::text[]) AS error, unnest($8::boolean[]) AS park) back
-WHERE e.tenant_id = back.tenant_id AND e.aggregate_id = back.aggregate_id AND e.version = back.version
-  AND e.lease_token = back.lease_token AND e.published_at IS NULL
-`
-
-type OutboxGiveBackParams struct {
-	TenantIds    []string
-	AggregateIds []string
-	Versions     []int64
-	LeaseTokens  []int64
-	Delays       []time.Duration
-	Failed       []bool
-	Errors       []string
-	Park         []bool
-}
-
-// Ends the lease of events that were not published: each is tried again after its delay, or parked. Only a failure that is
-// the event's own counts as an attempt; a relay that dies says nothing about the events it held.
-func (q *Queries) OutboxGiveBack(ctx context.Context, arg OutboxGiveBackParams) (int64, error) {
-	result, err := q.db.Exec(ctx, OutboxGiveBack,
-		arg.TenantIds,
-		arg.AggregateIds,
-		arg.Versions,
-		arg.LeaseTokens,
-		arg.Delays,
-		arg.Failed,
-		arg.Errors,
-		arg.Park,
-	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
 const OutboxLease = `-- name: OutboxLease :many
 WITH heads AS MATERIALIZED (
     SELECT o.tenant_id, o.aggregate_id, o.version
     FROM outbox_events o
     WHERE o.published_at IS NULL AND o.parked_at IS NULL AND o.seq > $2 AND o.leased_until < clock_timestamp()
-      AND NOT EXISTS (SELECT FROM outbox_events p WHERE p.tenant_id = o.tenant_id AND p.aggregate_id = o.aggregate_id
-                      AND p.version < o.version AND p.published_at IS NULL)
+      AND NOT EXISTS (
+          SELECT FROM outbox_events p
+          WHERE p.tenant_id = o.tenant_id AND p.aggregate_id = o.aggregate_id
+            AND p.version < o.version AND p.published_at IS NULL)
     ORDER BY o.seq LIMIT $3
     FOR NO KEY UPDATE OF o SKIP LOCKED
 ), run AS MATERIALIZED (
     SELECT f.tenant_id, f.aggregate_id, f.version
-    FROM heads h JOIN outbox_events f ON f.tenant_id = h.tenant_id AND f.aggregate_id = h.aggregate_id
+    FROM heads h
+    JOIN outbox_events f ON f.tenant_id = h.tenant_id AND f.aggregate_id = h.aggregate_id
         AND f.version > h.version AND f.version < h.version + $4::bigint
     WHERE coalesce(f.published_at, f.parked_at) IS NULL
     FOR NO KEY UPDATE OF f SKIP LOCKED
@@ -100,7 +62,8 @@ UPDATE outbox_events e
 SET lease_token = e.lease_token + 1, leased_until = clock_timestamp() + $1::interval
 FROM (SELECT tenant_id, aggregate_id, version FROM heads UNION ALL SELECT tenant_id, aggregate_id, version FROM run) leased
 WHERE e.tenant_id = leased.tenant_id AND e.aggregate_id = leased.aggregate_id AND e.version = leased.version
-RETURNING e.tenant_id, e.aggregate_id, e.version, e.seq, e.type, e.data, e.traceparent, e.created_at, e.lease_token, e.attempts
+RETURNING e.tenant_id, e.aggregate_id, e.version, e.seq, e.type, e.data, e.traceparent, e.created_at, e.lease_token,
+    e.attempts
 `
 
 type OutboxLeaseParams struct {
@@ -123,11 +86,11 @@ type OutboxLeaseRow struct {
 	Attempts    int32
 }
 
-// Leases the oldest unpublished event of each aggregate and the ones that follow it at once. A follower can be leased only
-// together with its head, so whoever has the head's row lock has the whole run, and any number of relays keep the order.
-// Materialised, because a planner that runs the queue twice takes more than it was asked to. Waits for nobody.
-// The followers' condition is written so that it cannot be answered from the queue's index, which a planner without
-// statistics would read from end to end for every head.
+// Leases the oldest unpublished event of each aggregate and the ones that follow it directly. A follower can be
+// leased only together with its head, so the relay that has the head's row lock has the whole run, and any number of
+// relays keep the order. Materialised, because a planner that runs the queue twice takes more than it was asked for.
+// It waits for no lock. The followers' condition is written so that it cannot be satisfied from the queue's index,
+// which a planner without statistics would read from end to end for every head.
 func (q *Queries) OutboxLease(ctx context.Context, arg OutboxLeaseParams) ([]OutboxLeaseRow, error) {
 	rows, err := q.db.Query(ctx, OutboxLease,
 		arg.Lease,
@@ -170,24 +133,34 @@ WITH sent AS (
         unnest($3::bigint[]) AS version, unnest($4::bigint[]) AS lease_token
 ), held AS MATERIALIZED (
     SELECT e.tenant_id, e.aggregate_id, e.version, e.position, e.seq
-    FROM sent JOIN outbox_events e USING (tenant_id, aggregate_id, version)
+    FROM sent
+    JOIN outbox_events e USING (tenant_id, aggregate_id, version)
     WHERE e.lease_token = sent.lease_token AND e.published_at IS NULL
     FOR NO KEY UPDATE OF e
 ), upto AS MATERIALIZED (
-    SELECT held.tenant_id, max(held.seq) AS seq FROM held WHERE held.position IS NULL GROUP BY held.tenant_id
+    SELECT held.tenant_id, max(held.seq) AS seq
+    FROM held
+    WHERE held.position IS NULL
+    GROUP BY held.tenant_id
 ), placed AS MATERIALIZED (
-    SELECT upto.tenant_id, w.aggregate_id, w.version, row_number() OVER (PARTITION BY upto.tenant_id ORDER BY w.seq) AS place
-    FROM upto CROSS JOIN LATERAL (
-        SELECT e.aggregate_id, e.version, e.seq FROM outbox_events e
-        WHERE e.tenant_id = upto.tenant_id AND e.position IS NULL AND e.seq <= upto.seq ORDER BY e.seq) w
+    SELECT upto.tenant_id, w.aggregate_id, w.version,
+        row_number() OVER (PARTITION BY upto.tenant_id ORDER BY w.seq) AS place
+    FROM upto
+    CROSS JOIN LATERAL (
+        SELECT e.aggregate_id, e.version, e.seq
+        FROM outbox_events e
+        WHERE e.tenant_id = upto.tenant_id AND e.position IS NULL AND e.seq <= upto.seq
+        ORDER BY e.seq) w
 ), feeds AS (
-    UPDATE event_feeds f SET last_position = f.last_position + new.events
+    UPDATE event_feeds f
+    SET last_position = f.last_position + new.events
     FROM (SELECT placed.tenant_id, count(*) AS events FROM placed GROUP BY placed.tenant_id) new
     WHERE f.tenant_id = new.tenant_id
     RETURNING f.tenant_id, f.last_position - new.events AS last_position
 ), target AS MATERIALIZED (
     SELECT t.tenant_id, t.aggregate_id, t.version, bool_or(t.sent) AS sent, max(t.position) AS position
-    FROM (SELECT held.tenant_id, held.aggregate_id, held.version, true AS sent, NULL::bigint AS position FROM held
+    FROM (SELECT held.tenant_id, held.aggregate_id, held.version, true AS sent, NULL::bigint AS position
+          FROM held
           UNION ALL
           SELECT placed.tenant_id, placed.aggregate_id, placed.version, false, feeds.last_position + placed.place
           FROM placed JOIN feeds USING (tenant_id)) t
@@ -195,7 +168,8 @@ WITH sent AS (
 ), done AS (
     UPDATE outbox_events e
     SET published_at = CASE WHEN target.sent THEN clock_timestamp() ELSE e.published_at END,
-        last_error = CASE WHEN target.sent THEN NULL ELSE e.last_error END, position = coalesce(e.position, target.position)
+        last_error = CASE WHEN target.sent THEN NULL ELSE e.last_error END,
+        position = coalesce(e.position, target.position)
     FROM target
     WHERE e.tenant_id = target.tenant_id AND e.aggregate_id = target.aggregate_id AND e.version = target.version
     RETURNING target.sent, extract(epoch FROM e.published_at - e.created_at)::float8 AS seconds
@@ -210,10 +184,11 @@ type OutboxMarkParams struct {
 	LeaseTokens  []int64
 }
 
-// Marks events that the broker has. Those without a place in the feed get one, and with them what was written before them, which
-// another relay may still be sending: the feed runs in the order of the changes, not in that of the relays. The feeds' rows are
-// locked. What is missing from the answer was taken by another relay meanwhile. Returns how long each took from its writing.
-// Lateral and ordered, so that a planner without statistics reads the index of what has no place, and nothing else.
+// Marks events as published. Those without a position in the feed get one, and with them all events written before,
+// which another relay may still be sending: the feed follows the order of the changes, not that of the relays. The
+// feeds' rows are locked. Events missing from the result were leased by another relay meanwhile. Returns the time
+// from each event's insert to its publication. Lateral and ordered, so that a planner without statistics reads only
+// the index of events without a position.
 func (q *Queries) OutboxMark(ctx context.Context, arg OutboxMarkParams) ([]float64, error) {
 	rows, err := q.db.Query(ctx, OutboxMark,
 		arg.TenantIds,
@@ -252,8 +227,10 @@ func (q *Queries) OutboxNow(ctx context.Context) (time.Time, error) {
 }
 
 const OutboxOrigin = `-- name: OutboxOrigin :one
-SELECT e.traceparent::text AS traceparent FROM outbox_events e
-WHERE e.tenant_id = $1 AND e.aggregate_id = $2 AND e.traceparent IS NOT NULL ORDER BY e.version LIMIT 1
+SELECT e.traceparent::text AS traceparent
+FROM outbox_events e
+WHERE e.tenant_id = $1 AND e.aggregate_id = $2 AND e.traceparent IS NOT NULL
+ORDER BY e.version LIMIT 1
 `
 
 type OutboxOriginParams struct {
@@ -261,7 +238,8 @@ type OutboxOriginParams struct {
 	AggregateID string
 }
 
-// The trace in which an aggregate's first event was written whose story was told. No row: none was, or its events have been dropped.
+// Returns the trace in which an aggregate's first traced event was written. No row: none was traced, or its events were
+// deleted.
 func (q *Queries) OutboxOrigin(ctx context.Context, arg OutboxOriginParams) (string, error) {
 	row := q.db.QueryRow(ctx, OutboxOrigin, arg.TenantID, arg.AggregateID)
 	var traceparent string
@@ -269,13 +247,58 @@ func (q *Queries) OutboxOrigin(ctx context.Context, arg OutboxOriginParams) (str
 	return traceparent, err
 }
 
+const OutboxRelease = `-- name: OutboxRelease :execrows
+UPDATE outbox_events e
+SET leased_until = clock_timestamp() + back.delay, attempts = e.attempts + back.failed::integer,
+    last_error = coalesce(nullif(back.error, ''), e.last_error),
+    parked_at = CASE WHEN back.park THEN clock_timestamp() END
+FROM (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS aggregate_id,
+        unnest($3::bigint[]) AS version, unnest($4::bigint[]) AS lease_token,
+        unnest($5::interval[]) AS delay, unnest($6::boolean[]) AS failed,
+        unnest($7::text[]) AS error, unnest($8::boolean[]) AS park) back
+WHERE e.tenant_id = back.tenant_id AND e.aggregate_id = back.aggregate_id AND e.version = back.version
+  AND e.lease_token = back.lease_token AND e.published_at IS NULL
+`
+
+type OutboxReleaseParams struct {
+	TenantIds    []string
+	AggregateIds []string
+	Versions     []int64
+	LeaseTokens  []int64
+	Delays       []time.Duration
+	Failed       []bool
+	Errors       []string
+	Park         []bool
+}
+
+// Ends the lease of events that were not published: each is tried again after its delay, or parked. Only a failure of
+// the event itself counts as an attempt; a relay that exits says nothing about the events it held.
+func (q *Queries) OutboxRelease(ctx context.Context, arg OutboxReleaseParams) (int64, error) {
+	result, err := q.db.Exec(ctx, OutboxRelease,
+		arg.TenantIds,
+		arg.AggregateIds,
+		arg.Versions,
+		arg.LeaseTokens,
+		arg.Delays,
+		arg.Failed,
+		arg.Errors,
+		arg.Park,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const OutboxReplay = `-- name: OutboxReplay :execrows
 WITH first AS MATERIALIZED (
     SELECT e.tenant_id, e.aggregate_id, min(e.version) AS version
     FROM outbox_events e
     WHERE e.published_at >= $1::timestamptz AND e.published_at < $2::timestamptz
-      AND NOT EXISTS (SELECT FROM outbox_events u WHERE u.tenant_id = e.tenant_id AND u.aggregate_id = e.aggregate_id
-                      AND u.published_at IS NULL AND u.leased_until >= clock_timestamp())
+      AND NOT EXISTS (
+          SELECT FROM outbox_events u
+          WHERE u.tenant_id = e.tenant_id AND u.aggregate_id = e.aggregate_id
+            AND u.published_at IS NULL AND u.leased_until >= clock_timestamp())
     GROUP BY e.tenant_id, e.aggregate_id
     ORDER BY min(e.seq) LIMIT $3
 )
@@ -293,8 +316,8 @@ type OutboxReplayParams struct {
 }
 
 // Makes published events unpublished again, oldest first. Whole aggregates, from their first event in the window on: an
-// event that stayed published could not be held back until the ones before it are there again. Leaves alone what a relay is
-// sending, and keeps relays that still see the old state away from what follows.
+// event that stayed published could not be held back until the ones before it are published again. It skips aggregates
+// that a relay is sending, and delays the later events for relays that still see the old state.
 func (q *Queries) OutboxReplay(ctx context.Context, arg OutboxReplayParams) (int64, error) {
 	result, err := q.db.Exec(ctx, OutboxReplay, arg.Since, arg.Until, arg.AggregatesMax)
 	if err != nil {
@@ -304,7 +327,8 @@ func (q *Queries) OutboxReplay(ctx context.Context, arg OutboxReplayParams) (int
 }
 
 const OutboxReplayLeft = `-- name: OutboxReplayLeft :one
-SELECT EXISTS (SELECT FROM outbox_events WHERE published_at >= $1::timestamptz AND published_at < $2::timestamptz)
+SELECT EXISTS (
+    SELECT FROM outbox_events WHERE published_at >= $1::timestamptz AND published_at < $2::timestamptz)
 `
 
 type OutboxReplayLeftParams struct {
@@ -312,7 +336,7 @@ type OutboxReplayLeftParams struct {
 	Until time.Time
 }
 
-// Whether the window still has events that were not made unpublished again.
+// Whether the window still has published events.
 func (q *Queries) OutboxReplayLeft(ctx context.Context, arg OutboxReplayLeftParams) (bool, error) {
 	row := q.db.QueryRow(ctx, OutboxReplayLeft, arg.Since, arg.Until)
 	var exists bool
@@ -321,10 +345,14 @@ func (q *Queries) OutboxReplayLeft(ctx context.Context, arg OutboxReplayLeftPara
 }
 
 const OutboxStats = `-- name: OutboxStats :one
-SELECT
-    (SELECT count(*) FROM (SELECT FROM outbox_events WHERE published_at IS NULL AND parked_at IS NULL ORDER BY seq LIMIT 100000) w)::bigint AS waiting,
-    coalesce((SELECT extract(epoch FROM clock_timestamp() - created_at) FROM outbox_events
-        WHERE published_at IS NULL AND parked_at IS NULL ORDER BY seq LIMIT 1), 0)::float8 AS oldest_seconds,
+SELECT (SELECT count(*)
+        FROM (SELECT FROM outbox_events
+              WHERE published_at IS NULL AND parked_at IS NULL
+              ORDER BY seq LIMIT 100000) w)::bigint AS waiting,
+    coalesce((SELECT extract(epoch FROM clock_timestamp() - created_at)
+              FROM outbox_events
+              WHERE published_at IS NULL AND parked_at IS NULL
+              ORDER BY seq LIMIT 1), 0)::float8 AS oldest_seconds,
     (SELECT count(*) FROM outbox_events WHERE parked_at IS NOT NULL)::bigint AS parked
 `
 
@@ -334,7 +362,7 @@ type OutboxStatsRow struct {
 	Parked        int64
 }
 
-// What waits, for the metrics; counting stops at a number nobody needs to know exactly.
+// Counts unpublished events, up to a limit, for the metrics.
 func (q *Queries) OutboxStats(ctx context.Context) (OutboxStatsRow, error) {
 	row := q.db.QueryRow(ctx, OutboxStats)
 	var i OutboxStatsRow
@@ -343,7 +371,8 @@ func (q *Queries) OutboxStats(ctx context.Context) (OutboxStatsRow, error) {
 }
 
 const OutboxUnpark = `-- name: OutboxUnpark :execrows
-UPDATE outbox_events SET parked_at = NULL, attempts = 0, leased_until = '-infinity'
+UPDATE outbox_events
+SET parked_at = NULL, attempts = 0, leased_until = '-infinity'
 WHERE tenant_id = $1 AND aggregate_id = $2 AND parked_at IS NOT NULL
 `
 
@@ -352,7 +381,7 @@ type OutboxUnparkParams struct {
 	AggregateID string
 }
 
-// Lets a parked aggregate go on. Zero rows: it was not parked.
+// Makes a parked aggregate due again. Zero rows: it was not parked.
 func (q *Queries) OutboxUnpark(ctx context.Context, arg OutboxUnparkParams) (int64, error) {
 	result, err := q.db.Exec(ctx, OutboxUnpark, arg.TenantID, arg.AggregateID)
 	if err != nil {

@@ -15,35 +15,48 @@ import (
 const PaymentBegin = `-- name: PaymentBegin :one
 
 WITH target AS (
-    SELECT o.status, o.canceling_key, o.checkout_id FROM orders o WHERE o.tenant_id = $1 AND o.id = $2 FOR NO KEY UPDATE
-), of_order AS MATERIALIZED ( -- by the order first: to another index the tenant alone would do
+    SELECT o.status, o.canceling_key, o.checkout_id
+    FROM orders o
+    WHERE o.tenant_id = $1 AND o.id = $2
+    FOR NO KEY UPDATE
+), of_order AS MATERIALIZED ( -- by the order first: another index could be searched by the tenant alone
     SELECT p.tenant_id, p.id FROM payments p WHERE p.order_id = $2 AND p.live
 ), live AS (
     SELECT of_order.id FROM of_order WHERE of_order.tenant_id = $1
 ), claim AS (
-    INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, resource_id,
-        recovery_point, claim_token, leased_until, resume_at, trail, traceparent)
-    SELECT $1, $3, $4, $5, $6, $7, $8, $9,
-        $10, $11, clock_timestamp() + $12::interval, clock_timestamp() + $12::interval,
+    INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id,
+        resource_id, recovery_point, claim_token, leased_until, next_attempt_at,
+        history, traceparent)
+    SELECT $1, $3, $4, $5, $6, $7, $8,
+        $9, $10, $11, clock_timestamp() + $12::interval, clock_timestamp() + $12::interval,
         ARRAY[concat_ws(' ', 1, $10::text, clock_timestamp())], $13
-    FROM target WHERE target.status = 'open' AND target.canceling_key IS NULL AND target.checkout_id IS NULL AND NOT EXISTS (SELECT FROM live)
+    FROM target
+    WHERE target.status = 'open' AND target.canceling_key IS NULL AND target.checkout_id IS NULL
+      AND NOT EXISTS (SELECT FROM live)
     ON CONFLICT (tenant_id, key) DO NOTHING
     RETURNING tenant_id
 ), payment AS (
-    INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method, intent_number, intent_id, created_at)
-    SELECT claim.tenant_id, $9, $2, $3, $14, $15, $16, $17, $18, $19
+    INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method,
+        intent_number, intent_id, created_at)
+    SELECT claim.tenant_id, $9, $2, $3, $14, $15, $16,
+        $17, $18, $19
     FROM claim
     RETURNING tenant_id
 ), event AS (
     INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, traceparent)
-    SELECT payment.tenant_id, $9, 1, 'payment.created', $20, $13 FROM payment
+    SELECT payment.tenant_id, $9, 1, 'payment.created', $20, $13
+    FROM payment
 ), call AS (
     INSERT INTO stripe_calls (tenant_id, stripe_key, operation, resource_id, params_sha256)
-    SELECT payment.tenant_id, $21, $22, $23, $24 FROM payment
-    ON CONFLICT (tenant_id, stripe_key) DO UPDATE SET attempts = stripe_calls.attempts + 1, last_sent_at = clock_timestamp()
+    SELECT payment.tenant_id, $21, $22, $23, $24
+    FROM payment
+    ON CONFLICT (tenant_id, stripe_key) DO UPDATE
+    SET attempts = stripe_calls.attempts + 1, last_sent_at = clock_timestamp()
 )
-SELECT target.status AS order_status, (target.canceling_key IS NOT NULL)::boolean AS order_canceling,
-    EXISTS (SELECT FROM claim) AS claimed, EXISTS (SELECT FROM live) AS in_progress
+SELECT target.status AS order_status,
+    (target.canceling_key IS NOT NULL)::boolean AS order_canceling,
+    EXISTS (SELECT FROM claim) AS claimed,
+    EXISTS (SELECT FROM live) AS in_progress
 FROM target
 `
 
@@ -81,17 +94,18 @@ type PaymentBeginRow struct {
 	InProgress     bool
 }
 
-// The three phases of a payment, one statement each: a round trip and a commit apiece (docs/performance.md). Each carries the
-// fence of its claim, and what depends on the fence joins the CTE that checked it.
+// The three phases of a payment, one statement each: one round trip and one commit (docs/performance.md). Each checks
+// the fencing token of its claim, and what depends on the claim joins the CTE that checked it.
 //
-// Plans are made when the tables are new and small, and kept. So each row is asked for by its whole primary key and in words that no
-// partial index can answer (a status as text, and see idempotency_keys.sql): an index that looks as good on ten pages reads every
-// payment of the tenant on ten thousand.
-// T1: claims the key, records the payment, its event and the call it is about to make. Claims nothing unless the order
-// can be paid, and not by its checkout. A second live payment of the order breaks one_live_payment_per_order, and nothing is
-// written at all. No row: the tenant has no such order.
-// The call comes after the payment: both payments of an order announce the same creation, and whoever is about to find the order
-// taken would otherwise hold that row while it waits for the payment, and PaymentIntentRecord wants them the other way round.
+// Plans are made while the tables are new and small, and are kept. So each row is selected by its whole primary key
+// and with conditions that no partial index satisfies (a status as text; see also idempotency_keys.sql): an index
+// that looks as good on ten pages reads every payment of the tenant on ten thousand.
+// T1: claims the key and records the payment, its event and the call it is about to make. Claims nothing unless the
+// order can be paid and was not made by a checkout. A second live payment of the order violates
+// one_live_payment_per_order, and nothing is written. No row: the tenant has no such order. The call is recorded
+// after the payment: both payments of an order record the same creation, and a payment that is about to find the
+// order taken would otherwise hold the call's row while it waits for the payment's, which PaymentIntentRecord locks
+// in the opposite order.
 func (q *Queries) PaymentBegin(ctx context.Context, arg PaymentBeginParams) (PaymentBeginRow, error) {
 	row := q.db.QueryRow(ctx, PaymentBegin,
 		arg.TenantID,
@@ -131,38 +145,53 @@ func (q *Queries) PaymentBegin(ctx context.Context, arg PaymentBeginParams) (Pay
 
 const PaymentFinish = `-- name: PaymentFinish :execrows
 WITH ord AS (
-    SELECT o.id FROM orders o
-    WHERE o.tenant_id = $7 AND o.id = $9 AND $10::boolean AND o.status = 'open' AND o.version = $11
+    SELECT o.id
+    FROM orders o
+    WHERE o.tenant_id = $7 AND o.id = $9 AND $10::boolean
+      AND o.status = 'open' AND o.version = $11
     FOR NO KEY UPDATE
 ), pay AS (
-    SELECT p.id FROM payments p
-    WHERE p.tenant_id = $7 AND p.id = $8 AND p.version = $12 AND (NOT $10::boolean OR EXISTS (SELECT FROM ord))
+    SELECT p.id
+    FROM payments p
+    WHERE p.tenant_id = $7 AND p.id = $8 AND p.version = $12
+      AND (NOT $10::boolean OR EXISTS (SELECT FROM ord))
     FOR NO KEY UPDATE
 ), claim AS (
-    UPDATE idempotency_keys k SET recovery_point = 'finished', finished_at = clock_timestamp(), last_error = NULL, parked_at = NULL,
-        answer_version = $13::smallint, answer_status = $14::smallint, answer_headers = $15::bytea, answer_body = $16::bytea,
-        trail = k.trail[1:24] || concat_ws(' ', k.lease_token, 'finished', clock_timestamp())
+    UPDATE idempotency_keys k
+    SET recovery_point = 'finished', finished_at = clock_timestamp(), last_error = NULL, parked_at = NULL,
+        answer_version = $13::smallint, answer_status = $14::smallint,
+        answer_headers = $15::bytea, answer_body = $16::bytea,
+        history = k.history[1:24] || concat_ws(' ', k.lease_token, 'finished', clock_timestamp())
     FROM pay
-    WHERE k.tenant_id = $7 AND k.key = $17 AND k.lease_token = $18 AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
+    WHERE k.tenant_id = $7 AND k.key = $17 AND k.lease_token = $18
+      AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
     RETURNING k.tenant_id
 ), paid AS (
-    UPDATE orders o SET status = 'paid', version = o.version + 1, payment_id = $8
-    FROM claim WHERE o.tenant_id = $7 AND o.id = $9 AND $10::boolean
+    UPDATE orders o
+    SET status = 'paid', version = o.version + 1, payment_id = $8
+    FROM claim
+    WHERE o.tenant_id = $7 AND o.id = $9 AND $10::boolean
 ), event AS (
     INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, traceparent)
-    SELECT claim.tenant_id, unnest($19::text[]), unnest($20::bigint[]), unnest($21::text[]),
-        unnest($22::bytea[]), $23
+    SELECT claim.tenant_id, unnest($19::text[]), unnest($20::bigint[]),
+        unnest($21::text[]), unnest($22::bytea[]), $23
     FROM claim
 ), called AS (
-    UPDATE stripe_calls s SET outcome = $24, http_status = $25, error_code = $26, object_id = $27,
-        request_ids = CASE WHEN $28::text = '' THEN s.request_ids ELSE s.request_ids || $28::text END
-    FROM claim WHERE s.tenant_id = $7 AND s.stripe_key = $29
+    UPDATE stripe_calls s
+    SET outcome = $24, http_status = $25,
+        error_code = $26, object_id = $27,
+        request_ids = CASE WHEN $28::text = '' THEN s.request_ids
+            ELSE s.request_ids || $28::text END
+    FROM claim
+    WHERE s.tenant_id = $7 AND s.stripe_key = $29
 )
-UPDATE payments p SET status = $1, version = p.version + 1, updated_at = clock_timestamp(),
+UPDATE payments p
+SET status = $1, version = p.version + 1, updated_at = clock_timestamp(),
     intent_closed = $2, charge_id = coalesce($3, p.charge_id),
-    failure_code = $4, failure_decline_code = $5, failure_message = $6,
-    next_action = NULL
-FROM claim WHERE p.tenant_id = $7 AND p.id = $8
+    failure_code = $4, failure_decline_code = $5,
+    failure_message = $6, next_action = NULL
+FROM claim
+WHERE p.tenant_id = $7 AND p.id = $8
 `
 
 type PaymentFinishParams struct {
@@ -197,9 +226,9 @@ type PaymentFinishParams struct {
 	StripeKey          string
 }
 
-// T2: the outcome, the order's new state, the events and the answer. The rows that are about to change are locked and checked first,
-// the order before the payment as everywhere, so that either all of it happens or nothing does. Zero rows: the lease was lost, or the
-// payment or its order is not as we read it any more.
+// T2: records the outcome, the order's new state, the events and the response. It first locks and checks the rows
+// that it changes, the order before the payment as everywhere, so that all of it happens or nothing. Zero rows: the
+// lease was lost, or the payment or its order has changed since it was read.
 func (q *Queries) PaymentFinish(ctx context.Context, arg PaymentFinishParams) (int64, error) {
 	result, err := q.db.Exec(ctx, PaymentFinish,
 		arg.Status,
@@ -240,20 +269,28 @@ func (q *Queries) PaymentFinish(ctx context.Context, arg PaymentFinishParams) (i
 
 const PaymentIntentRecord = `-- name: PaymentIntentRecord :execrows
 WITH claim AS (
-    UPDATE idempotency_keys k SET recovery_point = $4,
-        trail = k.trail[1:24] || concat_ws(' ', k.lease_token, $4::text, clock_timestamp())
-    WHERE k.tenant_id = $2 AND k.key = $5 AND k.lease_token = $6 AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
+    UPDATE idempotency_keys k
+    SET recovery_point = $4,
+        history = k.history[1:24] || concat_ws(' ', k.lease_token, $4::text, clock_timestamp())
+    WHERE k.tenant_id = $2 AND k.key = $5 AND k.lease_token = $6
+      AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
     RETURNING k.tenant_id
 ), created AS (
-    UPDATE stripe_calls s SET outcome = 'done', http_status = 200, object_id = $1, request_ids = s.request_ids || $7::text
-    FROM claim WHERE s.tenant_id = $2 AND s.stripe_key = $8
-), announced AS (
+    UPDATE stripe_calls s
+    SET outcome = 'done', http_status = 200, object_id = $1,
+        request_ids = s.request_ids || $7::text
+    FROM claim
+    WHERE s.tenant_id = $2 AND s.stripe_key = $8
+), planned AS (
     INSERT INTO stripe_calls (tenant_id, stripe_key, operation, resource_id, params_sha256)
-    SELECT claim.tenant_id, $9, 'confirm', $3, $10 FROM claim
-    ON CONFLICT (tenant_id, stripe_key) DO NOTHING -- this phase, tried again because its commit was in doubt
+    SELECT claim.tenant_id, $9, 'confirm', $3, $10
+    FROM claim
+    ON CONFLICT (tenant_id, stripe_key) DO NOTHING -- a repetition of this phase, whose COMMIT was in doubt
 )
-UPDATE payments p SET intent_id = $1, updated_at = clock_timestamp()
-FROM claim WHERE p.tenant_id = $2 AND p.id = $3 AND p.status::text = 'processing'
+UPDATE payments p
+SET intent_id = $1, updated_at = clock_timestamp()
+FROM claim
+WHERE p.tenant_id = $2 AND p.id = $3 AND p.status::text = 'processing'
 `
 
 type PaymentIntentRecordParams struct {
@@ -269,7 +306,7 @@ type PaymentIntentRecordParams struct {
 	ParamsSha256    []byte
 }
 
-// T1b: stores the PaymentIntent's id and announces the confirm. Zero rows: the lease was lost.
+// T1b: stores the PaymentIntent's id and records the confirm call. Zero rows: the lease was lost.
 func (q *Queries) PaymentIntentRecord(ctx context.Context, arg PaymentIntentRecordParams) (int64, error) {
 	result, err := q.db.Exec(ctx, PaymentIntentRecord,
 		arg.IntentID,

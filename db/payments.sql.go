@@ -12,14 +12,17 @@ import (
 )
 
 const OrderToPay = `-- name: OrderToPay :one
-SELECT o.tenant_id, o.id, o.version, o.status, o.currency, o.amount_minor, o.amount_refunded_minor, o.items, o.customer_reference, o.metadata, o.payment_id, o.canceling_key, o.created_at, o.checkout_id,
+SELECT o.tenant_id, o.id, o.version, o.status, o.amount_minor, o.amount_refunded_minor, o.currency, o.items, o.customer_reference, o.metadata, o.payment_id, o.checkout_id, o.canceling_key, o.created_at,
     coalesce(last.intent_number, 0)::integer AS intent_number,
     coalesce(last.intent_id, '')::text AS intent_id,
     coalesce(last.intent_closed, true)::boolean AS intent_closed,
-    coalesce((SELECT l.status::text FROM payments l WHERE l.tenant_id = o.tenant_id AND l.order_id = o.id AND l.live), '')::text AS live_status
+    coalesce((
+        SELECT l.status::text FROM payments l
+        WHERE l.tenant_id = o.tenant_id AND l.order_id = o.id AND l.live), '')::text AS live_status
 FROM orders o
 LEFT JOIN LATERAL (
-    SELECT p.intent_number, p.intent_id, p.intent_closed FROM payments p
+    SELECT p.intent_number, p.intent_id, p.intent_closed
+    FROM payments p
     WHERE p.tenant_id = o.tenant_id AND p.order_id = o.id
     ORDER BY p.intent_number DESC, p.intent_closed DESC, p.intent_id NULLS LAST LIMIT 1) last ON true
 WHERE o.tenant_id = $1 AND o.id = $2
@@ -38,8 +41,8 @@ type OrderToPayRow struct {
 	LiveStatus   string
 }
 
-// The order, the PaymentIntent that its next payment uses, and the status of the payment that holds the order, empty if none does.
-// No row: the tenant has no such order.
+// Returns the order, the PaymentIntent that its next payment uses, and the status of the payment that occupies the
+// order, empty if none does. No row: the tenant has no such order.
 func (q *Queries) OrderToPay(ctx context.Context, arg OrderToPayParams) (OrderToPayRow, error) {
 	row := q.db.QueryRow(ctx, OrderToPay, arg.TenantID, arg.ID)
 	var i OrderToPayRow
@@ -48,16 +51,16 @@ func (q *Queries) OrderToPay(ctx context.Context, arg OrderToPayParams) (OrderTo
 		&i.Order.ID,
 		&i.Order.Version,
 		&i.Order.Status,
-		&i.Order.Currency,
 		&i.Order.AmountMinor,
 		&i.Order.AmountRefundedMinor,
+		&i.Order.Currency,
 		&i.Order.Items,
 		&i.Order.CustomerReference,
 		&i.Order.Metadata,
 		&i.Order.PaymentID,
+		&i.Order.CheckoutID,
 		&i.Order.CancelingKey,
 		&i.Order.CreatedAt,
-		&i.Order.CheckoutID,
 		&i.IntentNumber,
 		&i.IntentID,
 		&i.IntentClosed,
@@ -67,7 +70,7 @@ func (q *Queries) OrderToPay(ctx context.Context, arg OrderToPayParams) (OrderTo
 }
 
 const PaymentByKey = `-- name: PaymentByKey :one
-SELECT tenant_id, id, version, status, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at, live FROM payments WHERE tenant_id = $1 AND idempotency_key = $2
+SELECT tenant_id, id, version, status, live, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND idempotency_key = $2
 `
 
 type PaymentByKeyParams struct {
@@ -83,6 +86,7 @@ func (q *Queries) PaymentByKey(ctx context.Context, arg PaymentByKeyParams) (Pay
 		&i.ID,
 		&i.Version,
 		&i.Status,
+		&i.Live,
 		&i.OrderID,
 		&i.IdempotencyKey,
 		&i.AmountMinor,
@@ -100,13 +104,12 @@ func (q *Queries) PaymentByKey(ctx context.Context, arg PaymentByKeyParams) (Pay
 		&i.NextAction,
 		&i.CreatedAt,
 		&i.UpdatedAt,
-		&i.Live,
 	)
 	return i, err
 }
 
 const PaymentGet = `-- name: PaymentGet :one
-SELECT tenant_id, id, version, status, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at, live FROM payments WHERE tenant_id = $1 AND id = $2
+SELECT tenant_id, id, version, status, live, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND id = $2
 `
 
 type PaymentGetParams struct {
@@ -122,6 +125,7 @@ func (q *Queries) PaymentGet(ctx context.Context, arg PaymentGetParams) (Payment
 		&i.ID,
 		&i.Version,
 		&i.Status,
+		&i.Live,
 		&i.OrderID,
 		&i.IdempotencyKey,
 		&i.AmountMinor,
@@ -139,14 +143,15 @@ func (q *Queries) PaymentGet(ctx context.Context, arg PaymentGetParams) (Payment
 		&i.NextAction,
 		&i.CreatedAt,
 		&i.UpdatedAt,
-		&i.Live,
 	)
 	return i, err
 }
 
 const PaymentInsert = `-- name: PaymentInsert :exec
-INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method, intent_number, intent_id, created_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method,
+    intent_number, intent_id, created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7,
+    $8, $9, $10)
 `
 
 type PaymentInsertParams struct {
@@ -179,7 +184,9 @@ func (q *Queries) PaymentInsert(ctx context.Context, arg PaymentInsertParams) er
 }
 
 const PaymentIntentClose = `-- name: PaymentIntentClose :exec
-UPDATE payments SET intent_closed = true WHERE tenant_id = $1 AND order_id = $2 AND intent_number = $3 AND NOT intent_closed
+UPDATE payments
+SET intent_closed = true
+WHERE tenant_id = $1 AND order_id = $2 AND intent_number = $3 AND NOT intent_closed
 `
 
 type PaymentIntentCloseParams struct {
@@ -188,14 +195,14 @@ type PaymentIntentCloseParams struct {
 	IntentNumber int32
 }
 
-// The intent was canceled: no payment of the order can use it any more.
+// Records that the PaymentIntent was canceled: no payment of the order can use it any more.
 func (q *Queries) PaymentIntentClose(ctx context.Context, arg PaymentIntentCloseParams) error {
 	_, err := q.db.Exec(ctx, PaymentIntentClose, arg.TenantID, arg.OrderID, arg.IntentNumber)
 	return err
 }
 
 const PaymentList = `-- name: PaymentList :many
-SELECT tenant_id, id, version, status, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at, live FROM payments
+SELECT tenant_id, id, version, status, live, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
 WHERE tenant_id = $1 AND id < $2
 ORDER BY id DESC LIMIT $3
 `
@@ -221,6 +228,7 @@ func (q *Queries) PaymentList(ctx context.Context, arg PaymentListParams) ([]Pay
 			&i.ID,
 			&i.Version,
 			&i.Status,
+			&i.Live,
 			&i.OrderID,
 			&i.IdempotencyKey,
 			&i.AmountMinor,
@@ -238,7 +246,6 @@ func (q *Queries) PaymentList(ctx context.Context, arg PaymentListParams) ([]Pay
 			&i.NextAction,
 			&i.CreatedAt,
 			&i.UpdatedAt,
-			&i.Live,
 		); err != nil {
 			return nil, err
 		}
@@ -251,7 +258,7 @@ func (q *Queries) PaymentList(ctx context.Context, arg PaymentListParams) ([]Pay
 }
 
 const PaymentListOfOrder = `-- name: PaymentListOfOrder :many
-SELECT tenant_id, id, version, status, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at, live FROM payments
+SELECT tenant_id, id, version, status, live, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
 WHERE tenant_id = $1 AND order_id = $2 AND id < $3
 ORDER BY id DESC LIMIT $4
 `
@@ -283,6 +290,7 @@ func (q *Queries) PaymentListOfOrder(ctx context.Context, arg PaymentListOfOrder
 			&i.ID,
 			&i.Version,
 			&i.Status,
+			&i.Live,
 			&i.OrderID,
 			&i.IdempotencyKey,
 			&i.AmountMinor,
@@ -300,7 +308,6 @@ func (q *Queries) PaymentListOfOrder(ctx context.Context, arg PaymentListOfOrder
 			&i.NextAction,
 			&i.CreatedAt,
 			&i.UpdatedAt,
-			&i.Live,
 		); err != nil {
 			return nil, err
 		}
@@ -313,7 +320,7 @@ func (q *Queries) PaymentListOfOrder(ctx context.Context, arg PaymentListOfOrder
 }
 
 const PaymentLive = `-- name: PaymentLive :one
-SELECT tenant_id, id, version, status, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at, live FROM payments
+SELECT tenant_id, id, version, status, live, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
 WHERE tenant_id = $1 AND order_id = $2 AND live
 `
 
@@ -322,7 +329,7 @@ type PaymentLiveParams struct {
 	OrderID  string
 }
 
-// The payment that holds the order. No row: the order is free to be paid.
+// Returns the payment that occupies the order. No row: the order is free to be paid.
 func (q *Queries) PaymentLive(ctx context.Context, arg PaymentLiveParams) (Payment, error) {
 	row := q.db.QueryRow(ctx, PaymentLive, arg.TenantID, arg.OrderID)
 	var i Payment
@@ -331,6 +338,7 @@ func (q *Queries) PaymentLive(ctx context.Context, arg PaymentLiveParams) (Payme
 		&i.ID,
 		&i.Version,
 		&i.Status,
+		&i.Live,
 		&i.OrderID,
 		&i.IdempotencyKey,
 		&i.AmountMinor,
@@ -348,13 +356,12 @@ func (q *Queries) PaymentLive(ctx context.Context, arg PaymentLiveParams) (Payme
 		&i.NextAction,
 		&i.CreatedAt,
 		&i.UpdatedAt,
-		&i.Live,
 	)
 	return i, err
 }
 
 const PaymentLock = `-- name: PaymentLock :one
-SELECT tenant_id, id, version, status, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at, live FROM payments WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
+SELECT tenant_id, id, version, status, live, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
 `
 
 type PaymentLockParams struct {
@@ -370,6 +377,7 @@ func (q *Queries) PaymentLock(ctx context.Context, arg PaymentLockParams) (Payme
 		&i.ID,
 		&i.Version,
 		&i.Status,
+		&i.Live,
 		&i.OrderID,
 		&i.IdempotencyKey,
 		&i.AmountMinor,
@@ -387,14 +395,15 @@ func (q *Queries) PaymentLock(ctx context.Context, arg PaymentLockParams) (Payme
 		&i.NextAction,
 		&i.CreatedAt,
 		&i.UpdatedAt,
-		&i.Live,
 	)
 	return i, err
 }
 
 const PaymentNextIntent = `-- name: PaymentNextIntent :execrows
-UPDATE payments SET intent_number = intent_number + 1, updated_at = clock_timestamp()
-WHERE tenant_id = $1 AND id = $2 AND status = 'processing' AND intent_id IS NULL AND intent_number = $3
+UPDATE payments
+SET intent_number = intent_number + 1, updated_at = clock_timestamp()
+WHERE tenant_id = $1 AND id = $2 AND status = 'processing'
+  AND intent_id IS NULL AND intent_number = $3
 `
 
 type PaymentNextIntentParams struct {
@@ -403,7 +412,8 @@ type PaymentNextIntentParams struct {
 	IntentNumber int32
 }
 
-// The creation of one PaymentIntent was frozen without an answer; nothing can be paid with it. Zero rows: somebody was faster.
+// Moves to the order's next PaymentIntent, because Stripe repeats an error for the creation of this one. Zero rows:
+// another process was faster.
 func (q *Queries) PaymentNextIntent(ctx context.Context, arg PaymentNextIntentParams) (int64, error) {
 	result, err := q.db.Exec(ctx, PaymentNextIntent, arg.TenantID, arg.ID, arg.IntentNumber)
 	if err != nil {
@@ -413,7 +423,7 @@ func (q *Queries) PaymentNextIntent(ctx context.Context, arg PaymentNextIntentPa
 }
 
 const PaymentOfIntent = `-- name: PaymentOfIntent :one
-SELECT tenant_id, id, version, status, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at, live FROM payments
+SELECT tenant_id, id, version, status, live, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
 WHERE tenant_id = $1 AND order_id = $2 AND intent_id = $3
 ORDER BY live DESC, id DESC LIMIT 1
 `
@@ -424,7 +434,7 @@ type PaymentOfIntentParams struct {
 	IntentID *string
 }
 
-// The payment that an intent is about: the live one, or else the last. No row: none that we know of yet.
+// Returns the payment of a PaymentIntent: the live one, or else the last. No row: none is recorded yet.
 func (q *Queries) PaymentOfIntent(ctx context.Context, arg PaymentOfIntentParams) (Payment, error) {
 	row := q.db.QueryRow(ctx, PaymentOfIntent, arg.TenantID, arg.OrderID, arg.IntentID)
 	var i Payment
@@ -433,6 +443,7 @@ func (q *Queries) PaymentOfIntent(ctx context.Context, arg PaymentOfIntentParams
 		&i.ID,
 		&i.Version,
 		&i.Status,
+		&i.Live,
 		&i.OrderID,
 		&i.IdempotencyKey,
 		&i.AmountMinor,
@@ -450,13 +461,14 @@ func (q *Queries) PaymentOfIntent(ctx context.Context, arg PaymentOfIntentParams
 		&i.NextAction,
 		&i.CreatedAt,
 		&i.UpdatedAt,
-		&i.Live,
 	)
 	return i, err
 }
 
 const PaymentOlderThan = `-- name: PaymentOlderThan :one
-SELECT (updated_at < clock_timestamp() - $1::interval)::boolean FROM payments WHERE tenant_id = $2 AND id = $3
+SELECT (updated_at < clock_timestamp() - $1::interval)::boolean
+FROM payments
+WHERE tenant_id = $2 AND id = $3
 `
 
 type PaymentOlderThanParams struct {
@@ -465,7 +477,7 @@ type PaymentOlderThanParams struct {
 	ID       string
 }
 
-// Whether the payment has been in its state for longer than that, by the database's clock.
+// Whether the payment has had its status for longer than age, by the database's clock.
 func (q *Queries) PaymentOlderThan(ctx context.Context, arg PaymentOlderThanParams) (bool, error) {
 	row := q.db.QueryRow(ctx, PaymentOlderThan, arg.Age, arg.TenantID, arg.ID)
 	var column_1 bool
@@ -474,13 +486,14 @@ func (q *Queries) PaymentOlderThan(ctx context.Context, arg PaymentOlderThanPara
 }
 
 const PaymentSettle = `-- name: PaymentSettle :one
-UPDATE payments SET status = $1, version = version + 1, updated_at = clock_timestamp(),
+UPDATE payments
+SET status = $1, version = version + 1, updated_at = clock_timestamp(),
     intent_id = coalesce($2, intent_id), intent_closed = $3,
     charge_id = coalesce($4, charge_id),
-    failure_code = $5, failure_decline_code = $6, failure_message = $7,
-    next_action = $8
+    failure_code = $5, failure_decline_code = $6,
+    failure_message = $7, next_action = $8
 WHERE tenant_id = $9 AND id = $10 AND version = $11
-RETURNING tenant_id, id, version, status, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at, live
+RETURNING tenant_id, id, version, status, live, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at
 `
 
 type PaymentSettleParams struct {
@@ -497,7 +510,7 @@ type PaymentSettleParams struct {
 	SeenVersion        int64
 }
 
-// The one statement that changes a payment's status. No row: it is final already, or not where we thought.
+// Changes a payment's status outside PaymentFinish. No row: the payment has changed since it was read.
 func (q *Queries) PaymentSettle(ctx context.Context, arg PaymentSettleParams) (Payment, error) {
 	row := q.db.QueryRow(ctx, PaymentSettle,
 		arg.Status,
@@ -518,6 +531,7 @@ func (q *Queries) PaymentSettle(ctx context.Context, arg PaymentSettleParams) (P
 		&i.ID,
 		&i.Version,
 		&i.Status,
+		&i.Live,
 		&i.OrderID,
 		&i.IdempotencyKey,
 		&i.AmountMinor,
@@ -535,7 +549,6 @@ func (q *Queries) PaymentSettle(ctx context.Context, arg PaymentSettleParams) (P
 		&i.NextAction,
 		&i.CreatedAt,
 		&i.UpdatedAt,
-		&i.Live,
 	)
 	return i, err
 }

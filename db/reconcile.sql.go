@@ -11,7 +11,8 @@ import (
 )
 
 const CancelCallsOfOrder = `-- name: CancelCallsOfOrder :many
-SELECT stripe_key, params_sha256 FROM stripe_calls
+SELECT stripe_key, params_sha256
+FROM stripe_calls
 WHERE tenant_id = $1 AND stripe_key >= $2::text AND stripe_key < $2::text || chr(1114111)
 `
 
@@ -25,7 +26,7 @@ type CancelCallsOfOrderRow struct {
 	ParamsSha256 []byte
 }
 
-// The cancels of an order's intents that were ever announced.
+// Returns the recorded cancel calls for an order's PaymentIntents.
 func (q *Queries) CancelCallsOfOrder(ctx context.Context, arg CancelCallsOfOrderParams) ([]CancelCallsOfOrderRow, error) {
 	rows, err := q.db.Query(ctx, CancelCallsOfOrder, arg.TenantID, arg.Prefix)
 	if err != nil {
@@ -48,17 +49,25 @@ func (q *Queries) CancelCallsOfOrder(ctx context.Context, arg CancelCallsOfOrder
 
 const CheckoutStats = `-- name: CheckoutStats :many
 WITH sagas AS MATERIALIZED (
-    SELECT k.tenant_id, k.resource_id, k.created_at FROM idempotency_keys k WHERE k.finished_at IS NULL AND k.operation = $1 LIMIT 10000
-), stands AS (
-    SELECT sagas.created_at, CASE
-        WHEN bool_or(s.status = 'unknown') THEN 'unknown'
-        WHEN bool_or(s.status = 'failed' AND saga_undoes(s.step) IS NOT NULL) THEN 'stuck'
-        WHEN bool_or(s.status = 'failed' OR saga_undoes(s.step) IS NOT NULL AND s.status NOT IN ('pending', 'skipped')) THEN 'undoing'
-        ELSE 'forward' END AS state
-    FROM sagas JOIN checkout_steps s ON s.tenant_id = sagas.tenant_id AND s.checkout_id = sagas.resource_id
+    SELECT k.tenant_id, k.resource_id, k.created_at
+    FROM idempotency_keys k
+    WHERE k.finished_at IS NULL AND k.operation = $1 LIMIT 10000
+), states AS (
+    SELECT sagas.created_at,
+        CASE
+            WHEN bool_or(s.status = 'unknown') THEN 'unknown'
+            WHEN bool_or(s.status = 'failed' AND compensates(s.step) IS NOT NULL) THEN 'stuck'
+            WHEN bool_or(s.status = 'failed'
+                OR compensates(s.step) IS NOT NULL AND s.status NOT IN ('pending', 'skipped')) THEN 'undoing'
+            ELSE 'forward' END AS state
+    FROM sagas
+    JOIN checkout_steps s ON s.tenant_id = sagas.tenant_id AND s.checkout_id = sagas.resource_id
     GROUP BY sagas.tenant_id, sagas.resource_id, sagas.created_at
 )
-SELECT state::text AS state, count(*) AS checkouts, extract(epoch FROM clock_timestamp() - min(created_at))::float8 AS oldest_seconds FROM stands GROUP BY state
+SELECT state::text AS state, count(*) AS checkouts,
+    extract(epoch FROM clock_timestamp() - min(created_at))::float8 AS oldest_seconds
+FROM states
+GROUP BY state
 `
 
 type CheckoutStatsRow struct {
@@ -67,8 +76,8 @@ type CheckoutStatsRow struct {
 	OldestSeconds float64
 }
 
-// The checkouts that have begun and not ended, by how they stand: forward, unknown (nobody knows what came of a call), undoing, or
-// stuck (an undoing was refused and a person must help). No row: none.
+// Counts unfinished checkouts by state: forward, unknown (the outcome of a call is unknown), undoing (compensating), or
+// stuck (a compensation failed and needs an operator). No row: there are none.
 func (q *Queries) CheckoutStats(ctx context.Context, operation string) ([]CheckoutStatsRow, error) {
 	rows, err := q.db.Query(ctx, CheckoutStats, operation)
 	if err != nil {
@@ -89,65 +98,20 @@ func (q *Queries) CheckoutStats(ctx context.Context, operation string) ([]Checko
 	return items, nil
 }
 
-const FindingPark = `-- name: FindingPark :one
-WITH before AS (
-    SELECT f.resolved_at FROM reconciliation_findings f
-    WHERE f.tenant_id = $1 AND f.object_id = $3 AND f.kind = $4
-)
-INSERT INTO reconciliation_findings AS f (tenant_id, object, object_id, kind, order_id, payment_id, refund_id, currency, drift_minor, detail)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
-ON CONFLICT (tenant_id, object_id, kind) DO UPDATE SET
-    currency = excluded.currency, drift_minor = excluded.drift_minor, detail = excluded.detail, seen_at = clock_timestamp(),
-    found_at = CASE WHEN f.resolved_at IS NULL THEN f.found_at ELSE clock_timestamp() END, resolved_at = NULL, resolution = NULL
-RETURNING NOT EXISTS (SELECT FROM before WHERE before.resolved_at IS NULL) AS news
+const DiscrepanciesOpen = `-- name: DiscrepanciesOpen :many
+SELECT tenant_id, object, object_id, kind, order_id, payment_id, refund_id, currency, drift_minor, detail, found_at, seen_at, resolved_at, resolution FROM discrepancies WHERE resolved_at IS NULL ORDER BY seen_at LIMIT $1
 `
 
-type FindingParkParams struct {
-	TenantID   string
-	Object     string
-	ObjectID   string
-	Kind       FindingKind
-	OrderID    *string
-	PaymentID  *string
-	RefundID   *string
-	Currency   string
-	DriftMinor int64
-	Detail     string
-}
-
-// Notes that an object is not as we have it. Says whether that is news: a finding that is open already is only seen again.
-func (q *Queries) FindingPark(ctx context.Context, arg FindingParkParams) (bool, error) {
-	row := q.db.QueryRow(ctx, FindingPark,
-		arg.TenantID,
-		arg.Object,
-		arg.ObjectID,
-		arg.Kind,
-		arg.OrderID,
-		arg.PaymentID,
-		arg.RefundID,
-		arg.Currency,
-		arg.DriftMinor,
-		arg.Detail,
-	)
-	var news bool
-	err := row.Scan(&news)
-	return news, err
-}
-
-const FindingsOpen = `-- name: FindingsOpen :many
-SELECT tenant_id, object, object_id, kind, order_id, payment_id, refund_id, currency, drift_minor, detail, found_at, seen_at, resolved_at, resolution FROM reconciliation_findings WHERE resolved_at IS NULL ORDER BY seen_at LIMIT $1
-`
-
-// Those that were looked at longest ago come first.
-func (q *Queries) FindingsOpen(ctx context.Context, limitRows int32) ([]ReconciliationFinding, error) {
-	rows, err := q.db.Query(ctx, FindingsOpen, limitRows)
+// Least recently checked first.
+func (q *Queries) DiscrepanciesOpen(ctx context.Context, limitRows int32) ([]Discrepancy, error) {
+	rows, err := q.db.Query(ctx, DiscrepanciesOpen, limitRows)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []ReconciliationFinding{}
+	items := []Discrepancy{}
 	for rows.Next() {
-		var i ReconciliationFinding
+		var i Discrepancy
 		if err := rows.Scan(
 			&i.TenantID,
 			&i.Object,
@@ -174,21 +138,23 @@ func (q *Queries) FindingsOpen(ctx context.Context, limitRows int32) ([]Reconcil
 	return items, nil
 }
 
-const FindingsResolve = `-- name: FindingsResolve :execrows
-UPDATE reconciliation_findings SET resolved_at = clock_timestamp(), resolution = $1::text, seen_at = clock_timestamp()
+const DiscrepanciesResolve = `-- name: DiscrepanciesResolve :execrows
+UPDATE discrepancies
+SET resolved_at = clock_timestamp(), resolution = $1::text, seen_at = clock_timestamp()
 WHERE tenant_id = $2 AND object_id = $3 AND resolved_at IS NULL AND kind::text <> $4::text
 `
 
-type FindingsResolveParams struct {
+type DiscrepanciesResolveParams struct {
 	Resolution string
 	TenantID   string
 	ObjectID   string
 	ExceptKind string
 }
 
-// The object is as we have it now, or another kind of finding says how it is not.
-func (q *Queries) FindingsResolve(ctx context.Context, arg FindingsResolveParams) (int64, error) {
-	result, err := q.db.Exec(ctx, FindingsResolve,
+// Resolves the open discrepancies of an object, except those of one kind: the object agrees with our rows now, or
+// differs in another way.
+func (q *Queries) DiscrepanciesResolve(ctx context.Context, arg DiscrepanciesResolveParams) (int64, error) {
+	result, err := q.db.Exec(ctx, DiscrepanciesResolve,
 		arg.Resolution,
 		arg.TenantID,
 		arg.ObjectID,
@@ -200,33 +166,181 @@ func (q *Queries) FindingsResolve(ctx context.Context, arg FindingsResolveParams
 	return result.RowsAffected(), nil
 }
 
-const FindingsTouch = `-- name: FindingsTouch :exec
-UPDATE reconciliation_findings SET seen_at = clock_timestamp() WHERE tenant_id = $1 AND object_id = $2 AND resolved_at IS NULL
+const DiscrepanciesTouch = `-- name: DiscrepanciesTouch :exec
+UPDATE discrepancies
+SET seen_at = clock_timestamp()
+WHERE tenant_id = $1 AND object_id = $2 AND resolved_at IS NULL
 `
 
-type FindingsTouchParams struct {
+type DiscrepanciesTouchParams struct {
 	TenantID string
 	ObjectID string
 }
 
-func (q *Queries) FindingsTouch(ctx context.Context, arg FindingsTouchParams) error {
-	_, err := q.db.Exec(ctx, FindingsTouch, arg.TenantID, arg.ObjectID)
+func (q *Queries) DiscrepanciesTouch(ctx context.Context, arg DiscrepanciesTouchParams) error {
+	_, err := q.db.Exec(ctx, DiscrepanciesTouch, arg.TenantID, arg.ObjectID)
 	return err
 }
 
-const GhostRefunds = `-- name: GhostRefunds :many
-SELECT k.key, k.resource_id, k.created_at, k.finished_at, k.answer_status, s.outcome, s.error_code, s.object_id,
-    coalesce(k.finished_at > clock_timestamp() - interval '10 minutes', false)::boolean AS just_now
-FROM idempotency_keys k LEFT JOIN stripe_calls s ON s.tenant_id = k.tenant_id AND s.stripe_key = k.tenant_id || ':' || k.key || ':refund'
-WHERE k.tenant_id = $1 AND k.key = ANY($2::text[]) ORDER BY k.created_at
+const DiscrepancyRecord = `-- name: DiscrepancyRecord :one
+WITH before AS (
+    SELECT d.resolved_at
+    FROM discrepancies d
+    WHERE d.tenant_id = $1 AND d.object_id = $3 AND d.kind = $4
+)
+INSERT INTO discrepancies AS d (tenant_id, object, object_id, kind, order_id, payment_id, refund_id, currency,
+    drift_minor, detail)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8,
+    $9, $10)
+ON CONFLICT (tenant_id, object_id, kind) DO UPDATE
+SET currency = excluded.currency, drift_minor = excluded.drift_minor, detail = excluded.detail,
+    seen_at = clock_timestamp(),
+    found_at = CASE WHEN d.resolved_at IS NULL THEN d.found_at ELSE clock_timestamp() END,
+    resolved_at = NULL, resolution = NULL
+RETURNING NOT EXISTS (SELECT FROM before WHERE before.resolved_at IS NULL) AS is_new
 `
 
-type GhostRefundsParams struct {
+type DiscrepancyRecordParams struct {
+	TenantID   string
+	Object     string
+	ObjectID   string
+	Kind       DiscrepancyKind
+	OrderID    *string
+	PaymentID  *string
+	RefundID   *string
+	Currency   string
+	DriftMinor int64
+	Detail     string
+}
+
+// Records that an object at Stripe differs from our rows. is_new is false if this discrepancy is open already.
+func (q *Queries) DiscrepancyRecord(ctx context.Context, arg DiscrepancyRecordParams) (bool, error) {
+	row := q.db.QueryRow(ctx, DiscrepancyRecord,
+		arg.TenantID,
+		arg.Object,
+		arg.ObjectID,
+		arg.Kind,
+		arg.OrderID,
+		arg.PaymentID,
+		arg.RefundID,
+		arg.Currency,
+		arg.DriftMinor,
+		arg.Detail,
+	)
+	var is_new bool
+	err := row.Scan(&is_new)
+	return is_new, err
+}
+
+const KeyStats = `-- name: KeyStats :one
+WITH work AS MATERIALIZED (
+    SELECT k.tenant_id, k.key, k.parked_at, k.leased_until, k.next_attempt_at, k.recovery_point, k.created_at
+    FROM idempotency_keys k
+    WHERE k.finished_at IS NULL LIMIT 100000
+), doubt AS MATERIALIZED (
+    SELECT s.first_sent_at
+    FROM work w
+    JOIN stripe_calls s ON s.tenant_id = w.tenant_id
+        AND s.stripe_key IN (w.tenant_id || ':' || w.key || ':confirm', w.tenant_id || ':' || w.key || ':refund')
+    WHERE s.outcome = 'unknown' OR s.outcome = 'sent' AND w.leased_until < clock_timestamp()
+)
+SELECT (SELECT count(*) FROM work) AS unfinished,
+    (SELECT count(*) FROM work WHERE parked_at IS NOT NULL) AS parked,
+    (SELECT count(*) FROM work WHERE leased_until >= clock_timestamp()) AS in_flight,
+    (SELECT count(*) FROM work
+     WHERE parked_at IS NULL AND leased_until < clock_timestamp() - $1::interval
+       AND next_attempt_at < clock_timestamp() - $1::interval) AS overdue,
+    coalesce((SELECT extract(epoch FROM clock_timestamp() - min(created_at)) FROM work
+              WHERE parked_at IS NULL AND recovery_point <> $2::text), 0)::float8 AS oldest_seconds,
+    (SELECT count(*) FROM doubt) AS unknown,
+    coalesce((SELECT extract(epoch FROM clock_timestamp() - min(first_sent_at)) FROM doubt), 0)::float8
+        AS unknown_seconds
+`
+
+type KeyStatsParams struct {
+	Grace          time.Duration
+	AwaitsCustomer string
+}
+
+type KeyStatsRow struct {
+	Unfinished     int64
+	Parked         int64
+	InFlight       int64
+	Overdue        int64
+	OldestSeconds  float64
+	Unknown        int64
+	UnknownSeconds float64
+}
+
+// Counts unfinished keys, for the metrics. A call is unknown when its last attempt got no definite response, or none
+// and its sender's lease ran out. A key is overdue when it was due a while ago and no completer took it. The oldest
+// is among the keys that are neither parked nor waiting for the customer.
+func (q *Queries) KeyStats(ctx context.Context, arg KeyStatsParams) (KeyStatsRow, error) {
+	row := q.db.QueryRow(ctx, KeyStats, arg.Grace, arg.AwaitsCustomer)
+	var i KeyStatsRow
+	err := row.Scan(
+		&i.Unfinished,
+		&i.Parked,
+		&i.InFlight,
+		&i.Overdue,
+		&i.OldestSeconds,
+		&i.Unknown,
+		&i.UnknownSeconds,
+	)
+	return i, err
+}
+
+const MoneyDrift = `-- name: MoneyDrift :many
+SELECT currency,
+    coalesce(sum(abs(drift_minor)) FILTER (WHERE resolved_at IS NULL), 0)::bigint AS drift_minor,
+    count(*) FILTER (WHERE resolved_at IS NULL) AS open
+FROM discrepancies
+GROUP BY currency
+ORDER BY currency
+`
+
+type MoneyDriftRow struct {
+	Currency   string
+	DriftMinor int64
+	Open       int64
+}
+
+// Sums, per currency, by how much Stripe's objects and our rows differ. A surplus does not offset a loss.
+func (q *Queries) MoneyDrift(ctx context.Context) ([]MoneyDriftRow, error) {
+	rows, err := q.db.Query(ctx, MoneyDrift)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []MoneyDriftRow{}
+	for rows.Next() {
+		var i MoneyDriftRow
+		if err := rows.Scan(&i.Currency, &i.DriftMinor, &i.Open); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const OrphanRefunds = `-- name: OrphanRefunds :many
+SELECT k.key, k.resource_id, k.created_at, k.finished_at, k.answer_status, s.outcome, s.error_code, s.object_id,
+    coalesce(k.finished_at > clock_timestamp() - interval '10 minutes', false)::boolean AS just_now
+FROM idempotency_keys k
+LEFT JOIN stripe_calls s ON s.tenant_id = k.tenant_id AND s.stripe_key = k.tenant_id || ':' || k.key || ':refund'
+WHERE k.tenant_id = $1 AND k.key = ANY($2::text[])
+ORDER BY k.created_at
+`
+
+type OrphanRefundsParams struct {
 	TenantID string
 	Keys     []string
 }
 
-type GhostRefundsRow struct {
+type OrphanRefundsRow struct {
 	Key          string
 	ResourceID   string
 	CreatedAt    time.Time
@@ -238,17 +352,17 @@ type GhostRefundsRow struct {
 	JustNow      bool
 }
 
-// How an intent's money was given back that no payment here has, by the keys of that, oldest first. just_now: what was read of the
-// intent may be older than what came of it.
-func (q *Queries) GhostRefunds(ctx context.Context, arg GhostRefundsParams) ([]GhostRefundsRow, error) {
-	rows, err := q.db.Query(ctx, GhostRefunds, arg.TenantID, arg.Keys)
+// Returns the refunds of PaymentIntents that no payment has, by their keys, oldest first. just_now: a state read from
+// Stripe before may be older than the refund.
+func (q *Queries) OrphanRefunds(ctx context.Context, arg OrphanRefundsParams) ([]OrphanRefundsRow, error) {
+	rows, err := q.db.Query(ctx, OrphanRefunds, arg.TenantID, arg.Keys)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []GhostRefundsRow{}
+	items := []OrphanRefundsRow{}
 	for rows.Next() {
-		var i GhostRefundsRow
+		var i OrphanRefundsRow
 		if err := rows.Scan(
 			&i.Key,
 			&i.ResourceID,
@@ -270,92 +384,12 @@ func (q *Queries) GhostRefunds(ctx context.Context, arg GhostRefundsParams) ([]G
 	return items, nil
 }
 
-const KeyStats = `-- name: KeyStats :one
-WITH work AS MATERIALIZED (
-    SELECT k.tenant_id, k.key, k.parked_at, k.leased_until, k.resume_at, k.recovery_point, k.created_at
-    FROM idempotency_keys k WHERE k.finished_at IS NULL LIMIT 100000
-), doubt AS MATERIALIZED (
-    SELECT s.first_sent_at
-    FROM work w JOIN stripe_calls s ON s.tenant_id = w.tenant_id AND s.stripe_key IN (w.tenant_id || ':' || w.key || ':confirm', w.tenant_id || ':' || w.key || ':refund')
-    WHERE s.outcome = 'unknown' OR s.outcome = 'sent' AND w.leased_until < clock_timestamp()
-)
-SELECT (SELECT count(*) FROM work) AS unfinished, (SELECT count(*) FROM work WHERE parked_at IS NOT NULL) AS parked,
-    (SELECT count(*) FROM work WHERE leased_until >= clock_timestamp()) AS in_flight,
-    (SELECT count(*) FROM work WHERE parked_at IS NULL AND leased_until < clock_timestamp() - $1::interval AND resume_at < clock_timestamp() - $1::interval) AS overdue,
-    coalesce((SELECT extract(epoch FROM clock_timestamp() - min(created_at)) FROM work WHERE parked_at IS NULL AND recovery_point <> $2::text), 0)::float8 AS oldest_seconds,
-    (SELECT count(*) FROM doubt) AS unknown,
-    coalesce((SELECT extract(epoch FROM clock_timestamp() - min(first_sent_at)) FROM doubt), 0)::float8 AS unknown_seconds
-`
-
-type KeyStatsParams struct {
-	Grace          time.Duration
-	AwaitsCustomer string
-}
-
-type KeyStatsRow struct {
-	Unfinished     int64
-	Parked         int64
-	InFlight       int64
-	Overdue        int64
-	OldestSeconds  float64
-	Unknown        int64
-	UnknownSeconds float64
-}
-
-// What is begun and has not ended, for the metrics. A call is unknown when its last attempt got no definite answer, or none and its
-// sender's lease has run out. A key is overdue when its time came a while ago and no completer took it. The oldest is among those
-// that somebody here works on or should: neither parked, nor waiting for the customer.
-func (q *Queries) KeyStats(ctx context.Context, arg KeyStatsParams) (KeyStatsRow, error) {
-	row := q.db.QueryRow(ctx, KeyStats, arg.Grace, arg.AwaitsCustomer)
-	var i KeyStatsRow
-	err := row.Scan(
-		&i.Unfinished,
-		&i.Parked,
-		&i.InFlight,
-		&i.Overdue,
-		&i.OldestSeconds,
-		&i.Unknown,
-		&i.UnknownSeconds,
-	)
-	return i, err
-}
-
-const MoneyDrift = `-- name: MoneyDrift :many
-SELECT currency, coalesce(sum(abs(drift_minor)) FILTER (WHERE resolved_at IS NULL), 0)::bigint AS drift_minor, count(*) FILTER (WHERE resolved_at IS NULL) AS open
-FROM reconciliation_findings GROUP BY currency ORDER BY currency
-`
-
-type MoneyDriftRow struct {
-	Currency   string
-	DriftMinor int64
-	Open       int64
-}
-
-// The one number, per currency: what Stripe's objects and our rows disagree about. A surplus does not make up for a loss.
-func (q *Queries) MoneyDrift(ctx context.Context) ([]MoneyDriftRow, error) {
-	rows, err := q.db.Query(ctx, MoneyDrift)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []MoneyDriftRow{}
-	for rows.Next() {
-		var i MoneyDriftRow
-		if err := rows.Scan(&i.Currency, &i.DriftMinor, &i.Open); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const ReconcileClaim = `-- name: ReconcileClaim :one
-INSERT INTO reconciliation_windows AS w (name, lease_token, leased_until) VALUES ($1, 1, clock_timestamp() + $2::interval)
-ON CONFLICT (name) DO UPDATE SET lease_token = w.lease_token + 1, leased_until = clock_timestamp() + $2::interval
-    WHERE w.next_at < clock_timestamp() AND w.leased_until < clock_timestamp()
+INSERT INTO reconciliation_windows AS w (name, lease_token, leased_until)
+VALUES ($1, 1, clock_timestamp() + $2::interval)
+ON CONFLICT (name) DO UPDATE
+SET lease_token = w.lease_token + 1, leased_until = clock_timestamp() + $2::interval
+WHERE w.next_at < clock_timestamp() AND w.leased_until < clock_timestamp()
 RETURNING w.lease_token, w.covered_through, clock_timestamp()::timestamptz AS now
 `
 
@@ -370,7 +404,7 @@ type ReconcileClaimRow struct {
 	Now            time.Time
 }
 
-// Takes a window that is due. No row: it is not, or another process is at it.
+// Claims a window that is due. No row: it is not due, or another process has it.
 func (q *Queries) ReconcileClaim(ctx context.Context, arg ReconcileClaimParams) (ReconcileClaimRow, error) {
 	row := q.db.QueryRow(ctx, ReconcileClaim, arg.Name, arg.Lease)
 	var i ReconcileClaimRow
@@ -379,7 +413,9 @@ func (q *Queries) ReconcileClaim(ctx context.Context, arg ReconcileClaimParams) 
 }
 
 const ReconcileExtend = `-- name: ReconcileExtend :execrows
-UPDATE reconciliation_windows SET leased_until = clock_timestamp() + $1::interval WHERE name = $2 AND lease_token = $3
+UPDATE reconciliation_windows
+SET leased_until = clock_timestamp() + $1::interval
+WHERE name = $2 AND lease_token = $3
 `
 
 type ReconcileExtendParams struct {
@@ -388,7 +424,7 @@ type ReconcileExtendParams struct {
 	LeaseToken int64
 }
 
-// Zero rows: the lease was lost, and another goes through the window.
+// Zero rows: the lease was lost, and another process reads the window.
 func (q *Queries) ReconcileExtend(ctx context.Context, arg ReconcileExtendParams) (int64, error) {
 	result, err := q.db.Exec(ctx, ReconcileExtend, arg.Lease, arg.Name, arg.LeaseToken)
 	if err != nil {
@@ -398,7 +434,10 @@ func (q *Queries) ReconcileExtend(ctx context.Context, arg ReconcileExtendParams
 }
 
 const ReconcileOrders = `-- name: ReconcileOrders :many
-SELECT o.tenant_id, o.id, o.version, o.status, o.currency, o.amount_minor, o.amount_refunded_minor, o.items, o.customer_reference, o.metadata, o.payment_id, o.canceling_key, o.created_at, o.checkout_id, EXISTS (SELECT FROM checkouts c WHERE c.tenant_id = o.tenant_id AND c.id = o.checkout_id AND c.status = 'processing') AS checkout_runs
+SELECT o.tenant_id, o.id, o.version, o.status, o.amount_minor, o.amount_refunded_minor, o.currency, o.items, o.customer_reference, o.metadata, o.payment_id, o.checkout_id, o.canceling_key, o.created_at,
+    EXISTS (
+        SELECT FROM checkouts c
+        WHERE c.tenant_id = o.tenant_id AND c.id = o.checkout_id AND c.status = 'processing') AS checkout_in_progress
 FROM (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS id) named
 JOIN orders o ON o.tenant_id = named.tenant_id AND o.id = named.id
 `
@@ -409,8 +448,8 @@ type ReconcileOrdersParams struct {
 }
 
 type ReconcileOrdersRow struct {
-	Order        Order
-	CheckoutRuns bool
+	Order              Order
+	CheckoutInProgress bool
 }
 
 func (q *Queries) ReconcileOrders(ctx context.Context, arg ReconcileOrdersParams) ([]ReconcileOrdersRow, error) {
@@ -427,17 +466,17 @@ func (q *Queries) ReconcileOrders(ctx context.Context, arg ReconcileOrdersParams
 			&i.Order.ID,
 			&i.Order.Version,
 			&i.Order.Status,
-			&i.Order.Currency,
 			&i.Order.AmountMinor,
 			&i.Order.AmountRefundedMinor,
+			&i.Order.Currency,
 			&i.Order.Items,
 			&i.Order.CustomerReference,
 			&i.Order.Metadata,
 			&i.Order.PaymentID,
+			&i.Order.CheckoutID,
 			&i.Order.CancelingKey,
 			&i.Order.CreatedAt,
-			&i.Order.CheckoutID,
-			&i.CheckoutRuns,
+			&i.CheckoutInProgress,
 		); err != nil {
 			return nil, err
 		}
@@ -451,8 +490,10 @@ func (q *Queries) ReconcileOrders(ctx context.Context, arg ReconcileOrdersParams
 
 const ReconcilePaid = `-- name: ReconcilePaid :many
 SELECT p.tenant_id, p.id, p.order_id, p.intent_id, p.currency
-FROM tenants t CROSS JOIN LATERAL (
-    SELECT q.tenant_id, q.id, q.version, q.status, q.order_id, q.idempotency_key, q.amount_minor, q.amount_refunding_minor, q.amount_refunded_minor, q.currency, q.payment_method, q.intent_number, q.intent_id, q.intent_closed, q.charge_id, q.failure_code, q.failure_decline_code, q.failure_message, q.next_action, q.created_at, q.updated_at, q.live FROM payments q
+FROM tenants t
+CROSS JOIN LATERAL (
+    SELECT q.tenant_id, q.id, q.version, q.status, q.live, q.order_id, q.idempotency_key, q.amount_minor, q.amount_refunding_minor, q.amount_refunded_minor, q.currency, q.payment_method, q.intent_number, q.intent_id, q.intent_closed, q.charge_id, q.failure_code, q.failure_decline_code, q.failure_message, q.next_action, q.created_at, q.updated_at
+    FROM payments q
     WHERE q.tenant_id = t.id AND q.id >= $1::text AND q.id < $2::text AND q.status = 'succeeded'
       AND (q.tenant_id, q.id) > ($3::text, $4::text)
     ORDER BY q.id LIMIT $5) p
@@ -475,7 +516,8 @@ type ReconcilePaidRow struct {
 	Currency string
 }
 
-// The payments that succeeded here and whose ids, which begin with the time, lie in a stretch. In the order of (tenant, id).
+// Returns the payments that succeeded here and whose ids, which begin with the time, lie in a range. Ordered by
+// (tenant, id).
 func (q *Queries) ReconcilePaid(ctx context.Context, arg ReconcilePaidParams) ([]ReconcilePaidRow, error) {
 	rows, err := q.db.Query(ctx, ReconcilePaid,
 		arg.FromID,
@@ -509,8 +551,11 @@ func (q *Queries) ReconcilePaid(ctx context.Context, arg ReconcilePaidParams) ([
 }
 
 const ReconcilePayments = `-- name: ReconcilePayments :many
-SELECT p.tenant_id, p.id, p.version, p.status, p.order_id, p.idempotency_key, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.currency, p.payment_method, p.intent_number, p.intent_id, p.intent_closed, p.charge_id, p.failure_code, p.failure_decline_code, p.failure_message, p.next_action, p.created_at, p.updated_at, p.live, EXISTS (SELECT FROM idempotency_keys k WHERE k.tenant_id = p.tenant_id AND k.key = p.idempotency_key
-    AND k.finished_at IS NULL AND k.parked_at IS NULL) AS in_work
+SELECT p.tenant_id, p.id, p.version, p.status, p.live, p.order_id, p.idempotency_key, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.currency, p.payment_method, p.intent_number, p.intent_id, p.intent_closed, p.charge_id, p.failure_code, p.failure_decline_code, p.failure_message, p.next_action, p.created_at, p.updated_at,
+    EXISTS (
+        SELECT FROM idempotency_keys k
+        WHERE k.tenant_id = p.tenant_id AND k.key = p.idempotency_key
+          AND k.finished_at IS NULL AND k.parked_at IS NULL) AS in_progress
 FROM (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS id) named
 JOIN payments p ON p.tenant_id = named.tenant_id AND p.order_id = named.id
 ORDER BY p.id
@@ -522,11 +567,11 @@ type ReconcilePaymentsParams struct {
 }
 
 type ReconcilePaymentsRow struct {
-	Payment Payment
-	InWork  bool
+	Payment    Payment
+	InProgress bool
 }
 
-// With whether anybody works on them: an unfinished key that was not parked.
+// in_progress: the payment's key is unfinished and not parked.
 func (q *Queries) ReconcilePayments(ctx context.Context, arg ReconcilePaymentsParams) ([]ReconcilePaymentsRow, error) {
 	rows, err := q.db.Query(ctx, ReconcilePayments, arg.TenantIds, arg.OrderIds)
 	if err != nil {
@@ -541,6 +586,7 @@ func (q *Queries) ReconcilePayments(ctx context.Context, arg ReconcilePaymentsPa
 			&i.Payment.ID,
 			&i.Payment.Version,
 			&i.Payment.Status,
+			&i.Payment.Live,
 			&i.Payment.OrderID,
 			&i.Payment.IdempotencyKey,
 			&i.Payment.AmountMinor,
@@ -558,8 +604,7 @@ func (q *Queries) ReconcilePayments(ctx context.Context, arg ReconcilePaymentsPa
 			&i.Payment.NextAction,
 			&i.Payment.CreatedAt,
 			&i.Payment.UpdatedAt,
-			&i.Payment.Live,
-			&i.InWork,
+			&i.InProgress,
 		); err != nil {
 			return nil, err
 		}
@@ -573,9 +618,12 @@ func (q *Queries) ReconcilePayments(ctx context.Context, arg ReconcilePaymentsPa
 
 const ReconcileRefunded = `-- name: ReconcileRefunded :many
 SELECT r.tenant_id, r.id, r.order_id, r.stripe_refund_id, r.currency, r.created_at, p.intent_id
-FROM tenants t CROSS JOIN LATERAL (
-    SELECT q.tenant_id, q.id, q.version, q.status, q.payment_id, q.order_id, q.idempotency_key, q.stripe_key, q.amount_minor, q.currency, q.reason, q.stripe_refund_id, q.failure_code, q.created_at, q.updated_at FROM refunds q
-    WHERE q.tenant_id = t.id AND q.created_at >= $1::timestamptz AND q.created_at < $2::timestamptz AND q.status = 'succeeded'
+FROM tenants t
+CROSS JOIN LATERAL (
+    SELECT q.tenant_id, q.id, q.version, q.status, q.payment_id, q.order_id, q.idempotency_key, q.stripe_key, q.stripe_refund_id, q.amount_minor, q.currency, q.reason, q.failure_code, q.created_at, q.updated_at
+    FROM refunds q
+    WHERE q.tenant_id = t.id AND q.created_at >= $1::timestamptz AND q.created_at < $2::timestamptz
+      AND q.status = 'succeeded'
       AND (q.tenant_id, q.created_at, q.id) > ($3::text, $4::timestamptz, $5::text)
     ORDER BY q.created_at, q.id LIMIT $6) r
 JOIN payments p ON p.tenant_id = r.tenant_id AND p.id = r.payment_id
@@ -601,7 +649,8 @@ type ReconcileRefundedRow struct {
 	IntentID       *string
 }
 
-// Likewise the refunds that succeeded and were created in a stretch, with their payment's intent. In the order of (tenant, time, id).
+// Returns the refunds that succeeded and were created in a range, with their payment's PaymentIntent. Ordered by
+// (tenant, time, id).
 func (q *Queries) ReconcileRefunded(ctx context.Context, arg ReconcileRefundedParams) ([]ReconcileRefundedRow, error) {
 	rows, err := q.db.Query(ctx, ReconcileRefunded,
 		arg.FromAt,
@@ -638,8 +687,11 @@ func (q *Queries) ReconcileRefunded(ctx context.Context, arg ReconcileRefundedPa
 }
 
 const ReconcileRefunds = `-- name: ReconcileRefunds :many
-SELECT r.tenant_id, r.id, r.version, r.status, r.payment_id, r.order_id, r.idempotency_key, r.stripe_key, r.amount_minor, r.currency, r.reason, r.stripe_refund_id, r.failure_code, r.created_at, r.updated_at, EXISTS (SELECT FROM idempotency_keys k WHERE k.tenant_id = r.tenant_id AND k.key = r.idempotency_key
-    AND k.finished_at IS NULL AND k.parked_at IS NULL) AS in_work
+SELECT r.tenant_id, r.id, r.version, r.status, r.payment_id, r.order_id, r.idempotency_key, r.stripe_key, r.stripe_refund_id, r.amount_minor, r.currency, r.reason, r.failure_code, r.created_at, r.updated_at,
+    EXISTS (
+        SELECT FROM idempotency_keys k
+        WHERE k.tenant_id = r.tenant_id AND k.key = r.idempotency_key
+          AND k.finished_at IS NULL AND k.parked_at IS NULL) AS in_progress
 FROM (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS id) named
 JOIN payments p ON p.tenant_id = named.tenant_id AND p.order_id = named.id
 JOIN refunds r ON r.tenant_id = p.tenant_id AND r.payment_id = p.id
@@ -652,10 +704,11 @@ type ReconcileRefundsParams struct {
 }
 
 type ReconcileRefundsRow struct {
-	Refund Refund
-	InWork bool
+	Refund     Refund
+	InProgress bool
 }
 
+// in_progress: the refund's key is unfinished and not parked.
 func (q *Queries) ReconcileRefunds(ctx context.Context, arg ReconcileRefundsParams) ([]ReconcileRefundsRow, error) {
 	rows, err := q.db.Query(ctx, ReconcileRefunds, arg.TenantIds, arg.OrderIds)
 	if err != nil {
@@ -674,14 +727,14 @@ func (q *Queries) ReconcileRefunds(ctx context.Context, arg ReconcileRefundsPara
 			&i.Refund.OrderID,
 			&i.Refund.IdempotencyKey,
 			&i.Refund.StripeKey,
+			&i.Refund.StripeRefundID,
 			&i.Refund.AmountMinor,
 			&i.Refund.Currency,
 			&i.Refund.Reason,
-			&i.Refund.StripeRefundID,
 			&i.Refund.FailureCode,
 			&i.Refund.CreatedAt,
 			&i.Refund.UpdatedAt,
-			&i.InWork,
+			&i.InProgress,
 		); err != nil {
 			return nil, err
 		}
@@ -694,7 +747,8 @@ func (q *Queries) ReconcileRefunds(ctx context.Context, arg ReconcileRefundsPara
 }
 
 const ReconcileRelease = `-- name: ReconcileRelease :execrows
-UPDATE reconciliation_windows SET leased_until = '-infinity', next_at = clock_timestamp() + $1::interval,
+UPDATE reconciliation_windows
+SET leased_until = '-infinity', next_at = clock_timestamp() + $1::interval,
     covered_through = coalesce($2, covered_through)
 WHERE name = $3 AND lease_token = $4
 `
@@ -706,7 +760,8 @@ type ReconcileReleaseParams struct {
 	LeaseToken int64
 }
 
-// Gives a window back. Through says how far Stripe's lists have been read now; null: not to the end. Zero rows: the lease was lost.
+// Releases a window. through: how far Stripe's lists have now been read; null: not to the end. Zero rows: the lease was
+// lost.
 func (q *Queries) ReconcileRelease(ctx context.Context, arg ReconcileReleaseParams) (int64, error) {
 	result, err := q.db.Exec(ctx, ReconcileRelease,
 		arg.Pause,
@@ -725,8 +780,8 @@ const ReconcileTenants = `-- name: ReconcileTenants :many
 SELECT id FROM tenants WHERE id = ANY($1::text[])
 `
 
-// What the reconciler compares with Stripe. It comes by a page of Stripe's objects, each of which names its tenant and order, and reads
-// all that we know of those orders at once.
+// The reconciler compares pages of Stripe's objects with our rows. Each object names its tenant and order; these
+// queries read what is recorded of those orders at once.
 func (q *Queries) ReconcileTenants(ctx context.Context, ids []string) ([]string, error) {
 	rows, err := q.db.Query(ctx, ReconcileTenants, ids)
 	if err != nil {

@@ -10,22 +10,26 @@ import (
 	"time"
 )
 
-const OrderRefunded = `-- name: OrderRefunded :exec
-UPDATE orders SET amount_refunded_minor = amount_refunded_minor + $1,
-    status = CASE amount_refunded_minor + $1 WHEN 0 THEN 'paid' WHEN amount_minor THEN 'refunded' ELSE 'partially_refunded' END::order_status
+const OrderApplyRefund = `-- name: OrderApplyRefund :exec
+UPDATE orders
+SET amount_refunded_minor = amount_refunded_minor + $1,
+    status = CASE amount_refunded_minor + $1
+        WHEN 0 THEN 'paid'
+        WHEN amount_minor THEN 'refunded'
+        ELSE 'partially_refunded' END::order_status
 WHERE tenant_id = $2 AND id = $3 AND payment_id = $4
 `
 
-type OrderRefundedParams struct {
+type OrderApplyRefundParams struct {
 	AmountMinor int64
 	TenantID    string
 	ID          string
 	PaymentID   *string
 }
 
-// What the order's refunds add up to, and the status that says so. An order that was never paid keeps its own.
-func (q *Queries) OrderRefunded(ctx context.Context, arg OrderRefundedParams) error {
-	_, err := q.db.Exec(ctx, OrderRefunded,
+// Adds to the order's refunded amount and sets the status that follows from it. Only the order that this payment paid.
+func (q *Queries) OrderApplyRefund(ctx context.Context, arg OrderApplyRefundParams) error {
+	_, err := q.db.Exec(ctx, OrderApplyRefund,
 		arg.AmountMinor,
 		arg.TenantID,
 		arg.ID,
@@ -34,22 +38,24 @@ func (q *Queries) OrderRefunded(ctx context.Context, arg OrderRefundedParams) er
 	return err
 }
 
-const PaymentRefunding = `-- name: PaymentRefunding :execrows
-UPDATE payments SET amount_refunding_minor = amount_refunding_minor + $1, amount_refunded_minor = amount_refunded_minor + $2, updated_at = clock_timestamp()
+const PaymentReserveRefund = `-- name: PaymentReserveRefund :execrows
+UPDATE payments
+SET amount_refunding_minor = amount_refunding_minor + $1,
+    amount_refunded_minor = amount_refunded_minor + $2, updated_at = clock_timestamp()
 WHERE tenant_id = $3 AND id = $4 AND status = 'succeeded'
   AND amount_refunding_minor + $1 BETWEEN 0 AND amount_minor
 `
 
-type PaymentRefundingParams struct {
+type PaymentReserveRefundParams struct {
 	AmountMinor   int64
 	RefundedMinor int64
 	TenantID      string
 	ID            string
 }
 
-// Takes an amount from what the payment can still refund, or gives it back (negative). Zero rows: there is not so much left.
-func (q *Queries) PaymentRefunding(ctx context.Context, arg PaymentRefundingParams) (int64, error) {
-	result, err := q.db.Exec(ctx, PaymentRefunding,
+// Takes an amount from what the payment can still refund, or returns it (negative). Zero rows: less than that is left.
+func (q *Queries) PaymentReserveRefund(ctx context.Context, arg PaymentReserveRefundParams) (int64, error) {
+	result, err := q.db.Exec(ctx, PaymentReserveRefund,
 		arg.AmountMinor,
 		arg.RefundedMinor,
 		arg.TenantID,
@@ -61,25 +67,8 @@ func (q *Queries) PaymentRefunding(ctx context.Context, arg PaymentRefundingPara
 	return result.RowsAffected(), nil
 }
 
-const RefundAtStripe = `-- name: RefundAtStripe :exec
-UPDATE refunds SET stripe_refund_id = $1, updated_at = clock_timestamp()
-WHERE tenant_id = $2 AND id = $3 AND stripe_refund_id IS NULL
-`
-
-type RefundAtStripeParams struct {
-	StripeRefundID *string
-	TenantID       string
-	ID             string
-}
-
-// Stripe has it, and has not decided yet.
-func (q *Queries) RefundAtStripe(ctx context.Context, arg RefundAtStripeParams) error {
-	_, err := q.db.Exec(ctx, RefundAtStripe, arg.StripeRefundID, arg.TenantID, arg.ID)
-	return err
-}
-
 const RefundGet = `-- name: RefundGet :one
-SELECT tenant_id, id, version, status, payment_id, order_id, idempotency_key, stripe_key, amount_minor, currency, reason, stripe_refund_id, failure_code, created_at, updated_at FROM refunds WHERE tenant_id = $1 AND id = $2
+SELECT tenant_id, id, version, status, payment_id, order_id, idempotency_key, stripe_key, stripe_refund_id, amount_minor, currency, reason, failure_code, created_at, updated_at FROM refunds WHERE tenant_id = $1 AND id = $2
 `
 
 type RefundGetParams struct {
@@ -99,10 +88,10 @@ func (q *Queries) RefundGet(ctx context.Context, arg RefundGetParams) (Refund, e
 		&i.OrderID,
 		&i.IdempotencyKey,
 		&i.StripeKey,
+		&i.StripeRefundID,
 		&i.AmountMinor,
 		&i.Currency,
 		&i.Reason,
-		&i.StripeRefundID,
 		&i.FailureCode,
 		&i.CreatedAt,
 		&i.UpdatedAt,
@@ -111,8 +100,10 @@ func (q *Queries) RefundGet(ctx context.Context, arg RefundGetParams) (Refund, e
 }
 
 const RefundInsert = `-- name: RefundInsert :exec
-INSERT INTO refunds (tenant_id, id, payment_id, order_id, idempotency_key, stripe_key, amount_minor, currency, reason, created_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+INSERT INTO refunds (tenant_id, id, payment_id, order_id, idempotency_key, stripe_key, amount_minor, currency, reason,
+    created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8,
+    $9, $10)
 `
 
 type RefundInsertParams struct {
@@ -145,7 +136,7 @@ func (q *Queries) RefundInsert(ctx context.Context, arg RefundInsertParams) erro
 }
 
 const RefundLock = `-- name: RefundLock :one
-SELECT tenant_id, id, version, status, payment_id, order_id, idempotency_key, stripe_key, amount_minor, currency, reason, stripe_refund_id, failure_code, created_at, updated_at FROM refunds WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
+SELECT tenant_id, id, version, status, payment_id, order_id, idempotency_key, stripe_key, stripe_refund_id, amount_minor, currency, reason, failure_code, created_at, updated_at FROM refunds WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
 `
 
 type RefundLockParams struct {
@@ -165,10 +156,10 @@ func (q *Queries) RefundLock(ctx context.Context, arg RefundLockParams) (Refund,
 		&i.OrderID,
 		&i.IdempotencyKey,
 		&i.StripeKey,
+		&i.StripeRefundID,
 		&i.AmountMinor,
 		&i.Currency,
 		&i.Reason,
-		&i.StripeRefundID,
 		&i.FailureCode,
 		&i.CreatedAt,
 		&i.UpdatedAt,
@@ -176,25 +167,28 @@ func (q *Queries) RefundLock(ctx context.Context, arg RefundLockParams) (Refund,
 	return i, err
 }
 
-const RefundOthersOnTheirWay = `-- name: RefundOthersOnTheirWay :one
+const RefundOtherInFlight = `-- name: RefundOtherInFlight :one
 SELECT EXISTS (
-    SELECT FROM refunds r JOIN stripe_calls s ON s.tenant_id = r.tenant_id AND s.stripe_key = r.stripe_key
-    WHERE r.tenant_id = $1 AND r.payment_id = $2 AND r.id <> $3 AND r.status = 'pending' AND r.stripe_refund_id IS NULL
+    SELECT FROM refunds r
+    JOIN stripe_calls s ON s.tenant_id = r.tenant_id AND s.stripe_key = r.stripe_key
+    WHERE r.tenant_id = $1 AND r.payment_id = $2 AND r.id <> $3
+      AND r.status = 'pending' AND r.stripe_refund_id IS NULL
       AND s.outcome = 'sent' AND s.last_sent_at > clock_timestamp() - $4::interval
 )
 `
 
-type RefundOthersOnTheirWayParams struct {
+type RefundOtherInFlightParams struct {
 	TenantID   string
 	PaymentID  string
 	ID         string
 	AttemptFor time.Duration
 }
 
-// Whether another refund of the payment is with Stripe just now: announced less than one attempt ago, and not answered. It is asked
-// under the payment's row lock, by whoever is about to announce one, so that of two only one hears no.
-func (q *Queries) RefundOthersOnTheirWay(ctx context.Context, arg RefundOthersOnTheirWayParams) (bool, error) {
-	row := q.db.QueryRow(ctx, RefundOthersOnTheirWay,
+// Whether another refund of the payment is in flight at Stripe: recorded less than one attempt ago and without a
+// response. The caller holds the payment's row lock and is about to record a refund, so of two callers only one gets
+// false.
+func (q *Queries) RefundOtherInFlight(ctx context.Context, arg RefundOtherInFlightParams) (bool, error) {
+	row := q.db.QueryRow(ctx, RefundOtherInFlight,
 		arg.TenantID,
 		arg.PaymentID,
 		arg.ID,
@@ -205,11 +199,30 @@ func (q *Queries) RefundOthersOnTheirWay(ctx context.Context, arg RefundOthersOn
 	return exists, err
 }
 
+const RefundSetStripeID = `-- name: RefundSetStripeID :exec
+UPDATE refunds
+SET stripe_refund_id = $1, updated_at = clock_timestamp()
+WHERE tenant_id = $2 AND id = $3 AND stripe_refund_id IS NULL
+`
+
+type RefundSetStripeIDParams struct {
+	StripeRefundID *string
+	TenantID       string
+	ID             string
+}
+
+// Records that the refund exists at Stripe, which has not decided it yet.
+func (q *Queries) RefundSetStripeID(ctx context.Context, arg RefundSetStripeIDParams) error {
+	_, err := q.db.Exec(ctx, RefundSetStripeID, arg.StripeRefundID, arg.TenantID, arg.ID)
+	return err
+}
+
 const RefundSettle = `-- name: RefundSettle :one
-UPDATE refunds SET status = $1, version = version + 1, updated_at = clock_timestamp(),
+UPDATE refunds
+SET status = $1, version = version + 1, updated_at = clock_timestamp(),
     stripe_refund_id = coalesce(stripe_refund_id, $2), failure_code = $3
 WHERE tenant_id = $4 AND id = $5 AND version = $6
-RETURNING tenant_id, id, version, status, payment_id, order_id, idempotency_key, stripe_key, amount_minor, currency, reason, stripe_refund_id, failure_code, created_at, updated_at
+RETURNING tenant_id, id, version, status, payment_id, order_id, idempotency_key, stripe_key, stripe_refund_id, amount_minor, currency, reason, failure_code, created_at, updated_at
 `
 
 type RefundSettleParams struct {
@@ -221,7 +234,7 @@ type RefundSettleParams struct {
 	SeenVersion    int64
 }
 
-// No row: it is not where we thought.
+// No row: the refund has changed since it was read.
 func (q *Queries) RefundSettle(ctx context.Context, arg RefundSettleParams) (Refund, error) {
 	row := q.db.QueryRow(ctx, RefundSettle,
 		arg.Status,
@@ -241,10 +254,10 @@ func (q *Queries) RefundSettle(ctx context.Context, arg RefundSettleParams) (Ref
 		&i.OrderID,
 		&i.IdempotencyKey,
 		&i.StripeKey,
+		&i.StripeRefundID,
 		&i.AmountMinor,
 		&i.Currency,
 		&i.Reason,
-		&i.StripeRefundID,
 		&i.FailureCode,
 		&i.CreatedAt,
 		&i.UpdatedAt,
@@ -253,7 +266,7 @@ func (q *Queries) RefundSettle(ctx context.Context, arg RefundSettleParams) (Ref
 }
 
 const RefundsOfPayment = `-- name: RefundsOfPayment :many
-SELECT tenant_id, id, version, status, payment_id, order_id, idempotency_key, stripe_key, amount_minor, currency, reason, stripe_refund_id, failure_code, created_at, updated_at FROM refunds WHERE tenant_id = $1 AND payment_id = $2 ORDER BY created_at, id
+SELECT tenant_id, id, version, status, payment_id, order_id, idempotency_key, stripe_key, stripe_refund_id, amount_minor, currency, reason, failure_code, created_at, updated_at FROM refunds WHERE tenant_id = $1 AND payment_id = $2 ORDER BY created_at, id
 `
 
 type RefundsOfPaymentParams struct {
@@ -279,10 +292,10 @@ func (q *Queries) RefundsOfPayment(ctx context.Context, arg RefundsOfPaymentPara
 			&i.OrderID,
 			&i.IdempotencyKey,
 			&i.StripeKey,
+			&i.StripeRefundID,
 			&i.AmountMinor,
 			&i.Currency,
 			&i.Reason,
-			&i.StripeRefundID,
 			&i.FailureCode,
 			&i.CreatedAt,
 			&i.UpdatedAt,

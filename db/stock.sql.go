@@ -17,8 +17,10 @@ FROM reservations r
 JOIN checkouts c ON c.tenant_id = r.tenant_id AND c.id = r.checkout_id
 JOIN idempotency_keys k ON k.tenant_id = c.tenant_id AND k.key = c.idempotency_key
 JOIN checkout_steps p ON p.tenant_id = c.tenant_id AND p.checkout_id = c.id AND p.step = 'pay'
-WHERE r.status = 'held' AND r.expires_at < clock_timestamp() AND p.status = 'pending' AND k.finished_at IS NULL AND k.leased_until < clock_timestamp()
-ORDER BY r.expires_at LIMIT 1 FOR NO KEY UPDATE OF k SKIP LOCKED
+WHERE r.status = 'held' AND r.expires_at < clock_timestamp() AND p.status = 'pending'
+  AND k.finished_at IS NULL AND k.leased_until < clock_timestamp()
+ORDER BY r.expires_at LIMIT 1
+FOR NO KEY UPDATE OF k SKIP LOCKED
 `
 
 type ReservationOverdueRow struct {
@@ -28,8 +30,8 @@ type ReservationOverdueRow struct {
 	Request        []byte
 }
 
-// One checkout whose reservations ran out before its payment began and that nobody is working on. Its key is locked, and while it is
-// nobody can take it over: that is the fence of a writer without a claim. No row: there is none.
+// Returns a checkout whose reservations expired before its payment began and whose key is not held. It locks the key,
+// which keeps other processes from taking it over: that fences a writer without a claim. No row: there is none.
 func (q *Queries) ReservationOverdue(ctx context.Context) (ReservationOverdueRow, error) {
 	row := q.db.QueryRow(ctx, ReservationOverdue)
 	var i ReservationOverdueRow
@@ -44,13 +46,16 @@ func (q *Queries) ReservationOverdue(ctx context.Context) (ReservationOverdueRow
 
 const ReservationsEnd = `-- name: ReservationsEnd :execrows
 WITH ended AS (
-    UPDATE reservations r SET status = $1
+    UPDATE reservations r
+    SET status = $1
     WHERE r.tenant_id = $2 AND r.checkout_id = $3 AND r.status = 'held'
     RETURNING r.sku, r.quantity
 )
-UPDATE stock s SET reserved = s.reserved - ended.quantity,
+UPDATE stock s
+SET reserved = s.reserved - ended.quantity,
     available = s.available + CASE WHEN $1::reservation_status = 'released' THEN ended.quantity ELSE 0 END
-FROM ended WHERE s.tenant_id = $2 AND s.sku = ended.sku
+FROM ended
+WHERE s.tenant_id = $2 AND s.sku = ended.sku
 `
 
 type ReservationsEndParams struct {
@@ -59,7 +64,7 @@ type ReservationsEndParams struct {
 	CheckoutID string
 }
 
-// Ends what a checkout still holds: consumed, it is sold; released, it can be reserved again. Returns how many SKUs it held.
+// Ends what a checkout still holds: consumed is sold, released can be reserved again. Returns how many SKUs it held.
 func (q *Queries) ReservationsEnd(ctx context.Context, arg ReservationsEndParams) (int64, error) {
 	result, err := q.db.Exec(ctx, ReservationsEnd, arg.Status, arg.TenantID, arg.CheckoutID)
 	if err != nil {
@@ -70,7 +75,8 @@ func (q *Queries) ReservationsEnd(ctx context.Context, arg ReservationsEndParams
 
 const ReservationsInsert = `-- name: ReservationsInsert :exec
 INSERT INTO reservations (tenant_id, checkout_id, sku, quantity, expires_at)
-SELECT $1, $2, unnest($3::text[]), unnest($4::bigint[]), clock_timestamp() + $5::interval
+SELECT $1, $2, unnest($3::text[]), unnest($4::bigint[]),
+    clock_timestamp() + $5::interval
 `
 
 type ReservationsInsertParams struct {
@@ -93,7 +99,8 @@ func (q *Queries) ReservationsInsert(ctx context.Context, arg ReservationsInsert
 }
 
 const ReservationsPin = `-- name: ReservationsPin :execrows
-UPDATE reservations SET expires_at = NULL
+UPDATE reservations
+SET expires_at = NULL
 WHERE tenant_id = $1 AND checkout_id = $2 AND status = 'held' AND expires_at > clock_timestamp()
 `
 
@@ -102,7 +109,7 @@ type ReservationsPinParams struct {
 	CheckoutID string
 }
 
-// The payment is about to begin: from now on the reservations do not run out. Fewer rows than SKUs: they have.
+// Keeps the reservations from expiring, because the payment is about to begin. Fewer rows than SKUs: they have expired.
 func (q *Queries) ReservationsPin(ctx context.Context, arg ReservationsPinParams) (int64, error) {
 	result, err := q.db.Exec(ctx, ReservationsPin, arg.TenantID, arg.CheckoutID)
 	if err != nil {
@@ -142,8 +149,8 @@ type StockLockParams struct {
 	Skus     []string
 }
 
-// Locks SKUs in their order, so that no two transactions wait for each other. A statement of its own: the next one needs a
-// snapshot that was taken under the locks.
+// Locks SKUs in their order, so that two transactions never wait for each other. It is a statement of its own: the next
+// one needs a snapshot that was taken under the locks.
 func (q *Queries) StockLock(ctx context.Context, arg StockLockParams) ([]Stock, error) {
 	rows, err := q.db.Query(ctx, StockLock, arg.TenantID, arg.Skus)
 	if err != nil {
@@ -170,7 +177,8 @@ func (q *Queries) StockLock(ctx context.Context, arg StockLockParams) ([]Stock, 
 }
 
 const StockReserve = `-- name: StockReserve :execrows
-UPDATE stock s SET available = s.available - w.quantity, reserved = s.reserved + w.quantity
+UPDATE stock s
+SET available = s.available - w.quantity, reserved = s.reserved + w.quantity
 FROM (SELECT unnest($2::text[]) AS sku, unnest($3::bigint[]) AS quantity) w
 WHERE s.tenant_id = $1 AND s.sku = w.sku AND s.available >= w.quantity
 `
@@ -181,7 +189,8 @@ type StockReserveParams struct {
 	Quantities []int64
 }
 
-// Moves each quantity from available to reserved. Fewer rows than SKUs: there was not enough of some, and the caller rolls back.
+// Moves each quantity from available to reserved. Fewer rows than SKUs: some SKU has too little, and the caller rolls
+// back.
 func (q *Queries) StockReserve(ctx context.Context, arg StockReserveParams) (int64, error) {
 	result, err := q.db.Exec(ctx, StockReserve, arg.TenantID, arg.Skus, arg.Quantities)
 	if err != nil {
@@ -191,7 +200,8 @@ func (q *Queries) StockReserve(ctx context.Context, arg StockReserveParams) (int
 }
 
 const StockSet = `-- name: StockSet :one
-INSERT INTO stock (tenant_id, sku, available) VALUES ($1, $2, $3)
+INSERT INTO stock (tenant_id, sku, available)
+VALUES ($1, $2, $3)
 ON CONFLICT (tenant_id, sku) DO UPDATE SET available = excluded.available
 RETURNING tenant_id, sku, available, reserved
 `
@@ -202,7 +212,7 @@ type StockSetParams struct {
 	Available int64
 }
 
-// What can still be reserved from now on. What is reserved stays reserved.
+// Sets what can still be reserved. Reserved quantities stay reserved.
 func (q *Queries) StockSet(ctx context.Context, arg StockSetParams) (Stock, error) {
 	row := q.db.QueryRow(ctx, StockSet, arg.TenantID, arg.Sku, arg.Available)
 	var i Stock

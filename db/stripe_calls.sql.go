@@ -10,19 +10,23 @@ import (
 	"time"
 )
 
-const IntentLookBegin = `-- name: IntentLookBegin :one
+const IntentSearchBegin = `-- name: IntentSearchBegin :one
 WITH claim AS (
-    SELECT k.tenant_id FROM idempotency_keys k
-    WHERE k.tenant_id = $4 AND k.key = $5 AND k.lease_token = $6 AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
+    SELECT k.tenant_id
+    FROM idempotency_keys k
+    WHERE k.tenant_id = $4 AND k.key = $5 AND k.lease_token = $6
+      AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
     FOR NO KEY UPDATE
 )
-INSERT INTO intent_looks (tenant_id, stripe_key, from_at, until_at)
-SELECT claim.tenant_id, $1, $2, $3 FROM claim
-ON CONFLICT (tenant_id, stripe_key) DO UPDATE SET wide = false, from_at = $2, until_at = $3, after_id = NULL, found = '{}', ended_at = NULL
-RETURNING tenant_id, stripe_key, wide, from_at, until_at, after_id, found, pages, ended_at
+INSERT INTO intent_searches (tenant_id, stripe_key, from_at, until_at)
+SELECT claim.tenant_id, $1, $2, $3
+FROM claim
+ON CONFLICT (tenant_id, stripe_key) DO UPDATE
+SET second_pass = false, from_at = $2, until_at = $3, after_id = NULL, found = '{}', ended_at = NULL
+RETURNING tenant_id, stripe_key, second_pass, from_at, until_at, after_id, found, pages, ended_at
 `
 
-type IntentLookBeginParams struct {
+type IntentSearchBeginParams struct {
 	StripeKey  string
 	FromAt     time.Time
 	UntilAt    time.Time
@@ -31,9 +35,9 @@ type IntentLookBeginParams struct {
 	LeaseToken int64
 }
 
-// Begins to look, or begins again, under the fence of the claim. No row: the lease was lost.
-func (q *Queries) IntentLookBegin(ctx context.Context, arg IntentLookBeginParams) (IntentLook, error) {
-	row := q.db.QueryRow(ctx, IntentLookBegin,
+// Begins a search, or begins it again. Checks the fencing token of the claim. No row: the lease was lost.
+func (q *Queries) IntentSearchBegin(ctx context.Context, arg IntentSearchBeginParams) (IntentSearch, error) {
+	row := q.db.QueryRow(ctx, IntentSearchBegin,
 		arg.StripeKey,
 		arg.FromAt,
 		arg.UntilAt,
@@ -41,11 +45,11 @@ func (q *Queries) IntentLookBegin(ctx context.Context, arg IntentLookBeginParams
 		arg.Key,
 		arg.LeaseToken,
 	)
-	var i IntentLook
+	var i IntentSearch
 	err := row.Scan(
 		&i.TenantID,
 		&i.StripeKey,
-		&i.Wide,
+		&i.SecondPass,
 		&i.FromAt,
 		&i.UntilAt,
 		&i.AfterID,
@@ -56,23 +60,23 @@ func (q *Queries) IntentLookBegin(ctx context.Context, arg IntentLookBeginParams
 	return i, err
 }
 
-const IntentLookGet = `-- name: IntentLookGet :one
-SELECT tenant_id, stripe_key, wide, from_at, until_at, after_id, found, pages, ended_at FROM intent_looks WHERE tenant_id = $1 AND stripe_key = $2
+const IntentSearchGet = `-- name: IntentSearchGet :one
+SELECT tenant_id, stripe_key, second_pass, from_at, until_at, after_id, found, pages, ended_at FROM intent_searches WHERE tenant_id = $1 AND stripe_key = $2
 `
 
-type IntentLookGetParams struct {
+type IntentSearchGetParams struct {
 	TenantID  string
 	StripeKey string
 }
 
-// How far the look for what a creation made has come. No row: nobody has begun.
-func (q *Queries) IntentLookGet(ctx context.Context, arg IntentLookGetParams) (IntentLook, error) {
-	row := q.db.QueryRow(ctx, IntentLookGet, arg.TenantID, arg.StripeKey)
-	var i IntentLook
+// Returns the progress of the search for what a creation made. No row: no search has begun.
+func (q *Queries) IntentSearchGet(ctx context.Context, arg IntentSearchGetParams) (IntentSearch, error) {
+	row := q.db.QueryRow(ctx, IntentSearchGet, arg.TenantID, arg.StripeKey)
+	var i IntentSearch
 	err := row.Scan(
 		&i.TenantID,
 		&i.StripeKey,
-		&i.Wide,
+		&i.SecondPass,
 		&i.FromAt,
 		&i.UntilAt,
 		&i.AfterID,
@@ -83,21 +87,26 @@ func (q *Queries) IntentLookGet(ctx context.Context, arg IntentLookGetParams) (I
 	return i, err
 }
 
-const IntentLookRead = `-- name: IntentLookRead :one
+const IntentSearchRead = `-- name: IntentSearchRead :one
 WITH claim AS (
-    SELECT k.tenant_id FROM idempotency_keys k
-    WHERE k.tenant_id = $7 AND k.key = $9 AND k.lease_token = $10 AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
+    SELECT k.tenant_id
+    FROM idempotency_keys k
+    WHERE k.tenant_id = $7 AND k.key = $9 AND k.lease_token = $10
+      AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
     FOR NO KEY UPDATE
 )
-UPDATE intent_looks l SET pages = l.pages + 1, found = l.found || $1::text[], wide = $2, from_at = $3, until_at = $4,
-    after_id = $5, ended_at = CASE WHEN $6::boolean THEN clock_timestamp() END
-FROM claim WHERE l.tenant_id = $7 AND l.stripe_key = $8
-RETURNING l.tenant_id, l.stripe_key, l.wide, l.from_at, l.until_at, l.after_id, l.found, l.pages, l.ended_at
+UPDATE intent_searches l
+SET pages = l.pages + 1, found = l.found || $1::text[], second_pass = $2,
+    from_at = $3, until_at = $4, after_id = $5,
+    ended_at = CASE WHEN $6::boolean THEN clock_timestamp() END
+FROM claim
+WHERE l.tenant_id = $7 AND l.stripe_key = $8
+RETURNING l.tenant_id, l.stripe_key, l.second_pass, l.from_at, l.until_at, l.after_id, l.found, l.pages, l.ended_at
 `
 
-type IntentLookReadParams struct {
+type IntentSearchReadParams struct {
 	Found      []string
-	Wide       bool
+	SecondPass bool
 	FromAt     time.Time
 	UntilAt    time.Time
 	AfterID    *string
@@ -108,11 +117,11 @@ type IntentLookReadParams struct {
 	LeaseToken int64
 }
 
-// One more page was read. No row: the lease was lost.
-func (q *Queries) IntentLookRead(ctx context.Context, arg IntentLookReadParams) (IntentLook, error) {
-	row := q.db.QueryRow(ctx, IntentLookRead,
+// Records that one more page was read. No row: the lease was lost.
+func (q *Queries) IntentSearchRead(ctx context.Context, arg IntentSearchReadParams) (IntentSearch, error) {
+	row := q.db.QueryRow(ctx, IntentSearchRead,
 		arg.Found,
-		arg.Wide,
+		arg.SecondPass,
 		arg.FromAt,
 		arg.UntilAt,
 		arg.AfterID,
@@ -122,11 +131,11 @@ func (q *Queries) IntentLookRead(ctx context.Context, arg IntentLookReadParams) 
 		arg.Key,
 		arg.LeaseToken,
 	)
-	var i IntentLook
+	var i IntentSearch
 	err := row.Scan(
 		&i.TenantID,
 		&i.StripeKey,
-		&i.Wide,
+		&i.SecondPass,
 		&i.FromAt,
 		&i.UntilAt,
 		&i.AfterID,
@@ -137,57 +146,10 @@ func (q *Queries) IntentLookRead(ctx context.Context, arg IntentLookReadParams) 
 	return i, err
 }
 
-const StripeCallAnswered = `-- name: StripeCallAnswered :execrows
-WITH claim AS (
-    SELECT k.tenant_id FROM idempotency_keys k
-    WHERE k.tenant_id = $8 AND k.key = $10 AND k.lease_token = $11 AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
-    FOR NO KEY UPDATE
-)
-UPDATE stripe_calls s SET outcome = $1, in_doubt = s.in_doubt OR $2::boolean, frozen = s.frozen OR $3::boolean,
-    http_status = $4, error_code = $5, object_id = coalesce($6, s.object_id),
-    request_ids = CASE WHEN $7::text = '' THEN s.request_ids ELSE s.request_ids || $7::text END
-FROM claim WHERE s.tenant_id = $8 AND s.stripe_key = $9
-`
-
-type StripeCallAnsweredParams struct {
-	Outcome         StripeOutcome
-	InDoubt         bool
-	Frozen          bool
-	HttpStatus      *int16
-	ErrorCode       *string
-	ObjectID        *string
-	StripeRequestID string
-	TenantID        string
-	StripeKey       string
-	Key             string
-	LeaseToken      int64
-}
-
-// What came of an attempt that does not end the call, under the fence of the claim it was made for. A doubt about an earlier attempt
-// stays, whatever this one was told. Zero rows: the lease was lost.
-func (q *Queries) StripeCallAnswered(ctx context.Context, arg StripeCallAnsweredParams) (int64, error) {
-	result, err := q.db.Exec(ctx, StripeCallAnswered,
-		arg.Outcome,
-		arg.InDoubt,
-		arg.Frozen,
-		arg.HttpStatus,
-		arg.ErrorCode,
-		arg.ObjectID,
-		arg.StripeRequestID,
-		arg.TenantID,
-		arg.StripeKey,
-		arg.Key,
-		arg.LeaseToken,
-	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
 const StripeCallGet = `-- name: StripeCallGet :one
-SELECT tenant_id, stripe_key, operation, resource_id, params_sha256, first_sent_at, last_sent_at, attempts, outcome, in_doubt, frozen, http_status, error_code, object_id, request_ids, extract(epoch FROM clock_timestamp() - first_sent_at)::float8 AS age_seconds
-FROM stripe_calls WHERE tenant_id = $1 AND stripe_key = $2
+SELECT tenant_id, stripe_key, operation, resource_id, params_sha256, first_sent_at, last_sent_at, attempts, outcome, in_doubt, error_cached, http_status, error_code, object_id, request_ids, extract(epoch FROM clock_timestamp() - first_sent_at)::float8 AS age_seconds
+FROM stripe_calls
+WHERE tenant_id = $1 AND stripe_key = $2
 `
 
 type StripeCallGetParams struct {
@@ -206,7 +168,7 @@ type StripeCallGetRow struct {
 	Attempts     int32
 	Outcome      StripeOutcome
 	InDoubt      bool
-	Frozen       bool
+	ErrorCached  bool
 	HttpStatus   *int16
 	ErrorCode    *string
 	ObjectID     *string
@@ -214,7 +176,7 @@ type StripeCallGetRow struct {
 	AgeSeconds   float64
 }
 
-// No row: the call was never announced, so it was never sent.
+// No row: no attempt of the call was recorded, so it was never sent.
 func (q *Queries) StripeCallGet(ctx context.Context, arg StripeCallGetParams) (StripeCallGetRow, error) {
 	row := q.db.QueryRow(ctx, StripeCallGet, arg.TenantID, arg.StripeKey)
 	var i StripeCallGetRow
@@ -229,7 +191,7 @@ func (q *Queries) StripeCallGet(ctx context.Context, arg StripeCallGetParams) (S
 		&i.Attempts,
 		&i.Outcome,
 		&i.InDoubt,
-		&i.Frozen,
+		&i.ErrorCached,
 		&i.HttpStatus,
 		&i.ErrorCode,
 		&i.ObjectID,
@@ -252,7 +214,7 @@ type StripeCallInsertParams struct {
 	ParamsSha256 []byte
 }
 
-// Announces a call in the phase that plans it.
+// Records a call in the phase that plans it.
 func (q *Queries) StripeCallInsert(ctx context.Context, arg StripeCallInsertParams) error {
 	_, err := q.db.Exec(ctx, StripeCallInsert,
 		arg.TenantID,
@@ -264,59 +226,32 @@ func (q *Queries) StripeCallInsert(ctx context.Context, arg StripeCallInsertPara
 	return err
 }
 
-const StripeCallRecord = `-- name: StripeCallRecord :exec
-UPDATE stripe_calls SET outcome = $1, in_doubt = $2, http_status = $3, error_code = $4,
-    object_id = coalesce($5, object_id),
-    request_ids = CASE WHEN $6::text = '' THEN request_ids ELSE request_ids || $6::text END
-WHERE tenant_id = $7 AND stripe_key = $8
-`
-
-type StripeCallRecordParams struct {
-	Outcome         StripeOutcome
-	InDoubt         bool
-	HttpStatus      *int16
-	ErrorCode       *string
-	ObjectID        *string
-	StripeRequestID string
-	TenantID        string
-	StripeKey       string
-}
-
-// What came of a call in the end, in the phase that holds the claim.
-func (q *Queries) StripeCallRecord(ctx context.Context, arg StripeCallRecordParams) error {
-	_, err := q.db.Exec(ctx, StripeCallRecord,
-		arg.Outcome,
-		arg.InDoubt,
-		arg.HttpStatus,
-		arg.ErrorCode,
-		arg.ObjectID,
-		arg.StripeRequestID,
-		arg.TenantID,
-		arg.StripeKey,
-	)
-	return err
-}
-
-const StripeCallSend = `-- name: StripeCallSend :one
+const StripeCallRecordAttempt = `-- name: StripeCallRecordAttempt :one
 WITH claim AS (
-    SELECT k.tenant_id FROM idempotency_keys k
-    WHERE k.tenant_id = $1 AND k.key = $2 AND k.lease_token = $3 AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
+    SELECT k.tenant_id
+    FROM idempotency_keys k
+    WHERE k.tenant_id = $1 AND k.key = $2 AND k.lease_token = $3
+      AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
     FOR NO KEY UPDATE
 ), sent AS (
     INSERT INTO stripe_calls AS s (tenant_id, stripe_key, operation, resource_id, params_sha256)
-    SELECT claim.tenant_id, $4, $5, $6, $7 FROM claim
-    ON CONFLICT (tenant_id, stripe_key) DO UPDATE SET
-        attempts = s.attempts + 1, last_sent_at = clock_timestamp(),
+    SELECT claim.tenant_id, $4, $5, $6, $7
+    FROM claim
+    ON CONFLICT (tenant_id, stripe_key) DO UPDATE
+    SET attempts = s.attempts + 1, last_sent_at = clock_timestamp(),
         in_doubt = s.in_doubt OR s.outcome IN ('sent', 'unknown'),
         outcome = 'sent'
     WHERE s.first_sent_at > clock_timestamp() - $8::interval
     RETURNING s.attempts, s.in_doubt
 )
-SELECT coalesce(sent.attempts, 0)::integer AS attempts, coalesce(sent.in_doubt, true)::boolean AS in_doubt, (sent.attempts IS NULL)::boolean AS forgotten
-FROM claim LEFT JOIN sent ON true
+SELECT coalesce(sent.attempts, 0)::integer AS attempts,
+    coalesce(sent.in_doubt, true)::boolean AS in_doubt,
+    (sent.attempts IS NULL)::boolean AS past_resend_cutoff
+FROM claim
+LEFT JOIN sent ON true
 `
 
-type StripeCallSendParams struct {
+type StripeCallRecordAttemptParams struct {
 	TenantID     string
 	Key          string
 	LeaseToken   int64
@@ -327,17 +262,18 @@ type StripeCallSendParams struct {
 	ResendWithin time.Duration
 }
 
-type StripeCallSendRow struct {
-	Attempts  int32
-	InDoubt   bool
-	Forgotten bool
+type StripeCallRecordAttemptRow struct {
+	Attempts         int32
+	InDoubt          bool
+	PastResendCutoff bool
 }
 
-// Announces a call, or one more attempt of it, before its first byte leaves, under the fence of the claim it is made for. The row says
-// whether an earlier attempt is in doubt: one that got no definite answer, or none at all because its process died. A call that was
-// first sent longer ago than resend_within is not announced again, and the row says that. No row: the lease was lost.
-func (q *Queries) StripeCallSend(ctx context.Context, arg StripeCallSendParams) (StripeCallSendRow, error) {
-	row := q.db.QueryRow(ctx, StripeCallSend,
+// Records an attempt of a call before its first byte is sent. Checks the fencing token of the claim. in_doubt: an
+// earlier attempt got no definite response, or none because its process exited. past_resend_cutoff: the call was
+// first sent longer ago than resend_within, so the attempt was not recorded and must not be sent. No row: the lease
+// was lost.
+func (q *Queries) StripeCallRecordAttempt(ctx context.Context, arg StripeCallRecordAttemptParams) (StripeCallRecordAttemptRow, error) {
+	row := q.db.QueryRow(ctx, StripeCallRecordAttempt,
 		arg.TenantID,
 		arg.Key,
 		arg.LeaseToken,
@@ -347,7 +283,99 @@ func (q *Queries) StripeCallSend(ctx context.Context, arg StripeCallSendParams) 
 		arg.ParamsSha256,
 		arg.ResendWithin,
 	)
-	var i StripeCallSendRow
-	err := row.Scan(&i.Attempts, &i.InDoubt, &i.Forgotten)
+	var i StripeCallRecordAttemptRow
+	err := row.Scan(&i.Attempts, &i.InDoubt, &i.PastResendCutoff)
 	return i, err
+}
+
+const StripeCallRecordAttemptOutcome = `-- name: StripeCallRecordAttemptOutcome :execrows
+WITH claim AS (
+    SELECT k.tenant_id
+    FROM idempotency_keys k
+    WHERE k.tenant_id = $8 AND k.key = $10 AND k.lease_token = $11
+      AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
+    FOR NO KEY UPDATE
+)
+UPDATE stripe_calls s
+SET outcome = $1,
+    in_doubt = s.in_doubt OR $2::boolean,
+    error_cached = s.error_cached OR $3::boolean,
+    http_status = $4, error_code = $5,
+    object_id = coalesce($6, s.object_id),
+    request_ids = CASE WHEN $7::text = '' THEN s.request_ids
+        ELSE s.request_ids || $7::text END
+FROM claim
+WHERE s.tenant_id = $8 AND s.stripe_key = $9
+`
+
+type StripeCallRecordAttemptOutcomeParams struct {
+	Outcome         StripeOutcome
+	InDoubt         bool
+	ErrorCached     bool
+	HttpStatus      *int16
+	ErrorCode       *string
+	ObjectID        *string
+	StripeRequestID string
+	TenantID        string
+	StripeKey       string
+	Key             string
+	LeaseToken      int64
+}
+
+// Records the outcome of an attempt that does not end the call. Checks the fencing token of the claim. A doubt about an
+// earlier attempt stays. Zero rows: the lease was lost.
+func (q *Queries) StripeCallRecordAttemptOutcome(ctx context.Context, arg StripeCallRecordAttemptOutcomeParams) (int64, error) {
+	result, err := q.db.Exec(ctx, StripeCallRecordAttemptOutcome,
+		arg.Outcome,
+		arg.InDoubt,
+		arg.ErrorCached,
+		arg.HttpStatus,
+		arg.ErrorCode,
+		arg.ObjectID,
+		arg.StripeRequestID,
+		arg.TenantID,
+		arg.StripeKey,
+		arg.Key,
+		arg.LeaseToken,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const StripeCallRecordOutcome = `-- name: StripeCallRecordOutcome :exec
+UPDATE stripe_calls
+SET outcome = $1, in_doubt = $2,
+    http_status = $3, error_code = $4,
+    object_id = coalesce($5, object_id),
+    request_ids = CASE WHEN $6::text = '' THEN request_ids
+        ELSE request_ids || $6::text END
+WHERE tenant_id = $7 AND stripe_key = $8
+`
+
+type StripeCallRecordOutcomeParams struct {
+	Outcome         StripeOutcome
+	InDoubt         bool
+	HttpStatus      *int16
+	ErrorCode       *string
+	ObjectID        *string
+	StripeRequestID string
+	TenantID        string
+	StripeKey       string
+}
+
+// Records the final outcome of a call, in the phase that holds the claim.
+func (q *Queries) StripeCallRecordOutcome(ctx context.Context, arg StripeCallRecordOutcomeParams) error {
+	_, err := q.db.Exec(ctx, StripeCallRecordOutcome,
+		arg.Outcome,
+		arg.InDoubt,
+		arg.HttpStatus,
+		arg.ErrorCode,
+		arg.ObjectID,
+		arg.StripeRequestID,
+		arg.TenantID,
+		arg.StripeKey,
+	)
+	return err
 }

@@ -11,7 +11,8 @@ import (
 
 const APIKeyAuthenticate = `-- name: APIKeyAuthenticate :one
 SELECT t.id, t.fingerprint_secret
-FROM api_keys a JOIN tenants t ON t.id = a.tenant_id
+FROM api_keys a
+JOIN tenants t ON t.id = a.tenant_id
 WHERE a.tenant_id = $1 AND a.key_hash = $2 AND a.revoked_at IS NULL
 `
 
@@ -25,7 +26,7 @@ type APIKeyAuthenticateRow struct {
 	FingerprintSecret []byte
 }
 
-// No row: no such key, or it was revoked.
+// No row: the key does not exist or was revoked.
 func (q *Queries) APIKeyAuthenticate(ctx context.Context, arg APIKeyAuthenticateParams) (APIKeyAuthenticateRow, error) {
 	row := q.db.QueryRow(ctx, APIKeyAuthenticate, arg.TenantID, arg.KeyHash)
 	var i APIKeyAuthenticateRow
@@ -49,7 +50,9 @@ func (q *Queries) APIKeyCreate(ctx context.Context, arg APIKeyCreateParams) erro
 }
 
 const APIKeyRevoke = `-- name: APIKeyRevoke :execrows
-UPDATE api_keys SET revoked_at = clock_timestamp() WHERE tenant_id = $1 AND hint = $2 AND revoked_at IS NULL
+UPDATE api_keys
+SET revoked_at = clock_timestamp()
+WHERE tenant_id = $1 AND hint = $2 AND revoked_at IS NULL
 `
 
 type APIKeyRevokeParams struct {
@@ -57,7 +60,7 @@ type APIKeyRevokeParams struct {
 	Hint     string
 }
 
-// Revokes every live key of the tenant that ends in hint. Zero rows: there is none.
+// Revokes every active key of the tenant that ends in hint. Zero rows: there is none.
 func (q *Queries) APIKeyRevoke(ctx context.Context, arg APIKeyRevokeParams) (int64, error) {
 	result, err := q.db.Exec(ctx, APIKeyRevoke, arg.TenantID, arg.Hint)
 	if err != nil {

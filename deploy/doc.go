@@ -1,5 +1,4 @@
-// Package deploy holds what the containers of docker-compose.yml are configured
-// with. Its tests hold the compose file and the Dockerfile to their rules without
-// needing an engine. What Prometheus and Grafana are given is embedded here, too,
-// for the Prometheus that watches tests and chaos.
+// Package deploy holds the configuration of the containers in docker-compose.yml:
+// Prometheus, Grafana, NATS and nginx. Its tests are in proof/deploy; they check the
+// Compose file and the Dockerfile without a container engine.
 package deploy

@@ -2,13 +2,16 @@ package deploy
 
 import "embed"
 
-// What Prometheus and Grafana are given, for a Prometheus that watches tests and
-// chaos (proof/internal/prometheus) with the rules used in production.
+// The tests and the chaos harness run a Prometheus with the rules and dashboards of
+// production, so that an alert that cannot fire fails a test.
 var (
+	// Rules are the recording and alerting rules.
 	//go:embed prometheus/rules.yml
 	Rules string
+	// PrometheusConfig is the configuration of the compose profile "observe".
 	//go:embed prometheus/prometheus.yml
 	PrometheusConfig string
+	// Dashboards are Grafana's, one file each.
 	//go:embed grafana/dashboards/*.json
 	Dashboards embed.FS
 )

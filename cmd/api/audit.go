@@ -17,17 +17,19 @@ import (
 	"example.com/payonce/db"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/reconcile"
+	"example.com/payonce/internal/stripe"
 )
 
-// What audit says with its exit status.
+// Exit codes of audit. Zero is clean.
 const (
-	auditOffends  exitStatus = 1
-	auditCouldNot exitStatus = 2
+	auditViolations  exitStatus = 1
+	auditCouldNotRun exitStatus = 2
 )
 
 const (
 	auditSince   = 48 * time.Hour
-	auditRowsMax = 100 // shown of one check; violations counts all
+	auditRowsMax = 100 // of one check that are printed; violations counts all
 )
 
 // auditReport is what audit prints as JSON.
@@ -49,41 +51,41 @@ type auditDrift struct {
 	Minor    int64  `json:"minor"`
 }
 
-// audit asks every invariant and compares our rows with Stripe's objects. It
-// changes nothing, so it may run beside the service at any time.
-func audit(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
+// audit checks every invariant and compares our rows with Stripe's objects. It only reads, so it may run at any time
+// while the service runs.
+func audit(ctx context.Context, cli cli, args []string) error {
 	flags := flag.NewFlagSet("audit", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	since := flags.Duration("since", auditSince, "compare what was created at Stripe, or here, in this time")
+	flags.SetOutput(cli.stderr)
+	since := flags.Duration("since", auditSince, "compare objects created in this time, at Stripe or here")
 	asJSON := flags.Bool("json", false, "print JSON")
 	if flags.Parse(args) != nil || flags.NArg() > 0 || *since <= 0 {
 		return errUsage
 	}
-	report, err := runAudit(ctx, getenv, *since)
+	report, err := runAudit(ctx, cli, *since)
 	if err != nil {
-		_, _ = fmt.Fprintf(stderr, "api: audit: %s\n", oneLine(err))
-		return auditCouldNot
+		_, _ = fmt.Fprintf(cli.stderr, "api: audit: %s\n", oneLine(err))
+		return auditCouldNotRun
 	}
 	if *asJSON {
-		err = json.NewEncoder(stdout).Encode(report)
+		err = json.NewEncoder(cli.stdout).Encode(report)
 	} else {
-		err = report.print(stdout)
+		err = report.print(cli.stdout)
 	}
 	switch {
 	case err != nil:
-		return auditCouldNot
+		return auditCouldNotRun
 	case !report.OK:
-		return auditOffends
+		return auditViolations
 	}
 	return nil
 }
 
-func runAudit(ctx context.Context, getenv func(string) string, since time.Duration) (report auditReport, err error) {
-	stripe, err := readStripeConfig(getenv)
+func runAudit(ctx context.Context, cli cli, since time.Duration) (report auditReport, err error) {
+	o, err := readStripeConfig(cli.getenv)
 	if err != nil {
 		return report, err
 	}
-	err = withDatabase(ctx, getenv, func(pool *postgres.Pool) error {
+	err = cli.withDatabase(ctx, func(pool *postgres.Pool) error {
 		if err := pool.CheckSchema(ctx); err != nil {
 			return err
 		}
@@ -93,10 +95,12 @@ func runAudit(ctx context.Context, getenv func(string) string, since time.Durati
 		}
 		now, err := pool.OutboxNow(ctx)
 		if err != nil {
-			return fmt.Errorf("ask the database for the time: %w", err)
+			return fmt.Errorf("read the database's clock: %w", err)
 		}
-		stripe.Metrics, stripe.Log = payments.NewStripeMetrics(nil), slog.New(slog.DiscardHandler)
-		compared, err := payments.Compare(ctx, pool, payments.NewStripe(stripe), now.Add(-since))
+		o.Metrics, o.Log = stripe.NewMetrics(nil), slog.New(slog.DiscardHandler)
+		gateway := stripe.New(o)
+		money := payments.New(pool, nil, gateway, nil, payments.Options{Registered: registered}) // it only reads rows
+		compared, err := reconcile.Compare(ctx, pool, gateway, money, now.Add(-since))
 		if err != nil {
 			return err
 		}
@@ -106,25 +110,26 @@ func runAudit(ctx context.Context, getenv func(string) string, since time.Durati
 	return report, err
 }
 
-// comparisons are the ways in which Stripe and our rows can disagree; parts of I8.
+// comparisons are the ways in which Stripe and our rows can differ. They are sentences of I8, checked outside of SQL.
 var comparisons = []struct {
-	kind     db.FindingKind
+	kind     db.DiscrepancyKind
 	id, name string
 }{
-	{db.FindingKindGhost, "I8e", "no money moved at Stripe that is not here"},
-	{db.FindingKindLoss, "I8f", "no money moved here that is not at Stripe"},
-	{db.FindingKindAmount, "I8g", "amounts are the same at Stripe"},
-	{db.FindingKindStatus, "I8h", "statuses are the same at Stripe"},
+	{db.DiscrepancyKindUnmatchedAtStripe, "I8e", "no payment or refund at Stripe is missing here"},
+	{db.DiscrepancyKindMissingAtStripe, "I8f", "no payment or refund here is missing at Stripe"},
+	{db.DiscrepancyKindAmountMismatch, "I8g", "amounts equal those at Stripe"},
+	{db.DiscrepancyKindStatusMismatch, "I8h", "statuses agree with those at Stripe"},
 }
 
-func newAuditReport(checks []postgres.Check, compared payments.Comparison) auditReport {
+func newAuditReport(checks []postgres.Check, compared reconcile.Comparison) auditReport {
 	for _, c := range comparisons {
 		check := postgres.Check{ID: c.id, Name: c.name}
-		for _, f := range compared.Findings {
+		for _, f := range compared.Discrepancies {
 			if f.Kind == c.kind {
 				check.Rows = append(check.Rows, postgres.Violation{
-					Subject: strings.Join(strings.Fields(f.TenantID+" "+f.ObjectID+" "+f.OrderID+" "+f.PaymentID+" "+f.RefundID), " "),
-					Detail:  fmt.Sprintf("%s (%+d %s)", f.Detail, f.DriftMinor, f.Currency),
+					Subject: strings.Join(strings.Fields(strings.Join(
+						[]string{f.TenantID, f.ObjectID, f.OrderID, f.PaymentID, f.RefundID}, " ")), " "),
+					Detail: fmt.Sprintf("%s (%+d %s)", f.Detail, f.DriftMinor, f.Currency),
 				})
 			}
 		}

@@ -10,12 +10,10 @@ import (
 	"time"
 )
 
-// boundary does to this process what the variable FAULT_AT says, right after a
-// recovery point is durable: "create_payment/payment_recorded=kill" ends it as
-// SIGKILL does, "…=stop" freezes it until somebody sends SIGCONT, "…=sleep:2s"
-// delays it. Several are separated by commas; each fires once. A consumer has a
-// boundary, too, after the effect of an event and before its acknowledgement:
-// "ledger/payment.succeeded=kill".
+// boundary injects the faults of the variable FAULT_AT, right after a recovery point is durable:
+// "create_payment/payment_recorded=kill" sends SIGKILL to this process, "…=stop" stops it until it gets SIGCONT,
+// "…=sleep:2s" delays it. Several are separated by commas; each fires once. A consumer has a boundary, too, after the
+// effect of an event and before its acknowledgement: "ledger/payment.succeeded=kill".
 func boundary(getenv func(string) string) func(operation, recoveryPoint string) {
 	faults := make(chan map[string]string, 1)
 	m := map[string]string{}
@@ -35,13 +33,13 @@ func boundary(getenv func(string) string) func(operation, recoveryPoint string) 
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}
 		case "stop":
-			// Another thread may be the one that takes the signal, and this one would go on until it is scheduled: what came
-			// after the boundary would happen before the process stands still.
-			goOn := make(chan os.Signal, 1)
-			signal.Notify(goOn, syscall.SIGCONT)
+			// The signal may reach another thread first. Without this wait, code after the boundary could run before the
+			// whole process is stopped.
+			continued := make(chan os.Signal, 1)
+			signal.Notify(continued, syscall.SIGCONT)
 			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-			<-goOn
-			signal.Stop(goOn)
+			<-continued
+			signal.Stop(continued)
 		case "sleep":
 			if d, err := time.ParseDuration(arg); err == nil {
 				time.Sleep(d)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"encoding/base64"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -14,15 +13,14 @@ import (
 
 	"example.com/payonce/db"
 	httpapi "example.com/payonce/internal/http"
-	"example.com/payonce/internal/notifier"
+	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/outbox"
-	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
 )
 
-// withDatabase runs a command that needs DATABASE_URL and nothing else.
-func withDatabase(ctx context.Context, getenv func(string) string, do func(*postgres.Pool) error) error {
-	url := getenv("DATABASE_URL")
+// withDatabase runs a command that needs DATABASE_URL and no other setting.
+func (c cli) withDatabase(ctx context.Context, do func(*postgres.Pool) error) error {
+	url := c.getenv("DATABASE_URL")
 	if url == "" {
 		return errNoDatabaseURL
 	}
@@ -34,39 +32,36 @@ func withDatabase(ctx context.Context, getenv func(string) string, do func(*post
 	return do(pool)
 }
 
-// openDatabase opens a pool and asks the database whether it is there, and is such
-// as we can work with: a URL that leads nowhere, or through a pooler that loses
-// half of what we say, is a bad value like any other, and is called by its name.
+// openDatabase opens a pool and checks the connection. A URL that leads nowhere, or through a pooler that drops session
+// settings, is a wrong setting like any other, so the error names the variable. Without the check it would show up as
+// errors of the first requests.
 func openDatabase(ctx context.Context, url string, o postgres.Options) (*postgres.Pool, error) {
 	pool, err := postgres.Open(ctx, url, o)
 	if err != nil {
-		return nil, fmt.Errorf("DATABASE_URL is %w", err)
+		return nil, fmt.Errorf("DATABASE_URL: %w", err)
 	}
 	if err := pool.Check(ctx); err != nil {
 		pool.Close()
-		return nil, fmt.Errorf("DATABASE_URL %w", err)
+		return nil, fmt.Errorf("DATABASE_URL: %w", err)
 	}
 	return pool, nil
 }
 
-func migrate(ctx context.Context, args []string, getenv func(string) string, stdout io.Writer) error {
+func migrate(ctx context.Context, cli cli, args []string) error {
 	verb := "up"
 	if len(args) > 0 {
 		verb = args[0]
 	}
-	if len(args) > 1 || verb != "up" && verb != "status" {
+	if len(args) > 1 || verb != "up" && verb != "status" && verb != "print" {
 		return errUsage
 	}
-	return withDatabase(ctx, getenv, func(pool *postgres.Pool) error {
+	if verb == "print" { // needs no database
+		_, err := io.WriteString(cli.stdout, db.Schema)
+		return err
+	}
+	return cli.withDatabase(ctx, func(pool *postgres.Pool) error {
 		if verb == "up" {
-			applied, err := pool.Migrate(ctx)
-			for _, m := range applied {
-				_, _ = fmt.Fprintf(stdout, "applied %s\n", m.Name)
-			}
-			if err == nil && len(applied) == 0 {
-				_, _ = fmt.Fprintln(stdout, "nothing to apply")
-			}
-			return err
+			return migrateUp(ctx, pool, cli.stdout)
 		}
 		list, err := pool.Migrations(ctx)
 		for _, m := range list {
@@ -74,81 +69,50 @@ func migrate(ctx context.Context, args []string, getenv func(string) string, std
 			if m.Applied {
 				state = "applied"
 			}
-			_, _ = fmt.Fprintf(stdout, "%-8s %s\n", state, m.Name)
+			_, _ = fmt.Fprintf(cli.stdout, "%-8s %s\n", state, m.Name)
 		}
 		return err
 	})
 }
 
-func tenant(ctx context.Context, args []string, getenv func(string) string, stdout io.Writer) error {
-	return withDatabase(ctx, getenv, func(pool *postgres.Pool) error {
-		switch {
-		case len(args) == 2 && args[0] == "create" && args[1] != "":
-			return createTenant(ctx, pool, args[1], stdout)
-		case len(args) == 3 && args[0] == "key" && args[1] == "create":
-			return pool.InTx(ctx, func(q *db.Queries) error { return printNewKey(ctx, q, args[2], stdout) })
-		case len(args) == 4 && args[0] == "key" && args[1] == "revoke":
-			n, err := pool.APIKeyRevoke(ctx, db.APIKeyRevokeParams{TenantID: args[2], Hint: args[3]})
-			if err == nil && n == 0 {
-				return fmt.Errorf("the tenant has no live key that ends in %q", args[3])
+func migrateUp(ctx context.Context, pool *postgres.Pool, stdout io.Writer) error {
+	applied, err := pool.Migrate(ctx)
+	for _, m := range applied { // also before an error: each was committed by itself
+		_, _ = fmt.Fprintf(stdout, "applied %s\n", m.Name)
+	}
+	if err == nil && len(applied) == 0 {
+		_, _ = fmt.Fprintln(stdout, "nothing to apply")
+	}
+	return err
+}
+
+func tenantCreate(ctx context.Context, cli cli, args []string) error {
+	if len(args) != 1 || args[0] == "" {
+		return errUsage
+	}
+	secret := make([]byte, 32) // of the fingerprints: requests of two tenants never have the same one
+	_, _ = rand.Read(secret)   // never fails
+	id := ids.New(ids.Tenant)
+	return cli.withDatabase(ctx, func(pool *postgres.Pool) error {
+		return pool.InTx(ctx, func(q *db.Queries) error {
+			if err := q.TenantCreate(ctx, db.TenantCreateParams{ID: id, Name: args[0], FingerprintSecret: secret}); err != nil {
+				return fmt.Errorf("create the tenant: %w", err)
 			}
-			return err
-		case len(args) == 3 && args[0] == "notify":
-			return notifyTenant(ctx, pool, args[1], args[2], stdout)
-		}
-		return errUsage
+			return printNewKey(ctx, q, id, cli.stdout)
+		})
 	})
 }
 
-// notifyTenant says where a tenant's events go, and prints the secret that
-// signs them, once.
-func notifyTenant(ctx context.Context, pool *postgres.Pool, tenantID, url string, stdout io.Writer) error {
-	key := make([]byte, 32)
-	_, _ = rand.Read(key) // never fails
-	secret := "whsec_" + base64.StdEncoding.EncodeToString(key)
-	if err := notifier.SetEndpoint(ctx, pool.Queries, tenantID, url, secret); err != nil {
-		return err
-	}
-	return json.NewEncoder(stdout).Encode(struct {
-		URL    string `json:"url"`
-		Secret string `json:"secret"`
-	}{url, secret})
-}
-
-// relay has published events sent again, for a broker that lost its log.
-func relay(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
-	if len(args) == 0 || args[0] != "replay" {
+func tenantKeyCreate(ctx context.Context, cli cli, args []string) error {
+	if len(args) != 1 {
 		return errUsage
 	}
-	flags := flag.NewFlagSet("relay replay", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	since := flags.Duration("since", 0, "events published in this time until now, such as 2h")
-	if err := flags.Parse(args[1:]); err != nil || *since <= 0 || flags.NArg() > 0 {
-		return errUsage
-	}
-	return withDatabase(ctx, getenv, func(pool *postgres.Pool) error {
-		now, err := pool.OutboxNow(ctx) // the database's clock stamped them
-		if err != nil {
-			return fmt.Errorf("read the database's clock: %w", err)
-		}
-		n, err := outbox.Replay(ctx, pool, now.Add(-*since))
-		_, _ = fmt.Fprintf(stdout, "%d events will be sent again by the relays that run\n", n)
-		return err
+	return cli.withDatabase(ctx, func(pool *postgres.Pool) error {
+		return pool.InTx(ctx, func(q *db.Queries) error { return printNewKey(ctx, q, args[0], cli.stdout) })
 	})
 }
 
-func createTenant(ctx context.Context, pool *postgres.Pool, name string, stdout io.Writer) error {
-	secret := make([]byte, 32)
-	_, _ = rand.Read(secret) // never fails
-	id := payments.NewTenantID()
-	return pool.InTx(ctx, func(q *db.Queries) error {
-		if err := q.TenantCreate(ctx, db.TenantCreateParams{ID: id, Name: name, FingerprintSecret: secret}); err != nil {
-			return fmt.Errorf("create the tenant: %w", err)
-		}
-		return printNewKey(ctx, q, id, stdout)
-	})
-}
-
+// printNewKey prints the only copy of the key: the database has its hash.
 func printNewKey(ctx context.Context, q *db.Queries, tenantID string, stdout io.Writer) error {
 	key, hash, hint := httpapi.NewAPIKey(tenantID)
 	if err := q.APIKeyCreate(ctx, db.APIKeyCreateParams{TenantID: tenantID, KeyHash: hash, Hint: hint}); err != nil {
@@ -160,9 +124,42 @@ func printNewKey(ctx context.Context, q *db.Queries, tenantID string, stdout io.
 	}{tenantID, key})
 }
 
+func tenantKeyRevoke(ctx context.Context, cli cli, args []string) error {
+	if len(args) != 2 {
+		return errUsage
+	}
+	tenantID, hint := args[0], args[1]
+	return cli.withDatabase(ctx, func(pool *postgres.Pool) error {
+		n, err := pool.APIKeyRevoke(ctx, db.APIKeyRevokeParams{TenantID: tenantID, Hint: hint})
+		if err == nil && n == 0 { // a typing error must not pass for a revocation
+			return fmt.Errorf("the tenant has no active key that ends in %q", hint)
+		}
+		return err
+	})
+}
+
+// relayReplay marks published events as unpublished, for a broker that lost its log. Running relays send them.
+func relayReplay(ctx context.Context, cli cli, args []string) error {
+	flags := flag.NewFlagSet("relay replay", flag.ContinueOnError)
+	flags.SetOutput(cli.stderr)
+	since := flags.Duration("since", 0, "events published in this time until now, such as 2h")
+	if err := flags.Parse(args); err != nil || *since <= 0 || flags.NArg() > 0 {
+		return errUsage
+	}
+	return cli.withDatabase(ctx, func(pool *postgres.Pool) error {
+		now, err := pool.OutboxNow(ctx) // published_at is of the database's clock
+		if err != nil {
+			return fmt.Errorf("read the database's clock: %w", err)
+		}
+		n, err := outbox.Replay(ctx, pool, now.Add(-*since))
+		_, _ = fmt.Fprintf(cli.stdout, "%d events will be sent again by the running relays\n", n)
+		return err
+	})
+}
+
 // healthcheck is for containers, whose image has no curl.
-func healthcheck(ctx context.Context, getenv func(string) string) error {
-	e := environment{getenv: getenv}
+func healthcheck(ctx context.Context, cli cli, _ []string) error {
+	e := environment{getenv: cli.getenv}
 	_, port, err := net.SplitHostPort(e.address("HTTP_ADDR", ":8080"))
 	if err != nil {
 		return e.err
@@ -175,11 +172,11 @@ func healthcheck(ctx context.Context, getenv func(string) string) error {
 	}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return err
+		return fmt.Errorf("cannot connect to the service: %w", err)
 	}
 	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("not ready: status %d", res.StatusCode)
+		return fmt.Errorf("the service is not ready: status %d", res.StatusCode)
 	}
 	return nil
 }

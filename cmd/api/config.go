@@ -10,19 +10,18 @@ import (
 	"strings"
 	"time"
 
-	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/stripe"
 )
 
-// config is every setting of the service, read once. Its defaults run the
-// service as it is meant to be run; what has no default is required.
+// config is every setting of the service, read once. The defaults are those of production; a setting without a default is
+// required. A part reads its own settings (part.read).
 type config struct {
 	DatabaseURL          string
 	HTTPAddr             string
 	AdminAddr            string
-	AdminToken           string // lets people into the operator's page, and lets them act; empty: it is read-only
 	StripeSecretKey      string
 	StripeAPIBase        string   // empty: Stripe's own
-	StripeWebhookSecrets []string // several while one is being rolled
+	StripeWebhookSecrets []string // several while one is being rotated
 	StripeTimeout        time.Duration
 	StripeRPS            float64
 	RateLimitRPS         float64
@@ -30,35 +29,31 @@ type config struct {
 	IdempotencyLease     time.Duration
 	IdempotencyRetention time.Duration
 	ActionTimeout        time.Duration
-	NotifyPrivate        bool // deliver tenants' webhooks to private addresses too: for development
 	AutoMigrate          bool
-	GroupCommit          bool // payments of several requests share commits
+	GroupCommit          bool // concurrent payments share commits
 	LogLevel             slog.Level
 	LogFormat            string
-	OTLPEndpoint         string // a collector of OpenTelemetry's; empty: no tracing
-	TracesEndpoint       string // for traces alone, with its path; wins over the former
-	TracesDisabled       bool
+
+	parts []partSettings // of allParts, in their order
 }
 
-// requestBudget is how many attempts at Stripe one request may take: the
-// creation of an intent, its confirm, and a look.
+// requestBudget is how many calls to Stripe one request may make in sequence: create an intent, confirm it, read it.
 const requestBudget = 3
 
-// within is the time one run of an operation gets: a little less than what a
-// client is promised, and so less than the lease.
+// within is the time that one run of an operation gets: a little less than the documented limit of a request, and so less
+// than the lease, or a holder could still work when its lease has ended.
 func (c config) within() time.Duration {
 	return requestBudget*c.StripeTimeout - min(c.StripeTimeout/4, time.Second)
 }
 
-// readConfig reads the environment. An error names the variable and what is
-// wrong with it, and never its value, which may be a secret.
+// readConfig reads the environment. An error names the variable and says what its value must be. It never contains the
+// value, which may be a secret.
 func readConfig(getenv func(string) string) (config, error) {
 	e := environment{getenv: getenv}
 	c := config{
 		DatabaseURL:          e.required("DATABASE_URL", "postgres://user:password@host:port/database"),
 		HTTPAddr:             e.address("HTTP_ADDR", ":8080"),
 		AdminAddr:            e.address("ADMIN_ADDR", "127.0.0.1:8081"),
-		AdminToken:           e.token("ADMIN_TOKEN"),
 		StripeSecretKey:      e.stripeKey(),
 		StripeAPIBase:        e.baseURL("STRIPE_API_BASE"),
 		StripeWebhookSecrets: e.list("STRIPE_WEBHOOK_SECRET"),
@@ -69,24 +64,23 @@ func readConfig(getenv func(string) string) (config, error) {
 		IdempotencyLease:     e.duration("IDEMPOTENCY_LEASE", time.Minute),
 		IdempotencyRetention: e.duration("IDEMPOTENCY_RETENTION", 72*time.Hour),
 		ActionTimeout:        e.duration("ACTION_TIMEOUT", time.Hour),
-		NotifyPrivate:        e.boolean("NOTIFY_PRIVATE_ADDRESSES", false),
 		AutoMigrate:          e.boolean("AUTO_MIGRATE", false),
 		GroupCommit:          e.boolean("GROUP_COMMIT", true),
 		LogLevel:             e.logLevel(),
 		LogFormat:            e.oneOf("LOG_FORMAT", "json", "text"),
-		OTLPEndpoint:         e.baseURL("OTEL_EXPORTER_OTLP_ENDPOINT"),
-		TracesEndpoint:       e.baseURL("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
-		TracesDisabled:       e.boolean("OTEL_SDK_DISABLED", false),
 	}
-	e.oneOf("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf") // the only one that is spoken here
+	for _, p := range allParts {
+		c.parts = append(c.parts, p.read(&e))
+	}
 	if getenv("STRIPE_WEBHOOK_SECRET") != "" && len(c.StripeWebhookSecrets) == 0 {
-		e.fail("STRIPE_WEBHOOK_SECRET", "has no secret in it, only separators; unset it to take no webhooks")
+		e.fail("STRIPE_WEBHOOK_SECRET", "contains no secret, only separators; unset it to reject webhooks")
 	}
 	for _, secret := range c.StripeWebhookSecrets {
 		e.secret("STRIPE_WEBHOOK_SECRET", secret, "each secret must begin with whsec_", "whsec_")
 	}
 	if c.IdempotencyLease/requestBudget <= c.StripeTimeout { // divided, because a product of hours may overflow
-		e.fail("IDEMPOTENCY_LEASE", fmt.Sprintf("must exceed %d × STRIPE_TIMEOUT (%s), or a lease would end while its holder still works", requestBudget, c.StripeTimeout))
+		e.fail("IDEMPOTENCY_LEASE", fmt.Sprintf("must exceed %d × STRIPE_TIMEOUT (%s), or a lease could end while its holder "+
+			"still works", requestBudget, c.StripeTimeout))
 	}
 	if c.IdempotencyRetention <= c.IdempotencyLease {
 		e.fail("IDEMPOTENCY_RETENTION", fmt.Sprintf("must exceed IDEMPOTENCY_LEASE (%s)", c.IdempotencyLease))
@@ -94,11 +88,13 @@ func readConfig(getenv func(string) string) (config, error) {
 	return c, e.err
 }
 
-// readStripeConfig is what a command needs that only asks Stripe.
-func readStripeConfig(getenv func(string) string) (payments.StripeOptions, error) {
+// readStripeConfig reads the settings of a command that only reads from Stripe.
+func readStripeConfig(getenv func(string) string) (stripe.Options, error) {
 	e := environment{getenv: getenv}
-	o := payments.StripeOptions{SecretKey: e.stripeKey(), BaseURL: e.baseURL("STRIPE_API_BASE"), Timeout: e.stripeTimeout()}
-	o.Limits = payments.NewLimits(e.stripeRPS(), nil)
+	o := stripe.Options{
+		SecretKey: e.stripeKey(), BaseURL: e.baseURL("STRIPE_API_BASE"), Timeout: e.stripeTimeout(),
+	}
+	o.Limits = stripe.NewLimits(e.stripeRPS(), nil)
 	return o, e.err
 }
 
@@ -110,9 +106,8 @@ func (e *environment) stripeKey() string {
 	return key
 }
 
-// secret refuses a value that has none of the prefixes, and one that is not a
-// secret at all: a prefix alone, whose signatures anybody could make, or text
-// that no header can carry.
+// secret rejects a value without one of the prefixes; one that is only a prefix, whose signatures any attacker could make;
+// and text that cannot be sent in a header.
 func (e *environment) secret(name, value, wrong string, prefixes ...string) {
 	for _, prefix := range prefixes {
 		rest, ok := strings.CutPrefix(value, prefix)
@@ -120,7 +115,7 @@ func (e *environment) secret(name, value, wrong string, prefixes ...string) {
 			continue
 		}
 		if rest == "" || strings.ContainsFunc(rest, func(r rune) bool { return r <= ' ' || r > '~' }) {
-			e.fail(name, "must go on after "+prefix+" with visible ASCII characters")
+			e.fail(name, "must have visible ASCII characters after "+prefix)
 		}
 		return
 	}
@@ -131,11 +126,11 @@ func (e *environment) stripeTimeout() time.Duration {
 	return e.duration("STRIPE_TIMEOUT", 15*time.Second)
 }
 
-// stripeRPS is by default what Stripe itself allows one endpoint.
+// stripeRPS defaults to Stripe's own limit for one endpoint.
 func (e *environment) stripeRPS() float64 { return e.rate("STRIPE_RPS", 25) }
 
-// environment reads variables and keeps the first thing that is wrong. A
-// variable that is set to nothing counts as not set.
+// environment reads variables and keeps the first error. An empty variable counts as unset, because Compose sets variables
+// that its own environment does not have to the empty string.
 type environment struct {
 	getenv func(string) string
 	err    error
@@ -162,16 +157,15 @@ func (e *environment) required(name, form string) string {
 	return v
 }
 
-// tokenMin is what cannot be guessed, one try a millisecond, by whoever reaches
-// the address.
+// tokenMin is a length that cannot be guessed at one attempt a millisecond.
 const tokenMin = 24
 
 func (e *environment) token(name string) string {
 	v := e.getenv(name)
 	if v != "" && len(v) < tokenMin {
-		e.fail(name, fmt.Sprintf("must have at least %d characters, such as those of openssl rand -hex 24", tokenMin))
+		e.fail(name, fmt.Sprintf("must have at least %d characters; generate it with openssl rand -hex 24", tokenMin))
 	}
-	if v != strings.TrimSpace(v) { // of a file, most likely; nobody could type it
+	if v != strings.TrimSpace(v) { // most likely the line break of a file, which a login form would remove
 		e.fail(name, "must not begin or end with white space")
 	}
 	return v
@@ -206,7 +200,7 @@ func (e *environment) rate(name string, otherwise float64) float64 {
 	}
 	n, err := strconv.ParseFloat(v, 64)
 	if err != nil || !(n >= 0 && n <= 1e6) {
-		e.fail(name, "must be a number of calls a second, or 0 for no limit")
+		e.fail(name, "must be a number a second, or 0 for no limit")
 		return otherwise
 	}
 	return n
@@ -249,25 +243,26 @@ func (e *environment) baseURL(name string) string {
 		return ""
 	}
 	u, err := url.Parse(v)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "" {
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" ||
+		u.RawQuery != "" || u.Fragment != "" {
 		e.fail(name, "must be an http or https URL, without a query")
 	}
-	return strings.TrimRight(v, "/") // a path follows, and begins with one
+	return strings.TrimRight(v, "/") // a path is appended, and begins with a slash
 }
 
-// logLevel is one of slog's four words, in capitals or not. slog itself also reads
-// sums, such as info+3.
+// logLevel is one of slog's four words, in any case. slog also reads sums such as info+3, which are rejected here: a
+// typing error must not change the level silently.
 func (e *environment) logLevel() (level slog.Level) {
 	v := e.text("LOG_LEVEL", "info")
 	if level.UnmarshalText([]byte(v)) != nil || strings.ContainsAny(v, "+-") {
-		e.fail("LOG_LEVEL", "must be info or debug or warn or error")
+		e.fail("LOG_LEVEL", "must be debug, info, warn or error")
 	}
 	return level
 }
 
 var errNoDatabaseURL = errors.New("DATABASE_URL is required: postgres://user:password@host:port/database")
 
-// LogValue is what is printed of the settings at the start. No secret is in it.
+// LogValue is the settings as they are printed at the start, without secrets.
 func (c config) LogValue() slog.Value {
 	base := c.StripeAPIBase
 	if base == "" {
@@ -277,15 +272,24 @@ func (c config) LogValue() slog.Value {
 	if strings.HasPrefix(c.StripeSecretKey, "sk_test_") {
 		mode = "test"
 	}
-	return slog.GroupValue(
-		slog.String("http", c.HTTPAddr), slog.String("admin", c.AdminAddr), slog.Bool("operator_may_act", c.AdminToken != ""), slog.String("stripe", withoutUser(base)), slog.String("stripe_mode", mode),
-		slog.Int("webhook_secrets", len(c.StripeWebhookSecrets)), slog.Duration("stripe_timeout", c.StripeTimeout), slog.Float64("stripe_rps", c.StripeRPS),
-		slog.Float64("rate_limit_rps", c.RateLimitRPS), slog.String("broker", withoutUser(c.BrokerURL)), slog.Duration("lease", c.IdempotencyLease),
-		slog.Duration("retention", c.IdempotencyRetention), slog.Duration("action_timeout", c.ActionTimeout), slog.Bool("auto_migrate", c.AutoMigrate),
-		slog.String("traces", withoutUser(c.tracesURL())),
-	)
+	attrs := []slog.Attr{
+		slog.String("http", c.HTTPAddr), slog.String("admin", c.AdminAddr),
+		slog.String("stripe", withoutUser(base)), slog.String("stripe_mode", mode),
+		slog.Int("webhook_secrets", len(c.StripeWebhookSecrets)),
+		slog.Duration("stripe_timeout", c.StripeTimeout), slog.Float64("stripe_rps", c.StripeRPS),
+		slog.Float64("rate_limit_rps", c.RateLimitRPS), slog.String("broker", withoutUser(c.BrokerURL)),
+		slog.Duration("lease", c.IdempotencyLease), slog.Duration("retention", c.IdempotencyRetention),
+		slog.Duration("action_timeout", c.ActionTimeout), slog.Bool("auto_migrate", c.AutoMigrate),
+	}
+	for _, p := range c.parts {
+		if p, ok := p.(partLog); ok {
+			attrs = append(attrs, p.logAttrs()...)
+		}
+	}
+	return slog.GroupValue(attrs...)
 }
 
+// withoutUser removes the user and password of a URL.
 func withoutUser(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {

@@ -288,7 +288,7 @@ func TestKilledProcessIsHeardOf(t *testing.T) {
 		heard++
 		key, j := c.happen(w, api.Client)
 		w.ExpireLeases()
-		w.Exec(`UPDATE idempotency_keys SET resume_at = clock_timestamp() + interval '1 hour' WHERE finished_at IS NULL`)
+		w.Exec(`UPDATE idempotency_keys SET next_attempt_at = clock_timestamp() + interval '1 hour' WHERE finished_at IS NULL`)
 		early, err := api.Completer.RunOnce(t.Context())
 		require.NoError(t, err)
 		require.Zero(t, early)

@@ -41,7 +41,7 @@ func TestHousekeeping(t *testing.T) {
 		p := w.Process()
 		w.Until("the order is paid here too", func() bool { return p.Get("/v1/orders/"+order).Get("status") == "paid" })
 		w.Until("the other is shown", func() bool { return p.Metric("payonce_money_drift_minor") == 1000 })
-		require.EqualValues(t, 1, p.Metric("payonce_reconciliation_findings_open"))
+		require.EqualValues(t, 1, p.Metric("payonce_discrepancies_open"))
 		require.Equal(t, 1, w.Sim.ChargeCount(order))
 		require.Contains(t, p.Log(), "a person must look")
 	})

@@ -1,5 +1,5 @@
-// Command api is the service: orders, payments and the loops that finish what a
-// request began. See the README for its subcommands and settings.
+// Command api is the service: orders, payments and the loops that finish what a request began. Run `api help` for its
+// commands; docs/operations.md has its settings.
 package main
 
 import (
@@ -13,20 +13,6 @@ import (
 	"syscall"
 )
 
-const usage = `usage: api [serve]                     run the service (the default)
-       api migrate [up|status]         apply the migrations, or list them
-       api tenant create NAME          make a tenant; prints its id and API key, once
-       api tenant key create TENANT    make another API key
-       api tenant key revoke TENANT HINT   revoke the keys that end in HINT
-       api audit [-since 48h] [-json]  ask every invariant, and compare with Stripe; exit 0 clean, 1 not, 2 could not
-       api tenant notify TENANT URL    send the tenant's events there; prints the signing secret, once
-       api relay replay -since 2h      send published events again, for a broker that lost its log
-       api healthcheck                 ask this machine's service whether it is ready
-`
-
-// errUsage says that the arguments were not understood. Exit status 2.
-var errUsage = errors.New("unknown command")
-
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -35,25 +21,32 @@ func main() {
 	os.Exit(code)
 }
 
+// Exit codes of every command. Those of audit are its own.
+const (
+	exitOK     = 0
+	exitFailed = 1 // an error of one line was printed
+	exitUsage  = 2 // the usage was printed
+)
+
 // run is main without the process: tests call it with port 0 and read what it prints.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
-	err := command(ctx, args, getenv, stdout, stderr)
+	err := dispatch(ctx, cli{getenv: getenv, stdout: stdout, stderr: stderr}, args)
 	var status exitStatus
 	switch {
 	case err == nil:
-		return 0
+		return exitOK
 	case errors.As(err, &status):
 		return int(status)
 	case errors.Is(err, errUsage):
-		_, _ = fmt.Fprint(stderr, usage)
-		return 2
+		_, _ = fmt.Fprint(stderr, usage())
+		return exitUsage
 	}
 	_, _ = fmt.Fprintf(stderr, "api: %s\n", oneLine(err))
-	return 1
+	return exitFailed
 }
 
-// oneLine is an error's text without its line breaks: the driver tells of every
-// address it tried on a line of its own.
+// oneLine is an error's text without line breaks: the driver reports each address that it tried on its own line, and a
+// log collector would take each for an entry.
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
 // exitStatus is an error whose message has been printed already.
@@ -61,30 +54,73 @@ type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
-func command(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
-	name, rest := "serve", args
-	if len(args) > 0 {
-		name, rest = args[0], args[1:]
+// errUsage means that the arguments are wrong: the usage is printed.
+var errUsage = errors.New("unknown command or wrong arguments")
+
+// cli is what a command gets from the process.
+type cli struct {
+	getenv         func(string) string
+	stdout, stderr io.Writer
+}
+
+// command is one command of the command line. Parts have their own (part.commands).
+type command struct {
+	name string // its words, such as "tenant key create"
+	args string // for the usage
+	help string // for the usage: what it does, in plain words
+	run  func(ctx context.Context, cli cli, args []string) error
+}
+
+// commands is every command, in the order of the usage.
+func commands() []command {
+	list := []command{
+		{"serve", "", "run the service; also without any command", serveCommand},
+		{"migrate", "[up|status|print]", "apply the migrations, list them, or print the schema", migrate},
+		{"tenant create", "NAME", "create a tenant; prints its id and API key, once", tenantCreate},
+		{"tenant key create", "TENANT", "create another API key; prints it, once", tenantKeyCreate},
+		{"tenant key revoke", "TENANT HINT", "revoke the tenant's keys that end in HINT", tenantKeyRevoke},
 	}
-	switch name {
-	case "serve":
-		if len(rest) > 0 {
-			return errUsage
+	for _, p := range allParts {
+		list = append(list, p.commands...)
+	}
+	return append(list,
+		command{"audit", "[-since 48h] [-json]", "check every invariant, and compare with Stripe; " +
+			"exit codes: 0 clean, 1 violations, 2 could not run", audit},
+		command{"relay replay", "-since 2h", "send published events again, for a broker that lost its log", relayReplay},
+		command{"healthcheck", "", "report whether the service on this machine is ready", healthcheck},
+		command{"help", "", "print this text", help},
+	)
+}
+
+// dispatch runs the command that the arguments begin with.
+func dispatch(ctx context.Context, cli cli, args []string) error {
+	if len(args) == 0 {
+		args = []string{"serve"}
+	}
+	switch args[0] {
+	case "-h", "-help", "--help":
+		args[0] = "help"
+	}
+	for _, c := range commands() {
+		words := strings.Fields(c.name)
+		if len(args) >= len(words) && strings.Join(args[:len(words)], " ") == c.name {
+			return c.run(ctx, cli, args[len(words):])
 		}
-		return serve(ctx, getenv, stderr)
-	case "migrate":
-		return migrate(ctx, rest, getenv, stdout)
-	case "tenant":
-		return tenant(ctx, rest, getenv, stdout)
-	case "audit":
-		return audit(ctx, rest, getenv, stdout, stderr)
-	case "relay":
-		return relay(ctx, rest, getenv, stdout, stderr)
-	case "healthcheck":
-		return healthcheck(ctx, getenv)
-	case "help", "-h", "-help", "--help":
-		_, _ = fmt.Fprint(stdout, usage)
-		return nil
 	}
 	return errUsage
+}
+
+func usage() string {
+	var b strings.Builder
+	b.WriteString("usage: api COMMAND\n\n")
+	for _, c := range commands() {
+		fmt.Fprintf(&b, "  %-32s %s\n", strings.TrimSpace(c.name+" "+c.args), c.help)
+	}
+	b.WriteString("\nSettings are environment variables; .env.example lists them.\n")
+	return b.String()
+}
+
+func help(_ context.Context, cli cli, _ []string) error {
+	_, err := io.WriteString(cli.stdout, usage())
+	return err
 }

@@ -36,7 +36,7 @@ func (takesAll) Consume(ctx context.Context, _ string, _ broker.Handler) error {
 func (takesAll) Close() error { return nil }
 
 // wired is the service as serve wires it, of which nothing runs yet.
-func wired(t *testing.T, w *world.World, events broker.Broker, change map[string]string) parts {
+func wired(t *testing.T, w *world.World, events broker.Broker, change map[string]string) *service {
 	t.Helper()
 	c, err := readConfig(func(name string) string {
 		if value, ok := change[name]; ok {
@@ -48,13 +48,18 @@ func wired(t *testing.T, w *world.World, events broker.Broker, change map[string
 	pool, err := postgres.Open(t.Context(), w.URL, postgres.Options{})
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
-	return wire(c, pool, events, prometheus.NewRegistry(), slog.New(slog.DiscardHandler), nil, nil)
+	s, err := wire(t.Context(), resources{
+		config: c, pool: pool, events: events, metrics: prometheus.NewRegistry(), log: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	t.Cleanup(s.close)
+	return s
 }
 
 // relaying runs the relay's loop as it is listed, but for what a test changes.
-func relaying(t *testing.T, p parts, change func(*loop)) {
+func relaying(t *testing.T, p *service, change func(*loop)) {
 	t.Helper()
-	list := p.loops()
+	list := slices.Clone(p.loops)
 	i := slices.IndexFunc(list, func(l loop) bool { return l.name == "relay" })
 	require.NotEqual(t, -1, i, "no loop is called relay")
 	change(&list[i])

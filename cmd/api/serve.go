@@ -18,20 +18,24 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"example.com/payonce/internal/broker"
-	"example.com/payonce/internal/operator"
 	"example.com/payonce/internal/postgres"
 )
 
-// gcPercent is four times Go's default. A few megabytes are alive at any time, so
-// at ten thousand requests a second the default collects dozens of times a second
-// and takes a fifth of a replay's processor time, to save twenty megabytes. With an
-// embedded broker more is alive, and the default is right.
+// gcPercent is four times Go's default. The live heap is a few megabytes, so at ten thousand requests a second the default
+// would collect dozens of times a second and take a fifth of a replay's processor time, to save twenty megabytes. With an
+// embedded broker the heap is larger, and the default is right.
 const gcPercent = 400
 
-// drain is how long what is in flight may take to finish when the process is told
-// to stop: the requests, and beside them the items of the loops. Orchestrators
-// kill after 30 seconds.
+// drain is how long requests and items of the loops get to finish when the process is stopped. Orchestrators kill after 30
+// seconds.
 const drain = 25 * time.Second
+
+func serveCommand(ctx context.Context, cli cli, args []string) error {
+	if len(args) > 0 {
+		return errUsage
+	}
+	return serve(ctx, cli.getenv, cli.stderr)
+}
 
 // serve runs the service until ctx ends.
 func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) error {
@@ -63,7 +67,13 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 	}
 	defer flush()
 	metrics := newMetrics(pool)
-	p := wire(c, pool, events, metrics, log, tracer, boundary(getenv))
+	s, err := wire(ctx, resources{
+		config: c, pool: pool, events: events, metrics: metrics, log: log, tracer: tracer, fault: boundary(getenv),
+	})
+	defer s.close()
+	if err != nil {
+		return err
+	}
 
 	public, err := listen(ctx, "HTTP_ADDR", c.HTTPAddr)
 	if err != nil {
@@ -73,24 +83,18 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 	if err != nil {
 		return errors.Join(err, public.Close())
 	}
-	page, closePage, err := operatorPage(ctx, c, p, log)
-	if err != nil {
-		return errors.Join(err, public.Close(), private.Close())
-	}
-	defer closePage()
-	admin := &http.Server{Handler: adminHandler(metrics, page), ReadHeaderTimeout: 5 * time.Second}
-	go func() { _ = admin.Serve(private) }() // Ends with Close below; that it ends is no news.
+	admin := &http.Server{Handler: adminHandler(metrics, s.pages), ReadHeaderTimeout: 5 * time.Second}
+	go func() { _ = admin.Serve(private) }() // Its error is that of the Close below.
 	defer func() { _ = admin.Close() }()
 
 	loopsCtx, stopLoops := context.WithCancel(ctx)
 	defer stopLoops()
-	wait := start(loopsCtx, log, newLoopMetrics(metrics), drain, p.loops()...)
+	wait := start(loopsCtx, log, newLoopMetrics(metrics), drain, s.loops...)
 	log.Info("serving", "addr", public.Addr().String(), "admin_addr", private.Addr().String(), "config", c)
 
-	// Stopping: no new requests and no new turns of the loops; what is in flight
-	// finishes, or is cut off when its time is up; then the broker and the pool
-	// close. None of it is needed for correctness; SIGKILL is the design case.
-	err = p.api.Run(ctx, public)
+	// Shutdown: no new requests and no new iterations of the loops; requests and items in flight finish, or are cut off
+	// after drain; then the broker and the pool are closed. Correctness needs none of that: SIGKILL is the design case.
+	err = s.api.Run(ctx, public)
 	stopLoops()
 	wait()
 	log.Info("stopped")
@@ -123,7 +127,7 @@ func newLogger(c config, w io.Writer) *slog.Logger {
 func listen(ctx context.Context, name, addr string) (net.Listener, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("%s cannot be listened on: %w", name, err)
+		return nil, fmt.Errorf("%s: cannot listen: %w", name, err)
 	}
 	return l, nil
 }
@@ -137,27 +141,18 @@ func newMetrics(pool *postgres.Pool) *prometheus.Registry {
 		"payonce_pool_connections_max":    func() float64 { return float64(pool.Stat().MaxConns()) },
 		"payonce_pool_waits_total":        func() float64 { return float64(pool.Stat().EmptyAcquireCount()) },
 	} {
-		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: "The pool of connections to PostgreSQL."}, value))
+		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: "Connection pool to PostgreSQL of this process: connections, and acquisitions that had to wait."}, value))
 	}
 	return r
 }
 
-// operatorPage has a pool of its own: the page must open while the service's is
-// exhausted, and must never be what exhausts it.
-func operatorPage(ctx context.Context, c config, p parts, log *slog.Logger) (page http.Handler, closePool func(), err error) {
-	pool, err := postgres.Open(ctx, c.DatabaseURL, postgres.Options{Name: "payonce operator", MaxConn: operator.Connections, Statement: operator.Statement})
-	if err != nil {
-		return nil, nil, fmt.Errorf("DATABASE_URL is %w", err)
-	}
-	return operator.New(operator.Options{Pool: pool, Payments: p.money, Token: c.AdminToken, Retention: c.IdempotencyRetention, Log: log}), pool.Close, nil
-}
-
-// adminHandler is for operators. It listens on loopback unless told otherwise.
-func adminHandler(metrics *prometheus.Registry, page http.Handler) http.Handler {
+// adminHandler is for operators: metrics, profiles and the pages of the parts. The first two have no password, so the
+// default address is on loopback.
+func adminHandler(metrics *prometheus.Registry, pages map[string]http.Handler) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/operator", page)
-	mux.Handle("/operator/", page)
-	mux.Handle("GET /{$}", http.RedirectHandler("/operator", http.StatusSeeOther))
+	for pattern, page := range pages {
+		mux.Handle(pattern, page)
+	}
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{EnableOpenMetrics: true}))
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)

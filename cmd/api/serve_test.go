@@ -76,7 +76,7 @@ func TestServeNamesTheAddressItCannotHave(t *testing.T) {
 		var out, errs bytes.Buffer
 		env := map[string]string{"DATABASE_URL": dsn, name: taken.Addr().String(), "BROKER_URL": "embedded:" + t.TempDir()}
 		require.Equal(t, 1, run(t.Context(), nil, settings(env), &out, &errs))
-		require.Contains(t, errs.String(), "api: "+name+" cannot be listened on")
+		require.Contains(t, errs.String(), "api: "+name+": cannot listen")
 	}
 }
 

@@ -55,11 +55,14 @@ func startTraced(t *testing.T) *traced {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = events.Close() })
 	metrics := prometheus.NewRegistry()
-	p := wire(c, pool, events, metrics, log, tracing.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(told))), nil)
-	server := httptest.NewServer(p.api.Handler())
+	s, err := wire(t.Context(), resources{config: c, pool: pool, events: events, metrics: metrics, log: log,
+		tracer: tracing.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(told)))})
+	require.NoError(t, err)
+	t.Cleanup(s.close)
+	server := httptest.NewServer(s.api.Handler())
 	t.Cleanup(server.Close)
 	ctx, stop := context.WithCancel(context.Background())
-	wait := start(ctx, log, newLoopMetrics(metrics), drain, p.loops()...)
+	wait := start(ctx, log, newLoopMetrics(metrics), drain, s.loops...)
 	t.Cleanup(func() {
 		stop()
 		wait()

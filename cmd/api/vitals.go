@@ -10,13 +10,12 @@ import (
 	"example.com/payonce/internal/postgres"
 )
 
-// vitalsWithin bounds a look at PostgreSQL's own statistics. A server that takes
-// longer is asked again later; its numbers stay as they were, and the loop's
-// metrics say since when.
+// vitalsWithin bounds the read of PostgreSQL's statistics. If a server takes longer, the gauges keep their values, and
+// payonce_loop_idle_seconds shows how old they are.
 const vitalsWithin = 5 * time.Second
 
-// vitals shows how PostgreSQL is doing. A loop of its own asks, never a scrape:
-// somebody who scrapes every second must not be what keeps the database busy.
+// vitals are gauges of PostgreSQL's own statistics. A loop reads them, and never a scrape: the load on the database must
+// not depend on how often, and by how many, the metrics are scraped.
 type vitals struct {
 	pool              *postgres.Pool
 	live, dead        *prometheus.GaugeVec
@@ -28,11 +27,11 @@ func newVitals(pool *postgres.Pool, r prometheus.Registerer) *vitals {
 	return &vitals{
 		pool: pool,
 		live: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_database_live_rows",
-			Help: "Rows of the tables that are written all the time, as PostgreSQL estimates them."}, []string{"table"}),
+			Help: "Live rows in the frequently updated tables, as estimated by PostgreSQL."}, []string{"table"}),
 		dead: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_database_dead_rows",
-			Help: "Rows that wait for vacuum, in the tables that are written all the time."}, []string{"table"}),
+			Help: "Dead rows not yet vacuumed in the frequently updated tables, as estimated by PostgreSQL."}, []string{"table"}),
 		oldestTransaction: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_database_oldest_transaction_seconds",
-			Help: "Age of the oldest open transaction in the database, anybody's. While it is open no dead row can go."}),
+			Help: "Age of the oldest open transaction of any session. Vacuum cannot remove newer dead rows while it is open."}),
 	}
 }
 
@@ -40,14 +39,14 @@ func newVitals(pool *postgres.Pool, r prometheus.Registerer) *vitals {
 func (v *vitals) RunOnce(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, vitalsWithin)
 	defer cancel()
-	seen, err := v.pool.Vitals(ctx)
+	stats, err := v.pool.Vitals(ctx)
 	if err != nil {
 		return 0, err
 	}
-	for _, t := range seen.Tables {
+	for _, t := range stats.Tables {
 		v.live.WithLabelValues(t.Name).Set(float64(t.Live))
 		v.dead.WithLabelValues(t.Name).Set(float64(t.Dead))
 	}
-	v.oldestTransaction.Set(seen.OldestTransactionSeconds)
+	v.oldestTransaction.Set(stats.OldestTransactionSeconds)
 	return 0, nil
 }

@@ -76,32 +76,32 @@ func TestVitals(t *testing.T) {
 	})
 }
 
-// TestLoops: a loop that fails is not one that turns.
+// TestLoops: an iteration that fails does not count as completed.
 func TestLoops(t *testing.T) {
 	t.Parallel()
 	r := prometheus.NewRegistry()
 	m := newLoopMetrics(r)
 	turn := func(n int, err error) {
 		l := loop{name: "l", runOnce: func(context.Context) (int, error) { return n, err }}
-		l.once(t.Context(), slog.New(slog.DiscardHandler), m)
+		l.runIteration(t.Context(), slog.New(slog.DiscardHandler), m)
 	}
 	turn(3, nil)
 	require.EqualValues(t, 3, sample(t, r, "payonce_loop_items_total", "l"))
 	idle := func() float64 { return sample(t, r, "payonce_loop_idle_seconds", "l") }
 	require.Less(t, idle(), 10.0)
 
-	m.turns("l", time.Now().Add(-time.Hour))
+	m.complete("l", time.Now().Add(-time.Hour))
 	turn(1, errors.New("half of it"))
 	require.GreaterOrEqual(t, idle(), 3600.0)
 	require.EqualValues(t, 1, sample(t, r, "payonce_loop_failures_total", "l"))
 	require.EqualValues(t, 4, sample(t, r, "payonce_loop_items_total", "l"))
 
 	l := loop{name: "l", runOnce: func(context.Context) (int, error) { panic("oh") }}
-	l.once(t.Context(), slog.New(slog.DiscardHandler), m)
+	l.runIteration(t.Context(), slog.New(slog.DiscardHandler), m)
 	require.GreaterOrEqual(t, idle(), 3600.0)
 	require.EqualValues(t, 2, sample(t, r, "payonce_loop_failures_total", "l"))
 
 	subscribes := loop{name: "consumer", subscribes: true, runOnce: func(context.Context) (int, error) { return 0, nil }}
-	subscribes.once(t.Context(), slog.New(slog.DiscardHandler), m)
+	subscribes.runIteration(t.Context(), slog.New(slog.DiscardHandler), m)
 	require.GreaterOrEqual(t, idle(), 3600.0)
 }

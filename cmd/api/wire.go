@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,142 +11,190 @@ import (
 	"example.com/payonce/internal/broker"
 	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/inbox"
-	"example.com/payonce/internal/ledger"
-	"example.com/payonce/internal/notifier"
+	"example.com/payonce/internal/keyhistory"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/reconcile"
+	"example.com/payonce/internal/stripe"
 	"example.com/payonce/internal/tracing"
 )
 
-// Names of the consumers, at the broker and in the inbox. They are for ever: a
-// consumer of another name has seen nothing.
+// How often each loop polls when it found nothing to do. Most are woken earlier.
 const (
-	ledgerConsumer   = "ledger"
-	notifierConsumer = "notifier"
-)
-
-// How often each loop looks when there was nothing to do. Most are woken before.
-const (
-	completers    = 8                      // Each takes a few claims at a time; one that waits for Stripe holds up only its own.
+	completers    = 8                      // Each runs a few claims at a time; one that waits for Stripe delays only its own.
 	completeEvery = 500 * time.Millisecond // How late an abandoned payment may be noticed.
-	inboxEvery    = 500 * time.Millisecond // How late a webhook may be noticed that another process took in.
-	relayLease    = 10 * time.Second       // How long the events of a process that died wait, if a claim would not wait for less.
-	relayEvery    = 250 * time.Millisecond // How late an event may be noticed whose process died after its commit.
-	notifyEvery   = time.Second
-	consumeAgain  = 5 * time.Second // When a broker has refused to deliver.
-	reserveEvery  = 10 * time.Second
+	inboxEvery    = 500 * time.Millisecond // How late a webhook may be noticed that another process received.
+	relayLease    = 10 * time.Second       // How long a crashed process's events wait, unless a claim waits for less.
+	relayEvery    = 250 * time.Millisecond // How late an event may be noticed whose process crashed after the commit.
+	consumeAgain  = 5 * time.Second        // After the broker refused to deliver.
 	reapEvery     = time.Minute
 
-	reconcileEvery = 5 * time.Second // How late a window may be noticed that is due; the windows have periods of their own.
+	reconcileEvery = 5 * time.Second // How late a window may be noticed that is due; windows have their own periods.
 	measureEvery   = 10 * time.Second
 )
 
-// parts is the service, wired and not yet running.
-type parts struct {
-	api       *httpapi.Server
-	completer *idempotency.Completer
-	money     *payments.Service
-	inbox     *inbox.Processor
-	relay     *outbox.Relay
-	notifier  *notifier.Notifier
-	broker    broker.Broker
-	consumers []*inbox.Consumer
-	applied   func(consumer, eventType string) // nil, but in builds that crash on purpose
-	reapers   []reaper
+// resources is what the process has opened before it wires the service.
+type resources struct {
+	config  config
+	pool    *postgres.Pool
+	events  broker.Broker
+	metrics *prometheus.Registry
+	log     *slog.Logger
+	tracer  *tracing.Tracer // nil: off
 
-	reconciler *payments.Reconciler
-	vitals     *vitals
+	// fault is called at every recovery point and after every consumed event. Nil except in builds that crash on purpose.
+	fault func(operation, recoveryPoint string)
 }
 
-type reaper struct {
-	name    string
-	every   time.Duration
-	runOnce func(context.Context) (int, error)
+// service is everything wired and nothing running. A part adds to the fields of the second block.
+type service struct {
+	resources
+	keys     *idempotency.Store
+	gateway  payments.Gateway
+	payments *payments.Service
+	history  *keyhistory.Reader
+	relay    *outbox.Relay
+	inbox    *inbox.Processor
+	received *inbox.Metrics
+	api      *httpapi.Server
+
+	paths      ids.Paths                        // where the API shows what keys made, by kind of id
+	describe   map[string]keyhistory.Describe   // what the keys of operations made that are not payments' own
+	operations map[string]idempotency.Operation // what a request can start and the completer can finish, by name
+	handlers   map[string]inbox.Handler         // what applies stored events, by consumer
+	http       httpapi.Options                  // of the API
+	pages      map[string]http.Handler          // of the admin address, by pattern
+	loops      []loop
+	closers    []func()
 }
 
-// wire makes the parts and gives each what it needs. Nothing starts here.
-func wire(c config, pool *postgres.Pool, events broker.Broker, metrics *prometheus.Registry, log *slog.Logger, tracer *tracing.Tracer, fault func(operation, recoveryPoint string)) parts {
-	p := parts{broker: events, applied: fault}
-	p.relay = outbox.NewRelay(pool, events, outbox.RelayOptions{Lease: min(relayLease, c.IdempotencyLease), Metrics: outbox.NewMetrics(metrics), Log: log, Tracer: tracer})
-	keys := idempotency.NewStore(pool, idempotency.Options{
-		Lease: c.IdempotencyLease, Metrics: idempotency.NewMetrics(metrics), Log: log, Tracer: tracer,
+// wire makes the service. Nothing starts here. The caller closes it, also after an error.
+func wire(ctx context.Context, r resources) (*service, error) {
+	s := &service{resources: r, received: inbox.NewMetrics(r.metrics), pages: map[string]http.Handler{}, paths: payments.Paths(), describe: map[string]keyhistory.Describe{}}
+	s.wireKeys()
+	s.wirePayments()
+	for _, p := range s.config.parts {
+		if err := p.wire(ctx, s); err != nil {
+			return s, err
+		}
+	}
+	// Only now: each of these needs what every part has registered.
+	s.wireCompleter()
+	s.wireInbox()
+	s.wireAPI()
+	return s, nil
+}
+
+// wireKeys makes the outbox's relay and the table of keys.
+func (s *service) wireKeys() {
+	s.relay = outbox.NewRelay(s.pool, s.events, outbox.RelayOptions{
+		Lease:   min(relayLease, s.config.IdempotencyLease),
+		Metrics: outbox.NewMetrics(s.metrics), Log: s.log, Tracer: s.tracer,
+	})
+	s.loops = append(s.loops, loop{name: "relay", every: relayEvery, wake: s.relay.Woken(), runOnce: s.relay.RunOnce})
+	s.keys = idempotency.NewStore(s.pool, idempotency.Options{
+		Lease: s.config.IdempotencyLease, Metrics: idempotency.NewMetrics(s.metrics), Log: s.log, Tracer: s.tracer,
 		Boundary: func(operation, recoveryPoint string) {
-			p.relay.Wake() // Whatever was committed most likely came with an event.
-			if fault != nil {
-				fault(operation, recoveryPoint)
+			s.relay.Wake() // Most phases append an event.
+			if s.fault != nil {
+				s.fault(operation, recoveryPoint)
 			}
 		},
 	})
-	gateway := payments.NewStripe(payments.StripeOptions{
+	retention := s.config.IdempotencyRetention
+	s.reap("key reaper", min(reapEvery, max(retention/20, time.Second)), idempotency.NewReaper(s.keys, retention, 0).RunOnce)
+	s.reap("outbox reaper", reapEvery, outbox.NewReaper(s.pool, 0).RunOnce)
+}
+
+// wirePayments makes orders, payments and refunds, with what keeps them equal to Stripe, and begins the table of
+// operations: the API and the completer get the same table, so that the completer can finish whatever the API can start.
+func (s *service) wirePayments() {
+	c := s.config
+	s.gateway = stripe.New(stripe.Options{
 		SecretKey: c.StripeSecretKey, BaseURL: c.StripeAPIBase, Timeout: c.StripeTimeout,
-		Limits: payments.NewLimits(c.StripeRPS, metrics), Metrics: payments.NewStripeMetrics(metrics), Log: log,
+		Limits: stripe.NewLimits(c.StripeRPS, s.metrics), Metrics: stripe.NewMetrics(s.metrics), Log: s.log,
 	})
-	p.money = payments.New(pool, keys, gateway, httpapi.Answers{}, payments.Options{StripeTimeout: c.StripeTimeout, ActionTimeout: c.ActionTimeout, Metrics: payments.NewMetrics(metrics), Log: log})
-	operations := p.money.Operations() // One map for both: whatever the API can start, the completer can finish.
-	p.completer = idempotency.NewCompleter(keys, operations, c.within())
-
-	received := inbox.NewMetrics(metrics)
-	book, notify := ledger.Handler(), notifier.Handler()
-	p.consumers = []*inbox.Consumer{inbox.NewConsumer(pool, ledgerConsumer, book, received).Traced(tracer), inbox.NewConsumer(pool, notifierConsumer, notify, received).Traced(tracer)}
-	p.inbox = inbox.NewProcessor(pool, map[string]inbox.Handler{
-		payments.StripeEvents: p.money.WebhookHandler(), ledgerConsumer: book, notifierConsumer: notify,
-	}, inbox.ProcessorOptions{Lease: c.IdempotencyLease, Metrics: received, Log: log, Tracer: tracer})
-	p.notifier = notifier.New(pool, notifier.Options{AllowPrivate: c.NotifyPrivate, Metrics: notifier.NewMetrics(metrics), Log: log, Tracer: tracer})
-
-	p.reapers = []reaper{
-		{"key reaper", min(reapEvery, max(c.IdempotencyRetention/20, time.Second)), idempotency.NewReaper(keys, c.IdempotencyRetention, 0).RunOnce},
-		{"outbox reaper", reapEvery, outbox.NewReaper(pool, 0).RunOnce},
-		{"inbox reaper", reapEvery, inbox.NewReaper(pool, 0).RunOnce},
-		{"delivery reaper", reapEvery, notifier.NewReaper(pool, 0).RunOnce},
-	}
-	p.reconciler = payments.NewReconciler(p.money, payments.NewReconcilerMetrics(metrics)).Traced(tracer)
-	p.vitals = newVitals(pool, metrics)
-	p.api = httpapi.NewServer(httpapi.Options{
-		Pool: pool, Keys: keys, Operations: operations, Payments: p.money, Feed: outbox.NewFeed(pool), Within: c.within(), Drain: drain, RateLimit: c.RateLimitRPS,
-		Retention: c.IdempotencyRetention, Metrics: metrics, Log: log, Tracer: tracer,
-		WebhookSecrets: c.StripeWebhookSecrets, WebhookReceived: p.inbox.Wake,
+	s.payments = payments.New(s.pool, s.keys, s.gateway, httpapi.Answers{}, payments.Options{
+		StripeTimeout: c.StripeTimeout, ActionTimeout: c.ActionTimeout, Log: s.log, Registered: registered,
 	})
-	return p
+	s.operations = s.payments.Operations()
+	// A part adds to both maps before anything reads them.
+	s.history = keyhistory.New(s.pool, keyhistory.Options{Retention: c.IdempotencyRetention, Paths: s.paths, Operations: s.describe})
+	s.handlers = map[string]inbox.Handler{payments.StripeEvents: s.payments.WebhookHandler()}
+
+	reconciler := reconcile.New(s.pool, s.gateway, s.payments, reconcile.Options{
+		Metrics: reconcile.NewMetrics(s.metrics), Log: s.log,
+	}).Traced(s.tracer)
+	s.loops = append(s.loops,
+		loop{name: "reconciler", every: reconcileEvery, runOnce: reconciler.RunOnce},
+		loop{name: "gauges", every: measureEvery, runOnce: reconciler.Measure},
+		loop{name: "vitals", every: measureEvery, runOnce: newVitals(s.pool, s.metrics).RunOnce},
+	)
 }
 
-// loops is everything that runs beside the requests.
-func (p parts) loops() []loop {
-	list := []loop{
-		{name: "inbox", every: inboxEvery, wake: p.inbox.Woken(), runOnce: p.inbox.RunOnce},
-		{name: "relay", every: relayEvery, wake: p.relay.Woken(), runOnce: p.relay.RunOnce},
-		{name: "notifier", every: notifyEvery, runOnce: p.notifier.RunOnce},
-		{name: "reconciler", every: reconcileEvery, runOnce: p.reconciler.RunOnce},
-		{name: "gauges", every: measureEvery, runOnce: p.reconciler.Measure},
-		{name: "vitals", every: measureEvery, runOnce: p.vitals.RunOnce},
-		{name: "reservations", every: reserveEvery, runOnce: p.money.ExpireReservations},
-	}
+// wireCompleter makes the loops that finish abandoned work of any operation in the table.
+func (s *service) wireCompleter() {
+	completer := idempotency.NewCompleter(s.keys, s.operations, s.config.within())
 	for range completers {
-		list = append(list, loop{name: "completer", every: completeEvery, runOnce: p.completer.RunOnce})
+		s.loops = append(s.loops, loop{name: "completer", every: completeEvery, runOnce: completer.RunOnce})
 	}
-	for _, consumer := range p.consumers {
-		list = append(list, loop{name: "consumer " + consumer.Name(), every: consumeAgain, subscribes: true, runOnce: func(ctx context.Context) (int, error) {
-			return 0, p.broker.Consume(ctx, consumer.Name(), p.handle(consumer))
-		}})
-	}
-	for _, r := range p.reapers {
-		list = append(list, loop{name: r.name, every: r.every, runOnce: r.runOnce})
-	}
-	return list
 }
 
-// handle is a consumer as the broker calls it. Between its return and the
-// acknowledgement a process can die: that moment is part of the seam, too.
-func (p parts) handle(consumer *inbox.Consumer) broker.Handler {
-	if p.applied == nil {
+// wireInbox makes the loop that applies webhooks from Stripe, and messages that a consumer could not apply at once.
+func (s *service) wireInbox() {
+	s.inbox = inbox.NewProcessor(s.pool, s.handlers, inbox.ProcessorOptions{
+		Lease: s.config.IdempotencyLease, Metrics: s.received, Log: s.log, Tracer: s.tracer,
+	})
+	s.loops = append(s.loops, loop{name: "inbox", every: inboxEvery, wake: s.inbox.Woken(), runOnce: s.inbox.RunOnce})
+	s.reap("inbox reaper", reapEvery, inbox.NewReaper(s.pool, 0).RunOnce)
+}
+
+func (s *service) wireAPI() {
+	c, o := s.config, s.http
+	o.Pool, o.Keys, o.Operations, o.Payments, o.Feed = s.pool, s.keys, s.operations, s.payments, outbox.NewFeed(s.pool)
+	o.History, o.Paths = s.history, s.paths
+	o.Within, o.Drain, o.RateLimit, o.Retention = c.within(), drain, c.RateLimitRPS, c.IdempotencyRetention
+	o.Metrics, o.Log, o.Tracer = s.metrics, s.log, s.tracer
+	o.WebhookSecrets, o.WebhookReceived = c.StripeWebhookSecrets, s.inbox.Wake
+	s.api = httpapi.NewServer(o)
+}
+
+// consume subscribes a consumer to the broker. The name is for ever (see ledgerConsumer).
+func (s *service) consume(name string, h inbox.Handler) {
+	s.handlers[name] = h
+	consumer := inbox.NewConsumer(s.pool, name, h, s.received).Traced(s.tracer)
+	s.loops = append(s.loops, loop{
+		name: "consumer " + name, every: consumeAgain, subscribes: true,
+		runOnce: func(ctx context.Context) (int, error) { return 0, s.events.Consume(ctx, name, s.handle(consumer)) },
+	})
+}
+
+// reap adds a loop that deletes rows after their retention.
+func (s *service) reap(name string, every time.Duration, runOnce func(context.Context) (int, error)) {
+	s.loops = append(s.loops, loop{name: name, every: every, runOnce: runOnce})
+}
+
+// handle is a consumer as the broker calls it. A process may crash between the effect and the acknowledgement, so this
+// is one of the points at which a test crashes it.
+func (s *service) handle(consumer *inbox.Consumer) broker.Handler {
+	if s.fault == nil {
 		return consumer.Handle
 	}
 	return func(ctx context.Context, m inbox.Message) error {
 		err := consumer.Handle(ctx, m)
-		if err == nil && m.Deliveries <= 1 { // one that comes again may have been applied before
-			p.applied(consumer.Name(), m.Type)
+		if err == nil && m.Deliveries <= 1 { // a redelivered message may have been applied before
+			s.fault(consumer.Name(), m.Type)
 		}
 		return err
+	}
+}
+
+// close releases what the parts have opened.
+func (s *service) close() {
+	for _, closer := range s.closers {
+		closer()
 	}
 }

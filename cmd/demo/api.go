@@ -9,34 +9,42 @@ import (
 	"os/exec"
 	"path/filepath"
 	"time"
+
+	"example.com/payonce/testkit/process"
 )
 
 const (
 	apiPackage     = "example.com/payonce/cmd/api"
-	buildUnnoticed = 3 * time.Second // a build of what was built before takes one
+	slowBuildAfter = 3 * time.Second // with a warm build cache it takes one second
 )
 
-// findAPI returns the API's program: the one that was named, or one built from
-// source, with the crash points that the build tag faults adds, or, where there
-// is no source or no compiler, the one beside ours: so it is in the container.
+// findAPI returns the API's program: the one that -api names, or one built from
+// source. Where there is no source or no compiler, as in the container, it is the
+// one next to this program.
 func findAPI(ctx context.Context, named, dir string, out *printer) (string, error) {
 	if named != "" {
 		return filepath.Abs(named)
 	}
 	program := filepath.Join(dir, "api")
-	patience := time.AfterFunc(buildUnnoticed, func() { out.fact("API", "is being built; the first time, this takes a minute") })
-	defer patience.Stop()
-	said, err := exec.CommandContext(ctx, "go", "build", "-tags", "faults", "-o", program, apiPackage).CombinedOutput()
+	slow := time.AfterFunc(slowBuildAfter, func() {
+		out.fact("API", "is being built; the first time, this takes a minute")
+	})
+	defer slow.Stop()
+	// The tag adds the crash points that FAULT_AT names.
+	build := exec.CommandContext(ctx, "go", "build", "-tags", "faults", "-o", program, apiPackage)
+	output, err := build.CombinedOutput()
 	if err == nil || ctx.Err() != nil {
 		return program, ctx.Err()
 	}
 	if self, err := os.Executable(); err == nil {
-		beside := filepath.Join(filepath.Dir(self), "api")
-		if _, err := os.Stat(beside); err == nil {
-			return beside, nil
+		sibling := filepath.Join(filepath.Dir(self), "api")
+		if _, err := os.Stat(sibling); err == nil {
+			return sibling, nil
 		}
 	}
-	return "", fmt.Errorf("the API's program is not beside this one, not named with -api, and cannot be built (the demo runs in the repository's folder): %w\n%s", err, bytes.TrimSpace(said))
+	return "", fmt.Errorf("cannot build the API, and there is no program \"api\" next to this one;"+
+		" run the demo in the repository's folder, or name the API's program with -api: %w\n%s",
+		err, bytes.TrimSpace(output))
 }
 
 type tenant struct {
@@ -44,18 +52,34 @@ type tenant struct {
 	APIKey string `json:"api_key"`
 }
 
-// createTenant makes a tenant as an operator does.
+// createTenant uses the command that an operator would use.
 func createTenant(ctx context.Context, program, dsn string) (t tenant, err error) {
 	create := exec.CommandContext(ctx, program, "tenant", "create", "demo")
 	create.Env = []string{"DATABASE_URL=" + dsn}
-	var said bytes.Buffer
-	create.Stderr = &said
+	var stderr bytes.Buffer
+	create.Stderr = &stderr
 	out, err := create.Output()
 	if err != nil {
-		return t, fmt.Errorf("create a tenant: %w: %s", err, bytes.TrimSpace(said.Bytes()))
+		return t, fmt.Errorf("create a tenant: %w: %s", err, bytes.TrimSpace(stderr.Bytes()))
 	}
 	if err := json.Unmarshal(out, &t); err != nil {
 		return t, fmt.Errorf("create a tenant: %w", err)
 	}
 	return t, nil
+}
+
+// apiProcess is one of the API processes, A or B.
+type apiProcess struct {
+	process.API
+	endpoint
+}
+
+// start starts the process; a second time, at the same address, because the shop
+// and Stripe's webhooks keep using it.
+func (p *apiProcess) start(ctx context.Context, env ...string) error {
+	err := p.API.Start(ctx, env...)
+	if p.url != p.URL { // not written when unchanged: requests may be reading it
+		p.url = p.URL
+	}
+	return err
 }

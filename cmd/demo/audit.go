@@ -12,40 +12,43 @@ import (
 	"example.com/payonce/internal/postgres"
 )
 
-const auditPatience = 15 * time.Second // consumers may be a moment behind
+const auditTimeout = 15 * time.Second
 
-// auditUntilClean asks the service's own auditor, again for a while if something
-// offends: not everybody downstream has heard everything at once.
-func (s *system) auditUntilClean(ctx context.Context) finding {
-	for began := time.Now(); ; time.Sleep(4 * askAgain) {
-		checks, offenders, err := s.audit(ctx)
+// auditUntilClean runs the service's own audit, and repeats it for a while if it
+// finds violations: consumers may not have handled the last events yet.
+func (s *system) auditUntilClean(ctx context.Context) check {
+	for began := time.Now(); ; time.Sleep(4 * pollInterval) {
+		checks, violations, err := s.audit(ctx)
 		if err != nil {
-			offenders = []string{err.Error()}
+			violations = []string{err.Error()}
 		}
-		if len(offenders) == 0 || time.Since(began) > auditPatience || ctx.Err() != nil {
-			return finding{fmt.Sprintf("the service's own audit finds nothing, in %d checks", checks), offenders}
+		if len(violations) == 0 || time.Since(began) > auditTimeout || ctx.Err() != nil {
+			name := fmt.Sprintf("the service's own audit (api audit) finds no violations in %d checks", checks)
+			return check{name, violations}
 		}
 	}
 }
 
-// audit runs `api audit`, which also compares every object at Stripe with every
-// row here. Elsewhere we have no key to that Stripe, and ask the database only.
-func (s *system) audit(ctx context.Context) (checks int, offenders []string, err error) {
+// audit runs `api audit`, which also compares every object at Stripe with the
+// database. With -against the demo has no key for that Stripe, and runs only the
+// invariant queries.
+func (s *system) audit(ctx context.Context) (checks int, violations []string, err error) {
 	if len(s.processes) == 0 {
 		all, err := s.pool.Invariants(ctx)
 		for _, c := range all {
-			offenders = append(offenders, offending(c.ID, c.Name, c.Rows)...)
+			violations = append(violations, violationTexts(c.ID, c.Name, c.Rows)...)
 		}
-		return len(all), offenders, err
+		return len(all), violations, err
 	}
 	cmd := exec.CommandContext(ctx, s.processes[0].Program, "audit", "-json")
 	cmd.Env = s.processes[0].Env
-	var said bytes.Buffer
-	cmd.Stderr = &said
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	var exit *exec.ExitError
-	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) { // 1: something offends, and out says what
-		return 0, nil, fmt.Errorf("api audit: %w: %s", err, bytes.TrimSpace(said.Bytes()))
+	// Exit code 1 means violations, and they are in the output; 2 means it could not run.
+	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) {
+		return 0, nil, fmt.Errorf("api audit: %w: %s", err, bytes.TrimSpace(stderr.Bytes()))
 	}
 	var report struct {
 		Checks []struct {
@@ -57,14 +60,14 @@ func (s *system) audit(ctx context.Context) (checks int, offenders []string, err
 		return 0, nil, fmt.Errorf("api audit: %w", err)
 	}
 	for _, c := range report.Checks {
-		offenders = append(offenders, offending(c.ID, c.Name, c.Rows)...)
+		violations = append(violations, violationTexts(c.ID, c.Name, c.Rows)...)
 	}
-	return len(report.Checks), offenders, nil
+	return len(report.Checks), violations, nil
 }
 
-func offending(id, name string, rows []postgres.Violation) (out []string) {
+func violationTexts(id, name string, rows []postgres.Violation) (texts []string) {
 	for _, v := range rows {
-		out = append(out, fmt.Sprintf("%s %s: %s %s", id, name, v.Subject, v.Detail))
+		texts = append(texts, fmt.Sprintf("%s %s: %s %s", id, name, v.Subject, v.Detail))
 	}
-	return out
+	return texts
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // brokerRole as the first argument makes this program the broker: NATS with
-// JetStream, in a process of its own, so that it can be killed too.
+// JetStream. It is a separate process so that a scene can kill it.
 const brokerRole = "broker"
 
 func serveBroker(ctx context.Context, dir, addr string, stderr io.Writer) error {
@@ -31,7 +31,6 @@ func serveBroker(ctx context.Context, dir, addr string, stderr io.Writer) error 
 	return b.Close()
 }
 
-// brokerProcess is that process.
 type brokerProcess struct {
 	process.Child
 	dir, addr string
@@ -42,10 +41,13 @@ func newBroker(dir string, group *process.Group, logs *process.Log) (*brokerProc
 	if err != nil {
 		return nil, err
 	}
-	return &brokerProcess{dir: dir, Child: process.Child{Name: "broker", Program: self, Group: group, Log: logs, Env: []string{"TMPDIR=" + dir}}}, nil
+	return &brokerProcess{dir: dir, Child: process.Child{
+		Name: "broker", Program: self, Group: group, Log: logs, Env: []string{"TMPDIR=" + dir},
+	}}, nil
 }
 
-// start starts it where it was before, because its clients look for it there.
+// start starts the broker; a second time, at the same address, because its clients
+// reconnect to that.
 func (b *brokerProcess) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, process.ReadyWithin)
 	defer cancel()
@@ -57,76 +59,81 @@ func (b *brokerProcess) start(ctx context.Context) error {
 	return err
 }
 
-// url asks the broker to notice a dead consumer soon: nobody wants to wait for that.
+// url sets a short ack_wait, so that the scene that kills a consumer does not take
+// half a minute.
 func (b *brokerProcess) url() string { return "nats://" + b.addr + "?ack_wait=1s" }
 
-// audience listens to the broker as some service downstream would, and notes
-// what it hears for the first time.
-type audience struct {
+// subscriber is a consumer of the broker, like another service would be. It keeps
+// which version of which object arrived, each at its first delivery.
+type subscriber struct {
 	stop func()
 
-	mu    sync.Mutex
-	heard map[string][]int64 // by subject: the versions, in the order in which they first came
-	tell  func(inbox.Message)
+	mu       sync.Mutex
+	versions map[string][]int64 // by subject, in the order of their arrival
+	forward  func(inbox.Message)
 }
 
-func listen(url string) (*audience, error) {
+func subscribe(url string) (*subscriber, error) {
 	b, err := broker.Open(context.Background(), url, broker.Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	a := &audience{heard: map[string][]int64{}}
-	var listening sync.WaitGroup
-	listening.Go(func() { _ = b.Consume(ctx, "demo", a.hear) }) // what it misses, the audit of what was heard will say
-	a.stop = func() {
+	s := &subscriber{versions: map[string][]int64{}}
+	var consuming sync.WaitGroup
+	// An error needs no handling here: events that do not arrive fail the check at the end.
+	consuming.Go(func() { _ = b.Consume(ctx, "demo", s.handle) })
+	s.stop = func() {
 		cancel()
-		listening.Wait()
+		consuming.Wait()
 		_ = b.Close()
 	}
-	return a, nil
+	return s, nil
 }
 
-// tellInstead passes on what is heard from now on, and notes no more of it.
-func (a *audience) tellInstead(tell func(inbox.Message)) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.tell = tell
+// forwardTo passes every later event to a function instead of keeping its version:
+// the console may run for hours.
+func (s *subscriber) forwardTo(forward func(inbox.Message)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forward = forward
 }
 
-func (a *audience) hear(_ context.Context, m inbox.Message) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.tell != nil {
-		a.tell(m)
+func (s *subscriber) handle(_ context.Context, m inbox.Message) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.forward != nil {
+		s.forward(m)
 		return nil
 	}
-	if !slices.Contains(a.heard[m.Subject], m.Version) {
-		a.heard[m.Subject] = append(a.heard[m.Subject], m.Version)
+	if !slices.Contains(s.versions[m.Subject], m.Version) {
+		s.versions[m.Subject] = append(s.versions[m.Subject], m.Version)
 	}
 	return nil
 }
 
-// missing returns what an audience that should have heard the versions 1 to n of
-// each subject has not, or not in this order.
-func (a *audience) missing(want map[string]int64) (out []string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// missingVersions returns the subjects of which not all versions, 1 to the wanted
+// one, have arrived in order.
+func (s *subscriber) missingVersions(want map[string]int64) (out []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for subject, n := range want {
-		ordered := int64(len(a.heard[subject])) == n
-		for i, version := range a.heard[subject] {
+		ordered := int64(len(s.versions[subject])) == n
+		for i, version := range s.versions[subject] {
 			ordered = ordered && version == int64(i)+1
 		}
 		if !ordered {
-			out = append(out, fmt.Sprintf("of %s the versions 1 to %d were sent, and %v came", subject, n, a.heard[subject]))
+			out = append(out,
+				fmt.Sprintf("%s: versions 1 to %d were published, %v arrived", subject, n, s.versions[subject]))
 		}
 	}
 	return out
 }
 
-// awaitAudience waits until everything that was published has been heard.
-func (s *system) awaitAudience(ctx context.Context) []string {
-	rows, err := s.pool.Raw().Query(ctx, `SELECT aggregate_id, max(version) FROM outbox_events WHERE tenant_id = $1 GROUP BY aggregate_id`, s.tenant.ID)
+// waitForEvents waits until every event in the outbox has arrived at the subscriber.
+func (s *system) waitForEvents(ctx context.Context) []string {
+	rows, err := s.pool.Raw().Query(ctx,
+		`SELECT aggregate_id, max(version) FROM outbox_events WHERE tenant_id = $1 GROUP BY aggregate_id`, s.tenant.ID)
 	if err != nil {
 		return []string{err.Error()}
 	}
@@ -143,9 +150,10 @@ func (s *system) awaitAudience(ctx context.Context) []string {
 	if err := rows.Err(); err != nil {
 		return []string{err.Error()}
 	}
-	missing := s.audience.missing(want)
-	for began := time.Now(); len(missing) > 0 && time.Since(began) < patience && ctx.Err() == nil; time.Sleep(askAgain) {
-		missing = s.audience.missing(want)
+	missing := s.subscriber.missingVersions(want)
+	for began := time.Now(); len(missing) > 0 && time.Since(began) < waitTimeout && ctx.Err() == nil; {
+		time.Sleep(pollInterval)
+		missing = s.subscriber.missingVersions(want)
 	}
 	return missing
 }

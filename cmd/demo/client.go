@@ -13,35 +13,38 @@ import (
 	"time"
 )
 
-const answerWithin = 30 * time.Second
+const responseTimeout = 30 * time.Second
 
-// shop is a client of the API. It keeps every final answer it was given, because
-// what a client was told is a promise.
+// shop is a client of the API. It keeps the first final response to every key, to
+// check that a retry gets the same bytes and that the database still has them.
 type shop struct {
 	key  string
 	http *http.Client
 
-	mu       sync.Mutex
-	told     map[string]answer // by idempotency key: the first final answer
-	breaches []string          // where a later answer was another one
+	mu               sync.Mutex
+	finalResponses   map[string]response // by idempotency key
+	changedResponses []string            // keys with two different final responses
 }
 
 func newShop(apiKey string) *shop {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = 100
-	transport.DisableCompression = true // the bytes as they were stored
-	return &shop{key: apiKey, told: map[string]answer{}, http: &http.Client{Timeout: answerWithin, Transport: transport}}
+	transport.DisableCompression = true // so that bodies can be compared byte for byte
+	return &shop{
+		key: apiKey, finalResponses: map[string]response{},
+		http: &http.Client{Timeout: responseTimeout, Transport: transport},
+	}
 }
 
-// request is what is sent; a GET has no key and no body.
+// request is an HTTP request to the API; a GET has no key and no body.
 type request struct {
 	method, path, key, body string
 
-	patient bool // Prefer: wait, for a duplicate of a request that is in flight
+	preferWait bool // send Prefer: wait, so that a duplicate waits for the first instead of getting 409
 }
 
-// answer is what came back: err, if nothing did.
-type answer struct {
+// response is a response of the API, or the error if there was none.
+type response struct {
 	status int
 	header http.Header
 	body   []byte
@@ -49,13 +52,13 @@ type answer struct {
 	err    error
 }
 
-// send sends a request once. Go's client would resend some requests unasked,
-// those with an Idempotency-Key among them; without GetBody it cannot, and the
-// number of requests that we report is the number that were sent.
-func (s *shop) send(ctx context.Context, to *door, r request) answer {
+// send sends a request exactly once. Go's client resends some requests by itself,
+// also those with an Idempotency-Key. Without GetBody it cannot, so the number of
+// requests in the table is the number that was sent.
+func (s *shop) send(ctx context.Context, to *endpoint, r request) response {
 	req, err := http.NewRequestWithContext(ctx, r.method, to.url+r.path, strings.NewReader(r.body))
 	if err != nil {
-		return answer{err: err}
+		return response{err: err}
 	}
 	req.GetBody = nil
 	req.Header.Set("Authorization", "Bearer "+s.key)
@@ -65,64 +68,67 @@ func (s *shop) send(ctx context.Context, to *door, r request) answer {
 	if r.body != "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	if r.patient {
+	if r.preferWait {
 		req.Header.Set("Prefer", "wait=5")
 	}
 	began := time.Now()
 	res, err := s.http.Do(req)
 	if err != nil {
-		return answer{err: err, took: time.Since(began)}
+		return response{err: err, took: time.Since(began)}
 	}
 	defer func() { _ = res.Body.Close() }()
 	body, err := io.ReadAll(res.Body)
-	a := answer{status: res.StatusCode, header: res.Header, body: body, err: err, took: time.Since(began)}
-	s.remember(r, a)
+	a := response{status: res.StatusCode, header: res.Header, body: body, err: err, took: time.Since(began)}
+	s.recordFinal(r, a)
 	return a
 }
 
-// final reports whether an answer to a key is the last word on it.
-func (a answer) final() bool {
-	return a.err == nil && (a.status >= 200 && a.status < 300 && a.status != http.StatusAccepted || a.status == http.StatusPaymentRequired)
+// final reports whether every later response with this key must be the same.
+func (a response) final() bool {
+	ok := a.status >= 200 && a.status < 300 && a.status != http.StatusAccepted
+	return a.err == nil && (ok || a.status == http.StatusPaymentRequired)
 }
 
-// disown forgets what was told about keys.
-func (s *shop) disown(keys ...string) {
+// dropRecorded removes keys whose responses are no longer guaranteed.
+func (s *shop) dropRecorded(keys ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, key := range keys {
-		delete(s.told, key)
+		delete(s.finalResponses, key)
 	}
 }
 
-// mayChange reports whether the same request can have another answer later.
-func (a answer) mayChange() bool {
+// retryable reports whether a retry with the same key can get another response.
+func (a response) retryable() bool {
 	var problem struct{ Retryable bool }
-	_ = json.Unmarshal(a.body, &problem) // no problem, or none that may be retried
+	_ = json.Unmarshal(a.body, &problem) // a body that is no problem document is not retryable
 	return a.status == http.StatusAccepted || problem.Retryable
 }
 
-func (s *shop) remember(r request, a answer) {
+func (s *shop) recordFinal(r request, a response) {
 	if r.key == "" || !a.final() {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := strings.Trim(r.key, `"`)
-	first, known := s.told[key]
+	first, known := s.finalResponses[key]
 	switch {
 	case !known:
-		s.told[key] = a
-	case first.status != a.status || !bytes.Equal(first.body, a.body) || first.header.Get("Location") != a.header.Get("Location"):
-		s.breaches = append(s.breaches, fmt.Sprintf("key %s was answered %d %s, and later %d %s", key, first.status, first.body, a.status, a.body))
+		s.finalResponses[key] = a
+	case first.status != a.status || !bytes.Equal(first.body, a.body) ||
+		first.header.Get("Location") != a.header.Get("Location"):
+		s.changedResponses = append(s.changedResponses,
+			fmt.Sprintf("key %s: first %d %s, later %d %s", key, first.status, first.body, a.status, a.body))
 	}
 }
 
-// object is what the scenes read of the API's objects and problems. Members that
-// are null or absent are empty.
+// object has the members that the scenes read of the API's objects and problems.
+// Null or absent members are empty.
 type object struct {
 	ID          string
 	Object      string
-	Status      any    // a word; in a problem a number
+	Status      any    // a string in an object, a number in a problem
 	Code        string // of a problem
 	DeclineCode string `json:"decline_code"`
 	Stripe      struct {
@@ -132,63 +138,63 @@ type object struct {
 	}
 }
 
-func (a answer) object() (o object) {
-	_ = json.Unmarshal(a.body, &o) // what is no object shows nothing, and no expectation is met by it
+func (a response) object() (o object) {
+	_ = json.Unmarshal(a.body, &o) // what is no object runs nothing, and no expectation is met by it
 	return o
 }
 
-func (a answer) replayed() bool { return a.header.Get("Idempotent-Replayed") == "true" }
+func (a response) replayed() bool { return a.header.Get("Idempotent-Replayed") == "true" }
 
-// gist says it in a few words: "201 payment succeeded (replayed)".
-func (a answer) gist() string {
+// summary is a response without its request: "201 payment succeeded (replayed)".
+func (a response) summary() string {
 	if a.replayed() {
-		return a.what() + " (replayed)"
+		return a.describe() + " (replayed)"
 	}
-	return a.what()
+	return a.describe()
 }
 
-// String is what fits into a line that has the request already: "201 succeeded, replayed".
-func (a answer) String() string {
+// String is a response on the line of its request: "201 succeeded, replayed".
+func (a response) String() string {
 	if a.err != nil {
-		return a.what()
+		return a.describe()
 	}
 	o := a.object()
-	said := fmt.Sprint(a.status)
+	text := fmt.Sprint(a.status)
 	switch {
 	case o.Code != "":
-		said += " " + o.Code
+		text += " " + o.Code
 	case o.Object != "":
-		said += fmt.Sprintf(" %v", o.Status)
+		text += fmt.Sprintf(" %v", o.Status)
 	}
 	if a.replayed() {
-		said += ", replayed"
+		text += ", replayed"
 	}
 	if v := a.header.Get("Retry-After"); v != "" {
-		said += ", Retry-After: " + v
+		text += ", Retry-After: " + v
 	}
-	return said
+	return text
 }
 
-func (a answer) what() string {
+func (a response) describe() string {
 	if a.err != nil {
-		return "no answer: " + rootOf(a.err)
+		return "no response: " + rootCause(a.err)
 	}
-	o, what := a.object(), ""
+	o, text := a.object(), ""
 	switch {
 	case o.Code != "":
-		what = o.Code
+		text = o.Code
 		if o.DeclineCode != "" {
-			what += " (" + o.DeclineCode + ")"
+			text += " (" + o.DeclineCode + ")"
 		}
 	case o.Object != "":
-		what = fmt.Sprintf("%s %v", o.Object, o.Status)
+		text = fmt.Sprintf("%s %v", o.Object, o.Status)
 	}
-	return strings.TrimSpace(fmt.Sprintf("%d %s", a.status, what))
+	return strings.TrimSpace(fmt.Sprintf("%d %s", a.status, text))
 }
 
-// rootOf is the last part of an error's story: the address and the method stand
-// on the same line already.
-func rootOf(err error) string {
+// rootCause drops what wraps an error: the address and the method are already on
+// the same line.
+func rootCause(err error) string {
 	for errors.Unwrap(err) != nil {
 		err = errors.Unwrap(err)
 	}

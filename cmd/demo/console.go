@@ -14,47 +14,50 @@ import (
 )
 
 const (
-	actionsMax   = 3                // at once
-	actionWithin = 45 * time.Second // and then it is given up, with everything put right again
-	deadFor      = 12 * time.Second // how long a killed process stays dead, for somebody to press buttons meanwhile
-	cutFor       = 3 * time.Second
+	maxActions     = 3                // at once: more would only wait for each other
+	actionTimeout  = 45 * time.Second // then the action is cancelled, and what it broke is repaired
+	restartAfter   = 12 * time.Second // long enough to press other buttons while process A is killed
+	outageDuration = 3 * time.Second
 )
 
-// console is a page with buttons, on which anybody can break the system and watch
-// the number that does not move. It has a timeline, and everything on it comes
-// from whoever knows: answers from the shop, claims from the database, charges
-// from Stripe's books, events from the broker.
+// console is the page with the buttons. Each line of its timeline comes from the
+// part that it is about: responses from the shop, claims from the database, charges
+// from Stripe's records, events from the broker.
 type console struct {
 	*system
 	board   *board
+	source  *sourceTree // nil: the source code is not on this machine
 	url     string
 	closing chan struct{}
 	readers atomic.Int64
-	ctx     context.Context // ends with the console
+	ctx     context.Context // cancelled when the console closes
 	working sync.WaitGroup
 
-	mu      sync.Mutex
-	running map[string]bool
-	last    *story            // that bought something, to ask again
-	revive  chan struct{}     // not nil: A is dead, and closing it starts A now
-	alone   bool              // one of those actions is under way that tolerate no other of their kind
-	stories map[string]*story // by key and by the ids of their objects: whose timeline a fact belongs to
-	order   []string          // of stories, the oldest first
-	trails  map[string]int    // by key: how much of its trail is on the timeline
-	looking sync.Mutex        // one look at a time
-	effects int64             // read so far of Stripe's books
+	mu          sync.Mutex
+	running     map[string]bool       // by the action's name
+	lastRun     *actionRun            // the last that created an order, for the button "retry"
+	restartNow  chan struct{}         // not nil while A is killed; closing it restarts A at once
+	exclusive   bool                  // whether an exclusive action is running
+	runs        map[string]*actionRun // by key and by order, to find the run that a fact belongs to
+	runKeys     []string              // the keys of runs, oldest first
+	historyRead map[string]int        // by idempotency key: how many lines of its history the timeline has
+	refreshing  sync.Mutex            // held during a refresh: two at once would show facts twice
+	effects     int64                 // sequence number of the last effect read from Stripe
 }
 
-// openConsole serves the page, at first without its buttons.
+// openConsole serves the page. Its buttons are disabled until enableButtons,
+// because the scenes kill processes too.
 func (s *system) openConsole(ctx context.Context, out *printer) error {
 	c := &console{
-		system: s, board: newBoard(), closing: make(chan struct{}),
-		running: map[string]bool{}, stories: map[string]*story{}, trails: map[string]int{},
+		system: s, board: newBoard(), source: findSourceTree(), closing: make(chan struct{}),
+		running: map[string]bool{}, runs: map[string]*actionRun{}, historyRead: map[string]int{},
 	}
 	var cancel context.CancelFunc
 	c.ctx, cancel = context.WithCancel(ctx)
-	c.standing(stateUp)
-	c.board.change(func(now *standing) { now.Run = s.nonce })
+	c.showProcesses(stateUp)
+	c.board.update(func(now *pageState) {
+		now.Run, now.Docs, now.Operator, now.Source = s.nonce, s.docsURL(), s.operatorURL(), c.source != nil
+	})
 	var err error
 	if c.url, err = s.Listen(c.handler()); err != nil {
 		cancel()
@@ -64,22 +67,23 @@ func (s *system) openConsole(ctx context.Context, out *printer) error {
 	s.console = c
 	s.Later(func() error {
 		close(c.closing)
-		c.mu.Lock() // nothing begins any more
+		c.mu.Lock() // so that no action starts after the cancellation
 		cancel()
 		c.mu.Unlock()
-		c.working.Wait() // each puts right what it broke
+		c.working.Wait() // each action repairs what it broke
 		return nil
 	})
 	return nil
 }
 
-// playing says which scene is on, before the buttons work.
-func (c *console) playing(number int, title string) {
-	c.board.change(func(s *standing) { s.Scene = fmt.Sprintf("Scene %d: %s", number, title) })
+// showScene shows which scene is being played, while the buttons are disabled.
+func (c *console) showScene(number int, title string) {
+	c.board.update(func(s *pageState) { s.Scene = fmt.Sprintf("Scene %d: %s", number, title) })
 }
 
-// ready hands the system over to the buttons.
-func (c *console) ready() error {
+// enableButtons is called when the scenes have been played. Their charges and
+// events are not the console's: it counts from here on.
+func (c *console) enableButtons() error {
 	effects, err := c.stripe.effects(c.ctx)
 	if err != nil {
 		return err
@@ -87,159 +91,164 @@ func (c *console) ready() error {
 	if n := len(effects); n > 0 {
 		c.effects = effects[n-1].Seq
 	}
-	c.audience.tellInstead(c.hear)
+	c.subscriber.forwardTo(c.showEvent)
 	c.working.Go(c.watch)
-	c.standing(stateUp)
-	c.board.change(func(s *standing) { s.Ready, s.Scene = true, "" })
+	c.showProcesses(stateUp)
+	c.board.update(func(s *pageState) {
+		s.Ready, s.Scene, s.Operator = true, "", c.operatorURL() // a scene may have restarted B
+	})
 	return nil
 }
 
-// begin starts an action, or says why not.
-func (c *console) begin(name string) *refusal {
-	if name == "start" { // the process that is dead
-		c.hurry()
+// startAction runs the action of a button, or returns why it cannot.
+func (c *console) startAction(name string) *refusedAction {
+	if name == "start" { // the small button beside a killed process
+		c.startANow()
 		return nil
 	}
 	i := slices.IndexFunc(actions, func(a action) bool { return a.Name == name })
 	if i < 0 {
-		return &refusal{http.StatusNotFound, "there is no such button"}
+		return &refusedAction{http.StatusNotFound, "no such button"}
 	}
 	a := actions[i]
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case !c.board.standing().Ready:
-		return &refusal{http.StatusConflict, "the demo is still playing on the terminal"}
+	case !c.board.state().Ready:
+		return &refusedAction{http.StatusConflict, "the demo is still playing scenes in the terminal"}
 	case c.running[name]:
-		return &refusal{http.StatusConflict, "that is under way"}
-	case a.Alone && c.alone:
-		return &refusal{http.StatusConflict, "one disaster at a time"}
-	case len(c.running) >= actionsMax:
-		return &refusal{http.StatusTooManyRequests, "enough is under way"}
+		return &refusedAction{http.StatusConflict, "this action is still running"}
+	case a.Exclusive && c.exclusive:
+		return &refusedAction{http.StatusConflict, "another failure is still being shown"}
+	case len(c.running) >= maxActions:
+		return &refusedAction{http.StatusTooManyRequests, "too many actions are running"}
 	case c.ctx.Err() != nil:
-		return &refusal{http.StatusServiceUnavailable, "the demo ends"}
+		return &refusedAction{http.StatusServiceUnavailable, "the demo is shutting down"}
 	}
 	c.running[name] = true
-	c.alone = c.alone || a.Alone
-	c.busy()
+	c.exclusive = c.exclusive || a.Exclusive
+	c.showBusy()
 	c.working.Go(func() {
-		ctx, cancel := context.WithTimeout(c.ctx, actionWithin)
+		ctx, cancel := context.WithTimeout(c.ctx, actionTimeout)
 		defer cancel()
 		a.run(ctx, c)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		delete(c.running, name)
-		if a.Alone {
-			c.alone = false
+		if a.Exclusive {
+			c.exclusive = false
 		}
 		if len(c.running) == 0 {
-			c.disarm()
+			c.clearFaults()
 		}
-		c.busy()
+		c.showBusy()
 	})
 	return nil
 }
 
-// busy shows which buttons are at work. Called with mu held.
-func (c *console) busy() {
+// showBusy shows which actions are running. Called with mu held.
+func (c *console) showBusy() {
 	names := []string{}
 	for name := range c.running {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	c.board.change(func(s *standing) { s.Busy = names })
+	c.board.update(func(s *pageState) { s.Busy = names })
 }
 
-// disarm clears what has fired at Stripe, which would otherwise keep a list of it.
-func (c *console) disarm() {
-	for _, what := range []string{"/faults", "/webhook-faults"} {
-		_ = c.stripe.call(c.ctx, http.MethodDelete, what, nil, nil) // the next time, then
+// clearFaults deletes the faults that have been used: the simulator would keep
+// their list for as long as the console runs.
+func (c *console) clearFaults() {
+	for _, path := range []string{"/faults", "/webhook-faults"} {
+		_ = c.stripe.call(c.ctx, http.MethodDelete, path, nil, nil) // after an error, the next action clears them
 	}
 }
 
-// standing shows the processes; state is A's, the only one that is ever hurt.
-func (c *console) standing(state string) {
-	c.board.change(func(s *standing) {
-		s.Processes = []processStanding{{c.a.name, c.processes[0].PID(), state}, {c.b.name, c.processes[1].PID(), stateUp}}
+// showProcesses shows the processes; state is A's, the only one that is ever killed.
+func (c *console) showProcesses(state string) {
+	c.board.update(func(s *pageState) {
+		s.Processes = []processState{
+			{c.a.name, c.processes[0].PID(), state},
+			{c.b.name, c.processes[1].PID(), stateUp},
+		}
 	})
 }
 
-// stateOfA is what the page says of it.
-func (c *console) stateOfA() string { return c.board.standing().Processes[0].State }
+func (c *console) stateOfA() string { return c.board.state().Processes[0].State }
 
-// healthy is the door of a process that is alive: A's, as long as A is.
-func (c *console) healthy() *door {
+// upEndpoint is the endpoint of a running process: A's, if A is running.
+func (c *console) upEndpoint() *endpoint {
 	if c.stateOfA() == stateUp {
 		return c.a
 	}
 	return c.b
 }
 
-// other is where to ask when nobody answers at a door.
-func (c *console) other(d *door) *door {
-	if d == c.a {
+// otherEndpoint is where to retry when there was no response.
+func (c *console) otherEndpoint(e *endpoint) *endpoint {
+	if e == c.a {
 		return c.b
 	}
-	return c.healthy()
+	return c.upEndpoint()
 }
 
-// laterRevive starts A again after a while, or when somebody asks for it.
-func (c *console) laterRevive(s *story) {
+// restartALater restarts A after a while, or when its button is pressed.
+func (c *console) restartALater(run *actionRun) {
 	c.working.Go(func() {
 		for c.ctx.Err() == nil && c.stateOfA() != stateUp {
 			now := make(chan struct{})
 			c.mu.Lock()
-			c.revive = now
+			c.restartNow = now
 			c.mu.Unlock()
 			select {
-			case <-time.After(deadFor):
+			case <-time.After(restartAfter):
 			case <-now:
 			case <-c.ctx.Done():
 				return
 			}
-			c.startA(s)
+			c.startA(run)
 		}
 	})
 }
 
-func (c *console) startA(s *story) {
-	c.standing(stateStarting)
-	p := c.process(c.a)
+func (c *console) startA(run *actionRun) {
+	c.showProcesses(stateStarting)
+	p := c.processAt(c.a)
 	if err := p.start(c.ctx); err != nil {
-		c.standing(stateDead)
-		s.say(entry{Kind: kindFault, Text: "Process A does not start: " + err.Error(), Tone: toneBad})
+		c.showProcesses(stateDead)
+		run.add(entry{Kind: kindFault, Text: "Process A does not start: " + err.Error(), Tone: toneBad})
 		return
 	}
-	c.standing(stateUp)
-	s.say(entry{Kind: kindFault, Text: fmt.Sprintf("Process A is started again (%d), and finds nothing left to do.", p.PID())})
+	c.showProcesses(stateUp)
+	run.add(entry{Kind: kindFault, Text: fmt.Sprintf("Process A is started again (%d). No work is left for it.", p.PID())})
 }
 
-// reviveNow starts A if it is dead, and waits until it lives.
-func (c *console) reviveNow(ctx context.Context) error {
-	c.hurry()
+// ensureAIsUp restarts A if it is killed, for actions that need both processes.
+func (c *console) ensureAIsUp(ctx context.Context) error {
+	c.startANow()
 	for c.stateOfA() != stateUp {
 		select {
-		case <-time.After(askAgain):
+		case <-time.After(pollInterval):
 		case <-ctx.Done():
-			return errors.New("process A does not come back")
+			return errors.New("process A does not start")
 		}
 	}
 	return nil
 }
 
-// hurry ends the wait of laterRevive.
-func (c *console) hurry() {
+// startANow ends the wait of restartALater.
+func (c *console) startANow() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.revive != nil {
-		close(c.revive)
-		c.revive = nil
+	if c.restartNow != nil {
+		close(c.restartNow)
+		c.restartNow = nil
 	}
 }
 
-// hear is told what the broker delivers.
-func (c *console) hear(m inbox.Message) {
-	if s := c.storyOf(m.Subject, orderIn(m.Body)); s != nil {
-		s.say(entry{Kind: kindEvent, Text: m.Type, Answer: fmt.Sprintf("version %d", m.Version)})
+// showEvent adds an event that the broker has delivered to its run.
+func (c *console) showEvent(m inbox.Message) {
+	if run := c.runOf(m.Subject, orderIn(m.Body)); run != nil {
+		run.add(entry{Kind: kindEvent, Text: m.Type, Answer: fmt.Sprintf("version %d", m.Version), Code: codeOf["event"]})
 	}
 }

@@ -12,181 +12,205 @@ import (
 
 // action is a button.
 type action struct {
-	Name   string `json:"name"`
-	Button string `json:"button"`
-	Note   string `json:"note"`   // under it, in a few words
-	Breaks bool   `json:"breaks"` // something: the others are what customers do
-	Alone  bool   `json:"alone"`  // what it breaks others need, or what it needs others break: one of these at a time
-	Title  string `json:"title"`
-	Why    string `json:"why"`   // what happens
-	Moral  string `json:"moral"` // why the number does not move
-	do     func(*story) error
+	Name      string `json:"name"`
+	Button    string `json:"button"`
+	Note      string `json:"note"`   // under the button
+	Breaks    bool   `json:"breaks"` // whether it breaks something; the others are what customers do
+	Exclusive bool   `json:"alone"`  // whether it breaks or needs what other exclusive actions break
+	Title     string `json:"title"`
+	Why       string `json:"why"`    // what happens
+	Reason    string `json:"reason"` // why the order is charged once all the same
+	do        func(*actionRun) error
 }
 
 var actions = []action{
 	{
 		Name: "pay", Button: "Pay", Note: "one click",
-		Title: "One click",
-		Why:   "The shop asks for one payment, under a key that names the customer's intent.",
-		Moral: "Whoever asks again under this key gets this very answer, and nothing else happens.",
-		do:    paysOnce,
+		Title:  "One click",
+		Why:    "The shop sends one payment request. Its Idempotency-Key identifies what the customer wants.",
+		Reason: "A retry with this key gets this response again, and charges nothing.",
+		do:     payOnce,
 	},
 	{
 		Name: "double", Button: "Double click", Note: "two requests at once",
-		Title: "A double click",
-		Why:   "The same request reaches both processes at the same moment, while Stripe is slow.",
-		Moral: "The first to insert the key does the work. The other was told to wait, and then got the same answer.",
-		do:    paysTogether(2, "The same request twice"),
+		Title:  "A double click",
+		Why:    "The same request is sent to both processes at the same moment, while Stripe is slow.",
+		Reason: "The first to insert the key executes the request. The other gets 409, retries, and gets the same response.",
+		do:     payConcurrently(2, "The same request twice"),
 	},
 	{
 		Name: "fifty", Button: "Pay 50 times at once", Note: "at the same moment",
-		Title: "Fifty clicks at once",
-		Why:   "Fifty copies of one request, spread over both processes. Every dot is an answer.",
-		Moral: "One claim, one charge. Forty-nine were told to wait, and then got the stored answer.",
-		do:    paysTogether(50, "The same request, 50 times"),
+		Title:  "Fifty clicks at once",
+		Why:    "Fifty copies of one request, sent to both processes. Every dot is a response.",
+		Reason: "One claim, one charge. The requests that got 409 retried, and got the stored response.",
+		do:     payConcurrently(50, "The same request, 50 times"),
 	},
 	{
-		Name: "lose", Button: "Lose Stripe's answer", Note: "after it took the money", Breaks: true,
-		Title: "Stripe's answer is lost",
-		Why:   "Stripe takes the money, and then the connection breaks. Nobody here can know whether it did.",
-		Moral: "The service admits that it does not know, asks Stripe instead of charging again, and then answers.",
-		do:    losesTheAnswer,
+		Name: "lose", Button: "Lose Stripe's response", Note: "after the charge", Breaks: true,
+		Title:  "Stripe's response is lost",
+		Why:    "Stripe charges the card, then the connection breaks. The API cannot know whether the charge was made.",
+		Reason: "The API responds 202, looks the payment up at Stripe instead of charging again, and then completes it.",
+		do:     loseStripeResponse,
 	},
 	{
-		Name: "webhook", Button: "Send the webhook 3 times", Note: "Stripe repeats itself", Breaks: true, Alone: true,
-		Title: "The webhook comes three times",
-		Why:   "Stripe reports the payment three times, as it may: it delivers at least once.",
-		Moral: "The inbox keeps an event's id with its effect, in one commit. The second and third found it there.",
-		do:    hearsThrice,
+		Name: "webhook", Button: "Send the webhook 3 times", Note: "Stripe may repeat it", Breaks: true, Exclusive: true,
+		Title:  "The webhook is delivered three times",
+		Why:    "Stripe delivers every webhook at least once. Here it delivers one three times.",
+		Reason: "The inbox stores the event's id together with its effect, in one commit. The second and third find it there.",
+		do:     sendWebhookThrice,
 	},
 	{
-		Name: "kill", Button: "Kill an API process", Note: "kill -9, mid-payment", Breaks: true, Alone: true,
-		Title: "kill -9 at the worst moment",
-		Why:   "Stripe has taken the money. The process that asked for it is killed before it can write that down.",
-		Moral: "Its lease ran out, the other process took over where it stood, and learned from Stripe that the money was there.",
-		do:    killsAProcess,
+		Name: "kill", Button: "Kill an API process", Note: "kill -9, after the charge", Breaks: true, Exclusive: true,
+		Title:  "kill -9 after the charge",
+		Why:    "Stripe has charged the card. The API process is killed before it can record that.",
+		Reason: "When its lease had expired, the other process took over, looked the payment up at Stripe and found the charge.",
+		do:     killProcess,
 	},
 	{
-		Name: "pause", Button: "Pause it past its lease", Note: "and wake it up again", Breaks: true, Alone: true,
+		Name: "pause", Button: "Pause it past its lease", Note: "then let it continue", Breaks: true, Exclusive: true,
 		Title: "A process that wakes up too late",
-		Why:   "Stripe has taken the money. The process is frozen until its lease is over and another one has finished its work; then it wakes up and goes on.",
-		Moral: "Each claim has a token, and each write checks it. The sleeper's is an old one: it can change nothing.",
-		do:    pausesAProcess,
+		Why: "Stripe has charged the card. The process is paused until its lease has expired and the other process " +
+			"has completed the payment. Then it continues.",
+		Reason: "Each claim has a token, and each write checks it. The paused process has an old one: it can change nothing.",
+		do:     pauseProcess,
 	},
 	{
-		Name: "cut", Button: "Cut PostgreSQL", Note: "for three seconds", Breaks: true, Alone: true,
-		Title: "PostgreSQL is gone",
-		Why:   "Stripe has taken the money. Before that can be written down, every connection to the database is cut, for three seconds.",
-		Moral: "Without its database the service does nothing and says so. The claim was still there when the database was back.",
-		do:    cutsPostgres,
+		Name: "cut", Button: "Cut off PostgreSQL", Note: "for three seconds", Breaks: true, Exclusive: true,
+		Title: "PostgreSQL is unavailable",
+		Why: "Stripe has charged the card. Before that can be recorded, every connection to the database is closed, " +
+			"for three seconds.",
+		Reason: "Without its database the API does nothing and responds 503. The claim was stored before the call to Stripe.",
+		do:     cutPostgres,
 	},
 	{
-		Name: "again", Button: "Ask again", Note: "the last request, at both processes",
-		Title: "The same request again",
-		Why:   "The shop has forgotten that it was answered, and repeats its last request to each process.",
-		Moral: "Both answers are the stored one.",
-		do:    asksAgain,
+		Name: "again", Button: "Retry", Note: "the last request, at both processes",
+		Title:  "The same request again",
+		Why:    "The shop repeats its last request, to each process.",
+		Reason: "Both responses are the stored one.",
+		do:     retryLastRequest,
 	},
 }
 
-func paysOnce(s *story) error {
-	if err := s.buy(); err != nil {
+func payOnce(run *actionRun) error {
+	if err := run.createOrder(); err != nil {
 		return err
 	}
-	return s.paid(s.healthy())
+	return run.payUntilFinal(run.upEndpoint())
 }
 
-// paysTogether is slow at Stripe, so that the requests really meet.
-func paysTogether(n int, text string) func(*story) error {
-	return func(s *story) error {
-		if err := s.buy(); err != nil {
+// payConcurrently makes Stripe slow, so that the requests overlap.
+func payConcurrently(n int, text string) func(*actionRun) error {
+	return func(run *actionRun) error {
+		if err := run.createOrder(); err != nil {
 			return err
 		}
-		if err := s.stripe.inject(s.ctx, stripesim.Fault{Op: "intent.confirm", OrderID: s.order, Kind: stripesim.Delay, Delay: 300 * time.Millisecond}); err != nil {
+		slow := stripesim.Fault{
+			Op: "intent.confirm", OrderID: run.order, Kind: stripesim.Delay, Delay: 300 * time.Millisecond,
+		}
+		if err := run.stripe.injectFault(run.ctx, slow); err != nil {
 			return err
 		}
 		waiting, done := 0, false
-		for _, a := range s.together(n, text+" (key "+s.pay.key+")") {
+		for _, a := range run.sendPayments(n, text) {
 			done = done || a.final()
 			if !a.final() {
 				waiting++
 			}
 		}
 		if !done {
-			if err := s.paid(s.healthy()); err != nil {
+			if err := run.payUntilFinal(run.upEndpoint()); err != nil {
 				return err
 			}
 		}
 		if waiting == 0 {
 			return nil
 		}
-		for _, a := range s.together(waiting, "Who was told to wait asks again") {
+		for _, a := range run.sendPayments(waiting, retryText(waiting)) {
 			if !a.replayed() {
-				return fmt.Errorf("one who came back was answered %s", a)
+				return fmt.Errorf("the response to a retry is %s", a)
 			}
 		}
 		return nil
 	}
 }
 
-func losesTheAnswer(s *story) error {
-	if err := s.buy(); err != nil {
-		return err
+func retryText(n int) string {
+	if n == 1 {
+		return "The request that got 409 retries"
 	}
-	if err := s.stripe.inject(s.ctx, stripesim.Fault{Op: "intent.confirm", OrderID: s.order, Kind: stripesim.Drop}); err != nil {
-		return err
-	}
-	return s.paid(s.healthy())
+	return fmt.Sprintf("The %d requests that got 409 retry", n)
 }
 
-func hearsThrice(s *story) error {
-	if err := s.buy(); err != nil {
+func loseStripeResponse(run *actionRun) error {
+	if err := run.createOrder(); err != nil {
+		return err
+	}
+	lost := stripesim.Fault{Op: "intent.confirm", OrderID: run.order, Kind: stripesim.Drop}
+	if err := run.stripe.injectFault(run.ctx, lost); err != nil {
+		return err
+	}
+	return run.payUntilFinal(run.upEndpoint())
+}
+
+func sendWebhookThrice(run *actionRun) error {
+	if err := run.createOrder(); err != nil {
 		return err
 	}
 	const copies = 3
 	began := time.Now()
-	if err := s.stripe.bend(s.ctx, stripesim.WebhookFault{OrderID: s.order, Type: "payment_intent.succeeded", Kind: stripesim.WebhookDuplicate, Count: copies}); err != nil {
+	repeated := stripesim.WebhookFault{
+		OrderID: run.order, Type: "payment_intent.succeeded", Kind: stripesim.WebhookDuplicate, Count: copies,
+	}
+	if err := run.stripe.injectWebhookFault(run.ctx, repeated); err != nil {
 		return err
 	}
-	if err := s.paid(s.healthy()); err != nil {
+	if err := run.payUntilFinal(run.upEndpoint()); err != nil {
 		return err
 	}
-	came, err := s.delivered(began, "payment_intent.succeeded", copies)
+	came, err := run.waitForDeliveries(began, "payment_intent.succeeded", copies)
 	if err != nil {
 		return err
 	}
 	for i, d := range came {
-		e := entry{Kind: kindWebhook, Who: "Stripe → " + s.b.name, At: d.At, Text: d.Type, Answer: fmt.Sprintf("%d, stored", d.Status), Tone: toneGood}
-		if i > 0 {
-			e.Answer = fmt.Sprintf("%d, known already", d.Status)
+		e := entry{
+			Kind: kindWebhook, Who: "Stripe → " + run.b.name, At: d.At, Text: d.Type,
+			Answer: fmt.Sprintf("%d, stored", d.Status), Tone: toneGood, Code: codeOf["webhook"],
 		}
-		s.say(e)
+		if i > 0 {
+			e.Answer = fmt.Sprintf("%d, duplicate", d.Status)
+		}
+		run.add(e)
 	}
 	for {
-		rows, err := s.rows(s.ctx, `SELECT status::text FROM inbox_events WHERE event_id = $1`, came[0].EventID)
+		rows, err := run.rows(run.ctx, `SELECT status::text FROM inbox_events WHERE event_id = $1`, came[0].EventID)
 		switch {
 		case err != nil:
 			return err
 		case len(rows) == 1 && rows[0] == "done":
-			s.board.asked(s.order, 0, copies-1)
-			s.say(entry{Kind: kindClaim, Text: "The inbox has the event once, and applied it once", Answer: "1 row"})
+			run.board.countRequests(run.order, 0, copies-1)
+			run.add(entry{
+				Kind: kindClaim, Text: "The inbox has the event once, and applied it once", Answer: "1 row",
+				Code: codeOf["inbox"],
+			})
 			return nil
 		case len(rows) > 1:
 			return fmt.Errorf("the inbox has the event %d times", len(rows))
 		}
 		select {
-		case <-time.After(askAgain):
-		case <-s.ctx.Done():
-			return s.ctx.Err()
+		case <-time.After(pollInterval):
+		case <-run.ctx.Done():
+			return run.ctx.Err()
 		}
 	}
 }
 
-// delivered waits until an event of a type has been delivered so often. Others of
-// the type, which other buttons caused, are delivered once.
-func (s *story) delivered(since time.Time, eventType string, times int) ([]stripesim.Delivery, error) {
+// waitForDeliveries waits until one event of a type has been delivered so many times.
+// Other events of the type, caused by other buttons, are delivered once.
+func (run *actionRun) waitForDeliveries(
+	since time.Time, eventType string, times int,
+) ([]stripesim.Delivery, error) {
 	for {
-		all, err := s.stripe.delivered(s.ctx, since)
+		all, err := run.stripe.deliveriesSince(run.ctx, since)
 		if err != nil {
 			return nil, err
 		}
@@ -200,120 +224,131 @@ func (s *story) delivered(since time.Time, eventType string, times int) ([]strip
 			}
 		}
 		select {
-		case <-time.After(askAgain):
-		case <-s.ctx.Done():
-			return nil, s.ctx.Err()
+		case <-time.After(pollInterval):
+		case <-run.ctx.Done():
+			return nil, run.ctx.Err()
 		}
 	}
 }
 
-func killsAProcess(s *story) error {
-	if err := errors.Join(s.reviveNow(s.ctx), s.buy()); err != nil {
+func killProcess(run *actionRun) error {
+	if err := errors.Join(run.ensureAIsUp(run.ctx), run.createOrder()); err != nil {
 		return err
 	}
-	return s.held(func(answered <-chan answer, release func() error) error {
-		p := s.process(s.a)
-		s.standing(stateDead)
+	return run.holdStripe(func(pending <-chan response, release func() error) error {
+		p := run.processAt(run.a)
+		run.showProcesses(stateDead)
+		killedAt := time.Now() // before the connections break: that is what the shop notices first
 		if err := p.Kill(); err != nil {
 			return err
 		}
-		s.say(entry{Kind: kindFault, Text: fmt.Sprintf("Process A (%d) is killed with SIGKILL. What Stripe told it is lost.", p.PID()), Tone: toneBad})
-		s.laterRevive(s)
-		<-answered
+		text := fmt.Sprintf("Process A (%d) is killed with SIGKILL. It never gets Stripe's response.", p.PID())
+		run.add(entry{Kind: kindFault, At: killedAt, Text: text, Tone: toneBad, Code: codeOf["kill"]})
+		run.restartALater(run)
+		<-pending
 		if err := release(); err != nil {
 			return err
 		}
-		return s.paid(s.b)
+		return run.payUntilFinal(run.b)
 	})
 }
 
-func pausesAProcess(s *story) error {
-	if err := errors.Join(s.reviveNow(s.ctx), s.buy()); err != nil {
+func pauseProcess(run *actionRun) error {
+	if err := errors.Join(run.ensureAIsUp(run.ctx), run.createOrder()); err != nil {
 		return err
 	}
 	const fenced = `payonce_fenced_writes_total{operation="create_payment"}`
-	p := s.process(s.a)
-	before, err := p.Sample(s.ctx, fenced)
+	p := run.processAt(run.a)
+	before, err := p.Sample(run.ctx, fenced)
 	if err != nil {
 		return err
 	}
-	return s.held(func(answered <-chan answer, release func() error) error {
-		s.standing(statePaused)
-		wake := func() error {
+	return run.holdStripe(func(pending <-chan response, release func() error) error {
+		run.showProcesses(statePaused)
+		resume := func() error {
 			err := p.Resume()
-			s.standing(stateUp)
+			run.showProcesses(stateUp)
 			return err
 		}
 		if err := p.Pause(); err != nil {
-			return errors.Join(err, wake())
+			return errors.Join(err, resume())
 		}
-		s.say(entry{Kind: kindFault, Text: fmt.Sprintf("Process A (%d) is frozen with SIGSTOP. Its lease lasts %.1f s.", p.PID(), lease.Seconds()), Tone: toneBad})
-		err := errors.Join(release(), s.paid(s.b))
-		if err := errors.Join(err, wake()); err != nil {
+		text := fmt.Sprintf("Process A (%d) is paused with SIGSTOP. Its lease lasts %.1f s.", p.PID(), lease.Seconds())
+		run.add(entry{Kind: kindFault, Text: text, Tone: toneBad, Code: codeOf["pause"]})
+		err := errors.Join(release(), run.payUntilFinal(run.b))
+		if err := errors.Join(err, resume()); err != nil {
 			return err
 		}
-		s.say(entry{Kind: kindFault, Text: "Process A wakes up with Stripe's answer in its hands, and believes that it still holds the key."})
+		run.add(entry{
+			Kind: kindFault, Code: codeOf["pause"],
+			Text: "Process A continues. It has Stripe's response, and has not noticed that its lease has expired.",
+		})
 		select {
-		case <-answered:
-		case <-s.ctx.Done():
-			return s.ctx.Err()
+		case <-pending:
+		case <-run.ctx.Done():
+			return run.ctx.Err()
 		}
-		after, err := p.Sample(s.ctx, fenced)
+		after, err := p.Sample(run.ctx, fenced)
 		if err != nil {
 			return err
 		}
-		if after <= before { // a machine so busy that A had run out of patience with Stripe
-			s.say(entry{Kind: kindClaim, Text: "A had given up before it was frozen, and writes nothing", Tone: toneWait})
+		if after <= before { // on a busy machine A's call to Stripe can time out before A is paused
+			run.add(entry{Kind: kindClaim, Text: "A had given up before it was frozen, and writes nothing", Tone: toneWait})
 			return nil
 		}
-		s.say(entry{Kind: kindClaim, Text: "A's late write is refused: its lease token is an old one", Answer: "fenced off", Tone: toneWait})
+		run.add(entry{
+			Kind: kindClaim, Text: "A's late write is refused: its lease token is old", Answer: "fenced off",
+			Tone: toneWait, Code: codeOf["fenced"],
+		})
 		return nil
 	})
 }
 
-func cutsPostgres(s *story) error {
-	if err := errors.Join(s.reviveNow(s.ctx), s.buy()); err != nil {
+func cutPostgres(run *actionRun) error {
+	if err := errors.Join(run.ensureAIsUp(run.ctx), run.createOrder()); err != nil {
 		return err
 	}
-	return s.held(func(answered <-chan answer, release func() error) error {
+	return run.holdStripe(func(pending <-chan response, release func() error) error {
 		back := make(chan error, 1)
-		err := s.database.away(s.ctx)
-		s.board.change(func(now *standing) { now.Postgres = stateCut })
-		s.say(entry{Kind: kindFault, Text: fmt.Sprintf("Every connection to PostgreSQL is cut, and it takes no new one for %.0f s.", cutFor.Seconds()), Tone: toneBad})
+		err := run.database.cutConnections(run.ctx)
+		run.board.update(func(now *pageState) { now.Postgres = stateCut })
+		text := fmt.Sprintf("Every connection to PostgreSQL is cut, and new ones are refused for %.0f s.",
+			outageDuration.Seconds())
+		run.add(entry{Kind: kindFault, Text: text, Tone: toneBad, Code: codeOf["cut"]})
 		go func() {
 			select {
-			case <-time.After(cutFor):
-			case <-s.ctx.Done():
+			case <-time.After(outageDuration):
+			case <-run.ctx.Done():
 			}
-			err := s.database.back(context.WithoutCancel(s.ctx))
-			s.board.change(func(now *standing) { now.Postgres = stateUp })
-			s.say(entry{Kind: kindFault, Text: "PostgreSQL is there again."})
+			err := run.database.allowConnections(context.WithoutCancel(run.ctx))
+			run.board.update(func(now *pageState) { now.Postgres = stateUp })
+			run.add(entry{Kind: kindFault, Text: "PostgreSQL is available again."})
 			back <- err
 		}()
-		s.ask(s.b) // healthy, and just as unable to do anything
+		run.sendPayment(run.b) // B runs, but has no database either
 		err = errors.Join(err, release())
-		<-answered
-		return errors.Join(err, s.paid(s.healthy()), <-back)
+		<-pending
+		return errors.Join(err, run.payUntilFinal(run.upEndpoint()), <-back)
 	})
 }
 
-func asksAgain(s *story) error {
-	last := s.latest()
+func retryLastRequest(run *actionRun) error {
+	last := run.lastPurchase()
 	if last == nil {
-		return errors.New("nothing has been asked yet: press Pay")
+		return errors.New("there is no request yet: press Pay")
 	}
-	s.order, s.pay = last.order, last.pay
-	for _, to := range []*door{s.healthy(), s.b} {
-		if a := s.ask(to); !a.replayed() {
-			return fmt.Errorf("the answer was not a replay: %s", a)
+	run.order, run.pay = last.order, last.pay
+	for _, to := range []*endpoint{run.upEndpoint(), run.b} {
+		if a := run.sendPayment(to); !a.replayed() {
+			return fmt.Errorf("the response is not a replay: %s", a)
 		}
 	}
 	return nil
 }
 
-// latest is the story that bought something last.
-func (c *console) latest() *story {
+// lastPurchase returns the last run that created an order, or nil.
+func (c *console) lastPurchase() *actionRun {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.last
+	return c.lastRun
 }

@@ -10,49 +10,64 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"path"
 	"strconv"
 	"time"
 )
 
-// The page asks nobody else for anything, and works on a machine without a network.
+// Everything that the page loads is embedded, so it works without a network.
 //
 //go:embed console
 var consoleFiles embed.FS
 
 const (
-	consolePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+	consolePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-	readersMax  = 16                     // pages that are open at once
-	heartbeat   = 15 * time.Second       // a connection that says nothing is cut by whatever stands between
-	breath      = 60 * time.Millisecond  // between two messages to a page: fifty requests are one
-	writeWithin = 10 * time.Second       // a page that takes longer has gone to sleep, and will come back
-	comeBackIn  = 700 * time.Millisecond // when a page that lost us tries again
+	maxReaders     = 16                     // open pages
+	heartbeat      = 15 * time.Second       // proxies close connections on which nothing is sent
+	batchWindow    = 60 * time.Millisecond  // changes within this time are sent together
+	writeTimeout   = 10 * time.Second       // a page that takes longer is asleep, and will reconnect
+	reconnectAfter = 700 * time.Millisecond // how long a page waits before it reconnects
 )
 
-// handler is the console's web site.
+// consolePaths are the files of the page.
+var consolePaths = map[string]string{
+	"/{$}": "index.html", "/console.css": "console.css", "/console.js": "console.js", "/icon.svg": "icon.svg",
+}
+
+var contentTypes = map[string]string{
+	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
+	".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
+}
+
+// handler serves the console.
 func (c *console) handler() http.Handler {
 	mux := http.NewServeMux()
-	for url, file := range map[string]string{"/{$}": "index.html", "/console.css": "console.css", "/console.js": "console.js", "/icon.svg": "icon.svg"} {
+	for pattern, file := range consolePaths {
 		body, err := consoleFiles.ReadFile("console/" + file)
 		if err != nil {
 			panic("bug: " + err.Error())
 		}
-		types := map[string]string{".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
-		mux.HandleFunc("GET "+url, func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", types[path.Ext(file)])
+		mux.HandleFunc("GET "+pattern, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", contentTypes[path.Ext(file)])
 			http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(body))
 		})
 	}
-	mux.HandleFunc("GET /actions", func(w http.ResponseWriter, _ *http.Request) { answerJSON(w, http.StatusOK, actions) })
+	mux.HandleFunc("GET /actions", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, actions)
+	})
+	mux.HandleFunc("GET /keys/{key}", c.showKey)
+	mux.HandleFunc("GET /code/{file...}", c.showCode)
 	mux.HandleFunc("GET /events", c.stream)
 	mux.HandleFunc("POST /do/{action}", c.act)
-	return guarded(http.NewCrossOriginProtection().Handler(mux))
+	return localOnly(http.NewCrossOriginProtection().Handler(mux))
 }
 
-// guarded refuses requests that do not address this machine by its own name: another
-// site's name that has been made to point here would make that site's scripts ours.
-func guarded(next http.Handler) http.Handler {
+// localOnly refuses requests whose Host is not this machine. Otherwise another site
+// could point its name here (DNS rebinding), and its scripts could press buttons.
+func localOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", consolePolicy)
@@ -60,7 +75,8 @@ func guarded(next http.Handler) http.Handler {
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cache-Control", "no-store")
 		if !loopback(r.Host) {
-			http.Error(w, "this console is for the machine it runs on: open it as http://127.0.0.1 or http://localhost", http.StatusMisdirectedRequest)
+			http.Error(w, "this console is for the machine it runs on: open it as http://127.0.0.1 or http://localhost",
+				http.StatusMisdirectedRequest)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -77,38 +93,38 @@ func loopback(host string) bool {
 	return name == "localhost" || err == nil && ip.IsLoopback()
 }
 
-func answerJSON(w http.ResponseWriter, status int, body any) {
+func writeJSON(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // a client that has gone misses nothing
+	_ = json.NewEncoder(w).Encode(body) // a client that has closed the connection needs no body
 }
 
-// act starts what a button promises. What comes of it is on the timeline.
+// act starts the action of a button. The timeline shows what happens.
 func (c *console) act(w http.ResponseWriter, r *http.Request) {
-	if err := c.begin(r.PathValue("action")); err != nil {
-		answerJSON(w, err.status, map[string]string{"error": err.why})
+	if err := c.startAction(r.PathValue("action")); err != nil {
+		writeJSON(w, err.status, map[string]string{"error": err.why})
 		return
 	}
-	answerJSON(w, http.StatusAccepted, map[string]bool{"started": true})
+	writeJSON(w, http.StatusAccepted, map[string]bool{"started": true})
 }
 
-// refusal is why a button does nothing.
-type refusal struct {
+// refusedAction is the response to a button that cannot be pressed now.
+type refusedAction struct {
 	status int
 	why    string
 }
 
-// stream tells one page what happens, from where it has been told last. Nothing is
-// kept for a slow page: when it is ready it gets what the board has by then.
+// stream sends one page the entries after the last that it has, and then every
+// change. A slow page is not waited for: it gets the newest snapshot when it is ready.
 func (c *console) stream(w http.ResponseWriter, r *http.Request) {
-	if c.readers.Add(1) > readersMax {
+	if c.readers.Add(1) > maxReaders {
 		c.readers.Add(-1)
 		http.Error(w, "the console is open in too many windows", http.StatusServiceUnavailable)
 		return
 	}
 	defer c.readers.Add(-1)
 	w.Header().Set("Content-Type", "text/event-stream")
-	if r.Method == http.MethodHead { // whose connection is for the next request
+	if r.Method == http.MethodHead { // the client would wait for the end of the stream
 		return
 	}
 	out := sse{w: w, control: http.NewResponseController(w)}
@@ -116,22 +132,24 @@ func (c *console) stream(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		seen = 0
 	}
-	p := c.board.since(seen)
-	out.printf("retry: %d\n\n", comeBackIn.Milliseconds())
+	p := c.board.snapshotSince(seen)
+	out.printf("retry: %d\n\n", reconnectAfter.Milliseconds())
 	out.event("samples", 0, p.samples)
 	for {
+		// The state comes first, because entries need its links. It has no id: a page
+		// that reconnects between the two must still get the entries.
+		out.event("state", 0, p.now)
 		for _, e := range p.entries {
 			out.event("entry", e.Seq, e)
 		}
-		out.event("standing", p.seq, p.now)
 		if out.flush(); out.err != nil {
 			return
 		}
 		seen = p.seq
-		if out.idle(r.Context(), c.closing, p.changed); out.err != nil {
+		if out.waitForChange(r.Context(), c.closing, p.changed); out.err != nil {
 			return
 		}
-		p = c.board.since(seen)
+		p = c.board.snapshotSince(seen)
 	}
 }
 
@@ -144,13 +162,13 @@ type sse struct {
 
 func (s *sse) printf(format string, args ...any) {
 	if s.err == nil {
-		_ = s.control.SetWriteDeadline(time.Now().Add(writeWithin))
+		_ = s.control.SetWriteDeadline(time.Now().Add(writeTimeout))
 		_, s.err = fmt.Fprintf(s.w, format, args...)
 	}
 }
 
 func (s *sse) event(name string, id int64, body any) {
-	data, err := json.Marshal(body) // escapes line ends
+	data, err := json.Marshal(body) // has no line ends, which would end the event
 	if err != nil {
 		panic("bug: " + err.Error())
 	}
@@ -166,20 +184,20 @@ func (s *sse) flush() {
 	}
 }
 
-// idle waits for news, and keeps the connection alive meanwhile.
-func (s *sse) idle(ctx context.Context, closing, changed <-chan struct{}) {
+// waitForChange waits for the next change, and keeps the connection alive.
+func (s *sse) waitForChange(ctx context.Context, closing, changed <-chan struct{}) {
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
 	for s.err == nil {
 		select {
 		case <-changed:
-			select { // a moment, in which more may come
-			case <-time.After(breath):
+			select { // so that changes at almost the same time are one message
+			case <-time.After(batchWindow):
 			case <-ctx.Done():
 			}
 			return
 		case <-beat.C:
-			s.printf(": still here\n\n")
+			s.printf(": heartbeat\n\n")
 			s.flush()
 		case <-ctx.Done():
 			s.err = ctx.Err()
@@ -187,4 +205,25 @@ func (s *sse) idle(ctx context.Context, closing, changed <-chan struct{}) {
 			s.err = io.EOF
 		}
 	}
+}
+
+// showKey shows what the API knows about one of the console's own keys. The page
+// cannot ask the API itself: that needs the API key, which stays in this process.
+func (c *console) showKey(w http.ResponseWriter, r *http.Request) {
+	key := r.PathValue("key")
+	if c.runOf(key) == nil {
+		http.Error(w, "no button has used this key, or it was long ago", http.StatusNotFound)
+		return
+	}
+	a := c.shop.send(r.Context(), c.upEndpoint(),
+		request{method: http.MethodGet, path: "/v1/idempotency-keys/" + url.PathEscape(key)})
+	var body bytes.Buffer
+	if a.err != nil || json.Indent(&body, a.body, "", "  ") != nil {
+		http.Error(w, "the API does not respond; reload the page", http.StatusBadGateway)
+		return
+	}
+	writePage(w, "key.html", struct {
+		Key, Body string
+		Status    int
+	}{key, body.String(), a.status})
 }

@@ -68,46 +68,46 @@ func TestConsole_IsBounded(t *testing.T) {
 	c, server := bareConsole(t)
 
 	t.Run("Actions", func(t *testing.T) {
-		c.board.change(func(s *standing) { s.Ready = true })
+		c.board.update(func(s *pageState) { s.Ready = true })
 		c.running = map[string]bool{"kill": true}
-		c.alone = true
-		require.Equal(t, "that is under way", c.begin("kill").why)
-		require.Equal(t, "one disaster at a time", c.begin("cut").why)
+		c.exclusive = true
+		require.Equal(t, "this action is still running", c.startAction("kill").why)
+		require.Equal(t, "another failure is still being shown", c.startAction("cut").why)
 		c.running = map[string]bool{"kill": true, "pay": true, "fifty": true}
-		require.Equal(t, http.StatusTooManyRequests, c.begin("double").status)
+		require.Equal(t, http.StatusTooManyRequests, c.startAction("double").status)
 	})
 
 	t.Run("Memory", func(t *testing.T) {
-		for i := range 3 * ordersKept {
+		for i := range 3 * maxOrders {
 			order := fmt.Sprint("ord_", i)
-			c.board.buy(&purchase{Order: order})
-			c.board.add(entry{Kind: kindStory, Text: order})
-			c.board.charged(order)
+			c.board.addPurchase(&purchase{Order: order})
+			c.board.add(entry{Kind: kindAction, Text: order})
+			c.board.countCharge(order)
 		}
-		require.Len(t, c.board.entries, entriesKept)
-		require.Len(t, c.board.now.Purchases, purchaseKept)
-		require.Len(t, c.board.bought, purchaseKept)
-		require.Len(t, c.board.charges, ordersKept)
-		require.Less(t, len(c.board.samples), samplesKept)
-		require.Equal(t, totals{Orders: 3 * ordersKept, Charges: 3 * ordersKept, Worst: 1}, c.board.now.Totals)
+		require.Len(t, c.board.entries, maxEntries)
+		require.Len(t, c.board.now.Purchases, maxPurchases)
+		require.Len(t, c.board.bought, maxPurchases)
+		require.Len(t, c.board.charges, maxOrders)
+		require.Less(t, len(c.board.samples), maxSamples)
+		require.Equal(t, totals{Orders: 3 * maxOrders, Charges: 3 * maxOrders, Worst: 1}, c.board.now.Totals)
 	})
 
 	t.Run("Stories", func(t *testing.T) {
-		c.stories, c.trails = map[string]*story{}, map[string]int{}
+		c.runs, c.historyRead = map[string]*actionRun{}, map[string]int{}
 		c.system = &system{shop: newShop("")}
-		for i := range 3 * storiesKept {
-			c.remember(&story{order: fmt.Sprint("ord_", i), pay: request{key: fmt.Sprint("pay-", i)}})
+		for i := range 3 * maxActionRuns {
+			c.rememberRun(&actionRun{order: fmt.Sprint("ord_", i), pay: request{key: fmt.Sprint("pay-", i)}})
 		}
-		require.Len(t, c.stories, 2*storiesKept)
-		require.Len(t, c.order, 2*storiesKept)
-		require.NotNil(t, c.storyOf("unknown", fmt.Sprint("ord_", 3*storiesKept-1)))
+		require.Len(t, c.runs, 2*maxActionRuns)
+		require.Len(t, c.runKeys, 2*maxActionRuns)
+		require.NotNil(t, c.runOf("unknown", fmt.Sprint("ord_", 3*maxActionRuns-1)))
 	})
 
 	t.Run("Pages", func(t *testing.T) {
-		for range readersMax {
-			listenTo(t, server.URL, "")
+		for range maxReaders {
+			readEvents(t, server.URL, "")
 		}
-		require.Eventually(t, func() bool { return c.readers.Load() == readersMax }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return c.readers.Load() == maxReaders }, time.Minute, time.Millisecond)
 		res, err := http.Get(server.URL + "/events")
 		require.NoError(t, err)
 		require.NoError(t, res.Body.Close())
@@ -135,16 +135,81 @@ func TestConsole_CountsOpenPages(t *testing.T) {
 func TestConsole_ShowsTheScene(t *testing.T) {
 	t.Parallel()
 	c, server := bareConsole(t)
-	c.playing(3, "Fifty clicks at once")
-	c.board.add(entry{Kind: kindStory, Text: `<img src="x">`})
+	c.showScene(3, "Fifty duplicates at once")
+	c.board.add(entry{Kind: kindAction, Text: `<img src="x">`})
 	var seen []string
-	for line := range listenTo(t, server.URL, "") {
-		if seen = append(seen, line); strings.Contains(line, `"scene"`) {
+	for line := range readEvents(t, server.URL, "") {
+		if seen = append(seen, line); strings.Contains(line, `"kind":"action"`) {
 			break
 		}
 	}
-	require.Contains(t, seen[len(seen)-1], `"scene":"Scene 3: Fifty clicks at once"`)
+	require.Contains(t, strings.Join(seen, "\n"), `"scene":"Scene 3: Fifty duplicates at once"`)
 	require.NotContains(t, strings.Join(seen, "\n"), "<img", "JSON escapes it")
+}
+
+// The request and the response are two lines, each at its own time. What happens in
+// between, here an event, stands between them.
+func TestConsole_ShowsAResponseWhereItArrived(t *testing.T) {
+	t.Parallel()
+	c, _ := bareConsole(t)
+	arrived, respond := make(chan struct{}), make(chan struct{})
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		close(arrived)
+		<-respond
+		writeJSON(w, http.StatusCreated, map[string]string{"object": "payment", "status": "succeeded"})
+	}))
+	t.Cleanup(api.Close)
+	c.system = &system{shop: newShop("")}
+	run := &actionRun{console: c, ctx: t.Context(), pay: payment("pay-1", "ord_1", visa)}
+	response := run.sendPaymentAsync(&endpoint{"A", api.URL})
+	<-arrived
+	run.add(entry{Kind: kindEvent, Text: "between"})
+	close(respond)
+	<-response
+
+	entries := c.board.snapshotSince(0).entries
+	require.Len(t, entries, 3)
+	require.Equal(t, "pay-1", entries[0].Key, "the page links its history")
+	require.Equal(t, "between", entries[1].Text)
+	require.Contains(t, entries[2].Answer, "201 payment succeeded")
+	require.True(t, entries[0].At.Before(entries[1].At))
+	require.True(t, entries[1].At.Before(entries[2].At))
+}
+
+// Every line of the timeline links a function. When one is moved or renamed, codeOf
+// must say where it is now.
+func TestConsole_CodeLinksExist(t *testing.T) {
+	t.Parallel()
+	c, server := bareConsole(t)
+	c.source = findSourceTree()
+	require.NotNil(t, c.source)
+	for step, at := range codeOf {
+		file, function, _ := strings.Cut(at, "#")
+		page := getPage(t, server.URL+"/code/"+file+"?func="+function)
+		require.Equal(t, 1, strings.Count(page, `id="here" class="marked"`), "%s: no single func %s in %s", step, function, file)
+	}
+}
+
+// The page can show the code behind its lines, and no other file of this machine.
+// It can show the history of its own keys, and no other key.
+func TestConsole_ShowsNoOtherFilesAndKeys(t *testing.T) {
+	t.Parallel()
+	c, server := bareConsole(t)
+	c.source = findSourceTree()
+	for _, path := range []string{
+		"/code/go.mod", "/code/internal/http/../../go.mod", "/code/..%2f..%2f..%2fetc%2fpasswd", "/code//etc/passwd",
+		"/code/", "/keys/pay-1", "/keys/..%2forders",
+	} {
+		res, err := http.Get(server.URL + path)
+		require.NoError(t, err)
+		require.NoError(t, res.Body.Close())
+		require.Equal(t, http.StatusNotFound, res.StatusCode, path)
+	}
+	c.source = nil
+	res, err := http.Get(server.URL + "/code/cmd/demo/console_actions.go")
+	require.NoError(t, err)
+	require.NoError(t, res.Body.Close())
+	require.Equal(t, http.StatusNotFound, res.StatusCode, "without a source tree")
 }
 
 // A page that was away is told what it missed, and nothing twice.
@@ -164,16 +229,16 @@ func TestConsole_GoesOnWhereThePageWas(t *testing.T) {
 		}
 		return got
 	}
-	require.Equal(t, []string{"line 1", "line 2", "line 3", "line 4", "line 5"}, texts(listenTo(t, server.URL, ""), 5))
-	late := listenTo(t, server.URL, "3")
+	require.Equal(t, []string{"line 1", "line 2", "line 3", "line 4", "line 5"}, texts(readEvents(t, server.URL, ""), 5))
+	late := readEvents(t, server.URL, "3")
 	require.Equal(t, []string{"line 4", "line 5"}, texts(late, 2))
 	c.board.add(entry{Kind: kindFault, Text: "line 6"})
 	require.Equal(t, []string{"line 6"}, texts(late, 1), "as it happens")
-	require.Equal(t, "line 1", texts(listenTo(t, server.URL, "999"), 1)[0], "an id of an earlier demo")
+	require.Equal(t, "line 1", texts(readEvents(t, server.URL, "999"), 1)[0], "an id of an earlier demo")
 }
 
 // listenTo opens the stream of events, as a page does that has last seen an id.
-func listenTo(t *testing.T, url, lastID string) <-chan string {
+func readEvents(t *testing.T, url, lastID string) <-chan string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/events", nil)
 	require.NoError(t, err)

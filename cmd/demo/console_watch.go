@@ -11,107 +11,114 @@ import (
 )
 
 const (
-	lookWithin = 2 * time.Second
-	lookBusy   = 80 * time.Millisecond
-	lookIdle   = 500 * time.Millisecond
+	refreshTimeout = 2 * time.Second
+	refreshBusy    = 80 * time.Millisecond // while an action runs
+	refreshIdle    = 500 * time.Millisecond
 )
 
-// watch reads Stripe's books and the database's keys for as long as the console
-// is open.
+// watch reads Stripe's records and the database's keys until the console closes.
 func (c *console) watch() {
 	for {
-		pause := lookIdle
-		if len(c.freshKeys()) > 0 {
-			pause = lookBusy
+		pause := refreshIdle
+		if len(c.activeKeys()) > 0 {
+			pause = refreshBusy
 		}
 		select {
 		case <-time.After(pause):
-			c.look()
+			c.refresh()
 		case <-c.ctx.Done():
 			return
 		}
 	}
 }
 
-// look brings the timeline up to date. Who cannot be asked now is asked the next
-// time: nothing is skipped.
-func (c *console) look() {
-	c.looking.Lock()
-	defer c.looking.Unlock()
-	ctx, cancel := context.WithTimeout(c.ctx, lookWithin)
+// refresh brings the timeline up to date. What cannot be read now, for example
+// while PostgreSQL is cut off, is read the next time: nothing is skipped.
+func (c *console) refresh() {
+	c.refreshing.Lock()
+	defer c.refreshing.Unlock()
+	ctx, cancel := context.WithTimeout(c.ctx, refreshTimeout)
 	defer cancel()
-	c.lookAtStripe(ctx)
-	c.lookAtKeys(ctx)
+	c.readEffects(ctx)
+	c.readKeyHistories(ctx)
 }
 
-// lookAtStripe counts what Stripe did to money. Its books know nothing of what the
-// service believes.
-func (c *console) lookAtStripe(ctx context.Context) {
-	var news []stripesim.Effect
-	if c.stripe.call(ctx, http.MethodGet, "/effects?since="+strconv.FormatInt(c.effects, 10), nil, &news) != nil {
+// readEffects counts new charges. They come from Stripe and not from the service,
+// whose own view may be what is wrong.
+func (c *console) readEffects(ctx context.Context) {
+	var effects []stripesim.Effect
+	path := "/effects?since=" + strconv.FormatInt(c.effects, 10)
+	if c.stripe.call(ctx, http.MethodGet, path, nil, &effects) != nil {
 		return
 	}
-	for _, e := range news {
+	for _, e := range effects {
 		c.effects = e.Seq
 		order := e.Metadata["order_id"]
-		if e.Kind != stripesim.EffectCharge || !c.board.charged(order) {
+		if e.Kind != stripesim.EffectCharge || !c.board.countCharge(order) {
 			continue
 		}
-		if s := c.storyOf(order); s != nil {
-			line := entry{Kind: kindStripe, At: e.At, Text: "takes " + money(e.Amount, e.Currency) + " from the customer's card", Tone: toneGood}
-			if n := c.board.chargesOf(order); n > 1 {
-				line.Text, line.Tone = line.Text+" AGAIN", toneBad
-			}
-			s.say(line)
-			s.mend()
+		run := c.runOf(order)
+		if run == nil {
+			continue
 		}
+		line := entry{
+			Kind: kindStripe, At: e.At, Tone: toneGood, Code: codeOf["charge"],
+			Text: "takes " + money(e.Amount, e.Currency) + " from the customer's card",
+		}
+		if n := c.board.chargesOf(order); n > 1 {
+			line.Text, line.Tone = line.Text+" AGAIN", toneBad
+		}
+		run.add(line)
+		run.updateResult()
 	}
 }
 
-// lookAtKeys reads who holds the keys, and how far the work under them is.
-func (c *console) lookAtKeys(ctx context.Context) {
-	keys := c.freshKeys()
+// readKeyHistories adds what is new in the history of the active keys.
+func (c *console) readKeyHistories(ctx context.Context) {
+	keys := c.activeKeys()
 	if len(keys) == 0 {
 		return
 	}
-	trails, err := c.rows(ctx, `SELECT key || E'\n' || array_to_string(trail, E'\n') FROM idempotency_keys WHERE tenant_id = $1 AND key = ANY($2)`, c.tenant.ID, keys)
+	histories, err := c.rows(ctx, `SELECT key || E'\n' || array_to_string(history, E'\n')
+		FROM idempotency_keys WHERE tenant_id = $1 AND key = ANY($2)`, c.tenant.ID, keys)
 	if err != nil {
 		return
 	}
-	for _, trail := range trails {
-		lines := strings.Split(trail, "\n")
-		s := c.storyOf(lines[0])
+	for _, history := range histories {
+		lines := strings.Split(history, "\n")
+		run := c.runOf(lines[0])
 		c.mu.Lock()
-		known := c.trails[lines[0]]
-		c.trails[lines[0]] = len(lines)
+		known := c.historyRead[lines[0]]
+		c.historyRead[lines[0]] = len(lines)
 		c.mu.Unlock()
 		for _, line := range lines[max(known, 1):] {
-			if s != nil {
-				s.say(claimed(line))
+			if run != nil {
+				run.add(keyHistoryEntry(line))
 			}
 		}
 	}
 }
 
-// freshKeys are those that something may still happen to.
-func (c *console) freshKeys() (keys []string) {
+// activeKeys are the keys of runs about which more facts can be expected.
+func (c *console) activeKeys() (keys []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for id, s := range c.stories {
-		if id == s.pay.key && s.fresh() {
+	for id, run := range c.runs {
+		if id == run.pay.key && run.active() {
 			keys = append(keys, id)
 		}
 	}
 	return keys
 }
 
-// claimed puts a line of a key's trail into words.
-func claimed(line string) entry {
+// keyHistoryEntry turns a line of a key's history, "2 taken_over 2026-11-22 …", into
+// an entry.
+func keyHistoryEntry(line string) entry {
 	token, rest, _ := strings.Cut(line, " ")
 	point, at, _ := strings.Cut(rest, " ")
-	e := entry{Kind: kindClaim, Text: point, Answer: "lease token " + token}
-	e.At, _ = time.Parse("2006-01-02 15:04:05.999999-07", at) // otherwise: when we saw it
-	if text, ok := recoveryPoints[point]; ok {
+	e := entry{Kind: kindClaim, Text: point, Answer: "lease token " + token, Code: codeOf[point]}
+	e.At, _ = time.Parse("2006-01-02 15:04:05.999999-07", at) // on an error, the time of reading it
+	if text, ok := recoveryPointTexts[point]; ok {
 		e.Text = text
 	}
 	if point == "taken_over" {
@@ -120,10 +127,10 @@ func claimed(line string) entry {
 	return e
 }
 
-var recoveryPoints = map[string]string{
-	"payment_recorded": "The key is claimed; the payment is on record, no money has moved",
-	"intent_recorded":  "Stripe knows of it; the next step asks for the money",
-	"taken_over":       "The lease has run out: the work is taken over",
-	"resumed":          "The work is taken up where it was left",
-	"finished":         "Finished: outcome, event and answer are stored in one commit",
+var recoveryPointTexts = map[string]string{
+	"payment_recorded": "The key is claimed and the payment is stored. Nothing is charged yet",
+	"intent_recorded":  "PaymentIntent created, not charged; next: confirm",
+	"taken_over":       "The lease has expired: the work is taken over",
+	"resumed":          "The work is resumed at its last recovery point",
+	"finished":         "Finished: outcome, event and response are stored in one commit",
 }

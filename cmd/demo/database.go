@@ -8,15 +8,16 @@ import (
 	"example.com/payonce/internal/postgres"
 )
 
-// sessionName is how PostgreSQL knows our own sessions from the API's.
+// sessionName is the application_name of the demo's own sessions, which
+// cutConnections must spare.
 const sessionName = "payonce-demo"
 
-// database is ours alone: made for this run, on whatever server there is, and
-// dropped at its end.
+// database is created for this run, on whatever server there is, and dropped at
+// the end: the demo must not touch what else is on the server.
 type database struct {
 	name  string
 	dsn   string
-	admin *postgres.Pool // to another database of the server
+	admin *postgres.Pool // connected to another database of the server, to rename and drop this one
 }
 
 func makeDatabase(ctx context.Context, server string) (*database, error) {
@@ -24,14 +25,15 @@ func makeDatabase(ctx context.Context, server string) (*database, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &database{name: "payonce_demo_" + noise(6), admin: admin}
+	d := &database{name: "payonce_demo_" + randomHex(6), admin: admin}
 	if err := d.exec(ctx, "CREATE DATABASE %s", d.name); err != nil {
 		admin.Close()
-		return nil, fmt.Errorf("make a database for this run on the server of DATABASE_URL (without it the demo starts a server): %w", err)
+		return nil, fmt.Errorf("cannot create a database on the server of DATABASE_URL"+
+			" (unset it, and the demo starts a server): %w", err)
 	}
 	u, err := url.Parse(server)
 	if err != nil || u.Scheme == "" {
-		d.dsn = server + " dbname=" + d.name // keyword=value, where the last word counts
+		d.dsn = server + " dbname=" + d.name // keyword=value, where the last dbname counts
 		return d, nil
 	}
 	u.Path = "/" + d.name
@@ -39,14 +41,14 @@ func makeDatabase(ctx context.Context, server string) (*database, error) {
 	return d, nil
 }
 
-// copy makes the backup. Nobody may be connected.
+// copy makes the backup. PostgreSQL refuses it while anybody is connected.
 func (d *database) copy(ctx context.Context) error {
 	return d.exec(ctx, "CREATE DATABASE %s TEMPLATE %s", d.name+"_backup", d.name)
 }
 
-// restore puts the backup in the place of the database. Nobody may be connected.
-// The lost one is dropped at the end of the run: PostgreSQL does that in a
-// checkpoint, for which a busy disk may take seconds.
+// restore puts the backup in the place of the database, while nobody is connected.
+// The lost database is renamed, and dropped only at the end of the run: dropping
+// needs a checkpoint, which takes seconds on a busy disk.
 func (d *database) restore(ctx context.Context) error {
 	if err := d.exec(ctx, "ALTER DATABASE %s RENAME TO %s", d.name, d.name+"_lost"); err != nil {
 		return err
@@ -54,15 +56,17 @@ func (d *database) restore(ctx context.Context) error {
 	return d.exec(ctx, "ALTER DATABASE %s RENAME TO %s", d.name+"_backup", d.name)
 }
 
-// away cuts every connection but our own, and refuses new ones until back.
-func (d *database) away(ctx context.Context) error {
+// cutConnections closes every connection but the demo's own, and refuses new ones
+// until allowConnections.
+func (d *database) cutConnections(ctx context.Context) error {
 	if err := d.exec(ctx, "ALTER DATABASE %s ALLOW_CONNECTIONS false", d.name); err != nil {
 		return err
 	}
-	return d.exec(ctx, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '%s' AND application_name <> '%s'", d.name, sessionName)
+	return d.exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		WHERE datname = '%s' AND application_name <> '%s'`, d.name, sessionName)
 }
 
-func (d *database) back(ctx context.Context) error {
+func (d *database) allowConnections(ctx context.Context) error {
 	return d.exec(ctx, "ALTER DATABASE %s ALLOW_CONNECTIONS true", d.name)
 }
 
@@ -76,7 +80,8 @@ func (d *database) drop() error {
 	return nil
 }
 
-// exec runs a statement on names that are all ours, of letters and digits.
+// exec puts names into a statement without quoting, because PostgreSQL takes no
+// parameters there. All are the demo's own: letters, digits and underscores.
 func (d *database) exec(ctx context.Context, format string, names ...any) error {
 	_, err := d.admin.Raw().Exec(ctx, fmt.Sprintf(format, names...))
 	return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -22,7 +23,7 @@ func TestMain(m *testing.M) { demo.Main(m) }
 
 func TestDemo(t *testing.T) {
 	t.Parallel()
-	d := demo.Start(t, nil)
+	d := demo.Start(t, nil, "-all")
 	out, code := d.Wait()
 	require.Zero(t, code, out)
 	for _, s := range scenes {
@@ -30,23 +31,43 @@ func TestDemo(t *testing.T) {
 	}
 	require.NotContains(t, out, "FAILED")
 	require.Contains(t, out, "charges at Stripe, per order")
-	require.Regexp(t, `All \d+ scenes went as they should, all \d+ invariants hold`, out)
+	require.Regexp(t, `All \d+ scenes went as expected, all \d+ invariants hold`, out)
 	require.NotContains(t, out, "\x1b", "colour is for terminals")
-	printsWhatTheReadmeShows(t, out)
 	d.LeftNothing()
 	left, err := filepath.Glob(filepath.Join(d.Tmp, "payonce-demo-*"))
 	require.NoError(t, err)
 	require.Empty(t, left, "files")
 }
 
-// printsWhatTheReadmeShows: every line of the two scenes that the README shows is
-// printed today, whatever its times, its process ids and the run's nonce.
+// Who tries the demo for the first time should not have to wait for every scene.
+func TestDemo_PlaysThreeScenesByDefault(t *testing.T) {
+	t.Parallel()
+	d := demo.Start(t, nil)
+	out, code := d.Wait()
+	require.Zero(t, code, out)
+	for _, s := range scenes {
+		want := 0
+		if s.short {
+			want = 1
+		}
+		require.Equal(t, want, strings.Count(out, "  "+s.title+"\n"), "scene %q:\n%s", s.title, out)
+	}
+	require.Contains(t, out, "All 3 scenes went as expected")
+	require.Contains(t, out, fmt.Sprintf("go run ./cmd/demo -all    plays all %d scenes", len(scenes)))
+	require.Contains(t, out, "go run ./cmd/demo -serve  keeps it running")
+	printsWhatTheReadmeShows(t, out)
+	d.LeftNothing()
+}
+
+// printsWhatTheReadmeShows checks that the demo prints every line of the scenes that
+// the README shows, apart from times, process ids and the run's nonce.
 func printsWhatTheReadmeShows(t *testing.T, out string) {
 	readme, err := os.ReadFile("../../README.md")
 	require.NoError(t, err)
-	shown := demo.Find(t, string(readme), "(?s)```text\n(14  .*?)\nWhat happened\n")
+	shown := demo.Find(t, string(readme), "(?s)```text\n( 1  .*?)\nWhat happened\n")
 	times, nonce, number := regexp.MustCompile(`\d+(\.\d+)? m?s\b`), regexp.MustCompile(`(key \w+-\d+)-[0-9a-f]{4}\b`), regexp.MustCompile(`\(\d+\)`)
 	mask := func(line string) string {
+		line = regexp.MustCompile(`\b(ord|ch)_\w+`).ReplaceAllString(line, "${1}_…")
 		line = times.ReplaceAllString(line, "a while")
 		line = nonce.ReplaceAllString(line, "$1")
 		return strings.Join(strings.Fields(number.ReplaceAllString(line, "")), " ")
@@ -64,15 +85,15 @@ func printsWhatTheReadmeShows(t *testing.T, out string) {
 // charged a second time, and the demo must notice.
 func TestDemo_NoticesASecondCharge(t *testing.T) {
 	t.Parallel()
-	d := demo.Start(t, nil, "-run", "pays|goes back$|lost")
+	d := demo.Start(t, nil, "-run", "pays|Refunds|lost")
 	stripe := d.Await(`simulated at (http://\S+),`)[1]
 	order := d.Await(`201 open  (ord_\w+)`)[1]
 	demo.ChargeAgain(t, stripe, order)
 	out, code := d.Wait()
-	require.Equal(t, exitBroken, code, out)
+	require.Equal(t, exitFailed, code, out)
 	require.Contains(t, out, "FAILED  Stripe charged no order more than once")
 	require.Contains(t, out, order+" was charged TWICE")
-	require.Contains(t, out, "FAILED  every charge at Stripe belongs to a payment that says succeeded")
+	require.Contains(t, out, "FAILED  every charge at Stripe belongs to a succeeded payment")
 	log := regexp.MustCompile(`The API processes logged to (\S+)`).FindStringSubmatch(out)
 	require.NotNil(t, log, out)
 	text, err := os.ReadFile(log[1])
@@ -90,14 +111,14 @@ func TestDemo_LeavesNobodyBehind(t *testing.T) {
 		end    os.Signal
 		code   int
 	}{
-		{"CtrlCWhileStarting", `every order is charged once|Every order is charged once`, os.Interrupt, exitCalledOff},
-		{"CtrlCInAScene", `Fifty clicks`, os.Interrupt, exitCalledOff},
-		{"CtrlCWithAProcessDead", `is killed with SIGKILL`, os.Interrupt, exitCalledOff},
-		{"Killed", `Fifty clicks`, os.Kill, -1},
+		{"CtrlCWhileStarting", `every order is charged once|Every order is charged once`, os.Interrupt, exitInterrupted},
+		{"CtrlCInAScene", `Fifty duplicates`, os.Interrupt, exitInterrupted},
+		{"CtrlCWithAProcessDead", `is killed with SIGKILL`, os.Interrupt, exitInterrupted},
+		{"Killed", `Fifty duplicates`, os.Kill, -1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			d := demo.Start(t, nil, "-run", "Fifty|worst moment")
+			d := demo.Start(t, nil, "-run", "Fifty|after the charge")
 			d.Await(c.moment)
 			require.NoError(t, d.Cmd.Process.Signal(c.end))
 			out, code := d.Wait()
@@ -111,7 +132,7 @@ func TestDemo_LeavesNobodyBehind(t *testing.T) {
 		t.Parallel()
 		_, api := demo.Programs(t)
 		d := demo.StartCommand(t, nil, "go", "run", ".", "-api", api)
-		d.Await(`Fifty clicks`)
+		d.Await(`Fifty duplicates`)
 		require.NoError(t, d.Cmd.Process.Kill())
 		_, _ = d.Wait()
 		d.LeftNothing()
@@ -120,13 +141,13 @@ func TestDemo_LeavesNobodyBehind(t *testing.T) {
 
 func TestServe(t *testing.T) {
 	t.Parallel()
-	d := demo.Start(t, nil, "-serve", "-run", "pays|expires")
+	d := demo.Start(t, nil, "-serve", "-run", "pays|expired")
 	d.Await(`Ctrl-C ends it`)
 	said := d.Output()
 
 	// What -serve runs is a system that runs elsewhere.
 	against := demo.Find(t, said, `(?m)^  API A +(http://\S+)$`) + "," + demo.Find(t, said, `(?m)^  API B +(http://\S+)$`)
-	simulator := demo.Find(t, said, `its books at (\S+)/effects`)
+	simulator := demo.Find(t, said, `its records at (\S+)/effects`)
 
 	t.Run("WhileItServes", func(t *testing.T) {
 		t.Run("TheLinesForCurlWork", func(t *testing.T) {
@@ -147,35 +168,37 @@ func TestServe(t *testing.T) {
 			require.Contains(t, curl(lines[2]), `"status":"paid"`)
 		})
 
-		t.Run("TheDocsAreThere", func(t *testing.T) {
+		t.Run("TheDocsAndTheOperatorsPageAreThere", func(t *testing.T) {
 			t.Parallel()
-			res, err := http.Get(demo.Find(t, said, `Docs +(\S+)`))
-			require.NoError(t, err)
-			require.NoError(t, res.Body.Close())
-			require.Equal(t, http.StatusOK, res.StatusCode)
+			for _, page := range []string{`Docs +(\S+)`, `Operator +(\S+)`} {
+				res, err := http.Get(demo.Find(t, said, page))
+				require.NoError(t, err)
+				require.NoError(t, res.Body.Close())
+				require.Equal(t, http.StatusOK, res.StatusCode, page)
+			}
 		})
 
 		t.Run("AgainstWithAKey", func(t *testing.T) {
 			t.Parallel()
 			for range 2 { // with one tenant twice: the keys must not meet
-				e := demo.Start(t, nil, "-run", "Fifty|lost|worst", "-against", against, "-simulator", simulator, "-key", demo.Find(t, said, `API key +(\S+)`))
+				e := demo.Start(t, nil, "-run", "Fifty|lost|after the charge", "-against", against, "-simulator", simulator, "-key", demo.Find(t, said, `API key +(\S+)`))
 				out, code := e.Wait()
 				require.Zero(t, code, out)
-				require.Contains(t, out, "Fifty clicks")
+				require.Contains(t, out, "Fifty duplicates")
 				require.NotContains(t, out, "kill -9")
 			}
 		})
 		t.Run("AgainstWithTheDatabase", func(t *testing.T) {
 			t.Parallel()
 			dsn := demo.Find(t, said, `psql '(\S+)'`)
-			e := demo.Start(t, []string{"DATABASE_URL=" + dsn, "DEMO_AGAINST=" + against, "DEMO_SIMULATOR=" + simulator})
+			e := demo.Start(t, []string{"DATABASE_URL=" + dsn, "DEMO_AGAINST=" + against, "DEMO_SIMULATOR=" + simulator}, "-all")
 			out, code := e.Wait()
 			require.Zero(t, code, out)
-			require.Contains(t, out, "ok  nothing is left unfinished")
+			require.Contains(t, out, "ok  no request, webhook or event is unfinished")
 		})
 		t.Run("OnANamedServer", func(t *testing.T) {
 			t.Parallel()
-			e := demo.Start(t, []string{"DATABASE_URL=" + demo.Find(t, said, `psql '(\S+)'`)}, "-run", "pays|in time")
+			e := demo.Start(t, []string{"DATABASE_URL=" + demo.Find(t, said, `psql '(\S+)'`)}, "-run", "pays|restored")
 			out, code := e.Wait()
 			require.Zero(t, code, out)
 			require.Contains(t, out, "from DATABASE_URL")
@@ -196,7 +219,7 @@ func TestParse(t *testing.T) {
 	} {
 		var said bytes.Buffer
 		code := run(t.Context(), args, func(string) string { return "" }, io.Discard, &said)
-		require.Equal(t, exitNotPlayed, code, args)
+		require.Equal(t, exitCouldNotRun, code, args)
 		require.Len(t, strings.Split(strings.TrimSpace(said.String()), "\n"), 1, "one line says what is wrong: %s", &said)
 	}
 }

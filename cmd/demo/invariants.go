@@ -11,64 +11,69 @@ import (
 	"example.com/payonce/stripesim"
 )
 
-// finding is one thing that must always be true, and what offends against it.
-type finding struct {
-	name      string
-	offenders []string
+// check is one invariant, and what violates it.
+type check struct {
+	name       string
+	violations []string
 }
 
-// judge waits until nothing is under way any more, and then compares everybody's
-// books: Stripe's, the database's, and what the shop was told.
-func (s *system) judge(ctx context.Context, shows []*show) []finding {
-	quiet := s.awaitQuiet(ctx)
-	b, err := s.readBooks(ctx)
+// checkInvariants waits until all work is done, and then compares three records of
+// the same payments: Stripe's, the database's, and the responses that the shop got.
+func (s *system) checkInvariants(ctx context.Context, runs []*sceneRun) []check {
+	unfinished := s.waitUntilQuiet(ctx)
+	r, err := s.readRecords(ctx)
 	if err != nil {
-		return []finding{{"everybody's books can be read", []string{err.Error()}}}
+		return []check{{"Stripe's records and the database can be read", []string{err.Error()}}}
 	}
-	for _, p := range shows {
+	for _, p := range runs {
 		for _, o := range p.orders {
-			o.got, o.back = len(b.charges[o.id]), refundedAtStripe(b.effects, o.id)
+			o.got, o.returned = len(r.charges[o.id]), refundedAtStripe(r.effects, o.id)
 		}
 	}
-	findings := []finding{
-		{"Stripe charged no order more than once", b.chargedTwice()},
-		{"Stripe charged every order as often as its scene says, and refunded as much", unexpected(shows)},
-		{"whatever the shop was told once, it was told again in the same bytes", s.shop.breaches},
+	checks := []check{
+		{"Stripe charged no order more than once", r.chargedMoreThanOnce()},
+		{"Stripe charged and refunded every order as its scene expects", unexpectedCharges(runs)},
+		{"every retry got the same final response, byte for byte", s.shop.changedResponses},
 	}
 	if s.pool == nil {
-		return findings
+		return checks
 	}
-	findings = append(findings,
-		finding{"every charge at Stripe belongs to a payment that says succeeded, with the same amount", b.ghosts()},
-		finding{"every payment that says succeeded was charged at Stripe", b.losses()},
-		finding{"every answer the shop was given is stored byte for byte, or its key remembered", b.forgotten(s.shop.told, s.answersExpire)},
-		finding{"nothing is left unfinished: no request, no webhook, no event", quiet},
+	lost := r.missingResponses(s.shop.finalResponses, s.responsesExpire)
+	checks = append(checks,
+		check{"every charge at Stripe belongs to a succeeded payment with the same amount", r.unmatchedCharges()},
+		check{"every succeeded payment has its charge at Stripe", r.paymentsWithoutCharge()},
+		check{"every final response is stored byte for byte, or its key is kept as expired", lost},
+		check{"no request, webhook or event is unfinished", unfinished},
 	)
-	if s.audience != nil {
-		findings = append(findings, finding{"the broker delivered every event, those of one object in order", s.awaitAudience(ctx)})
+	if s.subscriber != nil {
+		missing := s.waitForEvents(ctx)
+		checks = append(checks, check{"the broker delivered every event, and each object's events in order", missing})
 	}
-	findings = append(findings, s.auditUntilClean(ctx))
-	return findings
+	return append(checks, s.auditUntilClean(ctx))
 }
 
-// unfinishedWork is what somebody still has to do. Some webhooks belong to
-// no tenant until they are applied; in a database of our own they count as ours.
-const unfinishedWork = `
-	SELECT 'key ' || key || ' stands at ' || recovery_point FROM idempotency_keys WHERE tenant_id = $1 AND finished_at IS NULL
+// unfinishedWorkSQL lists what the background loops still have to do. An inbox event
+// has no tenant until it is applied: in the demo's own database ($2) those count too,
+// in a shared one they may be another tenant's.
+const unfinishedWorkSQL = `
+	SELECT 'key ' || key || ' is at ' || recovery_point
+	FROM idempotency_keys WHERE tenant_id = $1 AND finished_at IS NULL
 	UNION ALL
-	SELECT event_id || ' is ' || status || ' for ' || consumer FROM inbox_events WHERE status <> 'done' AND (tenant_id = $1 OR tenant_id IS NULL AND $2)
+	SELECT event_id || ' is ' || status || ' for ' || consumer
+	FROM inbox_events WHERE status <> 'done' AND (tenant_id = $1 OR tenant_id IS NULL AND $2)
 	UNION ALL
-	SELECT type || ' of ' || aggregate_id || ' is not published' FROM outbox_events WHERE tenant_id = $1 AND published_at IS NULL`
+	SELECT type || ' of ' || aggregate_id || ' is not published'
+	FROM outbox_events WHERE tenant_id = $1 AND published_at IS NULL`
 
-// awaitQuiet waits until the loops have finished what the scenes left, and
-// returns what they did not.
-func (s *system) awaitQuiet(ctx context.Context) (unfinished []string) {
+// waitUntilQuiet waits until the background loops have finished all work, and
+// returns what is left after waitTimeout.
+func (s *system) waitUntilQuiet(ctx context.Context) (unfinished []string) {
 	if s.pool == nil {
 		return nil
 	}
-	for began := time.Now(); time.Since(began) < patience; time.Sleep(askAgain) {
+	for began := time.Now(); time.Since(began) < waitTimeout; time.Sleep(pollInterval) {
 		var err error
-		unfinished, err = s.rows(ctx, unfinishedWork, s.tenant.ID, len(s.processes) > 0)
+		unfinished, err = s.rows(ctx, unfinishedWorkSQL, s.tenant.ID, len(s.processes) > 0)
 		if err != nil {
 			return []string{err.Error()}
 		}
@@ -79,7 +84,7 @@ func (s *system) awaitQuiet(ctx context.Context) (unfinished []string) {
 	return unfinished
 }
 
-// rows runs a query that returns one text a row.
+// rows runs a query with one text column.
 func (s *system) rows(ctx context.Context, sql string, args ...any) (texts []string, err error) {
 	rows, err := s.pool.Raw().Query(ctx, sql, args...)
 	if err != nil {
@@ -96,71 +101,87 @@ func (s *system) rows(ctx context.Context, sql string, args ...any) (texts []str
 	return texts, rows.Err()
 }
 
-// books are what Stripe and the database say about our orders.
-type books struct {
-	effects  []stripesim.Effect
-	charges  map[string][]stripesim.Effect // by order
-	payments map[string]succeeded          // by charge
-	answers  map[string]stored             // by key
+// records are what Stripe and the database say about this tenant's orders.
+type records struct {
+	effects   []stripesim.Effect
+	charges   map[string][]stripesim.Effect // by order
+	payments  map[string]succeededPayment   // by charge
+	responses map[string]storedResponse     // by idempotency key
 }
 
-type succeeded struct {
+type succeededPayment struct {
 	id, order, charge, currency string
 	amount                      int64
 }
 
-type stored struct {
+type storedResponse struct {
 	status  int
 	body    []byte
 	expired bool
 }
 
-func (s *system) readBooks(ctx context.Context) (*books, error) {
-	b := &books{charges: map[string][]stripesim.Effect{}, payments: map[string]succeeded{}, answers: map[string]stored{}}
+func (s *system) readRecords(ctx context.Context) (*records, error) {
+	r := &records{
+		charges:   map[string][]stripesim.Effect{},
+		payments:  map[string]succeededPayment{},
+		responses: map[string]storedResponse{},
+	}
 	effects, err := s.stripe.effects(ctx)
 	if err != nil {
 		return nil, err
 	}
-	b.effects = effects
+	r.effects = effects
 	for _, e := range effects {
 		ours := s.tenant.ID == "" || e.Metadata["tenant_id"] == s.tenant.ID
 		if e.Kind == stripesim.EffectCharge && ours {
-			b.charges[e.Metadata["order_id"]] = append(b.charges[e.Metadata["order_id"]], e)
+			r.charges[e.Metadata["order_id"]] = append(r.charges[e.Metadata["order_id"]], e)
 		}
 	}
 	if s.pool == nil {
-		return b, nil
+		return r, nil
 	}
-	rows, err := s.pool.Raw().Query(ctx, `SELECT id, order_id, coalesce(charge_id, 'none of ' || id), currency, amount_minor FROM payments WHERE tenant_id = $1 AND status = 'succeeded'`, s.tenant.ID)
-	if err != nil {
+	if err := s.readPayments(ctx, r); err != nil {
 		return nil, err
+	}
+	return r, s.readResponses(ctx, r)
+}
+
+func (s *system) readPayments(ctx context.Context, r *records) error {
+	// A succeeded payment without a charge needs a key of its own, to be reported.
+	rows, err := s.pool.Raw().Query(ctx, `
+		SELECT id, order_id, coalesce(charge_id, 'none of ' || id), currency, amount_minor
+		FROM payments WHERE tenant_id = $1 AND status = 'succeeded'`, s.tenant.ID)
+	if err != nil {
+		return err
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var p succeeded
+		var p succeededPayment
 		if err := rows.Scan(&p.id, &p.order, &p.charge, &p.currency, &p.amount); err != nil {
-			return nil, err
+			return err
 		}
-		b.payments[p.charge] = p
+		r.payments[p.charge] = p
 	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	rows, err = s.pool.Raw().Query(ctx, `SELECT key, coalesce(answer_status, 0), answer_body, answer_dropped_at IS NOT NULL
+	return rows.Err()
+}
+
+func (s *system) readResponses(ctx context.Context, r *records) error {
+	rows, err := s.pool.Raw().Query(ctx, `
+		SELECT key, coalesce(answer_status, 0), answer_body, answer_dropped_at IS NOT NULL
 		FROM idempotency_keys WHERE tenant_id = $1 AND finished_at IS NOT NULL`, s.tenant.ID)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var key string
-		var a stored
+		var a storedResponse
 		if err := rows.Scan(&key, &a.status, &a.body, &a.expired); err != nil {
-			return nil, err
+			return err
 		}
-		b.answers[key] = a
+		r.responses[key] = a
 	}
-	return b, rows.Err()
+	return rows.Err()
 }
 
 func refundedAtStripe(effects []stripesim.Effect, order string) (minor int64) {
@@ -177,62 +198,65 @@ func refundedAtStripe(effects []stripesim.Effect, order string) (minor int64) {
 	return minor
 }
 
-func (b *books) chargedTwice() (out []string) {
-	for _, order := range slices.Sorted(maps.Keys(b.charges)) {
-		if n := len(b.charges[order]); n > 1 {
+func (r *records) chargedMoreThanOnce() (out []string) {
+	for _, order := range slices.Sorted(maps.Keys(r.charges)) {
+		if n := len(r.charges[order]); n > 1 {
 			out = append(out, fmt.Sprintf("%s was %s", order, times(n)))
 		}
 	}
 	return out
 }
 
-func unexpected(shows []*show) (out []string) {
-	for _, p := range shows {
+func unexpectedCharges(runs []*sceneRun) (out []string) {
+	for _, p := range runs {
 		for _, o := range p.orders {
-			if o.counts && o.got != o.want {
-				out = append(out, fmt.Sprintf("%s was %s, and should have been %s", o.id, times(o.got), times(o.want)))
+			if o.checked && o.got != o.want {
+				out = append(out, fmt.Sprintf("%s was %s, expected %s", o.id, times(o.got), times(o.want)))
 			}
-			if o.back != o.refund {
-				out = append(out, fmt.Sprintf("%s of %s went back, and should have been %s", money(o.back, o.currency), o.id, money(o.refund, o.currency)))
+			if o.returned != o.refund {
+				out = append(out, fmt.Sprintf("%s was refunded for %s, expected %s",
+					money(o.returned, o.currency), o.id, money(o.refund, o.currency)))
 			}
 		}
 	}
 	return out
 }
 
-// ghosts are charges that nobody here knows of.
-func (b *books) ghosts() (out []string) {
-	for _, charges := range b.charges {
+// unmatchedCharges are charges at Stripe without a payment in the database: money
+// that was taken and that the service does not know about.
+func (r *records) unmatchedCharges() (out []string) {
+	for _, charges := range r.charges {
 		for _, c := range charges {
-			p, known := b.payments[c.ChargeID]
-			if !known || p.amount != c.Amount || p.currency != c.Currency || p.order != c.Metadata["order_id"] {
-				out = append(out, fmt.Sprintf("%s, %s for %s", c.ChargeID, money(c.Amount, c.Currency), c.Metadata["order_id"]))
+			order := c.Metadata["order_id"]
+			p, known := r.payments[c.ChargeID]
+			if !known || p.amount != c.Amount || p.currency != c.Currency || p.order != order {
+				out = append(out, fmt.Sprintf("%s, %s for %s", c.ChargeID, money(c.Amount, c.Currency), order))
 			}
 		}
 	}
 	return out
 }
 
-// losses are payments that nobody was charged for.
-func (b *books) losses() (out []string) {
-	for charge, p := range b.payments {
-		if !slices.ContainsFunc(b.charges[p.order], func(c stripesim.Effect) bool { return c.ChargeID == charge }) {
-			out = append(out, fmt.Sprintf("%s says %s", p.id, charge))
+// paymentsWithoutCharge are succeeded payments for which Stripe has no charge.
+func (r *records) paymentsWithoutCharge() (out []string) {
+	for charge, p := range r.payments {
+		if !slices.ContainsFunc(r.charges[p.order], func(c stripesim.Effect) bool { return c.ChargeID == charge }) {
+			out = append(out, fmt.Sprintf("%s has charge %s", p.id, charge))
 		}
 	}
 	return out
 }
 
-// forgotten are answers that were given and are not what is stored. One that has
-// expired leaves its key behind.
-func (b *books) forgotten(told map[string]answer, mayExpire bool) (out []string) {
-	for key, r := range told {
-		a, known := b.answers[key]
+// missingResponses are final responses that the shop got and that are not stored.
+// Where responses may expire, the key alone is enough.
+func (r *records) missingResponses(received map[string]response, mayExpire bool) (out []string) {
+	for key, got := range received {
+		a, known := r.responses[key]
 		if known && a.expired && mayExpire {
 			continue
 		}
-		if !known || a.status != r.status || !bytes.Equal(a.body, r.body) {
-			out = append(out, fmt.Sprintf("key %s was answered %d %s", key, r.status, bytes.TrimSpace(r.body)))
+		if !known || a.status != got.status || !bytes.Equal(a.body, got.body) {
+			out = append(out, fmt.Sprintf("key %s: the shop got %d %s", key, got.status, bytes.TrimSpace(got.body)))
 		}
 	}
 	return out

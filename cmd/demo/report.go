@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// printer writes for a person: aligned, in plain words, with colour only where
-// somebody sees it.
+// printer writes aligned lines, with colour only on a terminal: output in a file
+// or a CI log has no escape codes.
 type printer struct {
 	mu    sync.Mutex
 	w     io.Writer
@@ -49,19 +49,19 @@ func (p *printer) paint(s style, text string) string {
 func (p *printer) say(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, _ = fmt.Fprintf(p.w, format+"\n", args...) // if nobody reads it, nobody misses it
+	_, _ = fmt.Fprintf(p.w, format+"\n", args...) // a closed stdout must not stop the scenes
 }
 
 func (p *printer) title(name, motto string) { p.say("\n%s: %s\n", p.paint(bold, name), motto) }
 
-// fact is a line about what the demo runs on.
+// fact is a line about a part of the system.
 func (p *printer) fact(name, format string, args ...any) {
 	p.say("  %s%s", pad(name, nameWidth), p.paint(dim, fmt.Sprintf(format, args...)))
 }
 
 // longFact is one that may need several lines.
 func (p *printer) longFact(name, text string) {
-	for _, line := range wrapped(text, lineWidth-nameWidth-2) {
+	for _, line := range wrap(text, lineWidth-nameWidth-2) {
 		p.fact(name, "%s", line)
 		name = ""
 	}
@@ -69,36 +69,37 @@ func (p *printer) longFact(name, text string) {
 
 func (p *printer) scene(number int, s scene) {
 	p.say("\n%s", p.paint(bold, fmt.Sprintf("%2d  %s", number, s.title)))
-	for line := range strings.Lines(s.why) {
-		p.say("    %s", p.paint(dim, strings.TrimSpace(line)))
+	for _, line := range wrap(s.text, lineWidth-margin) {
+		p.say("    %s", p.paint(dim, line))
 	}
 }
 
 // Lines fit a terminal of a hundred columns.
 const (
-	lineWidth = 100
-	margin    = 4
-	nameWidth = 12
-	whoWidth  = 7
-	sentWidth = 53
+	lineWidth    = 100
+	margin       = 4
+	nameWidth    = 12
+	whoWidth     = 7
+	requestWidth = 53
 )
 
 // exchange is a line about a request and its answer.
-func (p *printer) exchange(who, sent, came string) {
+func (p *printer) exchange(who, request, response string) {
 	how := yellow
 	switch {
-	case strings.HasPrefix(came, "2") && !strings.HasPrefix(came, "202"):
+	case strings.HasPrefix(response, "2") && !strings.HasPrefix(response, "202"):
 		how = green
-	case strings.HasPrefix(came, "no answer"):
+	case strings.HasPrefix(response, "no response"):
 		how = red
 	}
-	p.say("    %s%s  %s", p.paint(cyan, pad(who, whoWidth)), pad(squeezed(sent, sentWidth), sentWidth), p.paint(how, came))
+	request = pad(squeeze(request, requestWidth), requestWidth)
+	p.say("    %s%s  %s", p.paint(cyan, pad(who, whoWidth)), request, p.paint(how, response))
 }
 
-// event is a line about what happens outside of requests.
+// event is a line about what happens apart from requests.
 func (p *printer) event(text string) { p.marked("*", yellow, text) }
 
-// result is a line about what is true now.
+// result is a line about what was checked.
 func (p *printer) result(good bool, text string) {
 	how := green
 	if !good {
@@ -109,55 +110,58 @@ func (p *printer) result(good bool, text string) {
 
 // marked is a text that may need several lines.
 func (p *printer) marked(mark string, how style, text string) {
-	for _, line := range wrapped(text, lineWidth-margin-whoWidth) {
+	for _, line := range wrap(text, lineWidth-margin-whoWidth) {
 		p.say("    %s%s", pad(mark, whoWidth), p.paint(how, line))
 		mark = ""
 	}
 }
 
-// report prints the tables, and returns whether everything held.
-func report(p *printer, shows []*show, findings []finding, took time.Duration) (held bool) {
-	behaved := p.scenes(shows)
-	sound := p.findings(findings)
+// report prints the tables, and returns whether every scene and every check passed.
+func report(p *printer, runs []*sceneRun, checks []check, took time.Duration) (ok bool) {
+	scenesOK := p.scenes(runs)
+	checksOK := p.checks(checks)
 	p.say("")
-	if behaved && sound {
-		played := fmt.Sprintf("All %d scenes went as they should", len(shows))
-		if len(shows) == 1 {
-			played = "The scene went as it should"
+	ok = scenesOK && checksOK
+	if ok {
+		played := fmt.Sprintf("All %d scenes went as expected", len(runs))
+		if len(runs) == 1 {
+			played = "The scene went as expected"
 		}
-		p.say("%s", p.paint(green, fmt.Sprintf("%s, all %d invariants hold. %.1f s", played, len(findings), took.Seconds())))
+		text := fmt.Sprintf("%s, all %d invariants hold. %.1f s", played, len(checks), took.Seconds())
+		p.say("%s", p.paint(green, text))
 	} else {
-		p.say("%s", p.paint(red, fmt.Sprintf("NOT GOOD: see what is marked FAILED above. %.1f s", took.Seconds())))
+		p.say("%s", p.paint(red, fmt.Sprintf("FAILED: see the lines marked FAILED above. %.1f s", took.Seconds())))
 	}
-	return behaved && sound
+	return ok
 }
 
-func (p *printer) scenes(shows []*show) (good bool) {
-	good = true
-	rows := [][]string{{"#", "scene", "requests", "answers", "charges at Stripe, per order"}}
-	for i, s := range shows {
-		charges := s.charges()
+func (p *printer) scenes(runs []*sceneRun) (ok bool) {
+	ok = true
+	rows := [][]string{{"#", "scene", "requests", "responses", "charges at Stripe, per order"}}
+	for i, s := range runs {
+		charges := s.chargesColumn()
 		if s.failure != "" {
-			charges, good = charges+"  FAILED", false
+			charges, ok = charges+"  FAILED", false
 		}
-		rows = append(rows, []string{fmt.Sprint(i + 1), s.scene.title, fmt.Sprint(s.requests), s.tally(), charges})
+		row := []string{fmt.Sprint(i + 1), s.scene.title, fmt.Sprint(s.requests), s.responseCounts(), charges}
+		rows = append(rows, row)
 	}
 	p.say("\n%s\n", p.paint(bold, "What happened"))
 	p.table(rows, func(row int, line string) string {
 		switch {
 		case row == 0:
 			return p.paint(dim, line)
-		case shows[row-1].failure != "":
+		case runs[row-1].failure != "":
 			return p.paint(red, line)
 		}
 		return line
 	})
-	for i, s := range shows {
+	for i, s := range runs {
 		if s.failure != "" {
 			p.say("%s", p.paint(red, fmt.Sprintf("\n  FAILED scene %d: %s", i+1, s.failure)))
 		}
 	}
-	return good
+	return ok
 }
 
 // table aligns columns: numbers to the right, words to the left.
@@ -182,34 +186,34 @@ func (p *printer) table(rows [][]string, paint func(row int, line string) string
 	}
 }
 
-func (p *printer) findings(findings []finding) (good bool) {
-	good = true
-	p.say("\n%s\n", p.paint(bold, "What must always be true"))
-	for _, f := range findings {
-		if len(f.offenders) == 0 {
+func (p *printer) checks(checks []check) (ok bool) {
+	ok = true
+	p.say("\n%s\n", p.paint(bold, "Invariants"))
+	for _, f := range checks {
+		if len(f.violations) == 0 {
 			p.say("  %s  %s", p.paint(green, "ok"), f.name)
 			continue
 		}
-		good = false
+		ok = false
 		p.say("  %s", p.paint(red, "FAILED  "+f.name))
-		for _, o := range f.offenders[:min(len(f.offenders), 5)] {
+		for _, o := range f.violations[:min(len(f.violations), 5)] {
 			p.say("          %s", o)
 		}
-		if more := len(f.offenders) - 5; more > 0 {
+		if more := len(f.violations) - 5; more > 0 {
 			p.say("          and %d more", more)
 		}
 	}
-	return good
+	return ok
 }
 
-// tallied puts the same words together: "201, 409 ×49".
-func tallied(words []string) string {
+// summarize counts equal texts: "201, 409 ×49".
+func summarize(texts []string) string {
 	count := map[string]int{}
-	for _, w := range words {
+	for _, w := range texts {
 		count[w]++
 	}
 	var out []string
-	for _, w := range slices.Compact(slices.Sorted(slices.Values(words))) {
+	for _, w := range slices.Compact(slices.Sorted(slices.Values(texts))) {
 		if count[w] > 1 {
 			w = fmt.Sprintf("%s ×%d", w, count[w])
 		}
@@ -218,8 +222,8 @@ func tallied(words []string) string {
 	return strings.Join(out, ", ")
 }
 
-// squeezed takes space out of columns, the last ones first, until a line fits.
-func squeezed(line string, width int) string {
+// squeeze removes the padding between columns, from the right, until a line fits.
+func squeeze(line string, width int) string {
 	for utf8.RuneCountInString(line) > width {
 		at := strings.LastIndex(line, "   ")
 		if at < 0 {
@@ -230,8 +234,8 @@ func squeezed(line string, width int) string {
 	return line
 }
 
-// wrapped breaks a text between words.
-func wrapped(text string, width int) (lines []string) {
+// wrap breaks a text between words.
+func wrap(text string, width int) (lines []string) {
 	line := ""
 	for _, word := range strings.Fields(text) {
 		switch {

@@ -1,108 +1,127 @@
 package main
 
-// scenes is the story, in the order in which it is told. Each has orders of its
-// own, so that the last column of the table can be read line by line.
+// scene is one part of the demo.
+type scene struct {
+	title string
+	text  string // printed under the title: what happens
+	// localOnly scenes kill processes or change where webhooks go, so they need a
+	// system that the demo started: -against skips them.
+	localOnly bool
+	short     bool // played without -all: together about ten seconds
+	play      func(*sceneRun)
+}
+
+// scenes are played in this order. Each has orders of its own, so that the last
+// column of the table can be read line by line.
 var scenes = []scene{
 	{
 		title: "A customer pays",
-		why:   "An order is made, and paid with a card. Every request carries an Idempotency-Key.",
-		play:  aCustomerPays,
+		text:  "An order is created and paid with a card. Every request carries an Idempotency-Key.",
+		play:  customerPays,
 	},
 	{
-		title: "The shop asks again",
-		why:   "It never saw the answer, so it repeats the request under the same key: at the other process, the\nJSON written differently, the key in quotes. That means the same, so it gets the same answer.",
-		play:  theShopAsksAgain,
+		title: "The shop retries",
+		text: "The shop never received the response, so it repeats the request with the same key: to the other " +
+			"process, with the JSON written differently and the key in quotes. It gets the same response.",
+		play: shopRetries,
 	},
 	{
-		title: "Fifty clicks at once",
-		why:   "The same payment arrives fifty times at the same moment, at both processes. Stripe is slow today.",
-		play:  fiftyClicks,
+		title: "Fifty duplicates at once",
+		text:  "One payment request is sent fifty times at once, to both processes, while Stripe is slow.",
+		short: true,
+		play:  fiftyDuplicates,
 	},
 	{
-		title: "A key is used for something else",
-		why:   "A bug in the shop sends another customer's order under a key that is taken.",
-		play:  aKeyIsUsedTwice,
+		title: "A key is reused for another order",
+		text:  "A bug in the shop sends another customer's order with a key that was used before.",
+		play:  keyReused,
 	},
 	{
 		title: "Two tabs, two keys, one order",
-		why:   "The customer pays one order in two browser tabs. Different keys do not make it two payments.",
-		play:  twoTabs,
+		text:  "The customer pays one order in two browser tabs. Different keys do not make it two payments.",
+		play:  twoKeysOneOrder,
 	},
 	{
 		title: "The card is declined",
-		why:   "A decline is an answer, too: kept and repeated. Another card is a new intent, with a new key.",
-		play:  theCardIsDeclined,
+		text:  "A decline is stored and replayed too. Paying with another card is a new request with a new key.",
+		play:  cardDeclined,
 	},
 	{
-		title: "The bank wants to see the customer",
-		why:   "3-D Secure: the payment waits for the customer, and is finished once the customer has acted.",
-		play:  theBankAsks,
+		title: "The bank requires 3-D Secure",
+		text:  "The bank asks the customer to confirm. The payment waits, and is completed after the confirmation.",
+		play:  bankAuthentication,
 	},
 	{
-		title: "Money goes back",
-		why:   "Part of a payment is refunded, twice under one key; then two clerks refund more than is left.",
-		play:  moneyGoesBack,
+		title: "Refunds",
+		text:  "Part of a payment is refunded, twice with one key; then two refunds at once exceed what is left.",
+		play:  partialRefunds,
 	},
 	{
-		title: "Stripe's webhooks stutter",
-		why:   "Again 3-D Secure, but the shop never asks again. Stripe's webhooks finish the payment, although the\nimportant one comes three times and an older one comes last.",
-		ours:  true,
-		play:  webhooksStutter,
+		title: "Webhooks are repeated and out of order",
+		text: "3-D Secure again, but the shop does not retry. Stripe's webhooks complete the payment, although the " +
+			"important one is delivered three times and an older one arrives last.",
+		localOnly: true,
+		play:      webhooksRepeatedAndReordered,
 	},
 	{
-		title: "A checkout is undone",
-		why:   "Order, stock, payment, notice: four steps. When the card is declined, the ones before it are undone.",
-		play:  aCheckoutIsUndone,
+		title: "A checkout is compensated",
+		text: "A checkout has four steps: order, stock, payment, notice. When the card is declined, it undoes " +
+			"the first two.",
+		play: checkoutCompensated,
 	},
 	{
-		title: "The last three cups",
-		why:   "Twelve customers want one of three cups at the same moment.",
-		play:  theLastThreeCups,
+		title: "Three cups, twelve buyers",
+		text:  "Twelve customers try to buy one of three cups at the same moment.",
+		play:  limitedStock,
 	},
 	{
-		title: "A consumer is killed before it can acknowledge",
-		why:   "The ledger books a payment, and dies before the broker hears of that. It will be told again.",
-		ours:  true,
-		play:  aConsumerIsKilled,
+		title: "A consumer is killed before it acknowledges",
+		text: "The ledger books a payment and is killed before it acknowledges the event. The broker delivers " +
+			"it again.",
+		localOnly: true,
+		play:      consumerKilled,
 	},
 	{
-		title: "The broker is killed",
-		why:   "Whoever wants to hear of payments has to wait. Whoever wants to pay does not.",
-		ours:  true,
-		play:  theBrokerIsKilled,
+		title:     "The broker is killed",
+		text:      "Events wait in the database until the broker is back. Payments do not wait.",
+		localOnly: true,
+		play:      brokerKilled,
 	},
 	{
-		title: "Stripe's answer gets lost",
-		why:   "Stripe takes the money, and then the connection breaks. Nobody here can know whether it did.",
-		play:  stripesAnswerGetsLost,
+		title: "Stripe's response is lost",
+		text:  "Stripe charges the card, then the connection breaks. The API cannot know of the charge.",
+		short: true,
+		play:  stripeResponseLost,
 	},
 	{
-		title: "Stripe's answer to a refund gets lost",
-		why:   "The same on the way back. A refund sent twice would be money lost twice.",
-		play:  stripesAnswerToARefundGetsLost,
+		title: "Stripe's response to a refund is lost",
+		text:  "The same for a refund. Sending it twice would refund the money twice.",
+		play:  refundResponseLost,
 	},
 	{
-		title: "kill -9 at the worst moment",
-		why:   "Stripe has taken the money; the process that asked for it is killed before it can write that down.",
-		ours:  true,
-		play:  killedInTheWorstMoment,
+		title:     "kill -9 after the charge",
+		text:      "Stripe has charged the card. The API process is killed before it can record that.",
+		localOnly: true,
+		short:     true,
+		play:      killedAfterTheCharge,
 	},
 	{
-		title: "A checkout is killed at every step",
-		why:   "Six checkouts, and six processes that each die at a different step.",
-		ours:  true,
-		play:  killedAtEveryStep,
+		title:     "A checkout is killed at every step",
+		text:      "Six checkouts; each is interrupted at a different step, because its process is killed.",
+		localOnly: true,
+		play:      checkoutKilledAtEveryStep,
 	},
 	{
-		title: "Asked again, much too late",
-		why:   "Stored answers expire. What was done under a key is known for ever, and never done again.",
-		ours:  true,
-		play:  muchTooLate,
+		title:     "A retry after the stored response expired",
+		text:      "Stored responses expire. The key is kept, so its request is never executed a second time.",
+		localOnly: true,
+		play:      keyExpired,
 	},
 	{
-		title: "The database goes back in time",
-		why:   "Two customers pay, and then the database must be restored from an older backup.",
-		ours:  true,
-		play:  theDatabaseGoesBack,
+		title: "The database is restored from a backup",
+		text: "Two customers pay. Then the database is lost, and restored from a backup that is older than the " +
+			"payments.",
+		localOnly: true,
+		play:      databaseRestored,
 	},
 }

@@ -12,30 +12,32 @@ import (
 	"example.com/payonce/testkit/process"
 )
 
-const cup = "cup" // what the checkouts sell: the only thing that can run out
+const cup = "cup" // what the checkouts sell; unlike the orders' tea it is counted in stock
 
-// checkout is the request to buy some cups.
+// checkout returns the request that buys some cups.
 func checkout(key, sku string, quantity int, method string) request {
-	return request{method: http.MethodPost, path: "/v1/checkouts", key: key,
-		body: fmt.Sprintf(`{"currency":"usd","items":[{"sku":%q,"quantity":%d,"unit_amount":900}],"payment_method":%q}`, sku, quantity, method)}
+	return request{
+		method: http.MethodPost, path: "/v1/checkouts", key: key,
+		body: fmt.Sprintf(`{"currency":"usd","items":[{"sku":%q,"quantity":%d,"unit_amount":900}],"payment_method":%q}`,
+			sku, quantity, method),
+	}
 }
 
-// bought is a checkout, as its own object and inside the problem that it can
-// also be answered with.
-type bought struct {
+// checkoutBody is a checkout as a response body, or as the member "checkout" of a problem.
+type checkoutBody struct {
 	ID      string
 	Status  any
 	OrderID string `json:"order_id"`
 	Steps   []struct{ Name, Status string }
-	Inside  *bought `json:"checkout"`
+	Inner   *checkoutBody `json:"checkout"`
 }
 
-// checkedOut reads an answer, and counts its order among the scene's.
-func (p *show) checkedOut(a answer) bought {
-	var b bought
-	_ = json.Unmarshal(a.body, &b) // what is no checkout has no order
-	if b.Inside != nil {
-		b = *b.Inside
+// checkoutOf parses a response, and adds its order to the scene's orders.
+func (p *sceneRun) checkoutOf(a response) checkoutBody {
+	var b checkoutBody
+	_ = json.Unmarshal(a.body, &b) // a body that is no checkout has no order, which fails below
+	if b.Inner != nil {
+		b = *b.Inner
 	}
 	if b.OrderID == "" {
 		p.fail("expected a checkout with an order, got %s %s", a, a.body)
@@ -46,8 +48,8 @@ func (p *show) checkedOut(a answer) bought {
 	return b
 }
 
-// steps says what became of each step: "create_order done, pay failed, …".
-func (b bought) steps() string {
+// steps lists the steps that were executed: "create_order done, pay failed, …".
+func (b checkoutBody) steps() string {
 	var out []string
 	for _, s := range b.Steps {
 		if s.Status != "skipped" && s.Status != "pending" {
@@ -57,8 +59,7 @@ func (b bought) steps() string {
 	return strings.Join(out, ", ")
 }
 
-// stocked sets how many there are.
-func (p *show) stocked(sku string, available int) {
+func (p *sceneRun) setStock(sku string, available int) {
 	r := request{method: http.MethodPut, path: "/v1/stock/" + sku, body: fmt.Sprintf(`{"available":%d}`, available)}
 	a := p.shop.send(p.ctx, p.a, r)
 	p.out.exchange(p.a.name, "PUT  "+r.path+"  "+r.body, fmt.Sprint(a.status))
@@ -67,8 +68,8 @@ func (p *show) stocked(sku string, available int) {
 	}
 }
 
-// left checks how many there are.
-func (p *show) left(sku string, want int) {
+// expectStock also checks that no reservation is left behind.
+func (p *sceneRun) expectStock(sku string, want int) {
 	a := p.shop.send(p.ctx, p.b, request{method: http.MethodGet, path: "/v1/stock/" + sku})
 	var stock struct{ Available, Reserved int }
 	p.must(json.Unmarshal(a.body, &stock))
@@ -78,84 +79,87 @@ func (p *show) left(sku string, want int) {
 	p.out.result(true, fmt.Sprintf("In stock: %d, reserved: 0", want))
 }
 
-func aCheckoutIsUndone(p *show) {
+func checkoutCompensated(p *sceneRun) {
 	sku := p.key(cup)
-	p.stocked(sku, 10)
-	ok := p.settle(p.a, checkout(p.key("buy"), sku, 2, visa), "2 cups, visa")
+	p.setStock(sku, 10)
+	ok := p.sendUntilFinal(p.a, checkout(p.key("buy"), sku, 2, visa), "2 cups, visa")
 	p.expect(ok, http.StatusCreated, "completed")
-	p.charged(p.checkedOut(ok).OrderID, 1)
-	p.left(sku, 8)
+	p.expectCharges(p.checkoutOf(ok).OrderID, 1)
+	p.expectStock(sku, 8)
 
 	r := checkout(p.key("buy2"), sku, 5, declined)
-	no := p.settle(p.a, r, "5 cups")
+	no := p.sendUntilFinal(p.a, r, "5 cups")
 	p.expect(no, http.StatusPaymentRequired, "payment-declined")
-	p.out.result(true, p.checkedOut(no).steps())
-	p.same(no, p.post(p.b, r, "5 cups"))
-	p.charged(p.checkedOut(no).OrderID, 0)
-	p.left(sku, 8)
+	p.out.result(true, p.checkoutOf(no).steps())
+	p.expectReplay(no, p.post(p.b, r, "5 cups"))
+	p.expectCharges(p.checkoutOf(no).OrderID, 0)
+	p.expectStock(sku, 8)
 }
 
-func theLastThreeCups(p *show) {
+func limitedStock(p *sceneRun) {
 	const buyers, cups = 12, 3
 	sku := p.key(cup)
-	p.stocked(sku, cups)
+	p.setStock(sku, cups)
 	requests := make([]request, buyers)
 	for i := range requests {
 		requests[i] = checkout(p.key(fmt.Sprintf("buyer%d", i+1)), sku, 1, visa)
 	}
 	sold := 0
-	for i, a := range p.atOnce(requests, "POST /v1/checkouts  1 cup, visa, each with a key of its own") {
-		if a.mayChange() {
-			a = p.settle(p.a, requests[i], "1 cup")
+	for i, a := range p.sendConcurrently(requests, "POST /v1/checkouts  1 cup, visa, each with its own key") {
+		if a.retryable() {
+			a = p.sendUntilFinal(p.a, requests[i], "1 cup")
 		}
 		switch {
 		case a.status == http.StatusCreated:
 			sold++
-			p.expects(p.checkedOut(a).OrderID, 1)
+			p.setExpectedCharges(p.checkoutOf(a).OrderID, 1)
 		case a.object().Code == "out-of-stock":
-			p.expects(p.checkedOut(a).OrderID, 0)
+			p.setExpectedCharges(p.checkoutOf(a).OrderID, 0)
 		default:
-			p.fail("a buyer was answered %s %s", a, a.body)
+			p.fail("the response to a buyer is %s %s", a, a.body)
 		}
 	}
 	if sold != cups {
 		p.fail("%d cups were sold %d times", cups, sold)
 	}
-	p.left(sku, 0)
+	p.expectStock(sku, 0)
 }
 
-// killedAt is where a checkout's process dies: right after it has written that
-// it got there.
-var killedAt = []string{"checkout_recorded", "order_created", "stock_reserved", "payment_recorded", "intent_recorded", "payment_made"}
+// killPoints are the recovery points of a checkout. The process is killed right
+// after it has committed one.
+var killPoints = []string{
+	"checkout_recorded", "order_created", "stock_reserved", "payment_recorded", "intent_recorded", "payment_made",
+}
 
-func killedAtEveryStep(p *show) {
+func checkoutKilledAtEveryStep(p *sceneRun) {
 	sku := p.key(cup)
-	p.stocked(sku, 50)
-	victim := p.process(p.a)
+	p.setStock(sku, 50)
+	victim := p.processAt(p.a)
 	p.must(victim.Stop())
-	var begun []request
-	for _, at := range killedAt {
+	var requests []request
+	for _, at := range killPoints {
 		r := checkout(p.key(at), sku, 1, visa)
-		begun = append(begun, r)
+		requests = append(requests, r)
 		err := victim.start(p.ctx, "FAULT_AT=create_checkout/"+at+"=kill")
 		if errors.Is(err, process.ErrEnded) {
-			p.event("A took over from a dead one, and died of it at %s before it could do more.", at)
+			// Its completer took over an earlier checkout and reached the same point.
+			p.event("A takes over a checkout of a killed process, and is killed at %s itself.", at)
 			continue
 		}
 		p.must(err)
 		p.post(p.a, r, "1 cup")
 		select {
 		case <-victim.Exited():
-		case <-time.After(2 * time.Second): // not even so far, on a busy machine
+		case <-time.After(2 * time.Second): // on a busy machine it may not reach the point in time
 			p.must(victim.Kill())
 		}
 	}
 	p.must(victim.start(p.ctx))
-	p.event("Six processes were killed, each at a different place. The leases of the dead run out after %s.", lease)
-	for _, r := range begun {
-		a := p.settle(p.b, r, "1 cup")
+	p.event("Six processes were killed, each at a different step. Their leases expire after %s.", lease)
+	for _, r := range requests {
+		a := p.sendUntilFinal(p.b, r, "1 cup")
 		p.expect(a, http.StatusCreated, "completed")
-		p.charged(p.checkedOut(a).OrderID, 1)
+		p.expectCharges(p.checkoutOf(a).OrderID, 1)
 	}
-	p.left(sku, 50-len(begun))
+	p.expectStock(sku, 50-len(requests))
 }

@@ -8,42 +8,50 @@ import (
 	"example.com/payonce/stripesim"
 )
 
-// webhooksStutter has the customer act when nobody asks any more: only Stripe's
-// webhooks can tell, and they come late, twice too often and in the wrong order.
-func webhooksStutter(p *show) {
-	order := p.order(p.a, 12000, "eur")
+// webhooksRepeatedAndReordered never retries the payment after the customer has
+// confirmed it, so only the webhooks can complete it.
+func webhooksRepeatedAndReordered(p *sceneRun) {
+	order := p.createOrder(p.a, 12000, "eur")
 	began := time.Now()
-	p.must(p.stripe.bend(p.ctx, stripesim.WebhookFault{OrderID: order, Type: "payment_intent.requires_action", Kind: stripesim.WebhookDelay, Delay: 500 * time.Millisecond}))
-	p.must(p.stripe.bend(p.ctx, stripesim.WebhookFault{OrderID: order, Type: "payment_intent.succeeded", Kind: stripesim.WebhookDuplicate, Count: 3}))
-	waiting := p.waiting(order)
-	p.event("The customer confirms on the bank's page, and the shop does not ask again.")
+	p.must(p.stripe.injectWebhookFault(p.ctx, stripesim.WebhookFault{
+		OrderID: order, Type: "payment_intent.requires_action",
+		Kind: stripesim.WebhookDelay, Delay: 500 * time.Millisecond,
+	}))
+	p.must(p.stripe.injectWebhookFault(p.ctx, stripesim.WebhookFault{
+		OrderID: order, Type: "payment_intent.succeeded",
+		Kind: stripesim.WebhookDuplicate, Count: 3,
+	}))
+	waiting := p.payWith3DS(order)
+	p.event("The customer confirms on the bank's page. The shop does not retry.")
 	p.must(p.stripe.authenticate(p.ctx, waiting.Stripe.PaymentIntent))
-	p.until(p.b, "/v1/payments/"+waiting.ID, "succeeded")
-	p.webhooks(began, "payment_intent.succeeded", "payment_intent.succeeded", "payment_intent.succeeded", "payment_intent.requires_action")
-	p.paid(p.a, p.key("pay"), order, secured)
-	p.charged(order, 1)
+	p.waitForStatus(p.b, "/v1/payments/"+waiting.ID, "succeeded")
+	p.waitForWebhooks(began,
+		"payment_intent.succeeded", "payment_intent.succeeded", "payment_intent.succeeded",
+		"payment_intent.requires_action")
+	p.payUntilFinal(p.a, p.key("pay"), order, secured)
+	p.expectCharges(order, 1)
 }
 
-// webhooks waits until Stripe has sent these, in this order, and prints them.
-func (p *show) webhooks(since time.Time, want ...string) {
-	for began := time.Now(); ; time.Sleep(askAgain) {
-		all, err := p.stripe.delivered(p.ctx, since)
+// waitForWebhooks waits until Stripe has delivered these, in this order, and prints them.
+func (p *sceneRun) waitForWebhooks(since time.Time, want ...string) {
+	for began := time.Now(); ; time.Sleep(pollInterval) {
+		all, err := p.stripe.deliveriesSince(p.ctx, since)
 		p.must(err)
-		var came []stripesim.Delivery
 		var types []string
 		for _, d := range all {
-			if d.Status == http.StatusOK && d.Type != "payment_intent.created" && strings.HasPrefix(d.Type, "payment_intent.") {
-				came, types = append(came, d), append(types, d.Type)
+			if d.Status == http.StatusOK && strings.HasPrefix(d.Type, "payment_intent.") &&
+				d.Type != "payment_intent.created" {
+				types = append(types, d.Type)
 			}
 		}
 		switch {
 		case strings.Join(types, " ") == strings.Join(want, " "):
-			for _, d := range came {
-				p.out.exchange("Stripe", "POST /v1/webhooks/stripe  "+d.Type, "200, stored")
+			for _, eventType := range types {
+				p.out.exchange("Stripe", "POST /v1/webhooks/stripe  "+eventType, "200, stored")
 			}
 			return
-		case time.Since(began) > patience:
-			p.fail("Stripe delivered %s, not %s", strings.Join(types, ", "), strings.Join(want, ", "))
+		case time.Since(began) > waitTimeout:
+			p.fail("Stripe delivered %s, expected %s", strings.Join(types, ", "), strings.Join(want, ", "))
 		}
 	}
 }

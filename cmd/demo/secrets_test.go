@@ -37,7 +37,7 @@ const (
 )
 
 // neverSaid is for no place at all.
-var neverSaid = map[string]string{
+var forbiddenText = map[string]string{
 	"a card number in an address": cardInAnAddress, "a card number in a header": cardInAHeader, "a card number in a body": cardInABody,
 	"a card number as payment method": cardAsAMethod, "a card number in metadata": cardInMetadata, "somebody's Stripe key": stripeKeyPasted,
 	"a raw key that is not the console's": somebodysRawKey, "a client secret": ofAClientSecret,
@@ -51,9 +51,9 @@ var neverSaid = map[string]string{
 // keys of its own requests, as any client may; they are in no line of the log.
 func TestConsole_SaysNothingSensitive(t *testing.T) {
 	t.Parallel()
-	d := demo.Start(t, nil, "-serve", "-run", "customer pays|The bank")
+	d := demo.Start(t, nil, "-serve", "-run", "customer pays|3-D")
 	console := d.Await(`Console +(http://\S+),`)[1]
-	heard := listenToAll(t, console)
+	heard := recordEvents(t, console)
 	d.Await(`Ctrl-C ends it`)
 	said := d.Output()
 	api, apiKey := demo.Find(t, said, `(?m)^  API A +(http://\S+)$`), demo.Find(t, said, `API key +(\S+)`)
@@ -62,14 +62,14 @@ func TestConsole_SaysNothingSensitive(t *testing.T) {
 	shown := shopWhatIsSensitive(t, api, apiKey)
 	require.Contains(t, shown, ofAClientSecret, "the customer's browser was given none, so none is looked for")
 	for _, atOnce := range [][]string{{"pay", "double", "fifty"}, {"lose", "webhook"}, {"kill"}, {"pause"}, {"cut"}, {"again"}} {
-		before := heard.ended()
+		before := heard.endedCount()
 		for _, name := range atOnce {
 			res, err := http.Post(console+"/do/"+name, "", nil)
 			require.NoError(t, err)
 			require.NoError(t, res.Body.Close())
 			require.Equal(t, http.StatusAccepted, res.StatusCode, name)
 		}
-		heard.await(t, fmt.Sprintf("the verdicts of %s", atOnce), func() bool { return heard.ended() == before+len(atOnce) })
+		heard.await(t, fmt.Sprintf("the verdicts of %s", atOnce), func() bool { return heard.endedCount() == before+len(atOnce) })
 	}
 	shopWhatIsSensitive(t, api, apiKey)
 	for _, what := range []string{"201 payment succeeded", "payment.succeeded", "is killed with SIGKILL", "503 unavailable", "the work is taken over", "takes 12.50 USD"} {
@@ -77,14 +77,17 @@ func TestConsole_SaysNothingSensitive(t *testing.T) {
 	}
 
 	places := map[string]string{
-		"the events": heard.all(), "the console's answers": answers, "the log": logOf(t, d), "the terminal": d.Output(),
+		"the events": heard.all(), "the console's answers": answers, "the log": processLog(t, d), "the terminal": d.Output(),
 	}
 	for _, page := range []string{"/", "/console.js", "/console.css", "/actions"} {
 		places[page] = getPage(t, console+page)
 	}
 	require.Contains(t, places["the log"], `"key_hash"`, "the log was not found")
+	for _, own := range regexp.MustCompile(`"key":"(pay-[0-9a-f]{6})"`).FindAllStringSubmatch(heard.all(), -1) {
+		places["the history of key "+own[1]] = getPage(t, console+"/keys/"+own[1])
+	}
 	for place, text := range places {
-		for what, secret := range neverSaid {
+		for what, secret := range forbiddenText {
 			require.NotContains(t, text, secret, "%s is in %s", what, place)
 		}
 		if place == "the terminal" { // which hands them to whoever started it
@@ -146,7 +149,7 @@ func shopWhatIsSensitive(t *testing.T, api, apiKey string) (told string) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, api+path, strings.NewReader(body))
 		require.NoError(t, err)
 		req.Header.Set("Authorization", authorization)
-		req.Header.Set("Idempotency-Key", key+noise(4))
+		req.Header.Set("Idempotency-Key", key+randomHex(4))
 		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set("Traceparent", cardInAHeader)
 		res, err := http.DefaultClient.Do(req)
@@ -191,85 +194,85 @@ func TestConsole_PassesNothingOn(t *testing.T) {
 	}))
 	t.Cleanup(api.Close)
 	books := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		answerJSON(w, http.StatusOK, []stripesim.Effect{{
+		writeJSON(w, http.StatusOK, []stripesim.Effect{{
 			Seq: 1, Kind: stripesim.EffectCharge, Amount: 1250, Currency: "usd", Key: "ten_1:" + somebodysRawKey + ":confirm",
 			Metadata: map[string]string{"order_id": order, "card": cardInMetadata, "client_secret": someClientSecret},
 		}})
 	}))
 	t.Cleanup(books.Close)
-	c.system = &system{a: &door{"A", api.URL}, b: &door{"B", "http://127.0.0.1:1"}, shop: newShop(stripeKeyPasted), stripe: newStripe(books.URL)}
-	c.board.change(func(s *standing) { s.Processes = []processStanding{{"A", 1, stateUp}, {"B", 2, stateUp}} })
-	c.stories, c.trails = map[string]*story{}, map[string]int{}
-	s := &story{console: c, ctx: t.Context(), order: order, pay: payment("pay-of-the-console", order, visa)}
-	c.remember(s)
-	c.board.buy(&purchase{Order: order})
+	c.system = &system{a: &endpoint{"A", api.URL}, b: &endpoint{"B", "http://127.0.0.1:1"}, shop: newShop(stripeKeyPasted), stripe: newStripe(books.URL)}
+	c.board.update(func(s *pageState) { s.Processes = []processState{{"A", 1, stateUp}, {"B", 2, stateUp}} })
+	c.runs, c.historyRead = map[string]*actionRun{}, map[string]int{}
+	s := &actionRun{console: c, ctx: t.Context(), order: order, pay: payment("pay-of-the-console", order, visa)}
+	c.rememberRun(s)
+	c.board.addPurchase(&purchase{Order: order})
 
-	s.ask(c.a)
-	s.ask(c.b) // where nobody answers
-	s.together(4, "four times")
-	c.hear(inbox.Message{Type: "payment.requires_action", Subject: "pay_1", Version: 2, Body: []byte(`{"data":` + customerMustAct + `}`)})
-	c.lookAtStripe(t.Context())
+	s.sendPayment(c.a)
+	s.sendPayment(c.b) // where nobody answers
+	s.sendPayments(4, "four times")
+	c.showEvent(inbox.Message{Type: "payment.requires_action", Subject: "pay_1", Version: 2, Body: []byte(`{"data":` + customerMustAct + `}`)})
+	c.readEffects(t.Context())
 	c.board.add(entry{Kind: kindFault, Text: "the end"})
 
 	var shown strings.Builder
-	for line := range listenTo(t, server.URL, "") {
+	for line := range readEvents(t, server.URL, "") {
 		if shown.WriteString(line + "\n"); strings.Contains(line, "the end") {
 			break
 		}
 	}
-	for _, what := range []string{"202 payment requires_action", "payment.requires_action", "takes 12.50 USD", "no answer"} {
+	for _, what := range []string{"202 payment requires_action", "payment.requires_action", "takes 12.50 USD", "no response"} {
 		require.Contains(t, shown.String(), what)
 	}
-	for what, secret := range neverSaid {
+	for what, secret := range forbiddenText {
 		require.NotContains(t, shown.String(), secret, what)
 	}
 }
 
 // ears keep everything that a stream of events says.
-type ears struct {
-	mu   sync.Mutex
-	text strings.Builder
-	over map[int64]bool // by story: whether it has ended
-	news chan struct{}  // closed and replaced with every verdict
+type eventRecorder struct {
+	mu    sync.Mutex
+	text  strings.Builder
+	ended map[int64]bool // by story: whether it has ended
+	news  chan struct{}  // closed and replaced with every verdict
 }
 
-func listenToAll(t *testing.T, console string) *ears {
+func recordEvents(t *testing.T, console string) *eventRecorder {
 	t.Helper()
-	e := &ears{over: map[int64]bool{}, news: make(chan struct{})}
-	lines := listenTo(t, console, "")
+	e := &eventRecorder{ended: map[int64]bool{}, news: make(chan struct{})}
+	lines := readEvents(t, console, "")
 	go func() {
 		for line := range lines {
-			e.hear(line)
+			e.record(line)
 		}
 	}()
 	return e
 }
 
-func (e *ears) hear(line string) {
+func (e *eventRecorder) record(line string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.text.WriteString(line + "\n")
 	var said entry
-	if data, ok := strings.CutPrefix(line, "data: "); ok && json.Unmarshal([]byte(data), &said) == nil && said.Kind == kindVerdict {
-		e.over[said.Story] = true
+	if data, ok := strings.CutPrefix(line, "data: "); ok && json.Unmarshal([]byte(data), &said) == nil && said.Kind == kindResult {
+		e.ended[said.Run] = true
 		close(e.news)
 		e.news = make(chan struct{})
 	}
 }
 
-func (e *ears) all() string {
+func (e *eventRecorder) all() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.text.String()
 }
 
-func (e *ears) ended() int {
+func (e *eventRecorder) endedCount() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return len(e.over)
+	return len(e.ended)
 }
 
-func (e *ears) await(t *testing.T, what string, so func() bool) {
+func (e *eventRecorder) await(t *testing.T, what string, so func() bool) {
 	t.Helper()
 	timeout := time.After(time.Minute)
 	for {
@@ -287,8 +290,8 @@ func (e *ears) await(t *testing.T, what string, so func() bool) {
 	}
 }
 
-// logOf is what the processes of a demo have logged so far.
-func logOf(t *testing.T, d *demo.Demo) string {
+// processLog is what the processes of a demo have logged so far.
+func processLog(t *testing.T, d *demo.Demo) string {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(d.Tmp, "payonce-demo-*.log"))
 	require.NoError(t, err)

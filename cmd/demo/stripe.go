@@ -13,11 +13,11 @@ import (
 	"example.com/payonce/stripesim"
 )
 
-// stripe is what we know of Stripe and do to it, through the simulator's admin
-// port. Its books are the witness: they say what happened to the money, and know
-// nothing of what the API believes or answered.
+// stripe is a client of the simulator's admin port, where the demo breaks things
+// and counts charges. The counts do not depend on the API, so they also show a
+// charge that the API does not know about.
 type stripe struct {
-	api   string // Stripe's own port; empty if others run it
+	api   string // the Stripe API that the API processes use; empty with -against
 	admin string
 	http  *http.Client
 }
@@ -49,7 +49,7 @@ func (s *stripe) call(ctx context.Context, method, path string, in, out any) err
 		return err
 	}
 	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("the simulator refuses %s %s: %s", method, path, bytes.TrimSpace(got))
+		return fmt.Errorf("simulator: %s %s failed: %s", method, path, bytes.TrimSpace(got))
 	}
 	if out == nil {
 		return nil
@@ -57,25 +57,26 @@ func (s *stripe) call(ctx context.Context, method, path string, in, out any) err
 	return json.Unmarshal(got, out)
 }
 
-// charges is how often money was taken for an order.
+// charges counts the charges of an order.
 func (s *stripe) charges(ctx context.Context, order string) (int, error) {
 	var got struct{ Count int }
 	err := s.call(ctx, http.MethodGet, "/charges?order_id="+url.QueryEscape(order), nil, &got)
 	return got.Count, err
 }
 
-// effects is everything that happened to anybody's money, in order.
+// effects returns every charge and refund, in order.
 func (s *stripe) effects(ctx context.Context) (all []stripesim.Effect, err error) {
 	err = s.call(ctx, http.MethodGet, "/effects", nil, &all)
 	return all, err
 }
 
-// inject breaks something at Stripe.
-func (s *stripe) inject(ctx context.Context, f stripesim.Fault) error {
+// injectFault makes the next call that matches fail in some way.
+func (s *stripe) injectFault(ctx context.Context, f stripesim.Fault) error {
 	return s.call(ctx, http.MethodPost, "/faults", f, nil)
 }
 
-// hold stops Stripe at a point of its work on an order, until release.
+// hold stops Stripe at a point of its work on an order, until release. It makes a
+// moment of a few microseconds last as long as a scene needs it.
 func (s *stripe) hold(ctx context.Context, operation, order string, at stripesim.Point) (hold string, err error) {
 	var got struct{ ID string }
 	in := struct {
@@ -86,14 +87,14 @@ func (s *stripe) hold(ctx context.Context, operation, order string, at stripesim
 	return got.ID, err
 }
 
-// arrived waits until somebody is held.
-func (s *stripe) arrived(ctx context.Context, hold string) error {
+// waitForHold waits until a call is stopped at the hold.
+func (s *stripe) waitForHold(ctx context.Context, hold string) error {
 	var got struct{ Waiting []stripesim.Held }
 	if err := s.call(ctx, http.MethodGet, "/holds/"+hold+"?wait=5s", nil, &got); err != nil {
 		return err
 	}
 	if len(got.Waiting) == 0 {
-		return fmt.Errorf("nobody came to %s within five seconds", hold)
+		return fmt.Errorf("no call reached the hold %s within five seconds", hold)
 	}
 	return nil
 }
@@ -102,18 +103,19 @@ func (s *stripe) release(ctx context.Context, hold string) error {
 	return s.call(ctx, http.MethodDelete, "/holds/"+hold, nil, nil)
 }
 
-// notify says where Stripe's webhooks go.
-func (s *stripe) notify(ctx context.Context, url, secret string) error {
-	return s.call(ctx, http.MethodPost, "/webhook-endpoints", map[string]any{"url": url, "secret": secret, "key": stripesim.DefaultKey}, nil)
+// registerWebhook sets where Stripe sends webhooks.
+func (s *stripe) registerWebhook(ctx context.Context, url, secret string) error {
+	return s.call(ctx, http.MethodPost, "/webhook-endpoints",
+		map[string]any{"url": url, "secret": secret, "key": stripesim.DefaultKey}, nil)
 }
 
-// bend breaks the delivery of webhooks.
-func (s *stripe) bend(ctx context.Context, f stripesim.WebhookFault) error {
+// injectWebhookFault delays or repeats the next webhook that matches.
+func (s *stripe) injectWebhookFault(ctx context.Context, f stripesim.WebhookFault) error {
 	return s.call(ctx, http.MethodPost, "/webhook-faults", f, nil)
 }
 
-// delivered is every webhook that was sent since, in order.
-func (s *stripe) delivered(ctx context.Context, since time.Time) (out []stripesim.Delivery, err error) {
+// deliveriesSince returns the webhooks that were sent since an instant, in order.
+func (s *stripe) deliveriesSince(ctx context.Context, since time.Time) (out []stripesim.Delivery, err error) {
 	var all []stripesim.Delivery
 	err = s.call(ctx, http.MethodGet, "/webhooks", nil, &all)
 	for _, d := range all {
@@ -124,7 +126,8 @@ func (s *stripe) delivered(ctx context.Context, since time.Time) (out []stripesi
 	return out, err
 }
 
-// authenticate is the customer, who does what the bank asked for.
+// authenticate confirms a 3-D Secure payment, as the customer would on the bank's page.
 func (s *stripe) authenticate(ctx context.Context, intent string) error {
-	return s.call(ctx, http.MethodPost, "/authenticate/"+url.PathEscape(intent), map[string]string{"outcome": "success"}, nil)
+	return s.call(ctx, http.MethodPost, "/authenticate/"+url.PathEscape(intent),
+		map[string]string{"outcome": "success"}, nil)
 }

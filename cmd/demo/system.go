@@ -20,53 +20,48 @@ import (
 	"example.com/payonce/testkit/process"
 )
 
-// Short, so that nobody has to wait long for a dead process's lease.
+// Both are short, so that a scene does not wait long for a killed process's lease
+// to expire.
 const (
 	stripeTimeout = 750 * time.Millisecond
 	lease         = 2400 * time.Millisecond
 )
 
-const _ = uint(lease - 3*stripeTimeout - 1) // the API insists: a lease outlives the work it covers
+const _ = uint(lease - 3*stripeTimeout - 1) // the API refuses to start with a lease that can expire during a call
 
 const webhookSecret = "whsec_demo"
 
-// door is where an API process is spoken to.
-type door struct{ name, url string }
+// endpoint is the address of an API process.
+type endpoint struct{ name, url string }
 
-// system is what the scenes are played on: two doors to one API, its database
-// and its Stripe, ours or somebody else's.
+// system is what the scenes are played against: two API processes, their database
+// and their Stripe, started by the demo or named with -against.
 type system struct {
 	*process.Stage
 
-	a, b   *door
+	a, b   *endpoint
 	stripe *stripe
 	shop   *shop
 	tenant tenant
-	pool   *postgres.Pool // nil: nobody told us where the database is
-	nonce  string         // part of every key, so that two runs with one tenant do not meet
+	pool   *postgres.Pool // nil: -against without DATABASE_URL
+	nonce  string         // part of every key, so that two demos with one tenant do not share keys
 	began  time.Time
 
-	keepsake      *keepsake
-	answersExpire bool // a scene has made them
+	earlierPayment  *earlierPayment
+	responsesExpire bool // whether a scene has shortened the retention
 
-	// Ours to kill; nil with -against.
-	database  *database
-	processes []*apiProcess
-	broker    *brokerProcess
-	audience  *audience
-	console   *console // nil: without -serve
-	dsn       string
+	// Started by the demo; nil with -against.
+	database   *database
+	processes  []*apiProcess
+	broker     *brokerProcess
+	subscriber *subscriber
+	console    *console // nil: without -serve
+	dsn        string
 }
 
-// keepsake is a payment of the first scene, for a later one.
-type keepsake struct {
-	request
-	order string
-}
-
-// here starts a system on this machine.
-func here(ctx context.Context, o options, out *printer) (_ *system, err error) {
-	s := &system{began: time.Now(), nonce: noise(2)}
+// startLocal starts a system on this machine.
+func startLocal(ctx context.Context, o options, out *printer) (_ *system, err error) {
+	s := &system{began: time.Now(), nonce: randomHex(2)}
 	if s.Stage, err = process.NewStage("payonce-demo"); err != nil {
 		return nil, err
 	}
@@ -76,12 +71,12 @@ func here(ctx context.Context, o options, out *printer) (_ *system, err error) {
 		}
 	}()
 
-	// The database and the compiler take a second each: the same second.
+	// The database and the compiler take a second each, so they run at the same time.
 	var program string
-	both, searching := errgroup.WithContext(ctx)
-	both.Go(func() error { return s.startDatabase(searching, o.database, out) })
+	both, starting := errgroup.WithContext(ctx)
+	both.Go(func() error { return s.startDatabase(starting, o.database, out) })
 	both.Go(func() (err error) {
-		program, err = findAPI(searching, o.api, s.Dir, out)
+		program, err = findAPI(starting, o.api, s.Dir, out)
 		return err
 	})
 	if err := both.Wait(); err != nil {
@@ -99,23 +94,26 @@ func here(ctx context.Context, o options, out *printer) (_ *system, err error) {
 	if err := s.startProcesses(ctx, program, out); err != nil {
 		return nil, err
 	}
-	s.a, s.b, s.shop = &s.processes[0].door, &s.processes[1].door, newShop(s.tenant.APIKey)
+	s.a, s.b, s.shop = &s.processes[0].endpoint, &s.processes[1].endpoint, newShop(s.tenant.APIKey)
 	return s, nil
 }
 
-// elsewhere finds a system that others run.
-func elsewhere(ctx context.Context, o options, out *printer) (_ *system, err error) {
-	s := &system{Stage: &process.Stage{}, began: time.Now(), nonce: noise(2), stripe: newStripe(o.simulator), tenant: tenant{APIKey: o.apiKey}}
+// connectRemote uses a system that is already running.
+func connectRemote(ctx context.Context, o options, out *printer) (_ *system, err error) {
+	s := &system{
+		Stage: &process.Stage{}, began: time.Now(), nonce: randomHex(2),
+		stripe: newStripe(o.simulator), tenant: tenant{APIKey: o.apiKey},
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Strike(false))
 		}
 	}()
-	s.a = &door{"api", o.against[0]}
-	s.b = &door{"api", o.against[len(o.against)-1]}
+	s.a = &endpoint{"api", o.against[0]}
+	s.b = &endpoint{"api", o.against[len(o.against)-1]}
 	out.fact("API", "%s", strings.Join(o.against, ", "))
 	out.fact("Stripe", "the simulator whose admin port is %s", o.simulator)
-	if _, err := s.stripe.charges(ctx, "nobody's"); err != nil {
+	if _, err := s.stripe.charges(ctx, "any"); err != nil {
 		return nil, fmt.Errorf("-simulator: %w", err)
 	}
 	if o.database != "" {
@@ -135,7 +133,7 @@ func elsewhere(ctx context.Context, o options, out *printer) (_ *system, err err
 		if s.tenant, err = createTenant(ctx, program, s.dsn); err != nil {
 			return nil, err
 		}
-		out.fact("Tenant", "%s, made for this run in DATABASE_URL", s.tenant.ID)
+		out.fact("Tenant", "%s, created for this run in DATABASE_URL", s.tenant.ID)
 	}
 	s.shop = newShop(s.tenant.APIKey)
 	return s, nil
@@ -157,7 +155,7 @@ func (s *system) startDatabase(ctx context.Context, named string, out *printer) 
 	if pg.Source == devpg.FromURL {
 		s.Later(s.database.drop)
 	} else {
-		s.Later(func() error { s.database.admin.Close(); return nil }) // the server goes, and all with it
+		s.Later(func() error { s.database.admin.Close(); return nil }) // the server is deleted, with its databases
 	}
 	s.dsn = s.database.dsn
 	if s.pool, err = s.open(ctx); err != nil {
@@ -176,8 +174,8 @@ func (s *system) open(ctx context.Context) (*postgres.Pool, error) {
 	return pool, nil
 }
 
-// startStripe runs the simulator in this process, and speaks to it over HTTP as
-// everybody else does.
+// startStripe runs the simulator in this process. The demo too uses it only over
+// HTTP, so that a simulator elsewhere (-simulator) works the same way.
 func (s *system) startStripe(out *printer) error {
 	sim, err := stripesim.New(stripesim.Options{Keys: []string{stripesim.DefaultKey}})
 	if err != nil {
@@ -194,11 +192,11 @@ func (s *system) startStripe(out *printer) error {
 	}
 	s.stripe = newStripe(admin)
 	s.stripe.api = api
-	out.fact("Stripe", "simulated at %s, its books at %s/effects", api, admin)
+	out.fact("Stripe", "simulated at %s, its records at %s/effects", api, admin)
 	return nil
 }
 
-// startBroker starts NATS with JetStream, and somebody who listens.
+// startBroker starts NATS with JetStream, and a subscriber that checks its deliveries.
 func (s *system) startBroker(ctx context.Context, out *printer) (err error) {
 	if s.broker, err = newBroker(filepath.Join(s.Dir, "broker"), s.Group, s.Log); err != nil {
 		return err
@@ -207,20 +205,22 @@ func (s *system) startBroker(ctx context.Context, out *printer) (err error) {
 	if err := s.broker.start(ctx); err != nil {
 		return err
 	}
-	if s.audience, err = listen(s.broker.url()); err != nil {
+	if s.subscriber, err = subscribe(s.broker.url()); err != nil {
 		return err
 	}
-	s.Later(func() error { s.audience.stop(); return nil })
+	s.Later(func() error { s.subscriber.stop(); return nil })
 	out.fact("Broker", "JetStream at %s, process %d", s.broker.url(), s.broker.PID())
 	return nil
 }
 
-// startProcesses starts A and B. Nothing of our own environment reaches them: a
-// real Stripe key that stands there must never meet a demo.
+// startProcesses starts A and B. They inherit nothing of this process's environment:
+// it may have a real Stripe key, which a demo must never use.
 func (s *system) startProcesses(ctx context.Context, program string, out *printer) error {
 	for _, name := range []string{"A", "B"} {
-		p := &apiProcess{door: door{name: name}}
-		p.Child = process.Child{Name: "API process " + name, Program: program, Args: []string{"serve"}, Group: s.Group, Log: s.Log, Env: []string{
+		p := &apiProcess{endpoint: endpoint{name: name}}
+		p.Child = process.Child{Name: "API process " + name, Program: program, Args: []string{"serve"}}
+		p.Child.Group, p.Child.Log = s.Group, s.Log
+		p.Child.Env = []string{
 			"PATH=" + os.Getenv("PATH"), "TMPDIR=" + s.Dir,
 			"DATABASE_URL=" + s.dsn,
 			"STRIPE_API_BASE=" + s.stripe.api,
@@ -229,7 +229,7 @@ func (s *system) startProcesses(ctx context.Context, program string, out *printe
 			"STRIPE_TIMEOUT=" + stripeTimeout.String(),
 			"IDEMPOTENCY_LEASE=" + lease.String(),
 			"BROKER_URL=" + s.broker.url(),
-		}}
+		}
 		s.processes = append(s.processes, p)
 		s.Later(p.Stop)
 	}
@@ -237,10 +237,11 @@ func (s *system) startProcesses(ctx context.Context, program string, out *printe
 		return err
 	}
 	for _, p := range s.processes {
-		out.fact("API "+p.door.name, "%s, process %d", p.url, p.PID())
+		out.fact("API "+p.endpoint.name, "%s, process %d", p.url, p.PID())
 	}
-	// B is never killed. With a load balancer in front it would not matter.
-	return s.stripe.notify(ctx, s.processes[1].url+"/v1/webhooks/stripe", webhookSecret)
+	// Webhooks go to B, which the scenes do not kill. In production a load balancer
+	// makes that irrelevant.
+	return s.stripe.registerWebhook(ctx, s.processes[1].url+"/v1/webhooks/stripe", webhookSecret)
 }
 
 func (s *system) startAll(ctx context.Context) error {
@@ -259,13 +260,13 @@ func (s *system) stopAll() error {
 	return all.Wait()
 }
 
-// process is the API process behind a door.
-func (s *system) process(d *door) *apiProcess {
-	i := slices.IndexFunc(s.processes, func(p *apiProcess) bool { return &p.door == d })
+// processAt returns the API process at an endpoint.
+func (s *system) processAt(d *endpoint) *apiProcess {
+	i := slices.IndexFunc(s.processes, func(p *apiProcess) bool { return &p.endpoint == d })
 	return s.processes[i]
 }
 
-func noise(bytes int) string {
+func randomHex(bytes int) string {
 	b := make([]byte, bytes)
 	_, _ = rand.Read(b) // never fails
 	return hex.EncodeToString(b)

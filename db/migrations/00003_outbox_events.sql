@@ -1,44 +1,62 @@
 -- +goose Up
 
--- An event a change of state, written in the transaction of the change. (aggregate_id, version) is the event's identity:
--- the version is the aggregate's own, raised under its row lock, so its order is the order of the commits. Written by
--- outbox.Append and the payment phases, published by the relay, removed after the broker's retention by the reaper.
+-- An event records one change of state and is written in the transaction of the change. (aggregate_id, version)
+-- identifies it: the version is the aggregate's own, incremented under its row lock, so versions follow the order of
+-- the commits. outbox.Append and the payment phases insert events, the relay publishes them, and the reaper deletes
+-- them after the retention.
 CREATE TABLE outbox_events (
     tenant_id    text COLLATE "C" NOT NULL,
     aggregate_id text COLLATE "C" NOT NULL,
     version      bigint      NOT NULL,
-    seq          bigint      NOT NULL GENERATED ALWAYS AS IDENTITY, -- the order of writing, which is not the order of commits: a hint, never a cursor
+    seq          bigint      NOT NULL GENERATED ALWAYS AS IDENTITY, -- order of inserts, not of commits: never a cursor
     type         text        NOT NULL,
     data         bytea       NOT NULL, -- the object as the API shows it
     traceparent  text,
     created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
-    position     bigint,               -- place in the tenant's feed, given once committed
+    position     bigint,               -- position in the tenant's feed, assigned after the commit
     lease_token  bigint      NOT NULL DEFAULT 0,
-    leased_until timestamptz NOT NULL DEFAULT '-infinity', -- of an event that was given back: when it is tried again
-    attempts     integer     NOT NULL DEFAULT 0, -- failures of this event while others passed
+    leased_until timestamptz NOT NULL DEFAULT '-infinity', -- of a released event: when it is tried again
+    attempts     integer     NOT NULL DEFAULT 0, -- failures of this event while other events were published
     last_error   text,
     published_at timestamptz,
-    parked_at    timestamptz,
+    parked_at    timestamptz,          -- set aside for an operator
     PRIMARY KEY (tenant_id, aggregate_id, version),
     CONSTRAINT version_counts_from_one CHECK (version >= 1),
     CONSTRAINT published_is_in_the_feed CHECK (published_at IS NULL OR position IS NOT NULL),
     CONSTRAINT published_is_not_parked CHECK (published_at IS NULL OR parked_at IS NULL)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
 
--- The relay's queue. Neither the lease nor the attempts are in it, so taking a lease stays a heap-only update.
+-- The relay's queue. It contains neither the lease nor the attempts, so taking a lease stays a heap-only update.
 CREATE INDEX outbox_events_unpublished ON outbox_events (seq) WHERE published_at IS NULL AND parked_at IS NULL;
 
--- What a person must look at. Nearly always empty.
+-- The events that an operator must look at. Nearly always empty.
 CREATE INDEX outbox_events_parked ON outbox_events (parked_at) WHERE parked_at IS NOT NULL;
 
-CREATE TRIGGER event_is_never_rewritten BEFORE UPDATE ON outbox_events FOR EACH ROW
+CREATE UNIQUE INDEX one_event_per_feed_position ON outbox_events (tenant_id, position) WHERE position IS NOT NULL;
+CREATE INDEX outbox_events_unpositioned ON outbox_events (tenant_id, seq) WHERE position IS NULL;
+
+CREATE TRIGGER event_is_immutable BEFORE UPDATE ON outbox_events FOR EACH ROW
     WHEN ((NEW.tenant_id, NEW.aggregate_id, NEW.version, NEW.type, NEW.data, NEW.created_at)
        <> (OLD.tenant_id, OLD.aggregate_id, OLD.version, OLD.type, OLD.data, OLD.created_at)
-       OR (OLD.position IS NOT NULL AND NEW.position IS DISTINCT FROM OLD.position) OR NEW.lease_token < OLD.lease_token)
-    EXECUTE FUNCTION refuse_write('what happened does not change, nor its place in the feed');
+       OR (OLD.position IS NOT NULL AND NEW.position IS DISTINCT FROM OLD.position)
+       OR NEW.lease_token < OLD.lease_token)
+    EXECUTE FUNCTION refuse_write('an event and its position in the feed never change');
 CREATE TRIGGER unpublished_is_never_deleted BEFORE DELETE ON outbox_events FOR EACH ROW
     WHEN (OLD.published_at IS NULL)
-    EXECUTE FUNCTION refuse_write('an event that nobody has heard of may not be deleted');
+    EXECUTE FUNCTION refuse_write('an unpublished event may not be deleted');
+
+-- A tenant that has events has one row: the lock under which feed positions are assigned, and the last one assigned.
+-- The positions of a tenant are 1, 2, 3 without a gap. The relay and readers of the feed insert the row with the
+-- first position. Nothing deletes it.
+CREATE TABLE event_feeds (
+    tenant_id       text COLLATE "C" PRIMARY KEY,
+    last_position   bigint      NOT NULL DEFAULT 0,
+    removed_through bigint      NOT NULL DEFAULT 0, -- the highest position that the reaper has deleted
+    removed_event   text COLLATE "C", -- that event's id: a reader that stopped there has missed nothing
+    reap_at         timestamptz NOT NULL DEFAULT clock_timestamp(), -- when the reaper next reads the feed
+    CONSTRAINT removed_through_was_assigned CHECK (removed_through BETWEEN 0 AND last_position)
+) WITH (fillfactor = 50);
 
 -- +goose Down
+DROP TABLE event_feeds;
 DROP TABLE outbox_events;

@@ -2,8 +2,9 @@
 
 CREATE TYPE stripe_outcome AS ENUM ('sent', 'done', 'refused', 'not_executed', 'unknown');
 
--- Every POST to Stripe, written before its first byte leaves: under which key, with which parameters, first tried when.
--- 'sent' without a later outcome is as unknown as 'unknown': the process died while it waited.
+-- A call is one POST to Stripe under one Stripe idempotency key. Its row is written before the first byte is sent.
+-- 'sent' without a later outcome is as unknown as 'unknown': the process exited while it waited. Package payments and
+-- the payment phases write calls. Nothing deletes a call.
 CREATE TABLE stripe_calls (
     tenant_id     text COLLATE "C" NOT NULL,
     stripe_key    text COLLATE "C" NOT NULL,
@@ -14,8 +15,8 @@ CREATE TABLE stripe_calls (
     last_sent_at  timestamptz    NOT NULL DEFAULT clock_timestamp(),
     attempts      integer        NOT NULL DEFAULT 1,
     outcome       stripe_outcome NOT NULL DEFAULT 'sent',
-    in_doubt      boolean        NOT NULL DEFAULT false, -- some attempt ended without a definite answer
-    frozen        boolean        NOT NULL DEFAULT false, -- Stripe stored an error under the key, and answers nothing else any more
+    in_doubt      boolean        NOT NULL DEFAULT false, -- some attempt ended without a definite response
+    error_cached  boolean        NOT NULL DEFAULT false, -- Stripe has stored an error under the key and repeats it
     http_status   smallint,
     error_code    text,
     object_id     text COLLATE "C",
@@ -25,13 +26,36 @@ CREATE TABLE stripe_calls (
     CONSTRAINT stripe_key_names_the_tenant CHECK (starts_with(stripe_key, tenant_id || ':'))
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02);
 
-CREATE TRIGGER call_keeps_its_parameters BEFORE UPDATE ON stripe_calls FOR EACH ROW
-    WHEN ((NEW.params_sha256, NEW.operation, NEW.resource_id, NEW.first_sent_at) IS DISTINCT FROM (OLD.params_sha256, OLD.operation, OLD.resource_id, OLD.first_sent_at))
+CREATE TRIGGER call_parameters_are_immutable BEFORE UPDATE OF params_sha256, operation, resource_id, first_sent_at
+    ON stripe_calls FOR EACH ROW
+    WHEN ((NEW.params_sha256, NEW.operation, NEW.resource_id, NEW.first_sent_at)
+        IS DISTINCT FROM (OLD.params_sha256, OLD.operation, OLD.resource_id, OLD.first_sent_at))
     EXECUTE FUNCTION refuse_write('one Stripe key, one set of parameters');
-CREATE TRIGGER nothing_is_resent_to_a_forgetful_stripe BEFORE UPDATE ON stripe_calls FOR EACH ROW
+-- Stripe may drop a key after 24 hours. The trigger leaves one hour for clocks that differ.
+CREATE TRIGGER stripe_key_not_resent_after_24h BEFORE UPDATE OF attempts, last_sent_at, first_sent_at
+    ON stripe_calls FOR EACH ROW
     WHEN (NEW.attempts > OLD.attempts AND NEW.last_sent_at > OLD.first_sent_at + interval '23 hours')
-    EXECUTE FUNCTION refuse_write('past a day Stripe may have forgotten the key, and would act again');
+    EXECUTE FUNCTION refuse_write('after 24 hours Stripe may have dropped the key and would execute the call again');
+
+-- An intent search reads Stripe's list of PaymentIntents for what a creation made whose key Stripe may have dropped.
+-- The list may be long and the process may exit, so each page read is saved. The holder of the payment's claim writes
+-- the row, under its fencing token. Nothing deletes it: it is the evidence that a new PaymentIntent was allowed.
+CREATE TABLE intent_searches (
+    tenant_id   text COLLATE "C" NOT NULL,
+    stripe_key  text COLLATE "C" NOT NULL,              -- the creation's
+    second_pass boolean     NOT NULL DEFAULT false,     -- false: around the recorded attempts; true: everything since
+    from_at     timestamptz NOT NULL,
+    until_at    timestamptz NOT NULL,                   -- younger objects were not read
+    after_id    text COLLATE "C",                       -- the last object read; null: none yet
+    found       text[]      NOT NULL DEFAULT '{}',      -- the order's PaymentIntents that a payment could use
+    pages       integer     NOT NULL DEFAULT 0,
+    ended_at    timestamptz,                            -- null: there is more to read
+    PRIMARY KEY (tenant_id, stripe_key),
+    FOREIGN KEY (tenant_id, stripe_key) REFERENCES stripe_calls,
+    CONSTRAINT only_second_pass_ends CHECK (ended_at IS NULL OR second_pass)
+);
 
 -- +goose Down
+DROP TABLE intent_searches;
 DROP TABLE stripe_calls;
 DROP TYPE stripe_outcome;

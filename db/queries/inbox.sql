@@ -1,64 +1,75 @@
 -- name: InboxReceive :execrows
--- Keeps an event for the processor. Zero rows: it was received before.
+-- Stores an event for the processor. Zero rows: it was received before.
 INSERT INTO inbox_events (consumer, event_id, status, type, object_id, payload, payload_sha256, traceparent)
 VALUES (@consumer, @event_id, 'pending', @type, sqlc.narg(object_id), @payload, sha256(@payload), sqlc.narg(traceparent))
 ON CONFLICT (consumer, event_id) DO NOTHING;
 
 -- name: InboxReceiveAll :execrows
--- InboxReceive for several events, which come sorted. An empty object or traceparent is none.
+-- InboxReceive for several events, which must be sorted. An empty object id or traceparent is stored as null.
 INSERT INTO inbox_events (consumer, event_id, status, type, object_id, payload, payload_sha256, traceparent)
-SELECT e.consumer, e.event_id, 'pending', e.type, nullif(e.object_id, ''), e.payload, sha256(e.payload), nullif(e.traceparent, '')
-FROM (SELECT unnest(@consumers::text[]) AS consumer, unnest(@event_ids::text[]) AS event_id, unnest(@types::text[]) AS type,
-    unnest(@object_ids::text[]) AS object_id, unnest(@payloads::bytea[]) AS payload, unnest(@traceparents::text[]) AS traceparent) e
+SELECT e.consumer, e.event_id, 'pending', e.type, nullif(e.object_id, ''), e.payload, sha256(e.payload),
+    nullif(e.traceparent, '')
+FROM (SELECT unnest(@consumers::text[]) AS consumer, unnest(@event_ids::text[]) AS event_id,
+        unnest(@types::text[]) AS type, unnest(@object_ids::text[]) AS object_id,
+        unnest(@payloads::bytea[]) AS payload, unnest(@traceparents::text[]) AS traceparent) e
 ON CONFLICT (consumer, event_id) DO NOTHING;
 
--- name: InboxTake :one
--- Begins the transaction that applies an event: its row says done, and is there only if the effect is. While an earlier event of the
--- same subject is unfinished, the row says pending, and nothing may be applied. Waits for a transaction that
--- is applying the same event. No row: it was received before.
+-- name: InboxClaim :one
+-- Begins the transaction that applies an event: its row has status done and commits with the effect. While an earlier
+-- event of the same subject is unfinished, the row is stored as pending and nothing may be applied. Waits for a
+-- transaction that is applying the same event. No row: it was received before.
 INSERT INTO inbox_events (consumer, event_id, type, tenant_id, subject, version, traceparent, status, payload, done_at)
 SELECT @consumer, @event_id, @type, @tenant_id, @subject, @version, sqlc.narg(traceparent),
-    CASE WHEN held THEN 'pending' ELSE 'done' END::inbox_status,
-    CASE WHEN held THEN @payload::bytea END,
-    CASE WHEN held THEN NULL ELSE clock_timestamp() END
-FROM (SELECT EXISTS (SELECT FROM inbox_events b
-    WHERE b.consumer = @consumer AND b.subject = @subject AND b.version < @version AND b.status <> 'done') AS held) earlier
+    CASE WHEN blocked THEN 'pending' ELSE 'done' END::inbox_status,
+    CASE WHEN blocked THEN @payload::bytea END,
+    CASE WHEN blocked THEN NULL ELSE clock_timestamp() END
+FROM (SELECT EXISTS (
+        SELECT FROM inbox_events b
+        WHERE b.consumer = @consumer AND b.subject = @subject AND b.version < @version AND b.status <> 'done'
+    ) AS blocked) earlier
 ON CONFLICT (consumer, event_id) DO NOTHING
 RETURNING status;
 
--- name: InboxKeep :execrows
--- Keeps an event that could not be applied, to be tried again after a delay, or parked. Zero rows: it is there already.
-INSERT INTO inbox_events (consumer, event_id, type, tenant_id, subject, version, traceparent, status, payload, attempts, last_error, leased_until, parked_at)
+-- name: InboxStore :execrows
+-- Stores an event that could not be applied, to be tried again after a delay, or parked. Zero rows: it is stored
+-- already.
+INSERT INTO inbox_events (consumer, event_id, type, tenant_id, subject, version, traceparent, status, payload,
+    attempts, last_error, leased_until, parked_at)
 VALUES (@consumer, @event_id, @type, sqlc.narg(tenant_id), sqlc.narg(subject), sqlc.narg(version), sqlc.narg(traceparent),
-    CASE WHEN @park::boolean THEN 'parked' ELSE 'pending' END::inbox_status, @payload, 1, @last_error, clock_timestamp() + @delay::interval,
-    CASE WHEN @park::boolean THEN clock_timestamp() END)
+    CASE WHEN @park::boolean THEN 'parked' ELSE 'pending' END::inbox_status, @payload,
+    1, @last_error, clock_timestamp() + @delay::interval, CASE WHEN @park::boolean THEN clock_timestamp() END)
 ON CONFLICT (consumer, event_id) DO NOTHING;
 
 -- name: InboxLease :many
--- Leases events that are due, of one subject only the first that is unfinished. The attempt is counted before it is made, so
--- that an event which kills its process is parked in the end. The consumers are matched so that no index can be
--- asked for them: one that could be would be read from end to end by a planner without statistics.
+-- Leases events that are due, of one subject only the first unfinished one. The attempt is counted before it is made,
+-- so that an event which crashes its process is parked in the end. The consumers are matched so that no index can be
+-- searched for them: a planner without statistics would read such an index from end to end.
 WITH due AS MATERIALIZED (
-    SELECT i.consumer, i.event_id FROM inbox_events i
-    WHERE i.status = 'pending' AND i.leased_until < clock_timestamp() AND array_position(@consumers::text[], i.consumer) IS NOT NULL
-      AND NOT EXISTS (SELECT FROM inbox_events b WHERE b.consumer = i.consumer AND b.subject = i.subject
-                      AND b.version < i.version AND b.status <> 'done')
+    SELECT i.consumer, i.event_id
+    FROM inbox_events i
+    WHERE i.status = 'pending' AND i.leased_until < clock_timestamp()
+      AND array_position(@consumers::text[], i.consumer) IS NOT NULL
+      AND NOT EXISTS (
+          SELECT FROM inbox_events b
+          WHERE b.consumer = i.consumer AND b.subject = i.subject AND b.version < i.version AND b.status <> 'done')
     ORDER BY i.leased_until LIMIT @limit_rows
     FOR NO KEY UPDATE OF i SKIP LOCKED
 )
 UPDATE inbox_events e
 SET lease_token = e.lease_token + 1, leased_until = clock_timestamp() + @lease::interval, attempts = e.attempts + 1
-FROM due WHERE e.consumer = due.consumer AND e.event_id = due.event_id
+FROM due
+WHERE e.consumer = due.consumer AND e.event_id = due.event_id
 RETURNING e.*;
 
 -- name: InboxFinish :execrows
--- Begins the transaction that applies a leased event, and drops what it was applied from. Zero rows: the lease was lost, and nothing
+-- Begins the transaction that applies a leased event, and drops its payload. Zero rows: the lease was lost, and nothing
 -- may be applied.
-UPDATE inbox_events SET status = 'done', done_at = clock_timestamp(), last_error = NULL, payload = NULL
+UPDATE inbox_events
+SET status = 'done', done_at = clock_timestamp(), last_error = NULL, payload = NULL
 WHERE consumer = @consumer AND event_id = @event_id AND lease_token = @lease_token AND status = 'pending';
 
 -- name: InboxFail :execrows
--- Zero rows: the lease was lost.
+-- Schedules another attempt of an event, or parks it. Zero rows: the lease was lost.
 UPDATE inbox_events
 SET leased_until = clock_timestamp() + @delay::interval, last_error = @last_error::text,
     status = CASE WHEN @park::boolean THEN 'parked' ELSE 'pending' END::inbox_status,
@@ -67,20 +78,28 @@ WHERE consumer = @consumer AND event_id = @event_id AND lease_token = @lease_tok
 
 -- name: InboxUnpark :execrows
 -- Zero rows: it was not parked.
-UPDATE inbox_events SET status = 'pending', parked_at = NULL, attempts = 0, leased_until = '-infinity'
+UPDATE inbox_events
+SET status = 'pending', parked_at = NULL, attempts = 0, leased_until = '-infinity'
 WHERE consumer = @consumer AND event_id = @event_id AND status = 'parked';
 
 -- name: InboxReap :execrows
--- Removes what was applied so long ago that no sender repeats it.
+-- Deletes events that were applied before the retention, after which no sender repeats them.
 WITH old AS MATERIALIZED (
-    SELECT i.consumer, i.event_id FROM inbox_events i
+    SELECT i.consumer, i.event_id
+    FROM inbox_events i
     WHERE i.status = 'done' AND i.done_at < clock_timestamp() - @retention::interval
-    ORDER BY i.done_at LIMIT @limit_rows FOR UPDATE SKIP LOCKED
+    ORDER BY i.done_at LIMIT @limit_rows
+    FOR UPDATE SKIP LOCKED
 )
 DELETE FROM inbox_events e USING old WHERE e.consumer = old.consumer AND e.event_id = old.event_id;
 
 -- name: InboxStats :many
--- What waits and what is parked, for the metrics.
-SELECT consumer, count(*) FILTER (WHERE status = 'pending') AS pending, count(*) FILTER (WHERE status = 'parked') AS parked,
-    coalesce(extract(epoch FROM clock_timestamp() - min(received_at) FILTER (WHERE status = 'pending')), 0)::float8 AS oldest_seconds
-FROM inbox_events WHERE status <> 'done' GROUP BY consumer;
+-- Counts pending and parked events, for the metrics.
+SELECT consumer,
+    count(*) FILTER (WHERE status = 'pending') AS pending,
+    count(*) FILTER (WHERE status = 'parked') AS parked,
+    coalesce(extract(epoch FROM clock_timestamp() - min(received_at) FILTER (WHERE status = 'pending')), 0)::float8
+        AS oldest_seconds
+FROM inbox_events
+WHERE status <> 'done'
+GROUP BY consumer;

@@ -1,273 +1,431 @@
--- What must be true of our tables, whatever was killed, repeated, delayed or lost. Each query returns the rows that break its sentence,
--- and none otherwise. Most are enforced by a constraint or trigger as well; the query is the second witness, for the day on which
--- somebody drops the first. They read whole tables and take no lock, so they are for audits and tests, not for requests.
+-- What must be true of the tables after any crash, retry, delay or lost response. Each query returns the rows that
+-- violate its sentence, and none otherwise. A constraint or trigger enforces most of them as well; the query is a
+-- second check, for the day on which the first was dropped. They read whole tables and take no lock: for audits and
+-- tests, not for requests.
 --
--- What is called late here leaves room for a lease of a minute and the loops' own periods.
+-- The time limits leave room for a lease of a minute and for the loops' own periods.
 
 -- name: InvariantOrderPaidOnce :many
--- I1: one order is paid by one payment at most, and one PaymentIntent pays one payment.
-SELECT concat_ws(' ', p.tenant_id, p.order_id)::text AS subject, concat(count(*), ' payments succeeded: ', string_agg(p.id, ', ' ORDER BY p.id))::text AS detail
-FROM payments p WHERE p.status = 'succeeded' GROUP BY p.tenant_id, p.order_id HAVING count(*) > 1
+-- I1: an order is paid by at most one payment, and a PaymentIntent pays one payment.
+SELECT concat_ws(' ', p.tenant_id, p.order_id)::text AS subject,
+    concat(count(*), ' payments succeeded: ', string_agg(p.id, ', ' ORDER BY p.id))::text AS detail
+FROM payments p
+WHERE p.status = 'succeeded'
+GROUP BY p.tenant_id, p.order_id
+HAVING count(*) > 1
 UNION ALL
 SELECT concat_ws(' ', p.tenant_id, p.intent_id), concat('pays for ', string_agg(p.id, ', ' ORDER BY p.id))
-FROM payments p WHERE p.status = 'succeeded' GROUP BY p.tenant_id, p.intent_id HAVING count(*) > 1;
+FROM payments p
+WHERE p.status = 'succeeded'
+GROUP BY p.tenant_id, p.intent_id
+HAVING count(*) > 1;
 
 -- name: InvariantOneEffectPerKey :many
 -- I1: one key makes one payment, one refund, one checkout.
-SELECT concat_ws(' ', made.tenant_id, md5(made.idempotency_key))::text AS subject, concat('one key made ', string_agg(made.id, ', ' ORDER BY made.id))::text AS detail
+SELECT concat_ws(' ', made.tenant_id, md5(made.idempotency_key))::text AS subject,
+    concat('one key made ', string_agg(made.id, ', ' ORDER BY made.id))::text AS detail
 FROM (SELECT p.tenant_id, p.idempotency_key, 'payment' AS what, p.id FROM payments p
-    UNION ALL SELECT r.tenant_id, r.idempotency_key, 'refund', r.id FROM refunds r
-    UNION ALL SELECT c.tenant_id, c.idempotency_key, 'checkout', c.id FROM checkouts c) made
-GROUP BY made.tenant_id, made.idempotency_key, made.what HAVING count(*) > 1;
+      UNION ALL
+      SELECT r.tenant_id, r.idempotency_key, 'refund', r.id FROM refunds r
+      UNION ALL
+      SELECT c.tenant_id, c.idempotency_key, 'checkout', c.id FROM checkouts c) made
+GROUP BY made.tenant_id, made.idempotency_key, made.what
+HAVING count(*) > 1;
 
--- name: InvariantAnswerIsKept :many
--- I2: a payment that was answered with success exists, succeeded, and is the one of the answer.
+-- name: InvariantSuccessIsKept :many
+-- I2: a payment whose response was a success exists, succeeded, and matches the response.
 SELECT concat_ws(' ', a.tenant_id, a.resource_id)::text AS subject,
-    concat('answered as paid with ', a.answer->>'amount', ' ', a.answer->>'currency', ', and is ', coalesce(p.status::text, 'not there'))::text AS detail
-FROM (SELECT k.tenant_id, k.resource_id, convert_from(k.answer_body, 'UTF8')::jsonb AS answer FROM idempotency_keys k
-    WHERE k.operation = 'create_payment' AND k.answer_status = 201) a
+    concat('response says paid with ', a.answer->>'amount', ' ', a.answer->>'currency', ', payment is ',
+        coalesce(p.status::text, 'missing'))::text AS detail
+FROM (SELECT k.tenant_id, k.resource_id, convert_from(k.answer_body, 'UTF8')::jsonb AS answer
+      FROM idempotency_keys k
+      WHERE k.operation = 'create_payment' AND k.answer_status = 201) a
 LEFT JOIN payments p ON p.tenant_id = a.tenant_id AND p.id = a.resource_id
-WHERE p.id IS NULL OR p.status <> 'succeeded' OR p.id <> a.answer->>'id' OR p.amount_minor <> (a.answer->>'amount')::bigint
-    OR p.currency <> a.answer->>'currency' OR p.intent_id <> a.answer->'stripe'->>'payment_intent';
+WHERE p.id IS NULL
+   OR p.status <> 'succeeded'
+   OR p.id <> a.answer->>'id'
+   OR p.amount_minor <> (a.answer->>'amount')::bigint
+   OR p.currency <> a.answer->>'currency'
+   OR p.intent_id <> a.answer->'stripe'->>'payment_intent';
 
--- name: InvariantAnswerIsWhole :many
--- I3: a finished key has a whole answer that this program can repeat, or a tombstone.
-SELECT concat_ws(' ', k.tenant_id, k.resource_id)::text AS subject, concat('answer version ', k.answer_version, ', status ', k.answer_status)::text AS detail
+-- name: InvariantResponseIsComplete :many
+-- I3: a finished key has a complete response that this program can repeat, or is a tombstone.
+SELECT concat_ws(' ', k.tenant_id, k.resource_id)::text AS subject,
+    concat('answer version ', k.answer_version, ', status ', k.answer_status)::text AS detail
 FROM idempotency_keys k
 WHERE k.finished_at IS NOT NULL AND k.answer_dropped_at IS NULL
-  AND NOT coalesce(k.answer_version = 1 AND k.answer_status BETWEEN 200 AND 499 AND k.answer_status <> 202
-    AND starts_with(encode(k.answer_headers, 'escape'), 'Content-Type: ') AND length(k.answer_body) > 1, false);
+  AND NOT coalesce(k.answer_version = 1
+    AND k.answer_status BETWEEN 200 AND 499 AND k.answer_status <> 202
+    AND starts_with(encode(k.answer_headers, 'escape'), 'Content-Type: ')
+    AND length(k.answer_body) > 1, false);
 
 -- name: InvariantKeyServesOneRequest :many
--- I4: what a key made is what its request asked for.
-SELECT concat_ws(' ', k.tenant_id, p.id)::text AS subject, 'the payment is not the one that its key asked for'::text AS detail
-FROM idempotency_keys k JOIN payments p ON p.tenant_id = k.tenant_id AND p.id = k.resource_id
+-- I4: the payment of a key matches the request of the key.
+SELECT concat_ws(' ', k.tenant_id, p.id)::text AS subject,
+    'the payment does not match the request of its key'::text AS detail
+FROM idempotency_keys k
+JOIN payments p ON p.tenant_id = k.tenant_id AND p.id = k.resource_id
 WHERE k.operation = 'create_payment' AND k.request IS NOT NULL
-  AND (p.idempotency_key <> k.key OR p.order_id IS DISTINCT FROM convert_from(k.request, 'UTF8')::jsonb->>'order_id'
+  AND (p.idempotency_key <> k.key
+    OR p.order_id IS DISTINCT FROM convert_from(k.request, 'UTF8')::jsonb->>'order_id'
     OR p.payment_method IS DISTINCT FROM convert_from(k.request, 'UTF8')::jsonb->>'payment_method');
 
 -- name: InvariantNoKeyIsStuck :many
--- I5: every unfinished key has a holder, or a time at which it is looked at, that is not long past.
+-- I5: every unfinished key is held, or due at a time that is not long past.
 SELECT concat_ws(' ', k.tenant_id, k.resource_id)::text AS subject,
-    concat(k.operation, ' at ', k.recovery_point, ', due since ', k.resume_at, ' ', k.last_error)::text AS detail
+    concat(k.operation, ' at ', k.recovery_point, ', due since ', k.next_attempt_at, ' ', k.last_error)::text AS detail
 FROM idempotency_keys k
 WHERE k.finished_at IS NULL AND k.parked_at IS NULL
-  AND k.leased_until < clock_timestamp() - interval '30 seconds' AND k.resume_at < clock_timestamp() - interval '30 seconds';
+  AND k.leased_until < clock_timestamp() - interval '30 seconds'
+  AND k.next_attempt_at < clock_timestamp() - interval '30 seconds';
 
 -- name: InvariantNothingIsParked :many
--- I5: nothing has been given up. What is parked waits for a person.
-SELECT concat_ws(' ', k.tenant_id, k.resource_id)::text AS subject, concat(k.operation, ' parked at ', k.parked_at, ' ', k.last_error)::text AS detail
-FROM idempotency_keys k WHERE k.finished_at IS NULL AND k.parked_at IS NOT NULL
+-- I5: nothing is parked. What is parked waits for an operator.
+SELECT concat_ws(' ', k.tenant_id, k.resource_id)::text AS subject,
+    concat(k.operation, ' parked at ', k.parked_at, ' ', k.last_error)::text AS detail
+FROM idempotency_keys k
+WHERE k.finished_at IS NULL AND k.parked_at IS NOT NULL
 UNION ALL
-SELECT concat_ws(' ', e.tenant_id, e.aggregate_id, e.version), concat(e.type, ' not published: ', e.last_error) FROM outbox_events e WHERE e.parked_at IS NOT NULL
+SELECT concat_ws(' ', e.tenant_id, e.aggregate_id, e.version), concat(e.type, ' not published: ', e.last_error)
+FROM outbox_events e
+WHERE e.parked_at IS NOT NULL
 UNION ALL
-SELECT concat_ws(' ', i.consumer, i.event_id), concat(i.type, ' not applied: ', i.last_error) FROM inbox_events i WHERE i.status = 'parked';
+SELECT concat_ws(' ', i.consumer, i.event_id), concat(i.type, ' not applied: ', i.last_error)
+FROM inbox_events i
+WHERE i.status = 'parked';
 
 -- name: InvariantVersionsHaveEvents :many
--- I6: version n of an aggregate has one event with version n, and there is none beyond. The oldest may have been removed.
+-- I6: each version of an aggregate has one event, and no event has a higher version. The oldest may have been deleted.
 WITH aggregates AS (
     SELECT o.tenant_id, o.id, o.version, o.created_at FROM orders o
-    UNION ALL SELECT p.tenant_id, p.id, p.version, p.created_at FROM payments p
-    UNION ALL SELECT r.tenant_id, r.id, r.version, r.created_at FROM refunds r
-    UNION ALL SELECT c.tenant_id, c.id, c.version, c.created_at FROM checkouts c WHERE c.version > 0
+    UNION ALL
+    SELECT p.tenant_id, p.id, p.version, p.created_at FROM payments p
+    UNION ALL
+    SELECT r.tenant_id, r.id, r.version, r.created_at FROM refunds r
+    UNION ALL
+    SELECT c.tenant_id, c.id, c.version, c.created_at FROM checkouts c WHERE c.version > 0
 ), events AS (
-    SELECT e.tenant_id, e.aggregate_id, count(*) AS kept, min(e.version) AS first, max(e.version) AS last FROM outbox_events e GROUP BY e.tenant_id, e.aggregate_id
+    SELECT e.tenant_id, e.aggregate_id, count(*) AS kept, min(e.version) AS first, max(e.version) AS last
+    FROM outbox_events e
+    GROUP BY e.tenant_id, e.aggregate_id
 ), removed AS (
-    SELECT f.tenant_id, coalesce((SELECT min(e.created_at) FROM outbox_events e WHERE e.tenant_id = f.tenant_id), 'infinity') AS up_to
-    FROM event_feeds f WHERE f.removed_through > 0
+    SELECT f.tenant_id,
+        coalesce((SELECT min(e.created_at) FROM outbox_events e WHERE e.tenant_id = f.tenant_id), 'infinity') AS up_to
+    FROM event_feeds f
+    WHERE f.removed_through > 0
 )
 SELECT concat_ws(' ', coalesce(a.tenant_id, e.tenant_id), coalesce(a.id, e.aggregate_id))::text AS subject,
     concat('version ', a.version, ', ', coalesce(e.kept, 0), ' events from ', e.first, ' to ', e.last)::text AS detail
-FROM aggregates a FULL JOIN events e ON e.tenant_id = a.tenant_id AND e.aggregate_id = a.id
+FROM aggregates a
+FULL JOIN events e ON e.tenant_id = a.tenant_id AND e.aggregate_id = a.id
 LEFT JOIN removed ON removed.tenant_id = coalesce(a.tenant_id, e.tenant_id)
 WHERE a.id IS NULL
    OR CASE WHEN e.aggregate_id IS NULL THEN removed.up_to IS NULL OR a.created_at >= removed.up_to
       ELSE e.last <> a.version OR e.kept <> e.last - e.first + 1 OR (e.first > 1 AND removed.up_to IS NULL) END;
 
 -- name: InvariantEventsArePublished :many
--- I6: no event waits long for the broker.
-SELECT concat_ws(' ', e.tenant_id, e.aggregate_id, e.version)::text AS subject, concat(e.type, ' of ', e.created_at, ' ', e.last_error)::text AS detail
-FROM outbox_events e WHERE e.published_at IS NULL AND e.parked_at IS NULL AND e.created_at < clock_timestamp() - interval '2 minutes';
-
--- name: InvariantEffectHasItsInboxRow :many
--- I7: the ledger's entries and its inbox rows are one commit, so there is neither without the other. An event of a payment that was
--- lost with the database, and adopted under another id, has nothing to book: its successor's event has.
-SELECT concat_ws(' ', coalesce(l.tenant_id, i.tenant_id), coalesce(l.event_id, i.event_id))::text AS subject,
-    CASE WHEN l.event_id IS NULL THEN 'received and not booked' ELSE 'booked and not received' END::text AS detail
-FROM (SELECT * FROM inbox_events WHERE consumer = 'ledger' AND status = 'done' AND type IN ('payment.succeeded', 'refund.succeeded')) i
-FULL JOIN (SELECT DISTINCT tenant_id, event_id, booked_at FROM ledger_entries) l ON l.tenant_id = i.tenant_id AND l.event_id = i.event_id
-WHERE l.event_id IS NULL AND (EXISTS (SELECT FROM payments p WHERE p.tenant_id = i.tenant_id AND p.id = i.subject)
-        OR EXISTS (SELECT FROM refunds r WHERE r.tenant_id = i.tenant_id AND r.id = i.subject))
-   OR i.event_id IS NULL AND NOT EXISTS (SELECT FROM inbox_events r WHERE r.consumer = 'ledger' AND r.event_id = l.event_id)
-      AND l.booked_at > clock_timestamp() - interval '40 days'; -- inbox rows are removed after 45
-
--- name: InvariantPublishedIsReceived :many
--- I7: what the broker has taken of money that moved, the ledger has received: nothing vanishes between the two.
-SELECT concat_ws(' ', e.tenant_id, e.aggregate_id, e.version)::text AS subject, concat(e.type, ' published ', e.published_at, ', and never received')::text AS detail
+-- I6: no event stays unpublished for long.
+SELECT concat_ws(' ', e.tenant_id, e.aggregate_id, e.version)::text AS subject,
+    concat(e.type, ' of ', e.created_at, ' ', e.last_error)::text AS detail
 FROM outbox_events e
-WHERE e.type IN ('payment.succeeded', 'refund.succeeded') AND e.published_at < clock_timestamp() - interval '2 minutes'
-  AND NOT EXISTS (SELECT FROM inbox_events i WHERE i.consumer = 'ledger' AND i.event_id = e.aggregate_id || '-' || e.version);
+WHERE e.published_at IS NULL AND e.parked_at IS NULL AND e.created_at < clock_timestamp() - interval '2 minutes';
+
+-- name: InvariantEffectHasInboxRow :many
+-- I7: the ledger's entries and its inbox rows are one commit, so neither exists without the other. An event of a
+-- payment that was lost with the database, and recovered under another id, has nothing to book: its successor's event
+-- has.
+SELECT concat_ws(' ', coalesce(l.tenant_id, i.tenant_id), coalesce(l.event_id, i.event_id))::text AS subject,
+    CASE WHEN l.event_id IS NULL THEN 'received but not booked' ELSE 'booked but not received' END::text AS detail
+FROM (SELECT * FROM inbox_events
+      WHERE consumer = 'ledger' AND status = 'done' AND type IN ('payment.succeeded', 'refund.succeeded')) i
+FULL JOIN (SELECT DISTINCT tenant_id, event_id, booked_at FROM ledger_entries) l
+    ON l.tenant_id = i.tenant_id AND l.event_id = i.event_id
+WHERE (l.event_id IS NULL
+        AND (EXISTS (SELECT FROM payments p WHERE p.tenant_id = i.tenant_id AND p.id = i.subject)
+            OR EXISTS (SELECT FROM refunds r WHERE r.tenant_id = i.tenant_id AND r.id = i.subject)))
+   OR (i.event_id IS NULL
+        AND NOT EXISTS (SELECT FROM inbox_events r WHERE r.consumer = 'ledger' AND r.event_id = l.event_id)
+        AND l.booked_at > clock_timestamp() - interval '40 days'); -- inbox rows are deleted after 45
+
+-- name: InvariantPublishedReachesLedger :many
+-- I7: the ledger has received every published event about money that moved.
+SELECT concat_ws(' ', e.tenant_id, e.aggregate_id, e.version)::text AS subject,
+    concat(e.type, ' published ', e.published_at, ', never received by the ledger')::text AS detail
+FROM outbox_events e
+WHERE e.type IN ('payment.succeeded', 'refund.succeeded')
+  AND e.published_at < clock_timestamp() - interval '2 minutes'
+  AND NOT EXISTS (
+      SELECT FROM inbox_events i WHERE i.consumer = 'ledger' AND i.event_id = e.aggregate_id || '-' || e.version);
 
 -- name: InvariantReceivedIsApplied :many
--- I7: no received event of the broker's waits long without being due again.
-SELECT concat_ws(' ', i.consumer, i.event_id)::text AS subject, concat(i.type, ' received ', i.received_at, ', ', i.attempts, ' attempts ', i.last_error)::text AS detail
-FROM inbox_events i WHERE i.consumer <> 'stripe' AND i.status = 'pending' AND i.leased_until < clock_timestamp() - interval '30 seconds' AND i.received_at < clock_timestamp() - interval '30 seconds'
-  AND NOT EXISTS (SELECT FROM inbox_events b WHERE b.consumer = i.consumer AND b.subject = i.subject AND b.version < i.version AND b.status <> 'done');
+-- I7: no event received from the broker stays due for long.
+SELECT concat_ws(' ', i.consumer, i.event_id)::text AS subject,
+    concat(i.type, ' received ', i.received_at, ', ', i.attempts, ' attempts ', i.last_error)::text AS detail
+FROM inbox_events i
+WHERE i.consumer <> 'stripe' AND i.status = 'pending'
+  AND i.leased_until < clock_timestamp() - interval '30 seconds'
+  AND i.received_at < clock_timestamp() - interval '30 seconds'
+  AND NOT EXISTS (
+      SELECT FROM inbox_events b
+      WHERE b.consumer = i.consumer AND b.subject = i.subject AND b.version < i.version AND b.status <> 'done');
 
 -- name: InvariantWebhookIsApplied :many
--- I15: no webhook that Stripe was told we have waits long without being due again.
-SELECT concat_ws(' ', i.consumer, i.event_id)::text AS subject, concat(i.type, ' received ', i.received_at, ', ', i.attempts, ' attempts ', i.last_error)::text AS detail
+-- I15: no webhook that was acknowledged to Stripe stays due for long.
+SELECT concat_ws(' ', i.consumer, i.event_id)::text AS subject,
+    concat(i.type, ' received ', i.received_at, ', ', i.attempts, ' attempts ', i.last_error)::text AS detail
 FROM inbox_events i
-WHERE i.consumer = 'stripe' AND i.status = 'pending' AND i.leased_until < clock_timestamp() - interval '30 seconds' AND i.received_at < clock_timestamp() - interval '30 seconds';
+WHERE i.consumer = 'stripe' AND i.status = 'pending'
+  AND i.leased_until < clock_timestamp() - interval '30 seconds'
+  AND i.received_at < clock_timestamp() - interval '30 seconds';
 
--- name: InvariantNothingVanishes :many
--- I22: whatever the broker has taken since a consumer of everything began, that consumer has received: applied, pending or parked,
--- and never gone. The ledger, which is for some events only, has a query of its own.
-SELECT concat_ws(' ', e.tenant_id, e.aggregate_id, e.version)::text AS subject, concat(e.type, ' published ', e.published_at, ', and never received by the notifier')::text AS detail
+-- name: InvariantPublishedReachesNotifier :many
+-- I22: the notifier, which consumes every event, has received every event published since it began: applied, pending or
+-- parked. The ledger, which consumes some events only, has a query of its own.
+SELECT concat_ws(' ', e.tenant_id, e.aggregate_id, e.version)::text AS subject,
+    concat(e.type, ' published ', e.published_at, ', never received by the notifier')::text AS detail
 FROM outbox_events e
-WHERE e.published_at BETWEEN (SELECT min(i.received_at) FROM inbox_events i WHERE i.consumer = 'notifier') AND clock_timestamp() - interval '2 minutes'
-  AND NOT EXISTS (SELECT FROM inbox_events i WHERE i.consumer = 'notifier' AND i.event_id = e.aggregate_id || '-' || e.version);
+WHERE e.published_at BETWEEN (SELECT min(i.received_at) FROM inbox_events i WHERE i.consumer = 'notifier')
+        AND clock_timestamp() - interval '2 minutes'
+  AND NOT EXISTS (
+      SELECT FROM inbox_events i WHERE i.consumer = 'notifier' AND i.event_id = e.aggregate_id || '-' || e.version);
 
 -- name: InvariantLedgerSumsToZero :many
--- I8: in every currency, debits and credits are the same, of each event and so of all.
-SELECT concat_ws(' ', l.tenant_id, l.event_id)::text AS subject, concat('off by ', sum(l.amount_minor), ' ', l.currency)::text AS detail
-FROM ledger_entries l GROUP BY l.tenant_id, l.event_id, l.currency HAVING sum(l.amount_minor) <> 0;
+-- I8: debits equal credits in every currency, for each event and so for all.
+SELECT concat_ws(' ', l.tenant_id, l.event_id)::text AS subject,
+    concat('off by ', sum(l.amount_minor), ' ', l.currency)::text AS detail
+FROM ledger_entries l
+GROUP BY l.tenant_id, l.event_id, l.currency
+HAVING sum(l.amount_minor) <> 0;
 
 -- name: InvariantLedgerAgrees :many
--- I8: what is booked of a payment or refund is what moved.
+-- I8: the entries of a payment or refund match the money that moved.
 SELECT concat_ws(' ', l.tenant_id, l.resource_id)::text AS subject,
-    concat('booked ', l.amount_minor, ' ', l.currency, ', moved ', coalesce(p.amount_minor, r.amount_minor, 0), ' ', coalesce(p.currency, r.currency))::text AS detail
-FROM (SELECT e.tenant_id, e.resource_id, e.currency, sum(e.amount_minor) AS amount_minor FROM ledger_entries e
-    WHERE e.account IN ('sales', 'refunds') GROUP BY e.tenant_id, e.resource_id, e.currency) l
+    concat('booked ', l.amount_minor, ' ', l.currency, ', moved ', coalesce(p.amount_minor, r.amount_minor, 0), ' ',
+        coalesce(p.currency, r.currency))::text AS detail
+FROM (SELECT e.tenant_id, e.resource_id, e.currency, sum(e.amount_minor) AS amount_minor
+      FROM ledger_entries e
+      WHERE e.account IN ('sales', 'refunds')
+      GROUP BY e.tenant_id, e.resource_id, e.currency) l
 LEFT JOIN payments p ON p.tenant_id = l.tenant_id AND p.id = l.resource_id AND p.status = 'succeeded'
 LEFT JOIN refunds r ON r.tenant_id = l.tenant_id AND r.id = l.resource_id
-WHERE CASE WHEN p.id IS NOT NULL THEN l.amount_minor <> -p.amount_minor OR l.currency <> p.currency
+WHERE CASE
+    WHEN p.id IS NOT NULL THEN l.amount_minor <> -p.amount_minor OR l.currency <> p.currency
     WHEN r.status = 'succeeded' THEN l.amount_minor <> r.amount_minor OR l.currency <> r.currency
-    ELSE l.amount_minor <> 0 AND (r.status IS DISTINCT FROM 'failed' -- one that failed late is booked back when that event arrives
-        OR EXISTS (SELECT FROM inbox_events i WHERE i.consumer = 'ledger' AND i.subject = r.id AND i.type = 'refund.failed' AND i.status = 'done')) END;
+    ELSE l.amount_minor <> 0
+        AND (r.status IS DISTINCT FROM 'failed' -- the entries of a late failure are reversed when its event arrives
+            OR EXISTS (
+                SELECT FROM inbox_events i
+                WHERE i.consumer = 'ledger' AND i.subject = r.id AND i.type = 'refund.failed' AND i.status = 'done')) END;
 
 -- name: InvariantOrderAgreesWithPayment :many
--- I8: an order is paid by the payment it names, with its whole amount, and says of its refunds what its payment says.
+-- I8: an order is paid by the payment it refers to, with its whole amount, and has the same refunded amount.
 SELECT concat_ws(' ', o.tenant_id, o.id)::text AS subject,
-    concat(o.status, ' of ', o.amount_minor, ' ', o.currency, ', refunded ', o.amount_refunded_minor, '; payment ', coalesce(o.payment_id, p.id), ' ', p.status, ' of ', p.amount_minor, ' ', p.currency,
+    concat(o.status, ' of ', o.amount_minor, ' ', o.currency, ', refunded ', o.amount_refunded_minor,
+        '; payment ', coalesce(o.payment_id, p.id), ' ', p.status, ' of ', p.amount_minor, ' ', p.currency,
         ', refunded ', p.amount_refunded_minor)::text AS detail
 FROM orders o
 LEFT JOIN payments p ON p.tenant_id = o.tenant_id AND p.order_id = o.id AND p.status = 'succeeded'
-WHERE (o.payment_id IS NOT NULL AND (p.id IS DISTINCT FROM o.payment_id OR p.amount_refunded_minor <> o.amount_refunded_minor))
+WHERE (o.payment_id IS NOT NULL
+        AND (p.id IS DISTINCT FROM o.payment_id OR p.amount_refunded_minor <> o.amount_refunded_minor))
    OR (o.status = 'open' AND p.id IS NOT NULL)
-   OR (o.status = 'canceled' AND p.id IS NOT NULL AND p.amount_refunding_minor <> p.amount_minor) -- paid too late, so it goes back
+   OR (o.status = 'canceled' AND p.id IS NOT NULL
+        AND p.amount_refunding_minor <> p.amount_minor) -- paid too late, so it is refunded
    OR (p.id IS NOT NULL AND (p.amount_minor, p.currency) <> (o.amount_minor, o.currency))
-   OR (o.status IN ('paid', 'partially_refunded', 'refunded') AND o.status <> CASE o.amount_refunded_minor WHEN 0 THEN 'paid' WHEN o.amount_minor THEN 'refunded' ELSE 'partially_refunded' END::order_status);
+   OR (o.status IN ('paid', 'partially_refunded', 'refunded')
+        AND o.status <> CASE o.amount_refunded_minor
+            WHEN 0 THEN 'paid'
+            WHEN o.amount_minor THEN 'refunded'
+            ELSE 'partially_refunded' END::order_status);
 
 -- name: InvariantRefundsAddUp :many
--- I8: what a payment says of its refunds is their sum, and never more than the payment.
+-- I8: a payment's refunded amounts are the sums of its refunds, and never exceed the payment.
 SELECT concat_ws(' ', p.tenant_id, p.id)::text AS subject,
-    concat(p.amount_minor, ' ', p.currency, ', refunding ', p.amount_refunding_minor, ' (', coalesce(r.refunding, 0), '), refunded ', p.amount_refunded_minor, ' (', coalesce(r.refunded, 0), ')')::text AS detail
-FROM payments p LEFT JOIN (
+    concat(p.amount_minor, ' ', p.currency, ', refunding ', p.amount_refunding_minor, ' (', coalesce(r.refunding, 0),
+        '), refunded ', p.amount_refunded_minor, ' (', coalesce(r.refunded, 0), ')')::text AS detail
+FROM payments p
+LEFT JOIN (
     SELECT f.tenant_id, f.payment_id,
-        sum(f.amount_minor) FILTER (WHERE f.status IN ('pending', 'succeeded')) AS refunding, sum(f.amount_minor) FILTER (WHERE f.status = 'succeeded') AS refunded,
-        bool_or(f.currency <> q.currency OR f.order_id <> q.order_id) AS strange
-    FROM refunds f JOIN payments q ON q.tenant_id = f.tenant_id AND q.id = f.payment_id GROUP BY f.tenant_id, f.payment_id
+        sum(f.amount_minor) FILTER (WHERE f.status IN ('pending', 'succeeded')) AS refunding,
+        sum(f.amount_minor) FILTER (WHERE f.status = 'succeeded') AS refunded,
+        bool_or(f.currency <> q.currency OR f.order_id <> q.order_id) AS mismatched
+    FROM refunds f
+    JOIN payments q ON q.tenant_id = f.tenant_id AND q.id = f.payment_id
+    GROUP BY f.tenant_id, f.payment_id
 ) r ON r.tenant_id = p.tenant_id AND r.payment_id = p.id
-WHERE p.amount_refunding_minor <> coalesce(r.refunding, 0) OR p.amount_refunded_minor <> coalesce(r.refunded, 0)
-   OR p.amount_refunding_minor > p.amount_minor OR coalesce(r.strange, false);
+WHERE p.amount_refunding_minor <> coalesce(r.refunding, 0)
+   OR p.amount_refunded_minor <> coalesce(r.refunded, 0)
+   OR p.amount_refunding_minor > p.amount_minor
+   OR coalesce(r.mismatched, false);
 
 -- name: InvariantTokensOnlyGrow :many
--- I9: a key is worked on under tokens that only grow, and finished under the highest.
-SELECT concat_ws(' ', s.tenant_id, s.resource_id)::text AS subject, concat('token ', s.lease_token, ', trail ', array_to_string(s.trail, ' | '))::text AS detail
-FROM (SELECT k.tenant_id, k.key, k.resource_id, k.lease_token, k.trail, k.finished_at, t.n, split_part(t.entry, ' ', 1)::bigint AS token, split_part(t.entry, ' ', 2) AS point,
-        lag(split_part(t.entry, ' ', 1)::bigint) OVER (PARTITION BY k.tenant_id, k.key ORDER BY t.n) AS token_before
-    FROM idempotency_keys k CROSS JOIN LATERAL unnest(k.trail) WITH ORDINALITY AS t(entry, n)) s
-WHERE s.token < coalesce(s.token_before, 1) OR s.token > s.lease_token OR (s.point = 'finished' AND s.token <> s.lease_token);
+-- I9: the fencing tokens in a key's history only grow, and it finishes under the highest.
+SELECT concat_ws(' ', s.tenant_id, s.resource_id)::text AS subject,
+    concat('token ', s.lease_token, ', history ', array_to_string(s.history, ' | '))::text AS detail
+FROM (SELECT k.tenant_id, k.key, k.resource_id, k.lease_token, k.history, k.finished_at, t.n,
+          split_part(t.entry, ' ', 1)::bigint AS token, split_part(t.entry, ' ', 2) AS point,
+          lag(split_part(t.entry, ' ', 1)::bigint) OVER (PARTITION BY k.tenant_id, k.key ORDER BY t.n) AS token_before
+      FROM idempotency_keys k
+      CROSS JOIN LATERAL unnest(k.history) WITH ORDINALITY AS t(entry, n)) s
+WHERE s.token < coalesce(s.token_before, 1)
+   OR s.token > s.lease_token
+   OR (s.point = 'finished' AND s.token <> s.lease_token);
 
 -- name: InvariantReferencesStayInTheTenant :many
--- I10: whatever a row refers to is its own tenant's.
-SELECT concat_ws(' ', x.tenant_id, x.id)::text AS subject, concat('refers to ', x.target, ', which the tenant does not have')::text AS detail
-FROM (SELECT p.tenant_id, p.id, p.order_id AS target FROM payments p WHERE NOT EXISTS (SELECT FROM orders o WHERE o.tenant_id = p.tenant_id AND o.id = p.order_id)
-    UNION ALL SELECT r.tenant_id, r.id, r.payment_id FROM refunds r WHERE NOT EXISTS (SELECT FROM payments p WHERE p.tenant_id = r.tenant_id AND p.id = r.payment_id)
-    UNION ALL SELECT c.tenant_id, c.id, c.order_id FROM checkouts c WHERE c.order_id IS NOT NULL AND NOT EXISTS (SELECT FROM orders o WHERE o.tenant_id = c.tenant_id AND o.id = c.order_id)
-    UNION ALL SELECT o.tenant_id, o.id, o.tenant_id FROM orders o WHERE NOT EXISTS (SELECT FROM tenants t WHERE t.id = o.tenant_id)
-    UNION ALL SELECT s.tenant_id, s.operation, s.stripe_key FROM stripe_calls s WHERE NOT starts_with(s.stripe_key, s.tenant_id || ':')) x;
+-- I10: a row refers to rows of its own tenant only.
+SELECT concat_ws(' ', x.tenant_id, x.id)::text AS subject,
+    concat('refers to ', x.target, ', which the tenant does not have')::text AS detail
+FROM (SELECT p.tenant_id, p.id, p.order_id AS target
+      FROM payments p
+      WHERE NOT EXISTS (SELECT FROM orders o WHERE o.tenant_id = p.tenant_id AND o.id = p.order_id)
+      UNION ALL
+      SELECT r.tenant_id, r.id, r.payment_id
+      FROM refunds r
+      WHERE NOT EXISTS (SELECT FROM payments p WHERE p.tenant_id = r.tenant_id AND p.id = r.payment_id)
+      UNION ALL
+      SELECT c.tenant_id, c.id, c.order_id
+      FROM checkouts c
+      WHERE c.order_id IS NOT NULL
+        AND NOT EXISTS (SELECT FROM orders o WHERE o.tenant_id = c.tenant_id AND o.id = c.order_id)
+      UNION ALL
+      SELECT o.tenant_id, o.id, o.tenant_id
+      FROM orders o
+      WHERE NOT EXISTS (SELECT FROM tenants t WHERE t.id = o.tenant_id)
+      UNION ALL
+      SELECT s.tenant_id, s.operation, s.stripe_key
+      FROM stripe_calls s
+      WHERE NOT starts_with(s.stripe_key, s.tenant_id || ':')) x;
 
 -- name: InvariantTransitionsAreLegal :many
--- I11: the events of an aggregate tell a lawful story: it is created first, and nothing follows its end but a refund that fails late.
-SELECT concat_ws(' ', h.tenant_id, h.aggregate_id)::text AS subject, concat(h.type, ' as version ', h.version, ' after ', coalesce(h.before, 'nothing'))::text AS detail
-FROM (SELECT e.tenant_id, e.aggregate_id, e.version, e.type, lag(e.type) OVER (PARTITION BY e.tenant_id, e.aggregate_id ORDER BY e.version) AS before FROM outbox_events e) h
-WHERE (h.version = 1) IS DISTINCT FROM (h.type IN ('order.created', 'payment.created', 'refund.created') OR h.type LIKE 'checkout.%')
+-- I11: the events of an aggregate are legal transitions: it is created first, and after its end only a late failure
+-- of a refund follows.
+SELECT concat_ws(' ', h.tenant_id, h.aggregate_id)::text AS subject,
+    concat(h.type, ' as version ', h.version, ' after ', coalesce(h.before, 'nothing'))::text AS detail
+FROM (SELECT e.tenant_id, e.aggregate_id, e.version, e.type,
+          lag(e.type) OVER (PARTITION BY e.tenant_id, e.aggregate_id ORDER BY e.version) AS before
+      FROM outbox_events e) h
+WHERE (h.version = 1) IS DISTINCT FROM
+        (h.type IN ('order.created', 'payment.created', 'refund.created') OR h.type LIKE 'checkout.%')
    OR (h.before IS NOT NULL AND (h.before, h.type) NOT IN (
-        ('order.created', 'order.paid'), ('order.created', 'order.canceled'),
-        ('payment.created', 'payment.requires_action'), ('payment.created', 'payment.succeeded'), ('payment.created', 'payment.failed'), ('payment.created', 'payment.canceled'),
-        ('payment.requires_action', 'payment.succeeded'), ('payment.requires_action', 'payment.failed'), ('payment.requires_action', 'payment.canceled'),
-        ('refund.created', 'refund.succeeded'), ('refund.created', 'refund.failed'), ('refund.succeeded', 'refund.failed')));
+        ('order.created', 'order.paid'),
+        ('order.created', 'order.canceled'),
+        ('payment.created', 'payment.requires_action'),
+        ('payment.created', 'payment.succeeded'),
+        ('payment.created', 'payment.failed'),
+        ('payment.created', 'payment.canceled'),
+        ('payment.requires_action', 'payment.succeeded'),
+        ('payment.requires_action', 'payment.failed'),
+        ('payment.requires_action', 'payment.canceled'),
+        ('refund.created', 'refund.succeeded'),
+        ('refund.created', 'refund.failed'),
+        ('refund.succeeded', 'refund.failed')));
 
--- name: InvariantIntentBeforeEffect :many
--- I12: a payment with an intent, and a refund at Stripe, have the call that made them, written before it was sent. What was adopted
--- from Stripe was called for by a database that is no more.
-SELECT concat_ws(' ', p.tenant_id, p.id)::text AS subject, concat('no call is written down for ', p.intent_id)::text AS detail
+-- name: InvariantCallBeforeEffect :many
+-- I12: a payment that succeeded, and a refund at Stripe, have the call that made them, recorded before it was sent. The
+-- calls of recovered payments were recorded in a database that was lost.
+SELECT concat_ws(' ', p.tenant_id, p.id)::text AS subject, concat('no call is recorded for ', p.intent_id)::text AS detail
 FROM payments p
 WHERE p.status = 'succeeded' AND p.idempotency_key NOT LIKE 'adopted %'
-  AND NOT EXISTS (SELECT FROM stripe_calls s WHERE s.tenant_id = p.tenant_id AND s.stripe_key = p.tenant_id || ':' || p.idempotency_key || ':confirm')
+  AND NOT EXISTS (
+      SELECT FROM stripe_calls s
+      WHERE s.tenant_id = p.tenant_id AND s.stripe_key = p.tenant_id || ':' || p.idempotency_key || ':confirm')
 UNION ALL
-SELECT concat_ws(' ', r.tenant_id, r.id), concat('no call is written down for ', r.stripe_refund_id)
+SELECT concat_ws(' ', r.tenant_id, r.id), concat('no call is recorded for ', r.stripe_refund_id)
 FROM refunds r
 WHERE r.status = 'succeeded' AND r.idempotency_key NOT LIKE 'adopted %'
   AND NOT EXISTS (SELECT FROM stripe_calls s WHERE s.tenant_id = r.tenant_id AND s.stripe_key = r.stripe_key);
 
--- name: InvariantNothingIsSentLate :many
--- I13: a call has one key, and none is sent again when Stripe may have forgotten it.
-SELECT concat_ws(' ', s.tenant_id, md5(s.stripe_key))::text AS subject, concat(s.operation, ' of ', s.resource_id, ' first sent ', s.first_sent_at, ', last ', s.last_sent_at)::text AS detail
-FROM stripe_calls s WHERE s.last_sent_at > s.first_sent_at + interval '23 hours'
+-- name: InvariantNothingIsResentLate :many
+-- I13: a call has one Stripe key, and is not resent once Stripe may have dropped that key.
+SELECT concat_ws(' ', s.tenant_id, md5(s.stripe_key))::text AS subject,
+    concat(s.operation, ' of ', s.resource_id, ' first sent ', s.first_sent_at, ', last ', s.last_sent_at)::text AS detail
+FROM stripe_calls s
+WHERE s.last_sent_at > s.first_sent_at + interval '23 hours'
 UNION ALL
 SELECT concat_ws(' ', s.tenant_id, s.resource_id), concat(count(*), ' keys for one ', s.operation)
-FROM stripe_calls s WHERE s.operation IN ('confirm', 'refund') GROUP BY s.tenant_id, s.resource_id, s.operation HAVING count(*) > 1;
+FROM stripe_calls s
+WHERE s.operation IN ('confirm', 'refund')
+GROUP BY s.tenant_id, s.resource_id, s.operation
+HAVING count(*) > 1;
 
--- name: InvariantUnknownIsNoFailure :many
--- I14: no failure is answered, and nothing is undone, while the call that moves the money may still have succeeded.
-SELECT concat_ws(' ', k.tenant_id, k.resource_id)::text AS subject, concat('answered ', k.answer_status, ' while ', s.operation, ' is ', s.outcome)::text AS detail
-FROM idempotency_keys k JOIN stripe_calls s ON s.tenant_id = k.tenant_id AND s.stripe_key IN (k.tenant_id || ':' || k.key || ':confirm', k.tenant_id || ':' || k.key || ':refund')
+-- name: InvariantNoFailureWhileUnknown :many
+-- I14: no failure is reported, and nothing is compensated, while the call that moves the money may still succeed.
+SELECT concat_ws(' ', k.tenant_id, k.resource_id)::text AS subject,
+    concat('responded ', k.answer_status, ' while ', s.operation, ' is ', s.outcome)::text AS detail
+FROM idempotency_keys k
+JOIN stripe_calls s ON s.tenant_id = k.tenant_id
+    AND s.stripe_key IN (k.tenant_id || ':' || k.key || ':confirm', k.tenant_id || ':' || k.key || ':refund')
 WHERE k.answer_status >= 400 AND s.outcome IN ('sent', 'unknown')
 UNION ALL
 SELECT concat_ws(' ', p.tenant_id, p.id), concat(p.status, ' while its confirm is ', s.outcome)
-FROM payments p JOIN stripe_calls s ON s.tenant_id = p.tenant_id AND s.stripe_key = p.tenant_id || ':' || p.idempotency_key || ':confirm'
+FROM payments p
+JOIN stripe_calls s ON s.tenant_id = p.tenant_id
+    AND s.stripe_key = p.tenant_id || ':' || p.idempotency_key || ':confirm'
 WHERE p.status IN ('failed', 'canceled') AND s.outcome IN ('sent', 'unknown') AND NOT p.intent_closed
 UNION ALL
 SELECT concat_ws(' ', s.tenant_id, s.checkout_id), concat(s.step, ' is ', s.status, ' while ', f.step, ' is ', f.status)
-FROM checkout_steps s JOIN checkout_steps f ON f.tenant_id = s.tenant_id AND f.checkout_id = s.checkout_id
-WHERE s.step IN ('refund', 'release_stock', 'cancel_order') AND s.status NOT IN ('pending', 'skipped') AND f.status = 'unknown' AND f.step NOT IN ('refund', 'release_stock', 'cancel_order');
+FROM checkout_steps s
+JOIN checkout_steps f ON f.tenant_id = s.tenant_id AND f.checkout_id = s.checkout_id
+WHERE s.step IN ('refund', 'release_stock', 'cancel_order') AND s.status NOT IN ('pending', 'skipped')
+  AND f.step NOT IN ('refund', 'release_stock', 'cancel_order') AND f.status = 'unknown';
 
--- name: InvariantSagaIsWhole :many
--- I16: a checkout that ended has no step that may still happen, and if it was compensated nothing it did is left.
-SELECT concat_ws(' ', c.tenant_id, c.id)::text AS subject, concat(c.status, ', and ', s.step, ' is ', s.status)::text AS detail
-FROM checkouts c JOIN checkout_steps s ON s.tenant_id = c.tenant_id AND s.checkout_id = c.id
-WHERE c.status <> 'processing' AND (s.status IN ('pending', 'running', 'unknown')
-    OR (c.status = 'compensated' AND s.status = 'done' AND s.step IN ('create_order', 'reserve_stock', 'pay', 'notify'))
-    OR (c.status = 'completed' AND s.step IN ('create_order', 'reserve_stock', 'pay', 'notify') AND s.status <> 'done'))
+-- name: InvariantEndedCheckoutIsConsistent :many
+-- I16: a checkout that ended has no open step, and one that was compensated has no step still done.
+SELECT concat_ws(' ', c.tenant_id, c.id)::text AS subject,
+    concat(c.status, ', but ', s.step, ' is ', s.status)::text AS detail
+FROM checkouts c
+JOIN checkout_steps s ON s.tenant_id = c.tenant_id AND s.checkout_id = c.id
+WHERE c.status <> 'processing'
+  AND (s.status IN ('pending', 'running', 'unknown')
+    OR (c.status = 'compensated' AND s.status = 'done'
+        AND s.step IN ('create_order', 'reserve_stock', 'pay', 'notify'))
+    OR (c.status = 'completed' AND s.status <> 'done'
+        AND s.step IN ('create_order', 'reserve_stock', 'pay', 'notify')))
 UNION ALL
 SELECT concat_ws(' ', s.tenant_id, s.sku), concat('reserved ', s.reserved, ', held ', coalesce(h.held, 0))
-FROM stock s LEFT JOIN (SELECT r.tenant_id, r.sku, sum(r.quantity) AS held FROM reservations r WHERE r.status = 'held' GROUP BY r.tenant_id, r.sku) h
-    ON h.tenant_id = s.tenant_id AND h.sku = s.sku
+FROM stock s
+LEFT JOIN (
+    SELECT r.tenant_id, r.sku, sum(r.quantity) AS held
+    FROM reservations r
+    WHERE r.status = 'held'
+    GROUP BY r.tenant_id, r.sku) h ON h.tenant_id = s.tenant_id AND h.sku = s.sku
 WHERE s.reserved <> coalesce(h.held, 0);
 
--- name: InvariantReaperKeepsTheUnfinished :many
--- I17: what was begun under a key still has it: keys go years after their work is done. What was adopted never had one here.
-SELECT concat_ws(' ', made.tenant_id, made.id)::text AS subject, 'the key that made it is gone'::text AS detail
+-- name: InvariantKeyIsRetained :many
+-- I17: a payment, refund or checkout still has its key, which is deleted only years later. Recovered ones never had
+-- one.
+SELECT concat_ws(' ', made.tenant_id, made.id)::text AS subject, 'its key was deleted'::text AS detail
 FROM (SELECT p.tenant_id, p.id, p.idempotency_key, p.created_at FROM payments p
-    UNION ALL SELECT r.tenant_id, r.id, r.idempotency_key, r.created_at FROM refunds r WHERE r.idempotency_key NOT LIKE '% %'
-    UNION ALL SELECT c.tenant_id, c.id, c.idempotency_key, c.created_at FROM checkouts c) made
+      UNION ALL
+      SELECT r.tenant_id, r.id, r.idempotency_key, r.created_at FROM refunds r WHERE r.idempotency_key NOT LIKE '% %'
+      UNION ALL
+      SELECT c.tenant_id, c.id, c.idempotency_key, c.created_at FROM checkouts c) made
 WHERE made.idempotency_key NOT LIKE 'adopted %' AND made.created_at > clock_timestamp() - interval '9 years'
-  AND NOT EXISTS (SELECT FROM idempotency_keys k WHERE k.tenant_id = made.tenant_id AND k.key = made.idempotency_key)
+  AND NOT EXISTS (
+      SELECT FROM idempotency_keys k WHERE k.tenant_id = made.tenant_id AND k.key = made.idempotency_key)
 UNION ALL
-SELECT concat_ws(' ', k.tenant_id, k.resource_id), 'a tombstone of something unfinished'
-FROM idempotency_keys k WHERE k.answer_dropped_at IS NOT NULL AND k.finished_at IS NULL;
+SELECT concat_ws(' ', k.tenant_id, k.resource_id), 'a tombstone, but not finished'
+FROM idempotency_keys k
+WHERE k.answer_dropped_at IS NOT NULL AND k.finished_at IS NULL;
 
--- name: InvariantLiveHasAKey :many
--- I5: a payment, refund or checkout that has not ended belongs to a key that has not finished: somebody will end it.
-SELECT concat_ws(' ', live.tenant_id, live.id)::text AS subject, concat(live.status, ', and nobody works on it')::text AS detail
-FROM (SELECT p.tenant_id, p.id, p.idempotency_key, p.status::text FROM payments p WHERE p.status IN ('processing', 'requires_action')
-    UNION ALL SELECT r.tenant_id, r.id, r.idempotency_key, r.status::text FROM refunds r WHERE r.status = 'pending'
-    UNION ALL SELECT c.tenant_id, c.id, c.idempotency_key, c.status::text FROM checkouts c WHERE c.status = 'processing') live
-WHERE NOT EXISTS (SELECT FROM idempotency_keys k WHERE k.tenant_id = live.tenant_id AND k.key = live.idempotency_key AND k.finished_at IS NULL);
+-- name: InvariantUnfinishedHasKey :many
+-- I5: a payment, refund or checkout that has not ended has an unfinished key, so the completer will end it.
+SELECT concat_ws(' ', live.tenant_id, live.id)::text AS subject,
+    concat(live.status, ', without an unfinished key')::text AS detail
+FROM (SELECT p.tenant_id, p.id, p.idempotency_key, p.status::text
+      FROM payments p
+      WHERE p.status IN ('processing', 'requires_action')
+      UNION ALL
+      SELECT r.tenant_id, r.id, r.idempotency_key, r.status::text
+      FROM refunds r
+      WHERE r.status = 'pending'
+      UNION ALL
+      SELECT c.tenant_id, c.id, c.idempotency_key, c.status::text
+      FROM checkouts c
+      WHERE c.status = 'processing') live
+WHERE NOT EXISTS (
+    SELECT FROM idempotency_keys k
+    WHERE k.tenant_id = live.tenant_id AND k.key = live.idempotency_key AND k.finished_at IS NULL);
 
 -- name: TimeoutsForAudit :exec
--- For the rest of the transaction: the usual limits are for requests.
+-- Sets the timeout for the rest of the transaction: the default is for requests.
 SELECT set_config('statement_timeout', @milliseconds::text, true);

@@ -1,6 +1,7 @@
 -- name: OrderInsert :exec
 INSERT INTO orders (tenant_id, id, currency, amount_minor, items, customer_reference, metadata, checkout_id, created_at)
-VALUES (@tenant_id, @id, @currency, @amount_minor, @items, sqlc.narg(customer_reference), @metadata, sqlc.narg(checkout_id), @created_at);
+VALUES (@tenant_id, @id, @currency, @amount_minor, @items, sqlc.narg(customer_reference), @metadata,
+    sqlc.narg(checkout_id), @created_at);
 
 -- name: OrderGet :one
 SELECT * FROM orders WHERE tenant_id = @tenant_id AND id = @id;
@@ -9,19 +10,20 @@ SELECT * FROM orders WHERE tenant_id = @tenant_id AND id = @id;
 SELECT * FROM orders WHERE tenant_id = @tenant_id AND id = @id FOR NO KEY UPDATE;
 
 -- name: OrderList :many
--- Newest first: ids begin with the time they were made at.
+-- Newest first: ids begin with the time of their creation.
 SELECT * FROM orders
 WHERE tenant_id = @tenant_id AND id < @before
 ORDER BY id DESC LIMIT @limit_rows;
 
--- name: OrderCanceling :execrows
+-- name: OrderCancelBegin :execrows
 -- From here on no payment of the order can begin. Zero rows: it is not open.
 UPDATE orders SET canceling_key = @canceling_key
 WHERE tenant_id = @tenant_id AND id = @id AND status = 'open';
 
--- name: OrderKeepOpen :exec
--- The cancel came too late: somebody may have paid.
-UPDATE orders SET canceling_key = NULL WHERE tenant_id = @tenant_id AND id = @id AND canceling_key = @canceling_key;
+-- name: OrderCancelAbort :exec
+-- Withdraws a cancel that came too late: the order may have been paid.
+UPDATE orders SET canceling_key = NULL
+WHERE tenant_id = @tenant_id AND id = @id AND canceling_key = @canceling_key;
 
 -- name: OrderCancel :one
 -- No row: it is not open any more.

@@ -1,23 +1,29 @@
 -- name: KeyDropAnswers :execrows
--- Drops the answers that are older than the retention and leaves tombstones: who asked for what, under which key, and what came of
--- it. Ids first, then the update by primary key: an index that is read and emptied at once is read again and again while
--- an old snapshot is open. What another reaper is at is passed by.
+-- Drops the responses that are older than the retention and leaves tombstones: who requested what, under which key, and
+-- the resource. Ids first, then the update by primary key: an index that is read and emptied at once is read again and
+-- again while an old snapshot is open. It skips rows that another reaper has locked.
 WITH expired AS MATERIALIZED (
-    SELECT k.tenant_id, k.key FROM idempotency_keys k
-    WHERE k.finished_at < clock_timestamp() - @retention::interval AND k.finished_at IS NOT NULL AND k.answer_dropped_at IS NULL
-    ORDER BY k.finished_at LIMIT @batch_max FOR NO KEY UPDATE SKIP LOCKED
+    SELECT k.tenant_id, k.key
+    FROM idempotency_keys k
+    WHERE k.finished_at < clock_timestamp() - @retention::interval
+      AND k.finished_at IS NOT NULL AND k.answer_dropped_at IS NULL
+    ORDER BY k.finished_at LIMIT @batch_max
+    FOR NO KEY UPDATE SKIP LOCKED
 )
-UPDATE idempotency_keys k SET
-    answer_dropped_at = statement_timestamp(),
-    request = NULL, traceparent = NULL, answer_version = NULL, answer_status = NULL, answer_headers = NULL, answer_body = NULL
-FROM expired WHERE k.tenant_id = expired.tenant_id AND k.key = expired.key AND k.finished_at IS NOT NULL;
+UPDATE idempotency_keys k
+SET answer_dropped_at = statement_timestamp(), request = NULL, traceparent = NULL,
+    answer_version = NULL, answer_status = NULL, answer_headers = NULL, answer_body = NULL
+FROM expired
+WHERE k.tenant_id = expired.tenant_id AND k.key = expired.key AND k.finished_at IS NOT NULL;
 
 -- name: KeyDeleteTombstones :execrows
--- Deletes tombstones whose answer was dropped longer ago than the retention. Afterwards the key is a new one to us.
+-- Deletes tombstones whose response was dropped before the retention. Afterwards the key counts as a new one.
 WITH old AS MATERIALIZED (
-    SELECT k.tenant_id, k.key FROM idempotency_keys k
+    SELECT k.tenant_id, k.key
+    FROM idempotency_keys k
     WHERE k.answer_dropped_at < clock_timestamp() - @retention::interval AND k.answer_dropped_at IS NOT NULL
-    ORDER BY k.answer_dropped_at LIMIT @batch_max FOR UPDATE SKIP LOCKED
+    ORDER BY k.answer_dropped_at LIMIT @batch_max
+    FOR UPDATE SKIP LOCKED
 )
 DELETE FROM idempotency_keys k USING old
 WHERE k.tenant_id = old.tenant_id AND k.key = old.key AND k.finished_at IS NOT NULL AND k.answer_dropped_at IS NOT NULL;

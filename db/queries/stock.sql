@@ -1,6 +1,7 @@
 -- name: StockSet :one
--- What can still be reserved from now on. What is reserved stays reserved.
-INSERT INTO stock (tenant_id, sku, available) VALUES (@tenant_id, @sku, @available)
+-- Sets what can still be reserved. Reserved quantities stay reserved.
+INSERT INTO stock (tenant_id, sku, available)
+VALUES (@tenant_id, @sku, @available)
 ON CONFLICT (tenant_id, sku) DO UPDATE SET available = excluded.available
 RETURNING *;
 
@@ -9,43 +10,52 @@ RETURNING *;
 SELECT * FROM stock WHERE tenant_id = @tenant_id AND sku = @sku;
 
 -- name: StockLock :many
--- Locks SKUs in their order, so that no two transactions wait for each other. A statement of its own: the next one needs a
--- snapshot that was taken under the locks.
+-- Locks SKUs in their order, so that two transactions never wait for each other. It is a statement of its own: the next
+-- one needs a snapshot that was taken under the locks.
 SELECT * FROM stock WHERE tenant_id = @tenant_id AND sku = ANY(@skus::text[]) ORDER BY sku FOR NO KEY UPDATE;
 
 -- name: StockReserve :execrows
--- Moves each quantity from available to reserved. Fewer rows than SKUs: there was not enough of some, and the caller rolls back.
-UPDATE stock s SET available = s.available - w.quantity, reserved = s.reserved + w.quantity
+-- Moves each quantity from available to reserved. Fewer rows than SKUs: some SKU has too little, and the caller rolls
+-- back.
+UPDATE stock s
+SET available = s.available - w.quantity, reserved = s.reserved + w.quantity
 FROM (SELECT unnest(@skus::text[]) AS sku, unnest(@quantities::bigint[]) AS quantity) w
 WHERE s.tenant_id = @tenant_id AND s.sku = w.sku AND s.available >= w.quantity;
 
 -- name: ReservationsInsert :exec
 INSERT INTO reservations (tenant_id, checkout_id, sku, quantity, expires_at)
-SELECT @tenant_id, @checkout_id, unnest(@skus::text[]), unnest(@quantities::bigint[]), clock_timestamp() + @hold::interval;
+SELECT @tenant_id, @checkout_id, unnest(@skus::text[]), unnest(@quantities::bigint[]),
+    clock_timestamp() + @hold::interval;
 
 -- name: ReservationsPin :execrows
--- The payment is about to begin: from now on the reservations do not run out. Fewer rows than SKUs: they have.
-UPDATE reservations SET expires_at = NULL
+-- Keeps the reservations from expiring, because the payment is about to begin. Fewer rows than SKUs: they have expired.
+UPDATE reservations
+SET expires_at = NULL
 WHERE tenant_id = @tenant_id AND checkout_id = @checkout_id AND status = 'held' AND expires_at > clock_timestamp();
 
 -- name: ReservationsEnd :execrows
--- Ends what a checkout still holds: consumed, it is sold; released, it can be reserved again. Returns how many SKUs it held.
+-- Ends what a checkout still holds: consumed is sold, released can be reserved again. Returns how many SKUs it held.
 WITH ended AS (
-    UPDATE reservations r SET status = @status
+    UPDATE reservations r
+    SET status = @status
     WHERE r.tenant_id = @tenant_id AND r.checkout_id = @checkout_id AND r.status = 'held'
     RETURNING r.sku, r.quantity
 )
-UPDATE stock s SET reserved = s.reserved - ended.quantity,
+UPDATE stock s
+SET reserved = s.reserved - ended.quantity,
     available = s.available + CASE WHEN @status::reservation_status = 'released' THEN ended.quantity ELSE 0 END
-FROM ended WHERE s.tenant_id = @tenant_id AND s.sku = ended.sku;
+FROM ended
+WHERE s.tenant_id = @tenant_id AND s.sku = ended.sku;
 
 -- name: ReservationOverdue :one
--- One checkout whose reservations ran out before its payment began and that nobody is working on. Its key is locked, and while it is
--- nobody can take it over: that is the fence of a writer without a claim. No row: there is none.
+-- Returns a checkout whose reservations expired before its payment began and whose key is not held. It locks the key,
+-- which keeps other processes from taking it over: that fences a writer without a claim. No row: there is none.
 SELECT c.tenant_id, c.id, c.idempotency_key, k.request
 FROM reservations r
 JOIN checkouts c ON c.tenant_id = r.tenant_id AND c.id = r.checkout_id
 JOIN idempotency_keys k ON k.tenant_id = c.tenant_id AND k.key = c.idempotency_key
 JOIN checkout_steps p ON p.tenant_id = c.tenant_id AND p.checkout_id = c.id AND p.step = 'pay'
-WHERE r.status = 'held' AND r.expires_at < clock_timestamp() AND p.status = 'pending' AND k.finished_at IS NULL AND k.leased_until < clock_timestamp()
-ORDER BY r.expires_at LIMIT 1 FOR NO KEY UPDATE OF k SKIP LOCKED;
+WHERE r.status = 'held' AND r.expires_at < clock_timestamp() AND p.status = 'pending'
+  AND k.finished_at IS NULL AND k.leased_until < clock_timestamp()
+ORDER BY r.expires_at LIMIT 1
+FOR NO KEY UPDATE OF k SKIP LOCKED;

@@ -17,29 +17,38 @@ import (
 	"example.com/payonce/internal/outbox"
 )
 
-// place is where a broker under test runs.
+// place is a broker under test.
 type place interface {
 	url() string
-	raw(t *testing.T, body string) // puts a message there that no relay of ours sent
+	raw(t *testing.T, body string) // publishes a message that our relay did not send
 	stop()
 	start(t testing.TB)
+}
+
+// adapter is a broker to be tested.
+type adapter struct {
+	name     string
+	place    func(testing.TB) place
+	dedupes  bool
+	tooLarge int // bytes of a message that it rejects
+}
+
+// adapters has one line for each broker, like schemes.
+var adapters = []adapter{
+	jetStreamAdapter,
+	kafkaAdapter,
+	sqsAdapter,
 }
 
 // TestContract holds every adapter to what the relay and the consumers rely on.
 func TestContract(t *testing.T) {
 	t.Parallel()
-	t.Run("JetStream", func(t *testing.T) {
-		t.Parallel()
-		contract(t, func(t testing.TB) place { return newNATS(t) }, true, 2<<20)
-	})
-	t.Run("Kafka", func(t *testing.T) {
-		t.Parallel()
-		contract(t, func(t testing.TB) place { return newKafka(t) }, false, 2<<20)
-	})
-	t.Run("SQS", func(t *testing.T) {
-		t.Parallel()
-		contract(t, func(t testing.TB) place { return newSQS(t) }, true, 300<<10)
-	})
+	for _, a := range adapters {
+		t.Run(a.name, func(t *testing.T) {
+			t.Parallel()
+			contract(t, a.place, a.dedupes, a.tooLarge)
+		})
+	}
 }
 
 func contract(t *testing.T, at func(testing.TB) place, dedupes bool, tooLarge int) {
@@ -114,7 +123,7 @@ func contract(t *testing.T, at func(testing.TB) place, dedupes bool, tooLarge in
 		require.GreaterOrEqual(t, most, 8, "it counts deliveries")
 	})
 
-	t.Run("GoesOnWhereItStopped", func(t *testing.T) {
+	t.Run("ContinuesAfterTheLastAcknowledgedMessage", func(t *testing.T) {
 		t.Parallel()
 		at := at(t)
 		b := open(t, at.url())
@@ -156,7 +165,7 @@ func contract(t *testing.T, at func(testing.TB) place, dedupes bool, tooLarge in
 		requireOrder(t, all)
 	})
 
-	t.Run("RefusesForGoodWhatIsTooLargeAndOnlyThat", func(t *testing.T) {
+	t.Run("RejectsOnlyTooLargeMessagesForGood", func(t *testing.T) {
 		t.Parallel()
 		b := open(t, at(t).url())
 		large := envelope("ord_2", 1)
@@ -173,7 +182,7 @@ func contract(t *testing.T, at func(testing.TB) place, dedupes bool, tooLarge in
 		r.await(t, 2)
 	})
 
-	t.Run("HandsOverWhatIsNotOurs", func(t *testing.T) {
+	t.Run("DeliversForeignMessagesWithoutAType", func(t *testing.T) {
 		t.Parallel()
 		at := at(t)
 		b := open(t, at.url())
@@ -188,10 +197,10 @@ func contract(t *testing.T, at func(testing.TB) place, dedupes bool, tooLarge in
 				return
 			}
 		}
-		t.Fatal("it was not delivered as a stranger")
+		t.Fatal("it was not delivered as a message without a type")
 	})
 
-	t.Run("BearsThatTheBrokerIsAwayAtStartAndLater", func(t *testing.T) {
+	t.Run("ReconnectsAfterTheBrokerWasUnreachable", func(t *testing.T) {
 		t.Parallel()
 		at := at(t)
 		at.stop()
@@ -228,7 +237,7 @@ func contract(t *testing.T, at func(testing.TB) place, dedupes bool, tooLarge in
 		requireOrder(t, r.messages())
 	})
 
-	t.Run("StopsWhenToldTo", func(t *testing.T) {
+	t.Run("StopsWhenItsContextEnds", func(t *testing.T) {
 		t.Parallel()
 		b := open(t, at(t).url())
 		ctx, cancel := context.WithCancel(t.Context())

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,11 +19,16 @@ import (
 
 const startWithin = 30 * time.Second // recovering a large store takes a while
 
-// embedded is a JetStream server in this process, for one process and for
-// development. Every write is synced before it is acknowledged: by default
-// JetStream syncs every two minutes, and an event that is marked as published
-// but lost with the power is lost for good. That costs throughput, about what
-// the disk can sync.
+var embeddedScheme = scheme{
+	names: []string{"embedded"}, use: "embedded:DIR",
+	open: func(_ context.Context, brokerURL string, o Options) (Broker, error) {
+		return openEmbedded(brokerURL, o)
+	},
+}
+
+// embedded is a JetStream server in this process, for development and for services of one process. Every write is synced
+// to disk before it is acknowledged. JetStream's default is to sync every two minutes, and an event that was marked as
+// published and then lost in a power failure would never be sent again. So the disk's sync rate limits the throughput.
 type embedded struct {
 	*jetStream
 	server *server.Server
@@ -33,18 +39,18 @@ func openEmbedded(brokerURL string, o Options) (_ *embedded, err error) {
 	dir, query, _ := strings.Cut(strings.TrimPrefix(brokerURL, "embedded:"), "?")
 	settings, err := url.ParseQuery(query)
 	if err != nil || dir == "" {
-		return nil, errors.New("it needs embedded:DIR")
+		return nil, errors.New("must be embedded:DIR, with the directory of its store")
 	}
-	if err := onlyKnows(settings, "listen"); err != nil {
+	if err := checkSettings(settings, "listen"); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	// NATS would open the store of another process without a word, and both would write it.
+	// NATS does not lock its store: two processes that open it would both write to it.
 	unlock, err := lockFile(filepath.Join(dir, "lock"))
 	if err != nil {
-		return nil, fmt.Errorf("%s is in use by another process (%w); an embedded broker serves one: use nats:// to share one", dir, err)
+		return nil, fmt.Errorf("%s is in use by another process (%w); an embedded broker serves one process; use nats:// to share a broker", dir, err)
 	}
 	defer func() {
 		if err != nil {
@@ -70,7 +76,7 @@ func startServer(dir, listen string, log *slog.Logger) (*server.Server, error) {
 		StoreDir:   dir,
 		SyncAlways: true,
 		DontListen: listen == "",
-		NoSigs:     true, // signals are the program's business
+		NoSigs:     true, // main handles the signals
 	}
 	if listen != "" {
 		host, port, err := net.SplitHostPort(listen)
@@ -93,7 +99,7 @@ func startServer(dir, listen string, log *slog.Logger) (*server.Server, error) {
 	s.Start()
 	if !s.ReadyForConnections(startWithin) || !s.JetStreamEnabled() {
 		stop(s)
-		return nil, fmt.Errorf("the embedded broker did not start in %s within %s", dir, startWithin)
+		return nil, fmt.Errorf("the embedded broker in %s did not start within %s", dir, startWithin)
 	}
 	return s, nil
 }
@@ -105,7 +111,7 @@ func (b *embedded) Close() error {
 	return err
 }
 
-// Addr is where others can reach the server; empty if it does not listen.
+// Addr is the server's address for other processes; empty if it does not listen.
 func (b *embedded) Addr() string {
 	if a, ok := b.server.Addr().(*net.TCPAddr); ok {
 		return a.String()
@@ -118,7 +124,7 @@ func stop(s *server.Server) {
 	s.WaitForShutdown()
 }
 
-// natsLog passes on what an operator should know.
+// natsLog passes on warnings and errors only: the server's other messages are of no use to an operator.
 type natsLog struct{ log *slog.Logger }
 
 func (l natsLog) Noticef(string, ...any)        {}

@@ -40,7 +40,7 @@ func TestEmbedded(t *testing.T) {
 		require.Equal(t, map[string]int{"ord_2-1": 1, "ord_1-2": 1}, second.distinct())
 	})
 
-	t.Run("RefusesASecondProcess", func(t *testing.T) {
+	t.Run("RejectsASecondProcess", func(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()
 		open(t, "embedded:"+dir)
@@ -49,7 +49,7 @@ func TestEmbedded(t *testing.T) {
 		require.ErrorContains(t, err, "BROKER_URL")
 	})
 
-	t.Run("ServesOthersIfAsked", func(t *testing.T) {
+	t.Run("ListensForOtherProcessesIfConfigured", func(t *testing.T) {
 		t.Parallel()
 		require.Empty(t, open(t, "embedded:"+t.TempDir()).(*embedded).Addr())
 		b := open(t, "embedded:"+t.TempDir()+"?listen=127.0.0.1:0")
@@ -59,26 +59,29 @@ func TestEmbedded(t *testing.T) {
 	})
 }
 
-func TestOpenRefusesWhatCannotWork(t *testing.T) {
+func TestOpenRejectsWrongSettings(t *testing.T) {
 	t.Parallel()
-	for url, why := range map[string]string{
-		"":                                   "there are embedded:",
-		"redis://localhost":                  "there are embedded:",
-		"embedded:":                          "embedded:DIR",
-		"embedded:/proc/nowhere":             "/proc/nowhere",
-		"embedded:x?lisen=:1":                `no setting "lisen"`,
-		"nats://":                            "nats://host",
-		"nats://a:1,,b:2":                    "nats://host",
-		"nats://a?replicas=many":             "replicas is a number",
-		"nats://a?ack_wait=soon":             "ack_wait is a duration",
-		"nats://a?ack_wait=1ms":              "ack_wait is a duration",
-		"kafka://a:1/topic?acks=0":           `no setting "acks"`,
-		"kafka://u:secret@a:1?sasl=kerberos": "sasl is",
-		"sqs://sqs.eu-central-1.amazonaws.com/1/payonce": "?consumers=",
-		"sqs://host":                    "sqs://host/account/prefix",
+	requireRejected(t, map[string]string{
+		"":                              "a scheme is missing; use embedded:DIR",
+		"redis://localhost":             `unsupported scheme "redis:"; use embedded:DIR, nats://`,
+		"embedded:":                     "must be embedded:DIR",
+		"embedded:/proc/nowhere":        "/proc/nowhere",
+		"embedded:x?lisen=:1":           `unknown setting "lisen"`,
+		"nats://":                       "nats://host",
+		"nats://a:1,,b:2":               "nats://host",
+		"nats://a?replicas=many":        "replicas must be a number",
+		"nats://a?ack_wait=soon":        "ack_wait must be a duration",
+		"nats://a?ack_wait=1ms":         "ack_wait must be a duration",
 		"nats://user:se%ZZcret@host:42": "not a nats:// URL",
-	} {
+	})
+}
+
+// requireRejected opens each URL and expects the error that names what is wrong.
+func requireRejected(t *testing.T, whys map[string]string) {
+	t.Helper()
+	for url, why := range whys {
 		_, err := Open(t.Context(), url, quiet)
+		require.ErrorContains(t, err, "BROKER_URL: ", url)
 		require.ErrorContains(t, err, why, url)
 		require.NotContains(t, err.Error(), "cret", "no secrets in messages")
 	}

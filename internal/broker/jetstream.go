@@ -26,16 +26,19 @@ const (
 	setUpWithin  = 5 * time.Second
 )
 
+var natsScheme = scheme{
+	names: []string{"nats", "tls"}, use: "nats://",
+	open: func(_ context.Context, brokerURL string, o Options) (Broker, error) { return openNATS(brokerURL, o) },
+}
+
 var errNotConnected = errors.New("not connected to NATS")
 
-// jetStream is a NATS server with JetStream, wherever it runs. One that is not
-// embedded needs sync_interval: always in its configuration, or replicas on
-// machines that do not fail together: it acknowledges before it syncs, and its
-// default is to sync every two minutes.
+// jetStream is a NATS server with JetStream, embedded or elsewhere. A server elsewhere needs sync_interval: always in its
+// configuration, or replicas on machines that do not fail together: by default it acknowledges before it syncs, and
+// syncs every two minutes.
 //
-// A consumer has one message in flight, in all processes together. That is what
-// keeps the order when one is delivered again, and it costs little: the handler
-// waits for a commit, not for the broker.
+// A consumer has one message in flight, in all processes together. That keeps the order when a message is redelivered,
+// and it costs little: the handler waits for a commit, not for the broker.
 type jetStream struct {
 	conn     *nats.Conn
 	js       jetstream.JetStream
@@ -44,7 +47,7 @@ type jetStream struct {
 	log      *slog.Logger
 
 	mu    sync.Mutex
-	ready bool // the stream is there, as far as we know
+	ready bool // the stream exists; reset by errors that say it does not
 }
 
 func openNATS(brokerURL string, o Options) (*jetStream, error) {
@@ -53,16 +56,16 @@ func openNATS(brokerURL string, o Options) (*jetStream, error) {
 		return nil, err
 	}
 	query := rest.Query()
-	if err := onlyKnows(query, "replicas", "ack_wait"); err != nil {
+	if err := checkSettings(query, "replicas", "ack_wait"); err != nil {
 		return nil, err
 	}
 	replicas, err := strconv.Atoi(cmp.Or(query.Get("replicas"), "1"))
 	if err != nil || replicas < 1 || replicas > 5 {
-		return nil, errors.New("replicas is a number from 1 to 5")
+		return nil, errors.New("replicas must be a number from 1 to 5")
 	}
 	ackWait, err := time.ParseDuration(cmp.Or(query.Get("ack_wait"), deadAfter.String()))
 	if err != nil || ackWait < 500*time.Millisecond || ackWait > time.Minute {
-		return nil, errors.New("ack_wait is a duration from 500ms to 1m")
+		return nil, errors.New("ack_wait must be a duration from 500ms to 1m")
 	}
 	for i, host := range list {
 		list[i] = rest.Scheme + "://" + host
@@ -81,15 +84,17 @@ func connect(servers string, replicas int, ackWait time.Duration, log *slog.Logg
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(250*time.Millisecond),
-		nats.IgnoreAuthErrorAbort(), // a password that is being changed is no reason to stop for good
-		nats.ReconnectBufSize(-1),   // a message is sent now or it has failed; who waits for a connection is the relay
+		nats.IgnoreAuthErrorAbort(), // a password may be wrong only while it is being changed
+		nats.ReconnectBufSize(-1),   // no buffer: a message is sent now or fails, and the relay retries it
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
-				log.Warn("broker lost", "error", err)
+				log.Warn("broker connection lost", "error", err)
 			}
 		}),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { log.Warn("broker complains", "error", err) }),
-		nats.ReconnectHandler(func(*nats.Conn) { log.Info("broker back") }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			log.Warn("broker reported an error", "error", err)
+		}),
+		nats.ReconnectHandler(func(*nats.Conn) { log.Info("broker reconnected") }),
 	)
 	conn, err := nats.Connect(servers, options...)
 	if err != nil {
@@ -103,7 +108,7 @@ func connect(servers string, replicas int, ackWait time.Duration, log *slog.Logg
 	return &jetStream{conn: conn, js: js, replicas: replicas, ackWait: ackWait, log: log}, nil
 }
 
-// setUp makes the stream, once, and again after a sign that it is gone.
+// setUp creates the stream on first use, and again after an error that says it does not exist.
 func (b *jetStream) setUp(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -116,7 +121,7 @@ func (b *jetStream) setUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, setUpWithin)
 	defer cancel()
 	if err := b.makeStream(ctx); err != nil {
-		return fmt.Errorf("make the stream %s: %w", streamName, err)
+		return fmt.Errorf("create the stream %s: %w", streamName, err)
 	}
 	b.ready = true
 	return nil
@@ -132,37 +137,39 @@ func (b *jetStream) makeStream(ctx context.Context) error {
 		Subjects:    []string{subjectRoot + ".>"},
 		Storage:     jetstream.FileStorage,
 		Replicas:    b.replicas,
-		MaxAge:      keptFor,
+		MaxAge:      messageRetention,
 		Duplicates:  dedupeWindow,
 		DenyDelete:  true,
 	}
 	stream, err := b.js.Stream(ctx, streamName)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		_, err = b.js.CreateStream(ctx, want) // for several at once the same as for one
+		_, err = b.js.CreateStream(ctx, want) // idempotent: several processes may do it at the same time
 		return err
 	}
-	if err != nil || asWanted(stream.CachedInfo().Config, want) {
+	if err != nil || sameConfig(stream.CachedInfo().Config, want) {
 		return err
 	}
 	_, err = b.js.UpdateStream(ctx, want)
 	return err
 }
 
-func asWanted(have, want jetstream.StreamConfig) bool {
-	return have.Description == want.Description && slices.Equal(have.Subjects, want.Subjects) && have.Storage == want.Storage && have.Replicas == want.Replicas &&
-		have.MaxAge == want.MaxAge && have.Duplicates == want.Duplicates && have.DenyDelete == want.DenyDelete
+func sameConfig(have, want jetstream.StreamConfig) bool {
+	return have.Description == want.Description && slices.Equal(have.Subjects, want.Subjects) &&
+		have.Storage == want.Storage && have.Replicas == want.Replicas && have.MaxAge == want.MaxAge &&
+		have.Duplicates == want.Duplicates && have.DenyDelete == want.DenyDelete
 }
 
-func (b *jetStream) doubt(err error) {
-	if errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrConsumerDeleted) {
+// checkStream has the stream created again after an error that says it is missing.
+func (b *jetStream) checkStream(err error) {
+	if errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, jetstream.ErrStreamNotFound) ||
+		errors.Is(err, jetstream.ErrConsumerDeleted) {
 		b.mu.Lock()
 		b.ready = false
 		b.mu.Unlock()
 	}
 }
 
-// Publish sends all events at once and then waits for their acknowledgements,
-// so a batch costs one round trip, not one each.
+// Publish sends all events and then waits for their acknowledgements, so a batch costs one round trip, not one each.
 func (b *jetStream) Publish(ctx context.Context, events []outbox.Envelope) []error {
 	ctx, cancel := context.WithTimeout(ctx, publishWithin)
 	defer cancel()
@@ -181,9 +188,9 @@ func (b *jetStream) Publish(ctx context.Context, events []outbox.Envelope) []err
 			continue
 		}
 		select {
-		case <-ack.Ok(): // a duplicate is acknowledged as well: the stream has it
+		case <-ack.Ok(): // also for a duplicate: the stream has it
 		case err := <-ack.Err():
-			b.doubt(err)
+			b.checkStream(err)
 			errs[i] = err
 		case <-ctx.Done():
 			errs[i] = fmt.Errorf("wait for the acknowledgement: %w", ctx.Err())
@@ -197,7 +204,8 @@ func (b *jetStream) send(e outbox.Envelope, body []byte) (jetstream.PubAckFuture
 	if err != nil {
 		return nil, permanent(err)
 	}
-	ack, err := b.js.PublishMsgAsync(&nats.Msg{Subject: subject, Data: body, Header: nats.Header{"Content-Type": {"application/cloudevents+json"}}},
+	header := nats.Header{"Content-Type": {"application/cloudevents+json"}}
+	ack, err := b.js.PublishMsgAsync(&nats.Msg{Subject: subject, Data: body, Header: header},
 		jetstream.WithMsgID(e.ID), jetstream.WithExpectStream(streamName), jetstream.WithRetryAttempts(0))
 	if errors.Is(err, nats.ErrMaxPayload) {
 		return nil, permanent(err)
@@ -206,13 +214,14 @@ func (b *jetStream) send(e outbox.Envelope, body []byte) (jetstream.PubAckFuture
 }
 
 func subjectOf(e outbox.Envelope) (string, error) {
-	if e.TenantID == "" || strings.ContainsAny(e.TenantID, ".*> \t\r\n") || e.Type == "" || strings.ContainsAny(e.Type, "*> \t\r\n") {
-		return "", fmt.Errorf("no subject can be made of tenant %q and type %q", e.TenantID, e.Type)
+	if e.TenantID == "" || strings.ContainsAny(e.TenantID, ".*> \t\r\n") ||
+		e.Type == "" || strings.ContainsAny(e.Type, "*> \t\r\n") {
+		return "", fmt.Errorf("tenant %q and type %q make no valid subject", e.TenantID, e.Type)
 	}
 	return subjectRoot + "." + e.TenantID + "." + e.Type, nil
 }
 
-// Consume keeps a durable consumer of that name.
+// Consume reads as a durable consumer of that name.
 func (b *jetStream) Consume(ctx context.Context, name string, handle Handler) error {
 	for failures := 0; ctx.Err() == nil; {
 		handled, err := b.consume(ctx, name, handle)
@@ -223,8 +232,8 @@ func (b *jetStream) Consume(ctx context.Context, name string, handle Handler) er
 			failures = 0
 		}
 		failures++
-		b.doubt(err)
-		if failures > 2 { // it reconnects on its own; that is logged elsewhere
+		b.checkStream(err)
+		if failures > 2 { // the client reconnects automatically, and logs that
 			b.log.Warn("consumer cannot read from the broker", "consumer", name, "error", err)
 		}
 		sleep(ctx, pauseAfter(failures))
@@ -243,16 +252,17 @@ func (b *jetStream) consume(ctx context.Context, name string, handle Handler) (h
 		DeliverPolicy: jetstream.DeliverAllPolicy,
 		AckPolicy:     jetstream.AckExplicitPolicy,
 		AckWait:       b.ackWait,
-		MaxDeliver:    -1, // past a limit the server would drop the message and say so to nobody
+		MaxDeliver:    -1, // unlimited: beyond a limit the server silently drops the message
 		MaxAckPending: 1,
 	})
 	if err != nil {
 		b.mu.Lock()
 		b.ready = false
 		b.mu.Unlock()
-		return 0, fmt.Errorf("make the consumer %s: %w", name, err)
+		return 0, fmt.Errorf("create the consumer %s: %w", name, err)
 	}
-	messages, err := consumer.Messages(jetstream.PullMaxMessages(1), jetstream.PullExpiry(2*time.Second), jetstream.PullHeartbeat(time.Second))
+	messages, err := consumer.Messages(
+		jetstream.PullMaxMessages(1), jetstream.PullExpiry(2*time.Second), jetstream.PullHeartbeat(time.Second))
 	if err != nil {
 		return 0, err
 	}
@@ -270,8 +280,7 @@ func (b *jetStream) consume(ctx context.Context, name string, handle Handler) (h
 	}
 }
 
-// deliver returns an error if the broker could not be answered. Then the message
-// comes again.
+// deliver returns an error if the acknowledgement could not be sent. Then the message is delivered again.
 func (b *jetStream) deliver(ctx context.Context, msg jetstream.Msg, handle Handler, failures *int) error {
 	meta, err := msg.Metadata()
 	if err != nil {
@@ -284,17 +293,17 @@ func (b *jetStream) deliver(ctx context.Context, msg jetstream.Msg, handle Handl
 	if err != nil {
 		*failures++
 		pause := pauseAfter(*failures)
-		b.log.Warn("message will be delivered again", "message_id", id, "deliveries", meta.NumDelivered, "after", pause, "error", err)
+		b.log.Warn("message will be delivered again", "message_id", id, "deliveries", meta.NumDelivered,
+			"after", pause, "error", err)
 		return msg.NakWithDelay(pause)
 	}
 	*failures = 0
 	return msg.Ack()
 }
 
-// keepAlive tells the server that somebody works on the message, until it is
-// called off. So a process that died is noticed in seconds, while a handler may
-// take its time.
-func keepAlive(msg jetstream.Msg, every time.Duration) (callOff func()) {
+// keepAlive sends heartbeats for the message until stop is called. So a crashed process is noticed in seconds, while a
+// handler may take longer.
+func keepAlive(msg jetstream.Msg, every time.Duration) (stop func()) {
 	done := make(chan struct{})
 	ended := make(chan struct{})
 	go func() {
@@ -304,7 +313,7 @@ func keepAlive(msg jetstream.Msg, every time.Duration) (callOff func()) {
 		for {
 			select {
 			case <-ticker.C:
-				_ = msg.InProgress() // if it does not get there, the message is delivered twice
+				_ = msg.InProgress() // if it is lost, the message is delivered twice
 			case <-done:
 				return
 			}
@@ -317,7 +326,7 @@ func keepAlive(msg jetstream.Msg, every time.Duration) (callOff func()) {
 }
 
 func (b *jetStream) Close() error {
-	_ = b.conn.FlushTimeout(time.Second) // the last acknowledgements; without them messages come again
+	_ = b.conn.FlushTimeout(time.Second) // the last acknowledgements; a message whose own is lost is delivered again
 	b.conn.Close()
 	return nil
 }

@@ -31,15 +31,18 @@ const (
 	bufferedMax   = 20000
 )
 
-// kafka is a Kafka cluster. Records of one aggregate have its id as their key,
-// so they share a partition, and a partition is read by one process of a group.
-// Adding partitions moves keys: during such a change order holds only for
-// aggregates that are quiet.
+var kafkaScheme = scheme{
+	names: []string{"kafka"}, use: "kafka://",
+	open: func(_ context.Context, brokerURL string, o Options) (Broker, error) { return openKafka(brokerURL, o) },
+}
+
+// kafka is a Kafka cluster. Records of one aggregate have its id as their key, so they share a partition, and one process
+// of a group reads a partition. Adding partitions moves keys: during such a change the order holds only for aggregates
+// without new events.
 //
-// The producer is idempotent: what it sends again on its own is in the log once.
-// Kafka's transactions would add nothing here, because our effects are in
-// PostgreSQL, which is no part of them. Offsets are committed after the handler's
-// transaction, never by a timer.
+// The producer is idempotent: a record that the client retries is in the log once. Kafka's transactions would add nothing,
+// because our effects are in PostgreSQL, which is no part of them. Offsets are committed after the handler's transaction,
+// never by a timer.
 type kafka struct {
 	options    []kgo.Opt
 	producer   *kgo.Client
@@ -60,20 +63,23 @@ func openKafka(brokerURL string, o Options) (*kafka, error) {
 		return nil, err
 	}
 	query := u.Query()
-	if err := onlyKnows(query, "tls", "sasl", "partitions", "replicas"); err != nil {
+	if err := checkSettings(query, "tls", "sasl", "partitions", "replicas"); err != nil {
 		return nil, err
 	}
 	k := &kafka{topic: cmp.Or(strings.Trim(u.Path, "/"), defaultTopic), log: o.Log}
-	partitions, err := strconv.ParseInt(cmp.Or(query.Get("partitions"), "-1"), 10, 32) // -1: as the cluster likes
+	partitions, err := strconv.ParseInt(cmp.Or(query.Get("partitions"), "-1"), 10, 32) // -1: the cluster's default
 	if err != nil {
-		return nil, errors.New("partitions is a number")
+		return nil, errors.New("partitions must be a number")
 	}
 	replicas, err := strconv.ParseInt(cmp.Or(query.Get("replicas"), "-1"), 10, 16)
 	if err != nil {
-		return nil, errors.New("replicas is a number")
+		return nil, errors.New("replicas must be a number")
 	}
 	k.partitions, k.replicas = int32(partitions), int16(replicas)
-	k.options = []kgo.Opt{kgo.SeedBrokers(seeds...), kgo.ClientID("payonce"), kgo.DialTimeout(3 * time.Second), kgo.RetryTimeout(publishWithin)}
+	k.options = []kgo.Opt{
+		kgo.SeedBrokers(seeds...), kgo.ClientID("payonce"),
+		kgo.DialTimeout(3 * time.Second), kgo.RetryTimeout(publishWithin),
+	}
 	if query.Get("tls") == "true" {
 		k.options = append(k.options, kgo.DialTLS())
 	}
@@ -109,10 +115,10 @@ func saslOf(name string, user *url.Userinfo) (sasl.Mechanism, error) {
 	case "scram-sha-512", "":
 		return scram.Auth{User: user.Username(), Pass: password}.AsSha512Mechanism(), nil
 	}
-	return nil, fmt.Errorf("sasl is plain, scram-sha-256 or scram-sha-512, not %q", name)
+	return nil, fmt.Errorf("sasl must be plain, scram-sha-256 or scram-sha-512, not %q", name)
 }
 
-// setUp makes the topic. Where we may not, somebody else has to.
+// setUp creates the topic. Without the permission for that, an administrator must have created it.
 func (k *kafka) setUp(ctx context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -127,23 +133,23 @@ func (k *kafka) setUp(ctx context.Context) error {
 	req.Topics = append(req.Topics, topic)
 	resp, err := req.RequestWith(ctx, k.producer)
 	if err != nil {
-		return fmt.Errorf("reach Kafka: %w", err)
+		return fmt.Errorf("connect to Kafka: %w", err)
 	}
 	for _, t := range resp.Topics {
 		err := kerr.ErrorForCode(t.ErrorCode)
 		switch {
 		case err == nil, errors.Is(err, kerr.TopicAlreadyExists):
 		case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed):
-			k.log.Info("not allowed to make the topic; it must be there already", "topic", k.topic)
+			k.log.Info("not allowed to create the topic; it must exist", "topic", k.topic)
 		default:
-			return fmt.Errorf("make the topic %s: %w", k.topic, err)
+			return fmt.Errorf("create the topic %s: %w", k.topic, err)
 		}
 	}
 	k.ready = true
 	return nil
 }
 
-// Publish hands all records to the producer, which sends them as batches.
+// Publish gives all records to the producer, which sends them in batches.
 func (k *kafka) Publish(ctx context.Context, events []outbox.Envelope) []error {
 	ctx, cancel := context.WithTimeout(ctx, publishWithin)
 	defer cancel()
@@ -155,7 +161,7 @@ func (k *kafka) Publish(ctx context.Context, events []outbox.Envelope) []error {
 		i   int
 		err error
 	}
-	outcomes := make(chan outcome, len(events)) // room for all: a promise must not block the producer after we have gone
+	outcomes := make(chan outcome, len(events)) // buffered for all: a callback must not block the producer after we have returned
 	waiting := map[int]bool{}
 	for i, e := range events {
 		if errs[i] != nil {
@@ -186,7 +192,7 @@ func (k *kafka) Publish(ctx context.Context, events []outbox.Envelope) []error {
 	return errs
 }
 
-// Consume is a member of the group of that name.
+// Consume reads as a member of the consumer group of that name.
 func (k *kafka) Consume(ctx context.Context, name string, handle Handler) error {
 	k.consumers.Add(1)
 	defer k.consumers.Done()
@@ -208,13 +214,13 @@ func (k *kafka) Consume(ctx context.Context, name string, handle Handler) error 
 		kgo.ConsumeTopics(k.topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.DisableAutoCommit(),
-		kgo.BlockRebalanceOnPoll(), // partitions stay ours until what we hold is handled and committed
+		kgo.BlockRebalanceOnPoll(), // partitions stay assigned until the polled records are handled and committed
 		kgo.SessionTimeout(deadAfter),
 		kgo.HeartbeatInterval(deadAfter/3),
 		kgo.FetchMaxWait(500*time.Millisecond),
 	)...)
 	if err != nil {
-		return fmt.Errorf("make the consumer %s: %w", name, err)
+		return fmt.Errorf("create the consumer %s: %w", name, err)
 	}
 	defer client.CloseAllowingRebalance()
 	for failures := 0; ctx.Err() == nil; {
@@ -233,7 +239,9 @@ func (k *kafka) Consume(ctx context.Context, name string, handle Handler) error 
 	return nil
 }
 
-func (k *kafka) deliver(ctx context.Context, client *kgo.Client, name string, fetches kgo.Fetches, handle Handler) {
+func (k *kafka) deliver(
+	ctx context.Context, client *kgo.Client, name string, fetches kgo.Fetches, handle Handler,
+) {
 	var handled []*kgo.Record
 	for record := range fetches.RecordsAll() {
 		if !k.deliverOne(ctx, name, record, handle) {
@@ -247,12 +255,11 @@ func (k *kafka) deliver(ctx context.Context, client *kgo.Client, name string, fe
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), setUpWithin)
 	defer cancel()
 	if err := client.CommitRecords(ctx, handled...); err != nil {
-		k.log.Warn("offsets not committed; the records come again", "consumer", name, "records", len(handled), "error", err)
+		k.log.Warn("offsets not committed; the records will be delivered again", "consumer", name, "records", len(handled), "error", err)
 	}
 }
 
-// deliverOne tries until the handler is content or we are told to stop: what
-// follows in the partition must not overtake.
+// deliverOne retries until the handler succeeds or ctx ends: later records of the partition must not be handled first.
 func (k *kafka) deliverOne(ctx context.Context, name string, r *kgo.Record, handle Handler) (done bool) {
 	id := fmt.Sprintf("%s-%d-at-%d", r.Topic, r.Partition, r.Offset)
 	for _, h := range r.Headers {
@@ -266,7 +273,8 @@ func (k *kafka) deliverOne(ctx context.Context, name string, r *kgo.Record, hand
 			return true
 		}
 		pause := pauseAfter(tries)
-		k.log.Warn("message will be delivered again", "consumer", name, "message_id", id, "deliveries", tries, "after", pause, "error", err)
+		k.log.Warn("message will be delivered again", "consumer", name, "message_id", id, "deliveries", tries,
+			"after", pause, "error", err)
 		sleep(ctx, pause)
 	}
 	return false

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// lockFile takes a lock that ends with the process, however that ends.
+// lockFile takes a lock that ends with the process, even if that is killed.
 func lockFile(name string) (unlock func(), err error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -25,8 +25,8 @@ func lockFile(name string) (unlock func(), err error) {
 		return nil, err
 	}
 	return func() {
-		// In so many words: closing is not enough while a process that another
-		// goroutine is just starting has a copy of the descriptor, until its exec.
+		// Unlock explicitly: closing is not enough while a process that another goroutine is just starting has a copy of
+		// the descriptor, until its exec.
 		_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
 		_ = f.Close()
 	}, nil

@@ -2,8 +2,8 @@ package broker
 
 import "syscall"
 
-// lockFile takes a lock that ends with the process, however that ends: nobody
-// else can open a file that was opened without sharing.
+// lockFile takes a lock that ends with the process, even if that is killed: a file that was opened without sharing
+// cannot be opened by another process.
 func lockFile(name string) (unlock func(), err error) {
 	path, err := syscall.UTF16PtrFromString(name)
 	if err != nil {

@@ -26,20 +26,23 @@ const (
 	sqsBytesMax  = 256 * 1024 // of one request and of one message; newer queues take more, none takes less
 	sqsWorkers   = 8          // requests at the same time
 	sqsPollWait  = 10 * time.Second
-	sqsAttempts  = 2                // of the SDK, within one call; the relay tries again anyway
-	sqsVisible   = 30 * time.Second // a queue hears no signs of life: how long the messages of a process that died wait
+	sqsAttempts  = 2                // by the SDK, within one call; the relay retries anyway
+	sqsVisible   = 30 * time.Second // without heartbeats: how long the messages of a crashed process wait
 	sqsStartable = sqsVisible - handleWithin
 )
 
-const _ = uint(sqsStartable) // what is begun must end before the queue gives it to somebody else
+const _ = uint(sqsStartable) // a handler that was started must end before the queue delivers its message to another
 
-// sqsQueues is Amazon SQS with FIFO queues, one for each consumer, because a
-// queue has no consumers that each see everything. An event is published when
-// every queue has it. The queues must be there: FIFO, without content-based
+var sqsScheme = scheme{names: []string{"sqs"}, use: "sqs://", open: func(ctx context.Context, brokerURL string, o Options) (Broker, error) {
+	return openSQS(ctx, brokerURL, o)
+}}
+
+// sqsQueues is Amazon SQS with a FIFO queue for each consumer, because each message of a queue is delivered to one
+// consumer only. An event is published when every queue has it. The queues must exist: FIFO, without content-based
 // deduplication (we give the ids), and without a redrive policy.
 //
-// A message group is an aggregate: while one of its messages is with a consumer
-// or waits to be delivered again, the queue holds back the rest of the group.
+// A message group is an aggregate: while one of its messages is in flight or waits for redelivery, the queue holds back
+// the rest of the group.
 type sqsQueues struct {
 	client *sqs.Client
 	queues map[string]string // by consumer
@@ -50,14 +53,14 @@ type sqsQueues struct {
 func openSQS(ctx context.Context, brokerURL string, o Options) (*sqsQueues, error) {
 	u, err := url.Parse(brokerURL)
 	if err != nil || u.Host == "" || strings.Trim(u.Path, "/") == "" {
-		return nil, errors.New("it needs sqs://host/account/prefix?consumers=a,b")
+		return nil, errors.New("must be sqs://host/account/prefix?consumers=a,b")
 	}
 	query := u.Query()
-	if err := onlyKnows(query, "consumers", "region", "endpoint"); err != nil {
+	if err := checkSettings(query, "consumers", "region", "endpoint"); err != nil {
 		return nil, err
 	}
 	if query.Get("consumers") == "" {
-		return nil, errors.New("it needs ?consumers=, because every consumer has a queue of its own")
+		return nil, errors.New("?consumers= is missing: every consumer has its own queue")
 	}
 	options := []func(*config.LoadOptions) error{config.WithRetryMaxAttempts(sqsAttempts)}
 	if region := cmp.Or(query.Get("region"), regionOf(u.Host)); region != "" {
@@ -68,7 +71,7 @@ func openSQS(ctx context.Context, brokerURL string, o Options) (*sqsQueues, erro
 		return nil, err
 	}
 	if cfg.Region == "" {
-		return nil, errors.New("it needs &region=, or AWS_REGION")
+		return nil, errors.New("the region is missing: add &region=, or set AWS_REGION")
 	}
 	base := "https://" + u.Host
 	endpoint := query.Get("endpoint")
@@ -96,9 +99,8 @@ func regionOf(host string) string {
 	return ""
 }
 
-// Publish sends to each queue what it takes in one request, several requests at
-// once. Events of one call belong to different aggregates, so they may arrive in
-// any order.
+// Publish sends batches of the size that SQS accepts to each queue, several at the same time. Events of one call belong
+// to different aggregates, so they may arrive in any order.
 func (b *sqsQueues) Publish(ctx context.Context, events []outbox.Envelope) []error {
 	ctx, cancel := context.WithTimeout(ctx, publishWithin)
 	defer cancel()
@@ -126,7 +128,7 @@ func (b *sqsQueues) Publish(ctx context.Context, events []outbox.Envelope) []err
 	return errs
 }
 
-// batches packs what can be sent. errs is read before any request is under way.
+// batches groups the events that can be sent. It reads errs before any request is started.
 func batches(bodies [][]byte, errs []error) (parts [][]int) {
 	var part []int
 	size := 0
@@ -145,7 +147,9 @@ func batches(bodies [][]byte, errs []error) (parts [][]int) {
 	return parts
 }
 
-func (b *sqsQueues) send(ctx context.Context, queue string, events []outbox.Envelope, bodies [][]byte, part []int) map[int]error {
+func (b *sqsQueues) send(
+	ctx context.Context, queue string, events []outbox.Envelope, bodies [][]byte, part []int,
+) map[int]error {
 	entries := make([]types.SendMessageBatchRequestEntry, len(part))
 	for n, i := range part {
 		entries[n] = types.SendMessageBatchRequestEntry{
@@ -158,7 +162,7 @@ func (b *sqsQueues) send(ctx context.Context, queue string, events []outbox.Enve
 	failed := map[int]error{}
 	out, err := b.client.SendMessageBatch(ctx, &sqs.SendMessageBatchInput{QueueUrl: &queue, Entries: entries})
 	if err != nil {
-		if len(part) == 1 && refusesTheMessage(err) {
+		if len(part) == 1 && rejectsTheMessage(err) {
 			err = permanent(err)
 		}
 		for _, i := range part {
@@ -167,7 +171,7 @@ func (b *sqsQueues) send(ctx context.Context, queue string, events []outbox.Enve
 		return failed
 	}
 	for _, i := range part {
-		failed[i] = errors.New("SQS did not say what became of it")
+		failed[i] = errors.New("the response of SQS does not mention the message")
 	}
 	for _, ok := range out.Successful {
 		if i, err := strconv.Atoi(aws.ToString(ok.Id)); err == nil {
@@ -185,9 +189,9 @@ func (b *sqsQueues) send(ctx context.Context, queue string, events []outbox.Enve
 	return failed
 }
 
-// refusesTheMessage tells a message that SQS will never take from a queue that
-// is missing or forbidden, which somebody can mend.
-func refusesTheMessage(err error) bool {
+// rejectsTheMessage is whether SQS will never accept the message. A queue that is missing or forbidden is another matter:
+// an operator can fix that.
+func rejectsTheMessage(err error) bool {
 	var api smithy.APIError
 	if !errors.As(err, &api) {
 		return false
@@ -204,7 +208,7 @@ func refusesTheMessage(err error) bool {
 func (b *sqsQueues) Consume(ctx context.Context, name string, handle Handler) error {
 	queue, ok := b.queues[name]
 	if !ok {
-		return fmt.Errorf("BROKER_URL names no queue for the consumer %s", name)
+		return fmt.Errorf("BROKER_URL: consumers= does not list the consumer %s", name)
 	}
 	for failures := 0; ctx.Err() == nil; {
 		out, err := b.client.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
@@ -229,10 +233,12 @@ func (b *sqsQueues) Consume(ctx context.Context, name string, handle Handler) er
 	return nil
 }
 
-// deliver handles a batch in order. After a failure the rest of that group goes
-// back as well: it must not overtake. So does everything once we are to stop, or
-// have taken so long that the next handler might outlive its message.
-func (b *sqsQueues) deliver(ctx context.Context, queue, name string, messages []types.Message, handle Handler) {
+// deliver handles a batch in order. After a failure the rest of that group is returned as well, or later messages would
+// be handled first. So is every message once ctx has ended, or when so much time has passed that the next message could
+// become visible to others while it is handled.
+func (b *sqsQueues) deliver(
+	ctx context.Context, queue, name string, messages []types.Message, handle Handler,
+) {
 	begun := time.Now()
 	held := map[string]time.Duration{}
 	for _, m := range messages {
@@ -243,7 +249,7 @@ func (b *sqsQueues) deliver(ctx context.Context, queue, name string, messages []
 			deliveries, _ := strconv.Atoi(m.Attributes[string(types.MessageSystemAttributeNameApproximateReceiveCount)])
 			err := handleOne(ctx, handle, message(id, []byte(aws.ToString(m.Body)), deliveries))
 			if err == nil {
-				b.answer(ctx, name, func(ctx context.Context) error {
+				b.settle(ctx, name, func(ctx context.Context) error {
 					_, err := b.client.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: &queue, ReceiptHandle: m.ReceiptHandle})
 					return err
 				})
@@ -251,21 +257,25 @@ func (b *sqsQueues) deliver(ctx context.Context, queue, name string, messages []
 			}
 			pause = pauseAfter(max(1, deliveries))
 			held[group] = pause
-			b.log.Warn("message will be delivered again", "consumer", name, "message_id", id, "deliveries", deliveries, "after", pause, "error", err)
+			b.log.Warn("message will be delivered again", "consumer", name, "message_id", id, "deliveries", deliveries,
+				"after", pause, "error", err)
 		}
-		b.answer(ctx, name, func(ctx context.Context) error {
+		b.settle(ctx, name, func(ctx context.Context) error {
 			_, err := b.client.ChangeMessageVisibility(ctx, &sqs.ChangeMessageVisibilityInput{
-				QueueUrl: &queue, ReceiptHandle: m.ReceiptHandle, VisibilityTimeout: int32((pause + time.Second - 1) / time.Second)}) //nolint:gosec // minutes at most
+				QueueUrl: &queue, ReceiptHandle: m.ReceiptHandle,
+				VisibilityTimeout: int32((pause + time.Second - 1) / time.Second), //nolint:gosec // minutes at most
+			})
 			return err
 		})
 	}
 }
 
-func (b *sqsQueues) answer(ctx context.Context, name string, call func(context.Context) error) {
+// settle deletes a message or returns it to the queue, even while ctx ends.
+func (b *sqsQueues) settle(ctx context.Context, name string, call func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), setUpWithin)
 	defer cancel()
 	if err := call(ctx); err != nil {
-		b.log.Warn("the broker did not hear our answer; the message comes again", "consumer", name, "error", err)
+		b.log.Warn("message not acknowledged; it will be delivered again", "consumer", name, "error", err)
 	}
 }
 

@@ -66,7 +66,7 @@ func TestStream(t *testing.T) {
 		require.NoError(t, err)
 		return info.Config
 	}
-	require.Equal(t, keptFor, start().MaxAge)
+	require.Equal(t, messageRetention, start().MaxAge)
 	said("UPDATED")
 
 	beside := made

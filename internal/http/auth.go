@@ -15,8 +15,8 @@ import (
 	"example.com/payonce/internal/postgres"
 )
 
-// keyCached is how long an authenticated key is trusted without asking the database
-// again. It saves a query per request, and is how long a revoked key may still work.
+// keyCached is how long an authenticated key is trusted without a query. It saves one
+// query per request, but a revoked key may work for that long.
 const keyCached = time.Second
 
 const (
@@ -24,9 +24,9 @@ const (
 	tenantPrefix = "ten_"
 )
 
-// NewAPIKey makes a key for the tenant: what its owner is shown once, what the
-// database keeps, and the last characters by which people tell keys apart. The
-// key names its tenant, so that looking it up begins with the tenant too.
+// NewAPIKey creates a key for the tenant: the key, which its owner sees once, the hash
+// that is stored, and the last characters, by which people distinguish keys. The key
+// contains the tenant's id, because the primary key of its row begins with that.
 func NewAPIKey(tenantID string) (key string, hash []byte, hint string) {
 	secret := make([]byte, 32)
 	_, _ = rand.Read(secret) // never fails
@@ -35,13 +35,14 @@ func NewAPIKey(tenantID string) (key string, hash []byte, hint string) {
 	return key, sum[:], key[len(key)-4:]
 }
 
-// tenant is the tenant that a request belongs to.
+// tenant is who sent a request. Handlers take it from here and never from the request's
+// path or body.
 type tenant struct {
 	id                string
 	fingerprintSecret []byte
 }
 
-// authenticator knows tenants by their keys.
+// authenticator finds a request's tenant by its API key.
 type authenticator struct {
 	pool   *postgres.Pool
 	within time.Duration
@@ -57,12 +58,14 @@ type knownKey struct {
 
 var errUnauthenticated = &problem{code: codeUnauthenticated, detail: "Send an API key: Authorization: Bearer <key>."}
 
-// authenticate finds the tenant of a request. If the database cannot be asked, the
-// answer is an error, never yes or no.
+// authenticate finds the tenant of a request. If the database is unavailable it returns
+// that error and not errUnauthenticated, because a client may discard an API key that
+// was refused.
 func (a *authenticator) authenticate(r *http.Request) (tenant, error) {
 	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	owner, _, wellFormed := strings.Cut(strings.TrimPrefix(key, keyPrefix), "_")
-	if !strings.EqualFold(scheme, "Bearer") || !strings.HasPrefix(key, keyPrefix) || !wellFormed || len(key) > 256 || len(r.Header.Values("Authorization")) > 1 {
+	if !strings.EqualFold(scheme, "Bearer") || !strings.HasPrefix(key, keyPrefix) || !wellFormed || len(key) > 256 ||
+		len(r.Header.Values("Authorization")) > 1 {
 		return tenant{}, errUnauthenticated
 	}
 	hash := sha256.Sum256([]byte(key))
@@ -76,7 +79,9 @@ func (a *authenticator) authenticate(r *http.Request) (tenant, error) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), a.within)
 	defer cancel()
-	row, err := a.pool.APIKeyAuthenticate(ctx, db.APIKeyAuthenticateParams{TenantID: tenantPrefix + owner, KeyHash: hash[:]})
+	row, err := a.pool.APIKeyAuthenticate(ctx, db.APIKeyAuthenticateParams{
+		TenantID: tenantPrefix + owner, KeyHash: hash[:],
+	})
 	if errors.Is(err, postgres.ErrNoRows) {
 		return tenant{}, errUnauthenticated
 	}
@@ -101,13 +106,14 @@ func (a *authenticator) cached(hash [32]byte) (tenant, bool) {
 func (a *authenticator) remember(hash [32]byte, t tenant) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.known) >= 10_000 { // Only valid keys are cached; with this many, most have expired.
+	if len(a.known) >= 10_000 { // Only valid keys are cached, for a second, so most of these have expired.
 		clear(a.known)
 	}
 	a.known[hash] = knownKey{tenant: t, until: time.Now().Add(keyCached)}
 }
 
-// tenantOf is the tenant of a request, on a route that is not open.
+// tenantOf is the tenant of a request. On an open route it panics: a handler that works
+// without a tenant could mix up the data of all.
 func tenantOf(r *http.Request) tenant {
 	t := visitOf(r).tenant
 	if t.id == "" {

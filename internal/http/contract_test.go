@@ -78,7 +78,9 @@ func TestContract(t *testing.T) {
 				}
 			}
 		}
-		for _, path := range []string{"/healthz", "/readyz", "/openapi.json", "/docs", "/docs/idempotency", "/docs/assets/page.css", "/problems", "/problems/internal"} {
+		for _, path := range []string{
+			"/healthz", "/readyz", "/", "/openapi.json", "/docs", "/docs/idempotency", "/docs/assets/page.css", "/problems", "/problems/internal",
+		} {
 			require.Equal(t, http.StatusOK, b.send("GET", path, "", "Authorization", "").status, path)
 		}
 		require.Equal(t, "not-found", b.get("/problems/none").code())

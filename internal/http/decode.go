@@ -15,12 +15,12 @@ import (
 
 const bodyMax = 64 << 10
 
-// bodyExpected is the most memory reserved for a body that was announced but has not
-// arrived: the announced length proves nothing.
+// bodyExpected limits the memory that is reserved before a body arrives: a client may
+// announce any length and send nothing.
 const bodyExpected = 16 << 10
 
-// readBody reads the whole body, up to most bytes. A body that was cut off is an
-// error: half a request must never be taken for a whole one.
+// readBody reads the whole body, up to most bytes. A truncated body is an error: the
+// first half of a request must never be executed as a request.
 func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
 	body := bytes.NewBuffer(make([]byte, 0, bytes.MinRead+min(max(r.ContentLength, 0), bodyExpected)))
 	var err error = &http.MaxBytesError{Limit: most}
@@ -30,37 +30,45 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error
 	var over *http.MaxBytesError
 	switch {
 	case errors.As(err, &over):
-		return nil, &problem{code: codePayloadTooLarge, detail: fmt.Sprintf("The body may have at most %d bytes.", most)}
+		return nil, &problem{
+			code: codePayloadTooLarge, detail: fmt.Sprintf("The body may have at most %d bytes.", most),
+		}
 	case err != nil:
-		return nil, &problem{code: codeInvalidRequest, detail: "The body ended before it was complete.", errors: []fieldError{{"", "ended before it was complete"}}}
+		return nil, &problem{
+			code: codeInvalidRequest, detail: "The body ended before it was complete.",
+			errors: []fieldError{{"", "ended before it was complete"}},
+		}
 	}
 	return body.Bytes(), nil
 }
 
-// checkMediaType requires JSON of every request that has a body.
+// checkMediaType refuses a body that is not declared as JSON, because its bytes may mean
+// something else. A request without a body needs no declaration.
 func checkMediaType(r *http.Request, body []byte) error {
 	header := r.Header.Get("Content-Type")
 	if header == contentJSON || header == "" && len(body) == 0 {
 		return nil
 	}
 	media, params, err := mime.ParseMediaType(header)
-	if charset, ok := params["charset"]; err != nil || media != contentJSON || ok && !strings.EqualFold(charset, "utf-8") {
+	charset, ok := params["charset"]
+	if err != nil || media != contentJSON || ok && !strings.EqualFold(charset, "utf-8") {
 		return &problem{code: codeUnsupportedMediaType, detail: "Send the body as application/json."}
 	}
 	return nil
 }
 
-// decodeObject is decode for a body that must be an object: null would leave
-// every member absent.
+// decodeObject is decode for a body that must be an object. JSON's null would otherwise
+// pass as an object without members.
 func decodeObject(body []byte, into any) error {
 	if string(bytes.TrimSpace(body)) == "null" {
-		return invalid([]fieldError{{"", "must be an object"}})
+		return invalidBody([]fieldError{{"", "must be an object"}})
 	}
 	return decode(body, into)
 }
 
-// decode reads a request strictly: every member known, none twice, every type
-// right, nothing behind it. The library reports the place of the first mistake.
+// decode reads a request strictly: an unknown or duplicate member may be a typing error
+// in an amount, and a lenient decoder would charge something else. The library reports
+// the place of the first mistake.
 func decode(body []byte, into any) error {
 	err := json.Unmarshal(body, into, json.RejectUnknownMembers(true))
 	if err == nil {
@@ -86,24 +94,26 @@ func decode(body []byte, into any) error {
 	default:
 		at = fieldError{"", "is not valid JSON"}
 	}
-	return invalid([]fieldError{at})
+	return invalidBody([]fieldError{at})
 }
 
 var errNull = errors.New("must not be null")
 
-func invalid(list []fieldError) error {
-	return &problem{code: codeInvalidRequest, detail: "The request body is not valid.", errors: list}
+const invalidBodyDetail = "The request body is not valid."
+
+func invalidBody(list []fieldError) error {
+	return &problem{code: codeInvalidRequest, detail: invalidBodyDetail, errors: list}
 }
 
-// checks collects everything that is wrong with a body, so that a caller learns it all
-// at once.
+// checks collects all mistakes in a body, so that the caller can correct them at once.
 type checks []fieldError
 
 func (c *checks) fail(pointer, format string, args ...any) {
 	*c = append(*c, fieldError{pointer, fmt.Sprintf(format, args...)})
 }
 
-// text checks a string's length in characters. PostgreSQL holds no NUL.
+// text checks a string's length in characters, and for U+0000, which PostgreSQL cannot
+// store in a text.
 func (c *checks) text(pointer, value string, least, most int) {
 	switch n := utf8.RuneCountInString(value); {
 	case n < least || n > most:
@@ -123,7 +133,7 @@ func (c checks) err() error {
 	if len(c) == 0 {
 		return nil
 	}
-	return invalid(c)
+	return invalidBody(c)
 }
 
 // pointer joins the parts of an RFC 6901 pointer.

@@ -17,25 +17,30 @@ import (
 	"time"
 )
 
-// The documentation is part of the binary and asks nobody else for anything: it
-// must be readable on the night when half the network is gone.
+// The documentation is part of the binary and loads nothing from other hosts, because it
+// must be readable during an outage.
 
 //go:embed assets pages
 var docsFiles embed.FS
 
 const (
-	// What the reference needs, and nothing from any other host. Its styles
-	// are set by script, hence 'unsafe-inline' for them alone.
-	referencePolicy = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; " +
-		"connect-src 'self'; worker-src blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-	pagePolicy = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+	// What the reference needs, and nothing from any other host. Its script sets styles
+	// on elements, hence 'unsafe-inline' for styles, and for nothing else.
+	referencePolicy = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; " +
+		"img-src 'self' data:; connect-src 'self'; worker-src blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+	pagePolicy = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; " +
+		"frame-ancestors 'none'"
 
-	revalidate = "no-cache" // Ask each time; a 304 is cheap, and a deployment shows at once.
+	revalidate = "no-cache" // The browser checks each time; a 304 is cheap, and a new deployment is visible at once.
 	forever    = "public, max-age=31536000, immutable"
 )
 
-// docsRoutes is the documentation: open, and the same for everybody. Answers
-// are promised to be kept for the retention given.
+func docsPart() part {
+	return part{routes: func(s *Server) []route { return docsRoutes(s.o.Retention, s.notFound) }}
+}
+
+// docsRoutes need no API key: a developer reads the documentation before getting one. The
+// retention is what /docs/idempotency promises.
 func docsRoutes(retention time.Duration, notFound http.HandlerFunc) []route {
 	list, pages, values := problemPages()
 	problem := func(w http.ResponseWriter, r *http.Request) {
@@ -57,6 +62,7 @@ func docsRoutes(retention time.Duration, notFound http.HandlerFunc) []route {
 	}
 	contract := newDocument("application/json", OpenAPI())
 	return []route{
+		{method: "GET", pattern: "/", handle: redirectToDocs, open: true},
 		{method: "GET", pattern: "/openapi.json", handle: contract.ServeHTTP, open: true},
 		{method: "GET", pattern: "/docs", handle: referencePage().ServeHTTP, open: true},
 		{method: "GET", pattern: "/docs/idempotency", handle: policyPage(retention).ServeHTTP, open: true},
@@ -66,20 +72,32 @@ func docsRoutes(retention time.Duration, notFound http.HandlerFunc) []route {
 	}
 }
 
-// staticDocument is one thing to read, rendered once.
+// redirectToDocs is for people who open the API's bare address in a browser. The
+// redirect is temporary, so that no browser keeps it if a service one day has a page
+// of its own there.
+func redirectToDocs(w http.ResponseWriter, _ *http.Request) {
+	h := w.Header()
+	h.Set("Location", "/docs")
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusSeeOther)
+}
+
+// staticDocument is rendered once, at the start, so that a broken template stops the
+// process and not a reader.
 type staticDocument struct {
 	contentType  string
 	body         []byte
 	etag         string
 	cacheControl string
 	policy       string
-	gzipped      bool // the body is compressed; who cannot read that gets it unpacked
+	gzipped      bool // the body is compressed; it is unpacked for clients that do not accept gzip
 }
 
 func newDocument(contentType string, body []byte) staticDocument {
 	sum := sha256.Sum256(body)
 	return staticDocument{
-		contentType: contentType, body: body, etag: `"` + hex.EncodeToString(sum[:12]) + `"`, cacheControl: revalidate, policy: pagePolicy,
+		contentType: contentType, body: body, etag: `"` + hex.EncodeToString(sum[:12]) + `"`,
+		cacheControl: revalidate, policy: pagePolicy,
 	}
 }
 
@@ -103,7 +121,8 @@ func (d staticDocument) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(body))
 }
 
-// negotiate serves the page, or the JSON to whoever likes that better.
+// negotiate serves the page or the JSON, because a problem's type is one address for
+// people and for programs.
 func negotiate(w http.ResponseWriter, r *http.Request, page, value staticDocument) {
 	w.Header().Add("Vary", "Accept")
 	if prefersJSON(r.Header.Values("Accept")) {
@@ -113,7 +132,8 @@ func negotiate(w http.ResponseWriter, r *http.Request, page, value staticDocumen
 	page.ServeHTTP(w, r)
 }
 
-// prefersJSON weighs JSON against HTML; who has no preference reads HTML.
+// prefersJSON reports whether JSON has a higher weight than HTML. Without a preference it
+// is false, because a client without one is probably a browser or curl.
 func prefersJSON(accept []string) bool {
 	var forJSON, forHTML float64
 	for part := range strings.SplitSeq(strings.Join(accept, ","), ",") {
@@ -176,7 +196,7 @@ func policyPage(retention time.Duration) staticDocument {
 	return renderPage("idempotency.html", data)
 }
 
-// problemPages are the catalogue and its entries, each as a page and as JSON.
+// problemPages are the list of problems and each problem, as pages and as JSON.
 func problemPages() (list http.HandlerFunc, pages, values map[string]staticDocument) {
 	type value struct {
 		Type      string `json:"type"`
@@ -193,7 +213,9 @@ func problemPages() (list http.HandlerFunc, pages, values map[string]staticDocum
 	for _, t := range problemTypes {
 		v := value{t.typeURI(), t.Title, t.Status, t.Code, t.Retryable, t.Stored, t.What, t.Retry}
 		all = append(all, v)
-		pages[t.Code] = renderPage("problem.html", pageData{Title: t.Title, Path: t.typeURI(), Problem: t, StatusText: http.StatusText(t.Status)})
+		pages[t.Code] = renderPage("problem.html", pageData{
+			Title: t.Title, Path: t.typeURI(), Problem: t, StatusText: http.StatusText(t.Status),
+		})
 		values[t.Code] = newDocument(contentJSON, mustJSON(v))
 	}
 	listPage := renderPage("problems.html", pageData{Title: "Problems", Path: "/problems", Problems: problemTypes})
@@ -201,8 +223,8 @@ func problemPages() (list http.HandlerFunc, pages, values map[string]staticDocum
 	return func(w http.ResponseWriter, r *http.Request) { negotiate(w, r, listPage, listValue) }, pages, values
 }
 
-// docsAssets are the files under /docs/assets/, by name. One with a version in
-// its name never changes; one that is kept compressed is served as if it were not.
+// docsAssets are the files under /docs/assets/, by name. Only the file with a version in
+// its name may be cached for ever. The compressed one keeps the binary small.
 func docsAssets() map[string]staticDocument {
 	entries, err := docsFiles.ReadDir("assets")
 	if err != nil {
@@ -211,7 +233,9 @@ func docsAssets() map[string]staticDocument {
 	files := map[string]staticDocument{}
 	for _, entry := range entries {
 		name, gzipped := strings.CutSuffix(entry.Name(), ".gz")
-		types := map[string]string{".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
+		types := map[string]string{
+			".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
+		}
 		file := newDocument(types[path.Ext(name)], mustRead("assets/"+entry.Name()))
 		file.gzipped = gzipped
 		if strings.HasPrefix(name, "scalar-") {
@@ -242,7 +266,7 @@ func gunzip(b []byte) []byte {
 	return plain
 }
 
-// inWords writes a duration as people say it: 72 hours, 90 minutes, 45 seconds.
+// inWords writes a duration for readers: 72 hours instead of Go's 72h0m0s.
 func inWords(d time.Duration) string {
 	for _, unit := range []struct {
 		name string

@@ -29,6 +29,7 @@ func docsServer(t *testing.T) *httptest.Server {
 	for _, route := range docsRoutes(72*time.Hour, s.notFound) {
 		require.True(t, route.open, "%s needs no API key", route.pattern)
 		r.Method(route.method, route.pattern, route.handle)
+		r.Method(http.MethodHead, route.pattern, route.handle)
 	}
 	r.NotFound(s.notFound)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -66,6 +67,26 @@ func TestDocs(t *testing.T) {
 		res, body := fetch(t, server.URL+"/openapi.json")
 		require.Equal(t, "application/json", res.Header.Get("Content-Type"))
 		require.Equal(t, string(OpenAPI()), body)
+	})
+
+	t.Run("RootRedirectsToTheDocs", func(t *testing.T) {
+		t.Parallel()
+		for _, method := range []string{http.MethodGet, http.MethodHead} {
+			req, err := http.NewRequestWithContext(t.Context(), method, server.URL+"/", nil)
+			require.NoError(t, err)
+			checked := openapi.New(t, OpenAPI()).Transport(t, nil)
+			if method == http.MethodHead {
+				checked = http.DefaultTransport // The document does not list HEAD.
+			}
+			res, err := checked.RoundTrip(req) // A client would follow the redirect.
+			require.NoError(t, err)
+			require.NoError(t, res.Body.Close())
+			require.Equal(t, http.StatusSeeOther, res.StatusCode, method)
+			require.Equal(t, "/docs", res.Header.Get("Location"), method)
+		}
+		res, _ := fetch(t, server.URL+"/")
+		require.Equal(t, "/docs", res.Request.URL.Path)
+		require.Equal(t, http.StatusOK, res.StatusCode)
 	})
 
 	t.Run("ExplainsEveryProblem", func(t *testing.T) {

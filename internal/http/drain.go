@@ -9,15 +9,19 @@ import (
 	"sync"
 )
 
-// Run serves on the listener until ctx ends. Then /readyz answers 503 and the requests
-// in flight finish, for at most Options.Drain. Until they have, the listener stays
-// open, so that requests are served that a load balancer still sends because it has
-// not seen the 503 yet.
+// Run serves on the listener until ctx ends. Then /readyz returns 503 and the requests in
+// progress finish, for at most Options.Drain. The listener stays open until they have
+// finished: a load balancer that has not seen the 503 yet still sends requests, and
+// those must be served.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	var flights inFlight
 	server := &http.Server{
-		Handler: flights.of(s.handler), ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
-		ErrorLog: slog.NewLogLogger(s.o.Log.Handler(), slog.LevelWarn),
+		Handler:           flights.of(s.handler),
+		ReadHeaderTimeout: readHeaderTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		ErrorLog:          slog.NewLogLogger(s.o.Log.Handler(), slog.LevelWarn),
 	}
 	stopped := make(chan error, 1)
 	go func() { stopped <- server.Serve(translating{l, s}) }()
@@ -29,27 +33,28 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	s.draining.Store(true)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.o.Drain)
 	defer cancel()
-	server.SetKeepAlivesEnabled(false) // Each connection is closed after its next answer.
+	server.SetKeepAlivesEnabled(false) // Clients reconnect for their next request, and reach another process.
 	select {
 	case <-flights.landed():
 	case <-ctx.Done():
 	}
 	if err := server.Shutdown(ctx); err != nil {
-		// For these requests it is as if the process had been killed: their leases
-		// run out and other processes finish the work. That is no failure, so it does
-		// not change the exit status.
-		s.o.Log.Warn("requests in flight were cut off; other processes finish their work once the leases run out", "after", s.o.Drain, "error", err.Error())
+		// For these requests it is as if the process had been killed: their leases expire
+		// and other processes complete the work. The exit status stays 0, because an
+		// orchestrator would report a failure that needs no action.
+		s.o.Log.Warn("unfinished requests were disconnected; other processes complete them when their leases expire",
+			"after", s.o.Drain, "error", err.Error())
 		_ = server.Close()
 	}
 	return nil
 }
 
-// inFlight counts the requests that began before the process was told to stop. Later
-// ones are not waited for, or a steady stream would keep the process running.
+// inFlight counts the requests that started before the shutdown. The shutdown does not
+// wait for later ones, or a steady stream of them would keep the process running.
 type inFlight struct {
 	mu   sync.Mutex
 	n    int
-	last chan struct{} // closed when the last has ended; nil while counting goes on
+	last chan struct{} // nil before the shutdown; closed when the last counted request has ended
 }
 
 func (f *inFlight) of(next http.Handler) http.Handler {
@@ -79,7 +84,7 @@ func (f *inFlight) ended() {
 	}
 }
 
-// landed stops counting and returns a channel that is closed once the counted requests
+// landed stops counting and returns a channel that is closed when the counted requests
 // have ended.
 func (f *inFlight) landed() <-chan struct{} {
 	f.mu.Lock()

@@ -17,26 +17,31 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"example.com/payonce/internal/idempotency"
-	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/tracing"
 )
 
 const (
-	roundsMax = 20 // In each round another request made progress on the key; this many is a bug or an attack.
-	workShare = 3  // With less than this fraction of its time left a request begins nothing: one attempt at Stripe may take that long.
+	// In each round another request has made progress on the key, so this many rounds are
+	// a bug or an attack.
+	roundsMax = 20
+
+	// With less than this fraction of its time left a request starts no work, because one
+	// call to Stripe may take that long.
+	workShare = 3
 )
 
-const mismatch = "The key was used for another request. A new intent needs a new key."
+const mismatch = "The key was used for another request. Use a new key for a new request."
 
-// parse turns an HTTP request into the request of an operation, or says what is wrong.
+// parse turns an HTTP request into the request of an operation. The JSON of what it
+// returns is what the fingerprint covers, so equal requests must have equal JSON.
 type parse func(r *http.Request, body []byte) (any, error)
 
-// keyed is the handler of a POST that changes something: the operation runs
-// once in effect for each key, and every request with the key gets its answer.
+// keyed is the handler of a POST that changes something. The operation takes effect once
+// for each key, and every request with the key gets its response.
 func (s *Server) keyed(operation string, parse parse) http.HandlerFunc {
 	if _, ok := s.o.Operations[operation]; !ok {
-		panic("bug: a route for the unknown operation " + operation)
+		panic("bug: a route names the operation " + operation + ", which is not in Options.Operations")
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
 		request, err := s.readKeyed(w, r, operation, parse)
@@ -66,9 +71,11 @@ func (s *Server) keyed(operation string, parse parse) http.HandlerFunc {
 	}
 }
 
-// readKeyed checks size, media type, key and body, in this order. Nothing has been
-// looked up yet, so nothing is revealed and nothing stored.
-func (s *Server) readKeyed(w http.ResponseWriter, r *http.Request, operation string, parse parse) (idempotency.Request, error) {
+// readKeyed checks size, media type, key and body, in this order. The key is not looked
+// up yet, so a request that is refused here reveals nothing and stores nothing.
+func (s *Server) readKeyed(
+	w http.ResponseWriter, r *http.Request, operation string, parse parse,
+) (idempotency.Request, error) {
 	body, err := readBody(w, r, bodyMax)
 	if err != nil {
 		return idempotency.Request{}, err
@@ -86,14 +93,16 @@ func (s *Server) readKeyed(w http.ResponseWriter, r *http.Request, operation str
 	}
 	t, canonical := tenantOf(r), mustJSON(request)
 	return idempotency.Request{
-		TenantID: t.id, Key: key, Operation: operation, Body: canonical, RequestID: visitOf(r).requestID,
-		Fingerprint: fingerprint(t.fingerprintSecret, r, canonical),
+		TenantID: t.id, Key: key, Operation: operation, Body: canonical,
+		RequestID: visitOf(r).requestID, Fingerprint: fingerprint(t.fingerprintSecret, r, canonical),
 	}, nil
 }
 
-// execute looks the key up and does what its state asks for. If another request was
-// faster, it starts over and finds that request's answer.
-func (s *Server) execute(ctx context.Context, r idempotency.Request, wait time.Duration) (idempotency.Answer, idempotency.State, error) {
+// execute looks the key up, and then replays, refuses, waits or works. If another
+// request was faster, it starts over and finds that request's response.
+func (s *Server) execute(
+	ctx context.Context, r idempotency.Request, wait time.Duration,
+) (idempotency.Answer, idempotency.State, error) {
 	began := time.Now()
 	for range roundsMax {
 		found, err := s.o.Keys.Lookup(ctx, r)
@@ -107,37 +116,41 @@ func (s *Server) execute(ctx context.Context, r idempotency.Request, wait time.D
 		case idempotency.Mismatch:
 			err = &problem{code: codeIdempotencyKeyMismatch, detail: mismatch}
 		case idempotency.Expired:
-			err = expired(found.ResourceID)
+			err = s.expired(found.ResourceID)
 		case idempotency.InFlight:
 			if s.waitFor(ctx, r, began.Add(wait)) {
 				continue
 			}
-			err = &problem{code: codeIdempotencyKeyInFlight, detail: "The first request with this key is still running.", retryAfter: found.RetryAfter}
+			err = inProgress("The first request with this key is still in progress.", found.RetryAfter)
 		case idempotency.Waiting, idempotency.Fresh:
 			until, enough := s.timeLeft(began, wait)
-			if !enough { // The next retry goes on with it, or the completer does.
-				err = &problem{code: codeIdempotencyKeyInFlight, detail: "The first request with this key has not been answered.", retryAfter: time.Second}
+			if !enough { // The next retry resumes it, or the completer does.
+				err = inProgress("The first request with this key has not finished.", time.Second)
 				if found.State == idempotency.Fresh {
-					err = &problem{code: codeUnavailable, detail: "There was no time left to begin. Nothing was begun.", retryAfter: time.Second}
+					err = &problem{
+						code: codeUnavailable, detail: "There was not enough time left to start. Nothing was started.",
+						retryAfter: time.Second,
+					}
 				}
 				break
 			}
 			answer, err = s.work(ctx, r, found, until)
 			if errors.Is(err, idempotency.ErrTaken) || errors.Is(err, idempotency.ErrLeaseLost) {
-				continue // Our result, if any, is void. The answer is the winner's.
+				continue // Another process holds the key now; only its response may be sent.
 			}
 			return answer, found.State, err
 		}
 		s.o.Keys.Count(r.Operation, found.State)
 		return answer, found.State, err
 	}
-	return idempotency.Answer{}, idempotency.Fresh, fmt.Errorf("the key changed hands %d times during one request", roundsMax)
+	return idempotency.Answer{}, idempotency.Fresh,
+		fmt.Errorf("other requests took over the key %d times during one request", roundsMax)
 }
 
-// timeLeft is when a request that begins to work now must be done: within the time
-// promised for a request, or that its client is willing to wait, and before a lease
-// taken now ends. If a claim could only be taken and dropped again, there is not enough
-// time left to take it.
+// timeLeft returns the time at which a request that starts to work now must end: within
+// the time promised for a request, or that its client is willing to wait, and before a
+// lease taken now expires. It is not enough if the claim could only be taken and
+// released again.
 func (s *Server) timeLeft(began time.Time, wait time.Duration) (until time.Time, enough bool) {
 	now := time.Now()
 	until = began.Add(max(s.o.Within, wait))
@@ -147,10 +160,12 @@ func (s *Server) timeLeft(began time.Time, wait time.Duration) (until time.Time,
 	return until, until.Sub(now) > s.o.Within/workShare
 }
 
-// work claims a key without a holder and runs its operation. It does not end with the
-// client's connection: what was begun is finished, and its answer is stored for the
-// next request.
-func (s *Server) work(ctx context.Context, r idempotency.Request, found idempotency.Found, until time.Time) (answer idempotency.Answer, err error) {
+// work claims a key that no process holds, and runs its operation. It continues if the
+// client disconnects: an operation that stops in the middle only makes the outcome
+// unknown, and the retry needs the stored response.
+func (s *Server) work(
+	ctx context.Context, r idempotency.Request, found idempotency.Found, until time.Time,
+) (answer idempotency.Answer, err error) {
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), until)
 	defer cancel()
 	operation := s.o.Operations[r.Operation]
@@ -169,15 +184,17 @@ func (s *Server) work(ctx context.Context, r idempotency.Request, found idempote
 	}
 	answer, err = operation.Run(ctx, claim)
 	if err != nil && (postgres.Unavailable(err) || errors.Is(err, postgres.ErrInDoubt)) {
-		// The claim is durable, so "nothing was begun" would be wrong, and might make the client retry under another key.
+		// The claim is durable. "Nothing was started" would be wrong, and the client might
+		// send the payment again with another key.
 		claim.Log().Error("interrupted; the completer will finish it", "error", err.Error())
-		err = &problem{code: codeIdempotencyKeyInFlight, detail: "The work begun under this key will be finished. Ask again with the same key.", retryAfter: time.Second}
+		err = inProgress("The service completes the work that it started. Retry with the same key.", time.Second)
 	}
 	return answer, err
 }
 
-// waitFor waits a moment for the holder of a key to finish, without a database
-// connection, and reports whether it is worth looking again.
+// waitFor polls until the first request with a key has finished, and reports whether the
+// caller should look the key up again. Between polls it holds no database connection, so
+// that waiting duplicates cannot exhaust the pool that the first request needs.
 func (s *Server) waitFor(ctx context.Context, r idempotency.Request, until time.Time) bool {
 	for pause := 20 * time.Millisecond; ; pause = min(pause*3/2, 250*time.Millisecond) {
 		left := time.Until(until)
@@ -191,22 +208,30 @@ func (s *Server) waitFor(ctx context.Context, r idempotency.Request, until time.
 		}
 		found, err := s.o.Keys.Lookup(ctx, r)
 		if err != nil || found.State != idempotency.InFlight {
-			return true // The caller looks again.
+			return true
 		}
 	}
 }
 
-func expired(resourceID string) error {
-	p := &problem{code: codeIdempotencyKeyExpired, detail: "The work was done under this key, and will not be done again. Its answer has expired."}
-	if href := payments.Href(resourceID); href != "" {
+func inProgress(detail string, retryAfter time.Duration) error {
+	return &problem{code: codeIdempotencyKeyInFlight, detail: detail, retryAfter: retryAfter}
+}
+
+func (s *Server) expired(resourceID string) error {
+	p := &problem{
+		code:   codeIdempotencyKeyExpired,
+		detail: "The request was executed, and is not executed again. Its response is no longer stored.",
+	}
+	if href := s.o.Paths.Href(resourceID); href != "" {
 		p.resource = &resourceLink{ID: resourceID, Href: href}
 	}
 	return p
 }
 
-// fingerprint is equal for equal requests only. It is an HMAC, so that it reveals
-// nothing else, over everything that gives the request its meaning. Each part is
-// preceded by its length, so that no two lists of parts are the same bytes.
+// fingerprint tells whether two requests with one key are the same request. It covers
+// everything that the operation depends on. It is an HMAC with the tenant's secret, so
+// that a stolen table does not reveal which tenants sent equal requests. The length
+// before each part keeps different lists of parts from being the same bytes.
 func fingerprint(secret []byte, r *http.Request, canonicalBody []byte) []byte {
 	route := chi.RouteContext(r.Context())
 	parts := make([]byte, 0, 256+len(canonicalBody))

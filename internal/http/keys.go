@@ -7,11 +7,17 @@ import (
 	"example.com/payonce/internal/payments"
 )
 
-// getKey shows the story of a key. In the path the key is percent-encoded, and without
-// quotes, which belong to the header's syntax.
+func keysPart() part {
+	return part{routes: func(s *Server) []route {
+		return []route{{method: "GET", pattern: "/v1/idempotency-keys/{key}", handle: s.getKey}}
+	}}
+}
+
+// getKey shows the history of a key. In the path the key is percent-encoded and has no
+// quotes, because those belong to the header's syntax.
 func (s *Server) getKey(w http.ResponseWriter, r *http.Request) {
 	key := r.PathValue("key")
-	if r.URL.RawPath != "" { // then the router matched the encoded path
+	if r.URL.RawPath != "" { // Otherwise the router has matched the decoded path, and decoding twice would be wrong.
 		var err error
 		if key, err = url.PathUnescape(key); err != nil {
 			s.refuse(w, r, payments.ErrNotFound)
@@ -19,9 +25,9 @@ func (s *Server) getKey(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if checkKey(key) != nil {
-		s.refuse(w, r, payments.ErrNotFound) // It cannot be a key.
+		s.refuse(w, r, payments.ErrNotFound) // No request can have used it, so it need not be looked up.
 		return
 	}
-	story, err := s.o.Payments.KeyStory(r.Context(), tenantOf(r).id, key, s.o.Retention)
-	s.show(w, r, story, err)
+	history, err := s.o.History.Get(r.Context(), tenantOf(r).id, key)
+	s.show(w, r, history, err)
 }

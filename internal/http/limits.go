@@ -8,8 +8,9 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// tenantLimits limits how much new work a tenant may begin in this process. Replays and
-// resumed work are not counted: retrying must stay free.
+// tenantLimits limits the new work that a tenant may start in this process. Replays and
+// resumed work do not count, because a client that is discouraged from retrying may make
+// a second payment instead.
 type tenantLimits struct {
 	perSecond float64
 	mu        sync.Mutex
@@ -20,7 +21,8 @@ func newTenantLimits(perSecond float64) tenantLimits {
 	return tenantLimits{perSecond: perSecond, tenants: map[string]*rate.Limiter{}}
 }
 
-// take admits one request, or refuses it with the time to wait.
+// take admits one request, or returns a problem with the time to wait. A refused request
+// does not use up the limit, or a client that retries too early would never get through.
 func (l *tenantLimits) take(tenantID string) error {
 	if l.perSecond == 0 {
 		return nil
@@ -31,7 +33,10 @@ func (l *tenantLimits) take(tenantID string) error {
 		return nil
 	}
 	reservation.Cancel()
-	return &problem{code: codeRateLimited, detail: "Too many new requests per second. Send this one again with the same key.", retryAfter: max(wait, time.Second)}
+	return &problem{
+		code: codeRateLimited, detail: "Too many new requests per second. Retry with the same key.",
+		retryAfter: max(wait, time.Second),
+	}
 }
 
 func (l *tenantLimits) of(tenantID string) *rate.Limiter {

@@ -19,11 +19,10 @@ import (
 	"example.com/payonce/internal/tracing"
 )
 
-// visit is what is learnt about one request on its way to the handler. It is put into
-// the context once, at the beginning, because adding a value later would cost a copy of
-// the request.
+// visit is what the middlewares learn about one request. It is put into the context once,
+// at the beginning, because adding a value later would copy the request.
 type visit struct {
-	requestID string // ours, never the client's: it identifies one delivery
+	requestID string // generated here: a client may send the same id with each retry
 	tenant    tenant // set by authenticated
 	routes    chi.Context
 }
@@ -32,7 +31,8 @@ type visitKey struct{}
 
 func visitOf(r *http.Request) *visit { return r.Context().Value(visitKey{}).(*visit) }
 
-// visited is ctx with a new visit.
+// visited returns ctx with a new visit. The router's context is part of it, because chi
+// would otherwise copy the request to add its own.
 func visited(ctx context.Context) (context.Context, *visit) {
 	v := &visit{requestID: newRequestID()}
 	return context.WithValue(context.WithValue(ctx, visitKey{}, v), chi.RouteCtxKey, &v.routes), v
@@ -43,14 +43,15 @@ func newRequestID() string {
 	return "req_" + hex.EncodeToString(id[:])
 }
 
-// observed gives every request its id, its log line and its metrics, and turns a panic
-// into a 500.
+// observed gives every request its id, its log line, its span and its metrics. It turns a
+// panic into a 500, because a bug must fail one request and not the process, which may
+// be charging other customers.
 func (s *Server) observed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		ctx, visit := visited(r.Context())
 		var span tracing.Span
-		if r.URL.Path != "/healthz" && r.URL.Path != "/readyz" { // Probes are not worth a trace.
+		if r.URL.Path != "/healthz" && r.URL.Path != "/readyz" { // Probes would be most of the traces.
 			ctx, span = s.o.Tracer.Begin(ctx, trace.SpanKindServer, r.Header.Get("Traceparent"), "request", "")
 		}
 		r = r.WithContext(ctx)
@@ -61,7 +62,8 @@ func (s *Server) observed(next http.Handler) http.Handler {
 				if bug == http.ErrAbortHandler { //nolint:errorlint // net/http compares it this way
 					panic(bug)
 				}
-				s.o.Log.Error("bug: a request panicked", "request_id", visit.requestID, "panic", fmt.Sprint(bug), "stack", string(debug.Stack()))
+				s.o.Log.Error("bug: a request panicked",
+					"request_id", visit.requestID, "panic", fmt.Sprint(bug), "stack", string(debug.Stack()))
 				if seen.status == 0 {
 					s.refuse(seen, r, errors.New("panic"))
 				}
@@ -88,7 +90,7 @@ func (s *Server) observed(next http.Handler) http.Handler {
 	})
 }
 
-// describe sets the attributes of the log line on a span.
+// describe gives a span the attributes of the log line, so that one is found by the other.
 func describe(span tracing.Span, r *http.Request, route, requestID string, seen *statusWriter) {
 	if !span.Recording() {
 		return
@@ -105,7 +107,8 @@ func describe(span tracing.Span, r *http.Request, route, requestID string, seen 
 	}
 }
 
-// routeOf is the matched pattern: bounded, unlike the path.
+// routeOf is the matched pattern. It is used in metrics instead of the path, which would
+// create a time series for each object.
 func routeOf(r *http.Request) string {
 	if c := chi.RouteContext(r.Context()); c != nil && c.RoutePattern() != "" {
 		return c.RoutePattern()
@@ -113,14 +116,17 @@ func routeOf(r *http.Request) string {
 	return "unmatched"
 }
 
+// method limits the label's values: clients may send any word as a method.
 func method(r *http.Request) string {
 	switch r.Method {
-	case http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch, http.MethodHead, http.MethodOptions:
+	case http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch, http.MethodHead,
+		http.MethodOptions:
 		return r.Method
 	}
 	return "other"
 }
 
+// keyHash is what logs and spans show instead of the key, which is half of a credential.
 func keyHash(r *http.Request) string {
 	key, err := idempotencyKey(r.Header)
 	if err != nil {
@@ -138,8 +144,9 @@ func (w *statusWriter) WriteHeader(status int) {
 	if w.status == 0 {
 		w.status = status
 	}
-	// The work may have taken long. From here on the client is the one to be waited for.
-	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(answerTimeout)) // a test's recorder has none
+	// The deadline starts here and not with the request, because the work may have taken
+	// long. A recorder in a test has no deadline, hence no check of the error.
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(answerTimeout))
 	w.ResponseWriter.WriteHeader(status)
 }
 

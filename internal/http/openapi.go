@@ -13,9 +13,9 @@ import (
 //go:embed openapi.yaml
 var openAPIYAML []byte
 
-// OpenAPI is the API's contract as JSON, the bytes of /openapi.json. The document
-// is written in YAML, for people, and turned into JSON once; members keep the
-// order they are written in, because that is the order readers meet them in.
+// OpenAPI is the API's contract as JSON, the bytes of /openapi.json. The document is
+// written in YAML, which is easier to edit, and converted once. Members keep the order of
+// the file, because the reference shows them in that order.
 var OpenAPI = sync.OnceValue(func() []byte {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(openAPIYAML, &doc); err != nil {
@@ -28,8 +28,8 @@ var OpenAPI = sync.OnceValue(func() []byte {
 	return b.Bytes()
 })
 
-// writeJSON writes a YAML node as JSON. A detour through map[string]any would
-// sort the members.
+// writeJSON writes a YAML node as JSON. Decoding into map[string]any first would lose the
+// order of the members.
 func writeJSON(b *bytes.Buffer, n *yaml.Node) error {
 	switch n.Kind {
 	case yaml.MappingNode:

@@ -14,6 +14,7 @@ import (
 	"example.com/payonce/internal/inbox"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/stripe"
 )
 
 const (
@@ -21,7 +22,8 @@ const (
 	contentProblem = "application/problem+json"
 )
 
-// problem is an error that the client gets as an RFC 9457 document.
+// problem is an error that the client gets as an RFC 9457 document. Its detail is sent
+// to the client, so it must not contain an error's text.
 type problem struct {
 	code       string
 	detail     string
@@ -32,10 +34,10 @@ type problem struct {
 	payment     *payments.Payment
 	declineCode *string
 	resource    *resourceLink
-	checkout    *payments.Checkout
+	checkout    any // *checkout.Checkout
 }
 
-// fieldError is one thing wrong with the body, by RFC 6901 pointer.
+// fieldError is one mistake in the body, with its place as an RFC 6901 pointer.
 type fieldError struct {
 	Pointer string `json:"pointer"`
 	Message string `json:"message"`
@@ -56,44 +58,39 @@ type document struct {
 	Retryable bool   `json:"retryable"`
 	RequestID string `json:"request_id"`
 
-	Errors      []fieldError       `json:"errors,omitempty"`
-	Payment     *payments.Payment  `json:"payment,omitempty"`
-	DeclineCode **string           `json:"decline_code,omitempty"` // always present with payment; null if the issuer gave none
-	Resource    *resourceLink      `json:"resource,omitempty"`
-	Checkout    *payments.Checkout `json:"checkout,omitempty"`
+	Errors      []fieldError      `json:"errors,omitempty"`
+	Payment     *payments.Payment `json:"payment,omitempty"`
+	DeclineCode **string          `json:"decline_code,omitempty"` // present with payment; null if the issuer gave none
+	Resource    *resourceLink     `json:"resource,omitempty"`
+	Checkout    any               `json:"checkout,omitempty"`
 }
 
 func (p *problem) Error() string { return p.code + ": " + p.detail }
 
-// problemOf is the problem for an error. The first match wins; an error that matches
-// nothing is a 500 without a detail, because it was not foreseen and may contain
-// anything.
+// problemOf maps an error to its problem. The first match wins. Parts come first,
+// because their errors wrap those of the payments. An unexpected error is a 500 without
+// a detail, because its text may contain anything.
 func problemOf(err error) *problem {
+	for _, problemFor := range partProblems {
+		if p := problemFor(err); p != nil {
+			return p
+		}
+	}
 	var (
 		p       *problem
 		pay     *payments.PaymentError
-		stock   *payments.OutOfStockError
 		invalid *payments.InvalidError
 	)
 	switch {
 	case errors.As(err, &p):
 		return p
 	case errors.As(err, &pay):
-		p = &problem{code: codePaymentFailed, detail: "The payment failed. No money was taken.", payment: &pay.Payment}
-		if f := pay.Payment.Failure; f != nil {
-			p.detail, p.declineCode = f.Message, f.DeclineCode
-		}
-		if pay.Declined {
-			p.code = codePaymentDeclined
-		}
-		if pay.Checkout != nil {
-			p.detail, p.checkout = pay.Checkout.Failure.Message, pay.Checkout
-		}
-		return p
-	case errors.As(err, &stock):
-		return &problem{code: codeOutOfStock, detail: stock.Checkout.Failure.Message, checkout: &stock.Checkout}
+		return paymentProblem(pay)
 	case errors.As(err, &invalid):
-		return &problem{code: codeInvalidRequest, detail: "The request body is not valid.", errors: []fieldError{{invalid.Pointer, invalid.Message}}}
+		return &problem{
+			code: codeInvalidRequest, detail: invalidBodyDetail,
+			errors: []fieldError{{invalid.Pointer, invalid.Message}},
+		}
 	}
 	for _, row := range []struct {
 		matches      error
@@ -101,43 +98,66 @@ func problemOf(err error) *problem {
 		retryAfter   time.Duration
 	}{
 		{payments.ErrNotFound, codeNotFound, "There is no such object.", 0},
-		{payments.ErrPaymentInProgress, codePaymentInProgress, "Another request is paying or canceling this order. Ask again when it is done.", time.Second},
-		{payments.ErrOrderAlreadyPaid, codeOrderAlreadyPaid, "The order is paid. It is never charged a second time.", 0},
+		{payments.ErrPaymentInProgress, codePaymentInProgress,
+			"Another request is paying or canceling this order. Retry when it is done.", time.Second},
+		{payments.ErrOrderAlreadyPaid, codeOrderAlreadyPaid,
+			"The order is paid. It is never charged a second time.", 0},
 		{payments.ErrOrderNotPayable, codeOrderNotPayable, "The order is canceled.", 0},
 		{payments.ErrOrderNotCancelable, codeOrderNotCancelable, "The order is paid. Refund the payment instead.", 0},
-		{payments.ErrPaymentNotCancelable, codePaymentNotCancelable, "Only a payment that requires action can be canceled.", 0},
-		{payments.ErrPaymentNotRefundable, codePaymentNotRefundable, "There is nothing of this payment that can be refunded.", 0},
-		{payments.ErrRefundExceedsPayment, codeRefundExceedsPayment, "The refund is greater than what is left of the payment.", 0},
+		{payments.ErrPaymentNotCancelable, codePaymentNotCancelable,
+			"Only a payment that requires action can be canceled.", 0},
+		{payments.ErrPaymentNotRefundable, codePaymentNotRefundable,
+			"The payment did not succeed, or all of it is refunded.", 0},
+		{payments.ErrRefundExceedsPayment, codeRefundExceedsPayment,
+			"The refund is greater than what is not refunded yet.", 0},
 		{payments.ErrKeyOfAnotherRefund, codeIdempotencyKeyMismatch, mismatch, 0},
-		{payments.ErrStripeUnavailable, codeUnavailable, "The payment provider does not answer. Nothing was begun.", 5 * time.Second},
-		{inbox.ErrFull, codeUnavailable, "Too many events wait for the database. This one was not kept.", webhookRetry},
-		{postgres.ErrInDoubt, codeInternal, "", 0},
+		{stripe.ErrUnavailable, codeUnavailable,
+			"The payment provider is unavailable. Nothing was started.", 5 * time.Second},
+		{inbox.ErrFull, codeUnavailable,
+			"Too many events are waiting for the database. This one was not stored.", webhookRetry},
+		{postgres.ErrInDoubt, codeInternal, "", 0}, // It may be committed, so "nothing was started" would be wrong.
 	} {
 		if errors.Is(err, row.matches) {
 			return &problem{code: row.code, detail: row.detail, retryAfter: row.retryAfter}
 		}
 	}
 	if postgres.Unavailable(err) {
-		return &problem{code: codeUnavailable, detail: "The service cannot reach its database. Nothing was begun.", retryAfter: time.Second}
+		return &problem{
+			code: codeUnavailable, detail: "The service cannot reach its database. Nothing was started.",
+			retryAfter: time.Second,
+		}
 	}
 	return &problem{code: codeInternal}
 }
 
-// answer renders the problem.
+// paymentProblem shows the payment with the reason why it failed.
+func paymentProblem(e *payments.PaymentError) *problem {
+	p := &problem{code: codePaymentFailed, detail: "The payment failed. No money was taken.", payment: &e.Payment}
+	if f := e.Payment.Failure; f != nil {
+		p.detail, p.declineCode = f.Message, f.DeclineCode
+	}
+	if e.Declined {
+		p.code = codePaymentDeclined
+	}
+	return p
+}
+
+// answer renders the problem. What it returns may be stored and replayed, so it depends
+// on nothing but the problem and the id of the request that caused it.
 func (p *problem) answer(requestID string) idempotency.Answer {
 	t, ok := problemTypeOf(p.code)
 	if !ok {
 		panic("bug: no problem type " + p.code)
 	}
 	d := document{
-		Type: t.typeURI(), Title: t.Title, Status: t.Status, Detail: p.detail, Code: t.Code, Retryable: t.Retryable, RequestID: requestID,
-		Errors: p.errors, Payment: p.payment, Resource: p.resource, Checkout: p.checkout,
+		Type: t.typeURI(), Title: t.Title, Status: t.Status, Detail: p.detail, Code: t.Code, Retryable: t.Retryable,
+		RequestID: requestID, Errors: p.errors, Payment: p.payment, Resource: p.resource, Checkout: p.checkout,
 	}
 	if p.payment != nil {
 		d.DeclineCode = &p.declineCode
 	}
 	if p.code == codeInvalidRequest && len(d.Errors) == 0 {
-		d.Errors = []fieldError{{"", p.detail}} // There is always a pointer; an error without a place in the body is about the whole.
+		d.Errors = []fieldError{{"", p.detail}} // Clients may rely on errors; the empty pointer is the whole body.
 	}
 	return idempotency.Answer{Status: t.Status, ContentType: contentProblem, Body: mustJSON(d)}
 }
@@ -164,13 +184,13 @@ func (Answers) Problem(err error, requestID string) idempotency.Answer {
 	return problemOf(err).answer(requestID)
 }
 
-// statusClientGone is nginx's status for a client that hung up before it got an answer.
-// Metrics and log have it, because a 500 would page someone for every impatient
-// customer. The response is written all the same: a client that has only closed its own
-// direction can still read it.
+// statusClientGone is nginx's status for a client that disconnected before the response.
+// It appears only in metrics and the log: a 500 there would raise an alert for each
+// impatient customer. The response is written all the same, because a client that has
+// closed only its sending direction can still read it.
 const statusClientGone = 499
 
-// refuse answers with the problem for an error.
+// refuse responds with the problem for an error.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	gone := errors.Is(err, context.Canceled) && r.Context().Err() != nil
 	if seen, ok := w.(*statusWriter); ok && gone {
@@ -178,7 +198,8 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	p := problemOf(err)
 	if !gone && (p.code == codeInternal || p.code == codeUnavailable) {
-		s.o.Log.ErrorContext(r.Context(), "request failed", "request_id", visitOf(r).requestID, "route", routeOf(r), "code", p.code, "error", err.Error())
+		s.o.Log.ErrorContext(r.Context(), "request failed",
+			"request_id", visitOf(r).requestID, "route", routeOf(r), "code", p.code, "error", err.Error())
 	}
 	if p.retryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(p.retryAfter.Seconds()))))
@@ -195,8 +216,8 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	write(w, p.answer(visitOf(r).requestID))
 }
 
-// write sends an answer, and nothing but the answer: no date of its own, no
-// rendering, no compression.
+// write sends the stored bytes unchanged: any rendering or compression here would make
+// a replay differ from the first response.
 func write(w http.ResponseWriter, a idempotency.Answer) {
 	h := w.Header()
 	h.Set("Content-Type", a.ContentType)
@@ -206,13 +227,13 @@ func write(w http.ResponseWriter, a idempotency.Answer) {
 		h.Set("Location", a.Location)
 	}
 	w.WriteHeader(a.Status)
-	_, _ = w.Write(a.Body) // If the client is gone, so be it: the answer is stored.
+	_, _ = w.Write(a.Body) // If the client has disconnected, it retries and gets the stored response.
 }
 
 func mustJSON(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic("bug: an answer cannot be encoded as JSON: " + err.Error())
+		panic("bug: a response cannot be encoded as JSON: " + err.Error())
 	}
 	return b
 }

@@ -7,65 +7,17 @@ import (
 	"strconv"
 
 	"example.com/payonce/internal/idempotency"
-	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
 )
+
+// The responses to GET that all resources share.
 
 const (
 	limitDefault = 20
 	limitMax     = 100
 )
 
-func (s *Server) getOrder(w http.ResponseWriter, r *http.Request) {
-	order, err := s.o.Payments.GetOrder(r.Context(), tenantOf(r).id, r.PathValue("id"))
-	s.show(w, r, order, err)
-}
-
-func (s *Server) getPayment(w http.ResponseWriter, r *http.Request) {
-	payment, err := s.o.Payments.GetPayment(r.Context(), tenantOf(r).id, r.PathValue("id"))
-	s.show(w, r, payment, err)
-}
-
-func (s *Server) getRefund(w http.ResponseWriter, r *http.Request) {
-	refund, err := s.o.Payments.GetRefund(r.Context(), tenantOf(r).id, r.PathValue("id"))
-	s.show(w, r, refund, err)
-}
-
-func (s *Server) listOrders(w http.ResponseWriter, r *http.Request) {
-	q, limit, err := listQuery(r, "starting_after")
-	if err != nil {
-		s.refuse(w, r, err)
-		return
-	}
-	list, more, err := s.o.Payments.ListOrders(r.Context(), tenantOf(r).id, q.Get("starting_after"), limit)
-	showList(s, w, r, list, more, err)
-}
-
-func (s *Server) listPayments(w http.ResponseWriter, r *http.Request) {
-	q, limit, err := listQuery(r, "order_id", "starting_after")
-	if err != nil {
-		s.refuse(w, r, err)
-		return
-	}
-	list, more, err := s.o.Payments.ListPayments(r.Context(), tenantOf(r).id, q.Get("order_id"), q.Get("starting_after"), limit)
-	showList(s, w, r, list, more, err)
-}
-
-// listEvents shows what happened to the tenant's objects, oldest first.
-func (s *Server) listEvents(w http.ResponseWriter, r *http.Request) {
-	q, limit, err := listQuery(r, "after")
-	if err != nil {
-		s.refuse(w, r, err)
-		return
-	}
-	events, more, err := s.o.Feed.List(r.Context(), tenantOf(r).id, q.Get("after"), limit)
-	if errors.Is(err, outbox.ErrUnknownCursor) {
-		err = badCursor("after")
-	}
-	showList(s, w, r, events, more, err)
-}
-
-// show writes one object, or why there is none.
+// show responds with one object, or with the problem for err.
 func (s *Server) show(w http.ResponseWriter, r *http.Request, object any, err error) {
 	if err != nil {
 		s.refuse(w, r, err)
@@ -88,24 +40,26 @@ func showList[T any](s *Server, w http.ResponseWriter, r *http.Request, list []T
 		s.refuse(w, r, err)
 		return
 	}
-	if list == nil {
+	if list == nil { // In JSON that would be null, and the contract promises an array.
 		list = []T{}
 	}
-	write(w, idempotency.Answer{Status: http.StatusOK, ContentType: contentJSON, Body: mustJSON(listBody[T]{"list", list, more})})
+	write(w, idempotency.Answer{
+		Status: http.StatusOK, ContentType: contentJSON, Body: mustJSON(listBody[T]{"list", list, more}),
+	})
 }
 
 func badCursor(parameter string) error {
 	return badQuery(parameter + " must be the id of an object in this list.")
 }
 
-// badQuery has an empty pointer: a query parameter has no place in the body.
+// badQuery has an empty pointer, because a query parameter has no place in the body.
 func badQuery(message string) error {
 	return &problem{code: codeInvalidRequest, detail: message, errors: []fieldError{{"", message}}}
 }
 
-// listQuery reads the query of a list: its limit, and the parameters named. A query
-// that cannot be parsed, or has a parameter twice, is refused: if the cursor were
-// ignored, a client that reads page after page would get the first one for ever.
+// listQuery reads the query of a list: its limit, and the parameters named. A query that
+// cannot be parsed, or has a parameter twice, is refused: if the cursor were ignored, a
+// client that reads page after page would get the first page again and again.
 func listQuery(r *http.Request, names ...string) (q url.Values, limit int, err error) {
 	q, err = url.ParseQuery(r.URL.RawQuery)
 	if err != nil {

@@ -57,8 +57,9 @@ func refusals(order, payment string) []refusal {
 	const ghostOrder, ghostPayment = "ord_00000000000000000000000000", "pay_00000000000000000000000000"
 	list := []refusal{
 		// Each kind of mistake, in the order they are judged in; and two at once, where the first counts.
-		missing("POST", "/v1/nothing"), missing("GET", "/"), missing("GET", "/v1/orders/"), missing("POST", "/v1/payments/"),
+		missing("POST", "/v1/nothing"), missing("GET", "/v1"), missing("GET", "/v1/orders/"), missing("POST", "/v1/payments/"),
 		{name: "route before API key", path: "/v1/nothing", headers: []string{"Authorization: -"}, status: 404, code: "not-found"},
+		{name: "method of the root", path: "/", status: 405, code: "method-not-allowed"},
 		{name: "method", method: "DELETE", status: 405, code: "method-not-allowed"},
 		{name: "method before API key", method: "PATCH", headers: []string{"Authorization: -"}, status: 405, code: "method-not-allowed"},
 		{name: "no API key", headers: []string{"Authorization: -"}, status: 401, code: "unauthenticated"},

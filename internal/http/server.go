@@ -13,8 +13,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"example.com/payonce/internal/checkout"
 	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/inbox"
+	"example.com/payonce/internal/keyhistory"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
@@ -24,10 +27,9 @@ import (
 const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 20 * time.Second // Plenty for a body of 64 KiB.
-	answerTimeout     = 15 * time.Second // A client that has not read its answer by then is cut off, or it would hold up a deployment.
-	writeTimeout      = time.Minute      // of what comes before the answer, such as 100 Continue
+	answerTimeout     = 15 * time.Second // A client that does not read its response would delay a deployment.
+	writeTimeout      = time.Minute      // of what precedes the response, such as 100 Continue
 	idleTimeout       = 2 * time.Minute
-	readinessTimeout  = time.Second
 )
 
 // Options of NewServer. All are required but Metrics, Log and Tracer.
@@ -36,17 +38,20 @@ type Options struct {
 	Keys       *idempotency.Store
 	Operations map[string]idempotency.Operation
 	Payments   *payments.Service
+	Checkouts  *checkout.Service // part: checkouts
+	History    *keyhistory.Reader
+	Paths      ids.Paths // of the objects that keys made
 	Feed       *outbox.Feed
 	Within     time.Duration // the time one request may take; shorter than the lease
-	Drain      time.Duration // the time requests in flight get to finish, when the process is told to stop
-	RateLimit  float64       // new work a second per tenant; 0 is no limit
-	Retention  time.Duration // how long stored answers are replayed, for the page that promises it
+	Drain      time.Duration // the time for requests in progress to finish at shutdown
+	RateLimit  float64       // new requests per second and tenant; 0 is no limit
+	Retention  time.Duration // how long stored responses are replayed; printed on /docs/idempotency
 	Metrics    prometheus.Registerer
 	Log        *slog.Logger
 	Tracer     *tracing.Tracer // nil: off
 
 	WebhookSecrets  []string // none: webhooks are refused
-	WebhookReceived func()   // a hint that there is a webhook to apply; may be nil
+	WebhookReceived func()   // called after a webhook was stored, so that it is applied at once; may be nil
 }
 
 // Server is the public API.
@@ -63,7 +68,7 @@ type Server struct {
 	badSignatures prometheus.Counter
 }
 
-// NewServer returns the API. It starts nothing.
+// NewServer returns the API. It starts no goroutine and opens no listener.
 func NewServer(o Options) *Server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -78,13 +83,13 @@ func NewServer(o Options) *Server {
 		limits:   newTenantLimits(o.RateLimit),
 		webhooks: inbox.NewIntake(o.Pool.Queries),
 		requests: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_http_requests_total",
-			Help: "Requests by route and status."}, []string{"method", "route", "status"}),
+			Help: "HTTP requests by method, route and status."}, []string{"method", "route", "status"}),
 		seconds: f.NewHistogramVec(prometheus.HistogramOpts{Name: "payonce_http_request_seconds",
-			Help:    "Time from the request's first line to its answer's last byte.",
+			Help:    "Time from reading a request's first line to writing the last byte of its response.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}}, []string{"method", "route"}),
 	}
 	s.badSignatures = f.NewCounter(prometheus.CounterOpts{Name: "payonce_webhook_signature_failures_total",
-		Help: "Webhooks refused for their signature: a wrong secret, a clock that is off, or a forgery."})
+		Help: "Webhooks rejected for an invalid signature: wrong secret, wrong clock, or a forged webhook."})
 	s.handler = s.mux()
 	return s
 }
@@ -119,7 +124,10 @@ func (s *Server) mux() http.Handler {
 			}
 		}
 		sort.Strings(methods)
-		s.refuse(w, r, &problem{code: codeMethodNotAllowed, detail: "The resource does not support this method.", allow: strings.Join(methods, ", ")})
+		s.refuse(w, r, &problem{
+			code: codeMethodNotAllowed, detail: "The resource does not support this method.",
+			allow: strings.Join(methods, ", "),
+		})
 	})
 	return s.observed(r)
 }
@@ -128,8 +136,9 @@ func (s *Server) notFound(w http.ResponseWriter, r *http.Request) {
 	s.refuse(w, r, &problem{code: codeNotFound, detail: "There is no such resource."})
 }
 
-// matches reports whether a path is one of a pattern's: {name} stands for one
-// segment, a star at the end for any rest.
+// matches reports whether the router would match a path with a pattern: {name} matches
+// one segment, a star at the end any rest. The router does not tell which methods a path
+// has, and a 405 must list them.
 func matches(pattern, path string) bool {
 	p, q := strings.Split(pattern, "/"), strings.Split(path, "/")
 	for i := range p {
@@ -143,6 +152,8 @@ func matches(pattern, path string) bool {
 	return len(p) == len(q)
 }
 
+// authenticated runs before the body is read and the key is looked up, so that nothing can
+// be learned about a tenant's objects without its API key.
 func (s *Server) authenticated(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		t, err := s.auth.authenticate(r)
@@ -160,32 +171,13 @@ func (s *Server) authenticated(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// bounded limits a request to the time promised for every answer, plus more. A database
-// that is down refuses connections, but one that hangs never answers, and the client
-// must still get its answer in time.
+// bounded limits a request to the time promised for every response, plus more. A database
+// that is down refuses connections, but one that hangs never responds, and the client
+// must get its response in time all the same.
 func (s *Server) bounded(ctx context.Context, more time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, atLeastASecond(s.o.Within)+more)
 }
 
-// atLeastASecond leaves time for one read of the database, even if the timeout for
-// Stripe is very short.
+// atLeastASecond leaves time for one read of the database when the timeout for Stripe,
+// from which Within is derived, is very short.
 func atLeastASecond(d time.Duration) time.Duration { return max(d, time.Second) }
-
-func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
-	write(w, idempotency.Answer{Status: http.StatusOK, ContentType: contentJSON, Body: []byte(`{"status":"ok"}`)})
-}
-
-// readyz says whether to send requests here: not while the database is away, and not
-// while the process drains.
-func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), readinessTimeout)
-	defer cancel()
-	switch err := s.o.Pool.Ping(ctx); {
-	case s.draining.Load():
-		s.refuse(w, r, &problem{code: codeUnavailable, detail: "This process is shutting down.", retryAfter: time.Second})
-	case err != nil:
-		s.refuse(w, r, &problem{code: codeUnavailable, detail: "The database does not answer.", retryAfter: time.Second})
-	default:
-		write(w, idempotency.Answer{Status: http.StatusOK, ContentType: contentJSON, Body: []byte(`{"status":"ready"}`)})
-	}
-}

@@ -8,17 +8,16 @@ import (
 	"strconv"
 )
 
-// A request that net/http cannot parse never reaches a handler: a control character in
-// a header, two different lengths, no Host. net/http answers it itself, with a line of
-// plain text on the bare connection. Our clients are promised a Request-Id and a problem
-// code with every answer, for example when their key contains a control character, so
-// that text is replaced here.
+// A request that net/http cannot parse never reaches a handler: a control character in a
+// header, two different lengths, no Host. net/http itself writes a line of plain text to
+// the connection. The API promises a Request-Id and a problem code in every response,
+// for example when a key contains a control character, so that text is replaced here.
 
-// plainly follows the status line in net/http's own answers, and never in those of a
-// handler, which have a Date.
+// plainly identifies the responses that net/http writes itself: it follows their status
+// line, and never that of a handler's response, which has a Date.
 const plainly = "\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"
 
-// translating is a listener on whose connections net/http's own errors become
+// translating is a listener whose connections replace net/http's own error responses with
 // problems.
 type translating struct {
 	net.Listener
@@ -49,7 +48,8 @@ func (c *translatedConn) Write(b []byte) (int, error) {
 	return len(b), nil // A Writer must report all bytes as written.
 }
 
-// CloseWrite is how net/http ends a connection so that its last bytes arrive.
+// CloseWrite must be there: net/http calls it if it exists, and without it the client may
+// get a reset instead of the last bytes.
 func (c *translatedConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -57,13 +57,15 @@ func (c *translatedConn) CloseWrite() error {
 	return nil
 }
 
-// unreadable is the whole answer to a request that could not be read.
+// unreadable is the whole response to a request that could not be parsed. It does what
+// observed does for the others: the metrics, the log line and the Request-Id.
 func (s *Server) unreadable(why string) []byte {
 	p := &problem{code: codeInvalidRequest, detail: "The request could not be read as HTTP: " + why + "."}
 	id := newRequestID()
 	a := p.answer(id)
 	s.requests.WithLabelValues("other", "unmatched", strconv.Itoa(a.Status)).Inc()
-	s.o.Log.Info("a request could not be read", "request_id", id, "status", a.Status, "error", why)
-	return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nCache-Control: no-store\r\nConnection: close\r\nContent-Length: %d\r\nContent-Type: %s\r\nRequest-Id: %s\r\n\r\n%s",
+	s.o.Log.Info("request could not be parsed", "request_id", id, "status", a.Status, "error", why)
+	return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nCache-Control: no-store\r\nConnection: close\r\nContent-Length: %d\r\n"+
+		"Content-Type: %s\r\nRequest-Id: %s\r\n\r\n%s",
 		a.Status, http.StatusText(a.Status), len(a.Body), a.ContentType, id, a.Body)
 }

@@ -9,20 +9,32 @@ import (
 	"example.com/payonce/internal/inbox"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/stripe"
 	"example.com/payonce/internal/tracing"
 )
 
 const (
 	webhookMax   = 1 << 20
-	webhookRetry = time.Minute // Stripe has its own schedule for resending; this is for people who read the response.
+	webhookRetry = time.Minute // Stripe has its own schedule; this is for people who read the response.
 )
 
-// stripeWebhook stores an event. Its 200 says that the event is durable, no more; it is
-// applied later. Type and version do not matter: an event that is not understood today
-// may be tomorrow, and a 4xx would only make Stripe resend it for three days.
+func webhooksPart() part {
+	return part{routes: func(s *Server) []route {
+		return []route{{
+			method: "POST", pattern: "/v1/webhooks/stripe", handle: s.stripeWebhook, open: true,
+			keyless: "Stripe's event id is its key",
+		}}
+	}}
+}
+
+// stripeWebhook stores an event, and responds 200 when it is durable. It is applied later,
+// so that an event that is slow or fails to apply does not make Stripe resend it. Events
+// of unknown types are stored, too: a 4xx would make Stripe resend them for three days.
 func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 	if len(s.o.WebhookSecrets) == 0 {
-		s.refuse(w, r, &problem{code: codeUnavailable, detail: "No webhook secret is configured.", retryAfter: webhookRetry})
+		s.refuse(w, r, &problem{
+			code: codeUnavailable, detail: "No webhook secret is configured.", retryAfter: webhookRetry,
+		})
 		return
 	}
 	body, err := readBody(w, r, webhookMax)
@@ -30,13 +42,15 @@ func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, err)
 		return
 	}
-	if err := payments.VerifyWebhook(body, r.Header.Get("Stripe-Signature"), s.o.WebhookSecrets); err != nil {
+	if err := stripe.VerifyWebhook(body, r.Header.Get("Stripe-Signature"), s.o.WebhookSecrets); err != nil {
 		s.badSignatures.Inc()
 		s.o.Log.Warn("webhook refused", "request_id", visitOf(r).requestID, "error", err.Error())
-		s.refuse(w, r, &problem{code: codeInvalidSignature, detail: "The signature does not match the body, or is older than five minutes."})
+		s.refuse(w, r, &problem{
+			code: codeInvalidSignature, detail: "The signature does not match the body, or is older than five minutes.",
+		})
 		return
 	}
-	event, err := payments.ReadWebhook(body)
+	event, err := stripe.ReadWebhook(body)
 	if err != nil {
 		s.refuse(w, r, &problem{code: codeInvalidRequest, detail: "The body is not an event."})
 		return
@@ -44,11 +58,15 @@ func (s *Server) stripeWebhook(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := s.bounded(r.Context(), 0)
 	defer cancel()
 	fresh, err := s.webhooks.Receive(ctx, inbox.Received{
-		Consumer: payments.StripeEvents, ID: event.ID, Type: event.Type, ObjectID: event.IntentID, Payload: body, Traceparent: tracing.Traceparent(r.Context()),
+		Consumer: payments.StripeEvents, ID: event.ID, Type: event.Type, ObjectID: event.Intent.ID, Payload: body,
+		Traceparent: tracing.Traceparent(r.Context()),
 	})
 	if errors.Is(err, postgres.ErrInDoubt) {
-		// It may or may not be durable, so Stripe should resend it. A 500 would look like a bug.
-		err = &problem{code: codeUnavailable, detail: "The service cannot reach its database.", retryAfter: webhookRetry}
+		// It is not known whether the event is stored, so Stripe must resend it. A 500
+		// would look like a bug.
+		err = &problem{
+			code: codeUnavailable, detail: "The service cannot reach its database.", retryAfter: webhookRetry,
+		}
 	}
 	if err != nil {
 		s.refuse(w, r, err)

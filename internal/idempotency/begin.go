@@ -56,7 +56,7 @@ func (s *Store) BeginStatement(ctx context.Context, r Request, resourceID, point
 		if err == nil && !claimed {
 			return ErrTaken
 		}
-		return postgres.Written(err)
+		return postgres.ClassifyWriteError(err)
 	})
 }
 

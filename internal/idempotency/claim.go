@@ -33,16 +33,16 @@ const FingerprintVersion = 1
 type Claim struct {
 	store *Store
 
-	TenantID   string
-	Key        string
-	Operation  string
-	Request    []byte // the decoded request, encoded again
-	RequestID  string // of the request that works on it; if none does, of the first one
-	ResourceID string
-	Token      int64 // the fencing token
-	Attempts   int   // this one included
-	Deaths     int   // how many holders died or stalled
-	Age        time.Duration
+	TenantID         string
+	Key              string
+	Operation        string
+	Request          []byte // the decoded request, encoded again
+	RequestID        string // of the request that works on it; if none does, of the first one
+	ResourceID       string
+	Token            int64 // the fencing token
+	Attempts         int   // this one included
+	LeaseExpirations int   // how many holders died or stalled
+	Age              time.Duration
 
 	// Carry is what Begin has read, so that Run need not read it again. Nil if the
 	// claim was taken over: then everything is read from the database.
@@ -91,7 +91,7 @@ func (c *Claim) yield(ctx context.Context, pause time.Duration, reason string, p
 	n, err := c.store.pool.KeyYield(ctx, db.KeyYieldParams{
 		TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, Pause: pause, LastError: &reason, Park: park,
 	})
-	if err := c.fenced(rows(n, postgres.Written(err))); err != nil {
+	if err := c.fenced(rows(n, postgres.ClassifyWriteError(err))); err != nil {
 		return fmt.Errorf("give the claim back: %w", err) // The lease runs out by itself: slower, but not wrong.
 	}
 	tracing.Current(ctx).Event("claim given back")
@@ -135,9 +135,9 @@ func (c *Claim) fenced(err error) error {
 func (s *Store) claimOf(row db.KeyTakeOverRow) *Claim {
 	c := &Claim{
 		store: s, TenantID: row.TenantID, Key: row.Key, Operation: row.Operation, Request: row.Request, RequestID: row.RequestID,
-		ResourceID: row.ResourceID, Token: row.LeaseToken, Attempts: int(row.Attempts), Deaths: int(row.Deaths),
+		ResourceID: row.ResourceID, Token: row.LeaseToken, Attempts: int(row.Attempts), LeaseExpirations: int(row.LeaseExpirations),
 		Age: time.Duration(row.AgeSeconds * float64(time.Second)), point: row.RecoveryPoint, since: time.Now(),
-		tookOver: strings.Contains(row.Trail[len(row.Trail)-1], " taken_over "),
+		tookOver: strings.Contains(row.History[len(row.History)-1], " taken_over "),
 	}
 	if row.Traceparent != nil {
 		c.origin = *row.Traceparent

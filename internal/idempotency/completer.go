@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	completerBatchMax = 4  // A slow key delays the others of its batch, so batches are small and there are several loops.
-	deathsMax         = 25 // A key whose holders died this often is the cause of their deaths.
+	completerBatchMax   = 4  // A slow key delays the others of its batch, so batches are small and there are several loops.
+	leaseExpirationsMax = 25 // A key whose holders died this often is the cause of their deaths.
 )
 
 // Operation is something a request can start. Begin is its first phase and claims the
@@ -83,8 +83,8 @@ func (c *Completer) complete(ctx context.Context, claim *Claim) {
 	case !ok: // A newer version knows it. Leave it to that.
 		_ = claim.Yield(ctx, time.Minute, "this process does not know the operation")
 		return
-	case claim.Deaths >= deathsMax:
-		_ = claim.Park(ctx, fmt.Sprintf("%d holders died on it", claim.Deaths))
+	case claim.LeaseExpirations >= leaseExpirationsMax:
+		_ = claim.Park(ctx, fmt.Sprintf("%d holders died on it", claim.LeaseExpirations))
 		return
 	}
 	var answer Answer

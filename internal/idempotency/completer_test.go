@@ -70,10 +70,10 @@ func TestCompleter(t *testing.T) {
 		claim, err := c.store.Begin(t.Context(), request("k"), "thing_k", "thing_recorded", func(*db.Queries) error { return nil })
 		require.NoError(t, err)
 		require.Zero(t, c.runOnce(c.completer(thing)))
-		due, err := idempotency.TryNow(t.Context(), c.pool.Queries, "ten_a", "k")
+		due, err := idempotency.RetryNow(t.Context(), c.pool.Queries, "ten_a", "k")
 		require.NoError(t, err)
 		require.False(t, due, "nor is anybody else sent to it")
-		c.exec("UPDATE idempotency_keys SET resume_at = '-infinity'")
+		c.exec("UPDATE idempotency_keys SET next_attempt_at = '-infinity'")
 		require.Zero(t, c.runOnce(c.completer(thing)), "whatever the time to look again: a lease ends when it ends")
 		found := c.state("k")
 		require.Equal(t, idempotency.InFlight, found.State)
@@ -91,9 +91,9 @@ func TestCompleter(t *testing.T) {
 		require.ErrorIs(t, err, idempotency.ErrTaken, "not by a retry of the client either")
 		require.EqualValues(t, 1, claim.Token)
 
-		c.exec("UPDATE idempotency_keys SET leased_until = clock_timestamp() - interval '1 ms', resume_at = clock_timestamp() - interval '1 ms'")
+		c.exec("UPDATE idempotency_keys SET leased_until = clock_timestamp() - interval '1 ms', next_attempt_at = clock_timestamp() - interval '1 ms'")
 		require.Equal(t, 1, c.runOnce(c.completer(thing)))
-		require.Equal(t, 1, c.count("lease_token = 2 AND deaths = 1 AND finished_at IS NOT NULL"), "its holder died")
+		require.Equal(t, 1, c.count("lease_token = 2 AND lease_expirations = 1 AND finished_at IS NOT NULL"), "its holder died")
 		require.ErrorIs(t, claim.Phase(t.Context(), "thing_late", func(*db.Queries) error { return nil }), idempotency.ErrLeaseLost)
 	})
 
@@ -141,9 +141,9 @@ func TestCompleter(t *testing.T) {
 		require.Equal(t, 1, c.runOnce(c.completer("create_order")))
 		require.Zero(t, c.ran.Load())
 		require.Equal(t, 1, c.count(`parked_at IS NULL AND finished_at IS NULL AND leased_until = '-infinity' AND last_error LIKE '%does not know%'
-			AND resume_at BETWEEN clock_timestamp() + interval '30 seconds' AND clock_timestamp() + interval '90 seconds'`))
+			AND next_attempt_at BETWEEN clock_timestamp() + interval '30 seconds' AND clock_timestamp() + interval '90 seconds'`))
 		require.Equal(t, idempotency.Waiting, c.state("k").State)
-		c.exec("UPDATE idempotency_keys SET resume_at = '-infinity'")
+		c.exec("UPDATE idempotency_keys SET next_attempt_at = '-infinity'")
 		require.Equal(t, 1, c.runOnce(c.completer(thing)))
 		require.Equal(t, idempotency.Replay, c.state("k").State)
 	})
@@ -153,7 +153,7 @@ func TestCompleter(t *testing.T) {
 		c := newCompleting(t)
 		c.unfinished("k")
 		dies := func() {
-			c.exec("UPDATE idempotency_keys SET leased_until = clock_timestamp() - interval '1 ms', resume_at = clock_timestamp() - interval '1 ms'")
+			c.exec("UPDATE idempotency_keys SET leased_until = clock_timestamp() - interval '1 ms', next_attempt_at = clock_timestamp() - interval '1 ms'")
 		}
 		c.run = func(context.Context, *idempotency.Claim) (idempotency.Answer, error) {
 			panic("bug: it kills whoever touches it")
@@ -165,17 +165,17 @@ func TestCompleter(t *testing.T) {
 			require.Equal(t, 1, c.runOnce(c.completer(thing)), "a panic fails one item")
 		}
 		require.EqualValues(t, runs-1, c.ran.Load(), "the one that parks it does not run it")
-		require.Equal(t, 1, c.count("deaths = 25 AND finished_at IS NULL AND last_error LIKE '25 holders died%'"))
+		require.Equal(t, 1, c.count("lease_expirations = 25 AND finished_at IS NULL AND last_error LIKE '25 holders died%'"))
 		require.Zero(t, c.runOnce(c.completer(thing)), "it is nobody's any more")
 
 		// News is no reason to have another holder die on it.
-		require.NoError(t, idempotency.Hurry(t.Context(), c.pool.Queries, "ten_a", "k"))
+		require.NoError(t, idempotency.Expedite(t.Context(), c.pool.Queries, "ten_a", "k"))
 		require.Equal(t, 1, c.runOnce(c.completer(thing)))
-		require.Equal(t, 1, c.count("parked_at IS NOT NULL AND deaths = 25"))
+		require.Equal(t, 1, c.count("parked_at IS NOT NULL AND lease_expirations = 25"))
 
 		// A person has mended the program, and has it looked at.
 		c.run = newCompleting(t).run
-		due, err := idempotency.TryNow(t.Context(), c.pool.Queries, "ten_a", "k")
+		due, err := idempotency.RetryNow(t.Context(), c.pool.Queries, "ten_a", "k")
 		require.NoError(t, err)
 		require.True(t, due)
 		require.Equal(t, 1, c.runOnce(c.completer(thing)))
@@ -192,7 +192,7 @@ func TestCompleter(t *testing.T) {
 		require.Equal(t, 1, c.runOnce(c.completer(thing)))
 		require.Zero(t, c.runOnce(c.completer(thing)), "Stripe would be asked without a pause")
 		require.Equal(t, idempotency.Waiting, c.state("k").State, "whoever asks again need not wait")
-		require.NoError(t, idempotency.Hurry(t.Context(), c.pool.Queries, "ten_a", "k"))
+		require.NoError(t, idempotency.Expedite(t.Context(), c.pool.Queries, "ten_a", "k"))
 		require.Equal(t, 1, c.runOnce(c.completer(thing)))
 	})
 
@@ -206,7 +206,7 @@ func TestCompleter(t *testing.T) {
 		require.Equal(t, 1, c.runOnce(c.completer(thing)))
 		require.Zero(t, c.runOnce(c.completer(thing)))
 		require.Equal(t, 1, c.count("parked_at IS NOT NULL AND last_error = 'nobody can tell'"))
-		require.NoError(t, idempotency.Hurry(t.Context(), c.pool.Queries, "ten_a", "k"))
+		require.NoError(t, idempotency.Expedite(t.Context(), c.pool.Queries, "ten_a", "k"))
 		require.Equal(t, 1, c.runOnce(c.completer(thing)))
 	})
 }

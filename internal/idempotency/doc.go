@@ -20,7 +20,7 @@
 //	                    │  ▲
 //	   lease runs out,  │  │ take over: token + 1
 //	   or is given back ▼  │
-//	                   waiting (resume_at says when the completer looks)
+//	                   waiting (next_attempt_at says when the completer looks)
 //
 // What happens when each dies:
 //

@@ -25,17 +25,19 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	f := promauto.With(r)
 	return &Metrics{
 		requests: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_idempotent_requests_total",
-			Help: "Requests with an idempotency key, by what the key turned out to be."}, []string{"operation", "result"}),
+			Help: "Requests with an idempotency key, by state of the key."}, []string{"operation", "result"}),
 		claims: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_claims_total",
-			Help: "Claims by how they were come by: fresh, resumed (given back before) or taken_over (the holder's lease ran out)."}, []string{"operation", "result"}),
+			Help: "Claims by origin: fresh, resumed (released earlier) or taken_over (the lease expired).",
+		}, []string{"operation", "result"}),
 		fenced: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_fenced_writes_total",
-			Help: "Writes of a holder that had lost its lease, refused."}, []string{"operation"}),
+			Help: "Writes rejected because the writer had lost its lease."}, []string{"operation"}),
 		inDoubt: f.NewCounter(prometheus.CounterOpts{Name: "payonce_commits_in_doubt_total",
-			Help: "Commits whose answer was lost and whose outcome had to be read back."}),
+			Help: "Commits whose response was lost, so that the outcome had to be read back."}),
 		reaped: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_keys_reaped_total",
-			Help: "Expired answers that were dropped, and tombstones that were deleted."}, []string{"what"}),
+			Help: "Keys that reached the end of a retention period, by kind: response (dropped) or tombstone (deleted).",
+		}, []string{"kind"}),
 		durations: f.NewHistogramVec(prometheus.HistogramOpts{Name: "payonce_recovery_point_seconds",
-			Help:    "Time from one recovery point to the next, the calls between them included.",
+			Help:    "Time from one recovery point to the next, including the calls to Stripe between them.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 40}}, []string{"operation", "recovery_point"}),
 	}
 }

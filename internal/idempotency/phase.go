@@ -34,7 +34,7 @@ func (c *Claim) Phase(ctx context.Context, to string, fn func(q *db.Queries) err
 			if err := fn(q); err != nil {
 				return err
 			}
-			n, err := q.KeyMove(ctx, db.KeyMoveParams{TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, RecoveryPoint: to})
+			n, err := q.KeyAdvance(ctx, db.KeyAdvanceParams{TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, RecoveryPoint: to})
 			return rows(n, err)
 		})
 	})
@@ -63,14 +63,14 @@ func (c *Claim) Finish(ctx context.Context, fn func(q *db.Queries) (Answer, erro
 
 // Statement is a phase that is one SQL statement, including the fence: one round trip.
 // fn returns how many rows it changed. Zero means ErrLeaseLost, unless fn has found
-// out that it means ErrMoved.
+// out that it means ErrRowChanged.
 func (c *Claim) Statement(ctx context.Context, to string, fn func(q *db.Queries) (int64, error)) error {
 	return c.durably(ctx, to, func() error {
 		n, err := fn(c.store.pool.Grouped())
-		if errors.Is(err, ErrMoved) {
+		if errors.Is(err, ErrRowChanged) {
 			return err // The statement was answered, so there is nothing to read back.
 		}
-		return rows(n, postgres.Written(err))
+		return rows(n, postgres.ClassifyWriteError(err))
 	})
 }
 
@@ -89,7 +89,7 @@ func (c *Claim) FinishStatement(ctx context.Context, answer Answer, fn func(q *d
 
 // hold locks the key's row, checks the token and returns the recovery point.
 func (c *Claim) hold(ctx context.Context, q *db.Queries) (point string, err error) {
-	point, err = q.KeyHold(ctx, db.KeyHoldParams{TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token})
+	point, err = q.KeyLockFenced(ctx, db.KeyLockFencedParams{TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token})
 	if errors.Is(err, postgres.ErrNoRows) {
 		return "", ErrLeaseLost
 	}

@@ -2,10 +2,10 @@ package idempotency
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 )
 
 const (
@@ -25,9 +25,9 @@ const (
 // tombstones that are left. It never touches an unfinished key, however old. Any
 // number may run.
 type Reaper struct {
-	store      *Store
-	answers    time.Duration
-	tombstones time.Duration
+	answers    *postgres.Reaper
+	tombstones *postgres.Reaper
+	metrics    *Metrics
 }
 
 // NewReaper returns a reaper that keeps answers, and then tombstones, for these times;
@@ -36,21 +36,31 @@ func NewReaper(store *Store, answers, tombstones time.Duration) *Reaper {
 	if tombstones == 0 {
 		tombstones = TombstoneRetention
 	}
-	return &Reaper{store: store, answers: answers, tombstones: tombstones}
+	drop := func(ctx context.Context, retention time.Duration, batchMax int32) (int64, error) {
+		return store.pool.KeyDropAnswers(ctx, db.KeyDropAnswersParams{Retention: retention, BatchMax: batchMax})
+	}
+	remove := func(ctx context.Context, retention time.Duration, batchMax int32) (int64, error) {
+		return store.pool.KeyDeleteTombstones(ctx, db.KeyDeleteTombstonesParams{Retention: retention, BatchMax: batchMax})
+	}
+	return &Reaper{
+		answers:    postgres.NewReaper("drop expired answers", answers, reaperBatchMax, drop),
+		tombstones: postgres.NewReaper("delete old tombstones", tombstones, reaperBatchMax, remove),
+		metrics:    store.o.Metrics,
+	}
 }
 
 // RunOnce drops one batch of answers and deletes one of tombstones, and returns
 // how many there were of both.
 func (r *Reaper) RunOnce(ctx context.Context) (int, error) {
-	dropped, err := r.store.pool.KeyDropAnswers(ctx, db.KeyDropAnswersParams{Retention: r.answers, BatchMax: reaperBatchMax})
+	dropped, err := r.answers.RunOnce(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("drop expired answers: %w", err)
+		return 0, err
 	}
-	deleted, err := r.store.pool.KeyDeleteTombstones(ctx, db.KeyDeleteTombstonesParams{Retention: r.tombstones, BatchMax: reaperBatchMax})
+	deleted, err := r.tombstones.RunOnce(ctx)
 	if err != nil {
-		return int(dropped), fmt.Errorf("delete old tombstones: %w", err)
+		return dropped, err
 	}
-	r.store.o.Metrics.reaped.WithLabelValues("answer").Add(float64(dropped))
-	r.store.o.Metrics.reaped.WithLabelValues("tombstone").Add(float64(deleted))
-	return int(dropped + deleted), nil
+	r.metrics.reaped.WithLabelValues("response").Add(float64(dropped))
+	r.metrics.reaped.WithLabelValues("tombstone").Add(float64(deleted))
+	return dropped + deleted, nil
 }

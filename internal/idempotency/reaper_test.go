@@ -50,7 +50,7 @@ func (r reaping) unfinished(key string) {
 	r.t.Helper()
 	_, err := r.store.Begin(r.t.Context(), request(key), "thing_"+key, "thing_recorded", func(*db.Queries) error { return nil })
 	require.NoError(r.t, err)
-	r.exec("UPDATE idempotency_keys SET created_at = created_at - interval '31 days', leased_until = '-infinity', resume_at = '-infinity' WHERE key = $1", key)
+	r.exec("UPDATE idempotency_keys SET created_at = created_at - interval '31 days', leased_until = '-infinity', next_attempt_at = '-infinity' WHERE key = $1", key)
 }
 
 func (r reaping) exec(sql string, args ...any) {
@@ -150,7 +150,7 @@ func TestReaper(t *testing.T) {
 		r := newReaping(t)
 		const keys = 1300 // more than two batches
 		r.exec(`INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, resource_id, recovery_point,
-				claim_token, leased_until, resume_at, trail, finished_at, answer_version, answer_status, answer_headers, answer_body)
+				claim_token, leased_until, next_attempt_at, history, finished_at, answer_version, answer_status, answer_headers, answer_body)
 			SELECT 'ten_a', 'k' || n, 'create_thing', decode(repeat('00', 32), 'hex'), 1, '{}', 'req_1', 'thing', 'finished',
 				gen_random_uuid(), now(), now(), '{}', now() - interval '1 hour', 1, 201, '', '{}' FROM generate_series(1, $1) n`, keys)
 		var (

@@ -22,9 +22,9 @@ var (
 	// ErrLeaseLost says that the claim was taken over: nothing was written, and
 	// nothing may be. The answer is the one that the new holder stores.
 	ErrLeaseLost = errors.New("the lease was lost")
-	// ErrMoved says that a phase wrote nothing although the lease may be intact: the
+	// ErrRowChanged says that a phase wrote nothing although the lease may be intact: the
 	// row that it was to change has changed since it was read. Read it again.
-	ErrMoved = errors.New("the row was changed by another operation")
+	ErrRowChanged = errors.New("the row was changed by another operation")
 )
 
 // Request is one request with a key: who sent it, what it asks for.
@@ -149,7 +149,7 @@ func (s *Store) TakeOver(ctx context.Context, r Request, f Found) (*Claim, error
 		return nil, ErrTaken
 	}
 	if err != nil {
-		return nil, fmt.Errorf("take over the key: %w", postgres.Written(err))
+		return nil, fmt.Errorf("take over the key: %w", postgres.ClassifyWriteError(err))
 	}
 	c := s.claimOf(row)
 	c.RequestID = r.RequestID // This request is the first to get the answer, so the answer has its id.

@@ -42,7 +42,7 @@ func TestStaleClaim(t *testing.T) {
 			require.NoError(t, err)
 
 			require.ErrorIs(t, write(t.Context(), stale), idempotency.ErrLeaseLost)
-			require.Equal(t, 1, r.count(`lease_token = 3 AND leased_until > clock_timestamp() AND resume_at >= leased_until
+			require.Equal(t, 1, r.count(`lease_token = 3 AND leased_until > clock_timestamp() AND next_attempt_at >= leased_until
 				AND recovery_point = 'thing_recorded' AND finished_at IS NULL AND parked_at IS NULL AND last_error IS NULL`), "only its holder moves a claim")
 			require.NoError(t, heir.Yield(t.Context(), 0, "for whoever comes"))
 			require.ErrorIs(t, write(t.Context(), stale), idempotency.ErrLeaseLost, "nor when it is nobody's")
@@ -107,9 +107,9 @@ func TestInDoubt(t *testing.T) {
 		heir, err := r.store.TakeOver(t.Context(), request("k"), r.state("k"))
 		require.NoError(t, err)
 		require.NoError(t, heir.Phase(t.Context(), "thing_made", func(*db.Queries) error { return nil }))
-		lost := proxy.After("-- name: KeyMove")
+		lost := proxy.After("-- name: KeyAdvance")
 		err = stale.Statement(t.Context(), "thing_made", func(q *db.Queries) (int64, error) {
-			return q.KeyMove(t.Context(), db.KeyMoveParams{TenantID: stale.TenantID, Key: stale.Key, LeaseToken: stale.Token, RecoveryPoint: "thing_made"})
+			return q.KeyAdvance(t.Context(), db.KeyAdvanceParams{TenantID: stale.TenantID, Key: stale.Key, LeaseToken: stale.Token, RecoveryPoint: "thing_made"})
 		})
 		require.True(t, lost.HasFired())
 		require.ErrorIs(t, err, idempotency.ErrLeaseLost, "it was another who reached it")
@@ -121,7 +121,7 @@ func TestInDoubt(t *testing.T) {
 		r, lossy, proxy := setup(t)
 		claim, err := lossy.Begin(t.Context(), request("k"), "thing_k", "thing_recorded", func(*db.Queries) error { return nil })
 		require.NoError(t, err)
-		lost := proxy.BeforeCommit("-- name: KeyMove")
+		lost := proxy.BeforeCommit("-- name: KeyAdvance")
 		tried := 0
 		err = claim.Phase(t.Context(), "thing_recorded", func(q *db.Queries) error {
 			tried++

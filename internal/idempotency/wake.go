@@ -11,54 +11,54 @@ import (
 	"example.com/payonce/internal/tracing"
 )
 
-// Hurry has the completer look at an unfinished key at once, because its resource
-// was changed in the transaction of q. A holder is left alone: it finds the change
-// when it writes.
-func Hurry(ctx context.Context, q *db.Queries, tenantID, key string) error {
-	_, err := Hurried(ctx, q, tenantID, key)
+// Expedite makes an unfinished key due at once, because its resource was changed in the transaction of q. A key that is
+// held is left alone: its holder finds the change when it writes.
+func Expedite(ctx context.Context, q *db.Queries, tenantID, key string) error {
+	_, err := TryExpedite(ctx, q, tenantID, key)
 	return err
 }
 
-// HurryHolder is Hurry for a change that the holder cannot find, because it was
-// made elsewhere: a holder that looked just before looks once more. q's transaction
-// must hold no lock that a phase of the key's operation could wait for.
-func HurryHolder(ctx context.Context, q *db.Queries, tenantID, key string) error {
-	_, err := hurry(ctx, q, db.KeyHurryParams{TenantID: tenantID, Key: key, EvenHeld: true})
+// ExpediteHolder is Expedite for a change that the holder cannot find, because it was made elsewhere (at Stripe): a
+// holder that has read the old state there reads it again before it gives the claim back. q's transaction must hold no
+// lock that a phase of the key's operation could wait for.
+func ExpediteHolder(ctx context.Context, q *db.Queries, tenantID, key string) error {
+	_, err := expedite(ctx, q, db.KeyExpediteParams{TenantID: tenantID, Key: key, EvenHeld: true})
 	return err
 }
 
-// Hurried is Hurry for a caller who wants to know whether there was an unfinished
-// key that nobody holds. One that was parked is looked at again, too.
-func Hurried(ctx context.Context, q *db.Queries, tenantID, key string) (bool, error) {
-	return hurry(ctx, q, db.KeyHurryParams{TenantID: tenantID, Key: key})
+// TryExpedite is Expedite, and reports whether there was an unfinished key without a holder. A parked key is resumed,
+// too.
+func TryExpedite(ctx context.Context, q *db.Queries, tenantID, key string) (bool, error) {
+	return expedite(ctx, q, db.KeyExpediteParams{TenantID: tenantID, Key: key})
 }
 
-func hurry(ctx context.Context, q *db.Queries, p db.KeyHurryParams) (bool, error) {
-	n, err := q.KeyHurry(ctx, p)
+func expedite(ctx context.Context, q *db.Queries, p db.KeyExpediteParams) (bool, error) {
+	n, err := q.KeyExpedite(ctx, p)
 	if err != nil {
-		return false, fmt.Errorf("hurry a key along: %w", err)
+		return false, fmt.Errorf("expedite a key: %w", err)
 	}
 	return n > 0, nil
 }
 
-// TryNow is Hurried for a person, who may know that the cause is fixed: a key that was
-// parked because its holders died is tried again, too. Only a person may ask for that.
-func TryNow(ctx context.Context, q *db.Queries, tenantID, key string) (bool, error) {
-	n, err := q.KeyTryNow(ctx, db.KeyTryNowParams{TenantID: tenantID, Key: key})
+// RetryNow is TryExpedite for an operator, who may know that the cause is fixed: it also resumes a key that was parked
+// because too many of its holders crashed. Automatic callers must not do that: each retry could crash another process.
+func RetryNow(ctx context.Context, q *db.Queries, tenantID, key string) (bool, error) {
+	n, err := q.KeyRetryNow(ctx, db.KeyRetryNowParams{TenantID: tenantID, Key: key})
 	if err != nil {
-		return false, fmt.Errorf("have a key tried now: %w", err)
+		return false, fmt.Errorf("retry a key now: %w", err)
 	}
 	return n > 0, nil
 }
 
-// Enqueue adds work that no caller asked for, under a key of our own, as a claim that
-// waits for the completer. The key contains a space, which no caller's key can. Adding
-// a key that exists does nothing.
+// Enqueue adds work that no client requested, under a key of our own, as a claim that waits for the completer. The key
+// contains a space, which no client's key can. Adding a key that exists does nothing.
 func Enqueue(ctx context.Context, q *db.Queries, r Request, resourceID, point string) error {
 	sum := sha256.Sum256([]byte(r.Operation + " " + resourceID))
 	err := q.KeyEnqueue(ctx, db.KeyEnqueueParams{
-		TenantID: r.TenantID, Key: r.Key, Operation: r.Operation, Fingerprint: sum[:], FingerprintVersion: FingerprintVersion,
-		Request: r.Body, RequestID: r.RequestID, ResourceID: resourceID, RecoveryPoint: point, ClaimToken: uuid.New(), Traceparent: tracing.Traceparent(ctx),
+		TenantID: r.TenantID, Key: r.Key, Operation: r.Operation,
+		Fingerprint: sum[:], FingerprintVersion: FingerprintVersion,
+		Request: r.Body, RequestID: r.RequestID, ResourceID: resourceID, RecoveryPoint: point,
+		ClaimToken: uuid.New(), Traceparent: tracing.Traceparent(ctx),
 	})
 	if err != nil {
 		return fmt.Errorf("enqueue %s: %w", r.Operation, err)

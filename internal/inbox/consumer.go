@@ -94,8 +94,8 @@ func (c *Consumer) Handle(ctx context.Context, m Message) (err error) {
 func (c *Consumer) apply(ctx context.Context, m Message) (result string, err error) {
 	err = guarded(func() error {
 		return c.pool.InTx(ctx, func(q *db.Queries) error {
-			status, err := q.InboxTake(ctx, db.InboxTakeParams{Consumer: c.name, EventID: m.ID, Type: m.Type, TenantID: &m.TenantID,
-				Subject: &m.Subject, Version: &m.Version, Traceparent: orNil(m.Traceparent), Payload: m.Body})
+			status, err := q.InboxClaim(ctx, db.InboxClaimParams{Consumer: c.name, EventID: m.ID, Type: m.Type, TenantID: &m.TenantID,
+				Subject: &m.Subject, Version: &m.Version, Traceparent: postgres.Nullable(m.Traceparent), Payload: m.Body})
 			switch {
 			case errors.Is(err, postgres.ErrNoRows):
 				result = resultDuplicate
@@ -116,12 +116,12 @@ func (c *Consumer) apply(ctx context.Context, m Message) (result string, err err
 func (c *Consumer) keep(ctx context.Context, m Message, cause error) error {
 	park := errors.Is(cause, ErrPoison)
 	text := postgres.ErrorText(cause)
-	p := db.InboxKeepParams{Consumer: c.name, EventID: m.ID, Type: m.Type, TenantID: orNil(m.TenantID), Traceparent: orNil(m.Traceparent),
+	p := db.InboxStoreParams{Consumer: c.name, EventID: m.ID, Type: m.Type, TenantID: postgres.Nullable(m.TenantID), Traceparent: postgres.Nullable(m.Traceparent),
 		Park: park, Payload: m.Body, LastError: &text, Delay: backoff(1)}
 	if m.Subject != "" {
 		p.Subject, p.Version = &m.Subject, &m.Version
 	}
-	n, err := c.pool.InboxKeep(ctx, p)
+	n, err := c.pool.InboxStore(ctx, p)
 	if err != nil {
 		return errors.Join(cause, fmt.Errorf("keep event %s for %s: %w", m.ID, c.name, err))
 	}
@@ -142,11 +142,4 @@ func (c *Consumer) keep(ctx context.Context, m Message, cause error) error {
 func (m Message) event(consumer string) Event {
 	return Event{Consumer: consumer, ID: m.ID, Type: m.Type, TenantID: m.TenantID, Subject: m.Subject, Version: m.Version,
 		Payload: m.Body, Traceparent: m.Traceparent, Attempt: max(1, m.Deliveries)}
-}
-
-func orNil(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
 }

@@ -69,9 +69,9 @@ type Received struct {
 // only be known once its object has been read. Nobody can occupy an id in advance:
 // without Stripe's signature a webhook does not get here.
 func Receive(ctx context.Context, q *db.Queries, r Received) (fresh bool, err error) {
-	n, err := q.InboxReceive(ctx, db.InboxReceiveParams{Consumer: r.Consumer, EventID: r.ID, Type: r.Type, ObjectID: orNil(r.ObjectID), Payload: r.Payload, Traceparent: r.Traceparent})
+	n, err := q.InboxReceive(ctx, db.InboxReceiveParams{Consumer: r.Consumer, EventID: r.ID, Type: r.Type, ObjectID: postgres.Nullable(r.ObjectID), Payload: r.Payload, Traceparent: r.Traceparent})
 	if err != nil {
-		return false, fmt.Errorf("keep event %s for %s: %w", r.ID, r.Consumer, postgres.Written(err))
+		return false, fmt.Errorf("keep event %s for %s: %w", r.ID, r.Consumer, postgres.ClassifyWriteError(err))
 	}
 	return n > 0, nil
 }

@@ -82,11 +82,11 @@ func (i *Intake) Receive(ctx context.Context, e Received) (fresh bool, err error
 func (i *Intake) run(ctx context.Context) {
 	for batch := i.next(); len(batch) > 0; batch = i.next() {
 		i.store(ctx, batch)
-		i.letGo(batch)
+		i.release(batch)
 	}
 }
 
-func (i *Intake) letGo(batch []delivery) {
+func (i *Intake) release(batch []delivery) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for _, d := range batch {
@@ -125,7 +125,7 @@ func (i *Intake) store(ctx context.Context, batch []delivery) {
 			s.fresh, err = receiveAll(ctx, i.q, batch)
 			return err
 		})
-		if !postgres.Judged(s.err) {
+		if !postgres.IsRejected(s.err) {
 			for _, d := range batch {
 				d.stored <- s
 			}
@@ -160,7 +160,7 @@ func receiveAll(ctx context.Context, q *db.Queries, batch []delivery) (fresh boo
 	}
 	n, err := q.InboxReceiveAll(ctx, p)
 	if err != nil {
-		return false, fmt.Errorf("keep %d events: %w", len(batch), postgres.Written(err))
+		return false, fmt.Errorf("keep %d events: %w", len(batch), postgres.ClassifyWriteError(err))
 	}
 	return n > 0, nil
 }

@@ -135,7 +135,7 @@ func TestIntake(t *testing.T) {
 		}
 		answers := c.answers()
 		require.NoError(t, answers[0])
-		require.True(t, postgres.Judged(answers[1]), "%v", answers[1])
+		require.True(t, postgres.IsRejected(answers[1]), "%v", answers[1])
 		require.NoError(t, answers[2])
 		require.Equal(t, []string{"a", "c"}, c.stored())
 	})

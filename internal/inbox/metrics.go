@@ -36,10 +36,14 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	f := promauto.With(reg)
 	return &Metrics{
 		events: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_inbox_events_total",
-			Help: "Received events by what became of them: applied, duplicate, held, failed, parked, fenced."}, []string{"consumer", "result"}),
-		pending: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_inbox_pending", Help: "Events not yet applied."}, []string{"consumer"}),
-		parked:  f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_inbox_parked", Help: "Events that a person must look at."}, []string{"consumer"}),
-		oldest:  f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_inbox_oldest_seconds", Help: "Age of the oldest event not yet applied."}, []string{"consumer"}),
+			Help: "Received events by outcome: applied, duplicate, held, failed, parked or fenced.",
+		}, []string{"consumer", "result"}),
+		pending: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_inbox_pending",
+			Help: "Received events not yet applied."}, []string{"consumer"}),
+		parked: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_inbox_parked",
+			Help: "Received events that were parked (dead-lettered) and wait for an operator."}, []string{"consumer"}),
+		oldest: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_inbox_oldest_seconds",
+			Help: "Age of the oldest received event not yet applied."}, []string{"consumer"}),
 	}
 }
 

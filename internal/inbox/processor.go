@@ -107,7 +107,7 @@ func (p *Processor) RunOnce(ctx context.Context) (int, error) {
 // process returns an error only if the outcome could not be recorded; then the
 // lease runs out and the event is tried again.
 func (p *Processor) process(ctx context.Context, row db.InboxEvent) error {
-	ctx, span := p.tell(ctx, row)
+	ctx, span := p.startSpan(ctx, row)
 	cause := guarded(func() error { return p.apply(ctx, row) })
 	result := resultApplied
 	var err error
@@ -126,8 +126,8 @@ func (p *Processor) process(ctx context.Context, row db.InboxEvent) error {
 	return err
 }
 
-// tell continues the trace that the event came with.
-func (p *Processor) tell(ctx context.Context, row db.InboxEvent) (context.Context, tracing.Span) {
+// startSpan continues the trace that the event came with.
+func (p *Processor) startSpan(ctx context.Context, row db.InboxEvent) (context.Context, tracing.Span) {
 	if p.tracer == nil || row.Traceparent == nil {
 		return ctx, tracing.Span{}
 	}

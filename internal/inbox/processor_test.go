@@ -220,7 +220,7 @@ func TestReaper(t *testing.T) {
 	for _, subject := range []string{"ord_old", "ord_new", "ord_pending", "ord_parked"} {
 		b.handle(message(subject, 1))
 	}
-	b.exec("ALTER TABLE inbox_events DISABLE TRIGGER applied_is_never_applied_again")
+	b.exec("ALTER TABLE inbox_events DISABLE TRIGGER applied_event_is_immutable")
 	b.exec("UPDATE inbox_events SET received_at = '2000-01-01', done_at = done_at - interval '46 days' WHERE subject <> 'ord_new'")
 	n, err := inbox.NewReaper(b.pool, 0).RunOnce(t.Context())
 	require.NoError(t, err)

@@ -2,7 +2,6 @@ package inbox
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"example.com/payonce/db"
@@ -11,25 +10,13 @@ import (
 
 const reapMax = 1000
 
-// Reaper removes the rows of events that were applied long ago.
-type Reaper struct {
-	pool      *postgres.Pool
-	retention time.Duration
-}
-
-// NewReaper returns a reaper; retention zero is Retention.
-func NewReaper(pool *postgres.Pool, retention time.Duration) *Reaper {
+// NewReaper returns a reaper of the rows of events that were applied long ago;
+// retention zero is Retention.
+func NewReaper(pool *postgres.Pool, retention time.Duration) *postgres.Reaper {
 	if retention == 0 {
 		retention = Retention
 	}
-	return &Reaper{pool: pool, retention: retention}
-}
-
-// RunOnce removes one batch.
-func (r *Reaper) RunOnce(ctx context.Context) (int, error) {
-	n, err := r.pool.InboxReap(ctx, db.InboxReapParams{Retention: r.retention, LimitRows: reapMax})
-	if err != nil {
-		return 0, fmt.Errorf("remove applied events: %w", err)
-	}
-	return int(n), nil
+	return postgres.NewReaper("remove applied events", retention, reapMax, func(ctx context.Context, retention time.Duration, batchMax int32) (int64, error) {
+		return pool.InboxReap(ctx, db.InboxReapParams{Retention: retention, LimitRows: batchMax})
+	})
 }

@@ -121,7 +121,7 @@ func TestEffectsUnderKills(t *testing.T) {
 		b := setup(t)
 		kills, repeats := deliverAll(b, func(m inbox.Message, ack func()) {
 			err := b.pool.InTx(t.Context(), func(q *db.Queries) error {
-				status, err := q.InboxTake(t.Context(), db.InboxTakeParams{Consumer: books, EventID: m.Subject, Type: m.Type, TenantID: &m.TenantID,
+				status, err := q.InboxClaim(t.Context(), db.InboxClaimParams{Consumer: books, EventID: m.Subject, Type: m.Type, TenantID: &m.TenantID,
 					Subject: &m.Subject, Version: &m.Version, Payload: m.Body})
 				if err != nil || status != db.InboxStatusDone {
 					return nil // seen

@@ -119,7 +119,7 @@ func isDue(ctx context.Context, q *db.Queries, e inbox.Event, m moved) (bool, er
 		basis, err = q.LedgerBasisOfPayment(ctx, db.LedgerBasisOfPaymentParams{
 			TenantID: e.TenantID, ResourceID: e.Subject, AmountMinor: m.Amount, Currency: m.Currency, OrderID: m.OrderID, IntentID: m.Stripe.PaymentIntent,
 		})
-		here, adopted = basis.Here, basis.Adopted
+		here, adopted = basis.Matches, basis.Adopted
 	case refundSucceeded, refundFailed:
 		here, err = q.LedgerBasisOfRefund(ctx, db.LedgerBasisOfRefundParams{
 			TenantID: e.TenantID, ResourceID: e.Subject, AmountMinor: m.Amount, Currency: m.Currency, Failed: e.Type == refundFailed, Version: e.Version,

@@ -125,7 +125,7 @@ func TestLedger(t *testing.T) {
 		handle(event("pay_1", 2, "payment.succeeded", 5000))
 		for _, sql := range []string{"UPDATE ledger_entries SET amount_minor = 1", "DELETE FROM ledger_entries"} {
 			_, err := pool.Raw().Exec(t.Context(), sql)
-			require.True(t, postgres.Violates(err, "booked_is_booked"), "%v", err)
+			require.True(t, postgres.Violates(err, "ledger_entry_is_immutable"), "%v", err)
 		}
 		// Half of another event's entries, in the same transaction as balanced ones.
 		_, err := pool.Raw().Exec(t.Context(), `INSERT INTO ledger_entries (tenant_id, event_id, line, account, amount_minor, currency, resource_id)

@@ -17,11 +17,15 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	f := promauto.With(reg)
 	m := &Metrics{
-		deliveries: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_notifier_attempts_total",
-			Help: "Webhook deliveries attempted, by result: delivered, failed (tried again later), gave_up, fenced."}, []string{"result"}),
-		pending: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_notifier_pending", Help: "Deliveries not yet made."}),
-		failed:  f.NewGauge(prometheus.GaugeOpts{Name: "payonce_notifier_failed", Help: "Deliveries given up and kept."}),
-		oldest:  f.NewGauge(prometheus.GaugeOpts{Name: "payonce_notifier_oldest_seconds", Help: "Age of the oldest delivery not yet made."}),
+		deliveries: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_delivery_attempts_total",
+			Help: "Attempts to deliver a webhook to a tenant, by result: delivered, failed (will be retried), gave_up or fenced.",
+		}, []string{"result"}),
+		pending: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_deliveries_pending",
+			Help: "Webhook deliveries that are still to be made."}),
+		failed: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_deliveries_failed",
+			Help: "Webhook deliveries that failed for three days and are no longer retried."}),
+		oldest: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_deliveries_oldest_seconds",
+			Help: "Age of the oldest webhook delivery still to be made."}),
 	}
 	for _, result := range []string{"delivered", "failed", "gave_up", "fenced"} {
 		m.deliveries.WithLabelValues(result) // A counter that is born with its first count hides that one from increase().

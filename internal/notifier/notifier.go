@@ -296,7 +296,7 @@ const againMax = 1000
 // Again has deliveries that were given up sent again, from the beginning, and
 // returns how many. It joins the transaction of q.
 func Again(ctx context.Context, q *db.Queries, tenantID string) (int64, error) {
-	n, err := q.DeliveriesAgain(ctx, db.DeliveriesAgainParams{TenantID: tenantID, LimitRows: againMax})
+	n, err := q.DeliveriesRequeue(ctx, db.DeliveriesRequeueParams{TenantID: tenantID, LimitRows: againMax})
 	if err != nil {
 		return 0, fmt.Errorf("send again what %s has missed: %w", tenantID, err)
 	}

@@ -237,7 +237,7 @@ func TestNotifier(t *testing.T) {
 		require.Len(t, b.requests(), 10)
 		require.InDelta(t, 76, waited/3600, 1, "hours")
 		b.answer = nil
-		n, err := b.pool.DeliveryAgain(t.Context(), db.DeliveryAgainParams{TenantID: tenant, EventID: "ord_1-1"})
+		n, err := b.pool.DeliveryRequeue(t.Context(), db.DeliveryRequeueParams{TenantID: tenant, EventID: "ord_1-1"})
 		require.NoError(t, err)
 		require.EqualValues(t, 1, n)
 		b.runOnce(1)

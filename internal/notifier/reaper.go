@@ -2,7 +2,6 @@ package notifier
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"example.com/payonce/db"
@@ -16,25 +15,13 @@ const (
 	reapMax = 1000
 )
 
-// Reaper removes deliveries that ended long ago.
-type Reaper struct {
-	pool      *postgres.Pool
-	retention time.Duration
-}
-
-// NewReaper returns a reaper; retention zero is Retention.
-func NewReaper(pool *postgres.Pool, retention time.Duration) *Reaper {
+// NewReaper returns a reaper of deliveries that ended long ago; retention zero is
+// Retention.
+func NewReaper(pool *postgres.Pool, retention time.Duration) *postgres.Reaper {
 	if retention == 0 {
 		retention = Retention
 	}
-	return &Reaper{pool: pool, retention: retention}
-}
-
-// RunOnce removes one batch.
-func (r *Reaper) RunOnce(ctx context.Context) (int, error) {
-	n, err := r.pool.DeliveryReap(ctx, db.DeliveryReapParams{Retention: r.retention, LimitRows: reapMax})
-	if err != nil {
-		return 0, fmt.Errorf("remove ended deliveries: %w", err)
-	}
-	return int(n), nil
+	return postgres.NewReaper("remove ended deliveries", retention, reapMax, func(ctx context.Context, retention time.Duration, batchMax int32) (int64, error) {
+		return pool.DeliveryReap(ctx, db.DeliveryReapParams{Retention: retention, LimitRows: batchMax})
+	})
 }

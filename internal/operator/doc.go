@@ -1,51 +1,59 @@
-// Package operator is the page for whoever is woken: what is stuck, for how long,
-// and who will fix it; what nobody can fix but a person, with the evidence; and
-// the few things that a person can have done about it.
+// Package operator is the page for the person on call: which requests and events are
+// stuck, since when, and whether the service resolves them or needs an operator; the
+// evidence for each; and the few actions an operator can take.
 //
-// It is served on the admin address and is part of the binary. It asks no other
-// host for anything, has no script and no build step, and is read on a phone.
+// It is served on the admin address and is part of the binary. It loads nothing from
+// other hosts, has no script and no build step, and works on a phone.
 //
-// # The answer first
+// # The summary comes first
 //
-// The page begins with one sentence: nothing needs you, or how many things do. It
-// says so only when every panel could be read. A panel that could not shows why,
-// and the sentence becomes "cannot tell": on a night when half of the tables hang,
-// silence must not look like health.
+// The page starts with one sentence: no action is needed, or how many items need an
+// operator. It says that no action is needed only if every panel could be read. A
+// panel that could not be read shows the error, and the sentence becomes "Status
+// unknown": a database that is half unavailable must not look healthy.
 //
-// # It does no harm
+// # The page does not add load
 //
-// It has a pool of its own of two connections with a short statement timeout, so
-// that opening it a hundred times takes two connections from nobody, and works
-// while the service's own pool is exhausted. Every query reads by an index and
-// stops at a limit. The invariants read whole tables, so they are asked when
-// somebody presses the button, one process one asking at a time.
+// It has its own pool of two connections with a short statement timeout. Opening it a
+// hundred times uses two connections, and it works while the pool of the service is
+// exhausted. Every query uses an index and has a limit. The invariants read whole
+// tables, so they run only on request, and one check at a time in each process.
 //
 // # An action is one row and one effect
 //
-// An action goes the way that everything goes: "try now" hurries a key along,
-// "refund" records a refund that the completer makes, "give back" has it refund
-// money at Stripe that no payment here has, "adopt" is the reconciler's adoption,
-// "unpark" is that of the outbox, the inbox or the notifier, and "mark failed" asks
-// Stripe first and then lets the own operation of the payment or refund end it. No
-// status is set here. The row in operator_actions says who, what, why and what
-// came of it; it and the effect are one commit, and the row's id is the form's. A
-// form sent twice, by a double click, by a retry after a lost answer, by two
-// processes at once, meets its row and has one effect.
+// An action uses the same code as the service itself: "retry now" makes a key due,
+// "refund" records a refund that the completer makes, "refund at Stripe" has the
+// completer refund a charge that matches no payment, "adopt" is what the reconciler
+// does, "unpark" releases a parked event of the outbox, the inbox or the notifier, and
+// "mark failed" reads the state at Stripe and then lets the operation of the payment
+// or refund end it. No action sets a status directly. The row in operator_actions
+// records who, what, why and the outcome; it is written in the same commit as the
+// effect, and its id is part of the form. A form that is submitted twice, by a double
+// click, by a retry after a lost response or to two processes at once, finds its row
+// and has one effect.
 //
-// # Who may
+// # Access
 //
-//	no ADMIN_TOKEN  everybody who reaches the address may read; nobody may act.
-//	                Only addresses are answered, no names: a page on the Internet
-//	                can make a name of its own lead here, and read.
-//	ADMIN_TOKEN     nothing is shown before the token was given. The session is
-//	                a signed cookie that dies with the token or after a shift, and
-//	                every form carries a token of its session.
+//	no ADMIN_TOKEN  anyone who reaches the address can read; actions are disabled.
+//	                Requests to a host name are rejected and only IP addresses and
+//	                localhost accepted, because any site on the Internet can point its
+//	                own host name here and then read the page (DNS rebinding).
+//	ADMIN_TOKEN     nothing is shown before sign-in with the token. The session is a
+//	                signed cookie, valid for 12 hours and until the token changes, and
+//	                every form carries a CSRF token of its session.
 //
-// The name in the audit trail is the one given at the login. The token is shared,
-// so the name is a statement, not a proof.
+// The name in the audit trail is the one entered at sign-in. The token is shared, so
+// the name is a statement and not a proof.
 //
 // # Not shown
 //
-// A caller's key is never written out, because callers put into it what they
-// like; its hash finds it in the logs. A person who has the key finds its story.
+// A caller's idempotency key is never shown, because callers may put personal data
+// into it. The page shows its hash, which is also in the logs. An operator who has the
+// key can search for it and gets its history.
+//
+// # Terms
+//
+// Parked means set aside for an operator (dead-lettered): no process retries it until
+// it is unparked or retried here. A discrepancy is an object that differs between
+// Stripe and this database and that the reconciler could not repair.
 package operator

@@ -23,7 +23,7 @@ func (d *desk) refunds() (minor []int64) {
 }
 
 func (d *desk) openFindings() int {
-	return d.Count("SELECT count(*) FROM reconciliation_findings WHERE resolved_at IS NULL")
+	return d.Count("SELECT count(*) FROM discrepancies WHERE resolved_at IS NULL")
 }
 
 // TestGiveBack is about money at Stripe that no payment here has and that cannot
@@ -42,16 +42,16 @@ func TestGiveBack(t *testing.T) {
 		require.Equal(t, 1, d.openFindings())
 		p := d.signedIn(t, "Ada")
 		events := d.Count("SELECT count(*) FROM outbox_events")
-		require.Contains(t, p.get("/operator/intents/"+twice).says(), "Money that no payment has. The order is paid a second time")
-		require.Contains(t, p.act("refund", d.Tenant.ID, twice, "").says(), "Done. Give back "+twice+": 10.00 USD of "+twice+" is given back as rfd_")
+		require.Contains(t, p.get("/operator/intents/"+twice).says(), "This charge matches no payment. The order is paid a second time")
+		require.Contains(t, p.act("refund", d.Tenant.ID, twice, "").says(), "Done. Refund at Stripe "+twice+": refund rfd_")
 		require.Empty(t, d.refunds(), "the completer makes it")
-		require.Contains(t, p.get("/operator/intents/"+twice).says(), "On its way back.")
+		require.Contains(t, p.get("/operator/intents/"+twice).says(), "Refund in progress.")
 
 		d.Sim.Inject(stripesim.Fault{Op: "refund.create", Kind: stripesim.Drop}) // made, and nobody is told
 		d.API.Complete()
 		require.Equal(t, []int64{1000}, d.refunds())
 		require.Len(t, d.Posts("refunds"), 1, "what was not answered was looked for, and found")
-		require.Equal(t, d.Tenant.ID+":"+payments.RefundGhost+" "+twice+":refund", d.Posts("refunds")[0].Key)
+		require.Equal(t, d.Tenant.ID+":"+payments.RefundOrphanedIntent+" "+twice+":refund", d.Posts("refunds")[0].Key)
 		require.Zero(t, d.openFindings(), "nothing is left to disagree about")
 		require.Equal(t, "paid", d.API.Get("/v1/orders/"+order).Get("status"))
 		require.Equal(t, events, d.Count("SELECT count(*) FROM outbox_events"), "the tenant's story is as it was")
@@ -59,11 +59,11 @@ func TestGiveBack(t *testing.T) {
 		require.Zero(t, d.openFindings())
 
 		page := p.get("/operator/intents/" + twice).says()
-		require.Contains(t, page, "All of it went back.")
+		require.Contains(t, page, "Fully refunded.")
 		require.Contains(t, page, "Given back once, re_")
-		rfd := d.Text("SELECT resource_id FROM idempotency_keys WHERE operation = 'refund_ghost'")
+		rfd := d.Text("SELECT resource_id FROM idempotency_keys WHERE operation = 'refund_orphan'")
 		require.Equal(t, "/operator/intents/"+twice, p.post("/operator/find", url.Values{"what": {rfd}, "csrf": {p.get("/operator").field("csrf")}}).path)
-		require.Contains(t, p.act("refund", d.Tenant.ID, twice, "").says(), "Refused. Give back "+twice+": all of it went back already.")
+		require.Contains(t, p.act("refund", d.Tenant.ID, twice, "").says(), "Refused. Refund at Stripe "+twice+": all of it went back already.")
 		require.Equal(t, "Ada refund "+twice+" done; Ada refund "+twice+" refused", d.AuditTrail())
 
 		for _, webhook := range mail.Take() {
@@ -101,27 +101,27 @@ func TestGiveBack(t *testing.T) {
 		p := d.signedIn(t, "Ada")
 		refused := func(tenant, intent, why string) {
 			t.Helper()
-			require.Contains(t, p.act("refund", tenant, intent, "").says(), "Refused. Give back "+intent+": "+why)
+			require.Contains(t, p.act("refund", tenant, intent, "").says(), "Refused. Refund at Stripe "+intent+": "+why)
 		}
 		orphan := d.UnmatchedIntent(d.API.Order())
 		refused(d.Tenant.ID, orphan, "it can be adopted")
 		payment := d.API.Pay("paid", d.API.Order(), "pm_card_visa")
 		refused(d.Tenant.ID, payment.Get("stripe", "payment_intent").(string), "it has a payment here, "+payment.ID()+": refund that.")
-		refused(d.NewTenant().ID, orphan, "its metadata names no such tenant of ours")
-		refused(d.Tenant.ID, "pi_none", "Stripe knows no pi_none")
+		refused(d.NewTenant().ID, orphan, "its metadata names no tenant of this database")
+		refused(d.Tenant.ID, "pi_none", "Stripe has no PaymentIntent pi_none")
 		unconfirmed := d.CallStripe(http.MethodPost, "/v1/payment_intents", url.Values{"amount": {"1000"}, "currency": {"usd"}, "payment_method_types[]": {"card"},
 			"metadata[tenant_id]": {d.Tenant.ID}, "metadata[order_id]": {"ord_x"}})
 		refused(d.Tenant.ID, unconfirmed, "Stripe has taken no money for it: it is requires_payment_method.")
 		second := d.UnmatchedIntent("ord_000000000000000000000gone")
 		form := p.form("refund", d.Tenant.ID, second, "")
 		form.Set("amount", "999")
-		require.Contains(t, p.post("/operator/act", form).says(), "it is given back whole, 10.00 USD, or not at all.")
+		require.Contains(t, p.post("/operator/act", form).says(), "only the whole amount can be refunded, 10.00 USD.")
 
 		lost, _ := d.ParkedPayment("unknown")
 		d.Sim.ClearFaults()
 		refused(d.Tenant.ID, d.Text("SELECT intent_id FROM payments WHERE id = $1", lost), "payment "+lost+" is what it was charged for: have that tried now.")
 		require.Empty(t, d.Posts("refunds"))
-		require.Zero(t, d.Count("SELECT count(*) FROM idempotency_keys WHERE operation = 'refund_ghost'"))
+		require.Zero(t, d.Count("SELECT count(*) FROM idempotency_keys WHERE operation = 'refund_orphan'"))
 	})
 
 	// Stripe refuses: the money stays a finding, and may be tried again under another key.
@@ -134,7 +134,7 @@ func TestGiveBack(t *testing.T) {
 		for try := 1; try <= 2; try++ {
 			require.Contains(t, p.act("refund", d.Tenant.ID, ghost, "").says(), "Done.")
 			d.API.Complete()
-			require.Equal(t, try, d.Count("SELECT count(*) FROM idempotency_keys WHERE operation = 'refund_ghost' AND finished_at IS NOT NULL"))
+			require.Equal(t, try, d.Count("SELECT count(*) FROM idempotency_keys WHERE operation = 'refund_orphan' AND finished_at IS NOT NULL"))
 		}
 		require.Contains(t, p.get("/operator/intents/"+ghost).says(), "Not given back (charge_disputed); the money is still at Stripe")
 		require.Equal(t, 1, d.openFindings())
@@ -185,8 +185,8 @@ func TestMarkRefundFailed(t *testing.T) {
 	require.Contains(t, p.get("/operator/objects/"+d.Tenant.ID+"/"+refund.ID()).body, "kind=mark_failed&amp;of=&amp;tenant="+d.Tenant.ID)
 	atStripe := d.Text("SELECT stripe_refund_id FROM refunds")
 	page := p.get("/operator/objects/" + d.Tenant.ID + "/" + refund.ID()).says()
-	require.Contains(t, page, "Charged once: 10.00 USD, of which 10.00 USD are on their way back.")
-	require.NotContains(t, page, "nobody knows yet", "Stripe has said that it was made")
+	require.Contains(t, page, "Charged once: 10.00 USD, refund of 10.00 USD pending.")
+	require.NotContains(t, page, "unknown whether", "Stripe has said that it was made")
 	refused("Stripe has " + atStripe + " and has not decided yet.")
 	d.Sim.Inject(stripesim.Fault{Op: "refund.list", Kind: stripesim.Refuse, Status: http.StatusBadGateway, Times: -1})
 	refused("Stripe did not say what became of it")

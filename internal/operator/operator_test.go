@@ -26,7 +26,7 @@ func TestDoor(t *testing.T) {
 		p := d.person(t)
 		a := p.get("/operator")
 		require.Equal(t, http.StatusOK, a.status)
-		require.Contains(t, a.says(), "One thing needs you. 1 request was given up")
+		require.Contains(t, a.says(), "1 problem needs you. 1 request is parked")
 		require.Contains(t, a.says(), "Read-only")
 		require.NotContains(t, a.body, "/operator/act?")
 		require.Equal(t, http.StatusOK, p.post("/operator/find", url.Values{"what": {payment}}).status)
@@ -65,7 +65,7 @@ func TestDoor(t *testing.T) {
 		for _, wrong := range []string{"", world.AdminToken[1:], world.AdminToken + "x", strings.ToUpper(world.AdminToken)} {
 			a := p.post("/operator/login", url.Values{"actor": {"eve"}, "token": {wrong}})
 			require.Equal(t, http.StatusUnauthorized, a.status)
-			require.Contains(t, a.says(), "not the token")
+			require.Contains(t, a.says(), "Wrong token")
 			require.Empty(t, a.header.Get("Set-Cookie"))
 		}
 		require.Equal(t, http.StatusUnauthorized, p.post("/operator/login", url.Values{"actor": {" \n "}, "token": {world.AdminToken}}).status, "the trail needs a name")
@@ -146,7 +146,7 @@ func TestForms(t *testing.T) {
 			form.Set("csrf", wrong)
 			a := p.post("/operator/act", form)
 			require.Equal(t, http.StatusForbidden, a.status)
-			require.Contains(t, a.says(), "not of your session")
+			require.Contains(t, a.says(), "belongs to another session")
 		}
 		require.Empty(t, d.AuditTrail())
 		require.Equal(t, 1, d.Count("SELECT count(*) FROM idempotency_keys WHERE parked_at IS NOT NULL"), "nothing was done")
@@ -221,7 +221,7 @@ func TestActions(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, n, "nobody works on what is parked")
 		a := p.act("try_now", d.Tenant.ID, payment, hash("raw-key"))
-		require.Contains(t, a.says(), "Done. Try now "+payment)
+		require.Contains(t, a.says(), "Done. Retry now "+payment)
 
 		d.Sim.ClearFaults()
 		n, err = d.API.Completer.RunOnce(context.Background())
@@ -232,7 +232,7 @@ func TestActions(t *testing.T) {
 		require.Contains(t, p.get("/operator/objects/"+d.Tenant.ID+"/"+payment).says(), "Charged once: 10.00 USD.")
 
 		again := p.act("try_now", d.Tenant.ID, payment, hash("raw-key"))
-		require.Contains(t, again.says(), "Refused. Try now "+payment+": it has ended: there is nothing to try.")
+		require.Contains(t, again.says(), "Refused. Retry now "+payment+": it has finished: there is nothing to retry.")
 		require.Equal(t, fmt.Sprintf("Ada try_now %s done; Ada try_now %s refused", payment, payment), d.AuditTrail())
 	})
 
@@ -242,8 +242,8 @@ func TestActions(t *testing.T) {
 		payment, _ := d.UnknownPayment("k")
 		d.Exec("UPDATE idempotency_keys SET leased_until = clock_timestamp() + interval '1 minute' WHERE key = 'k'")
 		p := d.signedIn(t, "Ada")
-		require.Contains(t, p.get("/operator").says(), "Its holder, right now.")
-		require.Contains(t, p.act("try_now", d.Tenant.ID, payment, hash("k")).says(), "Refused. Try now "+payment+": somebody is working on it right now")
+		require.Contains(t, p.get("/operator").says(), "In progress: a process is working on it.")
+		require.Contains(t, p.act("try_now", d.Tenant.ID, payment, hash("k")).says(), "Refused. Retry now "+payment+": a process is working on it right now")
 	})
 
 	t.Run("MarkFailedAsksStripe", func(t *testing.T) {
@@ -268,7 +268,7 @@ func TestActions(t *testing.T) {
 
 		d.CallStripe(http.MethodPost, "/v1/payment_intents/"+intent+"/cancel", nil)
 		a := p.act("mark_failed", d.Tenant.ID, payment, "")
-		require.Contains(t, a.says(), "Done. Mark failed "+payment+": Stripe says that "+intent+" is canceled")
+		require.Contains(t, a.says(), "Done. Mark failed "+payment+": at Stripe "+intent+" is canceled")
 		n, err := d.API.Completer.RunOnce(context.Background())
 		require.NoError(t, err)
 		require.Equal(t, 1, n)
@@ -306,7 +306,7 @@ func TestActions(t *testing.T) {
 		require.Equal(t, "succeeded", d.Text("SELECT status FROM refunds"))
 		require.Equal(t, "refunded", d.API.Get("/v1/orders/"+order).Get("status"))
 		require.Equal(t, "refund.created refund.succeeded", d.Text("SELECT string_agg(type, ' ' ORDER BY seq) FROM outbox_events WHERE type LIKE 'refund.%'"))
-		require.Contains(t, p.get("/operator/objects/"+d.Tenant.ID+"/"+order).says(), "Charged once, and all of it given back.")
+		require.Contains(t, p.get("/operator/objects/"+d.Tenant.ID+"/"+order).says(), "Charged once and fully refunded.")
 		require.Contains(t, p.act("refund", d.Tenant.ID, payment, "").says(), "Refused. Refund "+payment+": there is nothing to refund.")
 		require.Equal(t, "1 "+payment, d.Text("SELECT concat_ws(' ', count(*), min(payment_id)) FROM refunds"))
 		require.Equal(t, 1, d.Sim.ChargeCount(order))
@@ -319,16 +319,16 @@ func TestActions(t *testing.T) {
 		order := d.API.Order()
 		intent := d.UnmatchedIntent(order)
 		p := d.signedIn(t, "Ada")
-		require.Contains(t, p.post("/operator/find", url.Values{"what": {intent}, "csrf": {p.get("/operator").field("csrf")}}).says(), "Money without a row.")
+		require.Contains(t, p.post("/operator/find", url.Values{"what": {intent}, "csrf": {p.get("/operator").field("csrf")}}).says(), "Charged at Stripe, missing in this database.")
 		require.Contains(t, p.act("adopt", d.Tenant.ID, intent, "").says(), "Done. Adopt "+intent+": adopted as pay_")
 		require.Equal(t, "paid", d.API.Get("/v1/orders/"+order).Get("status"))
-		require.Contains(t, p.act("adopt", d.Tenant.ID, intent, "").says(), "Refused. Adopt "+intent+": it cannot be proved for what the money was: Stripe and our rows agree.")
+		require.Contains(t, p.act("adopt", d.Tenant.ID, intent, "").says(), "Refused. Adopt "+intent+": it cannot be matched to an order: Stripe and our rows agree.")
 
 		twice := d.UnmatchedIntent(order)
 		d.Reconcile()
-		require.Contains(t, p.get("/operator").says(), "One thing needs you. 1 object on which Stripe and our rows disagree")
-		require.Contains(t, p.act("adopt", d.Tenant.ID, twice, "").says(), "Refused. Adopt "+twice+": it cannot be proved for what the money was: the order is paid a second time")
-		require.Contains(t, p.get("/operator/objects/"+d.Tenant.ID+"/"+order).says(), "Charged once here, and Stripe has 10.00 USD more. A person must look")
+		require.Contains(t, p.get("/operator").says(), "1 problem needs you. 1 object differs between Stripe and this database")
+		require.Contains(t, p.act("adopt", d.Tenant.ID, twice, "").says(), "Refused. Adopt "+twice+": it cannot be matched to an order: the order is paid a second time")
+		require.Contains(t, p.get("/operator/objects/"+d.Tenant.ID+"/"+order).says(), "Charged once in this database; Stripe has 10.00 USD more. Needs you:")
 		require.Equal(t, 1, d.Count("SELECT count(*) FROM payments"))
 	})
 
@@ -338,14 +338,14 @@ func TestActions(t *testing.T) {
 		order := d.API.Order()
 		d.Park(order)
 		p := d.signedIn(t, "Ada")
-		require.Contains(t, p.get("/operator").says(), "3 things need you. 1 event is refused by the broker 1 received event was given up 1 tenant has missed events")
-		require.Contains(t, p.act("unpark", d.Tenant.ID, order, "outbox").says(), "Done. Unpark "+order+": the events of "+order+" go out again.")
-		require.Contains(t, p.act("unpark", d.Tenant.ID, "evt_parked", "inbox:stripe").says(), "Done. Unpark stripe evt_parked: it is tried again.")
-		require.Contains(t, p.act("unpark", d.Tenant.ID, d.Tenant.ID, "deliveries").says(), "Done. Send again "+d.Tenant.ID+": 1 delivery is sent again.")
+		require.Contains(t, p.get("/operator").says(), "3 problems need you. 1 event to publish is parked 1 received event is parked 1 tenant has missed webhooks")
+		require.Contains(t, p.act("unpark", d.Tenant.ID, order, "outbox").says(), "Done. Unpark "+order+": the events of "+order+" will be published.")
+		require.Contains(t, p.act("unpark", d.Tenant.ID, "evt_parked", "inbox:stripe").says(), "Done. Unpark stripe evt_parked: it will be applied again.")
+		require.Contains(t, p.act("unpark", d.Tenant.ID, d.Tenant.ID, "deliveries").says(), "Done. Resend "+d.Tenant.ID+": 1 delivery will be sent again.")
 		require.Zero(t, d.Count(`SELECT (SELECT count(*) FROM outbox_events WHERE parked_at IS NOT NULL) + (SELECT count(*) FROM inbox_events WHERE status = 'parked')
 			+ (SELECT count(*) FROM webhook_deliveries WHERE status = 'failed')`))
-		require.Contains(t, p.get("/operator").says(), "Nothing needs you yet. Late, and being worked on: 1 received event is not applied yet")
-		require.Contains(t, p.act("unpark", d.Tenant.ID, order, "outbox").says(), "Refused. Unpark "+order+": it is not parked: somebody was faster.")
+		require.Contains(t, p.get("/operator").says(), "No action needed yet. Late, and retried automatically: 1 received event is not yet applied")
+		require.Contains(t, p.act("unpark", d.Tenant.ID, order, "outbox").says(), "Refused. Unpark "+order+": it is not parked, or no longer.")
 		require.Equal(t, http.StatusNotFound, p.get("/operator/act?kind=unpark&of=everything").status)
 		require.Equal(t, http.StatusNotFound, p.get("/operator/act?kind=pay").status)
 	})
@@ -365,7 +365,7 @@ func TestTrail(t *testing.T) {
 		for _, form := range []url.Values{tryNow, refund} {
 			a := p.post("/operator/act", form)
 			require.Equal(t, http.StatusServiceUnavailable, a.status, a.says())
-			require.Contains(t, a.says(), "Send this form again")
+			require.Contains(t, a.says(), "Submit this form again")
 			require.Equal(t, form.Get("action"), a.field("action"))
 		}
 		require.Empty(t, d.AuditTrail())
@@ -390,7 +390,7 @@ func TestTrail(t *testing.T) {
 			require.ErrorContains(t, err, "what a person did")
 		}
 		a := p.get("/operator/actions")
-		require.Contains(t, a.says(), "Try now "+payment+" done")
+		require.Contains(t, a.says(), "Retry now "+payment+" done")
 		require.Contains(t, a.says(), "Ada Lovelace,")
 		require.Contains(t, a.says(), "“the customer called”")
 	})
@@ -410,23 +410,23 @@ func TestPage(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, "")
 		p := d.person(t)
-		require.Contains(t, p.get("/operator").says(), "Nothing needs you.")
+		require.Contains(t, p.get("/operator").says(), "No action needed.")
 		payment, order := d.UnknownPayment("raw-key-of-a-customer")
 		a := p.get("/operator")
-		require.Contains(t, a.says(), "A payment of 10.00 USD unknown")
-		require.Regexp(t, `Who mends it: The completer, (now|at \d\d:\d\d:\d\d, in)`, a.says())
-		require.Contains(t, a.says(), "nobody knows yet whether the money has moved")
+		require.Contains(t, a.says(), "Payment of 10.00 USD outcome unknown")
+		require.Regexp(t, `Automatic: (due now; a completer|a completer retries at \d\d:\d\d:\d\d, in)`, a.says())
+		require.Contains(t, a.says(), "Money unknown whether it has moved")
 		require.Contains(t, a.says(), "Last error unknown: no answer, Post ")
-		require.Contains(t, a.says(), "Nothing needs you.", "the completer is at it")
+		require.Contains(t, a.says(), "No action needed.", "the completer is at it")
 
 		object := p.get("/operator/objects/" + d.Tenant.ID + "/" + order).says()
-		require.Contains(t, object, "Not known yet. At most once.")
+		require.Contains(t, object, "Outcome not yet known. Charged at most once.")
 		require.Contains(t, object, "confirm unknown")
 		require.Contains(t, object, d.Text("SELECT intent_id FROM payments WHERE id = $1", payment))
 
-		d.Exec("UPDATE idempotency_keys SET resume_at = clock_timestamp() - interval '2 minutes', leased_until = '-infinity' WHERE finished_at IS NULL")
-		require.Contains(t, p.get("/operator").says(), "Who mends it: Nobody has. It was due at")
-		require.Contains(t, p.get("/operator").says(), "One thing needs you. 1 request is due and nobody takes it up")
+		d.Exec("UPDATE idempotency_keys SET next_attempt_at = clock_timestamp() - interval '2 minutes', leased_until = '-infinity' WHERE finished_at IS NULL")
+		require.Contains(t, p.get("/operator").says(), "Needs you: due at")
+		require.Contains(t, p.get("/operator").says(), "1 problem needs you. 1 request is due and not claimed by any process")
 
 		for _, path := range []string{"/operator", "/operator/objects/" + d.Tenant.ID + "/" + order, "/operator/objects/" + d.Tenant.ID + "/" + payment} {
 			require.NotContains(t, p.get(path).body, "raw-key-of-a-customer", path)
@@ -445,8 +445,8 @@ func TestPage(t *testing.T) {
 		checkout := d.API.Post("/v1/checkouts", "checkout-key", `{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":500}],"payment_method":"pm_card_visa"}`).ID()
 		intent, charge := d.Text("SELECT intent_id FROM payments WHERE id = $1", payment), d.Text("SELECT charge_id FROM payments WHERE id = $1", payment)
 		for what, says := range map[string]string{
-			order: "Charged once: 10.00 USD, of which 1.00 USD were given back.", payment: "Charged once: 10.00 USD", refund: "Charged once: 10.00 USD", checkout: "Charged once: 5.00 USD.",
-			intent: "Charged once: 10.00 USD", charge: "Charged once: 10.00 USD", "raw-key": "A payment: finished. Charged once, " + charge, "refund-key": "A refund: finished. Refunded once",
+			order: "Charged once: 10.00 USD, of which 1.00 USD refunded.", payment: "Charged once: 10.00 USD", refund: "Charged once: 10.00 USD", checkout: "Charged once: 5.00 USD.",
+			intent: "Charged once: 10.00 USD", charge: "Charged once: 10.00 USD", "raw-key": "Payment: finished. Charged once, " + charge, "refund-key": "Refund: finished. Refunded once",
 		} {
 			a := p.post("/operator/find", url.Values{"what": {" " + what + " "}})
 			require.Equal(t, http.StatusOK, a.status, what)
@@ -474,9 +474,9 @@ func TestPage(t *testing.T) {
 		a := d.person(t).get("/operator")
 		require.Less(t, time.Since(began), 10*time.Second)
 		require.Equal(t, http.StatusOK, a.status)
-		require.Contains(t, a.says(), "Cannot tell. Could not be read: events out .")
-		require.Contains(t, a.says(), "Drift 0", "the others are there")
-		require.Contains(t, a.says(), "No checkout is under way.")
+		require.Contains(t, a.says(), "Status unknown. Could not be read: events to publish .")
+		require.Contains(t, a.says(), "No differences between Stripe and this database", "the others are there")
+		require.Contains(t, a.says(), "No unfinished checkouts.")
 	})
 
 	t.Run("OpensWithoutADatabase", func(t *testing.T) {
@@ -485,9 +485,9 @@ func TestPage(t *testing.T) {
 		p := &person{t: t, url: d.ServePage(t, "postgres://payonce@127.0.0.1:1/none", ""), client: http.DefaultClient}
 		a := p.get("/operator")
 		require.Equal(t, http.StatusOK, a.status)
-		require.Contains(t, a.says(), "Cannot tell.")
-		require.Contains(t, a.says(), "The database cannot be asked")
-		require.NotContains(t, a.says(), "Nothing needs you")
+		require.Contains(t, a.says(), "Status unknown.")
+		require.Contains(t, a.says(), "Cannot connect to the database")
+		require.NotContains(t, a.says(), "No action needed")
 		require.Equal(t, http.StatusServiceUnavailable, p.get("/operator/actions").status)
 	})
 
@@ -520,10 +520,10 @@ func TestPage(t *testing.T) {
 		ask := func() string {
 			return p.post("/operator/invariants", url.Values{"csrf": {p.get("/operator").field("csrf")}}).says()
 		}
-		require.Regexp(t, `All \d\d hold\.`, ask())
+		require.Regexp(t, `All \d\d invariants hold\.`, ask())
 		d.Exec("UPDATE orders SET amount_refunded_minor = 1 WHERE id = $1", order)
-		require.Contains(t, ask(), "1 invariant is broken.")
+		require.Contains(t, ask(), "1 invariant is violated.")
 		d.LockTable("ledger_entries")
-		require.Contains(t, ask(), "not answered I8a the ledger sums to zero")
+		require.Contains(t, ask(), "not checked I8a the ledger sums to zero")
 	})
 }

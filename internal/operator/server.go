@@ -16,30 +16,35 @@ import (
 	"sync"
 	"time"
 
+	"example.com/payonce/internal/checkout"
+	"example.com/payonce/internal/keyhistory"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
 )
 
 const (
-	// Connections is how many the page takes at most, whoever opens it.
+	// Connections is the size of the page's pool, however many people have it open.
 	Connections = 2
-	// Statement is how long one of its statements may take: a panel that needs
-	// longer says so.
+	// Statement is the timeout of each statement. A panel that takes longer shows that
+	// it timed out.
 	Statement = 2 * time.Second
 
 	pageWithin       = 10 * time.Second // all panels of a page, on two connections
-	stripeWithin     = 10 * time.Second // one look at Stripe
+	stripeWithin     = 10 * time.Second // one read from Stripe
 	invariantWithin  = 5 * time.Second  // each
 	invariantsWithin = time.Minute      // all
-	formMax          = 16 << 10
+	formMax          = 16 << 10         // bytes; no form of the page is larger
 )
 
-const _ = uint(pageWithin - 4*Statement) // some slow panels must not cost the others their turn
+// Does not compile if a few slow panels could use up the time of all others.
+const _ = uint(pageWithin - 4*Statement)
 
-// The pages are plain HTML, so the policy allows a style sheet, an icon and forms
-// that come back here, and nothing else. The referrer stays within: without any, a
-// browser hides where a form came from, from us too.
-const policy = "default-src 'none'; style-src 'self'; img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+// The pages are plain HTML, so the policy allows a style sheet, an icon and forms that
+// post back here, and nothing else. The referrer is sent to this origin only: with
+// no-referrer a browser sends "Origin: null" with forms, and the cross-origin check
+// could not recognize its own.
+const policy = "default-src 'none'; style-src 'self'; img-src 'self' data:; form-action 'self'; " +
+	"base-uri 'none'; frame-ancestors 'none'"
 
 //go:embed assets/operator.css
 var styles []byte
@@ -49,30 +54,34 @@ var pageFiles embed.FS
 
 // Options of New. All are required but Token and Log.
 type Options struct {
-	Pool      *postgres.Pool // of the page's own, see Connections and Statement
+	Pool      *postgres.Pool // used by the page only, see Connections and Statement
 	Payments  *payments.Service
-	Token     string        // lets people in, and lets them act; empty: the page is read-only
-	Retention time.Duration // how long answers are kept, for the story of a key
+	Checkouts *checkout.Service // part: checkouts
+	History   *keyhistory.Reader
+	Token     string // required to sign in and to act; empty: the page is read-only
 	Log       *slog.Logger
 }
 
-// Server is the operator's page.
+// Server serves the operator's page.
 type Server struct {
 	o          Options
-	keys       keys
-	styles     string // path with the content's hash, so that a browser may keep it
+	keys       sessionKeys
+	styles     string // path that contains the content's hash, so that browsers may cache it
 	handler    http.Handler
-	invariants sync.Mutex // one asking at a time
+	invariants sync.Mutex // one check at a time, because a check reads whole tables
 	now        func() time.Time
 }
 
-// New returns the page. It starts nothing.
+// New returns the page. It starts no goroutine.
 func New(o Options) *Server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	sum := sha256.Sum256(styles)
-	s := &Server{o: o, keys: newKeys(o.Token), styles: "/operator/assets/" + hex.EncodeToString(sum[:8]) + ".css", now: time.Now}
+	s := &Server{
+		o: o, keys: newSessionKeys(o.Token), now: time.Now,
+		styles: "/operator/assets/" + hex.EncodeToString(sum[:8]) + ".css",
+	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+s.styles, s.serveStyles)
 	mux.HandleFunc("GET /operator/login", s.loginForm)
@@ -83,16 +92,16 @@ func New(o Options) *Server {
 	mux.HandleFunc("POST /operator/find", s.reading(s.find))
 	mux.HandleFunc("GET /operator/objects/{tenant}/{id}", s.reading(s.object))
 	mux.HandleFunc("GET /operator/intents/{id}", s.reading(s.intent))
-	mux.HandleFunc("POST /operator/invariants", s.reading(s.askInvariants))
+	mux.HandleFunc("POST /operator/invariants", s.reading(s.checkInvariants))
 	mux.HandleFunc("GET /operator/actions", s.reading(s.actions))
 	mux.HandleFunc("GET /operator/actions/{id}", s.reading(s.action))
 	mux.HandleFunc("GET /operator/act", s.acting(s.confirm))
 	mux.HandleFunc("POST /operator/act", s.acting(s.act))
-	// First of all guards: what another site's page had a browser send is refused,
-	// whoever is signed in.
+	// Before every other check: a request that another site's page makes a browser send
+	// is rejected even if the browser has a valid session.
 	sameOrigin := http.NewCrossOriginProtection()
 	sameOrigin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.sorry(w, r, http.StatusForbidden, "This form is of another site.", "Nothing was done.")
+		s.renderError(w, r, http.StatusForbidden, "This form came from another site.", "No action was taken.")
 	}))
 	s.handler = s.guarded(sameOrigin.Handler(mux))
 	return s
@@ -101,6 +110,8 @@ func New(o Options) *Server {
 // ServeHTTP serves everything below /operator.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
+// guarded applies what holds for every response: security headers, the size limit, the
+// host check and the recovery from panics.
 func (s *Server) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -113,22 +124,25 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 		r.Body = http.MaxBytesReader(w, r.Body, formMax)
 		defer func() {
 			if bug := recover(); bug != nil {
-				s.o.Log.Error("bug: the operator's page panicked", "panic", fmt.Sprint(bug), "stack", string(debug.Stack()))
-				s.sorry(w, r, http.StatusInternalServerError, "This page has a bug.", "The log has its stack. Nothing was done that the audit trail does not show.")
+				s.o.Log.Error("bug: the operator's page panicked",
+					"panic", fmt.Sprint(bug), "stack", string(debug.Stack()))
+				s.renderError(w, r, http.StatusInternalServerError, "Internal error.",
+					"The log has the stack trace. Only the actions in the audit trail were carried out.")
 			}
 		}()
-		if !s.keys.configured() && !byAddress(r.Host) {
-			s.sorry(w, r, http.StatusForbidden, "Not by this name.",
-				"Without ADMIN_TOKEN this page answers to an address only, such as 127.0.0.1, because a site on the Internet can have its own name lead here. Use the address, or set ADMIN_TOKEN.")
+		if !s.keys.configured() && !isAddress(r.Host) {
+			s.renderError(w, r, http.StatusForbidden, "Host name not accepted.",
+				"Without ADMIN_TOKEN this page can be opened by IP address only, such as 127.0.0.1, because "+
+					"another site could point its own host name here. Use the address, or set ADMIN_TOKEN.")
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// byAddress reports whether a request names its host as an address, or as this
-// machine, which no other can claim to be.
-func byAddress(host string) bool {
+// isAddress reports whether the host is an IP address or localhost. Another site cannot
+// have a browser send either of them as its own name.
+func isAddress(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
@@ -136,16 +150,15 @@ func byAddress(host string) bool {
 	return err == nil || host == "localhost"
 }
 
-type sessionKey struct{}
+type sessionContextKey struct{}
 
-// sessionOf is whoever is signed in.
+// sessionOf returns the session of a signed-in request.
 func sessionOf(r *http.Request) (session, bool) {
-	s, ok := r.Context().Value(sessionKey{}).(session)
+	s, ok := r.Context().Value(sessionContextKey{}).(session)
 	return s, ok
 }
 
-// reading is for what changes nothing: open to all without a token, and to those
-// who gave it with one.
+// reading is for pages that change nothing. Without a token anyone may read them.
 func (s *Server) reading(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !s.keys.configured() {
@@ -156,76 +169,42 @@ func (s *Server) reading(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// acting is for what changes something, or leads there.
+// acting is for actions and their forms. Without a token there are none, because there
+// would be no name for the audit trail.
 func (s *Server) acting(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !s.keys.configured() {
-			s.sorry(w, r, http.StatusForbidden, "Actions are switched off.", "Set ADMIN_TOKEN and restart a process to act from here. docs/operations.md has the statement for each action.")
+			s.renderError(w, r, http.StatusForbidden, "Actions are disabled.",
+				"Set ADMIN_TOKEN and restart the process to use them. docs/operations.md has an SQL statement for each.")
 			return
 		}
 		s.signedIn(w, r, next)
 	}
 }
 
+// signedIn requires a session, and for a form the CSRF token of that session.
 func (s *Server) signedIn(w http.ResponseWriter, r *http.Request, next http.HandlerFunc) {
-	var who session
+	var current session
 	c, err := r.Cookie(cookieName)
 	ok := err == nil
 	if ok {
-		who, ok = s.keys.open(c.Value, s.now())
+		current, ok = s.keys.open(c.Value, s.now())
 	}
 	switch {
 	case !ok && r.Method == http.MethodGet:
-		http.Redirect(w, r, "/operator/login?next="+queryEscape(r.URL.RequestURI()), http.StatusSeeOther) //nolint:gosec // the path is ours; what it asks for is checked when it is used (nextOf)
+		//nolint:gosec // the path is ours, and nextOf checks the parameter before it is used
+		http.Redirect(w, r, "/operator/login?next="+queryEscape(r.URL.RequestURI()), http.StatusSeeOther)
 		return
 	case !ok:
-		s.sorry(w, r, http.StatusUnauthorized, "You are not signed in.", "Nothing was done. Sign in, and send the form again.")
+		s.renderError(w, r, http.StatusUnauthorized, "You are not signed in.",
+			"No action was taken. Sign in and submit the form again.")
 		return
-	case r.Method == http.MethodPost && !s.keys.csrfValid(who, r.PostFormValue("csrf")):
-		s.sorry(w, r, http.StatusForbidden, "This form is not of your session.", "Nothing was done. Go back, load the page again, and send the form it shows then.")
-		return
-	}
-	next(w, r.WithContext(context.WithValue(r.Context(), sessionKey{}, who)))
-}
-
-func (s *Server) loginForm(w http.ResponseWriter, r *http.Request) {
-	if !s.keys.configured() {
-		http.Redirect(w, r, "/operator", http.StatusSeeOther)
+	case r.Method == http.MethodPost && !s.keys.csrfValid(current, r.PostFormValue("csrf")):
+		s.renderError(w, r, http.StatusForbidden, "This form belongs to another session.",
+			"No action was taken. Go back, reload the page and submit the form again.")
 		return
 	}
-	s.render(w, r, http.StatusOK, "login", "Sign in", loginPage{Next: nextOf(r.FormValue("next"))})
-}
-
-type loginPage struct{ Next, Actor, Wrong string }
-
-func (s *Server) login(w http.ResponseWriter, r *http.Request) {
-	page := loginPage{Next: nextOf(r.PostFormValue("next")), Actor: actorOf(r.PostFormValue("actor"))}
-	switch {
-	case !s.keys.admits(r.PostFormValue("token")):
-		s.o.Log.Warn("operator: a login with a wrong token", "remote", r.RemoteAddr)
-		page.Wrong = "That is not the token in ADMIN_TOKEN."
-	case page.Actor == "":
-		page.Wrong = fmt.Sprintf("The audit trail needs your name, of at most %d characters.", actorMax)
-	default:
-		s.o.Log.Info("operator: signed in", "actor", page.Actor, "remote", r.RemoteAddr)
-		http.SetCookie(w, cookie(s.keys.seal(newSession(page.Actor, s.now()))))
-		http.Redirect(w, r, page.Next, http.StatusSeeOther)
-		return
-	}
-	s.render(w, r, http.StatusUnauthorized, "login", "Sign in", page)
-}
-
-func (s *Server) logout(w http.ResponseWriter, r *http.Request) {
-	http.SetCookie(w, cookie(""))
-	http.Redirect(w, r, "/operator/login", http.StatusSeeOther)
-}
-
-// nextOf is where to go after the login: to a page of ours.
-func nextOf(path string) string {
-	if path == "/operator" || strings.HasPrefix(path, "/operator/") && !strings.ContainsAny(path, "\\\r\n") {
-		return path
-	}
-	return "/operator"
+	next(w, r.WithContext(context.WithValue(r.Context(), sessionContextKey{}, current)))
 }
 
 func (s *Server) serveStyles(w http.ResponseWriter, _ *http.Request) {
@@ -234,27 +213,28 @@ func (s *Server) serveStyles(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(styles)
 }
 
-// sorry is a page that says what did not happen.
-func (s *Server) sorry(w http.ResponseWriter, r *http.Request, status int, what, why string) {
-	s.render(w, r, status, "sorry", what, struct{ What, Why string }{what, why})
+// renderError is a page that says what happened and what to do.
+func (s *Server) renderError(w http.ResponseWriter, r *http.Request, status int, title, detail string) {
+	s.render(w, r, status, "error", title, struct{ Title, Detail string }{title, detail})
 }
 
-// troubled is for what could not be read: the database's trouble, not the asker's.
-func (s *Server) troubled(w http.ResponseWriter, r *http.Request, err error) {
+// renderReadError is for a read that failed: the object does not exist, or the database
+// cannot be read.
+func (s *Server) renderReadError(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, postgres.ErrNoRows) || errors.Is(err, payments.ErrNotFound) {
-		s.sorry(w, r, http.StatusNotFound, "There is no such thing here.", "Look at the id, or search for another.")
+		s.renderError(w, r, http.StatusNotFound, "Not found.", "Check the id, or search for another one.")
 		return
 	}
-	s.sorry(w, r, http.StatusServiceUnavailable, "It could not be read.", inWords(err))
+	s.renderError(w, r, http.StatusServiceUnavailable, "The database could not be read.", errorText(err))
 }
 
-// inWords is an error in words for the page.
-func inWords(err error) string {
+// errorText is a database error as the page shows it.
+func errorText(err error) string {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), strings.Contains(err.Error(), "statement timeout"):
-		return fmt.Sprintf("The database did not answer in time (%s a statement): %s", Statement, postgres.ErrorText(err))
+		return fmt.Sprintf("The query timed out (limit %s per statement): %s", Statement, postgres.ErrorText(err))
 	case postgres.Unavailable(err):
-		return "The database cannot be asked: " + postgres.ErrorText(err)
+		return "Cannot connect to the database: " + postgres.ErrorText(err)
 	}
 	return postgres.ErrorText(err)
 }

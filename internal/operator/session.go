@@ -14,20 +14,20 @@ import (
 
 const (
 	cookieName   = "payonce_operator"
-	sessionLasts = 12 * time.Hour // a shift
-	actorMax     = 80             // characters; the table says so too
+	sessionLasts = 12 * time.Hour // a working shift
+	actorMax     = 80             // characters; a constraint of operator_actions has the same limit
 )
 
-// keys are made of the token, so that whoever changes the token ends every
-// session, in every process, without any of them keeping a list.
-type keys struct{ token, session, csrf []byte }
+// sessionKeys are derived from the token, so that changing the token ends every
+// session in every process without a list of sessions.
+type sessionKeys struct{ token, session, csrf []byte }
 
-func newKeys(token string) keys {
+func newSessionKeys(token string) sessionKeys {
 	if token == "" {
-		return keys{}
+		return sessionKeys{}
 	}
-	derive := func(what string) []byte { return sign([]byte(token), "payonce operator "+what) }
-	return keys{token: derive("token"), session: derive("session"), csrf: derive("csrf")}
+	derive := func(use string) []byte { return sign([]byte(token), "payonce operator "+use) }
+	return sessionKeys{token: derive("token"), session: derive("session"), csrf: derive("csrf")}
 }
 
 func sign(key []byte, text string) []byte {
@@ -36,15 +36,16 @@ func sign(key []byte, text string) []byte {
 	return mac.Sum(nil)
 }
 
-// configured: there is a token, so somebody may act.
-func (k keys) configured() bool { return k.token != nil }
+// configured reports whether there is a token. Without one, actions are disabled.
+func (k sessionKeys) configured() bool { return k.token != nil }
 
-// admits compares without telling by its time how much of a guess was right.
-func (k keys) admits(token string) bool {
+// admits compares in constant time, so that the response time does not reveal how much
+// of a guess was right.
+func (k sessionKeys) admits(token string) bool {
 	return k.configured() && hmac.Equal(sign([]byte(token), "payonce operator token"), k.token)
 }
 
-// session is somebody who gave the token.
+// session is what the cookie of a signed-in operator holds.
 type session struct {
 	Actor string `json:"actor"`
 	Until int64  `json:"until"` // Unix seconds
@@ -55,16 +56,17 @@ func newSession(actor string, now time.Time) session {
 	return session{Actor: actor, Until: now.Add(sessionLasts).Unix(), Nonce: rand.Text()}
 }
 
-// seal is the session as its cookie holds it.
-func (k keys) seal(s session) string {
+// seal returns the value of the session's cookie: its JSON and a signature. It is not
+// encrypted, because it holds nothing secret.
+func (k sessionKeys) seal(s session) string {
 	plain, _ := json.Marshal(s)
 	text := base64.RawURLEncoding.EncodeToString(plain)
 	return text + "." + base64.RawURLEncoding.EncodeToString(sign(k.session, text))
 }
 
-// open returns the session of a cookie that this token has signed and whose time
-// is not over.
-func (k keys) open(value string, now time.Time) (s session, ok bool) {
+// open returns the session of a cookie that was signed with this token and has not
+// expired.
+func (k sessionKeys) open(value string, now time.Time) (s session, ok bool) {
 	text, mac, _ := strings.Cut(value, ".")
 	given, err := base64.RawURLEncoding.DecodeString(mac)
 	if err != nil || !k.configured() || !hmac.Equal(given, sign(k.session, text)) {
@@ -77,20 +79,21 @@ func (k keys) open(value string, now time.Time) (s session, ok bool) {
 	return s, true
 }
 
-// csrf is what every form of a session carries. Another site can send a form with
-// our cookie, if a browser lets it; it cannot read this.
-func (k keys) csrfToken(s session) string {
+// csrfToken is in every form of a session. Another site may make a browser submit a
+// form with our cookie, but it cannot read this value.
+func (k sessionKeys) csrfToken(s session) string {
 	return base64.RawURLEncoding.EncodeToString(sign(k.csrf, s.Nonce))
 }
 
-func (k keys) csrfValid(s session, given string) bool {
+func (k sessionKeys) csrfValid(s session, given string) bool {
 	return hmac.Equal([]byte(k.csrfToken(s)), []byte(given))
 }
 
-// cookie for the session; without one, the cookie that ends it.
+// cookie returns the session's cookie; with an empty value, one that deletes it.
 func cookie(value string) *http.Cookie {
-	c := &http.Cookie{ //nolint:gosec // not Secure: the address is loopback, or behind a tunnel, and speaks HTTP
-		Name: cookieName, Value: value, Path: "/operator", HttpOnly: true, SameSite: http.SameSiteStrictMode, MaxAge: int(sessionLasts.Seconds()),
+	c := &http.Cookie{ //nolint:gosec // not Secure: the admin address serves HTTP, on loopback or through a tunnel
+		Name: cookieName, Value: value, Path: "/operator", HttpOnly: true,
+		SameSite: http.SameSiteStrictMode, MaxAge: int(sessionLasts.Seconds()),
 	}
 	if value == "" {
 		c.MaxAge = -1
@@ -98,7 +101,8 @@ func cookie(value string) *http.Cookie {
 	return c
 }
 
-// actorOf is a name fit for the audit trail; empty if it is none.
+// actorOf returns the name for the audit trail, without control characters, which could
+// make one line look like two; empty if it is not usable.
 func actorOf(name string) string {
 	name = strings.Join(strings.Fields(strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

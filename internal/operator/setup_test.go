@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/idempotency"
-	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/ids"
 	"example.com/payonce/testkit/world"
 )
 
@@ -119,9 +119,9 @@ func (p *person) form(kind, tenant, id, of string) url.Values {
 	require.Equal(p.t, http.StatusOK, a.status, a.body)
 	form := url.Values{"reason": {"the customer called"}, "csrf": {a.field("csrf")}, "action": {a.field("action")}, "kind": {kind}, "tenant": {tenant}, "id": {id}, "of": {of}}
 	if a.field("action") == "" { // It cannot be done, and the page says why. Somebody may send it all the same.
-		require.Contains(p.t, a.says(), "It cannot be done.")
+		require.Contains(p.t, a.says(), "Not possible.")
 		form.Set("csrf", p.get("/operator").field("csrf"))
-		form.Set("action", payments.NewActionID())
+		form.Set("action", ids.New(ids.Action))
 	}
 	return form
 }

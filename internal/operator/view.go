@@ -14,29 +14,32 @@ import (
 	"unicode/utf8"
 
 	"example.com/payonce/db"
-	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/checkout"
 	"example.com/payonce/internal/payments"
 )
 
-// frame is what every page has around its own.
+// frame is the data of the layout, and within it the page's own.
 type frame struct {
 	Title   string
 	Styles  string
-	Actor   string // who is signed in; empty: nobody
+	Actor   string // of the session; empty if not signed in
 	CSRF    string
 	MayAct  bool
-	Locked  bool      // a token is configured
-	At      time.Time // when the page was made
+	Locked  bool      // ADMIN_TOKEN is set
+	At      time.Time // when the page was rendered
 	Page    any
 	Current string
 }
 
 func (s *Server) render(w http.ResponseWriter, r *http.Request, status int, name, title string, page any) {
-	f := frame{Title: title, Styles: s.styles, At: s.now().UTC(), Page: page, Locked: s.keys.configured(), Current: name}
-	if who, ok := sessionOf(r); ok {
-		f.Actor, f.CSRF, f.MayAct = who.Actor, s.keys.csrfToken(who), true
+	f := frame{
+		Title: title, Styles: s.styles, At: s.now().UTC(), Page: page,
+		Locked: s.keys.configured(), Current: name,
 	}
-	var b bytes.Buffer
+	if current, ok := sessionOf(r); ok {
+		f.Actor, f.CSRF, f.MayAct = current.Actor, s.keys.csrfToken(current), true
+	}
+	var b bytes.Buffer // so that a template that fails halfway sends no half page with status 200
 	if err := pages[name].ExecuteTemplate(&b, "layout.html", f); err != nil {
 		panic(fmt.Sprintf("bug: page %s: %v", name, err))
 	}
@@ -56,50 +59,49 @@ func parsePages() map[string]*template.Template {
 	for _, file := range files {
 		name := strings.TrimSuffix(path.Base(file), ".html")
 		if name != "layout" && name != "parts" {
-			list[name] = template.Must(template.New("layout.html").Funcs(functions).ParseFS(pageFiles, "pages/layout.html", "pages/parts.html", file))
+			list[name] = template.Must(template.New("layout.html").Funcs(functions).
+				ParseFS(pageFiles, "pages/layout.html", "pages/parts.html", file))
 		}
 	}
 	return list
 }
 
 var functions = template.FuncMap{
-	"amount":   payments.Amount,
-	"clock":    clock,
-	"date":     func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") + " UTC" },
-	"span":     span,
-	"seconds":  func(n float64) string { return span(time.Duration(n * float64(time.Second))) },
-	"since":    func(now, t time.Time) string { return span(now.Sub(t)) },
-	"text":     text,
-	"plural":   plural,
-	"verb":     verb,
-	"what":     operationInWords,
-	"point":    pointInWords,
-	"act":      with,
-	"query":    queryEscape,
-	"lines":    func(s string) string { first, _, _ := strings.Cut(s, "\n"); return first },
-	"sentence": sentence,
-	"hash":     idempotency.HashForLog,
-	"ours":     isAnObject,
-	"finding":  findingInWords,
-	"whynot":   whyNot,
-	"outcome":  outcomeOf,
-	"pair":     func(frame frame, item any) pair { return pair{frame, item} },
+	"actionHref":  actionHref,
+	"actionLabel": actionLabel,
+	"amount":      payments.Amount,
+	"checkError":  checkErrorText,
+	"clock":       clock,
+	"date":        func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") + " UTC" },
+	"advice":      discrepancyAdvice,
+	"discrepancy": discrepancyLabel,
+	"firstLine":   func(s string) string { first, _, _ := strings.Cut(s, "\n"); return first },
+	"isObjectID":  isObjectID,
+	"operation":   operationLabel,
+	"outcome":     outcomeOf,
+	"pair":        func(frame frame, item any) pair { return pair{frame, item} },
+	"plural":      plural,
+	"seconds":     func(n float64) string { return span(time.Duration(n * float64(time.Second))) },
+	"sentence":    sentence,
+	"since":       func(now, t time.Time) string { return span(now.Sub(t)) },
+	"span":        span,
+	"text":        text,
 }
 
-// pair gives a part of a page its item and the frame.
+// pair gives a template an item and the frame, because a template takes one argument.
 type pair struct {
 	Frame frame
 	Item  any
 }
 
-// with is the address of an action's form.
-func with(kind db.OperatorActionKind, tenant, id, of string) string {
+// actionHref is the address of an action's form.
+func actionHref(kind db.OperatorActionKind, tenant, id, of string) string {
 	return target{Kind: kind, Tenant: tenant, ID: id, Of: of}.href()
 }
 
 func queryEscape(s string) string { return url.QueryEscape(s) }
 
-// text is what a nullable column says.
+// text is the value of a nullable column; empty for null.
 func text(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -120,8 +122,8 @@ func text(v any) string {
 	return ""
 }
 
-// sentence makes one of what may begin in small letters and has no full stop. An
-// id stays as it is.
+// sentence capitalizes an error text and adds a full stop. If it starts with an id, the
+// id stays as it is, because an id with a capital letter cannot be searched for.
 func sentence(s string) string {
 	if word, _, _ := strings.Cut(s, " "); strings.Contains(word, "_") {
 		return s + "."
@@ -130,10 +132,10 @@ func sentence(s string) string {
 	return string(unicode.ToUpper(first)) + s[size:] + "."
 }
 
-// clock is a time near now.
+// clock is a time of today.
 func clock(t time.Time) string { return t.UTC().Format("15:04:05") }
 
-// span is a duration as people say it.
+// span is a duration, rounded to what matters for it.
 func span(d time.Duration) string {
 	if d < 0 {
 		d = 0
@@ -158,21 +160,21 @@ func plural(n any, one, many string) string {
 	return fmt.Sprint(n) + " " + many
 }
 
-// verb is what an action does to its subject, as its button says it.
-func verb(k db.OperatorActionKind, subject string) string {
+// actionLabel is the name of an action, as on its button.
+func actionLabel(k db.OperatorActionKind, subject string) string {
 	switch k {
 	case db.OperatorActionKindTryNow:
-		return "Try now"
+		return "Retry now"
 	case db.OperatorActionKindAdopt:
 		return "Adopt"
 	case db.OperatorActionKindRefund:
 		if strings.HasPrefix(subject, "pi_") {
-			return "Give back"
+			return "Refund at Stripe"
 		}
 		return "Refund"
 	case db.OperatorActionKindUnpark:
 		if strings.HasPrefix(subject, "ten_") {
-			return "Send again"
+			return "Resend"
 		}
 		return "Unpark"
 	case db.OperatorActionKindMarkFailed:
@@ -181,57 +183,56 @@ func verb(k db.OperatorActionKind, subject string) string {
 	return string(k)
 }
 
-// operationInWords is what a key asked for.
-func operationInWords(operation string) string {
+// operationLabel is the name of an operation.
+func operationLabel(operation string) string {
 	switch operation {
 	case payments.CreateOrder:
-		return "An order"
+		return "Order"
 	case payments.CancelOrder:
-		return "The cancel of an order"
+		return "Cancellation of an order"
 	case payments.CreatePayment:
-		return "A payment"
+		return "Payment"
 	case payments.CancelPayment:
-		return "The cancel of a payment"
+		return "Cancellation of a payment"
 	case payments.CreateRefund, payments.RefundOrder, payments.RefundByOperator:
-		return "A refund"
-	case payments.RefundGhost:
-		return "The refund of money that no payment has"
-	case payments.CreateCheckout:
-		return "A checkout"
-	case payments.SweepIntent:
-		return "The cancel of an abandoned PaymentIntent"
+		return "Refund"
+	case payments.RefundOrphanedIntent:
+		return "Refund of an unmatched charge"
+	case checkout.Create:
+		return "Checkout"
+	case payments.CancelAbandonedIntent:
+		return "Cancellation of an abandoned PaymentIntent"
 	}
 	return operation
 }
 
-// findingInWords is what kind of disagreement it is.
-func findingInWords(kind db.FindingKind) string {
+// discrepancyLabel is the name of a kind of discrepancy.
+func discrepancyLabel(kind db.DiscrepancyKind) string {
 	switch kind {
-	case db.FindingKindGhost:
-		return "Money at Stripe that is not here"
-	case db.FindingKindLoss:
-		return "Money here that is not at Stripe"
-	case db.FindingKindAmount:
-		return "Another amount at Stripe"
-	case db.FindingKindStatus:
-		return "Another state at Stripe"
+	case db.DiscrepancyKindUnmatchedAtStripe:
+		return "Unmatched at Stripe"
+	case db.DiscrepancyKindMissingAtStripe:
+		return "Missing at Stripe"
+	case db.DiscrepancyKindAmountMismatch:
+		return "Amount mismatch"
+	case db.DiscrepancyKindStatusMismatch:
+		return "Status mismatch"
 	}
 	return string(kind)
 }
 
-// pointInWords says what a recovery point means for the money.
-func pointInWords(point string) string {
-	switch point {
-	case "payment_recorded", "checkout_recorded", "order_created", "stock_reserved":
-		return "no money can have moved"
-	case "intent_recorded":
-		return "the money may have moved"
-	case "action_required":
-		return "the customer is at their bank"
-	case "refund_recorded", "refund_begun", "ghost_refund_begun":
-		return "the money may have gone back"
-	case "refund_owed":
-		return "Stripe does not refund it: the customer is owed money"
+// discrepancyAdvice says what to do about a discrepancy.
+func discrepancyAdvice(kind db.DiscrepancyKind) string {
+	switch kind {
+	case db.DiscrepancyKindUnmatchedAtStripe:
+		return "this charge could not be matched to an order. Adopt it (record it as a payment) if that has become possible; " +
+			"otherwise refund it, or fulfil the order by hand."
+	case db.DiscrepancyKindMissingAtStripe:
+		return "Stripe does not have what this database has. Check that STRIPE_SECRET_KEY is of the right account and mode."
+	case db.DiscrepancyKindAmountMismatch:
+		return "the amounts differ. Usually it was changed or refunded in Stripe’s dashboard: record it in your books."
+	case db.DiscrepancyKindStatusMismatch:
+		return "the states differ. Usually it was refunded in Stripe’s dashboard, or is disputed."
 	}
 	return ""
 }

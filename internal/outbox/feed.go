@@ -89,7 +89,7 @@ func (f *Feed) place(ctx context.Context, tenantID string) error {
 		}
 		// A separate statement, so that its snapshot is taken after the lock: with an older one it would
 		// place what another transaction has just placed.
-		return q.FeedGivePositions(ctx, db.FeedGivePositionsParams{TenantID: tenantID, LimitRows: positionsMax})
+		return q.FeedAssignPositions(ctx, db.FeedAssignPositionsParams{TenantID: tenantID, LimitRows: positionsMax})
 	})
 	if err != nil {
 		return fmt.Errorf("place events in the feed of %s: %w", tenantID, err)

@@ -20,17 +20,21 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	f := promauto.With(reg)
 	m := &Metrics{
-		published: f.NewCounter(prometheus.CounterOpts{Name: "payonce_outbox_published_total", Help: "Events marked as published."}),
+		published: f.NewCounter(prometheus.CounterOpts{Name: "payonce_outbox_published_total",
+			Help: "Events marked as published."}),
 		failures: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_outbox_failures_total",
-			Help: "Events a broker did not take, by kind: transient or permanent."}, []string{"kind"}),
+			Help: "Events that the broker rejected, by kind of error: transient or permanent."}, []string{"kind"}),
 		fenced: f.NewCounter(prometheus.CounterOpts{Name: "payonce_outbox_fenced_total",
-			Help: "Events a relay could not mark because its lease had passed to another."}),
+			Help: "Events that a relay could not mark as published because another relay had taken over its lease."}),
 		latency: f.NewHistogram(prometheus.HistogramOpts{Name: "payonce_outbox_latency_seconds",
-			Help:    "From the writing of an event to the mark after the broker's acknowledgement, on the database's clock.",
+			Help:    "Time from writing an event to marking it as published, by the database's clock.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}}),
-		waiting: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_outbox_waiting", Help: "Events not yet published, counted up to 100000."}),
-		oldest:  f.NewGauge(prometheus.GaugeOpts{Name: "payonce_outbox_oldest_seconds", Help: "Age of the oldest event not yet published."}),
-		parked:  f.NewGauge(prometheus.GaugeOpts{Name: "payonce_outbox_parked", Help: "Events that a person must look at; each holds back its aggregate."}),
+		waiting: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_outbox_waiting",
+			Help: "Events not yet published, counted up to 100000."}),
+		oldest: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_outbox_oldest_seconds",
+			Help: "Age of the oldest event not yet published."}),
+		parked: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_outbox_parked",
+			Help: "Events that were parked (dead-lettered) and wait for an operator; each blocks the later events of its aggregate."}),
 	}
 	m.failures.WithLabelValues(kind(true))
 	m.failures.WithLabelValues(kind(false))

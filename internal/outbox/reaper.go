@@ -61,7 +61,7 @@ func (r *Reaper) reapFeed(ctx context.Context) (removed int64, due bool, err err
 		if removed == reapMax {
 			return nil
 		}
-		return q.FeedRest(ctx, db.FeedRestParams{Retention: r.retention, TenantID: tenantID})
+		return q.FeedScheduleReap(ctx, db.FeedScheduleReapParams{Retention: r.retention, TenantID: tenantID})
 	})
 	return removed, due, err
 }

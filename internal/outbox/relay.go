@@ -198,9 +198,9 @@ func (r *Relay) publish(ctx context.Context, begun time.Time, runs []run) {
 		for i, run := range runs {
 			batch[i] = envelope(run[round].OutboxLeaseRow)
 		}
-		told := r.tell(ctx, batch)
+		spans := r.startSpans(ctx, batch)
 		errs := r.publisher.Publish(ctx, batch)
-		for i, span := range told {
+		for i, span := range spans {
 			span.End(errs[i])
 		}
 		if len(errs) != len(batch) {
@@ -219,10 +219,10 @@ func (r *Relay) publish(ctx context.Context, begun time.Time, runs []run) {
 	}
 }
 
-// tell begins a span for each event of a batch that belongs to a trace. The message
+// startSpans begins a span for each event of a batch that belongs to a trace. The message
 // itself keeps the traceparent of the change it reports, so that it is the same bytes
 // however often it is sent.
-func (r *Relay) tell(ctx context.Context, batch []Envelope) (spans []tracing.Span) {
+func (r *Relay) startSpans(ctx context.Context, batch []Envelope) (spans []tracing.Span) {
 	if r.tracer == nil {
 		return nil
 	}
@@ -263,7 +263,7 @@ func (r *Relay) settle(ctx context.Context, runs []run) (int, error) {
 		if delays, err = q.OutboxMark(ctx, s.mark); err != nil {
 			return fmt.Errorf("mark events published: %w", err)
 		}
-		if back, err = q.OutboxGiveBack(ctx, s.back); err != nil {
+		if back, err = q.OutboxRelease(ctx, s.back); err != nil {
 			return fmt.Errorf("give events back: %w", err)
 		}
 		return nil
@@ -285,7 +285,7 @@ func (r *Relay) settle(ctx context.Context, runs []run) (int, error) {
 type settlement struct {
 	tenants []string
 	mark    db.OutboxMarkParams
-	back    db.OutboxGiveBackParams
+	back    db.OutboxReleaseParams
 	parked  int
 	away    error // the broker accepted nothing at all
 }

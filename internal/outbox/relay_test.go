@@ -50,7 +50,7 @@ func TestAppend(t *testing.T) {
 		pool := dbtest.New(t)
 		appendEvents(t, pool, event("ord_1", 1))
 		_, err := pool.Raw().Exec(t.Context(), "UPDATE outbox_events SET data = '{}'")
-		require.True(t, postgres.Violates(err, "event_is_never_rewritten"), "%v", err)
+		require.True(t, postgres.Violates(err, "event_is_immutable"), "%v", err)
 		_, err = pool.Raw().Exec(t.Context(), "DELETE FROM outbox_events")
 		require.True(t, postgres.Violates(err, "unpublished_is_never_deleted"), "%v", err)
 	})
@@ -253,7 +253,7 @@ func TestRelay(t *testing.T) {
 		require.NoError(t, err)
 
 		// A person has mended it.
-		exec(t, pool, "ALTER TABLE outbox_events DISABLE TRIGGER event_is_never_rewritten")
+		exec(t, pool, "ALTER TABLE outbox_events DISABLE TRIGGER event_is_immutable")
 		exec(t, pool, "UPDATE outbox_events SET data = '{}' WHERE parked_at IS NOT NULL")
 		unparked, err := outbox.Unpark(t.Context(), pool.Queries, tenant, "ord_1")
 		require.NoError(t, err)

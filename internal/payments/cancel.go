@@ -8,9 +8,14 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/stripe"
 )
+
+// cancels are the operations that cancel an order or a payment.
+type cancels struct{ *Service }
 
 // CancelRequest is the request of both cancels: the id from their path.
 type CancelRequest struct {
@@ -21,11 +26,11 @@ type CancelRequest struct {
 // Stripe already. If need be it is canceled again, under the same key.
 const cancelBegun = "cancel_begun"
 
-// beginCancelOrder closes the order to new payments. After that, runCancelOrder finds
+// beginOrder closes the order to new payments. After that, runOrder finds
 // out whether the money of an earlier one has moved.
-func (s *Service) beginCancelOrder(ctx context.Context, r idempotency.Request) (*idempotency.Claim, idempotency.Answer, error) {
-	id := decode[CancelRequest](r.Body).ID
-	if !isID(orderID, id) {
+func (s cancels) beginOrder(ctx context.Context, r idempotency.Request) (*idempotency.Claim, idempotency.Answer, error) {
+	id := idempotency.Decode[CancelRequest](r.Body).ID
+	if !ids.Is(ids.Order, id) {
 		return nil, idempotency.Answer{}, ErrNotFound
 	}
 	target, err := s.pool.OrderToPay(ctx, db.OrderToPayParams{TenantID: r.TenantID, ID: id})
@@ -57,7 +62,7 @@ func (s *Service) beginCancelOrder(ctx context.Context, r idempotency.Request) (
 		if err != nil && !errors.Is(err, postgres.ErrNoRows) {
 			return fmt.Errorf("read the live payment of order %s: %w", id, err)
 		}
-		n, err := q.OrderCanceling(ctx, db.OrderCancelingParams{TenantID: r.TenantID, ID: id, CancelingKey: &r.Key})
+		n, err := q.OrderCancelBegin(ctx, db.OrderCancelBeginParams{TenantID: r.TenantID, ID: id, CancelingKey: &r.Key})
 		if err == nil && n == 0 {
 			return idempotency.ErrTaken // Paid or canceled since it was read: start over.
 		}
@@ -66,37 +71,37 @@ func (s *Service) beginCancelOrder(ctx context.Context, r idempotency.Request) (
 	return claim, idempotency.Answer{}, err
 }
 
-// runCancelOrder cancels the order's PaymentIntent first, and then the order.
-func (s *Service) runCancelOrder(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
+// runOrder cancels the order's PaymentIntent first, and then the order.
+func (s cancels) runOrder(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
 	target, err := s.pool.OrderToPay(ctx, db.OrderToPayParams{TenantID: c.TenantID, ID: c.ResourceID})
 	if err != nil {
 		return idempotency.Answer{}, fmt.Errorf("read order %s: %w", c.ResourceID, err)
 	}
 	if target.Order.Status != db.OrderStatusOpen || target.IntentClosed || target.IntentID == "" {
-		return s.finishCancelOrder(ctx, c, target)
+		return s.finishOrder(ctx, c, target)
 	}
-	intent, out, err := s.cancelIntent(ctx, c, db.Payment{
+	intent, out, err := s.CancelIntent(ctx, c, db.Payment{
 		TenantID: c.TenantID, OrderID: c.ResourceID, IntentNumber: target.IntentNumber, IntentID: &target.IntentID,
 	})
 	if err != nil {
 		return idempotency.Answer{}, err
 	}
 	switch intent.Status {
-	case IntentCanceled:
-		return s.finishCancelOrder(ctx, c, target)
-	case IntentSucceeded:
-		return s.tooLateToCancelOrder(ctx, c)
-	case IntentProcessing:
-		if err := yield(ctx, c, nextTry(c), errors.New("the PaymentIntent is processing")); err != nil {
+	case stripe.IntentCanceled:
+		return s.finishOrder(ctx, c, target)
+	case stripe.IntentSucceeded:
+		return s.orderPaidFirst(ctx, c)
+	case stripe.IntentProcessing:
+		if err := c.YieldFor(ctx, idempotency.NextTry(c), errors.New("the PaymentIntent is processing")); err != nil {
 			return idempotency.Answer{}, err
 		}
 		return idempotency.Answer{}, ErrPaymentInProgress // as if it had been refused at once, to be retried later
 	}
 	order := s.answers.Object(http.StatusAccepted, "/v1/orders/"+c.ResourceID, orderOf(target.Order))
-	return order, yield(ctx, c, nextTry(c), fmt.Errorf("cancel the intent: %w", out.why()))
+	return order, c.YieldFor(ctx, idempotency.NextTry(c), fmt.Errorf("cancel the intent: %w", out.Why()))
 }
 
-func (s *Service) finishCancelOrder(ctx context.Context, c *idempotency.Claim, target db.OrderToPayRow) (idempotency.Answer, error) {
+func (s cancels) finishOrder(ctx context.Context, c *idempotency.Claim, target db.OrderToPayRow) (idempotency.Answer, error) {
 	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
 		order, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: c.TenantID, ID: c.ResourceID})
 		switch {
@@ -117,14 +122,14 @@ func (s *Service) finishCancelOrder(ctx context.Context, c *idempotency.Claim, t
 		if err != nil {
 			return idempotency.Answer{}, fmt.Errorf("cancel order %s: %w", c.ResourceID, err)
 		}
-		return s.answers.Object(http.StatusOK, "", orderOf(order)), outbox.Append(ctx, q, orderEvent("order.canceled", order))
+		return s.answers.Object(http.StatusOK, "", orderOf(order)), outbox.Append(ctx, q, OrderEvent("order.canceled", order))
 	})
 	return c.Answer(), err
 }
 
 // cancelLivePayment cancels the payment that was waiting for its customer when the
 // intent was canceled, and has the payment's own key finished.
-func (s *Service) cancelLivePayment(ctx context.Context, q *db.Queries, tenantID, orderID string) error {
+func (s cancels) cancelLivePayment(ctx context.Context, q *db.Queries, tenantID, orderID string) error {
 	live, err := q.PaymentLive(ctx, db.PaymentLiveParams{TenantID: tenantID, OrderID: orderID})
 	if errors.Is(err, postgres.ErrNoRows) {
 		return nil
@@ -136,29 +141,29 @@ func (s *Service) cancelLivePayment(ctx context.Context, q *db.Queries, tenantID
 	return err
 }
 
-func (s *Service) cancelWaiting(ctx context.Context, q *db.Queries, p db.Payment) (db.Payment, error) {
+func (s cancels) cancelWaiting(ctx context.Context, q *db.Queries, p db.Payment) (db.Payment, error) {
 	p, err := q.PaymentSettle(ctx, db.PaymentSettleParams{
 		TenantID: p.TenantID, ID: p.ID, SeenVersion: p.Version, Status: db.PaymentStatusCanceled, IntentClosed: true,
 	})
 	if err != nil {
 		return p, fmt.Errorf("cancel payment %s: %w", p.ID, err)
 	}
-	if err := outbox.Append(ctx, q, paymentEvent("payment.canceled", p)); err != nil {
+	if err := outbox.Append(ctx, q, PaymentEvent("payment.canceled", p)); err != nil {
 		return p, err
 	}
-	return p, idempotency.Hurry(ctx, q, p.TenantID, p.IdempotencyKey)
+	return p, idempotency.Expedite(ctx, q, p.TenantID, p.IdempotencyKey)
 }
 
-// tooLateToCancelOrder answers when the money has moved: the customer was faster.
+// orderPaidFirst answers when the money has moved: the customer was faster.
 // The payment's own operation records that.
-func (s *Service) tooLateToCancelOrder(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
+func (s cancels) orderPaidFirst(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
 	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
-		if err := q.OrderKeepOpen(ctx, db.OrderKeepOpenParams{TenantID: c.TenantID, ID: c.ResourceID, CancelingKey: &c.Key}); err != nil {
+		if err := q.OrderCancelAbort(ctx, db.OrderCancelAbortParams{TenantID: c.TenantID, ID: c.ResourceID, CancelingKey: &c.Key}); err != nil {
 			return idempotency.Answer{}, fmt.Errorf("keep order %s open: %w", c.ResourceID, err)
 		}
 		live, err := q.PaymentLive(ctx, db.PaymentLiveParams{TenantID: c.TenantID, OrderID: c.ResourceID})
 		if err == nil {
-			err = idempotency.Hurry(ctx, q, c.TenantID, live.IdempotencyKey)
+			err = idempotency.Expedite(ctx, q, c.TenantID, live.IdempotencyKey)
 		}
 		if err != nil && !errors.Is(err, postgres.ErrNoRows) {
 			return idempotency.Answer{}, fmt.Errorf("hurry the payment of order %s: %w", c.ResourceID, err)
@@ -168,9 +173,9 @@ func (s *Service) tooLateToCancelOrder(ctx context.Context, c *idempotency.Claim
 	return c.Answer(), err
 }
 
-func (s *Service) beginCancelPayment(ctx context.Context, r idempotency.Request) (*idempotency.Claim, idempotency.Answer, error) {
-	id := decode[CancelRequest](r.Body).ID
-	if !isID(paymentID, id) {
+func (s cancels) beginPayment(ctx context.Context, r idempotency.Request) (*idempotency.Claim, idempotency.Answer, error) {
+	id := idempotency.Decode[CancelRequest](r.Body).ID
+	if !ids.Is(ids.Payment, id) {
 		return nil, idempotency.Answer{}, ErrNotFound
 	}
 	p, err := s.pool.PaymentGet(ctx, db.PaymentGetParams{TenantID: r.TenantID, ID: id})
@@ -184,29 +189,29 @@ func (s *Service) beginCancelPayment(ctx context.Context, r idempotency.Request)
 	return claim, idempotency.Answer{}, err
 }
 
-// runCancelPayment cancels the intent, and with it the payment.
-func (s *Service) runCancelPayment(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
+// runPayment cancels the intent, and with it the payment.
+func (s cancels) runPayment(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
 	p, err := s.pool.PaymentGet(ctx, db.PaymentGetParams{TenantID: c.TenantID, ID: c.ResourceID})
 	if err != nil {
 		return idempotency.Answer{}, fmt.Errorf("read payment %s: %w", c.ResourceID, err)
 	}
 	if p.Status != db.PaymentStatusRequiresAction {
-		return s.finishCancelPayment(ctx, c, false)
+		return s.finishPayment(ctx, c, false)
 	}
-	intent, out, err := s.cancelIntent(ctx, c, p)
+	intent, out, err := s.CancelIntent(ctx, c, p)
 	if err != nil {
 		return idempotency.Answer{}, err
 	}
 	if intent.Status == "" {
-		answer := s.answers.Object(http.StatusAccepted, "/v1/payments/"+p.ID, paymentOf(p))
-		return answer, yield(ctx, c, nextTry(c), fmt.Errorf("cancel the intent: %w", out.why()))
+		answer := s.answers.Object(http.StatusAccepted, "/v1/payments/"+p.ID, PaymentOf(p))
+		return answer, c.YieldFor(ctx, idempotency.NextTry(c), fmt.Errorf("cancel the intent: %w", out.Why()))
 	}
-	return s.finishCancelPayment(ctx, c, intent.Status == IntentCanceled)
+	return s.finishPayment(ctx, c, intent.Status == stripe.IntentCanceled)
 }
 
-// finishCancelPayment stores the answer. If the intent could not be canceled, the
+// finishPayment stores the answer. If the intent could not be canceled, the
 // payment's own operation is about to find out why.
-func (s *Service) finishCancelPayment(ctx context.Context, c *idempotency.Claim, canceled bool) (idempotency.Answer, error) {
+func (s cancels) finishPayment(ctx context.Context, c *idempotency.Claim, canceled bool) (idempotency.Answer, error) {
 	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
 		p, err := q.PaymentLock(ctx, db.PaymentLockParams{TenantID: c.TenantID, ID: c.ResourceID})
 		if err != nil {
@@ -215,13 +220,13 @@ func (s *Service) finishCancelPayment(ctx context.Context, c *idempotency.Claim,
 		if canceled && p.Status == db.PaymentStatusRequiresAction {
 			p, err = s.cancelWaiting(ctx, q, p)
 		} else if p.Status == db.PaymentStatusRequiresAction {
-			err = idempotency.Hurry(ctx, q, p.TenantID, p.IdempotencyKey)
+			err = idempotency.Expedite(ctx, q, p.TenantID, p.IdempotencyKey)
 		}
 		if err != nil {
 			return idempotency.Answer{}, err
 		}
 		if p.Status == db.PaymentStatusCanceled {
-			return s.answers.Object(http.StatusOK, "", paymentOf(p)), nil
+			return s.answers.Object(http.StatusOK, "", PaymentOf(p)), nil
 		}
 		return s.answers.Problem(ErrPaymentNotCancelable, c.RequestID), nil
 	})

@@ -7,19 +7,25 @@ import (
 	"strconv"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/calls"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/stripe"
 )
+
+// cancelKeysMax is how many keys one cancel may use up: four days without a response, or
+// sixteen stored errors. Then an operator must look.
+const cancelKeysMax = 8
 
 // cancelCall cancels the order's n-th PaymentIntent. Its first key is
 // <tenant>:<order>:cancel:<n>; a later key, for when the first is given up, adds a
 // count.
-func cancelCall(p db.Payment, try int) call {
+func cancelCall(p db.Payment, try int) calls.Call {
 	key := p.TenantID + ":" + p.OrderID + ":cancel:" + strconv.Itoa(int(p.IntentNumber))
 	if try > 1 {
 		key += ":" + strconv.Itoa(try)
 	}
-	return newCall(opCancel, p.OrderID, key, *p.IntentID)
+	return calls.New(stripe.OpCancel, p.OrderID, key, *p.IntentID)
 }
 
 // nextCancel is the cancel to send: the first whose key is not given up. A cancel is
@@ -27,17 +33,17 @@ func cancelCall(p db.Payment, try int) call {
 // canceling twice is canceling once, and no money moves. Without it, one error stored
 // by Stripe would keep an intent alive that must not be confirmed, and its payment
 // open until a person looks.
-func (s *Service) nextCancel(ctx context.Context, p db.Payment) (call, error) {
+func (s *Service) nextCancel(ctx context.Context, p db.Payment) (calls.Call, error) {
 	for try := 1; ; try++ {
 		target := cancelCall(p, try)
-		last, err := s.pool.StripeCallGet(ctx, db.StripeCallGetParams{TenantID: p.TenantID, StripeKey: target.key})
+		last, err := s.calls.Last(ctx, p.TenantID, target.Key)
 		if errors.Is(err, postgres.ErrNoRows) {
 			return target, nil
 		}
 		if err != nil {
 			return target, fmt.Errorf("read the cancel of %s: %w", *p.IntentID, err)
 		}
-		if !givenUp(last) || try == cancelsMax {
+		if !calls.Exhausted(last) || try == cancelKeysMax {
 			return target, nil
 		}
 	}
@@ -45,29 +51,29 @@ func (s *Service) nextCancel(ctx context.Context, p db.Payment) (call, error) {
 
 // cancelIntent cancels a payment's intent and returns its state afterwards. An intent
 // without a status means that the outcome is unknown: try again later.
-func (s *Service) cancelIntent(ctx context.Context, c *idempotency.Claim, p db.Payment) (Intent, Outcome, error) {
+func (s *Service) CancelIntent(ctx context.Context, c *idempotency.Claim, p db.Payment) (stripe.Intent, stripe.Outcome, error) {
 	target, err := s.nextCancel(ctx, p)
 	if err != nil {
-		return Intent{}, Outcome{}, err
+		return stripe.Intent{}, stripe.Outcome{}, err
 	}
-	out, _, err := s.call(ctx, c, target, nil, func(ctx context.Context, call Call) Outcome {
+	out, _, err := s.calls.Make(ctx, c, target, nil, func(ctx context.Context, call stripe.Call) stripe.Outcome {
 		return s.gateway.CancelIntent(ctx, call, *p.IntentID)
 	})
 	if err != nil {
-		return Intent{}, out, err
+		return stripe.Intent{}, out, err
 	}
-	if out.Verdict == Done && !out.Replayed {
-		return out.Intent, out, s.answered(ctx, c, target, out)
+	if out.Effect == stripe.Done && !out.Replayed {
+		return out.Intent, out, s.calls.RecordAttempt(ctx, c, target, out)
 	}
-	if out.Verdict == NotExecuted {
-		return Intent{}, out, nil
+	if out.Effect == stripe.NotExecuted {
+		return stripe.Intent{}, out, nil
 	}
-	intent, err := s.look(ctx, *p.IntentID)
+	intent, err := s.readIntent(ctx, *p.IntentID)
 	if err != nil {
-		return Intent{}, Outcome{Verdict: Unknown, Err: err}, nil //nolint:nilerr // a look that failed is an outcome: unknown
+		return stripe.Intent{}, stripe.Outcome{Effect: stripe.Unknown, Err: err}, nil //nolint:nilerr // a look that failed is an outcome: unknown
 	}
-	if out.Verdict == Unknown && intent.Status != IntentCanceled && intent.Status != IntentSucceeded {
-		return Intent{}, out, nil // The cancel may still be under way.
+	if out.Effect == stripe.Unknown && intent.Status != stripe.IntentCanceled && intent.Status != stripe.IntentSucceeded {
+		return stripe.Intent{}, out, nil // The cancel may still be under way.
 	}
-	return intent, out, s.answered(ctx, c, target, out)
+	return intent, out, s.calls.RecordAttempt(ctx, c, target, out)
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/checkout"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/world"
 )
@@ -25,7 +25,7 @@ type mortal struct {
 }
 
 func (m *mortal) boundary(operation, point string) {
-	if operation != payments.CreateCheckout {
+	if operation != checkout.Create {
 		return
 	}
 	m.mu.Lock()

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/stripe/stripe-go/v76"
+	stripego "github.com/stripe/stripe-go/v76"
 
-	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/reconcile"
 	"example.com/payonce/testkit/world"
 )
 
@@ -56,7 +56,7 @@ func TestCheckout_RefundRefusedForGood(t *testing.T) {
 		require.Equal(t, http.StatusAccepted, again.Status, again)
 		require.Equal(t, owed, sagaOf(t, again).steps())
 		require.Equal(t, "refund_owed", s.w.RecoveryPoint("k"))
-		b := &books{World: s.w, api: s.Local, reconciler: payments.NewReconciler(s.Payments, payments.NewReconcilerMetrics(s.Metrics))}
+		b := &books{World: s.w, api: s.Local, reconciler: s.NewReconciler(reconcile.NewMetrics(s.Metrics))}
 		b.measure()
 		require.EqualValues(t, 1, s.Metric("payonce_keys_parked"), "what the alert looks at")
 		require.Equal(t, "stuck", b.onlySeries("payonce_checkouts_unfinished", 1), "and what its own alert does")
@@ -76,7 +76,7 @@ func TestCheckout_RefundRefusedForGood(t *testing.T) {
 
 		// The bank sides with us. A person refunds, and has the key looked at.
 		b := booksOn(s.w)
-		won := &stripe.DisputeParams{Evidence: &stripe.DisputeEvidenceParams{UncategorizedText: stripe.String("winning_evidence")}}
+		won := &stripego.DisputeParams{Evidence: &stripego.DisputeEvidenceParams{UncategorizedText: stripego.String("winning_evidence")}}
 		_, err := b.stripe.Disputes.Update(dispute, won)
 		require.NoError(t, err)
 		s.w.Sim.Advance(30 * 24 * time.Hour)

@@ -197,7 +197,7 @@ func (p *path) rest() {
 
 // story is what is known about a key, for whoever looks into a red test.
 func (p *path) story(key string) string {
-	return p.shop.w.Text(`SELECT concat_ws(E'\n', recovery_point, last_error, array_to_string(trail, E'\n'),
+	return p.shop.w.Text(`SELECT concat_ws(E'\n', recovery_point, last_error, array_to_string(history, E'\n'),
 			(SELECT string_agg(concat_ws(' ', s.step, s.status, s.attempts), E'\n' ORDER BY s.step) FROM checkout_steps s WHERE s.checkout_id = k.resource_id),
 			(SELECT string_agg(concat_ws(' ', p.id, p.status, p.intent_id, p.failure_code), E'\n') FROM payments p WHERE (p.tenant_id, p.idempotency_key) = (k.tenant_id, k.key)),
 			(SELECT string_agg(concat_ws(' ', c.stripe_key, c.outcome, c.attempts, c.http_status, c.error_code), E'\n') FROM stripe_calls c

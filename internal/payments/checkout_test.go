@@ -138,7 +138,7 @@ func TestCheckout(t *testing.T) {
 		s.stock("tea", 10)
 		var cuts []*pgproxy.Cut
 		cut := func() {
-			cuts = append(cuts, proxy.Before("-- name: CheckoutGet"), proxy.Before("-- name: CheckoutStepWaits"))
+			cuts = append(cuts, proxy.Before("-- name: CheckoutGet"), proxy.Before("-- name: CheckoutStepSuspend"))
 		}
 		begins.Store(&cut)
 		a := s.checkout("k", twoTeas("pm_card_visa"))

@@ -11,8 +11,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/internal/checkout"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/stripe"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/world"
 )
@@ -32,7 +34,7 @@ func (s shop) await(key, body string) (a world.Answer) {
 // at runs f once, when create_checkout has reached a recovery point.
 func at(point string, f *atomic.Pointer[func()]) func(string, string) {
 	return func(operation, reached string) {
-		if operation == payments.CreateCheckout && reached == point {
+		if operation == checkout.Create && reached == point {
 			if do := f.Swap(nil); do != nil {
 				(*do)()
 			}
@@ -109,8 +111,8 @@ func TestCheckout_Unknown(t *testing.T) {
 		for _, status := range []string{"running", "unknown"} {
 			s.w.Exec(`UPDATE checkout_steps SET status = $1::saga_step_status WHERE step = 'pay' AND status <> $1::saga_step_status`, status)
 			for _, undoing := range []string{"refund", "release_stock", "cancel_order"} {
-				_, err := s.w.DB.Raw().Exec(t.Context(), `UPDATE checkout_steps SET status = 'done', attempts = 1, updated_at = now() WHERE checkout_id = $1 AND step = $2::saga_step`, g.ID, undoing)
-				require.True(t, postgres.Violates(err, "unknown_is_never_compensated"), "%s while pay is %s: %v", undoing, status, err)
+				_, err := s.w.DB.Raw().Exec(t.Context(), `UPDATE checkout_steps SET status = 'done', attempts = 1, updated_at = ids.Now() WHERE checkout_id = $1 AND step = $2::saga_step`, g.ID, undoing)
+				require.True(t, postgres.Violates(err, "no_compensation_before_outcome_is_known"), "%s while pay is %s: %v", undoing, status, err)
 			}
 		}
 	})
@@ -130,16 +132,16 @@ func TestCheckout_Unknown(t *testing.T) {
 
 type hasty struct{ payments.Gateway }
 
-func (g hasty) ConfirmIntent(ctx context.Context, call payments.Call, intentID, method string) payments.Outcome {
+func (g hasty) ConfirmIntent(ctx context.Context, call stripe.Call, intentID, method string) stripe.Outcome {
 	out := g.Gateway.ConfirmIntent(ctx, call, intentID, method)
-	if out.Verdict == payments.Unknown {
-		out.Verdict, out.Failure = payments.Refused, payments.Failure{Code: "timeout", Message: "No answer."}
+	if out.Effect == stripe.Unknown {
+		out.Effect, out.Failure = stripe.Refused, payments.Failure{Code: "timeout", Message: "No answer."}
 	}
 	return out
 }
 
-func (g hasty) CancelIntent(_ context.Context, _ payments.Call, intentID string) payments.Outcome {
-	return payments.Outcome{Verdict: payments.Done, Intent: payments.Intent{ID: intentID, Status: payments.IntentCanceled}}
+func (g hasty) CancelIntent(_ context.Context, _ stripe.Call, intentID string) stripe.Outcome {
+	return stripe.Outcome{Effect: stripe.Done, Intent: stripe.Intent{ID: intentID, Status: stripe.IntentCanceled}}
 }
 
 // A customer who must act is waited for, with the stock held.

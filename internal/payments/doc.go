@@ -39,7 +39,7 @@
 //	orders.go, stock.go, money.go   orders, stock and reservations, currencies and amounts
 //	objects.go, reads.go, id.go     what the API shows, and the GET endpoints
 //
-//	gateway.go                      what we need of a provider: Gateway, Outcome, Verdict
+//	gateway.go                      what we need of a provider: Gateway, stripe.Outcome, Verdict
 //	stripe.go, stripe_transport.go  the Gateway for Stripe; classify.go reads its replies,
 //	                                stripe_limits.go keeps to its rate limits
 //	calls.go                        the identity of each call, and the record of each attempt

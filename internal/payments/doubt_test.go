@@ -11,6 +11,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/stripe"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/world"
 )
@@ -26,8 +27,8 @@ func TestSecondTryOfT1bMeetsTheFirst(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, api.Pay("k", order, visa).Status)
 	w.Sim.ClearFaults()
 	create := w.Tenant.ID + ":" + order + ":intent:1"
-	out := api.Gateway.CreateIntent(t.Context(), payments.Call{Key: create}, payments.NewIntent{TenantID: w.Tenant.ID, OrderID: order, AmountMinor: 1000, Currency: "usd"})
-	require.Equal(t, payments.Done, out.Verdict)
+	out := api.Gateway.CreateIntent(t.Context(), stripe.Call{Key: create}, stripe.NewIntent{TenantID: w.Tenant.ID, OrderID: order, AmountMinor: 1000, Currency: "usd"})
+	require.Equal(t, stripe.Done, out.Effect)
 	params := sha256.Sum256([]byte(out.Intent.ID + "\x00" + visa))
 	for range 2 {
 		n, err := api.Pool.PaymentIntentRecord(t.Context(), db.PaymentIntentRecordParams{
@@ -116,13 +117,13 @@ func TestDatabaseAwayFromWhatWasBegun(t *testing.T) {
 // processingGateway is a bank that takes its time over every intent.
 type processingGateway struct{ payments.Gateway }
 
-func (processingGateway) CancelIntent(context.Context, payments.Call, string) payments.Outcome {
-	return payments.Outcome{Verdict: payments.Conflict, HTTPStatus: http.StatusBadRequest, ErrorCode: "payment_intent_unexpected_state"}
+func (processingGateway) CancelIntent(context.Context, stripe.Call, string) stripe.Outcome {
+	return stripe.Outcome{Effect: stripe.Conflict, HTTPStatus: http.StatusBadRequest, ErrorCode: "payment_intent_unexpected_state"}
 }
 
-func (g processingGateway) GetIntent(ctx context.Context, id string) (payments.Intent, error) {
+func (g processingGateway) GetIntent(ctx context.Context, id string) (stripe.Intent, error) {
 	i, err := g.Gateway.GetIntent(ctx, id)
-	i.Status = payments.IntentProcessing
+	i.Status = stripe.IntentProcessing
 	return i, err
 }
 

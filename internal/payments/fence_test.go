@@ -134,7 +134,7 @@ func TestStaleHolderDoesNotSettleDoubts(t *testing.T) {
 	w.Sim.ClearFaults()
 	// It was told that it had lost, looked again, and did what anybody may: it took the claim that waits, and resumed.
 	require.Equal(t, http.StatusCreated, a.Status, a)
-	require.Equal(t, "2", w.Text(`SELECT count(*) FROM (SELECT unnest(trail) step FROM idempotency_keys WHERE key = 'k') t WHERE step LIKE '%resumed%' OR step LIKE '%taken_over%'`))
+	require.Equal(t, "2", w.Text(`SELECT count(*) FROM (SELECT unnest(history) step FROM idempotency_keys WHERE key = 'k') t WHERE step LIKE '%resumed%' OR step LIKE '%taken_over%'`))
 	w.RequireChargedOnce(order)
 }
 
@@ -219,12 +219,12 @@ func TestStatementsNameWhatTheySaw(t *testing.T) {
 
 	w.Exec(`UPDATE orders SET canceling_key = 'theirs' WHERE id = $1`, order)
 	ours := "ours"
-	require.NoError(t, w.DB.OrderKeepOpen(ctx, db.OrderKeepOpenParams{TenantID: w.Tenant.ID, ID: order, CancelingKey: &ours}))
+	require.NoError(t, w.DB.OrderCancelAbort(ctx, db.OrderCancelAbortParams{TenantID: w.Tenant.ID, ID: order, CancelingKey: &ours}))
 	require.Equal(t, "theirs", w.Text(`SELECT canceling_key FROM orders WHERE id = $1`, order), "a cancel gives up its own and nobody else's")
 
 	paid := api.Order()
 	require.Equal(t, http.StatusCreated, api.Pay("paid", paid, visa).Status)
-	n, err = w.DB.OrderCanceling(ctx, db.OrderCancelingParams{TenantID: w.Tenant.ID, ID: paid, CancelingKey: &ours})
+	n, err = w.DB.OrderCancelBegin(ctx, db.OrderCancelBeginParams{TenantID: w.Tenant.ID, ID: paid, CancelingKey: &ours})
 	require.NoError(t, err)
 	require.Zero(t, n, "what is paid is not canceled")
 	w.RequireSound()
@@ -242,16 +242,16 @@ func TestFencesBetweenPhases(t *testing.T) {
 	confirm := w.Text(`SELECT stripe_key FROM stripe_calls WHERE operation = 'confirm'`)
 	all := func() string {
 		return w.Text(`SELECT concat_ws(' ', (SELECT array_agg(c ORDER BY c.stripe_key) FROM stripe_calls c), (SELECT array_agg(s ORDER BY s.step) FROM checkout_steps s),
-			(SELECT array_agg(l) FROM intent_looks l))`)
+			(SELECT array_agg(l) FROM intent_searches l))`)
 	}
 	later := time.Now().Add(time.Minute)
 
-	send := func(token int64) (db.StripeCallSendRow, error) {
-		return w.DB.StripeCallSend(ctx, db.StripeCallSendParams{TenantID: tenant, Key: "k", LeaseToken: token, StripeKey: confirm, Operation: "confirm",
+	send := func(token int64) (db.StripeCallRecordAttemptRow, error) {
+		return w.DB.StripeCallRecordAttempt(ctx, db.StripeCallRecordAttemptParams{TenantID: tenant, Key: "k", LeaseToken: token, StripeKey: confirm, Operation: "confirm",
 			ResourceID: g.PaymentID, ParamsSha256: make([]byte, 32), ResendWithin: time.Hour})
 	}
 	answered := func(token int64) (int64, error) {
-		return w.DB.StripeCallAnswered(ctx, db.StripeCallAnsweredParams{TenantID: tenant, Key: "k", LeaseToken: token, StripeKey: confirm, Outcome: db.StripeOutcomeUnknown})
+		return w.DB.StripeCallRecordAttemptOutcome(ctx, db.StripeCallRecordAttemptOutcomeParams{TenantID: tenant, Key: "k", LeaseToken: token, StripeKey: confirm, Outcome: db.StripeOutcomeUnknown})
 	}
 	for _, statement := range []struct {
 		name string
@@ -266,14 +266,14 @@ func TestFencesBetweenPhases(t *testing.T) {
 			return w.DB.CheckoutStepsResume(ctx, db.CheckoutStepsResumeParams{TenantID: tenant, Key: "k", LeaseToken: token, CheckoutID: g.ID})
 		}},
 		{"a step waits", func(token int64) (int64, error) { // for the call of above, of which nobody knows
-			return w.DB.CheckoutStepWaits(ctx, db.CheckoutStepWaitsParams{TenantID: tenant, Key: "k", LeaseToken: token, CheckoutID: g.ID, StripeKeys: []string{confirm}})
+			return w.DB.CheckoutStepSuspend(ctx, db.CheckoutStepSuspendParams{TenantID: tenant, Key: "k", LeaseToken: token, CheckoutID: g.ID, StripeKeys: []string{confirm}})
 		}},
 		{"a look begins", func(token int64) (int64, error) {
-			_, err := w.DB.IntentLookBegin(ctx, db.IntentLookBeginParams{TenantID: tenant, Key: "k", LeaseToken: token, StripeKey: confirm, FromAt: time.Now(), UntilAt: later})
+			_, err := w.DB.IntentSearchBegin(ctx, db.IntentSearchBeginParams{TenantID: tenant, Key: "k", LeaseToken: token, StripeKey: confirm, FromAt: time.Now(), UntilAt: later})
 			return 1, err
 		}},
 		{"a page is read", func(token int64) (int64, error) {
-			_, err := w.DB.IntentLookRead(ctx, db.IntentLookReadParams{TenantID: tenant, Key: "k", LeaseToken: token, StripeKey: confirm, Found: []string{"pi_1"}, FromAt: time.Now(), UntilAt: later})
+			_, err := w.DB.IntentSearchRead(ctx, db.IntentSearchReadParams{TenantID: tenant, Key: "k", LeaseToken: token, StripeKey: confirm, Found: []string{"pi_1"}, FromAt: time.Now(), UntilAt: later})
 			return 1, err
 		}},
 	} {
@@ -313,6 +313,6 @@ func TestRefundsNameWhatTheySaw(t *testing.T) {
 	before, id, version := row(), w.Text(`SELECT id FROM refunds`), int64(w.Count(`SELECT version FROM refunds`))
 	_, err := w.DB.RefundSettle(ctx, db.RefundSettleParams{TenantID: w.Tenant.ID, ID: id, SeenVersion: version - 1, Status: db.RefundStatusSucceeded})
 	require.ErrorIs(t, err, postgres.ErrNoRows)
-	require.NoError(t, w.DB.RefundAtStripe(ctx, db.RefundAtStripeParams{TenantID: w.Tenant.ID, ID: id, StripeRefundID: new("re_another")}))
+	require.NoError(t, w.DB.RefundSetStripeID(ctx, db.RefundSetStripeIDParams{TenantID: w.Tenant.ID, ID: id, StripeRefundID: new("re_another")}))
 	require.Equal(t, before, row(), "a refund is one refund at Stripe")
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/stripe/stripe-go/v76"
+	stripego "github.com/stripe/stripe-go/v76"
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/payments"
@@ -33,7 +33,7 @@ func (b *books) goesBy(d time.Duration) {
 	b.Exec("ALTER TABLE stripe_calls DISABLE TRIGGER USER")
 	b.Exec("UPDATE stripe_calls SET first_sent_at = first_sent_at - $1::interval, last_sent_at = last_sent_at - $1::interval", d)
 	b.Exec("ALTER TABLE stripe_calls ENABLE TRIGGER USER")
-	b.Exec("UPDATE intent_looks SET from_at = from_at - $1::interval, until_at = until_at - $1::interval", d)
+	b.Exec("UPDATE intent_searches SET from_at = from_at - $1::interval, until_at = until_at - $1::interval", d)
 	b.Exec("UPDATE idempotency_keys SET created_at = created_at - $1::interval WHERE finished_at IS NULL", d)
 	b.ExpireLeases()
 }
@@ -229,20 +229,20 @@ func TestForgottenCreation(t *testing.T) {
 		r.Sim.Inject(noSearch)
 		a := r.api.Pay("k", order, visa)
 		require.Equal(t, http.StatusAccepted, a.Status, a)
-		require.Equal(t, payments.FindPagesMax, r.Count("SELECT pages FROM intent_looks"), "one run takes no more of the list than that")
+		require.Equal(t, payments.FindPagesMax, r.Count("SELECT pages FROM intent_searches"), "one run takes no more of the list than that")
 		require.Equal(t, 1, r.Count("SELECT count(*) FROM idempotency_keys WHERE key = 'k' AND last_error LIKE '%and there are more%'"))
-		after := r.Text("SELECT after_id FROM intent_looks")
+		after := r.Text("SELECT after_id FROM intent_searches")
 
 		dies := r.Sim.Inject(stripesim.Fault{Op: "intent.list", Kind: stripesim.Reset, Times: -1})
 		require.Equal(t, http.StatusAccepted, r.api.Pay("k", order, visa).Status)
 		require.Positive(t, r.Sim.FaultsFired()[dies])
-		require.Equal(t, after, r.Text("SELECT after_id FROM intent_looks"), "what was not read is not passed over")
+		require.Equal(t, after, r.Text("SELECT after_id FROM intent_searches"), "what was not read is not passed over")
 		r.Sim.ClearFaults()
 		r.Sim.Inject(noSearch)
 		r.ExpireLeases()
 		r.api.Complete()
 		require.Equal(t, "succeeded", r.Text("SELECT status FROM payments WHERE order_id = $1", order))
-		require.Equal(t, payments.FindPagesMax, r.Count("SELECT pages FROM intent_looks"), "the page that shows it is the last that was read")
+		require.Equal(t, payments.FindPagesMax, r.Count("SELECT pages FROM intent_searches"), "the page that shows it is the last that was read")
 		require.Equal(t, 1, r.Sim.ChargeCount(order), "the card was charged again")
 	})
 
@@ -252,16 +252,16 @@ func TestForgottenCreation(t *testing.T) {
 		var order string
 		k := halfway(t, aDay, pay(&order, visa))
 		r := k.restored(world.LocalOptions{})
-		r.Exec("INSERT INTO intent_looks (tenant_id, stripe_key, from_at, until_at) SELECT tenant_id, stripe_key, first_sent_at, last_sent_at FROM stripe_calls")
+		r.Exec("INSERT INTO intent_searches (tenant_id, stripe_key, from_at, until_at) SELECT tenant_id, stripe_key, first_sent_at, last_sent_at FROM stripe_calls")
 		token := int64(r.Count("SELECT lease_token FROM idempotency_keys WHERE key = 'k'"))
 		read := func(token int64) error {
-			_, err := r.DB.IntentLookRead(t.Context(), db.IntentLookReadParams{
-				TenantID: r.Tenant.ID, Key: "k", LeaseToken: token, StripeKey: r.Text("SELECT stripe_key FROM intent_looks"), Found: []string{}, Wide: true, Ended: true,
+			_, err := r.DB.IntentSearchRead(t.Context(), db.IntentSearchReadParams{
+				TenantID: r.Tenant.ID, Key: "k", LeaseToken: token, StripeKey: r.Text("SELECT stripe_key FROM intent_searches"), Found: []string{}, SecondPass: true, Ended: true,
 			})
 			return err
 		}
 		require.ErrorIs(t, read(token-1), postgres.ErrNoRows)
-		require.Equal(t, 1, r.Count("SELECT count(*) FROM intent_looks WHERE ended_at IS NULL"))
+		require.Equal(t, 1, r.Count("SELECT count(*) FROM intent_searches WHERE ended_at IS NULL"))
 		require.NoError(t, read(token))
 	})
 
@@ -356,7 +356,7 @@ func TestForgottenCreation(t *testing.T) {
 			b.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.Reset, Times: 3})
 			pay(&order, visa)(b)
 			b.Sim.ClearFaults()
-			_, err := b.stripe.PaymentIntents.Cancel(b.ghost(order, unconfirmed).ID, nil)
+			_, err := b.stripego.PaymentIntents.Cancel(b.ghost(order, unconfirmed).ID, nil)
 			require.NoError(t, err)
 		})
 		r := k.restored(world.LocalOptions{})
@@ -373,7 +373,7 @@ func TestForgottenCreation(t *testing.T) {
 			b.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.Reset, Times: 3})
 			pay(&order, visa)(b)
 			b.Sim.ClearFaults()
-			b.ghost(order, unconfirmed, func(p *stripe.PaymentIntentParams) { p.Amount = stripe.Int64(999) })
+			b.ghost(order, unconfirmed, func(p *stripego.PaymentIntentParams) { p.Amount = stripego.Int64(999) })
 		})
 		r := k.restored(world.LocalOptions{})
 		require.Equal(t, http.StatusCreated, r.api.Pay("k", order, visa).Status)

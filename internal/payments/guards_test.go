@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/stripe"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/pgproxy"
 	"example.com/payonce/testkit/world"
@@ -119,16 +120,16 @@ type keyless struct {
 	attempts atomic.Int64
 }
 
-func (k *keyless) fresh(c payments.Call) payments.Call {
+func (k *keyless) fresh(c stripe.Call) stripe.Call {
 	c.Key = fmt.Sprintf("%s:%d", c.Key, k.attempts.Add(1))
 	return c
 }
 
-func (k *keyless) CreateIntent(ctx context.Context, c payments.Call, n payments.NewIntent) payments.Outcome {
+func (k *keyless) CreateIntent(ctx context.Context, c stripe.Call, n stripe.NewIntent) stripe.Outcome {
 	return k.Gateway.CreateIntent(ctx, k.fresh(c), n)
 }
 
-func (k *keyless) ConfirmIntent(ctx context.Context, c payments.Call, intent, method string) payments.Outcome {
+func (k *keyless) ConfirmIntent(ctx context.Context, c stripe.Call, intent, method string) stripe.Outcome {
 	return k.Gateway.ConfirmIntent(ctx, k.fresh(c), intent, method)
 }
 

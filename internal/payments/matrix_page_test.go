@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
 )
 
 var update = flag.Bool("update", false, "write the crash matrix into docs/guarantees.md")

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/stripe"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/pgproxy"
 	"example.com/payonce/testkit/world"
@@ -334,22 +335,22 @@ type seamAtStripe struct {
 	seam *seam
 }
 
-func (g seamAtStripe) CreateIntent(ctx context.Context, c payments.Call, i payments.NewIntent) payments.Outcome {
+func (g seamAtStripe) CreateIntent(ctx context.Context, c stripe.Call, i stripe.NewIntent) stripe.Outcome {
 	defer g.seam.at("intent made")
 	return g.Gateway.CreateIntent(ctx, c, i)
 }
 
-func (g seamAtStripe) ConfirmIntent(ctx context.Context, c payments.Call, id, method string) payments.Outcome {
+func (g seamAtStripe) ConfirmIntent(ctx context.Context, c stripe.Call, id, method string) stripe.Outcome {
 	defer g.seam.at("confirm answered")
 	return g.Gateway.ConfirmIntent(ctx, c, id, method)
 }
 
-func (g seamAtStripe) CancelIntent(ctx context.Context, c payments.Call, id string) payments.Outcome {
+func (g seamAtStripe) CancelIntent(ctx context.Context, c stripe.Call, id string) stripe.Outcome {
 	defer g.seam.at("cancel answered")
 	return g.Gateway.CancelIntent(ctx, c, id)
 }
 
-func (g seamAtStripe) CreateRefund(ctx context.Context, c payments.Call, r payments.NewRefund) payments.Outcome {
+func (g seamAtStripe) CreateRefund(ctx context.Context, c stripe.Call, r stripe.NewRefund) stripe.Outcome {
 	defer g.seam.at("refund answered")
 	return g.Gateway.CreateRefund(ctx, c, r)
 }
@@ -503,7 +504,7 @@ func (c *cell) hear() {
 	hurried := c.o.hurries(c)
 	open := c.w.RecoveryPoint(hurried) != "finished"
 	c.w.ExpireLeases()
-	c.w.Exec(`UPDATE idempotency_keys SET resume_at = clock_timestamp() + interval '1 hour' WHERE finished_at IS NULL`)
+	c.w.Exec(`UPDATE idempotency_keys SET next_attempt_at = clock_timestamp() + interval '1 hour' WHERE finished_at IS NULL`)
 	early, err := c.heir.Completer.RunOnce(c.Context())
 	require.NoError(c, err)
 	require.Zero(c, early, "nothing is due yet")
@@ -573,9 +574,9 @@ func (c *cell) authenticate() {
 // aDayAndAHalf is the time after which Stripe has forgotten a key and what it
 // stored under it.
 func (c *cell) aDayAndAHalf() {
-	c.w.Exec(`ALTER TABLE stripe_calls DISABLE TRIGGER call_keeps_its_parameters`)
+	c.w.Exec(`ALTER TABLE stripe_calls DISABLE TRIGGER call_parameters_are_immutable`)
 	c.w.Exec(`UPDATE stripe_calls SET first_sent_at = first_sent_at - interval '37 hours', last_sent_at = last_sent_at - interval '37 hours' WHERE attempts > 1`)
-	c.w.Exec(`ALTER TABLE stripe_calls ENABLE TRIGGER call_keeps_its_parameters`)
+	c.w.Exec(`ALTER TABLE stripe_calls ENABLE TRIGGER call_parameters_are_immutable`)
 }
 
 // endPayment lets a payment's own operation learn what a cancel has done to it.

@@ -18,7 +18,7 @@ func TestMeasure(t *testing.T) {
 		t.Parallel()
 		b := newBooks(t)
 		b.measure()
-		for _, name := range []string{"payonce_keys_in_flight", "payonce_keys_overdue", "payonce_keys_oldest_seconds", "payonce_unknown_outcomes", "payonce_unknown_oldest_seconds"} {
+		for _, name := range []string{"payonce_keys_in_flight", "payonce_keys_overdue", "payonce_keys_oldest_seconds", "payonce_unknown_outcomes", "payonce_unknown_outcomes_oldest_seconds"} {
 			require.Zero(t, b.api.Metric(name), name)
 		}
 		order := b.api.Order()
@@ -29,14 +29,14 @@ func TestMeasure(t *testing.T) {
 		require.Zero(t, b.api.Metric("payonce_keys_overdue"), "it waits for the completer, whose turn has not come")
 		require.Zero(t, b.api.Metric("payonce_keys_in_flight"), "it was given back")
 
-		b.Exec(`UPDATE idempotency_keys SET resume_at = clock_timestamp() - interval '11 s', created_at = created_at - interval '1 minute' WHERE finished_at IS NULL`)
-		b.Exec(`ALTER TABLE stripe_calls DISABLE TRIGGER call_keeps_its_parameters;
+		b.Exec(`UPDATE idempotency_keys SET next_attempt_at = clock_timestamp() - interval '11 s', created_at = created_at - interval '1 minute' WHERE finished_at IS NULL`)
+		b.Exec(`ALTER TABLE stripe_calls DISABLE TRIGGER call_parameters_are_immutable;
 			UPDATE stripe_calls SET first_sent_at = first_sent_at - interval '1 minute';
-			ALTER TABLE stripe_calls ENABLE TRIGGER call_keeps_its_parameters`)
+			ALTER TABLE stripe_calls ENABLE TRIGGER call_parameters_are_immutable`)
 		b.measure()
 		require.EqualValues(t, 1, b.api.Metric("payonce_keys_overdue"))
 		require.GreaterOrEqual(t, b.api.Metric("payonce_keys_oldest_seconds"), 60.0)
-		require.GreaterOrEqual(t, b.api.Metric("payonce_unknown_oldest_seconds"), 60.0)
+		require.GreaterOrEqual(t, b.api.Metric("payonce_unknown_outcomes_oldest_seconds"), 60.0)
 
 		b.Exec(`UPDATE idempotency_keys SET leased_until = clock_timestamp() + interval '1 minute' WHERE finished_at IS NULL`)
 		b.measure()
@@ -45,7 +45,7 @@ func TestMeasure(t *testing.T) {
 
 		require.Equal(t, 1, b.api.Complete())
 		b.measure()
-		for _, name := range []string{"payonce_keys_in_flight", "payonce_keys_overdue", "payonce_keys_oldest_seconds", "payonce_unknown_outcomes", "payonce_unknown_oldest_seconds"} {
+		for _, name := range []string{"payonce_keys_in_flight", "payonce_keys_overdue", "payonce_keys_oldest_seconds", "payonce_unknown_outcomes", "payonce_unknown_outcomes_oldest_seconds"} {
 			require.Zero(t, b.api.Metric(name), name)
 		}
 		b.RequireChargedOnce(order)

@@ -2,9 +2,9 @@ package payments
 
 import (
 	"encoding/json"
-	"time"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/outbox"
 )
 
@@ -23,7 +23,7 @@ type Order struct {
 	CustomerReference *string           `json:"customer_reference"`
 	Metadata          map[string]string `json:"metadata"`
 	PaymentID         *string           `json:"payment_id"`
-	CreatedAt         instant           `json:"created_at"`
+	CreatedAt         ids.Instant       `json:"created_at"`
 }
 
 // Item is one line of an order.
@@ -46,7 +46,7 @@ type Payment struct {
 	Failure        *PaymentFailure  `json:"failure"`
 	NextAction     json.RawMessage  `json:"next_action"`
 	Stripe         PaymentAtStripe  `json:"stripe"`
-	CreatedAt      instant          `json:"created_at"`
+	CreatedAt      ids.Instant      `json:"created_at"`
 }
 
 // PaymentFailure is why a payment failed.
@@ -62,20 +62,10 @@ type PaymentAtStripe struct {
 	Charge        *string `json:"charge"`
 }
 
-// instant is a time as the API shows it: RFC 3339 in UTC, to the millisecond.
-type instant time.Time
-
-func (t instant) MarshalJSON() ([]byte, error) {
-	return time.Time(t).UTC().AppendFormat(nil, `"2006-01-02T15:04:05.000Z"`), nil
-}
-
-// String is for the pages that people read.
-func (t instant) String() string { return time.Time(t).UTC().Format("2006-01-02 15:04:05.000 UTC") }
-
 func orderOf(row db.Order) Order {
 	o := Order{
 		ID: row.ID, Object: "order", Status: row.Status, Currency: row.Currency, Amount: row.AmountMinor, AmountRefunded: row.AmountRefundedMinor,
-		CustomerReference: row.CustomerReference, PaymentID: row.PaymentID, CreatedAt: instant(row.CreatedAt), Metadata: map[string]string{},
+		CustomerReference: row.CustomerReference, PaymentID: row.PaymentID, CreatedAt: ids.Instant(row.CreatedAt), Metadata: map[string]string{},
 	}
 	mustUnmarshal(row.Items, &o.Items)
 	mustUnmarshal(row.Metadata, &o.Metadata)
@@ -85,11 +75,12 @@ func orderOf(row db.Order) Order {
 	return o
 }
 
-func paymentOf(row db.Payment) Payment {
+// PaymentOf is the payment as the API shows it.
+func PaymentOf(row db.Payment) Payment {
 	p := Payment{
 		ID: row.ID, Object: "payment", Status: row.Status, OrderID: row.OrderID, Amount: row.AmountMinor, Currency: row.Currency,
 		AmountRefunded: row.AmountRefundedMinor, PaymentMethod: row.PaymentMethod, NextAction: row.NextAction,
-		Stripe: PaymentAtStripe{PaymentIntent: row.IntentID, Charge: row.ChargeID}, CreatedAt: instant(row.CreatedAt),
+		Stripe: PaymentAtStripe{PaymentIntent: row.IntentID, Charge: row.ChargeID}, CreatedAt: ids.Instant(row.CreatedAt),
 	}
 	if row.FailureCode != nil {
 		p.Failure = &PaymentFailure{Code: *row.FailureCode, DeclineCode: row.FailureDeclineCode}
@@ -100,34 +91,23 @@ func paymentOf(row db.Payment) Payment {
 	return p
 }
 
-func mustMarshal(v any) []byte {
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic("bug: an object cannot be encoded as JSON: " + err.Error())
-	}
-	return b
-}
-
 func mustUnmarshal(b []byte, v any) {
 	if err := json.Unmarshal(b, v); err != nil {
 		panic("bug: a stored object cannot be decoded: " + err.Error())
 	}
 }
 
-// Href is the path of the object with an id; empty if the API does not show it.
-func Href(id string) string {
-	for kind, path := range map[string]string{orderID: "/v1/orders/", paymentID: "/v1/payments/", refundID: "/v1/refunds/", checkoutID: "/v1/checkouts/"} {
-		if isID(kind, id) {
-			return path + id
-		}
-	}
-	return ""
+// Paths are where the API shows this package's objects, by the kind of their ids.
+func Paths() ids.Paths {
+	return ids.Paths{ids.Order: "/v1/orders/", ids.Payment: "/v1/payments/", ids.Refund: "/v1/refunds/"}
 }
 
-func orderEvent(kind string, row db.Order) outbox.Event {
-	return outbox.Event{TenantID: row.TenantID, AggregateID: row.ID, Version: row.Version, Type: kind, Data: mustMarshal(orderOf(row))}
+// OrderEvent is an event about an order, with the order as the API shows it.
+func OrderEvent(kind string, row db.Order) outbox.Event {
+	return outbox.Event{TenantID: row.TenantID, AggregateID: row.ID, Version: row.Version, Type: kind, Data: outbox.Data(orderOf(row))}
 }
 
-func paymentEvent(kind string, row db.Payment) outbox.Event {
-	return outbox.Event{TenantID: row.TenantID, AggregateID: row.ID, Version: row.Version, Type: kind, Data: mustMarshal(paymentOf(row))}
+// PaymentEvent is an event about a payment, with the payment as the API shows it.
+func PaymentEvent(kind string, row db.Payment) outbox.Event {
+	return outbox.Event{TenantID: row.TenantID, AggregateID: row.ID, Version: row.Version, Type: kind, Data: outbox.Data(PaymentOf(row))}
 }

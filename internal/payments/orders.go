@@ -7,6 +7,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/outbox"
 )
 
@@ -29,9 +30,9 @@ func (r OrderRequest) Total() int64 {
 }
 
 func (s *Service) beginOrder(ctx context.Context, r idempotency.Request) (*idempotency.Claim, idempotency.Answer, error) {
-	row := newOrder(r.TenantID, decode[OrderRequest](r.Body))
+	row := NewOrder(r.TenantID, idempotency.Decode[OrderRequest](r.Body))
 	answer, err := s.keys.BeginFinished(ctx, r, row.ID, func(q *db.Queries) (idempotency.Answer, error) {
-		if err := insertOrder(ctx, q, row); err != nil {
+		if err := InsertOrder(ctx, q, row); err != nil {
 			return idempotency.Answer{}, err
 		}
 		return s.answers.Object(http.StatusCreated, "/v1/orders/"+row.ID, orderOf(row)), nil
@@ -39,17 +40,19 @@ func (s *Service) beginOrder(ctx context.Context, r idempotency.Request) (*idemp
 	return nil, answer, err
 }
 
-func newOrder(tenantID string, r OrderRequest) db.Order {
+// NewOrder is the row of a new order.
+func NewOrder(tenantID string, r OrderRequest) db.Order {
 	if r.Metadata == nil {
 		r.Metadata = map[string]string{}
 	}
 	return db.Order{
-		TenantID: tenantID, ID: newID(orderID), Version: 1, Status: db.OrderStatusOpen, Currency: r.Currency, AmountMinor: r.Total(),
-		Items: mustMarshal(r.Items), CustomerReference: r.CustomerReference, Metadata: mustMarshal(r.Metadata), CreatedAt: now(),
+		TenantID: tenantID, ID: ids.New(ids.Order), Version: 1, Status: db.OrderStatusOpen, Currency: r.Currency, AmountMinor: r.Total(),
+		Items: outbox.Data(r.Items), CustomerReference: r.CustomerReference, Metadata: outbox.Data(r.Metadata), CreatedAt: ids.Now(),
 	}
 }
 
-func insertOrder(ctx context.Context, q *db.Queries, row db.Order) error {
+// InsertOrder inserts an order and its event.
+func InsertOrder(ctx context.Context, q *db.Queries, row db.Order) error {
 	err := q.OrderInsert(ctx, db.OrderInsertParams{
 		TenantID: row.TenantID, ID: row.ID, Currency: row.Currency, AmountMinor: row.AmountMinor, Items: row.Items,
 		CustomerReference: row.CustomerReference, Metadata: row.Metadata, CheckoutID: row.CheckoutID, CreatedAt: row.CreatedAt,
@@ -57,5 +60,30 @@ func insertOrder(ctx context.Context, q *db.Queries, row db.Order) error {
 	if err != nil {
 		return fmt.Errorf("insert order %s: %w", row.ID, err)
 	}
-	return outbox.Append(ctx, q, orderEvent("order.created", row))
+	return outbox.Append(ctx, q, OrderEvent("order.created", row))
+}
+
+// closedOrder is why an order in this status can never be paid; nil if it can.
+func closedOrder(status db.OrderStatus) error {
+	switch status {
+	case db.OrderStatusOpen:
+		return nil
+	case db.OrderStatusCanceled:
+		return ErrOrderNotPayable
+	case db.OrderStatusPaid, db.OrderStatusPartiallyRefunded, db.OrderStatusRefunded:
+		return ErrOrderAlreadyPaid
+	}
+	panic("bug: an order of status " + string(status))
+}
+
+// InsertPayment inserts a payment outside of T1, which has its own statement.
+func InsertPayment(ctx context.Context, q *db.Queries, p db.Payment) error {
+	err := q.PaymentInsert(ctx, db.PaymentInsertParams{
+		TenantID: p.TenantID, ID: p.ID, OrderID: p.OrderID, IdempotencyKey: p.IdempotencyKey, AmountMinor: p.AmountMinor, Currency: p.Currency,
+		PaymentMethod: p.PaymentMethod, IntentNumber: p.IntentNumber, IntentID: p.IntentID, CreatedAt: p.CreatedAt,
+	})
+	if err != nil {
+		return fmt.Errorf("insert payment %s: %w", p.ID, err)
+	}
+	return nil
 }

@@ -7,12 +7,13 @@ import (
 	"strings"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/postgres"
 )
 
 // GetOrder returns one order of the tenant, or ErrNotFound.
 func (s *Service) GetOrder(ctx context.Context, tenantID, id string) (Order, error) {
-	if !isID(orderID, id) {
+	if !ids.Is(ids.Order, id) {
 		return Order{}, ErrNotFound
 	}
 	row, err := s.pool.OrderGet(ctx, db.OrderGetParams{TenantID: tenantID, ID: id})
@@ -40,14 +41,14 @@ func (s *Service) ListOrders(ctx context.Context, tenantID, after string, limit 
 
 // GetPayment returns one payment of the tenant, or ErrNotFound.
 func (s *Service) GetPayment(ctx context.Context, tenantID, id string) (Payment, error) {
-	if !isID(paymentID, id) {
+	if !ids.Is(ids.Payment, id) {
 		return Payment{}, ErrNotFound
 	}
 	row, err := s.pool.PaymentGet(ctx, db.PaymentGetParams{TenantID: tenantID, ID: id})
 	if err != nil {
 		return Payment{}, notFound(err, "get payment %s", id)
 	}
-	return paymentOf(row), nil
+	return PaymentOf(row), nil
 }
 
 // ListPayments returns up to limit payments, newest first, of one order or
@@ -67,7 +68,7 @@ func (s *Service) ListPayments(ctx context.Context, tenantID, ofOrder, after str
 		err  error
 		most = int32(limit + 1) //nolint:gosec // at most 101
 	)
-	if ofOrder != "" && !isID(orderID, ofOrder) {
+	if ofOrder != "" && !ids.Is(ids.Order, ofOrder) {
 		return nil, false, nil
 	}
 	if ofOrder == "" {
@@ -78,12 +79,12 @@ func (s *Service) ListPayments(ctx context.Context, tenantID, ofOrder, after str
 	if err != nil {
 		return nil, false, fmt.Errorf("list payments: %w", err)
 	}
-	return page(rows, limit, paymentOf)
+	return page(rows, limit, PaymentOf)
 }
 
 // GetRefund returns one refund of the tenant, or ErrNotFound.
 func (s *Service) GetRefund(ctx context.Context, tenantID, id string) (Refund, error) {
-	if !isID(refundID, id) {
+	if !ids.Is(ids.Refund, id) {
 		return Refund{}, ErrNotFound
 	}
 	row, err := s.pool.RefundGet(ctx, db.RefundGetParams{TenantID: tenantID, ID: id})
@@ -91,18 +92,6 @@ func (s *Service) GetRefund(ctx context.Context, tenantID, id string) (Refund, e
 		return Refund{}, notFound(err, "get refund %s", id)
 	}
 	return refundOf(row), nil
-}
-
-// GetCheckout returns one checkout of the tenant, or ErrNotFound.
-func (s *Service) GetCheckout(ctx context.Context, tenantID, id string) (Checkout, error) {
-	if !isID(checkoutID, id) {
-		return Checkout{}, ErrNotFound
-	}
-	row, steps, err := readCheckout(ctx, s.pool.Queries, tenantID, id)
-	if err != nil {
-		return Checkout{}, err
-	}
-	return checkoutOf(row, steps), nil
 }
 
 // before is the id below which a list, which is in descending order, continues.

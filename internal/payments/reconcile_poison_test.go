@@ -7,9 +7,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"github.com/stripe/stripe-go/v76"
+	stripego "github.com/stripe/stripe-go/v76"
 
 	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/stripe"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/pgproxy"
 	"example.com/payonce/testkit/world"
@@ -37,9 +38,9 @@ func TestReconcilerIsolates(t *testing.T) {
 		b.ghost(good)
 		pi := b.ghost(bad)
 		b.ghost(last) // Stripe lists the newest first: one before it, and one after
-		refund := &stripe.RefundParams{PaymentIntent: &pi.ID, Amount: stripe.Int64(300)}
+		refund := &stripego.RefundParams{PaymentIntent: &pi.ID, Amount: stripego.Int64(300)}
 		refund.Metadata = map[string]string{"tenant_id": b.Tenant.ID, "order_id": bad, "payment_id": taken, "refund_id": "rfd_0000000000000000000000copy"}
-		_, err := b.stripe.Refunds.New(refund)
+		_, err := b.stripego.Refunds.New(refund)
 		require.NoError(t, err)
 
 		b.reconcile()
@@ -48,14 +49,14 @@ func TestReconcilerIsolates(t *testing.T) {
 			require.Equal(t, "paid", b.api.Get("/v1/orders/"+order).Get("status"))
 		}
 		require.Equal(t, "ghost "+pi.ID+" 700 usd", b.findings())
-		require.Contains(t, b.Text("SELECT detail FROM reconciliation_findings"), "payments_pkey", "the evidence")
+		require.Contains(t, b.Text("SELECT detail FROM discrepancies"), "payments_pkey", "the evidence")
 		require.EqualValues(t, 700, b.driftShown())
-		require.EqualValues(t, 1, b.api.Metric("payonce_reconciliation_findings_open"), "what the alert looks at")
+		require.EqualValues(t, 1, b.api.Metric("payonce_discrepancies_open"), "what the alert looks at")
 		r := b.audit()
 		require.Equal(t, map[string]int{"I8e": 1}, r.offends())
 		require.EqualValues(t, 700, r.drift())
 
-		_, err = b.stripe.Refunds.New(&stripe.RefundParams{PaymentIntent: &pi.ID}) // A person gives the rest back.
+		_, err = b.stripego.Refunds.New(&stripego.RefundParams{PaymentIntent: &pi.ID}) // A person gives the rest back.
 		require.NoError(t, err)
 		b.reconcile()
 		require.Empty(t, b.findings())
@@ -83,9 +84,9 @@ func TestReconcilerIsolates(t *testing.T) {
 
 	t.Run("WhatStripeWillNotShowAndWhatTheProgramIsWrongAbout", func(t *testing.T) {
 		t.Parallel()
-		for name, get := range map[string]func() (payments.Intent, error){
-			"Refused":  func() (payments.Intent, error) { return payments.Intent{}, fmt.Errorf("400: %w", payments.ErrNotShown) },
-			"Panicked": func() (payments.Intent, error) { panic("bug: a nil charge") },
+		for name, get := range map[string]func() (stripe.Intent, error){
+			"Refused":  func() (stripe.Intent, error) { return stripe.Intent{}, fmt.Errorf("400: %w", stripe.ErrNotShown) },
+			"Panicked": func() (stripe.Intent, error) { panic("bug: a nil charge") },
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -94,7 +95,7 @@ func TestReconcilerIsolates(t *testing.T) {
 				b := booksWith(w, world.LocalOptions{Gateway: func(g payments.Gateway) payments.Gateway { stubborn.Gateway = g; return stubborn }})
 				good, odd := b.api.Order(), b.api.Order()
 				b.ghost(good)
-				stubborn.id = b.ghost(odd, func(p *stripe.PaymentIntentParams) { p.Amount = stripe.Int64(999) }).ID // so it is looked at by itself
+				stubborn.id = b.ghost(odd, func(p *stripego.PaymentIntentParams) { p.Amount = stripego.Int64(999) }).ID // so it is looked at by itself
 				b.reconcile()
 				require.Equal(t, 3, b.covered())
 				require.Equal(t, "paid", b.api.Get("/v1/orders/"+good).Get("status"))
@@ -126,7 +127,7 @@ func TestReconcilerDoesNotBlameObjects(t *testing.T) {
 		t.Run("WhenStripeIsAway/"+name, func(t *testing.T) {
 			t.Parallel()
 			b := newBooks(t)
-			b.ghost(b.api.Order(), func(p *stripe.PaymentIntentParams) { p.Amount = stripe.Int64(999) })
+			b.ghost(b.api.Order(), func(p *stripego.PaymentIntentParams) { p.Amount = stripego.Int64(999) })
 			fault.Op, fault.Times = "intent.get", -1
 			b.Sim.Inject(fault)
 			_, err := b.reconciler.RunOnce(t.Context())
@@ -135,7 +136,7 @@ func TestReconcilerDoesNotBlameObjects(t *testing.T) {
 			require.Zero(t, b.covered())
 			b.Sim.ClearFaults()
 			b.reconcile()
-			require.Contains(t, b.findings(), "amount")
+			require.Contains(t, b.findings(), "amount_mismatch")
 		})
 	}
 
@@ -170,10 +171,10 @@ func TestReconcilerDoesNotBlameObjects(t *testing.T) {
 type stubbornGateway struct {
 	payments.Gateway
 	id  string
-	get func() (payments.Intent, error)
+	get func() (stripe.Intent, error)
 }
 
-func (g *stubbornGateway) GetIntent(ctx context.Context, id string) (payments.Intent, error) {
+func (g *stubbornGateway) GetIntent(ctx context.Context, id string) (stripe.Intent, error) {
 	if id == g.id {
 		return g.get()
 	}
@@ -186,7 +187,7 @@ func parkedCount(b *books) (n float64) {
 	require.NoError(b.T, err)
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			if f.GetName() == "payonce_reconciled_total" && m.GetLabel()[0].GetValue() == "parked" {
+			if f.GetName() == "payonce_reconciled_total" && m.GetLabel()[0].GetValue() == "discrepancy_found" {
 				n += m.GetCounter().GetValue()
 			}
 		}

@@ -16,12 +16,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
-	"github.com/stripe/stripe-go/v76"
+	stripego "github.com/stripe/stripe-go/v76"
 	"github.com/stripe/stripe-go/v76/client"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/reconcile"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/world"
 )
@@ -30,7 +32,7 @@ import (
 type books struct {
 	*world.World
 	api        *world.Local
-	reconciler *payments.Reconciler
+	reconciler *reconcile.Reconciler
 	stripe     *client.API // somebody at Stripe's dashboard, or a database that is no more
 }
 
@@ -41,9 +43,9 @@ func booksOn(w *world.World) *books { return booksWith(w, world.LocalOptions{}) 
 func booksWith(w *world.World, o world.LocalOptions) *books {
 	api := w.Local(o)
 	return &books{
-		World: w, api: api, reconciler: payments.NewReconciler(api.Payments, payments.NewReconcilerMetrics(api.Metrics)),
-		stripe: client.New(stripesim.DefaultKey, stripe.NewBackendsWithConfig(&stripe.BackendConfig{
-			URL: stripe.String(w.StripeURL), MaxNetworkRetries: stripe.Int64(0), EnableTelemetry: stripe.Bool(false), LeveledLogger: &stripe.LeveledLogger{},
+		World: w, api: api, reconciler: api.NewReconciler(reconcile.NewMetrics(api.Metrics)),
+		stripe: client.New(stripesim.DefaultKey, stripego.NewBackendsWithConfig(&stripego.BackendConfig{
+			URL: stripego.String(w.StripeURL), MaxNetworkRetries: stripego.Int64(0), EnableTelemetry: stripego.Bool(false), LeveledLogger: &stripego.LeveledLogger{},
 		})),
 	}
 }
@@ -118,24 +120,24 @@ func (b *books) requireClean() {
 
 // ghost pays at Stripe what no row here knows of, as a database does that is
 // then restored from an older one.
-func (b *books) ghost(order string, change ...func(*stripe.PaymentIntentParams)) *stripe.PaymentIntent {
+func (b *books) ghost(order string, change ...func(*stripego.PaymentIntentParams)) *stripego.PaymentIntent {
 	b.T.Helper()
-	p := &stripe.PaymentIntentParams{
-		Amount: stripe.Int64(1000), Currency: stripe.String("usd"), PaymentMethodTypes: stripe.StringSlice([]string{"card"}),
-		PaymentMethod: stripe.String("pm_card_visa"), Confirm: stripe.Bool(true),
+	p := &stripego.PaymentIntentParams{
+		Amount: stripego.Int64(1000), Currency: stripego.String("usd"), PaymentMethodTypes: stripego.StringSlice([]string{"card"}),
+		PaymentMethod: stripego.String("pm_card_visa"), Confirm: stripego.Bool(true),
 	}
 	p.Metadata = map[string]string{"tenant_id": b.Tenant.ID, "order_id": order}
-	p.IdempotencyKey = stripe.String(uuid.NewString())
+	p.IdempotencyKey = stripego.String(uuid.NewString())
 	for _, f := range change {
 		f(p)
 	}
-	pi, err := b.stripe.PaymentIntents.New(p)
+	pi, err := b.stripego.PaymentIntents.New(p)
 	require.NoError(b.T, err)
 	return pi
 }
 
 func (b *books) findings() string {
-	return b.Text(`SELECT string_agg(concat_ws(' ', kind, object_id, drift_minor, currency), '; ' ORDER BY found_at) FROM reconciliation_findings WHERE resolved_at IS NULL`)
+	return b.Text(`SELECT string_agg(concat_ws(' ', kind, object_id, drift_minor, currency), '; ' ORDER BY found_at) FROM discrepancies WHERE resolved_at IS NULL`)
 }
 
 func TestReconciler(t *testing.T) {
@@ -202,22 +204,22 @@ func TestReconciler(t *testing.T) {
 		t.Parallel()
 		for _, c := range []struct {
 			name  string
-			make  func(*books) *stripe.PaymentIntent
+			make  func(*books) *stripego.PaymentIntent
 			finds string // after its object's id
 			check string
 			drift int64
 		}{
-			{"AnOrderThatIsNotHere", func(b *books) *stripe.PaymentIntent { return b.ghost("ord_000000000000000000000gone") }, "1000 usd", "I8e", 1000},
-			{"AnOrderPaidTwice", func(b *books) *stripe.PaymentIntent {
+			{"AnOrderThatIsNotHere", func(b *books) *stripego.PaymentIntent { return b.ghost("ord_000000000000000000000gone") }, "1000 usd", "I8e", 1000},
+			{"AnOrderPaidTwice", func(b *books) *stripego.PaymentIntent {
 				order := b.api.Order()
 				require.Equal(t, http.StatusCreated, b.api.Pay("k", order, "pm_card_visa").Status)
 				return b.ghost(order)
 			}, "1000 usd", "I8e", 1000},
-			{"AnotherAmount", func(b *books) *stripe.PaymentIntent {
-				return b.ghost(b.api.Order(), func(p *stripe.PaymentIntentParams) { p.Amount = stripe.Int64(999) })
+			{"AnotherAmount", func(b *books) *stripego.PaymentIntent {
+				return b.ghost(b.api.Order(), func(p *stripego.PaymentIntentParams) { p.Amount = stripego.Int64(999) })
 			}, "999 usd", "I8g", 999},
-			{"AnotherCurrency", func(b *books) *stripe.PaymentIntent {
-				return b.ghost(b.api.Order(), func(p *stripe.PaymentIntentParams) { p.Currency = stripe.String("eur") })
+			{"AnotherCurrency", func(b *books) *stripego.PaymentIntent {
+				return b.ghost(b.api.Order(), func(p *stripego.PaymentIntentParams) { p.Currency = stripego.String("eur") })
 			}, "1000 eur", "I8g", 1000},
 		} {
 			t.Run(c.name, func(t *testing.T) {
@@ -235,7 +237,7 @@ func TestReconciler(t *testing.T) {
 				require.EqualValues(t, c.drift, b.driftShown())
 
 				// A person gives the money back, in Stripe's dashboard.
-				_, err := b.stripe.Refunds.New(&stripe.RefundParams{PaymentIntent: &pi.ID})
+				_, err := b.stripego.Refunds.New(&stripego.RefundParams{PaymentIntent: &pi.ID})
 				require.NoError(t, err)
 				b.reconcile()
 				require.Empty(t, b.findings())
@@ -249,14 +251,14 @@ func TestReconciler(t *testing.T) {
 		t.Parallel()
 		b := newBooks(t)
 		order := b.api.Order()
-		b.ghost(order, func(p *stripe.PaymentIntentParams) { p.Metadata = nil })
-		b.ghost(order, func(p *stripe.PaymentIntentParams) { p.Metadata["tenant_id"] = payments.NewTenantID() })
+		b.ghost(order, func(p *stripego.PaymentIntentParams) { p.Metadata = nil })
+		b.ghost(order, func(p *stripego.PaymentIntentParams) { p.Metadata["tenant_id"] = ids.New(ids.Tenant) })
 		other := b.NewTenant()
 		b.reconcile()
 		b.requireClean()
-		b.ghost(order, func(p *stripe.PaymentIntentParams) { p.Metadata["tenant_id"] = other.ID }) // whose order it is not
+		b.ghost(order, func(p *stripego.PaymentIntentParams) { p.Metadata["tenant_id"] = other.ID }) // whose order it is not
 		b.reconcile()
-		require.Contains(t, b.findings(), "ghost")
+		require.Contains(t, b.findings(), "unmatched_at_stripe")
 		require.Equal(t, "open", b.api.Get("/v1/orders/"+order).Get("status"))
 	})
 
@@ -282,11 +284,11 @@ func TestReconciler(t *testing.T) {
 		b.Sim.Inject(stripesim.Fault{Op: "intent.get", Kind: stripesim.Reset})
 		require.Equal(t, http.StatusAccepted, b.api.Pay("k", order, "pm_card_visa").Status)
 		b.Sim.ClearFaults()
-		b.Exec("UPDATE idempotency_keys SET resume_at = clock_timestamp() + interval '1 hour' WHERE key = 'k'")
+		b.Exec("UPDATE idempotency_keys SET next_attempt_at = clock_timestamp() + interval '1 hour' WHERE key = 'k'")
 		b.requireClean() // On its way is not lost.
 		require.Zero(t, b.driftShown())
 		require.EqualValues(t, 1, b.api.Metric("payonce_keys_unfinished"))
-		require.Positive(t, b.api.Metric("payonce_unknown_oldest_seconds"))
+		require.Positive(t, b.api.Metric("payonce_unknown_outcomes_oldest_seconds"))
 		b.reconcile()
 		require.Empty(t, b.findings())
 		n, err := b.api.Completer.RunOnce(t.Context())
@@ -301,7 +303,7 @@ func TestReconciler(t *testing.T) {
 		order := b.api.Order()
 		b.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
 		require.Equal(t, http.StatusAccepted, b.api.Pay("k", order, "pm_card_visa").Status)
-		b.Exec("UPDATE idempotency_keys SET parked_at = clock_timestamp(), resume_at = 'infinity', leased_until = '-infinity' WHERE key = 'k'")
+		b.Exec("UPDATE idempotency_keys SET parked_at = clock_timestamp(), next_attempt_at = 'infinity', leased_until = '-infinity' WHERE key = 'k'")
 		require.Equal(t, map[string]int{"I5b": 1, "I8e": 1}, b.audit().offends())
 		require.Zero(t, b.driftShown(), "nobody has looked yet")
 		require.EqualValues(t, 1, b.api.Metric("payonce_keys_parked"))
@@ -346,7 +348,7 @@ func TestReconciler(t *testing.T) {
 		t.Parallel()
 		b := newBooks(t)
 		payment := b.api.Pay("k", b.api.Order(), "pm_card_visa")
-		refund, err := b.stripe.Refunds.New(&stripe.RefundParams{PaymentIntent: stripe.String(payment.Get("stripe", "payment_intent").(string)), Amount: stripe.Int64(250)})
+		refund, err := b.stripego.Refunds.New(&stripego.RefundParams{PaymentIntent: stripego.String(payment.Get("stripe", "payment_intent").(string)), Amount: stripego.Int64(250)})
 		require.NoError(t, err)
 		b.reconcile()
 		b.reconcile()
@@ -363,9 +365,9 @@ func TestReconciler(t *testing.T) {
 		payment := b.api.Pay("k", order, "pm_card_visa")
 		refund := b.api.Post("/v1/payments/"+payment.ID()+"/refunds", "refund", `{"amount":400}`)
 		require.Equal(t, http.StatusCreated, refund.Status)
-		again := &stripe.RefundParams{PaymentIntent: stripe.String(payment.Get("stripe", "payment_intent").(string)), Amount: stripe.Int64(400)}
+		again := &stripego.RefundParams{PaymentIntent: stripego.String(payment.Get("stripe", "payment_intent").(string)), Amount: stripego.Int64(400)}
 		again.Metadata = map[string]string{"tenant_id": b.Tenant.ID, "order_id": order, "payment_id": payment.ID(), "refund_id": refund.ID()}
-		second, err := b.stripe.Refunds.New(again)
+		second, err := b.stripego.Refunds.New(again)
 		require.NoError(t, err)
 		b.reconcile()
 		b.reconcile()
@@ -391,7 +393,7 @@ func TestReconciler(t *testing.T) {
 		order := b.api.Order()
 		require.Equal(t, http.StatusCreated, b.api.Pay("k", order, "pm_card_visa").Status)
 		b.reconcile()
-		require.Equal(t, ghosts, b.Count("SELECT count(*) FROM reconciliation_findings WHERE resolved_at IS NULL"))
+		require.Equal(t, ghosts, b.Count("SELECT count(*) FROM discrepancies WHERE resolved_at IS NULL"))
 		require.EqualValues(t, ghosts*1000, b.audit().drift())
 	})
 
@@ -447,9 +449,9 @@ func TestReconciler(t *testing.T) {
 		b := newBooks(t)
 		other, order := b.api.Order(), b.api.Order()
 		taken := b.api.Pay("k", other, "pm_card_visa").ID()
-		refund := &stripe.RefundParams{PaymentIntent: &b.ghost(order).ID, Amount: stripe.Int64(300)}
+		refund := &stripego.RefundParams{PaymentIntent: &b.ghost(order).ID, Amount: stripego.Int64(300)}
 		refund.Metadata = map[string]string{"tenant_id": b.Tenant.ID, "order_id": other, "payment_id": taken}
-		_, err := b.stripe.Refunds.New(refund)
+		_, err := b.stripego.Refunds.New(refund)
 		require.NoError(t, err)
 		b.reconcile()
 		require.Equal(t, "paid", b.api.Get("/v1/orders/"+order).Get("status"))
@@ -600,7 +602,7 @@ func TestSweep(t *testing.T) {
 	})
 }
 
-func unconfirmed(p *stripe.PaymentIntentParams) { p.Confirm, p.PaymentMethod = nil, nil }
+func unconfirmed(p *stripego.PaymentIntentParams) { p.Confirm, p.PaymentMethod = nil, nil }
 
 // TestRestore is the drill: the database goes back, Stripe does not.
 func TestRestore(t *testing.T) {
@@ -654,7 +656,7 @@ func TestRestore(t *testing.T) {
 	require.Equal(t, charges, r.Sim.ChargeCount(""), "no card was charged again")
 	for _, order := range between {
 		require.Equal(t, http.StatusNotFound, r.api.Get("/v1/orders/"+order).Status)
-		require.Equal(t, 1, r.Count("SELECT count(*) FROM reconciliation_findings WHERE order_id = $1 AND kind = 'ghost' AND resolved_at IS NULL", order))
+		require.Equal(t, 1, r.Count("SELECT count(*) FROM discrepancies WHERE order_id = $1 AND kind = 'unmatched_at_stripe' AND resolved_at IS NULL", order))
 	}
 	after := r.audit()
 	require.Equal(t, map[string]int{"I8e": len(between)}, after.offends())

@@ -7,26 +7,29 @@ import (
 	"time"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/calls"
 	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/stripe"
 )
 
 // beginRefund claims the key, takes the amount from what is left of the payment
 // and records the refund, its event and the call it will make.
 func (s *Service) beginRefund(ctx context.Context, r idempotency.Request) (*idempotency.Claim, idempotency.Answer, error) {
-	req := decode[RefundRequest](r.Body)
+	req := idempotency.Decode[RefundRequest](r.Body)
 	if _, err := s.GetPayment(ctx, r.TenantID, req.PaymentID); err != nil { // The claim would find out too, but only after a write.
 		return nil, idempotency.Answer{}, err
 	}
 	w := &refunding{}
-	id := keyedID(refundID, r.TenantID, r.Key)
+	id := ids.Keyed(ids.Refund, r.TenantID, r.Key)
 	claim, err := s.keys.Begin(ctx, r, id, refundRecorded, func(q *db.Queries) error {
 		p, err := q.PaymentLock(ctx, db.PaymentLockParams{TenantID: r.TenantID, ID: req.PaymentID})
 		if err != nil {
 			return notFound(err, "lock payment %s", req.PaymentID)
 		}
-		*w = refunding{intentID: deref(p.IntentID)}
+		*w = refunding{intentID: postgres.Deref(p.IntentID)}
 		w.refund, err = q.RefundGet(ctx, db.RefundGetParams{TenantID: r.TenantID, ID: id})
 		if err == nil { // The reconciler has found it at Stripe: it was made before this database was restored.
 			return sameRefund(w.refund, req)
@@ -45,13 +48,13 @@ func (s *Service) beginRefund(ctx context.Context, r idempotency.Request) (*idem
 		// A database that was restored may have sent this refund and forgotten it. As long as the payment is younger
 		// than Stripe's memory of keys, Stripe repeats its answer; for an older one its list is read first. Clocks
 		// may be hours apart, so the limit is half of that memory.
-		w.unsent = time.Since(p.CreatedAt) < resendWithin
-		queued, err := s.othersOnTheirWay(ctx, q, w.refund)
+		w.unsent = time.Since(p.CreatedAt) < calls.ResendWithin
+		queued, err := s.otherRefundInFlight(ctx, q, w.refund)
 		if err != nil || queued || !w.unsent {
 			return err
 		}
-		w.announced = true
-		return insertCall(ctx, q, r.TenantID, w.call())
+		w.recorded = true
+		return w.call().Insert(ctx, q, r.TenantID)
 	})
 	if errors.Is(err, ErrPaymentNotRefundable) || errors.Is(err, ErrRefundExceedsPayment) {
 		return s.refuse(ctx, r, req.PaymentID, err)
@@ -86,13 +89,13 @@ func refundable(p db.Payment, asked *int64) (int64, error) {
 	return *asked, nil
 }
 
-// othersOnTheirWay reports whether another refund of the payment is being sent to
+// otherRefundInFlight reports whether another refund of the payment is being sent to
 // Stripe. Stripe rejects a change of an object while another is in progress, so we
 // queue them ourselves, across all processes. A refund whose process died holds up
 // the others for as long as one attempt can take, and no longer.
-func (s *Service) othersOnTheirWay(ctx context.Context, q *db.Queries, row db.Refund) (bool, error) {
-	busy, err := q.RefundOthersOnTheirWay(ctx, db.RefundOthersOnTheirWayParams{
-		TenantID: row.TenantID, PaymentID: row.PaymentID, ID: row.ID, AttemptFor: limitWait + s.o.StripeTimeout,
+func (s *Service) otherRefundInFlight(ctx context.Context, q *db.Queries, row db.Refund) (bool, error) {
+	busy, err := q.RefundOtherInFlight(ctx, db.RefundOtherInFlightParams{
+		TenantID: row.TenantID, PaymentID: row.PaymentID, ID: row.ID, AttemptFor: stripe.LimitWait + s.o.StripeTimeout,
 	})
 	if err != nil {
 		return false, fmt.Errorf("read the other refunds of payment %s: %w", row.PaymentID, err)
@@ -102,15 +105,15 @@ func (s *Service) othersOnTheirWay(ctx context.Context, q *db.Queries, row db.Re
 
 func newRefund(p db.Payment, key, stripeKey string, amount int64, reason *string) db.Refund {
 	return db.Refund{
-		TenantID: p.TenantID, ID: keyedID(refundID, p.TenantID, key), Version: 1, Status: db.RefundStatusPending, PaymentID: p.ID, OrderID: p.OrderID, IdempotencyKey: key,
-		StripeKey: stripeKey, AmountMinor: amount, Currency: p.Currency, Reason: reason, CreatedAt: now(),
+		TenantID: p.TenantID, ID: ids.Keyed(ids.Refund, p.TenantID, key), Version: 1, Status: db.RefundStatusPending, PaymentID: p.ID, OrderID: p.OrderID, IdempotencyKey: key,
+		StripeKey: stripeKey, AmountMinor: amount, Currency: p.Currency, Reason: reason, CreatedAt: ids.Now(),
 	}
 }
 
 // recordRefund writes a refund and takes its amount from its payment. The sum
 // can never exceed the payment: a constraint of the row sees to that.
 func (s *Service) recordRefund(ctx context.Context, q *db.Queries, row db.Refund) error {
-	n, err := q.PaymentRefunding(ctx, db.PaymentRefundingParams{TenantID: row.TenantID, ID: row.PaymentID, AmountMinor: row.AmountMinor})
+	n, err := q.PaymentReserveRefund(ctx, db.PaymentReserveRefundParams{TenantID: row.TenantID, ID: row.PaymentID, AmountMinor: row.AmountMinor})
 	if err != nil {
 		return fmt.Errorf("reserve the refund of payment %s: %w", row.PaymentID, err)
 	}
@@ -129,7 +132,7 @@ func (s *Service) recordRefund(ctx context.Context, q *db.Queries, row db.Refund
 
 // refundByItself records a refund that no caller asked for, of a payment that
 // succeeded although its order was canceled meanwhile. The completer carries it out.
-func (s *Service) refundByItself(ctx context.Context, q *db.Queries, p db.Payment) error {
+func (s *Service) EnqueueAutomaticRefund(ctx context.Context, q *db.Queries, p db.Payment) error {
 	key := RefundOrder + " " + p.OrderID
 	row := newRefund(p, key, p.TenantID+":"+p.OrderID+":refund", p.AmountMinor-p.AmountRefundingMinor, nil)
 	if err := s.recordRefund(ctx, q, row); err != nil {

@@ -75,7 +75,7 @@ func TestRefundsOfAPaymentQueue(t *testing.T) {
 				return w.Count(`SELECT count(*) FROM stripe_calls WHERE stripe_key LIKE '%:b:refund'`) > 0
 			}, 300*time.Millisecond, 5*time.Millisecond, "announced while another was under way") // it looks several times meanwhile
 			if died {
-				w.Exec(`ALTER TABLE stripe_calls DISABLE TRIGGER call_keeps_its_parameters`)
+				w.Exec(`ALTER TABLE stripe_calls DISABLE TRIGGER call_parameters_are_immutable`)
 				w.Exec(`UPDATE stripe_calls SET last_sent_at = last_sent_at - interval '1 hour' WHERE stripe_key LIKE '%:a:refund'`)
 				require.Eventually(t, func() bool {
 					return w.Count(`SELECT count(*) FROM stripe_calls WHERE stripe_key LIKE '%:b:refund'`) == 1
@@ -103,7 +103,7 @@ func TestForgottenRefund(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, refund(api, "r", payment).Status)
 
 	w.Sim.Advance(25 * time.Hour)
-	w.Exec(`ALTER TABLE stripe_calls DISABLE TRIGGER call_keeps_its_parameters`)
+	w.Exec(`ALTER TABLE stripe_calls DISABLE TRIGGER call_parameters_are_immutable`)
 	w.Exec(`UPDATE stripe_calls SET first_sent_at = first_sent_at - interval '25 hours', last_sent_at = last_sent_at - interval '25 hours'`)
 	for range 3 {
 		completeOnce(w, api)
@@ -138,7 +138,7 @@ func TestPendingRefundIsAskedForSeldom(t *testing.T) {
 	require.Equal(t, http.StatusCreated, payment.Status, payment)
 	asked := func() (pause int) {
 		require.Equal(t, "pending", refund(api, "r", payment.ID()).Get("status"))
-		return w.Count(`SELECT extract(epoch FROM resume_at - clock_timestamp())::integer FROM idempotency_keys WHERE key = 'r'`)
+		return w.Count(`SELECT extract(epoch FROM next_attempt_at - clock_timestamp())::integer FROM idempotency_keys WHERE key = 'r'`)
 	}
 	require.InDelta(t, 30, asked(), 10)
 	w.Exec(`UPDATE idempotency_keys SET created_at = created_at - interval '3 hours' WHERE key = 'r'`)
@@ -251,7 +251,7 @@ func TestRestoredRefund(t *testing.T) {
 		require.Equal(t, http.StatusAccepted, ask(l, `{}`).Status, "nobody says that it failed")
 		require.Equal(t, 1, l.Count("SELECT count(*) FROM idempotency_keys WHERE key = 'r' AND parked_at IS NOT NULL AND last_error LIKE '%of 700 usd%'"))
 		l.reconcile()
-		require.Contains(t, l.findings(), "amount")
+		require.Contains(t, l.findings(), "amount_mismatch")
 		require.Equal(t, 2, refundsMade(l.books))
 	})
 
@@ -280,7 +280,7 @@ func TestRestoredRefund(t *testing.T) {
 		require.NoError(t, tx.Commit(t.Context()))
 		require.Equal(t, http.StatusCreated, (<-again).Status)
 		<-mended
-		require.Zero(t, l.Count("SELECT count(*) FROM reconciliation_findings"), "nobody is called for that")
+		require.Zero(t, l.Count("SELECT count(*) FROM discrepancies"), "nobody is called for that")
 		require.Equal(t, 1, refundsMade(l.books))
 		l.requireClean()
 	})

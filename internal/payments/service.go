@@ -2,13 +2,13 @@ package payments
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/calls"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/postgres"
 )
@@ -21,14 +21,12 @@ var (
 	ErrOrderNotPayable      = errors.New("the order is canceled")
 	ErrOrderNotCancelable   = errors.New("the order is paid")
 	ErrPaymentNotCancelable = errors.New("only a payment that waits for the customer can be canceled")
-	ErrStripeUnavailable    = errors.New("Stripe does not answer; no new payment is begun")
 )
 
 // PaymentError says that a payment has definitely failed.
 type PaymentError struct {
 	Payment  Payment
-	Declined bool      // by the issuer; otherwise it failed for another reason
-	Checkout *Checkout // the checkout it was a step of, or nil
+	Declined bool // by the issuer; otherwise it failed for another reason
 }
 
 func (e *PaymentError) Error() string {
@@ -60,8 +58,10 @@ type Answers interface {
 type Options struct {
 	StripeTimeout time.Duration // deadline of one attempt
 	ActionTimeout time.Duration // how long a payment may wait for its customer
-	Metrics       *Metrics      // may be nil
 	Log           *slog.Logger
+	// Registered are operations that are not this package's and that charge cards of
+	// their own, by name.
+	Registered map[string]Registered
 }
 
 // Service carries out what the API offers. It holds no state of its own.
@@ -69,6 +69,7 @@ type Service struct {
 	pool    *postgres.Pool
 	keys    *idempotency.Store
 	gateway Gateway
+	calls   calls.Recorder
 	answers Answers
 	o       Options
 }
@@ -78,13 +79,10 @@ func New(pool *postgres.Pool, keys *idempotency.Store, gateway Gateway, answers 
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	if o.Metrics == nil {
-		o.Metrics = NewMetrics(nil)
-	}
-	return &Service{pool: pool, keys: keys, gateway: gateway, answers: answers, o: o}
+	return &Service{pool: pool, keys: keys, gateway: gateway, calls: calls.NewRecorder(pool), answers: answers, o: o}
 }
 
-// Names of the operations, as the table of keys holds them.
+// Names of the operations, as the table of keys has them.
 const (
 	CreateOrder   = "create_order"
 	CancelOrder   = "cancel_order"
@@ -94,26 +92,24 @@ const (
 	RefundOrder   = "refund_order" // no caller asked for it: the payment came too late for its order
 
 	RefundByOperator = "operator_refund" // an operator asked for it, not the tenant
-
-	CreateCheckout = "create_checkout"
 )
 
-// Operations is everything a request can start. The API and the completer are
-// given the same map: whatever the one can start, the other can finish.
+// Operations is every operation of this package. The API and the completer are
+// given the same map: whatever the API can start, the completer can finish.
 func (s *Service) Operations() map[string]idempotency.Operation {
+	cancel, repair := cancels{s}, s.Repairs()
 	return map[string]idempotency.Operation{
 		CreateOrder:   {Begin: s.beginOrder, Run: neverRuns},
-		CancelOrder:   {Begin: s.beginCancelOrder, Run: s.runCancelOrder},
+		CancelOrder:   {Begin: cancel.beginOrder, Run: cancel.runOrder},
 		CreatePayment: {Begin: s.beginPayment, Run: s.runPayment},
-		CancelPayment: {Begin: s.beginCancelPayment, Run: s.runCancelPayment},
+		CancelPayment: {Begin: cancel.beginPayment, Run: cancel.runPayment},
 		CreateRefund:  {Begin: s.beginRefund, Run: s.runRefund},
-		RefundOrder:   {Run: s.runRefund},
-		SweepIntent:   {Run: s.runSweep},
 
-		RefundByOperator: {Run: s.runRefund},
-		RefundGhost:      {Run: s.runGhostRefund},
-
-		CreateCheckout: {Begin: s.beginCheckout, Run: s.runCheckout},
+		// No caller asked for these.
+		RefundOrder:           {Run: s.runRefund},
+		RefundByOperator:      {Run: s.runRefund},
+		RefundOrphanedIntent:  {Run: repair.runOrphanRefund},
+		CancelAbandonedIntent: {Run: repair.runCancelAbandoned},
 	}
 }
 
@@ -129,17 +125,3 @@ func (s *Service) refuse(ctx context.Context, r idempotency.Request, resourceID 
 	})
 	return nil, answer, err
 }
-
-// decode reads a request that this program encoded itself.
-func decode[T any](body []byte) T {
-	var v T
-	if err := json.Unmarshal(body, &v); err != nil {
-		panic("bug: a stored request does not decode: " + err.Error())
-	}
-	return v
-}
-
-// now is for timestamps that people read (created_at), to the precision they see.
-// The only decision that depends on it is whether a refund is looked for before it
-// is sent.
-func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }

@@ -12,9 +12,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"github.com/stripe/stripe-go/v76"
+	stripego "github.com/stripe/stripe-go/v76"
 
 	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/stripe"
 	"example.com/payonce/testkit/pgproxy"
 	"example.com/payonce/testkit/world"
 )
@@ -104,10 +105,10 @@ type staleLook struct {
 	read   chan struct{} // closed when Stripe has answered the first
 	goOn   chan struct{}
 	once   *sync.Once
-	answer *payments.Intent
+	answer *stripe.Intent
 }
 
-func (g staleLook) GetIntent(ctx context.Context, id string) (payments.Intent, error) {
+func (g staleLook) GetIntent(ctx context.Context, id string) (stripe.Intent, error) {
 	var err error
 	g.once.Do(func() {
 		*g.answer, err = g.Gateway.GetIntent(ctx, id)
@@ -124,7 +125,7 @@ func TestNewsWhileSomebodyLooks(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
 	mailbox := w.Mailbox()
-	look := staleLook{read: make(chan struct{}), goOn: make(chan struct{}), once: new(sync.Once), answer: new(payments.Intent)}
+	look := staleLook{read: make(chan struct{}), goOn: make(chan struct{}), once: new(sync.Once), answer: new(stripe.Intent)}
 	first, second := w.Local(patient("first")), patient("second")
 	second.Gateway = func(g payments.Gateway) payments.Gateway { look.Gateway = g; return look }
 	poller := w.Local(second)
@@ -185,7 +186,7 @@ func TestStripesTextsAreStored(t *testing.T) {
 	require.Equal(t, http.StatusCreated, refund(b.api, "r", payment).Status)
 	require.Equal(t, http.StatusConflict, b.api.Post("/v1/payments/"+payment+"/refunds", "more", `{"amount":900}`).Status)
 
-	b.ghost(order, func(p *stripe.PaymentIntentParams) { p.Metadata["tenant_id"] += "\x00" }) // somebody else's, on the same account
+	b.ghost(order, func(p *stripego.PaymentIntentParams) { p.Metadata["tenant_id"] += "\x00" }) // somebody else's, on the same account
 	b.reconcile()
 	b.requireClean()
 }

@@ -10,21 +10,18 @@ import (
 	"example.com/payonce/db"
 )
 
-// answerSlack is what an answer may take beyond the time that the server gives a
-// statement: a free connection, the way there and back.
-const answerSlack = 3 * time.Second
+// responseSlack is what a response may take beyond the server's statement timeout: a free connection, the network.
+const responseSlack = 3 * time.Second
 
-// bounded asks a server that may have stopped answering. PostgreSQL itself ends a
-// statement that takes too long; but one that is gone without a word, as after a
-// failover that took its address along, ends nothing. Whoever waits for it without
-// a bound waits for as long as TCP does, a quarter of an hour, and with them every
-// loop that finishes what others began.
+// bounded limits the wait for a server that may not respond. PostgreSQL itself ends a statement that takes too long, but a
+// server that has disappeared, as after a failover that moved its address, ends nothing. A caller would wait as long as TCP
+// does, a quarter of an hour, and so would every loop that finishes abandoned work.
 type bounded struct {
 	db     db.DBTX
 	within time.Duration
 }
 
-// Exec is one of the three ways in which generated code asks.
+// Exec implements db.DBTX.
 func (b bounded) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.within)
 	defer cancel()

@@ -34,7 +34,7 @@ func TestNobodyWaitsForASilentServer(t *testing.T) {
 		}, false},
 		"Write": {"name: EndpointDisable ", func(ctx context.Context, p *postgres.Pool) error {
 			_, err := p.EndpointDisable(ctx, "ten_1")
-			return postgres.Written(err)
+			return postgres.ClassifyWriteError(err)
 		}, true},
 		"RowOfAGroup": {"name: TenantExists ", func(ctx context.Context, p *postgres.Pool) error { return read(ctx, p.Grouped()) }, false},
 		"Begin": {"begin", func(ctx context.Context, p *postgres.Pool) error {

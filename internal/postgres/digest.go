@@ -8,8 +8,8 @@ import (
 	"example.com/payonce/db"
 )
 
-// SchemaDigest names the schema that Migrate makes: it changes with any byte of
-// any migration. Tests keep a migrated database under this name.
+// SchemaDigest identifies the schema that Migrate makes: it changes with any byte of any migration. Tests reuse a migrated
+// database by this name.
 func SchemaDigest() string {
 	sum := sha256.New()
 	_ = fs.WalkDir(db.Migrations, ".", func(name string, entry fs.DirEntry, err error) error {
@@ -20,6 +20,6 @@ func SchemaDigest() string {
 		_, _ = sum.Write([]byte(name))
 		_, _ = sum.Write(text)
 		return err
-	}) // what is embedded can be read
+	}) // embedded files can always be read
 	return hex.EncodeToString(sum.Sum(nil)[:6])
 }

@@ -11,22 +11,20 @@ import (
 )
 
 const (
-	groupLanes = 4                     // groups at a time: while one waits for the disk, others work
+	groupLanes = 4                     // concurrent groups: while one waits for the disk, others work
 	groupMax   = 32                    // statements that share a commit
-	groupWait  = 50 * time.Millisecond // that a group waits for a row, and that a lane is kept; what takes longer goes on alone
+	groupWait  = 50 * time.Millisecond // how long a group waits for a row, and a statement keeps a lane
 )
 
-// group runs statements of different requests in one transaction: one round
-// trip and one commit for all that have come while the lanes were busy. Whoever
-// meets a free lane goes at once and alone, so an idle service waits for nobody.
+// group runs statements of different requests in one transaction: one round trip and one commit for all that arrived while
+// the lanes were busy. A statement that finds a free lane runs immediately and alone, so an idle service adds no delay.
 //
-// What they share is the commit and nothing else. Where the server refuses one of
-// them nothing of the group is written, and each runs again by itself, so each is
-// told what it would have been told alone. Where the answer is lost, it is lost
-// for all of them, and each has to look: ErrInDoubt. And none waits long for
-// what another one waits for: a row that somebody holds ends the group.
+// The statements share the commit and nothing else. If the server rejects one of them, nothing of the group is written and
+// each runs again alone, so each gets the result that it would have had alone. If the response is lost, it is lost for all
+// of them, and each is in doubt (ErrInDoubt). No statement waits long for a row that another one of its group needs: such a
+// lock ends the group.
 type group struct {
-	bounded // for those who go alone, and whose rows are read while a connection is held: Query
+	bounded // for statements that run alone, and for Query, whose rows are read while a connection is held
 	pool    *pgxpool.Pool
 	lanes   int
 
@@ -35,7 +33,7 @@ type group struct {
 	queue []*member
 }
 
-// member is a statement on its way.
+// member is a statement that was submitted.
 type member struct {
 	ctx  context.Context
 	sql  string
@@ -46,7 +44,7 @@ type member struct {
 	done chan bool // false: nothing was written, run it alone
 }
 
-// Exec is one of the two ways in which generated code asks for what can be shared.
+// Exec implements db.DBTX.
 func (g *group) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	m := &member{ctx: ctx, sql: sql, args: args}
 	err := g.do(m)
@@ -70,7 +68,7 @@ func (r groupedRow) Scan(dest ...any) error {
 
 func (g *group) do(m *member) error {
 	if !g.lane(m) {
-		if final := <-m.done; final { // Even if m.ctx has ended: until then its row is being written to.
+		if final := <-m.done; final { // Also after m.ctx has ended: until then the group scans into its row.
 			return m.err
 		}
 		return g.alone(m)
@@ -79,8 +77,7 @@ func (g *group) do(m *member) error {
 	return g.alone(m)
 }
 
-// lane takes a free lane. False: none is, and the statement waits for the next
-// group.
+// lane takes a free lane. False: there is none, and the statement waits for the next group.
 func (g *group) lane(m *member) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -93,8 +90,8 @@ func (g *group) lane(m *member) bool {
 	return false
 }
 
-// leaveInTime returns what gives the lane back. If that takes too long it happens
-// by itself: whoever waits for a row must not make others wait.
+// leaveInTime returns the function that releases the lane. After groupWait a timer releases it: a statement that waits for a
+// row must not delay others.
 func (g *group) leaveInTime() func() {
 	leave := sync.OnceFunc(g.next)
 	late := time.AfterFunc(groupWait, leave)
@@ -104,7 +101,7 @@ func (g *group) leaveInTime() func() {
 	}
 }
 
-// next hands a lane to those who wait.
+// next gives a lane to the waiting statements.
 func (g *group) next() {
 	g.mu.Lock()
 	n := min(len(g.queue), groupMax)
@@ -127,7 +124,8 @@ func (g *group) run(members []*member) {
 		members[0].done <- false
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout) // nobody's own: one who leaves must not take the others along
+	// Not the context of a member: a client that disconnects must not cancel the statements of others.
+	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 	defer cancel()
 	err := g.together(ctx, members)
 	for _, m := range members {
@@ -138,8 +136,8 @@ func (g *group) run(members []*member) {
 	}
 }
 
-// together sends the statements before it reads an answer. Without a BEGIN they
-// are one transaction all the same, which ends when the last is done.
+// together sends all statements before it reads a result. Without BEGIN they are one implicit transaction, which ends with
+// the last one.
 func (g *group) together(ctx context.Context, members []*member) error {
 	var b pgx.Batch
 	b.Queue("SELECT set_config('lock_timeout', $1, true)", ms(groupWait))

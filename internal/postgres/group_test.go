@@ -126,7 +126,7 @@ func TestGroup(t *testing.T) {
 				cut, written = proxy.After("set_config('lock_timeout'"), 3
 			}
 			for _, err := range g.claims("a", "b", "c") {
-				require.ErrorIs(t, postgres.Written(err), postgres.ErrInDoubt, "committed: %v", committed)
+				require.ErrorIs(t, postgres.ClassifyWriteError(err), postgres.ErrInDoubt, "committed: %v", committed)
 			}
 			require.True(t, cut.HasFired())
 			require.Equal(t, written, count(t, g.pool, `SELECT count(*) FROM idempotency_keys`))
@@ -219,7 +219,7 @@ func (g *grouped) claimWith(ctx context.Context, key string) error {
 
 // hold waits for the key's row.
 func (g *grouped) hold(key string) error {
-	_, err := g.pool.Grouped().KeyHold(context.Background(), db.KeyHoldParams{TenantID: "ten_1", Key: key, LeaseToken: 1})
+	_, err := g.pool.Grouped().KeyLockFenced(context.Background(), db.KeyLockFencedParams{TenantID: "ten_1", Key: key, LeaseToken: 1})
 	return err
 }
 

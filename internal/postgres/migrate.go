@@ -13,24 +13,24 @@ import (
 	"example.com/payonce/db"
 )
 
-// Who waits for the migrations of another process looks once a second, for five minutes.
+// A process that waits for the migrations of another one polls once a second, for five minutes.
 const (
 	lockPeriodSeconds = 1
 	lockRounds        = 300
 )
 
-// ErrSchemaTooOld says that migrations wait to be applied.
+// ErrSchemaTooOld means that migrations are pending.
 var ErrSchemaTooOld = errors.New("the database schema is older than this program")
 
-// Migration is one numbered step of the schema and whether it has been taken.
+// Migration is one numbered step of the schema, and whether it was applied.
 type Migration struct {
 	Version int64
 	Name    string
 	Applied bool
 }
 
-// Migrate applies what is missing, each migration in a transaction of its own,
-// under a lock that other starting processes wait for. It returns what it applied.
+// Migrate applies pending migrations, each in its own transaction, under a lock that other starting processes wait for. It
+// returns those it applied.
 func (p *Pool) Migrate(ctx context.Context) ([]Migration, error) {
 	var done []Migration
 	if err := p.ownSessions(ctx); err != nil {
@@ -53,8 +53,8 @@ func (p *Pool) Migrate(ctx context.Context) ([]Migration, error) {
 	return done, nil
 }
 
-// Migrations lists every migration this program knows, oldest first. It takes no
-// lock: processes that start together would wait for each other, a second each.
+// Migrations lists every migration that this program contains, oldest first. It takes no lock: processes that start together
+// would wait for each other, a second each.
 func (p *Pool) Migrations(ctx context.Context) ([]Migration, error) {
 	var list []Migration
 	err := p.withMigrations(func(g *goose.Provider) error {
@@ -70,8 +70,8 @@ func (p *Pool) Migrations(ctx context.Context) ([]Migration, error) {
 	return list, nil
 }
 
-// CheckSchema returns ErrSchemaTooOld unless every migration has been applied.
-// A newer schema is welcome: a rolling deploy migrates before it replaces us.
+// CheckSchema returns ErrSchemaTooOld unless every migration has been applied. A newer schema is allowed: a rolling
+// deployment migrates before it replaces the old processes.
 func (p *Pool) CheckSchema(ctx context.Context) error {
 	list, err := p.Migrations(ctx)
 	if err != nil {
@@ -85,7 +85,7 @@ func (p *Pool) CheckSchema(ctx context.Context) error {
 	return nil
 }
 
-// ownSessions returns an error where a session's lock would not be kept by it.
+// ownSessions returns an error if a session's lock could end up in another session.
 func (p *Pool) ownSessions(ctx context.Context) error {
 	conn, err := p.pgx.Acquire(ctx)
 	if err != nil {
@@ -104,13 +104,11 @@ func (p *Pool) withMigrations(fn func(*goose.Provider) error, options ...goose.P
 	if err != nil {
 		return err
 	}
-	// database/sql silently repeats a statement whose connection died. Every
-	// migration runs in a transaction, where a repetition finds a new, empty
-	// one and fails; nothing here may be marked NO TRANSACTION.
+	// database/sql silently repeats a statement whose connection was lost. Every migration runs in a transaction, where the
+	// repetition finds a new, empty one and fails; so no migration may be marked NO TRANSACTION.
 	//
-	// They have connections of their own: a migration may read a table of any size,
-	// which no statement of a request may. What it must not do is to wait long for a
-	// lock, because everybody else waits behind it.
+	// They have separate connections: a migration may read a table of any size, which no statement of a request may. But it
+	// must not wait long for a lock, because all other statements would queue behind it.
 	config := p.pgx.Config().ConnConfig
 	config.RuntimeParams["statement_timeout"], config.RuntimeParams["lock_timeout"] = "0", ms(lockTimeout)
 	conn := stdlib.OpenDB(*config)

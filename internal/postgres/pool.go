@@ -19,60 +19,57 @@ import (
 )
 
 const (
-	statementTimeout = 10 * time.Second // No statement of ours needs a second; what takes ten waits for a lock that will not come.
+	statementTimeout = 10 * time.Second // No statement of ours needs a second; one that takes ten waits for a lock.
 	lockTimeout      = 5 * time.Second
-	idleInTxTimeout  = 10 * time.Second // Nothing slow happens inside a transaction, so an idle one lost its process.
+	idleInTxTimeout  = 10 * time.Second // Transactions contain no slow calls, so an idle one has lost its process.
 	connectTimeout   = 3 * time.Second
 	maxConnsDefault  = 16
-	serialRetriesMax = 5 // 40001 and 40P01: the server rolled back and says so, so running again is safe.
+	serialRetriesMax = 5 // 40001 and 40P01: the server has rolled back, so a retry is safe.
 )
 
 const _ = uint(statementTimeout - lockTimeout) // a lock wait must end as a lock wait, not as a slow statement
 
-// ErrInDoubt says that a write was sent and its answer was lost: it may have
-// committed. Whoever gets it must read the state again; it is never a failure,
-// and never a reason to answer either way.
+// ErrInDoubt means that a write was sent and its response was lost: it may have committed. The caller must read the state
+// again. It is neither a success nor a failure, so nothing may be reported to a client because of it.
 //
-// pgx's SafeToRetry is no help: since v5.9 it calls a COMMIT whose answer was
-// lost safe to retry, although it took effect. Only the server's own word counts.
+// pgx's SafeToRetry does not help: since v5.9 it calls a COMMIT whose response was lost safe to retry, although it may have
+// taken effect. Only the server's response proves anything.
 var ErrInDoubt = errors.New("the database may or may not have committed")
 
-// ErrNoRows is returned by :one queries that match nothing. What that means
-// stands above each query.
+// ErrNoRows is returned by :one queries that match no row. The comment of each query says what that means.
 var ErrNoRows = pgx.ErrNoRows
 
-// Pool is the only door to PostgreSQL. Its embedded Queries run outside a
-// transaction, each statement one of its own.
+// Pool is the only way to PostgreSQL. Its embedded Queries run outside a transaction: each statement is its own.
 type Pool struct {
 	*db.Queries
 	pgx     *pgxpool.Pool
 	grouped *db.Queries
 	group   *group        // behind grouped; nil without Options.GroupCommit
-	within  time.Duration // bounds the wait for one answer
+	within  time.Duration // bounds the wait for one response
 }
 
-// Options of Open. The zero value is what the service runs with.
+// Options of Open. The zero value is the service's.
 type Options struct {
-	Name    string // application_name, by which an operator finds our sessions; default payonce
-	MaxConn int32  // default what the URL's pool_max_conns says, or 16, the best on two cores (docs/performance.md)
-	// Statement is how long one statement may take; default 10 s. A wait for a
-	// lock ends after half of it, and a wait for a server that says nothing at all
-	// soon after it.
+	Name    string // application_name, with which an operator finds our sessions; default payonce
+	MaxConn int32  // default pool_max_conns of the URL, or 16, the best on two cores (docs/performance.md)
+	// Statement is the timeout of one statement; default 10 s. A wait for a lock ends after half of it, and a wait for
+	// an unresponsive server soon after it.
 	Statement time.Duration
-	// GroupCommit lets statements of several requests share a commit (Grouped).
+	// GroupCommit lets statements of concurrent requests share a commit (Grouped).
 	GroupCommit bool
 }
 
-// Open makes the pool. It does not wait for the server: a service that starts
-// before its database answers 503 until the database is there.
+// Open makes the pool. It does not connect: a service that starts before its database responds with 503 until it can
+// connect.
 func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
-		// pgx masks the password in its message, but not one it failed to recognise as such.
-		return nil, errors.New("not a PostgreSQL connection string (postgres://user:password@host:port/database, special characters percent-encoded)")
+		// pgx masks the password in its message, but not one that it failed to parse as such.
+		return nil, errors.New("not a PostgreSQL connection string; use postgres://user:password@host:port/database, with " +
+			"special characters percent-encoded")
 	}
 	if cfg.ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol {
-		return nil, errors.New(saySimple)
+		return nil, errors.New(msgSimpleProtocol)
 	}
 	params := cfg.ConnConfig.RuntimeParams
 	setDefault(params, "application_name", cmp.Or(o.Name, "payonce"))
@@ -86,16 +83,16 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 	}
 	if o.MaxConn > 0 {
 		cfg.MaxConns = o.MaxConn
-	} else if !strings.Contains(url, "pool_max_conns") { // pgx's own parameter, and its own default is as many as there are cores
+	} else if !strings.Contains(url, "pool_max_conns") { // pgx's parameter, whose default is the number of cores
 		cfg.MaxConns = maxConnsDefault
 	}
 	cfg.MaxConnIdleTime = 5 * time.Minute
-	cfg.PingTimeout = connectTimeout // of a connection that has been idle: it may lead to a server that is gone
+	cfg.PingTimeout = connectTimeout // of a connection that has been idle: its server may have failed over
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open the connection pool: %w", err)
 	}
-	p := &Pool{pgx: pool, within: statement + answerSlack}
+	p := &Pool{pgx: pool, within: statement + responseSlack}
 	p.Queries = db.New(bounded{pool, p.within})
 	p.grouped = p.Queries
 	if o.GroupCommit {
@@ -105,44 +102,38 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 	return p, nil
 }
 
-// Grouped is for statements that are a transaction of their own. With
-// Options.GroupCommit those of several requests share a commit, and each has the
-// effect, the answer and the errors that it would have alone.
+// Grouped is for statements that are a transaction each. With Options.GroupCommit those of concurrent requests share a
+// commit, and each has the effect, the result and the errors that it would have alone.
 func (p *Pool) Grouped() *db.Queries { return p.grouped }
 
 // Close waits for connections in use, then closes all.
 func (p *Pool) Close() { p.pgx.Close() }
 
-// Ping asks the server for a sign of life.
+// Ping checks that the server responds.
 func (p *Pool) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.within)
 	defer cancel()
 	return p.pgx.Ping(ctx)
 }
 
-// Stat is the pool's own count of connections, for the metrics.
+// Stat is the pool's count of connections, for the metrics.
 func (p *Pool) Stat() *pgxpool.Stat { return p.pgx.Stat() }
 
-// Raw is pgx's pool, for tests and tools that need SQL which no query has.
-// Production code has no business with it; the linter holds it to that.
+// Raw is pgx's pool, for tests and tools that need SQL of their own. The linter forbids it to the service, whose SQL is all
+// in db/queries.
 func (p *Pool) Raw() *pgxpool.Pool { return p.pgx }
 
-// InTx runs fn in one READ COMMITTED transaction. fn may run more than once:
-// the server may refuse a transaction for a deadlock, and then it is begun
-// again. The transaction outlives ctx's cancellation only to roll back.
+// InTx runs fn in one READ COMMITTED transaction. fn may run more than once: the server may abort a transaction because of a
+// deadlock, and then it is repeated. After ctx is canceled the transaction is only rolled back.
 //
-// An error is one of three things: fn's own, with nothing written; the server's
-// refusal, with nothing written; or ErrInDoubt.
-//
-// A statement of fn's may take as long as any. What takes longer, and is for
-// nobody who waits, goes through patiently.
+// An error is one of three: fn's own, with nothing written; the server's, with nothing written; or ErrInDoubt.
 func (p *Pool) InTx(ctx context.Context, fn func(q *db.Queries) error) error {
 	return p.inTx(ctx, p.within, fn)
 }
 
-// patiently is InTx for statements that may take longer than those of a request.
-func (p *Pool) patiently(ctx context.Context, statement time.Duration, fn func(q *db.Queries) error) error {
-	return p.inTx(ctx, statement+answerSlack, func(q *db.Queries) error {
+// inTxWithTimeout is InTx for statements that may take longer than those of a request, because no request waits for them.
+func (p *Pool) inTxWithTimeout(ctx context.Context, statement time.Duration, fn func(q *db.Queries) error) error {
+	return p.inTx(ctx, statement+responseSlack, func(q *db.Queries) error {
 		if err := q.TimeoutsForAudit(ctx, ms(statement)); err != nil {
 			return err
 		}
@@ -174,8 +165,8 @@ func (p *Pool) inTxOnce(ctx context.Context, within time.Duration, fn func(q *db
 		return fmt.Errorf("begin: %w", err)
 	}
 	defer func() {
-		// After a commit this is a no-op. Otherwise the connection must not go
-		// back to the pool with an open transaction, whatever became of ctx.
+		// After a commit this does nothing. Otherwise the connection must not return to the pool with an open transaction,
+		// even if ctx is canceled.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), connectTimeout)
 		defer cancel()
 		_ = tx.Rollback(ctx)
@@ -200,40 +191,36 @@ func (p *Pool) begin(ctx context.Context) (pgx.Tx, error) {
 	return p.pgx.Begin(ctx)
 }
 
-// NotWritten reports whether err proves that a statement sent outside a
-// transaction, or a COMMIT, had no effect. The proof is the server's own
-// refusal, or never having reached it. Everything else is in doubt; that
-// includes a FATAL from a server that is going down, which can follow a commit.
+// NotWritten reports whether err proves that a statement outside a transaction, or a COMMIT, had no effect. The proof is an
+// error from the server, or that no connection was made. Everything else is in doubt, including a FATAL from a server that
+// shuts down, which can follow a commit.
 func NotWritten(err error) bool {
 	var refused *pgconn.PgError
 	if errors.As(err, &refused) {
-		severity := refused.SeverityUnlocalized // the other is in the language of the server's lc_messages
+		severity := refused.SeverityUnlocalized // Severity is translated to the server's lc_messages
 		return severity != "FATAL" && severity != "PANIC"
 	}
 	var dial *pgconn.ConnectError
 	return errors.As(err, &dial) || errors.Is(err, pgx.ErrTxCommitRollback) || errors.Is(err, pgx.ErrNoRows)
 }
 
-// Written turns the error of a single writing statement into the three that
-// InTx knows: nil, a refusal, or ErrInDoubt.
-func Written(err error) error {
+// ClassifyWriteError turns the error of a single writing statement into one of InTx's: nil, the server's, or ErrInDoubt.
+func ClassifyWriteError(err error) error {
 	if err == nil || NotWritten(err) || errors.Is(err, ErrInDoubt) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrInDoubt, err)
 }
 
-// Violates reports whether the server refused a write for the named constraint,
-// index or guard trigger.
+// Violates reports whether the server rejected a write because of the named constraint, index or guard trigger.
 func Violates(err error, constraint string) bool {
 	var refused *pgconn.PgError
 	return errors.As(err, &refused) && refused.ConstraintName == constraint
 }
 
-// Judged reports whether the server refused a write for what is in it: a
-// constraint, a guard trigger, a value that does not fit, or a row that is not
-// there. The same write would be refused again.
-func Judged(err error) bool {
+// IsRejected reports whether the server rejected a write because of its content: a constraint, a guard trigger, a value out
+// of range, or a missing row. A retry of the same write would be rejected again.
+func IsRejected(err error) bool {
 	var refused *pgconn.PgError
 	if !errors.As(err, &refused) {
 		return errors.Is(err, ErrNoRows)
@@ -245,9 +232,8 @@ func Judged(err error) bool {
 	return false
 }
 
-// Unavailable reports whether err says that the database cannot be asked right
-// now: away, starting, shutting down, out of connections, or too slow. Whoever is
-// refused at the door, for whatever reason, has not been able to ask.
+// Unavailable reports whether err means that the database cannot be used now: unreachable, starting, shutting down, out of
+// connections, or too slow. An error while connecting counts, whatever its reason.
 func Unavailable(err error) bool {
 	var (
 		dial    *pgconn.ConnectError
@@ -265,7 +251,8 @@ func Unavailable(err error) bool {
 		return refused.Code == "55P03" // lock_not_available
 	}
 	return errors.As(err, &network) || pgconn.Timeout(err) || errors.Is(err, context.DeadlineExceeded) ||
-		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || strings.Contains(err.Error(), "conn closed")
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		strings.Contains(err.Error(), "conn closed")
 }
 
 func serializationFailure(err error) bool {

@@ -11,64 +11,63 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// What stands between us and PostgreSQL may give each transaction another session
-// of the server. Three things do not survive that, and each is missed only later:
-// the statements that were prepared, the timeouts that were set while connecting,
-// and the lock that keeps migrations of several processes apart.
+// A connection pooler may run each transaction in another session of the server. Three things do not survive that, and each
+// fails only later: prepared statements, timeouts that were set while connecting, and the lock that serialises migrations
+// of several processes.
 const (
-	sayPooler = "leads through a connection pooler, which may answer each transaction from another session, without the statements that are prepared in it: " +
-		"add default_query_exec_mode=cache_describe to its parameters"
-	saySimple = "a connection string with default_query_exec_mode=simple_protocol, by which a write whose answer was lost passes for one that was never sent: " +
-		"cache_describe is what works behind a pooler"
-	sayUnlimited = "gives sessions without %s, and nothing would end what hangs: a pooler has dropped what the service sets while it connects, or it was switched off; " +
-		"ALTER ROLE … SET it, as docs/operations.md shows"
-	sayRefused = "leads to a connection pooler that refuses the timeouts which the service sets while it connects: list them in its ignore_startup_parameters, " +
-		"and set them for the role, as docs/operations.md shows: %w"
+	msgPooler = "this is a connection pooler, which may run each transaction in another session, without its prepared " +
+		"statements; add default_query_exec_mode=cache_describe to the parameters"
+	msgSimpleProtocol = "default_query_exec_mode=simple_protocol is not supported: it reports a write whose response was lost " +
+		"as never sent; use cache_describe behind a pooler"
+	msgNoTimeout = "sessions have no %s, so nothing would end a statement that hangs: a pooler dropped what the service sets " +
+		"while it connects, or it was switched off; set it with ALTER ROLE … SET, as docs/operations.md shows"
+	msgRefusesTimeouts = "the connection pooler rejects the timeouts that the service sets while it connects; list them in its " +
+		"ignore_startup_parameters, and set them for the role, as docs/operations.md shows: %w"
+	msgCannotConnect = "cannot connect to PostgreSQL: %w"
 )
 
-// errPooled is for what needs a session of its own.
-var errPooled = errors.New("the connection string leads through a connection pooler, where a session's lock may end up in another's hands; migrate by one that leads to PostgreSQL itself")
+// errPooled is returned by operations that need a session to themselves.
+var errPooled = errors.New("the connection string leads to a connection pooler, which may run the next transaction of a " +
+	"locked session in another one; migrate with one that connects to PostgreSQL directly")
 
-// limits are the settings without which a process that stands still would hold
-// its rows for ever.
+// limits are the settings without which a process that is paused would keep its locks for ever.
 var limits = []string{"statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"}
 
 const unlimited = `SELECT coalesce(array_agg(name), '{}')::text[] FROM unnest($1::text[]) AS name WHERE current_setting(name) = '0'`
 
-// Check asks the server for a sign of life, and whether its sessions are such as
-// the service can work in. What it says goes on after the name of the setting.
+// Check connects to the server, and rejects sessions in which the service would fail later. Its errors are for whoever set
+// the connection string.
 func (p *Pool) Check(ctx context.Context) error {
 	conn, err := p.pgx.Acquire(ctx)
 	if err != nil {
 		var refused *pgconn.PgError
-		if errors.As(err, &refused) && strings.Contains(refused.Message, "unsupported startup parameter") { // PgBouncer's words
-			return fmt.Errorf(sayRefused, err)
+		if errors.As(err, &refused) && strings.Contains(refused.Message, "unsupported startup parameter") { // the text of PgBouncer
+			return fmt.Errorf(msgRefusesTimeouts, err)
 		}
-		return fmt.Errorf("leads to no database that answers: %w", err)
+		return fmt.Errorf(msgCannotConnect, err)
 	}
 	defer conn.Release()
 	pooled, err := behindPooler(ctx, conn)
 	if err != nil {
-		return fmt.Errorf("leads to no database that answers: %w", err)
+		return fmt.Errorf(msgCannotConnect, err)
 	}
 	mode := conn.Conn().Config().DefaultQueryExecMode
 	if pooled && mode != pgx.QueryExecModeCacheDescribe {
-		return errors.New(sayPooler)
+		return errors.New(msgPooler)
 	}
 	var missing []string
 	err = conn.QueryRow(ctx, unlimited, pgx.QueryExecModeExec, limits).Scan(&missing)
 	if err != nil {
-		return fmt.Errorf("leads to no database that answers: %w", err)
+		return fmt.Errorf(msgCannotConnect, err)
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf(sayUnlimited, strings.Join(missing, ", "))
+		return fmt.Errorf(msgNoTimeout, strings.Join(missing, ", "))
 	}
 	return nil
 }
 
-// behindPooler reports whether somebody else than the server has answered when the
-// connection was made: a pooler gives its clients process numbers of its own, by
-// which they may call off a statement.
+// behindPooler reports whether a pooler accepted the connection: it gives its clients process numbers of its own, with which
+// they may cancel a statement.
 func behindPooler(ctx context.Context, conn *pgxpool.Conn) (bool, error) {
 	var pid uint32
 	err := conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeExec).Scan(&pid) // which prepares nothing

@@ -41,17 +41,17 @@ func TestCheck(t *testing.T) {
 		return proxy.URL()
 	}
 
-	t.Run("PassesTheServerItself", func(t *testing.T) {
+	t.Run("AcceptsADirectConnection", func(t *testing.T) {
 		t.Parallel()
 		require.NoError(t, check(t, dbtest.URL(t)))
 	})
 
-	t.Run("PassesAPoolerThatLosesNothingOfWhatIsAsked", func(t *testing.T) {
+	t.Run("AcceptsAPoolerWithDescribedStatements", func(t *testing.T) {
 		t.Parallel()
 		require.NoError(t, check(t, with(t, through(t, dbtest.URL(t), pgproxy.Pooling{}), "default_query_exec_mode", "cache_describe")))
 	})
 
-	t.Run("NamesAPoolerUnderPreparedStatements", func(t *testing.T) {
+	t.Run("RejectsAPoolerWithPreparedStatements", func(t *testing.T) {
 		t.Parallel()
 		dsn := through(t, dbtest.URL(t), pgproxy.Pooling{})
 		for _, mode := range []string{"", "cache_statement", "describe_exec", "exec"} {
@@ -59,19 +59,19 @@ func TestCheck(t *testing.T) {
 			if mode != "" {
 				asked = with(t, dsn, "default_query_exec_mode", mode)
 			}
-			require.ErrorContains(t, check(t, asked), "leads through a connection pooler", mode)
+			require.ErrorContains(t, check(t, asked), "this is a connection pooler", mode)
 		}
 	})
 
-	t.Run("NamesTheTimeoutsThatAreNotThere", func(t *testing.T) {
+	t.Run("NamesMissingTimeouts", func(t *testing.T) {
 		t.Parallel()
 		dsn := with(t, dbtest.URL(t), "default_query_exec_mode", "cache_describe")
 		dropped := through(t, dsn, pgproxy.Pooling{Drops: []string{"lock_timeout", "idle_in_transaction_session_timeout"}})
-		require.ErrorContains(t, check(t, dropped), "gives sessions without lock_timeout, idle_in_transaction_session_timeout,")
-		require.ErrorContains(t, check(t, with(t, dsn, "statement_timeout", "0")), "gives sessions without statement_timeout,", "switched off by hand")
+		require.ErrorContains(t, check(t, dropped), "sessions have no lock_timeout, idle_in_transaction_session_timeout,")
+		require.ErrorContains(t, check(t, with(t, dsn, "statement_timeout", "0")), "sessions have no statement_timeout,", "switched off by hand")
 	})
 
-	t.Run("PassesTimeoutsThatTheRoleBrings", func(t *testing.T) {
+	t.Run("AcceptsTimeoutsOfTheRole", func(t *testing.T) {
 		t.Parallel()
 		dsn := with(t, dbtest.URL(t), "default_query_exec_mode", "cache_describe")
 		pool, err := postgres.Open(t.Context(), dsn, postgres.Options{MaxConn: 1})
@@ -84,20 +84,20 @@ func TestCheck(t *testing.T) {
 		require.NoError(t, check(t, through(t, dsn, pgproxy.Pooling{Drops: []string{"lock_timeout"}})))
 	})
 
-	t.Run("NamesWhatAPoolerRefuses", func(t *testing.T) {
+	t.Run("ExplainsAPoolerThatRejectsTimeouts", func(t *testing.T) {
 		t.Parallel()
 		err := check(t, through(t, dbtest.URL(t), pgproxy.Pooling{Refuses: "statement_timeout"}))
 		require.ErrorContains(t, err, "ignore_startup_parameters")
 		require.True(t, postgres.Unavailable(err), "to a running service it is a database that is away")
 	})
 
-	t.Run("RefusesTheSimpleProtocol", func(t *testing.T) {
+	t.Run("RejectsTheSimpleProtocol", func(t *testing.T) {
 		t.Parallel()
 		_, err := postgres.Open(t.Context(), with(t, dbtest.URL(t), "default_query_exec_mode", "simple_protocol"), postgres.Options{})
 		require.ErrorContains(t, err, "default_query_exec_mode=simple_protocol")
 	})
 
-	t.Run("MigratesNothingThroughAPooler", func(t *testing.T) {
+	t.Run("DoesNotMigrateThroughAPooler", func(t *testing.T) {
 		t.Parallel()
 		dsn := with(t, dbtest.URL(t), "default_query_exec_mode", "cache_describe")
 		direct, err := postgres.Open(t.Context(), dsn, postgres.Options{MaxConn: 2})
@@ -110,7 +110,7 @@ func TestCheck(t *testing.T) {
 		require.NoError(t, err)
 		defer pooled.Close()
 		_, err = pooled.Migrate(t.Context())
-		require.ErrorContains(t, err, "migrate by one that leads to PostgreSQL itself")
+		require.ErrorContains(t, err, "migrate with one that connects to PostgreSQL directly")
 		require.NoError(t, pooled.CheckSchema(t.Context()), "to look takes no lock")
 	})
 }

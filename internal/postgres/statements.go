@@ -2,13 +2,12 @@ package postgres
 
 import "example.com/payonce/db"
 
-// HotPath is the SQL that one payment of a fresh order sends, in order: the
-// look-up of its key, the read of its order, and the three phases. bench/ gives
-// the same statements to pgbench, which shows what the server alone can do with
-// them; a test counts that no others are sent.
+// HotPath is the SQL that one payment of a fresh order sends, in order: the look-up of its key, the read of its order, and
+// the three phases. The benchmark gives the same statements to pgbench, which shows the limit of the server alone; a test
+// counts that no others are sent.
 func HotPath() []string {
 	return []string{db.KeyLookup, db.OrderToPay, db.PaymentBegin, db.PaymentIntentRecord, db.PaymentFinish}
 }
 
-// WebhookIntake is the SQL that takes in a webhook, for the same comparison.
+// WebhookIntake is the SQL that stores a webhook, for the same comparison.
 func WebhookIntake() string { return db.InboxReceive }

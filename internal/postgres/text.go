@@ -4,8 +4,8 @@ import "strings"
 
 const errorTextMax = 1000 // bytes of an error worth keeping in a row
 
-// ErrorText is err as a text column takes it: an error may quote what a stranger
-// sent, and a failure that cannot be recorded would be tried again for ever.
+// ErrorText is err as a text column accepts it: an error may quote what a client sent, and a failure that cannot be recorded
+// would be retried for ever.
 func ErrorText(err error) string {
 	if err == nil {
 		return ""
@@ -14,8 +14,7 @@ func ErrorText(err error) string {
 	return Text(text[:min(len(text), errorTextMax)])
 }
 
-// Text is a stranger's text as a text column takes it: PostgreSQL refuses NUL and
-// invalid UTF-8.
+// Text is untrusted text as a text column accepts it: PostgreSQL rejects NUL and invalid UTF-8.
 func Text(s string) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", ""), "?")
 }

@@ -59,7 +59,7 @@ func TestNotWritten(t *testing.T) {
 	} {
 		err := error(pgconn.ErrorResponseToPgError(&said))
 		require.False(t, postgres.NotWritten(err), said.Severity)
-		require.ErrorIs(t, postgres.Written(err), postgres.ErrInDoubt, said.Severity)
+		require.ErrorIs(t, postgres.ClassifyWriteError(err), postgres.ErrInDoubt, said.Severity)
 	}
 	refused := error(pgconn.ErrorResponseToPgError(&pgproto3.ErrorResponse{Severity: "ОШИБКА", SeverityUnlocalized: "ERROR", Code: "23505"}))
 	require.True(t, postgres.NotWritten(refused))

@@ -7,42 +7,43 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Written by hand, because sqlc does not know the server's own views.
+// Written by hand, because sqlc does not know the views of the server's statistics.
 const (
-	// Nothing is counted here: the numbers are the server's own statistics.
+	// This reads the server's statistics and counts no rows.
 	vitalsTables = `-- VitalsTables
-SELECT relname::text, n_live_tup, n_dead_tup FROM pg_stat_user_tables WHERE schemaname = current_schema() AND relname = ANY($1) ORDER BY relname`
+SELECT relname::text, n_live_tup, n_dead_tup FROM pg_stat_user_tables
+WHERE schemaname = current_schema() AND relname = ANY($1) ORDER BY relname`
 
-	// Only this database: what is open in another one of the same server keeps no
-	// row of ours. A worker of autovacuum does not either, however long it takes.
+	// Only this database: transactions in another one of the same server do not keep our dead rows, and neither do workers
+	// of autovacuum.
 	vitalsOldestTransaction = `-- VitalsOldestTransaction
 SELECT coalesce(extract(epoch FROM clock_timestamp() - least(
-    (SELECT min(xact_start) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type <> 'autovacuum worker'),
+    (SELECT min(xact_start) FROM pg_stat_activity
+     WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type <> 'autovacuum worker'),
     (SELECT min(prepared) FROM pg_prepared_xacts WHERE database = current_database()))), 0)::float8`
 )
 
-// hotTables are the ones that are written all the time, and so must be vacuumed
-// all the time.
+// hotTables are written by every payment, and so must be vacuumed continually. A table that does not exist is skipped.
 var hotTables = []string{
-	"checkout_steps", "checkouts", "idempotency_keys", "inbox_events", "orders", "outbox_events", "payments", "stripe_calls", "webhook_deliveries",
+	"checkout_steps", "checkouts", "idempotency_keys", "inbox_events", "orders", "outbox_events", "payments", "stripe_calls",
+	"webhook_deliveries",
 }
 
-// Vitals is how PostgreSQL itself is doing.
+// Vitals are statistics of PostgreSQL itself.
 type Vitals struct {
 	Tables []TableVitals
-	// OldestTransactionSeconds is the age of the oldest open transaction in this
-	// database, anybody's, prepared ones included; 0 if there is none. PostgreSQL
-	// shows what other roles do to members of pg_read_all_stats alone.
+	// OldestTransactionSeconds is the age of the oldest open transaction in this database, of any session, prepared ones
+	// included; 0 if there is none. PostgreSQL shows those of other roles only to members of pg_read_all_stats.
 	OldestTransactionSeconds float64
 }
 
-// TableVitals are the rows of one table, and those that wait for vacuum.
+// TableVitals are the rows of one table, and the dead ones that wait for vacuum.
 type TableVitals struct {
 	Name       string
 	Live, Dead int64
 }
 
-// Vitals asks the server how it is doing. It reads no table of ours.
+// Vitals reads the server's statistics, and no table.
 func (p *Pool) Vitals(ctx context.Context) (Vitals, error) {
 	var v Vitals
 	rows, err := p.pgx.Query(ctx, vitalsTables, hotTables)
@@ -53,7 +54,7 @@ func (p *Pool) Vitals(ctx context.Context) (Vitals, error) {
 		err = p.pgx.QueryRow(ctx, vitalsOldestTransaction).Scan(&v.OldestTransactionSeconds)
 	}
 	if err != nil {
-		return Vitals{}, fmt.Errorf("ask PostgreSQL how it is: %w", err)
+		return Vitals{}, fmt.Errorf("read the statistics of PostgreSQL: %w", err)
 	}
 	return v, nil
 }

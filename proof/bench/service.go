@@ -19,6 +19,7 @@ import (
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/stripe"
 )
 
 // service is the API as cmd/api wires it, in a process of its own, with a
@@ -80,16 +81,16 @@ type instant struct {
 
 func (*instant) Ready(context.Context) error { return nil }
 
-func (g *instant) CreateIntent(_ context.Context, _ payments.Call, n payments.NewIntent) payments.Outcome {
+func (g *instant) CreateIntent(_ context.Context, _ stripe.Call, n stripe.NewIntent) stripe.Outcome {
 	time.Sleep(g.takes)
-	return payments.Outcome{Verdict: payments.Done, HTTPStatus: 200, RequestID: "req_bench", Intent: payments.Intent{
-		ID: "pi_" + strconv.FormatInt(g.n.Add(1), 10), Status: payments.IntentRequiresPaymentMethod, AmountMinor: n.AmountMinor, Currency: n.Currency,
+	return stripe.Outcome{Effect: stripe.Done, HTTPStatus: 200, RequestID: "req_bench", Intent: stripe.Intent{
+		ID: "pi_" + strconv.FormatInt(g.n.Add(1), 10), Status: stripe.IntentRequiresPaymentMethod, AmountMinor: n.AmountMinor, Currency: n.Currency,
 	}}
 }
 
-func (g *instant) ConfirmIntent(_ context.Context, _ payments.Call, intentID, _ string) payments.Outcome {
+func (g *instant) ConfirmIntent(_ context.Context, _ stripe.Call, intentID, _ string) stripe.Outcome {
 	time.Sleep(g.takes)
-	return payments.Outcome{Verdict: payments.Done, HTTPStatus: 200, RequestID: "req_bench", Intent: payments.Intent{
-		ID: intentID, Status: payments.IntentSucceeded, ChargeID: "ch_" + intentID[3:],
+	return stripe.Outcome{Effect: stripe.Done, HTTPStatus: 200, RequestID: "req_bench", Intent: stripe.Intent{
+		ID: intentID, Status: stripe.IntentSucceeded, ChargeID: "ch_" + intentID[3:],
 	}}
 }

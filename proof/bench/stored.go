@@ -125,9 +125,9 @@ func (b *bench) store(ctx context.Context) (template string, stored int, err err
 		loading.Go(func() error {
 			_, err := pool.Raw().Exec(ctx2, `
 				INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, resource_id, recovery_point, claim_token,
-					leased_until, resume_at, trail, finished_at, answer_version, answer_status, answer_headers, answer_body)
+					leased_until, next_attempt_at, history, finished_at, answer_version, answer_status, answer_headers, answer_body)
 				SELECT tenant_id, CASE WHEN i % 2 = 0 THEN md5(i::text)::uuid::text ELSE 'pay-' || lpad(i::text, 12, '0') END, operation, fingerprint, fingerprint_version,
-					request, request_id, 'pay_' || lpad(i::text, 26, '0'), recovery_point, gen_random_uuid(), leased_until, resume_at, trail, clock_timestamp(),
+					request, request_id, 'pay_' || lpad(i::text, 26, '0'), recovery_point, gen_random_uuid(), leased_until, next_attempt_at, history, clock_timestamp(),
 					answer_version, answer_status, answer_headers, answer_body
 				FROM generate_series($3::bigint, $4::bigint) i, (SELECT * FROM idempotency_keys WHERE tenant_id = $1 AND key = $2) one`,
 				b.tenant, key, first, last)

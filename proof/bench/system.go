@@ -13,7 +13,7 @@ import (
 
 	"example.com/payonce/db"
 	httpapi "example.com/payonce/internal/http"
-	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/postgres"
 )
 
@@ -51,7 +51,7 @@ func prepare(ctx context.Context, serverURL string, s settings) (*bench, error) 
 	if err != nil {
 		return nil, fmt.Errorf("create the database: %w", err)
 	}
-	b := &bench{s: s, serverURL: serverURL, url: withDatabase(serverURL, name), database: name, tenant: payments.NewTenantID()}
+	b := &bench{s: s, serverURL: serverURL, url: withDatabase(serverURL, name), database: name, tenant: ids.New(ids.Tenant)}
 	if b.pool, err = postgres.Open(ctx, b.url, postgres.Options{MaxConn: 4}); err != nil {
 		return nil, err
 	}

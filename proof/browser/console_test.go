@@ -27,7 +27,7 @@ const (
 )
 
 // Every button is pressed on the real page, in front of the real system. Whatever
-// it breaks, Stripe's books have each order once, and the page says so.
+// it breaks, Stripe's records have one charge per order, and the page says so.
 func TestConsole(t *testing.T) {
 	t.Parallel()
 	d := demo.Start(t, nil, "-serve", "-run", "customer pays")
@@ -49,27 +49,39 @@ func TestConsole(t *testing.T) {
 	c.press("pay", "One click")
 	c.shows(`[data-kind="request"][data-tone="good"]`, "201 payment succeeded")
 	c.shows(`[data-kind="claim"]`, "The key is claimed")
-	c.shows(`[data-kind="claim"]`, "Finished: outcome, event and answer")
+	c.shows(`[data-kind="claim"]`, "Finished: outcome, event and response")
 	c.shows(`[data-kind="stripe"]`, "takes 12.50 USD")
 	c.shows(`[data-kind="event"]`, "payment.succeeded")
 
+	// The key's history, the docs and the code are one click away.
+	for _, link := range []string{`.links a[href^="/keys/pay-"]`, `.links a[href$="/docs#tag/payments/POST/v1/payments"]`, `[data-kind="claim"] a[href^="/code/"]`} {
+		require.NotZero(t, browser.Evaluate[int](t, p, c.latest(`.querySelectorAll('`+link+`').length`)), link)
+	}
+	for _, page := range []string{`.links a[href^="/keys/"]`, `[data-kind="claim"] a[href^="/code/"]`} {
+		address := url + browser.Evaluate[string](t, p, c.latest(`.querySelector('`+page+`').getAttribute("href")`))
+		linked := chromium.Open(t, address, browser.Phone)
+		linked.FitsItsWindow(t)
+		require.NotEmpty(t, browser.Evaluate[string](t, linked, `document.querySelector(".source").textContent`), address)
+		linked.Do(t, chromedp.Navigate("about:blank"))
+	}
+
 	c.press("again", "The same request again")
-	c.shows(`[data-kind="request"]`, "the stored answer, byte for byte")
+	c.shows(`[data-kind="request"]`, "stored response replayed")
 
 	c.press("double", "A double click")
 	c.press("fifty", "Fifty clicks at once")
 	require.Equal(t, 50, browser.Evaluate[int](t, p, c.latest(`.querySelector(".dots").childElementCount`)), "a dot a request")
 	require.Equal(t, 1, browser.Evaluate[int](t, p, c.latest(`.querySelectorAll(".what > .dots .n").length`)), "one of them was the one")
 
-	c.press("lose", "answer is lost")
+	c.press("lose", "response is lost")
 	c.shows(`[data-kind="request"][data-tone="wait"]`, "202 payment processing")
-	c.press("webhook", "The webhook comes three times")
-	c.shows(`[data-kind="webhook"]`, "200, known already")
+	c.press("webhook", "The webhook is delivered three times")
+	c.shows(`[data-kind="webhook"]`, "200, duplicate")
 	c.shows(`[data-kind="claim"]`, "The inbox has the event once")
-	c.press("cut", "PostgreSQL is gone")
+	c.press("cut", "PostgreSQL is unavailable")
 	c.shows(`[data-kind="fault"]`, "Every connection to PostgreSQL is cut")
 	c.shows(`[data-kind="request"]`, "503 unavailable")
-	c.shows(`[data-kind="fault"]`, "PostgreSQL is there again")
+	c.shows(`[data-kind="fault"]`, "PostgreSQL is available again")
 	p.Screenshot(t, "console-cut")
 
 	// On a machine that has other things to do A may give up before it is frozen. The
@@ -84,9 +96,9 @@ func TestConsole(t *testing.T) {
 	c.shows(`[data-kind="claim"]`, "the work is taken over")
 	c.shows(`[data-kind="claim"]`, "late write is refused")
 	p.Screenshot(t, "console-pause")
-	c.press("kill", "kill -9 at the worst moment")
+	c.press("kill", "kill -9 after the charge")
 	c.shows(`[data-kind="fault"]`, "is killed with SIGKILL")
-	c.shows(`[data-kind="request"][data-tone="bad"]`, "no answer")
+	c.shows(`[data-kind="request"][data-tone="bad"]`, "no response")
 	c.shows(`[data-kind="claim"]`, "the work is taken over")
 	whole := browser.Evaluate[float64](t, p, c.latest(`.getBoundingClientRect().bottom`))
 	p.Do(t, chromedp.EmulateViewport(browser.Desktop.Width, int64(whole)+16))
@@ -119,6 +131,8 @@ func TestConsole(t *testing.T) {
 		browser.Evaluate[string](t, phone, `document.getElementById("timeline").textContent`))
 	browser.Evaluate[bool](t, phone, `document.querySelector(".timeline").scrollIntoView() === undefined`)
 	phone.Screenshot(t, "console-phone-timeline")
+	require.True(t, browser.Evaluate[bool](t, phone, `(() => { const r = document.getElementById("charges").getBoundingClientRect(); return r.top >= 0 && r.bottom <= innerHeight })()`),
+		"the number stays in sight")
 	browser.Evaluate[bool](t, phone, `scrollTo(0, 0) === undefined`)
 	phone.Dark(t)
 	phone.Screenshot(t, "console-dark")
@@ -265,14 +279,14 @@ func (s *site) stream(w http.ResponseWriter, r *http.Request) {
 	for sent := 0; ; {
 		s.mu.Lock()
 		var out bytes.Buffer
+		state, _ := json.Marshal(s.state)
+		fmt.Fprintf(&out, "event: state\ndata: %s\n\n", state)
 		for ; sent < len(s.entries); sent++ {
 			line, _ := json.Marshal(s.entries[sent])
 			fmt.Fprintf(&out, "id: %d\nevent: entry\ndata: %s\n\n", sent+1, line)
 		}
-		state, _ := json.Marshal(s.state)
 		changed := s.changed
 		s.mu.Unlock()
-		fmt.Fprintf(&out, "event: standing\ndata: %s\n\n", state)
 		_, _ = w.Write(out.Bytes())
 		if http.NewResponseController(w).Flush() != nil {
 			return
@@ -299,8 +313,8 @@ func (s *site) add(e map[string]any) (id int) {
 	s.change(func() {
 		id = len(s.entries) + 1
 		e["seq"], e["id"], e["at"] = id, id, time.Now()
-		if e["story"] == nil {
-			e["story"] = id
+		if e["run"] == nil {
+			e["run"] = id
 		}
 		s.entries = append(s.entries, e)
 	})
@@ -351,8 +365,8 @@ func TestConsole_WaitsForTheScenes(t *testing.T) {
 	p.FitsItsWindow(t)
 
 	const markup = `<img src="x" onerror="console.error(1)">`
-	id := s.add(map[string]any{"kind": "story", "text": markup, "answer": markup})
-	s.add(map[string]any{"kind": "fault", "story": id, "text": markup, "answer": markup, "who": markup})
+	id := s.add(map[string]any{"kind": "action", "text": markup, "answer": markup})
+	s.add(map[string]any{"kind": "fault", "run": id, "text": markup, "answer": markup, "who": markup})
 	bought := map[string]any{"order": "ord_1", "title": markup, "requests": 0, "suppressed": 0, "charges": 0}
 	s.change(func() { s.state["current"], s.state["purchases"] = bought, []any{bought} })
 	require.True(t, browser.Evaluate[bool](t, p, `document.getElementById("plot").hidden`), "an empty plot")

@@ -98,7 +98,7 @@ func (o *observed) explain() {
 	if !o.t.Failed() {
 		return
 	}
-	o.t.Log(o.Text(`SELECT string_agg(concat_ws(' ', key, recovery_point, attempts, leased_until, resume_at, trail::text, last_error), E'\n')
+	o.t.Log(o.Text(`SELECT string_agg(concat_ws(' ', key, recovery_point, attempts, leased_until, next_attempt_at, history::text, last_error), E'\n')
 		FROM (SELECT * FROM idempotency_keys WHERE finished_at IS NULL OR key LIKE 'frozen-%' ORDER BY created_at DESC LIMIT 40) k`))
 	for name, p := range map[string]*world.Process{"a": o.a, "b": o.b} {
 		lines := strings.Split(p.Log(), "\n")
@@ -315,7 +315,7 @@ func (o *observed) forgedWebhooks() act {
 			require.Equal(o.t, http.StatusBadRequest, o.a.Do("POST", "/v1/webhooks/stripe", `{"id":"evt_forged"}`, "Stripe-Signature: t=1,v1=00", "Authorization: -").Status)
 		}
 	}
-	return act{alerts: []string{"PayonceWebhookSignatures"}, breaks: forge, goesOn: forge, mends: nothing}
+	return act{alerts: []string{"PayonceWebhookSignatureFailures"}, breaks: forge, goesOn: forge, mends: nothing}
 }
 
 func (o *observed) reusedKeys() act {
@@ -363,7 +363,7 @@ func (o *observed) brokenSchema() act {
 func (o *observed) parkedByHand() act {
 	key := "parked"
 	return act{
-		alerts: []string{"PayonceKeysParked", "PayonceOutboxParked", "PayonceInboxParked", "PayonceNotifierGaveUp"},
+		alerts: []string{"PayonceKeysParked", "PayonceOutboxParked", "PayonceInboxParked", "PayonceDeliveriesFailed"},
 		breaks: func() {
 			require.Equal(o.t, http.StatusAccepted, o.a.Pay(key, o.a.Order(), "pm_card_threeDSecure2Required").Status)
 			// The webhook about it hurries the key along, parked or not, and whoever looks then gives the key back as one that is not
@@ -373,7 +373,7 @@ func (o *observed) parkedByHand() act {
 					WHERE p.idempotency_key = $1 AND i.type = 'payment_intent.requires_action' AND i.status = 'done'`, key) == 1
 			})
 			o.Until("nobody looks at it", func() bool {
-				return o.Count(`SELECT count(*) FROM idempotency_keys WHERE key = $1 AND leased_until < clock_timestamp() AND resume_at > clock_timestamp() + interval '5 s'`, key) == 1
+				return o.Count(`SELECT count(*) FROM idempotency_keys WHERE key = $1 AND leased_until < clock_timestamp() AND next_attempt_at > clock_timestamp() + interval '5 s'`, key) == 1
 			})
 			o.Exec(`UPDATE idempotency_keys SET parked_at = clock_timestamp() WHERE tenant_id = $1 AND key = $2`, o.Tenant.ID, key)
 			o.Exec(`INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, parked_at) VALUES ($1, 'ord_parked', 1, 'order.created', '{}', clock_timestamp())`, o.Tenant.ID)
@@ -382,7 +382,7 @@ func (o *observed) parkedByHand() act {
 			o.Exec(`INSERT INTO webhook_deliveries (tenant_id, event_id, status, body, ended_at) VALUES ($1, 'ord_parked-3', 'failed', '{}', clock_timestamp())`, o.Tenant.ID)
 		},
 		mends: func() {
-			o.Exec(`UPDATE idempotency_keys SET resume_at = clock_timestamp(), parked_at = NULL WHERE tenant_id = $1 AND key = $2`, o.Tenant.ID, key)
+			o.Exec(`UPDATE idempotency_keys SET next_attempt_at = clock_timestamp(), parked_at = NULL WHERE tenant_id = $1 AND key = $2`, o.Tenant.ID, key)
 			o.Exec(`UPDATE outbox_events SET parked_at = NULL, attempts = 0, leased_until = '-infinity' WHERE tenant_id = $1 AND aggregate_id = 'ord_parked' AND parked_at IS NOT NULL`, o.Tenant.ID)
 			o.Exec(`UPDATE inbox_events SET status = 'pending', parked_at = NULL, attempts = 0, leased_until = '-infinity' WHERE consumer = 'notifier' AND event_id = 'ord_parked-2' AND status = 'parked'`)
 			o.Exec(`UPDATE webhook_deliveries SET status = 'pending', attempts = 0, ended_at = NULL, leased_until = '-infinity' WHERE tenant_id = $1 AND status = 'failed'`, o.Tenant.ID)
@@ -425,7 +425,7 @@ func (o *observed) forgottenTransaction() act {
 
 func (o *observed) databaseAway() act {
 	return act{
-		alerts: []string{"PayonceStoreFailures"},
+		alerts: []string{"PayonceDatabaseUnavailable"},
 		breaks: func() { o.proxy.Away(true) }, mends: func() { o.proxy.Away(false) },
 	}
 }
@@ -433,7 +433,7 @@ func (o *observed) databaseAway() act {
 // stripeAway loses the answer to one confirm, and then everything.
 func (o *observed) stripeAway() act {
 	return act{
-		alerts: []string{"PayonceUnknownOld", "PayonceStripeUnknownOutcomes", "PayonceBreakerOpen"},
+		alerts: []string{"PayonceUnknownOutcomeOld", "PayonceStripeUnknownOutcomes", "PayonceStripeCircuitBreakerOpen"},
 		breaks: func() {
 			var orders []string
 			for range 60 {
@@ -465,7 +465,7 @@ func (o *observed) brokerAway() act {
 func (o *observed) frozenProcess() act {
 	const payments = 24 // more than ten takeovers within the alert's time raise it
 	return act{
-		alerts: []string{"PayonceDown", "PayonceLeaseSteals", "PayonceFencedWrites"},
+		alerts: []string{"PayonceDown", "PayonceLeaseTakeovers", "PayonceFencedWrites"},
 		breaks: func() {
 			hold := o.Sim.Hold(stripesim.Selector{Op: "intent.confirm", Key: "frozen"}, stripesim.AfterEffect)
 			var orders []string
@@ -479,7 +479,7 @@ func (o *observed) frozenProcess() act {
 			o.b.Freeze()
 			o.Until("b stands still", o.b.Frozen)
 			hold.Release()
-			o.Exec(`UPDATE idempotency_keys SET leased_until = clock_timestamp() - interval '1 ms', resume_at = clock_timestamp() - interval '1 ms'
+			o.Exec(`UPDATE idempotency_keys SET leased_until = clock_timestamp() - interval '1 ms', next_attempt_at = clock_timestamp() - interval '1 ms'
 				WHERE key LIKE 'frozen-%' AND finished_at IS NULL`)
 			o.wait("the other process has finished them", func() (bool, error) { // the keys themselves are forgotten soon
 				return o.Count(`SELECT count(*) FROM payments WHERE idempotency_key LIKE 'frozen-%' AND status = 'succeeded'`) == payments, nil
@@ -500,7 +500,7 @@ func (o *observed) ghostCharge() act {
 	var intent *stripe.PaymentIntent
 	reconcile := func() { o.Exec("UPDATE reconciliation_windows SET next_at = '-infinity'") }
 	return act{
-		alerts: []string{"PayonceMoneyDrift", "PayonceFindingsOpen"},
+		alerts: []string{"PayonceMoneyDrift", "PayonceDiscrepanciesOpen"},
 		breaks: func() {
 			var err error
 			intent, err = o.stripe.PaymentIntents.New(&stripe.PaymentIntentParams{

@@ -16,7 +16,7 @@ import (
 	"example.com/payonce/db"
 	"example.com/payonce/internal/broker"
 	httpapi "example.com/payonce/internal/http"
-	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/devpg"
@@ -197,7 +197,7 @@ func (s *system) startBroker(ctx context.Context) (string, error) {
 // makeTenant makes a tenant for this run, so that its orders and those
 // of other tenants stay apart.
 func (s *system) makeTenant(ctx context.Context, run string) error {
-	id, secret := payments.NewTenantID(), make([]byte, 32)
+	id, secret := ids.New(ids.Tenant), make([]byte, 32)
 	copy(secret, noise(16))
 	key, hash, hint := httpapi.NewAPIKey(id)
 	err := s.pool.InTx(ctx, func(q *db.Queries) error {

@@ -19,10 +19,12 @@ import (
 	"example.com/payonce/db"
 	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/inbox"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/stripe"
 )
 
 // The right side of every exhibit is the service itself, wired as cmd/api wires
@@ -45,7 +47,7 @@ func payonce(s *side) shop {
 	pool := s.pool
 	log := slog.New(slog.DiscardHandler)
 	keys := idempotency.NewStore(pool, idempotency.Options{Lease: lease, Log: log})
-	money := payments.New(pool, keys, &gateway{provider: s.provider, intents: map[string]payments.NewIntent{}}, httpapi.Answers{},
+	money := payments.New(pool, keys, &gateway{provider: s.provider, intents: map[string]stripe.NewIntent{}}, httpapi.Answers{},
 		payments.Options{StripeTimeout: stripeTimeout, ActionTimeout: time.Hour, Log: log})
 	server := httpapi.NewServer(httpapi.Options{
 		Pool: pool, Keys: keys, Operations: money.Operations(), Payments: money, Feed: outbox.NewFeed(pool), Within: within,
@@ -113,7 +115,7 @@ type client struct {
 }
 
 func (c *client) register(ctx context.Context, pool *postgres.Pool, name string) {
-	id := payments.NewTenantID()
+	id := ids.New(ids.Tenant)
 	key, hash, hint := httpapi.NewAPIKey(id)
 	must(pool.InTx(ctx, func(q *db.Queries) error {
 		err := q.TenantCreate(ctx, db.TenantCreateParams{ID: id, Name: name, FingerprintSecret: []byte(strings.Repeat("secret", 6))})
@@ -133,7 +135,7 @@ func (c *client) post(ctx context.Context, tenant, path, key, body string) answe
 }
 
 func (c *client) order(tenant string, amount int) string {
-	a := c.post(context.Background(), tenant, "/v1/orders", "order-"+payments.NewTenantID(),
+	a := c.post(context.Background(), tenant, "/v1/orders", "order-"+ids.New(ids.Tenant),
 		fmt.Sprintf(`{"currency":"usd","items":[{"sku":"ticket","quantity":1,"unit_amount":%d}]}`, amount))
 	var order struct{ ID string }
 	must(json.Unmarshal(a.Body, &order))
@@ -164,47 +166,47 @@ type gateway struct {
 	provider *provider
 
 	mu      sync.Mutex
-	intents map[string]payments.NewIntent
+	intents map[string]stripe.NewIntent
 }
 
 func (g *gateway) Ready(context.Context) error { return nil }
 
 // CreateIntent moves no money, so nothing happens to it in the stories.
-func (g *gateway) CreateIntent(_ context.Context, _ payments.Call, n payments.NewIntent) payments.Outcome {
+func (g *gateway) CreateIntent(_ context.Context, _ stripe.Call, n stripe.NewIntent) stripe.Outcome {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	id := "pi_" + n.OrderID
 	g.intents[id] = n
-	return payments.Outcome{Verdict: payments.Done, Intent: g.show(id), HTTPStatus: http.StatusOK}
+	return stripe.Outcome{Effect: stripe.Done, Intent: g.show(id), HTTPStatus: http.StatusOK}
 }
 
 // ConfirmIntent is the call that the stories are about.
-func (g *gateway) ConfirmIntent(ctx context.Context, call payments.Call, id, _ string) payments.Outcome {
+func (g *gateway) ConfirmIntent(ctx context.Context, call stripe.Call, id, _ string) stripe.Outcome {
 	g.mu.Lock()
 	n := g.intents[id]
 	g.mu.Unlock()
 	_, err := g.provider.Charge(ctx, call.Key, n.OrderID, int(n.AmountMinor))
 	switch {
 	case errors.Is(err, errUnavailable):
-		return payments.Outcome{Verdict: payments.NotExecuted, HTTPStatus: http.StatusServiceUnavailable, Err: err}
+		return stripe.Outcome{Effect: stripe.NotExecuted, HTTPStatus: http.StatusServiceUnavailable, Err: err}
 	case err != nil:
-		return payments.Outcome{Verdict: payments.Unknown, Err: err}
+		return stripe.Outcome{Effect: stripe.Unknown, Err: err}
 	}
 	intent, _ := g.GetIntent(ctx, id)
-	return payments.Outcome{Verdict: payments.Done, Intent: intent, HTTPStatus: http.StatusOK}
+	return stripe.Outcome{Effect: stripe.Done, Intent: intent, HTTPStatus: http.StatusOK}
 }
 
-func (g *gateway) GetIntent(_ context.Context, id string) (payments.Intent, error) {
+func (g *gateway) GetIntent(_ context.Context, id string) (stripe.Intent, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.show(id), nil
 }
 
-func (g *gateway) show(id string) payments.Intent {
+func (g *gateway) show(id string) stripe.Intent {
 	n := g.intents[id]
-	i := payments.Intent{ID: id, Status: payments.IntentRequiresPaymentMethod, AmountMinor: n.AmountMinor, Currency: n.Currency, TenantID: n.TenantID, OrderID: n.OrderID}
+	i := stripe.Intent{ID: id, Status: stripe.IntentRequiresPaymentMethod, AmountMinor: n.AmountMinor, Currency: n.Currency, TenantID: n.TenantID, OrderID: n.OrderID}
 	if c, charged := g.provider.find(n.OrderID); charged {
-		i.Status, i.ChargeID, i.ReceivedMinor = payments.IntentSucceeded, c.ID, n.AmountMinor
+		i.Status, i.ChargeID, i.ReceivedMinor = stripe.IntentSucceeded, c.ID, n.AmountMinor
 	}
 	return i
 }

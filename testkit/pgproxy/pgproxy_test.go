@@ -191,13 +191,13 @@ func TestLostCommitIsInDoubt(t *testing.T) {
 	b.proxy.After("INSERT INTO t")
 	_, err = b.through.Exec(t.Context(), "INSERT INTO t VALUES ($1)", 1)
 	require.False(t, pgconn.SafeToRetry(err))
-	require.ErrorIs(t, postgres.Written(err), postgres.ErrInDoubt)
+	require.ErrorIs(t, postgres.ClassifyWriteError(err), postgres.ErrInDoubt)
 
 	// What the server refused has had no effect, and that is no doubt.
 	_, err = b.through.Exec(t.Context(), "INSERT INTO t VALUES ($1)", 1)
 	require.True(t, errors.As(err, &refused))
 	require.True(t, postgres.NotWritten(err))
-	require.NotErrorIs(t, postgres.Written(err), postgres.ErrInDoubt)
+	require.NotErrorIs(t, postgres.ClassifyWriteError(err), postgres.ErrInDoubt)
 }
 
 func TestInTxReportsDoubt(t *testing.T) {

@@ -122,7 +122,7 @@ func (p *API) Start(ctx context.Context, more ...string) error {
 	at, err := Served{}, errors.New("")
 	if p.URL != "" {
 		at, err = p.Child.Start(ctx, append(more, "HTTP_ADDR="+strings.TrimPrefix(p.URL, "http://"), "ADMIN_ADDR="+p.Admin)...)
-		if err != nil && !strings.Contains(err.Error(), "cannot be listened on") {
+		if err != nil && !strings.Contains(err.Error(), ": cannot listen: ") {
 			return err
 		}
 	}

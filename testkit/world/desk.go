@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/operator"
-	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/reconcile"
 	"example.com/payonce/stripesim"
 )
 
@@ -26,7 +26,7 @@ const AdminToken = "only-for-tests-0123456789abcdef"
 type Desk struct {
 	*World
 	API        *Local
-	Reconciler *payments.Reconciler
+	Reconciler *reconcile.Reconciler
 	PageURL    string // of the operator's page
 }
 
@@ -36,7 +36,7 @@ func NewDesk(t testing.TB, token string) *Desk {
 	t.Helper()
 	w := New(t)
 	d := &Desk{World: w, API: w.Local(LocalOptions{})}
-	d.Reconciler = payments.NewReconciler(d.API.Payments, nil)
+	d.Reconciler = d.API.NewReconciler(nil)
 	d.PageURL = d.ServePage(t, w.URL, token)
 	return d
 }
@@ -50,7 +50,7 @@ func (d *Desk) ServePage(t testing.TB, database, token string) (url string) {
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	server := httptest.NewServer(operator.New(operator.Options{
-		Pool: pool, Payments: d.API.Payments, Token: token, Retention: 72 * 3600e9,
+		Pool: pool, Payments: d.API.Payments, Checkouts: d.API.Checkouts, History: d.API.History, Token: token,
 	}))
 	t.Cleanup(server.Close)
 	return server.URL

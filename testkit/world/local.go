@@ -3,6 +3,7 @@ package world
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"time"
@@ -10,11 +11,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/internal/checkout"
 	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/keyhistory"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/reconcile"
+	"example.com/payonce/internal/stripe"
 	"example.com/payonce/internal/tracing"
 	"example.com/payonce/stripesim"
 )
@@ -35,6 +40,7 @@ type LocalOptions struct {
 	Boundary      func(operation, recoveryPoint string)
 	Log           *slog.Logger
 	Tracer        *tracing.Tracer
+	Registered    map[string]payments.Registered
 }
 
 // Local is the API in this process, on a real socket. It has no loops: a test
@@ -44,6 +50,8 @@ type Local struct {
 	Pool      *postgres.Pool
 	Gateway   payments.Gateway
 	Payments  *payments.Service
+	Checkouts *checkout.Service
+	History   *keyhistory.Reader
 	Keys      *idempotency.Store
 	Completer *idempotency.Completer
 	Metrics   *prometheus.Registry
@@ -59,15 +67,24 @@ func (w *World) Local(o LocalOptions) *Local {
 	require.NoError(w.T, err)
 	metrics := prometheus.NewRegistry()
 	keys := idempotency.NewStore(pool, idempotency.Options{Lease: o.Lease, Metrics: idempotency.NewMetrics(metrics), Log: o.Log, Tracer: o.Tracer, Boundary: o.Boundary})
-	gateway := o.Gateway(payments.NewStripe(payments.StripeOptions{
+	gateway := o.Gateway(stripe.New(stripe.Options{
 		SecretKey: stripesim.DefaultKey, BaseURL: o.Stripe, Timeout: o.StripeTimeout,
-		Limits: payments.NewLimits(o.StripeRPS, metrics), Metrics: payments.NewStripeMetrics(metrics), Log: o.Log,
+		Limits: stripe.NewLimits(o.StripeRPS, metrics), Metrics: stripe.NewMetrics(metrics), Log: o.Log,
 	}))
-	money := payments.New(pool, keys, gateway, httpapi.Answers{}, payments.Options{StripeTimeout: o.StripeTimeout, ActionTimeout: o.ActionTimeout, Metrics: payments.NewMetrics(metrics), Log: o.Log})
+	money := payments.New(pool, keys, gateway, httpapi.Answers{}, payments.Options{
+		StripeTimeout: o.StripeTimeout, ActionTimeout: o.ActionTimeout, Log: o.Log, Registered: o.Registered,
+	})
 	operations, within := money.Operations(), 3*o.StripeTimeout-o.StripeTimeout/4
+	paths, describe := payments.Paths(), map[string]keyhistory.Describe{}
+	checkouts := checkout.New(pool, keys, gateway, money, httpapi.Answers{}, checkout.Options{Metrics: checkout.NewMetrics(metrics), Log: o.Log})
+	maps.Copy(operations, checkouts.Operations())
+	maps.Copy(paths, checkout.Paths())
+	describe[checkout.Create] = checkout.History
+	history := keyhistory.New(pool, keyhistory.Options{Retention: answerRetention, Paths: paths, Operations: describe})
 	server := httpapi.NewServer(httpapi.Options{
-		Pool: pool, Keys: keys, Operations: operations, Payments: money, Feed: outbox.NewFeed(pool), Within: within, Drain: Patience, RateLimit: o.RateLimit,
-		Retention: 72 * time.Hour, Metrics: metrics, Log: o.Log, Tracer: o.Tracer, WebhookSecrets: []string{WebhookSecret},
+		Pool: pool, Keys: keys, Operations: operations, Payments: money, Checkouts: checkouts, History: history, Paths: paths,
+		Feed: outbox.NewFeed(pool), Within: within, Drain: Patience, RateLimit: o.RateLimit, Retention: answerRetention,
+		Metrics: metrics, Log: o.Log, Tracer: o.Tracer, WebhookSecrets: []string{WebhookSecret},
 	})
 	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // at once or not at all
 	require.NoError(w.T, err)
@@ -83,9 +100,18 @@ func (w *World) Local(o LocalOptions) *Local {
 		pool.Close()
 	})
 	return &Local{
-		Client: newClient(w.T, "http://"+listener.Addr().String(), w.Tenant), Pool: pool, Gateway: gateway, Payments: money, Keys: keys,
+		Client: newClient(w.T, "http://"+listener.Addr().String(), w.Tenant), Pool: pool, Gateway: gateway, Payments: money,
+		Checkouts: checkouts, History: history, Keys: keys,
 		Completer: idempotency.NewCompleter(keys, operations, within), Metrics: metrics, world: w, log: o.Log,
 	}
+}
+
+// answerRetention is how long a Local replays stored answers.
+const answerRetention = 72 * time.Hour
+
+// NewReconciler returns a reconciler of the server's payments; metrics may be nil.
+func (l *Local) NewReconciler(metrics *reconcile.Metrics) *reconcile.Reconciler {
+	return reconcile.New(l.Pool, l.Gateway, l.Payments, reconcile.Options{Metrics: metrics, Log: l.log})
 }
 
 // WebhookSecret signs the webhooks that a Local takes.

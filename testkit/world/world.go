@@ -12,7 +12,7 @@ import (
 
 	"example.com/payonce/db"
 	httpapi "example.com/payonce/internal/http"
-	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/dbtest"
@@ -73,7 +73,7 @@ func On(t testing.TB, url string) *World {
 // NewTenant makes another tenant.
 func (w *World) NewTenant() Tenant {
 	w.T.Helper()
-	t := Tenant{ID: payments.NewTenantID()}
+	t := Tenant{ID: ids.New(ids.Tenant)}
 	err := w.DB.InTx(context.Background(), func(q *db.Queries) error {
 		if err := q.TenantCreate(context.Background(), db.TenantCreateParams{ID: t.ID, Name: "test", FingerprintSecret: []byte("0123456789abcdef0123456789abcdef")}); err != nil {
 			return err
@@ -111,7 +111,7 @@ func (w *World) Text(sql string, args ...any) (s string) {
 // pause the completer would have made.
 func (w *World) ExpireLeases() {
 	w.T.Helper()
-	w.Exec(`UPDATE idempotency_keys SET leased_until = least(leased_until, clock_timestamp() - interval '1 ms'), resume_at = clock_timestamp() - interval '1 ms'
+	w.Exec(`UPDATE idempotency_keys SET leased_until = least(leased_until, clock_timestamp() - interval '1 ms'), next_attempt_at = clock_timestamp() - interval '1 ms'
 		WHERE finished_at IS NULL`)
 }
 
@@ -152,7 +152,7 @@ func (w *World) RecoveryPoint(key string) string {
 // into a red test.
 func (w *World) StoryOf(key string) string {
 	w.T.Helper()
-	return w.Text(`SELECT concat_ws(' ', recovery_point, 'attempts', attempts, 'now', clock_timestamp(), 'leased until', leased_until, 'resumes at', resume_at, trail::text, last_error)
+	return w.Text(`SELECT concat_ws(' ', recovery_point, 'attempts', attempts, 'now', clock_timestamp(), 'leased until', leased_until, 'resumes at', next_attempt_at, history::text, last_error)
 		FROM idempotency_keys WHERE tenant_id = $1 AND key = $2`, w.Tenant.ID, key)
 }
 

@@ -1,10 +1,10 @@
 "use strict";
 
-// What the server says is put into text nodes, never parsed as HTML.
+// Everything from the server is put into text nodes, never parsed as HTML.
 
-const storiesShown = 25;
+const maxCards = 25;
 const labels = { claim: "Database", stripe: "Stripe", event: "Broker", fault: "Fault" };
-const dotWords = { n: "done now", r: "answered from memory", w: "told to wait", x: "no answer" };
+const dotTexts = { n: "executed", r: "stored response replayed", w: "not final: retry", x: "no response" };
 const series = [["requests", "requests"], ["suppressed", "duplicates suppressed"], ["orders", "orders"], ["charges", "charges"]];
 
 const $ = (id) => document.getElementById(id);
@@ -27,7 +27,7 @@ function svg(tag, attributes, ...children) {
 
 // ---- the buttons -------------------------------------------------------------
 
-let standing = null;
+let state = null;
 let connected = false;
 const buttons = new Map();
 
@@ -38,7 +38,7 @@ async function press(name) {
     const res = await fetch("/do/" + name, { method: "POST" });
     if (!res.ok) why = (await res.json()).error;
   } catch {
-    why = "Nobody answers: the demo has ended.";
+    why = "No response: the demo has ended.";
   }
   $("refused").textContent = why;
   $("refused").hidden = why === "";
@@ -51,73 +51,76 @@ function addButton(action) {
       svg("svg", {}, svg("use", { href: "#icon-" + action.name })), node("b", {}, action.button), node("span", {}, action.note));
     $("buttons").append(b);
   }
-  b.disabled = true; // until we are told how things stand
+  b.disabled = true; // until the state arrives
   b.addEventListener("click", () => press(action.name));
   buttons.set(action.name, { b, alone: action.alone });
 }
 
 function showButtons() {
-  const busy = standing ? standing.busy : [];
+  const busy = state ? state.busy : [];
   const disaster = [...buttons].some(([name, { alone }]) => alone && busy.includes(name));
   for (const [name, { b, alone }] of buttons) {
     const mine = busy.includes(name);
-    b.disabled = !connected || !standing || !standing.ready || mine || (alone && disaster) || (name === "again" && !standing.current);
+    b.disabled = !connected || !state || !state.ready || mine || (alone && disaster) || (name === "again" && !state.current);
     b.classList.toggle("busy", mine);
   }
 }
 
-// ---- how things stand ----------------------------------------------------------
+// ---- the state ----------------------------------------------------------------------
 
+// What a state is called on the page; the others are called what they are.
+const stateTexts = { dead: "killed" };
 const tones = { up: "good", dead: "bad", paused: "wait", starting: "wait", "cut off": "bad" };
 
 function part(name, state, ...more) {
-  return node("li", { "data-tone": tones[state], "data-state": state }, state === "up" ? name : name + ": " + state, ...more);
+  return node("li", { "data-tone": tones[state], "data-state": state }, state === "up" ? name : name + ": " + (stateTexts[state] || state), ...more);
 }
 
 let partsShown = "";
 
 function showParts() {
-  const parts = JSON.stringify([standing.processes, standing.postgres]);
-  if (parts === partsShown) return; // a button that is replaced under somebody's finger is not pressed
+  const parts = JSON.stringify([state.processes, state.postgres]);
+  if (parts === partsShown) return; // replacing a button while it is being pressed would lose the click
   partsShown = parts;
-  const list = standing.processes.map((p) => {
+  const list = state.processes.map((p) => {
     if (p.state !== "dead") return part("API " + p.name, p.state);
     const start = node("button", { type: "button", id: "start" }, "start it now");
     start.addEventListener("click", () => press("start"));
     return part("API " + p.name, p.state, start);
   });
-  document.querySelector(".parts").replaceChildren(...list, part("PostgreSQL", standing.postgres), part("Stripe, simulated", "up"));
+  document.querySelector(".parts").replaceChildren(...list, part("PostgreSQL", state.postgres), part("Stripe, simulated", "up"));
 }
 
 const toneOf = (charges) => (charges === 0 ? "none" : charges === 1 ? "good" : "bad");
-const times = (n, one) => (n === 1 ? "once" : n + " times");
 
 function showNumber() {
-  const p = standing.current;
+  const p = state.current;
   if (!p) return;
   $("charges").textContent = p.charges;
   $("number").dataset.tone = toneOf(p.charges);
   $("number").dataset.order = p.order;
   $("verdict").textContent = p.charges === 0 ? "Not charged yet." : p.charges === 1 ? "Charged once." : "Charged " + p.charges + " times. This must never happen.";
-  let facts = "12.50 USD, order …" + p.order.slice(-6) + ". Asked for " + times(p.requests);
+  let facts = "12.50 USD, order …" + p.order.slice(-6) + ": " + p.requests + (p.requests === 1 ? " request" : " requests");
   if (p.suppressed > 0) facts += "; " + p.suppressed + (p.suppressed === 1 ? " duplicate" : " duplicates") + " changed nothing";
   $("facts").textContent = facts + ".";
 }
 
 function showTiles() {
-  $("tiles-title").hidden = standing.purchases.length === 0;
-  $("tiles").replaceChildren(...standing.purchases.map((p) =>
+  $("tiles-title").hidden = state.purchases.length === 0;
+  $("tiles").replaceChildren(...state.purchases.map((p) =>
     node("li", { "data-tone": toneOf(p.charges), title: p.title + ", " + p.order + ": " + p.charges }, String(p.charges))));
 }
 
 function show(next) {
-  if (standing && standing.run !== next.run) { // another demo on the same address
+  if (state && state.run !== next.run) { // another demo at the same address
     location.reload();
     return;
   }
-  standing = next;
-  $("banner").hidden = standing.ready;
-  $("banner").textContent = "The demo is playing on the terminal" + (standing.scene ? ". " + standing.scene : "") + ". Then it is your turn.";
+  state = next;
+  $("banner").hidden = state.ready;
+  $("banner").textContent = "The demo is playing scenes in the terminal" + (state.scene ? ". " + state.scene : "") + ". The buttons work when it has finished.";
+  $("docs").href = state.docs;
+  $("operator").href = state.operator;
   showParts();
   showButtons();
   showNumber();
@@ -130,7 +133,7 @@ function show(next) {
 let samples = [];
 
 function addSample() {
-  const now = { at: Date.now(), ...standing.totals };
+  const now = { at: Date.now(), ...state.totals };
   const last = samples[samples.length - 1];
   if (!last || series.some(([name]) => last[name] !== now[name])) samples.push(now);
   if (samples.length > 480) samples = samples.filter((_, i) => i % 2 === 0);
@@ -138,12 +141,12 @@ function addSample() {
 
 function showPlot() {
   addSample();
-  const nothing = standing.totals.orders === 0;
+  const nothing = state.totals.orders === 0;
   $("legend").hidden = nothing;
   $("plot").hidden = nothing;
   if (nothing) return;
   $("legend").replaceChildren(...series.map(([name, text]) =>
-    node("li", { class: name }, text, node("b", { id: "total-" + name }, String(standing.totals[name])))));
+    node("li", { class: name }, text, node("b", { id: "total-" + name }, String(state.totals[name])))));
   const width = $("plot").clientWidth, height = 152, left = 30, right = 4, top = 8, below = 20;
   const shown = samples.slice(Math.max(0, samples.findIndex((s) => s.requests > 0)));
   const first = shown[0].at, last = Math.max(Date.now(), first + 10000);
@@ -163,7 +166,7 @@ function showPlot() {
   $("plot").replaceChildren(picture);
 }
 
-// nice is the next number that halves well.
+// nice rounds up to a number whose half is readable on the axis.
 function nice(n) {
   const power = 10 ** Math.floor(Math.log10(n));
   return [1, 2, 3, 4, 6, 8, 10].map((m) => m * power).find((m) => m >= n);
@@ -173,61 +176,88 @@ const ago = (ms) => (ms < 120000 ? Math.round(ms / 1000) + " s ago" : ms < 72000
 
 // ---- the timeline -------------------------------------------------------------------
 
-const stories = new Map(); // by id: { card, list, began }
+const docsOfPayment = "tag/payments/POST/v1/payments";
+const cards = new Map(); // by run: { card, list, began }
 
-function addEntry(e) {
-  e.time = Date.parse(e.at);
-  if (e.kind === "story") addStory(e);
-  const story = stories.get(e.story);
-  if (!story) return; // it has left the page
-  if (e.kind === "verdict") addVerdict(story, e);
-  else if (e.kind !== "story") addRow(story, e);
+// instant is in milliseconds with their fraction, which Date drops: a charge and a
+// kill are often less than a millisecond apart.
+function instant(at) {
+  const digits = /\.\d{3}(\d+)/.exec(at);
+  return Date.parse(at) + (digits ? Number("0." + digits[1]) : 0);
 }
 
-function addStory(e) {
-  if (stories.has(e.id)) return;
+function addEntry(e) {
+  e.time = instant(e.at);
+  if (e.kind === "action") addCard(e);
+  const story = cards.get(e.run);
+  if (!story) return; // its card has been removed
+  if (e.kind === "result") addResult(story, e);
+  else if (e.kind !== "action") addRow(story, e);
+}
+
+function addCard(e) {
+  if (cards.has(e.id)) return;
   document.querySelector(".empty")?.remove();
   const list = node("ol", { class: "rows" });
-  const card = node("article", { class: "story open", "data-story": e.id }, node("div", { class: "why" }, node("h3", {}, e.text), node("p", {}, e.answer)), list);
+  const card = node("article", { class: "story open", "data-story": e.id }, node("div", { class: "why" }, node("h3", {}, e.text), node("p", {}, e.answer), node("p", { class: "links" }, ...code(e, "code of this button"))), list);
   $("timeline").prepend(card);
-  stories.set(e.id, { card, list, began: e.time });
-  if (stories.size > storiesShown) {
-    const [oldest, { card }] = stories.entries().next().value;
+  cards.set(e.id, { card, list, began: e.time });
+  if (cards.size > maxCards) {
+    const [oldest, { card }] = cards.entries().next().value;
     card.remove();
-    stories.delete(oldest);
+    cards.delete(oldest);
   }
 }
 
 function addRow(story, e) {
-  const what = node("div", { class: "what" }, node("span", { class: "text" }, e.text));
+  const what = node("div", { class: "what" });
+  if (e.text) what.append(node("span", { class: "text" }, e.text));
   if (e.dots) what.append(...dots(e.dots));
   else if (e.answer) what.append(node("span", { class: "answer" }, e.answer));
+  what.append(...code(e, "code"));
+  if (e.key) addLinks(story, e.key);
   const row = node("li", { "data-kind": e.kind, "data-tone": e.tone, "data-id": e.id },
     node("time", { datetime: e.at }, "+" + (Math.max(0, e.time - story.began) / 1000).toFixed(2) + " s"),
     node("span", { class: "who" }, e.who || labels[e.kind]), what);
   row.time = e.time;
-  const known = story.list.querySelector(`[data-id="${e.id}"]`);
-  if (known) {
-    known.replaceWith(row);
-    return;
-  }
-  // Facts come from several places and not in order: they are put where they belong.
+  if (story.list.querySelector(`[data-id="${e.id}"]`)) return; // sent again after a reconnect
+  // Entries come from several sources and not in order: each is put at its time.
   const later = [...story.list.children].find((r) => r.time > e.time);
   story.list.insertBefore(row, later || null);
+}
+
+// addLinks adds what is one click away from a card: what the API knows about its key,
+// and the documentation of the request.
+function addLinks(story, key) {
+  if (story.key === key) return;
+  story.key = key;
+  story.card.querySelector(".links").append(
+    node("a", { href: "/keys/" + encodeURIComponent(key), target: "_blank", rel: "noopener" }, "history of key " + key),
+    node("a", { href: state.docs + "#" + docsOfPayment, target: "_blank", rel: "noopener" }, "docs: POST /v1/payments"));
+}
+
+// code is a link to the function behind a line, or its name where the demo runs
+// without its source code.
+function code(e, text) {
+  if (!e.code) return [];
+  const [file, name] = e.code.split("#");
+  const title = file + ", func " + name;
+  if (!state.source) return [node("span", { class: "code" }, title)];
+  return [node("a", { class: "code", href: "/code/" + file + "?func=" + name + "#here", title, target: "_blank", rel: "noopener" }, text)];
 }
 
 function dots(letters) {
   const all = node("div", { class: "dots" });
   const key = node("div", { class: "key" });
   for (const letter of letters) all.append(node("i", { class: letter }));
-  for (const [letter, words] of Object.entries(dotWords)) {
+  for (const [letter, text] of Object.entries(dotTexts)) {
     const n = letters.split(letter).length - 1;
-    if (n > 0) key.append(node("span", {}, node("span", { class: "dots" }, node("i", { class: letter })), n + " " + words));
+    if (n > 0) key.append(node("span", {}, node("span", { class: "dots" }, node("i", { class: letter })), n + " " + text));
   }
   return [all, key];
 }
 
-function addVerdict(story, e) {
+function addResult(story, e) {
   story.card.classList.remove("open");
   story.card.querySelector(".end")?.remove();
   story.card.append(node("div", { class: "end", "data-tone": e.tone }, node("b", {}, String(e.charges)), node("strong", {}, e.text), node("p", {}, e.answer)));
@@ -240,7 +270,7 @@ function listen() {
   const on = (name, f) => events.addEventListener(name, (m) => f(JSON.parse(m.data)));
   on("samples", (list) => { samples = (list || []).map((s) => ({ ...s, at: Date.parse(s.at) })); });
   on("entry", addEntry);
-  on("standing", show);
+  on("state", show);
   events.onopen = () => {
     connected = true;
     document.body.classList.remove("lost");
@@ -249,14 +279,14 @@ function listen() {
   events.onerror = () => {
     connected = false;
     document.body.classList.add("lost");
-    $("banner").textContent = "The demo does not answer. If it has ended, start it again: go run ./cmd/demo -serve";
+    $("banner").textContent = "The demo does not respond. If it has ended, start it again: go run ./cmd/demo -serve";
     $("banner").hidden = false;
     showButtons();
     if (events.readyState === EventSource.CLOSED) setTimeout(listen, 2000);
   };
 }
 
-addEventListener("resize", () => { if (standing) showPlot(); });
+addEventListener("resize", () => { if (state) showPlot(); });
 fetch("/actions").then((res) => res.json()).then((list) => {
   list.forEach(addButton);
   listen();

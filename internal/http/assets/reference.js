@@ -1,6 +1,6 @@
-// Everything that would ask another host for something is off: fonts, telemetry,
-// the proxy for requests, the links to hosted clients and assistants. The page's
-// Content-Security-Policy forbids it as well, and a test watches.
+// Everything that would load something from another host is off: fonts, telemetry, the
+// proxy for requests, the links to hosted clients and assistants. The page's
+// Content-Security-Policy forbids it as well, and a test checks both.
 Scalar.createApiReference("#reference", {
   url: "/openapi.json",
   agent: { disabled: true },
@@ -17,6 +17,6 @@ Scalar.createApiReference("#reference", {
   orderRequiredPropertiesFirst: false,
   expandAllResponses: false,
   theme: "default",
-  // The introduction's panel to choose a client in says nothing else; each operation has its own.
+  // Each operation has its own choice of a client; the introduction's would be empty.
   customCss: ".scalar-reference-intro-clients { display: none }",
 });

@@ -62,8 +62,8 @@ func (l *link) suffer(ctx context.Context, kind string, r *rand.Rand) error {
 // relays and the webhook's door write. The empty one is the COMMIT of whatever
 // transaction comes next.
 var committing = []string{
-	"", "", "", "PaymentBegin", "PaymentIntentRecord", "PaymentFinish", "StripeCallSend", "StripeCallAnswered",
-	"KeyTakeOver", "KeyYield", "InboxReceive", "InboxKeep", "OutboxLease",
+	"", "", "", "PaymentBegin", "PaymentIntentRecord", "PaymentFinish", "StripeCallRecordAttempt", "StripeCallRecordAttemptOutcome",
+	"KeyTakeOver", "KeyYield", "InboxReceive", "InboxStore", "OutboxLease",
 }
 
 // armedFor is how long a cut waits for its statement.

@@ -85,7 +85,7 @@ func TestTooLittle(t *testing.T) {
 // watched is what Prometheus saw of enough.
 func watched() *Observed {
 	return &Observed{Seen: prometheus.Seen{Rules: 31, Queries: 70}, Firings: []Firing{
-		{"PayonceDown", 3, 9, true}, {"PayonceDown", 20, 21, true}, {"PayonceLeaseSteals", 5, 30, true}, {"PayonceUnknownOld", 6, 7, true},
+		{"PayonceDown", 3, 9, true}, {"PayonceDown", 20, 21, true}, {"PayonceLeaseTakeovers", 5, 30, true}, {"PayonceUnknownOutcomeOld", 6, 7, true},
 	}}
 }
 
@@ -102,7 +102,7 @@ func TestTooLittleWasSeen(t *testing.T) {
 	r.Observed.Firings[3].Gone = false
 	require.Equal(t, []string{"alerts that fired and went: 2, at least 3"}, r.tooLittle(0.1), "it does not grow with the run, and does not shrink")
 	require.Len(t, r.Observed.stillFiring(), 1)
-	require.Contains(t, r.Observed.stillFiring()[0], "PayonceUnknownOld has fired since 6 s")
+	require.Contains(t, r.Observed.stillFiring()[0], "PayonceUnknownOutcomeOld has fired since 6 s")
 
 	r.Observed = watched()
 	r.Observed.Firings[1].Gone = false
@@ -123,7 +123,7 @@ func TestAlertsAreReported(t *testing.T) {
 	r.Print(&b)
 	require.Contains(t, b.String(), "prometheus: 31 rules and 70 queries of panels, 0 of them blind; 3 alerts fired, 2 of them are gone\n")
 	require.Regexp(t, `(?m)^  PayonceDown +3-9 s, 20-21 s$`, b.String())
-	require.Regexp(t, `(?m)^  PayonceUnknownOld +from 6 s$`, b.String())
+	require.Regexp(t, `(?m)^  PayonceUnknownOutcomeOld +from 6 s$`, b.String())
 
 	dir := t.TempDir()
 	page, err := r.Write(dir)

@@ -208,7 +208,7 @@ func (r *run) sum(ctx context.Context, checks []Check) (err error) {
 	}
 	s.Samples = r.watch.samples
 	for into, query := range map[*int]string{
-		&s.TakenOver: `SELECT coalesce(sum(deaths), 0) FROM idempotency_keys`,
+		&s.TakenOver: `SELECT coalesce(sum(lease_expirations), 0) FROM idempotency_keys`,
 		&s.Checkouts: `SELECT count(*) FROM checkouts`,
 		&s.Events:    `SELECT count(*) FROM outbox_events`,
 	} {

@@ -4,7 +4,7 @@ package mutants
 const (
 	keysTable     = "db/migrations/00002_idempotency_keys.sql"
 	outboxTable   = "db/migrations/00003_outbox_events.sql"
-	narrowGuards  = "db/migrations/00053_lawful_writes_pay_less.sql"
+	narrowGuards  = "db/migrations/00005_stripe_calls.sql"
 	refundsTable  = "db/migrations/00006_refunds.sql"
 	keyStatements = "db/idempotency_keys.sql.go"
 	phases        = "db/payment_phases.sql.go"
@@ -180,7 +180,7 @@ var All = []Mutant{
 		Test:  Test{"internal/http", "keys_test.go", "TestKey/IsAuthorisedLikeAFirstRequest", "the key is known to be revoked"},
 	},
 	{
-		ID: "M25", Guard: "nothing is resent after a day, in Go and by `nothing_is_resent_to_a_forgetful_stripe`: it is resent", Breaks: "I13, I1",
+		ID: "M25", Guard: "nothing is resent after a day, in Go and by `stripe_key_not_resent_after_24h`: it is resent", Breaks: "I13, I1",
 		Edits: []Edit{
 			{calls, "resendWithin      = 12 * time.Hour", "resendWithin      = 48 * time.Hour"},
 			{calls, "\t_ = uint(stripeKeyLifetime - resendWithin) // does not compile if we would outlive Stripe's memory\n", ""},

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"time"
+
+	"example.com/payonce/internal/notifier"
+	"example.com/payonce/internal/postgres"
+)
+
+// notifierConsumer names the consumer at the broker and in the inbox. It must never change: to both, a consumer of another
+// name has not received anything yet, and every tenant would get its old events again.
+const notifierConsumer = "notifier"
+
+// notifyEvery is how late a delivery may be noticed that is due.
+const notifyEvery = time.Second
+
+// webhooksPart sends every event to its tenant's endpoint, signed. Webhooks from Stripe are no part: payments need them.
+var webhooksPart = part{
+	name: "webhooks",
+	read: func(e *environment) partSettings {
+		return webhooks{allowPrivate: e.boolean("NOTIFY_PRIVATE_ADDRESSES", false)}
+	},
+	commands: []command{{
+		name: "tenant notify", args: "TENANT URL", run: notifyTenant,
+		help: "send the tenant's events to URL; prints the signing secret, once",
+	}},
+}
+
+type webhooks struct {
+	allowPrivate bool // deliver to private addresses too. For development: tenants choose the URLs
+}
+
+func (w webhooks) wire(_ context.Context, s *service) error {
+	n := notifier.New(s.pool, notifier.Options{
+		AllowPrivate: w.allowPrivate, Metrics: notifier.NewMetrics(s.metrics), Log: s.log, Tracer: s.tracer,
+	})
+	s.consume(notifierConsumer, notifier.Handler())
+	s.loops = append(s.loops, loop{name: "notifier", every: notifyEvery, runOnce: n.RunOnce})
+	s.reap("delivery reaper", reapEvery, notifier.NewReaper(s.pool, 0).RunOnce)
+	return nil
+}
+
+// notifyTenant sets the endpoint that gets a tenant's events. The secret that signs them is shown here only.
+func notifyTenant(ctx context.Context, cli cli, args []string) error {
+	if len(args) != 2 {
+		return errUsage
+	}
+	tenantID, url := args[0], args[1]
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails
+	secret := "whsec_" + base64.StdEncoding.EncodeToString(key)
+	return cli.withDatabase(ctx, func(pool *postgres.Pool) error {
+		if err := notifier.SetEndpoint(ctx, pool.Queries, tenantID, url, secret); err != nil {
+			return err
+		}
+		return json.NewEncoder(cli.stdout).Encode(struct {
+			URL    string `json:"url"`
+			Secret string `json:"secret"`
+		}{url, secret})
+	})
+}

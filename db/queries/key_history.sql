@@ -1,0 +1,41 @@
+-- The history of one key: everything recorded about it, for the operator who investigates it.
+
+-- name: KeyHistoryKey :one
+-- No row: the key was never used, or its tombstone was deleted.
+SELECT tenant_id, key, operation, request_id, resource_id, recovery_point, attempts, history, last_error,
+    next_attempt_at, parked_at, created_at, finished_at, answer_status, answer_dropped_at,
+    (leased_until >= clock_timestamp())::boolean AS held
+FROM idempotency_keys
+WHERE tenant_id = @tenant_id AND key = @key;
+
+-- name: KeyHistoryCheckout :one
+SELECT * FROM checkouts WHERE tenant_id = @tenant_id AND id = @id;
+
+-- name: KeyHistoryCalls :many
+-- Returns the calls under the key itself and those for its order under keys of the service. Oldest first.
+SELECT *
+FROM stripe_calls
+WHERE tenant_id = @tenant_id
+  AND (stripe_key = ANY(@own_keys::text[])
+    OR (@order_prefix::text <> ''
+        AND stripe_key >= @order_prefix::text AND stripe_key < @order_prefix::text || chr(1114111)))
+ORDER BY first_sent_at LIMIT 100;
+
+-- name: KeyHistoryEvents :many
+SELECT aggregate_id, version, type, created_at, published_at
+FROM outbox_events
+WHERE tenant_id = @tenant_id AND aggregate_id = ANY(@aggregate_ids::text[])
+ORDER BY created_at, seq LIMIT 100;
+
+-- name: KeyHistoryWebhooks :many
+SELECT event_id, type, received_at, done_at
+FROM inbox_events
+WHERE consumer = @consumer AND object_id = ANY(@object_ids::text[])
+ORDER BY received_at LIMIT 100;
+
+-- name: KeyHistoryDiscrepancies :many
+-- Returns the unresolved discrepancies of an order.
+SELECT detail
+FROM discrepancies
+WHERE tenant_id = @tenant_id AND order_id = @order_id::text AND resolved_at IS NULL
+ORDER BY found_at;

@@ -1,0 +1,166 @@
+package checkout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/outbox"
+	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/stripe"
+)
+
+// failStep records that a step has definitely failed, and turns the saga around: the
+// next recovery point is that of the first compensation that is due.
+func (s *Service) failStep(ctx context.Context, c *idempotency.Claim, k *saga, step db.SagaStep, due string, why stripe.Failure) error {
+	err := c.Phase(ctx, due, func(q *db.Queries) error { return k.fail(ctx, q, step, why, false) })
+	if err == nil {
+		c.Log().Info("checkout turns round", "step", string(step), "failure", why.Code)
+	}
+	return err
+}
+
+// fail records the failure in q's transaction. Steps that have not begun are skipped,
+// and so are the compensations of steps that were not done.
+func (k *saga) fail(ctx context.Context, q *db.Queries, step db.SagaStep, why stripe.Failure, declined bool) error {
+	if err := k.move(ctx, q, step, db.SagaStepStatusFailed); err != nil {
+		return err
+	}
+	if err := k.noteFailure(ctx, q, &why, declined); err != nil {
+		return err
+	}
+	if err := q.CheckoutStepsSkip(ctx, db.CheckoutStepsSkipParams{TenantID: k.row.TenantID, CheckoutID: k.row.ID}); err != nil {
+		return fmt.Errorf("skip the remaining steps of checkout %s: %w", k.row.ID, err)
+	}
+	return nil
+}
+
+// noteFailure records why the checkout fails, or, with nil, that it does not.
+func (k *saga) noteFailure(ctx context.Context, q *db.Queries, why *stripe.Failure, declined bool) error {
+	p := db.CheckoutSetFailureParams{TenantID: k.row.TenantID, ID: k.row.ID, Declined: declined}
+	if why != nil {
+		p.Code, p.DeclineCode, p.Message = &why.Code, postgres.Nullable(why.DeclineCode), &why.Message
+	}
+	if err := q.CheckoutSetFailure(ctx, p); err != nil {
+		return fmt.Errorf("note why checkout %s fails: %w", k.row.ID, err)
+	}
+	k.row.FailureCode, k.row.FailureDeclineCode, k.row.FailureMessage, k.row.Declined = p.Code, p.DeclineCode, p.Message, declined
+	return nil
+}
+
+// failure is what noteFailure has recorded.
+func (k *saga) failure() stripe.Failure {
+	f := stripe.Failure{Code: *k.row.FailureCode, Message: *k.row.FailureMessage}
+	if k.row.FailureDeclineCode != nil {
+		f.DeclineCode = *k.row.FailureDeclineCode
+	}
+	return f
+}
+
+// undone records that a compensation is done, and its step compensated.
+func (k *saga) undone(ctx context.Context, q *db.Queries, undoing, step db.SagaStep) error {
+	if err := k.move(ctx, q, undoing, db.SagaStepStatusDone); err != nil {
+		return err
+	}
+	return k.move(ctx, q, step, db.SagaStepStatusCompensated)
+}
+
+// beginRefundStep has the rest of the payment refunded, by the operation for refunds
+// that no caller asked for. That has a key and a claim of its own; this saga waits for
+// its outcome.
+func (s *Service) beginRefundStep(ctx context.Context, c *idempotency.Claim, k *saga) error {
+	return c.Phase(ctx, refundBegun, func(q *db.Queries) error {
+		p, err := q.PaymentLock(ctx, db.PaymentLockParams{TenantID: c.TenantID, ID: *k.row.PaymentID})
+		if err != nil {
+			return fmt.Errorf("lock payment %s: %w", *k.row.PaymentID, err)
+		}
+		if p.AmountRefundingMinor < p.AmountMinor { // The caller may have refunded everything already.
+			if err := s.payments.EnqueueAutomaticRefund(ctx, q, p); err != nil {
+				return err
+			}
+		}
+		return k.move(ctx, q, db.SagaStepRefund, db.SagaStepStatusRunning)
+	})
+}
+
+// awaitRefundStep checks the outcome of the refund. If Stripe refuses it for good we
+// owe the customer money, and no later step would help.
+func (s *Service) awaitRefundStep(ctx context.Context, c *idempotency.Claim, k *saga) (idempotency.Answer, error) {
+	p, err := s.pool.PaymentGet(ctx, db.PaymentGetParams{TenantID: c.TenantID, ID: *k.row.PaymentID})
+	switch {
+	case err != nil:
+		return idempotency.Answer{}, fmt.Errorf("read payment %s: %w", *k.row.PaymentID, err)
+	case p.AmountRefundedMinor == p.AmountMinor:
+		return idempotency.Answer{}, c.Phase(ctx, releaseDue, func(q *db.Queries) error {
+			return k.undone(ctx, q, db.SagaStepRefund, db.SagaStepPay)
+		})
+	case p.AmountRefundingMinor == p.AmountMinor:
+		return s.wait(ctx, c, k, idempotency.NextTry(c), errors.New("the refund is under way"))
+	}
+	if c.RecoveryPoint() != refundOwed {
+		err = c.Phase(ctx, refundOwed, func(q *db.Queries) error {
+			return k.move(ctx, q, db.SagaStepRefund, db.SagaStepStatusFailed)
+		})
+		if err != nil {
+			return idempotency.Answer{}, err
+		}
+	}
+	return s.saveProgress(ctx, c, k), c.Park(ctx, "Stripe does not refund the payment: the customer is owed money")
+}
+
+// releaseStockStep returns what was reserved.
+func (s *Service) releaseStockStep(ctx context.Context, c *idempotency.Claim, k *saga) error {
+	return c.Phase(ctx, cancelDue, func(q *db.Queries) error {
+		return k.releaseStock(ctx, q)
+	})
+}
+
+// cancelOrderStep cancels the order, which ends the saga, and stores the answer.
+// Its PaymentIntent is canceled already, or there never was one.
+func (s *Service) cancelOrderStep(ctx context.Context, c *idempotency.Claim, k *saga) (idempotency.Answer, error) {
+	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
+		order, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: c.TenantID, ID: *k.row.OrderID})
+		if err != nil {
+			return idempotency.Answer{}, fmt.Errorf("lock order %s: %w", *k.row.OrderID, err)
+		}
+		if order.Status == db.OrderStatusOpen { // Otherwise it is closed already: canceled by the customer, or paid and refunded.
+			if order, err = q.OrderCancel(ctx, db.OrderCancelParams{TenantID: c.TenantID, ID: order.ID}); err != nil {
+				return idempotency.Answer{}, fmt.Errorf("cancel order %s: %w", order.ID, err)
+			}
+			if err := outbox.Append(ctx, q, payments.OrderEvent("order.canceled", order)); err != nil {
+				return idempotency.Answer{}, err
+			}
+		}
+		if err := k.undone(ctx, q, db.SagaStepCancelOrder, db.SagaStepCreateOrder); err != nil {
+			return idempotency.Answer{}, err
+		}
+		shown, err := k.end(ctx, q, db.CheckoutStatusCompensated)
+		if err != nil {
+			return idempotency.Answer{}, err
+		}
+		return s.compensatedAnswer(ctx, q, c, k, shown)
+	})
+	if err == nil {
+		s.o.Metrics.ended(db.CheckoutStatusCompensated)
+		c.Log().Info("checkout compensated", "failure", *k.row.FailureCode)
+	}
+	return c.Answer(), err
+}
+
+// compensatedAnswer says why the checkout failed: its payment did, or the stock could
+// not be reserved.
+func (s *Service) compensatedAnswer(ctx context.Context, q *db.Queries, c *idempotency.Claim, k *saga, shown Checkout) (idempotency.Answer, error) {
+	if shown.PaymentID == nil {
+		return s.answers.Problem(&OutOfStockError{Checkout: shown}, c.RequestID), nil
+	}
+	p, err := q.PaymentGet(ctx, db.PaymentGetParams{TenantID: c.TenantID, ID: *shown.PaymentID})
+	if err != nil {
+		return idempotency.Answer{}, fmt.Errorf("read payment %s: %w", *shown.PaymentID, err)
+	}
+	return s.answers.Problem(&PaymentFailedError{
+		PaymentError: payments.PaymentError{Payment: payments.PaymentOf(p), Declined: k.row.Declined}, Checkout: shown,
+	}, c.RequestID), nil
+}

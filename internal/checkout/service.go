@@ -1,0 +1,62 @@
+package checkout
+
+import (
+	"context"
+	"log/slog"
+
+	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/ids"
+	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/postgres"
+)
+
+// Create is the name of the operation, as the table of keys has it.
+const Create = "create_checkout"
+
+// Options of New.
+type Options struct {
+	Metrics *Metrics // may be nil
+	Log     *slog.Logger
+}
+
+// Service carries out checkouts, with the payments of the service that it is given. It
+// holds no state of its own.
+type Service struct {
+	pool     *postgres.Pool
+	keys     *idempotency.Store
+	gateway  payments.Gateway
+	payments *payments.Service
+	answers  payments.Answers
+	o        Options
+}
+
+// New returns the service. It starts nothing.
+func New(pool *postgres.Pool, keys *idempotency.Store, gateway payments.Gateway, money *payments.Service, answers payments.Answers, o Options) *Service {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Metrics == nil {
+		o.Metrics = NewMetrics(nil)
+	}
+	return &Service{pool: pool, keys: keys, gateway: gateway, payments: money, answers: answers, o: o}
+}
+
+// Operations is every operation of this package, for the API and the completer.
+func (s *Service) Operations() map[string]idempotency.Operation {
+	return map[string]idempotency.Operation{Create: {Begin: s.begin, Run: s.run}}
+}
+
+// Paths are where the API shows checkouts.
+func Paths() ids.Paths { return ids.Paths{ids.Checkout: "/v1/checkouts/"} }
+
+// Get returns one checkout of the tenant, or payments.ErrNotFound.
+func (s *Service) Get(ctx context.Context, tenantID, id string) (Checkout, error) {
+	if !ids.Is(ids.Checkout, id) {
+		return Checkout{}, payments.ErrNotFound
+	}
+	row, steps, err := read(ctx, s.pool.Queries, tenantID, id)
+	if err != nil {
+		return Checkout{}, err
+	}
+	return shown(row, steps), nil
+}

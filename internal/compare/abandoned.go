@@ -1,0 +1,88 @@
+package compare
+
+import (
+	"time"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/stripe"
+)
+
+// IsAbandoned reports whether no operation will ever confirm the intent: it is
+// unconfirmed, older than the given time, and no payment of its order can use it.
+func (o *Order) IsAbandoned(i stripe.Intent, before time.Time) bool {
+	return Unconfirmed(i.Status) && i.CreatedAt.Before(before) && !o.MayConfirm(i.ID)
+}
+
+// Unconfirmed reports whether no money has moved and a confirm could still move it.
+func Unconfirmed(status stripe.IntentStatus) bool {
+	return status == stripe.IntentRequiresPaymentMethod || status == stripe.IntentRequiresConfirmation ||
+		status == stripe.IntentRequiresAction
+}
+
+// MayConfirm reports whether a payment of the order uses the intent, or the next one
+// would.
+func (o *Order) MayConfirm(intentID string) bool {
+	if live := o.Live(); live != nil && (live.IntentID == nil || live.Uses(intentID)) {
+		return true
+	}
+	if o.Row == nil || o.Row.Status != db.OrderStatusOpen {
+		return false
+	}
+	if o.Reserved || o.Row.CancelingKey != nil || len(o.Payments) == 0 {
+		return true
+	}
+	next := o.Payments[0]
+	for _, p := range o.Payments {
+		if p.IntentNumber > next.IntentNumber {
+			next = p
+		}
+	}
+	return next.Uses(intentID)
+}
+
+// Cancel is a cancel of an intent that was recorded before.
+type Cancel struct {
+	IntentNumber int32
+	SameIntent   bool // it cancels the intent in question
+}
+
+// CancelNumber is the number under which the intent is canceled: its own if a payment
+// has it, otherwise the smallest that no other intent of the order has, in our rows or
+// in a recorded cancel. False: that number may still be given to the order's next
+// intent.
+func (o *Order) CancelNumber(intentID string, recorded []Cancel) (int32, bool) {
+	taken, top := map[int32]bool{}, int32(0)
+	for _, p := range o.Payments {
+		if p.Uses(intentID) {
+			return p.IntentNumber, true
+		}
+		if p.IntentID != nil {
+			taken[p.IntentNumber] = true
+		}
+		top = max(top, p.IntentNumber)
+	}
+	for _, c := range recorded {
+		if c.SameIntent {
+			return c.IntentNumber, true
+		}
+		taken[c.IntentNumber] = true
+	}
+	n := int32(1)
+	for taken[n] {
+		n++
+	}
+	return n, n <= top || o.Row == nil || o.Row.Status != db.OrderStatusOpen
+}
+
+// NextNumber is the number that an intent of the order gets: its own if a payment has
+// it, otherwise the next one.
+func (o *Order) NextNumber(intentID string) int32 {
+	next := int32(1)
+	for _, p := range o.Payments {
+		if p.Uses(intentID) {
+			return p.IntentNumber
+		}
+		next = max(next, p.IntentNumber+1)
+	}
+	return next
+}

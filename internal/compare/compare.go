@@ -1,0 +1,278 @@
+package compare
+
+import (
+	"fmt"
+	"slices"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/ids"
+	"example.com/payonce/internal/stripe"
+)
+
+// The kinds of Stripe objects that are compared, as discrepancies are stored with them.
+const (
+	PaymentIntent = "payment_intent"
+	Refund        = "refund"
+)
+
+// Result is the result of comparing one object of Stripe's with our rows.
+type Result int
+
+// The results. All but Agrees and Unregistered lead to something being done.
+const (
+	Agrees        Result = iota // or there is nothing to compare
+	InProgress                  // an unfinished operation will find out; expedite it
+	Adoptable                   // money that is provably ours and has no row
+	StatusChanged               // a refund is further along at Stripe than here
+	Abandoned                   // an intent that no operation will confirm
+	Differs                     // an operator must decide
+	Unregistered                // made by an operation that this program does not have
+)
+
+func (r Result) String() string {
+	switch r {
+	case Agrees:
+		return "agrees"
+	case InProgress:
+		return "in_progress"
+	case Adoptable:
+		return "adoptable"
+	case StatusChanged:
+		return "status_changed"
+	case Abandoned:
+		return "abandoned"
+	case Differs:
+		return "differs"
+	case Unregistered:
+		return "unregistered"
+	}
+	panic("bug: a result without a name")
+}
+
+// Difference is a result with its consequences.
+type Difference struct {
+	Result Result
+	// Key is the idempotency key of the operation that will find out; empty if it is
+	// not waiting for anything.
+	Key         string
+	Discrepancy Discrepancy // of Adoptable, StatusChanged and Differs
+}
+
+// Discrepancy is what Stripe and our rows disagree about, for one object.
+type Discrepancy struct {
+	Kind       db.DiscrepancyKind
+	Object     string // PaymentIntent or Refund
+	ObjectID   string // Stripe's
+	TenantID   string
+	OrderID    string
+	PaymentID  string
+	RefundID   string
+	Currency   string
+	DriftMinor int64 // how much more Stripe has than our rows say; negative: less
+	Detail     string
+}
+
+// OrderRef names an order.
+type OrderRef struct{ TenantID, OrderID string }
+
+// Order is everything that our rows say about one order.
+type Order struct {
+	Row *db.Order // nil: there is no such order
+	// Reserved: another operation pays the order, and only that one may: a checkout
+	// that has not ended.
+	Reserved bool
+	Payments []Payment
+	Refunds  []RefundRow
+	// Charges are those of the registered operations, and Registered their names.
+	Charges    []Charge
+	Registered map[string]bool
+}
+
+// Payment is a payment's row.
+type Payment struct {
+	db.Payment
+	InProgress bool // its key is unfinished and not parked
+}
+
+// RefundRow is a refund's row.
+type RefundRow struct {
+	db.Refund
+	InProgress bool
+}
+
+// Live is the order's payment that has not ended; nil if there is none.
+func (o *Order) Live() *Payment {
+	return o.payment(func(p Payment) bool {
+		return p.Status == db.PaymentStatusProcessing || p.Status == db.PaymentStatusRequiresAction
+	})
+}
+
+// Paid is the order's payment that succeeded; nil if there is none.
+func (o *Order) Paid() *Payment {
+	return o.payment(func(p Payment) bool { return p.Status == db.PaymentStatusSucceeded })
+}
+
+func (o *Order) payment(match func(Payment) bool) *Payment {
+	if i := slices.IndexFunc(o.Payments, match); i >= 0 {
+		return &o.Payments[i]
+	}
+	return nil
+}
+
+// Uses reports whether the payment is made through the intent.
+func (p *Payment) Uses(intentID string) bool { return p.IntentID != nil && *p.IntentID == intentID }
+
+// Intent compares a PaymentIntent with our rows of its order.
+func Intent(i stripe.Intent, o *Order) Difference {
+	if i.Operation != "" {
+		return registeredIntent(i, o)
+	}
+	paid := o.Paid()
+	switch {
+	case paid != nil && paid.Uses(i.ID) && i.Status != stripe.IntentSucceeded:
+		d := intentDiscrepancy(i, o, db.DiscrepancyKindMissingAtStripe, -paid.AmountMinor, "succeeded here, and does not exist at Stripe")
+		if i.Status != "" {
+			d.Detail = fmt.Sprintf("succeeded here, and is %s at Stripe", i.Status)
+		}
+		d.PaymentID, d.Currency = paid.ID, paid.Currency
+		return Difference{Result: Differs, Discrepancy: d}
+	case paid != nil && paid.Uses(i.ID) && (i.ReceivedMinor != paid.AmountMinor || i.Currency != paid.Currency):
+		d := intentDiscrepancy(i, o, db.DiscrepancyKindAmountMismatch, i.ReceivedMinor-paid.AmountMinor,
+			fmt.Sprintf("%d %s here, %d %s at Stripe", paid.AmountMinor, paid.Currency, i.ReceivedMinor, i.Currency))
+		d.PaymentID = paid.ID
+		return Difference{Result: Differs, Discrepancy: d}
+	case i.Status == stripe.IntentSucceeded && (paid == nil || !paid.Uses(i.ID)):
+		return unmatchedIntent(i, o)
+	}
+	return Difference{Result: Agrees}
+}
+
+// unmatchedIntent compares an intent that was paid and that no payment of ours used.
+func unmatchedIntent(i stripe.Intent, o *Order) Difference {
+	net := i.ReceivedMinor - i.RefundedMinor
+	unmatched := func(detail string) Difference {
+		return Difference{Result: Differs, Discrepancy: intentDiscrepancy(i, o, db.DiscrepancyKindUnmatchedAtStripe, net, detail)}
+	}
+	live, paid := o.Live(), o.Paid()
+	switch {
+	case live != nil && (live.IntentID == nil || live.Uses(i.ID)):
+		d := unmatched(fmt.Sprintf("paid at Stripe, %s here, and the payment's key is parked", live.Status))
+		d.Key, d.Discrepancy.PaymentID = live.IdempotencyKey, live.ID
+		if live.InProgress {
+			d.Result = InProgress
+		}
+		return d
+	case net == 0:
+		return Difference{Result: Agrees} // It was refunded already.
+	case o.Row == nil:
+		return unmatched("paid at Stripe, and the order does not exist here")
+	case o.Reserved || o.Row.Status == db.OrderStatusOpen && o.Row.CancelingKey != nil:
+		return Difference{Result: InProgress}
+	case live != nil:
+		return unmatched("paid at Stripe while another payment of the order is in progress: " + live.ID)
+	case paid != nil:
+		return unmatched(fmt.Sprintf("the order is paid a second time, after %s with %s", paid.ID, *paid.IntentID))
+	case i.AmountMinor != o.Row.AmountMinor || i.ReceivedMinor != o.Row.AmountMinor || i.Currency != o.Row.Currency:
+		return Difference{Result: Differs, Discrepancy: intentDiscrepancy(i, o, db.DiscrepancyKindAmountMismatch, net,
+			fmt.Sprintf("the order is for %d %s, and %d %s was paid",
+				o.Row.AmountMinor, o.Row.Currency, i.ReceivedMinor, i.Currency))}
+	case o.Row.Status == db.OrderStatusOpen, o.Row.Status == db.OrderStatusCanceled && i.RefundedMinor == 0:
+		d := unmatched("paid at Stripe, and no payment here")
+		d.Result = Adoptable
+		return d
+	}
+	return unmatched("paid at Stripe, and the order is " + string(o.Row.Status))
+}
+
+func intentDiscrepancy(i stripe.Intent, o *Order, kind db.DiscrepancyKind, drift int64, detail string) Discrepancy {
+	d := Discrepancy{
+		Kind: kind, Object: PaymentIntent, ObjectID: i.ID, TenantID: i.TenantID, OrderID: i.OrderID,
+		Currency: i.Currency, DriftMinor: drift, Detail: detail,
+	}
+	if o.Row != nil && d.Currency == "" {
+		d.Currency = o.Row.Currency
+	}
+	return d
+}
+
+// RefundOf compares a refund at Stripe with our rows of its order.
+func RefundOf(r stripe.Refund, o *Order) Difference {
+	i := slices.IndexFunc(o.Refunds, func(row RefundRow) bool { return r.Is(row.Refund) })
+	if i < 0 {
+		return unmatchedRefund(r, o)
+	}
+	row := o.Refunds[i]
+	d := Discrepancy{
+		Object: Refund, ObjectID: r.ID, TenantID: row.TenantID, OrderID: row.OrderID, PaymentID: row.PaymentID,
+		RefundID: row.ID, Currency: row.Currency, Kind: db.DiscrepancyKindStatusMismatch,
+		DriftMinor: movedMinor(row.Status, row.AmountMinor) - movedMinor(r.Status, r.AmountMinor),
+		Detail:     fmt.Sprintf("refund %s here, %s at Stripe", row.Status, r.Status),
+	}
+	_, _, applies := RefundTransition(row.Status, r.Status, row.AmountMinor)
+	switch {
+	case r.Status != "" && (r.AmountMinor != row.AmountMinor || r.Currency != row.Currency):
+		d.Kind = db.DiscrepancyKindAmountMismatch
+		d.Detail = fmt.Sprintf("refund of %d %s here, %d %s at Stripe", row.AmountMinor, row.Currency, r.AmountMinor, r.Currency)
+		return Difference{Result: Differs, Discrepancy: d}
+	case row.Status == r.Status:
+		return Difference{Result: Agrees}
+	case row.Status == db.RefundStatusPending && row.InProgress:
+		return Difference{Result: InProgress, Key: row.IdempotencyKey, Discrepancy: d}
+	case applies:
+		return Difference{Result: StatusChanged, Discrepancy: d}
+	case r.Status == "":
+		d.Kind, d.Detail = db.DiscrepancyKindMissingAtStripe, fmt.Sprintf("refund %s here, and does not exist at Stripe", row.Status)
+	}
+	if d.DriftMinor == 0 {
+		return Difference{Result: Agrees} // Failed here and canceled there: no money moved either way.
+	}
+	return Difference{Result: Differs, Discrepancy: d}
+}
+
+// unmatchedRefund compares a refund that has no row here.
+func unmatchedRefund(r stripe.Refund, o *Order) Difference {
+	paid := o.Paid()
+	if movedMinor(r.Status, 1) == 0 && r.Status != db.RefundStatusPending || paid == nil || !paid.Uses(r.IntentID) {
+		// No money moved, or the intent is the discrepancy and its drift includes this refund.
+		return Difference{Result: Agrees}
+	}
+	d := Discrepancy{
+		Kind: db.DiscrepancyKindUnmatchedAtStripe, Object: Refund, ObjectID: r.ID, TenantID: paid.TenantID, OrderID: paid.OrderID,
+		PaymentID: paid.ID, RefundID: r.RefundID, Currency: r.Currency,
+		DriftMinor: -movedMinor(r.Status, r.AmountMinor), Detail: "refunded at Stripe, and no refund here",
+	}
+	if slices.ContainsFunc(o.Refunds, func(row RefundRow) bool { return row.ID == r.RefundID }) {
+		d.Detail = "refunded at Stripe a second time with the metadata of " + r.RefundID
+		return Difference{Result: Differs, Discrepancy: d}
+	}
+	ours := ids.Is(ids.Refund, r.RefundID) &&
+		r.TenantID == paid.TenantID && r.OrderID == paid.OrderID && r.PaymentID == paid.ID
+	if ours && r.Currency == paid.Currency && r.AmountMinor <= paid.AmountMinor-paid.AmountRefundingMinor {
+		return Difference{Result: Adoptable, Discrepancy: d}
+	}
+	return Difference{Result: Differs, Discrepancy: d}
+}
+
+// movedMinor is how much of a refund's amount has moved.
+func movedMinor(status db.RefundStatus, amount int64) int64 {
+	if status == db.RefundStatusSucceeded {
+		return amount
+	}
+	return 0
+}
+
+// RefundTransition is what a refund's change of status does to the sums of its payment:
+// to what is reserved for refunds, and to what was refunded, in minor units. A status
+// that arrives late, or again, changes nothing: not legal.
+func RefundTransition(from, to db.RefundStatus, amount int64) (reserved, refunded int64, legal bool) {
+	ended := to == db.RefundStatusFailed || to == db.RefundStatusCanceled
+	switch {
+	case from == db.RefundStatusPending && to == db.RefundStatusSucceeded:
+		return 0, amount, true
+	case from == db.RefundStatusPending && ended:
+		return -amount, 0, true
+	case from == db.RefundStatusSucceeded && to == db.RefundStatusFailed:
+		return -amount, -amount, true
+	}
+	return 0, 0, false
+}

@@ -1,0 +1,34 @@
+package compare
+
+import "example.com/payonce/internal/stripe"
+
+// NotRefundableError says why the money of an intent cannot be refunded by an operator
+// as money that belongs to no payment.
+type NotRefundableError struct{ Why string }
+
+func (e *NotRefundableError) Error() string { return e.Why }
+
+// RefundableAmount is how much of an intent an operator may refund although it belongs
+// to no payment here, or a *NotRefundableError: what can be adopted is adopted first,
+// and what belongs to a payment, or may yet, is refunded through that.
+func RefundableAmount(i stripe.Intent, o *Order) (int64, error) {
+	left := i.ReceivedMinor - i.RefundedMinor
+	if i.Status != stripe.IntentSucceeded {
+		return 0, &NotRefundableError{"Stripe has taken no money for it: it is " + string(i.Status)}
+	}
+	if paid := o.Paid(); paid != nil && paid.Uses(i.ID) {
+		return 0, &NotRefundableError{"it belongs to " + paid.ID + ": refund that payment"}
+	}
+	if left == 0 {
+		return 0, &NotRefundableError{"all of it was refunded already"}
+	}
+	switch d := Intent(i, o); {
+	case d.Result == Adoptable:
+		return 0, &NotRefundableError{"it can be adopted: do that, and refund the payment, so that the tenant gets the events of both"}
+	case d.Result != Differs:
+		return 0, &NotRefundableError{"an operation in progress will find out what it is for"}
+	case d.Key != "":
+		return 0, &NotRefundableError{"it was charged for payment " + d.Discrepancy.PaymentID + ": retry that payment now"}
+	}
+	return left, nil
+}

@@ -1,0 +1,86 @@
+package http
+
+import (
+	"net/http"
+
+	"example.com/payonce/internal/payments"
+)
+
+const methodMax = 255 // Stripe's limit for the length of an id; our ids are shorter
+
+func paymentsPart() part {
+	return part{routes: func(s *Server) []route {
+		return []route{
+			{method: "POST", pattern: "/v1/payments", operation: payments.CreatePayment, parse: paymentRequest},
+			{method: "GET", pattern: "/v1/payments", handle: s.listPayments},
+			{method: "GET", pattern: "/v1/payments/{id}", handle: s.getPayment},
+			{
+				method: "POST", pattern: "/v1/payments/{id}/cancel",
+				operation: payments.CancelPayment, parse: cancelRequest,
+			},
+		}
+	}}
+}
+
+// paymentRequest is the request of CreatePayment. There is no amount in it: the amount
+// is the order's, so that a client cannot charge a different one.
+func paymentRequest(_ *http.Request, body []byte) (any, error) {
+	var b struct {
+		OrderID       *string `json:"order_id"`
+		PaymentMethod *string `json:"payment_method"`
+	}
+	if err := decodeObject(body, &b); err != nil {
+		return nil, err
+	}
+	var (
+		c   checks
+		req payments.PayRequest
+	)
+	if b.OrderID == nil {
+		c.fail("/order_id", "is required")
+	} else {
+		c.text("/order_id", *b.OrderID, 1, methodMax)
+		req.OrderID = *b.OrderID
+	}
+	req.PaymentMethod = paymentMethod(&c, b.PaymentMethod)
+	return req, c.err()
+}
+
+// paymentMethod checks the form only; Stripe checks whether it exists. Stripe's ids
+// begin with a letter. A value that begins with a digit may be a card number, which must
+// not be stored, logged or passed on.
+func paymentMethod(c *checks, method *string) string {
+	if method == nil {
+		c.fail("/payment_method", "is required")
+		return ""
+	}
+	c.text("/payment_method", *method, 1, methodMax)
+	if *method != "" && !letter((*method)[0]) {
+		c.fail("/payment_method", "must be the id of a payment method, which begins with a letter; never a card number")
+	}
+	for _, r := range *method {
+		if r <= ' ' || r > '~' {
+			c.fail("/payment_method", "must consist of visible ASCII characters")
+			break
+		}
+	}
+	return *method
+}
+
+func letter(b byte) bool { return b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' }
+
+func (s *Server) getPayment(w http.ResponseWriter, r *http.Request) {
+	payment, err := s.o.Payments.GetPayment(r.Context(), tenantOf(r).id, r.PathValue("id"))
+	s.show(w, r, payment, err)
+}
+
+func (s *Server) listPayments(w http.ResponseWriter, r *http.Request) {
+	q, limit, err := listQuery(r, "order_id", "starting_after")
+	if err != nil {
+		s.refuse(w, r, err)
+		return
+	}
+	list, more, err := s.o.Payments.ListPayments(
+		r.Context(), tenantOf(r).id, q.Get("order_id"), q.Get("starting_after"), limit)
+	showList(s, w, r, list, more, err)
+}

@@ -1,0 +1,92 @@
+package http
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"unicode/utf8"
+)
+
+const stockMax = 1_000_000_000 // Released reservations are added to it, so it must stay far below an overflow.
+
+// stockRoutes are part of checkouts, because nothing else reserves stock.
+func (s *Server) stockRoutes() []route {
+	return []route{
+		{method: "PUT", pattern: "/v1/stock/{sku}", handle: s.setStock},
+		{method: "GET", pattern: "/v1/stock/{sku}", handle: s.getStock},
+	}
+}
+
+// setStock needs no Idempotency-Key and ignores one: the number is absolute, so a retry
+// changes nothing.
+func (s *Server) setStock(w http.ResponseWriter, r *http.Request) {
+	sku, available, err := stockRequest(w, r)
+	if err == nil {
+		err = s.limits.take(tenantOf(r).id)
+	}
+	if err != nil {
+		s.refuse(w, r, err)
+		return
+	}
+	ctx, cancel := s.bounded(r.Context(), 0)
+	defer cancel()
+	stock, err := s.o.Checkouts.SetStock(ctx, tenantOf(r).id, sku, available)
+	s.show(w, r, stock, err)
+}
+
+func stockRequest(w http.ResponseWriter, r *http.Request) (sku string, available int64, err error) {
+	body, err := readBody(w, r, bodyMax)
+	if err != nil {
+		return "", 0, err
+	}
+	if err := checkMediaType(r, body); err != nil {
+		return "", 0, err
+	}
+	if sku, err = skuOf(r); err != nil {
+		return "", 0, err
+	}
+	var b struct {
+		Available *int64 `json:"available"`
+	}
+	if err := decodeObject(body, &b); err != nil {
+		return "", 0, err
+	}
+	var c checks
+	if b.Available == nil {
+		c.fail("/available", "is required")
+		return "", 0, c.err()
+	}
+	c.between("/available", *b.Available, 0, stockMax)
+	return sku, *b.Available, c.err()
+}
+
+func (s *Server) getStock(w http.ResponseWriter, r *http.Request) {
+	sku, err := skuOf(r)
+	if err != nil {
+		s.refuse(w, r, err)
+		return
+	}
+	stock, err := s.o.Checkouts.GetStock(r.Context(), tenantOf(r).id, sku)
+	s.show(w, r, stock, err)
+}
+
+// skuOf decodes the SKU of the path. A SKU may contain a slash, which is encoded there.
+func skuOf(r *http.Request) (string, error) {
+	sku := r.PathValue("sku")
+	if r.URL.RawPath != "" { // Otherwise the router has matched the decoded path, and decoding twice would be wrong.
+		var err error
+		if sku, err = url.PathUnescape(sku); err != nil {
+			return "", badSKU()
+		}
+	}
+	if n := utf8.RuneCountInString(sku); n < 1 || n > skuMax || !utf8.ValidString(sku) || strings.ContainsRune(sku, 0) {
+		return "", badSKU()
+	}
+	return sku, nil
+}
+
+func badSKU() error {
+	return &problem{
+		code: codeInvalidRequest, detail: "The SKU in the path must have 1 to 64 characters, percent-encoded.",
+	}
+}

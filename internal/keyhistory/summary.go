@@ -1,0 +1,181 @@
+package keyhistory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/compare"
+	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/stripe"
+)
+
+const (
+	refused = "refused for good; nothing was done under this key"
+	unended = "the key is finished and what it made is not; an operator must look"
+)
+
+// builtIn reports whether the operation is one of payments' own.
+func builtIn(operation string) bool {
+	switch operation {
+	case payments.CreateOrder, payments.CancelOrder, payments.CreatePayment, payments.CancelPayment, payments.CreateRefund,
+		payments.RefundOrder, payments.RefundByOperator, payments.RefundOrphanedIntent, payments.CancelAbandonedIntent:
+		return true
+	}
+	return false
+}
+
+// verdictOf says in one sentence what the key did.
+func verdictOf(row db.KeyHistoryKeyRow, m made, calls []Call) string {
+	switch {
+	case !m.known:
+		return unknownVerdict(row)
+	case row.FinishedAt == nil:
+		return unfinishedVerdict(row, m, calls)
+	case m.Finished != nil:
+		return m.Finished(m.payment)
+	case row.AnswerStatus != nil && *row.AnswerStatus == http.StatusConflict && row.Operation != payments.RefundOrphanedIntent:
+		return refused
+	case m.refund != nil:
+		return refundVerdict(m)
+	case row.Operation == payments.RefundOrphanedIntent:
+		return orphanRefundVerdict(calls)
+	case m.payment != nil && row.Operation == payments.CreatePayment:
+		return paymentVerdict(m)
+	case m.payment != nil && m.payment.Status == db.PaymentStatusCanceled:
+		return "the payment was canceled, no money taken"
+	case m.order != nil && row.Operation == payments.CreateOrder:
+		return "one order was made"
+	case m.order != nil && m.order.Status == db.OrderStatusCanceled:
+		return "the order was canceled"
+	}
+	return refused // Its answer has expired, and what it asked for was not done.
+}
+
+// unknownVerdict is the verdict about an operation that this program does not have: one
+// of another version, or one that was not registered. Nothing is said about its money.
+func unknownVerdict(row db.KeyHistoryKeyRow) string {
+	verdict := "unknown to this service: the operation " + row.Operation + " is not registered"
+	if row.FinishedAt == nil {
+		return verdict + ", and its work is not finished"
+	}
+	return verdict
+}
+
+// unfinishedVerdict is the verdict about unfinished work: whether money may have moved,
+// and when it is tried again.
+func unfinishedVerdict(row db.KeyHistoryKeyRow, m made, calls []Call) string {
+	what := "not finished, no money has moved"
+	moves := append([]string{string(stripe.OpConfirm), string(stripe.OpRefund)}, m.MovesMoney...)
+	unknown := slices.ContainsFunc(calls, func(c Call) bool {
+		return slices.Contains(moves, c.Operation) && (c.Outcome == db.StripeOutcomeUnknown || c.Outcome == db.StripeOutcomeSent)
+	})
+	switch {
+	case m.payment != nil && m.payment.Status == db.PaymentStatusRequiresAction:
+		what = "waits for the customer, no money taken yet"
+	case unknown:
+		what = "unknown whether the money has moved"
+	case m.refund != nil && m.refund.StripeRefundID != nil:
+		what = "Stripe has the refund and has not decided yet"
+	}
+	switch {
+	case row.Held:
+		return what + ": a process is working on it"
+	case row.ParkedAt != nil:
+		return what + ": parked, an operator must look"
+	}
+	return what + ": the completer looks again at " + row.NextAttemptAt.UTC().Format(time.RFC3339)
+}
+
+func paymentVerdict(m made) string {
+	p := m.payment
+	switch p.Status {
+	case db.PaymentStatusSucceeded:
+		return ChargedOnce(p)
+	case db.PaymentStatusFailed:
+		if p.FailureDeclineCode != nil {
+			return "declined (" + *p.FailureDeclineCode + "), no money taken"
+		}
+		return "failed (" + postgres.Deref(p.FailureCode) + "), no money taken"
+	case db.PaymentStatusCanceled:
+		return "canceled, no money taken"
+	case db.PaymentStatusProcessing, db.PaymentStatusRequiresAction:
+	}
+	return unended
+}
+
+// ChargedOnce is the verdict about a payment that succeeded.
+func ChargedOnce(p *db.Payment) string {
+	object := postgres.Deref(p.ChargeID)
+	if object == "" {
+		object = postgres.Deref(p.IntentID)
+	}
+	verdict := "charged once, " + object
+	switch p.AmountRefundedMinor {
+	case 0:
+	case p.AmountMinor:
+		verdict += ", and refunded"
+	default:
+		verdict += fmt.Sprintf(", and %d of %d %s refunded", p.AmountRefundedMinor, p.AmountMinor, p.Currency)
+	}
+	return verdict
+}
+
+func refundVerdict(m made) string {
+	r := m.refund
+	switch r.Status {
+	case db.RefundStatusSucceeded:
+		return "refunded once, " + postgres.Deref(r.StripeRefundID)
+	case db.RefundStatusFailed:
+		return "not refunded (" + postgres.Deref(r.FailureCode) + "), the amount can be refunded again"
+	case db.RefundStatusCanceled:
+		return "the refund was canceled, the amount can be refunded again"
+	case db.RefundStatusPending:
+	}
+	return unended
+}
+
+func orphanRefundVerdict(calls []Call) string {
+	for _, c := range calls {
+		switch {
+		case c.Outcome == db.StripeOutcomeDone:
+			return "refunded once, " + postgres.Deref(c.ObjectID)
+		case c.Outcome == db.StripeOutcomeRefused:
+			return "not refunded (" + postgres.Deref(c.ErrorCode) + "); the money is still at Stripe"
+		}
+	}
+	return unended
+}
+
+// OfCharge describes the keys of an operation that is registered with payments.
+func OfCharge(operation payments.Registered) Describe {
+	return func(ctx context.Context, q *db.Queries, tenantID, id string) (Made, error) {
+		c, err := operation.Charge(ctx, q, tenantID, id)
+		if errors.Is(err, payments.ErrNotFound) {
+			return Made{Finished: func(*db.Payment) string { return refused }}, nil
+		}
+		if err != nil {
+			return Made{}, err
+		}
+		m := Made{OrderID: c.OrderID, StripeKeys: c.StripeKeys, MovesMoney: []string{c.Operation}}
+		if c.IntentID != "" {
+			m.IntentIDs = []string{c.IntentID}
+		}
+		m.Finished = func(*db.Payment) string {
+			switch c.Status {
+			case compare.ChargeSucceeded:
+				return "charged once, " + c.IntentID
+			case compare.ChargeFailed:
+				return "failed (" + c.FailureCode + "), no money taken"
+			case compare.ChargePending:
+			}
+			return unended
+		}
+		return m, nil
+	}
+}

@@ -1,0 +1,49 @@
+package operator
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// loginPage is the sign-in form. Next is where the operator wanted to go.
+type loginPage struct{ Next, Actor, Error string }
+
+func (s *Server) loginForm(w http.ResponseWriter, r *http.Request) {
+	if !s.keys.configured() {
+		http.Redirect(w, r, "/operator", http.StatusSeeOther)
+		return
+	}
+	s.render(w, r, http.StatusOK, "login", "Sign in", loginPage{Next: nextOf(r.FormValue("next"))})
+}
+
+func (s *Server) login(w http.ResponseWriter, r *http.Request) {
+	page := loginPage{Next: nextOf(r.PostFormValue("next")), Actor: actorOf(r.PostFormValue("actor"))}
+	switch {
+	case !s.keys.admits(r.PostFormValue("token")):
+		s.o.Log.Warn("operator: sign-in with a wrong token", "remote", r.RemoteAddr)
+		page.Error = "Wrong token: it is not the one in ADMIN_TOKEN."
+	case page.Actor == "": // An action without a name would leave nobody to ask about it.
+		page.Error = fmt.Sprintf("Enter your name for the audit trail, at most %d characters.", actorMax)
+	default:
+		s.o.Log.Info("operator: signed in", "actor", page.Actor, "remote", r.RemoteAddr)
+		http.SetCookie(w, cookie(s.keys.seal(newSession(page.Actor, s.now()))))
+		http.Redirect(w, r, page.Next, http.StatusSeeOther)
+		return
+	}
+	s.render(w, r, http.StatusUnauthorized, "login", "Sign in", page)
+}
+
+func (s *Server) logout(w http.ResponseWriter, r *http.Request) {
+	http.SetCookie(w, cookie(""))
+	http.Redirect(w, r, "/operator/login", http.StatusSeeOther)
+}
+
+// nextOf returns the page to show after sign-in. Only pages of the operator are
+// accepted: any other value could make the sign-in an open redirect.
+func nextOf(path string) string {
+	if path == "/operator" || strings.HasPrefix(path, "/operator/") && !strings.ContainsAny(path, "\\\r\n") {
+		return path
+	}
+	return "/operator"
+}

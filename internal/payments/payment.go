@@ -1,0 +1,314 @@
+package payments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/calls"
+	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/ids"
+	"example.com/payonce/internal/outbox"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/stripe"
+	"example.com/payonce/internal/tracing"
+)
+
+// This file is a payment in which nothing goes wrong, in the order in which it happens:
+// beginPayment, createIntent, recordIntent, confirm, Finish. What is reached only when
+// a call was sent before is in payment_resume.go.
+
+// PayRequest is what POST /v1/payments asks for, decoded and validated.
+type PayRequest struct {
+	OrderID       string `json:"order_id"`
+	PaymentMethod string `json:"payment_method"`
+}
+
+// Recovery points of create_payment, in order. An operation of which the payment is a
+// step passes them, too.
+const (
+	PaymentRecorded = "payment_recorded" // the payment exists; its intent may
+	IntentRecorded  = "intent_recorded"  // the intent exists; it may be confirmed
+	ActionRequired  = "action_required"  // the customer must do something
+)
+
+// Run is one run of a payment: its rows as they were read or written last.
+type Run struct {
+	Order   db.Order
+	Payment db.Payment
+	ending  Ending
+	// recorded: the call that comes next was recorded in the phase before, in this
+	// very run, so it has never been sent.
+	recorded bool
+}
+
+// Ending is what happens when a payment ends, and what its key is answered with. For
+// POST /v1/payments the end is the answer; for a payment that is a step of another
+// operation it is the end of the step.
+type Ending interface {
+	// Finish records how the payment ended, under the fence. It returns the answer to
+	// the key; none: the operation continues at the recovery point it is at now.
+	// ErrMoved: another operation changed the payment or its order since it was read.
+	Finish(ctx context.Context, c *idempotency.Claim, r *Run, e Settlement) (idempotency.Answer, error)
+	// Pending is the answer while the payment has not ended.
+	Pending(ctx context.Context, c *idempotency.Claim, r *Run) idempotency.Answer
+}
+
+// Settlement is how a payment ends.
+type Settlement struct {
+	Status        db.PaymentStatus
+	ChargeID      string
+	Failure       stripe.Failure
+	Declined      bool           // by the issuer
+	ClosesIntent  bool           // the order's next payment needs another intent
+	Outcome       stripe.Outcome // of the call that decided it
+	StripeKey     string         // the call's key; empty: it was decided without a call
+	AlreadyStored bool           // another operation has ended the payment; only the answer is missing
+}
+
+// beginPayment is T1. It claims the key and records the payment, its event and the
+// first call it will make, in one statement.
+func (s *Service) beginPayment(ctx context.Context, req idempotency.Request) (*idempotency.Claim, idempotency.Answer, error) {
+	asked := idempotency.Decode[PayRequest](req.Body)
+	if !ids.Is(ids.Order, asked.OrderID) {
+		return nil, idempotency.Answer{}, ErrNotFound
+	}
+	target, err := s.pool.OrderToPay(ctx, db.OrderToPayParams{TenantID: req.TenantID, ID: asked.OrderID})
+	if err != nil {
+		return nil, idempotency.Answer{}, notFound(err, "read order %s", asked.OrderID)
+	}
+	if refusal := closedOrder(target.Order.Status); refusal != nil {
+		return s.refuse(ctx, req, asked.OrderID, refusal)
+	}
+	if target.LiveStatus != "" || target.Order.CancelingKey != nil { // T1 would find out too, but only by locking the order, which is a write.
+		return nil, idempotency.Answer{}, s.whyNotClaimed(ctx, req, asked.OrderID)
+	}
+	if err := s.gateway.Ready(ctx); err != nil {
+		return nil, idempotency.Answer{}, err
+	}
+	r := NewRun(req.TenantID, req.Key, asked.PaymentMethod, target, s.answerPayment())
+	p, point, call := r.Payment, IntentRecorded, r.confirmCall() // Where an earlier card was declined, the same intent is confirmed again.
+	if p.IntentID == nil {
+		point, call = PaymentRecorded, r.createCall()
+	}
+	claim, err := s.keys.BeginStatement(ctx, req, p.ID, point, func(q *db.Queries, n idempotency.New) (bool, error) {
+		row, err := q.PaymentBegin(ctx, db.PaymentBeginParams{
+			TenantID: req.TenantID, OrderID: r.Order.ID, Key: req.Key, Operation: req.Operation, Fingerprint: req.Fingerprint,
+			FingerprintVersion: idempotency.FingerprintVersion, Request: req.Body, RequestID: req.RequestID, RecoveryPoint: n.Point,
+			ClaimToken: n.ClaimToken, Lease: n.Lease, PaymentID: p.ID, AmountMinor: p.AmountMinor, Currency: p.Currency,
+			PaymentMethod: p.PaymentMethod, IntentNumber: p.IntentNumber, IntentID: p.IntentID, CreatedAt: p.CreatedAt,
+			EventData: outbox.Data(PaymentOf(p)), Traceparent: tracing.Traceparent(ctx),
+			StripeKey: call.Key, StripeOperation: string(call.Operation), StripeResourceID: call.ResourceID, ParamsSha256: call.Params,
+		})
+		return row.Claimed, err
+	})
+	if errors.Is(err, idempotency.ErrTaken) || postgres.Violates(err, "one_live_payment_per_order") {
+		return nil, idempotency.Answer{}, s.whyNotClaimed(ctx, req, asked.OrderID)
+	}
+	if err != nil {
+		return nil, idempotency.Answer{}, fmt.Errorf("begin a payment of order %s: %w", asked.OrderID, err)
+	}
+	claim.Carry = r
+	return claim, idempotency.Answer{}, nil
+}
+
+// NewRun is the first run of a new payment. Its first call is recorded in the phase that
+// records the payment.
+func NewRun(tenantID, key, method string, target db.OrderToPayRow, ending Ending) *Run {
+	p := db.Payment{
+		TenantID: tenantID, ID: ids.New(ids.Payment), Version: 1, Status: db.PaymentStatusProcessing, OrderID: target.Order.ID,
+		IdempotencyKey: key, AmountMinor: target.Order.AmountMinor, Currency: target.Order.Currency, PaymentMethod: method,
+		IntentNumber: target.IntentNumber, CreatedAt: ids.Now(),
+	}
+	if target.IntentClosed || target.IntentID == "" {
+		p.IntentNumber++
+	} else {
+		p.IntentID = &target.IntentID
+	}
+	return &Run{Order: target.Order, Payment: p, ending: ending, recorded: true}
+}
+
+// Advance is the payment's life on one screen: from its last recovery point to its end.
+// A step that returns no answer has moved the recovery point; one that returns an answer
+// is done for now. Without an answer, the payment has ended and the operation that it is
+// a step of continues.
+func (s *Service) Advance(ctx context.Context, c *idempotency.Claim, r *Run) (answer idempotency.Answer, err error) {
+	if r.Ended() {
+		return r.ending.Finish(ctx, c, r, Settlement{Status: r.Payment.Status, AlreadyStored: true})
+	}
+	for answer.Status == 0 && err == nil {
+		switch c.RecoveryPoint() {
+		case PaymentRecorded:
+			answer, err = s.createIntent(ctx, c, r)
+		case IntentRecorded:
+			answer, err = s.confirm(ctx, c, r)
+		case ActionRequired:
+			answer, err = s.awaitCustomer(ctx, c, r)
+		default:
+			return c.Answer(), nil
+		}
+	}
+	return answer, err
+}
+
+// createIntent makes the order's PaymentIntent. Until it is confirmed no money
+// can move, so everything here may be given up and started over.
+func (s *Service) createIntent(ctx context.Context, c *idempotency.Claim, r *Run) (idempotency.Answer, error) {
+	send := s.sendCreate(r)
+	if !r.recorded {
+		send = hedgedCreate(send)
+	}
+	out, attempts, err := s.create(ctx, c, r, send)
+	switch {
+	case err != nil:
+		return idempotency.Answer{}, err
+	case out.Effect == stripe.Done:
+		return idempotency.Answer{}, s.recordIntent(ctx, c, r, out)
+	}
+	return s.createUnanswered(ctx, c, r, out, attempts)
+}
+
+func (s *Service) sendCreate(r *Run) calls.Send {
+	intent := stripe.NewIntent{
+		TenantID: r.Payment.TenantID, OrderID: r.Order.ID, AmountMinor: r.Payment.AmountMinor, Currency: r.Payment.Currency,
+	}
+	return func(ctx context.Context, call stripe.Call) stripe.Outcome {
+		return s.gateway.CreateIntent(ctx, call, intent)
+	}
+}
+
+// recordIntent is T1b: it stores the intent's id and records its confirm.
+func (s *Service) recordIntent(ctx context.Context, c *idempotency.Claim, r *Run, out stripe.Outcome) error {
+	create, confirm := r.createCall(), r.confirmCallOn(out.Intent.ID)
+	err := c.Statement(ctx, IntentRecorded, func(q *db.Queries) (int64, error) {
+		return q.PaymentIntentRecord(ctx, db.PaymentIntentRecordParams{
+			TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, RecoveryPoint: IntentRecorded, PaymentID: r.Payment.ID,
+			IntentID: &out.Intent.ID, CreateKey: create.Key, StripeRequestID: out.RequestID,
+			ConfirmKey: confirm.Key, ParamsSha256: confirm.Params,
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("record the intent of payment %s: %w", r.Payment.ID, err)
+	}
+	r.Payment.IntentID, r.recorded = &out.Intent.ID, true
+	return nil
+}
+
+// confirm moves the money. Unless it was recorded in this very run, it may have
+// been sent before, so then the intent is read first.
+func (s *Service) confirm(ctx context.Context, c *idempotency.Claim, r *Run) (idempotency.Answer, error) {
+	if !r.recorded {
+		if answer, done, err := s.confirmedBefore(ctx, c, r); done || err != nil {
+			return answer, err
+		}
+	}
+	out, attempts, err := s.calls.Make(ctx, c, r.confirmCall(), &r.recorded, func(ctx context.Context, call stripe.Call) stripe.Outcome {
+		return s.gateway.ConfirmIntent(ctx, call, *r.Payment.IntentID, r.Payment.PaymentMethod) // The money moves here. No transaction is open.
+	})
+	switch {
+	case err != nil:
+		return idempotency.Answer{}, err
+	case out.Effect == stripe.Done && out.Intent.Status == stripe.IntentSucceeded && !out.Replayed:
+		return s.succeed(ctx, c, r, out)
+	case out.Effect == stripe.Refused:
+		return r.ending.Finish(ctx, c, r, Settlement{
+			Status: db.PaymentStatusFailed, Failure: out.Failure, Declined: out.Declined, ClosesIntent: out.NoSuchIntent(),
+			StripeKey: r.confirmCall().Key, Outcome: out,
+		})
+	}
+	return s.confirmUndecided(ctx, c, r, out, attempts)
+}
+
+// succeed ends a payment whose intent has succeeded.
+func (s *Service) succeed(ctx context.Context, c *idempotency.Claim, r *Run, out stripe.Outcome) (idempotency.Answer, error) {
+	return r.ending.Finish(ctx, c, r, Settlement{
+		Status: db.PaymentStatusSucceeded, ChargeID: out.Intent.ChargeID, StripeKey: r.confirmCall().Key, Outcome: out,
+	})
+}
+
+// paymentAnswer is the Ending of POST /v1/payments: the payment's end is the answer to
+// its key.
+type paymentAnswer struct{ *Service }
+
+func (s *Service) answerPayment() Ending { return paymentAnswer{s} }
+
+// Finish is T2: the outcome, the order's new state, the events and the answer,
+// in one statement under the fence.
+func (s paymentAnswer) Finish(ctx context.Context, c *idempotency.Claim, r *Run, e Settlement) (idempotency.Answer, error) {
+	paid := e.Status == db.PaymentStatusSucceeded
+	if e.AlreadyStored || paid && r.Order.Status != db.OrderStatusOpen {
+		return s.finishOtherwise(ctx, c, r, e)
+	}
+	after, order := r.After(e), r.Order
+	events := []outbox.Event{PaymentEvent("payment."+string(e.Status), after)}
+	if paid {
+		order.Status, order.Version, order.PaymentID = db.OrderStatusPaid, order.Version+1, &after.ID
+		events = append(events, OrderEvent("order.paid", order))
+	}
+	answer := s.finalAnswer(after, e, c.RequestID)
+	err := c.FinishStatement(ctx, answer, func(q *db.Queries, a idempotency.Encoded) (int64, error) {
+		n, err := q.PaymentFinish(ctx, finishParams(ctx, c, r, e, after, events, a))
+		if err == nil && n == 0 {
+			err = s.whyNotFinished(ctx, c, r)
+		}
+		return n, err
+	})
+	if err != nil {
+		return idempotency.Answer{}, fmt.Errorf("finish payment %s: %w", after.ID, err)
+	}
+	c.Log().Info("payment finished", "payment_id", after.ID, "status", string(after.Status), "stripe_request_id", e.Outcome.RequestID)
+	return c.Answer(), nil
+}
+
+// After is the payment's row as its end will leave it.
+func (r *Run) After(e Settlement) db.Payment {
+	p := r.Payment
+	p.Status, p.Version, p.NextAction, p.IntentClosed = e.Status, p.Version+1, nil, e.ClosesIntent
+	if e.ChargeID != "" {
+		p.ChargeID = &e.ChargeID
+	} else if e.Outcome.Intent.ChargeID != "" {
+		p.ChargeID = &e.Outcome.Intent.ChargeID
+	}
+	if e.Status == db.PaymentStatusFailed {
+		p.FailureCode, p.FailureMessage = &e.Failure.Code, postgres.Nullable(e.Failure.Message)
+		p.FailureDeclineCode = postgres.Nullable(e.Failure.DeclineCode)
+	}
+	return p
+}
+
+// finishParams are the parameters of T2.
+func finishParams(ctx context.Context, c *idempotency.Claim, r *Run, e Settlement, after db.Payment, events []outbox.Event, a idempotency.Encoded) db.PaymentFinishParams {
+	httpStatus := int16(e.Outcome.HTTPStatus) //nolint:gosec // an HTTP status fits
+	p := db.PaymentFinishParams{
+		TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, PaymentID: after.ID, PaymentVersion: r.Payment.Version, Status: after.Status,
+		OrderID: r.Order.ID, OrderVersion: r.Order.Version, PaysOrder: e.Status == db.PaymentStatusSucceeded,
+		AnswerVersion: a.Version, AnswerStatus: a.Status, AnswerHeaders: a.Headers, AnswerBody: a.Body,
+		StripeKey: e.StripeKey, StripeOutcome: calls.Stored(e.Outcome), HttpStatus: &httpStatus, StripeRequestID: e.Outcome.RequestID,
+		ErrorCode: postgres.Nullable(e.Outcome.ErrorCode), ObjectID: postgres.Nullable(e.Outcome.Intent.ID),
+		IntentClosed: after.IntentClosed, ChargeID: after.ChargeID,
+		FailureCode: after.FailureCode, FailureDeclineCode: after.FailureDeclineCode, FailureMessage: after.FailureMessage,
+		Traceparent: tracing.Traceparent(ctx),
+	}
+	for _, event := range events {
+		p.EventAggregateIds = append(p.EventAggregateIds, event.AggregateID)
+		p.EventVersions = append(p.EventVersions, event.Version)
+		p.EventTypes = append(p.EventTypes, event.Type)
+		p.EventData = append(p.EventData, event.Data)
+	}
+	return p
+}
+
+// finalAnswer is what the caller gets from now on.
+func (s *Service) finalAnswer(p db.Payment, e Settlement, requestID string) idempotency.Answer {
+	if p.Status == db.PaymentStatusSucceeded {
+		return s.answers.Object(http.StatusCreated, "/v1/payments/"+p.ID, PaymentOf(p))
+	}
+	return s.answers.Problem(&PaymentError{Payment: PaymentOf(p), Declined: e.Declined}, requestID)
+}
+
+// Pending shows the present state to a client that asks before the end.
+func (s paymentAnswer) Pending(_ context.Context, _ *idempotency.Claim, r *Run) idempotency.Answer {
+	return s.answers.Object(http.StatusAccepted, "/v1/payments/"+r.Payment.ID, PaymentOf(r.Payment))
+}

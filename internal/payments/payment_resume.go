@@ -1,0 +1,303 @@
+package payments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/calls"
+	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/outbox"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/stripe"
+)
+
+// This file is everything that a payment reaches only when a call was sent before, or
+// when a call had no definite outcome: a process was killed, a response was lost, or
+// another operation changed the payment or its order.
+
+// ErrMoved says that a payment or its order has changed since it was read.
+var ErrMoved = fmt.Errorf("the payment: %w", idempotency.ErrRowChanged)
+
+// runPayment takes a payment from its last recovery point to its answer.
+func (s *Service) runPayment(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
+	r, carried := c.Carry.(*Run)
+	for {
+		if !carried {
+			var err error
+			if r, err = s.ReadRun(ctx, c.TenantID, c.ResourceID, s.answerPayment()); err != nil {
+				return idempotency.Answer{}, err
+			}
+		}
+		answer, err := s.Advance(ctx, c, r)
+		switch {
+		case err == nil && answer.Status == 0:
+			panic(fmt.Sprintf("bug: a payment cannot resume from %q", c.RecoveryPoint()))
+		case err == nil, errors.Is(err, idempotency.ErrLeaseLost):
+			return answer, err
+		case !errors.Is(err, ErrMoved):
+			// The payment is recorded and will be finished, so the answer is 202,
+			// even if the claim cannot be given back.
+			c.Log().Error("payment interrupted", "error", err.Error())
+			return s.Wait(ctx, c, r, err)
+		}
+		carried = false // Another operation changed the payment or its order. Read them again.
+	}
+}
+
+// ReadRun reads what a run works on.
+func (s *Service) ReadRun(ctx context.Context, tenantID, id string, ending Ending) (*Run, error) {
+	p, err := s.pool.PaymentGet(ctx, db.PaymentGetParams{TenantID: tenantID, ID: id})
+	if err != nil {
+		return nil, fmt.Errorf("read payment %s: %w", id, err)
+	}
+	o, err := s.pool.OrderGet(ctx, db.OrderGetParams{TenantID: tenantID, ID: p.OrderID})
+	if err != nil {
+		return nil, fmt.Errorf("read order %s: %w", p.OrderID, err)
+	}
+	return &Run{Order: o, Payment: p, ending: ending}, nil
+}
+
+// Ended reports whether another operation has ended the payment: the customer
+// canceled it, or its order.
+func (r *Run) Ended() bool {
+	return r.Payment.Status != db.PaymentStatusProcessing && r.Payment.Status != db.PaymentStatusRequiresAction
+}
+
+// Wait gives the claim back until the next attempt, and answers with the present state.
+func (s *Service) Wait(ctx context.Context, c *idempotency.Claim, r *Run, why error) (idempotency.Answer, error) {
+	pending := r.ending.Pending(ctx, c, r) // Once the claim is given back, another process may change the state.
+	return pending, c.YieldOrPark(ctx, why)
+}
+
+// hedgedCreate sends a creation that may have been sent before. The key is the same
+// every time, so Stripe makes one intent.
+func hedgedCreate(create calls.Send) calls.Send {
+	return func(ctx context.Context, call stripe.Call) stripe.Outcome {
+		return hedged(ctx, func(ctx context.Context) (stripe.Outcome, bool) {
+			out := create(ctx, call)
+			return out, out.Effect != stripe.Unknown
+		})
+	}
+}
+
+// createUnanswered continues after a creation that did not succeed.
+func (s *Service) createUnanswered(ctx context.Context, c *idempotency.Claim, r *Run, out stripe.Outcome, attempts calls.Attempts) (idempotency.Answer, error) {
+	switch {
+	case out.Effect == stripe.Refused || out.Effect == stripe.Conflict: // No money was at stake, so any refusal is final.
+		return r.ending.Finish(ctx, c, r, Settlement{
+			Status: db.PaymentStatusFailed, Failure: out.Failure, ClosesIntent: true, StripeKey: r.createCall().Key, Outcome: out,
+		})
+	case attempts.PastCutoff || out.ErrorCached && attempts.Count > 1:
+		return idempotency.Answer{}, s.nextIntent(ctx, c, r)
+	}
+	return s.Wait(ctx, c, r, out.Why())
+}
+
+// nextIntent abandons an intent whose creation will never be answered, and moves on
+// to the next number. If the lost one exists, it is unconfirmed and will be canceled.
+func (s *Service) nextIntent(ctx context.Context, c *idempotency.Claim, r *Run) error {
+	err := c.Phase(ctx, PaymentRecorded, func(q *db.Queries) error {
+		_, err := q.PaymentNextIntent(ctx, db.PaymentNextIntentParams{
+			TenantID: c.TenantID, ID: r.Payment.ID, IntentNumber: r.Payment.IntentNumber,
+		})
+		return err
+	})
+	if err == nil {
+		r.Payment.IntentNumber++
+	}
+	return err
+}
+
+// confirmedBefore settles a payment by its intent if an earlier confirm had an effect,
+// and fails it if another confirm could tell nothing new. Not done: confirm.
+func (s *Service) confirmedBefore(ctx context.Context, c *idempotency.Claim, r *Run) (answer idempotency.Answer, done bool, err error) {
+	intent, err := s.readIntent(ctx, *r.Payment.IntentID)
+	if err != nil {
+		answer, err = s.Wait(ctx, c, r, err)
+		return answer, true, err
+	}
+	if answer, settled, err := s.settle(ctx, c, r, stripe.FromRead(intent)); settled || err != nil {
+		return answer, true, err
+	}
+	last, err := s.lastConfirm(ctx, r) // The intent shows no effect of it.
+	if err != nil || !calls.Exhausted(last) {
+		return idempotency.Answer{}, false, err
+	}
+	answer, err = s.abandon(ctx, c, r, failureOf(last))
+	return answer, true, err
+}
+
+// confirmUndecided continues after a confirm that neither succeeded nor was refused.
+func (s *Service) confirmUndecided(ctx context.Context, c *idempotency.Claim, r *Run, out stripe.Outcome, attempts calls.Attempts) (idempotency.Answer, error) {
+	switch {
+	case out.Effect == stripe.Done:
+		if !out.Replayed {
+			if answer, settled, err := s.settle(ctx, c, r, out); settled || err != nil {
+				return answer, err
+			}
+		}
+		return s.awaitCustomer(ctx, c, r) // A replay shows the intent as it was then. It may have changed since.
+	case out.Effect == stripe.Conflict, out.ErrorCached && attempts.Count > 1: // Another attempt would get the same stored error.
+		return s.readAgain(ctx, c, r)
+	}
+	return s.Wait(ctx, c, r, out.Why())
+}
+
+// readAgain reads the intent after a response that contradicts what we knew of it,
+// and settles the payment or leaves it to the completer.
+func (s *Service) readAgain(ctx context.Context, c *idempotency.Claim, r *Run) (idempotency.Answer, error) {
+	intent, err := s.readIntent(ctx, *r.Payment.IntentID)
+	if err != nil {
+		return s.Wait(ctx, c, r, err)
+	}
+	answer, settled, err := s.settle(ctx, c, r, stripe.FromRead(intent))
+	if settled || err != nil {
+		return answer, err
+	}
+	last, err := s.lastConfirm(ctx, r)
+	if err != nil {
+		return idempotency.Answer{}, err
+	}
+	if last.Outcome == db.StripeOutcomeRefused || calls.Exhausted(last) {
+		return s.abandon(ctx, c, r, failureOf(last))
+	}
+	return s.Wait(ctx, c, r, fmt.Errorf("the intent is %s", intent.Status))
+}
+
+// lastConfirm is the record of the payment's confirm.
+func (s *Service) lastConfirm(ctx context.Context, r *Run) (db.StripeCallGetRow, error) {
+	last, err := s.calls.Last(ctx, r.Payment.TenantID, r.confirmCall().Key)
+	if err != nil {
+		return last, fmt.Errorf("read the confirm of payment %s: %w", r.Payment.ID, err)
+	}
+	return last, nil
+}
+
+// settle ends a payment as its intent shows, or waits where the intent has not
+// decided. Not settled: the intent waits for a confirm, so none has succeeded.
+func (s *Service) settle(ctx context.Context, c *idempotency.Claim, r *Run, out stripe.Outcome) (answer idempotency.Answer, settled bool, err error) {
+	intent := out.Intent
+	switch intent.Status {
+	case stripe.IntentSucceeded:
+		answer, err = s.succeed(ctx, c, r, out)
+	case stripe.IntentRequiresAction:
+		answer, err = s.requireAction(ctx, c, r, intent)
+	case stripe.IntentProcessing:
+		answer, err = s.Wait(ctx, c, r, errors.New("the PaymentIntent is processing: the payment method takes time"))
+	case stripe.IntentCanceled:
+		answer, err = r.ending.Finish(ctx, c, r, Settlement{
+			Status: db.PaymentStatusFailed, ClosesIntent: true, StripeKey: r.confirmCall().Key,
+			Failure: stripe.Failure{Code: "payment_intent_canceled", Message: "The PaymentIntent was canceled before the payment was made."},
+			Outcome: stripe.Outcome{Effect: stripe.Refused, HTTPStatus: out.HTTPStatus},
+		})
+	case stripe.IntentRequiresPaymentMethod, stripe.IntentRequiresConfirmation:
+		return idempotency.Answer{}, false, nil
+	default: // A status that this version does not know. It changes to a known one, or the key is parked.
+		answer, err = s.Wait(ctx, c, r, fmt.Errorf("the intent has the unknown status %q", intent.Status))
+	}
+	return answer, true, err
+}
+
+// SettleOrWait settles a payment by its intent, or waits if the intent decides nothing.
+func (s *Service) SettleOrWait(ctx context.Context, c *idempotency.Claim, r *Run, intent stripe.Intent, why string) (idempotency.Answer, error) {
+	answer, settled, err := s.settle(ctx, c, r, stripe.FromRead(intent))
+	if !settled && err == nil {
+		return s.Wait(ctx, c, r, errors.New(why))
+	}
+	return answer, err
+}
+
+// abandon makes sure that a payment whose outcome cannot be determined has failed:
+// a canceled intent moves no money, whatever is still on its way to Stripe.
+func (s *Service) abandon(ctx context.Context, c *idempotency.Claim, r *Run, why stripe.Failure) (idempotency.Answer, error) {
+	intent, out, err := s.CancelIntent(ctx, c, r.Payment)
+	if err != nil {
+		return idempotency.Answer{}, err
+	}
+	switch intent.Status {
+	case stripe.IntentCanceled:
+		return r.ending.Finish(ctx, c, r, Settlement{
+			Status: db.PaymentStatusFailed, Failure: why, ClosesIntent: true, StripeKey: r.confirmCall().Key,
+			Outcome: stripe.Outcome{Effect: stripe.Refused},
+		})
+	case "":
+		return s.Wait(ctx, c, r, out.Why())
+	default: // Too late to cancel: it is paid, or about to be.
+		return s.SettleOrWait(ctx, c, r, intent, "the intent could not be canceled")
+	}
+}
+
+// finishOtherwise ends a payment that T2 has no form for: another operation has ended
+// it, or it succeeded although its order was closed meanwhile. The latter is refunded
+// automatically.
+func (s paymentAnswer) finishOtherwise(ctx context.Context, c *idempotency.Claim, r *Run, e Settlement) (idempotency.Answer, error) {
+	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
+		if e.AlreadyStored {
+			return s.finalAnswer(r.Payment, e, c.RequestID), nil
+		}
+		if _, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: c.TenantID, ID: r.Order.ID}); err != nil {
+			return idempotency.Answer{}, fmt.Errorf("lock order %s: %w", r.Order.ID, err)
+		}
+		p, err := r.Settle(ctx, q, e)
+		if err != nil {
+			return idempotency.Answer{}, err
+		}
+		if err := outbox.Append(ctx, q, PaymentEvent("payment.succeeded", p)); err != nil {
+			return idempotency.Answer{}, err
+		}
+		return s.finalAnswer(p, e, c.RequestID), s.EnqueueAutomaticRefund(ctx, q, p)
+	})
+	return c.Answer(), err
+}
+
+// Settle moves the payment's row to its final status and records the call that decided
+// it, in q's transaction. ErrMoved: another operation changed the payment.
+func (r *Run) Settle(ctx context.Context, q *db.Queries, e Settlement) (db.Payment, error) {
+	after := r.After(e)
+	p, err := q.PaymentSettle(ctx, db.PaymentSettleParams{
+		TenantID: after.TenantID, ID: after.ID, SeenVersion: r.Payment.Version, Status: after.Status, IntentClosed: after.IntentClosed,
+		ChargeID: after.ChargeID, FailureCode: after.FailureCode, FailureDeclineCode: after.FailureDeclineCode, FailureMessage: after.FailureMessage,
+	})
+	if errors.Is(err, postgres.ErrNoRows) {
+		return p, ErrMoved
+	}
+	if err != nil {
+		return p, fmt.Errorf("settle payment %s: %w", after.ID, err)
+	}
+	if e.StripeKey == "" {
+		return p, nil
+	}
+	return p, calls.RecordEnd(ctx, q, after.TenantID, e.StripeKey, e.Outcome)
+}
+
+// whyNotFinished tells a payment that another operation changed (ErrMoved) from a
+// lost lease (nil), which the caller reports by itself.
+func (s *Service) whyNotFinished(ctx context.Context, c *idempotency.Claim, r *Run) error {
+	now, err := s.ReadRun(ctx, c.TenantID, r.Payment.ID, r.ending)
+	if err != nil {
+		return err
+	}
+	if now.Payment.Version == r.Payment.Version && now.Order.Version == r.Order.Version {
+		return nil
+	}
+	return ErrMoved
+}
+
+// whyNotClaimed tells a key that is taken from an order that is being paid under
+// another key. ErrTaken sends the request back to the look-up, as does an order that
+// was closed meanwhile.
+func (s *Service) whyNotClaimed(ctx context.Context, r idempotency.Request, orderID string) error {
+	if found, err := s.keys.Lookup(ctx, r); err != nil || found.State != idempotency.Fresh {
+		return errors.Join(idempotency.ErrTaken, err)
+	}
+	order, err := s.pool.OrderGet(ctx, db.OrderGetParams{TenantID: r.TenantID, ID: orderID})
+	if err != nil {
+		return notFound(err, "read order %s", orderID)
+	}
+	if closedOrder(order.Status) != nil {
+		return idempotency.ErrTaken
+	}
+	return ErrPaymentInProgress
+}

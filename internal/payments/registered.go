@@ -1,0 +1,50 @@
+package payments
+
+import (
+	"context"
+	"fmt"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/compare"
+)
+
+// Registered is what an operation of one's own says about the charges that it makes, in
+// one place: so that the reconciler, the audit, the webhooks, the operator's page and
+// the history of a key know them. It names itself in the metadata of its
+// PaymentIntents (stripe.NewIntent.Operation). What an operation makes that is not
+// registered is unknown to this service: it is never adopted, refunded or called
+// unmatched. docs/add-an-operation.md builds one.
+type Registered struct {
+	// Charges reads the operation's charges of some orders, those that have not ended
+	// included.
+	Charges func(ctx context.Context, q *db.Queries, orders []compare.OrderRef) ([]compare.Charge, error)
+	// Charge reads one, by the id of its row. ErrNotFound: there is none.
+	Charge func(ctx context.Context, q *db.Queries, tenantID, id string) (compare.Charge, error)
+}
+
+// registeredRows adds the charges of the registered operations to their orders.
+func (s *Service) registeredRows(ctx context.Context, q *db.Queries, orders map[compare.OrderRef]*compare.Order) error {
+	if len(s.o.Registered) == 0 {
+		return nil
+	}
+	refs := make([]compare.OrderRef, 0, len(orders))
+	for ref, order := range orders {
+		refs, order.Registered = append(refs, ref), map[string]bool{}
+		for name := range s.o.Registered {
+			order.Registered[name] = true
+		}
+	}
+	for name, operation := range s.o.Registered {
+		charges, err := operation.Charges(ctx, q, refs)
+		if err != nil {
+			return fmt.Errorf("read the charges of %s: %w", name, err)
+		}
+		for _, charge := range charges {
+			charge.Operation = name
+			if order := orders[charge.OrderRef]; order != nil {
+				order.Charges = append(order.Charges, charge)
+			}
+		}
+	}
+	return nil
+}

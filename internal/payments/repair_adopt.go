@@ -1,0 +1,130 @@
+package payments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/compare"
+	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/ids"
+	"example.com/payonce/internal/outbox"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/stripe"
+)
+
+// adoptedKeyPrefix begins the keys of what was adopted. A caller's key has no space in it.
+const adoptedKeyPrefix = "adopted "
+
+// AdoptPayment creates the rows for money that is provably ours: the intent names the
+// tenant and an order of that tenant that has exactly this amount and is not paid. It
+// returns the payment's id; empty: it is not to be adopted any more.
+func (s Repairs) AdoptPayment(ctx context.Context, i stripe.Intent) (string, error) {
+	id, err := s.adoptedID(ctx, i)
+	if err != nil {
+		return "", err
+	}
+	var adopted string
+	err = s.pool.InTx(ctx, func(q *db.Queries) (err error) {
+		adopted, err = s.adoptAs(ctx, q, id, i)
+		return err
+	})
+	return adopted, err
+}
+
+// adoptedID is the id for the payment of an intent: the one it once had, if a refund at
+// Stripe still names it, otherwise a new one.
+func (s Repairs) adoptedID(ctx context.Context, i stripe.Intent) (string, error) {
+	if i.RefundedMinor > 0 {
+		refunds, err := s.gateway.RefundsOf(ctx, i.ID)
+		if err != nil {
+			return "", err
+		}
+		for _, r := range refunds {
+			if r.TenantID == i.TenantID && r.OrderID == i.OrderID && ids.Is(ids.Payment, r.PaymentID) {
+				return r.PaymentID, nil
+			}
+		}
+	}
+	return ids.New(ids.Payment), nil
+}
+
+// adoptAs compares the intent again with its order locked, and creates the rows, in q's
+// transaction.
+func (s Repairs) adoptAs(ctx context.Context, q *db.Queries, id string, i stripe.Intent) (string, error) {
+	v, err := s.lockedOrder(ctx, q, compare.OrderRef{TenantID: i.TenantID, OrderID: i.OrderID})
+	if err != nil || compare.Intent(i, v).Result != compare.Adoptable {
+		return "", err
+	}
+	if refunding, err := orphanRefundInProgress(ctx, q, i); err != nil || refunding {
+		return "", err
+	}
+	p := db.Payment{
+		TenantID: i.TenantID, ID: id, Version: 1, Status: db.PaymentStatusProcessing, OrderID: i.OrderID, IdempotencyKey: adoptedKeyPrefix + i.ID,
+		AmountMinor: i.ReceivedMinor, Currency: i.Currency, PaymentMethod: i.PaymentMethod, IntentNumber: v.NextNumber(i.ID), IntentID: &i.ID,
+		CreatedAt: i.CreatedAt,
+	}
+	return id, s.recordAdopted(ctx, q, p, i, *v.Row)
+}
+
+// recordAdopted also appends the events of the payment from its beginning, so that
+// consumers see nothing unusual.
+func (s Repairs) recordAdopted(ctx context.Context, q *db.Queries, p db.Payment, i stripe.Intent, order db.Order) error {
+	if err := InsertPayment(ctx, q, p); err != nil {
+		return err
+	}
+	events := []outbox.Event{PaymentEvent("payment.created", p)}
+	p, err := q.PaymentSettle(ctx, db.PaymentSettleParams{
+		TenantID: p.TenantID, ID: p.ID, SeenVersion: p.Version, Status: db.PaymentStatusSucceeded, ChargeID: postgres.Nullable(i.ChargeID),
+	})
+	if err != nil {
+		return fmt.Errorf("settle payment %s: %w", p.ID, err)
+	}
+	events = append(events, PaymentEvent("payment.succeeded", p))
+	if order.Status == db.OrderStatusOpen {
+		if order, err = q.OrderPay(ctx, db.OrderPayParams{TenantID: order.TenantID, ID: order.ID, PaymentID: &p.ID}); err != nil {
+			return fmt.Errorf("pay order %s: %w", order.ID, err)
+		}
+		return outbox.Append(ctx, q, append(events, OrderEvent("order.paid", order))...)
+	}
+	if err := outbox.Append(ctx, q, events...); err != nil {
+		return err
+	}
+	return s.EnqueueAutomaticRefund(ctx, q, p) // The order was canceled meanwhile.
+}
+
+// AdoptRefund creates the rows for a refund that we made: its metadata names the
+// tenant, the order, the payment and the refund.
+func (s Repairs) AdoptRefund(ctx context.Context, r stripe.Refund) (adopted bool, err error) {
+	err = s.pool.InTx(ctx, func(q *db.Queries) error {
+		adopted = false
+		v, err := s.lockedOrder(ctx, q, compare.OrderRef{TenantID: r.TenantID, OrderID: r.OrderID})
+		if err != nil || compare.RefundOf(r, v).Result != compare.Adoptable {
+			return err
+		}
+		p, err := q.PaymentLock(ctx, db.PaymentLockParams{TenantID: r.TenantID, ID: r.PaymentID})
+		if err != nil {
+			return fmt.Errorf("lock payment %s: %w", r.PaymentID, err)
+		}
+		if _, err := q.RefundGet(ctx, db.RefundGetParams{TenantID: r.TenantID, ID: r.RefundID}); !errors.Is(err, postgres.ErrNoRows) {
+			return err // Its key was sent again while this waited for the payment. The next round sees.
+		}
+		key := adoptedKeyPrefix + r.ID
+		row := newRefund(p, key, r.TenantID+":"+key+":refund", r.AmountMinor, nil)
+		row.ID, row.CreatedAt = r.RefundID, r.CreatedAt
+		if err := s.recordRefund(ctx, q, row); err != nil {
+			return err
+		}
+		adopted = true
+		if r.Status == db.RefundStatusPending { // The completer polls it until it is final.
+			if err := q.RefundSetStripeID(ctx, db.RefundSetStripeIDParams{TenantID: r.TenantID, ID: row.ID, StripeRefundID: &r.ID}); err != nil {
+				return fmt.Errorf("record refund %s: %w", row.ID, err)
+			}
+			return idempotency.Enqueue(ctx, q, idempotency.Request{TenantID: r.TenantID, Key: key, Operation: RefundOrder}, row.ID, refundRecorded)
+		}
+		_, err = s.ApplyRefund(ctx, q, r.TenantID, row.ID, r)
+		return err
+	})
+	return adopted, err
+}

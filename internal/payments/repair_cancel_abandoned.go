@@ -1,0 +1,105 @@
+package payments
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/calls"
+	"example.com/payonce/internal/compare"
+	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/stripe"
+)
+
+// CancelAbandonedIntent is an operation that no caller asked for: it cancels a PaymentIntent that
+// nobody will confirm any more. Such an intent is harmless as long as nobody has its
+// client secret; once canceled, it is harmless in any case.
+const CancelAbandonedIntent = "sweep_intent"
+
+// cancelAbandonedBegun is its recovery point; the intent may be canceled already.
+const cancelAbandonedBegun = "sweep_begun"
+
+// AbandonedAfter is the age at which Stripe has forgotten the key under which an intent was
+// made. Before that, repeating a lost creation still finds its intent.
+const AbandonedAfter = calls.KeyLifetime
+
+// abandonedIntent is its request.
+type abandonedIntent struct {
+	OrderID  string `json:"order_id"`
+	IntentID string `json:"intent_id"`
+	Number   int32  `json:"intent_number"`
+}
+
+// CancelAbandoned has an abandoned intent canceled. The order is locked and the intent
+// compared once more in the transaction that enqueues the cancel. Not begun: it is, or
+// may become, a payment's.
+func (s Repairs) CancelAbandoned(ctx context.Context, i stripe.Intent) (begun bool, err error) {
+	err = s.pool.InTx(ctx, func(q *db.Queries) error {
+		begun = false
+		o, err := s.lockedOrder(ctx, q, compare.OrderRef{TenantID: i.TenantID, OrderID: i.OrderID})
+		if err != nil || o.MayConfirm(i.ID) {
+			return err
+		}
+		recorded, err := q.CancelCallsOfOrder(ctx, db.CancelCallsOfOrderParams{
+			TenantID: i.TenantID, Prefix: i.TenantID + ":" + i.OrderID + ":cancel:",
+		})
+		if err != nil {
+			return fmt.Errorf("read the cancels of order %s: %w", i.OrderID, err)
+		}
+		number, ok := o.CancelNumber(i.ID, cancelsOf(recorded, i.ID))
+		if !ok {
+			return nil
+		}
+		begun = true
+		// Recorded now, and not when it is sent: another intent of the order may be canceled
+		// before that, and must find the number taken.
+		target := cancelCall(db.Payment{TenantID: i.TenantID, OrderID: i.OrderID, IntentNumber: number, IntentID: &i.ID}, 1)
+		if !slices.ContainsFunc(recorded, func(c db.CancelCallsOfOrderRow) bool { return c.StripeKey == target.Key }) {
+			if err := target.Insert(ctx, q, i.TenantID); err != nil {
+				return err
+			}
+		}
+		return idempotency.Enqueue(ctx, q, idempotency.Request{
+			TenantID: i.TenantID, Key: CancelAbandonedIntent + " " + i.ID, Operation: CancelAbandonedIntent,
+			Body: idempotency.Encode(abandonedIntent{i.OrderID, i.ID, number}),
+		}, i.OrderID, cancelAbandonedBegun)
+	})
+	return begun, err
+}
+
+// cancelsOf reads the numbers from the keys of recorded cancels:
+// <tenant>:<order>:cancel:<n>, and a count after it where the first key was exhausted.
+func cancelsOf(recorded []db.CancelCallsOfOrderRow, intentID string) (cancels []compare.Cancel) {
+	same := calls.New(stripe.OpCancel, "", "", intentID).Params
+	for _, call := range recorded {
+		_, number, _ := strings.Cut(call.StripeKey, ":cancel:")
+		number, _, _ = strings.Cut(number, ":")
+		if n, err := strconv.ParseInt(number, 10, 32); err == nil {
+			cancels = append(cancels, compare.Cancel{IntentNumber: int32(n), SameIntent: bytes.Equal(call.ParamsSha256, same)})
+		}
+	}
+	return cancels
+}
+
+// runCancelAbandoned cancels the intent, or finds that it has ended otherwise.
+func (s Repairs) runCancelAbandoned(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
+	w := idempotency.Decode[abandonedIntent](c.Request)
+	intent, out, err := s.CancelIntent(ctx, c, db.Payment{TenantID: c.TenantID, OrderID: w.OrderID, IntentNumber: w.Number, IntentID: &w.IntentID})
+	if err != nil {
+		return idempotency.Answer{}, err
+	}
+	if intent.Status == "" || compare.Unconfirmed(intent.Status) {
+		answer := s.answers.Object(http.StatusAccepted, "", w)
+		return answer, c.YieldFor(ctx, idempotency.Jittered(time.Minute), fmt.Errorf("cancel the intent: %w", out.Why()))
+	}
+	err = c.Finish(ctx, func(*db.Queries) (idempotency.Answer, error) {
+		return s.answers.Object(http.StatusOK, "", w), nil // If it has succeeded after all, the reconciler finds that.
+	})
+	return c.Answer(), err
+}

@@ -1,0 +1,205 @@
+package payments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/calls"
+	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/stripe"
+)
+
+const (
+	clocksApart  = 2 * time.Minute // between Stripe's clock and the database's, including the time of one attempt
+	repairLate   = time.Hour       // how late Stripe may still complete work that one of its own failures interrupted
+	findPagesMax = 10              // pages of the list in one run: a thousand intents, so that a long list does not use up the rate limit
+	searchUntil  = calls.KeyLifetime + repairLate + clocksApart
+)
+
+// Nothing is concluded while an intent may still appear, and a long list can be read
+// in time before the key is parked.
+const (
+	_ = uint(searchUntil - calls.ResendWithin)
+	_ = uint(idempotency.ParkAfter - 20*time.Hour - searchUntil)
+)
+
+// recoverIntent looks for the intent of a creation that is too old to be sent again.
+// Either the response was lost, or this database was restored from a backup and has
+// forgotten the outcome. In the second case the intent may even be paid, and another
+// one would charge the card twice. So it is looked for before another is made.
+//
+// It returns ErrMoved when it has found an intent and recorded it, as T1b would
+// have; nil when there certainly is none, so that another may be made; and any other
+// error when it cannot tell yet.
+func (s Repairs) recoverIntent(ctx context.Context, c *idempotency.Claim, create calls.Call) error {
+	last, err := s.calls.Last(ctx, c.TenantID, create.Key)
+	if err != nil {
+		return fmt.Errorf("read the creation of an intent of order %s: %w", create.ResourceID, err)
+	}
+	p, err := s.pool.PaymentLive(ctx, db.PaymentLiveParams{TenantID: c.TenantID, OrderID: create.ResourceID})
+	if errors.Is(err, postgres.ErrNoRows) {
+		return ErrMoved
+	}
+	if err != nil {
+		return fmt.Errorf("read the live payment of order %s: %w", create.ResourceID, err)
+	}
+	found, err := s.findIntent(ctx, c, p, last)
+	if err != nil {
+		return err
+	}
+	if found == nil {
+		return nil
+	}
+	// An intent that was confirmed in the time that was lost is only waited for. One
+	// that never was is confirmed as if nothing had happened.
+	point := ActionRequired
+	if found.Status == stripe.IntentRequiresConfirmation || found.Status == stripe.IntentRequiresPaymentMethod && found.LastFailure == nil {
+		point = IntentRecorded
+	}
+	confirm := (&Run{Payment: p}).confirmCallOn(found.ID)
+	err = c.Statement(ctx, point, func(q *db.Queries) (int64, error) {
+		return q.PaymentIntentRecord(ctx, db.PaymentIntentRecordParams{
+			TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, RecoveryPoint: point, PaymentID: p.ID,
+			IntentID: &found.ID, CreateKey: create.Key, ConfirmKey: confirm.Key, ParamsSha256: confirm.Params,
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("record the lost intent %s of payment %s: %w", found.ID, p.ID, err)
+	}
+	c.Log().Warn("found a PaymentIntent whose creation was not recorded", "payment_id", p.ID, "payment_intent", found.ID, "status", string(found.Status))
+	return ErrMoved
+}
+
+var errCannotTell = errors.New("Stripe cannot tell yet")
+
+// findIntent asks Stripe for the intents of a payment's order. It returns the one
+// that got furthest, or nil if there certainly is none that the payment could use.
+// An error says that it cannot be told yet.
+//
+// Search is fast, but not every account has it, and it may be an hour late or miss
+// objects: what it shows is true, what it does not show proves nothing. The list is
+// complete in every account, but it lists everybody's intents: it is read page by
+// page, in as many runs as that takes. An intent that is paid or about to be ends the
+// search; if the intents found so far are not, only the whole list can show that no
+// other was paid after them.
+func (s Repairs) findIntent(ctx context.Context, c *idempotency.Claim, p db.Payment, last db.StripeCallGetRow) (*stripe.Intent, error) {
+	usable := func(intents []stripe.Intent) (ids []string, paid bool) {
+		for _, i := range intents {
+			ours := i.TenantID == p.TenantID && i.OrderID == p.OrderID && i.AmountMinor == p.AmountMinor && i.Currency == p.Currency
+			if ours && i.Status != stripe.IntentCanceled {
+				ids, paid = append(ids, i.ID), paid || progress(i) >= paidOrAboutToBe
+			}
+		}
+		return ids, paid
+	}
+	searched, err := s.gateway.SearchIntents(ctx, p.TenantID, p.OrderID)
+	if err != nil {
+		c.Log().Info("Stripe's search failed; reading its list of PaymentIntents instead", "error", err.Error())
+	}
+	found, paid := usable(searched)
+	if !paid {
+		listed, err := s.scanIntents(ctx, c, last, usable)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, listed...)
+	}
+	var best *stripe.Intent
+	for _, id := range found {
+		seen, err := s.readIntent(ctx, id) // search results and pages may be old
+		if err != nil {
+			return nil, err
+		}
+		if seen.Status != stripe.IntentCanceled && (best == nil || progress(seen) > progress(*best)) {
+			best = &seen
+		}
+	}
+	return best, nil
+}
+
+// scanIntents reads Stripe's list of the intents created around the known attempts, and
+// then of those created since: in the time that a restored database has lost, the
+// creation may have been tried again, or another intent made in its place. It
+// returns the usable ones, once it has read everything or found one that is paid.
+// The position is recorded after each page, so that the next run continues there.
+func (s Repairs) scanIntents(ctx context.Context, c *idempotency.Claim, last db.StripeCallGetRow, usable func([]stripe.Intent) (ids []string, paid bool)) ([]string, error) {
+	now := last.FirstSentAt.Add(time.Duration(last.AgeSeconds * float64(time.Second)))
+	proves := last.FirstSentAt.Add(searchUntil) // a list read before this may be incomplete
+	at, err := s.pool.IntentSearchGet(ctx, db.IntentSearchGetParams{TenantID: c.TenantID, StripeKey: last.StripeKey})
+	begins := errors.Is(err, postgres.ErrNoRows)
+	if err != nil && !begins {
+		return nil, fmt.Errorf("read the position in the list for %s: %w", last.ResourceID, err)
+	}
+	if tooEarly := at.EndedAt != nil && len(at.Found) == 0 && at.UntilAt.Before(proves) && !now.Before(proves); begins || tooEarly {
+		at, err = s.pool.IntentSearchBegin(ctx, db.IntentSearchBeginParams{
+			TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, StripeKey: last.StripeKey,
+			FromAt: last.FirstSentAt.Add(-clocksApart), UntilAt: last.LastSentAt.Add(clocksApart),
+		})
+		if err != nil {
+			return nil, searchLost(c, err)
+		}
+	}
+	for page := 0; at.EndedAt == nil; page++ {
+		if page == findPagesMax {
+			return nil, fmt.Errorf("%w: %d pages of its list have been read, and there are more", errCannotTell, at.Pages)
+		}
+		list, err := s.gateway.ListIntents(ctx, stripe.Window{From: at.FromAt, Until: at.UntilAt, After: postgres.Deref(at.AfterID)})
+		if err != nil {
+			return nil, err
+		}
+		ids, paid := usable(list.Objects)
+		if paid {
+			return append(at.Found, ids...), nil
+		}
+		read := db.IntentSearchReadParams{
+			TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, StripeKey: last.StripeKey, Found: append([]string{}, ids...), SecondPass: at.SecondPass, FromAt: at.FromAt, UntilAt: at.UntilAt,
+		}
+		switch {
+		case list.More && len(list.Objects) > 0:
+			read.AfterID = &list.Objects[len(list.Objects)-1].ID
+		case !at.SecondPass:
+			read.SecondPass, read.FromAt, read.UntilAt = true, at.UntilAt, now.Add(clocksApart)
+		default:
+			read.Ended = true
+		}
+		if at, err = s.pool.IntentSearchRead(ctx, read); err != nil {
+			return nil, searchLost(c, err)
+		}
+	}
+	if len(at.Found) == 0 && at.UntilAt.Before(proves) {
+		return nil, fmt.Errorf("%w: what was sent %s ago may still appear", errCannotTell, now.Sub(last.FirstSentAt).Round(time.Minute))
+	}
+	return at.Found, nil
+}
+
+func searchLost(c *idempotency.Claim, err error) error {
+	if errors.Is(err, postgres.ErrNoRows) {
+		return c.Lost()
+	}
+	return fmt.Errorf("record the position in the list: %w", err)
+}
+
+// paidOrAboutToBe is the progress of an intent whose money has moved, or may have.
+const paidOrAboutToBe = 3
+
+// progress ranks intents by how far they got.
+func progress(i stripe.Intent) int {
+	switch i.Status {
+	case stripe.IntentSucceeded:
+		return 4
+	case stripe.IntentProcessing:
+		return 3
+	case stripe.IntentRequiresAction:
+		return 2
+	case stripe.IntentRequiresPaymentMethod, stripe.IntentRequiresConfirmation:
+		if i.LastFailure != nil {
+			return 1
+		}
+	case stripe.IntentCanceled:
+	}
+	return 0
+}

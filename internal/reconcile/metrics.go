@@ -1,0 +1,81 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/payments"
+)
+
+// Metrics counts what the reconciler did, and shows what an operator must
+// look at: money that is not where our rows say, and work that does not end.
+type Metrics struct {
+	results    *prometheus.CounterVec
+	drift      *prometheus.GaugeVec
+	open       prometheus.Gauge
+	unfinished prometheus.Gauge
+	parked     prometheus.Gauge
+	inFlight   prometheus.Gauge
+	overdue    prometheus.Gauge
+	oldest     prometheus.Gauge
+	doubtful   prometheus.Gauge
+	unknown    prometheus.Gauge
+}
+
+// NewMetrics registers the metrics; r may be nil.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	f := promauto.With(r)
+	m := &Metrics{
+		drift: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_money_drift_minor",
+			Help: "Difference between Stripe and this database in minor units; a surplus is not offset against a loss. Anything but 0 needs an operator."}, []string{"currency"}),
+		open: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_discrepancies_open",
+			Help: "Objects that differ between Stripe and this database and that an operator must resolve."}),
+		results: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_reconciled_total",
+			Help: "Actions of the reconciler: expedited, adopted, applied, canceled_abandoned, discrepancy_found or resolved."}, []string{"result"}),
+		unfinished: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_unfinished", Help: "Keys of unfinished requests, including parked ones, counted up to 100000."}),
+		parked:     f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_parked", Help: "Keys of requests that were parked (dead-lettered) and wait for an operator."}),
+		inFlight:   f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_in_flight", Help: "Unfinished keys that a process is working on right now."}),
+		overdue: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_overdue",
+			Help: "Unfinished keys that have been due for more than ten seconds and that no completer has claimed."}),
+		oldest: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_oldest_seconds",
+			Help: "Age of the oldest unfinished key, except those that are parked or wait for the customer."}),
+		doubtful: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_unknown_outcomes",
+			Help: "Calls that move money and whose outcome is not yet known."}),
+		unknown: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_unknown_outcomes_oldest_seconds",
+			Help: "Time since the oldest call that moves money and has no known outcome was first sent."}),
+	}
+	for _, result := range []string{"expedited", "adopted", "applied", "canceled_abandoned", "discrepancy_found", "resolved"} {
+		m.results.WithLabelValues(result) // Otherwise increase() would miss the first count.
+	}
+	return m
+}
+
+// Measure sets the gauges from the database, so every process shows the same.
+func (r *Reconciler) Measure(ctx context.Context) (int, error) {
+	drift, err := r.pool.MoneyDrift(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("measure the drift: %w", err)
+	}
+	var open int64
+	for _, row := range drift {
+		r.metrics.drift.WithLabelValues(row.Currency).Set(float64(row.DriftMinor))
+		open += row.Open
+	}
+	r.metrics.open.Set(float64(open))
+	work, err := r.pool.KeyStats(ctx, db.KeyStatsParams{Grace: overdueAfter, AwaitsCustomer: payments.ActionRequired})
+	if err != nil {
+		return 0, fmt.Errorf("measure the unfinished work: %w", err)
+	}
+	r.metrics.unfinished.Set(float64(work.Unfinished))
+	r.metrics.parked.Set(float64(work.Parked))
+	r.metrics.inFlight.Set(float64(work.InFlight))
+	r.metrics.overdue.Set(float64(work.Overdue))
+	r.metrics.oldest.Set(work.OldestSeconds)
+	r.metrics.doubtful.Set(float64(work.Unknown))
+	r.metrics.unknown.Set(work.UnknownSeconds)
+	return 0, nil
+}

@@ -1,0 +1,361 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/compare"
+	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/stripe"
+	"example.com/payonce/internal/tracing"
+)
+
+// scanWindow says how far back the reconciler looks, and how often.
+type scanWindow struct {
+	name  string
+	back  time.Duration // how much of what it has seen it reads again
+	every time.Duration
+	// continues: it begins where it ended last time, minus back. After a restore that
+	// is where the database ended, so what was lost is read first.
+	continues bool
+}
+
+// The windows overlap, so that each object is read while it is new, when it is a day
+// or two old and most of what will happen to it has happened, and for as long as
+// Stripe lists the events that we may have missed. At a hundred payments a second the
+// first window has three hundred pages, ten a second of the twenty-five that Stripe
+// allows.
+var scanWindows = []scanWindow{
+	{name: "recent", back: 5 * time.Minute, every: 30 * time.Second, continues: true},
+	{name: "days", back: 49 * time.Hour, every: 6 * time.Hour},
+	{name: "month", back: 35 * 24 * time.Hour, every: 7 * 24 * time.Hour},
+}
+
+const (
+	reconcileLease = 2 * time.Minute // of a window, renewed after each page
+	reconcileAgain = 10 * time.Second
+	recheckMax     = 50               // open findings that one round looks at again
+	overdueAfter   = 10 * time.Second // Completers look twice a second; what is due for longer, nobody takes.
+)
+
+// Reconciler compares Stripe's objects with our rows, one by one, and repairs what it
+// can prove: it wakes the operation that works on a payment, adopts money that is ours
+// and has no row, applies what happened to a refund, and has abandoned intents
+// canceled. The rest becomes a finding, for a person. Any number may run; they share
+// the work by a lease on each window.
+type Reconciler struct {
+	service *payments.Service
+	repairs payments.Repairs
+	pool    *postgres.Pool
+	gateway payments.Gateway
+	metrics *Metrics
+	log     *slog.Logger
+	tracer  *tracing.Tracer
+}
+
+// Options of New.
+type Options struct {
+	Metrics *Metrics // may be nil
+	Log     *slog.Logger
+}
+
+// New returns a reconciler of the service's payments. It starts nothing.
+func New(pool *postgres.Pool, gateway payments.Gateway, s *payments.Service, o Options) *Reconciler {
+	if o.Metrics == nil {
+		o.Metrics = NewMetrics(nil)
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Reconciler{pool: pool, gateway: gateway, service: s, repairs: s.Repairs(), metrics: o.Metrics, log: o.Log}
+}
+
+// Traced records a trace of each round, with a span for each object it repairs, linked
+// to the trace of the object's order.
+func (r *Reconciler) Traced(t *tracing.Tracer) *Reconciler {
+	r.tracer = t
+	return r
+}
+
+// RunOnce goes through one window that is due, and returns whether there was one. An
+// error means that the database or Stripe is away; the window is gone through again
+// from its beginning. A problem with one object is a finding, not an error.
+func (r *Reconciler) RunOnce(ctx context.Context) (int, error) {
+	for _, w := range scanWindows {
+		claim, err := r.pool.ReconcileClaim(ctx, db.ReconcileClaimParams{Name: w.name, Lease: reconcileLease})
+		if errors.Is(err, postgres.ErrNoRows) {
+			continue
+		}
+		if err != nil {
+			return 0, fmt.Errorf("claim window %s: %w", w.name, err)
+		}
+		traced, span := r.tracer.Begin(ctx, trace.SpanKindInternal, "", "reconcile ", w.name)
+		err = r.scan(traced, w, claim)
+		span.End(err)
+		if err != nil {
+			return 0, errors.Join(fmt.Errorf("reconcile window %s: %w", w.name, err), r.release(ctx, w, claim, nil, reconcileAgain))
+		}
+		return 1, r.release(ctx, w, claim, &claim.Now, w.every)
+	}
+	return 0, nil
+}
+
+func (r *Reconciler) release(ctx context.Context, w scanWindow, claim db.ReconcileClaimRow, through *time.Time, pause time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	_, err := r.pool.ReconcileRelease(ctx, db.ReconcileReleaseParams{Name: w.name, LeaseToken: claim.LeaseToken, Pause: pause, Through: through})
+	if err != nil {
+		return fmt.Errorf("give window %s back: %w", w.name, err) // Its lease runs out.
+	}
+	return nil
+}
+
+func (r *Reconciler) scan(ctx context.Context, w scanWindow, claim db.ReconcileClaimRow) error {
+	from := claim.Now.Add(-w.back)
+	if w.continues && claim.CoveredThrough != nil {
+		from = claim.CoveredThrough.Add(-w.back)
+	}
+	c := walker{
+		pool: r.pool, gateway: r.gateway, service: r.service, abandonedBefore: claim.Now.Add(-payments.AbandonedAfter),
+		onCompared: func(currency string) { r.metrics.drift.WithLabelValues(currency) }, // shown as 0 from then on
+		intent: isolated(r, r.repairIntent, func(i stripe.Intent) compare.Discrepancy {
+			return compare.Discrepancy{Object: compare.PaymentIntent, ObjectID: i.ID, TenantID: i.TenantID, OrderID: i.OrderID, Currency: i.Currency}
+		}),
+		refund: isolated(r, r.repairRefund, func(refund stripe.Refund) compare.Discrepancy {
+			return compare.Discrepancy{Object: compare.Refund, ObjectID: refund.ID, TenantID: refund.TenantID, OrderID: refund.OrderID, Currency: refund.Currency}
+		}),
+		onUnreadable: r.parkUnreadable,
+		afterPage: func(ctx context.Context) error {
+			n, err := r.pool.ReconcileExtend(ctx, db.ReconcileExtendParams{Name: w.name, LeaseToken: claim.LeaseToken, Lease: reconcileLease})
+			if err == nil && n == 0 {
+				err = errors.New("the lease of the window was lost")
+			}
+			return err
+		},
+	}
+	if err := c.walk(ctx, from); err != nil {
+		return err
+	}
+	return r.recheck(ctx, &c)
+}
+
+// repairIntent does what an intent's difference asks for. It does not trust the page that
+// the intent was read from: before anything is written it is judged again under the
+// order's lock, and before it is called lost it is read again.
+func (r *Reconciler) repairIntent(ctx context.Context, i stripe.Intent, d compare.Difference) error {
+	switch d.Result {
+	case compare.Agrees:
+		return r.resolve(ctx, i.TenantID, i.ID, "", "Stripe and our rows agree")
+	case compare.InProgress:
+		return r.expedite(ctx, i.TenantID, d.Key)
+	case compare.Adoptable:
+		adopted, err := r.repairs.AdoptPayment(ctx, i)
+		if err != nil {
+			return fmt.Errorf("adopt %s: %w", i.ID, err)
+		}
+		if adopted == "" {
+			return nil // Another operation works on it by now. The next round will see.
+		}
+		r.done("adopted", "adopted a payment that Stripe has and we had not", "tenant_id", i.TenantID, "order_id", i.OrderID, "payment_id", adopted, "payment_intent", i.ID)
+		return r.resolve(ctx, i.TenantID, i.ID, "", "adopted as "+adopted)
+	case compare.Abandoned:
+		begun, err := r.repairs.CancelAbandoned(ctx, i)
+		if err != nil {
+			return fmt.Errorf("cancel %s: %w", i.ID, err)
+		}
+		if !begun {
+			return nil
+		}
+		r.done("canceled_abandoned", "canceling an intent that nobody will confirm", "tenant_id", i.TenantID, "order_id", i.OrderID, "payment_intent", i.ID)
+		return nil
+	case compare.Differs, compare.StatusChanged:
+	}
+	if d.Key != "" { // Its key is parked. Wake it.
+		if err := r.expedite(ctx, i.TenantID, d.Key); err != nil {
+			return err
+		}
+	}
+	return r.park(ctx, d.Discrepancy)
+}
+
+func (r *Reconciler) repairRefund(ctx context.Context, refund stripe.Refund, d compare.Difference) error {
+	switch d.Result {
+	case compare.Agrees:
+		return r.resolve(ctx, refund.TenantID, refund.ID, "", "Stripe and our rows agree")
+	case compare.InProgress:
+		return r.expedite(ctx, d.Discrepancy.TenantID, d.Key)
+	case compare.Adoptable:
+		adopted, err := r.repairs.AdoptRefund(ctx, refund)
+		if err != nil {
+			return fmt.Errorf("adopt %s: %w", refund.ID, err)
+		}
+		if !adopted {
+			return nil
+		}
+		r.done("adopted", "adopted a refund that Stripe has and we had not", "tenant_id", refund.TenantID, "refund_id", refund.RefundID, "stripe_refund", refund.ID)
+		return r.resolve(ctx, refund.TenantID, refund.ID, "", "adopted as "+refund.RefundID)
+	case compare.StatusChanged:
+		err := r.pool.InTx(ctx, func(q *db.Queries) error {
+			_, err := r.service.ApplyRefund(ctx, q, d.Discrepancy.TenantID, d.Discrepancy.RefundID, refund)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("apply %s: %w", refund.ID, err)
+		}
+		r.done("applied", "applied the new status of a refund", "tenant_id", d.Discrepancy.TenantID, "refund_id", d.Discrepancy.RefundID, "status", string(refund.Status))
+		return r.resolve(ctx, d.Discrepancy.TenantID, refund.ID, "", "the refund is "+string(refund.Status)+" here too")
+	case compare.Differs, compare.Abandoned:
+	}
+	return r.park(ctx, d.Discrepancy)
+}
+
+// isolated keeps one object that cannot be repaired from holding up all others of its
+// window. It becomes a finding with the reason, which raises an alert, and is tried
+// again in every round until it is repaired.
+func isolated[T any](r *Reconciler, repair func(context.Context, T, compare.Difference) error, name func(T) compare.Discrepancy) func(context.Context, T, compare.Difference) error {
+	return func(ctx context.Context, object T, d compare.Difference) error {
+		ctx, span := r.startSpan(ctx, name(object), d)
+		err := guarded(func() error { return repair(ctx, object, d) })
+		span.End(err)
+		if err == nil || !ofTheObject(ctx, err) {
+			return err
+		}
+		f := d.Discrepancy
+		if f.ObjectID == "" { // Nothing was wrong with the object; we failed to act on it.
+			f = name(object)
+			f.Kind = db.DiscrepancyKindStatusMismatch
+		}
+		f.Detail = strings.TrimPrefix(f.Detail+"; not repaired: "+postgres.ErrorText(err), "; ")
+		return r.park(ctx, f)
+	}
+}
+
+// startSpan begins a span for an object on which Stripe and our rows disagree, linked to the
+// trace of its order that the outbox has stored: from a payment's trace one finds what
+// repaired it, days later and in another process.
+func (r *Reconciler) startSpan(ctx context.Context, object compare.Discrepancy, d compare.Difference) (context.Context, tracing.Span) {
+	if d.Result == compare.Agrees || !tracing.Current(ctx).Recording() {
+		return ctx, tracing.Span{}
+	}
+	ctx, span := tracing.Start(ctx, trace.SpanKindInternal, "repair ", object.Object)
+	span.Set("payonce.verdict", d.Result.String())
+	span.Set("stripe.object_id", object.ObjectID)
+	span.Set(tracing.Tenant, object.TenantID)
+	span.Set(tracing.Resource, object.OrderID)
+	origin, err := r.pool.OutboxOrigin(ctx, db.OutboxOriginParams{TenantID: object.TenantID, AggregateID: object.OrderID})
+	if err == nil { // its events may be deleted by now, or the database away: then there is no link
+		span.Link(origin)
+	}
+	return ctx, span
+}
+
+// parkUnreadable records a finding for an object that Stripe refuses to show.
+func (r *Reconciler) parkUnreadable(ctx context.Context, object string, row localRef, why error) error {
+	if !ofTheObject(ctx, why) {
+		return why
+	}
+	return r.park(ctx, compare.Discrepancy{
+		Kind: db.DiscrepancyKindStatusMismatch, Object: object, ObjectID: row.objectID, TenantID: row.TenantID, OrderID: row.OrderID, Currency: row.currency,
+		Detail: "Stripe does not show it: " + postgres.ErrorText(why),
+	})
+}
+
+// ofTheObject reports whether an error would recur with everything working: the
+// database rejected the write, Stripe rejected the request, or there is a bug. Any
+// other error may pass by itself and is never a finding.
+func ofTheObject(ctx context.Context, err error) bool {
+	if ctx.Err() != nil || errors.Is(err, postgres.ErrInDoubt) {
+		return false
+	}
+	for _, definite := range []error{stripe.ErrNotShown, stripe.ErrNoSuchObject, payments.ErrRefundExceedsPayment, errBug} {
+		if errors.Is(err, definite) {
+			return true
+		}
+	}
+	return postgres.IsRejected(err)
+}
+
+var errBug = errors.New("bug")
+
+// guarded turns a panic into an error: it fails one object, not the process.
+func guarded(fn func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v\n%s", errBug, p, debug.Stack())
+		}
+	}()
+	return fn()
+}
+
+func (r *Reconciler) expedite(ctx context.Context, tenantID, key string) error {
+	if key == "" {
+		return nil // A checkout or a cancel works on it, and is not waiting.
+	}
+	expedited, err := idempotency.TryExpedite(ctx, r.pool.Queries, tenantID, key)
+	if expedited {
+		r.metrics.results.WithLabelValues("expedited").Inc()
+	}
+	return err
+}
+
+// park records a finding. It is logged once, not every half minute.
+func (r *Reconciler) park(ctx context.Context, f compare.Discrepancy) error {
+	news, err := r.pool.DiscrepancyRecord(ctx, db.DiscrepancyRecordParams{
+		TenantID: f.TenantID, Object: f.Object, ObjectID: f.ObjectID, Kind: f.Kind, OrderID: postgres.Nullable(f.OrderID), PaymentID: postgres.Nullable(f.PaymentID), RefundID: postgres.Nullable(f.RefundID),
+		Currency: f.Currency, DriftMinor: f.DriftMinor, Detail: f.Detail,
+	})
+	if err != nil {
+		return fmt.Errorf("record the finding about %s: %w", f.ObjectID, err)
+	}
+	if news {
+		r.metrics.results.WithLabelValues("discrepancy_found").Inc()
+		r.log.Error("Stripe and our rows disagree; a person must look", "tenant_id", f.TenantID, "object_id", f.ObjectID, "kind", string(f.Kind), "order_id", f.OrderID,
+			"payment_id", f.PaymentID, "refund_id", f.RefundID, "drift_minor", f.DriftMinor, "currency", f.Currency, "detail", f.Detail)
+	}
+	return r.resolve(ctx, f.TenantID, f.ObjectID, string(f.Kind), "found to be of another kind: "+string(f.Kind))
+}
+
+// resolve closes the findings of an object, except those of one kind.
+func (r *Reconciler) resolve(ctx context.Context, tenantID, objectID, except, how string) error {
+	n, err := r.pool.DiscrepanciesResolve(ctx, db.DiscrepanciesResolveParams{TenantID: tenantID, ObjectID: objectID, ExceptKind: except, Resolution: how})
+	if err != nil {
+		return fmt.Errorf("resolve the findings of %s: %w", objectID, err)
+	}
+	if n > 0 {
+		r.done("resolved", how, "tenant_id", tenantID, "object_id", objectID)
+	}
+	return nil
+}
+
+func (r *Reconciler) done(result, what string, attrs ...any) {
+	r.metrics.results.WithLabelValues(result).Inc()
+	r.log.Warn("reconciler: "+what, append([]any{"result", result}, attrs...)...)
+}
+
+// recheck judges the open findings again. Their window may have passed long ago, and a
+// person may have fixed them at Stripe.
+func (r *Reconciler) recheck(ctx context.Context, c *walker) error {
+	open, err := r.pool.DiscrepanciesOpen(ctx, recheckMax)
+	if err != nil {
+		return fmt.Errorf("read the open findings: %w", err)
+	}
+	if err := c.recheck(ctx, open); err != nil {
+		return err
+	}
+	for _, f := range open {
+		if err := r.pool.DiscrepanciesTouch(ctx, db.DiscrepanciesTouchParams{TenantID: f.TenantID, ObjectID: f.ObjectID}); err != nil {
+			return fmt.Errorf("record that %s was checked: %w", f.ObjectID, err)
+		}
+	}
+	return nil
+}

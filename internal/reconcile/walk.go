@@ -1,0 +1,318 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/compare"
+	"example.com/payonce/internal/ids"
+	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/stripe"
+)
+
+// localBatch is how many of our own rows are compared at once.
+const localBatch = 200
+
+// walker compares Stripe's lists with our tables. The audit, which only reports, and
+// the reconciler, which acts, share it.
+type walker struct {
+	pool    *postgres.Pool
+	gateway payments.Gateway
+	service *payments.Service
+	// abandonedBefore: only intents created before it count as abandoned; zero: none
+	// does.
+	abandonedBefore time.Time
+	// onCompared is called with the currency of every object that was compared.
+	onCompared func(currency string)
+	// afterPage is called after each page. An error ends the walk.
+	afterPage func(context.Context) error
+	// intent and refund are called for every object on which the two disagree, and for
+	// every object that was read again, whatever the result.
+	intent func(context.Context, stripe.Intent, compare.Difference) error
+	refund func(context.Context, stripe.Refund, compare.Difference) error
+	// onUnreadable is called for an object that Stripe refuses to show. Nil: such an
+	// object ends the walk, as an error does.
+	onUnreadable func(ctx context.Context, object string, row localRef, why error) error
+}
+
+// walk compares everything created since from, at Stripe or here. There is no upper
+// bound, because the two clocks need not agree.
+func (c *walker) walk(ctx context.Context, from time.Time) error {
+	if err := walkObjects(ctx, c, c.intents(), from); err != nil {
+		return fmt.Errorf("compare PaymentIntents: %w", err)
+	}
+	if err := walkObjects(ctx, c, c.refunds(), from); err != nil {
+		return fmt.Errorf("compare refunds: %w", err)
+	}
+	return nil
+}
+
+// recheck compares earlier findings once more, however old they are.
+func (c *walker) recheck(ctx context.Context, open []db.Discrepancy) error {
+	for _, f := range open {
+		row := localRef{OrderRef: compare.OrderRef{TenantID: f.TenantID}, objectID: f.ObjectID, intentID: f.ObjectID, currency: f.Currency}
+		if f.OrderID != nil {
+			row.OrderID = *f.OrderID
+		}
+		var err error
+		if f.Object == compare.PaymentIntent {
+			err = readAndVisit(ctx, c, c.intents(), row)
+		} else if row.intentID, err = c.payingIntent(ctx, row.OrderRef); err == nil && row.intentID != "" {
+			err = readAndVisit(ctx, c, c.refunds(), row)
+		}
+		if err != nil {
+			return fmt.Errorf("read %s again: %w", f.ObjectID, err)
+		}
+	}
+	return nil
+}
+
+// payingIntent is the intent that paid an order; empty: none that we know of.
+func (c *walker) payingIntent(ctx context.Context, r compare.OrderRef) (string, error) {
+	found, err := c.service.OrderRows(ctx, c.pool.Queries, []compare.OrderRef{r})
+	if err != nil || found[r].Paid() == nil {
+		return "", err
+	}
+	return *found[r].Paid().IntentID, nil
+}
+
+func (c *walker) intents() objectKind[stripe.Intent] {
+	return objectKind[stripe.Intent]{
+		object: compare.PaymentIntent,
+		list:   c.gateway.ListIntents, key: func(i stripe.Intent) objectKey {
+			return objectKey{localRef{OrderRef: compare.OrderRef{TenantID: i.TenantID, OrderID: i.OrderID}, objectID: i.ID, intentID: i.ID, currency: i.Currency}, i.CreatedAt}
+		},
+		compare: c.compareIntentAndAge, visit: c.intent, settled: c.paid, read: c.readIntent,
+	}
+}
+
+// compareIntentAndAge also recognises an abandoned intent, which agrees with our rows
+// but will never be confirmed.
+func (c *walker) compareIntentAndAge(i stripe.Intent, v *compare.Order) compare.Difference {
+	d := compare.Intent(i, v)
+	if d.Result == compare.Agrees && i.Operation == "" && v.IsAbandoned(i, c.abandonedBefore) {
+		d.Result = compare.Abandoned
+	}
+	return d
+}
+
+func (c *walker) refunds() objectKind[stripe.Refund] {
+	return objectKind[stripe.Refund]{
+		object: compare.Refund,
+		list:   c.gateway.ListRefunds, key: func(r stripe.Refund) objectKey {
+			return objectKey{localRef{OrderRef: compare.OrderRef{TenantID: r.TenantID, OrderID: r.OrderID}, objectID: r.ID, intentID: r.IntentID, currency: r.Currency}, r.CreatedAt}
+		},
+		compare: compare.RefundOf, visit: c.refund, settled: c.refunded, read: c.readRefund,
+	}
+}
+
+// objectKind is one kind of object: how to list it at Stripe, read it and compare it.
+type objectKind[T any] struct {
+	object  string
+	list    func(context.Context, stripe.Window) (stripe.Page[T], error)
+	key     func(T) objectKey
+	compare func(T, *compare.Order) compare.Difference
+	visit   func(context.Context, T, compare.Difference) error
+	settled func(ctx context.Context, since, until time.Time, after localRef) ([]localRef, error)
+	read    func(context.Context, localRef) (T, error)
+}
+
+// localRef identifies an object of Stripe's and its order. Its id is that of our row that
+// says money moved.
+type localRef struct {
+	compare.OrderRef
+	id, objectID, intentID, currency string
+	createdAt                        time.Time // of a refund, whose id does not say it
+}
+
+type objectKey struct {
+	localRef
+	created time.Time
+}
+
+// walkObjects goes from the newest page of Stripe's list to the oldest, and with each page
+// compares our own rows of the same period: an object that is neither on the page nor
+// on the one before is read by its id. So it finds what only Stripe has and what only
+// we have, with memory for two pages.
+func walkObjects[T any](ctx context.Context, c *walker, s objectKind[T], from time.Time) error {
+	window, until := stripe.Window{From: from}, endOfTime
+	var before map[string]bool
+	for more := true; more; {
+		page, err := s.list(ctx, window)
+		if err != nil {
+			return err
+		}
+		if err := comparePage(ctx, c, s, page.Objects); err != nil {
+			return err
+		}
+		seen, oldest := map[string]bool{}, from
+		for _, object := range page.Objects {
+			seen[s.key(object).objectID] = true
+		}
+		if more = page.More && len(page.Objects) > 0; more {
+			last := s.key(page.Objects[len(page.Objects)-1])
+			window.After, oldest = last.objectID, last.created
+		}
+		if err := compareLocal(ctx, c, s, oldest, until, func(id string) bool { return seen[id] || before[id] }); err != nil {
+			return err
+		}
+		if err := c.afterPage(ctx); err != nil {
+			return err
+		}
+		before, until = seen, oldest
+	}
+	return nil
+}
+
+// comparePage compares the objects of a page. Those that name no tenant of ours belong to
+// another installation or another program, and are left alone.
+func comparePage[T any](ctx context.Context, c *walker, s objectKind[T], objects []T) error {
+	var tenants []string
+	for _, object := range objects {
+		tenants = append(tenants, s.key(object).TenantID)
+	}
+	known, err := c.pool.ReconcileTenants(ctx, tenants)
+	if err != nil {
+		return fmt.Errorf("read the tenants that Stripe names: %w", err)
+	}
+	ours := map[string]bool{}
+	for _, id := range known {
+		ours[id] = true
+	}
+	var refs []compare.OrderRef
+	for _, object := range objects {
+		if k := s.key(object); ours[k.TenantID] {
+			refs = append(refs, k.OrderRef)
+		}
+	}
+	if len(refs) == 0 {
+		return nil
+	}
+	found, err := c.service.OrderRows(ctx, c.pool.Queries, refs)
+	if err != nil {
+		return err
+	}
+	for _, object := range objects {
+		k := s.key(object)
+		if !ours[k.TenantID] {
+			continue
+		}
+		c.onCompared(k.currency)
+		d := s.compare(object, found[k.OrderRef])
+		if d.Result == compare.Differs { // The page was read before our rows were. Read the object again.
+			err = readAndVisit(ctx, c, s, k.localRef)
+		} else if d.Result != compare.Agrees {
+			err = s.visit(ctx, object, d)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readAndVisit reads one object again and compares it.
+func readAndVisit[T any](ctx context.Context, c *walker, s objectKind[T], row localRef) error {
+	var object T
+	err := guarded(func() (err error) { object, err = s.read(ctx, row); return err })
+	if err != nil && c.onUnreadable != nil {
+		return c.onUnreadable(ctx, s.object, row, err)
+	}
+	if err != nil {
+		return err
+	}
+	found, err := c.service.OrderRows(ctx, c.pool.Queries, []compare.OrderRef{row.OrderRef})
+	if err != nil {
+		return err
+	}
+	return s.visit(ctx, object, s.compare(object, found[row.OrderRef]))
+}
+
+// compareLocal compares what our rows of a period say Stripe should have.
+func compareLocal[T any](ctx context.Context, c *walker, s objectKind[T], since, until time.Time, seen func(objectID string) bool) error {
+	var last localRef
+	for {
+		rows, err := s.settled(ctx, since, until, last)
+		if err != nil {
+			return err
+		}
+		for _, row := range rows {
+			c.onCompared(row.currency)
+			if seen(row.objectID) {
+				continue
+			}
+			if err := readAndVisit(ctx, c, s, row); err != nil {
+				return err
+			}
+		}
+		if len(rows) < localBatch {
+			return nil
+		}
+		last = rows[len(rows)-1]
+	}
+}
+
+// endOfTime is later than anything that was created.
+var endOfTime = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// paid reads payments that succeeded, by when their ids were made.
+func (c *walker) paid(ctx context.Context, since, until time.Time, after localRef) ([]localRef, error) {
+	rows, err := c.pool.ReconcilePaid(ctx, db.ReconcilePaidParams{
+		FromID: ids.Payment + ids.Floor(since), ToID: ids.Payment + ids.Floor(until), AfterTenantID: after.TenantID, AfterID: after.id, LimitRows: localBatch,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the payments that succeeded: %w", err)
+	}
+	list := make([]localRef, len(rows))
+	for i, r := range rows {
+		list[i] = localRef{OrderRef: compare.OrderRef{TenantID: r.TenantID, OrderID: r.OrderID}, id: r.ID, objectID: *r.IntentID, intentID: *r.IntentID, currency: r.Currency}
+	}
+	return list, nil
+}
+
+// refunded reads refunds that succeeded, by when they were created.
+func (c *walker) refunded(ctx context.Context, since, until time.Time, after localRef) ([]localRef, error) {
+	rows, err := c.pool.ReconcileRefunded(ctx, db.ReconcileRefundedParams{
+		FromAt: since, UntilAt: until, AfterTenantID: after.TenantID, AfterAt: after.createdAt, AfterID: after.id, LimitRows: localBatch,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the refunds that succeeded: %w", err)
+	}
+	list := make([]localRef, len(rows))
+	for i, r := range rows {
+		list[i] = localRef{
+			OrderRef: compare.OrderRef{TenantID: r.TenantID, OrderID: r.OrderID}, id: r.ID, objectID: *r.StripeRefundID, intentID: *r.IntentID,
+			currency: r.Currency, createdAt: r.CreatedAt,
+		}
+	}
+	return list, nil
+}
+
+// readIntent reads the intent of a row; one without a status does not exist. The row
+// says which order it belongs to, even if its metadata was changed.
+func (c *walker) readIntent(ctx context.Context, row localRef) (stripe.Intent, error) {
+	i, err := c.gateway.GetIntent(ctx, row.objectID)
+	if errors.Is(err, stripe.ErrNoSuchObject) {
+		i, err = stripe.Intent{ID: row.objectID}, nil
+	}
+	i.TenantID, i.OrderID = row.TenantID, row.OrderID
+	return i, err
+}
+
+// readRefund reads the refund of a row; one without a status does not exist.
+func (c *walker) readRefund(ctx context.Context, row localRef) (stripe.Refund, error) {
+	list, err := c.gateway.RefundsOf(ctx, row.intentID)
+	for _, r := range list {
+		if r.ID == row.objectID {
+			if r.TenantID == "" {
+				r.TenantID, r.OrderID = row.TenantID, row.OrderID
+			}
+			return r, err
+		}
+	}
+	return stripe.Refund{ID: row.objectID, IntentID: row.intentID, TenantID: row.TenantID, OrderID: row.OrderID}, err
+}

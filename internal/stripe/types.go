@@ -1,0 +1,209 @@
+package stripe
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"example.com/payonce/db"
+)
+
+// Window is what was created since From and not after Until, by Stripe's clock.
+type Window struct {
+	From  time.Time
+	Until time.Time // zero: until now
+	After string    // the last id of the page before; empty: from the newest
+}
+
+// Page is a part of a list. The next one begins after the last id of this one.
+type Page[T any] struct {
+	Objects []T
+	More    bool
+}
+
+// ErrNoSuchObject says that Stripe answered and has no object with that id.
+var ErrNoSuchObject = errors.New("no such object at Stripe")
+
+// ErrNotShown says that Stripe answered and refuses to show the object. Asking again
+// will not help; any other error may pass.
+var ErrNotShown = errors.New("Stripe does not show the object")
+
+// Call is one attempt under a Stripe idempotency key.
+type Call struct {
+	Key string
+	// InDoubt says that an earlier attempt under the key ended without a definite
+	// answer. Then a refusal of this attempt proves nothing about the earlier one,
+	// unless it is a replay.
+	InDoubt bool
+}
+
+// NewIntent is a PaymentIntent to be made. Nothing in it changes between two
+// attempts: Stripe compares the parameters.
+type NewIntent struct {
+	TenantID, OrderID string
+	Operation         string // empty: a payment
+	AmountMinor       int64
+	Currency          string
+}
+
+// Intent is what we need to know about a PaymentIntent.
+type Intent struct {
+	ID            string
+	Status        IntentStatus
+	AmountMinor   int64
+	Currency      string
+	PaymentMethod string   // the last one tried
+	ChargeID      string   // the latest charge, failed ones included
+	NextAction    []byte   // JSON for the client, while the customer must act
+	LastFailure   *Failure // why the last attempt to pay failed
+	LastIsDecline bool     // the last attempt was declined, by the issuer or the customer
+	TenantID      string   // from the metadata, like OrderID
+	OrderID       string
+	// Operation names the operation that made the intent, from the metadata; empty: a
+	// payment. What another operation makes is compared by that operation's own rules.
+	Operation      string
+	RefundedMinor  int64
+	CreatedAt      time.Time
+	ReceivedMinor  int64
+	CanceledReason string
+}
+
+// Refund is what we need to know about a refund at Stripe.
+type Refund struct {
+	ID          string
+	Status      db.RefundStatus // pending includes every status that is not final
+	FailureCode string
+	IntentID    string
+	AmountMinor int64
+	Currency    string
+	TenantID    string // from the metadata or, in ListRefunds, from the intent's; so is OrderID
+	OrderID     string
+	PaymentID   string // from the metadata, like RefundID
+	RefundID    string
+	CreatedAt   time.Time
+}
+
+// IntentStatus is Stripe's status of a PaymentIntent.
+type IntentStatus string
+
+// The statuses of a PaymentIntent that can occur without manual capture.
+const (
+	IntentRequiresPaymentMethod IntentStatus = "requires_payment_method"
+	IntentRequiresConfirmation  IntentStatus = "requires_confirmation"
+	IntentRequiresAction        IntentStatus = "requires_action"
+	IntentProcessing            IntentStatus = "processing"
+	IntentSucceeded             IntentStatus = "succeeded"
+	IntentCanceled              IntentStatus = "canceled"
+)
+
+// NewRefund is a refund to be made. Nothing in it changes between two attempts.
+type NewRefund struct {
+	IntentID                               string
+	AmountMinor                            int64
+	Reason                                 *string
+	TenantID, OrderID, PaymentID, RefundID string // its metadata, by which it is found again
+}
+
+// Effect says whether a call took effect at Stripe.
+type Effect int
+
+const (
+	// Unknown: it may have happened. Never stored as an answer, never a failure.
+	Unknown Effect = iota
+	// Done: it did.
+	Done
+	// Refused: it did not, and the same call never will.
+	Refused
+	// NotExecuted: it did not, and the same call may be sent again.
+	NotExecuted
+	// Conflict: refused in a way that proves nothing, because the refusal may be
+	// caused by our own earlier success, or says nothing about an earlier attempt.
+	// Read the object.
+	Conflict
+)
+
+// Failure is why a payment failed, in words a caller may see.
+type Failure struct {
+	Code        string
+	DeclineCode string // empty: the issuer gave none
+	Message     string
+}
+
+// Outcome is the outcome of one attempt.
+type Outcome struct {
+	Effect      Effect
+	Intent      Intent  // of Done, as the answer showed it
+	Refund      Refund  // likewise
+	Failure     Failure // of Refused
+	Declined    bool    // of Refused: by the issuer, not by Stripe or us
+	ErrorCached bool    // of Unknown: an error that Stripe stored and repeats under the key from now on
+
+	HTTPStatus int    // zero: no answer
+	ErrorCode  string // Stripe's
+	Param      string // the parameter that Stripe complains about
+	RequestID  string // Stripe's
+	Replayed   bool
+	Err        error // for the log; holds nothing secret
+}
+
+// NoSuchIntent reports whether the account has no intent of the id that the call
+// named: another account's key is in use, or Stripe has deleted its test data. Of
+// a first confirm that is a definite no, and the order needs another intent. It
+// says nothing of a confirm that was sent before.
+func (o Outcome) NoSuchIntent() bool {
+	return o.HTTPStatus == http.StatusNotFound && o.ErrorCode == "resource_missing"
+}
+
+func (v Effect) String() string {
+	switch v {
+	case Unknown:
+		return "unknown"
+	case Done:
+		return "done"
+	case Refused:
+		return "refused"
+	case NotExecuted:
+		return "not_executed"
+	case Conflict:
+		return "conflict"
+	}
+	panic("bug: an effect without a name")
+}
+
+// ObjectID is the id of the object that the call made or changed; empty if none is known.
+func (o Outcome) ObjectID() string {
+	if o.Refund.ID != "" {
+		return o.Refund.ID
+	}
+	return o.Intent.ID
+}
+
+// Why describes, for the operator, an attempt that did not end the call.
+func (o Outcome) Why() error {
+	text := o.Effect.String() + ": no response"
+	if o.HTTPStatus != 0 {
+		text = fmt.Sprintf("%s: status %d", o.Effect, o.HTTPStatus)
+	}
+	for _, more := range []string{o.ErrorCode, errText(o.Err)} {
+		if more != "" {
+			text += ", " + more
+		}
+	}
+	return errors.New(text)
+}
+
+// FromRead is the outcome of a call that was settled by reading the intent.
+func FromRead(intent Intent) Outcome {
+	return Outcome{Effect: Done, Intent: intent, HTTPStatus: http.StatusOK}
+}
+
+// Is reports whether r is the refund of the row at Stripe: the one whose id the row
+// has or, as long as it has none, one that names the row in its metadata. Metadata
+// can be copied, so another refund that names the row is another refund.
+func (r Refund) Is(row db.Refund) bool {
+	if row.StripeRefundID != nil {
+		return *row.StripeRefundID == r.ID
+	}
+	return row.ID == r.RefundID
+}
