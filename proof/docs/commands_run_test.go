@@ -37,7 +37,8 @@ var inStep = map[string]struct{ step, line string }{
 	"make generate":                                    {"generate", "sqlc diff"}, // is red where generate would write something
 	"go mod tidy":                                      {"generate", "go mod tidy -diff\n"},
 
-	"go test ./...": {"test", "go_test -count=1 -timeout=20m ./...\n"},
+	"go test -C proof ./...": {"test", "go_test -C proof -count=1 -timeout=20m -skip='^TestTyped$' ./..."}, // which has a step
+	"go test ./...":          {"test", "go_test -count=1 -timeout=20m ./...\n"},
 	"go test ./internal/payments -run TestCrashMatrix":                   {"test", " ./..."},
 	"go test ./internal/payments -run 'TestCrashMatrix/refund/finished'": {"test", " ./..."},
 	"go test ./internal/payments ./cmd/api":                              {"test", " ./..."},

@@ -162,7 +162,10 @@ func TestShapes(t *testing.T) {
 	}
 	require.NoError(t, lines.Err())
 	require.Greater(t, bodies, 500, "too few bodies were recorded")
-	for _, kind := range []string{"payment_intent", "charge", "refund", "dispute", "event", "balance_transaction", "payment_method", "webhook_endpoint", "list", "search_result"} {
+	for _, kind := range []string{
+		"payment_intent", "charge", "refund", "dispute", "event", "balance_transaction", "payment_method",
+		"webhook_endpoint", "list", "search_result",
+	} {
 		require.True(t, kinds[kind], "no body of kind %q was recorded", kind)
 	}
 }
@@ -175,8 +178,11 @@ func TestShapes_NoticesWhatIsWrong(t *testing.T) {
 	require.NoError(t, err)
 	server := httptest.NewServer(sim.Handler())
 	t.Cleanup(func() { require.NoError(t, sim.Close()); server.Close() })
-	form := url.Values{"amount": {"1000"}, "currency": {"usd"}, "payment_method_types[]": {"card"}, "payment_method": {"pm_card_visa"}, "confirm": {"true"}}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+"/v1/payment_intents", strings.NewReader(form.Encode()))
+	form := strings.NewReader(url.Values{
+		"amount": {"1000"}, "currency": {"usd"}, "payment_method_types[]": {"card"},
+		"payment_method": {"pm_card_visa"}, "confirm": {"true"},
+	}.Encode())
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+"/v1/payment_intents", form)
 	require.NoError(t, err)
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	req.Header.Set("Authorization", "Bearer "+stripesim.DefaultKey)
@@ -189,7 +195,9 @@ func TestShapes_NoticesWhatIsWrong(t *testing.T) {
 	var good map[string]any
 	require.NoError(t, json.Unmarshal(body, &good))
 	require.NoError(t, schema("payment_intent").VisitJSON(good))
-	for field, wrong := range map[string]any{"amount": "1000", "status": "paid", "created": nil, "latest_charge": 7.0, "livemode": "no"} {
+	for field, wrong := range map[string]any{
+		"amount": "1000", "status": "paid", "created": nil, "latest_charge": 7.0, "livemode": "no",
+	} {
 		bad := maps.Clone(good)
 		bad[field] = wrong
 		require.Error(t, schema("payment_intent").VisitJSON(bad), field)

@@ -96,7 +96,8 @@ var slots = make(chan struct{}, max(2, runtime.NumCPU()))
 func StartCommand(t *testing.T, env []string, name string, args ...string) *Demo {
 	t.Helper()
 	slots <- struct{}{}
-	d := &Demo{t: t, Cmd: exec.Command(name, args...), Tmp: t.TempDir(), done: make(chan struct{}), lines: make(chan struct{})} //nolint:noctx // tests end it in several ways
+	command := exec.Command(name, args...) //nolint:noctx // tests end it in several ways
+	d := &Demo{t: t, Cmd: command, Tmp: t.TempDir(), done: make(chan struct{}), lines: make(chan struct{})}
 	d.free = sync.OnceFunc(func() { <-slots })
 	t.Cleanup(d.free)
 	d.Cmd.Env = append(append(os.Environ(), "DATABASE_URL=", "TMPDIR="+d.Tmp), env...)
@@ -189,7 +190,8 @@ func (d *Demo) Members() (members []string) {
 			continue // it has just ended
 		}
 		_, rest, _ := strings.Cut(string(text), ") ")
-		if fields := strings.Fields(rest); len(fields) > 3 && fields[3] == strconv.Itoa(d.Cmd.Process.Pid) && fields[0] != "Z" {
+		fields := strings.Fields(rest)
+		if len(fields) > 3 && fields[3] == strconv.Itoa(d.Cmd.Process.Pid) && fields[0] != "Z" {
 			members = append(members, string(text[:strings.IndexByte(string(text), ')')+1])+" "+fields[0]+" ")
 		}
 	}
@@ -202,7 +204,8 @@ func ChargeAgain(t *testing.T, stripe, order string) {
 	t.Helper()
 	// Which tenant has the order is in the first intent's metadata.
 	intent := func() []string {
-		return regexp.MustCompile(`"tenant_id":\s*"(\w+)"`).FindStringSubmatch(call(t, http.MethodGet, stripe+"/v1/payment_intents?limit=1", nil))
+		list := call(t, http.MethodGet, stripe+"/v1/payment_intents?limit=1", nil)
+		return regexp.MustCompile(`"tenant_id":\s*"(\w+)"`).FindStringSubmatch(list)
 	}
 	require.Eventually(t, func() bool { return intent() != nil }, time.Minute, 20*time.Millisecond)
 	made := call(t, http.MethodPost, stripe+"/v1/payment_intents", url.Values{
@@ -210,7 +213,8 @@ func ChargeAgain(t *testing.T, stripe, order string) {
 		"automatic_payment_methods[enabled]": {"true"}, "automatic_payment_methods[allow_redirects]": {"never"},
 	})
 	id := Find(t, made, `"id":\s*"(pi_\w+)"`)
-	call(t, http.MethodPost, stripe+"/v1/payment_intents/"+id+"/confirm", url.Values{"payment_method": {"pm_card_visa"}})
+	confirm := url.Values{"payment_method": {"pm_card_visa"}}
+	call(t, http.MethodPost, stripe+"/v1/payment_intents/"+id+"/confirm", confirm)
 }
 
 func call(t *testing.T, method, address string, form url.Values) string {

@@ -44,10 +44,14 @@ func NewDesk(t testing.TB, token string) *Desk {
 // ServePage serves the operator's page on a database, until the test ends.
 func (d *Desk) ServePage(t testing.TB, database, token string) (url string) {
 	t.Helper()
-	pool, err := postgres.Open(context.Background(), database, postgres.Options{Name: "operator", MaxConn: operator.Connections, Statement: operator.Statement})
+	pool, err := postgres.Open(context.Background(), database, postgres.Options{
+		Name: "operator", MaxConn: operator.Connections, Statement: operator.Statement,
+	})
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
-	server := httptest.NewServer(operator.New(operator.Options{Pool: pool, Payments: d.API.Payments, Checkouts: d.API.Checkouts, History: d.API.History, Token: token}))
+	server := httptest.NewServer(operator.New(operator.Options{
+		Pool: pool, Payments: d.API.Payments, Checkouts: d.API.Checkouts, History: d.API.History, Token: token,
+	}))
 	t.Cleanup(server.Close)
 	return server.URL
 }
@@ -74,19 +78,27 @@ func (d *Desk) ParkedPayment(key string) (payment, order string) {
 	payment, order = d.UnknownPayment(key)
 	d.Exec("UPDATE idempotency_keys SET created_at = created_at - interval '49 hours' WHERE key = $1", key)
 	d.API.Complete()
-	require.Equal(d.T, 1, d.Count("SELECT count(*) FROM idempotency_keys WHERE key = $1 AND parked_at IS NOT NULL", key), "the completer gave it up")
+	parked := d.Count("SELECT count(*) FROM idempotency_keys WHERE key = $1 AND parked_at IS NOT NULL", key)
+	require.Equal(d.T, 1, parked, "the completer gave it up")
 	return payment, order
 }
 
 // Park parks an event in each of the tables where one can be parked.
 func (d *Desk) Park(order string) {
 	d.T.Helper()
-	d.Exec("UPDATE outbox_events SET parked_at = clock_timestamp(), attempts = 30, last_error = 'nats: maximum payload exceeded' WHERE aggregate_id = $1", order)
-	d.Exec(`INSERT INTO inbox_events (consumer, event_id, status, type, payload, attempts, last_error, parked_at, received_at)
-		VALUES ('stripe', 'evt_parked', 'parked', 'charge.refunded', '{}', 20, 'prepare: 502 from Stripe', clock_timestamp(), clock_timestamp() - interval '3 hours')`)
-	d.Exec("INSERT INTO webhook_endpoints (tenant_id, url, secret) VALUES ($1, 'https://shop.example/hooks', '0123456789abcdef01234567')", d.Tenant.ID)
-	d.Exec(`INSERT INTO webhook_deliveries (tenant_id, event_id, status, body, attempts, http_status, last_error, ended_at, created_at)
-		VALUES ($1, $2, 'failed', '{}', 40, 503, 'the endpoint answered 503', clock_timestamp(), clock_timestamp() - interval '3 days')`, d.Tenant.ID, order+"-1")
+	d.Exec(`UPDATE outbox_events SET parked_at = clock_timestamp(), attempts = 30,
+			last_error = 'nats: maximum payload exceeded'
+		WHERE aggregate_id = $1`, order)
+	d.Exec(`INSERT INTO inbox_events
+			(consumer, event_id, status, type, payload, attempts, last_error, parked_at, received_at)
+		VALUES ('stripe', 'evt_parked', 'parked', 'charge.refunded', '{}', 20, 'prepare: 502 from Stripe',
+			clock_timestamp(), clock_timestamp() - interval '3 hours')`)
+	d.Exec(`INSERT INTO webhook_endpoints (tenant_id, url, secret)
+		VALUES ($1, 'https://shop.example/hooks', '0123456789abcdef01234567')`, d.Tenant.ID)
+	d.Exec(`INSERT INTO webhook_deliveries
+			(tenant_id, event_id, status, body, attempts, http_status, last_error, ended_at, created_at)
+		VALUES ($1, $2, 'failed', '{}', 40, 503, 'the endpoint answered 503',
+			clock_timestamp(), clock_timestamp() - interval '3 days')`, d.Tenant.ID, order+"-1")
 }
 
 // LockTable blocks every reader of a table until the test ends, or release is called.
@@ -105,17 +117,18 @@ func (d *Desk) LockTable(table string) (release func()) {
 // returns the id of the PaymentIntent or refund in the response.
 func (d *Desk) CallStripe(method, path string, form url.Values) (id string) {
 	d.T.Helper()
-	req, err := http.NewRequestWithContext(context.Background(), method, d.StripeURL+path, strings.NewReader(form.Encode()))
+	body := strings.NewReader(form.Encode())
+	req, err := http.NewRequestWithContext(context.Background(), method, d.StripeURL+path, body)
 	require.NoError(d.T, err)
 	req.Header.Set("Authorization", "Bearer "+stripesim.DefaultKey)
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	res, err := http.DefaultClient.Do(req)
 	require.NoError(d.T, err)
 	defer func() { _ = res.Body.Close() }()
-	body, err := io.ReadAll(res.Body)
+	object, err := io.ReadAll(res.Body)
 	require.NoError(d.T, err)
-	require.Equal(d.T, http.StatusOK, res.StatusCode, string(body))
-	return regexp.MustCompile(`"id": ?"((?:pi|re)_[^"]*)"`).FindStringSubmatch(string(body))[1]
+	require.Equal(d.T, http.StatusOK, res.StatusCode, string(object))
+	return regexp.MustCompile(`"id": ?"((?:pi|re)_[^"]*)"`).FindStringSubmatch(string(object))[1]
 }
 
 // UnmatchedIntent is a charge at Stripe that no row here has; it returns the intent.
@@ -128,7 +141,8 @@ func (d *Desk) UnmatchedIntent(order string) string {
 func (d *Desk) UnmatchedIntentOf(order, amount, card string) string {
 	d.T.Helper()
 	return d.CallStripe(http.MethodPost, "/v1/payment_intents", url.Values{
-		"amount": {amount}, "currency": {"usd"}, "payment_method_types[]": {"card"}, "payment_method": {card}, "confirm": {"true"},
+		"amount": {amount}, "currency": {"usd"}, "payment_method_types[]": {"card"},
+		"payment_method": {card}, "confirm": {"true"},
 		"metadata[tenant_id]": {d.Tenant.ID}, "metadata[order_id]": {order},
 	})
 }
@@ -148,5 +162,6 @@ func (d *Desk) Reconcile() {
 
 // AuditTrail is the list of the operator's actions, oldest first.
 func (d *Desk) AuditTrail() string {
-	return d.Text(`SELECT string_agg(concat_ws(' ', actor, kind, subject, outcome), '; ' ORDER BY created_at) FROM operator_actions`)
+	return d.Text(`SELECT string_agg(concat_ws(' ', actor, kind, subject, outcome), '; ' ORDER BY created_at)
+		FROM operator_actions`)
 }
