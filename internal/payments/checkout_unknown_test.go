@@ -135,7 +135,7 @@ type hasty struct{ payments.Gateway }
 func (g hasty) ConfirmIntent(ctx context.Context, call stripe.Call, intentID, method string) stripe.Outcome {
 	out := g.Gateway.ConfirmIntent(ctx, call, intentID, method)
 	if out.Effect == stripe.Unknown {
-		out.Effect, out.Failure = stripe.Refused, payments.Failure{Code: "timeout", Message: "No answer."}
+		out.Effect, out.Failure = stripe.Refused, stripe.Failure{Code: "timeout", Message: "No answer."}
 	}
 	return out
 }

@@ -356,7 +356,7 @@ func TestForgottenCreation(t *testing.T) {
 			b.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.Reset, Times: 3})
 			pay(&order, visa)(b)
 			b.Sim.ClearFaults()
-			_, err := b.stripego.PaymentIntents.Cancel(b.ghost(order, unconfirmed).ID, nil)
+			_, err := b.stripe.PaymentIntents.Cancel(b.ghost(order, unconfirmed).ID, nil)
 			require.NoError(t, err)
 		})
 		r := k.restored(world.LocalOptions{})

@@ -40,7 +40,7 @@ func TestReconcilerIsolates(t *testing.T) {
 		b.ghost(last) // Stripe lists the newest first: one before it, and one after
 		refund := &stripego.RefundParams{PaymentIntent: &pi.ID, Amount: stripego.Int64(300)}
 		refund.Metadata = map[string]string{"tenant_id": b.Tenant.ID, "order_id": bad, "payment_id": taken, "refund_id": "rfd_0000000000000000000000copy"}
-		_, err := b.stripego.Refunds.New(refund)
+		_, err := b.stripe.Refunds.New(refund)
 		require.NoError(t, err)
 
 		b.reconcile()
@@ -56,7 +56,7 @@ func TestReconcilerIsolates(t *testing.T) {
 		require.Equal(t, map[string]int{"I8e": 1}, r.offends())
 		require.EqualValues(t, 700, r.drift())
 
-		_, err = b.stripego.Refunds.New(&stripego.RefundParams{PaymentIntent: &pi.ID}) // A person gives the rest back.
+		_, err = b.stripe.Refunds.New(&stripego.RefundParams{PaymentIntent: &pi.ID}) // A person gives the rest back.
 		require.NoError(t, err)
 		b.reconcile()
 		require.Empty(t, b.findings())

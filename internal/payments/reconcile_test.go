@@ -131,7 +131,7 @@ func (b *books) ghost(order string, change ...func(*stripego.PaymentIntentParams
 	for _, f := range change {
 		f(p)
 	}
-	pi, err := b.stripego.PaymentIntents.New(p)
+	pi, err := b.stripe.PaymentIntents.New(p)
 	require.NoError(b.T, err)
 	return pi
 }
@@ -237,7 +237,7 @@ func TestReconciler(t *testing.T) {
 				require.EqualValues(t, c.drift, b.driftShown())
 
 				// A person gives the money back, in Stripe's dashboard.
-				_, err := b.stripego.Refunds.New(&stripego.RefundParams{PaymentIntent: &pi.ID})
+				_, err := b.stripe.Refunds.New(&stripego.RefundParams{PaymentIntent: &pi.ID})
 				require.NoError(t, err)
 				b.reconcile()
 				require.Empty(t, b.findings())
@@ -348,7 +348,7 @@ func TestReconciler(t *testing.T) {
 		t.Parallel()
 		b := newBooks(t)
 		payment := b.api.Pay("k", b.api.Order(), "pm_card_visa")
-		refund, err := b.stripego.Refunds.New(&stripego.RefundParams{PaymentIntent: stripego.String(payment.Get("stripe", "payment_intent").(string)), Amount: stripego.Int64(250)})
+		refund, err := b.stripe.Refunds.New(&stripego.RefundParams{PaymentIntent: stripego.String(payment.Get("stripe", "payment_intent").(string)), Amount: stripego.Int64(250)})
 		require.NoError(t, err)
 		b.reconcile()
 		b.reconcile()
@@ -367,7 +367,7 @@ func TestReconciler(t *testing.T) {
 		require.Equal(t, http.StatusCreated, refund.Status)
 		again := &stripego.RefundParams{PaymentIntent: stripego.String(payment.Get("stripe", "payment_intent").(string)), Amount: stripego.Int64(400)}
 		again.Metadata = map[string]string{"tenant_id": b.Tenant.ID, "order_id": order, "payment_id": payment.ID(), "refund_id": refund.ID()}
-		second, err := b.stripego.Refunds.New(again)
+		second, err := b.stripe.Refunds.New(again)
 		require.NoError(t, err)
 		b.reconcile()
 		b.reconcile()
@@ -451,7 +451,7 @@ func TestReconciler(t *testing.T) {
 		taken := b.api.Pay("k", other, "pm_card_visa").ID()
 		refund := &stripego.RefundParams{PaymentIntent: &b.ghost(order).ID, Amount: stripego.Int64(300)}
 		refund.Metadata = map[string]string{"tenant_id": b.Tenant.ID, "order_id": other, "payment_id": taken}
-		_, err := b.stripego.Refunds.New(refund)
+		_, err := b.stripe.Refunds.New(refund)
 		require.NoError(t, err)
 		b.reconcile()
 		require.Equal(t, "paid", b.api.Get("/v1/orders/"+order).Get("status"))
@@ -574,7 +574,7 @@ func TestSweep(t *testing.T) {
 		begun, err := b.api.Payments.SweepForTest(t.Context(), intent)
 		require.NoError(t, err)
 		require.False(t, begun)
-		require.Zero(t, b.Count("SELECT count(*) FROM idempotency_keys WHERE operation = 'sweep_intent'"))
+		require.Zero(t, b.Count("SELECT count(*) FROM idempotency_keys WHERE operation = 'cancel_abandoned_intent'"))
 	})
 
 	t.Run("LeavesWhatMayStillBePaid", func(t *testing.T) {
@@ -597,7 +597,7 @@ func TestSweep(t *testing.T) {
 		b.ghost(young, unconfirmed)
 		b.ghost("ord_000000000000000000000gone", unconfirmed) // Whoever made it may be about to find it again.
 		b.reconcile()
-		require.Zero(t, b.Count("SELECT count(*) FROM idempotency_keys WHERE operation = 'sweep_intent'"))
+		require.Zero(t, b.Count("SELECT count(*) FROM idempotency_keys WHERE operation = 'cancel_abandoned_intent'"))
 		require.Equal(t, http.StatusCreated, b.api.Pay("another-card", declined, "pm_card_visa").Status)
 	})
 }

@@ -20,7 +20,7 @@ import (
 // CancelAbandonedIntent is an operation that no caller asked for: it cancels a PaymentIntent that
 // nobody will confirm any more. Such an intent is harmless as long as nobody has its
 // client secret; once canceled, it is harmless in any case.
-const CancelAbandonedIntent = "sweep_intent"
+const CancelAbandonedIntent = "cancel_abandoned_intent"
 
 // cancelAbandonedBegun is its recovery point; the intent may be canceled already.
 const cancelAbandonedBegun = "sweep_begun"

@@ -179,8 +179,8 @@ func TestKeyStory(t *testing.T) {
 		require.Equal(t, http.StatusCreated, b.api.Pay("k", b.api.Order(), "pm_card_visa").Status)
 		require.Equal(t, http.StatusNotFound, b.api.As(b.NewTenant()).Get("/v1/idempotency-keys/k").Status)
 		require.NoError(t, b.DB.InTx(t.Context(), func(q *db.Queries) error {
-			return idempotency.Enqueue(t.Context(), q, idempotency.Request{TenantID: b.Tenant.ID, Key: "sweep_intent pi_1", Operation: payments.CancelAbandonedIntent}, "ord_1", "sweep_begun")
+			return idempotency.Enqueue(t.Context(), q, idempotency.Request{TenantID: b.Tenant.ID, Key: "cancel_abandoned_intent pi_1", Operation: payments.CancelAbandonedIntent}, "ord_1", "sweep_begun")
 		}))
-		require.Equal(t, http.StatusNotFound, b.api.Get("/v1/idempotency-keys/sweep_intent%20pi_1").Status)
+		require.Equal(t, http.StatusNotFound, b.api.Get("/v1/idempotency-keys/cancel_abandoned_intent%20pi_1").Status)
 	})
 }
