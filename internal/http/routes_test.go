@@ -2,6 +2,7 @@ package http
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/internal/checkout"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/testkit/openapi"
@@ -22,9 +24,16 @@ import (
 func TestEveryPostDeclaresItsIdempotency(t *testing.T) {
 	t.Parallel()
 	doc := openapi.New(t, OpenAPI()).Document()
-	for _, missing := range undeclared(new(Server).routes(), new(payments.Service).Operations(), doc) {
+	for _, missing := range undeclared(new(Server).routes(), registered(), doc) {
 		t.Error(missing)
 	}
+}
+
+// registered are the operations that cmd/api registers for the routes of this package.
+func registered() map[string]idempotency.Operation {
+	all := new(payments.Service).Operations()
+	maps.Copy(all, new(checkout.Service).Operations())
+	return all
 }
 
 // undeclared lists what the routes do not say about their idempotency, one sentence
@@ -58,9 +67,9 @@ func undeclared(routes []route, operations map[string]idempotency.Operation, doc
 		case r.keyless != "" && r.handle == nil:
 			say("it has no handler; add handle to its route in %s", file)
 		}
-		if _, registered := operations[r.operation]; r.operation != "" && !registered {
+		if _, known := operations[r.operation]; r.operation != "" && !known {
 			say("its operation %q is not registered, so neither a request nor the completer could run it; "+
-				"add it to the map that Operations returns (internal/payments/service.go)", r.operation)
+				"add it to the Operations of its service (such as internal/payments/service.go)", r.operation)
 		}
 		path := doc.Paths.Value(r.pattern)
 		if path == nil || path.Post == nil {
@@ -117,7 +126,8 @@ func TestUndeclaredSaysWhatIsMissing(t *testing.T) {
 			method: "POST", pattern: webhook, keyless: "Stripe's event id is its key",
 		},
 		"POST /v1/payments: its operation \"create_tip\" is not registered, " +
-			"so neither a request nor the completer could run it; add it to the map that Operations returns (internal/payments/service.go)": {
+			"so neither a request nor the completer could run it; " +
+			"add it to the Operations of its service (such as internal/payments/service.go)": {
 			method: "POST", pattern: payments, operation: "create_tip", parse: parse,
 		},
 		"POST /v1/tips: it is not documented; add /v1/tips with post under paths in internal/http/openapi.yaml": {

@@ -39,7 +39,7 @@ func TestMain(m *testing.M) { dbtest.Main(m) }
 
 const webhookSecret = "whsec_test"
 
-// bundle is one service with its own database, its own simulated Stripe, and a tenant.
+// bundle is one service with a database and a Stripe of its own, and a tenant.
 // Whatever passes through its client is held against the OpenAPI document.
 type bundle struct {
 	t         *testing.T
@@ -106,8 +106,7 @@ func (b *bundle) newTenant(name string) string {
 	secret := make([]byte, 32)
 	_, _ = rand.Read(secret)
 	require.NoError(b.t, b.pool.InTx(b.t.Context(), func(q *db.Queries) error {
-		if err := q.TenantCreate(b.t.Context(), db.TenantCreateParams{ID: id, Name: name,
-			FingerprintSecret: secret}); err != nil {
+		if err := q.TenantCreate(b.t.Context(), db.TenantCreateParams{ID: id, Name: name, FingerprintSecret: secret}); err != nil {
 			return err
 		}
 		return q.APIKeyCreate(b.t.Context(), db.APIKeyCreateParams{TenantID: id, KeyHash: hash, Hint: hint})
@@ -115,7 +114,7 @@ func (b *bundle) newTenant(name string) string {
 	return key
 }
 
-// answer is a response.
+// answer is what came back.
 type answer struct {
 	status int
 	header http.Header
@@ -174,7 +173,7 @@ func (b *bundle) post(path, key, body string, header ...string) answer {
 	return b.send("POST", path, body, append([]string{"Idempotency-Key", key}, header...)...)
 }
 
-// order creates an order of 25.00 EUR.
+// order makes an order of 25.00 EUR under a key of its own.
 func (b *bundle) order(key string) string {
 	b.t.Helper()
 	a := b.post("/v1/orders", key, `{"currency":"eur","items":[{"sku":"tea","quantity":2,"unit_amount":1250}]}`)
