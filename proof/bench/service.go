@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"example.com/payonce/internal/checkout"
 	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/outbox"
@@ -46,9 +48,15 @@ func service(ctx context.Context, args []string) error {
 	}
 	log := slog.New(slog.NewJSONHandler(nowhere, nil)) // A line for each request is part of what it costs.
 	keys := idempotency.NewStore(pool, idempotency.Options{Lease: time.Minute, Log: log})
-	money := payments.New(pool, keys, &instant{takes: *takes}, httpapi.Answers{}, payments.Options{StripeTimeout: 15 * time.Second, ActionTimeout: time.Hour, Log: log})
+	provider := &instant{takes: *takes}
+	money := payments.New(pool, keys, provider, httpapi.Answers{}, payments.Options{
+		StripeTimeout: 15 * time.Second, ActionTimeout: time.Hour, Log: log,
+	})
+	checkouts := checkout.New(pool, keys, provider, money, httpapi.Answers{}, checkout.Options{Log: log})
+	operations := money.Operations()
+	maps.Copy(operations, checkouts.Operations())
 	api := httpapi.NewServer(httpapi.Options{
-		Pool: pool, Keys: keys, Operations: money.Operations(), Payments: money, Feed: outbox.NewFeed(pool), Within: 40 * time.Second, Drain: time.Second,
+		Pool: pool, Keys: keys, Operations: operations, Payments: money, Checkouts: checkouts, Feed: outbox.NewFeed(pool), Within: 40 * time.Second, Drain: time.Second,
 		WebhookSecrets: []string{webhookSecret}, WebhookReceived: func() {}, Log: log,
 	})
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")

@@ -27,7 +27,7 @@ import (
 
 // inStep says which line of which step runs a command.
 var inStep = map[string]struct{ step, line string }{
-	"go run ./cmd/demo":                                {"demo", "go run ./cmd/demo\n"},
+	"go run ./cmd/demo":                                {"demo", "go run ./cmd/demo -all\n"},
 	"go run -C proof ./chaos":                          {"chaos", "go run -C proof ./chaos "},
 	"go run -C proof ./chaos -prometheus":              {"chaos", "go run -C proof ./chaos -prometheus "},
 	"go run -C proof ./mutants":                        {"mutants", "go run -C proof ./mutants\n"},

@@ -20,7 +20,7 @@ import (
 // was begun is taken up from its last recovery point.
 var existsMeansDone = exhibit{
 	name: "exists_means_done", pattern: "\"the row exists\" taken for \"it was done\"", taught: "[2]",
-	cure:  "internal/payments/pay.go, runPayment: recovery points",
+	cure:  "internal/payments/payment_resume.go: recovery points",
 	story: dieBeforeCharge, shows: neverCharged,
 	wrong: func(s *side) shop {
 		s.setup(`CREATE TABLE charges (order_id text PRIMARY KEY, body bytea NOT NULL)`)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/checkout"
 	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/ids"
@@ -47,17 +49,21 @@ func payonce(s *side) shop {
 	pool := s.pool
 	log := slog.New(slog.DiscardHandler)
 	keys := idempotency.NewStore(pool, idempotency.Options{Lease: lease, Log: log})
-	money := payments.New(pool, keys, &gateway{provider: s.provider, intents: map[string]stripe.NewIntent{}}, httpapi.Answers{},
+	provider := &gateway{provider: s.provider, intents: map[string]stripe.NewIntent{}}
+	money := payments.New(pool, keys, provider, httpapi.Answers{},
 		payments.Options{StripeTimeout: stripeTimeout, ActionTimeout: time.Hour, Log: log})
+	checkouts := checkout.New(pool, keys, provider, money, httpapi.Answers{}, checkout.Options{Log: log})
+	operations := money.Operations()
+	maps.Copy(operations, checkouts.Operations())
 	server := httpapi.NewServer(httpapi.Options{
-		Pool: pool, Keys: keys, Operations: money.Operations(), Payments: money, Feed: outbox.NewFeed(pool), Within: within,
+		Pool: pool, Keys: keys, Operations: operations, Payments: money, Checkouts: checkouts, Feed: outbox.NewFeed(pool), Within: within,
 		Retention: retention, Metrics: prometheus.NewRegistry(), Log: log,
 	})
 	api := &client{handler: server.Handler(), keys: map[string]string{}}
 	for _, tenant := range []string{"alice", "bob"} {
 		api.register(s.ctx, pool, tenant)
 	}
-	completer := idempotency.NewCompleter(keys, money.Operations(), within)
+	completer := idempotency.NewCompleter(keys, operations, within)
 	reaper := idempotency.NewReaper(keys, retention, 0)
 	consumer := inbox.NewConsumer(pool, "museum", booking(s), nil)
 	return shop{

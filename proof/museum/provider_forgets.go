@@ -21,7 +21,7 @@ import (
 // money moved.
 var providerForgets = exhibit{
 	name: "provider_forgets", pattern: "retries that outlive the provider's memory", taught: "folklore, [4], [5]",
-	cure:  "internal/payments/calls.go, resendWithin; docs/adr/0004-one-order-one-paymentintent.md",
+	cure:  "internal/calls/calls.go, ResendWithin; docs/adr/0004-one-order-one-paymentintent.md",
 	story: answerLostForADay, shows: chargedTwice,
 	wrong: func(s *side) shop {
 		s.setup(keysTable)

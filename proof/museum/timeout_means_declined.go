@@ -20,7 +20,7 @@ import (
 // says so (202), until the provider has been queried.
 var timeoutMeansDeclined = exhibit{
 	name: "timeout_means_declined", pattern: "a timeout is a failure: declined", taught: "folklore",
-	cure:  "internal/payments/classify.go: yes, no, unknown",
+	cure:  "internal/stripe/classify.go: yes, no, unknown",
 	story: answerLost, shows: toldItFailed,
 	wrong: func(s *side) shop {
 		s.setup(keysTable)
