@@ -128,7 +128,7 @@ func TestCheckout_TheAuditSees(t *testing.T) {
 		undoneOnce: {
 			`UPDATE checkout_steps SET status = 'done' WHERE checkout_id = UNDONE AND step = 'reserve_stock'`,
 			`UPDATE checkout_steps SET status = 'running' WHERE checkout_id = UNDONE AND step = 'release_stock'`,
-			`UPDATE checkout_steps SET status = 'done', attempts = 1, updated_at = ids.Now() WHERE checkout_id = UNDONE AND step = 'refund'`,
+			`UPDATE checkout_steps SET status = 'done', attempts = 1, updated_at = now() WHERE checkout_id = UNDONE AND step = 'refund'`,
 		},
 		neverUnknown: {`UPDATE stripe_calls SET outcome = 'unknown' WHERE stripe_key LIKE '%:declined:confirm'`},
 		moneyAsItEnded: {

@@ -111,7 +111,7 @@ func TestCheckout_Unknown(t *testing.T) {
 		for _, status := range []string{"running", "unknown"} {
 			s.w.Exec(`UPDATE checkout_steps SET status = $1::saga_step_status WHERE step = 'pay' AND status <> $1::saga_step_status`, status)
 			for _, undoing := range []string{"refund", "release_stock", "cancel_order"} {
-				_, err := s.w.DB.Raw().Exec(t.Context(), `UPDATE checkout_steps SET status = 'done', attempts = 1, updated_at = ids.Now() WHERE checkout_id = $1 AND step = $2::saga_step`, g.ID, undoing)
+				_, err := s.w.DB.Raw().Exec(t.Context(), `UPDATE checkout_steps SET status = 'done', attempts = 1, updated_at = now() WHERE checkout_id = $1 AND step = $2::saga_step`, g.ID, undoing)
 				require.True(t, postgres.Violates(err, "no_compensation_before_outcome_is_known"), "%s while pay is %s: %v", undoing, status, err)
 			}
 		}

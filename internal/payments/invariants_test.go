@@ -41,7 +41,7 @@ func TestInvariants(t *testing.T) {
 	checkout := b.api.Post("/v1/checkouts", "checkout", `{"currency":"usd","items":[{"sku":"tea","quantity":2,"unit_amount":500}],"payment_method":"pm_card_visa"}`)
 	require.Equal(t, http.StatusCreated, checkout.Status, checkout)
 	b.Exec(`INSERT INTO inbox_events (consumer, event_id, status, type, tenant_id, subject, version, done_at)
-		SELECT 'ledger', aggregate_id || '-' || version, 'done', type, tenant_id, aggregate_id, version, ids.Now() FROM outbox_events WHERE type IN ('payment.succeeded', 'refund.succeeded')`)
+		SELECT 'ledger', aggregate_id || '-' || version, 'done', type, tenant_id, aggregate_id, version, now() FROM outbox_events WHERE type IN ('payment.succeeded', 'refund.succeeded')`)
 	b.Exec(`INSERT INTO ledger_entries (tenant_id, event_id, line, account, amount_minor, currency, resource_id)
 		SELECT e.tenant_id, e.aggregate_id || '-' || e.version, l.line, CASE WHEN l.line = 1 THEN 'stripe' WHEN e.type LIKE 'refund%' THEN 'refunds' ELSE 'sales' END,
 			CASE WHEN (l.line = 1) = (e.type LIKE 'refund%') THEN -1 ELSE 1 END * (convert_from(e.data, 'UTF8')::json->>'amount')::bigint, 'usd', e.aggregate_id
@@ -63,9 +63,9 @@ func TestInvariants(t *testing.T) {
 		{"I3", "HalfAnAnswer", "UPDATE idempotency_keys SET answer_headers = NULL WHERE key = 'paid'"},
 		{"I4", "AnotherCardThanAskedFor", "UPDATE payments SET payment_method = 'pm_other' WHERE id = " + paid},
 		{"I5a", "AKeyThatNobodyTakesOver", "UPDATE idempotency_keys SET leased_until = '-infinity', next_attempt_at = " + aHour + " WHERE key = 'waits'"},
-		{"I5b", "AParkedKey", "UPDATE idempotency_keys SET parked_at = ids.Now() WHERE key = 'waits'"},
-		{"I5b", "AParkedEvent", "UPDATE outbox_events SET parked_at = ids.Now() WHERE type = 'order.paid'"},
-		{"I5b", "AParkedWebhook", "INSERT INTO inbox_events (consumer, event_id, status, type, payload, parked_at) VALUES ('stripe', 'evt_1', 'parked', 'x', '', ids.Now())"},
+		{"I5b", "AParkedKey", "UPDATE idempotency_keys SET parked_at = now() WHERE key = 'waits'"},
+		{"I5b", "AParkedEvent", "UPDATE outbox_events SET parked_at = now() WHERE type = 'order.paid'"},
+		{"I5b", "AParkedWebhook", "INSERT INTO inbox_events (consumer, event_id, status, type, payload, parked_at) VALUES ('stripe', 'evt_1', 'parked', 'x', '', now())"},
 		{"I5c", "ALivePaymentWithoutAKey", "DELETE FROM idempotency_keys WHERE key = 'waits'"},
 		{"I6a", "AChangeWithoutAnEvent", "UPDATE payments SET version = version + 1 WHERE id = " + paid},
 		{"I6a", "AnEventInTheMiddleIsMissing", "DELETE FROM outbox_events WHERE type = 'payment.succeeded'"},
@@ -95,9 +95,9 @@ func TestInvariants(t *testing.T) {
 		{"I16", "AnOpenStepOfAnEndedCheckout", "UPDATE checkout_steps SET status = 'running' WHERE step = 'pay'"},
 		{"I16", "StockThatNobodyHolds", "UPDATE stock SET reserved = 1"},
 		{"I22", "AnEventThatTheNotifierNeverSaw", "UPDATE outbox_events SET published_at = " + aHour + `; INSERT INTO inbox_events (consumer, event_id, status, type, received_at, done_at)
-			SELECT 'notifier', aggregate_id || '-' || version, 'done', type, published_at - interval '1 min', ids.Now() FROM outbox_events WHERE type <> 'order.paid'`},
+			SELECT 'notifier', aggregate_id || '-' || version, 'done', type, published_at - interval '1 min', now() FROM outbox_events WHERE type <> 'order.paid'`},
 		{"I17", "AKeyThatWasReapedTooEarly", "DELETE FROM idempotency_keys WHERE key = 'paid'"},
-		{"I17", "ATombstoneOfTheUnfinished", "UPDATE idempotency_keys SET answer_dropped_at = ids.Now() WHERE key = 'waits'"},
+		{"I17", "ATombstoneOfTheUnfinished", "UPDATE idempotency_keys SET answer_dropped_at = now() WHERE key = 'waits'"},
 	}
 	run := 0
 	for _, c := range cases {

@@ -89,10 +89,8 @@ func (s *Service) beginPayment(ctx context.Context, req idempotency.Request) (*i
 		return nil, idempotency.Answer{}, err
 	}
 	r := NewRun(req.TenantID, req.Key, asked.PaymentMethod, target, s.answerPayment())
-	p, point, call := r.Payment, IntentRecorded, r.confirmCall() // Where an earlier card was declined, the same intent is confirmed again.
-	if p.IntentID == nil {
-		point, call = PaymentRecorded, r.createCall()
-	}
+	p := r.Payment
+	point, call := r.firstCall()
 	claim, err := s.keys.BeginStatement(ctx, req, p.ID, point, func(q *db.Queries, n idempotency.New) (bool, error) {
 		row, err := q.PaymentBegin(ctx, db.PaymentBeginParams{
 			TenantID: req.TenantID, OrderID: r.Order.ID, Key: req.Key, Operation: req.Operation, Fingerprint: req.Fingerprint,

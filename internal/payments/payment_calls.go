@@ -11,6 +11,15 @@ import (
 	"example.com/payonce/internal/stripe"
 )
 
+// firstCall is the call that a new payment makes: the creation of the order's intent,
+// or, where an earlier card was declined, another confirm of that intent.
+func (r *Run) firstCall() (point string, call calls.Call) {
+	if r.Payment.IntentID == nil {
+		return PaymentRecorded, r.createCall()
+	}
+	return IntentRecorded, r.confirmCall()
+}
+
 // createCall makes the order's n-th PaymentIntent. No caller asked for it, so the
 // key is made from our own ids.
 func (r *Run) createCall() calls.Call {
