@@ -35,6 +35,7 @@ func parts() []part {
 		paymentsPart(),
 		refundsPart(),
 		checkoutsPart(), // and stock.go
+		ownPart(),
 		keysPart(),
 		eventsPart(),
 		webhooksPart(),

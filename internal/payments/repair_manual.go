@@ -33,6 +33,8 @@ type IntentView struct {
 	Ours bool
 	// Adoptable: money that is provably ours and has no row.
 	Adoptable bool
+	// Unregistered: made by an operation that this service does not know.
+	Unregistered bool
 	// Left is how much an operator may refund although it belongs to no payment here;
 	// if 0, WhyNot says why.
 	Left   int64
@@ -71,7 +73,7 @@ func (s Repairs) CompareIntent(ctx context.Context, intentID string) (IntentView
 		view.Detail, view.Adoptable = "paid at Stripe; the order is here, has exactly this amount, and no payment of it succeeded", true
 		view.adoptAs, err = s.adoptedID(ctx, intent)
 	case compare.Unregistered:
-		view.Detail = "made by the operation " + intent.Operation + ", which is unknown to this service"
+		view.Detail, view.Unregistered = "made by the operation "+intent.Operation+", which this service does not know", true
 	case compare.StatusChanged, compare.Abandoned, compare.Differs:
 		view.Detail = d.Discrepancy.Detail
 	}

@@ -11,10 +11,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/internal/calls"
 	"example.com/payonce/internal/checkout"
 	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/keyhistory"
+	"example.com/payonce/internal/operations"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
@@ -40,7 +42,7 @@ type LocalOptions struct {
 	Boundary      func(operation, recoveryPoint string)
 	Log           *slog.Logger
 	Tracer        *tracing.Tracer
-	Registered    map[string]payments.Registered
+	Own           operations.List // operations of one's own
 }
 
 // Local is the API in this process, on a real socket. It has no loops: a test
@@ -72,17 +74,21 @@ func (w *World) Local(o LocalOptions) *Local {
 		Limits: stripe.NewLimits(o.StripeRPS, metrics), Metrics: stripe.NewMetrics(metrics), Log: o.Log,
 	}))
 	money := payments.New(pool, keys, gateway, httpapi.Answers{}, payments.Options{
-		StripeTimeout: o.StripeTimeout, ActionTimeout: o.ActionTimeout, Log: o.Log, Registered: o.Registered,
+		StripeTimeout: o.StripeTimeout, ActionTimeout: o.ActionTimeout, Log: o.Log, Registered: o.Own.Registered(),
 	})
-	operations, within := money.Operations(), 3*o.StripeTimeout-o.StripeTimeout/4
+	table, within := money.Operations(), 3*o.StripeTimeout-o.StripeTimeout/4
 	paths, describe := payments.Paths(), map[string]keyhistory.Describe{}
 	checkouts := checkout.New(pool, keys, gateway, money, httpapi.Answers{}, checkout.Options{Metrics: checkout.NewMetrics(metrics), Log: o.Log})
-	maps.Copy(operations, checkouts.Operations())
+	maps.Copy(table, checkouts.Operations())
 	maps.Copy(paths, checkout.Paths())
 	describe[checkout.Create] = checkout.History
+	o.Own.Register(
+		operations.Tools{Pool: pool, Keys: keys, Gateway: gateway, Calls: calls.NewRecorder(pool), Answers: httpapi.Answers{}},
+		operations.Shares{Operations: table, History: describe, Paths: paths},
+	)
 	history := keyhistory.New(pool, keyhistory.Options{Retention: answerRetention, Paths: paths, Operations: describe})
 	server := httpapi.NewServer(httpapi.Options{
-		Pool: pool, Keys: keys, Operations: operations, Payments: money, Checkouts: checkouts, History: history, Paths: paths,
+		Pool: pool, Keys: keys, Operations: table, Payments: money, Checkouts: checkouts, History: history, Paths: paths, Own: o.Own,
 		Feed: outbox.NewFeed(pool), Within: within, Drain: Patience, RateLimit: o.RateLimit, Retention: answerRetention,
 		Metrics: metrics, Log: o.Log, Tracer: o.Tracer, WebhookSecrets: []string{WebhookSecret},
 	})
@@ -102,7 +108,7 @@ func (w *World) Local(o LocalOptions) *Local {
 	return &Local{
 		Client: newClient(w.T, "http://"+listener.Addr().String(), w.Tenant), Pool: pool, Gateway: gateway, Payments: money,
 		Checkouts: checkouts, History: history, Keys: keys,
-		Completer: idempotency.NewCompleter(keys, operations, within), Metrics: metrics, world: w, log: o.Log,
+		Completer: idempotency.NewCompleter(keys, table, within), Metrics: metrics, world: w, log: o.Log,
 	}
 }
 
