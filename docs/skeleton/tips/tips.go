@@ -87,7 +87,8 @@ func (s service) charge(ctx context.Context, c *idempotency.Claim, w *work) (ide
 			return answer, err
 		}
 	}
-	send := func(ctx context.Context, call stripe.Call) stripe.Outcome { // The money moves here. No transaction is open.
+	send := func(ctx context.Context, call stripe.Call) stripe.Outcome {
+		// The money moves here. No transaction is open.
 		return s.Gateway.ConfirmIntent(ctx, call, *w.tip.IntentID, w.tip.PaymentMethod)
 	}
 	out, attempts, err := s.Calls.Make(ctx, c, w.confirm(), &w.recorded, send)
@@ -124,7 +125,7 @@ func (s service) settle(
 }
 
 // giveUp cancels the intent. Only then is it certain that the money will not move.
-func (s service) giveUp(ctx context.Context, c *idempotency.Claim, w *work, failure string) (idempotency.Answer, error) {
+func (s service) giveUp(ctx context.Context, c *idempotency.Claim, w *work, code string) (idempotency.Answer, error) {
 	send := func(ctx context.Context, call stripe.Call) stripe.Outcome {
 		return s.Gateway.CancelIntent(ctx, call, *w.tip.IntentID)
 	}
@@ -133,7 +134,7 @@ func (s service) giveUp(ctx context.Context, c *idempotency.Claim, w *work, fail
 	case err != nil:
 		return idempotency.Answer{}, err
 	case out.Effect == stripe.Done && out.Intent.Status == stripe.IntentCanceled:
-		return s.end(ctx, c, w, failure, ended{w.confirm(), out}, ended{w.cancel(), out})
+		return s.end(ctx, c, w, code, ended{w.confirm(), out}, ended{w.cancel(), out})
 	}
 	return s.wait(ctx, c, w, out.Why()) // It may have been paid meanwhile. The next run reads it.
 }
