@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"strings"
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/calls"
@@ -36,6 +37,10 @@ type Operation struct {
 	// decode is strict. A *payments.InvalidError is answered with 400.
 	Post  string
 	Parse func(r *http.Request, decode func(into any) error) (any, error)
+
+	// OpenAPI documents both routes: YAML with paths and components/schemas, which may
+	// refer to all components of the service's own document.
+	OpenAPI []byte
 
 	// Kind begins the ids of its rows, such as tip_. Path followed by the id is where
 	// Show shows one, and where the history of a key links to. Show returns
@@ -112,6 +117,10 @@ func (o Operation) missing() string {
 		{"New", o.New != nil},
 		{"Post", o.Post != ""},
 		{"Parse", o.Parse != nil},
+		{"OpenAPI of POST " + o.Post, strings.Contains(string(o.OpenAPI), o.Post+":")},
+		{"OpenAPI of GET " + o.Path + "{id}", strings.Contains(string(o.OpenAPI), o.Path+"{id}:")},
+		{"Idempotency-Key in its OpenAPI (#/components/parameters/IdempotencyKey)",
+			strings.Contains(string(o.OpenAPI), "'#/components/parameters/IdempotencyKey'")},
 		{"Kind", o.Kind != ""},
 		{"Path", o.Path != ""},
 		{"Show", o.Show != nil},

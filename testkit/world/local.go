@@ -106,7 +106,7 @@ func (w *World) Local(o LocalOptions) *Local {
 		pool.Close()
 	})
 	return &Local{
-		Client: newClient(w.T, "http://"+listener.Addr().String(), w.Tenant), Pool: pool, Gateway: gateway, Payments: money,
+		Client: newClient(w.T, "http://"+listener.Addr().String(), w.Tenant, o.Own...), Pool: pool, Gateway: gateway, Payments: money,
 		Checkouts: checkouts, History: history, Keys: keys,
 		Completer: idempotency.NewCompleter(keys, table, within), Metrics: metrics, world: w, log: o.Log,
 	}

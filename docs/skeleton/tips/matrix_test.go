@@ -56,7 +56,7 @@ func TestTipCrashMatrix(t *testing.T) {
 				for _, c := range cards {
 					for _, way := range []string{"retry", "completer"} {
 						t.Run(how+"/"+c.name+"/"+way, func(t *testing.T) {
-							key, before := how+c.name+way, s.atStripe(stripesim.EffectCharge)
+							key, before := strings.ReplaceAll(how+"-"+c.name+"-"+way, " ", "-"), s.atStripe(stripesim.EffectCharge)
 							var cut *pgproxy.Cut
 							switch {
 							case how == "killed":
@@ -75,7 +75,7 @@ func TestTipCrashMatrix(t *testing.T) {
 								}
 							}
 							a := s.finish(heir, key, c.card)
-							require.Equal(t, way == "completer", a.Replayed() || way == "completer" && p.name == "finished")
+							require.True(t, way == "retry" || a.Replayed(), "the completer has finished it")
 							require.Equal(t, c.status, a.Status, a)
 							require.Equal(t, a.Identity(), s.finish(heir, key, c.card).Identity(), "every final answer is the same")
 							require.Equal(t, c.charges, s.atStripe(stripesim.EffectCharge)-before)

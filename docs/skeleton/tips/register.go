@@ -2,6 +2,7 @@ package tips
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"net/http"
@@ -26,6 +27,9 @@ const (
 	amountMax = 99_999_999 // Stripe's limit
 )
 
+//go:embed openapi.yaml
+var openAPI []byte
+
 // Operation is everything that the service has to know about tips.
 func Operation() operations.Operation {
 	return operations.Operation{
@@ -33,7 +37,7 @@ func Operation() operations.Operation {
 		New: func(t operations.Tools) idempotency.Operation {
 			return idempotency.Operation{Begin: service{t}.begin, Run: service{t}.run}
 		},
-		Post: "/v1/orders/{id}/tips", Parse: parse,
+		Post: "/v1/orders/{id}/tips", Parse: parse, OpenAPI: openAPI,
 		Kind: Kind, Path: "/v1/tips/", Show: show,
 		Registered: payments.Registered{Charges: charges, Charge: charge},
 	}
