@@ -156,7 +156,7 @@ func (s *Server) orderOf(ctx context.Context, p *objectPage) (string, error) {
 		p.Checkout = &found
 		return text(found.OrderID), err
 	}
-	return "", payments.ErrNotFound
+	return s.o.Payments.OrderOfCharge(ctx, p.TenantID, p.ID)
 }
 
 // readOrder reads the refunds of those payments only that can have any.

@@ -159,6 +159,9 @@ func TestTip(t *testing.T) {
 	require.Equal(t, "order-not-payable", s.api.Post("/v1/orders/"+canceled+"/tips", "late", `{"amount":1,"payment_method":"pm_x"}`).Code())
 	require.Equal(t, "refused for good; nothing was done under this key", s.verdict(s.api, "late"))
 
+	order, err := s.api.Payments.OrderOfCharge(t.Context(), s.Tenant.ID, a.ID())
+	require.NoError(t, err)
+	require.Equal(t, s.order, order, "the operator's page shows a tip with its order")
 	view, err := s.api.Payments.Repairs().CompareIntent(t.Context(), intent)
 	require.NoError(t, err)
 	require.Zero(t, view.Left, "the operator's page offers no refund of a charge that a tip has made")
@@ -217,4 +220,25 @@ func TestUnregisteredTipIsUnknown(t *testing.T) {
 	require.Zero(t, s.Count(`SELECT count(*) FROM inbox_events WHERE status <> 'done'`))
 	require.Empty(t, s.broken(other))
 	require.Empty(t, s.broken(s.api), "a refund made at Stripe is no discrepancy either")
+}
+
+// The PaymentIntent of a tip names the order and may have its amount. A payment whose own
+// intent was lost must not take it for its own.
+func TestLostPaymentIsNotPaidByATip(t *testing.T) {
+	t.Parallel()
+	s := open(t, world.LocalOptions{})
+	s.order = s.api.Order()
+	require.Equal(t, http.StatusCreated, s.tip(s.api, "tip", visa).Status)
+	intent := s.Text(`SELECT intent_id FROM tips`)
+	s.Sim.Inject(stripesim.Fault{Op: "intent.create", OrderID: s.order, Kind: stripesim.Reset, Times: 4})
+	require.Equal(t, http.StatusAccepted, s.api.Pay("lost", s.order, visa).Status)
+	s.Exec(`ALTER TABLE stripe_calls DISABLE TRIGGER call_parameters_are_immutable`)
+	s.Exec(`UPDATE stripe_calls SET first_sent_at = first_sent_at - interval '37 hours', last_sent_at = last_sent_at - interval '37 hours'
+		WHERE resource_id = $1`, s.order)
+	for range 5 {
+		s.api.Complete()
+	}
+	require.Empty(t, s.Text(`SELECT id FROM payments WHERE intent_id = $1`, intent))
+	require.Equal(t, "paid", s.Text(`SELECT status FROM orders WHERE id = $1`, s.order))
+	require.Equal(t, 2, s.Sim.ChargeCount(s.order), "the tip, and the order by an intent of its own")
 }
