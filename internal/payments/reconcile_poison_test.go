@@ -48,7 +48,7 @@ func TestReconcilerIsolates(t *testing.T) {
 		for _, order := range []string{good, last} {
 			require.Equal(t, "paid", b.api.Get("/v1/orders/"+order).Get("status"))
 		}
-		require.Equal(t, "ghost "+pi.ID+" 700 usd", b.findings())
+		require.Equal(t, "unmatched_at_stripe "+pi.ID+" 700 usd", b.findings())
 		require.Contains(t, b.Text("SELECT detail FROM discrepancies"), "payments_pkey", "the evidence")
 		require.EqualValues(t, 700, b.driftShown())
 		require.EqualValues(t, 1, b.api.Metric("payonce_discrepancies_open"), "what the alert looks at")
@@ -72,7 +72,7 @@ func TestReconcilerIsolates(t *testing.T) {
 		b.reconcile()
 		b.reconcile()
 		require.Equal(t, 3, b.covered())
-		require.Equal(t, "ghost "+pi.ID+" 1000 usd", b.findings())
+		require.Equal(t, "unmatched_at_stripe "+pi.ID+" 1000 usd", b.findings())
 		require.EqualValues(t, 1, parkedCount(b), "said once, not in every round")
 
 		b.Exec("ALTER TABLE payments DROP CONSTRAINT nobody_is_adopted")
@@ -99,11 +99,11 @@ func TestReconcilerIsolates(t *testing.T) {
 				b.reconcile()
 				require.Equal(t, 3, b.covered())
 				require.Equal(t, "paid", b.api.Get("/v1/orders/"+good).Get("status"))
-				require.Equal(t, "status "+stubborn.id+" 0 usd", b.findings())
+				require.Equal(t, "status_mismatch "+stubborn.id+" 0 usd", b.findings())
 				id := stubborn.id
 				stubborn.id = ""
 				b.reconcile()
-				require.Equal(t, "amount "+id+" 999 usd", b.findings(), "and then it is seen for what it is")
+				require.Equal(t, "amount_mismatch "+id+" 999 usd", b.findings(), "and then it is seen for what it is")
 			})
 		}
 	})

@@ -323,7 +323,7 @@ func TestReconciler(t *testing.T) {
 		require.Equal(t, http.StatusCreated, b.api.Pay("k", order, "pm_card_visa").Status)
 		b.Exec("UPDATE payments SET intent_id = 'pi_of_another_account' WHERE order_id = $1", order)
 		b.reconcile()
-		require.Contains(t, b.findings(), "loss pi_of_another_account -1000 usd")
+		require.Contains(t, b.findings(), "missing_at_stripe pi_of_another_account -1000 usd")
 		require.Equal(t, 1, b.audit().offends()["I8f"])
 	})
 
@@ -352,7 +352,7 @@ func TestReconciler(t *testing.T) {
 		require.NoError(t, err)
 		b.reconcile()
 		b.reconcile()
-		require.Equal(t, "ghost "+refund.ID+" -250 usd", b.findings())
+		require.Equal(t, "unmatched_at_stripe "+refund.ID+" -250 usd", b.findings())
 		require.Equal(t, map[string]int{"I8e": 1}, b.audit().offends())
 	})
 
@@ -371,7 +371,7 @@ func TestReconciler(t *testing.T) {
 		require.NoError(t, err)
 		b.reconcile()
 		b.reconcile()
-		require.Equal(t, "ghost "+second.ID+" -400 usd", b.findings())
+		require.Equal(t, "unmatched_at_stripe "+second.ID+" -400 usd", b.findings())
 		require.EqualValues(t, 400, b.audit().drift())
 
 		require.NoError(t, b.Sim.FailRefund(second.ID, "expired_or_canceled_card")) // It comes back. The first has not.

@@ -160,7 +160,7 @@ func TestRefundWhoseSumsDoNotFit(t *testing.T) {
 	require.NoError(t, w.Sim.FailRefund(w.Text(`SELECT stripe_refund_id FROM refunds`), "lost_or_stolen_card"))
 	completeOnce(w, api)
 	require.Equal(t, "pending", w.Text(`SELECT status FROM refunds`))
-	require.Contains(t, w.Text(`SELECT last_error FROM idempotency_keys WHERE key = 'r'`), "leave no room")
+	require.Contains(t, w.Text(`SELECT last_error FROM idempotency_keys WHERE key = 'r'`), "the refund totals would exceed the payment")
 
 	w.Exec(`UPDATE payments SET amount_refunding_minor = 300`)
 	completeOnce(w, api)

@@ -170,7 +170,7 @@ func TestKeyStory(t *testing.T) {
 		require.Equal(t, http.StatusCreated, b.api.Pay("k", order, "pm_card_visa").Status)
 		b.ghost(order)
 		b.reconcile()
-		require.Regexp(t, `^charged once, ch_\w+; a person must look: the order is paid a second time, after `, b.story("k").Get("verdict"))
+		require.Regexp(t, `^charged once, ch_\w+; an operator must look: the order is paid a second time, after `, b.story("k").Get("verdict"))
 	})
 
 	t.Run("IsNobodyElses", func(t *testing.T) {
