@@ -9,6 +9,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/testkit/world"
 )
 
 // defenceless takes away every rule that the schema itself enforces, but for the
@@ -31,14 +32,14 @@ END $$`
 // gone, and expects its query to see it: a query that cannot go red proves nothing.
 func TestInvariants(t *testing.T) {
 	t.Parallel()
-	b := newBooks(t)
-	payment := b.api.Pay("paid", b.api.Order(), "pm_card_visa")
+	b := world.NewBooks(t)
+	payment := b.API.Pay("paid", b.API.Order(), "pm_card_visa")
 	require.Equal(t, http.StatusCreated, payment.Status, payment)
-	require.Equal(t, http.StatusCreated, b.api.Post("/v1/payments/"+payment.ID()+"/refunds", "refund", `{"amount":300}`).Status)
-	require.Equal(t, http.StatusPaymentRequired, b.api.Pay("declined", b.api.Order(), "pm_card_visa_chargeDeclined").Status)
-	require.Equal(t, http.StatusAccepted, b.api.Pay("waits", b.api.Order(), "pm_card_threeDSecure2Required").Status)
-	require.Equal(t, http.StatusOK, b.api.Do("PUT", "/v1/stock/tea", `{"available":10}`).Status)
-	checkout := b.api.Post("/v1/checkouts", "checkout", `{"currency":"usd","items":[{"sku":"tea","quantity":2,"unit_amount":500}],"payment_method":"pm_card_visa"}`)
+	require.Equal(t, http.StatusCreated, b.API.Post("/v1/payments/"+payment.ID()+"/refunds", "refund", `{"amount":300}`).Status)
+	require.Equal(t, http.StatusPaymentRequired, b.API.Pay("declined", b.API.Order(), "pm_card_visa_chargeDeclined").Status)
+	require.Equal(t, http.StatusAccepted, b.API.Pay("waits", b.API.Order(), "pm_card_threeDSecure2Required").Status)
+	require.Equal(t, http.StatusOK, b.API.Do("PUT", "/v1/stock/tea", `{"available":10}`).Status)
+	checkout := b.API.Post("/v1/checkouts", "checkout", `{"currency":"usd","items":[{"sku":"tea","quantity":2,"unit_amount":500}],"payment_method":"pm_card_visa"}`)
 	require.Equal(t, http.StatusCreated, checkout.Status, checkout)
 	b.Exec(`INSERT INTO inbox_events (consumer, event_id, status, type, tenant_id, subject, version, done_at)
 		SELECT 'ledger', aggregate_id || '-' || version, 'done', type, tenant_id, aggregate_id, version, now() FROM outbox_events WHERE type IN ('payment.succeeded', 'refund.succeeded')`)
@@ -46,7 +47,7 @@ func TestInvariants(t *testing.T) {
 		SELECT e.tenant_id, e.aggregate_id || '-' || e.version, l.line, CASE WHEN l.line = 1 THEN 'stripe' WHEN e.type LIKE 'refund%' THEN 'refunds' ELSE 'sales' END,
 			CASE WHEN (l.line = 1) = (e.type LIKE 'refund%') THEN -1 ELSE 1 END * (convert_from(e.data, 'UTF8')::json->>'amount')::bigint, 'usd', e.aggregate_id
 		FROM outbox_events e, generate_series(1, 2) AS l(line) WHERE e.type IN ('payment.succeeded', 'refund.succeeded')`)
-	b.requireClean()
+	b.RequireClean()
 
 	const (
 		paid  = "(SELECT id FROM payments WHERE idempotency_key = 'paid')"
