@@ -111,7 +111,8 @@ func TestPayment(t *testing.T) {
 		require.Equal(t, "paid", paid.Get("status"))
 		require.Equal(t, first.ID(), paid.Get("payment_id"))
 		require.Equal(t, paid.Get("amount"), paid.Get("amount_paid"))
-		require.Equal(t, []world.Sent{{Method: "POST", Path: "/v1/payment_intents", Key: b.w.Tenant.ID + ":" + order + ":intent:1"}}, b.w.Posts("payment_intents"))
+		require.Equal(t, []world.Sent{{Method: "POST", Path: "/v1/payment_intents",
+			Key: b.w.Tenant.ID + ":" + order + ":intent:1"}}, b.w.Posts("payment_intents"))
 		require.Equal(t, b.w.Tenant.ID+":k:confirm", b.w.Posts("confirm")[0].Key)
 		b.w.RequireChargedOnce(order)
 	})
@@ -174,7 +175,8 @@ func TestPayment(t *testing.T) {
 		order := b.api.Order()
 		b.inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
 		b.unknown("k", order, declining)
-		require.Equal(t, "payment-in-progress", b.pay("k2", order, visa).Code(), "nobody knows yet that the order is free")
+		require.Equal(t, "payment-in-progress", b.pay("k2", order, visa).Code(),
+			"nobody knows yet that the order is free")
 		b.failed("payment-declined", "k", order, declining)
 		b.succeeded("k2", order)
 		b.w.RequireChargedOnce(order)
@@ -218,8 +220,10 @@ func TestPayment(t *testing.T) {
 		b.unknown("k", order, visa)
 		b.unknown("k", order, visa) // it could not look
 		b.inject(stripesim.Fault{Op: "intent.get", Kind: stripesim.Stale, Times: 2})
-		b.inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Refuse, Status: 400, Code: "parameter_invalid_empty"})
-		a := b.api.PayUntilFinal("k", order, visa) // it looked, was shown the past, sent again, was refused, looked again
+		b.inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Refuse, Status: 400,
+			Code: "parameter_invalid_empty"})
+		a := b.api.PayUntilFinal("k", order,
+			visa) // it looked, was shown the past, sent again, was refused, looked again
 		require.Equal(t, http.StatusCreated, a.Status, a)
 		b.w.RequireChargedOnce(order)
 	})
@@ -336,7 +340,8 @@ func TestFrozenError(t *testing.T) {
 		b.api.Complete()
 		b.failed("payment-failed", "k", order, visa)
 		cancel := b.w.Tenant.ID + ":" + order + ":cancel:1"
-		require.Equal(t, []string{cancel, cancel, cancel + ":2"}, keysOf(b.w.Posts("cancel")), "one more attempt, to learn that it is frozen")
+		require.Equal(t, []string{cancel, cancel, cancel + ":2"}, keysOf(b.w.Posts("cancel")),
+			"one more attempt, to learn that it is frozen")
 		b.succeeded("k2", order)
 		b.w.RequireChargedOnce(order)
 	})
@@ -443,10 +448,12 @@ func TestCustomerMustAct(t *testing.T) {
 		canceled := b.api.Post("/v1/payments/"+payment.ID()+"/cancel", "c", "")
 		require.Equal(t, http.StatusOK, canceled.Status, canceled)
 		require.Equal(t, "canceled", canceled.Get("status"))
-		require.Equal(t, canceled.Identity(), b.api.Post("/v1/payments/"+payment.ID()+"/cancel", "c", "{}").Identity(), "an empty object is nothing")
+		require.Equal(t, canceled.Identity(), b.api.Post("/v1/payments/"+payment.ID()+"/cancel", "c", "{}").Identity(),
+			"an empty object is nothing")
 		b.failed("payment-failed", "k", order, careful)
 		b.succeeded("k2", order)
-		require.Equal(t, "payment-not-cancelable", b.api.Post("/v1/payments/"+b.pay("k2", order, visa).ID()+"/cancel", "c2", "").Code())
+		require.Equal(t, "payment-not-cancelable",
+			b.api.Post("/v1/payments/"+b.pay("k2", order, visa).ID()+"/cancel", "c2", "").Code())
 		b.w.RequireChargedOnce(order)
 	})
 
@@ -557,7 +564,8 @@ func TestOrderIsPaidOnce(t *testing.T) {
 		theirs := b.api.As(stranger)
 		order, theirOrder := b.api.Order(), theirs.Order()
 		mine := b.succeeded("k", order)
-		require.Equal(t, http.StatusNotFound, theirs.Pay("k", order, visa).Status, "another tenant's order is not there, and neither is the key")
+		require.Equal(t, http.StatusNotFound, theirs.Pay("k", order, visa).Status,
+			"another tenant's order is not there, and neither is the key")
 		their := theirs.Pay("k", theirOrder, visa)
 		require.Equal(t, http.StatusCreated, their.Status, their)
 		require.False(t, their.Replayed())
@@ -566,7 +574,8 @@ func TestOrderIsPaidOnce(t *testing.T) {
 			require.Equal(t, http.StatusNotFound, theirs.Get(path).Status)
 			require.Equal(t, http.StatusOK, b.api.Get(path).Status)
 		}
-		for path, key := range map[string]string{"/v1/orders/" + order + "/cancel": "a", "/v1/payments/" + mine.ID() + "/cancel": "b"} {
+		for path, key := range map[string]string{"/v1/orders/" + order + "/cancel": "a",
+			"/v1/payments/" + mine.ID() + "/cancel": "b"} {
 			require.Equal(t, http.StatusNotFound, theirs.Post(path, key, "").Status)
 		}
 		require.Equal(t, []any{}, theirs.Get("/v1/payments?order_id="+order).Get("data"))
@@ -614,7 +623,8 @@ func TestClientHangsUp(t *testing.T) {
 	// Nothing would be unsafe about work that ends here and is taken up after its
 	// lease. But whoever asks again would wait that long for an answer.
 	const goesOn = "the work goes on: the time to a final answer is that of the work, not of a lease"
-	require.Never(t, func() bool { return len(moving.Waiting()) == 0 }, 300*time.Millisecond, 5*time.Millisecond, goesOn) // by then the server has heard of it
+	require.Never(t, func() bool { return len(moving.Waiting()) == 0 }, 300*time.Millisecond, 5*time.Millisecond,
+		goesOn) // by then the server has heard of it
 	moving.Release()
 	world.Eventually(t, world.Lease/2, goesOn, func() bool {
 		return b.w.RecoveryPoint("k") == "finished"

@@ -62,10 +62,13 @@ type Local struct {
 func (w *World) Local(o LocalOptions) *Local {
 	w.T.Helper()
 	o = o.withDefaults(w)
-	pool, err := postgres.Open(context.Background(), o.Database, postgres.Options{Name: o.Name, MaxConn: o.MaxConn, GroupCommit: true})
+	pool, err := postgres.Open(context.Background(), o.Database,
+		postgres.Options{Name: o.Name, MaxConn: o.MaxConn, GroupCommit: true})
 	require.NoError(w.T, err)
 	metrics := prometheus.NewRegistry()
-	keys := idempotency.NewStore(pool, idempotency.Options{Lease: o.Lease, Metrics: idempotency.NewMetrics(metrics), Log: o.Log, Tracer: o.Tracer, Boundary: o.Boundary})
+	keys := idempotency.NewStore(pool,
+		idempotency.Options{Lease: o.Lease, Metrics: idempotency.NewMetrics(metrics), Log: o.Log, Tracer: o.Tracer,
+			Boundary: o.Boundary})
 	gateway := o.Gateway(stripe.New(stripe.Options{
 		SecretKey: stripesim.DefaultKey, BaseURL: o.Stripe, Timeout: o.StripeTimeout,
 		Limits: stripe.NewLimits(o.StripeRPS, metrics), Metrics: stripe.NewMetrics(metrics), Log: o.Log,
