@@ -129,7 +129,7 @@ func TestCheckout(t *testing.T) {
 	})
 
 	// What cannot be read is shown as it was known last.
-	t.Run("ShowsItselfWhenItCannotBeRead", func(t *testing.T) {
+	t.Run("AnswersWithTheLastKnownState", func(t *testing.T) {
 		t.Parallel()
 		w := world.New(t)
 		proxy, err := pgproxy.Start(w.URL)

@@ -229,7 +229,7 @@ func TestCheckout_StaleHolderIsFenced(t *testing.T) {
 }
 
 // Each answer of Stripe's to an undoing can be lost, too.
-func TestCheckout_LostAnswersToTheUndoing(t *testing.T) {
+func TestCheckout_LostAnswersToCompensations(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{stripesim.Drop, stripesim.Reset, stripesim.EffectError, stripesim.StoredError,
 		stripesim.EffectStoredError, stripesim.LockTimeout} {

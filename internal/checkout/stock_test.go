@@ -56,7 +56,7 @@ func TestStock(t *testing.T) {
 		require.Equal(t, http.StatusNotFound, s.Get("/v1/checkouts/"+sagaOf(t, a).ID).Status)
 	})
 
-	t.Run("KnowsSKUsOfAnyKind", func(t *testing.T) {
+	t.Run("AcceptsAnySKU", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t, world.LocalOptions{})
 		for _, sku := range []string{"a/b", "100%", "%41", "a b", "tea+milk", "茶", "?q=1#x", "..",
@@ -156,7 +156,7 @@ func TestReservations(t *testing.T) {
 		s.requireWhole()
 	})
 
-	t.Run("AreReturnedWhenNobodyComesBack", func(t *testing.T) {
+	t.Run("AreReleasedWhenACheckoutIsAbandoned", func(t *testing.T) {
 		t.Parallel()
 		var dies atomic.Pointer[func()]
 		s := newShop(t, world.LocalOptions{Boundary: at("stock_reserved", &dies)})

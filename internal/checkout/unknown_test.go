@@ -196,7 +196,7 @@ func TestCheckout_ThreeDSecure(t *testing.T) {
 		s.requireWhole()
 	})
 
-	t.Run("IsCompensatedWhenTheyNeverCome", func(t *testing.T) {
+	t.Run("IsCompensatedWhenTheCustomerNeverActs", func(t *testing.T) {
 		t.Parallel()
 		s, _, _ := begin(t, world.LocalOptions{})
 		s.w.Exec(`UPDATE payments SET updated_at = clock_timestamp() - interval '2 hours'`)

@@ -60,10 +60,10 @@ func TestCommitInDoubt(t *testing.T) {
 	}
 }
 
-// TestDoubtAboutNothing loses the answer of a T1 that claimed nothing, because
+// TestCommitInDoubtWithoutClaim loses the answer of a T1 that claimed nothing, because
 // its order was paid while it was on its way. There is no claim to read back,
 // and there never will be one.
-func TestDoubtAboutNothing(t *testing.T) {
+func TestCommitInDoubtWithoutClaim(t *testing.T) {
 	t.Parallel()
 	w, api, proxy := world.Proxied(t, world.LocalOptions{})
 	direct := w.Local(world.LocalOptions{Name: "direct"})

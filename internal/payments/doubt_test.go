@@ -18,7 +18,7 @@ import (
 
 // T1b's commit was in doubt, was read back as missing, and landed after all before
 // it was tried again: the second try meets the first, and is as good as it.
-func TestSecondTryOfT1bMeetsTheFirst(t *testing.T) {
+func TestRetryOfT1bFindsTheFirst(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
 	api := w.Local(world.LocalOptions{})
@@ -48,10 +48,10 @@ func TestSecondTryOfT1bMeetsTheFirst(t *testing.T) {
 	w.RequireChargedOnce(order)
 }
 
-// TestDatabaseAwayFromWhatWasBegun: a refund or a cancel that is recorded may have
+// TestDatabaseAwayFromUnfinishedWork: a refund or a cancel that is recorded may have
 // been made. Its client is never told that nothing was begun, for it might ask
 // again under another key, and the money would go back twice.
-func TestDatabaseAwayFromWhatWasBegun(t *testing.T) {
+func TestDatabaseAwayFromUnfinishedWork(t *testing.T) {
 	t.Parallel()
 	begun := func(t *testing.T, point string) (w *world.World, api *world.Local, away func(bool)) {
 		away = func(bool) {}
@@ -134,7 +134,7 @@ func (g processingGateway) GetIntent(ctx context.Context, id string) (stripe.Int
 }
 
 // A cancel that has to wait says for how long, whoever found out.
-func TestCancelOfAProcessingIntentSaysWhenToAskAgain(t *testing.T) {
+func TestCancelOfAProcessingIntentSetsRetryAfter(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
 	sound := w.Local(world.LocalOptions{})

@@ -67,7 +67,7 @@ func TestStaleHolder(t *testing.T) {
 		w.RequireChargedOnce(o.order)
 	})
 
-	t.Run("LeavesTheDecisionToWhoHoldsTheClaim", func(t *testing.T) {
+	t.Run("LeavesTheDecisionToTheHolder", func(t *testing.T) {
 		t.Parallel()
 		w := world.New(t)
 		w.WatchHolders()
@@ -82,7 +82,7 @@ func TestStaleHolder(t *testing.T) {
 // A holder that stood still before it sent anything is turned away by Stripe
 // when it wakes up. What it then knows of the call, "not executed", is true of
 // its own attempt and wrong about its successor's, whose answer was lost.
-func TestStaleHolderDoesNotSettleDoubts(t *testing.T) {
+func TestStaleHolderDoesNotClearDoubt(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
 	w.WatchHolders()
@@ -120,7 +120,7 @@ func TestStaleHolderDoesNotSettleDoubts(t *testing.T) {
 
 // A holder that is at work is nobody's to take over, however long Stripe lets it
 // wait, until the database says that its lease has run out.
-func TestLivingHolderIsLeftAlone(t *testing.T) {
+func TestLiveLeaseIsNotTakenOver(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
 	w.WatchHolders()
@@ -142,7 +142,7 @@ func TestLivingHolderIsLeftAlone(t *testing.T) {
 // Two operations of their own, each with a lawful claim, end one payment: the
 // customer cancels it while its own operation reads at Stripe that it is
 // canceled. The row lock and the version decide who writes; the other reads again.
-func TestTwoEndingsOfOnePayment(t *testing.T) {
+func TestConcurrentEndsOfOnePayment(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
 	first, second := w.Local(world.LongTimeouts("first")), w.Local(world.LongTimeouts("second"))
@@ -163,9 +163,9 @@ func TestTwoEndingsOfOnePayment(t *testing.T) {
 	require.Equal(t, 1, w.Count(`SELECT count(*) FROM outbox_events WHERE aggregate_id = $1 AND type = 'payment.canceled'`, waits.ID()))
 }
 
-// TestStatementsNameWhatTheySaw: each changes the row that was read and no other
+// TestStatementsCheckTheVersionRead: each changes the row that was read and no other
 // state of it, whoever asks and however late.
-func TestStatementsNameWhatTheySaw(t *testing.T) {
+func TestStatementsCheckTheVersionRead(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
 	api, ctx := w.Local(world.LocalOptions{}), t.Context()
@@ -291,8 +291,8 @@ func TestFencesBetweenPhases(t *testing.T) {
 	require.True(t, doubtful(), "an answer to this attempt says nothing about those before it")
 }
 
-// TestRefundsNameWhatTheySaw is the same for what is done to a refund by its version.
-func TestRefundsNameWhatTheySaw(t *testing.T) {
+// TestRefundStatementsCheckTheVersionRead is the same for what is done to a refund by its version.
+func TestRefundStatementsCheckTheVersionRead(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
 	api, ctx := w.Local(world.LocalOptions{}), t.Context()

@@ -27,10 +27,10 @@ const (
 // noSearch is an account without Stripe's search.
 var noSearch = stripesim.Fault{Op: "intent.search", Kind: stripesim.Refuse, Status: http.StatusBadRequest, Times: -1}
 
-// TestForgottenCreation: a backup knows that a payment was about to make its
+// TestCreationPastKeyLifetime: a backup knows that a payment was about to make its
 // PaymentIntent, and Stripe has forgotten under which key. The intent may be there,
 // and paid. Whoever makes another one charges the card twice.
-func TestForgottenCreation(t *testing.T) {
+func TestCreationPastKeyLifetime(t *testing.T) {
 	t.Parallel()
 	pay := func(order *string, card string) func(*world.Books) {
 		return func(b *world.Books) {
@@ -156,7 +156,7 @@ func TestForgottenCreation(t *testing.T) {
 
 	// The list of a busy account is long. It is read in pieces, each of them once, and
 	// by whoever comes next where a process dies over it.
-	t.Run("IsLookedForInPieces", func(t *testing.T) {
+	t.Run("IsSearchedInPages", func(t *testing.T) {
 		t.Parallel()
 		var order string
 		k := world.NewBackup(t, aDay, func(b *world.Books) {
@@ -189,7 +189,7 @@ func TestForgottenCreation(t *testing.T) {
 	})
 
 	// A holder that has lost its lease knows less than its successor.
-	t.Run("IsLookedForUnderTheFence", func(t *testing.T) {
+	t.Run("IsSearchedUnderTheFence", func(t *testing.T) {
 		t.Parallel()
 		var order string
 		k := world.NewBackup(t, aDay, pay(&order, visa))
@@ -223,7 +223,7 @@ func TestForgottenCreation(t *testing.T) {
 		r.RequireChargedOnce(order)
 	})
 
-	t.Run("ThatCannotBeLookedForIsNotMadeAgain", func(t *testing.T) {
+	t.Run("ThatCannotBeSearchedForIsNotMadeAgain", func(t *testing.T) {
 		t.Parallel()
 		for _, op := range []string{"intent.list", "intent.get"} {
 			t.Run(op, func(t *testing.T) {
@@ -248,7 +248,7 @@ func TestForgottenCreation(t *testing.T) {
 	// The life that was lost died before it sent anything. That there is nothing is
 	// known when whatever could have been made must have come to light, in an account
 	// with Stripe's search and in one without.
-	t.Run("ThatMadeNothingIsMadeWhenThatIsCertain", func(t *testing.T) {
+	t.Run("CreatesIntentOnceAbsenceIsProven", func(t *testing.T) {
 		t.Parallel()
 		for age, certain := range map[time.Duration]bool{12*time.Hour + 30*time.Minute: false,
 			24*time.Hour + 30*time.Minute: false, longAfter: true} {

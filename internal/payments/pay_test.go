@@ -97,7 +97,7 @@ func (b bench) failed(code, key, order, method string) world.Answer {
 func TestPayment(t *testing.T) {
 	t.Parallel()
 
-	t.Run("SucceedsOnceAndSaysSoForEver", func(t *testing.T) {
+	t.Run("SucceedsOnceAndReplaysItsResponse", func(t *testing.T) {
 		b := setup(t)
 		order := b.api.Order()
 		first := b.succeeded("k", order)
@@ -139,7 +139,7 @@ func TestPayment(t *testing.T) {
 		b.w.RequireChargedOnce(order)
 	})
 
-	t.Run("GoesOnWhenNothingHadHappened", func(t *testing.T) {
+	t.Run("ResendsWhenNothingHappened", func(t *testing.T) {
 		b := setup(t)
 		order := b.api.Order()
 		b.inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Reset})
@@ -170,7 +170,7 @@ func TestPayment(t *testing.T) {
 		b.w.RequireChargedOnce(order)
 	})
 
-	t.Run("LearnsOfADeclineThatWasLost", func(t *testing.T) {
+	t.Run("ReadsADeclineWhoseResponseWasLost", func(t *testing.T) {
 		b := setup(t)
 		order := b.api.Order()
 		b.inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
@@ -192,7 +192,7 @@ func TestPayment(t *testing.T) {
 		b.w.RequireChargedOnce(order)
 	})
 
-	t.Run("TurnedAwayIsTriedAgainAtOnce", func(t *testing.T) {
+	t.Run("RetriesATransientRefusalAtOnce", func(t *testing.T) {
 		b := setup(t)
 		order := b.api.Order()
 		b.inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.LockTimeout, Times: 2})
@@ -201,7 +201,7 @@ func TestPayment(t *testing.T) {
 		b.w.RequireChargedOnce(order)
 	})
 
-	t.Run("TurnedAwayForLongerWaits", func(t *testing.T) {
+	t.Run("WaitsAfterRepeatedRefusals", func(t *testing.T) {
 		b := setup(t)
 		order := b.api.Order()
 		b.inject(stripesim.Fault{Op: "intent.*", Kind: stripesim.Unauthorized, Times: 3})
@@ -228,7 +228,7 @@ func TestPayment(t *testing.T) {
 		b.w.RequireChargedOnce(order)
 	})
 
-	t.Run("WaitsForAStateItDoesNotKnow", func(t *testing.T) {
+	t.Run("WaitsOnAnUnknownIntentStatus", func(t *testing.T) {
 		b := setup(t)
 		order := b.api.Order()
 		b.inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.UnknownEnum})
@@ -239,7 +239,7 @@ func TestPayment(t *testing.T) {
 
 	// The key of another account is in use now, or Stripe has deleted its test data:
 	// the intent on which a card was declined is not there any more.
-	t.Run("LeavesAnIntentThatStripeDoesNotKnow", func(t *testing.T) {
+	t.Run("AbandonsAnIntentMissingAtStripe", func(t *testing.T) {
 		b := setup(t)
 		order := b.api.Order()
 		b.failed("payment-declined", "k", order, declining)
@@ -252,7 +252,7 @@ func TestPayment(t *testing.T) {
 
 	// While nobody knows what came of a confirm, that Stripe does not know the intent
 	// is no answer: the money may have moved in the account where it is.
-	t.Run("StaysUnknownWhenStripeDoesNotKnowTheIntent", func(t *testing.T) {
+	t.Run("StaysUnknownWhenTheIntentIsMissingAtStripe", func(t *testing.T) {
 		b := setup(t)
 		order := b.api.Order()
 		b.inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
@@ -263,7 +263,7 @@ func TestPayment(t *testing.T) {
 		b.w.RequireChargedOnce(order)
 	})
 
-	t.Run("IsBegunWhileStripeIsAway", func(t *testing.T) {
+	t.Run("BeginsWhileStripeIsUnreachable", func(t *testing.T) {
 		nobody := "http://127.0.0.1:1" // A port that was free a moment ago may be another test's server by now, and that answers.
 		b := setupWith(t, world.LocalOptions{Stripe: nobody})
 		order := b.api.Order()
@@ -275,9 +275,9 @@ func TestPayment(t *testing.T) {
 	})
 }
 
-// TestFrozenError is Stripe's worst answer: a 500 that is stored under the key and
+// TestCachedError is Stripe's worst answer: a 500 that is stored under the key and
 // repeated for ever, whether the effect happened or not.
-func TestFrozenError(t *testing.T) {
+func TestCachedError(t *testing.T) {
 	t.Parallel()
 
 	t.Run("AfterTheMoneyMovedIsASuccess", func(t *testing.T) {
@@ -304,7 +304,7 @@ func TestFrozenError(t *testing.T) {
 		b.w.RequireChargedOnce(order)
 	})
 
-	t.Run("OfACreationIsLeftBehind", func(t *testing.T) {
+	t.Run("OfACreationUsesTheNextIntent", func(t *testing.T) {
 		for _, kind := range []string{stripesim.StoredError, stripesim.EffectStoredError} {
 			t.Run(kind, func(t *testing.T) {
 				b := setup(t)
@@ -318,7 +318,7 @@ func TestFrozenError(t *testing.T) {
 		}
 	})
 
-	t.Run("OfACancelIsSettledByLooking", func(t *testing.T) {
+	t.Run("OfACancelIsSettledByReading", func(t *testing.T) {
 		b := setup(t)
 		order := b.api.Order()
 		b.inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.StoredError})
@@ -360,7 +360,7 @@ func TestFrozenError(t *testing.T) {
 		b.w.RequireChargedOnce(order)
 	})
 
-	t.Run("IsNotWhatAsksToBeRetried", func(t *testing.T) {
+	t.Run("IsNotARetryableError", func(t *testing.T) {
 		b := setup(t)
 		order := b.api.Order()
 		b.inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.RetryError, Times: 3})
@@ -534,7 +534,7 @@ func TestOrderIsPaidOnce(t *testing.T) {
 		}
 	})
 
-	t.Run("AndSaysSoForEver", func(t *testing.T) {
+	t.Run("AndReplaysItsResponse", func(t *testing.T) {
 		b := setup(t)
 		order := b.api.Order()
 		b.succeeded("k", order)

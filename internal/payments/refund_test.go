@@ -95,7 +95,7 @@ func TestRefundsOfAPaymentQueue(t *testing.T) {
 // The answer to a refund is lost, Stripe's list does not show it yet, and nobody
 // looks for a day. Then Stripe has forgotten the key, under which the same call
 // would be a second refund. From then on it is looked for, and never sent.
-func TestForgottenRefund(t *testing.T) {
+func TestRefundPastKeyLifetime(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
 	api := w.Local(world.LocalOptions{})
@@ -133,7 +133,7 @@ func completeOnce(w *world.World, api *world.Local) {
 
 // A refund that is pending for days, as every one is while the balance at Stripe is
 // too low, is asked for less and less often, and ends when its webhook comes.
-func TestPendingRefundIsAskedForSeldom(t *testing.T) {
+func TestPendingRefundIsPolledLessAndLess(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
 	api := w.Local(world.LocalOptions{})

@@ -126,10 +126,10 @@ func (g staleLook) GetIntent(ctx context.Context, id string) (stripe.Intent, err
 	return *g.answer, err
 }
 
-// TestNewsWhileSomebodyLooks: the customer passes 3-D Secure while a poll is on
+// TestWebhookDuringARead: the customer passes 3-D Secure while a poll is on
 // its way back from Stripe with the state before that. The webhook finds the key
 // held. It must not wait for the next poll.
-func TestNewsWhileSomebodyLooks(t *testing.T) {
+func TestWebhookDuringARead(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
 	mailbox := w.Mailbox()

@@ -64,7 +64,7 @@ func TestReconcilerIsolates(t *testing.T) {
 		b.RequireClean()
 	})
 
-	t.Run("AndTriesAgainUntilItIsMended", func(t *testing.T) {
+	t.Run("AndRetriesUntilRepaired", func(t *testing.T) {
 		t.Parallel()
 		b := world.NewBooks(t)
 		order := b.API.Order()
@@ -83,7 +83,7 @@ func TestReconcilerIsolates(t *testing.T) {
 		b.RequireClean()
 	})
 
-	t.Run("WhatStripeWillNotShowAndWhatTheProgramIsWrongAbout", func(t *testing.T) {
+	t.Run("UnreadableObjectsAndPanics", func(t *testing.T) {
 		t.Parallel()
 		for name, get := range map[string]func() (stripe.Intent, error){
 			"Refused": func() (stripe.Intent, error) {
@@ -116,9 +116,9 @@ func TestReconcilerIsolates(t *testing.T) {
 	})
 }
 
-// TestReconcilerDoesNotBlameObjects: what passes by itself ends the round, which
+// TestReconcilerOutageIsNoDiscrepancy: what passes by itself ends the round, which
 // is begun again, and never becomes a finding.
-func TestReconcilerDoesNotBlameObjects(t *testing.T) {
+func TestReconcilerOutageIsNoDiscrepancy(t *testing.T) {
 	t.Parallel()
 
 	for name, fault := range map[string]stripesim.Fault{

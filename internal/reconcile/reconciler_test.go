@@ -162,7 +162,7 @@ func TestReconciler(t *testing.T) {
 		b.RequireClean()
 	})
 
-	t.Run("HurriesWhoIsAtIt", func(t *testing.T) {
+	t.Run("ExpeditesUnfinishedOperations", func(t *testing.T) {
 		t.Parallel()
 		b := world.NewBooks(t)
 		order := b.API.Order()
@@ -183,7 +183,7 @@ func TestReconciler(t *testing.T) {
 		b.RequireChargedOnce(order)
 	})
 
-	t.Run("HurriesAndReportsWhatIsParked", func(t *testing.T) {
+	t.Run("ExpeditesAndReportsParkedKeys", func(t *testing.T) {
 		t.Parallel()
 		b := world.NewBooks(t)
 		order := b.API.Order()
@@ -213,7 +213,7 @@ func TestReconciler(t *testing.T) {
 		require.Equal(t, 1, b.Audit().Offends()["I8f"])
 	})
 
-	t.Run("AppliesARefundThatFailedUnheard", func(t *testing.T) {
+	t.Run("AppliesARefundFailureWithoutWebhook", func(t *testing.T) {
 		t.Parallel()
 		b := world.NewBooks(t)
 		order := b.API.Order()
@@ -286,7 +286,7 @@ func TestReconciler(t *testing.T) {
 		require.EqualValues(t, ghosts*1000, b.Audit().Drift())
 	})
 
-	t.Run("BeginsAgainWhereStripeWentAway", func(t *testing.T) {
+	t.Run("ResumesAfterStripeWasUnreachable", func(t *testing.T) {
 		t.Parallel()
 		b := world.NewBooks(t)
 		order := b.API.Order()
@@ -303,7 +303,7 @@ func TestReconciler(t *testing.T) {
 	// All was down for days, or the database went back as far: what comes after the
 	// end of what was read is read first, and a little of what came before, because
 	// Stripe's list and its clock may be late.
-	t.Run("GoesOnWhereItEnded", func(t *testing.T) {
+	t.Run("ContinuesWhereItStopped", func(t *testing.T) {
 		t.Parallel()
 		b, today := world.LongAgo(t, 60*time.Hour, world.LocalOptions{})
 		order := b.API.Order()
@@ -317,7 +317,7 @@ func TestReconciler(t *testing.T) {
 		require.Equal(t, "paid", b.API.Get("/v1/orders/"+order).Get("status"))
 	})
 
-	t.Run("LeavesAWindowThatAnotherHas", func(t *testing.T) {
+	t.Run("LeavesAWindowThatIsLeased", func(t *testing.T) {
 		t.Parallel()
 		b := world.NewBooks(t)
 		held := b.Sim.Hold(stripesim.Selector{Op: "intent.list"}, stripesim.BeforeEffect)

@@ -56,7 +56,7 @@ func sales(b *world.Books) int {
 // The database goes back and takes the books with it, the broker does not: it
 // delivers what happened in the time that was lost. The books say what the
 // payments say, before, while and after the reconciler has adopted the money.
-func TestRestoreAndTheBooks(t *testing.T) {
+func TestRestoreAndTheLedger(t *testing.T) {
 	t.Parallel()
 	b := world.NewBooks(t)
 	kept, plain, refunded := b.API.Order(), b.API.Order(), b.API.Order()

@@ -26,12 +26,12 @@ var All = []Mutant{
 			{keyStatements, "ON CONFLICT (tenant_id, key) DO NOTHING\n`", "`"},
 			{phases, "ON CONFLICT (tenant_id, key) DO NOTHING\n    RETURNING tenant_id", "RETURNING tenant_id"},
 		},
-		Test: Test{"internal/payments", "guards_test.go", "TestEachGuardIsMissed/one row per key/Sound", "a key has one row"},
+		Test: Test{"internal/payments", "guards_test.go", "TestEachGuardHasAFailingTest/one row per key/Sound", "a key has one row"},
 	},
 	{
 		ID: "M2", Guard: "the fence of T2: a holder that lost its lease may store its answer", Breaks: "I3, I9",
 		Edits: []Edit{{phases, "k.lease_token = $18\n", "k.lease_token >= $18\n"}},
-		Test:  Test{"internal/payments", "guards_test.go", "TestEachGuardIsMissed/the fence of T2/Sound", "only the holder of a claim moves it"},
+		Test:  Test{"internal/payments", "guards_test.go", "TestEachGuardHasAFailingTest/the fence of T2/Sound", "only the holder of a claim moves it"},
 	},
 	{
 		ID: "M3", Guard: "all attempts of a call share one Stripe key: each attempt makes up its own", Breaks: "I1, I8",
@@ -57,7 +57,7 @@ var All = []Mutant{
 			{"internal/idempotency/store.go", "\t\"crypto/hmac\"\n", "\t\"crypto/hmac\"\n\t\"encoding/json\"\n"},
 			{"internal/idempotency/store.go", "int(row.AnswerStatus), row.AnswerHeaders, row.AnswerBody)\n", "int(row.AnswerStatus), row.AnswerHeaders, row.AnswerBody)\n\t\tvar v any\n\t\tif json.Unmarshal(f.Answer.Body, &v) == nil {\n\t\t\tf.Answer.Body, _ = json.Marshal(v)\n\t\t}\n"},
 		},
-		Test: Test{"internal/payments", "pay_test.go", "TestPayment/SucceedsOnceAndSaysSoForEver", "every final answer of a key is the same"},
+		Test: Test{"internal/payments", "pay_test.go", "TestPayment/SucceedsOnceAndReplaysItsResponse", "every final answer of a key is the same"},
 	},
 	{
 		ID: "M7", Guard: "the reaper deletes only finished keys, in Go and by `unfinished_is_never_deleted`: it deletes whatever is old", Breaks: "I17, I8",
@@ -97,7 +97,7 @@ var All = []Mutant{
 			{phases, "p.version = $12\n", "p.version >= $12\n"},
 			{outboxTable, "    PRIMARY KEY (tenant_id, aggregate_id, version),\n", ""},
 		},
-		Test: Test{"internal/payments", "fence_test.go", "TestTwoEndingsOfOnePayment", "each version of a payment has one event"},
+		Test: Test{"internal/payments", "fence_test.go", "TestConcurrentEndsOfOnePayment", "each version of a payment has one event"},
 	},
 	{
 		ID: "M13", Guard: "an event is published, then marked: it is marked first", Breaks: "I6",
@@ -168,7 +168,7 @@ var All = []Mutant{
 			{keyStatements, "\t\"context\"\n", "\t\"context\"\n\t\"strings\"\n"},
 			{keyStatements, "q.db.Query(ctx, KeyTakeOverDue,", "q.db.Query(ctx, strings.ReplaceAll(KeyTakeOverDue, \"< clock_timestamp()\", \"< '\"+time.Now().Add(time.Hour).Format(time.RFC3339)+\"'\"),"},
 		},
-		Test: Test{"internal/payments", "fence_test.go", "TestLivingHolderIsLeftAlone", "a living holder was taken over"},
+		Test: Test{"internal/payments", "fence_test.go", "TestLiveLeaseIsNotTakenOver", "a living holder was taken over"},
 	},
 	{
 		ID: "M23", Guard: "no answer means an unknown outcome: it is taken for a refusal", Breaks: "I14, I8",
@@ -188,6 +188,6 @@ var All = []Mutant{
 			{findIntent, "\t_ = uint(searchUntil - calls.ResendWithin)\n", ""},
 			{callsTable, "NEW.last_sent_at > OLD.first_sent_at + interval '23 hours'", "NEW.last_sent_at > OLD.first_sent_at + interval '23 days'"},
 		},
-		Test: Test{"internal/payments", "refund_test.go", "TestForgottenRefund", "a refund is made once"},
+		Test: Test{"internal/payments", "refund_test.go", "TestRefundPastKeyLifetime", "a refund is made once"},
 	},
 }
