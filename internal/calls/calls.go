@@ -190,5 +190,5 @@ func Stored(o stripe.Outcome) db.StripeOutcome {
 	case stripe.Unknown:
 		return db.StripeOutcomeUnknown
 	}
-	panic("bug: " + o.Effect.String())
+	panic(fmt.Sprintf("bug: an outcome with the effect %d", o.Effect))
 }

@@ -61,3 +61,30 @@ func (s *Service) lockedOrder(ctx context.Context, q *db.Queries, r compare.Orde
 	}
 	return found[r], nil
 }
+
+// registeredRows adds the charges of the registered operations to their orders.
+func (s *Service) registeredRows(ctx context.Context, q *db.Queries, orders map[compare.OrderRef]*compare.Order) error {
+	if len(s.o.Registered) == 0 {
+		return nil
+	}
+	refs := make([]compare.OrderRef, 0, len(orders))
+	for ref, order := range orders {
+		refs, order.Registered = append(refs, ref), map[string]bool{}
+		for name := range s.o.Registered {
+			order.Registered[name] = true
+		}
+	}
+	for name, operation := range s.o.Registered {
+		charges, err := operation.Charges(ctx, q, refs)
+		if err != nil {
+			return fmt.Errorf("read the charges of %s: %w", name, err)
+		}
+		for _, charge := range charges {
+			charge.Operation = name
+			if order := orders[charge.OrderRef]; order != nil {
+				order.Charges = append(order.Charges, charge)
+			}
+		}
+	}
+	return nil
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/calls"
@@ -128,6 +129,39 @@ func NewRun(tenantID, key, method string, target db.OrderToPayRow, ending Ending
 	return &Run{Order: target.Order, Payment: p, ending: ending, recorded: true}
 }
 
+// firstCall is the call that a new payment makes: the creation of the order's intent,
+// or, where an earlier card was declined, another confirm of that intent.
+func (r *Run) firstCall() (point string, call calls.Call) {
+	if r.Payment.IntentID == nil {
+		return PaymentRecorded, r.createCall()
+	}
+	return IntentRecorded, r.confirmCall()
+}
+
+// createCall makes the order's n-th PaymentIntent. No caller asked for it, so the
+// key is made from our own ids.
+func (r *Run) createCall() calls.Call {
+	p := r.Payment
+	key := p.TenantID + ":" + p.OrderID + ":intent:" + strconv.Itoa(int(p.IntentNumber))
+	return calls.New(stripe.OpCreateIntent, p.OrderID, key, strconv.FormatInt(p.AmountMinor, 10), p.Currency)
+}
+
+// confirmCall moves the money, so it carries the caller's key, scoped by tenant
+// and operation: two tenants can never meet, and an operator who knows the key finds
+// the payment in Stripe's dashboard.
+func (r *Run) confirmCall() calls.Call { return r.confirmCallOn(*r.Payment.IntentID) }
+
+func (r *Run) confirmCallOn(intentID string) calls.Call {
+	p := r.Payment
+	return calls.New(stripe.OpConfirm, p.ID, p.TenantID+":"+p.IdempotencyKey+":confirm", intentID, p.PaymentMethod)
+}
+
+// RecordFirstCall records the call that creates the payment's intent, in the phase that
+// records the payment.
+func (r *Run) RecordFirstCall(ctx context.Context, q *db.Queries) error {
+	return r.createCall().Insert(ctx, q, r.Payment.TenantID)
+}
+
 // Advance is the payment's life on one screen: from its last recovery point to its end.
 // A step that returns no answer has moved the recovery point; one that returns an answer
 // is done for now. Without an answer, the payment has ended and the operation that it is
@@ -232,20 +266,27 @@ type paymentAnswer struct{ *Service }
 
 func (s *Service) answerPayment() Ending { return paymentAnswer{s} }
 
-// Finish is T2: the outcome, the order's new state, the events and the answer,
-// in one statement under the fence.
+// Finish implements Ending.
 func (s paymentAnswer) Finish(ctx context.Context, c *idempotency.Claim, r *Run, e Settlement) (idempotency.Answer, error) {
-	paid := e.Status == db.PaymentStatusSucceeded
-	if e.AlreadyStored || paid && r.Order.Status != db.OrderStatusOpen {
+	if e.AlreadyStored || e.Status == db.PaymentStatusSucceeded && r.Order.Status != db.OrderStatusOpen {
 		return s.finishOtherwise(ctx, c, r, e)
 	}
+	return s.finish(ctx, c, r, e)
+}
+
+// finish is T2: the outcome, the order's new state, the events and the answer,
+// in one statement under the fence.
+func (s *Service) finish(ctx context.Context, c *idempotency.Claim, r *Run, e Settlement) (idempotency.Answer, error) {
 	after, order := r.After(e), r.Order
-	events := []outbox.Event{PaymentEvent("payment."+string(e.Status), after)}
-	if paid {
+	shown := PaymentOf(after)
+	events := []outbox.Event{{
+		TenantID: after.TenantID, AggregateID: after.ID, Version: after.Version, Type: "payment." + string(e.Status), Data: outbox.Data(shown),
+	}}
+	if e.Status == db.PaymentStatusSucceeded {
 		order.Status, order.Version, order.PaymentID = db.OrderStatusPaid, order.Version+1, &after.ID
 		events = append(events, OrderEvent("order.paid", order))
 	}
-	answer := s.finalAnswer(after, e, c.RequestID)
+	answer := s.finalAnswer(shown, e, c.RequestID)
 	err := c.FinishStatement(ctx, answer, func(q *db.Queries, a idempotency.Encoded) (int64, error) {
 		n, err := q.PaymentFinish(ctx, finishParams(ctx, c, r, e, after, events, a))
 		if err == nil && n == 0 {
@@ -299,11 +340,11 @@ func finishParams(ctx context.Context, c *idempotency.Claim, r *Run, e Settlemen
 }
 
 // finalAnswer is what the caller gets from now on.
-func (s *Service) finalAnswer(p db.Payment, e Settlement, requestID string) idempotency.Answer {
+func (s *Service) finalAnswer(p Payment, e Settlement, requestID string) idempotency.Answer {
 	if p.Status == db.PaymentStatusSucceeded {
-		return s.answers.Object(http.StatusCreated, "/v1/payments/"+p.ID, PaymentOf(p))
+		return s.answers.Object(http.StatusCreated, "/v1/payments/"+p.ID, p)
 	}
-	return s.answers.Problem(&PaymentError{Payment: PaymentOf(p), Declined: e.Declined}, requestID)
+	return s.answers.Problem(&PaymentError{Payment: p, Declined: e.Declined}, requestID)
 }
 
 // Pending shows the present state to a client that asks before the end.

@@ -2,13 +2,11 @@ package payments
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/ids"
-	"example.com/payonce/internal/postgres"
 )
 
 // GetOrder returns one order of the tenant, or ErrNotFound.
@@ -113,11 +111,4 @@ func page[R, O any](rows []R, limit int, show func(R) O) ([]O, bool, error) {
 		list[i] = show(row)
 	}
 	return list, more, nil
-}
-
-func notFound(err error, format string, args ...any) error {
-	if errors.Is(err, postgres.ErrNoRows) {
-		return ErrNotFound
-	}
-	return fmt.Errorf(format+": %w", append(args, err)...)
 }

@@ -12,7 +12,6 @@ import (
 	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/postgres"
-	"example.com/payonce/internal/stripe"
 )
 
 // beginRefund claims the key, takes the amount from what is left of the payment
@@ -87,20 +86,6 @@ func refundable(p db.Payment, asked *int64) (int64, error) {
 		return 0, ErrRefundExceedsPayment
 	}
 	return *asked, nil
-}
-
-// otherRefundInFlight reports whether another refund of the payment is being sent to
-// Stripe. Stripe rejects a change of an object while another is in progress, so we
-// queue them ourselves, across all processes. A refund whose process died holds up
-// the others for as long as one attempt can take, and no longer.
-func (s *Service) otherRefundInFlight(ctx context.Context, q *db.Queries, row db.Refund) (bool, error) {
-	busy, err := q.RefundOtherInFlight(ctx, db.RefundOtherInFlightParams{
-		TenantID: row.TenantID, PaymentID: row.PaymentID, ID: row.ID, AttemptFor: stripe.LimitWait + s.o.StripeTimeout,
-	})
-	if err != nil {
-		return false, fmt.Errorf("read the other refunds of payment %s: %w", row.PaymentID, err)
-	}
-	return busy, nil
 }
 
 func newRefund(p db.Payment, key, stripeKey string, amount int64, reason *string) db.Refund {

@@ -25,26 +25,6 @@ type NotTerminalError struct{ Why string }
 
 func (e *NotTerminalError) Error() string { return e.Why }
 
-// IntentView is a PaymentIntent as Stripe shows it, compared with our rows of its
-// order.
-type IntentView struct {
-	Intent stripe.Intent
-	// Ours: its metadata names a tenant of this installation.
-	Ours bool
-	// Adoptable: money that is provably ours and has no row.
-	Adoptable bool
-	// Left is how much an operator may refund although it belongs to no payment here;
-	// if 0, WhyNot says why.
-	Left   int64
-	WhyNot string
-	// Refunds are the earlier refunds of that kind.
-	Refunds []db.OrphanRefundsRow
-	// Detail is the result of the comparison, for a person.
-	Detail string
-
-	adoptAs string
-}
-
 // CompareIntent reads an intent from Stripe and compares it with our rows.
 // stripe.ErrNoSuchObject: the account has none with that id.
 func (s Repairs) CompareIntent(ctx context.Context, intentID string) (IntentView, error) {
