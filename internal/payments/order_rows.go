@@ -12,7 +12,9 @@ import (
 
 // OrderRows reads everything that our rows say about some orders, for a comparison with
 // Stripe's objects. An order that does not exist has an entry without a row.
-func (s *Service) OrderRows(ctx context.Context, q *db.Queries, refs []compare.OrderRef) (map[compare.OrderRef]*compare.Order, error) {
+func (s *Service) OrderRows(
+	ctx context.Context, q *db.Queries, refs []compare.OrderRef,
+) (map[compare.OrderRef]*compare.Order, error) {
 	var tenants, orders []string
 	found := map[compare.OrderRef]*compare.Order{}
 	for _, r := range refs {
@@ -63,7 +65,9 @@ func (s *Service) lockedOrder(ctx context.Context, q *db.Queries, r compare.Orde
 }
 
 // registeredRows adds the charges of the registered operations to their orders.
-func (s *Service) registeredRows(ctx context.Context, q *db.Queries, orders map[compare.OrderRef]*compare.Order) error {
+func (s *Service) registeredRows(
+	ctx context.Context, q *db.Queries, orders map[compare.OrderRef]*compare.Order,
+) error {
 	if len(s.o.Registered) == 0 {
 		return nil
 	}

@@ -79,7 +79,9 @@ func hedgedCreate(create calls.Send) calls.Send {
 // create makes the intent. If the call is too old to be sent again, what it has made is
 // searched for instead: ErrMoved if that was found and recorded. The attempts are past
 // the cut-off only once it is certain that nothing was made.
-func (s *Service) create(ctx context.Context, c *idempotency.Claim, r *Run, send calls.Send) (stripe.Outcome, calls.Attempts, error) {
+func (s *Service) create(
+	ctx context.Context, c *idempotency.Claim, r *Run, send calls.Send,
+) (stripe.Outcome, calls.Attempts, error) {
 	out, attempts, err := s.calls.Make(ctx, c, r.createCall(), &r.recorded, send)
 	if err != nil || !attempts.PastCutoff {
 		return out, attempts, err
@@ -96,7 +98,9 @@ func (s *Service) create(ctx context.Context, c *idempotency.Claim, r *Run, send
 
 // failureOf is what a caller is told about an abandoned payment.
 func failureOf(last db.StripeCallGetRow) stripe.Failure {
-	f := stripe.Failure{Code: "provider_error", Message: "The payment provider could not process the payment. No money was taken."}
+	f := stripe.Failure{
+		Code: "provider_error", Message: "The payment provider could not process the payment. No money was taken.",
+	}
 	if last.Outcome == db.StripeOutcomeRefused && last.ErrorCode != nil {
 		f.Code = *last.ErrorCode
 	}
@@ -104,11 +108,15 @@ func failureOf(last db.StripeCallGetRow) stripe.Failure {
 }
 
 // createUnanswered continues after a creation that did not succeed.
-func (s *Service) createUnanswered(ctx context.Context, c *idempotency.Claim, r *Run, out stripe.Outcome, attempts calls.Attempts) (idempotency.Answer, error) {
+func (s *Service) createUnanswered(
+	ctx context.Context, c *idempotency.Claim, r *Run, out stripe.Outcome, attempts calls.Attempts,
+) (idempotency.Answer, error) {
 	switch {
-	case out.Effect == stripe.Refused || out.Effect == stripe.Conflict: // No money was at stake, so any refusal is final.
+	case out.Effect == stripe.Refused || out.Effect == stripe.Conflict:
+		// No money was at stake, so any refusal is final.
 		return r.ending.Finish(ctx, c, r, Settlement{
-			Status: db.PaymentStatusFailed, Failure: out.Failure, ClosesIntent: true, StripeKey: r.createCall().Key, Outcome: out,
+			Status: db.PaymentStatusFailed, Failure: out.Failure, ClosesIntent: true, StripeKey: r.createCall().Key,
+			Outcome: out,
 		})
 	case attempts.PastCutoff || out.ErrorCached && attempts.Count > 1:
 		return idempotency.Answer{}, s.nextIntent(ctx, c, r)
@@ -133,7 +141,9 @@ func (s *Service) nextIntent(ctx context.Context, c *idempotency.Claim, r *Run) 
 
 // confirmedBefore settles a payment by its intent if an earlier confirm had an effect,
 // and fails it if another confirm could tell nothing new. Not done: confirm.
-func (s *Service) confirmedBefore(ctx context.Context, c *idempotency.Claim, r *Run) (answer idempotency.Answer, done bool, err error) {
+func (s *Service) confirmedBefore(
+	ctx context.Context, c *idempotency.Claim, r *Run,
+) (answer idempotency.Answer, done bool, err error) {
 	intent, err := s.readIntent(ctx, *r.Payment.IntentID)
 	if err != nil {
 		answer, err = s.Wait(ctx, c, r, err)
@@ -151,7 +161,9 @@ func (s *Service) confirmedBefore(ctx context.Context, c *idempotency.Claim, r *
 }
 
 // confirmUndecided continues after a confirm that neither succeeded nor was refused.
-func (s *Service) confirmUndecided(ctx context.Context, c *idempotency.Claim, r *Run, out stripe.Outcome, attempts calls.Attempts) (idempotency.Answer, error) {
+func (s *Service) confirmUndecided(
+	ctx context.Context, c *idempotency.Claim, r *Run, out stripe.Outcome, attempts calls.Attempts,
+) (idempotency.Answer, error) {
 	switch {
 	case out.Effect == stripe.Done:
 		if !out.Replayed {
@@ -160,7 +172,8 @@ func (s *Service) confirmUndecided(ctx context.Context, c *idempotency.Claim, r 
 			}
 		}
 		return s.awaitCustomer(ctx, c, r) // A replay shows the intent as it was then. It may have changed since.
-	case out.Effect == stripe.Conflict, out.ErrorCached && attempts.Count > 1: // Another attempt would get the same stored error.
+	case out.Effect == stripe.Conflict, out.ErrorCached && attempts.Count > 1:
+		// Another attempt would get the same stored error.
 		return s.readAgain(ctx, c, r)
 	}
 	return s.Wait(ctx, c, r, out.Why())
@@ -198,7 +211,9 @@ func (s *Service) lastConfirm(ctx context.Context, r *Run) (db.StripeCallGetRow,
 
 // settle ends a payment as its intent shows, or waits where the intent has not
 // decided. Not settled: the intent waits for a confirm, so none has succeeded.
-func (s *Service) settle(ctx context.Context, c *idempotency.Claim, r *Run, out stripe.Outcome) (answer idempotency.Answer, settled bool, err error) {
+func (s *Service) settle(
+	ctx context.Context, c *idempotency.Claim, r *Run, out stripe.Outcome,
+) (answer idempotency.Answer, settled bool, err error) {
 	intent := out.Intent
 	switch intent.Status {
 	case stripe.IntentSucceeded:
@@ -210,7 +225,8 @@ func (s *Service) settle(ctx context.Context, c *idempotency.Claim, r *Run, out 
 	case stripe.IntentCanceled:
 		answer, err = r.ending.Finish(ctx, c, r, Settlement{
 			Status: db.PaymentStatusFailed, ClosesIntent: true, StripeKey: r.confirmCall().Key,
-			Failure: stripe.Failure{Code: "payment_intent_canceled", Message: "The PaymentIntent was canceled before the payment was made."},
+			Failure: stripe.Failure{Code: "payment_intent_canceled",
+				Message: "The PaymentIntent was canceled before the payment was made."},
 			Outcome: stripe.Outcome{Effect: stripe.Refused, HTTPStatus: out.HTTPStatus},
 		})
 	case stripe.IntentRequiresPaymentMethod, stripe.IntentRequiresConfirmation:
@@ -222,7 +238,9 @@ func (s *Service) settle(ctx context.Context, c *idempotency.Claim, r *Run, out 
 }
 
 // SettleOrWait settles a payment by its intent, or waits if the intent decides nothing.
-func (s *Service) SettleOrWait(ctx context.Context, c *idempotency.Claim, r *Run, intent stripe.Intent, why string) (idempotency.Answer, error) {
+func (s *Service) SettleOrWait(
+	ctx context.Context, c *idempotency.Claim, r *Run, intent stripe.Intent, why string,
+) (idempotency.Answer, error) {
 	answer, settled, err := s.settle(ctx, c, r, stripe.FromRead(intent))
 	if !settled && err == nil {
 		return s.Wait(ctx, c, r, errors.New(why))
@@ -232,7 +250,9 @@ func (s *Service) SettleOrWait(ctx context.Context, c *idempotency.Claim, r *Run
 
 // abandon makes sure that a payment whose outcome cannot be determined has failed:
 // a canceled intent moves no money, whatever is still on its way to Stripe.
-func (s *Service) abandon(ctx context.Context, c *idempotency.Claim, r *Run, why stripe.Failure) (idempotency.Answer, error) {
+func (s *Service) abandon(
+	ctx context.Context, c *idempotency.Claim, r *Run, why stripe.Failure,
+) (idempotency.Answer, error) {
 	intent, out, err := s.CancelIntent(ctx, c, r.Payment)
 	if err != nil {
 		return idempotency.Answer{}, err
@@ -253,7 +273,9 @@ func (s *Service) abandon(ctx context.Context, c *idempotency.Claim, r *Run, why
 // finishOtherwise ends a payment that T2 has no form for: another operation has ended
 // it, or it succeeded although its order was closed meanwhile. The latter is refunded
 // automatically.
-func (s paymentAnswer) finishOtherwise(ctx context.Context, c *idempotency.Claim, r *Run, e Settlement) (idempotency.Answer, error) {
+func (s paymentAnswer) finishOtherwise(
+	ctx context.Context, c *idempotency.Claim, r *Run, e Settlement,
+) (idempotency.Answer, error) {
 	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
 		if e.AlreadyStored {
 			return s.finalAnswer(PaymentOf(r.Payment), e, c.RequestID), nil
@@ -278,8 +300,9 @@ func (s paymentAnswer) finishOtherwise(ctx context.Context, c *idempotency.Claim
 func (r *Run) Settle(ctx context.Context, q *db.Queries, e Settlement) (db.Payment, error) {
 	after := r.After(e)
 	p, err := q.PaymentSettle(ctx, db.PaymentSettleParams{
-		TenantID: after.TenantID, ID: after.ID, SeenVersion: r.Payment.Version, Status: after.Status, IntentClosed: after.IntentClosed,
-		ChargeID: after.ChargeID, FailureCode: after.FailureCode, FailureDeclineCode: after.FailureDeclineCode, FailureMessage: after.FailureMessage,
+		TenantID: after.TenantID, ID: after.ID, SeenVersion: r.Payment.Version, Status: after.Status,
+		IntentClosed: after.IntentClosed, ChargeID: after.ChargeID, FailureCode: after.FailureCode,
+		FailureDeclineCode: after.FailureDeclineCode, FailureMessage: after.FailureMessage,
 	})
 	if errors.Is(err, postgres.ErrNoRows) {
 		return p, ErrMoved
@@ -332,13 +355,15 @@ const _ = uint(60*time.Second - actionPoll - actionPoll/10 - idempotency.FastRet
 
 // requireAction records that the customer must act. The key stays unfinished,
 // because this is not the final answer.
-func (s *Service) requireAction(ctx context.Context, c *idempotency.Claim, r *Run, intent stripe.Intent) (idempotency.Answer, error) {
+func (s *Service) requireAction(
+	ctx context.Context, c *idempotency.Claim, r *Run, intent stripe.Intent,
+) (idempotency.Answer, error) {
 	if r.Payment.Status != db.PaymentStatusRequiresAction {
 		var row db.Payment
 		err := c.Phase(ctx, ActionRequired, func(q *db.Queries) (err error) {
 			row, err = q.PaymentSettle(ctx, db.PaymentSettleParams{
-				TenantID: c.TenantID, ID: r.Payment.ID, SeenVersion: r.Payment.Version, Status: db.PaymentStatusRequiresAction,
-				NextAction: intent.NextAction,
+				TenantID: c.TenantID, ID: r.Payment.ID, SeenVersion: r.Payment.Version,
+				Status: db.PaymentStatusRequiresAction, NextAction: intent.NextAction,
 			})
 			if err != nil {
 				return fmt.Errorf("settle payment %s: %w", r.Payment.ID, err)
@@ -366,7 +391,9 @@ func (s *Service) awaitCustomer(ctx context.Context, c *idempotency.Claim, r *Ru
 	}
 	switch intent.Status {
 	case stripe.IntentRequiresPaymentMethod: // The authentication failed.
-		why := stripe.Failure{Code: "payment_intent_authentication_failure", Message: "The customer did not pass the authentication."}
+		why := stripe.Failure{
+			Code: "payment_intent_authentication_failure", Message: "The customer did not pass the authentication.",
+		}
 		if intent.LastFailure != nil {
 			why = *intent.LastFailure
 		}
@@ -375,7 +402,9 @@ func (s *Service) awaitCustomer(ctx context.Context, c *idempotency.Claim, r *Ru
 			StripeKey: r.confirmCall().Key, Outcome: stripe.Outcome{Effect: stripe.Refused, Intent: intent},
 		})
 	case stripe.IntentRequiresAction:
-		late, err := s.pool.PaymentOlderThan(ctx, db.PaymentOlderThanParams{TenantID: c.TenantID, ID: r.Payment.ID, Age: s.o.ActionTimeout})
+		late, err := s.pool.PaymentOlderThan(ctx, db.PaymentOlderThanParams{
+			TenantID: c.TenantID, ID: r.Payment.ID, Age: s.o.ActionTimeout,
+		})
 		if err != nil {
 			return idempotency.Answer{}, fmt.Errorf("read payment %s: %w", r.Payment.ID, err)
 		}
@@ -403,7 +432,9 @@ func (s *Service) expire(ctx context.Context, c *idempotency.Claim, r *Run) (ide
 	return s.Wait(ctx, c, r, fmt.Errorf("the intent is %s, not canceled", intent.Status))
 }
 
-func (s *Service) finishCanceled(ctx context.Context, c *idempotency.Claim, r *Run, intent stripe.Intent) (idempotency.Answer, error) {
+func (s *Service) finishCanceled(
+	ctx context.Context, c *idempotency.Claim, r *Run, intent stripe.Intent,
+) (idempotency.Answer, error) {
 	return r.ending.Finish(ctx, c, r, Settlement{
 		Status: db.PaymentStatusCanceled, ClosesIntent: true, StripeKey: r.confirmCall().Key,
 		Outcome: stripe.Outcome{Effect: stripe.Done, Intent: intent},

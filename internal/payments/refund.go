@@ -53,13 +53,17 @@ type RefundAtStripe struct {
 
 func refundOf(row db.Refund) Refund {
 	return Refund{
-		ID: row.ID, Object: "refund", Status: row.Status, PaymentID: row.PaymentID, Amount: row.AmountMinor, Currency: row.Currency,
-		Reason: row.Reason, Stripe: RefundAtStripe{Refund: row.StripeRefundID}, CreatedAt: ids.Instant(row.CreatedAt),
+		ID: row.ID, Object: "refund", Status: row.Status, PaymentID: row.PaymentID, Amount: row.AmountMinor,
+		Currency: row.Currency, Reason: row.Reason, Stripe: RefundAtStripe{Refund: row.StripeRefundID},
+		CreatedAt: ids.Instant(row.CreatedAt),
 	}
 }
 
 func refundEvent(kind string, row db.Refund) outbox.Event {
-	return outbox.Event{TenantID: row.TenantID, AggregateID: row.ID, Version: row.Version, Type: kind, Data: outbox.Data(refundOf(row))}
+	return outbox.Event{
+		TenantID: row.TenantID, AggregateID: row.ID, Version: row.Version, Type: kind,
+		Data: outbox.Data(refundOf(row)),
+	}
 }
 
 // refundRecorded is the recovery point of a refund that Stripe may have made.
@@ -82,7 +86,8 @@ const (
 	refundPoll    = 30 * time.Second
 	refundPollMax = 15 * time.Minute
 
-	turnWait  = stripe.LimitWait       // Longest wait for the payment's other refunds; after it the completer takes over.
+	// Longest wait for the payment's other refunds; after it the completer takes over.
+	turnWait  = stripe.LimitWait
 	turnPause = 200 * time.Millisecond // Longest pause between two checks whether they are done.
 )
 
@@ -103,7 +108,8 @@ func (w *refunding) call() calls.Call {
 	if w.refund.Reason != nil {
 		reason = *w.refund.Reason
 	}
-	return calls.New(stripe.OpRefund, w.refund.ID, w.refund.StripeKey, w.intentID, strconv.FormatInt(w.refund.AmountMinor, 10), reason)
+	return calls.New(stripe.OpRefund, w.refund.ID, w.refund.StripeKey, w.intentID,
+		strconv.FormatInt(w.refund.AmountMinor, 10), reason)
 }
 
 func (s *Service) refunding(ctx context.Context, c *idempotency.Claim) (*refunding, error) {
@@ -141,7 +147,8 @@ func (s *Service) findRefund(ctx context.Context, w *refunding) (stripe.Refund, 
 // the others for as long as one attempt can take, and no longer.
 func (s *Service) otherRefundInFlight(ctx context.Context, q *db.Queries, row db.Refund) (bool, error) {
 	busy, err := q.RefundOtherInFlight(ctx, db.RefundOtherInFlightParams{
-		TenantID: row.TenantID, PaymentID: row.PaymentID, ID: row.ID, AttemptFor: stripe.LimitWait + s.o.StripeTimeout,
+		TenantID: row.TenantID, PaymentID: row.PaymentID, ID: row.ID,
+		AttemptFor: stripe.LimitWait + s.o.StripeTimeout,
 	})
 	if err != nil {
 		return false, fmt.Errorf("read the other refunds of payment %s: %w", row.PaymentID, err)

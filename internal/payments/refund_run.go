@@ -15,11 +15,15 @@ import (
 
 // recordRefundAttempt is recordAttempt for a refund, once it is its turn. Until then it waits
 // for a while, holding neither a connection nor a lock.
-func (s *Service) recordRefundAttempt(ctx context.Context, c *idempotency.Claim, w *refunding) (row db.StripeCallRecordAttemptRow, err error) {
+func (s *Service) recordRefundAttempt(
+	ctx context.Context, c *idempotency.Claim, w *refunding,
+) (row db.StripeCallRecordAttemptRow, err error) {
 	until := time.Now().Add(turnWait)
 	for wait := turnPause / 16; ; wait = min(2*wait, turnPause) {
 		err = c.Phase(ctx, refundRecorded, func(q *db.Queries) error {
-			if _, err := q.PaymentLock(ctx, db.PaymentLockParams{TenantID: c.TenantID, ID: w.refund.PaymentID}); err != nil {
+			if _, err := q.PaymentLock(ctx, db.PaymentLockParams{
+				TenantID: c.TenantID, ID: w.refund.PaymentID,
+			}); err != nil {
 				return fmt.Errorf("lock payment %s: %w", w.refund.PaymentID, err)
 			}
 			busy, err := s.otherRefundInFlight(ctx, q, w.refund)
@@ -32,7 +36,8 @@ func (s *Service) recordRefundAttempt(ctx context.Context, c *idempotency.Claim,
 			row, err = w.call().Attempt(ctx, q, c)
 			return err
 		})
-		if !errors.Is(err, errRefundInFlight) || time.Now().After(until) || !idempotency.Pause(ctx, idempotency.Jittered(wait)) {
+		if !errors.Is(err, errRefundInFlight) || time.Now().After(until) || !idempotency.Pause(ctx,
+			idempotency.Jittered(wait)) {
 			return row, err
 		}
 	}
@@ -78,20 +83,24 @@ func (s *Service) advanceRefund(ctx context.Context, c *idempotency.Claim, w *re
 			}
 			return s.settleRefund(ctx, c, w, seen)
 		case last.AgeSeconds > refundLostAfter.Seconds():
-			return s.finishRefund(ctx, c, w, stripe.Refund{Status: db.RefundStatusFailed, FailureCode: "provider_error"}, ErrPaymentNotRefundable)
+			return s.finishRefund(ctx, c, w, stripe.Refund{
+				Status: db.RefundStatusFailed, FailureCode: "provider_error",
+			}, ErrPaymentNotRefundable)
 		case called && calls.Exhausted(last):
-			return s.refundWaits(ctx, c, w, nextPoll(c), errors.New("Stripe repeats a stored error; only its list of refunds can tell"))
+			return s.refundWaits(ctx, c, w, nextPoll(c),
+				errors.New("Stripe repeats a stored error; only its list of refunds can tell"))
 		}
 	}
 	record := func(ctx context.Context) (db.StripeCallRecordAttemptRow, error) {
 		return s.recordRefundAttempt(ctx, c, w)
 	}
-	out, _, err := s.calls.MakeRecorded(ctx, c, w.call(), &w.recorded, record, func(ctx context.Context, call stripe.Call) stripe.Outcome {
-		return s.gateway.CreateRefund(ctx, call, stripe.NewRefund{
-			IntentID: w.intentID, AmountMinor: w.refund.AmountMinor, Reason: w.refund.Reason,
-			TenantID: c.TenantID, OrderID: w.refund.OrderID, PaymentID: w.refund.PaymentID, RefundID: w.refund.ID,
+	out, _, err := s.calls.MakeRecorded(ctx, c, w.call(), &w.recorded, record,
+		func(ctx context.Context, call stripe.Call) stripe.Outcome {
+			return s.gateway.CreateRefund(ctx, call, stripe.NewRefund{
+				IntentID: w.intentID, AmountMinor: w.refund.AmountMinor, Reason: w.refund.Reason,
+				TenantID: c.TenantID, OrderID: w.refund.OrderID, PaymentID: w.refund.PaymentID, RefundID: w.refund.ID,
+			})
 		})
-	})
 	if errors.Is(err, errRefundInFlight) {
 		return s.refundWaits(ctx, c, w, idempotency.NextTry(c), err)
 	}
@@ -104,7 +113,9 @@ func (s *Service) advanceRefund(ctx context.Context, c *idempotency.Claim, w *re
 	switch out.Effect {
 	case stripe.Done:
 		return s.settleRefund(ctx, c, w, out.Refund)
-	case stripe.Refused, stripe.Conflict: // Perhaps for our own earlier success, even one that this database has forgotten. Only the list can tell.
+	case stripe.Refused, stripe.Conflict:
+		// Perhaps for our own earlier success, even one that this database has forgotten. Only the
+		// list can tell.
 		seen, found, err := s.findRefund(ctx, w)
 		switch {
 		case err != nil:
@@ -112,7 +123,8 @@ func (s *Service) advanceRefund(ctx context.Context, c *idempotency.Claim, w *re
 		case found:
 			return s.settleRefund(ctx, c, w, seen)
 		case out.ErrorCode == stripeKeyReused:
-			return s.refundWaits(ctx, c, w, nextPoll(c), errors.New("Stripe has used the key already, but its list does not show the refund yet"))
+			return s.refundWaits(ctx, c, w, nextPoll(c),
+				errors.New("Stripe has used the key already, but its list does not show the refund yet"))
 		}
 		return s.refundRefused(ctx, c, w, out)
 	case stripe.Unknown, stripe.NotExecuted:

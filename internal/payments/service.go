@@ -98,7 +98,9 @@ const (
 )
 
 // refuse stores a definite refusal as the answer to a fresh key.
-func (s *Service) refuse(ctx context.Context, r idempotency.Request, resourceID string, refusal error) (*idempotency.Claim, idempotency.Answer, error) {
+func (s *Service) refuse(
+	ctx context.Context, r idempotency.Request, resourceID string, refusal error,
+) (*idempotency.Claim, idempotency.Answer, error) {
 	answer, err := s.keys.BeginFinished(ctx, r, resourceID, func(*db.Queries) (idempotency.Answer, error) {
 		return s.answers.Problem(refusal, r.RequestID), nil
 	})
