@@ -94,7 +94,7 @@ func NewLimits(perSecond float64, metrics prometheus.Registerer) *Limits {
 	return l
 }
 
-// wait takes a turn for a call to op, or gives up.
+// wait takes a turn for a call to op, or returns ErrThrottled.
 func (l *Limits) wait(ctx context.Context, op Operation) error {
 	if l.perSecond == 0 {
 		return nil
