@@ -23,7 +23,7 @@ func (s *Service) settleRefund(
 		// "What is left" was another amount in the life that this database has lost. The reconciler says how much.
 		answer := s.answers.Object(http.StatusAccepted, "/v1/refunds/"+w.refund.ID, refundOf(w.refund))
 		return answer, c.ParkBecause(ctx,
-			fmt.Errorf("Stripe has a refund with this key, of %d %s; an operator must look", seen.AmountMinor,
+			fmt.Errorf("the refund of this key at Stripe is of %d %s; an operator must look", seen.AmountMinor,
 				seen.Currency))
 	}
 	if seen.Status != db.RefundStatusPending {

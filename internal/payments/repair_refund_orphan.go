@@ -145,7 +145,7 @@ func (s Repairs) runOrphanRefund(ctx context.Context, c *idempotency.Claim) (ide
 		return s.finishOrphanRefund(ctx, c, w, stripe.Outcome{Effect: stripe.Refused, ErrorCode: "provider_error"})
 	case err == nil && calls.Exhausted(last):
 		return s.waitForOrphanRefund(ctx, c, w,
-			errors.New("Stripe repeats a stored error; only its list of refunds shows it"))
+			errors.New("a stored error is repeated; only Stripe's list of refunds shows the outcome"))
 	}
 	out, _, err := s.calls.Make(ctx, c, target, nil, func(ctx context.Context, call stripe.Call) stripe.Outcome {
 		return s.gateway.CreateRefund(ctx, call, stripe.NewRefund{

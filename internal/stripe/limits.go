@@ -31,7 +31,7 @@ const (
 )
 
 // ErrUnavailable says that no new payment is begun: Stripe is down, or rejects our API key.
-var ErrUnavailable = errors.New("Stripe is unavailable; no new payment is begun")
+var ErrUnavailable = errors.New("no new payment is begun: Stripe is unavailable")
 
 // ErrThrottled says that a call was not sent, to stay within Stripe's rate limits.
 var ErrThrottled = errors.New("held back: too many calls to Stripe")

@@ -27,7 +27,7 @@ var ErrNoSuchObject = errors.New("no such object at Stripe")
 
 // ErrNotShown says that Stripe responded and refuses to show the object. Asking again
 // will not help; any other error may pass.
-var ErrNotShown = errors.New("Stripe does not show the object")
+var ErrNotShown = errors.New("the object cannot be read at Stripe")
 
 // Call is one attempt under a Stripe idempotency key.
 type Call struct {
