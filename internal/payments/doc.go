@@ -39,7 +39,7 @@
 //	refund.go, refund_begin,    a refund: what it is, its first phase, the run,
 //	refund_run, refund_finish   its end
 //	cancel.go, cancel_intent    canceling an order or a payment, and its intent
-//	orders.go, money.go         orders, currencies and amounts
+//	orders.go                   orders
 //	objects.go, reads.go        what the API shows, and the GET endpoints
 //	webhook.go                  Stripe's events
 //
