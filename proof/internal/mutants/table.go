@@ -7,7 +7,7 @@ const (
 	callsTable    = "db/migrations/00005_stripe_calls.sql"
 	refundsTable  = "db/migrations/00006_refunds.sql"
 	keyStatements = "db/idempotency_keys.sql.go"
-	phases        = "db/payment_phases.sql.go"
+	phases        = "db/payments.sql.go"
 	calls         = "internal/calls/calls.go"
 	pay           = "internal/payments/payment.go"
 	findIntent    = "internal/payments/repair_find_intent.go"
