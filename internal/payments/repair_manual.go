@@ -33,6 +33,8 @@ type IntentView struct {
 	Ours bool
 	// Adoptable: money that is provably ours and has no row.
 	Adoptable bool
+	// Agrees: Stripe and our rows of its order show no difference.
+	Agrees bool
 	// Left is how much an operator may refund although it belongs to no payment here;
 	// if 0, WhyNot says why.
 	Left   int64
@@ -64,7 +66,7 @@ func (s Repairs) CompareIntent(ctx context.Context, intentID string) (IntentView
 	d := compare.Intent(intent, found[r])
 	switch d.Result {
 	case compare.Agrees:
-		view.Detail = "Stripe and our rows agree"
+		view.Detail, view.Agrees = "Stripe and our rows agree", true
 	case compare.InProgress:
 		view.Detail = "paid at Stripe; an operation here works on it and will find out"
 	case compare.Adoptable:
