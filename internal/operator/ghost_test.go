@@ -167,7 +167,7 @@ func TestRefundAtStripe(t *testing.T) {
 		ghost := d.UnmatchedIntent(order)
 		p := d.signedIn(t, "Ada")
 		require.Contains(t, p.get("/operator/intents/"+ghost).says(),
-			"Paid at Stripe while another payment of the order is under way")
+			"Paid at Stripe while another payment of the order is in progress")
 		require.Contains(t, p.act("refund", d.Tenant.ID, ghost, "").says(), "Done.")
 		d.Sim.Inject(stripesim.Fault{Op: "refund.create", Kind: stripesim.Refuse, Status: http.StatusServiceUnavailable,
 			Times: -1})

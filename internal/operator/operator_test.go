@@ -433,7 +433,7 @@ func TestAuditTrail(t *testing.T) {
 		for _, harm := range []string{"UPDATE operator_actions SET actor = 'nobody'",
 			"UPDATE operator_actions SET result = 'nothing'", "DELETE FROM operator_actions"} {
 			_, err := d.DB.Raw().Exec(t.Context(), harm)
-			require.ErrorContains(t, err, "what a person did")
+			require.ErrorContains(t, err, "an operator's action never changes")
 		}
 		a := p.get("/operator/actions")
 		require.Contains(t, a.says(), "Retry now "+payment+" done")
@@ -462,7 +462,7 @@ func TestPage(t *testing.T) {
 		require.Contains(t, a.says(), "Payment of 10.00 USD outcome unknown")
 		require.Regexp(t, `Automatic: (due now; a completer|a completer retries at \d\d:\d\d:\d\d, in)`, a.says())
 		require.Contains(t, a.says(), "Money unknown whether it has moved")
-		require.Contains(t, a.says(), "Last error unknown: no answer, Post ")
+		require.Contains(t, a.says(), "Last error unknown: no response, Post ")
 		require.Contains(t, a.says(), "No action needed.", "the completer retries it")
 
 		object := p.get("/operator/objects/" + d.Tenant.ID + "/" + order).says()
