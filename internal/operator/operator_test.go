@@ -522,6 +522,19 @@ func TestPage(t *testing.T) {
 			"another tenant's")
 	})
 
+	t.Run("SaysHowFarStripeWasCompared", func(t *testing.T) {
+		t.Parallel()
+		d := newDesk(t, "")
+		p := d.person(t)
+		require.Contains(t, p.get("/operator").says(),
+			"No differences between Stripe and this database (not checked yet).")
+		d.Reconcile()
+		through := d.Text(`SELECT to_char(covered_through AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS')
+			FROM reconciliation_windows WHERE name = 'recent'`)
+		require.Contains(t, p.get("/operator").says(),
+			"No differences between Stripe and this database (checked up to "+through+" UTC).")
+	})
+
 	t.Run("ShowsPanelsThatCannotBeRead", func(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, "")
