@@ -92,7 +92,7 @@ func TestConsole_IsBounded(t *testing.T) {
 		require.Equal(t, totals{Orders: 3 * maxOrders, Charges: 3 * maxOrders, Worst: 1}, c.board.now.Totals)
 	})
 
-	t.Run("Stories", func(t *testing.T) {
+	t.Run("Runs", func(t *testing.T) {
 		c.runs, c.historyRead = map[string]*actionRun{}, map[string]int{}
 		c.system = &system{shop: newShop("")}
 		for i := range 3 * maxActionRuns {
@@ -212,7 +212,7 @@ func TestConsole_ShowsNoOtherFilesAndKeys(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, res.StatusCode, "without a source tree")
 }
 
-// A page that was away is told what it missed, and nothing twice.
+// A page that was disconnected gets the lines that it missed, and none twice.
 func TestConsole_GoesOnWhereThePageWas(t *testing.T) {
 	t.Parallel()
 	c, server := bareConsole(t)

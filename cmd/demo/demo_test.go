@@ -27,7 +27,7 @@ func TestDemo(t *testing.T) {
 	out, code := d.Wait()
 	require.Zero(t, code, out)
 	for _, s := range scenes {
-		require.Equal(t, 2, strings.Count(out, "  "+s.title+"\n")+strings.Count(out, "  "+s.title+"  "), "scene %q is told once and in the table once:\n%s", s.title, out)
+		require.Equal(t, 2, strings.Count(out, "  "+s.title+"\n")+strings.Count(out, "  "+s.title+"  "), "scene %q is printed once and in the table once:\n%s", s.title, out)
 	}
 	require.NotContains(t, out, "FAILED")
 	require.Contains(t, out, "charges at Stripe, per order")
@@ -81,8 +81,8 @@ func printsWhatTheReadmeShows(t *testing.T, out string) {
 	}
 }
 
-// A demo that cannot fail shows nothing. Behind everybody's back the customer is
-// charged a second time, and the demo must notice.
+// A demo that cannot fail shows nothing. The test charges the customer a second time
+// at Stripe, and the demo must notice.
 func TestDemo_NoticesASecondCharge(t *testing.T) {
 	t.Parallel()
 	d := demo.Start(t, nil, "-run", "pays|Refunds|lost")
@@ -127,7 +127,7 @@ func TestDemo_LeavesNobodyBehind(t *testing.T) {
 		})
 	}
 
-	// The go command dies of a signal without telling the program it runs.
+	// A signal ends the go command, which does not pass it on to the program it runs.
 	t.Run("GoRunKilled", func(t *testing.T) {
 		t.Parallel()
 		_, api := demo.Programs(t)

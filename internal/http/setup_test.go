@@ -39,7 +39,7 @@ func TestMain(m *testing.M) { dbtest.Main(m) }
 
 const webhookSecret = "whsec_test"
 
-// bundle is one service with a database and a Stripe of its own, and a tenant.
+// bundle is one service with its own database, Stripe and tenant.
 // Whatever passes through its client is held against the OpenAPI document.
 type bundle struct {
 	t         *testing.T
@@ -173,7 +173,7 @@ func (b *bundle) post(path, key, body string, header ...string) answer {
 	return b.send("POST", path, body, append([]string{"Idempotency-Key", key}, header...)...)
 }
 
-// order makes an order of 25.00 EUR under a key of its own.
+// order makes an order of 25.00 EUR under its own key.
 func (b *bundle) order(key string) string {
 	b.t.Helper()
 	a := b.post("/v1/orders", key, `{"currency":"eur","items":[{"sku":"tea","quantity":2,"unit_amount":1250}]}`)

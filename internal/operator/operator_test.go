@@ -430,7 +430,7 @@ func TestAuditTrail(t *testing.T) {
 		payment, _ := d.ParkedPayment("k")
 		p := d.signedIn(t, "Ada  \u202e Lovelace")
 		p.act("try_now", d.Tenant.ID, payment, hash("k"))
-		for _, harm := range []string{"UPDATE operator_actions SET actor = 'nobody'",
+		for _, harm := range []string{"UPDATE operator_actions SET actor = 'Eve'",
 			"UPDATE operator_actions SET result = 'nothing'", "DELETE FROM operator_actions"} {
 			_, err := d.DB.Raw().Exec(t.Context(), harm)
 			require.ErrorContains(t, err, "an operator's action ")

@@ -121,7 +121,7 @@ func TestConsole(t *testing.T) {
 	require.Equal(t, fmt.Sprint(orders), browser.Evaluate[string](t, p, `document.getElementById("total-charges").textContent`))
 	p.Screenshot(t, "console")
 
-	// A page that comes later is told all of it, on a phone too.
+	// A page that is opened later shows all of it, on a phone too.
 	phone := chromium.Open(t, url, browser.Phone)
 	phone.WaitFor(t, fmt.Sprintf(`document.querySelectorAll(".story .end").length === %d`, orders+1))
 	phone.FitsItsWindow(t)
@@ -168,7 +168,7 @@ type consolePage struct {
 	*browser.Page
 }
 
-// press presses a button, and waits until its story has ended well: the number is
+// press presses a button, and waits until its run has ended well: the number is
 // 1 and green.
 func (c consolePage) press(name, title string) {
 	c.t.Helper()

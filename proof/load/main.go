@@ -1,6 +1,6 @@
 // Command loadtest puts the service under load, and then counts the charges.
 //
-//	go run -C proof ./load                              smoke, on a system of its own
+//	go run -C proof ./load                              smoke, on its own system
 //	go run -C proof ./load -scenario duplicate-storm    another one (-list names them)
 //	go run -C proof ./load -duration 5m -vus 50         longer, by more clients
 //	API_URL=… STRIPESIM_URL=… go run -C proof ./load       against a system that runs elsewhere

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// report is what came of a run: summary.json as it stands, and the source of the
+// report is the result of a run: summary.json as it stands, and the source of the
 // text and the page.
 type report struct {
 	OK       bool              `json:"ok"`

@@ -11,7 +11,7 @@ import (
 )
 
 // acknowledged holds every success that a client read against our rows: it is
-// there, and it is what the client was told.
+// there, and it is what the client received.
 func (j *checks) acknowledged(ctx context.Context) error {
 	rows, err := j.world.pool.Raw().Query(ctx, `SELECT id, status::text, amount_minor, currency, coalesce(intent_id, '') FROM payments`)
 	if err != nil {

@@ -58,7 +58,7 @@ type Report struct {
 }
 
 // Suppressed is how many duplicates were stopped, and where. What Stripe replayed
-// is exact; the others are counts of processes that died and of connections that
+// is exact; the others are counts of processes that exited and of connections that
 // broke, and so the least that it can have been.
 type Suppressed struct {
 	AtStripe int `json:"provider_replays"`

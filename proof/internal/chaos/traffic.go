@@ -11,7 +11,7 @@ import (
 	"example.com/payonce/proof/internal/chaos/history"
 )
 
-// traffic is what the clients do, and remembers what they were told.
+// traffic is what the clients do, with the responses they got.
 type traffic struct {
 	world *world
 	http  *http.Client
