@@ -81,7 +81,8 @@ func TestAudit(t *testing.T) {
 			out,
 		)
 		require.Contains(
-			t, out, "\nmoney drift: 2000 usd\n", "a payment that is only at Stripe and one that is only here are two violations",
+			t, out, "\nmoney drift: 2000 usd\n",
+			"a payment that is only at Stripe and one that is only here are two violations",
 		)
 
 		out, _, status = audit(t, []string{"-json", "-since", "1h"})

@@ -135,7 +135,8 @@ func TestRelay(t *testing.T) {
 			p := wired(t, w, takesAll{func(ctx context.Context) {
 				var left float64
 				err := w.DB.Raw().
-					QueryRow(ctx, "SELECT extract(epoch FROM max(leased_until) - clock_timestamp()) FROM outbox_events").
+					QueryRow(ctx,
+						"SELECT extract(epoch FROM max(leased_until) - clock_timestamp()) FROM outbox_events").
 					Scan(&left)
 				if err == nil {
 					leased <- time.Duration(left * float64(time.Second))

@@ -57,9 +57,12 @@ func TestConsole_RefusesOtherSites(t *testing.T) {
 	const notYet = http.StatusConflict // the demo is still playing
 	require.Equal(t, notYet, ask(http.MethodPost, "/do/kill", "").StatusCode)
 	require.Equal(t, notYet, ask(http.MethodPost, "/do/kill", "", "Sec-Fetch-Site", "same-origin").StatusCode)
-	require.Equal(t, http.StatusForbidden, ask(http.MethodPost, "/do/kill", "", "Sec-Fetch-Site", "cross-site").StatusCode)
-	require.Equal(t, http.StatusForbidden, ask(http.MethodPost, "/do/kill", "", "Origin", "http://evil.example").StatusCode)
-	require.Equal(t, http.StatusMethodNotAllowed, ask(http.MethodGet, "/do/kill", "").StatusCode, "an image of another site is a GET")
+	require.Equal(t, http.StatusForbidden,
+		ask(http.MethodPost, "/do/kill", "", "Sec-Fetch-Site", "cross-site").StatusCode)
+	require.Equal(t, http.StatusForbidden,
+		ask(http.MethodPost, "/do/kill", "", "Origin", "http://evil.example").StatusCode)
+	require.Equal(t, http.StatusMethodNotAllowed, ask(http.MethodGet, "/do/kill", "").StatusCode,
+		"an image of another site is a GET")
 	require.Equal(t, http.StatusNotFound, ask(http.MethodPost, "/do/nothing", "").StatusCode)
 }
 
@@ -186,7 +189,8 @@ func TestConsole_CodeLinksExist(t *testing.T) {
 	for step, at := range codeOf {
 		file, function, _ := strings.Cut(at, "#")
 		page := getPage(t, server.URL+"/code/"+file+"?func="+function)
-		require.Equal(t, 1, strings.Count(page, `id="here" class="marked"`), "%s: no single func %s in %s", step, function, file)
+		require.Equal(t, 1, strings.Count(page, `id="here" class="marked"`), "%s: no single func %s in %s", step,
+			function, file)
 	}
 }
 
@@ -229,7 +233,8 @@ func TestConsole_GoesOnWhereThePageWas(t *testing.T) {
 		}
 		return got
 	}
-	require.Equal(t, []string{"line 1", "line 2", "line 3", "line 4", "line 5"}, texts(readEvents(t, server.URL, ""), 5))
+	require.Equal(t, []string{"line 1", "line 2", "line 3", "line 4", "line 5"},
+		texts(readEvents(t, server.URL, ""), 5))
 	late := readEvents(t, server.URL, "3")
 	require.Equal(t, []string{"line 4", "line 5"}, texts(late, 2))
 	c.board.add(entry{Kind: kindFault, Text: "line 6"})

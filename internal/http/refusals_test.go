@@ -351,10 +351,12 @@ func TestTruncatedRequestsAreRefused(t *testing.T) {
 		"shorter, and whole as JSON": head + fmt.Sprintf("Content-Length: %d\r\n\r\n", len(whole)+1) + whole,
 		"a chunk that is cut": head + "Transfer-Encoding: chunked\r\n\r\n" + fmt.Sprintf("%x\r\n",
 			len(whole)) + whole[:20],
-		"chunks without an end":               head + "Transfer-Encoding: chunked\r\n\r\n" + fmt.Sprintf("%x\r\n%s\r\n", len(whole), whole),
-		"a length that is none":               head + "Content-Length: -1\r\n\r\n" + whole,
-		"two lengths":                         head + "Content-Length: 3\r\nContent-Length: 75\r\n\r\n" + whole,
-		"too large, without saying so before": head + "Transfer-Encoding: chunked\r\n\r\n" + fmt.Sprintf("%x\r\n%s\r\n", 70<<10, strings.Repeat("x", 70<<10)),
+		"chunks without an end": head + "Transfer-Encoding: chunked\r\n\r\n" + fmt.Sprintf("%x\r\n%s\r\n",
+			len(whole), whole),
+		"a length that is none": head + "Content-Length: -1\r\n\r\n" + whole,
+		"two lengths":           head + "Content-Length: 3\r\nContent-Length: 75\r\n\r\n" + whole,
+		"too large, without saying so before": head + "Transfer-Encoding: chunked\r\n\r\n" + fmt.Sprintf("%x\r\n%s\r\n",
+			70<<10, strings.Repeat("x", 70<<10)),
 	} {
 		conn, err := net.Dial("tcp", u.Host)
 		require.NoError(t, err)

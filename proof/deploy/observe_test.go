@@ -41,7 +41,8 @@ func TestMain(m *testing.M) { world.Main(m) }
 func TestObserve(t *testing.T) {
 	o := startObserved(t)
 	o.workUntilSeen()
-	o.play("callers, rows and a database", o.forgedWebhooks(), o.reusedKeys(), o.retryStorm(), o.brokenSchema(), o.parkedByHand(), o.openTransaction(), o.databaseAway())
+	o.play("callers, rows and a database", o.forgedWebhooks(), o.reusedKeys(), o.retryStorm(), o.brokenSchema(),
+		o.parkedByHand(), o.openTransaction(), o.databaseAway())
 	o.play("Stripe and the broker", o.stripeAway(), o.brokerAway())
 	o.play("a process and money", o.frozenProcess(), o.unmatchedCharge())
 	o.requireSeen()
@@ -87,7 +88,8 @@ func startObserved(t *testing.T) *observed {
 	out, err := o.Command([]string{"tenant", "notify", o.Tenant.ID, tenants.URL}).CombinedOutput()
 	require.NoError(t, err, string(out))
 	o.stripe = client.New(stripesim.DefaultKey, stripe.NewBackendsWithConfig(&stripe.BackendConfig{
-		URL: stripe.String(o.StripeURL), MaxNetworkRetries: stripe.Int64(0), EnableTelemetry: stripe.Bool(false), LeveledLogger: &stripe.LeveledLogger{},
+		URL: stripe.String(o.StripeURL), MaxNetworkRetries: stripe.Int64(0), EnableTelemetry: stripe.Bool(false),
+		LeveledLogger: &stripe.LeveledLogger{},
 	}))
 	o.traffic()
 	return o
@@ -111,7 +113,8 @@ func (o *observed) startBroker() {
 	o.t.Helper()
 	var failed error
 	o.wait("the broker listens at its old address again", func() (bool, error) {
-		o.broker, failed = broker.Open(context.Background(), "embedded:"+o.dir+"?listen="+o.addr, broker.Options{Log: slog.New(slog.DiscardHandler)})
+		o.broker, failed = broker.Open(context.Background(), "embedded:"+o.dir+"?listen="+o.addr,
+			broker.Options{Log: slog.New(slog.DiscardHandler)})
 		return failed == nil, failed
 	})
 }
@@ -164,7 +167,8 @@ func (o *observed) shop(n int) {
 		o.a.Do("PUT", "/v1/stock/tea", `{"available":1000}`)
 		o.a.Post("/v1/checkouts", key+"-checkout", strings.TrimSuffix(basket, "}")+`,"payment_method":"pm_card_visa"}`)
 	case 1:
-		o.a.Post("/v1/checkouts", key+"-declined", strings.TrimSuffix(basket, "}")+`,"payment_method":"pm_card_chargeDeclined"}`)
+		o.a.Post("/v1/checkouts", key+"-declined",
+			strings.TrimSuffix(basket, "}")+`,"payment_method":"pm_card_chargeDeclined"}`)
 	case 2, 3:
 		o.a.Post("/v1/payments/"+paid.ID()+"/refunds", key+"-refund", `{"amount":100}`)
 	case 4:
@@ -184,7 +188,8 @@ func (o *observed) workUntilSeen() {
 		if err != nil {
 			return false, err
 		}
-		seen, err := o.prom.Points(o.t.Context(), `avg_over_time(operation:payonce_duplicates:rate5m{operation="create_order"}[10s] offset 10s)`)
+		seen, err := o.prom.Points(o.t.Context(),
+			`avg_over_time(operation:payonce_duplicates:rate5m{operation="create_order"}[10s] offset 10s)`)
 		return up > 10 && seen > 0, err
 	})
 	o.wait("no alert fires while nothing is broken", func() (bool, error) {
@@ -311,7 +316,9 @@ func nothing() {}
 func (o *observed) forgedWebhooks() act {
 	forge := func() {
 		for range 6 {
-			require.Equal(o.t, http.StatusBadRequest, o.a.Do("POST", "/v1/webhooks/stripe", `{"id":"evt_forged"}`, "Stripe-Signature: t=1,v1=00", "Authorization: -").Status)
+			require.Equal(o.t, http.StatusBadRequest,
+				o.a.Do("POST", "/v1/webhooks/stripe", `{"id":"evt_forged"}`, "Stripe-Signature: t=1,v1=00",
+					"Authorization: -").Status)
 		}
 	}
 	return act{alerts: []string{"PayonceWebhookSignatureFailures"}, breaks: forge, goesOn: forge, repair: nothing}
@@ -324,7 +331,8 @@ func (o *observed) reusedKeys() act {
 		key := fmt.Sprintf("reused-%d", times)
 		require.Equal(o.t, http.StatusCreated, o.a.Post("/v1/orders", key, basket).Status)
 		for n := range 10 {
-			a := o.a.Post("/v1/orders", key, fmt.Sprintf(`{"currency":"usd","items":[{"sku":"tea","quantity":%d,"unit_amount":500}]}`, 3+n))
+			a := o.a.Post("/v1/orders", key,
+				fmt.Sprintf(`{"currency":"usd","items":[{"sku":"tea","quantity":%d,"unit_amount":500}]}`, 3+n))
 			require.Equal(o.t, http.StatusUnprocessableEntity, a.Status, a)
 		}
 	}
@@ -369,15 +377,18 @@ func (o *observed) parkedByHand() act {
 			// as not parked. So both come first.
 			o.Until("its webhook is applied", func() bool {
 				return o.Count(`SELECT count(*) FROM inbox_events i JOIN payments p ON p.intent_id = i.object_id
-					WHERE p.idempotency_key = $1 AND i.type = 'payment_intent.requires_action' AND i.status = 'done'`, key) == 1
+					WHERE p.idempotency_key = $1 AND i.type = 'payment_intent.requires_action' AND i.status = 'done'`,
+					key) == 1
 			})
 			o.Until("no process works on it", func() bool {
 				return o.Count(`SELECT count(*) FROM idempotency_keys WHERE key = $1 AND leased_until < clock_timestamp() AND next_attempt_at > clock_timestamp() + interval '5 s'`, key) == 1
 			})
-			o.Exec(`UPDATE idempotency_keys SET parked_at = clock_timestamp() WHERE tenant_id = $1 AND key = $2`, o.Tenant.ID, key)
+			o.Exec(`UPDATE idempotency_keys SET parked_at = clock_timestamp() WHERE tenant_id = $1 AND key = $2`,
+				o.Tenant.ID, key)
 			o.Exec(`INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, parked_at) VALUES ($1, 'ord_parked', 1, 'order.created', '{}', clock_timestamp())`, o.Tenant.ID)
 			o.Exec(`INSERT INTO inbox_events (consumer, event_id, status, type, tenant_id, payload, parked_at)
-				VALUES ('notifier', 'ord_parked-2', 'parked', 'order.created', $1, '{}', clock_timestamp())`, o.Tenant.ID)
+				VALUES ('notifier', 'ord_parked-2', 'parked', 'order.created', $1, '{}', clock_timestamp())`,
+				o.Tenant.ID)
 			o.Exec(`INSERT INTO webhook_deliveries (tenant_id, event_id, status, body, ended_at) VALUES ($1, 'ord_parked-3', 'failed', '{}', clock_timestamp())`, o.Tenant.ID)
 		},
 		repair: func() {
@@ -408,7 +419,9 @@ func (o *observed) openTransaction() act {
 				tx, err := conn.Begin(ctx)
 				require.NoError(o.t, err)
 				var free bool
-				require.NoError(o.t, tx.QueryRow(ctx, `SELECT leased_until < clock_timestamp() AND finished_at IS NULL FROM idempotency_keys WHERE tenant_id = $1 AND key = 'locked' FOR UPDATE`, o.Tenant.ID).Scan(&free))
+				require.NoError(o.t,
+					tx.QueryRow(ctx,
+						`SELECT leased_until < clock_timestamp() AND finished_at IS NULL FROM idempotency_keys WHERE tenant_id = $1 AND key = 'locked' FOR UPDATE`, o.Tenant.ID).Scan(&free))
 				if !free {
 					require.NoError(o.t, tx.Rollback(ctx))
 				}
@@ -441,7 +454,8 @@ func (o *observed) stripeAway() act {
 			o.Sim.Inject(stripesim.Fault{OrderID: orders[0], Kind: stripesim.Drop, Skip: 1, Times: -1})
 			require.Equal(o.t, http.StatusAccepted, o.a.Pay("unknown", orders[0], "pm_card_visa").Status)
 			o.Sim.Inject(stripesim.Fault{Kind: stripesim.Reset, Times: -1})
-			world.Together(len(orders)-1, func(n int) int { return o.a.Pay(fmt.Sprintf("away-%d", n), orders[n+1], "pm_card_visa").Status })
+			world.Together(len(orders)-1,
+				func(n int) int { return o.a.Pay(fmt.Sprintf("away-%d", n), orders[n+1], "pm_card_visa").Status })
 		},
 		repair: o.Sim.ClearFaults,
 	}
@@ -503,8 +517,10 @@ func (o *observed) unmatchedCharge() act {
 		breaks: func() {
 			var err error
 			intent, err = o.stripe.PaymentIntents.New(&stripe.PaymentIntentParams{
-				Metadata: map[string]string{"tenant_id": o.Tenant.ID, "order_id": "ord_0000000000000000000000gone"}, Amount: stripe.Int64(1000), Currency: stripe.String("usd"),
-				PaymentMethodTypes: stripe.StringSlice([]string{"card"}), PaymentMethod: stripe.String("pm_card_visa"), Confirm: stripe.Bool(true),
+				Metadata: map[string]string{"tenant_id": o.Tenant.ID, "order_id": "ord_0000000000000000000000gone"},
+				Amount:   stripe.Int64(1000), Currency: stripe.String("usd"),
+				PaymentMethodTypes: stripe.StringSlice([]string{"card"}), PaymentMethod: stripe.String("pm_card_visa"),
+				Confirm: stripe.Bool(true),
 			})
 			require.NoError(o.t, err)
 			reconcile()

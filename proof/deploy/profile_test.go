@@ -37,9 +37,11 @@ func TestProfileObserve(t *testing.T) {
 			require.Equal(t, "payonce", d.FolderTitle, d.Title)
 		}
 		require.Equal(t, want, found)
-		require.Equal(t, readDashboards(t)["grafana/dashboards/overview.json"].Title, get[struct{ Dashboard struct{ Title string } }](t, g+"/api/dashboards/home").Dashboard.Title)
+		require.Equal(t, readDashboards(t)["grafana/dashboards/overview.json"].Title,
+			get[struct{ Dashboard struct{ Title string } }](t, g+"/api/dashboards/home").Dashboard.Title)
 		for _, source := range []string{"prometheus", "jaeger"} {
-			require.Equal(t, "OK", get[struct{ Status string }](t, g+"/api/datasources/uid/"+source+"/health").Status, source)
+			require.Equal(t, "OK", get[struct{ Status string }](t, g+"/api/datasources/uid/"+source+"/health").Status,
+				source)
 		}
 
 		queries := 0
@@ -77,16 +79,21 @@ func TestProfileObserve(t *testing.T) {
 		t.Parallel()
 		j := observedAt(t, "JAEGER_URL")
 		for _, name := range []string{
-			"phase payment_recorded", "stripe create_intent", "phase intent_recorded", "stripe confirm", "phase finished",
-			"publish payment.created", "publish payment.succeeded", "publish order.paid", "consume payment.succeeded", "consume order.paid",
+			"phase payment_recorded", "stripe create_intent", "phase intent_recorded", "stripe confirm",
+			"phase finished",
+			"publish payment.created", "publish payment.succeeded", "publish order.paid", "consume payment.succeeded",
+			"consume order.paid",
 		} {
-			waitForTrace(t, j, "POST /v1/payments", "a payment has the span "+name, func(s jaegerTrace) bool { return s.has(name) })
+			waitForTrace(t, j, "POST /v1/payments", "a payment has the span "+name,
+				func(s jaegerTrace) bool { return s.has(name) })
 		}
-		whole := waitForTrace(t, j, "POST /v1/payments", "a payment has them all, under the request", func(s jaegerTrace) bool {
-			return s.has("stripe confirm") && s.has("phase finished") && s.has("publish payment.succeeded") && s.has("consume payment.succeeded") && s.childrenOf("POST /v1/payments") >= 8
-		})
+		whole := waitForTrace(t, j, "POST /v1/payments", "a payment has them all, under the request",
+			func(s jaegerTrace) bool {
+				return s.has("stripe confirm") && s.has("phase finished") && s.has("publish payment.succeeded") && s.has("consume payment.succeeded") && s.childrenOf("POST /v1/payments") >= 8
+			})
 		t.Logf("%s/trace/%s:\n%s", j, whole.TraceID, whole)
-		completed := waitForTrace(t, j, "complete create_payment", "the completer's trace is linked to a request", func(s jaegerTrace) bool { return s.follows() != "" })
+		completed := waitForTrace(t, j, "complete create_payment", "the completer's trace is linked to a request",
+			func(s jaegerTrace) bool { return s.follows() != "" })
 		request := get[traceList](t, j+"/api/traces/"+completed.follows()).Data
 		require.Len(t, request, 1)
 		require.True(t, request[0].has("POST /v1/payments"), request[0])
@@ -108,7 +115,8 @@ func observedAt(t *testing.T, setting string) string {
 func askPanel(t *testing.T, grafana, source, expr string) string {
 	t.Helper()
 	body, err := json.Marshal(map[string]any{"from": "now-15m", "to": "now", "queries": []any{map[string]any{
-		"refId": "A", "datasource": map[string]string{"uid": source}, "expr": expr, "range": true, "intervalMs": 5000, "maxDataPoints": 200,
+		"refId": "A", "datasource": map[string]string{"uid": source}, "expr": expr, "range": true, "intervalMs": 5000,
+		"maxDataPoints": 200,
 	}}})
 	require.NoError(t, err)
 	res, err := http.Post(grafana+"/api/ds/query", "application/json", bytes.NewReader(body))
@@ -122,7 +130,8 @@ func askPanel(t *testing.T, grafana, source, expr string) string {
 			Frames []struct{ Data struct{ Values [][]any } }
 		}
 	}
-	if err := json.Unmarshal(said, &answer); err != nil || res.StatusCode != http.StatusOK || answer.Results["A"].Error != "" {
+	if err := json.Unmarshal(said,
+		&answer); err != nil || res.StatusCode != http.StatusOK || answer.Results["A"].Error != "" {
 		return fmt.Sprintf("%s: %.300s", res.Status, said)
 	}
 	for _, frame := range answer.Results["A"].Frames {

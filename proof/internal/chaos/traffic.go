@@ -150,7 +150,8 @@ func (t *traffic) some(r *rand.Rand) (paymentOf, bool) {
 func (t *traffic) stockUp(ctx context.Context) error {
 	for i := range t.world.tenants {
 		for sku, available := range map[string]int{"chaos": 1_000_000, "rare": 20} {
-			a, err := t.do(ctx, t.world.nodes[0], http.MethodPut, "/v1/stock/"+sku, t.world.tenants[i].Key, fmt.Sprintf(`{"available":%d}`, available))
+			a, err := t.do(ctx, t.world.nodes[0], http.MethodPut, "/v1/stock/"+sku, t.world.tenants[i].Key,
+				fmt.Sprintf(`{"available":%d}`, available))
 			if err != nil {
 				return fmt.Errorf("set the stock: %w", err)
 			}
