@@ -24,11 +24,15 @@ func RefundableAmount(i stripe.Intent, o *Order) (int64, error) {
 	}
 	switch d := Intent(i, o); {
 	case d.Result == Adoptable:
-		return 0, &NotRefundableError{"it can be adopted: do that, and refund the payment, so that the tenant gets the events of both"}
+		return 0, &NotRefundableError{
+			"it can be adopted: adopt it, then refund the payment, so that the tenant gets the events of both",
+		}
 	case d.Result != Differs:
 		return 0, &NotRefundableError{"an operation in progress will find out what it is for"}
 	case d.Key != "":
-		return 0, &NotRefundableError{"it was charged for payment " + d.Discrepancy.PaymentID + ": retry that payment now"}
+		return 0, &NotRefundableError{
+			"it was charged for payment " + d.Discrepancy.PaymentID + ": retry that payment now",
+		}
 	}
 	return left, nil
 }

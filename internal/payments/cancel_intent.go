@@ -51,7 +51,9 @@ func (s *Service) nextCancel(ctx context.Context, p db.Payment) (calls.Call, err
 
 // cancelIntent cancels a payment's intent and returns its state afterwards. An intent
 // without a status means that the outcome is unknown: try again later.
-func (s *Service) CancelIntent(ctx context.Context, c *idempotency.Claim, p db.Payment) (stripe.Intent, stripe.Outcome, error) {
+func (s *Service) CancelIntent(
+	ctx context.Context, c *idempotency.Claim, p db.Payment,
+) (stripe.Intent, stripe.Outcome, error) {
 	target, err := s.nextCancel(ctx, p)
 	if err != nil {
 		return stripe.Intent{}, stripe.Outcome{}, err
@@ -70,9 +72,12 @@ func (s *Service) CancelIntent(ctx context.Context, c *idempotency.Claim, p db.P
 	}
 	intent, err := s.readIntent(ctx, *p.IntentID)
 	if err != nil {
-		return stripe.Intent{}, stripe.Outcome{Effect: stripe.Unknown, Err: err}, nil //nolint:nilerr // a look that failed is an outcome: unknown
+		return stripe.Intent{}, stripe.Outcome{
+			Effect: stripe.Unknown, Err: err,
+		}, nil //nolint:nilerr // a look that failed is an outcome: unknown
 	}
-	if out.Effect == stripe.Unknown && intent.Status != stripe.IntentCanceled && intent.Status != stripe.IntentSucceeded {
+	final := intent.Status == stripe.IntentCanceled || intent.Status == stripe.IntentSucceeded
+	if out.Effect == stripe.Unknown && !final {
 		return stripe.Intent{}, out, nil // The cancel may still be under way.
 	}
 	return intent, out, s.calls.RecordAttempt(ctx, c, target, out)

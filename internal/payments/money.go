@@ -15,11 +15,12 @@ const amountMax = 99_999_999
 var currencies = func() map[string]int64 {
 	m := map[string]int64{}
 	for step, codes := range map[int64]string{
-		1: "aed afn all amd ang aoa ars aud awg azn bam bbd bdt bgn bif bmd bnd bob brl bsd bwp byn bzd cad cdf chf clp cny cop crc cve czk " +
-			"djf dkk dop dzd egp etb eur fjd fkp gbp gel gip gmd gnf gtq gyd hkd hnl htg huf idr ils inr jmd jpy kes kgs khr kmf krw kyd kzt " +
-			"lak lbp lkr lrd lsl mad mdl mga mkd mmk mnt mop mur mvr mwk mxn myr mzn nad ngn nio nok npr nzd pab pen pgk php pkr pln pyg qar " +
-			"ron rsd rub rwf sar sbd scr sek sgd shp sle sos srd std szl thb tjs top try ttd twd tzs uah usd uyu uzs vnd vuv wst xaf xcd xof " +
-			"xpf yer zar zmw",
+		1: "aed afn all amd ang aoa ars aud awg azn bam bbd bdt bgn bif bmd bnd bob brl bsd bwp byn bzd " +
+			"cad cdf chf clp cny cop crc cve czk djf dkk dop dzd egp etb eur fjd fkp gbp gel gip gmd gnf " +
+			"gtq gyd hkd hnl htg huf idr ils inr jmd jpy kes kgs khr kmf krw kyd kzt lak lbp lkr lrd lsl " +
+			"mad mdl mga mkd mmk mnt mop mur mvr mwk mxn myr mzn nad ngn nio nok npr nzd pab pen pgk php " +
+			"pkr pln pyg qar ron rsd rub rwf sar sbd scr sek sgd shp sle sos srd std szl thb tjs top try " +
+			"ttd twd tzs uah usd uyu uzs vnd vuv wst xaf xcd xof xpf yer zar zmw",
 		10:  "bhd jod kwd omr tnd", // three decimals, of which the last must be 0
 		100: "isk ugx",             // no decimals, and yet sent with two
 	} {

@@ -50,7 +50,9 @@ func (s webhooks) prepare(ctx context.Context, e inbox.Event) (any, error) {
 	}
 	aboutRefund := strings.Contains(e.Type, "refund")
 	if !aboutRefund && hint.TenantID != "" {
-		_, err := s.pool.PaymentOfIntent(ctx, db.PaymentOfIntentParams{TenantID: hint.TenantID, OrderID: hint.OrderID, IntentID: &hint.ID})
+		_, err := s.pool.PaymentOfIntent(ctx, db.PaymentOfIntentParams{
+			TenantID: hint.TenantID, OrderID: hint.OrderID, IntentID: &hint.ID,
+		})
 		if err == nil {
 			return webhookSeen{intent: hint}, nil
 		}
@@ -93,12 +95,15 @@ func (s webhooks) apply(ctx context.Context, q *db.Queries, e inbox.Event, prepa
 }
 
 func (s webhooks) applyIntentSeen(ctx context.Context, q *db.Queries, intent stripe.Intent) error {
-	p, err := q.PaymentOfIntent(ctx, db.PaymentOfIntentParams{TenantID: intent.TenantID, OrderID: intent.OrderID, IntentID: &intent.ID})
+	p, err := q.PaymentOfIntent(ctx, db.PaymentOfIntentParams{
+		TenantID: intent.TenantID, OrderID: intent.OrderID, IntentID: &intent.ID,
+	})
 	switch {
 	case errors.Is(err, postgres.ErrNoRows) && intent.Status == stripe.IntentSucceeded && intent.RefundedMinor == intent.ReceivedMinor:
 		return nil // It was refunded in full. There is nothing left for a payment.
 	case errors.Is(err, postgres.ErrNoRows) && (intent.Status == stripe.IntentSucceeded || intent.Status == stripe.IntentProcessing || intent.Status == stripe.IntentRequiresAction):
-		return fmt.Errorf("PaymentIntent %s is %s and belongs to no payment yet", intent.ID, intent.Status) // It arrived before our own commit. Kept, and tried again.
+		return fmt.Errorf("PaymentIntent %s is %s and belongs to no payment yet", intent.ID,
+			intent.Status) // It arrived before our own commit. Kept, and tried again.
 	case errors.Is(err, postgres.ErrNoRows):
 		return nil // No money can have moved.
 	case err != nil:
@@ -132,7 +137,9 @@ func (s webhooks) applyRefundSeen(ctx context.Context, q *db.Queries, seen strip
 // applyOrphanRefundSeen is for a refund without a row: of money that belongs to no
 // payment here.
 func (s webhooks) applyOrphanRefundSeen(ctx context.Context, q *db.Queries, seen stripe.Refund) error {
-	refunds, err := q.OrphanRefunds(ctx, db.OrphanRefundsParams{TenantID: seen.TenantID, Keys: orphanRefundKeys(seen.IntentID)})
+	refunds, err := q.OrphanRefunds(ctx, db.OrphanRefundsParams{
+		TenantID: seen.TenantID, Keys: orphanRefundKeys(seen.IntentID),
+	})
 	if err != nil {
 		return fmt.Errorf("find refund %s: %w", seen.RefundID, err)
 	}

@@ -26,12 +26,15 @@ type Comparison struct {
 // here, and every open finding of the reconciler. It changes nothing. A payment or
 // refund that is still in progress is no finding; money that the reconciler would
 // adopt is.
-func Compare(ctx context.Context, pool *postgres.Pool, gateway payments.Gateway, service *payments.Service, since time.Time) (Comparison, error) {
+func Compare(
+	ctx context.Context, pool *postgres.Pool, gateway payments.Gateway, service *payments.Service, since time.Time,
+) (Comparison, error) {
 	result := Comparison{Drift: map[string]int64{}}
 	found := map[string]bool{}
 	note := func(d compare.Difference) {
 		f := d.Discrepancy
-		if d.Result != compare.Adoptable && d.Result != compare.StatusChanged && d.Result != compare.Differs || found[f.TenantID+" "+f.ObjectID] {
+		disagrees := d.Result == compare.Adoptable || d.Result == compare.StatusChanged || d.Result == compare.Differs
+		if !disagrees || found[f.TenantID+" "+f.ObjectID] {
 			return
 		}
 		found[f.TenantID+" "+f.ObjectID] = true

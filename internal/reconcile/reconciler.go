@@ -103,17 +103,22 @@ func (r *Reconciler) RunOnce(ctx context.Context) (int, error) {
 		err = r.scan(traced, w, claim)
 		span.End(err)
 		if err != nil {
-			return 0, errors.Join(fmt.Errorf("reconcile window %s: %w", w.name, err), r.release(ctx, w, claim, nil, reconcileAgain))
+			return 0, errors.Join(fmt.Errorf("reconcile window %s: %w", w.name, err),
+				r.release(ctx, w, claim, nil, reconcileAgain))
 		}
 		return 1, r.release(ctx, w, claim, &claim.Now, w.every)
 	}
 	return 0, nil
 }
 
-func (r *Reconciler) release(ctx context.Context, w scanWindow, claim db.ReconcileClaimRow, through *time.Time, pause time.Duration) error {
+func (r *Reconciler) release(
+	ctx context.Context, w scanWindow, claim db.ReconcileClaimRow, through *time.Time, pause time.Duration,
+) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	_, err := r.pool.ReconcileRelease(ctx, db.ReconcileReleaseParams{Name: w.name, LeaseToken: claim.LeaseToken, Pause: pause, Through: through})
+	_, err := r.pool.ReconcileRelease(ctx, db.ReconcileReleaseParams{
+		Name: w.name, LeaseToken: claim.LeaseToken, Pause: pause, Through: through,
+	})
 	if err != nil {
 		return fmt.Errorf("give window %s back: %w", w.name, err) // Its lease runs out.
 	}
@@ -126,17 +131,26 @@ func (r *Reconciler) scan(ctx context.Context, w scanWindow, claim db.ReconcileC
 		from = claim.CoveredThrough.Add(-w.back)
 	}
 	c := walker{
-		pool: r.pool, gateway: r.gateway, service: r.service, abandonedBefore: claim.Now.Add(-payments.AbandonedAfter),
-		onCompared: func(currency string) { r.metrics.drift.WithLabelValues(currency) }, // shown as 0 from then on
+		pool: r.pool, gateway: r.gateway, service: r.service,
+		abandonedBefore: claim.Now.Add(-payments.AbandonedAfter),
+		onCompared:      func(currency string) { r.metrics.drift.WithLabelValues(currency) }, // shown as 0 from then on
 		intent: isolated(r, r.repairIntent, func(i stripe.Intent) compare.Discrepancy {
-			return compare.Discrepancy{Object: compare.PaymentIntent, ObjectID: i.ID, TenantID: i.TenantID, OrderID: i.OrderID, Currency: i.Currency}
+			return compare.Discrepancy{
+				Object: compare.PaymentIntent, ObjectID: i.ID, TenantID: i.TenantID, OrderID: i.OrderID,
+				Currency: i.Currency,
+			}
 		}),
 		refund: isolated(r, r.repairRefund, func(refund stripe.Refund) compare.Discrepancy {
-			return compare.Discrepancy{Object: compare.Refund, ObjectID: refund.ID, TenantID: refund.TenantID, OrderID: refund.OrderID, Currency: refund.Currency}
+			return compare.Discrepancy{
+				Object: compare.Refund, ObjectID: refund.ID, TenantID: refund.TenantID, OrderID: refund.OrderID,
+				Currency: refund.Currency,
+			}
 		}),
 		onUnreadable: r.parkUnreadable,
 		afterPage: func(ctx context.Context) error {
-			n, err := r.pool.ReconcileExtend(ctx, db.ReconcileExtendParams{Name: w.name, LeaseToken: claim.LeaseToken, Lease: reconcileLease})
+			n, err := r.pool.ReconcileExtend(ctx, db.ReconcileExtendParams{
+				Name: w.name, LeaseToken: claim.LeaseToken, Lease: reconcileLease,
+			})
 			if err == nil && n == 0 {
 				err = errors.New("the lease of the window was lost")
 			}
@@ -166,7 +180,8 @@ func (r *Reconciler) repairIntent(ctx context.Context, i stripe.Intent, d compar
 		if adopted == "" {
 			return nil // Another operation works on it by now. The next round will see.
 		}
-		r.done("adopted", "adopted a payment that Stripe has and we had not", "tenant_id", i.TenantID, "order_id", i.OrderID, "payment_id", adopted, "payment_intent", i.ID)
+		r.done("adopted", "adopted a payment that Stripe has and we had not", "tenant_id", i.TenantID, "order_id",
+			i.OrderID, "payment_id", adopted, "payment_intent", i.ID)
 		return r.resolve(ctx, i.TenantID, i.ID, "", "adopted as "+adopted)
 	case compare.Abandoned:
 		begun, err := r.repairs.CancelAbandoned(ctx, i)
@@ -176,7 +191,8 @@ func (r *Reconciler) repairIntent(ctx context.Context, i stripe.Intent, d compar
 		if !begun {
 			return nil
 		}
-		r.done("canceled_abandoned", "canceling an intent that nobody will confirm", "tenant_id", i.TenantID, "order_id", i.OrderID, "payment_intent", i.ID)
+		r.done("canceled_abandoned", "canceling an intent that nobody will confirm", "tenant_id", i.TenantID,
+			"order_id", i.OrderID, "payment_intent", i.ID)
 		return nil
 	case compare.Differs, compare.StatusChanged:
 	}
@@ -202,7 +218,8 @@ func (r *Reconciler) repairRefund(ctx context.Context, refund stripe.Refund, d c
 		if !adopted {
 			return nil
 		}
-		r.done("adopted", "adopted a refund that Stripe has and we had not", "tenant_id", refund.TenantID, "refund_id", refund.RefundID, "stripe_refund", refund.ID)
+		r.done("adopted", "adopted a refund that Stripe has and we had not", "tenant_id", refund.TenantID, "refund_id",
+			refund.RefundID, "stripe_refund", refund.ID)
 		return r.resolve(ctx, refund.TenantID, refund.ID, "", "adopted as "+refund.RefundID)
 	case compare.StatusChanged:
 		err := r.pool.InTx(ctx, func(q *db.Queries) error {
@@ -212,7 +229,8 @@ func (r *Reconciler) repairRefund(ctx context.Context, refund stripe.Refund, d c
 		if err != nil {
 			return fmt.Errorf("apply %s: %w", refund.ID, err)
 		}
-		r.done("applied", "applied the new status of a refund", "tenant_id", d.Discrepancy.TenantID, "refund_id", d.Discrepancy.RefundID, "status", string(refund.Status))
+		r.done("applied", "applied the new status of a refund", "tenant_id", d.Discrepancy.TenantID, "refund_id",
+			d.Discrepancy.RefundID, "status", string(refund.Status))
 		return r.resolve(ctx, d.Discrepancy.TenantID, refund.ID, "", "the refund is "+string(refund.Status)+" here too")
 	case compare.Differs, compare.Abandoned:
 	}
@@ -222,7 +240,9 @@ func (r *Reconciler) repairRefund(ctx context.Context, refund stripe.Refund, d c
 // isolated keeps one object that cannot be repaired from holding up all others of its
 // window. It becomes a finding with the reason, which raises an alert, and is tried
 // again in every round until it is repaired.
-func isolated[T any](r *Reconciler, repair func(context.Context, T, compare.Difference) error, name func(T) compare.Discrepancy) func(context.Context, T, compare.Difference) error {
+func isolated[T any](
+	r *Reconciler, repair func(context.Context, T, compare.Difference) error, name func(T) compare.Discrepancy,
+) func(context.Context, T, compare.Difference) error {
 	return func(ctx context.Context, object T, d compare.Difference) error {
 		ctx, span := r.startSpan(ctx, name(object), d)
 		err := guarded(func() error { return repair(ctx, object, d) })
@@ -243,7 +263,9 @@ func isolated[T any](r *Reconciler, repair func(context.Context, T, compare.Diff
 // startSpan begins a span for an object on which Stripe and our rows disagree, linked to the
 // trace of its order that the outbox has stored: from a payment's trace one finds what
 // repaired it, days later and in another process.
-func (r *Reconciler) startSpan(ctx context.Context, object compare.Discrepancy, d compare.Difference) (context.Context, tracing.Span) {
+func (r *Reconciler) startSpan(
+	ctx context.Context, object compare.Discrepancy, d compare.Difference,
+) (context.Context, tracing.Span) {
 	if d.Result == compare.Agrees || !tracing.Current(ctx).Recording() {
 		return ctx, tracing.Span{}
 	}
@@ -252,7 +274,9 @@ func (r *Reconciler) startSpan(ctx context.Context, object compare.Discrepancy, 
 	span.Set("stripe.object_id", object.ObjectID)
 	span.Set(tracing.Tenant, object.TenantID)
 	span.Set(tracing.Resource, object.OrderID)
-	origin, err := r.pool.OutboxOrigin(ctx, db.OutboxOriginParams{TenantID: object.TenantID, AggregateID: object.OrderID})
+	origin, err := r.pool.OutboxOrigin(ctx, db.OutboxOriginParams{
+		TenantID: object.TenantID, AggregateID: object.OrderID,
+	})
 	if err == nil { // its events may be deleted by now, or the database away: then there is no link
 		span.Link(origin)
 	}
@@ -265,8 +289,8 @@ func (r *Reconciler) parkUnreadable(ctx context.Context, object string, row loca
 		return why
 	}
 	return r.park(ctx, compare.Discrepancy{
-		Kind: db.DiscrepancyKindStatusMismatch, Object: object, ObjectID: row.objectID, TenantID: row.TenantID, OrderID: row.OrderID, Currency: row.currency,
-		Detail: "Stripe does not show it: " + postgres.ErrorText(why),
+		Kind: db.DiscrepancyKindStatusMismatch, Object: object, ObjectID: row.objectID, TenantID: row.TenantID,
+		OrderID: row.OrderID, Currency: row.currency, Detail: "Stripe does not show it: " + postgres.ErrorText(why),
 	})
 }
 
@@ -277,7 +301,8 @@ func ofTheObject(ctx context.Context, err error) bool {
 	if ctx.Err() != nil || errors.Is(err, postgres.ErrInDoubt) {
 		return false
 	}
-	for _, definite := range []error{stripe.ErrNotShown, stripe.ErrNoSuchObject, payments.ErrRefundExceedsPayment, errBug} {
+	for _, definite := range []error{stripe.ErrNotShown, stripe.ErrNoSuchObject, payments.ErrRefundExceedsPayment,
+		errBug} {
 		if errors.Is(err, definite) {
 			return true
 		}
@@ -311,23 +336,28 @@ func (r *Reconciler) expedite(ctx context.Context, tenantID, key string) error {
 // park records a finding. It is logged once, not every half minute.
 func (r *Reconciler) park(ctx context.Context, f compare.Discrepancy) error {
 	news, err := r.pool.DiscrepancyRecord(ctx, db.DiscrepancyRecordParams{
-		TenantID: f.TenantID, Object: f.Object, ObjectID: f.ObjectID, Kind: f.Kind, OrderID: postgres.Nullable(f.OrderID), PaymentID: postgres.Nullable(f.PaymentID), RefundID: postgres.Nullable(f.RefundID),
-		Currency: f.Currency, DriftMinor: f.DriftMinor, Detail: f.Detail,
+		TenantID: f.TenantID, Object: f.Object, ObjectID: f.ObjectID, Kind: f.Kind,
+		OrderID: postgres.Nullable(f.OrderID), PaymentID: postgres.Nullable(f.PaymentID),
+		RefundID: postgres.Nullable(f.RefundID), Currency: f.Currency, DriftMinor: f.DriftMinor, Detail: f.Detail,
 	})
 	if err != nil {
 		return fmt.Errorf("record the finding about %s: %w", f.ObjectID, err)
 	}
 	if news {
 		r.metrics.results.WithLabelValues("discrepancy_found").Inc()
-		r.log.Error("Stripe and our rows disagree; a person must look", "tenant_id", f.TenantID, "object_id", f.ObjectID, "kind", string(f.Kind), "order_id", f.OrderID,
-			"payment_id", f.PaymentID, "refund_id", f.RefundID, "drift_minor", f.DriftMinor, "currency", f.Currency, "detail", f.Detail)
+		r.log.Error("Stripe and our rows disagree; a person must look", "tenant_id", f.TenantID, "object_id",
+			f.ObjectID, "kind", string(f.Kind), "order_id", f.OrderID,
+			"payment_id", f.PaymentID, "refund_id", f.RefundID, "drift_minor", f.DriftMinor, "currency", f.Currency,
+			"detail", f.Detail)
 	}
 	return r.resolve(ctx, f.TenantID, f.ObjectID, string(f.Kind), "found to be of another kind: "+string(f.Kind))
 }
 
 // resolve closes the findings of an object, except those of one kind.
 func (r *Reconciler) resolve(ctx context.Context, tenantID, objectID, except, how string) error {
-	n, err := r.pool.DiscrepanciesResolve(ctx, db.DiscrepanciesResolveParams{TenantID: tenantID, ObjectID: objectID, ExceptKind: except, Resolution: how})
+	n, err := r.pool.DiscrepanciesResolve(ctx, db.DiscrepanciesResolveParams{
+		TenantID: tenantID, ObjectID: objectID, ExceptKind: except, Resolution: how,
+	})
 	if err != nil {
 		return fmt.Errorf("resolve the findings of %s: %w", objectID, err)
 	}
@@ -353,7 +383,9 @@ func (r *Reconciler) recheck(ctx context.Context, c *walker) error {
 		return err
 	}
 	for _, f := range open {
-		if err := r.pool.DiscrepanciesTouch(ctx, db.DiscrepanciesTouchParams{TenantID: f.TenantID, ObjectID: f.ObjectID}); err != nil {
+		if err := r.pool.DiscrepanciesTouch(ctx, db.DiscrepanciesTouchParams{
+			TenantID: f.TenantID, ObjectID: f.ObjectID,
+		}); err != nil {
 			return fmt.Errorf("record that %s was checked: %w", f.ObjectID, err)
 		}
 	}

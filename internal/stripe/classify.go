@@ -52,7 +52,8 @@ func (r reply) effect(inDoubt bool) Effect {
 // errorCached reports whether Stripe has stored this error under the key, so that
 // sending again can only repeat it.
 func (r reply) errorCached() bool {
-	return r.readable && r.shouldRetry != "true" && (r.status == http.StatusInternalServerError || r.status == http.StatusFailedDependency)
+	stored := r.status == http.StatusInternalServerError || r.status == http.StatusFailedDependency
+	return r.readable && r.shouldRetry != "true" && stored
 }
 
 // stateConflicts are the refusals that our own earlier success can cause.

@@ -37,9 +37,11 @@ var ErrUnavailable = errors.New("Stripe is unavailable; no new payment is begun"
 var ErrThrottled = errors.New("held back: too many calls to Stripe")
 
 const (
-	LimitWait       = 5 * time.Second // Longest wait for a turn; after it the call counts as not executed, and the completer tries later.
-	accountShare    = 4               // Stripe allows an account four times the rate of one endpoint.
-	newWorkShare    = 0.8             // The rest of the account's rate is reserved for finishing what was begun.
+	// Longest wait for a turn; after it the call counts as not executed, and the completer tries
+	// later.
+	LimitWait       = 5 * time.Second
+	accountShare    = 4   // Stripe allows an account four times the rate of one endpoint.
+	newWorkShare    = 0.8 // The rest of the account's rate is reserved for finishing what was begun.
 	breakerWindow   = 10 * time.Second
 	breakerCallsMin = 50  // With fewer calls, failures may be bad luck, and cost their payments a few seconds.
 	breakerRatio    = 0.8 // of the calls in a window

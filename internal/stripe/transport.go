@@ -18,7 +18,9 @@ func (s *Client) doOnce(ctx context.Context, attempt func(context.Context, *exch
 	ctx = context.WithValue(ctx, exchangeKey{}, x)
 	// Before there is a connection it is certain that nothing was sent; whatever is
 	// written to one may arrive.
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { x.sent.Store(true) }})
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { x.sent.Store(true) },
+	})
 	return attempt(ctx, x)
 }
 

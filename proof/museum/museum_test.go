@@ -162,7 +162,7 @@ func TestTable(t *testing.T) {
 			"----------------------------------  ---------------  --------------------------------------  -------\n"+
 			"check, then write                   folklore, [1]    12 of 12 charged twice, 3 of 12 got     0 of 12\n"+
 			"                                                     two different answers\n"+
-			"  cure: db/queries/payment_phases.sql, PaymentBegin: the insert is the lock\n", out.String())
+			"  cure: db/queries/payments.sql, PaymentBegin: the insert is the lock\n", out.String())
 	})
 
 	t.Run("Markdown", func(t *testing.T) {
@@ -177,7 +177,7 @@ func TestTable(t *testing.T) {
 		require.True(t, strings.HasSuffix(string(text), tableEnds+"\nafter\n"))
 		require.NotContains(t, string(text), "old")
 		require.Equal(t, 1, strings.Count(string(text), "\n| [check, then write](check_then_write.go) | folklore, [1] | 12 of 12 charged twice, 3 of 12 got two different answers | 0 of 12 | "+
-			"[payment_phases.sql](../../db/queries/payment_phases.sql), PaymentBegin: the insert is the lock |\n"))
+			"[payments.sql](../../db/queries/payments.sql), PaymentBegin: the insert is the lock |\n"))
 	})
 
 	t.Run("NoPlaceForIt", func(t *testing.T) {

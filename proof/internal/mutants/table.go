@@ -7,7 +7,7 @@ const (
 	narrowGuards  = "db/migrations/00005_stripe_calls.sql"
 	refundsTable  = "db/migrations/00006_refunds.sql"
 	keyStatements = "db/idempotency_keys.sql.go"
-	phases        = "db/payment_phases.sql.go"
+	phases        = "db/payments.sql.go"
 	calls         = "internal/calls/calls.go"
 	waiting       = "internal/payments/waiting.go"
 	pay           = "internal/payments/pay_settle.go"
