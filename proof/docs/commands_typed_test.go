@@ -85,6 +85,24 @@ var session = []typed{
 	{command: `go run ./cmd/api tenant create "my shop"`, how: (*terminal).createTenant, says: `"api_key"`},
 	{command: `go run ./cmd/api`, how: (*terminal).serve},
 
+	// README: what a caller writes.
+	{
+		command: `export API=http://127.0.0.1:8080 API_KEY=payonce_…`, how: (*terminal).export,
+		as: func(s *terminal) []string { return []string{"127.0.0.1:8080", s.public, "payonce_…", s.apiKey} },
+	},
+	{
+		command: `curl -sS "$API/v1/orders" -H "Authorization: Bearer $API_KEY" -H "Idempotency-Key: cart-42-order" ` +
+			`-H "Content-Type: application/json" ` +
+			`-d '{"currency":"usd","items":[{"sku":"tea","quantity":2,"unit_amount":650}]}'`,
+		how: (*terminal).createOrder, says: `"status":"open"`,
+	},
+	{
+		command: `curl -sSi "$API/v1/payments" -H "Authorization: Bearer $API_KEY" -H "Idempotency-Key: cart-42-pay" ` +
+			`-H "Content-Type: application/json" -d '{"order_id":"ord_…","payment_method":"pm_card_visa"}'`,
+		as:   func(s *terminal) []string { return []string{"ord_…", s.order} },
+		says: `(?s)^HTTP/1.1 201 Created.*"status":"succeeded"`,
+	},
+
 	// The handbook, beside it.
 	{command: `curl -sS http://127.0.0.1:8080/readyz; curl -sS http://127.0.0.1:8080/healthz`, as: public, says: `ok`},
 	{command: `curl -sS -H "Authorization: Bearer $API_KEY" "http://127.0.0.1:8080/v1/idempotency-keys/THE_KEY" | jq '{state, verdict, resource, attempts, provider_calls, events}'`, how: (*terminal).payThenRun,
@@ -164,6 +182,7 @@ type terminal struct {
 	exported      string // what has been exported so far
 	tenant        string
 	apiKey, hint  string
+	order         string // that the README creates
 	stop          func() // the service
 	copied        string // the repository's copy
 }
@@ -234,6 +253,15 @@ func (s *terminal) createTenant(line string) string {
 	out := s.run(line)
 	s.tenant, s.apiKey = s.read(out)
 	s.exported += "export API_KEY=" + s.apiKey + "\n"
+	return out
+}
+
+func (s *terminal) createOrder(line string) string {
+	s.t.Helper()
+	out := s.run(line)
+	var order struct{ ID string }
+	require.NoError(s.t, json.Unmarshal([]byte(out), &order), out)
+	s.order = order.ID
 	return out
 }
 
