@@ -181,7 +181,7 @@ func (r Recorder) Last(ctx context.Context, tenantID, key string) (db.StripeCall
 	return r.pool.StripeCallGet(ctx, db.StripeCallGetParams{TenantID: tenantID, StripeKey: key})
 }
 
-// Exhausted reports whether another attempt could tell nothing new: Stripe repeats a
+// Exhausted reports whether another attempt could give no new information: Stripe repeats a
 // stored error, or may have forgotten the key.
 func Exhausted(last db.StripeCallGetRow) bool {
 	return last.ErrorCached && last.Attempts > 1 || last.AgeSeconds > ResendWithin.Seconds()

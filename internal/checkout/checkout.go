@@ -83,7 +83,7 @@ const (
 
 	refundDue   = "refund_due" // from here on it goes backwards
 	refundBegun = "refund_begun"
-	refundOwed  = "refund_owed" // Stripe refused it; a person must help
+	refundOwed  = "refund_owed" // Stripe refused it; an operator must help
 	releaseDue  = "release_due"
 	cancelDue   = "cancel_due"
 )

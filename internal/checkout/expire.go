@@ -13,7 +13,7 @@ import (
 // expireMax is how many checkouts one run of ExpireReservations calls off.
 const expireMax = 50
 
-// ExpireReservations releases the stock of checkouts that nobody works on any more and
+// ExpireReservations releases the stock of checkouts that no process works on any more and
 // whose payment has not begun: after a long outage, or when a checkout kills every
 // process that resumes it. It returns how many there were. Any number may run.
 //

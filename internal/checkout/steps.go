@@ -113,7 +113,7 @@ func (k *saga) newRun(s *Service, order db.Order) *payments.Run {
 	return payments.NewRun(k.row.TenantID, k.row.IdempotencyKey, k.request.PaymentMethod, target, payStep{s, k})
 }
 
-// calledOff reports whether ExpireReservations called the checkout off while nobody
+// calledOff reports whether ExpireReservations called the checkout off while no process
 // held the claim. Once this phase holds it, that cannot happen any more.
 func (k *saga) calledOff(ctx context.Context, q *db.Queries) error {
 	row, steps, err := read(ctx, q, k.row.TenantID, k.row.ID)
@@ -146,7 +146,7 @@ func (k *saga) pin(ctx context.Context, q *db.Queries) error {
 // tenant's webhook, for as long as that takes; a receiver that does not answer is no
 // reason for a refund.
 //
-// With our own code the check cannot fail. With a person at a SQL prompt it can, and
+// With our own code the check cannot fail. With an operator at a SQL prompt it can, and
 // then the payment is refunded.
 func (s *Service) notifyStep(ctx context.Context, c *idempotency.Claim, k *saga) (idempotency.Answer, error) {
 	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {

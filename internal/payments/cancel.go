@@ -163,7 +163,7 @@ func (s cancels) cancelWaiting(ctx context.Context, q *db.Queries, p db.Payment)
 	return p, idempotency.Expedite(ctx, q, p.TenantID, p.IdempotencyKey)
 }
 
-// orderPaidFirst answers when the money has moved: the customer was faster.
+// orderPaidFirst answers when the money has moved: the customer paid first.
 // The payment's own operation records that.
 func (s cancels) orderPaidFirst(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
 	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {

@@ -191,7 +191,7 @@ func (s *Service) Advance(ctx context.Context, c *idempotency.Claim, r *Run) (an
 }
 
 // createIntent makes the order's PaymentIntent. Until it is confirmed no money
-// can move, so everything here may be given up and started over.
+// can move, so everything here may be abandoned and started over.
 func (s *Service) createIntent(ctx context.Context, c *idempotency.Claim, r *Run) (idempotency.Answer, error) {
 	send := s.sendCreate(r)
 	if !r.recorded {

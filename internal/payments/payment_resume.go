@@ -90,7 +90,7 @@ func (s *Service) create(
 	if errors.Is(err, ErrMoved) || errors.Is(err, idempotency.ErrLeaseLost) {
 		return out, attempts, err
 	}
-	if err != nil { // It cannot be told yet, so nothing may be abandoned.
+	if err != nil { // It is not known yet, so nothing may be abandoned.
 		out.Err, attempts.PastCutoff = err, false
 	}
 	return out, attempts, nil
@@ -140,7 +140,7 @@ func (s *Service) nextIntent(ctx context.Context, c *idempotency.Claim, r *Run) 
 }
 
 // confirmedBefore settles a payment by its intent if an earlier confirm had an effect,
-// and fails it if another confirm could tell nothing new. Not done: confirm.
+// and fails it if another confirm could give no new information. Not done: confirm.
 func (s *Service) confirmedBefore(
 	ctx context.Context, c *idempotency.Claim, r *Run,
 ) (answer idempotency.Answer, done bool, err error) {
@@ -316,7 +316,7 @@ func (r *Run) Settle(ctx context.Context, q *db.Queries, e Settlement) (db.Payme
 	return p, calls.RecordEnd(ctx, q, after.TenantID, e.StripeKey, e.Outcome)
 }
 
-// whyNotFinished tells a payment that another operation changed (ErrMoved) from a
+// whyNotFinished distinguishes a payment that another operation changed (ErrMoved) from a
 // lost lease (nil), which the caller reports by itself.
 func (s *Service) whyNotFinished(ctx context.Context, c *idempotency.Claim, r *Run) error {
 	now, err := s.ReadRun(ctx, c.TenantID, r.Payment.ID, r.ending)
@@ -329,7 +329,7 @@ func (s *Service) whyNotFinished(ctx context.Context, c *idempotency.Claim, r *R
 	return ErrMoved
 }
 
-// whyNotClaimed tells a key that is taken from an order that is being paid under
+// whyNotClaimed distinguishes a key that is taken from an order that is being paid under
 // another key. ErrTaken sends the request back to the look-up, as does an order that
 // was closed meanwhile.
 func (s *Service) whyNotClaimed(ctx context.Context, r idempotency.Request, orderID string) error {

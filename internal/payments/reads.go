@@ -31,8 +31,8 @@ func (s *Service) ListOrders(ctx context.Context, tenantID, after string, limit 
 		}
 	}
 	rows, err := s.pool.OrderList(ctx, db.OrderListParams{
-		TenantID: tenantID, Before: before(after), LimitRows: int32(limit + 1),
-	}) //nolint:gosec // at most 101
+		TenantID: tenantID, Before: before(after), LimitRows: int32(limit + 1), //nolint:gosec // at most 101
+	})
 	if err != nil {
 		return nil, false, fmt.Errorf("list orders: %w", err)
 	}

@@ -143,7 +143,7 @@ func (s *Service) findRefund(ctx context.Context, w *refunding) (stripe.Refund, 
 
 // otherRefundInFlight reports whether another refund of the payment is being sent to
 // Stripe. Stripe rejects a change of an object while another is in progress, so we
-// queue them ourselves, across all processes. A refund whose process died holds up
+// queue them ourselves, across all processes. A refund whose process exited holds up
 // the others for as long as one attempt can take, and no longer.
 func (s *Service) otherRefundInFlight(ctx context.Context, q *db.Queries, row db.Refund) (bool, error) {
 	busy, err := q.RefundOtherInFlight(ctx, db.RefundOtherInFlightParams{

@@ -76,7 +76,7 @@ func sameRefund(known db.Refund, asked RefundRequest) error {
 	return nil
 }
 
-// refundable is how much a refund gives back: what was asked for, or all that
+// refundable is how much is refunded: what was asked for, or all that
 // is left.
 func refundable(p db.Payment, asked *int64) (int64, error) {
 	left := p.AmountMinor - p.AmountRefundingMinor
@@ -122,7 +122,7 @@ func (s *Service) recordRefund(ctx context.Context, q *db.Queries, row db.Refund
 	return outbox.Append(ctx, q, refundEvent("refund.created", row))
 }
 
-// refundByItself records a refund that no caller asked for, of a payment that
+// EnqueueAutomaticRefund records a refund that no caller asked for, of a payment that
 // succeeded although its order was canceled meanwhile. The completer carries it out.
 func (s *Service) EnqueueAutomaticRefund(ctx context.Context, q *db.Queries, p db.Payment) error {
 	key := RefundOrder + " " + p.OrderID

@@ -23,7 +23,7 @@ func (s *Service) settleRefund(
 		// "What is left" was another amount in the life that this database has lost. The reconciler says how much.
 		answer := s.answers.Object(http.StatusAccepted, "/v1/refunds/"+w.refund.ID, refundOf(w.refund))
 		return answer, c.ParkBecause(ctx,
-			fmt.Errorf("Stripe has a refund with this key, of %d %s; an operator must look", seen.AmountMinor,
+			fmt.Errorf("the refund of this key at Stripe is of %d %s; an operator must look", seen.AmountMinor,
 				seen.Currency))
 	}
 	if seen.Status != db.RefundStatusPending {
@@ -34,7 +34,7 @@ func (s *Service) settleRefund(
 	}); err != nil {
 		return idempotency.Answer{}, fmt.Errorf("note refund %s: %w", w.refund.ID, err)
 	}
-	if w.refund.StripeRefundID == nil { // The call is answered, whatever becomes of the refund: it was made.
+	if w.refund.StripeRefundID == nil { // The call is answered, because the refund was made, however it ends.
 		err := calls.RecordEnd(ctx, s.pool.Queries, c.TenantID, w.refund.StripeKey, stripe.Outcome{
 			Effect: stripe.Done, HTTPStatus: http.StatusOK, Refund: seen, RequestID: w.requestID,
 		})
@@ -143,7 +143,7 @@ func (s *Service) ApplyRefund(
 	if err != nil {
 		return row, fmt.Errorf("settle refund %s: %w", id, err)
 	}
-	kind := "refund.failed" // To whoever waits for the money, a canceled refund is one that failed.
+	kind := "refund.failed" // For the tenant, a canceled refund is one that failed.
 	if row.Status == db.RefundStatusSucceeded {
 		kind = "refund.succeeded"
 	}

@@ -88,7 +88,7 @@ func (s *Service) advanceRefund(ctx context.Context, c *idempotency.Claim, w *re
 			}, ErrPaymentNotRefundable)
 		case called && calls.Exhausted(last):
 			return s.refundWaits(ctx, c, w, nextPoll(c),
-				errors.New("Stripe repeats a stored error; only its list of refunds can tell"))
+				errors.New("a stored error is repeated; only Stripe's list of refunds shows the outcome"))
 		}
 	}
 	record := func(ctx context.Context) (db.StripeCallRecordAttemptRow, error) {
@@ -115,7 +115,7 @@ func (s *Service) advanceRefund(ctx context.Context, c *idempotency.Claim, w *re
 		return s.settleRefund(ctx, c, w, out.Refund)
 	case stripe.Refused, stripe.Conflict:
 		// Perhaps for our own earlier success, even one that this database has forgotten. Only the
-		// list can tell.
+		// list shows it.
 		seen, found, err := s.findRefund(ctx, w)
 		switch {
 		case err != nil:
@@ -124,7 +124,7 @@ func (s *Service) advanceRefund(ctx context.Context, c *idempotency.Claim, w *re
 			return s.settleRefund(ctx, c, w, seen)
 		case out.ErrorCode == stripeKeyReused:
 			return s.refundWaits(ctx, c, w, nextPoll(c),
-				errors.New("Stripe has used the key already, but its list does not show the refund yet"))
+				errors.New("the key was used at Stripe already, but its list does not show the refund yet"))
 		}
 		return s.refundRefused(ctx, c, w, out)
 	case stripe.Unknown, stripe.NotExecuted:

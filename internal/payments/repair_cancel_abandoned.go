@@ -18,7 +18,7 @@ import (
 )
 
 // CancelAbandonedIntent is an operation that no caller asked for: it cancels a PaymentIntent that
-// nobody will confirm any more. Such an intent is harmless as long as nobody has its
+// no operation will confirm. Such an intent is harmless as long as no client has its
 // client secret; once canceled, it is harmless in any case.
 const CancelAbandonedIntent = "cancel_abandoned_intent"
 

@@ -36,7 +36,7 @@ const (
 //
 // It returns ErrMoved when it has found an intent and recorded it, as T1b would
 // have; nil when there certainly is none, so that another may be made; and any other
-// error when it cannot tell yet.
+// error when it does not know yet.
 func (s Repairs) recoverIntent(ctx context.Context, c *idempotency.Claim, create calls.Call) error {
 	last, err := s.calls.Last(ctx, c.TenantID, create.Key)
 	if err != nil {
@@ -78,15 +78,15 @@ func (s Repairs) recoverIntent(ctx context.Context, c *idempotency.Claim, create
 	return ErrMoved
 }
 
-var errCannotTell = errors.New("Stripe cannot tell yet")
+var errCannotTell = errors.New("not known at Stripe yet")
 
 // findIntent asks Stripe for the intents of a payment's order. It returns the one
 // that got furthest, or nil if there certainly is none that the payment could use.
-// An error says that it cannot be told yet.
+// An error says that it is not known yet.
 //
 // Search is fast, but not every account has it, and it may be an hour late or miss
 // objects: what it shows is true, what it does not show proves nothing. The list is
-// complete in every account, but it lists everybody's intents: it is read page by
+// complete in every account, but it lists the intents of all tenants: it is read page by
 // page, in as many runs as that takes. An intent that is paid or about to be ends the
 // search; if the intents found so far are not, only the whole list can show that no
 // other was paid after them.

@@ -14,7 +14,7 @@ import (
 )
 
 // What an operator asks for is done in the same way as everything else: the completer
-// resumes, the reconciler's judgment adopts, and a refund is a row with a key of its
+// resumes, the reconciler's comparison adopts, and a refund is a row with a key of its
 // own before anything is sent. Nothing here sets a status. Each function that changes
 // something joins the caller's transaction, which also records who asked and why;
 // Stripe is asked before that.
@@ -84,7 +84,7 @@ func (s Repairs) Adopt(ctx context.Context, q *db.Queries, view IntentView) (str
 		TenantID: view.Intent.TenantID, ObjectID: view.Intent.ID, Resolution: "adopted as " + adopted,
 	})
 	if err != nil {
-		return "", fmt.Errorf("resolve the findings of %s: %w", view.Intent.ID, err)
+		return "", fmt.Errorf("resolve the discrepancies of %s: %w", view.Intent.ID, err)
 	}
 	return adopted, nil
 }

@@ -52,7 +52,7 @@ func orphanRefundKeys(intentID string) []string {
 }
 
 // RefundOrphan has the completer refund the money of an intent that belongs to no
-// payment here. It judges with the order locked, so that the intent is not adopted at
+// payment here. It compares with the order locked, so that the intent is not adopted at
 // the same moment, and joins q's transaction. A *compare.NotRefundableError says why not.
 func (s Repairs) RefundOrphan(
 	ctx context.Context, q *db.Queries, view IntentView,
@@ -145,7 +145,7 @@ func (s Repairs) runOrphanRefund(ctx context.Context, c *idempotency.Claim) (ide
 		return s.finishOrphanRefund(ctx, c, w, stripe.Outcome{Effect: stripe.Refused, ErrorCode: "provider_error"})
 	case err == nil && calls.Exhausted(last):
 		return s.waitForOrphanRefund(ctx, c, w,
-			errors.New("Stripe repeats a stored error; only its list of refunds can tell"))
+			errors.New("a stored error is repeated; only Stripe's list of refunds shows the outcome"))
 	}
 	out, _, err := s.calls.Make(ctx, c, target, nil, func(ctx context.Context, call stripe.Call) stripe.Outcome {
 		return s.gateway.CreateRefund(ctx, call, stripe.NewRefund{
@@ -159,7 +159,7 @@ func (s Repairs) runOrphanRefund(ctx context.Context, c *idempotency.Claim) (ide
 	switch out.Effect {
 	case stripe.Done:
 		return s.settleOrphanRefund(ctx, c, w, out.Refund, out.RequestID)
-	case stripe.Refused, stripe.Conflict: // Perhaps caused by our own earlier success. Only the list can tell.
+	case stripe.Refused, stripe.Conflict: // Perhaps caused by our own earlier success. Only the list shows it.
 		seen, found, err := s.findOrphanRefund(ctx, c, w)
 		switch {
 		case err != nil:
@@ -199,7 +199,7 @@ func (s Repairs) settleOrphanRefund(
 	switch seen.Status {
 	case db.RefundStatusPending:
 		if err := calls.RecordEnd(ctx, s.pool.Queries, c.TenantID, w.call(c).Key, done); err != nil {
-			// it was made, whatever becomes of it
+			// it was made, however it ends
 			return idempotency.Answer{}, err
 		}
 		return s.waitForOrphanRefund(ctx, c, w, errors.New("the refund is pending at Stripe"))
@@ -222,8 +222,8 @@ func (s Repairs) waitForOrphanRefund(
 	return s.answers.Object(http.StatusAccepted, "", w), c.YieldFor(ctx, idempotency.NextTry(c), why)
 }
 
-// finishOrphanRefund ends the refund. If it succeeded the finding is resolved; if not,
-// the finding stays and a person looks again.
+// finishOrphanRefund ends the refund. If it succeeded the discrepancy is resolved; if not,
+// the discrepancy stays and a person looks again.
 func (s Repairs) finishOrphanRefund(
 	ctx context.Context, c *idempotency.Claim, w orphanRefund, out stripe.Outcome,
 ) (idempotency.Answer, error) {
@@ -238,7 +238,7 @@ func (s Repairs) finishOrphanRefund(
 			TenantID: c.TenantID, ObjectID: w.IntentID, Resolution: "given back as " + out.Refund.ID,
 		})
 		if err != nil {
-			return idempotency.Answer{}, fmt.Errorf("resolve the findings of %s: %w", w.IntentID, err)
+			return idempotency.Answer{}, fmt.Errorf("resolve the discrepancies of %s: %w", w.IntentID, err)
 		}
 		return s.answers.Object(http.StatusOK, "", w), nil
 	})

@@ -27,7 +27,7 @@ type IntentView struct {
 	WhyNot string
 	// Refunds are the earlier refunds of that kind.
 	Refunds []db.OrphanRefundsRow
-	// Detail is the result of the comparison, for a person.
+	// Detail is the result of the comparison, for an operator.
 	Detail string
 
 	adoptAs string

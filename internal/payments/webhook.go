@@ -126,7 +126,7 @@ func (s webhooks) applyRefundSeen(ctx context.Context, q *db.Queries, seen strip
 		return fmt.Errorf("find refund %s: %w", seen.RefundID, err)
 	}
 	if !seen.Is(row) {
-		return nil // It was made in the name of that one. The reconciler says so.
+		return nil // Another refund with its metadata. The reconciler reports it.
 	}
 	if row, err = s.ApplyRefund(ctx, q, row.TenantID, row.ID, seen); err != nil {
 		return err

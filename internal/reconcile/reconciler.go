@@ -44,14 +44,14 @@ var scanWindows = []scanWindow{
 const (
 	reconcileLease = 2 * time.Minute // of a window, renewed after each page
 	reconcileAgain = 10 * time.Second
-	recheckMax     = 50               // open findings that one round looks at again
-	overdueAfter   = 10 * time.Second // Completers look twice a second; what is due for longer, nobody takes.
+	recheckMax     = 50               // open discrepancies that one round looks at again
+	overdueAfter   = 10 * time.Second // Completers look twice a second; no completer takes what is due for longer.
 )
 
 // Reconciler compares Stripe's objects with our rows, one by one, and repairs what it
 // can prove: it wakes the operation that works on a payment, adopts money that is ours
 // and has no row, applies what happened to a refund, and has abandoned intents
-// canceled. The rest becomes a finding, for a person. Any number may run; they share
+// canceled. The rest becomes a discrepancy, for an operator. Any number may run; they share
 // the work by a lease on each window.
 type Reconciler struct {
 	service *payments.Service
@@ -89,7 +89,7 @@ func (r *Reconciler) Traced(t *tracing.Tracer) *Reconciler {
 
 // RunOnce goes through one window that is due, and returns whether there was one. An
 // error means that the database or Stripe is away; the window is gone through again
-// from its beginning. A problem with one object is a finding, not an error.
+// from its beginning. A problem with one object is a discrepancy, not an error.
 func (r *Reconciler) RunOnce(ctx context.Context) (int, error) {
 	for _, w := range scanWindows {
 		claim, err := r.pool.ReconcileClaim(ctx, db.ReconcileClaimParams{Name: w.name, Lease: reconcileLease})
@@ -164,7 +164,7 @@ func (r *Reconciler) scan(ctx context.Context, w scanWindow, claim db.ReconcileC
 }
 
 // repairIntent does what an intent's difference asks for. It does not trust the page that
-// the intent was read from: before anything is written it is judged again under the
+// the intent was read from: before anything is written it is compared again under the
 // order's lock, and before it is called lost it is read again.
 func (r *Reconciler) repairIntent(ctx context.Context, i stripe.Intent, d compare.Difference) error {
 	switch d.Result {
@@ -191,7 +191,7 @@ func (r *Reconciler) repairIntent(ctx context.Context, i stripe.Intent, d compar
 		if !begun {
 			return nil
 		}
-		r.done("canceled_abandoned", "canceling an intent that nobody will confirm", "tenant_id", i.TenantID,
+		r.done("canceled_abandoned", "canceling an intent that no operation will confirm", "tenant_id", i.TenantID,
 			"order_id", i.OrderID, "payment_intent", i.ID)
 		return nil
 	case compare.Differs, compare.StatusChanged:
@@ -238,7 +238,7 @@ func (r *Reconciler) repairRefund(ctx context.Context, refund stripe.Refund, d c
 }
 
 // isolated keeps one object that cannot be repaired from holding up all others of its
-// window. It becomes a finding with the reason, which raises an alert, and is tried
+// window. It becomes a discrepancy with the reason, which raises an alert, and is tried
 // again in every round until it is repaired.
 func isolated[T any](
 	r *Reconciler, repair func(context.Context, T, compare.Difference) error, name func(T) compare.Discrepancy,
@@ -283,7 +283,7 @@ func (r *Reconciler) startSpan(
 	return ctx, span
 }
 
-// parkUnreadable records a finding for an object that Stripe refuses to show.
+// parkUnreadable records a discrepancy for an object that Stripe refuses to show.
 func (r *Reconciler) parkUnreadable(ctx context.Context, object string, row localRef, why error) error {
 	if !ofTheObject(ctx, why) {
 		return why
@@ -296,7 +296,7 @@ func (r *Reconciler) parkUnreadable(ctx context.Context, object string, row loca
 
 // ofTheObject reports whether an error would recur with everything working: the
 // database rejected the write, Stripe rejected the request, or there is a bug. Any
-// other error may pass by itself and is never a finding.
+// other error may pass by itself and is never a discrepancy.
 func ofTheObject(ctx context.Context, err error) bool {
 	if ctx.Err() != nil || errors.Is(err, postgres.ErrInDoubt) {
 		return false
@@ -333,7 +333,7 @@ func (r *Reconciler) expedite(ctx context.Context, tenantID, key string) error {
 	return err
 }
 
-// park records a finding. It is logged once, not every half minute.
+// park records a discrepancy. It is logged once, not every half minute.
 func (r *Reconciler) park(ctx context.Context, f compare.Discrepancy) error {
 	news, err := r.pool.DiscrepancyRecord(ctx, db.DiscrepancyRecordParams{
 		TenantID: f.TenantID, Object: f.Object, ObjectID: f.ObjectID, Kind: f.Kind,
@@ -341,11 +341,11 @@ func (r *Reconciler) park(ctx context.Context, f compare.Discrepancy) error {
 		RefundID: postgres.Nullable(f.RefundID), Currency: f.Currency, DriftMinor: f.DriftMinor, Detail: f.Detail,
 	})
 	if err != nil {
-		return fmt.Errorf("record the finding about %s: %w", f.ObjectID, err)
+		return fmt.Errorf("record the discrepancy about %s: %w", f.ObjectID, err)
 	}
 	if news {
 		r.metrics.results.WithLabelValues("discrepancy_found").Inc()
-		r.log.Error("Stripe and our rows disagree; a person must look", "tenant_id", f.TenantID, "object_id",
+		r.log.Error("Stripe and our rows disagree; an operator must look", "tenant_id", f.TenantID, "object_id",
 			f.ObjectID, "kind", string(f.Kind), "order_id", f.OrderID,
 			"payment_id", f.PaymentID, "refund_id", f.RefundID, "drift_minor", f.DriftMinor, "currency", f.Currency,
 			"detail", f.Detail)
@@ -353,13 +353,13 @@ func (r *Reconciler) park(ctx context.Context, f compare.Discrepancy) error {
 	return r.resolve(ctx, f.TenantID, f.ObjectID, string(f.Kind), "found to be of another kind: "+string(f.Kind))
 }
 
-// resolve closes the findings of an object, except those of one kind.
+// resolve closes the discrepancies of an object, except those of one kind.
 func (r *Reconciler) resolve(ctx context.Context, tenantID, objectID, except, how string) error {
 	n, err := r.pool.DiscrepanciesResolve(ctx, db.DiscrepanciesResolveParams{
 		TenantID: tenantID, ObjectID: objectID, ExceptKind: except, Resolution: how,
 	})
 	if err != nil {
-		return fmt.Errorf("resolve the findings of %s: %w", objectID, err)
+		return fmt.Errorf("resolve the discrepancies of %s: %w", objectID, err)
 	}
 	if n > 0 {
 		r.done("resolved", how, "tenant_id", tenantID, "object_id", objectID)
@@ -372,12 +372,12 @@ func (r *Reconciler) done(result, what string, attrs ...any) {
 	r.log.Warn("reconciler: "+what, append([]any{"result", result}, attrs...)...)
 }
 
-// recheck judges the open findings again. Their window may have passed long ago, and a
+// recheck compares the open discrepancies again. Their window may have passed long ago, and a
 // person may have fixed them at Stripe.
 func (r *Reconciler) recheck(ctx context.Context, c *walker) error {
 	open, err := r.pool.DiscrepanciesOpen(ctx, recheckMax)
 	if err != nil {
-		return fmt.Errorf("read the open findings: %w", err)
+		return fmt.Errorf("read the open discrepancies: %w", err)
 	}
 	if err := c.recheck(ctx, open); err != nil {
 		return err

@@ -51,7 +51,7 @@ func (c *walker) walk(ctx context.Context, from time.Time) error {
 	return nil
 }
 
-// recheck compares earlier findings once more, however old they are.
+// recheck compares earlier discrepancies once more, however old they are.
 func (c *walker) recheck(ctx context.Context, open []db.Discrepancy) error {
 	for _, f := range open {
 		row := localRef{

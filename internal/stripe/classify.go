@@ -5,7 +5,7 @@ import "net/http"
 // reply is an HTTP response of Stripe's, independent of the library that read it.
 type reply struct {
 	sent        bool   // there was a connection to write to; without one, nothing left this process
-	status      int    // zero: no complete answer
+	status      int    // zero: no complete response
 	readable    bool   // the body was a Stripe object or a Stripe error
 	errorType   string // Stripe's type of error
 	code        string // Stripe's code

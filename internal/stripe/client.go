@@ -419,7 +419,7 @@ func isClientError(status int) bool {
 	return false
 }
 
-// outcomeOf judges an attempt of a POST. seen is nil if nothing was sent.
+// outcomeOf classifies an attempt of a POST. seen is nil if nothing was sent.
 func outcomeOf(seen *exchange, object bool, intent *stripego.PaymentIntent, err error, inDoubt bool) Outcome {
 	var r reply
 	o := Outcome{Err: safe(err)}
@@ -505,7 +505,7 @@ func nextAction(pi *stripego.PaymentIntent) []byte {
 func safe(err error) error {
 	var refused *stripego.Error
 	if errors.As(err, &refused) {
-		return fmt.Errorf("stripe answered %d %s %s: %s", refused.HTTPStatusCode, refused.Type, refused.Code,
+		return fmt.Errorf("stripe returned %d %s %s: %s", refused.HTTPStatusCode, refused.Type, refused.Code,
 			refused.Msg)
 	}
 	return err

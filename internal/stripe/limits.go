@@ -31,7 +31,7 @@ const (
 )
 
 // ErrUnavailable says that no new payment is begun: Stripe is down, or rejects our API key.
-var ErrUnavailable = errors.New("Stripe is unavailable; no new payment is begun")
+var ErrUnavailable = errors.New("no new payment is begun: Stripe is unavailable")
 
 // ErrThrottled says that a call was not sent, to stay within Stripe's rate limits.
 var ErrThrottled = errors.New("held back: too many calls to Stripe")
@@ -94,7 +94,7 @@ func NewLimits(perSecond float64, metrics prometheus.Registerer) *Limits {
 	return l
 }
 
-// wait takes a turn for a call to op, or gives up.
+// wait takes a turn for a call to op, or returns ErrThrottled.
 func (l *Limits) wait(ctx context.Context, op Operation) error {
 	if l.perSecond == 0 {
 		return nil

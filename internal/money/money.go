@@ -1,4 +1,6 @@
-package payments
+// Package money holds the rules for amounts: currencies, their steps, and the smallest and
+// largest charges. Amounts are integers in minor units everywhere else.
+package money
 
 import (
 	"fmt"
@@ -40,13 +42,13 @@ var minimums = map[string]int64{
 	"mxn": 1000, "thb": 1000, "jpy": 50, "krw": 50, "huf": 17500,
 }
 
-// KnownCurrency reports whether Stripe charges in the currency, given as a
+// Known reports whether Stripe charges in the currency, given as a
 // lower-case ISO 4217 code.
-func KnownCurrency(currency string) bool { return currencies[currency] != 0 }
+func Known(currency string) bool { return currencies[currency] != 0 }
 
-// CheckAmount says in one sentence why Stripe would refuse to charge the amount,
+// Check says in one sentence why Stripe would refuse to charge the amount,
 // in minor units; nil if it would not.
-func CheckAmount(minor int64, currency string) error {
+func Check(minor int64, currency string) error {
 	switch step, least := currencies[currency], minimums[currency]; {
 	case step == 0:
 		return fmt.Errorf("%q is not a currency that can be charged", currency)
@@ -60,8 +62,8 @@ func CheckAmount(minor int64, currency string) error {
 	return nil
 }
 
-// Amount is an amount of minor units as people write it: 25.00 EUR.
-func Amount(minor int64, currency string) string {
+// Format is an amount of minor units as people write it: 25.00 EUR.
+func Format(minor int64, currency string) string {
 	digits := 2
 	switch {
 	case strings.Contains(" bif clp djf gnf jpy kmf krw mga pyg rwf vnd vuv xaf xof xpf ", " "+currency+" "):
