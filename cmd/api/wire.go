@@ -86,6 +86,9 @@ func wire(ctx context.Context, r resources) (*service, error) {
 		}
 	}
 	// Only now: each of these needs what every part has registered.
+	ownOperations.Register(operations.Tools{
+		Pool: s.pool, Keys: s.keys, Gateway: s.gateway, Calls: calls.NewRecorder(s.pool), Answers: httpapi.Answers{},
+	}, operations.Shares{Operations: s.operations, History: s.describe, Paths: s.paths})
 	s.wireCompleter()
 	s.wireInbox()
 	s.wireAPI()
@@ -131,9 +134,6 @@ func (s *service) wirePayments() {
 	})
 	// The table of operations. A part adds its own with maps.Copy; a name must never change, because keys have it.
 	s.operations = s.payments.Operations()
-	ownOperations.Register(operations.Tools{
-		Pool: s.pool, Keys: s.keys, Gateway: s.gateway, Calls: calls.NewRecorder(s.pool), Answers: httpapi.Answers{},
-	}, operations.Shares{Operations: s.operations, History: s.describe, Paths: s.paths})
 	// A part adds to both maps before anything reads them.
 	s.history = keyhistory.New(s.pool, keyhistory.Options{Retention: c.IdempotencyRetention, Paths: s.paths, Operations: s.describe})
 	s.handlers = map[string]inbox.Handler{payments.StripeEvents: s.payments.WebhookHandler()}

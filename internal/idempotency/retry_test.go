@@ -11,7 +11,7 @@ import (
 	"example.com/payonce/internal/idempotency"
 )
 
-var errStripeUnreachable = errors.New("Stripe cannot be reached")
+var errStripeUnreachable = errors.New("cannot reach Stripe")
 
 func TestNextTry(t *testing.T) {
 	t.Parallel()

@@ -124,7 +124,8 @@ func (o Operation) missing() string {
 		{"Kind", o.Kind != ""},
 		{"Path", o.Path != ""},
 		{"Show", o.Show != nil},
-		{"Charge and Charges, or else a History; and no History beside them", (o.Charges == nil) == (o.Charge == nil) && (o.Charges == nil) != (o.History == nil)},
+		{"Charge and Charges, or else a History; and no History beside them",
+			(o.Charges == nil) == (o.Charge == nil) && (o.Charges == nil) != (o.History == nil)},
 	} {
 		if !member.set {
 			return member.name

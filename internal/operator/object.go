@@ -11,7 +11,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/checkout"
-	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/money"
 	"example.com/payonce/internal/postgres"
 )
 
@@ -184,7 +184,8 @@ func (p *objectPage) readOrder(ctx context.Context, q *db.Queries, id string) er
 		}
 		p.Payments = append(p.Payments, view)
 	}
-	p.Discrepancies, err = q.OperatorDiscrepancies(ctx, db.OperatorDiscrepanciesParams{TenantID: p.TenantID, OrderID: id})
+	p.Discrepancies, err = q.OperatorDiscrepancies(ctx,
+		db.OperatorDiscrepanciesParams{TenantID: p.TenantID, OrderID: id})
 	return err
 }
 
@@ -249,13 +250,13 @@ func (p *objectPage) discrepancySummary() string {
 		switch {
 		case f.DriftMinor > 0 && p.Paid() != nil:
 			return fmt.Sprintf("Charged once in this database; Stripe has %s more.",
-				payments.Amount(f.DriftMinor, f.Currency))
+				money.Format(f.DriftMinor, f.Currency))
 		case f.DriftMinor > 0:
 			return fmt.Sprintf("Not charged in this database; Stripe has %s.",
-				payments.Amount(f.DriftMinor, f.Currency))
+				money.Format(f.DriftMinor, f.Currency))
 		case f.DriftMinor < 0:
 			return fmt.Sprintf("Unclear: Stripe has %s less than this database.",
-				payments.Amount(-f.DriftMinor, f.Currency))
+				money.Format(-f.DriftMinor, f.Currency))
 		}
 	}
 	return ""
@@ -263,15 +264,15 @@ func (p *objectPage) discrepancySummary() string {
 
 // summary of a payment that succeeded. Its refunds may be pending.
 func (p paymentView) summary() string {
-	amount := payments.Amount(p.AmountMinor, p.Currency)
+	amount := money.Format(p.AmountMinor, p.Currency)
 	switch pending := p.AmountRefundingMinor - p.AmountRefundedMinor; {
 	case p.AmountRefundedMinor == p.AmountMinor:
 		return "Charged once and fully refunded."
 	case pending > 0:
-		return fmt.Sprintf("Charged once: %s, refund of %s pending.", amount, payments.Amount(pending, p.Currency))
+		return fmt.Sprintf("Charged once: %s, refund of %s pending.", amount, money.Format(pending, p.Currency))
 	case p.AmountRefundedMinor > 0:
 		return fmt.Sprintf("Charged once: %s, of which %s refunded.", amount,
-			payments.Amount(p.AmountRefundedMinor, p.Currency))
+			money.Format(p.AmountRefundedMinor, p.Currency))
 	}
 	return fmt.Sprintf("Charged once: %s.", amount)
 }

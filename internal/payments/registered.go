@@ -22,33 +22,6 @@ type Registered struct {
 	Charge func(ctx context.Context, q *db.Queries, tenantID, id string) (compare.Charge, error)
 }
 
-// registeredRows adds the charges of the registered operations to their orders.
-func (s *Service) registeredRows(ctx context.Context, q *db.Queries, orders map[compare.OrderRef]*compare.Order) error {
-	if len(s.o.Registered) == 0 {
-		return nil
-	}
-	refs := make([]compare.OrderRef, 0, len(orders))
-	for ref, order := range orders {
-		refs, order.Registered = append(refs, ref), map[string]bool{}
-		for name := range s.o.Registered {
-			order.Registered[name] = true
-		}
-	}
-	for name, operation := range s.o.Registered {
-		charges, err := operation.Charges(ctx, q, refs)
-		if err != nil {
-			return fmt.Errorf("read the charges of %s: %w", name, err)
-		}
-		for _, charge := range charges {
-			charge.Operation = name
-			if order := orders[charge.OrderRef]; order != nil {
-				order.Charges = append(order.Charges, charge)
-			}
-		}
-	}
-	return nil
-}
-
 // OrderOfCharge is the order of a charge of a registered operation, by the id of its
 // row. ErrNotFound: no operation has such a charge.
 func (s *Service) OrderOfCharge(ctx context.Context, tenantID, id string) (string, error) {

@@ -54,7 +54,9 @@ func (s webhooks) prepare(ctx context.Context, e inbox.Event) (any, error) {
 		return webhookSeen{intent: hint}, nil // The operation that made it reads it itself.
 	}
 	if !aboutRefund && hint.TenantID != "" {
-		_, err := s.pool.PaymentOfIntent(ctx, db.PaymentOfIntentParams{TenantID: hint.TenantID, OrderID: hint.OrderID, IntentID: &hint.ID})
+		_, err := s.pool.PaymentOfIntent(ctx, db.PaymentOfIntentParams{
+			TenantID: hint.TenantID, OrderID: hint.OrderID, IntentID: &hint.ID,
+		})
 		if err == nil {
 			return webhookSeen{intent: hint}, nil
 		}
@@ -103,12 +105,15 @@ func (s webhooks) apply(ctx context.Context, q *db.Queries, e inbox.Event, prepa
 }
 
 func (s webhooks) applyIntentSeen(ctx context.Context, q *db.Queries, intent stripe.Intent) error {
-	p, err := q.PaymentOfIntent(ctx, db.PaymentOfIntentParams{TenantID: intent.TenantID, OrderID: intent.OrderID, IntentID: &intent.ID})
+	p, err := q.PaymentOfIntent(ctx, db.PaymentOfIntentParams{
+		TenantID: intent.TenantID, OrderID: intent.OrderID, IntentID: &intent.ID,
+	})
 	switch {
 	case errors.Is(err, postgres.ErrNoRows) && intent.Status == stripe.IntentSucceeded && intent.RefundedMinor == intent.ReceivedMinor:
 		return nil // It was refunded in full. There is nothing left for a payment.
 	case errors.Is(err, postgres.ErrNoRows) && (intent.Status == stripe.IntentSucceeded || intent.Status == stripe.IntentProcessing || intent.Status == stripe.IntentRequiresAction):
-		return fmt.Errorf("PaymentIntent %s is %s and belongs to no payment yet", intent.ID, intent.Status) // It arrived before our own commit. Kept, and tried again.
+		return fmt.Errorf("PaymentIntent %s is %s and belongs to no payment yet", intent.ID,
+			intent.Status) // It arrived before our own commit. Kept, and tried again.
 	case errors.Is(err, postgres.ErrNoRows):
 		return nil // No money can have moved.
 	case err != nil:
@@ -131,7 +136,7 @@ func (s webhooks) applyRefundSeen(ctx context.Context, q *db.Queries, seen strip
 		return fmt.Errorf("find refund %s: %w", seen.RefundID, err)
 	}
 	if !seen.Is(row) {
-		return nil // It was made in the name of that one. The reconciler says so.
+		return nil // Another refund with its metadata. The reconciler reports it.
 	}
 	if row, err = s.ApplyRefund(ctx, q, row.TenantID, row.ID, seen); err != nil {
 		return err
@@ -179,11 +184,15 @@ func (s webhooks) applyOrphanRefundSeen(ctx context.Context, q *db.Queries, seen
 	return err
 }
 
-func (s webhooks) expediteOrphanRefund(ctx context.Context, q *db.Queries, seen stripe.Refund) (known bool, err error) {
+func (s webhooks) expediteOrphanRefund(
+	ctx context.Context, q *db.Queries, seen stripe.Refund,
+) (known bool, err error) {
 	if seen.RefundID == "" {
 		return false, nil
 	}
-	refunds, err := q.OrphanRefunds(ctx, db.OrphanRefundsParams{TenantID: seen.TenantID, Keys: orphanRefundKeys(seen.IntentID)})
+	refunds, err := q.OrphanRefunds(ctx, db.OrphanRefundsParams{
+		TenantID: seen.TenantID, Keys: orphanRefundKeys(seen.IntentID),
+	})
 	if err != nil {
 		return false, fmt.Errorf("find refund %s: %w", seen.RefundID, err)
 	}

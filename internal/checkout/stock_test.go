@@ -1,0 +1,270 @@
+package checkout_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/pgproxy"
+	"example.com/payonce/testkit/world"
+)
+
+func TestStock(t *testing.T) {
+	t.Parallel()
+
+	t.Run("IsAbsolute", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t, world.LocalOptions{})
+		s.requireStock("unheard-of", 0, 0)
+		for range 2 {
+			s.stock("tea", 7)
+			s.requireStock("tea", 7, 0)
+		}
+		s.stock("tea", 0)
+		s.requireStock("tea", 0, 0)
+	})
+
+	t.Run("LeavesAloneWhatIsReserved", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t, world.LocalOptions{})
+		body := twoTeas("pm_card_authenticationRequired")
+		require.Equal(t, http.StatusAccepted, s.checkout("k", body).Status)
+		s.requireStock("tea", 8, 2)
+		s.stock("tea", 100)
+		s.requireStock("tea", 100, 2)
+		order := s.w.Text(`SELECT id FROM orders`)
+		require.Equal(t, http.StatusOK, s.Post("/v1/orders/"+order+"/cancel", "cancel", "").Status)
+		s.await("k", body)
+		s.requireStock("tea", 102, 0)
+	})
+
+	t.Run("IsTheTenantsOwn", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t, world.LocalOptions{})
+		other := s.As(s.w.NewTenant())
+		require.Contains(t, string(other.Get("/v1/stock/tea").Body), `"available":0`)
+		a := other.Post("/v1/checkouts", "k", twoTeas("pm_card_visa"))
+		require.Equal(t, "out-of-stock", a.Code(), a)
+		s.requireStock("tea", 10, 0)
+		require.Equal(t, http.StatusNotFound, s.Get("/v1/checkouts/"+sagaOf(t, a).ID).Status)
+	})
+
+	t.Run("AcceptsAnySKU", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t, world.LocalOptions{})
+		for _, sku := range []string{"a/b", "100%", "%41", "a b", "tea+milk", "茶", "?q=1#x", "..",
+			strings.Repeat("ü", 64)} {
+			path := "/v1/stock/" + strings.ReplaceAll(url.PathEscape(sku), "..", "%2E%2E")
+			a := s.Do("PUT", path, `{"available":3}`)
+			require.Equal(t, sku, a.Get("sku"), a)
+			require.Equal(t, 3, s.w.Count(`SELECT available FROM stock WHERE sku = $1`, sku))
+			require.Equal(t, string(a.Body), string(s.Get(path).Body))
+		}
+		for _, sku := range []string{strings.Repeat("x", 65), "a%00b", "%ff"} {
+			require.Equal(t, "invalid-request", s.Get("/v1/stock/"+sku).Code(), sku)
+		}
+	})
+}
+
+func TestReservations(t *testing.T) {
+	t.Parallel()
+
+	t.Run("AreAllOrNothing", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t, world.LocalOptions{})
+		s.stock("cup", 1)
+		a := s.checkout("k", basketBody("tea", 2, "cup", 1, "cup", 1)) // two lines of one thing
+		require.Equal(t, "out-of-stock", a.Code(), a)
+		require.Contains(t, a.Problem().Detail, "not enough of cup.")
+		s.requireStock("tea", 10, 0)
+		s.requireStock("cup", 1, 0)
+
+		s.stock("cup", 2)
+		require.Equal(t, a.Identity(), s.checkout("k", basketBody("tea", 2, "cup", 1, "cup", 1)).Identity(),
+			"what was refused stays refused")
+		require.Equal(t, http.StatusCreated, s.checkout("k2", basketBody("tea", 2, "cup", 1, "cup", 1)).Status)
+		s.requireStock("cup", 0, 0)
+		s.requireWhole()
+	})
+
+	// Forty customers want a pair of things each, named in either order, of which
+	// there are enough for ten. Two servers, one database, no deadlock: every
+	// answer is a sale or a definite no.
+	t.Run("NeverOversell", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t, world.LongTimeouts("one"))
+		servers := []*world.Local{s.Local, s.w.Local(world.LongTimeouts("two"))}
+		s.stock("tea", 20)
+		s.stock("cup", 1000)
+		answers := world.Together(40, func(i int) world.Answer {
+			body := basketBody("tea", 2, "cup", 1)
+			if i%3 == 0 {
+				body = basketBody("cup", 1, "tea", 2)
+			}
+			return servers[i%2].Post("/v1/checkouts", fmt.Sprint("k", i), body)
+		})
+		sold := 0
+		for _, a := range answers {
+			if a.Status == http.StatusCreated {
+				sold++
+				continue
+			}
+			require.Equal(t, "out-of-stock", a.Code(), a)
+		}
+		require.Equal(t, 10, sold)
+		s.requireStock("tea", 0, 0)
+		s.requireStock("cup", 990, 0)
+		require.Equal(t, 10, s.w.Sim.ChargeCount(""))
+		s.requireWhole()
+	})
+
+	// Without the guard in the UPDATE the row's own constraint still stands, and
+	// a sale too many is an error instead of a promise.
+	t.Run("NeverOversellByConstraint", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t, world.LocalOptions{})
+		_, err := s.w.DB.Raw().Exec(t.Context(),
+			`UPDATE stock SET available = available - 11, reserved = reserved + 11`)
+		require.True(t, postgres.Violates(err, "stock_is_never_oversold"), "%v", err)
+	})
+
+	t.Run("RunOutBeforeThePaymentBegins", func(t *testing.T) {
+		t.Parallel()
+		var dies atomic.Pointer[func()]
+		s := newShop(t, world.LocalOptions{Boundary: at("stock_reserved", &dies)})
+		die := func() { panic(http.ErrAbortHandler) }
+		dies.Store(&die)
+		s.checkout("k", twoTeas("pm_card_visa"))
+		require.Equal(t, "stock_reserved", s.w.RecoveryPoint("k"))
+		s.requireStock("tea", 8, 2)
+		s.w.Exec(`UPDATE reservations SET expires_at = clock_timestamp() - interval '1 second'`)
+
+		s.Complete() // it comes back after a long night, and does not charge anybody
+		a := s.checkout("k", twoTeas("pm_card_visa"))
+		require.Equal(t, "out-of-stock", a.Code(), a)
+		require.Contains(t, a.Problem().Detail, "ran out")
+		require.Equal(t, allUndone, sagaOf(t, a).steps())
+		require.Empty(t, s.w.Sim.Effects())
+		s.requireStock("tea", 10, 0)
+		s.requireWhole()
+	})
+
+	t.Run("AreReleasedWhenACheckoutIsAbandoned", func(t *testing.T) {
+		t.Parallel()
+		var dies atomic.Pointer[func()]
+		s := newShop(t, world.LocalOptions{Boundary: at("stock_reserved", &dies)})
+		die := func() { panic(http.ErrAbortHandler) }
+		dies.Store(&die)
+		s.checkout("k", twoTeas("pm_card_visa"))
+		require.Equal(t, "stock_reserved", s.w.RecoveryPoint("k"))
+		expire := func() int {
+			n, err := s.Checkouts.ExpireReservations(t.Context())
+			require.NoError(t, err)
+			return n
+		}
+		s.w.ExpireLeases()
+		require.Zero(t, expire(), "its time is not up")
+		s.w.Exec(`UPDATE reservations SET expires_at = clock_timestamp() - interval '1 second'`)
+		s.w.Exec(`UPDATE idempotency_keys SET leased_until = clock_timestamp() + interval '1 minute' WHERE finished_at IS NULL`)
+		require.Zero(t, expire(), "somebody holds the claim, and will see for himself")
+		s.w.ExpireLeases()
+		s.w.Exec(`UPDATE idempotency_keys SET parked_at = clock_timestamp() WHERE finished_at IS NULL`)
+		require.Equal(t, 1, expire())
+		require.Zero(t, expire())
+		s.requireStock("tea", 10, 0)
+		require.Equal(t, "create_order:done reserve_stock:compensated pay:failed release_stock:done cancel_order:pending ",
+			sagaOf(t, s.Get("/v1/checkouts/"+s.w.Text(`SELECT id FROM checkouts`))).steps())
+
+		s.Complete() // it was taken off the parking place, to undo the rest
+		a := s.checkout("k", twoTeas("pm_card_visa"))
+		require.True(t, a.Replayed())
+		require.Equal(t, "out-of-stock", a.Code(), a)
+		require.Equal(t, allUndone, sagaOf(t, a).steps())
+		require.Empty(t, s.w.Sim.Effects())
+		s.requireStock("tea", 10, 0)
+		s.requireWhole()
+	})
+}
+
+// TestReservationsThatRunOutMeanwhile: who looks for reservations that ran out has
+// begun to look before the payment began, and locks the key after its holder has
+// begun it and given the key back, because nobody knows what came of it. What is
+// seen of the payment then is older than what is locked, and the money may be gone.
+func TestReservationsThatRunOutMeanwhile(t *testing.T) {
+	t.Parallel()
+	var dies atomic.Pointer[func()]
+	s := newShop(t, world.LocalOptions{Boundary: at("stock_reserved", &dies)})
+	die := func() { panic(http.ErrAbortHandler) }
+	dies.Store(&die)
+	body := twoTeas("pm_card_visa")
+	s.checkout("k", body)
+	require.Equal(t, "stock_reserved", s.w.RecoveryPoint("k"))
+	s.w.ExpireLeases()
+
+	// The look stands still over its first row, which is where a slow disk would have it.
+	const lock = 4711
+	s.w.Exec(fmt.Sprintf(`CREATE FUNCTION slowly() RETURNS timestamptz LANGUAGE plpgsql VOLATILE AS
+		$$ BEGIN PERFORM pg_advisory_xact_lock_shared(%d); RETURN 'infinity'; END $$`, lock))
+	proxy, err := pgproxy.Start(s.w.URL)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+	slowed := proxy.Rewrite("-- name: ReservationOverdue", `r\.expires_at < clock_timestamp\(\)`,
+		"r.expires_at < slowly()")
+	patiently, err := url.Parse(proxy.URL())
+	require.NoError(t, err)
+	q := patiently.Query()
+	q.Set("lock_timeout", "60000")
+	q.Set("statement_timeout", "60000")
+	patiently.RawQuery = q.Encode()
+	slow := s.w.Local(world.LocalOptions{Database: patiently.String(), Name: "slow"})
+	type found struct {
+		n   int
+		err error
+	}
+	confirming := s.w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop,
+		Times: -1}) // it is charged, and nobody hears of it
+	held, err := s.w.DB.Raw().Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = held.Rollback(t.Context()) }()
+	_, err = held.Exec(t.Context(),
+		`SET LOCAL idle_in_transaction_session_timeout = 0; SELECT pg_advisory_xact_lock(4711)`)
+	require.NoError(t, err)
+	looked := world.Async(func() found {
+		n, err := slow.Checkouts.ExpireReservations(t.Context())
+		return found{n, err}
+	})
+	s.w.Until("the look has begun", func() bool { return s.w.WaitingForLocks() == 1 })
+	require.Equal(t, http.StatusAccepted, s.checkout("k", body).Status)
+	require.Positive(t, s.w.Sim.FaultsFired()[confirming])
+	require.Equal(t, 1, s.w.Count(`SELECT count(*) FROM idempotency_keys WHERE key = 'k' AND leased_until = '-infinity'`), "it was given back")
+	require.NoError(t, held.Rollback(t.Context()))
+	got := <-looked
+	require.NoError(t, got.err)
+	require.Positive(t, slowed.Happened())
+	require.Zero(t, got.n, "the payment has begun: nothing of it is called off")
+	s.requireStock("tea", 8, 2)
+
+	s.w.Sim.ClearFaults()
+	a := s.await("k", body)
+	require.Equal(t, http.StatusCreated, a.Status, a)
+	require.Equal(t, allDone, sagaOf(t, a).steps())
+	require.Equal(t, 1, s.w.Sim.ChargeCount(""))
+	s.requireStock("tea", 8, 0)
+	s.requireWhole()
+}
+
+// basketBody is a checkout of pairs of a SKU and a quantity, at a dollar each.
+func basketBody(pairs ...any) string {
+	var items []string
+	for i := 0; i < len(pairs); i += 2 {
+		items = append(items, fmt.Sprintf(`{"sku":%q,"quantity":%d,"unit_amount":100}`, pairs[i], pairs[i+1]))
+	}
+	return `{"currency":"usd","items":[` + strings.Join(items, ",") + `],"payment_method":"pm_card_visa"}`
+}

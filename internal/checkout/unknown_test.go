@@ -1,0 +1,362 @@
+package checkout_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/checkout"
+	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/stripe"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/world"
+)
+
+// await asks with the key until the answer is final, and lets the completer work
+// meanwhile.
+func (s shop) await(key, body string) (a world.Answer) {
+	s.w.T.Helper()
+	s.w.Until("the checkout of "+key+" is final", func() bool {
+		s.Complete()
+		a = s.checkout(key, body)
+		return a.Err == nil && a.Status != http.StatusAccepted && !a.Problem().Retryable
+	})
+	return a
+}
+
+// at runs f once, when create_checkout has reached a recovery point.
+func at(point string, f *atomic.Pointer[func()]) func(string, string) {
+	return func(operation, reached string) {
+		if operation == checkout.Create && reached == point {
+			if do := f.Swap(nil); do != nil {
+				(*do)()
+			}
+		}
+	}
+}
+
+// An outcome that nobody knows is neither a success nor a failure: the checkout
+// waits for it, with everything it has done left as it is.
+func TestCheckout_Unknown(t *testing.T) {
+	t.Parallel()
+	const waiting = "create_order:done reserve_stock:done pay:unknown notify:pending refund:pending release_stock:pending cancel_order:pending "
+
+	t.Run("IsResumedByTheSameRequest", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t, world.LocalOptions{})
+		s.w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop}) // charged, and nobody told us
+		a := s.checkout("k", twoTeas("pm_card_visa"))
+		require.Equal(t, http.StatusAccepted, a.Status, a)
+		require.Equal(t, "/v1/checkouts/"+a.ID(), a.Header.Get("Location"))
+		require.Equal(t, waiting, sagaOf(t, a).steps())
+		s.requireStock("tea", 8, 2)
+
+		known := s.checkout("k", twoTeas("pm_card_visa"))
+		require.Equal(t, http.StatusCreated, known.Status, known)
+		require.Equal(t, a.ID(), known.ID(), "the same saga")
+		require.Equal(t, 2, sagaOf(t, known).Steps[2].Attempts)
+		s.w.RequireChargedOnce(sagaOf(t, known).OrderID)
+		s.requireStock("tea", 8, 0)
+		s.requireWhole()
+	})
+
+	t.Run("IsNeverCompensated", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t, world.LocalOptions{})
+		s.w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
+		s.w.Sim.Inject(stripesim.Fault{Op: "intent.*", Kind: stripesim.Refuse, Status: 503, Skip: 1,
+			Times: -1}) // nor can it be looked at
+		require.Equal(t, http.StatusAccepted, s.checkout("k", twoTeas("pm_card_visa")).Status,
+			"unknown is never compensated")
+		for range 3 {
+			s.Complete()
+			s.w.Exec(`UPDATE reservations SET expires_at = clock_timestamp() - interval '1 day' WHERE expires_at IS NOT NULL`)
+			expired, err := s.Checkouts.ExpireReservations(t.Context())
+			require.NoError(t, err)
+			require.Zero(t, expired, "stock that somebody may just have paid for")
+		}
+		a := s.checkout("k", twoTeas("pm_card_visa"))
+		require.Equal(t, http.StatusAccepted, a.Status, a)
+		require.Equal(t, waiting, sagaOf(t, a).steps(), "unknown is never compensated")
+		s.requireStock("tea", 8, 2)
+		require.Equal(t, "open", s.w.Text(`SELECT status FROM orders`))
+		require.Zero(t, s.w.EffectsOf(stripesim.EffectCancel))
+
+		s.w.Sim.ClearFaults() // Stripe is back, and has the money
+		require.Equal(t, http.StatusCreated, s.await("k", twoTeas("pm_card_visa")).Status)
+		s.requireWhole()
+	})
+
+	// The other witness of the same sentence: whatever the program thinks, the
+	// database does not let it.
+	t.Run("IsRefusedByTheDatabase", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t, world.LocalOptions{})
+		s.w.Sim.Inject(stripesim.Fault{Op: "intent.*", Kind: stripesim.Refuse, Status: 503, Skip: 1, Times: -1})
+		g := sagaOf(t, s.checkout("k", twoTeas("pm_card_visa")))
+		for _, status := range []string{"running", "unknown"} {
+			s.w.Exec(`UPDATE checkout_steps SET status = $1::saga_step_status WHERE step = 'pay' AND status <> $1::saga_step_status`, status)
+			for _, undoing := range []string{"refund", "release_stock", "cancel_order"} {
+				_, err := s.w.DB.Raw().Exec(t.Context(),
+					`UPDATE checkout_steps SET status = 'done', attempts = 1, updated_at = now() WHERE checkout_id = $1 AND step = $2::saga_step`, g.ID, undoing)
+				require.True(t, postgres.Violates(err, "no_compensation_before_outcome_is_known"),
+					"%s while pay is %s: %v", undoing, status, err)
+			}
+		}
+	})
+
+	// The mutant: a gateway that takes a lost answer for a no, and a cancel that
+	// was refused for one that was made. The customer is charged and the checkout
+	// compensated, and the audit must say so.
+	t.Run("TakenForFailureIsSeen", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t, world.LocalOptions{Gateway: func(g payments.Gateway) payments.Gateway { return hasty{g} }})
+		s.w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
+		a := s.checkout("k", twoTeas("pm_card_visa"))
+		require.Equal(t, "compensated", sagaOf(t, a).Status, a)
+		require.Contains(t, strings.Join(sagaViolations(t, s.w.DB.Raw(), s.w.Sim), "\n"), stripeAsItEnded)
+	})
+}
+
+type hasty struct{ payments.Gateway }
+
+func (g hasty) ConfirmIntent(ctx context.Context, call stripe.Call, intentID, method string) stripe.Outcome {
+	out := g.Gateway.ConfirmIntent(ctx, call, intentID, method)
+	if out.Effect == stripe.Unknown {
+		out.Effect, out.Failure = stripe.Refused, stripe.Failure{Code: "timeout", Message: "No answer."}
+	}
+	return out
+}
+
+func (g hasty) CancelIntent(_ context.Context, _ stripe.Call, intentID string) stripe.Outcome {
+	return stripe.Outcome{Effect: stripe.Done, Intent: stripe.Intent{ID: intentID, Status: stripe.IntentCanceled}}
+}
+
+// A customer who must act is waited for, with the stock held.
+func TestCheckout_ThreeDSecure(t *testing.T) {
+	t.Parallel()
+	body := twoTeas("pm_card_authenticationRequired")
+	begin := func(t *testing.T, o world.LocalOptions) (s shop, g saga, intent string) {
+		s = newShop(t, o)
+		a := s.checkout("k", body)
+		require.Equal(t, http.StatusAccepted, a.Status, a)
+		g = sagaOf(t, a)
+		require.Equal(t, "running", g.Steps[2].Status, "somebody knows: the customer has not acted yet")
+		require.Equal(t, "requires_action", s.Get("/v1/payments/"+g.PaymentID).Get("status"))
+		s.requireStock("tea", 8, 2)
+		intent, _ = s.Get("/v1/payments/"+g.PaymentID).Get("stripe", "payment_intent").(string)
+		return s, g, intent
+	}
+
+	t.Run("CompletesWhenTheyPass", func(t *testing.T) {
+		t.Parallel()
+		s, g, intent := begin(t, world.LocalOptions{})
+		require.NoError(t, s.w.Sim.CompleteAuthentication(intent, true))
+		a := s.await("k", body)
+		require.Equal(t, http.StatusCreated, a.Status, a)
+		require.Equal(t, allDone, sagaOf(t, a).steps())
+		s.w.RequireChargedOnce(g.OrderID)
+		s.requireWhole()
+	})
+
+	t.Run("IsCompensatedWhenTheyFail", func(t *testing.T) {
+		t.Parallel()
+		s, _, intent := begin(t, world.LocalOptions{})
+		require.NoError(t, s.w.Sim.CompleteAuthentication(intent, false))
+		a := s.await("k", body)
+		require.Equal(t, "payment-failed", a.Code(), a)
+		require.Equal(t, allUndone, sagaOf(t, a).steps())
+		require.Equal(t, 1, s.w.EffectsOf(stripesim.EffectCancel), "nobody may pay the intent any more")
+		s.requireStock("tea", 10, 0)
+		s.requireWhole()
+	})
+
+	// They failed with one card, and while the checkout was about to give up they
+	// paid with another: the browser still had the intent's secret.
+	t.Run("CompletesWhenTheyPayWithAnotherCardInTime", func(t *testing.T) {
+		t.Parallel()
+		var meanwhile atomic.Pointer[func()]
+		s, g, intent := begin(t, world.LocalOptions{Boundary: at("payment_refused", &meanwhile)})
+		require.NoError(t, s.w.Sim.CompleteAuthentication(intent, false))
+		pays := func() { confirmInBrowser(t, s.w, intent) }
+		meanwhile.Store(&pays)
+		a := s.await("k", body)
+		require.Nil(t, meanwhile.Load(), "the scene was not played")
+		require.Equal(t, http.StatusCreated, a.Status, a)
+		require.Equal(t, allDone, sagaOf(t, a).steps())
+		require.Nil(t, sagaOf(t, a).Failure)
+		require.Equal(t, 1, s.w.Sim.ChargeCount(g.OrderID))
+		s.requireWhole()
+	})
+
+	t.Run("IsCompensatedWhenTheCustomerNeverActs", func(t *testing.T) {
+		t.Parallel()
+		s, _, _ := begin(t, world.LocalOptions{})
+		s.w.Exec(`UPDATE payments SET updated_at = clock_timestamp() - interval '2 hours'`)
+		a := s.await("k", body)
+		require.Equal(t, "payment-failed", a.Code(), a)
+		require.Equal(t, "canceled", a.Problem().Payment["status"])
+		s.requireStock("tea", 10, 0)
+		s.requireWhole()
+	})
+
+	for what, path := range map[string]func(saga) string{
+		"Order":   func(g saga) string { return "/v1/orders/" + g.OrderID + "/cancel" },
+		"Payment": func(g saga) string { return "/v1/payments/" + g.PaymentID + "/cancel" },
+	} {
+		t.Run("IsCompensatedWhenThe"+what+"IsCanceled", func(t *testing.T) {
+			t.Parallel()
+			s, g, intent := begin(t, world.LocalOptions{})
+			canceled := s.Post(path(g), "give-up", "")
+			require.Equal(t, http.StatusOK, canceled.Status, canceled)
+			require.Error(t, s.w.Sim.CompleteAuthentication(intent, true), "too late: the intent is canceled")
+			a := s.await("k", body)
+			require.Equal(t, "payment-failed", a.Code(), a)
+			require.Equal(t, "payment_canceled", sagaOf(t, a).Failure.Code)
+			require.Equal(t, allUndone, sagaOf(t, a).steps())
+			s.requireStock("tea", 10, 0)
+			s.requireWhole()
+		})
+	}
+}
+
+// confirmInBrowser is what Stripe's script does with a client secret.
+func confirmInBrowser(t testing.TB, w *world.World, intent string) {
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+		w.StripeURL+"/v1/payment_intents/"+intent+"/confirm",
+		strings.NewReader(url.Values{"payment_method": {"pm_card_mastercard"}}.Encode()))
+	require.NoError(t, err)
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set("Authorization", "Bearer "+stripesim.DefaultKey)
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, res.StatusCode, string(body))
+}
+
+// The order of a checkout is an order like any other, and its customer may
+// cancel it for as long as that is possible of an order. Who is first wins.
+func TestCheckout_OrderCanceled(t *testing.T) {
+	t.Parallel()
+
+	for _, point := range []string{"order_created", "stock_reserved"} {
+		t.Run("BeforeThePayment/"+point, func(t *testing.T) {
+			t.Parallel()
+			var meanwhile atomic.Pointer[func()]
+			s := newShop(t, world.LocalOptions{Boundary: at(point, &meanwhile)})
+			cancel := func() {
+				order := s.w.Text(`SELECT id FROM orders`)
+				paid := s.Pay("other", order, "pm_card_visa")
+				require.Equal(t, "payment-in-progress", paid.Code(), "only its checkout pays it: %s", paid)
+				canceled := s.Post("/v1/orders/"+order+"/cancel", "cancel", "")
+				require.Equal(t, http.StatusOK, canceled.Status, canceled)
+			}
+			meanwhile.Store(&cancel)
+			a := s.checkout("k", twoTeas("pm_card_visa"))
+			require.Nil(t, meanwhile.Load(), "the scene was not played")
+			require.Equal(t, "payment-failed", a.Code(), a)
+			require.Equal(t, "order_canceled", sagaOf(t, a).Failure.Code)
+			require.Equal(t, "failed", a.Problem().Payment["status"])
+			require.Equal(t, allUndone, sagaOf(t, a).steps())
+			require.Empty(t, s.w.Sim.Effects(), "Stripe has not heard of it")
+			s.requireStock("tea", 10, 0)
+			s.requireWhole()
+		})
+	}
+
+	// Found by TestCheckout_EveryPathEndsWhole: with both reasons to give up, the
+	// checkout took the one whose step the other had failed already.
+	t.Run("AndTheReservationRunOut", func(t *testing.T) {
+		t.Parallel()
+		var dies atomic.Pointer[func()]
+		s := newShop(t, world.LocalOptions{Boundary: at("stock_reserved", &dies)})
+		die := func() { panic(http.ErrAbortHandler) }
+		dies.Store(&die)
+		s.checkout("k", twoTeas("pm_card_visa"))
+		require.Equal(t, http.StatusOK,
+			s.Post("/v1/orders/"+s.w.Text(`SELECT id FROM orders`)+"/cancel", "cancel", "").Status)
+		s.w.ExpireLeases()
+		s.w.Exec(`UPDATE reservations SET expires_at = clock_timestamp() - interval '1 second'`)
+		expired, err := s.Checkouts.ExpireReservations(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1, expired)
+		require.Equal(t, "out-of-stock", s.await("k", twoTeas("pm_card_visa")).Code())
+		s.requireStock("tea", 10, 0)
+		s.requireWhole()
+	})
+
+	t.Run("NotWhileThePaymentRuns", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t, world.LongTimeouts("shop"))
+		hold := s.w.Sim.Hold(stripesim.Selector{Op: "intent.confirm"}, stripesim.BeforeEffect)
+		answer := world.Async(func() world.Answer { return s.checkout("k", twoTeas("pm_card_visa")) })
+		world.WaitHeld(s.w, hold)
+		order := s.w.Text(`SELECT id FROM orders`)
+		require.Equal(t, "payment-in-progress", s.Post("/v1/orders/"+order+"/cancel", "cancel", "").Code())
+		require.Equal(t, "payment-in-progress", s.Pay("other", order, "pm_card_visa").Code())
+		hold.Release()
+		require.Equal(t, http.StatusCreated, (<-answer).Status)
+		require.Equal(t, "order-not-cancelable", s.Post("/v1/orders/"+order+"/cancel", "cancel", "").Code())
+		s.requireWhole()
+	})
+
+	t.Run("ByHandWhileThePaymentRuns", func(t *testing.T) {
+		t.Parallel()
+		s, answer := refunded(t, `UPDATE orders SET status = 'canceled', version = version + 1`)
+		require.Equal(t, http.StatusAccepted, answer.Status, answer)
+		a := s.await("k", twoTeas("pm_card_visa"))
+		require.Equal(t, "payment-failed", a.Code(), a)
+		require.Equal(t, "order_canceled", sagaOf(t, a).Failure.Code)
+		requireRefunded(t, s, a)
+	})
+
+	t.Run("StockLostByHandWhileThePaymentRuns", func(t *testing.T) {
+		t.Parallel()
+		s, _ := refunded(t, `WITH gone AS (UPDATE reservations SET status = 'released') UPDATE stock SET reserved = 0, available = 10`)
+		a := s.await("k", twoTeas("pm_card_visa"))
+		require.Equal(t, "payment-failed", a.Code(), a)
+		require.Equal(t, "reservation_lost", sagaOf(t, a).Failure.Code)
+		requireRefunded(t, s, a)
+		require.Equal(t, "refunded", s.w.Text(`SELECT status FROM orders`), "it was paid, so it is not canceled")
+	})
+}
+
+// refunded is a checkout that is paid and cannot be completed: somebody with a
+// SQL prompt took away what it stands on, while Stripe had the card in hand.
+func refunded(t *testing.T, sql string) (shop, world.Answer) {
+	s := newShop(t, world.LongTimeouts("shop"))
+	hold := s.w.Sim.Hold(stripesim.Selector{Op: "intent.confirm"}, stripesim.AfterEffect)
+	answer := world.Async(func() world.Answer { return s.checkout("k", twoTeas("pm_card_visa")) })
+	world.WaitHeld(s.w, hold)
+	s.w.Exec(sql)
+	s.w.Sim.Inject(stripesim.Fault{Op: "refund.create",
+		Kind: stripesim.Drop}) // and the answer to the undoing is lost, too
+	hold.Release()
+	return s, <-answer
+}
+
+func requireRefunded(t *testing.T, s shop, a world.Answer) {
+	t.Helper()
+	g := sagaOf(t, a)
+	require.Equal(t, "create_order:compensated reserve_stock:compensated pay:compensated notify:failed refund:done release_stock:done cancel_order:done ", g.steps())
+	require.Equal(t, "succeeded", a.Problem().Payment["status"])
+	require.EqualValues(t, 1000, a.Problem().Payment["amount_refunded"])
+	require.Contains(t, a.Problem().Detail, "The money goes back.")
+	require.Equal(t, 1, s.w.EffectsOf(stripesim.EffectRefund))
+	for _, e := range s.w.Sim.Effects() {
+		if e.Kind == stripesim.EffectRefund {
+			require.Equal(t, s.w.Tenant.ID+":"+g.OrderID+":refund", e.Key)
+		}
+	}
+	s.requireStock("tea", 10, 0)
+	require.Empty(t, sagaViolations(t, s.w.DB.Raw(), s.w.Sim))
+}

@@ -1,0 +1,83 @@
+// Package money holds the rules for amounts: currencies, their steps, and the smallest and
+// largest charges. Amounts are integers in minor units everywhere else.
+package money
+
+import (
+	"fmt"
+	"strings"
+)
+
+// amountMax is our own ceiling: eight digits, what Stripe takes from every
+// payment method (https://docs.stripe.com/currencies).
+const amountMax = 99_999_999
+
+// currencies are the codes Stripe charges in, as groups by the rule for their
+// smallest unit. An ISO 4217 table would be wrong by a factor of 100 for ISK and
+// UGX (https://docs.stripe.com/currencies#special-cases).
+var currencies = func() map[string]int64 {
+	m := map[string]int64{}
+	for step, codes := range map[int64]string{
+		1: "aed afn all amd ang aoa ars aud awg azn bam bbd bdt bgn bif bmd bnd bob brl bsd bwp byn bzd " +
+			"cad cdf chf clp cny cop crc cve czk djf dkk dop dzd egp etb eur fjd fkp gbp gel gip gmd gnf " +
+			"gtq gyd hkd hnl htg huf idr ils inr jmd jpy kes kgs khr kmf krw kyd kzt lak lbp lkr lrd lsl " +
+			"mad mdl mga mkd mmk mnt mop mur mvr mwk mxn myr mzn nad ngn nio nok npr nzd pab pen pgk php " +
+			"pkr pln pyg qar ron rsd rub rwf sar sbd scr sek sgd shp sle sos srd std szl thb tjs top try " +
+			"ttd twd tzs uah usd uyu uzs vnd vuv wst xaf xcd xof xpf yer zar zmw",
+		10:  "bhd jod kwd omr tnd", // three decimals, of which the last must be 0
+		100: "isk ugx",             // no decimals, and yet sent with two
+	} {
+		for len(codes) >= 3 {
+			m[codes[:3]] = step
+			codes = codes[min(4, len(codes)):]
+		}
+	}
+	return m
+}()
+
+// minimums are Stripe's smallest charges where the currency is also the one it
+// settles in. In other currencies only Stripe can tell, after conversion.
+var minimums = map[string]int64{
+	"usd": 50, "aud": 50, "brl": 50, "cad": 50, "chf": 50, "eur": 50, "inr": 50, "nzd": 50, "sgd": 50, "gbp": 30,
+	"aed": 200, "myr": 200, "pln": 200, "ron": 200, "dkk": 250, "nok": 300, "sek": 300, "hkd": 400, "czk": 1500,
+	"mxn": 1000, "thb": 1000, "jpy": 50, "krw": 50, "huf": 17500,
+}
+
+// Known reports whether Stripe charges in the currency, given as a
+// lower-case ISO 4217 code.
+func Known(currency string) bool { return currencies[currency] != 0 }
+
+// Check says in one sentence why Stripe would refuse to charge the amount,
+// in minor units; nil if it would not.
+func Check(minor int64, currency string) error {
+	switch step, least := currencies[currency], minimums[currency]; {
+	case step == 0:
+		return fmt.Errorf("%q is not a currency that can be charged", currency)
+	case minor > amountMax:
+		return fmt.Errorf("the total is %d, at most %d can be charged", minor, amountMax)
+	case minor < max(least, 1):
+		return fmt.Errorf("the total is %d, the smallest charge in %s is %d", minor, currency, max(least, 1))
+	case minor%step != 0:
+		return fmt.Errorf("the total is %d, amounts in %s are multiples of %d", minor, currency, step)
+	}
+	return nil
+}
+
+// Format is an amount of minor units as people write it: 25.00 EUR.
+func Format(minor int64, currency string) string {
+	digits := 2
+	switch {
+	case strings.Contains(" bif clp djf gnf jpy kmf krw mga pyg rwf vnd vuv xaf xof xpf ", " "+currency+" "):
+		digits = 0
+	case currencies[currency] == 10:
+		digits = 3
+	}
+	sign := ""
+	if minor < 0 {
+		sign, minor = "-", -minor
+	}
+	text := fmt.Sprintf("%0*d", digits+1, minor)
+	if digits > 0 {
+		text = text[:len(text)-digits] + "." + text[len(text)-digits:]
+	}
+	return sign + text + " " + strings.ToUpper(currency)
+}
