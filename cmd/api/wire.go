@@ -130,7 +130,8 @@ func (s *service) wirePayments() {
 		Limits: stripe.NewLimits(c.StripeRPS, s.metrics), Metrics: stripe.NewMetrics(s.metrics), Log: s.log,
 	})
 	s.payments = payments.New(s.pool, s.keys, s.gateway, httpapi.Answers{}, payments.Options{
-		StripeTimeout: c.StripeTimeout, ActionTimeout: c.ActionTimeout, Log: s.log, Registered: ownOperations.Registered(),
+		StripeTimeout: c.StripeTimeout, ActionTimeout: c.ActionTimeout, Log: s.log,
+		Registered: ownOperations.Registered(),
 	})
 	// The table of operations. A part adds its own with maps.Copy; a name must never change, because keys have it.
 	s.operations = s.payments.Operations()

@@ -24,10 +24,11 @@ func RefundableAmount(i stripe.Intent, o *Order) (int64, error) {
 	}
 	switch d := Intent(i, o); {
 	case d.Result == Unregistered:
-		return 0, &NotRefundableError{"it was made by the operation " + i.Operation + ", which this service does not know: " +
-			"only the service that made it can say whether it is to be refunded"}
+		return 0, &NotRefundableError{"it was made by the operation " + i.Operation +
+			", which this service does not know: only the service that made it can say whether it is to be refunded"}
 	case d.Result == Agrees && i.Operation != "":
-		return 0, &NotRefundableError{"it is a charge of the operation " + i.Operation + ", and Stripe and our rows agree"}
+		return 0, &NotRefundableError{"it is a charge of the operation " + i.Operation +
+			", and Stripe and our rows agree"}
 	case d.Result == Adoptable:
 		return 0, &NotRefundableError{
 			"it can be adopted: adopt it, then refund the payment, so that the tenant gets the events of both",

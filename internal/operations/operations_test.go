@@ -16,18 +16,22 @@ import (
 	"example.com/payonce/internal/payments"
 )
 
+const withoutKey = "/v1/tips: /v1/tips/{id}:"
+
 func complete() operations.Operation {
 	return operations.Operation{
 		Name:  "create_tip",
 		New:   func(operations.Tools) idempotency.Operation { return idempotency.Operation{} },
 		Post:  "/v1/tips",
 		Parse: func(*http.Request, func(any) error) (any, error) { return nil, nil },
-		OpenAPI: []byte("paths:\n  /v1/tips:\n    post: {parameters: [{$ref: '#/components/parameters/IdempotencyKey'}]}\n" +
-			"  /v1/tips/{id}: {}\n"),
+		OpenAPI: []byte("paths:\n  /v1/tips:\n    post:\n      parameters:\n" +
+			"        - {$ref: '#/components/parameters/IdempotencyKey'}\n  /v1/tips/{id}: {}\n"),
 		Kind: "tip_", Path: "/v1/tips/",
 		Show: func(context.Context, *db.Queries, string, string) (any, error) { return nil, nil },
 		Registered: payments.Registered{
-			Charges: func(context.Context, *db.Queries, []compare.OrderRef) ([]compare.Charge, error) { return nil, nil },
+			Charges: func(context.Context, *db.Queries, []compare.OrderRef) ([]compare.Charge, error) {
+				return nil, nil
+			},
 			Charge: func(context.Context, *db.Queries, string, string) (compare.Charge, error) {
 				return compare.Charge{}, nil
 			},
@@ -64,7 +68,7 @@ func TestRegisterRefusesWhatIsIncomplete(t *testing.T) {
 		`has no Parse`:                      func(o *operations.Operation) { o.Parse = nil },
 		`has no OpenAPI of POST /v1/fees`:   func(o *operations.Operation) { o.Post = "/v1/fees" },
 		`has no OpenAPI of GET /v1/fees/`:   func(o *operations.Operation) { o.Path = "/v1/fees/" },
-		`has no Idempotency-Key`:            func(o *operations.Operation) { o.OpenAPI = []byte("/v1/tips: /v1/tips/{id}:") },
+		`has no Idempotency-Key`:            func(o *operations.Operation) { o.OpenAPI = []byte(withoutKey) },
 		`has no Kind`:                       func(o *operations.Operation) { o.Kind = "" },
 		`has no Show`:                       func(o *operations.Operation) { o.Show = nil },
 		`has no Charge and Charges`:         func(o *operations.Operation) { o.Charge = nil },

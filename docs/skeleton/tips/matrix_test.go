@@ -56,7 +56,8 @@ func TestTipCrashMatrix(t *testing.T) {
 				for _, c := range cards {
 					for _, way := range []string{"retry", "completer"} {
 						t.Run(how+"/"+c.name+"/"+way, func(t *testing.T) {
-							key, before := strings.ReplaceAll(how+"-"+c.name+"-"+way, " ", "-"), s.atStripe(stripesim.EffectCharge)
+							key := strings.ReplaceAll(how+"-"+c.name+"-"+way, " ", "-")
+							before := s.atStripe(stripesim.EffectCharge)
 							var cut *pgproxy.Cut
 							switch {
 							case how == "killed":
@@ -77,7 +78,7 @@ func TestTipCrashMatrix(t *testing.T) {
 							a := s.finish(heir, key, c.card)
 							require.True(t, way == "retry" || a.Replayed(), "the completer has finished it")
 							require.Equal(t, c.status, a.Status, a)
-							require.Equal(t, a.Identity(), s.finish(heir, key, c.card).Identity(), "every final answer is the same")
+							require.Equal(t, a.Identity(), s.finish(heir, key, c.card).Identity(), "one final answer")
 							require.Equal(t, c.charges, s.atStripe(stripesim.EffectCharge)-before)
 							require.Contains(t, s.verdict(heir, key), c.verdict)
 						})
@@ -151,7 +152,9 @@ func TestEachGuardOfATipIsMissed(t *testing.T) {
 		{
 			name: "all attempts of a call share one Stripe key", says: "a tip has one intent",
 			without: world.LocalOptions{Gateway: func(g payments.Gateway) payments.Gateway {
-				return altered{g, func(c *stripe.Call, _ *stripe.NewIntent) { c.Key += fmt.Sprint("-", attempts.Add(1)) }}
+				return altered{g, func(c *stripe.Call, _ *stripe.NewIntent) {
+					c.Key += fmt.Sprint("-", attempts.Add(1))
+				}}
 			}},
 		},
 		{
@@ -176,7 +179,8 @@ func TestEachGuardOfATipIsMissed(t *testing.T) {
 			require.Equal(t, http.StatusAccepted, s.tip(s.api, "tip", visa).Status)
 			require.Equal(t, http.StatusCreated, s.finish(s.api, "tip", visa).Status)
 			if guard.alter != "" {
-				const again = `INSERT INTO tips (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method)
+				const again = `INSERT INTO tips
+						(tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method)
 					SELECT tenant_id, 'tip_2', order_id, idempotency_key, amount_minor, currency, payment_method FROM tips`
 				_, err := s.DB.Raw().Exec(t.Context(), again)
 				require.ErrorContains(t, err, "one_tip_per_key")

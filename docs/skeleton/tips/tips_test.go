@@ -98,8 +98,8 @@ func (s shop) broken(api *world.Local) (broken []string) {
 	charged := s.Count(`SELECT count(*) FROM tips WHERE status = 'succeeded'`)
 	say(s.atStripe(stripesim.EffectIntentCreated) <= rows, "a tip has one intent")
 	say(s.Sim.ChargeCount(s.order) == 1+charged, "a tip is charged once, and the order once")
-	twice := s.Count(`SELECT count(*) FROM (SELECT FROM tips GROUP BY tenant_id, idempotency_key HAVING count(*) > 1) x`)
-	say(twice == 0, "a key has one tip")
+	keys := s.Count(`SELECT count(DISTINCT (tenant_id, idempotency_key)) FROM tips`)
+	say(keys == rows, "a key has one tip")
 	if key := s.Text(`SELECT idempotency_key FROM tips WHERE status = 'succeeded' LIMIT 1`); key != "" {
 		verdict := s.verdict(api, key)
 		told := strings.HasPrefix(verdict, "charged once, pi_") || strings.HasPrefix(verdict, "unknown to this service")
@@ -153,10 +153,11 @@ func TestTip(t *testing.T) {
 	require.Equal(t, "authentication_required", s.finish(s.api, "3ds", careful).Get("failure_code"))
 
 	require.Equal(t, "invalid-request", s.tip(s.api, "k", "4242424242424242").Code())
-	require.Equal(t, "not-found", s.api.Post("/v1/orders/ord_00000000000000000000000000/tips", "k", `{"amount":1,"payment_method":"pm_x"}`).Code())
+	const body = `{"amount":1,"payment_method":"pm_x"}`
+	require.Equal(t, "not-found", s.api.Post("/v1/orders/ord_00000000000000000000000000/tips", "k", body).Code())
 	canceled := s.api.Order()
 	require.Equal(t, http.StatusOK, s.api.Post("/v1/orders/"+canceled+"/cancel", "cancel", "{}").Status)
-	require.Equal(t, "order-not-payable", s.api.Post("/v1/orders/"+canceled+"/tips", "late", `{"amount":1,"payment_method":"pm_x"}`).Code())
+	require.Equal(t, "order-not-payable", s.api.Post("/v1/orders/"+canceled+"/tips", "late", body).Code())
 	require.Equal(t, "refused for good; nothing was done under this key", s.verdict(s.api, "late"))
 
 	order, err := s.api.Payments.OrderOfCharge(t.Context(), s.Tenant.ID, a.ID())
@@ -177,7 +178,8 @@ func TestWebhookExpeditesTip(t *testing.T) {
 	s.Sim.Inject(stripesim.Fault{Op: "intent.confirm", OrderID: s.order, Kind: stripesim.Drop})
 	require.Equal(t, http.StatusAccepted, s.tip(s.api, "lost", visa).Status)
 	require.Contains(t, s.verdict(s.api, "lost"), "unknown whether the money has moved")
-	s.Exec(`UPDATE idempotency_keys SET next_attempt_at = clock_timestamp() + interval '1 hour' WHERE finished_at IS NULL`)
+	s.Exec(`UPDATE idempotency_keys SET next_attempt_at = clock_timestamp() + interval '1 hour'
+		WHERE finished_at IS NULL`)
 	for _, h := range mailbox.Take() {
 		require.Equal(t, http.StatusOK, s.api.Receive(h).Status)
 	}
@@ -233,7 +235,8 @@ func TestLostPaymentIsNotPaidByATip(t *testing.T) {
 	s.Sim.Inject(stripesim.Fault{Op: "intent.create", OrderID: s.order, Kind: stripesim.Reset, Times: 4})
 	require.Equal(t, http.StatusAccepted, s.api.Pay("lost", s.order, visa).Status)
 	s.Exec(`ALTER TABLE stripe_calls DISABLE TRIGGER call_parameters_are_immutable`)
-	s.Exec(`UPDATE stripe_calls SET first_sent_at = first_sent_at - interval '37 hours', last_sent_at = last_sent_at - interval '37 hours'
+	s.Exec(`UPDATE stripe_calls SET first_sent_at = first_sent_at - interval '37 hours',
+			last_sent_at = last_sent_at - interval '37 hours'
 		WHERE resource_id = $1`, s.order)
 	for range 5 {
 		s.api.Complete()
