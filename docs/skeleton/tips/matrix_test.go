@@ -181,7 +181,8 @@ func TestEachGuardOfATipIsMissed(t *testing.T) {
 			if guard.alter != "" {
 				const again = `INSERT INTO tips
 						(tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method)
-					SELECT tenant_id, 'tip_2', order_id, idempotency_key, amount_minor, currency, payment_method FROM tips`
+					SELECT tenant_id, 'tip_2', order_id, idempotency_key, amount_minor, currency, payment_method
+					FROM tips`
 				_, err := s.DB.Raw().Exec(t.Context(), again)
 				require.ErrorContains(t, err, "one_tip_per_key")
 				s.Exec(guard.alter)

@@ -188,7 +188,7 @@ func TestWebhookExpeditesTip(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	require.Contains(t, s.verdict(s.api, "lost"), "charged once, pi_")
-	require.Zero(t, s.Count(`SELECT count(*) FROM inbox_events WHERE status <> 'done'`), "no webhook is retried for ever")
+	require.Zero(t, s.Count(`SELECT count(*) FROM inbox_events WHERE status <> 'done'`), "no webhook is retried")
 	require.Empty(t, s.broken(s.api))
 }
 
