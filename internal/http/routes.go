@@ -38,6 +38,7 @@ func parts() []part {
 		paymentsPart(),
 		refundsPart(),
 		checkoutsPart(), // and stock.go
+		ownPart(),
 		keysPart(),
 		eventsPart(),
 		webhooksPart(),

@@ -40,6 +40,8 @@ func verdictOf(row db.KeyHistoryKeyRow, m made, calls []Call) string {
 		return unfinishedVerdict(row, m, calls)
 	case m.Finished != nil:
 		return m.Finished(m.payment)
+	case !builtIn(row.Operation):
+		return "finished; the operation " + row.Operation + " does not say what it did"
 	case row.AnswerStatus != nil && *row.AnswerStatus == http.StatusConflict &&
 		row.Operation != payments.RefundOrphanedIntent:
 		return refused

@@ -32,6 +32,8 @@ func (p *intentPage) Summary() string {
 		return "Refund in progress."
 	case p.View.Adoptable:
 		return "Charged at Stripe, missing in this database."
+	case p.View.Unregistered:
+		return "Unknown to this service."
 	case p.View.Left > 0:
 		return "This charge matches no payment."
 	case i.ReceivedMinor > 0 && i.ReceivedMinor == i.RefundedMinor:

@@ -12,7 +12,6 @@ import (
 	"example.com/payonce/db"
 	"example.com/payonce/internal/checkout"
 	"example.com/payonce/internal/money"
-	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
 )
 
@@ -157,7 +156,7 @@ func (s *Server) orderOf(ctx context.Context, p *objectPage) (string, error) {
 		p.Checkout = &found
 		return text(found.OrderID), err
 	}
-	return "", payments.ErrNotFound
+	return s.o.Payments.OrderOfCharge(ctx, p.TenantID, p.ID)
 }
 
 // readOrder reads the refunds of those payments only that can have any.

@@ -95,7 +95,8 @@ func (s Repairs) findIntent(
 ) (*stripe.Intent, error) {
 	usable := func(intents []stripe.Intent) (ids []string, paid bool) {
 		for _, i := range intents {
-			ours := i.TenantID == p.TenantID && i.OrderID == p.OrderID &&
+			ours := i.Operation == "" && // an intent of a registered operation is not a payment's, whatever its amount
+				i.TenantID == p.TenantID && i.OrderID == p.OrderID &&
 				i.AmountMinor == p.AmountMinor && i.Currency == p.Currency
 			if ours && i.Status != stripe.IntentCanceled {
 				ids, paid = append(ids, i.ID), paid || progress(i) >= paidOrAboutToBe

@@ -52,7 +52,7 @@ func (s Repairs) CompareIntent(ctx context.Context, intentID string) (IntentView
 		view.Detail = "paid at Stripe; the order is here, has exactly this amount, and no payment of it succeeded"
 		view.adoptAs, err = s.adoptedID(ctx, intent)
 	case compare.Unregistered:
-		view.Detail = "made by the operation " + intent.Operation + ", which is unknown to this service"
+		view.Detail, view.Unregistered = "made by the operation "+intent.Operation+", which this service does not know", true
 	case compare.StatusChanged, compare.Abandoned, compare.Differs:
 		view.Detail = d.Discrepancy.Detail
 	}

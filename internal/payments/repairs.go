@@ -23,6 +23,8 @@ type IntentView struct {
 	Adoptable bool
 	// Agrees: Stripe and our rows of its order show no difference.
 	Agrees bool
+	// Unregistered: made by an operation that this service does not know.
+	Unregistered bool
 	// Left is how much an operator may refund although it belongs to no payment here;
 	// if 0, WhyNot says why.
 	Left   int64

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -61,6 +62,8 @@ type Reconciler struct {
 	metrics *Metrics
 	log     *slog.Logger
 	tracer  *tracing.Tracer
+
+	unregistered sync.Map // the operations that logUnregistered has logged
 }
 
 // Options of New.
@@ -194,6 +197,9 @@ func (r *Reconciler) repairIntent(ctx context.Context, i stripe.Intent, d compar
 		r.done("canceled_abandoned", "canceling an intent that no operation will confirm", "tenant_id", i.TenantID,
 			"order_id", i.OrderID, "payment_intent", i.ID)
 		return nil
+	case compare.Unregistered:
+		r.logUnregistered(i)
+		return nil // Nothing is known about its money, so nothing is claimed.
 	case compare.Differs, compare.StatusChanged:
 	}
 	if d.Key != "" { // Its key is parked. Wake it.
@@ -232,9 +238,18 @@ func (r *Reconciler) repairRefund(ctx context.Context, refund stripe.Refund, d c
 		r.done("applied", "applied the new status of a refund", "tenant_id", d.Discrepancy.TenantID, "refund_id",
 			d.Discrepancy.RefundID, "status", string(refund.Status))
 		return r.resolve(ctx, d.Discrepancy.TenantID, refund.ID, "", "the refund is "+string(refund.Status)+" here too")
-	case compare.Differs, compare.Abandoned:
+	case compare.Differs, compare.Abandoned, compare.Unregistered:
 	}
 	return r.park(ctx, d.Discrepancy)
+}
+
+// logUnregistered logs an operation that this service does not know once for each
+// process, and not once for each of its intents in each round.
+func (r *Reconciler) logUnregistered(i stripe.Intent) {
+	if _, logged := r.unregistered.LoadOrStore(i.Operation, true); !logged {
+		r.log.Info("Stripe has PaymentIntents of an operation that is not registered; they are not compared",
+			"operation", i.Operation, "tenant_id", i.TenantID, "payment_intent", i.ID)
+	}
 }
 
 // isolated keeps one object that cannot be repaired from holding up all others of its

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	httpapi "example.com/payonce/internal/http"
+	"example.com/payonce/internal/operations"
 	"example.com/payonce/testkit/openapi"
 )
 
@@ -25,10 +26,10 @@ type Client struct {
 	http   *http.Client
 }
 
-func newClient(t testing.TB, base string, tenant Tenant) Client {
+func newClient(t testing.TB, base string, tenant Tenant, own ...operations.Operation) Client {
 	next := &http.Transport{MaxIdleConnsPerHost: 128}
 	t.Cleanup(next.CloseIdleConnections)
-	checked := openapi.New(t, httpapi.OpenAPI()).Transport(t, next)
+	checked := openapi.New(t, httpapi.OpenAPIWith(own)).Transport(t, next)
 	return Client{t: t, Base: base, APIKey: tenant.APIKey,
 		http: &http.Client{Transport: checked, Timeout: 30 * time.Second}}
 }
