@@ -194,6 +194,8 @@ func (r *Reconciler) repairIntent(ctx context.Context, i stripe.Intent, d compar
 		r.done("canceled_abandoned", "canceling an intent that no operation will confirm", "tenant_id", i.TenantID,
 			"order_id", i.OrderID, "payment_intent", i.ID)
 		return nil
+	case compare.Unregistered:
+		return nil // Only a program that has the operation can tell whether something is wrong with it.
 	case compare.Differs, compare.StatusChanged:
 	}
 	if d.Key != "" { // Its key is parked. Wake it.
@@ -232,7 +234,7 @@ func (r *Reconciler) repairRefund(ctx context.Context, refund stripe.Refund, d c
 		r.done("applied", "applied the new status of a refund", "tenant_id", d.Discrepancy.TenantID, "refund_id",
 			d.Discrepancy.RefundID, "status", string(refund.Status))
 		return r.resolve(ctx, d.Discrepancy.TenantID, refund.ID, "", "the refund is "+string(refund.Status)+" here too")
-	case compare.Differs, compare.Abandoned:
+	case compare.Differs, compare.Abandoned, compare.Unregistered:
 	}
 	return r.park(ctx, d.Discrepancy)
 }
