@@ -35,7 +35,6 @@ var inStep = map[string]struct{ step, line string }{
 	"go run -C proof ./load":                           {"load", " go run -C proof ./load\n"},
 	"go run -C proof ./load -scenario duplicate-storm": {"load", " go run -C proof ./load -scenario duplicate-storm\n"},
 	"make generate":                                    {"generate", "sqlc diff"}, // is red where generate would write something
-	"go mod tidy":                                      {"generate", "go mod tidy -diff\n"},
 
 	"go test -C proof ./...": {"test", "go_test -C proof -count=1 -timeout=20m -skip='^TestTyped$' ./..."}, // which has a step
 	"go test ./...":          {"test", "go_test -count=1 -timeout=20m ./...\n"},

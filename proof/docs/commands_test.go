@@ -146,14 +146,19 @@ func (c *commands) program(dir string, args []string) {
 			source.Write(b)
 		}
 	}
-	for i, arg := range args {
-		switch {
-		case strings.HasPrefix(arg, "-"):
+	for _, arg := range args {
+		if strings.HasPrefix(arg, "-") {
 			name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
-			require.Contains(c.t, source.String(), `"`+name+`"`, "%s: %s has no flag %s", c.where, dir, arg)
-		case i == 0:
-			require.Contains(c.t, source.String(), `"`+arg+`"`, "%s: %s has no subcommand %s", c.where, dir, arg)
+			require.True(c.t, strings.Contains(source.String(), `"`+name+`"`), "%s: %s has no flag %s", c.where, dir, arg)
 		}
+	}
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		// A subcommand may have several words, and arguments after them.
+		known := false
+		for n := range args {
+			known = known || strings.Contains(source.String(), `"`+strings.Join(args[:n+1], " ")+`"`)
+		}
+		require.True(c.t, known, "%s: %s has no subcommand %s", c.where, dir, strings.Join(args, " "))
 	}
 }
 
