@@ -158,6 +158,21 @@ func (q *Queries) OperatorActionsOf(ctx context.Context, arg OperatorActionsOfPa
 	return items, nil
 }
 
+const OperatorCheckedThrough = `-- name: OperatorCheckedThrough :one
+SELECT w.covered_through::timestamptz AS covered_through
+FROM reconciliation_windows w
+WHERE w.name = 'recent' -- the only window that begins where it ended
+  AND w.covered_through IS NOT NULL
+`
+
+// How far the reconciler has compared Stripe's lists with our rows without a gap. No row: not once to the end.
+func (q *Queries) OperatorCheckedThrough(ctx context.Context) (time.Time, error) {
+	row := q.db.QueryRow(ctx, OperatorCheckedThrough)
+	var covered_through time.Time
+	err := row.Scan(&covered_through)
+	return covered_through, err
+}
+
 const OperatorDeliveriesGivenUp = `-- name: OperatorDeliveriesGivenUp :many
 SELECT d.tenant_id, count(*) AS given_up, min(d.created_at)::timestamptz AS oldest,
     max(d.http_status)::integer AS http_status, max(d.last_error)::text AS last_error

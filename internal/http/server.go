@@ -104,7 +104,7 @@ func (s *Server) Handler() http.Handler { return s.handler }
 func (s *Server) mux() http.Handler {
 	r := chi.NewRouter()
 	allowed := map[string][]string{}
-	for _, route := range s.routes() {
+	for _, route := range s.servedRoutes() {
 		handle := route.handle
 		if route.operation != "" {
 			handle = s.keyed(route.operation, route.parse)

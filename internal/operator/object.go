@@ -185,7 +185,8 @@ func (p *objectPage) readOrder(ctx context.Context, q *db.Queries, id string) er
 		}
 		p.Payments = append(p.Payments, view)
 	}
-	p.Discrepancies, err = q.OperatorDiscrepancies(ctx, db.OperatorDiscrepanciesParams{TenantID: p.TenantID, OrderID: id})
+	p.Discrepancies, err = q.OperatorDiscrepancies(ctx,
+		db.OperatorDiscrepanciesParams{TenantID: p.TenantID, OrderID: id})
 	return err
 }
 

@@ -11,17 +11,6 @@ import (
 	"example.com/payonce/testkit/world"
 )
 
-// proxied is a server that talks to its database through a proxy.
-func proxied(t *testing.T, o world.LocalOptions) (*world.World, *world.Local, *pgproxy.Proxy) {
-	t.Helper()
-	w := world.New(t)
-	proxy, err := pgproxy.Start(w.URL)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
-	o.Database = proxy.URL()
-	return w, w.Local(o), proxy
-}
-
 // TestCommitInDoubt cuts the connection at each commit of a payment, once before
 // the server has seen it and once after the server has carried it out. The
 // program cannot tell the two apart, and must do right by both: find out, and go
@@ -29,10 +18,11 @@ func proxied(t *testing.T, o world.LocalOptions) (*world.World, *world.Local, *p
 func TestCommitInDoubt(t *testing.T) {
 	t.Parallel()
 	for _, phase := range []string{"PaymentBegin", "PaymentIntentRecord", "PaymentFinish"} {
-		for when, arm := range map[string]func(*pgproxy.Proxy, string) *pgproxy.Cut{"Before": (*pgproxy.Proxy).Before, "After": (*pgproxy.Proxy).After} {
+		for when, arm := range map[string]func(*pgproxy.Proxy, string) *pgproxy.Cut{"Before": (*pgproxy.Proxy).Before,
+			"After": (*pgproxy.Proxy).After} {
 			t.Run(phase+"/"+when, func(t *testing.T) {
 				t.Parallel()
-				w, api, proxy := proxied(t, world.LocalOptions{})
+				w, api, proxy := world.Proxied(t, world.LocalOptions{})
 				order := api.Order()
 				cut := arm(proxy, "name: "+phase+" ")
 				began := time.Now()
@@ -43,7 +33,8 @@ func TestCommitInDoubt(t *testing.T) {
 				require.Equal(t, 1.0, api.Metric("payonce_commits_in_doubt_total"))
 				require.Len(t, w.Posts("payment_intents"), 1)
 				require.Len(t, w.Posts("confirm"), 1)
-				require.Equal(t, 1, w.Count(`SELECT attempts FROM idempotency_keys WHERE key = 'k'`), "its own claim was not recognised")
+				require.Equal(t, 1, w.Count(`SELECT attempts FROM idempotency_keys WHERE key = 'k'`),
+					"its own claim was not recognised")
 
 				replay := api.Pay("k", order, "pm_card_visa")
 				require.Equal(t, answer.Identity(), replay.Identity())
@@ -52,10 +43,11 @@ func TestCommitInDoubt(t *testing.T) {
 		}
 	}
 
-	for when, arm := range map[string]func(*pgproxy.Proxy, string) *pgproxy.Cut{"Before": (*pgproxy.Proxy).BeforeCommit, "After": (*pgproxy.Proxy).AfterCommit} {
+	for when, arm := range map[string]func(*pgproxy.Proxy, string) *pgproxy.Cut{"Before": (*pgproxy.Proxy).BeforeCommit,
+		"After": (*pgproxy.Proxy).AfterCommit} {
 		t.Run("Order/"+when, func(t *testing.T) {
 			t.Parallel()
-			w, api, proxy := proxied(t, world.LocalOptions{})
+			w, api, proxy := world.Proxied(t, world.LocalOptions{})
 			cut := arm(proxy, "name: OrderInsert ")
 			body := `{"currency":"usd","items":[{"sku":"a","quantity":1,"unit_amount":100}]}`
 			answer := api.Post("/v1/orders", "o", body)
@@ -68,17 +60,17 @@ func TestCommitInDoubt(t *testing.T) {
 	}
 }
 
-// TestDoubtAboutNothing loses the answer of a T1 that claimed nothing, because
+// TestCommitInDoubtWithoutClaim loses the answer of a T1 that claimed nothing, because
 // its order was paid while it was on its way. There is no claim to read back,
 // and there never will be one.
-func TestDoubtAboutNothing(t *testing.T) {
+func TestCommitInDoubtWithoutClaim(t *testing.T) {
 	t.Parallel()
-	w, api, proxy := proxied(t, world.LocalOptions{})
+	w, api, proxy := world.Proxied(t, world.LocalOptions{})
 	direct := w.Local(world.LocalOptions{Name: "direct"})
 	order := api.Order()
 	release := make(chan struct{})
 	read := proxy.Hold("name: OrderToPay ", release)
-	late := async(func() world.Answer { return api.Pay("late", order, "pm_card_visa") })
+	late := world.Async(func() world.Answer { return api.Pay("late", order, "pm_card_visa") })
 	<-read.Fired() // The order is free, as far as it knows.
 	require.Equal(t, http.StatusCreated, direct.Pay("k", order, "pm_card_visa").Status)
 	cut := proxy.After("name: PaymentBegin ")
@@ -98,13 +90,14 @@ func TestDatabaseAway(t *testing.T) {
 
 	t.Run("BeforeAnythingIsAsked", func(t *testing.T) {
 		t.Parallel()
-		w, api, proxy := proxied(t, world.LocalOptions{})
+		w, api, proxy := world.Proxied(t, world.LocalOptions{})
 		order := api.Order()
 		paid := api.Pay("paid", order, "pm_card_visa")
 		other := api.Order()
 		proxy.Away(true)
 		for _, refused := range []world.Answer{
-			api.Pay("k", other, "pm_card_visa"), api.Pay("paid", order, "pm_card_visa"), api.Get("/v1/orders/" + order), api.Get("/readyz"),
+			api.Pay("k", other, "pm_card_visa"), api.Pay("paid", order, "pm_card_visa"), api.Get("/v1/orders/" + order),
+			api.Get("/readyz"),
 		} {
 			require.Equal(t, http.StatusServiceUnavailable, refused.Status, refused)
 			require.Equal(t, "unavailable", refused.Code())
@@ -123,7 +116,7 @@ func TestDatabaseAway(t *testing.T) {
 		t.Run("After/"+point, func(t *testing.T) {
 			t.Parallel()
 			var away func()
-			w, api, proxy := proxied(t, world.LocalOptions{Boundary: func(operation, at string) {
+			w, api, proxy := world.Proxied(t, world.LocalOptions{Boundary: func(operation, at string) {
 				if operation == "create_payment" && at == point {
 					away()
 				}

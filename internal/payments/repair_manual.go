@@ -44,7 +44,7 @@ func (s Repairs) CompareIntent(ctx context.Context, intentID string) (IntentView
 	d := compare.Intent(intent, found[r])
 	switch d.Result {
 	case compare.Agrees:
-		view.Detail = "Stripe and our rows agree"
+		view.Detail, view.Agrees = "Stripe and our rows agree", true
 	case compare.InProgress:
 		view.Detail = "paid at Stripe; an operation here works on it and will find out"
 	case compare.Adoptable:

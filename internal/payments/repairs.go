@@ -21,6 +21,8 @@ type IntentView struct {
 	Ours bool
 	// Adoptable: money that is provably ours and has no row.
 	Adoptable bool
+	// Agrees: Stripe and our rows of its order show no difference.
+	Agrees bool
 	// Left is how much an operator may refund although it belongs to no payment here;
 	// if 0, WhyNot says why.
 	Left   int64

@@ -270,7 +270,7 @@ func (r *Reconciler) startSpan(
 		return ctx, tracing.Span{}
 	}
 	ctx, span := tracing.Start(ctx, trace.SpanKindInternal, "repair ", object.Object)
-	span.Set("payonce.verdict", d.Result.String())
+	span.Set("payonce.result", d.Result.String())
 	span.Set("stripe.object_id", object.ObjectID)
 	span.Set(tracing.Tenant, object.TenantID)
 	span.Set(tracing.Resource, object.OrderID)

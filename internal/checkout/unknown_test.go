@@ -1,4 +1,4 @@
-package payments_test
+package checkout_test
 
 import (
 	"context"
@@ -42,15 +42,6 @@ func at(point string, f *atomic.Pointer[func()]) func(string, string) {
 	}
 }
 
-func effects(w *world.World, kind string) (n int) {
-	for _, e := range w.Sim.Effects() {
-		if e.Kind == kind {
-			n++
-		}
-	}
-	return n
-}
-
 // An outcome that nobody knows is neither a success nor a failure: the checkout
 // waits for it, with everything it has done left as it is.
 func TestCheckout_Unknown(t *testing.T) {
@@ -80,8 +71,10 @@ func TestCheckout_Unknown(t *testing.T) {
 		t.Parallel()
 		s := newShop(t, world.LocalOptions{})
 		s.w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
-		s.w.Sim.Inject(stripesim.Fault{Op: "intent.*", Kind: stripesim.Refuse, Status: 503, Skip: 1, Times: -1}) // nor can it be looked at
-		require.Equal(t, http.StatusAccepted, s.checkout("k", twoTeas("pm_card_visa")).Status, "unknown is never compensated")
+		s.w.Sim.Inject(stripesim.Fault{Op: "intent.*", Kind: stripesim.Refuse, Status: 503, Skip: 1,
+			Times: -1}) // nor can it be looked at
+		require.Equal(t, http.StatusAccepted, s.checkout("k", twoTeas("pm_card_visa")).Status,
+			"unknown is never compensated")
 		for range 3 {
 			s.Complete()
 			s.w.Exec(`UPDATE reservations SET expires_at = clock_timestamp() - interval '1 day' WHERE expires_at IS NOT NULL`)
@@ -94,7 +87,7 @@ func TestCheckout_Unknown(t *testing.T) {
 		require.Equal(t, waiting, sagaOf(t, a).steps(), "unknown is never compensated")
 		s.requireStock("tea", 8, 2)
 		require.Equal(t, "open", s.w.Text(`SELECT status FROM orders`))
-		require.Zero(t, effects(s.w, stripesim.EffectCancel))
+		require.Zero(t, s.w.EffectsOf(stripesim.EffectCancel))
 
 		s.w.Sim.ClearFaults() // Stripe is back, and has the money
 		require.Equal(t, http.StatusCreated, s.await("k", twoTeas("pm_card_visa")).Status)
@@ -111,8 +104,10 @@ func TestCheckout_Unknown(t *testing.T) {
 		for _, status := range []string{"running", "unknown"} {
 			s.w.Exec(`UPDATE checkout_steps SET status = $1::saga_step_status WHERE step = 'pay' AND status <> $1::saga_step_status`, status)
 			for _, undoing := range []string{"refund", "release_stock", "cancel_order"} {
-				_, err := s.w.DB.Raw().Exec(t.Context(), `UPDATE checkout_steps SET status = 'done', attempts = 1, updated_at = now() WHERE checkout_id = $1 AND step = $2::saga_step`, g.ID, undoing)
-				require.True(t, postgres.Violates(err, "no_compensation_before_outcome_is_known"), "%s while pay is %s: %v", undoing, status, err)
+				_, err := s.w.DB.Raw().Exec(t.Context(),
+					`UPDATE checkout_steps SET status = 'done', attempts = 1, updated_at = now() WHERE checkout_id = $1 AND step = $2::saga_step`, g.ID, undoing)
+				require.True(t, postgres.Violates(err, "no_compensation_before_outcome_is_known"),
+					"%s while pay is %s: %v", undoing, status, err)
 			}
 		}
 	})
@@ -178,7 +173,7 @@ func TestCheckout_ThreeDSecure(t *testing.T) {
 		a := s.await("k", body)
 		require.Equal(t, "payment-failed", a.Code(), a)
 		require.Equal(t, allUndone, sagaOf(t, a).steps())
-		require.Equal(t, 1, effects(s.w, stripesim.EffectCancel), "nobody may pay the intent any more")
+		require.Equal(t, 1, s.w.EffectsOf(stripesim.EffectCancel), "nobody may pay the intent any more")
 		s.requireStock("tea", 10, 0)
 		s.requireWhole()
 	})
@@ -201,7 +196,7 @@ func TestCheckout_ThreeDSecure(t *testing.T) {
 		s.requireWhole()
 	})
 
-	t.Run("IsCompensatedWhenTheyNeverCome", func(t *testing.T) {
+	t.Run("IsCompensatedWhenTheCustomerNeverActs", func(t *testing.T) {
 		t.Parallel()
 		s, _, _ := begin(t, world.LocalOptions{})
 		s.w.Exec(`UPDATE payments SET updated_at = clock_timestamp() - interval '2 hours'`)
@@ -234,7 +229,8 @@ func TestCheckout_ThreeDSecure(t *testing.T) {
 
 // confirmInBrowser is what Stripe's script does with a client secret.
 func confirmInBrowser(t testing.TB, w *world.World, intent string) {
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.StripeURL+"/v1/payment_intents/"+intent+"/confirm",
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+		w.StripeURL+"/v1/payment_intents/"+intent+"/confirm",
 		strings.NewReader(url.Values{"payment_method": {"pm_card_mastercard"}}.Encode()))
 	require.NoError(t, err)
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
@@ -286,7 +282,8 @@ func TestCheckout_OrderCanceled(t *testing.T) {
 		die := func() { panic(http.ErrAbortHandler) }
 		dies.Store(&die)
 		s.checkout("k", twoTeas("pm_card_visa"))
-		require.Equal(t, http.StatusOK, s.Post("/v1/orders/"+s.w.Text(`SELECT id FROM orders`)+"/cancel", "cancel", "").Status)
+		require.Equal(t, http.StatusOK,
+			s.Post("/v1/orders/"+s.w.Text(`SELECT id FROM orders`)+"/cancel", "cancel", "").Status)
 		s.w.ExpireLeases()
 		s.w.Exec(`UPDATE reservations SET expires_at = clock_timestamp() - interval '1 second'`)
 		expired, err := s.Checkouts.ExpireReservations(t.Context())
@@ -299,10 +296,10 @@ func TestCheckout_OrderCanceled(t *testing.T) {
 
 	t.Run("NotWhileThePaymentRuns", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, patient("shop"))
+		s := newShop(t, world.LongTimeouts("shop"))
 		hold := s.w.Sim.Hold(stripesim.Selector{Op: "intent.confirm"}, stripesim.BeforeEffect)
-		answer := async(func() world.Answer { return s.checkout("k", twoTeas("pm_card_visa")) })
-		waitHeld(s.w, hold)
+		answer := world.Async(func() world.Answer { return s.checkout("k", twoTeas("pm_card_visa")) })
+		world.WaitHeld(s.w, hold)
 		order := s.w.Text(`SELECT id FROM orders`)
 		require.Equal(t, "payment-in-progress", s.Post("/v1/orders/"+order+"/cancel", "cancel", "").Code())
 		require.Equal(t, "payment-in-progress", s.Pay("other", order, "pm_card_visa").Code())
@@ -336,12 +333,13 @@ func TestCheckout_OrderCanceled(t *testing.T) {
 // refunded is a checkout that is paid and cannot be completed: somebody with a
 // SQL prompt took away what it stands on, while Stripe had the card in hand.
 func refunded(t *testing.T, sql string) (shop, world.Answer) {
-	s := newShop(t, patient("shop"))
+	s := newShop(t, world.LongTimeouts("shop"))
 	hold := s.w.Sim.Hold(stripesim.Selector{Op: "intent.confirm"}, stripesim.AfterEffect)
-	answer := async(func() world.Answer { return s.checkout("k", twoTeas("pm_card_visa")) })
-	waitHeld(s.w, hold)
+	answer := world.Async(func() world.Answer { return s.checkout("k", twoTeas("pm_card_visa")) })
+	world.WaitHeld(s.w, hold)
 	s.w.Exec(sql)
-	s.w.Sim.Inject(stripesim.Fault{Op: "refund.create", Kind: stripesim.Drop}) // and the answer to the undoing is lost, too
+	s.w.Sim.Inject(stripesim.Fault{Op: "refund.create",
+		Kind: stripesim.Drop}) // and the answer to the undoing is lost, too
 	hold.Release()
 	return s, <-answer
 }
@@ -353,7 +351,7 @@ func requireRefunded(t *testing.T, s shop, a world.Answer) {
 	require.Equal(t, "succeeded", a.Problem().Payment["status"])
 	require.EqualValues(t, 1000, a.Problem().Payment["amount_refunded"])
 	require.Contains(t, a.Problem().Detail, "The money goes back.")
-	require.Equal(t, 1, effects(s.w, stripesim.EffectRefund))
+	require.Equal(t, 1, s.w.EffectsOf(stripesim.EffectRefund))
 	for _, e := range s.w.Sim.Effects() {
 		if e.Kind == stripesim.EffectRefund {
 			require.Equal(t, s.w.Tenant.ID+":"+g.OrderID+":refund", e.Key)

@@ -1,4 +1,4 @@
-package payments_test
+package checkout_test
 
 import (
 	"fmt"
@@ -66,15 +66,20 @@ func ways() []way {
 		{name: "Completed", points: append(slices.Clone(forward), "payment_made", "finished"),
 			status: http.StatusCreated, steps: allDone, body: twoTeas("pm_card_visa")},
 		{name: "Declined", points: append(slices.Clone(forward), backward...),
-			status: http.StatusPaymentRequired, code: "payment-declined", steps: allUndone, body: twoTeas("pm_card_visa_chargeDeclined")},
+			status: http.StatusPaymentRequired, code: "payment-declined", steps: allUndone,
+			body: twoTeas("pm_card_visa_chargeDeclined")},
 		{name: "OutOfStock", points: []string{"checkout_recorded", "order_created", "cancel_due", "finished"},
-			status: http.StatusConflict, code: "out-of-stock", steps: "create_order:compensated reserve_stock:failed cancel_order:done ",
-			body: twoTeas("pm_card_visa"), prepare: func(s shop) { s.stock("tea", 1) }},
+			status: http.StatusConflict, code: "out-of-stock",
+			steps: "create_order:compensated reserve_stock:failed cancel_order:done ",
+			body:  twoTeas("pm_card_visa"), prepare: func(s shop) { s.stock("tea", 1) }},
 		{name: "Authenticated", points: append(slices.Clone(forward), "action_required", "payment_made", "finished"),
-			status: http.StatusCreated, steps: allDone, body: twoTeas("pm_card_authenticationRequired"), during: authenticates(true)},
+			status: http.StatusCreated, steps: allDone, body: twoTeas("pm_card_authenticationRequired"),
+			during: authenticates(true)},
 		{name: "NotAuthenticated", points: append(append(slices.Clone(forward), "action_required"), backward...),
-			status: http.StatusPaymentRequired, code: "payment-failed", steps: allUndone, body: twoTeas("pm_card_authenticationRequired"), during: authenticates(false)},
-		{name: "Refunded", points: append(slices.Clone(forward), "payment_made", "refund_due", "refund_begun", "release_due", "cancel_due", "finished"),
+			status: http.StatusPaymentRequired, code: "payment-failed", steps: allUndone,
+			body: twoTeas("pm_card_authenticationRequired"), during: authenticates(false)},
+		{name: "Refunded", points: append(slices.Clone(forward), "payment_made", "refund_due", "refund_begun",
+			"release_due", "cancel_due", "finished"),
 			status: http.StatusPaymentRequired, code: "payment-failed",
 			steps: "create_order:compensated reserve_stock:compensated pay:compensated notify:failed refund:done release_stock:done cancel_order:done ",
 			body:  twoTeas("pm_card_visa"), prepare: func(s shop) {
@@ -190,8 +195,8 @@ func TestCheckout_SurvivesSIGKILL(t *testing.T) {
 // A hundred requests with one key, and servers that die under them.
 func TestCheckout_OneSagaPerKey(t *testing.T) {
 	t.Parallel()
-	s := newShop(t, patient("one"))
-	servers := []*world.Local{s.Local, s.w.Local(patient("two"))}
+	s := newShop(t, world.LongTimeouts("one"))
+	servers := []*world.Local{s.Local, s.w.Local(world.LongTimeouts("two"))}
 	answers := world.Together(60, func(i int) world.Answer {
 		return servers[i%2].Post("/v1/checkouts", "k", twoTeas("pm_card_visa"))
 	})
@@ -207,12 +212,12 @@ func TestCheckout_OneSagaPerKey(t *testing.T) {
 // gets the other's answer.
 func TestCheckout_StaleHolderIsFenced(t *testing.T) {
 	t.Parallel()
-	s := newShop(t, patient("first"))
+	s := newShop(t, world.LongTimeouts("first"))
 	s.w.WatchHolders()
-	second := s.w.Local(patient("second"))
+	second := s.w.Local(world.LongTimeouts("second"))
 	hold := s.w.Sim.Hold(stripesim.Selector{Op: "intent.confirm"}, stripesim.AfterEffect)
-	first := async(func() world.Answer { return s.checkout("k", twoTeas("pm_card_visa")) })
-	waitHeld(s.w, hold)
+	first := world.Async(func() world.Answer { return s.checkout("k", twoTeas("pm_card_visa")) })
+	world.WaitHeld(s.w, hold)
 	s.w.ExpireLeases()
 	winner := second.Post("/v1/checkouts", "k", twoTeas("pm_card_visa"))
 	require.Equal(t, http.StatusCreated, winner.Status, winner)
@@ -224,9 +229,10 @@ func TestCheckout_StaleHolderIsFenced(t *testing.T) {
 }
 
 // Each answer of Stripe's to an undoing can be lost, too.
-func TestCheckout_LostAnswersToTheUndoing(t *testing.T) {
+func TestCheckout_LostAnswersToCompensations(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []string{stripesim.Drop, stripesim.Reset, stripesim.EffectError, stripesim.StoredError, stripesim.EffectStoredError, stripesim.LockTimeout} {
+	for _, kind := range []string{stripesim.Drop, stripesim.Reset, stripesim.EffectError, stripesim.StoredError,
+		stripesim.EffectStoredError, stripesim.LockTimeout} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			s := newShop(t, world.LocalOptions{})
@@ -237,7 +243,7 @@ func TestCheckout_LostAnswersToTheUndoing(t *testing.T) {
 			require.Equal(t, 1, s.w.Sim.FaultsFired()[fault])
 			require.Equal(t, "payment-declined", a.Code(), a)
 			require.Equal(t, allUndone, sagaOf(t, a).steps())
-			require.Equal(t, 1, effects(s.w, stripesim.EffectCancel))
+			require.Equal(t, 1, s.w.EffectsOf(stripesim.EffectCancel))
 			s.requireStock("tea", 10, 0)
 			s.requireWhole()
 		})
