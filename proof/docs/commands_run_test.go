@@ -165,7 +165,8 @@ func TestStepsRunThem(t *testing.T) {
 var (
 	comment     = regexp.MustCompile(`(^|\s)#( .*|$)`)
 	spaces      = regexp.MustCompile(`\s+`)
-	inlineShell = regexp.MustCompile(`^([A-Z][A-Z0-9_]*=\S+ )*(go (run|test|build|vet|mod|get|tool)|make|docker|curl|psql|pg_\w+|createdb|k6` +
+	inlineShell = regexp.MustCompile(`^([A-Z][A-Z0-9_]*=\S+ )*(go (run|test|build|vet|mod|get|tool)` +
+		`|make|docker|curl|psql|pg_\w+|createdb|k6` +
 		`|git (grep|clone)|ssh|openssl|\.ci/run|bin/\w+)( |$)`)
 )
 
