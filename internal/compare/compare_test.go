@@ -583,7 +583,7 @@ func TestRefundableAmount(t *testing.T) {
 			"it belongs to " + paymentID + ": refund that payment"},
 		{"NotWhatWasRefunded", intentWith(refunded(1000)), orderWith(missing), 0, "all of it was refunded already"},
 		{"NotWhatCanBeAdopted", intentWith(), orderWith(), 0,
-			"it can be adopted: do that, and refund the payment, so that the tenant gets the events of both"},
+			"it can be adopted: adopt it, then refund the payment, so that the tenant gets the events of both"},
 		{"NotWhileTheOrderIsReserved", intentWith(), orderWith(reserved), 0,
 			"an operation in progress will find out what it is for"},
 		{"NotWhileItsPaymentIsInProgress", intentWith(), orderWith(payment(1, processing, thisOne, inProgress)), 0,

@@ -194,7 +194,7 @@ func TestHistory(t *testing.T) {
 		require.NoError(t, b.DB.InTx(t.Context(), func(q *db.Queries) error {
 			return idempotency.Enqueue(t.Context(), q,
 				idempotency.Request{TenantID: b.Tenant.ID, Key: "cancel_abandoned_intent pi_1",
-					Operation: payments.CancelAbandonedIntent}, "ord_1", "sweep_begun")
+					Operation: payments.CancelAbandonedIntent}, "ord_1", "cancel_abandoned_begun")
 		}))
 		require.Equal(t, http.StatusNotFound, b.API.Get("/v1/idempotency-keys/cancel_abandoned_intent%20pi_1").Status)
 	})

@@ -23,7 +23,7 @@ import (
 const CancelAbandonedIntent = "cancel_abandoned_intent"
 
 // cancelAbandonedBegun is its recovery point; the intent may be canceled already.
-const cancelAbandonedBegun = "sweep_begun"
+const cancelAbandonedBegun = "cancel_abandoned_begun"
 
 // AbandonedAfter is the age at which Stripe has forgotten the key under which an intent was
 // made. Before that, repeating a lost creation still finds its intent.

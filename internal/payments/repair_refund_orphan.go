@@ -26,7 +26,7 @@ import (
 const RefundOrphanedIntent = "refund_orphan"
 
 // orphanRefundBegun is the recovery point of the refund; Stripe may have made it.
-const orphanRefundBegun = "ghost_refund_begun"
+const orphanRefundBegun = "orphan_refund_begun"
 
 // orphanRefundsMax is how many refunds of one intent may fail.
 const orphanRefundsMax = 8

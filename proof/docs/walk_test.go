@@ -42,7 +42,8 @@ func TestWalk(t *testing.T) {
 			for _, name := range w.named[file] {
 				i := slices.Index(w.declared[file], name)
 				require.GreaterOrEqual(t, i, 0, "%s has no %s", file, name)
-				require.Greater(t, i, at, "%s declares %s before the function that the walk names before it", file, name)
+				require.Greater(t, i, at, "%s declares %s before the function that the walk names before it", file,
+					name)
 				at = i
 			}
 		}
