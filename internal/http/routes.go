@@ -34,7 +34,7 @@ func parts() []part {
 		ordersPart(),
 		paymentsPart(),
 		refundsPart(),
-		checkoutsPart(), // and stock.go
+		checkoutsPart(), // part: checkouts
 		keysPart(),
 		eventsPart(),
 		webhooksPart(),

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"example.com/payonce/db"
-	"example.com/payonce/internal/checkout"
+	"example.com/payonce/internal/checkout" // part: checkouts
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
 )
@@ -30,7 +30,7 @@ type objectPage struct {
 	ID            string // as requested
 	Order         *db.Order
 	Payments      []paymentView
-	Checkout      *checkout.Checkout
+	Checkout      *checkout.Checkout // part: checkouts
 	Work          []workItem
 	Histories     []history
 	Discrepancies []db.Discrepancy
@@ -151,10 +151,12 @@ func (s *Server) orderOf(ctx context.Context, p *objectPage) (string, error) {
 	case strings.HasPrefix(p.ID, "rfd_"):
 		row, err := q.RefundGet(ctx, db.RefundGetParams{TenantID: p.TenantID, ID: p.ID})
 		return row.OrderID, err
+	// part: checkouts {
 	case strings.HasPrefix(p.ID, "chk_"):
 		found, err := s.o.Checkouts.Get(ctx, p.TenantID, p.ID)
 		p.Checkout = &found
 		return text(found.OrderID), err
+		// part: checkouts }
 	}
 	return "", payments.ErrNotFound
 }
