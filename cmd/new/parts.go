@@ -23,7 +23,8 @@ var parts = []part{
 			"db/migrations/00011_checkouts.sql", "db/queries/checkouts.sql", "db/queries/stock.sql",
 			"db/queries/invariants_checkouts.sql", "db/queries/operator_checkouts.sql",
 			"internal/postgres/invariants_checkouts.go",
-			"internal/payments/checkout_*",
+			"internal/payments/checkout_*", "testkit/openapi/apitest_test.go",
+			"cmd/api/secrets_test.go",
 		},
 	},
 	{
@@ -35,6 +36,7 @@ var parts = []part{
 			"db/migrations/00010_webhooks.sql", "db/queries/deliveries.sql",
 			"db/queries/invariants_webhooks.sql", "db/queries/operator_webhooks.sql",
 			"internal/postgres/invariants_webhooks.go",
+			"cmd/api/secrets_test.go", "cmd/api/traces_test.go",
 		},
 	},
 	{
@@ -45,6 +47,8 @@ var parts = []part{
 			"cmd/api/part_ledger.go",
 			"db/migrations/00009_ledger.sql", "db/queries/ledger.sql", "db/queries/invariants_ledger.sql",
 			"internal/postgres/invariants_ledger.go",
+			"internal/payments/restore_books_test.go", "cmd/api/consumer_test.go", "cmd/api/traces_test.go",
+			"cmd/api/secrets_test.go",
 		},
 	},
 	{
@@ -56,12 +60,13 @@ var parts = []part{
 			"db/migrations/00012_operator.sql", "db/queries/operator.sql", "db/queries/operator_checkouts.sql",
 			"db/queries/operator_webhooks.sql",
 			"testkit/world/desk.go",
+			"cmd/api/secrets_test.go",
 		},
 	},
 	{
 		name:  "tracing",
 		gives: "OpenTelemetry traces, exported to a collector",
-		paths: []string{"cmd/api/part_tracing.go", "cmd/api/traces_test.go"},
+		paths: []string{"cmd/api/part_tracing.go", "cmd/api/traces_test.go", "cmd/api/secrets_test.go"},
 	},
 	{
 		name:  "kafka",

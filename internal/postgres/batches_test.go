@@ -133,6 +133,7 @@ func TestBatches(t *testing.T) {
 		require.Len(t, leased, batch)
 	})
 
+	// part: webhooks {
 	t.Run("OfDeliveries", func(t *testing.T) {
 		t.Parallel()
 		pool := open(t)
@@ -157,6 +158,7 @@ func TestBatches(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, leased, batch)
 	})
+	// part: webhooks }
 
 	// The others are held to the form that makes it so.
 	t.Run("AreTakenOnce", func(t *testing.T) {
