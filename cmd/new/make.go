@@ -155,8 +155,14 @@ func (s starter) copyFile(from, name string) error {
 		return err
 	}
 	if !bytes.ContainsRune(text[:min(len(text), 8000)], 0) { // no picture
+		whole := len(text)
 		if text, err = cut(text, s.keeps); err != nil {
 			return err
+		}
+		if len(text) < whole && strings.HasSuffix(name, ".go") {
+			if text, err = withoutUnusedImports(text); err != nil {
+				return err
+			}
 		}
 		if strings.HasPrefix(name, "deploy/grafana/dashboards/") {
 			if text, err = s.cutPanels(text); err != nil {
