@@ -77,7 +77,7 @@ func TestAudit(t *testing.T) {
 		require.Regexp(t, `(?m)^I6a  ten_\w+ pay_\w+\n +version 2, 1 events from 1 to 1$`, out)
 		require.Regexp(
 			t,
-			`(?m)^I8f  ten_\w+ pi_made_up ord_\w+ pay_\w+\n +succeeded here, and is not there at Stripe \(-1000 usd\)$`,
+			`(?m)^I8f  ten_\w+ pi_made_up ord_\w+ pay_\w+\n +succeeded here, and does not exist at Stripe \(-1000 usd\)$`,
 			out,
 		)
 		require.Contains(

@@ -53,7 +53,7 @@ func TestUsageListsEveryCommand(t *testing.T) {
 	t.Parallel()
 	var stdout, stderr bytes.Buffer
 	require.Zero(t, run(t.Context(), []string{"help"}, os.Getenv, &stdout, &stderr))
-	for _, name := range []string{"serve", "migrate [up|status]", "tenant create NAME", "tenant key create TENANT",
+	for _, name := range []string{"serve", "migrate [up|status|print]", "tenant create NAME", "tenant key create TENANT",
 		"tenant key revoke TENANT HINT",
 		"tenant notify TENANT URL", // part: webhooks
 		"audit [-since 48h] [-json]",

@@ -230,8 +230,6 @@ func TestStatementsNameWhatTheySaw(t *testing.T) {
 	w.RequireSound()
 }
 
-// part: checkouts {
-
 // TestFencesBetweenPhases tries what a holder writes between its phases with the
 // token of a holder before it: nothing is written. With its own it is, so that the
 // statement was one that could have.
@@ -303,8 +301,6 @@ func TestFencesBetweenPhases(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, doubtful(), "an answer to this attempt says nothing about those before it")
 }
-
-// part: checkouts }
 
 // TestRefundsNameWhatTheySaw is the same for what is done to a refund by its version.
 func TestRefundsNameWhatTheySaw(t *testing.T) {

@@ -98,7 +98,6 @@ func TestForgottenCreation(t *testing.T) {
 		r.requireClean()
 	})
 
-	// part: checkouts {
 	t.Run("ThatWasPaidIsPaidForACheckoutToo", func(t *testing.T) {
 		t.Parallel()
 		k := halfway(t, aDay, func(b *books) {
@@ -115,7 +114,6 @@ func TestForgottenCreation(t *testing.T) {
 		s.requireStock("tea", 8, 0)
 		s.requireWhole()
 	})
-	// part: checkouts }
 
 	t.Run("ThatWasDeclinedIsDeclined", func(t *testing.T) {
 		t.Parallel()

@@ -37,19 +37,15 @@ func TestInvariants(t *testing.T) {
 	require.Equal(t, http.StatusCreated, b.api.Post("/v1/payments/"+payment.ID()+"/refunds", "refund", `{"amount":300}`).Status)
 	require.Equal(t, http.StatusPaymentRequired, b.api.Pay("declined", b.api.Order(), "pm_card_visa_chargeDeclined").Status)
 	require.Equal(t, http.StatusAccepted, b.api.Pay("waits", b.api.Order(), "pm_card_threeDSecure2Required").Status)
-	// part: checkouts {
 	require.Equal(t, http.StatusOK, b.api.Do("PUT", "/v1/stock/tea", `{"available":10}`).Status)
 	checkout := b.api.Post("/v1/checkouts", "checkout", `{"currency":"usd","items":[{"sku":"tea","quantity":2,"unit_amount":500}],"payment_method":"pm_card_visa"}`)
 	require.Equal(t, http.StatusCreated, checkout.Status, checkout)
-	// part: checkouts }
-	// part: ledger {
 	b.Exec(`INSERT INTO inbox_events (consumer, event_id, status, type, tenant_id, subject, version, done_at)
 		SELECT 'ledger', aggregate_id || '-' || version, 'done', type, tenant_id, aggregate_id, version, now() FROM outbox_events WHERE type IN ('payment.succeeded', 'refund.succeeded')`)
 	b.Exec(`INSERT INTO ledger_entries (tenant_id, event_id, line, account, amount_minor, currency, resource_id)
 		SELECT e.tenant_id, e.aggregate_id || '-' || e.version, l.line, CASE WHEN l.line = 1 THEN 'stripe' WHEN e.type LIKE 'refund%' THEN 'refunds' ELSE 'sales' END,
 			CASE WHEN (l.line = 1) = (e.type LIKE 'refund%') THEN -1 ELSE 1 END * (convert_from(e.data, 'UTF8')::json->>'amount')::bigint, 'usd', e.aggregate_id
 		FROM outbox_events e, generate_series(1, 2) AS l(line) WHERE e.type IN ('payment.succeeded', 'refund.succeeded')`)
-	// part: ledger }
 	b.requireClean()
 
 	const (
@@ -75,13 +71,13 @@ func TestInvariants(t *testing.T) {
 		{"I6a", "AnEventInTheMiddleIsMissing", "DELETE FROM outbox_events WHERE type = 'payment.succeeded'"},
 		{"I6a", "AnEventOfNothing", "DELETE FROM refunds"},
 		{"I6b", "AnEventNobodyPublishes", "UPDATE outbox_events SET created_at = " + aHour},
-		{"I7a", "BookedWithoutAnInboxRow", "DELETE FROM inbox_events WHERE type = 'payment.succeeded'"}, // part: ledger
-		{"I7a", "ReceivedWithoutAnEffect", "DELETE FROM ledger_entries"},                                // part: ledger
+		{"I7a", "BookedWithoutAnInboxRow", "DELETE FROM inbox_events WHERE type = 'payment.succeeded'"},
+		{"I7a", "ReceivedWithoutAnEffect", "DELETE FROM ledger_entries"},
 		{"I7b", "AnEventNobodyApplies", "INSERT INTO inbox_events (consumer, event_id, status, type, payload, received_at, leased_until) VALUES ('ledger', 'ord_1-1', 'pending', 'x', '', " + aHour + ", " + aHour + ")"},
 		{"I15", "AWebhookNobodyApplies", "INSERT INTO inbox_events (consumer, event_id, status, type, payload, received_at, leased_until) VALUES ('stripe', 'evt_1', 'pending', 'x', '', " + aHour + ", " + aHour + ")"},
-		{"I7c", "AnEventThatTheBrokerLost", "UPDATE outbox_events SET published_at = " + aHour + "; DELETE FROM inbox_events"}, // part: ledger
-		{"I8a", "OneEntryTooFew", "DELETE FROM ledger_entries WHERE account = 'sales'"},                                        // part: ledger
-		{"I8b", "TooMuchIsBooked", "UPDATE ledger_entries SET amount_minor = amount_minor * 2"},                                // part: ledger
+		{"I7c", "AnEventThatTheBrokerLost", "UPDATE outbox_events SET published_at = " + aHour + "; DELETE FROM inbox_events"},
+		{"I8a", "OneEntryTooFew", "DELETE FROM ledger_entries WHERE account = 'sales'"},
+		{"I8b", "TooMuchIsBooked", "UPDATE ledger_entries SET amount_minor = amount_minor * 2"},
 		{"I8c", "APaidOrderSaysThatItIsOpen", "UPDATE orders SET status = 'open', payment_id = NULL WHERE status = 'partially_refunded'"},
 		{"I8c", "AnOrderForgetsARefund", "UPDATE orders SET status = 'paid', amount_refunded_minor = 0 WHERE status = 'partially_refunded'"},
 		{"I8d", "ARefundThatIsNotCounted", "UPDATE payments SET amount_refunded_minor = 0, amount_refunding_minor = 0"},
@@ -95,13 +91,11 @@ func TestInvariants(t *testing.T) {
 		{"I13", "SentAfterTwoDays", "UPDATE stripe_calls SET first_sent_at = first_sent_at - interval '2 days' WHERE operation = 'confirm'"},
 		{"I13", "TwoKeysForOneConfirm", "UPDATE stripe_calls SET resource_id = 'pay_x' WHERE operation = 'confirm'"},
 		{"I14", "AFailureWhileTheCallIsUnknown", "UPDATE stripe_calls SET outcome = 'unknown' WHERE outcome = 'refused'"},
-		{"I14", "UndoneWhileThePaymentIsUnknown", "UPDATE checkout_steps SET status = CASE step WHEN 'pay' THEN 'unknown' ELSE 'done' END::saga_step_status WHERE step IN ('pay', 'release_stock')"}, // part: checkouts
-		{"I16", "AnOpenStepOfAnEndedCheckout", "UPDATE checkout_steps SET status = 'running' WHERE step = 'pay'"},                                                                                    // part: checkouts
-		{"I16", "StockThatNobodyHolds", "UPDATE stock SET reserved = 1"},                                                                                                                             // part: checkouts
-		// part: webhooks {
+		{"I14", "UndoneWhileThePaymentIsUnknown", "UPDATE checkout_steps SET status = CASE step WHEN 'pay' THEN 'unknown' ELSE 'done' END::saga_step_status WHERE step IN ('pay', 'release_stock')"},
+		{"I16", "AnOpenStepOfAnEndedCheckout", "UPDATE checkout_steps SET status = 'running' WHERE step = 'pay'"},
+		{"I16", "StockThatNobodyHolds", "UPDATE stock SET reserved = 1"},
 		{"I22", "AnEventThatTheNotifierNeverSaw", "UPDATE outbox_events SET published_at = " + aHour + `; INSERT INTO inbox_events (consumer, event_id, status, type, received_at, done_at)
 			SELECT 'notifier', aggregate_id || '-' || version, 'done', type, published_at - interval '1 min', now() FROM outbox_events WHERE type <> 'order.paid'`},
-		// part: webhooks }
 		{"I17", "AKeyThatWasReapedTooEarly", "DELETE FROM idempotency_keys WHERE key = 'paid'"},
 		{"I17", "ATombstoneOfTheUnfinished", "UPDATE idempotency_keys SET answer_dropped_at = now() WHERE key = 'waits'"},
 	}

@@ -26,7 +26,6 @@ func TestCommitLandsLate(t *testing.T) {
 		}
 	}
 
-	// part: checkouts {
 	t.Run("OfAPayStep", func(t *testing.T) {
 		t.Parallel()
 		w, api, proxy := proxied(t, patient("one"))
@@ -38,7 +37,6 @@ func TestCommitLandsLate(t *testing.T) {
 		require.Equal(t, "completed", a.Get("status"))
 		w.RequireChargedOnce(a.Get("order_id").(string))
 	})
-	// part: checkouts }
 
 	t.Run("OfAPaymentThatWaitsForItsCustomer", func(t *testing.T) {
 		t.Parallel()

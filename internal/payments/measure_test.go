@@ -61,7 +61,6 @@ func TestMeasure(t *testing.T) {
 		require.Zero(t, b.api.Metric("payonce_keys_oldest_seconds"))
 	})
 
-	// part: checkouts {
 	t.Run("CheckoutsByHowTheyStand", func(t *testing.T) {
 		t.Parallel()
 		b := newBooks(t)
@@ -86,7 +85,6 @@ func TestMeasure(t *testing.T) {
 		require.EqualValues(t, 1, b.api.Metric("payonce_checkouts_ended_total"))
 		require.Equal(t, "completed", b.onlySeries("payonce_checkouts_ended_total", 1))
 	})
-	// part: checkouts }
 }
 
 func (b *books) measure() {

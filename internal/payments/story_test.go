@@ -85,13 +85,11 @@ func TestKeyStory(t *testing.T) {
 		require.Equal(t, http.StatusConflict, b.api.Post(refunds, "too-much", `{"amount":900}`).Status)
 		other := b.api.Post("/v1/orders", "order", `{"currency":"usd","items":[{"sku":"tea","quantity":2,"unit_amount":500}]}`).ID()
 		require.Equal(t, http.StatusOK, b.api.Post("/v1/orders/"+other+"/cancel", "cancel-order", "{}").Status)
-		// part: checkouts {
 		require.Equal(t, http.StatusOK, b.api.Do("PUT", "/v1/stock/tea", `{"available":3}`).Status)
 		const checkout = `{"currency":"usd","items":[{"sku":"tea","quantity":2,"unit_amount":500}],"payment_method":"pm_card_visa"}`
 		require.Equal(t, http.StatusCreated, b.api.Post("/v1/checkouts", "checkout", checkout).Status)
 		require.Equal(t, http.StatusConflict, b.api.Post("/v1/checkouts", "no-stock", checkout).Status)
 		require.Equal(t, http.StatusPaymentRequired, b.api.Post("/v1/checkouts", "no-money", strings.NewReplacer("pm_card_visa", "pm_card_visa_chargeDeclined", `"quantity":2`, `"quantity":1`).Replace(checkout)).Status)
-		// part: checkouts }
 
 		require.Regexp(t, `^waits for the customer, no money taken yet: the completer looks again at `, waits)
 		verdicts := map[string]string{
@@ -105,11 +103,9 @@ func TestKeyStory(t *testing.T) {
 			"too-much":       `refused for good; nothing was done under this key`,
 			"order":          `one order was made`,
 			"cancel-order":   `the order was canceled`,
-			// part: checkouts {
-			"checkout": `completed, charged once, ch_\w+`,
-			"no-stock": `compensated \(out_of_stock\), no money taken`,
-			"no-money": `compensated \(card_declined\), no money taken`,
-			// part: checkouts }
+			"checkout":       `completed, charged once, ch_\w+`,
+			"no-stock":       `compensated \(out_of_stock\), no money taken`,
+			"no-money":       `compensated \(card_declined\), no money taken`,
 		}
 		for key, verdict := range verdicts {
 			require.Regexp(t, "^"+verdict+"$", b.story(key).Get("verdict"), key)

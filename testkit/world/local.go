@@ -3,7 +3,7 @@ package world
 import (
 	"context"
 	"log/slog"
-	"maps" // part: checkouts
+	"maps"
 	"net"
 	"os"
 	"time"
@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/internal/checkout" // part: checkouts
+	"example.com/payonce/internal/checkout"
 	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/keyhistory"
@@ -50,7 +50,7 @@ type Local struct {
 	Pool      *postgres.Pool
 	Gateway   payments.Gateway
 	Payments  *payments.Service
-	Checkouts *checkout.Service // part: checkouts
+	Checkouts *checkout.Service
 	History   *keyhistory.Reader
 	Keys      *idempotency.Store
 	Completer *idempotency.Completer
@@ -76,19 +76,14 @@ func (w *World) Local(o LocalOptions) *Local {
 	})
 	operations, within := money.Operations(), 3*o.StripeTimeout-o.StripeTimeout/4
 	paths, describe := payments.Paths(), map[string]keyhistory.Describe{}
-	// part: checkouts {
-	checkouts := checkout.New(pool, keys, gateway, money, httpapi.Answers{}, checkout.Options{
-		Metrics: checkout.NewMetrics(metrics), Log: o.Log,
-	})
+	checkouts := checkout.New(pool, keys, gateway, money, httpapi.Answers{}, checkout.Options{Metrics: checkout.NewMetrics(metrics), Log: o.Log})
 	maps.Copy(operations, checkouts.Operations())
 	maps.Copy(paths, checkout.Paths())
 	describe[checkout.Create] = checkout.History
-	// part: checkouts }
 	history := keyhistory.New(pool, keyhistory.Options{Retention: answerRetention, Paths: paths, Operations: describe})
 	server := httpapi.NewServer(httpapi.Options{
-		Pool: pool, Keys: keys, Operations: operations, Payments: money, History: history, Paths: paths,
-		Checkouts: checkouts, // part: checkouts
-		Feed:      outbox.NewFeed(pool), Within: within, Drain: Patience, RateLimit: o.RateLimit, Retention: answerRetention,
+		Pool: pool, Keys: keys, Operations: operations, Payments: money, Checkouts: checkouts, History: history, Paths: paths,
+		Feed: outbox.NewFeed(pool), Within: within, Drain: Patience, RateLimit: o.RateLimit, Retention: answerRetention,
 		Metrics: metrics, Log: o.Log, Tracer: o.Tracer, WebhookSecrets: []string{WebhookSecret},
 	})
 	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // at once or not at all
@@ -106,8 +101,7 @@ func (w *World) Local(o LocalOptions) *Local {
 	})
 	return &Local{
 		Client: newClient(w.T, "http://"+listener.Addr().String(), w.Tenant), Pool: pool, Gateway: gateway, Payments: money,
-		Checkouts: checkouts, // part: checkouts
-		History:   history, Keys: keys,
+		Checkouts: checkouts, History: history, Keys: keys,
 		Completer: idempotency.NewCompleter(keys, operations, within), Metrics: metrics, world: w, log: o.Log,
 	}
 }
