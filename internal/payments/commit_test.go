@@ -11,17 +11,6 @@ import (
 	"example.com/payonce/testkit/world"
 )
 
-// proxied is a server that talks to its database through a proxy.
-func proxied(t *testing.T, o world.LocalOptions) (*world.World, *world.Local, *pgproxy.Proxy) {
-	t.Helper()
-	w := world.New(t)
-	proxy, err := pgproxy.Start(w.URL)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
-	o.Database = proxy.URL()
-	return w, w.Local(o), proxy
-}
-
 // TestCommitInDoubt cuts the connection at each commit of a payment, once before
 // the server has seen it and once after the server has carried it out. The
 // program cannot tell the two apart, and must do right by both: find out, and go
@@ -32,7 +21,7 @@ func TestCommitInDoubt(t *testing.T) {
 		for when, arm := range map[string]func(*pgproxy.Proxy, string) *pgproxy.Cut{"Before": (*pgproxy.Proxy).Before, "After": (*pgproxy.Proxy).After} {
 			t.Run(phase+"/"+when, func(t *testing.T) {
 				t.Parallel()
-				w, api, proxy := proxied(t, world.LocalOptions{})
+				w, api, proxy := world.Proxied(t, world.LocalOptions{})
 				order := api.Order()
 				cut := arm(proxy, "name: "+phase+" ")
 				began := time.Now()
@@ -55,7 +44,7 @@ func TestCommitInDoubt(t *testing.T) {
 	for when, arm := range map[string]func(*pgproxy.Proxy, string) *pgproxy.Cut{"Before": (*pgproxy.Proxy).BeforeCommit, "After": (*pgproxy.Proxy).AfterCommit} {
 		t.Run("Order/"+when, func(t *testing.T) {
 			t.Parallel()
-			w, api, proxy := proxied(t, world.LocalOptions{})
+			w, api, proxy := world.Proxied(t, world.LocalOptions{})
 			cut := arm(proxy, "name: OrderInsert ")
 			body := `{"currency":"usd","items":[{"sku":"a","quantity":1,"unit_amount":100}]}`
 			answer := api.Post("/v1/orders", "o", body)
@@ -73,12 +62,12 @@ func TestCommitInDoubt(t *testing.T) {
 // and there never will be one.
 func TestDoubtAboutNothing(t *testing.T) {
 	t.Parallel()
-	w, api, proxy := proxied(t, world.LocalOptions{})
+	w, api, proxy := world.Proxied(t, world.LocalOptions{})
 	direct := w.Local(world.LocalOptions{Name: "direct"})
 	order := api.Order()
 	release := make(chan struct{})
 	read := proxy.Hold("name: OrderToPay ", release)
-	late := async(func() world.Answer { return api.Pay("late", order, "pm_card_visa") })
+	late := world.Async(func() world.Answer { return api.Pay("late", order, "pm_card_visa") })
 	<-read.Fired() // The order is free, as far as it knows.
 	require.Equal(t, http.StatusCreated, direct.Pay("k", order, "pm_card_visa").Status)
 	cut := proxy.After("name: PaymentBegin ")
@@ -98,7 +87,7 @@ func TestDatabaseAway(t *testing.T) {
 
 	t.Run("BeforeAnythingIsAsked", func(t *testing.T) {
 		t.Parallel()
-		w, api, proxy := proxied(t, world.LocalOptions{})
+		w, api, proxy := world.Proxied(t, world.LocalOptions{})
 		order := api.Order()
 		paid := api.Pay("paid", order, "pm_card_visa")
 		other := api.Order()
@@ -123,7 +112,7 @@ func TestDatabaseAway(t *testing.T) {
 		t.Run("After/"+point, func(t *testing.T) {
 			t.Parallel()
 			var away func()
-			w, api, proxy := proxied(t, world.LocalOptions{Boundary: func(operation, at string) {
+			w, api, proxy := world.Proxied(t, world.LocalOptions{Boundary: func(operation, at string) {
 				if operation == "create_payment" && at == point {
 					away()
 				}

@@ -51,7 +51,7 @@ func TestDatabaseAwayFromWhatWasBegun(t *testing.T) {
 	t.Parallel()
 	begun := func(t *testing.T, point string) (w *world.World, api *world.Local, away func(bool)) {
 		away = func(bool) {}
-		w, api, proxy := proxied(t, world.LocalOptions{Boundary: func(_, at string) {
+		w, api, proxy := world.Proxied(t, world.LocalOptions{Boundary: func(_, at string) {
 			if at == point {
 				away(true)
 			}

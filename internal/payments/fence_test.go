@@ -1,7 +1,6 @@
 package payments_test
 
 import (
-	"context"
 	"net/http"
 	"testing"
 	"time"
@@ -30,12 +29,12 @@ func overtake(w *world.World, first, second *world.Local, secondFinishes bool) o
 	w.T.Helper()
 	o := overtaken{w: w, first: first, second: second, order: first.Order()}
 	moved := w.Sim.Hold(stripesim.Selector{Op: "intent.confirm", OrderID: o.order}, stripesim.AfterEffect)
-	firstAnswer := async(func() world.Answer { return first.Pay("k", o.order, "pm_card_visa") })
-	waitHeld(w, moved)
+	firstAnswer := world.Async(func() world.Answer { return first.Pay("k", o.order, "pm_card_visa") })
+	world.WaitHeld(w, moved)
 	w.ExpireLeases()
 	looks := w.Sim.Hold(stripesim.Selector{Op: "intent.get", OrderID: o.order}, stripesim.BeforeEffect)
-	secondAnswer := async(func() world.Answer { return second.Pay("k", o.order, "pm_card_visa") })
-	waitHeld(w, looks)
+	secondAnswer := world.Async(func() world.Answer { return second.Pay("k", o.order, "pm_card_visa") })
+	world.WaitHeld(w, looks)
 	if secondFinishes {
 		looks.Release()
 		o.secondAnswer = <-secondAnswer
@@ -50,25 +49,6 @@ func overtake(w *world.World, first, second *world.Local, secondFinishes bool) o
 	return o
 }
 
-func async[T any](f func() T) <-chan T {
-	c := make(chan T, 1)
-	go func() { c <- f() }()
-	return c
-}
-
-func waitHeld(w *world.World, h *stripesim.Hold) {
-	w.T.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), world.Patience)
-	defer cancel()
-	_, err := h.Wait(ctx)
-	require.NoError(w.T, err, "nobody has come to the hold")
-}
-
-// patient servers wait longer for Stripe than a test holds it.
-func patient(name string) world.LocalOptions {
-	return world.LocalOptions{Name: name, StripeTimeout: 10 * time.Second, Lease: time.Minute}
-}
-
 func TestStaleHolder(t *testing.T) {
 	t.Parallel()
 
@@ -76,7 +56,7 @@ func TestStaleHolder(t *testing.T) {
 		t.Parallel()
 		w := world.New(t)
 		w.WatchHolders()
-		o := overtake(w, w.Local(patient("first")), w.Local(patient("second")), true)
+		o := overtake(w, w.Local(world.LongTimeouts("first")), w.Local(world.LongTimeouts("second")), true)
 		require.Equal(t, http.StatusCreated, o.secondAnswer.Status, o.secondAnswer)
 		require.False(t, o.secondAnswer.Replayed())
 		require.Equal(t, o.secondAnswer.Identity(), o.firstAnswer.Identity())
@@ -91,7 +71,7 @@ func TestStaleHolder(t *testing.T) {
 		t.Parallel()
 		w := world.New(t)
 		w.WatchHolders()
-		o := overtake(w, w.Local(patient("first")), w.Local(patient("second")), false)
+		o := overtake(w, w.Local(world.LongTimeouts("first")), w.Local(world.LongTimeouts("second")), false)
 		require.Equal(t, "idempotency-key-in-flight", o.firstAnswer.Code(), o.firstAnswer)
 		require.Equal(t, http.StatusCreated, o.secondAnswer.Status, o.secondAnswer)
 		require.Positive(t, o.first.Metric("payonce_fenced_writes_total"))
@@ -107,16 +87,16 @@ func TestStaleHolderDoesNotSettleDoubts(t *testing.T) {
 	w := world.New(t)
 	w.WatchHolders()
 	stopped, goOn := make(chan struct{}), make(chan struct{})
-	o := patient("first")
+	o := world.LongTimeouts("first")
 	o.Boundary = func(operation, point string) {
 		if operation == "create_payment" && point == "intent_recorded" {
 			close(stopped)
 			<-goOn
 		}
 	}
-	first, second := w.Local(o), w.Local(patient("second"))
+	first, second := w.Local(o), w.Local(world.LongTimeouts("second"))
 	order := first.Order()
-	firstAnswer := async(func() world.Answer { return first.Pay("k", order, "pm_card_visa") })
+	firstAnswer := world.Async(func() world.Answer { return first.Pay("k", order, "pm_card_visa") })
 	<-stopped
 	w.ExpireLeases()
 	w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
@@ -144,11 +124,11 @@ func TestLivingHolderIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
 	w.WatchHolders()
-	first, second := w.Local(patient("first")), w.Local(patient("second"))
+	first, second := w.Local(world.LongTimeouts("first")), w.Local(world.LongTimeouts("second"))
 	order := first.Order()
 	moving := w.Sim.Hold(stripesim.Selector{Op: "intent.confirm", OrderID: order}, stripesim.AfterEffect)
-	answer := async(func() world.Answer { return first.Pay("k", order, visa) })
-	waitHeld(w, moving)
+	answer := world.Async(func() world.Answer { return first.Pay("k", order, visa) })
+	world.WaitHeld(w, moving)
 	taken, err := second.Completer.RunOnce(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, taken, "a living holder was taken over, long before its lease ran out")
@@ -165,13 +145,13 @@ func TestLivingHolderIsLeftAlone(t *testing.T) {
 func TestTwoEndingsOfOnePayment(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
-	first, second := w.Local(patient("first")), w.Local(patient("second"))
+	first, second := w.Local(world.LongTimeouts("first")), w.Local(world.LongTimeouts("second"))
 	order := first.Order()
 	waits := first.Pay("k", order, careful)
 	require.Equal(t, "requires_action", waits.Get("status"), waits)
 	looks := w.Sim.Hold(stripesim.Selector{Op: "intent.get", OrderID: order}, stripesim.BeforeEffect)
-	late := async(func() world.Answer { return first.Pay("k", order, careful) })
-	waitHeld(w, looks)
+	late := world.Async(func() world.Answer { return first.Pay("k", order, careful) })
+	world.WaitHeld(w, looks)
 	canceled := second.Post("/v1/payments/"+waits.ID()+"/cancel", "c", "")
 	require.Equal(t, http.StatusOK, canceled.Status, canceled)
 	looks.Release()
@@ -235,20 +215,20 @@ func TestStatementsNameWhatTheySaw(t *testing.T) {
 // statement was one that could have.
 func TestFencesBetweenPhases(t *testing.T) {
 	t.Parallel()
-	s := newShop(t, world.LocalOptions{})
-	w, ctx := s.w, t.Context()
-	g := sagaOf(t, s.checkout("k", twoTeas(careful)))
+	w, ctx := world.New(t), t.Context()
+	api := w.Local(world.LocalOptions{})
+	payment := api.Pay("k", api.Order(), careful).ID()
 	tenant, token := w.Tenant.ID, int64(w.Count(`SELECT lease_token FROM idempotency_keys WHERE key = 'k'`))
 	confirm := w.Text(`SELECT stripe_key FROM stripe_calls WHERE operation = 'confirm'`)
 	all := func() string {
-		return w.Text(`SELECT concat_ws(' ', (SELECT array_agg(c ORDER BY c.stripe_key) FROM stripe_calls c), (SELECT array_agg(s ORDER BY s.step) FROM checkout_steps s),
+		return w.Text(`SELECT concat_ws(' ', (SELECT array_agg(c ORDER BY c.stripe_key) FROM stripe_calls c),
 			(SELECT array_agg(l) FROM intent_searches l))`)
 	}
 	later := time.Now().Add(time.Minute)
 
 	send := func(token int64) (db.StripeCallRecordAttemptRow, error) {
 		return w.DB.StripeCallRecordAttempt(ctx, db.StripeCallRecordAttemptParams{TenantID: tenant, Key: "k", LeaseToken: token, StripeKey: confirm, Operation: "confirm",
-			ResourceID: g.PaymentID, ParamsSha256: make([]byte, 32), ResendWithin: time.Hour})
+			ResourceID: payment, ParamsSha256: make([]byte, 32), ResendWithin: time.Hour})
 	}
 	answered := func(token int64) (int64, error) {
 		return w.DB.StripeCallRecordAttemptOutcome(ctx, db.StripeCallRecordAttemptOutcomeParams{TenantID: tenant, Key: "k", LeaseToken: token, StripeKey: confirm, Outcome: db.StripeOutcomeUnknown})
@@ -257,22 +237,16 @@ func TestFencesBetweenPhases(t *testing.T) {
 		name string
 		run  func(token int64) (rows int64, err error)
 	}{
-		{"a call is announced", func(token int64) (int64, error) {
+		{"an attempt is recorded", func(token int64) (int64, error) {
 			_, err := send(token)
 			return 1, err
 		}},
-		{"a call is answered", answered},
-		{"a step begins again", func(token int64) (int64, error) {
-			return w.DB.CheckoutStepsResume(ctx, db.CheckoutStepsResumeParams{TenantID: tenant, Key: "k", LeaseToken: token, CheckoutID: g.ID})
-		}},
-		{"a step waits", func(token int64) (int64, error) { // for the call of above, of which nobody knows
-			return w.DB.CheckoutStepSuspend(ctx, db.CheckoutStepSuspendParams{TenantID: tenant, Key: "k", LeaseToken: token, CheckoutID: g.ID, StripeKeys: []string{confirm}})
-		}},
-		{"a look begins", func(token int64) (int64, error) {
+		{"an attempt's outcome is recorded", answered},
+		{"a search begins", func(token int64) (int64, error) {
 			_, err := w.DB.IntentSearchBegin(ctx, db.IntentSearchBeginParams{TenantID: tenant, Key: "k", LeaseToken: token, StripeKey: confirm, FromAt: time.Now(), UntilAt: later})
 			return 1, err
 		}},
-		{"a page is read", func(token int64) (int64, error) {
+		{"a page of a search is recorded", func(token int64) (int64, error) {
 			_, err := w.DB.IntentSearchRead(ctx, db.IntentSearchReadParams{TenantID: tenant, Key: "k", LeaseToken: token, StripeKey: confirm, Found: []string{"pi_1"}, FromAt: time.Now(), UntilAt: later})
 			return 1, err
 		}},

@@ -27,132 +27,70 @@ const (
 // noSearch is an account without Stripe's search.
 var noSearch = stripesim.Fault{Op: "intent.search", Kind: stripesim.Refuse, Status: http.StatusBadRequest, Times: -1}
 
-// goesBy is the time that passes for the work that is under way.
-func (b *books) goesBy(d time.Duration) {
-	b.T.Helper()
-	b.Exec("ALTER TABLE stripe_calls DISABLE TRIGGER USER")
-	b.Exec("UPDATE stripe_calls SET first_sent_at = first_sent_at - $1::interval, last_sent_at = last_sent_at - $1::interval", d)
-	b.Exec("ALTER TABLE stripe_calls ENABLE TRIGGER USER")
-	b.Exec("UPDATE intent_searches SET from_at = from_at - $1::interval, until_at = until_at - $1::interval", d)
-	b.Exec("UPDATE idempotency_keys SET created_at = created_at - $1::interval WHERE finished_at IS NULL", d)
-	b.ExpireLeases()
-}
-
-// backup is a world with a database that was copied while a payment, or a
-// checkout, was between its first two phases, and whose Stripe has gone on since.
-type backup struct {
-	*books
-	dsn   string
-	age   time.Duration
-	today func()
-}
-
-// halfway plays the life that will be lost: first is called, and the database is
-// copied in the middle of it.
-func halfway(t *testing.T, age time.Duration, first func(b *books)) *backup {
-	t.Helper()
-	k := &backup{age: age}
-	k.books, k.today = longAgo(t, age, world.LocalOptions{Boundary: func(operation, point string) {
-		if point == "payment_recorded" && k.dsn == "" {
-			k.dsn = k.copyDatabase("half")
-		}
-	}})
-	first(k.books)
-	require.NotEmpty(t, k.dsn, "nothing was copied")
-	return k
-}
-
-// restored is the copy at work, when so much time has passed for both sides.
-func (k *backup) restored(o world.LocalOptions) *books {
-	k.T.Helper()
-	w := k.on(k.dsn)
-	b := booksWith(w, o)
-	b.goesBy(k.age)
-	k.today()
-	return b
-}
-
 // TestForgottenCreation: a backup knows that a payment was about to make its
 // PaymentIntent, and Stripe has forgotten under which key. The intent may be there,
 // and paid. Whoever makes another one charges the card twice.
 func TestForgottenCreation(t *testing.T) {
 	t.Parallel()
-	pay := func(order *string, card string) func(*books) {
-		return func(b *books) {
-			*order = b.api.Order()
-			require.NoError(b.T, b.api.Pay("k", *order, card).Err)
+	pay := func(order *string, card string) func(*world.Books) {
+		return func(b *world.Books) {
+			*order = b.API.Order()
+			require.NoError(b.T, b.API.Pay("k", *order, card).Err)
 		}
 	}
 
 	t.Run("ThatWasPaidIsPaid", func(t *testing.T) {
 		t.Parallel()
 		var order string
-		k := halfway(t, aDay, pay(&order, visa))
-		r := k.restored(world.LocalOptions{})
-		require.Equal(t, 1, r.api.Complete())
+		k := world.NewBackup(t, aDay, pay(&order, visa))
+		r := k.Restored(world.LocalOptions{})
+		require.Equal(t, 1, r.API.Complete())
 		require.Equal(t, 1, r.Sim.ChargeCount(order), "the card was charged again")
-		a := r.api.Pay("k", order, visa)
+		a := r.API.Pay("k", order, visa)
 		require.Equal(t, http.StatusCreated, a.Status, a)
 		r.RequireChargedOnce(order)
-		r.reconcile()
-		r.requireClean()
-	})
-
-	t.Run("ThatWasPaidIsPaidForACheckoutToo", func(t *testing.T) {
-		t.Parallel()
-		k := halfway(t, aDay, func(b *books) {
-			require.Equal(b.T, http.StatusOK, b.api.Do("PUT", "/v1/stock/tea", `{"available":10}`).Status)
-			require.Equal(b.T, http.StatusCreated, b.api.Post("/v1/checkouts", "k", twoTeas(visa)).Status)
-		})
-		r := k.restored(world.LocalOptions{})
-		r.api.Complete()
-		a := r.api.Post("/v1/checkouts", "k", twoTeas(visa))
-		require.Equal(t, http.StatusCreated, a.Status, a)
-		require.Equal(t, allDone, sagaOf(t, a).steps())
-		require.Equal(t, 1, r.Sim.ChargeCount(""))
-		s := shop{Local: r.api, w: r.World}
-		s.requireStock("tea", 8, 0)
-		s.requireWhole()
+		r.Reconcile()
+		r.RequireClean()
 	})
 
 	t.Run("ThatWasDeclinedIsDeclined", func(t *testing.T) {
 		t.Parallel()
 		var order string
-		k := halfway(t, aDay, pay(&order, declining))
-		r := k.restored(world.LocalOptions{})
-		r.api.Complete()
-		a := r.api.Pay("k", order, declining)
+		k := world.NewBackup(t, aDay, pay(&order, declining))
+		r := k.Restored(world.LocalOptions{})
+		r.API.Complete()
+		a := r.API.Pay("k", order, declining)
 		require.Equal(t, "payment-declined", a.Code(), a)
 		require.Equal(t, "insufficient_funds", *a.Problem().DeclineCode)
 		require.Equal(t, 1, r.Count("SELECT attempts FROM stripe_calls WHERE operation = 'confirm'"), "who was told of a decline is not charged behind their back")
-		require.Equal(t, http.StatusCreated, r.api.Pay("k2", order, visa).Status, "and may try another card")
+		require.Equal(t, http.StatusCreated, r.API.Pay("k2", order, visa).Status, "and may try another card")
 		r.RequireChargedOnce(order)
 	})
 
 	t.Run("ThatWaitsForItsCustomerWaits", func(t *testing.T) {
 		t.Parallel()
 		var order string
-		k := halfway(t, aDay, pay(&order, careful))
-		r := k.restored(world.LocalOptions{ActionTimeout: 100 * time.Hour})
-		r.api.Complete()
-		waits := r.api.Pay("k", order, careful)
+		k := world.NewBackup(t, aDay, pay(&order, careful))
+		r := k.Restored(world.LocalOptions{ActionTimeout: 100 * time.Hour})
+		r.API.Complete()
+		waits := r.API.Pay("k", order, careful)
 		require.Equal(t, "requires_action", waits.Get("status"), waits)
 		require.NoError(t, r.Sim.CompleteAuthentication(waits.Get("stripe", "payment_intent").(string), true))
-		require.Equal(t, http.StatusCreated, r.api.Pay("k", order, careful).Status)
+		require.Equal(t, http.StatusCreated, r.API.Pay("k", order, careful).Status)
 		r.RequireChargedOnce(order)
 	})
 
 	t.Run("ThatWasNeverConfirmedIsConfirmed", func(t *testing.T) {
 		t.Parallel()
 		var order string
-		k := halfway(t, aDay, func(b *books) {
+		k := world.NewBackup(t, aDay, func(b *world.Books) {
 			b.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Reset, Times: -1})
 			pay(&order, visa)(b)
 			b.Sim.ClearFaults()
 		})
-		r := k.restored(world.LocalOptions{})
-		r.api.Complete()
-		require.Equal(t, http.StatusCreated, r.api.Pay("k", order, visa).Status)
+		r := k.Restored(world.LocalOptions{})
+		r.API.Complete()
+		require.Equal(t, http.StatusCreated, r.API.Pay("k", order, visa).Status)
 		require.Equal(t, 1, intentsOf(r, order), "the one that was there was used")
 		r.RequireChargedOnce(order)
 	})
@@ -160,17 +98,17 @@ func TestForgottenCreation(t *testing.T) {
 	// The life that was lost could not reach Stripe at first, and made the intent hours
 	// later: far from the moment that this database knows of. Not every account has
 	// Stripe's search, and a search that has it may not show it; the list always does.
-	madeLater := func(card string, search stripesim.Fault, lag time.Duration) (*books, string) {
+	madeLater := func(card string, search stripesim.Fault, lag time.Duration) (*world.Books, string) {
 		var order string
-		k := halfway(t, aDay, func(b *books) {
+		k := world.NewBackup(t, aDay, func(b *world.Books) {
 			b.Sim.SetSearchLag(lag)
 			b.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.Reset, Times: 3})
 			pay(&order, card)(b)
 			b.Sim.ClearFaults()
 			b.Sim.Advance(5 * time.Hour)
-			require.Equal(b.T, http.StatusCreated, b.api.PayUntilFinal("k", order, card).Status)
+			require.Equal(b.T, http.StatusCreated, b.API.PayUntilFinal("k", order, card).Status)
 		})
-		r := k.restored(world.LocalOptions{})
+		r := k.Restored(world.LocalOptions{})
 		if search.Op != "" {
 			r.Sim.Inject(search)
 		}
@@ -187,8 +125,8 @@ func TestForgottenCreation(t *testing.T) {
 		t.Run("ThatWasMadeHoursLater"+name, func(t *testing.T) {
 			t.Parallel()
 			r, order := madeLater(visa, with.search, with.lag)
-			r.api.Complete()
-			require.Equal(t, http.StatusCreated, r.api.Pay("k", order, visa).Status)
+			r.API.Complete()
+			require.Equal(t, http.StatusCreated, r.API.Pay("k", order, visa).Status)
 			r.RequireChargedOnce(order)
 		})
 	}
@@ -198,20 +136,20 @@ func TestForgottenCreation(t *testing.T) {
 	t.Run("IsTheOneThatWasPaid", func(t *testing.T) {
 		t.Parallel()
 		var order string
-		k := halfway(t, aDay, func(b *books) {
+		k := world.NewBackup(t, aDay, func(b *world.Books) {
 			b.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.EffectStoredError}) // it is there, and never confirmed
 			pay(&order, visa)(b)
 			b.Sim.ClearFaults()
 			b.Sim.Advance(10 * time.Minute)
-			require.Equal(b.T, http.StatusCreated, b.api.PayUntilFinal("k", order, visa).Status)
+			require.Equal(b.T, http.StatusCreated, b.API.PayUntilFinal("k", order, visa).Status)
 		})
-		r := k.restored(world.LocalOptions{})
+		r := k.Restored(world.LocalOptions{})
 		require.Equal(t, 2, intentsOf(r, order))
 		r.Sim.Inject(noSearch)
-		r.api.Complete()
-		require.Equal(t, http.StatusCreated, r.api.Pay("k", order, visa).Status)
+		r.API.Complete()
+		require.Equal(t, http.StatusCreated, r.API.Pay("k", order, visa).Status)
 		require.Equal(t, 1, r.Sim.ChargeCount(order), "the card was charged again")
-		require.Equal(t, "paid", r.api.Get("/v1/orders/"+order).Get("status"))
+		require.Equal(t, "paid", r.API.Get("/v1/orders/"+order).Get("status"))
 	})
 
 	// The list of a busy account is long. It is read in pieces, each of them once, and
@@ -219,28 +157,28 @@ func TestForgottenCreation(t *testing.T) {
 	t.Run("IsLookedForInPieces", func(t *testing.T) {
 		t.Parallel()
 		var order string
-		k := halfway(t, aDay, func(b *books) {
+		k := world.NewBackup(t, aDay, func(b *world.Books) {
 			pay(&order, visa)(b)
 			b.Sim.Advance(time.Hour)
 			others(b, payments.FindPagesMax*100+50)
 		})
-		r := k.restored(world.LocalOptions{})
+		r := k.Restored(world.LocalOptions{})
 		r.Exec("UPDATE stripe_calls SET last_sent_at = last_sent_at + interval '2 hours'") // so that the others are in the first stretch, before it
 		r.Sim.Inject(noSearch)
-		a := r.api.Pay("k", order, visa)
+		a := r.API.Pay("k", order, visa)
 		require.Equal(t, http.StatusAccepted, a.Status, a)
 		require.Equal(t, payments.FindPagesMax, r.Count("SELECT pages FROM intent_searches"), "one run takes no more of the list than that")
 		require.Equal(t, 1, r.Count("SELECT count(*) FROM idempotency_keys WHERE key = 'k' AND last_error LIKE '%and there are more%'"))
 		after := r.Text("SELECT after_id FROM intent_searches")
 
 		dies := r.Sim.Inject(stripesim.Fault{Op: "intent.list", Kind: stripesim.Reset, Times: -1})
-		require.Equal(t, http.StatusAccepted, r.api.Pay("k", order, visa).Status)
+		require.Equal(t, http.StatusAccepted, r.API.Pay("k", order, visa).Status)
 		require.Positive(t, r.Sim.FaultsFired()[dies])
 		require.Equal(t, after, r.Text("SELECT after_id FROM intent_searches"), "what was not read is not passed over")
 		r.Sim.ClearFaults()
 		r.Sim.Inject(noSearch)
 		r.ExpireLeases()
-		r.api.Complete()
+		r.API.Complete()
 		require.Equal(t, "succeeded", r.Text("SELECT status FROM payments WHERE order_id = $1", order))
 		require.Equal(t, payments.FindPagesMax, r.Count("SELECT pages FROM intent_searches"), "the page that shows it is the last that was read")
 		require.Equal(t, 1, r.Sim.ChargeCount(order), "the card was charged again")
@@ -250,8 +188,8 @@ func TestForgottenCreation(t *testing.T) {
 	t.Run("IsLookedForUnderTheFence", func(t *testing.T) {
 		t.Parallel()
 		var order string
-		k := halfway(t, aDay, pay(&order, visa))
-		r := k.restored(world.LocalOptions{})
+		k := world.NewBackup(t, aDay, pay(&order, visa))
+		r := k.Restored(world.LocalOptions{})
 		r.Exec("INSERT INTO intent_searches (tenant_id, stripe_key, from_at, until_at) SELECT tenant_id, stripe_key, first_sent_at, last_sent_at FROM stripe_calls")
 		token := int64(r.Count("SELECT lease_token FROM idempotency_keys WHERE key = 'k'"))
 		read := func(token int64) error {
@@ -269,13 +207,13 @@ func TestForgottenCreation(t *testing.T) {
 	t.Run("ThatSearchDoesNotShowIsFoundInTheList", func(t *testing.T) {
 		t.Parallel()
 		var order string
-		k := halfway(t, aDay, func(b *books) {
+		k := world.NewBackup(t, aDay, func(b *world.Books) {
 			b.Sim.SetSearchLag(-1)
 			pay(&order, visa)(b)
 		})
-		r := k.restored(world.LocalOptions{})
-		r.api.Complete()
-		require.Equal(t, http.StatusCreated, r.api.Pay("k", order, visa).Status)
+		r := k.Restored(world.LocalOptions{})
+		r.API.Complete()
+		require.Equal(t, http.StatusCreated, r.API.Pay("k", order, visa).Status)
 		r.RequireChargedOnce(order)
 	})
 
@@ -285,16 +223,16 @@ func TestForgottenCreation(t *testing.T) {
 			t.Run(op, func(t *testing.T) {
 				t.Parallel()
 				var order string
-				k := halfway(t, aDay, pay(&order, visa))
-				r := k.restored(world.LocalOptions{})
+				k := world.NewBackup(t, aDay, pay(&order, visa))
+				r := k.Restored(world.LocalOptions{})
 				r.Sim.Inject(noSearch) // it would show that it was paid
 				blind := r.Sim.Inject(stripesim.Fault{Op: op, Kind: stripesim.Refuse, Status: http.StatusInternalServerError, Times: -1})
-				a := r.api.Pay("k", order, visa)
+				a := r.API.Pay("k", order, visa)
 				require.Equal(t, http.StatusAccepted, a.Status, a)
 				require.Positive(t, r.Sim.FaultsFired()[blind])
 				require.Equal(t, 1, intentsOf(r, order))
 				r.Sim.ClearFaults()
-				require.Equal(t, http.StatusCreated, r.api.Pay("k", order, visa).Status)
+				require.Equal(t, http.StatusCreated, r.API.Pay("k", order, visa).Status)
 				r.RequireChargedOnce(order)
 			})
 		}
@@ -309,23 +247,23 @@ func TestForgottenCreation(t *testing.T) {
 			t.Run(age.String(), func(t *testing.T) {
 				t.Parallel()
 				var order string
-				k := halfway(t, age, func(b *books) {
+				k := world.NewBackup(t, age, func(b *world.Books) {
 					b.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.Reset, Times: 3})
 					pay(&order, visa)(b)
 					b.Sim.ClearFaults()
 				})
-				r := k.restored(world.LocalOptions{})
+				r := k.Restored(world.LocalOptions{})
 				if age != longAfter {
 					r.Sim.Inject(noSearch)
 				}
-				a := r.api.Pay("k", order, visa)
+				a := r.API.Pay("k", order, visa)
 				if !certain {
 					require.Equal(t, http.StatusAccepted, a.Status, a)
 					require.Zero(t, intentsOf(r, order))
 					require.Equal(t, 1, r.Count("SELECT count(*) FROM idempotency_keys WHERE key = 'k' AND last_error LIKE '%may still appear%'"))
 
-					r.goesBy(longAfter - age)
-					a = r.api.Pay("k", order, visa)
+					r.AgeWork(longAfter - age)
+					a = r.API.Pay("k", order, visa)
 				}
 				require.Equal(t, http.StatusCreated, a.Status, a)
 				require.Equal(t, "2", r.Text("SELECT intent_number FROM payments WHERE order_id = $1", order))
@@ -338,12 +276,12 @@ func TestForgottenCreation(t *testing.T) {
 	t.Run("IsFoundByAClockThatIsLate", func(t *testing.T) {
 		t.Parallel()
 		var order string
-		k := halfway(t, aDay, pay(&order, visa))
-		r := k.restored(world.LocalOptions{})
-		r.goesBy(-90 * time.Second)
+		k := world.NewBackup(t, aDay, pay(&order, visa))
+		r := k.Restored(world.LocalOptions{})
+		r.AgeWork(-90 * time.Second)
 		r.Sim.Inject(noSearch)
-		r.api.Complete()
-		require.Equal(t, http.StatusCreated, r.api.Pay("k", order, visa).Status)
+		r.API.Complete()
+		require.Equal(t, http.StatusCreated, r.API.Pay("k", order, visa).Status)
 		require.Equal(t, 1, r.Sim.ChargeCount(order), "the card was charged again")
 	})
 
@@ -352,16 +290,16 @@ func TestForgottenCreation(t *testing.T) {
 	t.Run("IsNotMistakenForWhatWasCanceled", func(t *testing.T) {
 		t.Parallel()
 		var order string
-		k := halfway(t, 12*time.Hour+30*time.Minute, func(b *books) {
+		k := world.NewBackup(t, 12*time.Hour+30*time.Minute, func(b *world.Books) {
 			b.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.Reset, Times: 3})
 			pay(&order, visa)(b)
 			b.Sim.ClearFaults()
-			_, err := b.stripe.PaymentIntents.Cancel(b.ghost(order, unconfirmed).ID, nil)
+			_, err := b.Stripe.PaymentIntents.Cancel(b.OrphanIntent(order, world.Unconfirmed).ID, nil)
 			require.NoError(t, err)
 		})
-		r := k.restored(world.LocalOptions{})
+		r := k.Restored(world.LocalOptions{})
 		r.Sim.Inject(noSearch)
-		require.Equal(t, http.StatusAccepted, r.api.Pay("k", order, visa).Status)
+		require.Equal(t, http.StatusAccepted, r.API.Pay("k", order, visa).Status)
 		require.Equal(t, 1, r.Count("SELECT count(*) FROM idempotency_keys WHERE key = 'k' AND last_error LIKE '%may still appear%'"))
 		require.Equal(t, 1, intentsOf(r, order))
 	})
@@ -369,36 +307,36 @@ func TestForgottenCreation(t *testing.T) {
 	t.Run("IsNotMistakenForAnotherAmount", func(t *testing.T) {
 		t.Parallel()
 		var order string
-		k := halfway(t, longAfter, func(b *books) {
+		k := world.NewBackup(t, longAfter, func(b *world.Books) {
 			b.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.Reset, Times: 3})
 			pay(&order, visa)(b)
 			b.Sim.ClearFaults()
-			b.ghost(order, unconfirmed, func(p *stripego.PaymentIntentParams) { p.Amount = stripego.Int64(999) })
+			b.OrphanIntent(order, world.Unconfirmed, func(p *stripego.PaymentIntentParams) { p.Amount = stripego.Int64(999) })
 		})
-		r := k.restored(world.LocalOptions{})
-		require.Equal(t, http.StatusCreated, r.api.Pay("k", order, visa).Status)
+		r := k.Restored(world.LocalOptions{})
+		require.Equal(t, http.StatusCreated, r.API.Pay("k", order, visa).Status)
 		r.RequireChargedOnce(order)
-		r.reconcile()
-		require.Empty(t, r.findings())
+		r.Reconcile()
+		require.Empty(t, r.Discrepancies())
 	})
 
 	t.Run("IsNotMistakenForAnothers", func(t *testing.T) {
 		t.Parallel()
 		var order string
-		k := halfway(t, longAfter, func(b *books) {
+		k := world.NewBackup(t, longAfter, func(b *world.Books) {
 			b.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.Reset, Times: 3})
 			pay(&order, visa)(b)
 			b.Sim.ClearFaults()
-			require.Equal(b.T, http.StatusCreated, b.api.Pay("other", b.api.Order(), visa).Status)
+			require.Equal(b.T, http.StatusCreated, b.API.Pay("other", b.API.Order(), visa).Status)
 		})
-		r := k.restored(world.LocalOptions{})
-		require.Equal(t, http.StatusCreated, r.api.Pay("k", order, visa).Status)
+		r := k.Restored(world.LocalOptions{})
+		require.Equal(t, http.StatusCreated, r.API.Pay("k", order, visa).Status)
 		require.Equal(t, 1, r.Sim.ChargeCount(order))
 		require.Equal(t, 2, r.Sim.ChargeCount(""))
 	})
 }
 
-func intentsOf(b *books, order string) (n int) {
+func intentsOf(b *world.Books, order string) (n int) {
 	for _, e := range b.Sim.Effects() {
 		if e.Kind == stripesim.EffectIntentCreated && e.Metadata["order_id"] == order {
 			n++
@@ -408,7 +346,7 @@ func intentsOf(b *books, order string) (n int) {
 }
 
 // others makes intents of somebody else's on the same account.
-func others(b *books, n int) {
+func others(b *world.Books, n int) {
 	b.T.Helper()
 	made := world.Together(4, func(i int) (err error) {
 		client := &http.Client{}

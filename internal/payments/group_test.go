@@ -23,7 +23,7 @@ func TestGroupCommit(t *testing.T) {
 	for _, lost := range []string{"", "PaymentBegin", "PaymentIntentRecord", "PaymentFinish"} {
 		t.Run("Lost"+lost, func(t *testing.T) {
 			t.Parallel()
-			w, api, proxy := proxied(t, world.LocalOptions{StripeTimeout: 20 * time.Second, Lease: time.Minute}) // on a slow machine, too
+			w, api, proxy := world.Proxied(t, world.LocalOptions{StripeTimeout: 20 * time.Second, Lease: time.Minute}) // on a slow machine, too
 			var all []string
 			for range orders {
 				all = append(all, api.Order())

@@ -98,7 +98,7 @@ func underGuard(t *testing.T, g guard, sound bool) (w *world.World, first, secon
 	proxy, err := pgproxy.Start(w.URL)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
-	a, b := patient("first"), patient("second")
+	a, b := world.LongTimeouts("first"), world.LongTimeouts("second")
 	a.Database, b.Database = proxy.URL(), proxy.URL()
 	if !sound {
 		for _, sql := range g.away.sql {
@@ -154,7 +154,7 @@ func duplicatePayments(w *world.World, a, b *world.Local) []string {
 func crowd(w *world.World, n int, send func(i int) world.Answer, lock string, args ...any) (answers []world.Answer) {
 	working := w.Sim.Hold(stripesim.Selector{Op: "intent.create"}, stripesim.BeforeEffect)
 	w.WhileLocked(n, func() {
-		all := async(func() []world.Answer { return world.Together(n, send) })
+		all := world.Async(func() []world.Answer { return world.Together(n, send) })
 		calm := 0 // one look may fall between two waits
 		w.Until("everybody has tried", func() bool {
 			if calm++; w.WaitingForLocks() > 0 || w.Count(`SELECT count(*) FROM idempotency_keys WHERE key ~ '^k'`) == 0 {

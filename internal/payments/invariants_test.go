@@ -9,6 +9,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/testkit/world"
 )
 
 // defenceless takes away every rule that the schema itself enforces, but for the
@@ -27,57 +28,59 @@ BEGIN
 	LOOP EXECUTE format('DROP TRIGGER %I ON %s', r.tgname, r.t); END LOOP;
 END $$`
 
+const (
+	paidPayment = "(SELECT id FROM payments WHERE idempotency_key = 'paid')"
+	anHourAgo   = "clock_timestamp() - interval '1 hour'"
+)
+
+// brokenPromise is SQL that breaks a promise, and the check that must find it.
+type brokenPromise struct{ id, name, harm string }
+
+// invariantPart is what a part of the service, which it can be made without, adds to
+// TestInvariants: rows of its tables, and its broken promises.
+type invariantPart struct {
+	fill  func(b *world.Books)
+	cases []brokenPromise
+}
+
+var invariantParts []invariantPart
+
 // TestInvariants breaks each promise in the tables, with the schema's own guards
 // gone, and expects its query to see it: a query that cannot go red proves nothing.
 func TestInvariants(t *testing.T) {
 	t.Parallel()
-	b := newBooks(t)
-	payment := b.api.Pay("paid", b.api.Order(), "pm_card_visa")
+	b := world.NewBooks(t)
+	payment := b.API.Pay("paid", b.API.Order(), "pm_card_visa")
 	require.Equal(t, http.StatusCreated, payment.Status, payment)
-	require.Equal(t, http.StatusCreated, b.api.Post("/v1/payments/"+payment.ID()+"/refunds", "refund", `{"amount":300}`).Status)
-	require.Equal(t, http.StatusPaymentRequired, b.api.Pay("declined", b.api.Order(), "pm_card_visa_chargeDeclined").Status)
-	require.Equal(t, http.StatusAccepted, b.api.Pay("waits", b.api.Order(), "pm_card_threeDSecure2Required").Status)
-	require.Equal(t, http.StatusOK, b.api.Do("PUT", "/v1/stock/tea", `{"available":10}`).Status)
-	checkout := b.api.Post("/v1/checkouts", "checkout", `{"currency":"usd","items":[{"sku":"tea","quantity":2,"unit_amount":500}],"payment_method":"pm_card_visa"}`)
-	require.Equal(t, http.StatusCreated, checkout.Status, checkout)
-	b.Exec(`INSERT INTO inbox_events (consumer, event_id, status, type, tenant_id, subject, version, done_at)
-		SELECT 'ledger', aggregate_id || '-' || version, 'done', type, tenant_id, aggregate_id, version, now() FROM outbox_events WHERE type IN ('payment.succeeded', 'refund.succeeded')`)
-	b.Exec(`INSERT INTO ledger_entries (tenant_id, event_id, line, account, amount_minor, currency, resource_id)
-		SELECT e.tenant_id, e.aggregate_id || '-' || e.version, l.line, CASE WHEN l.line = 1 THEN 'stripe' WHEN e.type LIKE 'refund%' THEN 'refunds' ELSE 'sales' END,
-			CASE WHEN (l.line = 1) = (e.type LIKE 'refund%') THEN -1 ELSE 1 END * (convert_from(e.data, 'UTF8')::json->>'amount')::bigint, 'usd', e.aggregate_id
-		FROM outbox_events e, generate_series(1, 2) AS l(line) WHERE e.type IN ('payment.succeeded', 'refund.succeeded')`)
-	b.requireClean()
+	require.Equal(t, http.StatusCreated, b.API.Post("/v1/payments/"+payment.ID()+"/refunds", "refund", `{"amount":300}`).Status)
+	require.Equal(t, http.StatusPaymentRequired, b.API.Pay("declined", b.API.Order(), "pm_card_visa_chargeDeclined").Status)
+	require.Equal(t, http.StatusAccepted, b.API.Pay("waits", b.API.Order(), "pm_card_threeDSecure2Required").Status)
+	for _, part := range invariantParts {
+		part.fill(b)
+	}
+	b.RequireClean()
 
-	const (
-		paid  = "(SELECT id FROM payments WHERE idempotency_key = 'paid')"
-		aHour = "clock_timestamp() - interval '1 hour'"
-	)
 	red := map[string]bool{} // no query may join the list without a case here
-	cases := []struct{ id, name, harm string }{
+	cases := []brokenPromise{
 		{"I1a", "TwoPaymentsOfOneOrder", "UPDATE payments SET status = 'succeeded', order_id = (SELECT order_id FROM payments WHERE idempotency_key = 'paid'), intent_id = 'pi_other' WHERE status = 'failed'"},
 		{"I1a", "OneIntentPaysTwice", "UPDATE payments SET status = 'succeeded', intent_id = (SELECT intent_id FROM payments WHERE idempotency_key = 'paid') WHERE status = 'failed'"},
 		{"I1b", "TwoPaymentsUnderOneKey", "UPDATE payments SET idempotency_key = 'paid' WHERE status = 'failed'"},
-		{"I2", "AnAcknowledgedPaymentIsGone", "DELETE FROM payments WHERE id = " + paid},
-		{"I2", "AnAcknowledgedAmountHasChanged", "UPDATE payments SET amount_minor = 999 WHERE id = " + paid},
+		{"I2", "AnAcknowledgedPaymentIsGone", "DELETE FROM payments WHERE id = " + paidPayment},
+		{"I2", "AnAcknowledgedAmountHasChanged", "UPDATE payments SET amount_minor = 999 WHERE id = " + paidPayment},
 		{"I3", "AnAnswerOfAnUnknownVersion", "UPDATE idempotency_keys SET answer_version = 9 WHERE key = 'paid'"},
 		{"I3", "HalfAnAnswer", "UPDATE idempotency_keys SET answer_headers = NULL WHERE key = 'paid'"},
-		{"I4", "AnotherCardThanAskedFor", "UPDATE payments SET payment_method = 'pm_other' WHERE id = " + paid},
-		{"I5a", "AKeyThatNobodyTakesOver", "UPDATE idempotency_keys SET leased_until = '-infinity', next_attempt_at = " + aHour + " WHERE key = 'waits'"},
+		{"I4", "AnotherCardThanAskedFor", "UPDATE payments SET payment_method = 'pm_other' WHERE id = " + paidPayment},
+		{"I5a", "AKeyThatIsNotTakenOver", "UPDATE idempotency_keys SET leased_until = '-infinity', next_attempt_at = " + anHourAgo + " WHERE key = 'waits'"},
 		{"I5b", "AParkedKey", "UPDATE idempotency_keys SET parked_at = now() WHERE key = 'waits'"},
 		{"I5b", "AParkedEvent", "UPDATE outbox_events SET parked_at = now() WHERE type = 'order.paid'"},
 		{"I5b", "AParkedWebhook", "INSERT INTO inbox_events (consumer, event_id, status, type, payload, parked_at) VALUES ('stripe', 'evt_1', 'parked', 'x', '', now())"},
 		{"I5c", "ALivePaymentWithoutAKey", "DELETE FROM idempotency_keys WHERE key = 'waits'"},
-		{"I6a", "AChangeWithoutAnEvent", "UPDATE payments SET version = version + 1 WHERE id = " + paid},
+		{"I6a", "AChangeWithoutAnEvent", "UPDATE payments SET version = version + 1 WHERE id = " + paidPayment},
 		{"I6a", "AnEventInTheMiddleIsMissing", "DELETE FROM outbox_events WHERE type = 'payment.succeeded'"},
 		{"I6a", "AnEventOfNothing", "DELETE FROM refunds"},
-		{"I6b", "AnEventNobodyPublishes", "UPDATE outbox_events SET created_at = " + aHour},
-		{"I7a", "BookedWithoutAnInboxRow", "DELETE FROM inbox_events WHERE type = 'payment.succeeded'"},
-		{"I7a", "ReceivedWithoutAnEffect", "DELETE FROM ledger_entries"},
-		{"I7b", "AnEventNobodyApplies", "INSERT INTO inbox_events (consumer, event_id, status, type, payload, received_at, leased_until) VALUES ('ledger', 'ord_1-1', 'pending', 'x', '', " + aHour + ", " + aHour + ")"},
-		{"I15", "AWebhookNobodyApplies", "INSERT INTO inbox_events (consumer, event_id, status, type, payload, received_at, leased_until) VALUES ('stripe', 'evt_1', 'pending', 'x', '', " + aHour + ", " + aHour + ")"},
-		{"I7c", "AnEventThatTheBrokerLost", "UPDATE outbox_events SET published_at = " + aHour + "; DELETE FROM inbox_events"},
-		{"I8a", "OneEntryTooFew", "DELETE FROM ledger_entries WHERE account = 'sales'"},
-		{"I8b", "TooMuchIsBooked", "UPDATE ledger_entries SET amount_minor = amount_minor * 2"},
+		{"I6b", "AnEventNobodyPublishes", "UPDATE outbox_events SET created_at = " + anHourAgo},
+		{"I7b", "AnEventNobodyApplies", "INSERT INTO inbox_events (consumer, event_id, status, type, payload, received_at, leased_until) VALUES ('ledger', 'ord_1-1', 'pending', 'x', '', " + anHourAgo + ", " + anHourAgo + ")"},
+		{"I15", "AWebhookNobodyApplies", "INSERT INTO inbox_events (consumer, event_id, status, type, payload, received_at, leased_until) VALUES ('stripe', 'evt_1', 'pending', 'x', '', " + anHourAgo + ", " + anHourAgo + ")"},
 		{"I8c", "APaidOrderSaysThatItIsOpen", "UPDATE orders SET status = 'open', payment_id = NULL WHERE status = 'partially_refunded'"},
 		{"I8c", "AnOrderForgetsARefund", "UPDATE orders SET status = 'paid', amount_refunded_minor = 0 WHERE status = 'partially_refunded'"},
 		{"I8d", "ARefundThatIsNotCounted", "UPDATE payments SET amount_refunded_minor = 0, amount_refunding_minor = 0"},
@@ -85,19 +88,17 @@ func TestInvariants(t *testing.T) {
 		{"I9", "AnOldHolderWrote", "UPDATE idempotency_keys SET lease_token = 2, history = ARRAY['1 started x', '2 taken_over x', '1 finished x'] WHERE key = 'paid'"},
 		{"I10", "AnotherTenantsOrder", "UPDATE orders SET tenant_id = 'ten_other'"},
 		{"I11", "AnEventAfterTheEnd", "UPDATE outbox_events SET type = 'payment.succeeded' WHERE type = 'payment.created'"},
-		{"I11", "AnUnlawfulStory", "UPDATE outbox_events SET type = 'order.canceled' WHERE type = 'payment.succeeded'"},
+		{"I11", "EventsInAnIllegalOrder", "UPDATE outbox_events SET type = 'order.canceled' WHERE type = 'payment.succeeded'"},
 		{"I12", "AChargeThatNobodyAnnounced", "DELETE FROM stripe_calls WHERE operation = 'confirm'"},
 		{"I12", "ARefundThatNobodyAnnounced", "DELETE FROM stripe_calls WHERE operation = 'refund'"},
 		{"I13", "SentAfterTwoDays", "UPDATE stripe_calls SET first_sent_at = first_sent_at - interval '2 days' WHERE operation = 'confirm'"},
 		{"I13", "TwoKeysForOneConfirm", "UPDATE stripe_calls SET resource_id = 'pay_x' WHERE operation = 'confirm'"},
 		{"I14", "AFailureWhileTheCallIsUnknown", "UPDATE stripe_calls SET outcome = 'unknown' WHERE outcome = 'refused'"},
-		{"I14", "UndoneWhileThePaymentIsUnknown", "UPDATE checkout_steps SET status = CASE step WHEN 'pay' THEN 'unknown' ELSE 'done' END::saga_step_status WHERE step IN ('pay', 'release_stock')"},
-		{"I16", "AnOpenStepOfAnEndedCheckout", "UPDATE checkout_steps SET status = 'running' WHERE step = 'pay'"},
-		{"I16", "StockThatNobodyHolds", "UPDATE stock SET reserved = 1"},
-		{"I22", "AnEventThatTheNotifierNeverSaw", "UPDATE outbox_events SET published_at = " + aHour + `; INSERT INTO inbox_events (consumer, event_id, status, type, received_at, done_at)
-			SELECT 'notifier', aggregate_id || '-' || version, 'done', type, published_at - interval '1 min', now() FROM outbox_events WHERE type <> 'order.paid'`},
 		{"I17", "AKeyThatWasReapedTooEarly", "DELETE FROM idempotency_keys WHERE key = 'paid'"},
 		{"I17", "ATombstoneOfTheUnfinished", "UPDATE idempotency_keys SET answer_dropped_at = now() WHERE key = 'waits'"},
+	}
+	for _, part := range invariantParts {
+		cases = append(cases, part.cases...)
 	}
 	run := 0
 	for _, c := range cases {

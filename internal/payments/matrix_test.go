@@ -273,11 +273,11 @@ func newRow(t *testing.T, o operation, p place, outcome outcome) *row {
 	r.proxy, err = pgproxy.Start(w.URL)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, r.proxy.Close()) })
-	victim := patient("victim")
+	victim := world.LongTimeouts("victim")
 	victim.Database = r.proxy.URL()
 	victim.Boundary = r.seam.boundary
 	victim.Gateway = func(g payments.Gateway) payments.Gateway { return seamAtStripe{g, r.seam} }
-	r.victim, r.heir = w.Local(victim), w.Local(patient("heir"))
+	r.victim, r.heir = w.Local(victim), w.Local(world.LongTimeouts("heir"))
 	return r
 }
 
@@ -410,7 +410,7 @@ func (c *cell) disturb(how string) (release func()) {
 		cut = c.cut(c.proxy.After, c.proxy.AfterCommit)
 	}
 	for range 6 { // The place may be on the way of a second request only: when the first was told that nobody knows.
-		answered := async(func() world.Answer { return c.o.send(c, c.victim) })
+		answered := world.Async(func() world.Answer { return c.o.send(c, c.victim) })
 		select {
 		case a := <-answered:
 			c.answers = append(c.answers, a)

@@ -589,7 +589,7 @@ func TestCancelBeginsMeanwhile(t *testing.T) {
 	order := api.Order()
 	goOn := make(chan struct{})
 	looked := proxy.Hold("-- name: OrderToPay", goOn)
-	answer := async(func() world.Answer { return api.Pay("k", order, visa) })
+	answer := world.Async(func() world.Answer { return api.Pay("k", order, visa) })
 	<-looked.Fired()
 	w.Exec(`UPDATE orders SET canceling_key = 'c' WHERE id = $1`, order)
 	close(goOn)
@@ -605,10 +605,10 @@ func TestClientHangsUp(t *testing.T) {
 	order := b.api.Order()
 	moving := b.w.Sim.Hold(stripesim.Selector{Op: "intent.confirm"}, stripesim.BeforeEffect)
 	ctx, hangUp := context.WithCancel(t.Context())
-	gone := async(func() world.Answer {
+	gone := world.Async(func() world.Answer {
 		return b.api.DoContext(ctx, "POST", "/v1/payments", world.PayBody(order, visa), "Idempotency-Key: k")
 	})
-	waitHeld(b.w, moving)
+	world.WaitHeld(b.w, moving)
 	hangUp()
 	require.Error(t, (<-gone).Err)
 	// Nothing would be unsafe about work that ends here and is taken up after its
@@ -635,7 +635,7 @@ func TestClientHangsUpBeforeTheClaim(t *testing.T) {
 	_, err = tx.Exec(t.Context(), `LOCK TABLE idempotency_keys`)
 	require.NoError(t, err)
 	ctx, hangUp := context.WithCancel(t.Context())
-	gone := async(func() world.Answer {
+	gone := world.Async(func() world.Answer {
 		return b.api.DoContext(ctx, "POST", "/v1/payments", world.PayBody(order, visa), "Idempotency-Key: k")
 	})
 	b.w.Until("the key is looked up", func() bool { return b.w.WaitingForLocks() == 1 })

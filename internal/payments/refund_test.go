@@ -1,7 +1,6 @@
 package payments_test
 
 import (
-	"context"
 	"net/http"
 	"testing"
 	"time"
@@ -31,16 +30,16 @@ func TestStaleRefund(t *testing.T) {
 	w := world.New(t)
 	w.WatchHolders()
 	stopped, goOn := make(chan struct{}), make(chan struct{})
-	o := patient("first")
+	o := world.LongTimeouts("first")
 	o.Boundary = func(operation, point string) {
 		if operation == "create_refund" && point == "refund_recorded" {
 			close(stopped)
 			<-goOn
 		}
 	}
-	first, second := w.Local(o), w.Local(patient("second"))
+	first, second := w.Local(o), w.Local(world.LongTimeouts("second"))
 	_, payment := paid(second)
-	stale := async(func() world.Answer { return refund(first, "r", payment) })
+	stale := world.Async(func() world.Answer { return refund(first, "r", payment) })
 	<-stopped
 	w.ExpireLeases()
 	winner := refund(second, "r", payment)
@@ -63,13 +62,13 @@ func TestRefundsOfAPaymentQueue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := world.New(t)
-			first, second := w.Local(patient("first")), w.Local(patient("second"))
+			first, second := w.Local(world.LongTimeouts("first")), w.Local(world.LongTimeouts("second"))
 			_, payment := paid(second)
 			hold := w.Sim.Hold(stripesim.Selector{Op: "refund.create"}, stripesim.BeforeEffect)
-			a := async(func() world.Answer { return refund(first, "a", payment) })
+			a := world.Async(func() world.Answer { return refund(first, "a", payment) })
 			_, err := hold.Wait(t.Context())
 			require.NoError(t, err)
-			b := async(func() world.Answer { return refund(second, "b", payment) })
+			b := world.Async(func() world.Answer { return refund(second, "b", payment) })
 			require.Eventually(t, func() bool { return w.Count(`SELECT count(*) FROM refunds WHERE idempotency_key = 'b'`) == 1 }, 10*time.Second, time.Millisecond)
 			require.Never(t, func() bool {
 				return w.Count(`SELECT count(*) FROM stripe_calls WHERE stripe_key LIKE '%:b:refund'`) > 0
@@ -160,137 +159,11 @@ func TestRefundWhoseSumsDoNotFit(t *testing.T) {
 	require.NoError(t, w.Sim.FailRefund(w.Text(`SELECT stripe_refund_id FROM refunds`), "lost_or_stolen_card"))
 	completeOnce(w, api)
 	require.Equal(t, "pending", w.Text(`SELECT status FROM refunds`))
-	require.Contains(t, w.Text(`SELECT last_error FROM idempotency_keys WHERE key = 'r'`), "leave no room")
+	require.Contains(t, w.Text(`SELECT last_error FROM idempotency_keys WHERE key = 'r'`), "the refund totals would exceed the payment")
 
 	w.Exec(`UPDATE payments SET amount_refunding_minor = 300`)
 	completeOnce(w, api)
 	require.Equal(t, "failed", w.Text(`SELECT status FROM refunds`))
 	require.Equal(t, 0, w.Count(`SELECT amount_refunding_minor FROM payments`))
 	w.RequireSound()
-}
-
-// TestRestoredRefund: the database goes back to before a refund, Stripe does not,
-// and its client, who was never answered or wants to be sure, sends the key again.
-// The money went back once, and that is what the client is told.
-func TestRestoredRefund(t *testing.T) {
-	t.Parallel()
-	type life struct {
-		*books
-		payment string
-	}
-	// lost plays what the copy does not know of, between a payment and its end, and
-	// returns the copy at work.
-	lost := func(t *testing.T, age time.Duration, play func(b *books, payment string)) life {
-		t.Helper()
-		b, today := longAgo(t, age, world.LocalOptions{})
-		_, payment := paid(b.api)
-		b.reconcile()
-		dsn := b.copyDatabase("before")
-		play(b, payment)
-		r := booksOn(b.on(dsn))
-		r.Exec("ALTER TABLE payments DISABLE TRIGGER USER")
-		r.Exec("UPDATE payments SET created_at = created_at - $1::interval", age)
-		r.Exec("ALTER TABLE payments ENABLE TRIGGER USER")
-		today()
-		return life{r, payment}
-	}
-	ask := func(l life, body string) world.Answer {
-		return l.api.Post("/v1/payments/"+l.payment+"/refunds", "r", body)
-	}
-	told := func(a world.Answer) []any {
-		return []any{a.ID(), a.Get("status"), a.Get("amount"), a.Get("stripe", "refund")}
-	}
-	for name, body := range map[string]string{"OfAPart": `{"amount":300}`, "OfAllThatIsLeft": `{}`} {
-		for when, age := range map[string]time.Duration{"": 0, "LongAgo": aDay} {
-			t.Run(name+when+"IsFoundByItsClient", func(t *testing.T) {
-				t.Parallel()
-				var first world.Answer
-				l := lost(t, age, func(b *books, payment string) { first = ask(life{b, payment}, body) })
-				again := ask(l, body)
-				require.Equal(t, http.StatusCreated, again.Status, again)
-				require.Equal(t, told(first), told(again))
-				require.Equal(t, 1, refundsMade(l.books), "the money went back twice")
-				l.reconcile()
-				l.requireClean()
-			})
-			t.Run(name+when+"IsFoundByTheReconciler", func(t *testing.T) {
-				t.Parallel()
-				var first world.Answer
-				l := lost(t, age, func(b *books, payment string) { first = ask(life{b, payment}, body) })
-				l.reconcile()
-				again := ask(l, body)
-				require.Equal(t, http.StatusCreated, again.Status, again)
-				require.Equal(t, told(first), told(again))
-				require.Equal(t, 1, refundsMade(l.books), "the money went back twice")
-				l.requireClean()
-			})
-		}
-	}
-
-	t.Run("ThatTheReconcilerFoundIsNotAnothers", func(t *testing.T) {
-		t.Parallel()
-		l := lost(t, 0, func(b *books, payment string) { ask(life{b, payment}, `{"amount":300}`) })
-		l.reconcile()
-		other := ask(l, `{"amount":299}`)
-		require.Equal(t, http.StatusUnprocessableEntity, other.Status, other)
-		require.Equal(t, http.StatusCreated, ask(l, `{"amount":300}`).Status, "and nothing was stored under the key")
-	})
-
-	// "What is left" was less, for another refund was lost too. Stripe knows the key
-	// and refuses the amount, and its list does not show the refund yet.
-	t.Run("OfAnotherAmountIsAPersonsToEnd", func(t *testing.T) {
-		t.Parallel()
-		l := lost(t, 0, func(b *books, payment string) {
-			require.Equal(b.T, http.StatusCreated, refund(b.api, "part", payment).Status)
-			b.Sim.SetListLag(time.Hour)
-			require.EqualValues(b.T, 700, ask(life{b, payment}, `{}`).Get("amount"))
-		})
-		again := ask(l, `{}`)
-		require.Equal(t, http.StatusAccepted, again.Status, again)
-		l.Sim.SetListLag(0)
-		require.Equal(t, http.StatusAccepted, ask(l, `{}`).Status, "nobody says that it failed")
-		require.Equal(t, 1, l.Count("SELECT count(*) FROM idempotency_keys WHERE key = 'r' AND parked_at IS NOT NULL AND last_error LIKE '%of 700 usd%'"))
-		l.reconcile()
-		require.Contains(t, l.findings(), "amount_mismatch")
-		require.Equal(t, 2, refundsMade(l.books))
-	})
-
-	// Its client comes while the reconciler, which has found it, waits for its payment.
-	t.Run("IsFoundByBothAtOnce", func(t *testing.T) {
-		t.Parallel()
-		l := lost(t, 0, func(b *books, payment string) { ask(life{b, payment}, `{"amount":300}`) })
-		tx, err := l.DB.Raw().Begin(t.Context())
-		require.NoError(t, err)
-		defer func() { _ = tx.Rollback(context.Background()) }()
-		_, err = tx.Exec(t.Context(), "SELECT FROM payments FOR UPDATE")
-		require.NoError(t, err)
-		again := async(func() world.Answer { return ask(l, `{"amount":300}`) })
-		waiting := func(n int) func() bool {
-			return func() bool {
-				return l.Count("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'") == n
-			}
-		}
-		world.Eventually(t, world.Patience, "the client waits for the payment", waiting(1))
-		mended := make(chan struct{})
-		go func() {
-			defer close(mended)
-			l.reconcile()
-		}()
-		world.Eventually(t, world.Patience, "and so does the reconciler", waiting(2))
-		require.NoError(t, tx.Commit(t.Context()))
-		require.Equal(t, http.StatusCreated, (<-again).Status)
-		<-mended
-		require.Zero(t, l.Count("SELECT count(*) FROM discrepancies"), "nobody is called for that")
-		require.Equal(t, 1, refundsMade(l.books))
-		l.requireClean()
-	})
-}
-
-func refundsMade(b *books) (n int) {
-	for _, e := range b.Sim.Effects() {
-		if e.Kind == stripesim.EffectRefund {
-			n++
-		}
-	}
-	return n
 }

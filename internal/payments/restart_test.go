@@ -18,12 +18,12 @@ func TestDatabaseCrashesDuringAPayment(t *testing.T) {
 	server := dbtest.Server(t)
 	dbtest.Migrated(t, server.URL)
 	w := world.On(t, server.URL)
-	api := w.Local(patient("one"))
+	api := w.Local(world.LongTimeouts("one"))
 	for _, op := range []string{"intent.create", "intent.confirm"} {
 		order := api.Order()
 		held := w.Sim.Hold(stripesim.Selector{Op: op, OrderID: order}, stripesim.AfterEffect)
-		answer := async(func() world.Answer { return api.Pay(op, order, visa) })
-		waitHeld(w, held)
+		answer := world.Async(func() world.Answer { return api.Pay(op, order, visa) })
+		world.WaitHeld(w, held)
 		require.NoError(t, server.Restart("immediate"), op)
 		w.DB.Raw().Reset() // the test's own connections; the service has to find out about its
 		held.Release()

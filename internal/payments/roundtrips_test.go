@@ -18,7 +18,7 @@ var statementName = regexp.MustCompile(`name: (\w+) `)
 // anything that could be tuned in Go.
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
-	w, api, proxy := proxied(t, world.LocalOptions{MaxConn: 1})
+	w, api, proxy := world.Proxied(t, world.LocalOptions{MaxConn: 1})
 	webhooks := w.Mailbox()
 	order := api.Order() // also authenticates, and that is remembered for a second
 	seen := func() (names []string) {
@@ -50,8 +50,8 @@ func TestRoundTrips(t *testing.T) {
 
 	third := api.Order()
 	moving := w.Sim.Hold(stripesim.Selector{Op: "intent.confirm", OrderID: third}, stripesim.AfterEffect)
-	first := async(func() world.Answer { return api.Pay("held", third, "pm_card_visa") })
-	waitHeld(w, moving)
+	first := world.Async(func() world.Answer { return api.Pay("held", third, "pm_card_visa") })
+	world.WaitHeld(w, moving)
 	seen()
 	require.Equal(t, http.StatusConflict, api.Pay("held", third, "pm_card_visa").Status)
 	require.Equal(t, []string{"KeyLookup"}, seen(), "a duplicate in flight is one read; its holder waits for Stripe without the only connection")

@@ -30,7 +30,7 @@ func TestWebhooks(t *testing.T) {
 		for when, arm := range map[string]func(*pgproxy.Proxy, string) *pgproxy.Cut{"Before": (*pgproxy.Proxy).Before, "After": (*pgproxy.Proxy).After} {
 			t.Run(when, func(t *testing.T) {
 				t.Parallel()
-				w, api, proxy := proxied(t, world.LocalOptions{})
+				w, api, proxy := world.Proxied(t, world.LocalOptions{})
 				mailbox := w.Mailbox()
 				paid(w.Local(world.LocalOptions{}))
 				hook := mailbox.Take()[0]
@@ -126,13 +126,13 @@ func TestNewsWhileSomebodyLooks(t *testing.T) {
 	w := world.New(t)
 	mailbox := w.Mailbox()
 	look := staleLook{read: make(chan struct{}), goOn: make(chan struct{}), once: new(sync.Once), answer: new(stripe.Intent)}
-	first, second := w.Local(patient("first")), patient("second")
+	first, second := w.Local(world.LongTimeouts("first")), world.LongTimeouts("second")
 	second.Gateway = func(g payments.Gateway) payments.Gateway { look.Gateway = g; return look }
 	poller := w.Local(second)
 	order := first.Order()
 	require.Equal(t, "requires_action", first.Pay("k", order, careful).Get("status"))
 
-	polled := async(func() world.Answer { return poller.Pay("k", order, careful) })
+	polled := world.Async(func() world.Answer { return poller.Pay("k", order, careful) })
 	<-look.read
 	mailbox.Take()
 	require.NoError(t, w.Sim.CompleteAuthentication(w.Text(`SELECT intent_id FROM payments`), true))
@@ -157,7 +157,7 @@ func TestNewsWhileSomebodyLooks(t *testing.T) {
 // PostgreSQL's can hold it. Wherever Stripe says it, what happened is recorded.
 func TestStripesTextsAreStored(t *testing.T) {
 	t.Parallel()
-	b := newBooks(t)
+	b := world.NewBooks(t)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer := httptest.NewRecorder()
 		b.Sim.Handler().ServeHTTP(answer, r)
@@ -172,21 +172,21 @@ func TestStripesTextsAreStored(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	b.StripeURL = server.URL
-	b = booksOn(b.World)
+	b = world.BooksOn(b.World)
 
-	order := b.api.Order()
-	declined := b.api.Pay("declined", order, declining)
+	order := b.API.Order()
+	declined := b.API.Pay("declined", order, declining)
 	require.Equal(t, "payment-declined", declined.Code(), declined)
 	require.Contains(t, declined.Problem().Detail, "a\ufffdb\\u0000")
-	require.Equal(t, declined.Identity(), b.api.Pay("declined", order, declining).Identity())
-	waits := b.api.Pay("careful", order, careful)
+	require.Equal(t, declined.Identity(), b.API.Pay("declined", order, declining).Identity())
+	waits := b.API.Pay("careful", order, careful)
 	require.Equal(t, "requires_action", waits.Get("status"), waits)
-	require.Equal(t, http.StatusOK, b.api.Post("/v1/payments/"+waits.ID()+"/cancel", "cancel", "").Status)
-	_, payment := paid(b.api)
-	require.Equal(t, http.StatusCreated, refund(b.api, "r", payment).Status)
-	require.Equal(t, http.StatusConflict, b.api.Post("/v1/payments/"+payment+"/refunds", "more", `{"amount":900}`).Status)
+	require.Equal(t, http.StatusOK, b.API.Post("/v1/payments/"+waits.ID()+"/cancel", "cancel", "").Status)
+	_, payment := paid(b.API)
+	require.Equal(t, http.StatusCreated, refund(b.API, "r", payment).Status)
+	require.Equal(t, http.StatusConflict, b.API.Post("/v1/payments/"+payment+"/refunds", "more", `{"amount":900}`).Status)
 
-	b.ghost(order, func(p *stripego.PaymentIntentParams) { p.Metadata["tenant_id"] += "\x00" }) // somebody else's, on the same account
-	b.reconcile()
-	b.requireClean()
+	b.OrphanIntent(order, func(p *stripego.PaymentIntentParams) { p.Metadata["tenant_id"] += "\x00" }) // somebody else's, on the same account
+	b.Reconcile()
+	b.RequireClean()
 }

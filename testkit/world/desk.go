@@ -50,7 +50,8 @@ func (d *Desk) ServePage(t testing.TB, database, token string) (url string) {
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	server := httptest.NewServer(operator.New(operator.Options{
-		Pool: pool, Payments: d.API.Payments, Checkouts: d.API.Checkouts, History: d.API.History, Token: token,
+		Pool: pool, Payments: d.API.Payments, History: d.API.History, Token: token,
+		Checkouts: d.API.Checkouts, // part: checkouts
 	}))
 	t.Cleanup(server.Close)
 	return server.URL

@@ -3,7 +3,6 @@ package world
 import (
 	"context"
 	"log/slog"
-	"maps"
 	"net"
 	"os"
 	"time"
@@ -50,7 +49,7 @@ type Local struct {
 	Pool      *postgres.Pool
 	Gateway   payments.Gateway
 	Payments  *payments.Service
-	Checkouts *checkout.Service
+	Checkouts *checkout.Service // part: checkouts
 	History   *keyhistory.Reader
 	Keys      *idempotency.Store
 	Completer *idempotency.Completer
@@ -75,17 +74,23 @@ func (w *World) Local(o LocalOptions) *Local {
 		StripeTimeout: o.StripeTimeout, ActionTimeout: o.ActionTimeout, Log: o.Log, Registered: o.Registered,
 	})
 	operations, within := money.Operations(), 3*o.StripeTimeout-o.StripeTimeout/4
-	paths, describe := payments.Paths(), map[string]keyhistory.Describe{}
-	checkouts := checkout.New(pool, keys, gateway, money, httpapi.Answers{}, checkout.Options{Metrics: checkout.NewMetrics(metrics), Log: o.Log})
-	maps.Copy(operations, checkouts.Operations())
-	maps.Copy(paths, checkout.Paths())
-	describe[checkout.Create] = checkout.History
-	history := keyhistory.New(pool, keyhistory.Options{Retention: answerRetention, Paths: paths, Operations: describe})
-	server := httpapi.NewServer(httpapi.Options{
-		Pool: pool, Keys: keys, Operations: operations, Payments: money, Checkouts: checkouts, History: history, Paths: paths,
+	l := &Local{
+		Pool: pool, Gateway: gateway, Payments: money, Keys: keys, Metrics: metrics, world: w, log: o.Log,
+		Completer: idempotency.NewCompleter(keys, operations, within),
+	}
+	wired := &wiring{describe: map[string]keyhistory.Describe{}, server: httpapi.Options{
+		Pool: pool, Keys: keys, Operations: operations, Payments: money, Paths: payments.Paths(),
 		Feed: outbox.NewFeed(pool), Within: within, Drain: Patience, RateLimit: o.RateLimit, Retention: answerRetention,
 		Metrics: metrics, Log: o.Log, Tracer: o.Tracer, WebhookSecrets: []string{WebhookSecret},
+	}}
+	for _, add := range parts {
+		add(l, wired)
+	}
+	l.History = keyhistory.New(pool, keyhistory.Options{
+		Retention: answerRetention, Paths: wired.server.Paths, Operations: wired.describe,
 	})
+	wired.server.History = l.History
+	server := httpapi.NewServer(wired.server)
 	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // at once or not at all
 	require.NoError(w.T, err)
 	ctx, stop := context.WithCancel(context.Background())
@@ -99,12 +104,19 @@ func (w *World) Local(o LocalOptions) *Local {
 		<-stopped
 		pool.Close()
 	})
-	return &Local{
-		Client: newClient(w.T, "http://"+listener.Addr().String(), w.Tenant), Pool: pool, Gateway: gateway, Payments: money,
-		Checkouts: checkouts, History: history, Keys: keys,
-		Completer: idempotency.NewCompleter(keys, operations, within), Metrics: metrics, world: w, log: o.Log,
-	}
+	l.Client = newClient(w.T, "http://"+listener.Addr().String(), w.Tenant)
+	return l
 }
+
+// wiring is what the parts of the service add to while a Local is made.
+type wiring struct {
+	server   httpapi.Options
+	describe map[string]keyhistory.Describe
+}
+
+// parts add those parts of the service that it can be made without. Each is in a file
+// of its own, which a service without the part does not have.
+var parts []func(*Local, *wiring)
 
 // answerRetention is how long a Local replays stored answers.
 const answerRetention = 72 * time.Hour

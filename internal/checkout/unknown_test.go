@@ -1,4 +1,4 @@
-package payments_test
+package checkout_test
 
 import (
 	"context"
@@ -40,15 +40,6 @@ func at(point string, f *atomic.Pointer[func()]) func(string, string) {
 			}
 		}
 	}
-}
-
-func effects(w *world.World, kind string) (n int) {
-	for _, e := range w.Sim.Effects() {
-		if e.Kind == kind {
-			n++
-		}
-	}
-	return n
 }
 
 // An outcome that nobody knows is neither a success nor a failure: the checkout
@@ -94,7 +85,7 @@ func TestCheckout_Unknown(t *testing.T) {
 		require.Equal(t, waiting, sagaOf(t, a).steps(), "unknown is never compensated")
 		s.requireStock("tea", 8, 2)
 		require.Equal(t, "open", s.w.Text(`SELECT status FROM orders`))
-		require.Zero(t, effects(s.w, stripesim.EffectCancel))
+		require.Zero(t, s.w.EffectsOf(stripesim.EffectCancel))
 
 		s.w.Sim.ClearFaults() // Stripe is back, and has the money
 		require.Equal(t, http.StatusCreated, s.await("k", twoTeas("pm_card_visa")).Status)
@@ -178,7 +169,7 @@ func TestCheckout_ThreeDSecure(t *testing.T) {
 		a := s.await("k", body)
 		require.Equal(t, "payment-failed", a.Code(), a)
 		require.Equal(t, allUndone, sagaOf(t, a).steps())
-		require.Equal(t, 1, effects(s.w, stripesim.EffectCancel), "nobody may pay the intent any more")
+		require.Equal(t, 1, s.w.EffectsOf(stripesim.EffectCancel), "nobody may pay the intent any more")
 		s.requireStock("tea", 10, 0)
 		s.requireWhole()
 	})
@@ -299,10 +290,10 @@ func TestCheckout_OrderCanceled(t *testing.T) {
 
 	t.Run("NotWhileThePaymentRuns", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, patient("shop"))
+		s := newShop(t, world.LongTimeouts("shop"))
 		hold := s.w.Sim.Hold(stripesim.Selector{Op: "intent.confirm"}, stripesim.BeforeEffect)
-		answer := async(func() world.Answer { return s.checkout("k", twoTeas("pm_card_visa")) })
-		waitHeld(s.w, hold)
+		answer := world.Async(func() world.Answer { return s.checkout("k", twoTeas("pm_card_visa")) })
+		world.WaitHeld(s.w, hold)
 		order := s.w.Text(`SELECT id FROM orders`)
 		require.Equal(t, "payment-in-progress", s.Post("/v1/orders/"+order+"/cancel", "cancel", "").Code())
 		require.Equal(t, "payment-in-progress", s.Pay("other", order, "pm_card_visa").Code())
@@ -336,10 +327,10 @@ func TestCheckout_OrderCanceled(t *testing.T) {
 // refunded is a checkout that is paid and cannot be completed: somebody with a
 // SQL prompt took away what it stands on, while Stripe had the card in hand.
 func refunded(t *testing.T, sql string) (shop, world.Answer) {
-	s := newShop(t, patient("shop"))
+	s := newShop(t, world.LongTimeouts("shop"))
 	hold := s.w.Sim.Hold(stripesim.Selector{Op: "intent.confirm"}, stripesim.AfterEffect)
-	answer := async(func() world.Answer { return s.checkout("k", twoTeas("pm_card_visa")) })
-	waitHeld(s.w, hold)
+	answer := world.Async(func() world.Answer { return s.checkout("k", twoTeas("pm_card_visa")) })
+	world.WaitHeld(s.w, hold)
 	s.w.Exec(sql)
 	s.w.Sim.Inject(stripesim.Fault{Op: "refund.create", Kind: stripesim.Drop}) // and the answer to the undoing is lost, too
 	hold.Release()
@@ -353,7 +344,7 @@ func requireRefunded(t *testing.T, s shop, a world.Answer) {
 	require.Equal(t, "succeeded", a.Problem().Payment["status"])
 	require.EqualValues(t, 1000, a.Problem().Payment["amount_refunded"])
 	require.Contains(t, a.Problem().Detail, "The money goes back.")
-	require.Equal(t, 1, effects(s.w, stripesim.EffectRefund))
+	require.Equal(t, 1, s.w.EffectsOf(stripesim.EffectRefund))
 	for _, e := range s.w.Sim.Effects() {
 		if e.Kind == stripesim.EffectRefund {
 			require.Equal(t, s.w.Tenant.ID+":"+g.OrderID+":refund", e.Key)

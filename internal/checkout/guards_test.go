@@ -1,4 +1,4 @@
-package payments_test
+package checkout_test
 
 import (
 	"context"
@@ -113,7 +113,7 @@ func TestCompensatedOwesNothing(t *testing.T) {
 		require.True(t, postgres.Violates(compensates(payment), "compensated_owes_nothing"))
 	}
 
-	paid := api.Pay("paid", api.Order(), visa).ID()
+	paid := api.Pay("paid", api.Order(), "pm_card_visa").ID()
 	owes(paid)
 	require.Equal(t, http.StatusCreated, api.Post("/v1/payments/"+paid+"/refunds", "part", `{"amount":300}`).Status)
 	owes(paid)
@@ -126,7 +126,7 @@ func TestCompensatedOwesNothing(t *testing.T) {
 
 	w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop, Times: -1})
 	w.Sim.Inject(stripesim.Fault{Op: "intent.get", Kind: stripesim.Reset, Times: -1})
-	unknown := api.Pay("unknown", api.Order(), visa)
+	unknown := api.Pay("unknown", api.Order(), "pm_card_visa")
 	require.Equal(t, "processing", unknown.Get("status"), unknown)
 	owes(unknown.ID())
 }

@@ -1,4 +1,4 @@
-package payments_test
+package reconcile_test
 
 import (
 	"encoding/json"
@@ -10,11 +10,12 @@ import (
 	"example.com/payonce/internal/inbox"
 	"example.com/payonce/internal/ledger"
 	"example.com/payonce/internal/outbox"
+	"example.com/payonce/testkit/world"
 )
 
 // published is what the broker has of the events in a database: it keeps them
 // whatever becomes of that.
-func (b *books) published() (log []inbox.Message) {
+func published(b *world.Books) (log []inbox.Message) {
 	b.T.Helper()
 	rows, err := b.DB.Raw().Query(b.T.Context(), "SELECT tenant_id, aggregate_id, version, type, data FROM outbox_events ORDER BY seq")
 	require.NoError(b.T, err)
@@ -32,7 +33,7 @@ func (b *books) published() (log []inbox.Message) {
 }
 
 // book delivers events to the ledger, and tries again what waits there.
-func (b *books) book(log []inbox.Message) {
+func book(b *world.Books, log []inbox.Message) {
 	b.T.Helper()
 	consumer := inbox.NewConsumer(b.DB, ledger.Name, ledger.Handler(), nil)
 	for _, m := range log {
@@ -44,7 +45,7 @@ func (b *books) book(log []inbox.Message) {
 	require.NoError(b.T, err)
 }
 
-func (b *books) sales() int {
+func sales(b *world.Books) int {
 	b.T.Helper()
 	return -b.Count("SELECT coalesce(sum(amount_minor), 0) FROM ledger_entries WHERE account = 'sales'")
 }
@@ -54,31 +55,31 @@ func (b *books) sales() int {
 // payments say, before, while and after the reconciler has adopted the money.
 func TestRestoreAndTheBooks(t *testing.T) {
 	t.Parallel()
-	b := newBooks(t)
-	kept, plain, refunded := b.api.Order(), b.api.Order(), b.api.Order()
-	require.Equal(t, http.StatusCreated, b.api.Pay("kept", kept, "pm_card_visa").Status)
-	b.book(b.published())
-	b.reconcile()
-	dsn := b.copyDatabase("books")
+	b := world.NewBooks(t)
+	kept, plain, refunded := b.API.Order(), b.API.Order(), b.API.Order()
+	require.Equal(t, http.StatusCreated, b.API.Pay("kept", kept, "pm_card_visa").Status)
+	book(b, published(b))
+	b.Reconcile()
+	dsn := b.CopyDatabase("books")
 
-	require.Equal(t, http.StatusCreated, b.api.Pay("plain", plain, "pm_card_visa").Status)
-	payment := b.api.Pay("refunded", refunded, "pm_card_visa")
+	require.Equal(t, http.StatusCreated, b.API.Pay("plain", plain, "pm_card_visa").Status)
+	payment := b.API.Pay("refunded", refunded, "pm_card_visa")
 	require.Equal(t, http.StatusCreated, payment.Status)
-	require.Equal(t, http.StatusCreated, b.api.Post("/v1/payments/"+payment.ID()+"/refunds", "refund", `{"amount":400}`).Status)
-	gone := b.api.Order() // goes with the database, and with it the proof of what its payment is for
-	require.Equal(t, http.StatusCreated, b.api.Pay("gone", gone, "pm_card_visa").Status)
-	late := b.published()
+	require.Equal(t, http.StatusCreated, b.API.Post("/v1/payments/"+payment.ID()+"/refunds", "refund", `{"amount":400}`).Status)
+	gone := b.API.Order() // goes with the database, and with it the proof of what its payment is for
+	require.Equal(t, http.StatusCreated, b.API.Pay("gone", gone, "pm_card_visa").Status)
+	late := published(b)
 
-	r := booksOn(b.on(dsn))
-	r.book(late)
-	require.Equal(t, 1000, r.sales(), "only what this database knows of is booked")
-	booked := func() map[string]int { return withoutWork(r.audit().offends()) }
+	r := world.BooksOn(b.OnDatabase(dsn))
+	book(r, late)
+	require.Equal(t, 1000, sales(r), "only what this database knows of is booked")
+	booked := func() map[string]int { return withoutWork(r.Audit().Offends()) }
 	require.Equal(t, map[string]int{"I8e": 3}, booked(), "three ghosts, and no word against the books")
 
-	r.reconcile()
-	r.book(r.published())
-	r.book(late) // the broker repeats itself
-	require.Equal(t, 3000, r.sales())
+	r.Reconcile()
+	book(r, published(r))
+	book(r, late) // the broker repeats itself
+	require.Equal(t, 3000, sales(r))
 	require.Equal(t, map[string]int{"I8e": 1}, booked(), "the payment of the order that is gone is left, for a person")
 	require.Equal(t, 400, r.Count("SELECT sum(amount_minor) FROM ledger_entries WHERE account = 'refunds'"))
 	require.Equal(t, 1, r.Count("SELECT count(*) FROM inbox_events WHERE status <> 'done'"), "its event waits, and will be parked")

@@ -1,4 +1,4 @@
-package payments_test
+package checkout_test
 
 import (
 	"fmt"
@@ -190,8 +190,8 @@ func TestCheckout_SurvivesSIGKILL(t *testing.T) {
 // A hundred requests with one key, and servers that die under them.
 func TestCheckout_OneSagaPerKey(t *testing.T) {
 	t.Parallel()
-	s := newShop(t, patient("one"))
-	servers := []*world.Local{s.Local, s.w.Local(patient("two"))}
+	s := newShop(t, world.LongTimeouts("one"))
+	servers := []*world.Local{s.Local, s.w.Local(world.LongTimeouts("two"))}
 	answers := world.Together(60, func(i int) world.Answer {
 		return servers[i%2].Post("/v1/checkouts", "k", twoTeas("pm_card_visa"))
 	})
@@ -207,12 +207,12 @@ func TestCheckout_OneSagaPerKey(t *testing.T) {
 // gets the other's answer.
 func TestCheckout_StaleHolderIsFenced(t *testing.T) {
 	t.Parallel()
-	s := newShop(t, patient("first"))
+	s := newShop(t, world.LongTimeouts("first"))
 	s.w.WatchHolders()
-	second := s.w.Local(patient("second"))
+	second := s.w.Local(world.LongTimeouts("second"))
 	hold := s.w.Sim.Hold(stripesim.Selector{Op: "intent.confirm"}, stripesim.AfterEffect)
-	first := async(func() world.Answer { return s.checkout("k", twoTeas("pm_card_visa")) })
-	waitHeld(s.w, hold)
+	first := world.Async(func() world.Answer { return s.checkout("k", twoTeas("pm_card_visa")) })
+	world.WaitHeld(s.w, hold)
 	s.w.ExpireLeases()
 	winner := second.Post("/v1/checkouts", "k", twoTeas("pm_card_visa"))
 	require.Equal(t, http.StatusCreated, winner.Status, winner)
@@ -237,7 +237,7 @@ func TestCheckout_LostAnswersToTheUndoing(t *testing.T) {
 			require.Equal(t, 1, s.w.Sim.FaultsFired()[fault])
 			require.Equal(t, "payment-declined", a.Code(), a)
 			require.Equal(t, allUndone, sagaOf(t, a).steps())
-			require.Equal(t, 1, effects(s.w, stripesim.EffectCancel))
+			require.Equal(t, 1, s.w.EffectsOf(stripesim.EffectCancel))
 			s.requireStock("tea", 10, 0)
 			s.requireWhole()
 		})

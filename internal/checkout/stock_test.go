@@ -1,4 +1,4 @@
-package payments_test
+package checkout_test
 
 import (
 	"fmt"
@@ -97,8 +97,8 @@ func TestReservations(t *testing.T) {
 	// answer is a sale or a definite no.
 	t.Run("NeverOversell", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, patient("one"))
-		servers := []*world.Local{s.Local, s.w.Local(patient("two"))}
+		s := newShop(t, world.LongTimeouts("one"))
+		servers := []*world.Local{s.Local, s.w.Local(world.LongTimeouts("two"))}
 		s.stock("tea", 20)
 		s.stock("cup", 1000)
 		answers := world.Together(40, func(i int) world.Answer {
@@ -230,7 +230,7 @@ func TestReservationsThatRunOutMeanwhile(t *testing.T) {
 	defer func() { _ = held.Rollback(t.Context()) }()
 	_, err = held.Exec(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0; SELECT pg_advisory_xact_lock(4711)`)
 	require.NoError(t, err)
-	looked := async(func() found {
+	looked := world.Async(func() found {
 		n, err := slow.Checkouts.ExpireReservations(t.Context())
 		return found{n, err}
 	})

@@ -1,4 +1,4 @@
-package payments_test
+package checkout_test
 
 import (
 	"context"

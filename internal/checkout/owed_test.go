@@ -1,4 +1,4 @@
-package payments_test
+package checkout_test
 
 import (
 	"net/http"
@@ -56,10 +56,12 @@ func TestCheckout_RefundRefusedForGood(t *testing.T) {
 		require.Equal(t, http.StatusAccepted, again.Status, again)
 		require.Equal(t, owed, sagaOf(t, again).steps())
 		require.Equal(t, "refund_owed", s.w.RecoveryPoint("k"))
-		b := &books{World: s.w, api: s.Local, reconciler: s.NewReconciler(reconcile.NewMetrics(s.Metrics))}
-		b.measure()
+		b := &world.Books{World: s.w, API: s.Local, Reconciler: s.NewReconciler(reconcile.NewMetrics(s.Metrics))}
+		b.Measure()
+		_, err := s.Checkouts.Measure(t.Context())
+		require.NoError(t, err)
 		require.EqualValues(t, 1, s.Metric("payonce_keys_parked"), "what the alert looks at")
-		require.Equal(t, "stuck", b.onlySeries("payonce_checkouts_unfinished", 1), "and what its own alert does")
+		require.Equal(t, "stuck", s.OnlySeries("payonce_checkouts_unfinished", 1), "and what its own alert does")
 		require.Contains(t, brokenChecks(t, s.w), "I5b")
 	}
 
@@ -75,9 +77,9 @@ func TestCheckout_RefundRefusedForGood(t *testing.T) {
 		require.Len(t, s.w.Posts("refunds"), 1, "what was refused for good is not asked again")
 
 		// The bank sides with us. A person refunds, and has the key looked at.
-		b := booksOn(s.w)
+		b := world.BooksOn(s.w)
 		won := &stripego.DisputeParams{Evidence: &stripego.DisputeEvidenceParams{UncategorizedText: stripego.String("winning_evidence")}}
-		_, err := b.stripe.Disputes.Update(dispute, won)
+		_, err := b.Stripe.Disputes.Update(dispute, won)
 		require.NoError(t, err)
 		s.w.Sim.Advance(30 * 24 * time.Hour)
 		payment := s.w.Text("SELECT id FROM payments")

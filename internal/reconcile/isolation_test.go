@@ -1,4 +1,4 @@
-package payments_test
+package reconcile_test
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 )
 
 // covered is how many windows have been read to their end.
-func (b *books) covered() int {
+func covered(b *world.Books) int {
 	b.T.Helper()
 	return b.Count("SELECT count(*) FROM reconciliation_windows WHERE covered_through IS NOT NULL")
 }
@@ -31,55 +31,55 @@ func TestReconcilerIsolates(t *testing.T) {
 	// payment's, so that the adopted payment would have to have that one's id.
 	t.Run("WhatTheDatabaseRefuses", func(t *testing.T) {
 		t.Parallel()
-		b := newBooks(t)
-		paid := b.api.Order()
-		taken := b.api.Pay("k", paid, "pm_card_visa").ID()
-		good, bad, last := b.api.Order(), b.api.Order(), b.api.Order()
-		b.ghost(good)
-		pi := b.ghost(bad)
-		b.ghost(last) // Stripe lists the newest first: one before it, and one after
+		b := world.NewBooks(t)
+		paid := b.API.Order()
+		taken := b.API.Pay("k", paid, "pm_card_visa").ID()
+		good, bad, last := b.API.Order(), b.API.Order(), b.API.Order()
+		b.OrphanIntent(good)
+		pi := b.OrphanIntent(bad)
+		b.OrphanIntent(last) // Stripe lists the newest first: one before it, and one after
 		refund := &stripego.RefundParams{PaymentIntent: &pi.ID, Amount: stripego.Int64(300)}
 		refund.Metadata = map[string]string{"tenant_id": b.Tenant.ID, "order_id": bad, "payment_id": taken, "refund_id": "rfd_0000000000000000000000copy"}
-		_, err := b.stripe.Refunds.New(refund)
+		_, err := b.Stripe.Refunds.New(refund)
 		require.NoError(t, err)
 
-		b.reconcile()
-		require.Equal(t, 3, b.covered())
+		b.Reconcile()
+		require.Equal(t, 3, covered(b))
 		for _, order := range []string{good, last} {
-			require.Equal(t, "paid", b.api.Get("/v1/orders/"+order).Get("status"))
+			require.Equal(t, "paid", b.API.Get("/v1/orders/"+order).Get("status"))
 		}
-		require.Equal(t, "ghost "+pi.ID+" 700 usd", b.findings())
+		require.Equal(t, "unmatched_at_stripe "+pi.ID+" 700 usd", b.Discrepancies())
 		require.Contains(t, b.Text("SELECT detail FROM discrepancies"), "payments_pkey", "the evidence")
-		require.EqualValues(t, 700, b.driftShown())
-		require.EqualValues(t, 1, b.api.Metric("payonce_discrepancies_open"), "what the alert looks at")
-		r := b.audit()
-		require.Equal(t, map[string]int{"I8e": 1}, r.offends())
-		require.EqualValues(t, 700, r.drift())
+		require.EqualValues(t, 700, driftShown(b))
+		require.EqualValues(t, 1, b.API.Metric("payonce_discrepancies_open"), "what the alert looks at")
+		r := b.Audit()
+		require.Equal(t, map[string]int{"I8e": 1}, r.Offends())
+		require.EqualValues(t, 700, r.Drift())
 
-		_, err = b.stripe.Refunds.New(&stripego.RefundParams{PaymentIntent: &pi.ID}) // A person gives the rest back.
+		_, err = b.Stripe.Refunds.New(&stripego.RefundParams{PaymentIntent: &pi.ID}) // A person gives the rest back.
 		require.NoError(t, err)
-		b.reconcile()
-		require.Empty(t, b.findings())
-		b.requireClean()
+		b.Reconcile()
+		require.Empty(t, b.Discrepancies())
+		b.RequireClean()
 	})
 
 	t.Run("AndTriesAgainUntilItIsMended", func(t *testing.T) {
 		t.Parallel()
-		b := newBooks(t)
-		order := b.api.Order()
-		pi := b.ghost(order)
+		b := world.NewBooks(t)
+		order := b.API.Order()
+		pi := b.OrphanIntent(order)
 		b.Exec("ALTER TABLE payments ADD CONSTRAINT nobody_is_adopted CHECK (false) NOT VALID")
-		b.reconcile()
-		b.reconcile()
-		require.Equal(t, 3, b.covered())
-		require.Equal(t, "ghost "+pi.ID+" 1000 usd", b.findings())
+		b.Reconcile()
+		b.Reconcile()
+		require.Equal(t, 3, covered(b))
+		require.Equal(t, "unmatched_at_stripe "+pi.ID+" 1000 usd", b.Discrepancies())
 		require.EqualValues(t, 1, parkedCount(b), "said once, not in every round")
 
 		b.Exec("ALTER TABLE payments DROP CONSTRAINT nobody_is_adopted")
-		b.reconcile()
-		require.Equal(t, "paid", b.api.Get("/v1/orders/"+order).Get("status"))
-		require.Empty(t, b.findings())
-		b.requireClean()
+		b.Reconcile()
+		require.Equal(t, "paid", b.API.Get("/v1/orders/"+order).Get("status"))
+		require.Empty(t, b.Discrepancies())
+		b.RequireClean()
 	})
 
 	t.Run("WhatStripeWillNotShowAndWhatTheProgramIsWrongAbout", func(t *testing.T) {
@@ -92,18 +92,18 @@ func TestReconcilerIsolates(t *testing.T) {
 				t.Parallel()
 				w := world.New(t)
 				stubborn := &stubbornGateway{get: get}
-				b := booksWith(w, world.LocalOptions{Gateway: func(g payments.Gateway) payments.Gateway { stubborn.Gateway = g; return stubborn }})
-				good, odd := b.api.Order(), b.api.Order()
-				b.ghost(good)
-				stubborn.id = b.ghost(odd, func(p *stripego.PaymentIntentParams) { p.Amount = stripego.Int64(999) }).ID // so it is looked at by itself
-				b.reconcile()
-				require.Equal(t, 3, b.covered())
-				require.Equal(t, "paid", b.api.Get("/v1/orders/"+good).Get("status"))
-				require.Equal(t, "status "+stubborn.id+" 0 usd", b.findings())
+				b := world.BooksWith(w, world.LocalOptions{Gateway: func(g payments.Gateway) payments.Gateway { stubborn.Gateway = g; return stubborn }})
+				good, odd := b.API.Order(), b.API.Order()
+				b.OrphanIntent(good)
+				stubborn.id = b.OrphanIntent(odd, func(p *stripego.PaymentIntentParams) { p.Amount = stripego.Int64(999) }).ID // so it is looked at by itself
+				b.Reconcile()
+				require.Equal(t, 3, covered(b))
+				require.Equal(t, "paid", b.API.Get("/v1/orders/"+good).Get("status"))
+				require.Equal(t, "status_mismatch "+stubborn.id+" 0 usd", b.Discrepancies())
 				id := stubborn.id
 				stubborn.id = ""
-				b.reconcile()
-				require.Equal(t, "amount "+id+" 999 usd", b.findings(), "and then it is seen for what it is")
+				b.Reconcile()
+				require.Equal(t, "amount_mismatch "+id+" 999 usd", b.Discrepancies(), "and then it is seen for what it is")
 			})
 		}
 	})
@@ -126,17 +126,17 @@ func TestReconcilerDoesNotBlameObjects(t *testing.T) {
 	} {
 		t.Run("WhenStripeIsAway/"+name, func(t *testing.T) {
 			t.Parallel()
-			b := newBooks(t)
-			b.ghost(b.api.Order(), func(p *stripego.PaymentIntentParams) { p.Amount = stripego.Int64(999) })
+			b := world.NewBooks(t)
+			b.OrphanIntent(b.API.Order(), func(p *stripego.PaymentIntentParams) { p.Amount = stripego.Int64(999) })
 			fault.Op, fault.Times = "intent.get", -1
 			b.Sim.Inject(fault)
-			_, err := b.reconciler.RunOnce(t.Context())
+			_, err := b.Reconciler.RunOnce(t.Context())
 			require.Error(t, err)
-			require.Empty(t, b.findings())
-			require.Zero(t, b.covered())
+			require.Empty(t, b.Discrepancies())
+			require.Zero(t, covered(b))
 			b.Sim.ClearFaults()
-			b.reconcile()
-			require.Contains(t, b.findings(), "amount_mismatch")
+			b.Reconcile()
+			require.Contains(t, b.Discrepancies(), "amount_mismatch")
 		})
 	}
 
@@ -150,19 +150,19 @@ func TestReconcilerDoesNotBlameObjects(t *testing.T) {
 			proxy, err := pgproxy.Start(w.URL)
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, proxy.Close()) })
-			b := booksWith(w, world.LocalOptions{Database: proxy.URL()})
-			order := b.api.Order()
-			b.ghost(order)
+			b := world.BooksWith(w, world.LocalOptions{Database: proxy.URL()})
+			order := b.API.Order()
+			b.OrphanIntent(order)
 			cut := arm(proxy)
-			_, err = b.reconciler.RunOnce(context.Background())
+			_, err = b.Reconciler.RunOnce(context.Background())
 			require.True(t, cut.HasFired())
 			require.Error(t, err)
-			require.Empty(t, b.findings())
-			require.Zero(t, b.covered())
-			b.reconcile()
-			require.Equal(t, "paid", b.api.Get("/v1/orders/"+order).Get("status"))
+			require.Empty(t, b.Discrepancies())
+			require.Zero(t, covered(b))
+			b.Reconcile()
+			require.Equal(t, "paid", b.API.Get("/v1/orders/"+order).Get("status"))
 			require.Equal(t, 1, b.Count("SELECT count(*) FROM payments"))
-			b.requireClean()
+			b.RequireClean()
 		})
 	}
 }
@@ -182,8 +182,8 @@ func (g *stubbornGateway) GetIntent(ctx context.Context, id string) (stripe.Inte
 }
 
 // parkedCount is how often a finding was news.
-func parkedCount(b *books) (n float64) {
-	families, err := b.api.Metrics.Gather()
+func parkedCount(b *world.Books) (n float64) {
+	families, err := b.API.Metrics.Gather()
 	require.NoError(b.T, err)
 	for _, f := range families {
 		for _, m := range f.GetMetric() {

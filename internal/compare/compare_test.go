@@ -1,0 +1,589 @@
+package compare_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/compare"
+	"example.com/payonce/internal/ids"
+	"example.com/payonce/internal/stripe"
+)
+
+// The order of every row: 1000 usd, open, and nothing was paid. What a row changes is
+// what it is about.
+const (
+	tenant    = "ten_1"
+	orderID   = "ord_1"
+	paymentID = "pay_1"
+	thisOne   = "pi_this"
+	another   = "pi_another"
+)
+
+// change is what a row is about.
+type change func(o *compare.Order)
+
+func orderWith(changes ...change) *compare.Order {
+	o := &compare.Order{Row: &db.Order{
+		TenantID: tenant, ID: orderID, Status: db.OrderStatusOpen, AmountMinor: 1000, Currency: "usd",
+	}}
+	for _, c := range changes {
+		c(o)
+	}
+	return o
+}
+
+func missing(o *compare.Order)  { o.Row = nil }
+func canceled(o *compare.Order) { o.Row.Status = db.OrderStatusCanceled }
+func paidUp(o *compare.Order)   { o.Row.Status = db.OrderStatusPaid }
+func reserved(o *compare.Order) { o.Reserved = true }
+func beingCanceled(o *compare.Order) {
+	key := "cancel"
+	o.Row.CancelingKey = &key
+}
+
+// payment adds a payment of the order; no intent is one that is not known yet.
+func payment(number int32, status db.PaymentStatus, intent string, more ...func(*compare.Payment)) change {
+	return func(o *compare.Order) {
+		p := compare.Payment{Payment: db.Payment{
+			TenantID: tenant, ID: paymentID, OrderID: orderID, Status: status, IdempotencyKey: "key",
+			AmountMinor: 1000, Currency: "usd", IntentNumber: number,
+		}}
+		if intent != "" {
+			p.IntentID = &intent
+		}
+		for _, f := range more {
+			f(&p)
+		}
+		o.Payments = append(o.Payments, p)
+	}
+}
+
+func inProgress(p *compare.Payment) { p.InProgress = true }
+
+func refunding(minor int64) func(*compare.Payment) {
+	return func(p *compare.Payment) { p.AmountRefundingMinor = minor }
+}
+
+// intentWith is an intent that was paid with 1000 usd.
+func intentWith(changes ...func(*stripe.Intent)) stripe.Intent {
+	i := stripe.Intent{
+		ID: thisOne, Status: stripe.IntentSucceeded, AmountMinor: 1000, ReceivedMinor: 1000, Currency: "usd",
+		TenantID: tenant, OrderID: orderID,
+	}
+	for _, c := range changes {
+		c(&i)
+	}
+	return i
+}
+
+func status(s stripe.IntentStatus) func(*stripe.Intent) {
+	return func(i *stripe.Intent) {
+		i.Status = s
+		i.ReceivedMinor = 0
+	}
+}
+
+func amount(minor int64) func(*stripe.Intent) { return func(i *stripe.Intent) { i.AmountMinor = minor } }
+
+func received(minor int64) func(*stripe.Intent) {
+	return func(i *stripe.Intent) { i.ReceivedMinor = minor }
+}
+
+func refunded(minor int64) func(*stripe.Intent) {
+	return func(i *stripe.Intent) { i.RefundedMinor = minor }
+}
+
+func currency(c string) func(*stripe.Intent) { return func(i *stripe.Intent) { i.Currency = c } }
+
+func madeBy(operation string) func(*stripe.Intent) {
+	return func(i *stripe.Intent) { i.Operation = operation }
+}
+
+const (
+	processing     = db.PaymentStatusProcessing
+	requiresAction = db.PaymentStatusRequiresAction
+	succeeded      = db.PaymentStatusSucceeded
+	failed         = db.PaymentStatusFailed
+
+	unmatchedAtStripe = db.DiscrepancyKindUnmatchedAtStripe
+	missingAtStripe   = db.DiscrepancyKindMissingAtStripe
+	amountMismatch    = db.DiscrepancyKindAmountMismatch
+	statusMismatch    = db.DiscrepancyKindStatusMismatch
+)
+
+// want is what a row expects. The kind, drift and detail are those of the discrepancy,
+// and are empty for results that have none.
+type want struct {
+	result  compare.Result
+	kind    db.DiscrepancyKind
+	drift   int64
+	detail  string
+	key     string
+	payment string
+}
+
+func requireDifference(t *testing.T, w want, d compare.Difference) {
+	t.Helper()
+	require.Equal(t, w.result.String(), d.Result.String(), "%+v", d)
+	require.Equal(t, w.key, d.Key)
+	if w.kind == "" {
+		return
+	}
+	require.Equal(t, w.kind, d.Discrepancy.Kind)
+	require.Equal(t, w.drift, d.Discrepancy.DriftMinor)
+	require.Equal(t, w.detail, d.Discrepancy.Detail)
+	require.Equal(t, w.payment, d.Discrepancy.PaymentID)
+}
+
+// TestIntent has a row for each rule of Intent, for each condition of the rule.
+func TestIntent(t *testing.T) {
+	t.Parallel()
+	agrees := want{result: compare.Agrees}
+	adoptable := want{result: compare.Adoptable, kind: unmatchedAtStripe, drift: 1000, detail: "paid at Stripe, and no payment here"}
+	for _, c := range []struct {
+		name   string
+		intent stripe.Intent
+		order  *compare.Order
+		want   want
+	}{
+		// A payment that succeeded here.
+		{"PaidHereAndThere", intentWith(), orderWith(paidUp, payment(1, succeeded, thisOne)), agrees},
+		{"PaidHereAndCanceledThere", intentWith(status(stripe.IntentCanceled)),
+			orderWith(paidUp, payment(1, succeeded, thisOne)), want{
+				result: compare.Differs, kind: missingAtStripe, drift: -1000, payment: paymentID,
+				detail: "succeeded here, and is canceled at Stripe",
+			}},
+		{"PaidHereAndUnknownThere", stripe.Intent{ID: thisOne, TenantID: tenant, OrderID: orderID},
+			orderWith(missing, payment(1, succeeded, thisOne)), want{
+				result: compare.Differs, kind: missingAtStripe, drift: -1000, payment: paymentID,
+				detail: "succeeded here, and does not exist at Stripe",
+			}},
+		{"LessWasReceived", intentWith(received(700)), orderWith(paidUp, payment(1, succeeded, thisOne)), want{
+			result: compare.Differs, kind: amountMismatch, drift: -300, payment: paymentID,
+			detail: "1000 usd here, 700 usd at Stripe",
+		}},
+		{"AnotherCurrencyWasReceived", intentWith(currency("eur")),
+			orderWith(paidUp, payment(1, succeeded, thisOne)), want{
+				result: compare.Differs, kind: amountMismatch, drift: 0, payment: paymentID,
+				detail: "1000 usd here, 1000 eur at Stripe",
+			}},
+		{"AnotherIntentOfAPaidOrderWasCanceled", intentWith(status(stripe.IntentCanceled)),
+			orderWith(paidUp, payment(1, succeeded, another)), agrees},
+		{"AnotherIntentOfAPaidOrderWasRefunded", intentWith(received(700), refunded(700)),
+			orderWith(paidUp, payment(1, succeeded, another)), agrees},
+
+		// No payment that succeeded, and no money.
+		{"NothingWasPaid", intentWith(status(stripe.IntentCanceled)), orderWith(), agrees},
+		{"NothingWasPaidYet", intentWith(status(stripe.IntentProcessing)),
+			orderWith(payment(1, processing, thisOne, inProgress)), agrees},
+
+		// Money that belongs to no payment here: first the payment that may be about to find it.
+		{"ItsPaymentIsInProgress", intentWith(), orderWith(payment(1, processing, thisOne, inProgress)), want{
+			result: compare.InProgress, key: "key",
+		}},
+		{"ItsPaymentWaitsForTheCustomer", intentWith(), orderWith(payment(1, requiresAction, thisOne, inProgress)), want{
+			result: compare.InProgress, key: "key",
+		}},
+		{"APaymentWithoutIntentIsInProgress", intentWith(), orderWith(payment(1, processing, "", inProgress)), want{
+			result: compare.InProgress, key: "key",
+		}},
+		{"ItsPaymentIsInProgressAndAllWasRefunded", intentWith(refunded(1000)),
+			orderWith(payment(1, processing, thisOne, inProgress)), want{result: compare.InProgress, key: "key"}},
+		{"ItsPaymentIsParked", intentWith(), orderWith(payment(1, requiresAction, thisOne)), want{
+			result: compare.Differs, key: "key", kind: unmatchedAtStripe, drift: 1000, payment: paymentID,
+			detail: "paid at Stripe, requires_action here, and the payment's key is parked",
+		}},
+		{"APaymentWithoutIntentIsParked", intentWith(), orderWith(payment(1, processing, "")), want{
+			result: compare.Differs, key: "key", kind: unmatchedAtStripe, drift: 1000, payment: paymentID,
+			detail: "paid at Stripe, processing here, and the payment's key is parked",
+		}},
+
+		// Then what needs nothing, or can only be decided later.
+		{"AllWasRefunded", intentWith(refunded(1000)), orderWith(missing), agrees},
+		{"TheOrderDoesNotExist", intentWith(refunded(300)), orderWith(missing), want{
+			result: compare.Differs, kind: unmatchedAtStripe, drift: 700,
+			detail: "paid at Stripe, and the order does not exist here",
+		}},
+		{"TheOrderIsReserved", intentWith(), orderWith(reserved), want{result: compare.InProgress}},
+		{"TheOrderIsBeingCanceled", intentWith(), orderWith(beingCanceled), want{result: compare.InProgress}},
+		{"TheOrderWasCanceled", intentWith(), orderWith(canceled, beingCanceled), adoptable},
+
+		// Then what an operator must decide.
+		{"AnotherPaymentIsInProgress", intentWith(), orderWith(payment(2, processing, another, inProgress)), want{
+			result: compare.Differs, kind: unmatchedAtStripe, drift: 1000,
+			detail: "paid at Stripe while another payment of the order is in progress: " + paymentID,
+		}},
+		{"TheOrderIsPaidTwice", intentWith(), orderWith(paidUp, payment(1, succeeded, another)), want{
+			result: compare.Differs, kind: unmatchedAtStripe, drift: 1000,
+			detail: "the order is paid a second time, after " + paymentID + " with " + another,
+		}},
+		{"ForAnotherAmount", intentWith(amount(900)), orderWith(), want{
+			result: compare.Differs, kind: amountMismatch, drift: 1000,
+			detail: "the order is for 1000 usd, and 1000 usd was paid",
+		}},
+		{"WithAnotherAmount", intentWith(received(900)), orderWith(), want{
+			result: compare.Differs, kind: amountMismatch, drift: 900,
+			detail: "the order is for 1000 usd, and 900 usd was paid",
+		}},
+		{"InAnotherCurrency", intentWith(currency("eur")), orderWith(), want{
+			result: compare.Differs, kind: amountMismatch, drift: 1000,
+			detail: "the order is for 1000 usd, and 1000 eur was paid",
+		}},
+
+		// And what is provably the order's.
+		{"TheOrderIsOpen", intentWith(), orderWith(), adoptable},
+		{"TheOrderIsOpenAfterAFailedPayment", intentWith(), orderWith(payment(1, failed, thisOne)), adoptable},
+		{"TheOrderIsOpenAndAPartWasRefunded", intentWith(refunded(300)), orderWith(), want{
+			result: compare.Adoptable, kind: unmatchedAtStripe, drift: 700, detail: "paid at Stripe, and no payment here",
+		}},
+		{"TheOrderIsCanceled", intentWith(), orderWith(canceled), adoptable},
+		{"TheOrderIsCanceledAndAPartWasRefunded", intentWith(refunded(300)), orderWith(canceled), want{
+			result: compare.Differs, kind: unmatchedAtStripe, drift: 700,
+			detail: "paid at Stripe, and the order is canceled",
+		}},
+		{"TheOrderIsPaidWithoutAPayment", intentWith(), orderWith(paidUp), want{
+			result: compare.Differs, kind: unmatchedAtStripe, drift: 1000, detail: "paid at Stripe, and the order is paid",
+		}},
+
+		// What another operation made is its own to compare.
+		{"AnotherOperationsIntent", intentWith(madeBy("tip")), orderWith(), want{result: compare.Unregistered}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			requireDifference(t, c.want, compare.Intent(c.intent, c.order))
+		})
+	}
+}
+
+// TestIntentDiscrepancyNamesItsObject: what an operator finds in a discrepancy.
+func TestIntentDiscrepancyNamesItsObject(t *testing.T) {
+	t.Parallel()
+	d := compare.Intent(intentWith(currency("eur")), orderWith()).Discrepancy
+	require.Equal(t, compare.Discrepancy{
+		Kind: amountMismatch, Object: compare.PaymentIntent, ObjectID: thisOne, TenantID: tenant, OrderID: orderID,
+		Currency: "eur", DriftMinor: 1000, Detail: "the order is for 1000 usd, and 1000 eur was paid",
+	}, d)
+	none := compare.Intent(intentWith(currency("")), orderWith()).Discrepancy
+	require.Equal(t, "usd", none.Currency, "the order's, if Stripe names none")
+	unknown := compare.Intent(stripe.Intent{ID: thisOne}, orderWith(payment(1, succeeded, thisOne)))
+	require.Equal(t, "usd", unknown.Discrepancy.Currency, "the payment's")
+	neither := compare.Intent(intentWith(currency("")), orderWith(missing)).Discrepancy
+	require.Empty(t, neither.Currency)
+}
+
+const (
+	pending        = db.RefundStatusPending
+	refundDone     = db.RefundStatusSucceeded
+	refundFailed   = db.RefundStatusFailed
+	refundCanceled = db.RefundStatusCanceled
+)
+
+// someRefund is an id that a refund of ours may have.
+var someRefund = ids.Keyed(ids.Refund, tenant, "refund")
+
+// refundWith is a refund of 400 usd at Stripe, in the name of a row of ours.
+func refundWith(s db.RefundStatus, changes ...func(*stripe.Refund)) stripe.Refund {
+	r := stripe.Refund{
+		ID: "re_1", Status: s, IntentID: thisOne, AmountMinor: 400, Currency: "usd",
+		TenantID: tenant, OrderID: orderID, PaymentID: paymentID, RefundID: someRefund,
+	}
+	for _, c := range changes {
+		c(&r)
+	}
+	return r
+}
+
+// refundRow adds the row to the order.
+func refundRow(s db.RefundStatus, more ...func(*compare.RefundRow)) change {
+	return func(o *compare.Order) {
+		row := compare.RefundRow{Refund: db.Refund{
+			TenantID: tenant, ID: someRefund, OrderID: orderID, PaymentID: paymentID, IdempotencyKey: "refund",
+			Status: s, AmountMinor: 400, Currency: "usd",
+		}}
+		for _, f := range more {
+			f(&row)
+		}
+		o.Refunds = append(o.Refunds, row)
+	}
+}
+
+func refundInProgress(r *compare.RefundRow) { r.InProgress = true }
+
+func stripeID(id string) func(*compare.RefundRow) {
+	return func(r *compare.RefundRow) { r.StripeRefundID = &id }
+}
+
+// TestRefundOf has a row for each rule about refunds, for each condition of the rule.
+func TestRefundOf(t *testing.T) {
+	t.Parallel()
+	agrees := want{result: compare.Agrees}
+	gone := stripe.Refund{ID: "re_1", RefundID: someRefund}
+	paid := payment(1, succeeded, thisOne)
+	adoptable := want{
+		result: compare.Adoptable, kind: unmatchedAtStripe, drift: -400, payment: paymentID,
+		detail: "refunded at Stripe, and no refund here",
+	}
+	unmatched := adoptable
+	unmatched.result = compare.Differs
+	differs := func(kind db.DiscrepancyKind, drift int64, detail string) want {
+		return want{result: compare.Differs, kind: kind, drift: drift, detail: detail, payment: paymentID}
+	}
+	changed := func(drift int64, detail string) want {
+		return want{result: compare.StatusChanged, kind: statusMismatch, drift: drift, detail: detail, payment: paymentID}
+	}
+	for _, c := range []struct {
+		name   string
+		refund stripe.Refund
+		order  *compare.Order
+		want   want
+	}{
+		// A refund that has a row.
+		{"TheSameHereAndThere", refundWith(refundDone), orderWith(refundRow(refundDone)), agrees},
+		{"PendingHereAndThere", refundWith(pending), orderWith(refundRow(pending, refundInProgress)), agrees},
+		{"AnotherAmount", refundWith(refundDone, func(r *stripe.Refund) { r.AmountMinor = 300 }),
+			orderWith(refundRow(refundDone)), differs(amountMismatch, 100, "refund of 400 usd here, 300 usd at Stripe")},
+		{"AnotherCurrency", refundWith(refundDone, func(r *stripe.Refund) { r.Currency = "eur" }),
+			orderWith(refundRow(refundDone)), differs(amountMismatch, 0, "refund of 400 usd here, 400 eur at Stripe")},
+		{"PendingHereAndInProgress", refundWith(refundDone), orderWith(refundRow(pending, refundInProgress)),
+			want{result: compare.InProgress, key: "refund"}},
+		{"PendingHereAndParked", refundWith(refundDone), orderWith(refundRow(pending)),
+			changed(-400, "refund pending here, succeeded at Stripe")},
+		{"FailedLater", refundWith(refundFailed), orderWith(refundRow(refundDone, refundInProgress)),
+			changed(400, "refund succeeded here, failed at Stripe")},
+		{"CanceledLater", refundWith(refundCanceled), orderWith(refundRow(pending)),
+			changed(0, "refund pending here, canceled at Stripe")},
+		{"UnknownThere", gone, orderWith(refundRow(refundDone)),
+			differs(missingAtStripe, 400, "refund succeeded here, and does not exist at Stripe")},
+		{"PendingHereAndUnknownThere", gone, orderWith(refundRow(pending)), agrees},
+		{"FailedHereAndSucceededThere", refundWith(refundDone), orderWith(refundRow(refundFailed)),
+			differs(statusMismatch, -400, "refund failed here, succeeded at Stripe")},
+		{"SucceededHereAndPendingThere", refundWith(pending), orderWith(refundRow(refundDone)),
+			differs(statusMismatch, 400, "refund succeeded here, pending at Stripe")},
+		{"FailedHereAndCanceledThere", refundWith(refundCanceled), orderWith(refundRow(refundFailed)), agrees},
+
+		// A refund that has none.
+		{"ThatFailed", refundWith(refundFailed), orderWith(paid), agrees},
+		{"ThatWasCanceled", refundWith(refundCanceled), orderWith(paid), agrees},
+		{"OfNoPayment", refundWith(refundDone), orderWith(), agrees},
+		{"OfAnIntentThatIsNotThePayments", refundWith(refundDone), orderWith(payment(1, succeeded, another)), agrees},
+		{"ASecondInTheNameOfOne", refundWith(refundDone), orderWith(paid, refundRow(refundDone, stripeID("re_first"))),
+			differs(unmatchedAtStripe, -400, "refunded at Stripe a second time with the metadata of "+someRefund)},
+		{"ThatIsOurs", refundWith(refundDone), orderWith(paid), adoptable},
+		{"ThatIsOursAndPending", refundWith(pending), orderWith(paid), want{
+			result: compare.Adoptable, kind: unmatchedAtStripe, payment: paymentID,
+			detail: "refunded at Stripe, and no refund here",
+		}},
+		{"ThatIsOursAndAllThatIsLeft", refundWith(refundDone),
+			orderWith(payment(1, succeeded, thisOne, refunding(600))), adoptable},
+		{"OfMoreThanIsLeft", refundWith(refundDone),
+			orderWith(payment(1, succeeded, thisOne, refunding(601))), unmatched},
+		{"WithoutAnID", refundWith(refundDone, func(r *stripe.Refund) { r.RefundID = "any text" }), orderWith(paid), unmatched},
+		{"OfAnotherTenant", refundWith(refundDone, func(r *stripe.Refund) { r.TenantID = "ten_2" }), orderWith(paid), unmatched},
+		{"OfAnotherOrder", refundWith(refundDone, func(r *stripe.Refund) { r.OrderID = "ord_2" }), orderWith(paid), unmatched},
+		{"OfAnotherPayment", refundWith(refundDone, func(r *stripe.Refund) { r.PaymentID = "pay_2" }), orderWith(paid), unmatched},
+		{"InTheWrongCurrency", refundWith(refundDone, func(r *stripe.Refund) { r.Currency = "eur" }), orderWith(paid), unmatched},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			requireDifference(t, c.want, compare.RefundOf(c.refund, c.order))
+		})
+	}
+}
+
+// TestRefundDiscrepancyNamesItsObject: the row's names where there is a row.
+func TestRefundDiscrepancyNamesItsObject(t *testing.T) {
+	t.Parallel()
+	known := compare.RefundOf(refundWith(refundFailed), orderWith(refundRow(refundDone))).Discrepancy
+	require.Equal(t, compare.Discrepancy{
+		Kind: statusMismatch, Object: compare.Refund, ObjectID: "re_1", TenantID: tenant, OrderID: orderID,
+		PaymentID: paymentID, RefundID: someRefund, Currency: "usd", DriftMinor: 400,
+		Detail: "refund succeeded here, failed at Stripe",
+	}, known)
+	fromDashboard := refundWith(refundDone, func(r *stripe.Refund) { r.RefundID, r.Currency = "", "eur" })
+	require.Equal(t, compare.Discrepancy{
+		Kind: unmatchedAtStripe, Object: compare.Refund, ObjectID: "re_1", TenantID: tenant, OrderID: orderID,
+		PaymentID: paymentID, Currency: "eur", DriftMinor: -400, Detail: "refunded at Stripe, and no refund here",
+	}, compare.RefundOf(fromDashboard, orderWith(payment(1, succeeded, thisOne))).Discrepancy)
+}
+
+// TestRefundTransition has every pair of statuses.
+func TestRefundTransition(t *testing.T) {
+	t.Parallel()
+	type sums struct{ reserved, refunded int64 }
+	legal := map[[2]db.RefundStatus]sums{
+		{pending, refundDone}:      {0, 400},
+		{pending, refundFailed}:    {-400, 0},
+		{pending, refundCanceled}:  {-400, 0},
+		{refundDone, refundFailed}: {-400, -400},
+	}
+	all := []db.RefundStatus{pending, refundDone, refundFailed, refundCanceled, ""}
+	for _, from := range all {
+		for _, to := range all {
+			reserved, refunded, ok := compare.RefundTransition(from, to, 400)
+			want, isLegal := legal[[2]db.RefundStatus{from, to}]
+			require.Equal(t, isLegal, ok, "%s to %s", from, to)
+			require.Equal(t, want, sums{reserved, refunded}, "%s to %s", from, to)
+		}
+	}
+}
+
+func TestOrderPayments(t *testing.T) {
+	t.Parallel()
+	for s, want := range map[db.PaymentStatus]struct{ live, paid bool }{
+		processing: {live: true}, requiresAction: {live: true}, succeeded: {paid: true},
+		failed: {}, db.PaymentStatusCanceled: {},
+	} {
+		o := orderWith(payment(1, s, thisOne))
+		require.Equal(t, want.live, o.Live() != nil, s)
+		require.Equal(t, want.paid, o.Paid() != nil, s)
+	}
+	o := orderWith(payment(1, failed, another), payment(2, processing, ""))
+	require.Same(t, &o.Payments[1], o.Live())
+	require.True(t, o.Payments[0].Uses(another))
+	require.False(t, o.Payments[0].Uses(thisOne))
+	require.False(t, o.Payments[1].Uses(""), "none is known")
+}
+
+func TestResultNames(t *testing.T) {
+	t.Parallel()
+	for result, name := range map[compare.Result]string{
+		compare.Agrees: "agrees", compare.InProgress: "in_progress", compare.Adoptable: "adoptable",
+		compare.StatusChanged: "status_changed", compare.Abandoned: "abandoned", compare.Differs: "differs",
+		compare.Unregistered: "unregistered",
+	} {
+		require.Equal(t, name, result.String())
+	}
+	require.Panics(t, func() { _ = compare.Result(99).String() })
+}
+
+// TestMayConfirm: whether a payment of the order uses the intent, or the next one would.
+func TestMayConfirm(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		order *compare.Order
+		want  bool
+	}{
+		{"ALivePaymentUsesIt", orderWith(canceled, payment(1, processing, thisOne)), true},
+		{"ALivePaymentHasNoIntentYet", orderWith(missing, payment(1, processing, "")), true},
+		{"ALivePaymentUsesAnother", orderWith(payment(2, requiresAction, another)), false},
+		{"TheOrderDoesNotExist", orderWith(missing), false},
+		{"TheOrderIsClosed", orderWith(canceled, payment(1, failed, thisOne)), false},
+		{"TheOrderIsPaid", orderWith(paidUp), false},
+		{"TheOrderIsReserved", orderWith(reserved, payment(1, failed, another)), true},
+		{"TheOrderIsBeingCanceled", orderWith(beingCanceled, payment(1, failed, another)), true},
+		{"TheOrderWasNeverPaid", orderWith(), true},
+		{"TheLastPaymentUsedIt", orderWith(payment(1, failed, another), payment(2, failed, thisOne)), true},
+		{"TheLastPaymentUsedItWhateverTheirOrder", orderWith(payment(2, failed, thisOne), payment(1, failed, another)), true},
+		{"AnEarlierPaymentUsedIt", orderWith(payment(1, failed, thisOne), payment(2, failed, another)), false},
+		{"AnEarlierPaymentUsedItWhateverTheirOrder", orderWith(payment(2, failed, another), payment(1, failed, thisOne)), false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, c.want, c.order.MayConfirm(thisOne))
+		})
+	}
+}
+
+func TestIsAbandoned(t *testing.T) {
+	t.Parallel()
+	before := time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
+	old := func(i *stripe.Intent) { i.CreatedAt = before.Add(-time.Second) }
+	for s, unconfirmed := range map[stripe.IntentStatus]bool{
+		stripe.IntentRequiresPaymentMethod: true, stripe.IntentRequiresConfirmation: true, stripe.IntentRequiresAction: true,
+		stripe.IntentProcessing: false, stripe.IntentSucceeded: false, stripe.IntentCanceled: false,
+	} {
+		require.Equal(t, unconfirmed, compare.Unconfirmed(s), s)
+		require.Equal(t, unconfirmed, orderWith(canceled).IsAbandoned(intentWith(status(s), old), before), s)
+	}
+	waits := intentWith(status(stripe.IntentRequiresPaymentMethod), old)
+	require.False(t, orderWith().IsAbandoned(waits, before), "the order's next payment may use it")
+	waits.CreatedAt = before
+	require.False(t, orderWith(canceled).IsAbandoned(waits, before), "it is too young")
+}
+
+// TestCancelNumber: two intents of an order never get one number, in our rows or in a
+// cancel, because Stripe would refuse the second cancel under the same key.
+func TestCancelNumber(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name     string
+		order    *compare.Order
+		recorded []compare.Cancel
+		number   int32
+		ok       bool
+	}{
+		{"ItsPaymentsOwn", orderWith(payment(1, failed, another), payment(2, failed, thisOne)),
+			[]compare.Cancel{{IntentNumber: 7, SameIntent: true}}, 2, true},
+		{"ThatOfItsRecordedCancel", orderWith(missing), []compare.Cancel{{IntentNumber: 1}, {IntentNumber: 7, SameIntent: true}}, 7, true},
+		{"TheFirstOfAnOrderThatDoesNotExist", orderWith(missing), nil, 1, true},
+		{"TheNextThatIsFree", orderWith(missing), []compare.Cancel{{IntentNumber: 1}}, 2, true},
+		{"AGap", orderWith(payment(1, failed, another), payment(3, failed, another)), nil, 2, true},
+		{"ANumberWithoutIntent", orderWith(payment(1, processing, "")), nil, 1, true},
+		{"NotWhatTheNextPaymentMayGet", orderWith(payment(1, failed, another)), nil, 2, false},
+		{"NotWhatTheFirstPaymentMayGet", orderWith(), nil, 1, false},
+		{"WhatNoPaymentCanGetAnyMore", orderWith(canceled, payment(1, failed, another)), nil, 2, true},
+		{"NotThatOfAnotherCancelOfAGap", orderWith(payment(1, failed, another), payment(3, failed, another)),
+			[]compare.Cancel{{IntentNumber: 2}}, 4, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			number, ok := c.order.CancelNumber(thisOne, c.recorded)
+			require.Equal(t, c.number, number)
+			require.Equal(t, c.ok, ok)
+		})
+	}
+}
+
+func TestNextNumber(t *testing.T) {
+	t.Parallel()
+	require.EqualValues(t, 1, orderWith().NextNumber(thisOne))
+	require.EqualValues(t, 2, orderWith(payment(1, failed, another)).NextNumber(thisOne))
+	require.EqualValues(t, 1, orderWith(payment(1, failed, thisOne), payment(2, failed, another)).NextNumber(thisOne), "its own")
+	require.EqualValues(t, 4, orderWith(payment(3, failed, another), payment(1, failed, another)).NextNumber(thisOne))
+}
+
+// TestRefundableAmount: an operator refunds directly only what belongs to no payment.
+func TestRefundableAmount(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		intent stripe.Intent
+		order  *compare.Order
+		minor  int64
+		why    string
+	}{
+		{"TheOrderDoesNotExist", intentWith(), orderWith(missing), 1000, ""},
+		{"APartWasRefunded", intentWith(refunded(300)), orderWith(missing), 700, ""},
+		{"TheOrderIsPaidTwice", intentWith(), orderWith(paidUp, payment(1, succeeded, another)), 1000, ""},
+		{"NotWhatWasNotPaid", intentWith(status(stripe.IntentCanceled), received(1000)), orderWith(missing), 0,
+			"Stripe has taken no money for it: it is canceled"},
+		{"NotWhatBelongsToAPayment", intentWith(received(700)), orderWith(paidUp, payment(1, succeeded, thisOne)), 0,
+			"it belongs to " + paymentID + ": refund that payment"},
+		{"NotWhatWasRefunded", intentWith(refunded(1000)), orderWith(missing), 0, "all of it was refunded already"},
+		{"NotWhatCanBeAdopted", intentWith(), orderWith(), 0,
+			"it can be adopted: do that, and refund the payment, so that the tenant gets the events of both"},
+		{"NotWhileTheOrderIsReserved", intentWith(), orderWith(reserved), 0,
+			"an operation in progress will find out what it is for"},
+		{"NotWhileItsPaymentIsInProgress", intentWith(), orderWith(payment(1, processing, thisOne, inProgress)), 0,
+			"an operation in progress will find out what it is for"},
+		{"NotWhileItsPaymentIsParked", intentWith(), orderWith(payment(1, processing, thisOne)), 0,
+			"it was charged for payment " + paymentID + ": retry that payment now"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			minor, err := compare.RefundableAmount(c.intent, c.order)
+			require.Equal(t, c.minor, minor)
+			if c.why == "" {
+				require.NoError(t, err)
+				return
+			}
+			var not *compare.NotRefundableError
+			require.ErrorAs(t, err, &not)
+			require.Equal(t, c.why, not.Error())
+		})
+	}
+}

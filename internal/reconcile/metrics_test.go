@@ -1,0 +1,63 @@
+package reconcile_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/world"
+)
+
+// TestMeasure: what stands open in the database is what the gauges show.
+func TestMeasure(t *testing.T) {
+	t.Parallel()
+
+	t.Run("KeysInFlightOverdueAndInDoubt", func(t *testing.T) {
+		t.Parallel()
+		b := world.NewBooks(t)
+		b.Measure()
+		for _, name := range []string{"payonce_keys_in_flight", "payonce_keys_overdue", "payonce_keys_oldest_seconds", "payonce_unknown_outcomes", "payonce_unknown_outcomes_oldest_seconds"} {
+			require.Zero(t, b.API.Metric(name), name)
+		}
+		order := b.API.Order()
+		b.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
+		require.Equal(t, http.StatusAccepted, b.API.Pay("k", order, "pm_card_visa").Status)
+		b.Measure()
+		require.EqualValues(t, 1, b.API.Metric("payonce_unknown_outcomes"))
+		require.Zero(t, b.API.Metric("payonce_keys_overdue"), "it waits for the completer, whose turn has not come")
+		require.Zero(t, b.API.Metric("payonce_keys_in_flight"), "it was given back")
+
+		b.Exec(`UPDATE idempotency_keys SET next_attempt_at = clock_timestamp() - interval '11 s', created_at = created_at - interval '1 minute' WHERE finished_at IS NULL`)
+		b.Exec(`ALTER TABLE stripe_calls DISABLE TRIGGER call_parameters_are_immutable;
+			UPDATE stripe_calls SET first_sent_at = first_sent_at - interval '1 minute';
+			ALTER TABLE stripe_calls ENABLE TRIGGER call_parameters_are_immutable`)
+		b.Measure()
+		require.EqualValues(t, 1, b.API.Metric("payonce_keys_overdue"))
+		require.GreaterOrEqual(t, b.API.Metric("payonce_keys_oldest_seconds"), 60.0)
+		require.GreaterOrEqual(t, b.API.Metric("payonce_unknown_outcomes_oldest_seconds"), 60.0)
+
+		b.Exec(`UPDATE idempotency_keys SET leased_until = clock_timestamp() + interval '1 minute' WHERE finished_at IS NULL`)
+		b.Measure()
+		require.EqualValues(t, 1, b.API.Metric("payonce_keys_in_flight"))
+		require.Zero(t, b.API.Metric("payonce_keys_overdue"), "somebody has it")
+
+		require.Equal(t, 1, b.API.Complete())
+		b.Measure()
+		for _, name := range []string{"payonce_keys_in_flight", "payonce_keys_overdue", "payonce_keys_oldest_seconds", "payonce_unknown_outcomes", "payonce_unknown_outcomes_oldest_seconds"} {
+			require.Zero(t, b.API.Metric(name), name)
+		}
+		b.RequireChargedOnce(order)
+	})
+
+	t.Run("TheOldestIsNotOneThatWaitsForItsCustomer", func(t *testing.T) {
+		t.Parallel()
+		b := world.NewBooks(t)
+		require.Equal(t, http.StatusAccepted, b.API.Pay("k", b.API.Order(), "pm_card_threeDSecure2Required").Status)
+		b.Exec(`UPDATE idempotency_keys SET created_at = created_at - interval '30 minutes' WHERE finished_at IS NULL`)
+		b.Measure()
+		require.EqualValues(t, 1, b.API.Metric("payonce_keys_unfinished"))
+		require.Zero(t, b.API.Metric("payonce_keys_oldest_seconds"))
+	})
+}

@@ -1,0 +1,278 @@
+package world
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http/httptest"
+	"net/url"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+	stripego "github.com/stripe/stripe-go/v76"
+	"github.com/stripe/stripe-go/v76/client"
+
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/reconcile"
+	"example.com/payonce/stripesim"
+)
+
+// Books is a world with one server, its reconciler and its audit: for tests that
+// compare our rows with Stripe's objects.
+type Books struct {
+	*World
+	API        *Local
+	Reconciler *reconcile.Reconciler
+	// Stripe is a client of Stripe's that is not the service: the dashboard, or a
+	// database that was lost.
+	Stripe *client.API
+}
+
+// NewBooks starts a server in a new world.
+func NewBooks(t testing.TB) *Books {
+	t.Helper()
+	return BooksOn(New(t))
+}
+
+// BooksOn starts a server in a world.
+func BooksOn(w *World) *Books { return BooksWith(w, LocalOptions{}) }
+
+// BooksWith is BooksOn with options.
+func BooksWith(w *World, o LocalOptions) *Books {
+	w.T.Helper()
+	api := w.Local(o)
+	backends := stripego.NewBackendsWithConfig(&stripego.BackendConfig{
+		URL: stripego.String(w.StripeURL), MaxNetworkRetries: stripego.Int64(0),
+		EnableTelemetry: stripego.Bool(false), LeveledLogger: &stripego.LeveledLogger{},
+	})
+	return &Books{
+		World: w, API: api, Reconciler: api.NewReconciler(reconcile.NewMetrics(api.Metrics)),
+		Stripe: client.New(stripesim.DefaultKey, backends),
+	}
+}
+
+// Reconcile compares everything at Stripe with the database once, whatever was
+// compared before.
+func (b *Books) Reconcile() {
+	b.T.Helper()
+	b.Exec("UPDATE reconciliation_windows SET next_at = '-infinity'")
+	for {
+		n, err := b.Reconciler.RunOnce(context.Background())
+		require.NoError(b.T, err)
+		if n == 0 {
+			return
+		}
+	}
+}
+
+// Measure sets the reconciler's gauges.
+func (b *Books) Measure() {
+	b.T.Helper()
+	_, err := b.Reconciler.Measure(context.Background())
+	require.NoError(b.T, err)
+}
+
+// Report is what `api audit -json` prints.
+type Report struct {
+	OK     bool
+	Checks []struct {
+		ID, Name   string
+		Violations int
+		Rows       []struct{ Subject, Detail string }
+	}
+	MoneyDrift []struct {
+		Currency string
+		Minor    int64
+	} `json:"money_drift"`
+}
+
+// Audit runs the program's audit. Its exit status must agree with its report.
+func (b *Books) Audit() (r Report) {
+	b.T.Helper()
+	cmd := b.Command([]string{"audit", "-json"})
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if err != nil {
+		require.True(b.T, errors.As(err, &exit), "%v", err)
+		require.Equal(b.T, 1, exit.ExitCode(), "%s", exit.Stderr)
+	}
+	require.NoError(b.T, json.Unmarshal(out, &r), "%s", out)
+	require.Equal(b.T, r.OK, err == nil, "the exit status is the verdict")
+	return r
+}
+
+// Offends is the number of violations of each check that has any.
+func (r Report) Offends() map[string]int {
+	found := map[string]int{}
+	for _, c := range r.Checks {
+		if c.Violations > 0 {
+			found[c.ID] = c.Violations
+		}
+	}
+	return found
+}
+
+// Drift is how much more Stripe has than our rows say, over all currencies.
+func (r Report) Drift() (total int64) {
+	for _, d := range r.MoneyDrift {
+		total += d.Minor
+	}
+	return total
+}
+
+// RequireClean fails the test if the audit finds anything.
+func (b *Books) RequireClean() {
+	b.T.Helper()
+	r := b.Audit()
+	require.Empty(b.T, r.Offends(), "%+v", r)
+	require.Zero(b.T, r.Drift())
+	require.True(b.T, r.OK)
+}
+
+// OrphanIntent charges the order at Stripe without a row here, as a database does
+// that is then restored from an older copy.
+func (b *Books) OrphanIntent(
+	order string, change ...func(*stripego.PaymentIntentParams),
+) *stripego.PaymentIntent {
+	b.T.Helper()
+	p := &stripego.PaymentIntentParams{
+		Amount: stripego.Int64(1000), Currency: stripego.String("usd"),
+		PaymentMethodTypes: stripego.StringSlice([]string{"card"}),
+		PaymentMethod:      stripego.String("pm_card_visa"), Confirm: stripego.Bool(true),
+	}
+	p.Metadata = map[string]string{"tenant_id": b.Tenant.ID, "order_id": order}
+	p.IdempotencyKey = stripego.String(uuid.NewString())
+	for _, f := range change {
+		f(p)
+	}
+	pi, err := b.Stripe.PaymentIntents.New(p)
+	require.NoError(b.T, err)
+	return pi
+}
+
+// Unconfirmed makes an OrphanIntent one that was not confirmed.
+func Unconfirmed(p *stripego.PaymentIntentParams) { p.Confirm, p.PaymentMethod = nil, nil }
+
+// Discrepancies are the unresolved ones, oldest first: "kind object drift currency".
+func (b *Books) Discrepancies() string {
+	b.T.Helper()
+	return b.Text(`SELECT string_agg(concat_ws(' ', kind, object_id, drift_minor, currency), '; ' ORDER BY found_at)
+		FROM discrepancies WHERE resolved_at IS NULL`)
+}
+
+// LongAgo is a world whose Stripe's clock is so far behind, until today is called.
+func LongAgo(t testing.TB, age time.Duration, o LocalOptions) (b *Books, today func()) {
+	t.Helper()
+	w := *New(t)
+	var passed atomic.Bool
+	sim, err := stripesim.New(stripesim.Options{Now: func() time.Time {
+		if passed.Load() {
+			return time.Now()
+		}
+		return time.Now().Add(-age)
+	}})
+	require.NoError(t, err)
+	server := httptest.NewServer(sim.Handler())
+	t.Cleanup(func() {
+		server.Close()
+		require.NoError(t, sim.Close())
+	})
+	w.Sim, w.StripeURL = sim, server.URL
+	return BooksWith(&w, o), func() { passed.Store(true) }
+}
+
+// CopyDatabase copies the world's database as it is now, as a backup would.
+func (b *Books) CopyDatabase(suffix string) (dsn string) {
+	b.T.Helper()
+	at, err := url.Parse(b.URL)
+	require.NoError(b.T, err)
+	source := strings.TrimPrefix(at.Path, "/")
+	name := source[:min(len(source), 30)] + "_" + suffix[:min(len(suffix), 30)]
+	at.Path = "/postgres"
+	server := at.String()
+	admin := func(sql string) {
+		b.T.Helper()
+		conn, err := pgx.Connect(context.Background(), server)
+		require.NoError(b.T, err)
+		defer func() { _ = conn.Close(context.Background()) }()
+		_, err = conn.Exec(context.Background(), sql)
+		require.NoError(b.T, err)
+	}
+	b.DB.Raw().Reset()
+	b.API.Pool.Raw().Reset()
+	Eventually(b.T, Patience, "the database has no sessions", func() bool {
+		conn, err := pgx.Connect(context.Background(), server)
+		require.NoError(b.T, err)
+		defer func() { _ = conn.Close(context.Background()) }()
+		var n int
+		require.NoError(b.T, conn.QueryRow(context.Background(),
+			"SELECT count(*) FROM pg_stat_activity WHERE datname = $1", source).Scan(&n))
+		return n == 0
+	})
+	admin("CREATE DATABASE " + pgx.Identifier{name}.Sanitize() + " TEMPLATE " + pgx.Identifier{source}.Sanitize())
+	b.T.Cleanup(func() { admin("DROP DATABASE " + pgx.Identifier{name}.Sanitize() + " WITH (FORCE)") })
+	at.Path = "/" + name
+	return at.String()
+}
+
+// OnDatabase is the same world with another database.
+func (b *Books) OnDatabase(dsn string) *World {
+	b.T.Helper()
+	pool, err := postgres.Open(context.Background(), dsn, postgres.Options{Name: "testbed", MaxConn: 4})
+	require.NoError(b.T, err)
+	b.T.Cleanup(pool.Close)
+	w := *b.World
+	w.URL, w.DB = dsn, pool
+	return &w
+}
+
+// AgeWork makes all unfinished work so much older.
+func (b *Books) AgeWork(d time.Duration) {
+	b.T.Helper()
+	b.Exec("ALTER TABLE stripe_calls DISABLE TRIGGER USER")
+	b.Exec(`UPDATE stripe_calls
+		SET first_sent_at = first_sent_at - $1::interval, last_sent_at = last_sent_at - $1::interval`, d)
+	b.Exec("ALTER TABLE stripe_calls ENABLE TRIGGER USER")
+	b.Exec("UPDATE intent_searches SET from_at = from_at - $1::interval, until_at = until_at - $1::interval", d)
+	b.Exec("UPDATE idempotency_keys SET created_at = created_at - $1::interval WHERE finished_at IS NULL", d)
+	b.ExpireLeases()
+}
+
+// Backup is a world with a copy of its database that was made while a payment was
+// between its first two phases. Its Stripe has gone on since.
+type Backup struct {
+	*Books
+	dsn   string
+	age   time.Duration
+	today func()
+}
+
+// NewBackup calls first, which begins a payment, and copies the database in the
+// middle of it.
+func NewBackup(t testing.TB, age time.Duration, first func(b *Books)) *Backup {
+	t.Helper()
+	k := &Backup{age: age}
+	k.Books, k.today = LongAgo(t, age, LocalOptions{Boundary: func(_, point string) {
+		if point == "payment_recorded" && k.dsn == "" {
+			k.dsn = k.CopyDatabase("half")
+		}
+	}})
+	first(k.Books)
+	require.NotEmpty(t, k.dsn, "nothing was copied")
+	return k
+}
+
+// Restored is a server on the copy, when the backup's age has passed for both sides.
+func (k *Backup) Restored(o LocalOptions) *Books {
+	k.T.Helper()
+	b := BooksWith(k.OnDatabase(k.dsn), o)
+	b.AgeWork(k.age)
+	k.today()
+	return b
+}

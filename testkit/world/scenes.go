@@ -1,0 +1,90 @@
+package world
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/pgproxy"
+)
+
+// Async runs f in a goroutine and returns the channel of its result.
+func Async[T any](f func() T) <-chan T {
+	c := make(chan T, 1)
+	go func() { c <- f() }()
+	return c
+}
+
+// WaitHeld waits until the simulator holds a request.
+func WaitHeld(w *World, h *stripesim.Hold) {
+	w.T.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	_, err := h.Wait(ctx)
+	require.NoError(w.T, err, "no request has reached the hold")
+}
+
+// LongTimeouts are options of a server that waits longer for Stripe than a test holds
+// a request, and keeps its leases meanwhile.
+func LongTimeouts(name string) LocalOptions {
+	return LocalOptions{Name: name, StripeTimeout: 10 * time.Second, Lease: time.Minute}
+}
+
+// Proxied is a server that talks to its database through a proxy.
+func Proxied(t testing.TB, o LocalOptions) (*World, *Local, *pgproxy.Proxy) {
+	t.Helper()
+	w := New(t)
+	proxy, err := pgproxy.Start(w.URL)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+	o.Database = proxy.URL()
+	return w, w.Local(o), proxy
+}
+
+// CommitLandsLate loses the answer of the COMMIT of a transaction that holds the
+// statement, and lets the next read of the key see the recovery point before it. The
+// function that it returns checks that both have happened.
+func CommitLandsLate(t testing.TB, proxy *pgproxy.Proxy, statement, before string) (happened func()) {
+	t.Helper()
+	cut := proxy.AfterCommit("name: " + statement + " ")
+	read := proxy.Rewrite("name: KeyRead ", `recovery_point`, `'`+before+`'::text AS recovery_point`)
+	return func() {
+		t.Helper()
+		require.True(t, cut.HasFired(), "nothing was cut, so nothing was shown")
+		require.Positive(t, read.Happened())
+	}
+}
+
+// EffectsOf counts what happened at Stripe, by kind.
+func (w *World) EffectsOf(kind string) (n int) {
+	for _, e := range w.Sim.Effects() {
+		if e.Kind == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// OnlySeries is the value of the first label of the one series of a metric that has
+// the value.
+func (l *Local) OnlySeries(name string, value float64) (label string) {
+	l.t.Helper()
+	families, err := l.Metrics.Gather()
+	require.NoError(l.t, err)
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			if m.GetGauge().GetValue()+m.GetCounter().GetValue() == value {
+				require.Empty(l.t, label, "more than one series of %s", name)
+				label = m.GetLabel()[0].GetValue()
+			}
+		}
+	}
+	require.NotEmpty(l.t, label, name)
+	return label
+}
