@@ -429,10 +429,12 @@ func TestDocumentedSamplesRun(t *testing.T) {
 	// part: checkouts {
 	require.Contains(t, paste(samples["setStock"]+"\n"+samples["createCheckout"]),
 		`"object":"checkout","status":"completed"`)
+	delete(samples, "setStock")
+	delete(samples, "createCheckout")
 	// part: checkouts }
 	require.Contains(t, paste(order+samples["createPayment"]+"\n"+samples["getIdempotencyKey"]),
 		`"object":"idempotency_key"`)
-	require.Len(t, samples, 8, "a sample that is not pasted here")
+	require.Len(t, samples, 6, "a sample that is not pasted here")
 
 	// The introduction, and the retry loop on the page about keys.
 	introduction := openapi.New(t, httpapi.OpenAPI()).Document().Info.Description

@@ -107,7 +107,8 @@ func (s *Server) readObject(ctx context.Context, tenantID, id string) (*objectPa
 		subject = orderID
 	}
 	keys, err := q.OperatorOrderKeys(ctx, db.OperatorOrderKeysParams{
-		TenantID: tenantID, OrderID: orderID, ID: id, LimitRows: historiesMax,
+		TenantID: tenantID, OrderID: orderID, LimitRows: historiesMax,
+		ID: id, // part: checkouts
 	})
 	if err != nil {
 		return nil, err
