@@ -89,7 +89,7 @@ var parts = []part{
 		paths: []string{
 			"proof/", "cmd/demo/", "testkit/demo/", "loadtest/", "tools/k6.mod", "tools/k6.sum",
 			"docs/",
-			".github/workflows/nightly.yml", "deploy/prometheus/rules_test.yml",
+			"internal/payments/matrix_page_test.go", ".github/workflows/nightly.yml", "deploy/prometheus/rules_test.yml",
 			"CONTRIBUTING.md", "SECURITY.md", ".devcontainer/",
 		},
 	},
