@@ -133,7 +133,7 @@ func newShop(t *testing.T, dir string) *shop {
 	inShop(t, dir, "go", "build", "-trimpath", "-o", s.bin, "./cmd/api", "./cmd/stripesim")
 	stripe := free(t)
 	s.admin = "http://" + free(t)
-	sim := exec.Command(filepath.Join(s.bin, "stripesim"), "-addr", stripe, "-admin", strings.TrimPrefix(s.admin, "http://"))
+	sim := exec.Command(filepath.Join(s.bin, "stripesim"), "-keys", "*", "-addr", stripe, "-admin", strings.TrimPrefix(s.admin, "http://"))
 	s.run(sim)
 	s.await(s.admin + "/healthz")
 	public := free(t)

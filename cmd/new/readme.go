@@ -39,7 +39,7 @@ PARTS
 ## Run it
 
 ` + "```sh" + `
-go run ./cmd/stripesim                  # a simulator of Stripe, at 127.0.0.1:12111
+go run ./cmd/stripesim -keys '*' &      # a simulator of Stripe, at 127.0.0.1:12111
 export DATABASE_URL=postgres://postgres@127.0.0.1:5432/NAME STRIPE_SECRET_KEY=sk_test_local
 export STRIPE_API_BASE=http://127.0.0.1:12111
 go run ./cmd/api migrate
