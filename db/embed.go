@@ -1,6 +1,6 @@
 // Package db is the SQL of the service and the Go that sqlc generates from it:
-// migrations/ has the schema, queries/ the statements. Nothing else in this folder
-// is written by hand; what opens connections and transactions is internal/postgres.
+// migrations/ has the schema, queries/ the statements. Nothing but this file
+// is written by hand in Go; what opens connections and transactions is internal/postgres.
 package db
 
 import "embed"
@@ -15,3 +15,8 @@ var Migrations embed.FS
 //
 //go:embed schema.sql
 var Schema string
+
+// DB is what the queries run on, for queries that sqlc has generated into a package of
+// their own, such as those of an operation in a package of its own: so they join the
+// same transaction.
+func (q *Queries) DB() DBTX { return q.db }

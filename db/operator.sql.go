@@ -158,6 +158,21 @@ func (q *Queries) OperatorActionsOf(ctx context.Context, arg OperatorActionsOfPa
 	return items, nil
 }
 
+const OperatorCheckedThrough = `-- name: OperatorCheckedThrough :one
+SELECT w.covered_through::timestamptz AS covered_through
+FROM reconciliation_windows w
+WHERE w.name = 'recent' -- the only window that begins where it ended
+  AND w.covered_through IS NOT NULL
+`
+
+// How far the reconciler has compared Stripe's lists with our rows without a gap. No row: not once to the end.
+func (q *Queries) OperatorCheckedThrough(ctx context.Context) (time.Time, error) {
+	row := q.db.QueryRow(ctx, OperatorCheckedThrough)
+	var covered_through time.Time
+	err := row.Scan(&covered_through)
+	return covered_through, err
+}
+
 const OperatorDiscrepancies = `-- name: OperatorDiscrepancies :many
 SELECT tenant_id, object, object_id, kind, order_id, payment_id, refund_id, currency, drift_minor, detail, found_at, seen_at, resolved_at, resolution
 FROM discrepancies

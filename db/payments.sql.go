@@ -9,6 +9,8 @@ import (
 	"context"
 	"encoding/json"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 const OrderToPay = `-- name: OrderToPay :one
@@ -69,6 +71,137 @@ func (q *Queries) OrderToPay(ctx context.Context, arg OrderToPayParams) (OrderTo
 	return i, err
 }
 
+const PaymentBegin = `-- name: PaymentBegin :one
+
+WITH target AS (
+    SELECT o.status, o.canceling_key, o.checkout_id
+    FROM orders o
+    WHERE o.tenant_id = $1 AND o.id = $2
+    FOR NO KEY UPDATE
+), of_order AS MATERIALIZED ( -- by the order first: another index could be searched by the tenant alone
+    SELECT p.tenant_id, p.id FROM payments p WHERE p.order_id = $2 AND p.live
+), live AS (
+    SELECT of_order.id FROM of_order WHERE of_order.tenant_id = $1
+), claim AS (
+    INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id,
+        resource_id, recovery_point, claim_token, leased_until, next_attempt_at,
+        history, traceparent)
+    SELECT $1, $3, $4, $5, $6, $7, $8,
+        $9, $10, $11, clock_timestamp() + $12::interval, clock_timestamp() + $12::interval,
+        ARRAY[concat_ws(' ', 1, $10::text, clock_timestamp())], $13
+    FROM target
+    WHERE target.status = 'open' AND target.canceling_key IS NULL AND target.checkout_id IS NULL
+      AND NOT EXISTS (SELECT FROM live)
+    ON CONFLICT (tenant_id, key) DO NOTHING
+    RETURNING tenant_id
+), payment AS (
+    INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method,
+        intent_number, intent_id, created_at)
+    SELECT claim.tenant_id, $9, $2, $3, $14, $15, $16,
+        $17, $18, $19
+    FROM claim
+    RETURNING tenant_id
+), event AS (
+    INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, traceparent)
+    SELECT payment.tenant_id, $9, 1, 'payment.created', $20, $13
+    FROM payment
+), call AS (
+    INSERT INTO stripe_calls (tenant_id, stripe_key, operation, resource_id, params_sha256)
+    SELECT payment.tenant_id, $21, $22, $23, $24
+    FROM payment
+    ON CONFLICT (tenant_id, stripe_key) DO UPDATE
+    SET attempts = stripe_calls.attempts + 1, last_sent_at = clock_timestamp()
+)
+SELECT target.status AS order_status,
+    (target.canceling_key IS NOT NULL)::boolean AS order_canceling,
+    EXISTS (SELECT FROM claim) AS claimed,
+    EXISTS (SELECT FROM live) AS in_progress
+FROM target
+`
+
+type PaymentBeginParams struct {
+	TenantID           string
+	OrderID            string
+	Key                string
+	Operation          string
+	Fingerprint        []byte
+	FingerprintVersion int16
+	Request            []byte
+	RequestID          string
+	PaymentID          string
+	RecoveryPoint      string
+	ClaimToken         uuid.UUID
+	Lease              time.Duration
+	Traceparent        *string
+	AmountMinor        int64
+	Currency           string
+	PaymentMethod      string
+	IntentNumber       int32
+	IntentID           *string
+	CreatedAt          time.Time
+	EventData          []byte
+	StripeKey          string
+	StripeOperation    string
+	StripeResourceID   string
+	ParamsSha256       []byte
+}
+
+type PaymentBeginRow struct {
+	OrderStatus    OrderStatus
+	OrderCanceling bool
+	Claimed        bool
+	InProgress     bool
+}
+
+// The three phases of a payment, one statement each: one round trip and one commit (docs/performance.md). Each checks
+// the fencing token of its claim, and what depends on the claim joins the CTE that checked it.
+//
+// Plans are made while the tables are new and small, and are kept. So each row is selected by its whole primary key
+// and with conditions that no partial index satisfies (a status as text; see also idempotency_keys.sql): an index
+// that looks as good on ten pages reads every payment of the tenant on ten thousand.
+// T1: claims the key and records the payment, its event and the call it is about to make. Claims nothing unless the
+// order can be paid and was not made by a checkout. A second live payment of the order violates
+// one_live_payment_per_order, and nothing is written. No row: the tenant has no such order. The call is recorded
+// after the payment: both payments of an order record the same creation, and a payment that is about to find the
+// order taken would otherwise hold the call's row while it waits for the payment's, which PaymentIntentRecord locks
+// in the opposite order.
+func (q *Queries) PaymentBegin(ctx context.Context, arg PaymentBeginParams) (PaymentBeginRow, error) {
+	row := q.db.QueryRow(ctx, PaymentBegin,
+		arg.TenantID,
+		arg.OrderID,
+		arg.Key,
+		arg.Operation,
+		arg.Fingerprint,
+		arg.FingerprintVersion,
+		arg.Request,
+		arg.RequestID,
+		arg.PaymentID,
+		arg.RecoveryPoint,
+		arg.ClaimToken,
+		arg.Lease,
+		arg.Traceparent,
+		arg.AmountMinor,
+		arg.Currency,
+		arg.PaymentMethod,
+		arg.IntentNumber,
+		arg.IntentID,
+		arg.CreatedAt,
+		arg.EventData,
+		arg.StripeKey,
+		arg.StripeOperation,
+		arg.StripeResourceID,
+		arg.ParamsSha256,
+	)
+	var i PaymentBeginRow
+	err := row.Scan(
+		&i.OrderStatus,
+		&i.OrderCanceling,
+		&i.Claimed,
+		&i.InProgress,
+	)
+	return i, err
+}
+
 const PaymentByKey = `-- name: PaymentByKey :one
 SELECT tenant_id, id, version, status, live, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND idempotency_key = $2
 `
@@ -108,7 +241,132 @@ func (q *Queries) PaymentByKey(ctx context.Context, arg PaymentByKeyParams) (Pay
 	return i, err
 }
 
+const PaymentFinish = `-- name: PaymentFinish :execrows
+WITH ord AS (
+    SELECT o.id
+    FROM orders o
+    WHERE o.tenant_id = $7 AND o.id = $9 AND $10::boolean
+      AND o.status = 'open' AND o.version = $11
+    FOR NO KEY UPDATE
+), pay AS (
+    SELECT p.id
+    FROM payments p
+    WHERE p.tenant_id = $7 AND p.id = $8 AND p.version = $12
+      AND (NOT $10::boolean OR EXISTS (SELECT FROM ord))
+    FOR NO KEY UPDATE
+), claim AS (
+    UPDATE idempotency_keys k
+    SET recovery_point = 'finished', finished_at = clock_timestamp(), last_error = NULL, parked_at = NULL,
+        answer_version = $13::smallint, answer_status = $14::smallint,
+        answer_headers = $15::bytea, answer_body = $16::bytea,
+        history = k.history[1:24] || concat_ws(' ', k.lease_token, 'finished', clock_timestamp())
+    FROM pay
+    WHERE k.tenant_id = $7 AND k.key = $17 AND k.lease_token = $18
+      AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
+    RETURNING k.tenant_id
+), paid AS (
+    UPDATE orders o
+    SET status = 'paid', version = o.version + 1, payment_id = $8
+    FROM claim
+    WHERE o.tenant_id = $7 AND o.id = $9 AND $10::boolean
+), event AS (
+    INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, traceparent)
+    SELECT claim.tenant_id, unnest($19::text[]), unnest($20::bigint[]),
+        unnest($21::text[]), unnest($22::bytea[]), $23
+    FROM claim
+), called AS (
+    UPDATE stripe_calls s
+    SET outcome = $24, http_status = $25,
+        error_code = $26, object_id = $27,
+        request_ids = CASE WHEN $28::text = '' THEN s.request_ids
+            ELSE s.request_ids || $28::text END
+    FROM claim
+    WHERE s.tenant_id = $7 AND s.stripe_key = $29
+)
+UPDATE payments p
+SET status = $1, version = p.version + 1, updated_at = clock_timestamp(),
+    intent_closed = $2, charge_id = coalesce($3, p.charge_id),
+    failure_code = $4, failure_decline_code = $5,
+    failure_message = $6, next_action = NULL
+FROM claim
+WHERE p.tenant_id = $7 AND p.id = $8
+`
+
+type PaymentFinishParams struct {
+	Status             PaymentStatus
+	IntentClosed       bool
+	ChargeID           *string
+	FailureCode        *string
+	FailureDeclineCode *string
+	FailureMessage     *string
+	TenantID           string
+	PaymentID          string
+	OrderID            string
+	PaysOrder          bool
+	OrderVersion       int64
+	PaymentVersion     int64
+	AnswerVersion      int16
+	AnswerStatus       int16
+	AnswerHeaders      []byte
+	AnswerBody         []byte
+	Key                string
+	LeaseToken         int64
+	EventAggregateIds  []string
+	EventVersions      []int64
+	EventTypes         []string
+	EventData          [][]byte
+	Traceparent        *string
+	StripeOutcome      StripeOutcome
+	HttpStatus         *int16
+	ErrorCode          *string
+	ObjectID           *string
+	StripeRequestID    string
+	StripeKey          string
+}
+
+// T2: records the outcome, the order's new state, the events and the response. It first locks and checks the rows
+// that it changes, the order before the payment as everywhere, so that all of it happens or nothing. Zero rows: the
+// lease was lost, or the payment or its order has changed since it was read.
+func (q *Queries) PaymentFinish(ctx context.Context, arg PaymentFinishParams) (int64, error) {
+	result, err := q.db.Exec(ctx, PaymentFinish,
+		arg.Status,
+		arg.IntentClosed,
+		arg.ChargeID,
+		arg.FailureCode,
+		arg.FailureDeclineCode,
+		arg.FailureMessage,
+		arg.TenantID,
+		arg.PaymentID,
+		arg.OrderID,
+		arg.PaysOrder,
+		arg.OrderVersion,
+		arg.PaymentVersion,
+		arg.AnswerVersion,
+		arg.AnswerStatus,
+		arg.AnswerHeaders,
+		arg.AnswerBody,
+		arg.Key,
+		arg.LeaseToken,
+		arg.EventAggregateIds,
+		arg.EventVersions,
+		arg.EventTypes,
+		arg.EventData,
+		arg.Traceparent,
+		arg.StripeOutcome,
+		arg.HttpStatus,
+		arg.ErrorCode,
+		arg.ObjectID,
+		arg.StripeRequestID,
+		arg.StripeKey,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const PaymentGet = `-- name: PaymentGet :one
+
 SELECT tenant_id, id, version, status, live, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND id = $2
 `
 
@@ -117,6 +375,7 @@ type PaymentGetParams struct {
 	ID       string
 }
 
+// The rest of what is read and written of payments.
 func (q *Queries) PaymentGet(ctx context.Context, arg PaymentGetParams) (Payment, error) {
 	row := q.db.QueryRow(ctx, PaymentGet, arg.TenantID, arg.ID)
 	var i Payment
@@ -199,6 +458,65 @@ type PaymentIntentCloseParams struct {
 func (q *Queries) PaymentIntentClose(ctx context.Context, arg PaymentIntentCloseParams) error {
 	_, err := q.db.Exec(ctx, PaymentIntentClose, arg.TenantID, arg.OrderID, arg.IntentNumber)
 	return err
+}
+
+const PaymentIntentRecord = `-- name: PaymentIntentRecord :execrows
+WITH claim AS (
+    UPDATE idempotency_keys k
+    SET recovery_point = $4,
+        history = k.history[1:24] || concat_ws(' ', k.lease_token, $4::text, clock_timestamp())
+    WHERE k.tenant_id = $2 AND k.key = $5 AND k.lease_token = $6
+      AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
+    RETURNING k.tenant_id
+), created AS (
+    UPDATE stripe_calls s
+    SET outcome = 'done', http_status = 200, object_id = $1,
+        request_ids = s.request_ids || $7::text
+    FROM claim
+    WHERE s.tenant_id = $2 AND s.stripe_key = $8
+), planned AS (
+    INSERT INTO stripe_calls (tenant_id, stripe_key, operation, resource_id, params_sha256)
+    SELECT claim.tenant_id, $9, 'confirm', $3, $10
+    FROM claim
+    ON CONFLICT (tenant_id, stripe_key) DO NOTHING -- a repetition of this phase, whose COMMIT was in doubt
+)
+UPDATE payments p
+SET intent_id = $1, updated_at = clock_timestamp()
+FROM claim
+WHERE p.tenant_id = $2 AND p.id = $3 AND p.status::text = 'processing'
+`
+
+type PaymentIntentRecordParams struct {
+	IntentID        *string
+	TenantID        string
+	PaymentID       string
+	RecoveryPoint   string
+	Key             string
+	LeaseToken      int64
+	StripeRequestID string
+	CreateKey       string
+	ConfirmKey      string
+	ParamsSha256    []byte
+}
+
+// T1b: stores the PaymentIntent's id and records the confirm call. Zero rows: the lease was lost.
+func (q *Queries) PaymentIntentRecord(ctx context.Context, arg PaymentIntentRecordParams) (int64, error) {
+	result, err := q.db.Exec(ctx, PaymentIntentRecord,
+		arg.IntentID,
+		arg.TenantID,
+		arg.PaymentID,
+		arg.RecoveryPoint,
+		arg.Key,
+		arg.LeaseToken,
+		arg.StripeRequestID,
+		arg.CreateKey,
+		arg.ConfirmKey,
+		arg.ParamsSha256,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const PaymentList = `-- name: PaymentList :many
@@ -549,6 +867,68 @@ func (q *Queries) PaymentSettle(ctx context.Context, arg PaymentSettleParams) (P
 		&i.NextAction,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+	)
+	return i, err
+}
+
+const PaymentWithOrder = `-- name: PaymentWithOrder :one
+SELECT p.tenant_id, p.id, p.version, p.status, p.live, p.order_id, p.idempotency_key, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.currency, p.payment_method, p.intent_number, p.intent_id, p.intent_closed, p.charge_id, p.failure_code, p.failure_decline_code, p.failure_message, p.next_action, p.created_at, p.updated_at, o.tenant_id, o.id, o.version, o.status, o.amount_minor, o.amount_refunded_minor, o.currency, o.items, o.customer_reference, o.metadata, o.payment_id, o.checkout_id, o.canceling_key, o.created_at
+FROM payments p
+JOIN orders o ON o.tenant_id = p.tenant_id AND o.id = p.order_id
+WHERE p.tenant_id = $1 AND p.id = $2
+`
+
+type PaymentWithOrderParams struct {
+	TenantID string
+	ID       string
+}
+
+type PaymentWithOrderRow struct {
+	Payment Payment
+	Order   Order
+}
+
+// A payment and its order, as of the same moment.
+func (q *Queries) PaymentWithOrder(ctx context.Context, arg PaymentWithOrderParams) (PaymentWithOrderRow, error) {
+	row := q.db.QueryRow(ctx, PaymentWithOrder, arg.TenantID, arg.ID)
+	var i PaymentWithOrderRow
+	err := row.Scan(
+		&i.Payment.TenantID,
+		&i.Payment.ID,
+		&i.Payment.Version,
+		&i.Payment.Status,
+		&i.Payment.Live,
+		&i.Payment.OrderID,
+		&i.Payment.IdempotencyKey,
+		&i.Payment.AmountMinor,
+		&i.Payment.AmountRefundingMinor,
+		&i.Payment.AmountRefundedMinor,
+		&i.Payment.Currency,
+		&i.Payment.PaymentMethod,
+		&i.Payment.IntentNumber,
+		&i.Payment.IntentID,
+		&i.Payment.IntentClosed,
+		&i.Payment.ChargeID,
+		&i.Payment.FailureCode,
+		&i.Payment.FailureDeclineCode,
+		&i.Payment.FailureMessage,
+		&i.Payment.NextAction,
+		&i.Payment.CreatedAt,
+		&i.Payment.UpdatedAt,
+		&i.Order.TenantID,
+		&i.Order.ID,
+		&i.Order.Version,
+		&i.Order.Status,
+		&i.Order.AmountMinor,
+		&i.Order.AmountRefundedMinor,
+		&i.Order.Currency,
+		&i.Order.Items,
+		&i.Order.CustomerReference,
+		&i.Order.Metadata,
+		&i.Order.PaymentID,
+		&i.Order.CheckoutID,
+		&i.Order.CancelingKey,
+		&i.Order.CreatedAt,
 	)
 	return i, err
 }

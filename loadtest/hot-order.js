@@ -1,5 +1,5 @@
-// hot-order: many clients pay one order at the same time, each under a key of its
-// own: a family with one shopping cart. Keys do not help here. The order does:
+// hot-order: many clients pay one order at the same time, each with another key,
+// like a family with one shopping cart. Keys do not help here. The order does:
 // it is paid once, whatever keys are used.
 import exec from 'k6/execution';
 import { config, duration } from './lib/config.js';

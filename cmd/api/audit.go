@@ -105,7 +105,7 @@ func runAudit(ctx context.Context, cli cli, since time.Duration) (report auditRe
 		}
 		o.Metrics, o.Log = stripe.NewMetrics(nil), slog.New(slog.DiscardHandler)
 		gateway := stripe.New(o)
-		money := payments.New(pool, nil, gateway, nil, payments.Options{Registered: registered}) // it only reads rows
+		money := payments.New(pool, nil, gateway, nil, payments.Options{Registered: ownOperations.Registered()}) // it only reads rows
 		compared, err := reconcile.Compare(ctx, pool, gateway, money, now.Add(-since))
 		if err != nil {
 			return err

@@ -59,14 +59,14 @@ func TestAudit(t *testing.T) {
 			t.Run(c.name, func(t *testing.T) {
 				out, errs, status := audit(t, c.args, c.setting)
 				require.Equal(t, 2, status, out+errs)
-				require.Empty(t, out, "nothing that could be taken for a verdict")
+				require.Empty(t, out, "no output that looks like a result of the audit")
 				require.Contains(t, errs, c.says)
 				require.NotContains(t, errs, stripesim.DefaultKey)
 			})
 		}
 	})
 
-	// The last: it leaves the books in disorder.
+	// The last, because it damages the tables.
 	t.Run("PrintsViolations", func(t *testing.T) {
 		w.Exec("ALTER TABLE outbox_events DISABLE TRIGGER USER")
 		w.Exec("DELETE FROM outbox_events WHERE type = 'payment.succeeded'")
@@ -81,7 +81,8 @@ func TestAudit(t *testing.T) {
 			out,
 		)
 		require.Contains(
-			t, out, "\nmoney drift: 2000 usd\n", "a payment too much there, and one here, are two mistakes",
+			t, out, "\nmoney drift: 2000 usd\n",
+			"a payment that is only at Stripe and one that is only here are two violations",
 		)
 
 		out, _, status = audit(t, []string{"-json", "-since", "1h"})

@@ -18,7 +18,7 @@ import (
 // settings of a service that could start, but for what a test changes.
 func settings(change map[string]string) func(string) string {
 	env := map[string]string{
-		"DATABASE_URL":      "postgres://user:hunter2@127.0.0.1:1/none", // nobody listens there
+		"DATABASE_URL":      "postgres://user:hunter2@127.0.0.1:1/none", // no server listens there
 		"STRIPE_SECRET_KEY": "sk_test_hunter2",
 		"HTTP_ADDR":         "127.0.0.1:0",
 		"ADMIN_ADDR":        "127.0.0.1:0",

@@ -21,7 +21,7 @@ func TestConsumerKilledBeforeItsAcknowledgement(t *testing.T) {
 	victim := w.Process(broker, "FAULT_AT=ledger/payment.succeeded=kill")
 	order := victim.Order()
 	victim.Pay("k", order, "pm_card_visa") // its answer may be lost with the process
-	require.Equal(t, -1, victim.Wait(world.Patience), "nobody died")
+	require.Equal(t, -1, victim.Wait(world.Patience), "the process was not killed")
 	booked := func() int { return w.Count("SELECT count(*) FROM ledger_entries") }
 	require.Equal(t, 2, booked(), "the effect was there")
 	require.Equal(

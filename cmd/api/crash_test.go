@@ -17,8 +17,8 @@ import (
 
 // crash is a place in the life of a payment, a refund or a cancel at which its
 // process is killed with SIGKILL. Each place is right after something that cannot
-// be taken back: a commit of ours, or an effect of Stripe's that nobody has
-// recorded. What else can be different is in the matrix of package payments.
+// be taken back: a commit of ours, or an effect of Stripe's that is not
+// recorded yet. What else can be different is in the matrix of package payments.
 type crash struct {
 	name string
 	does work
@@ -156,20 +156,20 @@ func authenticate(w *world.World) {
 	}
 }
 
-// happen starts a process, sends it the request and returns when it is dead. What
-// must be there before is made by a process that nobody kills.
+// happen starts a process, sends it the request and returns when it was killed. What
+// must exist before is made by a process that is not killed.
 func (c crash) happen(w *world.World, sound world.Client) (key string, j job) {
 	w.T.Helper()
 	for try := 1; ; try++ {
 		key = strings.ReplaceAll(fmt.Sprintf("%s/%s%s/%s/%d", c.does.name, c.at, c.op, c.card(), try), " ", "-")
 		j = c.does.begin(sound)
 		c.kill(w, key, j)
-		// On a slow machine the lease of somebody who died earlier has run out, and this
-		// one takes his work over and dies of that, at the same place.
+		// On a slow machine the lease of a process that was killed earlier has expired,
+		// and this one takes its work over and is killed at the same place of that work.
 		if _, point, _ := strings.Cut(c.at, "/"); c.op != "" || w.RecoveryPoint(key) == point {
 			break
 		}
-		require.Less(w.T, try, 10, "%s: they all die of something else", c.name)
+		require.Less(w.T, try, 10, "%s: each was killed while it worked on another key", c.name)
 	}
 	if c.acts != nil {
 		c.acts(w)
@@ -207,7 +207,7 @@ func (c crash) send(api world.Client, key string, j job) world.Answer {
 	return c.does.send(api, key, j, c.card())
 }
 
-// settled judges what became of it.
+// settled checks the end of the work.
 func (c crash) settled(w *world.World, j job, answers ...world.Answer) {
 	w.T.Helper()
 	require.Empty(w.T, world.Disagreements(answers), c.name)
@@ -216,8 +216,8 @@ func (c crash) settled(w *world.World, j job, answers ...world.Answer) {
 	c.does.settled(w, j, c.card(), last)
 }
 
-// TestKilledProcessIsSucceeded: nobody retries. Another process notices that the
-// lease has run out, and finishes what the dead one began.
+// TestKilledProcessIsSucceeded: no client retries. Another process notices that the
+// lease has expired, and finishes what the killed one began.
 func TestKilledProcessIsSucceeded(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
@@ -248,7 +248,7 @@ func TestKilledProcessIsSucceeded(t *testing.T) {
 	require.Positive(t, survivor.Metric("payonce_claims_total"))
 }
 
-// TestKilledProcessIsResumedByARetry: nobody but the client is left, and asks a
+// TestKilledProcessIsResumedByARetry: only the client is left, and sends its retry to a
 // server that has no completer.
 func TestKilledProcessIsResumedByARetry(t *testing.T) {
 	t.Parallel()
@@ -267,14 +267,14 @@ func TestKilledProcessIsResumedByARetry(t *testing.T) {
 			require.Equal(
 				t, "idempotency-key-in-flight",
 				early.Code(),
-				"%s: the lease of the dead still runs: %v", c.name, early,
+				"%s: the lease of the killed process has not expired: %v", c.name, early,
 			)
 			w.ExpireLeases()
 		}
-		// Who has spent most of his time on looking the key up begins nothing, and says 409
-		// although nobody is at it. On a machine that slow one asks once more.
+		// A request that has spent most of its time on looking the key up starts no work and
+		// gets 409 although no process works on it. On such a slow machine it is retried.
 		var first world.Answer
-		w.Until(c.name+" is answered to whoever asks again", func() bool {
+		w.Until(c.name+": a retry gets the final response", func() bool {
 			first = c.send(api.Client, key, j)
 			if first.Err == nil && first.Code() != "idempotency-key-in-flight" {
 				return true
@@ -288,8 +288,8 @@ func TestKilledProcessIsResumedByARetry(t *testing.T) {
 	}
 }
 
-// TestWebhookResumesTheWorkOfAKilledProcess: nobody retries, and the completer would not look for
-// an hour. Stripe's webhook says that there is something to see.
+// TestWebhookResumesTheWorkOfAKilledProcess: no client retries, and the completer would not
+// look for an hour. Stripe's webhook makes it look now.
 func TestWebhookResumesTheWorkOfAKilledProcess(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)

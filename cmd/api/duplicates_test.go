@@ -31,7 +31,7 @@ func TestDuplicatesAreOnePayment(t *testing.T) {
 				require.Equal(t, "succeeded", a.Get("status"))
 			}
 		}
-		require.Positive(t, paid, "whoever did the work has the answer")
+		require.Positive(t, paid, "the request that did the work has the final response")
 		late := servers[1-round%2].Pay(key, order, "pm_card_visa")
 		require.Equal(t, http.StatusCreated, late.Status)
 		require.Empty(t, world.Disagreements(append(answers, late)))

@@ -12,14 +12,14 @@ import (
 	"example.com/payonce/testkit/world"
 )
 
-// stripeClient is somebody at Stripe's dashboard.
+// stripeClient acts at Stripe without this service, as a user of its dashboard does.
 func stripeClient(w *world.World) *client.API {
 	return client.New(stripesim.DefaultKey, stripe.NewBackendsWithConfig(&stripe.BackendConfig{
 		URL: stripe.String(w.StripeURL), MaxNetworkRetries: stripe.Int64(0), LeveledLogger: &stripe.LeveledLogger{},
 	}))
 }
 
-// TestHousekeeping is the loops that nobody asks for, in the program as it runs.
+// TestHousekeeping runs the background loops in the program itself.
 func TestHousekeeping(t *testing.T) {
 	t.Parallel()
 
@@ -47,7 +47,7 @@ func TestHousekeeping(t *testing.T) {
 		w.Until("the other is shown", func() bool { return p.Metric("payonce_money_drift_minor") == 1000 })
 		require.EqualValues(t, 1, p.Metric("payonce_discrepancies_open"))
 		require.Equal(t, 1, w.Sim.ChargeCount(order))
-		require.Contains(t, p.Log(), "a person must look")
+		require.Contains(t, p.Log(), "an operator must look")
 	})
 
 	t.Run("DropsAnswersAfterTheRetention", func(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"example.com/payonce/testkit/world"
 )
 
-// TestLoopsStop: a process that is told to stop waits for the items that its
-// loops have in hand, and not for longer than whoever stops it does.
+// TestLoopsStop: a process that gets SIGTERM waits for the items that its loops work on,
+// and not for longer than its shutdown may take.
 func TestLoopsStop(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -64,7 +64,7 @@ func TestLoopsStop(t *testing.T) {
 			select {
 			case <-ended:
 			case <-time.After(world.Patience):
-				t.Fatal("it waits for longer than it was told to")
+				t.Fatal("it waits for longer than it may")
 			}
 			close(goOn)
 		})

@@ -79,8 +79,8 @@ func relaying(t *testing.T, p *service, change func(*loop)) {
 	})
 }
 
-// TestRelay is how the program runs it: at once after a commit, soon after one
-// that nobody told it of, and with leases that nobody waits for long.
+// TestRelay runs the relay as the program does: at once after a commit of this process,
+// soon after a commit of another, and with leases that expire quickly.
 func TestRelay(t *testing.T) {
 	t.Parallel()
 	unpublished := func(w *world.World) int {
@@ -119,8 +119,8 @@ func TestRelay(t *testing.T) {
 		}
 	})
 
-	// The events of a process that died wait for its lease. Whoever shortens the lease of claims, because failing over
-	// may take so long and no longer, means them as well.
+	// The events of a process that was killed wait for its lease. A shorter IDEMPOTENCY_LEASE, chosen for a faster
+	// failover, shortens that lease as well.
 	for _, c := range []struct {
 		name, stripeTimeout, claim string
 		atMost                     time.Duration
@@ -135,7 +135,8 @@ func TestRelay(t *testing.T) {
 			p := wired(t, w, takesAll{func(ctx context.Context) {
 				var left float64
 				err := w.DB.Raw().
-					QueryRow(ctx, "SELECT extract(epoch FROM max(leased_until) - clock_timestamp()) FROM outbox_events").
+					QueryRow(ctx,
+						"SELECT extract(epoch FROM max(leased_until) - clock_timestamp()) FROM outbox_events").
 					Scan(&left)
 				if err == nil {
 					leased <- time.Duration(left * float64(time.Second))

@@ -33,7 +33,7 @@ type secret struct {
 	homes []string // table.column
 }
 
-// Numbers that a card could have (they pass Luhn's check), each sent on ways of its own.
+// Numbers that a card could have (they pass Luhn's check), each sent in different ways.
 const (
 	cardInAMember   = "4242424242424242"
 	cardAsAMethod   = "5555555555554444"
@@ -70,11 +70,10 @@ var metadataColumns = []string{
 	"outbox_events.data", "webhook_deliveries.body", "inbox_events.payload",
 }
 
-// TestNothingSensitiveIsKept sends card numbers, secrets and raw keys on every way
-// there is into the service, valid and not, and then looks for them in all that it
-// has said and kept: its log, its metrics, its traces, its answers and refusals, the
-// story of each key, the operator's pages, what tenants were told and the broker has,
-// and every column of every table.
+// TestNothingSensitiveIsKept sends card numbers, secrets and raw keys to every input of
+// the service, valid and not, and then looks for them in all that it has written: its
+// log, its metrics, its traces, its responses, the history of each key, the operator's
+// pages, the webhooks to tenants, the broker's events, and every column of every table.
 func TestNothingSensitiveIsKept(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
@@ -116,7 +115,7 @@ func TestNothingSensitiveIsKept(t *testing.T) {
 			`SELECT count(*) FROM outbox_events WHERE published_at IS NULL`,
 		) == 0
 	})
-	world.Eventually(t, time.Minute, "the tenant was told of all, or could not be reached", func() bool {
+	world.Eventually(t, time.Minute, "every webhook to the tenant was delivered or has failed", func() bool {
 		return w.Count(`SELECT count(*) FROM webhook_deliveries WHERE status = 'pending' AND attempts = 0`) == 0
 	})
 	require.Positive(
@@ -153,7 +152,7 @@ func TestNothingSensitiveIsKept(t *testing.T) {
 		{"a caller's key", "raw-key-of-", keyColumns},
 		{"a client secret", "_secret_", clientSecretColumns},
 		{"a tenant's API key", w.Tenant.APIKey, nil},
-		{"somebody's Stripe key", "sk_live_sent_by_mistake", nil},
+		{"another account's Stripe key", "sk_live_sent_by_mistake", nil},
 		{"our Stripe key", stripesim.DefaultKey, nil},
 		{"the webhooks' secret", world.WebhookSecret, nil},
 		{"a card number in an unknown member", cardInAMember, nil},
@@ -193,7 +192,7 @@ func TestNothingSensitiveIsKept(t *testing.T) {
 			}
 		}
 	}
-	// A client secret is in next_action, whoever is shown or told of a payment, and nowhere else in it.
+	// A client secret is in next_action, in responses and in webhooks, and nowhere else in a payment.
 	told := shop.bodies()
 	require.NotEmpty(t, told)
 	objects := map[string][]string{
@@ -330,8 +329,8 @@ func somethingStuck(w *world.World, p *world.Process) string {
 	return order
 }
 
-// everyPage is all that the operator's page shows, to somebody who is signed in and
-// has had something done.
+// everyPage is all that the operator's page shows to an operator who is signed in and has
+// carried out an action.
 func everyPage(t *testing.T, w *world.World, p *world.Process, stuck string) (pages string) {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
@@ -361,7 +360,7 @@ func everyPage(t *testing.T, w *world.World, p *world.Process, stuck string) (pa
 		client.PostForm(p.Admin+"/operator/login", url.Values{"actor": {payonceOperators}, "token": {operatorsToken}}),
 	)
 	csrf := field(overview, "csrf")
-	require.NotEmpty(t, csrf, "nobody is signed in")
+	require.NotEmpty(t, csrf, "signing in failed")
 	for _, order := range strings.Fields(w.Text(`SELECT string_agg(id, ' ') FROM orders`)) {
 		read(client.Get(p.Admin + "/operator/objects/" + w.Tenant.ID + "/" + order))
 	}
@@ -377,7 +376,7 @@ func everyPage(t *testing.T, w *world.World, p *world.Process, stuck string) (pa
 		'raw-key-of-%'`)) {
 		read(client.PostForm(p.Admin+"/operator/find", url.Values{"csrf": {csrf}, "what": {key}}))
 	}
-	for _, nothing := range []string{cardInAnAddress, "sk_live_sent_by_mistake", "raw-key-of-nobody"} {
+	for _, nothing := range []string{cardInAnAddress, "sk_live_sent_by_mistake", "raw-key-never-used"} {
 		read(client.PostForm(p.Admin+"/operator/find", url.Values{"csrf": {csrf}, "what": {nothing}}))
 	}
 	payment := w.Text(`SELECT id FROM payments WHERE status = 'succeeded' AND amount_refunding_minor = 0 LIMIT 1`)

@@ -92,8 +92,8 @@ func TestServeNamesTheAddressItCannotHave(t *testing.T) {
 	}
 }
 
-// TestSIGTERM: who is being served is served to the end, a load balancer is told to
-// send nobody else, then the door is closed, and the process says that all went well.
+// TestSIGTERM: requests in progress are completed, /readyz tells the load balancer to send
+// no more, then the listener is closed, and the process exits with status 0.
 func TestSIGTERM(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
@@ -114,7 +114,7 @@ func TestSIGTERM(t *testing.T) {
 	require.NoError(t, a.Err)
 	require.Equal(t, http.StatusCreated, a.Status, a)
 	require.Zero(t, p.Wait(world.Patience))
-	require.Error(t, p.Do("GET", "/readyz", "").Err, "nobody new is let in")
+	require.Error(t, p.Do("GET", "/readyz", "").Err, "no new connection is accepted")
 	require.Contains(t, p.Log(), `"msg":"stopped"`)
 	w.RequireChargedOnce(order)
 }

@@ -49,7 +49,7 @@ func requireDefaults(t *testing.T, listed map[string]string) {
 	require.Equal(t, want, got)
 }
 
-// TestEnvExample: whoever copies it has every setting, and the defaults.
+// TestEnvExample: the file has every setting, with its default.
 func TestEnvExample(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../.env.example")

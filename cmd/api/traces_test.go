@@ -31,17 +31,17 @@ import (
 )
 
 // traced is the whole service in this process, wired as serve wires it, whose
-// stories are kept in memory.
+// traces are kept in memory.
 type traced struct {
 	*world.World
 	world.Client
-	told *tracetest.InMemoryExporter
+	spans *tracetest.InMemoryExporter
 }
 
 func startTraced(t *testing.T) *traced {
 	t.Helper()
 	w := world.New(t)
-	told := tracetest.NewInMemoryExporter()
+	spans := tracetest.NewInMemoryExporter()
 	c, err := readConfig(settings(map[string]string{
 		"STRIPE_SECRET_KEY": stripesim.DefaultKey, "STRIPE_API_BASE": w.StripeURL,
 		"STRIPE_WEBHOOK_SECRET": world.WebhookSecret,
@@ -59,7 +59,7 @@ func startTraced(t *testing.T) *traced {
 	t.Cleanup(func() { _ = events.Close() })
 	metrics := prometheus.NewRegistry()
 	s, err := wire(t.Context(), resources{config: c, pool: pool, events: events, metrics: metrics, log: log,
-		tracer: tracing.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(told)))})
+		tracer: tracing.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)))})
 	require.NoError(t, err)
 	t.Cleanup(s.close)
 	server := httptest.NewServer(s.api.Handler())
@@ -72,14 +72,14 @@ func startTraced(t *testing.T) *traced {
 	})
 	_, err = w.Sim.AddWebhookEndpoint(stripesim.DefaultKey, server.URL+"/v1/webhooks/stripe", world.WebhookSecret)
 	require.NoError(t, err)
-	return &traced{World: w, Client: w.ClientAt(server.URL), told: told}
+	return &traced{World: w, Client: w.ClientAt(server.URL), spans: spans}
 }
 
 // span waits for the span of that name in that trace.
 func (s *traced) span(trace, name string, which ...func(tracetest.SpanStub) bool) (found tracetest.SpanStub) {
 	s.T.Helper()
 	s.Until("there is a span "+name+" in "+trace, func() bool {
-		for _, span := range s.told.GetSpans() {
+		for _, span := range s.spans.GetSpans() {
 			if span.Name == name && (trace == "" || span.SpanContext.TraceID().String() == trace) &&
 				(len(which) == 0 || which[0](span)) {
 				found = span
@@ -114,18 +114,18 @@ const (
 	traceB = "1bf7651916cd43dd8448eb211c80319c"
 )
 
-// TestTraces: a payment's life is one story, wherever it is lived.
+// TestTraces: all that is done for a request is in one trace or linked to it, in whichever process or loop.
 func TestTraces(t *testing.T) {
 	t.Parallel()
 
-	t.Run("APaymentIsOneStoryUpToItsConsumers", func(t *testing.T) {
+	t.Run("APaymentIsOneTraceUpToItsConsumers", func(t *testing.T) {
 		t.Parallel()
 		s := startTraced(t)
 		paid := s.Pay("the-key", s.Order(), "pm_card_visa", traceparent(traceA))
 		require.Equal(t, http.StatusCreated, paid.Status, paid)
 
 		request := s.span(traceA, "POST /v1/payments")
-		require.Equal(t, "b7ad6b7169203331", request.Parent.SpanID().String(), "it goes on where the client is")
+		require.Equal(t, "b7ad6b7169203331", request.Parent.SpanID().String(), "it continues the client's trace")
 		require.Equal(t, "201", attributeOf(request, "http.response.status_code"))
 		require.Equal(t, idempotency.HashForLog("the-key"), attributeOf(request, tracing.KeyHash))
 		require.Equal(t, paid.Header.Get("Request-Id"), attributeOf(request, tracing.RequestID))
@@ -137,11 +137,11 @@ func TestTraces(t *testing.T) {
 				require.Equal(t, idempotency.HashForLog("the-key"), attributeOf(span, tracing.KeyHash), name)
 				require.Equal(t, paid.ID(), attributeOf(span, tracing.Resource), name)
 			} else {
-				require.Equal(t, "done", attributeOf(span, "stripe.verdict"), name)
+				require.Equal(t, "done", attributeOf(span, "stripe.outcome"), name)
 				require.NotEmpty(t, attributeOf(span, "stripe.request_id"), name)
 			}
 		}
-		// The events were written in a phase, and everything about them comes after it, in other loops.
+		// A phase writes the events; other loops publish and consume them.
 		for _, name := range []string{"payment.created", "payment.succeeded", "order.paid"} {
 			require.Equal(t, request.SpanContext.SpanID(), s.span(traceA, "publish "+name).Parent.SpanID(), name)
 			require.Equal(
@@ -154,10 +154,10 @@ func TestTraces(t *testing.T) {
 		require.Equal(t, "applied", attributeOf(booked, "payonce.result"))
 		require.Equal(t, paid.ID()+"-2", attributeOf(booked, tracing.EventID))
 
-		// A replay is a story of its own, and a short one.
+		// A replay has its own trace with a single span.
 		require.True(t, s.Pay("the-key", paid.Get("order_id").(string), "pm_card_visa", traceparent(traceB)).Replayed())
 		require.Equal(t, "true", attributeOf(s.span(traceB, "POST /v1/payments"), "payonce.replayed"))
-		for _, span := range s.told.GetSpans() {
+		for _, span := range s.spans.GetSpans() {
 			require.False(
 				t, span.SpanContext.TraceID().String() == traceB && span.Name != "POST /v1/payments", span.Name,
 			)
@@ -172,12 +172,12 @@ func TestTraces(t *testing.T) {
 		require.Equal(t, http.StatusAccepted, s.Pay("the-key", order, "pm_card_visa", traceparent(traceA)).Status)
 		request := s.span(traceA, "POST /v1/payments")
 		lost := s.span(traceA, "stripe confirm")
-		require.Equal(t, "unknown", attributeOf(lost, "stripe.verdict"))
+		require.Equal(t, "unknown", attributeOf(lost, "stripe.outcome"))
 		require.NotEmpty(t, lost.Status.Description)
 		require.Equal(t, "claim given back", request.Events[0].Name)
 
 		completed := s.span("", "complete create_payment")
-		require.NotEqual(t, traceA, completed.SpanContext.TraceID().String(), "a story of its own")
+		require.NotEqual(t, traceA, completed.SpanContext.TraceID().String(), "its own trace")
 		require.Len(t, completed.Links, 1)
 		require.Equal(t, request.SpanContext.SpanID(), completed.Links[0].SpanContext.SpanID())
 		require.Equal(t, traceA, completed.Links[0].SpanContext.TraceID().String())
@@ -193,10 +193,10 @@ func TestTraces(t *testing.T) {
 	t.Run("ARetryIsLinkedToTheRequest", func(t *testing.T) {
 		t.Parallel()
 		w := world.New(t)
-		told := tracetest.NewInMemoryExporter()
+		spans := tracetest.NewInMemoryExporter()
 		// without loops
-		api := w.Local(world.LocalOptions{Tracer: tracing.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(told)))})
-		s := &traced{World: w, Client: api.Client, told: told}
+		api := w.Local(world.LocalOptions{Tracer: tracing.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)))})
+		s := &traced{World: w, Client: api.Client, spans: spans}
 		order := s.Order()
 		w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
 		require.Equal(t, http.StatusAccepted, s.Pay("the-key", order, "pm_card_visa", traceparent(traceA)).Status)
@@ -208,7 +208,7 @@ func TestTraces(t *testing.T) {
 		require.Empty(t, attributeOf(retry, "payonce.replayed"))
 	})
 
-	t.Run("AWebhookIsAppliedInTheStoryItCameWith", func(t *testing.T) {
+	t.Run("AWebhookIsAppliedInTheTraceOfItsRequest", func(t *testing.T) {
 		t.Parallel()
 		s := startTraced(t)
 		require.Equal(t, http.StatusCreated, s.Pay("the-key", s.Order(), "pm_card_visa").Status)
@@ -218,8 +218,8 @@ func TestTraces(t *testing.T) {
 		require.Equal(t, taken.SpanContext.SpanID(), applied.Parent.SpanID())
 	})
 
-	// Attempts go on for three days, so each is a story of its own, linked to the change
-	// that the tenant is told of.
+	// Attempts go on for three days, so each has its own trace, linked to the change that
+	// the delivery reports.
 	t.Run("ADeliveryIsLinkedToTheChange", func(t *testing.T) {
 		t.Parallel()
 		s := startTraced(t)
@@ -245,7 +245,7 @@ func TestTraces(t *testing.T) {
 		request := s.span(traceA, "POST /v1/orders")
 		for _, attempt := range []struct{ result, status string }{{"failed", "503"}, {"delivered", "200"}} {
 			sent := s.span("", "deliver order.created", has("payonce.result", attempt.result))
-			require.NotEqual(t, traceA, sent.SpanContext.TraceID().String(), "a story of its own")
+			require.NotEqual(t, traceA, sent.SpanContext.TraceID().String(), "its own trace")
 			require.Len(t, sent.Links, 1)
 			require.Equal(t, request.SpanContext.SpanID(), sent.Links[0].SpanContext.SpanID())
 			require.Equal(t, attempt.status, attributeOf(sent, "http.response.status_code"))
@@ -255,8 +255,8 @@ func TestTraces(t *testing.T) {
 		}
 	})
 
-	// What the reconciler mends, days later and in another process, is found from the
-	// story of the order; and what comes of it is part of the mending's.
+	// What the reconciler repairs, days later and in another process, can be found from
+	// the trace of the order, and the events of the repair are in the trace of the repair.
 	t.Run("WhatIsReconciledIsLinkedToTheOrder", func(t *testing.T) {
 		t.Parallel()
 		s := startTraced(t)
@@ -266,12 +266,12 @@ func TestTraces(t *testing.T) {
 		)
 		require.Equal(t, http.StatusCreated, order.Status, order)
 		s.Until(
-			"every window has been gone through once, so that only the one that is made due finds the ghost",
+			"every window was read once, so that only the one that is made due finds the unmatched intent",
 			func() bool {
 				return s.Count("SELECT count(covered_through) FROM reconciliation_windows") == 3
 			},
 		)
-		ghost, err := stripeClient(s.World).PaymentIntents.New(&stripe.PaymentIntentParams{
+		unmatched, err := stripeClient(s.World).PaymentIntents.New(&stripe.PaymentIntentParams{
 			Amount: stripe.Int64(
 				1000,
 			), Currency: stripe.String("usd"), PaymentMethodTypes: stripe.StringSlice([]string{"card"}),
@@ -281,27 +281,27 @@ func TestTraces(t *testing.T) {
 		})
 		require.NoError(t, err)
 		s.Exec("UPDATE reconciliation_windows SET next_at = '-infinity' WHERE name = 'recent'")
-		mended := s.span("", "mend payment_intent", has("payonce.verdict", "orphaned"))
-		require.Equal(t, ghost.ID, attributeOf(mended, "stripe.object_id"))
-		require.Equal(t, order.ID(), attributeOf(mended, tracing.Resource))
-		require.Len(t, mended.Links, 1)
-		require.Equal(t, s.span(traceA, "POST /v1/orders").SpanContext.SpanID(), mended.Links[0].SpanContext.SpanID())
-		trace := mended.SpanContext.TraceID().String()
+		repaired := s.span("", "repair payment_intent", has("payonce.result", "adoptable"))
+		require.Equal(t, unmatched.ID, attributeOf(repaired, "stripe.object_id"))
+		require.Equal(t, order.ID(), attributeOf(repaired, tracing.Resource))
+		require.Len(t, repaired.Links, 1)
+		require.Equal(t, s.span(traceA, "POST /v1/orders").SpanContext.SpanID(), repaired.Links[0].SpanContext.SpanID())
+		trace := repaired.SpanContext.TraceID().String()
 		require.NotEqual(t, traceA, trace)
 		round := s.span(trace, "reconcile recent")
-		require.Equal(t, round.SpanContext.SpanID(), mended.Parent.SpanID())
+		require.Equal(t, round.SpanContext.SpanID(), repaired.Parent.SpanID())
 		require.Equal(t, round.SpanContext.SpanID(), s.span(trace, "stripe list_intents").Parent.SpanID())
-		require.Equal(t, mended.SpanContext.SpanID(), s.span(trace, "publish payment.succeeded").Parent.SpanID())
+		require.Equal(t, repaired.SpanContext.SpanID(), s.span(trace, "publish payment.succeeded").Parent.SpanID())
 	})
 
-	t.Run("ProbesAreNoStory", func(t *testing.T) {
+	t.Run("ProbesAreNotTraced", func(t *testing.T) {
 		t.Parallel()
 		s := startTraced(t)
 		require.Equal(t, http.StatusOK, s.Get("/readyz").Status)
 		require.Equal(t, http.StatusOK, s.Get("/healthz").Status)
 		s.Get("/v1/orders")
 		s.span("", "GET /v1/orders")
-		for _, span := range s.told.GetSpans() {
+		for _, span := range s.spans.GetSpans() {
 			require.NotContains(t, span.Name, "z", "readyz or healthz")
 		}
 	})
@@ -319,14 +319,14 @@ func TestTraces(t *testing.T) {
 			require.Zero(t, process.Wait(20*time.Second), process.Log())
 		}
 		require.Equal(t, "/v1/traces", all.path)
-		for _, said := range []string{"POST /v1/payments", "phase finished", "stripe confirm", "shop"} {
-			require.Contains(t, all.received(), said)
+		for _, want := range []string{"POST /v1/payments", "phase finished", "stripe confirm", "shop"} {
+			require.Contains(t, all.received(), want)
 		}
 		require.Empty(t, none.received())
 	})
 }
 
-// collector is one of OpenTelemetry's, as far as receiving goes.
+// collector is an OpenTelemetry collector that only receives.
 type collector struct {
 	mu   sync.Mutex
 	path string
@@ -352,7 +352,7 @@ func (c *collector) start(t *testing.T) string {
 	return server.URL
 }
 
-// received is all that it was sent. Protobuf has texts as they are.
+// received is all that was sent to it. Protobuf does not encode texts.
 func (c *collector) received() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,11 +9,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/payonce/internal/broker"
+	"example.com/payonce/internal/calls"
 	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/inbox"
 	"example.com/payonce/internal/keyhistory"
+	"example.com/payonce/internal/operations"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
@@ -125,10 +127,13 @@ func (s *service) wirePayments() {
 		Limits: stripe.NewLimits(c.StripeRPS, s.metrics), Metrics: stripe.NewMetrics(s.metrics), Log: s.log,
 	})
 	s.payments = payments.New(s.pool, s.keys, s.gateway, httpapi.Answers{}, payments.Options{
-		StripeTimeout: c.StripeTimeout, ActionTimeout: c.ActionTimeout, Log: s.log, Registered: registered,
+		StripeTimeout: c.StripeTimeout, ActionTimeout: c.ActionTimeout, Log: s.log, Registered: ownOperations.Registered(),
 	})
 	// The table of operations. A part adds its own with maps.Copy; a name must never change, because keys have it.
 	s.operations = s.payments.Operations()
+	ownOperations.Register(operations.Tools{
+		Pool: s.pool, Keys: s.keys, Gateway: s.gateway, Calls: calls.NewRecorder(s.pool), Answers: httpapi.Answers{},
+	}, operations.Shares{Operations: s.operations, History: s.describe, Paths: s.paths})
 	// A part adds to both maps before anything reads them.
 	s.history = keyhistory.New(s.pool, keyhistory.Options{Retention: c.IdempotencyRetention, Paths: s.paths, Operations: s.describe})
 	s.handlers = map[string]inbox.Handler{payments.StripeEvents: s.payments.WebhookHandler()}
@@ -164,7 +169,7 @@ func (s *service) wireInbox() {
 func (s *service) wireAPI() {
 	c, o := s.config, s.http
 	o.Pool, o.Keys, o.Operations, o.Payments, o.Feed = s.pool, s.keys, s.operations, s.payments, outbox.NewFeed(s.pool)
-	o.History, o.Paths = s.history, s.paths
+	o.History, o.Paths, o.Own = s.history, s.paths, ownOperations
 	o.Within, o.Drain, o.RateLimit, o.Retention = c.within(), drain, c.RateLimitRPS, c.IdempotencyRetention
 	o.Metrics, o.Log, o.Tracer = s.metrics, s.log, s.tracer
 	o.WebhookSecrets, o.WebhookReceived = c.StripeWebhookSecrets, s.inbox.Wake

@@ -19,10 +19,10 @@ import (
 var codeOf = map[string]string{
 	// What the service does.
 	"request":          "internal/http/idempotency.go#execute",
-	"payment_recorded": "internal/payments/pay_begin.go#beginPayment",
-	"intent_recorded":  "internal/payments/pay.go#createIntent",
-	"charge":           "internal/payments/pay.go#confirm",
-	"finished":         "internal/payments/pay_settle.go#finish",
+	"payment_recorded": "internal/payments/payment.go#beginPayment",
+	"intent_recorded":  "internal/payments/payment.go#createIntent",
+	"charge":           "internal/payments/payment.go#confirm",
+	"finished":         "internal/payments/payment.go#Finish",
 	"taken_over":       "internal/idempotency/completer.go#RunOnce",
 	"resumed":          "internal/idempotency/completer.go#complete",
 	"fenced":           "internal/idempotency/claim.go#fenced",

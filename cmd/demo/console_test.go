@@ -57,9 +57,12 @@ func TestConsole_RefusesOtherSites(t *testing.T) {
 	const notYet = http.StatusConflict // the demo is still playing
 	require.Equal(t, notYet, ask(http.MethodPost, "/do/kill", "").StatusCode)
 	require.Equal(t, notYet, ask(http.MethodPost, "/do/kill", "", "Sec-Fetch-Site", "same-origin").StatusCode)
-	require.Equal(t, http.StatusForbidden, ask(http.MethodPost, "/do/kill", "", "Sec-Fetch-Site", "cross-site").StatusCode)
-	require.Equal(t, http.StatusForbidden, ask(http.MethodPost, "/do/kill", "", "Origin", "http://evil.example").StatusCode)
-	require.Equal(t, http.StatusMethodNotAllowed, ask(http.MethodGet, "/do/kill", "").StatusCode, "an image of another site is a GET")
+	require.Equal(t, http.StatusForbidden,
+		ask(http.MethodPost, "/do/kill", "", "Sec-Fetch-Site", "cross-site").StatusCode)
+	require.Equal(t, http.StatusForbidden,
+		ask(http.MethodPost, "/do/kill", "", "Origin", "http://evil.example").StatusCode)
+	require.Equal(t, http.StatusMethodNotAllowed, ask(http.MethodGet, "/do/kill", "").StatusCode,
+		"an image of another site is a GET")
 	require.Equal(t, http.StatusNotFound, ask(http.MethodPost, "/do/nothing", "").StatusCode)
 }
 
@@ -92,7 +95,7 @@ func TestConsole_IsBounded(t *testing.T) {
 		require.Equal(t, totals{Orders: 3 * maxOrders, Charges: 3 * maxOrders, Worst: 1}, c.board.now.Totals)
 	})
 
-	t.Run("Stories", func(t *testing.T) {
+	t.Run("Runs", func(t *testing.T) {
 		c.runs, c.historyRead = map[string]*actionRun{}, map[string]int{}
 		c.system = &system{shop: newShop("")}
 		for i := range 3 * maxActionRuns {
@@ -186,7 +189,8 @@ func TestConsole_CodeLinksExist(t *testing.T) {
 	for step, at := range codeOf {
 		file, function, _ := strings.Cut(at, "#")
 		page := getPage(t, server.URL+"/code/"+file+"?func="+function)
-		require.Equal(t, 1, strings.Count(page, `id="here" class="marked"`), "%s: no single func %s in %s", step, function, file)
+		require.Equal(t, 1, strings.Count(page, `id="here" class="marked"`), "%s: no single func %s in %s", step,
+			function, file)
 	}
 }
 
@@ -212,7 +216,7 @@ func TestConsole_ShowsNoOtherFilesAndKeys(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, res.StatusCode, "without a source tree")
 }
 
-// A page that was away is told what it missed, and nothing twice.
+// A page that was disconnected gets the lines that it missed, and none twice.
 func TestConsole_GoesOnWhereThePageWas(t *testing.T) {
 	t.Parallel()
 	c, server := bareConsole(t)
@@ -229,7 +233,8 @@ func TestConsole_GoesOnWhereThePageWas(t *testing.T) {
 		}
 		return got
 	}
-	require.Equal(t, []string{"line 1", "line 2", "line 3", "line 4", "line 5"}, texts(readEvents(t, server.URL, ""), 5))
+	require.Equal(t, []string{"line 1", "line 2", "line 3", "line 4", "line 5"},
+		texts(readEvents(t, server.URL, ""), 5))
 	late := readEvents(t, server.URL, "3")
 	require.Equal(t, []string{"line 4", "line 5"}, texts(late, 2))
 	c.board.add(entry{Kind: kindFault, Text: "line 6"})

@@ -46,7 +46,7 @@ func (d *database) copy(ctx context.Context) error {
 	return d.exec(ctx, "CREATE DATABASE %s TEMPLATE %s", d.name+"_backup", d.name)
 }
 
-// restore puts the backup in the place of the database, while nobody is connected.
+// restore puts the backup in the place of the database, while no client is connected.
 // The lost database is renamed, and dropped only at the end of the run: dropping
 // needs a checkpoint, which takes seconds on a busy disk.
 func (d *database) restore(ctx context.Context) error {

@@ -27,7 +27,8 @@ func TestDemo(t *testing.T) {
 	out, code := d.Wait()
 	require.Zero(t, code, out)
 	for _, s := range scenes {
-		require.Equal(t, 2, strings.Count(out, "  "+s.title+"\n")+strings.Count(out, "  "+s.title+"  "), "scene %q is told once and in the table once:\n%s", s.title, out)
+		require.Equal(t, 2, strings.Count(out, "  "+s.title+"\n")+strings.Count(out, "  "+s.title+"  "),
+			"scene %q is printed once and in the table once:\n%s", s.title, out)
 	}
 	require.NotContains(t, out, "FAILED")
 	require.Contains(t, out, "charges at Stripe, per order")
@@ -65,7 +66,8 @@ func printsWhatTheReadmeShows(t *testing.T, out string) {
 	readme, err := os.ReadFile("../../README.md")
 	require.NoError(t, err)
 	shown := demo.Find(t, string(readme), "(?s)```text\n( 1  .*?)\nWhat happened\n")
-	times, nonce, number := regexp.MustCompile(`\d+(\.\d+)? m?s\b`), regexp.MustCompile(`\b(\w+-\d+)-[0-9a-f]{4}\b`), regexp.MustCompile(`\(\d+\)`)
+	times, nonce, number := regexp.MustCompile(`\d+(\.\d+)? m?s\b`), regexp.MustCompile(`\b(\w+-\d+)-[0-9a-f]{4}\b`),
+		regexp.MustCompile(`\(\d+\)`)
 	mask := func(line string) string {
 		line = regexp.MustCompile(`\b(ord|ch)_\w+`).ReplaceAllString(line, "${1}_…")
 		line = times.ReplaceAllString(line, "a while")
@@ -81,8 +83,8 @@ func printsWhatTheReadmeShows(t *testing.T, out string) {
 	}
 }
 
-// A demo that cannot fail shows nothing. Behind everybody's back the customer is
-// charged a second time, and the demo must notice.
+// A demo that cannot fail shows nothing. The test charges the customer a second time
+// at Stripe, and the demo must notice.
 func TestDemo_NoticesASecondCharge(t *testing.T) {
 	t.Parallel()
 	d := demo.Start(t, nil, "-run", "pays|Refunds|lost")
@@ -111,7 +113,8 @@ func TestDemo_LeavesNobodyBehind(t *testing.T) {
 		end    os.Signal
 		code   int
 	}{
-		{"CtrlCWhileStarting", `every order is charged once|Every order is charged once`, os.Interrupt, exitInterrupted},
+		{"CtrlCWhileStarting", `every order is charged once|Every order is charged once`, os.Interrupt,
+			exitInterrupted},
 		{"CtrlCInAScene", `Fifty duplicates`, os.Interrupt, exitInterrupted},
 		{"CtrlCWithAProcessDead", `is killed with SIGKILL`, os.Interrupt, exitInterrupted},
 		{"Killed", `Fifty duplicates`, os.Kill, -1},
@@ -127,7 +130,7 @@ func TestDemo_LeavesNobodyBehind(t *testing.T) {
 		})
 	}
 
-	// The go command dies of a signal without telling the program it runs.
+	// A signal ends the go command, which does not pass it on to the program it runs.
 	t.Run("GoRunKilled", func(t *testing.T) {
 		t.Parallel()
 		_, api := demo.Programs(t)
@@ -146,7 +149,8 @@ func TestServe(t *testing.T) {
 	said := d.Output()
 
 	// What -serve runs is a system that runs elsewhere.
-	against := demo.Find(t, said, `(?m)^  API A +(http://\S+)$`) + "," + demo.Find(t, said, `(?m)^  API B +(http://\S+)$`)
+	against := demo.Find(t, said, `(?m)^  API A +(http://\S+)$`) + "," + demo.Find(t, said,
+		`(?m)^  API B +(http://\S+)$`)
 	simulator := demo.Find(t, said, `its records at (\S+)/effects`)
 
 	t.Run("WhileItServes", func(t *testing.T) {
@@ -155,7 +159,8 @@ func TestServe(t *testing.T) {
 			lines := regexp.MustCompile(`(?m)^curl .*$`).FindAllString(said, -1)
 			require.Len(t, lines, 3)
 			curl := func(line string) string {
-				out, err := exec.Command("sh", "-c", line).Output() // curl is what the lines are for: without it this fails
+				out, err := exec.Command("sh", "-c",
+					line).Output() // curl is what the lines are for: without it this fails
 				require.NoError(t, err, line)
 				return string(out)
 			}
@@ -181,7 +186,8 @@ func TestServe(t *testing.T) {
 		t.Run("AgainstWithAKey", func(t *testing.T) {
 			t.Parallel()
 			for range 2 { // with one tenant twice: the keys must not meet
-				e := demo.Start(t, nil, "-run", "Fifty|lost|after the charge", "-against", against, "-simulator", simulator, "-key", demo.Find(t, said, `API key +(\S+)`))
+				e := demo.Start(t, nil, "-run", "Fifty|lost|after the charge", "-against", against, "-simulator",
+					simulator, "-key", demo.Find(t, said, `API key +(\S+)`))
 				out, code := e.Wait()
 				require.Zero(t, code, out)
 				require.Contains(t, out, "Fifty duplicates")
@@ -191,7 +197,8 @@ func TestServe(t *testing.T) {
 		t.Run("AgainstWithTheDatabase", func(t *testing.T) {
 			t.Parallel()
 			dsn := demo.Find(t, said, `psql '(\S+)'`)
-			e := demo.Start(t, []string{"DATABASE_URL=" + dsn, "DEMO_AGAINST=" + against, "DEMO_SIMULATOR=" + simulator}, "-all")
+			e := demo.Start(t,
+				[]string{"DATABASE_URL=" + dsn, "DEMO_AGAINST=" + against, "DEMO_SIMULATOR=" + simulator}, "-all")
 			out, code := e.Wait()
 			require.Zero(t, code, out)
 			require.Contains(t, out, "ok  no request, webhook or event is unfinished")
@@ -215,11 +222,13 @@ func TestServe(t *testing.T) {
 func TestParse(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
-		{"now"}, {"-against", "http://a"}, {"-against", "http://a", "-simulator", "http://s"}, {"-serve", "-against", "http://a", "-simulator", "http://s", "-key", "k"},
+		{"now"}, {"-against", "http://a"}, {"-against", "http://a", "-simulator", "http://s"},
+		{"-serve", "-against", "http://a", "-simulator", "http://s", "-key", "k"},
 	} {
 		var said bytes.Buffer
 		code := run(t.Context(), args, func(string) string { return "" }, io.Discard, &said)
 		require.Equal(t, exitCouldNotRun, code, args)
-		require.Len(t, strings.Split(strings.TrimSpace(said.String()), "\n"), 1, "one line says what is wrong: %s", &said)
+		require.Len(t, strings.Split(strings.TrimSpace(said.String()), "\n"), 1, "one line says what is wrong: %s",
+			&said)
 	}
 }

@@ -101,7 +101,7 @@ func (p *sceneRun) printAudit() {
 	}
 }
 
-// backUpDatabase copies the database. PostgreSQL does that only while nobody is connected.
+// backUpDatabase copies the database. PostgreSQL does that only while no client is connected.
 func (p *sceneRun) backUpDatabase() {
 	p.must(p.stopAll())
 	p.pool.Raw().Reset()

@@ -23,7 +23,7 @@ import (
 )
 
 // What must not turn up: numbers that a card could have (they pass Luhn's check),
-// each sent on ways of its own, and what people paste into the wrong place.
+// each sent in different ways, and secrets that people paste into the wrong place.
 const (
 	cardInAnAddress  = "6011111111111117"
 	cardInAHeader    = "378282246310005"
@@ -31,16 +31,18 @@ const (
 	cardAsAMethod    = "5555555555554444"
 	cardInMetadata   = "5105105105105100"
 	stripeKeyPasted  = "sk_live_sent_by_mistake"
-	somebodysRawKey  = "raw-key-of-somebody"
+	foreignRawKey    = "raw-key-of-a-stranger"
 	ofAClientSecret  = "_secret_"
 	someClientSecret = "pi_1" + ofAClientSecret + "1"
 )
 
-// neverSaid is for no place at all.
+// forbiddenText must appear nowhere.
 var forbiddenText = map[string]string{
-	"a card number in an address": cardInAnAddress, "a card number in a header": cardInAHeader, "a card number in a body": cardInABody,
-	"a card number as payment method": cardAsAMethod, "a card number in metadata": cardInMetadata, "somebody's Stripe key": stripeKeyPasted,
-	"a raw key that is not the console's": somebodysRawKey, "a client secret": ofAClientSecret,
+	"a card number in an address": cardInAnAddress, "a card number in a header": cardInAHeader,
+	"a card number in a body":         cardInABody,
+	"a card number as payment method": cardAsAMethod, "a card number in metadata": cardInMetadata,
+	"another account's Stripe key":        stripeKeyPasted,
+	"a raw key that is not the console's": foreignRawKey, "a client secret": ofAClientSecret,
 	"the Stripe key of the demo": stripesim.DefaultKey, "the webhooks' secret": webhookSecret,
 }
 
@@ -61,7 +63,8 @@ func TestConsole_SaysNothingSensitive(t *testing.T) {
 	answers := sendTheConsoleWhatItDoesNotWant(t, console)
 	shown := shopWhatIsSensitive(t, api, apiKey)
 	require.Contains(t, shown, ofAClientSecret, "the customer's browser was given none, so none is looked for")
-	for _, atOnce := range [][]string{{"pay", "double", "fifty"}, {"lose", "webhook"}, {"kill"}, {"pause"}, {"cut"}, {"again"}} {
+	for _, atOnce := range [][]string{{"pay", "double", "fifty"}, {"lose", "webhook"}, {"kill"}, {"pause"}, {"cut"},
+		{"again"}} {
 		before := heard.endedCount()
 		for _, name := range atOnce {
 			res, err := http.Post(console+"/do/"+name, "", nil)
@@ -69,15 +72,18 @@ func TestConsole_SaysNothingSensitive(t *testing.T) {
 			require.NoError(t, res.Body.Close())
 			require.Equal(t, http.StatusAccepted, res.StatusCode, name)
 		}
-		heard.await(t, fmt.Sprintf("the verdicts of %s", atOnce), func() bool { return heard.endedCount() == before+len(atOnce) })
+		heard.await(t, fmt.Sprintf("the verdicts of %s", atOnce),
+			func() bool { return heard.endedCount() == before+len(atOnce) })
 	}
 	shopWhatIsSensitive(t, api, apiKey)
-	for _, what := range []string{"201 payment succeeded", "payment.succeeded", "is killed with SIGKILL", "503 unavailable", "the work is taken over", "takes 12.50 USD"} {
+	for _, what := range []string{"201 payment succeeded", "payment.succeeded", "is killed with SIGKILL",
+		"503 unavailable", "the work is taken over", "takes 12.50 USD"} {
 		require.Contains(t, heard.all(), what, "the stream was not heard")
 	}
 
 	places := map[string]string{
-		"the events": heard.all(), "the console's answers": answers, "the log": processLog(t, d), "the terminal": d.Output(),
+		"the events": heard.all(), "the console's answers": answers, "the log": processLog(t, d),
+		"the terminal": d.Output(),
 	}
 	for _, page := range []string{"/", "/console.js", "/console.css", "/actions"} {
 		places[page] = getPage(t, console+page)
@@ -90,7 +96,7 @@ func TestConsole_SaysNothingSensitive(t *testing.T) {
 		for what, secret := range forbiddenText {
 			require.NotContains(t, text, secret, "%s is in %s", what, place)
 		}
-		if place == "the terminal" { // which hands them to whoever started it
+		if place == "the terminal" { // which shows them to the user who started it
 			continue
 		}
 		require.NotContains(t, text, apiKey, "the API key is in %s", place)
@@ -113,11 +119,13 @@ func sendTheConsoleWhatItDoesNotWant(t *testing.T, console string) string {
 	t.Helper()
 	var back strings.Builder
 	send := func(method, path string, change func(*http.Request)) {
-		req, err := http.NewRequestWithContext(t.Context(), method, console+path+"?card="+cardInAnAddress+"&key="+somebodysRawKey,
+		req, err := http.NewRequestWithContext(t.Context(), method,
+			console+path+"?card="+cardInAnAddress+"&key="+foreignRawKey,
 			strings.NewReader(`{"card":{"number":"`+cardInABody+`"},"client_secret":"`+someClientSecret+`"}`))
 		require.NoError(t, err)
-		for _, name := range []string{"Authorization", "Cookie", "Content-Type", "Idempotency-Key", "Last-Event-ID", "Referer", "User-Agent", "X-Forwarded-For"} {
-			req.Header.Set(name, cardInAHeader+" "+stripeKeyPasted+" "+somebodysRawKey+" "+someClientSecret)
+		for _, name := range []string{"Authorization", "Cookie", "Content-Type", "Idempotency-Key", "Last-Event-ID",
+			"Referer", "User-Agent", "X-Forwarded-For"} {
+			req.Header.Set(name, cardInAHeader+" "+stripeKeyPasted+" "+foreignRawKey+" "+someClientSecret)
 		}
 		change(req)
 		res, err := http.DefaultClient.Do(req)
@@ -125,24 +133,27 @@ func sendTheConsoleWhatItDoesNotWant(t *testing.T, console string) string {
 		defer func() { _ = res.Body.Close() }()
 		_, _ = fmt.Fprintln(&back, res.Status, res.Header)
 		if res.Header.Get("Content-Type") == "text/event-stream" {
-			return // it does not end, and listenToAll hears it
+			return // it does not end; listenToAll reads it
 		}
 		text, err := io.ReadAll(res.Body)
 		require.NoError(t, err)
 		_, _ = back.Write(text)
 	}
-	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodOptions} {
-		for _, path := range []string{"/", "/events", "/actions", "/do/" + cardInAnAddress, "/do/" + stripeKeyPasted, "/" + someClientSecret, "/" + cardInAnAddress} {
+	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete,
+		http.MethodOptions} {
+		for _, path := range []string{"/", "/events", "/actions", "/do/" + cardInAnAddress, "/do/" + stripeKeyPasted,
+			"/" + someClientSecret, "/" + cardInAnAddress} {
 			send(method, path, func(*http.Request) {})
 		}
 	}
-	send(http.MethodPost, "/do/pay", func(r *http.Request) { r.Header.Set("Origin", "http://"+cardInAHeader+".example") })
+	send(http.MethodPost, "/do/pay",
+		func(r *http.Request) { r.Header.Set("Origin", "http://"+cardInAHeader+".example") })
 	send(http.MethodGet, "/", func(r *http.Request) { r.Host = cardInAnAddress + ".example" })
 	return back.String()
 }
 
 // shopWhatIsSensitive has a customer be seen by the bank, and sends the API what
-// it must refuse. It returns what the shop was told.
+// it must refuse. It returns the responses.
 func shopWhatIsSensitive(t *testing.T, api, apiKey string) (told string) {
 	t.Helper()
 	send := func(path, authorization, key, body string) (id string) {
@@ -164,18 +175,21 @@ func shopWhatIsSensitive(t *testing.T, api, apiKey string) (told string) {
 	}
 	ours := "Bearer " + apiKey
 	basket := `"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":1250}]`
-	order := send("/v1/orders", ours, somebodysRawKey, `{`+basket+`,"customer_reference":"`+cardInMetadata+`","metadata":{"card":"`+cardInMetadata+`"}}`)
+	order := send("/v1/orders", ours, foreignRawKey,
+		`{`+basket+`,"customer_reference":"`+cardInMetadata+`","metadata":{"card":"`+cardInMetadata+`"}}`)
 	require.NotEmpty(t, order, told)
-	send("/v1/payments", ours, somebodysRawKey, fmt.Sprintf(`{"order_id":%q,"payment_method":%q}`, order, secured))
+	send("/v1/payments", ours, foreignRawKey, fmt.Sprintf(`{"order_id":%q,"payment_method":%q}`, order, secured))
 	for _, body := range []string{
-		fmt.Sprintf(`{"order_id":%q,"payment_method":%q}`, order, cardAsAMethod), fmt.Sprintf(`{"card":{"number":%q}}`, cardInABody), cardInABody, `{"order_id":` + cardInABody + `}`,
+		fmt.Sprintf(`{"order_id":%q,"payment_method":%q}`, order, cardAsAMethod),
+		fmt.Sprintf(`{"card":{"number":%q}}`, cardInABody), cardInABody, `{"order_id":` + cardInABody + `}`,
 	} {
-		send("/v1/payments", ours, somebodysRawKey, body)
+		send("/v1/payments", ours, foreignRawKey, body)
 		send("/v1/checkouts", ours, cardInAHeader, body)
 	}
-	send("/v1/orders", "Bearer "+stripeKeyPasted, somebodysRawKey, `{`+basket+`}`)
-	send("/v1/payments/"+cardInAnAddress+"/cancel", ours, somebodysRawKey, `{}`)
-	send("/v1/webhooks/stripe", ours, somebodysRawKey, `{"id":"evt_1","client_secret":"`+someClientSecret+`","card":"`+cardInABody+`"}`)
+	send("/v1/orders", "Bearer "+stripeKeyPasted, foreignRawKey, `{`+basket+`}`)
+	send("/v1/payments/"+cardInAnAddress+"/cancel", ours, foreignRawKey, `{}`)
+	send("/v1/webhooks/stripe", ours, foreignRawKey,
+		`{"id":"evt_1","client_secret":"`+someClientSecret+`","card":"`+cardInABody+`"}`)
 	return told
 }
 
@@ -185,7 +199,8 @@ func TestConsole_PassesNothingOn(t *testing.T) {
 	t.Parallel()
 	c, server := bareConsole(t)
 	const order = "ord_1"
-	all := fmt.Sprintf(`"client_secret":%q,"number":%q,"note":%q,"key":%q`, someClientSecret, cardInABody, stripeKeyPasted, somebodysRawKey)
+	all := fmt.Sprintf(`"client_secret":%q,"number":%q,"note":%q,"key":%q`, someClientSecret, cardInABody,
+		stripeKeyPasted, foreignRawKey)
 	customerMustAct := `{"object":"payment","id":"pay_1","status":"requires_action","order_id":"` + order + `","next_action":{` + all + `},"metadata":{` + all + `}}`
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-Debug", cardInAHeader)
@@ -195,12 +210,14 @@ func TestConsole_PassesNothingOn(t *testing.T) {
 	t.Cleanup(api.Close)
 	books := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, []stripesim.Effect{{
-			Seq: 1, Kind: stripesim.EffectCharge, Amount: 1250, Currency: "usd", Key: "ten_1:" + somebodysRawKey + ":confirm",
+			Seq: 1, Kind: stripesim.EffectCharge, Amount: 1250, Currency: "usd",
+			Key:      "ten_1:" + foreignRawKey + ":confirm",
 			Metadata: map[string]string{"order_id": order, "card": cardInMetadata, "client_secret": someClientSecret},
 		}})
 	}))
 	t.Cleanup(books.Close)
-	c.system = &system{a: &endpoint{"A", api.URL}, b: &endpoint{"B", "http://127.0.0.1:1"}, shop: newShop(stripeKeyPasted), stripe: newStripe(books.URL)}
+	c.system = &system{a: &endpoint{"A", api.URL}, b: &endpoint{"B", "http://127.0.0.1:1"},
+		shop: newShop(stripeKeyPasted), stripe: newStripe(books.URL)}
 	c.board.update(func(s *pageState) { s.Processes = []processState{{"A", 1, stateUp}, {"B", 2, stateUp}} })
 	c.runs, c.historyRead = map[string]*actionRun{}, map[string]int{}
 	s := &actionRun{console: c, ctx: t.Context(), order: order, pay: payment("pay-of-the-console", order, visa)}
@@ -208,9 +225,10 @@ func TestConsole_PassesNothingOn(t *testing.T) {
 	c.board.addPurchase(&purchase{Order: order})
 
 	s.sendPayment(c.a)
-	s.sendPayment(c.b) // where nobody answers
+	s.sendPayment(c.b) // where no process listens
 	s.sendPayments(4, "four times")
-	c.showEvent(inbox.Message{Type: "payment.requires_action", Subject: "pay_1", Version: 2, Body: []byte(`{"data":` + customerMustAct + `}`)})
+	c.showEvent(inbox.Message{Type: "payment.requires_action", Subject: "pay_1", Version: 2,
+		Body: []byte(`{"data":` + customerMustAct + `}`)})
 	c.readEffects(t.Context())
 	c.board.add(entry{Kind: kindFault, Text: "the end"})
 
@@ -220,7 +238,8 @@ func TestConsole_PassesNothingOn(t *testing.T) {
 			break
 		}
 	}
-	for _, what := range []string{"202 payment requires_action", "payment.requires_action", "takes 12.50 USD", "no response"} {
+	for _, what := range []string{"202 payment requires_action", "payment.requires_action", "takes 12.50 USD",
+		"no response"} {
 		require.Contains(t, shown.String(), what)
 	}
 	for what, secret := range forbiddenText {
@@ -228,12 +247,12 @@ func TestConsole_PassesNothingOn(t *testing.T) {
 	}
 }
 
-// ears keep everything that a stream of events says.
+// eventRecorder keeps everything that a stream of events sends.
 type eventRecorder struct {
 	mu    sync.Mutex
 	text  strings.Builder
-	ended map[int64]bool // by story: whether it has ended
-	news  chan struct{}  // closed and replaced with every verdict
+	ended map[int64]bool // by run: whether it has ended
+	news  chan struct{}  // closed and replaced with every result
 }
 
 func recordEvents(t *testing.T, console string) *eventRecorder {
@@ -253,7 +272,8 @@ func (e *eventRecorder) record(line string) {
 	defer e.mu.Unlock()
 	e.text.WriteString(line + "\n")
 	var said entry
-	if data, ok := strings.CutPrefix(line, "data: "); ok && json.Unmarshal([]byte(data), &said) == nil && said.Kind == kindResult {
+	if data, ok := strings.CutPrefix(line, "data: "); ok && json.Unmarshal([]byte(data),
+		&said) == nil && said.Kind == kindResult {
 		e.ended[said.Run] = true
 		close(e.news)
 		e.news = make(chan struct{})

@@ -18,7 +18,7 @@ END $$;
 
 -- A tenant's idempotency key has one row: the claim while the operation runs, the response once the operation has
 -- finished, a tombstone when the response has expired. Package idempotency writes the row; so do the three payment
--- phases (payment_phases.sql), which check the same fencing token. The reaper drops responses and, years later, deletes
+-- phases (payments.sql), which check the same fencing token. The reaper drops responses and, years later, deletes
 -- tombstones. Nothing deletes an unfinished key.
 CREATE TABLE idempotency_keys (
     tenant_id           text COLLATE "C" NOT NULL,

@@ -187,3 +187,10 @@ SELECT * FROM operator_actions ORDER BY created_at DESC LIMIT @limit_rows;
 -- name: OperatorActionsOf :many
 -- Returns the actions on any of some objects, newest first.
 SELECT * FROM operator_actions WHERE subject = ANY(@subjects::text[]) ORDER BY created_at DESC LIMIT @limit_rows;
+
+-- name: OperatorCheckedThrough :one
+-- How far the reconciler has compared Stripe's lists with our rows without a gap. No row: not once to the end.
+SELECT w.covered_through::timestamptz AS covered_through
+FROM reconciliation_windows w
+WHERE w.name = 'recent' -- the only window that begins where it ended
+  AND w.covered_through IS NOT NULL;

@@ -1,5 +1,152 @@
+-- The three phases of a payment, one statement each: one round trip and one commit (docs/performance.md). Each checks
+-- the fencing token of its claim, and what depends on the claim joins the CTE that checked it.
+--
+-- Plans are made while the tables are new and small, and are kept. So each row is selected by its whole primary key
+-- and with conditions that no partial index satisfies (a status as text; see also idempotency_keys.sql): an index
+-- that looks as good on ten pages reads every payment of the tenant on ten thousand.
+
+-- name: PaymentBegin :one
+-- T1: claims the key and records the payment, its event and the call it is about to make. Claims nothing unless the
+-- order can be paid and was not made by a checkout. A second live payment of the order violates
+-- one_live_payment_per_order, and nothing is written. No row: the tenant has no such order. The call is recorded
+-- after the payment: both payments of an order record the same creation, and a payment that is about to find the
+-- order taken would otherwise hold the call's row while it waits for the payment's, which PaymentIntentRecord locks
+-- in the opposite order.
+WITH target AS (
+    SELECT o.status, o.canceling_key, o.checkout_id
+    FROM orders o
+    WHERE o.tenant_id = @tenant_id AND o.id = @order_id
+    FOR NO KEY UPDATE
+), of_order AS MATERIALIZED ( -- by the order first: another index could be searched by the tenant alone
+    SELECT p.tenant_id, p.id FROM payments p WHERE p.order_id = @order_id AND p.live
+), live AS (
+    SELECT of_order.id FROM of_order WHERE of_order.tenant_id = @tenant_id
+), claim AS (
+    INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id,
+        resource_id, recovery_point, claim_token, leased_until, next_attempt_at,
+        history, traceparent)
+    SELECT @tenant_id, @key, @operation, @fingerprint, @fingerprint_version, @request, @request_id,
+        @payment_id, @recovery_point, @claim_token, clock_timestamp() + @lease::interval, clock_timestamp() + @lease::interval,
+        ARRAY[concat_ws(' ', 1, @recovery_point::text, clock_timestamp())], sqlc.narg(traceparent)
+    FROM target
+    WHERE target.status = 'open' AND target.canceling_key IS NULL AND target.checkout_id IS NULL
+      AND NOT EXISTS (SELECT FROM live)
+    ON CONFLICT (tenant_id, key) DO NOTHING
+    RETURNING tenant_id
+), payment AS (
+    INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method,
+        intent_number, intent_id, created_at)
+    SELECT claim.tenant_id, @payment_id, @order_id, @key, @amount_minor, @currency, @payment_method,
+        @intent_number, sqlc.narg(intent_id), @created_at
+    FROM claim
+    RETURNING tenant_id
+), event AS (
+    INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, traceparent)
+    SELECT payment.tenant_id, @payment_id, 1, 'payment.created', @event_data, sqlc.narg(traceparent)
+    FROM payment
+), call AS (
+    INSERT INTO stripe_calls (tenant_id, stripe_key, operation, resource_id, params_sha256)
+    SELECT payment.tenant_id, @stripe_key, @stripe_operation, @stripe_resource_id, @params_sha256
+    FROM payment
+    ON CONFLICT (tenant_id, stripe_key) DO UPDATE
+    SET attempts = stripe_calls.attempts + 1, last_sent_at = clock_timestamp()
+)
+SELECT target.status AS order_status,
+    (target.canceling_key IS NOT NULL)::boolean AS order_canceling,
+    EXISTS (SELECT FROM claim) AS claimed,
+    EXISTS (SELECT FROM live) AS in_progress
+FROM target;
+
+-- name: PaymentIntentRecord :execrows
+-- T1b: stores the PaymentIntent's id and records the confirm call. Zero rows: the lease was lost.
+WITH claim AS (
+    UPDATE idempotency_keys k
+    SET recovery_point = @recovery_point,
+        history = k.history[1:24] || concat_ws(' ', k.lease_token, @recovery_point::text, clock_timestamp())
+    WHERE k.tenant_id = @tenant_id AND k.key = @key AND k.lease_token = @lease_token
+      AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
+    RETURNING k.tenant_id
+), created AS (
+    UPDATE stripe_calls s
+    SET outcome = 'done', http_status = 200, object_id = @intent_id,
+        request_ids = s.request_ids || @stripe_request_id::text
+    FROM claim
+    WHERE s.tenant_id = @tenant_id AND s.stripe_key = @create_key
+), planned AS (
+    INSERT INTO stripe_calls (tenant_id, stripe_key, operation, resource_id, params_sha256)
+    SELECT claim.tenant_id, @confirm_key, 'confirm', @payment_id, @params_sha256
+    FROM claim
+    ON CONFLICT (tenant_id, stripe_key) DO NOTHING -- a repetition of this phase, whose COMMIT was in doubt
+)
+UPDATE payments p
+SET intent_id = @intent_id, updated_at = clock_timestamp()
+FROM claim
+WHERE p.tenant_id = @tenant_id AND p.id = @payment_id AND p.status::text = 'processing';
+
+-- name: PaymentFinish :execrows
+-- T2: records the outcome, the order's new state, the events and the response. It first locks and checks the rows
+-- that it changes, the order before the payment as everywhere, so that all of it happens or nothing. Zero rows: the
+-- lease was lost, or the payment or its order has changed since it was read.
+WITH ord AS (
+    SELECT o.id
+    FROM orders o
+    WHERE o.tenant_id = @tenant_id AND o.id = @order_id AND @pays_order::boolean
+      AND o.status = 'open' AND o.version = @order_version
+    FOR NO KEY UPDATE
+), pay AS (
+    SELECT p.id
+    FROM payments p
+    WHERE p.tenant_id = @tenant_id AND p.id = @payment_id AND p.version = @payment_version
+      AND (NOT @pays_order::boolean OR EXISTS (SELECT FROM ord))
+    FOR NO KEY UPDATE
+), claim AS (
+    UPDATE idempotency_keys k
+    SET recovery_point = 'finished', finished_at = clock_timestamp(), last_error = NULL, parked_at = NULL,
+        answer_version = @answer_version::smallint, answer_status = @answer_status::smallint,
+        answer_headers = @answer_headers::bytea, answer_body = @answer_body::bytea,
+        history = k.history[1:24] || concat_ws(' ', k.lease_token, 'finished', clock_timestamp())
+    FROM pay
+    WHERE k.tenant_id = @tenant_id AND k.key = @key AND k.lease_token = @lease_token
+      AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
+    RETURNING k.tenant_id
+), paid AS (
+    UPDATE orders o
+    SET status = 'paid', version = o.version + 1, payment_id = @payment_id
+    FROM claim
+    WHERE o.tenant_id = @tenant_id AND o.id = @order_id AND @pays_order::boolean
+), event AS (
+    INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, traceparent)
+    SELECT claim.tenant_id, unnest(@event_aggregate_ids::text[]), unnest(@event_versions::bigint[]),
+        unnest(@event_types::text[]), unnest(@event_data::bytea[]), sqlc.narg(traceparent)
+    FROM claim
+), called AS (
+    UPDATE stripe_calls s
+    SET outcome = @stripe_outcome, http_status = @http_status,
+        error_code = sqlc.narg(error_code), object_id = sqlc.narg(object_id),
+        request_ids = CASE WHEN @stripe_request_id::text = '' THEN s.request_ids
+            ELSE s.request_ids || @stripe_request_id::text END
+    FROM claim
+    WHERE s.tenant_id = @tenant_id AND s.stripe_key = @stripe_key
+)
+UPDATE payments p
+SET status = @status, version = p.version + 1, updated_at = clock_timestamp(),
+    intent_closed = @intent_closed, charge_id = coalesce(sqlc.narg(charge_id), p.charge_id),
+    failure_code = sqlc.narg(failure_code), failure_decline_code = sqlc.narg(failure_decline_code),
+    failure_message = sqlc.narg(failure_message), next_action = NULL
+FROM claim
+WHERE p.tenant_id = @tenant_id AND p.id = @payment_id;
+
+-- The rest of what is read and written of payments.
+
 -- name: PaymentGet :one
 SELECT * FROM payments WHERE tenant_id = @tenant_id AND id = @id;
+
+-- name: PaymentWithOrder :one
+-- A payment and its order, as of the same moment.
+SELECT sqlc.embed(p), sqlc.embed(o)
+FROM payments p
+JOIN orders o ON o.tenant_id = p.tenant_id AND o.id = p.order_id
+WHERE p.tenant_id = @tenant_id AND p.id = @id;
 
 -- name: PaymentLock :one
 SELECT * FROM payments WHERE tenant_id = @tenant_id AND id = @id FOR NO KEY UPDATE;

@@ -296,8 +296,8 @@ func (b *jetStream) deliver(ctx context.Context, msg jetstream.Msg, handle Handl
 	stillAlive := keepAlive(msg, b.ackWait/3)
 	err = handleOne(
 		ctx, handle,
-		message(id, msg.Data(), int(meta.NumDelivered)),
-	) //nolint:gosec // a count of deliveries
+		message(id, msg.Data(), int(meta.NumDelivered)), //nolint:gosec // a count of deliveries
+	)
 	stillAlive()
 	if err != nil {
 		*failures++

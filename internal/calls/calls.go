@@ -67,7 +67,9 @@ func NewRecorder(pool *postgres.Pool) Recorder { return Recorder{pool} }
 // consequences. recorded says that the previous phase has recorded the first attempt
 // already; nil says that it has not. A call past the cut-off is not sent: its outcome is
 // unknown.
-func (r Recorder) Make(ctx context.Context, c *idempotency.Claim, call Call, recorded *bool, send Send) (stripe.Outcome, Attempts, error) {
+func (r Recorder) Make(
+	ctx context.Context, c *idempotency.Claim, call Call, recorded *bool, send Send,
+) (stripe.Outcome, Attempts, error) {
 	record := func(ctx context.Context) (db.StripeCallRecordAttemptRow, error) {
 		return call.Attempt(ctx, r.pool.Queries, c)
 	}
@@ -75,7 +77,9 @@ func (r Recorder) Make(ctx context.Context, c *idempotency.Claim, call Call, rec
 }
 
 // MakeRecorded is Make for an operation that records its attempts in its own way.
-func (r Recorder) MakeRecorded(ctx context.Context, c *idempotency.Claim, call Call, recorded *bool, record Record, send Send) (stripe.Outcome, Attempts, error) {
+func (r Recorder) MakeRecorded(
+	ctx context.Context, c *idempotency.Claim, call Call, recorded *bool, record Record, send Send,
+) (stripe.Outcome, Attempts, error) {
 	var attempts Attempts
 	for try := 1; ; try++ {
 		attempt := stripe.Call{Key: call.Key}
@@ -109,7 +113,9 @@ func (r Recorder) MakeRecorded(ctx context.Context, c *idempotency.Claim, call C
 var errPastCutoff = errors.New("too long ago to send it again")
 
 // Attempt records an attempt before it is sent, under the fence.
-func (call Call) Attempt(ctx context.Context, q *db.Queries, c *idempotency.Claim) (db.StripeCallRecordAttemptRow, error) {
+func (call Call) Attempt(
+	ctx context.Context, q *db.Queries, c *idempotency.Claim,
+) (db.StripeCallRecordAttemptRow, error) {
 	row, err := q.StripeCallRecordAttempt(ctx, db.StripeCallRecordAttemptParams{
 		TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, StripeKey: call.Key, Operation: string(call.Operation),
 		ResourceID: call.ResourceID, ParamsSha256: call.Params, ResendWithin: ResendWithin,
@@ -126,7 +132,8 @@ func (call Call) Attempt(ctx context.Context, q *db.Queries, c *idempotency.Clai
 // Insert records the first attempt of a call, in the phase that precedes it.
 func (call Call) Insert(ctx context.Context, q *db.Queries, tenantID string) error {
 	err := q.StripeCallInsert(ctx, db.StripeCallInsertParams{
-		TenantID: tenantID, StripeKey: call.Key, Operation: string(call.Operation), ResourceID: call.ResourceID, ParamsSha256: call.Params,
+		TenantID: tenantID, StripeKey: call.Key, Operation: string(call.Operation), ResourceID: call.ResourceID,
+		ParamsSha256: call.Params,
 	})
 	if err != nil {
 		return fmt.Errorf("record an attempt of %s: %w", call.Operation, err)
@@ -143,7 +150,8 @@ func (r Recorder) RecordAttempt(ctx context.Context, c *idempotency.Claim, call 
 	n, err := r.pool.StripeCallRecordAttemptOutcome(ctx, db.StripeCallRecordAttemptOutcomeParams{
 		TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, StripeKey: call.Key, Outcome: Stored(out),
 		InDoubt: out.Effect == stripe.Unknown, ErrorCached: out.ErrorCached, HttpStatus: &status,
-		ErrorCode: postgres.Nullable(out.ErrorCode), ObjectID: postgres.Nullable(out.ObjectID()), StripeRequestID: out.RequestID,
+		ErrorCode: postgres.Nullable(out.ErrorCode), ObjectID: postgres.Nullable(out.ObjectID()),
+		StripeRequestID: out.RequestID,
 	})
 	if err != nil {
 		return fmt.Errorf("record the outcome of %s: %w", call.Operation, err)
@@ -159,7 +167,8 @@ func RecordEnd(ctx context.Context, q *db.Queries, tenantID, key string, out str
 	status := int16(out.HTTPStatus) //nolint:gosec // an HTTP status fits
 	err := q.StripeCallRecordOutcome(ctx, db.StripeCallRecordOutcomeParams{
 		TenantID: tenantID, StripeKey: key, Outcome: Stored(out), HttpStatus: &status,
-		ErrorCode: postgres.Nullable(out.ErrorCode), ObjectID: postgres.Nullable(out.ObjectID()), StripeRequestID: out.RequestID,
+		ErrorCode: postgres.Nullable(out.ErrorCode), ObjectID: postgres.Nullable(out.ObjectID()),
+		StripeRequestID: out.RequestID,
 	})
 	if err != nil {
 		return fmt.Errorf("record the outcome of a call: %w", err)
@@ -172,7 +181,7 @@ func (r Recorder) Last(ctx context.Context, tenantID, key string) (db.StripeCall
 	return r.pool.StripeCallGet(ctx, db.StripeCallGetParams{TenantID: tenantID, StripeKey: key})
 }
 
-// Exhausted reports whether another attempt could tell nothing new: Stripe repeats a
+// Exhausted reports whether another attempt could give no new information: Stripe repeats a
 // stored error, or may have forgotten the key.
 func Exhausted(last db.StripeCallGetRow) bool {
 	return last.ErrorCached && last.Attempts > 1 || last.AgeSeconds > ResendWithin.Seconds()
@@ -190,5 +199,5 @@ func Stored(o stripe.Outcome) db.StripeOutcome {
 	case stripe.Unknown:
 		return db.StripeOutcomeUnknown
 	}
-	panic("bug: " + o.Effect.String())
+	panic(fmt.Sprintf("bug: an outcome with the effect %d", o.Effect))
 }

@@ -94,7 +94,9 @@ func sagaViolations(t testing.TB, q querier, sim *stripesim.Sim) (broken []strin
 		var amount int64
 		err := rows.Scan(&status, &order, &amount)
 		if status == "completed" && (charges[order] != 1 || kept[order] != amount) || status == "compensated" && kept[order] != 0 {
-			broken = append(broken, fmt.Sprintf("%s: %s is %s, charged %d times, kept %d", stripeAsItEnded, order, status, charges[order], kept[order]))
+			broken = append(broken,
+				fmt.Sprintf("%s: %s is %s, charged %d times, kept %d", stripeAsItEnded, order, status, charges[order],
+					kept[order]))
 		}
 		return err
 	})
@@ -118,7 +120,8 @@ func (s shop) requireWhole() {
 func TestCheckout_TheAuditSees(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, world.LocalOptions{})
-	done, undone := sagaOf(t, s.checkout("done", twoTeas("pm_card_visa"))), sagaOf(t, s.checkout("declined", twoTeas("pm_card_visa_chargeDeclined")))
+	done, undone := sagaOf(t, s.checkout("done", twoTeas("pm_card_visa"))),
+		sagaOf(t, s.checkout("declined", twoTeas("pm_card_visa_chargeDeclined")))
 	require.Equal(t, allDone, done.steps())
 	require.Equal(t, allUndone, undone.steps())
 	s.requireWhole()
@@ -135,16 +138,20 @@ func TestCheckout_TheAuditSees(t *testing.T) {
 			`UPDATE payments SET status = 'failed', failure_code = 'x' WHERE id = (SELECT payment_id FROM checkouts WHERE id = DONE)`,
 			`UPDATE payments SET status = 'succeeded', failure_code = NULL WHERE id = (SELECT payment_id FROM checkouts WHERE id = UNDONE)`,
 		},
-		stockAddsUp:     {`UPDATE stock SET reserved = reserved + 1`},
-		stockAsItEnded:  {`UPDATE reservations SET status = 'consumed' WHERE checkout_id = UNDONE`, `UPDATE reservations SET status = 'released' WHERE checkout_id = DONE`},
-		orderAsItEnded:  {`UPDATE orders SET status = 'open' WHERE id = (SELECT order_id FROM checkouts WHERE id = UNDONE)`},
-		oneEventAtEnd:   {`UPDATE outbox_events SET version = 2 WHERE aggregate_id = DONE`, `DELETE FROM outbox_events WHERE aggregate_id = UNDONE`},
+		stockAddsUp: {`UPDATE stock SET reserved = reserved + 1`},
+		stockAsItEnded: {`UPDATE reservations SET status = 'consumed' WHERE checkout_id = UNDONE`,
+			`UPDATE reservations SET status = 'released' WHERE checkout_id = DONE`},
+		orderAsItEnded: {`UPDATE orders SET status = 'open' WHERE id = (SELECT order_id FROM checkouts WHERE id = UNDONE)`},
+		oneEventAtEnd: {`UPDATE outbox_events SET version = 2 WHERE aggregate_id = DONE`,
+			`DELETE FROM outbox_events WHERE aggregate_id = UNDONE`},
 		stripeAsItEnded: {`UPDATE checkouts SET order_id = (SELECT order_id FROM checkouts WHERE id = DONE) WHERE id = UNDONE`},
 	}
 	require.Len(t, breaks, len(sagaQueries)+1, "a promise that nobody breaks")
 	for promise, ways := range breaks {
 		for _, sql := range ways {
-			require.Contains(t, s.brokenBy(strings.NewReplacer("UNDONE", "'"+undone.ID+"'", "DONE", "'"+done.ID+"'").Replace(sql)), promise+": ", sql)
+			require.Contains(t,
+				s.brokenBy(strings.NewReplacer("UNDONE", "'"+undone.ID+"'", "DONE", "'"+done.ID+"'").Replace(sql)),
+				promise+": ", sql)
 		}
 	}
 }
@@ -157,7 +164,8 @@ func (s shop) brokenBy(sql string) string {
 	tx, err := s.w.DB.Raw().Begin(context.Background())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, tx.Rollback(context.Background())) }()
-	for _, table := range []string{"checkouts", "checkout_steps", "payments", "orders", "reservations", "stripe_calls", "outbox_events"} {
+	for _, table := range []string{"checkouts", "checkout_steps", "payments", "orders", "reservations", "stripe_calls",
+		"outbox_events"} {
 		_, err = tx.Exec(context.Background(), "ALTER TABLE "+table+" DISABLE TRIGGER USER")
 		require.NoError(t, err)
 	}

@@ -10,10 +10,10 @@ import (
 	"example.com/payonce/testkit/world"
 )
 
-// TestCheckout_ForgottenCreation: a backup knows that a checkout's payment was about to
+// TestCheckout_CreationPastKeyLifetime: a backup knows that a checkout's payment was about to
 // make its PaymentIntent, and Stripe has forgotten under which key. A second intent
 // would charge the card twice.
-func TestCheckout_ForgottenCreation(t *testing.T) {
+func TestCheckout_CreationPastKeyLifetime(t *testing.T) {
 	t.Parallel()
 
 	t.Run("ThatWasPaidIsPaidForACheckoutToo", func(t *testing.T) {

@@ -83,7 +83,7 @@ const (
 
 	refundDue   = "refund_due" // from here on it goes backwards
 	refundBegun = "refund_begun"
-	refundOwed  = "refund_owed" // Stripe refused it; a person must help
+	refundOwed  = "refund_owed" // Stripe refused it; an operator must help
 	releaseDue  = "release_due"
 	cancelDue   = "cancel_due"
 )
@@ -104,7 +104,9 @@ func (s *Service) begin(ctx context.Context, r idempotency.Request) (*idempotenc
 	}
 	k := newSaga(r)
 	claim, err := s.keys.Begin(ctx, r, k.row.ID, checkoutRecorded, func(q *db.Queries) error {
-		return q.CheckoutInsert(ctx, db.CheckoutInsertParams{TenantID: r.TenantID, ID: k.row.ID, IdempotencyKey: r.Key, CreatedAt: k.row.CreatedAt})
+		return q.CheckoutInsert(ctx, db.CheckoutInsertParams{
+			TenantID: r.TenantID, ID: k.row.ID, IdempotencyKey: r.Key, CreatedAt: k.row.CreatedAt,
+		})
 	})
 	if err != nil {
 		return nil, idempotency.Answer{}, err
@@ -116,13 +118,16 @@ func (s *Service) begin(ctx context.Context, r idempotency.Request) (*idempotenc
 func newSaga(r idempotency.Request) *saga {
 	k := &saga{
 		request: idempotency.Decode[Request](r.Body),
-		row:     db.Checkout{TenantID: r.TenantID, ID: ids.New(ids.Checkout), Status: db.CheckoutStatusProcessing, IdempotencyKey: r.Key, CreatedAt: ids.Now()},
+		row: db.Checkout{TenantID: r.TenantID, ID: ids.New(ids.Checkout), Status: db.CheckoutStatusProcessing,
+			IdempotencyKey: r.Key, CreatedAt: ids.Now()},
 	}
 	for _, step := range []db.SagaStep{
 		db.SagaStepCreateOrder, db.SagaStepReserveStock, db.SagaStepPay, db.SagaStepNotify,
 		db.SagaStepRefund, db.SagaStepReleaseStock, db.SagaStepCancelOrder,
 	} {
-		k.steps = append(k.steps, db.CheckoutStep{TenantID: r.TenantID, CheckoutID: k.row.ID, Step: step, Status: db.SagaStepStatusPending})
+		k.steps = append(k.steps, db.CheckoutStep{
+			TenantID: r.TenantID, CheckoutID: k.row.ID, Step: step, Status: db.SagaStepStatusPending,
+		})
 	}
 	return k
 }
@@ -185,7 +190,9 @@ func (s *Service) resume(ctx context.Context, c *idempotency.Claim) (*saga, erro
 	if k, ok := c.Carry.(*saga); ok {
 		return k, nil
 	}
-	_, err := s.pool.CheckoutStepsResume(ctx, db.CheckoutStepsResumeParams{TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, CheckoutID: c.ResourceID})
+	_, err := s.pool.CheckoutStepsResume(ctx, db.CheckoutStepsResumeParams{
+		TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, CheckoutID: c.ResourceID,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("resume checkout %s: %w", c.ResourceID, err)
 	}
@@ -194,7 +201,9 @@ func (s *Service) resume(ctx context.Context, c *idempotency.Claim) (*saga, erro
 	return k, err
 }
 
-func read(ctx context.Context, q *db.Queries, tenantID, id string) (row db.Checkout, steps []db.CheckoutStep, err error) {
+func read(
+	ctx context.Context, q *db.Queries, tenantID, id string,
+) (row db.Checkout, steps []db.CheckoutStep, err error) {
 	rows, err := q.CheckoutGet(ctx, db.CheckoutGetParams{TenantID: tenantID, ID: id})
 	if err != nil {
 		return row, nil, fmt.Errorf("read checkout %s: %w", id, err)
@@ -215,11 +224,16 @@ func shown(row db.Checkout, steps []db.CheckoutStep) Checkout {
 	}
 	undecided := false
 	for i, step := range steps {
-		o.Steps[i] = Step{Name: step.Step, Status: step.Status, Attempts: step.Attempts, UpdatedAt: (*ids.Instant)(step.UpdatedAt)}
-		undecided = undecided || step.Step == db.SagaStepPay && (step.Status == db.SagaStepStatusRunning || step.Status == db.SagaStepStatusUnknown)
+		o.Steps[i] = Step{
+			Name: step.Step, Status: step.Status, Attempts: step.Attempts, UpdatedAt: (*ids.Instant)(step.UpdatedAt),
+		}
+		undecided = undecided || step.Step == db.SagaStepPay &&
+			(step.Status == db.SagaStepStatusRunning || step.Status == db.SagaStepStatusUnknown)
 	}
 	if row.FailureCode != nil && !undecided { // Until the intent is canceled the payment may still succeed.
-		o.Failure = &payments.PaymentFailure{Code: *row.FailureCode, DeclineCode: row.FailureDeclineCode, Message: *row.FailureMessage}
+		o.Failure = &payments.PaymentFailure{
+			Code: *row.FailureCode, DeclineCode: row.FailureDeclineCode, Message: *row.FailureMessage,
+		}
 	}
 	return o
 }
@@ -236,7 +250,9 @@ func (k *saga) step(name db.SagaStep) db.CheckoutStep {
 
 // move moves a step on, in the phase of q.
 func (k *saga) move(ctx context.Context, q *db.Queries, step db.SagaStep, to db.SagaStepStatus) error {
-	n, err := q.CheckoutStepAdvance(ctx, db.CheckoutStepAdvanceParams{TenantID: k.row.TenantID, CheckoutID: k.row.ID, Step: step, Status: to})
+	n, err := q.CheckoutStepAdvance(ctx, db.CheckoutStepAdvanceParams{
+		TenantID: k.row.TenantID, CheckoutID: k.row.ID, Step: step, Status: to,
+	})
 	if err == nil && n == 0 {
 		err = errors.New("it has ended already")
 	}
@@ -258,12 +274,15 @@ func (k *saga) end(ctx context.Context, q *db.Queries, status db.CheckoutStatus)
 	}
 	object := shown(row, steps)
 	return object, outbox.Append(ctx, q, outbox.Event{
-		TenantID: row.TenantID, AggregateID: row.ID, Version: row.Version, Type: "checkout." + string(status), Data: outbox.Data(object),
+		TenantID: row.TenantID, AggregateID: row.ID, Version: row.Version, Type: "checkout." + string(status),
+		Data: outbox.Data(object),
 	})
 }
 
 // wait gives the claim back for a while and answers with the present state.
-func (s *Service) wait(ctx context.Context, c *idempotency.Claim, k *saga, pause time.Duration, why error) (idempotency.Answer, error) {
+func (s *Service) wait(
+	ctx context.Context, c *idempotency.Claim, k *saga, pause time.Duration, why error,
+) (idempotency.Answer, error) {
 	interim := s.saveProgress(ctx, c, k)
 	return interim, c.YieldFor(ctx, pause, why)
 }

@@ -36,12 +36,14 @@ func (s shop) stock(sku string, available int) {
 func (s shop) requireStock(sku string, available, reserved int) {
 	s.w.T.Helper()
 	a := s.Get("/v1/stock/" + sku)
-	require.JSONEq(s.w.T, fmt.Sprintf(`{"sku":%q,"available":%d,"reserved":%d}`, sku, available, reserved), string(a.Body))
+	require.JSONEq(s.w.T, fmt.Sprintf(`{"sku":%q,"available":%d,"reserved":%d}`, sku, available, reserved),
+		string(a.Body))
 }
 
 // twoTeas is a basket of ten dollars.
 func twoTeas(method string) string {
-	return fmt.Sprintf(`{"currency":"usd","items":[{"sku":"tea","quantity":2,"unit_amount":500}],"payment_method":%q}`, method)
+	return fmt.Sprintf(`{"currency":"usd","items":[{"sku":"tea","quantity":2,"unit_amount":500}],"payment_method":%q}`,
+		method)
 }
 
 func (s shop) checkout(key, body string, headers ...string) world.Answer {
@@ -127,14 +129,15 @@ func TestCheckout(t *testing.T) {
 	})
 
 	// What cannot be read is shown as it was known last.
-	t.Run("ShowsItselfWhenItCannotBeRead", func(t *testing.T) {
+	t.Run("AnswersWithTheLastKnownState", func(t *testing.T) {
 		t.Parallel()
 		w := world.New(t)
 		proxy, err := pgproxy.Start(w.URL)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, proxy.Close()) })
 		var begins atomic.Pointer[func()]
-		s := shop{Local: w.Local(world.LocalOptions{Database: proxy.URL(), Boundary: at("stock_reserved", &begins)}), w: w}
+		s := shop{Local: w.Local(world.LocalOptions{Database: proxy.URL(), Boundary: at("stock_reserved", &begins)}),
+			w: w}
 		s.stock("tea", 10)
 		var cuts []*pgproxy.Cut
 		cut := func() {

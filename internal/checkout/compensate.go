@@ -15,7 +15,9 @@ import (
 
 // failStep records that a step has definitely failed, and turns the saga around: the
 // next recovery point is that of the first compensation that is due.
-func (s *Service) failStep(ctx context.Context, c *idempotency.Claim, k *saga, step db.SagaStep, due string, why stripe.Failure) error {
+func (s *Service) failStep(
+	ctx context.Context, c *idempotency.Claim, k *saga, step db.SagaStep, due string, why stripe.Failure,
+) error {
 	err := c.Phase(ctx, due, func(q *db.Queries) error { return k.fail(ctx, q, step, why, false) })
 	if err == nil {
 		c.Log().Info("checkout turns round", "step", string(step), "failure", why.Code)
@@ -32,7 +34,9 @@ func (k *saga) fail(ctx context.Context, q *db.Queries, step db.SagaStep, why st
 	if err := k.noteFailure(ctx, q, &why, declined); err != nil {
 		return err
 	}
-	if err := q.CheckoutStepsSkip(ctx, db.CheckoutStepsSkipParams{TenantID: k.row.TenantID, CheckoutID: k.row.ID}); err != nil {
+	if err := q.CheckoutStepsSkip(ctx, db.CheckoutStepsSkipParams{
+		TenantID: k.row.TenantID, CheckoutID: k.row.ID,
+	}); err != nil {
 		return fmt.Errorf("skip the remaining steps of checkout %s: %w", k.row.ID, err)
 	}
 	return nil
@@ -47,7 +51,8 @@ func (k *saga) noteFailure(ctx context.Context, q *db.Queries, why *stripe.Failu
 	if err := q.CheckoutSetFailure(ctx, p); err != nil {
 		return fmt.Errorf("note why checkout %s fails: %w", k.row.ID, err)
 	}
-	k.row.FailureCode, k.row.FailureDeclineCode, k.row.FailureMessage, k.row.Declined = p.Code, p.DeclineCode, p.Message, declined
+	k.row.FailureCode, k.row.FailureDeclineCode, k.row.FailureMessage, k.row.Declined = p.Code, p.DeclineCode,
+		p.Message, declined
 	return nil
 }
 
@@ -126,7 +131,8 @@ func (s *Service) cancelOrderStep(ctx context.Context, c *idempotency.Claim, k *
 		if err != nil {
 			return idempotency.Answer{}, fmt.Errorf("lock order %s: %w", *k.row.OrderID, err)
 		}
-		if order.Status == db.OrderStatusOpen { // Otherwise it is closed already: canceled by the customer, or paid and refunded.
+		if order.Status == db.OrderStatusOpen {
+			// Otherwise it is closed already: canceled by the customer, or paid and refunded.
 			if order, err = q.OrderCancel(ctx, db.OrderCancelParams{TenantID: c.TenantID, ID: order.ID}); err != nil {
 				return idempotency.Answer{}, fmt.Errorf("cancel order %s: %w", order.ID, err)
 			}
@@ -152,7 +158,9 @@ func (s *Service) cancelOrderStep(ctx context.Context, c *idempotency.Claim, k *
 
 // compensatedAnswer says why the checkout failed: its payment did, or the stock could
 // not be reserved.
-func (s *Service) compensatedAnswer(ctx context.Context, q *db.Queries, c *idempotency.Claim, k *saga, shown Checkout) (idempotency.Answer, error) {
+func (s *Service) compensatedAnswer(
+	ctx context.Context, q *db.Queries, c *idempotency.Claim, k *saga, shown Checkout,
+) (idempotency.Answer, error) {
 	if shown.PaymentID == nil {
 		return s.answers.Problem(&OutOfStockError{Checkout: shown}, c.RequestID), nil
 	}
@@ -161,6 +169,7 @@ func (s *Service) compensatedAnswer(ctx context.Context, q *db.Queries, c *idemp
 		return idempotency.Answer{}, fmt.Errorf("read payment %s: %w", *shown.PaymentID, err)
 	}
 	return s.answers.Problem(&PaymentFailedError{
-		PaymentError: payments.PaymentError{Payment: payments.PaymentOf(p), Declined: k.row.Declined}, Checkout: shown,
+		PaymentError: payments.PaymentError{Payment: payments.PaymentOf(p), Declined: k.row.Declined},
+		Checkout:     shown,
 	}, c.RequestID), nil
 }

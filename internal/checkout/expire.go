@@ -13,7 +13,7 @@ import (
 // expireMax is how many checkouts one run of ExpireReservations calls off.
 const expireMax = 50
 
-// ExpireReservations releases the stock of checkouts that nobody works on any more and
+// ExpireReservations releases the stock of checkouts that no process works on any more and
 // whose payment has not begun: after a long outage, or when a checkout kills every
 // process that resumes it. It returns how many there were. Any number may run.
 //
@@ -48,8 +48,12 @@ func (s *Service) ExpireReservations(ctx context.Context) (n int, err error) {
 // The steps are read again, because the statement that found the checkout saw them as
 // of its beginning, but its key as of when it was locked. In between another process
 // may have taken the key, begun the payment, and given the key back.
-func (s *Service) expireCheckout(ctx context.Context, q *db.Queries, due db.ReservationOverdueRow) (expired bool, err error) {
-	k := &saga{row: db.Checkout{TenantID: due.TenantID, ID: due.ID}, request: idempotency.Decode[Request](due.Request)}
+func (s *Service) expireCheckout(
+	ctx context.Context, q *db.Queries, due db.ReservationOverdueRow,
+) (expired bool, err error) {
+	k := &saga{
+		row: db.Checkout{TenantID: due.TenantID, ID: due.ID}, request: idempotency.Decode[Request](due.Request),
+	}
 	if k.row, k.steps, err = read(ctx, q, due.TenantID, due.ID); err != nil {
 		return false, err
 	}

@@ -25,38 +25,63 @@ func TestCheckout_TheDatabaseRefuses(t *testing.T) {
 		steps string // of the saga, in their order
 		wrong string
 	}{
-		{"step_transition_is_legal", reserved, `UPDATE checkout_steps SET status = 'running' WHERE step = 'reserve_stock'`},
-		{"step_transition_is_legal", reserved, `UPDATE checkout_steps SET status = 'pending', attempts = 0, updated_at = NULL WHERE step = 'reserve_stock'`},
-		{"step_transition_is_legal", "done done failed skipped skipped pending pending", `UPDATE checkout_steps SET status = 'done' WHERE step = 'pay'`},
-		{"step_transition_is_legal", "done done done skipped pending pending pending", `UPDATE checkout_steps SET status = 'running', attempts = 1, updated_at = now() WHERE step = 'notify'`},
-		{"step_transition_is_legal", "done done failed skipped skipped done pending", `UPDATE checkout_steps SET status = 'running' WHERE step = 'release_stock'`},
-		{"no_step_out_of_order", reserved, `UPDATE checkout_steps SET status = 'done', attempts = 1, updated_at = now() WHERE step = 'notify'`},
-		{"no_compensation_before_outcome_is_known", "done done unknown pending pending pending pending", `UPDATE checkout_steps SET status = 'done', attempts = 1, updated_at = now() WHERE step = 'release_stock'`},
-		{"no_compensation_before_outcome_is_known", "done done running pending pending pending pending", `UPDATE checkout_steps SET status = 'running', attempts = 1, updated_at = now() WHERE step = 'release_stock'`},
-		{"no_compensation_of_step_not_done", "done done failed skipped pending pending pending", `UPDATE checkout_steps SET status = 'running', attempts = 1, updated_at = now() WHERE step = 'refund'`},
-		{"no_compensation_of_step_not_done", "done failed skipped skipped skipped pending pending", `UPDATE checkout_steps SET status = 'done', attempts = 1, updated_at = now() WHERE step = 'release_stock'`},
-		{"no_compensation_out_of_order", "done done failed skipped skipped pending pending", `UPDATE checkout_steps SET status = 'done', attempts = 1, updated_at = now() WHERE step = 'cancel_order'`},
-		{"no_compensation_out_of_order", "done done done failed running pending pending", `UPDATE checkout_steps SET status = 'done', attempts = 1, updated_at = now() WHERE step = 'release_stock'`},
-		{"compensated_once_compensation_is_done", "done done failed skipped skipped pending pending", `UPDATE checkout_steps SET status = 'compensated' WHERE step = 'reserve_stock'`},
-		{"no_step_after_compensation", "done compensated pending pending pending done pending", `UPDATE checkout_steps SET status = 'running', attempts = 1, updated_at = now() WHERE step = 'pay'`},
-		{"no_step_after_compensation", "done done done pending running pending pending", `UPDATE checkout_steps SET status = 'done', attempts = 1, updated_at = now() WHERE step = 'notify'`},
+		{"step_transition_is_legal", reserved,
+			`UPDATE checkout_steps SET status = 'running' WHERE step = 'reserve_stock'`},
+		{"step_transition_is_legal", reserved,
+			`UPDATE checkout_steps SET status = 'pending', attempts = 0, updated_at = NULL WHERE step = 'reserve_stock'`},
+		{"step_transition_is_legal", "done done failed skipped skipped pending pending",
+			`UPDATE checkout_steps SET status = 'done' WHERE step = 'pay'`},
+		{"step_transition_is_legal", "done done done skipped pending pending pending",
+			`UPDATE checkout_steps SET status = 'running', attempts = 1, updated_at = now() WHERE step = 'notify'`},
+		{"step_transition_is_legal", "done done failed skipped skipped done pending",
+			`UPDATE checkout_steps SET status = 'running' WHERE step = 'release_stock'`},
+		{"no_step_out_of_order", reserved,
+			`UPDATE checkout_steps SET status = 'done', attempts = 1, updated_at = now() WHERE step = 'notify'`},
+		{"no_compensation_before_outcome_is_known", "done done unknown pending pending pending pending",
+			`UPDATE checkout_steps SET status = 'done', attempts = 1, updated_at = now() WHERE step = 'release_stock'`},
+		{"no_compensation_before_outcome_is_known", "done done running pending pending pending pending",
+			`UPDATE checkout_steps SET status = 'running', attempts = 1, updated_at = now() WHERE step = 'release_stock'`},
+		{"no_compensation_of_step_not_done", "done done failed skipped pending pending pending",
+			`UPDATE checkout_steps SET status = 'running', attempts = 1, updated_at = now() WHERE step = 'refund'`},
+		{"no_compensation_of_step_not_done", "done failed skipped skipped skipped pending pending",
+			`UPDATE checkout_steps SET status = 'done', attempts = 1, updated_at = now() WHERE step = 'release_stock'`},
+		{"no_compensation_out_of_order", "done done failed skipped skipped pending pending",
+			`UPDATE checkout_steps SET status = 'done', attempts = 1, updated_at = now() WHERE step = 'cancel_order'`},
+		{"no_compensation_out_of_order", "done done done failed running pending pending",
+			`UPDATE checkout_steps SET status = 'done', attempts = 1, updated_at = now() WHERE step = 'release_stock'`},
+		{"compensated_once_compensation_is_done", "done done failed skipped skipped pending pending",
+			`UPDATE checkout_steps SET status = 'compensated' WHERE step = 'reserve_stock'`},
+		{"no_step_after_compensation", "done compensated pending pending pending done pending",
+			`UPDATE checkout_steps SET status = 'running', attempts = 1, updated_at = now() WHERE step = 'pay'`},
+		{"no_step_after_compensation", "done done done pending running pending pending",
+			`UPDATE checkout_steps SET status = 'done', attempts = 1, updated_at = now() WHERE step = 'notify'`},
 		{"started_step_has_attempts", reserved, `UPDATE checkout_steps SET status = 'running' WHERE step = 'pay'`},
 
-		{"ended_checkout_has_no_open_step", "done done done pending skipped skipped skipped", `UPDATE checkouts SET status = 'completed', version = 1, failure_code = NULL, order_id = 'o', payment_id = 'p'`},
-		{"ended_checkout_has_no_open_step", "done compensated failed skipped skipped done pending", `UPDATE checkouts SET status = 'compensated', version = 1`},
-		{"status_agrees_with_steps", "compensated compensated failed skipped skipped done done", `UPDATE checkouts SET status = 'completed', version = 1, failure_code = NULL, order_id = 'o', payment_id = 'p'`},
-		{"status_agrees_with_steps", "done done done done skipped skipped skipped", `UPDATE checkouts SET status = 'compensated', version = 1`},
-		{"status_agrees_with_steps", "compensated compensated done failed failed done done", `UPDATE checkouts SET status = 'compensated', version = 1`},
-		{"completed_has_not_failed", "done done done done skipped skipped skipped", `UPDATE checkouts SET status = 'completed', version = 1, order_id = 'o', payment_id = 'p'`},
-		{"compensated_has_failure_code", "compensated compensated failed skipped skipped done done", `UPDATE checkouts SET status = 'compensated', version = 1, failure_code = NULL`},
-		{"ended_checkout_has_event", "compensated compensated failed skipped skipped done done", `UPDATE checkouts SET status = 'compensated'`},
+		{"ended_checkout_has_no_open_step", "done done done pending skipped skipped skipped",
+			`UPDATE checkouts SET status = 'completed', version = 1, failure_code = NULL, order_id = 'o', payment_id = 'p'`},
+		{"ended_checkout_has_no_open_step", "done compensated failed skipped skipped done pending",
+			`UPDATE checkouts SET status = 'compensated', version = 1`},
+		{"status_agrees_with_steps", "compensated compensated failed skipped skipped done done",
+			`UPDATE checkouts SET status = 'completed', version = 1, failure_code = NULL, order_id = 'o', payment_id = 'p'`},
+		{"status_agrees_with_steps", "done done done done skipped skipped skipped",
+			`UPDATE checkouts SET status = 'compensated', version = 1`},
+		{"status_agrees_with_steps", "compensated compensated done failed failed done done",
+			`UPDATE checkouts SET status = 'compensated', version = 1`},
+		{"completed_has_not_failed", "done done done done skipped skipped skipped",
+			`UPDATE checkouts SET status = 'completed', version = 1, order_id = 'o', payment_id = 'p'`},
+		{"compensated_has_failure_code", "compensated compensated failed skipped skipped done done",
+			`UPDATE checkouts SET status = 'compensated', version = 1, failure_code = NULL`},
+		{"ended_checkout_has_event", "compensated compensated failed skipped skipped done done",
+			`UPDATE checkouts SET status = 'compensated'`},
 		{"checkout_order_and_payment_are_immutable", reserved, `UPDATE checkouts SET idempotency_key = 'other'`},
-		{"one_checkout_per_key", reserved, `INSERT INTO checkouts (tenant_id, id, idempotency_key, created_at) SELECT tenant_id, 'again', idempotency_key, now() FROM checkouts`},
+		{"one_checkout_per_key", reserved,
+			`INSERT INTO checkouts (tenant_id, id, idempotency_key, created_at) SELECT tenant_id, 'again', idempotency_key, now() FROM checkouts`},
 
 		{"stock_is_never_oversold", reserved, `UPDATE stock SET available = available - 9`},
 		{"reserved_is_never_negative", reserved, `UPDATE stock SET reserved = reserved - 3`},
 		{"pinned_reservation_never_expires", reserved, `UPDATE reservations SET expires_at = now()`},
-		{"reservation_ends_once", reserved, `UPDATE reservations SET status = 'released'; UPDATE reservations SET status = 'consumed'`},
+		{"reservation_ends_once", reserved,
+			`UPDATE reservations SET status = 'released'; UPDATE reservations SET status = 'consumed'`},
 	} {
 		t.Run(fmt.Sprint(i, "/", c.guard), func(t *testing.T) {
 			tx, err := w.DB.Raw().Begin(t.Context())
@@ -98,10 +123,12 @@ func TestCompensatedOwesNothing(t *testing.T) {
 		tx, err := w.DB.Raw().Begin(t.Context())
 		require.NoError(t, err)
 		defer func() { require.NoError(t, tx.Rollback(context.Background())) }()
-		_, err = tx.Exec(t.Context(), `INSERT INTO checkouts (tenant_id, id, idempotency_key, failure_code, order_id, payment_id, created_at)
+		_, err = tx.Exec(t.Context(),
+			`INSERT INTO checkouts (tenant_id, id, idempotency_key, failure_code, order_id, payment_id, created_at)
 			SELECT tenant_id, 'chk', 'checkout', 'why', order_id, id, now() FROM payments WHERE id = $1`, payment)
 		require.NoError(t, err)
-		_, err = tx.Exec(t.Context(), `INSERT INTO checkout_steps (tenant_id, checkout_id, step, status, attempts, updated_at)
+		_, err = tx.Exec(t.Context(),
+			`INSERT INTO checkout_steps (tenant_id, checkout_id, step, status, attempts, updated_at)
 			SELECT $1, 'chk', s.step, s.status, 1, now()
 			FROM (SELECT unnest(enum_range(NULL::saga_step)) AS step, unnest('{compensated,compensated,compensated,failed,done,done,done}'::saga_step_status[]) AS status) s`, w.Tenant.ID)
 		require.NoError(t, err)

@@ -66,15 +66,20 @@ func ways() []way {
 		{name: "Completed", points: append(slices.Clone(forward), "payment_made", "finished"),
 			status: http.StatusCreated, steps: allDone, body: twoTeas("pm_card_visa")},
 		{name: "Declined", points: append(slices.Clone(forward), backward...),
-			status: http.StatusPaymentRequired, code: "payment-declined", steps: allUndone, body: twoTeas("pm_card_visa_chargeDeclined")},
+			status: http.StatusPaymentRequired, code: "payment-declined", steps: allUndone,
+			body: twoTeas("pm_card_visa_chargeDeclined")},
 		{name: "OutOfStock", points: []string{"checkout_recorded", "order_created", "cancel_due", "finished"},
-			status: http.StatusConflict, code: "out-of-stock", steps: "create_order:compensated reserve_stock:failed cancel_order:done ",
-			body: twoTeas("pm_card_visa"), prepare: func(s shop) { s.stock("tea", 1) }},
+			status: http.StatusConflict, code: "out-of-stock",
+			steps: "create_order:compensated reserve_stock:failed cancel_order:done ",
+			body:  twoTeas("pm_card_visa"), prepare: func(s shop) { s.stock("tea", 1) }},
 		{name: "Authenticated", points: append(slices.Clone(forward), "action_required", "payment_made", "finished"),
-			status: http.StatusCreated, steps: allDone, body: twoTeas("pm_card_authenticationRequired"), during: authenticates(true)},
+			status: http.StatusCreated, steps: allDone, body: twoTeas("pm_card_authenticationRequired"),
+			during: authenticates(true)},
 		{name: "NotAuthenticated", points: append(append(slices.Clone(forward), "action_required"), backward...),
-			status: http.StatusPaymentRequired, code: "payment-failed", steps: allUndone, body: twoTeas("pm_card_authenticationRequired"), during: authenticates(false)},
-		{name: "Refunded", points: append(slices.Clone(forward), "payment_made", "refund_due", "refund_begun", "release_due", "cancel_due", "finished"),
+			status: http.StatusPaymentRequired, code: "payment-failed", steps: allUndone,
+			body: twoTeas("pm_card_authenticationRequired"), during: authenticates(false)},
+		{name: "Refunded", points: append(slices.Clone(forward), "payment_made", "refund_due", "refund_begun",
+			"release_due", "cancel_due", "finished"),
 			status: http.StatusPaymentRequired, code: "payment-failed",
 			steps: "create_order:compensated reserve_stock:compensated pay:compensated notify:failed refund:done release_stock:done cancel_order:done ",
 			body:  twoTeas("pm_card_visa"), prepare: func(s shop) {
@@ -224,9 +229,10 @@ func TestCheckout_StaleHolderIsFenced(t *testing.T) {
 }
 
 // Each answer of Stripe's to an undoing can be lost, too.
-func TestCheckout_LostAnswersToTheUndoing(t *testing.T) {
+func TestCheckout_LostAnswersToCompensations(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []string{stripesim.Drop, stripesim.Reset, stripesim.EffectError, stripesim.StoredError, stripesim.EffectStoredError, stripesim.LockTimeout} {
+	for _, kind := range []string{stripesim.Drop, stripesim.Reset, stripesim.EffectError, stripesim.StoredError,
+		stripesim.EffectStoredError, stripesim.LockTimeout} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			s := newShop(t, world.LocalOptions{})

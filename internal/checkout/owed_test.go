@@ -49,7 +49,8 @@ func TestCheckout_RefundRefusedForGood(t *testing.T) {
 		require.Equal(t, owed, sagaOf(t, shown).steps())
 		require.Equal(t, "failed", s.w.Text("SELECT status FROM refunds"))
 		s.requireStock("tea", 8, 2)
-		require.Zero(t, s.w.Count("SELECT count(*) FROM outbox_events WHERE aggregate_id = $1", id), "no end is announced")
+		require.Zero(t, s.w.Count("SELECT count(*) FROM outbox_events WHERE aggregate_id = $1", id),
+			"no end is announced")
 
 		// Everybody who looks is told: the client, the operator's alert, the audit.
 		again := s.checkout("k", body)

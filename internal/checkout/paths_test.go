@@ -17,19 +17,24 @@ import (
 // made, was made and nobody told us, or is an error for as long as Stripe knows
 // its key.
 var pathFaults = map[string][]string{
-	"intent.create":  {stripesim.Reset, stripesim.RateLimited, stripesim.Drop, stripesim.EffectError, stripesim.StoredError},
-	"intent.confirm": {stripesim.Reset, stripesim.RateLimited, stripesim.LockTimeout, stripesim.Drop, stripesim.Cut, stripesim.EffectError, stripesim.InvalidJSON, stripesim.StoredError, stripesim.EffectStoredError},
-	"intent.cancel":  {stripesim.Reset, stripesim.LockTimeout, stripesim.Drop, stripesim.EffectError, stripesim.StoredError, stripesim.EffectStoredError},
-	"intent.get":     {stripesim.Reset, stripesim.Refuse, stripesim.Cut},
-	"refund.create":  {stripesim.Reset, stripesim.Drop, stripesim.EffectError},
+	"intent.create": {stripesim.Reset, stripesim.RateLimited, stripesim.Drop, stripesim.EffectError,
+		stripesim.StoredError},
+	"intent.confirm": {stripesim.Reset, stripesim.RateLimited, stripesim.LockTimeout, stripesim.Drop, stripesim.Cut,
+		stripesim.EffectError, stripesim.InvalidJSON, stripesim.StoredError, stripesim.EffectStoredError},
+	"intent.cancel": {stripesim.Reset, stripesim.LockTimeout, stripesim.Drop, stripesim.EffectError,
+		stripesim.StoredError, stripesim.EffectStoredError},
+	"intent.get":    {stripesim.Reset, stripesim.Refuse, stripesim.Cut},
+	"refund.create": {stripesim.Reset, stripesim.Drop, stripesim.EffectError},
 }
 
 var pathPoints = []string{
-	"checkout_recorded", "order_created", "stock_reserved", "payment_recorded", "intent_recorded", "action_required", "payment_refused", "payment_made",
+	"checkout_recorded", "order_created", "stock_reserved", "payment_recorded", "intent_recorded", "action_required",
+	"payment_refused", "payment_made",
 	"refund_due", "refund_begun", "release_due", "cancel_due", "finished",
 }
 
-var pathCards = []string{"pm_card_visa", "pm_card_visa", "pm_card_visa_chargeDeclined", "pm_card_authenticationRequired", "pm_card_threeDSecureRequiredChargeDeclined", "pm_nobody"}
+var pathCards = []string{"pm_card_visa", "pm_card_visa", "pm_card_visa_chargeDeclined",
+	"pm_card_authenticationRequired", "pm_card_threeDSecureRequiredChargeDeclined", "pm_nobody"}
 
 // Whatever happens to checkouts, in whatever order, each ends as one of two
 // things, and Stripe, the stock and the orders agree with it.
@@ -78,7 +83,8 @@ type path struct {
 func newPath(r *rapid.T, w *world.World, server *world.Local, m *mortal) *path {
 	tenant, local := w.NewTenant(), *server
 	local.Client = server.As(tenant)
-	p := &path{r: r, shop: shop{Local: &local, w: w}, m: m, bodies: map[string]string{}, wants: map[string]int{}, final: map[string]world.Answer{}}
+	p := &path{r: r, shop: shop{Local: &local, w: w}, m: m, bodies: map[string]string{}, wants: map[string]int{},
+		final: map[string]world.Answer{}}
 	w.Tenant = tenant
 	p.total = rapid.IntRange(2, 8).Draw(r, "stock")
 	p.shop.stock("tea", p.total)
@@ -130,8 +136,10 @@ func (p *path) cancel(r *rapid.T) {
 }
 
 func (p *path) fault(r *rapid.T) {
-	op := rapid.SampledFrom([]string{"intent.create", "intent.confirm", "intent.confirm", "intent.cancel", "intent.get", "refund.create"}).Draw(r, "op")
-	p.shop.w.Sim.Inject(stripesim.Fault{Op: op, Kind: rapid.SampledFrom(pathFaults[op]).Draw(r, "kind"), Times: rapid.IntRange(1, 2).Draw(r, "times"), Bytes: 20})
+	op := rapid.SampledFrom([]string{"intent.create", "intent.confirm", "intent.confirm", "intent.cancel", "intent.get",
+		"refund.create"}).Draw(r, "op")
+	p.shop.w.Sim.Inject(stripesim.Fault{Op: op, Kind: rapid.SampledFrom(pathFaults[op]).Draw(r, "kind"),
+		Times: rapid.IntRange(1, 2).Draw(r, "times"), Bytes: 20})
 }
 
 func (p *path) kill(r *rapid.T) {
@@ -153,7 +161,8 @@ func (p *path) timesOut(*rapid.T) {
 // byHand is a person with a SQL prompt who cancels an order that is being paid.
 func (p *path) byHand(r *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(r, "tempted") == 0 {
-		p.shop.w.Exec(`UPDATE orders SET status = 'canceled' WHERE tenant_id = $1 AND status = 'open'`, p.shop.w.Tenant.ID)
+		p.shop.w.Exec(`UPDATE orders SET status = 'canceled' WHERE tenant_id = $1 AND status = 'open'`,
+			p.shop.w.Tenant.ID)
 	}
 }
 

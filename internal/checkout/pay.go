@@ -16,7 +16,10 @@ import (
 // pay runs the pay step with the functions of an ordinary payment: the same calls under
 // the same keys, the same four outcomes. What differs is the end, which is not the
 // answer to the key but the end of a step: payStep.
-func (s *Service) pay(ctx context.Context, c *idempotency.Claim, k *saga, work func(context.Context, *idempotency.Claim, *payments.Run) (idempotency.Answer, error)) (idempotency.Answer, error) {
+func (s *Service) pay(
+	ctx context.Context, c *idempotency.Claim, k *saga,
+	work func(context.Context, *idempotency.Claim, *payments.Run) (idempotency.Answer, error),
+) (idempotency.Answer, error) {
 	for {
 		if k.run == nil {
 			run, err := s.payments.ReadRun(ctx, c.TenantID, *k.row.PaymentID, payStep{s, k})
@@ -35,7 +38,9 @@ func (s *Service) pay(ctx context.Context, c *idempotency.Claim, k *saga, work f
 
 // callOff cancels the intent of a refused payment, after which no money can move. If
 // the intent turns out to be paid, so is the payment.
-func (s *Service) callOff(k *saga) func(context.Context, *idempotency.Claim, *payments.Run) (idempotency.Answer, error) {
+func (s *Service) callOff(
+	k *saga,
+) func(context.Context, *idempotency.Claim, *payments.Run) (idempotency.Answer, error) {
 	return func(ctx context.Context, c *idempotency.Claim, r *payments.Run) (idempotency.Answer, error) {
 		step := payStep{s, k}
 		if r.Ended() {
@@ -48,7 +53,8 @@ func (s *Service) callOff(k *saga) func(context.Context, *idempotency.Claim, *pa
 		switch intent.Status {
 		case stripe.IntentCanceled:
 			return idempotency.Answer{}, step.failed(ctx, c, r, payments.Settlement{
-				Status: db.PaymentStatusFailed, Failure: k.failure(), Declined: k.row.Declined, ChargeID: intent.ChargeID, ClosesIntent: true,
+				Status: db.PaymentStatusFailed, Failure: k.failure(), Declined: k.row.Declined,
+				ChargeID: intent.ChargeID, ClosesIntent: true,
 			})
 		case "":
 			return s.payments.Wait(ctx, c, r, out.Why())
@@ -64,7 +70,9 @@ func (k *saga) recordPayment(ctx context.Context, q *db.Queries) error {
 	if err := payments.InsertPayment(ctx, q, p); err != nil {
 		return err
 	}
-	if err := q.CheckoutSetPayment(ctx, db.CheckoutSetPaymentParams{TenantID: p.TenantID, ID: k.row.ID, PaymentID: &p.ID}); err != nil {
+	if err := q.CheckoutSetPayment(ctx, db.CheckoutSetPaymentParams{
+		TenantID: p.TenantID, ID: k.row.ID, PaymentID: &p.ID,
+	}); err != nil {
 		return fmt.Errorf("store payment %s in its checkout: %w", p.ID, err)
 	}
 	return outbox.Append(ctx, q, payments.PaymentEvent("payment.created", p))
@@ -78,12 +86,16 @@ func (s *Service) refusePayment(ctx context.Context, c *idempotency.Claim, k *sa
 		return fmt.Errorf("read order %s: %w", *k.row.OrderID, err)
 	}
 	k.run = k.newRun(s, order)
-	why := stripe.Failure{Code: "order_canceled", Message: "The order was canceled before it was paid. No money was taken."}
+	why := stripe.Failure{
+		Code: "order_canceled", Message: "The order was canceled before it was paid. No money was taken.",
+	}
 	err = c.Phase(ctx, releaseDue, func(q *db.Queries) error {
 		if err := k.recordPayment(ctx, q); err != nil {
 			return err
 		}
-		p, err := k.run.Settle(ctx, q, payments.Settlement{Status: db.PaymentStatusFailed, Failure: why, ClosesIntent: true})
+		p, err := k.run.Settle(ctx, q, payments.Settlement{
+			Status: db.PaymentStatusFailed, Failure: why, ClosesIntent: true,
+		})
 		if err != nil {
 			return err
 		}
@@ -110,7 +122,9 @@ func (s payStep) Pending(ctx context.Context, c *idempotency.Claim, _ *payments.
 }
 
 // Finish ends the step. The checkout continues, so there is no answer yet.
-func (s payStep) Finish(ctx context.Context, c *idempotency.Claim, r *payments.Run, e payments.Settlement) (idempotency.Answer, error) {
+func (s payStep) Finish(
+	ctx context.Context, c *idempotency.Claim, r *payments.Run, e payments.Settlement,
+) (idempotency.Answer, error) {
 	var err error
 	switch {
 	case e.AlreadyStored:
@@ -154,7 +168,8 @@ func (s payStep) done(ctx context.Context, c *idempotency.Claim, r *payments.Run
 		return outbox.Append(ctx, q, events...)
 	})
 	if err == nil {
-		c.Log().Info("payment finished", "payment_id", r.Payment.ID, "status", string(e.Status), "stripe_request_id", e.Outcome.RequestID)
+		c.Log().Info("payment finished", "payment_id", r.Payment.ID, "status", string(e.Status), "stripe_request_id",
+			e.Outcome.RequestID)
 	}
 	return err
 }
@@ -207,4 +222,6 @@ func (s payStep) endedElsewhere(ctx context.Context, c *idempotency.Claim, r *pa
 	return s.failStep(ctx, c, s.k, db.SagaStepPay, releaseDue, paymentCanceled)
 }
 
-var paymentCanceled = stripe.Failure{Code: "payment_canceled", Message: "The payment was canceled. No money was taken."}
+var paymentCanceled = stripe.Failure{
+	Code: "payment_canceled", Message: "The payment was canceled. No money was taken.",
+}

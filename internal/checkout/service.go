@@ -31,7 +31,10 @@ type Service struct {
 }
 
 // New returns the service. It starts nothing.
-func New(pool *postgres.Pool, keys *idempotency.Store, gateway payments.Gateway, money *payments.Service, answers payments.Answers, o Options) *Service {
+func New(
+	pool *postgres.Pool, keys *idempotency.Store, gateway payments.Gateway, money *payments.Service,
+	answers payments.Answers, o Options,
+) *Service {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}

@@ -19,13 +19,17 @@ const (
 )
 
 func (s *Service) createOrderStep(ctx context.Context, c *idempotency.Claim, k *saga) error {
-	order := payments.NewOrder(c.TenantID, payments.OrderRequest{Currency: k.request.Currency, Items: k.request.Items, CustomerReference: k.request.CustomerReference})
+	order := payments.NewOrder(c.TenantID, payments.OrderRequest{
+		Currency: k.request.Currency, Items: k.request.Items, CustomerReference: k.request.CustomerReference,
+	})
 	order.CheckoutID = &k.row.ID // So that only this checkout can pay it.
 	err := c.Phase(ctx, orderCreated, func(q *db.Queries) error {
 		if err := payments.InsertOrder(ctx, q, order); err != nil {
 			return err
 		}
-		if err := q.CheckoutSetOrder(ctx, db.CheckoutSetOrderParams{TenantID: c.TenantID, ID: k.row.ID, OrderID: &order.ID}); err != nil {
+		if err := q.CheckoutSetOrder(ctx, db.CheckoutSetOrderParams{
+			TenantID: c.TenantID, ID: k.row.ID, OrderID: &order.ID,
+		}); err != nil {
 			return fmt.Errorf("note order %s: %w", order.ID, err)
 		}
 		return k.move(ctx, q, db.SagaStepCreateOrder, db.SagaStepStatusDone)
@@ -109,7 +113,7 @@ func (k *saga) newRun(s *Service, order db.Order) *payments.Run {
 	return payments.NewRun(k.row.TenantID, k.row.IdempotencyKey, k.request.PaymentMethod, target, payStep{s, k})
 }
 
-// calledOff reports whether ExpireReservations called the checkout off while nobody
+// calledOff reports whether ExpireReservations called the checkout off while no process
 // held the claim. Once this phase holds it, that cannot happen any more.
 func (k *saga) calledOff(ctx context.Context, q *db.Queries) error {
 	row, steps, err := read(ctx, q, k.row.TenantID, k.row.ID)
@@ -142,7 +146,7 @@ func (k *saga) pin(ctx context.Context, q *db.Queries) error {
 // tenant's webhook, for as long as that takes; a receiver that does not answer is no
 // reason for a refund.
 //
-// With our own code the check cannot fail. With a person at a SQL prompt it can, and
+// With our own code the check cannot fail. With an operator at a SQL prompt it can, and
 // then the payment is refunded.
 func (s *Service) notifyStep(ctx context.Context, c *idempotency.Claim, k *saga) (idempotency.Answer, error) {
 	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
@@ -153,13 +157,16 @@ func (s *Service) notifyStep(ctx context.Context, c *idempotency.Claim, k *saga)
 		if order.PaymentID == nil || *order.PaymentID != *k.row.PaymentID {
 			return idempotency.Answer{}, errNotPaid
 		}
-		if err := basketOf(k.request.Items).end(ctx, q, c.TenantID, k.row.ID, db.ReservationStatusConsumed); err != nil {
+		if err := basketOf(k.request.Items).end(ctx, q, c.TenantID, k.row.ID,
+			db.ReservationStatusConsumed); err != nil {
 			return idempotency.Answer{}, err
 		}
 		if err := k.move(ctx, q, db.SagaStepNotify, db.SagaStepStatusDone); err != nil {
 			return idempotency.Answer{}, err
 		}
-		if err := q.CheckoutStepsSkip(ctx, db.CheckoutStepsSkipParams{TenantID: c.TenantID, CheckoutID: k.row.ID, Completed: true}); err != nil {
+		if err := q.CheckoutStepsSkip(ctx, db.CheckoutStepsSkipParams{
+			TenantID: c.TenantID, CheckoutID: k.row.ID, Completed: true,
+		}); err != nil {
 			return idempotency.Answer{}, fmt.Errorf("skip the compensations of checkout %s: %w", k.row.ID, err)
 		}
 		shown, err := k.end(ctx, q, db.CheckoutStatusCompleted)
@@ -167,9 +174,14 @@ func (s *Service) notifyStep(ctx context.Context, c *idempotency.Claim, k *saga)
 	})
 	switch {
 	case errors.Is(err, errNotPaid):
-		return idempotency.Answer{}, s.failStep(ctx, c, k, db.SagaStepNotify, refundDue, stripe.Failure{Code: "order_canceled", Message: "The order was canceled while it was being paid. The money goes back."})
+		return idempotency.Answer{}, s.failStep(ctx, c, k, db.SagaStepNotify, refundDue, stripe.Failure{
+			Code: "order_canceled", Message: "The order was canceled while it was being paid. The money goes back.",
+		})
 	case errors.Is(err, errNotHeld):
-		return idempotency.Answer{}, s.failStep(ctx, c, k, db.SagaStepNotify, refundDue, stripe.Failure{Code: "reservation_lost", Message: "The stock was given away while the order was being paid. The money goes back."})
+		return idempotency.Answer{}, s.failStep(ctx, c, k, db.SagaStepNotify, refundDue, stripe.Failure{
+			Code:    "reservation_lost",
+			Message: "The stock was given away while the order was being paid. The money goes back.",
+		})
 	case err == nil:
 		s.o.Metrics.ended(db.CheckoutStatusCompleted)
 		c.Log().Info("checkout completed", "payment_id", *k.row.PaymentID)

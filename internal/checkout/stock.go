@@ -99,7 +99,9 @@ func (b basket) reserve(ctx context.Context, q *db.Queries, tenantID, checkoutID
 	if int(n) < len(b.skus) {
 		return &shortage{b.missing(stock)}
 	}
-	err = q.ReservationsInsert(ctx, db.ReservationsInsertParams{TenantID: tenantID, CheckoutID: checkoutID, Skus: b.skus, Quantities: b.quantities, Hold: reservationHold})
+	err = q.ReservationsInsert(ctx, db.ReservationsInsertParams{
+		TenantID: tenantID, CheckoutID: checkoutID, Skus: b.skus, Quantities: b.quantities, Hold: reservationHold,
+	})
 	if err != nil {
 		return fmt.Errorf("record the reservations of checkout %s: %w", checkoutID, err)
 	}

@@ -56,10 +56,11 @@ func TestStock(t *testing.T) {
 		require.Equal(t, http.StatusNotFound, s.Get("/v1/checkouts/"+sagaOf(t, a).ID).Status)
 	})
 
-	t.Run("KnowsSKUsOfAnyKind", func(t *testing.T) {
+	t.Run("AcceptsAnySKU", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t, world.LocalOptions{})
-		for _, sku := range []string{"a/b", "100%", "%41", "a b", "tea+milk", "茶", "?q=1#x", "..", strings.Repeat("ü", 64)} {
+		for _, sku := range []string{"a/b", "100%", "%41", "a b", "tea+milk", "茶", "?q=1#x", "..",
+			strings.Repeat("ü", 64)} {
 			path := "/v1/stock/" + strings.ReplaceAll(url.PathEscape(sku), "..", "%2E%2E")
 			a := s.Do("PUT", path, `{"available":3}`)
 			require.Equal(t, sku, a.Get("sku"), a)
@@ -86,7 +87,8 @@ func TestReservations(t *testing.T) {
 		s.requireStock("cup", 1, 0)
 
 		s.stock("cup", 2)
-		require.Equal(t, a.Identity(), s.checkout("k", basketBody("tea", 2, "cup", 1, "cup", 1)).Identity(), "what was refused stays refused")
+		require.Equal(t, a.Identity(), s.checkout("k", basketBody("tea", 2, "cup", 1, "cup", 1)).Identity(),
+			"what was refused stays refused")
 		require.Equal(t, http.StatusCreated, s.checkout("k2", basketBody("tea", 2, "cup", 1, "cup", 1)).Status)
 		s.requireStock("cup", 0, 0)
 		s.requireWhole()
@@ -128,7 +130,8 @@ func TestReservations(t *testing.T) {
 	t.Run("NeverOversellByConstraint", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t, world.LocalOptions{})
-		_, err := s.w.DB.Raw().Exec(t.Context(), `UPDATE stock SET available = available - 11, reserved = reserved + 11`)
+		_, err := s.w.DB.Raw().Exec(t.Context(),
+			`UPDATE stock SET available = available - 11, reserved = reserved + 11`)
 		require.True(t, postgres.Violates(err, "stock_is_never_oversold"), "%v", err)
 	})
 
@@ -153,7 +156,7 @@ func TestReservations(t *testing.T) {
 		s.requireWhole()
 	})
 
-	t.Run("AreReturnedWhenNobodyComesBack", func(t *testing.T) {
+	t.Run("AreReleasedWhenACheckoutIsAbandoned", func(t *testing.T) {
 		t.Parallel()
 		var dies atomic.Pointer[func()]
 		s := newShop(t, world.LocalOptions{Boundary: at("stock_reserved", &dies)})
@@ -212,7 +215,8 @@ func TestReservationsThatRunOutMeanwhile(t *testing.T) {
 	proxy, err := pgproxy.Start(s.w.URL)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
-	slowed := proxy.Rewrite("-- name: ReservationOverdue", `r\.expires_at < clock_timestamp\(\)`, "r.expires_at < slowly()")
+	slowed := proxy.Rewrite("-- name: ReservationOverdue", `r\.expires_at < clock_timestamp\(\)`,
+		"r.expires_at < slowly()")
 	patiently, err := url.Parse(proxy.URL())
 	require.NoError(t, err)
 	q := patiently.Query()
@@ -224,11 +228,13 @@ func TestReservationsThatRunOutMeanwhile(t *testing.T) {
 		n   int
 		err error
 	}
-	confirming := s.w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop, Times: -1}) // it is charged, and nobody hears of it
+	confirming := s.w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop,
+		Times: -1}) // it is charged, and nobody hears of it
 	held, err := s.w.DB.Raw().Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = held.Rollback(t.Context()) }()
-	_, err = held.Exec(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0; SELECT pg_advisory_xact_lock(4711)`)
+	_, err = held.Exec(t.Context(),
+		`SET LOCAL idle_in_transaction_session_timeout = 0; SELECT pg_advisory_xact_lock(4711)`)
 	require.NoError(t, err)
 	looked := world.Async(func() found {
 		n, err := slow.Checkouts.ExpireReservations(t.Context())

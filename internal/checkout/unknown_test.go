@@ -71,8 +71,10 @@ func TestCheckout_Unknown(t *testing.T) {
 		t.Parallel()
 		s := newShop(t, world.LocalOptions{})
 		s.w.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
-		s.w.Sim.Inject(stripesim.Fault{Op: "intent.*", Kind: stripesim.Refuse, Status: 503, Skip: 1, Times: -1}) // nor can it be looked at
-		require.Equal(t, http.StatusAccepted, s.checkout("k", twoTeas("pm_card_visa")).Status, "unknown is never compensated")
+		s.w.Sim.Inject(stripesim.Fault{Op: "intent.*", Kind: stripesim.Refuse, Status: 503, Skip: 1,
+			Times: -1}) // nor can it be looked at
+		require.Equal(t, http.StatusAccepted, s.checkout("k", twoTeas("pm_card_visa")).Status,
+			"unknown is never compensated")
 		for range 3 {
 			s.Complete()
 			s.w.Exec(`UPDATE reservations SET expires_at = clock_timestamp() - interval '1 day' WHERE expires_at IS NOT NULL`)
@@ -102,8 +104,10 @@ func TestCheckout_Unknown(t *testing.T) {
 		for _, status := range []string{"running", "unknown"} {
 			s.w.Exec(`UPDATE checkout_steps SET status = $1::saga_step_status WHERE step = 'pay' AND status <> $1::saga_step_status`, status)
 			for _, undoing := range []string{"refund", "release_stock", "cancel_order"} {
-				_, err := s.w.DB.Raw().Exec(t.Context(), `UPDATE checkout_steps SET status = 'done', attempts = 1, updated_at = now() WHERE checkout_id = $1 AND step = $2::saga_step`, g.ID, undoing)
-				require.True(t, postgres.Violates(err, "no_compensation_before_outcome_is_known"), "%s while pay is %s: %v", undoing, status, err)
+				_, err := s.w.DB.Raw().Exec(t.Context(),
+					`UPDATE checkout_steps SET status = 'done', attempts = 1, updated_at = now() WHERE checkout_id = $1 AND step = $2::saga_step`, g.ID, undoing)
+				require.True(t, postgres.Violates(err, "no_compensation_before_outcome_is_known"),
+					"%s while pay is %s: %v", undoing, status, err)
 			}
 		}
 	})
@@ -192,7 +196,7 @@ func TestCheckout_ThreeDSecure(t *testing.T) {
 		s.requireWhole()
 	})
 
-	t.Run("IsCompensatedWhenTheyNeverCome", func(t *testing.T) {
+	t.Run("IsCompensatedWhenTheCustomerNeverActs", func(t *testing.T) {
 		t.Parallel()
 		s, _, _ := begin(t, world.LocalOptions{})
 		s.w.Exec(`UPDATE payments SET updated_at = clock_timestamp() - interval '2 hours'`)
@@ -225,7 +229,8 @@ func TestCheckout_ThreeDSecure(t *testing.T) {
 
 // confirmInBrowser is what Stripe's script does with a client secret.
 func confirmInBrowser(t testing.TB, w *world.World, intent string) {
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.StripeURL+"/v1/payment_intents/"+intent+"/confirm",
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+		w.StripeURL+"/v1/payment_intents/"+intent+"/confirm",
 		strings.NewReader(url.Values{"payment_method": {"pm_card_mastercard"}}.Encode()))
 	require.NoError(t, err)
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
@@ -277,7 +282,8 @@ func TestCheckout_OrderCanceled(t *testing.T) {
 		die := func() { panic(http.ErrAbortHandler) }
 		dies.Store(&die)
 		s.checkout("k", twoTeas("pm_card_visa"))
-		require.Equal(t, http.StatusOK, s.Post("/v1/orders/"+s.w.Text(`SELECT id FROM orders`)+"/cancel", "cancel", "").Status)
+		require.Equal(t, http.StatusOK,
+			s.Post("/v1/orders/"+s.w.Text(`SELECT id FROM orders`)+"/cancel", "cancel", "").Status)
 		s.w.ExpireLeases()
 		s.w.Exec(`UPDATE reservations SET expires_at = clock_timestamp() - interval '1 second'`)
 		expired, err := s.Checkouts.ExpireReservations(t.Context())
@@ -332,7 +338,8 @@ func refunded(t *testing.T, sql string) (shop, world.Answer) {
 	answer := world.Async(func() world.Answer { return s.checkout("k", twoTeas("pm_card_visa")) })
 	world.WaitHeld(s.w, hold)
 	s.w.Exec(sql)
-	s.w.Sim.Inject(stripesim.Fault{Op: "refund.create", Kind: stripesim.Drop}) // and the answer to the undoing is lost, too
+	s.w.Sim.Inject(stripesim.Fault{Op: "refund.create",
+		Kind: stripesim.Drop}) // and the answer to the undoing is lost, too
 	hold.Release()
 	return s, <-answer
 }

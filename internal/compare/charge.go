@@ -61,9 +61,11 @@ func registeredIntent(i stripe.Intent, o *Order) Difference {
 		return Difference{Result: Agrees}
 	case paid && c.Status == ChargeSucceeded:
 		return differs(db.DiscrepancyKindAmountMismatch, i.ReceivedMinor-c.AmountMinor,
-			fmt.Sprintf("%s of %d %s here, %d %s at Stripe", i.Operation, c.AmountMinor, c.Currency, i.ReceivedMinor, i.Currency))
+			fmt.Sprintf("%s of %d %s here, %d %s at Stripe", i.Operation, c.AmountMinor, c.Currency, i.ReceivedMinor,
+				i.Currency))
 	case !paid && c.Status == ChargeSucceeded:
-		return differs(db.DiscrepancyKindMissingAtStripe, -c.AmountMinor, fmt.Sprintf("%s succeeded here, and is %q at Stripe", i.Operation, i.Status))
+		return differs(db.DiscrepancyKindMissingAtStripe, -c.AmountMinor,
+			fmt.Sprintf("%s succeeded here, and is %q at Stripe", i.Operation, i.Status))
 	case !paid:
 		return Difference{Result: Agrees}
 	case c.InProgress:
@@ -71,5 +73,6 @@ func registeredIntent(i stripe.Intent, o *Order) Difference {
 	case c.Status == ChargeFailed && i.ReceivedMinor == i.RefundedMinor:
 		return Difference{Result: Agrees}
 	}
-	return differs(db.DiscrepancyKindUnmatchedAtStripe, i.ReceivedMinor-i.RefundedMinor, "paid at Stripe by "+i.Operation+", and not here")
+	return differs(db.DiscrepancyKindUnmatchedAtStripe, i.ReceivedMinor-i.RefundedMinor,
+		"paid at Stripe by "+i.Operation+", and not here")
 }

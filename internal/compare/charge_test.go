@@ -12,7 +12,8 @@ func tip(s compare.ChargeStatus, intent string, more ...func(*compare.Charge)) c
 	return func(o *compare.Order) {
 		o.Registered = map[string]bool{"tip": true}
 		c := compare.Charge{
-			ID: "tip_1", Operation: "tip", IntentID: intent, AmountMinor: 1000, Currency: "usd", Status: s, Key: "tip-key",
+			ID: "tip_1", Operation: "tip", IntentID: intent, AmountMinor: 1000, Currency: "usd", Status: s,
+			Key: "tip-key",
 		}
 		for _, f := range more {
 			f(&c)
@@ -34,10 +35,12 @@ func TestRegisteredIntent(t *testing.T) {
 		return intentWith(append(changes, madeBy("tip"))...)
 	}
 	noRow := want{
-		result: compare.Differs, kind: unmatchedAtStripe, drift: 1000, detail: "paid at Stripe by tip, which has no row of it",
+		result: compare.Differs, kind: unmatchedAtStripe, drift: 1000,
+		detail: "paid at Stripe by tip, which has no row of it",
 	}
 	notHere := want{
-		result: compare.Differs, kind: unmatchedAtStripe, drift: 1000, key: "tip-key", detail: "paid at Stripe by tip, and not here",
+		result: compare.Differs, kind: unmatchedAtStripe, drift: 1000, key: "tip-key",
+		detail: "paid at Stripe by tip, and not here",
 	}
 	for _, c := range []struct {
 		name   string
@@ -60,16 +63,25 @@ func TestRegisteredIntent(t *testing.T) {
 
 		{"PaidHereAndThere", tipped(), orderWith(tip(compare.ChargeSucceeded, thisOne)), agrees},
 		{"LessWasReceived", tipped(received(700)), orderWith(tip(compare.ChargeSucceeded, thisOne)), want{
-			result: compare.Differs, kind: amountMismatch, drift: -300, key: "tip-key", detail: "tip of 1000 usd here, 700 usd at Stripe",
+			result: compare.Differs, kind: amountMismatch, drift: -300, key: "tip-key",
+			detail: "tip of 1000 usd here, 700 usd at Stripe",
 		}},
 		{"AnotherCurrencyWasReceived", tipped(currency("eur")), orderWith(tip(compare.ChargeSucceeded, thisOne)), want{
-			result: compare.Differs, kind: amountMismatch, key: "tip-key", detail: "tip of 1000 usd here, 1000 eur at Stripe",
+			result: compare.Differs, kind: amountMismatch, key: "tip-key",
+			detail: "tip of 1000 usd here, 1000 eur at Stripe",
 		}},
-		{"PaidHereAndCanceledThere", tipped(status(stripe.IntentCanceled)), orderWith(tip(compare.ChargeSucceeded, thisOne)), want{
-			result: compare.Differs, kind: missingAtStripe, drift: -1000, key: "tip-key",
-			detail: `tip succeeded here, and is "canceled" at Stripe`,
-		}},
-		{"NotPaidYet", tipped(status(stripe.IntentProcessing)), orderWith(tip(compare.ChargePending, thisOne, tipInProgress)), agrees},
+		{"PaidHereAndCanceledThere", tipped(status(stripe.IntentCanceled)),
+			orderWith(tip(compare.ChargeSucceeded, thisOne)), want{
+				result: compare.Differs, kind: missingAtStripe, drift: -1000, key: "tip-key",
+				detail: `tip succeeded here, and is "canceled" at Stripe`,
+			}},
+		{"PaidHereAndCanceledThereAfterAll",
+			tipped(status(stripe.IntentCanceled), received(1000)), orderWith(tip(compare.ChargeSucceeded, thisOne)), want{
+				result: compare.Differs, kind: missingAtStripe, drift: -1000, key: "tip-key",
+				detail: `tip succeeded here, and is "canceled" at Stripe`,
+			}},
+		{"NotPaidYet", tipped(status(stripe.IntentProcessing)),
+			orderWith(tip(compare.ChargePending, thisOne, tipInProgress)), agrees},
 		{"InProgress", tipped(), orderWith(tip(compare.ChargePending, thisOne, tipInProgress)), want{
 			result: compare.InProgress, key: "tip-key",
 		}},

@@ -130,7 +130,8 @@ func Intent(i stripe.Intent, o *Order) Difference {
 	paid := o.Paid()
 	switch {
 	case paid != nil && paid.Uses(i.ID) && i.Status != stripe.IntentSucceeded:
-		d := intentDiscrepancy(i, o, db.DiscrepancyKindMissingAtStripe, -paid.AmountMinor, "succeeded here, and does not exist at Stripe")
+		d := intentDiscrepancy(i, o, db.DiscrepancyKindMissingAtStripe, -paid.AmountMinor,
+			"succeeded here, and does not exist at Stripe")
 		if i.Status != "" {
 			d.Detail = fmt.Sprintf("succeeded here, and is %s at Stripe", i.Status)
 		}
@@ -151,7 +152,9 @@ func Intent(i stripe.Intent, o *Order) Difference {
 func unmatchedIntent(i stripe.Intent, o *Order) Difference {
 	net := i.ReceivedMinor - i.RefundedMinor
 	unmatched := func(detail string) Difference {
-		return Difference{Result: Differs, Discrepancy: intentDiscrepancy(i, o, db.DiscrepancyKindUnmatchedAtStripe, net, detail)}
+		return Difference{
+			Result: Differs, Discrepancy: intentDiscrepancy(i, o, db.DiscrepancyKindUnmatchedAtStripe, net, detail),
+		}
 	}
 	live, paid := o.Live(), o.Paid()
 	switch {
@@ -212,7 +215,8 @@ func RefundOf(r stripe.Refund, o *Order) Difference {
 	switch {
 	case r.Status != "" && (r.AmountMinor != row.AmountMinor || r.Currency != row.Currency):
 		d.Kind = db.DiscrepancyKindAmountMismatch
-		d.Detail = fmt.Sprintf("refund of %d %s here, %d %s at Stripe", row.AmountMinor, row.Currency, r.AmountMinor, r.Currency)
+		d.Detail = fmt.Sprintf("refund of %d %s here, %d %s at Stripe", row.AmountMinor, row.Currency, r.AmountMinor,
+			r.Currency)
 		return Difference{Result: Differs, Discrepancy: d}
 	case row.Status == r.Status:
 		return Difference{Result: Agrees}
@@ -221,7 +225,8 @@ func RefundOf(r stripe.Refund, o *Order) Difference {
 	case applies:
 		return Difference{Result: StatusChanged, Discrepancy: d}
 	case r.Status == "":
-		d.Kind, d.Detail = db.DiscrepancyKindMissingAtStripe, fmt.Sprintf("refund %s here, and does not exist at Stripe", row.Status)
+		d.Kind, d.Detail = db.DiscrepancyKindMissingAtStripe,
+			fmt.Sprintf("refund %s here, and does not exist at Stripe", row.Status)
 	}
 	if d.DriftMinor == 0 {
 		return Difference{Result: Agrees} // Failed here and canceled there: no money moved either way.
@@ -237,8 +242,8 @@ func unmatchedRefund(r stripe.Refund, o *Order) Difference {
 		return Difference{Result: Agrees}
 	}
 	d := Discrepancy{
-		Kind: db.DiscrepancyKindUnmatchedAtStripe, Object: Refund, ObjectID: r.ID, TenantID: paid.TenantID, OrderID: paid.OrderID,
-		PaymentID: paid.ID, RefundID: r.RefundID, Currency: r.Currency,
+		Kind: db.DiscrepancyKindUnmatchedAtStripe, Object: Refund, ObjectID: r.ID, TenantID: paid.TenantID,
+		OrderID: paid.OrderID, PaymentID: paid.ID, RefundID: r.RefundID, Currency: r.Currency,
 		DriftMinor: -movedMinor(r.Status, r.AmountMinor), Detail: "refunded at Stripe, and no refund here",
 	}
 	if slices.ContainsFunc(o.Refunds, func(row RefundRow) bool { return row.ID == r.RefundID }) {

@@ -86,7 +86,9 @@ func status(s stripe.IntentStatus) func(*stripe.Intent) {
 	}
 }
 
-func amount(minor int64) func(*stripe.Intent) { return func(i *stripe.Intent) { i.AmountMinor = minor } }
+func amount(minor int64) func(*stripe.Intent) {
+	return func(i *stripe.Intent) { i.AmountMinor = minor }
+}
 
 func received(minor int64) func(*stripe.Intent) {
 	return func(i *stripe.Intent) { i.ReceivedMinor = minor }
@@ -142,7 +144,8 @@ func requireDifference(t *testing.T, w want, d compare.Difference) {
 func TestIntent(t *testing.T) {
 	t.Parallel()
 	agrees := want{result: compare.Agrees}
-	adoptable := want{result: compare.Adoptable, kind: unmatchedAtStripe, drift: 1000, detail: "paid at Stripe, and no payment here"}
+	adoptable := want{result: compare.Adoptable, kind: unmatchedAtStripe, drift: 1000,
+		detail: "paid at Stripe, and no payment here"}
 	for _, c := range []struct {
 		name   string
 		intent stripe.Intent
@@ -184,9 +187,10 @@ func TestIntent(t *testing.T) {
 		{"ItsPaymentIsInProgress", intentWith(), orderWith(payment(1, processing, thisOne, inProgress)), want{
 			result: compare.InProgress, key: "key",
 		}},
-		{"ItsPaymentWaitsForTheCustomer", intentWith(), orderWith(payment(1, requiresAction, thisOne, inProgress)), want{
-			result: compare.InProgress, key: "key",
-		}},
+		{"ItsPaymentWaitsForTheCustomer", intentWith(), orderWith(payment(1, requiresAction, thisOne, inProgress)),
+			want{
+				result: compare.InProgress, key: "key",
+			}},
 		{"APaymentWithoutIntentIsInProgress", intentWith(), orderWith(payment(1, processing, "", inProgress)), want{
 			result: compare.InProgress, key: "key",
 		}},
@@ -237,7 +241,8 @@ func TestIntent(t *testing.T) {
 		{"TheOrderIsOpen", intentWith(), orderWith(), adoptable},
 		{"TheOrderIsOpenAfterAFailedPayment", intentWith(), orderWith(payment(1, failed, thisOne)), adoptable},
 		{"TheOrderIsOpenAndAPartWasRefunded", intentWith(refunded(300)), orderWith(), want{
-			result: compare.Adoptable, kind: unmatchedAtStripe, drift: 700, detail: "paid at Stripe, and no payment here",
+			result: compare.Adoptable, kind: unmatchedAtStripe, drift: 700,
+			detail: "paid at Stripe, and no payment here",
 		}},
 		{"TheOrderIsCanceled", intentWith(), orderWith(canceled), adoptable},
 		{"TheOrderIsCanceledAndAPartWasRefunded", intentWith(refunded(300)), orderWith(canceled), want{
@@ -245,7 +250,8 @@ func TestIntent(t *testing.T) {
 			detail: "paid at Stripe, and the order is canceled",
 		}},
 		{"TheOrderIsPaidWithoutAPayment", intentWith(), orderWith(paidUp), want{
-			result: compare.Differs, kind: unmatchedAtStripe, drift: 1000, detail: "paid at Stripe, and the order is paid",
+			result: compare.Differs, kind: unmatchedAtStripe, drift: 1000,
+			detail: "paid at Stripe, and the order is paid",
 		}},
 
 		// What another operation made is its own to compare.
@@ -332,7 +338,8 @@ func TestRefundOf(t *testing.T) {
 		return want{result: compare.Differs, kind: kind, drift: drift, detail: detail, payment: paymentID}
 	}
 	changed := func(drift int64, detail string) want {
-		return want{result: compare.StatusChanged, kind: statusMismatch, drift: drift, detail: detail, payment: paymentID}
+		return want{result: compare.StatusChanged, kind: statusMismatch, drift: drift, detail: detail,
+			payment: paymentID}
 	}
 	for _, c := range []struct {
 		name   string
@@ -344,7 +351,8 @@ func TestRefundOf(t *testing.T) {
 		{"TheSameHereAndThere", refundWith(refundDone), orderWith(refundRow(refundDone)), agrees},
 		{"PendingHereAndThere", refundWith(pending), orderWith(refundRow(pending, refundInProgress)), agrees},
 		{"AnotherAmount", refundWith(refundDone, func(r *stripe.Refund) { r.AmountMinor = 300 }),
-			orderWith(refundRow(refundDone)), differs(amountMismatch, 100, "refund of 400 usd here, 300 usd at Stripe")},
+			orderWith(refundRow(refundDone)),
+			differs(amountMismatch, 100, "refund of 400 usd here, 300 usd at Stripe")},
 		{"AnotherCurrency", refundWith(refundDone, func(r *stripe.Refund) { r.Currency = "eur" }),
 			orderWith(refundRow(refundDone)), differs(amountMismatch, 0, "refund of 400 usd here, 400 eur at Stripe")},
 		{"PendingHereAndInProgress", refundWith(refundDone), orderWith(refundRow(pending, refundInProgress)),
@@ -380,11 +388,16 @@ func TestRefundOf(t *testing.T) {
 			orderWith(payment(1, succeeded, thisOne, refunding(600))), adoptable},
 		{"OfMoreThanIsLeft", refundWith(refundDone),
 			orderWith(payment(1, succeeded, thisOne, refunding(601))), unmatched},
-		{"WithoutAnID", refundWith(refundDone, func(r *stripe.Refund) { r.RefundID = "any text" }), orderWith(paid), unmatched},
-		{"OfAnotherTenant", refundWith(refundDone, func(r *stripe.Refund) { r.TenantID = "ten_2" }), orderWith(paid), unmatched},
-		{"OfAnotherOrder", refundWith(refundDone, func(r *stripe.Refund) { r.OrderID = "ord_2" }), orderWith(paid), unmatched},
-		{"OfAnotherPayment", refundWith(refundDone, func(r *stripe.Refund) { r.PaymentID = "pay_2" }), orderWith(paid), unmatched},
-		{"InTheWrongCurrency", refundWith(refundDone, func(r *stripe.Refund) { r.Currency = "eur" }), orderWith(paid), unmatched},
+		{"WithoutAnID", refundWith(refundDone, func(r *stripe.Refund) { r.RefundID = "any text" }), orderWith(paid),
+			unmatched},
+		{"OfAnotherTenant", refundWith(refundDone, func(r *stripe.Refund) { r.TenantID = "ten_2" }), orderWith(paid),
+			unmatched},
+		{"OfAnotherOrder", refundWith(refundDone, func(r *stripe.Refund) { r.OrderID = "ord_2" }), orderWith(paid),
+			unmatched},
+		{"OfAnotherPayment", refundWith(refundDone, func(r *stripe.Refund) { r.PaymentID = "pay_2" }), orderWith(paid),
+			unmatched},
+		{"InTheWrongCurrency", refundWith(refundDone, func(r *stripe.Refund) { r.Currency = "eur" }), orderWith(paid),
+			unmatched},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -477,9 +490,11 @@ func TestMayConfirm(t *testing.T) {
 		{"TheOrderIsBeingCanceled", orderWith(beingCanceled, payment(1, failed, another)), true},
 		{"TheOrderWasNeverPaid", orderWith(), true},
 		{"TheLastPaymentUsedIt", orderWith(payment(1, failed, another), payment(2, failed, thisOne)), true},
-		{"TheLastPaymentUsedItWhateverTheirOrder", orderWith(payment(2, failed, thisOne), payment(1, failed, another)), true},
+		{"TheLastPaymentUsedItWhateverTheirOrder", orderWith(payment(2, failed, thisOne), payment(1, failed, another)),
+			true},
 		{"AnEarlierPaymentUsedIt", orderWith(payment(1, failed, thisOne), payment(2, failed, another)), false},
-		{"AnEarlierPaymentUsedItWhateverTheirOrder", orderWith(payment(2, failed, another), payment(1, failed, thisOne)), false},
+		{"AnEarlierPaymentUsedItWhateverTheirOrder",
+			orderWith(payment(2, failed, another), payment(1, failed, thisOne)), false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -493,8 +508,9 @@ func TestIsAbandoned(t *testing.T) {
 	before := time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
 	old := func(i *stripe.Intent) { i.CreatedAt = before.Add(-time.Second) }
 	for s, unconfirmed := range map[stripe.IntentStatus]bool{
-		stripe.IntentRequiresPaymentMethod: true, stripe.IntentRequiresConfirmation: true, stripe.IntentRequiresAction: true,
-		stripe.IntentProcessing: false, stripe.IntentSucceeded: false, stripe.IntentCanceled: false,
+		stripe.IntentRequiresPaymentMethod: true, stripe.IntentRequiresConfirmation: true,
+		stripe.IntentRequiresAction: true,
+		stripe.IntentProcessing:     false, stripe.IntentSucceeded: false, stripe.IntentCanceled: false,
 	} {
 		require.Equal(t, unconfirmed, compare.Unconfirmed(s), s)
 		require.Equal(t, unconfirmed, orderWith(canceled).IsAbandoned(intentWith(status(s), old), before), s)
@@ -518,7 +534,8 @@ func TestCancelNumber(t *testing.T) {
 	}{
 		{"ItsPaymentsOwn", orderWith(payment(1, failed, another), payment(2, failed, thisOne)),
 			[]compare.Cancel{{IntentNumber: 7, SameIntent: true}}, 2, true},
-		{"ThatOfItsRecordedCancel", orderWith(missing), []compare.Cancel{{IntentNumber: 1}, {IntentNumber: 7, SameIntent: true}}, 7, true},
+		{"ThatOfItsRecordedCancel", orderWith(missing),
+			[]compare.Cancel{{IntentNumber: 1}, {IntentNumber: 7, SameIntent: true}}, 7, true},
 		{"TheFirstOfAnOrderThatDoesNotExist", orderWith(missing), nil, 1, true},
 		{"TheNextThatIsFree", orderWith(missing), []compare.Cancel{{IntentNumber: 1}}, 2, true},
 		{"AGap", orderWith(payment(1, failed, another), payment(3, failed, another)), nil, 2, true},
@@ -542,7 +559,8 @@ func TestNextNumber(t *testing.T) {
 	t.Parallel()
 	require.EqualValues(t, 1, orderWith().NextNumber(thisOne))
 	require.EqualValues(t, 2, orderWith(payment(1, failed, another)).NextNumber(thisOne))
-	require.EqualValues(t, 1, orderWith(payment(1, failed, thisOne), payment(2, failed, another)).NextNumber(thisOne), "its own")
+	require.EqualValues(t, 1, orderWith(payment(1, failed, thisOne), payment(2, failed, another)).NextNumber(thisOne),
+		"its own")
 	require.EqualValues(t, 4, orderWith(payment(3, failed, another), payment(1, failed, another)).NextNumber(thisOne))
 }
 
@@ -565,7 +583,7 @@ func TestRefundableAmount(t *testing.T) {
 			"it belongs to " + paymentID + ": refund that payment"},
 		{"NotWhatWasRefunded", intentWith(refunded(1000)), orderWith(missing), 0, "all of it was refunded already"},
 		{"NotWhatCanBeAdopted", intentWith(), orderWith(), 0,
-			"it can be adopted: do that, and refund the payment, so that the tenant gets the events of both"},
+			"it can be adopted: adopt it, then refund the payment, so that the tenant gets the events of both"},
 		{"NotWhileTheOrderIsReserved", intentWith(), orderWith(reserved), 0,
 			"an operation in progress will find out what it is for"},
 		{"NotWhileItsPaymentIsInProgress", intentWith(), orderWith(payment(1, processing, thisOne, inProgress)), 0,

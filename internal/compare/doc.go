@@ -1,5 +1,5 @@
 // Package compare holds every rule by which our rows are compared with Stripe's
-// objects. It is pure: it reads no database and calls nobody, so compare_test.go
+// objects. It is pure: it reads no database and makes no call, so compare_test.go
 // states each rule as a row of a table.
 //
 // Stripe is authoritative about whether money moved, our rows about what it was for.

@@ -23,12 +23,24 @@ func RefundableAmount(i stripe.Intent, o *Order) (int64, error) {
 		return 0, &NotRefundableError{"all of it was refunded already"}
 	}
 	switch d := Intent(i, o); {
+	case d.Result == Unregistered:
+		return 0, &NotRefundableError{"it was made by the operation " + i.Operation + ", which this service does not know: " +
+			"only the service that made it can say whether it is to be refunded"}
+	case d.Result == Agrees && i.Operation != "":
+		return 0, &NotRefundableError{"it is a charge of the operation " + i.Operation + ", and Stripe and our rows agree"}
 	case d.Result == Adoptable:
-		return 0, &NotRefundableError{"it can be adopted: do that, and refund the payment, so that the tenant gets the events of both"}
+		return 0, &NotRefundableError{
+			"it can be adopted: adopt it, then refund the payment, so that the tenant gets the events of both",
+		}
 	case d.Result != Differs:
 		return 0, &NotRefundableError{"an operation in progress will find out what it is for"}
+	case d.Key != "" && i.Operation != "":
+		return 0, &NotRefundableError{"it is a charge of the operation " + i.Operation + ", which has a row of it: " +
+			"retry its request now, or correct it at Stripe"}
 	case d.Key != "":
-		return 0, &NotRefundableError{"it was charged for payment " + d.Discrepancy.PaymentID + ": retry that payment now"}
+		return 0, &NotRefundableError{
+			"it was charged for payment " + d.Discrepancy.PaymentID + ": retry that payment now",
+		}
 	}
 	return left, nil
 }

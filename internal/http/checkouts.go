@@ -21,6 +21,7 @@ func checkoutsPart() part {
 				{method: "GET", pattern: "/v1/checkouts/{id}", handle: s.getCheckout},
 			}, s.stockRoutes()...)
 		},
+		served:     func(s *Server) bool { return s.o.Checkouts != nil },
 		problems:   checkoutProblems,
 		problemFor: checkoutProblem,
 	}

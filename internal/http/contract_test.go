@@ -233,7 +233,8 @@ func TestContract(t *testing.T) {
 	})
 
 	t.Run("Expired", func(t *testing.T) {
-		_, err := b.pool.Raw().Exec(t.Context(), `UPDATE idempotency_keys SET answer_version = NULL, answer_status = NULL, answer_headers = NULL,
+		_, err := b.pool.Raw().Exec(t.Context(),
+			`UPDATE idempotency_keys SET answer_version = NULL, answer_status = NULL, answer_headers = NULL,
 			answer_body = NULL, answer_dropped_at = clock_timestamp() WHERE finished_at IS NOT NULL AND answer_dropped_at IS NULL`)
 		require.NoError(t, err)
 		expired := b.post("/v1/orders", "order", newOrder)
@@ -258,13 +259,13 @@ func TestContract(t *testing.T) {
 	})
 
 	t.Run("KeyHistory", func(t *testing.T) {
-		order := b.order("story-order")
+		order := b.order("history-order")
 		require.Equal(t, http.StatusCreated, b.pay(`a/b"c%41?`, order, "pm_card_visa").status)
 		const path = "/v1/idempotency-keys/a%2Fb%22c%2541%3F"
-		story := b.get(path)
-		require.Equal(t, http.StatusOK, story.status, story.body)
-		require.Equal(t, `a/b"c%41?`, story.object["key"])
-		require.Regexp(t, `^charged once, ch_\w+$`, story.object["verdict"])
+		history := b.get(path)
+		require.Equal(t, http.StatusOK, history.status, history.body)
+		require.Equal(t, `a/b"c%41?`, history.object["key"])
+		require.Regexp(t, `^charged once, ch_\w+$`, history.object["verdict"])
 		require.Equal(t, "unauthenticated", b.send("GET", path, "", "Authorization", "").code())
 		for _, unknown := range []string{"never-used", "refund_order%20" + order, "%C3%A9", "%2522",
 			strings.Repeat("k", 201)} {

@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"example.com/payonce/internal/operations"
 )
 
 // The documentation is part of the binary and loads nothing from other hosts, because it
@@ -37,12 +39,12 @@ const (
 )
 
 func docsPart() part {
-	return part{routes: func(s *Server) []route { return docsRoutes(s.o.Retention, s.notFound) }}
+	return part{routes: func(s *Server) []route { return docsRoutes(s.o.Retention, s.notFound, s.o.Own...) }}
 }
 
 // docsRoutes need no API key: a developer reads the documentation before getting one. The
 // retention is what /docs/idempotency promises.
-func docsRoutes(retention time.Duration, notFound http.HandlerFunc) []route {
+func docsRoutes(retention time.Duration, notFound http.HandlerFunc, own ...operations.Operation) []route {
 	list, pages, values := problemPages()
 	problem := func(w http.ResponseWriter, r *http.Request) {
 		slug := r.PathValue("slug")
@@ -61,7 +63,7 @@ func docsRoutes(retention time.Duration, notFound http.HandlerFunc) []route {
 		}
 		file.ServeHTTP(w, r)
 	}
-	contract := newDocument("application/json", OpenAPI())
+	contract := newDocument("application/json", OpenAPIWith(own))
 	return []route{
 		{method: "GET", pattern: "/", handle: redirectToDocs, open: true},
 		{method: "GET", pattern: "/openapi.json", handle: contract.ServeHTTP, open: true},

@@ -225,7 +225,7 @@ func TestInWords(t *testing.T) {
 	}
 }
 
-// What was vendored is what the notice says, whoever touched it since.
+// The vendored files are those that the notice names, unchanged.
 func TestThirdPartyNotices(t *testing.T) {
 	t.Parallel()
 	notices, err := os.ReadFile("../../THIRD_PARTY_NOTICES.md")

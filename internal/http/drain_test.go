@@ -69,7 +69,7 @@ func TestDrain(t *testing.T) {
 	require.Eventually(t, func() bool {
 		a, err := b.try(t.Context(), "GET", "/readyz", "")
 		return err == nil && a.status == http.StatusServiceUnavailable
-	}, 5*time.Second, time.Millisecond, "whoever asks is told that it is not ready")
+	}, 5*time.Second, time.Millisecond, "/readyz answers 503")
 	require.Equal(t, http.StatusOK, b.send("GET", "/healthz", "").status)
 	require.Equal(t, http.StatusOK, b.send("GET", "/v1/orders/"+later, "").status,
 		"a load balancer that has not noticed")
@@ -87,12 +87,12 @@ func TestDrain(t *testing.T) {
 			_ = c.Close()
 		}
 		return err != nil
-	}, 10*time.Second, time.Millisecond, "the door stays open for those who came later")
+	}, 10*time.Second, time.Millisecond, "requests that arrive during the shutdown are still accepted")
 	holdLater.Release()
 	require.Equal(t, http.StatusCreated, (<-paidLater).status)
 	require.NoError(t, <-s.ended)
 	_, err := b.try(t.Context(), "GET", "/readyz", "")
-	require.Error(t, err, "nobody listens any more")
+	require.Error(t, err, "the listener is closed")
 }
 
 // TestDrainEndsAtItsTimeout: a request that takes longer than the shutdown may take is
@@ -118,11 +118,11 @@ func TestDrainEndsAtItsTimeout(t *testing.T) {
 	s.stop()
 	select {
 	case err := <-s.ended:
-		require.NoError(t, err, "the exit status of a process that was told to stop and has")
+		require.NoError(t, err, "a process that got SIGTERM and stopped exits with status 0")
 	case <-time.After(world.Patience):
 		t.Fatal("it waits for a request for longer than it said")
 	}
-	require.Error(t, <-cut, "its client sees that nobody answered")
+	require.Error(t, <-cut, "its client gets no response")
 
 	hold.Release()
 	b.url = elsewhere

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"go.yaml.in/yaml/v3"
+
+	"example.com/payonce/internal/operations"
 )
 
 //go:embed openapi.yaml
@@ -16,17 +18,49 @@ var openAPIYAML []byte
 // OpenAPI is the API's contract as JSON, the bytes of /openapi.json. The document is
 // written in YAML, which is easier to edit, and converted once. Members keep the order of
 // the file, because the reference shows them in that order.
-var OpenAPI = sync.OnceValue(func() []byte {
-	var doc yaml.Node
-	if err := yaml.Unmarshal(openAPIYAML, &doc); err != nil {
-		panic(fmt.Sprintf("bug: openapi.yaml: %v", err))
+var OpenAPI = sync.OnceValue(func() []byte { return OpenAPIWith(nil) })
+
+// OpenAPIWith is the contract of a service that has operations of one's own. What each
+// documents is added to paths and to components/schemas.
+func OpenAPIWith(own operations.List) []byte {
+	doc := readYAML("openapi.yaml", openAPIYAML)
+	for _, o := range own {
+		documented := readYAML("the OpenAPI of "+o.Name, o.OpenAPI)
+		for _, path := range [][]string{{"paths"}, {"components", "schemas"}} {
+			to, from := member(doc, path...), member(documented, path...)
+			if from != nil {
+				to.Content = append(to.Content, from.Content...)
+			}
+		}
 	}
 	var b bytes.Buffer
-	if err := writeJSON(&b, doc.Content[0]); err != nil {
+	if err := writeJSON(&b, doc); err != nil {
 		panic(fmt.Sprintf("bug: openapi.yaml: %v", err))
 	}
 	return b.Bytes()
-})
+}
+
+func readYAML(name string, text []byte) *yaml.Node {
+	var doc yaml.Node
+	if err := yaml.Unmarshal(text, &doc); err != nil || len(doc.Content) == 0 {
+		panic(fmt.Sprintf("bug: %s: %v", name, err))
+	}
+	return doc.Content[0]
+}
+
+// member finds a member of a mapping by its path; nil if there is none.
+func member(n *yaml.Node, path ...string) *yaml.Node {
+	for _, name := range path {
+		var found *yaml.Node
+		for i := 0; n != nil && i+1 < len(n.Content); i += 2 {
+			if n.Content[i].Value == name {
+				found = n.Content[i+1]
+			}
+		}
+		n = found
+	}
+	return n
+}
 
 // writeJSON writes a YAML node as JSON. Decoding into map[string]any first would lose the
 // order of the members.

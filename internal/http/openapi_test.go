@@ -34,7 +34,7 @@ func TestOpenAPI(t *testing.T) {
 		walkSchemas(doc, func(where string, s *openapi3.Schema) {
 			if s.Type.Is("object") && !open[where] {
 				closed := s.AdditionalProperties.Has != nil && !*s.AdditionalProperties.Has || s.AdditionalProperties.Schema != nil
-				require.Truef(t, closed, "%s: a field nobody described could appear", where)
+				require.Truef(t, closed, "%s: an undescribed field could appear", where)
 			}
 			for name, property := range s.Properties {
 				composed := len(property.Value.AllOf)+len(property.Value.OneOf) > 0

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"unicode/utf8"
 
+	"example.com/payonce/internal/money"
 	"example.com/payonce/internal/payments"
 )
 
@@ -59,7 +60,7 @@ func (b orderBody) check(c *checks) payments.OrderRequest {
 	req := payments.OrderRequest{CustomerReference: b.CustomerReference, Metadata: map[string]string{}}
 	if b.Currency == nil {
 		c.fail("/currency", "is required")
-	} else if req.Currency = *b.Currency; !payments.KnownCurrency(req.Currency) {
+	} else if req.Currency = *b.Currency; !money.Known(req.Currency) {
 		c.fail("/currency", "must be a lower-case ISO 4217 code that can be charged")
 	}
 	if b.Items == nil {
@@ -94,7 +95,7 @@ func (b orderBody) check(c *checks) payments.OrderRequest {
 	// The total makes sense only if each item is valid. Stripe would refuse an amount that
 	// it cannot charge only when the order is paid, which is too late to change the order.
 	if len(*c) == 0 {
-		if err := payments.CheckAmount(req.Total(), req.Currency); err != nil {
+		if err := money.Check(req.Total(), req.Currency); err != nil {
 			c.fail("/items", "%s", err)
 		}
 	}

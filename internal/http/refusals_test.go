@@ -56,7 +56,7 @@ func refusals(order, payment string) []refusal {
 		return refusal{name: method + " " + path, method: method, path: path, body: unset, status: 404,
 			code: "not-found"}
 	}
-	const ghostOrder, ghostPayment = "ord_00000000000000000000000000", "pay_00000000000000000000000000"
+	const unknownOrder, ghostPayment = "ord_00000000000000000000000000", "pay_00000000000000000000000000"
 	list := []refusal{
 		// Each kind of mistake, in the order of the checks; and two at once, where the first counts.
 		missing("POST", "/v1/nothing"), missing("GET", "/v1"), missing("GET", "/v1/orders/"),
@@ -70,7 +70,7 @@ func refusals(order, payment string) []refusal {
 		{name: "no API key", headers: []string{"Authorization: -"}, status: 401, code: "unauthenticated"},
 		{name: "another scheme", headers: []string{"Authorization: Basic dGVhOnRlYQ=="}, status: 401,
 			code: "unauthenticated"},
-		{name: "an API key of nobody",
+		{name: "an unknown API key",
 			headers: []string{"Authorization: Bearer payonce_06gvqs7in9sb99iish6qfsku4o_nobody"}, status: 401,
 			code: "unauthenticated"},
 		{name: "an API key of no form", headers: []string{"Authorization: Bearer " + long(5000)}, status: 401,
@@ -155,21 +155,21 @@ func refusals(order, payment string) []refusal {
 		{name: "null where nothing belongs", path: "/v1/payments/" + payment + "/cancel", body: " null\n",
 			status: 400, code: "invalid-request"},
 
-		{name: "an order of nobody", path: "/v1/payments", body: world.PayBody(ghostOrder, visa), status: 404,
+		{name: "an unknown order", path: "/v1/payments", body: world.PayBody(unknownOrder, visa), status: 404,
 			code: "not-found"},
 		{name: "an order of no form", path: "/v1/payments", body: world.PayBody("1; DROP TABLE orders", visa),
 			status: 404, code: "not-found"},
-		missing("POST", "/v1/orders/"+ghostOrder+"/cancel"), missing("POST", "/v1/payments/"+ghostPayment+"/cancel"),
+		missing("POST", "/v1/orders/"+unknownOrder+"/cancel"), missing("POST", "/v1/payments/"+ghostPayment+"/cancel"),
 		missing("POST", "/v1/payments/"+ghostPayment+"/refunds"), missing("POST", "/v1/payments/"+order+"/refunds"),
 		missing("POST", "/v1/orders/"+payment+"/cancel"),
-		missing("GET", "/v1/orders/"+ghostOrder), missing("GET", "/v1/payments/"+ghostPayment),
+		missing("GET", "/v1/orders/"+unknownOrder), missing("GET", "/v1/payments/"+ghostPayment),
 		missing("GET", "/v1/orders/%00"), missing("GET", "/v1/orders/a%2Fb"), missing("GET", "/v1/orders/%ff"),
 		missing("GET", "/v1/orders/"+strings.ToUpper(order)),
 
 		read("/v1/orders?limit=0"), read("/v1/orders?limit=101"), read("/v1/orders?limit=abc"),
 		read("/v1/orders?limit="), read("/v1/orders?limit=1&limit=2"), read("/v1/orders?limit=-1"),
 		read("/v1/orders?limit=99999999999999999999"),
-		read("/v1/orders?starting_after=abc"), read("/v1/orders?starting_after=" + ghostOrder),
+		read("/v1/orders?starting_after=abc"), read("/v1/orders?starting_after=" + unknownOrder),
 		read("/v1/orders?starting_after=" + payment), read("/v1/orders?starting_after=%00"),
 		read("/v1/orders?limit=%2B5"), read("/v1/orders?limit=%zz"), read("/v1/orders?limit=5;limit=6"),
 		read("/v1/orders?starting_after=%zz"),
@@ -177,7 +177,7 @@ func refusals(order, payment string) []refusal {
 		read("/v1/payments?limit=0"), read("/v1/payments?starting_after=" + ghostPayment),
 		read("/v1/payments?starting_after=" + order), read("/v1/payments?order_id=%zz"),
 		read("/v1/payments?order_id=" + order + "&order_id=" + order),
-		read("/v1/payments?order_id=" + ghostOrder + "&starting_after=" + payment), read("/v1/events?after=%zz"),
+		read("/v1/payments?order_id=" + unknownOrder + "&starting_after=" + payment), read("/v1/events?after=%zz"),
 		read("/v1/events?after=a&after=a"),
 	}
 	for _, path := range []string{"/v1/orders", "/v1/payments"} {
@@ -187,7 +187,7 @@ func refusals(order, payment string) []refusal {
 		}
 	}
 	return append(list,
-		refusal{name: "a method of its own making", method: "PAY", path: "/v1/payments", body: unset, status: 405,
+		refusal{name: "an invented method", method: "PAY", path: "/v1/payments", body: unset, status: 405,
 			code: "method-not-allowed"},
 		refusal{name: "a method on an encoded path", method: "DELETE", path: "/v1/orders/a%2Fb", body: unset,
 			status: 405, code: "method-not-allowed"},
@@ -351,10 +351,12 @@ func TestTruncatedRequestsAreRefused(t *testing.T) {
 		"shorter, and whole as JSON": head + fmt.Sprintf("Content-Length: %d\r\n\r\n", len(whole)+1) + whole,
 		"a chunk that is cut": head + "Transfer-Encoding: chunked\r\n\r\n" + fmt.Sprintf("%x\r\n",
 			len(whole)) + whole[:20],
-		"chunks without an end":               head + "Transfer-Encoding: chunked\r\n\r\n" + fmt.Sprintf("%x\r\n%s\r\n", len(whole), whole),
-		"a length that is none":               head + "Content-Length: -1\r\n\r\n" + whole,
-		"two lengths":                         head + "Content-Length: 3\r\nContent-Length: 75\r\n\r\n" + whole,
-		"too large, without saying so before": head + "Transfer-Encoding: chunked\r\n\r\n" + fmt.Sprintf("%x\r\n%s\r\n", 70<<10, strings.Repeat("x", 70<<10)),
+		"chunks without an end": head + "Transfer-Encoding: chunked\r\n\r\n" + fmt.Sprintf("%x\r\n%s\r\n",
+			len(whole), whole),
+		"a length that is none": head + "Content-Length: -1\r\n\r\n" + whole,
+		"two lengths":           head + "Content-Length: 3\r\nContent-Length: 75\r\n\r\n" + whole,
+		"too large, without saying so before": head + "Transfer-Encoding: chunked\r\n\r\n" + fmt.Sprintf("%x\r\n%s\r\n",
+			70<<10, strings.Repeat("x", 70<<10)),
 	} {
 		conn, err := net.Dial("tcp", u.Host)
 		require.NoError(t, err)
@@ -410,7 +412,7 @@ func TestUnparsableRequestsGetAProblem(t *testing.T) {
 		"DEL in the key":                 head + length + "Idempotency-Key: a\x7f\r\n\r\n" + newOrder,
 		"two lengths":                    head + length + "Content-Length: 3\r\nIdempotency-Key: k\r\n\r\n" + newOrder,
 		"a length that is none":          head + "Content-Length: -1\r\nIdempotency-Key: k\r\n\r\n",
-		"an encoding of its own making":  head + "Transfer-Encoding: zip\r\nIdempotency-Key: k\r\n\r\n",
+		"an invented encoding":           head + "Transfer-Encoding: zip\r\nIdempotency-Key: k\r\n\r\n",
 		"no host":                        "GET /v1/orders HTTP/1.1\r\n\r\n",
 		"another protocol":               "GET /v1/orders HTTP/3.7\r\nHost: x\r\n\r\n",
 		"a space in a name":              "GET /v1/orders HTTP/1.1\r\nHost: x\r\nX Y: z\r\n\r\n",

@@ -20,6 +20,9 @@ type route struct {
 // file. To remove the resource from a service, delete the file and its line in parts.
 type part struct {
 	routes func(*Server) []route
+	// served is false if Options lacks what the part needs; its routes then answer 404.
+	// Nil: the part is always served.
+	served func(*Server) bool
 
 	// Problems that only this part can cause. All others are in problem_types.go and
 	// problem.go.
@@ -35,6 +38,7 @@ func parts() []part {
 		paymentsPart(),
 		refundsPart(),
 		checkoutsPart(), // part: checkouts
+		ownPart(),
 		keysPart(),
 		eventsPart(),
 		webhooksPart(),
@@ -43,10 +47,22 @@ func parts() []part {
 	}
 }
 
+// routes are the routes of all parts, whether or not they are served.
 func (s *Server) routes() []route {
 	var all []route
 	for _, p := range parts() {
 		all = append(all, p.routes(s)...)
+	}
+	return all
+}
+
+// servedRoutes are the routes of the parts that the service was wired with.
+func (s *Server) servedRoutes() []route {
+	var all []route
+	for _, p := range parts() {
+		if p.served == nil || p.served(s) {
+			all = append(all, p.routes(s)...)
+		}
 	}
 	return all
 }

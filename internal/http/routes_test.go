@@ -83,7 +83,8 @@ func undeclared(routes []route, operations map[string]idempotency.Operation, doc
 		}
 		if r.operation == "" && r.keyless != "" && documented {
 			say("an Idempotency-Key is documented, but it has no operation; "+
-				"add operation and parse to its route in %s, or remove the parameter from internal/http/openapi.yaml", file)
+				"add operation and parse to its route in %s, or remove the parameter from internal/http/openapi.yaml",
+				file)
 		}
 	}
 	return missing

@@ -18,6 +18,7 @@ import (
 	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/inbox"
 	"example.com/payonce/internal/keyhistory"
+	"example.com/payonce/internal/operations"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
@@ -41,7 +42,8 @@ type Options struct {
 	Payments   *payments.Service
 	Checkouts  *checkout.Service // part: checkouts
 	History    *keyhistory.Reader
-	Paths      ids.Paths // of the objects that keys made
+	Paths      ids.Paths       // of the objects that keys made
+	Own        operations.List // operations of one's own; may be empty
 	Feed       *outbox.Feed
 	Within     time.Duration // the time one request may take; shorter than the lease
 	Drain      time.Duration // the time for requests in progress to finish at shutdown
@@ -104,7 +106,7 @@ func (s *Server) Handler() http.Handler { return s.handler }
 func (s *Server) mux() http.Handler {
 	r := chi.NewRouter()
 	allowed := map[string][]string{}
-	for _, route := range s.routes() {
+	for _, route := range s.servedRoutes() {
 		handle := route.handle
 		if route.operation != "" {
 			handle = s.keyed(route.operation, route.parse)

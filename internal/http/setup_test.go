@@ -39,7 +39,7 @@ func TestMain(m *testing.M) { dbtest.Main(m) }
 
 const webhookSecret = "whsec_test"
 
-// bundle is one service with a database and a Stripe of its own, and a tenant.
+// bundle is one service with its own database, Stripe and tenant.
 // Whatever passes through its client is held against the OpenAPI document.
 type bundle struct {
 	t         *testing.T
@@ -63,12 +63,15 @@ func setup(t *testing.T, adjust ...func(*httpapi.Options)) *bundle {
 	pool := dbtest.New(t)
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
 	metrics := prometheus.NewRegistry()
-	keys := idempotency.NewStore(pool, idempotency.Options{Lease: time.Minute, Metrics: idempotency.NewMetrics(metrics), Log: log})
+	keys := idempotency.NewStore(pool,
+		idempotency.Options{Lease: time.Minute, Metrics: idempotency.NewMetrics(metrics), Log: log})
 	gateway := stripe.New(stripe.Options{
-		SecretKey: "sk_test_shop", BaseURL: simulated.URL, Timeout: 5 * time.Second, Metrics: stripe.NewMetrics(metrics),
-		Limits: stripe.NewLimits(0, metrics), Log: log,
+		SecretKey: "sk_test_shop", BaseURL: simulated.URL, Timeout: 5 * time.Second,
+		Metrics: stripe.NewMetrics(metrics),
+		Limits:  stripe.NewLimits(0, metrics), Log: log,
 	})
-	service := payments.New(pool, keys, gateway, httpapi.Answers{}, payments.Options{StripeTimeout: 5 * time.Second, ActionTimeout: time.Hour, Log: log})
+	service := payments.New(pool, keys, gateway, httpapi.Answers{},
+		payments.Options{StripeTimeout: 5 * time.Second, ActionTimeout: time.Hour, Log: log})
 	checkouts := checkout.New(pool, keys, gateway, service, httpapi.Answers{}, checkout.Options{Log: log}) // part: checkouts
 	operations, paths := service.Operations(), payments.Paths()
 	maps.Copy(operations, checkouts.Operations()) // part: checkouts
@@ -108,7 +111,8 @@ func (b *bundle) newTenant(name string) string {
 	secret := make([]byte, 32)
 	_, _ = rand.Read(secret)
 	require.NoError(b.t, b.pool.InTx(b.t.Context(), func(q *db.Queries) error {
-		if err := q.TenantCreate(b.t.Context(), db.TenantCreateParams{ID: id, Name: name, FingerprintSecret: secret}); err != nil {
+		if err := q.TenantCreate(b.t.Context(),
+			db.TenantCreateParams{ID: id, Name: name, FingerprintSecret: secret}); err != nil {
 			return err
 		}
 		return q.APIKeyCreate(b.t.Context(), db.APIKeyCreateParams{TenantID: id, KeyHash: hash, Hint: hint})
@@ -175,7 +179,7 @@ func (b *bundle) post(path, key, body string, header ...string) answer {
 	return b.send("POST", path, body, append([]string{"Idempotency-Key", key}, header...)...)
 }
 
-// order makes an order of 25.00 EUR under a key of its own.
+// order makes an order of 25.00 EUR under its own key.
 func (b *bundle) order(key string) string {
 	b.t.Helper()
 	a := b.post("/v1/orders", key, `{"currency":"eur","items":[{"sku":"tea","quantity":2,"unit_amount":1250}]}`)

@@ -2,6 +2,8 @@ package idempotency
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -93,6 +95,35 @@ func (c *Claim) yield(ctx context.Context, pause time.Duration, reason string, p
 	return nil
 }
 
+// YieldFor gives the claim back for d, so that the completer resumes it then. The only error is ErrLeaseLost: then the
+// new holder knows the present state. If the database cannot be reached the claim is not given back, and the lease
+// runs out instead; that is slower and not wrong, so the client still gets its interim answer.
+func (c *Claim) YieldFor(ctx context.Context, d time.Duration, why error) error {
+	return c.onlyLeaseLost(c.Yield(ctx, d, why.Error()))
+}
+
+// ParkBecause parks the claim. Its error is that of YieldFor.
+func (c *Claim) ParkBecause(ctx context.Context, why error) error {
+	return c.onlyLeaseLost(c.Park(ctx, why.Error()))
+}
+
+// YieldOrPark gives the claim back until its next try, or parks it once its key is older than ParkAfter. Its error is
+// that of YieldFor.
+func (c *Claim) YieldOrPark(ctx context.Context, why error) error {
+	if c.Age > ParkAfter {
+		return c.ParkBecause(ctx, why)
+	}
+	return c.YieldFor(ctx, NextTry(c), why)
+}
+
+func (c *Claim) onlyLeaseLost(err error) error {
+	if err == nil || errors.Is(err, ErrLeaseLost) {
+		return err
+	}
+	c.Log().Warn("the claim was not given back; its lease will run out", "error", err.Error())
+	return nil
+}
+
 // Log has the attributes that an operator needs to find all about the key, but never the key itself.
 func (c *Claim) Log() *slog.Logger {
 	return c.store.o.Log.With("tenant_id", c.TenantID, "key_hash", HashForLog(c.Key), "operation", c.Operation,
@@ -152,4 +183,10 @@ func (s *Store) claimRead(row db.KeyReadRow) *Claim {
 		c.answer, _ = decodeAnswer(int(*row.AnswerVersion), int(*row.AnswerStatus), row.AnswerHeaders, row.AnswerBody)
 	}
 	return c
+}
+
+// HashForLog is how a key appears in logs and traces: enough to find all lines of one key, not enough to send it.
+func HashForLog(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:6])
 }

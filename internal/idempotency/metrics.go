@@ -1,8 +1,6 @@
 package idempotency
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -66,12 +64,6 @@ func (m *Metrics) takeover(c *Claim) {
 
 func (m *Metrics) reached(operation, point string, took time.Duration) {
 	m.durations.WithLabelValues(operation, point).Observe(took.Seconds())
-}
-
-// HashForLog is how a key appears in logs and traces: enough to find all lines of one key, not enough to send it.
-func HashForLog(key string) string {
-	sum := sha256.Sum256([]byte(key))
-	return hex.EncodeToString(sum[:6])
 }
 
 // String is the state's name in metrics.

@@ -2,7 +2,6 @@ package idempotency
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"time"
 )
@@ -28,35 +27,6 @@ const (
 	_ = uint(SlowRetry - FastRetry)      // does not compile if an old key were retried more often than a young one
 	_ = uint(ParkAfter - SlowRetryAfter) // nor if a key were parked before its retries became slow
 )
-
-// YieldFor gives the claim back for d, so that the completer resumes it then. The only error is ErrLeaseLost: then the
-// new holder knows the present state. If the database cannot be reached the claim is not given back, and the lease
-// runs out instead; that is slower and not wrong, so the client still gets its interim answer.
-func (c *Claim) YieldFor(ctx context.Context, d time.Duration, why error) error {
-	return c.onlyLeaseLost(c.Yield(ctx, d, why.Error()))
-}
-
-// ParkBecause parks the claim. Its error is that of YieldFor.
-func (c *Claim) ParkBecause(ctx context.Context, why error) error {
-	return c.onlyLeaseLost(c.Park(ctx, why.Error()))
-}
-
-// YieldOrPark gives the claim back until its next try, or parks it once its key is older than ParkAfter. Its error is
-// that of YieldFor.
-func (c *Claim) YieldOrPark(ctx context.Context, why error) error {
-	if c.Age > ParkAfter {
-		return c.ParkBecause(ctx, why)
-	}
-	return c.YieldFor(ctx, NextTry(c), why)
-}
-
-func (c *Claim) onlyLeaseLost(err error) error {
-	if err == nil || errors.Is(err, ErrLeaseLost) {
-		return err
-	}
-	c.Log().Warn("the claim was not given back; its lease will run out", "error", err.Error())
-	return nil
-}
 
 // NextTry is the pause before the completer resumes the claim: short while the client may be waiting, long once
 // the key is older than SlowRetryAfter.

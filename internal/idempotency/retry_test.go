@@ -11,7 +11,7 @@ import (
 	"example.com/payonce/internal/idempotency"
 )
 
-var errStripeUnreachable = errors.New("Stripe cannot be reached")
+var errStripeUnreachable = errors.New("cannot reach Stripe")
 
 func TestNextTry(t *testing.T) {
 	t.Parallel()
@@ -70,7 +70,7 @@ func TestYieldOrPark(t *testing.T) {
 		require.NoError(t, claim.YieldOrPark(t.Context(), errStripeUnreachable))
 		require.Equal(
 			t, 1,
-			r.count("parked_at IS NULL AND last_error = 'Stripe cannot be reached' AND next_attempt_at > clock_timestamp()"),
+			r.count("parked_at IS NULL AND last_error = 'cannot reach Stripe' AND next_attempt_at > clock_timestamp()"),
 		)
 	})
 
@@ -82,7 +82,7 @@ func TestYieldOrPark(t *testing.T) {
 		require.NoError(t, err)
 		claim.Age = idempotency.ParkAfter + 1
 		require.NoError(t, claim.YieldOrPark(t.Context(), errStripeUnreachable))
-		require.Equal(t, 1, r.count("parked_at IS NOT NULL AND last_error = 'Stripe cannot be reached'"))
+		require.Equal(t, 1, r.count("parked_at IS NOT NULL AND last_error = 'cannot reach Stripe'"))
 	})
 
 	t.Run("ReportsOnlyALostLease", func(t *testing.T) {

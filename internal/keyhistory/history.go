@@ -155,8 +155,9 @@ func (r *Reader) GetAny(ctx context.Context, tenantID, key string) (History, err
 	}
 	h := History{
 		Object: "idempotency_key", Key: key, State: stateOf(row), Operation: row.Operation, RequestID: row.RequestID,
-		Resource: Resource{row.ResourceID, r.o.Paths.Href(row.ResourceID)}, Attempts: row.Attempts, RecoveryPoint: row.RecoveryPoint,
-		CreatedAt: ids.Instant(row.CreatedAt), FinishedAt: ids.InstantOf(row.FinishedAt), ExpiresAt: ids.InstantOf(row.AnswerDroppedAt),
+		Resource: Resource{row.ResourceID, r.o.Paths.Href(row.ResourceID)}, Attempts: row.Attempts,
+		RecoveryPoint: row.RecoveryPoint, CreatedAt: ids.Instant(row.CreatedAt),
+		FinishedAt: ids.InstantOf(row.FinishedAt), ExpiresAt: ids.InstantOf(row.AnswerDroppedAt),
 		AnswerStatus: row.AnswerStatus, LastError: row.LastError, Trail: trailOf(row.History),
 	}
 	if h.State == finished {
@@ -254,7 +255,9 @@ func found[T any](row T, err error) (*T, error) {
 
 func (r *Reader) calls(ctx context.Context, row db.KeyHistoryKeyRow, m made) ([]Call, error) {
 	own := row.TenantID + ":" + row.Key
-	p := db.KeyHistoryCallsParams{TenantID: row.TenantID, OwnKeys: append([]string{own + ":confirm", own + ":refund"}, m.StripeKeys...)}
+	p := db.KeyHistoryCallsParams{
+		TenantID: row.TenantID, OwnKeys: append([]string{own + ":confirm", own + ":refund"}, m.StripeKeys...),
+	}
 	if m.refund != nil {
 		p.OwnKeys = append(p.OwnKeys, m.refund.StripeKey) // of a refund that no caller asked for, it names the order
 	}
@@ -296,7 +299,9 @@ func (r *Reader) events(ctx context.Context, row db.KeyHistoryKeyRow, m made) ([
 	}
 	events := []Event{}
 	for _, e := range rows {
-		events = append(events, Event{outbox.EventID(e.AggregateID, e.Version), e.Type, ids.Instant(e.CreatedAt), ids.InstantOf(e.PublishedAt)})
+		events = append(events,
+			Event{outbox.EventID(e.AggregateID, e.Version), e.Type, ids.Instant(e.CreatedAt),
+				ids.InstantOf(e.PublishedAt)})
 	}
 	return events, nil
 }
@@ -316,7 +321,9 @@ func (r *Reader) webhooks(ctx context.Context, m made, calls []Call) ([]Webhook,
 	if len(about) == 0 {
 		return webhooks, nil
 	}
-	rows, err := r.pool.KeyHistoryWebhooks(ctx, db.KeyHistoryWebhooksParams{Consumer: payments.StripeEvents, ObjectIds: about})
+	rows, err := r.pool.KeyHistoryWebhooks(ctx, db.KeyHistoryWebhooksParams{
+		Consumer: payments.StripeEvents, ObjectIds: about,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("read the webhooks of a key: %w", err)
 	}
@@ -332,7 +339,9 @@ func (r *Reader) withDiscrepancies(ctx context.Context, h History, tenantID stri
 	if m.order == nil {
 		return h, nil
 	}
-	details, err := r.pool.KeyHistoryDiscrepancies(ctx, db.KeyHistoryDiscrepanciesParams{TenantID: tenantID, OrderID: m.order.ID})
+	details, err := r.pool.KeyHistoryDiscrepancies(ctx, db.KeyHistoryDiscrepanciesParams{
+		TenantID: tenantID, OrderID: m.order.ID,
+	})
 	if err != nil {
 		return h, fmt.Errorf("read the discrepancies of order %s: %w", m.order.ID, err)
 	}

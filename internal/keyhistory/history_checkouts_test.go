@@ -18,7 +18,10 @@ func verdictsOfCheckouts(b *world.Books) map[string]string {
 	const body = `{"currency":"usd","items":[{"sku":"tea","quantity":2,"unit_amount":500}],"payment_method":"pm_card_visa"}`
 	require.Equal(b.T, http.StatusCreated, b.API.Post("/v1/checkouts", "checkout", body).Status)
 	require.Equal(b.T, http.StatusConflict, b.API.Post("/v1/checkouts", "no-stock", body).Status)
-	require.Equal(b.T, http.StatusPaymentRequired, b.API.Post("/v1/checkouts", "no-money", strings.NewReplacer("pm_card_visa", "pm_card_visa_chargeDeclined", `"quantity":2`, `"quantity":1`).Replace(body)).Status)
+	require.Equal(b.T, http.StatusPaymentRequired,
+		b.API.Post("/v1/checkouts", "no-money",
+			strings.NewReplacer("pm_card_visa", "pm_card_visa_chargeDeclined", `"quantity":2`,
+				`"quantity":1`).Replace(body)).Status)
 	return map[string]string{
 		"checkout": `completed, charged once, ch_\w+`,
 		"no-stock": `compensated \(out_of_stock\), no money taken`,

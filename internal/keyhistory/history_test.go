@@ -50,7 +50,8 @@ func TestHistory(t *testing.T) {
 		require.Equal(t, http.StatusAccepted, b.API.Pay("k", order, "pm_card_visa").Status)
 		waiting := historyOf(b, "k")
 		require.Equal(t, "waiting", waiting.Get("state"))
-		require.Regexp(t, `^unknown whether the money has moved: the completer looks again at 20\d\d-.*Z$`, waiting.Get("verdict"))
+		require.Regexp(t, `^unknown whether the money has moved: the completer looks again at 20\d\d-.*Z$`,
+			waiting.Get("verdict"))
 		require.Nil(t, waiting.Get("answer_status"))
 		require.NotEmpty(t, waiting.Get("last_error"))
 
@@ -60,10 +61,13 @@ func TestHistory(t *testing.T) {
 		require.Equal(t, "finished", history.Get("state"))
 		require.EqualValues(t, 201, history.Get("answer_status"))
 		require.EqualValues(t, 2, history.Get("attempts"))
-		require.Equal(t, []string{"payment_recorded", "intent_recorded", "resumed", "finished"}, members(history, "trail", "recovery_point"))
-		require.Equal(t, []string{b.Tenant.ID + ":" + order + ":intent:1", b.Tenant.ID + ":k:confirm"}, members(history, "provider_calls", "stripe_key"))
+		require.Equal(t, []string{"payment_recorded", "intent_recorded", "resumed", "finished"},
+			members(history, "trail", "recovery_point"))
+		require.Equal(t, []string{b.Tenant.ID + ":" + order + ":intent:1", b.Tenant.ID + ":k:confirm"},
+			members(history, "provider_calls", "stripe_key"))
 		require.Equal(t, []string{"done", "done"}, members(history, "provider_calls", "outcome"))
-		require.Equal(t, []string{"order.created", "payment.created", "payment.succeeded", "order.paid"}, members(history, "events", "type"))
+		require.Equal(t, []string{"order.created", "payment.created", "payment.succeeded", "order.paid"},
+			members(history, "events", "type"))
 		require.Equal(t, "/v1/payments/"+history.Get("resource", "id").(string), history.Get("resource", "href"))
 		charge := b.Text("SELECT charge_id FROM payments")
 		require.Equal(t, "charged once, "+charge, history.Get("verdict"))
@@ -76,11 +80,14 @@ func TestHistory(t *testing.T) {
 		t.Parallel()
 		b := world.NewBooks(t)
 		order := b.API.Order()
-		require.Equal(t, http.StatusPaymentRequired, b.API.Pay("declined", order, "pm_card_visa_chargeDeclinedInsufficientFunds").Status)
+		require.Equal(t, http.StatusPaymentRequired,
+			b.API.Pay("declined", order, "pm_card_visa_chargeDeclinedInsufficientFunds").Status)
 		require.Equal(t, http.StatusPaymentRequired, b.API.Pay("failed", order, "pm_nobody").Status)
 		require.Equal(t, http.StatusAccepted, b.API.Pay("waits", order, "pm_card_threeDSecure2Required").Status)
 		waits := historyOf(b, "waits").Get("verdict")
-		require.Equal(t, http.StatusOK, b.API.Post("/v1/payments/"+b.Text("SELECT id FROM payments WHERE idempotency_key = 'waits'")+"/cancel", "cancel-payment", "{}").Status)
+		require.Equal(t, http.StatusOK,
+			b.API.Post("/v1/payments/"+b.Text("SELECT id FROM payments WHERE idempotency_key = 'waits'")+"/cancel",
+				"cancel-payment", "{}").Status)
 		b.API.Complete()
 		paid := b.API.Pay("paid", order, "pm_card_visa")
 		require.Equal(t, http.StatusCreated, paid.Status)
@@ -88,7 +95,8 @@ func TestHistory(t *testing.T) {
 		refunds := "/v1/payments/" + paid.ID() + "/refunds"
 		require.Equal(t, http.StatusCreated, b.API.Post(refunds, "refund", `{"amount":300}`).Status)
 		require.Equal(t, http.StatusConflict, b.API.Post(refunds, "too-much", `{"amount":900}`).Status)
-		other := b.API.Post("/v1/orders", "order", `{"currency":"usd","items":[{"sku":"tea","quantity":2,"unit_amount":500}]}`).ID()
+		other := b.API.Post("/v1/orders", "order",
+			`{"currency":"usd","items":[{"sku":"tea","quantity":2,"unit_amount":500}]}`).ID()
 		require.Equal(t, http.StatusOK, b.API.Post("/v1/orders/"+other+"/cancel", "cancel-order", "{}").Status)
 
 		require.Regexp(t, `^waits for the customer, no money taken yet: the completer looks again at `, waits)
@@ -134,18 +142,21 @@ func TestHistory(t *testing.T) {
 		require.Equal(t, http.StatusCreated, b.API.Pay("other", b.API.Order(), "pm_card_visa").Status)
 		require.Equal(t, http.StatusCreated, b.API.Pay("k", b.API.Order(), "pm_card_visa").Status)
 		require.NoError(t, b.Sim.WaitForWebhooks(t.Context()))
-		processor := inbox.NewProcessor(b.API.Pool, map[string]inbox.Handler{payments.StripeEvents: b.API.Payments.WebhookHandler()}, inbox.ProcessorOptions{})
+		processor := inbox.NewProcessor(b.API.Pool,
+			map[string]inbox.Handler{payments.StripeEvents: b.API.Payments.WebhookHandler()}, inbox.ProcessorOptions{})
 		world.Eventually(t, world.Patience, "the webhooks are applied", func() bool {
 			n, err := processor.RunOnce(context.Background())
 			require.NoError(t, err)
 			return n == 0
 		})
 		history := historyOf(b, "k")
-		require.ElementsMatch(t, []string{"payment_intent.created", "charge.succeeded", "payment_intent.succeeded"}, members(history, "webhooks", "type"))
+		require.ElementsMatch(t, []string{"payment_intent.created", "charge.succeeded", "payment_intent.succeeded"},
+			members(history, "webhooks", "type"))
 		require.NotContains(t, members(history, "webhooks", "applied_at"), "")
 
 		// What a refund sent is told with Stripe's name of the request and of what it made.
-		for card, verdict := range map[string]string{"pm_card_visa": "^refunded once, re_", "pm_card_pendingRefund": "^Stripe has the refund and has not decided yet"} {
+		for card, verdict := range map[string]string{"pm_card_visa": "^refunded once, re_",
+			"pm_card_pendingRefund": "^Stripe has the refund and has not decided yet"} {
 			payment := b.API.Pay("paid-"+card, b.API.Order(), card).ID()
 			b.API.Post("/v1/payments/"+payment+"/refunds", "refund-"+card, `{}`)
 			history := historyOf(b, "refund-"+card)
@@ -157,7 +168,8 @@ func TestHistory(t *testing.T) {
 
 		// The order is what a cancel is about, and its intent is what Stripe tells of.
 		waits := b.API.Pay("waits", b.API.Order(), "pm_card_threeDSecure2Required")
-		require.Equal(t, http.StatusOK, b.API.Post("/v1/orders/"+waits.Get("order_id").(string)+"/cancel", "cancel", "").Status)
+		require.Equal(t, http.StatusOK,
+			b.API.Post("/v1/orders/"+waits.Get("order_id").(string)+"/cancel", "cancel", "").Status)
 		require.NoError(t, b.Sim.WaitForWebhooks(t.Context()))
 		require.Contains(t, members(historyOf(b, "cancel"), "webhooks", "type"), "payment_intent.canceled")
 		require.Contains(t, members(historyOf(b, "waits"), "webhooks", "type"), "payment_intent.canceled")
@@ -170,7 +182,8 @@ func TestHistory(t *testing.T) {
 		require.Equal(t, http.StatusCreated, b.API.Pay("k", order, "pm_card_visa").Status)
 		b.OrphanIntent(order)
 		b.Reconcile()
-		require.Regexp(t, `^charged once, ch_\w+; an operator must look: the order is paid a second time, after `, historyOf(b, "k").Get("verdict"))
+		require.Regexp(t, `^charged once, ch_\w+; an operator must look: the order is paid a second time, after `,
+			historyOf(b, "k").Get("verdict"))
 	})
 
 	t.Run("IsNotShownToOtherTenants", func(t *testing.T) {
@@ -179,7 +192,9 @@ func TestHistory(t *testing.T) {
 		require.Equal(t, http.StatusCreated, b.API.Pay("k", b.API.Order(), "pm_card_visa").Status)
 		require.Equal(t, http.StatusNotFound, b.API.As(b.NewTenant()).Get("/v1/idempotency-keys/k").Status)
 		require.NoError(t, b.DB.InTx(t.Context(), func(q *db.Queries) error {
-			return idempotency.Enqueue(t.Context(), q, idempotency.Request{TenantID: b.Tenant.ID, Key: "cancel_abandoned_intent pi_1", Operation: payments.CancelAbandonedIntent}, "ord_1", "sweep_begun")
+			return idempotency.Enqueue(t.Context(), q,
+				idempotency.Request{TenantID: b.Tenant.ID, Key: "cancel_abandoned_intent pi_1",
+					Operation: payments.CancelAbandonedIntent}, "ord_1", "cancel_abandoned_begun")
 		}))
 		require.Equal(t, http.StatusNotFound, b.API.Get("/v1/idempotency-keys/cancel_abandoned_intent%20pi_1").Status)
 	})

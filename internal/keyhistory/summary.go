@@ -23,7 +23,8 @@ const (
 // builtIn reports whether the operation is one of payments' own.
 func builtIn(operation string) bool {
 	switch operation {
-	case payments.CreateOrder, payments.CancelOrder, payments.CreatePayment, payments.CancelPayment, payments.CreateRefund,
+	case payments.CreateOrder, payments.CancelOrder, payments.CreatePayment, payments.CancelPayment,
+		payments.CreateRefund,
 		payments.RefundOrder, payments.RefundByOperator, payments.RefundOrphanedIntent, payments.CancelAbandonedIntent:
 		return true
 	}
@@ -39,7 +40,10 @@ func verdictOf(row db.KeyHistoryKeyRow, m made, calls []Call) string {
 		return unfinishedVerdict(row, m, calls)
 	case m.Finished != nil:
 		return m.Finished(m.payment)
-	case row.AnswerStatus != nil && *row.AnswerStatus == http.StatusConflict && row.Operation != payments.RefundOrphanedIntent:
+	case !builtIn(row.Operation):
+		return "finished; the operation " + row.Operation + " does not say what it did"
+	case row.AnswerStatus != nil && *row.AnswerStatus == http.StatusConflict &&
+		row.Operation != payments.RefundOrphanedIntent:
 		return refused
 	case m.refund != nil:
 		return refundVerdict(m)
@@ -73,7 +77,8 @@ func unfinishedVerdict(row db.KeyHistoryKeyRow, m made, calls []Call) string {
 	what := "not finished, no money has moved"
 	moves := append([]string{string(stripe.OpConfirm), string(stripe.OpRefund)}, m.MovesMoney...)
 	unknown := slices.ContainsFunc(calls, func(c Call) bool {
-		return slices.Contains(moves, c.Operation) && (c.Outcome == db.StripeOutcomeUnknown || c.Outcome == db.StripeOutcomeSent)
+		return slices.Contains(moves,
+			c.Operation) && (c.Outcome == db.StripeOutcomeUnknown || c.Outcome == db.StripeOutcomeSent)
 	})
 	switch {
 	case m.payment != nil && m.payment.Status == db.PaymentStatusRequiresAction:

@@ -71,7 +71,7 @@ func (s *Server) findIntent(ctx context.Context, w http.ResponseWriter, r *http.
 		return false
 	}
 	href := "/operator/intents/" + id
-	if view.Ours && view.Detail == detailAgrees {
+	if view.Agrees {
 		_, err := s.o.Pool.OrderGet(ctx, db.OrderGetParams{TenantID: view.Intent.TenantID, ID: view.Intent.OrderID})
 		if err == nil {
 			href = objectHref(view.Intent.TenantID, view.Intent.OrderID)

@@ -12,9 +12,6 @@ import (
 	"example.com/payonce/internal/stripe"
 )
 
-// detailAgrees is the Detail of payments.IntentView when there is no difference.
-const detailAgrees = "Stripe and our rows agree"
-
 // intentPage shows a PaymentIntent as Stripe has it now, compared with this database.
 type intentPage struct {
 	ID        string
@@ -26,7 +23,7 @@ type intentPage struct {
 }
 
 // Agrees reports whether Stripe and this database agree about the intent.
-func (p *intentPage) Agrees() bool { return p.View.Detail == detailAgrees }
+func (p *intentPage) Agrees() bool { return p.View.Agrees }
 
 // Summary is the sentence at the top of the page.
 func (p *intentPage) Summary() string {
@@ -35,6 +32,8 @@ func (p *intentPage) Summary() string {
 		return "Refund in progress."
 	case p.View.Adoptable:
 		return "Charged at Stripe, missing in this database."
+	case p.View.Unregistered:
+		return "Unknown to this service."
 	case p.View.Left > 0:
 		return "This charge matches no payment."
 	case i.ReceivedMinor > 0 && i.ReceivedMinor == i.RefundedMinor:

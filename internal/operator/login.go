@@ -24,7 +24,7 @@ func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	case !s.keys.admits(r.PostFormValue("token")):
 		s.o.Log.Warn("operator: sign-in with a wrong token", "remote", r.RemoteAddr)
 		page.Error = "Wrong token: it is not the one in ADMIN_TOKEN."
-	case page.Actor == "": // An action without a name would leave nobody to ask about it.
+	case page.Actor == "": // Without a name it would be unknown whom to ask about an action.
 		page.Error = fmt.Sprintf("Enter your name for the audit trail, at most %d characters.", actorMax)
 	default:
 		s.o.Log.Info("operator: signed in", "actor", page.Actor, "remote", r.RemoteAddr)

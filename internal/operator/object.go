@@ -11,7 +11,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/checkout" // part: checkouts
-	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/money"
 	"example.com/payonce/internal/postgres"
 )
 
@@ -159,7 +159,7 @@ func (s *Server) orderOf(ctx context.Context, p *objectPage) (string, error) {
 		return text(found.OrderID), err
 		// part: checkouts }
 	}
-	return "", payments.ErrNotFound
+	return s.o.Payments.OrderOfCharge(ctx, p.TenantID, p.ID)
 }
 
 // readOrder reads the refunds of those payments only that can have any.
@@ -187,7 +187,8 @@ func (p *objectPage) readOrder(ctx context.Context, q *db.Queries, id string) er
 		}
 		p.Payments = append(p.Payments, view)
 	}
-	p.Discrepancies, err = q.OperatorDiscrepancies(ctx, db.OperatorDiscrepanciesParams{TenantID: p.TenantID, OrderID: id})
+	p.Discrepancies, err = q.OperatorDiscrepancies(ctx,
+		db.OperatorDiscrepanciesParams{TenantID: p.TenantID, OrderID: id})
 	return err
 }
 
@@ -252,13 +253,13 @@ func (p *objectPage) discrepancySummary() string {
 		switch {
 		case f.DriftMinor > 0 && p.Paid() != nil:
 			return fmt.Sprintf("Charged once in this database; Stripe has %s more.",
-				payments.Amount(f.DriftMinor, f.Currency))
+				money.Format(f.DriftMinor, f.Currency))
 		case f.DriftMinor > 0:
 			return fmt.Sprintf("Not charged in this database; Stripe has %s.",
-				payments.Amount(f.DriftMinor, f.Currency))
+				money.Format(f.DriftMinor, f.Currency))
 		case f.DriftMinor < 0:
 			return fmt.Sprintf("Unclear: Stripe has %s less than this database.",
-				payments.Amount(-f.DriftMinor, f.Currency))
+				money.Format(-f.DriftMinor, f.Currency))
 		}
 	}
 	return ""
@@ -266,15 +267,15 @@ func (p *objectPage) discrepancySummary() string {
 
 // summary of a payment that succeeded. Its refunds may be pending.
 func (p paymentView) summary() string {
-	amount := payments.Amount(p.AmountMinor, p.Currency)
+	amount := money.Format(p.AmountMinor, p.Currency)
 	switch pending := p.AmountRefundingMinor - p.AmountRefundedMinor; {
 	case p.AmountRefundedMinor == p.AmountMinor:
 		return "Charged once and fully refunded."
 	case pending > 0:
-		return fmt.Sprintf("Charged once: %s, refund of %s pending.", amount, payments.Amount(pending, p.Currency))
+		return fmt.Sprintf("Charged once: %s, refund of %s pending.", amount, money.Format(pending, p.Currency))
 	case p.AmountRefundedMinor > 0:
 		return fmt.Sprintf("Charged once: %s, of which %s refunded.", amount,
-			payments.Amount(p.AmountRefundedMinor, p.Currency))
+			money.Format(p.AmountRefundedMinor, p.Currency))
 	}
 	return fmt.Sprintf("Charged once: %s.", amount)
 }

@@ -432,10 +432,10 @@ func TestAuditTrail(t *testing.T) {
 		payment, _ := d.ParkedPayment("k")
 		p := d.signedIn(t, "Ada  \u202e Lovelace")
 		p.act("try_now", d.Tenant.ID, payment, hash("k"))
-		for _, harm := range []string{"UPDATE operator_actions SET actor = 'nobody'",
+		for _, harm := range []string{"UPDATE operator_actions SET actor = 'Eve'",
 			"UPDATE operator_actions SET result = 'nothing'", "DELETE FROM operator_actions"} {
 			_, err := d.DB.Raw().Exec(t.Context(), harm)
-			require.ErrorContains(t, err, "what a person did")
+			require.ErrorContains(t, err, "an operator's action ")
 		}
 		a := p.get("/operator/actions")
 		require.Contains(t, a.says(), "Retry now "+payment+" done")
@@ -464,7 +464,7 @@ func TestPage(t *testing.T) {
 		require.Contains(t, a.says(), "Payment of 10.00 USD outcome unknown")
 		require.Regexp(t, `Automatic: (due now; a completer|a completer retries at \d\d:\d\d:\d\d, in)`, a.says())
 		require.Contains(t, a.says(), "Money unknown whether it has moved")
-		require.Contains(t, a.says(), "Last error unknown: no answer, Post ")
+		require.Contains(t, a.says(), "Last error unknown: no response, Post ")
 		require.Contains(t, a.says(), "No action needed.", "the completer retries it")
 
 		object := p.get("/operator/objects/" + d.Tenant.ID + "/" + order).says()
@@ -525,6 +525,19 @@ func TestPage(t *testing.T) {
 		require.Equal(t, http.StatusBadRequest, p.post("/operator/find", url.Values{"what": {" "}}).status)
 		require.Equal(t, http.StatusNotFound, p.get("/operator/objects/"+d.NewTenant().ID+"/"+order).status,
 			"another tenant's")
+	})
+
+	t.Run("SaysHowFarStripeWasCompared", func(t *testing.T) {
+		t.Parallel()
+		d := newDesk(t, "")
+		p := d.person(t)
+		require.Contains(t, p.get("/operator").says(),
+			"No differences between Stripe and this database (not checked yet).")
+		d.Reconcile()
+		through := d.Text(`SELECT to_char(covered_through AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS')
+			FROM reconciliation_windows WHERE name = 'recent'`)
+		require.Contains(t, p.get("/operator").says(),
+			"No differences between Stripe and this database (checked up to "+through+" UTC).")
 	})
 
 	t.Run("ShowsPanelsThatCannotBeRead", func(t *testing.T) {

@@ -2,12 +2,14 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"sync"
 	"time"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 )
 
 // Limits of what one page shows, and of the rows it reads to count.
@@ -51,6 +53,7 @@ type moneyPanel struct {
 	Drift         []db.MoneyDriftRow
 	Discrepancies []db.Discrepancy
 	Open          int64
+	CheckedUpTo   *time.Time // nil: the reconciler has not read Stripe's lists to the end yet
 }
 
 // outboxPanel shows the events that are not published yet.
@@ -153,7 +156,16 @@ func (m *moneyPanel) read(ctx context.Context, q *db.Queries) (err error) {
 	slices.SortStableFunc(m.Discrepancies, func(a, b db.Discrepancy) int {
 		return a.FoundAt.Compare(b.FoundAt)
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	switch through, err := q.OperatorCheckedThrough(ctx); {
+	case err == nil:
+		m.CheckedUpTo = &through
+	case !errors.Is(err, postgres.ErrNoRows):
+		return err
+	}
+	return nil
 }
 
 func (o *outboxPanel) read(ctx context.Context, q *db.Queries) (err error) {

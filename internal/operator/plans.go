@@ -10,6 +10,7 @@ import (
 	"example.com/payonce/internal/compare"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/inbox"
+	"example.com/payonce/internal/money"
 	"example.com/payonce/internal/notifier" // part: webhooks
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
@@ -171,7 +172,7 @@ func (s *Server) planRefund(ctx context.Context, t target, action string, amount
 	return plan{
 		Effect: "A refund is recorded, and a completer makes it at Stripe. The tenant gets the same events as for " +
 			"any other refund.",
-		Limits: "At most " + payments.Amount(refundable, row.Currency) + " can be refunded, and this form makes one " +
+		Limits: "At most " + money.Format(refundable, row.Currency) + " can be refunded, and this form makes one " +
 			"refund only. A refund cannot be undone.",
 		Refund: &row,
 		effect: func(ctx context.Context, q *db.Queries) (string, error) {
@@ -180,7 +181,7 @@ func (s *Server) planRefund(ctx context.Context, t target, action string, amount
 				err = refusal(err.Error())
 			}
 			return fmt.Sprintf("refund %s of %s is recorded; a completer makes it at Stripe",
-				r.ID, payments.Amount(r.Amount, r.Currency)), err
+				r.ID, money.Format(r.Amount, r.Currency)), err
 		},
 	}, nil
 }
@@ -205,7 +206,7 @@ func (s *Server) planOrphanRefund(ctx context.Context, t target, amount *int64) 
 	if err != nil {
 		return plan{}, err
 	}
-	left := payments.Amount(view.Left, view.Intent.Currency)
+	left := money.Format(view.Left, view.Intent.Currency)
 	switch {
 	// Several applications may share one Stripe account.
 	case !view.Ours, view.Intent.TenantID != t.Tenant:
@@ -229,7 +230,7 @@ func (s *Server) planOrphanRefund(ctx context.Context, t target, amount *int64) 
 				err = refusal(no.Why)
 			}
 			return fmt.Sprintf("refund %s of %s is recorded; a completer makes it at Stripe",
-				id, payments.Amount(minor, view.Intent.Currency)), err
+				id, money.Format(minor, view.Intent.Currency)), err
 		},
 	}, nil
 }
@@ -247,7 +248,7 @@ func (s *Server) planAdopt(ctx context.Context, t target) (plan, error) {
 	return plan{
 		Effect: fmt.Sprintf("Stripe charged %s for %s. The missing payment is recorded, the order becomes paid, and "+
 			"the tenant gets the events of both.",
-			payments.Amount(view.Intent.ReceivedMinor, view.Intent.Currency), view.Intent.OrderID),
+			money.Format(view.Intent.ReceivedMinor, view.Intent.Currency), view.Intent.OrderID),
 		Limits: "No money moves.",
 		effect: func(ctx context.Context, q *db.Queries) (string, error) {
 			id, err := s.o.Payments.Repairs().Adopt(ctx, q, view)

@@ -39,7 +39,7 @@ func (d *desk) person(t testing.TB) *person {
 	return &person{t: t, url: d.PageURL, client: &http.Client{Jar: jar}}
 }
 
-// signedIn is a person who has signed in with the token.
+// signedIn is a client that has signed in with the token.
 func (d *desk) signedIn(t testing.TB, name string) *person {
 	t.Helper()
 	p := d.person(t)

@@ -15,6 +15,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/checkout" // part: checkouts
+	"example.com/payonce/internal/money"
 	"example.com/payonce/internal/payments"
 )
 
@@ -72,7 +73,7 @@ func parsePages() map[string]*template.Template {
 var functions = template.FuncMap{
 	"actionHref":  actionHref,
 	"actionLabel": actionLabel,
-	"amount":      payments.Amount,
+	"amount":      money.Format,
 	"checkError":  checkErrorText,
 	"clock":       clock,
 	"date":        func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") + " UTC" },

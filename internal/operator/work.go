@@ -194,7 +194,7 @@ func moneyAt(point string) string {
 		return "may have moved"
 	case "action_required":
 		return "not moved before the customer authenticates"
-	case "refund_recorded", "refund_begun", "ghost_refund_begun":
+	case "refund_recorded", "refund_begun", "orphan_refund_begun":
 		return "may have been refunded"
 	case "refund_owed":
 		return "owed to the customer: Stripe rejected the refund"

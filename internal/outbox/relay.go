@@ -161,8 +161,8 @@ func (r *Relay) leaseRuns(ctx context.Context) ([]run, error) {
 // long as that lasts.
 func (r *Relay) leaseRows(ctx context.Context) ([]db.OutboxLeaseRow, error) {
 	p := db.OutboxLeaseParams{
-		Lease: r.lease, HeadsMax: int32(r.headsMax), RunMax: runMax,
-	} //nolint:gosec // a few hundred
+		Lease: r.lease, HeadsMax: int32(r.headsMax), RunMax: runMax, //nolint:gosec // a few hundred
+	}
 	if !r.brokerDown {
 		r.probed = 0
 		p.AfterSeq = r.startAfter()

@@ -28,7 +28,9 @@ const cancelBegun = "cancel_begun"
 
 // beginOrder closes the order to new payments. After that, runOrder finds
 // out whether the money of an earlier one has moved.
-func (s cancels) beginOrder(ctx context.Context, r idempotency.Request) (*idempotency.Claim, idempotency.Answer, error) {
+func (s cancels) beginOrder(
+	ctx context.Context, r idempotency.Request,
+) (*idempotency.Claim, idempotency.Answer, error) {
 	id := idempotency.Decode[CancelRequest](r.Body).ID
 	if !ids.Is(ids.Order, id) {
 		return nil, idempotency.Answer{}, ErrNotFound
@@ -62,7 +64,9 @@ func (s cancels) beginOrder(ctx context.Context, r idempotency.Request) (*idempo
 		if err != nil && !errors.Is(err, postgres.ErrNoRows) {
 			return fmt.Errorf("read the live payment of order %s: %w", id, err)
 		}
-		n, err := q.OrderCancelBegin(ctx, db.OrderCancelBeginParams{TenantID: r.TenantID, ID: id, CancelingKey: &r.Key})
+		n, err := q.OrderCancelBegin(ctx, db.OrderCancelBeginParams{
+			TenantID: r.TenantID, ID: id, CancelingKey: &r.Key,
+		})
 		if err == nil && n == 0 {
 			return idempotency.ErrTaken // Paid or canceled since it was read: start over.
 		}
@@ -101,7 +105,9 @@ func (s cancels) runOrder(ctx context.Context, c *idempotency.Claim) (idempotenc
 	return order, c.YieldFor(ctx, idempotency.NextTry(c), fmt.Errorf("cancel the intent: %w", out.Why()))
 }
 
-func (s cancels) finishOrder(ctx context.Context, c *idempotency.Claim, target db.OrderToPayRow) (idempotency.Answer, error) {
+func (s cancels) finishOrder(
+	ctx context.Context, c *idempotency.Claim, target db.OrderToPayRow,
+) (idempotency.Answer, error) {
 	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
 		order, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: c.TenantID, ID: c.ResourceID})
 		switch {
@@ -115,14 +121,17 @@ func (s cancels) finishOrder(ctx context.Context, c *idempotency.Claim, target d
 		if err := s.cancelLivePayment(ctx, q, c.TenantID, c.ResourceID); err != nil {
 			return idempotency.Answer{}, err
 		}
-		if err := q.PaymentIntentClose(ctx, db.PaymentIntentCloseParams{TenantID: c.TenantID, OrderID: c.ResourceID, IntentNumber: target.IntentNumber}); err != nil {
+		if err := q.PaymentIntentClose(ctx, db.PaymentIntentCloseParams{
+			TenantID: c.TenantID, OrderID: c.ResourceID, IntentNumber: target.IntentNumber,
+		}); err != nil {
 			return idempotency.Answer{}, fmt.Errorf("close the intent of order %s: %w", c.ResourceID, err)
 		}
 		order, err = q.OrderCancel(ctx, db.OrderCancelParams{TenantID: c.TenantID, ID: c.ResourceID})
 		if err != nil {
 			return idempotency.Answer{}, fmt.Errorf("cancel order %s: %w", c.ResourceID, err)
 		}
-		return s.answers.Object(http.StatusOK, "", orderOf(order)), outbox.Append(ctx, q, OrderEvent("order.canceled", order))
+		return s.answers.Object(http.StatusOK, "", orderOf(order)),
+			outbox.Append(ctx, q, OrderEvent("order.canceled", order))
 	})
 	return c.Answer(), err
 }
@@ -154,11 +163,13 @@ func (s cancels) cancelWaiting(ctx context.Context, q *db.Queries, p db.Payment)
 	return p, idempotency.Expedite(ctx, q, p.TenantID, p.IdempotencyKey)
 }
 
-// orderPaidFirst answers when the money has moved: the customer was faster.
+// orderPaidFirst answers when the money has moved: the customer paid first.
 // The payment's own operation records that.
 func (s cancels) orderPaidFirst(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
 	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
-		if err := q.OrderCancelAbort(ctx, db.OrderCancelAbortParams{TenantID: c.TenantID, ID: c.ResourceID, CancelingKey: &c.Key}); err != nil {
+		if err := q.OrderCancelAbort(ctx, db.OrderCancelAbortParams{
+			TenantID: c.TenantID, ID: c.ResourceID, CancelingKey: &c.Key,
+		}); err != nil {
 			return idempotency.Answer{}, fmt.Errorf("keep order %s open: %w", c.ResourceID, err)
 		}
 		live, err := q.PaymentLive(ctx, db.PaymentLiveParams{TenantID: c.TenantID, OrderID: c.ResourceID})
@@ -173,7 +184,9 @@ func (s cancels) orderPaidFirst(ctx context.Context, c *idempotency.Claim) (idem
 	return c.Answer(), err
 }
 
-func (s cancels) beginPayment(ctx context.Context, r idempotency.Request) (*idempotency.Claim, idempotency.Answer, error) {
+func (s cancels) beginPayment(
+	ctx context.Context, r idempotency.Request,
+) (*idempotency.Claim, idempotency.Answer, error) {
 	id := idempotency.Decode[CancelRequest](r.Body).ID
 	if !ids.Is(ids.Payment, id) {
 		return nil, idempotency.Answer{}, ErrNotFound

@@ -18,7 +18,7 @@ import (
 const cancelKeysMax = 8
 
 // cancelCall cancels the order's n-th PaymentIntent. Its first key is
-// <tenant>:<order>:cancel:<n>; a later key, for when the first is given up, adds a
+// <tenant>:<order>:cancel:<n>; a later key, for when the first is exhausted, adds a
 // count.
 func cancelCall(p db.Payment, try int) calls.Call {
 	key := p.TenantID + ":" + p.OrderID + ":cancel:" + strconv.Itoa(int(p.IntentNumber))
@@ -28,11 +28,11 @@ func cancelCall(p db.Payment, try int) calls.Call {
 	return calls.New(stripe.OpCancel, p.OrderID, key, *p.IntentID)
 }
 
-// nextCancel is the cancel to send: the first whose key is not given up. A cancel is
+// nextCancel is the cancel to send: the first whose key is not exhausted. A cancel is
 // the only call that may be sent under another key while the first is in doubt:
 // canceling twice is canceling once, and no money moves. Without it, one error stored
 // by Stripe would keep an intent alive that must not be confirmed, and its payment
-// open until a person looks.
+// open until an operator looks.
 func (s *Service) nextCancel(ctx context.Context, p db.Payment) (calls.Call, error) {
 	for try := 1; ; try++ {
 		target := cancelCall(p, try)
@@ -51,7 +51,9 @@ func (s *Service) nextCancel(ctx context.Context, p db.Payment) (calls.Call, err
 
 // cancelIntent cancels a payment's intent and returns its state afterwards. An intent
 // without a status means that the outcome is unknown: try again later.
-func (s *Service) CancelIntent(ctx context.Context, c *idempotency.Claim, p db.Payment) (stripe.Intent, stripe.Outcome, error) {
+func (s *Service) CancelIntent(
+	ctx context.Context, c *idempotency.Claim, p db.Payment,
+) (stripe.Intent, stripe.Outcome, error) {
 	target, err := s.nextCancel(ctx, p)
 	if err != nil {
 		return stripe.Intent{}, stripe.Outcome{}, err
@@ -70,9 +72,12 @@ func (s *Service) CancelIntent(ctx context.Context, c *idempotency.Claim, p db.P
 	}
 	intent, err := s.readIntent(ctx, *p.IntentID)
 	if err != nil {
-		return stripe.Intent{}, stripe.Outcome{Effect: stripe.Unknown, Err: err}, nil //nolint:nilerr // a look that failed is an outcome: unknown
+		return stripe.Intent{}, stripe.Outcome{
+			Effect: stripe.Unknown, Err: err,
+		}, nil //nolint:nilerr // a look that failed is an outcome: unknown
 	}
-	if out.Effect == stripe.Unknown && intent.Status != stripe.IntentCanceled && intent.Status != stripe.IntentSucceeded {
+	final := intent.Status == stripe.IntentCanceled || intent.Status == stripe.IntentSucceeded
+	if out.Effect == stripe.Unknown && !final {
 		return stripe.Intent{}, out, nil // The cancel may still be under way.
 	}
 	return intent, out, s.calls.RecordAttempt(ctx, c, target, out)

@@ -18,7 +18,8 @@ import (
 func TestCommitInDoubt(t *testing.T) {
 	t.Parallel()
 	for _, phase := range []string{"PaymentBegin", "PaymentIntentRecord", "PaymentFinish"} {
-		for when, arm := range map[string]func(*pgproxy.Proxy, string) *pgproxy.Cut{"Before": (*pgproxy.Proxy).Before, "After": (*pgproxy.Proxy).After} {
+		for when, arm := range map[string]func(*pgproxy.Proxy, string) *pgproxy.Cut{"Before": (*pgproxy.Proxy).Before,
+			"After": (*pgproxy.Proxy).After} {
 			t.Run(phase+"/"+when, func(t *testing.T) {
 				t.Parallel()
 				w, api, proxy := world.Proxied(t, world.LocalOptions{})
@@ -32,7 +33,8 @@ func TestCommitInDoubt(t *testing.T) {
 				require.Equal(t, 1.0, api.Metric("payonce_commits_in_doubt_total"))
 				require.Len(t, w.Posts("payment_intents"), 1)
 				require.Len(t, w.Posts("confirm"), 1)
-				require.Equal(t, 1, w.Count(`SELECT attempts FROM idempotency_keys WHERE key = 'k'`), "its own claim was not recognised")
+				require.Equal(t, 1, w.Count(`SELECT attempts FROM idempotency_keys WHERE key = 'k'`),
+					"its own claim was not recognised")
 
 				replay := api.Pay("k", order, "pm_card_visa")
 				require.Equal(t, answer.Identity(), replay.Identity())
@@ -41,7 +43,8 @@ func TestCommitInDoubt(t *testing.T) {
 		}
 	}
 
-	for when, arm := range map[string]func(*pgproxy.Proxy, string) *pgproxy.Cut{"Before": (*pgproxy.Proxy).BeforeCommit, "After": (*pgproxy.Proxy).AfterCommit} {
+	for when, arm := range map[string]func(*pgproxy.Proxy, string) *pgproxy.Cut{"Before": (*pgproxy.Proxy).BeforeCommit,
+		"After": (*pgproxy.Proxy).AfterCommit} {
 		t.Run("Order/"+when, func(t *testing.T) {
 			t.Parallel()
 			w, api, proxy := world.Proxied(t, world.LocalOptions{})
@@ -57,10 +60,10 @@ func TestCommitInDoubt(t *testing.T) {
 	}
 }
 
-// TestDoubtAboutNothing loses the answer of a T1 that claimed nothing, because
+// TestCommitInDoubtWithoutClaim loses the answer of a T1 that claimed nothing, because
 // its order was paid while it was on its way. There is no claim to read back,
 // and there never will be one.
-func TestDoubtAboutNothing(t *testing.T) {
+func TestCommitInDoubtWithoutClaim(t *testing.T) {
 	t.Parallel()
 	w, api, proxy := world.Proxied(t, world.LocalOptions{})
 	direct := w.Local(world.LocalOptions{Name: "direct"})
@@ -93,7 +96,8 @@ func TestDatabaseAway(t *testing.T) {
 		other := api.Order()
 		proxy.Away(true)
 		for _, refused := range []world.Answer{
-			api.Pay("k", other, "pm_card_visa"), api.Pay("paid", order, "pm_card_visa"), api.Get("/v1/orders/" + order), api.Get("/readyz"),
+			api.Pay("k", other, "pm_card_visa"), api.Pay("paid", order, "pm_card_visa"), api.Get("/v1/orders/" + order),
+			api.Get("/readyz"),
 		} {
 			require.Equal(t, http.StatusServiceUnavailable, refused.Status, refused)
 			require.Equal(t, "unavailable", refused.Code())

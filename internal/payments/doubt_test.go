@@ -18,7 +18,7 @@ import (
 
 // T1b's commit was in doubt, was read back as missing, and landed after all before
 // it was tried again: the second try meets the first, and is as good as it.
-func TestSecondTryOfT1bMeetsTheFirst(t *testing.T) {
+func TestRetryOfT1bFindsTheFirst(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
 	api := w.Local(world.LocalOptions{})
@@ -27,14 +27,18 @@ func TestSecondTryOfT1bMeetsTheFirst(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, api.Pay("k", order, visa).Status)
 	w.Sim.ClearFaults()
 	create := w.Tenant.ID + ":" + order + ":intent:1"
-	out := api.Gateway.CreateIntent(t.Context(), stripe.Call{Key: create}, stripe.NewIntent{TenantID: w.Tenant.ID, OrderID: order, AmountMinor: 1000, Currency: "usd"})
+	out := api.Gateway.CreateIntent(t.Context(), stripe.Call{Key: create},
+		stripe.NewIntent{TenantID: w.Tenant.ID, OrderID: order, AmountMinor: 1000, Currency: "usd"})
 	require.Equal(t, stripe.Done, out.Effect)
 	params := sha256.Sum256([]byte(out.Intent.ID + "\x00" + visa))
 	for range 2 {
 		n, err := api.Pool.PaymentIntentRecord(t.Context(), db.PaymentIntentRecordParams{
-			TenantID: w.Tenant.ID, Key: "k", LeaseToken: int64(w.Count("SELECT lease_token FROM idempotency_keys WHERE key = 'k'")), RecoveryPoint: "intent_recorded",
-			PaymentID: w.Text("SELECT id FROM payments"), IntentID: &out.Intent.ID, CreateKey: create, StripeRequestID: out.RequestID,
-			ConfirmKey: w.Tenant.ID + ":k:confirm", ParamsSha256: params[:],
+			TenantID: w.Tenant.ID, Key: "k",
+			LeaseToken:    int64(w.Count("SELECT lease_token FROM idempotency_keys WHERE key = 'k'")),
+			RecoveryPoint: "intent_recorded",
+			PaymentID:     w.Text("SELECT id FROM payments"), IntentID: &out.Intent.ID, CreateKey: create,
+			StripeRequestID: out.RequestID,
+			ConfirmKey:      w.Tenant.ID + ":k:confirm", ParamsSha256: params[:],
 		})
 		require.NoError(t, err)
 		require.EqualValues(t, 1, n)
@@ -44,10 +48,10 @@ func TestSecondTryOfT1bMeetsTheFirst(t *testing.T) {
 	w.RequireChargedOnce(order)
 }
 
-// TestDatabaseAwayFromWhatWasBegun: a refund or a cancel that is recorded may have
+// TestDatabaseAwayFromUnfinishedWork: a refund or a cancel that is recorded may have
 // been made. Its client is never told that nothing was begun, for it might ask
 // again under another key, and the money would go back twice.
-func TestDatabaseAwayFromWhatWasBegun(t *testing.T) {
+func TestDatabaseAwayFromUnfinishedWork(t *testing.T) {
 	t.Parallel()
 	begun := func(t *testing.T, point string) (w *world.World, api *world.Local, away func(bool)) {
 		away = func(bool) {}
@@ -88,7 +92,8 @@ func TestDatabaseAwayFromWhatWasBegun(t *testing.T) {
 		w.RequireSound()
 	})
 
-	for name, path := range map[string]string{"CancelOfAPayment": "/v1/payments/%s/cancel", "CancelOfAnOrder": "/v1/orders/%s/cancel"} {
+	for name, path := range map[string]string{"CancelOfAPayment": "/v1/payments/%s/cancel",
+		"CancelOfAnOrder": "/v1/orders/%s/cancel"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, api, away := begun(t, "cancel_begun")
@@ -118,7 +123,8 @@ func TestDatabaseAwayFromWhatWasBegun(t *testing.T) {
 type processingGateway struct{ payments.Gateway }
 
 func (processingGateway) CancelIntent(context.Context, stripe.Call, string) stripe.Outcome {
-	return stripe.Outcome{Effect: stripe.Conflict, HTTPStatus: http.StatusBadRequest, ErrorCode: "payment_intent_unexpected_state"}
+	return stripe.Outcome{Effect: stripe.Conflict, HTTPStatus: http.StatusBadRequest,
+		ErrorCode: "payment_intent_unexpected_state"}
 }
 
 func (g processingGateway) GetIntent(ctx context.Context, id string) (stripe.Intent, error) {
@@ -128,7 +134,7 @@ func (g processingGateway) GetIntent(ctx context.Context, id string) (stripe.Int
 }
 
 // A cancel that has to wait says for how long, whoever found out.
-func TestCancelOfAProcessingIntentSaysWhenToAskAgain(t *testing.T) {
+func TestCancelOfAProcessingIntentSetsRetryAfter(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
 	sound := w.Local(world.LocalOptions{})
@@ -142,5 +148,6 @@ func TestCancelOfAProcessingIntentSaysWhenToAskAgain(t *testing.T) {
 		require.True(t, a.Problem().Retryable)
 		require.NotEmpty(t, a.Header.Get("Retry-After"))
 	}
-	require.Equal(t, http.StatusOK, sound.Post("/v1/orders/"+order+"/cancel", "cancel", `{}`).Status, "and then it is canceled")
+	require.Equal(t, http.StatusOK, sound.Post("/v1/orders/"+order+"/cancel", "cancel", `{}`).Status,
+		"and then it is canceled")
 }

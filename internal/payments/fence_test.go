@@ -67,7 +67,7 @@ func TestStaleHolder(t *testing.T) {
 		w.RequireChargedOnce(o.order)
 	})
 
-	t.Run("LeavesTheDecisionToWhoHoldsTheClaim", func(t *testing.T) {
+	t.Run("LeavesTheDecisionToTheHolder", func(t *testing.T) {
 		t.Parallel()
 		w := world.New(t)
 		w.WatchHolders()
@@ -82,7 +82,7 @@ func TestStaleHolder(t *testing.T) {
 // A holder that stood still before it sent anything is turned away by Stripe
 // when it wakes up. What it then knows of the call, "not executed", is true of
 // its own attempt and wrong about its successor's, whose answer was lost.
-func TestStaleHolderDoesNotSettleDoubts(t *testing.T) {
+func TestStaleHolderDoesNotClearDoubt(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
 	w.WatchHolders()
@@ -120,7 +120,7 @@ func TestStaleHolderDoesNotSettleDoubts(t *testing.T) {
 
 // A holder that is at work is nobody's to take over, however long Stripe lets it
 // wait, until the database says that its lease has run out.
-func TestLivingHolderIsLeftAlone(t *testing.T) {
+func TestLiveLeaseIsNotTakenOver(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
 	w.WatchHolders()
@@ -142,7 +142,7 @@ func TestLivingHolderIsLeftAlone(t *testing.T) {
 // Two operations of their own, each with a lawful claim, end one payment: the
 // customer cancels it while its own operation reads at Stripe that it is
 // canceled. The row lock and the version decide who writes; the other reads again.
-func TestTwoEndingsOfOnePayment(t *testing.T) {
+func TestConcurrentEndsOfOnePayment(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
 	first, second := w.Local(world.LongTimeouts("first")), w.Local(world.LongTimeouts("second"))
@@ -163,9 +163,9 @@ func TestTwoEndingsOfOnePayment(t *testing.T) {
 	require.Equal(t, 1, w.Count(`SELECT count(*) FROM outbox_events WHERE aggregate_id = $1 AND type = 'payment.canceled'`, waits.ID()))
 }
 
-// TestStatementsNameWhatTheySaw: each changes the row that was read and no other
+// TestStatementsCheckTheVersionRead: each changes the row that was read and no other
 // state of it, whoever asks and however late.
-func TestStatementsNameWhatTheySaw(t *testing.T) {
+func TestStatementsCheckTheVersionRead(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
 	api, ctx := w.Local(world.LocalOptions{}), t.Context()
@@ -177,21 +177,26 @@ func TestStatementsNameWhatTheySaw(t *testing.T) {
 	create := w.Text(`SELECT stripe_key FROM stripe_calls WHERE operation = 'create_intent' OR stripe_key LIKE '%:intent:1'`)
 
 	n, err := w.DB.PaymentIntentRecord(ctx, db.PaymentIntentRecordParams{
-		TenantID: w.Tenant.ID, Key: "k", LeaseToken: token - 1, RecoveryPoint: "intent_recorded", PaymentID: p.ID, IntentID: p.IntentID,
+		TenantID: w.Tenant.ID, Key: "k", LeaseToken: token - 1, RecoveryPoint: "intent_recorded", PaymentID: p.ID,
+		IntentID:  p.IntentID,
 		CreateKey: create, ConfirmKey: w.Tenant.ID + ":k:confirm", ParamsSha256: make([]byte, 32),
 	})
 	require.NoError(t, err)
 	require.Zero(t, n)
 	require.Equal(t, "action_required", w.RecoveryPoint("k"), "a stale T1b moves nothing back")
 
-	_, err = w.DB.PaymentSettle(ctx, db.PaymentSettleParams{TenantID: w.Tenant.ID, ID: p.ID, SeenVersion: p.Version - 1, Status: db.PaymentStatusCanceled, IntentClosed: true})
+	_, err = w.DB.PaymentSettle(ctx,
+		db.PaymentSettleParams{TenantID: w.Tenant.ID, ID: p.ID, SeenVersion: p.Version - 1,
+			Status: db.PaymentStatusCanceled, IntentClosed: true})
 	require.ErrorIs(t, err, postgres.ErrNoRows, "it is not where it was seen")
 
 	status, failed := int16(200), "late"
 	finish := db.PaymentFinishParams{
-		TenantID: w.Tenant.ID, Key: "k", LeaseToken: token, PaymentID: p.ID, PaymentVersion: p.Version, Status: db.PaymentStatusSucceeded, OrderID: order,
-		OrderVersion: 0, PaysOrder: true, AnswerVersion: 1, AnswerStatus: 201, AnswerHeaders: []byte(`{}`), AnswerBody: []byte(`{}`),
-		StripeKey: create, StripeOutcome: db.StripeOutcomeDone, HttpStatus: &status, ErrorCode: &failed,
+		TenantID: w.Tenant.ID, Key: "k", LeaseToken: token, PaymentID: p.ID, PaymentVersion: p.Version,
+		Status: db.PaymentStatusSucceeded, OrderID: order,
+		OrderVersion: 0, PaysOrder: true, AnswerVersion: 1, AnswerStatus: 201, AnswerHeaders: []byte(`{}`),
+		AnswerBody: []byte(`{}`),
+		StripeKey:  create, StripeOutcome: db.StripeOutcomeDone, HttpStatus: &status, ErrorCode: &failed,
 	}
 	n, err = w.DB.PaymentFinish(ctx, finish)
 	require.NoError(t, err)
@@ -199,8 +204,10 @@ func TestStatementsNameWhatTheySaw(t *testing.T) {
 
 	w.Exec(`UPDATE orders SET canceling_key = 'theirs' WHERE id = $1`, order)
 	ours := "ours"
-	require.NoError(t, w.DB.OrderCancelAbort(ctx, db.OrderCancelAbortParams{TenantID: w.Tenant.ID, ID: order, CancelingKey: &ours}))
-	require.Equal(t, "theirs", w.Text(`SELECT canceling_key FROM orders WHERE id = $1`, order), "a cancel gives up its own and nobody else's")
+	require.NoError(t, w.DB.OrderCancelAbort(ctx,
+		db.OrderCancelAbortParams{TenantID: w.Tenant.ID, ID: order, CancelingKey: &ours}))
+	require.Equal(t, "theirs", w.Text(`SELECT canceling_key FROM orders WHERE id = $1`, order),
+		"a cancel gives up its own and nobody else's")
 
 	paid := api.Order()
 	require.Equal(t, http.StatusCreated, api.Pay("paid", paid, visa).Status)
@@ -227,11 +234,15 @@ func TestFencesBetweenPhases(t *testing.T) {
 	later := time.Now().Add(time.Minute)
 
 	send := func(token int64) (db.StripeCallRecordAttemptRow, error) {
-		return w.DB.StripeCallRecordAttempt(ctx, db.StripeCallRecordAttemptParams{TenantID: tenant, Key: "k", LeaseToken: token, StripeKey: confirm, Operation: "confirm",
-			ResourceID: payment, ParamsSha256: make([]byte, 32), ResendWithin: time.Hour})
+		return w.DB.StripeCallRecordAttempt(ctx,
+			db.StripeCallRecordAttemptParams{TenantID: tenant, Key: "k", LeaseToken: token, StripeKey: confirm,
+				Operation:  "confirm",
+				ResourceID: payment, ParamsSha256: make([]byte, 32), ResendWithin: time.Hour})
 	}
 	answered := func(token int64) (int64, error) {
-		return w.DB.StripeCallRecordAttemptOutcome(ctx, db.StripeCallRecordAttemptOutcomeParams{TenantID: tenant, Key: "k", LeaseToken: token, StripeKey: confirm, Outcome: db.StripeOutcomeUnknown})
+		return w.DB.StripeCallRecordAttemptOutcome(ctx,
+			db.StripeCallRecordAttemptOutcomeParams{TenantID: tenant, Key: "k", LeaseToken: token, StripeKey: confirm,
+				Outcome: db.StripeOutcomeUnknown})
 	}
 	for _, statement := range []struct {
 		name string
@@ -243,11 +254,15 @@ func TestFencesBetweenPhases(t *testing.T) {
 		}},
 		{"an attempt's outcome is recorded", answered},
 		{"a search begins", func(token int64) (int64, error) {
-			_, err := w.DB.IntentSearchBegin(ctx, db.IntentSearchBeginParams{TenantID: tenant, Key: "k", LeaseToken: token, StripeKey: confirm, FromAt: time.Now(), UntilAt: later})
+			_, err := w.DB.IntentSearchBegin(ctx,
+				db.IntentSearchBeginParams{TenantID: tenant, Key: "k", LeaseToken: token, StripeKey: confirm,
+					FromAt: time.Now(), UntilAt: later})
 			return 1, err
 		}},
 		{"a page of a search is recorded", func(token int64) (int64, error) {
-			_, err := w.DB.IntentSearchRead(ctx, db.IntentSearchReadParams{TenantID: tenant, Key: "k", LeaseToken: token, StripeKey: confirm, Found: []string{"pi_1"}, FromAt: time.Now(), UntilAt: later})
+			_, err := w.DB.IntentSearchRead(ctx,
+				db.IntentSearchReadParams{TenantID: tenant, Key: "k", LeaseToken: token, StripeKey: confirm,
+					Found: []string{"pi_1"}, FromAt: time.Now(), UntilAt: later})
 			return 1, err
 		}},
 	} {
@@ -276,8 +291,8 @@ func TestFencesBetweenPhases(t *testing.T) {
 	require.True(t, doubtful(), "an answer to this attempt says nothing about those before it")
 }
 
-// TestRefundsNameWhatTheySaw is the same for what is done to a refund by its version.
-func TestRefundsNameWhatTheySaw(t *testing.T) {
+// TestRefundStatementsCheckTheVersionRead is the same for what is done to a refund by its version.
+func TestRefundStatementsCheckTheVersionRead(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
 	api, ctx := w.Local(world.LocalOptions{}), t.Context()
@@ -285,8 +300,11 @@ func TestRefundsNameWhatTheySaw(t *testing.T) {
 	require.Equal(t, http.StatusCreated, refund(api, "r", payment).Status)
 	row := func() string { return w.Text(`SELECT r::text FROM refunds r`) }
 	before, id, version := row(), w.Text(`SELECT id FROM refunds`), int64(w.Count(`SELECT version FROM refunds`))
-	_, err := w.DB.RefundSettle(ctx, db.RefundSettleParams{TenantID: w.Tenant.ID, ID: id, SeenVersion: version - 1, Status: db.RefundStatusSucceeded})
+	_, err := w.DB.RefundSettle(ctx,
+		db.RefundSettleParams{TenantID: w.Tenant.ID, ID: id, SeenVersion: version - 1,
+			Status: db.RefundStatusSucceeded})
 	require.ErrorIs(t, err, postgres.ErrNoRows)
-	require.NoError(t, w.DB.RefundSetStripeID(ctx, db.RefundSetStripeIDParams{TenantID: w.Tenant.ID, ID: id, StripeRefundID: new("re_another")}))
+	require.NoError(t, w.DB.RefundSetStripeID(ctx,
+		db.RefundSetStripeIDParams{TenantID: w.Tenant.ID, ID: id, StripeRefundID: new("re_another")}))
 	require.Equal(t, before, row(), "a refund is one refund at Stripe")
 }

@@ -27,10 +27,10 @@ const (
 // noSearch is an account without Stripe's search.
 var noSearch = stripesim.Fault{Op: "intent.search", Kind: stripesim.Refuse, Status: http.StatusBadRequest, Times: -1}
 
-// TestForgottenCreation: a backup knows that a payment was about to make its
+// TestCreationPastKeyLifetime: a backup knows that a payment was about to make its
 // PaymentIntent, and Stripe has forgotten under which key. The intent may be there,
 // and paid. Whoever makes another one charges the card twice.
-func TestForgottenCreation(t *testing.T) {
+func TestCreationPastKeyLifetime(t *testing.T) {
 	t.Parallel()
 	pay := func(order *string, card string) func(*world.Books) {
 		return func(b *world.Books) {
@@ -62,7 +62,8 @@ func TestForgottenCreation(t *testing.T) {
 		a := r.API.Pay("k", order, declining)
 		require.Equal(t, "payment-declined", a.Code(), a)
 		require.Equal(t, "insufficient_funds", *a.Problem().DeclineCode)
-		require.Equal(t, 1, r.Count("SELECT attempts FROM stripe_calls WHERE operation = 'confirm'"), "who was told of a decline is not charged behind their back")
+		require.Equal(t, 1, r.Count("SELECT attempts FROM stripe_calls WHERE operation = 'confirm'"),
+			"who was told of a decline is not charged behind their back")
 		require.Equal(t, http.StatusCreated, r.API.Pay("k2", order, visa).Status, "and may try another card")
 		r.RequireChargedOnce(order)
 	})
@@ -137,7 +138,8 @@ func TestForgottenCreation(t *testing.T) {
 		t.Parallel()
 		var order string
 		k := world.NewBackup(t, aDay, func(b *world.Books) {
-			b.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.EffectStoredError}) // it is there, and never confirmed
+			b.Sim.Inject(stripesim.Fault{Op: "intent.create",
+				Kind: stripesim.EffectStoredError}) // it is there, and never confirmed
 			pay(&order, visa)(b)
 			b.Sim.ClearFaults()
 			b.Sim.Advance(10 * time.Minute)
@@ -154,7 +156,7 @@ func TestForgottenCreation(t *testing.T) {
 
 	// The list of a busy account is long. It is read in pieces, each of them once, and
 	// by whoever comes next where a process dies over it.
-	t.Run("IsLookedForInPieces", func(t *testing.T) {
+	t.Run("IsSearchedInPages", func(t *testing.T) {
 		t.Parallel()
 		var order string
 		k := world.NewBackup(t, aDay, func(b *world.Books) {
@@ -167,7 +169,8 @@ func TestForgottenCreation(t *testing.T) {
 		r.Sim.Inject(noSearch)
 		a := r.API.Pay("k", order, visa)
 		require.Equal(t, http.StatusAccepted, a.Status, a)
-		require.Equal(t, payments.FindPagesMax, r.Count("SELECT pages FROM intent_searches"), "one run takes no more of the list than that")
+		require.Equal(t, payments.FindPagesMax, r.Count("SELECT pages FROM intent_searches"),
+			"one run takes no more of the list than that")
 		require.Equal(t, 1, r.Count("SELECT count(*) FROM idempotency_keys WHERE key = 'k' AND last_error LIKE '%and there are more%'"))
 		after := r.Text("SELECT after_id FROM intent_searches")
 
@@ -180,12 +183,13 @@ func TestForgottenCreation(t *testing.T) {
 		r.ExpireLeases()
 		r.API.Complete()
 		require.Equal(t, "succeeded", r.Text("SELECT status FROM payments WHERE order_id = $1", order))
-		require.Equal(t, payments.FindPagesMax, r.Count("SELECT pages FROM intent_searches"), "the page that shows it is the last that was read")
+		require.Equal(t, payments.FindPagesMax, r.Count("SELECT pages FROM intent_searches"),
+			"the page that shows it is the last that was read")
 		require.Equal(t, 1, r.Sim.ChargeCount(order), "the card was charged again")
 	})
 
 	// A holder that has lost its lease knows less than its successor.
-	t.Run("IsLookedForUnderTheFence", func(t *testing.T) {
+	t.Run("IsSearchedUnderTheFence", func(t *testing.T) {
 		t.Parallel()
 		var order string
 		k := world.NewBackup(t, aDay, pay(&order, visa))
@@ -194,7 +198,9 @@ func TestForgottenCreation(t *testing.T) {
 		token := int64(r.Count("SELECT lease_token FROM idempotency_keys WHERE key = 'k'"))
 		read := func(token int64) error {
 			_, err := r.DB.IntentSearchRead(t.Context(), db.IntentSearchReadParams{
-				TenantID: r.Tenant.ID, Key: "k", LeaseToken: token, StripeKey: r.Text("SELECT stripe_key FROM intent_searches"), Found: []string{}, SecondPass: true, Ended: true,
+				TenantID: r.Tenant.ID, Key: "k", LeaseToken: token,
+				StripeKey: r.Text("SELECT stripe_key FROM intent_searches"), Found: []string{}, SecondPass: true,
+				Ended: true,
 			})
 			return err
 		}
@@ -217,7 +223,7 @@ func TestForgottenCreation(t *testing.T) {
 		r.RequireChargedOnce(order)
 	})
 
-	t.Run("ThatCannotBeLookedForIsNotMadeAgain", func(t *testing.T) {
+	t.Run("ThatCannotBeSearchedForIsNotMadeAgain", func(t *testing.T) {
 		t.Parallel()
 		for _, op := range []string{"intent.list", "intent.get"} {
 			t.Run(op, func(t *testing.T) {
@@ -226,7 +232,8 @@ func TestForgottenCreation(t *testing.T) {
 				k := world.NewBackup(t, aDay, pay(&order, visa))
 				r := k.Restored(world.LocalOptions{})
 				r.Sim.Inject(noSearch) // it would show that it was paid
-				blind := r.Sim.Inject(stripesim.Fault{Op: op, Kind: stripesim.Refuse, Status: http.StatusInternalServerError, Times: -1})
+				blind := r.Sim.Inject(stripesim.Fault{Op: op, Kind: stripesim.Refuse,
+					Status: http.StatusInternalServerError, Times: -1})
 				a := r.API.Pay("k", order, visa)
 				require.Equal(t, http.StatusAccepted, a.Status, a)
 				require.Positive(t, r.Sim.FaultsFired()[blind])
@@ -241,9 +248,10 @@ func TestForgottenCreation(t *testing.T) {
 	// The life that was lost died before it sent anything. That there is nothing is
 	// known when whatever could have been made must have come to light, in an account
 	// with Stripe's search and in one without.
-	t.Run("ThatMadeNothingIsMadeWhenThatIsCertain", func(t *testing.T) {
+	t.Run("CreatesIntentOnceAbsenceIsProven", func(t *testing.T) {
 		t.Parallel()
-		for age, certain := range map[time.Duration]bool{12*time.Hour + 30*time.Minute: false, 24*time.Hour + 30*time.Minute: false, longAfter: true} {
+		for age, certain := range map[time.Duration]bool{12*time.Hour + 30*time.Minute: false,
+			24*time.Hour + 30*time.Minute: false, longAfter: true} {
 			t.Run(age.String(), func(t *testing.T) {
 				t.Parallel()
 				var order string
@@ -260,7 +268,8 @@ func TestForgottenCreation(t *testing.T) {
 				if !certain {
 					require.Equal(t, http.StatusAccepted, a.Status, a)
 					require.Zero(t, intentsOf(r, order))
-					require.Equal(t, 1, r.Count("SELECT count(*) FROM idempotency_keys WHERE key = 'k' AND last_error LIKE '%may still appear%'"))
+					require.Equal(t, 1,
+						r.Count("SELECT count(*) FROM idempotency_keys WHERE key = 'k' AND last_error LIKE '%may still appear%'"))
 
 					r.AgeWork(longAfter - age)
 					a = r.API.Pay("k", order, visa)
@@ -311,7 +320,8 @@ func TestForgottenCreation(t *testing.T) {
 			b.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.Reset, Times: 3})
 			pay(&order, visa)(b)
 			b.Sim.ClearFaults()
-			b.OrphanIntent(order, world.Unconfirmed, func(p *stripego.PaymentIntentParams) { p.Amount = stripego.Int64(999) })
+			b.OrphanIntent(order, world.Unconfirmed,
+				func(p *stripego.PaymentIntentParams) { p.Amount = stripego.Int64(999) })
 		})
 		r := k.Restored(world.LocalOptions{})
 		require.Equal(t, http.StatusCreated, r.API.Pay("k", order, visa).Status)
@@ -351,7 +361,8 @@ func others(b *world.Books, n int) {
 	made := world.Together(4, func(i int) (err error) {
 		client := &http.Client{}
 		for range n/4 + 1 {
-			req, _ := http.NewRequest(http.MethodPost, b.StripeURL+"/v1/payment_intents", strings.NewReader("amount=100&currency=usd&payment_method_types[]=card"))
+			req, _ := http.NewRequest(http.MethodPost, b.StripeURL+"/v1/payment_intents",
+				strings.NewReader("amount=100&currency=usd&payment_method_types[]=card"))
 			req.Header.Set("Authorization", "Bearer "+stripesim.DefaultKey)
 			req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 			res, err := client.Do(req)

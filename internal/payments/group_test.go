@@ -23,7 +23,8 @@ func TestGroupCommit(t *testing.T) {
 	for _, lost := range []string{"", "PaymentBegin", "PaymentIntentRecord", "PaymentFinish"} {
 		t.Run("Lost"+lost, func(t *testing.T) {
 			t.Parallel()
-			w, api, proxy := world.Proxied(t, world.LocalOptions{StripeTimeout: 20 * time.Second, Lease: time.Minute}) // on a slow machine, too
+			w, api, proxy := world.Proxied(t,
+				world.LocalOptions{StripeTimeout: 20 * time.Second, Lease: time.Minute}) // on a slow machine, too
 			var all []string
 			for range orders {
 				all = append(all, api.Order())
@@ -32,8 +33,12 @@ func TestGroupCommit(t *testing.T) {
 			if lost != "" {
 				cut = proxy.After("name: " + lost + " ")
 			}
-			key := func(i int) string { return fmt.Sprintf("order-%d-tab-%d", i/3, i%3/2) } // the first tab clicks twice
-			answers := world.Together(3*orders, func(i int) world.Answer { return api.Pay(key(i), all[i/3], "pm_card_visa") })
+			key := func(i int) string {
+				return fmt.Sprintf("order-%d-tab-%d", i/3,
+					i%3/2)
+			} // the first tab clicks twice
+			answers := world.Together(3*orders,
+				func(i int) world.Answer { return api.Pay(key(i), all[i/3], "pm_card_visa") })
 			paidBy := map[string]string{}
 			for i, a := range answers {
 				require.Contains(t, []int{http.StatusCreated, http.StatusConflict}, a.Status, "%s", a.Body)

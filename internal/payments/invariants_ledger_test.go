@@ -16,7 +16,8 @@ func init() {
 	}, cases: []brokenPromise{
 		{"I7a", "BookedWithoutAnInboxRow", "DELETE FROM inbox_events WHERE type = 'payment.succeeded'"},
 		{"I7a", "ReceivedWithoutAnEffect", "DELETE FROM ledger_entries"},
-		{"I7c", "AnEventThatTheBrokerLost", "UPDATE outbox_events SET published_at = " + anHourAgo + "; DELETE FROM inbox_events"},
+		{"I7c", "AnEventThatTheBrokerLost",
+			"UPDATE outbox_events SET published_at = " + anHourAgo + "; DELETE FROM inbox_events"},
 		{"I8a", "OneEntryTooFew", "DELETE FROM ledger_entries WHERE account = 'sales'"},
 		{"I8b", "TooMuchIsBooked", "UPDATE ledger_entries SET amount_minor = amount_minor * 2"},
 	}})

@@ -52,8 +52,10 @@ func TestInvariants(t *testing.T) {
 	b := world.NewBooks(t)
 	payment := b.API.Pay("paid", b.API.Order(), "pm_card_visa")
 	require.Equal(t, http.StatusCreated, payment.Status, payment)
-	require.Equal(t, http.StatusCreated, b.API.Post("/v1/payments/"+payment.ID()+"/refunds", "refund", `{"amount":300}`).Status)
-	require.Equal(t, http.StatusPaymentRequired, b.API.Pay("declined", b.API.Order(), "pm_card_visa_chargeDeclined").Status)
+	require.Equal(t, http.StatusCreated,
+		b.API.Post("/v1/payments/"+payment.ID()+"/refunds", "refund", `{"amount":300}`).Status)
+	require.Equal(t, http.StatusPaymentRequired,
+		b.API.Pay("declined", b.API.Order(), "pm_card_visa_chargeDeclined").Status)
 	require.Equal(t, http.StatusAccepted, b.API.Pay("waits", b.API.Order(), "pm_card_threeDSecure2Required").Status)
 	for _, part := range invariantParts {
 		part.fill(b)
@@ -62,40 +64,54 @@ func TestInvariants(t *testing.T) {
 
 	red := map[string]bool{} // no query may join the list without a case here
 	cases := []brokenPromise{
-		{"I1a", "TwoPaymentsOfOneOrder", "UPDATE payments SET status = 'succeeded', order_id = (SELECT order_id FROM payments WHERE idempotency_key = 'paid'), intent_id = 'pi_other' WHERE status = 'failed'"},
-		{"I1a", "OneIntentPaysTwice", "UPDATE payments SET status = 'succeeded', intent_id = (SELECT intent_id FROM payments WHERE idempotency_key = 'paid') WHERE status = 'failed'"},
+		{"I1a", "TwoPaymentsOfOneOrder",
+			"UPDATE payments SET status = 'succeeded', order_id = (SELECT order_id FROM payments WHERE idempotency_key = 'paid'), intent_id = 'pi_other' WHERE status = 'failed'"},
+		{"I1a", "OneIntentPaysTwice",
+			"UPDATE payments SET status = 'succeeded', intent_id = (SELECT intent_id FROM payments WHERE idempotency_key = 'paid') WHERE status = 'failed'"},
 		{"I1b", "TwoPaymentsUnderOneKey", "UPDATE payments SET idempotency_key = 'paid' WHERE status = 'failed'"},
 		{"I2", "AnAcknowledgedPaymentIsGone", "DELETE FROM payments WHERE id = " + paidPayment},
 		{"I2", "AnAcknowledgedAmountHasChanged", "UPDATE payments SET amount_minor = 999 WHERE id = " + paidPayment},
 		{"I3", "AnAnswerOfAnUnknownVersion", "UPDATE idempotency_keys SET answer_version = 9 WHERE key = 'paid'"},
 		{"I3", "HalfAnAnswer", "UPDATE idempotency_keys SET answer_headers = NULL WHERE key = 'paid'"},
 		{"I4", "AnotherCardThanAskedFor", "UPDATE payments SET payment_method = 'pm_other' WHERE id = " + paidPayment},
-		{"I5a", "AKeyThatIsNotTakenOver", "UPDATE idempotency_keys SET leased_until = '-infinity', next_attempt_at = " + anHourAgo + " WHERE key = 'waits'"},
+		{"I5a", "AKeyThatIsNotTakenOver",
+			"UPDATE idempotency_keys SET leased_until = '-infinity', next_attempt_at = " + anHourAgo + " WHERE key = 'waits'"},
 		{"I5b", "AParkedKey", "UPDATE idempotency_keys SET parked_at = now() WHERE key = 'waits'"},
 		{"I5b", "AParkedEvent", "UPDATE outbox_events SET parked_at = now() WHERE type = 'order.paid'"},
-		{"I5b", "AParkedWebhook", "INSERT INTO inbox_events (consumer, event_id, status, type, payload, parked_at) VALUES ('stripe', 'evt_1', 'parked', 'x', '', now())"},
+		{"I5b", "AParkedWebhook",
+			"INSERT INTO inbox_events (consumer, event_id, status, type, payload, parked_at) VALUES ('stripe', 'evt_1', 'parked', 'x', '', now())"},
 		{"I5c", "ALivePaymentWithoutAKey", "DELETE FROM idempotency_keys WHERE key = 'waits'"},
 		{"I6a", "AChangeWithoutAnEvent", "UPDATE payments SET version = version + 1 WHERE id = " + paidPayment},
 		{"I6a", "AnEventInTheMiddleIsMissing", "DELETE FROM outbox_events WHERE type = 'payment.succeeded'"},
 		{"I6a", "AnEventOfNothing", "DELETE FROM refunds"},
 		{"I6b", "AnEventNobodyPublishes", "UPDATE outbox_events SET created_at = " + anHourAgo},
-		{"I7b", "AnEventNobodyApplies", "INSERT INTO inbox_events (consumer, event_id, status, type, payload, received_at, leased_until) VALUES ('ledger', 'ord_1-1', 'pending', 'x', '', " + anHourAgo + ", " + anHourAgo + ")"},
-		{"I15", "AWebhookNobodyApplies", "INSERT INTO inbox_events (consumer, event_id, status, type, payload, received_at, leased_until) VALUES ('stripe', 'evt_1', 'pending', 'x', '', " + anHourAgo + ", " + anHourAgo + ")"},
-		{"I8c", "APaidOrderSaysThatItIsOpen", "UPDATE orders SET status = 'open', payment_id = NULL WHERE status = 'partially_refunded'"},
-		{"I8c", "AnOrderForgetsARefund", "UPDATE orders SET status = 'paid', amount_refunded_minor = 0 WHERE status = 'partially_refunded'"},
+		{"I7b", "AnEventNobodyApplies",
+			"INSERT INTO inbox_events (consumer, event_id, status, type, payload, received_at, leased_until) VALUES ('ledger', 'ord_1-1', 'pending', 'x', '', " + anHourAgo + ", " + anHourAgo + ")"},
+		{"I15", "AWebhookNobodyApplies",
+			"INSERT INTO inbox_events (consumer, event_id, status, type, payload, received_at, leased_until) VALUES ('stripe', 'evt_1', 'pending', 'x', '', " + anHourAgo + ", " + anHourAgo + ")"},
+		{"I8c", "APaidOrderSaysThatItIsOpen",
+			"UPDATE orders SET status = 'open', payment_id = NULL WHERE status = 'partially_refunded'"},
+		{"I8c", "AnOrderForgetsARefund",
+			"UPDATE orders SET status = 'paid', amount_refunded_minor = 0 WHERE status = 'partially_refunded'"},
 		{"I8d", "ARefundThatIsNotCounted", "UPDATE payments SET amount_refunded_minor = 0, amount_refunding_minor = 0"},
 		{"I8d", "MoreThanThePayment", "UPDATE refunds SET amount_minor = 1001"},
-		{"I9", "AnOldHolderWrote", "UPDATE idempotency_keys SET lease_token = 2, history = ARRAY['1 started x', '2 taken_over x', '1 finished x'] WHERE key = 'paid'"},
+		{"I9", "AnOldHolderWrote",
+			"UPDATE idempotency_keys SET lease_token = 2, history = ARRAY['1 started x', '2 taken_over x', '1 finished x'] WHERE key = 'paid'"},
 		{"I10", "AnotherTenantsOrder", "UPDATE orders SET tenant_id = 'ten_other'"},
-		{"I11", "AnEventAfterTheEnd", "UPDATE outbox_events SET type = 'payment.succeeded' WHERE type = 'payment.created'"},
-		{"I11", "EventsInAnIllegalOrder", "UPDATE outbox_events SET type = 'order.canceled' WHERE type = 'payment.succeeded'"},
+		{"I11", "AnEventAfterTheEnd",
+			"UPDATE outbox_events SET type = 'payment.succeeded' WHERE type = 'payment.created'"},
+		{"I11", "EventsInAnIllegalOrder",
+			"UPDATE outbox_events SET type = 'order.canceled' WHERE type = 'payment.succeeded'"},
 		{"I12", "AChargeThatNobodyAnnounced", "DELETE FROM stripe_calls WHERE operation = 'confirm'"},
 		{"I12", "ARefundThatNobodyAnnounced", "DELETE FROM stripe_calls WHERE operation = 'refund'"},
-		{"I13", "SentAfterTwoDays", "UPDATE stripe_calls SET first_sent_at = first_sent_at - interval '2 days' WHERE operation = 'confirm'"},
+		{"I13", "SentAfterTwoDays",
+			"UPDATE stripe_calls SET first_sent_at = first_sent_at - interval '2 days' WHERE operation = 'confirm'"},
 		{"I13", "TwoKeysForOneConfirm", "UPDATE stripe_calls SET resource_id = 'pay_x' WHERE operation = 'confirm'"},
-		{"I14", "AFailureWhileTheCallIsUnknown", "UPDATE stripe_calls SET outcome = 'unknown' WHERE outcome = 'refused'"},
+		{"I14", "AFailureWhileTheCallIsUnknown",
+			"UPDATE stripe_calls SET outcome = 'unknown' WHERE outcome = 'refused'"},
 		{"I17", "AKeyThatWasReapedTooEarly", "DELETE FROM idempotency_keys WHERE key = 'paid'"},
-		{"I17", "ATombstoneOfTheUnfinished", "UPDATE idempotency_keys SET answer_dropped_at = now() WHERE key = 'waits'"},
+		{"I17", "ATombstoneOfTheUnfinished",
+			"UPDATE idempotency_keys SET answer_dropped_at = now() WHERE key = 'waits'"},
 	}
 	for _, part := range invariantParts {
 		cases = append(cases, part.cases...)

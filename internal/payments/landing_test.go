@@ -22,7 +22,8 @@ func TestCommitLandsLate(t *testing.T) {
 		a := api.Pay("k", api.Order(), careful)
 		happened()
 		require.Equal(t, "requires_action", a.Get("status"), a)
-		require.Equal(t, 1, w.Count(`SELECT count(*) FROM outbox_events WHERE type = 'payment.requires_action'`), "it is told once")
+		require.Equal(t, 1, w.Count(`SELECT count(*) FROM outbox_events WHERE type = 'payment.requires_action'`),
+			"it is told once")
 		w.RequireSound()
 	})
 }
@@ -30,7 +31,8 @@ func TestCommitLandsLate(t *testing.T) {
 // A phase that did not happen leaves nothing behind in the process that tried it.
 func TestCommitOfRequiredActionIsLost(t *testing.T) {
 	t.Parallel()
-	for when, arm := range map[string]func(*pgproxy.Proxy, string) *pgproxy.Cut{"Before": (*pgproxy.Proxy).BeforeCommit, "After": (*pgproxy.Proxy).AfterCommit} {
+	for when, arm := range map[string]func(*pgproxy.Proxy, string) *pgproxy.Cut{"Before": (*pgproxy.Proxy).BeforeCommit,
+		"After": (*pgproxy.Proxy).AfterCommit} {
 		t.Run(when, func(t *testing.T) {
 			t.Parallel()
 			w, api, proxy := world.Proxied(t, world.LongTimeouts("one"))

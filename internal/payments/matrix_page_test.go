@@ -55,7 +55,8 @@ func matrixPage() string {
 				if p.name == "none" {
 					ways := o.back(p, out, "undisturbed")
 					cells += len(ways)
-					fmt.Fprintf(&table, "| none: %s | %s | | | | | [`%s`](../internal/payments/matrix_test.go) |\n", letters(ways), out.name, name)
+					fmt.Fprintf(&table, "| none: %s | %s | | | | | [`%s`](../internal/payments/matrix_test.go) |\n",
+						letters(ways), out.name, name)
 					continue
 				}
 				fmt.Fprintf(&table, "| %s | %s |", p.name, out.name)

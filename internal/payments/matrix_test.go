@@ -114,13 +114,18 @@ func (p place) reached(all []outcome) (list []outcome) {
 
 // failures of the way to Stripe and back, which are the same for every call.
 func failures(created int, stored outcome) []outcome {
-	stored.name, stored.means, stored.fault = "error stored", "a 500 without effect, repeated under the key for ever", stripesim.StoredError
+	stored.name, stored.means, stored.fault = "error stored", "a 500 without effect, repeated under the key for ever",
+		stripesim.StoredError
 	return []outcome{
-		{name: "answer lost", means: "the effect, and the connection dies", fault: stripesim.Drop, final: created, effects: 1, told: true},
-		{name: "error after the effect", means: "the effect, and a 502", fault: stripesim.EffectError, final: created, effects: 1, told: true},
-		{name: "error stored after the effect", means: "the effect, and a 500 that is repeated for ever", fault: stripesim.EffectStoredError, final: created, effects: 1, told: true},
+		{name: "answer lost", means: "the effect, and the connection dies", fault: stripesim.Drop, final: created,
+			effects: 1, told: true},
+		{name: "error after the effect", means: "the effect, and a 502", fault: stripesim.EffectError, final: created,
+			effects: 1, told: true},
+		{name: "error stored after the effect", means: "the effect, and a 500 that is repeated for ever",
+			fault: stripesim.EffectStoredError, final: created, effects: 1, told: true},
 		stored,
-		{name: "never arrived", means: "the connection dies before the effect", fault: stripesim.Reset, final: created, effects: 1},
+		{name: "never arrived", means: "the connection dies before the effect", fault: stripesim.Reset, final: created,
+			effects: 1},
 		{name: "turned away", means: "429, once", fault: stripesim.RateLimited, final: created, effects: 1},
 	}
 }
@@ -132,7 +137,8 @@ func operations() []operation {
 		places: []place{
 			none,
 			{name: "payment_recorded", commit: "PaymentBegin", alone: true, silent: true},
-			{name: "intent made", silent: true}, // it tells, and of an intent that no payment has by its id: not ours to judge
+			{name: "intent made",
+				silent: true}, // it tells, and of an intent that no payment has by its id: not ours to judge
 			{name: "intent_recorded", commit: "PaymentIntentRecord", alone: true},
 			{name: "confirm answered"},
 			{name: "action_required", commit: "PaymentSettle", only: "customer must act"},
@@ -140,8 +146,10 @@ func operations() []operation {
 		},
 		outcomes: append([]outcome{
 			{name: "success", means: "it does what it is asked", final: http.StatusCreated, effects: 1, told: true},
-			{name: "declined", means: "the card is declined", method: declining, final: http.StatusPaymentRequired, problem: "payment-declined"},
-			{name: "customer must act", means: "3-D Secure, which the customer passes", method: careful, final: http.StatusCreated, effects: 1, acts: (*cell).authenticate},
+			{name: "declined", means: "the card is declined", method: declining, final: http.StatusPaymentRequired,
+				problem: "payment-declined"},
+			{name: "customer must act", means: "3-D Secure, which the customer passes", method: careful,
+				final: http.StatusCreated, effects: 1, acts: (*cell).authenticate},
 		}, failures(http.StatusCreated, outcome{final: http.StatusPaymentRequired, problem: "payment-failed"})...),
 		prepare: func(c *cell) { c.order = c.heir.Order() },
 		send:    func(c *cell, api *world.Local) world.Answer { return api.Pay(c.key, c.order, c.card()) },
@@ -163,14 +171,18 @@ func operations() []operation {
 		},
 		outcomes: append([]outcome{
 			{name: "success", means: "it does what it is asked", final: http.StatusCreated, effects: 1, told: true},
-			{name: "refused", means: "the charge is disputed", fault: stripesim.Refuse, times: -1, status: http.StatusBadRequest, code: "charge_disputed", final: http.StatusConflict, problem: "payment-not-refundable"},
-		}, failures(http.StatusCreated, outcome{final: http.StatusConflict, problem: "payment-not-refundable", acts: (*cell).aDayAndAHalf})...),
+			{name: "refused", means: "the charge is disputed", fault: stripesim.Refuse, times: -1,
+				status: http.StatusBadRequest, code: "charge_disputed", final: http.StatusConflict,
+				problem: "payment-not-refundable"},
+		}, failures(http.StatusCreated,
+			outcome{final: http.StatusConflict, problem: "payment-not-refundable", acts: (*cell).aDayAndAHalf})...),
 		prepare: func(c *cell) { c.order, c.payment = paid(c.heir) },
 		send:    func(c *cell, api *world.Local) world.Answer { return refund(api, c.key, c.payment) },
 		hurries: func(c *cell) string { return c.key },
 		judge: func(c *cell) {
 			require.Equal(c, c.outcome.effects, c.atStripe(stripesim.EffectRefund), "refunds")
-			require.Equal(c, 300*c.outcome.effects, c.w.Count(`SELECT amount_refunded_minor FROM orders WHERE id = $1`, c.order))
+			require.Equal(c, 300*c.outcome.effects,
+				c.w.Count(`SELECT amount_refunded_minor FROM orders WHERE id = $1`, c.order))
 		},
 	}
 	waits := func(c *cell) {
@@ -179,7 +191,8 @@ func operations() []operation {
 		require.Equal(c, "requires_action", a.Get("status"), a)
 		c.payment = a.ID()
 	}
-	canceled := append([]outcome{{name: "success", means: "it does what it is asked", final: http.StatusOK, effects: 1, told: true}},
+	canceled := append([]outcome{{name: "success", means: "it does what it is asked", final: http.StatusOK, effects: 1,
+		told: true}},
 		failures(http.StatusOK, outcome{final: http.StatusOK, effects: 1, acts: (*cell).aDayAndAHalf})...)
 	judgeCancel := func(c *cell) {
 		c.endPayment()
@@ -199,8 +212,9 @@ func operations() []operation {
 			{name: "cancel answered"},
 			{name: "finished", commit: "KeyFinish"},
 		},
-		outcomes: append([]outcome{{name: "too late", means: "the customer has just paid", final: http.StatusConflict, problem: "payment-not-cancelable", acts: (*cell).authenticate, told: true}}, canceled...),
-		prepare:  waits,
+		outcomes: append([]outcome{{name: "too late", means: "the customer has just paid", final: http.StatusConflict,
+			problem: "payment-not-cancelable", acts: (*cell).authenticate, told: true}}, canceled...),
+		prepare: waits,
 		send: func(c *cell, api *world.Local) world.Answer {
 			return api.Post("/v1/payments/"+c.payment+"/cancel", c.key, "")
 		},
@@ -220,7 +234,9 @@ func operations() []operation {
 		{name: "cancel answered"},
 		{name: "finished", commit: "KeyFinish"},
 	}
-	cancelOrder.outcomes = append([]outcome{{name: "too late", means: "the customer has just paid", final: http.StatusConflict, problem: "order-not-cancelable", acts: (*cell).authenticate, told: true}}, canceled...)
+	cancelOrder.outcomes = append([]outcome{{name: "too late", means: "the customer has just paid",
+		final: http.StatusConflict, problem: "order-not-cancelable", acts: (*cell).authenticate, told: true}},
+		canceled...)
 	cancelOrder.send = func(c *cell, api *world.Local) world.Answer {
 		return api.Post("/v1/orders/"+c.order+"/cancel", c.key, "")
 	}
@@ -372,7 +388,8 @@ func (r *row) cell(t *testing.T, disturbed, way string) {
 	c.mailbox.Take() // what Stripe has told so far is about something else
 	var fault string
 	if c.outcome.fault != "" {
-		fault = c.w.Sim.Inject(stripesim.Fault{Op: c.o.op, OrderID: c.order, Kind: c.outcome.fault, Times: c.outcome.times, Status: c.outcome.status, Code: c.outcome.code})
+		fault = c.w.Sim.Inject(stripesim.Fault{Op: c.o.op, OrderID: c.order, Kind: c.outcome.fault,
+			Times: c.outcome.times, Status: c.outcome.status, Code: c.outcome.code})
 	}
 	if c.outcome.name == "too late" {
 		c.outcome.acts(c)
@@ -539,7 +556,8 @@ func (c *cell) settled(disturbed string) {
 	finals := slices.DeleteFunc(slices.Clone(c.answers), func(a world.Answer) bool { return !final(a) })
 	require.Empty(c, world.Disagreements(finals))
 	if disturbed == "delayed" && c.place.name != "finished" {
-		require.Greater(c, c.victim.Metric("payonce_fenced_writes_total"), c.fenced, "who woke up late was to be refused")
+		require.Greater(c, c.victim.Metric("payonce_fenced_writes_total"), c.fenced,
+			"who woke up late was to be refused")
 	}
 	c.o.judge(c)
 	require.Empty(c, c.w.Violations())
@@ -597,6 +615,7 @@ func (r *row) requireInvariants() {
 	}
 	for _, passed := range r.seam.passed {
 		known := slices.ContainsFunc(r.o.places, func(p place) bool { return p.name == passed })
-		require.True(r.t, known || strings.HasPrefix(passed, "cancel"), "%s has the place %q, at which nothing is disturbed", r.o.name, passed)
+		require.True(r.t, known || strings.HasPrefix(passed, "cancel"),
+			"%s has the place %q, at which nothing is disturbed", r.o.name, passed)
 	}
 }

@@ -64,8 +64,9 @@ type PaymentAtStripe struct {
 
 func orderOf(row db.Order) Order {
 	o := Order{
-		ID: row.ID, Object: "order", Status: row.Status, Currency: row.Currency, Amount: row.AmountMinor, AmountRefunded: row.AmountRefundedMinor,
-		CustomerReference: row.CustomerReference, PaymentID: row.PaymentID, CreatedAt: ids.Instant(row.CreatedAt), Metadata: map[string]string{},
+		ID: row.ID, Object: "order", Status: row.Status, Currency: row.Currency, Amount: row.AmountMinor,
+		AmountRefunded: row.AmountRefundedMinor, CustomerReference: row.CustomerReference, PaymentID: row.PaymentID,
+		CreatedAt: ids.Instant(row.CreatedAt), Metadata: map[string]string{},
 	}
 	mustUnmarshal(row.Items, &o.Items)
 	mustUnmarshal(row.Metadata, &o.Metadata)
@@ -78,9 +79,10 @@ func orderOf(row db.Order) Order {
 // PaymentOf is the payment as the API shows it.
 func PaymentOf(row db.Payment) Payment {
 	p := Payment{
-		ID: row.ID, Object: "payment", Status: row.Status, OrderID: row.OrderID, Amount: row.AmountMinor, Currency: row.Currency,
-		AmountRefunded: row.AmountRefundedMinor, PaymentMethod: row.PaymentMethod, NextAction: row.NextAction,
-		Stripe: PaymentAtStripe{PaymentIntent: row.IntentID, Charge: row.ChargeID}, CreatedAt: ids.Instant(row.CreatedAt),
+		ID: row.ID, Object: "payment", Status: row.Status, OrderID: row.OrderID, Amount: row.AmountMinor,
+		Currency: row.Currency, AmountRefunded: row.AmountRefundedMinor, PaymentMethod: row.PaymentMethod,
+		NextAction: row.NextAction, Stripe: PaymentAtStripe{PaymentIntent: row.IntentID, Charge: row.ChargeID},
+		CreatedAt: ids.Instant(row.CreatedAt),
 	}
 	if row.FailureCode != nil {
 		p.Failure = &PaymentFailure{Code: *row.FailureCode, DeclineCode: row.FailureDeclineCode}
@@ -104,10 +106,16 @@ func Paths() ids.Paths {
 
 // OrderEvent is an event about an order, with the order as the API shows it.
 func OrderEvent(kind string, row db.Order) outbox.Event {
-	return outbox.Event{TenantID: row.TenantID, AggregateID: row.ID, Version: row.Version, Type: kind, Data: outbox.Data(orderOf(row))}
+	return outbox.Event{
+		TenantID: row.TenantID, AggregateID: row.ID, Version: row.Version, Type: kind,
+		Data: outbox.Data(orderOf(row)),
+	}
 }
 
 // PaymentEvent is an event about a payment, with the payment as the API shows it.
 func PaymentEvent(kind string, row db.Payment) outbox.Event {
-	return outbox.Event{TenantID: row.TenantID, AggregateID: row.ID, Version: row.Version, Type: kind, Data: outbox.Data(PaymentOf(row))}
+	return outbox.Event{
+		TenantID: row.TenantID, AggregateID: row.ID, Version: row.Version, Type: kind,
+		Data: outbox.Data(PaymentOf(row)),
+	}
 }

@@ -12,7 +12,9 @@ import (
 
 // OrderRows reads everything that our rows say about some orders, for a comparison with
 // Stripe's objects. An order that does not exist has an entry without a row.
-func (s *Service) OrderRows(ctx context.Context, q *db.Queries, refs []compare.OrderRef) (map[compare.OrderRef]*compare.Order, error) {
+func (s *Service) OrderRows(
+	ctx context.Context, q *db.Queries, refs []compare.OrderRef,
+) (map[compare.OrderRef]*compare.Order, error) {
 	var tenants, orders []string
 	found := map[compare.OrderRef]*compare.Order{}
 	for _, r := range refs {
@@ -61,4 +63,33 @@ func (s *Service) lockedOrder(ctx context.Context, q *db.Queries, r compare.Orde
 		return nil, err
 	}
 	return found[r], nil
+}
+
+// registeredRows adds the charges of the registered operations to their orders.
+func (s *Service) registeredRows(
+	ctx context.Context, q *db.Queries, orders map[compare.OrderRef]*compare.Order,
+) error {
+	if len(s.o.Registered) == 0 {
+		return nil
+	}
+	refs := make([]compare.OrderRef, 0, len(orders))
+	for ref, order := range orders {
+		refs, order.Registered = append(refs, ref), map[string]bool{}
+		for name := range s.o.Registered {
+			order.Registered[name] = true
+		}
+	}
+	for name, operation := range s.o.Registered {
+		charges, err := operation.Charges(ctx, q, refs)
+		if err != nil {
+			return fmt.Errorf("read the charges of %s: %w", name, err)
+		}
+		for _, charge := range charges {
+			charge.Operation = name
+			if order := orders[charge.OrderRef]; order != nil {
+				order.Charges = append(order.Charges, charge)
+			}
+		}
+	}
+	return nil
 }

@@ -29,7 +29,9 @@ func (r OrderRequest) Total() int64 {
 	return total
 }
 
-func (s *Service) beginOrder(ctx context.Context, r idempotency.Request) (*idempotency.Claim, idempotency.Answer, error) {
+func (s *Service) beginOrder(
+	ctx context.Context, r idempotency.Request,
+) (*idempotency.Claim, idempotency.Answer, error) {
 	row := NewOrder(r.TenantID, idempotency.Decode[OrderRequest](r.Body))
 	answer, err := s.keys.BeginFinished(ctx, r, row.ID, func(q *db.Queries) (idempotency.Answer, error) {
 		if err := InsertOrder(ctx, q, row); err != nil {
@@ -46,8 +48,9 @@ func NewOrder(tenantID string, r OrderRequest) db.Order {
 		r.Metadata = map[string]string{}
 	}
 	return db.Order{
-		TenantID: tenantID, ID: ids.New(ids.Order), Version: 1, Status: db.OrderStatusOpen, Currency: r.Currency, AmountMinor: r.Total(),
-		Items: outbox.Data(r.Items), CustomerReference: r.CustomerReference, Metadata: outbox.Data(r.Metadata), CreatedAt: ids.Now(),
+		TenantID: tenantID, ID: ids.New(ids.Order), Version: 1, Status: db.OrderStatusOpen, Currency: r.Currency,
+		AmountMinor: r.Total(), Items: outbox.Data(r.Items), CustomerReference: r.CustomerReference,
+		Metadata: outbox.Data(r.Metadata), CreatedAt: ids.Now(),
 	}
 }
 
@@ -55,7 +58,8 @@ func NewOrder(tenantID string, r OrderRequest) db.Order {
 func InsertOrder(ctx context.Context, q *db.Queries, row db.Order) error {
 	err := q.OrderInsert(ctx, db.OrderInsertParams{
 		TenantID: row.TenantID, ID: row.ID, Currency: row.Currency, AmountMinor: row.AmountMinor, Items: row.Items,
-		CustomerReference: row.CustomerReference, Metadata: row.Metadata, CheckoutID: row.CheckoutID, CreatedAt: row.CreatedAt,
+		CustomerReference: row.CustomerReference, Metadata: row.Metadata, CheckoutID: row.CheckoutID,
+		CreatedAt: row.CreatedAt,
 	})
 	if err != nil {
 		return fmt.Errorf("insert order %s: %w", row.ID, err)
@@ -79,8 +83,9 @@ func closedOrder(status db.OrderStatus) error {
 // InsertPayment inserts a payment outside of T1, which has its own statement.
 func InsertPayment(ctx context.Context, q *db.Queries, p db.Payment) error {
 	err := q.PaymentInsert(ctx, db.PaymentInsertParams{
-		TenantID: p.TenantID, ID: p.ID, OrderID: p.OrderID, IdempotencyKey: p.IdempotencyKey, AmountMinor: p.AmountMinor, Currency: p.Currency,
-		PaymentMethod: p.PaymentMethod, IntentNumber: p.IntentNumber, IntentID: p.IntentID, CreatedAt: p.CreatedAt,
+		TenantID: p.TenantID, ID: p.ID, OrderID: p.OrderID, IdempotencyKey: p.IdempotencyKey,
+		AmountMinor: p.AmountMinor, Currency: p.Currency, PaymentMethod: p.PaymentMethod,
+		IntentNumber: p.IntentNumber, IntentID: p.IntentID, CreatedAt: p.CreatedAt,
 	})
 	if err != nil {
 		return fmt.Errorf("insert payment %s: %w", p.ID, err)

@@ -97,7 +97,7 @@ func (b bench) failed(code, key, order, method string) world.Answer {
 func TestPayment(t *testing.T) {
 	t.Parallel()
 
-	t.Run("SucceedsOnceAndSaysSoForEver", func(t *testing.T) {
+	t.Run("SucceedsOnceAndReplaysItsResponse", func(t *testing.T) {
 		b := setup(t)
 		order := b.api.Order()
 		first := b.succeeded("k", order)
@@ -111,7 +111,8 @@ func TestPayment(t *testing.T) {
 		require.Equal(t, "paid", paid.Get("status"))
 		require.Equal(t, first.ID(), paid.Get("payment_id"))
 		require.Equal(t, paid.Get("amount"), paid.Get("amount_paid"))
-		require.Equal(t, []world.Sent{{Method: "POST", Path: "/v1/payment_intents", Key: b.w.Tenant.ID + ":" + order + ":intent:1"}}, b.w.Posts("payment_intents"))
+		require.Equal(t, []world.Sent{{Method: "POST", Path: "/v1/payment_intents",
+			Key: b.w.Tenant.ID + ":" + order + ":intent:1"}}, b.w.Posts("payment_intents"))
 		require.Equal(t, b.w.Tenant.ID+":k:confirm", b.w.Posts("confirm")[0].Key)
 		b.w.RequireChargedOnce(order)
 	})
@@ -138,7 +139,7 @@ func TestPayment(t *testing.T) {
 		b.w.RequireChargedOnce(order)
 	})
 
-	t.Run("GoesOnWhenNothingHadHappened", func(t *testing.T) {
+	t.Run("ResendsWhenNothingHappened", func(t *testing.T) {
 		b := setup(t)
 		order := b.api.Order()
 		b.inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Reset})
@@ -169,12 +170,13 @@ func TestPayment(t *testing.T) {
 		b.w.RequireChargedOnce(order)
 	})
 
-	t.Run("LearnsOfADeclineThatWasLost", func(t *testing.T) {
+	t.Run("ReadsADeclineWhoseResponseWasLost", func(t *testing.T) {
 		b := setup(t)
 		order := b.api.Order()
 		b.inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
 		b.unknown("k", order, declining)
-		require.Equal(t, "payment-in-progress", b.pay("k2", order, visa).Code(), "nobody knows yet that the order is free")
+		require.Equal(t, "payment-in-progress", b.pay("k2", order, visa).Code(),
+			"nobody knows yet that the order is free")
 		b.failed("payment-declined", "k", order, declining)
 		b.succeeded("k2", order)
 		b.w.RequireChargedOnce(order)
@@ -190,7 +192,7 @@ func TestPayment(t *testing.T) {
 		b.w.RequireChargedOnce(order)
 	})
 
-	t.Run("TurnedAwayIsTriedAgainAtOnce", func(t *testing.T) {
+	t.Run("RetriesATransientRefusalAtOnce", func(t *testing.T) {
 		b := setup(t)
 		order := b.api.Order()
 		b.inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.LockTimeout, Times: 2})
@@ -199,7 +201,7 @@ func TestPayment(t *testing.T) {
 		b.w.RequireChargedOnce(order)
 	})
 
-	t.Run("TurnedAwayForLongerWaits", func(t *testing.T) {
+	t.Run("WaitsAfterRepeatedRefusals", func(t *testing.T) {
 		b := setup(t)
 		order := b.api.Order()
 		b.inject(stripesim.Fault{Op: "intent.*", Kind: stripesim.Unauthorized, Times: 3})
@@ -218,13 +220,15 @@ func TestPayment(t *testing.T) {
 		b.unknown("k", order, visa)
 		b.unknown("k", order, visa) // it could not look
 		b.inject(stripesim.Fault{Op: "intent.get", Kind: stripesim.Stale, Times: 2})
-		b.inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Refuse, Status: 400, Code: "parameter_invalid_empty"})
-		a := b.api.PayUntilFinal("k", order, visa) // it looked, was shown the past, sent again, was refused, looked again
+		b.inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Refuse, Status: 400,
+			Code: "parameter_invalid_empty"})
+		a := b.api.PayUntilFinal("k", order,
+			visa) // it looked, was shown the past, sent again, was refused, looked again
 		require.Equal(t, http.StatusCreated, a.Status, a)
 		b.w.RequireChargedOnce(order)
 	})
 
-	t.Run("WaitsForAStateItDoesNotKnow", func(t *testing.T) {
+	t.Run("WaitsOnAnUnknownIntentStatus", func(t *testing.T) {
 		b := setup(t)
 		order := b.api.Order()
 		b.inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.UnknownEnum})
@@ -235,7 +239,7 @@ func TestPayment(t *testing.T) {
 
 	// The key of another account is in use now, or Stripe has deleted its test data:
 	// the intent on which a card was declined is not there any more.
-	t.Run("LeavesAnIntentThatStripeDoesNotKnow", func(t *testing.T) {
+	t.Run("AbandonsAnIntentMissingAtStripe", func(t *testing.T) {
 		b := setup(t)
 		order := b.api.Order()
 		b.failed("payment-declined", "k", order, declining)
@@ -248,7 +252,7 @@ func TestPayment(t *testing.T) {
 
 	// While nobody knows what came of a confirm, that Stripe does not know the intent
 	// is no answer: the money may have moved in the account where it is.
-	t.Run("StaysUnknownWhenStripeDoesNotKnowTheIntent", func(t *testing.T) {
+	t.Run("StaysUnknownWhenTheIntentIsMissingAtStripe", func(t *testing.T) {
 		b := setup(t)
 		order := b.api.Order()
 		b.inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
@@ -259,7 +263,7 @@ func TestPayment(t *testing.T) {
 		b.w.RequireChargedOnce(order)
 	})
 
-	t.Run("IsBegunWhileStripeIsAway", func(t *testing.T) {
+	t.Run("BeginsWhileStripeIsUnreachable", func(t *testing.T) {
 		nobody := "http://127.0.0.1:1" // A port that was free a moment ago may be another test's server by now, and that answers.
 		b := setupWith(t, world.LocalOptions{Stripe: nobody})
 		order := b.api.Order()
@@ -271,9 +275,9 @@ func TestPayment(t *testing.T) {
 	})
 }
 
-// TestFrozenError is Stripe's worst answer: a 500 that is stored under the key and
+// TestCachedError is Stripe's worst answer: a 500 that is stored under the key and
 // repeated for ever, whether the effect happened or not.
-func TestFrozenError(t *testing.T) {
+func TestCachedError(t *testing.T) {
 	t.Parallel()
 
 	t.Run("AfterTheMoneyMovedIsASuccess", func(t *testing.T) {
@@ -300,7 +304,7 @@ func TestFrozenError(t *testing.T) {
 		b.w.RequireChargedOnce(order)
 	})
 
-	t.Run("OfACreationIsLeftBehind", func(t *testing.T) {
+	t.Run("OfACreationUsesTheNextIntent", func(t *testing.T) {
 		for _, kind := range []string{stripesim.StoredError, stripesim.EffectStoredError} {
 			t.Run(kind, func(t *testing.T) {
 				b := setup(t)
@@ -314,7 +318,7 @@ func TestFrozenError(t *testing.T) {
 		}
 	})
 
-	t.Run("OfACancelIsSettledByLooking", func(t *testing.T) {
+	t.Run("OfACancelIsSettledByReading", func(t *testing.T) {
 		b := setup(t)
 		order := b.api.Order()
 		b.inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.StoredError})
@@ -336,7 +340,8 @@ func TestFrozenError(t *testing.T) {
 		b.api.Complete()
 		b.failed("payment-failed", "k", order, visa)
 		cancel := b.w.Tenant.ID + ":" + order + ":cancel:1"
-		require.Equal(t, []string{cancel, cancel, cancel + ":2"}, keysOf(b.w.Posts("cancel")), "one more attempt, to learn that it is frozen")
+		require.Equal(t, []string{cancel, cancel, cancel + ":2"}, keysOf(b.w.Posts("cancel")),
+			"one more attempt, to learn that it is frozen")
 		b.succeeded("k2", order)
 		b.w.RequireChargedOnce(order)
 	})
@@ -355,7 +360,7 @@ func TestFrozenError(t *testing.T) {
 		b.w.RequireChargedOnce(order)
 	})
 
-	t.Run("IsNotWhatAsksToBeRetried", func(t *testing.T) {
+	t.Run("IsNotARetryableError", func(t *testing.T) {
 		b := setup(t)
 		order := b.api.Order()
 		b.inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.RetryError, Times: 3})
@@ -443,10 +448,12 @@ func TestCustomerMustAct(t *testing.T) {
 		canceled := b.api.Post("/v1/payments/"+payment.ID()+"/cancel", "c", "")
 		require.Equal(t, http.StatusOK, canceled.Status, canceled)
 		require.Equal(t, "canceled", canceled.Get("status"))
-		require.Equal(t, canceled.Identity(), b.api.Post("/v1/payments/"+payment.ID()+"/cancel", "c", "{}").Identity(), "an empty object is nothing")
+		require.Equal(t, canceled.Identity(), b.api.Post("/v1/payments/"+payment.ID()+"/cancel", "c", "{}").Identity(),
+			"an empty object is nothing")
 		b.failed("payment-failed", "k", order, careful)
 		b.succeeded("k2", order)
-		require.Equal(t, "payment-not-cancelable", b.api.Post("/v1/payments/"+b.pay("k2", order, visa).ID()+"/cancel", "c2", "").Code())
+		require.Equal(t, "payment-not-cancelable",
+			b.api.Post("/v1/payments/"+b.pay("k2", order, visa).ID()+"/cancel", "c2", "").Code())
 		b.w.RequireChargedOnce(order)
 	})
 
@@ -527,7 +534,7 @@ func TestOrderIsPaidOnce(t *testing.T) {
 		}
 	})
 
-	t.Run("AndSaysSoForEver", func(t *testing.T) {
+	t.Run("AndReplaysItsResponse", func(t *testing.T) {
 		b := setup(t)
 		order := b.api.Order()
 		b.succeeded("k", order)
@@ -557,7 +564,8 @@ func TestOrderIsPaidOnce(t *testing.T) {
 		theirs := b.api.As(stranger)
 		order, theirOrder := b.api.Order(), theirs.Order()
 		mine := b.succeeded("k", order)
-		require.Equal(t, http.StatusNotFound, theirs.Pay("k", order, visa).Status, "another tenant's order is not there, and neither is the key")
+		require.Equal(t, http.StatusNotFound, theirs.Pay("k", order, visa).Status,
+			"another tenant's order is not there, and neither is the key")
 		their := theirs.Pay("k", theirOrder, visa)
 		require.Equal(t, http.StatusCreated, their.Status, their)
 		require.False(t, their.Replayed())
@@ -566,7 +574,8 @@ func TestOrderIsPaidOnce(t *testing.T) {
 			require.Equal(t, http.StatusNotFound, theirs.Get(path).Status)
 			require.Equal(t, http.StatusOK, b.api.Get(path).Status)
 		}
-		for path, key := range map[string]string{"/v1/orders/" + order + "/cancel": "a", "/v1/payments/" + mine.ID() + "/cancel": "b"} {
+		for path, key := range map[string]string{"/v1/orders/" + order + "/cancel": "a",
+			"/v1/payments/" + mine.ID() + "/cancel": "b"} {
 			require.Equal(t, http.StatusNotFound, theirs.Post(path, key, "").Status)
 		}
 		require.Equal(t, []any{}, theirs.Get("/v1/payments?order_id="+order).Get("data"))
@@ -614,7 +623,8 @@ func TestClientHangsUp(t *testing.T) {
 	// Nothing would be unsafe about work that ends here and is taken up after its
 	// lease. But whoever asks again would wait that long for an answer.
 	const goesOn = "the work goes on: the time to a final answer is that of the work, not of a lease"
-	require.Never(t, func() bool { return len(moving.Waiting()) == 0 }, 300*time.Millisecond, 5*time.Millisecond, goesOn) // by then the server has heard of it
+	require.Never(t, func() bool { return len(moving.Waiting()) == 0 }, 300*time.Millisecond, 5*time.Millisecond,
+		goesOn) // by then the server has heard of it
 	moving.Release()
 	world.Eventually(t, world.Lease/2, goesOn, func() bool {
 		return b.w.RecoveryPoint("k") == "finished"

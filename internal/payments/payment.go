@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/calls"
@@ -70,7 +71,9 @@ type Settlement struct {
 
 // beginPayment is T1. It claims the key and records the payment, its event and the
 // first call it will make, in one statement.
-func (s *Service) beginPayment(ctx context.Context, req idempotency.Request) (*idempotency.Claim, idempotency.Answer, error) {
+func (s *Service) beginPayment(
+	ctx context.Context, req idempotency.Request,
+) (*idempotency.Claim, idempotency.Answer, error) {
 	asked := idempotency.Decode[PayRequest](req.Body)
 	if !ids.Is(ids.Order, asked.OrderID) {
 		return nil, idempotency.Answer{}, ErrNotFound
@@ -82,7 +85,8 @@ func (s *Service) beginPayment(ctx context.Context, req idempotency.Request) (*i
 	if refusal := closedOrder(target.Order.Status); refusal != nil {
 		return s.refuse(ctx, req, asked.OrderID, refusal)
 	}
-	if target.LiveStatus != "" || target.Order.CancelingKey != nil { // T1 would find out too, but only by locking the order, which is a write.
+	// T1 would find out too, but only by locking the order, which is a write.
+	if target.LiveStatus != "" || target.Order.CancelingKey != nil {
 		return nil, idempotency.Answer{}, s.whyNotClaimed(ctx, req, asked.OrderID)
 	}
 	if err := s.gateway.Ready(ctx); err != nil {
@@ -93,12 +97,13 @@ func (s *Service) beginPayment(ctx context.Context, req idempotency.Request) (*i
 	point, call := r.firstCall()
 	claim, err := s.keys.BeginStatement(ctx, req, p.ID, point, func(q *db.Queries, n idempotency.New) (bool, error) {
 		row, err := q.PaymentBegin(ctx, db.PaymentBeginParams{
-			TenantID: req.TenantID, OrderID: r.Order.ID, Key: req.Key, Operation: req.Operation, Fingerprint: req.Fingerprint,
-			FingerprintVersion: idempotency.FingerprintVersion, Request: req.Body, RequestID: req.RequestID, RecoveryPoint: n.Point,
-			ClaimToken: n.ClaimToken, Lease: n.Lease, PaymentID: p.ID, AmountMinor: p.AmountMinor, Currency: p.Currency,
-			PaymentMethod: p.PaymentMethod, IntentNumber: p.IntentNumber, IntentID: p.IntentID, CreatedAt: p.CreatedAt,
-			EventData: outbox.Data(PaymentOf(p)), Traceparent: tracing.Traceparent(ctx),
-			StripeKey: call.Key, StripeOperation: string(call.Operation), StripeResourceID: call.ResourceID, ParamsSha256: call.Params,
+			TenantID: req.TenantID, OrderID: r.Order.ID, Key: req.Key, Operation: req.Operation,
+			Fingerprint: req.Fingerprint, FingerprintVersion: idempotency.FingerprintVersion, Request: req.Body,
+			RequestID: req.RequestID, RecoveryPoint: n.Point, ClaimToken: n.ClaimToken, Lease: n.Lease,
+			PaymentID: p.ID, AmountMinor: p.AmountMinor, Currency: p.Currency, PaymentMethod: p.PaymentMethod,
+			IntentNumber: p.IntentNumber, IntentID: p.IntentID, CreatedAt: p.CreatedAt,
+			EventData: outbox.Data(PaymentOf(p)), Traceparent: tracing.Traceparent(ctx), StripeKey: call.Key,
+			StripeOperation: string(call.Operation), StripeResourceID: call.ResourceID, ParamsSha256: call.Params,
 		})
 		return row.Claimed, err
 	})
@@ -116,9 +121,10 @@ func (s *Service) beginPayment(ctx context.Context, req idempotency.Request) (*i
 // records the payment.
 func NewRun(tenantID, key, method string, target db.OrderToPayRow, ending Ending) *Run {
 	p := db.Payment{
-		TenantID: tenantID, ID: ids.New(ids.Payment), Version: 1, Status: db.PaymentStatusProcessing, OrderID: target.Order.ID,
-		IdempotencyKey: key, AmountMinor: target.Order.AmountMinor, Currency: target.Order.Currency, PaymentMethod: method,
-		IntentNumber: target.IntentNumber, CreatedAt: ids.Now(),
+		TenantID: tenantID, ID: ids.New(ids.Payment), Version: 1, Status: db.PaymentStatusProcessing,
+		OrderID: target.Order.ID, IdempotencyKey: key, AmountMinor: target.Order.AmountMinor,
+		Currency: target.Order.Currency, PaymentMethod: method, IntentNumber: target.IntentNumber,
+		CreatedAt: ids.Now(),
 	}
 	if target.IntentClosed || target.IntentID == "" {
 		p.IntentNumber++
@@ -126,6 +132,39 @@ func NewRun(tenantID, key, method string, target db.OrderToPayRow, ending Ending
 		p.IntentID = &target.IntentID
 	}
 	return &Run{Order: target.Order, Payment: p, ending: ending, recorded: true}
+}
+
+// firstCall is the call that a new payment makes: the creation of the order's intent,
+// or, where an earlier card was declined, another confirm of that intent.
+func (r *Run) firstCall() (point string, call calls.Call) {
+	if r.Payment.IntentID == nil {
+		return PaymentRecorded, r.createCall()
+	}
+	return IntentRecorded, r.confirmCall()
+}
+
+// createCall makes the order's n-th PaymentIntent. No caller asked for it, so the
+// key is made from our own ids.
+func (r *Run) createCall() calls.Call {
+	p := r.Payment
+	key := p.TenantID + ":" + p.OrderID + ":intent:" + strconv.Itoa(int(p.IntentNumber))
+	return calls.New(stripe.OpCreateIntent, p.OrderID, key, strconv.FormatInt(p.AmountMinor, 10), p.Currency)
+}
+
+// confirmCall moves the money, so it carries the caller's key, scoped by tenant
+// and operation: two tenants can never meet, and an operator who knows the key finds
+// the payment in Stripe's dashboard.
+func (r *Run) confirmCall() calls.Call { return r.confirmCallOn(*r.Payment.IntentID) }
+
+func (r *Run) confirmCallOn(intentID string) calls.Call {
+	p := r.Payment
+	return calls.New(stripe.OpConfirm, p.ID, p.TenantID+":"+p.IdempotencyKey+":confirm", intentID, p.PaymentMethod)
+}
+
+// RecordFirstCall records the call that creates the payment's intent, in the phase that
+// records the payment.
+func (r *Run) RecordFirstCall(ctx context.Context, q *db.Queries) error {
+	return r.createCall().Insert(ctx, q, r.Payment.TenantID)
 }
 
 // Advance is the payment's life on one screen: from its last recovery point to its end.
@@ -152,7 +191,7 @@ func (s *Service) Advance(ctx context.Context, c *idempotency.Claim, r *Run) (an
 }
 
 // createIntent makes the order's PaymentIntent. Until it is confirmed no money
-// can move, so everything here may be given up and started over.
+// can move, so everything here may be abandoned and started over.
 func (s *Service) createIntent(ctx context.Context, c *idempotency.Claim, r *Run) (idempotency.Answer, error) {
 	send := s.sendCreate(r)
 	if !r.recorded {
@@ -170,7 +209,8 @@ func (s *Service) createIntent(ctx context.Context, c *idempotency.Claim, r *Run
 
 func (s *Service) sendCreate(r *Run) calls.Send {
 	intent := stripe.NewIntent{
-		TenantID: r.Payment.TenantID, OrderID: r.Order.ID, AmountMinor: r.Payment.AmountMinor, Currency: r.Payment.Currency,
+		TenantID: r.Payment.TenantID, OrderID: r.Order.ID, AmountMinor: r.Payment.AmountMinor,
+		Currency: r.Payment.Currency,
 	}
 	return func(ctx context.Context, call stripe.Call) stripe.Outcome {
 		return s.gateway.CreateIntent(ctx, call, intent)
@@ -182,8 +222,8 @@ func (s *Service) recordIntent(ctx context.Context, c *idempotency.Claim, r *Run
 	create, confirm := r.createCall(), r.confirmCallOn(out.Intent.ID)
 	err := c.Statement(ctx, IntentRecorded, func(q *db.Queries) (int64, error) {
 		return q.PaymentIntentRecord(ctx, db.PaymentIntentRecordParams{
-			TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, RecoveryPoint: IntentRecorded, PaymentID: r.Payment.ID,
-			IntentID: &out.Intent.ID, CreateKey: create.Key, StripeRequestID: out.RequestID,
+			TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, RecoveryPoint: IntentRecorded,
+			PaymentID: r.Payment.ID, IntentID: &out.Intent.ID, CreateKey: create.Key, StripeRequestID: out.RequestID,
 			ConfirmKey: confirm.Key, ParamsSha256: confirm.Params,
 		})
 	})
@@ -202,9 +242,11 @@ func (s *Service) confirm(ctx context.Context, c *idempotency.Claim, r *Run) (id
 			return answer, err
 		}
 	}
-	out, attempts, err := s.calls.Make(ctx, c, r.confirmCall(), &r.recorded, func(ctx context.Context, call stripe.Call) stripe.Outcome {
-		return s.gateway.ConfirmIntent(ctx, call, *r.Payment.IntentID, r.Payment.PaymentMethod) // The money moves here. No transaction is open.
-	})
+	out, attempts, err := s.calls.Make(ctx, c, r.confirmCall(), &r.recorded,
+		func(ctx context.Context, call stripe.Call) stripe.Outcome {
+			// The money moves here. No transaction is open.
+			return s.gateway.ConfirmIntent(ctx, call, *r.Payment.IntentID, r.Payment.PaymentMethod)
+		})
 	switch {
 	case err != nil:
 		return idempotency.Answer{}, err
@@ -212,17 +254,20 @@ func (s *Service) confirm(ctx context.Context, c *idempotency.Claim, r *Run) (id
 		return s.succeed(ctx, c, r, out)
 	case out.Effect == stripe.Refused:
 		return r.ending.Finish(ctx, c, r, Settlement{
-			Status: db.PaymentStatusFailed, Failure: out.Failure, Declined: out.Declined, ClosesIntent: out.NoSuchIntent(),
-			StripeKey: r.confirmCall().Key, Outcome: out,
+			Status: db.PaymentStatusFailed, Failure: out.Failure, Declined: out.Declined,
+			ClosesIntent: out.NoSuchIntent(), StripeKey: r.confirmCall().Key, Outcome: out,
 		})
 	}
 	return s.confirmUndecided(ctx, c, r, out, attempts)
 }
 
 // succeed ends a payment whose intent has succeeded.
-func (s *Service) succeed(ctx context.Context, c *idempotency.Claim, r *Run, out stripe.Outcome) (idempotency.Answer, error) {
+func (s *Service) succeed(
+	ctx context.Context, c *idempotency.Claim, r *Run, out stripe.Outcome,
+) (idempotency.Answer, error) {
 	return r.ending.Finish(ctx, c, r, Settlement{
-		Status: db.PaymentStatusSucceeded, ChargeID: out.Intent.ChargeID, StripeKey: r.confirmCall().Key, Outcome: out,
+		Status: db.PaymentStatusSucceeded, ChargeID: out.Intent.ChargeID, StripeKey: r.confirmCall().Key,
+		Outcome: out,
 	})
 }
 
@@ -232,20 +277,32 @@ type paymentAnswer struct{ *Service }
 
 func (s *Service) answerPayment() Ending { return paymentAnswer{s} }
 
-// Finish is T2: the outcome, the order's new state, the events and the answer,
-// in one statement under the fence.
-func (s paymentAnswer) Finish(ctx context.Context, c *idempotency.Claim, r *Run, e Settlement) (idempotency.Answer, error) {
-	paid := e.Status == db.PaymentStatusSucceeded
-	if e.AlreadyStored || paid && r.Order.Status != db.OrderStatusOpen {
+// Finish implements Ending.
+func (s paymentAnswer) Finish(
+	ctx context.Context, c *idempotency.Claim, r *Run, e Settlement,
+) (idempotency.Answer, error) {
+	if e.AlreadyStored || e.Status == db.PaymentStatusSucceeded && r.Order.Status != db.OrderStatusOpen {
 		return s.finishOtherwise(ctx, c, r, e)
 	}
+	return s.finish(ctx, c, r, e)
+}
+
+// finish is T2: the outcome, the order's new state, the events and the answer,
+// in one statement under the fence.
+func (s *Service) finish(
+	ctx context.Context, c *idempotency.Claim, r *Run, e Settlement,
+) (idempotency.Answer, error) {
 	after, order := r.After(e), r.Order
-	events := []outbox.Event{PaymentEvent("payment."+string(e.Status), after)}
-	if paid {
+	shown := PaymentOf(after)
+	events := []outbox.Event{{
+		TenantID: after.TenantID, AggregateID: after.ID, Version: after.Version, Type: "payment." + string(e.Status),
+		Data: outbox.Data(shown),
+	}}
+	if e.Status == db.PaymentStatusSucceeded {
 		order.Status, order.Version, order.PaymentID = db.OrderStatusPaid, order.Version+1, &after.ID
 		events = append(events, OrderEvent("order.paid", order))
 	}
-	answer := s.finalAnswer(after, e, c.RequestID)
+	answer := s.finalAnswer(shown, e, c.RequestID)
 	err := c.FinishStatement(ctx, answer, func(q *db.Queries, a idempotency.Encoded) (int64, error) {
 		n, err := q.PaymentFinish(ctx, finishParams(ctx, c, r, e, after, events, a))
 		if err == nil && n == 0 {
@@ -256,7 +313,8 @@ func (s paymentAnswer) Finish(ctx context.Context, c *idempotency.Claim, r *Run,
 	if err != nil {
 		return idempotency.Answer{}, fmt.Errorf("finish payment %s: %w", after.ID, err)
 	}
-	c.Log().Info("payment finished", "payment_id", after.ID, "status", string(after.Status), "stripe_request_id", e.Outcome.RequestID)
+	c.Log().Info("payment finished", "payment_id", after.ID, "status", string(after.Status), "stripe_request_id",
+		e.Outcome.RequestID)
 	return c.Answer(), nil
 }
 
@@ -277,16 +335,20 @@ func (r *Run) After(e Settlement) db.Payment {
 }
 
 // finishParams are the parameters of T2.
-func finishParams(ctx context.Context, c *idempotency.Claim, r *Run, e Settlement, after db.Payment, events []outbox.Event, a idempotency.Encoded) db.PaymentFinishParams {
+func finishParams(
+	ctx context.Context, c *idempotency.Claim, r *Run, e Settlement, after db.Payment, events []outbox.Event,
+	a idempotency.Encoded,
+) db.PaymentFinishParams {
 	httpStatus := int16(e.Outcome.HTTPStatus) //nolint:gosec // an HTTP status fits
 	p := db.PaymentFinishParams{
-		TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, PaymentID: after.ID, PaymentVersion: r.Payment.Version, Status: after.Status,
-		OrderID: r.Order.ID, OrderVersion: r.Order.Version, PaysOrder: e.Status == db.PaymentStatusSucceeded,
-		AnswerVersion: a.Version, AnswerStatus: a.Status, AnswerHeaders: a.Headers, AnswerBody: a.Body,
-		StripeKey: e.StripeKey, StripeOutcome: calls.Stored(e.Outcome), HttpStatus: &httpStatus, StripeRequestID: e.Outcome.RequestID,
+		TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, PaymentID: after.ID, PaymentVersion: r.Payment.Version,
+		Status: after.Status, OrderID: r.Order.ID, OrderVersion: r.Order.Version,
+		PaysOrder: e.Status == db.PaymentStatusSucceeded, AnswerVersion: a.Version, AnswerStatus: a.Status,
+		AnswerHeaders: a.Headers, AnswerBody: a.Body, StripeKey: e.StripeKey, StripeOutcome: calls.Stored(e.Outcome),
+		HttpStatus: &httpStatus, StripeRequestID: e.Outcome.RequestID,
 		ErrorCode: postgres.Nullable(e.Outcome.ErrorCode), ObjectID: postgres.Nullable(e.Outcome.Intent.ID),
-		IntentClosed: after.IntentClosed, ChargeID: after.ChargeID,
-		FailureCode: after.FailureCode, FailureDeclineCode: after.FailureDeclineCode, FailureMessage: after.FailureMessage,
+		IntentClosed: after.IntentClosed, ChargeID: after.ChargeID, FailureCode: after.FailureCode,
+		FailureDeclineCode: after.FailureDeclineCode, FailureMessage: after.FailureMessage,
 		Traceparent: tracing.Traceparent(ctx),
 	}
 	for _, event := range events {
@@ -299,11 +361,11 @@ func finishParams(ctx context.Context, c *idempotency.Claim, r *Run, e Settlemen
 }
 
 // finalAnswer is what the caller gets from now on.
-func (s *Service) finalAnswer(p db.Payment, e Settlement, requestID string) idempotency.Answer {
+func (s *Service) finalAnswer(p Payment, e Settlement, requestID string) idempotency.Answer {
 	if p.Status == db.PaymentStatusSucceeded {
-		return s.answers.Object(http.StatusCreated, "/v1/payments/"+p.ID, PaymentOf(p))
+		return s.answers.Object(http.StatusCreated, "/v1/payments/"+p.ID, p)
 	}
-	return s.answers.Problem(&PaymentError{Payment: PaymentOf(p), Declined: e.Declined}, requestID)
+	return s.answers.Problem(&PaymentError{Payment: p, Declined: e.Declined}, requestID)
 }
 
 // Pending shows the present state to a client that asks before the end.

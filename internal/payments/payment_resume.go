@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/calls"
@@ -16,9 +17,6 @@ import (
 // This file is everything that a payment reaches only when a call was sent before, or
 // when a call had no definite outcome: a process was killed, a response was lost, or
 // another operation changed the payment or its order.
-
-// ErrMoved says that a payment or its order has changed since it was read.
-var ErrMoved = fmt.Errorf("the payment: %w", idempotency.ErrRowChanged)
 
 // runPayment takes a payment from its last recovery point to its answer.
 func (s *Service) runPayment(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
@@ -48,15 +46,11 @@ func (s *Service) runPayment(ctx context.Context, c *idempotency.Claim) (idempot
 
 // ReadRun reads what a run works on.
 func (s *Service) ReadRun(ctx context.Context, tenantID, id string, ending Ending) (*Run, error) {
-	p, err := s.pool.PaymentGet(ctx, db.PaymentGetParams{TenantID: tenantID, ID: id})
+	row, err := s.pool.PaymentWithOrder(ctx, db.PaymentWithOrderParams{TenantID: tenantID, ID: id})
 	if err != nil {
 		return nil, fmt.Errorf("read payment %s: %w", id, err)
 	}
-	o, err := s.pool.OrderGet(ctx, db.OrderGetParams{TenantID: tenantID, ID: p.OrderID})
-	if err != nil {
-		return nil, fmt.Errorf("read order %s: %w", p.OrderID, err)
-	}
-	return &Run{Order: o, Payment: p, ending: ending}, nil
+	return &Run{Order: row.Order, Payment: row.Payment, ending: ending}, nil
 }
 
 // Ended reports whether another operation has ended the payment: the customer
@@ -75,19 +69,54 @@ func (s *Service) Wait(ctx context.Context, c *idempotency.Claim, r *Run, why er
 // every time, so Stripe makes one intent.
 func hedgedCreate(create calls.Send) calls.Send {
 	return func(ctx context.Context, call stripe.Call) stripe.Outcome {
-		return hedged(ctx, func(ctx context.Context) (stripe.Outcome, bool) {
+		return stripe.Hedged(ctx, func(ctx context.Context) (stripe.Outcome, bool) {
 			out := create(ctx, call)
 			return out, out.Effect != stripe.Unknown
 		})
 	}
 }
 
+// create makes the intent. If the call is too old to be sent again, what it has made is
+// searched for instead: ErrMoved if that was found and recorded. The attempts are past
+// the cut-off only once it is certain that nothing was made.
+func (s *Service) create(
+	ctx context.Context, c *idempotency.Claim, r *Run, send calls.Send,
+) (stripe.Outcome, calls.Attempts, error) {
+	out, attempts, err := s.calls.Make(ctx, c, r.createCall(), &r.recorded, send)
+	if err != nil || !attempts.PastCutoff {
+		return out, attempts, err
+	}
+	err = s.Repairs().recoverIntent(ctx, c, r.createCall())
+	if errors.Is(err, ErrMoved) || errors.Is(err, idempotency.ErrLeaseLost) {
+		return out, attempts, err
+	}
+	if err != nil { // It is not known yet, so nothing may be abandoned.
+		out.Err, attempts.PastCutoff = err, false
+	}
+	return out, attempts, nil
+}
+
+// failureOf is what a caller is told about an abandoned payment.
+func failureOf(last db.StripeCallGetRow) stripe.Failure {
+	f := stripe.Failure{
+		Code: "provider_error", Message: "The payment provider could not process the payment. No money was taken.",
+	}
+	if last.Outcome == db.StripeOutcomeRefused && last.ErrorCode != nil {
+		f.Code = *last.ErrorCode
+	}
+	return f
+}
+
 // createUnanswered continues after a creation that did not succeed.
-func (s *Service) createUnanswered(ctx context.Context, c *idempotency.Claim, r *Run, out stripe.Outcome, attempts calls.Attempts) (idempotency.Answer, error) {
+func (s *Service) createUnanswered(
+	ctx context.Context, c *idempotency.Claim, r *Run, out stripe.Outcome, attempts calls.Attempts,
+) (idempotency.Answer, error) {
 	switch {
-	case out.Effect == stripe.Refused || out.Effect == stripe.Conflict: // No money was at stake, so any refusal is final.
+	case out.Effect == stripe.Refused || out.Effect == stripe.Conflict:
+		// No money was at stake, so any refusal is final.
 		return r.ending.Finish(ctx, c, r, Settlement{
-			Status: db.PaymentStatusFailed, Failure: out.Failure, ClosesIntent: true, StripeKey: r.createCall().Key, Outcome: out,
+			Status: db.PaymentStatusFailed, Failure: out.Failure, ClosesIntent: true, StripeKey: r.createCall().Key,
+			Outcome: out,
 		})
 	case attempts.PastCutoff || out.ErrorCached && attempts.Count > 1:
 		return idempotency.Answer{}, s.nextIntent(ctx, c, r)
@@ -111,8 +140,10 @@ func (s *Service) nextIntent(ctx context.Context, c *idempotency.Claim, r *Run) 
 }
 
 // confirmedBefore settles a payment by its intent if an earlier confirm had an effect,
-// and fails it if another confirm could tell nothing new. Not done: confirm.
-func (s *Service) confirmedBefore(ctx context.Context, c *idempotency.Claim, r *Run) (answer idempotency.Answer, done bool, err error) {
+// and fails it if another confirm could give no new information. Not done: confirm.
+func (s *Service) confirmedBefore(
+	ctx context.Context, c *idempotency.Claim, r *Run,
+) (answer idempotency.Answer, done bool, err error) {
 	intent, err := s.readIntent(ctx, *r.Payment.IntentID)
 	if err != nil {
 		answer, err = s.Wait(ctx, c, r, err)
@@ -130,7 +161,9 @@ func (s *Service) confirmedBefore(ctx context.Context, c *idempotency.Claim, r *
 }
 
 // confirmUndecided continues after a confirm that neither succeeded nor was refused.
-func (s *Service) confirmUndecided(ctx context.Context, c *idempotency.Claim, r *Run, out stripe.Outcome, attempts calls.Attempts) (idempotency.Answer, error) {
+func (s *Service) confirmUndecided(
+	ctx context.Context, c *idempotency.Claim, r *Run, out stripe.Outcome, attempts calls.Attempts,
+) (idempotency.Answer, error) {
 	switch {
 	case out.Effect == stripe.Done:
 		if !out.Replayed {
@@ -139,7 +172,8 @@ func (s *Service) confirmUndecided(ctx context.Context, c *idempotency.Claim, r 
 			}
 		}
 		return s.awaitCustomer(ctx, c, r) // A replay shows the intent as it was then. It may have changed since.
-	case out.Effect == stripe.Conflict, out.ErrorCached && attempts.Count > 1: // Another attempt would get the same stored error.
+	case out.Effect == stripe.Conflict, out.ErrorCached && attempts.Count > 1:
+		// Another attempt would get the same stored error.
 		return s.readAgain(ctx, c, r)
 	}
 	return s.Wait(ctx, c, r, out.Why())
@@ -177,7 +211,9 @@ func (s *Service) lastConfirm(ctx context.Context, r *Run) (db.StripeCallGetRow,
 
 // settle ends a payment as its intent shows, or waits where the intent has not
 // decided. Not settled: the intent waits for a confirm, so none has succeeded.
-func (s *Service) settle(ctx context.Context, c *idempotency.Claim, r *Run, out stripe.Outcome) (answer idempotency.Answer, settled bool, err error) {
+func (s *Service) settle(
+	ctx context.Context, c *idempotency.Claim, r *Run, out stripe.Outcome,
+) (answer idempotency.Answer, settled bool, err error) {
 	intent := out.Intent
 	switch intent.Status {
 	case stripe.IntentSucceeded:
@@ -189,7 +225,8 @@ func (s *Service) settle(ctx context.Context, c *idempotency.Claim, r *Run, out 
 	case stripe.IntentCanceled:
 		answer, err = r.ending.Finish(ctx, c, r, Settlement{
 			Status: db.PaymentStatusFailed, ClosesIntent: true, StripeKey: r.confirmCall().Key,
-			Failure: stripe.Failure{Code: "payment_intent_canceled", Message: "The PaymentIntent was canceled before the payment was made."},
+			Failure: stripe.Failure{Code: "payment_intent_canceled",
+				Message: "The PaymentIntent was canceled before the payment was made."},
 			Outcome: stripe.Outcome{Effect: stripe.Refused, HTTPStatus: out.HTTPStatus},
 		})
 	case stripe.IntentRequiresPaymentMethod, stripe.IntentRequiresConfirmation:
@@ -201,7 +238,9 @@ func (s *Service) settle(ctx context.Context, c *idempotency.Claim, r *Run, out 
 }
 
 // SettleOrWait settles a payment by its intent, or waits if the intent decides nothing.
-func (s *Service) SettleOrWait(ctx context.Context, c *idempotency.Claim, r *Run, intent stripe.Intent, why string) (idempotency.Answer, error) {
+func (s *Service) SettleOrWait(
+	ctx context.Context, c *idempotency.Claim, r *Run, intent stripe.Intent, why string,
+) (idempotency.Answer, error) {
 	answer, settled, err := s.settle(ctx, c, r, stripe.FromRead(intent))
 	if !settled && err == nil {
 		return s.Wait(ctx, c, r, errors.New(why))
@@ -211,7 +250,9 @@ func (s *Service) SettleOrWait(ctx context.Context, c *idempotency.Claim, r *Run
 
 // abandon makes sure that a payment whose outcome cannot be determined has failed:
 // a canceled intent moves no money, whatever is still on its way to Stripe.
-func (s *Service) abandon(ctx context.Context, c *idempotency.Claim, r *Run, why stripe.Failure) (idempotency.Answer, error) {
+func (s *Service) abandon(
+	ctx context.Context, c *idempotency.Claim, r *Run, why stripe.Failure,
+) (idempotency.Answer, error) {
 	intent, out, err := s.CancelIntent(ctx, c, r.Payment)
 	if err != nil {
 		return idempotency.Answer{}, err
@@ -232,10 +273,12 @@ func (s *Service) abandon(ctx context.Context, c *idempotency.Claim, r *Run, why
 // finishOtherwise ends a payment that T2 has no form for: another operation has ended
 // it, or it succeeded although its order was closed meanwhile. The latter is refunded
 // automatically.
-func (s paymentAnswer) finishOtherwise(ctx context.Context, c *idempotency.Claim, r *Run, e Settlement) (idempotency.Answer, error) {
+func (s paymentAnswer) finishOtherwise(
+	ctx context.Context, c *idempotency.Claim, r *Run, e Settlement,
+) (idempotency.Answer, error) {
 	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
 		if e.AlreadyStored {
-			return s.finalAnswer(r.Payment, e, c.RequestID), nil
+			return s.finalAnswer(PaymentOf(r.Payment), e, c.RequestID), nil
 		}
 		if _, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: c.TenantID, ID: r.Order.ID}); err != nil {
 			return idempotency.Answer{}, fmt.Errorf("lock order %s: %w", r.Order.ID, err)
@@ -247,7 +290,7 @@ func (s paymentAnswer) finishOtherwise(ctx context.Context, c *idempotency.Claim
 		if err := outbox.Append(ctx, q, PaymentEvent("payment.succeeded", p)); err != nil {
 			return idempotency.Answer{}, err
 		}
-		return s.finalAnswer(p, e, c.RequestID), s.EnqueueAutomaticRefund(ctx, q, p)
+		return s.finalAnswer(PaymentOf(p), e, c.RequestID), s.EnqueueAutomaticRefund(ctx, q, p)
 	})
 	return c.Answer(), err
 }
@@ -257,8 +300,9 @@ func (s paymentAnswer) finishOtherwise(ctx context.Context, c *idempotency.Claim
 func (r *Run) Settle(ctx context.Context, q *db.Queries, e Settlement) (db.Payment, error) {
 	after := r.After(e)
 	p, err := q.PaymentSettle(ctx, db.PaymentSettleParams{
-		TenantID: after.TenantID, ID: after.ID, SeenVersion: r.Payment.Version, Status: after.Status, IntentClosed: after.IntentClosed,
-		ChargeID: after.ChargeID, FailureCode: after.FailureCode, FailureDeclineCode: after.FailureDeclineCode, FailureMessage: after.FailureMessage,
+		TenantID: after.TenantID, ID: after.ID, SeenVersion: r.Payment.Version, Status: after.Status,
+		IntentClosed: after.IntentClosed, ChargeID: after.ChargeID, FailureCode: after.FailureCode,
+		FailureDeclineCode: after.FailureDeclineCode, FailureMessage: after.FailureMessage,
 	})
 	if errors.Is(err, postgres.ErrNoRows) {
 		return p, ErrMoved
@@ -272,7 +316,7 @@ func (r *Run) Settle(ctx context.Context, q *db.Queries, e Settlement) (db.Payme
 	return p, calls.RecordEnd(ctx, q, after.TenantID, e.StripeKey, e.Outcome)
 }
 
-// whyNotFinished tells a payment that another operation changed (ErrMoved) from a
+// whyNotFinished distinguishes a payment that another operation changed (ErrMoved) from a
 // lost lease (nil), which the caller reports by itself.
 func (s *Service) whyNotFinished(ctx context.Context, c *idempotency.Claim, r *Run) error {
 	now, err := s.ReadRun(ctx, c.TenantID, r.Payment.ID, r.ending)
@@ -285,7 +329,7 @@ func (s *Service) whyNotFinished(ctx context.Context, c *idempotency.Claim, r *R
 	return ErrMoved
 }
 
-// whyNotClaimed tells a key that is taken from an order that is being paid under
+// whyNotClaimed distinguishes a key that is taken from an order that is being paid under
 // another key. ErrTaken sends the request back to the look-up, as does an order that
 // was closed meanwhile.
 func (s *Service) whyNotClaimed(ctx context.Context, r idempotency.Request, orderID string) error {
@@ -300,4 +344,112 @@ func (s *Service) whyNotClaimed(ctx context.Context, r idempotency.Request, orde
 		return idempotency.ErrTaken
 	}
 	return ErrPaymentInProgress
+}
+
+// actionPoll is the pause between two looks at an intent that waits for its customer. A
+// webhook is faster; this is for webhooks that never come.
+const actionPoll = 40 * time.Second
+
+// A payment that the customer completed is settled within a minute, without its webhook.
+const _ = uint(60*time.Second - actionPoll - actionPoll/10 - idempotency.FastRetry)
+
+// requireAction records that the customer must act. The key stays unfinished,
+// because this is not the final answer.
+func (s *Service) requireAction(
+	ctx context.Context, c *idempotency.Claim, r *Run, intent stripe.Intent,
+) (idempotency.Answer, error) {
+	if r.Payment.Status != db.PaymentStatusRequiresAction {
+		var row db.Payment
+		err := c.Phase(ctx, ActionRequired, func(q *db.Queries) (err error) {
+			row, err = q.PaymentSettle(ctx, db.PaymentSettleParams{
+				TenantID: c.TenantID, ID: r.Payment.ID, SeenVersion: r.Payment.Version,
+				Status: db.PaymentStatusRequiresAction, NextAction: intent.NextAction,
+			})
+			if err != nil {
+				return fmt.Errorf("settle payment %s: %w", r.Payment.ID, err)
+			}
+			if err := calls.RecordEnd(ctx, q, c.TenantID, r.confirmCall().Key, stripe.FromRead(intent)); err != nil {
+				return err
+			}
+			return outbox.Append(ctx, q, PaymentEvent("payment.requires_action", row))
+		})
+		if err != nil {
+			return idempotency.Answer{}, err
+		}
+		r.Payment = row
+	}
+	pending := r.ending.Pending(ctx, c, r)
+	return pending, c.YieldFor(ctx, idempotency.Jittered(actionPoll), errors.New("the customer must act"))
+}
+
+// awaitCustomer checks whether the customer has acted. If they do not act in time
+// the intent is canceled, so that it cannot be paid later.
+func (s *Service) awaitCustomer(ctx context.Context, c *idempotency.Claim, r *Run) (idempotency.Answer, error) {
+	intent, err := s.readIntent(ctx, *r.Payment.IntentID)
+	if err != nil {
+		return s.Wait(ctx, c, r, err)
+	}
+	switch intent.Status {
+	case stripe.IntentRequiresPaymentMethod: // The authentication failed.
+		why := stripe.Failure{
+			Code: "payment_intent_authentication_failure", Message: "The customer did not pass the authentication.",
+		}
+		if intent.LastFailure != nil {
+			why = *intent.LastFailure
+		}
+		return r.ending.Finish(ctx, c, r, Settlement{
+			Status: db.PaymentStatusFailed, Failure: why, Declined: intent.LastIsDecline, ChargeID: intent.ChargeID,
+			StripeKey: r.confirmCall().Key, Outcome: stripe.Outcome{Effect: stripe.Refused, Intent: intent},
+		})
+	case stripe.IntentRequiresAction:
+		late, err := s.pool.PaymentOlderThan(ctx, db.PaymentOlderThanParams{
+			TenantID: c.TenantID, ID: r.Payment.ID, Age: s.o.ActionTimeout,
+		})
+		if err != nil {
+			return idempotency.Answer{}, fmt.Errorf("read payment %s: %w", r.Payment.ID, err)
+		}
+		if late {
+			return s.expire(ctx, c, r)
+		}
+	case stripe.IntentCanceled:
+		return s.finishCanceled(ctx, c, r, intent)
+	}
+	return s.SettleOrWait(ctx, c, r, intent, "the intent is "+string(intent.Status))
+}
+
+// expire cancels the intent of a payment whose customer did not act in time.
+func (s *Service) expire(ctx context.Context, c *idempotency.Claim, r *Run) (idempotency.Answer, error) {
+	intent, out, err := s.CancelIntent(ctx, c, r.Payment)
+	if err != nil {
+		return idempotency.Answer{}, err
+	}
+	switch intent.Status {
+	case stripe.IntentCanceled:
+		return s.finishCanceled(ctx, c, r, intent)
+	case "":
+		return s.Wait(ctx, c, r, out.Why())
+	}
+	return s.Wait(ctx, c, r, fmt.Errorf("the intent is %s, not canceled", intent.Status))
+}
+
+func (s *Service) finishCanceled(
+	ctx context.Context, c *idempotency.Claim, r *Run, intent stripe.Intent,
+) (idempotency.Answer, error) {
+	return r.ending.Finish(ctx, c, r, Settlement{
+		Status: db.PaymentStatusCanceled, ClosesIntent: true, StripeKey: r.confirmCall().Key,
+		Outcome: stripe.Outcome{Effect: stripe.Done, Intent: intent},
+	})
+}
+
+// readIntent reads the intent from Stripe.
+func (s *Service) readIntent(ctx context.Context, intentID string) (stripe.Intent, error) {
+	type result struct {
+		intent stripe.Intent
+		err    error
+	}
+	r := stripe.Hedged(ctx, func(ctx context.Context) (result, bool) {
+		intent, err := s.gateway.GetIntent(ctx, intentID)
+		return result{intent, err}, err == nil || errors.Is(err, stripe.ErrNoSuchObject)
+	})
+	return r.intent, r.err
 }

@@ -2,13 +2,11 @@ package payments
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/ids"
-	"example.com/payonce/internal/postgres"
 )
 
 // GetOrder returns one order of the tenant, or ErrNotFound.
@@ -32,7 +30,9 @@ func (s *Service) ListOrders(ctx context.Context, tenantID, after string, limit 
 			return nil, false, err
 		}
 	}
-	rows, err := s.pool.OrderList(ctx, db.OrderListParams{TenantID: tenantID, Before: before(after), LimitRows: int32(limit + 1)}) //nolint:gosec // at most 101
+	rows, err := s.pool.OrderList(ctx, db.OrderListParams{
+		TenantID: tenantID, Before: before(after), LimitRows: int32(limit + 1), //nolint:gosec // at most 101
+	})
 	if err != nil {
 		return nil, false, fmt.Errorf("list orders: %w", err)
 	}
@@ -53,7 +53,9 @@ func (s *Service) GetPayment(ctx context.Context, tenantID, id string) (Payment,
 
 // ListPayments returns up to limit payments, newest first, of one order or
 // (empty) of all, as ListOrders does.
-func (s *Service) ListPayments(ctx context.Context, tenantID, ofOrder, after string, limit int) ([]Payment, bool, error) {
+func (s *Service) ListPayments(
+	ctx context.Context, tenantID, ofOrder, after string, limit int,
+) ([]Payment, bool, error) {
 	if after != "" {
 		p, err := s.GetPayment(ctx, tenantID, after)
 		if err != nil {
@@ -72,9 +74,13 @@ func (s *Service) ListPayments(ctx context.Context, tenantID, ofOrder, after str
 		return nil, false, nil
 	}
 	if ofOrder == "" {
-		rows, err = s.pool.PaymentList(ctx, db.PaymentListParams{TenantID: tenantID, Before: before(after), LimitRows: most})
+		rows, err = s.pool.PaymentList(ctx, db.PaymentListParams{
+			TenantID: tenantID, Before: before(after), LimitRows: most,
+		})
 	} else {
-		rows, err = s.pool.PaymentListOfOrder(ctx, db.PaymentListOfOrderParams{TenantID: tenantID, OrderID: ofOrder, Before: before(after), LimitRows: most})
+		rows, err = s.pool.PaymentListOfOrder(ctx, db.PaymentListOfOrderParams{
+			TenantID: tenantID, OrderID: ofOrder, Before: before(after), LimitRows: most,
+		})
 	}
 	if err != nil {
 		return nil, false, fmt.Errorf("list payments: %w", err)
@@ -113,11 +119,4 @@ func page[R, O any](rows []R, limit int, show func(R) O) ([]O, bool, error) {
 		list[i] = show(row)
 	}
 	return list, more, nil
-}
-
-func notFound(err error, format string, args ...any) error {
-	if errors.Is(err, postgres.ErrNoRows) {
-		return ErrNotFound
-	}
-	return fmt.Errorf(format+": %w", append(args, err)...)
 }

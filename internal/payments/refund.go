@@ -12,7 +12,6 @@ import (
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/outbox"
-	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/stripe"
 )
 
@@ -54,13 +53,17 @@ type RefundAtStripe struct {
 
 func refundOf(row db.Refund) Refund {
 	return Refund{
-		ID: row.ID, Object: "refund", Status: row.Status, PaymentID: row.PaymentID, Amount: row.AmountMinor, Currency: row.Currency,
-		Reason: row.Reason, Stripe: RefundAtStripe{Refund: row.StripeRefundID}, CreatedAt: ids.Instant(row.CreatedAt),
+		ID: row.ID, Object: "refund", Status: row.Status, PaymentID: row.PaymentID, Amount: row.AmountMinor,
+		Currency: row.Currency, Reason: row.Reason, Stripe: RefundAtStripe{Refund: row.StripeRefundID},
+		CreatedAt: ids.Instant(row.CreatedAt),
 	}
 }
 
 func refundEvent(kind string, row db.Refund) outbox.Event {
-	return outbox.Event{TenantID: row.TenantID, AggregateID: row.ID, Version: row.Version, Type: kind, Data: outbox.Data(refundOf(row))}
+	return outbox.Event{
+		TenantID: row.TenantID, AggregateID: row.ID, Version: row.Version, Type: kind,
+		Data: outbox.Data(refundOf(row)),
+	}
 }
 
 // refundRecorded is the recovery point of a refund that Stripe may have made.
@@ -83,7 +86,8 @@ const (
 	refundPoll    = 30 * time.Second
 	refundPollMax = 15 * time.Minute
 
-	turnWait  = stripe.LimitWait       // Longest wait for the payment's other refunds; after it the completer takes over.
+	// Longest wait for the payment's other refunds; after it the completer takes over.
+	turnWait  = stripe.LimitWait
 	turnPause = 200 * time.Millisecond // Longest pause between two checks whether they are done.
 )
 
@@ -99,120 +103,13 @@ type refunding struct {
 	requestID string // Stripe's, of the response that ends the call and is not recorded yet
 }
 
-// recordRefundAttempt is recordAttempt for a refund, once it is its turn. Until then it waits
-// for a while, holding neither a connection nor a lock.
-func (s *Service) recordRefundAttempt(ctx context.Context, c *idempotency.Claim, w *refunding) (row db.StripeCallRecordAttemptRow, err error) {
-	until := time.Now().Add(turnWait)
-	for wait := turnPause / 16; ; wait = min(2*wait, turnPause) {
-		err = c.Phase(ctx, refundRecorded, func(q *db.Queries) error {
-			if _, err := q.PaymentLock(ctx, db.PaymentLockParams{TenantID: c.TenantID, ID: w.refund.PaymentID}); err != nil {
-				return fmt.Errorf("lock payment %s: %w", w.refund.PaymentID, err)
-			}
-			busy, err := s.otherRefundInFlight(ctx, q, w.refund)
-			if err != nil {
-				return err
-			}
-			if busy {
-				return errRefundInFlight
-			}
-			row, err = w.call().Attempt(ctx, q, c)
-			return err
-		})
-		if !errors.Is(err, errRefundInFlight) || time.Now().After(until) || !idempotency.Pause(ctx, idempotency.Jittered(wait)) {
-			return row, err
-		}
-	}
-}
-
 func (w *refunding) call() calls.Call {
 	reason := ""
 	if w.refund.Reason != nil {
 		reason = *w.refund.Reason
 	}
-	return calls.New(stripe.OpRefund, w.refund.ID, w.refund.StripeKey, w.intentID, strconv.FormatInt(w.refund.AmountMinor, 10), reason)
-}
-
-// runRefund takes a refund from its record to its answer.
-func (s *Service) runRefund(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
-	w, err := s.refunding(ctx, c)
-	if err != nil {
-		return idempotency.Answer{}, err
-	}
-	answer, err := s.advanceRefund(ctx, c, w)
-	if err != nil && !errors.Is(err, idempotency.ErrLeaseLost) {
-		// The refund is recorded, may have been made and will be finished, so the
-		// answer is 202, even if the claim cannot be given back.
-		c.Log().Error("refund interrupted", "error", err.Error())
-		return s.refundWaits(ctx, c, w, idempotency.NextTry(c), err)
-	}
-	return answer, err
-}
-
-// giveBack is the refund's life: look for it at Stripe, make it, record how it ends.
-func (s *Service) advanceRefund(ctx context.Context, c *idempotency.Claim, w *refunding) (idempotency.Answer, error) {
-	if w.refund.Status != db.RefundStatusPending { // A webhook was faster.
-		return s.finishRefund(ctx, c, w, stripe.Refund{}, nil)
-	}
-	if !w.recorded && !w.unsent {
-		seen, found, err := s.findRefund(ctx, w)
-		if err != nil {
-			return s.refundWaits(ctx, c, w, idempotency.NextTry(c), err)
-		}
-		last, err := s.calls.Last(ctx, c.TenantID, w.refund.StripeKey)
-		if err != nil && !errors.Is(err, postgres.ErrNoRows) {
-			return idempotency.Answer{}, fmt.Errorf("read the call of refund %s: %w", w.refund.ID, err)
-		}
-		called := err == nil
-		switch {
-		case found:
-			if !called { // Sent before this database was restored.
-				if err := w.call().Insert(ctx, s.pool.Queries, c.TenantID); err != nil {
-					return idempotency.Answer{}, err
-				}
-			}
-			return s.settleRefund(ctx, c, w, seen)
-		case last.AgeSeconds > refundLostAfter.Seconds():
-			return s.finishRefund(ctx, c, w, stripe.Refund{Status: db.RefundStatusFailed, FailureCode: "provider_error"}, ErrPaymentNotRefundable)
-		case called && calls.Exhausted(last):
-			return s.refundWaits(ctx, c, w, nextPoll(c), errors.New("Stripe repeats a stored error; only its list of refunds can tell"))
-		}
-	}
-	record := func(ctx context.Context) (db.StripeCallRecordAttemptRow, error) {
-		return s.recordRefundAttempt(ctx, c, w)
-	}
-	out, _, err := s.calls.MakeRecorded(ctx, c, w.call(), &w.recorded, record, func(ctx context.Context, call stripe.Call) stripe.Outcome {
-		return s.gateway.CreateRefund(ctx, call, stripe.NewRefund{
-			IntentID: w.intentID, AmountMinor: w.refund.AmountMinor, Reason: w.refund.Reason,
-			TenantID: c.TenantID, OrderID: w.refund.OrderID, PaymentID: w.refund.PaymentID, RefundID: w.refund.ID,
-		})
-	})
-	if errors.Is(err, errRefundInFlight) {
-		return s.refundWaits(ctx, c, w, idempotency.NextTry(c), err)
-	}
-	if err != nil {
-		return idempotency.Answer{}, err
-	}
-	if out.Effect == stripe.Done || out.Effect == stripe.Refused {
-		w.requestID = out.RequestID
-	}
-	switch out.Effect {
-	case stripe.Done:
-		return s.settleRefund(ctx, c, w, out.Refund)
-	case stripe.Refused, stripe.Conflict: // Perhaps for our own earlier success, even one that this database has forgotten. Only the list can tell.
-		seen, found, err := s.findRefund(ctx, w)
-		switch {
-		case err != nil:
-			return s.refundWaits(ctx, c, w, idempotency.NextTry(c), err)
-		case found:
-			return s.settleRefund(ctx, c, w, seen)
-		case out.ErrorCode == stripeKeyReused:
-			return s.refundWaits(ctx, c, w, nextPoll(c), errors.New("Stripe has used the key already, but its list does not show the refund yet"))
-		}
-		return s.refundRefused(ctx, c, w, out)
-	case stripe.Unknown, stripe.NotExecuted:
-		return s.refundWaits(ctx, c, w, idempotency.NextTry(c), out.Why())
-	}
-	panic("bug: " + out.Effect.String())
+	return calls.New(stripe.OpRefund, w.refund.ID, w.refund.StripeKey, w.intentID,
+		strconv.FormatInt(w.refund.AmountMinor, 10), reason)
 }
 
 func (s *Service) refunding(ctx context.Context, c *idempotency.Claim) (*refunding, error) {
@@ -242,4 +139,19 @@ func (s *Service) findRefund(ctx context.Context, w *refunding) (stripe.Refund, 
 		}
 	}
 	return stripe.Refund{}, false, nil
+}
+
+// otherRefundInFlight reports whether another refund of the payment is being sent to
+// Stripe. Stripe rejects a change of an object while another is in progress, so we
+// queue them ourselves, across all processes. A refund whose process exited holds up
+// the others for as long as one attempt can take, and no longer.
+func (s *Service) otherRefundInFlight(ctx context.Context, q *db.Queries, row db.Refund) (bool, error) {
+	busy, err := q.RefundOtherInFlight(ctx, db.RefundOtherInFlightParams{
+		TenantID: row.TenantID, PaymentID: row.PaymentID, ID: row.ID,
+		AttemptFor: stripe.LimitWait + s.o.StripeTimeout,
+	})
+	if err != nil {
+		return false, fmt.Errorf("read the other refunds of payment %s: %w", row.PaymentID, err)
+	}
+	return busy, nil
 }

@@ -12,14 +12,16 @@ import (
 	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/postgres"
-	"example.com/payonce/internal/stripe"
 )
 
 // beginRefund claims the key, takes the amount from what is left of the payment
 // and records the refund, its event and the call it will make.
-func (s *Service) beginRefund(ctx context.Context, r idempotency.Request) (*idempotency.Claim, idempotency.Answer, error) {
+func (s *Service) beginRefund(
+	ctx context.Context, r idempotency.Request,
+) (*idempotency.Claim, idempotency.Answer, error) {
 	req := idempotency.Decode[RefundRequest](r.Body)
-	if _, err := s.GetPayment(ctx, r.TenantID, req.PaymentID); err != nil { // The claim would find out too, but only after a write.
+	if _, err := s.GetPayment(ctx, r.TenantID, req.PaymentID); err != nil {
+		// The claim would find out too, but only after a write.
 		return nil, idempotency.Answer{}, err
 	}
 	w := &refunding{}
@@ -74,7 +76,7 @@ func sameRefund(known db.Refund, asked RefundRequest) error {
 	return nil
 }
 
-// refundable is how much a refund gives back: what was asked for, or all that
+// refundable is how much is refunded: what was asked for, or all that
 // is left.
 func refundable(p db.Payment, asked *int64) (int64, error) {
 	left := p.AmountMinor - p.AmountRefundingMinor
@@ -89,31 +91,20 @@ func refundable(p db.Payment, asked *int64) (int64, error) {
 	return *asked, nil
 }
 
-// otherRefundInFlight reports whether another refund of the payment is being sent to
-// Stripe. Stripe rejects a change of an object while another is in progress, so we
-// queue them ourselves, across all processes. A refund whose process died holds up
-// the others for as long as one attempt can take, and no longer.
-func (s *Service) otherRefundInFlight(ctx context.Context, q *db.Queries, row db.Refund) (bool, error) {
-	busy, err := q.RefundOtherInFlight(ctx, db.RefundOtherInFlightParams{
-		TenantID: row.TenantID, PaymentID: row.PaymentID, ID: row.ID, AttemptFor: stripe.LimitWait + s.o.StripeTimeout,
-	})
-	if err != nil {
-		return false, fmt.Errorf("read the other refunds of payment %s: %w", row.PaymentID, err)
-	}
-	return busy, nil
-}
-
 func newRefund(p db.Payment, key, stripeKey string, amount int64, reason *string) db.Refund {
 	return db.Refund{
-		TenantID: p.TenantID, ID: ids.Keyed(ids.Refund, p.TenantID, key), Version: 1, Status: db.RefundStatusPending, PaymentID: p.ID, OrderID: p.OrderID, IdempotencyKey: key,
-		StripeKey: stripeKey, AmountMinor: amount, Currency: p.Currency, Reason: reason, CreatedAt: ids.Now(),
+		TenantID: p.TenantID, ID: ids.Keyed(ids.Refund, p.TenantID, key), Version: 1, Status: db.RefundStatusPending,
+		PaymentID: p.ID, OrderID: p.OrderID, IdempotencyKey: key, StripeKey: stripeKey, AmountMinor: amount,
+		Currency: p.Currency, Reason: reason, CreatedAt: ids.Now(),
 	}
 }
 
 // recordRefund writes a refund and takes its amount from its payment. The sum
 // can never exceed the payment: a constraint of the row sees to that.
 func (s *Service) recordRefund(ctx context.Context, q *db.Queries, row db.Refund) error {
-	n, err := q.PaymentReserveRefund(ctx, db.PaymentReserveRefundParams{TenantID: row.TenantID, ID: row.PaymentID, AmountMinor: row.AmountMinor})
+	n, err := q.PaymentReserveRefund(ctx, db.PaymentReserveRefundParams{
+		TenantID: row.TenantID, ID: row.PaymentID, AmountMinor: row.AmountMinor,
+	})
 	if err != nil {
 		return fmt.Errorf("reserve the refund of payment %s: %w", row.PaymentID, err)
 	}
@@ -121,8 +112,9 @@ func (s *Service) recordRefund(ctx context.Context, q *db.Queries, row db.Refund
 		return ErrRefundExceedsPayment
 	}
 	err = q.RefundInsert(ctx, db.RefundInsertParams{
-		TenantID: row.TenantID, ID: row.ID, PaymentID: row.PaymentID, OrderID: row.OrderID, IdempotencyKey: row.IdempotencyKey, StripeKey: row.StripeKey,
-		AmountMinor: row.AmountMinor, Currency: row.Currency, Reason: row.Reason, CreatedAt: row.CreatedAt,
+		TenantID: row.TenantID, ID: row.ID, PaymentID: row.PaymentID, OrderID: row.OrderID,
+		IdempotencyKey: row.IdempotencyKey, StripeKey: row.StripeKey, AmountMinor: row.AmountMinor,
+		Currency: row.Currency, Reason: row.Reason, CreatedAt: row.CreatedAt,
 	})
 	if err != nil {
 		return fmt.Errorf("insert refund %s: %w", row.ID, err)
@@ -130,7 +122,7 @@ func (s *Service) recordRefund(ctx context.Context, q *db.Queries, row db.Refund
 	return outbox.Append(ctx, q, refundEvent("refund.created", row))
 }
 
-// refundByItself records a refund that no caller asked for, of a payment that
+// EnqueueAutomaticRefund records a refund that no caller asked for, of a payment that
 // succeeded although its order was canceled meanwhile. The completer carries it out.
 func (s *Service) EnqueueAutomaticRefund(ctx context.Context, q *db.Queries, p db.Payment) error {
 	key := RefundOrder + " " + p.OrderID
@@ -138,5 +130,7 @@ func (s *Service) EnqueueAutomaticRefund(ctx context.Context, q *db.Queries, p d
 	if err := s.recordRefund(ctx, q, row); err != nil {
 		return err
 	}
-	return idempotency.Enqueue(ctx, q, idempotency.Request{TenantID: p.TenantID, Key: key, Operation: RefundOrder}, row.ID, refundRecorded)
+	return idempotency.Enqueue(ctx, q, idempotency.Request{
+		TenantID: p.TenantID, Key: key, Operation: RefundOrder,
+	}, row.ID, refundRecorded)
 }

@@ -16,20 +16,28 @@ import (
 	"example.com/payonce/internal/stripe"
 )
 
-func (s *Service) settleRefund(ctx context.Context, c *idempotency.Claim, w *refunding, seen stripe.Refund) (idempotency.Answer, error) {
+func (s *Service) settleRefund(
+	ctx context.Context, c *idempotency.Claim, w *refunding, seen stripe.Refund,
+) (idempotency.Answer, error) {
 	if seen.AmountMinor != w.refund.AmountMinor || seen.Currency != w.refund.Currency {
 		// "What is left" was another amount in the life that this database has lost. The reconciler says how much.
 		answer := s.answers.Object(http.StatusAccepted, "/v1/refunds/"+w.refund.ID, refundOf(w.refund))
-		return answer, c.ParkBecause(ctx, fmt.Errorf("Stripe has a refund with this key, of %d %s; an operator must look", seen.AmountMinor, seen.Currency))
+		return answer, c.ParkBecause(ctx,
+			fmt.Errorf("the refund of this key at Stripe is of %d %s; an operator must look", seen.AmountMinor,
+				seen.Currency))
 	}
 	if seen.Status != db.RefundStatusPending {
 		return s.finishRefund(ctx, c, w, seen, nil)
 	}
-	if err := s.pool.RefundSetStripeID(ctx, db.RefundSetStripeIDParams{TenantID: c.TenantID, ID: w.refund.ID, StripeRefundID: &seen.ID}); err != nil {
+	if err := s.pool.RefundSetStripeID(ctx, db.RefundSetStripeIDParams{
+		TenantID: c.TenantID, ID: w.refund.ID, StripeRefundID: &seen.ID,
+	}); err != nil {
 		return idempotency.Answer{}, fmt.Errorf("note refund %s: %w", w.refund.ID, err)
 	}
-	if w.refund.StripeRefundID == nil { // The call is answered, whatever becomes of the refund: it was made.
-		err := calls.RecordEnd(ctx, s.pool.Queries, c.TenantID, w.refund.StripeKey, stripe.Outcome{Effect: stripe.Done, HTTPStatus: http.StatusOK, Refund: seen, RequestID: w.requestID})
+	if w.refund.StripeRefundID == nil { // The call is answered, because the refund was made, however it ends.
+		err := calls.RecordEnd(ctx, s.pool.Queries, c.TenantID, w.refund.StripeKey, stripe.Outcome{
+			Effect: stripe.Done, HTTPStatus: http.StatusOK, Refund: seen, RequestID: w.requestID,
+		})
 		if err != nil {
 			return idempotency.Answer{}, err
 		}
@@ -38,7 +46,9 @@ func (s *Service) settleRefund(ctx context.Context, c *idempotency.Claim, w *ref
 	return s.refundWaits(ctx, c, w, nextPoll(c), errors.New("the refund is pending at Stripe"))
 }
 
-func (s *Service) refundRefused(ctx context.Context, c *idempotency.Claim, w *refunding, out stripe.Outcome) (idempotency.Answer, error) {
+func (s *Service) refundRefused(
+	ctx context.Context, c *idempotency.Claim, w *refunding, out stripe.Outcome,
+) (idempotency.Answer, error) {
 	refusal := ErrPaymentNotRefundable
 	if out.Param == "amount" {
 		refusal = ErrRefundExceedsPayment
@@ -52,16 +62,23 @@ func (s *Service) refundRefused(ctx context.Context, c *idempotency.Claim, w *re
 
 // finishRefund ends the refund, unless it has ended already, and stores the answer:
 // the refusal if there is one, otherwise the refund.
-func (s *Service) finishRefund(ctx context.Context, c *idempotency.Claim, w *refunding, seen stripe.Refund, refusal error) (idempotency.Answer, error) {
+func (s *Service) finishRefund(
+	ctx context.Context, c *idempotency.Claim, w *refunding, seen stripe.Refund, refusal error,
+) (idempotency.Answer, error) {
 	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
 		row, err := s.ApplyRefund(ctx, q, w.refund.TenantID, w.refund.ID, seen)
 		if err != nil {
 			return idempotency.Answer{}, err
 		}
 		if seen.Status != "" {
-			out := stripe.Outcome{Effect: stripe.Done, HTTPStatus: http.StatusOK, Refund: seen, RequestID: w.requestID}
+			out := stripe.Outcome{
+				Effect: stripe.Done, HTTPStatus: http.StatusOK, Refund: seen, RequestID: w.requestID,
+			}
 			if refusal != nil {
-				out = stripe.Outcome{Effect: stripe.Refused, HTTPStatus: http.StatusBadRequest, ErrorCode: seen.FailureCode, RequestID: w.requestID}
+				out = stripe.Outcome{
+					Effect: stripe.Refused, HTTPStatus: http.StatusBadRequest, ErrorCode: seen.FailureCode,
+					RequestID: w.requestID,
+				}
 			}
 			if err := calls.RecordEnd(ctx, q, c.TenantID, w.refund.StripeKey, out); err != nil {
 				return idempotency.Answer{}, err
@@ -83,7 +100,9 @@ func (s *Service) finishRefund(ctx context.Context, c *idempotency.Claim, w *ref
 // its payment and order. It does nothing if the refund has that status already, so a
 // webhook, a poll and a late response can all report the same fact. It joins q's
 // transaction and locks order, payment and refund, in the order used everywhere.
-func (s *Service) ApplyRefund(ctx context.Context, q *db.Queries, tenantID, id string, seen stripe.Refund) (db.Refund, error) {
+func (s *Service) ApplyRefund(
+	ctx context.Context, q *db.Queries, tenantID, id string, seen stripe.Refund,
+) (db.Refund, error) {
 	row, err := q.RefundGet(ctx, db.RefundGetParams{TenantID: tenantID, ID: id})
 	if err != nil {
 		return row, fmt.Errorf("read refund %s: %w", id, err)
@@ -101,7 +120,9 @@ func (s *Service) ApplyRefund(ctx context.Context, q *db.Queries, tenantID, id s
 	if !legal {
 		return row, nil
 	}
-	n, err := q.PaymentReserveRefund(ctx, db.PaymentReserveRefundParams{TenantID: tenantID, ID: row.PaymentID, AmountMinor: reserved, RefundedMinor: refunded})
+	n, err := q.PaymentReserveRefund(ctx, db.PaymentReserveRefundParams{
+		TenantID: tenantID, ID: row.PaymentID, AmountMinor: reserved, RefundedMinor: refunded,
+	})
 	if err == nil && n == 0 {
 		err = errors.New("the refund totals would exceed the payment")
 	}
@@ -109,24 +130,29 @@ func (s *Service) ApplyRefund(ctx context.Context, q *db.Queries, tenantID, id s
 		return row, fmt.Errorf("update the refunded sums of payment %s: %w", row.PaymentID, err)
 	}
 	if refunded != 0 {
-		if err := q.OrderApplyRefund(ctx, db.OrderApplyRefundParams{TenantID: tenantID, ID: row.OrderID, PaymentID: &row.PaymentID, AmountMinor: refunded}); err != nil {
+		if err := q.OrderApplyRefund(ctx, db.OrderApplyRefundParams{
+			TenantID: tenantID, ID: row.OrderID, PaymentID: &row.PaymentID, AmountMinor: refunded,
+		}); err != nil {
 			return row, fmt.Errorf("update the refunded sum of order %s: %w", row.OrderID, err)
 		}
 	}
 	row, err = q.RefundSettle(ctx, db.RefundSettleParams{
-		TenantID: tenantID, ID: id, SeenVersion: row.Version, Status: seen.Status, StripeRefundID: postgres.Nullable(seen.ID), FailureCode: postgres.Nullable(seen.FailureCode),
+		TenantID: tenantID, ID: id, SeenVersion: row.Version, Status: seen.Status,
+		StripeRefundID: postgres.Nullable(seen.ID), FailureCode: postgres.Nullable(seen.FailureCode),
 	})
 	if err != nil {
 		return row, fmt.Errorf("settle refund %s: %w", id, err)
 	}
-	kind := "refund.failed" // To whoever waits for the money, a canceled refund is one that failed.
+	kind := "refund.failed" // For the tenant, a canceled refund is one that failed.
 	if row.Status == db.RefundStatusSucceeded {
 		kind = "refund.succeeded"
 	}
 	return row, outbox.Append(ctx, q, refundEvent(kind, row))
 }
 
-func (s *Service) refundWaits(ctx context.Context, c *idempotency.Claim, w *refunding, pause time.Duration, why error) (idempotency.Answer, error) {
+func (s *Service) refundWaits(
+	ctx context.Context, c *idempotency.Claim, w *refunding, pause time.Duration, why error,
+) (idempotency.Answer, error) {
 	answer := s.answers.Object(http.StatusAccepted, "/v1/refunds/"+w.refund.ID, refundOf(w.refund))
 	return answer, c.YieldFor(ctx, idempotency.Jittered(pause), why)
 }

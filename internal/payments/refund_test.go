@@ -69,10 +69,13 @@ func TestRefundsOfAPaymentQueue(t *testing.T) {
 			_, err := hold.Wait(t.Context())
 			require.NoError(t, err)
 			b := world.Async(func() world.Answer { return refund(second, "b", payment) })
-			require.Eventually(t, func() bool { return w.Count(`SELECT count(*) FROM refunds WHERE idempotency_key = 'b'`) == 1 }, 10*time.Second, time.Millisecond)
+			require.Eventually(t,
+				func() bool { return w.Count(`SELECT count(*) FROM refunds WHERE idempotency_key = 'b'`) == 1 },
+				10*time.Second, time.Millisecond)
 			require.Never(t, func() bool {
 				return w.Count(`SELECT count(*) FROM stripe_calls WHERE stripe_key LIKE '%:b:refund'`) > 0
-			}, 300*time.Millisecond, 5*time.Millisecond, "announced while another was under way") // it looks several times meanwhile
+			}, 300*time.Millisecond, 5*time.Millisecond,
+				"announced while another was under way") // it looks several times meanwhile
 			if died {
 				w.Exec(`ALTER TABLE stripe_calls DISABLE TRIGGER call_parameters_are_immutable`)
 				w.Exec(`UPDATE stripe_calls SET last_sent_at = last_sent_at - interval '1 hour' WHERE stripe_key LIKE '%:a:refund'`)
@@ -92,7 +95,7 @@ func TestRefundsOfAPaymentQueue(t *testing.T) {
 // The answer to a refund is lost, Stripe's list does not show it yet, and nobody
 // looks for a day. Then Stripe has forgotten the key, under which the same call
 // would be a second refund. From then on it is looked for, and never sent.
-func TestForgottenRefund(t *testing.T) {
+func TestRefundPastKeyLifetime(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
 	api := w.Local(world.LocalOptions{})
@@ -108,7 +111,8 @@ func TestForgottenRefund(t *testing.T) {
 		completeOnce(w, api)
 	}
 	w.RequireSound()
-	require.Equal(t, 4, w.Count(`SELECT attempts FROM idempotency_keys WHERE key = 'r'`), "the completer was to look each time")
+	require.Equal(t, 4, w.Count(`SELECT attempts FROM idempotency_keys WHERE key = 'r'`),
+		"the completer was to look each time")
 	require.Equal(t, http.StatusAccepted, refund(api, "r", payment).Status, "nobody knows yet")
 	require.Len(t, w.Posts("refunds"), 1)
 
@@ -129,7 +133,7 @@ func completeOnce(w *world.World, api *world.Local) {
 
 // A refund that is pending for days, as every one is while the balance at Stripe is
 // too low, is asked for less and less often, and ends when its webhook comes.
-func TestPendingRefundIsAskedForSeldom(t *testing.T) {
+func TestPendingRefundIsPolledLessAndLess(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
 	api := w.Local(world.LocalOptions{})
@@ -159,7 +163,8 @@ func TestRefundWhoseSumsDoNotFit(t *testing.T) {
 	require.NoError(t, w.Sim.FailRefund(w.Text(`SELECT stripe_refund_id FROM refunds`), "lost_or_stolen_card"))
 	completeOnce(w, api)
 	require.Equal(t, "pending", w.Text(`SELECT status FROM refunds`))
-	require.Contains(t, w.Text(`SELECT last_error FROM idempotency_keys WHERE key = 'r'`), "the refund totals would exceed the payment")
+	require.Contains(t, w.Text(`SELECT last_error FROM idempotency_keys WHERE key = 'r'`),
+		"the refund totals would exceed the payment")
 
 	w.Exec(`UPDATE payments SET amount_refunding_minor = 300`)
 	completeOnce(w, api)

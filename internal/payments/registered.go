@@ -2,18 +2,18 @@ package payments
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/compare"
 )
 
-// Registered is what an operation of one's own says about the charges that it makes, in
-// one place: so that the reconciler, the audit, the webhooks, the operator's page and
-// the history of a key know them. It names itself in the metadata of its
-// PaymentIntents (stripe.NewIntent.Operation). What an operation makes that is not
-// registered is unknown to this service: it is never adopted, refunded or called
-// unmatched. docs/add-an-operation.md builds one.
+// Registered reads the charges of an operation that is not this package's, for the
+// reconciler, the audit, the webhooks, the operator's page and the history of a key. The
+// operation is named in the metadata of its PaymentIntents (stripe.NewIntent.Operation).
+// What an operation makes that is not registered is unknown to this service: it is never
+// adopted, refunded or called unmatched. Package operations registers operations.
 type Registered struct {
 	// Charges reads the operation's charges of some orders, those that have not ended
 	// included.
@@ -22,29 +22,17 @@ type Registered struct {
 	Charge func(ctx context.Context, q *db.Queries, tenantID, id string) (compare.Charge, error)
 }
 
-// registeredRows adds the charges of the registered operations to their orders.
-func (s *Service) registeredRows(ctx context.Context, q *db.Queries, orders map[compare.OrderRef]*compare.Order) error {
-	if len(s.o.Registered) == 0 {
-		return nil
-	}
-	refs := make([]compare.OrderRef, 0, len(orders))
-	for ref, order := range orders {
-		refs, order.Registered = append(refs, ref), map[string]bool{}
-		for name := range s.o.Registered {
-			order.Registered[name] = true
-		}
-	}
+// OrderOfCharge is the order of a charge of a registered operation, by the id of its
+// row. ErrNotFound: no operation has such a charge.
+func (s *Service) OrderOfCharge(ctx context.Context, tenantID, id string) (string, error) {
 	for name, operation := range s.o.Registered {
-		charges, err := operation.Charges(ctx, q, refs)
-		if err != nil {
-			return fmt.Errorf("read the charges of %s: %w", name, err)
+		charge, err := operation.Charge(ctx, s.pool.Queries, tenantID, id)
+		if err == nil {
+			return charge.OrderID, nil
 		}
-		for _, charge := range charges {
-			charge.Operation = name
-			if order := orders[charge.OrderRef]; order != nil {
-				order.Charges = append(order.Charges, charge)
-			}
+		if !errors.Is(err, ErrNotFound) {
+			return "", fmt.Errorf("read %s of %s: %w", id, name, err)
 		}
 	}
-	return nil
+	return "", ErrNotFound
 }

@@ -61,29 +61,34 @@ func (s Repairs) adoptAs(ctx context.Context, q *db.Queries, id string, i stripe
 		return "", err
 	}
 	p := db.Payment{
-		TenantID: i.TenantID, ID: id, Version: 1, Status: db.PaymentStatusProcessing, OrderID: i.OrderID, IdempotencyKey: adoptedKeyPrefix + i.ID,
-		AmountMinor: i.ReceivedMinor, Currency: i.Currency, PaymentMethod: i.PaymentMethod, IntentNumber: v.NextNumber(i.ID), IntentID: &i.ID,
-		CreatedAt: i.CreatedAt,
+		TenantID: i.TenantID, ID: id, Version: 1, Status: db.PaymentStatusProcessing, OrderID: i.OrderID,
+		IdempotencyKey: adoptedKeyPrefix + i.ID, AmountMinor: i.ReceivedMinor, Currency: i.Currency,
+		PaymentMethod: i.PaymentMethod, IntentNumber: v.NextNumber(i.ID), IntentID: &i.ID, CreatedAt: i.CreatedAt,
 	}
 	return id, s.recordAdopted(ctx, q, p, i, *v.Row)
 }
 
 // recordAdopted also appends the events of the payment from its beginning, so that
 // consumers see nothing unusual.
-func (s Repairs) recordAdopted(ctx context.Context, q *db.Queries, p db.Payment, i stripe.Intent, order db.Order) error {
+func (s Repairs) recordAdopted(
+	ctx context.Context, q *db.Queries, p db.Payment, i stripe.Intent, order db.Order,
+) error {
 	if err := InsertPayment(ctx, q, p); err != nil {
 		return err
 	}
 	events := []outbox.Event{PaymentEvent("payment.created", p)}
 	p, err := q.PaymentSettle(ctx, db.PaymentSettleParams{
-		TenantID: p.TenantID, ID: p.ID, SeenVersion: p.Version, Status: db.PaymentStatusSucceeded, ChargeID: postgres.Nullable(i.ChargeID),
+		TenantID: p.TenantID, ID: p.ID, SeenVersion: p.Version, Status: db.PaymentStatusSucceeded,
+		ChargeID: postgres.Nullable(i.ChargeID),
 	})
 	if err != nil {
 		return fmt.Errorf("settle payment %s: %w", p.ID, err)
 	}
 	events = append(events, PaymentEvent("payment.succeeded", p))
 	if order.Status == db.OrderStatusOpen {
-		if order, err = q.OrderPay(ctx, db.OrderPayParams{TenantID: order.TenantID, ID: order.ID, PaymentID: &p.ID}); err != nil {
+		if order, err = q.OrderPay(ctx, db.OrderPayParams{
+			TenantID: order.TenantID, ID: order.ID, PaymentID: &p.ID,
+		}); err != nil {
 			return fmt.Errorf("pay order %s: %w", order.ID, err)
 		}
 		return outbox.Append(ctx, q, append(events, OrderEvent("order.paid", order))...)
@@ -107,7 +112,9 @@ func (s Repairs) AdoptRefund(ctx context.Context, r stripe.Refund) (adopted bool
 		if err != nil {
 			return fmt.Errorf("lock payment %s: %w", r.PaymentID, err)
 		}
-		if _, err := q.RefundGet(ctx, db.RefundGetParams{TenantID: r.TenantID, ID: r.RefundID}); !errors.Is(err, postgres.ErrNoRows) {
+		if _, err := q.RefundGet(ctx, db.RefundGetParams{
+			TenantID: r.TenantID, ID: r.RefundID,
+		}); !errors.Is(err, postgres.ErrNoRows) {
 			return err // Its key was sent again while this waited for the payment. The next round sees.
 		}
 		key := adoptedKeyPrefix + r.ID
@@ -118,10 +125,14 @@ func (s Repairs) AdoptRefund(ctx context.Context, r stripe.Refund) (adopted bool
 		}
 		adopted = true
 		if r.Status == db.RefundStatusPending { // The completer polls it until it is final.
-			if err := q.RefundSetStripeID(ctx, db.RefundSetStripeIDParams{TenantID: r.TenantID, ID: row.ID, StripeRefundID: &r.ID}); err != nil {
+			if err := q.RefundSetStripeID(ctx, db.RefundSetStripeIDParams{
+				TenantID: r.TenantID, ID: row.ID, StripeRefundID: &r.ID,
+			}); err != nil {
 				return fmt.Errorf("record refund %s: %w", row.ID, err)
 			}
-			return idempotency.Enqueue(ctx, q, idempotency.Request{TenantID: r.TenantID, Key: key, Operation: RefundOrder}, row.ID, refundRecorded)
+			return idempotency.Enqueue(ctx, q, idempotency.Request{
+				TenantID: r.TenantID, Key: key, Operation: RefundOrder,
+			}, row.ID, refundRecorded)
 		}
 		_, err = s.ApplyRefund(ctx, q, r.TenantID, row.ID, r)
 		return err

@@ -18,12 +18,12 @@ import (
 )
 
 // CancelAbandonedIntent is an operation that no caller asked for: it cancels a PaymentIntent that
-// nobody will confirm any more. Such an intent is harmless as long as nobody has its
+// no operation will confirm. Such an intent is harmless as long as no client has its
 // client secret; once canceled, it is harmless in any case.
 const CancelAbandonedIntent = "cancel_abandoned_intent"
 
 // cancelAbandonedBegun is its recovery point; the intent may be canceled already.
-const cancelAbandonedBegun = "sweep_begun"
+const cancelAbandonedBegun = "cancel_abandoned_begun"
 
 // AbandonedAfter is the age at which Stripe has forgotten the key under which an intent was
 // made. Before that, repeating a lost creation still finds its intent.
@@ -59,7 +59,9 @@ func (s Repairs) CancelAbandoned(ctx context.Context, i stripe.Intent) (begun bo
 		begun = true
 		// Recorded now, and not when it is sent: another intent of the order may be canceled
 		// before that, and must find the number taken.
-		target := cancelCall(db.Payment{TenantID: i.TenantID, OrderID: i.OrderID, IntentNumber: number, IntentID: &i.ID}, 1)
+		target := cancelCall(db.Payment{
+			TenantID: i.TenantID, OrderID: i.OrderID, IntentNumber: number, IntentID: &i.ID,
+		}, 1)
 		if !slices.ContainsFunc(recorded, func(c db.CancelCallsOfOrderRow) bool { return c.StripeKey == target.Key }) {
 			if err := target.Insert(ctx, q, i.TenantID); err != nil {
 				return err
@@ -81,7 +83,9 @@ func cancelsOf(recorded []db.CancelCallsOfOrderRow, intentID string) (cancels []
 		_, number, _ := strings.Cut(call.StripeKey, ":cancel:")
 		number, _, _ = strings.Cut(number, ":")
 		if n, err := strconv.ParseInt(number, 10, 32); err == nil {
-			cancels = append(cancels, compare.Cancel{IntentNumber: int32(n), SameIntent: bytes.Equal(call.ParamsSha256, same)})
+			cancels = append(cancels, compare.Cancel{
+				IntentNumber: int32(n), SameIntent: bytes.Equal(call.ParamsSha256, same),
+			})
 		}
 	}
 	return cancels
@@ -90,13 +94,16 @@ func cancelsOf(recorded []db.CancelCallsOfOrderRow, intentID string) (cancels []
 // runCancelAbandoned cancels the intent, or finds that it has ended otherwise.
 func (s Repairs) runCancelAbandoned(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
 	w := idempotency.Decode[abandonedIntent](c.Request)
-	intent, out, err := s.CancelIntent(ctx, c, db.Payment{TenantID: c.TenantID, OrderID: w.OrderID, IntentNumber: w.Number, IntentID: &w.IntentID})
+	intent, out, err := s.CancelIntent(ctx, c, db.Payment{
+		TenantID: c.TenantID, OrderID: w.OrderID, IntentNumber: w.Number, IntentID: &w.IntentID,
+	})
 	if err != nil {
 		return idempotency.Answer{}, err
 	}
 	if intent.Status == "" || compare.Unconfirmed(intent.Status) {
 		answer := s.answers.Object(http.StatusAccepted, "", w)
-		return answer, c.YieldFor(ctx, idempotency.Jittered(time.Minute), fmt.Errorf("cancel the intent: %w", out.Why()))
+		return answer, c.YieldFor(ctx, idempotency.Jittered(time.Minute),
+			fmt.Errorf("cancel the intent: %w", out.Why()))
 	}
 	err = c.Finish(ctx, func(*db.Queries) (idempotency.Answer, error) {
 		return s.answers.Object(http.StatusOK, "", w), nil // If it has succeeded after all, the reconciler finds that.

@@ -14,9 +14,11 @@ import (
 )
 
 const (
-	clocksApart  = 2 * time.Minute // between Stripe's clock and the database's, including the time of one attempt
-	repairLate   = time.Hour       // how late Stripe may still complete work that one of its own failures interrupted
-	findPagesMax = 10              // pages of the list in one run: a thousand intents, so that a long list does not use up the rate limit
+	clocksApart = 2 * time.Minute // between Stripe's clock and the database's, including the time of one attempt
+	repairLate  = time.Hour       // how late Stripe may still complete work that one of its own failures interrupted
+	// pages of the list in one run: a thousand intents, so that a long list does not use up the
+	// rate limit
+	findPagesMax = 10
 	searchUntil  = calls.KeyLifetime + repairLate + clocksApart
 )
 
@@ -34,7 +36,7 @@ const (
 //
 // It returns ErrMoved when it has found an intent and recorded it, as T1b would
 // have; nil when there certainly is none, so that another may be made; and any other
-// error when it cannot tell yet.
+// error when it does not know yet.
 func (s Repairs) recoverIntent(ctx context.Context, c *idempotency.Claim, create calls.Call) error {
 	last, err := s.calls.Last(ctx, c.TenantID, create.Key)
 	if err != nil {
@@ -57,7 +59,8 @@ func (s Repairs) recoverIntent(ctx context.Context, c *idempotency.Claim, create
 	// An intent that was confirmed in the time that was lost is only waited for. One
 	// that never was is confirmed as if nothing had happened.
 	point := ActionRequired
-	if found.Status == stripe.IntentRequiresConfirmation || found.Status == stripe.IntentRequiresPaymentMethod && found.LastFailure == nil {
+	if found.Status == stripe.IntentRequiresConfirmation ||
+		found.Status == stripe.IntentRequiresPaymentMethod && found.LastFailure == nil {
 		point = IntentRecorded
 	}
 	confirm := (&Run{Payment: p}).confirmCallOn(found.ID)
@@ -70,26 +73,31 @@ func (s Repairs) recoverIntent(ctx context.Context, c *idempotency.Claim, create
 	if err != nil {
 		return fmt.Errorf("record the lost intent %s of payment %s: %w", found.ID, p.ID, err)
 	}
-	c.Log().Warn("found a PaymentIntent whose creation was not recorded", "payment_id", p.ID, "payment_intent", found.ID, "status", string(found.Status))
+	c.Log().Warn("found a PaymentIntent whose creation was not recorded", "payment_id", p.ID, "payment_intent",
+		found.ID, "status", string(found.Status))
 	return ErrMoved
 }
 
-var errCannotTell = errors.New("Stripe cannot tell yet")
+var errCannotTell = errors.New("not known at Stripe yet")
 
 // findIntent asks Stripe for the intents of a payment's order. It returns the one
 // that got furthest, or nil if there certainly is none that the payment could use.
-// An error says that it cannot be told yet.
+// An error says that it is not known yet.
 //
 // Search is fast, but not every account has it, and it may be an hour late or miss
 // objects: what it shows is true, what it does not show proves nothing. The list is
-// complete in every account, but it lists everybody's intents: it is read page by
+// complete in every account, but it lists the intents of all tenants: it is read page by
 // page, in as many runs as that takes. An intent that is paid or about to be ends the
 // search; if the intents found so far are not, only the whole list can show that no
 // other was paid after them.
-func (s Repairs) findIntent(ctx context.Context, c *idempotency.Claim, p db.Payment, last db.StripeCallGetRow) (*stripe.Intent, error) {
+func (s Repairs) findIntent(
+	ctx context.Context, c *idempotency.Claim, p db.Payment, last db.StripeCallGetRow,
+) (*stripe.Intent, error) {
 	usable := func(intents []stripe.Intent) (ids []string, paid bool) {
 		for _, i := range intents {
-			ours := i.TenantID == p.TenantID && i.OrderID == p.OrderID && i.AmountMinor == p.AmountMinor && i.Currency == p.Currency
+			ours := i.Operation == "" && // an intent of a registered operation is not a payment's, whatever its amount
+				i.TenantID == p.TenantID && i.OrderID == p.OrderID &&
+				i.AmountMinor == p.AmountMinor && i.Currency == p.Currency
 			if ours && i.Status != stripe.IntentCanceled {
 				ids, paid = append(ids, i.ID), paid || progress(i) >= paidOrAboutToBe
 			}
@@ -126,7 +134,10 @@ func (s Repairs) findIntent(ctx context.Context, c *idempotency.Claim, p db.Paym
 // creation may have been tried again, or another intent made in its place. It
 // returns the usable ones, once it has read everything or found one that is paid.
 // The position is recorded after each page, so that the next run continues there.
-func (s Repairs) scanIntents(ctx context.Context, c *idempotency.Claim, last db.StripeCallGetRow, usable func([]stripe.Intent) (ids []string, paid bool)) ([]string, error) {
+func (s Repairs) scanIntents(
+	ctx context.Context, c *idempotency.Claim, last db.StripeCallGetRow,
+	usable func([]stripe.Intent) (ids []string, paid bool),
+) ([]string, error) {
 	now := last.FirstSentAt.Add(time.Duration(last.AgeSeconds * float64(time.Second)))
 	proves := last.FirstSentAt.Add(searchUntil) // a list read before this may be incomplete
 	at, err := s.pool.IntentSearchGet(ctx, db.IntentSearchGetParams{TenantID: c.TenantID, StripeKey: last.StripeKey})
@@ -134,7 +145,8 @@ func (s Repairs) scanIntents(ctx context.Context, c *idempotency.Claim, last db.
 	if err != nil && !begins {
 		return nil, fmt.Errorf("read the position in the list for %s: %w", last.ResourceID, err)
 	}
-	if tooEarly := at.EndedAt != nil && len(at.Found) == 0 && at.UntilAt.Before(proves) && !now.Before(proves); begins || tooEarly {
+	foundNothing := at.EndedAt != nil && len(at.Found) == 0
+	if tooEarly := foundNothing && at.UntilAt.Before(proves) && !now.Before(proves); begins || tooEarly {
 		at, err = s.pool.IntentSearchBegin(ctx, db.IntentSearchBeginParams{
 			TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, StripeKey: last.StripeKey,
 			FromAt: last.FirstSentAt.Add(-clocksApart), UntilAt: last.LastSentAt.Add(clocksApart),
@@ -145,9 +157,12 @@ func (s Repairs) scanIntents(ctx context.Context, c *idempotency.Claim, last db.
 	}
 	for page := 0; at.EndedAt == nil; page++ {
 		if page == findPagesMax {
-			return nil, fmt.Errorf("%w: %d pages of its list have been read, and there are more", errCannotTell, at.Pages)
+			return nil, fmt.Errorf("%w: %d pages of its list have been read, and there are more", errCannotTell,
+				at.Pages)
 		}
-		list, err := s.gateway.ListIntents(ctx, stripe.Window{From: at.FromAt, Until: at.UntilAt, After: postgres.Deref(at.AfterID)})
+		list, err := s.gateway.ListIntents(ctx, stripe.Window{
+			From: at.FromAt, Until: at.UntilAt, After: postgres.Deref(at.AfterID),
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -156,7 +171,8 @@ func (s Repairs) scanIntents(ctx context.Context, c *idempotency.Claim, last db.
 			return append(at.Found, ids...), nil
 		}
 		read := db.IntentSearchReadParams{
-			TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, StripeKey: last.StripeKey, Found: append([]string{}, ids...), SecondPass: at.SecondPass, FromAt: at.FromAt, UntilAt: at.UntilAt,
+			TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, StripeKey: last.StripeKey,
+			Found: append([]string{}, ids...), SecondPass: at.SecondPass, FromAt: at.FromAt, UntilAt: at.UntilAt,
 		}
 		switch {
 		case list.More && len(list.Objects) > 0:
@@ -171,7 +187,8 @@ func (s Repairs) scanIntents(ctx context.Context, c *idempotency.Claim, last db.
 		}
 	}
 	if len(at.Found) == 0 && at.UntilAt.Before(proves) {
-		return nil, fmt.Errorf("%w: what was sent %s ago may still appear", errCannotTell, now.Sub(last.FirstSentAt).Round(time.Minute))
+		return nil, fmt.Errorf("%w: what was sent %s ago may still appear", errCannotTell,
+			now.Sub(last.FirstSentAt).Round(time.Minute))
 	}
 	return at.Found, nil
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // What an operator asks for is done in the same way as everything else: the completer
-// resumes, the reconciler's judgment adopts, and a refund is a row with a key of its
+// resumes, the reconciler's comparison adopts, and a refund is a row with a key of its
 // own before anything is sent. Nothing here sets a status. Each function that changes
 // something joins the caller's transaction, which also records who asked and why;
 // Stripe is asked before that.
@@ -24,26 +24,6 @@ import (
 type NotTerminalError struct{ Why string }
 
 func (e *NotTerminalError) Error() string { return e.Why }
-
-// IntentView is a PaymentIntent as Stripe shows it, compared with our rows of its
-// order.
-type IntentView struct {
-	Intent stripe.Intent
-	// Ours: its metadata names a tenant of this installation.
-	Ours bool
-	// Adoptable: money that is provably ours and has no row.
-	Adoptable bool
-	// Left is how much an operator may refund although it belongs to no payment here;
-	// if 0, WhyNot says why.
-	Left   int64
-	WhyNot string
-	// Refunds are the earlier refunds of that kind.
-	Refunds []db.OrphanRefundsRow
-	// Detail is the result of the comparison, for a person.
-	Detail string
-
-	adoptAs string
-}
 
 // CompareIntent reads an intent from Stripe and compares it with our rows.
 // stripe.ErrNoSuchObject: the account has none with that id.
@@ -64,14 +44,15 @@ func (s Repairs) CompareIntent(ctx context.Context, intentID string) (IntentView
 	d := compare.Intent(intent, found[r])
 	switch d.Result {
 	case compare.Agrees:
-		view.Detail = "Stripe and our rows agree"
+		view.Detail, view.Agrees = "Stripe and our rows agree", true
 	case compare.InProgress:
 		view.Detail = "paid at Stripe; an operation here works on it and will find out"
 	case compare.Adoptable:
-		view.Detail, view.Adoptable = "paid at Stripe; the order is here, has exactly this amount, and no payment of it succeeded", true
+		view.Adoptable = true
+		view.Detail = "paid at Stripe; the order is here, has exactly this amount, and no payment of it succeeded"
 		view.adoptAs, err = s.adoptedID(ctx, intent)
 	case compare.Unregistered:
-		view.Detail = "made by the operation " + intent.Operation + ", which is unknown to this service"
+		view.Detail, view.Unregistered = "made by the operation "+intent.Operation+", which this service does not know", true
 	case compare.StatusChanged, compare.Abandoned, compare.Differs:
 		view.Detail = d.Discrepancy.Detail
 	}
@@ -82,7 +63,9 @@ func (s Repairs) CompareIntent(ctx context.Context, intentID string) (IntentView
 	if view.Left, err = compare.RefundableAmount(intent, found[r]); errors.As(err, &no) {
 		view.WhyNot = no.Why
 	}
-	view.Refunds, err = s.pool.OrphanRefunds(ctx, db.OrphanRefundsParams{TenantID: intent.TenantID, Keys: orphanRefundKeys(intent.ID)})
+	view.Refunds, err = s.pool.OrphanRefunds(ctx, db.OrphanRefundsParams{
+		TenantID: intent.TenantID, Keys: orphanRefundKeys(intent.ID),
+	})
 	return view, err
 }
 
@@ -97,9 +80,11 @@ func (s Repairs) Adopt(ctx context.Context, q *db.Queries, view IntentView) (str
 	if err != nil || adopted == "" {
 		return "", err
 	}
-	_, err = q.DiscrepanciesResolve(ctx, db.DiscrepanciesResolveParams{TenantID: view.Intent.TenantID, ObjectID: view.Intent.ID, Resolution: "adopted as " + adopted})
+	_, err = q.DiscrepanciesResolve(ctx, db.DiscrepanciesResolveParams{
+		TenantID: view.Intent.TenantID, ObjectID: view.Intent.ID, Resolution: "adopted as " + adopted,
+	})
 	if err != nil {
-		return "", fmt.Errorf("resolve the findings of %s: %w", view.Intent.ID, err)
+		return "", fmt.Errorf("resolve the discrepancies of %s: %w", view.Intent.ID, err)
 	}
 	return adopted, nil
 }
@@ -107,7 +92,9 @@ func (s Repairs) Adopt(ctx context.Context, q *db.Queries, view IntentView) (str
 // RefundFor records a refund that an operator asked for (amount nil: all that is left)
 // and has the completer make it. Its key is derived from the action, so an action has
 // one refund. It joins q's transaction.
-func (s Repairs) RefundFor(ctx context.Context, q *db.Queries, tenantID, id, action string, amount *int64) (Refund, error) {
+func (s Repairs) RefundFor(
+	ctx context.Context, q *db.Queries, tenantID, id, action string, amount *int64,
+) (Refund, error) {
 	p, err := q.PaymentLock(ctx, db.PaymentLockParams{TenantID: tenantID, ID: id})
 	if err != nil {
 		return Refund{}, notFound(err, "lock payment %s", id)
@@ -121,7 +108,9 @@ func (s Repairs) RefundFor(ctx context.Context, q *db.Queries, tenantID, id, act
 	if err := s.recordRefund(ctx, q, row); err != nil {
 		return Refund{}, err
 	}
-	return refundOf(row), idempotency.Enqueue(ctx, q, idempotency.Request{TenantID: tenantID, Key: key, Operation: RefundByOperator}, row.ID, refundRecorded)
+	return refundOf(row), idempotency.Enqueue(ctx, q, idempotency.Request{
+		TenantID: tenantID, Key: key, Operation: RefundByOperator,
+	}, row.ID, refundRecorded)
 }
 
 // RefundFailed returns the refund if it has failed or was canceled at Stripe; its
@@ -145,9 +134,11 @@ func (s Repairs) RefundFailed(ctx context.Context, tenantID, id string) (db.Refu
 	case err != nil:
 		return row, &NotTerminalError{"Stripe did not say what became of it: " + postgres.ErrorText(err)}
 	case !found:
-		return row, &NotTerminalError{fmt.Sprintf("Stripe does not list it, which proves nothing yet: it may still appear. It is given up automatically %d hours after it was first sent", int(refundLostAfter.Hours()))}
+		return row, &NotTerminalError{fmt.Sprintf("Stripe does not list it, which proves nothing yet: it may still appear. "+
+			"It fails automatically %d hours after it was first sent", int(refundLostAfter.Hours()))}
 	case seen.Status == db.RefundStatusSucceeded:
-		return row, &NotTerminalError{"Stripe says that " + seen.ID + " succeeded: the money was refunded, and this refund will succeed; have it tried now"}
+		return row, &NotTerminalError{"at Stripe " + seen.ID + " succeeded: the money was refunded, and this refund " +
+			"will succeed; retry it now"}
 	case seen.Status == db.RefundStatusPending:
 		return row, &NotTerminalError{"Stripe has " + seen.ID + " and has not decided yet"}
 	}
@@ -169,18 +160,24 @@ func (s Repairs) ConfirmFailed(ctx context.Context, tenantID, id string) (db.Pay
 	case p.Status != db.PaymentStatusProcessing && p.Status != db.PaymentStatusRequiresAction:
 		return p, &NotTerminalError{"the payment is " + string(p.Status) + " already, and that is final"}
 	case p.IntentID == nil:
-		return p, &NotTerminalError{"it has no PaymentIntent here, so Stripe cannot be asked about it; have it tried now"}
+		return p, &NotTerminalError{
+			"it has no PaymentIntent here, so it cannot be looked up at Stripe; retry it now",
+		}
 	}
 	intent, err := s.gateway.GetIntent(ctx, *p.IntentID)
 	switch {
 	case errors.Is(err, stripe.ErrNoSuchObject):
-		return p, &NotTerminalError{"Stripe does not know " + *p.IntentID + ": is STRIPE_SECRET_KEY of the right account and mode?"}
+		return p, &NotTerminalError{
+			"Stripe has no " + *p.IntentID + ": is STRIPE_SECRET_KEY of the right account and mode?",
+		}
 	case err != nil:
 		return p, &NotTerminalError{"Stripe did not say what became of " + *p.IntentID + ": " + postgres.ErrorText(err)}
 	case intent.Status == stripe.IntentSucceeded:
-		return p, &NotTerminalError{"Stripe says that " + intent.ID + " succeeded: the money was taken, and this payment will succeed; have it tried now"}
+		return p, &NotTerminalError{"at Stripe " + intent.ID + " succeeded: the money was taken, and this payment " +
+			"will succeed; retry it now"}
 	case intent.Status != stripe.IntentCanceled:
-		return p, &NotTerminalError{"at Stripe " + intent.ID + " is " + string(intent.Status) + ": its money may still move. Cancel the PaymentIntent in Stripe's dashboard first"}
+		return p, &NotTerminalError{"at Stripe " + intent.ID + " is " + string(intent.Status) + ": its money may still move. " +
+			"Cancel the PaymentIntent in Stripe's dashboard first"}
 	}
 	return p, nil
 }

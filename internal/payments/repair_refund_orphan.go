@@ -26,7 +26,7 @@ import (
 const RefundOrphanedIntent = "refund_orphan"
 
 // orphanRefundBegun is the recovery point of the refund; Stripe may have made it.
-const orphanRefundBegun = "ghost_refund_begun"
+const orphanRefundBegun = "orphan_refund_begun"
 
 // orphanRefundsMax is how many refunds of one intent may fail.
 const orphanRefundsMax = 8
@@ -52,9 +52,11 @@ func orphanRefundKeys(intentID string) []string {
 }
 
 // RefundOrphan has the completer refund the money of an intent that belongs to no
-// payment here. It judges with the order locked, so that the intent is not adopted at
+// payment here. It compares with the order locked, so that the intent is not adopted at
 // the same moment, and joins q's transaction. A *compare.NotRefundableError says why not.
-func (s Repairs) RefundOrphan(ctx context.Context, q *db.Queries, view IntentView) (id string, minor int64, err error) {
+func (s Repairs) RefundOrphan(
+	ctx context.Context, q *db.Queries, view IntentView,
+) (id string, minor int64, err error) {
 	i := view.Intent
 	if !view.Ours {
 		return "", 0, &compare.NotRefundableError{Why: view.Detail}
@@ -78,18 +80,23 @@ func (s Repairs) RefundOrphan(ctx context.Context, q *db.Queries, view IntentVie
 		}
 	}
 	if len(before) == len(keys) {
-		return "", 0, &compare.NotRefundableError{Why: fmt.Sprintf("it was tried %d times; ask Stripe why it refuses", len(keys))}
+		return "", 0, &compare.NotRefundableError{
+			Why: fmt.Sprintf("it was tried %d times; ask Stripe why it refuses", len(keys)),
+		}
 	}
 	id = ids.New(ids.Refund)
 	err = idempotency.Enqueue(ctx, q, idempotency.Request{
-		TenantID: i.TenantID, Key: keys[len(before)], Operation: RefundOrphanedIntent, Body: idempotency.Encode(orphanRefund{i.OrderID, i.ID, left, i.Currency}),
+		TenantID: i.TenantID, Key: keys[len(before)], Operation: RefundOrphanedIntent,
+		Body: idempotency.Encode(orphanRefund{i.OrderID, i.ID, left, i.Currency}),
 	}, id, orphanRefundBegun)
 	if err != nil {
 		return "", 0, err
 	}
 	// If the order is not here there was no row to lock, and the key is the lock: another
 	// transaction may have inserted it while this one waited to.
-	now, err := q.OrphanRefunds(ctx, db.OrphanRefundsParams{TenantID: i.TenantID, Keys: keys[len(before) : len(before)+1]})
+	now, err := q.OrphanRefunds(ctx, db.OrphanRefundsParams{
+		TenantID: i.TenantID, Keys: keys[len(before) : len(before)+1],
+	})
 	if err != nil {
 		return "", 0, fmt.Errorf("read the refund of %s: %w", i.ID, err)
 	}
@@ -115,7 +122,8 @@ func orphanRefundInProgress(ctx context.Context, q *db.Queries, i stripe.Intent)
 }
 
 func (w orphanRefund) call(c *idempotency.Claim) calls.Call {
-	return calls.New(stripe.OpRefund, c.ResourceID, c.TenantID+":"+c.Key+":refund", w.IntentID, strconv.FormatInt(w.AmountMinor, 10))
+	return calls.New(stripe.OpRefund, c.ResourceID, c.TenantID+":"+c.Key+":refund", w.IntentID,
+		strconv.FormatInt(w.AmountMinor, 10))
 }
 
 // runOrphanRefund takes the refund to its end. As for every refund, Stripe's list is read
@@ -136,10 +144,14 @@ func (s Repairs) runOrphanRefund(ctx context.Context, c *idempotency.Claim) (ide
 	case err == nil && last.AgeSeconds > refundLostAfter.Seconds():
 		return s.finishOrphanRefund(ctx, c, w, stripe.Outcome{Effect: stripe.Refused, ErrorCode: "provider_error"})
 	case err == nil && calls.Exhausted(last):
-		return s.waitForOrphanRefund(ctx, c, w, errors.New("Stripe repeats a stored error; only its list of refunds can tell"))
+		return s.waitForOrphanRefund(ctx, c, w,
+			errors.New("a stored error is repeated; only Stripe's list of refunds shows the outcome"))
 	}
 	out, _, err := s.calls.Make(ctx, c, target, nil, func(ctx context.Context, call stripe.Call) stripe.Outcome {
-		return s.gateway.CreateRefund(ctx, call, stripe.NewRefund{IntentID: w.IntentID, AmountMinor: w.AmountMinor, TenantID: c.TenantID, OrderID: w.OrderID, RefundID: c.ResourceID})
+		return s.gateway.CreateRefund(ctx, call, stripe.NewRefund{
+			IntentID: w.IntentID, AmountMinor: w.AmountMinor, TenantID: c.TenantID, OrderID: w.OrderID,
+			RefundID: c.ResourceID,
+		})
 	})
 	if err != nil {
 		return idempotency.Answer{}, err
@@ -147,7 +159,7 @@ func (s Repairs) runOrphanRefund(ctx context.Context, c *idempotency.Claim) (ide
 	switch out.Effect {
 	case stripe.Done:
 		return s.settleOrphanRefund(ctx, c, w, out.Refund, out.RequestID)
-	case stripe.Refused, stripe.Conflict: // Perhaps caused by our own earlier success. Only the list can tell.
+	case stripe.Refused, stripe.Conflict: // Perhaps caused by our own earlier success. Only the list shows it.
 		seen, found, err := s.findOrphanRefund(ctx, c, w)
 		switch {
 		case err != nil:
@@ -158,7 +170,9 @@ func (s Repairs) runOrphanRefund(ctx context.Context, c *idempotency.Claim) (ide
 		if out.Effect == stripe.Conflict {
 			out.RequestID = "" // recorded already
 		}
-		return s.finishOrphanRefund(ctx, c, w, stripe.Outcome{Effect: stripe.Refused, HTTPStatus: out.HTTPStatus, ErrorCode: out.ErrorCode, RequestID: out.RequestID})
+		return s.finishOrphanRefund(ctx, c, w, stripe.Outcome{
+			Effect: stripe.Refused, HTTPStatus: out.HTTPStatus, ErrorCode: out.ErrorCode, RequestID: out.RequestID,
+		})
 	case stripe.Unknown, stripe.NotExecuted:
 		return s.waitForOrphanRefund(ctx, c, w, out.Why())
 	}
@@ -166,7 +180,9 @@ func (s Repairs) runOrphanRefund(ctx context.Context, c *idempotency.Claim) (ide
 }
 
 // findOrphanRefund looks for the refund in Stripe's list, by our id in its metadata.
-func (s Repairs) findOrphanRefund(ctx context.Context, c *idempotency.Claim, w orphanRefund) (stripe.Refund, bool, error) {
+func (s Repairs) findOrphanRefund(
+	ctx context.Context, c *idempotency.Claim, w orphanRefund,
+) (stripe.Refund, bool, error) {
 	list, err := s.gateway.RefundsOf(ctx, w.IntentID)
 	for _, r := range list {
 		if r.RefundID == c.ResourceID {
@@ -176,11 +192,14 @@ func (s Repairs) findOrphanRefund(ctx context.Context, c *idempotency.Claim, w o
 	return stripe.Refund{}, false, err
 }
 
-func (s Repairs) settleOrphanRefund(ctx context.Context, c *idempotency.Claim, w orphanRefund, seen stripe.Refund, requestID string) (idempotency.Answer, error) {
+func (s Repairs) settleOrphanRefund(
+	ctx context.Context, c *idempotency.Claim, w orphanRefund, seen stripe.Refund, requestID string,
+) (idempotency.Answer, error) {
 	done := stripe.Outcome{Effect: stripe.Done, HTTPStatus: http.StatusOK, Refund: seen, RequestID: requestID}
 	switch seen.Status {
 	case db.RefundStatusPending:
-		if err := calls.RecordEnd(ctx, s.pool.Queries, c.TenantID, w.call(c).Key, done); err != nil { // it was made, whatever becomes of it
+		if err := calls.RecordEnd(ctx, s.pool.Queries, c.TenantID, w.call(c).Key, done); err != nil {
+			// it was made, however it ends
 			return idempotency.Answer{}, err
 		}
 		return s.waitForOrphanRefund(ctx, c, w, errors.New("the refund is pending at Stripe"))
@@ -192,16 +211,22 @@ func (s Repairs) settleOrphanRefund(ctx context.Context, c *idempotency.Claim, w
 	if code == "" {
 		code = string(seen.Status)
 	}
-	return s.finishOrphanRefund(ctx, c, w, stripe.Outcome{Effect: stripe.Refused, HTTPStatus: http.StatusOK, ErrorCode: code, Refund: seen, RequestID: requestID})
+	return s.finishOrphanRefund(ctx, c, w, stripe.Outcome{
+		Effect: stripe.Refused, HTTPStatus: http.StatusOK, ErrorCode: code, Refund: seen, RequestID: requestID,
+	})
 }
 
-func (s Repairs) waitForOrphanRefund(ctx context.Context, c *idempotency.Claim, w orphanRefund, why error) (idempotency.Answer, error) {
+func (s Repairs) waitForOrphanRefund(
+	ctx context.Context, c *idempotency.Claim, w orphanRefund, why error,
+) (idempotency.Answer, error) {
 	return s.answers.Object(http.StatusAccepted, "", w), c.YieldFor(ctx, idempotency.NextTry(c), why)
 }
 
-// finishOrphanRefund ends the refund. If it succeeded the finding is resolved; if not,
-// the finding stays and a person looks again.
-func (s Repairs) finishOrphanRefund(ctx context.Context, c *idempotency.Claim, w orphanRefund, out stripe.Outcome) (idempotency.Answer, error) {
+// finishOrphanRefund ends the refund. If it succeeded the discrepancy is resolved; if not,
+// the discrepancy stays and a person looks again.
+func (s Repairs) finishOrphanRefund(
+	ctx context.Context, c *idempotency.Claim, w orphanRefund, out stripe.Outcome,
+) (idempotency.Answer, error) {
 	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
 		if err := calls.RecordEnd(ctx, q, c.TenantID, w.call(c).Key, out); err != nil {
 			return idempotency.Answer{}, err
@@ -209,15 +234,18 @@ func (s Repairs) finishOrphanRefund(ctx context.Context, c *idempotency.Claim, w
 		if out.Effect != stripe.Done {
 			return s.answers.Problem(ErrPaymentNotRefundable, c.RequestID), nil
 		}
-		_, err := q.DiscrepanciesResolve(ctx, db.DiscrepanciesResolveParams{TenantID: c.TenantID, ObjectID: w.IntentID, Resolution: "given back as " + out.Refund.ID})
+		_, err := q.DiscrepanciesResolve(ctx, db.DiscrepanciesResolveParams{
+			TenantID: c.TenantID, ObjectID: w.IntentID, Resolution: "given back as " + out.Refund.ID,
+		})
 		if err != nil {
-			return idempotency.Answer{}, fmt.Errorf("resolve the findings of %s: %w", w.IntentID, err)
+			return idempotency.Answer{}, fmt.Errorf("resolve the discrepancies of %s: %w", w.IntentID, err)
 		}
 		return s.answers.Object(http.StatusOK, "", w), nil
 	})
 	if err != nil {
 		return idempotency.Answer{}, fmt.Errorf("finish the refund of %s: %w", w.IntentID, err)
 	}
-	c.Log().Warn("the refund of money that belongs to no payment has ended", "payment_intent", w.IntentID, "verdict", out.Effect.String(), "code", out.ErrorCode)
+	c.Log().Warn("the refund of money that belongs to no payment has ended", "payment_intent", w.IntentID, "verdict",
+		out.Effect.String(), "code", out.ErrorCode)
 	return c.Answer(), nil
 }

@@ -28,7 +28,8 @@ func TestDatabaseCrashesDuringAPayment(t *testing.T) {
 		w.DB.Raw().Reset() // the test's own connections; the service has to find out about its
 		held.Release()
 		a := <-answer
-		require.Contains(t, []int{http.StatusCreated, http.StatusAccepted}, a.Status, "%s: what was recorded is never called a failure: %s", op, a)
+		require.Contains(t, []int{http.StatusCreated, http.StatusAccepted}, a.Status,
+			"%s: what was recorded is never called a failure: %s", op, a)
 		final := api.PayUntilFinal(op, order, visa)
 		require.Equal(t, http.StatusCreated, final.Status, final)
 		require.Equal(t, a.ID(), final.ID())

@@ -34,7 +34,8 @@ func TestRoundTrips(t *testing.T) {
 	proxy.Seen()
 
 	require.Equal(t, http.StatusCreated, api.Pay("k", order, "pm_card_visa").Status)
-	require.Equal(t, []string{"KeyLookup", "OrderToPay", "PaymentBegin", "PaymentIntentRecord", "PaymentFinish"}, seen())
+	require.Equal(t, []string{"KeyLookup", "OrderToPay", "PaymentBegin", "PaymentIntentRecord", "PaymentFinish"},
+		seen())
 
 	require.Equal(t, http.StatusCreated, api.Pay("k", order, "pm_card_visa").Status)
 	require.Equal(t, []string{"KeyLookup"}, seen(), "a replay is one read")
@@ -46,7 +47,8 @@ func TestRoundTrips(t *testing.T) {
 	require.Equal(t, http.StatusPaymentRequired, api.Pay("declined", second, "pm_card_visa_chargeDeclined").Status)
 	seen()
 	require.Equal(t, http.StatusCreated, api.Pay("other-card", second, "pm_card_visa").Status)
-	require.Equal(t, []string{"KeyLookup", "OrderToPay", "PaymentBegin", "PaymentFinish"}, seen(), "the order has its intent already")
+	require.Equal(t, []string{"KeyLookup", "OrderToPay", "PaymentBegin", "PaymentFinish"}, seen(),
+		"the order has its intent already")
 
 	third := api.Order()
 	moving := w.Sim.Hold(stripesim.Selector{Op: "intent.confirm", OrderID: third}, stripesim.AfterEffect)
@@ -54,7 +56,8 @@ func TestRoundTrips(t *testing.T) {
 	world.WaitHeld(w, moving)
 	seen()
 	require.Equal(t, http.StatusConflict, api.Pay("held", third, "pm_card_visa").Status)
-	require.Equal(t, []string{"KeyLookup"}, seen(), "a duplicate in flight is one read; its holder waits for Stripe without the only connection")
+	require.Equal(t, []string{"KeyLookup"}, seen(),
+		"a duplicate in flight is one read; its holder waits for Stripe without the only connection")
 	moving.Release()
 	require.Equal(t, http.StatusCreated, (<-first).Status)
 

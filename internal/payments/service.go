@@ -23,6 +23,9 @@ var (
 	ErrPaymentNotCancelable = errors.New("only a payment that waits for the customer can be canceled")
 )
 
+// ErrMoved says that a payment or its order has changed since it was read.
+var ErrMoved = fmt.Errorf("the payment: %w", idempotency.ErrRowChanged)
+
 // PaymentError says that a payment has definitely failed.
 type PaymentError struct {
 	Payment  Payment
@@ -94,34 +97,20 @@ const (
 	RefundByOperator = "operator_refund" // an operator asked for it, not the tenant
 )
 
-// Operations is every operation of this package. The API and the completer are
-// given the same map: whatever the API can start, the completer can finish.
-func (s *Service) Operations() map[string]idempotency.Operation {
-	cancel, repair := cancels{s}, s.Repairs()
-	return map[string]idempotency.Operation{
-		CreateOrder:   {Begin: s.beginOrder, Run: neverRuns},
-		CancelOrder:   {Begin: cancel.beginOrder, Run: cancel.runOrder},
-		CreatePayment: {Begin: s.beginPayment, Run: s.runPayment},
-		CancelPayment: {Begin: cancel.beginPayment, Run: cancel.runPayment},
-		CreateRefund:  {Begin: s.beginRefund, Run: s.runRefund},
-
-		// No caller asked for these.
-		RefundOrder:           {Run: s.runRefund},
-		RefundByOperator:      {Run: s.runRefund},
-		RefundOrphanedIntent:  {Run: repair.runOrphanRefund},
-		CancelAbandonedIntent: {Run: repair.runCancelAbandoned},
-	}
-}
-
-// neverRuns is the Run of an operation that finishes in its first phase.
-func neverRuns(_ context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
-	panic(fmt.Sprintf("bug: %s has no second phase, but is at %q", c.Operation, c.RecoveryPoint()))
-}
-
 // refuse stores a definite refusal as the answer to a fresh key.
-func (s *Service) refuse(ctx context.Context, r idempotency.Request, resourceID string, refusal error) (*idempotency.Claim, idempotency.Answer, error) {
+func (s *Service) refuse(
+	ctx context.Context, r idempotency.Request, resourceID string, refusal error,
+) (*idempotency.Claim, idempotency.Answer, error) {
 	answer, err := s.keys.BeginFinished(ctx, r, resourceID, func(*db.Queries) (idempotency.Answer, error) {
 		return s.answers.Problem(refusal, r.RequestID), nil
 	})
 	return nil, answer, err
+}
+
+// notFound is ErrNotFound for a row that does not exist, else the error with its context.
+func notFound(err error, format string, args ...any) error {
+	if errors.Is(err, postgres.ErrNoRows) {
+		return ErrNotFound
+	}
+	return fmt.Errorf(format+": %w", append(args, err)...)
 }

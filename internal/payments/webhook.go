@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/compare"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/inbox"
 	"example.com/payonce/internal/postgres"
@@ -49,8 +50,13 @@ func (s webhooks) prepare(ctx context.Context, e inbox.Event) (any, error) {
 		return webhookSeen{}, nil
 	}
 	aboutRefund := strings.Contains(e.Type, "refund")
+	if hint.Operation != "" && !aboutRefund {
+		return webhookSeen{intent: hint}, nil // The operation that made it reads it itself.
+	}
 	if !aboutRefund && hint.TenantID != "" {
-		_, err := s.pool.PaymentOfIntent(ctx, db.PaymentOfIntentParams{TenantID: hint.TenantID, OrderID: hint.OrderID, IntentID: &hint.ID})
+		_, err := s.pool.PaymentOfIntent(ctx, db.PaymentOfIntentParams{
+			TenantID: hint.TenantID, OrderID: hint.OrderID, IntentID: &hint.ID,
+		})
 		if err == nil {
 			return webhookSeen{intent: hint}, nil
 		}
@@ -81,6 +87,12 @@ func (s webhooks) apply(ctx context.Context, q *db.Queries, e inbox.Event, prepa
 	if ours, err := q.TenantExists(ctx, seen.intent.TenantID); err != nil || !ours {
 		return err // It belongs to another installation on the same account.
 	}
+	if seen.intent.Operation != "" {
+		if err := s.applyChargeSeen(ctx, q, seen); err != nil {
+			return fmt.Errorf("%s: %w", e.Type, err)
+		}
+		return nil
+	}
 	if err := s.applyIntentSeen(ctx, q, seen.intent); err != nil {
 		return fmt.Errorf("%s: %w", e.Type, err)
 	}
@@ -93,12 +105,15 @@ func (s webhooks) apply(ctx context.Context, q *db.Queries, e inbox.Event, prepa
 }
 
 func (s webhooks) applyIntentSeen(ctx context.Context, q *db.Queries, intent stripe.Intent) error {
-	p, err := q.PaymentOfIntent(ctx, db.PaymentOfIntentParams{TenantID: intent.TenantID, OrderID: intent.OrderID, IntentID: &intent.ID})
+	p, err := q.PaymentOfIntent(ctx, db.PaymentOfIntentParams{
+		TenantID: intent.TenantID, OrderID: intent.OrderID, IntentID: &intent.ID,
+	})
 	switch {
 	case errors.Is(err, postgres.ErrNoRows) && intent.Status == stripe.IntentSucceeded && intent.RefundedMinor == intent.ReceivedMinor:
 		return nil // It was refunded in full. There is nothing left for a payment.
 	case errors.Is(err, postgres.ErrNoRows) && (intent.Status == stripe.IntentSucceeded || intent.Status == stripe.IntentProcessing || intent.Status == stripe.IntentRequiresAction):
-		return fmt.Errorf("PaymentIntent %s is %s and belongs to no payment yet", intent.ID, intent.Status) // It arrived before our own commit. Kept, and tried again.
+		return fmt.Errorf("PaymentIntent %s is %s and belongs to no payment yet", intent.ID,
+			intent.Status) // It arrived before our own commit. Kept, and tried again.
 	case errors.Is(err, postgres.ErrNoRows):
 		return nil // No money can have moved.
 	case err != nil:
@@ -121,7 +136,7 @@ func (s webhooks) applyRefundSeen(ctx context.Context, q *db.Queries, seen strip
 		return fmt.Errorf("find refund %s: %w", seen.RefundID, err)
 	}
 	if !seen.Is(row) {
-		return nil // It was made in the name of that one. The reconciler says so.
+		return nil // Another refund with its metadata. The reconciler reports it.
 	}
 	if row, err = s.ApplyRefund(ctx, q, row.TenantID, row.ID, seen); err != nil {
 		return err
@@ -129,17 +144,60 @@ func (s webhooks) applyRefundSeen(ctx context.Context, q *db.Queries, seen strip
 	return idempotency.Expedite(ctx, q, row.TenantID, row.IdempotencyKey)
 }
 
+// applyChargeSeen is for an intent that another operation than a payment has made. If it
+// is registered, the keys of its charges that have not ended are expedited. The intents
+// of an operation that is not registered are unknown to this service: their events are
+// done, because no retry could ever apply them.
+func (s webhooks) applyChargeSeen(ctx context.Context, q *db.Queries, seen webhookSeen) error {
+	intent := seen.intent
+	if operation, ok := s.o.Registered[intent.Operation]; ok {
+		ref := compare.OrderRef{TenantID: intent.TenantID, OrderID: intent.OrderID}
+		charges, err := operation.Charges(ctx, q, []compare.OrderRef{ref})
+		if err != nil {
+			return fmt.Errorf("read the charges of %s: %w", intent.Operation, err)
+		}
+		for _, c := range charges {
+			if c.Status != compare.ChargePending || c.IntentID != intent.ID && c.IntentID != "" {
+				continue
+			}
+			if err := idempotency.ExpediteHolder(ctx, q, c.TenantID, c.Key); err != nil {
+				return err
+			}
+		}
+	}
+	for _, refund := range seen.refunds { // Only those that an operator asked for have a key here.
+		refund.TenantID = intent.TenantID
+		if _, err := s.expediteOrphanRefund(ctx, q, refund); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // applyOrphanRefundSeen is for a refund without a row: of money that belongs to no
 // payment here.
 func (s webhooks) applyOrphanRefundSeen(ctx context.Context, q *db.Queries, seen stripe.Refund) error {
-	refunds, err := q.OrphanRefunds(ctx, db.OrphanRefundsParams{TenantID: seen.TenantID, Keys: orphanRefundKeys(seen.IntentID)})
+	known, err := s.expediteOrphanRefund(ctx, q, seen)
+	if err == nil && !known {
+		err = fmt.Errorf("refund %s is not known yet", seen.ID)
+	}
+	return err
+}
+
+func (s webhooks) expediteOrphanRefund(ctx context.Context, q *db.Queries, seen stripe.Refund) (known bool, err error) {
+	if seen.RefundID == "" {
+		return false, nil
+	}
+	refunds, err := q.OrphanRefunds(ctx, db.OrphanRefundsParams{
+		TenantID: seen.TenantID, Keys: orphanRefundKeys(seen.IntentID),
+	})
 	if err != nil {
-		return fmt.Errorf("find refund %s: %w", seen.RefundID, err)
+		return false, fmt.Errorf("find refund %s: %w", seen.RefundID, err)
 	}
 	for _, r := range refunds {
 		if r.ResourceID == seen.RefundID {
-			return idempotency.Expedite(ctx, q, seen.TenantID, r.Key)
+			return true, idempotency.Expedite(ctx, q, seen.TenantID, r.Key)
 		}
 	}
-	return fmt.Errorf("refund %s is not known yet", seen.ID)
+	return false, nil
 }

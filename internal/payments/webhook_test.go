@@ -27,7 +27,8 @@ func TestWebhooks(t *testing.T) {
 
 	t.Run("AreAnsweredOnceTheyAreStored", func(t *testing.T) {
 		t.Parallel()
-		for when, arm := range map[string]func(*pgproxy.Proxy, string) *pgproxy.Cut{"Before": (*pgproxy.Proxy).Before, "After": (*pgproxy.Proxy).After} {
+		for when, arm := range map[string]func(*pgproxy.Proxy, string) *pgproxy.Cut{"Before": (*pgproxy.Proxy).Before,
+			"After": (*pgproxy.Proxy).After} {
 			t.Run(when, func(t *testing.T) {
 				t.Parallel()
 				w, api, proxy := world.Proxied(t, world.LocalOptions{})
@@ -42,14 +43,16 @@ func TestWebhooks(t *testing.T) {
 				if answer.Status == http.StatusOK {
 					require.Equal(t, 1, stored(), "a webhook that was answered 200 is stored")
 				} else {
-					require.Equal(t, http.StatusServiceUnavailable, answer.Status, "%v: what is in doubt is to be sent again", answer)
+					require.Equal(t, http.StatusServiceUnavailable, answer.Status,
+						"%v: what is in doubt is to be sent again", answer)
 				}
 				require.Equal(t, http.StatusOK, api.Receive(hook).Status, "Stripe sends it again")
 				require.Equal(t, http.StatusOK, api.Receive(hook).Status)
 				require.Equal(t, 1, stored())
 
 				proxy.Away(true)
-				require.Equal(t, http.StatusServiceUnavailable, api.Receive(hook).Status, "also what was stored long ago, when nobody can look")
+				require.Equal(t, http.StatusServiceUnavailable, api.Receive(hook).Status,
+					"also what was stored long ago, when nobody can look")
 			})
 		}
 	})
@@ -87,11 +90,16 @@ func TestWebhooks(t *testing.T) {
 					api.Process() // one at a time, so that their order is this one
 				}
 				require.Zero(t, w.Count(`SELECT count(*) FROM inbox_events WHERE status <> 'done'`))
-				require.Equal(t, "failed", w.Text(`SELECT status FROM refunds`), "the refund is as Stripe has it, in whatever order its events came")
+				require.Equal(t, "failed", w.Text(`SELECT status FROM refunds`),
+					"the refund is as Stripe has it, in whatever order its events came")
 				require.Equal(t, "paid", w.Text(`SELECT status FROM orders WHERE id = $1`, order))
-				require.Equal(t, "0 0", w.Text(`SELECT amount_refunding_minor || ' ' || amount_refunded_minor FROM payments`))
-				require.Equal(t, "refund.created refund.succeeded refund.failed", w.Text(`SELECT string_agg(type, ' ' ORDER BY version) FROM outbox_events WHERE aggregate_id = $1`, given.ID()))
-				require.Equal(t, given.Identity(), refund(api, "r", payment).Identity(), "what was answered stays answered")
+				require.Equal(t, "0 0",
+					w.Text(`SELECT amount_refunding_minor || ' ' || amount_refunded_minor FROM payments`))
+				require.Equal(t, "refund.created refund.succeeded refund.failed",
+					w.Text(`SELECT string_agg(type, ' ' ORDER BY version) FROM outbox_events WHERE aggregate_id = $1`,
+						given.ID()))
+				require.Equal(t, given.Identity(), refund(api, "r", payment).Identity(),
+					"what was answered stays answered")
 				w.RequireSound()
 			})
 		}
@@ -118,14 +126,15 @@ func (g staleLook) GetIntent(ctx context.Context, id string) (stripe.Intent, err
 	return *g.answer, err
 }
 
-// TestNewsWhileSomebodyLooks: the customer passes 3-D Secure while a poll is on
+// TestWebhookDuringARead: the customer passes 3-D Secure while a poll is on
 // its way back from Stripe with the state before that. The webhook finds the key
 // held. It must not wait for the next poll.
-func TestNewsWhileSomebodyLooks(t *testing.T) {
+func TestWebhookDuringARead(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
 	mailbox := w.Mailbox()
-	look := staleLook{read: make(chan struct{}), goOn: make(chan struct{}), once: new(sync.Once), answer: new(stripe.Intent)}
+	look := staleLook{read: make(chan struct{}), goOn: make(chan struct{}), once: new(sync.Once),
+		answer: new(stripe.Intent)}
 	first, second := w.Local(world.LongTimeouts("first")), world.LongTimeouts("second")
 	second.Gateway = func(g payments.Gateway) payments.Gateway { look.Gateway = g; return look }
 	poller := w.Local(second)
@@ -165,7 +174,8 @@ func TestStripesTextsAreStored(t *testing.T) {
 		w.Header().Del("Content-Length")
 		w.WriteHeader(answer.Code)
 		body := answer.Body.String()
-		for _, text := range []string{`"message":"`, `"code":"`, `"decline_code":"`, `"url":"`, `"payment_method":"`, `"cancellation_reason":"`, `"failure_reason":"`} {
+		for _, text := range []string{`"message":"`, `"code":"`, `"decline_code":"`, `"url":"`, `"payment_method":"`,
+			`"cancellation_reason":"`, `"failure_reason":"`} {
 			body = strings.ReplaceAll(body, text, text+`a\u0000b\\u0000`)
 		}
 		_, _ = io.WriteString(w, body)
@@ -184,7 +194,8 @@ func TestStripesTextsAreStored(t *testing.T) {
 	require.Equal(t, http.StatusOK, b.API.Post("/v1/payments/"+waits.ID()+"/cancel", "cancel", "").Status)
 	_, payment := paid(b.API)
 	require.Equal(t, http.StatusCreated, refund(b.API, "r", payment).Status)
-	require.Equal(t, http.StatusConflict, b.API.Post("/v1/payments/"+payment+"/refunds", "more", `{"amount":900}`).Status)
+	require.Equal(t, http.StatusConflict,
+		b.API.Post("/v1/payments/"+payment+"/refunds", "more", `{"amount":900}`).Status)
 
 	b.OrphanIntent(order, func(p *stripego.PaymentIntentParams) { p.Metadata["tenant_id"] += "\x00" }) // somebody else's, on the same account
 	b.Reconcile()

@@ -85,13 +85,16 @@ func TestCancelsAbandonedIntents(t *testing.T) {
 		t.Parallel()
 		b, today := yesterdays(t)
 		declined, waits, young := b.API.Order(), b.API.Order(), b.API.Order()
-		require.Equal(t, http.StatusPaymentRequired, b.API.Pay("declined", declined, "pm_card_visa_chargeDeclined").Status)
+		require.Equal(t, http.StatusPaymentRequired,
+			b.API.Pay("declined", declined, "pm_card_visa_chargeDeclined").Status)
 		require.Equal(t, http.StatusAccepted, b.API.Pay("waits", waits, "pm_card_threeDSecure2Required").Status)
 		twice := b.API.Order()
 		first := b.API.Pay("first", twice, "pm_card_threeDSecure2Required").ID()
 		require.Equal(t, http.StatusOK, b.API.Post("/v1/payments/"+first+"/cancel", "cancel", `{}`).Status)
-		require.Equal(t, http.StatusPaymentRequired, b.API.Pay("second", twice, "pm_card_visa_chargeDeclined").Status) // Its intent is the order's now.
-		b.OrphanIntent(declined, world.Unconfirmed)                                                                    // Its number may be that of the order's next.
+		require.Equal(t, http.StatusPaymentRequired,
+			b.API.Pay("second", twice, "pm_card_visa_chargeDeclined").Status) // Its intent is the order's now.
+		b.OrphanIntent(declined,
+			world.Unconfirmed) // Its number may be that of the order's next.
 		begun := b.API.Order()
 		b.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.Reset, Times: -1})
 		require.Equal(t, http.StatusAccepted, b.API.Pay("begun", begun, "pm_card_visa").Status)
@@ -99,7 +102,8 @@ func TestCancelsAbandonedIntents(t *testing.T) {
 		b.OrphanIntent(begun, world.Unconfirmed) // This may be what was made for it.
 		today()
 		b.OrphanIntent(young, world.Unconfirmed)
-		b.OrphanIntent("ord_000000000000000000000gone", world.Unconfirmed) // Whoever made it may be about to find it again.
+		b.OrphanIntent("ord_000000000000000000000gone",
+			world.Unconfirmed) // Whoever made it may be about to find it again.
 		b.Reconcile()
 		require.Zero(t, b.Count("SELECT count(*) FROM idempotency_keys WHERE operation = 'cancel_abandoned_intent'"))
 		require.Equal(t, http.StatusCreated, b.API.Pay("another-card", declined, "pm_card_visa").Status)

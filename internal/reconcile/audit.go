@@ -18,20 +18,23 @@ const auditOpenMax = 10_000
 type Comparison struct {
 	Discrepancies []compare.Discrepancy
 	// Drift is, for each currency seen, the amount in dispute in minor units: the sum
-	// of the absolute drifts of its findings.
+	// of the absolute drifts of its discrepancies.
 	Drift map[string]int64
 }
 
 // Compare compares every PaymentIntent and refund created since then, at Stripe or
 // here, and every open finding of the reconciler. It changes nothing. A payment or
-// refund that is still in progress is no finding; money that the reconciler would
+// refund that is still in progress is no discrepancy; money that the reconciler would
 // adopt is.
-func Compare(ctx context.Context, pool *postgres.Pool, gateway payments.Gateway, service *payments.Service, since time.Time) (Comparison, error) {
+func Compare(
+	ctx context.Context, pool *postgres.Pool, gateway payments.Gateway, service *payments.Service, since time.Time,
+) (Comparison, error) {
 	result := Comparison{Drift: map[string]int64{}}
 	found := map[string]bool{}
 	note := func(d compare.Difference) {
 		f := d.Discrepancy
-		if d.Result != compare.Adoptable && d.Result != compare.StatusChanged && d.Result != compare.Differs || found[f.TenantID+" "+f.ObjectID] {
+		disagrees := d.Result == compare.Adoptable || d.Result == compare.StatusChanged || d.Result == compare.Differs
+		if !disagrees || found[f.TenantID+" "+f.ObjectID] {
 			return
 		}
 		found[f.TenantID+" "+f.ObjectID] = true
@@ -50,7 +53,7 @@ func Compare(ctx context.Context, pool *postgres.Pool, gateway payments.Gateway,
 	}
 	open, err := pool.DiscrepanciesOpen(ctx, auditOpenMax)
 	if err != nil {
-		return result, fmt.Errorf("read the open findings: %w", err)
+		return result, fmt.Errorf("read the open discrepancies: %w", err)
 	}
 	return result, w.recheck(ctx, open)
 }

@@ -39,7 +39,8 @@ func TestReconcilerIsolates(t *testing.T) {
 		pi := b.OrphanIntent(bad)
 		b.OrphanIntent(last) // Stripe lists the newest first: one before it, and one after
 		refund := &stripego.RefundParams{PaymentIntent: &pi.ID, Amount: stripego.Int64(300)}
-		refund.Metadata = map[string]string{"tenant_id": b.Tenant.ID, "order_id": bad, "payment_id": taken, "refund_id": "rfd_0000000000000000000000copy"}
+		refund.Metadata = map[string]string{"tenant_id": b.Tenant.ID, "order_id": bad, "payment_id": taken,
+			"refund_id": "rfd_0000000000000000000000copy"}
 		_, err := b.Stripe.Refunds.New(refund)
 		require.NoError(t, err)
 
@@ -63,7 +64,7 @@ func TestReconcilerIsolates(t *testing.T) {
 		b.RequireClean()
 	})
 
-	t.Run("AndTriesAgainUntilItIsMended", func(t *testing.T) {
+	t.Run("AndRetriesUntilRepaired", func(t *testing.T) {
 		t.Parallel()
 		b := world.NewBooks(t)
 		order := b.API.Order()
@@ -82,20 +83,25 @@ func TestReconcilerIsolates(t *testing.T) {
 		b.RequireClean()
 	})
 
-	t.Run("WhatStripeWillNotShowAndWhatTheProgramIsWrongAbout", func(t *testing.T) {
+	t.Run("UnreadableObjectsAndPanics", func(t *testing.T) {
 		t.Parallel()
 		for name, get := range map[string]func() (stripe.Intent, error){
-			"Refused":  func() (stripe.Intent, error) { return stripe.Intent{}, fmt.Errorf("400: %w", stripe.ErrNotShown) },
+			"Refused": func() (stripe.Intent, error) {
+				return stripe.Intent{},
+					fmt.Errorf("400: %w", stripe.ErrNotShown)
+			},
 			"Panicked": func() (stripe.Intent, error) { panic("bug: a nil charge") },
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				w := world.New(t)
 				stubborn := &stubbornGateway{get: get}
-				b := world.BooksWith(w, world.LocalOptions{Gateway: func(g payments.Gateway) payments.Gateway { stubborn.Gateway = g; return stubborn }})
+				b := world.BooksWith(w,
+					world.LocalOptions{Gateway: func(g payments.Gateway) payments.Gateway { stubborn.Gateway = g; return stubborn }})
 				good, odd := b.API.Order(), b.API.Order()
 				b.OrphanIntent(good)
-				stubborn.id = b.OrphanIntent(odd, func(p *stripego.PaymentIntentParams) { p.Amount = stripego.Int64(999) }).ID // so it is looked at by itself
+				stubborn.id = b.OrphanIntent(odd,
+					func(p *stripego.PaymentIntentParams) { p.Amount = stripego.Int64(999) }).ID // so it is looked at by itself
 				b.Reconcile()
 				require.Equal(t, 3, covered(b))
 				require.Equal(t, "paid", b.API.Get("/v1/orders/"+good).Get("status"))
@@ -103,15 +109,16 @@ func TestReconcilerIsolates(t *testing.T) {
 				id := stubborn.id
 				stubborn.id = ""
 				b.Reconcile()
-				require.Equal(t, "amount_mismatch "+id+" 999 usd", b.Discrepancies(), "and then it is seen for what it is")
+				require.Equal(t, "amount_mismatch "+id+" 999 usd", b.Discrepancies(),
+					"and then it is seen for what it is")
 			})
 		}
 	})
 }
 
-// TestReconcilerDoesNotBlameObjects: what passes by itself ends the round, which
+// TestReconcilerOutageIsNoDiscrepancy: what passes by itself ends the round, which
 // is begun again, and never becomes a finding.
-func TestReconcilerDoesNotBlameObjects(t *testing.T) {
+func TestReconcilerOutageIsNoDiscrepancy(t *testing.T) {
 	t.Parallel()
 
 	for name, fault := range map[string]stripesim.Fault{

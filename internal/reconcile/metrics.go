@@ -31,14 +31,19 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	f := promauto.With(r)
 	m := &Metrics{
 		drift: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_money_drift_minor",
-			Help: "Difference between Stripe and this database in minor units; a surplus is not offset against a loss. Anything but 0 needs an operator."}, []string{"currency"}),
+			Help: "Difference between Stripe and this database in minor units; a surplus is not offset against a loss. " +
+				"Anything but 0 needs an operator."}, []string{"currency"}),
 		open: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_discrepancies_open",
 			Help: "Objects that differ between Stripe and this database and that an operator must resolve."}),
 		results: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_reconciled_total",
-			Help: "Actions of the reconciler: expedited, adopted, applied, canceled_abandoned, discrepancy_found or resolved."}, []string{"result"}),
-		unfinished: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_unfinished", Help: "Keys of unfinished requests, including parked ones, counted up to 100000."}),
-		parked:     f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_parked", Help: "Keys of requests that were parked (dead-lettered) and wait for an operator."}),
-		inFlight:   f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_in_flight", Help: "Unfinished keys that a process is working on right now."}),
+			Help: "Actions of the reconciler: expedited, adopted, applied, canceled_abandoned, discrepancy_found or " +
+				"resolved."}, []string{"result"}),
+		unfinished: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_unfinished",
+			Help: "Keys of unfinished requests, including parked ones, counted up to 100000."}),
+		parked: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_parked",
+			Help: "Keys of requests that were parked (dead-lettered) and wait for an operator."}),
+		inFlight: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_in_flight",
+			Help: "Unfinished keys that a process is working on right now."}),
 		overdue: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_overdue",
 			Help: "Unfinished keys that have been due for more than ten seconds and that no completer has claimed."}),
 		oldest: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_oldest_seconds",
@@ -48,7 +53,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		unknown: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_unknown_outcomes_oldest_seconds",
 			Help: "Time since the oldest call that moves money and has no known outcome was first sent."}),
 	}
-	for _, result := range []string{"expedited", "adopted", "applied", "canceled_abandoned", "discrepancy_found", "resolved"} {
+	for _, result := range []string{"expedited", "adopted", "applied", "canceled_abandoned", "discrepancy_found",
+		"resolved"} {
 		m.results.WithLabelValues(result) // Otherwise increase() would miss the first count.
 	}
 	return m

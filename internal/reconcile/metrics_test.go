@@ -18,7 +18,8 @@ func TestMeasure(t *testing.T) {
 		t.Parallel()
 		b := world.NewBooks(t)
 		b.Measure()
-		for _, name := range []string{"payonce_keys_in_flight", "payonce_keys_overdue", "payonce_keys_oldest_seconds", "payonce_unknown_outcomes", "payonce_unknown_outcomes_oldest_seconds"} {
+		for _, name := range []string{"payonce_keys_in_flight", "payonce_keys_overdue", "payonce_keys_oldest_seconds",
+			"payonce_unknown_outcomes", "payonce_unknown_outcomes_oldest_seconds"} {
 			require.Zero(t, b.API.Metric(name), name)
 		}
 		order := b.API.Order()
@@ -45,7 +46,8 @@ func TestMeasure(t *testing.T) {
 
 		require.Equal(t, 1, b.API.Complete())
 		b.Measure()
-		for _, name := range []string{"payonce_keys_in_flight", "payonce_keys_overdue", "payonce_keys_oldest_seconds", "payonce_unknown_outcomes", "payonce_unknown_outcomes_oldest_seconds"} {
+		for _, name := range []string{"payonce_keys_in_flight", "payonce_keys_overdue", "payonce_keys_oldest_seconds",
+			"payonce_unknown_outcomes", "payonce_unknown_outcomes_oldest_seconds"} {
 			require.Zero(t, b.API.Metric(name), name)
 		}
 		b.RequireChargedOnce(order)

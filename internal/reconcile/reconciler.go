@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -44,14 +45,14 @@ var scanWindows = []scanWindow{
 const (
 	reconcileLease = 2 * time.Minute // of a window, renewed after each page
 	reconcileAgain = 10 * time.Second
-	recheckMax     = 50               // open findings that one round looks at again
-	overdueAfter   = 10 * time.Second // Completers look twice a second; what is due for longer, nobody takes.
+	recheckMax     = 50               // open discrepancies that one round looks at again
+	overdueAfter   = 10 * time.Second // Completers look twice a second; no completer takes what is due for longer.
 )
 
 // Reconciler compares Stripe's objects with our rows, one by one, and repairs what it
 // can prove: it wakes the operation that works on a payment, adopts money that is ours
 // and has no row, applies what happened to a refund, and has abandoned intents
-// canceled. The rest becomes a finding, for a person. Any number may run; they share
+// canceled. The rest becomes a discrepancy, for an operator. Any number may run; they share
 // the work by a lease on each window.
 type Reconciler struct {
 	service *payments.Service
@@ -61,6 +62,8 @@ type Reconciler struct {
 	metrics *Metrics
 	log     *slog.Logger
 	tracer  *tracing.Tracer
+
+	unregistered sync.Map // the operations that logUnregistered has logged
 }
 
 // Options of New.
@@ -89,7 +92,7 @@ func (r *Reconciler) Traced(t *tracing.Tracer) *Reconciler {
 
 // RunOnce goes through one window that is due, and returns whether there was one. An
 // error means that the database or Stripe is away; the window is gone through again
-// from its beginning. A problem with one object is a finding, not an error.
+// from its beginning. A problem with one object is a discrepancy, not an error.
 func (r *Reconciler) RunOnce(ctx context.Context) (int, error) {
 	for _, w := range scanWindows {
 		claim, err := r.pool.ReconcileClaim(ctx, db.ReconcileClaimParams{Name: w.name, Lease: reconcileLease})
@@ -103,17 +106,22 @@ func (r *Reconciler) RunOnce(ctx context.Context) (int, error) {
 		err = r.scan(traced, w, claim)
 		span.End(err)
 		if err != nil {
-			return 0, errors.Join(fmt.Errorf("reconcile window %s: %w", w.name, err), r.release(ctx, w, claim, nil, reconcileAgain))
+			return 0, errors.Join(fmt.Errorf("reconcile window %s: %w", w.name, err),
+				r.release(ctx, w, claim, nil, reconcileAgain))
 		}
 		return 1, r.release(ctx, w, claim, &claim.Now, w.every)
 	}
 	return 0, nil
 }
 
-func (r *Reconciler) release(ctx context.Context, w scanWindow, claim db.ReconcileClaimRow, through *time.Time, pause time.Duration) error {
+func (r *Reconciler) release(
+	ctx context.Context, w scanWindow, claim db.ReconcileClaimRow, through *time.Time, pause time.Duration,
+) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	_, err := r.pool.ReconcileRelease(ctx, db.ReconcileReleaseParams{Name: w.name, LeaseToken: claim.LeaseToken, Pause: pause, Through: through})
+	_, err := r.pool.ReconcileRelease(ctx, db.ReconcileReleaseParams{
+		Name: w.name, LeaseToken: claim.LeaseToken, Pause: pause, Through: through,
+	})
 	if err != nil {
 		return fmt.Errorf("give window %s back: %w", w.name, err) // Its lease runs out.
 	}
@@ -126,17 +134,26 @@ func (r *Reconciler) scan(ctx context.Context, w scanWindow, claim db.ReconcileC
 		from = claim.CoveredThrough.Add(-w.back)
 	}
 	c := walker{
-		pool: r.pool, gateway: r.gateway, service: r.service, abandonedBefore: claim.Now.Add(-payments.AbandonedAfter),
-		onCompared: func(currency string) { r.metrics.drift.WithLabelValues(currency) }, // shown as 0 from then on
+		pool: r.pool, gateway: r.gateway, service: r.service,
+		abandonedBefore: claim.Now.Add(-payments.AbandonedAfter),
+		onCompared:      func(currency string) { r.metrics.drift.WithLabelValues(currency) }, // shown as 0 from then on
 		intent: isolated(r, r.repairIntent, func(i stripe.Intent) compare.Discrepancy {
-			return compare.Discrepancy{Object: compare.PaymentIntent, ObjectID: i.ID, TenantID: i.TenantID, OrderID: i.OrderID, Currency: i.Currency}
+			return compare.Discrepancy{
+				Object: compare.PaymentIntent, ObjectID: i.ID, TenantID: i.TenantID, OrderID: i.OrderID,
+				Currency: i.Currency,
+			}
 		}),
 		refund: isolated(r, r.repairRefund, func(refund stripe.Refund) compare.Discrepancy {
-			return compare.Discrepancy{Object: compare.Refund, ObjectID: refund.ID, TenantID: refund.TenantID, OrderID: refund.OrderID, Currency: refund.Currency}
+			return compare.Discrepancy{
+				Object: compare.Refund, ObjectID: refund.ID, TenantID: refund.TenantID, OrderID: refund.OrderID,
+				Currency: refund.Currency,
+			}
 		}),
 		onUnreadable: r.parkUnreadable,
 		afterPage: func(ctx context.Context) error {
-			n, err := r.pool.ReconcileExtend(ctx, db.ReconcileExtendParams{Name: w.name, LeaseToken: claim.LeaseToken, Lease: reconcileLease})
+			n, err := r.pool.ReconcileExtend(ctx, db.ReconcileExtendParams{
+				Name: w.name, LeaseToken: claim.LeaseToken, Lease: reconcileLease,
+			})
 			if err == nil && n == 0 {
 				err = errors.New("the lease of the window was lost")
 			}
@@ -150,7 +167,7 @@ func (r *Reconciler) scan(ctx context.Context, w scanWindow, claim db.ReconcileC
 }
 
 // repairIntent does what an intent's difference asks for. It does not trust the page that
-// the intent was read from: before anything is written it is judged again under the
+// the intent was read from: before anything is written it is compared again under the
 // order's lock, and before it is called lost it is read again.
 func (r *Reconciler) repairIntent(ctx context.Context, i stripe.Intent, d compare.Difference) error {
 	switch d.Result {
@@ -166,7 +183,8 @@ func (r *Reconciler) repairIntent(ctx context.Context, i stripe.Intent, d compar
 		if adopted == "" {
 			return nil // Another operation works on it by now. The next round will see.
 		}
-		r.done("adopted", "adopted a payment that Stripe has and we had not", "tenant_id", i.TenantID, "order_id", i.OrderID, "payment_id", adopted, "payment_intent", i.ID)
+		r.done("adopted", "adopted a payment that Stripe has and we had not", "tenant_id", i.TenantID, "order_id",
+			i.OrderID, "payment_id", adopted, "payment_intent", i.ID)
 		return r.resolve(ctx, i.TenantID, i.ID, "", "adopted as "+adopted)
 	case compare.Abandoned:
 		begun, err := r.repairs.CancelAbandoned(ctx, i)
@@ -176,8 +194,12 @@ func (r *Reconciler) repairIntent(ctx context.Context, i stripe.Intent, d compar
 		if !begun {
 			return nil
 		}
-		r.done("canceled_abandoned", "canceling an intent that nobody will confirm", "tenant_id", i.TenantID, "order_id", i.OrderID, "payment_intent", i.ID)
+		r.done("canceled_abandoned", "canceling an intent that no operation will confirm", "tenant_id", i.TenantID,
+			"order_id", i.OrderID, "payment_intent", i.ID)
 		return nil
+	case compare.Unregistered:
+		r.logUnregistered(i)
+		return nil // Nothing is known about its money, so nothing is claimed.
 	case compare.Differs, compare.StatusChanged:
 	}
 	if d.Key != "" { // Its key is parked. Wake it.
@@ -202,7 +224,8 @@ func (r *Reconciler) repairRefund(ctx context.Context, refund stripe.Refund, d c
 		if !adopted {
 			return nil
 		}
-		r.done("adopted", "adopted a refund that Stripe has and we had not", "tenant_id", refund.TenantID, "refund_id", refund.RefundID, "stripe_refund", refund.ID)
+		r.done("adopted", "adopted a refund that Stripe has and we had not", "tenant_id", refund.TenantID, "refund_id",
+			refund.RefundID, "stripe_refund", refund.ID)
 		return r.resolve(ctx, refund.TenantID, refund.ID, "", "adopted as "+refund.RefundID)
 	case compare.StatusChanged:
 		err := r.pool.InTx(ctx, func(q *db.Queries) error {
@@ -212,17 +235,29 @@ func (r *Reconciler) repairRefund(ctx context.Context, refund stripe.Refund, d c
 		if err != nil {
 			return fmt.Errorf("apply %s: %w", refund.ID, err)
 		}
-		r.done("applied", "applied the new status of a refund", "tenant_id", d.Discrepancy.TenantID, "refund_id", d.Discrepancy.RefundID, "status", string(refund.Status))
+		r.done("applied", "applied the new status of a refund", "tenant_id", d.Discrepancy.TenantID, "refund_id",
+			d.Discrepancy.RefundID, "status", string(refund.Status))
 		return r.resolve(ctx, d.Discrepancy.TenantID, refund.ID, "", "the refund is "+string(refund.Status)+" here too")
-	case compare.Differs, compare.Abandoned:
+	case compare.Differs, compare.Abandoned, compare.Unregistered:
 	}
 	return r.park(ctx, d.Discrepancy)
 }
 
+// logUnregistered logs an operation that this service does not know once for each
+// process, and not once for each of its intents in each round.
+func (r *Reconciler) logUnregistered(i stripe.Intent) {
+	if _, logged := r.unregistered.LoadOrStore(i.Operation, true); !logged {
+		r.log.Info("Stripe has PaymentIntents of an operation that is not registered; they are not compared",
+			"operation", i.Operation, "tenant_id", i.TenantID, "payment_intent", i.ID)
+	}
+}
+
 // isolated keeps one object that cannot be repaired from holding up all others of its
-// window. It becomes a finding with the reason, which raises an alert, and is tried
+// window. It becomes a discrepancy with the reason, which raises an alert, and is tried
 // again in every round until it is repaired.
-func isolated[T any](r *Reconciler, repair func(context.Context, T, compare.Difference) error, name func(T) compare.Discrepancy) func(context.Context, T, compare.Difference) error {
+func isolated[T any](
+	r *Reconciler, repair func(context.Context, T, compare.Difference) error, name func(T) compare.Discrepancy,
+) func(context.Context, T, compare.Difference) error {
 	return func(ctx context.Context, object T, d compare.Difference) error {
 		ctx, span := r.startSpan(ctx, name(object), d)
 		err := guarded(func() error { return repair(ctx, object, d) })
@@ -243,41 +278,46 @@ func isolated[T any](r *Reconciler, repair func(context.Context, T, compare.Diff
 // startSpan begins a span for an object on which Stripe and our rows disagree, linked to the
 // trace of its order that the outbox has stored: from a payment's trace one finds what
 // repaired it, days later and in another process.
-func (r *Reconciler) startSpan(ctx context.Context, object compare.Discrepancy, d compare.Difference) (context.Context, tracing.Span) {
+func (r *Reconciler) startSpan(
+	ctx context.Context, object compare.Discrepancy, d compare.Difference,
+) (context.Context, tracing.Span) {
 	if d.Result == compare.Agrees || !tracing.Current(ctx).Recording() {
 		return ctx, tracing.Span{}
 	}
 	ctx, span := tracing.Start(ctx, trace.SpanKindInternal, "repair ", object.Object)
-	span.Set("payonce.verdict", d.Result.String())
+	span.Set("payonce.result", d.Result.String())
 	span.Set("stripe.object_id", object.ObjectID)
 	span.Set(tracing.Tenant, object.TenantID)
 	span.Set(tracing.Resource, object.OrderID)
-	origin, err := r.pool.OutboxOrigin(ctx, db.OutboxOriginParams{TenantID: object.TenantID, AggregateID: object.OrderID})
+	origin, err := r.pool.OutboxOrigin(ctx, db.OutboxOriginParams{
+		TenantID: object.TenantID, AggregateID: object.OrderID,
+	})
 	if err == nil { // its events may be deleted by now, or the database away: then there is no link
 		span.Link(origin)
 	}
 	return ctx, span
 }
 
-// parkUnreadable records a finding for an object that Stripe refuses to show.
+// parkUnreadable records a discrepancy for an object that Stripe refuses to show.
 func (r *Reconciler) parkUnreadable(ctx context.Context, object string, row localRef, why error) error {
 	if !ofTheObject(ctx, why) {
 		return why
 	}
 	return r.park(ctx, compare.Discrepancy{
-		Kind: db.DiscrepancyKindStatusMismatch, Object: object, ObjectID: row.objectID, TenantID: row.TenantID, OrderID: row.OrderID, Currency: row.currency,
-		Detail: "Stripe does not show it: " + postgres.ErrorText(why),
+		Kind: db.DiscrepancyKindStatusMismatch, Object: object, ObjectID: row.objectID, TenantID: row.TenantID,
+		OrderID: row.OrderID, Currency: row.currency, Detail: "Stripe does not show it: " + postgres.ErrorText(why),
 	})
 }
 
 // ofTheObject reports whether an error would recur with everything working: the
 // database rejected the write, Stripe rejected the request, or there is a bug. Any
-// other error may pass by itself and is never a finding.
+// other error may pass by itself and is never a discrepancy.
 func ofTheObject(ctx context.Context, err error) bool {
 	if ctx.Err() != nil || errors.Is(err, postgres.ErrInDoubt) {
 		return false
 	}
-	for _, definite := range []error{stripe.ErrNotShown, stripe.ErrNoSuchObject, payments.ErrRefundExceedsPayment, errBug} {
+	for _, definite := range []error{stripe.ErrNotShown, stripe.ErrNoSuchObject, payments.ErrRefundExceedsPayment,
+		errBug} {
 		if errors.Is(err, definite) {
 			return true
 		}
@@ -308,28 +348,33 @@ func (r *Reconciler) expedite(ctx context.Context, tenantID, key string) error {
 	return err
 }
 
-// park records a finding. It is logged once, not every half minute.
+// park records a discrepancy. It is logged once, not every half minute.
 func (r *Reconciler) park(ctx context.Context, f compare.Discrepancy) error {
 	news, err := r.pool.DiscrepancyRecord(ctx, db.DiscrepancyRecordParams{
-		TenantID: f.TenantID, Object: f.Object, ObjectID: f.ObjectID, Kind: f.Kind, OrderID: postgres.Nullable(f.OrderID), PaymentID: postgres.Nullable(f.PaymentID), RefundID: postgres.Nullable(f.RefundID),
-		Currency: f.Currency, DriftMinor: f.DriftMinor, Detail: f.Detail,
+		TenantID: f.TenantID, Object: f.Object, ObjectID: f.ObjectID, Kind: f.Kind,
+		OrderID: postgres.Nullable(f.OrderID), PaymentID: postgres.Nullable(f.PaymentID),
+		RefundID: postgres.Nullable(f.RefundID), Currency: f.Currency, DriftMinor: f.DriftMinor, Detail: f.Detail,
 	})
 	if err != nil {
-		return fmt.Errorf("record the finding about %s: %w", f.ObjectID, err)
+		return fmt.Errorf("record the discrepancy about %s: %w", f.ObjectID, err)
 	}
 	if news {
 		r.metrics.results.WithLabelValues("discrepancy_found").Inc()
-		r.log.Error("Stripe and our rows disagree; a person must look", "tenant_id", f.TenantID, "object_id", f.ObjectID, "kind", string(f.Kind), "order_id", f.OrderID,
-			"payment_id", f.PaymentID, "refund_id", f.RefundID, "drift_minor", f.DriftMinor, "currency", f.Currency, "detail", f.Detail)
+		r.log.Error("Stripe and our rows disagree; an operator must look", "tenant_id", f.TenantID, "object_id",
+			f.ObjectID, "kind", string(f.Kind), "order_id", f.OrderID,
+			"payment_id", f.PaymentID, "refund_id", f.RefundID, "drift_minor", f.DriftMinor, "currency", f.Currency,
+			"detail", f.Detail)
 	}
 	return r.resolve(ctx, f.TenantID, f.ObjectID, string(f.Kind), "found to be of another kind: "+string(f.Kind))
 }
 
-// resolve closes the findings of an object, except those of one kind.
+// resolve closes the discrepancies of an object, except those of one kind.
 func (r *Reconciler) resolve(ctx context.Context, tenantID, objectID, except, how string) error {
-	n, err := r.pool.DiscrepanciesResolve(ctx, db.DiscrepanciesResolveParams{TenantID: tenantID, ObjectID: objectID, ExceptKind: except, Resolution: how})
+	n, err := r.pool.DiscrepanciesResolve(ctx, db.DiscrepanciesResolveParams{
+		TenantID: tenantID, ObjectID: objectID, ExceptKind: except, Resolution: how,
+	})
 	if err != nil {
-		return fmt.Errorf("resolve the findings of %s: %w", objectID, err)
+		return fmt.Errorf("resolve the discrepancies of %s: %w", objectID, err)
 	}
 	if n > 0 {
 		r.done("resolved", how, "tenant_id", tenantID, "object_id", objectID)
@@ -342,18 +387,20 @@ func (r *Reconciler) done(result, what string, attrs ...any) {
 	r.log.Warn("reconciler: "+what, append([]any{"result", result}, attrs...)...)
 }
 
-// recheck judges the open findings again. Their window may have passed long ago, and a
+// recheck compares the open discrepancies again. Their window may have passed long ago, and a
 // person may have fixed them at Stripe.
 func (r *Reconciler) recheck(ctx context.Context, c *walker) error {
 	open, err := r.pool.DiscrepanciesOpen(ctx, recheckMax)
 	if err != nil {
-		return fmt.Errorf("read the open findings: %w", err)
+		return fmt.Errorf("read the open discrepancies: %w", err)
 	}
 	if err := c.recheck(ctx, open); err != nil {
 		return err
 	}
 	for _, f := range open {
-		if err := r.pool.DiscrepanciesTouch(ctx, db.DiscrepanciesTouchParams{TenantID: f.TenantID, ObjectID: f.ObjectID}); err != nil {
+		if err := r.pool.DiscrepanciesTouch(ctx, db.DiscrepanciesTouchParams{
+			TenantID: f.TenantID, ObjectID: f.ObjectID,
+		}); err != nil {
 			return fmt.Errorf("record that %s was checked: %w", f.ObjectID, err)
 		}
 	}

@@ -27,13 +27,16 @@ func TestReconciler(t *testing.T) {
 		paid := b.API.Order()
 		payment := b.API.Pay("paid", paid, "pm_card_visa")
 		require.Equal(t, http.StatusCreated, payment.Status, payment)
-		require.Equal(t, http.StatusPaymentRequired, b.API.Pay("declined", b.API.Order(), "pm_card_visa_chargeDeclined").Status)
+		require.Equal(t, http.StatusPaymentRequired,
+			b.API.Pay("declined", b.API.Order(), "pm_card_visa_chargeDeclined").Status)
 		require.Equal(t, http.StatusAccepted, b.API.Pay("waits", b.API.Order(), "pm_card_threeDSecure2Required").Status)
-		require.Equal(t, http.StatusCreated, b.API.Post("/v1/payments/"+payment.ID()+"/refunds", "refund", `{"amount":300}`).Status)
+		require.Equal(t, http.StatusCreated,
+			b.API.Post("/v1/payments/"+payment.ID()+"/refunds", "refund", `{"amount":300}`).Status)
 		rows := b.Text("SELECT string_agg(id || version, ' ' ORDER BY id) FROM payments")
 		b.Reconcile()
 		require.Empty(t, b.Discrepancies())
-		require.Equal(t, rows, b.Text("SELECT string_agg(id || version, ' ' ORDER BY id) FROM payments"), "nothing was touched")
+		require.Equal(t, rows, b.Text("SELECT string_agg(id || version, ' ' ORDER BY id) FROM payments"),
+			"nothing was touched")
 		require.Zero(t, b.API.Metric("payonce_reconciled_total"))
 		b.RequireClean()
 	})
@@ -50,7 +53,8 @@ func TestReconciler(t *testing.T) {
 
 		b.Reconcile()
 		b.Reconcile()
-		require.Equal(t, "succeeded "+pi.ID+" "+pi.LatestCharge.ID, b.Text("SELECT concat_ws(' ', status, intent_id, charge_id) FROM payments WHERE order_id = $1", order))
+		require.Equal(t, "succeeded "+pi.ID+" "+pi.LatestCharge.ID,
+			b.Text("SELECT concat_ws(' ', status, intent_id, charge_id) FROM payments WHERE order_id = $1", order))
 		require.Equal(t, "paid", b.API.Get("/v1/orders/"+order).Get("status"))
 		require.Equal(t, "order.created order.paid payment.created payment.succeeded",
 			b.Text("SELECT string_agg(type, ' ' ORDER BY type) FROM outbox_events"), "told once, from the beginning")
@@ -87,17 +91,21 @@ func TestReconciler(t *testing.T) {
 			check string
 			drift int64
 		}{
-			{"AnOrderThatIsNotHere", func(b *world.Books) *stripego.PaymentIntent { return b.OrphanIntent("ord_000000000000000000000gone") }, "1000 usd", "I8e", 1000},
+			{"AnOrderThatIsNotHere",
+				func(b *world.Books) *stripego.PaymentIntent { return b.OrphanIntent("ord_000000000000000000000gone") },
+				"1000 usd", "I8e", 1000},
 			{"AnOrderPaidTwice", func(b *world.Books) *stripego.PaymentIntent {
 				order := b.API.Order()
 				require.Equal(t, http.StatusCreated, b.API.Pay("k", order, "pm_card_visa").Status)
 				return b.OrphanIntent(order)
 			}, "1000 usd", "I8e", 1000},
 			{"AnotherAmount", func(b *world.Books) *stripego.PaymentIntent {
-				return b.OrphanIntent(b.API.Order(), func(p *stripego.PaymentIntentParams) { p.Amount = stripego.Int64(999) })
+				return b.OrphanIntent(b.API.Order(),
+					func(p *stripego.PaymentIntentParams) { p.Amount = stripego.Int64(999) })
 			}, "999 usd", "I8g", 999},
 			{"AnotherCurrency", func(b *world.Books) *stripego.PaymentIntent {
-				return b.OrphanIntent(b.API.Order(), func(p *stripego.PaymentIntentParams) { p.Currency = stripego.String("eur") })
+				return b.OrphanIntent(b.API.Order(),
+					func(p *stripego.PaymentIntentParams) { p.Currency = stripego.String("eur") })
 			}, "1000 eur", "I8g", 1000},
 		} {
 			t.Run(c.name, func(t *testing.T) {
@@ -154,7 +162,7 @@ func TestReconciler(t *testing.T) {
 		b.RequireClean()
 	})
 
-	t.Run("HurriesWhoIsAtIt", func(t *testing.T) {
+	t.Run("ExpeditesUnfinishedOperations", func(t *testing.T) {
 		t.Parallel()
 		b := world.NewBooks(t)
 		order := b.API.Order()
@@ -175,7 +183,7 @@ func TestReconciler(t *testing.T) {
 		b.RequireChargedOnce(order)
 	})
 
-	t.Run("HurriesAndReportsWhatIsParked", func(t *testing.T) {
+	t.Run("ExpeditesAndReportsParkedKeys", func(t *testing.T) {
 		t.Parallel()
 		b := world.NewBooks(t)
 		order := b.API.Order()
@@ -205,7 +213,7 @@ func TestReconciler(t *testing.T) {
 		require.Equal(t, 1, b.Audit().Offends()["I8f"])
 	})
 
-	t.Run("AppliesARefundThatFailedUnheard", func(t *testing.T) {
+	t.Run("AppliesARefundFailureWithoutWebhook", func(t *testing.T) {
 		t.Parallel()
 		b := world.NewBooks(t)
 		order := b.API.Order()
@@ -226,7 +234,8 @@ func TestReconciler(t *testing.T) {
 		t.Parallel()
 		b := world.NewBooks(t)
 		payment := b.API.Pay("k", b.API.Order(), "pm_card_visa")
-		refund, err := b.Stripe.Refunds.New(&stripego.RefundParams{PaymentIntent: stripego.String(payment.Get("stripe", "payment_intent").(string)), Amount: stripego.Int64(250)})
+		refund, err := b.Stripe.Refunds.New(&stripego.RefundParams{PaymentIntent: stripego.String(payment.Get("stripe",
+			"payment_intent").(string)), Amount: stripego.Int64(250)})
 		require.NoError(t, err)
 		b.Reconcile()
 		b.Reconcile()
@@ -243,8 +252,10 @@ func TestReconciler(t *testing.T) {
 		payment := b.API.Pay("k", order, "pm_card_visa")
 		refund := b.API.Post("/v1/payments/"+payment.ID()+"/refunds", "refund", `{"amount":400}`)
 		require.Equal(t, http.StatusCreated, refund.Status)
-		again := &stripego.RefundParams{PaymentIntent: stripego.String(payment.Get("stripe", "payment_intent").(string)), Amount: stripego.Int64(400)}
-		again.Metadata = map[string]string{"tenant_id": b.Tenant.ID, "order_id": order, "payment_id": payment.ID(), "refund_id": refund.ID()}
+		again := &stripego.RefundParams{PaymentIntent: stripego.String(payment.Get("stripe",
+			"payment_intent").(string)), Amount: stripego.Int64(400)}
+		again.Metadata = map[string]string{"tenant_id": b.Tenant.ID, "order_id": order, "payment_id": payment.ID(),
+			"refund_id": refund.ID()}
 		second, err := b.Stripe.Refunds.New(again)
 		require.NoError(t, err)
 		b.Reconcile()
@@ -275,7 +286,7 @@ func TestReconciler(t *testing.T) {
 		require.EqualValues(t, ghosts*1000, b.Audit().Drift())
 	})
 
-	t.Run("BeginsAgainWhereStripeWentAway", func(t *testing.T) {
+	t.Run("ResumesAfterStripeWasUnreachable", func(t *testing.T) {
 		t.Parallel()
 		b := world.NewBooks(t)
 		order := b.API.Order()
@@ -292,7 +303,7 @@ func TestReconciler(t *testing.T) {
 	// All was down for days, or the database went back as far: what comes after the
 	// end of what was read is read first, and a little of what came before, because
 	// Stripe's list and its clock may be late.
-	t.Run("GoesOnWhereItEnded", func(t *testing.T) {
+	t.Run("ContinuesWhereItStopped", func(t *testing.T) {
 		t.Parallel()
 		b, today := world.LongAgo(t, 60*time.Hour, world.LocalOptions{})
 		order := b.API.Order()
@@ -306,7 +317,7 @@ func TestReconciler(t *testing.T) {
 		require.Equal(t, "paid", b.API.Get("/v1/orders/"+order).Get("status"))
 	})
 
-	t.Run("LeavesAWindowThatAnotherHas", func(t *testing.T) {
+	t.Run("LeavesAWindowThatIsLeased", func(t *testing.T) {
 		t.Parallel()
 		b := world.NewBooks(t)
 		held := b.Sim.Hold(stripesim.Selector{Op: "intent.list"}, stripesim.BeforeEffect)

@@ -17,7 +17,8 @@ import (
 // whatever becomes of that.
 func published(b *world.Books) (log []inbox.Message) {
 	b.T.Helper()
-	rows, err := b.DB.Raw().Query(b.T.Context(), "SELECT tenant_id, aggregate_id, version, type, data FROM outbox_events ORDER BY seq")
+	rows, err := b.DB.Raw().Query(b.T.Context(),
+		"SELECT tenant_id, aggregate_id, version, type, data FROM outbox_events ORDER BY seq")
 	require.NoError(b.T, err)
 	defer rows.Close()
 	for rows.Next() {
@@ -26,7 +27,8 @@ func published(b *world.Books) (log []inbox.Message) {
 		e.ID = outbox.EventID(e.Subject, e.Version)
 		body, err := json.Marshal(e)
 		require.NoError(b.T, err)
-		log = append(log, inbox.Message{ID: e.ID, Type: e.Type, TenantID: e.TenantID, Subject: e.Subject, Version: e.Version, Body: body})
+		log = append(log, inbox.Message{ID: e.ID, Type: e.Type, TenantID: e.TenantID, Subject: e.Subject,
+			Version: e.Version, Body: body})
 	}
 	require.NoError(b.T, rows.Err())
 	return log
@@ -40,7 +42,8 @@ func book(b *world.Books, log []inbox.Message) {
 		require.NoError(b.T, consumer.Handle(b.T.Context(), m))
 	}
 	b.Exec("UPDATE inbox_events SET leased_until = '-infinity' WHERE status = 'pending'")
-	processor := inbox.NewProcessor(b.DB, map[string]inbox.Handler{ledger.Name: ledger.Handler()}, inbox.ProcessorOptions{AtOnce: 100})
+	processor := inbox.NewProcessor(b.DB, map[string]inbox.Handler{ledger.Name: ledger.Handler()},
+		inbox.ProcessorOptions{AtOnce: 100})
 	_, err := processor.RunOnce(b.T.Context())
 	require.NoError(b.T, err)
 }
@@ -53,7 +56,7 @@ func sales(b *world.Books) int {
 // The database goes back and takes the books with it, the broker does not: it
 // delivers what happened in the time that was lost. The books say what the
 // payments say, before, while and after the reconciler has adopted the money.
-func TestRestoreAndTheBooks(t *testing.T) {
+func TestRestoreAndTheLedger(t *testing.T) {
 	t.Parallel()
 	b := world.NewBooks(t)
 	kept, plain, refunded := b.API.Order(), b.API.Order(), b.API.Order()
@@ -65,7 +68,8 @@ func TestRestoreAndTheBooks(t *testing.T) {
 	require.Equal(t, http.StatusCreated, b.API.Pay("plain", plain, "pm_card_visa").Status)
 	payment := b.API.Pay("refunded", refunded, "pm_card_visa")
 	require.Equal(t, http.StatusCreated, payment.Status)
-	require.Equal(t, http.StatusCreated, b.API.Post("/v1/payments/"+payment.ID()+"/refunds", "refund", `{"amount":400}`).Status)
+	require.Equal(t, http.StatusCreated,
+		b.API.Post("/v1/payments/"+payment.ID()+"/refunds", "refund", `{"amount":400}`).Status)
 	gone := b.API.Order() // goes with the database, and with it the proof of what its payment is for
 	require.Equal(t, http.StatusCreated, b.API.Pay("gone", gone, "pm_card_visa").Status)
 	late := published(b)
@@ -82,7 +86,8 @@ func TestRestoreAndTheBooks(t *testing.T) {
 	require.Equal(t, 3000, sales(r))
 	require.Equal(t, map[string]int{"I8e": 1}, booked(), "the payment of the order that is gone is left, for a person")
 	require.Equal(t, 400, r.Count("SELECT sum(amount_minor) FROM ledger_entries WHERE account = 'refunds'"))
-	require.Equal(t, 1, r.Count("SELECT count(*) FROM inbox_events WHERE status <> 'done'"), "its event waits, and will be parked")
+	require.Equal(t, 1, r.Count("SELECT count(*) FROM inbox_events WHERE status <> 'done'"),
+		"its event waits, and will be parked")
 	require.Equal(t, 1, r.Count("SELECT count(*) FROM inbox_events WHERE status = 'done' AND consumer = 'ledger' AND type = 'payment.succeeded' AND subject NOT IN (SELECT id FROM payments)"),
 		"the one that was adopted under another id")
 }

@@ -36,8 +36,10 @@ func TestRestore(t *testing.T) {
 		require.Equal(t, http.StatusCreated, b.API.Pay("pay"+order, order, "pm_card_visa").Status)
 	}
 	refunded := b.Text("SELECT payment_id FROM orders WHERE id = $1", before[3])
-	require.Equal(t, http.StatusCreated, b.API.Post("/v1/payments/"+refunded+"/refunds", "refund", `{"amount":400}`).Status)
-	require.Equal(t, http.StatusCreated, b.API.Post("/v1/payments/"+kept.ID()+"/refunds", "refund-kept", `{"amount":100}`).Status)
+	require.Equal(t, http.StatusCreated,
+		b.API.Post("/v1/payments/"+refunded+"/refunds", "refund", `{"amount":400}`).Status)
+	require.Equal(t, http.StatusCreated,
+		b.API.Post("/v1/payments/"+kept.ID()+"/refunds", "refund-kept", `{"amount":100}`).Status)
 	for range 2 {
 		order := b.API.Order()
 		between = append(between, order)
@@ -56,7 +58,8 @@ func TestRestore(t *testing.T) {
 	for _, order := range before {
 		require.Contains(t, []any{"paid", "partially_refunded"}, r.API.Get("/v1/orders/"+order).Get("status"), order)
 	}
-	require.Equal(t, refunded, r.Text("SELECT payment_id FROM orders WHERE id = $1", before[3]), "its refund still knew its id")
+	require.Equal(t, refunded, r.Text("SELECT payment_id FROM orders WHERE id = $1", before[3]),
+		"its refund still knew its id")
 	require.EqualValues(t, 400, r.API.Get("/v1/orders/"+before[3]).Get("amount_refunded"))
 	require.EqualValues(t, 100, r.API.Get("/v1/payments/"+kept.ID()).Get("amount_refunded"))
 	require.Equal(t, charges, r.Sim.ChargeCount(""), "no card was charged again")

@@ -84,7 +84,8 @@ func TestRestoredRefund(t *testing.T) {
 	t.Run("OfAnotherAmountNeedsAnOperator", func(t *testing.T) {
 		t.Parallel()
 		l := lost(t, 0, func(b *world.Books, payment string) {
-			require.Equal(b.T, http.StatusCreated, b.API.Post("/v1/payments/"+payment+"/refunds", "part", `{"amount":300}`).Status)
+			require.Equal(b.T, http.StatusCreated,
+				b.API.Post("/v1/payments/"+payment+"/refunds", "part", `{"amount":300}`).Status)
 			b.Sim.SetListLag(time.Hour)
 			require.EqualValues(b.T, 700, ask(life{b, payment}, `{}`).Get("amount"))
 		})

@@ -51,10 +51,13 @@ func (c *walker) walk(ctx context.Context, from time.Time) error {
 	return nil
 }
 
-// recheck compares earlier findings once more, however old they are.
+// recheck compares earlier discrepancies once more, however old they are.
 func (c *walker) recheck(ctx context.Context, open []db.Discrepancy) error {
 	for _, f := range open {
-		row := localRef{OrderRef: compare.OrderRef{TenantID: f.TenantID}, objectID: f.ObjectID, intentID: f.ObjectID, currency: f.Currency}
+		row := localRef{
+			OrderRef: compare.OrderRef{TenantID: f.TenantID}, objectID: f.ObjectID, intentID: f.ObjectID,
+			currency: f.Currency,
+		}
 		if f.OrderID != nil {
 			row.OrderID = *f.OrderID
 		}
@@ -84,7 +87,10 @@ func (c *walker) intents() objectKind[stripe.Intent] {
 	return objectKind[stripe.Intent]{
 		object: compare.PaymentIntent,
 		list:   c.gateway.ListIntents, key: func(i stripe.Intent) objectKey {
-			return objectKey{localRef{OrderRef: compare.OrderRef{TenantID: i.TenantID, OrderID: i.OrderID}, objectID: i.ID, intentID: i.ID, currency: i.Currency}, i.CreatedAt}
+			return objectKey{localRef{
+				OrderRef: compare.OrderRef{TenantID: i.TenantID, OrderID: i.OrderID}, objectID: i.ID, intentID: i.ID,
+				currency: i.Currency,
+			}, i.CreatedAt}
 		},
 		compare: c.compareIntentAndAge, visit: c.intent, settled: c.paid, read: c.readIntent,
 	}
@@ -104,7 +110,10 @@ func (c *walker) refunds() objectKind[stripe.Refund] {
 	return objectKind[stripe.Refund]{
 		object: compare.Refund,
 		list:   c.gateway.ListRefunds, key: func(r stripe.Refund) objectKey {
-			return objectKey{localRef{OrderRef: compare.OrderRef{TenantID: r.TenantID, OrderID: r.OrderID}, objectID: r.ID, intentID: r.IntentID, currency: r.Currency}, r.CreatedAt}
+			return objectKey{localRef{
+				OrderRef: compare.OrderRef{TenantID: r.TenantID, OrderID: r.OrderID}, objectID: r.ID,
+				intentID: r.IntentID, currency: r.Currency,
+			}, r.CreatedAt}
 		},
 		compare: compare.RefundOf, visit: c.refund, settled: c.refunded, read: c.readRefund,
 	}
@@ -157,7 +166,8 @@ func walkObjects[T any](ctx context.Context, c *walker, s objectKind[T], from ti
 			last := s.key(page.Objects[len(page.Objects)-1])
 			window.After, oldest = last.objectID, last.created
 		}
-		if err := compareLocal(ctx, c, s, oldest, until, func(id string) bool { return seen[id] || before[id] }); err != nil {
+		if err := compareLocal(ctx, c, s, oldest, until,
+			func(id string) bool { return seen[id] || before[id] }); err != nil {
 			return err
 		}
 		if err := c.afterPage(ctx); err != nil {
@@ -233,7 +243,9 @@ func readAndVisit[T any](ctx context.Context, c *walker, s objectKind[T], row lo
 }
 
 // compareLocal compares what our rows of a period say Stripe should have.
-func compareLocal[T any](ctx context.Context, c *walker, s objectKind[T], since, until time.Time, seen func(objectID string) bool) error {
+func compareLocal[T any](
+	ctx context.Context, c *walker, s objectKind[T], since, until time.Time, seen func(objectID string) bool,
+) error {
 	var last localRef
 	for {
 		rows, err := s.settled(ctx, since, until, last)
@@ -262,14 +274,18 @@ var endOfTime = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 // paid reads payments that succeeded, by when their ids were made.
 func (c *walker) paid(ctx context.Context, since, until time.Time, after localRef) ([]localRef, error) {
 	rows, err := c.pool.ReconcilePaid(ctx, db.ReconcilePaidParams{
-		FromID: ids.Payment + ids.Floor(since), ToID: ids.Payment + ids.Floor(until), AfterTenantID: after.TenantID, AfterID: after.id, LimitRows: localBatch,
+		FromID: ids.Payment + ids.Floor(since), ToID: ids.Payment + ids.Floor(until), AfterTenantID: after.TenantID,
+		AfterID: after.id, LimitRows: localBatch,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read the payments that succeeded: %w", err)
 	}
 	list := make([]localRef, len(rows))
 	for i, r := range rows {
-		list[i] = localRef{OrderRef: compare.OrderRef{TenantID: r.TenantID, OrderID: r.OrderID}, id: r.ID, objectID: *r.IntentID, intentID: *r.IntentID, currency: r.Currency}
+		list[i] = localRef{
+			OrderRef: compare.OrderRef{TenantID: r.TenantID, OrderID: r.OrderID}, id: r.ID, objectID: *r.IntentID,
+			intentID: *r.IntentID, currency: r.Currency,
+		}
 	}
 	return list, nil
 }
@@ -277,7 +293,8 @@ func (c *walker) paid(ctx context.Context, since, until time.Time, after localRe
 // refunded reads refunds that succeeded, by when they were created.
 func (c *walker) refunded(ctx context.Context, since, until time.Time, after localRef) ([]localRef, error) {
 	rows, err := c.pool.ReconcileRefunded(ctx, db.ReconcileRefundedParams{
-		FromAt: since, UntilAt: until, AfterTenantID: after.TenantID, AfterAt: after.createdAt, AfterID: after.id, LimitRows: localBatch,
+		FromAt: since, UntilAt: until, AfterTenantID: after.TenantID, AfterAt: after.createdAt, AfterID: after.id,
+		LimitRows: localBatch,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read the refunds that succeeded: %w", err)
@@ -285,8 +302,8 @@ func (c *walker) refunded(ctx context.Context, since, until time.Time, after loc
 	list := make([]localRef, len(rows))
 	for i, r := range rows {
 		list[i] = localRef{
-			OrderRef: compare.OrderRef{TenantID: r.TenantID, OrderID: r.OrderID}, id: r.ID, objectID: *r.StripeRefundID, intentID: *r.IntentID,
-			currency: r.Currency, createdAt: r.CreatedAt,
+			OrderRef: compare.OrderRef{TenantID: r.TenantID, OrderID: r.OrderID}, id: r.ID,
+			objectID: *r.StripeRefundID, intentID: *r.IntentID, currency: r.Currency, createdAt: r.CreatedAt,
 		}
 	}
 	return list, nil

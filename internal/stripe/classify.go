@@ -5,7 +5,7 @@ import "net/http"
 // reply is an HTTP response of Stripe's, independent of the library that read it.
 type reply struct {
 	sent        bool   // there was a connection to write to; without one, nothing left this process
-	status      int    // zero: no complete answer
+	status      int    // zero: no complete response
 	readable    bool   // the body was a Stripe object or a Stripe error
 	errorType   string // Stripe's type of error
 	code        string // Stripe's code
@@ -52,7 +52,8 @@ func (r reply) effect(inDoubt bool) Effect {
 // errorCached reports whether Stripe has stored this error under the key, so that
 // sending again can only repeat it.
 func (r reply) errorCached() bool {
-	return r.readable && r.shouldRetry != "true" && (r.status == http.StatusInternalServerError || r.status == http.StatusFailedDependency)
+	stored := r.status == http.StatusInternalServerError || r.status == http.StatusFailedDependency
+	return r.readable && r.shouldRetry != "true" && stored
 }
 
 // stateConflicts are the refusals that our own earlier success can cause.

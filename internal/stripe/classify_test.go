@@ -37,12 +37,15 @@ func TestVerdict(t *testing.T) {
 		{"400 amount too small", answer(400, "amount_too_small"), Refused, Conflict, false},
 		{"400 replayed", with(answer(400, "parameter_missing"), replayed), Refused, Refused, false},
 		{"400 unexpected state", answer(400, "payment_intent_unexpected_state"), Conflict, Conflict, false},
-		{"400 unexpected state, replayed", with(answer(400, "payment_intent_unexpected_state"), replayed), Conflict, Conflict, false},
+		{"400 unexpected state, replayed", with(answer(400, "payment_intent_unexpected_state"), replayed), Conflict,
+			Conflict, false},
 		{"400 already refunded", answer(400, "charge_already_refunded"), Conflict, Conflict, false},
 		{"400 disputed", answer(400, "charge_disputed"), Conflict, Conflict, false},
 		{"400 more than is left", answer(400, "amount_too_large"), Conflict, Conflict, false},
-		{"400 key of another request", with(answer(400, ""), func(r *reply) { r.errorType = "idempotency_error" }), Refused, Conflict, false},
-		{"400 that asks to be retried", with(answer(400, ""), func(r *reply) { r.shouldRetry = "true" }), Unknown, Unknown, false},
+		{"400 key of another request", with(answer(400, ""), func(r *reply) { r.errorType = "idempotency_error" }),
+			Refused, Conflict, false},
+		{"400 that asks to be retried", with(answer(400, ""), func(r *reply) { r.shouldRetry = "true" }), Unknown,
+			Unknown, false},
 		{"404", answer(404, "resource_missing"), Refused, Conflict, false},
 		{"404 replayed", with(answer(404, "resource_missing"), replayed), Refused, Refused, false},
 
@@ -56,8 +59,10 @@ func TestVerdict(t *testing.T) {
 		{"424", answer(424, ""), Unknown, Unknown, true},
 		{"500", answer(500, ""), Unknown, Unknown, true},
 		{"500 replayed", with(answer(500, ""), replayed), Unknown, Unknown, true},
-		{"500 that asks to be retried", with(answer(500, ""), func(r *reply) { r.shouldRetry = "true" }), Unknown, Unknown, false},
-		{"500 that asks not to be", with(answer(500, ""), func(r *reply) { r.shouldRetry = "false" }), Unknown, Unknown, true},
+		{"500 that asks to be retried", with(answer(500, ""), func(r *reply) { r.shouldRetry = "true" }), Unknown,
+			Unknown, false},
+		{"500 that asks not to be", with(answer(500, ""), func(r *reply) { r.shouldRetry = "false" }), Unknown, Unknown,
+			true},
 		{"502", answer(502, ""), Unknown, Unknown, false},
 		{"503", answer(503, ""), Unknown, Unknown, false},
 		{"504", answer(504, ""), Unknown, Unknown, false},
@@ -70,7 +75,8 @@ func TestVerdict(t *testing.T) {
 		{"never sent", reply{}, NotExecuted, Unknown, false},
 	} {
 		require.Equal(t, c.first.String(), c.reply.effect(false).String(), c.name)
-		require.Equal(t, c.inDoubt.String(), c.reply.effect(true).String(), "%s, while an earlier attempt is in doubt", c.name)
+		require.Equal(t, c.inDoubt.String(), c.reply.effect(true).String(), "%s, while an earlier attempt is in doubt",
+			c.name)
 		require.Equal(t, c.frozen, c.reply.errorCached(), c.name)
 	}
 }

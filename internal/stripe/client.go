@@ -53,13 +53,16 @@ func New(o Options) *Client {
 		config.URL = stripego.String(o.BaseURL)
 	}
 	backend := stripego.GetBackendWithConfig(stripego.APIBackend, config)
-	return &Client{api: client.New(o.SecretKey, &stripego.Backends{API: backend, Connect: backend, Uploads: backend}), o: o}
+	return &Client{
+		api: client.New(o.SecretKey, &stripego.Backends{API: backend, Connect: backend, Uploads: backend}), o: o,
+	}
 }
 
 // CreateIntent implements Gateway.
 func (s *Client) CreateIntent(ctx context.Context, call Call, n NewIntent) Outcome {
 	asked := func(i Intent) bool {
-		return i.AmountMinor == n.AmountMinor && i.Currency == n.Currency && matchesOrAbsent(i.TenantID, n.TenantID) && matchesOrAbsent(i.OrderID, n.OrderID)
+		return i.AmountMinor == n.AmountMinor && i.Currency == n.Currency && matchesOrAbsent(i.TenantID,
+			n.TenantID) && matchesOrAbsent(i.OrderID, n.OrderID)
 	}
 	return s.post(ctx, OpCreateIntent, call, asked, func(p stripego.Params) (*stripego.PaymentIntent, error) {
 		return s.api.PaymentIntents.New(&stripego.PaymentIntentParams{
@@ -93,7 +96,9 @@ func (n NewIntent) metadata() map[string]string {
 func (s *Client) Ready(ctx context.Context) error {
 	return s.o.Limits.ready(ctx, func(ctx context.Context) error {
 		return s.get(ctx, OpListIntents, func(p stripego.Params) error {
-			list := s.api.PaymentIntents.List(&stripego.PaymentIntentListParams{ListParams: stripego.ListParams{Context: p.Context, Limit: stripego.Int64(1), Single: true}})
+			list := s.api.PaymentIntents.List(&stripego.PaymentIntentListParams{
+				ListParams: stripego.ListParams{Context: p.Context, Limit: stripego.Int64(1), Single: true},
+			})
 			list.Next()
 			return list.Err()
 		})
@@ -103,7 +108,9 @@ func (s *Client) Ready(ctx context.Context) error {
 // ConfirmIntent implements Gateway.
 func (s *Client) ConfirmIntent(ctx context.Context, call Call, intentID, paymentMethod string) Outcome {
 	return s.change(ctx, OpConfirm, call, intentID, func(p stripego.Params) (*stripego.PaymentIntent, error) {
-		return s.api.PaymentIntents.Confirm(intentID, &stripego.PaymentIntentConfirmParams{Params: p, PaymentMethod: stripego.String(paymentMethod)})
+		return s.api.PaymentIntents.Confirm(intentID, &stripego.PaymentIntentConfirmParams{
+			Params: p, PaymentMethod: stripego.String(paymentMethod),
+		})
 	})
 }
 
@@ -118,7 +125,9 @@ func (s *Client) CancelIntent(ctx context.Context, call Call, intentID string) O
 func (s *Client) GetIntent(ctx context.Context, intentID string) (Intent, error) {
 	var intent Intent
 	err := s.get(ctx, OpGetIntent, func(p stripego.Params) error {
-		pi, err := s.api.PaymentIntents.Get(intentID, &stripego.PaymentIntentParams{Params: p, Expand: stripego.StringSlice([]string{"latest_charge"})})
+		pi, err := s.api.PaymentIntents.Get(intentID, &stripego.PaymentIntentParams{
+			Params: p, Expand: stripego.StringSlice([]string{"latest_charge"}),
+		})
 		if err == nil && pi.ID != intentID {
 			err = errAnotherObject
 		}
@@ -139,7 +148,8 @@ func (s *Client) ListIntents(ctx context.Context, w Window) (Page[Intent], error
 	var page Page[Intent]
 	err := s.get(ctx, OpListIntents, func(p stripego.Params) error {
 		list := s.api.PaymentIntents.List(&stripego.PaymentIntentListParams{
-			ListParams: w.params(p.Context), CreatedRange: w.created(), Expand: stripego.StringSlice([]string{"data.latest_charge"}),
+			ListParams: w.params(p.Context), CreatedRange: w.created(),
+			Expand: stripego.StringSlice([]string{"data.latest_charge"}),
 		})
 		for list.Next() {
 			page.Objects = append(page.Objects, intentOf(list.PaymentIntent()))
@@ -156,7 +166,8 @@ func (s *Client) ListRefunds(ctx context.Context, w Window) (Page[Refund], error
 	var page Page[Refund]
 	err := s.get(ctx, OpListRefunds, func(p stripego.Params) error {
 		list := s.api.Refunds.List(&stripego.RefundListParams{
-			ListParams: w.params(p.Context), CreatedRange: w.created(), Expand: stripego.StringSlice([]string{"data.payment_intent"}),
+			ListParams: w.params(p.Context), CreatedRange: w.created(),
+			Expand: stripego.StringSlice([]string{"data.payment_intent"}),
 		})
 		for list.Next() {
 			refund := refundOf(list.Refund())
@@ -208,8 +219,9 @@ func (w Window) created() *stripego.RangeQueryParams {
 
 func refundOf(r *stripego.Refund) Refund {
 	refund := Refund{
-		ID: r.ID, Status: refundStatus(r.Status), FailureCode: string(r.FailureReason), AmountMinor: r.Amount, Currency: string(r.Currency), CreatedAt: time.Unix(r.Created, 0).UTC(),
-		TenantID: r.Metadata["tenant_id"], OrderID: r.Metadata["order_id"], PaymentID: r.Metadata["payment_id"], RefundID: r.Metadata["refund_id"],
+		ID: r.ID, Status: refundStatus(r.Status), FailureCode: string(r.FailureReason), AmountMinor: r.Amount,
+		Currency: string(r.Currency), CreatedAt: time.Unix(r.Created, 0).UTC(), TenantID: r.Metadata["tenant_id"],
+		OrderID: r.Metadata["order_id"], PaymentID: r.Metadata["payment_id"], RefundID: r.Metadata["refund_id"],
 	}
 	if r.PaymentIntent != nil {
 		refund.IntentID = r.PaymentIntent.ID
@@ -238,17 +250,20 @@ func (s *Client) CreateRefund(ctx context.Context, call Call, n NewRefund) Outco
 	}
 	defer done()
 	var made *stripego.Refund
-	out := s.attempt(ctx, OpRefund, call, func(p stripego.Params) (found bool, intent *stripego.PaymentIntent, err error) {
-		made, err = s.api.Refunds.New(&stripego.RefundParams{
-			Params:        p,
-			Metadata:      map[string]string{"tenant_id": n.TenantID, "order_id": n.OrderID, "payment_id": n.PaymentID, "refund_id": n.RefundID},
-			PaymentIntent: stripego.String(n.IntentID), Amount: stripego.Int64(n.AmountMinor), Reason: n.Reason,
+	out := s.attempt(ctx, OpRefund, call,
+		func(p stripego.Params) (found bool, intent *stripego.PaymentIntent, err error) {
+			made, err = s.api.Refunds.New(&stripego.RefundParams{
+				Params: p,
+				Metadata: map[string]string{"tenant_id": n.TenantID, "order_id": n.OrderID, "payment_id": n.PaymentID,
+					"refund_id": n.RefundID},
+				PaymentIntent: stripego.String(n.IntentID), Amount: stripego.Int64(n.AmountMinor), Reason: n.Reason,
+			})
+			if err == nil && (made == nil || made.ID == "" || !matchesOrAbsent(made.Object,
+				"refund") || made.Amount != n.AmountMinor || !matchesOrAbsent(made.Metadata["refund_id"], n.RefundID)) {
+				err = errAnotherObject
+			}
+			return err == nil, nil, err
 		})
-		if err == nil && (made == nil || made.ID == "" || !matchesOrAbsent(made.Object, "refund") || made.Amount != n.AmountMinor || !matchesOrAbsent(made.Metadata["refund_id"], n.RefundID)) {
-			err = errAnotherObject
-		}
-		return err == nil, nil, err
-	})
 	if out.Effect == Done {
 		out.Refund = refundOf(made)
 	}
@@ -282,10 +297,14 @@ func matchesOrAbsent(part, should string) bool { return part == "" || part == sh
 
 // post makes one attempt of a call that changes a PaymentIntent. asked recognises the
 // intent that the call is about.
-func (s *Client) post(ctx context.Context, op Operation, call Call, asked func(Intent) bool, send func(stripego.Params) (*stripego.PaymentIntent, error)) Outcome {
+func (s *Client) post(
+	ctx context.Context, op Operation, call Call, asked func(Intent) bool,
+	send func(stripego.Params) (*stripego.PaymentIntent, error),
+) Outcome {
 	return s.attempt(ctx, op, call, func(p stripego.Params) (bool, *stripego.PaymentIntent, error) {
 		intent, err := send(p)
-		if err == nil && (intent == nil || intent.ID == "" || !matchesOrAbsent(intent.Object, "payment_intent") || !asked(intentOf(intent))) {
+		if err == nil && (intent == nil || intent.ID == "" || !matchesOrAbsent(intent.Object,
+			"payment_intent") || !asked(intentOf(intent))) {
 			return false, nil, errAnotherObject
 		}
 		return err == nil, intent, err
@@ -293,7 +312,10 @@ func (s *Client) post(ctx context.Context, op Operation, call Call, asked func(I
 }
 
 // change is post for an existing intent: one change of it at a time.
-func (s *Client) change(ctx context.Context, op Operation, call Call, intentID string, send func(stripego.Params) (*stripego.PaymentIntent, error)) Outcome {
+func (s *Client) change(
+	ctx context.Context, op Operation, call Call, intentID string,
+	send func(stripego.Params) (*stripego.PaymentIntent, error),
+) Outcome {
 	done, err := s.o.Limits.alone(ctx, intentID)
 	if err != nil {
 		return outcomeOf(nil, false, nil, err, call.InDoubt)
@@ -304,7 +326,9 @@ func (s *Client) change(ctx context.Context, op Operation, call Call, intentID s
 
 // attempt makes one attempt of a call that changes something at Stripe. send reports
 // whether the response was an object, and returns the intent if it was one.
-func (s *Client) attempt(ctx context.Context, op Operation, call Call, send func(stripego.Params) (bool, *stripego.PaymentIntent, error)) Outcome {
+func (s *Client) attempt(
+	ctx context.Context, op Operation, call Call, send func(stripego.Params) (bool, *stripego.PaymentIntent, error),
+) Outcome {
 	if call.Key == "" {
 		panic("bug: a POST to Stripe without an idempotency key")
 	}
@@ -330,7 +354,8 @@ func (s *Client) attempt(ctx context.Context, op Operation, call Call, send func
 	s.o.Metrics.observe(op, o.Effect.String(), time.Since(began))
 	endCall(span, o.Effect.String(), o.HTTPStatus, o.RequestID, o.ErrorCode, o.Err)
 	if o.Effect != Done {
-		s.o.Log.Warn("stripe call", "stripe_operation", op, "outcome", o.Effect.String(), "status", o.HTTPStatus, "code", o.ErrorCode,
+		s.o.Log.Warn("stripe call", "stripe_operation", op, "outcome", o.Effect.String(), "status", o.HTTPStatus,
+			"code", o.ErrorCode,
 			"stripe_request_id", o.RequestID, "replayed", o.Replayed, "error", errText(o.Err))
 	}
 	return o
@@ -350,7 +375,8 @@ func (s *Client) get(ctx context.Context, op Operation, ask func(stripego.Params
 	})
 	var refused *stripego.Error
 	switch {
-	case errors.As(err, &refused) && refused.HTTPStatusCode == http.StatusNotFound && refused.Code == stripego.ErrorCodeResourceMissing:
+	case errors.As(err, &refused) && refused.HTTPStatusCode == http.StatusNotFound &&
+		refused.Code == stripego.ErrorCodeResourceMissing:
 		err, outcome = fmt.Errorf("%s: %w", op, ErrNoSuchObject), "refused"
 	case refused != nil && refused.Type != "" && isClientError(refused.HTTPStatusCode):
 		err, outcome = fmt.Errorf("%s: %w: %w", op, ErrNotShown, safe(err)), "refused"
@@ -393,7 +419,7 @@ func isClientError(status int) bool {
 	return false
 }
 
-// outcomeOf judges an attempt of a POST. seen is nil if nothing was sent.
+// outcomeOf classifies an attempt of a POST. seen is nil if nothing was sent.
 func outcomeOf(seen *exchange, object bool, intent *stripego.PaymentIntent, err error, inDoubt bool) Outcome {
 	var r reply
 	o := Outcome{Err: safe(err)}
@@ -429,9 +455,10 @@ func outcomeOf(seen *exchange, object bool, intent *stripego.PaymentIntent, err 
 
 func intentOf(pi *stripego.PaymentIntent) Intent {
 	i := Intent{
-		ID: pi.ID, Status: IntentStatus(pi.Status), AmountMinor: pi.Amount, Currency: string(pi.Currency), ReceivedMinor: pi.AmountReceived,
-		TenantID: pi.Metadata["tenant_id"], OrderID: pi.Metadata["order_id"], Operation: pi.Metadata[operationKey],
-		CreatedAt: time.Unix(pi.Created, 0).UTC(), CanceledReason: string(pi.CancellationReason),
+		ID: pi.ID, Status: IntentStatus(pi.Status), AmountMinor: pi.Amount, Currency: string(pi.Currency),
+		ReceivedMinor: pi.AmountReceived, TenantID: pi.Metadata["tenant_id"], OrderID: pi.Metadata["order_id"],
+		Operation: pi.Metadata[operationKey], CreatedAt: time.Unix(pi.Created, 0).UTC(),
+		CanceledReason: string(pi.CancellationReason),
 	}
 	if pi.PaymentMethod != nil {
 		i.PaymentMethod = pi.PaymentMethod.ID
@@ -478,7 +505,8 @@ func nextAction(pi *stripego.PaymentIntent) []byte {
 func safe(err error) error {
 	var refused *stripego.Error
 	if errors.As(err, &refused) {
-		return fmt.Errorf("stripe answered %d %s %s: %s", refused.HTTPStatusCode, refused.Type, refused.Code, refused.Msg)
+		return fmt.Errorf("stripe returned %d %s %s: %s", refused.HTTPStatusCode, refused.Type, refused.Code,
+			refused.Msg)
 	}
 	return err
 }

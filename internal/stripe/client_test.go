@@ -91,7 +91,8 @@ func setupGateway(t *testing.T) *gatewayBench {
 func newGateway(url string, log *syncBuffer) *stripe.Client {
 	return stripe.New(stripe.Options{
 		SecretKey: stripesim.DefaultKey, BaseURL: url, Timeout: gatewayTimeout, Limits: stripe.NewLimits(0, nil),
-		Metrics: stripe.NewMetrics(nil), Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Metrics: stripe.NewMetrics(nil),
+		Log:     slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 }
 
@@ -100,7 +101,8 @@ func (b *gatewayBench) intent() string {
 	b.t.Helper()
 	b.orders++
 	order := "ord_" + strings.Repeat("x", b.orders)
-	out := b.gateway.CreateIntent(b.t.Context(), stripe.Call{Key: "create:" + order}, stripe.NewIntent{TenantID: "ten_a", OrderID: order, AmountMinor: 1000, Currency: "usd"})
+	out := b.gateway.CreateIntent(b.t.Context(), stripe.Call{Key: "create:" + order},
+		stripe.NewIntent{TenantID: "ten_a", OrderID: order, AmountMinor: 1000, Currency: "usd"})
 	require.Equal(b.t, stripe.Done, out.Effect, out.Err)
 	require.Equal(b.t, []string{"create:" + order}, b.seen.take())
 	return out.Intent.ID
@@ -122,30 +124,42 @@ func TestGateway(t *testing.T) {
 		{"the connection is reset", fault{Kind: stripesim.Reset}, stripe.Unknown, stripe.Unknown, false},
 		{"nobody answers", fault{Kind: stripesim.BlackHole}, stripe.Unknown, stripe.Unknown, false},
 		{"the key is refused", fault{Kind: stripesim.Unauthorized}, stripe.NotExecuted, stripe.Unknown, false},
-		{"the account is refused", fault{Kind: stripesim.Refuse, Status: 403, Code: "account_invalid"}, stripe.NotExecuted, stripe.Unknown, false},
+		{"the account is refused", fault{Kind: stripesim.Refuse, Status: 403, Code: "account_invalid"},
+			stripe.NotExecuted, stripe.Unknown, false},
 		{"too many requests", fault{Kind: stripesim.RateLimited}, stripe.NotExecuted, stripe.Unknown, false},
 		{"the object is locked", fault{Kind: stripesim.LockTimeout}, stripe.NotExecuted, stripe.Unknown, false},
 		{"the key is in use", fault{Kind: stripesim.InUse}, stripe.Unknown, stripe.Unknown, false},
-		{"a conflict", fault{Kind: stripesim.Refuse, Status: 409, Code: "conflict"}, stripe.NotExecuted, stripe.Unknown, false},
-		{"a parameter is refused", fault{Kind: stripesim.Refuse, Status: 400, Code: "parameter_invalid_empty"}, stripe.Refused, stripe.Conflict, false},
-		{"the object is gone", fault{Kind: stripesim.Refuse, Status: 404, Code: "resource_missing"}, stripe.Refused, stripe.Conflict, false},
+		{"a conflict", fault{Kind: stripesim.Refuse, Status: 409, Code: "conflict"}, stripe.NotExecuted, stripe.Unknown,
+			false},
+		{"a parameter is refused", fault{Kind: stripesim.Refuse, Status: 400, Code: "parameter_invalid_empty"},
+			stripe.Refused, stripe.Conflict, false},
+		{"the object is gone", fault{Kind: stripesim.Refuse, Status: 404, Code: "resource_missing"}, stripe.Refused,
+			stripe.Conflict, false},
 		{"a dependency failed", fault{Kind: stripesim.StoredError, Status: 424}, stripe.Unknown, stripe.Unknown, true},
 		{"an outage", fault{Kind: stripesim.Refuse, Status: 503}, stripe.Unknown, stripe.Unknown, false},
-		{"a proxy's outage", fault{Kind: stripesim.Refuse, Status: 502, HTML: true}, stripe.Unknown, stripe.Unknown, false},
-		{"a proxy's refusal", fault{Kind: stripesim.Refuse, Status: 403, HTML: true}, stripe.Unknown, stripe.Unknown, false},
+		{"a proxy's outage", fault{Kind: stripesim.Refuse, Status: 502, HTML: true}, stripe.Unknown, stripe.Unknown,
+			false},
+		{"a proxy's refusal", fault{Kind: stripesim.Refuse, Status: 403, HTML: true}, stripe.Unknown, stripe.Unknown,
+			false},
 		{"an error that asks for a retry", fault{Kind: stripesim.RetryError}, stripe.Unknown, stripe.Unknown, false},
 		{"an error, frozen", fault{Kind: stripesim.StoredError}, stripe.Unknown, stripe.Unknown, true},
-		{"done, and an error is frozen", fault{Kind: stripesim.EffectStoredError}, stripe.Unknown, stripe.Unknown, true},
+		{"done, and an error is frozen", fault{Kind: stripesim.EffectStoredError}, stripe.Unknown, stripe.Unknown,
+			true},
 		{"done, and the connection closed", fault{Kind: stripesim.Drop}, stripe.Unknown, stripe.Unknown, false},
-		{"done, and answered too late", fault{Kind: stripesim.Delay, Delay: slow}, stripe.Unknown, stripe.Unknown, false},
+		{"done, and answered too late", fault{Kind: stripesim.Delay, Delay: slow}, stripe.Unknown, stripe.Unknown,
+			false},
 		{"done too late", fault{Kind: stripesim.DelayBefore, Delay: slow}, stripe.Unknown, stripe.Unknown, false},
-		{"done, and half an answer in time", fault{Kind: stripesim.SlowBody, Delay: slow}, stripe.Unknown, stripe.Unknown, false},
+		{"done, and half an answer in time", fault{Kind: stripesim.SlowBody, Delay: slow}, stripe.Unknown,
+			stripe.Unknown, false},
 		{"done, and the answer is cut", fault{Kind: stripesim.Cut, Bytes: 300}, stripe.Unknown, stripe.Unknown, false},
 		{"done, and the answer is cut to nothing", fault{Kind: stripesim.Cut}, stripe.Unknown, stripe.Unknown, false},
-		{"done, and a gateway in between failed", fault{Kind: stripesim.EffectError}, stripe.Unknown, stripe.Unknown, false},
-		{"done, and a gateway in between says so in HTML", fault{Kind: stripesim.EffectError, HTML: true}, stripe.Unknown, stripe.Unknown, false},
+		{"done, and a gateway in between failed", fault{Kind: stripesim.EffectError}, stripe.Unknown, stripe.Unknown,
+			false},
+		{"done, and a gateway in between says so in HTML", fault{Kind: stripesim.EffectError, HTML: true},
+			stripe.Unknown, stripe.Unknown, false},
 		{"done, and the answer is not JSON", fault{Kind: stripesim.InvalidJSON}, stripe.Unknown, stripe.Unknown, false},
-		{"done, and the answer knows more than we do", fault{Kind: stripesim.UnknownFields}, stripe.Done, stripe.Done, false},
+		{"done, and the answer knows more than we do", fault{Kind: stripesim.UnknownFields}, stripe.Done, stripe.Done,
+			false},
 		{"done, in a state that we do not know", fault{Kind: stripesim.UnknownEnum}, stripe.Done, stripe.Done, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -155,9 +169,11 @@ func TestGateway(t *testing.T) {
 				intent := b.intent()
 				id := b.sim.Inject(c.fault)
 				began := time.Now()
-				out := b.gateway.ConfirmIntent(t.Context(), stripe.Call{Key: "confirm:" + intent, InDoubt: inDoubt}, intent, "pm_card_visa")
+				out := b.gateway.ConfirmIntent(t.Context(), stripe.Call{Key: "confirm:" + intent, InDoubt: inDoubt},
+					intent, "pm_card_visa")
 				require.Equal(t, 1, b.sim.FaultsFired()[id], "the fault did not happen")
-				require.Equal(t, []string{"confirm:" + intent}, b.seen.take(), "one attempt is one request, under the key it was given")
+				require.Equal(t, []string{"confirm:" + intent}, b.seen.take(),
+					"one attempt is one request, under the key it was given")
 				require.Less(t, time.Since(began), 2*gatewayTimeout, "an attempt has a deadline of its own")
 				want := map[bool]stripe.Effect{false: c.first, true: c.inDoubt}[inDoubt]
 				require.Equal(t, want.String(), out.Effect.String(), "in doubt: %v; %+v", inDoubt, out)
@@ -196,7 +212,8 @@ func TestGateway(t *testing.T) {
 		b := setupGateway(t)
 		intent := b.intent()
 		for range 2 {
-			out := b.gateway.ConfirmIntent(t.Context(), stripe.Call{Key: "k", InDoubt: true}, intent, "pm_card_chargeDeclinedInsufficientFunds")
+			out := b.gateway.ConfirmIntent(t.Context(), stripe.Call{Key: "k", InDoubt: true}, intent,
+				"pm_card_chargeDeclinedInsufficientFunds")
 			require.Equal(t, stripe.Refused, out.Effect)
 			require.True(t, out.Declined)
 			require.Equal(t, "card_declined", out.Failure.Code)
@@ -259,8 +276,10 @@ func TestGateway(t *testing.T) {
 			"time is up beforehand": {ended, plain.URL},
 		} {
 			g := newGateway(try.url, &syncBuffer{})
-			require.Equal(t, stripe.NotExecuted, g.ConfirmIntent(try.ctx, stripe.Call{Key: "k"}, "pi_1", "pm_card_visa").Effect, name)
-			require.Equal(t, stripe.Unknown, g.ConfirmIntent(try.ctx, stripe.Call{Key: "k", InDoubt: true}, "pi_1", "pm_card_visa").Effect, name)
+			require.Equal(t, stripe.NotExecuted,
+				g.ConfirmIntent(try.ctx, stripe.Call{Key: "k"}, "pi_1", "pm_card_visa").Effect, name)
+			require.Equal(t, stripe.Unknown,
+				g.ConfirmIntent(try.ctx, stripe.Call{Key: "k", InDoubt: true}, "pi_1", "pm_card_visa").Effect, name)
 		}
 	})
 
@@ -269,7 +288,8 @@ func TestGateway(t *testing.T) {
 		seen := &counter{next: http.RedirectHandler("/elsewhere", http.StatusTemporaryRedirect)}
 		server := httptest.NewServer(seen)
 		t.Cleanup(server.Close)
-		out := newGateway(server.URL, &syncBuffer{}).ConfirmIntent(t.Context(), stripe.Call{Key: "k"}, "pi_1", "pm_card_visa")
+		out := newGateway(server.URL, &syncBuffer{}).ConfirmIntent(t.Context(), stripe.Call{Key: "k"}, "pi_1",
+			"pm_card_visa")
 		require.Equal(t, stripe.Unknown, out.Effect)
 		require.Equal(t, []string{"k"}, seen.take())
 	})
@@ -310,10 +330,13 @@ func TestGateway(t *testing.T) {
 			t.Cleanup(server.Close)
 			g, call := newGateway(server.URL, &syncBuffer{}), stripe.Call{Key: "k"}
 			for op, out := range map[string]stripe.Outcome{
-				"create":  g.CreateIntent(t.Context(), call, stripe.NewIntent{TenantID: "ten_a", OrderID: "ord_a", AmountMinor: 1000, Currency: "usd"}),
+				"create": g.CreateIntent(t.Context(), call,
+					stripe.NewIntent{TenantID: "ten_a", OrderID: "ord_a", AmountMinor: 1000, Currency: "usd"}),
 				"confirm": g.ConfirmIntent(t.Context(), call, intent, "pm_card_visa"),
 				"cancel":  g.CancelIntent(t.Context(), call, intent),
-				"refund":  g.CreateRefund(t.Context(), call, stripe.NewRefund{TenantID: "ten_a", OrderID: "ord_a", PaymentID: "pay_a", RefundID: "rfd_a", IntentID: intent, AmountMinor: 400}),
+				"refund": g.CreateRefund(t.Context(), call,
+					stripe.NewRefund{TenantID: "ten_a", OrderID: "ord_a", PaymentID: "pay_a", RefundID: "rfd_a",
+						IntentID: intent, AmountMinor: 400}),
 			} {
 				require.Equal(t, stripe.Unknown.String(), out.Effect.String(), "%s answered with %s", op, name)
 				require.Error(t, out.Err)

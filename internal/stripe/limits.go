@@ -31,15 +31,17 @@ const (
 )
 
 // ErrUnavailable says that no new payment is begun: Stripe is down, or rejects our API key.
-var ErrUnavailable = errors.New("Stripe is unavailable; no new payment is begun")
+var ErrUnavailable = errors.New("no new payment is begun: Stripe is unavailable")
 
 // ErrThrottled says that a call was not sent, to stay within Stripe's rate limits.
 var ErrThrottled = errors.New("held back: too many calls to Stripe")
 
 const (
-	LimitWait       = 5 * time.Second // Longest wait for a turn; after it the call counts as not executed, and the completer tries later.
-	accountShare    = 4               // Stripe allows an account four times the rate of one endpoint.
-	newWorkShare    = 0.8             // The rest of the account's rate is reserved for finishing what was begun.
+	// Longest wait for a turn; after it the call counts as not executed, and the completer tries
+	// later.
+	LimitWait       = 5 * time.Second
+	accountShare    = 4   // Stripe allows an account four times the rate of one endpoint.
+	newWorkShare    = 0.8 // The rest of the account's rate is reserved for finishing what was begun.
 	breakerWindow   = 10 * time.Second
 	breakerCallsMin = 50  // With fewer calls, failures may be bad luck, and cost their payments a few seconds.
 	breakerRatio    = 0.8 // of the calls in a window
@@ -92,7 +94,7 @@ func NewLimits(perSecond float64, metrics prometheus.Registerer) *Limits {
 	return l
 }
 
-// wait takes a turn for a call to op, or gives up.
+// wait takes a turn for a call to op, or returns ErrThrottled.
 func (l *Limits) wait(ctx context.Context, op Operation) error {
 	if l.perSecond == 0 {
 		return nil

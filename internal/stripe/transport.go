@@ -18,12 +18,14 @@ func (s *Client) doOnce(ctx context.Context, attempt func(context.Context, *exch
 	ctx = context.WithValue(ctx, exchangeKey{}, x)
 	// Before there is a connection it is certain that nothing was sent; whatever is
 	// written to one may arrive.
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { x.sent.Store(true) }})
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { x.sent.Store(true) },
+	})
 	return attempt(ctx, x)
 }
 
 // exchange is what happened on the wire during one attempt, which the library's errors
-// do not tell: whether anything was sent, and what came back if it was not JSON.
+// do not say: whether anything was sent, and what came back if it was not JSON.
 type exchange struct {
 	sent   atomic.Bool
 	status atomic.Int64
@@ -70,7 +72,7 @@ func (t oneAttempt) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-// withoutNUL is an answer without U+0000, which JSON has a way to write, and
+// withoutNUL is a response without U+0000, which JSON has a way to write, and
 // neither text nor jsonb of PostgreSQL's can hold. In the message of a decline it
 // would keep a payment from ever being settled, and in one object's metadata the
 // reconciler from all others on its page.

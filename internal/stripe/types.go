@@ -22,12 +22,12 @@ type Page[T any] struct {
 	More    bool
 }
 
-// ErrNoSuchObject says that Stripe answered and has no object with that id.
+// ErrNoSuchObject says that Stripe responded and has no object with that id.
 var ErrNoSuchObject = errors.New("no such object at Stripe")
 
-// ErrNotShown says that Stripe answered and refuses to show the object. Asking again
+// ErrNotShown says that Stripe responded and refuses to show the object. Asking again
 // will not help; any other error may pass.
-var ErrNotShown = errors.New("Stripe does not show the object")
+var ErrNotShown = errors.New("the object cannot be read at Stripe")
 
 // Call is one attempt under a Stripe idempotency key.
 type Call struct {
@@ -139,7 +139,7 @@ type Outcome struct {
 	Declined    bool    // of Refused: by the issuer, not by Stripe or us
 	ErrorCached bool    // of Unknown: an error that Stripe stored and repeats under the key from now on
 
-	HTTPStatus int    // zero: no answer
+	HTTPStatus int    // zero: no response
 	ErrorCode  string // Stripe's
 	Param      string // the parameter that Stripe complains about
 	RequestID  string // Stripe's

@@ -14,7 +14,8 @@ import (
 
 // drive sends requests over so many connections, one at a time on each, and
 // demands one status of every answer.
-func (b *bench) drive(ctx context.Context, addr string, length time.Duration, connections, status int, next func(conn, i int) ([]byte, bool)) (rate float64, n int, err error) {
+func (b *bench) drive(ctx context.Context, addr string, length time.Duration, connections, status int,
+	next func(conn, i int) ([]byte, bool)) (rate float64, n int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, length)
 	defer cancel()
 	var (

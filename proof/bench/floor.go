@@ -45,7 +45,8 @@ func (b *bench) pgbench(ctx context.Context, text string) (float64, error) {
 	if err := os.WriteFile(script, []byte(text), 0o600); err != nil {
 		return 0, err
 	}
-	cmd := exec.CommandContext(ctx, binary, "-n", "-M", "prepared", "-c", strconv.Itoa(b.s.clients), "-j", "2", "-T", strconv.Itoa(b.s.seconds),
+	cmd := exec.CommandContext(ctx, binary, "-n", "-M", "prepared", "-c", strconv.Itoa(b.s.clients), "-j", "2", "-T",
+		strconv.Itoa(b.s.seconds),
 		"-D", "i=0", "-f", script, b.url)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -70,19 +71,28 @@ func freshScript(tenant, prefix string) (string, error) {
 	payment := "'pay' || substr(" + order + ", 4)"
 	answer := strings.Repeat("x", 430)
 	values := map[string]string{
-		"TenantID": "'" + tenant + "'", "Key": order, "ID": order, "OrderID": order, "PaymentID": payment, "Operation": "'create_payment'",
-		"Fingerprint": "sha256((" + order + ")::bytea)", "FingerprintVersion": "1::smallint", "Request": "'{\"order_id\":\"ord_00000000000000000000000000\",\"payment_method\":\"pm_card_visa\"}'::bytea",
-		"RequestID": "'req_00000000000000000000000000000000'", "RecoveryPoint": "'payment_recorded'", "ClaimToken": "gen_random_uuid()", "Lease": "interval '60 s'",
-		"AmountMinor": "1000::bigint", "Currency": "'usd'", "PaymentMethod": "'pm_card_visa'", "IntentNumber": "1", "IntentID": "NULL::text",
-		"CreatedAt": "clock_timestamp()", "EventData": "'" + answer + "'::bytea", "Traceparent": "NULL::text", "StripeKey": stripeKey(tenant, order, "intent:1"),
+		"TenantID": "'" + tenant + "'", "Key": order, "ID": order, "OrderID": order, "PaymentID": payment,
+		"Operation":   "'create_payment'",
+		"Fingerprint": "sha256((" + order + ")::bytea)", "FingerprintVersion": "1::smallint",
+		"Request":   "'{\"order_id\":\"ord_00000000000000000000000000\",\"payment_method\":\"pm_card_visa\"}'::bytea",
+		"RequestID": "'req_00000000000000000000000000000000'", "RecoveryPoint": "'payment_recorded'",
+		"ClaimToken": "gen_random_uuid()", "Lease": "interval '60 s'",
+		"AmountMinor": "1000::bigint", "Currency": "'usd'", "PaymentMethod": "'pm_card_visa'", "IntentNumber": "1",
+		"IntentID":  "NULL::text",
+		"CreatedAt": "clock_timestamp()", "EventData": "'" + answer + "'::bytea", "Traceparent": "NULL::text",
+		"StripeKey":       stripeKey(tenant, order, "intent:1"),
 		"StripeOperation": "'create_intent'", "StripeResourceID": order, "ParamsSha256": "sha256('x')",
 		"LeaseToken": "1::bigint", "StripeRequestID": "'req_bench'", "CreateKey": stripeKey(tenant, order, "intent:1"),
 		"ConfirmKey":   stripeKey(tenant, order, "confirm"),
-		"OrderVersion": "1::bigint", "PaymentVersion": "1::bigint", "PaysOrder": "true", "AnswerVersion": "1", "AnswerStatus": "201",
+		"OrderVersion": "1::bigint", "PaymentVersion": "1::bigint", "PaysOrder": "true", "AnswerVersion": "1",
+		"AnswerStatus":  "201",
 		"AnswerHeaders": "'Content-Type: application/json'::bytea", "AnswerBody": "'" + answer + "'::bytea",
-		"EventAggregateIds": "ARRAY[" + payment + ", " + order + "]", "EventVersions": "ARRAY[2, 2]::bigint[]", "EventTypes": "ARRAY['payment.succeeded', 'order.paid']",
-		"StripeOutcome": "'done'::stripe_outcome", "HttpStatus": "200::smallint", "ErrorCode": "NULL::text", "ObjectID": "'pi_1'", "Status": "'succeeded'::payment_status",
-		"IntentClosed": "false", "ChargeID": "'ch_1'", "FailureCode": "NULL::text", "FailureDeclineCode": "NULL::text", "FailureMessage": "NULL::text",
+		"EventAggregateIds": "ARRAY[" + payment + ", " + order + "]", "EventVersions": "ARRAY[2, 2]::bigint[]",
+		"EventTypes":    "ARRAY['payment.succeeded', 'order.paid']",
+		"StripeOutcome": "'done'::stripe_outcome", "HttpStatus": "200::smallint", "ErrorCode": "NULL::text",
+		"ObjectID": "'pi_1'", "Status": "'succeeded'::payment_status",
+		"IntentClosed": "false", "ChargeID": "'ch_1'", "FailureCode": "NULL::text", "FailureDeclineCode": "NULL::text",
+		"FailureMessage": "NULL::text",
 	}
 	type statement struct {
 		params any
@@ -94,7 +104,8 @@ func freshScript(tenant, prefix string) (string, error) {
 		{db.PaymentBeginParams{}, nil},
 		{db.PaymentIntentRecordParams{}, map[string]string{"IntentID": "'pi_1'", "RecoveryPoint": "'intent_recorded'"}},
 		{db.PaymentFinishParams{}, map[string]string{
-			"StripeKey": stripeKey(tenant, order, "confirm"), "EventData": "ARRAY['" + answer + "', '" + answer + "']::bytea[]",
+			"StripeKey": stripeKey(tenant, order, "confirm"),
+			"EventData": "ARRAY['" + answer + "', '" + answer + "']::bytea[]",
 		}},
 	}
 	script := "\\set i :i + 1\n"

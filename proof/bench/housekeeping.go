@@ -51,7 +51,8 @@ func (b *bench) housekeepingGroup() group {
 			}
 		},
 		list: []*measurement{
-			{name: without, unit: "payments/s", run: func(ctx context.Context) (sample, error) { return own.steadily(ctx, nil) }},
+			{name: without, unit: "payments/s",
+				run: func(ctx context.Context) (sample, error) { return own.steadily(ctx, nil) }},
 			{name: with, unit: "payments/s", floor: without, run: func(ctx context.Context) (sample, error) {
 				house, err := own.keepHouse(ctx, to)
 				if err != nil {
@@ -61,7 +62,8 @@ func (b *bench) housekeepingGroup() group {
 				return got, errors.Join(err, house.stop())
 			}},
 		},
-		goals: []goal{{id: "P7", what: "fresh payments while keys are deleted and events published ÷ without", want: 0.85, of: ratio(with, without)}},
+		goals: []goal{{id: "P7", what: "fresh payments while keys are deleted and events published ÷ without",
+			want: 0.85, of: ratio(with, without)}},
 	}
 }
 
@@ -84,7 +86,8 @@ func (b *bench) steadily(ctx context.Context, house *house) (sample, error) {
 	if err == nil && (dropped == 0 || published == 0) {
 		return got, fmt.Errorf("%d keys were dropped or deleted and %d events published meanwhile", dropped, published)
 	}
-	got.note = fmt.Sprintf("%.1f answers dropped and tombstones deleted, %.1f events published", float64(dropped)/paid, float64(published)/paid)
+	got.note = fmt.Sprintf("%.1f answers dropped and tombstones deleted, %.1f events published", float64(dropped)/paid,
+		float64(published)/paid)
 	return got, err
 }
 
@@ -105,13 +108,15 @@ func (b *bench) keepHouse(ctx context.Context, to broker.Broker) (*house, error)
 	}
 	loops, end := context.WithCancel(ctx)
 	h := &house{pool: pool, end: end}
-	reaper := idempotency.NewReaper(idempotency.NewStore(pool, idempotency.Options{Lease: time.Minute}), keptFor, keptFor)
+	reaper := idempotency.NewReaper(idempotency.NewStore(pool, idempotency.Options{Lease: time.Minute}), keptFor,
+		keptFor)
 	relay := outbox.NewRelay(pool, to, outbox.RelayOptions{})
 	h.running.Go(func() { again(loops, reaper, &h.reaped) })
 	h.running.Go(func() { again(loops, relay, &h.published) })
 	for deadline := time.Now().Add(caughtUp); ; time.Sleep(lookWhen) {
 		var left int
-		err := b.pool.Raw().QueryRow(ctx, "SELECT (SELECT count(*) FROM idempotency_keys WHERE finished_at IS NOT NULL) + (SELECT count(*) FROM outbox_events WHERE published_at IS NULL)").Scan(&left)
+		err := b.pool.Raw().QueryRow(ctx,
+			"SELECT (SELECT count(*) FROM idempotency_keys WHERE finished_at IS NOT NULL) + (SELECT count(*) FROM outbox_events WHERE published_at IS NULL)").Scan(&left)
 		if err == nil && left > 0 && time.Now().After(deadline) {
 			err = fmt.Errorf("%d keys and events are left", left)
 		}

@@ -60,12 +60,16 @@ func main() {
 	flag.IntVar(&s.clients, "clients", 16, "clients of pgbench, and connections of the service's pool")
 	flag.IntVar(&s.events, "events", 20_000, "backlog that the relay drains")
 	flag.IntVar(&s.stored, "stored", 0, "measure again with so many finished keys stored")
-	flag.DurationVar(&s.storing, "storing", time.Hour, "stop storing keys after so long, and measure with what there is")
+	flag.DurationVar(&s.storing, "storing", time.Hour,
+		"stop storing keys after so long, and measure with what there is")
 	flag.DurationVar(&s.memory, "memory", time.Minute, "how long resident memory is watched")
 	flag.BoolVar(&s.group, "group", true, "let the service's requests share commits, as GROUP_COMMIT does")
-	flag.StringVar(&s.only, "only", ".", "what matches this `regexp`: a group, or a group and a line, as requests/replays")
-	flag.StringVar(&s.write, "write", "", "write the results into performance.md of this `directory`; a relative path starts at the repository's root")
-	flag.StringVar(&s.render, "render", "", "measure nothing: write tables and plots again from performance.json in this `directory`")
+	flag.StringVar(&s.only, "only", ".",
+		"what matches this `regexp`: a group, or a group and a line, as requests/replays")
+	flag.StringVar(&s.write, "write", "",
+		"write the results into performance.md of this `directory`; a relative path starts at the repository's root")
+	flag.StringVar(&s.render, "render", "",
+		"measure nothing: write tables and plots again from performance.json in this `directory`")
 	flag.Parse()
 	if s.render != "" {
 		exit(render(inventory.Path(s.render), (&bench{s: s}).groups()))
@@ -126,7 +130,8 @@ func run(ctx context.Context, s settings) error {
 
 // groups are in the order of the page.
 func (b *bench) groups() []group {
-	return []group{b.requestGroup(), b.manyGroup(), b.slowGroup(), b.webhookGroup(), b.relayGroup(synced), b.relayGroup(unsynced), b.housekeepingGroup(), b.memoryGroup(), b.storedGroup()}
+	return []group{b.requestGroup(), b.manyGroup(), b.slowGroup(), b.webhookGroup(), b.relayGroup(synced),
+		b.relayGroup(unsynced), b.housekeepingGroup(), b.memoryGroup(), b.storedGroup()}
 }
 
 // group is what is measured in turns.

@@ -34,10 +34,14 @@ func (b *bench) manyGroup() group {
 			}
 		},
 		list: []*measurement{
-			{name: freshFloor, kind: plot.Floor, unit: "payments/s", run: func(ctx context.Context) (sample, error) { return own.freshFloor(ctx) }},
-			{name: alone, unit: "payments/s", floor: freshFloor, run: func(ctx context.Context) (sample, error) { return own.fresh(timeOrdered)(ctx) }},
-			{name: shared, unit: "payments/s", floor: freshFloor, run: func(ctx context.Context) (sample, error) { return grouping.fresh(timeOrdered)(ctx) }},
+			{name: freshFloor, kind: plot.Floor, unit: "payments/s",
+				run: func(ctx context.Context) (sample, error) { return own.freshFloor(ctx) }},
+			{name: alone, unit: "payments/s", floor: freshFloor,
+				run: func(ctx context.Context) (sample, error) { return own.fresh(timeOrdered)(ctx) }},
+			{name: shared, unit: "payments/s", floor: freshFloor,
+				run: func(ctx context.Context) (sample, error) { return grouping.fresh(timeOrdered)(ctx) }},
 		},
-		goals: []goal{{id: "P1b", what: "fresh payments of 256 clients ÷ pgbench", want: 1, of: ratio(shared, freshFloor)}},
+		goals: []goal{{id: "P1b", what: "fresh payments of 256 clients ÷ pgbench", want: 1,
+			of: ratio(shared, freshFloor)}},
 	}
 }

@@ -44,10 +44,14 @@ func (b *bench) memoryGroup() group {
 		rounds: 1,
 		list:   []*measurement{watched(elsewhere, false), watched(embedded, true)},
 		goals: []goal{
-			{id: "P9", what: "resident memory with 64 clients, at most", want: 120, atMost: true, unit: "MB", of: each(elsewhere, most)},
-			{id: "P9", what: "its growth, last quarter of the run ÷ second quarter", want: 1.10, atMost: true, of: each(elsewhere, growth)},
-			{id: "P9", what: "resident memory with the embedded broker, at most", want: 120, atMost: true, unit: "MB", of: each(embedded, most)},
-			{id: "P9", what: "its growth with the embedded broker, last quarter of the run ÷ second quarter", want: 1.10, atMost: true, of: each(embedded, growth)},
+			{id: "P9", what: "resident memory with 64 clients, at most", want: 120, atMost: true, unit: "MB",
+				of: each(elsewhere, most)},
+			{id: "P9", what: "its growth, last quarter of the run ÷ second quarter", want: 1.10, atMost: true,
+				of: each(elsewhere, growth)},
+			{id: "P9", what: "resident memory with the embedded broker, at most", want: 120, atMost: true, unit: "MB",
+				of: each(embedded, most)},
+			{id: "P9", what: "its growth with the embedded broker, last quarter of the run ÷ second quarter",
+				want: 1.10, atMost: true, of: each(embedded, growth)},
 		},
 		curve: func() curve { return curve{"Resident memory of cmd/api", "seconds", "MB", seen} },
 	}
@@ -75,8 +79,10 @@ func (b *bench) startProgram(ctx context.Context, brokerURL string) (end func(),
 	}
 	b.child = exec.CommandContext(ctx, binary, "serve")
 	b.child.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "DATABASE_URL=" + b.url, "HTTP_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0", "LOG_LEVEL=info",
-		"STRIPE_API_BASE=http://" + l.Addr().String(), "STRIPE_SECRET_KEY=" + stripesim.DefaultKey, "STRIPE_WEBHOOK_SECRET=" + webhookSecret,
+		"PATH=" + os.Getenv("PATH"), "DATABASE_URL=" + b.url, "HTTP_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0",
+		"LOG_LEVEL=info",
+		"STRIPE_API_BASE=http://" + l.Addr().String(), "STRIPE_SECRET_KEY=" + stripesim.DefaultKey,
+		"STRIPE_WEBHOOK_SECRET=" + webhookSecret,
 		"STRIPE_RPS=0", "RATE_LIMIT_RPS=0", "BROKER_URL=" + brokerURL,
 	}
 	said, err := b.child.StderrPipe()
@@ -152,7 +158,8 @@ func (b *bench) watched(ctx context.Context, embedded bool) (got sample, line pl
 		for tick := time.NewTicker(time.Second / 4); ; {
 			select {
 			case <-tick.C:
-				line.X, line.Y = append(line.X, time.Since(began).Seconds()), append(line.Y, residentOf(own.child.Process.Pid))
+				line.X, line.Y = append(line.X, time.Since(began).Seconds()),
+					append(line.Y, residentOf(own.child.Process.Pid))
 			case <-looking.Done():
 				tick.Stop()
 				return

@@ -54,7 +54,8 @@ func write(dir string, groups []group, played []result) error {
 	}
 	for _, r := range all {
 		// A picture in a page of its own has no colour to take over.
-		svg := strings.Replace(r.drawn(), "<svg ", `<svg xmlns="http://www.w3.org/2000/svg" style="background:#fff;color:#222" `, 1)
+		svg := strings.Replace(r.drawn(), "<svg ",
+			`<svg xmlns="http://www.w3.org/2000/svg" style="background:#fff;color:#222" `, 1)
 		if err := os.WriteFile(filepath.Join(dir, "img", r.image()), []byte(svg+"\n"), 0o644); err != nil {
 			return err
 		}
@@ -105,7 +106,8 @@ func tables(all []result) string {
 			if m.Ratios != nil {
 				of = fmt.Sprintf("%.2f (%.2f – %.2f)", median(m.Ratios), slices.Min(m.Ratios), slices.Max(m.Ratios))
 			}
-			fmt.Fprintf(&b, "| %s | %.0f | %.0f – %.0f | %s | %s |\n", m.Name, median(m.Rates), slices.Min(m.Rates), slices.Max(m.Rates), of, m.Costs)
+			fmt.Fprintf(&b, "| %s | %.0f | %.0f – %.0f | %s | %s |\n", m.Name, median(m.Rates), slices.Min(m.Rates),
+				slices.Max(m.Rates), of, m.Costs)
 		}
 	}
 	b.WriteString("\n")

@@ -43,7 +43,8 @@ func peers(open *postgres.Pool, tenant string, gateway time.Duration) http.Handl
 		return row.AnswerBody, err
 	}))
 	for name, pay := range map[string]func(*http.Request, *pgxpool.Pool, string, peerPayment) ([]byte, error){
-		"look-work-store": lookWorkStore, "around-the-gateway": aroundTheGateway(gateway), "one-transaction": oneTransaction,
+		"look-work-store": lookWorkStore, "around-the-gateway": aroundTheGateway(gateway),
+		"one-transaction": oneTransaction,
 	} {
 		mux.Post("/peers/"+name, func(w http.ResponseWriter, r *http.Request) {
 			var p peerPayment
@@ -94,7 +95,8 @@ type peerPayment struct {
 
 // response is about as long as one of ours.
 func (p peerPayment) response(id int64) []byte {
-	b, _ := json.Marshal(map[string]any{"id": id, "order_id": p.OrderID, "status": "succeeded", "pad": strings.Repeat("x", 300)})
+	b, _ := json.Marshal(map[string]any{"id": id, "order_id": p.OrderID, "status": "succeeded",
+		"pad": strings.Repeat("x", 300)})
 	return b
 }
 

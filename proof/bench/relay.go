@@ -28,8 +28,10 @@ const (
 
 func (b *bench) relayGroup(syncs bool) group {
 	const (
-		floor, relay, old, steady = "the same statements without heads, lease or fence", "relay", "relay, with an old snapshot held open", "relay, from commit to broker at a steady load"
-		theirs, theirsMore        = "Watermill's forwarder, batches of 100, its default", "Watermill's forwarder, batches of 1000"
+		floor, relay, old, steady = "the same statements without heads, lease or fence", "relay",
+			"relay, with an old snapshot held open", "relay, from commit to broker at a steady load"
+		theirs, theirsMore = "Watermill's forwarder, batches of 100, its default",
+			"Watermill's forwarder, batches of 1000"
 	)
 	g := group{
 		name: "relay",
@@ -38,7 +40,9 @@ func (b *bench) relayGroup(syncs bool) group {
 		},
 		prepare: b.buildWatermill,
 		list: []*measurement{
-			{name: floor, kind: plot.Floor, unit: "events/s", run: b.drained(syncs, false, func(p *postgres.Pool, to outbox.Publisher) runner { return plain{p, to} })},
+			{name: floor, kind: plot.Floor, unit: "events/s",
+				run: b.drained(syncs, false,
+					func(p *postgres.Pool, to outbox.Publisher) runner { return plain{p, to} })},
 			{name: relay, unit: "events/s", floor: floor, run: b.drained(syncs, false, newRelay)},
 			{name: theirs, kind: plot.Peer, unit: "events/s", run: b.watermill(syncs, 0)},
 			{name: theirsMore, kind: plot.Peer, unit: "events/s", run: b.watermill(syncs, 1000)},
@@ -51,7 +55,8 @@ func (b *bench) relayGroup(syncs bool) group {
 		}
 		g.goals = []goal{
 			{id: "P6", what: "relay ÷ Watermill's forwarder, broker syncs later", want: 2, of: ratio(relay, theirs)},
-			{id: "P6", what: "relay ÷ Watermill's forwarder with batches of 1000, broker syncs later", want: 2, of: ratio(relay, theirsMore)},
+			{id: "P6", what: "relay ÷ Watermill's forwarder with batches of 1000, broker syncs later", want: 2,
+				of: ratio(relay, theirsMore)},
 		}
 		return g
 	}
@@ -59,10 +64,12 @@ func (b *bench) relayGroup(syncs bool) group {
 		&measurement{name: old, unit: "events/s", floor: relay, run: b.drained(syncs, true, newRelay)},
 		&measurement{name: steady, unit: "events/s", run: b.latency()})
 	g.goals = []goal{
-		{id: "P6", what: "relay ÷ its statements and publishing without its logic", want: 0.70, of: ratio(relay, floor)},
+		{id: "P6", what: "relay ÷ its statements and publishing without its logic", want: 0.70,
+			of: ratio(relay, floor)},
 		{id: "P6", what: "relay ÷ Watermill's forwarder", want: 2, of: ratio(relay, theirs)},
 		{id: "P6", what: "relay ÷ Watermill's forwarder with batches of 1000", want: 2, of: ratio(relay, theirsMore)},
-		{id: "P6", what: "p99 from commit to broker, at half of that load", want: 50, atMost: true, unit: "ms", of: each(steady, p99Millis)},
+		{id: "P6", what: "p99 from commit to broker, at half of that load", want: 50, atMost: true, unit: "ms",
+			of: each(steady, p99Millis)},
 		{id: "P6", what: "relay with an old snapshot held open ÷ relay without", want: 0.80, of: ratio(old, relay)},
 	}
 	return g
@@ -112,7 +119,8 @@ func (b *bench) outboxOf(ctx context.Context, syncs bool, n int) (o outboxed, er
 	if listens, ok := o.to.(interface{ Addr() string }); ok {
 		o.broker = "nats://" + listens.Addr()
 	}
-	for _, err := range o.to.Publish(ctx, []outbox.Envelope{{ID: "first", TenantID: "tnt_0", Type: "first", Data: []byte("{}")}}) {
+	for _, err := range o.to.Publish(ctx,
+		[]outbox.Envelope{{ID: "first", TenantID: "tnt_0", Type: "first", Data: []byte("{}")}}) {
 		if err != nil { // the first message makes the stream, and that is not what is measured
 			return o, err
 		}
@@ -122,7 +130,8 @@ func (b *bench) outboxOf(ctx context.Context, syncs bool, n int) (o outboxed, er
 
 // startBroker is a JetStream that others can reach.
 func startBroker(dir string, syncs bool) (*server.Server, error) {
-	s, err := server.NewServer(&server.Options{JetStream: true, StoreDir: dir, SyncAlways: syncs, Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true})
+	s, err := server.NewServer(&server.Options{JetStream: true, StoreDir: dir, SyncAlways: syncs, Host: "127.0.0.1",
+		Port: server.RANDOM_PORT, NoSigs: true})
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +167,8 @@ func (o outboxed) done() {
 }
 
 // drained empties a backlog.
-func (b *bench) drained(syncs, oldSnapshot bool, make func(*postgres.Pool, outbox.Publisher) runner) func(context.Context) (sample, error) {
+func (b *bench) drained(syncs, oldSnapshot bool,
+	make func(*postgres.Pool, outbox.Publisher) runner) func(context.Context) (sample, error) {
 	return func(ctx context.Context) (sample, error) {
 		o, err := b.outboxOf(ctx, syncs, b.s.events)
 		defer o.done()
@@ -226,7 +236,8 @@ func (b *bench) latency() func(context.Context) (sample, error) {
 			all.Go(func() error {
 				for i := 0; time.Since(began) < time.Duration(b.s.seconds)*time.Second; i++ {
 					next := time.Now().Add(every)
-					_, err := pool.Raw().Exec(ctx, `INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data)
+					_, err := pool.Raw().Exec(ctx,
+						`INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data)
 						SELECT 'tnt_1', 'pay_' || $1::int || '_' || $2::int || '_' || a, 1, 'payment.succeeded', '{}' FROM generate_series(1, $3::int) a`, w, i, each)
 					if err != nil {
 						return err
@@ -243,7 +254,8 @@ func (b *bench) latency() func(context.Context) (sample, error) {
 		wrote := time.Since(began)
 		var left int
 		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-			if err := pool.Raw().QueryRow(ctx, "SELECT count(*) FROM outbox_events WHERE published_at IS NULL").Scan(&left); err != nil {
+			if err := pool.Raw().QueryRow(ctx,
+				"SELECT count(*) FROM outbox_events WHERE published_at IS NULL").Scan(&left); err != nil {
 				return sample{}, err
 			}
 			if left == 0 || time.Now().After(deadline) {
@@ -255,7 +267,8 @@ func (b *bench) latency() func(context.Context) (sample, error) {
 		if left > 0 {
 			return sample{}, fmt.Errorf("%d events were not published", left)
 		}
-		rows, err := pool.Raw().Query(ctx, "SELECT extract(epoch FROM published_at - created_at)::float8 * 1000 FROM outbox_events")
+		rows, err := pool.Raw().Query(ctx,
+			"SELECT extract(epoch FROM published_at - created_at)::float8 * 1000 FROM outbox_events")
 		if err != nil {
 			return sample{}, err
 		}
@@ -280,7 +293,8 @@ type plain struct {
 }
 
 func (f plain) RunOnce(ctx context.Context) (int, error) {
-	rows, err := f.pool.Raw().Query(ctx, `SELECT tenant_id, aggregate_id, version, seq, type, data, created_at FROM outbox_events
+	rows, err := f.pool.Raw().Query(ctx,
+		`SELECT tenant_id, aggregate_id, version, seq, type, data, created_at FROM outbox_events
 		WHERE published_at IS NULL AND parked_at IS NULL ORDER BY seq LIMIT 1000`)
 	if err != nil {
 		return 0, err

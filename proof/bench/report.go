@@ -48,9 +48,11 @@ func (g group) result(b *bench) result {
 		r.Says = g.says()
 	}
 	rounds := len(g.list[0].samples)
-	r.How = fmt.Sprintf("Measured %s on %s, %d processors shared by client, service and database: ", time.Now().UTC().Format(time.DateOnly), b.version, runtime.NumCPU())
+	r.How = fmt.Sprintf("Measured %s on %s, %d processors shared by client, service and database: ",
+		time.Now().UTC().Format(time.DateOnly), b.version, runtime.NumCPU())
 	if rounds > 1 {
-		r.How += fmt.Sprintf("medians of %d interleaved rounds of %d s, %d connections.", rounds, b.s.seconds, b.s.connections)
+		r.How += fmt.Sprintf("medians of %d interleaved rounds of %d s, %d connections.", rounds, b.s.seconds,
+			b.s.connections)
 	} else {
 		r.How += "once."
 	}
@@ -104,10 +106,12 @@ func (r result) print() {
 		if m.Ratios != nil {
 			of = fmt.Sprintf("%.2f", median(m.Ratios))
 		}
-		fmt.Printf("  %-56s %10.0f %10.0f – %-8.0f %9s  %s\n", m.Name, median(m.Rates), slices.Min(m.Rates), slices.Max(m.Rates), of, m.Costs)
+		fmt.Printf("  %-56s %10.0f %10.0f – %-8.0f %9s  %s\n", m.Name, median(m.Rates), slices.Min(m.Rates),
+			slices.Max(m.Rates), of, m.Costs)
 	}
 	for _, o := range r.Outcomes {
-		fmt.Printf("  %-4s %-70s %-12s reached %-28s %s\n", o.ID, o.What, o.target(), o.reached(), strings.Trim(o.verdict(), "*"))
+		fmt.Printf("  %-4s %-70s %-12s reached %-28s %s\n", o.ID, o.What, o.target(), o.reached(),
+			strings.Trim(o.verdict(), "*"))
 	}
 }
 
@@ -132,7 +136,8 @@ func (r result) drawn() string {
 // title says what the bars count: "Payments per second, 256 clients".
 func (r result) title() string {
 	what := "Operations"
-	if unit, _, found := strings.Cut(r.Rows[0].Unit, "/"); found && !slices.ContainsFunc(r.Rows, func(m row) bool { return m.Unit != r.Rows[0].Unit }) {
+	if unit, _, found := strings.Cut(r.Rows[0].Unit, "/"); found && !slices.ContainsFunc(r.Rows,
+		func(m row) bool { return m.Unit != r.Rows[0].Unit }) {
 		what = strings.ToUpper(unit[:1]) + unit[1:]
 	}
 	return what + " per second, " + r.Name

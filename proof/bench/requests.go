@@ -36,25 +36,35 @@ func (b *bench) requestGroup() group {
 		{name: fresh, unit: "payments/s", floor: freshFloor, run: b.fresh(timeOrdered)},
 		{name: replayFloor, kind: plot.Floor, unit: "reads/s", run: b.replayFloor},
 		{name: replays, unit: "answers/s", floor: replayFloor, run: b.replays},
-		{name: "the same read in a bare handler", kind: plot.Floor, unit: "answers/s", floor: replayFloor, run: b.bare("read")},
+		{name: "the same read in a bare handler", kind: plot.Floor, unit: "answers/s", floor: replayFloor,
+			run: b.bare("read")},
 		{name: "a bare handler that reads nothing", kind: plot.Floor, unit: "answers/s", run: b.bare("nothing")},
 		{name: conflicts, unit: "answers/s", floor: replays, run: b.conflicts},
 		{name: peerThree, kind: plot.Peer, unit: "payments/s", run: b.peer("look-work-store", false)},
 		{name: peerAround, kind: plot.Peer, unit: "payments/s", run: b.peer("around-the-gateway", false)},
 		{name: peerOne, kind: plot.Peer, unit: "payments/s", run: b.peer("one-transaction", false)},
-		{name: "replays, the gateway inside the transaction", kind: plot.Peer, unit: "answers/s", run: b.peer("around-the-gateway", true)},
-		{name: "replays, one transaction: a replay is a write", kind: plot.Peer, unit: "answers/s", run: b.peer("one-transaction", true)},
+		{name: "replays, the gateway inside the transaction", kind: plot.Peer, unit: "answers/s",
+			run: b.peer("around-the-gateway", true)},
+		{name: "replays, one transaction: a replay is a write", kind: plot.Peer, unit: "answers/s",
+			run: b.peer("one-transaction", true)},
 	}, goals: []goal{
-		{id: "P1", what: "fresh payments ÷ pgbench running the same statements", want: 0.60, of: ratio(fresh, freshFloor)},
+		{id: "P1", what: "fresh payments ÷ pgbench running the same statements", want: 0.60,
+			of: ratio(fresh, freshFloor)},
 		{id: "P2", what: "replays ÷ pgbench reading the key", want: 0.35, of: ratio(replays, replayFloor)},
-		{id: "P2", what: "WAL per replay, background writes included", want: 5, atMost: true, unit: "bytes", of: each(replays, walBytes)},
+		{id: "P2", what: "WAL per replay, background writes included", want: 5, atMost: true, unit: "bytes",
+			of: each(replays, walBytes)},
 		{id: "P3", what: "duplicates in flight ÷ replays", want: 1, of: ratio(conflicts, replays)},
-		{id: "P3", what: "WAL per duplicate in flight, background writes included", want: 5, atMost: true, unit: "bytes", of: each(conflicts, walBytes)},
+		{id: "P3", what: "WAL per duplicate in flight, background writes included", want: 5, atMost: true,
+			unit: "bytes", of: each(conflicts, walBytes)},
 		{id: "P4", what: "fresh payments ÷ three statements without a claim", want: 2, of: ratio(fresh, peerThree)},
-		{id: "P4", what: "fresh payments ÷ a gateway inside the transaction, no latency", want: 1.3, of: ratio(fresh, peerAround)},
-		{id: "P4", what: "fresh payments ÷ one transaction without outcome or event", want: 1.1, of: ratio(fresh, peerOne)},
-		{id: "P8", what: "CPU time of the service per fresh payment", want: 150, atMost: true, unit: "µs", of: each(fresh, cpuMicros)},
-		{id: "P8", what: "CPU time of the service per replay", want: 55, atMost: true, unit: "µs", of: each(replays, cpuMicros)},
+		{id: "P4", what: "fresh payments ÷ a gateway inside the transaction, no latency", want: 1.3,
+			of: ratio(fresh, peerAround)},
+		{id: "P4", what: "fresh payments ÷ one transaction without outcome or event", want: 1.1,
+			of: ratio(fresh, peerOne)},
+		{id: "P8", what: "CPU time of the service per fresh payment", want: 150, atMost: true, unit: "µs",
+			of: each(fresh, cpuMicros)},
+		{id: "P8", what: "CPU time of the service per replay", want: 55, atMost: true, unit: "µs",
+			of: each(replays, cpuMicros)},
 	}}
 }
 
@@ -108,12 +118,14 @@ func (b *bench) stays(ctx context.Context) (string, error) {
 	}
 	bytes, err := b.size(ctx)
 	return fmt.Sprintf("%.0f bytes in tables and indexes, %.1f dead rows, of which %.1f are not HOT",
-		float64(bytes-b.before.bytes)/float64(max(1, payments-b.before.payments)), float64(dead)/float64(payments), float64(moved)/float64(payments)), err
+		float64(bytes-b.before.bytes)/float64(max(1, payments-b.before.payments)), float64(dead)/float64(payments),
+		float64(moved)/float64(payments)), err
 }
 
 // size is what a payment's tables take, with their indexes.
 func (b *bench) size(ctx context.Context) (bytes int64, err error) {
-	err = b.pool.Raw().QueryRow(ctx, "SELECT sum(pg_total_relation_size(c)) FROM unnest(ARRAY['idempotency_keys', 'payments', 'outbox_events', 'stripe_calls']::regclass[]) c").Scan(&bytes)
+	err = b.pool.Raw().QueryRow(ctx,
+		"SELECT sum(pg_total_relation_size(c)) FROM unnest(ARRAY['idempotency_keys', 'payments', 'outbox_events', 'stripe_calls']::regclass[]) c").Scan(&bytes)
 	return bytes, err
 }
 
@@ -136,15 +148,17 @@ func (b *bench) answerSome(ctx context.Context) error {
 	b.replay = make([][]byte, answered)
 	for i := range b.replay {
 		conn, n := i%b.s.connections, i/b.s.connections+1
-		b.replay[i] = b.request("/v1/payments", strconv.Itoa(answeredFirst+i), paymentOf(fmt.Sprintf("%s%04d%018d", prefix, conn, n)))
+		b.replay[i] = b.request("/v1/payments", strconv.Itoa(answeredFirst+i),
+			paymentOf(fmt.Sprintf("%s%04d%018d", prefix, conn, n)))
 	}
-	_, n, err := b.drive(ctx, b.addr, time.Minute, b.s.connections, http.StatusCreated, func(conn, i int) ([]byte, bool) {
-		at := (i-1)*b.s.connections + conn
-		if at >= answered {
-			return nil, false
-		}
-		return b.replay[at], true
-	})
+	_, n, err := b.drive(ctx, b.addr, time.Minute, b.s.connections, http.StatusCreated,
+		func(conn, i int) ([]byte, bool) {
+			at := (i-1)*b.s.connections + conn
+			if at >= answered {
+				return nil, false
+			}
+			return b.replay[at], true
+		})
 	if err == nil && n != answered {
 		err = fmt.Errorf("only %d payments of %d were answered", n, answered)
 	}
@@ -165,7 +179,9 @@ func (b *bench) replays(ctx context.Context) (sample, error) {
 func (b *bench) bare(name string) func(context.Context) (sample, error) {
 	var requests [][]byte
 	for i := range answered {
-		requests = append(requests, b.request("/bare/"+name, strconv.Itoa(answeredFirst+i), `{"order_id":"ord_00000000000000000000000000","payment_method":"pm_card_visa"}`))
+		requests = append(requests,
+			b.request("/bare/"+name, strconv.Itoa(answeredFirst+i),
+				`{"order_id":"ord_00000000000000000000000000","payment_method":"pm_card_visa"}`))
 	}
 	return func(ctx context.Context) (sample, error) {
 		return b.measured(ctx, b.peers, http.StatusCreated, func(conn, i int) ([]byte, bool) {
@@ -210,13 +226,15 @@ func (b *bench) peer(name string, again bool) func(context.Context) (sample, err
 				i %= 100
 			}
 			key := fmt.Sprintf("peer-%04d-%04d-%012d", batch, conn, i)
-			return b.request("/peers/"+name, key, `{"order_id":"ord_00000000000000000000000000","payment_method":"pm_card_visa"}`), true
+			return b.request("/peers/"+name, key,
+				`{"order_id":"ord_00000000000000000000000000","payment_method":"pm_card_visa"}`), true
 		})
 	}
 }
 
 // measured drives requests and counts what they cost.
-func (b *bench) measured(ctx context.Context, addr string, status int, next func(conn, i int) ([]byte, bool)) (sample, error) {
+func (b *bench) measured(ctx context.Context, addr string, status int, next func(conn, i int) ([]byte, bool)) (sample,
+	error) {
 	wal, cpu, load := b.walPosition(ctx), cpuOf(b.child.Process.Pid), cpuOf(os.Getpid())
 	rate, n, err := b.drive(ctx, addr, time.Duration(b.s.seconds)*time.Second, b.s.connections, status, next)
 	got := sample{rate: rate}
@@ -258,7 +276,8 @@ func (b *bench) webhookGroup() group {
 func (b *bench) webhooks(ctx context.Context) (sample, error) {
 	b.batch++
 	batch, senders := b.batch, make([]sender, b.s.connections)
-	return b.measured(ctx, b.addr, http.StatusOK, func(conn, i int) ([]byte, bool) { return senders[conn].event(batch, conn, i), true })
+	return b.measured(ctx, b.addr, http.StatusOK,
+		func(conn, i int) ([]byte, bool) { return senders[conn].event(batch, conn, i), true })
 }
 
 // sender writes its events into the same memory again and again: what the
@@ -277,7 +296,8 @@ func (s *sender) event(batch, conn, i int) []byte {
 	now := time.Now().Unix()
 	s.mac.Reset()
 	_, _ = fmt.Fprintf(s.mac, "%d.%s", now, s.body)
-	s.request = fmt.Appendf(s.request[:0], "POST /v1/webhooks/stripe HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nStripe-Signature: t=%d,v1=%x\r\nContent-Length: %d\r\n\r\n%s",
+	s.request = fmt.Appendf(s.request[:0],
+		"POST /v1/webhooks/stripe HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nStripe-Signature: t=%d,v1=%x\r\nContent-Length: %d\r\n\r\n%s",
 		now, s.mac.Sum(nil), len(s.body), s.body)
 	return s.request
 }
@@ -294,8 +314,10 @@ var eventPad = func() (pad string) {
 func (b *bench) webhookFloor(ctx context.Context) (sample, error) {
 	b.batch++
 	values := map[string]string{
-		"Consumer": "'stripe'", "EventID": fmt.Sprintf("'evt_%d_' || (:client_id)::text || '_' || (:i)::text", b.batch), "Type": "'payment_intent.succeeded'",
-		"ObjectID": "'pi_1'", "Payload": "'{" + eventPad + strings.Repeat(" ", 200) + "}'::bytea", "Traceparent": "NULL::text",
+		"Consumer": "'stripe'", "EventID": fmt.Sprintf("'evt_%d_' || (:client_id)::text || '_' || (:i)::text", b.batch),
+		"Type":     "'payment_intent.succeeded'",
+		"ObjectID": "'pi_1'", "Payload": "'{" + eventPad + strings.Repeat(" ", 200) + "}'::bytea",
+		"Traceparent": "NULL::text",
 	}
 	sql, err := filled(postgres.WebhookIntake(), db.InboxReceiveParams{}, values, nil)
 	if err != nil {

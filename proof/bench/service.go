@@ -56,7 +56,8 @@ func service(ctx context.Context, args []string) error {
 	operations := money.Operations()
 	maps.Copy(operations, checkouts.Operations())
 	api := httpapi.NewServer(httpapi.Options{
-		Pool: pool, Keys: keys, Operations: operations, Payments: money, Checkouts: checkouts, Feed: outbox.NewFeed(pool), Within: 40 * time.Second, Drain: time.Second,
+		Pool: pool, Keys: keys, Operations: operations, Payments: money, Checkouts: checkouts,
+		Feed: outbox.NewFeed(pool), Within: 40 * time.Second, Drain: time.Second,
 		WebhookSecrets: []string{webhookSecret}, WebhookReceived: func() {}, Log: log,
 	})
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
@@ -92,7 +93,8 @@ func (*instant) Ready(context.Context) error { return nil }
 func (g *instant) CreateIntent(_ context.Context, _ stripe.Call, n stripe.NewIntent) stripe.Outcome {
 	time.Sleep(g.takes)
 	return stripe.Outcome{Effect: stripe.Done, HTTPStatus: 200, RequestID: "req_bench", Intent: stripe.Intent{
-		ID: "pi_" + strconv.FormatInt(g.n.Add(1), 10), Status: stripe.IntentRequiresPaymentMethod, AmountMinor: n.AmountMinor, Currency: n.Currency,
+		ID: "pi_" + strconv.FormatInt(g.n.Add(1), 10), Status: stripe.IntentRequiresPaymentMethod,
+		AmountMinor: n.AmountMinor, Currency: n.Currency,
 	}}
 }
 

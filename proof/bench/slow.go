@@ -14,7 +14,8 @@ import (
 func (b *bench) slowGroup() group {
 	const takes, connections = 100 * time.Millisecond, 512
 	const theirs = "fresh, one gateway call inside the transaction"
-	const shared, alone = "fresh payments, two gateway calls, shared commits", "fresh payments, two gateway calls, one commit each"
+	const shared, alone = "fresh payments, two gateway calls, shared commits",
+		"fresh payments, two gateway calls, one commit each"
 	var own, grouping *bench
 	paid := func(ctx context.Context, by *bench) (sample, error) {
 		next, err := by.freshRequests(ctx, timeOrdered)
@@ -44,10 +45,15 @@ func (b *bench) slowGroup() group {
 			}
 		},
 		list: []*measurement{
-			{name: theirs, kind: plot.Peer, unit: "payments/s", run: func(ctx context.Context) (sample, error) { return own.peer("around-the-gateway", false)(ctx) }},
-			{name: shared, unit: "payments/s", floor: theirs, run: func(ctx context.Context) (sample, error) { return paid(ctx, grouping) }},
-			{name: alone, unit: "payments/s", floor: theirs, run: func(ctx context.Context) (sample, error) { return paid(ctx, own) }},
+			{name: theirs, kind: plot.Peer, unit: "payments/s",
+				run: func(ctx context.Context) (sample, error) { return own.peer("around-the-gateway", false)(ctx) }},
+			{name: shared, unit: "payments/s", floor: theirs,
+				run: func(ctx context.Context) (sample, error) { return paid(ctx, grouping) }},
+			{name: alone, unit: "payments/s", floor: theirs,
+				run: func(ctx context.Context) (sample, error) { return paid(ctx, own) }},
 		},
-		goals: []goal{{id: "P4", what: "fresh payments of 512 clients ÷ a gateway inside the transaction, latency 100 ms", want: 10, of: ratio(shared, theirs)}},
+		goals: []goal{{id: "P4",
+			what: "fresh payments of 512 clients ÷ a gateway inside the transaction, latency 100 ms", want: 10,
+			of: ratio(shared, theirs)}},
 	}
 }

@@ -21,15 +21,17 @@ import (
 func (b *bench) storedGroup() group {
 	const (
 		emptyOrdered, emptyRandom   = "fresh payments, keys in order of time", "fresh payments, random keys"
-		storedOrdered, storedRandom = "fresh payments, keys in order of time, many stored", "fresh payments, random keys, many stored"
-		emptyReplays                = "replays"
-		orderedReplays              = "replays, keys in order of time, many stored"
-		randomReplays               = "replays, random keys, many stored"
+		storedOrdered, storedRandom = "fresh payments, keys in order of time, many stored",
+			"fresh payments, random keys, many stored"
+		emptyReplays   = "replays"
+		orderedReplays = "replays, keys in order of time, many stored"
+		randomReplays  = "replays, random keys, many stored"
 	)
 	var empty, full *bench
 	var template string
 	stored := 0
-	on := func(which **bench, run func(*bench) func(context.Context) (sample, error)) func(context.Context) (sample, error) {
+	on := func(which **bench, run func(*bench) func(context.Context) (sample, error)) func(context.Context) (sample,
+		error) {
 		return func(ctx context.Context) (sample, error) { return run(*which)(ctx) }
 	}
 	paying := func(key keyed) func(*bench) func(context.Context) (sample, error) {
@@ -40,7 +42,8 @@ func (b *bench) storedGroup() group {
 		return func(full *bench) func(context.Context) (sample, error) {
 			return func(ctx context.Context) (sample, error) {
 				return full.measured(ctx, full.addr, http.StatusCreated, func(int, int) ([]byte, bool) {
-					return full.request("/v1/payments", key((stored/2-1-rand.N(min(latest, stored/2)))*2+odd), paymentOf(template)), true
+					return full.request("/v1/payments", key((stored/2-1-rand.N(min(latest, stored/2)))*2+odd),
+						paymentOf(template)), true
 				})
 			}
 		}
@@ -49,7 +52,8 @@ func (b *bench) storedGroup() group {
 		name: "stored keys",
 		says: func() string {
 			return fmt.Sprintf("Compares a service on an empty database with one that has %s finished keys with their answers, %d bytes each with their indexes, half of them random, half in order of time. "+
-				"A checkpoint comes before the first round, so that the WAL has the whole pages that follow one.", grouped(stored), full.before.bytes/int64(stored))
+				"A checkpoint comes before the first round, so that the WAL has the whole pages that follow one.",
+				grouped(stored), full.before.bytes/int64(stored))
 		},
 		prepare: func(ctx context.Context) (err error) {
 			if empty, err = b.another(ctx, b.s); err != nil {
@@ -78,15 +82,22 @@ func (b *bench) storedGroup() group {
 			{name: storedOrdered, unit: "payments/s", floor: emptyOrdered, run: on(&full, paying(timeOrdered))},
 			{name: emptyRandom, unit: "payments/s", run: on(&empty, paying(random))},
 			{name: storedRandom, unit: "payments/s", floor: emptyRandom, run: on(&full, paying(random))},
-			{name: emptyReplays, unit: "answers/s", run: on(&empty, func(b *bench) func(context.Context) (sample, error) { return b.replays })},
-			{name: orderedReplays, unit: "answers/s", floor: emptyReplays, run: on(&full, asking(orderedKey, 1, 10_000))},
-			{name: randomReplays, unit: "answers/s", floor: emptyReplays, run: on(&full, asking(randomKey, 0, b.s.stored))},
+			{name: emptyReplays, unit: "answers/s",
+				run: on(&empty, func(b *bench) func(context.Context) (sample, error) { return b.replays })},
+			{name: orderedReplays, unit: "answers/s", floor: emptyReplays,
+				run: on(&full, asking(orderedKey, 1, 10_000))},
+			{name: randomReplays, unit: "answers/s", floor: emptyReplays,
+				run: on(&full, asking(randomKey, 0, b.s.stored))},
 		},
 		goals: []goal{
-			{id: "P5", what: "fresh payments with many keys stored ÷ with none, random keys", want: 0.90, of: ratio(storedRandom, emptyRandom)},
-			{id: "P5", what: "fresh payments with many keys stored ÷ with none, keys in order of time", want: 0.95, of: ratio(storedOrdered, emptyOrdered)},
-			{id: "P5", what: "replays with many keys stored ÷ with none, random keys", want: 0.90, of: ratio(randomReplays, emptyReplays)},
-			{id: "P5", what: "replays with many keys stored ÷ with none, keys in order of time", want: 0.95, of: ratio(orderedReplays, emptyReplays)},
+			{id: "P5", what: "fresh payments with many keys stored ÷ with none, random keys", want: 0.90,
+				of: ratio(storedRandom, emptyRandom)},
+			{id: "P5", what: "fresh payments with many keys stored ÷ with none, keys in order of time", want: 0.95,
+				of: ratio(storedOrdered, emptyOrdered)},
+			{id: "P5", what: "replays with many keys stored ÷ with none, random keys", want: 0.90,
+				of: ratio(randomReplays, emptyReplays)},
+			{id: "P5", what: "replays with many keys stored ÷ with none, keys in order of time", want: 0.95,
+				of: ratio(orderedReplays, emptyReplays)},
 		},
 	}
 	if b.s.stored < 2 { // not requested
@@ -114,7 +125,8 @@ func (b *bench) store(ctx context.Context) (template string, stored int, err err
 	}
 	defer pool.Close()
 	key := strconv.Itoa(answeredFirst)
-	if err := pool.Raw().QueryRow(ctx, "SELECT order_id FROM payments WHERE tenant_id = $1 AND idempotency_key = $2", b.tenant, key).Scan(&template); err != nil {
+	if err := pool.Raw().QueryRow(ctx, "SELECT order_id FROM payments WHERE tenant_id = $1 AND idempotency_key = $2",
+		b.tenant, key).Scan(&template); err != nil {
 		return "", 0, fmt.Errorf("a key to copy: %w", err)
 	}
 	began := time.Now()

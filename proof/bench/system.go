@@ -51,7 +51,8 @@ func prepare(ctx context.Context, serverURL string, s settings) (*bench, error) 
 	if err != nil {
 		return nil, fmt.Errorf("create the database: %w", err)
 	}
-	b := &bench{s: s, serverURL: serverURL, url: withDatabase(serverURL, name), database: name, tenant: ids.New(ids.Tenant)}
+	b := &bench{s: s, serverURL: serverURL, url: withDatabase(serverURL, name), database: name,
+		tenant: ids.New(ids.Tenant)}
 	if b.pool, err = postgres.Open(ctx, b.url, postgres.Options{MaxConn: 4}); err != nil {
 		return nil, err
 	}
@@ -63,13 +64,16 @@ func prepare(ctx context.Context, serverURL string, s settings) (*bench, error) 
 	}
 	key, hash, hint := httpapi.NewAPIKey(b.tenant)
 	b.apiKey = key
-	if err := b.pool.TenantCreate(ctx, db.TenantCreateParams{ID: b.tenant, Name: "bench", FingerprintSecret: make([]byte, 32)}); err != nil {
+	if err := b.pool.TenantCreate(ctx,
+		db.TenantCreateParams{ID: b.tenant, Name: "bench", FingerprintSecret: make([]byte, 32)}); err != nil {
 		return nil, err
 	}
-	if err := b.pool.APIKeyCreate(ctx, db.APIKeyCreateParams{TenantID: b.tenant, KeyHash: hash, Hint: hint}); err != nil {
+	if err := b.pool.APIKeyCreate(ctx,
+		db.APIKeyCreateParams{TenantID: b.tenant, KeyHash: hash, Hint: hint}); err != nil {
 		return nil, err
 	}
-	if err := b.pool.Raw().QueryRow(ctx, "SELECT 'PostgreSQL ' || split_part(current_setting('server_version'), ' ', 1)").Scan(&b.version); err != nil {
+	if err := b.pool.Raw().QueryRow(ctx,
+		"SELECT 'PostgreSQL ' || split_part(current_setting('server_version'), ' ', 1)").Scan(&b.version); err != nil {
 		return nil, err
 	}
 	b.dir, err = os.MkdirTemp("", "payonce-bench")
@@ -99,7 +103,9 @@ func (b *bench) startService(ctx context.Context, args ...string) error {
 	if err != nil {
 		return err
 	}
-	b.child = exec.CommandContext(ctx, self, append([]string{"service", "-database", b.url, "-tenant", b.tenant, "-pool", strconv.Itoa(b.s.clients), "-group=" + strconv.FormatBool(b.s.group)}, args...)...)
+	b.child = exec.CommandContext(ctx, self,
+		append([]string{"service", "-database", b.url, "-tenant", b.tenant, "-pool", strconv.Itoa(b.s.clients),
+			"-group=" + strconv.FormatBool(b.s.group)}, args...)...)
 	b.child.Cancel = func() error { return b.child.Process.Signal(os.Interrupt) }
 	b.child.Stderr = os.Stderr
 	b.child.Env = append(os.Environ(), "GOGC=400") // as cmd/api sets it

@@ -13,7 +13,8 @@ import (
 
 // buildWatermill builds the peer of the relay, a module of its own.
 func (b *bench) buildWatermill(ctx context.Context) error {
-	out, err := exec.CommandContext(ctx, "go", "build", "-C", filepath.Join("bench", "watermill"), "-o", b.watermillBinary(), ".").CombinedOutput()
+	out, err := exec.CommandContext(ctx, "go", "build", "-C", filepath.Join("bench", "watermill"), "-o",
+		b.watermillBinary(), ".").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("build bench/watermill, in the repository's root: %w\n%s", err, out)
 	}
@@ -31,7 +32,8 @@ func (b *bench) watermill(syncs bool, batch int) func(context.Context) (sample, 
 		if err != nil {
 			return sample{}, err
 		}
-		cmd := exec.CommandContext(ctx, b.watermillBinary(), "-database", o.url, "-nats", o.broker, "-subject", "payonce.bench.forwarded",
+		cmd := exec.CommandContext(ctx, b.watermillBinary(), "-database", o.url, "-nats", o.broker, "-subject",
+			"payonce.bench.forwarded",
 			"-events", strconv.Itoa(b.s.events), "-batch", strconv.Itoa(batch))
 		cmd.Stderr = os.Stderr
 		said, err := cmd.Output()

@@ -54,14 +54,16 @@ func TestConsole(t *testing.T) {
 	c.shows(`[data-kind="event"]`, "payment.succeeded")
 
 	// The key's history, the docs and the code are one click away.
-	for _, link := range []string{`.links a[href^="/keys/pay-"]`, `.links a[href$="/docs#tag/payments/POST/v1/payments"]`, `[data-kind="claim"] a[href^="/code/"]`} {
+	for _, link := range []string{`.links a[href^="/keys/pay-"]`,
+		`.links a[href$="/docs#tag/payments/POST/v1/payments"]`, `[data-kind="claim"] a[href^="/code/"]`} {
 		require.NotZero(t, browser.Evaluate[int](t, p, c.latest(`.querySelectorAll('`+link+`').length`)), link)
 	}
 	for _, page := range []string{`.links a[href^="/keys/"]`, `[data-kind="claim"] a[href^="/code/"]`} {
 		address := url + browser.Evaluate[string](t, p, c.latest(`.querySelector('`+page+`').getAttribute("href")`))
 		linked := chromium.Open(t, address, browser.Phone)
 		linked.FitsItsWindow(t)
-		require.NotEmpty(t, browser.Evaluate[string](t, linked, `document.querySelector(".source").textContent`), address)
+		require.NotEmpty(t, browser.Evaluate[string](t, linked, `document.querySelector(".source").textContent`),
+			address)
 		linked.Do(t, chromedp.Navigate("about:blank"))
 	}
 
@@ -70,8 +72,10 @@ func TestConsole(t *testing.T) {
 
 	c.press("double", "A double click")
 	c.press("fifty", "Fifty clicks at once")
-	require.Equal(t, 50, browser.Evaluate[int](t, p, c.latest(`.querySelector(".dots").childElementCount`)), "a dot a request")
-	require.Equal(t, 1, browser.Evaluate[int](t, p, c.latest(`.querySelectorAll(".what > .dots .n").length`)), "one of them was the one")
+	require.Equal(t, 50, browser.Evaluate[int](t, p, c.latest(`.querySelector(".dots").childElementCount`)),
+		"a dot a request")
+	require.Equal(t, 1, browser.Evaluate[int](t, p, c.latest(`.querySelectorAll(".what > .dots .n").length`)),
+		"one of them was the one")
 
 	c.press("lose", "response is lost")
 	c.shows(`[data-kind="request"][data-tone="wait"]`, "202 payment processing")
@@ -108,7 +112,8 @@ func TestConsole(t *testing.T) {
 	p.WaitFor(t, `document.querySelector('[data-state="dead"]') !== null`)
 	c.press("pay", "One click")
 	c.press("fifty", "Fifty clicks at once")
-	require.Equal(t, "dead", browser.Evaluate[string](t, p, `document.querySelector(".parts li").dataset.state`), "A was dead all the time")
+	require.Equal(t, "dead", browser.Evaluate[string](t, p, `document.querySelector(".parts li").dataset.state`),
+		"A was dead all the time")
 	p.Do(t, chromedp.EmulateViewport(browser.Phone.Width, browser.Phone.Height))
 	p.FitsItsWindow(t)
 	p.Screenshot(t, "console-dead-phone")
@@ -117,11 +122,13 @@ func TestConsole(t *testing.T) {
 	p.WaitFor(t, `document.querySelectorAll('.parts [data-state="up"]').length === 4`)
 
 	p.FitsItsWindow(t)
-	require.Equal(t, strings.Repeat("1", orders), browser.Evaluate[string](t, p, `document.getElementById("tiles").textContent`))
-	require.Equal(t, fmt.Sprint(orders), browser.Evaluate[string](t, p, `document.getElementById("total-charges").textContent`))
+	require.Equal(t, strings.Repeat("1", orders),
+		browser.Evaluate[string](t, p, `document.getElementById("tiles").textContent`))
+	require.Equal(t, fmt.Sprint(orders),
+		browser.Evaluate[string](t, p, `document.getElementById("total-charges").textContent`))
 	p.Screenshot(t, "console")
 
-	// A page that comes later is told all of it, on a phone too.
+	// A page that is opened later shows all of it, on a phone too.
 	phone := chromium.Open(t, url, browser.Phone)
 	phone.WaitFor(t, fmt.Sprintf(`document.querySelectorAll(".story .end").length === %d`, orders+1))
 	phone.FitsItsWindow(t)
@@ -131,7 +138,8 @@ func TestConsole(t *testing.T) {
 		browser.Evaluate[string](t, phone, `document.getElementById("timeline").textContent`))
 	browser.Evaluate[bool](t, phone, `document.querySelector(".timeline").scrollIntoView() === undefined`)
 	phone.Screenshot(t, "console-phone-timeline")
-	require.True(t, browser.Evaluate[bool](t, phone, `(() => { const r = document.getElementById("charges").getBoundingClientRect(); return r.top >= 0 && r.bottom <= innerHeight })()`),
+	require.True(t, browser.Evaluate[bool](t, phone,
+		`(() => { const r = document.getElementById("charges").getBoundingClientRect(); return r.top >= 0 && r.bottom <= innerHeight })()`),
 		"the number stays in sight")
 	browser.Evaluate[bool](t, phone, `scrollTo(0, 0) === undefined`)
 	phone.Dark(t)
@@ -141,7 +149,8 @@ func TestConsole(t *testing.T) {
 	// behind the service's back.
 	demo.ChargeAgain(t, stripe, browser.Evaluate[string](t, p, `document.getElementById("number").dataset.order`))
 	p.WaitFor(t, `document.getElementById("charges").textContent === "2" && document.getElementById("number").dataset.tone === "bad"`)
-	require.Contains(t, browser.Evaluate[string](t, p, `document.getElementById("verdict").textContent`), "must never happen")
+	require.Contains(t, browser.Evaluate[string](t, p, `document.getElementById("verdict").textContent`),
+		"must never happen")
 	c.shows(`[data-kind="stripe"][data-tone="bad"]`, "AGAIN")
 	p.WaitFor(t, c.latest(`.querySelector(".end").dataset.tone === "bad"`))
 	p.Screenshot(t, "console-red")
@@ -168,7 +177,7 @@ type consolePage struct {
 	*browser.Page
 }
 
-// press presses a button, and waits until its story has ended well: the number is
+// press presses a button, and waits until its run has ended well: the number is
 // 1 and green.
 func (c consolePage) press(name, title string) {
 	c.t.Helper()
@@ -188,7 +197,8 @@ func (c consolePage) press(name, title string) {
 	c.t.Logf("%s: %.1f s", title, time.Since(began).Seconds())
 	text := browser.Evaluate[string](c.t, c.Page, c.latest(`.textContent`))
 	require.Contains(c.t, text, title)
-	require.Equal(c.t, "good", browser.Evaluate[string](c.t, c.Page, c.latest(`.querySelector(".end").dataset.tone`)), text)
+	require.Equal(c.t, "good", browser.Evaluate[string](c.t, c.Page, c.latest(`.querySelector(".end").dataset.tone`)),
+		text)
 	c.WaitFor(c.t, `document.getElementById("charges").textContent === "1" && document.getElementById("number").dataset.tone === "good"`)
 	c.WaitFor(c.t, `document.getElementById("`+id+`").disabled === false || document.getElementById("`+id+`").classList.contains("busy") === false`)
 }
@@ -199,7 +209,8 @@ func (consolePage) latest(what string) string { return `document.querySelector("
 // said reports whether the newest card has a line with a text.
 func (c consolePage) said(selector, text string) bool {
 	c.t.Helper()
-	lines := browser.Evaluate[[]string](c.t, c.Page, `Array.from(document.querySelector(".story").querySelectorAll('`+selector+`'), (l) => l.textContent)`)
+	lines := browser.Evaluate[[]string](c.t, c.Page,
+		`Array.from(document.querySelector(".story").querySelectorAll('`+selector+`'), (l) => l.textContent)`)
 	return strings.Contains(strings.Join(lines, "\n"), text)
 }
 
@@ -211,7 +222,8 @@ func (c consolePage) shows(selector, text string) {
 		if c.said(selector, text) {
 			return
 		}
-		require.Less(c.t, time.Since(began), time.Minute, "no line %s says %q:\n%s", selector, text, browser.Evaluate[string](c.t, c.Page, c.latest(`.innerText`)))
+		require.Less(c.t, time.Since(began), time.Minute, "no line %s says %q:\n%s", selector, text,
+			browser.Evaluate[string](c.t, c.Page, c.latest(`.innerText`)))
 		time.Sleep(pollInterval)
 	}
 }
@@ -245,7 +257,8 @@ func newSite(t *testing.T) *site {
 	root, err := inventory.Root()
 	require.NoError(t, err)
 	s := &site{changed: make(chan struct{}), gate: make(chan struct{}), state: map[string]any{
-		"run": "r", "ready": false, "current": nil, "purchases": []any{}, "processes": []any{}, "postgres": "up", "busy": []any{},
+		"run": "r", "ready": false, "current": nil, "purchases": []any{}, "processes": []any{}, "postgres": "up",
+		"busy":   []any{},
 		"totals": map[string]int{"orders": 0, "requests": 0, "suppressed": 0, "charges": 0, "worst": 0},
 	}}
 	files := http.FileServer(http.Dir(filepath.Join(root, "cmd", "demo", "console")))
@@ -253,8 +266,10 @@ func newSite(t *testing.T) *site {
 	mux.Handle("/", files)
 	mux.HandleFunc("GET /actions", func(w http.ResponseWriter, _ *http.Request) {
 		var list []map[string]any
-		for _, name := range []string{"pay", "double", "fifty", "lose", "webhook", "cut", "pause", "kill", "again", "start"} {
-			list = append(list, map[string]any{"name": name, "button": name, "note": "a note", "breaks": false, "alone": false})
+		for _, name := range []string{"pay", "double", "fifty", "lose", "webhook", "cut", "pause", "kill", "again",
+			"start"} {
+			list = append(list,
+				map[string]any{"name": name, "button": name, "note": "a note", "breaks": false, "alone": false})
 		}
 		_ = json.NewEncoder(w).Encode(list[:9]) // start is a button of a process that is dead
 	})
@@ -361,7 +376,8 @@ func TestConsole_WaitsForTheScenes(t *testing.T) {
 	p := browser.Start(t).Open(t, s.URL, browser.Phone)
 	s.change(func() { s.state["scene"] = "Scene 3: Fifty clicks at once" })
 	p.WaitFor(t, `document.getElementById("banner").textContent.includes("Scene 3: Fifty clicks at once")`)
-	require.True(t, browser.Evaluate[bool](t, p, `[...document.querySelectorAll(".do")].length === 8 && [...document.querySelectorAll(".do, #again")].every((b) => b.disabled)`))
+	require.True(t, browser.Evaluate[bool](t, p,
+		`[...document.querySelectorAll(".do")].length === 8 && [...document.querySelectorAll(".do, #again")].every((b) => b.disabled)`))
 	p.FitsItsWindow(t)
 
 	const markup = `<img src="x" onerror="console.error(1)">`
@@ -371,11 +387,13 @@ func TestConsole_WaitsForTheScenes(t *testing.T) {
 	s.change(func() { s.state["current"], s.state["purchases"] = bought, []any{bought} })
 	require.True(t, browser.Evaluate[bool](t, p, `document.getElementById("plot").hidden`), "an empty plot")
 	s.change(func() {
-		s.state["ready"], s.state["totals"] = true, map[string]int{"orders": 1, "requests": 0, "suppressed": 0, "charges": 0, "worst": 0}
+		s.state["ready"], s.state["totals"] = true,
+			map[string]int{"orders": 1, "requests": 0, "suppressed": 0, "charges": 0, "worst": 0}
 	})
 	p.WaitFor(t, `!document.getElementById("plot").hidden`)
 	p.WaitFor(t, `document.getElementById("banner").hidden && !document.getElementById("do-pay").disabled`)
-	require.Equal(t, 5, strings.Count(browser.Evaluate[string](t, p, `document.getElementById("timeline").textContent`), markup))
+	require.Equal(t, 5, strings.Count(browser.Evaluate[string](t, p, `document.getElementById("timeline").textContent`),
+		markup))
 	p.FitsItsWindow(t)
 	p.Do(t, chromedp.Navigate("about:blank"))
 }

@@ -22,7 +22,8 @@ func TestDocs_InABrowser(t *testing.T) {
 			p := chromium.Open(t, api.Base+"/docs", size)
 			p.WaitFor(t, rendered)
 			p.FitsItsWindow(t)
-			require.NotContains(t, browser.Evaluate[string](t, p, `document.body.innerText`), "Client Libraries", "a panel without content")
+			require.NotContains(t, browser.Evaluate[string](t, p, `document.body.innerText`), "Client Libraries",
+				"a panel without content")
 			p.Screenshot(t, "reference-"+name)
 			p.Dark(t)
 			p.Do(t, chromedp.Reload()) // it asks for the colours once
@@ -40,12 +41,15 @@ func TestDocs_InABrowser(t *testing.T) {
 			p.WaitFor(t, `[...document.querySelectorAll("[id*='GET/v1/payments/{id}'] pre, [id*='GET/v1/payments/{id}'] code")].some(e => e.innerText.includes("curl"))`)
 			p.Screenshot(t, "read-"+name)
 		})
-		for page, path := range map[string]string{"Policy": "/docs/idempotency", "Problem": "/problems/idempotency-key-in-flight", "Problems": "/problems"} {
+		for page, path := range map[string]string{"Policy": "/docs/idempotency",
+			"Problem": "/problems/idempotency-key-in-flight", "Problems": "/problems"} {
 			t.Run(page+"/"+name, func(t *testing.T) {
 				p := chromium.Open(t, api.Base+path, size)
 				p.WaitFor(t, `document.readyState === "complete"`)
 				p.FitsItsWindow(t)
-				require.NotEqual(t, "rgba(0, 0, 0, 0)", browser.Evaluate[string](t, p, `getComputedStyle(document.body).backgroundColor`), "the style sheet arrived")
+				require.NotEqual(t, "rgba(0, 0, 0, 0)",
+					browser.Evaluate[string](t, p, `getComputedStyle(document.body).backgroundColor`),
+					"the style sheet arrived")
 				p.Screenshot(t, page+"-"+name)
 				p.Dark(t)
 				p.Screenshot(t, page+"-"+name+"-dark")

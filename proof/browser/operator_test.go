@@ -209,7 +209,7 @@ func TestOperator(t *testing.T) {
 		s.until("This charge matches no payment.")
 		require.Contains(t, s.text(), second)
 		require.NotEqual(t, lost, second)
-		s.Screenshot(t, "operator-ghost")
+		s.Screenshot(t, "operator-unmatched")
 		s.click("Refund at Stripe…")
 		s.until("It cannot be refunded twice")
 		require.Contains(t, s.text(), "the order is paid a second time")

@@ -73,12 +73,15 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	flags.SetOutput(stderr)
 	flags.DurationVar(&c.Duration, "duration", c.Duration, "how long faults are injected; also DURATION")
 	flags.Uint64Var(&c.Seed, "seed", c.Seed, "the schedule of faults and traffic; also SEED")
-	flags.IntVar(&c.Processes, "processes", 4, "API processes; their clocks are right, an hour late, an hour early, right, and so on")
+	flags.IntVar(&c.Processes, "processes", 4,
+		"API processes; their clocks are right, an hour late, an hour early, right, and so on")
 	flags.IntVar(&c.Clients, "clients", 12, "clients")
 	flags.IntVar(&c.Tenants, "tenants", 2, "tenants")
 	flags.StringVar(&c.Program, "program", "", "the service as -build made it; built if empty")
-	out := flags.String("out", "out/chaos", "the folder for report.html and report.json; a relative path starts at the repository's root")
-	flags.BoolVar(&c.Prometheus, "prometheus", false, "have a real Prometheus watch, with our rules: the report says which alerts fired and went, and it is red if a rule or a panel had nothing to look at")
+	out := flags.String("out", "out/chaos",
+		"the folder for report.html and report.json; a relative path starts at the repository's root")
+	flags.BoolVar(&c.Prometheus, "prometheus", false,
+		"have a real Prometheus watch, with our rules: the report says which alerts fired and went, and it is red if a rule or a panel had nothing to look at")
 	only := flags.String("build", "", "only build the service for -program, into this file")
 	if err := flags.Parse(args); err != nil {
 		return couldNot

@@ -23,7 +23,8 @@ func TestRefuses(t *testing.T) {
 		"OneTenant":             {[]string{"-tenants", "1"}, map[string]string{"SEED": "random"}, "two tenants"},
 		"AnArgument":            {[]string{"60s"}, nil, "no argument"},
 		"AFlagThatDoesNotExist": {[]string{"-wreck"}, nil, "flag provided but not defined"},
-		"ADurationInBothWins":   {[]string{"-duration", "1ms"}, map[string]string{"DURATION": "60s"}, "at least a second"},
+		"ADurationInBothWins": {[]string{"-duration", "1ms"}, map[string]string{"DURATION": "60s"},
+			"at least a second"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -70,7 +70,8 @@ func TestAlerts(t *testing.T) {
 		for _, r := range alerts(t) {
 			known[r.Alert] = true
 			require.Contains(t, entries, r.Alert, "no entry in docs/operations.md")
-			require.Regexp(t, "(?s)```(sql|sh)\n.+\n```.*\n\\*\\*Do\\.\\*\\* ", entries[r.Alert], "%s: first what to look at, then what to do", r.Alert)
+			require.Regexp(t, "(?s)```(sql|sh)\n.+\n```.*\n\\*\\*Do\\.\\*\\* ", entries[r.Alert],
+				"%s: first what to look at, then what to do", r.Alert)
 		}
 		for title := range entries {
 			if strings.HasPrefix(title, "Payonce") {
@@ -131,7 +132,8 @@ func parses(t *testing.T, queries []string) {
 	t.Helper()
 	var rules []any
 	for _, q := range queries {
-		rules = append(rules, map[string]string{"record": "some:query", "expr": prometheus.Variable.ReplaceAllString(q, "5m")})
+		rules = append(rules, map[string]string{"record": "some:query",
+			"expr": prometheus.Variable.ReplaceAllString(q, "5m")})
 	}
 	file, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "queries", "rules": rules}}})
 	require.NoError(t, err)

@@ -100,8 +100,10 @@ func TestCompose(t *testing.T) {
 		t.Parallel()
 		settings := project.Services["grafana"].Environment
 		for name, want := range map[string]string{
-			"GF_AUTH_ANONYMOUS_ORG_ROLE": "Viewer", "GF_AUTH_BASIC_ENABLED": "false", "GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION": "true",
-			"GF_ANALYTICS_REPORTING_ENABLED": "false", "GF_PLUGINS_PREINSTALL_DISABLED": "true", "GF_PLUGINS_PUBLIC_KEY_RETRIEVAL_DISABLED": "true",
+			"GF_AUTH_ANONYMOUS_ORG_ROLE": "Viewer", "GF_AUTH_BASIC_ENABLED": "false",
+			"GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION": "true",
+			"GF_ANALYTICS_REPORTING_ENABLED":             "false", "GF_PLUGINS_PREINSTALL_DISABLED": "true",
+			"GF_PLUGINS_PUBLIC_KEY_RETRIEVAL_DISABLED": "true",
 		} {
 			require.NotNil(t, settings[name], name)
 			require.Equal(t, want, *settings[name], name)
@@ -137,7 +139,8 @@ func TestDockerfile(t *testing.T) {
 		module := regexp.MustCompile(`(?m)^go (\d+)\.(\d+)`).FindStringSubmatch(text(t, "../../go.mod"))
 		require.NotNil(t, image)
 		require.NotNil(t, module)
-		require.GreaterOrEqual(t, number(image), number(module), "golang:%s.%s for go %s.%s", image[1], image[2], module[1], module[2])
+		require.GreaterOrEqual(t, number(image), number(module), "golang:%s.%s for go %s.%s", image[1], image[2],
+			module[1], module[2])
 	})
 
 	t.Run("EndsAsNobodyWithoutAShell", func(t *testing.T) {

@@ -90,10 +90,12 @@ func TestDashboards(t *testing.T) {
 				require.LessOrEqual(t, len(p.Title), 8*p.GridPos.W-12, "%s: %s: cut off, at 1600 points", file, p.Title)
 				refs := map[string]bool{}
 				for _, target := range p.Targets {
-					require.False(t, refs[target.RefID] || target.RefID == "", "%s: %s: the letter of another query", file, p.Title)
+					require.False(t, refs[target.RefID] || target.RefID == "", "%s: %s: the letter of another query",
+						file, p.Title)
 					refs[target.RefID] = true
 					require.Equal(t, p.Datasource.UID, target.Datasource.UID, "%s: %s", file, p.Title)
-					require.NotRegexp(t, `\bby \(.*or vector\(0\)$`, target.Expr, "%s: %s: a line called Value beside those with labels", file, p.Title)
+					require.NotRegexp(t, `\bby \(.*or vector\(0\)$`, target.Expr,
+						"%s: %s: a line called Value beside those with labels", file, p.Title)
 				}
 			}
 		}
@@ -104,7 +106,8 @@ func TestDashboards(t *testing.T) {
 		var sources struct {
 			Datasources []struct{ UID, URL string }
 		}
-		require.NoError(t, yaml.Unmarshal([]byte(text(t, "../../deploy/grafana/provisioning/datasources/payonce.yml")), &sources))
+		require.NoError(t, yaml.Unmarshal([]byte(text(t, "../../deploy/grafana/provisioning/datasources/payonce.yml")),
+			&sources))
 		require.Equal(t, "prometheus", sources.Datasources[0].UID)
 		for _, source := range sources.Datasources { // each is a service that runs beside it
 			at, err := url.Parse(source.URL)
@@ -115,16 +118,19 @@ func TestDashboards(t *testing.T) {
 		var providers struct {
 			Providers []struct{ Options struct{ Path string } }
 		}
-		require.NoError(t, yaml.Unmarshal([]byte(text(t, "../../deploy/grafana/provisioning/dashboards/payonce.yml")), &providers))
+		require.NoError(t, yaml.Unmarshal([]byte(text(t, "../../deploy/grafana/provisioning/dashboards/payonce.yml")),
+			&providers))
 		project := load(t)
 		mounted := map[string]bool{}
 		for _, v := range project.Services["grafana"].Volumes {
 			mounted[v.Target] = true
 		}
-		require.True(t, mounted[providers.Providers[0].Options.Path], "the folder of the dashboards is not in the container")
+		require.True(t, mounted[providers.Providers[0].Options.Path],
+			"the folder of the dashboards is not in the container")
 		require.True(t, mounted["/etc/grafana/provisioning/datasources"])
 		require.True(t, mounted["/etc/grafana/provisioning/dashboards"])
-		require.False(t, mounted["/etc/grafana/provisioning"], "hides the image's other folders, which Grafana calls an error")
+		require.False(t, mounted["/etc/grafana/provisioning"],
+			"hides the image's other folders, which Grafana calls an error")
 		require.Equal(t, "http://prometheus:9090", sources.Datasources[0].URL)
 		require.Contains(t, project.Services, "prometheus")
 	})

@@ -62,11 +62,13 @@ func (c catalogue) require(t *testing.T, where, query string) {
 			ok = ok && m.Histogram
 		}
 		require.True(t, ok, "%s asks for %s, which is not registered", where, name)
-		require.False(t, m.Histogram && !suffix.MatchString(name), "%s: %s is a histogram, so it has no series of that name", where, name)
+		require.False(t, m.Histogram && !suffix.MatchString(name),
+			"%s: %s is a histogram, so it has no series of that name", where, name)
 		asked++
 		labels = append(labels, m.Labels...)
 		for _, pair := range matcher.FindAllStringSubmatch(found[4], -1) {
-			require.Contains(t, append([]string{"instance", "job", "le"}, m.Labels...), pair[1], "%s: a label of %s", where, name)
+			require.Contains(t, append([]string{"instance", "job", "le"}, m.Labels...), pair[1], "%s: a label of %s",
+				where, name)
 			for value := range strings.SplitSeq(pair[2], "|") {
 				c.requireValue(t, where, pair[1], value)
 			}

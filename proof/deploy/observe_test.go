@@ -31,19 +31,20 @@ import (
 func TestMain(m *testing.M) { world.Main(m) }
 
 // TestObserve has a real Prometheus watch two real processes of the API while
-// they work and while everything that can go wrong around them does. It is what
-// the unit tests of the rules cannot see: whether the service says what the rules
-// listen for. In the end every rule has been evaluated on series that exist,
-// every query of every panel has returned numbers, and the alerts named below
-// have fired when something was broken and gone when it was mended.
+// they work and while everything around them fails. Unit tests of the rules cannot
+// see whether the service exports what the rules read. In the end every rule has been
+// evaluated on series that exist, every query of every panel has returned numbers, and
+// the alerts named below fired when something was broken and resolved when it was
+// repaired.
 //
 // It takes about two minutes, most of which is waiting.
 func TestObserve(t *testing.T) {
 	o := startObserved(t)
 	o.workUntilSeen()
-	o.play("callers, rows and a database", o.forgedWebhooks(), o.reusedKeys(), o.retryStorm(), o.brokenSchema(), o.parkedByHand(), o.forgottenTransaction(), o.databaseAway())
+	o.play("callers, rows and a database", o.forgedWebhooks(), o.reusedKeys(), o.retryStorm(), o.brokenSchema(),
+		o.parkedByHand(), o.openTransaction(), o.databaseAway())
 	o.play("Stripe and the broker", o.stripeAway(), o.brokerAway())
-	o.play("a process and money", o.frozenProcess(), o.ghostCharge())
+	o.play("a process and money", o.frozenProcess(), o.unmatchedCharge())
 	o.requireSeen()
 }
 
@@ -57,7 +58,7 @@ type observed struct {
 	broker  broker.Broker
 	dir     string // the broker's
 	addr    string
-	stripe  *client.API // somebody else who has our Stripe key
+	stripe  *client.API // another user of our Stripe key
 	repeats atomic.Bool // clients send everything many times
 }
 
@@ -73,7 +74,7 @@ func startObserved(t *testing.T) *observed {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = proxy.Close() })
 	o.proxy = proxy
-	// Answers are forgotten soon, so that there is something to reap.
+	// Responses are deleted soon, so that there is something to reap.
 	common := []string{"BROKER_URL=nats://" + o.addr, "NOTIFY_PRIVATE_ADDRESSES=true", "IDEMPOTENCY_RETENTION=20s"}
 	o.a = o.Process(common...)
 	// b has the time to be in the middle of many payments at once, on any machine.
@@ -87,13 +88,14 @@ func startObserved(t *testing.T) *observed {
 	out, err := o.Command([]string{"tenant", "notify", o.Tenant.ID, tenants.URL}).CombinedOutput()
 	require.NoError(t, err, string(out))
 	o.stripe = client.New(stripesim.DefaultKey, stripe.NewBackendsWithConfig(&stripe.BackendConfig{
-		URL: stripe.String(o.StripeURL), MaxNetworkRetries: stripe.Int64(0), EnableTelemetry: stripe.Bool(false), LeveledLogger: &stripe.LeveledLogger{},
+		URL: stripe.String(o.StripeURL), MaxNetworkRetries: stripe.Int64(0), EnableTelemetry: stripe.Bool(false),
+		LeveledLogger: &stripe.LeveledLogger{},
 	}))
 	o.traffic()
 	return o
 }
 
-// explain is for whoever looks into a red run.
+// explain logs what helps to find the cause of a red run.
 func (o *observed) explain() {
 	if !o.t.Failed() {
 		return
@@ -110,14 +112,15 @@ func (o *observed) explain() {
 func (o *observed) startBroker() {
 	o.t.Helper()
 	var failed error
-	o.wait("the broker is where it was, whoever else had that port meanwhile", func() (bool, error) {
-		o.broker, failed = broker.Open(context.Background(), "embedded:"+o.dir+"?listen="+o.addr, broker.Options{Log: slog.New(slog.DiscardHandler)})
+	o.wait("the broker listens at its old address again", func() (bool, error) {
+		o.broker, failed = broker.Open(context.Background(), "embedded:"+o.dir+"?listen="+o.addr,
+			broker.Options{Log: slog.New(slog.DiscardHandler)})
 		return failed == nil, failed
 	})
 }
 
 // traffic is a day at a shop, until the test ends, and a load balancer that asks
-// b whether it is ready. What they are answered is not judged here.
+// b whether it is ready. Their responses are not checked here.
 func (o *observed) traffic() {
 	var running sync.WaitGroup
 	stop := make(chan struct{})
@@ -164,11 +167,12 @@ func (o *observed) shop(n int) {
 		o.a.Do("PUT", "/v1/stock/tea", `{"available":1000}`)
 		o.a.Post("/v1/checkouts", key+"-checkout", strings.TrimSuffix(basket, "}")+`,"payment_method":"pm_card_visa"}`)
 	case 1:
-		o.a.Post("/v1/checkouts", key+"-declined", strings.TrimSuffix(basket, "}")+`,"payment_method":"pm_card_chargeDeclined"}`)
+		o.a.Post("/v1/checkouts", key+"-declined",
+			strings.TrimSuffix(basket, "}")+`,"payment_method":"pm_card_chargeDeclined"}`)
 	case 2, 3:
 		o.a.Post("/v1/payments/"+paid.ID()+"/refunds", key+"-refund", `{"amount":100}`)
 	case 4:
-		if n%20 == 4 { // Somebody always clicks twice.
+		if n%20 == 4 { // Some customers click twice.
 			o.a.Pay(key, order, method)
 		}
 	}
@@ -184,7 +188,8 @@ func (o *observed) workUntilSeen() {
 		if err != nil {
 			return false, err
 		}
-		seen, err := o.prom.Points(o.t.Context(), `avg_over_time(operation:payonce_duplicates:rate5m{operation="create_order"}[10s] offset 10s)`)
+		seen, err := o.prom.Points(o.t.Context(),
+			`avg_over_time(operation:payonce_duplicates:rate5m{operation="create_order"}[10s] offset 10s)`)
 		return up > 10 && seen > 0, err
 	})
 	o.wait("no alert fires while nothing is broken", func() (bool, error) {
@@ -193,22 +198,21 @@ func (o *observed) workUntilSeen() {
 	})
 }
 
-// act is something that goes wrong, which alerts must say so, and what mends it.
-// What is over in a moment goes on until it was noticed: a scrape that came late
-// must not decide whether it was.
+// act is a failure, the alerts that must fire, and the repair. A short failure is
+// repeated until its alerts have fired: a late scrape must not decide the test.
 type act struct {
 	alerts []string
 	breaks func()
 	goesOn func() // again and again until all of its alerts have fired; nil: it stays broken by itself
-	mends  func()
-	tends  func() // again and again until they are gone; nil: it stays mended by itself
+	repair func()
+	tends  func() // again and again until they are gone; nil: it stays repaired
 }
 
-// within is how long anything here may take. It is no measure of the service:
-// whoever is as fast as usual does not notice it.
+// within is how long anything here may take. It is no measure of the service, which is
+// usually much faster.
 const within = 4 * time.Minute
 
-// play breaks things, all at once, waits until every alert has fired, mends them
+// play breaks things, all at once, waits until every alert has fired, repairs them
 // and waits until none does. What Prometheus has recorded counts, so an alert that
 // came and went while we looked elsewhere was seen; and none of them fires before.
 func (o *observed) play(what string, acts ...act) {
@@ -261,7 +265,7 @@ func (o *observed) play(what string, acts ...act) {
 
 	began = time.Now()
 	for _, a := range acts {
-		a.mends()
+		a.repair()
 	}
 	o.wait("no alert fires any more: "+what, func() (bool, error) {
 		firing, err := left()
@@ -312,10 +316,12 @@ func nothing() {}
 func (o *observed) forgedWebhooks() act {
 	forge := func() {
 		for range 6 {
-			require.Equal(o.t, http.StatusBadRequest, o.a.Do("POST", "/v1/webhooks/stripe", `{"id":"evt_forged"}`, "Stripe-Signature: t=1,v1=00", "Authorization: -").Status)
+			require.Equal(o.t, http.StatusBadRequest,
+				o.a.Do("POST", "/v1/webhooks/stripe", `{"id":"evt_forged"}`, "Stripe-Signature: t=1,v1=00",
+					"Authorization: -").Status)
 		}
 	}
-	return act{alerts: []string{"PayonceWebhookSignatureFailures"}, breaks: forge, goesOn: forge, mends: nothing}
+	return act{alerts: []string{"PayonceWebhookSignatureFailures"}, breaks: forge, goesOn: forge, repair: nothing}
 }
 
 func (o *observed) reusedKeys() act {
@@ -325,11 +331,12 @@ func (o *observed) reusedKeys() act {
 		key := fmt.Sprintf("reused-%d", times)
 		require.Equal(o.t, http.StatusCreated, o.a.Post("/v1/orders", key, basket).Status)
 		for n := range 10 {
-			a := o.a.Post("/v1/orders", key, fmt.Sprintf(`{"currency":"usd","items":[{"sku":"tea","quantity":%d,"unit_amount":500}]}`, 3+n))
+			a := o.a.Post("/v1/orders", key,
+				fmt.Sprintf(`{"currency":"usd","items":[{"sku":"tea","quantity":%d,"unit_amount":500}]}`, 3+n))
 			require.Equal(o.t, http.StatusUnprocessableEntity, a.Status, a)
 		}
 	}
-	return act{alerts: []string{"PayonceKeyMismatches"}, breaks: reuse, goesOn: reuse, mends: nothing}
+	return act{alerts: []string{"PayonceKeyMismatches"}, breaks: reuse, goesOn: reuse, repair: nothing}
 }
 
 // retryStorm comes in waves: a spike is one only as long as there is calm to
@@ -341,11 +348,11 @@ func (o *observed) retryStorm() act {
 		alerts: []string{"PayonceDuplicatesSpike", "PayonceDuplicateRateHigh"},
 		breaks: func() { began = time.Now(); o.repeats.Store(true) },
 		goesOn: func() { o.repeats.Store(time.Since(began)%(wave+calm) < wave) },
-		mends:  func() { o.repeats.Store(false) },
+		repair: func() { o.repeats.Store(false) },
 	}
 }
 
-// brokenSchema is a migration that somebody ran by hand.
+// brokenSchema is a migration that was run by hand.
 func (o *observed) brokenSchema() act {
 	ask := func() {
 		require.Equal(o.t, http.StatusInternalServerError, o.a.Get("/v1/refunds/rfd_00000000000000000000000000").Status)
@@ -354,34 +361,37 @@ func (o *observed) brokenSchema() act {
 		alerts: []string{"PayonceInternalErrors"},
 		breaks: func() { o.Exec("ALTER TABLE refunds RENAME TO refunds_old"); ask() },
 		goesOn: ask,
-		mends:  func() { o.Exec("ALTER TABLE refunds_old RENAME TO refunds") },
+		repair: func() { o.Exec("ALTER TABLE refunds_old RENAME TO refunds") },
 	}
 }
 
-// parkedByHand stands for what only weeks of failures park. Mended as
-// docs/operations.md says.
+// parkedByHand stands for what only weeks of failures park. The repair is that of
+// docs/operations.md.
 func (o *observed) parkedByHand() act {
 	key := "parked"
 	return act{
 		alerts: []string{"PayonceKeysParked", "PayonceOutboxParked", "PayonceInboxParked", "PayonceDeliveriesFailed"},
 		breaks: func() {
 			require.Equal(o.t, http.StatusAccepted, o.a.Pay(key, o.a.Order(), "pm_card_threeDSecure2Required").Status)
-			// The webhook about it hurries the key along, parked or not, and whoever looks then gives the key back as one that is not
-			// parked; so both come first.
+			// The payment's webhook makes the key due, parked or not, and the process that claims it then releases it
+			// as not parked. So both come first.
 			o.Until("its webhook is applied", func() bool {
 				return o.Count(`SELECT count(*) FROM inbox_events i JOIN payments p ON p.intent_id = i.object_id
-					WHERE p.idempotency_key = $1 AND i.type = 'payment_intent.requires_action' AND i.status = 'done'`, key) == 1
+					WHERE p.idempotency_key = $1 AND i.type = 'payment_intent.requires_action' AND i.status = 'done'`,
+					key) == 1
 			})
-			o.Until("nobody looks at it", func() bool {
+			o.Until("no process works on it", func() bool {
 				return o.Count(`SELECT count(*) FROM idempotency_keys WHERE key = $1 AND leased_until < clock_timestamp() AND next_attempt_at > clock_timestamp() + interval '5 s'`, key) == 1
 			})
-			o.Exec(`UPDATE idempotency_keys SET parked_at = clock_timestamp() WHERE tenant_id = $1 AND key = $2`, o.Tenant.ID, key)
+			o.Exec(`UPDATE idempotency_keys SET parked_at = clock_timestamp() WHERE tenant_id = $1 AND key = $2`,
+				o.Tenant.ID, key)
 			o.Exec(`INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, parked_at) VALUES ($1, 'ord_parked', 1, 'order.created', '{}', clock_timestamp())`, o.Tenant.ID)
 			o.Exec(`INSERT INTO inbox_events (consumer, event_id, status, type, tenant_id, payload, parked_at)
-				VALUES ('notifier', 'ord_parked-2', 'parked', 'order.created', $1, '{}', clock_timestamp())`, o.Tenant.ID)
+				VALUES ('notifier', 'ord_parked-2', 'parked', 'order.created', $1, '{}', clock_timestamp())`,
+				o.Tenant.ID)
 			o.Exec(`INSERT INTO webhook_deliveries (tenant_id, event_id, status, body, ended_at) VALUES ($1, 'ord_parked-3', 'failed', '{}', clock_timestamp())`, o.Tenant.ID)
 		},
-		mends: func() {
+		repair: func() {
 			o.Exec(`UPDATE idempotency_keys SET next_attempt_at = clock_timestamp(), parked_at = NULL WHERE tenant_id = $1 AND key = $2`, o.Tenant.ID, key)
 			o.Exec(`UPDATE outbox_events SET parked_at = NULL, attempts = 0, leased_until = '-infinity' WHERE tenant_id = $1 AND aggregate_id = 'ord_parked' AND parked_at IS NOT NULL`, o.Tenant.ID)
 			o.Exec(`UPDATE inbox_events SET status = 'pending', parked_at = NULL, attempts = 0, leased_until = '-infinity' WHERE consumer = 'notifier' AND event_id = 'ord_parked-2' AND status = 'parked'`)
@@ -390,9 +400,9 @@ func (o *observed) parkedByHand() act {
 	}
 }
 
-// forgottenTransaction is a psql in which somebody looked at a key with a lock
-// and went to lunch: vacuum can do nothing, and no completer gets at the key.
-func (o *observed) forgottenTransaction() act {
+// openTransaction is a psql session that locked a key and was left open: vacuum can
+// remove nothing, and no completer can claim the key.
+func (o *observed) openTransaction() act {
 	var conn *pgx.Conn
 	return act{
 		alerts: []string{"PayonceOldTransaction", "PayonceKeysOverdue"},
@@ -405,18 +415,20 @@ func (o *observed) forgottenTransaction() act {
 			conn, err = pgx.Connect(ctx, o.URL)
 			require.NoError(o.t, err)
 			o.t.Cleanup(func() { _ = conn.Close(ctx) })
-			o.wait("the key is locked while nobody has it", func() (bool, error) {
+			o.wait("the key is locked while no process has claimed it", func() (bool, error) {
 				tx, err := conn.Begin(ctx)
 				require.NoError(o.t, err)
 				var free bool
-				require.NoError(o.t, tx.QueryRow(ctx, `SELECT leased_until < clock_timestamp() AND finished_at IS NULL FROM idempotency_keys WHERE tenant_id = $1 AND key = 'locked' FOR UPDATE`, o.Tenant.ID).Scan(&free))
+				require.NoError(o.t,
+					tx.QueryRow(ctx,
+						`SELECT leased_until < clock_timestamp() AND finished_at IS NULL FROM idempotency_keys WHERE tenant_id = $1 AND key = 'locked' FOR UPDATE`, o.Tenant.ID).Scan(&free))
 				if !free {
 					require.NoError(o.t, tx.Rollback(ctx))
 				}
 				return free, nil
 			})
 		},
-		mends: func() {
+		repair: func() {
 			o.Sim.ClearFaults()
 			require.NoError(o.t, conn.Close(context.Background()))
 		},
@@ -426,7 +438,7 @@ func (o *observed) forgottenTransaction() act {
 func (o *observed) databaseAway() act {
 	return act{
 		alerts: []string{"PayonceDatabaseUnavailable"},
-		breaks: func() { o.proxy.Away(true) }, mends: func() { o.proxy.Away(false) },
+		breaks: func() { o.proxy.Away(true) }, repair: func() { o.proxy.Away(false) },
 	}
 }
 
@@ -442,9 +454,10 @@ func (o *observed) stripeAway() act {
 			o.Sim.Inject(stripesim.Fault{OrderID: orders[0], Kind: stripesim.Drop, Skip: 1, Times: -1})
 			require.Equal(o.t, http.StatusAccepted, o.a.Pay("unknown", orders[0], "pm_card_visa").Status)
 			o.Sim.Inject(stripesim.Fault{Kind: stripesim.Reset, Times: -1})
-			world.Together(len(orders)-1, func(n int) int { return o.a.Pay(fmt.Sprintf("away-%d", n), orders[n+1], "pm_card_visa").Status })
+			world.Together(len(orders)-1,
+				func(n int) int { return o.a.Pay(fmt.Sprintf("away-%d", n), orders[n+1], "pm_card_visa").Status })
 		},
-		mends: o.Sim.ClearFaults,
+		repair: o.Sim.ClearFaults,
 	}
 }
 
@@ -455,7 +468,7 @@ func (o *observed) brokerAway() act {
 			require.NoError(o.t, o.broker.Close())
 			o.a.Order()
 		},
-		mends: o.startBroker,
+		repair: o.startBroker,
 	}
 }
 
@@ -473,30 +486,30 @@ func (o *observed) frozenProcess() act {
 				orders = append(orders, o.a.Order())
 			}
 			for n, order := range orders {
-				go o.b.Pay(fmt.Sprintf("frozen-%d", n), order, "pm_card_visa") // nobody waits for the answer
+				go o.b.Pay(fmt.Sprintf("frozen-%d", n), order, "pm_card_visa") // the response is not needed
 			}
 			o.Until("the payments are at Stripe", func() bool { return len(hold.Waiting()) == payments })
 			o.b.Freeze()
-			o.Until("b stands still", o.b.Frozen)
+			o.Until("b is stopped", o.b.Frozen)
 			hold.Release()
 			o.Exec(`UPDATE idempotency_keys SET leased_until = clock_timestamp() - interval '1 ms', next_attempt_at = clock_timestamp() - interval '1 ms'
 				WHERE key LIKE 'frozen-%' AND finished_at IS NULL`)
-			o.wait("the other process has finished them", func() (bool, error) { // the keys themselves are forgotten soon
+			o.wait("the other process has finished them", func() (bool, error) { // the keys' responses are deleted soon
 				return o.Count(`SELECT count(*) FROM payments WHERE idempotency_key LIKE 'frozen-%' AND status = 'succeeded'`) == payments, nil
 			})
-			o.wait("b is missed", func() (bool, error) {
+			o.wait("PayonceDown fires for b", func() (bool, error) {
 				firing, err := o.prom.Firing(o.t.Context())
 				return firing["PayonceDown"], err
 			}, "PayonceDown")
 			o.b.Thaw()
 		},
-		mends: nothing,
+		repair: nothing,
 	}
 }
 
-// ghostCharge is money that somebody took with our Stripe key, in the name of an
-// order that we do not have.
-func (o *observed) ghostCharge() act {
+// unmatchedCharge is a charge that was made with our Stripe key by another program, for
+// an order that does not exist here.
+func (o *observed) unmatchedCharge() act {
 	var intent *stripe.PaymentIntent
 	reconcile := func() { o.Exec("UPDATE reconciliation_windows SET next_at = '-infinity'") }
 	return act{
@@ -504,15 +517,17 @@ func (o *observed) ghostCharge() act {
 		breaks: func() {
 			var err error
 			intent, err = o.stripe.PaymentIntents.New(&stripe.PaymentIntentParams{
-				Metadata: map[string]string{"tenant_id": o.Tenant.ID, "order_id": "ord_0000000000000000000000gone"}, Amount: stripe.Int64(1000), Currency: stripe.String("usd"),
-				PaymentMethodTypes: stripe.StringSlice([]string{"card"}), PaymentMethod: stripe.String("pm_card_visa"), Confirm: stripe.Bool(true),
+				Metadata: map[string]string{"tenant_id": o.Tenant.ID, "order_id": "ord_0000000000000000000000gone"},
+				Amount:   stripe.Int64(1000), Currency: stripe.String("usd"),
+				PaymentMethodTypes: stripe.StringSlice([]string{"card"}), PaymentMethod: stripe.String("pm_card_visa"),
+				Confirm: stripe.Bool(true),
 			})
 			require.NoError(o.t, err)
 			reconcile()
 		},
 		goesOn: reconcile, // one that was under way has looked before
 		tends:  reconcile,
-		mends: func() {
+		repair: func() {
 			_, err := o.stripe.Refunds.New(&stripe.RefundParams{PaymentIntent: &intent.ID})
 			require.NoError(o.t, err)
 			reconcile()

@@ -18,7 +18,7 @@ import (
 )
 
 // TestProfileObserve asks the containers of the profile observe for what they are
-// there for: Grafana for every panel of every dashboard, Jaeger for the story of a
+// there for: Grafana for every panel of every dashboard, Jaeger for the trace of a
 // payment. What is typed before it, in step docker of .ci/run, starts them and plays
 // the demo; elsewhere it says so and skips.
 func TestProfileObserve(t *testing.T) {
@@ -37,9 +37,11 @@ func TestProfileObserve(t *testing.T) {
 			require.Equal(t, "payonce", d.FolderTitle, d.Title)
 		}
 		require.Equal(t, want, found)
-		require.Equal(t, readDashboards(t)["grafana/dashboards/overview.json"].Title, get[struct{ Dashboard struct{ Title string } }](t, g+"/api/dashboards/home").Dashboard.Title)
+		require.Equal(t, readDashboards(t)["grafana/dashboards/overview.json"].Title,
+			get[struct{ Dashboard struct{ Title string } }](t, g+"/api/dashboards/home").Dashboard.Title)
 		for _, source := range []string{"prometheus", "jaeger"} {
-			require.Equal(t, "OK", get[struct{ Status string }](t, g+"/api/datasources/uid/"+source+"/health").Status, source)
+			require.Equal(t, "OK", get[struct{ Status string }](t, g+"/api/datasources/uid/"+source+"/health").Status,
+				source)
 		}
 
 		queries := 0
@@ -59,7 +61,7 @@ func TestProfileObserve(t *testing.T) {
 		t.Logf("%s answers all %d queries of %d dashboards", g, queries, len(found))
 	})
 
-	t.Run("NobodyChangesGrafana", func(t *testing.T) {
+	t.Run("GrafanaRejectsAnonymousAndDefaultLogins", func(t *testing.T) {
 		t.Parallel()
 		g := observedAt(t, "GRAFANA_URL")
 		for _, who := range []*url.Userinfo{nil, url.UserPassword("admin", "admin")} { // its own first password
@@ -73,21 +75,26 @@ func TestProfileObserve(t *testing.T) {
 		}
 	})
 
-	t.Run("JaegerTellsAPaymentAsOneStory", func(t *testing.T) {
+	t.Run("JaegerHasAPaymentAsOneTrace", func(t *testing.T) {
 		t.Parallel()
 		j := observedAt(t, "JAEGER_URL")
 		for _, name := range []string{
-			"phase payment_recorded", "stripe create_intent", "phase intent_recorded", "stripe confirm", "phase finished",
-			"publish payment.created", "publish payment.succeeded", "publish order.paid", "consume payment.succeeded", "consume order.paid",
+			"phase payment_recorded", "stripe create_intent", "phase intent_recorded", "stripe confirm",
+			"phase finished",
+			"publish payment.created", "publish payment.succeeded", "publish order.paid", "consume payment.succeeded",
+			"consume order.paid",
 		} {
-			waitForStory(t, j, "POST /v1/payments", "a payment has the span "+name, func(s story) bool { return s.has(name) })
+			waitForTrace(t, j, "POST /v1/payments", "a payment has the span "+name,
+				func(s jaegerTrace) bool { return s.has(name) })
 		}
-		whole := waitForStory(t, j, "POST /v1/payments", "a payment has them all, under the request", func(s story) bool {
-			return s.has("stripe confirm") && s.has("phase finished") && s.has("publish payment.succeeded") && s.has("consume payment.succeeded") && s.childrenOf("POST /v1/payments") >= 8
-		})
+		whole := waitForTrace(t, j, "POST /v1/payments", "a payment has them all, under the request",
+			func(s jaegerTrace) bool {
+				return s.has("stripe confirm") && s.has("phase finished") && s.has("publish payment.succeeded") && s.has("consume payment.succeeded") && s.childrenOf("POST /v1/payments") >= 8
+			})
 		t.Logf("%s/trace/%s:\n%s", j, whole.TraceID, whole)
-		completed := waitForStory(t, j, "complete create_payment", "what the completer did follows from a request", func(s story) bool { return s.follows() != "" })
-		request := get[stories](t, j+"/api/traces/"+completed.follows()).Data
+		completed := waitForTrace(t, j, "complete create_payment", "the completer's trace is linked to a request",
+			func(s jaegerTrace) bool { return s.follows() != "" })
+		request := get[traceList](t, j+"/api/traces/"+completed.follows()).Data
 		require.Len(t, request, 1)
 		require.True(t, request[0].has("POST /v1/payments"), request[0])
 	})
@@ -108,7 +115,8 @@ func observedAt(t *testing.T, setting string) string {
 func askPanel(t *testing.T, grafana, source, expr string) string {
 	t.Helper()
 	body, err := json.Marshal(map[string]any{"from": "now-15m", "to": "now", "queries": []any{map[string]any{
-		"refId": "A", "datasource": map[string]string{"uid": source}, "expr": expr, "range": true, "intervalMs": 5000, "maxDataPoints": 200,
+		"refId": "A", "datasource": map[string]string{"uid": source}, "expr": expr, "range": true, "intervalMs": 5000,
+		"maxDataPoints": 200,
 	}}})
 	require.NoError(t, err)
 	res, err := http.Post(grafana+"/api/ds/query", "application/json", bytes.NewReader(body))
@@ -122,7 +130,8 @@ func askPanel(t *testing.T, grafana, source, expr string) string {
 			Frames []struct{ Data struct{ Values [][]any } }
 		}
 	}
-	if err := json.Unmarshal(said, &answer); err != nil || res.StatusCode != http.StatusOK || answer.Results["A"].Error != "" {
+	if err := json.Unmarshal(said,
+		&answer); err != nil || res.StatusCode != http.StatusOK || answer.Results["A"].Error != "" {
 		return fmt.Sprintf("%s: %.300s", res.Status, said)
 	}
 	for _, frame := range answer.Results["A"].Frames {
@@ -133,10 +142,10 @@ func askPanel(t *testing.T, grafana, source, expr string) string {
 	return "nothing"
 }
 
-type stories struct{ Data []story }
+type traceList struct{ Data []jaegerTrace }
 
-// story is a trace, as Jaeger tells it.
-type story struct {
+// jaegerTrace is a trace, as Jaeger returns it.
+type jaegerTrace struct {
 	TraceID string
 	Spans   []struct {
 		SpanID, OperationName string
@@ -144,9 +153,9 @@ type story struct {
 	}
 }
 
-func (s story) has(name string) bool { return len(s.named(name)) > 0 }
+func (s jaegerTrace) has(name string) bool { return len(s.named(name)) > 0 }
 
-func (s story) named(name string) (ids []string) {
+func (s jaegerTrace) named(name string) (ids []string) {
 	for _, span := range s.Spans {
 		if span.OperationName == name {
 			ids = append(ids, span.SpanID)
@@ -156,7 +165,7 @@ func (s story) named(name string) (ids []string) {
 }
 
 // childrenOf counts the spans right under that one.
-func (s story) childrenOf(name string) (n int) {
+func (s jaegerTrace) childrenOf(name string) (n int) {
 	parents := s.named(name)
 	for _, span := range s.Spans {
 		for _, r := range span.References {
@@ -168,8 +177,8 @@ func (s story) childrenOf(name string) (n int) {
 	return n
 }
 
-// follows is another trace that this one goes on from.
-func (s story) follows() string {
+// follows is another trace that this one is linked to.
+func (s jaegerTrace) follows() string {
 	for _, span := range s.Spans {
 		for _, r := range span.References {
 			if r.RefType == "FOLLOWS_FROM" && r.TraceID != s.TraceID {
@@ -180,25 +189,25 @@ func (s story) follows() string {
 	return ""
 }
 
-func (s story) String() string {
+func (s jaegerTrace) String() string {
 	names := map[string]int{}
 	for _, span := range s.Spans {
 		names[span.OperationName]++
 	}
-	var said strings.Builder
+	var text strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		_, _ = fmt.Fprintf(&said, "%3d %s\n", names[name], name)
+		_, _ = fmt.Fprintf(&text, "%3d %s\n", names[name], name)
 	}
-	return said.String()
+	return text.String()
 }
 
-// waitForStory waits for one with a span of that name of which holds is true: spans
+// waitForTrace waits for a trace with a span of that name of which holds is true: spans
 // are sent every few seconds, and those of consumers come last.
-func waitForStory(t *testing.T, jaeger, operation, what string, holds func(story) bool) story {
+func waitForTrace(t *testing.T, jaeger, operation, what string, holds func(jaegerTrace) bool) jaegerTrace {
 	t.Helper()
 	query := url.Values{"service": {"payonce"}, "operation": {operation}, "limit": {"200"}, "lookback": {"1h"}}
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Second) {
-		found := get[stories](t, jaeger+"/api/traces?"+query.Encode()).Data
+		found := get[traceList](t, jaeger+"/api/traces?"+query.Encode()).Data
 		if i := slices.IndexFunc(found, holds); i >= 0 {
 			return found[i]
 		}

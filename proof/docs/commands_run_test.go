@@ -34,31 +34,43 @@ var inStep = map[string]struct{ step, line string }{
 	"go run -C proof ./mutants -only M2":               {"mutants", "go run -C proof ./mutants\n"}, // one of them
 	"go run -C proof ./load":                           {"load", " go run -C proof ./load\n"},
 	"go run -C proof ./load -scenario duplicate-storm": {"load", " go run -C proof ./load -scenario duplicate-storm\n"},
-	"make generate":                                    {"generate", "sqlc diff"}, // is red where generate would write something
-	"go mod tidy":                                      {"generate", "go mod tidy -diff\n"},
+	"make generate": {"generate",
+		"sqlc diff"}, // is red where generate would write something
 
-	"go test -C proof ./...": {"test", "go_test -C proof -count=1 -timeout=20m -skip='^TestTyped$' ./..."}, // which has a step
-	"go test ./...":          {"test", "go_test -count=1 -timeout=20m ./...\n"},
+	"go test -C proof ./...": {"test",
+		"go_test -C proof -count=1 -timeout=20m -skip='^TestTyped$' ./..."}, // which has a step
+	"go test ./...": {"test", "go_test -count=1 -timeout=20m ./...\n"},
 	"go test ./internal/payments -run TestCrashMatrix":                   {"test", " ./..."},
 	"go test ./internal/payments -run 'TestCrashMatrix/refund/finished'": {"test", " ./..."},
 	"go test ./internal/payments ./cmd/api":                              {"test", " ./..."},
 	"go test -C proof ./museum":                                          {"test", "go_test -C proof "},
 
-	"docker compose up --build --wait":                                                {"docker", "docker compose up --build --wait\n"},
-	"docker compose run --rm demo":                                                    {"docker", "docker compose run --rm demo "},
-	"docker compose logs --since 15m api | grep '\"status\":422'":                     {"docker", "docker compose logs --since 15m api | grep '\"status\":422'"},
-	`docker compose logs --since 15m api | grep -e '"msg":"bug' -e '"level":"ERROR"'`: {"docker", `docker compose logs --since 15m api | grep -e '"msg":"bug' -e '"level":"ERROR"'`},
-	"docker compose --profile load run --build --rm load":                             {"docker", "docker compose --profile load run --build --rm load\n"},
-	"SCENARIO=duplicate-storm docker compose --profile load run --rm load":            {"docker", "SCENARIO=duplicate-storm docker compose --profile load run --rm load\n"},
-	"docker compose up --build chaos":                                                 {"docker", "docker compose up --build --exit-code-from chaos chaos\n"},
-	"OTEL_SDK_DISABLED=false docker compose --profile observe up --wait":              {"docker", "OTEL_SDK_DISABLED=false docker compose --profile observe up --wait "},
+	"docker compose up --build --wait": {"docker",
+		"docker compose up --build --wait\n"},
+	"docker compose run --rm demo": {"docker",
+		"docker compose run --rm demo "},
+	"docker compose logs --since 15m api | grep '\"status\":422'": {"docker",
+		"docker compose logs --since 15m api | grep '\"status\":422'"},
+	`docker compose logs --since 15m api | grep -e '"msg":"bug' -e '"level":"ERROR"'`: {"docker",
+		`docker compose logs --since 15m api | grep -e '"msg":"bug' -e '"level":"ERROR"'`},
+	"docker compose --profile load run --build --rm load": {"docker",
+		"docker compose --profile load run --build --rm load\n"},
+	"SCENARIO=duplicate-storm docker compose --profile load run --rm load": {"docker",
+		"SCENARIO=duplicate-storm docker compose --profile load run --rm load\n"},
+	"docker compose up --build chaos": {"docker",
+		"docker compose up --build --exit-code-from chaos chaos\n"},
+	"OTEL_SDK_DISABLED=false docker compose --profile observe up --wait": {"docker",
+		"OTEL_SDK_DISABLED=false docker compose --profile observe up --wait "},
 
-	"DURATION=10m SEED=7 make chaos":                                           {"long_chaos", "go run -C proof ./chaos -prometheus -duration \"${DURATION:-10m}\" -seed "},
-	"go run -C proof ./bench":                                                  {"bench", "go run -C proof ./bench "},
-	"go run -C proof ./bench -write docs":                                      {"bench", " -write out/bench "},
-	"go run -C proof ./bench -only 'stored keys' -stored 10000000 -write docs": {"bench", "go run -C proof ./bench -stored "},
-	"go run -C proof ./bench -only memory -memory 10m":                         {"bench", " -memory 10m "},
-	"go run -C proof ./bench/retention":                                        {"retention", "go run -C proof ./bench/retention\n"},
+	"DURATION=10m SEED=7 make chaos": {"long_chaos",
+		"go run -C proof ./chaos -prometheus -duration \"${DURATION:-10m}\" -seed "},
+	"go run -C proof ./bench":             {"bench", "go run -C proof ./bench "},
+	"go run -C proof ./bench -write docs": {"bench", " -write out/bench "},
+	"go run -C proof ./bench -only 'stored keys' -stored 10000000 -write docs": {"bench",
+		"go run -C proof ./bench -stored "},
+	"go run -C proof ./bench -only memory -memory 10m": {"bench", " -memory 10m "},
+	"go run -C proof ./bench/retention": {"retention",
+		"go run -C proof ./bench/retention\n"},
 }
 
 // inTest says which test runs a command's program, with what the command asks for.
@@ -67,7 +79,8 @@ var inTest = map[string]struct{ dir, test string }{
 	"go run -C proof ./museum":         {"proof/museum", "TestExhibits"},
 	"make observe":                     {"proof/deploy", "TestObserve"},
 	"go run -C proof ./mutants -write": {"proof/internal/mutants", "TestWrite"}, // step mutants does the rest
-	"go test ./internal/payments -run TestCrashMatrixIsOnItsPage -update": {"internal/payments", "TestCrashMatrixIsOnItsPage"}, // is red where -update would write something
+	"go test ./internal/payments -run TestCrashMatrixIsOnItsPage -update": {"internal/payments",
+		"TestCrashMatrixIsOnItsPage"}, // is red where -update would write something
 
 	// docs/starter.md
 	"go run ./cmd/new -module github.com/acme/shop -with webhooks,ledger ../shop":   {"cmd/new", "TestEachPart"},
@@ -153,19 +166,23 @@ func TestStepsRunThem(t *testing.T) {
 	}
 	for command, at := range inStep {
 		require.Contains(t, played, at.step, "%s is left to a step that .ci/run does not have", command)
-		require.True(t, strings.Contains(steps[at.step], at.line), "%s: step %s does not have %q", command, at.step, at.line)
+		require.True(t, strings.Contains(steps[at.step], at.line), "%s: step %s does not have %q", command, at.step,
+			at.line)
 	}
 	tests, err := inventory.FindTests()
 	require.NoError(t, err)
 	for command, at := range inTest {
-		require.True(t, tests.Has(at.dir, at.test), "%s is left to %s, which %s does not have", command, at.test, at.dir)
+		require.True(t, tests.Has(at.dir, at.test), "%s is left to %s, which %s does not have", command, at.test,
+			at.dir)
 	}
 }
 
 var (
 	comment     = regexp.MustCompile(`(^|\s)#( .*|$)`)
 	spaces      = regexp.MustCompile(`\s+`)
-	inlineShell = regexp.MustCompile(`^([A-Z][A-Z0-9_]*=\S+ )*(go (run|test|build|vet|mod|get|tool)|make|docker|curl|psql|pg_\w+|createdb|k6|git (grep|clone)|ssh|openssl|\.ci/run|bin/\w+)( |$)`)
+	inlineShell = regexp.MustCompile(`^([A-Z][A-Z0-9_]*=\S+ )*(go (run|test|build|vet|mod|get|tool)` +
+		`|make|docker|curl|psql|pg_\w+|createdb|k6` +
+		`|git (grep|clone)|ssh|openssl|\.ci/run|bin/\w+)( |$)`)
 )
 
 // commands are what a document tells somebody to type, without comments and in

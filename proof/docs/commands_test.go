@@ -43,9 +43,12 @@ var (
 	separator  = regexp.MustCompile(`\|\|?|&&|;`)
 	assignment = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
 	common     = map[string]bool{
-		"cat": true, "cd": true, "chmod": true, "cp": true, "createdb": true, "curl": true, "cut": true, "date": true, "dropdb": true, "echo": true, "export": true, "find": true,
-		"git": true, "gofmt": true, "grep": true, "head": true, "jq": true, "k6": true, "ls": true, "mv": true, "pg_dump": true, "pg_restore": true, "printf": true, "promtool": true, "psql": true,
-		"rm": true, "sed": true, "sha256sum": true, "tail": true, "xargs": true, "for": true, "do": true, "done": true, "if": true, "fi": true,
+		"cat": true, "cd": true, "chmod": true, "cp": true, "createdb": true, "curl": true, "cut": true, "date": true,
+		"dropdb": true, "echo": true, "export": true, "find": true,
+		"git": true, "gofmt": true, "grep": true, "head": true, "jq": true, "k6": true, "ls": true, "mv": true,
+		"pg_dump": true, "pg_restore": true, "printf": true, "promtool": true, "psql": true,
+		"rm": true, "sed": true, "sha256sum": true, "tail": true, "xargs": true, "for": true, "do": true, "done": true,
+		"if": true, "fi": true,
 	}
 )
 
@@ -90,7 +93,8 @@ func (c *commands) command(words []string) {
 			c.compose(words[2:])
 		}
 	default:
-		if strings.HasPrefix(words[0], "./") || strings.HasPrefix(words[0], ".ci/") || strings.HasPrefix(words[0], "bin/") {
+		if strings.HasPrefix(words[0], "./") || strings.HasPrefix(words[0], ".ci/") || strings.HasPrefix(words[0],
+			"bin/") {
 			c.exists(words[0])
 			return
 		}
@@ -146,14 +150,20 @@ func (c *commands) program(dir string, args []string) {
 			source.Write(b)
 		}
 	}
-	for i, arg := range args {
-		switch {
-		case strings.HasPrefix(arg, "-"):
+	for _, arg := range args {
+		if strings.HasPrefix(arg, "-") {
 			name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
-			require.Contains(c.t, source.String(), `"`+name+`"`, "%s: %s has no flag %s", c.where, dir, arg)
-		case i == 0:
-			require.Contains(c.t, source.String(), `"`+arg+`"`, "%s: %s has no subcommand %s", c.where, dir, arg)
+			require.True(c.t, strings.Contains(source.String(), `"`+name+`"`), "%s: %s has no flag %s", c.where, dir,
+				arg)
 		}
+	}
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		// A subcommand may have several words, and arguments after them.
+		known := false
+		for n := range args {
+			known = known || strings.Contains(source.String(), `"`+strings.Join(args[:n+1], " ")+`"`)
+		}
+		require.True(c.t, known, "%s: %s has no subcommand %s", c.where, dir, strings.Join(args, " "))
 	}
 }
 
@@ -162,12 +172,14 @@ func (c *commands) compose(words []string) {
 	file := c.read("docker-compose.yml")
 	for i, w := range words {
 		if w == "--profile" && i+1 < len(words) {
-			require.Contains(c.t, file, "profiles: ["+words[i+1]+"]", "%s: docker compose --profile %s", c.where, words[i+1])
+			require.Contains(c.t, file, "profiles: ["+words[i+1]+"]", "%s: docker compose --profile %s", c.where,
+				words[i+1])
 		}
 		if (w == "run" || w == "logs" || w == "exec" || w == "restart" || w == "stop") && i+1 < len(words) {
 			for _, service := range words[i+1:] {
 				if regexp.MustCompile(`^[a-z]+$`).MatchString(service) {
-					require.Contains(c.t, file, "\n  "+service+":\n", "%s: docker compose has no service %s", c.where, service)
+					require.Contains(c.t, file, "\n  "+service+":\n", "%s: docker compose has no service %s", c.where,
+						service)
 					break
 				}
 			}

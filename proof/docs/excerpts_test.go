@@ -19,7 +19,8 @@ func TestExcerpts(t *testing.T) {
 	page, err := inventory.Read("docs/add-an-operation.md")
 	require.NoError(t, err)
 	found := excerpt.FindAllStringSubmatch(page, -1)
-	require.Len(t, found, strings.Count(page, "\n```go\n")+strings.Count(page, "\n```pgsql\n"), "an excerpt that does not say from where")
+	require.Len(t, found, strings.Count(page, "\n```go\n")+strings.Count(page, "\n```pgsql\n"),
+		"an excerpt that does not say from where")
 	for _, e := range found {
 		source, err := inventory.Read(e[1])
 		require.NoError(t, err)

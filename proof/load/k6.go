@@ -57,12 +57,14 @@ func buildK6(ctx context.Context, say func(string, ...any)) (k6Program, error) {
 		return k6Program{}, fmt.Errorf("k6 is neither on the path nor named with -k6, and can only be built in the repository's folder, by Go: %w", err)
 	}
 	path := filepath.Join(root, "bin", "k6")
-	patience := time.AfterFunc(5*time.Second, func() { say("k6 is being built; the first time, this takes two minutes") })
+	patience := time.AfterFunc(5*time.Second,
+		func() { say("k6 is being built; the first time, this takes two minutes") })
 	defer patience.Stop()
 	build := exec.CommandContext(ctx, "go", "build", "-modfile="+k6Modfile, "-o", path, k6Package)
 	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if said, err := build.CombinedOutput(); err != nil {
-		return k6Program{}, fmt.Errorf("build k6 (or put it on the path, or name it with -k6): %w\n%s", err, bytes.TrimSpace(said))
+		return k6Program{}, fmt.Errorf("build k6 (or put it on the path, or name it with -k6): %w\n%s", err,
+			bytes.TrimSpace(said))
 	}
 	return askVersion(ctx, path)
 }
@@ -90,16 +92,20 @@ func (k k6Program) run(ctx context.Context, o options, s *system) (*report, erro
 	if err := unpackScripts(dir); err != nil {
 		return nil, err
 	}
-	summary, samples, console := filepath.Join(dir, "summary.json"), filepath.Join(dir, "samples.json.gz"), filepath.Join(dir, "console.log")
-	cmd := exec.CommandContext(ctx, k.path, "run", "--quiet", "--address", "127.0.0.1:0", "--out", "json="+samples, "--console-output", console, o.scenario+".js")
+	summary, samples, console := filepath.Join(dir, "summary.json"), filepath.Join(dir, "samples.json.gz"),
+		filepath.Join(dir, "console.log")
+	cmd := exec.CommandContext(ctx, k.path, "run", "--quiet", "--address", "127.0.0.1:0", "--out", "json="+samples,
+		"--console-output", console, o.scenario+".js")
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) } // k6 then ends its clients and evaluates what there is
 	cmd.WaitDelay = k6Patience
 	cmd.Dir = dir
 	// Nothing of our own environment but the path to files and the settings: K6_…
 	// of the user's shell would change what is measured.
 	cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TMPDIR=" + dir, "K6_NO_USAGE_REPORT=true", "K6_AUTO_EXTENSION_RESOLUTION=false", "NO_COLOR=true",
-		"API_URL=" + s.apiURL, "STRIPESIM_URL=" + s.simulator, "API_KEY=" + s.apiKey, "RUN_ID=" + o.run, "SUMMARY_FILE=" + summary,
+		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TMPDIR=" + dir, "K6_NO_USAGE_REPORT=true",
+		"K6_AUTO_EXTENSION_RESOLUTION=false", "NO_COLOR=true",
+		"API_URL=" + s.apiURL, "STRIPESIM_URL=" + s.simulator, "API_KEY=" + s.apiKey, "RUN_ID=" + o.run,
+		"SUMMARY_FILE=" + summary,
 	}
 	for name, v := range o.script {
 		cmd.Env = append(cmd.Env, name+"="+v)
@@ -113,7 +119,8 @@ func (k k6Program) run(ctx context.Context, o options, s *system) (*report, erro
 		log, _ := os.ReadFile(console) // k6 may have exited before it had one
 		return nil, fmt.Errorf("k6: %w\n%s", err, bytes.TrimSpace(append(withoutFailedRequests(said.Bytes()), log...)))
 	}
-	r := &report{Run: o.run, Scenario: o.scenario, K6: k.version, System: s.about, Began: began.UTC(), Settings: o.script, thresholdsHeld: err == nil}
+	r := &report{Run: o.run, Scenario: o.scenario, K6: k.version, System: s.about, Began: began.UTC(),
+		Settings: o.script, thresholdsHeld: err == nil}
 	if err := r.readSummary(summary); err != nil {
 		return nil, err
 	}

@@ -71,7 +71,8 @@ func (b bed) play(t *testing.T, id, api, simulator string, args ...string) (stat
 	t.Helper()
 	var out bytes.Buffer
 	dir := t.TempDir()
-	all := append([]string{"-k6", b.k6, "-out", dir, "-run_id", id, "-api_url", api, "-stripesim_url", simulator, "-api_key", b.apiKey, "-duration", "2s", "-vus", "4", "-p95_ms", "20000", "-p99_ms", "20000"}, args...)
+	all := append([]string{"-k6", b.k6, "-out", dir, "-run_id", id, "-api_url", api, "-stripesim_url", simulator,
+		"-api_key", b.apiKey, "-duration", "2s", "-vus", "4", "-p95_ms", "20000", "-p99_ms", "20000"}, args...)
 	status = run(t.Context(), all, func(string) string { return "" }, &out, &out)
 	t.Log(out.String())
 	if text, err := os.ReadFile(filepath.Join(dir, "summary.json")); err == nil {
@@ -158,7 +159,8 @@ func TestLoad(t *testing.T) {
 		t.Parallel()
 		api := proxy(t, first(b.apiURL), nil, func(res *http.Response) error {
 			if res.Header.Get("Idempotent-Replayed") == "true" {
-				return rewrite(res, func(body []byte) []byte { return append(body, ' ') }) // as if decoded and encoded again
+				return rewrite(res,
+					func(body []byte) []byte { return append(body, ' ') }) // as if decoded and encoded again
 			}
 			return nil
 		})
@@ -189,7 +191,8 @@ func first(urls string) string {
 
 // falseBooks is the simulator's admin port with an effect log that was
 // falsified. ours is the place of a charge of the run.
-func falseBooks(t *testing.T, simulator, run string, falsify func(all []stripesim.Effect, ours int) []stripesim.Effect) string {
+func falseBooks(t *testing.T, simulator, run string,
+	falsify func(all []stripesim.Effect, ours int) []stripesim.Effect) string {
 	t.Helper()
 	return proxy(t, simulator, nil, func(res *http.Response) error {
 		return rewrite(res, func(body []byte) []byte {

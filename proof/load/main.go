@@ -1,6 +1,6 @@
 // Command loadtest puts the service under load, and then counts the charges.
 //
-//	go run -C proof ./load                              smoke, on a system of its own
+//	go run -C proof ./load                              smoke, on its own system
 //	go run -C proof ./load -scenario duplicate-storm    another one (-list names them)
 //	go run -C proof ./load -duration 5m -vus 50         longer, by more clients
 //	API_URL=… STRIPESIM_URL=… go run -C proof ./load       against a system that runs elsewhere
@@ -144,14 +144,18 @@ func parse(args []string, getenv func(string) string, stderr io.Writer) (options
 	flags.SetOutput(stderr)
 	flags.BoolVar(&o.list, "list", false, "name the scenarios")
 	flags.StringVar(&o.scenario, "scenario", "smoke", "what kind of load; see -list")
-	flags.StringVar(&o.out, "out", "", "folder of the report; out/load/SCENARIO if empty; a relative path starts at the repository's root")
+	flags.StringVar(&o.out, "out", "",
+		"folder of the report; out/load/SCENARIO if empty; a relative path starts at the repository's root")
 	flags.StringVar(&o.k6, "k6", "", "the program k6; otherwise the one on the path, or one built from tools/k6.mod")
 	flags.StringVar(&o.run, "run_id", "", "part of every key; drawn if empty")
-	flags.StringVar(&o.apiURL, "api_url", "", "the API elsewhere: a URL, or several separated by commas; empty starts a system")
+	flags.StringVar(&o.apiURL, "api_url", "",
+		"the API elsewhere: a URL, or several separated by commas; empty starts a system")
 	flags.StringVar(&o.simulator, "stripesim_url", "", "with -api_url: the admin port of its Stripe simulator")
 	flags.StringVar(&o.apiKey, "api_key", "", "with -api_url: a key; otherwise a tenant is made in DATABASE_URL")
-	flags.StringVar(&o.database, "database_url", "", "PostgreSQL: where to make a database for this run; with -api_url the one of that system")
-	flags.DurationVar(&o.latency, "stripe_latency", 20*time.Millisecond, "how long the Stripe of a system of our own takes to answer")
+	flags.StringVar(&o.database, "database_url", "",
+		"PostgreSQL: where to make a database for this run; with -api_url the one of that system")
+	flags.DurationVar(&o.latency, "stripe_latency", 20*time.Millisecond,
+		"how long the Stripe of a system of our own takes to answer")
 	for _, s := range scripted {
 		flags.Func(s.name, s.usage, func(v string) error { o.script[strings.ToUpper(s.name)] = v; return nil })
 	}

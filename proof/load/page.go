@@ -21,8 +21,10 @@ var pageTemplate = template.Must(template.New("report").Parse(pageSource))
 // page says it as one HTML file, with pictures.
 func (r *report) page(w io.Writer) error {
 	return pageTemplate.Execute(w, map[string]any{
-		"R": r, "Plots": []template.HTML{r.latencyPlot(), r.answersPlot(), r.durationsPlot(), r.duplicatesPlot(), r.chargesPlot()},
-		"Latencies": append(slices.Clone(r.Latency), r.Settled), "Complaints": r.complaints(), "Shows": showsOf(r.Scenario),
+		"R": r, "Plots": []template.HTML{r.latencyPlot(), r.answersPlot(), r.durationsPlot(), r.duplicatesPlot(),
+			r.chargesPlot()},
+		"Latencies": append(slices.Clone(r.Latency), r.Settled), "Complaints": r.complaints(),
+		"Shows":    showsOf(r.Scenario),
 		"Settings": r.settings(), "PerKey": r.Charges["per_key"].String(), "PerOrder": r.Charges["per_order"].String(),
 	})
 }
@@ -106,7 +108,8 @@ func (r *report) chargesPlot() template.HTML {
 	}
 	for _, n := range slices.Sorted(maps.Keys(per)) {
 		if n > 2 {
-			p.Bars = append(p.Bars, plot.Bar{Name: fmt.Sprintf("charged %d times", n), Value: float64(per[n]), Wrong: true})
+			p.Bars = append(p.Bars,
+				plot.Bar{Name: fmt.Sprintf("charged %d times", n), Value: float64(per[n]), Wrong: true})
 		}
 	}
 	return p.SVG()

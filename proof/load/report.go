@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// report is what came of a run: summary.json as it stands, and the source of the
+// report is the result of a run: summary.json as it stands, and the source of the
 // text and the page.
 type report struct {
 	OK       bool              `json:"ok"`
@@ -101,7 +101,8 @@ func (r *report) conclude() error {
 	}
 	r.Dropped = count("dropped_iterations")
 	replayed, inFlight := count("answers_replayed"), count("answers_in_flight")
-	r.Duplicates = duplicates{Sent: count("duplicates_sent"), Suppressed: replayed + inFlight, Replayed: replayed, InFlight: inFlight}
+	r.Duplicates = duplicates{Sent: count("duplicates_sent"), Suppressed: replayed + inFlight, Replayed: replayed,
+		InFlight: inFlight}
 	for name, m := range r.summary.Metrics {
 		for expression, t := range m.Thresholds {
 			r.Thresholds = append(r.Thresholds, threshold{name, expression, t.OK})
@@ -236,7 +237,8 @@ func wanted(line []byte) bool {
 
 func measure(name string, values []float64) latency {
 	slices.Sort(values)
-	return latency{name, len(values), percentile(values, 50), percentile(values, 95), percentile(values, 99), percentile(values, 100)}
+	return latency{name, len(values), percentile(values, 50), percentile(values, 95), percentile(values, 99),
+		percentile(values, 100)}
 }
 
 // percentile is the smallest value that p percent do not exceed; 0 of nothing.
@@ -282,7 +284,8 @@ func (r *report) write(dir string) error {
 	if err := r.page(&page); err != nil {
 		return err
 	}
-	for name, b := range map[string][]byte{"summary.json": append(asJSON, '\n'), "summary.txt": text.Bytes(), "report.html": page.Bytes()} {
+	for name, b := range map[string][]byte{"summary.json": append(asJSON, '\n'), "summary.txt": text.Bytes(),
+		"report.html": page.Bytes()} {
 		if err := os.WriteFile(filepath.Join(dir, name), b, 0o644); err != nil {
 			return err
 		}
@@ -292,7 +295,8 @@ func (r *report) write(dir string) error {
 
 // print says it in text.
 func (r *report) print(w io.Writer) {
-	_, _ = fmt.Fprintf(w, "\n%s, run %s: %d requests, %.0f per second; %.0f orders paid per second\n\n", r.Scenario, r.Run, r.Requests, r.RequestRate, r.Payments)
+	_, _ = fmt.Fprintf(w, "\n%s, run %s: %d requests, %.0f per second; %.0f orders paid per second\n\n", r.Scenario,
+		r.Run, r.Requests, r.RequestRate, r.Payments)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintln(t, "latency, ms\tcount\tp50\tp95\tp99\tmax\t ")
 	for _, l := range append(slices.Clone(r.Latency), r.Settled) {
@@ -310,10 +314,12 @@ func (r *report) print(w io.Writer) {
 	if r.Dropped > 0 {
 		_, _ = fmt.Fprintf(w, "dropped     %d customers came when no client was free\n", r.Dropped)
 	}
-	_, _ = fmt.Fprintf(w, "duplicates  %d sent, %d suppressed: %d replayed, %d in progress\n", r.Duplicates.Sent, r.Duplicates.Suppressed, r.Duplicates.Replayed, r.Duplicates.InFlight)
+	_, _ = fmt.Fprintf(w, "duplicates  %d sent, %d suppressed: %d replayed, %d in progress\n", r.Duplicates.Sent,
+		r.Duplicates.Suppressed, r.Duplicates.Replayed, r.Duplicates.InFlight)
 	_, _ = fmt.Fprintf(w, "charges     per key %s; per order %s\n", r.Charges["per_key"], r.Charges["per_order"])
 	if r.Invariants.Asked > 0 {
-		_, _ = fmt.Fprintf(w, "invariants  %d checked in the database, %d rows violate one\n", r.Invariants.Asked, len(r.Invariants.Violations))
+		_, _ = fmt.Fprintf(w, "invariants  %d checked in the database, %d rows violate one\n", r.Invariants.Asked,
+			len(r.Invariants.Violations))
 	} else {
 		_, _ = fmt.Fprintln(w, "invariants  not checked: DATABASE_URL is not set")
 	}

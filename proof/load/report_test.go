@@ -86,11 +86,13 @@ func TestReport(t *testing.T) {
 		"effects_wrong":{"values":{"count":0},"thresholds":{"count==0":{"ok":true}}}}}`), 0o600))
 	samples := gzipped(t, dir, []string{
 		`{"type":"Metric","data":{"name":"http_req_duration"},"metric":"http_req_duration"}`,
-		line("http_req_duration", 1, 10, write), line("http_req_duration", 1, 30, write), line("http_req_duration", 3, 20, write),
+		line("http_req_duration", 1, 10, write), line("http_req_duration", 1, 30, write),
+		line("http_req_duration", 3, 20, write),
 		line("http_req_duration", 3, 999, `"kind":"witness","name":"GET simulator/effects"`),
 		line("http_req_waiting", 3, 7, write),
 		line("answers_replayed", 3, 1, ""), line("payment_settled", 3, 44, ""),
-		line("charges_per_key", 4, 1, ""), line("charges_per_key", 4, 1, ""), line("charges_per_key", 4, 2, `"who":"k"`), line("charges_per_order", 4, 1, ""),
+		line("charges_per_key", 4, 1, ""), line("charges_per_key", 4, 1, ""),
+		line("charges_per_key", 4, 2, `"who":"k"`), line("charges_per_order", 4, 1, ""),
 	})
 	require.NoError(t, r.readSummary(summary))
 	require.NoError(t, r.readSamples(samples))
@@ -119,7 +121,8 @@ func TestReportRefusesADisagreement(t *testing.T) {
 	t.Parallel()
 	r := report{thresholdsHeld: false}
 	file := filepath.Join(t.TempDir(), "summary.json")
-	require.NoError(t, os.WriteFile(file, []byte(`{"metrics":{"effects_wrong":{"thresholds":{"count==0":{"ok":true}}}}}`), 0o600))
+	require.NoError(t, os.WriteFile(file,
+		[]byte(`{"metrics":{"effects_wrong":{"thresholds":{"count==0":{"ok":true}}}}}`), 0o600))
 	require.NoError(t, r.readSummary(file))
 	require.ErrorContains(t, r.conclude(), "do not agree")
 	require.ErrorContains(t, (&report{thresholdsHeld: true}).conclude(), "could not fail")
@@ -138,7 +141,8 @@ func TestParse(t *testing.T) {
 		{[]string{"-vus", "0"}, "VUS is 0"},
 		{[]string{"-rate", "many"}, "RATE is many"},
 		{[]string{"-api_url", "http://127.0.0.1:1"}, "API_URL needs STRIPESIM_URL"},
-		{[]string{"-api_url", "http://127.0.0.1:1", "-stripesim_url", "http://127.0.0.1:2"}, "API_URL needs DATABASE_URL"},
+		{[]string{"-api_url", "http://127.0.0.1:1", "-stripesim_url", "http://127.0.0.1:2"},
+			"API_URL needs DATABASE_URL"},
 		{[]string{"smoke"}, `unexpected argument "smoke"`},
 	} {
 		_, err := parse(c.args, none, io.Discard)
@@ -182,14 +186,16 @@ func TestSettings(t *testing.T) {
 func TestFindK6RefusesWhatIsNone(t *testing.T) {
 	t.Parallel()
 	fake := filepath.Join(t.TempDir(), "k6")
-	for says, want := range map[string]string{"k6 v0.49.0 (go1.21)": "must be k6 v1 or later", "busybox": "must be k6 v1 or later"} {
+	for says, want := range map[string]string{"k6 v0.49.0 (go1.21)": "must be k6 v1 or later",
+		"busybox": "must be k6 v1 or later"} {
 		require.NoError(t, os.WriteFile(fake, []byte("#!/bin/sh\necho '"+says+"'\n"), 0o700))
 		_, err := findK6(t.Context(), fake, t.Logf)
 		require.ErrorContains(t, err, want)
 	}
 	_, err := findK6(t.Context(), fake+"-not-there", t.Logf)
 	require.Error(t, err)
-	require.Equal(t, exitNotRun, run(t.Context(), []string{"-k6", fake}, func(string) string { return "" }, io.Discard, io.Discard))
+	require.Equal(t, exitNotRun,
+		run(t.Context(), []string{"-k6", fake}, func(string) string { return "" }, io.Discard, io.Discard))
 }
 
 func gzipped(t *testing.T, dir string, lines []string) string {

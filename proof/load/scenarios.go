@@ -17,7 +17,7 @@ var scenarios = []scenario{
 	{"ramp", "more and more payments a second, to saturation and beyond"},
 	{"duplicate-storm", "the same request many times at the same instant"},
 	{"retry-storm", "Stripe loses answers, and clients hang up and send again at once"},
-	{"hot-order", "many clients pay one order, each under a key of its own"},
+	{"hot-order", "many clients pay one order, each under its own key"},
 	{"checkout-mix", "checkouts: completed, declined, out of stock, sent twice"},
 	{"soak", "a little of everything, for a long time"},
 }

@@ -82,11 +82,14 @@ func here(ctx context.Context, o options, say func(string, ...any)) (_ *system, 
 	for i := range processes {
 		// Nothing of our own environment reaches them: a real Stripe key that
 		// stands there must never meet a load test.
-		p := &process.API{Child: process.Child{Name: fmt.Sprintf("API process %d", i+1), Program: program, Args: []string{"serve"}, Group: s.Group, Log: s.Log, Env: []string{
-			"PATH=" + os.Getenv("PATH"), "TMPDIR=" + s.Dir, "DATABASE_URL=" + dsn, "BROKER_URL=" + brokerURL,
-			"STRIPE_API_BASE=" + stripe, "STRIPE_SECRET_KEY=" + stripesim.DefaultKey, "STRIPE_WEBHOOK_SECRET=" + webhookSecret,
-			"STRIPE_TIMEOUT=" + stripeTimeout.String(), "IDEMPOTENCY_LEASE=" + lease.String(), "STRIPE_RPS=0", "RATE_LIMIT_RPS=0",
-		}}}
+		p := &process.API{Child: process.Child{Name: fmt.Sprintf("API process %d", i+1), Program: program,
+			Args: []string{"serve"}, Group: s.Group, Log: s.Log, Env: []string{
+				"PATH=" + os.Getenv("PATH"), "TMPDIR=" + s.Dir, "DATABASE_URL=" + dsn, "BROKER_URL=" + brokerURL,
+				"STRIPE_API_BASE=" + stripe, "STRIPE_SECRET_KEY=" + stripesim.DefaultKey,
+				"STRIPE_WEBHOOK_SECRET=" + webhookSecret,
+				"STRIPE_TIMEOUT=" + stripeTimeout.String(), "IDEMPOTENCY_LEASE=" + lease.String(), "STRIPE_RPS=0",
+				"RATE_LIMIT_RPS=0",
+			}}}
 		s.Later(p.Stop)
 		if err := p.Start(ctx); err != nil {
 			return nil, err
@@ -94,17 +97,21 @@ func here(ctx context.Context, o options, say func(string, ...any)) (_ *system, 
 		urls = append(urls, p.URL)
 	}
 	s.apiURL = strings.Join(urls, ",")
-	if err := post(ctx, s.simulator+"/webhook-endpoints", fmt.Sprintf(`{"url":%q,"secret":%q,"key":%q}`, urls[0]+"/v1/webhooks/stripe", webhookSecret, stripesim.DefaultKey)); err != nil {
+	if err := post(ctx, s.simulator+"/webhook-endpoints",
+		fmt.Sprintf(`{"url":%q,"secret":%q,"key":%q}`, urls[0]+"/v1/webhooks/stripe", webhookSecret,
+			stripesim.DefaultKey)); err != nil {
 		return nil, fmt.Errorf("have Stripe send its webhooks: %w", err)
 	}
 	s.about = fmt.Sprintf("%d API processes, PostgreSQL with fsync, JetStream and a simulated Stripe that takes about %s, all on this machine with k6", processes, o.latency)
-	say("%d API processes at %s; Stripe is simulated, its effect log is at %s/effects", processes, s.apiURL, s.simulator)
+	say("%d API processes at %s; Stripe is simulated, its effect log is at %s/effects", processes, s.apiURL,
+		s.simulator)
 	return s, nil
 }
 
 // elsewhere finds a system that others run.
 func elsewhere(ctx context.Context, o options, say func(string, ...any)) (_ *system, err error) {
-	s := &system{Stage: &process.Stage{}, apiURL: o.apiURL, simulator: strings.TrimRight(o.simulator, "/"), apiKey: o.apiKey, about: "a system that ran already, at " + o.apiURL}
+	s := &system{Stage: &process.Stage{}, apiURL: o.apiURL, simulator: strings.TrimRight(o.simulator, "/"),
+		apiKey: o.apiKey, about: "a system that ran already, at " + o.apiURL}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Strike(false))
@@ -126,7 +133,8 @@ func elsewhere(ctx context.Context, o options, say func(string, ...any)) (_ *sys
 
 // startDatabase finds or starts PostgreSQL, and makes a database for this run.
 func (s *system) startDatabase(ctx context.Context, named string, say func(string, ...any)) (dsn string, err error) {
-	pg, err := devpg.Start(ctx, devpg.Options{URL: named, URLVar: "DATABASE_URL", Durable: true, MaxConnections: 200, Log: say})
+	pg, err := devpg.Start(ctx,
+		devpg.Options{URL: named, URLVar: "DATABASE_URL", Durable: true, MaxConnections: 200, Log: say})
 	if err != nil {
 		return "", err
 	}
@@ -186,7 +194,8 @@ func (s *system) startStripe(latency time.Duration) (api string, err error) {
 
 // startBroker starts NATS with JetStream for both processes.
 func (s *system) startBroker(ctx context.Context) (string, error) {
-	b, err := broker.Open(ctx, "embedded:"+filepath.Join(s.Dir, "broker")+"?listen="+process.AnyPort, broker.Options{Log: slog.New(slog.DiscardHandler)})
+	b, err := broker.Open(ctx, "embedded:"+filepath.Join(s.Dir, "broker")+"?listen="+process.AnyPort,
+		broker.Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return "", err
 	}

@@ -17,7 +17,7 @@ import "context"
 // not charge.
 var checkThenWrite = exhibit{
 	name: "check_then_write", pattern: "check, then write", taught: "folklore, [1]",
-	cure:  "db/queries/payment_phases.sql, PaymentBegin: the insert is the lock",
+	cure:  "db/queries/payments.sql, PaymentBegin: the insert is the lock",
 	story: doubleClick, shows: chargedTwice,
 	wrong: func(s *side) shop {
 		s.setup(`CREATE TABLE keys (key text PRIMARY KEY, status int, body bytea)`)

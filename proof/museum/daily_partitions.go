@@ -35,7 +35,8 @@ var dailyPartitions = exhibit{
 				return finished(ctx, s.DB, r.Key, s.charge(ctx, "", r))
 			}
 			var status *int
-			if found(s.DB.QueryRow(ctx, `SELECT status, body FROM keys WHERE key = $1`, r.Key), &status, &a.Body); status == nil {
+			if found(s.DB.QueryRow(ctx, `SELECT status, body FROM keys WHERE key = $1`, r.Key), &status,
+				&a.Body); status == nil {
 				return refusal(http.StatusConflict, "a request with this key is at work")
 			}
 			a.Status = *status

@@ -31,9 +31,12 @@ const (
 
 func (d damage) String() string {
 	return [damages]string{
-		"charged twice", "got \"paid\", never charged", "charged, response says failed", "charged, and never answered", "could never pay", "got two different answers",
-		"got the answer to another's request", "got an empty answer", "reads without a connection", "payments queued for a connection",
-		"events lost", "events of what never happened", "delivered out of order", "versions used twice", "booked twice", "never booked",
+		"charged twice", "got \"paid\", never charged", "charged, response says failed", "charged, and never answered",
+		"could never pay", "got two different answers",
+		"got the answer to another's request", "got an empty answer", "reads without a connection",
+		"payments queued for a connection",
+		"events lost", "events of what never happened", "delivered out of order", "versions used twice", "booked twice",
+		"never booked",
 	}[d]
 }
 

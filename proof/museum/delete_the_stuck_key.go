@@ -29,7 +29,8 @@ var deleteTheStuckKey = exhibit{
 				return finished(ctx, s.DB, r.Key, s.charge(ctx, "", r))
 			},
 			Tidy: func(ctx context.Context) {
-				exec(ctx, s.DB, `DELETE FROM keys WHERE status IS NULL AND claimed_at < clock_timestamp() - interval '60 seconds'`)
+				exec(ctx, s.DB,
+					`DELETE FROM keys WHERE status IS NULL AND claimed_at < clock_timestamp() - interval '60 seconds'`)
 			},
 		}
 	},

@@ -21,14 +21,16 @@ type exhibit struct {
 
 // shop is what an exhibit builds. It has what its story asks for.
 type shop struct {
-	Order   func(tenant string, amount int) string                 // places an order; nil: the harness makes up a name
-	Pay     func(ctx context.Context, r request) answer            // POST /v1/payments
-	Tidy    func(ctx context.Context)                              // what it does unasked, once a minute
-	Change  func(ctx context.Context, id string, meanwhile func()) // changes an object and tells the broker, sooner or later; meanwhile is the moment before the COMMIT
-	Relay   func(ctx context.Context)                              // one round of its relay
-	Changes string                                                 // a query for what was committed: object and version
-	Receive func(ctx context.Context, m message, ack func())       // a message from the broker; until ack is called it will come again
-	Booked  string                                                 // a query for what was booked: event and how often
+	Order  func(tenant string, amount int) string      // places an order; nil: the harness makes up a name
+	Pay    func(ctx context.Context, r request) answer // POST /v1/payments
+	Tidy   func(ctx context.Context)                   // what it does unasked, once a minute
+	Change func(ctx context.Context, id string,
+		meanwhile func()) // changes an object and tells the broker, sooner or later; meanwhile is the moment before the COMMIT
+	Relay   func(ctx context.Context) // one round of its relay
+	Changes string                    // a query for what was committed: object and version
+	Receive func(ctx context.Context, m message,
+		ack func()) // a message from the broker; until ack is called it will come again
+	Booked string // a query for what was booked: event and how often
 }
 
 // room is a part of the museum.

@@ -25,7 +25,8 @@ var forUpdateOfNothing = exhibit{
 		s.setup(`CREATE TABLE keys (key text PRIMARY KEY, status int, body bytea)`)
 		return shop{Pay: func(ctx context.Context, r request) (a answer) {
 			inTx(ctx, s.DB, func(tx pgx.Tx) {
-				if found(tx.QueryRow(ctx, `SELECT status, body FROM keys WHERE key = $1 FOR UPDATE`, r.Key), &a.Status, &a.Body) {
+				if found(tx.QueryRow(ctx, `SELECT status, body FROM keys WHERE key = $1 FOR UPDATE`, r.Key), &a.Status,
+					&a.Body) {
 					return
 				}
 				a = s.charge(ctx, "", r)

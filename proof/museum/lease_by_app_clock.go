@@ -27,7 +27,8 @@ var leaseByAppClock = exhibit{
 		return shop{Pay: func(ctx context.Context, r request) answer {
 			if mine, a := claimed(ctx, s.DB, r.Key); !mine {
 				var since time.Time
-				if a.final() || !found(s.DB.QueryRow(ctx, `SELECT claimed_at FROM keys WHERE key = $1`, r.Key), &since) || r.Clock.Sub(since) < 5*time.Minute {
+				if a.final() || !found(s.DB.QueryRow(ctx, `SELECT claimed_at FROM keys WHERE key = $1`, r.Key),
+					&since) || r.Clock.Sub(since) < 5*time.Minute {
 					return a
 				}
 				exec(ctx, s.DB, `UPDATE keys SET claimed_at = $2 WHERE key = $1`, r.Key, r.Clock)

@@ -30,7 +30,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("museum", flag.ContinueOnError)
 	only := flags.String("only", "", "visit only exhibits with this in their name")
 	crowd := flags.Int("customers", crowdDefault, "customers of each story")
-	readme := flags.String("markdown", "", "write the table into this file, between its marks; a relative path starts at the repository's root")
+	readme := flags.String("markdown", "",
+		"write the table into this file, between its marks; a relative path starts at the repository's root")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -118,7 +118,8 @@ func (m *museum) play(ctx context.Context, at *place, e exhibit, open func(*side
 		}
 	}()
 	exec(ctx, admin, at.empty)
-	s := &side{DB: pool.Raw(), pool: pool, provider: newProvider(), broker: newBroker(), ctx: ctx, admin: admin, crowd: m.crowd, open: open}
+	s := &side{DB: pool.Raw(), pool: pool, provider: newProvider(), broker: newBroker(), ctx: ctx, admin: admin,
+		crowd: m.crowd, open: open}
 	s.restart()
 	e.story(s)
 	return s.check(), nil

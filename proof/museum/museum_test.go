@@ -34,7 +34,8 @@ func TestExhibits(t *testing.T) {
 			t.Run(e.name, func(t *testing.T) {
 				f, err := m.visit(t.Context(), e)
 				require.NoError(t, err)
-				require.Equal(t, crowdMin, f.wrong[e.shows].n, "by barriers, not by luck: everyone is hurt, in every run")
+				require.Equal(t, crowdMin, f.wrong[e.shows].n,
+					"by barriers, not by luck: everyone is hurt, in every run")
 			})
 		}
 	}
@@ -112,15 +113,18 @@ func TestLabels(t *testing.T) {
 			seen[e.name] = true
 			text, err := os.ReadFile(e.name + ".go")
 			require.NoError(t, err)
-			for _, part := range []string{"// Who teaches it:", "// Why it fails", "// The cure:", `name: "` + e.name + `"`} {
+			for _, part := range []string{"// Who teaches it:", "// Why it fails", "// The cure:",
+				`name: "` + e.name + `"`} {
 				require.Contains(t, string(text), part, "%s.go", e.name)
 			}
-			require.Contains(t, string(readme), "| ["+escape(e.pattern)+"]("+e.name+".go) | "+e.taught+" |", "README.md is older than the exhibits: make museum")
+			require.Contains(t, string(readme), "| ["+escape(e.pattern)+"]("+e.name+".go) | "+e.taught+" |",
+				"README.md is older than the exhibits: make museum")
 			require.Contains(t, string(readme), "| "+links(e.cure)+" |")
 			for _, n := range regexp.MustCompile(`\d`).FindAllString(e.taught, -1) {
 				require.LessOrEqual(t, n, "5")
 			}
-			cures := strings.FieldsFunc(e.cure, func(r rune) bool { return r == ' ' || r == ',' || r == ';' || r == ':' })
+			cures := strings.FieldsFunc(e.cure,
+				func(r rune) bool { return r == ' ' || r == ',' || r == ';' || r == ':' })
 			var code string
 			for _, word := range cures {
 				if strings.Contains(word, "/") {
@@ -162,7 +166,7 @@ func TestTable(t *testing.T) {
 			"----------------------------------  ---------------  --------------------------------------  -------\n"+
 			"check, then write                   folklore, [1]    12 of 12 charged twice, 3 of 12 got     0 of 12\n"+
 			"                                                     two different answers\n"+
-			"  cure: db/queries/payment_phases.sql, PaymentBegin: the insert is the lock\n", out.String())
+			"  cure: db/queries/payments.sql, PaymentBegin: the insert is the lock\n", out.String())
 	})
 
 	t.Run("Markdown", func(t *testing.T) {
@@ -176,8 +180,9 @@ func TestTable(t *testing.T) {
 		require.True(t, strings.HasPrefix(string(text), "before\n"+tableBegins+"\n### The key\n"))
 		require.True(t, strings.HasSuffix(string(text), tableEnds+"\nafter\n"))
 		require.NotContains(t, string(text), "old")
-		require.Equal(t, 1, strings.Count(string(text), "\n| [check, then write](check_then_write.go) | folklore, [1] | 12 of 12 charged twice, 3 of 12 got two different answers | 0 of 12 | "+
-			"[payment_phases.sql](../../db/queries/payment_phases.sql), PaymentBegin: the insert is the lock |\n"))
+		require.Equal(t, 1, strings.Count(string(text),
+			"\n| [check, then write](check_then_write.go) | folklore, [1] | 12 of 12 charged twice, 3 of 12 got two different answers | 0 of 12 | "+
+				"[payments.sql](../../db/queries/payments.sql), PaymentBegin: the insert is the lock |\n"))
 	})
 
 	t.Run("NoPlaceForIt", func(t *testing.T) {

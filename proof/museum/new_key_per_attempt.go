@@ -21,7 +21,7 @@ import (
 // made from the caller's and stored before the first byte leaves.
 var newKeyPerAttempt = exhibit{
 	name: "new_key_per_attempt", pattern: "a new provider key for each attempt", taught: "folklore, SDKs",
-	cure:  "internal/payments/payment_calls.go, confirmCall",
+	cure:  "internal/payments/payment.go, confirmCall",
 	story: answerLost, shows: chargedTwice,
 	wrong: func(s *side) shop {
 		s.setup(keysTable)

@@ -56,7 +56,8 @@ func payonce(s *side) shop {
 	operations := money.Operations()
 	maps.Copy(operations, checkouts.Operations())
 	server := httpapi.NewServer(httpapi.Options{
-		Pool: pool, Keys: keys, Operations: operations, Payments: money, Checkouts: checkouts, Feed: outbox.NewFeed(pool), Within: within,
+		Pool: pool, Keys: keys, Operations: operations, Payments: money, Checkouts: checkouts,
+		Feed: outbox.NewFeed(pool), Within: within,
 		Retention: retention, Metrics: prometheus.NewRegistry(), Log: log,
 	})
 	api := &client{handler: server.Handler(), keys: map[string]string{}}
@@ -81,8 +82,11 @@ func payonce(s *side) shop {
 			inTx(ctx, pool.Raw(), func(tx pgx.Tx) {
 				var version int64
 				must(tx.QueryRow(ctx, `INSERT INTO museum_orders VALUES ($1, 1)
-					ON CONFLICT (id) DO UPDATE SET version = museum_orders.version + 1 RETURNING version`, id).Scan(&version))
-				must(outbox.Append(ctx, db.New(tx), outbox.Event{TenantID: api.tenant, AggregateID: id, Version: version, Type: "order.updated", Data: []byte(`{}`)}))
+					ON CONFLICT (id) DO UPDATE SET version = museum_orders.version + 1 RETURNING version`,
+					id).Scan(&version))
+				must(outbox.Append(ctx, db.New(tx),
+					outbox.Event{TenantID: api.tenant, AggregateID: id, Version: version, Type: "order.updated",
+						Data: []byte(`{}`)}))
 				meanwhile()
 			})
 		},
@@ -92,10 +96,13 @@ func payonce(s *side) shop {
 		},
 		Changes: `SELECT aggregate_id, version FROM outbox_events`,
 		Receive: func(ctx context.Context, m message, ack func()) {
-			body, err := json.Marshal(outbox.Envelope{ID: m.ID, Type: m.Type, Subject: m.Payment, TenantID: api.tenant, Version: m.Version,
-				Time: time.Now(), Data: fmt.Appendf(nil, `{"amount":%d,"currency":"usd"}`, m.Amount)})
+			body, err := json.Marshal(outbox.Envelope{ID: m.ID, Type: m.Type, Subject: m.Payment, TenantID: api.tenant,
+				Version: m.Version,
+				Time:    time.Now(), Data: fmt.Appendf(nil, `{"amount":%d,"currency":"usd"}`, m.Amount)})
 			must(err)
-			must(consumer.Handle(ctx, inbox.Message{ID: m.ID, Type: m.Type, TenantID: api.tenant, Subject: m.Payment, Version: m.Version, Body: body}))
+			must(consumer.Handle(ctx,
+				inbox.Message{ID: m.ID, Type: m.Type, TenantID: api.tenant, Subject: m.Payment, Version: m.Version,
+					Body: body}))
 			ack()
 		},
 		Booked: `SELECT resource_id, count(*) / 2 FROM ledger_entries GROUP BY resource_id`, // a debit and a credit
@@ -108,8 +115,9 @@ func payonce(s *side) shop {
 func booking(s *side) inbox.Handler {
 	return inbox.Handler{Apply: func(ctx context.Context, q *db.Queries, e inbox.Event, _ any) error {
 		s.working(e.ID)
-		return q.LedgerBook(ctx, db.LedgerBookParams{TenantID: e.TenantID, EventID: uuid.NewString(), ResourceID: e.ID, Currency: "usd",
-			Accounts: []string{"stripe", "sales"}, AmountsMinor: []int64{1000, -1000}})
+		return q.LedgerBook(ctx,
+			db.LedgerBookParams{TenantID: e.TenantID, EventID: uuid.NewString(), ResourceID: e.ID, Currency: "usd",
+				Accounts: []string{"stripe", "sales"}, AmountsMinor: []int64{1000, -1000}})
 	}}
 }
 
@@ -124,7 +132,8 @@ func (c *client) register(ctx context.Context, pool *postgres.Pool, name string)
 	id := ids.New(ids.Tenant)
 	key, hash, hint := httpapi.NewAPIKey(id)
 	must(pool.InTx(ctx, func(q *db.Queries) error {
-		err := q.TenantCreate(ctx, db.TenantCreateParams{ID: id, Name: name, FingerprintSecret: []byte(strings.Repeat("secret", 6))})
+		err := q.TenantCreate(ctx,
+			db.TenantCreateParams{ID: id, Name: name, FingerprintSecret: []byte(strings.Repeat("secret", 6))})
 		return errors.Join(err, q.APIKeyCreate(ctx, db.APIKeyCreateParams{TenantID: id, KeyHash: hash, Hint: hint}))
 	}))
 	c.keys[name], c.tenant = key, id
@@ -152,7 +161,8 @@ func (c *client) order(tenant string, amount int) string {
 }
 
 func (c *client) pay(ctx context.Context, r request) answer {
-	return c.post(ctx, r.Tenant, "/v1/payments", r.Key, fmt.Sprintf(`{"order_id":%q,"payment_method":"pm_card_visa"}`, r.Order))
+	return c.post(ctx, r.Tenant, "/v1/payments", r.Key,
+		fmt.Sprintf(`{"order_id":%q,"payment_method":"pm_card_visa"}`, r.Order))
 }
 
 // publisher is the story's broker, as the relay sees it.
@@ -210,7 +220,8 @@ func (g *gateway) GetIntent(_ context.Context, id string) (stripe.Intent, error)
 
 func (g *gateway) show(id string) stripe.Intent {
 	n := g.intents[id]
-	i := stripe.Intent{ID: id, Status: stripe.IntentRequiresPaymentMethod, AmountMinor: n.AmountMinor, Currency: n.Currency, TenantID: n.TenantID, OrderID: n.OrderID}
+	i := stripe.Intent{ID: id, Status: stripe.IntentRequiresPaymentMethod, AmountMinor: n.AmountMinor,
+		Currency: n.Currency, TenantID: n.TenantID, OrderID: n.OrderID}
 	if c, charged := g.provider.find(n.OrderID); charged {
 		i.Status, i.ChargeID, i.ReceivedMinor = stripe.IntentSucceeded, c.ID, n.AmountMinor
 	}

@@ -35,7 +35,8 @@ var relayByCursor = exhibit{
 			},
 			Relay: func(ctx context.Context) {
 				inTx(ctx, s.DB, func(tx pgx.Tx) {
-					ids, list := events(ctx, tx, `SELECT id, object, version FROM changes WHERE id > (SELECT last FROM cursor FOR UPDATE) ORDER BY id`)
+					ids, list := events(ctx, tx,
+						`SELECT id, object, version FROM changes WHERE id > (SELECT last FROM cursor FOR UPDATE) ORDER BY id`)
 					for i, e := range list {
 						s.broker.Publish(e)
 						exec(ctx, tx, `UPDATE cursor SET last = $1`, ids[i])

@@ -96,7 +96,8 @@ func (s *side) enter() {
 // customer is a customer of the tenant with a new order to pay.
 func (s *side) customer(tenant, key string) request {
 	s.orders++
-	r := request{Tenant: tenant, Key: key, Order: fmt.Sprintf("order-%d", s.orders), Amount: 1000 + s.orders, Clock: time.Now()}
+	r := request{Tenant: tenant, Key: key, Order: fmt.Sprintf("order-%d", s.orders), Amount: 1000 + s.orders,
+		Clock: time.Now()}
 	if s.shop.Order != nil {
 		r.Order = s.shop.Order(tenant, r.Amount)
 	}
@@ -185,8 +186,9 @@ func (s *side) charge(ctx context.Context, key string, r request) answer {
 
 // receipt is the usual answer: an object of ours, with an id of its own.
 func receipt(r request, charge string) answer {
-	return answer{http.StatusCreated, fmt.Appendf(nil, `{"id": "pay_%s", "status": "succeeded", "order_id": %q, "amount": %d, "charge": %q}`,
-		uuid.NewString()[:8], r.Order, r.Amount, charge)}
+	return answer{http.StatusCreated,
+		fmt.Appendf(nil, `{"id": "pay_%s", "status": "succeeded", "order_id": %q, "amount": %d, "charge": %q}`,
+			uuid.NewString()[:8], r.Order, r.Amount, charge)}
 }
 
 // refusal is an answer that says no.

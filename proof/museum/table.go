@@ -93,7 +93,8 @@ func markdown(w io.Writer, tour []tourOf) {
 		fmt.Fprintln(w, "| pattern | taught by | what went wrong, measured | beside it, payonce | the cure |")
 		fmt.Fprintln(w, "| --- | --- | --- | --- | --- |")
 		for _, f := range t.findings {
-			fmt.Fprintf(w, "| [%s](%s.go) | %s | %s | %s | %s |\n", escape(f.exhibit.pattern), f.exhibit.name, f.exhibit.taught, escape(f.wrong.String()), f.beside(), links(f.exhibit.cure))
+			fmt.Fprintf(w, "| [%s](%s.go) | %s | %s | %s | %s |\n", escape(f.exhibit.pattern), f.exhibit.name,
+				f.exhibit.taught, escape(f.wrong.String()), f.beside(), links(f.exhibit.cure))
 		}
 	}
 	fmt.Fprintln(w)

@@ -25,7 +25,8 @@ var takeoverWithoutFence = exhibit{
 			mine, a := claimed(ctx, s.DB, r.Key)
 			if !mine {
 				stolen := exec(ctx, s.DB, `UPDATE keys SET claimed_at = clock_timestamp()
-					WHERE key = $1 AND status IS NULL AND claimed_at < clock_timestamp() - interval '60 seconds'`, r.Key)
+					WHERE key = $1 AND status IS NULL AND claimed_at < clock_timestamp() - interval '60 seconds'`,
+					r.Key)
 				if stolen == 0 {
 					return a
 				}

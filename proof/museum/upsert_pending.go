@@ -28,7 +28,8 @@ var upsertPending = exhibit{
 			var status *int
 			var body []byte
 			found(s.DB.QueryRow(ctx, `INSERT INTO keys (key, state) VALUES ($1, 'pending')
-				ON CONFLICT (key) DO UPDATE SET key = excluded.key RETURNING state, status, body`, r.Key), &state, &status, &body)
+				ON CONFLICT (key) DO UPDATE SET key = excluded.key RETURNING state, status, body`, r.Key), &state,
+				&status, &body)
 			switch state {
 			case "completed":
 				return answer{*status, body}
@@ -36,7 +37,8 @@ var upsertPending = exhibit{
 				return refusal(http.StatusConflict, "a request with this key is at work")
 			}
 			a := s.charge(ctx, "", r)
-			exec(ctx, s.DB, `UPDATE keys SET state = 'completed', status = $2, body = $3 WHERE key = $1`, r.Key, a.Status, a.Body)
+			exec(ctx, s.DB, `UPDATE keys SET state = 'completed', status = $2, body = $3 WHERE key = $1`, r.Key,
+				a.Status, a.Body)
 			return a
 		}}
 	},

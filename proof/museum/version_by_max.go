@@ -35,7 +35,8 @@ var versionByMax = exhibit{
 				})
 			},
 			Relay: func(ctx context.Context) {
-				_, list := events(ctx, s.DB, `UPDATE changes SET published_at = clock_timestamp() WHERE published_at IS NULL RETURNING id, object, version`)
+				_, list := events(ctx, s.DB,
+					`UPDATE changes SET published_at = clock_timestamp() WHERE published_at IS NULL RETURNING id, object, version`)
 				for _, e := range list {
 					s.broker.Publish(e)
 				}

@@ -60,8 +60,9 @@ func run(ctx context.Context, only string, atOnce int, write bool) (err error) {
 	if err != nil {
 		return err
 	}
-	pg, err := devpg.Start(ctx, devpg.Options{URL: os.Getenv("TEST_DATABASE_URL"), URLVar: "TEST_DATABASE_URL", Only: os.Getenv("PAYONCE_PG"),
-		MaxConnections: sessionsMax, Log: func(format string, args ...any) { fmt.Printf(format+"\n", args...) }})
+	pg, err := devpg.Start(ctx,
+		devpg.Options{URL: os.Getenv("TEST_DATABASE_URL"), URLVar: "TEST_DATABASE_URL", Only: os.Getenv("PAYONCE_PG"),
+			MaxConnections: sessionsMax, Log: func(format string, args ...any) { fmt.Printf(format+"\n", args...) }})
 	if err != nil {
 		return err
 	}
@@ -83,9 +84,11 @@ func run(ctx context.Context, only string, atOnce int, write bool) (err error) {
 			red++
 			continue
 		}
-		fmt.Printf("\n%s %s\n%s\n%s in %s was to say %q:\n%s\n", r.ID, r.Verdict, r.Guard, r.Test.Name, r.Test.Package, r.Test.Says, r.Output)
+		fmt.Printf("\n%s %s\n%s\n%s in %s was to say %q:\n%s\n", r.ID, r.Verdict, r.Guard, r.Test.Name, r.Test.Package,
+			r.Test.Says, r.Output)
 	}
-	fmt.Printf("%d of %d mutants failed their test as expected, in %s\n", red, len(results), time.Since(began).Round(time.Second))
+	fmt.Printf("%d of %d mutants failed their test as expected, in %s\n", red, len(results),
+		time.Since(began).Round(time.Second))
 	if red < len(results) {
 		return errNotRed
 	}

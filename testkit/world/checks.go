@@ -47,7 +47,9 @@ func (w *World) Violations() (broken []string) {
 		broken = append(broken, w.offenders(promise, query)...)
 	}
 	if w.Count(`SELECT count(*) FROM pg_class WHERE relname = 'owner_writes'`) > 0 {
-		broken = append(broken, w.offenders(OnlyHoldersWrite, `SELECT key || ': token ' || token || ' was ' || holder || '''s, and ' || writer || ' wrote' FROM owner_writes WHERE writer <> holder`)...)
+		broken = append(broken,
+			w.offenders(OnlyHoldersWrite,
+				`SELECT key || ': token ' || token || ' was ' || holder || '''s, and ' || writer || ' wrote' FROM owner_writes WHERE writer <> holder`)...)
 	}
 	return append(broken, w.strayEffects()...)
 }
@@ -91,7 +93,8 @@ func (w *World) strayEffects() (broken []string) {
 		}
 	}
 	for order, n := range intents {
-		if made := w.Count(`SELECT coalesce(max(intent_number), 0) FROM payments WHERE order_id = $1`, order); n > made {
+		if made := w.Count(`SELECT coalesce(max(intent_number), 0) FROM payments WHERE order_id = $1`,
+			order); n > made {
 			broken = append(broken, fmt.Sprintf("%s: %s has %d, numbered up to %d", OneIntentPerNumber, order, n, made))
 		}
 	}
@@ -126,7 +129,8 @@ func Disagreements(answers []Answer) (broken []string) {
 	for _, a := range answers {
 		switch {
 		case a.Err != nil: // No response, so nothing was promised.
-		case a.Status < 300 && a.Status != http.StatusAccepted, a.Status == http.StatusPaymentRequired, a.Problem().Code != "" && !a.Problem().Retryable:
+		case a.Status < 300 && a.Status != http.StatusAccepted, a.Status == http.StatusPaymentRequired,
+			a.Problem().Code != "" && !a.Problem().Retryable:
 			final[a.Identity()]++
 		case a.Status == http.StatusConflict && a.Code() == "idempotency-key-in-flight" && a.Header.Get("Retry-After") != "":
 		default:
@@ -154,8 +158,10 @@ func (w *World) RequireChargedOnce(order string) {
 	w.T.Helper()
 	w.RequireSound()
 	require.Equal(w.T, 1, w.Sim.ChargeCount(order), "charges at Stripe")
-	require.Equal(w.T, 1, w.Count(`SELECT count(*) FROM payments WHERE order_id = $1 AND status = 'succeeded'`, order), "payments that succeeded")
+	require.Equal(w.T, 1, w.Count(`SELECT count(*) FROM payments WHERE order_id = $1 AND status = 'succeeded'`, order),
+		"payments that succeeded")
 	require.Equal(w.T, 1, w.Count(`SELECT count(*) FROM outbox_events e JOIN payments p ON p.id = e.aggregate_id WHERE p.order_id = $1 AND e.type = 'payment.succeeded'`, order), "events payment.succeeded")
-	require.Equal(w.T, 1, w.Count(`SELECT count(*) FROM outbox_events WHERE aggregate_id = $1 AND type = 'order.paid'`, order), "events order.paid")
+	require.Equal(w.T, 1, w.Count(`SELECT count(*) FROM outbox_events WHERE aggregate_id = $1 AND type = 'order.paid'`,
+		order), "events order.paid")
 	require.Equal(w.T, "paid", w.Text(`SELECT status FROM orders WHERE id = $1`, order))
 }

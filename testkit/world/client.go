@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	httpapi "example.com/payonce/internal/http"
+	"example.com/payonce/internal/operations"
 	"example.com/payonce/testkit/openapi"
 )
 
@@ -25,11 +26,12 @@ type Client struct {
 	http   *http.Client
 }
 
-func newClient(t testing.TB, base string, tenant Tenant) Client {
+func newClient(t testing.TB, base string, tenant Tenant, own ...operations.Operation) Client {
 	next := &http.Transport{MaxIdleConnsPerHost: 128}
 	t.Cleanup(next.CloseIdleConnections)
-	checked := openapi.New(t, httpapi.OpenAPI()).Transport(t, next)
-	return Client{t: t, Base: base, APIKey: tenant.APIKey, http: &http.Client{Transport: checked, Timeout: 30 * time.Second}}
+	checked := openapi.New(t, httpapi.OpenAPIWith(own)).Transport(t, next)
+	return Client{t: t, Base: base, APIKey: tenant.APIKey,
+		http: &http.Client{Transport: checked, Timeout: 30 * time.Second}}
 }
 
 // ClientAt is a client of a server that the test has started on its own.
@@ -150,7 +152,8 @@ func (c Client) Post(path, key, body string, headers ...string) Answer {
 // Order makes an order of ten dollars and returns its id.
 func (c Client) Order() string {
 	c.t.Helper()
-	a := c.Post("/v1/orders", "order-"+unique(), `{"currency":"usd","items":[{"sku":"tea","quantity":2,"unit_amount":500}]}`)
+	a := c.Post("/v1/orders", "order-"+unique(),
+		`{"currency":"usd","items":[{"sku":"tea","quantity":2,"unit_amount":500}]}`)
 	require.Equal(c.t, http.StatusCreated, a.Status, a)
 	return a.ID()
 }

@@ -10,10 +10,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/internal/calls"
 	"example.com/payonce/internal/checkout" // part: checkouts
 	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/keyhistory"
+	"example.com/payonce/internal/operations"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
@@ -39,7 +41,7 @@ type LocalOptions struct {
 	Boundary      func(operation, recoveryPoint string)
 	Log           *slog.Logger
 	Tracer        *tracing.Tracer
-	Registered    map[string]payments.Registered
+	Own           operations.List // operations of one's own
 }
 
 // Local is the API in this process, on a real socket. It has no loops: a test
@@ -62,30 +64,37 @@ type Local struct {
 func (w *World) Local(o LocalOptions) *Local {
 	w.T.Helper()
 	o = o.withDefaults(w)
-	pool, err := postgres.Open(context.Background(), o.Database, postgres.Options{Name: o.Name, MaxConn: o.MaxConn, GroupCommit: true})
+	pool, err := postgres.Open(context.Background(), o.Database,
+		postgres.Options{Name: o.Name, MaxConn: o.MaxConn, GroupCommit: true})
 	require.NoError(w.T, err)
 	metrics := prometheus.NewRegistry()
-	keys := idempotency.NewStore(pool, idempotency.Options{Lease: o.Lease, Metrics: idempotency.NewMetrics(metrics), Log: o.Log, Tracer: o.Tracer, Boundary: o.Boundary})
+	keys := idempotency.NewStore(pool,
+		idempotency.Options{Lease: o.Lease, Metrics: idempotency.NewMetrics(metrics), Log: o.Log, Tracer: o.Tracer,
+			Boundary: o.Boundary})
 	gateway := o.Gateway(stripe.New(stripe.Options{
 		SecretKey: stripesim.DefaultKey, BaseURL: o.Stripe, Timeout: o.StripeTimeout,
 		Limits: stripe.NewLimits(o.StripeRPS, metrics), Metrics: stripe.NewMetrics(metrics), Log: o.Log,
 	}))
 	money := payments.New(pool, keys, gateway, httpapi.Answers{}, payments.Options{
-		StripeTimeout: o.StripeTimeout, ActionTimeout: o.ActionTimeout, Log: o.Log, Registered: o.Registered,
+		StripeTimeout: o.StripeTimeout, ActionTimeout: o.ActionTimeout, Log: o.Log, Registered: o.Own.Registered(),
 	})
-	operations, within := money.Operations(), 3*o.StripeTimeout-o.StripeTimeout/4
+	table, within := money.Operations(), 3*o.StripeTimeout-o.StripeTimeout/4
 	l := &Local{
 		Pool: pool, Gateway: gateway, Payments: money, Keys: keys, Metrics: metrics, world: w, log: o.Log,
-		Completer: idempotency.NewCompleter(keys, operations, within),
+		Completer: idempotency.NewCompleter(keys, table, within),
 	}
 	wired := &wiring{describe: map[string]keyhistory.Describe{}, server: httpapi.Options{
-		Pool: pool, Keys: keys, Operations: operations, Payments: money, Paths: payments.Paths(),
+		Pool: pool, Keys: keys, Operations: table, Payments: money, Paths: payments.Paths(), Own: o.Own,
 		Feed: outbox.NewFeed(pool), Within: within, Drain: Patience, RateLimit: o.RateLimit, Retention: answerRetention,
 		Metrics: metrics, Log: o.Log, Tracer: o.Tracer, WebhookSecrets: []string{WebhookSecret},
 	}}
 	for _, add := range parts {
 		add(l, wired)
 	}
+	o.Own.Register(
+		operations.Tools{Pool: pool, Keys: keys, Gateway: gateway, Calls: calls.NewRecorder(pool), Answers: httpapi.Answers{}},
+		operations.Shares{Operations: table, History: wired.describe, Paths: wired.server.Paths},
+	)
 	l.History = keyhistory.New(pool, keyhistory.Options{
 		Retention: answerRetention, Paths: wired.server.Paths, Operations: wired.describe,
 	})
@@ -104,7 +113,7 @@ func (w *World) Local(o LocalOptions) *Local {
 		<-stopped
 		pool.Close()
 	})
-	l.Client = newClient(w.T, "http://"+listener.Addr().String(), w.Tenant)
+	l.Client = newClient(w.T, "http://"+listener.Addr().String(), w.Tenant, o.Own...)
 	return l
 }
 

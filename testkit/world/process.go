@@ -72,8 +72,10 @@ func (w *World) command(session string, args []string, settings ...string) *exec
 	cmd.Env = append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"),
 		"DATABASE_URL=" + w.urlFor(session), "HTTP_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0",
-		"STRIPE_SECRET_KEY=" + stripesim.DefaultKey, "STRIPE_API_BASE=" + w.StripeURL, "STRIPE_WEBHOOK_SECRET=" + WebhookSecret,
-		"STRIPE_TIMEOUT=" + StripeTimeout.String(), "IDEMPOTENCY_LEASE=" + Lease.String(), "STRIPE_RPS=0", "RATE_LIMIT_RPS=0",
+		"STRIPE_SECRET_KEY=" + stripesim.DefaultKey, "STRIPE_API_BASE=" + w.StripeURL,
+		"STRIPE_WEBHOOK_SECRET=" + WebhookSecret,
+		"STRIPE_TIMEOUT=" + StripeTimeout.String(), "IDEMPOTENCY_LEASE=" + Lease.String(), "STRIPE_RPS=0",
+		"RATE_LIMIT_RPS=0",
 		"BROKER_URL=embedded:" + filepath.Join(w.T.TempDir(), "broker"),
 	}, settings...)
 	cmd.Dir = w.T.TempDir()
@@ -98,7 +100,8 @@ func (w *World) urlFor(session string) string {
 func (w *World) Process(settings ...string) *Process {
 	w.T.Helper()
 	name := w.sessionName()
-	p := &Process{world: w, named: name, cmd: w.command(name, []string{"serve"}, settings...), done: make(chan struct{})}
+	p := &Process{world: w, named: name, cmd: w.command(name, []string{"serve"}, settings...),
+		done: make(chan struct{})}
 	stderr, err := p.cmd.StderrPipe()
 	require.NoError(w.T, err)
 	require.NoError(w.T, p.cmd.Start())

@@ -75,7 +75,9 @@ func (w *World) NewTenant() Tenant {
 	w.T.Helper()
 	t := Tenant{ID: ids.New(ids.Tenant)}
 	err := w.DB.InTx(context.Background(), func(q *db.Queries) error {
-		if err := q.TenantCreate(context.Background(), db.TenantCreateParams{ID: t.ID, Name: "test", FingerprintSecret: []byte("0123456789abcdef0123456789abcdef")}); err != nil {
+		if err := q.TenantCreate(context.Background(),
+			db.TenantCreateParams{ID: t.ID, Name: "test",
+				FingerprintSecret: []byte("0123456789abcdef0123456789abcdef")}); err != nil {
 			return err
 		}
 		key, hash, hint := httpapi.NewAPIKey(t.ID)
@@ -103,7 +105,8 @@ func (w *World) Count(sql string, args ...any) (n int) {
 // Text runs a query for one text; empty if it finds nothing.
 func (w *World) Text(sql string, args ...any) (s string) {
 	w.T.Helper()
-	require.NoError(w.T, w.DB.Raw().QueryRow(context.Background(), "SELECT coalesce(("+sql+")::text, '')", args...).Scan(&s))
+	require.NoError(w.T, w.DB.Raw().QueryRow(context.Background(), "SELECT coalesce(("+sql+")::text, '')",
+		args...).Scan(&s))
 	return s
 }
 

@@ -123,8 +123,9 @@ func reap(ctx context.Context, reaper *idempotency.Reaper) {
 func request() idempotency.Request {
 	sum := sha256.Sum256([]byte("the same request"))
 	return idempotency.Request{
-		TenantID: tenant, Key: uuid.NewString(), Operation: "bench", Fingerprint: sum[:], RequestID: "req_00000000000000000000000000",
-		Body: []byte(`{"order_id":"ord_00000000000000000000000000","payment_method":"pm_card_visa"}`),
+		TenantID: tenant, Key: uuid.NewString(), Operation: "bench", Fingerprint: sum[:],
+		RequestID: "req_00000000000000000000000000",
+		Body:      []byte(`{"order_id":"ord_00000000000000000000000000","payment_method":"pm_card_visa"}`),
 	}
 }
 
@@ -140,16 +141,19 @@ func create(ctx context.Context, s settings, store *idempotency.Store, pool *pos
 	for range s.writers {
 		writers.Go(func() {
 			for made.Add(1) <= int64(s.keys) && ctx.Err() == nil && failed.Load() == nil {
-				_, err := store.BeginFinished(ctx, request(), "pay_00000000000000000000000000", func(*db.Queries) (idempotency.Answer, error) {
-					return idempotency.Answer{Status: 201, ContentType: "application/json", Location: "/v1/payments/pay_00000000000000000000000000", Body: body}, nil
-				})
+				_, err := store.BeginFinished(ctx, request(), "pay_00000000000000000000000000",
+					func(*db.Queries) (idempotency.Answer, error) {
+						return idempotency.Answer{Status: 201, ContentType: "application/json",
+							Location: "/v1/payments/pay_00000000000000000000000000", Body: body}, nil
+					})
 				if err != nil {
 					failed.Store(&err)
 				}
 			}
 		})
 	}
-	fmt.Printf("%10s %10s %10s %10s %12s %12s %12s\n", "created", "answers", "tombstones", "dead rows", "table MB", "indexes MB", "keys/s")
+	fmt.Printf("%10s %10s %10s %10s %12s %12s %12s\n", "created", "answers", "tombstones", "dead rows", "table MB",
+		"indexes MB", "keys/s")
 	var curve []sample
 	began := time.Now()
 	for i := 1; i <= samples; i++ {
@@ -179,7 +183,8 @@ type sample struct {
 }
 
 func measure(ctx context.Context, pool *postgres.Pool) (s sample, err error) {
-	err = pool.Raw().QueryRow(ctx, `SELECT count(*) FILTER (WHERE answer_dropped_at IS NULL), count(*) FILTER (WHERE answer_dropped_at IS NOT NULL),
+	err = pool.Raw().QueryRow(ctx,
+		`SELECT count(*) FILTER (WHERE answer_dropped_at IS NULL), count(*) FILTER (WHERE answer_dropped_at IS NOT NULL),
 			(SELECT n_dead_tup FROM pg_stat_user_tables WHERE relname = 'idempotency_keys'),
 			pg_table_size('idempotency_keys'), pg_indexes_size('idempotency_keys')
 		FROM idempotency_keys`).Scan(&s.answers, &s.tombstones, &s.dead, &s.table, &s.indexes)
@@ -190,14 +195,16 @@ func measure(ctx context.Context, pool *postgres.Pool) (s sample, err error) {
 }
 
 func (s sample) print() {
-	fmt.Printf("%10d %10d %10d %10d %12.1f %12.1f %12.0f\n", s.created, s.answers, s.tombstones, s.dead, float64(s.table)/1e6, float64(s.indexes)/1e6, s.rate)
+	fmt.Printf("%10d %10d %10d %10d %12.1f %12.1f %12.0f\n", s.created, s.answers, s.tombstones, s.dead,
+		float64(s.table)/1e6, float64(s.indexes)/1e6, s.rate)
 }
 
 // checkFlat returns an error unless the curve is flat: what the table needed once it was warm
 // is what it needs at the end, however many keys have gone through it.
 func checkFlat(ctx context.Context, s settings, pool *postgres.Pool, curve []sample) error {
 	var left int
-	err := pool.Raw().QueryRow(ctx, "SELECT count(*) FROM idempotency_keys WHERE finished_at IS NULL AND request IS NOT NULL AND answer_dropped_at IS NULL").Scan(&left)
+	err := pool.Raw().QueryRow(ctx,
+		"SELECT count(*) FROM idempotency_keys WHERE finished_at IS NULL AND request IS NOT NULL AND answer_dropped_at IS NULL").Scan(&left)
 	if err != nil {
 		return fmt.Errorf("count the unfinished keys: %w", err)
 	}
@@ -223,7 +230,8 @@ func checkFlat(ctx context.Context, s settings, pool *postgres.Pool, curve []sam
 		{"dead rows", float64(early.dead), float64(late.dead), flatDead},
 	} {
 		ratio := what.late / max(what.early, 1)
-		fmt.Printf("%-10s %.2f of what it was from %d to %d keys\n", what.name, ratio, curve[warmUp].created, curve[middle-1].created)
+		fmt.Printf("%-10s %.2f of what it was from %d to %d keys\n", what.name, ratio, curve[warmUp].created,
+			curve[middle-1].created)
 		if ratio > what.limit {
 			broken = append(broken, fmt.Errorf("%s grew to %.2f", what.name, ratio))
 		}

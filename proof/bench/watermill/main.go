@@ -81,7 +81,8 @@ func run(ctx context.Context, s settings) error {
 		return err
 	}
 	drained := &counting{Publisher: to, until: s.events, done: make(chan struct{})}
-	f, err := forwarder.NewForwarder(from, drained, watermill.NopLogger{}, forwarder.Config{ForwarderTopic: outboxTopic})
+	f, err := forwarder.NewForwarder(from, drained, watermill.NopLogger{},
+		forwarder.Config{ForwarderTopic: outboxTopic})
 	if err != nil {
 		return err
 	}
@@ -111,15 +112,19 @@ func write(ctx context.Context, pool *pgxpool.Pool, schema wmsql.DefaultPostgreS
 	pad := strings.Repeat("x", 500)
 	for made := 0; made < s.events; {
 		err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-			p, err := wmsql.NewPublisher(wmsql.TxFromPgx(tx), wmsql.PublisherConfig{SchemaAdapter: schema}, watermill.NopLogger{})
+			p, err := wmsql.NewPublisher(wmsql.TxFromPgx(tx), wmsql.PublisherConfig{SchemaAdapter: schema},
+				watermill.NopLogger{})
 			if err != nil {
 				return err
 			}
 			var batch []*message.Message
 			for ; made < s.events && len(batch) < writeBatch; made++ {
-				batch = append(batch, message.NewMessage(watermill.NewUUID(), fmt.Appendf(nil, `{"id":"pay_%07d","object":"payment","pad":%q}`, made, pad)))
+				batch = append(batch,
+					message.NewMessage(watermill.NewUUID(),
+						fmt.Appendf(nil, `{"id":"pay_%07d","object":"payment","pad":%q}`, made, pad)))
 			}
-			return forwarder.NewPublisher(p, forwarder.PublisherConfig{ForwarderTopic: outboxTopic}).Publish(s.subject, batch...)
+			return forwarder.NewPublisher(p, forwarder.PublisherConfig{ForwarderTopic: outboxTopic}).Publish(s.subject,
+				batch...)
 		})
 		if err != nil {
 			return err

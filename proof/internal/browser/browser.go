@@ -243,13 +243,15 @@ func (p *Page) Reads(tb testing.TB, sentence string) {
 	tb.Helper()
 	var last string
 	for end := time.Now().Add(patience / 3); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		_ = chromedp.Do(p.ctx, p.limited([]chromedp.Action[chromedp.Void]{chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
-			text, err := chromedp.Evaluate[string](`document.readyState === "complete" ? document.body.innerText : ""`)(ctx, t)
-			if err == nil {
-				last = strings.Join(strings.Fields(text), " ")
-			}
-			return err
-		})}))
+		_ = chromedp.Do(p.ctx,
+			p.limited([]chromedp.Action[chromedp.Void]{chromedp.Func(func(ctx context.Context,
+				t *chromedp.Target) error {
+				text, err := chromedp.Evaluate[string](`document.readyState === "complete" ? document.body.innerText : ""`)(ctx, t)
+				if err == nil {
+					last = strings.Join(strings.Fields(text), " ")
+				}
+				return err
+			})}))
 		if strings.Contains(last, sentence) {
 			return
 		}

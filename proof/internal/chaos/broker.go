@@ -58,12 +58,14 @@ func newEvents(ctx context.Context, program, dir string, group *process.Group, l
 	addr := free.String()
 	e := &events{addr: addr, sent: map[string]int{}}
 	e.child = process.Child{
-		Name: "broker", Program: program, Args: []string{BrokerRole, filepath.Join(dir, "broker"), addr}, Env: []string{"TMPDIR=" + dir}, Group: group, Log: log,
+		Name: "broker", Program: program, Args: []string{BrokerRole, filepath.Join(dir, "broker"), addr},
+		Env: []string{"TMPDIR=" + dir}, Group: group, Log: log,
 	}
 	if err := e.start(ctx); err != nil {
 		return nil, err
 	}
-	e.conn, err = nats.Connect("nats://"+addr, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.Name("chaos"))
+	e.conn, err = nats.Connect("nats://"+addr, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond),
+		nats.Name("chaos"))
 	if err != nil {
 		return nil, err
 	}

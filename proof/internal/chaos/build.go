@@ -43,7 +43,8 @@ func build(ctx context.Context, module, program string, args ...string) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-trimpath", "-overlay", overlay, "-o", program}, args...)...)
+	cmd := exec.CommandContext(ctx, "go",
+		append([]string{"build", "-trimpath", "-overlay", overlay, "-o", program}, args...)...)
 	cmd.Dir, cmd.Env = module, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the program under test: %w\n%s", err, out)
@@ -104,7 +105,8 @@ func otherClock(ctx context.Context, dir string) (overlay string, err error) {
 		return "", err
 	}
 	overlay = filepath.Join(dir, "overlay.json")
-	for name, content := range map[string]string{moved: strings.Replace(text, trueNow, movedNow, 1), added: offset, overlay: string(replaced)} {
+	for name, content := range map[string]string{moved: strings.Replace(text, trueNow, movedNow, 1), added: offset,
+		overlay: string(replaced)} {
 		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
 			return "", err
 		}

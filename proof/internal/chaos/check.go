@@ -55,7 +55,8 @@ func (j *checks) add(id, name, by string, looked int, violations []string) {
 // be asked, which is no verdict.
 func (j *checks) all(ctx context.Context, r *rand.Rand) error {
 	for _, ask := range []func(context.Context) error{
-		j.queries, j.stripesBooks, j.brokersLog, j.consumersInbox, j.webhooksStored, j.holders, j.clocks, j.acknowledged,
+		j.queries, j.stripesBooks, j.brokersLog, j.consumersInbox, j.webhooksStored, j.holders, j.clocks,
+		j.acknowledged,
 		func(ctx context.Context) error { j.replays(ctx, r); return nil }, j.revoked, j.histories, j.nothingLeaks,
 	} {
 		if err := ask(ctx); err != nil {
@@ -83,7 +84,8 @@ func (w *world) quiet(ctx context.Context) (keys, events time.Duration, unfinish
 		if err := w.comeBack(ctx); err != nil {
 			return "", err
 		}
-		n, err := w.count(ctx, `SELECT (SELECT count(*) FROM idempotency_keys WHERE finished_at IS NULL) + (SELECT count(*) FROM inbox_events WHERE status = 'pending')`)
+		n, err := w.count(ctx,
+			`SELECT (SELECT count(*) FROM idempotency_keys WHERE finished_at IS NULL) + (SELECT count(*) FROM inbox_events WHERE status = 'pending')`)
 		if n > 0 {
 			what = fmt.Sprintf("%d keys and webhooks are unfinished", n)
 		}
@@ -100,7 +102,8 @@ func (w *world) quiet(ctx context.Context) (keys, events time.Duration, unfinish
 		return keys, 0, unfinished, err
 	}
 	_, late, err := w.until(ctx, time.Minute, func() (what string, err error) {
-		n, err := w.count(ctx, `SELECT (SELECT count(*) FROM outbox_events WHERE published_at IS NULL) + (SELECT count(*) FROM inbox_events WHERE status = 'pending')`)
+		n, err := w.count(ctx,
+			`SELECT (SELECT count(*) FROM outbox_events WHERE published_at IS NULL) + (SELECT count(*) FROM inbox_events WHERE status = 'pending')`)
 		if err != nil {
 			return "", err
 		}
@@ -115,7 +118,8 @@ func (w *world) quiet(ctx context.Context) (keys, events time.Duration, unfinish
 
 // until asks what is left until nothing is, within a time; more, if not nil, is
 // how much longer there is reason to wait.
-func (w *world) until(ctx context.Context, within time.Duration, left func() (string, error), more func() (time.Duration, error)) (took time.Duration, late []string, err error) {
+func (w *world) until(ctx context.Context, within time.Duration, left func() (string, error),
+	more func() (time.Duration, error)) (took time.Duration, late []string, err error) {
 	began := time.Now()
 	for {
 		what, err := left()
@@ -144,7 +148,8 @@ func (w *world) until(ctx context.Context, within time.Duration, left func() (st
 
 // comeBack is the customers who answer their banks at last.
 func (w *world) comeBack(ctx context.Context) error {
-	intents, err := w.strings(ctx, `SELECT intent_id FROM payments WHERE status = 'requires_action' AND intent_id IS NOT NULL`)
+	intents, err := w.strings(ctx,
+		`SELECT intent_id FROM payments WHERE status = 'requires_action' AND intent_id IS NOT NULL`)
 	for _, intent := range intents {
 		_ = w.sim.CompleteAuthentication(intent, true) // or has he, and the news of it is on its way
 	}
@@ -204,7 +209,8 @@ func (j *checks) clocks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	list, err := j.world.strings(ctx, `SELECT a.tenant_id || ' ' || a.key || ': ' || b.holder || ' took it ' || (b.at - a.at) || ' after ' || a.holder
+	list, err := j.world.strings(ctx,
+		`SELECT a.tenant_id || ' ' || a.key || ': ' || b.holder || ' took it ' || (b.at - a.at) || ' after ' || a.holder
 		FROM witness_claims a JOIN witness_claims b ON (a.tenant_id, a.key, a.token + 1) = (b.tenant_id, b.key, b.token)
 		WHERE b.at < a.at + $1::interval AND NOT EXISTS (SELECT FROM witness_writes w WHERE (w.tenant_id, w.key, w.token) = (a.tenant_id, a.key, a.token) AND w.gave_back)
 		  AND NOT EXISTS (SELECT FROM idempotency_keys k WHERE (k.tenant_id, k.key) = (a.tenant_id, a.key) AND k.key LIKE '% %' AND a.token = 1)`, lease/2)
@@ -215,16 +221,19 @@ func (j *checks) clocks(ctx context.Context) error {
 // histories asks porcupine.
 func (j *checks) histories(ctx context.Context) error {
 	keys := j.traffic.log.CheckKeys(ctx, time.Minute)
-	j.add("I20", fmt.Sprintf("each of %d keys has a possible history", keys.Of), byHistory, keys.Checked, keys.Violations)
+	j.add("I20", fmt.Sprintf("each of %d keys has a possible history", keys.Of), byHistory, keys.Checked,
+		keys.Violations)
 	payments := j.traffic.log.CheckPayments(ctx, 30*time.Second)
-	j.add("I11", fmt.Sprintf("each of %d payments was only seen to go forward", payments.Of), byHistory, payments.Checked, payments.Violations)
+	j.add("I11", fmt.Sprintf("each of %d payments was only seen to go forward", payments.Of), byHistory,
+		payments.Checked, payments.Violations)
 	others := 0
 	for _, op := range j.traffic.log.Operations() {
 		if op.Outcome == history.Mismatch {
 			others++
 		}
 	}
-	j.add("I4", "another request under a used key gets 422 and nothing else", byHistory, others, onlyOf(keys.Violations, "mismatch"))
+	j.add("I4", "another request under a used key gets 422 and nothing else", byHistory, others,
+		onlyOf(keys.Violations, "mismatch"))
 	return nil
 }
 

@@ -11,9 +11,10 @@ import (
 )
 
 // acknowledged holds every success that a client read against our rows: it is
-// there, and it is what the client was told.
+// there, and it is what the client received.
 func (j *checks) acknowledged(ctx context.Context) error {
-	rows, err := j.world.pool.Raw().Query(ctx, `SELECT id, status::text, amount_minor, currency, coalesce(intent_id, '') FROM payments`)
+	rows, err := j.world.pool.Raw().Query(ctx,
+		`SELECT id, status::text, amount_minor, currency, coalesce(intent_id, '') FROM payments`)
 	if err != nil {
 		return err
 	}
@@ -44,7 +45,9 @@ func (j *checks) acknowledged(ctx context.Context) error {
 		looked++
 		r, there := ours[p.ID]
 		if !there || r.status != "succeeded" || r.amount != p.Amount || r.currency != p.Currency || r.intent != p.Stripe.PaymentIntent {
-			lost = append(lost, fmt.Sprintf("key %s: the response had %s, %d %s by %s, and the row is %+v", at.key, p.ID, p.Amount, p.Currency, p.Stripe.PaymentIntent, r))
+			lost = append(lost,
+				fmt.Sprintf("key %s: the response had %s, %d %s by %s, and the row is %+v", at.key, p.ID, p.Amount,
+					p.Currency, p.Stripe.PaymentIntent, r))
 		}
 		other, twin := j.traffic.acks[ack{(at.tenant + 1) % len(j.world.tenants), at.key}]
 		if twin && other.answer.status == http.StatusCreated {
@@ -99,7 +102,8 @@ func (j *checks) replays(ctx context.Context, r *rand.Rand) {
 		all.Go(func() {
 			for q := range questions {
 				ctx, cancel := context.WithTimeout(ctx, patience)
-				a, err := t.do(ctx, q.node, http.MethodPost, q.a.path, j.world.tenants[q.at.tenant].Key, q.a.body, "Idempotency-Key", q.at.key)
+				a, err := t.do(ctx, q.node, http.MethodPost, q.a.path, j.world.tenants[q.at.tenant].Key, q.a.body,
+					"Idempotency-Key", q.at.key)
 				cancel()
 				wrong := ""
 				switch {
@@ -154,7 +158,8 @@ func (j *checks) revoked(ctx context.Context) error {
 			list = append(list, fmt.Sprintf("%s does not know a new key: %d %v", n.name, got.status, err))
 		}
 	}
-	if err := j.world.command(ctx, nil, "tenant", "key", "revoke", owner.ID, key.APIKey[len(key.APIKey)-4:]); err != nil {
+	if err := j.world.command(ctx, nil, "tenant", "key", "revoke", owner.ID,
+		key.APIKey[len(key.APIKey)-4:]); err != nil {
 		return err
 	}
 	rest(ctx, revokedWithin)

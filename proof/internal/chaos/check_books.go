@@ -66,15 +66,18 @@ func compareBooks(effects []stripesim.Effect, ours map[string]paid, sent map[str
 			continue
 		}
 		if at, ok := sent[e.Key]; !ok {
-			b.unannounced = append(b.unannounced, fmt.Sprintf("%s %s under %s, which is written down nowhere", e.Kind, e.IntentID, e.Key))
+			b.unannounced = append(b.unannounced,
+				fmt.Sprintf("%s %s under %s, which is written down nowhere", e.Kind, e.IntentID, e.Key))
 		} else if e.At.Before(at.Add(-time.Millisecond)) { // the log counts milliseconds
-			b.unannounced = append(b.unannounced, fmt.Sprintf("%s %s under %s at %s, and written down at %s", e.Kind, e.IntentID, e.Key, e.At, at))
+			b.unannounced = append(b.unannounced,
+				fmt.Sprintf("%s %s under %s at %s, and written down at %s", e.Kind, e.IntentID, e.Key, e.At, at))
 		}
 		if keys[e.Kind+e.Key]++; keys[e.Kind+e.Key] == 2 {
 			b.twice = append(b.twice, e.Kind+" happened twice under "+e.Key)
 		}
 		if p, ok := ours[e.IntentID]; ok && e.Kind == stripesim.EffectCharge && e.Key != p.tenant+":"+p.key+":confirm" && p.status == succeeded {
-			b.foreign = append(b.foreign, fmt.Sprintf("the charge of %s carries %s, and its caller's key is %s", e.IntentID, e.Key, p.key))
+			b.foreign = append(b.foreign,
+				fmt.Sprintf("the charge of %s carries %s, and its caller's key is %s", e.IntentID, e.Key, p.key))
 		}
 	}
 	for intent, p := range ours {
@@ -82,7 +85,9 @@ func compareBooks(effects []stripesim.Effect, ours map[string]paid, sent map[str
 			continue
 		}
 		if c, r := charged[intent], refunded[intent]; c != p.amount || r != p.refunded {
-			b.apart = append(b.apart, fmt.Sprintf("order %s: we have %d paid and %d refunded, Stripe %d and %d", p.order, p.amount, p.refunded, c, r))
+			b.apart = append(b.apart,
+				fmt.Sprintf("order %s: we have %d paid and %d refunded, Stripe %d and %d", p.order, p.amount,
+					p.refunded, c, r))
 		}
 		delete(charged, intent)
 	}
@@ -97,7 +102,8 @@ const succeeded = "succeeded"
 // ourBook is our payments by the intent that pays them: the one that succeeded,
 // where several tried.
 func (j *checks) ourBook(ctx context.Context) (map[string]paid, error) {
-	rows, err := j.world.pool.Raw().Query(ctx, `SELECT intent_id, tenant_id, idempotency_key, order_id, status::text, amount_minor, amount_refunded_minor FROM payments
+	rows, err := j.world.pool.Raw().Query(ctx,
+		`SELECT intent_id, tenant_id, idempotency_key, order_id, status::text, amount_minor, amount_refunded_minor FROM payments
 		WHERE intent_id IS NOT NULL ORDER BY status = 'succeeded'`)
 	if err != nil {
 		return nil, err

@@ -58,7 +58,8 @@ func walk(log []message, written map[string]event) (w walked) {
 		}
 		seen[e.ID] = true
 		if e.Version != versions[e.Subject]+1 {
-			w.disordered = append(w.disordered, fmt.Sprintf("version %d of %s comes after %d", e.Version, e.Subject, versions[e.Subject]))
+			w.disordered = append(w.disordered,
+				fmt.Sprintf("version %d of %s comes after %d", e.Version, e.Subject, versions[e.Subject]))
 		}
 		versions[e.Subject] = e.Version
 	}
@@ -139,7 +140,8 @@ func (j *checks) consumersInbox(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	list, err := j.world.strings(ctx, `SELECT event_id || ' is booked ' || count(*) || ' times' FROM ledger_entries GROUP BY event_id, account HAVING count(*) > 1`)
+	list, err := j.world.strings(ctx,
+		`SELECT event_id || ' is booked ' || count(*) || ' times' FROM ledger_entries GROUP BY event_id, account HAVING count(*) > 1`)
 	j.add("I7", "an event is booked once", byQuery, booked, list)
 	return err
 }

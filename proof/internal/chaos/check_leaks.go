@@ -45,7 +45,8 @@ func (j *checks) nothingLeaks(ctx context.Context) error {
 	var held []string
 	for deadline := time.Now().Add(restWithin); ; {
 		held = nil
-		open, err := j.world.strings(ctx, `SELECT application_name || ' has a transaction open since ' || (clock_timestamp() - xact_start) || ', ' || state FROM pg_stat_activity
+		open, err := j.world.strings(ctx,
+			`SELECT application_name || ' has a transaction open since ' || (clock_timestamp() - xact_start) || ', ' || state FROM pg_stat_activity
 			WHERE application_name LIKE 'api-%' AND (state LIKE 'idle in transaction%' OR xact_start < clock_timestamp() - interval '5 s')`)
 		if err != nil {
 			return err
@@ -58,8 +59,9 @@ func (j *checks) nothingLeaks(ctx context.Context) error {
 			}
 			base := j.base[n.name]
 			if v.goroutines > base.goroutines+moreGoroutines || v.files > base.files+moreFiles || v.connections > 0 {
-				held = append(held, fmt.Sprintf("%s has %.0f goroutines, %.0f files and %.0f connections in use; fresh it had %.0f, %.0f and %.0f",
-					n.name, v.goroutines, v.files, v.connections, base.goroutines, base.files, base.connections))
+				held = append(held,
+					fmt.Sprintf("%s has %.0f goroutines, %.0f files and %.0f connections in use; fresh it had %.0f, %.0f and %.0f",
+						n.name, v.goroutines, v.files, v.connections, base.goroutines, base.files, base.connections))
 			}
 		}
 		if len(held) == 0 || time.Now().After(deadline) {
@@ -81,7 +83,8 @@ func (w *world) complaints() (list []string) {
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {
-		if l := lines.Text(); strings.Contains(l, `"msg":"bug:`) || strings.Contains(l, ": panic: ") || strings.Contains(l, ": fatal error: ") || strings.Contains(l, "WARNING: DATA RACE") {
+		if l := lines.Text(); strings.Contains(l, `"msg":"bug:`) || strings.Contains(l,
+			": panic: ") || strings.Contains(l, ": fatal error: ") || strings.Contains(l, "WARNING: DATA RACE") {
 			list = append(list, l[:min(len(l), 400)])
 		}
 	}

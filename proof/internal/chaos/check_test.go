@@ -22,10 +22,13 @@ func TestTheBooks(t *testing.T) {
 	t.Parallel()
 	at := time.Now()
 	const key = "ten_1:k:confirm"
-	charge := stripesim.Effect{Kind: stripesim.EffectCharge, IntentID: "pi_1", Key: key, Amount: 500, At: at, Metadata: map[string]string{"order_id": "ord_1"}}
-	refund := stripesim.Effect{Kind: stripesim.EffectRefund, IntentID: "pi_1", Key: "ten_1:r:refund", Amount: 200, At: at}
+	charge := stripesim.Effect{Kind: stripesim.EffectCharge, IntentID: "pi_1", Key: key, Amount: 500, At: at,
+		Metadata: map[string]string{"order_id": "ord_1"}}
+	refund := stripesim.Effect{Kind: stripesim.EffectRefund, IntentID: "pi_1", Key: "ten_1:r:refund", Amount: 200,
+		At: at}
 	back := stripesim.Effect{Kind: stripesim.EffectRefundFailed, IntentID: "pi_1", Amount: 200, At: at}
-	ours := map[string]paid{"pi_1": {tenant: "ten_1", key: "k", order: "ord_1", status: succeeded, amount: 500, refunded: 200}}
+	ours := map[string]paid{"pi_1": {tenant: "ten_1", key: "k", order: "ord_1", status: succeeded, amount: 500,
+		refunded: 200}}
 	sent := map[string]time.Time{key: at.Add(-time.Second), "ten_1:r:refund": at.Add(-time.Second)}
 	with := func(e stripesim.Effect, change func(*stripesim.Effect)) stripesim.Effect { change(&e); return e }
 
@@ -36,14 +39,19 @@ func TestTheBooks(t *testing.T) {
 		effects                            []stripesim.Effect
 		twice, apart, unannounced, foreign int
 	}{
-		"ChargedTwiceUnderOneKey":  {[]stripesim.Effect{charge, refund, charge}, 2, 1, 0, 0}, // the key, and the order
-		"ChargedTwiceUnderTwoKeys": {[]stripesim.Effect{charge, refund, with(charge, func(e *stripesim.Effect) { e.Key, e.IntentID = "other", "pi_2" })}, 1, 1, 1, 0},
-		"RefundedTwice":            {[]stripesim.Effect{charge, refund, refund}, 1, 1, 0, 0},
-		"NeverCharged":             {[]stripesim.Effect{refund}, 0, 1, 0, 0},
-		"RefundFailed":             {[]stripesim.Effect{charge, refund, back}, 0, 1, 0, 0},
-		"NotAnnounced":             {[]stripesim.Effect{charge, with(refund, func(e *stripesim.Effect) { e.Key = "nobody's" })}, 0, 0, 1, 0},
-		"AnnouncedTooLate":         {[]stripesim.Effect{with(charge, func(e *stripesim.Effect) { e.At = at.Add(-time.Minute) }), refund}, 0, 0, 1, 0},
-		"UnderAnothersKey":         {[]stripesim.Effect{with(charge, func(e *stripesim.Effect) { e.Key = "ten_1:r:refund" }), with(refund, func(e *stripesim.Effect) { e.Key = "" })}, 0, 0, 0, 1},
+		"ChargedTwiceUnderOneKey": {[]stripesim.Effect{charge, refund, charge}, 2, 1, 0, 0}, // the key, and the order
+		"ChargedTwiceUnderTwoKeys": {[]stripesim.Effect{charge, refund,
+			with(charge, func(e *stripesim.Effect) { e.Key, e.IntentID = "other", "pi_2" })}, 1, 1, 1, 0},
+		"RefundedTwice": {[]stripesim.Effect{charge, refund, refund}, 1, 1, 0, 0},
+		"NeverCharged":  {[]stripesim.Effect{refund}, 0, 1, 0, 0},
+		"RefundFailed":  {[]stripesim.Effect{charge, refund, back}, 0, 1, 0, 0},
+		"NotAnnounced": {[]stripesim.Effect{charge,
+			with(refund, func(e *stripesim.Effect) { e.Key = "nobody's" })}, 0, 0, 1, 0},
+		"AnnouncedTooLate": {[]stripesim.Effect{with(charge,
+			func(e *stripesim.Effect) { e.At = at.Add(-time.Minute) }), refund}, 0, 0, 1, 0},
+		"UnderAnothersKey": {[]stripesim.Effect{with(charge,
+			func(e *stripesim.Effect) { e.Key = "ten_1:r:refund" }),
+			with(refund, func(e *stripesim.Effect) { e.Key = "" })}, 0, 0, 0, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -62,7 +70,8 @@ func TestTheBrokersLog(t *testing.T) {
 	at := func(subject string, version int64) message {
 		data := json.RawMessage(fmt.Sprintf(`{"n":%d}`, version))
 		id := outbox.EventID(subject, version)
-		body, err := json.Marshal(outbox.Envelope{ID: id, Type: "order.created", Subject: subject, TenantID: "ten_1", Version: version, Data: data})
+		body, err := json.Marshal(outbox.Envelope{ID: id, Type: "order.created", Subject: subject, TenantID: "ten_1",
+			Version: version, Data: data})
 		require.NoError(t, err)
 		written[id] = event{"order.created", data}
 		return message{id: id, body: body}

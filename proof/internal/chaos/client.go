@@ -56,7 +56,8 @@ func (o object) isPayment() (object, bool) {
 var errCut = errors.New("no complete answer")
 
 // do makes one request and reads the whole answer. Headers are name and value in turn.
-func (t *traffic) do(ctx context.Context, n *node, method, path, apiKey, body string, headers ...string) (a answer, err error) {
+func (t *traffic) do(ctx context.Context, n *node, method, path, apiKey, body string, headers ...string) (a answer,
+	err error) {
 	var reader io.Reader
 	if body != "" {
 		reader = strings.NewReader(body)
@@ -82,8 +83,10 @@ func (t *traffic) do(ctx context.Context, n *node, method, path, apiKey, body st
 	if err != nil {
 		return a, errCut
 	}
-	a.status, a.replayed, a.retryAfter = res.StatusCode, res.Header.Get("Idempotent-Replayed") == "true", res.Header.Get("Retry-After") != ""
-	sum := sha256.Sum256([]byte(fmt.Sprint(res.StatusCode, "\n", res.Header.Get("Content-Type"), "\n", res.Header.Get("Location"), "\n", string(raw))))
+	a.status, a.replayed, a.retryAfter = res.StatusCode, res.Header.Get("Idempotent-Replayed") == "true",
+		res.Header.Get("Retry-After") != ""
+	sum := sha256.Sum256([]byte(fmt.Sprint(res.StatusCode, "\n", res.Header.Get("Content-Type"), "\n",
+		res.Header.Get("Location"), "\n", string(raw))))
 	a.digest = hex.EncodeToString(sum[:8])
 	if err := json.NewDecoder(bytes.NewReader(raw)).Decode(&a.object); err != nil {
 		return a, errCut
@@ -144,10 +147,12 @@ func (c *client) classify(q request, a answer) history.Outcome {
 		return history.InProgress
 	case a.status == http.StatusUnprocessableEntity:
 		return history.Mismatch
-	case a.status == http.StatusConflict && code == "payment-in-progress", a.status == http.StatusNotFound, a.status == http.StatusTooManyRequests:
+	case a.status == http.StatusConflict && code == "payment-in-progress", a.status == http.StatusNotFound,
+		a.status == http.StatusTooManyRequests:
 		return history.Refused
 	case a.status == http.StatusServiceUnavailable:
-		c.rule("I20", a.retryAfter && a.object.Retryable, "%s is unavailable, and does not say when to come back", q.key)
+		c.rule("I20", a.retryAfter && a.object.Retryable, "%s is unavailable, and does not say when to come back",
+			q.key)
 		return history.Away
 	case a.status >= 500:
 		return history.Unknown

@@ -38,7 +38,8 @@ type Fault struct {
 }
 
 func newNemesis(w *world, seed uint64, began time.Time) *nemesis {
-	return &nemesis{world: w, seed: seed, began: began, count: map[string]int{}, stripeFaults: map[string]string{}, webhookFaults: map[string]string{}}
+	return &nemesis{world: w, seed: seed, began: began, count: map[string]int{}, stripeFaults: map[string]string{},
+		webhookFaults: map[string]string{}}
 }
 
 // hand is one part of the schedule: what it does next, and how long it rests before.

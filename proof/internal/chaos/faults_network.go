@@ -62,7 +62,8 @@ func (l *link) suffer(ctx context.Context, kind string, r *rand.Rand) error {
 // relays and the webhook's door write. The empty one is the COMMIT of whatever
 // transaction comes next.
 var committing = []string{
-	"", "", "", "PaymentBegin", "PaymentIntentRecord", "PaymentFinish", "StripeCallRecordAttempt", "StripeCallRecordAttemptOutcome",
+	"", "", "", "PaymentBegin", "PaymentIntentRecord", "PaymentFinish", "StripeCallRecordAttempt",
+	"StripeCallRecordAttemptOutcome",
 	"KeyTakeOver", "KeyYield", "InboxReceive", "InboxStore", "OutboxLease",
 }
 

@@ -90,7 +90,8 @@ func (c *client) card() string {
 func (c *client) order(ctx context.Context, tenant int, name string) (id string, amount int64) {
 	units := 1 + c.rand.Int64N(20)
 	a, final := c.until(ctx, request{tenant: tenant, path: "/v1/orders", key: "order-" + name,
-		body: fmt.Sprintf(`{"currency":"usd","items":[{"sku":"chaos","quantity":%d,"unit_amount":100}]}`, units)}, retries)
+		body: fmt.Sprintf(`{"currency":"usd","items":[{"sku":"chaos","quantity":%d,"unit_amount":100}]}`, units)},
+		retries)
 	if !final {
 		return "", 0
 	}
@@ -135,7 +136,8 @@ func (c *client) buy(ctx context.Context, tenant int, name string) {
 // refund wants some of the money back: a part, all that is left, or two parts at
 // once, which together may be more than there is.
 func (c *client) refund(ctx context.Context, tenant int, name, payment string, amount int64) {
-	q := request{tenant: tenant, path: "/v1/payments/" + payment + "/refunds", key: "refund-" + name, body: fmt.Sprintf(`{"amount":%d}`, 1+c.rand.Int64N(amount))}
+	q := request{tenant: tenant, path: "/v1/payments/" + payment + "/refunds", key: "refund-" + name,
+		body: fmt.Sprintf(`{"amount":%d}`, 1+c.rand.Int64N(amount))}
 	switch c.rand.IntN(3) {
 	case 0:
 		q.body = `{}`
@@ -165,7 +167,8 @@ func (c *client) checkout(ctx context.Context, tenant int, name string) {
 		sku = "rare"
 	}
 	q := request{tenant: tenant, path: "/v1/checkouts", key: "checkout-" + name,
-		body: fmt.Sprintf(`{"currency":"usd","items":[{"sku":%q,"quantity":%d,"unit_amount":100}],"payment_method":%q}`, sku, 1+c.rand.Int64N(3), card)}
+		body: fmt.Sprintf(`{"currency":"usd","items":[{"sku":%q,"quantity":%d,"unit_amount":100}],"payment_method":%q}`,
+			sku, 1+c.rand.Int64N(3), card)}
 	if c.oneIn(4) {
 		c.atOnce(ctx, q, 2)
 	}
@@ -197,7 +200,8 @@ func (c *client) authenticate(ctx context.Context, tenant int, name string) {
 		_ = c.world.sim.CompleteAuthentication(intent, k != 1) // it may be canceled already
 	}
 	if k >= 2 {
-		c.until(ctx, request{tenant: tenant, path: "/v1/payments/" + payment + "/cancel", key: "cancel-" + name, body: `{}`}, 5)
+		c.until(ctx, request{tenant: tenant, path: "/v1/payments/" + payment + "/cancel", key: "cancel-" + name,
+			body: `{}`}, 5)
 	}
 	c.until(ctx, q, c.tries())
 }
@@ -227,7 +231,8 @@ func (c *client) misbehave(ctx context.Context, tenant int, name string) {
 	if err == nil && a.status < 500 {
 		c.rule("I21", a.status == http.StatusUnauthorized, "an unknown API key got %d", a.status)
 	}
-	a, err = c.do(ctx, n, http.MethodPost, "/v1/payments", key, `{"order_id":"ord_none"}`, "Idempotency-Key", "bad-"+name)
+	a, err = c.do(ctx, n, http.MethodPost, "/v1/payments", key, `{"order_id":"ord_none"}`, "Idempotency-Key",
+		"bad-"+name)
 	if err == nil && a.status < 500 {
 		c.rule("I20", a.status == http.StatusBadRequest, "half a request got %d", a.status)
 	}

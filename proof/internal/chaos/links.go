@@ -73,7 +73,8 @@ func (l *link) poison(kind string, attributes map[string]int64) (undo func(), er
 		}
 	}
 	for _, direction := range []string{"upstream", "downstream"} {
-		toxic, err := json.Marshal(map[string]any{"name": kind + direction, "type": kind, "stream": direction, "attributes": attributes})
+		toxic, err := json.Marshal(map[string]any{"name": kind + direction, "type": kind, "stream": direction,
+			"attributes": attributes})
 		if err != nil {
 			return undo, err
 		}

@@ -41,7 +41,8 @@ func (w *world) startPrometheus(ctx context.Context, c Config) (err error) {
 	for _, n := range w.nodes {
 		targets = append(targets, n.admin)
 	}
-	w.prometheus, err = prometheus.Start(ctx, prometheus.Options{Dir: w.dir, Group: w.group, Log: w.log, Targets: targets})
+	w.prometheus, err = prometheus.Start(ctx,
+		prometheus.Options{Dir: w.dir, Group: w.group, Log: w.log, Targets: targets})
 	return err
 }
 
@@ -85,7 +86,8 @@ func (r *run) observe(ctx context.Context) error {
 	}
 	r.report.Observed = &Observed{Seen: seen}
 	for _, f := range list {
-		r.report.Observed.Firings = append(r.report.Observed.Firings, Firing{f.Alert, f.From.Sub(r.report.Began).Seconds(), f.Until.Sub(r.report.Began).Seconds(), f.Gone})
+		r.report.Observed.Firings = append(r.report.Observed.Firings,
+			Firing{f.Alert, f.From.Sub(r.report.Began).Seconds(), f.Until.Sub(r.report.Began).Seconds(), f.Gone})
 	}
 	return nil
 }
@@ -107,7 +109,9 @@ func (o *Observed) stillFiring() (list []string) {
 	if o != nil {
 		for _, f := range o.Firings {
 			if !f.Gone {
-				list = append(list, fmt.Sprintf("%s has fired since %.0f s, and everything was quiet for %s", f.Alert, f.From, quietWithin))
+				list = append(list,
+					fmt.Sprintf("%s has fired since %.0f s, and everything was quiet for %s", f.Alert, f.From,
+						quietWithin))
 			}
 		}
 	}
@@ -141,7 +145,8 @@ func spans(firings []Firing) string {
 // alerts is the timeline of the alerts, to be held against that of the faults.
 func (r Report) alerts() plot.Lanes {
 	names, firings := r.Observed.byAlert()
-	p := plot.Lanes{Title: "Which alerts fired, and when (rules evaluated sixty times as fast as in production)", X: "seconds", Kinds: []string{"fires"}, Until: float64(len(r.Seconds))}
+	p := plot.Lanes{Title: "Which alerts fired, and when (rules evaluated sixty times as fast as in production)",
+		X: "seconds", Kinds: []string{"fires"}, Until: float64(len(r.Seconds))}
 	for _, name := range names {
 		lane := strings.TrimPrefix(name, "Payonce")
 		p.Names = append(p.Names, lane)

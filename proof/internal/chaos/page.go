@@ -52,18 +52,25 @@ type countsOf struct {
 
 // The invariants in a few words each; docs/guarantees.md has them in full.
 var sentences = []string{
-	"A key has one effect, and an order is paid once", "No acknowledged payment is lost or changed", "A replay is the same bytes", "A key never serves two requests",
-	"Nothing is stuck", "Each change is one event, in order", "A consumer's effect happens once", "Money is conserved", "Who has lost the lease cannot write",
-	"Tenants do not meet", "Final is final, and transitions are legal", "No effect without prior intent", "One Stripe key a call, and nothing is sent late",
-	"Unknown is never an answer, and never compensated", "A webhook that was answered 200 is stored, and applied once", "A checkout ends whole",
-	"The reaper removes only what is finished and old", "The processes' clocks decide nothing", "Nothing leaks", "Answers are honest",
+	"A key has one effect, and an order is paid once", "No acknowledged payment is lost or changed",
+	"A replay is the same bytes", "A key never serves two requests",
+	"Nothing is stuck", "Each change is one event, in order", "A consumer's effect happens once", "Money is conserved",
+	"Who has lost the lease cannot write",
+	"Tenants do not meet", "Final is final, and transitions are legal", "No effect without prior intent",
+	"One Stripe key a call, and nothing is sent late",
+	"Unknown is never an answer, and never compensated", "A webhook that was answered 200 is stored, and applied once",
+	"A checkout ends whole",
+	"The reaper removes only what is finished and old", "The processes' clocks decide nothing", "Nothing leaks",
+	"Answers are honest",
 	"A replay is authorised like a first request", "Nothing vanishes into a dead letter",
 }
 
 // lanes of the timeline: what our kinds are called there.
 var laneKinds = []struct{ name, kinds string }{
-	{"killed", killed + " broker_kill9 pg_immediate"}, {"paused", "pause"}, {"SIGTERM", "sigterm"}, {"link cut or dead", "tcp_cut tcp_swallow"},
-	{"link slow", "tcp_latency"}, {"commit lost", strings.TrimSuffix(commitBefore, ":") + " " + strings.TrimSuffix(commitAfter, ":")},
+	{"killed", killed + " broker_kill9 pg_immediate"}, {"paused", "pause"}, {"SIGTERM", "sigterm"},
+	{"link cut or dead", "tcp_cut tcp_swallow"},
+	{"link slow", "tcp_latency"},
+	{"commit lost", strings.TrimSuffix(commitBefore, ":") + " " + strings.TrimSuffix(commitAfter, ":")},
 }
 
 func (r Report) page(w io.Writer) error {
@@ -106,8 +113,10 @@ func (r Report) page(w io.Writer) error {
 		tableOf("Commits whose answer was swallowed", only(r.Faults, commitAfter)),
 		tableOf("Responses by outcome", r.Outcomes),
 		tableOf("Duplicates that had no effect", map[string]int{
-			"replayed by Stripe": r.Suppressed.AtStripe, "replayed by the API": r.Suppressed.Replays, "dropped by an inbox": r.Suppressed.Inbox,
-			"dropped by the broker": r.Suppressed.Broker, "writes refused by the fence": r.Fenced, "commits read back": r.InDoubt.ReadBack,
+			"replayed by Stripe": r.Suppressed.AtStripe, "replayed by the API": r.Suppressed.Replays,
+			"dropped by an inbox":   r.Suppressed.Inbox,
+			"dropped by the broker": r.Suppressed.Broker, "writes refused by the fence": r.Fenced,
+			"commits read back": r.InDoubt.ReadBack,
 		}),
 		tableOf("Orders by the clock of their process", r.Clocks),
 	}
@@ -171,7 +180,8 @@ func (r Report) lanes() plot.Lanes {
 		}
 	}
 	if r.Island.Seconds > 0 {
-		p.Shades = []plot.Shade{{Name: r.Island.Node + " cut off", From: r.Island.From, Until: r.Island.From + r.Island.Seconds}}
+		p.Shades = []plot.Shade{{Name: r.Island.Node + " cut off", From: r.Island.From,
+			Until: r.Island.From + r.Island.Seconds}}
 	}
 	return p
 }
@@ -194,20 +204,24 @@ func (r Report) latencies() plot.Lines {
 		median.X, median.Y = append(median.X, second.At), append(median.Y, second.Median)
 		p99.X, p99.Y = append(p99.X, second.At), append(p99.Y, second.P99)
 	}
-	return plot.Lines{Title: "How long a final answer took", X: "seconds", Y: "milliseconds", Log: true, Series: []plot.Series{median, p99}}
+	return plot.Lines{Title: "How long a final answer took", X: "seconds", Y: "milliseconds", Log: true,
+		Series: []plot.Series{median, p99}}
 }
 
 func (r Report) underWay() plot.Lines {
-	keys, events, webhooks := plot.Series{Name: "unfinished keys"}, plot.Series{Name: "unpublished events"}, plot.Series{Name: "unapplied webhooks"}
+	keys, events, webhooks := plot.Series{Name: "unfinished keys"}, plot.Series{Name: "unpublished events"},
+		plot.Series{Name: "unapplied webhooks"}
 	for _, s := range r.Samples {
-		for series, v := range map[*plot.Series]float64{&keys: s.Unfinished, &events: s.Unpublished, &webhooks: s.Unapplied} {
+		for series, v := range map[*plot.Series]float64{&keys: s.Unfinished, &events: s.Unpublished,
+			&webhooks: s.Unapplied} {
 			if v < 0 {
 				v = math.NaN()
 			}
 			series.X, series.Y = append(series.X, s.At), append(series.Y, v)
 		}
 	}
-	return plot.Lines{Title: "What was under way (a gap: PostgreSQL was away)", X: "seconds", Y: "rows", Series: []plot.Series{keys, events, webhooks}}
+	return plot.Lines{Title: "What was under way (a gap: PostgreSQL was away)", X: "seconds", Y: "rows",
+		Series: []plot.Series{keys, events, webhooks}}
 }
 
 // finals is which share of the keys that a killed process held was final how soon.
@@ -216,5 +230,6 @@ func (r Report) finals() plot.Lines {
 	for i, ms := range slices.Sorted(slices.Values(r.afterKills())) {
 		s.X, s.Y = append(s.X, ms/1000), append(s.Y, 100*float64(i+1)/float64(len(r.Finals)))
 	}
-	return plot.Lines{Title: "Final so long after the kill", X: "seconds", Y: "percent of keys", Series: []plot.Series{s}}
+	return plot.Lines{Title: "Final so long after the kill", X: "seconds", Y: "percent of keys",
+		Series: []plot.Series{s}}
 }

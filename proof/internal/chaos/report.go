@@ -58,7 +58,7 @@ type Report struct {
 }
 
 // Suppressed is how many duplicates were stopped, and where. What Stripe replayed
-// is exact; the others are counts of processes that died and of connections that
+// is exact; the others are counts of processes that exited and of connections that
 // broke, and so the least that it can have been.
 type Suppressed struct {
 	AtStripe int `json:"provider_replays"`
@@ -170,7 +170,8 @@ func (r Report) tooLittle(share float64) (list []string) {
 		minimum(kind, r.Faults[kind], share)
 	}
 	percent := func(outcome history.Outcome) int { return r.Outcomes[outcome.String()] * 100 / max(1, r.Operations) }
-	minimum("final answers, in percent", percent(history.Final), 30) // about half; less where a machine does other things
+	minimum("final answers, in percent", percent(history.Final),
+		30) // about half; less where a machine does other things
 	minimum("final answers", r.Outcomes[history.Final.String()], 400*share)
 	minimum("answers lost, in percent", percent(history.Unknown), 1)
 	minimum("requests under another's key", r.Outcomes[history.Mismatch.String()], 5*share)
@@ -236,15 +237,21 @@ func (r Report) Print(w io.Writer) {
 	p := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
 	p("seed=%d dur=%s ops=%d keys=%d", r.Seed, r.Duration, r.Operations, r.Keys)
 	p("answers: %s", counts(r.Outcomes))
-	p("effects: charges=%d refunds=%d checkouts=%d events=%d webhooks=%d orders by clock: %s", r.Charges, r.Refunds, r.Checkouts, r.Events, r.Webhooks, counts(r.Clocks))
+	p("effects: charges=%d refunds=%d checkouts=%d events=%d webhooks=%d orders by clock: %s", r.Charges, r.Refunds,
+		r.Checkouts, r.Events, r.Webhooks, counts(r.Clocks))
 	p("faults: %s", wrapped(counts(grouped(r.Faults)), 100))
-	p("suppressed: provider_replays=%d replays_served=%d inbox_dups=%d broker_dups=%d", r.Suppressed.AtStripe, r.Suppressed.Replays, r.Suppressed.Inbox, r.Suppressed.Broker)
-	p("fenced_writes=%d leases_taken_over=%d commits_in_doubt=%d (%d cut before, %d after)", r.Fenced, r.TakenOver, r.InDoubt.Before+r.InDoubt.After, r.InDoubt.Before, r.InDoubt.After)
-	p("time to final after a kill: %d keys, median %.0f ms, p99 %.0f ms; quiet after %s, events after %s", r.ToFinal.Count, r.ToFinal.Median, r.ToFinal.P99, r.QuietKeys, r.QuietEvents)
-	p("with %s cut off for good: %d intents ended, median %.0f ms, p99 %.0f ms", r.Island.Node, r.Island.Ended, r.Island.Took.Median, r.Island.Took.P99)
+	p("suppressed: provider_replays=%d replays_served=%d inbox_dups=%d broker_dups=%d", r.Suppressed.AtStripe,
+		r.Suppressed.Replays, r.Suppressed.Inbox, r.Suppressed.Broker)
+	p("fenced_writes=%d leases_taken_over=%d commits_in_doubt=%d (%d cut before, %d after)", r.Fenced, r.TakenOver,
+		r.InDoubt.Before+r.InDoubt.After, r.InDoubt.Before, r.InDoubt.After)
+	p("time to final after a kill: %d keys, median %.0f ms, p99 %.0f ms; quiet after %s, events after %s",
+		r.ToFinal.Count, r.ToFinal.Median, r.ToFinal.P99, r.QuietKeys, r.QuietEvents)
+	p("with %s cut off for good: %d intents ended, median %.0f ms, p99 %.0f ms", r.Island.Node, r.Island.Ended,
+		r.Island.Took.Median, r.Island.Took.P99)
 	if r.Observed != nil {
 		names, firings := r.Observed.byAlert()
-		p("prometheus: %d rules and %d queries of panels, %d of them blind; %d alerts fired, %d of them are gone", r.Observed.Seen.Rules, r.Observed.Seen.Queries, len(r.Observed.Seen.Blind), len(names), r.Observed.went())
+		p("prometheus: %d rules and %d queries of panels, %d of them blind; %d alerts fired, %d of them are gone",
+			r.Observed.Seen.Rules, r.Observed.Seen.Queries, len(r.Observed.Seen.Blind), len(names), r.Observed.went())
 		for _, name := range names {
 			p("  %-28s %s", name, wrapped(spans(firings[name]), 100))
 		}

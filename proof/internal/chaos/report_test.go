@@ -18,10 +18,14 @@ import (
 // enough is a report of a minute in which everything was broken.
 func enough() Report {
 	r := Report{
-		Duration: "1m0s", Processes: 4, Operations: 1000, Outcomes: map[string]int{"final": 500, "unknown": 100, "mismatch": 20}, Faults: map[string]int{},
-		Charges: 1000, Refunds: 1000, Checkouts: 1000, Webhooks: 1000, TakenOver: 1000, Fenced: 10, ToFinal: spread([]float64{1, 2, 3000}),
-		Suppressed: Suppressed{1000, 1000, 1000, 1000}, InDoubt: InDoubt{100, 100, 100}, Clocks: map[string]int{"-1h": 50, "+0h": 50, "+1h": 50}, Island: Island{Ended: 100, Seconds: 10},
-		Finals: []Final{{"c", 3000}, {"b", 2}, {"a", 1}}, Seconds: []Second{{0, map[string]int{"final": 3}, 5, 9}}, Samples: []Sample{{0, 1, 2, 3}, {1, -1, -1, -1}},
+		Duration: "1m0s", Processes: 4, Operations: 1000,
+		Outcomes: map[string]int{"final": 500, "unknown": 100, "mismatch": 20}, Faults: map[string]int{},
+		Charges: 1000, Refunds: 1000, Checkouts: 1000, Webhooks: 1000, TakenOver: 1000, Fenced: 10,
+		ToFinal:    spread([]float64{1, 2, 3000}),
+		Suppressed: Suppressed{1000, 1000, 1000, 1000}, InDoubt: InDoubt{100, 100, 100},
+		Clocks: map[string]int{"-1h": 50, "+0h": 50, "+1h": 50}, Island: Island{Ended: 100, Seconds: 10},
+		Finals: []Final{{"c", 3000}, {"b", 2}, {"a", 1}}, Seconds: []Second{{0, map[string]int{"final": 3}, 5, 9}},
+		Samples:  []Sample{{0, 1, 2, 3}, {1, -1, -1, -1}},
 		Timeline: []Fault{{killed, "api-1", 0, 0}, {commitAfter + "PaymentFinish", "api-2", 0, 1}},
 	}
 	r.ToFinal.Count = 100
@@ -56,9 +60,12 @@ func TestTooLittle(t *testing.T) {
 		require.Equal(t, []string{kind}, firstWords(r.tooLittle(1)))
 	}
 	for what, without := range map[string]func(*Report){
-		"commits lost before":                       func(r *Report) { r.InDoubt.Before = 0 },
-		"commits lost after":                        func(r *Report) { r.InDoubt.After = 0 },
-		"final answers, in percent":                 func(r *Report) { r.Operations, r.Outcomes["unknown"] = 10_000, 1000 },
+		"commits lost before": func(r *Report) { r.InDoubt.Before = 0 },
+		"commits lost after":  func(r *Report) { r.InDoubt.After = 0 },
+		"final answers, in percent": func(r *Report) {
+			r.Operations, r.Outcomes["unknown"] = 10_000,
+				1000
+		},
 		"final answers":                             func(r *Report) { r.Outcomes["final"] = 390 },
 		"answers lost, in percent":                  func(r *Report) { r.Outcomes["unknown"] = 1 },
 		"requests under another's key":              func(r *Report) { r.Outcomes["mismatch"] = 0 },
@@ -69,10 +76,13 @@ func TestTooLittle(t *testing.T) {
 		"duplicates at the broker":                  func(r *Report) { r.Suppressed.Broker = 0 },
 		"orders made by a clock that is off by -1h": func(r *Report) { r.Clocks["-1h"] = 0 },
 		"intents that ended beside a broken node":   func(r *Report) { r.Island.Ended = 0 },
-		"I9, the fence: nothing was looked at":      func(r *Report) { r.Checks = []Check{{ID: "I9", Name: "the fence", Looked: 0}} },
-		"charges":                                   func(r *Report) { r.Charges = 1 },
-		"checkouts":                                 func(r *Report) { r.Checkouts = 1 },
-		"webhooks taken":                            func(r *Report) { r.Webhooks = 1 },
+		"I9, the fence: nothing was looked at": func(r *Report) {
+			r.Checks = []Check{{ID: "I9", Name: "the fence",
+				Looked: 0}}
+		},
+		"charges":        func(r *Report) { r.Charges = 1 },
+		"checkouts":      func(r *Report) { r.Checkouts = 1 },
+		"webhooks taken": func(r *Report) { r.Webhooks = 1 },
 	} {
 		r := enough()
 		without(&r)
@@ -85,7 +95,8 @@ func TestTooLittle(t *testing.T) {
 // watched is what Prometheus saw of enough.
 func watched() *Observed {
 	return &Observed{Seen: prometheus.Seen{Rules: 31, Queries: 70}, Firings: []Firing{
-		{"PayonceDown", 3, 9, true}, {"PayonceDown", 20, 21, true}, {"PayonceLeaseTakeovers", 5, 30, true}, {"PayonceUnknownOutcomeOld", 6, 7, true},
+		{"PayonceDown", 3, 9, true}, {"PayonceDown", 20, 21, true}, {"PayonceLeaseTakeovers", 5, 30, true},
+		{"PayonceUnknownOutcomeOld", 6, 7, true},
 	}}
 }
 
@@ -100,7 +111,8 @@ func TestTooLittleWasSeen(t *testing.T) {
 	require.Empty(t, r.Observed.stillFiring())
 
 	r.Observed.Firings[3].Gone = false
-	require.Equal(t, []string{"alerts that fired and went: 2, at least 3"}, r.tooLittle(0.1), "it does not grow with the run, and does not shrink")
+	require.Equal(t, []string{"alerts that fired and went: 2, at least 3"}, r.tooLittle(0.1),
+		"it does not grow with the run, and does not shrink")
 	require.Len(t, r.Observed.stillFiring(), 1)
 	require.Contains(t, r.Observed.stillFiring()[0], "PayonceUnknownOutcomeOld has fired since 6 s")
 
@@ -110,7 +122,8 @@ func TestTooLittleWasSeen(t *testing.T) {
 
 	r.Observed = watched()
 	r.Observed.Seen.Blind = []string{"PayonceMoneyDrift uses a series that does not exist"}
-	require.Equal(t, []string{"seen by Prometheus: PayonceMoneyDrift uses a series that does not exist"}, r.tooLittle(1))
+	require.Equal(t, []string{"seen by Prometheus: PayonceMoneyDrift uses a series that does not exist"},
+		r.tooLittle(1))
 }
 
 // When which alert fired is in the text, in the JSON and on the page.
@@ -121,7 +134,8 @@ func TestAlertsAreReported(t *testing.T) {
 	r.Observed.Firings[3].Gone = false
 	var b bytes.Buffer
 	r.Print(&b)
-	require.Contains(t, b.String(), "prometheus: 31 rules and 70 queries of panels, 0 of them blind; 3 alerts fired, 2 of them are gone\n")
+	require.Contains(t, b.String(),
+		"prometheus: 31 rules and 70 queries of panels, 0 of them blind; 3 alerts fired, 2 of them are gone\n")
 	require.Regexp(t, `(?m)^  PayonceDown +3-9 s, 20-21 s$`, b.String())
 	require.Regexp(t, `(?m)^  PayonceUnknownOutcomeOld +from 6 s$`, b.String())
 
@@ -151,7 +165,8 @@ func firstWords(list []string) (words []string) {
 func TestInvariantsAreAllThere(t *testing.T) {
 	t.Parallel()
 	r := enough()
-	r.Checks = []Check{{ID: "I1a", Looked: -1}, {ID: "I1", Looked: 3, Violations: []string{"twice"}}, {ID: "I22", Looked: 1}}
+	r.Checks = []Check{{ID: "I1a", Looked: -1}, {ID: "I1", Looked: 3, Violations: []string{"twice"}},
+		{ID: "I22", Looked: 1}}
 	list := r.Invariants()
 	require.Len(t, list, 22)
 	require.Len(t, sentences, 22)
@@ -189,7 +204,8 @@ func TestSeconds(t *testing.T) {
 	t.Parallel()
 	at := func(ms int64) int64 { return ms * int64(time.Millisecond) }
 	list := seconds([]history.Operation{
-		{Outcome: history.Final, Call: at(100), Return: at(110)}, {Outcome: history.Final, Call: at(200), Return: at(230)},
+		{Outcome: history.Final, Call: at(100), Return: at(110)},
+		{Outcome: history.Final, Call: at(200), Return: at(230)},
 		{Outcome: history.Unknown, Call: at(2500), Return: at(9000)},
 	})
 	require.Equal(t, []Second{

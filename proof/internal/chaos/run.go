@@ -34,7 +34,8 @@ func Run(ctx context.Context, c Config) (Report, error) {
 	}
 	defer w.stop()
 	log := history.New()
-	r := run{Config: c, world: w, log: log, traffic: newTraffic(w, log), nemesis: newNemesis(w, c.Seed, log.Began()), watch: newWatch(w, log.Began())}
+	r := run{Config: c, world: w, log: log, traffic: newTraffic(w, log), nemesis: newNemesis(w, c.Seed, log.Began()),
+		watch: newWatch(w, log.Began())}
 	report, err := r.phases(ctx)
 	if err != nil || !report.OK() {
 		w.keepLog = true
@@ -56,8 +57,10 @@ type run struct {
 
 func (r *run) phases(ctx context.Context) (Report, error) {
 	r.report = Report{
-		Seed: r.Seed, Began: r.log.Began(), Duration: r.Duration.String(), Processes: r.Processes, Clients: r.Clients, Tenants: r.Tenants,
-		PostgreSQL: fmt.Sprintf("%d.%d", r.world.pg.Version/10000, r.world.pg.Version%10000), Outcomes: map[string]int{},
+		Seed: r.Seed, Began: r.log.Began(), Duration: r.Duration.String(), Processes: r.Processes, Clients: r.Clients,
+		Tenants:    r.Tenants,
+		PostgreSQL: fmt.Sprintf("%d.%d", r.world.pg.Version/10000, r.world.pg.Version%10000),
+		Outcomes:   map[string]int{},
 	}
 	if err := r.traffic.stockUp(ctx); err != nil {
 		return r.report, err
@@ -81,7 +84,8 @@ func (r *run) phases(ctx context.Context) (Report, error) {
 	if err != nil {
 		return r.report, fmt.Errorf("wait for quiet: %w", err)
 	}
-	r.report.QuietKeys, r.report.QuietEvents = keys.Round(time.Millisecond).String(), events.Round(time.Millisecond).String()
+	r.report.QuietKeys, r.report.QuietEvents = keys.Round(time.Millisecond).String(),
+		events.Round(time.Millisecond).String()
 	r.Log("quiet after %s, and every event consumed after %s", r.report.QuietKeys, r.report.QuietEvents)
 
 	r.countSuppressed() // the checks send requests too, which are not traffic

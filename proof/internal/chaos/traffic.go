@@ -11,7 +11,7 @@ import (
 	"example.com/payonce/proof/internal/chaos/history"
 )
 
-// traffic is what the clients do, and remembers what they were told.
+// traffic is what the clients do, with the responses they got.
 type traffic struct {
 	world *world
 	http  *http.Client
@@ -150,7 +150,8 @@ func (t *traffic) some(r *rand.Rand) (paymentOf, bool) {
 func (t *traffic) stockUp(ctx context.Context) error {
 	for i := range t.world.tenants {
 		for sku, available := range map[string]int{"chaos": 1_000_000, "rare": 20} {
-			a, err := t.do(ctx, t.world.nodes[0], http.MethodPut, "/v1/stock/"+sku, t.world.tenants[i].Key, fmt.Sprintf(`{"available":%d}`, available))
+			a, err := t.do(ctx, t.world.nodes[0], http.MethodPut, "/v1/stock/"+sku, t.world.tenants[i].Key,
+				fmt.Sprintf(`{"available":%d}`, available))
 			if err != nil {
 				return fmt.Errorf("set the stock: %w", err)
 			}

@@ -43,7 +43,8 @@ type Sample struct {
 }
 
 func newWatch(w *world, began time.Time) *watch {
-	return &watch{world: w, began: began, last: map[string]map[string]float64{}, sums: map[string]float64{}, took: map[stripesim.Delivery]bool{}}
+	return &watch{world: w, began: began, last: map[string]map[string]float64{}, sums: map[string]float64{},
+		took: map[stripesim.Delivery]bool{}}
 }
 
 // run watches until ctx ends.
@@ -109,7 +110,8 @@ func (w *watch) sample(ctx context.Context) {
 	s := Sample{At: time.Since(w.began).Seconds(), Unfinished: -1, Unpublished: -1, Unapplied: -1}
 	ctx, cancel := context.WithTimeout(ctx, sampleEvery)
 	defer cancel()
-	_ = w.world.pool.Raw().QueryRow(ctx, `SELECT (SELECT count(*) FROM idempotency_keys WHERE finished_at IS NULL)::float8,
+	_ = w.world.pool.Raw().QueryRow(ctx,
+		`SELECT (SELECT count(*) FROM idempotency_keys WHERE finished_at IS NULL)::float8,
 		(SELECT count(*) FROM outbox_events WHERE published_at IS NULL)::float8, (SELECT count(*) FROM inbox_events WHERE status = 'pending')::float8`).Scan(&s.Unfinished, &s.Unpublished, &s.Unapplied)
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -30,7 +30,8 @@ func (w *world) staleWrites(ctx context.Context) (looked int, list []string, err
 	if err := w.pool.Raw().QueryRow(ctx, `SELECT count(*) FROM witness_writes`).Scan(&looked); err != nil {
 		return 0, nil, err
 	}
-	list, err = w.strings(ctx, `SELECT w.tenant_id || ' ' || w.key || ': ' || w.writer || ' moved it to ' || w.point || ', and its token ' || w.token || ' was of ' || coalesce(c.holder, 'nobody')
+	list, err = w.strings(ctx,
+		`SELECT w.tenant_id || ' ' || w.key || ': ' || w.writer || ' moved it to ' || w.point || ', and its token ' || w.token || ' was of ' || coalesce(c.holder, 'nobody')
 		FROM witness_writes w LEFT JOIN witness_claims c USING (tenant_id, key, token) WHERE c.holder IS DISTINCT FROM w.writer`)
 	return looked, list, err
 }
@@ -52,13 +53,15 @@ func (w *world) timeToFinal(ctx context.Context) (list []Final, err error) {
 			if l.how != killed {
 				continue
 			}
-			rows, err := w.pool.Raw().Query(ctx, `SELECT k.key, extract(epoch FROM k.finished_at - $2::timestamptz)::float8 * 1000 FROM witness_claims c JOIN idempotency_keys k USING (tenant_id, key)
+			rows, err := w.pool.Raw().Query(ctx,
+				`SELECT k.key, extract(epoch FROM k.finished_at - $2::timestamptz)::float8 * 1000 FROM witness_claims c JOIN idempotency_keys k USING (tenant_id, key)
 				WHERE c.holder = $1 AND c.at < $2 AND k.finished_at > $2
 				  AND NOT EXISTS (SELECT FROM witness_writes w WHERE (w.tenant_id, w.key, w.token) = (c.tenant_id, c.key, c.token) AND w.gave_back AND w.at < $2)
 				  AND NOT EXISTS (SELECT FROM witness_claims later WHERE (later.tenant_id, later.key) = (c.tenant_id, c.key) AND later.token > c.token AND later.at < $2)
 				  AND NOT EXISTS (SELECT FROM outbox_events e WHERE (e.tenant_id, e.aggregate_id) = (k.tenant_id, k.resource_id) AND e.type = 'payment.requires_action')
 				  AND NOT EXISTS (SELECT FROM refunds r JOIN payments p ON (p.tenant_id, p.id) = (r.tenant_id, r.payment_id)
-				      WHERE (r.tenant_id, r.id) = (k.tenant_id, k.resource_id) AND p.payment_method IN ($3, $4))`, l.session, l.ended, slowRefunds, failedRefunds)
+				      WHERE (r.tenant_id, r.id) = (k.tenant_id, k.resource_id) AND p.payment_method IN ($3, $4))`,
+				l.session, l.ended, slowRefunds, failedRefunds)
 			if err != nil {
 				return nil, err
 			}
@@ -104,7 +107,8 @@ func (w *world) count(ctx context.Context, query string, args ...any) (n int, er
 // tookPart is how many orders each clock's processes made: an order is stamped by
 // the process, its key by the database.
 func (w *world) tookPart(ctx context.Context) (by map[string]int, err error) {
-	rows, err := w.pool.Raw().Query(ctx, `SELECT round(extract(epoch FROM o.created_at - e.created_at) / 3600)::int, count(*)
+	rows, err := w.pool.Raw().Query(ctx,
+		`SELECT round(extract(epoch FROM o.created_at - e.created_at) / 3600)::int, count(*)
 		FROM orders o JOIN outbox_events e ON (e.tenant_id, e.aggregate_id, e.version) = (o.tenant_id, o.id, 1) GROUP BY 1`)
 	if err != nil {
 		return nil, err

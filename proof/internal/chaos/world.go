@@ -154,7 +154,8 @@ func (w *world) startDatabase(ctx context.Context, c Config) (err error) {
 
 // startStripe runs the simulator here, where no kill reaches it.
 func (w *world) startStripe() (err error) {
-	w.sim, err = stripesim.New(stripesim.Options{Keys: []string{stripeKey}, Store: filepath.Join(w.dir, "stripe.jsonl")})
+	w.sim, err = stripesim.New(stripesim.Options{Keys: []string{stripeKey},
+		Store: filepath.Join(w.dir, "stripe.jsonl")})
 	if err != nil {
 		return err
 	}
@@ -188,7 +189,8 @@ func (w *world) newNode(ctx context.Context, i int) (n *node, err error) {
 	if n.dsn, err = url.Parse(n.wire.URL()); err != nil {
 		return n, err
 	}
-	for to, upstream := range map[string]string{toPostgres: n.dsn.Host, toBroker: w.events.addr, toStripe: w.stripe.Listener.Addr().String()} {
+	for to, upstream := range map[string]string{toPostgres: n.dsn.Host, toBroker: w.events.addr,
+		toStripe: w.stripe.Listener.Addr().String()} {
 		l, err := w.network.lay(n.name, to, upstream)
 		if err != nil {
 			return n, err
@@ -196,13 +198,17 @@ func (w *world) newNode(ctx context.Context, i int) (n *node, err error) {
 		n.links = append(n.links, l)
 	}
 	n.dsn.Host = n.link(toPostgres).addr()
-	n.child = process.Child{Name: n.name, Program: w.program, Args: []string{"serve"}, Group: w.group, Log: w.log, Env: []string{
-		"TMPDIR=" + w.dir, ClockOffset + "=" + n.offset.String(), "HTTP_ADDR=" + n.addr, "ADMIN_ADDR=" + n.admin,
-		"STRIPE_SECRET_KEY=" + stripeKey, "STRIPE_API_BASE=http://" + n.link(toStripe).addr(), "STRIPE_WEBHOOK_SECRET=" + webhookSecret,
-		"STRIPE_TIMEOUT=" + stripeTimeout.String(), "IDEMPOTENCY_LEASE=" + lease.String(), "ACTION_TIMEOUT=" + actionTimeout.String(),
-		"STRIPE_RPS=0", "RATE_LIMIT_RPS=0", "NOTIFY_PRIVATE_ADDRESSES=true", "BROKER_URL=nats://" + n.link(toBroker).addr(),
-		"GROUP_COMMIT=" + strconv.FormatBool(i%2 == 1), // Every other process has its requests share commits.
-	}}
+	n.child = process.Child{Name: n.name, Program: w.program, Args: []string{"serve"}, Group: w.group, Log: w.log,
+		Env: []string{
+			"TMPDIR=" + w.dir, ClockOffset + "=" + n.offset.String(), "HTTP_ADDR=" + n.addr, "ADMIN_ADDR=" + n.admin,
+			"STRIPE_SECRET_KEY=" + stripeKey, "STRIPE_API_BASE=http://" + n.link(toStripe).addr(),
+			"STRIPE_WEBHOOK_SECRET=" + webhookSecret,
+			"STRIPE_TIMEOUT=" + stripeTimeout.String(), "IDEMPOTENCY_LEASE=" + lease.String(),
+			"ACTION_TIMEOUT=" + actionTimeout.String(),
+			"STRIPE_RPS=0", "RATE_LIMIT_RPS=0", "NOTIFY_PRIVATE_ADDRESSES=true",
+			"BROKER_URL=nats://" + n.link(toBroker).addr(),
+			"GROUP_COMMIT=" + strconv.FormatBool(i%2 == 1), // Every other process has its requests share commits.
+		}}
 	return n, nil
 }
 
@@ -229,7 +235,8 @@ func (w *world) webhooks() error {
 		if n.offset != 0 {
 			continue
 		}
-		if _, err := w.sim.AddWebhookEndpoint(stripeKey, "http://"+n.addr+"/v1/webhooks/stripe", webhookSecret); err != nil {
+		if _, err := w.sim.AddWebhookEndpoint(stripeKey, "http://"+n.addr+"/v1/webhooks/stripe",
+			webhookSecret); err != nil {
 			return err
 		}
 	}
@@ -265,7 +272,8 @@ func (w *world) ready(ctx context.Context, within time.Duration) error {
 	for _, n := range w.nodes {
 		for !n.ready(ctx) {
 			if time.Now().After(deadline) || ctx.Err() != nil {
-				return fmt.Errorf("%s is not ready; the end of what it logged, which is in %s:\n%s", n.name, w.log.Name, w.log.Tail(n.name))
+				return fmt.Errorf("%s is not ready; the end of what it logged, which is in %s:\n%s", n.name, w.log.Name,
+					w.log.Tail(n.name))
 			}
 			time.Sleep(50 * time.Millisecond)
 		}

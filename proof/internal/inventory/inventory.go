@@ -68,7 +68,8 @@ func Files(suffixes ...string) (list []string, err error) {
 		}
 		name := d.Name()
 		if d.IsDir() {
-			if path != root && (strings.HasPrefix(name, ".") && name != ".ci" && name != ".github" && name != ".devcontainer" || skipped[name]) {
+			if path != root && (strings.HasPrefix(name,
+				".") && name != ".ci" && name != ".github" && name != ".devcontainer" || skipped[name]) {
 				return filepath.SkipDir
 			}
 			return nil
@@ -135,7 +136,8 @@ func parse(keep func(path string) bool) (parsed, error) {
 		if !keep(file) {
 			continue
 		}
-		tree, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, filepath.FromSlash(file)), nil, parser.SkipObjectResolution)
+		tree, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, filepath.FromSlash(file)), nil,
+			parser.SkipObjectResolution)
 		if err != nil {
 			return nil, err
 		}

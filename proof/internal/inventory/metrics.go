@@ -20,7 +20,8 @@ var metricName = regexp.MustCompile(`^payonce_[a-z_]+[a-z]$`)
 // them, tests and tools left out.
 func FindMetrics() (map[string]Metric, error) {
 	packages, err := parse(func(path string) bool {
-		service := strings.HasPrefix(path, "internal/") || strings.HasPrefix(path, "db/") || strings.HasPrefix(path, "cmd/api/")
+		service := strings.HasPrefix(path, "internal/") || strings.HasPrefix(path, "db/") || strings.HasPrefix(path,
+			"cmd/api/")
 		return service && !strings.HasSuffix(path, "_test.go")
 	})
 	if err != nil {

@@ -4,14 +4,15 @@ package mutants
 const (
 	keysTable     = "db/migrations/00002_idempotency_keys.sql"
 	outboxTable   = "db/migrations/00003_outbox_events.sql"
-	narrowGuards  = "db/migrations/00005_stripe_calls.sql"
+	callsTable    = "db/migrations/00005_stripe_calls.sql"
 	refundsTable  = "db/migrations/00006_refunds.sql"
 	keyStatements = "db/idempotency_keys.sql.go"
-	phases        = "db/payment_phases.sql.go"
+	phases        = "db/payments.sql.go"
 	calls         = "internal/calls/calls.go"
-	waiting       = "internal/payments/waiting.go"
-	pay           = "internal/payments/pay_settle.go"
-	lostIntent    = "internal/payments/lost_intent.go"
+	pay           = "internal/payments/payment.go"
+	findIntent    = "internal/payments/repair_find_intent.go"
+	payStep       = "internal/checkout/pay.go"
+	webhook       = "internal/payments/webhook.go"
 )
 
 // All are the mutants, in the order of what they break. A text with a $n in it is
@@ -25,12 +26,12 @@ var All = []Mutant{
 			{keyStatements, "ON CONFLICT (tenant_id, key) DO NOTHING\n`", "`"},
 			{phases, "ON CONFLICT (tenant_id, key) DO NOTHING\n    RETURNING tenant_id", "RETURNING tenant_id"},
 		},
-		Test: Test{"internal/payments", "guards_test.go", "TestEachGuardIsMissed/one row per key/Sound", "a key has one row"},
+		Test: Test{"internal/payments", "guards_test.go", "TestEachGuardHasAFailingTest/one row per key/Sound", "a key has one row"},
 	},
 	{
 		ID: "M2", Guard: "the fence of T2: a holder that lost its lease may store its answer", Breaks: "I3, I9",
 		Edits: []Edit{{phases, "k.lease_token = $18\n", "k.lease_token >= $18\n"}},
-		Test:  Test{"internal/payments", "guards_test.go", "TestEachGuardIsMissed/the fence of T2/Sound", "only the holder of a claim moves it"},
+		Test:  Test{"internal/payments", "guards_test.go", "TestEachGuardHasAFailingTest/the fence of T2/Sound", "only the holder of a claim moves it"},
 	},
 	{
 		ID: "M3", Guard: "all attempts of a call share one Stripe key: each attempt makes up its own", Breaks: "I1, I8",
@@ -46,7 +47,7 @@ var All = []Mutant{
 		ID: "M5", Guard: "answer and events are one transaction: the events follow in a second one", Breaks: "I6, I2",
 		Edits: []Edit{
 			{pay, "for _, event := range events {", "for _, event := range events[:0] {"},
-			{pay, "return c.Answer(), nil\n}\n\n// finishTooLate", "return c.Answer(), s.pool.InTx(ctx, func(q *db.Queries) error { return outbox.Append(ctx, q, events...) })\n}\n\n// finishTooLate"},
+			{pay, "return c.Answer(), nil\n}\n\n// After is", "return c.Answer(), s.pool.InTx(ctx, func(q *db.Queries) error { return outbox.Append(ctx, q, events...) })\n}\n\n// After is"},
 		},
 		Test: Test{"internal/payments", "matrix_test.go", "TestCrashMatrix/payment/finished/success/killed/retry", "each version of a payment has one event"},
 	},
@@ -56,7 +57,7 @@ var All = []Mutant{
 			{"internal/idempotency/store.go", "\t\"crypto/hmac\"\n", "\t\"crypto/hmac\"\n\t\"encoding/json\"\n"},
 			{"internal/idempotency/store.go", "int(row.AnswerStatus), row.AnswerHeaders, row.AnswerBody)\n", "int(row.AnswerStatus), row.AnswerHeaders, row.AnswerBody)\n\t\tvar v any\n\t\tif json.Unmarshal(f.Answer.Body, &v) == nil {\n\t\t\tf.Answer.Body, _ = json.Marshal(v)\n\t\t}\n"},
 		},
-		Test: Test{"internal/payments", "pay_test.go", "TestPayment/SucceedsOnceAndSaysSoForEver", "every final answer of a key is the same"},
+		Test: Test{"internal/payments", "pay_test.go", "TestPayment/SucceedsOnceAndReplaysItsResponse", "every final answer of a key is the same"},
 	},
 	{
 		ID: "M7", Guard: "the reaper deletes only finished keys, in Go and by `unfinished_is_never_deleted`: it deletes whatever is old", Breaks: "I17, I8",
@@ -96,7 +97,7 @@ var All = []Mutant{
 			{phases, "p.version = $12\n", "p.version >= $12\n"},
 			{outboxTable, "    PRIMARY KEY (tenant_id, aggregate_id, version),\n", ""},
 		},
-		Test: Test{"internal/payments", "fence_test.go", "TestTwoEndingsOfOnePayment", "each version of a payment has one event"},
+		Test: Test{"internal/payments", "fence_test.go", "TestConcurrentEndsOfOnePayment", "each version of a payment has one event"},
 	},
 	{
 		ID: "M13", Guard: "an event is published, then marked: it is marked first", Breaks: "I6",
@@ -126,7 +127,8 @@ var All = []Mutant{
 	{
 		ID: "M18", Guard: "state is read from Stripe's object and only moves forward: each event's snapshot is believed as it arrives", Breaks: "I15, I11",
 		Edits: []Edit{
-			{"internal/payments/webhook.go", "seen.refunds, err = s.gateway.RefundsOf(ctx, hint.ID)", `var event struct {
+			{webhook, "\t\"errors\"\n", "\t\"encoding/json\"\n\t\"errors\"\n"},
+			{webhook, "seen.refunds, err = s.gateway.RefundsOf(ctx, hint.ID)", `var event struct {
 			Data struct {
 				Object struct {
 					ID       string            ` + "`json:\"id\"`" + `
@@ -137,7 +139,7 @@ var All = []Mutant{
 		}
 		err = json.Unmarshal(e.Payload, &event)
 		object := event.Data.Object
-		seen.refunds = []StripeRefund{{ID: object.ID, Status: object.Status, TenantID: object.Metadata["tenant_id"], RefundID: object.Metadata["refund_id"]}}`},
+		seen.refunds = []stripe.Refund{{ID: object.ID, Status: object.Status, TenantID: object.Metadata["tenant_id"], RefundID: object.Metadata["refund_id"]}}`},
 			{"internal/compare/compare.go", "\tcase from == db.RefundStatusPending && to == db.RefundStatusSucceeded:\n", "\tcase from == db.RefundStatusFailed && to == db.RefundStatusSucceeded:\n\t\treturn amount, amount, true\n\tcase from == db.RefundStatusPending && to == db.RefundStatusSucceeded:\n"},
 			{refundsTable, "(OLD.status = 'succeeded' AND NEW.status = 'failed')))", "(OLD.status = 'succeeded' AND NEW.status = 'failed') OR (OLD.status = 'failed' AND NEW.status = 'succeeded')))"},
 		},
@@ -156,10 +158,9 @@ var All = []Mutant{
 	{
 		ID: "M21", Guard: "an unknown step is never compensated: it is taken for a failure", Breaks: "I14, I16",
 		Edits: []Edit{
-			{waiting, "\t\"example.com/payonce/internal/idempotency\"\n", "\t\"example.com/payonce/db\"\n\t\"example.com/payonce/internal/idempotency\"\n"},
-			{waiting, "\tinterim := s.interim(ctx, c, w) // Once", "\tif w.checkout != nil {\n\t\treturn idempotency.Answer{}, s.failStep(ctx, c, w.checkout, db.SagaStepPay, releaseDue, paymentCanceled)\n\t}\n\tinterim := s.interim(ctx, c, w) // Once"},
+			{payStep, "\treturn s.saveProgress(ctx, c, s.k)\n", "\t_ = s.failStep(ctx, c, s.k, db.SagaStepPay, releaseDue, paymentCanceled)\n\treturn s.saveProgress(ctx, c, s.k)\n"},
 		},
-		Test: Test{"internal/payments", "checkout_unknown_test.go", "TestCheckout_Unknown/IsNeverCompensated", "unknown is never compensated"},
+		Test: Test{"internal/checkout", "unknown_test.go", "TestCheckout_Unknown/IsNeverCompensated", "unknown is never compensated"},
 	},
 	{
 		ID: "M22", Guard: "leases expire by the database's clock: by the clock of a host that is an hour fast", Breaks: "I18, I9",
@@ -167,7 +168,7 @@ var All = []Mutant{
 			{keyStatements, "\t\"context\"\n", "\t\"context\"\n\t\"strings\"\n"},
 			{keyStatements, "q.db.Query(ctx, KeyTakeOverDue,", "q.db.Query(ctx, strings.ReplaceAll(KeyTakeOverDue, \"< clock_timestamp()\", \"< '\"+time.Now().Add(time.Hour).Format(time.RFC3339)+\"'\"),"},
 		},
-		Test: Test{"internal/payments", "fence_test.go", "TestLivingHolderIsLeftAlone", "a living holder was taken over"},
+		Test: Test{"internal/payments", "fence_test.go", "TestLiveLeaseIsNotTakenOver", "a living holder was taken over"},
 	},
 	{
 		ID: "M23", Guard: "no answer means an unknown outcome: it is taken for a refusal", Breaks: "I14, I8",
@@ -182,11 +183,11 @@ var All = []Mutant{
 	{
 		ID: "M25", Guard: "nothing is resent after a day, in Go and by `stripe_key_not_resent_after_24h`: it is resent", Breaks: "I13, I1",
 		Edits: []Edit{
-			{calls, "resendWithin      = 12 * time.Hour", "resendWithin      = 48 * time.Hour"},
-			{calls, "\t_ = uint(stripeKeyLifetime - resendWithin) // does not compile if we would outlive Stripe's memory\n", ""},
-			{lostIntent, "\t_ = uint(lookUntil - resendWithin)\n", ""},
-			{narrowGuards, "UPDATE OF attempts, last_sent_at, first_sent_at ON stripe_calls FOR EACH ROW\n    WHEN (NEW.attempts > OLD.attempts AND NEW.last_sent_at > OLD.first_sent_at + interval '23 hours')", "UPDATE OF attempts, last_sent_at, first_sent_at ON stripe_calls FOR EACH ROW\n    WHEN (NEW.attempts > OLD.attempts AND NEW.last_sent_at > OLD.first_sent_at + interval '23 days')"},
+			{calls, "ResendWithin = 12 * time.Hour", "ResendWithin = 48 * time.Hour"},
+			{calls, "const _ = uint(KeyLifetime - ResendWithin) // does not compile if we would outlive Stripe's memory\n", ""},
+			{findIntent, "\t_ = uint(searchUntil - calls.ResendWithin)\n", ""},
+			{callsTable, "NEW.last_sent_at > OLD.first_sent_at + interval '23 hours'", "NEW.last_sent_at > OLD.first_sent_at + interval '23 days'"},
 		},
-		Test: Test{"internal/payments", "refund_test.go", "TestForgottenRefund", "a refund is made once"},
+		Test: Test{"internal/payments", "refund_test.go", "TestRefundPastKeyLifetime", "a refund is made once"},
 	},
 }

@@ -56,12 +56,14 @@ func (p Lanes) SVG() template.HTML {
 	until := max(p.Until, 1e-9)
 	x := func(v float64) float64 { return float64(left) + room*min(max(v, 0), until)/until }
 	for _, s := range p.Shades {
-		fmt.Fprintf(&b, `<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="currentColor" fill-opacity=".06"/>`, x(s.From), top-4, x(s.Until)-x(s.From), tall)
+		fmt.Fprintf(&b, `<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="currentColor" fill-opacity=".06"/>`,
+			x(s.From), top-4, x(s.Until)-x(s.From), tall)
 		text(&b, x(s.Until)-4, top-8, "end", s.Name)
 	}
 	for i, name := range p.Names {
 		y := top + laneStep*i
-		fmt.Fprintf(&b, `<line x1="%d" x2="%.0f" y1="%d" y2="%d" stroke="currentColor" stroke-opacity=".15"/>`, left, float64(left)+room, y+laneHeight/2, y+laneHeight/2)
+		fmt.Fprintf(&b, `<line x1="%d" x2="%.0f" y1="%d" y2="%d" stroke="currentColor" stroke-opacity=".15"/>`, left,
+			float64(left)+room, y+laneHeight/2, y+laneHeight/2)
 		text(&b, float64(left)-8, float64(y)+laneHeight/2+4, "end", name)
 	}
 	for _, s := range p.Spans {
@@ -72,7 +74,8 @@ func (p Lanes) SVG() template.HTML {
 		// Each kind has its own height on the lane, so that what happens at once is seen at once.
 		high := float64(laneHeight) / float64(len(p.Kinds))
 		fmt.Fprintf(&b, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="%s"/>`,
-			x(s.From), float64(top+laneStep*lane)+high*float64(kind), max(x(s.Until)-x(s.From), shortest), max(high, 3), colours[kind%len(colours)])
+			x(s.From), float64(top+laneStep*lane)+high*float64(kind), max(x(s.Until)-x(s.From), shortest), max(high, 3),
+			colours[kind%len(colours)])
 	}
 	for _, v := range nice(0, until) {
 		text(&b, x(v), float64(top+tall+12), "middle", label(v))
@@ -82,7 +85,8 @@ func (p Lanes) SVG() template.HTML {
 		at := float64(left)
 		for _, kind := range kinds {
 			y := top + tall + 32 + 16*row
-			fmt.Fprintf(&b, `<rect x="%.1f" y="%d" width="10" height="10" rx="2" fill="%s"/>`, at, y, colours[slices.Index(p.Kinds, kind)%len(colours)])
+			fmt.Fprintf(&b, `<rect x="%.1f" y="%d" width="10" height="10" rx="2" fill="%s"/>`, at, y,
+				colours[slices.Index(p.Kinds, kind)%len(colours)])
 			text(&b, at+14, float64(y+9), "start", kind)
 			at += 30 + 6.6*float64(len([]rune(kind)))
 		}

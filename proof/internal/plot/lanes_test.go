@@ -10,8 +10,10 @@ import (
 func TestLanes(t *testing.T) {
 	t.Parallel()
 	p := Lanes{
-		Title: "what <happened>", X: "s", Until: 60, Names: []string{"api-1", "PostgreSQL"}, Kinds: []string{"kill -9", "pause"},
-		Spans: []Span{{"api-1", "kill -9", 1, 1}, {"api-1", "pause", 50, 70}, {"PostgreSQL", "restart", 1, 2}, {"nobody", "pause", 1, 2}},
+		Title: "what <happened>", X: "s", Until: 60, Names: []string{"api-1", "PostgreSQL"},
+		Kinds: []string{"kill -9", "pause"},
+		Spans: []Span{{"api-1", "kill -9", 1, 1}, {"api-1", "pause", 50, 70}, {"PostgreSQL", "restart", 1, 2},
+			{"nobody", "pause", 1, 2}},
 	}
 	svg := string(p.SVG())
 	requireXML(t, svg)

@@ -98,7 +98,8 @@ func (p Lines) SVG() template.HTML {
 		}
 	}
 	for _, v := range p.ticksY(minY, maxY) {
-		fmt.Fprintf(&b, `<line x1="%d" x2="%d" y1="%.1f" y2="%.1f" stroke="currentColor" stroke-opacity=".15"/>`, left, left+inner, y(v), y(v))
+		fmt.Fprintf(&b, `<line x1="%d" x2="%d" y1="%.1f" y2="%.1f" stroke="currentColor" stroke-opacity=".15"/>`, left,
+			left+inner, y(v), y(v))
 		text(&b, left-6, y(v)+4, "end", label(v))
 	}
 	for _, v := range nice(minX, maxX) {
@@ -207,7 +208,8 @@ func (p Bars) SVG() template.HTML {
 	for i, bar := range p.Bars {
 		y, colour := float64(top+barStep*i), colourOf(bar)
 		text(&b, names-8, y+13, "end", bar.Name)
-		fmt.Fprintf(&b, `<rect x="%.0f" y="%.0f" width="%.1f" height="%d" rx="2" fill="%s"/>`, names, y, max(rates*bar.Value/most, 1), barHeight, colour)
+		fmt.Fprintf(&b, `<rect x="%.0f" y="%.0f" width="%.1f" height="%d" rx="2" fill="%s"/>`, names, y,
+			max(rates*bar.Value/most, 1), barHeight, colour)
 		text(&b, names+rates*bar.Value/most+6, y+13, "start", label(bar.Value))
 	}
 	if rows > 0 {

@@ -36,7 +36,8 @@ func TestLinesOnALogarithmicAxis(t *testing.T) {
 // Nothing was measured, or one thing once: a page must still come of it.
 func TestLittleToDraw(t *testing.T) {
 	t.Parallel()
-	for _, p := range []Lines{{}, {Log: true}, {Series: []Series{{Name: "a", X: []float64{4}, Y: []float64{7}}}}, {Series: []Series{{Name: "a", X: []float64{1, 2}, Y: []float64{0, 0}}}}} {
+	for _, p := range []Lines{{}, {Log: true}, {Series: []Series{{Name: "a", X: []float64{4}, Y: []float64{7}}}},
+		{Series: []Series{{Name: "a", X: []float64{1, 2}, Y: []float64{0, 0}}}}} {
 		svg := string(p.SVG())
 		requireXML(t, svg)
 		require.NotContains(t, svg, "NaN")
@@ -47,7 +48,8 @@ func TestLittleToDraw(t *testing.T) {
 
 func TestBars(t *testing.T) {
 	t.Parallel()
-	svg := string(Bars{Bars: []Bar{{Name: "charged once", Value: 40}, {Name: "charged twice", Value: 1, Wrong: true}, {Name: "never", Value: 0}}}.SVG())
+	svg := string(Bars{Bars: []Bar{{Name: "charged once", Value: 40}, {Name: "charged twice", Value: 1, Wrong: true},
+		{Name: "never", Value: 0}}}.SVG())
 	requireXML(t, svg)
 	require.Equal(t, 1, strings.Count(svg, wrong))
 	require.Contains(t, svg, "charged twice")

@@ -63,7 +63,8 @@ func Start(ctx context.Context, o Options) (*Prometheus, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	for name, content := range map[string][]byte{"rules.yml": []byte(Accelerated(deploy.Rules)), "prometheus.yml": config} {
+	for name, content := range map[string][]byte{"rules.yml": []byte(Accelerated(deploy.Rules)),
+		"prometheus.yml": config} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 			return nil, err
 		}
@@ -77,11 +78,15 @@ func Start(ctx context.Context, o Options) (*Prometheus, error) {
 		}
 		addr := free.String()
 		p := &Prometheus{url: "http://" + addr, child: process.Child{
-			Name: "prometheus", Program: program, Group: o.Group, Log: o.Log, Says: "Server is ready to receive web requests.", Env: []string{"TMPDIR=" + o.Dir},
-			Args: []string{"--config.file=" + filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path=" + filepath.Join(dir, "data"), "--web.listen-address=" + addr, "--log.format=json"},
+			Name: "prometheus", Program: program, Group: o.Group, Log: o.Log,
+			Says: "Server is ready to receive web requests.", Env: []string{"TMPDIR=" + o.Dir},
+			Args: []string{"--config.file=" + filepath.Join(dir, "prometheus.yml"),
+				"--storage.tsdb.path=" + filepath.Join(dir, "data"), "--web.listen-address=" + addr,
+				"--log.format=json"},
 		}}
 		_, err = p.child.Start(ctx)
-		if errors.Is(err, process.ErrEnded) && ctx.Err() == nil && strings.Contains(err.Error(), "address already in use") {
+		if errors.Is(err, process.ErrEnded) && ctx.Err() == nil && strings.Contains(err.Error(),
+			"address already in use") {
 			continue // Another process took the port since it was chosen.
 		}
 		p.began = time.Now()

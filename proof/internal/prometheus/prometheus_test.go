@@ -28,7 +28,8 @@ func TestAccelerated(t *testing.T) {
 	} {
 		require.Equal(t, want, Accelerated(rule))
 	}
-	require.Empty(t, regexp.MustCompile(`(\[|offset |for: )\d+[mh]\b`).FindAllString(Accelerated(deploy.Rules), -1), "as long as in production")
+	require.Empty(t, regexp.MustCompile(`(\[|offset |for: )\d+[mh]\b`).FindAllString(Accelerated(deploy.Rules), -1),
+		"as long as in production")
 }
 
 func TestConfigScrapesTheTargets(t *testing.T) {
@@ -70,7 +71,8 @@ func fake(t *testing.T, values, health string, unknown string) *Prometheus {
 			var list []string
 			for _, rule := range rules {
 				if rule.Name() != unknown {
-					list = append(list, fmt.Sprintf(`{"name":%q,"health":%q,"lastError":"it says"}`, rule.Name(), health))
+					list = append(list,
+						fmt.Sprintf(`{"name":%q,"health":%q,"lastError":"it says"}`, rule.Name(), health))
 				}
 			}
 			_, _ = fmt.Fprintf(w, `{"status":"success","data":{"groups":[{"rules":[%s]}]}}`, strings.Join(list, ","))

@@ -48,7 +48,8 @@ type Verdict struct {
 }
 
 // check runs the checker on each part of a history.
-func check(ctx context.Context, model porcupine.Model, what string, parts map[string][]porcupine.Operation, within time.Duration) Verdict {
+func check(ctx context.Context, model porcupine.Model, what string, parts map[string][]porcupine.Operation,
+	within time.Duration) Verdict {
 	v := Verdict{Of: len(parts)}
 	began := time.Now()
 	for name, ops := range parts {
@@ -59,9 +60,12 @@ func check(ctx context.Context, model porcupine.Model, what string, parts map[st
 		}
 		switch porcupine.CheckOperationsTimeout(model, ops, max(left, time.Millisecond)) {
 		case porcupine.Illegal:
-			v.Violations = append(v.Violations, fmt.Sprintf("the history of %s %s is impossible:%s", what, name, beginning(model, ops)))
+			v.Violations = append(v.Violations,
+				fmt.Sprintf("the history of %s %s is impossible:%s", what, name, beginning(model, ops)))
 		case porcupine.Unknown:
-			v.Violations = append(v.Violations, fmt.Sprintf("the history of %s %s, of %d operations, could not be checked in time", what, name, len(ops)))
+			v.Violations = append(v.Violations,
+				fmt.Sprintf("the history of %s %s, of %d operations, could not be checked in time", what, name,
+					len(ops)))
 		case porcupine.Ok:
 		}
 	}
@@ -79,7 +83,8 @@ func beginning(model porcupine.Model, ops []porcupine.Operation) string {
 		if op.Return != math.MaxInt64 {
 			until = time.Duration(op.Return).Round(time.Millisecond).String()
 		}
-		fmt.Fprintf(&b, "\n    %s to %s: %s", time.Duration(op.Call).Round(time.Millisecond), until, model.DescribeOperation(op.Input, op.Output))
+		fmt.Fprintf(&b, "\n    %s to %s: %s", time.Duration(op.Call).Round(time.Millisecond), until,
+			model.DescribeOperation(op.Input, op.Output))
 	}
 	if more := len(ops) - linesMax; more > 0 {
 		fmt.Fprintf(&b, "\n    and %d more", more)

@@ -79,7 +79,8 @@ var ofAKey = (&porcupine.NondeterministicModel{
 	},
 	Equal: func(a, b any) bool { return a == b },
 	DescribeOperation: func(input, output any) string {
-		return fmt.Sprintf("%s → %s %s", input.(Operation).Request, output.(Operation).Outcome, output.(Operation).Answer)
+		return fmt.Sprintf("%s → %s %s", input.(Operation).Request, output.(Operation).Outcome,
+			output.(Operation).Answer)
 	},
 }).ToModel()
 
@@ -136,7 +137,8 @@ func (l *Log) CheckKeys(ctx context.Context, within time.Duration) Verdict {
 				continue
 			}
 		}
-		keys[key] = append(keys[key], porcupine.Operation{ClientId: i, Input: op, Output: op, Call: op.Call, Return: op.Return})
+		keys[key] = append(keys[key],
+			porcupine.Operation{ClientId: i, Input: op, Output: op, Call: op.Call, Return: op.Return})
 	}
 	return check(ctx, ofAKey, "key", keys, within)
 }

@@ -23,21 +23,27 @@ func TestHistory(t *testing.T) {
 		list []Operation
 		bad  bool
 	}{
-		"ReplayAfterTimeout":       {[]Operation{op("a", Unknown, "", 0, 1), op("a", Final, "x", 2, 3), op("a", Final, "x", 4, 5)}, false},
-		"TimeoutThatFinishedLater": {[]Operation{op("a", Unknown, "", 0, 1), op("a", InProgress, "", 2, 3), op("a", Final, "x", 4, 5)}, false},
-		"DuplicatesAtOnce":         {[]Operation{op("a", Final, "x", 0, 9), op("a", InProgress, "", 1, 2), op("a", InProgress, "", 3, 4)}, false},
-		"OtherBodyIsRefused":       {[]Operation{op("a", Final, "x", 0, 1), op("b", Mismatch, "", 2, 3)}, false},
-		"LostRequestTookTheKey":    {[]Operation{op("b", Unknown, "", 0, 1), op("a", Mismatch, "", 2, 3)}, false},
-		"OtherBodyMeetsTheFirst":   {[]Operation{op("b", Final, "x", 0, 9), op("a", Mismatch, "", 1, 2), op("b", InProgress, "", 3, 4)}, false},
-		"DatabaseAway":             {[]Operation{op("a", Final, "x", 0, 1), op("a", Away, "", 2, 3), op("a", Final, "x", 4, 5)}, false},
-		"TwoAnswers":               {[]Operation{op("a", Final, "x", 0, 1), op("a", Final, "y", 2, 3)}, true},
-		"TwoAnswersAtOnce":         {[]Operation{op("a", Final, "x", 0, 9), op("a", Final, "y", 1, 8)}, true},
-		"AnswerThenAnotherLater":   {[]Operation{op("a", Unknown, "", 0, 1), op("a", Final, "x", 2, 3), op("a", Unknown, "", 4, 5), op("a", Final, "y", 6, 7)}, true},
-		"InProgressAfterTheEnd":    {[]Operation{op("a", Final, "x", 0, 1), op("a", InProgress, "", 2, 3)}, true},
-		"OtherBodyIsAnswered":      {[]Operation{op("a", Final, "x", 0, 1), op("b", Final, "x", 2, 3)}, true},
-		"SameBodyIsRefused":        {[]Operation{op("a", Final, "x", 0, 1), op("a", Mismatch, "", 2, 3)}, true},
-		"RefusedForNobody":         {[]Operation{op("a", Mismatch, "", 0, 1), op("a", Final, "x", 2, 3)}, true},
-		"ForgottenAfterTheEnd":     {[]Operation{op("a", Final, "x", 0, 1), op("a", Refused, "", 2, 3)}, true},
+		"ReplayAfterTimeout": {[]Operation{op("a", Unknown, "", 0, 1), op("a", Final, "x", 2, 3),
+			op("a", Final, "x", 4, 5)}, false},
+		"TimeoutThatFinishedLater": {[]Operation{op("a", Unknown, "", 0, 1), op("a", InProgress, "", 2, 3),
+			op("a", Final, "x", 4, 5)}, false},
+		"DuplicatesAtOnce": {[]Operation{op("a", Final, "x", 0, 9), op("a", InProgress, "", 1, 2),
+			op("a", InProgress, "", 3, 4)}, false},
+		"OtherBodyIsRefused":    {[]Operation{op("a", Final, "x", 0, 1), op("b", Mismatch, "", 2, 3)}, false},
+		"LostRequestTookTheKey": {[]Operation{op("b", Unknown, "", 0, 1), op("a", Mismatch, "", 2, 3)}, false},
+		"OtherBodyMeetsTheFirst": {[]Operation{op("b", Final, "x", 0, 9), op("a", Mismatch, "", 1, 2),
+			op("b", InProgress, "", 3, 4)}, false},
+		"DatabaseAway": {[]Operation{op("a", Final, "x", 0, 1), op("a", Away, "", 2, 3),
+			op("a", Final, "x", 4, 5)}, false},
+		"TwoAnswers":       {[]Operation{op("a", Final, "x", 0, 1), op("a", Final, "y", 2, 3)}, true},
+		"TwoAnswersAtOnce": {[]Operation{op("a", Final, "x", 0, 9), op("a", Final, "y", 1, 8)}, true},
+		"AnswerThenAnotherLater": {[]Operation{op("a", Unknown, "", 0, 1), op("a", Final, "x", 2, 3),
+			op("a", Unknown, "", 4, 5), op("a", Final, "y", 6, 7)}, true},
+		"InProgressAfterTheEnd": {[]Operation{op("a", Final, "x", 0, 1), op("a", InProgress, "", 2, 3)}, true},
+		"OtherBodyIsAnswered":   {[]Operation{op("a", Final, "x", 0, 1), op("b", Final, "x", 2, 3)}, true},
+		"SameBodyIsRefused":     {[]Operation{op("a", Final, "x", 0, 1), op("a", Mismatch, "", 2, 3)}, true},
+		"RefusedForNobody":      {[]Operation{op("a", Mismatch, "", 0, 1), op("a", Final, "x", 2, 3)}, true},
+		"ForgottenAfterTheEnd":  {[]Operation{op("a", Final, "x", 0, 1), op("a", Refused, "", 2, 3)}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -58,7 +64,8 @@ func TestHistory(t *testing.T) {
 // The same key of two tenants is two keys, and two answers.
 func TestHistoryOfTwoTenants(t *testing.T) {
 	t.Parallel()
-	v := (&Log{list: []Operation{{0, "k", "a", Final, "x", 0, 1}, {1, "k", "b", Final, "y", 2, 3}}}).CheckKeys(context.Background(), time.Second)
+	v := (&Log{list: []Operation{{0, "k", "a", Final, "x", 0, 1},
+		{1, "k", "b", Final, "y", 2, 3}}}).CheckKeys(context.Background(), time.Second)
 	require.Empty(t, v.Violations)
 	require.Equal(t, 2, v.Of)
 }

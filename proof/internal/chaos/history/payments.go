@@ -56,7 +56,8 @@ func (l *Log) CheckPayments(ctx context.Context, within time.Duration) Verdict {
 	l.mu.Lock()
 	payments := map[string][]porcupine.Operation{}
 	for i, s := range l.sightings {
-		payments[s.Payment] = append(payments[s.Payment], porcupine.Operation{ClientId: i, Output: s.Status, Call: s.Call, Return: s.Return})
+		payments[s.Payment] = append(payments[s.Payment],
+			porcupine.Operation{ClientId: i, Output: s.Status, Call: s.Call, Return: s.Return})
 	}
 	l.mu.Unlock()
 	return check(ctx, ofAPayment, "payment", payments, within)

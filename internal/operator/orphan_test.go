@@ -82,9 +82,9 @@ func TestRefundAtStripe(t *testing.T) {
 	t.Run("TwoFormsRefundOnce", func(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, world.AdminToken)
-		ghost := d.UnmatchedIntent("ord_000000000000000000000gone")
+		orphan := d.UnmatchedIntent("ord_000000000000000000000gone")
 		p, other := d.signedIn(t, "Ada"), d.signedIn(t, "Eve")
-		forms := []url.Values{p.form("refund", d.Tenant.ID, ghost, ""), other.form("refund", d.Tenant.ID, ghost, "")}
+		forms := []url.Values{p.form("refund", d.Tenant.ID, orphan, ""), other.form("refund", d.Tenant.ID, orphan, "")}
 		world.Together(8, func(i int) page {
 			who := p
 			if i%2 == 1 {
@@ -139,17 +139,17 @@ func TestRefundAtStripe(t *testing.T) {
 	t.Run("RejectedByStripeStaysADiscrepancy", func(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, world.AdminToken)
-		ghost := d.UnmatchedIntentOf("ord_000000000000000000000gone", "1000", "pm_card_createDispute")
+		orphan := d.UnmatchedIntentOf("ord_000000000000000000000gone", "1000", "pm_card_createDispute")
 		d.Reconcile()
 		p := d.signedIn(t, "Ada")
 		for try := 1; try <= 2; try++ {
-			require.Contains(t, p.act("refund", d.Tenant.ID, ghost, "").says(), "Done.")
+			require.Contains(t, p.act("refund", d.Tenant.ID, orphan, "").says(), "Done.")
 			d.API.Complete()
 			require.Equal(t, try,
 				d.Count(`SELECT count(*) FROM idempotency_keys
 					WHERE operation = 'refund_orphan' AND finished_at IS NOT NULL`))
 		}
-		require.Contains(t, p.get("/operator/intents/"+ghost).says(),
+		require.Contains(t, p.get("/operator/intents/"+orphan).says(),
 			"Not refunded (charge_disputed); the money is still at Stripe")
 		require.Equal(t, 1, d.openDiscrepancies())
 		require.Empty(t, d.refunds())
@@ -164,11 +164,11 @@ func TestRefundAtStripe(t *testing.T) {
 		order := d.API.Order()
 		payment := d.API.Pay("k", order, "pm_card_visa").ID()
 		d.Sim.ClearFaults()
-		ghost := d.UnmatchedIntent(order)
+		orphan := d.UnmatchedIntent(order)
 		p := d.signedIn(t, "Ada")
-		require.Contains(t, p.get("/operator/intents/"+ghost).says(),
-			"Paid at Stripe while another payment of the order is under way")
-		require.Contains(t, p.act("refund", d.Tenant.ID, ghost, "").says(), "Done.")
+		require.Contains(t, p.get("/operator/intents/"+orphan).says(),
+			"Paid at Stripe while another payment of the order is in progress")
+		require.Contains(t, p.act("refund", d.Tenant.ID, orphan, "").says(), "Done.")
 		d.Sim.Inject(stripesim.Fault{Op: "refund.create", Kind: stripesim.Refuse, Status: http.StatusServiceUnavailable,
 			Times: -1})
 		d.CallStripe(http.MethodPost,

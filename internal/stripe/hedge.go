@@ -1,35 +1,19 @@
-package payments
+package stripe
 
 import (
 	"context"
-	"errors"
 	"time"
-
-	"example.com/payonce/internal/stripe"
 )
-
-// readIntent reads the intent from Stripe.
-func (s *Service) readIntent(ctx context.Context, intentID string) (stripe.Intent, error) {
-	type result struct {
-		intent stripe.Intent
-		err    error
-	}
-	r := hedged(ctx, func(ctx context.Context) (result, bool) {
-		intent, err := s.gateway.GetIntent(ctx, intentID)
-		return result{intent, err}, err == nil || errors.Is(err, stripe.ErrNoSuchObject)
-	})
-	return r.intent, r.err
-}
 
 const (
 	hedgeAfter = 1500 * time.Millisecond // A read that hangs is joined by another; the first response counts.
 	hedgesMax  = 10
 )
 
-// hedged makes a request that is safe to repeat. Stripe may let one request hang and
+// Hedged makes a request that is safe to repeat. Stripe may let one request hang and
 // answer the next, so a slow one is joined by another, up to hedgesMax; the first
 // conclusive reply counts, or the last one if none is.
-func hedged[T any](ctx context.Context, ask func(context.Context) (response T, conclusive bool)) T {
+func Hedged[T any](ctx context.Context, ask func(context.Context) (response T, conclusive bool)) T {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type reply struct {

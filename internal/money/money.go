@@ -1,4 +1,6 @@
-package payments
+// Package money holds the rules for amounts: currencies, their steps, and the smallest and
+// largest charges. Amounts are integers in minor units everywhere else.
+package money
 
 import (
 	"fmt"
@@ -15,11 +17,12 @@ const amountMax = 99_999_999
 var currencies = func() map[string]int64 {
 	m := map[string]int64{}
 	for step, codes := range map[int64]string{
-		1: "aed afn all amd ang aoa ars aud awg azn bam bbd bdt bgn bif bmd bnd bob brl bsd bwp byn bzd cad cdf chf clp cny cop crc cve czk " +
-			"djf dkk dop dzd egp etb eur fjd fkp gbp gel gip gmd gnf gtq gyd hkd hnl htg huf idr ils inr jmd jpy kes kgs khr kmf krw kyd kzt " +
-			"lak lbp lkr lrd lsl mad mdl mga mkd mmk mnt mop mur mvr mwk mxn myr mzn nad ngn nio nok npr nzd pab pen pgk php pkr pln pyg qar " +
-			"ron rsd rub rwf sar sbd scr sek sgd shp sle sos srd std szl thb tjs top try ttd twd tzs uah usd uyu uzs vnd vuv wst xaf xcd xof " +
-			"xpf yer zar zmw",
+		1: "aed afn all amd ang aoa ars aud awg azn bam bbd bdt bgn bif bmd bnd bob brl bsd bwp byn bzd " +
+			"cad cdf chf clp cny cop crc cve czk djf dkk dop dzd egp etb eur fjd fkp gbp gel gip gmd gnf " +
+			"gtq gyd hkd hnl htg huf idr ils inr jmd jpy kes kgs khr kmf krw kyd kzt lak lbp lkr lrd lsl " +
+			"mad mdl mga mkd mmk mnt mop mur mvr mwk mxn myr mzn nad ngn nio nok npr nzd pab pen pgk php " +
+			"pkr pln pyg qar ron rsd rub rwf sar sbd scr sek sgd shp sle sos srd std szl thb tjs top try " +
+			"ttd twd tzs uah usd uyu uzs vnd vuv wst xaf xcd xof xpf yer zar zmw",
 		10:  "bhd jod kwd omr tnd", // three decimals, of which the last must be 0
 		100: "isk ugx",             // no decimals, and yet sent with two
 	} {
@@ -39,13 +42,13 @@ var minimums = map[string]int64{
 	"mxn": 1000, "thb": 1000, "jpy": 50, "krw": 50, "huf": 17500,
 }
 
-// KnownCurrency reports whether Stripe charges in the currency, given as a
+// Known reports whether Stripe charges in the currency, given as a
 // lower-case ISO 4217 code.
-func KnownCurrency(currency string) bool { return currencies[currency] != 0 }
+func Known(currency string) bool { return currencies[currency] != 0 }
 
-// CheckAmount says in one sentence why Stripe would refuse to charge the amount,
+// Check says in one sentence why Stripe would refuse to charge the amount,
 // in minor units; nil if it would not.
-func CheckAmount(minor int64, currency string) error {
+func Check(minor int64, currency string) error {
 	switch step, least := currencies[currency], minimums[currency]; {
 	case step == 0:
 		return fmt.Errorf("%q is not a currency that can be charged", currency)
@@ -59,8 +62,8 @@ func CheckAmount(minor int64, currency string) error {
 	return nil
 }
 
-// Amount is an amount of minor units as people write it: 25.00 EUR.
-func Amount(minor int64, currency string) string {
+// Format is an amount of minor units as people write it: 25.00 EUR.
+func Format(minor int64, currency string) string {
 	digits := 2
 	switch {
 	case strings.Contains(" bif clp djf gnf jpy kmf krw mga pyg rwf vnd vuv xaf xof xpf ", " "+currency+" "):

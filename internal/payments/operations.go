@@ -1,0 +1,32 @@
+package payments
+
+import (
+	"context"
+	"fmt"
+
+	"example.com/payonce/internal/idempotency"
+)
+
+// Operations is every operation of this package. The API and the completer are
+// given the same map: whatever the API can start, the completer can finish.
+func (s *Service) Operations() map[string]idempotency.Operation {
+	cancel, repair := cancels{s}, s.Repairs()
+	return map[string]idempotency.Operation{
+		CreateOrder:   {Begin: s.beginOrder, Run: neverRuns},
+		CancelOrder:   {Begin: cancel.beginOrder, Run: cancel.runOrder},
+		CreatePayment: {Begin: s.beginPayment, Run: s.runPayment},
+		CancelPayment: {Begin: cancel.beginPayment, Run: cancel.runPayment},
+		CreateRefund:  {Begin: s.beginRefund, Run: s.runRefund},
+
+		// No caller asked for these.
+		RefundOrder:           {Run: s.runRefund},
+		RefundByOperator:      {Run: s.runRefund},
+		RefundOrphanedIntent:  {Run: repair.runOrphanRefund},
+		CancelAbandonedIntent: {Run: repair.runCancelAbandoned},
+	}
+}
+
+// neverRuns is the Run of an operation that finishes in its first phase.
+func neverRuns(_ context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
+	panic(fmt.Sprintf("bug: %s has no second phase, but is at %q", c.Operation, c.RecoveryPoint()))
+}

@@ -1,0 +1,134 @@
+package payments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/calls"
+	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/stripe"
+)
+
+// recordRefundAttempt is recordAttempt for a refund, once it is its turn. Until then it waits
+// for a while, holding neither a connection nor a lock.
+func (s *Service) recordRefundAttempt(
+	ctx context.Context, c *idempotency.Claim, w *refunding,
+) (row db.StripeCallRecordAttemptRow, err error) {
+	until := time.Now().Add(turnWait)
+	for wait := turnPause / 16; ; wait = min(2*wait, turnPause) {
+		err = c.Phase(ctx, refundRecorded, func(q *db.Queries) error {
+			if _, err := q.PaymentLock(ctx, db.PaymentLockParams{
+				TenantID: c.TenantID, ID: w.refund.PaymentID,
+			}); err != nil {
+				return fmt.Errorf("lock payment %s: %w", w.refund.PaymentID, err)
+			}
+			busy, err := s.otherRefundInFlight(ctx, q, w.refund)
+			if err != nil {
+				return err
+			}
+			if busy {
+				return errRefundInFlight
+			}
+			row, err = w.call().Attempt(ctx, q, c)
+			return err
+		})
+		if !errors.Is(err, errRefundInFlight) || time.Now().After(until) || !idempotency.Pause(ctx,
+			idempotency.Jittered(wait)) {
+			return row, err
+		}
+	}
+}
+
+// runRefund takes a refund from its record to its answer.
+func (s *Service) runRefund(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
+	w, err := s.refunding(ctx, c)
+	if err != nil {
+		return idempotency.Answer{}, err
+	}
+	answer, err := s.advanceRefund(ctx, c, w)
+	if err != nil && !errors.Is(err, idempotency.ErrLeaseLost) {
+		// The refund is recorded, may have been made and will be finished, so the
+		// answer is 202, even if the claim cannot be given back.
+		c.Log().Error("refund interrupted", "error", err.Error())
+		return s.refundWaits(ctx, c, w, idempotency.NextTry(c), err)
+	}
+	return answer, err
+}
+
+// giveBack is the refund's life: look for it at Stripe, make it, record how it ends.
+func (s *Service) advanceRefund(ctx context.Context, c *idempotency.Claim, w *refunding) (idempotency.Answer, error) {
+	if w.refund.Status != db.RefundStatusPending { // A webhook was faster.
+		return s.finishRefund(ctx, c, w, stripe.Refund{}, nil)
+	}
+	if !w.recorded && !w.unsent {
+		seen, found, err := s.findRefund(ctx, w)
+		if err != nil {
+			return s.refundWaits(ctx, c, w, idempotency.NextTry(c), err)
+		}
+		last, err := s.calls.Last(ctx, c.TenantID, w.refund.StripeKey)
+		if err != nil && !errors.Is(err, postgres.ErrNoRows) {
+			return idempotency.Answer{}, fmt.Errorf("read the call of refund %s: %w", w.refund.ID, err)
+		}
+		called := err == nil
+		switch {
+		case found:
+			if !called { // Sent before this database was restored.
+				if err := w.call().Insert(ctx, s.pool.Queries, c.TenantID); err != nil {
+					return idempotency.Answer{}, err
+				}
+			}
+			return s.settleRefund(ctx, c, w, seen)
+		case last.AgeSeconds > refundLostAfter.Seconds():
+			return s.finishRefund(ctx, c, w, stripe.Refund{
+				Status: db.RefundStatusFailed, FailureCode: "provider_error",
+			}, ErrPaymentNotRefundable)
+		case called && calls.Exhausted(last):
+			return s.refundWaits(ctx, c, w, nextPoll(c),
+				errors.New("a stored error is repeated; only Stripe's list of refunds shows the outcome"))
+		}
+	}
+	record := func(ctx context.Context) (db.StripeCallRecordAttemptRow, error) {
+		return s.recordRefundAttempt(ctx, c, w)
+	}
+	out, _, err := s.calls.MakeRecorded(ctx, c, w.call(), &w.recorded, record,
+		func(ctx context.Context, call stripe.Call) stripe.Outcome {
+			return s.gateway.CreateRefund(ctx, call, stripe.NewRefund{
+				IntentID: w.intentID, AmountMinor: w.refund.AmountMinor, Reason: w.refund.Reason,
+				TenantID: c.TenantID, OrderID: w.refund.OrderID, PaymentID: w.refund.PaymentID, RefundID: w.refund.ID,
+			})
+		})
+	if errors.Is(err, errRefundInFlight) {
+		return s.refundWaits(ctx, c, w, idempotency.NextTry(c), err)
+	}
+	if err != nil {
+		return idempotency.Answer{}, err
+	}
+	if out.Effect == stripe.Done || out.Effect == stripe.Refused {
+		w.requestID = out.RequestID
+	}
+	switch out.Effect {
+	case stripe.Done:
+		return s.settleRefund(ctx, c, w, out.Refund)
+	case stripe.Refused, stripe.Conflict:
+		// Perhaps for our own earlier success, even one that this database has forgotten. Only the
+		// list shows it.
+		seen, found, err := s.findRefund(ctx, w)
+		switch {
+		case err != nil:
+			return s.refundWaits(ctx, c, w, idempotency.NextTry(c), err)
+		case found:
+			return s.settleRefund(ctx, c, w, seen)
+		case out.ErrorCode == stripeKeyReused:
+			return s.refundWaits(ctx, c, w, nextPoll(c),
+				errors.New("the key was used at Stripe already, but its list does not show the refund yet"))
+		}
+		return s.refundRefused(ctx, c, w, out)
+	case stripe.Unknown, stripe.NotExecuted:
+		return s.refundWaits(ctx, c, w, idempotency.NextTry(c), out.Why())
+	}
+	panic("bug: " + out.Effect.String())
+}

@@ -1,0 +1,25 @@
+package reconcile_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	stripego "github.com/stripe/stripe-go/v76"
+
+	"example.com/payonce/testkit/world"
+)
+
+// TestReconcilerLeavesUnregisteredOperationsAlone: what was made by an operation that
+// this program does not have is not adopted, canceled or called unmatched.
+func TestReconcilerLeavesUnregisteredOperationsAlone(t *testing.T) {
+	t.Parallel()
+	b := world.NewBooks(t)
+	byTip := func(p *stripego.PaymentIntentParams) { p.Metadata["operation"] = "tip" }
+	b.OrphanIntent(b.API.Order(), byTip)
+	b.OrphanIntent(b.API.Order(), byTip, world.Unconfirmed)
+	b.Reconcile()
+	require.Empty(t, b.Discrepancies())
+	require.Zero(t, b.Count("SELECT count(*) FROM payments"))
+	require.Zero(t, b.Count("SELECT count(*) FROM idempotency_keys WHERE operation = 'cancel_abandoned_intent'"))
+	b.RequireClean()
+}
