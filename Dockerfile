@@ -20,6 +20,7 @@ RUN mkdir /data && CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o /out/ ./
 FROM nats:2 AS nats
 COPY --from=build /out/healthcheck /usr/local/bin/healthcheck
 
+# part: proof {
 # Chaos and the load test are programs of the module proof, which needs the service's source beside it.
 FROM build AS proof
 ARG GOPROXY=https://proxy.golang.org,direct
@@ -61,6 +62,7 @@ COPY --from=build --chown=65532:65532 /data /data
 USER 65532:65532
 ENV PATH=/usr/local/bin
 ENTRYPOINT ["/usr/local/bin/loadtest"]
+# part: proof }
 
 FROM gcr.io/distroless/static-debian12:nonroot AS payonce
 COPY --from=build /out/ /usr/local/bin/

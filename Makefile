@@ -4,18 +4,23 @@
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)$$/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
+# part: proof {
 run: ## run the demo, then keep the system running with a console in the browser
 	go run ./cmd/demo -serve
+# part: proof }
 
 test: ## test the service, on the PostgreSQL this machine has
 	go test ./...
 
+# part: proof {
 proof: ## test the module proof: chaos, mutants, museum, bench, browser and document tests
 	go test -C proof ./...
+# part: proof }
 
 race: ## test the service under the race detector
 	go test -race ./...
 
+# part: proof {
 chaos: ## inject faults into a running system for a minute, then check every invariant (DURATION=10m SEED=7)
 	go run -C proof ./chaos
 
@@ -33,6 +38,7 @@ mutants: ## mutation tests: remove each guard, expect its test to fail
 
 bench: ## measure payments and replays, against pgbench in the same run
 	go run -C proof ./bench
+# part: proof }
 
 lint: ## run golangci-lint, as pinned in tools/lint.mod
 	go tool -modfile=tools/lint.mod golangci-lint run ./...
@@ -52,4 +58,5 @@ down: ## stop the containers and delete their data
 ci: ## run everything that CI runs (.ci/run STEP… for some of it)
 	.ci/run
 
-.PHONY: help run test proof race chaos mutants museum observe load bench lint generate verify up down ci
+.PHONY: help test race lint generate verify up down ci
+.PHONY: run proof chaos mutants museum observe load bench # part: proof

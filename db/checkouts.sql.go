@@ -170,6 +170,57 @@ func (q *Queries) CheckoutSetPayment(ctx context.Context, arg CheckoutSetPayment
 	return err
 }
 
+const CheckoutStats = `-- name: CheckoutStats :many
+WITH sagas AS MATERIALIZED (
+    SELECT k.tenant_id, k.resource_id, k.created_at
+    FROM idempotency_keys k
+    WHERE k.finished_at IS NULL AND k.operation = $1 LIMIT 10000
+), states AS (
+    SELECT sagas.created_at,
+        CASE
+            WHEN bool_or(s.status = 'unknown') THEN 'unknown'
+            WHEN bool_or(s.status = 'failed' AND compensates(s.step) IS NOT NULL) THEN 'stuck'
+            WHEN bool_or(s.status = 'failed'
+                OR compensates(s.step) IS NOT NULL AND s.status NOT IN ('pending', 'skipped')) THEN 'undoing'
+            ELSE 'forward' END AS state
+    FROM sagas
+    JOIN checkout_steps s ON s.tenant_id = sagas.tenant_id AND s.checkout_id = sagas.resource_id
+    GROUP BY sagas.tenant_id, sagas.resource_id, sagas.created_at
+)
+SELECT state::text AS state, count(*) AS checkouts,
+    extract(epoch FROM clock_timestamp() - min(created_at))::float8 AS oldest_seconds
+FROM states
+GROUP BY state
+`
+
+type CheckoutStatsRow struct {
+	State         string
+	Checkouts     int64
+	OldestSeconds float64
+}
+
+// Counts unfinished checkouts by state: forward, unknown (the outcome of a call is unknown), undoing (compensating), or
+// stuck (a compensation failed and needs an operator). No row: there are none.
+func (q *Queries) CheckoutStats(ctx context.Context, operation string) ([]CheckoutStatsRow, error) {
+	rows, err := q.db.Query(ctx, CheckoutStats, operation)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []CheckoutStatsRow{}
+	for rows.Next() {
+		var i CheckoutStatsRow
+		if err := rows.Scan(&i.State, &i.Checkouts, &i.OldestSeconds); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const CheckoutStepAdvance = `-- name: CheckoutStepAdvance :execrows
 UPDATE checkout_steps
 SET status = $1, updated_at = clock_timestamp(), attempts = attempts + (status IN ('pending', 'failed'))::integer
@@ -302,4 +353,33 @@ type CheckoutStepsSkipParams struct {
 func (q *Queries) CheckoutStepsSkip(ctx context.Context, arg CheckoutStepsSkipParams) error {
 	_, err := q.db.Exec(ctx, CheckoutStepsSkip, arg.TenantID, arg.CheckoutID, arg.Completed)
 	return err
+}
+
+const KeyHistoryCheckout = `-- name: KeyHistoryCheckout :one
+SELECT tenant_id, id, version, status, idempotency_key, order_id, payment_id, failure_code, failure_decline_code, failure_message, declined, created_at FROM checkouts WHERE tenant_id = $1 AND id = $2
+`
+
+type KeyHistoryCheckoutParams struct {
+	TenantID string
+	ID       string
+}
+
+func (q *Queries) KeyHistoryCheckout(ctx context.Context, arg KeyHistoryCheckoutParams) (Checkout, error) {
+	row := q.db.QueryRow(ctx, KeyHistoryCheckout, arg.TenantID, arg.ID)
+	var i Checkout
+	err := row.Scan(
+		&i.TenantID,
+		&i.ID,
+		&i.Version,
+		&i.Status,
+		&i.IdempotencyKey,
+		&i.OrderID,
+		&i.PaymentID,
+		&i.FailureCode,
+		&i.FailureDeclineCode,
+		&i.FailureMessage,
+		&i.Declined,
+		&i.CreatedAt,
+	)
+	return i, err
 }

@@ -50,97 +50,6 @@ func (q *Queries) InvariantCallBeforeEffect(ctx context.Context) ([]InvariantCal
 	return items, nil
 }
 
-const InvariantEffectHasInboxRow = `-- name: InvariantEffectHasInboxRow :many
-SELECT concat_ws(' ', coalesce(l.tenant_id, i.tenant_id), coalesce(l.event_id, i.event_id))::text AS subject,
-    CASE WHEN l.event_id IS NULL THEN 'received but not booked' ELSE 'booked but not received' END::text AS detail
-FROM (SELECT consumer, event_id, status, type, tenant_id, subject, version, object_id, payload, payload_sha256, traceparent, received_at, lease_token, leased_until, attempts, last_error, done_at, parked_at FROM inbox_events
-      WHERE consumer = 'ledger' AND status = 'done' AND type IN ('payment.succeeded', 'refund.succeeded')) i
-FULL JOIN (SELECT DISTINCT tenant_id, event_id, booked_at FROM ledger_entries) l
-    ON l.tenant_id = i.tenant_id AND l.event_id = i.event_id
-WHERE (l.event_id IS NULL
-        AND (EXISTS (SELECT FROM payments p WHERE p.tenant_id = i.tenant_id AND p.id = i.subject)
-            OR EXISTS (SELECT FROM refunds r WHERE r.tenant_id = i.tenant_id AND r.id = i.subject)))
-   OR (i.event_id IS NULL
-        AND NOT EXISTS (SELECT FROM inbox_events r WHERE r.consumer = 'ledger' AND r.event_id = l.event_id)
-        AND l.booked_at > clock_timestamp() - interval '40 days')
-`
-
-type InvariantEffectHasInboxRowRow struct {
-	Subject string
-	Detail  string
-}
-
-// I7: the ledger's entries and its inbox rows are one commit, so neither exists without the other. An event of a
-// payment that was lost with the database, and recovered under another id, has nothing to book: its successor's event
-// has.
-func (q *Queries) InvariantEffectHasInboxRow(ctx context.Context) ([]InvariantEffectHasInboxRowRow, error) {
-	rows, err := q.db.Query(ctx, InvariantEffectHasInboxRow)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []InvariantEffectHasInboxRowRow{}
-	for rows.Next() {
-		var i InvariantEffectHasInboxRowRow
-		if err := rows.Scan(&i.Subject, &i.Detail); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const InvariantEndedCheckoutIsConsistent = `-- name: InvariantEndedCheckoutIsConsistent :many
-SELECT concat_ws(' ', c.tenant_id, c.id)::text AS subject,
-    concat(c.status, ', but ', s.step, ' is ', s.status)::text AS detail
-FROM checkouts c
-JOIN checkout_steps s ON s.tenant_id = c.tenant_id AND s.checkout_id = c.id
-WHERE c.status <> 'processing'
-  AND (s.status IN ('pending', 'running', 'unknown')
-    OR (c.status = 'compensated' AND s.status = 'done'
-        AND s.step IN ('create_order', 'reserve_stock', 'pay', 'notify'))
-    OR (c.status = 'completed' AND s.status <> 'done'
-        AND s.step IN ('create_order', 'reserve_stock', 'pay', 'notify')))
-UNION ALL
-SELECT concat_ws(' ', s.tenant_id, s.sku), concat('reserved ', s.reserved, ', held ', coalesce(h.held, 0))
-FROM stock s
-LEFT JOIN (
-    SELECT r.tenant_id, r.sku, sum(r.quantity) AS held
-    FROM reservations r
-    WHERE r.status = 'held'
-    GROUP BY r.tenant_id, r.sku) h ON h.tenant_id = s.tenant_id AND h.sku = s.sku
-WHERE s.reserved <> coalesce(h.held, 0)
-`
-
-type InvariantEndedCheckoutIsConsistentRow struct {
-	Subject string
-	Detail  string
-}
-
-// I16: a checkout that ended has no open step, and one that was compensated has no step still done.
-func (q *Queries) InvariantEndedCheckoutIsConsistent(ctx context.Context) ([]InvariantEndedCheckoutIsConsistentRow, error) {
-	rows, err := q.db.Query(ctx, InvariantEndedCheckoutIsConsistent)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []InvariantEndedCheckoutIsConsistentRow{}
-	for rows.Next() {
-		var i InvariantEndedCheckoutIsConsistentRow
-		if err := rows.Scan(&i.Subject, &i.Detail); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const InvariantEventsArePublished = `-- name: InvariantEventsArePublished :many
 SELECT concat_ws(' ', e.tenant_id, e.aggregate_id, e.version)::text AS subject,
     concat(e.type, ' of ', e.created_at, ' ', e.last_error)::text AS detail
@@ -179,8 +88,9 @@ SELECT concat_ws(' ', made.tenant_id, made.id)::text AS subject, 'its key was de
 FROM (SELECT p.tenant_id, p.id, p.idempotency_key, p.created_at FROM payments p
       UNION ALL
       SELECT r.tenant_id, r.id, r.idempotency_key, r.created_at FROM refunds r WHERE r.idempotency_key NOT LIKE '% %'
-      UNION ALL
-      SELECT c.tenant_id, c.id, c.idempotency_key, c.created_at FROM checkouts c) made
+      UNION ALL -- part: checkouts
+      SELECT c.tenant_id, c.id, c.idempotency_key, c.created_at FROM checkouts c -- part: checkouts
+) made
 WHERE made.idempotency_key NOT LIKE 'adopted %' AND made.created_at > clock_timestamp() - interval '9 years'
   AND NOT EXISTS (
       SELECT FROM idempotency_keys k WHERE k.tenant_id = made.tenant_id AND k.key = made.idempotency_key)
@@ -254,86 +164,6 @@ func (q *Queries) InvariantKeyServesOneRequest(ctx context.Context) ([]Invariant
 	return items, nil
 }
 
-const InvariantLedgerAgrees = `-- name: InvariantLedgerAgrees :many
-SELECT concat_ws(' ', l.tenant_id, l.resource_id)::text AS subject,
-    concat('booked ', l.amount_minor, ' ', l.currency, ', moved ', coalesce(p.amount_minor, r.amount_minor, 0), ' ',
-        coalesce(p.currency, r.currency))::text AS detail
-FROM (SELECT e.tenant_id, e.resource_id, e.currency, sum(e.amount_minor) AS amount_minor
-      FROM ledger_entries e
-      WHERE e.account IN ('sales', 'refunds')
-      GROUP BY e.tenant_id, e.resource_id, e.currency) l
-LEFT JOIN payments p ON p.tenant_id = l.tenant_id AND p.id = l.resource_id AND p.status = 'succeeded'
-LEFT JOIN refunds r ON r.tenant_id = l.tenant_id AND r.id = l.resource_id
-WHERE CASE
-    WHEN p.id IS NOT NULL THEN l.amount_minor <> -p.amount_minor OR l.currency <> p.currency
-    WHEN r.status = 'succeeded' THEN l.amount_minor <> r.amount_minor OR l.currency <> r.currency
-    ELSE l.amount_minor <> 0
-        AND (r.status IS DISTINCT FROM 'failed' -- the entries of a late failure are reversed when its event arrives
-            OR EXISTS (
-                SELECT FROM inbox_events i
-                WHERE i.consumer = 'ledger' AND i.subject = r.id AND i.type = 'refund.failed' AND i.status = 'done')) END
-`
-
-type InvariantLedgerAgreesRow struct {
-	Subject string
-	Detail  string
-}
-
-// I8: the entries of a payment or refund match the money that moved.
-func (q *Queries) InvariantLedgerAgrees(ctx context.Context) ([]InvariantLedgerAgreesRow, error) {
-	rows, err := q.db.Query(ctx, InvariantLedgerAgrees)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []InvariantLedgerAgreesRow{}
-	for rows.Next() {
-		var i InvariantLedgerAgreesRow
-		if err := rows.Scan(&i.Subject, &i.Detail); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const InvariantLedgerSumsToZero = `-- name: InvariantLedgerSumsToZero :many
-SELECT concat_ws(' ', l.tenant_id, l.event_id)::text AS subject,
-    concat('off by ', sum(l.amount_minor), ' ', l.currency)::text AS detail
-FROM ledger_entries l
-GROUP BY l.tenant_id, l.event_id, l.currency
-HAVING sum(l.amount_minor) <> 0
-`
-
-type InvariantLedgerSumsToZeroRow struct {
-	Subject string
-	Detail  string
-}
-
-// I8: debits equal credits in every currency, for each event and so for all.
-func (q *Queries) InvariantLedgerSumsToZero(ctx context.Context) ([]InvariantLedgerSumsToZeroRow, error) {
-	rows, err := q.db.Query(ctx, InvariantLedgerSumsToZero)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []InvariantLedgerSumsToZeroRow{}
-	for rows.Next() {
-		var i InvariantLedgerSumsToZeroRow
-		if err := rows.Scan(&i.Subject, &i.Detail); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const InvariantNoFailureWhileUnknown = `-- name: InvariantNoFailureWhileUnknown :many
 SELECT concat_ws(' ', k.tenant_id, k.resource_id)::text AS subject,
     concat('responded ', k.answer_status, ' while ', s.operation, ' is ', s.outcome)::text AS detail
@@ -347,12 +177,12 @@ FROM payments p
 JOIN stripe_calls s ON s.tenant_id = p.tenant_id
     AND s.stripe_key = p.tenant_id || ':' || p.idempotency_key || ':confirm'
 WHERE p.status IN ('failed', 'canceled') AND s.outcome IN ('sent', 'unknown') AND NOT p.intent_closed
-UNION ALL
-SELECT concat_ws(' ', s.tenant_id, s.checkout_id), concat(s.step, ' is ', s.status, ' while ', f.step, ' is ', f.status)
-FROM checkout_steps s
-JOIN checkout_steps f ON f.tenant_id = s.tenant_id AND f.checkout_id = s.checkout_id
-WHERE s.step IN ('refund', 'release_stock', 'cancel_order') AND s.status NOT IN ('pending', 'skipped')
-  AND f.step NOT IN ('refund', 'release_stock', 'cancel_order') AND f.status = 'unknown'
+UNION ALL -- part: checkouts
+SELECT concat_ws(' ', s.tenant_id, s.checkout_id), concat(s.step, ' is ', s.status, ' while ', f.step, ' is ', f.status) -- part: checkouts
+FROM checkout_steps s -- part: checkouts
+JOIN checkout_steps f ON f.tenant_id = s.tenant_id AND f.checkout_id = s.checkout_id -- part: checkouts
+WHERE s.step IN ('refund', 'release_stock', 'cancel_order') AND s.status NOT IN ('pending', 'skipped') -- part: checkouts
+  AND f.step NOT IN ('refund', 'release_stock', 'cancel_order') AND f.status = 'unknown' -- part: checkouts
 `
 
 type InvariantNoFailureWhileUnknownRow struct {
@@ -502,8 +332,9 @@ SELECT concat_ws(' ', made.tenant_id, md5(made.idempotency_key))::text AS subjec
 FROM (SELECT p.tenant_id, p.idempotency_key, 'payment' AS what, p.id FROM payments p
       UNION ALL
       SELECT r.tenant_id, r.idempotency_key, 'refund', r.id FROM refunds r
-      UNION ALL
-      SELECT c.tenant_id, c.idempotency_key, 'checkout', c.id FROM checkouts c) made
+      UNION ALL -- part: checkouts
+      SELECT c.tenant_id, c.idempotency_key, 'checkout', c.id FROM checkouts c -- part: checkouts
+) made
 GROUP BY made.tenant_id, made.idempotency_key, made.what
 HAVING count(*) > 1
 `
@@ -628,81 +459,6 @@ func (q *Queries) InvariantOrderPaidOnce(ctx context.Context) ([]InvariantOrderP
 	return items, nil
 }
 
-const InvariantPublishedReachesLedger = `-- name: InvariantPublishedReachesLedger :many
-
-SELECT concat_ws(' ', e.tenant_id, e.aggregate_id, e.version)::text AS subject,
-    concat(e.type, ' published ', e.published_at, ', never received by the ledger')::text AS detail
-FROM outbox_events e
-WHERE e.type IN ('payment.succeeded', 'refund.succeeded')
-  AND e.published_at < clock_timestamp() - interval '2 minutes'
-  AND NOT EXISTS (
-      SELECT FROM inbox_events i WHERE i.consumer = 'ledger' AND i.event_id = e.aggregate_id || '-' || e.version)
-`
-
-type InvariantPublishedReachesLedgerRow struct {
-	Subject string
-	Detail  string
-}
-
-// inbox rows are deleted after 45
-// I7: the ledger has received every published event about money that moved.
-func (q *Queries) InvariantPublishedReachesLedger(ctx context.Context) ([]InvariantPublishedReachesLedgerRow, error) {
-	rows, err := q.db.Query(ctx, InvariantPublishedReachesLedger)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []InvariantPublishedReachesLedgerRow{}
-	for rows.Next() {
-		var i InvariantPublishedReachesLedgerRow
-		if err := rows.Scan(&i.Subject, &i.Detail); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const InvariantPublishedReachesNotifier = `-- name: InvariantPublishedReachesNotifier :many
-SELECT concat_ws(' ', e.tenant_id, e.aggregate_id, e.version)::text AS subject,
-    concat(e.type, ' published ', e.published_at, ', never received by the notifier')::text AS detail
-FROM outbox_events e
-WHERE e.published_at BETWEEN (SELECT min(i.received_at) FROM inbox_events i WHERE i.consumer = 'notifier')
-        AND clock_timestamp() - interval '2 minutes'
-  AND NOT EXISTS (
-      SELECT FROM inbox_events i WHERE i.consumer = 'notifier' AND i.event_id = e.aggregate_id || '-' || e.version)
-`
-
-type InvariantPublishedReachesNotifierRow struct {
-	Subject string
-	Detail  string
-}
-
-// I22: the notifier, which consumes every event, has received every event published since it began: applied, pending or
-// parked. The ledger, which consumes some events only, has a query of its own.
-func (q *Queries) InvariantPublishedReachesNotifier(ctx context.Context) ([]InvariantPublishedReachesNotifierRow, error) {
-	rows, err := q.db.Query(ctx, InvariantPublishedReachesNotifier)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []InvariantPublishedReachesNotifierRow{}
-	for rows.Next() {
-		var i InvariantPublishedReachesNotifierRow
-		if err := rows.Scan(&i.Subject, &i.Detail); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const InvariantReceivedIsApplied = `-- name: InvariantReceivedIsApplied :many
 SELECT concat_ws(' ', i.consumer, i.event_id)::text AS subject,
     concat(i.type, ' received ', i.received_at, ', ', i.attempts, ' attempts ', i.last_error)::text AS detail
@@ -751,11 +507,11 @@ FROM (SELECT p.tenant_id, p.id, p.order_id AS target
       SELECT r.tenant_id, r.id, r.payment_id
       FROM refunds r
       WHERE NOT EXISTS (SELECT FROM payments p WHERE p.tenant_id = r.tenant_id AND p.id = r.payment_id)
-      UNION ALL
-      SELECT c.tenant_id, c.id, c.order_id
-      FROM checkouts c
-      WHERE c.order_id IS NOT NULL
-        AND NOT EXISTS (SELECT FROM orders o WHERE o.tenant_id = c.tenant_id AND o.id = c.order_id)
+      UNION ALL -- part: checkouts
+      SELECT c.tenant_id, c.id, c.order_id -- part: checkouts
+      FROM checkouts c -- part: checkouts
+      WHERE c.order_id IS NOT NULL -- part: checkouts
+        AND NOT EXISTS (SELECT FROM orders o WHERE o.tenant_id = c.tenant_id AND o.id = c.order_id) -- part: checkouts
       UNION ALL
       SELECT o.tenant_id, o.id, o.tenant_id
       FROM orders o
@@ -1016,10 +772,11 @@ FROM (SELECT p.tenant_id, p.id, p.idempotency_key, p.status::text
       SELECT r.tenant_id, r.id, r.idempotency_key, r.status::text
       FROM refunds r
       WHERE r.status = 'pending'
-      UNION ALL
-      SELECT c.tenant_id, c.id, c.idempotency_key, c.status::text
-      FROM checkouts c
-      WHERE c.status = 'processing') live
+      UNION ALL -- part: checkouts
+      SELECT c.tenant_id, c.id, c.idempotency_key, c.status::text -- part: checkouts
+      FROM checkouts c -- part: checkouts
+      WHERE c.status = 'processing' -- part: checkouts
+) live
 WHERE NOT EXISTS (
     SELECT FROM idempotency_keys k
     WHERE k.tenant_id = live.tenant_id AND k.key = live.idempotency_key AND k.finished_at IS NULL)
@@ -1058,8 +815,8 @@ WITH aggregates AS (
     SELECT p.tenant_id, p.id, p.version, p.created_at FROM payments p
     UNION ALL
     SELECT r.tenant_id, r.id, r.version, r.created_at FROM refunds r
-    UNION ALL
-    SELECT c.tenant_id, c.id, c.version, c.created_at FROM checkouts c WHERE c.version > 0
+    UNION ALL -- part: checkouts
+    SELECT c.tenant_id, c.id, c.version, c.created_at FROM checkouts c WHERE c.version > 0 -- part: checkouts
 ), events AS (
     SELECT e.tenant_id, e.aggregate_id, count(*) AS kept, min(e.version) AS first, max(e.version) AS last
     FROM outbox_events e

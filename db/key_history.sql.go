@@ -63,35 +63,6 @@ func (q *Queries) KeyHistoryCalls(ctx context.Context, arg KeyHistoryCallsParams
 	return items, nil
 }
 
-const KeyHistoryCheckout = `-- name: KeyHistoryCheckout :one
-SELECT tenant_id, id, version, status, idempotency_key, order_id, payment_id, failure_code, failure_decline_code, failure_message, declined, created_at FROM checkouts WHERE tenant_id = $1 AND id = $2
-`
-
-type KeyHistoryCheckoutParams struct {
-	TenantID string
-	ID       string
-}
-
-func (q *Queries) KeyHistoryCheckout(ctx context.Context, arg KeyHistoryCheckoutParams) (Checkout, error) {
-	row := q.db.QueryRow(ctx, KeyHistoryCheckout, arg.TenantID, arg.ID)
-	var i Checkout
-	err := row.Scan(
-		&i.TenantID,
-		&i.ID,
-		&i.Version,
-		&i.Status,
-		&i.IdempotencyKey,
-		&i.OrderID,
-		&i.PaymentID,
-		&i.FailureCode,
-		&i.FailureDeclineCode,
-		&i.FailureMessage,
-		&i.Declined,
-		&i.CreatedAt,
-	)
-	return i, err
-}
-
 const KeyHistoryDiscrepancies = `-- name: KeyHistoryDiscrepancies :many
 SELECT detail
 FROM discrepancies

@@ -173,51 +173,6 @@ func (q *Queries) OperatorCheckedThrough(ctx context.Context) (time.Time, error)
 	return covered_through, err
 }
 
-const OperatorDeliveriesGivenUp = `-- name: OperatorDeliveriesGivenUp :many
-SELECT d.tenant_id, count(*) AS given_up, min(d.created_at)::timestamptz AS oldest,
-    max(d.http_status)::integer AS http_status, max(d.last_error)::text AS last_error
-FROM (SELECT f.tenant_id, f.created_at, coalesce(f.http_status, 0) AS http_status, coalesce(f.last_error, '') AS last_error
-      FROM webhook_deliveries f
-      WHERE f.status = 'failed' LIMIT $1) d
-GROUP BY d.tenant_id
-ORDER BY d.tenant_id
-`
-
-type OperatorDeliveriesGivenUpRow struct {
-	TenantID   string
-	GivenUp    int64
-	Oldest     time.Time
-	HttpStatus int32
-	LastError  string
-}
-
-// Returns tenants with failed deliveries: their endpoint did not accept events until the attempts ran out.
-func (q *Queries) OperatorDeliveriesGivenUp(ctx context.Context, scanMax int32) ([]OperatorDeliveriesGivenUpRow, error) {
-	rows, err := q.db.Query(ctx, OperatorDeliveriesGivenUp, scanMax)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []OperatorDeliveriesGivenUpRow{}
-	for rows.Next() {
-		var i OperatorDeliveriesGivenUpRow
-		if err := rows.Scan(
-			&i.TenantID,
-			&i.GivenUp,
-			&i.Oldest,
-			&i.HttpStatus,
-			&i.LastError,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const OperatorDiscrepancies = `-- name: OperatorDiscrepancies :many
 SELECT tenant_id, object, object_id, kind, order_id, payment_id, refund_id, currency, drift_minor, detail, found_at, seen_at, resolved_at, resolution
 FROM discrepancies
@@ -344,7 +299,7 @@ FROM tenants t
 WHERE EXISTS (SELECT FROM orders o WHERE o.tenant_id = t.id AND o.id = $1)
    OR EXISTS (SELECT FROM payments p WHERE p.tenant_id = t.id AND p.id = $1)
    OR EXISTS (SELECT FROM refunds r WHERE r.tenant_id = t.id AND r.id = $1)
-   OR EXISTS (SELECT FROM checkouts c WHERE c.tenant_id = t.id AND c.id = $1)
+   OR EXISTS (SELECT FROM checkouts c WHERE c.tenant_id = t.id AND c.id = $1) -- part: checkouts
    OR EXISTS (
        SELECT FROM idempotency_keys k
        WHERE k.tenant_id = t.id AND k.key >= 'refund_orphan ' AND k.key < 'refund_orphan!' AND k.resource_id = $1)
@@ -484,11 +439,11 @@ WHERE k.tenant_id = $1 AND k.key IN (
     FROM payments p
     JOIN refunds r ON r.tenant_id = p.tenant_id AND r.payment_id = p.id
     WHERE p.tenant_id = $1 AND p.order_id = $2
-    UNION ALL
-    SELECT c.idempotency_key
-    FROM checkouts c
-    WHERE c.tenant_id = $1
-      AND c.id IN ($3, (SELECT o.checkout_id FROM orders o WHERE o.tenant_id = $1 AND o.id = $2))
+    UNION ALL -- part: checkouts
+    SELECT c.idempotency_key -- part: checkouts
+    FROM checkouts c -- part: checkouts
+    WHERE c.tenant_id = $1 -- part: checkouts
+      AND c.id IN ($3, (SELECT o.checkout_id FROM orders o WHERE o.tenant_id = $1 AND o.id = $2)) -- part: checkouts
     UNION ALL
     SELECT o.canceling_key
     FROM orders o
@@ -641,61 +596,6 @@ func (q *Queries) OperatorOutboxParked(ctx context.Context, limitRows int32) ([]
 			&i.CreatedAt,
 			&i.ParkedAt,
 			&i.HeldBack,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const OperatorSagas = `-- name: OperatorSagas :many
-WITH work AS MATERIALIZED (
-    SELECT k.tenant_id, k.resource_id
-    FROM idempotency_keys k
-    WHERE k.finished_at IS NULL AND k.operation = 'create_checkout'
-    ORDER BY k.next_attempt_at LIMIT $1
-)
-SELECT s.tenant_id, s.checkout_id, s.step, s.status, s.attempts, s.updated_at, c.created_at, c.failure_code
-FROM work w
-JOIN checkouts c ON c.tenant_id = w.tenant_id AND c.id = w.resource_id
-JOIN checkout_steps s ON s.tenant_id = c.tenant_id AND s.checkout_id = c.id
-ORDER BY c.created_at, s.checkout_id, s.step
-`
-
-type OperatorSagasRow struct {
-	TenantID    string
-	CheckoutID  string
-	Step        SagaStep
-	Status      SagaStepStatus
-	Attempts    int32
-	UpdatedAt   *time.Time
-	CreatedAt   time.Time
-	FailureCode *string
-}
-
-// Returns unfinished checkouts, those due first, each with its steps in order.
-func (q *Queries) OperatorSagas(ctx context.Context, limitRows int32) ([]OperatorSagasRow, error) {
-	rows, err := q.db.Query(ctx, OperatorSagas, limitRows)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []OperatorSagasRow{}
-	for rows.Next() {
-		var i OperatorSagasRow
-		if err := rows.Scan(
-			&i.TenantID,
-			&i.CheckoutID,
-			&i.Step,
-			&i.Status,
-			&i.Attempts,
-			&i.UpdatedAt,
-			&i.CreatedAt,
-			&i.FailureCode,
 		); err != nil {
 			return nil, err
 		}

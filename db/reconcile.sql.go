@@ -47,57 +47,6 @@ func (q *Queries) CancelCallsOfOrder(ctx context.Context, arg CancelCallsOfOrder
 	return items, nil
 }
 
-const CheckoutStats = `-- name: CheckoutStats :many
-WITH sagas AS MATERIALIZED (
-    SELECT k.tenant_id, k.resource_id, k.created_at
-    FROM idempotency_keys k
-    WHERE k.finished_at IS NULL AND k.operation = $1 LIMIT 10000
-), states AS (
-    SELECT sagas.created_at,
-        CASE
-            WHEN bool_or(s.status = 'unknown') THEN 'unknown'
-            WHEN bool_or(s.status = 'failed' AND compensates(s.step) IS NOT NULL) THEN 'stuck'
-            WHEN bool_or(s.status = 'failed'
-                OR compensates(s.step) IS NOT NULL AND s.status NOT IN ('pending', 'skipped')) THEN 'undoing'
-            ELSE 'forward' END AS state
-    FROM sagas
-    JOIN checkout_steps s ON s.tenant_id = sagas.tenant_id AND s.checkout_id = sagas.resource_id
-    GROUP BY sagas.tenant_id, sagas.resource_id, sagas.created_at
-)
-SELECT state::text AS state, count(*) AS checkouts,
-    extract(epoch FROM clock_timestamp() - min(created_at))::float8 AS oldest_seconds
-FROM states
-GROUP BY state
-`
-
-type CheckoutStatsRow struct {
-	State         string
-	Checkouts     int64
-	OldestSeconds float64
-}
-
-// Counts unfinished checkouts by state: forward, unknown (the outcome of a call is unknown), undoing (compensating), or
-// stuck (a compensation failed and needs an operator). No row: there are none.
-func (q *Queries) CheckoutStats(ctx context.Context, operation string) ([]CheckoutStatsRow, error) {
-	rows, err := q.db.Query(ctx, CheckoutStats, operation)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []CheckoutStatsRow{}
-	for rows.Next() {
-		var i CheckoutStatsRow
-		if err := rows.Scan(&i.State, &i.Checkouts, &i.OldestSeconds); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const DiscrepanciesOpen = `-- name: DiscrepanciesOpen :many
 SELECT tenant_id, object, object_id, kind, order_id, payment_id, refund_id, currency, drift_minor, detail, found_at, seen_at, resolved_at, resolution FROM discrepancies WHERE resolved_at IS NULL ORDER BY seen_at LIMIT $1
 `
@@ -434,10 +383,10 @@ func (q *Queries) ReconcileExtend(ctx context.Context, arg ReconcileExtendParams
 }
 
 const ReconcileOrders = `-- name: ReconcileOrders :many
-SELECT o.tenant_id, o.id, o.version, o.status, o.amount_minor, o.amount_refunded_minor, o.currency, o.items, o.customer_reference, o.metadata, o.payment_id, o.checkout_id, o.canceling_key, o.created_at,
-    EXISTS (
-        SELECT FROM checkouts c
-        WHERE c.tenant_id = o.tenant_id AND c.id = o.checkout_id AND c.status = 'processing') AS checkout_in_progress
+SELECT o.tenant_id, o.id, o.version, o.status, o.amount_minor, o.amount_refunded_minor, o.currency, o.items, o.customer_reference, o.metadata, o.payment_id, o.checkout_id, o.canceling_key, o.created_at
+    , EXISTS ( -- part: checkouts
+        SELECT FROM checkouts c -- part: checkouts
+        WHERE c.tenant_id = o.tenant_id AND c.id = o.checkout_id AND c.status = 'processing') AS checkout_in_progress -- part: checkouts
 FROM (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS id) named
 JOIN orders o ON o.tenant_id = named.tenant_id AND o.id = named.id
 `

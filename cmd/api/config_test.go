@@ -76,20 +76,20 @@ func TestBadSettingsStopTheStart(t *testing.T) {
 		{"RATE_LIMIT_RPS", "100/s", "must be a number"},
 		{"AUTO_MIGRATE", " true", "must be true or false"},
 		{"GROUP_COMMIT", "yes", "must be true or false"},
-		{"NOTIFY_PRIVATE_ADDRESSES", "on", "must be true or false"},
+		{"NOTIFY_PRIVATE_ADDRESSES", "on", "must be true or false"}, // part: webhooks
 		{"STRIPE_API_BASE", "http://:12111", "must be an http or https URL"},
 		{"STRIPE_API_BASE", "https://proxy/?to=hunter2", "must be an http or https URL, without a query"},
 		{"STRIPE_API_BASE", " https://proxy", "must be an http or https URL"},
-		{"ADMIN_TOKEN", "hunter2-hunter2-hunter2-hunter2\n", "must not begin or end with white space"},
+		{"ADMIN_TOKEN", "hunter2-hunter2-hunter2-hunter2\n", "must not begin or end with white space"}, // part: operator
 		{"LOG_FORMAT", "xml", "must be json or text"},
-		{"OTEL_EXPORTER_OTLP_ENDPOINT", "127.0.0.1:4318", "must be an http or https URL"},
-		{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "collector", "must be an http or https URL"},
-		{"OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "must be http/protobuf"},
-		{"OTEL_SDK_DISABLED", "perhaps", "must be true or false"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "127.0.0.1:4318", "must be an http or https URL"},   // part: tracing
+		{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "collector", "must be an http or https URL"}, // part: tracing
+		{"OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "must be http/protobuf"},                    // part: tracing
+		{"OTEL_SDK_DISABLED", "perhaps", "must be true or false"},                           // part: tracing
 		{"HTTP_ADDR", "8080", "must be host:port"},
 		{"HTTP_ADDR", "localhost:", "must be host:port"},
 		{"ADMIN_ADDR", "localhost", "must be host:port"},
-		{"ADMIN_TOKEN", "hunter2", "must have at least 24 characters"},
+		{"ADMIN_TOKEN", "hunter2", "must have at least 24 characters"}, // part: operator
 	} {
 		t.Run(c.name+"="+c.value, func(t *testing.T) {
 			t.Parallel()
@@ -145,7 +145,7 @@ func TestReadConfig(t *testing.T) {
 			map[string]string{
 				"STRIPE_WEBHOOK_SECRET": " whsec_new , whsec_old ,",
 				"STRIPE_API_BASE":       "https://user:hunter2@proxy:8443",
-				"ADMIN_TOKEN":           "hunter2-hunter2-hunter2-hunter2",
+				"ADMIN_TOKEN":           "hunter2-hunter2-hunter2-hunter2", // part: operator
 			},
 		),
 	)

@@ -31,7 +31,8 @@ func (p operatorPage) wire(ctx context.Context, s *service) error {
 	}
 	s.closers = append(s.closers, pool.Close)
 	page := operator.New(operator.Options{
-		Pool: pool, Payments: s.payments, Checkouts: s.http.Checkouts, History: s.history, Token: p.token, Log: s.log,
+		Pool: pool, Payments: s.payments, History: s.history, Token: p.token, Log: s.log,
+		Checkouts: s.http.Checkouts, // part: checkouts
 	})
 	s.pages["/operator"] = page
 	s.pages["/operator/"] = page

@@ -20,11 +20,11 @@ type part struct {
 
 // allParts has one line for each part, in the order in which they are wired.
 var allParts = []part{
-	checkoutsPart,
-	webhooksPart,
-	ledgerPart,
-	operatorPart,
-	tracingPart,
+	checkoutsPart, // part: checkouts
+	webhooksPart,  // part: webhooks
+	ledgerPart,    // part: ledger
+	operatorPart,  // part: operator
+	tracingPart,   // part: tracing
 }
 
 // partSettings are the settings of one part, as data, so that two configurations can be compared.

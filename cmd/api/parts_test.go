@@ -44,7 +44,7 @@ func TestServiceWorksWithoutAnyPart(t *testing.T) {
 	s, err := wire(t.Context(), r)
 	require.NoError(t, err)
 	require.Contains(t, s.operations, "create_payment")
-	require.Less(t, len(s.loops), len(all.loops), "the parts add loops")
+	require.Less(t, len(s.loops), len(all.loops), "the parts add loops") // part: webhooks
 	require.Empty(t, s.pages)
 }
 
@@ -53,9 +53,10 @@ func TestUsageListsEveryCommand(t *testing.T) {
 	t.Parallel()
 	var stdout, stderr bytes.Buffer
 	require.Zero(t, run(t.Context(), []string{"help"}, os.Getenv, &stdout, &stderr))
-	for _, name := range []string{"serve", "migrate [up|status|print]", "tenant create NAME",
-		"tenant key create TENANT",
-		"tenant key revoke TENANT HINT", "tenant notify TENANT URL", "audit [-since 48h] [-json]",
+	for _, name := range []string{"serve", "migrate [up|status|print]", "tenant create NAME", "tenant key create TENANT",
+		"tenant key revoke TENANT HINT",
+		"tenant notify TENANT URL", // part: webhooks
+		"audit [-since 48h] [-json]",
 		"relay replay -since 2h", "healthcheck"} {
 		require.Contains(t, stdout.String(), "\n  "+name+" ")
 	}

@@ -537,17 +537,3 @@ func everyColumn(t *testing.T, w *world.World) map[string]string {
 	}
 	return kept
 }
-
-func fetch(t *testing.T, address string) string {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-	require.NoError(t, err)
-	res, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
-	defer func() { _ = res.Body.Close() }()
-	b, err := io.ReadAll(res.Body)
-	require.NoError(t, err)
-	return string(b)
-}

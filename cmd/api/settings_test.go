@@ -25,8 +25,9 @@ func asked(t *testing.T) []string {
 
 // examples are values that have to be set to something, but are no defaults.
 var examples = []string{
-	"DATABASE_URL", "STRIPE_SECRET_KEY", "STRIPE_WEBHOOK_SECRET", "STRIPE_API_BASE", "ADMIN_TOKEN",
-	"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+	"DATABASE_URL", "STRIPE_SECRET_KEY", "STRIPE_WEBHOOK_SECRET", "STRIPE_API_BASE",
+	"ADMIN_TOKEN",                                                       // part: operator
+	"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", // part: tracing
 }
 
 // requireDefaults: the names are all that there are, and where a value is given as
@@ -63,6 +64,8 @@ func TestEnvExample(t *testing.T) {
 	require.NoError(t, err, "with everything uncommented it must start")
 }
 
+// part: proof {
+
 // TestSettingsAreDocumented: the table of docs/operations.md is complete and right.
 func TestSettingsAreDocumented(t *testing.T) {
 	t.Parallel()
@@ -80,3 +83,5 @@ func TestSettingsAreDocumented(t *testing.T) {
 		require.Contains(t, []string{"required", "unset"}, listed[name], name)
 	}
 }
+
+// part: proof }

@@ -88,3 +88,30 @@ WHERE tenant_id = @tenant_id AND id = @id;
 
 -- name: CheckoutEnd :exec
 UPDATE checkouts SET status = @status, version = version + 1 WHERE tenant_id = @tenant_id AND id = @id;
+
+-- name: CheckoutStats :many
+-- Counts unfinished checkouts by state: forward, unknown (the outcome of a call is unknown), undoing (compensating), or
+-- stuck (a compensation failed and needs an operator). No row: there are none.
+WITH sagas AS MATERIALIZED (
+    SELECT k.tenant_id, k.resource_id, k.created_at
+    FROM idempotency_keys k
+    WHERE k.finished_at IS NULL AND k.operation = @operation LIMIT 10000
+), states AS (
+    SELECT sagas.created_at,
+        CASE
+            WHEN bool_or(s.status = 'unknown') THEN 'unknown'
+            WHEN bool_or(s.status = 'failed' AND compensates(s.step) IS NOT NULL) THEN 'stuck'
+            WHEN bool_or(s.status = 'failed'
+                OR compensates(s.step) IS NOT NULL AND s.status NOT IN ('pending', 'skipped')) THEN 'undoing'
+            ELSE 'forward' END AS state
+    FROM sagas
+    JOIN checkout_steps s ON s.tenant_id = sagas.tenant_id AND s.checkout_id = sagas.resource_id
+    GROUP BY sagas.tenant_id, sagas.resource_id, sagas.created_at
+)
+SELECT state::text AS state, count(*) AS checkouts,
+    extract(epoch FROM clock_timestamp() - min(created_at))::float8 AS oldest_seconds
+FROM states
+GROUP BY state;
+
+-- name: KeyHistoryCheckout :one
+SELECT * FROM checkouts WHERE tenant_id = @tenant_id AND id = @id;

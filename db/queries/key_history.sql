@@ -8,9 +8,6 @@ SELECT tenant_id, key, operation, request_id, resource_id, recovery_point, attem
 FROM idempotency_keys
 WHERE tenant_id = @tenant_id AND key = @key;
 
--- name: KeyHistoryCheckout :one
-SELECT * FROM checkouts WHERE tenant_id = @tenant_id AND id = @id;
-
 -- name: KeyHistoryCalls :many
 -- Returns the calls under the key itself and those for its order under keys of the service. Oldest first.
 SELECT *

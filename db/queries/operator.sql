@@ -100,30 +100,6 @@ FROM inbox_events i
 WHERE i.status = 'pending' AND i.leased_until > '-infinity' AND i.last_error IS NOT NULL
 ORDER BY i.leased_until LIMIT @limit_rows;
 
--- name: OperatorDeliveriesGivenUp :many
--- Returns tenants with failed deliveries: their endpoint did not accept events until the attempts ran out.
-SELECT d.tenant_id, count(*) AS given_up, min(d.created_at)::timestamptz AS oldest,
-    max(d.http_status)::integer AS http_status, max(d.last_error)::text AS last_error
-FROM (SELECT f.tenant_id, f.created_at, coalesce(f.http_status, 0) AS http_status, coalesce(f.last_error, '') AS last_error
-      FROM webhook_deliveries f
-      WHERE f.status = 'failed' LIMIT @scan_max) d
-GROUP BY d.tenant_id
-ORDER BY d.tenant_id;
-
--- name: OperatorSagas :many
--- Returns unfinished checkouts, those due first, each with its steps in order.
-WITH work AS MATERIALIZED (
-    SELECT k.tenant_id, k.resource_id
-    FROM idempotency_keys k
-    WHERE k.finished_at IS NULL AND k.operation = 'create_checkout'
-    ORDER BY k.next_attempt_at LIMIT @limit_rows
-)
-SELECT s.tenant_id, s.checkout_id, s.step, s.status, s.attempts, s.updated_at, c.created_at, c.failure_code
-FROM work w
-JOIN checkouts c ON c.tenant_id = w.tenant_id AND c.id = w.resource_id
-JOIN checkout_steps s ON s.tenant_id = c.tenant_id AND s.checkout_id = c.id
-ORDER BY c.created_at, s.checkout_id, s.step;
-
 -- name: OperatorOrderKeys :many
 -- Returns the keys of an order: of its payments, of their refunds, of its checkout, and of its cancel.
 SELECT k.key
@@ -137,11 +113,11 @@ WHERE k.tenant_id = @tenant_id AND k.key IN (
     FROM payments p
     JOIN refunds r ON r.tenant_id = p.tenant_id AND r.payment_id = p.id
     WHERE p.tenant_id = @tenant_id AND p.order_id = @order_id
-    UNION ALL
-    SELECT c.idempotency_key
-    FROM checkouts c
-    WHERE c.tenant_id = @tenant_id
-      AND c.id IN (@id, (SELECT o.checkout_id FROM orders o WHERE o.tenant_id = @tenant_id AND o.id = @order_id))
+    UNION ALL -- part: checkouts
+    SELECT c.idempotency_key -- part: checkouts
+    FROM checkouts c -- part: checkouts
+    WHERE c.tenant_id = @tenant_id -- part: checkouts
+      AND c.id IN (@id, (SELECT o.checkout_id FROM orders o WHERE o.tenant_id = @tenant_id AND o.id = @order_id)) -- part: checkouts
     UNION ALL
     SELECT o.canceling_key
     FROM orders o
@@ -162,7 +138,7 @@ FROM tenants t
 WHERE EXISTS (SELECT FROM orders o WHERE o.tenant_id = t.id AND o.id = @id)
    OR EXISTS (SELECT FROM payments p WHERE p.tenant_id = t.id AND p.id = @id)
    OR EXISTS (SELECT FROM refunds r WHERE r.tenant_id = t.id AND r.id = @id)
-   OR EXISTS (SELECT FROM checkouts c WHERE c.tenant_id = t.id AND c.id = @id)
+   OR EXISTS (SELECT FROM checkouts c WHERE c.tenant_id = t.id AND c.id = @id) -- part: checkouts
    OR EXISTS (
        SELECT FROM idempotency_keys k
        WHERE k.tenant_id = t.id AND k.key >= 'refund_orphan ' AND k.key < 'refund_orphan!' AND k.resource_id = @id)

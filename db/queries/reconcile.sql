@@ -5,10 +5,10 @@
 SELECT id FROM tenants WHERE id = ANY(@ids::text[]);
 
 -- name: ReconcileOrders :many
-SELECT sqlc.embed(o),
-    EXISTS (
-        SELECT FROM checkouts c
-        WHERE c.tenant_id = o.tenant_id AND c.id = o.checkout_id AND c.status = 'processing') AS checkout_in_progress
+SELECT sqlc.embed(o)
+    , EXISTS ( -- part: checkouts
+        SELECT FROM checkouts c -- part: checkouts
+        WHERE c.tenant_id = o.tenant_id AND c.id = o.checkout_id AND c.status = 'processing') AS checkout_in_progress -- part: checkouts
 FROM (SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@order_ids::text[]) AS id) named
 JOIN orders o ON o.tenant_id = named.tenant_id AND o.id = named.id;
 
@@ -161,30 +161,6 @@ SELECT (SELECT count(*) FROM work) AS unfinished,
     (SELECT count(*) FROM doubt) AS unknown,
     coalesce((SELECT extract(epoch FROM clock_timestamp() - min(first_sent_at)) FROM doubt), 0)::float8
         AS unknown_seconds;
-
--- name: CheckoutStats :many
--- Counts unfinished checkouts by state: forward, unknown (the outcome of a call is unknown), undoing (compensating), or
--- stuck (a compensation failed and needs an operator). No row: there are none.
-WITH sagas AS MATERIALIZED (
-    SELECT k.tenant_id, k.resource_id, k.created_at
-    FROM idempotency_keys k
-    WHERE k.finished_at IS NULL AND k.operation = @operation LIMIT 10000
-), states AS (
-    SELECT sagas.created_at,
-        CASE
-            WHEN bool_or(s.status = 'unknown') THEN 'unknown'
-            WHEN bool_or(s.status = 'failed' AND compensates(s.step) IS NOT NULL) THEN 'stuck'
-            WHEN bool_or(s.status = 'failed'
-                OR compensates(s.step) IS NOT NULL AND s.status NOT IN ('pending', 'skipped')) THEN 'undoing'
-            ELSE 'forward' END AS state
-    FROM sagas
-    JOIN checkout_steps s ON s.tenant_id = sagas.tenant_id AND s.checkout_id = sagas.resource_id
-    GROUP BY sagas.tenant_id, sagas.resource_id, sagas.created_at
-)
-SELECT state::text AS state, count(*) AS checkouts,
-    extract(epoch FROM clock_timestamp() - min(created_at))::float8 AS oldest_seconds
-FROM states
-GROUP BY state;
 
 -- name: OrphanRefunds :many
 -- Returns the refunds of PaymentIntents that no payment has, by their keys, oldest first. just_now: a state read from

@@ -36,8 +36,8 @@ type adapter struct {
 // adapters has one line for each broker, like schemes.
 var adapters = []adapter{
 	jetStreamAdapter,
-	kafkaAdapter,
-	sqsAdapter,
+	kafkaAdapter, // part: kafka
+	sqsAdapter,   // part: sqs
 }
 
 // TestContract holds every adapter to what the relay and the consumers rely on.

@@ -67,7 +67,7 @@ func TestOpenRejectsWrongSettings(t *testing.T) {
 	t.Parallel()
 	requireRejected(t, map[string]string{
 		"":                              "a scheme is missing; use embedded:DIR",
-		"redis://localhost":             `unsupported scheme "redis:"; use embedded:DIR, nats://`,
+		"redis://localhost":             `unsupported scheme "redis:"; use embedded:DIR`,
 		"embedded:":                     "must be embedded:DIR",
 		"embedded:/proc/nowhere":        "/proc/nowhere",
 		"embedded:x?lisen=:1":           `unknown setting "lisen"`,

@@ -19,8 +19,8 @@ type scheme struct {
 var schemes = []scheme{
 	embeddedScheme,
 	natsScheme,
-	kafkaScheme,
-	sqsScheme,
+	kafkaScheme, // part: kafka
+	sqsScheme,   // part: sqs
 }
 
 func schemeOf(brokerURL string) (scheme, error) {

@@ -30,8 +30,10 @@ func TestResponseIsInTimeWhenTheDatabaseHangs(t *testing.T) {
 			func(api *world.Local) world.Answer { return api.Get("/v1/orders/" + order) }},
 		"what there is of it": {"name: PaymentListOfOrder ",
 			func(api *world.Local) world.Answer { return api.Get("/v1/payments?order_id=" + order) }},
+		// part: checkouts {
 		"what is to be set": {"name: StockSet ",
 			func(api *world.Local) world.Answer { return api.Do("PUT", "/v1/stock/tea", `{"available":1}`) }},
+		// part: checkouts }
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

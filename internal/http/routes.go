@@ -37,7 +37,7 @@ func parts() []part {
 		ordersPart(),
 		paymentsPart(),
 		refundsPart(),
-		checkoutsPart(), // and stock.go
+		checkoutsPart(), // part: checkouts
 		ownPart(),
 		keysPart(),
 		eventsPart(),

@@ -2,7 +2,7 @@ package http
 
 import (
 	"fmt"
-	"maps"
+	"maps" // part: checkouts
 	"net/http"
 	"os"
 	"path/filepath"
@@ -12,7 +12,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/internal/checkout"
+	"example.com/payonce/internal/checkout" // part: checkouts
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/testkit/openapi"
@@ -32,7 +32,7 @@ func TestEveryPostDeclaresItsIdempotency(t *testing.T) {
 // registered are the operations that cmd/api registers for the routes of this package.
 func registered() map[string]idempotency.Operation {
 	all := new(payments.Service).Operations()
-	maps.Copy(all, new(checkout.Service).Operations())
+	maps.Copy(all, new(checkout.Service).Operations()) // part: checkouts
 	return all
 }
 

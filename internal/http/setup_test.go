@@ -10,7 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
+	"maps" // part: checkouts
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/db"
-	"example.com/payonce/internal/checkout"
+	"example.com/payonce/internal/checkout" // part: checkouts
 	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/ids"
@@ -72,18 +72,18 @@ func setup(t *testing.T, adjust ...func(*httpapi.Options)) *bundle {
 	})
 	service := payments.New(pool, keys, gateway, httpapi.Answers{},
 		payments.Options{StripeTimeout: 5 * time.Second, ActionTimeout: time.Hour, Log: log})
-	checkouts := checkout.New(pool, keys, gateway, service, httpapi.Answers{}, checkout.Options{Log: log})
+	checkouts := checkout.New(pool, keys, gateway, service, httpapi.Answers{}, checkout.Options{Log: log}) // part: checkouts
 	operations, paths := service.Operations(), payments.Paths()
-	maps.Copy(operations, checkouts.Operations())
-	maps.Copy(paths, checkout.Paths())
-	history := keyhistory.New(pool, keyhistory.Options{
-		Retention: 72 * time.Hour, Paths: paths,
-		Operations: map[string]keyhistory.Describe{checkout.Create: checkout.History},
-	})
+	maps.Copy(operations, checkouts.Operations()) // part: checkouts
+	maps.Copy(paths, checkout.Paths())            // part: checkouts
+	describe := map[string]keyhistory.Describe{
+		checkout.Create: checkout.History, // part: checkouts
+	}
+	history := keyhistory.New(pool, keyhistory.Options{Retention: 72 * time.Hour, Paths: paths, Operations: describe})
 	options := httpapi.Options{
-		Pool: pool, Keys: keys, Operations: operations, Payments: service, Checkouts: checkouts, History: history,
-		Paths: paths,
-		Feed:  outbox.NewFeed(pool), Within: 14 * time.Second,
+		Pool: pool, Keys: keys, Operations: operations, Payments: service, History: history, Paths: paths,
+		Checkouts: checkouts, // part: checkouts
+		Feed:      outbox.NewFeed(pool), Within: 14 * time.Second,
 		Retention: 72 * time.Hour, Metrics: metrics, WebhookSecrets: []string{webhookSecret},
 		Log: log,
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"example.com/payonce/db"
-	"example.com/payonce/internal/checkout"
+	"example.com/payonce/internal/checkout" // part: checkouts
 	"example.com/payonce/internal/money"
 	"example.com/payonce/internal/postgres"
 )
@@ -30,7 +30,7 @@ type objectPage struct {
 	ID            string // as requested
 	Order         *db.Order
 	Payments      []paymentView
-	Checkout      *checkout.Checkout
+	Checkout      *checkout.Checkout // part: checkouts
 	Work          []workItem
 	Histories     []history
 	Discrepancies []db.Discrepancy
@@ -107,7 +107,8 @@ func (s *Server) readObject(ctx context.Context, tenantID, id string) (*objectPa
 		subject = orderID
 	}
 	keys, err := q.OperatorOrderKeys(ctx, db.OperatorOrderKeysParams{
-		TenantID: tenantID, OrderID: orderID, ID: id, LimitRows: historiesMax,
+		TenantID: tenantID, OrderID: orderID, LimitRows: historiesMax,
+		ID: id, // part: checkouts
 	})
 	if err != nil {
 		return nil, err
@@ -151,10 +152,12 @@ func (s *Server) orderOf(ctx context.Context, p *objectPage) (string, error) {
 	case strings.HasPrefix(p.ID, "rfd_"):
 		row, err := q.RefundGet(ctx, db.RefundGetParams{TenantID: p.TenantID, ID: p.ID})
 		return row.OrderID, err
+	// part: checkouts {
 	case strings.HasPrefix(p.ID, "chk_"):
 		found, err := s.o.Checkouts.Get(ctx, p.TenantID, p.ID)
 		p.Checkout = &found
 		return text(found.OrderID), err
+		// part: checkouts }
 	}
 	return s.o.Payments.OrderOfCharge(ctx, p.TenantID, p.ID)
 }

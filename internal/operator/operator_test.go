@@ -368,6 +368,7 @@ func TestActions(t *testing.T) {
 		require.Equal(t, 1, d.Count("SELECT count(*) FROM payments"))
 	})
 
+	// part: webhooks {
 	t.Run("Unpark", func(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, world.AdminToken)
@@ -392,6 +393,7 @@ func TestActions(t *testing.T) {
 		require.Equal(t, http.StatusNotFound, p.get("/operator/act?kind=unpark&of=everything").status)
 		require.Equal(t, http.StatusNotFound, p.get("/operator/act?kind=pay").status)
 	})
+	// part: webhooks }
 }
 
 func TestAuditTrail(t *testing.T) {
@@ -490,16 +492,19 @@ func TestPage(t *testing.T) {
 		order := d.API.Order()
 		payment := d.API.Pay("raw-key", order, "pm_card_visa").ID()
 		refund := d.API.Post("/v1/payments/"+payment+"/refunds", "refund-key", `{"amount":100}`).ID()
+		// part: checkouts {
 		require.Equal(t, http.StatusOK, d.API.Do("PUT", "/v1/stock/tea", `{"available":10}`).Status)
 		checkout := d.API.Post("/v1/checkouts", "checkout-key",
 			`{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":500}],
 				"payment_method":"pm_card_visa"}`).ID()
+		// part: checkouts }
 		intent, charge := d.Text("SELECT intent_id FROM payments WHERE id = $1", payment),
 			d.Text("SELECT charge_id FROM payments WHERE id = $1", payment)
 		for what, says := range map[string]string{
 			order: "Charged once: 10.00 USD, of which 1.00 USD refunded.", payment: "Charged once: 10.00 USD",
-			refund: "Charged once: 10.00 USD", checkout: "Charged once: 5.00 USD.",
-			intent: "Charged once: 10.00 USD", charge: "Charged once: 10.00 USD",
+			refund:   "Charged once: 10.00 USD",
+			checkout: "Charged once: 5.00 USD.", // part: checkouts
+			intent:   "Charged once: 10.00 USD", charge: "Charged once: 10.00 USD",
 			"raw-key": "Payment: finished. Charged once, " + charge, "refund-key": "Refund: finished. Refunded once",
 		} {
 			a := p.post("/operator/find", url.Values{"what": {" " + what + " "}})
@@ -547,7 +552,7 @@ func TestPage(t *testing.T) {
 		require.Contains(t, a.says(), "Status unknown. Could not be read: events to publish .")
 		require.Contains(t, a.says(), "Could not be read: The query timed out")
 		require.Contains(t, a.says(), "No differences between Stripe and this database", "the other panels are shown")
-		require.Contains(t, a.says(), "No unfinished checkouts.")
+		require.Contains(t, a.says(), "No unfinished checkouts.") // part: checkouts
 	})
 
 	t.Run("OpensWithoutADatabase", func(t *testing.T) {

@@ -18,7 +18,7 @@ const (
 	discrepanciesMax = 50
 	parkedMax        = 50
 	waitingMax       = 5
-	checkoutsMax     = 10
+	checkoutsMax     = 10 // part: checkouts
 	actionsMax       = 10
 	scanMax          = 5000
 	lagsAfter        = time.Minute     // of the outbox and the inbox, as in the alerts
@@ -36,8 +36,8 @@ type overviewPage struct {
 	Money      moneyPanel
 	Outbox     outboxPanel
 	Inbox      inboxPanel
-	Deliveries deliveriesPanel
-	Checkouts  checkoutsPanel
+	Deliveries deliveriesPanel // part: webhooks
+	Checkouts  checkoutsPanel  // part: checkouts
 	Actions    actionsPanel
 }
 
@@ -72,12 +72,18 @@ type inboxPanel struct {
 	Failing []db.OperatorInboxFailingRow
 }
 
+// part: webhooks {
+
 // deliveriesPanel shows the webhooks to tenants that are pending or failed.
 type deliveriesPanel struct {
 	panel
 	Stats   db.DeliveryStatsRow
 	GivenUp []db.OperatorDeliveriesGivenUpRow
 }
+
+// part: webhooks }
+
+// part: checkouts {
 
 // checkoutsPanel shows the unfinished checkouts.
 type checkoutsPanel struct {
@@ -91,6 +97,8 @@ type checkoutRow struct {
 	CreatedAt    time.Time
 	Steps        []db.OperatorSagasRow
 }
+
+// part: checkouts }
 
 // actionsPanel shows the latest actions, so that two operators see each other.
 type actionsPanel struct {
@@ -125,8 +133,8 @@ func (s *Server) readOverview(ctx context.Context) *overviewPage {
 	read(&p.Money.panel, func() error { return p.Money.read(ctx, q) })
 	read(&p.Outbox.panel, func() error { return p.Outbox.read(ctx, q) })
 	read(&p.Inbox.panel, func() error { return p.Inbox.read(ctx, q) })
-	read(&p.Deliveries.panel, func() error { return p.Deliveries.read(ctx, q) })
-	read(&p.Checkouts.panel, func() error { return p.Checkouts.read(ctx, q) })
+	read(&p.Deliveries.panel, func() error { return p.Deliveries.read(ctx, q) }) // part: webhooks
+	read(&p.Checkouts.panel, func() error { return p.Checkouts.read(ctx, q) })   // part: checkouts
 	read(&p.Actions.panel, func() (err error) {
 		p.Actions.List, err = q.OperatorActionsLatest(ctx, actionsMax)
 		return err
@@ -206,6 +214,7 @@ func (i *inboxPanel) OldestSeconds() (oldest float64) {
 	return oldest
 }
 
+// part: webhooks {
 func (d *deliveriesPanel) read(ctx context.Context, q *db.Queries) (err error) {
 	if d.Stats, err = q.DeliveryStats(ctx); err != nil {
 		return err
@@ -213,6 +222,10 @@ func (d *deliveriesPanel) read(ctx context.Context, q *db.Queries) (err error) {
 	d.GivenUp, err = q.OperatorDeliveriesGivenUp(ctx, scanMax)
 	return err
 }
+
+// part: webhooks }
+
+// part: checkouts {
 
 // read groups the steps by checkout; the query returns them in that order.
 func (p *checkoutsPanel) read(ctx context.Context, q *db.Queries) error {
@@ -226,6 +239,8 @@ func (p *checkoutsPanel) read(ctx context.Context, q *db.Queries) error {
 	}
 	return err
 }
+
+// part: checkouts }
 
 // summarize derives the summary from the panels.
 func (p *overviewPage) summarize() {
@@ -242,7 +257,7 @@ func (p *overviewPage) summarize() {
 		"requests are due and not claimed by any process", "work")
 	needs(p.Outbox.Stats.Parked, "event to publish is parked", "events to publish are parked", "outbox")
 	needs(p.Inbox.ParkedCount(), "received event is parked", "received events are parked", "inbox")
-	needs(int64(len(p.Deliveries.GivenUp)), "tenant has missed webhooks", "tenants have missed webhooks", "deliveries")
+	needs(int64(len(p.Deliveries.GivenUp)), "tenant has missed webhooks", "tenants have missed webhooks", "deliveries") // part: webhooks
 	p.addLate()
 }
 
@@ -255,8 +270,9 @@ func (p *overviewPage) addUnreadable() {
 	}{
 		{p.Work.panel, "unfinished requests", "work"}, {p.Money.panel, "money", "money"},
 		{p.Outbox.panel, "events to publish", "outbox"}, {p.Inbox.panel, "received events", "inbox"},
-		{p.Deliveries.panel, "webhook deliveries", "deliveries"},
-		{p.Checkouts.panel, "checkouts", "checkouts"}, {p.Actions.panel, "the audit trail", "actions"},
+		{p.Deliveries.panel, "webhook deliveries", "deliveries"}, // part: webhooks
+		{p.Checkouts.panel, "checkouts", "checkouts"},            // part: checkouts
+		{p.Actions.panel, "the audit trail", "actions"},
 	} {
 		if part.panel.ReadError != "" {
 			p.Unreadable = append(p.Unreadable, headline{part.name, part.anchor})

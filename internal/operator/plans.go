@@ -11,7 +11,7 @@ import (
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/inbox"
 	"example.com/payonce/internal/money"
-	"example.com/payonce/internal/notifier"
+	"example.com/payonce/internal/notifier" // part: webhooks
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
@@ -278,6 +278,7 @@ func (s *Server) planUnpark(t target) (plan, error) {
 			ok, err := outbox.Unpark(ctx, q, t.Tenant, t.ID)
 			return ok, "the events of " + t.ID + " will be published", err
 		}
+	// part: webhooks {
 	case t.Of == ofDeliveries:
 		p.Effect = "The failed deliveries to this tenant are sent again, oldest first, up to a thousand."
 		p.Limits = "Each delivery carries the event's id, by which the tenant can recognize duplicates."
@@ -285,6 +286,7 @@ func (s *Server) planUnpark(t target) (plan, error) {
 			n, err := notifier.Requeue(ctx, q, t.Tenant)
 			return n > 0, plural(n, "delivery", "deliveries") + " will be sent again", err
 		}
+	// part: webhooks }
 	case isInbox:
 		p.Effect = "The event is applied again within two seconds. If it fails again, it is parked again."
 		p.Limits = "It is not applied twice: its row and its effect are one commit."

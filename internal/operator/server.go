@@ -16,7 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"example.com/payonce/internal/checkout"
+	"example.com/payonce/internal/checkout" // part: checkouts
 	"example.com/payonce/internal/keyhistory"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"

@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 
 	"example.com/payonce/db"
-	"example.com/payonce/internal/checkout"
+	"example.com/payonce/internal/checkout" // part: checkouts
 	"example.com/payonce/internal/money"
 	"example.com/payonce/internal/payments"
 )
@@ -203,8 +203,10 @@ func operationLabel(operation string) string {
 		return "Refund"
 	case payments.RefundOrphanedIntent:
 		return "Refund of an unmatched charge"
+	// part: checkouts {
 	case checkout.Create:
 		return "Checkout"
+	// part: checkouts }
 	case payments.CancelAbandonedIntent:
 		return "Cancellation of an abandoned PaymentIntent"
 	}

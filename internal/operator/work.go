@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"example.com/payonce/db"
-	"example.com/payonce/internal/checkout"
+	"example.com/payonce/internal/checkout" // part: checkouts
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/payments"
 )
@@ -102,8 +102,12 @@ func (w workItem) NeedsYou() bool { return w.ParkedAt != nil || w.Overdue }
 // operation, which has no state at Stripe to check first.
 func (w workItem) MarkableID() string {
 	switch w.Operation {
-	case payments.CreatePayment, checkout.Create:
+	case payments.CreatePayment:
 		return w.PaymentID
+	// part: checkouts {
+	case checkout.Create:
+		return w.PaymentID
+	// part: checkouts }
 	case payments.CreateRefund, payments.RefundOrder, payments.RefundByOperator:
 		return w.ResourceID
 	}

@@ -29,7 +29,8 @@ func (s *Service) OrderRows(
 	}
 	for _, row := range orderRows {
 		o := found[compare.OrderRef{TenantID: row.Order.TenantID, OrderID: row.Order.ID}]
-		o.Row, o.Reserved = &row.Order, row.CheckoutInProgress
+		o.Row = &row.Order
+		o.Reserved = row.CheckoutInProgress // part: checkouts
 	}
 	paymentRows, err := q.ReconcilePayments(ctx, db.ReconcilePaymentsParams{TenantIds: tenants, OrderIds: orders})
 	if err != nil {

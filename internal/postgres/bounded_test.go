@@ -35,8 +35,8 @@ func TestUnresponsiveServerTimesOut(t *testing.T) {
 			_, err := p.ReconcileTenants(ctx, []string{"ten_1"})
 			return err
 		}, false},
-		"Write": {"name: EndpointDisable ", func(ctx context.Context, p *postgres.Pool) error {
-			_, err := p.EndpointDisable(ctx, "ten_1")
+		"Write": {"name: APIKeyRevoke ", func(ctx context.Context, p *postgres.Pool) error {
+			_, err := p.APIKeyRevoke(ctx, db.APIKeyRevokeParams{TenantID: "ten_1", Hint: "none"})
 			return postgres.ClassifyWriteError(err)
 		}, true},
 		"RowOfAGroup": {"name: TenantExists ", func(ctx context.Context, p *postgres.Pool) error {

@@ -37,9 +37,9 @@ type invariant struct {
 // part out, delete its line and its file.
 var invariants = inOrder(
 	paymentInvariants,
-	ledgerInvariants,
-	checkoutInvariants,
-	webhookInvariants,
+	ledgerInvariants,   // part: ledger
+	checkoutInvariants, // part: checkouts
+	webhookInvariants,  // part: webhooks
 )
 
 // paymentInvariants are those of orders, payments, refunds, keys and events, which every service has.

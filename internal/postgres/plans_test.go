@@ -74,6 +74,8 @@ func TestHotPathPlans(t *testing.T) {
 	require.Greater(t, scans, 8, "the plans were not read")
 }
 
+// part: webhooks {
+
 // TestDeliveriesThatWaitAreNotRead: an endpoint was disabled, another is down, and
 // both have a backlog. Who looks each second for a delivery that may be sent passes
 // both by, as a planner without statistics sees them and as one with.
@@ -142,3 +144,5 @@ func TestDeliveriesThatWaitAreNotRead(t *testing.T) {
 		require.Less(t, lease("{ten_down,ten_well}", 0), 50, "nobody may be told of anything")
 	}
 }
+
+// part: webhooks }

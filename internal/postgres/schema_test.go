@@ -39,6 +39,8 @@ func TestSchemaFileLoads(t *testing.T) {
 	require.Equal(t, db.Schema, schemaOf(t, pool))
 }
 
+// part: checkouts {
+
 // TestCheckoutStepTriggersLockFirst: the rules between steps are sound because
 // the checkout is locked first, and triggers run in the order of their names.
 func TestCheckoutStepTriggersLockFirst(t *testing.T) {
@@ -49,6 +51,8 @@ func TestCheckoutStepTriggersLockFirst(t *testing.T) {
 	require.Greater(t, len(triggers), 6, "the triggers were not read")
 	require.Equal(t, trigger{"checkout_is_processing"}, triggers[0])
 }
+
+// part: checkouts }
 
 // schemaOf describes a schema from the catalogue: enums, functions, then the tables
 // in the order in which they were made, each with its indexes and triggers.

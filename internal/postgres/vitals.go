@@ -25,9 +25,10 @@ SELECT coalesce(extract(epoch FROM clock_timestamp() - least(
 
 // hotTables are written by every payment, and so must be vacuumed continually. A table that does not exist is skipped.
 var hotTables = []string{
-	"checkout_steps", "checkouts", "idempotency_keys", "inbox_events", "orders", "outbox_events", "payments",
+	"checkout_steps", "checkouts", // part: checkouts
+	"idempotency_keys", "inbox_events", "orders", "outbox_events", "payments",
 	"stripe_calls",
-	"webhook_deliveries",
+	"webhook_deliveries", // part: webhooks
 }
 
 // Vitals are statistics of PostgreSQL itself.

@@ -30,7 +30,7 @@ type workflow struct {
 
 var (
 	stepDefined = regexp.MustCompile(`(?m)^step_(\w+)\(\)`)
-	listed      = regexp.MustCompile(`(?m)^(steps|nightly)=\(([^)]*)\)`)
+	listed      = regexp.MustCompile(`(?m)^(steps|nightly)\+?=\(([^)]*)\)`)
 )
 
 // TestWorkflows holds the workflows to .ci/run: they run its steps and nothing
@@ -46,7 +46,7 @@ func TestWorkflows(t *testing.T) {
 		defined[m[1]] = true
 	}
 	for _, m := range listed.FindAllStringSubmatch(runner, -1) {
-		lists[m[1]] = strings.Fields(m[2])
+		lists[m[1]] = append(lists[m[1]], strings.Fields(m[2])...)
 	}
 	inLists := map[string]bool{}
 	for _, step := range append(lists["steps"], lists["nightly"]...) {

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// lineCount is how large a service is for the person who owns it.
+type lineCount struct {
+	all  int // every line
+	code int // without blank lines and comments
+}
+
+// handWritten counts the Go of a service. Tests, the test kit and the simulator of Stripe, which is there for tests, are
+// not counted, and neither is what sqlc generates.
+func handWritten(root string) (n lineCount, err error) {
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		name = filepath.ToSlash(name)
+		if d.IsDir() {
+			switch name {
+			case "testkit", "stripesim", "cmd/stripesim", "proof", ".git":
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if strings.HasPrefix(string(text), "// Code generated ") {
+			return nil
+		}
+		for line := range strings.Lines(string(text)) {
+			n.all++
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "//") {
+				n.code++
+			}
+		}
+		return nil
+	})
+	return n, err
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"go/parser"
+	"go/token"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// root is the folder of this checkout.
+const root = "../.."
+
+// TestManifest checks that what is written about the parts is about this checkout: a path or a mark that nothing
+// answers to would silently leave a piece of a part in every starter.
+func TestManifest(t *testing.T) {
+	t.Parallel()
+	list, err := files(t.Context(), root)
+	require.NoError(t, err)
+
+	t.Run("NamesOnlyFilesThatExist", func(t *testing.T) {
+		t.Parallel()
+		all := slices.Clone(never)
+		for _, p := range parts {
+			all = append(all, p.paths...)
+			for _, needed := range p.needs {
+				_, ok := partOf(needed)
+				require.True(t, ok, "%s needs %s", p.name, needed)
+			}
+		}
+		for _, path := range all {
+			require.True(t, slices.ContainsFunc(list, func(name string) bool { return covers(path, name) }), path)
+		}
+	})
+
+	t.Run("KnowsEveryMark", func(t *testing.T) {
+		t.Parallel()
+		found := map[string]int{}
+		for _, name := range list {
+			if strings.HasPrefix(name, "cmd/new/") {
+				continue
+			}
+			text, err := os.ReadFile(filepath.Join(root, name))
+			require.NoError(t, err)
+			for _, part := range marksOf(text) {
+				_, ok := partOf(part)
+				require.True(t, ok || part == starterMark, "%s has a mark of %q", name, part)
+				found[part]++
+			}
+			_, err = cut(text, func(string) bool { return false })
+			require.NoError(t, err, name)
+		}
+		for _, p := range parts {
+			require.Positive(t, found[p.name], "%s has no mark; who registers it?", p.name)
+		}
+	})
+
+	t.Run("ImportsOfAPartAreMarked", func(t *testing.T) {
+		t.Parallel()
+		// What a starter without the part would contain: no import of a package that is gone.
+		for _, p := range parts {
+			s := starter{parts: map[string]bool{}}
+			for _, other := range parts {
+				s.parts[other.name] = other.name != p.name && !slices.Contains(other.needs, p.name)
+			}
+			gone := map[string]bool{}
+			for _, name := range list {
+				if strings.HasSuffix(name, ".go") && s.leavesOut(name) {
+					gone[ours+"/"+path.Dir(name)] = true
+				}
+			}
+			for _, name := range list {
+				if strings.HasSuffix(name, ".go") && !s.leavesOut(name) {
+					delete(gone, ours+"/"+path.Dir(name)) // a folder of which some files stay
+				}
+			}
+			delete(gone, ours+"/db") // generated again
+			for _, name := range list {
+				if !strings.HasSuffix(name, ".go") || s.leavesOut(name) {
+					continue
+				}
+				text, err := os.ReadFile(filepath.Join(root, name))
+				require.NoError(t, err)
+				text, err = cut(text, s.keeps)
+				require.NoError(t, err)
+				file, err := parser.ParseFile(token.NewFileSet(), name, text, parser.ImportsOnly)
+				require.NoError(t, err, name)
+				for _, spec := range file.Imports {
+					from, err := strconv.Unquote(spec.Path.Value)
+					require.NoError(t, err)
+					require.False(t, gone[from], "without %s, %s still imports %s", p.name, name, from)
+				}
+			}
+		}
+	})
+}
+
+func TestCut(t *testing.T) {
+	t.Parallel()
+	only := func(kept ...string) func(string) bool {
+		return func(name string) bool { return slices.Contains(kept, name) }
+	}
+	const text = "a\nb // part: kafka\n# part: sqs {\nc\nd -- part: kafka\n# part: sqs }\ne {{/* part: kafka sqs */}}\n"
+	for _, c := range []struct {
+		kept []string
+		want string
+	}{
+		{nil, "a\n"},
+		{[]string{"kafka"}, "a\nb\n"},
+		{[]string{"sqs"}, "a\nc\n"},
+		{[]string{"kafka", "sqs"}, "a\nb\nc\nd\ne\n"},
+	} {
+		got, err := cut([]byte(text), only(c.kept...))
+		require.NoError(t, err)
+		require.Equal(t, c.want, string(got), c.kept)
+	}
+	for _, wrong := range []string{"// part: sqs {\n", "// part: sqs }\n", "// part: sqs {\n// part: kafka }\n"} {
+		_, err := cut([]byte(wrong), only())
+		require.Error(t, err, wrong)
+	}
+}
+
+func TestChoose(t *testing.T) {
+	t.Parallel()
+	none, err := choose("none")
+	require.NoError(t, err)
+	require.Empty(t, none)
+	two, err := choose("kafka, sqs")
+	require.NoError(t, err)
+	require.Equal(t, map[string]bool{"kafka": true, "sqs": true}, two)
+	all, err := choose("all")
+	require.NoError(t, err)
+	require.Len(t, all, len(parts))
+	proof, err := choose("proof")
+	require.NoError(t, err)
+	require.Equal(t, all, proof, "proof plays every part")
+	_, err = choose("checkout")
+	require.ErrorContains(t, err, `there is no part "checkout"`)
+}

@@ -1,0 +1,308 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/testkit/dbtest"
+	"example.com/payonce/testkit/port"
+)
+
+// every is for CI (.ci/run starter): without it only the smallest service is made, which takes seconds.
+var every = flag.Bool("parts", false, "make a service with each part alone and one with all, and run their tests")
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
+// made makes a service in a temporary folder and builds it.
+func made(t *testing.T, with string) (dir string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "shop")
+	var log bytes.Buffer
+	began := time.Now()
+	require.NoError(t, run(t.Context(), []string{"-module", "github.com/acme/shop", "-with", with, dir}, &log), log.String())
+	t.Logf("-with %s took %s\n%s", with, time.Since(began).Round(time.Second), log.String())
+	inShop(t, dir, "go", "build", "-trimpath", "./...") // so that the next folder finds it in the cache
+	return dir
+}
+
+// inShop runs a command that must succeed.
+func inShop(t *testing.T, dir, name string, args ...string) {
+	t.Helper()
+	began := time.Now()
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	require.NoErrorf(t, err, "%s %s\n%s", name, strings.Join(args, " "), out)
+	t.Logf("%s %s took %s", name, strings.Join(args, " "), time.Since(began).Round(time.Second))
+}
+
+// TestNoneTakesMoneyOnce makes the smallest service and plays what it promises against it, as processes: one payment
+// asked for twenty times at once, and one whose process is killed while Stripe confirms.
+func TestNoneTakesMoneyOnce(t *testing.T) {
+	dir := made(t, "none")
+	text, err := exec.CommandContext(t.Context(), "git", "-C", dir, "grep", "-l", ours, "--", ":!README.md").Output()
+	require.Error(t, err, "the old module's name is still in %s", text)
+	for _, gone := range []string{"internal/checkout", "internal/operator", "internal/ledger", "internal/notifier",
+		"proof", "cmd/new", "cmd/demo"} {
+		require.NoDirExists(t, filepath.Join(dir, gone))
+	}
+	s := newShop(t, dir)
+	began := time.Now()
+
+	paid := s.order()
+	status, first := s.pay("first", paid)
+	require.Equal(t, http.StatusCreated, status, first)
+	t.Logf("a paid order %s after the first process was started", time.Since(began).Round(time.Millisecond))
+	require.Equal(t, 1, s.charges(paid))
+
+	order := s.order()
+	var all sync.WaitGroup
+	bodies := make([]string, 20)
+	for i := range bodies {
+		all.Go(func() {
+			for range 50 { // 409: another has the key at this moment
+				var status int
+				if status, bodies[i] = s.pay("same", order); status == http.StatusCreated {
+					return
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+		})
+	}
+	all.Wait()
+	for _, body := range bodies {
+		require.Equal(t, bodies[0], body)
+	}
+	require.Contains(t, bodies[0], `"status":"succeeded"`)
+	require.Equal(t, 1, s.charges(order))
+
+	// Stripe has charged and has not responded: the moment at which nobody but Stripe knows.
+	order = s.order()
+	var hold struct{ ID string }
+	s.simulator(http.MethodPost, "/holds", `{"op":"intent.confirm","order_id":"`+order+`","point":"after_effect"}`, &hold)
+	go s.pay("killed", order)
+	var held struct{ Waiting []any }
+	s.simulator(http.MethodGet, "/holds/"+hold.ID+"?wait=20s", "", &held)
+	require.Len(t, held.Waiting, 1, "the confirm did not reach Stripe")
+	require.NoError(t, s.api.Process.Kill())
+	_ = s.api.Wait()
+	s.simulator(http.MethodDelete, "/holds/"+hold.ID, "", nil)
+	require.Equal(t, 1, s.charges(order), "Stripe had charged")
+
+	s.start()
+	deadline := time.Now().Add(time.Minute)
+	for {
+		status, body := s.pay("killed", order)
+		if status == http.StatusCreated {
+			require.Contains(t, body, `"status":"succeeded"`)
+			break
+		}
+		require.True(t, time.Now().Before(deadline), "the payment is not finished: %d %s", status, body)
+		time.Sleep(250 * time.Millisecond)
+	}
+	require.Equal(t, 1, s.charges(order), "and charges once")
+	s.command("audit")
+}
+
+// shop is a generated service that runs, beside the generated simulator.
+type shop struct {
+	t                *testing.T
+	bin, base, admin string
+	env              []string
+	key              string
+	api              *exec.Cmd
+}
+
+func newShop(t *testing.T, dir string) *shop {
+	t.Helper()
+	s := &shop{t: t, bin: t.TempDir()}
+	inShop(t, dir, "go", "build", "-trimpath", "-o", s.bin, "./cmd/api", "./cmd/stripesim")
+	stripe := free(t)
+	s.admin = "http://" + free(t)
+	sim := exec.Command(filepath.Join(s.bin, "stripesim"), "-keys", "*", "-addr", stripe, "-admin", strings.TrimPrefix(s.admin, "http://"))
+	s.run(sim)
+	s.await(s.admin + "/healthz")
+	public := free(t)
+	s.base = "http://" + public
+	s.env = append(os.Environ(), "DATABASE_URL="+dbtest.Empty(t), "STRIPE_SECRET_KEY=sk_test_shop",
+		"STRIPE_API_BASE=http://"+stripe, "HTTP_ADDR="+public, "ADMIN_ADDR="+free(t),
+		"STRIPE_TIMEOUT=1s", "IDEMPOTENCY_LEASE=4s", "BROKER_URL=embedded:"+filepath.Join(s.bin, "broker"))
+	s.command("migrate")
+	var tenant struct {
+		Key string `json:"api_key"`
+	}
+	require.NoError(t, json.Unmarshal(s.command("tenant", "create", "acme"), &tenant))
+	s.key = tenant.Key
+	s.start()
+	return s
+}
+
+func free(t *testing.T) string {
+	t.Helper()
+	addr, err := port.Loopback(t.Context())
+	require.NoError(t, err)
+	return addr.String()
+}
+
+// start starts a process of the service.
+func (s *shop) start() {
+	s.t.Helper()
+	s.api = exec.Command(filepath.Join(s.bin, "api"))
+	s.api.Env = s.env
+	s.run(s.api)
+	s.await(s.base + "/readyz")
+}
+
+// run starts a process that is killed when the test ends.
+func (s *shop) run(cmd *exec.Cmd) {
+	s.t.Helper()
+	out, err := os.CreateTemp(s.bin, "log")
+	require.NoError(s.t, err)
+	cmd.Stdout, cmd.Stderr = out, out
+	require.NoError(s.t, cmd.Start())
+	s.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if text, err := os.ReadFile(out.Name()); err == nil && s.t.Failed() {
+			s.t.Logf("%s\n%s", cmd.Path, text)
+		}
+	})
+}
+
+func (s *shop) await(address string) {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool {
+		res, err := http.Get(address)
+		if err != nil {
+			return false
+		}
+		_ = res.Body.Close()
+		return res.StatusCode == http.StatusOK
+	}, time.Minute, 50*time.Millisecond, address)
+}
+
+// command runs a command of the service, which must succeed.
+func (s *shop) command(args ...string) []byte {
+	s.t.Helper()
+	cmd := exec.CommandContext(s.t.Context(), filepath.Join(s.bin, "api"), args...)
+	cmd.Env = s.env
+	out, err := cmd.Output()
+	require.NoError(s.t, err, "%s\n%s", args, out)
+	return out
+}
+
+func (s *shop) order() string {
+	s.t.Helper()
+	status, body := s.post("/v1/orders", fmt.Sprint("order-", time.Now().UnixNano()),
+		`{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":1000}]}`)
+	require.Equal(s.t, http.StatusCreated, status, body)
+	var order struct{ ID string }
+	require.NoError(s.t, json.Unmarshal([]byte(body), &order))
+	return order.ID
+}
+
+func (s *shop) pay(key, order string) (status int, body string) {
+	return s.post("/v1/payments", key, `{"order_id":"`+order+`","payment_method":"pm_card_visa"}`)
+}
+
+// post returns status 0 if the process was killed meanwhile.
+func (s *shop) post(path, key, body string) (int, string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.base+path, strings.NewReader(body))
+	if err != nil {
+		return 0, err.Error()
+	}
+	req.Header.Set("Authorization", "Bearer "+s.key)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Idempotency-Key", key)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return res.StatusCode, string(text)
+}
+
+// simulator asks the simulator's admin port.
+func (s *shop) simulator(method, path, body string, into any) {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), method, s.admin+path, strings.NewReader(body))
+	require.NoError(s.t, err)
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(s.t, err)
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	require.NoError(s.t, err)
+	require.Equal(s.t, http.StatusOK, res.StatusCode, "%s", text)
+	if into != nil {
+		require.NoError(s.t, json.Unmarshal(text, into), "%s", text)
+	}
+}
+
+// charges counts in the simulator's effect log how often money was taken for an order.
+func (s *shop) charges(order string) int {
+	s.t.Helper()
+	var counted struct{ Count int }
+	s.simulator(http.MethodGet, "/charges?order_id="+order, "", &counted)
+	return counted.Count
+}
+
+// TestEachPart makes a service with each part alone, and one with all.
+func TestEachPart(t *testing.T) {
+	if !*every {
+		t.Skip("SKIPPED: services with each part and with all are made and tested with -parts (.ci/run starter)")
+	}
+	for _, with := range []struct {
+		parts string
+		tests []string // of the part
+	}{
+		{"checkouts", []string{"./internal/checkout", "./internal/http"}},
+		{"webhooks", []string{"./internal/notifier"}},
+		{"ledger", []string{"./internal/ledger"}},
+		{"operator", []string{"./internal/operator"}},
+		{"tracing", []string{"./internal/tracing"}},
+		{"kafka", []string{"./internal/broker"}},
+		{"sqs", []string{"./internal/broker"}},
+		{"all", nil},
+	} {
+		t.Run(with.parts, func(t *testing.T) {
+			dir := made(t, with.parts)
+			inShop(t, dir, "go", "vet", "./...")
+			if with.parts == "all" {
+				inShop(t, filepath.Join(dir, "proof"), "go", "vet", "./...")
+			}
+			if len(with.tests) > 0 {
+				inShop(t, dir, "go", append([]string{"test"}, with.tests...)...)
+			}
+		})
+	}
+}
+
+// TestNonePassesItsTests runs the tests of the smallest service, but for the thousand cells of the crash matrix.
+func TestNonePassesItsTests(t *testing.T) {
+	if !*every {
+		t.Skip("SKIPPED: the tests of the smallest service are run with -parts (.ci/run starter)")
+	}
+	dir := made(t, "none")
+	inShop(t, dir, "go", "vet", "./...")
+	inShop(t, dir, "go", "test", "-skip=^TestCrashMatrix$", "./...")
+}

@@ -1,0 +1,99 @@
+package main
+
+// part is something that a service can be made without. Everything of a part that has files of its own is named here.
+// The lines of a part in shared files carry a mark (see cut.go). TestManifest checks both.
+type part struct {
+	name  string
+	gives string   // what a service with it can do
+	needs []string // parts that it does not build without
+	// paths are the folders and files that go with the part, tests included. A file that belongs to two parts stands in
+	// both lists and is left out when either is. A path that ends in * names every path that begins so.
+	paths []string
+}
+
+// parts is the manifest.
+var parts = []part{
+	{
+		name:  "checkouts",
+		gives: "POST /v1/checkouts: an order, its stock and its payment as one saga, with compensation; /v1/stock",
+		paths: []string{
+			"internal/checkout/",
+			"internal/http/checkouts.go", "internal/http/stock.go",
+			"cmd/api/part_checkouts.go",
+			"db/migrations/00011_checkouts.sql", "db/queries/checkouts.sql", "db/queries/stock.sql",
+			"db/queries/invariants_checkouts.sql", "db/queries/operator_checkouts.sql",
+			"internal/postgres/invariants_checkouts.go",
+			"internal/payments/invariants_checkouts_test.go", "internal/keyhistory/history_checkouts_test.go",
+			"testkit/world/checkouts.go", "testkit/openapi/apitest_test.go",
+			"cmd/api/secrets_test.go",
+		},
+	},
+	{
+		name:  "webhooks",
+		gives: "every event is sent to the tenant's own endpoint, signed, in order and with retries",
+		paths: []string{
+			"internal/notifier/",
+			"cmd/api/part_webhooks.go",
+			"db/migrations/00010_webhooks.sql", "db/queries/deliveries.sql",
+			"db/queries/invariants_webhooks.sql", "db/queries/operator_webhooks.sql",
+			"internal/postgres/invariants_webhooks.go", "internal/payments/invariants_webhooks_test.go",
+			"cmd/api/secrets_test.go", "cmd/api/traces_test.go",
+		},
+	},
+	{
+		name:  "ledger",
+		gives: "double-entry books of what moved, made from the events; the example of a consumer",
+		paths: []string{
+			"internal/ledger/",
+			"cmd/api/part_ledger.go",
+			"db/migrations/00009_ledger.sql", "db/queries/ledger.sql", "db/queries/invariants_ledger.sql",
+			"internal/postgres/invariants_ledger.go",
+			"internal/payments/invariants_ledger_test.go", "internal/reconcile/restore_ledger_test.go",
+			"cmd/api/consumer_test.go", "cmd/api/traces_test.go",
+			"cmd/api/secrets_test.go",
+		},
+	},
+	{
+		name:  "operator",
+		gives: "the operator's page on the admin address: what is unfinished, unknown or parked, and the actions for it",
+		paths: []string{
+			"internal/operator/",
+			"cmd/api/part_operator.go",
+			"db/migrations/00012_operator.sql", "db/queries/operator.sql", "db/queries/operator_checkouts.sql",
+			"db/queries/operator_webhooks.sql",
+			"testkit/world/desk.go",
+			"cmd/api/secrets_test.go",
+		},
+	},
+	{
+		name:  "tracing",
+		gives: "OpenTelemetry traces, exported to a collector",
+		paths: []string{"cmd/api/part_tracing.go", "cmd/api/traces_test.go", "cmd/api/secrets_test.go"},
+	},
+	{
+		name:  "kafka",
+		gives: "Kafka as the broker",
+		paths: []string{"internal/broker/kafka.go", "internal/broker/kafka_test.go"},
+	},
+	{
+		name:  "sqs",
+		gives: "Amazon SQS as the broker",
+		paths: []string{"internal/broker/sqs.go", "internal/broker/sqs_test.go", "internal/broker/sqs_fake_test.go"},
+	},
+	{
+		name: "proof",
+		gives: "the demo and its console, the chaos harness, mutants, museum, benchmarks, load tests, the documents " +
+			"and their tests",
+		// They play, break and measure every part, so they build with all of them only.
+		needs: []string{"checkouts", "webhooks", "ledger", "operator", "tracing", "kafka", "sqs"},
+		paths: []string{
+			"proof/", "cmd/demo/", "testkit/demo/", "loadtest/", "tools/k6.mod", "tools/k6.sum",
+			"docs/",
+			"internal/payments/matrix_page_test.go", ".github/workflows/nightly.yml", "deploy/prometheus/rules_test.yml",
+			"CONTRIBUTING.md", "SECURITY.md", ".devcontainer/",
+		},
+	},
+}
+
+// never is left out of every starter: what makes starters, and this project's own history.
+var never = []string{"cmd/new/", "docs/starter.md", "CHANGELOG.md"}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// writeReadme replaces the README of this project, whose links lead to files that a starter does not have. With the
+// part proof all of them are there, and the README stays.
+func (s starter) writeReadme() error {
+	if s.parts["proof"] {
+		return nil
+	}
+	var gives strings.Builder
+	for _, p := range parts {
+		if s.parts[p.name] {
+			fmt.Fprintf(&gives, "- **%s**: %s\n", p.name, p.gives)
+		}
+	}
+	if gives.Len() == 0 {
+		gives.WriteString("none: orders, payments, refunds, cancels, idempotency keys, events to one broker, " +
+			"webhooks from Stripe\n")
+	}
+	text := strings.NewReplacer("MODULE", s.module, "NAME", path.Base(s.module), "PARTS", gives.String()).
+		Replace(readme)
+	return os.WriteFile(filepath.Join(s.to, "README.md"), []byte(text), 0o644)
+}
+
+const readme = `# NAME
+
+Orders and payments over Stripe. A request that is sent again, or whose process is killed, charges once.
+
+Made with cmd/new of ` + ours + `. Parts:
+
+PARTS
+## Run it
+
+` + "```sh" + `
+go run ./cmd/stripesim -keys '*' &      # a simulator of Stripe, at 127.0.0.1:12111
+export DATABASE_URL=postgres://postgres@127.0.0.1:5432/NAME STRIPE_SECRET_KEY=sk_test_local
+export STRIPE_API_BASE=http://127.0.0.1:12111
+go run ./cmd/api migrate
+go run ./cmd/api tenant create acme     # prints the API key
+go run ./cmd/api
+` + "```" + `
+
+The API's documents are at http://127.0.0.1:8080/docs, the settings in .env.example.
+
+## Change it
+
+| folder | what it has |
+| --- | --- |
+| cmd/api | the service: settings, loops, and how the packages are wired |
+| internal/payments | orders, payments, refunds |
+| internal/idempotency, outbox, inbox | the patterns, which do not know what they carry |
+| internal/http | the API |
+| db | migrations, queries, and the Go that sqlc generates (make generate) |
+| testkit, stripesim | what the tests use |
+
+` + "`go test ./...`" + ` needs PostgreSQL's programs, or Docker, or an internet connection to download them once.
+`
