@@ -89,7 +89,8 @@ func runAudit(ctx context.Context, cli cli, since time.Duration) (report auditRe
 	if err != nil {
 		return report, err
 	}
-	// No transaction around all of it: on a large database a snapshot of that age would keep vacuum from removing dead
+	// No transaction around all of it: on a large database a snapshot of that age would keep vacuum
+	// from removing dead
 	// rows.
 	err = cli.withDatabase(ctx, func(pool *postgres.Pool) error {
 		if err := pool.CheckSchema(ctx); err != nil {
@@ -105,7 +106,8 @@ func runAudit(ctx context.Context, cli cli, since time.Duration) (report auditRe
 		}
 		o.Metrics, o.Log = stripe.NewMetrics(nil), slog.New(slog.DiscardHandler)
 		gateway := stripe.New(o)
-		money := payments.New(pool, nil, gateway, nil, payments.Options{Registered: ownOperations.Registered()}) // it only reads rows
+		// it only reads rows
+		money := payments.New(pool, nil, gateway, nil, payments.Options{Registered: ownOperations.Registered()})
 		compared, err := reconcile.Compare(ctx, pool, gateway, money, now.Add(-since))
 		if err != nil {
 			return err
@@ -162,7 +164,8 @@ func number(id string) (n int) {
 	return n
 }
 
-// print writes the table of checks first, so that an operator sees in one screen which of them fail, and then the rows.
+// print writes the table of checks first, so that an operator sees in one screen which of them
+// fail, and then the rows.
 func (r auditReport) print(w io.Writer) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, c := range r.Checks {

@@ -13,7 +13,8 @@ import (
 	"example.com/payonce/internal/stripe"
 )
 
-// config is every setting of the service, read once. The defaults are those of production; a setting without a default
+// config is every setting of the service, read once. The defaults are those of production; a
+// setting without a default
 // is required. A part reads its own settings (part.read).
 type config struct {
 	DatabaseURL          string
@@ -46,7 +47,8 @@ func (c config) within() time.Duration {
 	return requestBudget*c.StripeTimeout - min(c.StripeTimeout/4, time.Second)
 }
 
-// readConfig reads the environment. An error names the variable and says what its value must be. It never contains the
+// readConfig reads the environment. An error names the variable and says what its value must be. It
+// never contains the
 // value, which may be a secret.
 func readConfig(getenv func(string) string) (config, error) {
 	e := environment{getenv: getenv}

@@ -26,7 +26,8 @@ type loop struct {
 // loopMetrics show for each loop when it last completed an iteration. The gauges that a loop sets are as old as that:
 // after a failure they keep values that look healthy, and only these metrics show that they are stale.
 //
-// The idle time is measured here, by the process's own timer. A time of day would be compared with Prometheus's clock:
+// The idle time is measured here, by the process's own timer. A time of day would be compared with
+// Prometheus's clock:
 // on a host whose clock is an hour slow every loop would seem to be idle, and on one that is fast none ever would.
 type loopMetrics struct {
 	items    *prometheus.CounterVec
@@ -37,7 +38,8 @@ type loopMetrics struct {
 }
 
 var loopIdle = prometheus.NewDesc("payonce_loop_idle_seconds",
-	"Seconds since the loop last completed an iteration without an error, or since the process started if none has.", []string{"loop"}, nil)
+	"Seconds since the loop last completed an iteration without an error, or since the process started if none has.",
+	[]string{"loop"}, nil)
 
 func newLoopMetrics(r prometheus.Registerer) *loopMetrics {
 	f := promauto.With(r)
@@ -46,7 +48,8 @@ func newLoopMetrics(r prometheus.Registerer) *loopMetrics {
 		items: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_loop_items_total",
 			Help: "Items that the loop has processed: claims, events, time windows or rows."}, []string{"loop"}),
 		failures: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_loop_failures_total",
-			Help: "Iterations of the loop that failed. The next iteration continues where the failed one stopped."}, []string{"loop"}),
+			Help: "Iterations of the loop that failed. The next iteration continues where the failed one stopped."},
+			[]string{"loop"}),
 	}
 	r.MustRegister(m)
 	return m

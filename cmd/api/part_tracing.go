@@ -19,7 +19,8 @@ import (
 // flushWithin bounds how long a process that stops waits for the collector.
 const flushWithin = 5 * time.Second
 
-// tracingPart sends traces to an OpenTelemetry collector. Without it spans are never recorded: internal/tracing stays,
+// tracingPart sends traces to an OpenTelemetry collector. Without it spans are never recorded:
+// internal/tracing stays,
 // because operations, events and webhooks carry a traceparent, but the SDK and its exporter are not linked.
 var tracingPart = part{name: "tracing", read: readTraces}
 
@@ -53,7 +54,8 @@ func (t traces) url() string {
 	return ""
 }
 
-// startTracing returns a tracer that exports spans, and a function that sends the last of them. Without a collector the
+// startTracing returns a tracer that exports spans, and a function that sends the last of them.
+// Without a collector the
 // tracer is nil, and nothing is started. The library reads OpenTelemetry's other variables itself: the sampler,
 // headers, the service's name.
 //

@@ -26,11 +26,13 @@ import (
 // megabytes. With an embedded broker the heap is larger, and the default is right.
 const gcPercent = 400
 
-// drain is how long requests and items of the loops get to finish when the process is stopped. Orchestrators kill after
+// drain is how long requests and items of the loops get to finish when the process is stopped.
+// Orchestrators kill after
 // 30 seconds.
 const drain = 25 * time.Second
 
-// serveCommand rejects arguments: settings come from the environment only, so that a secret is never in a process list.
+// serveCommand rejects arguments: settings come from the environment only, so that a secret is
+// never in a process list.
 func serveCommand(ctx context.Context, cli cli, args []string) error {
 	if len(args) > 0 {
 		return errUsage
@@ -78,7 +80,8 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 		return err
 	}
 
-	// Both addresses are taken before any loop starts: a second process that is started by mistake fails here, without
+	// Both addresses are taken before any loop starts: a second process that is started by mistake
+	// fails here, without
 	// having done any work.
 	public, err := listen(ctx, "HTTP_ADDR", c.HTTPAddr)
 	if err != nil {
@@ -98,8 +101,10 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 	wait := start(loopsCtx, log, newLoopMetrics(metrics), drain, s.loops...)
 	log.Info("serving", "addr", public.Addr().String(), "admin_addr", private.Addr().String(), "config", c)
 
-	// Shutdown: no new requests and no new iterations of the loops; requests and items in flight finish, or are cut off
-	// after drain; then the broker and the pool are closed. Correctness needs none of that: SIGKILL is the design case.
+	// Shutdown: no new requests and no new iterations of the loops; requests and items in flight
+	// finish, or are cut off
+	// after drain; then the broker and the pool are closed. Correctness needs none of that: SIGKILL
+	// is the design case.
 	err = s.api.Run(ctx, public)
 	stopLoops()
 	wait()
@@ -150,7 +155,10 @@ func newMetrics(pool *postgres.Pool) *prometheus.Registry {
 		"payonce_pool_connections_max":    func() float64 { return float64(pool.Stat().MaxConns()) },
 		"payonce_pool_waits_total":        func() float64 { return float64(pool.Stat().EmptyAcquireCount()) },
 	} {
-		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: "Connection pool to PostgreSQL of this process: connections, and acquisitions that had to wait."}, value))
+		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: name,
+			Help: "Connection pool to PostgreSQL of this process: connections, and acquisitions that had to wait.",
+		}, value))
 	}
 	return r
 }

@@ -10,7 +10,8 @@ import (
 	"example.com/payonce/internal/postgres"
 )
 
-// vitalsWithin bounds the read of PostgreSQL's statistics. If a server takes longer, the gauges keep their values, and
+// vitalsWithin bounds the read of PostgreSQL's statistics. If a server takes longer, the gauges
+// keep their values, and
 // payonce_loop_idle_seconds shows how old they are.
 const vitalsWithin = 5 * time.Second
 
@@ -30,7 +31,8 @@ func newVitals(pool *postgres.Pool, r prometheus.Registerer) *vitals {
 		live: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_database_live_rows",
 			Help: "Live rows in the frequently updated tables, as estimated by PostgreSQL."}, []string{"table"}),
 		dead: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_database_dead_rows",
-			Help: "Dead rows not yet vacuumed in the frequently updated tables, as estimated by PostgreSQL."}, []string{"table"}),
+			Help: "Dead rows not yet vacuumed in the frequently updated tables, as estimated by PostgreSQL."},
+			[]string{"table"}),
 		oldestTransaction: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_database_oldest_transaction_seconds",
 			Help: "Age of the oldest open transaction of any session. Vacuum cannot remove newer dead rows while it is open."}),
 	}

@@ -77,7 +77,10 @@ type service struct {
 
 // wire makes the service. Nothing starts here. The caller closes it, also after an error.
 func wire(ctx context.Context, r resources) (*service, error) {
-	s := &service{resources: r, received: inbox.NewMetrics(r.metrics), pages: map[string]http.Handler{}, paths: payments.Paths(), describe: map[string]keyhistory.Describe{}}
+	s := &service{
+		resources: r, received: inbox.NewMetrics(r.metrics), pages: map[string]http.Handler{},
+		paths: payments.Paths(), describe: map[string]keyhistory.Describe{},
+	}
 	s.wireKeys()
 	s.wirePayments()
 	for _, p := range s.config.parts {
@@ -136,7 +139,9 @@ func (s *service) wirePayments() {
 	// The table of operations. A part adds its own with maps.Copy; a name must never change, because keys have it.
 	s.operations = s.payments.Operations()
 	// A part adds to both maps before anything reads them.
-	s.history = keyhistory.New(s.pool, keyhistory.Options{Retention: c.IdempotencyRetention, Paths: s.paths, Operations: s.describe})
+	s.history = keyhistory.New(s.pool, keyhistory.Options{
+		Retention: c.IdempotencyRetention, Paths: s.paths, Operations: s.describe,
+	})
 	s.handlers = map[string]inbox.Handler{payments.StripeEvents: s.payments.WebhookHandler()}
 
 	reconciler := reconcile.New(s.pool, s.gateway, s.payments, reconcile.Options{
@@ -192,7 +197,8 @@ func (s *service) reap(name string, every time.Duration, runOnce func(context.Co
 	s.loops = append(s.loops, loop{name: name, every: every, runOnce: runOnce})
 }
 
-// handle is a consumer as the broker calls it. A process may crash between the effect and the acknowledgement, so this
+// handle is a consumer as the broker calls it. A process may crash between the effect and the
+// acknowledgement, so this
 // is one of the points at which a test crashes it.
 func (s *service) handle(consumer *inbox.Consumer) broker.Handler {
 	if s.fault == nil {

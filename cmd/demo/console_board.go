@@ -123,8 +123,9 @@ type sample struct {
 
 func newBoard() *board {
 	return &board{
-		changed: make(chan struct{}), bought: map[string]*purchase{}, charges: map[string]int{}, every: sampleInterval,
-		now: pageState{Postgres: stateUp, Purchases: []*purchase{}, Processes: []processState{}, Busy: []string{}},
+		changed: make(chan struct{}), bought: map[string]*purchase{}, charges: map[string]int{},
+		every: sampleInterval,
+		now:   pageState{Postgres: stateUp, Purchases: []*purchase{}, Processes: []processState{}, Busy: []string{}},
 	}
 }
 

@@ -52,7 +52,9 @@ func killedAfterTheCharge(p *sceneRun) {
 
 // printKeyHistory prints which processes worked on a key, and how far each got.
 func (p *sceneRun) printKeyHistory(from *endpoint, key string) {
-	a := p.shop.send(p.ctx, from, request{method: http.MethodGet, path: "/v1/idempotency-keys/" + url.PathEscape(key)})
+	a := p.shop.send(p.ctx, from, request{
+		method: http.MethodGet, path: "/v1/idempotency-keys/" + url.PathEscape(key),
+	})
 	var history struct {
 		Attempts int
 		Verdict  string

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// A mark ties lines of a shared file to a part. At the end of a line it ties that line; two marks on lines of their own,
+// A mark ties lines of a shared file to a part. At the end of a line it ties that line; two marks
+// on lines of their own,
 // with braces, tie what stands between them:
 //
 //	kafkaScheme, // part: kafka
@@ -17,7 +18,8 @@ import (
 //	…
 //	// part: checkouts }
 //
-// With two names, separated by a space, the lines need both parts. In YAML and shell a mark begins with #, in SQL with
+// With two names, separated by a space, the lines need both parts. In YAML and shell a mark begins
+// with #, in SQL with
 // --, and in templates it is {{/* part: name */}}.
 var mark = regexp.MustCompile(
 	`[ \t]*(?://|--|#|\{\{/\*|<!--) part: ([a-z]+(?: [a-z]+)*)( [{}])?(?: \*/\}\}| -->)?[ \t]*$`)

@@ -13,7 +13,8 @@ var metricsOf = map[string]*regexp.Regexp{
 	"webhooks":  regexp.MustCompile(`\bpayonce_(deliver|notifier|webhook_deliver)`),
 }
 
-// cutPanels removes the queries of a dashboard that read metrics of a part that was left out, and the panels that have
+// cutPanels removes the queries of a dashboard that read metrics of a part that was left out, and
+// the panels that have
 // no other query.
 func (s starter) cutPanels(text []byte) ([]byte, error) {
 	var board map[string]any

@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// withoutUnusedImports removes the imports that only cut lines used, so that they need no mark. It touches those of the
+// withoutUnusedImports removes the imports that only cut lines used, so that they need no mark. It
+// touches those of the
 // standard library and of this module only: the name of any other package cannot be told from its path.
 func withoutUnusedImports(text []byte) ([]byte, error) {
 	files := token.NewFileSet()

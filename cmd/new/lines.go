@@ -13,7 +13,8 @@ type lineCount struct {
 	code int // without blank lines and comments
 }
 
-// handWritten counts the Go of a service. Tests, the test kit and the simulator of Stripe, which is there for tests, are
+// handWritten counts the Go of a service. Tests, the test kit and the simulator of Stripe, which is
+// there for tests, are
 // not counted, and neither is what sqlc generates.
 func handWritten(root string) (n lineCount, err error) {
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

@@ -65,8 +65,9 @@ func (s starter) make(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(s.log, "%s: %d lines of hand-written Go outside tests, testkit and stripesim (%d of them code)\n"+
-		"next: cd %s && go test ./...\n", s.to, lines.all, lines.code, s.to)
+	_, err = fmt.Fprintf(s.log,
+		"%s: %d lines of hand-written Go outside tests, testkit and stripesim (%d of them code)\n"+
+			"next: cd %s && go test ./...\n", s.to, lines.all, lines.code, s.to)
 	return err
 }
 
@@ -197,9 +198,11 @@ func (s starter) tidy(ctx context.Context) error {
 	return err
 }
 
-// writeSchema lets the starter's own test write the file: it migrates a database, on the PostgreSQL that its tests use.
+// writeSchema lets the starter's own test write the file: it migrates a database, on the PostgreSQL
+// that its tests use.
 func (s starter) writeSchema(ctx context.Context) error {
-	return s.command(ctx, s.to, nil, "go", "test", "-trimpath", "./internal/postgres", "-run=^TestSchemaFileIsCurrent$", "-update")
+	return s.command(ctx, s.to, nil, "go", "test", "-trimpath", "./internal/postgres", "-run=^TestSchemaFileIsCurrent$",
+		"-update")
 }
 
 func (s starter) commit(ctx context.Context) error {

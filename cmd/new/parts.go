@@ -6,7 +6,8 @@ type part struct {
 	name  string
 	gives string   // what a service with it can do
 	needs []string // parts that it does not build without
-	// paths are the folders and files that go with the part, tests included. A file that belongs to two parts stands in
+	// paths are the folders and files that go with the part, tests included. A file that belongs to
+	// two parts stands in
 	// both lists and is left out when either is. A path that ends in * names every path that begins so.
 	paths []string
 }
@@ -89,7 +90,8 @@ var parts = []part{
 		paths: []string{
 			"proof/", "cmd/demo/", "testkit/demo/", "loadtest/", "tools/k6.mod", "tools/k6.sum",
 			"docs/",
-			"internal/payments/matrix_page_test.go", ".github/workflows/nightly.yml", "deploy/prometheus/rules_test.yml",
+			"internal/payments/matrix_page_test.go", ".github/workflows/nightly.yml",
+			"deploy/prometheus/rules_test.yml",
 			"CONTRIBUTING.md", "SECURITY.md", ".devcontainer/",
 		},
 	},

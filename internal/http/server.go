@@ -90,7 +90,8 @@ func NewServer(o Options) *Server {
 			Help: "HTTP requests by method, route and status."}, []string{"method", "route", "status"}),
 		seconds: f.NewHistogramVec(prometheus.HistogramOpts{Name: "payonce_http_request_seconds",
 			Help:    "Time from reading a request's first line to writing the last byte of its response.",
-			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}}, []string{"method", "route"}),
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}},
+			[]string{"method", "route"}),
 	}
 	s.badSignatures = f.NewCounter(prometheus.CounterOpts{Name: "payonce_webhook_signature_failures_total",
 		Help: "Webhooks rejected for an invalid signature: wrong secret, wrong clock, or a forged webhook."})

@@ -36,7 +36,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		}, []string{"kind"}),
 		durations: f.NewHistogramVec(prometheus.HistogramOpts{Name: "payonce_recovery_point_seconds",
 			Help:    "Time from one recovery point to the next, including the calls to Stripe between them.",
-			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 40}}, []string{"operation", "recovery_point"}),
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 40}},
+			[]string{"operation", "recovery_point"}),
 	}
 }
 

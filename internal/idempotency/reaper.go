@@ -37,7 +37,8 @@ func NewReaper(store *Store, answers, tombstones time.Duration) *Reaper {
 		return store.pool.KeyDropAnswers(ctx, db.KeyDropAnswersParams{Retention: retention, BatchMax: batchMax})
 	}
 	remove := func(ctx context.Context, retention time.Duration, batchMax int32) (int64, error) {
-		return store.pool.KeyDeleteTombstones(ctx, db.KeyDeleteTombstonesParams{Retention: retention, BatchMax: batchMax})
+		return store.pool.KeyDeleteTombstones(ctx,
+			db.KeyDeleteTombstonesParams{Retention: retention, BatchMax: batchMax})
 	}
 	return &Reaper{
 		answers:    postgres.NewReaper("drop expired answers", answers, reaperBatchMax, drop),

@@ -93,7 +93,8 @@ func (p *Processor) RunOnce(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	rows, err := p.pool.InboxLease(
-		ctx, db.InboxLeaseParams{Lease: p.lease, Consumers: p.consumers, LimitRows: int32(p.atOnce)}, //nolint:gosec // a few
+		ctx, db.InboxLeaseParams{Lease: p.lease, Consumers: p.consumers,
+			LimitRows: int32(p.atOnce)}, //nolint:gosec // a few
 	)
 	if err != nil {
 		return 0, fmt.Errorf("lease received events: %w", err)

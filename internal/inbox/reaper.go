@@ -16,7 +16,8 @@ func NewReaper(pool *postgres.Pool, retention time.Duration) *postgres.Reaper {
 	if retention == 0 {
 		retention = Retention
 	}
-	return postgres.NewReaper("remove applied events", retention, reapMax, func(ctx context.Context, retention time.Duration, batchMax int32) (int64, error) {
-		return pool.InboxReap(ctx, db.InboxReapParams{Retention: retention, LimitRows: batchMax})
-	})
+	return postgres.NewReaper("remove applied events", retention, reapMax,
+		func(ctx context.Context, retention time.Duration, batchMax int32) (int64, error) {
+			return pool.InboxReap(ctx, db.InboxReapParams{Retention: retention, LimitRows: batchMax})
+		})
 }

@@ -73,7 +73,8 @@ func (f *Feed) page(ctx context.Context, tenantID, after string, limit int) ([]E
 		}
 	}
 	rows, err := f.pool.FeedList(
-		ctx, db.FeedListParams{TenantID: tenantID, AfterPosition: position, LimitRows: int32(limit)}, //nolint:gosec // at most 101
+		ctx, db.FeedListParams{TenantID: tenantID, AfterPosition: position,
+			LimitRows: int32(limit)}, //nolint:gosec // at most 101
 	)
 	if err != nil {
 		return nil, fmt.Errorf("list events: %w", err)

@@ -109,9 +109,11 @@ func (s webhooks) applyIntentSeen(ctx context.Context, q *db.Queries, intent str
 		TenantID: intent.TenantID, OrderID: intent.OrderID, IntentID: &intent.ID,
 	})
 	switch {
-	case errors.Is(err, postgres.ErrNoRows) && intent.Status == stripe.IntentSucceeded && intent.RefundedMinor == intent.ReceivedMinor:
+	case errors.Is(err, postgres.ErrNoRows) && intent.Status == stripe.IntentSucceeded &&
+		intent.RefundedMinor == intent.ReceivedMinor:
 		return nil // It was refunded in full. There is nothing left for a payment.
-	case errors.Is(err, postgres.ErrNoRows) && (intent.Status == stripe.IntentSucceeded || intent.Status == stripe.IntentProcessing || intent.Status == stripe.IntentRequiresAction):
+	case errors.Is(err, postgres.ErrNoRows) && (intent.Status == stripe.IntentSucceeded ||
+		intent.Status == stripe.IntentProcessing || intent.Status == stripe.IntentRequiresAction):
 		return fmt.Errorf("PaymentIntent %s is %s and belongs to no payment yet", intent.ID,
 			intent.Status) // It arrived before our own commit. Kept, and tried again.
 	case errors.Is(err, postgres.ErrNoRows):

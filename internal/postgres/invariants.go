@@ -68,7 +68,8 @@ var paymentInvariants = []invariant{
 		"I13", "no call is sent after its resend cutoff, or under two keys",
 		offenders((*db.Queries).InvariantNothingIsResentLate),
 	},
-	{"I14", "an unknown outcome is never answered as a failure", offenders((*db.Queries).InvariantNoFailureWhileUnknown)},
+	{"I14", "an unknown outcome is never answered as a failure",
+		offenders((*db.Queries).InvariantNoFailureWhileUnknown)},
 	{"I15", "received webhooks are applied", offenders((*db.Queries).InvariantWebhookIsApplied)},
 	{"I17", "the reaper deletes no unfinished key", offenders((*db.Queries).InvariantKeyIsRetained)},
 }

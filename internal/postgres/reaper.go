@@ -17,7 +17,8 @@ type Reaper struct {
 
 // NewReaper returns a reaper whose batch deletes at most batchMax rows and returns
 // their number.
-func NewReaper(task string, retention time.Duration, batchMax int32, batch func(context.Context, time.Duration, int32) (int64, error)) *Reaper {
+func NewReaper(task string, retention time.Duration, batchMax int32,
+	batch func(context.Context, time.Duration, int32) (int64, error)) *Reaper {
 	return &Reaper{task: task, retention: retention, batchMax: batchMax, batch: batch}
 }
 

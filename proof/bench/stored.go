@@ -37,7 +37,8 @@ func (b *bench) storedGroup() group {
 	paying := func(key keyed) func(*bench) func(context.Context) (sample, error) {
 		return func(b *bench) func(context.Context) (sample, error) { return b.fresh(key) }
 	}
-	// Who sends a key again does so soon: those in order of time are among the latest, random ones lie anywhere even so.
+	// Who sends a key again does so soon: those in order of time are among the latest, random ones
+	// lie anywhere even so.
 	asking := func(key func(int) string, odd, latest int) func(*bench) func(context.Context) (sample, error) {
 		return func(full *bench) func(context.Context) (sample, error) {
 			return func(ctx context.Context) (sample, error) {

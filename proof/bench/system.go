@@ -128,7 +128,9 @@ func (b *bench) close() {
 	}
 	b.pool.Close()
 	_ = os.RemoveAll(b.dir)
-	admin, err := postgres.Open(context.Background(), b.serverURL, postgres.Options{MaxConn: 1, Statement: time.Minute})
+	admin, err := postgres.Open(context.Background(), b.serverURL, postgres.Options{
+		MaxConn: 1, Statement: time.Minute,
+	})
 	if err != nil {
 		return
 	}

@@ -96,7 +96,8 @@ func (k k6Program) run(ctx context.Context, o options, s *system) (*report, erro
 		filepath.Join(dir, "console.log")
 	cmd := exec.CommandContext(ctx, k.path, "run", "--quiet", "--address", "127.0.0.1:0", "--out", "json="+samples,
 		"--console-output", console, o.scenario+".js")
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) } // k6 then ends its clients and evaluates what there is
+	// k6 then ends its clients and evaluates what there is
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
 	cmd.WaitDelay = k6Patience
 	cmd.Dir = dir
 	// Nothing of our own environment but the path to files and the settings: K6_…

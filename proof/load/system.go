@@ -210,7 +210,9 @@ func (s *system) makeTenant(ctx context.Context, run string) error {
 	copy(secret, noise(16))
 	key, hash, hint := httpapi.NewAPIKey(id)
 	err := s.pool.InTx(ctx, func(q *db.Queries) error {
-		if err := q.TenantCreate(ctx, db.TenantCreateParams{ID: id, Name: run, FingerprintSecret: secret}); err != nil {
+		if err := q.TenantCreate(ctx, db.TenantCreateParams{
+			ID: id, Name: run, FingerprintSecret: secret,
+		}); err != nil {
 			return err
 		}
 		return q.APIKeyCreate(ctx, db.APIKeyCreateParams{TenantID: id, KeyHash: hash, Hint: hint})

@@ -63,7 +63,8 @@ func (s *server) prepare(ctx context.Context) error {
 		return err
 	}
 	var may bool
-	if err := s.admin.QueryRow(ctx, "SELECT rolcreatedb OR rolsuper FROM pg_roles WHERE rolname = current_user").Scan(&may); err != nil {
+	if err := s.admin.QueryRow(ctx,
+		"SELECT rolcreatedb OR rolsuper FROM pg_roles WHERE rolname = current_user").Scan(&may); err != nil {
 		return err
 	}
 	if !may {
@@ -146,7 +147,10 @@ func (s *server) makeTemplate(ctx context.Context) (string, error) {
 	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock($1)", int64(templateLock)); err != nil {
 		return "", err
 	}
-	defer func() { _, _ = conn.Exec(ctx, "SELECT pg_advisory_unlock($1)", int64(templateLock)) }() // else it ends with the session
+	defer func() {
+		_, _ = conn.Exec(ctx, "SELECT pg_advisory_unlock($1)",
+			int64(templateLock))
+	}() // else it ends with the session
 	var whole bool
 	err = conn.QueryRow(ctx, "SELECT datistemplate FROM pg_database WHERE datname = $1", name).Scan(&whole)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {

@@ -42,7 +42,8 @@ func initialised(ctx context.Context, acc *account, bin binaries, dir string) (p
 }
 
 func cachedCluster(ctx context.Context, acc *account, bin binaries, clusters string) (string, error) {
-	key := sha256.Sum256([]byte(strings.Join(append([]string{bin.dir, bin.version, acc.String()}, initdbArgs...), "\x00")))
+	key := sha256.Sum256([]byte(strings.Join(append([]string{bin.dir, bin.version, acc.String()}, initdbArgs...),
+		"\x00")))
 	made := filepath.Join(clusters, bin.version+"-"+hex.EncodeToString(key[:6]))
 	if _, err := os.Stat(made); err == nil {
 		return made, nil

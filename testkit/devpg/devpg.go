@@ -205,7 +205,8 @@ func startURL(ctx context.Context, o Options) (started, error) {
 		return started{}, fmt.Errorf("%s is not set", o.URLVar)
 	}
 	if _, err := serverVersion(ctx, o.URL); err != nil {
-		return started{}, fmt.Errorf("%s is set, but the server does not answer: %w", o.URLVar, err) // pgx never prints the password
+		return started{}, fmt.Errorf("%s is set, but the server does not answer: %w", o.URLVar,
+			err) // pgx never prints the password
 	}
 	return started{o.URL, o.URLVar, named{o.URLVar}}, nil
 }

@@ -43,7 +43,8 @@ func startDocker(ctx context.Context, o Options) (_ started, err error) {
 	images := []string{image}
 	config := testcontainers.ReadConfig().Config
 	if !config.RyukDisabled {
-		images = append(images, testcontainers.ReaperDefaultImage) //nolint:staticcheck // deprecated in favour of a value that only the library can read
+		images = append(images,
+			testcontainers.ReaperDefaultImage) //nolint:staticcheck // deprecated in favour of a value that only the library can read
 	}
 	for _, name := range images {
 		if config.HubImageNamePrefix != "" {
@@ -128,7 +129,9 @@ func haveImage(ctx context.Context, api client.APIClient, name string) error {
 // removeOrphans removes containers whose owner on this host is dead. With the
 // reaper switched off nothing else does.
 func removeOrphans(ctx context.Context, api client.APIClient) {
-	list, err := api.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: make(client.Filters).Add("label", ownerLabel)})
+	list, err := api.ContainerList(ctx, client.ContainerListOptions{
+		All: true, Filters: make(client.Filters).Add("label", ownerLabel),
+	})
 	if err != nil {
 		return
 	}
@@ -159,7 +162,8 @@ func runContainer(ctx context.Context, o Options) (started, error) {
 	}
 	ctr, err := postgres.Run(ctx, image, opts...)
 	if err != nil {
-		return started{}, errors.Join(fmt.Errorf("container of %s: %w", image, err), testcontainers.TerminateContainer(ctr))
+		return started{}, errors.Join(fmt.Errorf("container of %s: %w", image, err),
+			testcontainers.TerminateContainer(ctr))
 	}
 	url, err := ctr.ConnectionString(ctx, "sslmode=disable")
 	if err != nil {

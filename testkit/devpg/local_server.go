@@ -32,7 +32,8 @@ func settings(o Options) map[string]string {
 		s["shared_buffers"] = "128MB" // the server's own default
 	} else {
 		s["fsync"], s["full_page_writes"], s["synchronous_commit"] = "off", "off", "off"
-		s["min_wal_size"], s["max_wal_size"] = "32MB", "128MB" // it may be in memory, and a checkpoint without fsync costs little
+		s["min_wal_size"], s["max_wal_size"] = "32MB",
+			"128MB" // it may be in memory, and a checkpoint without fsync costs little
 	}
 	maps.Copy(s, o.Settings)
 	return s

@@ -148,7 +148,8 @@ func alive(pid int) bool {
 // tryLockFile takes a lock that the kernel gives back when we die, and fails at
 // once if it is held.
 func tryLockFile(name string) (unlock func(), err error) {
-	file, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600) // in /tmp others may have put a link there
+	// in /tmp others may have put a link there
+	file, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
 	}

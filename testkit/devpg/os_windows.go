@@ -68,7 +68,8 @@ func tryLockFile(name string) (unlock func(), err error) {
 		return nil, err
 	}
 	const exclusiveNow = windows.LOCKFILE_EXCLUSIVE_LOCK | windows.LOCKFILE_FAIL_IMMEDIATELY
-	if err := windows.LockFileEx(windows.Handle(file.Fd()), exclusiveNow, 0, 1, 0, new(windows.Overlapped)); err != nil {
+	if err := windows.LockFileEx(windows.Handle(file.Fd()), exclusiveNow, 0, 1, 0,
+		new(windows.Overlapped)); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	return func() { _ = file.Close() }, nil

@@ -45,7 +45,8 @@ var loaded sync.Map // string(document) → func() (*Validator, error)
 // not a valid one.
 func New(tb testing.TB, document []byte) *Validator {
 	tb.Helper()
-	load, _ := loaded.LoadOrStore(string(document), sync.OnceValues(func() (*Validator, error) { return load(document) }))
+	load, _ := loaded.LoadOrStore(string(document),
+		sync.OnceValues(func() (*Validator, error) { return load(document) }))
 	v, err := load.(func() (*Validator, error))()
 	if err != nil {
 		tb.Fatalf("OpenAPI document: %v", err)
@@ -95,11 +96,10 @@ func (v *Validator) Check(req *http.Request, status int, header http.Header, bod
 		return fmt.Errorf("%s %s → %d: %w", req.Method, req.URL.Path, status, err)
 	}
 	err = openapi3filter.ValidateResponse(context.Background(), &openapi3filter.ResponseValidationInput{
-		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: routed, PathParams: params, Route: route},
-		Status:                 status,
-		Header:                 header,
-		Body:                   io.NopCloser(bytes.NewReader(body)),
-		Options:                &openapi3filter.Options{IncludeResponseStatus: true, MultiError: true},
+		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: routed, PathParams: params,
+			Route: route},
+		Status: status, Header: header, Body: io.NopCloser(bytes.NewReader(body)),
+		Options: &openapi3filter.Options{IncludeResponseStatus: true, MultiError: true},
 	})
 	if err != nil {
 		return fmt.Errorf("%s %s → %d: %w\n%s", req.Method, req.URL.Path, status, err, body)
@@ -196,7 +196,8 @@ func checkHonesty(header http.Header, body []byte) error {
 		return fmt.Errorf("retryable is %v, Retry-After is %q", problem.Retryable, header.Get("Retry-After"))
 	}
 	if aboutKeys := strings.HasPrefix(problem.Code, "idempotency-key-"); aboutKeys != (header.Get("Link") != "") {
-		return fmt.Errorf("%s with Link %q: problems about keys, and no others, link to how keys work", problem.Code, header.Get("Link"))
+		return fmt.Errorf("%s with Link %q: problems about keys, and no others, link to how keys work", problem.Code,
+			header.Get("Link"))
 	}
 	return nil
 }

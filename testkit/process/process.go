@@ -121,7 +121,8 @@ func (p *API) Start(ctx context.Context, more ...string) error {
 	defer cancel()
 	at, err := Served{}, errors.New("")
 	if p.URL != "" {
-		at, err = p.Child.Start(ctx, append(more, "HTTP_ADDR="+strings.TrimPrefix(p.URL, "http://"), "ADMIN_ADDR="+p.Admin)...)
+		at, err = p.Child.Start(ctx,
+			append(more, "HTTP_ADDR="+strings.TrimPrefix(p.URL, "http://"), "ADMIN_ADDR="+p.Admin)...)
 		if err != nil && !strings.Contains(err.Error(), ": cannot listen: ") {
 			return err
 		}

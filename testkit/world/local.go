@@ -85,8 +85,9 @@ func (w *World) Local(o LocalOptions) *Local {
 	}
 	wired := &wiring{describe: map[string]keyhistory.Describe{}, server: httpapi.Options{
 		Pool: pool, Keys: keys, Operations: table, Payments: money, Paths: payments.Paths(), Own: o.Own,
-		Feed: outbox.NewFeed(pool), Within: within, Drain: Patience, RateLimit: o.RateLimit, Retention: answerRetention,
-		Metrics: metrics, Log: o.Log, Tracer: o.Tracer, WebhookSecrets: []string{WebhookSecret},
+		Feed: outbox.NewFeed(pool), Within: within, Drain: Patience, RateLimit: o.RateLimit,
+		Retention: answerRetention, Metrics: metrics, Log: o.Log, Tracer: o.Tracer,
+		WebhookSecrets: []string{WebhookSecret},
 	}}
 	for _, add := range parts {
 		add(l, wired)

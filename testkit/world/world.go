@@ -65,7 +65,9 @@ func On(t testing.TB, url string) *World {
 		server.CloseClientConnections()
 		server.Close()
 	})
-	w := &World{T: t, URL: url, DB: pool, Sim: sim, StripeURL: server.URL, stripe: requests, sessions: &atomic.Int64{}}
+	w := &World{
+		T: t, URL: url, DB: pool, Sim: sim, StripeURL: server.URL, stripe: requests, sessions: &atomic.Int64{},
+	}
 	w.Tenant = w.NewTenant()
 	return w
 }

@@ -75,7 +75,8 @@ func run(ctx context.Context, s settings) error {
 		return fmt.Errorf("write the backlog: %w", err)
 	}
 	to, err := wmnats.NewPublisher(wmnats.PublisherConfig{
-		URL: s.nats, JetStream: wmnats.JetStreamConfig{TrackMsgId: true}, // the broker drops what it has seen, as it does for us
+		// the broker drops what it has seen, as it does for us
+		URL: s.nats, JetStream: wmnats.JetStreamConfig{TrackMsgId: true},
 	}, watermill.NopLogger{})
 	if err != nil {
 		return err
@@ -123,7 +124,9 @@ func write(ctx context.Context, pool *pgxpool.Pool, schema wmsql.DefaultPostgreS
 					message.NewMessage(watermill.NewUUID(),
 						fmt.Appendf(nil, `{"id":"pay_%07d","object":"payment","pad":%q}`, made, pad)))
 			}
-			return forwarder.NewPublisher(p, forwarder.PublisherConfig{ForwarderTopic: outboxTopic}).Publish(s.subject,
+			return forwarder.NewPublisher(p, forwarder.PublisherConfig{
+				ForwarderTopic: outboxTopic,
+			}).Publish(s.subject,
 				batch...)
 		})
 		if err != nil {

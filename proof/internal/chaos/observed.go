@@ -27,9 +27,11 @@ type Firing struct {
 }
 
 const (
-	quietWithin = time.Minute // for alerts: a minute of chaos is an hour of production to them, and ten seconds to forget in
-	calmFor     = 5           // looks in a row, a second apart: the checks have just sent requests, which are not scraped yet
-	goneAtLeast = 3           // alerts that fired and went, in a run that is watched
+	// for alerts: a minute of chaos is an hour of production to them, and ten seconds to forget in
+	quietWithin = time.Minute
+	// looks in a row, a second apart: the checks have just sent requests, which are not scraped yet
+	calmFor     = 5
+	goneAtLeast = 3 // alerts that fired and went, in a run that is watched
 )
 
 // startPrometheus has one scrape every node, if the run is to be watched.

@@ -62,7 +62,9 @@ func (t *traffic) run(ctx context.Context, phase string, clients int, seed uint6
 	var all sync.WaitGroup
 	for i := range clients {
 		all.Go(func() {
-			c := &client{traffic: t, name: fmt.Sprintf("%s%d", phase, i), rand: rand.New(rand.NewPCG(seed, uint64(i)))}
+			c := &client{
+				traffic: t, name: fmt.Sprintf("%s%d", phase, i), rand: rand.New(rand.NewPCG(seed, uint64(i))),
+			}
 			for ctx.Err() == nil {
 				c.want(ctx)
 			}

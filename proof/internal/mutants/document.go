@@ -18,7 +18,8 @@ var errNoPlace = errors.New("the page has no place for the mutants")
 
 // row is a mutant as the page shows it, without its time, which no two runs share.
 func (m Mutant) row() string {
-	return fmt.Sprintf("| %s | %s | %s | [`%s`](../%s) | “%s” |", m.ID, m.Guard, m.Breaks, asRun(m.Test.Name), m.Test.file(), m.Test.Says)
+	return fmt.Sprintf("| %s | %s | %s | [`%s`](../%s) | “%s” |", m.ID, m.Guard, m.Breaks, asRun(m.Test.Name),
+		m.Test.file(), m.Test.Says)
 }
 
 // file is the source of the test.
@@ -34,7 +35,8 @@ func Write(page string, results []Result) (string, error) {
 	b.WriteString("| | guard: what the mutant does instead | breaks | test that fails | and says | in |\n| --- | --- | --- | --- | --- | --- |\n")
 	for _, r := range results {
 		if r.Verdict != Red {
-			return "", fmt.Errorf("%s is %s: only a run in which every mutant was caught is written down", r.ID, r.Verdict)
+			return "", fmt.Errorf("%s is %s: only a run in which every mutant was caught is written down", r.ID,
+				r.Verdict)
 		}
 		fmt.Fprintf(&b, "%s %.1f s |\n", r.row(), r.Took.Seconds())
 	}

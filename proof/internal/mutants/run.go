@@ -97,7 +97,8 @@ func (r Runner) Sound(ctx context.Context, all []Mutant) error {
 				return
 			}
 		}
-		r.Progress("%-5s %-24s %5.1f s  %d tests in %s", "", "green without a mutant", ran.took.Seconds(), len(tests[pkg]), pkg)
+		r.Progress("%-5s %-24s %5.1f s  %d tests in %s", "", "green without a mutant", ran.took.Seconds(),
+			len(tests[pkg]), pkg)
 	})
 	return errors.Join(wrong...)
 }

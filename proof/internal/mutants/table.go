@@ -34,14 +34,16 @@ var All = []Mutant{
 		Test:  Test{"internal/payments", "guards_test.go", "TestEachGuardHasAFailingTest/the fence of T2/Sound", "only the holder of a claim moves it"},
 	},
 	{
-		ID: "M3", Guard: "all attempts of a call share one Stripe key: each attempt makes up its own", Breaks: "I1, I8",
-		Edits: []Edit{{calls, "attempt := stripe.Call{Key: call.Key}", "attempt := stripe.Call{Key: call.Key + time.Now().String()}"}},
-		Test:  Test{"internal/payments", "refund_test.go", "TestStaleRefund", "a refund is made once"},
+		ID: "M3", Guard: "all attempts of a call share one Stripe key: each attempt makes up its own",
+		Breaks: "I1, I8",
+		Edits:  []Edit{{calls, "attempt := stripe.Call{Key: call.Key}", "attempt := stripe.Call{Key: call.Key + time.Now().String()}"}},
+		Test:   Test{"internal/payments", "refund_test.go", "TestStaleRefund", "a refund is made once"},
 	},
 	{
-		ID: "M4", Guard: "a Stripe key does not contain the fencing token: each holder has its own key", Breaks: "I1, I13",
-		Edits: []Edit{{calls, "attempt := stripe.Call{Key: call.Key}", "attempt := stripe.Call{Key: call.Key + fmt.Sprint(c.Token)}"}},
-		Test:  Test{"internal/payments", "refund_test.go", "TestStaleRefund", "a refund is made once"},
+		ID: "M4", Guard: "a Stripe key does not contain the fencing token: each holder has its own key",
+		Breaks: "I1, I13",
+		Edits:  []Edit{{calls, "attempt := stripe.Call{Key: call.Key}", "attempt := stripe.Call{Key: call.Key + fmt.Sprint(c.Token)}"}},
+		Test:   Test{"internal/payments", "refund_test.go", "TestStaleRefund", "a refund is made once"},
 	},
 	{
 		ID: "M5", Guard: "answer and events are one transaction: the events follow in a second one", Breaks: "I6, I2",
@@ -60,7 +62,9 @@ var All = []Mutant{
 		Test: Test{"internal/payments", "pay_test.go", "TestPayment/SucceedsOnceAndReplaysItsResponse", "every final answer of a key is the same"},
 	},
 	{
-		ID: "M7", Guard: "the reaper deletes only finished keys, in Go and by `unfinished_is_never_deleted`: it deletes whatever is old", Breaks: "I17, I8",
+		ID:     "M7",
+		Guard:  "the reaper deletes only finished keys, in Go and by `unfinished_is_never_deleted`: it deletes whatever is old",
+		Breaks: "I17, I8",
 		Edits: []Edit{
 			{"db/retention.sql.go", "WHERE k.answer_dropped_at < clock_timestamp() - $1::interval AND k.answer_dropped_at IS NOT NULL\n", "WHERE k.leased_until < clock_timestamp() - $1::interval\n"},
 			{"db/retention.sql.go", " AND k.finished_at IS NOT NULL AND k.answer_dropped_at IS NOT NULL\n`", "\n`"},
@@ -74,12 +78,16 @@ var All = []Mutant{
 		Test:  Test{"internal/payments", "matrix_test.go", "TestCrashMatrix/payment/payment_recorded/success/killed/completer", "no key is stuck"},
 	},
 	{
-		ID: "M9", Guard: "work outlives its client's connection (`context.WithoutCancel`): it ends with the connection", Breaks: "no invariant; only the time to a final answer",
-		Edits: []Edit{{"internal/http/idempotency.go", "context.WithDeadline(context.WithoutCancel(ctx), until)", "context.WithDeadline(ctx, until)"}},
-		Test:  Test{"internal/payments", "pay_test.go", "TestClientHangsUp", "the time to a final answer is that of the work"},
+		ID:     "M9",
+		Guard:  "work outlives its client's connection (`context.WithoutCancel`): it ends with the connection",
+		Breaks: "no invariant; only the time to a final answer",
+		Edits:  []Edit{{"internal/http/idempotency.go", "context.WithDeadline(context.WithoutCancel(ctx), until)", "context.WithDeadline(ctx, until)"}},
+		Test:   Test{"internal/payments", "pay_test.go", "TestClientHangsUp", "the time to a final answer is that of the work"},
 	},
 	{
-		ID: "M10", Guard: "a lost COMMIT is in doubt: pgx's `SafeToRetry` is believed and the transaction is repeated", Breaks: "I1, I7",
+		ID:     "M10",
+		Guard:  "a lost COMMIT is in doubt: pgx's `SafeToRetry` is believed and the transaction is repeated",
+		Breaks: "I1, I7",
 		Edits: []Edit{
 			{"internal/postgres/pool.go", "func NotWritten(err error) bool {\n", "func NotWritten(err error) bool {\n\tif pgconn.SafeToRetry(err) {\n\t\treturn true\n\t}\n"},
 			{"internal/postgres/pool.go", "if err = p.inTxOnce(ctx, within, fn); !serializationFailure(err) {", "if err = p.inTxOnce(ctx, within, fn); !serializationFailure(err) && !pgconn.SafeToRetry(err) {"},
@@ -87,12 +95,16 @@ var All = []Mutant{
 		Test: Test{"testkit/pgproxy", "pgproxy_test.go", "TestInTxReportsDoubt", "a doubtful transaction is not repeated by itself"},
 	},
 	{
-		ID: "M11", Guard: "the relay leases only the first unpublished event of an object: it takes whatever is not locked", Breaks: "I6",
-		Edits: []Edit{{"db/outbox.sql.go", "      AND NOT EXISTS (\n          SELECT FROM outbox_events p\n          WHERE p.tenant_id = o.tenant_id AND p.aggregate_id = o.aggregate_id\n            AND p.version < o.version AND p.published_at IS NULL)\n", ""}},
-		Test:  Test{"internal/outbox", "relay_test.go", "TestRelay/LeavesFreshLeasesAlone", "the second event is nobody's, but its head is leased"},
+		ID:     "M11",
+		Guard:  "the relay leases only the first unpublished event of an object: it takes whatever is not locked",
+		Breaks: "I6",
+		Edits:  []Edit{{"db/outbox.sql.go", "      AND NOT EXISTS (\n          SELECT FROM outbox_events p\n          WHERE p.tenant_id = o.tenant_id AND p.aggregate_id = o.aggregate_id\n            AND p.version < o.version AND p.published_at IS NULL)\n", ""}},
+		Test:   Test{"internal/outbox", "relay_test.go", "TestRelay/LeavesFreshLeasesAlone", "the second event is nobody's, but its head is leased"},
 	},
 	{
-		ID: "M12", Guard: "versions come from the locked row, and are in the key of `outbox_events`: the version is the one read earlier, plus one", Breaks: "I6",
+		ID:     "M12",
+		Guard:  "versions come from the locked row, and are in the key of `outbox_events`: the version is the one read earlier, plus one",
+		Breaks: "I6",
 		Edits: []Edit{
 			{phases, "p.version = $12\n", "p.version >= $12\n"},
 			{outboxTable, "    PRIMARY KEY (tenant_id, aggregate_id, version),\n", ""},
@@ -105,9 +117,10 @@ var All = []Mutant{
 		Test:  Test{"internal/outbox", "relay_test.go", "TestRelay/SendsEventsOfACrashedRelay", "every event is published"},
 	},
 	{
-		ID: "M14", Guard: "the inbox row and the effect are one transaction: the effect is written by itself", Breaks: "I7",
-		Edits: []Edit{{"internal/inbox/consumer.go", "return c.handler.Apply(ctx, q, m.event(c.name), nil)", "return c.handler.Apply(ctx, c.pool.Queries, m.event(c.name), nil)"}},
-		Test:  Test{"internal/inbox", "consumer_test.go", "TestConsumer/LeavesNeitherRowNorEffectWithoutTheOther", "an effect without its row"},
+		ID: "M14", Guard: "the inbox row and the effect are one transaction: the effect is written by itself",
+		Breaks: "I7",
+		Edits:  []Edit{{"internal/inbox/consumer.go", "return c.handler.Apply(ctx, q, m.event(c.name), nil)", "return c.handler.Apply(ctx, c.pool.Queries, m.event(c.name), nil)"}},
+		Test:   Test{"internal/inbox", "consumer_test.go", "TestConsumer/LeavesNeitherRowNorEffectWithoutTheOther", "an effect without its row"},
 	},
 	{
 		ID: "M15", Guard: "the inbox recognises events by their id: by their aggregate's id", Breaks: "I7, I22",
@@ -120,12 +133,16 @@ var All = []Mutant{
 		Test:  Test{"internal/broker", "contract_test.go", "TestContract/JetStream/DeliversAgainWithoutLimitAndWithoutOvertaking", "a message that failed has vanished"},
 	},
 	{
-		ID: "M17", Guard: "a webhook is stored before it is answered 200: it is answered 200 even if it was not stored", Breaks: "I15",
-		Edits: []Edit{{"internal/http/webhooks.go", "\tif err != nil {\n\t\ts.refuse(w, r, err)\n\t\treturn\n\t}\n\tif fresh {", "\tif err != nil {\n\t\ts.o.Log.Warn(err.Error())\n\t}\n\tif fresh {"}},
-		Test:  Test{"internal/payments", "webhook_test.go", "TestWebhooks/AreAnsweredOnceTheyAreStored", "a webhook that was answered 200 is stored"},
+		ID:     "M17",
+		Guard:  "a webhook is stored before it is answered 200: it is answered 200 even if it was not stored",
+		Breaks: "I15",
+		Edits:  []Edit{{"internal/http/webhooks.go", "\tif err != nil {\n\t\ts.refuse(w, r, err)\n\t\treturn\n\t}\n\tif fresh {", "\tif err != nil {\n\t\ts.o.Log.Warn(err.Error())\n\t}\n\tif fresh {"}},
+		Test:   Test{"internal/payments", "webhook_test.go", "TestWebhooks/AreAnsweredOnceTheyAreStored", "a webhook that was answered 200 is stored"},
 	},
 	{
-		ID: "M18", Guard: "state is read from Stripe's object and only moves forward: each event's snapshot is believed as it arrives", Breaks: "I15, I11",
+		ID:     "M18",
+		Guard:  "state is read from Stripe's object and only moves forward: each event's snapshot is believed as it arrives",
+		Breaks: "I15, I11",
 		Edits: []Edit{
 			{webhook, "\t\"errors\"\n", "\t\"encoding/json\"\n\t\"errors\"\n"},
 			{webhook, "seen.refunds, err = s.gateway.RefundsOf(ctx, hint.ID)", `var event struct {
@@ -163,7 +180,8 @@ var All = []Mutant{
 		Test: Test{"internal/checkout", "unknown_test.go", "TestCheckout_Unknown/IsNeverCompensated", "unknown is never compensated"},
 	},
 	{
-		ID: "M22", Guard: "leases expire by the database's clock: by the clock of a host that is an hour fast", Breaks: "I18, I9",
+		ID: "M22", Guard: "leases expire by the database's clock: by the clock of a host that is an hour fast",
+		Breaks: "I18, I9",
 		Edits: []Edit{
 			{keyStatements, "\t\"context\"\n", "\t\"context\"\n\t\"strings\"\n"},
 			{keyStatements, "q.db.Query(ctx, KeyTakeOverDue,", "q.db.Query(ctx, strings.ReplaceAll(KeyTakeOverDue, \"< clock_timestamp()\", \"< '\"+time.Now().Add(time.Hour).Format(time.RFC3339)+\"'\"),"},
@@ -181,7 +199,9 @@ var All = []Mutant{
 		Test:  Test{"internal/http", "keys_test.go", "TestKey/ReplayRequiresAValidAPIKey", "the key is known to be revoked"},
 	},
 	{
-		ID: "M25", Guard: "nothing is resent after a day, in Go and by `stripe_key_not_resent_after_24h`: it is resent", Breaks: "I13, I1",
+		ID:     "M25",
+		Guard:  "nothing is resent after a day, in Go and by `stripe_key_not_resent_after_24h`: it is resent",
+		Breaks: "I13, I1",
 		Edits: []Edit{
 			{calls, "ResendWithin = 12 * time.Hour", "ResendWithin = 48 * time.Hour"},
 			{calls, "const _ = uint(KeyLifetime - ResendWithin) // does not compile if we would outlive Stripe's memory\n", ""},
