@@ -588,6 +588,7 @@ func TestPage(t *testing.T) {
 		require.Equal(t, []int{200, 200, 200, 200, 200, 200}, <-opened)
 	})
 
+	// part: ledger {
 	t.Run("ChecksInvariantsOnRequestOnly", func(t *testing.T) {
 		t.Parallel()
 		d := newDesk(t, world.AdminToken)
@@ -604,4 +605,5 @@ func TestPage(t *testing.T) {
 		d.LockTable("ledger_entries")
 		require.Contains(t, ask(), "not checked I8a the ledger sums to zero")
 	})
+	// part: ledger }
 }
