@@ -230,7 +230,7 @@ func operations() []operation {
 	cancelOrder.name, cancelOrder.key = "cancel of an order", payments.CancelOrder
 	cancelOrder.places = []place{
 		none,
-		{name: "cancel_begun", commit: "OrderCanceling", silent: true},
+		{name: "cancel_begun", commit: "OrderCancelBegin", silent: true},
 		{name: "cancel answered"},
 		{name: "finished", commit: "KeyFinish"},
 	}

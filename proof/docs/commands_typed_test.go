@@ -126,6 +126,7 @@ var session = []typed{
 	{command: `go run ./cmd/api audit -since 720h`, says: auditIsClean},
 	{command: `go run ./cmd/api relay replay -since 2h`, says: `^[1-9][0-9]* events will be sent again`},
 	{command: `go run ./cmd/api relay replay -since 48h`, says: `^[1-9][0-9]* events will be sent again`},
+	{command: `go run ./cmd/api relay replay -since 192h`, says: `^[1-9][0-9]* events will be sent again`},
 	{command: `go run ./cmd/api tenant key create ten_…`, how: (*terminal).createKey, as: tenant, says: `"api_key"`},
 	{command: `go run ./cmd/api tenant key revoke ten_… HINT`,
 		as: func(s *terminal) []string { return append(tenant(s), "HINT", s.hint) }},
@@ -177,6 +178,20 @@ var session = []typed{
 		how:     (*terminal).makeService,
 		as:      func(s *terminal) []string { return []string{"../shop", s.shop()} },
 	},
+
+	// docs/add-an-operation.md: the skeleton, moved and registered in a copy of the repository.
+	{command: `git mv docs/skeleton/tips internal/tips`, how: (*terminal).inCopy},
+	{command: `git mv internal/tips/00013_tips.sql db/migrations/`, how: (*terminal).inCopy},
+	{command: `sed -i 's#\[db/migrations, docs/skeleton/tips/00013_tips.sql\]#db/migrations#' sqlc.yaml`,
+		how: (*terminal).inCopy},
+	{command: `sed -i 's#docs/skeleton/tips/00013#db/migrations/00013#; s#docs/skeleton/tips#internal/tips#' ` +
+		`sqlc.yaml internal/tips/*.go docs/add-an-operation.md`, how: (*terminal).inCopy},
+	{command: `make generate`, how: (*terminal).inCopy},
+	{command: `go test ./internal/postgres -run TestSchemaFileIsCurrent -update`, how: (*terminal).inCopy, says: `ok`},
+	{command: `go test ./internal/tips ./cmd/api`, how: (*terminal).registerThenRun, says: `ok .*/internal/tips`,
+		as: func(*terminal) []string {
+			return []string{"go test", "go test -run 'Tip|TestServiceWorksWithoutAnyPart|TestAudit'"} // for fewer minutes
+		}},
 }
 
 const auditIsClean = `(?m)^I1a +an order is paid once +ok$`
@@ -394,6 +409,26 @@ func (s *terminal) everyQuery(line string) string {
 		}
 	}
 	return s.within(s.root, line, stdin.String())
+}
+
+// inCopy types it in a copy of the repository, because it changes files.
+func (s *terminal) inCopy(line string) string {
+	s.t.Helper()
+	dir := filepath.Join(s.dir, "copy")
+	if _, err := os.Stat(dir); err != nil {
+		s.within(s.root, `mkdir "`+dir+`" && git ls-files -z --cached --others --exclude-standard | `+
+			`xargs -0 cp --parents -t "`+dir+`" && cd "`+dir+`" && git init -q && git add -A`, "")
+	}
+	return s.within(dir, "unset API_KEY API_URL STRIPESIM_URL DATABASE_URL STRIPE_API_BASE HTTP_ADDR ADMIN_ADDR "+
+		"BROKER_URL PAGER; export GOWORK=off\n"+line, "")
+}
+
+// registerThenRun adds the line to the list as the document says, with its import.
+func (s *terminal) registerThenRun(line string) string {
+	s.t.Helper()
+	s.inCopy(`sed -i 's#// tips.Operation(),#tips.Operation(),#; ` +
+		`s#^import \(.*\)$#import (\n\t\1\n\t"example.com/payonce/internal/tips"\n)#' cmd/api/operations.go`)
+	return s.inCopy(line)
 }
 
 // shop is the folder of the service that the README makes.
