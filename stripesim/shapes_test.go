@@ -55,8 +55,10 @@ func TestEveryObject(t *testing.T) {
 	_, err = b.confirm(b.create("o3").ID, "k3", "pm_card_threeDSecure2Required")
 	require.NoError(t, err)
 	_, err = b.api.PaymentIntents.New(&stripe.PaymentIntentParams{
-		Amount: stripe.Int64(2000), Currency: stripe.String("eur"), Description: stripe.String("d"), ReceiptEmail: stripe.String("a@example.com"),
-		Shipping: &stripe.ShippingDetailsParams{Name: stripe.String("n"), Address: &stripe.AddressParams{Line1: stripe.String("l")}},
+		Amount: stripe.Int64(2000), Currency: stripe.String("eur"), Description: stripe.String("d"),
+		ReceiptEmail: stripe.String("a@example.com"),
+		Shipping: &stripe.ShippingDetailsParams{Name: stripe.String("n"),
+			Address: &stripe.AddressParams{Line1: stripe.String("l")}},
 	})
 	require.NoError(t, err)
 	p := &stripe.PaymentIntentParams{}
@@ -79,7 +81,8 @@ func TestEveryObject(t *testing.T) {
 	disputed := b.paid("o4", "pm_card_createDispute")
 	b.paid("o5", "pm_card_createDisputeInquiry")
 	for i := b.api.Disputes.List(&stripe.DisputeListParams{PaymentIntent: stripe.String(disputed.ID)}); i.Next(); {
-		_, err := b.api.Disputes.Update(i.Dispute().ID, &stripe.DisputeParams{Evidence: &stripe.DisputeEvidenceParams{UncategorizedText: stripe.String("winning_evidence")}})
+		_, err := b.api.Disputes.Update(i.Dispute().ID,
+			&stripe.DisputeParams{Evidence: &stripe.DisputeEvidenceParams{UncategorizedText: stripe.String("winning_evidence")}})
 		require.NoError(t, err)
 	}
 	b.sim.Advance(decisionDelay)
@@ -88,9 +91,11 @@ func TestEveryObject(t *testing.T) {
 		seen[string(i.Event().Type)] = true
 	}
 	require.Subset(t, slices.Collect(maps.Keys(seen)), []string{
-		"payment_intent.created", "payment_intent.succeeded", "payment_intent.payment_failed", "payment_intent.requires_action",
+		"payment_intent.created", "payment_intent.succeeded", "payment_intent.payment_failed", "payment_intent." +
+			"requires_action",
 		"charge.succeeded", "charge.failed", "charge.refunded", "refund.created", "charge.dispute.created",
-		"charge.dispute.funds_withdrawn", "charge.dispute.updated", "charge.dispute.funds_reinstated", "charge.dispute.closed",
+		"charge.dispute.funds_withdrawn", "charge.dispute.updated", "charge.dispute.funds_reinstated",
+		"charge.dispute.closed",
 	})
 	for i := b.api.BalanceTransactions.List(&stripe.BalanceTransactionListParams{}); i.Next(); {
 		require.NotEmpty(t, i.BalanceTransaction().ID)
@@ -99,7 +104,8 @@ func TestEveryObject(t *testing.T) {
 		require.NotEmpty(t, i.Charge().ID)
 	}
 	we, err := b.api.WebhookEndpoints.New(&stripe.WebhookEndpointParams{
-		URL: stripe.String("http://127.0.0.1:1/"), EnabledEvents: stripe.StringSlice([]string{"nothing.at_all"}), APIVersion: stripe.String(apiVersion),
+		URL: stripe.String("http://127.0.0.1:1/"), EnabledEvents: stripe.StringSlice([]string{"nothing.at_all"}),
+		APIVersion: stripe.String(apiVersion),
 	})
 	require.NoError(t, err)
 	require.NotEmpty(t, we.Secret)
@@ -111,7 +117,8 @@ func TestEveryObject(t *testing.T) {
 	b.sim.SetSearchLag(0)
 	found := b.api.PaymentIntents.Search(&stripe.PaymentIntentSearchParams{SearchParams: stripe.SearchParams{Query: "status:'succeeded'"}})
 	require.True(t, found.Next())
-	m, err := b.api.PaymentMethods.New(&stripe.PaymentMethodParams{Type: stripe.String("card"), Card: &stripe.PaymentMethodCardParams{Token: stripe.String("tok_visa")}})
+	m, err := b.api.PaymentMethods.New(&stripe.PaymentMethodParams{Type: stripe.String("card"),
+		Card: &stripe.PaymentMethodCardParams{Token: stripe.String("tok_visa")}})
 	require.NoError(t, err)
 	_, err = b.api.PaymentMethods.Get(m.ID, nil)
 	require.NoError(t, err)

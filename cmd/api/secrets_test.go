@@ -442,7 +442,8 @@ func everyWayThatWorks(t *testing.T, w *world.World, p *world.Process, say func(
 	say(
 		p.Post(
 			"/v1/orders", "raw-key-of-metadata",
-			`{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":500}],"customer_reference":"`+cardInMetadata+`","metadata":{"note":"`+cardInMetadata+`"}}`,
+			`{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":500}],"customer_reference":"`+cardInMetadata+
+				`","metadata":{"note":"`+cardInMetadata+`"}}`,
 		),
 	)
 	order := p.Order()
@@ -513,7 +514,8 @@ func everyColumn(t *testing.T, w *world.World) map[string]string {
 	t.Helper()
 	ctx := context.Background()
 	rows, err := w.DB.Raw().
-		Query(ctx, `SELECT c.table_name, c.column_name, c.data_type FROM information_schema.columns c JOIN information_schema.tables t USING (table_schema, table_name)
+		Query(ctx, `SELECT c.table_name, c.column_name, c.data_type FROM information_schema.columns c
+			JOIN information_schema.tables t USING (table_schema, table_name)
 		WHERE c.table_schema = 'public' AND t.table_type = 'BASE TABLE'`)
 	require.NoError(t, err)
 	expressions := map[string]string{}

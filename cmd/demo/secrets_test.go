@@ -201,7 +201,8 @@ func TestConsole_PassesNothingOn(t *testing.T) {
 	const order = "ord_1"
 	all := fmt.Sprintf(`"client_secret":%q,"number":%q,"note":%q,"key":%q`, someClientSecret, cardInABody,
 		stripeKeyPasted, foreignRawKey)
-	customerMustAct := `{"object":"payment","id":"pay_1","status":"requires_action","order_id":"` + order + `","next_action":{` + all + `},"metadata":{` + all + `}}`
+	customerMustAct := `{"object":"payment","id":"pay_1","status":"requires_action","order_id":"` + order +
+		`","next_action":{` + all + `},"metadata":{` + all + `}}`
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-Debug", cardInAHeader)
 		w.WriteHeader(http.StatusAccepted)

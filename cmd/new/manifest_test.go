@@ -39,6 +39,26 @@ func TestManifest(t *testing.T) {
 		}
 	})
 
+	// A mark that ties half of a statement that goes over two lines is found here.
+	t.Run("WhatIsLeftParses", func(t *testing.T) {
+		t.Parallel()
+		for _, name := range list {
+			text, err := os.ReadFile(filepath.Join(root, name))
+			require.NoError(t, err)
+			if !strings.HasSuffix(name, ".go") || len(marksOf(text)) == 0 || strings.HasPrefix(name, "cmd/new/") {
+				continue
+			}
+			for _, p := range parts {
+				for _, alone := range []bool{true, false} {
+					left, err := cut(text, func(part string) bool { return (part == p.name) == alone })
+					require.NoError(t, err, name)
+					_, err = parser.ParseFile(token.NewFileSet(), name, left, parser.SkipObjectResolution)
+					require.NoError(t, err, "with %s kept: %t", p.name, alone)
+				}
+			}
+		}
+	})
+
 	t.Run("KnowsEveryMark", func(t *testing.T) {
 		t.Parallel()
 		found := map[string]int{}

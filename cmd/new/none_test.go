@@ -33,7 +33,8 @@ func made(t *testing.T, with string) (dir string) {
 	dir = filepath.Join(t.TempDir(), "shop")
 	var log bytes.Buffer
 	began := time.Now()
-	require.NoError(t, run(t.Context(), []string{"-module", "github.com/acme/shop", "-with", with, dir}, &log), log.String())
+	require.NoError(t, run(t.Context(), []string{"-module", "github.com/acme/shop", "-with", with, dir}, &log),
+		log.String())
 	t.Logf("-with %s took %s\n%s", with, time.Since(began).Round(time.Second), log.String())
 	inShop(t, dir, "go", "build", "-trimpath", "./...") // so that the next folder finds it in the cache
 	return dir
@@ -133,7 +134,8 @@ func newShop(t *testing.T, dir string) *shop {
 	inShop(t, dir, "go", "build", "-trimpath", "-o", s.bin, "./cmd/api", "./cmd/stripesim")
 	stripe := free(t)
 	s.admin = "http://" + free(t)
-	sim := exec.Command(filepath.Join(s.bin, "stripesim"), "-keys", "*", "-addr", stripe, "-admin", strings.TrimPrefix(s.admin, "http://"))
+	sim := exec.Command(filepath.Join(s.bin, "stripesim"), "-keys", "*", "-addr", stripe, "-admin",
+		strings.TrimPrefix(s.admin, "http://"))
 	s.run(sim)
 	s.await(s.admin + "/healthz")
 	public := free(t)

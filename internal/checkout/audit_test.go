@@ -34,23 +34,33 @@ var sagaQueries = map[string]string{
 		LEFT JOIN checkout_steps u ON (u.tenant_id, u.checkout_id) = (c.tenant_id, c.id)
 			AND (s.step, u.step) IN (('create_order', 'cancel_order'), ('reserve_stock', 'release_stock'), ('pay', 'refund'))
 		WHERE c.status = 'compensated' AND s.step IN ('create_order', 'reserve_stock', 'pay', 'notify')
-			AND (s.status NOT IN ('compensated', 'failed', 'skipped') OR (s.status = 'compensated') <> (coalesce(u.status, 'skipped') = 'done'))`,
+			AND (s.status NOT IN ('compensated', 'failed', 'skipped')
+			OR (s.status = 'compensated') <> (coalesce(u.status, 'skipped') = 'done'))`,
 	neverUnknown: `SELECT s.checkout_id || ' ' || s.step FROM checkout_steps s
 		JOIN checkouts c ON (c.tenant_id, c.id) = (s.tenant_id, s.checkout_id)
-		JOIN stripe_calls k ON k.tenant_id = c.tenant_id AND k.stripe_key = c.tenant_id || ':' || c.idempotency_key || ':confirm'
-		WHERE s.step IN ('refund', 'release_stock', 'cancel_order') AND s.status NOT IN ('pending', 'skipped') AND k.outcome IN ('sent', 'unknown')`,
-	moneyAsItEnded: `SELECT c.id || ' ' || coalesce(p.status::text, 'without payment') FROM checkouts c LEFT JOIN payments p ON (p.tenant_id, p.id) = (c.tenant_id, c.payment_id)
+		JOIN stripe_calls k ON k.tenant_id = c.tenant_id
+		AND k.stripe_key = c.tenant_id || ':' || c.idempotency_key || ':confirm'
+		WHERE s.step IN ('refund', 'release_stock', 'cancel_order') AND s.status NOT IN ('pending', 'skipped')
+		AND k.outcome IN ('sent', 'unknown')`,
+	moneyAsItEnded: `SELECT c.id || ' ' || coalesce(p.status::text, 'without payment') FROM checkouts c
+		LEFT JOIN payments p ON (p.tenant_id, p.id) = (c.tenant_id, c.payment_id)
 		WHERE (c.status = 'completed' AND p.status IS DISTINCT FROM 'succeeded')
-			OR (c.status = 'compensated' AND (p.status IN ('processing', 'requires_action') OR (p.status = 'succeeded' AND p.amount_refunded_minor <> p.amount_minor)))`,
+			OR (c.status = 'compensated' AND (p.status IN ('processing', 'requires_action') OR (p.status = 'succeeded'
+			AND p.amount_refunded_minor <> p.amount_minor)))`,
 	stockAddsUp: `SELECT s.sku || ' ' || s.reserved FROM stock s
-		WHERE s.reserved <> (SELECT coalesce(sum(r.quantity), 0) FROM reservations r WHERE (r.tenant_id, r.sku) = (s.tenant_id, s.sku) AND r.status = 'held')`,
-	stockAsItEnded: `SELECT r.checkout_id || ' ' || r.sku || ' is ' || r.status FROM reservations r JOIN checkouts c ON (c.tenant_id, c.id) = (r.tenant_id, r.checkout_id)
+		WHERE s.reserved <> (SELECT coalesce(sum(r.quantity), 0) FROM reservations r
+		WHERE (r.tenant_id, r.sku) = (s.tenant_id, s.sku) AND r.status = 'held')`,
+	stockAsItEnded: `SELECT r.checkout_id || ' ' || r.sku || ' is ' || r.status FROM reservations r
+		JOIN checkouts c ON (c.tenant_id, c.id) = (r.tenant_id, r.checkout_id)
 		WHERE (c.status = 'completed' AND r.status <> 'consumed') OR (c.status = 'compensated' AND r.status <> 'released')`,
-	orderAsItEnded: `SELECT c.id || ' ' || o.status FROM checkouts c JOIN orders o ON (o.tenant_id, o.id) = (c.tenant_id, c.order_id)
-		WHERE (c.status = 'completed' AND o.status <> 'paid') OR (c.status = 'compensated' AND o.status NOT IN ('canceled', 'refunded'))`,
+	orderAsItEnded: `SELECT c.id || ' ' || o.status FROM checkouts c
+		JOIN orders o ON (o.tenant_id, o.id) = (c.tenant_id, c.order_id)
+		WHERE (c.status = 'completed' AND o.status <> 'paid') OR (c.status = 'compensated'
+		AND o.status NOT IN ('canceled', 'refunded'))`,
 	oneEventAtEnd: `SELECT c.id || ' version ' || c.version FROM checkouts c
 		LEFT JOIN outbox_events e ON (e.tenant_id, e.aggregate_id) = (c.tenant_id, c.id)
-		WHERE (c.status = 'processing') <> (e.version IS NULL) OR (e.version IS NOT NULL AND (e.version <> 1 OR e.type <> 'checkout.' || c.status))`,
+		WHERE (c.status = 'processing') <> (e.version IS NULL) OR (e.version IS NOT NULL AND (e.version <> 1
+		OR e.type <> 'checkout.' || c.status))`,
 }
 
 // querier is the pool, or a transaction that will be rolled back.
@@ -89,11 +99,13 @@ func sagaViolations(t testing.TB, q querier, sim *stripesim.Sim) (broken []strin
 			kept[order] -= e.Amount
 		}
 	}
-	each(`SELECT c.status::text, c.order_id, o.amount_minor FROM checkouts c JOIN orders o ON (o.tenant_id, o.id) = (c.tenant_id, c.order_id)`, func(rows pgx.Rows) error {
+	each(`SELECT c.status::text, c.order_id, o.amount_minor FROM checkouts c
+		JOIN orders o ON (o.tenant_id, o.id) = (c.tenant_id, c.order_id)`, func(rows pgx.Rows) error {
 		var status, order string
 		var amount int64
 		err := rows.Scan(&status, &order, &amount)
-		if status == "completed" && (charges[order] != 1 || kept[order] != amount) || status == "compensated" && kept[order] != 0 {
+		if status == "completed" && (charges[order] != 1 || kept[order] != amount) || status == "compensated" &&
+			kept[order] != 0 {
 			broken = append(broken,
 				fmt.Sprintf("%s: %s is %s, charged %d times, kept %d", stripeAsItEnded, order, status, charges[order],
 					kept[order]))
@@ -131,12 +143,15 @@ func TestCheckout_TheAuditSees(t *testing.T) {
 		undoneOnce: {
 			`UPDATE checkout_steps SET status = 'done' WHERE checkout_id = UNDONE AND step = 'reserve_stock'`,
 			`UPDATE checkout_steps SET status = 'running' WHERE checkout_id = UNDONE AND step = 'release_stock'`,
-			`UPDATE checkout_steps SET status = 'done', attempts = 1, updated_at = now() WHERE checkout_id = UNDONE AND step = 'refund'`,
+			`UPDATE checkout_steps SET status = 'done', attempts = 1, updated_at = now() WHERE checkout_id = UNDONE
+				AND step = 'refund'`,
 		},
 		neverUnknown: {`UPDATE stripe_calls SET outcome = 'unknown' WHERE stripe_key LIKE '%:declined:confirm'`},
 		moneyAsItEnded: {
-			`UPDATE payments SET status = 'failed', failure_code = 'x' WHERE id = (SELECT payment_id FROM checkouts WHERE id = DONE)`,
-			`UPDATE payments SET status = 'succeeded', failure_code = NULL WHERE id = (SELECT payment_id FROM checkouts WHERE id = UNDONE)`,
+			`UPDATE payments SET status = 'failed', failure_code = 'x' WHERE id = (SELECT payment_id FROM checkouts
+				WHERE id = DONE)`,
+			`UPDATE payments SET status = 'succeeded', failure_code = NULL WHERE id = (SELECT payment_id FROM checkouts
+				WHERE id = UNDONE)`,
 		},
 		stockAddsUp: {`UPDATE stock SET reserved = reserved + 1`},
 		stockAsItEnded: {`UPDATE reservations SET status = 'consumed' WHERE checkout_id = UNDONE`,
@@ -144,7 +159,8 @@ func TestCheckout_TheAuditSees(t *testing.T) {
 		orderAsItEnded: {`UPDATE orders SET status = 'open' WHERE id = (SELECT order_id FROM checkouts WHERE id = UNDONE)`},
 		oneEventAtEnd: {`UPDATE outbox_events SET version = 2 WHERE aggregate_id = DONE`,
 			`DELETE FROM outbox_events WHERE aggregate_id = UNDONE`},
-		stripeAsItEnded: {`UPDATE checkouts SET order_id = (SELECT order_id FROM checkouts WHERE id = DONE) WHERE id = UNDONE`},
+		stripeAsItEnded: {`UPDATE checkouts SET order_id = (SELECT order_id FROM checkouts WHERE id = DONE)
+			WHERE id = UNDONE`},
 	}
 	require.Len(t, breaks, len(sagaQueries)+1, "a promise that nobody breaks")
 	for promise, ways := range breaks {

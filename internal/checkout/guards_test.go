@@ -75,7 +75,8 @@ func TestCheckout_TheDatabaseRefuses(t *testing.T) {
 			`UPDATE checkouts SET status = 'compensated'`},
 		{"checkout_order_and_payment_are_immutable", reserved, `UPDATE checkouts SET idempotency_key = 'other'`},
 		{"one_checkout_per_key", reserved,
-			`INSERT INTO checkouts (tenant_id, id, idempotency_key, created_at) SELECT tenant_id, 'again', idempotency_key, now() FROM checkouts`},
+			`INSERT INTO checkouts (tenant_id, id, idempotency_key, created_at)
+				SELECT tenant_id, 'again', idempotency_key, now() FROM checkouts`},
 
 		{"stock_is_never_oversold", reserved, `UPDATE stock SET available = available - 9`},
 		{"reserved_is_never_negative", reserved, `UPDATE stock SET reserved = reserved - 3`},
@@ -88,10 +89,13 @@ func TestCheckout_TheDatabaseRefuses(t *testing.T) {
 			require.NoError(t, err)
 			defer func() { require.NoError(t, tx.Rollback(context.Background())) }()
 			for _, sql := range []string{
-				`INSERT INTO checkouts (tenant_id, id, idempotency_key, failure_code, created_at) VALUES ('ten', 'chk', 'k', 'why', now())`,
+				`INSERT INTO checkouts (tenant_id, id, idempotency_key, failure_code, created_at)
+					VALUES ('ten', 'chk', 'k', 'why', now())`,
 				`INSERT INTO checkout_steps (tenant_id, checkout_id, step, status, attempts, updated_at)
-					SELECT 'ten', 'chk', s.step, s.status, (s.status NOT IN ('pending', 'skipped'))::integer, CASE WHEN s.status NOT IN ('pending', 'skipped') THEN now() END
-					FROM (SELECT unnest(enum_range(NULL::saga_step)) AS step, unnest(string_to_array('` + c.steps + `', ' ')::saga_step_status[]) AS status) s`,
+					SELECT 'ten', 'chk', s.step, s.status, (s.status NOT IN ('pending', 'skipped'))::integer, CASE
+					WHEN s.status NOT IN ('pending', 'skipped') THEN now() END
+					FROM (SELECT unnest(enum_range(NULL::saga_step)) AS step, unnest(string_to_array('` + c.steps +
+					`', ' ')::saga_step_status[]) AS status) s`,
 				`INSERT INTO stock (tenant_id, sku, available, reserved) VALUES ('ten', 'tea', 8, 2)`,
 				`INSERT INTO reservations (tenant_id, checkout_id, sku, quantity) VALUES ('ten', 'chk', 'tea', 2)`,
 			} {
@@ -130,7 +134,9 @@ func TestCompensatedOwesNothing(t *testing.T) {
 		_, err = tx.Exec(t.Context(),
 			`INSERT INTO checkout_steps (tenant_id, checkout_id, step, status, attempts, updated_at)
 			SELECT $1, 'chk', s.step, s.status, 1, now()
-			FROM (SELECT unnest(enum_range(NULL::saga_step)) AS step, unnest('{compensated,compensated,compensated,failed,done,done,done}'::saga_step_status[]) AS status) s`, w.Tenant.ID)
+			FROM (SELECT unnest(enum_range(NULL::saga_step)) AS step,
+				unnest('{compensated,compensated,compensated,failed,done,done,done}'::saga_step_status[]) AS status) s`,
+			w.Tenant.ID)
 		require.NoError(t, err)
 		_, err = tx.Exec(t.Context(), `UPDATE checkouts SET status = 'compensated', version = 1`)
 		return err

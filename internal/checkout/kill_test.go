@@ -81,11 +81,14 @@ func ways() []way {
 		{name: "Refunded", points: append(slices.Clone(forward), "payment_made", "refund_due", "refund_begun",
 			"release_due", "cancel_due", "finished"),
 			status: http.StatusPaymentRequired, code: "payment-failed",
-			steps: "create_order:compensated reserve_stock:compensated pay:compensated notify:failed refund:done release_stock:done cancel_order:done ",
-			body:  twoTeas("pm_card_visa"), prepare: func(s shop) {
+			steps: "create_order:compensated reserve_stock:compensated pay:compensated notify:failed refund:done " +
+				"release_stock:done cancel_order:done ",
+			body: twoTeas("pm_card_visa"), prepare: func(s shop) {
 				// The order is canceled behind the program's back, as soon as there is a payment.
-				s.w.Exec(`CREATE FUNCTION meddle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN UPDATE orders SET status = 'canceled'; RETURN NULL; END $$;
-					CREATE TRIGGER meddle AFTER UPDATE ON payments FOR EACH ROW WHEN (OLD.intent_id IS NULL AND NEW.intent_id IS NOT NULL) EXECUTE FUNCTION meddle()`)
+				s.w.Exec(`CREATE FUNCTION meddle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN UPDATE orders
+					SET status = 'canceled'; RETURN NULL; END $$;
+					CREATE TRIGGER meddle AFTER UPDATE ON payments FOR EACH ROW WHEN (OLD.intent_id IS NULL
+					AND NEW.intent_id IS NOT NULL) EXECUTE FUNCTION meddle()`)
 			}},
 	}
 }

@@ -18,7 +18,8 @@ import (
 // until a person has found the money.
 func TestCheckout_RefundRefusedForGood(t *testing.T) {
 	t.Parallel()
-	const owed = "create_order:done reserve_stock:done pay:done notify:failed refund:failed release_stock:pending cancel_order:pending "
+	const owed = "create_order:done reserve_stock:done pay:done notify:failed refund:failed release_stock:pending " +
+		"cancel_order:pending "
 
 	begin := func(t *testing.T, card string, confirmed func(s shop, charge string)) (s shop, body string) {
 		m := &mortal{diesAt: "payment_made"} // the money is here, and nothing has come of it yet
@@ -43,7 +44,8 @@ func TestCheckout_RefundRefusedForGood(t *testing.T) {
 		t.Helper()
 		id := s.w.Text("SELECT id FROM checkouts")
 		require.Equal(t, "refund_owed", s.w.RecoveryPoint("k"))
-		require.Equal(t, 1, s.w.Count("SELECT count(*) FROM idempotency_keys WHERE key = 'k' AND parked_at IS NOT NULL AND last_error LIKE '%owed money%'"))
+		require.Equal(t, 1, s.w.Count("SELECT count(*) FROM idempotency_keys WHERE key = 'k' AND parked_at IS NOT "+
+			"NULL AND last_error LIKE '%owed money%'"))
 		shown := s.Get("/v1/checkouts/" + id)
 		require.Equal(t, "processing", shown.Get("status"), "never compensated in silence")
 		require.Equal(t, owed, sagaOf(t, shown).steps())
@@ -88,7 +90,8 @@ func TestCheckout_RefundRefusedForGood(t *testing.T) {
 		require.Equal(t, http.StatusCreated, refund.Status, refund)
 		a := s.checkout("k", body)
 		require.Equal(t, "payment-failed", a.Code(), a)
-		require.Equal(t, "create_order:compensated reserve_stock:compensated pay:compensated notify:failed refund:done release_stock:done cancel_order:done ", sagaOf(t, a).steps())
+		require.Equal(t, "create_order:compensated reserve_stock:compensated pay:compensated notify:failed "+
+			"refund:done release_stock:done cancel_order:done ", sagaOf(t, a).steps())
 		s.requireStock("tea", 10, 0)
 		s.requireWhole()
 	})

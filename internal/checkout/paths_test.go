@@ -97,7 +97,8 @@ func (p *path) begin(r *rapid.T) {
 	}
 	key := fmt.Sprint("k", len(p.bodies))
 	p.wants[key] = rapid.IntRange(1, 4).Draw(r, "quantity")
-	p.bodies[key] = fmt.Sprintf(`{"currency":"usd","items":[{"sku":"tea","quantity":%d,"unit_amount":500}],"payment_method":%q}`, p.wants[key], rapid.SampledFrom(pathCards).Draw(r, "card"))
+	p.bodies[key] = fmt.Sprintf(`{"currency":"usd","items":[{"sku":"tea","quantity":%d,"unit_amount":500}],`+
+		`"payment_method":%q}`, p.wants[key], rapid.SampledFrom(pathCards).Draw(r, "card"))
 	p.send(key)
 }
 
@@ -124,7 +125,8 @@ func (p *path) text(sql string) string { return p.shop.w.Text(sql, p.shop.w.Tena
 
 // customer is somebody at the 3-D Secure page.
 func (p *path) customer(r *rapid.T) {
-	if intent := p.text(`SELECT intent_id FROM payments WHERE tenant_id = $1 AND status = 'requires_action' ORDER BY id LIMIT 1`); intent != "" {
+	if intent := p.text(`SELECT intent_id FROM payments WHERE tenant_id = $1 AND status = 'requires_action'
+		ORDER BY id LIMIT 1`); intent != "" {
 		_ = p.shop.w.Sim.CompleteAuthentication(intent, rapid.Bool().Draw(r, "passes")) // or they have already
 	}
 }
@@ -151,8 +153,10 @@ func (p *path) kill(r *rapid.T) {
 
 // timesOut lets reservations and 3-D Secure challenges run out.
 func (p *path) timesOut(*rapid.T) {
-	p.shop.w.Exec(`UPDATE reservations SET expires_at = clock_timestamp() - interval '1 second' WHERE tenant_id = $1 AND status = 'held' AND expires_at IS NOT NULL`, p.shop.w.Tenant.ID)
-	p.shop.w.Exec(`UPDATE payments SET updated_at = clock_timestamp() - interval '2 hours' WHERE tenant_id = $1 AND status = 'requires_action'`, p.shop.w.Tenant.ID)
+	p.shop.w.Exec(`UPDATE reservations SET expires_at = clock_timestamp() - interval '1 second' WHERE tenant_id = $1
+		AND status = 'held' AND expires_at IS NOT NULL`, p.shop.w.Tenant.ID)
+	p.shop.w.Exec(`UPDATE payments SET updated_at = clock_timestamp() - interval '2 hours' WHERE tenant_id = $1
+		AND status = 'requires_action'`, p.shop.w.Tenant.ID)
 	p.shop.w.ExpireLeases()
 	_, err := p.shop.Checkouts.ExpireReservations(p.r.Context())
 	require.NoError(p.r, err)
@@ -168,7 +172,8 @@ func (p *path) byHand(r *rapid.T) {
 
 // checkStock counts what there was: at any time it is available, held, or sold.
 func (p *path) checkStock(atRest bool) {
-	row := p.text(`SELECT s.available + s.reserved + coalesce((SELECT sum(r.quantity) FROM reservations r WHERE (r.tenant_id, r.sku) = (s.tenant_id, s.sku) AND r.status = 'consumed'), 0) FROM stock s WHERE s.tenant_id = $1`)
+	row := p.text(`SELECT s.available + s.reserved + coalesce((SELECT sum(r.quantity) FROM reservations r
+		WHERE (r.tenant_id, r.sku) = (s.tenant_id, s.sku) AND r.status = 'consumed'), 0) FROM stock s WHERE s.tenant_id = $1`)
 	require.Equal(p.r, fmt.Sprint(p.total), row)
 	if !atRest {
 		return
@@ -195,7 +200,8 @@ func (p *path) rest() {
 			}
 			p.shop.Complete()
 			p.send(key)
-			if intent := p.text(`SELECT intent_id FROM payments WHERE tenant_id = $1 AND status = 'requires_action' LIMIT 1`); intent != "" {
+			if intent := p.text(`SELECT intent_id FROM payments WHERE tenant_id = $1 AND status = 'requires_action'
+				LIMIT 1`); intent != "" {
 				_ = p.shop.w.Sim.CompleteAuthentication(intent, true) // or they have already
 			}
 		}
@@ -207,9 +213,13 @@ func (p *path) rest() {
 // story is what is known about a key, for whoever looks into a red test.
 func (p *path) story(key string) string {
 	return p.shop.w.Text(`SELECT concat_ws(E'\n', recovery_point, last_error, array_to_string(history, E'\n'),
-			(SELECT string_agg(concat_ws(' ', s.step, s.status, s.attempts), E'\n' ORDER BY s.step) FROM checkout_steps s WHERE s.checkout_id = k.resource_id),
-			(SELECT string_agg(concat_ws(' ', p.id, p.status, p.intent_id, p.failure_code), E'\n') FROM payments p WHERE (p.tenant_id, p.idempotency_key) = (k.tenant_id, k.key)),
-			(SELECT string_agg(concat_ws(' ', c.stripe_key, c.outcome, c.attempts, c.http_status, c.error_code), E'\n') FROM stripe_calls c
-				WHERE c.tenant_id = k.tenant_id AND (c.stripe_key LIKE k.tenant_id || ':' || k.key || ':%' OR c.stripe_key LIKE '%' || (SELECT order_id FROM checkouts h WHERE h.id = k.resource_id) || '%')))
+			(SELECT string_agg(concat_ws(' ', s.step, s.status, s.attempts), E'\n' ORDER BY s.step)
+			FROM checkout_steps s WHERE s.checkout_id = k.resource_id),
+			(SELECT string_agg(concat_ws(' ', p.id, p.status, p.intent_id, p.failure_code), E'\n') FROM payments p
+			WHERE (p.tenant_id, p.idempotency_key) = (k.tenant_id, k.key)),
+			(SELECT string_agg(concat_ws(' ', c.stripe_key, c.outcome, c.attempts, c.http_status, c.error_code), E'\n')
+			FROM stripe_calls c
+				WHERE c.tenant_id = k.tenant_id AND (c.stripe_key LIKE k.tenant_id || ':' || k.key || ':%'
+				OR c.stripe_key LIKE '%' || (SELECT order_id FROM checkouts h WHERE h.id = k.resource_id) || '%')))
 		FROM idempotency_keys k WHERE tenant_id = $1 AND key = $2`, p.shop.w.Tenant.ID, key)
 }

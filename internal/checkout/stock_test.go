@@ -172,7 +172,8 @@ func TestReservations(t *testing.T) {
 		s.w.ExpireLeases()
 		require.Zero(t, expire(), "its time is not up")
 		s.w.Exec(`UPDATE reservations SET expires_at = clock_timestamp() - interval '1 second'`)
-		s.w.Exec(`UPDATE idempotency_keys SET leased_until = clock_timestamp() + interval '1 minute' WHERE finished_at IS NULL`)
+		s.w.Exec(`UPDATE idempotency_keys SET leased_until = clock_timestamp() + interval '1 minute'
+			WHERE finished_at IS NULL`)
 		require.Zero(t, expire(), "somebody holds the claim, and will see for himself")
 		s.w.ExpireLeases()
 		s.w.Exec(`UPDATE idempotency_keys SET parked_at = clock_timestamp() WHERE finished_at IS NULL`)
@@ -243,7 +244,8 @@ func TestReservationsThatRunOutMeanwhile(t *testing.T) {
 	s.w.Until("the look has begun", func() bool { return s.w.WaitingForLocks() == 1 })
 	require.Equal(t, http.StatusAccepted, s.checkout("k", body).Status)
 	require.Positive(t, s.w.Sim.FaultsFired()[confirming])
-	require.Equal(t, 1, s.w.Count(`SELECT count(*) FROM idempotency_keys WHERE key = 'k' AND leased_until = '-infinity'`), "it was given back")
+	require.Equal(t, 1, s.w.Count(`SELECT count(*) FROM idempotency_keys WHERE key = 'k'
+		AND leased_until = '-infinity'`), "it was given back")
 	require.NoError(t, held.Rollback(t.Context()))
 	got := <-looked
 	require.NoError(t, got.err)

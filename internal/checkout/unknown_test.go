@@ -46,7 +46,8 @@ func at(point string, f *atomic.Pointer[func()]) func(string, string) {
 // waits for it, with everything it has done left as it is.
 func TestCheckout_Unknown(t *testing.T) {
 	t.Parallel()
-	const waiting = "create_order:done reserve_stock:done pay:unknown notify:pending refund:pending release_stock:pending cancel_order:pending "
+	const waiting = "create_order:done reserve_stock:done pay:unknown notify:pending refund:pending " +
+		"release_stock:pending cancel_order:pending "
 
 	t.Run("IsResumedByTheSameRequest", func(t *testing.T) {
 		t.Parallel()
@@ -102,10 +103,12 @@ func TestCheckout_Unknown(t *testing.T) {
 		s.w.Sim.Inject(stripesim.Fault{Op: "intent.*", Kind: stripesim.Refuse, Status: 503, Skip: 1, Times: -1})
 		g := sagaOf(t, s.checkout("k", twoTeas("pm_card_visa")))
 		for _, status := range []string{"running", "unknown"} {
-			s.w.Exec(`UPDATE checkout_steps SET status = $1::saga_step_status WHERE step = 'pay' AND status <> $1::saga_step_status`, status)
+			s.w.Exec(`UPDATE checkout_steps SET status = $1::saga_step_status WHERE step = 'pay'
+				AND status <> $1::saga_step_status`, status)
 			for _, undoing := range []string{"refund", "release_stock", "cancel_order"} {
 				_, err := s.w.DB.Raw().Exec(t.Context(),
-					`UPDATE checkout_steps SET status = 'done', attempts = 1, updated_at = now() WHERE checkout_id = $1 AND step = $2::saga_step`, g.ID, undoing)
+					`UPDATE checkout_steps SET status = 'done', attempts = 1, updated_at = now() WHERE checkout_id = $1
+						AND step = $2::saga_step`, g.ID, undoing)
 				require.True(t, postgres.Violates(err, "no_compensation_before_outcome_is_known"),
 					"%s while pay is %s: %v", undoing, status, err)
 			}
@@ -321,7 +324,8 @@ func TestCheckout_OrderCanceled(t *testing.T) {
 
 	t.Run("StockLostByHandWhileThePaymentRuns", func(t *testing.T) {
 		t.Parallel()
-		s, _ := refunded(t, `WITH gone AS (UPDATE reservations SET status = 'released') UPDATE stock SET reserved = 0, available = 10`)
+		s, _ := refunded(t, `WITH gone AS (UPDATE reservations SET status = 'released') UPDATE stock
+			SET reserved = 0, available = 10`)
 		a := s.await("k", twoTeas("pm_card_visa"))
 		require.Equal(t, "payment-failed", a.Code(), a)
 		require.Equal(t, "reservation_lost", sagaOf(t, a).Failure.Code)
@@ -347,7 +351,8 @@ func refunded(t *testing.T, sql string) (shop, world.Answer) {
 func requireRefunded(t *testing.T, s shop, a world.Answer) {
 	t.Helper()
 	g := sagaOf(t, a)
-	require.Equal(t, "create_order:compensated reserve_stock:compensated pay:compensated notify:failed refund:done release_stock:done cancel_order:done ", g.steps())
+	require.Equal(t, "create_order:compensated reserve_stock:compensated pay:compensated notify:failed refund:done "+
+		"release_stock:done cancel_order:done ", g.steps())
 	require.Equal(t, "succeeded", a.Problem().Payment["status"])
 	require.EqualValues(t, 1000, a.Problem().Payment["amount_refunded"])
 	require.Contains(t, a.Problem().Detail, "The money goes back.")

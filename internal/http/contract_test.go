@@ -26,7 +26,8 @@ func TestContract(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	const newOrder = `{"currency":"eur","items":[{"sku":"tea","quantity":2,"unit_amount":1250}]}`
-	const newCheckout = `{"currency":"eur","items":[{"sku":"tea","quantity":2,"unit_amount":1250}],"payment_method":"pm_card_visa"}` // part: checkouts
+	const newCheckout = `{"currency":"eur","items":[{"sku":"tea","quantity":2,"unit_amount":1250}],` +
+		`"payment_method":"pm_card_visa"}` // part: checkouts
 
 	// Every POST refuses in the same ways before it looks at its key.
 	t.Run("RefusedBeforeTheKey", func(t *testing.T) {
@@ -235,7 +236,8 @@ func TestContract(t *testing.T) {
 	t.Run("Expired", func(t *testing.T) {
 		_, err := b.pool.Raw().Exec(t.Context(),
 			`UPDATE idempotency_keys SET answer_version = NULL, answer_status = NULL, answer_headers = NULL,
-			answer_body = NULL, answer_dropped_at = clock_timestamp() WHERE finished_at IS NOT NULL AND answer_dropped_at IS NULL`)
+			answer_body = NULL, answer_dropped_at = clock_timestamp() WHERE finished_at IS NOT NULL
+			AND answer_dropped_at IS NULL`)
 		require.NoError(t, err)
 		expired := b.post("/v1/orders", "order", newOrder)
 		require.Equal(t, "idempotency-key-expired", expired.code())
@@ -290,7 +292,8 @@ func TestContract(t *testing.T) {
 		}
 		// a name that no payment can have is no reason to refuse an event
 		for i, id := range []string{`pi_\u0000`, "pi_" + strings.Repeat("1", 253)} {
-			strange := fmt.Sprintf(`{"id":"evt_strange_%d","type":"charge.updated","data":{"object":{"payment_intent":"%s"}}}`, i, id)
+			strange := fmt.Sprintf(`{"id":"evt_strange_%d","type":"charge.updated",`+
+				`"data":{"object":{"payment_intent":"%s"}}}`, i, id)
 			require.Equal(t, http.StatusOK, receive(strange, sign(strange, webhookSecret, time.Now())).status, strange)
 		}
 		require.Equal(t, "payload-too-large", receive(strings.Repeat("x", 1<<20+1), "t=1,v1=00").code())
@@ -330,7 +333,8 @@ func TestContract(t *testing.T) {
 			}
 			path := strings.NewReplacer("/orders/{id}", "/orders/ord_00000000000000000000000000", "/refunds/{id}",
 				"/refunds/rfd_00000000000000000000000000",
-				"/payments/{id}", "/payments/pay_00000000000000000000000000", "/checkouts/{id}", "/checkouts/chk_00000000000000000000000000", "{sku}", "tea").Replace(op.path)
+				"/payments/{id}", "/payments/pay_00000000000000000000000000", "/checkouts/{id}", "/checkouts/"+
+					"chk_00000000000000000000000000", "{sku}", "tea").Replace(op.path)
 			body := map[string]string{"/v1/orders": newOrder,
 				"/v1/checkouts":             newCheckout,       // part: checkouts
 				"/v1/stock/{sku}":           `{"available":1}`, // part: checkouts

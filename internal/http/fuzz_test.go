@@ -51,8 +51,10 @@ func FuzzIdempotencyKey(f *testing.F) {
 func FuzzFingerprint(f *testing.F) {
 	parsers := []parse{orderRequest, paymentRequest, refundRequest, cancelRequest}
 	routes := []string{"/v1/orders", "/v1/payments", "/v1/payments/{id}/refunds", "/v1/orders/{id}/cancel"}
-	const order = `{"currency":"eur","items":[{"sku":"tea","quantity":2,"unit_amount":1250}],"customer_reference":"c","metadata":{"a":"1","b":"2"}}`
-	f.Add(uint(0), order, ` { "metadata":{"b":"2","a":"1"}, "customer_reference":"\u0063","items":[{"unit_amount":1250,"quantity":2,"sku":"tea"}],"currency":"eur"}`)
+	const order = `{"currency":"eur","items":[{"sku":"tea","quantity":2,"unit_amount":1250}],` +
+		`"customer_reference":"c","metadata":{"a":"1","b":"2"}}`
+	f.Add(uint(0), order, ` { "metadata":{"b":"2","a":"1"}, `+
+		`"customer_reference":"\u0063","items":[{"unit_amount":1250,"quantity":2,"sku":"tea"}],"currency":"eur"}`)
 	f.Add(uint(0), order, strings.Replace(order, `"c"`, "null", 1))
 	f.Add(uint(0), strings.Replace(order, `"c"`, `"\ud83d\ude00<>&\u2028"`, 1),
 		strings.Replace(order, `"c"`, `"\ud83d\ude00"`, 1))

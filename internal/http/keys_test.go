@@ -186,7 +186,9 @@ func TestKey(t *testing.T) {
 		paid := api.Pay("k", order, visa)
 		declined := api.Order()
 		require.Equal(t, http.StatusPaymentRequired, api.Pay("no", declined, "pm_card_chargeDeclined").Status)
-		w.Exec(`UPDATE idempotency_keys SET answer_version = NULL, answer_status = NULL, answer_headers = NULL, answer_body = NULL, answer_dropped_at = clock_timestamp()`)
+		w.Exec(`UPDATE idempotency_keys
+			SET answer_version = NULL, answer_status = NULL, answer_headers = NULL, answer_body = NULL,
+				answer_dropped_at = clock_timestamp()`)
 		for range 2 {
 			gone := api.Pay("k", order, visa)
 			require.Equal(t, http.StatusGone, gone.Status, gone)

@@ -248,7 +248,9 @@ func TestRefusedRequestsWriteNothing(t *testing.T) {
 	require.Equal(t, http.StatusOK, api.Post("/v1/orders/"+canceled+"/cancel", "cancel", "").Status)
 	expired := api.Order()
 	require.Equal(t, http.StatusPaymentRequired, api.Pay("expired", expired, "pm_nope").Status)
-	w.Exec(`UPDATE idempotency_keys SET answer_version = NULL, answer_status = NULL, answer_headers = NULL, answer_body = NULL, answer_dropped_at = clock_timestamp() WHERE key = 'expired'`)
+	w.Exec(`UPDATE idempotency_keys
+		SET answer_version = NULL, answer_status = NULL, answer_headers = NULL, answer_body = NULL,
+			answer_dropped_at = clock_timestamp() WHERE key = 'expired'`)
 	busy := api.Order()
 	goOn := held(t, w, api, "busy", busy)
 	waits := api.Order()
@@ -345,7 +347,8 @@ func TestTruncatedRequestsAreRefused(t *testing.T) {
 	u, err := url.Parse(api.Base)
 	require.NoError(t, err)
 	whole := `{"currency":"usd","items":[{"sku":"tea","quantity":2,"unit_amount":500}]}`
-	head := "POST /v1/orders HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + w.Tenant.APIKey + "\r\nContent-Type: application/json\r\nIdempotency-Key: k\r\n"
+	head := "POST /v1/orders HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + w.Tenant.APIKey + "\r\nContent-Type: " +
+		"application/json\r\nIdempotency-Key: k\r\n"
 	for name, request := range map[string]string{
 		"shorter than its length":    head + "Content-Length: 500\r\n\r\n" + whole,
 		"shorter, and whole as JSON": head + fmt.Sprintf("Content-Length: %d\r\n\r\n", len(whole)+1) + whole,
@@ -391,7 +394,8 @@ func TestUnparsableRequestsGetAProblem(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- httpapi.NewServer(options).Run(ctx, l) }()
 
-	head := "POST /v1/orders HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + b.apiKey + "\r\nContent-Type: application/json\r\n"
+	head := "POST /v1/orders HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + b.apiKey + "\r\nContent-Type: " +
+		"application/json\r\n"
 	length := fmt.Sprintf("Content-Length: %d\r\n", len(newOrder))
 	send := func(request string) (*http.Response, []byte) {
 		conn, err := net.Dial("tcp", l.Addr().String())

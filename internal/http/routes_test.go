@@ -113,7 +113,8 @@ func TestUndeclaredSaysWhatIsMissing(t *testing.T) {
 
 	for want, r := range map[string]route{
 		"POST /v1/payments: it does not say how it can be repeated; " +
-			"add operation and parse to its route in internal/http/payments.go, or keyless with the reason": {method: "POST", pattern: payments},
+			"add operation and parse to its route in internal/http/payments.go, or keyless with the reason": {method: "POST",
+			pattern: payments},
 		"POST /v1/payments: it has an operation and a reason to have none; remove one of operation and keyless": {
 			method: "POST", pattern: payments, operation: "create_payment", parse: parse, keyless: "absolute",
 		},

@@ -111,7 +111,8 @@ func TestCompleter(t *testing.T) {
 				"clock_timestamp() - interval '1 ms'",
 		)
 		require.Equal(t, 1, c.runOnce(c.completer(thing)))
-		require.Equal(t, 1, c.count("lease_token = 2 AND lease_expirations = 1 AND finished_at IS NOT NULL"), "its holder died")
+		require.Equal(t, 1, c.count("lease_token = 2 AND lease_expirations = 1 AND finished_at IS NOT NULL"),
+			"its holder died")
 		require.ErrorIs(
 			t,
 			claim.Phase(t.Context(), "thing_late", func(*db.Queries) error { return nil }),
@@ -195,7 +196,8 @@ func TestCompleter(t *testing.T) {
 			require.Equal(t, 1, c.runOnce(c.completer(thing)), "a panic fails one item")
 		}
 		require.EqualValues(t, runs-1, c.ran.Load(), "the one that parks it does not run it")
-		require.Equal(t, 1, c.count("lease_expirations = 25 AND finished_at IS NULL AND last_error LIKE '25 holders crashed%'"))
+		require.Equal(t, 1, c.count("lease_expirations = 25 AND finished_at IS NULL AND last_error LIKE '25 holders "+
+			"crashed%'"))
 		require.Zero(t, c.runOnce(c.completer(thing)), "it has no holder and is not due")
 
 		// A webhook must not let it crash another holder.

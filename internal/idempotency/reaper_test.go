@@ -178,8 +178,10 @@ func TestReaper(t *testing.T) {
 		r := newReaping(t)
 		const keys = 1300 // more than two batches
 		r.exec(
-			`INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, resource_id, recovery_point,
-				claim_token, leased_until, next_attempt_at, history, finished_at, answer_version, answer_status, answer_headers, answer_body)
+			`INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id,
+				resource_id, recovery_point,
+				claim_token, leased_until, next_attempt_at, history, finished_at, answer_version, answer_status,
+					answer_headers, answer_body)
 			SELECT 'ten_a', 'k' || n, 'create_thing', decode(repeat('00', 32), 'hex'), 1, '{}', 'req_1', 'thing', 'finished',
 				gen_random_uuid(), now(), now(), '{}', now() - interval '1 hour', 1, 201, '', '{}' FROM generate_series(1, $1) n`,
 			keys,

@@ -44,7 +44,8 @@ func TestKeyed(t *testing.T) {
 	require.True(t, ids.Is(ids.Refund, id), id)
 	require.Equal(t, id, ids.Keyed(ids.Refund, "ten_1", "key"))
 	for _, other := range []string{
-		ids.Keyed(ids.Refund, "ten_2", "key"), ids.Keyed(ids.Refund, "ten_1", "other"), ids.Keyed(ids.Payment, "ten_1", "key"),
+		ids.Keyed(ids.Refund, "ten_2", "key"), ids.Keyed(ids.Refund, "ten_1", "other"), ids.Keyed(ids.Payment, "ten_1",
+			"key"),
 	} {
 		require.NotEqual(t, strings.TrimPrefix(id, ids.Refund), other[len(ids.Refund):])
 	}

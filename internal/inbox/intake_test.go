@@ -93,7 +93,8 @@ func (c *crowd) answers() (list []error) {
 func (c *crowd) stored() (ids []string) {
 	c.Helper()
 	rows, err := c.pool.Raw().Query(c.Context(), `SELECT event_id FROM inbox_events WHERE event_id NOT LIKE 'ahead%'
-		AND status = 'pending' AND object_id = 'pi_' || event_id AND payload_sha256 = sha256(payload) AND payload = convert_to('{"id":"' || event_id || '"}', 'UTF8') ORDER BY 1`)
+		AND status = 'pending' AND object_id = 'pi_' || event_id AND payload_sha256 = sha256(payload)
+		AND payload = convert_to('{"id":"' || event_id || '"}', 'UTF8') ORDER BY 1`)
 	require.NoError(c, err)
 	defer rows.Close()
 	for rows.Next() {
@@ -207,7 +208,8 @@ func TestIntake(t *testing.T) {
 		require.Eventually(t, func() bool {
 			var waits bool
 			err := c.pool.Raw().QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity
-				WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%InboxReceiveAll%' AND pid <> pg_backend_pid())`).Scan(&waits)
+				WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%InboxReceiveAll%'
+				AND pid <> pg_backend_pid())`).Scan(&waits)
 			return err == nil && waits
 		}, 10*time.Second, 5*time.Millisecond)
 		require.NoError(t, insert("b"))

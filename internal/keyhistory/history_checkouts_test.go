@@ -15,7 +15,8 @@ func init() { verdictsOfParts = append(verdictsOfParts, verdictsOfCheckouts) }
 func verdictsOfCheckouts(b *world.Books) map[string]string {
 	b.T.Helper()
 	require.Equal(b.T, http.StatusOK, b.API.Do("PUT", "/v1/stock/tea", `{"available":3}`).Status)
-	const body = `{"currency":"usd","items":[{"sku":"tea","quantity":2,"unit_amount":500}],"payment_method":"pm_card_visa"}`
+	const body = `{"currency":"usd","items":[{"sku":"tea","quantity":2,"unit_amount":500}],` +
+		`"payment_method":"pm_card_visa"}`
 	require.Equal(b.T, http.StatusCreated, b.API.Post("/v1/checkouts", "checkout", body).Status)
 	require.Equal(b.T, http.StatusConflict, b.API.Post("/v1/checkouts", "no-stock", body).Status)
 	require.Equal(b.T, http.StatusPaymentRequired,

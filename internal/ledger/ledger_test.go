@@ -36,10 +36,14 @@ func message(t testing.TB, e outbox.Event) inbox.Message {
 
 // The rows of payments and refunds that the events are about.
 const (
-	insertPayments = `INSERT INTO payments (tenant_id, id, version, status, order_id, idempotency_key, amount_minor, currency, payment_method, intent_number, intent_id, created_at)
-		SELECT 'tnt_a', p.id, 2, 'succeeded', 'ord_of_' || p.id, p.id, p.amount, 'eur', 'pm_card_visa', 1, 'pi_of_' || p.id, now() FROM %s AS p(id, amount)`
-	insertRefunds = `INSERT INTO refunds (tenant_id, id, version, status, payment_id, order_id, idempotency_key, stripe_key, amount_minor, currency, stripe_refund_id, created_at)
-		SELECT 'tnt_a', r.id, r.version, r.status::refund_status, 'pay_1', 'ord_of_pay_1', r.id, 'tnt_a:' || r.id, r.amount, 'eur', 're_of_' || r.id, now() FROM %s AS r(id, amount, version, status)`
+	insertPayments = `INSERT INTO payments (tenant_id, id, version, status, order_id, idempotency_key, amount_minor,
+		currency, payment_method, intent_number, intent_id, created_at)
+		SELECT 'tnt_a', p.id, 2, 'succeeded', 'ord_of_' || p.id, p.id, p.amount, 'eur', 'pm_card_visa', 1,
+			'pi_of_' || p.id, now() FROM %s AS p(id, amount)`
+	insertRefunds = `INSERT INTO refunds (tenant_id, id, version, status, payment_id, order_id, idempotency_key,
+		stripe_key, amount_minor, currency, stripe_refund_id, created_at)
+		SELECT 'tnt_a', r.id, r.version, r.status::refund_status, 'pay_1', 'ord_of_pay_1', r.id, 'tnt_a:' || r.id,
+			r.amount, 'eur', 're_of_' || r.id, now() FROM %s AS r(id, amount, version, status)`
 )
 
 func run(t testing.TB, pool *postgres.Pool, sql string, args ...any) {
@@ -134,7 +138,8 @@ func TestLedger(t *testing.T) {
 			require.True(t, postgres.Violates(err, "ledger_entry_is_immutable"), "%v", err)
 		}
 		// Half of another event's entries, in the same transaction as balanced ones.
-		_, err := pool.Raw().Exec(t.Context(), `INSERT INTO ledger_entries (tenant_id, event_id, line, account, amount_minor, currency, resource_id)
+		_, err := pool.Raw().Exec(t.Context(), `INSERT INTO ledger_entries (tenant_id, event_id, line, account,
+			amount_minor, currency, resource_id)
 			VALUES ('tnt_a', 'evt2', 1, 'stripe', 5, 'eur', 'x'), ('tnt_a', 'evt2', 2, 'sales', -5, 'usd', 'x')`)
 		require.True(t, postgres.Violates(err, "entries_of_an_event_sum_to_zero"), "each currency on its own: %v", err)
 	})
@@ -152,7 +157,8 @@ func TestLedgerWaitsForPaymentsLostInARestore(t *testing.T) {
 	}
 	setup := func(t *testing.T, rows ...string) books {
 		pool := dbtest.New(t)
-		run(t, pool, `INSERT INTO tenants (id, name, fingerprint_secret) VALUES ('tnt_a', 'test', '0123456789abcdef0123456789abcdef')`)
+		run(t, pool, `INSERT INTO tenants (id, name, fingerprint_secret)
+			VALUES ('tnt_a', 'test', '0123456789abcdef0123456789abcdef')`)
 		for _, sql := range rows {
 			run(t, pool, sql)
 		}
@@ -216,7 +222,8 @@ func TestLedgerWaitsForPaymentsLostInARestore(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		lost := event("pay_lost", 2, "payment.succeeded", 5000)
-		lost.Data = []byte(`{"id":"pay_lost","amount":5000,"currency":"eur","order_id":"ord_of_pay_1","stripe":{"payment_intent":"pi_of_pay_1"}}`)
+		lost.Data = []byte(`{"id":"pay_lost","amount":5000,"currency":"eur","order_id":"ord_of_pay_1",` +
+			`"stripe":{"payment_intent":"pi_of_pay_1"}}`)
 		b.handle(lost)
 		again(t, b)
 		require.Equal(t, "pending", status(t, b, "pay_lost-2"))

@@ -221,7 +221,8 @@ func TestPipelineUnderKills(t *testing.T) {
 	log := readStream(t, natsURL)
 	missing, outOfOrder := walk(log, events)
 	booked := count(t, pool, "SELECT count(DISTINCT event_id) FROM ledger_entries")
-	t.Logf("events=%d killed=%d paused=%d broker_outages=%d in_stream=%d missing=%d out_of_order=%d to_book=%d booked=%d entries=%d",
+	t.Logf("events=%d killed=%d paused=%d broker_outages=%d in_stream=%d missing=%d out_of_order=%d to_book=%d "+
+		"booked=%d entries=%d",
 		events, kills, pauses, outages, len(log), missing, outOfOrder, payments+refunds, booked, count(t, pool,
 			"SELECT count(*) FROM ledger_entries"))
 	require.Zero(t, missing)

@@ -18,7 +18,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	f := promauto.With(reg)
 	m := &Metrics{
 		deliveries: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_delivery_attempts_total",
-			Help: "Attempts to deliver a webhook to a tenant, by result: delivered, failed (will be retried), gave_up or fenced.",
+			Help: "Attempts to deliver a webhook to a tenant, by result: delivered, failed (will be retried), gave_up or " +
+				"fenced.",
 		}, []string{"result"}),
 		pending: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_deliveries_pending",
 			Help: "Webhook deliveries that are still to be made."}),

@@ -117,7 +117,8 @@ func (b *bundle) runOnce(want int) {
 func (b *bundle) row() (status, lastError string, attempts int, pause float64) {
 	b.Helper()
 	require.NoError(b, b.pool.Raw().QueryRow(b.Context(), `SELECT status::text, coalesce(last_error, ''), attempts,
-		extract(epoch FROM greatest(leased_until, clock_timestamp()) - clock_timestamp())::float8 FROM webhook_deliveries`).Scan(&status, &lastError, &attempts, &pause))
+		extract(epoch FROM greatest(leased_until, clock_timestamp()) - clock_timestamp())::float8
+		FROM webhook_deliveries`).Scan(&status, &lastError, &attempts, &pause))
 	return status, lastError, attempts, pause
 }
 

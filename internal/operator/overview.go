@@ -257,8 +257,10 @@ func (p *overviewPage) summarize() {
 		"requests are due and not claimed by any process", "work")
 	needs(p.Outbox.Stats.Parked, "event to publish is parked", "events to publish are parked", "outbox")
 	needs(p.Inbox.ParkedCount(), "received event is parked", "received events are parked", "inbox")
+	// part: webhooks {
 	needs(int64(len(p.Deliveries.GivenUp)), "tenant has missed webhooks", "tenants have missed webhooks",
-		"deliveries") // part: webhooks
+		"deliveries")
+	// part: webhooks }
 	p.addLate()
 }
 

@@ -240,7 +240,8 @@ type wrongRelay struct {
 }
 
 func (r *wrongRelay) RunOnce(ctx context.Context) (int, error) {
-	headsOnly := `AND NOT EXISTS (SELECT FROM outbox_events p WHERE p.tenant_id = o.tenant_id AND p.aggregate_id = o.aggregate_id AND p.version < o.version AND p.published_at IS NULL)`
+	headsOnly := `AND NOT EXISTS (SELECT FROM outbox_events p WHERE p.tenant_id = o.tenant_id
+		AND p.aggregate_id = o.aggregate_id AND p.version < o.version AND p.published_at IS NULL)`
 	if r.anyEvent {
 		headsOnly = ""
 	}
@@ -271,7 +272,8 @@ RETURNING e.aggregate_id, e.version, e.lease_token`, chaosLease)
 	}
 	mark := func(i int) error {
 		_, err := r.pool.Raw().Exec(ctx, `UPDATE outbox_events SET published_at = clock_timestamp(), position = seq
-			WHERE tenant_id = $1 AND aggregate_id = $2 AND version = $3 AND lease_token = $4`, tenant, events[i].Subject, events[i].Version, tokens[i])
+			WHERE tenant_id = $1 AND aggregate_id = $2 AND version = $3 AND lease_token = $4`, tenant, events[i].Subject,
+			events[i].Version, tokens[i])
 		return err
 	}
 	for i, e := range events {
@@ -321,7 +323,8 @@ func TestVersionsComeFromTheRowLock(t *testing.T) {
 	highestPlusOne := func(pool *postgres.Pool) func(context.Context, string) error {
 		return func(ctx context.Context, id string) error {
 			_, err := pool.Raw().Exec(ctx, `INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data)
-				SELECT $1, $2, coalesce(max(version), 0) + 1, 'order.created', '{}' FROM outbox_events WHERE aggregate_id = $2`, tenant, id)
+				SELECT $1, $2, coalesce(max(version), 0) + 1, 'order.created', '{}' FROM outbox_events
+				WHERE aggregate_id = $2`, tenant, id)
 			return err
 		}
 	}

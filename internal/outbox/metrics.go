@@ -34,7 +34,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		oldest: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_outbox_oldest_seconds",
 			Help: "Age of the oldest event not yet published."}),
 		parked: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_outbox_parked",
-			Help: "Events that were parked (dead-lettered) and wait for an operator; each blocks the later events of its aggregate."}),
+			Help: "Events that were parked (dead-lettered) and wait for an operator; each blocks the later events of its " +
+				"aggregate."}),
 	}
 	m.failures.WithLabelValues(kind(true))
 	m.failures.WithLabelValues(kind(false))

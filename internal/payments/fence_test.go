@@ -114,7 +114,8 @@ func TestStaleHolderDoesNotClearDoubt(t *testing.T) {
 	w.Sim.ClearFaults()
 	// It was told that it had lost, looked again, and did what anybody may: it took the claim that waits, and resumed.
 	require.Equal(t, http.StatusCreated, a.Status, a)
-	require.Equal(t, "2", w.Text(`SELECT count(*) FROM (SELECT unnest(history) step FROM idempotency_keys WHERE key = 'k') t WHERE step LIKE '%resumed%' OR step LIKE '%taken_over%'`))
+	require.Equal(t, "2", w.Text(`SELECT count(*) FROM (SELECT unnest(history) step FROM idempotency_keys
+		WHERE key = 'k') t WHERE step LIKE '%resumed%' OR step LIKE '%taken_over%'`))
 	w.RequireChargedOnce(order)
 }
 
@@ -160,7 +161,8 @@ func TestConcurrentEndsOfOnePayment(t *testing.T) {
 	require.Equal(t, http.StatusPaymentRequired, final.Status, final)
 	require.Equal(t, "canceled", final.Problem().Payment["status"])
 	require.Equal(t, final.Identity(), second.Pay("k", order, careful).Identity())
-	require.Equal(t, 1, w.Count(`SELECT count(*) FROM outbox_events WHERE aggregate_id = $1 AND type = 'payment.canceled'`, waits.ID()))
+	require.Equal(t, 1, w.Count(`SELECT count(*) FROM outbox_events WHERE aggregate_id = $1
+		AND type = 'payment.canceled'`, waits.ID()))
 }
 
 // TestStatementsCheckTheVersionRead: each changes the row that was read and no other
@@ -174,7 +176,8 @@ func TestStatementsCheckTheVersionRead(t *testing.T) {
 	p, err := w.DB.PaymentByKey(ctx, db.PaymentByKeyParams{TenantID: w.Tenant.ID, IdempotencyKey: "k"})
 	require.NoError(t, err)
 	token := int64(w.Count(`SELECT lease_token FROM idempotency_keys WHERE key = 'k'`))
-	create := w.Text(`SELECT stripe_key FROM stripe_calls WHERE operation = 'create_intent' OR stripe_key LIKE '%:intent:1'`)
+	create := w.Text(`SELECT stripe_key FROM stripe_calls WHERE operation = 'create_intent'
+		OR stripe_key LIKE '%:intent:1'`)
 
 	n, err := w.DB.PaymentIntentRecord(ctx, db.PaymentIntentRecordParams{
 		TenantID: w.Tenant.ID, Key: "k", LeaseToken: token - 1, RecoveryPoint: "intent_recorded", PaymentID: p.ID,

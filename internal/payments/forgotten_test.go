@@ -165,13 +165,15 @@ func TestCreationPastKeyLifetime(t *testing.T) {
 			others(b, payments.FindPagesMax*100+50)
 		})
 		r := k.Restored(world.LocalOptions{})
-		r.Exec("UPDATE stripe_calls SET last_sent_at = last_sent_at + interval '2 hours'") // so that the others are in the first stretch, before it
+		// so that the others are in the first stretch, before it
+		r.Exec("UPDATE stripe_calls SET last_sent_at = last_sent_at + interval '2 hours'")
 		r.Sim.Inject(noSearch)
 		a := r.API.Pay("k", order, visa)
 		require.Equal(t, http.StatusAccepted, a.Status, a)
 		require.Equal(t, payments.FindPagesMax, r.Count("SELECT pages FROM intent_searches"),
 			"one run takes no more of the list than that")
-		require.Equal(t, 1, r.Count("SELECT count(*) FROM idempotency_keys WHERE key = 'k' AND last_error LIKE '%and there are more%'"))
+		require.Equal(t, 1, r.Count("SELECT count(*) FROM idempotency_keys WHERE key = 'k' AND last_error LIKE '%and "+
+			"there are more%'"))
 		after := r.Text("SELECT after_id FROM intent_searches")
 
 		dies := r.Sim.Inject(stripesim.Fault{Op: "intent.list", Kind: stripesim.Reset, Times: -1})
@@ -194,7 +196,8 @@ func TestCreationPastKeyLifetime(t *testing.T) {
 		var order string
 		k := world.NewBackup(t, aDay, pay(&order, visa))
 		r := k.Restored(world.LocalOptions{})
-		r.Exec("INSERT INTO intent_searches (tenant_id, stripe_key, from_at, until_at) SELECT tenant_id, stripe_key, first_sent_at, last_sent_at FROM stripe_calls")
+		r.Exec("INSERT INTO intent_searches (tenant_id, stripe_key, from_at, until_at) SELECT tenant_id, stripe_key, " +
+			"first_sent_at, last_sent_at FROM stripe_calls")
 		token := int64(r.Count("SELECT lease_token FROM idempotency_keys WHERE key = 'k'"))
 		read := func(token int64) error {
 			_, err := r.DB.IntentSearchRead(t.Context(), db.IntentSearchReadParams{
@@ -309,7 +312,8 @@ func TestCreationPastKeyLifetime(t *testing.T) {
 		r := k.Restored(world.LocalOptions{})
 		r.Sim.Inject(noSearch)
 		require.Equal(t, http.StatusAccepted, r.API.Pay("k", order, visa).Status)
-		require.Equal(t, 1, r.Count("SELECT count(*) FROM idempotency_keys WHERE key = 'k' AND last_error LIKE '%may still appear%'"))
+		require.Equal(t, 1, r.Count("SELECT count(*) FROM idempotency_keys WHERE key = 'k' AND last_error LIKE '%may "+
+			"still appear%'"))
 		require.Equal(t, 1, intentsOf(r, order))
 	})
 

@@ -53,7 +53,8 @@ func TestGroupCommit(t *testing.T) {
 			if cut != nil {
 				require.True(t, cut.HasFired())
 			}
-			shared.Add(int64(2*orders - w.Count(`SELECT count(DISTINCT xmin::text) FROM outbox_events WHERE type LIKE 'payment.%'`))) // of T1 and T2, and of nobody else
+			shared.Add(int64(2*orders - w.Count(`SELECT count(DISTINCT xmin::text) FROM outbox_events
+				WHERE type LIKE 'payment.%'`))) // of T1 and T2, and of nobody else
 		})
 	}
 }

@@ -17,7 +17,8 @@ func init() {
 		require.Equal(b.T, http.StatusCreated, checkout.Status, checkout)
 	}, cases: []brokenPromise{
 		{"I14", "UndoneWhileThePaymentIsUnknown",
-			"UPDATE checkout_steps SET status = CASE step WHEN 'pay' THEN 'unknown' ELSE 'done' END::saga_step_status WHERE step IN ('pay', 'release_stock')"},
+			"UPDATE checkout_steps SET status = CASE step WHEN 'pay' THEN 'unknown' ELSE 'done' END::saga_step_status " +
+				"WHERE step IN ('pay', 'release_stock')"},
 		{"I16", "AnOpenStepOfAnEndedCheckout", "UPDATE checkout_steps SET status = 'running' WHERE step = 'pay'"},
 		{"I16", "StockThatNobodyHolds", "UPDATE stock SET reserved = 1"},
 	}})

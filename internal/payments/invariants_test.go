@@ -65,9 +65,11 @@ func TestInvariants(t *testing.T) {
 	red := map[string]bool{} // no query may join the list without a case here
 	cases := []brokenPromise{
 		{"I1a", "TwoPaymentsOfOneOrder",
-			"UPDATE payments SET status = 'succeeded', order_id = (SELECT order_id FROM payments WHERE idempotency_key = 'paid'), intent_id = 'pi_other' WHERE status = 'failed'"},
+			"UPDATE payments SET status = 'succeeded', order_id = (SELECT order_id FROM payments WHERE idempotency_key = " +
+				"'paid'), intent_id = 'pi_other' WHERE status = 'failed'"},
 		{"I1a", "OneIntentPaysTwice",
-			"UPDATE payments SET status = 'succeeded', intent_id = (SELECT intent_id FROM payments WHERE idempotency_key = 'paid') WHERE status = 'failed'"},
+			"UPDATE payments SET status = 'succeeded', intent_id = (SELECT intent_id FROM payments WHERE idempotency_key " +
+				"= 'paid') WHERE status = 'failed'"},
 		{"I1b", "TwoPaymentsUnderOneKey", "UPDATE payments SET idempotency_key = 'paid' WHERE status = 'failed'"},
 		{"I2", "AnAcknowledgedPaymentIsGone", "DELETE FROM payments WHERE id = " + paidPayment},
 		{"I2", "AnAcknowledgedAmountHasChanged", "UPDATE payments SET amount_minor = 999 WHERE id = " + paidPayment},
@@ -79,16 +81,19 @@ func TestInvariants(t *testing.T) {
 		{"I5b", "AParkedKey", "UPDATE idempotency_keys SET parked_at = now() WHERE key = 'waits'"},
 		{"I5b", "AParkedEvent", "UPDATE outbox_events SET parked_at = now() WHERE type = 'order.paid'"},
 		{"I5b", "AParkedWebhook",
-			"INSERT INTO inbox_events (consumer, event_id, status, type, payload, parked_at) VALUES ('stripe', 'evt_1', 'parked', 'x', '', now())"},
+			"INSERT INTO inbox_events (consumer, event_id, status, type, payload, parked_at) VALUES ('stripe', 'evt_1', " +
+				"'parked', 'x', '', now())"},
 		{"I5c", "ALivePaymentWithoutAKey", "DELETE FROM idempotency_keys WHERE key = 'waits'"},
 		{"I6a", "AChangeWithoutAnEvent", "UPDATE payments SET version = version + 1 WHERE id = " + paidPayment},
 		{"I6a", "AnEventInTheMiddleIsMissing", "DELETE FROM outbox_events WHERE type = 'payment.succeeded'"},
 		{"I6a", "AnEventOfNothing", "DELETE FROM refunds"},
 		{"I6b", "AnEventNobodyPublishes", "UPDATE outbox_events SET created_at = " + anHourAgo},
 		{"I7b", "AnEventNobodyApplies",
-			"INSERT INTO inbox_events (consumer, event_id, status, type, payload, received_at, leased_until) VALUES ('ledger', 'ord_1-1', 'pending', 'x', '', " + anHourAgo + ", " + anHourAgo + ")"},
+			"INSERT INTO inbox_events (consumer, event_id, status, type, payload, received_at, leased_until) VALUES " +
+				"('ledger', 'ord_1-1', 'pending', 'x', '', " + anHourAgo + ", " + anHourAgo + ")"},
 		{"I15", "AWebhookNobodyApplies",
-			"INSERT INTO inbox_events (consumer, event_id, status, type, payload, received_at, leased_until) VALUES ('stripe', 'evt_1', 'pending', 'x', '', " + anHourAgo + ", " + anHourAgo + ")"},
+			"INSERT INTO inbox_events (consumer, event_id, status, type, payload, received_at, leased_until) VALUES " +
+				"('stripe', 'evt_1', 'pending', 'x', '', " + anHourAgo + ", " + anHourAgo + ")"},
 		{"I8c", "APaidOrderSaysThatItIsOpen",
 			"UPDATE orders SET status = 'open', payment_id = NULL WHERE status = 'partially_refunded'"},
 		{"I8c", "AnOrderForgetsARefund",
@@ -96,7 +101,8 @@ func TestInvariants(t *testing.T) {
 		{"I8d", "ARefundThatIsNotCounted", "UPDATE payments SET amount_refunded_minor = 0, amount_refunding_minor = 0"},
 		{"I8d", "MoreThanThePayment", "UPDATE refunds SET amount_minor = 1001"},
 		{"I9", "AnOldHolderWrote",
-			"UPDATE idempotency_keys SET lease_token = 2, history = ARRAY['1 started x', '2 taken_over x', '1 finished x'] WHERE key = 'paid'"},
+			"UPDATE idempotency_keys SET lease_token = 2, history = ARRAY['1 started x', '2 taken_over x', '1 finished " +
+				"x'] WHERE key = 'paid'"},
 		{"I10", "AnotherTenantsOrder", "UPDATE orders SET tenant_id = 'ten_other'"},
 		{"I11", "AnEventAfterTheEnd",
 			"UPDATE outbox_events SET type = 'payment.succeeded' WHERE type = 'payment.created'"},

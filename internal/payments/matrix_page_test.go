@@ -15,8 +15,9 @@ var update = flag.Bool("update", false, "write the crash matrix into docs/guaran
 const (
 	guaranteesPage = "../../docs/guarantees.md"
 
-	matrixBegin = "<!-- crash matrix: written by `go test ./internal/payments -run TestCrashMatrixIsOnItsPage -update` -->\n"
-	matrixEnd   = "<!-- /crash matrix -->\n"
+	matrixBegin = "<!-- crash matrix: written by `go test ./internal/payments -run TestCrashMatrixIsOnItsPage " +
+		"-update` -->\n"
+	matrixEnd = "<!-- /crash matrix -->\n"
 )
 
 // TestCrashMatrixIsOnItsPage holds the table in docs/guarantees.md to the cells
@@ -48,7 +49,8 @@ func matrixPage() string {
 		for _, out := range o.outcomes {
 			fmt.Fprintf(&table, "- *%s*: %s; ends in %s\n", out.name, out.means, out.end())
 		}
-		table.WriteString("\n| place | Stripe | killed | cut before the commit | cut after it | delayed past the lease | test |\n| --- | --- | --- | --- | --- | --- | --- |\n")
+		table.WriteString("\n| place | Stripe | killed | cut before the commit | cut after it | delayed past the " +
+			"lease | test |\n| --- | --- | --- | --- | --- | --- | --- |\n")
 		for _, p := range o.places {
 			for _, out := range p.reached(o.outcomes) {
 				name := strings.ReplaceAll("TestCrashMatrix/"+o.name+"/"+p.name+"/"+out.name, " ", "_")
@@ -74,7 +76,9 @@ func matrixPage() string {
 			}
 		}
 	}
-	fmt.Fprintf(&b, "%d cells. R: the client retries, C: the completer of another process, W: a webhook of Stripe's, long before the completer would have looked. —: there is no such cell, because nothing is committed there, or Stripe has nothing to tell.\n", cells)
+	fmt.Fprintf(&b, "%d cells. R: the client retries, C: the completer of another process, W: a webhook of "+
+		"Stripe's, long before the completer would have looked. —: there is no such cell, because nothing is "+
+		"committed there, or Stripe has nothing to tell.\n", cells)
 	return b.String() + table.String()
 }
 

@@ -521,7 +521,8 @@ func (c *cell) hear() {
 	hurried := c.o.hurries(c)
 	open := c.w.RecoveryPoint(hurried) != "finished"
 	c.w.ExpireLeases()
-	c.w.Exec(`UPDATE idempotency_keys SET next_attempt_at = clock_timestamp() + interval '1 hour' WHERE finished_at IS NULL`)
+	c.w.Exec(`UPDATE idempotency_keys SET next_attempt_at = clock_timestamp() + interval '1 hour'
+		WHERE finished_at IS NULL`)
 	early, err := c.heir.Completer.RunOnce(c.Context())
 	require.NoError(c, err)
 	require.Zero(c, early, "nothing is due yet")
@@ -536,7 +537,8 @@ func (c *cell) hear() {
 	if open && (hurried == c.key) == (c.o.method != careful) {
 		require.Equal(c, 1, looked, "the webhook was to have %s looked at", hurried)
 	}
-	if c.w.RecoveryPoint(c.key) != "finished" { // One look may not be enough, and a cancel's own key is not what is hurried.
+	// One look may not be enough, and a cancel's own key is not what is hurried.
+	if c.w.RecoveryPoint(c.key) != "finished" {
 		c.complete()
 	}
 }
@@ -593,7 +595,8 @@ func (c *cell) authenticate() {
 // stored under it.
 func (c *cell) aDayAndAHalf() {
 	c.w.Exec(`ALTER TABLE stripe_calls DISABLE TRIGGER call_parameters_are_immutable`)
-	c.w.Exec(`UPDATE stripe_calls SET first_sent_at = first_sent_at - interval '37 hours', last_sent_at = last_sent_at - interval '37 hours' WHERE attempts > 1`)
+	c.w.Exec(`UPDATE stripe_calls SET first_sent_at = first_sent_at - interval '37 hours', last_sent_at = ` +
+		`last_sent_at - interval '37 hours' WHERE attempts > 1`)
 	c.w.Exec(`ALTER TABLE stripe_calls ENABLE TRIGGER call_parameters_are_immutable`)
 }
 

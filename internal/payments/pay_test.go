@@ -264,7 +264,8 @@ func TestPayment(t *testing.T) {
 	})
 
 	t.Run("BeginsWhileStripeIsUnreachable", func(t *testing.T) {
-		nobody := "http://127.0.0.1:1" // A port that was free a moment ago may be another test's server by now, and that answers.
+		// A port that was free a moment ago may be another test's server by now, and that answers.
+		nobody := "http://127.0.0.1:1"
 		b := setupWith(t, world.LocalOptions{Stripe: nobody})
 		order := b.api.Order()
 		b.unknown("k", order, visa)
@@ -491,7 +492,8 @@ func TestOrderIsPaidOnce(t *testing.T) {
 	// way round would wait for it, and it for the cancel.
 	t.Run("OrCanceledByTheSameKeyAtOnce", func(t *testing.T) {
 		b := setup(t)
-		b.w.Exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = %L', current_database(), '1min'); END $$`) // so that nobody resolves it
+		b.w.Exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = %L', current_database(), ` +
+			`'1min'); END $$`) // so that nobody resolves it
 		api, order := b.w.Local(world.LocalOptions{}), b.api.Order()
 		var paid, canceled world.Answer
 		b.w.WhileLocked(2, func() {

@@ -106,7 +106,8 @@ func TestRefundPastKeyLifetime(t *testing.T) {
 
 	w.Sim.Advance(25 * time.Hour)
 	w.Exec(`ALTER TABLE stripe_calls DISABLE TRIGGER call_parameters_are_immutable`)
-	w.Exec(`UPDATE stripe_calls SET first_sent_at = first_sent_at - interval '25 hours', last_sent_at = last_sent_at - interval '25 hours'`)
+	w.Exec(`UPDATE stripe_calls SET first_sent_at = first_sent_at - interval '25 hours', last_sent_at = ` +
+		`last_sent_at - interval '25 hours'`)
 	for range 3 {
 		completeOnce(w, api)
 	}
@@ -141,7 +142,8 @@ func TestPendingRefundIsPolledLessAndLess(t *testing.T) {
 	require.Equal(t, http.StatusCreated, payment.Status, payment)
 	asked := func() (pause int) {
 		require.Equal(t, "pending", refund(api, "r", payment.ID()).Get("status"))
-		return w.Count(`SELECT extract(epoch FROM next_attempt_at - clock_timestamp())::integer FROM idempotency_keys WHERE key = 'r'`)
+		return w.Count(`SELECT extract(epoch FROM next_attempt_at - clock_timestamp())::integer FROM idempotency_keys
+			WHERE key = 'r'`)
 	}
 	require.InDelta(t, 30, asked(), 10)
 	w.Exec(`UPDATE idempotency_keys SET created_at = created_at - interval '3 hours' WHERE key = 'r'`)

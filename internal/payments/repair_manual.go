@@ -177,7 +177,8 @@ func (s Repairs) ConfirmFailed(ctx context.Context, tenantID, id string) (db.Pay
 		return p, &NotTerminalError{"at Stripe " + intent.ID + " succeeded: the money was taken, and this payment " +
 			"will succeed; retry it now"}
 	case intent.Status != stripe.IntentCanceled:
-		return p, &NotTerminalError{"at Stripe " + intent.ID + " is " + string(intent.Status) + ": its money may still move. " +
+		return p, &NotTerminalError{"at Stripe " + intent.ID + " is " + string(intent.Status) + ": its money may " +
+			"still move. " +
 			"Cancel the PaymentIntent in Stripe's dashboard first"}
 	}
 	return p, nil

@@ -197,7 +197,8 @@ func TestStripesTextsAreStored(t *testing.T) {
 	require.Equal(t, http.StatusConflict,
 		b.API.Post("/v1/payments/"+payment+"/refunds", "more", `{"amount":900}`).Status)
 
-	b.OrphanIntent(order, func(p *stripego.PaymentIntentParams) { p.Metadata["tenant_id"] += "\x00" }) // somebody else's, on the same account
+	// somebody else's, on the same account
+	b.OrphanIntent(order, func(p *stripego.PaymentIntentParams) { p.Metadata["tenant_id"] += "\x00" })
 	b.Reconcile()
 	b.RequireClean()
 }

@@ -60,7 +60,8 @@ func TestBatches(t *testing.T) {
 		keys(t, pool)
 		tag, err := pool.Raw().
 			Exec(t.Context(), `UPDATE idempotency_keys SET lease_token = lease_token + 1 WHERE (tenant_id, key) IN (
-			SELECT k.tenant_id, k.key FROM idempotency_keys k WHERE k.finished_at IS NULL ORDER BY k.next_attempt_at LIMIT 3 FOR UPDATE SKIP LOCKED)`)
+			SELECT k.tenant_id, k.key FROM idempotency_keys k WHERE k.finished_at IS NULL ORDER BY k.next_attempt_at
+			LIMIT 3 FOR UPDATE SKIP LOCKED)`)
 		require.NoError(t, err)
 		require.Greater(
 			t,

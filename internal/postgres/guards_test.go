@@ -58,9 +58,11 @@ func TestPaymentStaysInTheHeap(t *testing.T) {
 	type use struct{ Table, Column string }
 	used := all[use](t, pool, `
 		SELECT c.relname AS table, a.attname AS column FROM pg_index i
-		JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid AND d.refclassid = 'pg_class'::regclass AND d.refobjid = i.indrelid
+		JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid
+		AND d.refclassid = 'pg_class'::regclass AND d.refobjid = i.indrelid
 		JOIN pg_class c ON c.oid = i.indrelid JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = d.refobjsubid
-		UNION SELECT c.relname, a.attname FROM pg_index i -- of a primary key the constraint depends on the columns, and the index on that
+		UNION SELECT c.relname, a.attname
+		FROM pg_index i -- of a primary key the constraint depends on the columns, and the index on that
 		JOIN pg_class c ON c.oid = i.indrelid JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY (i.indkey)`)
 	require.Contains(t, used, use{"payments", "live"}, "predicates were not read")
 	require.Contains(t, used, use{"orders", "id"}, "keys were not read")

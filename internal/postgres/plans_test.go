@@ -89,7 +89,8 @@ func TestDeliveriesThatWaitAreNotRead(t *testing.T) {
 	}
 	exec(`ALTER TABLE webhook_deliveries SET (autovacuum_enabled = off)`)
 	exec(`INSERT INTO webhook_endpoints (tenant_id, url, secret, disabled_at)
-		SELECT 'ten_' || name, 'https://example.com', decode(repeat('00', 32), 'hex'), CASE name WHEN 'disabled' THEN now() END FROM unnest('{disabled,down,well}'::text[]) name`)
+		SELECT 'ten_' || name, 'https://example.com', decode(repeat('00', 32), 'hex'), CASE name WHEN 'disabled'
+		THEN now() END FROM unnest('{disabled,down,well}'::text[]) name`)
 	backlog := func(tenant, due string, n int) {
 		exec(
 			fmt.Sprintf(

@@ -111,7 +111,8 @@ func TestMigrationsTakeTheirTime(t *testing.T) {
 	require.Eventually(t, func() bool {
 		var waits int
 		err := other.Raw().QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
-			WHERE datname = current_database() AND wait_event_type = 'Lock' AND query_start < clock_timestamp() - interval '1500 ms'`).Scan(&waits)
+			WHERE datname = current_database() AND wait_event_type = 'Lock'
+			AND query_start < clock_timestamp() - interval '1500 ms'`).Scan(&waits)
 		return err == nil && waits == 1 || len(migrated) > 0
 	}, 30*time.Second, 20*time.Millisecond)
 	require.NoError(t, tx.Rollback(t.Context()))

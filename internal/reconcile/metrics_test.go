@@ -30,7 +30,9 @@ func TestMeasure(t *testing.T) {
 		require.Zero(t, b.API.Metric("payonce_keys_overdue"), "it waits for the completer, whose turn has not come")
 		require.Zero(t, b.API.Metric("payonce_keys_in_flight"), "it was given back")
 
-		b.Exec(`UPDATE idempotency_keys SET next_attempt_at = clock_timestamp() - interval '11 s', created_at = created_at - interval '1 minute' WHERE finished_at IS NULL`)
+		b.Exec(`UPDATE idempotency_keys
+			SET next_attempt_at = clock_timestamp() - interval '11 s', created_at = created_at - interval '1 minute'
+			WHERE finished_at IS NULL`)
 		b.Exec(`ALTER TABLE stripe_calls DISABLE TRIGGER call_parameters_are_immutable;
 			UPDATE stripe_calls SET first_sent_at = first_sent_at - interval '1 minute';
 			ALTER TABLE stripe_calls ENABLE TRIGGER call_parameters_are_immutable`)

@@ -142,7 +142,8 @@ func TestReconciler(t *testing.T) {
 		other := b.NewTenant()
 		b.Reconcile()
 		b.RequireClean()
-		b.OrphanIntent(order, func(p *stripego.PaymentIntentParams) { p.Metadata["tenant_id"] = other.ID }) // whose order it is not
+		// whose order it is not
+		b.OrphanIntent(order, func(p *stripego.PaymentIntentParams) { p.Metadata["tenant_id"] = other.ID })
 		b.Reconcile()
 		require.Contains(t, b.Discrepancies(), "unmatched_at_stripe")
 		require.Equal(t, "open", b.API.Get("/v1/orders/"+order).Get("status"))
@@ -189,7 +190,8 @@ func TestReconciler(t *testing.T) {
 		order := b.API.Order()
 		b.Sim.Inject(stripesim.Fault{Op: "intent.confirm", Kind: stripesim.Drop})
 		require.Equal(t, http.StatusAccepted, b.API.Pay("k", order, "pm_card_visa").Status)
-		b.Exec("UPDATE idempotency_keys SET parked_at = clock_timestamp(), next_attempt_at = 'infinity', leased_until = '-infinity' WHERE key = 'k'")
+		b.Exec("UPDATE idempotency_keys SET parked_at = clock_timestamp(), next_attempt_at = 'infinity', leased_until " +
+			"= '-infinity' WHERE key = 'k'")
 		require.Equal(t, map[string]int{"I5b": 1, "I8e": 1}, b.Audit().Offends())
 		require.Zero(t, driftShown(b), "nobody has looked yet")
 		require.EqualValues(t, 1, b.API.Metric("payonce_keys_parked"))
@@ -294,7 +296,8 @@ func TestReconciler(t *testing.T) {
 		b.Sim.Inject(stripesim.Fault{Op: "intent.list", Kind: stripesim.Reset})
 		_, err := b.Reconciler.RunOnce(t.Context())
 		require.Error(t, err)
-		require.Zero(t, b.Count("SELECT count(*) FROM reconciliation_windows WHERE covered_through IS NOT NULL OR leased_until > '-infinity'"))
+		require.Zero(t, b.Count("SELECT count(*) FROM reconciliation_windows WHERE covered_through IS NOT NULL OR "+
+			"leased_until > '-infinity'"))
 		b.Sim.ClearFaults()
 		b.Reconcile()
 		require.Equal(t, "paid", b.API.Get("/v1/orders/"+order).Get("status"))
@@ -309,7 +312,8 @@ func TestReconciler(t *testing.T) {
 		order := b.API.Order()
 		b.OrphanIntent(order)
 		today()
-		b.Exec("INSERT INTO reconciliation_windows (name, covered_through) VALUES ('recent', clock_timestamp() - interval '60 hours' + interval '2 minutes')")
+		b.Exec("INSERT INTO reconciliation_windows (name, covered_through) VALUES ('recent', clock_timestamp() - " +
+			"interval '60 hours' + interval '2 minutes')")
 		b.Exec("INSERT INTO reconciliation_windows (name, next_at) VALUES ('days', 'infinity'), ('month', 'infinity')")
 		n, err := b.Reconciler.RunOnce(t.Context())
 		require.NoError(t, err)
@@ -355,7 +359,8 @@ func TestReconciler(t *testing.T) {
 		go func() { _, err := b.Reconciler.RunOnce(context.Background()); first <- err }()
 		_, err := held.Wait(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, 1, b.Count("SELECT count(*) FROM reconciliation_windows WHERE name = 'recent' AND leased_until > clock_timestamp()"))
+		require.Equal(t, 1, b.Count("SELECT count(*) FROM reconciliation_windows WHERE name = 'recent' AND "+
+			"leased_until > clock_timestamp()"))
 		_, err = b.DB.ReconcileClaim(t.Context(), db.ReconcileClaimParams{Name: "recent", Lease: time.Minute})
 		require.ErrorIs(t, err, postgres.ErrNoRows)
 		held.Release()

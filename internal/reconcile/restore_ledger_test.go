@@ -88,6 +88,7 @@ func TestRestoreAndTheLedger(t *testing.T) {
 	require.Equal(t, 400, r.Count("SELECT sum(amount_minor) FROM ledger_entries WHERE account = 'refunds'"))
 	require.Equal(t, 1, r.Count("SELECT count(*) FROM inbox_events WHERE status <> 'done'"),
 		"its event waits, and will be parked")
-	require.Equal(t, 1, r.Count("SELECT count(*) FROM inbox_events WHERE status = 'done' AND consumer = 'ledger' AND type = 'payment.succeeded' AND subject NOT IN (SELECT id FROM payments)"),
+	require.Equal(t, 1, r.Count("SELECT count(*) FROM inbox_events WHERE status = 'done' AND consumer = 'ledger' "+
+		"AND type = 'payment.succeeded' AND subject NOT IN (SELECT id FROM payments)"),
 		"the one that was adopted under another id")
 }

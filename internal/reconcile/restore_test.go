@@ -65,7 +65,8 @@ func TestRestore(t *testing.T) {
 	require.Equal(t, charges, r.Sim.ChargeCount(""), "no card was charged again")
 	for _, order := range between {
 		require.Equal(t, http.StatusNotFound, r.API.Get("/v1/orders/"+order).Status)
-		require.Equal(t, 1, r.Count("SELECT count(*) FROM discrepancies WHERE order_id = $1 AND kind = 'unmatched_at_stripe' AND resolved_at IS NULL", order))
+		require.Equal(t, 1, r.Count("SELECT count(*) FROM discrepancies WHERE order_id = $1 AND kind = "+
+			"'unmatched_at_stripe' AND resolved_at IS NULL", order))
 	}
 	after := r.Audit()
 	require.Equal(t, map[string]int{"I8e": len(between)}, after.Offends())

@@ -93,7 +93,8 @@ func TestRestoredRefund(t *testing.T) {
 		require.Equal(t, http.StatusAccepted, again.Status, again)
 		l.Sim.SetListLag(0)
 		require.Equal(t, http.StatusAccepted, ask(l, `{}`).Status, "nobody says that it failed")
-		require.Equal(t, 1, l.Count("SELECT count(*) FROM idempotency_keys WHERE key = 'r' AND parked_at IS NOT NULL AND last_error LIKE '%of 700 usd%'"))
+		require.Equal(t, 1, l.Count("SELECT count(*) FROM idempotency_keys WHERE key = 'r' AND parked_at IS NOT NULL "+
+			"AND last_error LIKE '%of 700 usd%'"))
 		l.Reconcile()
 		require.Contains(t, l.Discrepancies(), "amount_mismatch")
 		require.Equal(t, 2, refundsMade(l.Books))
@@ -111,7 +112,8 @@ func TestRestoredRefund(t *testing.T) {
 		again := world.Async(func() world.Answer { return ask(l, `{"amount":300}`) })
 		waiting := func(n int) func() bool {
 			return func() bool {
-				return l.Count("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'") == n
+				return l.Count("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND "+
+					"wait_event_type = 'Lock'") == n
 			}
 		}
 		world.Eventually(t, world.Patience, "the client waits for the payment", waiting(1))

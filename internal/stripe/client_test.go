@@ -314,13 +314,17 @@ func TestGateway(t *testing.T) {
 		b := setupGateway(t)
 		intent := b.intent()
 		paid := b.gateway.ConfirmIntent(t.Context(), stripe.Call{Key: "paid"}, b.intent(), "pm_card_visa").Intent
-		const theirs = `{"id":"%s","object":"payment_intent","status":"succeeded","amount":1000,"amount_received":1000,"currency":"usd","latest_charge":"ch_1","metadata":{"tenant_id":"ten_a","order_id":"ord_other"}}`
+		const theirs = `{"id":"%s","object":"payment_intent","status":"succeeded","amount":1000,` +
+			`"amount_received":1000,"currency":"usd","latest_charge":"ch_1","metadata":{"tenant_id":"ten_a",` +
+			`"order_id":"ord_other"}}`
 		for name, body := range map[string]string{
-			"nothing":           `{}`,
-			"a charge":          `{"id":"ch_1","object":"charge","status":"succeeded","amount":1000,"currency":"usd"}`,
-			"another's intent":  fmt.Sprintf(theirs, paid.ID),
-			"a refund":          `{"id":"re_1","object":"refund","status":"succeeded","amount":400,"currency":"usd","metadata":{"refund_id":"rfd_other"}}`,
-			"more of a refund":  `{"id":"re_1","object":"refund","status":"succeeded","amount":500,"currency":"usd","metadata":{"refund_id":"rfd_a"}}`,
+			"nothing":          `{}`,
+			"a charge":         `{"id":"ch_1","object":"charge","status":"succeeded","amount":1000,"currency":"usd"}`,
+			"another's intent": fmt.Sprintf(theirs, paid.ID),
+			"a refund": `{"id":"re_1","object":"refund","status":"succeeded","amount":400,"currency":"usd",` +
+				`"metadata":{"refund_id":"rfd_other"}}`,
+			"more of a refund": `{"id":"re_1","object":"refund","status":"succeeded","amount":500,"currency":"usd",` +
+				`"metadata":{"refund_id":"rfd_a"}}`,
 			"an id and no more": `{"id":"x"}`,
 		} {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

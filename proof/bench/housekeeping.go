@@ -33,7 +33,8 @@ func (b *bench) housekeepingGroup() group {
 	return group{
 		name: "housekeeping",
 		says: func() string {
-			return "Keys are kept for one second and their tombstones for another, so that keys are deleted as fast as they are created. The relay publishes to a broker that syncs every write, on the same disk."
+			return "Keys are kept for one second and their tombstones for another, so that keys are deleted as fast as " +
+				"they are created. The relay publishes to a broker that syncs every write, on the same disk."
 		},
 		prepare: func(ctx context.Context) (err error) {
 			if own, err = b.another(ctx, b.s); err != nil {
@@ -116,7 +117,8 @@ func (b *bench) keepHouse(ctx context.Context, to broker.Broker) (*house, error)
 	for deadline := time.Now().Add(caughtUp); ; time.Sleep(lookWhen) {
 		var left int
 		err := b.pool.Raw().QueryRow(ctx,
-			"SELECT (SELECT count(*) FROM idempotency_keys WHERE finished_at IS NOT NULL) + (SELECT count(*) FROM outbox_events WHERE published_at IS NULL)").Scan(&left)
+			"SELECT (SELECT count(*) FROM idempotency_keys WHERE finished_at IS NOT NULL) + (SELECT count(*) FROM "+
+				"outbox_events WHERE published_at IS NULL)").Scan(&left)
 		if err == nil && left > 0 && time.Now().After(deadline) {
 			err = fmt.Errorf("%d keys and events are left", left)
 		}

@@ -14,7 +14,8 @@ func (b *bench) manyGroup() group {
 	return group{
 		name: "256 clients",
 		says: func() string {
-			return "256 clients, 16 database connections for each service. All other measurements on this page use GROUP_COMMIT, the default."
+			return "256 clients, 16 database connections for each service. All other measurements on this page use " +
+				"GROUP_COMMIT, the default."
 		},
 		prepare: func(ctx context.Context) (err error) {
 			s := b.s

@@ -39,7 +39,8 @@ func (b *bench) memoryGroup() group {
 	return group{
 		name: "memory",
 		says: func() string {
-			return "The whole program, with relay and consumers; the broker is in another process or embedded. 64 clients send each payment and then repeat it twice."
+			return "The whole program, with relay and consumers; the broker is in another process or embedded. 64 " +
+				"clients send each payment and then repeat it twice."
 		},
 		rounds: 1,
 		list:   []*measurement{watched(elsewhere, false), watched(embedded, true)},

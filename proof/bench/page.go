@@ -100,7 +100,8 @@ func tables(all []result) string {
 		if r.Says != "" {
 			b.WriteString(r.Says + "\n\n")
 		}
-		fmt.Fprintf(&b, "%s\n\n![%s](img/%s)\n\n| what | per second | range | of its floor | cost per operation |\n| --- | --- | --- | --- | --- |\n", r.How, r.Name, r.image())
+		fmt.Fprintf(&b, "%s\n\n![%s](img/%s)\n\n| what | per second | range | of its floor | cost per operation |\n| "+
+			"--- | --- | --- | --- | --- |\n", r.How, r.Name, r.image())
 		for _, m := range r.Rows {
 			of := ""
 			if m.Ratios != nil {

@@ -22,7 +22,8 @@ import (
 
 const peerTables = `
 	CREATE TABLE IF NOT EXISTS peer_keys (key text PRIMARY KEY, response bytea, seen_at timestamptz);
-	CREATE TABLE IF NOT EXISTS peer_payments (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, order_id text NOT NULL, payment_method text NOT NULL)`
+	CREATE TABLE IF NOT EXISTS peer_payments (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+		order_id text NOT NULL, payment_method text NOT NULL)`
 
 const (
 	peerRead    = "SELECT response FROM peer_keys WHERE key = $1"
@@ -30,7 +31,8 @@ const (
 	peerStore   = "INSERT INTO peer_keys (key, response) VALUES ($1, $2)"
 	peerInsert  = "INSERT INTO peer_keys (key) VALUES ($1) ON CONFLICT DO NOTHING"
 	peerAnswer  = "UPDATE peer_keys SET response = $2 WHERE key = $1"
-	peerSeeOnce = "INSERT INTO peer_keys (key, seen_at) VALUES ($1, now()) ON CONFLICT (key) DO UPDATE SET seen_at = now() RETURNING response"
+	peerSeeOnce = "INSERT INTO peer_keys (key, seen_at) VALUES ($1, now()) ON CONFLICT (key) DO UPDATE SET seen_at " +
+		"= now() RETURNING response"
 )
 
 // peers serves each of them under a path of its own, and bare handlers. The

@@ -36,7 +36,9 @@ func (b *bench) relayGroup(syncs bool) group {
 	g := group{
 		name: "relay",
 		says: func() string {
-			return "A backlog of " + grouped(b.s.events) + " events, published to a JetStream that syncs every write before it acknowledges it, as the service configures it. Watermill's forwarder publishes messages one by one whatever the batch size, inside one PostgreSQL transaction."
+			return "A backlog of " + grouped(b.s.events) + " events, published to a JetStream that syncs every write " +
+				"before it acknowledges it, as the service configures it. Watermill's forwarder publishes messages one by " +
+				"one whatever the batch size, inside one PostgreSQL transaction."
 		},
 		prepare: b.buildWatermill,
 		list: []*measurement{
@@ -51,7 +53,8 @@ func (b *bench) relayGroup(syncs bool) group {
 	if !syncs {
 		g.name = "relay, broker syncs later"
 		g.says = func() string {
-			return "The same with JetStream's default, which syncs every two minutes. The service does not use it; without the disk's time, this compares the relays themselves."
+			return "The same with JetStream's default, which syncs every two minutes. The service does not use it; " +
+				"without the disk's time, this compares the relays themselves."
 		}
 		g.goals = []goal{
 			{id: "P6", what: "relay ÷ Watermill's forwarder, broker syncs later", want: 2, of: ratio(relay, theirs)},
@@ -238,7 +241,8 @@ func (b *bench) latency() func(context.Context) (sample, error) {
 					next := time.Now().Add(every)
 					_, err := pool.Raw().Exec(ctx,
 						`INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data)
-						SELECT 'tnt_1', 'pay_' || $1::int || '_' || $2::int || '_' || a, 1, 'payment.succeeded', '{}' FROM generate_series(1, $3::int) a`, w, i, each)
+						SELECT 'tnt_1', 'pay_' || $1::int || '_' || $2::int || '_' || a, 1, 'payment.succeeded', '{}'
+						FROM generate_series(1, $3::int) a`, w, i, each)
 					if err != nil {
 						return err
 					}

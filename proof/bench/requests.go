@@ -125,7 +125,8 @@ func (b *bench) stays(ctx context.Context) (string, error) {
 // size is what a payment's tables take, with their indexes.
 func (b *bench) size(ctx context.Context) (bytes int64, err error) {
 	err = b.pool.Raw().QueryRow(ctx,
-		"SELECT sum(pg_total_relation_size(c)) FROM unnest(ARRAY['idempotency_keys', 'payments', 'outbox_events', 'stripe_calls']::regclass[]) c").Scan(&bytes)
+		"SELECT sum(pg_total_relation_size(c)) FROM unnest(ARRAY['idempotency_keys', 'payments', 'outbox_events', "+
+			"'stripe_calls']::regclass[]) c").Scan(&bytes)
 	return bytes, err
 }
 
@@ -205,8 +206,10 @@ func (b *bench) conflicts(ctx context.Context) (sample, error) {
 	}
 	// A held twin of that key: same fingerprint, not finished.
 	_, err = b.pool.Raw().Exec(ctx, `
-		INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, resource_id, recovery_point, claim_token, leased_until, next_attempt_at, history)
-		SELECT tenant_id, key || '-held', operation, fingerprint, fingerprint_version, request, request_id, resource_id, 'payment_recorded', claim_token,
+		INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id,
+			resource_id, recovery_point, claim_token, leased_until, next_attempt_at, history)
+		SELECT tenant_id, key || '-held', operation, fingerprint, fingerprint_version, request, request_id, resource_id,
+			'payment_recorded', claim_token,
 			clock_timestamp() + interval '1 hour', clock_timestamp() + interval '1 hour', trail
 		FROM idempotency_keys WHERE tenant_id = $1 AND key = $2`, b.tenant, order)
 	if err != nil {
@@ -254,7 +257,8 @@ func (b *bench) walPosition(ctx context.Context) (bytes int64) {
 }
 
 func (b *bench) request(path, key, body string) []byte {
-	return []byte("POST " + path + " HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer " + b.apiKey + "\r\nContent-Type: application/json\r\nIdempotency-Key: " +
+	return []byte("POST " + path + " HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer " + b.apiKey +
+		"\r\nContent-Type: application/json\r\nIdempotency-Key: " +
 		key + "\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + body)
 }
 
@@ -292,12 +296,14 @@ func (s *sender) event(batch, conn, i int) []byte {
 		s.mac = hmac.New(sha256.New, []byte(webhookSecret))
 	}
 	s.body = fmt.Appendf(s.body[:0], `{"id":"evt_%d_%d_%d","object":"event","api_version":"2023-10-16",`+
-		`"data":{"object":{"id":"pi_%d","object":"payment_intent",%s"status":"succeeded"}},"type":"payment_intent.succeeded"}`, batch, conn, i, i, eventPad)
+		`"data":{"object":{"id":"pi_%d","object":"payment_intent",%s"status":"succeeded"}},"type":"payment_intent.`+
+		`succeeded"}`, batch, conn, i, i, eventPad)
 	now := time.Now().Unix()
 	s.mac.Reset()
 	_, _ = fmt.Fprintf(s.mac, "%d.%s", now, s.body)
 	s.request = fmt.Appendf(s.request[:0],
-		"POST /v1/webhooks/stripe HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nStripe-Signature: t=%d,v1=%x\r\nContent-Length: %d\r\n\r\n%s",
+		"POST /v1/webhooks/stripe HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nStripe-Signature: "+
+			"t=%d,v1=%x\r\nContent-Length: %d\r\n\r\n%s",
 		now, s.mac.Sum(nil), len(s.body), s.body)
 	return s.request
 }

@@ -52,7 +52,8 @@ func (b *bench) storedGroup() group {
 	g := group{
 		name: "stored keys",
 		says: func() string {
-			return fmt.Sprintf("Compares a service on an empty database with one that has %s finished keys with their answers, %d bytes each with their indexes, half of them random, half in order of time. "+
+			return fmt.Sprintf("Compares a service on an empty database with one that has %s finished keys with their "+
+				"answers, %d bytes each with their indexes, half of them random, half in order of time. "+
 				"A checkpoint comes before the first round, so that the WAL has the whole pages that follow one.",
 				grouped(stored), full.before.bytes/int64(stored))
 		},
@@ -137,12 +138,16 @@ func (b *bench) store(ctx context.Context) (template string, stored int, err err
 		first, last := stored, min(stored+batch, b.s.stored)-1
 		loading.Go(func() error {
 			_, err := pool.Raw().Exec(ctx2, `
-				INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id, resource_id, recovery_point, claim_token,
+				INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id,
+					resource_id, recovery_point, claim_token,
 					leased_until, next_attempt_at, history, finished_at, answer_version, answer_status, answer_headers, answer_body)
-				SELECT tenant_id, CASE WHEN i % 2 = 0 THEN md5(i::text)::uuid::text ELSE 'pay-' || lpad(i::text, 12, '0') END, operation, fingerprint, fingerprint_version,
-					request, request_id, 'pay_' || lpad(i::text, 26, '0'), recovery_point, gen_random_uuid(), leased_until, next_attempt_at, history, clock_timestamp(),
+				SELECT tenant_id, CASE WHEN i % 2 = 0 THEN md5(i::text)::uuid::text
+				ELSE 'pay-' || lpad(i::text, 12, '0') END, operation, fingerprint, fingerprint_version,
+					request, request_id, 'pay_' || lpad(i::text, 26, '0'), recovery_point, gen_random_uuid(), leased_until,
+						next_attempt_at, history, clock_timestamp(),
 					answer_version, answer_status, answer_headers, answer_body
-				FROM generate_series($3::bigint, $4::bigint) i, (SELECT * FROM idempotency_keys WHERE tenant_id = $1 AND key = $2) one`,
+				FROM generate_series($3::bigint, $4::bigint) i, (SELECT * FROM idempotency_keys WHERE tenant_id = $1
+				AND key = $2) one`,
 				b.tenant, key, first, last)
 			if err == nil && (last+1)%1_000_000 == 0 {
 				fmt.Printf("  %s keys stored after %s\n", grouped(last+1), time.Since(began).Round(time.Second))

@@ -145,7 +145,8 @@ func (b *bench) orders(ctx context.Context, each, clients int) (prefix string, e
 	prefix = fmt.Sprintf("ord_%04d", b.batch)
 	_, err = b.pool.Raw().Exec(ctx, `
 		INSERT INTO orders (tenant_id, id, currency, amount_minor, items, created_at)
-		SELECT $1, $2 || lpad(c::text, 4, '0') || lpad(i::text, 18, '0'), 'usd', 1000, '[{"sku":"a","quantity":2,"unit_amount":500}]', clock_timestamp()
+		SELECT $1, $2 || lpad(c::text, 4, '0') || lpad(i::text, 18, '0'), 'usd', 1000,
+			'[{"sku":"a","quantity":2,"unit_amount":500}]', clock_timestamp()
 		FROM generate_series(0, $4::int - 1) c, generate_series(1, $3::int) i`, b.tenant, prefix, each, clients)
 	if err == nil {
 		_, err = b.pool.Raw().Exec(ctx, "VACUUM (ANALYZE) orders")

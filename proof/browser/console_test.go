@@ -139,7 +139,8 @@ func TestConsole(t *testing.T) {
 	browser.Evaluate[bool](t, phone, `document.querySelector(".timeline").scrollIntoView() === undefined`)
 	phone.Screenshot(t, "console-phone-timeline")
 	require.True(t, browser.Evaluate[bool](t, phone,
-		`(() => { const r = document.getElementById("charges").getBoundingClientRect(); return r.top >= 0 && r.bottom <= innerHeight })()`),
+		`(() => { const r = document.getElementById("charges").getBoundingClientRect(); return r.top >= 0 && r.bottom `+
+			`<= innerHeight })()`),
 		"the number stays in sight")
 	browser.Evaluate[bool](t, phone, `scrollTo(0, 0) === undefined`)
 	phone.Dark(t)
@@ -148,7 +149,8 @@ func TestConsole(t *testing.T) {
 	// A number that could only be 1 would show nothing: the test charges the customer
 	// behind the service's back.
 	demo.ChargeAgain(t, stripe, browser.Evaluate[string](t, p, `document.getElementById("number").dataset.order`))
-	p.WaitFor(t, `document.getElementById("charges").textContent === "2" && document.getElementById("number").dataset.tone === "bad"`)
+	p.WaitFor(t, `document.getElementById("charges").textContent === "2" && `+
+		`document.getElementById("number").dataset.tone === "bad"`)
 	require.Contains(t, browser.Evaluate[string](t, p, `document.getElementById("verdict").textContent`),
 		"must never happen")
 	c.shows(`[data-kind="stripe"][data-tone="bad"]`, "AGAIN")
@@ -199,8 +201,10 @@ func (c consolePage) press(name, title string) {
 	require.Contains(c.t, text, title)
 	require.Equal(c.t, "good", browser.Evaluate[string](c.t, c.Page, c.latest(`.querySelector(".end").dataset.tone`)),
 		text)
-	c.WaitFor(c.t, `document.getElementById("charges").textContent === "1" && document.getElementById("number").dataset.tone === "good"`)
-	c.WaitFor(c.t, `document.getElementById("`+id+`").disabled === false || document.getElementById("`+id+`").classList.contains("busy") === false`)
+	c.WaitFor(c.t, `document.getElementById("charges").textContent === "1" && `+
+		`document.getElementById("number").dataset.tone === "good"`)
+	c.WaitFor(c.t, `document.getElementById("`+id+`").disabled === false || document.getElementById("`+id+
+		`").classList.contains("busy") === false`)
 }
 
 // latest is a JavaScript expression about the newest card.
@@ -353,16 +357,19 @@ func TestConsole_WithoutItsEvents(t *testing.T) {
 	s.change(func() { s.state["ready"] = true })
 	open := s.shut()
 	p := browser.Start(t).Open(t, s.URL, browser.Desktop)
-	const none = `document.querySelectorAll(".do").length === 8 && [...document.querySelectorAll(".do, #again")].every((b) => b.disabled)`
+	const none = `document.querySelectorAll(".do").length === 8 && [...document.querySelectorAll(".do, ` +
+		`#again")].every((b) => b.disabled)`
 	p.WaitFor(t, none)
 	open()
 	p.WaitFor(t, `!document.getElementById("do-pay").disabled && !document.body.classList.contains("lost")`)
 	open = s.shut()
 	s.CloseClientConnections()
-	p.WaitFor(t, none+` && document.body.classList.contains("lost") && document.getElementById("banner").textContent.includes("go run ./cmd/demo -serve")`)
+	p.WaitFor(t, none+` && document.body.classList.contains("lost") && `+
+		`document.getElementById("banner").textContent.includes("go run ./cmd/demo -serve")`)
 	p.Screenshot(t, "console-lost")
 	open()
-	p.WaitFor(t, `!document.getElementById("do-pay").disabled && !document.body.classList.contains("lost") && document.getElementById("banner").hidden`)
+	p.WaitFor(t, `!document.getElementById("do-pay").disabled && !document.body.classList.contains("lost") && `+
+		`document.getElementById("banner").hidden`)
 	p.Forgives(t, "ERR_")
 	p.Do(t, chromedp.Navigate("about:blank"))
 }
@@ -377,7 +384,8 @@ func TestConsole_WaitsForTheScenes(t *testing.T) {
 	s.change(func() { s.state["scene"] = "Scene 3: Fifty clicks at once" })
 	p.WaitFor(t, `document.getElementById("banner").textContent.includes("Scene 3: Fifty clicks at once")`)
 	require.True(t, browser.Evaluate[bool](t, p,
-		`[...document.querySelectorAll(".do")].length === 8 && [...document.querySelectorAll(".do, #again")].every((b) => b.disabled)`))
+		`[...document.querySelectorAll(".do")].length === 8 && [...document.querySelectorAll(".do, `+
+			`#again")].every((b) => b.disabled)`))
 	p.FitsItsWindow(t)
 
 	const markup = `<img src="x" onerror="console.error(1)">`

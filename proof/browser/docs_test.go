@@ -32,13 +32,15 @@ func TestDocs_InABrowser(t *testing.T) {
 		})
 		t.Run("Operation/"+name, func(t *testing.T) {
 			p := chromium.Open(t, api.Base+"/docs#tag/payments/POST/v1/payments", size)
-			p.WaitFor(t, `[...document.querySelectorAll("[id*='POST/v1/payments'] pre, [id*='POST/v1/payments'] code")].some(e => e.innerText.includes("Idempotency-Key: pay-$ORDER"))`)
+			p.WaitFor(t, `[...document.querySelectorAll("[id*='POST/v1/payments'] pre, [id*='POST/v1/payments'] `+
+				`code")].some(e => e.innerText.includes("Idempotency-Key: pay-$ORDER"))`)
 			p.FitsItsWindow(t)
 			p.Screenshot(t, "operation-"+name)
 		})
 		t.Run("Read/"+name, func(t *testing.T) { // an operation whose sample is made from the document
 			p := chromium.Open(t, api.Base+"/docs#tag/payments/GET/v1/payments/{id}", size)
-			p.WaitFor(t, `[...document.querySelectorAll("[id*='GET/v1/payments/{id}'] pre, [id*='GET/v1/payments/{id}'] code")].some(e => e.innerText.includes("curl"))`)
+			p.WaitFor(t, `[...document.querySelectorAll("[id*='GET/v1/payments/{id}'] pre, [id*='GET/v1/payments/{id}'] `+
+				`code")].some(e => e.innerText.includes("curl"))`)
 			p.Screenshot(t, "read-"+name)
 		})
 		for page, path := range map[string]string{"Policy": "/docs/idempotency",

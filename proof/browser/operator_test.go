@@ -48,7 +48,8 @@ func quoted(text string) string { return `"` + strings.ReplaceAll(text, `"`, `\"
 // click presses what is labelled so.
 func (s screen) click(label string) {
 	s.t.Helper()
-	s.Do(s.t, chromedp.Click(chromedp.Search(`//a[normalize-space()=`+quoted(label)+`] | //button[normalize-space()=`+quoted(label)+`]`)))
+	s.Do(s.t, chromedp.Click(chromedp.Search(`//a[normalize-space()=`+quoted(label)+`] | //button[normalize-space()=`+
+		quoted(label)+`]`)))
 }
 
 func (s screen) fill(field, value string) {

@@ -81,7 +81,8 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	out := flags.String("out", "out/chaos",
 		"the folder for report.html and report.json; a relative path starts at the repository's root")
 	flags.BoolVar(&c.Prometheus, "prometheus", false,
-		"have a real Prometheus watch, with our rules: the report says which alerts fired and went, and it is red if a rule or a panel had nothing to look at")
+		"have a real Prometheus watch, with our rules: the report says which alerts fired and went, and it is red if "+
+			"a rule or a panel had nothing to look at")
 	only := flags.String("build", "", "only build the service for -program, into this file")
 	if err := flags.Parse(args); err != nil {
 		return couldNot

@@ -100,8 +100,10 @@ func (o *observed) explain() {
 	if !o.t.Failed() {
 		return
 	}
-	o.t.Log(o.Text(`SELECT string_agg(concat_ws(' ', key, recovery_point, attempts, leased_until, next_attempt_at, history::text, last_error), E'\n')
-		FROM (SELECT * FROM idempotency_keys WHERE finished_at IS NULL OR key LIKE 'frozen-%' ORDER BY created_at DESC LIMIT 40) k`))
+	o.t.Log(o.Text(`SELECT string_agg(concat_ws(' ', key, recovery_point, attempts, leased_until, next_attempt_at,
+		history::text, last_error), E'\n')
+		FROM (SELECT * FROM idempotency_keys WHERE finished_at IS NULL OR key LIKE 'frozen-%'
+		ORDER BY created_at DESC LIMIT 40) k`))
 	for name, p := range map[string]*world.Process{"a": o.a, "b": o.b} {
 		lines := strings.Split(p.Log(), "\n")
 		lines = slices.DeleteFunc(lines, func(line string) bool { return strings.Contains(line, `"msg":"request"`) })
@@ -381,21 +383,29 @@ func (o *observed) parkedByHand() act {
 					key) == 1
 			})
 			o.Until("no process works on it", func() bool {
-				return o.Count(`SELECT count(*) FROM idempotency_keys WHERE key = $1 AND leased_until < clock_timestamp() AND next_attempt_at > clock_timestamp() + interval '5 s'`, key) == 1
+				return o.Count(`SELECT count(*) FROM idempotency_keys WHERE key = $1 AND leased_until < clock_timestamp()
+					AND next_attempt_at > clock_timestamp() + interval '5 s'`, key) == 1
 			})
 			o.Exec(`UPDATE idempotency_keys SET parked_at = clock_timestamp() WHERE tenant_id = $1 AND key = $2`,
 				o.Tenant.ID, key)
-			o.Exec(`INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, parked_at) VALUES ($1, 'ord_parked', 1, 'order.created', '{}', clock_timestamp())`, o.Tenant.ID)
+			o.Exec(`INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, parked_at)
+				VALUES ($1, 'ord_parked', 1, 'order.created', '{}', clock_timestamp())`, o.Tenant.ID)
 			o.Exec(`INSERT INTO inbox_events (consumer, event_id, status, type, tenant_id, payload, parked_at)
 				VALUES ('notifier', 'ord_parked-2', 'parked', 'order.created', $1, '{}', clock_timestamp())`,
 				o.Tenant.ID)
-			o.Exec(`INSERT INTO webhook_deliveries (tenant_id, event_id, status, body, ended_at) VALUES ($1, 'ord_parked-3', 'failed', '{}', clock_timestamp())`, o.Tenant.ID)
+			o.Exec(`INSERT INTO webhook_deliveries (tenant_id, event_id, status, body, ended_at)
+				VALUES ($1, 'ord_parked-3', 'failed', '{}', clock_timestamp())`, o.Tenant.ID)
 		},
 		repair: func() {
-			o.Exec(`UPDATE idempotency_keys SET next_attempt_at = clock_timestamp(), parked_at = NULL WHERE tenant_id = $1 AND key = $2`, o.Tenant.ID, key)
-			o.Exec(`UPDATE outbox_events SET parked_at = NULL, attempts = 0, leased_until = '-infinity' WHERE tenant_id = $1 AND aggregate_id = 'ord_parked' AND parked_at IS NOT NULL`, o.Tenant.ID)
-			o.Exec(`UPDATE inbox_events SET status = 'pending', parked_at = NULL, attempts = 0, leased_until = '-infinity' WHERE consumer = 'notifier' AND event_id = 'ord_parked-2' AND status = 'parked'`)
-			o.Exec(`UPDATE webhook_deliveries SET status = 'pending', attempts = 0, ended_at = NULL, leased_until = '-infinity' WHERE tenant_id = $1 AND status = 'failed'`, o.Tenant.ID)
+			o.Exec(`UPDATE idempotency_keys SET next_attempt_at = clock_timestamp(), parked_at = NULL WHERE tenant_id = $1
+				AND key = $2`, o.Tenant.ID, key)
+			o.Exec(`UPDATE outbox_events SET parked_at = NULL, attempts = 0, leased_until = '-infinity'
+				WHERE tenant_id = $1 AND aggregate_id = 'ord_parked' AND parked_at IS NOT NULL`, o.Tenant.ID)
+			o.Exec(`UPDATE inbox_events SET status = 'pending', parked_at = NULL, attempts = 0, leased_until = ` +
+				`'-infinity' WHERE consumer = 'notifier' AND event_id = 'ord_parked-2' AND status = 'parked'`)
+			o.Exec(`UPDATE webhook_deliveries
+				SET status = 'pending', attempts = 0, ended_at = NULL, leased_until = '-infinity' WHERE tenant_id = $1
+				AND status = 'failed'`, o.Tenant.ID)
 		},
 	}
 }
@@ -421,7 +431,8 @@ func (o *observed) openTransaction() act {
 				var free bool
 				require.NoError(o.t,
 					tx.QueryRow(ctx,
-						`SELECT leased_until < clock_timestamp() AND finished_at IS NULL FROM idempotency_keys WHERE tenant_id = $1 AND key = 'locked' FOR UPDATE`, o.Tenant.ID).Scan(&free))
+						`SELECT leased_until < clock_timestamp() AND finished_at IS NULL FROM idempotency_keys WHERE tenant_id = $1
+							AND key = 'locked' FOR UPDATE`, o.Tenant.ID).Scan(&free))
 				if !free {
 					require.NoError(o.t, tx.Rollback(ctx))
 				}
@@ -492,10 +503,12 @@ func (o *observed) frozenProcess() act {
 			o.b.Freeze()
 			o.Until("b is stopped", o.b.Frozen)
 			hold.Release()
-			o.Exec(`UPDATE idempotency_keys SET leased_until = clock_timestamp() - interval '1 ms', next_attempt_at = clock_timestamp() - interval '1 ms'
+			o.Exec(`UPDATE idempotency_keys
+				SET leased_until = clock_timestamp() - interval '1 ms', next_attempt_at = clock_timestamp() - interval '1 ms'
 				WHERE key LIKE 'frozen-%' AND finished_at IS NULL`)
 			o.wait("the other process has finished them", func() (bool, error) { // the keys' responses are deleted soon
-				return o.Count(`SELECT count(*) FROM payments WHERE idempotency_key LIKE 'frozen-%' AND status = 'succeeded'`) == payments, nil
+				return o.Count(`SELECT count(*) FROM payments WHERE idempotency_key LIKE 'frozen-%'
+					AND status = 'succeeded'`) == payments, nil
 			})
 			o.wait("PayonceDown fires for b", func() (bool, error) {
 				firing, err := o.prom.Firing(o.t.Context())

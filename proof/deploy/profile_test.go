@@ -89,7 +89,8 @@ func TestProfileObserve(t *testing.T) {
 		}
 		whole := waitForTrace(t, j, "POST /v1/payments", "a payment has them all, under the request",
 			func(s jaegerTrace) bool {
-				return s.has("stripe confirm") && s.has("phase finished") && s.has("publish payment.succeeded") && s.has("consume payment.succeeded") && s.childrenOf("POST /v1/payments") >= 8
+				return s.has("stripe confirm") && s.has("phase finished") && s.has("publish payment.succeeded") &&
+					s.has("consume payment.succeeded") && s.childrenOf("POST /v1/payments") >= 8
 			})
 		t.Logf("%s/trace/%s:\n%s", j, whole.TraceID, whole)
 		completed := waitForTrace(t, j, "complete create_payment", "the completer's trace is linked to a request",

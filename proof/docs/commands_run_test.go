@@ -85,12 +85,18 @@ var inTest = map[string]struct{ dir, test string }{
 	`go run ./cmd/new -module github.com/acme/shop -with none ../shop`: {"cmd/new", "TestNoneTakesMoneyOnce"},
 	"cd ../shop":                         {"cmd/new", "TestNoneTakesMoneyOnce"},
 	`go run ./cmd/stripesim -keys '*' &`: {"cmd/new", "TestNoneTakesMoneyOnce"},
-	`export DATABASE_URL=postgres://postgres@127.0.0.1:5432/shop STRIPE_SECRET_KEY=sk_test_local`: {"cmd/new", "TestNoneTakesMoneyOnce"},
-	`export STRIPE_API_BASE=http://127.0.0.1:12111`:                                               {"cmd/new", "TestNoneTakesMoneyOnce"},
-	`KEY=$(go run ./cmd/api tenant create acme | jq -r .api_key)`:                                 {"cmd/new", "TestNoneTakesMoneyOnce"},
+	`export DATABASE_URL=postgres://postgres@127.0.0.1:5432/shop STRIPE_SECRET_KEY=sk_test_local`: {"cmd/new",
+		"TestNoneTakesMoneyOnce"},
+	`export STRIPE_API_BASE=http://127.0.0.1:12111`:               {"cmd/new", "TestNoneTakesMoneyOnce"},
+	`KEY=$(go run ./cmd/api tenant create acme | jq -r .api_key)`: {"cmd/new", "TestNoneTakesMoneyOnce"},
 	`go run ./cmd/api &`: {"cmd/new", "TestNoneTakesMoneyOnce"},
-	`ORDER=$(curl -s 127.0.0.1:8080/v1/orders -H "Authorization: Bearer $KEY" -H 'Idempotency-Key: order-1' -H 'Content-Type: application/json' -d '{"currency":"eur","items":[{"sku":"tea","quantity":1,"unit_amount":1250}]}' | jq -r .id)`: {"cmd/new", "TestNoneTakesMoneyOnce"},
-	`curl -s 127.0.0.1:8080/v1/payments -H "Authorization: Bearer $KEY" -H 'Idempotency-Key: pay-1' -H 'Content-Type: application/json' -d "{\"order_id\":\"$ORDER\",\"payment_method\":\"pm_card_visa\"}"`:                                   {"cmd/new", "TestNoneTakesMoneyOnce"},
+	`ORDER=$(curl -s 127.0.0.1:8080/v1/orders -H "Authorization: Bearer $KEY" -H 'Idempotency-Key: order-1' -H ` +
+		`'Content-Type: application/json' -d ` +
+		`'{"currency":"eur","items":[{"sku":"tea","quantity":1,"unit_amount":1250}]}' | jq -r .id)`: {"cmd/new",
+		"TestNoneTakesMoneyOnce"},
+	`curl -s 127.0.0.1:8080/v1/payments -H "Authorization: Bearer $KEY" -H 'Idempotency-Key: pay-1' -H ` +
+		`'Content-Type: application/json' -d "{\"order_id\":\"$ORDER\",\"payment_method\":\"pm_card_visa\"}"`: {"cmd/new",
+		"TestNoneTakesMoneyOnce"},
 
 	"SCREENSHOT_DIR=out go test -C proof ./browser -run InABrowser": {"proof/browser", "TestDocs_InABrowser"},
 }

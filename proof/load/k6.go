@@ -54,7 +54,8 @@ func findK6(ctx context.Context, named string, say func(string, ...any)) (k6Prog
 func buildK6(ctx context.Context, say func(string, ...any)) (k6Program, error) {
 	root, err := process.Root()
 	if err != nil {
-		return k6Program{}, fmt.Errorf("k6 is neither on the path nor named with -k6, and can only be built in the repository's folder, by Go: %w", err)
+		return k6Program{}, fmt.Errorf("k6 is neither on the path nor named with -k6, and can only be built in the "+
+			"repository's folder, by Go: %w", err)
 	}
 	path := filepath.Join(root, "bin", "k6")
 	patience := time.AfterFunc(5*time.Second,

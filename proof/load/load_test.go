@@ -114,7 +114,8 @@ func TestLoad(t *testing.T) {
 		// As no other run of this test names its keys: what does not begin with a run's name is counted here.
 		var stray int
 		require.NoError(t, b.pool.Raw().QueryRow(t.Context(),
-			`SELECT count(*) FROM idempotency_keys WHERE key !~ '^(green|twice|missing|bytes|fresh|blind)-' AND key !~ ' '`).Scan(&stray)) // with a blank: the service's own
+			`SELECT count(*) FROM idempotency_keys WHERE key !~ '^(green|twice|missing|bytes|fresh|blind)-'
+				AND key !~ ' '`).Scan(&stray)) // with a blank: the service's own
 		require.Zero(t, stray)
 	})
 

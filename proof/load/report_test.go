@@ -75,7 +75,8 @@ func TestKeysCarryTheRun(t *testing.T) {
 func TestReport(t *testing.T) {
 	t.Parallel()
 	line := func(metric string, second, value int, tags string) string {
-		return fmt.Sprintf(`{"metric":%q,"type":"Point","data":{"time":"2026-11-01T12:00:%02d.5Z","value":%d,"tags":{%s}}}`, metric, second, value, tags)
+		return fmt.Sprintf(`{"metric":%q,"type":"Point","data":{"time":"2026-11-01T12:00:%02d.5Z","value":%d,`+
+			`"tags":{%s}}}`, metric, second, value, tags)
 	}
 	write := `"kind":"write","name":"POST /v1/payments"`
 	r := report{Run: "r", Scenario: "smoke", thresholdsHeld: true}

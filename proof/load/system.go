@@ -102,7 +102,8 @@ func here(ctx context.Context, o options, say func(string, ...any)) (_ *system, 
 			stripesim.DefaultKey)); err != nil {
 		return nil, fmt.Errorf("have Stripe send its webhooks: %w", err)
 	}
-	s.about = fmt.Sprintf("%d API processes, PostgreSQL with fsync, JetStream and a simulated Stripe that takes about %s, all on this machine with k6", processes, o.latency)
+	s.about = fmt.Sprintf("%d API processes, PostgreSQL with fsync, JetStream and a simulated Stripe that takes "+
+		"about %s, all on this machine with k6", processes, o.latency)
 	say("%d API processes at %s; Stripe is simulated, its effect log is at %s/effects", processes, s.apiURL,
 		s.simulator)
 	return s, nil

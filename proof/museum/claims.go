@@ -9,7 +9,8 @@ import (
 // right for as long as nothing breaks, is here: a key is claimed by its INSERT,
 // a duplicate gets 409, and what is done is answered from the row.
 
-const keysTable = `CREATE TABLE keys (key text PRIMARY KEY, claimed_at timestamptz NOT NULL DEFAULT clock_timestamp(), status int, body bytea)`
+const keysTable = `CREATE TABLE keys (key text PRIMARY KEY, claimed_at timestamptz NOT NULL DEFAULT ` +
+	`clock_timestamp(), status int, body bytea)`
 
 // claimed claims a key. If it is taken, the answer is what its row says.
 func claimed(ctx context.Context, q querier, key string) (mine bool, a answer) {

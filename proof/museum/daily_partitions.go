@@ -24,7 +24,8 @@ var dailyPartitions = exhibit{
 	cure:  "db/migrations/00002_idempotency_keys.sql, internal/idempotency/reaper.go",
 	story: pastMidnight, shows: chargedTwice,
 	wrong: func(s *side) shop {
-		s.setup(`CREATE TABLE keys (key text, day date DEFAULT current_date, status int, body bytea, PRIMARY KEY (key, day)) PARTITION BY RANGE (day)`)
+		s.setup(`CREATE TABLE keys (key text, day date DEFAULT current_date, status int, body bytea, PRIMARY KEY ` +
+			`(key, day)) PARTITION BY RANGE (day)`)
 		for day := -2; day <= 1; day++ {
 			from := time.Now().UTC().AddDate(0, 0, day)
 			s.setup(fmt.Sprintf(`CREATE TABLE keys_%s PARTITION OF keys FOR VALUES FROM ('%s') TO ('%s')`,

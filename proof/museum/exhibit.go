@@ -25,7 +25,8 @@ type shop struct {
 	Pay    func(ctx context.Context, r request) answer // POST /v1/payments
 	Tidy   func(ctx context.Context)                   // what it does unasked, once a minute
 	Change func(ctx context.Context, id string,
-		meanwhile func()) // changes an object and tells the broker, sooner or later; meanwhile is the moment before the COMMIT
+		// changes an object and tells the broker, sooner or later; meanwhile is the moment before the COMMIT
+		meanwhile func())
 	Relay   func(ctx context.Context) // one round of its relay
 	Changes string                    // a query for what was committed: object and version
 	Receive func(ctx context.Context, m message,

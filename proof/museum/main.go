@@ -61,7 +61,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if visited == 0 {
 		return fmt.Errorf("no exhibit has %q in its name", *only)
 	}
-	fmt.Fprintf(out, "\n%d exhibits in %.1f s. The last column is payonce, the service itself: the same story, provider and broker.\n", visited, time.Since(began).Seconds())
+	fmt.Fprintf(out, "\n%d exhibits in %.1f s. The last column is payonce, the service itself: the same story, "+
+		"provider and broker.\n", visited, time.Since(began).Seconds())
 	footnotes(out)
 	if visitErr != nil || *readme == "" {
 		return visitErr

@@ -181,7 +181,8 @@ func TestTable(t *testing.T) {
 		require.True(t, strings.HasSuffix(string(text), tableEnds+"\nafter\n"))
 		require.NotContains(t, string(text), "old")
 		require.Equal(t, 1, strings.Count(string(text),
-			"\n| [check, then write](check_then_write.go) | folklore, [1] | 12 of 12 charged twice, 3 of 12 got two different answers | 0 of 12 | "+
+			"\n| [check, then write](check_then_write.go) | folklore, [1] | 12 of 12 charged twice, 3 of 12 got two "+
+				"different answers | 0 of 12 | "+
 				"[payments.sql](../../db/queries/payments.sql), PaymentBegin: the insert is the lock |\n"))
 	})
 

@@ -312,7 +312,8 @@ func (m *meeting) place(name string) (opened chan struct{}, known bool) {
 func age(ctx context.Context, db *pgxpool.Pool, d time.Duration) {
 	inTx(ctx, db, func(tx pgx.Tx) {
 		rows, err := tx.Query(ctx, `
-			SELECT quote_ident(c.relname), string_agg(format('%1$I = (%1$I - $1::interval)::%2$s', a.attname, a.atttypid::regtype), ', '),
+			SELECT quote_ident(c.relname), string_agg(format('%1$I = (%1$I - $1::interval)::%2$s', a.attname,
+				a.atttypid::regtype), ', '),
 				EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal)
 			FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND NOT a.attisdropped
 			WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition

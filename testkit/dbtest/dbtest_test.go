@@ -82,7 +82,8 @@ func TestProcessesShareAServer(t *testing.T) {
 	}
 	processes.Wait()
 
-	names := ask(t, s.URL, "SELECT string_agg(datname, ' ' ORDER BY datname) FROM pg_database WHERE datname <> 'postgres' AND datname !~ '^template'")
+	names := ask(t, s.URL, "SELECT string_agg(datname, ' ' ORDER BY datname) FROM pg_database WHERE datname <> "+
+		"'postgres' AND datname !~ '^template'")
 	require.Regexp(t, `^payonce_template_[0-9a-f]{12} payonce_template_half_made somebody_elses$`, names)
 }
 

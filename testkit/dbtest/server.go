@@ -161,7 +161,8 @@ func (s *server) makeTemplate(ctx context.Context) (string, error) {
 			return "", fmt.Errorf("make the migrated template: %w", err)
 		}
 	}
-	_, err = conn.Exec(ctx, "COMMENT ON DATABASE "+quoted(name)+" IS "+literal("payonce tests, last used "+time.Now().UTC().Format(time.DateOnly)))
+	_, err = conn.Exec(ctx, "COMMENT ON DATABASE "+quoted(name)+" IS "+literal("payonce tests, last used "+
+		time.Now().UTC().Format(time.DateOnly)))
 	return name, err
 }
 

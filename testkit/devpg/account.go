@@ -34,7 +34,8 @@ func unprivileged() (*account, error) {
 			return &account{name, uint32(uid), uint32(gid)}, nil
 		}
 	}
-	return nil, errors.New("we are root, as whom PostgreSQL refuses to run, and there is neither a user postgres nor nobody to run it as")
+	return nil, errors.New("we are root, as whom PostgreSQL refuses to run, and there is neither a user postgres " +
+		"nor nobody to run it as")
 }
 
 func (a *account) String() string {

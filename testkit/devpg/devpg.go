@@ -159,7 +159,8 @@ func serverVersion(ctx context.Context, url string) (version int, err error) {
 
 func notFound(o Options, passed []error) error {
 	install := map[string]string{
-		"linux":   "install PostgreSQL's server package (Debian, Ubuntu: apt-get install postgresql; Fedora: dnf install postgresql-server)",
+		"linux": "install PostgreSQL's server package (Debian, Ubuntu: apt-get install postgresql; Fedora: dnf " +
+			"install postgresql-server)",
 		"darwin":  "install PostgreSQL (brew install postgresql@17)",
 		"windows": "install PostgreSQL with its Windows installer",
 	}[runtime.GOOS]

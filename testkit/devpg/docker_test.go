@@ -21,7 +21,10 @@ func TestDocker(t *testing.T) {
 	t.Run("RunsWhereAnEngineAnswers", func(t *testing.T) {
 		t.Parallel()
 		var lines []string
-		s, err := Start(t.Context(), Options{Only: FromDocker, Log: func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }})
+		s, err := Start(t.Context(), Options{Only: FromDocker, Log: func(format string,
+			args ...any) {
+			lines = append(lines, fmt.Sprintf(format, args...))
+		}})
 		if missing := noContainer(""); errors.As(err, &missing) {
 			t.Skipf("no container to be had: %v", missing)
 		}
@@ -75,7 +78,8 @@ func registrylessEngine() http.Handler {
 			fmt.Fprint(w, `{"ID":"test","OperatingSystem":"test","ServerVersion":"27.0"}`)
 		case strings.HasSuffix(path, "/images/create"):
 			w.WriteHeader(http.StatusInternalServerError)
-			fmt.Fprint(w, `{"message":"Get \"https://registry-1.docker.io/v2/\": dial tcp: lookup registry-1.docker.io: no such host"}`)
+			fmt.Fprint(w, `{"message":"Get \"https://registry-1.docker.io/v2/\": dial tcp: lookup registry-1.docker.io: `+
+				`no such host"}`)
 		default:
 			w.WriteHeader(http.StatusNotFound)
 			fmt.Fprint(w, `{"message":"no such image"}`)
@@ -88,7 +92,8 @@ func registrylessEngine() http.Handler {
 func askDocker(t *testing.T, addr net.Addr) (took time.Duration, said string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), roleVar+"=docker", "DOCKER_HOST=tcp://"+addr.String(), "TESTCONTAINERS_RYUK_DISABLED=false",
+	cmd.Env = append(os.Environ(), roleVar+"=docker", "DOCKER_HOST=tcp://"+addr.String(),
+		"TESTCONTAINERS_RYUK_DISABLED=false",
 		"HOME="+t.TempDir()) // no ~/.testcontainers.properties of the user's
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(out))

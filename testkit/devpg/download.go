@@ -63,7 +63,8 @@ func startDownload(ctx context.Context, o Options) (started, error) {
 		return started{}, fmt.Errorf("there are no published binaries for %s on %s", runtime.GOOS, runtime.GOARCH)
 	}
 	if musl, _ := filepath.Glob("/lib/ld-musl-*"); len(musl) > 0 && runtime.GOOS == "linux" {
-		return started{}, errors.New("the published binaries need glibc, and this system has musl (Alpine: apk add postgresql17)")
+		return started{}, errors.New("the published binaries need glibc, and this system has musl (Alpine: apk add " +
+			"postgresql17)")
 	}
 	cache, err := cacheDir(acc)
 	if err != nil {

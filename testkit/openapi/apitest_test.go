@@ -15,8 +15,10 @@ import (
 
 const (
 	stock    = `{"sku":"tea","available":3,"reserved":0}`
-	notFound = `{"type":"/problems/not-found","title":"Not found","status":404,"detail":"There is no such path.","code":"not-found","retryable":false,"request_id":"req_1"}`
-	busy     = `{"type":"/problems/unavailable","title":"The service is unavailable","status":503,"detail":"Nothing was begun.","code":"unavailable","retryable":true,"request_id":"req_1"}`
+	notFound = `{"type":"/problems/not-found","title":"Not found","status":404,"detail":"There is no such ` +
+		`path.","code":"not-found","retryable":false,"request_id":"req_1"}`
+	busy = `{"type":"/problems/unavailable","title":"The service is unavailable","status":503,"detail":"Nothing ` +
+		`was begun.","code":"unavailable","retryable":true,"request_id":"req_1"}`
 )
 
 func TestValidator(t *testing.T) {
@@ -34,19 +36,32 @@ func TestValidator(t *testing.T) {
 		{"AcceptsWhatIsDescribed", "GET", "/v1/stock/tea", 200, map[string]string{"Content-Type": json}, stock, ""},
 		{"AcceptsAnEscapedPath", "GET", "/v1/stock/tea%2Fgreen", 200, map[string]string{"Content-Type": json}, stock, ""},
 		{"AcceptsAProblem", "GET", "/healthz/deep", 404, map[string]string{"Content-Type": problem}, notFound, ""},
-		{"RefusesAnUnknownField", "GET", "/v1/stock/tea", 200, map[string]string{"Content-Type": json}, `{"sku":"tea","available":3,"reserved":0,"secret":1}`, `property "secret" is unsupported`},
-		{"RefusesAMissingField", "GET", "/v1/stock/tea", 200, map[string]string{"Content-Type": json}, `{"sku":"tea","available":3}`, `"reserved" is missing`},
-		{"RefusesAWrongType", "GET", "/v1/stock/tea", 200, map[string]string{"Content-Type": json}, `{"sku":"tea","available":"3","reserved":0}`, "must be an integer"},
-		{"RefusesAnotherStatus", "GET", "/v1/stock/tea", 201, map[string]string{"Content-Type": json}, stock, "status is not supported"},
-		{"RefusesAnotherMediaType", "GET", "/v1/stock/tea", 200, map[string]string{"Content-Type": "text/plain"}, stock, "Content-Type"},
-		{"RefusesAnAnswerWithoutRequestId", "GET", "/v1/stock/tea", 200, map[string]string{"Content-Type": json, "Request-Id": ""}, stock, `"Request-Id" missing`},
-		{"RefusesAProblemWithoutMembers", "GET", "/nowhere", 404, map[string]string{"Content-Type": problem}, `{"type":"/problems/not-found","code":"not-found"}`, "is missing"},
-		{"RefusesATypeThatIsNotTheCodes", "GET", "/nowhere", 404, map[string]string{"Content-Type": problem}, strings.Replace(notFound, "/problems/not-found", "/problems/gone", 1), "is not the page"},
-		{"RefusesAnothersRequestId", "GET", "/nowhere", 404, map[string]string{"Content-Type": problem, "Request-Id": "req_2"}, notFound, "only a replay bears another's"},
-		{"RefusesAMadeUpCode", "GET", "/nowhere", 404, map[string]string{"Content-Type": problem}, strings.ReplaceAll(notFound, "not-found", "lost"), "not one of the allowed values"},
-		{"RefusesAnotherOperationsCode", "GET", "/v1/stock/tea", 503, map[string]string{"Content-Type": problem, "Retry-After": "1"}, strings.ReplaceAll(busy, "unavailable", "rate-limited"), "not one of the allowed values"},
-		{"RefusesRetryableWithoutRetryAfter", "GET", "/v1/stock/tea", 503, map[string]string{"Content-Type": problem}, busy, "Retry-After"},
-		{"RefusesAStrayMethod", "DELETE", "/v1/stock/tea", 200, map[string]string{"Content-Type": json}, stock, "answered 405"},
+		{"RefusesAnUnknownField", "GET", "/v1/stock/tea", 200, map[string]string{"Content-Type": json}, `{"sku":"tea",` +
+			`"available":3,"reserved":0,"secret":1}`, `property "secret" is unsupported`},
+		{"RefusesAMissingField", "GET", "/v1/stock/tea", 200, map[string]string{"Content-Type": json}, `{"sku":"tea",` +
+			`"available":3}`, `"reserved" is missing`},
+		{"RefusesAWrongType", "GET", "/v1/stock/tea", 200, map[string]string{"Content-Type": json}, `{"sku":"tea",` +
+			`"available":"3","reserved":0}`, "must be an integer"},
+		{"RefusesAnotherStatus", "GET", "/v1/stock/tea", 201, map[string]string{"Content-Type": json}, stock,
+			"status is not supported"},
+		{"RefusesAnotherMediaType", "GET", "/v1/stock/tea", 200, map[string]string{"Content-Type": "text/plain"}, stock,
+			"Content-Type"},
+		{"RefusesAnAnswerWithoutRequestId", "GET", "/v1/stock/tea", 200, map[string]string{"Content-Type": json,
+			"Request-Id": ""}, stock, `"Request-Id" missing`},
+		{"RefusesAProblemWithoutMembers", "GET", "/nowhere", 404, map[string]string{"Content-Type": problem},
+			`{"type":"/problems/not-found","code":"not-found"}`, "is missing"},
+		{"RefusesATypeThatIsNotTheCodes", "GET", "/nowhere", 404, map[string]string{"Content-Type": problem},
+			strings.Replace(notFound, "/problems/not-found", "/problems/gone", 1), "is not the page"},
+		{"RefusesAnothersRequestId", "GET", "/nowhere", 404, map[string]string{"Content-Type": problem,
+			"Request-Id": "req_2"}, notFound, "only a replay bears another's"},
+		{"RefusesAMadeUpCode", "GET", "/nowhere", 404, map[string]string{"Content-Type": problem},
+			strings.ReplaceAll(notFound, "not-found", "lost"), "not one of the allowed values"},
+		{"RefusesAnotherOperationsCode", "GET", "/v1/stock/tea", 503, map[string]string{"Content-Type": problem,
+			"Retry-After": "1"}, strings.ReplaceAll(busy, "unavailable", "rate-limited"), "not one of the allowed values"},
+		{"RefusesRetryableWithoutRetryAfter", "GET", "/v1/stock/tea", 503, map[string]string{"Content-Type": problem},
+			busy, "Retry-After"},
+		{"RefusesAStrayMethod", "DELETE", "/v1/stock/tea", 200, map[string]string{"Content-Type": json}, stock,
+			"answered 405"},
 		{"RefusesAStrayPath", "GET", "/v2/stock", 200, map[string]string{"Content-Type": json}, stock, "answered 404"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -58,7 +73,8 @@ func TestValidator(t *testing.T) {
 					header.Del(name)
 				}
 			}
-			err := v.Check(httptest.NewRequestWithContext(t.Context(), c.method, "http://127.0.0.1:8080"+c.path, nil), c.status, header, []byte(c.body))
+			err := v.Check(httptest.NewRequestWithContext(t.Context(), c.method, "http://127.0.0.1:8080"+c.path, nil),
+				c.status, header, []byte(c.body))
 			if c.wrong == "" {
 				require.NoError(t, err)
 				return

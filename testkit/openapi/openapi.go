@@ -186,7 +186,8 @@ func checkHonesty(header http.Header, body []byte) error {
 	if problem.Type != "/problems/"+problem.Code {
 		return fmt.Errorf("type %q is not the page of code %q", problem.Type, problem.Code)
 	}
-	if own := header.Get("Request-Id"); problem.RequestID != "" && problem.RequestID != own && header.Get("Idempotent-Replayed") == "" {
+	if own := header.Get("Request-Id"); problem.RequestID != "" && problem.RequestID != own &&
+		header.Get("Idempotent-Replayed") == "" {
 		return fmt.Errorf("request_id is %q in an answer to %q: only a replay bears another's", problem.RequestID, own)
 	}
 	if problem.Retryable && header.Get("Idempotent-Replayed") != "" {

@@ -176,7 +176,8 @@ func TestLostCommitIsInDoubt(t *testing.T) {
 	require.Equal(t, 1, b.rows(), "it is committed")
 	require.Error(t, err)
 	require.False(t, errors.As(err, &refused))
-	require.True(t, pgconn.SafeToRetry(err), "pgx says that this commit can be repeated, and repeating it would be a second effect")
+	require.True(t, pgconn.SafeToRetry(err), "pgx says that this commit can be repeated, and repeating it would be "+
+		"a second effect")
 	require.False(t, postgres.NotWritten(err))
 
 	_, err = b.direct.Exec(t.Context(), "DELETE FROM t")
@@ -218,13 +219,15 @@ func TestInTxReportsDoubt(t *testing.T) {
 		cut, runs := c.cut("TenantCreate"), 0
 		err = pool.InTx(t.Context(), func(q *db.Queries) error {
 			runs++
-			return q.TenantCreate(t.Context(), db.TenantCreateParams{ID: c.tenant, Name: c.tenant, FingerprintSecret: make([]byte, 32)})
+			return q.TenantCreate(t.Context(), db.TenantCreateParams{ID: c.tenant, Name: c.tenant,
+				FingerprintSecret: make([]byte, 32)})
 		})
 		require.True(t, cut.HasFired())
 		require.Equal(t, 1, runs, "a doubtful transaction is not repeated by itself")
 		require.ErrorIs(t, err, postgres.ErrInDoubt, c.tenant)
 		var there bool
-		require.NoError(t, pool.Raw().QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM tenants WHERE id = $1)", c.tenant).Scan(&there))
+		require.NoError(t, pool.Raw().QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM tenants WHERE id = $1)",
+			c.tenant).Scan(&there))
 		require.Equal(t, c.written, there)
 	}
 }

@@ -23,6 +23,7 @@ func TestLoopback(t *testing.T) {
 		at, err := port.Loopback(t.Context())
 		require.NoError(t, err)
 		require.True(t, at.Addr().IsLoopback(), at)
-		require.False(t, from <= int(at.Port()) && int(at.Port()) <= to, "%s is among the ports of outgoing connections, %d to %d", at, from, to)
+		require.False(t, from <= int(at.Port()) && int(at.Port()) <= to, "%s is among the ports of outgoing "+
+			"connections, %d to %d", at, from, to)
 	}
 }

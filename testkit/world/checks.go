@@ -37,11 +37,16 @@ const (
 func (w *World) Violations() (broken []string) {
 	w.T.Helper()
 	for promise, query := range map[string]string{
-		OneRowPerKey:       `SELECT tenant_id || ' ' || key FROM idempotency_keys GROUP BY tenant_id, key HAVING count(*) > 1`,
-		OneOrderPerKey:     `SELECT customer_reference FROM orders WHERE customer_reference IS NOT NULL GROUP BY customer_reference HAVING count(*) > 1`,
-		OnePaymentPerKey:   `SELECT tenant_id || ' ' || idempotency_key FROM payments GROUP BY tenant_id, idempotency_key HAVING count(*) > 1`,
-		OnePaymentPerOrder: `SELECT order_id FROM payments WHERE status IN ('processing', 'requires_action', 'succeeded') GROUP BY order_id HAVING count(*) > 1`,
-		EventsCountVersions: `SELECT p.id FROM payments p LEFT JOIN (SELECT aggregate_id, count(*) n, max(version) top FROM outbox_events GROUP BY 1) e ON e.aggregate_id = p.id
+		OneRowPerKey: `SELECT tenant_id || ' ' || key FROM idempotency_keys GROUP BY tenant_id, key
+			HAVING count(*) > 1`,
+		OneOrderPerKey: `SELECT customer_reference FROM orders WHERE customer_reference IS NOT NULL
+			GROUP BY customer_reference HAVING count(*) > 1`,
+		OnePaymentPerKey: `SELECT tenant_id || ' ' || idempotency_key FROM payments
+			GROUP BY tenant_id, idempotency_key HAVING count(*) > 1`,
+		OnePaymentPerOrder: `SELECT order_id FROM payments
+			WHERE status IN ('processing', 'requires_action', 'succeeded') GROUP BY order_id HAVING count(*) > 1`,
+		EventsCountVersions: `SELECT p.id FROM payments p LEFT JOIN (SELECT aggregate_id, count(*) n, max(version) top
+			FROM outbox_events GROUP BY 1) e ON e.aggregate_id = p.id
 			WHERE coalesce(e.n, 0) <> p.version OR coalesce(e.top, 0) <> p.version`,
 	} {
 		broken = append(broken, w.offenders(promise, query)...)
@@ -49,7 +54,8 @@ func (w *World) Violations() (broken []string) {
 	if w.Count(`SELECT count(*) FROM pg_class WHERE relname = 'owner_writes'`) > 0 {
 		broken = append(broken,
 			w.offenders(OnlyHoldersWrite,
-				`SELECT key || ': token ' || token || ' was ' || holder || '''s, and ' || writer || ' wrote' FROM owner_writes WHERE writer <> holder`)...)
+				`SELECT key || ': token ' || token || ' was ' || holder || '''s, and ' || writer || ' wrote'
+					FROM owner_writes WHERE writer <> holder`)...)
 	}
 	return append(broken, w.strayEffects()...)
 }
@@ -79,7 +85,8 @@ func (w *World) strayEffects() (broken []string) {
 			if charges[order]++; charges[order] == 2 {
 				broken = append(broken, OneChargePerOrder+": "+order)
 			}
-			if e.Key != "" && w.Count(`SELECT count(*) FROM payments WHERE order_id = $1 AND tenant_id || ':' || idempotency_key || ':confirm' = $2`, order, e.Key) == 0 {
+			if e.Key != "" && w.Count(`SELECT count(*) FROM payments WHERE order_id = $1
+				AND tenant_id || ':' || idempotency_key || ':confirm' = $2`, order, e.Key) == 0 {
 				broken = append(broken, ChargedUnderCallersKey+": "+e.Key)
 			}
 		case stripesim.EffectIntentCreated:
@@ -113,7 +120,8 @@ func (w *World) WatchHolders() {
 			IF TG_OP = 'INSERT' OR NEW.lease_token > OLD.lease_token THEN
 				INSERT INTO owners VALUES (NEW.tenant_id, NEW.key, NEW.lease_token, current_setting('application_name'));
 			ELSIF NEW.recovery_point <> OLD.recovery_point OR (NEW.leased_until = 'epoch') > (OLD.leased_until = 'epoch') THEN
-				INSERT INTO owner_writes SELECT NEW.key, NEW.lease_token, o.holder, current_setting('application_name'), NEW.recovery_point
+				INSERT INTO owner_writes
+				SELECT NEW.key, NEW.lease_token, o.holder, current_setting('application_name'), NEW.recovery_point
 				FROM owners o WHERE (o.tenant_id, o.key, o.token) = (NEW.tenant_id, NEW.key, NEW.lease_token);
 			END IF;
 			RETURN NULL;
@@ -160,7 +168,8 @@ func (w *World) RequireChargedOnce(order string) {
 	require.Equal(w.T, 1, w.Sim.ChargeCount(order), "charges at Stripe")
 	require.Equal(w.T, 1, w.Count(`SELECT count(*) FROM payments WHERE order_id = $1 AND status = 'succeeded'`, order),
 		"payments that succeeded")
-	require.Equal(w.T, 1, w.Count(`SELECT count(*) FROM outbox_events e JOIN payments p ON p.id = e.aggregate_id WHERE p.order_id = $1 AND e.type = 'payment.succeeded'`, order), "events payment.succeeded")
+	require.Equal(w.T, 1, w.Count(`SELECT count(*) FROM outbox_events e JOIN payments p ON p.id = e.aggregate_id
+		WHERE p.order_id = $1 AND e.type = 'payment.succeeded'`, order), "events payment.succeeded")
 	require.Equal(w.T, 1, w.Count(`SELECT count(*) FROM outbox_events WHERE aggregate_id = $1 AND type = 'order.paid'`,
 		order), "events order.paid")
 	require.Equal(w.T, "paid", w.Text(`SELECT status FROM orders WHERE id = $1`, order))

@@ -166,7 +166,8 @@ func (p *Process) Kill() {
 func (p *Process) Buried() {
 	p.world.T.Helper()
 	p.world.Until("the database knows that "+p.named+" is dead", func() bool {
-		return p.world.Count(`SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND datname = current_database()`, p.named) == 0
+		return p.world.Count(`SELECT count(*) FROM pg_stat_activity WHERE application_name = $1
+			AND datname = current_database()`, p.named) == 0
 	})
 }
 

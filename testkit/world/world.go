@@ -116,7 +116,9 @@ func (w *World) Text(sql string, args ...any) (s string) {
 // pause the completer would have made.
 func (w *World) ExpireLeases() {
 	w.T.Helper()
-	w.Exec(`UPDATE idempotency_keys SET leased_until = least(leased_until, clock_timestamp() - interval '1 ms'), next_attempt_at = clock_timestamp() - interval '1 ms'
+	w.Exec(`UPDATE idempotency_keys
+		SET leased_until = least(leased_until, clock_timestamp() - interval '1 ms'),
+			next_attempt_at = clock_timestamp() - interval '1 ms'
 		WHERE finished_at IS NULL`)
 }
 
@@ -157,7 +159,8 @@ func (w *World) RecoveryPoint(key string) string {
 // into a red test.
 func (w *World) StoryOf(key string) string {
 	w.T.Helper()
-	return w.Text(`SELECT concat_ws(' ', recovery_point, 'attempts', attempts, 'now', clock_timestamp(), 'leased until', leased_until, 'resumes at', next_attempt_at, history::text, last_error)
+	return w.Text(`SELECT concat_ws(' ', recovery_point, 'attempts', attempts, 'now', clock_timestamp(),
+		'leased until', leased_until, 'resumes at', next_attempt_at, history::text, last_error)
 		FROM idempotency_keys WHERE tenant_id = $1 AND key = $2`, w.Tenant.ID, key)
 }
 

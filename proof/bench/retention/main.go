@@ -204,7 +204,8 @@ func (s sample) print() {
 func checkFlat(ctx context.Context, s settings, pool *postgres.Pool, curve []sample) error {
 	var left int
 	err := pool.Raw().QueryRow(ctx,
-		"SELECT count(*) FROM idempotency_keys WHERE finished_at IS NULL AND request IS NOT NULL AND answer_dropped_at IS NULL").Scan(&left)
+		"SELECT count(*) FROM idempotency_keys WHERE finished_at IS NULL AND request IS NOT NULL AND "+
+			"answer_dropped_at IS NULL").Scan(&left)
 	if err != nil {
 		return fmt.Errorf("count the unfinished keys: %w", err)
 	}

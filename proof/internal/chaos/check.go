@@ -85,7 +85,8 @@ func (w *world) quiet(ctx context.Context) (keys, events time.Duration, unfinish
 			return "", err
 		}
 		n, err := w.count(ctx,
-			`SELECT (SELECT count(*) FROM idempotency_keys WHERE finished_at IS NULL) + (SELECT count(*) FROM inbox_events WHERE status = 'pending')`)
+			`SELECT (SELECT count(*) FROM idempotency_keys WHERE finished_at IS NULL) + (SELECT count(*)
+				FROM inbox_events WHERE status = 'pending')`)
 		if n > 0 {
 			what = fmt.Sprintf("%d keys and webhooks are unfinished", n)
 		}
@@ -103,7 +104,8 @@ func (w *world) quiet(ctx context.Context) (keys, events time.Duration, unfinish
 	}
 	_, late, err := w.until(ctx, time.Minute, func() (what string, err error) {
 		n, err := w.count(ctx,
-			`SELECT (SELECT count(*) FROM outbox_events WHERE published_at IS NULL) + (SELECT count(*) FROM inbox_events WHERE status = 'pending')`)
+			`SELECT (SELECT count(*) FROM outbox_events WHERE published_at IS NULL) + (SELECT count(*) FROM inbox_events
+				WHERE status = 'pending')`)
 		if err != nil {
 			return "", err
 		}
@@ -212,8 +214,10 @@ func (j *checks) clocks(ctx context.Context) error {
 	list, err := j.world.strings(ctx,
 		`SELECT a.tenant_id || ' ' || a.key || ': ' || b.holder || ' took it ' || (b.at - a.at) || ' after ' || a.holder
 		FROM witness_claims a JOIN witness_claims b ON (a.tenant_id, a.key, a.token + 1) = (b.tenant_id, b.key, b.token)
-		WHERE b.at < a.at + $1::interval AND NOT EXISTS (SELECT FROM witness_writes w WHERE (w.tenant_id, w.key, w.token) = (a.tenant_id, a.key, a.token) AND w.gave_back)
-		  AND NOT EXISTS (SELECT FROM idempotency_keys k WHERE (k.tenant_id, k.key) = (a.tenant_id, a.key) AND k.key LIKE '% %' AND a.token = 1)`, lease/2)
+		WHERE b.at < a.at + $1::interval AND NOT EXISTS (SELECT FROM witness_writes w
+		WHERE (w.tenant_id, w.key, w.token) = (a.tenant_id, a.key, a.token) AND w.gave_back)
+		  AND NOT EXISTS (SELECT FROM idempotency_keys k WHERE (k.tenant_id, k.key) = (a.tenant_id, a.key)
+		AND k.key LIKE '% %' AND a.token = 1)`, lease/2)
 	j.add("I18", "no lease is taken before its time, whatever the time is", byHolders, looked, list)
 	return err
 }

@@ -44,7 +44,8 @@ func (j *checks) acknowledged(ctx context.Context) error {
 		}
 		looked++
 		r, there := ours[p.ID]
-		if !there || r.status != "succeeded" || r.amount != p.Amount || r.currency != p.Currency || r.intent != p.Stripe.PaymentIntent {
+		if !there || r.status != "succeeded" || r.amount != p.Amount || r.currency != p.Currency ||
+			r.intent != p.Stripe.PaymentIntent {
 			lost = append(lost,
 				fmt.Sprintf("key %s: the response had %s, %d %s by %s, and the row is %+v", at.key, p.ID, p.Amount,
 					p.Currency, p.Stripe.PaymentIntent, r))

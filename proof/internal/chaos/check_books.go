@@ -75,7 +75,8 @@ func compareBooks(effects []stripesim.Effect, ours map[string]paid, sent map[str
 		if keys[e.Kind+e.Key]++; keys[e.Kind+e.Key] == 2 {
 			b.twice = append(b.twice, e.Kind+" happened twice under "+e.Key)
 		}
-		if p, ok := ours[e.IntentID]; ok && e.Kind == stripesim.EffectCharge && e.Key != p.tenant+":"+p.key+":confirm" && p.status == succeeded {
+		if p, ok := ours[e.IntentID]; ok && e.Kind == stripesim.EffectCharge && e.Key != p.tenant+":"+p.key+":confirm" &&
+			p.status == succeeded {
 			b.foreign = append(b.foreign,
 				fmt.Sprintf("the charge of %s carries %s, and its caller's key is %s", e.IntentID, e.Key, p.key))
 		}
@@ -103,7 +104,8 @@ const succeeded = "succeeded"
 // where several tried.
 func (j *checks) ourBook(ctx context.Context) (map[string]paid, error) {
 	rows, err := j.world.pool.Raw().Query(ctx,
-		`SELECT intent_id, tenant_id, idempotency_key, order_id, status::text, amount_minor, amount_refunded_minor FROM payments
+		`SELECT intent_id, tenant_id, idempotency_key, order_id, status::text, amount_minor, amount_refunded_minor
+			FROM payments
 		WHERE intent_id IS NOT NULL ORDER BY status = 'succeeded'`)
 	if err != nil {
 		return nil, err

@@ -141,7 +141,8 @@ func (j *checks) consumersInbox(ctx context.Context) error {
 		return err
 	}
 	list, err := j.world.strings(ctx,
-		`SELECT event_id || ' is booked ' || count(*) || ' times' FROM ledger_entries GROUP BY event_id, account HAVING count(*) > 1`)
+		`SELECT event_id || ' is booked ' || count(*) || ' times' FROM ledger_entries GROUP BY event_id, account
+			HAVING count(*) > 1`)
 	j.add("I7", "an event is booked once", byQuery, booked, list)
 	return err
 }

@@ -125,9 +125,12 @@ func TestTheWitnesses(t *testing.T) {
 	w := &world{pool: as("judge")}
 	holder, stranger := as("api-1.1"), as("api-2.1")
 	exec(w.pool, witnesses)
-	exec(w.pool, `INSERT INTO tenants (id, name, fingerprint_secret) VALUES ('ten_1', 'x', decode(repeat('00', 32), 'hex'))`)
-	exec(holder, `INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request_id, resource_id, recovery_point, claim_token, leased_until, next_attempt_at, history)
-		VALUES ('ten_1', 'k', 'create_payment', decode(repeat('00', 32), 'hex'), 1, 'r', 'pay_1', 'started', gen_random_uuid(), clock_timestamp() + interval '1 min', clock_timestamp(), '{}')`)
+	exec(w.pool, `INSERT INTO tenants (id, name, fingerprint_secret)
+		VALUES ('ten_1', 'x', decode(repeat('00', 32), 'hex'))`)
+	exec(holder, `INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version,
+		request_id, resource_id, recovery_point, claim_token, leased_until, next_attempt_at, history)
+		VALUES ('ten_1', 'k', 'create_payment', decode(repeat('00', 32), 'hex'), 1, 'r', 'pay_1', 'started',
+			gen_random_uuid(), clock_timestamp() + interval '1 min', clock_timestamp(), '{}')`)
 	exec(holder, `UPDATE idempotency_keys SET recovery_point = 'called'`)
 	looked, stale, err := w.staleWrites(t.Context())
 	require.NoError(t, err)

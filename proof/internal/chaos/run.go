@@ -180,7 +180,8 @@ func (r *run) countSuppressed() {
 		s.Webhooks++
 		s.Suppressed.Inbox += times - 1
 	}
-	s.Fenced = int(r.watch.counted("payonce_fenced_writes_total") + r.watch.counted("payonce_outbox_fenced_total") + r.watch.counted("payonce_inbox_events_total", `result="fenced"`))
+	s.Fenced = int(r.watch.counted("payonce_fenced_writes_total") + r.watch.counted("payonce_outbox_fenced_total") +
+		r.watch.counted("payonce_inbox_events_total", `result="fenced"`))
 	s.InDoubt.ReadBack = int(r.watch.counted("payonce_commits_in_doubt_total"))
 }
 

@@ -112,7 +112,8 @@ func (w *watch) sample(ctx context.Context) {
 	defer cancel()
 	_ = w.world.pool.Raw().QueryRow(ctx,
 		`SELECT (SELECT count(*) FROM idempotency_keys WHERE finished_at IS NULL)::float8,
-		(SELECT count(*) FROM outbox_events WHERE published_at IS NULL)::float8, (SELECT count(*) FROM inbox_events WHERE status = 'pending')::float8`).Scan(&s.Unfinished, &s.Unpublished, &s.Unapplied)
+		(SELECT count(*) FROM outbox_events WHERE published_at IS NULL)::float8, (SELECT count(*) FROM inbox_events
+		WHERE status = 'pending')::float8`).Scan(&s.Unfinished, &s.Unpublished, &s.Unapplied)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.samples = append(w.samples, s)

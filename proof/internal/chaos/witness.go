@@ -12,14 +12,19 @@ import (
 // own, and are no part of the service: what they say is a second opinion on the
 // fence.
 const witnesses = `
-CREATE TABLE witness_claims (tenant_id text, key text, token bigint, holder text, at timestamptz DEFAULT clock_timestamp());
-CREATE TABLE witness_writes (tenant_id text, key text, token bigint, writer text, point text, gave_back boolean, at timestamptz DEFAULT clock_timestamp());
+CREATE TABLE witness_claims (tenant_id text, key text, token bigint, holder text,
+	at timestamptz DEFAULT clock_timestamp());
+CREATE TABLE witness_writes (tenant_id text, key text, token bigint, writer text, point text, gave_back boolean,
+	at timestamptz DEFAULT clock_timestamp());
 CREATE FUNCTION witness() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
 	IF TG_OP = 'INSERT' OR NEW.lease_token > OLD.lease_token THEN
 		INSERT INTO witness_claims VALUES (NEW.tenant_id, NEW.key, NEW.lease_token, current_setting('application_name'));
-	ELSIF NEW.recovery_point <> OLD.recovery_point OR (NEW.leased_until = '-infinity') > (OLD.leased_until = '-infinity') THEN
-		INSERT INTO witness_writes VALUES (NEW.tenant_id, NEW.key, NEW.lease_token, current_setting('application_name'), NEW.recovery_point, NEW.leased_until = '-infinity');
+	ELSIF NEW.recovery_point <> OLD.recovery_point
+	OR (NEW.leased_until = '-infinity') > (OLD.leased_until = '-infinity') THEN
+		INSERT INTO witness_writes
+		VALUES (NEW.tenant_id, NEW.key, NEW.lease_token, current_setting('application_name'), NEW.recovery_point,
+			NEW.leased_until = '-infinity');
 	END IF;
 	RETURN NULL;
 END $$;
@@ -31,8 +36,10 @@ func (w *world) staleWrites(ctx context.Context) (looked int, list []string, err
 		return 0, nil, err
 	}
 	list, err = w.strings(ctx,
-		`SELECT w.tenant_id || ' ' || w.key || ': ' || w.writer || ' moved it to ' || w.point || ', and its token ' || w.token || ' was of ' || coalesce(c.holder, 'nobody')
-		FROM witness_writes w LEFT JOIN witness_claims c USING (tenant_id, key, token) WHERE c.holder IS DISTINCT FROM w.writer`)
+		`SELECT w.tenant_id || ' ' || w.key || ': ' || w.writer || ' moved it to ' || w.point || ',
+			and its token ' || w.token || ' was of ' || coalesce(c.holder, 'nobody')
+		FROM witness_writes w LEFT JOIN witness_claims c USING (tenant_id, key, token) WHERE c.holder IS DISTINCT
+		FROM w.writer`)
 	return looked, list, err
 }
 
@@ -54,11 +61,15 @@ func (w *world) timeToFinal(ctx context.Context) (list []Final, err error) {
 				continue
 			}
 			rows, err := w.pool.Raw().Query(ctx,
-				`SELECT k.key, extract(epoch FROM k.finished_at - $2::timestamptz)::float8 * 1000 FROM witness_claims c JOIN idempotency_keys k USING (tenant_id, key)
+				`SELECT k.key, extract(epoch FROM k.finished_at - $2::timestamptz)::float8 * 1000 FROM witness_claims c
+					JOIN idempotency_keys k USING (tenant_id, key)
 				WHERE c.holder = $1 AND c.at < $2 AND k.finished_at > $2
-				  AND NOT EXISTS (SELECT FROM witness_writes w WHERE (w.tenant_id, w.key, w.token) = (c.tenant_id, c.key, c.token) AND w.gave_back AND w.at < $2)
-				  AND NOT EXISTS (SELECT FROM witness_claims later WHERE (later.tenant_id, later.key) = (c.tenant_id, c.key) AND later.token > c.token AND later.at < $2)
-				  AND NOT EXISTS (SELECT FROM outbox_events e WHERE (e.tenant_id, e.aggregate_id) = (k.tenant_id, k.resource_id) AND e.type = 'payment.requires_action')
+				  AND NOT EXISTS (SELECT FROM witness_writes w
+				WHERE (w.tenant_id, w.key, w.token) = (c.tenant_id, c.key, c.token) AND w.gave_back AND w.at < $2)
+				  AND NOT EXISTS (SELECT FROM witness_claims later WHERE (later.tenant_id, later.key) = (c.tenant_id, c.key)
+				AND later.token > c.token AND later.at < $2)
+				  AND NOT EXISTS (SELECT FROM outbox_events e
+				WHERE (e.tenant_id, e.aggregate_id) = (k.tenant_id, k.resource_id) AND e.type = 'payment.requires_action')
 				  AND NOT EXISTS (SELECT FROM refunds r JOIN payments p ON (p.tenant_id, p.id) = (r.tenant_id, r.payment_id)
 				      WHERE (r.tenant_id, r.id) = (k.tenant_id, k.resource_id) AND p.payment_method IN ($3, $4))`,
 				l.session, l.ended, slowRefunds, failedRefunds)

@@ -32,7 +32,8 @@ func Write(page string, results []Result) (string, error) {
 		return "", err
 	}
 	var b strings.Builder
-	b.WriteString("| | guard: what the mutant does instead | breaks | test that fails | and says | in |\n| --- | --- | --- | --- | --- | --- |\n")
+	b.WriteString("| | guard: what the mutant does instead | breaks | test that fails | and says | in |\n| --- | " +
+		"--- | --- | --- | --- | --- |\n")
 	for _, r := range results {
 		if r.Verdict != Red {
 			return "", fmt.Errorf("%s is %s: only a run in which every mutant was caught is written down", r.ID,

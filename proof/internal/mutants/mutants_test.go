@@ -67,14 +67,17 @@ func TestVerdict(t *testing.T) {
 		ran  outcome
 		want Verdict
 	}{
-		"TheNamedTestNamesThePromise": {outcome{true, true, 0, "x_test.go:1: paid\n\t   once\n    --- FAIL: TestX/a_sub (0.01s)\n"}, Red},
-		"NobodyComplains":             {outcome{true, false, 0, "    --- PASS: TestX/a_sub (0.01s)\nPASS\n"}, Survived},
-		"NoTestHasThatName":           {outcome{true, false, 0, "testing: warning: no tests to run\nPASS\n"}, NotRun},
-		"TheTestIsSkipped":            {outcome{true, false, 0, "    --- SKIP: TestX/a_sub (0.01s)\nPASS\n"}, NotRun},
-		"ItIsNotGo":                   {outcome{false, false, 0, "undefined: x"}, NotCompiled},
-		"ItComplainsOfSomethingElse":  {outcome{true, true, 0, "connection refused\n    --- FAIL: TestX/a_sub (0.01s)\n"}, RedOtherwise},
-		"AnotherTestComplains":        {outcome{true, true, 0, "paid once\n    --- FAIL: TestX/another (0.01s)\n    --- PASS: TestX/a_sub (0.01s)\n"}, RedOtherwise},
-		"TheWholeProcessDied":         {outcome{true, true, 0, "paid once\npanic: test timed out"}, RedOtherwise},
+		"TheNamedTestNamesThePromise": {outcome{true, true, 0, "x_test.go:1: paid\n\t   once\n    --- FAIL: " +
+			"TestX/a_sub (0.01s)\n"}, Red},
+		"NobodyComplains":   {outcome{true, false, 0, "    --- PASS: TestX/a_sub (0.01s)\nPASS\n"}, Survived},
+		"NoTestHasThatName": {outcome{true, false, 0, "testing: warning: no tests to run\nPASS\n"}, NotRun},
+		"TheTestIsSkipped":  {outcome{true, false, 0, "    --- SKIP: TestX/a_sub (0.01s)\nPASS\n"}, NotRun},
+		"ItIsNotGo":         {outcome{false, false, 0, "undefined: x"}, NotCompiled},
+		"ItComplainsOfSomethingElse": {outcome{true, true, 0, "connection refused\n    --- FAIL: TestX/a_sub " +
+			"(0.01s)\n"}, RedOtherwise},
+		"AnotherTestComplains": {outcome{true, true, 0, "paid once\n    --- FAIL: TestX/another (0.01s)\n    --- " +
+			"PASS: TestX/a_sub (0.01s)\n"}, RedOtherwise},
+		"TheWholeProcessDied": {outcome{true, true, 0, "paid once\npanic: test timed out"}, RedOtherwise},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -88,12 +91,14 @@ func TestRunner(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	for name, text := range map[string]string{
-		"go.mod":          "module guarded\n\ngo 1.24\n",
-		"lock/lock.go":    "package lock\n\nfunc Locked() bool { return true }\n",
-		"lock/lk_test.go": "package lock\n\nimport \"testing\"\n\nfunc TestLock(t *testing.T) {\n\tt.Run(\"Holds\", func(t *testing.T) {\n\t\tif !Locked() {\n\t\t\tt.Fatal(\"the door is open\")\n\t\t}\n\t})\n}\n",
+		"go.mod":       "module guarded\n\ngo 1.24\n",
+		"lock/lock.go": "package lock\n\nfunc Locked() bool { return true }\n",
+		"lock/lk_test.go": "package lock\n\nimport \"testing\"\n\nfunc TestLock(t *testing.T) {\n\tt.Run(\"Holds\", " +
+			"func(t *testing.T) {\n\t\tif !Locked() {\n\t\t\tt.Fatal(\"the door is open\")\n\t\t}\n\t})\n}\n",
 		// The other module's test sees the guard from outside.
-		"proof/go.mod":          "module guarded/proof\n\ngo 1.24\n\nrequire guarded v0.0.0\n\nreplace guarded => ../\n",
-		"proof/lock/lk_test.go": "package lock_test\n\nimport (\n\t\"testing\"\n\n\t\"guarded/lock\"\n)\n\nfunc TestDoor(t *testing.T) {\n\tif !lock.Locked() {\n\t\tt.Fatal(\"the door is open to the other module\")\n\t}\n}\n",
+		"proof/go.mod": "module guarded/proof\n\ngo 1.24\n\nrequire guarded v0.0.0\n\nreplace guarded => ../\n",
+		"proof/lock/lk_test.go": "package lock_test\n\nimport (\n\t\"testing\"\n\n\t\"guarded/lock\"\n)\n\nfunc " +
+			"TestDoor(t *testing.T) {\n\tif !lock.Locked() {\n\t\tt.Fatal(\"the door is open to the other module\")\n\t}\n}\n",
 	} {
 		path := filepath.Join(root, filepath.FromSlash(name))
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
@@ -103,7 +108,8 @@ func TestRunner(t *testing.T) {
 	mutant := func(with string) Mutant {
 		return Mutant{Edits: []Edit{{"lock/lock.go", "return true", with}}, Test: test}
 	}
-	all := []Mutant{mutant("return false"), mutant("return 1 < 2"), mutant("return"), {Edits: []Edit{{"lock/lock.go", "no such text", ""}}, Test: test}}
+	all := []Mutant{mutant("return false"), mutant("return 1 < 2"), mutant("return"), {Edits: []Edit{{"lock/lock." +
+		"go", "no such text", ""}}, Test: test}}
 	outside := mutant("return false")
 	outside.Test = Test{"proof/lock", "lk_test.go", "TestDoor", "the door is open to the other module"}
 	all = append(all, outside)

@@ -26,118 +26,154 @@ var All = []Mutant{
 			{keyStatements, "ON CONFLICT (tenant_id, key) DO NOTHING\n`", "`"},
 			{phases, "ON CONFLICT (tenant_id, key) DO NOTHING\n    RETURNING tenant_id", "RETURNING tenant_id"},
 		},
-		Test: Test{"internal/payments", "guards_test.go", "TestEachGuardHasAFailingTest/one row per key/Sound", "a key has one row"},
+		Test: Test{"internal/payments", "guards_test.go", "TestEachGuardHasAFailingTest/one row per key/Sound",
+			"a key has one row"},
 	},
 	{
 		ID: "M2", Guard: "the fence of T2: a holder that lost its lease may store its answer", Breaks: "I3, I9",
 		Edits: []Edit{{phases, "k.lease_token = $18\n", "k.lease_token >= $18\n"}},
-		Test:  Test{"internal/payments", "guards_test.go", "TestEachGuardHasAFailingTest/the fence of T2/Sound", "only the holder of a claim moves it"},
+		Test: Test{"internal/payments", "guards_test.go", "TestEachGuardHasAFailingTest/the fence of T2/Sound",
+			"only the holder of a claim moves it"},
 	},
 	{
 		ID: "M3", Guard: "all attempts of a call share one Stripe key: each attempt makes up its own",
 		Breaks: "I1, I8",
-		Edits:  []Edit{{calls, "attempt := stripe.Call{Key: call.Key}", "attempt := stripe.Call{Key: call.Key + time.Now().String()}"}},
-		Test:   Test{"internal/payments", "refund_test.go", "TestStaleRefund", "a refund is made once"},
+		Edits: []Edit{{calls, "attempt := stripe.Call{Key: call.Key}", "attempt := stripe.Call{Key: call.Key + " +
+			"time.Now().String()}"}},
+		Test: Test{"internal/payments", "refund_test.go", "TestStaleRefund", "a refund is made once"},
 	},
 	{
 		ID: "M4", Guard: "a Stripe key does not contain the fencing token: each holder has its own key",
 		Breaks: "I1, I13",
-		Edits:  []Edit{{calls, "attempt := stripe.Call{Key: call.Key}", "attempt := stripe.Call{Key: call.Key + fmt.Sprint(c.Token)}"}},
-		Test:   Test{"internal/payments", "refund_test.go", "TestStaleRefund", "a refund is made once"},
+		Edits: []Edit{{calls, "attempt := stripe.Call{Key: call.Key}", "attempt := stripe.Call{Key: call.Key + " +
+			"fmt.Sprint(c.Token)}"}},
+		Test: Test{"internal/payments", "refund_test.go", "TestStaleRefund", "a refund is made once"},
 	},
 	{
 		ID: "M5", Guard: "answer and events are one transaction: the events follow in a second one", Breaks: "I6, I2",
 		Edits: []Edit{
 			{pay, "for _, event := range events {", "for _, event := range events[:0] {"},
-			{pay, "return c.Answer(), nil\n}\n\n// After is", "return c.Answer(), s.pool.InTx(ctx, func(q *db.Queries) error { return outbox.Append(ctx, q, events...) })\n}\n\n// After is"},
+			{pay, "return c.Answer(), nil\n}\n\n// After is", "return c.Answer(), s.pool.InTx(ctx, func(q *db.Queries) " +
+				"error { return outbox.Append(ctx, q, events...) })\n}\n\n// After is"},
 		},
-		Test: Test{"internal/payments", "matrix_test.go", "TestCrashMatrix/payment/finished/success/killed/retry", "each version of a payment has one event"},
+		Test: Test{"internal/payments", "matrix_test.go", "TestCrashMatrix/payment/finished/success/killed/retry",
+			"each version of a payment has one event"},
 	},
 	{
 		ID: "M6", Guard: "answers are stored bytes: a replay is decoded and encoded again", Breaks: "I3",
 		Edits: []Edit{
 			{"internal/idempotency/store.go", "\t\"crypto/hmac\"\n", "\t\"crypto/hmac\"\n\t\"encoding/json\"\n"},
-			{"internal/idempotency/store.go", "int(row.AnswerStatus), row.AnswerHeaders, row.AnswerBody)\n", "int(row.AnswerStatus), row.AnswerHeaders, row.AnswerBody)\n\t\tvar v any\n\t\tif json.Unmarshal(f.Answer.Body, &v) == nil {\n\t\t\tf.Answer.Body, _ = json.Marshal(v)\n\t\t}\n"},
+			{"internal/idempotency/store.go", "int(row.AnswerStatus), row.AnswerHeaders, row.AnswerBody)\n",
+				"int(row.AnswerStatus), row.AnswerHeaders, row.AnswerBody)\n\t\tvar v any\n\t\tif " +
+					"json.Unmarshal(f.Answer.Body, &v) == nil {\n\t\t\tf.Answer.Body, _ = json.Marshal(v)\n\t\t}\n"},
 		},
-		Test: Test{"internal/payments", "pay_test.go", "TestPayment/SucceedsOnceAndReplaysItsResponse", "every final answer of a key is the same"},
+		Test: Test{"internal/payments", "pay_test.go", "TestPayment/SucceedsOnceAndReplaysItsResponse", "every final " +
+			"answer of a key is the same"},
 	},
 	{
-		ID:     "M7",
-		Guard:  "the reaper deletes only finished keys, in Go and by `unfinished_is_never_deleted`: it deletes whatever is old",
+		ID: "M7",
+		Guard: "the reaper deletes only finished keys, in Go and by `unfinished_is_never_deleted`: it deletes " +
+			"whatever is old",
 		Breaks: "I17, I8",
 		Edits: []Edit{
-			{"db/retention.sql.go", "WHERE k.answer_dropped_at < clock_timestamp() - $1::interval AND k.answer_dropped_at IS NOT NULL\n", "WHERE k.leased_until < clock_timestamp() - $1::interval\n"},
+			{"db/retention.sql.go", "WHERE k.answer_dropped_at < clock_timestamp() - $1::interval AND " +
+				"k.answer_dropped_at IS NOT NULL\n", "WHERE k.leased_until < clock_timestamp() - $1::interval\n"},
 			{"db/retention.sql.go", " AND k.finished_at IS NOT NULL AND k.answer_dropped_at IS NOT NULL\n`", "\n`"},
-			{keysTable, "CREATE TRIGGER unfinished_is_never_deleted BEFORE DELETE ON idempotency_keys FOR EACH ROW\n    WHEN (OLD.finished_at IS NULL OR OLD.answer_dropped_at IS NULL)\n    EXECUTE FUNCTION refuse_write('only a tombstone may be deleted');\n", ""},
+			{keysTable, "CREATE TRIGGER unfinished_is_never_deleted BEFORE DELETE ON idempotency_keys FOR EACH ROW\n    " +
+				"WHEN (OLD.finished_at IS NULL OR OLD.answer_dropped_at IS NULL)\n    EXECUTE FUNCTION refuse_write('only a " +
+				"tombstone may be deleted');\n", ""},
 		},
-		Test: Test{"internal/idempotency", "reaper_test.go", "TestReaper/LeavesUnfinishedKeysAlone", "the reaper removes only what is finished and old"},
+		Test: Test{"internal/idempotency", "reaper_test.go", "TestReaper/LeavesUnfinishedKeysAlone", "the reaper " +
+			"removes only what is finished and old"},
 	},
 	{
 		ID: "M8", Guard: "the completer finishes abandoned work: it does not", Breaks: "I5",
-		Edits: []Edit{{"internal/idempotency/completer.go", "\tvar wait sync.WaitGroup\n\tfor _, row := range due {", "\tvar wait sync.WaitGroup\n\tfor _, row := range due[:0] {"}},
-		Test:  Test{"internal/payments", "matrix_test.go", "TestCrashMatrix/payment/payment_recorded/success/killed/completer", "no key is stuck"},
+		Edits: []Edit{{"internal/idempotency/completer.go", "\tvar wait sync.WaitGroup\n\tfor _, row := range due " +
+			"{", "\tvar wait sync.WaitGroup\n\tfor _, row := range due[:0] {"}},
+		Test: Test{"internal/payments", "matrix_test.go", "TestCrashMatrix/payment/payment_recorded/success/killed/" +
+			"completer", "no key is stuck"},
 	},
 	{
 		ID:     "M9",
 		Guard:  "work outlives its client's connection (`context.WithoutCancel`): it ends with the connection",
 		Breaks: "no invariant; only the time to a final answer",
-		Edits:  []Edit{{"internal/http/idempotency.go", "context.WithDeadline(context.WithoutCancel(ctx), until)", "context.WithDeadline(ctx, until)"}},
-		Test:   Test{"internal/payments", "pay_test.go", "TestClientHangsUp", "the time to a final answer is that of the work"},
+		Edits: []Edit{{"internal/http/idempotency.go", "context.WithDeadline(context.WithoutCancel(ctx), until)",
+			"context.WithDeadline(ctx, until)"}},
+		Test: Test{"internal/payments", "pay_test.go", "TestClientHangsUp", "the time to a final answer is that of " +
+			"the work"},
 	},
 	{
 		ID:     "M10",
 		Guard:  "a lost COMMIT is in doubt: pgx's `SafeToRetry` is believed and the transaction is repeated",
 		Breaks: "I1, I7",
 		Edits: []Edit{
-			{"internal/postgres/pool.go", "func NotWritten(err error) bool {\n", "func NotWritten(err error) bool {\n\tif pgconn.SafeToRetry(err) {\n\t\treturn true\n\t}\n"},
-			{"internal/postgres/pool.go", "if err = p.inTxOnce(ctx, within, fn); !serializationFailure(err) {", "if err = p.inTxOnce(ctx, within, fn); !serializationFailure(err) && !pgconn.SafeToRetry(err) {"},
+			{"internal/postgres/pool.go", "func NotWritten(err error) bool {\n", "func NotWritten(err error) bool " +
+				"{\n\tif pgconn.SafeToRetry(err) {\n\t\treturn true\n\t}\n"},
+			{"internal/postgres/pool.go", "if err = p.inTxOnce(ctx, within, fn); !serializationFailure(err) {",
+				"if err = p.inTxOnce(ctx, within, fn); !serializationFailure(err) && !pgconn.SafeToRetry(err) {"},
 		},
-		Test: Test{"testkit/pgproxy", "pgproxy_test.go", "TestInTxReportsDoubt", "a doubtful transaction is not repeated by itself"},
+		Test: Test{"testkit/pgproxy", "pgproxy_test.go", "TestInTxReportsDoubt", "a doubtful transaction is not " +
+			"repeated by itself"},
 	},
 	{
 		ID:     "M11",
 		Guard:  "the relay leases only the first unpublished event of an object: it takes whatever is not locked",
 		Breaks: "I6",
-		Edits:  []Edit{{"db/outbox.sql.go", "      AND NOT EXISTS (\n          SELECT FROM outbox_events p\n          WHERE p.tenant_id = o.tenant_id AND p.aggregate_id = o.aggregate_id\n            AND p.version < o.version AND p.published_at IS NULL)\n", ""}},
-		Test:   Test{"internal/outbox", "relay_test.go", "TestRelay/LeavesFreshLeasesAlone", "the second event is nobody's, but its head is leased"},
+		Edits: []Edit{{"db/outbox.sql.go", "      AND NOT EXISTS (\n          SELECT FROM outbox_events p\n          " +
+			"WHERE p.tenant_id = o.tenant_id AND p.aggregate_id = o.aggregate_id\n            AND p.version < o.version " +
+			"AND p.published_at IS NULL)\n", ""}},
+		Test: Test{"internal/outbox", "relay_test.go", "TestRelay/LeavesFreshLeasesAlone", "the second event is " +
+			"nobody's, but its head is leased"},
 	},
 	{
-		ID:     "M12",
-		Guard:  "versions come from the locked row, and are in the key of `outbox_events`: the version is the one read earlier, plus one",
+		ID: "M12",
+		Guard: "versions come from the locked row, and are in the key of `outbox_events`: the version is the one " +
+			"read earlier, plus one",
 		Breaks: "I6",
 		Edits: []Edit{
 			{phases, "p.version = $12\n", "p.version >= $12\n"},
 			{outboxTable, "    PRIMARY KEY (tenant_id, aggregate_id, version),\n", ""},
 		},
-		Test: Test{"internal/payments", "fence_test.go", "TestConcurrentEndsOfOnePayment", "each version of a payment has one event"},
+		Test: Test{"internal/payments", "fence_test.go", "TestConcurrentEndsOfOnePayment", "each version of a payment " +
+			"has one event"},
 	},
 	{
 		ID: "M13", Guard: "an event is published, then marked: it is marked first", Breaks: "I6",
-		Edits: []Edit{{"internal/outbox/relay.go", "\tr.publish(ctx, begun, runs)\n\treturn r.settle(ctx, runs)\n", "\tfor _, run := range runs {\n\t\tfor _, e := range run {\n\t\t\te.tried = true\n\t\t}\n\t}\n\tn, err := r.settle(ctx, runs)\n\tr.publish(ctx, begun, runs)\n\treturn n, err\n"}},
-		Test:  Test{"internal/outbox", "relay_test.go", "TestRelay/SendsEventsOfACrashedRelay", "every event is published"},
+		Edits: []Edit{{"internal/outbox/relay.go", "\tr.publish(ctx, begun, runs)\n\treturn r.settle(ctx, runs)\n",
+			"\tfor _, run := range runs {\n\t\tfor _, e := range run {\n\t\t\te.tried = true\n\t\t}\n\t}\n\tn, err := " +
+				"r.settle(ctx, runs)\n\tr.publish(ctx, begun, runs)\n\treturn n, err\n"}},
+		Test: Test{"internal/outbox", "relay_test.go", "TestRelay/SendsEventsOfACrashedRelay", "every event is published"},
 	},
 	{
 		ID: "M14", Guard: "the inbox row and the effect are one transaction: the effect is written by itself",
 		Breaks: "I7",
-		Edits:  []Edit{{"internal/inbox/consumer.go", "return c.handler.Apply(ctx, q, m.event(c.name), nil)", "return c.handler.Apply(ctx, c.pool.Queries, m.event(c.name), nil)"}},
-		Test:   Test{"internal/inbox", "consumer_test.go", "TestConsumer/LeavesNeitherRowNorEffectWithoutTheOther", "an effect without its row"},
+		Edits: []Edit{{"internal/inbox/consumer.go", "return c.handler.Apply(ctx, q, m.event(c.name), nil)",
+			"return c.handler.Apply(ctx, c.pool.Queries, m.event(c.name), nil)"}},
+		Test: Test{"internal/inbox", "consumer_test.go", "TestConsumer/LeavesNeitherRowNorEffectWithoutTheOther",
+			"an effect without its row"},
 	},
 	{
 		ID: "M15", Guard: "the inbox recognises events by their id: by their aggregate's id", Breaks: "I7, I22",
-		Edits: []Edit{{"internal/inbox/consumer.go", "Consumer: c.name, EventID: m.ID, Type: m.Type, TenantID: &m.TenantID,", "Consumer: c.name, EventID: m.Subject, Type: m.Type, TenantID: &m.TenantID,"}},
-		Test:  Test{"internal/inbox", "wrong_test.go", "TestEffectsUnderKills/OfTheConsumerHappenOnce", "events without their effect"},
+		Edits: []Edit{{"internal/inbox/consumer.go", "Consumer: c.name, EventID: m.ID, Type: m.Type, TenantID: " +
+			"&m.TenantID,", "Consumer: c.name, EventID: m.Subject, Type: m.Type, TenantID: &m.TenantID,"}},
+		Test: Test{"internal/inbox", "wrong_test.go", "TestEffectsUnderKills/OfTheConsumerHappenOnce",
+			"events without their effect"},
 	},
 	{
 		ID: "M16", Guard: "the broker gets its acknowledgement after the commit: before it", Breaks: "I22",
-		Edits: []Edit{{"internal/broker/jetstream.go", "\tstillAlive := keepAlive(msg,", "\t_ = msg.Ack()\n\tstillAlive := keepAlive(msg,"}},
-		Test:  Test{"internal/broker", "contract_test.go", "TestContract/JetStream/DeliversAgainWithoutLimitAndWithoutOvertaking", "a message that failed has vanished"},
+		Edits: []Edit{{"internal/broker/jetstream.go", "\tstillAlive := keepAlive(msg,", "\t_ = msg." +
+			"Ack()\n\tstillAlive := keepAlive(msg,"}},
+		Test: Test{"internal/broker", "contract_test.go", "TestContract/JetStream/" +
+			"DeliversAgainWithoutLimitAndWithoutOvertaking", "a message that failed has vanished"},
 	},
 	{
 		ID:     "M17",
 		Guard:  "a webhook is stored before it is answered 200: it is answered 200 even if it was not stored",
 		Breaks: "I15",
-		Edits:  []Edit{{"internal/http/webhooks.go", "\tif err != nil {\n\t\ts.refuse(w, r, err)\n\t\treturn\n\t}\n\tif fresh {", "\tif err != nil {\n\t\ts.o.Log.Warn(err.Error())\n\t}\n\tif fresh {"}},
-		Test:   Test{"internal/payments", "webhook_test.go", "TestWebhooks/AreAnsweredOnceTheyAreStored", "a webhook that was answered 200 is stored"},
+		Edits: []Edit{{"internal/http/webhooks.go", "\tif err != nil {\n\t\ts.refuse(w, r, " +
+			"err)\n\t\treturn\n\t}\n\tif fresh {", "\tif err != nil {\n\t\ts.o.Log.Warn(err.Error())\n\t}\n\tif fresh {"}},
+		Test: Test{"internal/payments", "webhook_test.go", "TestWebhooks/AreAnsweredOnceTheyAreStored", "a webhook " +
+			"that was answered 200 is stored"},
 	},
 	{
 		ID:     "M18",
@@ -157,10 +193,15 @@ var All = []Mutant{
 		err = json.Unmarshal(e.Payload, &event)
 		object := event.Data.Object
 		seen.refunds = []stripe.Refund{{ID: object.ID, Status: object.Status, TenantID: object.Metadata["tenant_id"], RefundID: object.Metadata["refund_id"]}}`},
-			{"internal/compare/compare.go", "\tcase from == db.RefundStatusPending && to == db.RefundStatusSucceeded:\n", "\tcase from == db.RefundStatusFailed && to == db.RefundStatusSucceeded:\n\t\treturn amount, amount, true\n\tcase from == db.RefundStatusPending && to == db.RefundStatusSucceeded:\n"},
-			{refundsTable, "(OLD.status = 'succeeded' AND NEW.status = 'failed')))", "(OLD.status = 'succeeded' AND NEW.status = 'failed') OR (OLD.status = 'failed' AND NEW.status = 'succeeded')))"},
+			{"internal/compare/compare.go", "\tcase from == db.RefundStatusPending && to == " +
+				"db.RefundStatusSucceeded:\n", "\tcase from == db.RefundStatusFailed && to == " +
+				"db.RefundStatusSucceeded:\n\t\treturn amount, amount, true\n\tcase from == db.RefundStatusPending && to == " +
+				"db.RefundStatusSucceeded:\n"},
+			{refundsTable, "(OLD.status = 'succeeded' AND NEW.status = 'failed')))", "(OLD.status = 'succeeded' AND " +
+				"NEW.status = 'failed') OR (OLD.status = 'failed' AND NEW.status = 'succeeded')))"},
 		},
-		Test: Test{"internal/payments", "webhook_test.go", "TestWebhooks/InAnyOrderEndInTheSameState", "as Stripe has it, in whatever order its events came"},
+		Test: Test{"internal/payments", "webhook_test.go", "TestWebhooks/InAnyOrderEndInTheSameState", "as Stripe has " +
+			"it, in whatever order its events came"},
 	},
 	{
 		ID: "M19", Guard: "the fingerprint covers the whole request: it leaves out the body", Breaks: "I4",
@@ -169,29 +210,37 @@ var All = []Mutant{
 	},
 	{
 		ID: "M20", Guard: "a key is looked up within its tenant: across all tenants", Breaks: "I10",
-		Edits: []Edit{{keyStatements, "AS answer_status, answer_headers, answer_body\nFROM idempotency_keys\nWHERE tenant_id = $1 AND key = $2\n", "AS answer_status, answer_headers, answer_body\nFROM idempotency_keys\nWHERE $1::text <> '' AND key = $2\n"}},
-		Test:  Test{"internal/payments", "pay_test.go", "TestOrderIsPaidOnce/OfEachTenant", "another tenant's order is not there, and neither is the key"},
+		Edits: []Edit{{keyStatements, "AS answer_status, answer_headers, answer_body\nFROM idempotency_keys\nWHERE " +
+			"tenant_id = $1 AND key = $2\n", "AS answer_status, answer_headers, answer_body\nFROM " +
+			"idempotency_keys\nWHERE $1::text <> '' AND key = $2\n"}},
+		Test: Test{"internal/payments", "pay_test.go", "TestOrderIsPaidOnce/OfEachTenant", "another tenant's order is " +
+			"not there, and neither is the key"},
 	},
 	{
 		ID: "M21", Guard: "an unknown step is never compensated: it is taken for a failure", Breaks: "I14, I16",
 		Edits: []Edit{
-			{payStep, "\treturn s.saveProgress(ctx, c, s.k)\n", "\t_ = s.failStep(ctx, c, s.k, db.SagaStepPay, releaseDue, paymentCanceled)\n\treturn s.saveProgress(ctx, c, s.k)\n"},
+			{payStep, "\treturn s.saveProgress(ctx, c, s.k)\n", "\t_ = s.failStep(ctx, c, s.k, db.SagaStepPay, " +
+				"releaseDue, paymentCanceled)\n\treturn s.saveProgress(ctx, c, s.k)\n"},
 		},
-		Test: Test{"internal/checkout", "unknown_test.go", "TestCheckout_Unknown/IsNeverCompensated", "unknown is never compensated"},
+		Test: Test{"internal/checkout", "unknown_test.go", "TestCheckout_Unknown/IsNeverCompensated", "unknown is " +
+			"never compensated"},
 	},
 	{
 		ID: "M22", Guard: "leases expire by the database's clock: by the clock of a host that is an hour fast",
 		Breaks: "I18, I9",
 		Edits: []Edit{
 			{keyStatements, "\t\"context\"\n", "\t\"context\"\n\t\"strings\"\n"},
-			{keyStatements, "q.db.Query(ctx, KeyTakeOverDue,", "q.db.Query(ctx, strings.ReplaceAll(KeyTakeOverDue, \"< clock_timestamp()\", \"< '\"+time.Now().Add(time.Hour).Format(time.RFC3339)+\"'\"),"},
+			{keyStatements, "q.db.Query(ctx, KeyTakeOverDue,", "q.db.Query(ctx, strings.ReplaceAll(KeyTakeOverDue, \"< " +
+				"clock_timestamp()\", \"< '\"+time.Now().Add(time.Hour).Format(time.RFC3339)+\"'\"),"},
 		},
 		Test: Test{"internal/payments", "fence_test.go", "TestLiveLeaseIsNotTakenOver", "a living holder was taken over"},
 	},
 	{
 		ID: "M23", Guard: "no answer means an unknown outcome: it is taken for a refusal", Breaks: "I14, I8",
-		Edits: []Edit{{"internal/stripe/classify.go", "\t\treturn Unknown // Cut short,", "\t\treturn Refused // Cut short,"}},
-		Test:  Test{"internal/payments", "matrix_test.go", "TestCrashMatrix/payment/none/answer lost/undisturbed/retry", "what may have happened was called a failure"},
+		Edits: []Edit{{"internal/stripe/classify.go", "\t\treturn Unknown // Cut short,", "\t\treturn Refused // Cut " +
+			"short,"}},
+		Test: Test{"internal/payments", "matrix_test.go", "TestCrashMatrix/payment/none/answer " +
+			"lost/undisturbed/retry", "what may have happened was called a failure"},
 	},
 	{
 		ID: "M24", Guard: "a replay needs a valid API key: a revoked one still gets it", Breaks: "I21",
@@ -206,7 +255,8 @@ var All = []Mutant{
 			{calls, "ResendWithin = 12 * time.Hour", "ResendWithin = 48 * time.Hour"},
 			{calls, "const _ = uint(KeyLifetime - ResendWithin) // does not compile if we would outlive Stripe's memory\n", ""},
 			{findIntent, "\t_ = uint(searchUntil - calls.ResendWithin)\n", ""},
-			{callsTable, "NEW.last_sent_at > OLD.first_sent_at + interval '23 hours'", "NEW.last_sent_at > OLD.first_sent_at + interval '23 days'"},
+			{callsTable, "NEW.last_sent_at > OLD.first_sent_at + interval '23 hours'", "NEW.last_sent_at > " +
+				"OLD.first_sent_at + interval '23 days'"},
 		},
 		Test: Test{"internal/payments", "refund_test.go", "TestRefundPastKeyLifetime", "a refund is made once"},
 	},

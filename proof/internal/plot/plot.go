@@ -108,7 +108,8 @@ func (p Lines) SVG() template.HTML {
 	text(&b, left+inner, top+tall+32, "end", p.X)
 	text(&b, left, top-6, "start", p.Y)
 	for i, s := range p.Series {
-		fmt.Fprintf(&b, `<path fill="none" stroke="%s" stroke-width="1.6" stroke-linejoin="round" d="%s"><title>%s</title></path>`,
+		fmt.Fprintf(&b, `<path fill="none" stroke="%s" stroke-width="1.6" stroke-linejoin="round" `+
+			`d="%s"><title>%s</title></path>`,
 			colours[i%len(colours)], p.path(s, x, y), template.HTMLEscapeString(s.Name))
 	}
 	for i, at := range marks {
@@ -275,7 +276,8 @@ func (m mark) draw(b *strings.Builder, y int, colour string) {
 func widthOf(s string) float64 { return character * float64(len([]rune(s))) }
 
 func open(b *strings.Builder, title string, width, height int) {
-	fmt.Fprintf(b, `<svg role="img" aria-label="%s" viewBox="0 0 %d %d" font-family="system-ui,sans-serif" font-size="11" fill="currentColor">`, template.HTMLEscapeString(title), width, height)
+	fmt.Fprintf(b, `<svg role="img" aria-label="%s" viewBox="0 0 %d %d" font-family="system-ui,sans-serif" `+
+		`font-size="11" fill="currentColor">`, template.HTMLEscapeString(title), width, height)
 	fmt.Fprintf(b, `<text x="0" y="13" font-size="13" font-weight="600">%s</text>`, template.HTMLEscapeString(title))
 }
 
