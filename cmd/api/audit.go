@@ -90,8 +90,7 @@ func runAudit(ctx context.Context, cli cli, since time.Duration) (report auditRe
 		return report, err
 	}
 	// No transaction around all of it: on a large database a snapshot of that age would keep vacuum
-	// from removing dead
-	// rows.
+	// from removing dead rows.
 	err = cli.withDatabase(ctx, func(pool *postgres.Pool) error {
 		if err := pool.CheckSchema(ctx); err != nil {
 			return err

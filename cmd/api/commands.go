@@ -32,10 +32,9 @@ func (c cli) withDatabase(ctx context.Context, do func(*postgres.Pool) error) er
 	return do(pool)
 }
 
-// openDatabase opens a pool and checks the connection. A URL that leads nowhere, or through a
-// pooler that drops session
-// settings, is a wrong setting like any other, so the error names the variable. Without the check it would show up as
-// errors of the first requests.
+// openDatabase opens a pool and checks the connection. A URL that leads nowhere, or through a pooler
+// that drops session settings, is a wrong setting like any other, so the error names the variable.
+// Without the check it would show up as errors of the first requests.
 func openDatabase(ctx context.Context, url string, o postgres.Options) (*postgres.Pool, error) {
 	pool, err := postgres.Open(ctx, url, o)
 	if err != nil {

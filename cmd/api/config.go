@@ -14,8 +14,7 @@ import (
 )
 
 // config is every setting of the service, read once. The defaults are those of production; a
-// setting without a default
-// is required. A part reads its own settings (part.read).
+// setting without a default is required. A part reads its own settings (part.read).
 type config struct {
 	DatabaseURL          string
 	HTTPAddr             string
@@ -48,8 +47,7 @@ func (c config) within() time.Duration {
 }
 
 // readConfig reads the environment. An error names the variable and says what its value must be. It
-// never contains the
-// value, which may be a secret.
+// never contains the value, which may be a secret.
 func readConfig(getenv func(string) string) (config, error) {
 	e := environment{getenv: getenv}
 	c := config{

@@ -20,8 +20,8 @@ import (
 const flushWithin = 5 * time.Second
 
 // tracingPart sends traces to an OpenTelemetry collector. Without it spans are never recorded:
-// internal/tracing stays,
-// because operations, events and webhooks carry a traceparent, but the SDK and its exporter are not linked.
+// internal/tracing stays, because operations, events and webhooks carry a traceparent, but the SDK
+// and its exporter are not linked.
 var tracingPart = part{name: "tracing", read: readTraces}
 
 func readTraces(e *environment) partSettings {
@@ -55,9 +55,8 @@ func (t traces) url() string {
 }
 
 // startTracing returns a tracer that exports spans, and a function that sends the last of them.
-// Without a collector the
-// tracer is nil, and nothing is started. The library reads OpenTelemetry's other variables itself: the sampler,
-// headers, the service's name.
+// Without a collector the tracer is nil, and nothing is started. The library reads OpenTelemetry's
+// other variables itself: the sampler, headers, the service's name.
 //
 // If the collector cannot be reached, spans are lost and a line is logged. Payments are never affected.
 func (t traces) startTracing(ctx context.Context, log *slog.Logger) (_ *tracing.Tracer, flush func(), err error) {

@@ -8,10 +8,9 @@ import (
 )
 
 // part is something that a service can be made without: what it adds is registered in one file,
-// part_<name>.go, and by
-// one line here. Without the two, nothing refers to its packages. Its tables, queries and
-// invariants stand in files of
-// their own as well (db/migrations, db/queries, internal/postgres).
+// part_<name>.go, and by one line here. Without the two, nothing refers to its packages. Its
+// tables, queries and invariants stand in files of their own as well (db/migrations,
+// db/queries, internal/postgres).
 type part struct {
 	name string
 	// read reads the part's settings from the environment.
@@ -32,8 +31,7 @@ var allParts = []part{
 // partSettings are the settings of one part, as data, so that two configurations can be compared.
 type partSettings interface {
 	// wire adds the part to the service: operations, loops, consumers, reapers, pages (see
-	// service). Payments are wired
-	// by then. It starts nothing.
+	// service). Payments are wired by then. It starts nothing.
 	wire(ctx context.Context, s *service) error
 }
 

@@ -27,8 +27,7 @@ import (
 const gcPercent = 400
 
 // drain is how long requests and items of the loops get to finish when the process is stopped.
-// Orchestrators kill after
-// 30 seconds.
+// Orchestrators kill after 30 seconds.
 const drain = 25 * time.Second
 
 // serveCommand rejects arguments: settings come from the environment only, so that a secret is
@@ -81,8 +80,7 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 	}
 
 	// Both addresses are taken before any loop starts: a second process that is started by mistake
-	// fails here, without
-	// having done any work.
+	// fails here, without having done any work.
 	public, err := listen(ctx, "HTTP_ADDR", c.HTTPAddr)
 	if err != nil {
 		return err
@@ -102,9 +100,8 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 	log.Info("serving", "addr", public.Addr().String(), "admin_addr", private.Addr().String(), "config", c)
 
 	// Shutdown: no new requests and no new iterations of the loops; requests and items in flight
-	// finish, or are cut off
-	// after drain; then the broker and the pool are closed. Correctness needs none of that: SIGKILL
-	// is the design case.
+	// finish, or are cut off after drain; then the broker and the pool are closed. Correctness
+	// needs none of that: SIGKILL is the design case.
 	err = s.api.Run(ctx, public)
 	stopLoops()
 	wait()

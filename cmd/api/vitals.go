@@ -11,8 +11,7 @@ import (
 )
 
 // vitalsWithin bounds the read of PostgreSQL's statistics. If a server takes longer, the gauges
-// keep their values, and
-// payonce_loop_idle_seconds shows how old they are.
+// keep their values, and payonce_loop_idle_seconds shows how old they are.
 const vitalsWithin = 5 * time.Second
 
 // vitals are gauges of PostgreSQL's own statistics. A loop reads them, and never a scrape: the load on the database

@@ -198,8 +198,7 @@ func (s *service) reap(name string, every time.Duration, runOnce func(context.Co
 }
 
 // handle is a consumer as the broker calls it. A process may crash between the effect and the
-// acknowledgement, so this
-// is one of the points at which a test crashes it.
+// acknowledgement, so this is one of the points at which a test crashes it.
 func (s *service) handle(consumer *inbox.Consumer) broker.Handler {
 	if s.fault == nil {
 		return consumer.Handle

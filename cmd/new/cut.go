@@ -9,8 +9,7 @@ import (
 )
 
 // A mark ties lines of a shared file to a part. At the end of a line it ties that line; two marks
-// on lines of their own,
-// with braces, tie what stands between them:
+// on lines of their own, with braces, tie what stands between them:
 //
 //	kafkaScheme, // part: kafka
 //
@@ -19,8 +18,7 @@ import (
 //	// part: checkouts }
 //
 // With two names, separated by a space, the lines need both parts. In YAML and shell a mark begins
-// with #, in SQL with
-// --, and in templates it is {{/* part: name */}}.
+// with #, in SQL with --, and in templates it is {{/* part: name */}}.
 var mark = regexp.MustCompile(
 	`[ \t]*(?://|--|#|\{\{/\*|<!--) part: ([a-z]+(?: [a-z]+)*)( [{}])?(?: \*/\}\}| -->)?[ \t]*$`)
 

@@ -14,8 +14,7 @@ var metricsOf = map[string]*regexp.Regexp{
 }
 
 // cutPanels removes the queries of a dashboard that read metrics of a part that was left out, and
-// the panels that have
-// no other query.
+// the panels that have no other query.
 func (s starter) cutPanels(text []byte) ([]byte, error) {
 	var board map[string]any
 	if err := json.Unmarshal(text, &board); err != nil {

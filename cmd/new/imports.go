@@ -11,8 +11,8 @@ import (
 )
 
 // withoutUnusedImports removes the imports that only cut lines used, so that they need no mark. It
-// touches those of the
-// standard library and of this module only: the name of any other package cannot be told from its path.
+// touches those of the standard library and of this module only: the name of any other package
+// cannot be told from its path.
 func withoutUnusedImports(text []byte) ([]byte, error) {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, "", text, parser.ParseComments)

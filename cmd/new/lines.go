@@ -14,8 +14,7 @@ type lineCount struct {
 }
 
 // handWritten counts the Go of a service. Tests, the test kit and the simulator of Stripe, which is
-// there for tests, are
-// not counted, and neither is what sqlc generates.
+// there for tests, are not counted, and neither is what sqlc generates.
 func handWritten(root string) (n lineCount, err error) {
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

@@ -6,9 +6,9 @@ type part struct {
 	name  string
 	gives string   // what a service with it can do
 	needs []string // parts that it does not build without
-	// paths are the folders and files that go with the part, tests included. A file that belongs to
-	// two parts stands in
-	// both lists and is left out when either is. A path that ends in * names every path that begins so.
+	// paths are the folders and files that go with the part, tests included. A file that belongs to two
+	// parts stands in both lists and is left out when either is. A path that ends in * names every path
+	// that begins so.
 	paths []string
 }
 

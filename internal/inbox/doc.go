@@ -1,12 +1,12 @@
 // Package inbox applies each received event once, also if its sender repeats it, sends it to two processes at the same
 // time, or sends it again after a week.
 //
-// The promise is one row and one commit. An event has a row, unique by consumer
-// and event id, that is written in the same transaction as the event's effect.
-// At no moment does one exist without the other, so the row is not a note about the
-// effect but its proof. Looking the row up first and
-// writing it afterwards, or in another transaction, would be a check and an
-// act with a gap between them, in which a process can crash.
+// The promise is one row and one commit. An event has a row, unique by consumer and
+// event id, that is written in the same transaction as the event's effect. At no
+// moment does one exist without the other, so the row is not a note about the
+// effect but its proof. Looking the row up first and writing it afterwards, or in
+// another transaction, would be a check and an act with a gap between them, in
+// which a process can crash.
 //
 // # Two ways in
 //
