@@ -39,9 +39,13 @@ func registeredIntent(i stripe.Intent, o *Order) Difference {
 	if !o.Registered[i.Operation] {
 		return Difference{Result: Unregistered}
 	}
-	n := slices.IndexFunc(o.Charges, func(c Charge) bool {
-		return c.Operation == i.Operation && (c.IntentID == i.ID || c.IntentID == "" && c.Status == ChargePending)
-	})
+	n := slices.IndexFunc(o.Charges, func(c Charge) bool { return c.Operation == i.Operation && c.IntentID == i.ID })
+	if n < 0 { // Perhaps the response that named the intent was lost. A charge that has an intent is none of these.
+		n = slices.IndexFunc(o.Charges, func(c Charge) bool {
+			return c.Operation == i.Operation && c.IntentID == "" && c.Status == ChargePending &&
+				c.AmountMinor == i.AmountMinor && c.Currency == i.Currency
+		})
+	}
 	if n < 0 {
 		if i.Status != stripe.IntentSucceeded || i.ReceivedMinor == i.RefundedMinor {
 			return Difference{Result: Agrees} // No money moved, or all of it went back.

@@ -3,6 +3,7 @@ package compare_test
 import (
 	"testing"
 
+	"example.com/payonce/db"
 	"example.com/payonce/internal/compare"
 	"example.com/payonce/internal/stripe"
 )
@@ -88,6 +89,18 @@ func TestRegisteredIntent(t *testing.T) {
 		{"InProgressWithoutIntent", tipped(), orderWith(tip(compare.ChargePending, "", tipInProgress)), want{
 			result: compare.InProgress, key: "tip-key",
 		}},
+		{"OfTwoTheOneWhoseIntentItIs", tipped(), orderWith(tip(compare.ChargePending, ""),
+			tip(compare.ChargeSucceeded, thisOne)), agrees},
+		{"WithoutIntentAndOfAnotherAmount", tipped(), orderWith(tip(compare.ChargePending, "", tipInProgress,
+			func(c *compare.Charge) { c.AmountMinor = 900 })), noRow},
+		{"WithoutIntentAndOfAnotherCurrency", tipped(), orderWith(tip(compare.ChargePending, "", tipInProgress,
+			func(c *compare.Charge) { c.Currency = "eur" })), noRow},
+		{"OfAPayment", tipped(status(stripe.IntentCanceled)),
+			orderWith(registered, payment(1, db.PaymentStatusSucceeded, thisOne)), want{
+				result: compare.Differs, kind: missingAtStripe, drift: -1000,
+				detail: "succeeded here, and is canceled at Stripe", payment: "pay_1",
+			}},
+		{"OfAPaymentByAnUnknownOperation", tipped(), orderWith(payment(1, db.PaymentStatusSucceeded, thisOne)), agrees},
 		{"Parked", tipped(), orderWith(tip(compare.ChargePending, "")), notHere},
 		{"ParkedAndRefunded", tipped(refunded(1000)), orderWith(tip(compare.ChargePending, thisOne)), want{
 			result: compare.Differs, kind: unmatchedAtStripe, key: "tip-key", detail: notHere.detail,

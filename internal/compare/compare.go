@@ -124,7 +124,8 @@ func (p *Payment) Uses(intentID string) bool { return p.IntentID != nil && *p.In
 
 // Intent compares a PaymentIntent with our rows of its order.
 func Intent(i stripe.Intent, o *Order) Difference {
-	if i.Operation != "" {
+	// Anybody with access to the Stripe account can edit metadata. Our row decides whose intent it is.
+	if i.Operation != "" && o.payment(func(p Payment) bool { return p.Uses(i.ID) }) == nil {
 		return registeredIntent(i, o)
 	}
 	paid := o.Paid()

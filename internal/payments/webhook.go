@@ -87,10 +87,14 @@ func (s webhooks) apply(ctx context.Context, q *db.Queries, e inbox.Event, prepa
 	if ours, err := q.TenantExists(ctx, seen.intent.TenantID); err != nil || !ours {
 		return err // It belongs to another installation on the same account.
 	}
-	if seen.intent.Operation != "" {
-		if err := s.applyChargeSeen(ctx, q, seen); err != nil {
-			return fmt.Errorf("%s: %w", e.Type, err)
-		}
+	charge, err := s.isCharge(ctx, q, seen.intent)
+	if err == nil && charge {
+		err = s.applyChargeSeen(ctx, q, seen)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", e.Type, err)
+	}
+	if charge {
 		return nil
 	}
 	if err := s.applyIntentSeen(ctx, q, seen.intent); err != nil {
@@ -102,6 +106,21 @@ func (s webhooks) apply(ctx context.Context, q *db.Queries, e inbox.Event, prepa
 		}
 	}
 	return nil
+}
+
+// isCharge reports whether a registered operation has made the intent. Anybody with access to
+// the Stripe account can edit metadata, so an intent of a payment's row is the payment's.
+func (s webhooks) isCharge(ctx context.Context, q *db.Queries, intent stripe.Intent) (bool, error) {
+	if intent.Operation == "" {
+		return false, nil
+	}
+	_, err := q.PaymentOfIntent(ctx, db.PaymentOfIntentParams{
+		TenantID: intent.TenantID, OrderID: intent.OrderID, IntentID: &intent.ID,
+	})
+	if errors.Is(err, postgres.ErrNoRows) {
+		return true, nil
+	}
+	return false, err
 }
 
 func (s webhooks) applyIntentSeen(ctx context.Context, q *db.Queries, intent stripe.Intent) error {

@@ -199,7 +199,8 @@ func (r *Reconciler) repairIntent(ctx context.Context, i stripe.Intent, d compar
 		return nil
 	case compare.Unregistered:
 		r.logUnregistered(i)
-		return nil // Nothing is known about its money, so nothing is claimed.
+		// Nothing is known about its money, so nothing is claimed, and nothing that was claimed before stays.
+		return r.resolve(ctx, i.TenantID, i.ID, "", "made by an operation that is unknown to this service")
 	case compare.Differs, compare.StatusChanged:
 	}
 	if d.Key != "" { // Its key is parked. Wake it.

@@ -14,7 +14,7 @@ import (
 func TestReconcilerLeavesUnregisteredOperationsAlone(t *testing.T) {
 	t.Parallel()
 	b := world.NewBooks(t)
-	byTip := func(p *stripego.PaymentIntentParams) { p.Metadata["operation"] = "tip" }
+	byTip := func(p *stripego.PaymentIntentParams) { p.Metadata["payonce_operation"] = "tip" }
 	b.OrphanIntent(b.API.Order(), byTip)
 	b.OrphanIntent(b.API.Order(), byTip, world.Unconfirmed)
 	b.Reconcile()

@@ -80,7 +80,7 @@ func (s *Client) CreateIntent(ctx context.Context, call Call, n NewIntent) Outco
 }
 
 // operationKey is the member of an intent's metadata that names the operation.
-const operationKey = "operation"
+const operationKey = "payonce_operation"
 
 // metadata is by what the intent is found again. A payment's own intents have had
 // these two members from the beginning, so only other operations add theirs.

@@ -120,7 +120,7 @@ var session = []typed{
 	{command: `date -u; curl -sI https://api.stripe.com | grep -i ^date`, as: func(s *terminal) []string {
 		return []string{"https://api.stripe.com", "http://" + s.public + "/healthz"}
 	}, says: `(?m)^Date: .* GMT`},
-	{command: `psql "$DATABASE_URL"`, how: (*terminal).everyQuery, says: `operator_actions|succeeded`},
+	{command: `psql "$DATABASE_URL"`, how: (*terminal).everyQuery, says: `(?s)BEGIN.*idempotency_keys.*ROLLBACK`},
 	{command: `go run ./cmd/api audit`, says: auditIsClean},
 	{command: `go run ./cmd/api audit -since 48h`, says: auditIsClean},
 	{command: `go run ./cmd/api audit -since 720h`, says: auditIsClean},

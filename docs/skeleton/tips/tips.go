@@ -12,6 +12,9 @@ import (
 	"example.com/payonce/internal/stripe"
 )
 
+// errTooOld parks the tip, for a person to look for its intent at Stripe.
+var errTooOld = errors.New("the creation of the intent is too old to be sent again, and its outcome is not known")
+
 // run takes a tip from its last recovery point to its answer: after begin in the request,
 // after a crash in the completer.
 func (s service) run(ctx context.Context, c *idempotency.Claim) (answer idempotency.Answer, err error) {
@@ -53,8 +56,10 @@ func (s service) createIntent(ctx context.Context, c *idempotency.Claim, w *work
 		return idempotency.Answer{}, err
 	case out.Effect == stripe.Done:
 		return idempotency.Answer{}, s.recordIntent(ctx, c, w, out)
-	case out.Effect == stripe.Refused, attempts.PastCutoff: // It was never confirmed, so no money has moved.
+	case out.Effect == stripe.Refused: // It was never confirmed, so no money has moved.
 		return s.end(ctx, c, w, failed(out), ended{w.create(), out})
+	case attempts.PastCutoff: // In the time that a restored database has lost, it may have been confirmed.
+		return s.wait(ctx, c, w, errTooOld)
 	}
 	return s.wait(ctx, c, w, out.Why())
 }
@@ -134,7 +139,7 @@ func (s service) giveUp(ctx context.Context, c *idempotency.Claim, w *work, code
 	case err != nil:
 		return idempotency.Answer{}, err
 	case out.Effect == stripe.Done && out.Intent.Status == stripe.IntentCanceled:
-		return s.end(ctx, c, w, code, ended{w.confirm(), out}, ended{w.cancel(), out})
+		return s.end(ctx, c, w, code, ended{w.confirm(), stripe.Outcome{Effect: stripe.Refused}}, ended{w.cancel(), out})
 	}
 	return s.wait(ctx, c, w, out.Why()) // It may have been paid meanwhile. The next run reads it.
 }

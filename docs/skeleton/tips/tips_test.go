@@ -78,7 +78,7 @@ func (s shop) finish(api *world.Local, key, card string) (a world.Answer) {
 // atStripe counts the effects of tips.
 func (s shop) atStripe(kind string) (n int) {
 	for _, e := range s.Sim.Effects() {
-		if e.Kind == kind && e.Metadata["order_id"] == s.order && e.Metadata["operation"] == tips.Name {
+		if e.Kind == kind && e.Metadata["order_id"] == s.order && e.Metadata["payonce_operation"] == tips.Name {
 			n++
 		}
 	}
@@ -129,6 +129,45 @@ func (s shop) verdict(api *world.Local, key string) string {
 	h, err := api.History.Get(context.Background(), s.Tenant.ID, key)
 	require.NoError(s.T, err)
 	return h.Verdict
+}
+
+// TestRestoredTipIsNotCalledFailed: the database was restored from a backup that knew only
+// that the intent was about to be made, and Stripe has forgotten the key.
+func TestRestoredTipIsNotCalledFailed(t *testing.T) {
+	t.Parallel()
+	s := open(t, world.LocalOptions{})
+	require.Equal(t, http.StatusCreated, s.tip(s.api, "restored", visa).Status)
+	s.Exec(`DO $$ BEGIN
+		SET LOCAL session_replication_role = replica; -- a backup asks no trigger
+		UPDATE tips SET status = 'pending', intent_id = NULL;
+		DELETE FROM stripe_calls WHERE operation = 'confirm' AND resource_id LIKE 'tip_%';
+		UPDATE stripe_calls SET outcome = 'sent', object_id = NULL, http_status = NULL,
+			first_sent_at = first_sent_at - interval '13 h', last_sent_at = last_sent_at - interval '13 h'
+		WHERE resource_id LIKE 'tip_%';
+		UPDATE idempotency_keys SET recovery_point = 'tip_recorded', finished_at = NULL, answer_version = NULL,
+			answer_status = NULL, answer_headers = NULL, answer_body = NULL, leased_until = '-infinity',
+			next_attempt_at = '-infinity', created_at = created_at - interval '13 h'
+		WHERE key = 'restored';
+	END $$`)
+	s.Sim.Advance(13 * time.Hour)
+	require.Equal(t, http.StatusAccepted, s.tip(s.api, "restored", visa).Status)
+	require.Equal(t, 2, s.Sim.ChargeCount(s.order), "the order and the tip are paid once each")
+	require.Contains(t, s.Text(`SELECT last_error FROM idempotency_keys WHERE key = 'restored'`), "too old")
+}
+
+// TestChargeOfAnotherTipIsNotClaimed: the reconciler matches a charge with its own row, although
+// an older tip of the order waits for an intent.
+func TestChargeOfAnotherTipIsNotClaimed(t *testing.T) {
+	t.Parallel()
+	s := open(t, world.LocalOptions{})
+	s.Sim.Inject(stripesim.Fault{Op: "intent.create", OrderID: s.order, Kind: stripesim.Reset, Times: 4})
+	require.Equal(t, http.StatusAccepted, s.tip(s.api, "parked", visa).Status)
+	s.Exec(`UPDATE idempotency_keys SET parked_at = clock_timestamp(), leased_until = '-infinity' WHERE key = 'parked'`)
+	s.Sim.ClearFaults()
+	require.Equal(t, http.StatusCreated, s.tip(s.api, "charged", visa).Status)
+	s.broken(s.api) // which runs the reconciler
+	require.Empty(t, s.Text(`SELECT coalesce(string_agg(kind || ': ' || detail, '; '), '')
+		FROM discrepancies WHERE resolved_at IS NULL`))
 }
 
 func TestTip(t *testing.T) {
