@@ -118,14 +118,18 @@ func (s *Server) readKeyed(
 func (s *Server) execute(
 	ctx context.Context, r idempotency.Request, wait time.Duration,
 ) (idempotency.Answer, idempotency.State, error) {
-	began := time.Now()
+	began, begun := time.Now(), false // begun: by this request or by another with the key
 	for range roundsMax {
 		// This reads without a lock. It only selects the branch; the claim is the INSERT or
 		// UPDATE in work, which at most one of two equal requests succeeds in.
 		found, err := s.o.Keys.Lookup(ctx, r)
+		if err != nil && begun && postgres.Unavailable(err) {
+			err = interrupted()
+		}
 		if err != nil {
 			return idempotency.Answer{}, found.State, err
 		}
+		begun = begun || found.State != idempotency.Fresh
 		var answer idempotency.Answer
 		switch found.State {
 		case idempotency.Replay:
@@ -153,6 +157,7 @@ func (s *Server) execute(
 			}
 			answer, err = s.work(ctx, r, found, until)
 			if errors.Is(err, idempotency.ErrTaken) || errors.Is(err, idempotency.ErrLeaseLost) {
+				begun = true
 				continue // Another process holds the key now; only its response may be sent.
 			}
 			return answer, found.State, err
@@ -202,10 +207,8 @@ func (s *Server) work(
 	}
 	answer, err = operation.Run(ctx, claim)
 	if err != nil && (postgres.Unavailable(err) || errors.Is(err, postgres.ErrInDoubt)) {
-		// The claim is durable. "Nothing was started" would be wrong, and the client might
-		// send the payment again with another key.
 		claim.Log().Error("interrupted; the completer will finish it", "error", err.Error())
-		err = inProgress("The service completes the work that it started. Retry with the same key.", time.Second)
+		err = interrupted()
 	}
 	return answer, err
 }
@@ -235,6 +238,12 @@ func (s *Server) waitFor(ctx context.Context, r idempotency.Request, until time.
 // whether it was charged.
 func inProgress(detail string, retryAfter time.Duration) error {
 	return &problem{code: codeIdempotencyKeyInFlight, detail: detail, retryAfter: retryAfter}
+}
+
+// interrupted is for work whose claim is durable. "Nothing was started" would be wrong, and the
+// client might send the payment again with another key.
+func interrupted() error {
+	return inProgress("The service completes the work that it started. Retry with the same key.", time.Second)
 }
 
 // expired names the object, because the response that named it is deleted.

@@ -73,6 +73,26 @@ func TestWaiterTakesOverAnExpiredLease(t *testing.T) {
 	require.Equal(t, 2, attempts())
 }
 
+// TestNothingWasStartedIsNeverSaidOfABegunPayment: a process was paused for so long that another
+// finished its payment, and that its own time for the response is over.
+func TestNothingWasStartedIsNeverSaidOfABegunPayment(t *testing.T) {
+	t.Parallel()
+	const within = 300 * time.Millisecond
+	b := setup(t, func(o *httpapi.Options) {
+		o.Within, o.Operations = within, maps.Clone(o.Operations)
+		pay := o.Operations[payments.CreatePayment]
+		pay.Run = func(context.Context, *idempotency.Claim) (idempotency.Answer, error) {
+			time.Sleep(within + time.Second) // longer than the request may take
+			return idempotency.Answer{}, idempotency.ErrLeaseLost
+		}
+		o.Operations[payments.CreatePayment] = pay
+	})
+	body := `{"order_id":"` + b.order("order") + `","payment_method":"pm_card_visa"}`
+	a := b.send("POST", "/v1/payments", body, "Idempotency-Key", "paused")
+	require.Equal(t, "idempotency-key-in-flight", a.code(), a.body)
+	require.NotContains(t, a.body, "Nothing was started")
+}
+
 // TestWorkFitsItsLease: if a client is willing to wait for longer than a lease lasts, the
 // work still ends before the lease does.
 func TestWorkFitsItsLease(t *testing.T) {
