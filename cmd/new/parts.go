@@ -89,7 +89,9 @@ var parts = []part{
 		needs: []string{"checkouts", "webhooks", "ledger", "operator", "tracing", "kafka", "sqs"},
 		paths: []string{
 			"proof/", "cmd/demo/", "testkit/demo/", "loadtest/", "tools/k6.mod", "tools/k6.sum",
-			"docs/",
+			// Every service keeps docs/operations.md, docs/add-an-operation.md and its skeleton.
+			"docs/adr/", "docs/checklist.md", "docs/glossary.md", "docs/guarantees.md", "docs/img/",
+			"docs/performance.json", "docs/performance.md", "docs/use-your-own-provider.md",
 			"internal/payments/matrix_page_test.go", ".github/workflows/nightly.yml",
 			"deploy/prometheus/rules_test.yml",
 			"CONTRIBUTING.md", "SECURITY.md", ".devcontainer/",

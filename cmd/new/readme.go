@@ -39,6 +39,7 @@ PARTS
 ## Run it
 
 ` + "```sh" + `
+createdb -h 127.0.0.1 -U postgres NAME  # PostgreSQL runs on this machine
 go run ./cmd/stripesim -keys '*' &      # a simulator of Stripe, at 127.0.0.1:12111
 export DATABASE_URL=postgres://postgres@127.0.0.1:5432/NAME STRIPE_SECRET_KEY=sk_test_local
 export STRIPE_API_BASE=http://127.0.0.1:12111
@@ -47,7 +48,7 @@ go run ./cmd/api tenant create acme     # prints the API key
 go run ./cmd/api
 ` + "```" + `
 
-The API's documents are at http://127.0.0.1:8080/docs, the settings in .env.example.
+The API's documentation, with requests to copy, is at http://127.0.0.1:8080/docs; the settings are in .env.example.
 
 ## Change it
 
@@ -55,10 +56,14 @@ The API's documents are at http://127.0.0.1:8080/docs, the settings in .env.exam
 | --- | --- |
 | cmd/api | the service: settings, loops, and how the packages are wired |
 | internal/payments | orders, payments, refunds |
-| internal/idempotency, outbox, inbox | the patterns, which do not know what they carry |
+| internal/idempotency, outbox, inbox | idempotency keys, events and their consumers; independent of payments |
 | internal/http | the API |
 | db | migrations, queries, and the Go that sqlc generates (make generate) |
 | testkit, stripesim | what the tests use |
+
+docs/add-an-operation.md adds a request that charges a card. docs/operations.md is the runbook that the alerts refer to.
+Both describe ` + ours + ` with all its parts: where they name one that is not above, skip it. Files that other
+comments and documents name, and that are not here, are in ` + ours + `, too.
 
 ` + "`go test ./...`" + ` needs PostgreSQL's programs, or Docker, or an internet connection to download them once.
 `

@@ -26,8 +26,10 @@ func TestContract(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	const newOrder = `{"currency":"eur","items":[{"sku":"tea","quantity":2,"unit_amount":1250}]}`
+	// part: checkouts {
 	const newCheckout = `{"currency":"eur","items":[{"sku":"tea","quantity":2,"unit_amount":1250}],` +
-		`"payment_method":"pm_card_visa"}` // part: checkouts
+		`"payment_method":"pm_card_visa"}`
+	// part: checkouts }
 
 	// Every POST refuses in the same ways before it looks at its key.
 	t.Run("RefusedBeforeTheKey", func(t *testing.T) {
@@ -335,7 +337,8 @@ func TestContract(t *testing.T) {
 				"/refunds/rfd_00000000000000000000000000",
 				"/payments/{id}", "/payments/pay_00000000000000000000000000", "/checkouts/{id}", "/checkouts/"+
 					"chk_00000000000000000000000000", "{sku}", "tea").Replace(op.path)
-			body := map[string]string{"/v1/orders": newOrder,
+			body := map[string]string{
+				"/v1/orders":                newOrder,
 				"/v1/checkouts":             newCheckout,       // part: checkouts
 				"/v1/stock/{sku}":           `{"available":1}`, // part: checkouts
 				"/v1/payments":              `{"order_id":"ord_00000000000000000000000000","payment_method":"pm_card_visa"}`,

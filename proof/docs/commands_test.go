@@ -48,7 +48,7 @@ var (
 		"git": true, "gofmt": true, "grep": true, "head": true, "jq": true, "k6": true, "ls": true, "mv": true,
 		"pg_dump": true, "pg_restore": true, "printf": true, "promtool": true, "psql": true,
 		"rm": true, "sed": true, "sha256sum": true, "tail": true, "xargs": true, "for": true, "do": true, "done": true,
-		"if": true, "fi": true,
+		"if": true, "fi": true, "until": true, "sleep": true,
 	}
 )
 
