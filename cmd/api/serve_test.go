@@ -57,6 +57,25 @@ func TestServeRefusesAnOlderSchema(t *testing.T) {
 	require.Contains(t, errs, `"msg":"serving"`)
 }
 
+// TestDatabaseOfOtherMigrations: the migrations were once numbered up to 56, and a
+// database of theirs cannot be brought up to date.
+func TestDatabaseOfOtherMigrations(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	_, err := pool.Raw().Exec(t.Context(), `DELETE FROM goose_db_version WHERE version_id IN (7, 8, 9)`)
+	require.NoError(t, err)
+	_, err = pool.Raw().Exec(t.Context(), `INSERT INTO goose_db_version (version_id, is_applied) VALUES (56, true)`)
+	require.NoError(t, err)
+	for _, command := range []string{"serve", "migrate", "migrate status"} {
+		var out bytes.Buffer
+		env := map[string]string{"DATABASE_URL": pool.Raw().Config().ConnString()}
+		require.Equal(t, 1, run(t.Context(), strings.Fields(command), settings(env), &out, &out), command)
+		require.Contains(t, out.String(), "other migrations", command)
+		require.Contains(t, out.String(), "version 56", command)
+		require.NotContains(t, out.String(), "AUTO_MIGRATE", command)
+	}
+}
+
 // stopsAt is a log whose program is stopped when it says something.
 type stopsAt struct {
 	mu   sync.Mutex

@@ -17,9 +17,8 @@ import (
 // sixteen stored errors. Then an operator must look.
 const cancelKeysMax = 8
 
-// cancelCall cancels the order's n-th PaymentIntent. Its first key is
-// <tenant>:<order>:cancel:<n>; a later key, for when the first is exhausted, adds a
-// count.
+// cancelCall cancels the order's n-th PaymentIntent. Its first key is <tenant>:<order>:cancel:<n>;
+// a later key, for when the first is exhausted, adds a count.
 func cancelCall(p db.Payment, try int) calls.Call {
 	key := p.TenantID + ":" + p.OrderID + ":cancel:" + strconv.Itoa(int(p.IntentNumber))
 	if try > 1 {
@@ -28,11 +27,10 @@ func cancelCall(p db.Payment, try int) calls.Call {
 	return calls.New(stripe.OpCancel, p.OrderID, key, *p.IntentID)
 }
 
-// nextCancel is the cancel to send: the first whose key is not exhausted. A cancel is
-// the only call that may be sent under another key while the first is in doubt:
-// canceling twice is canceling once, and no money moves. Without it, one error stored
-// by Stripe would keep an intent alive that must not be confirmed, and its payment
-// open until an operator looks.
+// nextCancel is the cancel to send: the first whose key is not exhausted. A cancel is the only call
+// that may be sent under another key while the first is in doubt: canceling twice is canceling
+// once, and no money moves. Without it, one error stored by Stripe would keep an intent alive that
+// must not be confirmed, and its payment open until an operator looks.
 func (s *Service) nextCancel(ctx context.Context, p db.Payment) (calls.Call, error) {
 	for try := 1; ; try++ {
 		target := cancelCall(p, try)

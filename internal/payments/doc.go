@@ -1,9 +1,8 @@
 // Package payments holds the money: orders, payments and refunds, and the way each goes
 // from a request to its answer.
 //
-// Who is authoritative: Stripe, about whether money moved; our own tables, about
-// everything else. A payment is three short phases with two calls between them,
-// and no transaction is open during a call:
+// Who is authoritative: Stripe, about whether money moved; our own tables, about everything else. A
+// payment is three short phases with two calls between them, and no transaction is open during a call:
 //
 //	beginPayment   claim the key, record the payment          one commit
 //	  create the PaymentIntent, unconfirmed                   no money moves
@@ -15,16 +14,14 @@
 // was lost, is settled by reading one object, however long ago it was sent, and
 // Stripe itself refuses to confirm an intent that is already paid.
 //
-// A call has four outcomes (stripe.Effect): done, refused for good, not executed, or
-// unknown. Unknown is a state a payment can be in. It is never stored as an
-// answer and never a reason to compensate. It is resolved by reading the intent;
-// failing that, by repeating the call under the same key while Stripe still
-// remembers the key; and failing that, by canceling the intent, after which no
-// money can move and the payment has definitely failed.
+// A call has four outcomes (stripe.Effect): done, refused for good, not executed, or unknown.
+// Unknown is a state a payment can be in. It is never stored as an answer and never a reason to
+// compensate. It is resolved by reading the intent; failing that, by repeating the call under the
+// same key while Stripe still remembers the key; and failing that, by canceling the intent, after
+// which no money can move and the payment has definitely failed.
 //
-// If a process is killed, at any line, the completer calls the same function from the
-// last recovery point. While Stripe is down, payments stay processing. A client that
-// disconnects changes nothing.
+// If a process is killed, at any line, the completer calls the same function from the last recovery
+// point. While Stripe is down, payments stay processing. A client that disconnects changes nothing.
 //
 // A payment can be a step of another operation, such as a checkout. Then the other
 // operation says what happens when it ends (Ending); this package does not know it. An

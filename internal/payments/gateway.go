@@ -24,8 +24,7 @@ type Gateway interface {
 	CreateRefund(ctx context.Context, call stripe.Call, refund stripe.NewRefund) stripe.Outcome
 	// RefundsOf lists every refund of an intent.
 	RefundsOf(ctx context.Context, intentID string) ([]stripe.Refund, error)
-	// ListIntents and ListRefunds list what was created in a window, newest first,
-	// one page at a time.
+	// ListIntents and ListRefunds list what was created in a window, newest first, one page at a time.
 	ListIntents(ctx context.Context, w stripe.Window) (stripe.Page[stripe.Intent], error)
 	ListRefunds(ctx context.Context, w stripe.Window) (stripe.Page[stripe.Refund], error)
 	// SearchIntents finds an order's intents by their metadata, however old. Its

@@ -19,8 +19,7 @@ type OrderRequest struct {
 	Metadata          map[string]string `json:"metadata"`
 }
 
-// Total is what the order costs, in minor units. The limits on items keep it
-// far from an overflow.
+// Total is what the order costs, in minor units. The limits on items keep it far from an overflow.
 func (r OrderRequest) Total() int64 {
 	var total int64
 	for _, i := range r.Items {

@@ -45,9 +45,8 @@ type Run struct {
 	recorded bool
 }
 
-// Ending is what happens when a payment ends, and what its key is answered with. For
-// POST /v1/payments the end is the answer; for a payment that is a step of another
-// operation it is the end of the step.
+// Ending is what happens when a payment ends, and what its key is answered with. For POST /v1/payments the
+// end is the answer; for a payment that is a step of another operation it is the end of the step.
 type Ending interface {
 	// Finish records how the payment ended, under the fence. It returns the answer to
 	// the key; none: the operation continues at the recovery point it is at now.
@@ -151,9 +150,8 @@ func (r *Run) createCall() calls.Call {
 	return calls.New(stripe.OpCreateIntent, p.OrderID, key, strconv.FormatInt(p.AmountMinor, 10), p.Currency)
 }
 
-// confirmCall moves the money, so it carries the caller's key, scoped by tenant
-// and operation: two tenants can never meet, and an operator who knows the key finds
-// the payment in Stripe's dashboard.
+// confirmCall moves the money, so it carries the caller's key, scoped by tenant and operation: two tenants
+// can never meet, and an operator who knows the key finds the payment in Stripe's dashboard.
 func (r *Run) confirmCall() calls.Call { return r.confirmCallOn(*r.Payment.IntentID) }
 
 func (r *Run) confirmCallOn(intentID string) calls.Call {
@@ -167,10 +165,9 @@ func (r *Run) RecordFirstCall(ctx context.Context, q *db.Queries) error {
 	return r.createCall().Insert(ctx, q, r.Payment.TenantID)
 }
 
-// Advance is the payment's life on one screen: from its last recovery point to its end.
-// A step that returns no answer has moved the recovery point; one that returns an answer
-// is done for now. Without an answer, the payment has ended and the operation that it is
-// a step of continues.
+// Advance is the payment's life on one screen: from its last recovery point to its end. A step that
+// returns no answer has moved the recovery point; one that returns an answer is done for now.
+// Without an answer, the payment has ended and the operation that it is a step of continues.
 func (s *Service) Advance(ctx context.Context, c *idempotency.Claim, r *Run) (answer idempotency.Answer, err error) {
 	if r.Ended() {
 		return r.ending.Finish(ctx, c, r, Settlement{Status: r.Payment.Status, AlreadyStored: true})
@@ -271,8 +268,7 @@ func (s *Service) succeed(
 	})
 }
 
-// paymentAnswer is the Ending of POST /v1/payments: the payment's end is the answer to
-// its key.
+// paymentAnswer is the Ending of POST /v1/payments: the payment's end is the answer to its key.
 type paymentAnswer struct{ *Service }
 
 func (s *Service) answerPayment() Ending { return paymentAnswer{s} }

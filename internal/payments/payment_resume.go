@@ -53,8 +53,7 @@ func (s *Service) ReadRun(ctx context.Context, tenantID, id string, ending Endin
 	return &Run{Order: row.Order, Payment: row.Payment, ending: ending}, nil
 }
 
-// Ended reports whether another operation has ended the payment: the customer
-// canceled it, or its order.
+// Ended reports whether another operation has ended the payment: the customer canceled it, or its order.
 func (r *Run) Ended() bool {
 	return r.Payment.Status != db.PaymentStatusProcessing && r.Payment.Status != db.PaymentStatusRequiresAction
 }
@@ -270,9 +269,8 @@ func (s *Service) abandon(
 	}
 }
 
-// finishOtherwise ends a payment that T2 has no form for: another operation has ended
-// it, or it succeeded although its order was closed meanwhile. The latter is refunded
-// automatically.
+// finishOtherwise ends a payment that T2 has no form for: another operation has ended it, or it
+// succeeded although its order was closed meanwhile. The latter is refunded automatically.
 func (s paymentAnswer) finishOtherwise(
 	ctx context.Context, c *idempotency.Claim, r *Run, e Settlement,
 ) (idempotency.Answer, error) {
@@ -329,9 +327,8 @@ func (s *Service) whyNotFinished(ctx context.Context, c *idempotency.Claim, r *R
 	return ErrMoved
 }
 
-// whyNotClaimed distinguishes a key that is taken from an order that is being paid under
-// another key. ErrTaken sends the request back to the look-up, as does an order that
-// was closed meanwhile.
+// whyNotClaimed distinguishes a key that is taken from an order that is being paid under another
+// key. ErrTaken sends the request back to the look-up, as does an order that was closed meanwhile.
 func (s *Service) whyNotClaimed(ctx context.Context, r idempotency.Request, orderID string) error {
 	if found, err := s.keys.Lookup(ctx, r); err != nil || found.State != idempotency.Fresh {
 		return errors.Join(idempotency.ErrTaken, err)

@@ -21,9 +21,8 @@ func (s *Service) GetOrder(ctx context.Context, tenantID, id string) (Order, err
 	return orderOf(row), nil
 }
 
-// ListOrders returns up to limit orders, newest first, that come after the one
-// named (empty: from the start), and whether there are more. ErrNotFound: the
-// tenant has no order of that id.
+// ListOrders returns up to limit orders, newest first, that come after the one named (empty: from
+// the start), and whether there are more. ErrNotFound: the tenant has no order of that id.
 func (s *Service) ListOrders(ctx context.Context, tenantID, after string, limit int) ([]Order, bool, error) {
 	if after != "" {
 		if _, err := s.GetOrder(ctx, tenantID, after); err != nil {

@@ -25,8 +25,7 @@ var (
 // was restored from a copy that knew neither.
 var ErrKeyOfAnotherRefund = errors.New("the key has made another refund")
 
-// RefundRequest is what POST /v1/payments/{id}/refunds asks for, decoded and
-// validated.
+// RefundRequest is what POST /v1/payments/{id}/refunds asks for, decoded and validated.
 type RefundRequest struct {
 	PaymentID string  `json:"payment_id"`
 	Amount    *int64  `json:"amount"` // nil: what is left
@@ -74,15 +73,13 @@ const refundRecorded = "refund_recorded"
 const stripeKeyReused = "idempotency_error"
 
 const (
-	// A refund has no object that could be made before the money moves, so one
-	// whose response was lost can only be looked for. Past this age Stripe has
-	// forgotten the key and completes nothing any more: a refund that is not
-	// listed then was never made.
+	// A refund has no object that could be made before the money moves, so one whose response was
+	// lost can only be looked for. Past this age Stripe has forgotten the key and completes nothing
+	// any more: a refund that is not listed then was never made.
 	refundLostAfter = calls.KeyLifetime + 12*time.Hour
-	// A pending refund is settled by a webhook; the poll is for webhooks that never
-	// come. The older the refund, the rarer the poll: while the balance at Stripe is
-	// too low every refund stays pending for days, and polling thousands of them
-	// twice a minute would use up the rate limit that payments need.
+	// A pending refund is settled by a webhook; the poll is for webhooks that never come. The older the
+	// refund, the rarer the poll: while the balance at Stripe is too low every refund stays pending for
+	// days, and polling thousands of them twice a minute would use up the rate limit that payments need.
 	refundPoll    = 30 * time.Second
 	refundPollMax = 15 * time.Minute
 

@@ -76,8 +76,7 @@ func sameRefund(known db.Refund, asked RefundRequest) error {
 	return nil
 }
 
-// refundable is how much is refunded: what was asked for, or all that
-// is left.
+// refundable is how much is refunded: what was asked for, or all that is left.
 func refundable(p db.Payment, asked *int64) (int64, error) {
 	left := p.AmountMinor - p.AmountRefundingMinor
 	switch {

@@ -157,8 +157,7 @@ func (s *Service) refundWaits(
 	return answer, c.YieldFor(ctx, idempotency.Jittered(pause), why)
 }
 
-// nextPoll is the pause before Stripe is asked again about a refund that only time
-// will settle.
+// nextPoll is the pause before Stripe is asked again about a refund that only time will settle.
 func nextPoll(c *idempotency.Claim) time.Duration {
 	return min(max(refundPoll, c.Age/20), refundPollMax)
 }

@@ -15,8 +15,7 @@ import (
 // What an operation makes that is not registered is unknown to this service: it is never
 // adopted, refunded or called unmatched. Package operations registers operations.
 type Registered struct {
-	// Charges reads the operation's charges of some orders, those that have not ended
-	// included.
+	// Charges reads the operation's charges of some orders, those that have not ended included.
 	Charges func(ctx context.Context, q *db.Queries, orders []compare.OrderRef) ([]compare.Charge, error)
 	// Charge reads one, by the id of its row. ErrNotFound: there is none.
 	Charge func(ctx context.Context, q *db.Queries, tenantID, id string) (compare.Charge, error)

@@ -50,8 +50,7 @@ func (s Repairs) adoptedID(ctx context.Context, i stripe.Intent) (string, error)
 	return ids.New(ids.Payment), nil
 }
 
-// adoptAs compares the intent again with its order locked, and creates the rows, in q's
-// transaction.
+// adoptAs compares the intent again with its order locked, and creates the rows, in q's transaction.
 func (s Repairs) adoptAs(ctx context.Context, q *db.Queries, id string, i stripe.Intent) (string, error) {
 	v, err := s.lockedOrder(ctx, q, compare.OrderRef{TenantID: i.TenantID, OrderID: i.OrderID})
 	if err != nil || compare.Intent(i, v).Result != compare.Adoptable {

@@ -36,9 +36,8 @@ type abandonedIntent struct {
 	Number   int32  `json:"intent_number"`
 }
 
-// CancelAbandoned has an abandoned intent canceled. The order is locked and the intent
-// compared once more in the transaction that enqueues the cancel. Not begun: it is, or
-// may become, a payment's.
+// CancelAbandoned has an abandoned intent canceled. The order is locked and the intent compared once more
+// in the transaction that enqueues the cancel. Not begun: it is, or may become, a payment's.
 func (s Repairs) CancelAbandoned(ctx context.Context, i stripe.Intent) (begun bool, err error) {
 	err = s.pool.InTx(ctx, func(q *db.Queries) error {
 		begun = false

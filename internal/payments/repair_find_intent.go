@@ -16,8 +16,7 @@ import (
 const (
 	clocksApart = 2 * time.Minute // between Stripe's clock and the database's, including the time of one attempt
 	repairLate  = time.Hour       // how late Stripe may still complete work that one of its own failures interrupted
-	// pages of the list in one run: a thousand intents, so that a long list does not use up the
-	// rate limit
+	// pages of the list in one run: a thousand intents, so that a long list does not use up the rate limit
 	findPagesMax = 10
 	searchUntil  = calls.KeyLifetime + repairLate + clocksApart
 )
@@ -34,9 +33,8 @@ const (
 // forgotten the outcome. In the second case the intent may even be paid, and another
 // one would charge the card twice. So it is looked for before another is made.
 //
-// It returns ErrMoved when it has found an intent and recorded it, as T1b would
-// have; nil when there certainly is none, so that another may be made; and any other
-// error when it does not know yet.
+// It returns ErrMoved when it has found an intent and recorded it, as T1b would have; nil when there
+// certainly is none, so that another may be made; and any other error when it does not know yet.
 func (s Repairs) recoverIntent(ctx context.Context, c *idempotency.Claim, create calls.Call) error {
 	last, err := s.calls.Last(ctx, c.TenantID, create.Key)
 	if err != nil {
@@ -80,16 +78,14 @@ func (s Repairs) recoverIntent(ctx context.Context, c *idempotency.Claim, create
 
 var errCannotTell = errors.New("not known at Stripe yet")
 
-// findIntent asks Stripe for the intents of a payment's order. It returns the one
-// that got furthest, or nil if there certainly is none that the payment could use.
-// An error says that it is not known yet.
+// findIntent asks Stripe for the intents of a payment's order. It returns the one that got furthest, or
+// nil if there certainly is none that the payment could use. An error says that it is not known yet.
 //
-// Search is fast, but not every account has it, and it may be an hour late or miss
-// objects: what it shows is true, what it does not show proves nothing. The list is
-// complete in every account, but it lists the intents of all tenants: it is read page by
-// page, in as many runs as that takes. An intent that is paid or about to be ends the
-// search; if the intents found so far are not, only the whole list can show that no
-// other was paid after them.
+// Search is fast, but not every account has it, and it may be an hour late or miss objects: what it
+// shows is true, what it does not show proves nothing. The list is complete in every account, but
+// it lists the intents of all tenants: it is read page by page, in as many runs as that takes. An
+// intent that is paid or about to be ends the search; if the intents found so far are not, only the
+// whole list can show that no other was paid after them.
 func (s Repairs) findIntent(
 	ctx context.Context, c *idempotency.Claim, p db.Payment, last db.StripeCallGetRow,
 ) (*stripe.Intent, error) {
@@ -129,11 +125,10 @@ func (s Repairs) findIntent(
 	return best, nil
 }
 
-// scanIntents reads Stripe's list of the intents created around the known attempts, and
-// then of those created since: in the time that a restored database has lost, the
-// creation may have been tried again, or another intent made in its place. It
-// returns the usable ones, once it has read everything or found one that is paid.
-// The position is recorded after each page, so that the next run continues there.
+// scanIntents reads Stripe's list of the intents created around the known attempts, and then of those
+// created since: in the time that a restored database has lost, the creation may have been tried again, or
+// another intent made in its place. It returns the usable ones, once it has read everything or found one
+// that is paid. The position is recorded after each page, so that the next run continues there.
 func (s Repairs) scanIntents(
 	ctx context.Context, c *idempotency.Claim, last db.StripeCallGetRow,
 	usable func([]stripe.Intent) (ids []string, paid bool),

@@ -13,14 +13,12 @@ import (
 	"example.com/payonce/internal/stripe"
 )
 
-// What an operator asks for is done in the same way as everything else: the completer
-// resumes, the reconciler's comparison adopts, and a refund is a row with a key of its
-// own before anything is sent. Nothing here sets a status. Each function that changes
-// something joins the caller's transaction, which also records who asked and why;
-// Stripe is asked before that.
+// What an operator asks for is done in the same way as everything else: the completer resumes, the
+// reconciler's comparison adopts, and a refund is a row with a key of its own before anything is
+// sent. Nothing here sets a status. Each function that changes something joins the caller's
+// transaction, which also records who asked and why; Stripe is asked before that.
 
-// NotTerminalError says why a payment or refund cannot be marked as failed: its
-// money may still move.
+// NotTerminalError says why a payment or refund cannot be marked as failed: its money may still move.
 type NotTerminalError struct{ Why string }
 
 func (e *NotTerminalError) Error() string { return e.Why }
@@ -114,10 +112,9 @@ func (s Repairs) RefundFor(
 	}, row.ID, refundRecorded)
 }
 
-// RefundFailed returns the refund if it has failed or was canceled at Stripe; its
-// own operation then ends it, as it would have at its next poll. A refund that Stripe
-// does not list has not failed: it may still appear, and the operation gives up by
-// itself once it cannot any more.
+// RefundFailed returns the refund if it has failed or was canceled at Stripe; its own operation
+// then ends it, as it would have at its next poll. A refund that Stripe does not list has not
+// failed: it may still appear, and the operation gives up by itself once it cannot any more.
 func (s Repairs) RefundFailed(ctx context.Context, tenantID, id string) (db.Refund, error) {
 	row, err := s.pool.RefundGet(ctx, db.RefundGetParams{TenantID: tenantID, ID: id})
 	switch {
@@ -146,10 +143,9 @@ func (s Repairs) RefundFailed(ctx context.Context, tenantID, id string) (db.Refu
 	return row, nil
 }
 
-// ConfirmFailed returns the payment if its money can never move any more. That is so
-// when its intent is canceled at Stripe, and only then: an intent that waits for a
-// card, a confirm or the customer may still be paid by a call that is in flight.
-// Otherwise a *NotTerminalError says why not.
+// ConfirmFailed returns the payment if its money can never move any more. That is so when its intent is
+// canceled at Stripe, and only then: an intent that waits for a card, a confirm or the customer may still
+// be paid by a call that is in flight. Otherwise a *NotTerminalError says why not.
 func (s Repairs) ConfirmFailed(ctx context.Context, tenantID, id string) (db.Payment, error) {
 	if !ids.Is(ids.Payment, id) {
 		return db.Payment{}, ErrNotFound

@@ -16,10 +16,9 @@ import (
 	"example.com/payonce/internal/stripe"
 )
 
-// RefundOrphanedIntent refunds money at Stripe that belongs to no payment of ours: an order paid
-// a second time, or an order that is no longer here. There is no payment row for such a
-// refund to belong to, so its idempotency key is its record: what it refunds, how far
-// it got and what was sent.
+// RefundOrphanedIntent refunds money at Stripe that belongs to no payment of ours: an order paid a second
+// time, or an order that is no longer here. There is no payment row for such a refund to belong to, so its
+// idempotency key is its record: what it refunds, how far it got and what was sent.
 //
 // It always refunds all that is left. So whatever else happens at the same time,
 // Stripe refuses to refund it twice, because nothing is left.
@@ -126,9 +125,8 @@ func (w orphanRefund) call(c *idempotency.Claim) calls.Call {
 		strconv.FormatInt(w.AmountMinor, 10))
 }
 
-// runOrphanRefund takes the refund to its end. As for every refund, Stripe's list is read
-// before anything is sent, and nothing is sent under a key that Stripe may have
-// forgotten.
+// runOrphanRefund takes the refund to its end. As for every refund, Stripe's list is read before
+// anything is sent, and nothing is sent under a key that Stripe may have forgotten.
 func (s Repairs) runOrphanRefund(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
 	w := idempotency.Decode[orphanRefund](c.Request)
 	target := w.call(c)
@@ -245,7 +243,7 @@ func (s Repairs) finishOrphanRefund(
 	if err != nil {
 		return idempotency.Answer{}, fmt.Errorf("finish the refund of %s: %w", w.IntentID, err)
 	}
-	c.Log().Warn("the refund of money that belongs to no payment has ended", "payment_intent", w.IntentID, "verdict",
+	c.Log().Warn("the refund of money that belongs to no payment has ended", "payment_intent", w.IntentID, "result",
 		out.Effect.String(), "code", out.ErrorCode)
 	return c.Answer(), nil
 }

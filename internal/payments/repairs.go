@@ -5,16 +5,14 @@ import (
 	"example.com/payonce/internal/stripe"
 )
 
-// Repairs is what the reconciler and an operator do about payments and refunds that our
-// rows and Stripe's objects disagree about. Each of its functions reads both again
-// before it changes anything.
+// Repairs is what the reconciler and an operator do about payments and refunds that our rows and Stripe's
+// objects disagree about. Each of its functions reads both again before it changes anything.
 type Repairs struct{ *Service }
 
 // Repairs returns the repairs of the service's payments.
 func (s *Service) Repairs() Repairs { return Repairs{s} }
 
-// IntentView is a PaymentIntent as Stripe shows it, compared with our rows of its
-// order.
+// IntentView is a PaymentIntent as Stripe shows it, compared with our rows of its order.
 type IntentView struct {
 	Intent stripe.Intent
 	// Ours: its metadata names a tenant of this installation.

@@ -39,8 +39,7 @@ func (e *PaymentError) Error() string {
 	return "the payment failed"
 }
 
-// InvalidError is an invalid request that the edge's own validation cannot
-// recognise. Nothing was stored.
+// InvalidError is an invalid request that the edge's own validation cannot recognise. Nothing was stored.
 type InvalidError struct {
 	Pointer string // RFC 6901, into the request's body
 	Message string
@@ -62,8 +61,7 @@ type Options struct {
 	StripeTimeout time.Duration // deadline of one attempt
 	ActionTimeout time.Duration // how long a payment may wait for its customer
 	Log           *slog.Logger
-	// Registered are operations that are not this package's and that charge cards of
-	// their own, by name.
+	// Registered are operations that are not this package's and that charge cards of their own, by name.
 	Registered map[string]Registered
 }
 

@@ -26,20 +26,18 @@ type webhookSeen struct {
 	refunds []stripe.Refund
 }
 
-// WebhookHandler applies Stripe's events. It never changes a payment: it wakes the
-// payment's key, and the operation that owns it reads the state at Stripe and
-// finishes, as it would have done later without the event. A refund's status may
-// change long after its key is finished, so that is applied here, as read from
-// Stripe.
+// WebhookHandler applies Stripe's events. It never changes a payment: it wakes the payment's key,
+// and the operation that owns it reads the state at Stripe and finishes, as it would have done
+// later without the event. A refund's status may change long after its key is finished, so that is
+// applied here, as read from Stripe.
 func (s *Service) WebhookHandler() inbox.Handler {
 	h := webhooks{s}
 	return inbox.Handler{Prepare: h.prepare, Apply: h.apply}
 }
 
-// prepare finds out what an event is about. The event is only a hint: its
-// snapshot may be old or of another API version, and it may arrive twice or in any
-// order. For a payment that we know Stripe need not be asked, because the payment's
-// own operation will.
+// prepare finds out what an event is about. The event is only a hint: its snapshot may be old or of
+// another API version, and it may arrive twice or in any order. For a payment that we know Stripe
+// need not be asked, because the payment's own operation will.
 func (s webhooks) prepare(ctx context.Context, e inbox.Event) (any, error) {
 	event, err := stripe.ReadWebhook(e.Payload)
 	if err != nil {
@@ -165,10 +163,9 @@ func (s webhooks) applyRefundSeen(ctx context.Context, q *db.Queries, seen strip
 	return idempotency.Expedite(ctx, q, row.TenantID, row.IdempotencyKey)
 }
 
-// applyChargeSeen is for an intent that another operation than a payment has made. If it
-// is registered, the keys of its charges that have not ended are expedited. The intents
-// of an operation that is not registered are unknown to this service: their events are
-// done, because no retry could ever apply them.
+// applyChargeSeen is for an intent that another operation than a payment has made. If it is registered,
+// the keys of its charges that have not ended are expedited. The intents of an operation that is not
+// registered are unknown to this service: their events are done, because no retry could ever apply them.
 func (s webhooks) applyChargeSeen(ctx context.Context, q *db.Queries, seen webhookSeen) error {
 	intent := seen.intent
 	if operation, ok := s.o.Registered[intent.Operation]; ok {
@@ -195,8 +192,7 @@ func (s webhooks) applyChargeSeen(ctx context.Context, q *db.Queries, seen webho
 	return nil
 }
 
-// applyOrphanRefundSeen is for a refund without a row: of money that belongs to no
-// payment here.
+// applyOrphanRefundSeen is for a refund without a row: of money that belongs to no payment here.
 func (s webhooks) applyOrphanRefundSeen(ctx context.Context, q *db.Queries, seen stripe.Refund) error {
 	known, err := s.expediteOrphanRefund(ctx, q, seen)
 	if err == nil && !known {

@@ -1,10 +1,12 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
@@ -21,6 +23,10 @@ const (
 
 // ErrSchemaTooOld means that migrations are pending.
 var ErrSchemaTooOld = errors.New("the database schema is older than this program")
+
+// ErrOtherSchema means that the database has migrations that this program does not contain and
+// lacks some that it does. Nothing can bring it up to date.
+var ErrOtherSchema = errors.New("the database was made with other migrations than this program has; create another one")
 
 // Migration is one numbered step of the schema, and whether it was applied.
 type Migration struct {
@@ -45,6 +51,10 @@ func (p *Pool) Migrate(ctx context.Context) ([]Migration, error) {
 		for _, r := range results {
 			done = append(done, Migration{Version: r.Source.Version, Name: r.Source.Path, Applied: true})
 		}
+		if err != nil {
+			_, better := status(ctx, g)
+			err = cmp.Or(better, err)
+		}
 		return err
 	}, goose.WithSessionLocker(locker))
 	if err != nil {
@@ -58,8 +68,8 @@ func (p *Pool) Migrate(ctx context.Context) ([]Migration, error) {
 func (p *Pool) Migrations(ctx context.Context) ([]Migration, error) {
 	var list []Migration
 	err := p.withMigrations(func(g *goose.Provider) error {
-		status, err := g.Status(ctx)
-		for _, s := range status {
+		applied, err := status(ctx, g)
+		for _, s := range applied {
 			list = append(
 				list, Migration{Version: s.Source.Version, Name: s.Source.Path, Applied: s.State == goose.StateApplied},
 			)
@@ -85,6 +95,22 @@ func (p *Pool) CheckSchema(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// status returns ErrOtherSchema if the database is ahead of this program and lacks one of its
+// migrations all the same. A newer version of this program only adds migrations.
+func status(ctx context.Context, g *goose.Provider) ([]*goose.MigrationStatus, error) {
+	list, err := g.Status(ctx)
+	missing := func(s *goose.MigrationStatus) bool { return s.State != goose.StateApplied }
+	i := slices.IndexFunc(list, missing)
+	if err != nil || i < 0 || !slices.ContainsFunc(list, func(s *goose.MigrationStatus) bool { return !missing(s) }) {
+		return list, err
+	}
+	version, err := g.GetDBVersion(ctx)
+	if err == nil && version > list[len(list)-1].Source.Version {
+		err = fmt.Errorf("%w: it is at version %d, and %s is missing", ErrOtherSchema, version, list[i].Source.Path)
+	}
+	return list, err
 }
 
 // ownSessions returns an error if a session's lock could end up in another session.

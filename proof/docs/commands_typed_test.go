@@ -184,7 +184,8 @@ var session = []typed{
 	{command: `git mv internal/tips/00013_tips.sql db/migrations/`, how: (*terminal).inCopy},
 	{command: `sed -i 's#\[db/migrations, docs/skeleton/tips/00013_tips.sql\]#db/migrations#' sqlc.yaml`,
 		how: (*terminal).inCopy},
-	{command: `sed -i 's#docs/skeleton/tips/00013#db/migrations/00013#; s#docs/skeleton/tips#internal/tips#' ` +
+	{command: `sed -i 's#docs/skeleton/tips/00013#db/migrations/00013#; s#docs/skeleton/tips#internal/tips#; ` +
+		`s#(skeleton/tips#(../internal/tips#' ` +
 		`sqlc.yaml internal/tips/*.go docs/add-an-operation.md`, how: (*terminal).inCopy},
 	{command: `make generate`, how: (*terminal).inCopy},
 	{command: `go test ./internal/postgres -run TestSchemaFileIsCurrent -update`, how: (*terminal).inCopy, says: `ok`},
