@@ -171,6 +171,8 @@ func TestServe(t *testing.T) {
 			require.Equal(t, first[strings.Index(first, "{"):], again[strings.Index(again, "{"):])
 			require.Contains(t, curl(lines[1]), "422 Unprocessable")
 			require.Contains(t, curl(lines[2]), `"status":"paid"`)
+			export := regexp.MustCompile(`(?m)^export API=.*$`).FindString(said)
+			require.Contains(t, curl(export+`; curl -i -H "Authorization: Bearer $API_KEY" "$API/v1/orders"`), "200 OK")
 		})
 
 		t.Run("TheDocsAndTheOperatorsPageAreThere", func(t *testing.T) {

@@ -45,6 +45,8 @@ func (s *system) docsURL() string { return s.b.url + "/docs" }
 func (s *system) operatorURL() string { return "http://" + s.processAt(s.b).Admin + "/operator" }
 
 func (s *system) sayCurlLines(out *printer, order string) {
+	out.say("\n  For the README's requests:\n")
+	out.say("export API=%s API_KEY=%s", s.a.url, s.tenant.APIKey)
 	curl := fmt.Sprintf("curl -i -H 'Authorization: Bearer %s'", s.tenant.APIKey)
 	pay := func(to *endpoint, method string) {
 		out.say("%s -H 'Idempotency-Key: my-first-key' -H 'Content-Type: application/json'"+
