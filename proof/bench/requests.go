@@ -210,7 +210,7 @@ func (b *bench) conflicts(ctx context.Context) (sample, error) {
 			resource_id, recovery_point, claim_token, leased_until, next_attempt_at, history)
 		SELECT tenant_id, key || '-held', operation, fingerprint, fingerprint_version, request, request_id, resource_id,
 			'payment_recorded', claim_token,
-			clock_timestamp() + interval '1 hour', clock_timestamp() + interval '1 hour', trail
+			clock_timestamp() + interval '1 hour', clock_timestamp() + interval '1 hour', history
 		FROM idempotency_keys WHERE tenant_id = $1 AND key = $2`, b.tenant, order)
 	if err != nil {
 		return sample{}, err
