@@ -189,7 +189,8 @@ func encode(a Answer) (Encoded, error) {
 		body = []byte{}
 	}
 	return Encoded{
-		Version: answerVersion, Status: int16(a.Status), Headers: headers,
-		Body: body, //nolint:gosec // an HTTP status fits
+		Version: answerVersion,
+		Status:  int16(a.Status), //nolint:gosec // an HTTP status fits
+		Headers: headers, Body: body,
 	}, nil
 }
