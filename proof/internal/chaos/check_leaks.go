@@ -46,8 +46,8 @@ func (j *checks) nothingLeaks(ctx context.Context) error {
 	for deadline := time.Now().Add(restWithin); ; {
 		held = nil
 		open, err := j.world.strings(ctx,
-			`SELECT application_name || ' has a transaction open since ' || (clock_timestamp() - xact_start) || ',
-				' || state FROM pg_stat_activity
+			`SELECT application_name || ' has a transaction open since ' || (clock_timestamp() - xact_start) ||
+				', ' || state FROM pg_stat_activity
 			WHERE application_name LIKE 'api-%' AND (state LIKE 'idle in transaction%'
 			OR xact_start < clock_timestamp() - interval '5 s')`)
 		if err != nil {

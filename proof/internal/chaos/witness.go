@@ -36,8 +36,8 @@ func (w *world) staleWrites(ctx context.Context) (looked int, list []string, err
 		return 0, nil, err
 	}
 	list, err = w.strings(ctx,
-		`SELECT w.tenant_id || ' ' || w.key || ': ' || w.writer || ' moved it to ' || w.point || ',
-			and its token ' || w.token || ' was of ' || coalesce(c.holder, 'nobody')
+		`SELECT w.tenant_id || ' ' || w.key || ': ' || w.writer || ' moved it to ' || w.point ||
+			', and its token ' || w.token || ' was of ' || coalesce(c.holder, 'nobody')
 		FROM witness_writes w LEFT JOIN witness_claims c USING (tenant_id, key, token) WHERE c.holder IS DISTINCT
 		FROM w.writer`)
 	return looked, list, err
