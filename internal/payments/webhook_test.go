@@ -126,6 +126,31 @@ func (g staleLook) GetIntent(ctx context.Context, id string) (stripe.Intent, err
 	return *g.answer, err
 }
 
+// TestWebhookOfAPaymentWithEditedMetadata: somebody has set the metadata of an operation of one's own
+// on a payment's intent, at Stripe's dashboard. Our row decides whose intent it is.
+func TestWebhookOfAPaymentWithEditedMetadata(t *testing.T) {
+	t.Parallel()
+	b := world.NewBooks(t)
+	mailbox := b.Mailbox()
+	require.Equal(t, "requires_action", b.API.Pay("k", b.API.Order(), careful).Get("status"))
+	intent := b.Text(`SELECT intent_id FROM payments`)
+	edit := &stripego.PaymentIntentParams{}
+	edit.AddMetadata("payonce_operation", "import")
+	_, err := b.Stripe.PaymentIntents.Update(intent, edit)
+	require.NoError(t, err)
+	mailbox.Take()
+	require.NoError(t, b.Sim.CompleteAuthentication(intent, true))
+	for _, hook := range mailbox.Take() {
+		require.Equal(t, http.StatusOK, b.API.Receive(hook).Status)
+	}
+	b.API.Process()
+	n, err := b.API.Completer.RunOnce(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, n, "the webhook expedites the payment's key")
+	require.Equal(t, "succeeded", b.Text(`SELECT status FROM payments`))
+	b.RequireClean()
+}
+
 // TestWebhookDuringARead: the customer passes 3-D Secure while a poll is on
 // its way back from Stripe with the state before that. The webhook finds the key
 // held. It must not wait for the next poll.

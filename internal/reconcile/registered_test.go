@@ -23,3 +23,19 @@ func TestReconcilerLeavesUnregisteredOperationsAlone(t *testing.T) {
 	require.Zero(t, b.Count("SELECT count(*) FROM idempotency_keys WHERE operation = 'cancel_abandoned_intent'"))
 	b.RequireClean()
 }
+
+// TestDiscrepancyOfAnUnregisteredOperationIsResolved: what is unknown to this service is not
+// claimed, also if it was claimed before.
+func TestDiscrepancyOfAnUnregisteredOperationIsResolved(t *testing.T) {
+	t.Parallel()
+	b := world.NewBooks(t)
+	intent := b.OrphanIntent(b.API.Order(), func(p *stripego.PaymentIntentParams) { p.Amount = stripego.Int64(700) })
+	b.Reconcile()
+	require.Contains(t, b.Discrepancies(), intent.ID)
+	edit := &stripego.PaymentIntentParams{}
+	edit.AddMetadata("payonce_operation", "tip")
+	_, err := b.Stripe.PaymentIntents.Update(intent.ID, edit)
+	require.NoError(t, err)
+	b.Reconcile()
+	require.Empty(t, b.Discrepancies())
+}
