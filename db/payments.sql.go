@@ -783,26 +783,6 @@ func (q *Queries) PaymentOfIntent(ctx context.Context, arg PaymentOfIntentParams
 	return i, err
 }
 
-const PaymentOlderThan = `-- name: PaymentOlderThan :one
-SELECT (updated_at < clock_timestamp() - $1::interval)::boolean
-FROM payments
-WHERE tenant_id = $2 AND id = $3
-`
-
-type PaymentOlderThanParams struct {
-	Age      time.Duration
-	TenantID string
-	ID       string
-}
-
-// Whether the payment has had its status for longer than age, by the database's clock.
-func (q *Queries) PaymentOlderThan(ctx context.Context, arg PaymentOlderThanParams) (bool, error) {
-	row := q.db.QueryRow(ctx, PaymentOlderThan, arg.Age, arg.TenantID, arg.ID)
-	var column_1 bool
-	err := row.Scan(&column_1)
-	return column_1, err
-}
-
 const PaymentSettle = `-- name: PaymentSettle :one
 UPDATE payments
 SET status = $1, version = version + 1, updated_at = clock_timestamp(),
@@ -872,7 +852,7 @@ func (q *Queries) PaymentSettle(ctx context.Context, arg PaymentSettleParams) (P
 }
 
 const PaymentWithOrder = `-- name: PaymentWithOrder :one
-SELECT p.tenant_id, p.id, p.version, p.status, p.live, p.order_id, p.idempotency_key, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.currency, p.payment_method, p.intent_number, p.intent_id, p.intent_closed, p.charge_id, p.failure_code, p.failure_decline_code, p.failure_message, p.next_action, p.created_at, p.updated_at, o.tenant_id, o.id, o.version, o.status, o.amount_minor, o.amount_refunded_minor, o.currency, o.items, o.customer_reference, o.metadata, o.payment_id, o.checkout_id, o.canceling_key, o.created_at
+SELECT p.tenant_id, p.id, p.version, p.status, p.live, p.order_id, p.idempotency_key, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.currency, p.payment_method, p.intent_number, p.intent_id, p.intent_closed, p.charge_id, p.failure_code, p.failure_decline_code, p.failure_message, p.next_action, p.created_at, p.updated_at, o.tenant_id, o.id, o.version, o.status, o.amount_minor, o.amount_refunded_minor, o.currency, o.items, o.customer_reference, o.metadata, o.payment_id, o.checkout_id, o.canceling_key, o.created_at, extract(epoch FROM clock_timestamp() - p.updated_at)::float8 AS status_seconds
 FROM payments p
 JOIN orders o ON o.tenant_id = p.tenant_id AND o.id = p.order_id
 WHERE p.tenant_id = $1 AND p.id = $2
@@ -884,11 +864,12 @@ type PaymentWithOrderParams struct {
 }
 
 type PaymentWithOrderRow struct {
-	Payment Payment
-	Order   Order
+	Payment       Payment
+	Order         Order
+	StatusSeconds float64
 }
 
-// A payment and its order, as of the same moment.
+// A payment and its order, as of the same moment; and how long the payment has had its status.
 func (q *Queries) PaymentWithOrder(ctx context.Context, arg PaymentWithOrderParams) (PaymentWithOrderRow, error) {
 	row := q.db.QueryRow(ctx, PaymentWithOrder, arg.TenantID, arg.ID)
 	var i PaymentWithOrderRow
@@ -929,6 +910,7 @@ func (q *Queries) PaymentWithOrder(ctx context.Context, arg PaymentWithOrderPara
 		&i.Order.CheckoutID,
 		&i.Order.CancelingKey,
 		&i.Order.CreatedAt,
+		&i.StatusSeconds,
 	)
 	return i, err
 }

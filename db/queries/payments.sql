@@ -142,8 +142,8 @@ WHERE p.tenant_id = @tenant_id AND p.id = @payment_id;
 SELECT * FROM payments WHERE tenant_id = @tenant_id AND id = @id;
 
 -- name: PaymentWithOrder :one
--- A payment and its order, as of the same moment.
-SELECT sqlc.embed(p), sqlc.embed(o)
+-- A payment and its order, as of the same moment; and how long the payment has had its status.
+SELECT sqlc.embed(p), sqlc.embed(o), extract(epoch FROM clock_timestamp() - p.updated_at)::float8 AS status_seconds
 FROM payments p
 JOIN orders o ON o.tenant_id = p.tenant_id AND o.id = p.order_id
 WHERE p.tenant_id = @tenant_id AND p.id = @id;
@@ -213,12 +213,6 @@ SET status = @status, version = version + 1, updated_at = clock_timestamp(),
     failure_message = sqlc.narg(failure_message), next_action = sqlc.narg(next_action)
 WHERE tenant_id = @tenant_id AND id = @id AND version = @seen_version
 RETURNING *;
-
--- name: PaymentOlderThan :one
--- Whether the payment has had its status for longer than age, by the database's clock.
-SELECT (updated_at < clock_timestamp() - @age::interval)::boolean
-FROM payments
-WHERE tenant_id = @tenant_id AND id = @id;
 
 -- name: PaymentIntentClose :exec
 -- Records that the PaymentIntent was canceled: no payment of the order can use it any more.

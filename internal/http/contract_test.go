@@ -247,7 +247,9 @@ func TestContract(t *testing.T) {
 		require.Equal(t, http.StatusOK, b.get(resource["href"].(string)).status)
 		order := resource["id"].(string)
 		require.Equal(t, "idempotency-key-expired", b.pay("paid", order, "pm_card_visa").code())
-		require.Equal(t, "idempotency-key-expired", b.post("/v1/checkouts", "checkout", newCheckout).code()) // part: checkouts
+		// part: checkouts {
+		require.Equal(t, "idempotency-key-expired", b.post("/v1/checkouts", "checkout", newCheckout).code())
+		// part: checkouts }
 		for _, row := range [][2]string{{"cancel", ""}, {"give-up", ""}, {"r3", "{}"}} {
 			var operation, resource string
 			require.NoError(t, b.pool.Raw().QueryRow(t.Context(),

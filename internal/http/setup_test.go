@@ -72,7 +72,9 @@ func setup(t *testing.T, adjust ...func(*httpapi.Options)) *bundle {
 	})
 	service := payments.New(pool, keys, gateway, httpapi.Answers{},
 		payments.Options{StripeTimeout: 5 * time.Second, ActionTimeout: time.Hour, Log: log})
-	checkouts := checkout.New(pool, keys, gateway, service, httpapi.Answers{}, checkout.Options{Log: log}) // part: checkouts
+	// part: checkouts {
+	checkouts := checkout.New(pool, keys, gateway, service, httpapi.Answers{}, checkout.Options{Log: log})
+	// part: checkouts }
 	operations, paths := service.Operations(), payments.Paths()
 	maps.Copy(operations, checkouts.Operations()) // part: checkouts
 	maps.Copy(paths, checkout.Paths())            // part: checkouts

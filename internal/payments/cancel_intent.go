@@ -68,7 +68,7 @@ func (s *Service) CancelIntent(
 	if out.Effect == stripe.NotExecuted {
 		return stripe.Intent{}, out, nil
 	}
-	intent, err := s.readIntent(ctx, *p.IntentID)
+	intent, err := s.gateway.GetIntent(ctx, *p.IntentID)
 	if err != nil {
 		return stripe.Intent{}, stripe.Outcome{
 			Effect: stripe.Unknown, Err: err,

@@ -8,6 +8,8 @@ import (
 
 // Gateway is what this package needs from a payment provider; stripe.Client is it for
 // Stripe. Every method makes one attempt, with one deadline, and no retries behind its caller's back.
+// Two are sent again while the first request hangs, because they may be: a read of an intent, and the creation of one
+// whose earlier attempt is in doubt.
 type Gateway interface {
 	// Ready reports whether a new payment may be begun; ErrUnavailable if
 	// not. What was begun before goes on either way.

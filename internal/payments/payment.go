@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"time"
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/calls"
@@ -40,6 +41,8 @@ type Run struct {
 	Order   db.Order
 	Payment db.Payment
 	ending  Ending
+	// inStatus is how long the payment had its status when it was read, by the database's clock.
+	inStatus time.Duration
 	// recorded: the call that comes next was recorded in the phase before, in this
 	// very run, so it has never been sent.
 	recorded bool
@@ -156,7 +159,11 @@ func (r *Run) confirmCall() calls.Call { return r.confirmCallOn(*r.Payment.Inten
 
 func (r *Run) confirmCallOn(intentID string) calls.Call {
 	p := r.Payment
-	return calls.New(stripe.OpConfirm, p.ID, p.TenantID+":"+p.IdempotencyKey+":confirm", intentID, p.PaymentMethod)
+	return calls.New(stripe.OpConfirm, p.ID, r.confirmKey(), intentID, p.PaymentMethod)
+}
+
+func (r *Run) confirmKey() string {
+	return r.Payment.TenantID + ":" + r.Payment.IdempotencyKey + ":confirm"
 }
 
 // RecordFirstCall records the call that creates the payment's intent, in the phase that
@@ -190,36 +197,32 @@ func (s *Service) Advance(ctx context.Context, c *idempotency.Claim, r *Run) (an
 // createIntent makes the order's PaymentIntent. Until it is confirmed no money
 // can move, so everything here may be abandoned and started over.
 func (s *Service) createIntent(ctx context.Context, c *idempotency.Claim, r *Run) (idempotency.Answer, error) {
-	send := s.sendCreate(r)
-	if !r.recorded {
-		send = hedgedCreate(send)
-	}
-	out, attempts, err := s.create(ctx, c, r, send)
-	switch {
-	case err != nil:
-		return idempotency.Answer{}, err
-	case out.Effect == stripe.Done:
-		return idempotency.Answer{}, s.recordIntent(ctx, c, r, out)
-	}
-	return s.createUnanswered(ctx, c, r, out, attempts)
-}
-
-func (s *Service) sendCreate(r *Run) calls.Send {
 	intent := stripe.NewIntent{
 		TenantID: r.Payment.TenantID, OrderID: r.Order.ID, AmountMinor: r.Payment.AmountMinor,
 		Currency: r.Payment.Currency,
 	}
-	return func(ctx context.Context, call stripe.Call) stripe.Outcome {
-		return s.gateway.CreateIntent(ctx, call, intent)
+	call := r.createCall()
+	out, attempts, err := s.calls.Make(ctx, c, call, &r.recorded,
+		func(ctx context.Context, call stripe.Call) stripe.Outcome {
+			return s.gateway.CreateIntent(ctx, call, intent)
+		})
+	switch {
+	case err != nil:
+		return idempotency.Answer{}, err
+	case out.Effect == stripe.Done:
+		return idempotency.Answer{}, s.recordIntent(ctx, c, r, IntentRecorded, out)
 	}
+	return s.createUnanswered(ctx, c, r, out, attempts)
 }
 
 // recordIntent is T1b: it stores the intent's id and records its confirm.
-func (s *Service) recordIntent(ctx context.Context, c *idempotency.Claim, r *Run, out stripe.Outcome) error {
+func (s *Service) recordIntent(
+	ctx context.Context, c *idempotency.Claim, r *Run, point string, out stripe.Outcome,
+) error {
 	create, confirm := r.createCall(), r.confirmCallOn(out.Intent.ID)
-	err := c.Statement(ctx, IntentRecorded, func(q *db.Queries) (int64, error) {
+	err := c.Statement(ctx, point, func(q *db.Queries) (int64, error) {
 		return q.PaymentIntentRecord(ctx, db.PaymentIntentRecordParams{
-			TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, RecoveryPoint: IntentRecorded,
+			TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, RecoveryPoint: point,
 			PaymentID: r.Payment.ID, IntentID: &out.Intent.ID, CreateKey: create.Key, StripeRequestID: out.RequestID,
 			ConfirmKey: confirm.Key, ParamsSha256: confirm.Params,
 		})
@@ -239,7 +242,8 @@ func (s *Service) confirm(ctx context.Context, c *idempotency.Claim, r *Run) (id
 			return answer, err
 		}
 	}
-	out, attempts, err := s.calls.Make(ctx, c, r.confirmCall(), &r.recorded,
+	call := r.confirmCall()
+	out, attempts, err := s.calls.Make(ctx, c, call, &r.recorded,
 		func(ctx context.Context, call stripe.Call) stripe.Outcome {
 			// The money moves here. No transaction is open.
 			return s.gateway.ConfirmIntent(ctx, call, *r.Payment.IntentID, r.Payment.PaymentMethod)
@@ -248,24 +252,16 @@ func (s *Service) confirm(ctx context.Context, c *idempotency.Claim, r *Run) (id
 	case err != nil:
 		return idempotency.Answer{}, err
 	case out.Effect == stripe.Done && out.Intent.Status == stripe.IntentSucceeded && !out.Replayed:
-		return s.succeed(ctx, c, r, out)
+		return r.ending.Finish(ctx, c, r, Settlement{
+			Status: db.PaymentStatusSucceeded, ChargeID: out.Intent.ChargeID, StripeKey: call.Key, Outcome: out,
+		})
 	case out.Effect == stripe.Refused:
 		return r.ending.Finish(ctx, c, r, Settlement{
 			Status: db.PaymentStatusFailed, Failure: out.Failure, Declined: out.Declined,
-			ClosesIntent: out.NoSuchIntent(), StripeKey: r.confirmCall().Key, Outcome: out,
+			ClosesIntent: out.NoSuchIntent(), StripeKey: call.Key, Outcome: out,
 		})
 	}
 	return s.confirmUndecided(ctx, c, r, out, attempts)
-}
-
-// succeed ends a payment whose intent has succeeded.
-func (s *Service) succeed(
-	ctx context.Context, c *idempotency.Claim, r *Run, out stripe.Outcome,
-) (idempotency.Answer, error) {
-	return r.ending.Finish(ctx, c, r, Settlement{
-		Status: db.PaymentStatusSucceeded, ChargeID: out.Intent.ChargeID, StripeKey: r.confirmCall().Key,
-		Outcome: out,
-	})
 }
 
 // paymentAnswer is the Ending of POST /v1/payments: the payment's end is the answer to its key.

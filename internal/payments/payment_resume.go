@@ -50,7 +50,8 @@ func (s *Service) ReadRun(ctx context.Context, tenantID, id string, ending Endin
 	if err != nil {
 		return nil, fmt.Errorf("read payment %s: %w", id, err)
 	}
-	return &Run{Order: row.Order, Payment: row.Payment, ending: ending}, nil
+	inStatus := time.Duration(row.StatusSeconds * float64(time.Second))
+	return &Run{Order: row.Order, Payment: row.Payment, ending: ending, inStatus: inStatus}, nil
 }
 
 // Ended reports whether another operation has ended the payment: the customer canceled it, or its order.
@@ -64,63 +65,31 @@ func (s *Service) Wait(ctx context.Context, c *idempotency.Claim, r *Run, why er
 	return pending, c.YieldOrPark(ctx, why)
 }
 
-// hedgedCreate sends a creation that may have been sent before. The key is the same
-// every time, so Stripe makes one intent.
-func hedgedCreate(create calls.Send) calls.Send {
-	return func(ctx context.Context, call stripe.Call) stripe.Outcome {
-		return stripe.Hedged(ctx, func(ctx context.Context) (stripe.Outcome, bool) {
-			out := create(ctx, call)
-			return out, out.Effect != stripe.Unknown
-		})
-	}
-}
-
-// create makes the intent. If the call is too old to be sent again, what it has made is
-// searched for instead: ErrMoved if that was found and recorded. The attempts are past
-// the cut-off only once it is certain that nothing was made.
-func (s *Service) create(
-	ctx context.Context, c *idempotency.Claim, r *Run, send calls.Send,
-) (stripe.Outcome, calls.Attempts, error) {
-	out, attempts, err := s.calls.Make(ctx, c, r.createCall(), &r.recorded, send)
-	if err != nil || !attempts.PastCutoff {
-		return out, attempts, err
-	}
-	err = s.Repairs().recoverIntent(ctx, c, r.createCall())
-	if errors.Is(err, ErrMoved) || errors.Is(err, idempotency.ErrLeaseLost) {
-		return out, attempts, err
-	}
-	if err != nil { // It is not known yet, so nothing may be abandoned.
-		out.Err, attempts.PastCutoff = err, false
-	}
-	return out, attempts, nil
-}
-
-// failureOf is what a caller is told about an abandoned payment.
-func failureOf(last db.StripeCallGetRow) stripe.Failure {
-	f := stripe.Failure{
-		Code: "provider_error", Message: "The payment provider could not process the payment. No money was taken.",
-	}
-	if last.Outcome == db.StripeOutcomeRefused && last.ErrorCode != nil {
-		f.Code = *last.ErrorCode
-	}
-	return f
-}
-
-// createUnanswered continues after a creation that did not succeed.
+// createUnanswered continues after a creation that did not succeed. If the call is too old to
+// be sent again, what it has made is searched for instead.
 func (s *Service) createUnanswered(
 	ctx context.Context, c *idempotency.Claim, r *Run, out stripe.Outcome, attempts calls.Attempts,
 ) (idempotency.Answer, error) {
+	why := out.Why()
 	switch {
+	case attempts.PastCutoff:
+		why = s.Repairs().recoverIntent(ctx, c, r)
+		if errors.Is(why, ErrMoved) || errors.Is(why, idempotency.ErrLeaseLost) {
+			return idempotency.Answer{}, why
+		}
 	case out.Effect == stripe.Refused || out.Effect == stripe.Conflict:
 		// No money was at stake, so any refusal is final.
 		return r.ending.Finish(ctx, c, r, Settlement{
 			Status: db.PaymentStatusFailed, Failure: out.Failure, ClosesIntent: true, StripeKey: r.createCall().Key,
 			Outcome: out,
 		})
-	case attempts.PastCutoff || out.ErrorCached && attempts.Count > 1:
+	case out.ErrorCached && attempts.Count > 1:
+		why = nil // Another attempt would get the same stored error.
+	}
+	if why == nil {
 		return idempotency.Answer{}, s.nextIntent(ctx, c, r)
 	}
-	return s.Wait(ctx, c, r, out.Why())
+	return s.Wait(ctx, c, r, why) // It may have been made, so it may not be abandoned yet.
 }
 
 // nextIntent abandons an intent whose creation will never be answered, and moves on
@@ -143,7 +112,7 @@ func (s *Service) nextIntent(ctx context.Context, c *idempotency.Claim, r *Run) 
 func (s *Service) confirmedBefore(
 	ctx context.Context, c *idempotency.Claim, r *Run,
 ) (answer idempotency.Answer, done bool, err error) {
-	intent, err := s.readIntent(ctx, *r.Payment.IntentID)
+	intent, err := s.gateway.GetIntent(ctx, *r.Payment.IntentID)
 	if err != nil {
 		answer, err = s.Wait(ctx, c, r, err)
 		return answer, true, err
@@ -155,7 +124,7 @@ func (s *Service) confirmedBefore(
 	if err != nil || !calls.Exhausted(last) {
 		return idempotency.Answer{}, false, err
 	}
-	answer, err = s.abandon(ctx, c, r, failureOf(last))
+	answer, err = s.abandon(ctx, c, r, r.failed(last))
 	return answer, true, err
 }
 
@@ -181,7 +150,7 @@ func (s *Service) confirmUndecided(
 // readAgain reads the intent after a response that contradicts what we knew of it,
 // and settles the payment or leaves it to the completer.
 func (s *Service) readAgain(ctx context.Context, c *idempotency.Claim, r *Run) (idempotency.Answer, error) {
-	intent, err := s.readIntent(ctx, *r.Payment.IntentID)
+	intent, err := s.gateway.GetIntent(ctx, *r.Payment.IntentID)
 	if err != nil {
 		return s.Wait(ctx, c, r, err)
 	}
@@ -194,14 +163,14 @@ func (s *Service) readAgain(ctx context.Context, c *idempotency.Claim, r *Run) (
 		return idempotency.Answer{}, err
 	}
 	if last.Outcome == db.StripeOutcomeRefused || calls.Exhausted(last) {
-		return s.abandon(ctx, c, r, failureOf(last))
+		return s.abandon(ctx, c, r, r.failed(last))
 	}
 	return s.Wait(ctx, c, r, fmt.Errorf("the intent is %s", intent.Status))
 }
 
 // lastConfirm is the record of the payment's confirm.
 func (s *Service) lastConfirm(ctx context.Context, r *Run) (db.StripeCallGetRow, error) {
-	last, err := s.calls.Last(ctx, r.Payment.TenantID, r.confirmCall().Key)
+	last, err := s.calls.Last(ctx, r.Payment.TenantID, r.confirmKey())
 	if err != nil {
 		return last, fmt.Errorf("read the confirm of payment %s: %w", r.Payment.ID, err)
 	}
@@ -216,14 +185,16 @@ func (s *Service) settle(
 	intent := out.Intent
 	switch intent.Status {
 	case stripe.IntentSucceeded:
-		answer, err = s.succeed(ctx, c, r, out)
+		answer, err = r.ending.Finish(ctx, c, r, Settlement{
+			Status: db.PaymentStatusSucceeded, ChargeID: intent.ChargeID, StripeKey: r.confirmKey(), Outcome: out,
+		})
 	case stripe.IntentRequiresAction:
 		answer, err = s.requireAction(ctx, c, r, intent)
 	case stripe.IntentProcessing:
 		answer, err = s.Wait(ctx, c, r, errors.New("the PaymentIntent is processing: the payment method takes time"))
 	case stripe.IntentCanceled:
 		answer, err = r.ending.Finish(ctx, c, r, Settlement{
-			Status: db.PaymentStatusFailed, ClosesIntent: true, StripeKey: r.confirmCall().Key,
+			Status: db.PaymentStatusFailed, ClosesIntent: true, StripeKey: r.confirmKey(),
 			Failure: stripe.Failure{Code: "payment_intent_canceled",
 				Message: "The PaymentIntent was canceled before the payment was made."},
 			Outcome: stripe.Outcome{Effect: stripe.Refused, HTTPStatus: out.HTTPStatus},
@@ -247,10 +218,10 @@ func (s *Service) SettleOrWait(
 	return answer, err
 }
 
-// abandon makes sure that a payment whose outcome cannot be determined has failed:
-// a canceled intent moves no money, whatever is still on its way to Stripe.
+// abandon ends a payment that cannot succeed any more. It cancels the intent first: a canceled
+// intent moves no money, whatever is still on its way to Stripe.
 func (s *Service) abandon(
-	ctx context.Context, c *idempotency.Claim, r *Run, why stripe.Failure,
+	ctx context.Context, c *idempotency.Claim, r *Run, end Settlement,
 ) (idempotency.Answer, error) {
 	intent, out, err := s.CancelIntent(ctx, c, r.Payment)
 	if err != nil {
@@ -258,14 +229,33 @@ func (s *Service) abandon(
 	}
 	switch intent.Status {
 	case stripe.IntentCanceled:
-		return r.ending.Finish(ctx, c, r, Settlement{
-			Status: db.PaymentStatusFailed, Failure: why, ClosesIntent: true, StripeKey: r.confirmCall().Key,
-			Outcome: stripe.Outcome{Effect: stripe.Refused},
-		})
-	case "":
+		return r.ending.Finish(ctx, c, r, end)
+	case "", stripe.IntentRequiresAction:
 		return s.Wait(ctx, c, r, out.Why())
 	default: // Too late to cancel: it is paid, or about to be.
 		return s.SettleOrWait(ctx, c, r, intent, "the intent could not be canceled")
+	}
+}
+
+// failed is the end of a payment whose confirm, last, gave no result and cannot be sent again.
+func (r *Run) failed(last db.StripeCallGetRow) Settlement {
+	f := stripe.Failure{
+		Code: "provider_error", Message: "The payment provider could not process the payment. No money was taken.",
+	}
+	if last.Outcome == db.StripeOutcomeRefused && last.ErrorCode != nil {
+		f.Code = *last.ErrorCode
+	}
+	return Settlement{
+		Status: db.PaymentStatusFailed, Failure: f, ClosesIntent: true, StripeKey: r.confirmKey(),
+		Outcome: stripe.Outcome{Effect: stripe.Refused},
+	}
+}
+
+// canceled is the end of a payment whose customer did not act in time.
+func (r *Run) canceled(intent stripe.Intent) Settlement {
+	return Settlement{
+		Status: db.PaymentStatusCanceled, ClosesIntent: true, StripeKey: r.confirmKey(),
+		Outcome: stripe.Outcome{Effect: stripe.Done, Intent: intent},
 	}
 }
 
@@ -365,7 +355,7 @@ func (s *Service) requireAction(
 			if err != nil {
 				return fmt.Errorf("settle payment %s: %w", r.Payment.ID, err)
 			}
-			if err := calls.RecordEnd(ctx, q, c.TenantID, r.confirmCall().Key, stripe.FromRead(intent)); err != nil {
+			if err := calls.RecordEnd(ctx, q, c.TenantID, r.confirmKey(), stripe.FromRead(intent)); err != nil {
 				return err
 			}
 			return outbox.Append(ctx, q, PaymentEvent("payment.requires_action", row))
@@ -382,7 +372,7 @@ func (s *Service) requireAction(
 // awaitCustomer checks whether the customer has acted. If they do not act in time
 // the intent is canceled, so that it cannot be paid later.
 func (s *Service) awaitCustomer(ctx context.Context, c *idempotency.Claim, r *Run) (idempotency.Answer, error) {
-	intent, err := s.readIntent(ctx, *r.Payment.IntentID)
+	intent, err := s.gateway.GetIntent(ctx, *r.Payment.IntentID)
 	if err != nil {
 		return s.Wait(ctx, c, r, err)
 	}
@@ -396,57 +386,14 @@ func (s *Service) awaitCustomer(ctx context.Context, c *idempotency.Claim, r *Ru
 		}
 		return r.ending.Finish(ctx, c, r, Settlement{
 			Status: db.PaymentStatusFailed, Failure: why, Declined: intent.LastIsDecline, ChargeID: intent.ChargeID,
-			StripeKey: r.confirmCall().Key, Outcome: stripe.Outcome{Effect: stripe.Refused, Intent: intent},
+			StripeKey: r.confirmKey(), Outcome: stripe.Outcome{Effect: stripe.Refused, Intent: intent},
 		})
 	case stripe.IntentRequiresAction:
-		late, err := s.pool.PaymentOlderThan(ctx, db.PaymentOlderThanParams{
-			TenantID: c.TenantID, ID: r.Payment.ID, Age: s.o.ActionTimeout,
-		})
-		if err != nil {
-			return idempotency.Answer{}, fmt.Errorf("read payment %s: %w", r.Payment.ID, err)
-		}
-		if late {
-			return s.expire(ctx, c, r)
+		if r.inStatus > s.o.ActionTimeout {
+			return s.abandon(ctx, c, r, r.canceled(intent))
 		}
 	case stripe.IntentCanceled:
-		return s.finishCanceled(ctx, c, r, intent)
+		return r.ending.Finish(ctx, c, r, r.canceled(intent))
 	}
 	return s.SettleOrWait(ctx, c, r, intent, "the intent is "+string(intent.Status))
-}
-
-// expire cancels the intent of a payment whose customer did not act in time.
-func (s *Service) expire(ctx context.Context, c *idempotency.Claim, r *Run) (idempotency.Answer, error) {
-	intent, out, err := s.CancelIntent(ctx, c, r.Payment)
-	if err != nil {
-		return idempotency.Answer{}, err
-	}
-	switch intent.Status {
-	case stripe.IntentCanceled:
-		return s.finishCanceled(ctx, c, r, intent)
-	case "":
-		return s.Wait(ctx, c, r, out.Why())
-	}
-	return s.Wait(ctx, c, r, fmt.Errorf("the intent is %s, not canceled", intent.Status))
-}
-
-func (s *Service) finishCanceled(
-	ctx context.Context, c *idempotency.Claim, r *Run, intent stripe.Intent,
-) (idempotency.Answer, error) {
-	return r.ending.Finish(ctx, c, r, Settlement{
-		Status: db.PaymentStatusCanceled, ClosesIntent: true, StripeKey: r.confirmCall().Key,
-		Outcome: stripe.Outcome{Effect: stripe.Done, Intent: intent},
-	})
-}
-
-// readIntent reads the intent from Stripe.
-func (s *Service) readIntent(ctx context.Context, intentID string) (stripe.Intent, error) {
-	type result struct {
-		intent stripe.Intent
-		err    error
-	}
-	r := stripe.Hedged(ctx, func(ctx context.Context) (result, bool) {
-		intent, err := s.gateway.GetIntent(ctx, intentID)
-		return result{intent, err}, err == nil || errors.Is(err, stripe.ErrNoSuchObject)
-	})
-	return r.intent, r.err
 }

@@ -35,19 +35,12 @@ const (
 //
 // It returns ErrMoved when it has found an intent and recorded it, as T1b would have; nil when there
 // certainly is none, so that another may be made; and any other error when it does not know yet.
-func (s Repairs) recoverIntent(ctx context.Context, c *idempotency.Claim, create calls.Call) error {
-	last, err := s.calls.Last(ctx, c.TenantID, create.Key)
+func (s Repairs) recoverIntent(ctx context.Context, c *idempotency.Claim, r *Run) error {
+	last, err := s.calls.Last(ctx, c.TenantID, r.createCall().Key)
 	if err != nil {
-		return fmt.Errorf("read the creation of an intent of order %s: %w", create.ResourceID, err)
+		return fmt.Errorf("read the creation of an intent of order %s: %w", r.Order.ID, err)
 	}
-	p, err := s.pool.PaymentLive(ctx, db.PaymentLiveParams{TenantID: c.TenantID, OrderID: create.ResourceID})
-	if errors.Is(err, postgres.ErrNoRows) {
-		return ErrMoved
-	}
-	if err != nil {
-		return fmt.Errorf("read the live payment of order %s: %w", create.ResourceID, err)
-	}
-	found, err := s.findIntent(ctx, c, p, last)
+	found, err := s.findIntent(ctx, c, r.Payment, last)
 	if err != nil {
 		return err
 	}
@@ -61,17 +54,10 @@ func (s Repairs) recoverIntent(ctx context.Context, c *idempotency.Claim, create
 		found.Status == stripe.IntentRequiresPaymentMethod && found.LastFailure == nil {
 		point = IntentRecorded
 	}
-	confirm := (&Run{Payment: p}).confirmCallOn(found.ID)
-	err = c.Statement(ctx, point, func(q *db.Queries) (int64, error) {
-		return q.PaymentIntentRecord(ctx, db.PaymentIntentRecordParams{
-			TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, RecoveryPoint: point, PaymentID: p.ID,
-			IntentID: &found.ID, CreateKey: create.Key, ConfirmKey: confirm.Key, ParamsSha256: confirm.Params,
-		})
-	})
-	if err != nil {
-		return fmt.Errorf("record the lost intent %s of payment %s: %w", found.ID, p.ID, err)
+	if err := s.recordIntent(ctx, c, r, point, stripe.Outcome{Intent: *found}); err != nil {
+		return err
 	}
-	c.Log().Warn("found a PaymentIntent whose creation was not recorded", "payment_id", p.ID, "payment_intent",
+	c.Log().Warn("found a PaymentIntent whose creation was not recorded", "payment_id", r.Payment.ID, "payment_intent",
 		found.ID, "status", string(found.Status))
 	return ErrMoved
 }
@@ -100,12 +86,9 @@ func (s Repairs) findIntent(
 		}
 		return ids, paid
 	}
-	searched, err := s.gateway.SearchIntents(ctx, p.TenantID, p.OrderID)
-	if err != nil {
-		c.Log().Info("Stripe's search failed; reading its list of PaymentIntents instead", "error", err.Error())
-	}
+	searched, err := s.gateway.SearchIntents(ctx, last.TenantID, last.ResourceID)
 	found, paid := usable(searched)
-	if !paid {
+	if err != nil || !paid { // A failed search is counted by the client, as every call is.
 		listed, err := s.scanIntents(ctx, c, last, usable)
 		if err != nil {
 			return nil, err
@@ -114,7 +97,7 @@ func (s Repairs) findIntent(
 	}
 	var best *stripe.Intent
 	for _, id := range found {
-		seen, err := s.readIntent(ctx, id) // search results and pages may be old
+		seen, err := s.gateway.GetIntent(ctx, id) // search results and pages may be old
 		if err != nil {
 			return nil, err
 		}

@@ -21,5 +21,5 @@ func TestInvariantsAreSortedAndUnique(t *testing.T) {
 	}
 	require.Equal(t, "I1a", ids[0])
 	require.Less(t, slices.Index(ids, "I9"), slices.Index(ids, "I10"))
-	require.Less(t, slices.Index(ids, "I8a"), slices.Index(ids, "I8b"), "the ledger's are among the others") // part: ledger
+	require.Less(t, slices.Index(ids, "I8a"), slices.Index(ids, "I8b"), "ledger") // part: ledger
 }

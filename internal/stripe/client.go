@@ -64,19 +64,27 @@ func (s *Client) CreateIntent(ctx context.Context, call Call, n NewIntent) Outco
 		return i.AmountMinor == n.AmountMinor && i.Currency == n.Currency && matchesOrAbsent(i.TenantID,
 			n.TenantID) && matchesOrAbsent(i.OrderID, n.OrderID)
 	}
-	return s.post(ctx, OpCreateIntent, call, asked, func(p stripego.Params) (*stripego.PaymentIntent, error) {
-		return s.api.PaymentIntents.New(&stripego.PaymentIntentParams{
-			Params:   p,
-			Metadata: n.metadata(),
-			Amount:   stripego.Int64(n.AmountMinor),
-			Currency: stripego.String(n.Currency),
-			// Explicit, because both defaults have changed between Stripe's API
-			// versions: without the types the account's dashboard decides, and
-			// a confirm would require a return_url.
-			PaymentMethodTypes: stripego.StringSlice([]string{"card"}),
-			CaptureMethod:      stripego.String(string(stripego.PaymentIntentCaptureMethodAutomatic)),
+	create := func(ctx context.Context) (out Outcome, conclusive bool) {
+		out = s.post(ctx, OpCreateIntent, call, asked, func(p stripego.Params) (*stripego.PaymentIntent, error) {
+			return s.api.PaymentIntents.New(&stripego.PaymentIntentParams{
+				Params:   p,
+				Metadata: n.metadata(),
+				Amount:   stripego.Int64(n.AmountMinor),
+				Currency: stripego.String(n.Currency),
+				// Explicit, because both defaults have changed between Stripe's API
+				// versions: without the types the account's dashboard decides, and
+				// a confirm would require a return_url.
+				PaymentMethodTypes: stripego.StringSlice([]string{"card"}),
+				CaptureMethod:      stripego.String(string(stripego.PaymentIntentCaptureMethodAutomatic)),
+			})
 		})
-	})
+		return out, out.Effect != Unknown
+	}
+	if call.InDoubt { // The key is the same every time, so Stripe makes one intent.
+		return hedged(ctx, create)
+	}
+	out, _ := create(ctx)
+	return out
 }
 
 // operationKey is the member of an intent's metadata that names the operation.
@@ -123,6 +131,18 @@ func (s *Client) CancelIntent(ctx context.Context, call Call, intentID string) O
 
 // GetIntent implements Gateway.
 func (s *Client) GetIntent(ctx context.Context, intentID string) (Intent, error) {
+	type result struct {
+		intent Intent
+		err    error
+	}
+	r := hedged(ctx, func(ctx context.Context) (result, bool) {
+		intent, err := s.getIntent(ctx, intentID)
+		return result{intent, err}, err == nil || errors.Is(err, ErrNoSuchObject) || errors.Is(err, ErrNotShown)
+	})
+	return r.intent, r.err
+}
+
+func (s *Client) getIntent(ctx context.Context, intentID string) (Intent, error) {
 	var intent Intent
 	err := s.get(ctx, OpGetIntent, func(p stripego.Params) error {
 		pi, err := s.api.PaymentIntents.Get(intentID, &stripego.PaymentIntentParams{

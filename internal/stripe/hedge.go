@@ -10,10 +10,10 @@ const (
 	hedgesMax  = 10
 )
 
-// Hedged makes a request that is safe to repeat. Stripe may let one request hang and
+// hedged makes a request that is safe to repeat. Stripe may let one request hang and
 // answer the next, so a slow one is joined by another, up to hedgesMax; the first
 // conclusive reply counts, or the last one if none is.
-func Hedged[T any](ctx context.Context, ask func(context.Context) (response T, conclusive bool)) T {
+func hedged[T any](ctx context.Context, ask func(context.Context) (response T, conclusive bool)) T {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type reply struct {
