@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/db"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/stripe"
 	"example.com/payonce/stripesim"
@@ -249,6 +251,8 @@ func TestCrashMatrix(t *testing.T) {
 		t.Run(o.name, func(t *testing.T) {
 			t.Parallel()
 			for _, p := range o.places {
+				_, known := reflect.TypeFor[*db.Queries]().MethodByName(p.commit)
+				require.True(t, known || p.commit == "", "no query is named %s", p.commit)
 				for _, outcome := range p.reached(o.outcomes) {
 					t.Run(p.name+"/"+outcome.name, func(t *testing.T) {
 						t.Parallel()
