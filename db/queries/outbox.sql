@@ -9,6 +9,8 @@ SELECT unnest(@tenant_ids::text[]), unnest(@aggregate_ids::text[]), unnest(@vers
 -- Leases the oldest unpublished event of each aggregate and the ones that follow it directly. A follower can be
 -- leased only together with its head, so the relay that has the head's row lock has the whole run, and any number of
 -- relays keep the order. Materialised, because a planner that runs the queue twice takes more than it was asked for.
+-- So is leased: when a row has changed since the snapshot, PostgreSQL joins its new version again, and does not find it
+-- in the second half of a UNION ALL that is part of the join. The row would not be leased, and its followers would.
 -- It waits for no lock. The followers' condition is written so that it cannot be satisfied from the queue's index,
 -- which a planner without statistics would read from end to end for every head.
 WITH heads AS MATERIALIZED (
@@ -28,10 +30,12 @@ WITH heads AS MATERIALIZED (
         AND f.version > h.version AND f.version < h.version + @run_max::bigint
     WHERE coalesce(f.published_at, f.parked_at) IS NULL
     FOR NO KEY UPDATE OF f SKIP LOCKED
+), leased AS MATERIALIZED (
+    SELECT * FROM heads UNION ALL SELECT * FROM run
 )
 UPDATE outbox_events e
 SET lease_token = e.lease_token + 1, leased_until = clock_timestamp() + @lease::interval
-FROM (SELECT * FROM heads UNION ALL SELECT * FROM run) leased
+FROM leased
 WHERE e.tenant_id = leased.tenant_id AND e.aggregate_id = leased.aggregate_id AND e.version = leased.version
 RETURNING e.tenant_id, e.aggregate_id, e.version, e.seq, e.type, e.data, e.traceparent, e.created_at, e.lease_token,
     e.attempts;
