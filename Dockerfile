@@ -6,6 +6,7 @@ WORKDIR /src
 # Where modules come from, for builds behind a proxy.
 ARG GOPROXY=https://proxy.golang.org,direct
 COPY go.mod go.sum ./
+COPY stripesim/go.mod stripesim/go.sum stripesim/
 RUN go mod download
 COPY cmd cmd
 COPY db db

@@ -12,6 +12,9 @@ run: ## run the demo, then keep the system running with a console in the browser
 test: ## test the service, on the PostgreSQL this machine has
 	go test ./...
 
+simulator: ## test the simulator of Stripe, a module of its own
+	go test -C stripesim ./...
+
 # part: proof {
 proof: ## test the module proof: chaos, mutants, museum, bench, browser and document tests
 	go test -C proof ./...
@@ -58,5 +61,5 @@ down: ## stop the containers and delete their data
 ci: ## run everything that CI runs (.ci/run STEP… for some of it)
 	.ci/run
 
-.PHONY: help test race lint generate verify up down ci
+.PHONY: help test simulator race lint generate verify up down ci
 .PHONY: run proof chaos mutants museum observe load bench # part: proof

@@ -2,6 +2,10 @@ module example.com/payonce
 
 go 1.26.0
 
+replace example.com/payonce/stripesim => ./stripesim
+
+require example.com/payonce/stripesim v0.0.0-00010101000000-000000000000
+
 require (
 	github.com/aws/aws-sdk-go-v2 v1.47.5
 	github.com/aws/aws-sdk-go-v2/config v1.33.13

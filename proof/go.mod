@@ -2,9 +2,15 @@ module example.com/payonce/proof
 
 go 1.26.0
 
-replace example.com/payonce => ../
+replace (
+	example.com/payonce => ../
+	example.com/payonce/stripesim => ../stripesim
+)
 
-require example.com/payonce v0.0.0-00010101000000-000000000000
+require (
+	example.com/payonce v0.0.0-00010101000000-000000000000
+	example.com/payonce/stripesim v0.0.0-00010101000000-000000000000
+)
 
 require (
 	github.com/Shopify/toxiproxy/v2 v2.12.0

@@ -16,8 +16,8 @@ import (
 
 // TestContract is what we believe about Stripe, said once and asked of both:
 //
-//	go test ./stripesim -run TestContract
-//	STRIPE_CONTRACT=1 STRIPE_SECRET_KEY=sk_test_… go test ./stripesim -run TestContract
+//	go test -C stripesim -run TestContract
+//	STRIPE_CONTRACT=1 STRIPE_SECRET_KEY=sk_test_… go test -C stripesim -run TestContract
 //
 // Against the real one it makes a few dozen test-mode objects, at no more than
 // 20 requests a second, and breaks nothing. Where the two disagree, the

@@ -56,6 +56,10 @@
 //	sim.Advance(25 * time.Hour) // keys are forgotten, webhooks retried, authorisations nearer their end
 //	sim.ChargeCount("order_1")  // 1, or there is a bug
 //
+// The folder is a module of its own, so that tests of another project can use it
+// too: copy the folder, or name it in a replace directive. It imports the
+// standard library only; what go.mod requires is for its own tests.
+//
 // # Faults by what they leave behind
 //
 //	effect  key      client sees      kinds

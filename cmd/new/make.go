@@ -191,11 +191,16 @@ func (s starter) generate(ctx context.Context, from string) error {
 }
 
 func (s starter) tidy(ctx context.Context) error {
-	err := s.command(ctx, s.to, nil, "go", "mod", "tidy")
-	if err == nil && s.parts["proof"] {
-		err = s.command(ctx, filepath.Join(s.to, "proof"), nil, "go", "mod", "tidy")
+	modules := []string{".", "stripesim"}
+	if s.parts["proof"] {
+		modules = append(modules, "proof")
 	}
-	return err
+	for _, module := range modules {
+		if err := s.command(ctx, filepath.Join(s.to, module), nil, "go", "mod", "tidy"); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // writeSchema lets the starter's own test write the file: it migrates a database, on the PostgreSQL

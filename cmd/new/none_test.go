@@ -289,6 +289,7 @@ func TestEachPart(t *testing.T) {
 		t.Run(with.parts, func(t *testing.T) {
 			dir := made(t, with.parts)
 			inShop(t, dir, "go", "vet", "./...")
+			inShop(t, filepath.Join(dir, "stripesim"), "go", "vet", "./...")
 			if with.parts == "all" {
 				inShop(t, filepath.Join(dir, "proof"), "go", "vet", "./...")
 			}
@@ -307,4 +308,5 @@ func TestNonePassesItsTests(t *testing.T) {
 	dir := made(t, "none")
 	inShop(t, dir, "go", "vet", "./...")
 	inShop(t, dir, "go", "test", "-skip=^TestCrashMatrix$", "./...")
+	inShop(t, filepath.Join(dir, "stripesim"), "go", "test", "./...")
 }

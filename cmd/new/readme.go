@@ -59,7 +59,7 @@ The API's documentation, with requests to copy, is at http://127.0.0.1:8080/docs
 | internal/idempotency, outbox, inbox | idempotency keys, events and their consumers; independent of payments |
 | internal/http | the API |
 | db | migrations, queries, and the Go that sqlc generates (make generate) |
-| testkit, stripesim | what the tests use |
+| testkit, stripesim | what the tests use; the simulator of Stripe is a module of its own (go test -C stripesim ./...) |
 
 docs/add-an-operation.md adds a request that charges a card. docs/operations.md is the runbook that the alerts refer to.
 Both describe ` + ours + ` with all its parts: where they name one that is not above, skip it. Files that other

@@ -34,6 +34,7 @@ var inStep = map[string]struct{ step, line string }{
 	"go run -C proof ./mutants -only M2":               {"mutants", "go run -C proof ./mutants\n"}, // one of them
 	"go run -C proof ./load":                           {"load", " go run -C proof ./load\n"},
 	"go run -C proof ./load -scenario duplicate-storm": {"load", " go run -C proof ./load -scenario duplicate-storm\n"},
+	"go test -C stripesim ./...":                       {"test", "go_test -C stripesim -count=1 ./...\n"},
 	"go test -C proof ./...": {"test",
 		"go_test -C proof -count=1 -timeout=20m -skip='^TestTyped$' ./..."}, // which has a step
 	"go test ./...": {"test", "go_test -count=1 -timeout=20m ./...\n"},

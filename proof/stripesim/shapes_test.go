@@ -133,8 +133,8 @@ func TestShapes(t *testing.T) {
 	root, err := process.Root()
 	require.NoError(t, err)
 	dir := t.TempDir()
-	run := exec.CommandContext(t.Context(), "go", "test", "-count=1", "./stripesim")
-	run.Dir, run.Env = root, append(os.Environ(), "STRIPESIM_SHAPES="+dir)
+	run := exec.CommandContext(t.Context(), "go", "test", "-count=1", ".")
+	run.Dir, run.Env = filepath.Join(root, "stripesim"), append(os.Environ(), "STRIPESIM_SHAPES="+dir)
 	out, err := run.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 
