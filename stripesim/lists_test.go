@@ -135,8 +135,10 @@ func TestSearch(t *testing.T) {
 	search := func(b *bench, query string) []string {
 		b.t.Helper()
 		var out []string
-		for i := b.api.PaymentIntents.Search(&stripe.PaymentIntentSearchParams{SearchParams: stripe.SearchParams{Query: query, Limit: stripe.Int64(2)}}); i.Next(); {
-			out = append(out, i.PaymentIntent().ID)
+		params := stripe.SearchParams{Query: query, Limit: stripe.Int64(2)}
+		found := b.api.PaymentIntents.Search(&stripe.PaymentIntentSearchParams{SearchParams: params})
+		for found.Next() {
+			out = append(out, found.PaymentIntent().ID)
 		}
 		return out
 	}

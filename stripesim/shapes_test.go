@@ -115,7 +115,8 @@ func TestEveryObject(t *testing.T) {
 	_, err = b.api.WebhookEndpoints.Del(we.ID, nil)
 	require.NoError(t, err)
 	b.sim.SetSearchLag(0)
-	found := b.api.PaymentIntents.Search(&stripe.PaymentIntentSearchParams{SearchParams: stripe.SearchParams{Query: "status:'succeeded'"}})
+	succeeded := stripe.SearchParams{Query: "status:'succeeded'"}
+	found := b.api.PaymentIntents.Search(&stripe.PaymentIntentSearchParams{SearchParams: succeeded})
 	require.True(t, found.Next())
 	m, err := b.api.PaymentMethods.New(&stripe.PaymentMethodParams{Type: stripe.String("card"),
 		Card: &stripe.PaymentMethodCardParams{Token: stripe.String("tok_visa")}})

@@ -81,7 +81,9 @@ func TestCheckout_RefundRefusedForGood(t *testing.T) {
 
 		// The bank sides with us. A person refunds, and has the key looked at.
 		b := world.BooksOn(s.w)
-		won := &stripego.DisputeParams{Evidence: &stripego.DisputeEvidenceParams{UncategorizedText: stripego.String("winning_evidence")}}
+		won := &stripego.DisputeParams{Evidence: &stripego.DisputeEvidenceParams{
+			UncategorizedText: stripego.String("winning_evidence"),
+		}}
 		_, err := b.Stripe.Disputes.Update(dispute, won)
 		require.NoError(t, err)
 		s.w.Sim.Advance(30 * 24 * time.Hour)

@@ -166,8 +166,10 @@ func TestCompleter(t *testing.T) {
 		require.Equal(
 			t, 1,
 			c.count(
-				`parked_at IS NULL AND finished_at IS NULL AND leased_until = '-infinity' AND last_error LIKE '%does not have the operation%'
-			AND next_attempt_at BETWEEN clock_timestamp() + interval '30 seconds' AND clock_timestamp() + interval '90 seconds'`,
+				`parked_at IS NULL AND finished_at IS NULL AND leased_until = '-infinity'
+			AND last_error LIKE '%does not have the operation%'
+			AND next_attempt_at BETWEEN clock_timestamp() + interval '30 seconds'
+				AND clock_timestamp() + interval '90 seconds'`,
 			),
 		)
 		require.Equal(t, idempotency.Waiting, c.state("k").State)

@@ -18,7 +18,8 @@ func TestCancelsAbandonedIntents(t *testing.T) {
 	t.Run("ThatNoPaymentWillConfirm", func(t *testing.T) {
 		t.Parallel()
 		b, today := yesterdays(t)
-		// The creation of the order's first intent is answered with an error that Stripe repeats for ever; the payment goes on with another.
+		// The creation of the order's first intent is answered with an error that Stripe repeats for ever; the payment
+		// goes on with another.
 		order := b.API.Order()
 		b.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.EffectStoredError})
 		b.API.Pay("k", order, "pm_card_visa")

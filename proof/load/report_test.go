@@ -83,7 +83,8 @@ func TestReport(t *testing.T) {
 	dir := t.TempDir()
 	summary := filepath.Join(dir, "summary.json")
 	require.NoError(t, os.WriteFile(summary, []byte(`{"state":{"testRunDurationMs":4000},"metrics":{
-		"answers_replayed":{"values":{"count":3}}, "duplicates_sent":{"values":{"count":5}}, "answers_in_flight":{"values":{"count":1}},
+		"answers_replayed":{"values":{"count":3}}, "duplicates_sent":{"values":{"count":5}},
+		"answers_in_flight":{"values":{"count":1}},
 		"effects_wrong":{"values":{"count":0},"thresholds":{"count==0":{"ok":true}}}}}`), 0o600))
 	samples := gzipped(t, dir, []string{
 		`{"type":"Metric","data":{"name":"http_req_duration"},"metric":"http_req_duration"}`,

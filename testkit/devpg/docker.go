@@ -43,8 +43,8 @@ func startDocker(ctx context.Context, o Options) (_ started, err error) {
 	images := []string{image}
 	config := testcontainers.ReadConfig().Config
 	if !config.RyukDisabled {
-		images = append(images,
-			testcontainers.ReaperDefaultImage) //nolint:staticcheck // deprecated in favour of a value that only the library can read
+		//nolint:staticcheck // deprecated in favour of a value that only the library can read
+		images = append(images, testcontainers.ReaperDefaultImage)
 	}
 	for _, name := range images {
 		if config.HubImageNamePrefix != "" {

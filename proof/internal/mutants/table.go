@@ -192,7 +192,8 @@ var All = []Mutant{
 		}
 		err = json.Unmarshal(e.Payload, &event)
 		object := event.Data.Object
-		seen.refunds = []stripe.Refund{{ID: object.ID, Status: object.Status, TenantID: object.Metadata["tenant_id"], RefundID: object.Metadata["refund_id"]}}`},
+		seen.refunds = []stripe.Refund{{ID: object.ID, Status: object.Status,
+			TenantID: object.Metadata["tenant_id"], RefundID: object.Metadata["refund_id"]}}`},
 			{"internal/compare/compare.go", "\tcase from == db.RefundStatusPending && to == " +
 				"db.RefundStatusSucceeded:\n", "\tcase from == db.RefundStatusFailed && to == " +
 				"db.RefundStatusSucceeded:\n\t\treturn amount, amount, true\n\tcase from == db.RefundStatusPending && to == " +
