@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"example.com/payonce/db"
@@ -58,7 +59,8 @@ func migrate(ctx context.Context, cli cli, args []string) error {
 		return errUsage
 	}
 	if verb == "print" { // needs no database
-		_, err := io.WriteString(cli.stdout, db.Schema)
+		_, schema, _ := strings.Cut(db.Schema, "\n\n") // The header says how the file is generated.
+		_, err := io.WriteString(cli.stdout, schema)
 		return err
 	}
 	return cli.withDatabase(ctx, func(pool *postgres.Pool) error {

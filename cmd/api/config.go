@@ -274,7 +274,8 @@ func (e *environment) logLevel() (level slog.Level) {
 // errNoDatabaseURL is for commands that read no other setting.
 var errNoDatabaseURL = errors.New("DATABASE_URL is required: postgres://user:password@host:port/database")
 
-// LogValue is the settings as they are printed at the start, without secrets.
+// LogValue is the settings as they are printed at the start, without secrets. Durations are text, because a JSON log
+// would print them as nanoseconds.
 func (c config) LogValue() slog.Value {
 	base := c.StripeAPIBase
 	if base == "" {
@@ -288,10 +289,11 @@ func (c config) LogValue() slog.Value {
 		slog.String("http", c.HTTPAddr), slog.String("admin", c.AdminAddr),
 		slog.String("stripe", withoutUser(base)), slog.String("stripe_mode", mode),
 		slog.Int("webhook_secrets", len(c.StripeWebhookSecrets)),
-		slog.Duration("stripe_timeout", c.StripeTimeout), slog.Float64("stripe_rps", c.StripeRPS),
+		slog.String("stripe_timeout", c.StripeTimeout.String()), slog.Float64("stripe_rps", c.StripeRPS),
 		slog.Float64("rate_limit_rps", c.RateLimitRPS), slog.String("broker", withoutUser(c.BrokerURL)),
-		slog.Duration("lease", c.IdempotencyLease), slog.Duration("retention", c.IdempotencyRetention),
-		slog.Duration("action_timeout", c.ActionTimeout), slog.Bool("auto_migrate", c.AutoMigrate),
+		slog.String("lease", c.IdempotencyLease.String()),
+		slog.String("retention", c.IdempotencyRetention.String()),
+		slog.String("action_timeout", c.ActionTimeout.String()), slog.Bool("auto_migrate", c.AutoMigrate),
 	}
 	for _, p := range c.parts {
 		if p, ok := p.(partLog); ok {

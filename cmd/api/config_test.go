@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"strings"
@@ -152,6 +153,7 @@ func TestReadConfig(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"whsec_new", "whsec_old"}, c.StripeWebhookSecrets)
 	shown := c.LogValue().String()
+	require.Contains(t, shown, "stripe_timeout=15s")
 	for _, secret := range []string{"hunter2", "whsec_", "sk_test_"} {
 		require.NotContains(t, shown, secret)
 	}
@@ -197,7 +199,22 @@ func TestCommands(t *testing.T) {
 		require.Empty(t, out)
 		require.Contains(t, errs, "usage: api")
 	}
-	code, _, errs := do("tenant", "key", "revoke", w.Tenant.ID, "none")
+	for name, unknown := range map[string][]string{
+		"bogus": {"bogus"}, "tenant": {"tenant"}, "tenant bogus": {"tenant", "bogus", "ten_1"},
+		"tenant key list": {"tenant", "key", "list", "ten_1"},
+	} {
+		code, out, errs := do(unknown...)
+		require.Equal(t, 2, code)
+		require.Empty(t, out)
+		require.True(t, strings.HasPrefix(errs, fmt.Sprintf("api: unknown command %q\n\nusage: api", name)), errs)
+	}
+	_, _, errs := do("migrate", "down")
+	require.NotContains(t, errs, "unknown command")
+	code, out, _ = do("migrate", "print")
+	require.Zero(t, code)
+	require.True(t, strings.HasPrefix(out, "CREATE TYPE"), "begins with %.40q", out)
+
+	code, _, errs = do("tenant", "key", "revoke", w.Tenant.ID, "none")
 	require.Equal(t, 1, code)
 	require.Equal(t, "api: the tenant has no active key that ends in \"none\"\n", errs)
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -110,7 +111,20 @@ func dispatch(ctx context.Context, cli cli, args []string) error {
 			return c.run(ctx, cli, args[len(words):])
 		}
 	}
+	_, _ = fmt.Fprintf(cli.stderr, "api: unknown command %q\n\n", unknownCommand(args))
 	return errUsage
+}
+
+// unknownCommand is the arguments up to the first that is no word of a command: "tenant key list" of
+// "tenant key list acme".
+func unknownCommand(args []string) string {
+	for i := range args {
+		name := strings.Join(args[:i+1], " ")
+		if !slices.ContainsFunc(commands(), func(c command) bool { return strings.HasPrefix(c.name, name+" ") }) {
+			return name
+		}
+	}
+	return strings.Join(args, " ")
 }
 
 func usage() string {
