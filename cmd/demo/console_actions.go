@@ -13,11 +13,10 @@ import (
 // action is a button.
 type action struct {
 	Name      string `json:"name"`
-	Button    string `json:"button"`
+	Button    string `json:"button"` // also the title of the action's card
 	Note      string `json:"note"`   // under the button
 	Breaks    bool   `json:"breaks"` // whether it breaks something; the others are what customers do
 	Exclusive bool   `json:"alone"`  // whether it breaks or needs what other exclusive actions break
-	Title     string `json:"title"`
 	Why       string `json:"why"`    // what happens
 	Reason    string `json:"reason"` // why the order is charged once all the same
 	do        func(*actionRun) error
@@ -26,30 +25,26 @@ type action struct {
 var actions = []action{
 	{
 		Name: "pay", Button: "Pay", Note: "one click",
-		Title:  "One click",
 		Why:    "The shop sends one payment request. Its Idempotency-Key identifies what the customer wants.",
 		Reason: "A retry with this key gets this response again, and charges nothing.",
 		do:     payOnce,
 	},
 	{
 		Name: "double", Button: "Double click", Note: "two requests at once",
-		Title: "A double click",
-		Why:   "The same request is sent to both processes at the same moment, while Stripe is slow.",
+		Why: "The same request is sent to both processes at the same moment, while Stripe is slow.",
 		Reason: "The first to insert the key executes the request. The other gets 409, retries, and " +
 			"gets the same response.",
 		do: payConcurrently(2, "The same request twice"),
 	},
 	{
 		Name: "fifty", Button: "Pay 50 times at once", Note: "at the same moment",
-		Title:  "Fifty clicks at once",
 		Why:    "Fifty copies of one request, sent to both processes. Every dot is a response.",
 		Reason: "One claim, one charge. The requests that got 409 retried, and got the stored response.",
 		do:     payConcurrently(50, "The same request, 50 times"),
 	},
 	{
 		Name: "lose", Button: "Lose Stripe's response", Note: "after the charge", Breaks: true,
-		Title: "Stripe's response is lost",
-		Why:   "Stripe charges the card, then the connection breaks. The API cannot know whether the charge was made.",
+		Why: "Stripe charges the card, then the connection breaks. The API cannot know whether the charge was made.",
 		Reason: "The API responds 202, looks the payment up at Stripe instead of charging again, and " +
 			"then completes it.",
 		do: loseStripeResponse,
@@ -57,41 +52,36 @@ var actions = []action{
 	{
 		Name: "webhook", Button: "Send the webhook 3 times", Note: "Stripe may repeat it",
 		Breaks: true, Exclusive: true,
-		Title: "The webhook is delivered three times",
-		Why:   "Stripe delivers every webhook at least once. Here it delivers one three times.",
+		Why: "Stripe delivers every webhook at least once. Here it delivers one three times.",
 		Reason: "The inbox stores the event's id together with its effect, in one commit. The second " +
 			"and third find it there.",
 		do: sendWebhookThrice,
 	},
 	{
 		Name: "kill", Button: "Kill an API process", Note: "kill -9, after the charge", Breaks: true, Exclusive: true,
-		Title: "kill -9 after the charge",
-		Why:   "Stripe has charged the card. The API process is killed before it can record that.",
+		Why: "Stripe has charged the card. The API process is killed before it can record that.",
 		Reason: "When its lease had expired, the other process took over, looked the payment up at " +
 			"Stripe and found the charge.",
 		do: killProcess,
 	},
 	{
-		Name: "pause", Button: "Pause it past its lease", Note: "then let it continue", Breaks: true, Exclusive: true,
-		Title: "A process that wakes up too late",
-		Why: "Stripe has charged the card. The process is paused until its lease has expired and the other process " +
-			"has completed the payment. Then it continues.",
-		Reason: "Each claim has a token, and each write checks it. The paused process has an old one: " +
-			"it can change nothing.",
+		Name: "pause", Button: "Pause an API process", Note: "longer than its lease", Breaks: true, Exclusive: true,
+		Why: "Stripe has charged the card. The API process is paused until its lease has expired and the other " +
+			"process has completed the payment. Then it continues.",
+		Reason: "Each claim has a token, and each write checks it. The paused process had an old token: " +
+			"its write changed nothing.",
 		do: pauseProcess,
 	},
 	{
-		Name: "cut", Button: "Cut off PostgreSQL", Note: "for three seconds", Breaks: true, Exclusive: true,
-		Title: "PostgreSQL is unavailable",
-		Why: "Stripe has charged the card. Before that can be recorded, every connection to the database is closed, " +
-			"for three seconds.",
-		Reason: "Without its database the API does nothing and responds 503. The claim was stored " +
-			"before the call to Stripe.",
+		Name: "cut", Button: "Disconnect PostgreSQL", Note: "for three seconds", Breaks: true, Exclusive: true,
+		Why: "Stripe has charged the card. Before the API can record that, all connections to PostgreSQL are " +
+			"closed, and new ones are refused for three seconds.",
+		Reason: "Without PostgreSQL a new request does not reach Stripe: it gets 503. The claim had been stored " +
+			"before the charge, so afterwards the payment was looked up at Stripe and completed.",
 		do: cutPostgres,
 	},
 	{
-		Name: "again", Button: "Retry", Note: "the last request, at both processes",
-		Title:  "The same request again",
+		Name: "again", Button: "Retry with the same key", Note: "the last request, at both processes",
 		Why:    "The shop repeats its last request, to each process.",
 		Reason: "Both responses are the stored one.",
 		do:     retryLastRequest,
@@ -300,12 +290,12 @@ func pauseProcess(run *actionRun) error {
 			return err
 		}
 		if after <= before { // on a busy machine A's call to Stripe can time out before A is paused
-			text := "A had given up before it was frozen, and writes nothing"
+			text := "A's call to Stripe had timed out before A was paused. A writes nothing"
 			run.add(entry{Kind: kindClaim, Text: text, Tone: toneWait})
 			return nil
 		}
 		run.add(entry{
-			Kind: kindClaim, Text: "A's late write is refused: its lease token is old", Answer: "fenced off",
+			Kind: kindClaim, Text: "A's late write is rejected: its lease token is old", Answer: "fenced off",
 			Tone: toneWait, Code: codeOf["fenced"],
 		})
 		return nil
@@ -320,7 +310,7 @@ func cutPostgres(run *actionRun) error {
 		back := make(chan error, 1)
 		err := run.database.cutConnections(run.ctx)
 		run.board.update(func(now *pageState) { now.Postgres = stateCut })
-		text := fmt.Sprintf("Every connection to PostgreSQL is cut, and new ones are refused for %.0f s.",
+		text := fmt.Sprintf("All connections to PostgreSQL are closed, and new ones are refused for %.0f s.",
 			outageDuration.Seconds())
 		run.add(entry{Kind: kindFault, Text: text, Tone: toneBad, Code: codeOf["cut"]})
 		go func() {

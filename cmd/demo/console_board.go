@@ -81,7 +81,7 @@ type pageState struct {
 	Run       string         `json:"run"` // identifies this demo: the next one can have the same address
 	Ready     bool           `json:"ready"`
 	Docs      string         `json:"docs"`            // URL of the API docs
-	Operator  string         `json:"operator"`        // URL of the operator\'s page
+	Operator  string         `json:"operator"`        // URL of the operator's page
 	Source    bool           `json:"source"`          // whether /code can show source files
 	Scene     string         `json:"scene,omitempty"` // being played in the terminal
 	Current   *purchase      `json:"current"`
@@ -112,7 +112,7 @@ const (
 	stateDead     = "dead"
 	statePaused   = "paused"
 	stateStarting = "starting"
-	stateCut      = "cut off"
+	stateCut      = "disconnected"
 )
 
 // sample is a point of the plot.

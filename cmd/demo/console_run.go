@@ -37,8 +37,8 @@ type actionRun struct {
 
 // run runs an action from the press of the button to its result.
 func (a action) run(ctx context.Context, c *console) {
-	run := &actionRun{console: c, ctx: ctx, title: a.Title}
-	run.id = c.board.add(entry{Kind: kindAction, Text: a.Title, Answer: a.Why, Code: codeOf[a.Name]})
+	run := &actionRun{console: c, ctx: ctx, title: a.Button}
+	run.id = c.board.add(entry{Kind: kindAction, Text: a.Button, Answer: a.Why, Code: codeOf[a.Name]})
 	err := a.do(run)
 	c.refresh()
 	result := entry{Kind: kindResult, Answer: a.Reason, Tone: toneGood}
@@ -317,8 +317,10 @@ func explain(a response) string {
 		return "the result is not known yet; retry"
 	case a.status == http.StatusConflict:
 		return "a request with this key is in progress; retry"
+	case a.status == http.StatusServiceUnavailable:
+		return "this request started nothing; retry"
 	case a.retryable():
-		return "nothing was done; retry"
+		return "retry"
 	}
 	return ""
 }

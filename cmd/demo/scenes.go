@@ -65,7 +65,7 @@ var scenes = []scene{
 	},
 	{
 		title: "A checkout is compensated",
-		text: "A checkout has four steps: order, stock, payment, notice. When the card is declined, it undoes " +
+		text: "A checkout has four steps: order, stock, payment, notification. When the card is declined, it undoes " +
 			"the first two.",
 		play: checkoutCompensated,
 	},

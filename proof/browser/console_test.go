@@ -46,7 +46,7 @@ func TestConsole(t *testing.T) {
 	first.Screenshot(t, "console-begin-phone")
 	first.Do(t, chromedp.Navigate("about:blank"))
 
-	c.press("pay", "One click")
+	c.press("pay", "Pay")
 	c.shows(`[data-kind="request"][data-tone="good"]`, "201 payment succeeded")
 	c.shows(`[data-kind="claim"]`, "The key is claimed")
 	c.shows(`[data-kind="claim"]`, "Finished: outcome, event and response")
@@ -67,23 +67,23 @@ func TestConsole(t *testing.T) {
 		linked.Do(t, chromedp.Navigate("about:blank"))
 	}
 
-	c.press("again", "The same request again")
+	c.press("again", "Retry with the same key")
 	c.shows(`[data-kind="request"]`, "stored response replayed")
 
-	c.press("double", "A double click")
-	c.press("fifty", "Fifty clicks at once")
+	c.press("double", "Double click")
+	c.press("fifty", "Pay 50 times at once")
 	require.Equal(t, 50, browser.Evaluate[int](t, p, c.latest(`.querySelector(".dots").childElementCount`)),
 		"a dot a request")
 	require.Equal(t, 1, browser.Evaluate[int](t, p, c.latest(`.querySelectorAll(".what > .dots .n").length`)),
 		"one of them was the one")
 
-	c.press("lose", "response is lost")
+	c.press("lose", "Lose Stripe's response")
 	c.shows(`[data-kind="request"][data-tone="wait"]`, "202 payment processing")
-	c.press("webhook", "The webhook is delivered three times")
+	c.press("webhook", "Send the webhook 3 times")
 	c.shows(`[data-kind="webhook"]`, "200, duplicate")
 	c.shows(`[data-kind="claim"]`, "The inbox has the event once")
-	c.press("cut", "PostgreSQL is unavailable")
-	c.shows(`[data-kind="fault"]`, "Every connection to PostgreSQL is cut")
+	c.press("cut", "Disconnect PostgreSQL")
+	c.shows(`[data-kind="fault"]`, "All connections to PostgreSQL are closed")
 	c.shows(`[data-kind="request"]`, "503 unavailable")
 	c.shows(`[data-kind="fault"]`, "PostgreSQL is available again")
 	p.Screenshot(t, "console-cut")
@@ -91,16 +91,16 @@ func TestConsole(t *testing.T) {
 	// On a machine that has other things to do A may give up before it is frozen. The
 	// console says so, and it is tried again.
 	orders := 10
-	c.press("pause", "wakes up too late")
-	for c.said(`[data-kind="claim"]`, "A had given up before it was frozen") {
+	c.press("pause", "Pause an API process")
+	for c.said(`[data-kind="claim"]`, "had timed out before A was paused") {
 		require.Less(t, orders, 15, "A is never frozen in time")
 		orders++
-		c.press("pause", "wakes up too late")
+		c.press("pause", "Pause an API process")
 	}
 	c.shows(`[data-kind="claim"]`, "the work is taken over")
-	c.shows(`[data-kind="claim"]`, "late write is refused")
+	c.shows(`[data-kind="claim"]`, "late write is rejected")
 	p.Screenshot(t, "console-pause")
-	c.press("kill", "kill -9 after the charge")
+	c.press("kill", "Kill an API process")
 	c.shows(`[data-kind="fault"]`, "is killed with SIGKILL")
 	c.shows(`[data-kind="request"][data-tone="bad"]`, "no response")
 	c.shows(`[data-kind="claim"]`, "the work is taken over")
@@ -110,8 +110,8 @@ func TestConsole(t *testing.T) {
 
 	// Process A is dead, and the page and the shop go on.
 	p.WaitFor(t, `document.querySelector('[data-state="dead"]') !== null`)
-	c.press("pay", "One click")
-	c.press("fifty", "Fifty clicks at once")
+	c.press("pay", "Pay")
+	c.press("fifty", "Pay 50 times at once")
 	require.Equal(t, "dead", browser.Evaluate[string](t, p, `document.querySelector(".parts li").dataset.state`),
 		"A was dead all the time")
 	p.Do(t, chromedp.EmulateViewport(browser.Phone.Width, browser.Phone.Height))

@@ -70,7 +70,7 @@ function showButtons() {
 
 // What a state is called on the page; the others are called what they are.
 const stateTexts = { dead: "killed" };
-const tones = { up: "good", dead: "bad", paused: "wait", starting: "wait", "cut off": "bad" };
+const tones = { up: "good", dead: "bad", paused: "wait", starting: "wait", disconnected: "bad" };
 
 function part(name, state, ...more) {
   return node("li", { "data-tone": tones[state], "data-state": state }, state === "up" ? name : name + ": " + (stateTexts[state] || state), ...more);
