@@ -607,6 +607,31 @@ func (q *Queries) OperatorOutboxParked(ctx context.Context, limitRows int32) ([]
 	return items, nil
 }
 
+const OperatorTenants = `-- name: OperatorTenants :many
+SELECT t.id FROM tenants t ORDER BY t.id LIMIT $1
+`
+
+// Returns the oldest tenants.
+func (q *Queries) OperatorTenants(ctx context.Context, limitRows int32) ([]string, error) {
+	rows, err := q.db.Query(ctx, OperatorTenants, limitRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const OperatorWork = `-- name: OperatorWork :many
 
 WITH work AS MATERIALIZED (

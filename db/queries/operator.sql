@@ -144,6 +144,10 @@ WHERE EXISTS (SELECT FROM orders o WHERE o.tenant_id = t.id AND o.id = @id)
        WHERE k.tenant_id = t.id AND k.key >= 'refund_orphan ' AND k.key < 'refund_orphan!' AND k.resource_id = @id)
 LIMIT 2;
 
+-- name: OperatorTenants :many
+-- Returns the oldest tenants.
+SELECT t.id FROM tenants t ORDER BY t.id LIMIT @limit_rows;
+
 -- name: OperatorOrphanRefund :one
 -- Returns the key of a refund without a row: no payment has the money of its PaymentIntent.
 SELECT k.key

@@ -49,7 +49,8 @@
 //
 // A caller's idempotency key is never shown, because callers may put personal data
 // into it. The page shows its hash, which is also in the logs. An operator who has the
-// key can search for it and gets its history.
+// key can search for it and gets its history. A link, /operator/find?q=…, takes ids only,
+// so that no key is shared in an address.
 //
 // # Terms
 //

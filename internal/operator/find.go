@@ -2,18 +2,43 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/ids"
+	"example.com/payonce/internal/payments"
 )
 
-// find redirects to the page of an id: one of ours, one of Stripe's, or a caller's key.
-// The form uses POST, so that a key appears in no address, history or access log.
+const tenantsMax = 1000 // whose rows are searched for the id of a registered operation
+
+// findPage is the form alone. NotAnID: the address had something that is not an id.
+type findPage struct{ NotAnID bool }
+
+// findForm takes an id from the address, so that a link to it can be shared. Anything
+// else may be a caller's key and is not searched for: people would share that address.
+func (s *Server) findForm(w http.ResponseWriter, r *http.Request) {
+	term := strings.TrimSpace(r.URL.Query().Get("q"))
+	if !isObjectID(term) && !isStripeID(term) && !isOwnID(term) {
+		s.render(w, r, http.StatusOK, "find", "Find", findPage{NotAnID: term != ""})
+		return
+	}
+	s.findTerm(w, r, term)
+}
+
+// find takes an id or a key from the form, which uses POST, so that a key appears in no
+// address, history or access log.
 func (s *Server) find(w http.ResponseWriter, r *http.Request) {
+	s.findTerm(w, r, strings.TrimSpace(r.PostFormValue("what")))
+}
+
+// findTerm redirects to the page of an id: one of ours, one of Stripe's, or one of a
+// registered operation. A key's history it shows itself.
+func (s *Server) findTerm(w http.ResponseWriter, r *http.Request, term string) {
 	ctx, cancel := context.WithTimeout(r.Context(), pageWithin)
 	defer cancel()
-	term := strings.TrimSpace(r.PostFormValue("what"))
 	var err error
 	switch {
 	case term == "" || len(term) > 255 || strings.ContainsRune(term, 0):
@@ -23,11 +48,17 @@ func (s *Server) find(w http.ResponseWriter, r *http.Request) {
 	case isObjectID(term):
 		var tenants []string
 		if tenants, err = s.o.Pool.OperatorFindObject(ctx, term); err == nil && len(tenants) > 0 {
-			http.Redirect(w, r, objectHref(tenants[0], term), http.StatusSeeOther)
+			redirect(w, r, objectHref(tenants[0], term))
 			return
 		}
-	case strings.HasPrefix(term, "pi_"), strings.HasPrefix(term, "ch_"):
+	case isStripeID(term):
 		if s.findAtStripe(ctx, w, r, term) {
+			return
+		}
+	case isOwnID(term):
+		var tenant string
+		if tenant, err = s.findOwn(ctx, term); tenant != "" {
+			redirect(w, r, objectHref(tenant, term))
 			return
 		}
 	}
@@ -37,6 +68,39 @@ func (s *Server) find(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		s.renderReadError(w, r, err)
 	}
+}
+
+func isStripeID(id string) bool { return strings.HasPrefix(id, "pi_") || strings.HasPrefix(id, "ch_") }
+
+// isOwnID reports whether an id could be of a registered operation, such as tip_….
+func isOwnID(id string) bool {
+	kind := ids.Kind(id)
+	return kind != "" && ids.Is(kind, id)
+}
+
+// findOwn returns the tenant with a charge of a registered operation, or "". Such an
+// operation reads its rows by tenant, so each tenant is tried.
+func (s *Server) findOwn(ctx context.Context, id string) (string, error) {
+	tenants, err := s.o.Pool.OperatorTenants(ctx, tenantsMax)
+	if err != nil {
+		return "", err
+	}
+	for _, tenant := range tenants {
+		_, err := s.o.Payments.OrderOfCharge(ctx, tenant, id)
+		switch {
+		case err == nil:
+			return tenant, nil
+		case !errors.Is(err, payments.ErrNotFound):
+			return "", err
+		}
+	}
+	return "", nil
+}
+
+// redirect leads to another of these pages.
+func redirect(w http.ResponseWriter, r *http.Request, href string) {
+	//nolint:gosec // every href begins with /operator/, so it cannot lead to another host
+	http.Redirect(w, r, href, http.StatusSeeOther)
 }
 
 // findAtStripe reads the intent from Stripe, whose metadata name the tenant and the
@@ -50,10 +114,10 @@ func (s *Server) findAtStripe(ctx context.Context, w http.ResponseWriter, r *htt
 	rows, err := s.o.Pool.OperatorFindAtStripe(ctx, id)
 	switch {
 	case err == nil && len(rows) > 0:
-		http.Redirect(w, r, objectHref(rows[0].TenantID, rows[0].ID), http.StatusSeeOther)
+		redirect(w, r, objectHref(rows[0].TenantID, rows[0].ID))
 	case isIntent:
 		// The intent's page shows why Stripe could not be read.
-		http.Redirect(w, r, "/operator/intents/"+id, http.StatusSeeOther)
+		redirect(w, r, "/operator/intents/"+url.PathEscape(id))
 	default:
 		return false
 	}
@@ -70,13 +134,13 @@ func (s *Server) findIntent(ctx context.Context, w http.ResponseWriter, r *http.
 	if err != nil {
 		return false
 	}
-	href := "/operator/intents/" + id
+	href := "/operator/intents/" + url.PathEscape(id)
 	if view.Agrees {
 		_, err := s.o.Pool.OrderGet(ctx, db.OrderGetParams{TenantID: view.Intent.TenantID, ID: view.Intent.OrderID})
 		if err == nil {
 			href = objectHref(view.Intent.TenantID, view.Intent.OrderID)
 		}
 	}
-	http.Redirect(w, r, href, http.StatusSeeOther)
+	redirect(w, r, href)
 	return true
 }

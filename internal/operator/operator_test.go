@@ -11,7 +11,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/db"
+	"example.com/payonce/internal/compare"
+	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/ids"
+	"example.com/payonce/internal/operations"
 	"example.com/payonce/internal/operator"
+	"example.com/payonce/internal/payments"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/world"
 )
@@ -523,8 +529,62 @@ func TestPage(t *testing.T) {
 				nothing)
 		}
 		require.Equal(t, http.StatusBadRequest, p.post("/operator/find", url.Values{"what": {" "}}).status)
+		require.Equal(t, 1, strings.Count(p.post("/operator/find", url.Values{"what": {"raw-key"}}).says(),
+			"Charged once"), "a payment that is charged once is said to be so once")
 		require.Equal(t, http.StatusNotFound, p.get("/operator/objects/"+d.NewTenant().ID+"/"+order).status,
 			"another tenant's")
+	})
+
+	t.Run("FindsTheIDInALink", func(t *testing.T) {
+		t.Parallel()
+		d := newDesk(t, world.AdminToken)
+		order := d.API.Order()
+		payment := d.API.Pay("raw-key", order, "pm_card_visa").ID()
+		intent := d.Text("SELECT intent_id FROM payments WHERE id = $1", payment)
+		stranger := d.person(t).get("/operator/find?q=" + order)
+		require.Equal(t, "/operator/login?next="+url.QueryEscape("/operator/find?q="+order), stranger.path)
+		p := d.signedIn(t, "Ada")
+		for _, path := range []string{"/operator/find?q=" + order, "/operator/find?q=" + payment,
+			"/operator/find?q=" + intent, "/operator?q=" + order} {
+			require.Contains(t, p.get(path).says(), "Charged once: 10.00 USD.", path)
+		}
+		require.Equal(t, http.StatusNotFound, p.get("/operator/find?q=ord_00000000000000000000000000").status)
+		require.Contains(t, p.get("/operator/find").says(), "Was this customer charged twice?")
+		a := p.get("/operator/find?q=raw-key")
+		require.Contains(t, a.says(), "An idempotency key can be searched for with the form only")
+		require.NotContains(t, a.body, "raw-key")
+	})
+
+	t.Run("FindsARowOfARegisteredOperation", func(t *testing.T) {
+		t.Parallel()
+		w := world.New(t)
+		order, tip := "", ids.New("tip_")
+		d := &desk{&world.Desk{World: w, API: w.Local(world.LocalOptions{Own: ownTip(func(tenant, id string) string {
+			if tenant == w.Tenant.ID && id == tip {
+				return order
+			}
+			return ""
+		})})}}
+		d.PageURL = d.ServePage(t, w.URL, "")
+		d.NewTenant() // which has no such tip
+		order = d.API.Order()
+		d.API.Pay("k", order, "pm_card_visa")
+		p := d.person(t)
+		for _, a := range []page{p.get("/operator/find?q=" + tip), p.post("/operator/find", url.Values{"what": {tip}})} {
+			require.Equal(t, "/operator/objects/"+w.Tenant.ID+"/"+tip, a.path)
+			require.Contains(t, a.says(), "Charged once: 10.00 USD.")
+		}
+		require.Equal(t, http.StatusNotFound, p.get("/operator/find?q="+ids.New("tip_")).status)
+	})
+
+	t.Run("SaysWhetherAnythingIsListed", func(t *testing.T) {
+		t.Parallel()
+		d := newDesk(t, "")
+		p := d.person(t)
+		require.Contains(t, p.get("/operator").says(), "No action needed. Nothing is unfinished.")
+		d.UnknownPayment("k")
+		require.Contains(t, p.get("/operator").says(),
+			"No action needed. What is listed below as unfinished is completed automatically.")
 	})
 
 	t.Run("SaysHowFarStripeWasCompared", func(t *testing.T) {
@@ -606,4 +666,28 @@ func TestPage(t *testing.T) {
 		require.Contains(t, ask(), "not checked I8a the ledger sums to zero")
 	})
 	// part: ledger }
+}
+
+// ownTip is a registered operation whose rows are what orderOf knows.
+func ownTip(orderOf func(tenant, id string) string) operations.List {
+	return operations.List{{
+		Name:  "create_tip",
+		New:   func(operations.Tools) idempotency.Operation { return idempotency.Operation{} },
+		Post:  "/v1/tips",
+		Parse: func(*http.Request, func(any) error) (any, error) { return nil, nil },
+		OpenAPI: []byte("paths:\n  /v1/tips:\n    post:\n      parameters:\n" +
+			"        - {$ref: '#/components/parameters/IdempotencyKey'}\n" +
+			"      responses: {'200': {description: ok}}\n  /v1/tips/{id}: {}\n"),
+		Kind: "tip_", Path: "/v1/tips/",
+		Show: func(context.Context, *db.Queries, string, string) (any, error) { return nil, payments.ErrNotFound },
+		Registered: payments.Registered{
+			Charges: func(context.Context, *db.Queries, []compare.OrderRef) ([]compare.Charge, error) { return nil, nil },
+			Charge: func(_ context.Context, _ *db.Queries, tenant, id string) (compare.Charge, error) {
+				if order := orderOf(tenant, id); order != "" {
+					return compare.Charge{OrderRef: compare.OrderRef{TenantID: tenant, OrderID: order}}, nil
+				}
+				return compare.Charge{}, payments.ErrNotFound
+			},
+		},
+	}}
 }

@@ -107,6 +107,10 @@ type actionsPanel struct {
 }
 
 func (s *Server) overview(w http.ResponseWriter, r *http.Request) {
+	if q := r.URL.Query().Get("q"); q != "" {
+		redirect(w, r, "/operator/find?q="+queryEscape(q))
+		return
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), pageWithin)
 	defer cancel()
 	s.render(w, r, http.StatusOK, "overview", "Overview", s.readOverview(ctx))
@@ -296,6 +300,14 @@ func (p *overviewPage) addLate() {
 		plural(p.Outbox.Stats.Waiting, "event is", "events are")+" not yet published", "outbox")
 	late(p.Inbox.OldestSeconds(), lagsAfter,
 		plural(p.Inbox.Pending(), "received event is", "received events are")+" not yet applied", "inbox")
+}
+
+// Lists reports whether a panel has something unfinished.
+func (p *overviewPage) Lists() bool {
+	return p.Work.Counts.Unfinished > 0 || p.Outbox.Stats.Waiting > 0 || p.Inbox.Pending() > 0 ||
+		p.Deliveries.Stats.Pending > 0 || // part: webhooks
+		len(p.Checkouts.List) > 0 || // part: checkouts
+		p.Money.Open > 0
 }
 
 // Severity is the colour of the summary.

@@ -89,6 +89,7 @@ func New(o Options) *Server {
 	mux.HandleFunc("POST /operator/logout", s.reading(s.logout))
 	mux.HandleFunc("GET /operator", s.reading(s.overview))
 	mux.HandleFunc("GET /operator/{$}", s.reading(s.overview))
+	mux.HandleFunc("GET /operator/find", s.reading(s.findForm))
 	mux.HandleFunc("POST /operator/find", s.reading(s.find))
 	mux.HandleFunc("GET /operator/objects/{tenant}/{id}", s.reading(s.object))
 	mux.HandleFunc("GET /operator/intents/{id}", s.reading(s.intent))
