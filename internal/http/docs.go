@@ -75,6 +75,14 @@ func docsRoutes(retention time.Duration, notFound http.HandlerFunc, own ...opera
 	}
 }
 
+// withSlash reports whether a request is for a page of the documentation with a slash at
+// the end, which people and link checkers add.
+func withSlash(r *http.Request) bool {
+	path := r.URL.Path
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && strings.HasSuffix(path, "/") &&
+		(strings.HasPrefix(path, "/docs/") || strings.HasPrefix(path, "/problems/"))
+}
+
 // redirectToDocs is for people who open the API's bare address in a browser. The
 // redirect is temporary, so that no browser keeps it if a service one day has a page
 // of its own there.

@@ -31,7 +31,7 @@ func docsServer(t *testing.T) *httptest.Server {
 		r.Method(route.method, route.pattern, route.handle)
 		r.Method(http.MethodHead, route.pattern, route.handle)
 	}
-	r.NotFound(s.notFound)
+	r.NotFound(s.unrouted)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx, visit := visited(req.Context())
 		w.Header().Set("Request-Id", visit.requestID)
@@ -125,11 +125,21 @@ func TestDocs(t *testing.T) {
 
 	t.Run("UnknownPathsAre404", func(t *testing.T) {
 		t.Parallel()
-		for _, path := range []string{"/problems/no-such-code", "/problems/", "/docs/assets/no-such-file.js",
+		for _, path := range []string{"/problems/no-such-code", "/problems/no-such-code/", "/docs/assets/no-such-file.js",
 			"/docs/assets/..%2Fdocs.go"} {
 			res, body := fetch(t, server.URL+path)
 			require.Equal(t, http.StatusNotFound, res.StatusCode, path)
 			require.Contains(t, body, `"code":"not-found"`, path)
+		}
+	})
+
+	t.Run("SlashAtTheEndRedirects", func(t *testing.T) {
+		t.Parallel()
+		for _, path := range []string{"/docs", "/docs/idempotency", "/problems", "/problems/internal"} {
+			res, body := fetch(t, server.URL+path+"/")
+			require.Equal(t, http.StatusOK, res.StatusCode, path)
+			require.Equal(t, path, res.Request.URL.Path)
+			require.Contains(t, body, "<html")
 		}
 	})
 

@@ -97,7 +97,7 @@ var serviceProblems = []problemType{
 		Code: codeInvalidRequest, Title: "The request is invalid", Status: http.StatusBadRequest,
 		What: "The body or a query parameter does not have the form that the API requires. The member " +
 			"errors lists each mistake with its place as a JSON Pointer. Nothing was executed, and the " +
-			"key is still unused.",
+			"key was not looked up.",
 		Retry: "Not unchanged: the same request fails again. Correct it. You may use the same key, because " +
 			"a request that was refused here has not used it.",
 	},
@@ -112,8 +112,8 @@ var serviceProblems = []problemType{
 		Code: codeUnauthenticated, Title: "The API key is missing or not valid", Status: http.StatusUnauthorized,
 		What: "The request has no header “Authorization: Bearer <api key>”, or the API key is unknown or " +
 			"revoked. Nothing was executed.",
-		Retry: "Correct the API key. The Idempotency-Key of the request is still unused; send the same one " +
-			"again.",
+		Retry: "Correct the API key and send the request again with the same Idempotency-Key, which was not " +
+			"looked up.",
 	},
 	{
 		Code: codePaymentDeclined, Title: "The payment was declined",
@@ -135,10 +135,10 @@ var serviceProblems = []problemType{
 	},
 	{
 		Code: codeNotFound, Title: "Not found", Status: http.StatusNotFound,
-		What: "There is no such page, or your tenant has no object with this id. Another tenant's objects " +
-			"also answer 404.",
-		Retry: "Check the id, and that you use the API key of the tenant that created the object. The " +
-			"Idempotency-Key, if you sent one, is still unused.",
+		What: "There is no such page, or your tenant has no object with this id. An object of another " +
+			"tenant gets 404, too.",
+		Retry: "Check the id, and that you use the API key of the tenant that created the object. You may use " +
+			"the same Idempotency-Key, because this request has not used it.",
 	},
 	{
 		Code: codeMethodNotAllowed, Title: "Method not allowed", Status: http.StatusMethodNotAllowed,
@@ -149,18 +149,20 @@ var serviceProblems = []problemType{
 	{
 		Code: codeIdempotencyKeyInFlight, Title: "A request with this key is in progress",
 		Status: http.StatusConflict, Retryable: true,
-		What: "The first request with this Idempotency-Key has not finished. This request did nothing. " +
-			"The first one is completed even if its client has disconnected.",
+		What: "A process is working on the first request with this Idempotency-Key, or has crashed while " +
+			"its lease has not expired. This request did nothing. The first one is completed even if its " +
+			"client has disconnected or its process has crashed.",
 		Retry: "Yes: the same request with the same key, after the seconds in Retry-After. With “Prefer: " +
-			"wait=10” the retry waits for the response. Do not change the key: a request with a new key " +
-			"is a new payment.",
+			"wait=10” the retry waits up to 10 seconds for the response. Do not use a new key: an order " +
+			"would be created, or a part of a payment refunded, a second time. A payment would not: an " +
+			"order is paid at most once, whatever keys are used.",
 	},
 	{
 		Code: codePaymentInProgress, Title: "Another payment of this order is in progress",
 		Status: http.StatusConflict, Retryable: true,
 		What: "The order is being paid or canceled under another key. Until that has an outcome, no " +
 			"second payment of the order can start, and the order cannot be canceled. Nothing was " +
-			"executed, and this key is still unused.",
+			"executed or stored under this key.",
 		Retry: "Yes: the same request with the same key, after the seconds in Retry-After. If the other " +
 			"payment succeeds, you get order-already-paid (or order-not-cancelable); if it fails, your " +
 			"request is executed.",
@@ -218,15 +220,15 @@ var serviceProblems = []problemType{
 	},
 	{
 		Code: codePayloadTooLarge, Title: "The body is too large", Status: http.StatusRequestEntityTooLarge,
-		What: "The limit is 64 KiB, and 1 MiB for a webhook. Nothing was executed, and the key is still " +
-			"unused.",
+		What: "The limit is 64 KiB, and 1 MiB for a webhook. Nothing was executed, and the key was not " +
+			"looked up.",
 		Retry: "Only with a smaller body.",
 	},
 	{
 		Code: codeUnsupportedMediaType, Title: "The body is not application/json",
 		Status: http.StatusUnsupportedMediaType,
 		What: "Bodies must be JSON with “Content-Type: application/json”. Nothing was executed, and the " +
-			"key is still unused.",
+			"key was not looked up.",
 		Retry: "Set the header and send the request again with the same key.",
 	},
 	{
@@ -241,8 +243,8 @@ var serviceProblems = []problemType{
 	{
 		Code: codeRateLimited, Title: "Too many requests",
 		Status: http.StatusTooManyRequests, Retryable: true,
-		What: "Your tenant sends more new requests per second than the service allows. Nothing was " +
-			"executed, and the key is still unused. Replays of finished requests are not limited.",
+		What: "Your tenant sends more new requests per second than the service allows. This request " +
+			"did nothing. Replays of finished requests are not limited.",
 		Retry: "Yes: the same request with the same key, after the seconds in Retry-After, and then at a " +
 			"lower rate.",
 	},
@@ -258,7 +260,8 @@ var serviceProblems = []problemType{
 		Code: codeUnavailable, Title: "The service is unavailable",
 		Status: http.StatusServiceUnavailable, Retryable: true,
 		What: "The service cannot reach its database or its payment provider, or it is shutting down. It " +
-			"refused the request before it started anything.",
+			"refused this request before it started anything. That says nothing about an earlier request " +
+			"with the same key.",
 		Retry: "Yes: the same request with the same key, after the seconds in Retry-After, with a longer " +
 			"pause each time.",
 	},

@@ -123,7 +123,7 @@ func (s *Server) mux() http.Handler {
 		}
 		allowed[route.pattern] = append(allowed[route.pattern], route.method)
 	}
-	r.NotFound(s.notFound)
+	r.NotFound(s.unrouted)
 	r.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
 		var methods []string
 		for pattern, list := range allowed {
@@ -138,6 +138,16 @@ func (s *Server) mux() http.Handler {
 		})
 	})
 	return s.observed(r)
+}
+
+// unrouted is for a path without a route.
+func (s *Server) unrouted(w http.ResponseWriter, r *http.Request) {
+	if withSlash(r) {
+		w.Header().Set("Location", strings.TrimRight(r.URL.EscapedPath(), "/"))
+		w.WriteHeader(http.StatusPermanentRedirect)
+		return
+	}
+	s.notFound(w, r)
 }
 
 // notFound has the same problem as an object that does not exist, so that a client needs

@@ -87,6 +87,8 @@ func (v *Validator) Check(req *http.Request, status int, header http.Header, bod
 	route, params, err := v.router.FindRoute(routed)
 	switch {
 	case err == nil:
+	case errors.Is(err, routers.ErrPathNotFound) && leadsWithoutSlash(req, status, header):
+		return nil
 	case errors.Is(err, routers.ErrPathNotFound):
 		route, err = v.fallback(status, http.StatusNotFound, "NotFound")
 	case errors.Is(err, routers.ErrMethodNotAllowed):
@@ -152,6 +154,12 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		t.tb.Errorf("answer breaks the contract: %v", err) // Errorf, as the goroutine may not be the test's
 	}
 	return res, nil
+}
+
+// leadsWithoutSlash: a page with a slash at its end redirects to the page without.
+func leadsWithoutSlash(req *http.Request, status int, header http.Header) bool {
+	to := header.Get("Location")
+	return status == http.StatusPermanentRedirect && to != "" && strings.TrimRight(req.URL.EscapedPath(), "/") == to
 }
 
 // fallback is a route for requests that match no operation. They have the
