@@ -23,7 +23,7 @@ func (s *system) auditUntilClean(ctx context.Context) check {
 			violations = []string{err.Error()}
 		}
 		if len(violations) == 0 || time.Since(began) > auditTimeout || ctx.Err() != nil {
-			name := fmt.Sprintf("the service's own audit (api audit) finds no violations in %d checks", checks)
+			name := fmt.Sprintf("api audit, the service's own audit, finds no violations in its %d checks", checks)
 			return check{name, violations}
 		}
 	}
