@@ -1,7 +1,7 @@
 // checkout-mix: checkouts, most with a good card, some declined, some sent twice
-// at once, some for more than there is. A saga has more to do twice than a
-// payment, so besides the charges the shelf is counted: what is sold is gone,
-// what was undone is back, nothing is left reserved.
+// at once, some for more than there is. A saga has more effects than a
+// payment, so the stock is checked as well as the charges: what is sold is gone, what was
+// compensated is back, nothing is left reserved.
 import exec from 'k6/execution';
 import { config, duration, number } from './lib/config.js';
 import { options as common } from './lib/options.js';

@@ -1,7 +1,7 @@
 // duplicate-storm: the same request many times at the same instant, to all
 // processes, in two ways: one client that opens so many connections, and as many
 // clients that know one key. One of them is executed. The others have to
-// wait, or get its answer, byte for byte.
+// wait, or get its response, byte for byte.
 import exec from 'k6/execution';
 import { config, duration, number } from './lib/config.js';
 import { options as common } from './lib/options.js';
@@ -17,7 +17,7 @@ export const options = common(
     batch: { executor: 'constant-vus', vus: Math.max(1, Math.ceil(config.vus / 5)), duration: duration('20s'), exec: 'batch' },
     crowd: { executor: 'constant-vus', vus: config.vus, duration: duration('20s'), exec: 'crowd' },
   },
-  { duplicates_sent: ['count>=20'], answers_replayed: ['count>=1'], answers_in_flight: ['count>=1'] }, // a storm that suppressed nothing was none
+  { duplicates_sent: ['count>=20'], answers_replayed: ['count>=1'], answers_in_flight: ['count>=1'] }, // otherwise there were no duplicates to suppress
 );
 
 export const setup = begin;
@@ -29,7 +29,7 @@ export function batch(data) {
   if (id === null) return;
   const answers = atOnce(copies, 'POST', '/v1/payments', payment(id), { key, name: 'POST /v1/payments' });
   const early = together(answers, key);
-  const last = pay(key, id, { sentBefore: true }); // whoever was in progress asks again
+  const last = pay(key, id, { sentBefore: true }); // a request that got 409 is retried
   if (early !== null && last !== null) same(early, last, key);
 }
 

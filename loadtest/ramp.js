@@ -22,7 +22,7 @@ export const options = common(
         { target: top, duration: third },
       ],
       preAllocatedVUs: 50,
-      maxVUs: number('VUS', 200), // who finds no client free is not served: dropped_iterations
+      maxVUs: number('VUS', 200), // above this, iterations are dropped: dropped_iterations
     },
   },
   { 'http_req_duration{kind:write}': null }, // the point of the run is to pass every such limit

@@ -1,7 +1,6 @@
-// retry-storm: Stripe loses answers, fails with and without effect, and is slow;
-// and the clients, who have no patience at all, hang up and send again at once.
-// It is the storm that makes two charges out of one where a retry is a new
-// request.
+// retry-storm: Stripe's responses are lost, it fails with and without effect, and is slow;
+// the clients time out early and retry at once. Where a retry is a new request, this
+// makes two charges out of one.
 import http from 'k6/http';
 import exec from 'k6/execution';
 import { sleep } from 'k6';
@@ -13,7 +12,7 @@ export { handleSummary } from './lib/summary.js';
 
 export const options = common(
   { retries: { executor: 'constant-vus', vus: config.vus, duration: duration('20s') } },
-  { duplicates_sent: ['count>=20'], answers_none: ['count>=1'], answers_replayed: ['count>=1'] }, // a storm without retries was none
+  { duplicates_sent: ['count>=20'], answers_none: ['count>=1'], answers_replayed: ['count>=1'] }, // otherwise there were no retries
 );
 
 const impatience = `${number('IMPATIENCE_MS', 250)}ms`;
@@ -44,5 +43,5 @@ export default function (data) {
   const key = keyOf(data.run, 'pay');
   const atOnceAgain = () => sleep(0.02 + 0.03 * Math.random());
   pay(key, id, { timeout: impatience, pause: atOnceAgain });
-  pay(key, id, { sentBefore: true }); // and once more, from somewhere else
+  pay(key, id, { sentBefore: true }); // and once more, from another client
 }

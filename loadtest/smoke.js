@@ -1,4 +1,4 @@
-// smoke: everything once, by few. Does it work, and is it counted?
+// smoke: every kind of request, with few clients: does it work, and is it counted?
 import { config, duration } from './lib/config.js';
 import { options as common } from './lib/options.js';
 import { order, pay, payment, settle, send, request, read, same, replayed, problemOf, unexpected, keyOf, UNPAID } from './lib/client.js';

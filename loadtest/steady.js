@@ -1,5 +1,5 @@
-// steady: so many payments a second, whatever the service makes of them. A
-// quarter of the clients did not trust the answer and ask once more.
+// steady: so many payments a second, however long they take. A
+// quarter of the clients send the request once more after the response.
 import exec from 'k6/execution';
 import { duration, number } from './lib/config.js';
 import { options as common } from './lib/options.js';

@@ -1,5 +1,5 @@
-// A client of the API, as a careful one would be written: every POST has a key,
-// and whatever is not a final answer is asked again with the same key.
+// A careful client of the API: every POST has a key, and until the response is final
+// the request is repeated with the same key.
 import http from 'k6/http';
 import exec from 'k6/execution';
 import { sleep } from 'k6';
@@ -8,12 +8,12 @@ import { metrics } from './metrics.js';
 
 let turn = 0;
 
-// base goes round the API processes, starting with another one in each VU.
+// base returns the API processes in turn; each VU starts with another one.
 function base() {
   return config.bases[(exec.vu.idInTest + turn++) % config.bases.length];
 }
 
-// request is the arguments of http.request or http.batch.
+// request returns the arguments of http.request or http.batch.
 export function request(method, path, body, { key, name, timeout = '30s', headers = {} } = {}) {
   const all = { Authorization: `Bearer ${config.apiKey}`, ...headers };
   if (body !== null) all['Content-Type'] = 'application/json';
@@ -22,17 +22,17 @@ export function request(method, path, body, { key, name, timeout = '30s', header
   return { method, url: base() + path, body: body === null ? null : JSON.stringify(body), params: { headers: all, timeout, tags: { name: name || `${method} ${path}`, kind } } };
 }
 
-// send sends one.
+// send sends one request.
 export function send(r) {
   return http.request(r.method, r.url, r.body, r.params);
 }
 
-// read asks for an object.
+// read gets an object.
 export function read(path, name) {
   return send(request('GET', path, null, { name }));
 }
 
-// verdicts of an answer
+// classes of responses
 export const FINAL = 'final';
 export const AGAIN = 'again';
 
@@ -66,13 +66,13 @@ export function classify(res, allowed = []) {
   return FINAL;
 }
 
-// unexpected counts what no server may answer, and logs it.
+// unexpected counts a response that the API must never send, and logs it.
 export function unexpected(res, what) {
   metrics.unexpected.add(1);
   console.error(`unexpected: ${what}: ${res.status} ${String(res.body).slice(0, 300)}`);
 }
 
-// problemOf is the code of a problem document; empty for any other answer.
+// problemOf is the code of a problem document; empty for any other response.
 export function problemOf(res) {
   if (res.status < 400) return '';
   try {
@@ -86,7 +86,7 @@ export function replayed(res) {
   return res.headers['Idempotent-Replayed'] === 'true';
 }
 
-// same holds a later final answer of a key against the first.
+// same compares a later final response to a key with the first.
 export function same(first, later, key) {
   if (later.status === first.status && later.body === first.body && later.headers['Content-Type'] === first.headers['Content-Type'] && later.headers.Location === first.headers.Location) return true;
   metrics.differing.add(1);
@@ -94,9 +94,9 @@ export function same(first, later, key) {
   return false;
 }
 
-// settle sends a request until its answer is final, and returns that; null if
-// there is none in time. pause is how a client waits before it asks again;
-// sentBefore says that the key is no news to the server.
+// settle sends a request until its response is final, and returns that; null if
+// there is none in time. pause waits before a retry; sentBefore: the key has been
+// sent before.
 export function settle(method, path, body, { key, name, allowed, timeout, sentBefore = false, pause = politely, giveUpAfter = config.patience } = {}) {
   const began = Date.now();
   for (let attempt = 0; ; attempt++) {
@@ -123,8 +123,8 @@ export function keyOf(run, what, n = exec.scenario.iterationInTest) {
   return `${run}-${exec.scenario.name}-${what}-${n}`;
 }
 
-// What becomes of an order is written on it, for the end of the run: how often it
-// should be charged, and the key that is to pay it.
+// The expected outcome of an order is in its metadata, for the end of the run: how often
+// it should be charged, and the key that is to pay it.
 export const PAID = 'paid'; // once, under this key
 export const UNPAID = 'unpaid'; // never
 export const CONTESTED = 'contested'; // once, under whichever key comes first
@@ -146,7 +146,7 @@ export function payment(id, method = 'pm_card_visa') {
   return { order_id: id, payment_method: method };
 }
 
-// pay pays an order under a key, until the answer is final.
+// pay pays an order under a key, until the response is final.
 export function pay(key, id, { method = 'pm_card_visa', allowed = [], ...how } = {}) {
   const began = Date.now();
   const res = settle('POST', '/v1/payments', payment(id, method), { key, name: 'POST /v1/payments', allowed, ...how });
@@ -155,7 +155,7 @@ export function pay(key, id, { method = 'pm_card_visa', allowed = [], ...how } =
 }
 
 // atOnce sends the same request so many times in parallel, to all processes, and
-// returns the answers. k6 opens a connection for each (options.batch).
+// returns the responses. k6 opens a connection for each (options.batch).
 export function atOnce(n, method, path, body, how) {
   const requests = [];
   for (let i = 0; i < n; i++) requests.push(request(method, path, body, how));

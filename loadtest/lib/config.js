@@ -4,12 +4,12 @@
 const bases = (__ENV.API_URL || '').split(',').map((url) => url.trim().replace(/\/+$/, '')).filter((url) => url !== '');
 
 export const config = {
-  bases, // several API processes: requests go round, so that duplicates meet in the database and not in one process
+  bases, // several API processes: requests go to them in turn, so that duplicates meet in the database and not in one process
   simulator: (__ENV.STRIPESIM_URL || '').replace(/\/+$/, ''), // its admin port
   apiKey: __ENV.API_KEY || '',
   run: __ENV.RUN_ID || '', // part of every key: two runs with one tenant do not meet
   vus: number('VUS', 10),
-  patience: number('PATIENCE', 60), // seconds until everything that was begun must be final
+  patience: number('PATIENCE', 60), // seconds until every request that was started must be final
 };
 
 // number reads a setting.

@@ -1,6 +1,6 @@
-// The end of every run: what came of it, asked of two witnesses that do not know
-// each other. The simulator's effect log says how often money was taken, and by
-// which key; the database, through the API's lists, says what we believe.
+// The end of every run: its outcome from two independent sources. The simulator's effect
+// log says how often money was taken, and by which key; the database, through the API's
+// lists, says what the service has recorded.
 //
 // k6 fails a run by thresholds, so what is found goes into metrics.
 import http from 'k6/http';
@@ -10,7 +10,7 @@ import { config } from './config.js';
 import { metrics, zero } from './metrics.js';
 import { UNPAID, CONTESTED } from './client.js';
 
-// begin is every scenario's setup: it refuses to start what could not be judged.
+// begin is every scenario's setup: it does not start a run whose outcome could not be checked.
 export function begin() {
   for (const [name, value] of [['API_URL', config.bases.length], ['STRIPESIM_URL', config.simulator], ['API_KEY', config.apiKey]]) {
     if (!value) exec.test.abort(`${name} is not set: where to send requests, and whom to ask about the money? (go run -C proof ./load starts everything)`);
@@ -31,7 +31,7 @@ export function end(data) {
   zero();
   const books = awaitQuiet(data);
   const { byKey, byOrder } = tally(data);
-  for (const [key, list] of byKey) judgeKey(key, list.length);
+  for (const [key, list] of byKey) checkKey(key, list.length);
   for (const order of books.orders) {
     const [run, fate, key] = order.customer_reference.split('|');
     if (run !== data.run) continue;
@@ -47,14 +47,14 @@ export function end(data) {
     metrics.chargesPerOrder.add(charged.length, offender(charged.length, order.id));
     expect(charged.length === 1, `${label}: charged ${charged.length} times at Stripe`);
     if (fate !== CONTESTED) {
-      if (!byKey.has(key)) judgeKey(key, 0);
+      if (!byKey.has(key)) checkKey(key, 0);
       expect(charged.every((c) => c.caller === key), `${label}: charged under ${charged.map((c) => c.caller).join(', ')}`);
     }
     expect(order.amount_paid === order.amount && order.payment_id !== null, `${label}: charged, and here it is ${order.status} with ${order.amount_paid} of ${order.amount} paid`);
     expect(paid.length === 1, `${label}: ${paid.length} payments succeeded here`);
     expect(charged.every((c) => c.amount === order.amount && c.currency === order.currency && paid.some((p) => p.stripe.charge === c.charge_id)), `${label}: the charge at Stripe is not the one we know of`);
   }
-  // What Stripe took for keys of this run, and no order here tells of.
+  // What Stripe took for keys of this run and that no order here has recorded.
   const known = new Set(books.orders.map((o) => o.id));
   for (const [id, list] of byOrder) expect(known.has(id), `order ${id}: charged ${list.length} times at Stripe, and not known here`);
   return books;
@@ -69,21 +69,21 @@ export function listSold(books, data) {
     .reduce((sum, item) => sum + item.quantity, 0);
 }
 
-// judgeKey notes how often a key took money.
-function judgeKey(key, n) {
+// checkKey records how often a key took money.
+function checkKey(key, n) {
   metrics.judged.add(1);
   metrics.chargesPerKey.add(n, offender(n, key));
   expect(n === 1, `key ${key}: charged ${n} times at Stripe`);
 }
 
-// expect counts and logs what is not as it must be.
+// expect counts and logs what is not as expected.
 export function expect(holds, what) {
   if (holds) return;
   metrics.violations.add(1);
   console.error(`effect: ${what}`);
 }
 
-// offender names who was not charged once; nothing for the others, of whom there are many.
+// offender is an order that was not charged as expected; empty for all others.
 function offender(n, who) {
   return n === 1 ? {} : { who };
 }
@@ -115,8 +115,8 @@ function charges(since) {
   return res.json();
 }
 
-// awaitQuiet waits until nothing that was begun is unfinished, without a client
-// to push it, and returns what is there.
+// awaitQuiet waits, without sending retries, until every request that was started has
+// finished, and returns the tenant's objects.
 function awaitQuiet(data) {
   for (const began = Date.now(); ; sleep(0.5)) {
     const books = { orders: list('/v1/orders', data), paid: new Map() };
@@ -129,18 +129,18 @@ function awaitQuiet(data) {
   }
 }
 
-// unfinished orders are those whose payment was asked for and is not final. A
-// client that was stopped between the order and its payment has asked for nothing.
+// unfinished orders are those whose payment was requested and is not final. A client that
+// was stopped between the order and its payment has requested none.
 function unfinished(order, run) {
   const [of, fate, key] = order.customer_reference.split('|');
   if (of !== run || order.status !== 'open' || fate === UNPAID) return false;
   if (fate === CONTESTED) return true;
-  const story = ask(`/v1/idempotency-keys/${encodeURIComponent(key)}`, 'GET /v1/idempotency-keys/{key}');
-  order.asked = story.status !== 404;
-  return order.asked && story.json('state') !== 'finished';
+  const history = ask(`/v1/idempotency-keys/${encodeURIComponent(key)}`, 'GET /v1/idempotency-keys/{key}');
+  order.asked = history.status !== 404;
+  return order.asked && history.json('state') !== 'finished';
 }
 
-// ask reads from the API as a witness does: what it takes is not load.
+// ask reads from the API for a check; its time does not count as load.
 function ask(path, name) {
   return http.get(config.bases[0] + path, { headers: { Authorization: `Bearer ${config.apiKey}` }, timeout: '60s', tags: { name, kind: 'witness' }, responseCallback: http.expectedStatuses(200, 404) });
 }

@@ -1,33 +1,33 @@
-// What is counted beside k6's own metrics, and what must be true of it.
+// The metrics that are counted beside k6's own, and their thresholds.
 //
-// Latency is a matter of the machine, so its limits are wide and settings. Effects
-// are not: a charge too many is wrong on every machine.
+// Latency depends on the machine, so its limits are wide and can be set. Effects do not:
+// an extra charge is wrong on every machine.
 import { Counter, Trend } from 'k6/metrics';
 import { number } from './config.js';
 
 export const metrics = {
-  // From the answers, by the clients.
+  // From the responses, by the clients.
   executed: new Counter('answers_executed'), // final, and not a replay
   replayed: new Counter('answers_replayed'), // final, with Idempotent-Replayed: true
-  inFlight: new Counter('answers_in_flight'), // 409: another request with this key is being worked on
-  processing: new Counter('answers_processing'), // 202: begun, and not known yet
-  refused: new Counter('answers_refused'), // a refusal of what was asked: 409 order-already-paid, 422, …
-  unavailable: new Counter('answers_unavailable'), // 429, 503: nothing was begun
+  inFlight: new Counter('answers_in_flight'), // 409: another request with this key is in progress
+  processing: new Counter('answers_processing'), // 202: started, outcome not known yet
+  refused: new Counter('answers_refused'), // final refusals: 409 order-already-paid, 422, …
+  unavailable: new Counter('answers_unavailable'), // 429, 503: this request started nothing
   unanswered: new Counter('answers_none'), // the client gave up, or the connection broke
-  unexpected: new Counter('answers_unexpected'), // what no server may answer here
-  differing: new Counter('answers_that_differ'), // two final answers of one key with different bytes
-  executedTwice: new Counter('keys_executed_twice'), // two final answers of one key, neither of them a replay
-  neverFinal: new Counter('keys_never_final'), // the client asked for as long as it could
+  unexpected: new Counter('answers_unexpected'), // responses that the API must never send here
+  differing: new Counter('answers_that_differ'), // two final responses to one key with different bytes
+  executedTwice: new Counter('keys_executed_twice'), // two final responses to one key, neither of them a replay
+  neverFinal: new Counter('keys_never_final'), // the client retried until the end of the run
   duplicates: new Counter('duplicates_sent'), // requests with a key that was sent before, or at the same time
 
-  // From the witnesses, at the end.
+  // From the simulator and the database, at the end.
   chargesPerKey: new Trend('charges_per_key'), // of each key that should have taken money
   chargesPerOrder: new Trend('charges_per_order'), // of each order that should have been paid
   judged: new Counter('keys_checked'),
   violations: new Counter('effects_wrong'), // each with a line in the log
   unasked: new Counter('orders_not_paid_for'), // the run ended between the order and its payment
 
-  // Of one payment, from its first request to its final answer, retries included.
+  // Of one payment, from its first request to its final response, retries included.
   settled: new Trend('payment_settled', true),
 };
 
@@ -38,7 +38,7 @@ export function thresholds(more = {}) {
     'http_req_duration{kind:write}': [`p(95)<${number('P95_MS', 2000)}`, `p(99)<${number('P99_MS', 5000)}`],
     charges_per_key: ['min==1', 'max==1'],
     charges_per_order: ['min==1', 'max==1'],
-    keys_checked: ['count>=1'], // a teardown that failed has found nothing wrong either
+    keys_checked: ['count>=1'], // a teardown that failed must not pass
     effects_wrong: ['count==0'],
     answers_unexpected: ['count==0'],
     answers_that_differ: ['count==0'],

@@ -15,8 +15,8 @@ import "context"
 // is in our own table.
 var ackFirst = exhibit{
 	name: "ack_first", pattern: "acknowledge, then commit", taught: "folklore, clients' defaults",
-	cure:  "internal/inbox/consumer.go, Handle",
-	story: diesAfterAck, shows: neverBooked,
+	cure:     "internal/inbox/consumer.go, Handle",
+	scenario: crashesAfterAck, shows: neverBooked,
 	wrong: func(s *side) shop {
 		s.setup(booksTables)
 		return shop{Booked: bookedQuery, Receive: func(ctx context.Context, m message, ack func()) {

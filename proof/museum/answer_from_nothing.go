@@ -16,8 +16,8 @@ import "context"
 // The cure: a key in flight has a state of its own, and an answer of its own: 409.
 var answerFromNothing = exhibit{
 	name: "answer_from_nothing", pattern: "ON CONFLICT DO NOTHING, then answer from the row", taught: "folklore",
-	cure:  "internal/idempotency/store.go, Lookup: in flight is a state",
-	story: doubleClick, shows: emptyAnswer,
+	cure:     "internal/idempotency/store.go, Lookup: in flight is a state",
+	scenario: doubleClick, shows: emptyAnswer,
 	wrong: func(s *side) shop {
 		s.setup(`CREATE TABLE keys (key text PRIMARY KEY, status int DEFAULT 200, body bytea)`)
 		return shop{Pay: func(ctx context.Context, r request) (a answer) {

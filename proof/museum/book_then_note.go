@@ -14,8 +14,8 @@ import "context"
 // The cure: the note and the work are one transaction, and the note comes first.
 var bookThenNote = exhibit{
 	name: "book_then_note", pattern: "inbox: look, work, then note", taught: "[1]",
-	cure:  "docs/adr/0012-inbox-row-and-effect.md",
-	story: deliveredTwice, shows: bookedTwice,
+	cure:     "docs/adr/0012-inbox-row-and-effect.md",
+	scenario: deliveredTwice, shows: bookedTwice,
 	wrong: func(s *side) shop {
 		s.setup(booksTables)
 		return shop{Booked: bookedQuery, Receive: func(ctx context.Context, m message, ack func()) {

@@ -28,7 +28,7 @@ type broker struct {
 	mu      sync.Mutex
 	log     []event
 	fault   fault // what happens to every next call, until it is changed
-	hold    event // an event whose publisher stands still before the broker has it
+	hold    event // an event whose publisher is held back before the broker has it
 	holding bool
 	late    chan struct{} // closed when it may go on
 }
@@ -63,14 +63,14 @@ func (b *broker) breaks(f fault) {
 	b.fault = f
 }
 
-// holdBack makes whoever publishes this event next stand still until release.
+// holdBack blocks the next publisher of this event until release.
 func (b *broker) holdBack(e event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.hold, b.holding, b.late = e, false, make(chan struct{})
 }
 
-// holds waits until somebody stands still.
+// holds waits until a publisher is blocked.
 func (b *broker) holds() {
 	eventually("a publisher is held back", func() bool {
 		b.mu.Lock()
@@ -82,7 +82,7 @@ func (b *broker) holds() {
 func (b *broker) release() { close(b.late) }
 
 // deliver brings a message to the shop, again and again until it is acknowledged,
-// each time to a process of its own. What dies is started again.
+// each time to a new process. A process that is killed is started again.
 func (s *side) deliver(m message) {
 	s.keep(m)
 	for try, acked := 1, false; !acked && try <= triesMax; try++ {
@@ -118,7 +118,7 @@ func (s *side) keep(m message) {
 }
 
 // working is called by what a consumer does with a message, before it does it.
-// It is where a story kills it, or makes two deliveries overlap.
+// It is where a scenario kills it, or makes two deliveries overlap.
 func (s *side) working(id string) {
 	s.broker.mu.Lock()
 	f := s.broker.fault

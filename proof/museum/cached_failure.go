@@ -20,8 +20,8 @@ import (
 // not change. Everything else is answered from the present, and goes on.
 var cachedFailure = exhibit{
 	name: "cached_failure", pattern: "a 500 stored as the answer", taught: "[4]",
-	cure:  "db/migrations/00002_idempotency_keys.sql: answer_is_final",
-	story: outage, shows: neverPaid,
+	cure:     "db/migrations/00002_idempotency_keys.sql: answer_is_final",
+	scenario: outage, shows: neverPaid,
 	wrong: func(s *side) shop {
 		s.setup(keysTable)
 		return shop{Pay: func(ctx context.Context, r request) answer {

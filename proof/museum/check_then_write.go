@@ -17,8 +17,8 @@ import "context"
 // not charge.
 var checkThenWrite = exhibit{
 	name: "check_then_write", pattern: "check, then write", taught: "folklore, [1]",
-	cure:  "db/queries/payments.sql, PaymentBegin: the insert is the lock",
-	story: doubleClick, shows: chargedTwice,
+	cure:     "db/queries/payments.sql, PaymentBegin: the insert is the lock",
+	scenario: doubleClick, shows: chargedTwice,
 	wrong: func(s *side) shop {
 		s.setup(`CREATE TABLE keys (key text PRIMARY KEY, status int, body bytea)`)
 		return shop{Pay: func(ctx context.Context, r request) (a answer) {

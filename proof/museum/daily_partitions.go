@@ -21,8 +21,8 @@ import (
 // The cure: a narrow table of keys, not partitioned, whose answers expire.
 var dailyPartitions = exhibit{
 	name: "daily_partitions", pattern: "keys partitioned by day", taught: "[3]",
-	cure:  "db/migrations/00002_idempotency_keys.sql, internal/idempotency/reaper.go",
-	story: pastMidnight, shows: chargedTwice,
+	cure:     "db/migrations/00002_idempotency_keys.sql, internal/idempotency/reaper.go",
+	scenario: pastMidnight, shows: chargedTwice,
 	wrong: func(s *side) shop {
 		s.setup(`CREATE TABLE keys (key text, day date DEFAULT current_date, status int, body bytea, PRIMARY KEY ` +
 			`(key, day)) PARTITION BY RANGE (day)`)

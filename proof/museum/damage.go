@@ -77,7 +77,7 @@ func (t *tally) add(d damage, hurt bool) {
 func (s *side) check() (t tally) {
 	s.checkPayments(&t)
 	s.checkEvents(&t)
-	s.judgeBooks(&t)
+	s.compareBooks(&t)
 	t[noConnection], t[queueForConnection] = s.reads, s.queued
 	return t
 }
@@ -158,8 +158,8 @@ func (s *side) checkEvents(t *tally) {
 	}
 }
 
-// judgeBooks holds what a consumer has booked against what it was sent.
-func (s *side) judgeBooks(t *tally) {
+// compareBooks compares what a consumer has booked with what it was sent.
+func (s *side) compareBooks(t *tally) {
 	if len(s.messages) == 0 {
 		return
 	}

@@ -20,8 +20,8 @@ import (
 // The cure: the id of the event, for each consumer.
 var dedupeByPayment = exhibit{
 	name: "dedupe_by_payment", pattern: "dedupe by payment id", taught: "[1], [4]",
-	cure:  "internal/outbox/outbox.go, EventID; internal/inbox/consumer.go",
-	story: paidAndRefunded, shows: neverBooked,
+	cure:     "internal/outbox/outbox.go, EventID; internal/inbox/consumer.go",
+	scenario: paidAndRefunded, shows: neverBooked,
 	wrong: func(s *side) shop {
 		s.setup(booksTables)
 		return shop{Booked: bookedQuery, Receive: func(ctx context.Context, m message, ack func()) {

@@ -17,8 +17,8 @@ import (
 // The cure: what was seen is a row, in the transaction of what was done.
 var dedupeInMemory = exhibit{
 	name: "dedupe_in_memory", pattern: "dedupe in memory", taught: "folklore",
-	cure:  "db/migrations/00007_inbox_events.sql: PRIMARY KEY (consumer, event_id)",
-	story: diesBeforeAck, shows: bookedTwice,
+	cure:     "db/migrations/00007_inbox_events.sql: PRIMARY KEY (consumer, event_id)",
+	scenario: crashesBeforeAck, shows: bookedTwice,
 	wrong: func(s *side) shop {
 		s.setup(booksTables)
 		var seen sync.Map

@@ -17,8 +17,8 @@ import "context"
 // that is known about it, beginning with a look at what the provider has done.
 var deleteTheStuckKey = exhibit{
 	name: "delete_the_stuck_key", pattern: "the stuck key deleted", taught: "[4], [5]",
-	cure:  "internal/idempotency/completer.go",
-	story: dieAfterCharge, shows: chargedTwice,
+	cure:     "internal/idempotency/completer.go",
+	scenario: crashAfterCharge, shows: chargedTwice,
 	wrong: func(s *side) shop {
 		s.setup(keysTable)
 		return shop{

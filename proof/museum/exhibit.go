@@ -12,14 +12,14 @@ type exhibit struct {
 	taught  string // by whom; numbers are articles, see table.go
 	cure    string // where payonce does it differently
 
-	story story              // what customers do, and what breaks
-	shows damage             // the damage it is here for
-	also  []damage           // and more
-	conns int32              // connections of the shop's pool; 40 if zero
-	wrong func(s *side) shop // opens a shop that follows the pattern
+	scenario scenario           // what customers do, and what breaks
+	shows    damage             // the damage it is here for
+	also     []damage           // and more
+	conns    int32              // connections of the shop's pool; 40 if zero
+	wrong    func(s *side) shop // opens a shop that follows the pattern
 }
 
-// shop is what an exhibit builds. It has what its story asks for.
+// shop is what an exhibit builds. It has what its scenario asks for.
 type shop struct {
 	Order  func(tenant string, amount int) string      // places an order; nil: the harness makes up a name
 	Pay    func(ctx context.Context, r request) answer // POST /v1/payments
@@ -60,7 +60,7 @@ type finding struct {
 	wrong, right tally
 }
 
-// visit plays the exhibit's story to the wrong shop and then to payonce. An
+// visit runs the exhibit's scenario against the wrong shop and then against payonce. An
 // error means that the exhibit proves nothing: no damage, or damage on the
 // right side, too.
 func (m *museum) visit(ctx context.Context, e exhibit) (f finding, err error) {

@@ -20,8 +20,8 @@ import (
 // was begun is taken up from its last recovery point.
 var existsMeansDone = exhibit{
 	name: "exists_means_done", pattern: "\"the row exists\" taken for \"it was done\"", taught: "[2]",
-	cure:  "internal/payments/payment_resume.go: recovery points",
-	story: dieBeforeCharge, shows: neverCharged,
+	cure:     "internal/payments/payment_resume.go: recovery points",
+	scenario: crashBeforeCharge, shows: neverCharged,
 	wrong: func(s *side) shop {
 		s.setup(`CREATE TABLE charges (order_id text PRIMARY KEY, body bytea NOT NULL)`)
 		return shop{Pay: func(ctx context.Context, r request) answer {

@@ -19,8 +19,8 @@ import (
 // The cure: the row that is inserted is the lock.
 var forUpdateOfNothing = exhibit{
 	name: "for_update_of_nothing", pattern: "SELECT … FOR UPDATE of a key that is not there", taught: "[1]",
-	cure:  "docs/adr/0002-the-insert-is-the-lock.md",
-	story: doubleClick, shows: chargedTwice,
+	cure:     "docs/adr/0002-the-insert-is-the-lock.md",
+	scenario: doubleClick, shows: chargedTwice,
 	wrong: func(s *side) shop {
 		s.setup(`CREATE TABLE keys (key text PRIMARY KEY, status int, body bytea)`)
 		return shop{Pay: func(ctx context.Context, r request) (a answer) {

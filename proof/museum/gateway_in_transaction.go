@@ -22,8 +22,8 @@ import (
 // The cure: two short transactions around the call, and none across it.
 var gatewayInTransaction = exhibit{
 	name: "gateway_in_transaction", pattern: "the provider called inside the transaction", taught: "[1], [2], [3]",
-	cure:  "docs/adr/0001-two-short-transactions.md, internal/payments/payment.go",
-	story: then(fullHouse, dieAfterCharge), shows: noConnection, also: []damage{queueForConnection, chargedTwice},
+	cure:     "docs/adr/0001-two-short-transactions.md, internal/payments/payment.go",
+	scenario: then(fullHouse, crashAfterCharge), shows: noConnection, also: []damage{queueForConnection, chargedTwice},
 	conns: 4,
 	wrong: func(s *side) shop {
 		s.setup(keysTable)

@@ -16,8 +16,8 @@ import "context"
 // row of some hundred bytes, and stays.
 var keyExpires = exhibit{
 	name: "key_expires", pattern: "keys deleted after a day", taught: "[1], [4], [5]",
-	cure:  "docs/adr/0008-keys-never-execute-twice.md",
-	story: twoDaysLater, shows: chargedTwice,
+	cure:     "docs/adr/0008-keys-never-execute-twice.md",
+	scenario: twoDaysLater, shows: chargedTwice,
 	wrong: func(s *side) shop {
 		s.setup(keysTable)
 		return shop{

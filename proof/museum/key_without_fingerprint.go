@@ -17,8 +17,8 @@ import "context"
 // it is refused with a 422, which the client's developer sees on the first day.
 var keyWithoutFingerprint = exhibit{
 	name: "key_without_fingerprint", pattern: "a key without a fingerprint of the request", taught: "[1], [3]",
-	cure:  "internal/http/idempotency.go, fingerprint",
-	story: keyUsedAgain, shows: foreignAnswer,
+	cure:     "internal/http/idempotency.go, fingerprint",
+	scenario: keyUsedAgain, shows: foreignAnswer,
 	wrong: func(s *side) shop {
 		s.setup(keysTable)
 		return shop{Pay: func(ctx context.Context, r request) answer {

@@ -16,8 +16,8 @@ import "context"
 // The cure: a key belongs to a tenant, in every key and index.
 var keyWithoutTenant = exhibit{
 	name: "key_without_tenant", pattern: "a key without its tenant", taught: "[1], [3], [4]",
-	cure:  "db/migrations/00002_idempotency_keys.sql: PRIMARY KEY (tenant_id, key)",
-	story: twoTenants, shows: foreignAnswer,
+	cure:     "db/migrations/00002_idempotency_keys.sql: PRIMARY KEY (tenant_id, key)",
+	scenario: twoTenants, shows: foreignAnswer,
 	wrong: func(s *side) shop {
 		s.setup(keysTable)
 		return shop{Pay: func(ctx context.Context, r request) answer {

@@ -20,8 +20,8 @@ import (
 // nothing to set wrong on the right side of this exhibit.)
 var leaseByAppClock = exhibit{
 	name: "lease_by_app_clock", pattern: "a lease that expires by the application's clock", taught: "[3]",
-	cure:  "db/queries/idempotency_keys.sql, KeyTakeOver: clock_timestamp()",
-	story: fastClock, shows: chargedTwice,
+	cure:     "db/queries/idempotency_keys.sql, KeyTakeOver: clock_timestamp()",
+	scenario: fastClock, shows: chargedTwice,
 	wrong: func(s *side) shop {
 		s.setup(keysTable)
 		return shop{Pay: func(ctx context.Context, r request) answer {

@@ -29,7 +29,7 @@ func main() {
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("museum", flag.ContinueOnError)
 	only := flags.String("only", "", "visit only exhibits with this in their name")
-	crowd := flags.Int("customers", crowdDefault, "customers of each story")
+	crowd := flags.Int("customers", crowdDefault, "customers of each scenario")
 	readme := flags.String("markdown", "",
 		"write the table into this file, between its marks; a relative path starts at the repository's root")
 	if err := flags.Parse(args); err != nil {
@@ -61,7 +61,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if visited == 0 {
 		return fmt.Errorf("no exhibit has %q in its name", *only)
 	}
-	fmt.Fprintf(out, "\n%d exhibits in %.1f s. The last column is payonce, the service itself: the same story, "+
+	fmt.Fprintf(out, "\n%d exhibits in %.1f s. The last column is payonce, the service itself: the same scenario, "+
 		"provider and broker.\n", visited, time.Since(began).Seconds())
 	footnotes(out)
 	if visitErr != nil || *readme == "" {

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	crowdDefault = 12 // customers of a story
+	crowdDefault = 12 // customers of a scenario
 	crowdMin     = 6  // more than the connections of the smallest pool
 
 	connsDefault = 40 // enough that no request waits for a connection, except where that is the exhibit
@@ -26,7 +26,7 @@ type museum struct {
 	admin          *pgxpool.Pool
 	wrong, payonce *place
 	right          func(*side) shop // payonce, but for a test
-	crowd          int              // how many customers a story has
+	crowd          int              // how many customers a scenario has
 }
 
 // place is a database for sides.
@@ -96,7 +96,7 @@ func on(server, database string) string {
 	return u.String()
 }
 
-// play tells the exhibit's story to a shop, and returns the damage.
+// play runs the exhibit's scenario against a shop, and returns the damage.
 func (m *museum) play(ctx context.Context, at *place, e exhibit, open func(*side) shop) (t tally, err error) {
 	admin, err := pgxpool.New(ctx, at.url)
 	if err != nil {
@@ -114,13 +114,13 @@ func (m *museum) play(ctx context.Context, at *place, e exhibit, open func(*side
 	defer pool.Close()
 	defer func() {
 		if bug := recover(); bug != nil {
-			err = fmt.Errorf("the story went wrong: %v", bug)
+			err = fmt.Errorf("the scenario went wrong: %v", bug)
 		}
 	}()
 	exec(ctx, admin, at.empty)
 	s := &side{DB: pool.Raw(), pool: pool, provider: newProvider(), broker: newBroker(), ctx: ctx, admin: admin,
 		crowd: m.crowd, open: open}
 	s.restart()
-	e.story(s)
+	e.scenario(s)
 	return s.check(), nil
 }

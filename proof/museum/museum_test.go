@@ -25,7 +25,7 @@ func setup(t *testing.T) *museum {
 	return m
 }
 
-// Every pattern does its damage, and payonce none in the same story.
+// Every pattern does its damage, and payonce none in the same scenario.
 func TestExhibits(t *testing.T) {
 	t.Parallel()
 	m := setup(t)
@@ -48,19 +48,19 @@ func TestVisit(t *testing.T) {
 
 	t.Run("IsRedWithoutDamage", func(t *testing.T) {
 		harmless := checkThenWrite
-		harmless.story = oneByOne
+		harmless.scenario = oneByOne
 		_, err := m.visit(t.Context(), harmless)
 		require.ErrorContains(t, err, `the wrong side shows no "charged twice", but: none`)
 	})
 
 	t.Run("IsRedWithoutTheOtherDamage", func(t *testing.T) {
 		halved := gatewayInTransaction
-		halved.story = fullHouse
+		halved.scenario = fullHouse
 		_, err := m.visit(t.Context(), halved)
 		require.ErrorContains(t, err, `shows no "charged twice"`)
 	})
 
-	t.Run("IsRedWhenNobodyIsAtRisk", func(t *testing.T) {
+	t.Run("FailsWhenNoCustomerIsAtRisk", func(t *testing.T) {
 		elsewhere := *m
 		elsewhere.right = func(s *side) shop { return shop{Pay: payonce(s).Pay} } // orders that it does not know
 		_, err := elsewhere.visit(t.Context(), checkThenWrite)
@@ -72,7 +72,7 @@ func TestVisit(t *testing.T) {
 			nothing.Change = func(context.Context, string, func()) {}
 			return nothing
 		}
-		idle.story = brokerAwayAtTheEnd
+		idle.scenario = brokerAwayAtTheEnd
 		idle.shows = eventLost
 		idle.wrong = publishAfterCommit.wrong
 		_, err = elsewhere.visit(t.Context(), idle)
@@ -90,14 +90,14 @@ func TestVisit(t *testing.T) {
 
 	t.Run("IsRedWhenAStoryCannotBeTold", func(t *testing.T) {
 		stuck := checkThenWrite
-		stuck.story = func(s *side) { s.inTheBackground(func() { s.restart(); panic("lost the thread") })() }
+		stuck.scenario = func(s *side) { s.inTheBackground(func() { s.restart(); panic("lost the thread") })() }
 		_, err := m.visit(t.Context(), stuck)
-		require.ErrorContains(t, err, "check_then_write, wrong side: the story went wrong: ")
+		require.ErrorContains(t, err, "check_then_write, wrong side: the scenario went wrong: ")
 	})
 }
 
 // What a label says is at the place where it says it is, and each exhibit stands
-// in a file of its own, which begins with its story.
+// in a file of its own, which begins with its scenario.
 func TestLabels(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile("README.md")

@@ -21,8 +21,8 @@ import (
 // made from the caller's and stored before the first byte leaves.
 var newKeyPerAttempt = exhibit{
 	name: "new_key_per_attempt", pattern: "a new provider key for each attempt", taught: "folklore, SDKs",
-	cure:  "internal/payments/payment.go, confirmCall",
-	story: answerLost, shows: chargedTwice,
+	cure:     "internal/payments/payment.go, confirmCall",
+	scenario: answerLost, shows: chargedTwice,
 	wrong: func(s *side) shop {
 		s.setup(keysTable)
 		return shop{Pay: func(ctx context.Context, r request) answer {

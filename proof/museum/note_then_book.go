@@ -14,8 +14,8 @@ import "context"
 // The cure: that transaction. It is not the better way, it is the way.
 var noteThenBook = exhibit{
 	name: "note_then_book", pattern: "inbox: note, then work", taught: "[2]",
-	cure:  "internal/inbox/consumer.go, apply: one transaction",
-	story: diesAtWork, shows: neverBooked,
+	cure:     "internal/inbox/consumer.go, apply: one transaction",
+	scenario: crashesAtWork, shows: neverBooked,
 	wrong: func(s *side) shop {
 		s.setup(booksTables)
 		return shop{Booked: bookedQuery, Receive: func(ctx context.Context, m message, ack func()) {

@@ -32,7 +32,7 @@ import (
 // The right side of every exhibit is the service itself, wired as cmd/api wires
 // it and with the settings it has there: the HTTP API, the completer, the
 // reaper, the outbox and its relay, the inbox. Only Stripe and the broker are
-// those of the story.
+// those of the scenario.
 
 const (
 	lease         = time.Minute
@@ -165,7 +165,7 @@ func (c *client) pay(ctx context.Context, r request) answer {
 		fmt.Sprintf(`{"order_id":%q,"payment_method":"pm_card_visa"}`, r.Order))
 }
 
-// publisher is the story's broker, as the relay sees it.
+// publisher is the scenario's broker, as the relay sees it.
 type publisher struct{ broker *broker }
 
 func (p publisher) Publish(_ context.Context, events []outbox.Envelope) []error {
@@ -175,7 +175,7 @@ func (p publisher) Publish(_ context.Context, events []outbox.Envelope) []error 
 	return make([]error, len(events))
 }
 
-// gateway is the story's provider, as payments sees it. What no story asks for
+// gateway is the scenario's provider, as payments sees it. What no scenario asks for
 // is not there, and would panic.
 type gateway struct {
 	payments.Gateway
@@ -187,7 +187,7 @@ type gateway struct {
 
 func (g *gateway) Ready(context.Context) error { return nil }
 
-// CreateIntent moves no money, so nothing happens to it in the stories.
+// CreateIntent moves no money, so nothing happens to it in the scenarios.
 func (g *gateway) CreateIntent(_ context.Context, _ stripe.Call, n stripe.NewIntent) stripe.Outcome {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -196,7 +196,7 @@ func (g *gateway) CreateIntent(_ context.Context, _ stripe.Call, n stripe.NewInt
 	return stripe.Outcome{Effect: stripe.Done, Intent: g.show(id), HTTPStatus: http.StatusOK}
 }
 
-// ConfirmIntent is the call that the stories are about.
+// ConfirmIntent is the call that the scenarios are about.
 func (g *gateway) ConfirmIntent(ctx context.Context, call stripe.Call, id, _ string) stripe.Outcome {
 	g.mu.Lock()
 	n := g.intents[id]

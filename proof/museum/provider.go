@@ -160,7 +160,7 @@ func (p *provider) timePasses(d time.Duration) {
 	}
 }
 
-// eventually polls a condition that the story cannot go on without.
+// eventually polls a condition that the scenario cannot go on without.
 func eventually(what string, holds func() bool) {
 	for end := time.Now().Add(patience); !holds(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {

@@ -21,8 +21,8 @@ import (
 // money moved.
 var providerForgets = exhibit{
 	name: "provider_forgets", pattern: "retries that outlive the provider's memory", taught: "folklore, [4], [5]",
-	cure:  "internal/calls/calls.go, ResendWithin; docs/adr/0004-one-order-one-paymentintent.md",
-	story: answerLostForADay, shows: chargedTwice,
+	cure:     "internal/calls/calls.go, ResendWithin; docs/adr/0004-one-order-one-paymentintent.md",
+	scenario: answerLostForADay, shows: chargedTwice,
 	wrong: func(s *side) shop {
 		s.setup(keysTable)
 		return shop{Pay: func(ctx context.Context, r request) answer {

@@ -18,8 +18,8 @@ import (
 // The cure: the event is a row, in the transaction of the change.
 var publishAfterCommit = exhibit{
 	name: "publish_after_commit", pattern: "dual write: commit, then publish", taught: "folklore",
-	cure:  "internal/outbox/outbox.go, Append",
-	story: brokerAwayAtTheEnd, shows: eventLost,
+	cure:     "internal/outbox/outbox.go, Append",
+	scenario: brokerAwayAtTheEnd, shows: eventLost,
 	wrong: func(s *side) shop {
 		s.setup(changesTable)
 		return shop{

@@ -19,8 +19,8 @@ import (
 // The cure: the same outbox. What is rolled back takes its event with it.
 var publishBeforeCommit = exhibit{
 	name: "publish_before_commit", pattern: "dual write: publish, then commit", taught: "folklore",
-	cure:  "internal/outbox/outbox.go, Append",
-	story: diesBeforeCommit, shows: eventOfNothing,
+	cure:     "internal/outbox/outbox.go, Append",
+	scenario: crashesBeforeCommit, shows: eventOfNothing,
 	wrong: func(s *side) shop {
 		s.setup(changesTable)
 		return shop{

@@ -20,8 +20,8 @@ import (
 // given after the commit.
 var relayByCursor = exhibit{
 	name: "relay_by_cursor", pattern: "a relay with a cursor over ids", taught: "folklore",
-	cure:  "internal/outbox/doc.go; internal/outbox/feed.go",
-	story: slowCommit, shows: eventLost,
+	cure:     "internal/outbox/doc.go; internal/outbox/feed.go",
+	scenario: slowCommit, shows: eventLost,
 	wrong: func(s *side) shop {
 		s.setup(changesTable)
 		s.setup(`CREATE TABLE cursor (last bigint); INSERT INTO cursor VALUES (0)`)

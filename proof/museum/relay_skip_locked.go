@@ -13,15 +13,15 @@ import (
 // as soon as there are two of it.) It looks right because no event is sent by two
 // relays, and none is lost.
 //
-// Why it fails: it is a queue, and order was promised. One relay stands still
-// with "paid" in its hand; the other skips the locked row, and sends "refunded".
+// Why it fails: it is a queue, and order was promised. One relay is paused
+// after it has read "paid"; the other skips the locked row, and sends "refunded".
 //
 // The cure: only the oldest unpublished event of an object can be leased, and
 // who has it has all that follow it.
 var relaySkipLocked = exhibit{
 	name: "relay_skip_locked", pattern: "a relay with plain SKIP LOCKED", taught: "folklore, [1], [4]",
-	cure:  "db/queries/outbox.sql, OutboxLease: heads only",
-	story: twoRelays, shows: outOfOrder,
+	cure:     "db/queries/outbox.sql, OutboxLease: heads only",
+	scenario: twoRelays, shows: outOfOrder,
 	wrong: func(s *side) shop {
 		s.setup(changesTable)
 		return shop{

@@ -19,8 +19,8 @@ import (
 // The cure: an answer is bytes.
 var replayThroughJSONB = exhibit{
 	name: "replay_through_jsonb", pattern: "replay through jsonb", taught: "[1], [2], [3], [4]",
-	cure:  "docs/adr/0007-an-answer-is-bytes.md",
-	story: sendAgain, shows: answerChanged,
+	cure:     "docs/adr/0007-an-answer-is-bytes.md",
+	scenario: sendAgain, shows: answerChanged,
 	wrong: func(s *side) shop {
 		s.setup(`CREATE TABLE keys (key text PRIMARY KEY, body jsonb)`)
 		return shop{Pay: func(ctx context.Context, r request) answer {

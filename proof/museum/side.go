@@ -34,9 +34,9 @@ type side struct {
 	pool      *postgres.Pool // DB, as payonce knows it
 	open      func(*side) shop
 	admin     *pgxpool.Pool // the harness's
-	crowd     int           // how many customers a story has
+	crowd     int           // how many customers a scenario has
 	orders    int
-	customers []request // of the story's present chapter
+	customers []request // of the scenario's present part
 
 	mu       sync.Mutex
 	asked    []request
@@ -83,7 +83,7 @@ func (a answer) order() string {
 	return body.Order
 }
 
-// ---- what a story can do ----------------------------------------------------
+// ---- what a scenario can do ----------------------------------------------------
 
 // enter lets a fresh crowd in: as many customers, each with an order and a key.
 func (s *side) enter() {
@@ -218,8 +218,8 @@ func found(row pgx.Row, into ...any) bool {
 	return err == nil
 }
 
-// inTx runs f in a transaction, which ends with it: by COMMIT, or if the process
-// dies in it, as when its connection breaks.
+// inTx runs f in a transaction, which ends with it: by COMMIT, or, if the process is
+// killed in it, as when its connection breaks.
 func inTx(ctx context.Context, db *pgxpool.Pool, f func(tx pgx.Tx)) {
 	tx, err := db.Begin(ctx)
 	must(err)
@@ -282,7 +282,7 @@ func (m *meeting) meet(place string) {
 	}
 }
 
-// leave says that whoever waits at the place waits in vain.
+// leave releases the requests that wait at the place: no other will come.
 func (m *meeting) leave(place string) {
 	opened, _ := m.place(place)
 	m.mu.Lock()

@@ -17,8 +17,8 @@ import "context"
 // was given. A write that changes no row comes from a process that has lost its claim.
 var takeoverWithoutFence = exhibit{
 	name: "takeover_without_fence", pattern: "a takeover without a fence", taught: "[3], [5]",
-	cure:  "internal/idempotency/phase.go, Phase and Finish: the lease token",
-	story: pausedHolder, shows: answerChanged,
+	cure:     "internal/idempotency/phase.go, Phase and Finish: the lease token",
+	scenario: pausedHolder, shows: answerChanged,
 	wrong: func(s *side) shop {
 		s.setup(keysTable)
 		return shop{Pay: func(ctx context.Context, r request) answer {

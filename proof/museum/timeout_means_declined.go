@@ -20,8 +20,8 @@ import (
 // says so (202), until the provider has been queried.
 var timeoutMeansDeclined = exhibit{
 	name: "timeout_means_declined", pattern: "a timeout is a failure: declined", taught: "folklore",
-	cure:  "internal/stripe/classify.go: yes, no, unknown",
-	story: answerLost, shows: toldItFailed,
+	cure:     "internal/stripe/classify.go: yes, no, unknown",
+	scenario: answerLost, shows: toldItFailed,
 	wrong: func(s *side) shop {
 		s.setup(keysTable)
 		return shop{Pay: func(ctx context.Context, r request) answer {

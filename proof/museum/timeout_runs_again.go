@@ -19,8 +19,8 @@ import (
 // stored as an answer, and ends by looking, or by the same call under the same key.
 var timeoutRunsAgain = exhibit{
 	name: "timeout_runs_again", pattern: "a timeout is a failure: run again", taught: "[1], [3]",
-	cure:  "docs/adr/0003-unknown-is-a-state.md, internal/payments/gateway.go",
-	story: answerLost, shows: chargedTwice,
+	cure:     "docs/adr/0003-unknown-is-a-state.md, internal/payments/gateway.go",
+	scenario: answerLost, shows: chargedTwice,
 	wrong: func(s *side) shop {
 		s.setup(keysTable)
 		return shop{Pay: func(ctx context.Context, r request) answer {

@@ -19,8 +19,8 @@ import (
 // The cure: ask for what tells them apart, the number of rows inserted.
 var upsertPending = exhibit{
 	name: "upsert_pending", pattern: "upsert that returns \"pending\"", taught: "[4]",
-	cure:  "internal/idempotency/begin.go, Begin: the claim knows its own token",
-	story: oneByOne, shows: neverPaid,
+	cure:     "internal/idempotency/begin.go, Begin: the claim knows its own token",
+	scenario: oneByOne, shows: neverPaid,
 	wrong: func(s *side) shop {
 		s.setup(`CREATE TABLE keys (key text PRIMARY KEY, state text NOT NULL, status int, body bytea)`)
 		return shop{Pay: func(ctx context.Context, r request) answer {

@@ -21,8 +21,8 @@ import (
 // makes the second writer wait for the first, and then see what it did.
 var versionByMax = exhibit{
 	name: "version_by_max", pattern: "version = max() + 1", taught: "folklore",
-	cure:  "docs/adr/0011-order-comes-from-the-row-lock.md",
-	story: twoWriters, shows: versionTwice,
+	cure:     "docs/adr/0011-order-comes-from-the-row-lock.md",
+	scenario: twoWriters, shows: versionTwice,
 	wrong: func(s *side) shop {
 		s.setup(changesTable)
 		return shop{

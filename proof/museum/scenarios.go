@@ -6,15 +6,14 @@ import (
 	"time"
 )
 
-// story is what customers do and what breaks. Every shop lives through it
-// without knowing which it is.
-type story func(s *side)
+// scenario is what customers do and what breaks. It is the same for every shop.
+type scenario func(s *side)
 
-// then tells one story after another.
-func then(stories ...story) story {
+// then runs one scenario after another.
+func then(scenarios ...scenario) scenario {
 	return func(s *side) {
-		for _, tell := range stories {
-			tell(s)
+		for _, run := range scenarios {
+			run(s)
 		}
 	}
 }
@@ -87,12 +86,12 @@ func outage(s *side) {
 	s.everyone(s.insist)
 }
 
-// dieAfterCharge: the provider charges, and the calling process is killed.
+// crashAfterCharge: the provider charges, and the calling process is killed.
 // Two minutes later everyone asks again.
-func dieAfterCharge(s *side) { dieAtTheProvider(s, killAfter) }
+func crashAfterCharge(s *side) { dieAtTheProvider(s, killAfter) }
 
-// dieBeforeCharge: the process is killed before it reaches the provider.
-func dieBeforeCharge(s *side) { dieAtTheProvider(s, killBefore) }
+// crashBeforeCharge: the process is killed before it reaches the provider.
+func crashBeforeCharge(s *side) { dieAtTheProvider(s, killBefore) }
 
 func dieAtTheProvider(s *side, f fault) {
 	s.enter()
@@ -120,9 +119,8 @@ func answerLostFor(s *side, d time.Duration) {
 	s.everyone(s.insist)
 }
 
-// pausedHolder: a process stands still while it waits for the provider, for
-// longer than anyone will believe it to be alive. Another does its work. Then it
-// wakes up.
+// pausedHolder: a process is paused while it waits for the provider, for longer than its
+// lease. Another does its work. Then the first continues.
 func pausedHolder(s *side) {
 	s.enter()
 	s.everyone(func(r request) { s.provider.next(r.Order, answerLate) })
@@ -219,7 +217,7 @@ func (s *side) change(id string, meanwhile func()) {
 	s.mu.Lock()
 	s.changed = append(s.changed, id)
 	s.mu.Unlock()
-	_ = process(func() { s.shop.Change(s.ctx, id, meanwhile) }) // what came of it is seen in the database
+	_ = process(func() { s.shop.Change(s.ctx, id, meanwhile) }) // its outcome is read from the database
 }
 
 // relay is one round of the shop's relay, if it has one, in a process of its own.
@@ -250,8 +248,8 @@ func brokerAwayAtTheEnd(s *side) {
 	s.relayAll()
 }
 
-// diesBeforeCommit: the process is killed just before its COMMIT.
-func diesBeforeCommit(s *side) {
+// crashesBeforeCommit: the process is killed just before its COMMIT.
+func crashesBeforeCommit(s *side) {
 	for _, id := range s.names("order") {
 		s.change(id, die)
 		s.change(id+"-well", quietly)
@@ -259,8 +257,8 @@ func diesBeforeCommit(s *side) {
 	s.relayAll()
 }
 
-// twoRelays: one relay stands still with the first event of each object in its
-// hand; meanwhile another runs.
+// twoRelays: one relay is paused after it has read the first event of each object;
+// meanwhile another runs.
 func twoRelays(s *side) {
 	for _, id := range s.names("order") {
 		s.change(id, quietly)
@@ -306,15 +304,14 @@ func (s *side) names(kind string) (list []string) {
 
 // ---- consumers ---------------------------------------------------------------
 
-// diesAfterAck: the broker is told that the message is done with, and the
-// process that said so dies in the next moment.
-func diesAfterAck(s *side) { consumeAnd(s, killAfter) }
+// crashesAfterAck: the process acknowledges the message, and is killed right afterwards.
+func crashesAfterAck(s *side) { consumeAnd(s, killAfter) }
 
-// diesBeforeAck: the work is done, and the process is killed before it acknowledges.
-func diesBeforeAck(s *side) { consumeAnd(s, killBefore) }
+// crashesBeforeAck: the work is done, and the process is killed before it acknowledges.
+func crashesBeforeAck(s *side) { consumeAnd(s, killBefore) }
 
-// diesAtWork: the process is killed when it is about to do the work.
-func diesAtWork(s *side) { consumeAnd(s, killAtWork) }
+// crashesAtWork: the process is killed when it is about to do the work.
+func crashesAtWork(s *side) { consumeAnd(s, killAtWork) }
 
 func consumeAnd(s *side, f fault) {
 	for _, id := range s.names("payment") {
