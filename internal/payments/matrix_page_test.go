@@ -77,8 +77,8 @@ func matrixPage() string {
 		}
 	}
 	fmt.Fprintf(&b, "%d cells. R: the client retries, C: the completer of another process, W: a webhook of "+
-		"Stripe's, long before the completer would have looked. —: there is no such cell, because nothing is "+
-		"committed there, or Stripe has nothing to tell.\n", cells)
+		"Stripe's, long before the completer would have resumed it. —: there is no such cell, because nothing "+
+		"is committed there, or Stripe sends no webhook.\n", cells)
 	return b.String() + table.String()
 }
 

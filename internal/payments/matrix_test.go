@@ -119,14 +119,14 @@ func failures(created int, stored outcome) []outcome {
 	stored.name, stored.means, stored.fault = "error stored", "a 500 without effect, repeated under the key for ever",
 		stripesim.StoredError
 	return []outcome{
-		{name: "answer lost", means: "the effect, and the connection dies", fault: stripesim.Drop, final: created,
+		{name: "response lost", means: "the effect, and the connection is closed", fault: stripesim.Drop, final: created,
 			effects: 1, told: true},
 		{name: "error after the effect", means: "the effect, and a 502", fault: stripesim.EffectError, final: created,
 			effects: 1, told: true},
 		{name: "error stored after the effect", means: "the effect, and a 500 that is repeated for ever",
 			fault: stripesim.EffectStoredError, final: created, effects: 1, told: true},
 		stored,
-		{name: "never arrived", means: "the connection dies before the effect", fault: stripesim.Reset, final: created,
+		{name: "never arrived", means: "the connection is closed before the effect", fault: stripesim.Reset, final: created,
 			effects: 1},
 		{name: "turned away", means: "429, once", fault: stripesim.RateLimited, final: created, effects: 1},
 	}
@@ -147,7 +147,7 @@ func operations() []operation {
 			{name: "finished", commit: "PaymentFinish", alone: true},
 		},
 		outcomes: append([]outcome{
-			{name: "success", means: "it does what it is asked", final: http.StatusCreated, effects: 1, told: true},
+			{name: "success", means: "Stripe executes the call", final: http.StatusCreated, effects: 1, told: true},
 			{name: "declined", means: "the card is declined", method: declining, final: http.StatusPaymentRequired,
 				problem: "payment-declined"},
 			{name: "customer must act", means: "3-D Secure, which the customer passes", method: careful,
@@ -172,7 +172,7 @@ func operations() []operation {
 			{name: "finished", commit: "RefundSettle"},
 		},
 		outcomes: append([]outcome{
-			{name: "success", means: "it does what it is asked", final: http.StatusCreated, effects: 1, told: true},
+			{name: "success", means: "Stripe executes the call", final: http.StatusCreated, effects: 1, told: true},
 			{name: "refused", means: "the charge is disputed", fault: stripesim.Refuse, times: -1,
 				status: http.StatusBadRequest, code: "charge_disputed", final: http.StatusConflict,
 				problem: "payment-not-refundable"},
@@ -193,7 +193,7 @@ func operations() []operation {
 		require.Equal(c, "requires_action", a.Get("status"), a)
 		c.payment = a.ID()
 	}
-	canceled := append([]outcome{{name: "success", means: "it does what it is asked", final: http.StatusOK, effects: 1,
+	canceled := append([]outcome{{name: "success", means: "Stripe executes the call", final: http.StatusOK, effects: 1,
 		told: true}},
 		failures(http.StatusOK, outcome{final: http.StatusOK, effects: 1, acts: (*cell).aDayAndAHalf})...)
 	judgeCancel := func(c *cell) {

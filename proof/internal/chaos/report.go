@@ -67,7 +67,7 @@ type Suppressed struct {
 	Broker   int `json:"broker_duplicates"`
 }
 
-// InDoubt is how many commits had their answer lost by the proxy, before and
+// InDoubt is how many commits had their response lost by the proxy, before and
 // after the server had read them, and how often the service read back what came
 // of one, whichever process lost it.
 type InDoubt struct {
