@@ -192,6 +192,7 @@ func (r auditReport) print(w io.Writer) error {
 	if len(drift) == 0 {
 		drift = []string{"0; nothing to compare"}
 	}
-	_, err := fmt.Fprintf(w, "\nmoney drift: %s\n", strings.Join(drift, ", "))
+	_, err := fmt.Fprintf(w, "\nmoney drift: %s\n%d checks: %d queries of the database, %d comparisons with Stripe\n",
+		strings.Join(drift, ", "), len(r.Checks), len(r.Checks)-len(comparisons), len(comparisons))
 	return err
 }

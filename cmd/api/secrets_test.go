@@ -370,7 +370,7 @@ func everyPage(t *testing.T, w *world.World, p *world.Process, stuck string) (pa
 	require.Contains(
 		t,
 		read(client.Get(p.Admin+"/operator/objects/"+w.Tenant.ID+"/"+stuck)),
-		"key_hash", "the pages were read",
+		"Hash of the key", "the pages were read",
 	)
 	for _, key := range strings.Fields(w.Text(`SELECT string_agg(key, ' ') FROM idempotency_keys WHERE key LIKE
 		'raw-key-of-%'`)) {

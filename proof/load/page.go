@@ -61,7 +61,7 @@ func (r *report) latencyPlot() template.HTML {
 }
 
 func (r *report) answersPlot() template.HTML {
-	p := plot.Lines{Title: "Answers a second, by kind", X: "seconds", Y: "answers/s"}
+	p := plot.Lines{Title: "Responses per second, by kind", X: "seconds", Y: "responses/s"}
 	for _, a := range answerMetrics {
 		if r.Answers[a.name] == 0 {
 			continue

@@ -87,7 +87,7 @@ var answerMetrics = []struct{ metric, name string }{
 	{"answers_processing", "processing (202)"},
 	{"answers_refused", "refused"},
 	{"answers_unavailable", "overloaded (429, 503)"},
-	{"answers_none", "no answer"},
+	{"answers_none", "no response"},
 	{"answers_unexpected", "unexpected"},
 }
 
@@ -310,7 +310,7 @@ func (r *report) print(w io.Writer) {
 			answers = append(answers, fmt.Sprintf("%d %s", n, a.name))
 		}
 	}
-	_, _ = fmt.Fprintf(w, "answers     %s\n", strings.Join(answers, ", "))
+	_, _ = fmt.Fprintf(w, "responses   %s\n", strings.Join(answers, ", "))
 	if r.Dropped > 0 {
 		_, _ = fmt.Fprintf(w, "dropped     %d customers came when no client was free\n", r.Dropped)
 	}

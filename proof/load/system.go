@@ -262,7 +262,7 @@ func post(ctx context.Context, url, body string) error {
 	}
 	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %s", url, res.Status)
+		return fmt.Errorf("%s responded with %s", url, res.Status)
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ const (
 	byQuery     = "query"
 	byEffects   = "Stripe's effect log"
 	byBroker    = "broker's log"
-	byAnswers   = "answers"
+	byAnswers   = "responses"
 	byHistory   = "history"
 	byScene     = "scene"
 	byProcesses = "processes"

@@ -173,7 +173,7 @@ func (r Report) tooLittle(share float64) (list []string) {
 	minimum("final answers, in percent", percent(history.Final),
 		30) // about half; less where a machine does other things
 	minimum("final answers", r.Outcomes[history.Final.String()], 400*share)
-	minimum("answers lost, in percent", percent(history.Unknown), 1)
+	minimum("responses lost, in percent", percent(history.Unknown), 1)
 	minimum("requests under another's key", r.Outcomes[history.Mismatch.String()], 5*share)
 	minimum("charges", r.Charges, 200*share)
 	minimum("refunds", r.Refunds, 10*share)
@@ -236,7 +236,7 @@ const invariants = 22
 func (r Report) Print(w io.Writer) {
 	p := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
 	p("seed=%d dur=%s ops=%d keys=%d", r.Seed, r.Duration, r.Operations, r.Keys)
-	p("answers: %s", counts(r.Outcomes))
+	p("responses: %s", counts(r.Outcomes))
 	p("effects: charges=%d refunds=%d checkouts=%d events=%d webhooks=%d orders by clock: %s", r.Charges, r.Refunds,
 		r.Checkouts, r.Events, r.Webhooks, counts(r.Clocks))
 	p("faults: %s", wrapped(counts(grouped(r.Faults)), 100))

@@ -67,7 +67,7 @@ func TestTooLittle(t *testing.T) {
 				1000
 		},
 		"final answers":                             func(r *Report) { r.Outcomes["final"] = 390 },
-		"answers lost, in percent":                  func(r *Report) { r.Outcomes["unknown"] = 1 },
+		"responses lost, in percent":                func(r *Report) { r.Outcomes["unknown"] = 1 },
 		"requests under another's key":              func(r *Report) { r.Outcomes["mismatch"] = 0 },
 		"fenced writes":                             func(r *Report) { r.Fenced = 0 },
 		"leases taken over":                         func(r *Report) { r.TakenOver = 3 },
