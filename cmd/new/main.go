@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -35,7 +36,9 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 	}
 	module := flags.String("module", "", "the Go module's name, such as github.com/acme/shop")
 	with := flags.String("with", "none", "the parts, separated by commas; or none, or all")
-	if err := flags.Parse(args); err != nil {
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return nil // Parse has printed the usage, which was asked for
+	} else if err != nil {
 		return err
 	}
 	if *module == "" || flags.NArg() != 1 {
