@@ -65,7 +65,7 @@ func TestHousekeeping(t *testing.T) {
 		require.Equal(t, "idempotency-key-expired", gone.Code())
 		require.Equal(t, "/v1/payments/"+paid.ID(), gone.Problem().Resource.Href)
 		require.Equal(t, "succeeded", p.Get("/v1/payments/"+paid.ID()).Get("status"))
-		require.Equal(t, "expired", p.Get("/v1/idempotency-keys/k").Get("state"))
+		require.Equal(t, "expired", p.Get("/v1/idempotency-keys/k").Get("state")) // part: history
 		w.RequireChargedOnce(order)
 	})
 }

@@ -23,7 +23,7 @@ func (checkouts) wire(_ context.Context, s *service) error {
 	})
 	maps.Copy(s.operations, service.Operations())
 	maps.Copy(s.paths, checkout.Paths())
-	s.describe[checkout.Create] = checkout.History
+	s.describe[checkout.Create] = checkout.History // part: history
 	s.http.Checkouts = service
 	s.loops = append(s.loops,
 		loop{name: "reservations", every: reserveEvery, runOnce: service.ExpireReservations},

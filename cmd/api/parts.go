@@ -21,6 +21,9 @@ type part struct {
 
 // allParts has one line for each part, in the order in which they are wired.
 var allParts = []part{
+	historyPart,   // part: history
+	docsPart,      // part: docs
+	eventsPart,    // part: events
 	checkoutsPart, // part: checkouts
 	webhooksPart,  // part: webhooks
 	ledgerPart,    // part: ledger

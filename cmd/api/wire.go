@@ -14,7 +14,7 @@ import (
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/inbox"
-	"example.com/payonce/internal/keyhistory"
+	"example.com/payonce/internal/keyhistory" // part: history
 	"example.com/payonce/internal/operations"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
@@ -59,14 +59,14 @@ type service struct {
 	keys     *idempotency.Store
 	gateway  payments.Gateway
 	payments *payments.Service
-	history  *keyhistory.Reader
+	history  *keyhistory.Reader // part: history
 	relay    *outbox.Relay
 	inbox    *inbox.Processor
 	received *inbox.Metrics
 	api      *httpapi.Server
 
 	paths      ids.Paths                        // where the API shows what keys made, by kind of id
-	describe   map[string]keyhistory.Describe   // what the keys of operations made that are not payments' own
+	describe   map[string]keyhistory.Describe   // what keys made, by operation // part: history
 	operations map[string]idempotency.Operation // what a request can start and the completer can finish, by name
 	handlers   map[string]inbox.Handler         // what applies stored events, by consumer
 	http       httpapi.Options                  // of the API
@@ -79,7 +79,7 @@ type service struct {
 func wire(ctx context.Context, r resources) (*service, error) {
 	s := &service{
 		resources: r, received: inbox.NewMetrics(r.metrics), pages: map[string]http.Handler{},
-		paths: payments.Paths(), describe: map[string]keyhistory.Describe{},
+		paths: payments.Paths(),
 	}
 	s.wireKeys()
 	s.wirePayments()
@@ -91,7 +91,10 @@ func wire(ctx context.Context, r resources) (*service, error) {
 	// Only now: each of these needs what every part has registered.
 	ownOperations.Register(operations.Tools{
 		Pool: s.pool, Keys: s.keys, Gateway: s.gateway, Calls: calls.NewRecorder(s.pool), Answers: httpapi.Answers{},
-	}, operations.Shares{Operations: s.operations, History: s.describe, Paths: s.paths})
+	}, operations.Shares{
+		Operations: s.operations, Paths: s.paths,
+		History: s.describe, // part: history
+	})
 	s.wireCompleter()
 	s.wireInbox()
 	s.wireAPI()
@@ -138,10 +141,6 @@ func (s *service) wirePayments() {
 	})
 	// The table of operations. A part adds its own with maps.Copy; a name must never change, because keys have it.
 	s.operations = s.payments.Operations()
-	// A part adds to both maps before anything reads them.
-	s.history = keyhistory.New(s.pool, keyhistory.Options{
-		Retention: c.IdempotencyRetention, Paths: s.paths, Operations: s.describe,
-	})
 	s.handlers = map[string]inbox.Handler{payments.StripeEvents: s.payments.WebhookHandler()}
 
 	reconciler := reconcile.New(s.pool, s.gateway, s.payments, reconcile.Options{
@@ -174,9 +173,9 @@ func (s *service) wireInbox() {
 // wireAPI comes last: the routes refuse an operation that is not in the table.
 func (s *service) wireAPI() {
 	c, o := s.config, s.http
-	o.Pool, o.Keys, o.Operations, o.Payments, o.Feed = s.pool, s.keys, s.operations, s.payments, outbox.NewFeed(s.pool)
-	o.History, o.Paths, o.Own = s.history, s.paths, ownOperations
-	o.Within, o.Drain, o.RateLimit, o.Retention = c.within(), drain, c.RateLimitRPS, c.IdempotencyRetention
+	o.Pool, o.Keys, o.Operations, o.Payments = s.pool, s.keys, s.operations, s.payments
+	o.Paths, o.Own = s.paths, ownOperations
+	o.Within, o.Drain, o.RateLimit = c.within(), drain, c.RateLimitRPS
 	o.Metrics, o.Log, o.Tracer = s.metrics, s.log, s.tracer
 	o.WebhookSecrets, o.WebhookReceived = c.StripeWebhookSecrets, s.inbox.Wake
 	s.api = httpapi.NewServer(o)

@@ -15,11 +15,40 @@ type part struct {
 // parts is the manifest.
 var parts = []part{
 	{
+		name:  "history",
+		gives: "GET /v1/idempotency-keys/{key}: what happened under a key, for the person who is asked about a charge",
+		paths: []string{
+			"internal/keyhistory/", "internal/http/keys.go", "internal/operations/history.go",
+			"internal/checkout/history.go",
+			"cmd/api/part_history.go", "db/queries/key_history.sql",
+			"cmd/api/secrets_test.go",
+		},
+	},
+	{
+		name:  "docs",
+		gives: "the API's documentation on the API's address: a reference, /openapi.json, and a page for each problem",
+		paths: []string{
+			"internal/http/docs.go", "internal/http/docs_test.go", "internal/http/assets/", "internal/http/pages/",
+			"internal/http/problem_texts.go", "internal/http/problem_texts_checkouts.go",
+			"cmd/api/part_docs.go",
+			"cmd/api/secrets_test.go",
+		},
+	},
+	{
+		name:  "events",
+		gives: "GET /v1/events: the events of a tenant, for one that cannot receive them from the broker or a webhook",
+		paths: []string{
+			"internal/http/events.go", "internal/outbox/feed.go", "internal/outbox/feed_test.go",
+			"cmd/api/part_events.go",
+			"cmd/api/secrets_test.go",
+		},
+	},
+	{
 		name:  "checkouts",
 		gives: "POST /v1/checkouts: an order, its stock and its payment as one saga, with compensation; /v1/stock",
 		paths: []string{
 			"internal/checkout/",
-			"internal/http/checkouts.go", "internal/http/stock.go",
+			"internal/http/checkouts.go", "internal/http/stock.go", "internal/http/problem_texts_checkouts.go",
 			"cmd/api/part_checkouts.go",
 			"db/migrations/00011_checkouts.sql", "db/queries/checkouts.sql", "db/queries/stock.sql",
 			"db/queries/invariants_checkouts.sql", "db/queries/operator_checkouts.sql",
@@ -57,6 +86,7 @@ var parts = []part{
 	{
 		name:  "operator",
 		gives: "the operator's page on the admin address: what is unfinished, unknown or parked, and the actions for it",
+		needs: []string{"history"},
 		paths: []string{
 			"internal/operator/",
 			"cmd/api/part_operator.go",
@@ -86,7 +116,9 @@ var parts = []part{
 		gives: "the demo and its console, the chaos harness, mutants, museum, benchmarks, load tests, the documents " +
 			"and their tests",
 		// They play, break and measure every part, so they build with all of them only.
-		needs: []string{"checkouts", "webhooks", "ledger", "operator", "tracing", "kafka", "sqs"},
+		needs: []string{
+			"history", "docs", "events", "checkouts", "webhooks", "ledger", "operator", "tracing", "kafka", "sqs",
+		},
 		paths: []string{
 			"proof/", "cmd/demo/", "testkit/demo/", "loadtest/", "tools/k6.mod", "tools/k6.sum",
 			// Every service keeps docs/operations.md, docs/add-an-operation.md and its skeleton.

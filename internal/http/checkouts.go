@@ -53,14 +53,9 @@ func (s *Server) getCheckout(w http.ResponseWriter, r *http.Request) {
 	s.show(w, r, shown, err)
 }
 
-var checkoutProblems = []problemType{{
-	Code: codeOutOfStock, Title: "Out of stock",
-	Status: http.StatusConflict, Stored: true,
-	What: "The checkout could not reserve every item. The card was not charged, the items that had been " +
-		"reserved were released, and the order was canceled. The member checkout shows each step.",
-	Retry: "Not with this key: it returns this response every time. Order a smaller quantity, or wait until " +
-		"there is more stock, and send a new checkout with a new key.",
-}}
+var checkoutProblems = []problemType{
+	{Code: codeOutOfStock, Title: "Out of stock", Status: http.StatusConflict, Stored: true},
+}
 
 // checkoutProblem adds the checkout to the problem that ended it, so that the client
 // sees which steps were compensated without another request.

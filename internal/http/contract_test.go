@@ -73,7 +73,9 @@ func TestContract(t *testing.T) {
 			require.Equal(t, "not-found", b.get(path[:len(path)-4]+"0000").code())
 			require.Equal(t, "method-not-allowed", b.send("DELETE", path, "").code())
 		}
-		for _, list := range []string{"/v1/orders?limit=1", "/v1/payments?order_id=" + order, "/v1/events?limit=2"} {
+		for _, list := range []string{"/v1/orders?limit=1", "/v1/payments?order_id=" + order,
+			"/v1/events?limit=2", // part: events
+		} {
 			require.Equal(t, http.StatusOK, b.get(list).status, list)
 			path, _, _ := strings.Cut(list, "?")
 			require.Equal(t, "invalid-request", b.get(path+"?limit=0").code())
@@ -85,15 +87,20 @@ func TestContract(t *testing.T) {
 			}
 		}
 		for _, path := range []string{
-			"/healthz", "/readyz", "/", "/openapi.json", "/docs", "/docs/idempotency", "/docs/assets/page.css",
+			"/healthz", "/readyz",
+			// part: docs {
+			"/", "/openapi.json", "/docs", "/docs/idempotency", "/docs/assets/page.css",
 			"/problems", "/problems/internal",
+			// part: docs }
 		} {
 			require.Equal(t, http.StatusOK, b.send("GET", path, "", "Authorization", "").status, path)
 		}
+		// part: docs {
 		require.Equal(t, "not-found", b.get("/problems/none").code())
 		require.Equal(t, "not-found", b.get("/docs/assets/none").code())
 		etag := b.get("/docs").header.Get("ETag")
 		require.Equal(t, http.StatusNotModified, b.send("GET", "/docs", "", "If-None-Match", etag).status)
+		// part: docs }
 	})
 
 	t.Run("Payments", func(t *testing.T) {
@@ -212,7 +219,7 @@ func TestContract(t *testing.T) {
 			again := b.post(path, "slow"+path, body)
 			require.Equal(t, "idempotency-key-in-flight", again.code(), path)
 			require.NotEmpty(t, again.header.Get("Retry-After"))
-			require.Equal(t, `</docs/idempotency>; rel="describedby"`, again.header.Get("Link"))
+			require.Equal(t, `</docs/idempotency>; rel="describedby"`, again.header.Get("Link")) // part: docs
 			hold.Release()
 			require.Less(t, (<-first).status, 300, path)
 		}
@@ -264,6 +271,7 @@ func TestContract(t *testing.T) {
 		}
 	})
 
+	// part: history {
 	t.Run("KeyHistory", func(t *testing.T) {
 		order := b.order("history-order")
 		require.Equal(t, http.StatusCreated, b.pay(`a/b"c%41?`, order, "pm_card_visa").status)
@@ -278,6 +286,7 @@ func TestContract(t *testing.T) {
 			require.Equal(t, "not-found", b.get("/v1/idempotency-keys/"+unknown).code(), unknown)
 		}
 	})
+	// part: history }
 
 	t.Run("Webhooks", func(t *testing.T) {
 		event := `{"id":"evt_1","object":"event","type":"payment_intent.created","data":{"object":{}}}`
@@ -442,11 +451,14 @@ func TestDocumentedSamplesRun(t *testing.T) {
 	delete(samples, "setStock")
 	delete(samples, "createCheckout")
 	// part: checkouts }
+	// part: history {
 	require.Contains(t, paste(order+samples["createPayment"]+"\n"+samples["getIdempotencyKey"]),
 		`"object":"idempotency_key"`)
-	require.Len(t, samples, 6, "a sample that is not pasted here")
+	delete(samples, "getIdempotencyKey")
+	// part: history }
+	require.Len(t, samples, 5, "a sample that is not pasted here")
 
-	// The introduction, and the retry loop on the page about keys.
+	// The introduction.
 	introduction := openapi.New(t, httpapi.OpenAPI()).Document().Info.Description
 	var blocks []string
 	for _, part := range strings.Split(introduction, "```sh\n")[1:] {
@@ -455,10 +467,13 @@ func TestDocumentedSamplesRun(t *testing.T) {
 	}
 	require.Len(t, blocks, 3)
 	require.Contains(t, paste(strings.Join(blocks[1:], "\n")), `"object":"payment","status":"succeeded"`)
+	// part: docs {
+	// The retry loop on the page about keys.
 	_, page, _ := strings.Cut(b.get("/docs/idempotency").body, "<pre><code>")
 	loop, _, _ := strings.Cut(page, "</code></pre>")
 	loop = strings.NewReplacer("&lt;", "<", "&gt;", ">", "&#39;", "'", "&#34;", `"`, "&amp;", "&").Replace(loop)
 	out := paste("cd " + t.TempDir() + "\n" + order + loop)
 	require.Contains(t, out, "\n201\n")
 	require.Contains(t, out, `"object":"payment","status":"succeeded"`)
+	// part: docs }
 }

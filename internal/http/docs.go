@@ -174,11 +174,17 @@ func prefersJSON(accept []string) bool {
 type pageData struct {
 	Title, Path       string
 	Retention         string
-	Problem           problemType
+	Problem           explainedProblem
 	StatusText        string
 	Problems          []problemType
 	KeyProblems       []problemType
 	DefiniteConflicts []problemType
+}
+
+// explainedProblem is a problem with the texts of its page.
+type explainedProblem struct {
+	problemType
+	problemText
 }
 
 // renderPage panics if a template is broken: the pages are embedded, so that is a bug of
@@ -226,12 +232,14 @@ func problemPages() (list http.HandlerFunc, pages, values map[string]staticDocum
 		Retry     string `json:"retry"`
 	}
 	pages, values = map[string]staticDocument{}, map[string]staticDocument{}
+	texts := problemTexts()
 	var all []value
 	for _, t := range problemTypes {
-		v := value{t.typeURI(), t.Title, t.Status, t.Code, t.Retryable, t.Stored, t.What, t.Retry}
+		text := texts[t.Code]
+		v := value{t.typeURI(), t.Title, t.Status, t.Code, t.Retryable, t.Stored, text.What, text.Retry}
 		all = append(all, v)
 		pages[t.Code] = renderPage("problem.html", pageData{
-			Title: t.Title, Path: t.typeURI(), Problem: t, StatusText: http.StatusText(t.Status),
+			Title: t.Title, Path: t.typeURI(), Problem: explainedProblem{t, text}, StatusText: http.StatusText(t.Status),
 		})
 		values[t.Code] = newDocument(contentJSON, mustJSON(v))
 	}

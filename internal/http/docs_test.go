@@ -96,7 +96,10 @@ func TestDocs(t *testing.T) {
 			res, body := fetch(t, server.URL+pt.typeURI())
 			require.Equal(t, http.StatusOK, res.StatusCode, pt.Code)
 			require.Equal(t, "text/html; charset=utf-8", res.Header.Get("Content-Type"))
-			for _, part := range []string{pt.Title, pt.Code, pt.What, pt.Retry} {
+			text := problemTexts()[pt.Code]
+			require.NotEmpty(t, text.What, pt.Code)
+			require.NotEmpty(t, text.Retry, pt.Code)
+			for _, part := range []string{pt.Title, pt.Code, text.What, text.Retry} {
 				require.Contains(t, unescape(body), part, pt.Code)
 			}
 			require.Contains(t, list, `href="`+pt.typeURI()+`"`)
@@ -114,13 +117,15 @@ func TestDocs(t *testing.T) {
 			}
 			require.NoError(t, json.Unmarshal([]byte(body), &got))
 			require.Equal(t, problemType{Code: pt.Code, Title: pt.Title, Status: got.Status, Retryable: got.Retryable,
-				Stored: got.Stored, What: got.What, Retry: got.Retry}, pt)
+				Stored: got.Stored}, pt)
+			require.Equal(t, problemTexts()[pt.Code], problemText{What: got.What, Retry: got.Retry})
 			require.Equal(t, pt.typeURI(), got.Type)
 		}
 		_, body := fetch(t, server.URL+"/problems", "Accept", "application/json")
 		var list struct{ Data []map[string]any }
 		require.NoError(t, json.Unmarshal([]byte(body), &list))
 		require.Len(t, list.Data, len(problemTypes))
+		require.Len(t, problemTexts(), len(problemTypes), "no text is of a problem that does not exist")
 	})
 
 	t.Run("UnknownPathsAre404", func(t *testing.T) {

@@ -11,9 +11,12 @@ import (
 // and their ids are those of the broker and the webhooks, so that a tenant can switch
 // without processing an event twice.
 func eventsPart() part {
-	return part{routes: func(s *Server) []route {
-		return []route{{method: "GET", pattern: "/v1/events", handle: s.listEvents}}
-	}}
+	return part{
+		routes: func(s *Server) []route {
+			return []route{{method: "GET", pattern: "/v1/events", handle: s.listEvents}}
+		},
+		served: func(s *Server) bool { return s.o.Feed != nil },
+	}
 }
 
 // listEvents is the tenant's event feed. It is oldest first, unlike the other lists,

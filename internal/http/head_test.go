@@ -29,8 +29,10 @@ func TestHeadIsGetWithoutItsBody(t *testing.T) {
 		require.NoError(t, err)
 		return answer, string(body)
 	}
-	for _, path := range []string{"/healthz", "/readyz", "/openapi.json", "/v1/orders", "/v1/orders/" + order,
-		"/v1/orders/nobodys", "/v1/events"} {
+	for _, path := range []string{"/healthz", "/readyz", "/v1/orders", "/v1/orders/" + order, "/v1/orders/nobodys",
+		"/openapi.json", // part: docs
+		"/v1/events",    // part: events
+	} {
 		for _, key := range []string{w.Tenant.APIKey, ""} {
 			get, _ := ask("GET", path, key)
 			head, body := ask("HEAD", path, key)

@@ -10,9 +10,12 @@ import (
 // keysPart is for support: it shows whether a customer was charged, without access to the
 // database. It reads and never resumes the work; a retry does that.
 func keysPart() part {
-	return part{routes: func(s *Server) []route {
-		return []route{{method: "GET", pattern: "/v1/idempotency-keys/{key}", handle: s.getKey}}
-	}}
+	return part{
+		routes: func(s *Server) []route {
+			return []route{{method: "GET", pattern: "/v1/idempotency-keys/{key}", handle: s.getKey}}
+		},
+		served: func(s *Server) bool { return s.o.History != nil },
+	}
 }
 
 // getKey shows the history of a key. In the path the key is percent-encoded and has no

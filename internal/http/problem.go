@@ -215,9 +215,11 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if p.allow != "" { // RFC 9110 requires it in a 405.
 		w.Header().Set("Allow", p.allow)
 	}
+	// part: docs {
 	if strings.HasPrefix(p.code, "idempotency-key-") {
 		w.Header().Set("Link", `</docs/idempotency>; rel="describedby"`)
 	}
+	// part: docs }
 	if p.code == codeUnauthenticated {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="payonce"`)
 	}

@@ -177,8 +177,8 @@ func refusals(order, payment string) []refusal {
 		read("/v1/payments?limit=0"), read("/v1/payments?starting_after=" + ghostPayment),
 		read("/v1/payments?starting_after=" + order), read("/v1/payments?order_id=%zz"),
 		read("/v1/payments?order_id=" + order + "&order_id=" + order),
-		read("/v1/payments?order_id=" + unknownOrder + "&starting_after=" + payment), read("/v1/events?after=%zz"),
-		read("/v1/events?after=a&after=a"),
+		read("/v1/payments?order_id=" + unknownOrder + "&starting_after=" + payment),
+		read("/v1/events?after=%zz"), read("/v1/events?after=a&after=a"), // part: events
 	}
 	for _, path := range []string{"/v1/orders", "/v1/payments"} {
 		for _, method := range []string{"PUT", "PATCH", "OPTIONS", "TRACE"} {
@@ -332,7 +332,8 @@ func TestMethodNotAllowedListsTheMethods(t *testing.T) {
 	for path, allow := range map[string]string{
 		"/v1/orders": "GET, HEAD, POST", "/v1/orders/x": "GET, HEAD", "/v1/orders/a%2Fb": "GET, HEAD",
 		"/v1/orders/x/cancel": "POST", "/v1/payments": "GET, HEAD, POST", "/v1/payments/x": "GET, HEAD",
-		"/v1/payments/x/cancel": "POST", "/healthz": "GET, HEAD", "/openapi.json": "GET, HEAD",
+		"/v1/payments/x/cancel": "POST", "/healthz": "GET, HEAD",
+		"/openapi.json": "GET, HEAD", // part: docs
 	} {
 		require.Equal(t, allow, api.Do("DELETE", path, "").Header.Get("Allow"), path)
 	}

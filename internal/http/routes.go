@@ -39,11 +39,11 @@ func parts() []part {
 		refundsPart(),
 		checkoutsPart(), // part: checkouts
 		ownPart(),
-		keysPart(),
-		eventsPart(),
+		keysPart(),   // part: history
+		eventsPart(), // part: events
 		webhooksPart(),
 		healthPart(),
-		docsPart(),
+		docsPart(), // part: docs
 	}
 }
 

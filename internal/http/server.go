@@ -17,7 +17,7 @@ import (
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/inbox"
-	"example.com/payonce/internal/keyhistory"
+	"example.com/payonce/internal/keyhistory" // part: history
 	"example.com/payonce/internal/operations"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
@@ -40,15 +40,15 @@ type Options struct {
 	Keys       *idempotency.Store
 	Operations map[string]idempotency.Operation
 	Payments   *payments.Service
-	Checkouts  *checkout.Service // part: checkouts
-	History    *keyhistory.Reader
-	Paths      ids.Paths       // of the objects that keys made
-	Own        operations.List // operations of one's own; may be empty
-	Feed       *outbox.Feed
-	Within     time.Duration // the time one request may take; shorter than the lease
-	Drain      time.Duration // the time for requests in progress to finish at shutdown
-	RateLimit  float64       // new requests per second and tenant; 0 is no limit
-	Retention  time.Duration // how long stored responses are replayed; printed on /docs/idempotency
+	Checkouts  *checkout.Service  // part: checkouts
+	History    *keyhistory.Reader // part: history
+	Paths      ids.Paths          // of the objects that keys made
+	Own        operations.List    // operations of one's own; may be empty
+	Feed       *outbox.Feed       // part: events
+	Within     time.Duration      // the time one request may take; shorter than the lease
+	Drain      time.Duration      // the time for requests in progress to finish at shutdown
+	RateLimit  float64            // new requests per second and tenant; 0 is no limit
+	Retention  time.Duration      // how long stored responses are replayed; printed on /docs/idempotency // part: docs
 	Metrics    prometheus.Registerer
 	Log        *slog.Logger
 	Tracer     *tracing.Tracer // nil: off

@@ -25,8 +25,8 @@ import (
 	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/ids"
-	"example.com/payonce/internal/keyhistory"
-	"example.com/payonce/internal/outbox"
+	"example.com/payonce/internal/keyhistory" // part: history
+	"example.com/payonce/internal/outbox"     // part: events
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/stripe"
@@ -78,17 +78,22 @@ func setup(t *testing.T, adjust ...func(*httpapi.Options)) *bundle {
 	operations, paths := service.Operations(), payments.Paths()
 	maps.Copy(operations, checkouts.Operations()) // part: checkouts
 	maps.Copy(paths, checkout.Paths())            // part: checkouts
+	// part: history {
 	describe := map[string]keyhistory.Describe{
 		checkout.Create: checkout.History, // part: checkouts
 	}
-	history := keyhistory.New(pool, keyhistory.Options{Retention: 72 * time.Hour, Paths: paths, Operations: describe})
+	// part: history }
 	options := httpapi.Options{
-		Pool: pool, Keys: keys, Operations: operations, Payments: service, History: history, Paths: paths,
-		Checkouts: checkouts, // part: checkouts
-		Feed:      outbox.NewFeed(pool), Within: 14 * time.Second,
-		Retention: 72 * time.Hour, Metrics: metrics, WebhookSecrets: []string{webhookSecret},
-		Log: log,
+		Pool: pool, Keys: keys, Operations: operations, Payments: service, Paths: paths, Within: 14 * time.Second,
+		Metrics: metrics, WebhookSecrets: []string{webhookSecret}, Log: log,
+		Checkouts: checkouts,            // part: checkouts
+		Feed:      outbox.NewFeed(pool), // part: events
+		Retention: 72 * time.Hour,       // part: docs
 	}
+	// part: history {
+	options.History = keyhistory.New(pool,
+		keyhistory.Options{Retention: 72 * time.Hour, Paths: paths, Operations: describe})
+	// part: history }
 	for _, f := range adjust {
 		f(&options)
 	}

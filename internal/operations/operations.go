@@ -19,7 +19,7 @@ import (
 	"example.com/payonce/internal/calls"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/ids"
-	"example.com/payonce/internal/keyhistory"
+	"example.com/payonce/internal/keyhistory" // part: history
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
 )
@@ -49,9 +49,10 @@ type Operation struct {
 	Show       func(ctx context.Context, q *db.Queries, tenantID, id string) (any, error)
 
 	// Registered reads its charges at Stripe. An operation that makes no PaymentIntents
-	// has none, and says in History what its keys made.
+	// has none.
 	payments.Registered
-	History keyhistory.Describe
+	// History is for an operation without Registered: it says what its keys made.
+	History keyhistory.Describe // part: history
 }
 
 // Tools are what an operation works with. They are the service's own.
@@ -81,7 +82,7 @@ func (l List) Registered() map[string]payments.Registered {
 // Shares are the tables of the service that a List adds to.
 type Shares struct {
 	Operations map[string]idempotency.Operation // of the API and the completer
-	History    map[string]keyhistory.Describe
+	History    map[string]keyhistory.Describe   // nil: keys have no history // part: history
 	Paths      ids.Paths
 }
 
@@ -99,10 +100,8 @@ func (l List) Register(t Tools, s Shares) {
 		if _, taken := s.Paths[o.Kind]; taken {
 			panic(fmt.Sprintf("bug: the ids of %q begin with %q, and so do those of another object", o.Name, o.Kind))
 		}
-		s.Operations[o.Name], s.History[o.Name] = o.New(t), o.History
-		if o.Charges != nil {
-			s.History[o.Name] = keyhistory.OfCharge(o.Registered)
-		}
+		s.Operations[o.Name] = o.New(t)
+		o.describe(s.History) // part: history
 		maps.Copy(s.Paths, ids.Paths{o.Kind: o.Path})
 	}
 }
@@ -124,8 +123,8 @@ func (o Operation) missing() string {
 		{"Kind", o.Kind != ""},
 		{"Path", o.Path != ""},
 		{"Show", o.Show != nil},
-		{"Charge and Charges, or else a History; and no History beside them",
-			(o.Charges == nil) == (o.Charge == nil) && (o.Charges == nil) != (o.History == nil)},
+		{"Charge and Charges, or neither", (o.Charges == nil) == (o.Charge == nil)},
+		{"Charges, or else a History; and no History beside them", (o.Charges == nil) != (o.History == nil)}, // part: history
 	} {
 		if !member.set {
 			return member.name

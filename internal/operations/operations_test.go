@@ -11,7 +11,7 @@ import (
 	"example.com/payonce/internal/compare"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/ids"
-	"example.com/payonce/internal/keyhistory"
+	"example.com/payonce/internal/keyhistory" // part: history
 	"example.com/payonce/internal/operations"
 	"example.com/payonce/internal/payments"
 )
@@ -42,7 +42,7 @@ func complete() operations.Operation {
 func shares() operations.Shares {
 	return operations.Shares{
 		Operations: map[string]idempotency.Operation{"create_payment": {}},
-		History:    map[string]keyhistory.Describe{},
+		History:    map[string]keyhistory.Describe{}, // part: history
 		Paths:      ids.Paths{ids.Payment: "/v1/payments/"},
 	}
 }
@@ -52,7 +52,7 @@ func TestRegisterAddsToEveryTable(t *testing.T) {
 	list, to := operations.List{complete()}, shares()
 	list.Register(operations.Tools{}, to)
 	require.Contains(t, to.Operations, "create_tip")
-	require.Contains(t, to.History, "create_tip")
+	require.Contains(t, to.History, "create_tip") // part: history
 	require.Equal(t, "/v1/tips/", to.Paths["tip_"])
 	require.Contains(t, list.Registered(), "create_tip")
 }
@@ -72,7 +72,9 @@ func TestRegisterRefusesWhatIsIncomplete(t *testing.T) {
 		`has no Kind`:                       func(o *operations.Operation) { o.Kind = "" },
 		`has no Show`:                       func(o *operations.Operation) { o.Show = nil },
 		`has no Charge and Charges`:         func(o *operations.Operation) { o.Charge = nil },
-		`or else a History`:                 func(o *operations.Operation) { o.Registered = payments.Registered{} },
+		// part: history {
+		`or else a History`: func(o *operations.Operation) { o.Registered = payments.Registered{} },
+		// part: history }
 		`two operations of the name`:        func(o *operations.Operation) { o.Name = "create_payment" },
 		`and so do those of another object`: func(o *operations.Operation) { o.Kind = ids.Payment },
 	} {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -71,19 +70,6 @@ func (e *Envelope) UnmarshalJSON(body []byte) error {
 		Time: c.Time, Traceparent: c.Traceparent, Data: c.Data,
 	}
 	return nil
-}
-
-// parseEventID is the inverse of EventID.
-func parseEventID(id string) (aggregateID string, version int64, ok bool) {
-	at := strings.LastIndexByte(id, '-')
-	if at <= 0 {
-		return "", 0, false
-	}
-	version, err := strconv.ParseInt(id[at+1:], 10, 64)
-	if err != nil || EventID(id[:at], version) != id { // one event, one spelling
-		return "", 0, false
-	}
-	return id[:at], version, true
 }
 
 // ErrPermanent means that a broker will never accept a message: too large, forbidden by a policy, impossible to encode.

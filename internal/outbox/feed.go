@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"strconv"
+	"strings"
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/postgres"
@@ -108,18 +109,15 @@ func (f *Feed) place(ctx context.Context, tenantID string) error {
 	return nil
 }
 
-// lockFeeds serialises the transactions that give or remove positions of these tenants, which must be sorted:
-// transactions that lock in different orders would deadlock.
-func lockFeeds(ctx context.Context, q *db.Queries, tenants []string) error {
-	locked, err := q.FeedLock(ctx, tenants)
-	if err == nil && len(locked) < len(tenants) { // first events of a tenant
-		missing := slices.DeleteFunc(slices.Clone(tenants), func(t string) bool { return slices.Contains(locked, t) })
-		if err = q.FeedCreate(ctx, missing); err == nil {
-			_, err = q.FeedLock(ctx, tenants)
-		}
+// parseEventID is the inverse of EventID.
+func parseEventID(id string) (aggregateID string, version int64, ok bool) {
+	at := strings.LastIndexByte(id, '-')
+	if at <= 0 {
+		return "", 0, false
 	}
-	if err != nil {
-		return fmt.Errorf("lock the feeds: %w", err)
+	version, err := strconv.ParseInt(id[at+1:], 10, 64)
+	if err != nil || EventID(id[:at], version) != id { // one event, one spelling
+		return "", 0, false
 	}
-	return nil
+	return id[:at], version, true
 }

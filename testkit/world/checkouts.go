@@ -18,6 +18,6 @@ func addCheckouts(l *Local, w *wiring) {
 	})
 	maps.Copy(w.server.Operations, l.Checkouts.Operations())
 	maps.Copy(w.server.Paths, checkout.Paths())
-	w.describe[checkout.Create] = checkout.History
+	w.describe[checkout.Create] = checkout.History // part: history
 	w.server.Checkouts = l.Checkouts
 }

@@ -14,7 +14,7 @@ import (
 	"example.com/payonce/internal/checkout" // part: checkouts
 	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/internal/idempotency"
-	"example.com/payonce/internal/keyhistory"
+	"example.com/payonce/internal/keyhistory" // part: history
 	"example.com/payonce/internal/operations"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
@@ -51,8 +51,8 @@ type Local struct {
 	Pool      *postgres.Pool
 	Gateway   payments.Gateway
 	Payments  *payments.Service
-	Checkouts *checkout.Service // part: checkouts
-	History   *keyhistory.Reader
+	Checkouts *checkout.Service  // part: checkouts
+	History   *keyhistory.Reader // part: history
 	Keys      *idempotency.Store
 	Completer *idempotency.Completer
 	Metrics   *prometheus.Registry
@@ -83,22 +83,29 @@ func (w *World) Local(o LocalOptions) *Local {
 		Pool: pool, Gateway: gateway, Payments: money, Keys: keys, Metrics: metrics, world: w, log: o.Log,
 		Completer: idempotency.NewCompleter(keys, table, within),
 	}
-	wired := &wiring{describe: map[string]keyhistory.Describe{}, server: httpapi.Options{
+	wired := &wiring{server: httpapi.Options{
 		Pool: pool, Keys: keys, Operations: table, Payments: money, Paths: payments.Paths(), Own: o.Own,
-		Feed: outbox.NewFeed(pool), Within: within, Drain: Patience, RateLimit: o.RateLimit,
-		Retention: answerRetention, Metrics: metrics, Log: o.Log, Tracer: o.Tracer,
+		Within: within, Drain: Patience, RateLimit: o.RateLimit, Metrics: metrics, Log: o.Log, Tracer: o.Tracer,
 		WebhookSecrets: []string{WebhookSecret},
+		Feed:           outbox.NewFeed(pool), // part: events
+		Retention:      answerRetention,      // part: docs
 	}}
+	wired.describe = map[string]keyhistory.Describe{} // part: history
 	for _, add := range parts {
 		add(l, wired)
 	}
 	o.Own.Register(operations.Tools{
 		Pool: pool, Keys: keys, Gateway: gateway, Calls: calls.NewRecorder(pool), Answers: httpapi.Answers{},
-	}, operations.Shares{Operations: table, History: wired.describe, Paths: wired.server.Paths})
+	}, operations.Shares{
+		Operations: table, Paths: wired.server.Paths,
+		History: wired.describe, // part: history
+	})
+	// part: history {
 	l.History = keyhistory.New(pool, keyhistory.Options{
 		Retention: answerRetention, Paths: wired.server.Paths, Operations: wired.describe,
 	})
 	wired.server.History = l.History
+	// part: history }
 	server := httpapi.NewServer(wired.server)
 	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // at once or not at all
 	require.NoError(w.T, err)
@@ -120,7 +127,7 @@ func (w *World) Local(o LocalOptions) *Local {
 // wiring is what the parts of the service add to while a Local is made.
 type wiring struct {
 	server   httpapi.Options
-	describe map[string]keyhistory.Describe
+	describe map[string]keyhistory.Describe // part: history
 }
 
 // parts add those parts of the service that it can be made without. Each is in a file

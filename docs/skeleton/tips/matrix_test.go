@@ -12,7 +12,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/docs/skeleton/tips"
-	"example.com/payonce/internal/keyhistory"
+	"example.com/payonce/internal/keyhistory" // part: history
 	"example.com/payonce/internal/operations"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/stripe"
@@ -35,12 +35,21 @@ var cards = []struct {
 	name, card string
 	status     int
 	charges    int
-	verdict    string
 }{
-	{"success", visa, http.StatusCreated, 1, "charged once, pi_"},
-	{"declined", declining, http.StatusPaymentRequired, 0, "failed (card_declined), no money taken"},
-	{"3-D Secure", careful, http.StatusPaymentRequired, 0, "failed (authentication_required), no money taken"},
+	{"success", visa, http.StatusCreated, 1},
+	{"declined", declining, http.StatusPaymentRequired, 0},
+	{"3-D Secure", careful, http.StatusPaymentRequired, 0},
 }
+
+// part: history {
+
+// verdicts are what the history of a key says about the cards.
+var verdicts = map[string]string{
+	visa: "charged once, pi_", declining: "failed (card_declined), no money taken",
+	careful: "failed (authentication_required), no money taken",
+}
+
+// part: history }
 
 // TestTipCrashMatrix: at each place the process is killed, or the response is lost; with
 // each card; and either the client retries or the completer finishes.
@@ -80,7 +89,7 @@ func TestTipCrashMatrix(t *testing.T) {
 							require.Equal(t, c.status, a.Status, a)
 							require.Equal(t, a.Identity(), s.finish(heir, key, c.card).Identity(), "one final answer")
 							require.Equal(t, c.charges, s.atStripe(stripesim.EffectCharge)-before)
-							require.Contains(t, s.verdict(heir, key), c.verdict)
+							require.Contains(t, s.verdict(heir, key), verdicts[c.card]) // part: history
 						})
 					}
 				}
@@ -138,11 +147,13 @@ func (g killing) ConfirmIntent(ctx context.Context, c stripe.Call, id, method st
 func TestEachGuardOfATipIsMissed(t *testing.T) {
 	t.Parallel()
 	var attempts atomic.Int64
+	// part: history {
 	blind := tips.Operation()
 	blind.Registered = payments.Registered{}
 	blind.History = func(context.Context, *db.Queries, string, string) (keyhistory.Made, error) {
 		return keyhistory.Made{}, nil
 	}
+	// part: history }
 	for _, guard := range []struct {
 		name    string
 		without world.LocalOptions
@@ -163,10 +174,12 @@ func TestEachGuardOfATipIsMissed(t *testing.T) {
 				return altered{g, func(_ *stripe.Call, i *stripe.NewIntent) { i.Operation = "" }}
 			}},
 		},
+		// part: history {
 		{
 			name: "the charges are registered", says: "the history of a key says what happened",
 			without: world.LocalOptions{Own: operations.List{blind}},
 		},
+		// part: history }
 		{
 			name: "a key has one tip, in the database as well", says: "a key has one tip",
 			alter: `ALTER TABLE tips DROP CONSTRAINT one_tip_per_key`,

@@ -100,11 +100,13 @@ func (s shop) broken(api *world.Local) (broken []string) {
 	say(s.Sim.ChargeCount(s.order) == 1+charged, "a tip is charged once, and the order once")
 	keys := s.Count(`SELECT count(DISTINCT (tenant_id, idempotency_key)) FROM tips`)
 	say(keys == rows, "a key has one tip")
+	// part: history {
 	if key := s.Text(`SELECT idempotency_key FROM tips WHERE status = 'succeeded' LIMIT 1`); key != "" {
 		verdict := s.verdict(api, key)
 		told := strings.HasPrefix(verdict, "charged once, pi_") || strings.HasPrefix(verdict, "unknown to this service")
 		say(told, "the history of a key says what happened, and it says %q", verdict)
 	}
+	// part: history }
 	s.Exec(`UPDATE reconciliation_windows SET next_at = '-infinity'`)
 	for n := 1; n > 0; {
 		var err error
@@ -124,12 +126,15 @@ func (s shop) broken(api *world.Local) (broken []string) {
 	return broken
 }
 
+// part: history {
 func (s shop) verdict(api *world.Local, key string) string {
 	s.T.Helper()
 	h, err := api.History.Get(context.Background(), s.Tenant.ID, key)
 	require.NoError(s.T, err)
 	return h.Verdict
 }
+
+// part: history }
 
 // TestRestoredTipIsNotCalledFailed: the database was restored from a backup that knew only
 // that the intent was about to be made, and Stripe has forgotten the key.
@@ -180,15 +185,18 @@ func TestTip(t *testing.T) {
 	require.Equal(t, http.StatusCreated, a.Status, a)
 	require.Equal(t, "succeeded", a.Get("status"))
 	intent := s.Text(`SELECT intent_id FROM tips`)
+	require.NotEmpty(t, intent)
+	// part: history {
 	require.Equal(t, "charged once, "+intent, s.verdict(s.api, "many"))
-
 	history := s.api.Get("/v1/idempotency-keys/many")
 	require.Equal(t, "/v1/tips/"+a.ID(), history.Get("resource", "href"))
+	// part: history }
+
 	require.Equal(t, "succeeded", s.api.Get("/v1/tips/"+a.ID()).Get("status"))
 	require.Equal(t, http.StatusNotFound, s.api.Get("/v1/tips/tip_00000000000000000000000000").Status)
 
 	require.Equal(t, http.StatusPaymentRequired, s.tip(s.api, "declined", declining).Status)
-	require.Equal(t, "failed (card_declined), no money taken", s.verdict(s.api, "declined"))
+	require.Equal(t, "failed (card_declined), no money taken", s.verdict(s.api, "declined")) // part: history
 	require.Equal(t, "authentication_required", s.finish(s.api, "3ds", careful).Get("failure_code"))
 
 	require.Equal(t, "invalid-request", s.tip(s.api, "k", "4242424242424242").Code())
@@ -197,8 +205,9 @@ func TestTip(t *testing.T) {
 	canceled := s.api.Order()
 	require.Equal(t, http.StatusOK, s.api.Post("/v1/orders/"+canceled+"/cancel", "cancel", "{}").Status)
 	require.Equal(t, "order-not-payable", s.api.Post("/v1/orders/"+canceled+"/tips", "late", body).Code())
-	require.Equal(t, "refused for good; nothing was done under this key", s.verdict(s.api, "late"))
+	require.Equal(t, "refused for good; nothing was done under this key", s.verdict(s.api, "late")) // part: history
 
+	// part: operator {
 	order, err := s.api.Payments.OrderOfCharge(t.Context(), s.Tenant.ID, a.ID())
 	require.NoError(t, err)
 	require.Equal(t, s.order, order, "the operator's page shows a tip with its order")
@@ -206,6 +215,7 @@ func TestTip(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, view.Left, "the operator's page offers no refund of a charge that a tip has made")
 	require.Equal(t, "Stripe and our rows agree", view.Detail)
+	// part: operator }
 	require.Empty(t, s.broken(s.api))
 }
 
@@ -216,7 +226,7 @@ func TestWebhookExpeditesTip(t *testing.T) {
 	mailbox := s.Mailbox()
 	s.Sim.Inject(stripesim.Fault{Op: "intent.confirm", OrderID: s.order, Kind: stripesim.Drop})
 	require.Equal(t, http.StatusAccepted, s.tip(s.api, "lost", visa).Status)
-	require.Contains(t, s.verdict(s.api, "lost"), "unknown whether the money has moved")
+	require.Contains(t, s.verdict(s.api, "lost"), "unknown whether the money has moved") // part: history
 	s.Exec(`UPDATE idempotency_keys SET next_attempt_at = clock_timestamp() + interval '1 hour'
 		WHERE finished_at IS NULL`)
 	for _, h := range mailbox.Take() {
@@ -226,7 +236,8 @@ func TestWebhookExpeditesTip(t *testing.T) {
 	n, err := s.api.Completer.RunOnce(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
-	require.Contains(t, s.verdict(s.api, "lost"), "charged once, pi_")
+	require.Equal(t, http.StatusCreated, s.tip(s.api, "lost", visa).Status)
+	require.Contains(t, s.verdict(s.api, "lost"), "charged once, pi_") // part: history
 	require.Zero(t, s.Count(`SELECT count(*) FROM inbox_events WHERE status <> 'done'`), "no webhook is retried")
 	require.Empty(t, s.broken(s.api))
 }
@@ -241,14 +252,18 @@ func TestUnregisteredTipIsUnknown(t *testing.T) {
 	intent := s.Text(`SELECT intent_id FROM tips`)
 
 	other := local(s.World, world.LocalOptions{Name: "other", Own: operations.List{}})
+	// part: history {
 	require.Equal(t, "unknown to this service: the operation create_tip is not registered", s.verdict(other, "tip"))
+	// part: history }
 	require.Empty(t, s.broken(other))
+	// part: operator {
 	view, err := other.Payments.Repairs().CompareIntent(t.Context(), intent)
 	require.NoError(t, err)
 	require.True(t, view.Unregistered)
 	require.Zero(t, view.Left)
 	require.False(t, view.Adoptable)
 	require.Contains(t, view.WhyNot, "made by the operation create_tip, which this service does not know")
+	// part: operator }
 
 	refund := other.Gateway.CreateRefund(t.Context(), stripe.Call{Key: "by-hand"}, stripe.NewRefund{
 		IntentID: intent, AmountMinor: 1000, TenantID: s.Tenant.ID, OrderID: s.order, RefundID: ids.New(ids.Refund),

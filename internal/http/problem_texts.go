@@ -1,0 +1,167 @@
+package http
+
+import "maps"
+
+// problemText explains a problem on its page, for a developer whose request has failed.
+type problemText struct {
+	What  string // what was and what was not executed
+	Retry string // whether to retry, how, and with which key
+}
+
+// problemTexts are the texts of all problemTypes, by code.
+func problemTexts() map[string]problemText {
+	texts := maps.Clone(serviceTexts)
+	maps.Copy(texts, checkoutTexts) // part: checkouts
+	return texts
+}
+
+// serviceTexts are the texts of serviceProblems.
+var serviceTexts = map[string]problemText{
+	codeIdempotencyKeyMissing: {
+		What: "The request changes something, but has no Idempotency-Key. Without a key the service " +
+			"cannot tell a retry from a new request, so nothing was executed.",
+		Retry: "Create a key, save it together with what you want to pay for, and send the request again " +
+			"with it. A random UUID is a good key.",
+	},
+	codeIdempotencyKeyInvalid: {
+		What: "A key has 1 to 200 visible ASCII characters, bare or as a quoted string, on one header " +
+			"line. This key does not, so nothing was executed.",
+		Retry: "Correct the key and send the request again. If an earlier attempt at the same payment, " +
+			"order or refund was accepted with another spelling of the key, use exactly that key.",
+	},
+	codeInvalidRequest: {
+		What: "The body or a query parameter does not have the form that the API requires. The member " +
+			"errors lists each mistake with its place as a JSON Pointer. Nothing was executed, and the " +
+			"key was not looked up.",
+		Retry: "Not unchanged: the same request fails again. Correct it. You may use the same key, because " +
+			"a request that was refused here has not used it.",
+	},
+	codeInvalidSignature: {
+		What: "The Stripe-Signature header is missing, does not match the body, was made with a secret " +
+			"that this service does not have, or is older than 300 seconds. The event was not stored.",
+		Retry: "Stripe sends the event again automatically. If all events are refused, compare the " +
+			"endpoint's signing secret with STRIPE_WEBHOOK_SECRET and check the clock of the server.",
+	},
+	codeUnauthenticated: {
+		What: "The request has no header “Authorization: Bearer <api key>”, or the API key is unknown or " +
+			"revoked. Nothing was executed.",
+		Retry: "Correct the API key and send the request again with the same Idempotency-Key, which was not " +
+			"looked up.",
+	},
+	codePaymentDeclined: {
+		What: "The card's issuer declined the payment, and no money moved. The member decline_code has " +
+			"the issuer's reason, if it gave one, and the member payment has the failed payment. The " +
+			"order is open again; in a checkout, the completed steps were compensated.",
+		Retry: "Not with this key: it returns this response every time, without another attempt. Let the " +
+			"customer choose another payment method and send a new request with a new key.",
+	},
+	codePaymentFailed: {
+		What: "The payment failed for another reason than a decline: the payment method does not exist, " +
+			"the customer did not authenticate in time, the payment was canceled, or it was canceled at " +
+			"the provider after an error there. No money moved, and none will.",
+		Retry: "Not with this key: it returns this response every time. The order is open again. Send a " +
+			"new request with a new key, and with another payment method if that was the reason.",
+	},
+	codeNotFound: {
+		What: "There is no such page, or your tenant has no object with this id. An object of another " +
+			"tenant gets 404, too.",
+		Retry: "Check the id, and that you use the API key of the tenant that created the object. You may use " +
+			"the same Idempotency-Key, because this request has not used it.",
+	},
+	codeMethodNotAllowed: {
+		What: "The path exists, but does not support this method. The header Allow lists the methods that " +
+			"it supports.",
+		Retry: "Use one of the methods in Allow.",
+	},
+	codeIdempotencyKeyInFlight: {
+		What: "A process is working on the first request with this Idempotency-Key, or has crashed while " +
+			"its lease has not expired. This request did nothing. The first one is completed even if its " +
+			"client has disconnected or its process has crashed.",
+		Retry: "Yes: the same request with the same key, after the seconds in Retry-After. With “Prefer: " +
+			"wait=10” the retry waits up to 10 seconds for the response. Do not use a new key: an order " +
+			"would be created, or a part of a payment refunded, a second time. A payment would not: an " +
+			"order is paid at most once, whatever keys are used.",
+	},
+	codePaymentInProgress: {
+		What: "The order is being paid or canceled under another key. Until that has an outcome, no " +
+			"second payment of the order can start, and the order cannot be canceled. Nothing was " +
+			"executed or stored under this key.",
+		Retry: "Yes: the same request with the same key, after the seconds in Retry-After. If the other " +
+			"payment succeeds, you get order-already-paid (or order-not-cancelable); if it fails, your " +
+			"request is executed.",
+	},
+	codeOrderAlreadyPaid: {
+		What: "A payment of this order succeeded; it may have been refunded since. An order is paid at " +
+			"most once, whatever keys are used. The card was not charged again.",
+		Retry: "No. Read the order: its payment_id is the payment that succeeded. To charge for something " +
+			"else, create another order.",
+	},
+	codeOrderNotPayable: {
+		What: "The order is canceled, or its cancellation is in progress, so no payment can start. No " +
+			"money moved.",
+		Retry: "No. Create a new order and pay that one, with a new key.",
+	},
+	codeOrderNotCancelable: {
+		What:  "The order is paid. A paid order cannot be canceled, only refunded. Nothing was changed.",
+		Retry: "No. Refund the order's payment (its payment_id), with a new key.",
+	},
+	codePaymentNotCancelable: {
+		What: "Only a payment that waits for the customer (requires_action) can be canceled. This one has " +
+			"another status. Nothing was changed.",
+		Retry: "No. If the payment succeeded, refund it. If it is processing, read it again later: it " +
+			"becomes final without you. To cancel it then, use a new key.",
+	},
+	codePaymentNotRefundable: {
+		What: "The payment did not succeed, or all of it is refunded. No money was refunded by this " +
+			"request.",
+		Retry: "No. Read the payment; see its status and amount_refunded.",
+	},
+	codeRefundExceedsPayment: {
+		What: "Together with the refunds that succeeded or are pending, this refund would exceed the " +
+			"payment. No money was refunded by this request.",
+		Retry: "Not with this key. Read the payment and send a new request with a new key and a smaller " +
+			"amount, or without amount to refund the rest.",
+	},
+	codeIdempotencyKeyExpired: {
+		What: "This request was executed so long ago that its response is no longer stored. It was not " +
+			"executed again, and never will be with this key. The member resource identifies the object " +
+			"that it created or changed.",
+		Retry: "No. Read the object at resource.href. To do the same thing a second time, use a new key.",
+	},
+	codePayloadTooLarge: {
+		What: "The limit is 64 KiB, and 1 MiB for a webhook. Nothing was executed, and the key was not " +
+			"looked up.",
+		Retry: "Only with a smaller body.",
+	},
+	codeUnsupportedMediaType: {
+		What: "Bodies must be JSON with “Content-Type: application/json”. Nothing was executed, and the " +
+			"key was not looked up.",
+		Retry: "Set the header and send the request again with the same key.",
+	},
+	codeIdempotencyKeyMismatch: {
+		What: "The Idempotency-Key was used with another method, path or body. Nothing was executed. This " +
+			"response reveals nothing about the first request.",
+		Retry: "Not unchanged. To retry the first request, send it exactly as before. For a new request " +
+			"use a new key. The cause is a bug in the client: its keys are not unique, or it changes a " +
+			"request between retries.",
+	},
+	codeRateLimited: {
+		What: "Your tenant sends more new requests per second than the service allows. This request " +
+			"did nothing. Replays of finished requests are not limited.",
+		Retry: "Yes: the same request with the same key, after the seconds in Retry-After, and then at a " +
+			"lower rate.",
+	},
+	codeInternal: {
+		What: "An unexpected error occurred in the service. This response does not say whether the " +
+			"request was executed. If the service has started it, it completes it.",
+		Retry: "Yes: the same request with the same key. That is safe in every case; a new key is not. If " +
+			"the error persists, send the request_id to the operator.",
+	},
+	codeUnavailable: {
+		What: "The service cannot reach its database or its payment provider, or it is shutting down. It " +
+			"refused this request before it started anything. That says nothing about an earlier request " +
+			"with the same key.",
+		Retry: "Yes: the same request with the same key, after the seconds in Retry-After, with a longer " +
+			"pause each time.",
+	},
+}
