@@ -275,64 +275,6 @@ func (q *Queries) MoneyDrift(ctx context.Context) ([]MoneyDriftRow, error) {
 	return items, nil
 }
 
-const OrphanRefunds = `-- name: OrphanRefunds :many
-SELECT k.key, k.resource_id, k.created_at, k.finished_at, k.answer_status, s.outcome, s.error_code, s.object_id,
-    coalesce(k.finished_at > clock_timestamp() - interval '10 minutes', false)::boolean AS just_now
-FROM idempotency_keys k
-LEFT JOIN stripe_calls s ON s.tenant_id = k.tenant_id AND s.stripe_key = k.tenant_id || ':' || k.key || ':refund'
-WHERE k.tenant_id = $1 AND k.key = ANY($2::text[])
-ORDER BY k.created_at
-`
-
-type OrphanRefundsParams struct {
-	TenantID string
-	Keys     []string
-}
-
-type OrphanRefundsRow struct {
-	Key          string
-	ResourceID   string
-	CreatedAt    time.Time
-	FinishedAt   *time.Time
-	AnswerStatus *int16
-	Outcome      *StripeOutcome
-	ErrorCode    *string
-	ObjectID     *string
-	JustNow      bool
-}
-
-// Returns the refunds of PaymentIntents that no payment has, by their keys, oldest first. just_now: a state read from
-// Stripe before may be older than the refund.
-func (q *Queries) OrphanRefunds(ctx context.Context, arg OrphanRefundsParams) ([]OrphanRefundsRow, error) {
-	rows, err := q.db.Query(ctx, OrphanRefunds, arg.TenantID, arg.Keys)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []OrphanRefundsRow{}
-	for rows.Next() {
-		var i OrphanRefundsRow
-		if err := rows.Scan(
-			&i.Key,
-			&i.ResourceID,
-			&i.CreatedAt,
-			&i.FinishedAt,
-			&i.AnswerStatus,
-			&i.Outcome,
-			&i.ErrorCode,
-			&i.ObjectID,
-			&i.JustNow,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const ReconcileClaim = `-- name: ReconcileClaim :one
 INSERT INTO reconciliation_windows AS w (name, lease_token, leased_until)
 VALUES ($1, 1, clock_timestamp() + $2::interval)

@@ -162,20 +162,6 @@ func (e *environment) required(name, form string) string {
 	return v
 }
 
-// tokenMin is a length that cannot be guessed at one attempt a millisecond.
-const tokenMin = 24
-
-func (e *environment) token(name string) string {
-	v := e.getenv(name)
-	if v != "" && len(v) < tokenMin {
-		e.fail(name, fmt.Sprintf("must have at least %d characters; generate it with openssl rand -hex 24", tokenMin))
-	}
-	if v != strings.TrimSpace(v) { // most likely the line break of a file, which a login form would remove
-		e.fail(name, "must not begin or end with white space")
-	}
-	return v
-}
-
 // list ignores empty entries: a trailing comma is common while a secret is rotated.
 func (e *environment) list(name string) (list []string) {
 	for part := range strings.SplitSeq(e.getenv(name), ",") {

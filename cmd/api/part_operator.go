@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 
 	"example.com/payonce/internal/operator"
 	"example.com/payonce/internal/postgres"
@@ -42,4 +43,18 @@ func (p operatorPage) wire(ctx context.Context, s *service) error {
 
 func (p operatorPage) logAttrs() []slog.Attr {
 	return []slog.Attr{slog.Bool("operator_may_act", p.token != "")}
+}
+
+// tokenMin is a length that cannot be guessed at one attempt a millisecond.
+const tokenMin = 24
+
+func (e *environment) token(name string) string {
+	v := e.getenv(name)
+	if v != "" && len(v) < tokenMin {
+		e.fail(name, fmt.Sprintf("must have at least %d characters; generate it with openssl rand -hex 24", tokenMin))
+	}
+	if v != strings.TrimSpace(v) { // most likely the line break of a file, which a login form would remove
+		e.fail(name, "must not begin or end with white space")
+	}
+	return v
 }

@@ -89,6 +89,9 @@ var parts = []part{
 		needs: []string{"history"},
 		paths: []string{
 			"internal/operator/",
+			"internal/payments/repair_manual.go", "internal/payments/repair_refund_orphan.go",
+			"internal/compare/orphan.go", "internal/compare/orphan_test.go", "internal/keyhistory/orphan.go",
+			"internal/money/format.go", "db/queries/orphan_refunds.sql",
 			"cmd/api/part_operator.go",
 			"db/migrations/00012_operator.sql", "db/queries/operator.sql", "db/queries/operator_checkouts.sql",
 			"db/queries/operator_webhooks.sql",

@@ -161,13 +161,3 @@ SELECT (SELECT count(*) FROM work) AS unfinished,
     (SELECT count(*) FROM doubt) AS unknown,
     coalesce((SELECT extract(epoch FROM clock_timestamp() - min(first_sent_at)) FROM doubt), 0)::float8
         AS unknown_seconds;
-
--- name: OrphanRefunds :many
--- Returns the refunds of PaymentIntents that no payment has, by their keys, oldest first. just_now: a state read from
--- Stripe before may be older than the refund.
-SELECT k.key, k.resource_id, k.created_at, k.finished_at, k.answer_status, s.outcome, s.error_code, s.object_id,
-    coalesce(k.finished_at > clock_timestamp() - interval '10 minutes', false)::boolean AS just_now
-FROM idempotency_keys k
-LEFT JOIN stripe_calls s ON s.tenant_id = k.tenant_id AND s.stripe_key = k.tenant_id || ':' || k.key || ':refund'
-WHERE k.tenant_id = @tenant_id AND k.key = ANY(@keys::text[])
-ORDER BY k.created_at;

@@ -24,9 +24,10 @@ const (
 func builtIn(operation string) bool {
 	switch operation {
 	case payments.CreateOrder, payments.CancelOrder, payments.CreatePayment, payments.CancelPayment,
-		payments.CreateRefund,
-		payments.RefundOrder, payments.RefundByOperator, payments.RefundOrphanedIntent, payments.CancelAbandonedIntent:
+		payments.CreateRefund, payments.RefundOrder, payments.CancelAbandonedIntent:
 		return true
+	case payments.RefundByOperator, payments.RefundOrphanedIntent: // part: operator
+		return true // part: operator
 	}
 	return false
 }
@@ -42,13 +43,12 @@ func verdictOf(row db.KeyHistoryKeyRow, m made, calls []Call) string {
 		return m.Finished(m.payment)
 	case !builtIn(row.Operation):
 		return "finished; the operation " + row.Operation + " does not say what it did"
-	case row.AnswerStatus != nil && *row.AnswerStatus == http.StatusConflict &&
-		row.Operation != payments.RefundOrphanedIntent:
+	case row.Operation == payments.RefundOrphanedIntent: // part: operator
+		return orphanRefundVerdict(calls) // part: operator
+	case row.AnswerStatus != nil && *row.AnswerStatus == http.StatusConflict:
 		return refused
 	case m.refund != nil:
 		return refundVerdict(m)
-	case row.Operation == payments.RefundOrphanedIntent:
-		return orphanRefundVerdict(calls)
 	case m.payment != nil && row.Operation == payments.CreatePayment:
 		return paymentVerdict(m)
 	case m.payment != nil && m.payment.Status == db.PaymentStatusCanceled:
@@ -141,18 +141,6 @@ func refundVerdict(m made) string {
 	case db.RefundStatusCanceled:
 		return "the refund was canceled, the amount can be refunded again"
 	case db.RefundStatusPending:
-	}
-	return unended
-}
-
-func orphanRefundVerdict(calls []Call) string {
-	for _, c := range calls {
-		switch {
-		case c.Outcome == db.StripeOutcomeDone:
-			return "refunded once, " + postgres.Deref(c.ObjectID)
-		case c.Outcome == db.StripeOutcomeRefused:
-			return "not refunded (" + postgres.Deref(c.ErrorCode) + "); the money is still at Stripe"
-		}
 	}
 	return unended
 }

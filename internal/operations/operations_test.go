@@ -62,16 +62,16 @@ func TestRegisterAddsToEveryTable(t *testing.T) {
 func TestRegisterRefusesWhatIsIncomplete(t *testing.T) {
 	t.Parallel()
 	for says, without := range map[string]func(*operations.Operation){
-		`has no Name`:                       func(o *operations.Operation) { o.Name = "" },
-		`has no New`:                        func(o *operations.Operation) { o.New = nil },
-		`has no Post`:                       func(o *operations.Operation) { o.Post = "" },
-		`has no Parse`:                      func(o *operations.Operation) { o.Parse = nil },
-		`has no OpenAPI of POST /v1/fees`:   func(o *operations.Operation) { o.Post = "/v1/fees" },
-		`has no OpenAPI of GET /v1/fees/`:   func(o *operations.Operation) { o.Path = "/v1/fees/" },
-		`has no Idempotency-Key`:            func(o *operations.Operation) { o.OpenAPI = []byte(withoutKey) },
-		`has no Kind`:                       func(o *operations.Operation) { o.Kind = "" },
-		`has no Show`:                       func(o *operations.Operation) { o.Show = nil },
-		`has no Charge and Charges`:         func(o *operations.Operation) { o.Charge = nil },
+		`has no Name`:                     func(o *operations.Operation) { o.Name = "" },
+		`has no New`:                      func(o *operations.Operation) { o.New = nil },
+		`has no Post`:                     func(o *operations.Operation) { o.Post = "" },
+		`has no Parse`:                    func(o *operations.Operation) { o.Parse = nil },
+		`has no OpenAPI of POST /v1/fees`: func(o *operations.Operation) { o.Post = "/v1/fees" },
+		`has no OpenAPI of GET /v1/fees/`: func(o *operations.Operation) { o.Path = "/v1/fees/" },
+		`has no Idempotency-Key`:          func(o *operations.Operation) { o.OpenAPI = []byte(withoutKey) },
+		`has no Kind`:                     func(o *operations.Operation) { o.Kind = "" },
+		`has no Show`:                     func(o *operations.Operation) { o.Show = nil },
+		`has no Charge and Charges`:       func(o *operations.Operation) { o.Charge = nil },
 		// part: history {
 		`or else a History`: func(o *operations.Operation) { o.Registered = payments.Registered{} },
 		// part: history }

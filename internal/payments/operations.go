@@ -3,6 +3,7 @@ package payments
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	"example.com/payonce/internal/idempotency"
 )
@@ -11,7 +12,7 @@ import (
 // given the same map: whatever the API can start, the completer can finish.
 func (s *Service) Operations() map[string]idempotency.Operation {
 	cancel, repair := cancels{s}, s.Repairs()
-	return map[string]idempotency.Operation{
+	all := map[string]idempotency.Operation{
 		CreateOrder:   {Begin: s.beginOrder, Run: neverRuns},
 		CancelOrder:   {Begin: cancel.beginOrder, Run: cancel.runOrder},
 		CreatePayment: {Begin: s.beginPayment, Run: s.runPayment},
@@ -20,10 +21,10 @@ func (s *Service) Operations() map[string]idempotency.Operation {
 
 		// No caller asked for these.
 		RefundOrder:           {Run: s.runRefund},
-		RefundByOperator:      {Run: s.runRefund},
-		RefundOrphanedIntent:  {Run: repair.runOrphanRefund},
 		CancelAbandonedIntent: {Run: repair.runCancelAbandoned},
 	}
+	maps.Copy(all, repair.byOperator()) // part: operator
+	return all
 }
 
 // neverRuns is the Run of an operation that finishes in its first phase.

@@ -2,8 +2,6 @@ package payments
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/compare"
@@ -19,19 +17,4 @@ type Registered struct {
 	Charges func(ctx context.Context, q *db.Queries, orders []compare.OrderRef) ([]compare.Charge, error)
 	// Charge reads one, by the id of its row. ErrNotFound: there is none.
 	Charge func(ctx context.Context, q *db.Queries, tenantID, id string) (compare.Charge, error)
-}
-
-// OrderOfCharge is the order of a charge of a registered operation, by the id of its
-// row. ErrNotFound: no operation has such a charge.
-func (s *Service) OrderOfCharge(ctx context.Context, tenantID, id string) (string, error) {
-	for name, operation := range s.o.Registered {
-		charge, err := operation.Charge(ctx, s.pool.Queries, tenantID, id)
-		if err == nil {
-			return charge.OrderID, nil
-		}
-		if !errors.Is(err, ErrNotFound) {
-			return "", fmt.Errorf("read %s of %s: %w", id, name, err)
-		}
-	}
-	return "", ErrNotFound
 }

@@ -56,9 +56,11 @@ func (s Repairs) adoptAs(ctx context.Context, q *db.Queries, id string, i stripe
 	if err != nil || compare.Intent(i, v).Result != compare.Adoptable {
 		return "", err
 	}
+	// part: operator {
 	if refunding, err := orphanRefundInProgress(ctx, q, i); err != nil || refunding {
 		return "", err
 	}
+	// part: operator }
 	p := db.Payment{
 		TenantID: i.TenantID, ID: id, Version: 1, Status: db.PaymentStatusProcessing, OrderID: i.OrderID,
 		IdempotencyKey: adoptedKeyPrefix + i.ID, AmountMinor: i.ReceivedMinor, Currency: i.Currency,

@@ -18,6 +18,40 @@ import (
 // sent. Nothing here sets a status. Each function that changes something joins the caller's
 // transaction, which also records who asked and why; Stripe is asked before that.
 
+// IntentView is a PaymentIntent as Stripe shows it, compared with our rows of its order.
+type IntentView struct {
+	Intent stripe.Intent
+	// Ours: its metadata names a tenant of this installation.
+	Ours bool
+	// Adoptable: money that is provably ours and has no row.
+	Adoptable bool
+	// Agrees: Stripe and our rows of its order show no difference.
+	Agrees bool
+	// Unregistered: made by an operation that this service does not know.
+	Unregistered bool
+	// Left is how much an operator may refund although it belongs to no payment here;
+	// if 0, WhyNot says why.
+	Left   int64
+	WhyNot string
+	// Refunds are the earlier refunds of that kind.
+	Refunds []db.OrphanRefundsRow
+	// Detail is the result of the comparison, for an operator.
+	Detail string
+
+	adoptAs string
+}
+
+// RefundByOperator is a refund that an operator asked for, not the tenant.
+const RefundByOperator = "operator_refund"
+
+// byOperator are the operations that only an operator begins.
+func (s Repairs) byOperator() map[string]idempotency.Operation {
+	return map[string]idempotency.Operation{
+		RefundByOperator:     {Run: s.runRefund},
+		RefundOrphanedIntent: {Run: s.runOrphanRefund},
+	}
+}
+
 // NotTerminalError says why a payment or refund cannot be marked as failed: its money may still move.
 type NotTerminalError struct{ Why string }
 
@@ -178,4 +212,19 @@ func (s Repairs) ConfirmFailed(ctx context.Context, tenantID, id string) (db.Pay
 			"Cancel the PaymentIntent in Stripe's dashboard first"}
 	}
 	return p, nil
+}
+
+// OrderOfCharge is the order of a charge of a registered operation, by the id of its
+// row. ErrNotFound: no operation has such a charge.
+func (s *Service) OrderOfCharge(ctx context.Context, tenantID, id string) (string, error) {
+	for name, operation := range s.o.Registered {
+		charge, err := operation.Charge(ctx, s.pool.Queries, tenantID, id)
+		if err == nil {
+			return charge.OrderID, nil
+		}
+		if !errors.Is(err, ErrNotFound) {
+			return "", fmt.Errorf("read %s of %s: %w", id, name, err)
+		}
+	}
+	return "", ErrNotFound
 }

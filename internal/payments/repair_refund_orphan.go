@@ -247,3 +247,25 @@ func (s Repairs) finishOrphanRefund(
 		out.Effect.String(), "code", out.ErrorCode)
 	return c.Answer(), nil
 }
+
+// expediteOrphanRefund makes the key of such a refund due, because a webhook tells of it. It reports whether there is
+// one.
+func (s webhooks) expediteOrphanRefund(
+	ctx context.Context, q *db.Queries, seen stripe.Refund,
+) (known bool, err error) {
+	if seen.RefundID == "" {
+		return false, nil
+	}
+	refunds, err := q.OrphanRefunds(ctx, db.OrphanRefundsParams{
+		TenantID: seen.TenantID, Keys: orphanRefundKeys(seen.IntentID),
+	})
+	if err != nil {
+		return false, fmt.Errorf("find refund %s: %w", seen.RefundID, err)
+	}
+	for _, r := range refunds {
+		if r.ResourceID == seen.RefundID {
+			return true, idempotency.Expedite(ctx, q, seen.TenantID, r.Key)
+		}
+	}
+	return false, nil
+}

@@ -91,8 +91,6 @@ const (
 	CancelPayment = "cancel_payment"
 	CreateRefund  = "create_refund"
 	RefundOrder   = "refund_order" // no caller asked for it: the payment came too late for its order
-
-	RefundByOperator = "operator_refund" // an operator asked for it, not the tenant
 )
 
 // refuse stores a definite refusal as the answer to a fresh key.

@@ -149,7 +149,12 @@ func (s webhooks) applyRefundSeen(ctx context.Context, q *db.Queries, seen strip
 	}
 	row, err := q.RefundGet(ctx, db.RefundGetParams{TenantID: seen.TenantID, ID: seen.RefundID})
 	if errors.Is(err, postgres.ErrNoRows) {
-		return s.applyOrphanRefundSeen(ctx, q, seen)
+		// part: operator {
+		if known, err := s.expediteOrphanRefund(ctx, q, seen); err != nil || known {
+			return err
+		}
+		// part: operator }
+		return fmt.Errorf("refund %s is not known yet", seen.ID)
 	}
 	if err != nil {
 		return fmt.Errorf("find refund %s: %w", seen.RefundID, err)
@@ -183,40 +188,13 @@ func (s webhooks) applyChargeSeen(ctx context.Context, q *db.Queries, seen webho
 			}
 		}
 	}
+	// part: operator {
 	for _, refund := range seen.refunds { // Only those that an operator asked for have a key here.
 		refund.TenantID = intent.TenantID
 		if _, err := s.expediteOrphanRefund(ctx, q, refund); err != nil {
 			return err
 		}
 	}
+	// part: operator }
 	return nil
-}
-
-// applyOrphanRefundSeen is for a refund without a row: of money that belongs to no payment here.
-func (s webhooks) applyOrphanRefundSeen(ctx context.Context, q *db.Queries, seen stripe.Refund) error {
-	known, err := s.expediteOrphanRefund(ctx, q, seen)
-	if err == nil && !known {
-		err = fmt.Errorf("refund %s is not known yet", seen.ID)
-	}
-	return err
-}
-
-func (s webhooks) expediteOrphanRefund(
-	ctx context.Context, q *db.Queries, seen stripe.Refund,
-) (known bool, err error) {
-	if seen.RefundID == "" {
-		return false, nil
-	}
-	refunds, err := q.OrphanRefunds(ctx, db.OrphanRefundsParams{
-		TenantID: seen.TenantID, Keys: orphanRefundKeys(seen.IntentID),
-	})
-	if err != nil {
-		return false, fmt.Errorf("find refund %s: %w", seen.RefundID, err)
-	}
-	for _, r := range refunds {
-		if r.ResourceID == seen.RefundID {
-			return true, idempotency.Expedite(ctx, q, seen.TenantID, r.Key)
-		}
-	}
-	return false, nil
 }
