@@ -11,50 +11,6 @@ import (
 	"time"
 )
 
-const InboxClaim = `-- name: InboxClaim :one
-INSERT INTO inbox_events (consumer, event_id, type, tenant_id, subject, version, traceparent, status, payload, done_at)
-SELECT $1, $2, $3, $4, $5, $6, $7,
-    CASE WHEN blocked THEN 'pending' ELSE 'done' END::inbox_status,
-    CASE WHEN blocked THEN $8::bytea END,
-    CASE WHEN blocked THEN NULL ELSE clock_timestamp() END
-FROM (SELECT EXISTS (
-        SELECT FROM inbox_events b
-        WHERE b.consumer = $1 AND b.subject = $5 AND b.version < $6 AND b.status <> 'done'
-    ) AS blocked) earlier
-ON CONFLICT (consumer, event_id) DO NOTHING
-RETURNING status
-`
-
-type InboxClaimParams struct {
-	Consumer    string
-	EventID     string
-	Type        string
-	TenantID    *string
-	Subject     *string
-	Version     *int64
-	Traceparent *string
-	Payload     []byte
-}
-
-// Begins the transaction that applies an event: its row has status done and commits with the effect. While an earlier
-// event of the same subject is unfinished, the row is stored as pending and nothing may be applied. Waits for a
-// transaction that is applying the same event. No row: it was received before.
-func (q *Queries) InboxClaim(ctx context.Context, arg InboxClaimParams) (InboxStatus, error) {
-	row := q.db.QueryRow(ctx, InboxClaim,
-		arg.Consumer,
-		arg.EventID,
-		arg.Type,
-		arg.TenantID,
-		arg.Subject,
-		arg.Version,
-		arg.Traceparent,
-		arg.Payload,
-	)
-	var status InboxStatus
-	err := row.Scan(&status)
-	return status, err
-}
-
 const InboxFail = `-- name: InboxFail :execrows
 UPDATE inbox_events
 SET leased_until = clock_timestamp() + $1::interval, last_error = $2::text,
@@ -310,51 +266,6 @@ func (q *Queries) InboxStats(ctx context.Context) ([]InboxStatsRow, error) {
 		return nil, err
 	}
 	return items, nil
-}
-
-const InboxStore = `-- name: InboxStore :execrows
-INSERT INTO inbox_events (consumer, event_id, type, tenant_id, subject, version, traceparent, status, payload,
-    attempts, last_error, leased_until, parked_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7,
-    CASE WHEN $8::boolean THEN 'parked' ELSE 'pending' END::inbox_status, $9,
-    1, $10, clock_timestamp() + $11::interval, CASE WHEN $8::boolean THEN clock_timestamp() END)
-ON CONFLICT (consumer, event_id) DO NOTHING
-`
-
-type InboxStoreParams struct {
-	Consumer    string
-	EventID     string
-	Type        string
-	TenantID    *string
-	Subject     *string
-	Version     *int64
-	Traceparent *string
-	Park        bool
-	Payload     []byte
-	LastError   *string
-	Delay       time.Duration
-}
-
-// Stores an event that could not be applied, to be tried again after a delay, or parked. Zero rows: it is stored
-// already.
-func (q *Queries) InboxStore(ctx context.Context, arg InboxStoreParams) (int64, error) {
-	result, err := q.db.Exec(ctx, InboxStore,
-		arg.Consumer,
-		arg.EventID,
-		arg.Type,
-		arg.TenantID,
-		arg.Subject,
-		arg.Version,
-		arg.Traceparent,
-		arg.Park,
-		arg.Payload,
-		arg.LastError,
-		arg.Delay,
-	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
 }
 
 const InboxUnpark = `-- name: InboxUnpark :execrows

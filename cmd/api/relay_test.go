@@ -28,10 +28,14 @@ func (b takesAll) Publish(ctx context.Context, events []outbox.Envelope) []error
 	return make([]error, len(events))
 }
 
+// part: consumers {
+
 func (takesAll) Consume(ctx context.Context, _ string, _ broker.Handler) error {
 	<-ctx.Done()
 	return nil
 }
+
+// part: consumers }
 
 func (takesAll) Close() error { return nil }
 

@@ -32,7 +32,6 @@ const (
 	inboxEvery    = 500 * time.Millisecond // How late a webhook may be noticed that another process received.
 	relayLease    = 10 * time.Second       // How long a crashed process's events wait, unless a claim waits for less.
 	relayEvery    = 250 * time.Millisecond // How late an event may be noticed whose process crashed after the commit.
-	consumeAgain  = 5 * time.Second        // After the broker refused to deliver.
 	reapEvery     = time.Minute
 
 	reconcileEvery = 5 * time.Second // How late a window may be noticed that is due; windows have their own periods.
@@ -181,34 +180,9 @@ func (s *service) wireAPI() {
 	s.api = httpapi.NewServer(o)
 }
 
-// consume subscribes a consumer to the broker. The name is for ever (see ledgerConsumer).
-func (s *service) consume(name string, h inbox.Handler) {
-	s.handlers[name] = h
-	consumer := inbox.NewConsumer(s.pool, name, h, s.received).Traced(s.tracer)
-	s.loops = append(s.loops, loop{
-		name: "consumer " + name, every: consumeAgain, subscribes: true,
-		runOnce: func(ctx context.Context) (int, error) { return 0, s.events.Consume(ctx, name, s.handle(consumer)) },
-	})
-}
-
 // reap adds a loop that deletes rows after their retention.
 func (s *service) reap(name string, every time.Duration, runOnce func(context.Context) (int, error)) {
 	s.loops = append(s.loops, loop{name: name, every: every, runOnce: runOnce})
-}
-
-// handle is a consumer as the broker calls it. A process may crash between the effect and the
-// acknowledgement, so this is one of the points at which a test crashes it.
-func (s *service) handle(consumer *inbox.Consumer) broker.Handler {
-	if s.fault == nil {
-		return consumer.Handle
-	}
-	return func(ctx context.Context, m inbox.Message) error {
-		err := consumer.Handle(ctx, m)
-		if err == nil && m.Deliveries <= 1 { // a redelivered message may have been applied before
-			s.fault(consumer.Name(), m.Type)
-		}
-		return err
-	}
 }
 
 // close releases what the parts have opened.

@@ -153,7 +153,7 @@ func TestChoose(t *testing.T) {
 	require.Empty(t, none)
 	two, err := choose("kafka, sqs")
 	require.NoError(t, err)
-	require.Equal(t, map[string]bool{"kafka": true, "sqs": true}, two)
+	require.Equal(t, map[string]bool{"kafka": true, "sqs": true, "consumers": true}, two)
 	all, err := choose("all")
 	require.NoError(t, err)
 	require.Len(t, all, len(parts))

@@ -44,6 +44,17 @@ var parts = []part{
 		},
 	},
 	{
+		name:  "consumers",
+		gives: "a consumer in the service reads its events from the broker, and applies each once",
+		paths: []string{
+			"internal/inbox/consumer.go", "internal/inbox/consumer_test.go", "internal/inbox/wrong_test.go",
+			"internal/broker/consume.go", "internal/broker/consume_test.go", "internal/broker/jetstream_consume.go",
+			"internal/broker/contract_test.go", "internal/broker/ack_wait_test.go",
+			"cmd/api/consume.go", "db/queries/inbox_consumers.sql",
+			"cmd/api/secrets_test.go",
+		},
+	},
+	{
 		name:  "checkouts",
 		gives: "POST /v1/checkouts: an order, its stock and its payment as one saga, with compensation; /v1/stock",
 		paths: []string{
@@ -61,6 +72,7 @@ var parts = []part{
 	{
 		name:  "webhooks",
 		gives: "every event is sent to the tenant's own endpoint, signed, in order and with retries",
+		needs: []string{"consumers"},
 		paths: []string{
 			"internal/notifier/",
 			"cmd/api/part_webhooks.go",
@@ -73,6 +85,7 @@ var parts = []part{
 	{
 		name:  "ledger",
 		gives: "double-entry books of what moved, made from the events; the example of a consumer",
+		needs: []string{"consumers"},
 		paths: []string{
 			"internal/ledger/",
 			"cmd/api/part_ledger.go",
@@ -107,11 +120,13 @@ var parts = []part{
 	{
 		name:  "kafka",
 		gives: "Kafka as the broker",
+		needs: []string{"consumers"}, // publishing and consuming are one file
 		paths: []string{"internal/broker/kafka.go", "internal/broker/kafka_test.go"},
 	},
 	{
 		name:  "sqs",
 		gives: "Amazon SQS as the broker",
+		needs: []string{"consumers"},
 		paths: []string{"internal/broker/sqs.go", "internal/broker/sqs_test.go", "internal/broker/sqs_fake_test.go"},
 	},
 	{
@@ -120,7 +135,8 @@ var parts = []part{
 			"and their tests",
 		// They play, break and measure every part, so they build with all of them only.
 		needs: []string{
-			"history", "docs", "events", "checkouts", "webhooks", "ledger", "operator", "tracing", "kafka", "sqs",
+			"history", "docs", "events", "consumers", "checkouts", "webhooks", "ledger", "operator", "tracing", "kafka",
+			"sqs",
 		},
 		paths: []string{
 			"proof/", "cmd/demo/", "testkit/demo/", "loadtest/", "tools/k6.mod", "tools/k6.sum",

@@ -19,31 +19,19 @@ const (
 	messageRetention = 7 * 24 * time.Hour
 
 	publishWithin = 10 * time.Second // if the caller does not give less
-	handleWithin  = 20 * time.Second
 	// a consumer without a heartbeat for so long has failed: the broker delivers to another
-	deadAfter     = 6 * time.Second
-	retryPauseMax = 5 * time.Second
+	deadAfter = 6 * time.Second
 )
-
-// retryPause is the first pause after a failure. It is a variable because tests of many failures would take minutes.
-var retryPause = 500 * time.Millisecond
 
 const (
 	_ = uint(outbox.Retention - messageRetention) // an event that a broker lost can be sent again
 	_ = uint(inbox.Retention - 2*7*24*time.Hour)  // a message that a broker can still redeliver is a known duplicate
 )
 
-// Handler applies a message; inbox.Consumer.Handle is one. After nil the message is acknowledged. After an error it is
-// delivered again, and no later message of its aggregate before it.
-type Handler func(ctx context.Context, m inbox.Message) error
-
 // Broker publishes and delivers. All methods may be called from several goroutines.
 type Broker interface {
 	outbox.Publisher
-
-	// Consume delivers to the handler every message published since the consumer of this name was first created, and
-	// blocks until ctx ends or Close. It returns an error only if a retry cannot help.
-	Consume(ctx context.Context, name string, handle Handler) error
+	Consumer // part: consumers
 
 	// Close closes the connections and, if the broker runs in this process, shuts it down.
 	Close() error
@@ -125,18 +113,6 @@ func checkSettings(query url.Values, names ...string) error {
 	return nil
 }
 
-// message decodes a body. A message that our relay did not send has the broker's id and no type; the inbox parks it.
-func message(id string, body []byte, deliveries int) inbox.Message {
-	m := inbox.Message{ID: id, Body: body, Deliveries: deliveries}
-	var e outbox.Envelope
-	if err := json.Unmarshal(body, &e); err != nil {
-		return m
-	}
-	m.ID, m.Type, m.TenantID, m.Subject, m.Version, m.Traceparent = e.ID, e.Type, e.TenantID, e.Subject, e.Version,
-		e.Traceparent
-	return m
-}
-
 // encoded returns the bodies of events, and an error for each that cannot be encoded.
 func encoded(events []outbox.Envelope) (bodies [][]byte, errs []error) {
 	bodies, errs = make([][]byte, len(events)), make([]error, len(events))
@@ -159,29 +135,4 @@ func failAll(errs []error, err error) []error {
 		}
 	}
 	return errs
-}
-
-// pauseAfter is how long a consumer waits after so many consecutive failures.
-func pauseAfter(failures int) time.Duration {
-	return min(retryPause<<min(failures-1, 10), retryPauseMax)
-}
-
-// sleep reports whether the pause ended before ctx did.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// handleOne runs the handler to its end even while the consumer stops: if it were canceled, its transaction would be
-// rolled back and the message delivered again.
-func handleOne(ctx context.Context, handle Handler, m inbox.Message) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), handleWithin)
-	defer cancel()
-	return handle(ctx, m)
 }

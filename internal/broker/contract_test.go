@@ -40,6 +40,11 @@ var adapters = []adapter{
 	sqsAdapter,   // part: sqs
 }
 
+var jetStreamAdapter = adapter{
+	name: "JetStream", dedupes: true, tooLarge: 2 << 20,
+	place: func(t testing.TB) place { return newNATS(t) },
+}
+
 // TestContract holds every adapter to what the relay and the consumers rely on.
 func TestContract(t *testing.T) {
 	t.Parallel()

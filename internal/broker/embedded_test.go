@@ -16,6 +16,7 @@ import (
 func TestEmbedded(t *testing.T) {
 	t.Parallel()
 
+	// part: consumers {
 	t.Run("KeepsMessagesAndPositionsAcrossARestart", func(t *testing.T) {
 		t.Parallel()
 		url := "embedded:" + t.TempDir()
@@ -39,6 +40,7 @@ func TestEmbedded(t *testing.T) {
 		second.await(t, 2)
 		require.Equal(t, map[string]int{"ord_2-1": 1, "ord_1-2": 1}, second.distinct())
 	})
+	// part: consumers }
 
 	t.Run("RejectsASecondProcess", func(t *testing.T) {
 		t.Parallel()
@@ -59,7 +61,7 @@ func TestEmbedded(t *testing.T) {
 			func() bool { return other.Publish(t.Context(), []outbox.Envelope{envelope("ord_1", 1)})[0] == nil },
 			30*time.Second, 20*time.Millisecond,
 		)
-		read(t, b, "ledger", nil).await(t, 1)
+		read(t, b, "ledger", nil).await(t, 1) // part: consumers
 	})
 }
 

@@ -10,11 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var jetStreamAdapter = adapter{
-	name: "JetStream", dedupes: true, tooLarge: 2 << 20,
-	place: func(t testing.TB) place { return newNATS(t) },
-}
-
 // natsPlace is a NATS server that can be stopped and started with its store.
 type natsPlace struct {
 	dir    string

@@ -46,10 +46,12 @@ func TestZombieRelay(t *testing.T) {
 	}, 30*time.Second, 50*time.Millisecond, "after the window it is stored again")
 	publish(t, alive, envelope("ord_1", 3))
 
+	// part: consumers {
 	r := read(t, alive, "ledger", nil)
 	r.await(t, 4)
 	requireOrder(t, r.messages())
 	require.Equal(t, 2, r.distinct()[outbox.EventID("ord_1", 1)], "the repetition has the id of the event")
+	// part: consumers }
 }
 
 func stored(t *testing.T, stream jetstream.Stream) uint64 {

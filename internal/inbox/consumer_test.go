@@ -13,6 +13,18 @@ import (
 	"example.com/payonce/internal/postgres"
 )
 
+func (b *bundle) handle(m inbox.Message) {
+	b.Helper()
+	require.NoError(b, b.consumer.Handle(b.Context(), m))
+}
+
+func message(subject string, version int64) inbox.Message {
+	return inbox.Message{
+		ID: fmt.Sprintf("%s-%d", subject, version), Type: "order.paid", TenantID: "tnt_a", Subject: subject,
+		Version: version, Body: []byte("{}"),
+	}
+}
+
 func TestConsumer(t *testing.T) {
 	t.Parallel()
 

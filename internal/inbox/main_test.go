@@ -26,7 +26,7 @@ var errNotNow = errors.New("not now")
 type bundle struct {
 	*testing.T
 	pool      *postgres.Pool
-	consumer  *inbox.Consumer
+	consumer  *inbox.Consumer // part: consumers
 	processor *inbox.Processor
 	fail      func(inbox.Event) error // before the effect
 	after     func(inbox.Event)       // after it, still in its transaction
@@ -36,7 +36,7 @@ func setup(t *testing.T) *bundle {
 	t.Helper()
 	b := &bundle{T: t, pool: dbtest.New(t)}
 	handler := inbox.Handler{Apply: b.apply}
-	b.consumer = inbox.NewConsumer(b.pool, books, handler, nil)
+	b.consumer = inbox.NewConsumer(b.pool, books, handler, nil) // part: consumers
 	b.processor = inbox.NewProcessor(b.pool, map[string]inbox.Handler{books: handler}, inbox.ProcessorOptions{})
 	return b
 }
@@ -99,11 +99,6 @@ func (b *bundle) statuses() map[string]int {
 	return counts
 }
 
-func (b *bundle) handle(m inbox.Message) {
-	b.Helper()
-	require.NoError(b, b.consumer.Handle(b.Context(), m))
-}
-
 // process runs the processor as if all pauses were over, until nothing is left
 // that it may try.
 func (b *bundle) process() (tried int) {
@@ -129,13 +124,6 @@ func (b *bundle) count(sql string) (n int) {
 	b.Helper()
 	require.NoError(b, b.pool.Raw().QueryRow(b.Context(), sql).Scan(&n))
 	return n
-}
-
-func message(subject string, version int64) inbox.Message {
-	return inbox.Message{
-		ID: fmt.Sprintf("%s-%d", subject, version), Type: "order.paid", TenantID: "tnt_a", Subject: subject,
-		Version: version, Body: []byte("{}"),
-	}
 }
 
 // die ends the goroutine where it stands, as a kill would end the process: no

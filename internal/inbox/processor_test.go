@@ -240,21 +240,25 @@ func TestReaper(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.fail = func(e inbox.Event) error {
-		switch e.Subject {
-		case "ord_pending":
+		switch e.ID {
+		case "evt_pending":
 			return errNotNow
-		case "ord_parked":
+		case "evt_parked":
 			return inbox.ErrPoison
 		}
 		return nil
 	}
-	for _, subject := range []string{"ord_old", "ord_new", "ord_pending", "ord_parked"} {
-		b.handle(message(subject, 1))
+	for _, id := range []string{"evt_old", "evt_new", "evt_pending", "evt_parked"} {
+		_, err := inbox.Receive(t.Context(), b.pool.Queries,
+			inbox.Received{Consumer: books, ID: id, Type: "order.paid", Payload: []byte("{}")})
+		require.NoError(t, err)
+		_, err = b.processor.RunOnce(t.Context())
+		require.NoError(t, err)
 	}
 	b.exec("ALTER TABLE inbox_events DISABLE TRIGGER applied_event_is_immutable")
 	b.exec(
-		"UPDATE inbox_events SET received_at = '2000-01-01', done_at = done_at - interval '46 days' WHERE subject <> " +
-			"'ord_new'",
+		"UPDATE inbox_events SET received_at = '2000-01-01', done_at = done_at - interval '46 days' WHERE event_id <> " +
+			"'evt_new'",
 	)
 	n, err := inbox.NewReaper(b.pool, 0).RunOnce(t.Context())
 	require.NoError(t, err)

@@ -1,0 +1,66 @@
+package broker
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"example.com/payonce/internal/inbox"
+	"example.com/payonce/internal/outbox"
+)
+
+const (
+	handleWithin  = 20 * time.Second
+	retryPauseMax = 5 * time.Second
+)
+
+// retryPause is the first pause after a failure. It is a variable because tests of many failures would take minutes.
+var retryPause = 500 * time.Millisecond
+
+// Handler applies a message; inbox.Consumer.Handle is one. After nil the message is acknowledged. After an error it is
+// delivered again, and no later message of its aggregate before it.
+type Handler func(ctx context.Context, m inbox.Message) error
+
+// Consumer is the half of a Broker that delivers.
+type Consumer interface {
+	// Consume delivers to the handler every message published since the consumer of this name was first created, and
+	// blocks until ctx ends or Close. It returns an error only if a retry cannot help.
+	Consume(ctx context.Context, name string, handle Handler) error
+}
+
+// message decodes a body. A message that our relay did not send has the broker's id and no type; the inbox parks it.
+func message(id string, body []byte, deliveries int) inbox.Message {
+	m := inbox.Message{ID: id, Body: body, Deliveries: deliveries}
+	var e outbox.Envelope
+	if err := json.Unmarshal(body, &e); err != nil {
+		return m
+	}
+	m.ID, m.Type, m.TenantID, m.Subject, m.Version, m.Traceparent = e.ID, e.Type, e.TenantID, e.Subject, e.Version,
+		e.Traceparent
+	return m
+}
+
+// pauseAfter is how long a consumer waits after so many consecutive failures.
+func pauseAfter(failures int) time.Duration {
+	return min(retryPause<<min(failures-1, 10), retryPauseMax)
+}
+
+// sleep reports whether the pause ended before ctx did.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// handleOne runs the handler to its end even while the consumer stops: if it were canceled, its transaction would be
+// rolled back and the message delivered again.
+func handleOne(ctx context.Context, handle Handler, m inbox.Message) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), handleWithin)
+	defer cancel()
+	return handle(ctx, m)
+}
