@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"embed"
 	"errors"
 	"fmt"
 	"go/format"
@@ -98,6 +99,29 @@ func (s starter) copy(ctx context.Context, from string) error {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
+	return s.copyInstead()
+}
+
+// texts are the files that stand where those of a part were.
+//
+//go:embed instead
+var texts embed.FS
+
+func (s starter) copyInstead() error {
+	for _, p := range parts {
+		for name, from := range p.instead {
+			text, err := texts.ReadFile("instead/" + from)
+			if err != nil {
+				return err
+			}
+			if s.parts[p.name] {
+				continue
+			}
+			if err := s.write(name, text, 0o644); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
 }
 
@@ -155,33 +179,51 @@ func (s starter) copyFile(from, name string) error {
 	if err != nil {
 		return err
 	}
-	if !bytes.ContainsRune(text[:min(len(text), 8000)], 0) { // no picture
-		whole := len(text)
-		if text, err = cut(text, s.keeps); err != nil {
+	if text, err = s.textOf(name, text); err != nil {
+		return err
+	}
+	return s.write(name, text, info.Mode().Perm())
+}
+
+// textOf is the text of a file without the parts that were not chosen.
+func (s starter) textOf(name string, text []byte) (_ []byte, err error) {
+	if bytes.ContainsRune(text[:min(len(text), 8000)], 0) { // a picture
+		return text, nil
+	}
+	whole := len(text)
+	for _, p := range parts {
+		for _, w := range p.wordings {
+			if w.file == name && !s.parts[p.name] {
+				text = bytes.ReplaceAll(text, []byte(w.with), []byte(w.without))
+			}
+		}
+	}
+	if text, err = cut(text, s.keeps); err != nil {
+		return nil, err
+	}
+	if len(text) < whole && strings.HasSuffix(name, ".go") {
+		if text, err = withoutUnusedImports(text); err != nil {
+			return nil, err
+		}
+	}
+	if strings.HasPrefix(name, "deploy/grafana/dashboards/") {
+		return s.cutPanels(text)
+	}
+	return text, nil
+}
+
+func (s starter) write(name string, text []byte, mode os.FileMode) (err error) {
+	text = bytes.ReplaceAll(text, []byte(ours), []byte(s.module))
+	if strings.HasSuffix(name, ".go") { // imports are sorted by their path
+		if text, err = format.Source(text); err != nil {
 			return err
-		}
-		if len(text) < whole && strings.HasSuffix(name, ".go") {
-			if text, err = withoutUnusedImports(text); err != nil {
-				return err
-			}
-		}
-		if strings.HasPrefix(name, "deploy/grafana/dashboards/") {
-			if text, err = s.cutPanels(text); err != nil {
-				return err
-			}
-		}
-		text = bytes.ReplaceAll(text, []byte(ours), []byte(s.module))
-		if strings.HasSuffix(name, ".go") { // imports are sorted by their path
-			if text, err = format.Source(text); err != nil {
-				return err
-			}
 		}
 	}
 	to := filepath.Join(s.to, name)
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(to, text, info.Mode().Perm())
+	return os.WriteFile(to, text, mode)
 }
 
 // generate runs sqlc as pinned in this checkout, whose build of it may be cached.

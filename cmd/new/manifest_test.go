@@ -29,6 +29,16 @@ func TestManifest(t *testing.T) {
 		all := slices.Clone(never)
 		for _, p := range parts {
 			all = append(all, p.paths...)
+			for name, from := range p.instead {
+				require.True(t, slices.ContainsFunc(p.paths, func(path string) bool { return covers(path, name) }), name)
+				_, err := texts.ReadFile("instead/" + from)
+				require.NoError(t, err)
+			}
+			for _, w := range p.wordings {
+				text, err := os.ReadFile(filepath.Join(root, w.file))
+				require.NoError(t, err)
+				require.Contains(t, string(text), w.with, w.file)
+			}
 			for _, needed := range p.needs {
 				_, ok := partOf(needed)
 				require.True(t, ok, "%s needs %s", p.name, needed)
@@ -101,6 +111,11 @@ func TestManifest(t *testing.T) {
 				}
 			}
 			delete(gone, ours+"/db") // generated again
+			for _, other := range parts {
+				for name := range other.instead {
+					delete(gone, ours+"/"+path.Dir(name))
+				}
+			}
 			for _, name := range list {
 				if !strings.HasSuffix(name, ".go") || s.leavesOut(name) {
 					continue

@@ -10,7 +10,15 @@ type part struct {
 	// parts stands in both lists and is left out when either is. A path that ends in * names every path
 	// that begins so.
 	paths []string
+	// instead are files that take the place of some that go, because what stays calls them: a file of this checkout,
+	// and its text in the folder instead.
+	instead map[string]string
+	// wordings are sentences of shared files that name the part. A mark ties lines, and a line of prose has more in it.
+	wordings []wording
 }
+
+// wording is a text of a file, and what is written there without the part.
+type wording struct{ file, with, without string }
 
 // parts is the manifest.
 var parts = []part{
@@ -115,7 +123,12 @@ var parts = []part{
 	{
 		name:  "tracing",
 		gives: "OpenTelemetry traces, exported to a collector",
-		paths: []string{"cmd/api/part_tracing.go", "cmd/api/traces_test.go", "cmd/api/secrets_test.go"},
+		paths: []string{
+			"internal/tracing/",
+			"cmd/api/part_tracing.go", "cmd/api/traces_test.go", "cmd/api/secrets_test.go",
+		},
+		// Everything calls it, and here it does nothing.
+		instead: map[string]string{"internal/tracing/tracing.go": "tracing.go.txt"},
 	},
 	{
 		name:  "kafka",
