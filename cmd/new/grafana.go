@@ -49,7 +49,7 @@ func (s starter) cutPanels(text []byte) ([]byte, error) {
 		return kept
 	}
 	if list, ok := board["panels"].([]any); ok {
-		board["panels"] = prune(list)
+		board["panels"] = withoutEmptyRows(list, prune(list))
 	}
 	if !cutAny {
 		return text, nil
@@ -60,6 +60,36 @@ func (s starter) cutPanels(text []byte) ([]byte, error) {
 	enc.SetIndent("", "  ")
 	err := enc.Encode(board)
 	return out.Bytes(), err
+}
+
+// withoutEmptyRows removes the headings under which no panel is left. A row is a panel like those that follow it.
+func withoutEmptyRows(before, after []any) (kept []any) {
+	had, has := panelsOfRows(before), panelsOfRows(after)
+	for _, entry := range after {
+		panel, _ := entry.(map[string]any)
+		if panel["type"] == "row" && had[panel["title"]] > 0 && has[panel["title"]] == 0 {
+			continue
+		}
+		kept = append(kept, entry)
+	}
+	return kept
+}
+
+// panelsOfRows counts the panels of each row, by its title.
+func panelsOfRows(list []any) map[any]int {
+	counts := map[any]int{}
+	var row any
+	for _, entry := range list {
+		panel, _ := entry.(map[string]any)
+		if panel["type"] == "row" {
+			row = panel["title"]
+			nested, _ := panel["panels"].([]any) // of a row that is folded
+			counts[row] += len(nested)
+			continue
+		}
+		counts[row]++
+	}
+	return counts
 }
 
 // reads reports whether every metric of a query exists in the starter.

@@ -192,7 +192,7 @@ func (s starter) textOf(name string, text []byte) (_ []byte, err error) {
 	}
 	whole := len(text)
 	for _, p := range parts {
-		for _, w := range p.wordings {
+		for _, w := range wordings[p.name] {
 			if w.file == name && !s.parts[p.name] {
 				text = bytes.ReplaceAll(text, []byte(w.with), []byte(w.without))
 			}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,7 +35,7 @@ func TestManifest(t *testing.T) {
 				_, err := texts.ReadFile("instead/" + from)
 				require.NoError(t, err)
 			}
-			for _, w := range p.wordings {
+			for _, w := range wordings[p.name] {
 				text, err := os.ReadFile(filepath.Join(root, w.file))
 				require.NoError(t, err)
 				require.Contains(t, string(text), w.with, w.file)
@@ -43,6 +44,10 @@ func TestManifest(t *testing.T) {
 				_, ok := partOf(needed)
 				require.True(t, ok, "%s needs %s", p.name, needed)
 			}
+		}
+		for name := range wordings {
+			_, ok := partOf(name)
+			require.True(t, ok, name)
 		}
 		for _, path := range all {
 			require.True(t, slices.ContainsFunc(list, func(name string) bool { return covers(path, name) }), path)
@@ -134,6 +139,63 @@ func TestManifest(t *testing.T) {
 			}
 		}
 	})
+}
+
+// told are files that describe this service with all its parts, and say so: the README of a starter names them.
+var told = []string{"docs/operations.md", "docs/add-an-operation.md", "README.md"}
+
+// TestNamesOnlyWhatIsThere reads the smallest service, and one with each part, for names of files and folders of this
+// checkout that they do not have.
+func TestNamesOnlyWhatIsThere(t *testing.T) {
+	t.Parallel()
+	list, err := files(t.Context(), root)
+	require.NoError(t, err)
+	read := map[string][]byte{}
+	for _, name := range list {
+		read[name], err = os.ReadFile(filepath.Join(root, name))
+		require.NoError(t, err)
+	}
+	named := regexp.MustCompile(
+		`\b(?:cmd|db|deploy|docs|internal|loadtest|proof|stripesim|testkit|tools)/[A-Za-z0-9_./-]*[A-Za-z0-9_]`)
+	with := []string{"none"}
+	for _, p := range parts {
+		if p.name != "proof" { // it keeps the documents of this checkout, cmd/new among what they name
+			with = append(with, p.name)
+		}
+	}
+	for _, with := range with {
+		t.Run(with, func(t *testing.T) {
+			t.Parallel()
+			chosen, err := choose(with)
+			require.NoError(t, err)
+			s, here, there := starter{parts: chosen}, map[string]bool{}, map[string]bool{}
+			for _, name := range list {
+				stays := !s.leavesOut(name) || strings.HasSuffix(name, ".sql.go") || replaced(name)
+				for path := name; path != "."; path = filepath.Dir(path) {
+					here[path], there[path] = true, there[path] || stays
+				}
+			}
+			for _, name := range list {
+				if s.leavesOut(name) || slices.Contains(told, name) {
+					continue
+				}
+				text, err := s.textOf(name, read[name])
+				require.NoError(t, err, name)
+				for n, line := range strings.Split(string(text), "\n") {
+					for _, path := range named.FindAllString(line, -1) {
+						if here[path] && !there[path] {
+							t.Errorf("%s:%d names %s, which is not there: %s", name, n+1, path, line)
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// replaced reports whether another file takes the place of one that goes.
+func replaced(name string) bool {
+	return slices.ContainsFunc(parts, func(p part) bool { return p.instead[name] != "" })
 }
 
 func TestCut(t *testing.T) {

@@ -13,12 +13,7 @@ type part struct {
 	// instead are files that take the place of some that go, because what stays calls them: a file of this checkout,
 	// and its text in the folder instead.
 	instead map[string]string
-	// wordings are sentences of shared files that name the part. A mark ties lines, and a line of prose has more in it.
-	wordings []wording
 }
-
-// wording is a text of a file, and what is written there without the part.
-type wording struct{ file, with, without string }
 
 // parts is the manifest.
 var parts = []part{
@@ -38,7 +33,7 @@ var parts = []part{
 		paths: []string{
 			"internal/http/docs.go", "internal/http/docs_test.go", "internal/http/assets/", "internal/http/pages/",
 			"internal/http/problem_texts.go", "internal/http/problem_texts_checkouts.go",
-			"cmd/api/part_docs.go",
+			"cmd/api/part_docs.go", "THIRD_PARTY_NOTICES.md",
 			"cmd/api/secrets_test.go",
 		},
 	},
@@ -153,6 +148,7 @@ var parts = []part{
 		},
 		paths: []string{
 			"proof/", "cmd/demo/", "testkit/demo/", "loadtest/", "tools/k6.mod", "tools/k6.sum",
+			"deploy/doc.go", "deploy/files.go",
 			// Every service keeps docs/operations.md, docs/add-an-operation.md and its skeleton.
 			"docs/adr/", "docs/checklist.md", "docs/glossary.md", "docs/guarantees.md", "docs/img/",
 			"docs/performance.json", "docs/performance.md", "docs/use-your-own-provider.md",

@@ -40,7 +40,7 @@ type problem struct {
 	payment     *payments.Payment
 	declineCode *string
 	resource    *resourceLink
-	checkout    any // *checkout.Checkout
+	checkout    any // *checkout.Checkout // part: checkouts
 }
 
 // fieldError is one mistake in the body, with its place as an RFC 6901 pointer.
@@ -69,7 +69,7 @@ type document struct {
 	Payment     *payments.Payment `json:"payment,omitempty"`
 	DeclineCode **string          `json:"decline_code,omitempty"` // present with payment; null if the issuer gave none
 	Resource    *resourceLink     `json:"resource,omitempty"`
-	Checkout    any               `json:"checkout,omitempty"`
+	Checkout    any               `json:"checkout,omitempty"` // part: checkouts
 }
 
 func (p *problem) Error() string { return p.code + ": " + p.detail }
@@ -158,7 +158,8 @@ func (p *problem) answer(requestID string) idempotency.Answer {
 	}
 	d := document{
 		Type: t.typeURI(), Title: t.Title, Status: t.Status, Detail: p.detail, Code: t.Code, Retryable: t.Retryable,
-		RequestID: requestID, Errors: p.errors, Payment: p.payment, Resource: p.resource, Checkout: p.checkout,
+		RequestID: requestID, Errors: p.errors, Payment: p.payment, Resource: p.resource,
+		Checkout: p.checkout, // part: checkouts
 	}
 	if p.payment != nil {
 		d.DeclineCode = &p.declineCode

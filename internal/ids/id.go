@@ -18,8 +18,8 @@ const (
 	Order    = "ord_"
 	Payment  = "pay_"
 	Refund   = "rfd_"
-	Checkout = "chk_"
-	Action   = "act_" // an operator's; made with the form, so that a form that is submitted twice is recognised
+	Checkout = "chk_" // part: checkouts
+	Action   = "act_" // an operator's; made with the form, so that a second submit is recognised // part: operator
 )
 
 var encoding = base32.NewEncoding("0123456789abcdefghijklmnopqrstuv").WithPadding(base32.NoPadding)

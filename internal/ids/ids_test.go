@@ -11,7 +11,11 @@ import (
 	"example.com/payonce/internal/ids"
 )
 
-var kinds = []string{ids.Tenant, ids.Order, ids.Payment, ids.Refund, ids.Checkout, ids.Action}
+var kinds = []string{
+	ids.Tenant, ids.Order, ids.Payment, ids.Refund,
+	ids.Checkout, // part: checkouts
+	ids.Action,   // part: operator
+}
 
 func TestNew(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,291 @@
+package main
+
+// wordings are the sentences of shared files that name a part, by the part. Without it they are replaced. A mark ties
+// whole lines, and a line of prose has more in it; TestManifest checks that each sentence is still there.
+var wordings = map[string][]wording{
+	"docs": {
+		{
+			"internal/http/openapi.yaml",
+			"\n" +
+				"    See [How idempotency keys work](/docs/idempotency).\n",
+			"\n",
+		},
+		{
+			"internal/http/openapi.yaml",
+			" See [How idempotency keys\n" +
+				"        work](/docs/idempotency).",
+			"",
+		},
+		{
+			"internal/http/openapi.yaml",
+			" See [How idempotency keys work](/docs/idempotency).",
+			"",
+		},
+		{
+			"internal/http/openapi.yaml",
+			"`type` is the path of a page of this service that explains\n" +
+				"      the problem; `code` is for programs; `retryable` says whether to retry with the same " +
+				"key.\n" +
+				"      [All problems](/problems).",
+			"`type` identifies the problem; `code` is for\n" +
+				"      programs; `retryable` says whether to retry with the same key.",
+		},
+		{
+			"internal/http/openapi.yaml",
+			"description: The path of a page that explains the problem.",
+			"description: Identifies the problem.",
+		},
+		{
+			"internal/http/openapi.yaml",
+			"see the problem's page; use a **new key**",
+			"use a **new key**",
+		},
+		{
+			"internal/http/openapi.yaml",
+			"# tests validate every response against this file. Served as JSON at /openapi.json,\n" +
+				"# in the order of this file.\n",
+			"# tests validate every response against this file.\n",
+		},
+		{
+			"internal/http/openapi.go",
+			"is the API's contract as JSON, the bytes of /openapi.json. The document is",
+			"is the API's contract as JSON; tests compare every response with it. The document is",
+		},
+		{
+			"internal/http/openapi.go",
+			" Members keep the order of\n" +
+				"// the file, because the reference shows them in that order.",
+			"",
+		},
+		{
+			"internal/http/problem_types.go",
+			", problem_texts.go explains them, and the OpenAPI\n" +
+				"// document lists the same codes; tests compare the three.",
+			", and the OpenAPI document lists the same codes;\n" +
+				"// tests compare the two.",
+		},
+	},
+	"events": {
+		{
+			"internal/outbox/doc.go",
+			"// Readers of GET /v1/events need",
+			"// A reader of all events needs",
+		},
+		{
+			"db/queries/events.sql",
+			"(GET /v1/events)",
+			"(no route reads it here)",
+		},
+		{
+			"deploy/prometheus/rules.yml",
+			"|/v1/events|",
+			"|",
+		},
+		{
+			"internal/notifier/doc.go",
+			"in every attempt, at the broker and in GET\n" +
+				"// /v1/events, so",
+			"in every attempt and at the broker, so",
+		},
+	},
+	"checkouts": {
+		{
+			"db/queries/invariants.sql",
+			"one payment, one refund, one checkout.",
+			"one payment, one refund.",
+		},
+		{
+			"db/queries/invariants.sql",
+			"a payment, refund or checkout still has",
+			"a payment or refund still has",
+		},
+		{
+			"db/queries/invariants.sql",
+			"a payment, refund or checkout that has not ended",
+			"a payment or refund that has not ended",
+		},
+		{
+			"db/queries/invariants.sql",
+			"(h.type IN ('order.created', 'payment.created', 'refund.created') OR h.type LIKE 'checkout.%')",
+			"h.type IN ('order.created', 'payment.created', 'refund.created')",
+		},
+		{
+			"internal/http/orders.go",
+			"// check is shared with checkouts, whose body contains an order.\n",
+			"// check validates the body.\n",
+		},
+		{
+			"internal/http/openapi.yaml",
+			"An order, a payment, a refund or a checkout.",
+			"An order, a payment or a refund.",
+		},
+		{
+			"internal/http/problem_texts.go",
+			"order is open again; in a checkout, the completed steps were compensated.",
+			"order is open again.",
+		},
+		{
+			"internal/broker/jetstream.go",
+			"orders, payments, refunds and checkouts",
+			"orders, payments and refunds",
+		},
+		{
+			"internal/compare/compare.go",
+			"only that one may: a checkout\n" +
+				"\t// that has not ended.",
+			"only that one may.",
+		},
+		{
+			"internal/outbox/outbox.go",
+			"an order, a payment, a refund, a\n" +
+				"// checkout. Version",
+			"an order, a payment, a\n" +
+				"// refund. Version",
+		},
+		{
+			"internal/payments/doc.go",
+			"// A payment can be a step of another operation, such as a checkout. Then the other\n" +
+				"// operation says",
+			"// A payment can be a step of another operation. Then the other operation says",
+		},
+		{
+			"internal/reconcile/reconciler.go",
+			"// A checkout or a cancel works on it",
+			"// A cancel works on it",
+		},
+	},
+	"operator": {
+		{
+			"internal/postgres/pool.go",
+			"application_name, with which an operator finds our sessions",
+			"application_name, with which our sessions are found",
+		},
+	},
+	"proof": {
+		{
+			".ci/run",
+			", of the service and of the module proof.",
+			".",
+		},
+		{
+			".ci/run",
+			"# As the README says it, on a machine with nothing prepared; then proof, where a real\n" +
+				"# Prometheus watches the service break (TestObserve), which waits most of its time.\n",
+			"# As the README says it, on a machine with nothing prepared.\n",
+		},
+		{
+			".golangci.yml",
+			"pinned in tools/lint.mod; .ci/run runs it\n" +
+				"# in the module proof too, with this file. Every",
+			"pinned in tools/lint.mod. Every",
+		},
+		{
+			".golangci.yml",
+			"^(proof|cmd/demo|cmd/new|testkit)/",
+			"^testkit/",
+		},
+		{
+			".golangci.yml",
+			"\"**/cmd/api/**\", \"!**/proof/**\",",
+			"\"**/cmd/api/**\",",
+		},
+		{
+			"THIRD_PARTY_NOTICES.md",
+			", in `tools/`, and\n" +
+				"of Watermill's forwarder, which the relay is measured against: `proof/bench/watermill` is a " +
+				"module of its own, because a message bus with\n" +
+				"drivers for two databases is more than the service should carry for the sake of a comparison. " +
+				"Files",
+			", in `tools/`. Files",
+		},
+		{
+			"THIRD_PARTY_NOTICES.md",
+			", and look at the page (`SCREENSHOT_DIR=out go test -C proof ./browser -run InABrowser`)",
+			", and look at the page",
+		},
+		{
+			"db/queries/payments.sql",
+			" (docs/performance.md)",
+			"",
+		},
+		{
+			"internal/inbox/intake.go",
+			" (docs/performance.md)",
+			"",
+		},
+		{
+			"internal/postgres/pool.go",
+			" (docs/performance.md)",
+			"",
+		},
+		{
+			"internal/postgres/invariants.go",
+			", in the order of their numbers, which are\n" +
+				"// those of docs/guarantees.md; a number",
+			", in the order of their numbers;\n" +
+				"// a number",
+		},
+		{
+			"internal/postgres/invariants.go",
+			"in the order of docs/guarantees.md whatever",
+			"in that order whatever",
+		},
+		{
+			"internal/http/openapi.yaml",
+			"`go run ./cmd/demo -serve` starts the service and prints its address and an API key. Set both, " +
+				"then paste the rest:",
+			"Set the address of the service and an API key (`api tenant create NAME` prints one), then " +
+				"paste the rest:",
+		},
+		{
+			"internal/payments/matrix_test.go",
+			"//\n" +
+				"// and the table in docs/guarantees.md is written from the same lists.\n" +
+				"//\n",
+			"//\n",
+		},
+		{
+			"stripesim/shapes_test.go",
+			"The module proof runs them so, and validates each body against\n" +
+				"// Stripe's own OpenAPI document, which this module does not depend on.",
+			"They can be validated against\n" +
+				"// Stripe's own OpenAPI document, which this module does not depend on.",
+		},
+		{
+			"stripesim/doc.go",
+			"Tests, the demo, chaos and the load test all count\n" +
+				"// the same thing",
+			"All tests count the same\n" +
+				"// thing",
+		},
+		{
+			"stripesim/admin_test.go",
+			"a shell script or a chaos harness in",
+			"a shell script or a test in",
+		},
+		{
+			"cmd/api/audit.go",
+			"Scripts and the chaos harness read it",
+			"Scripts read it",
+		},
+		{
+			"cmd/stripesim/main.go",
+			"// for chaos tests, and for use with curl.",
+			"// for tests, and for use with curl.",
+		},
+		{
+			"testkit/process/build.go",
+			", for a caller in that module or in\n" +
+				"// one that replaces it with a folder, as proof does.",
+			".",
+		},
+		{
+			"testkit/devpg/devpg.go",
+			"// write as in production: the demo, chaos, benchmarks",
+			"// write as in production",
+		},
+	},
+}
+
+// wording is a text of a file, and what is written there without the part.
+type wording struct{ file, with, without string }
