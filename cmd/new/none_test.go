@@ -58,7 +58,7 @@ func TestNoneTakesMoneyOnce(t *testing.T) {
 	text, err := exec.CommandContext(t.Context(), "git", "-C", dir, "grep", "-l", ours, "--", ":!README.md").Output()
 	require.Error(t, err, "the old module's name is still in %s", text)
 	for _, gone := range []string{"internal/checkout", "internal/operator", "internal/ledger", "internal/notifier",
-		"proof", "cmd/new", "cmd/demo"} {
+		"internal/keyhistory", "proof", "cmd/new", "cmd/demo"} {
 		require.NoDirExists(t, filepath.Join(dir, gone))
 	}
 	s := newShop(t, dir)
@@ -277,6 +277,10 @@ func TestEachPart(t *testing.T) {
 		parts string
 		tests []string // of the part
 	}{
+		{"history", []string{"./internal/keyhistory", "./internal/operations"}},
+		{"docs", []string{"./internal/http"}},
+		{"events", []string{"./internal/outbox", "./internal/http"}},
+		{"consumers", []string{"./internal/inbox", "./internal/broker"}},
 		{"checkouts", []string{"./internal/checkout", "./internal/http"}},
 		{"webhooks", []string{"./internal/notifier"}},
 		{"ledger", []string{"./internal/ledger"}},

@@ -21,10 +21,14 @@ func (s starter) writeReadme() error {
 		}
 	}
 	if gives.Len() == 0 {
-		gives.WriteString("none: orders, payments, refunds, cancels, idempotency keys, events to one broker, " +
+		gives.WriteString("- none: orders, payments, refunds, cancels, idempotency keys, events to one broker, " +
 			"webhooks from Stripe\n")
 	}
-	text := strings.NewReplacer("MODULE", s.module, "NAME", path.Base(s.module), "PARTS", gives.String()).
+	docs := "The API's contract is internal/http/openapi.yaml, and tests compare every response with it"
+	if s.parts["docs"] {
+		docs = "The API's documentation, with requests to copy, is at http://127.0.0.1:8080/docs"
+	}
+	text := strings.NewReplacer("MODULE", s.module, "NAME", path.Base(s.module), "PARTS", gives.String(), "DOCS", docs).
 		Replace(readme)
 	return os.WriteFile(filepath.Join(s.to, "README.md"), []byte(text), 0o644)
 }
@@ -48,7 +52,7 @@ go run ./cmd/api tenant create acme     # prints the API key
 go run ./cmd/api
 ` + "```" + `
 
-The API's documentation, with requests to copy, is at http://127.0.0.1:8080/docs; the settings are in .env.example.
+DOCS; the settings are in .env.example.
 
 ## Change it
 
@@ -56,14 +60,13 @@ The API's documentation, with requests to copy, is at http://127.0.0.1:8080/docs
 | --- | --- |
 | cmd/api | the service: settings, loops, and how the packages are wired |
 | internal/payments | orders, payments, refunds |
-| internal/idempotency, outbox, inbox | idempotency keys, events and their consumers; independent of payments |
+| internal/idempotency, outbox, inbox | idempotency keys, events sent and received; independent of payments |
 | internal/http | the API |
 | db | migrations, queries, and the Go that sqlc generates (make generate) |
 | testkit, stripesim | what the tests use; the simulator of Stripe is a module of its own (go test -C stripesim ./...) |
 
 docs/add-an-operation.md adds a request that charges a card. docs/operations.md is the runbook that the alerts refer to.
-Both describe ` + ours + ` with all its parts: where they name one that is not above, skip it. Files that other
-comments and documents name, and that are not here, are in ` + ours + `, too.
+Both describe ` + ours + ` with all its parts: where they name one that is not above, skip it.
 
 ` + "`go test ./...`" + ` needs PostgreSQL's programs, or Docker, or an internet connection to download them once.
 `

@@ -63,7 +63,7 @@ func refusals(order, payment string) []refusal {
 		missing("POST", "/v1/payments/"),
 		{name: "route before API key", path: "/v1/nothing", headers: []string{"Authorization: -"}, status: 404,
 			code: "not-found"},
-		{name: "method of the root", path: "/", status: 405, code: "method-not-allowed"},
+		{name: "method of the root", path: "/", status: 405, code: "method-not-allowed"}, // part: docs
 		{name: "method", method: "DELETE", status: 405, code: "method-not-allowed"},
 		{name: "method before API key", method: "PATCH", headers: []string{"Authorization: -"}, status: 405,
 			code: "method-not-allowed"},

@@ -204,10 +204,12 @@ func checkHonesty(header http.Header, body []byte) error {
 	if waits := header.Get("Retry-After") != ""; problem.Retryable != waits && problem.Code != "internal" {
 		return fmt.Errorf("retryable is %v, Retry-After is %q", problem.Retryable, header.Get("Retry-After"))
 	}
+	// part: docs {
 	if aboutKeys := strings.HasPrefix(problem.Code, "idempotency-key-"); aboutKeys != (header.Get("Link") != "") {
 		return fmt.Errorf("%s with Link %q: problems about keys, and no others, link to how keys work", problem.Code,
 			header.Get("Link"))
 	}
+	// part: docs }
 	return nil
 }
 
