@@ -52,7 +52,9 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 	}
 	// The database is required at the start, the broker is not: without the one nothing can be accepted, without the
 	// other events wait in the outbox.
-	pool, err := openDatabase(ctx, c.DatabaseURL, postgres.Options{GroupCommit: c.GroupCommit})
+	pool, err := openDatabase(ctx, c.DatabaseURL, postgres.Options{
+		GroupCommit: c.GroupCommit, // part: groupcommit
+	})
 	if err != nil {
 		return err
 	}

@@ -88,6 +88,19 @@ var wordings = map[string][]wording{
 			"in every attempt and at the broker, so",
 		},
 	},
+	"groupcommit": {
+		{
+			"internal/postgres/pool.go",
+			" With Options.GroupCommit those of concurrent requests share a\n" +
+				"// commit, and each has the effect, the result and the errors that it would have alone.",
+			"",
+		},
+		{
+			"internal/postgres/doc.go",
+			"may draw conclusions, group commit, migrations",
+			"may draw conclusions, migrations",
+		},
+	},
 	"checkouts": {
 		{
 			"db/queries/invariants.sql",

@@ -62,7 +62,10 @@ func TestUnresponsiveServerTimesOut(t *testing.T) {
 			pool, err := postgres.Open(
 				t.Context(),
 				proxy.URL(),
-				postgres.Options{Statement: 500 * time.Millisecond, GroupCommit: true},
+				postgres.Options{
+					Statement:   500 * time.Millisecond,
+					GroupCommit: true, // part: groupcommit
+				},
 			)
 			require.NoError(t, err)
 			t.Cleanup(pool.Close)

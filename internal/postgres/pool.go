@@ -44,7 +44,7 @@ type Pool struct {
 	*db.Queries
 	pgx     *pgxpool.Pool
 	grouped *db.Queries
-	group   *group        // behind grouped; nil without Options.GroupCommit
+	group   *group        // behind grouped; nil without Options.GroupCommit // part: groupcommit
 	within  time.Duration // bounds the wait for one response
 }
 
@@ -54,9 +54,8 @@ type Options struct {
 	MaxConn int32  // default pool_max_conns of the URL, or 16, the best on two cores (docs/performance.md)
 	// Statement is the timeout of one statement; default 10 s. A wait for a lock ends after half of it, and a wait for
 	// an unresponsive server soon after it.
-	Statement time.Duration
-	// GroupCommit lets statements of concurrent requests share a commit (Grouped).
-	GroupCommit bool
+	Statement   time.Duration
+	GroupCommit bool // statements of concurrent requests share a commit (Grouped) // part: groupcommit
 }
 
 // Open makes the pool. It does not connect: a service that starts before its database responds with 503 until it can
@@ -97,10 +96,12 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 	p := &Pool{pgx: pool, within: statement + responseSlack}
 	p.Queries = db.New(bounded{pool, p.within})
 	p.grouped = p.Queries
+	// part: groupcommit {
 	if o.GroupCommit {
 		p.group = &group{bounded: bounded{pool, p.within}, pool: pool, lanes: groupLanes}
 		p.grouped = db.New(p.group)
 	}
+	// part: groupcommit }
 	return p, nil
 }
 

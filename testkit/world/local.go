@@ -64,8 +64,10 @@ type Local struct {
 func (w *World) Local(o LocalOptions) *Local {
 	w.T.Helper()
 	o = o.withDefaults(w)
-	pool, err := postgres.Open(context.Background(), o.Database,
-		postgres.Options{Name: o.Name, MaxConn: o.MaxConn, GroupCommit: true})
+	pool, err := postgres.Open(context.Background(), o.Database, postgres.Options{
+		Name: o.Name, MaxConn: o.MaxConn,
+		GroupCommit: true, // part: groupcommit
+	})
 	require.NoError(w.T, err)
 	metrics := prometheus.NewRegistry()
 	keys := idempotency.NewStore(pool,
