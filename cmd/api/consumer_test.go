@@ -1,10 +1,13 @@
 package main
 
 import (
+	"context"
+	"io"
 	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -42,4 +45,18 @@ func TestConsumerKilledBeforeItsAcknowledgement(t *testing.T) {
 	require.Equal(t, 2, booked(), "and it is not booked again")
 	require.Equal(t, http.StatusCreated, heir.PayUntilFinal("k", order, "pm_card_visa").Status)
 	w.RequireChargedOnce(order)
+}
+
+func fetch(t *testing.T, address string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	require.NoError(t, err)
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	b, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	return string(b)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/inbox"
@@ -268,4 +269,12 @@ func contract(t *testing.T, at func(testing.TB) place, dedupes bool, tooLarge in
 			t.Fatal("Consume goes on")
 		}
 	})
+}
+
+func (p *natsPlace) raw(t *testing.T, body string) {
+	nc, err := nats.Connect(p.url())
+	require.NoError(t, err)
+	defer nc.Close()
+	require.NoError(t, nc.Publish("payonce.foreign", []byte(body)))
+	require.NoError(t, nc.Flush())
 }

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 )
 
@@ -37,11 +36,3 @@ func (p *natsPlace) start(t testing.TB) {
 func (p *natsPlace) stop() { stop(p.server) }
 
 func (p *natsPlace) url() string { return fmt.Sprintf("nats://127.0.0.1:%d", p.port) }
-
-func (p *natsPlace) raw(t *testing.T, body string) {
-	nc, err := nats.Connect(p.url())
-	require.NoError(t, err)
-	defer nc.Close()
-	require.NoError(t, nc.Publish("payonce.foreign", []byte(body)))
-	require.NoError(t, nc.Flush())
-}

@@ -209,3 +209,15 @@ func TestCounts(t *testing.T) {
 		"published = done + pending + parked",
 	)
 }
+
+// survives runs fn and reports whether it came to an end.
+func survives(fn func()) bool {
+	end := make(chan bool, 1)
+	go func() {
+		survived := false
+		defer func() { end <- survived }()
+		fn()
+		survived = true
+	}()
+	return <-end
+}

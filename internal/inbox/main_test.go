@@ -129,15 +129,3 @@ func (b *bundle) count(sql string) (n int) {
 // die ends the goroutine where it stands, as a kill would end the process: no
 // error is returned, no recover sees it, and an open transaction is rolled back.
 func die() { runtime.Goexit() }
-
-// survives runs fn and reports whether it came to an end.
-func survives(fn func()) bool {
-	end := make(chan bool, 1)
-	go func() {
-		survived := false
-		defer func() { end <- survived }()
-		fn()
-		survived = true
-	}()
-	return <-end
-}

@@ -90,7 +90,7 @@ func (w *World) Local(o LocalOptions) *Local {
 		Within: within, Drain: Patience, RateLimit: o.RateLimit, Metrics: metrics, Log: o.Log, Tracer: o.Tracer,
 		WebhookSecrets: []string{WebhookSecret},
 		Feed:           outbox.NewFeed(pool), // part: events
-		Retention:      answerRetention,      // part: docs
+		Retention:      72 * time.Hour,       // part: docs
 	}}
 	wired.describe = map[string]keyhistory.Describe{} // part: history
 	for _, add := range parts {
@@ -104,7 +104,7 @@ func (w *World) Local(o LocalOptions) *Local {
 	})
 	// part: history {
 	l.History = keyhistory.New(pool, keyhistory.Options{
-		Retention: answerRetention, Paths: wired.server.Paths, Operations: wired.describe,
+		Retention: 72 * time.Hour, Paths: wired.server.Paths, Operations: wired.describe,
 	})
 	wired.server.History = l.History
 	// part: history }
@@ -135,9 +135,6 @@ type wiring struct {
 // parts add those parts of the service that it can be made without. Each is in a file
 // of its own, which a service without the part does not have.
 var parts []func(*Local, *wiring)
-
-// answerRetention is how long a Local replays stored answers.
-const answerRetention = 72 * time.Hour
 
 // NewReconciler returns a reconciler of the server's payments; metrics may be nil.
 func (l *Local) NewReconciler(metrics *reconcile.Metrics) *reconcile.Reconciler {
