@@ -142,11 +142,13 @@ func (s *Server) mux() http.Handler {
 
 // unrouted is for a path without a route.
 func (s *Server) unrouted(w http.ResponseWriter, r *http.Request) {
+	// part: docs {
 	if withSlash(r) {
 		w.Header().Set("Location", strings.TrimRight(r.URL.EscapedPath(), "/"))
 		w.WriteHeader(http.StatusPermanentRedirect)
 		return
 	}
+	// part: docs }
 	s.notFound(w, r)
 }
 
