@@ -203,13 +203,15 @@ var wordings = map[string][]wording{
 			"\"**/cmd/api/**\",",
 		},
 		{
-			"THIRD_PARTY_NOTICES.md",
-			", in `tools/`, and\n" +
-				"of Watermill's forwarder, which the relay is measured against: `proof/bench/watermill` is a " +
-				"module of its own, because a message bus with\n" +
-				"drivers for two databases is more than the service should carry for the sake of a comparison. " +
-				"Files",
-			", in `tools/`. Files",
+			"internal/operator/pages/invariants.html",
+			" <code>docs/guarantees.md</code> explains each invariant under its number: what enforces it, and which test " +
+				"fails without it.",
+			"",
+		},
+		{
+			"internal/operator/pages/overview.html",
+			" <code>docs/guarantees.md</code> explains each invariant under its number (I1, I2, …).",
+			"",
 		},
 		{
 			"THIRD_PARTY_NOTICES.md",
