@@ -38,7 +38,7 @@ func TestManifest(t *testing.T) {
 			for _, w := range wordings[p.name] {
 				text, err := os.ReadFile(filepath.Join(root, w.file))
 				require.NoError(t, err)
-				require.Contains(t, string(text), w.with, w.file)
+				require.True(t, strings.Contains(string(text), w.with), "%s does not say: %s", w.file, w.with)
 			}
 			for _, needed := range p.needs {
 				_, ok := partOf(needed)

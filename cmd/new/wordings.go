@@ -182,15 +182,14 @@ var wordings = map[string][]wording{
 		},
 		{
 			".ci/run",
-			"# As the README says it, on a machine with nothing prepared; then proof, where a real\n" +
+			", and the simulator; then proof, where a real\n" +
 				"# Prometheus watches the service break (TestObserve), which waits most of its time.\n",
-			"# As the README says it, on a machine with nothing prepared.\n",
+			", and the simulator.\n",
 		},
 		{
 			".golangci.yml",
-			"pinned in tools/lint.mod; .ci/run runs it\n" +
-				"# in the module proof too, with this file. Every",
-			"pinned in tools/lint.mod. Every",
+			"in the modules stripesim and proof too",
+			"in the module stripesim too",
 		},
 		{
 			".golangci.yml",
