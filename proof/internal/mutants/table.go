@@ -240,7 +240,7 @@ var All = []Mutant{
 		ID: "M23", Guard: "no answer means an unknown outcome: it is taken for a refusal", Breaks: "I14, I8",
 		Edits: []Edit{{"internal/stripe/classify.go", "\t\treturn Unknown // Cut short,", "\t\treturn Refused // Cut " +
 			"short,"}},
-		Test: Test{"internal/payments", "matrix_test.go", "TestCrashMatrix/payment/none/answer " +
+		Test: Test{"internal/payments", "matrix_test.go", "TestCrashMatrix/payment/none/response " +
 			"lost/undisturbed/retry", "what may have happened was called a failure"},
 	},
 	{
