@@ -179,7 +179,7 @@ func (r Report) tooLittle(share float64) (list []string) {
 	minimum("refunds", r.Refunds, 10*share)
 	minimum("checkouts", r.Checkouts, 20*share)
 	minimum("webhooks taken", r.Webhooks, 200*share)
-	minimum("leases taken over", r.TakenOver, 50*share)
+	minimum("leases taken over", r.TakenOver, 30*share) // 77 to 106 where nothing else runs; fewer where machines are busy
 	minimum("fenced writes", r.Fenced, share)
 	minimum("keys that a killed process held", r.ToFinal.Count, 10*share)
 	minimum("replays at Stripe", r.Suppressed.AtStripe, 100*share)
