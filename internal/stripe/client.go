@@ -81,7 +81,7 @@ func (s *Client) CreateIntent(ctx context.Context, call Call, n NewIntent) Outco
 		return out, out.Effect != Unknown
 	}
 	if call.InDoubt { // The key is the same every time, so Stripe makes one intent.
-		return hedged(ctx, create)
+		return hedged(ctx, s.o.Limits, OpCreateIntent, create)
 	}
 	out, _ := create(ctx)
 	return out
@@ -135,7 +135,7 @@ func (s *Client) GetIntent(ctx context.Context, intentID string) (Intent, error)
 		intent Intent
 		err    error
 	}
-	r := hedged(ctx, func(ctx context.Context) (result, bool) {
+	r := hedged(ctx, s.o.Limits, OpGetIntent, func(ctx context.Context) (result, bool) {
 		intent, err := s.getIntent(ctx, intentID)
 		return result{intent, err}, err == nil || errors.Is(err, ErrNoSuchObject) || errors.Is(err, ErrNotShown)
 	})
@@ -359,9 +359,8 @@ func (s *Client) attempt(
 		err    = s.o.Limits.wait(ctx, op)
 	)
 	ctx, span := startCall(ctx, op)
-	began, saw := time.Now(), func(int) {}
-	if err == nil {
-		saw = s.o.Limits.watch()
+	began, sent := time.Now(), err == nil
+	if sent {
 		err = s.doOnce(ctx, func(ctx context.Context, x *exchange) (err error) {
 			seen = x
 			p := stripego.Params{Context: ctx, IdempotencyKey: stripego.String(call.Key)}
@@ -370,7 +369,13 @@ func (s *Client) attempt(
 		})
 	}
 	o := outcomeOf(seen, object, intent, err, call.InDoubt)
-	saw(o.HTTPStatus)
+	if superseded(ctx) {
+		endCall(span, errSuperseded.Error(), o.HTTPStatus, o.RequestID, "", nil)
+		return o
+	}
+	if sent {
+		s.o.Limits.saw(o.HTTPStatus)
+	}
 	s.o.Metrics.observe(op, o.Effect.String(), time.Since(began))
 	endCall(span, o.Effect.String(), o.HTTPStatus, o.RequestID, o.ErrorCode, o.Err)
 	if o.Effect != Done {
@@ -387,7 +392,7 @@ func (s *Client) get(ctx context.Context, op Operation, ask func(stripego.Params
 		return err
 	}
 	ctx, span := startCall(ctx, op)
-	began, outcome, saw := time.Now(), "done", s.o.Limits.watch()
+	began, outcome := time.Now(), "done"
 	var seen *exchange
 	err := s.doOnce(ctx, func(ctx context.Context, x *exchange) error {
 		seen = x
@@ -403,7 +408,11 @@ func (s *Client) get(ctx context.Context, op Operation, ask func(stripego.Params
 	case err != nil:
 		err, outcome = fmt.Errorf("%s: %w", op, safe(err)), "unknown"
 	}
-	saw(int(seen.status.Load()))
+	if superseded(ctx) {
+		endCall(span, errSuperseded.Error(), int(seen.status.Load()), "", "", nil)
+		return err
+	}
+	s.o.Limits.saw(int(seen.status.Load()))
 	s.o.Metrics.observe(op, outcome, time.Since(began))
 	endCall(span, outcome, int(seen.status.Load()), "", "", err)
 	return err

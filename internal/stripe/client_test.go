@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,6 +26,7 @@ type counter struct {
 	next http.Handler
 	mu   sync.Mutex
 	keys []string // of POSTs
+	gets atomic.Int64
 }
 
 func (c *counter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -32,6 +34,8 @@ func (c *counter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.mu.Lock()
 		c.keys = append(c.keys, r.Header.Get("Idempotency-Key"))
 		c.mu.Unlock()
+	} else {
+		c.gets.Add(1)
 	}
 	c.next.ServeHTTP(w, r)
 }

@@ -1,10 +1,14 @@
 package stripe_test
 
 import (
+	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"path"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,7 +26,7 @@ func TestHedging(t *testing.T) {
 	order := stripe.NewIntent{TenantID: "ten_a", OrderID: "ord_a", AmountMinor: 1000, Currency: "usd"}
 
 	// hanging is a gateway whose next request to Stripe is not answered before the request times out.
-	hanging := func(t *testing.T) (g *stripe.Client, seen *counter, intent string, hang func()) {
+	hanging := func(t *testing.T, perSecond float64) (g *stripe.Client, seen *counter, intent string, hang func()) {
 		t.Helper()
 		t.Parallel()
 		sim, err := stripesim.New(stripesim.Options{})
@@ -41,7 +45,7 @@ func TestHedging(t *testing.T) {
 		t.Cleanup(server.Close)
 		g = stripe.New(stripe.Options{
 			SecretKey: stripesim.DefaultKey, BaseURL: server.URL, Timeout: 4 * time.Second,
-			Limits: stripe.NewLimits(0, nil), Metrics: stripe.NewMetrics(nil), Log: slog.New(slog.DiscardHandler),
+			Limits: stripe.NewLimits(perSecond, nil), Metrics: stripe.NewMetrics(nil), Log: slog.New(slog.DiscardHandler),
 		})
 		made := g.CreateIntent(t.Context(), stripe.Call{Key: "made"}, order)
 		require.Equal(t, stripe.Done, made.Effect)
@@ -50,7 +54,7 @@ func TestHedging(t *testing.T) {
 	}
 
 	t.Run("AReadIsSentAgain", func(t *testing.T) {
-		g, _, intent, hang := hanging(t)
+		g, _, intent, hang := hanging(t, 0)
 		hang()
 		read, err := g.GetIntent(t.Context(), intent)
 		require.NoError(t, err)
@@ -58,7 +62,7 @@ func TestHedging(t *testing.T) {
 	})
 
 	t.Run("ACreationInDoubtIsSentAgain", func(t *testing.T) {
-		g, seen, _, hang := hanging(t)
+		g, seen, _, hang := hanging(t, 0)
 		hang()
 		out := g.CreateIntent(t.Context(), stripe.Call{Key: "k", InDoubt: true}, order)
 		require.Equal(t, stripe.Done, out.Effect)
@@ -66,17 +70,80 @@ func TestHedging(t *testing.T) {
 	})
 
 	t.Run("AFirstCreationIsNot", func(t *testing.T) {
-		g, seen, _, hang := hanging(t)
+		g, seen, _, hang := hanging(t, 0)
 		hang()
 		require.Equal(t, stripe.Unknown, g.CreateIntent(t.Context(), stripe.Call{Key: "k"}, order).Effect)
 		require.Equal(t, []string{"k"}, seen.take())
 	})
 
 	t.Run("AConfirmIsNot", func(t *testing.T) {
-		g, seen, intent, hang := hanging(t)
+		g, seen, intent, hang := hanging(t, 0)
 		hang()
 		out := g.ConfirmIntent(t.Context(), stripe.Call{Key: "k", InDoubt: true}, intent, "pm_card_visa")
 		require.Equal(t, stripe.Unknown, out.Effect)
 		require.Equal(t, []string{"k"}, seen.take())
+	})
+
+	t.Run("WhereCallsQueueNothingIs", func(t *testing.T) {
+		g, seen, intent, hang := hanging(t, .2)
+		hang()
+		_, err := g.GetIntent(t.Context(), intent)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, int64(1), seen.gets.Load())
+	})
+}
+
+// TestBreakerKnowsSlowFromAway: new payments stop when Stripe hangs, although each call ends
+// long after it was sent, and not when it is slow, although the hedge ends most of the calls.
+func TestBreakerKnowsSlowFromAway(t *testing.T) {
+	t.Parallel()
+	answering := func(t *testing.T, after, timeout time.Duration, handler http.Handler) *stripe.Client {
+		t.Helper()
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			select {
+			case <-r.Context().Done():
+			case <-time.After(after):
+				handler.ServeHTTP(w, r)
+			}
+		}))
+		t.Cleanup(server.Close)
+		return stripe.New(stripe.Options{
+			SecretKey: stripesim.DefaultKey, BaseURL: server.URL, Timeout: timeout,
+			Limits: stripe.NewLimits(0, nil), Metrics: stripe.NewMetrics(nil), Log: slog.New(slog.DiscardHandler),
+		})
+	}
+
+	t.Run("Hanging", func(t *testing.T) {
+		t.Parallel()
+		g := answering(t, time.Hour, 11*time.Second, http.NotFoundHandler()) // longer than the breaker's window
+		var calls sync.WaitGroup
+		for i := range 60 {
+			calls.Go(func() {
+				g.ConfirmIntent(context.WithoutCancel(t.Context()), stripe.Call{Key: fmt.Sprint(i)}, fmt.Sprint("pi_", i),
+					"pm_card_visa")
+			})
+		}
+		calls.Wait()
+		require.ErrorIs(t, g.Ready(t.Context()), stripe.ErrUnavailable)
+	})
+
+	t.Run("Slow", func(t *testing.T) {
+		t.Parallel()
+		g := answering(t, 6500*time.Millisecond, 15*time.Second,
+			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				_, _ = fmt.Fprintf(w, `{"id":%q,"object":"payment_intent","status":"succeeded"}`, path.Base(r.URL.Path))
+			}))
+		var calls sync.WaitGroup
+		for i := range 15 {
+			calls.Go(func() {
+				if _, err := g.GetIntent(context.WithoutCancel(t.Context()), fmt.Sprint("pi_", i)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		calls.Wait()
+		require.NoError(t, g.Ready(t.Context()))
 	})
 }

@@ -96,21 +96,52 @@ func NewLimits(perSecond float64, metrics prometheus.Registerer) *Limits {
 
 // wait takes a turn for a call to op, or returns ErrThrottled.
 func (l *Limits) wait(ctx context.Context, op Operation) error {
+	if t, ok := ctx.Value(turnKey{}).(turnTaken); ok {
+		return t.err
+	}
 	if l.perSecond == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, LimitWait)
 	defer cancel()
-	queue := []*rate.Limiter{l.bucket(op), l.account}
-	if op == OpCreateIntent {
-		queue = append(queue, l.newWork)
-	}
-	for _, bucket := range queue {
+	for _, bucket := range l.queue(op) {
 		if err := bucket.Wait(ctx); err != nil {
 			return fmt.Errorf("%s: %w", op, ErrThrottled)
 		}
 	}
 	return nil
+}
+
+// queue is the buckets that a call to op takes a token of.
+func (l *Limits) queue(op Operation) []*rate.Limiter {
+	queue := []*rate.Limiter{l.bucket(op), l.account}
+	if op == OpCreateIntent {
+		queue = append(queue, l.newWork)
+	}
+	return queue
+}
+
+// hasRoom takes a turn for a call to op if there is one at once.
+func (l *Limits) hasRoom(op Operation) bool {
+	if l.perSecond == 0 {
+		return true
+	}
+	for _, bucket := range l.queue(op) {
+		if !bucket.Allow() {
+			return false
+		}
+	}
+	return true
+}
+
+// turnTaken is the result of a wait that a call's context carries, because its caller has
+// waited for it.
+type turnTaken struct{ err error }
+
+type turnKey struct{}
+
+func withTurn(ctx context.Context, err error) context.Context {
+	return context.WithValue(ctx, turnKey{}, turnTaken{err})
 }
 
 func (l *Limits) bucket(op Operation) *rate.Limiter {
@@ -156,23 +187,22 @@ func (l *Limits) alone(ctx context.Context, object string) (done func(), err err
 	}
 }
 
-// watch counts a call for the breaker. The breaker never stops a call: what was begun
-// must be finished, and shows the breaker that Stripe is back.
-func (l *Limits) watch() (saw func(httpStatus int)) {
+// saw counts a response for the breaker, or that there was none (status 0). It is counted when
+// it is known: a call that hangs outlasts the window in which it was sent. The breaker never
+// stops a call: what was begun must be finished, and shows the breaker that Stripe is back.
+func (l *Limits) saw(httpStatus int) {
+	denied := httpStatus == http.StatusUnauthorized || httpStatus == http.StatusForbidden
+	alive := httpStatus > 0 && httpStatus < 500 && !denied
+	if denied || alive {
+		l.denied.Store(denied)
+	}
 	done, err := l.breaker.Allow()
-	return func(httpStatus int) {
-		denied := httpStatus == http.StatusUnauthorized || httpStatus == http.StatusForbidden
-		alive := httpStatus > 0 && httpStatus < 500 && !denied
-		if denied || alive {
-			l.denied.Store(denied)
-		}
-		switch {
-		case err != nil: // The breaker is open and does not count.
-		case alive:
-			done(nil)
-		default:
-			done(errStripeAway)
-		}
+	switch {
+	case err != nil: // The breaker is open and does not count.
+	case alive:
+		done(nil)
+	default:
+		done(errStripeAway)
 	}
 }
 
