@@ -75,12 +75,20 @@ func docsRoutes(retention time.Duration, notFound http.HandlerFunc, own ...opera
 	}
 }
 
-// withSlash reports whether a request is for a page of the documentation with a slash at
-// the end, which people and link checkers add.
-func withSlash(r *http.Request) bool {
-	path := r.URL.Path
-	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && strings.HasSuffix(path, "/") &&
-		(strings.HasPrefix(path, "/docs/") || strings.HasPrefix(path, "/problems/"))
+// withoutSlash is the address of a page of the documentation that was asked for with a
+// slash at the end, which people and link checkers add. An escaped slash is not one.
+func withoutSlash(r *http.Request) (page string, ok bool) {
+	asked := r.URL.EscapedPath()
+	page = strings.TrimRight(asked, "/")
+	if page == asked || r.Method != http.MethodGet && r.Method != http.MethodHead ||
+		!strings.HasPrefix(page, "/docs/") && !strings.HasPrefix(page, "/problems/") &&
+			page != "/docs" && page != "/problems" {
+		return "", false
+	}
+	if r.URL.RawQuery != "" {
+		page += "?" + r.URL.RawQuery
+	}
+	return page, true
 }
 
 // redirectToDocs is for people who open the API's bare address in a browser. The

@@ -131,7 +131,7 @@ func TestDocs(t *testing.T) {
 	t.Run("UnknownPathsAre404", func(t *testing.T) {
 		t.Parallel()
 		for _, path := range []string{"/problems/no-such-code", "/problems/no-such-code/", "/docs/assets/no-such-file.js",
-			"/docs/assets/..%2Fdocs.go"} {
+			"/docs/assets/..%2Fdocs.go", "/docs/x%2F", "/problems/a/b%2F"} {
 			res, body := fetch(t, server.URL+path)
 			require.Equal(t, http.StatusNotFound, res.StatusCode, path)
 			require.Contains(t, body, `"code":"not-found"`, path)

@@ -143,8 +143,8 @@ func (s *Server) mux() http.Handler {
 // unrouted is for a path without a route.
 func (s *Server) unrouted(w http.ResponseWriter, r *http.Request) {
 	// part: docs {
-	if withSlash(r) {
-		w.Header().Set("Location", strings.TrimRight(r.URL.EscapedPath(), "/"))
+	if page, ok := withoutSlash(r); ok {
+		w.Header().Set("Location", page)
 		w.WriteHeader(http.StatusPermanentRedirect)
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 
 	"example.com/payonce/db"
@@ -21,22 +22,25 @@ type findPage struct{ NotAnID bool }
 // else may be a caller's key and is not searched for: people would share that address.
 func (s *Server) findForm(w http.ResponseWriter, r *http.Request) {
 	term := strings.TrimSpace(r.URL.Query().Get("q"))
-	if !isObjectID(term) && !isStripeID(term) && !isOwnID(term) {
+	if !isOwnID(term) && !stripeID.MatchString(term) {
 		s.render(w, r, http.StatusOK, "find", "Find", findPage{NotAnID: term != ""})
 		return
 	}
-	s.findTerm(w, r, term)
+	s.findTerm(w, r, term, false)
 }
+
+// stripeID is what a PaymentIntent's or charge's id looks like at Stripe.
+var stripeID = regexp.MustCompile(`^(pi|ch|py)_[A-Za-z0-9]{8,64}$`)
 
 // find takes an id or a key from the form, which uses POST, so that a key appears in no
 // address, history or access log.
 func (s *Server) find(w http.ResponseWriter, r *http.Request) {
-	s.findTerm(w, r, strings.TrimSpace(r.PostFormValue("what")))
+	s.findTerm(w, r, strings.TrimSpace(r.PostFormValue("what")), true)
 }
 
 // findTerm redirects to the page of an id: one of ours, one of Stripe's, or one of a
 // registered operation. A key's history it shows itself.
-func (s *Server) findTerm(w http.ResponseWriter, r *http.Request, term string) {
+func (s *Server) findTerm(w http.ResponseWriter, r *http.Request, term string, keysToo bool) {
 	ctx, cancel := context.WithTimeout(r.Context(), pageWithin)
 	defer cancel()
 	var err error
@@ -61,6 +65,10 @@ func (s *Server) findTerm(w http.ResponseWriter, r *http.Request, term string) {
 			redirect(w, r, objectHref(tenant, term))
 			return
 		}
+	}
+	if err == nil && !keysToo {
+		s.renderError(w, r, http.StatusNotFound, "Nothing found.", "No object has this id. Keys are found by the form.")
+		return
 	}
 	if err == nil {
 		err = s.findKey(ctx, w, r, term) // A caller may use anything as a key, also what looks like an id.
