@@ -108,10 +108,18 @@ func dispatch(ctx context.Context, cli cli, args []string) error {
 	for _, c := range commands() {
 		words := strings.Fields(c.name)
 		if len(args) >= len(words) && strings.Join(args[:len(words)], " ") == c.name {
-			return c.run(ctx, cli, args[len(words):])
+			err := c.run(ctx, cli, args[len(words):])
+			if errors.Is(err, errUsage) {
+				_, _ = fmt.Fprintf(cli.stderr, "api: wrong arguments for %q\n\n", c.name)
+			}
+			return err
 		}
 	}
-	_, _ = fmt.Fprintf(cli.stderr, "api: unknown command %q\n\n", unknownCommand(args))
+	what, name := "unknown", unknownCommand(args)
+	if slices.ContainsFunc(commands(), func(c command) bool { return strings.HasPrefix(c.name, name+" ") }) {
+		what = "incomplete"
+	}
+	_, _ = fmt.Fprintf(cli.stderr, "api: %s command %q\n\n", what, name)
 	return errUsage
 }
 
