@@ -1,5 +1,5 @@
--- The three phases of a payment, one statement each: one round trip and one commit (docs/performance.md). Each checks
--- the fencing token of its claim, and what depends on the claim joins the CTE that checked it.
+-- The three phases of a payment, one statement each: one round trip and one commit (docs/performance.md). The first
+-- makes the claim; the others check its fencing token, and what depends on the claim joins the CTE that checked it.
 --
 -- Plans are made while the tables are new and small, and are kept. So each row is selected by its whole primary key
 -- and with conditions that no partial index satisfies (a status as text; see also idempotency_keys.sql): an index

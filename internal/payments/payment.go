@@ -19,7 +19,7 @@ import (
 )
 
 // This file is a payment in which nothing goes wrong, in the order in which it happens:
-// beginPayment, createIntent, recordIntent, confirm, Finish. What is reached only when
+// beginPayment, runPayment, createIntent, recordIntent, confirm, Finish. What is reached only when
 // a call was sent before is in payment_resume.go.
 
 // PayRequest is what POST /v1/payments asks for, decoded and validated.
@@ -172,6 +172,32 @@ func (r *Run) RecordFirstCall(ctx context.Context, q *db.Queries) error {
 	return r.createCall().Insert(ctx, q, r.Payment.TenantID)
 }
 
+// runPayment takes a payment from its last recovery point to its answer.
+func (s *Service) runPayment(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
+	r, carried := c.Carry.(*Run)
+	for {
+		if !carried {
+			var err error
+			if r, err = s.ReadRun(ctx, c.TenantID, c.ResourceID, s.answerPayment()); err != nil {
+				return idempotency.Answer{}, err
+			}
+		}
+		answer, err := s.Advance(ctx, c, r)
+		switch {
+		case err == nil && answer.Status == 0:
+			panic(fmt.Sprintf("bug: a payment cannot resume from %q", c.RecoveryPoint()))
+		case err == nil, errors.Is(err, idempotency.ErrLeaseLost):
+			return answer, err
+		case !errors.Is(err, ErrMoved):
+			// The payment is recorded and will be finished, so the answer is 202,
+			// even if the claim cannot be given back.
+			c.Log().Error("payment interrupted", "error", err.Error())
+			return s.Wait(ctx, c, r, err)
+		}
+		carried = false // Another operation changed the payment or its order. Read them again.
+	}
+}
+
 // Advance is the payment's life on one screen: from its last recovery point to its end. A step that
 // returns no answer has moved the recovery point; one that returns an answer is done for now.
 // Without an answer, the payment has ended and the operation that it is a step of continues.
@@ -192,6 +218,11 @@ func (s *Service) Advance(ctx context.Context, c *idempotency.Claim, r *Run) (an
 		}
 	}
 	return answer, err
+}
+
+// Ended reports whether another operation has ended the payment: the customer canceled it, or its order.
+func (r *Run) Ended() bool {
+	return r.Payment.Status != db.PaymentStatusProcessing && r.Payment.Status != db.PaymentStatusRequiresAction
 }
 
 // createIntent makes the order's PaymentIntent. Until it is confirmed no money

@@ -14,35 +14,9 @@ import (
 	"example.com/payonce/internal/stripe"
 )
 
-// This file is everything that a payment reaches only when a call was sent before, or
-// when a call had no definite outcome: a process was killed, a response was lost, or
-// another operation changed the payment or its order.
-
-// runPayment takes a payment from its last recovery point to its answer.
-func (s *Service) runPayment(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
-	r, carried := c.Carry.(*Run)
-	for {
-		if !carried {
-			var err error
-			if r, err = s.ReadRun(ctx, c.TenantID, c.ResourceID, s.answerPayment()); err != nil {
-				return idempotency.Answer{}, err
-			}
-		}
-		answer, err := s.Advance(ctx, c, r)
-		switch {
-		case err == nil && answer.Status == 0:
-			panic(fmt.Sprintf("bug: a payment cannot resume from %q", c.RecoveryPoint()))
-		case err == nil, errors.Is(err, idempotency.ErrLeaseLost):
-			return answer, err
-		case !errors.Is(err, ErrMoved):
-			// The payment is recorded and will be finished, so the answer is 202,
-			// even if the claim cannot be given back.
-			c.Log().Error("payment interrupted", "error", err.Error())
-			return s.Wait(ctx, c, r, err)
-		}
-		carried = false // Another operation changed the payment or its order. Read them again.
-	}
-}
+// This file is everything that a payment reaches only when a call was sent before, or when
+// a call had no definite outcome: a process was killed, a response was lost, the customer
+// must act, or another operation changed the payment, its order or its key.
 
 // ReadRun reads what a run works on.
 func (s *Service) ReadRun(ctx context.Context, tenantID, id string, ending Ending) (*Run, error) {
@@ -52,11 +26,6 @@ func (s *Service) ReadRun(ctx context.Context, tenantID, id string, ending Endin
 	}
 	inStatus := time.Duration(row.StatusSeconds * float64(time.Second))
 	return &Run{Order: row.Order, Payment: row.Payment, ending: ending, inStatus: inStatus}, nil
-}
-
-// Ended reports whether another operation has ended the payment: the customer canceled it, or its order.
-func (r *Run) Ended() bool {
-	return r.Payment.Status != db.PaymentStatusProcessing && r.Payment.Status != db.PaymentStatusRequiresAction
 }
 
 // Wait gives the claim back until the next attempt, and answers with the present state.
