@@ -56,7 +56,7 @@ up: ## start the system as containers, at http://127.0.0.1:18080
 	docker compose up --build --wait
 
 down: ## stop the containers and delete their data
-	docker compose --profile demo down --volumes
+	docker compose --profile '*' down --volumes
 
 ci: ## run everything that CI runs (.ci/run STEP… for some of it)
 	.ci/run

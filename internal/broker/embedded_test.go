@@ -95,7 +95,7 @@ func requireRejected(t *testing.T, whys map[string]string) {
 
 func TestHosts(t *testing.T) {
 	t.Parallel()
-	list, rest, err := hosts("kafka://user:p%40ss@a:9092,b:9093,[::1]:9094/topic?tls=true")
+	list, rest, err := hosts("nats://user:p%40ss@a:9092,b:9093,[::1]:9094/topic?tls=true")
 	require.NoError(t, err)
 	require.Equal(t, []string{"a:9092", "b:9093", "[::1]:9094"}, list)
 	password, _ := rest.User.Password()

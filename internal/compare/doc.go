@@ -3,7 +3,7 @@
 // states each rule as a row of a table.
 //
 // Stripe is authoritative about whether money moved, our rows about what it was for.
-// The reconciler, the audit, the operator's page and the operations that repair
-// something apply the same rules: internal/reconcile reads the objects,
+// The reconciler, the audit and the operations that repair something, by themselves
+// or for an operator, apply the same rules: internal/reconcile reads the objects,
 // internal/payments reads the rows and acts.
 package compare

@@ -115,7 +115,7 @@ func TestEffectsUnderKills(t *testing.T) {
 		require.Positive(t, lost)
 	})
 
-	// Right in all but the key: the aggregate, as one would take Kafka's record key.
+	// Right in all but the key: the aggregate, as one would take a broker's record key.
 	t.Run("AreLostWhenTheAggregateIsTheKey", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)

@@ -67,8 +67,8 @@ type Tools struct {
 // List is every operation of one's own. The program has one.
 type List []Operation
 
-// Registered is for payments.Options: the reconciler, the audit, the operator's page and
-// the webhooks read it there.
+// Registered is for payments.Options: the reconciler, the audit, the webhooks and
+// whatever else reads all charges find it there.
 func (l List) Registered() map[string]payments.Registered {
 	registered := map[string]payments.Registered{}
 	for _, o := range l {

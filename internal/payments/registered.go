@@ -8,8 +8,8 @@ import (
 )
 
 // Registered reads the charges of an operation that is not this package's, for the
-// reconciler, the audit, the webhooks, the operator's page and the history of a key. The
-// operation is named in the metadata of its PaymentIntents (stripe.NewIntent.Operation).
+// reconciler, the audit, the webhooks and whatever else reads all charges. The operation
+// is named in the metadata of its PaymentIntents (stripe.NewIntent.Operation).
 // What an operation makes that is not registered is unknown to this service: it is never
 // adopted, refunded or called unmatched. Package operations registers operations.
 type Registered struct {

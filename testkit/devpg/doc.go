@@ -1,4 +1,4 @@
-// Package devpg gives the demo, the tests and the benchmarks a PostgreSQL
+// Package devpg gives tests, and programs for developers, a PostgreSQL
 // without asking anyone to prepare one. It is for development: cmd/api never
 // links it.
 //

@@ -1,5 +1,5 @@
 // Package port finds a port for a process that must be where it was when it
-// comes back: tests and the demo kill servers, and start them again.
+// comes back: servers are killed here, and started again.
 package port
 
 import (

@@ -1,5 +1,5 @@
 // Package process runs programs in child processes, so that they can
-// really be killed: the demo and the load test start the service with it.
+// really be killed: the service is started with it.
 //
 // A child ends when we do, however we end: the kernel sees to it on Linux, and a
 // shell that outlives us for a moment everywhere on Unix ([Group]). It inherits

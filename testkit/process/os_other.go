@@ -13,8 +13,7 @@ type Group struct{}
 
 // NewGroup says no.
 func NewGroup(string) (*Group, error) {
-	return nil, errors.New("processes are ended as Unix does it: run this in WSL, or the profiles demo and load of " +
-		"docker-compose.yml")
+	return nil, errors.New("processes are ended as Unix does it: run this in WSL, or in a container")
 }
 
 func (*Group) member() *syscall.SysProcAttr { return nil }

@@ -138,7 +138,7 @@ func (p *API) Start(ctx context.Context, more ...string) error {
 }
 
 // Sample reads one series from the process's metrics, labels and all, as in
-// `payonce_inbox_events_total{consumer="ledger",result="applied"}`. One that is
+// `payonce_inbox_events_total{consumer="stripe",result="applied"}`. One that is
 // not there yet is zero.
 func (p *API) Sample(ctx context.Context, series string) (float64, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.Admin+"/metrics", nil)

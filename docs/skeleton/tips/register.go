@@ -112,8 +112,8 @@ func show(ctx context.Context, q *db.Queries, tenantID, id string) (any, error) 
 	return tipOf(row.Tip), err
 }
 
-// charge and charges are for the reconciler, the audit, the webhooks, the operator's page
-// and the history of a key.
+// charge and charges are for the reconciler, the audit, the webhooks and whatever
+// else reads all charges.
 func charge(ctx context.Context, q *db.Queries, tenantID, id string) (compare.Charge, error) {
 	row, err := get(ctx, q, tenantID, id)
 	return chargeOf(row.Tip, row.InProgress), err
