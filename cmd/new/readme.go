@@ -43,7 +43,7 @@ PARTS
 ## Run it
 
 ` + "```sh" + `
-createdb -h 127.0.0.1 -U postgres NAME  # PostgreSQL runs on this machine
+createdb -h 127.0.0.1 -U postgres NAME  # PostgreSQL runs on this machine; if it asks for a password, export PGPASSWORD first
 go run ./cmd/stripesim -keys '*' &      # a simulator of Stripe, at 127.0.0.1:12111
 export DATABASE_URL=postgres://postgres@127.0.0.1:5432/NAME STRIPE_SECRET_KEY=sk_test_local
 export STRIPE_API_BASE=http://127.0.0.1:12111
