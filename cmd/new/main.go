@@ -27,9 +27,10 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 	flags := flag.NewFlagSet("new", flag.ContinueOnError)
 	flags.SetOutput(log)
 	flags.Usage = func() {
-		_, _ = fmt.Fprintf(log, "usage: go run ./cmd/new -module MODULE [-with PARTS] FOLDER\n\nparts:\n")
+		_, _ = fmt.Fprintf(log, "usage: go run ./cmd/new -module MODULE [-with PARTS] FOLDER\n\n"+
+			"FOLDER must be new or empty. A part brings those that it needs.\n\nparts:\n")
 		for _, p := range parts {
-			_, _ = fmt.Fprintf(log, "  %-10s %s\n", p.name, p.gives)
+			_, _ = fmt.Fprintf(log, "  %-11s %s%s\n", p.name, p.gives, p.brings())
 		}
 		_, _ = fmt.Fprintln(log)
 		flags.PrintDefaults()
@@ -76,6 +77,17 @@ func choose(list string) (map[string]bool, error) {
 		}
 	}
 	return chosen, nil
+}
+
+// brings says which parts come with p.
+func (p part) brings() string {
+	switch len(p.needs) {
+	case 0:
+		return ""
+	case len(parts) - 1:
+		return " (brings all others)"
+	}
+	return " (brings " + strings.Join(p.needs, ", ") + ")"
 }
 
 func partOf(name string) (part, bool) {
