@@ -13,7 +13,7 @@ import (
 // boundary injects the faults of the variable FAULT_AT, right after a recovery point is durable:
 // "create_payment/payment_recorded=kill" sends SIGKILL to this process, "…=stop" stops it until it gets SIGCONT,
 // "…=sleep:2s" delays it. Several are separated by commas; each fires once. A consumer has a boundary, too, after the
-// effect of an event and before its acknowledgement: "ledger/payment.succeeded=kill".
+// effect of an event and before its acknowledgement: "CONSUMER/payment.succeeded=kill".
 func boundary(getenv func(string) string) func(operation, recoveryPoint string) {
 	faults := make(chan map[string]string, 1)
 	m := map[string]string{}

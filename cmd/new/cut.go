@@ -18,7 +18,8 @@ import (
 //	// part: checkouts }
 //
 // With two names, separated by a space, the lines need both parts. In YAML and shell a mark begins
-// with #, in SQL with --, and in templates it is {{/* part: name */}}.
+// with #, in SQL with --, in templates it is {{/* part: name */}}, and in Markdown
+// <!-- part: name -->.
 var mark = regexp.MustCompile(
 	`[ \t]*(?://|--|#|\{\{/\*|<!--) part: ([a-z]+(?: [a-z]+)*)( [{}])?(?: \*/\}\}| -->)?[ \t]*$`)
 

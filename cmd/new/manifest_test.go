@@ -141,11 +141,34 @@ func TestManifest(t *testing.T) {
 	})
 }
 
+// words are what must not be in a service without a part, beside the names of its files.
+var words = map[string][]string{
+	"history":     {"/v1/idempotency-keys"},
+	"events":      {"GET /v1/events"},
+	"groupcommit": {"GROUP_COMMIT"},
+	"checkouts":   {"/v1/checkouts", "/v1/stock"},
+	"webhooks":    {"NOTIFY_PRIVATE_ADDRESSES"},
+	"ledger":      {`="ledger"`, "ledger/payment"},
+	"operator":    {"/operator", "operator's page", "ADMIN_TOKEN"},
+	"tracing":     {"16686", "OTEL_", "jaeger"},
+	"kafka":       {"kafka"},
+	"sqs":         {"sqs"},
+	"proof": {
+		"-C proof", "the demo", "profile demo", "TestObserve", ".ci/run fuzz", "soak", "nightly", "need_tools", "speak_sql",
+	},
+}
+
+// elsewhere are the files that are written after the others are copied.
+var elsewhere = []string{"README.md", "go.mod", "go.sum", "lint.sum"}
+
+// link is a link of a document in docs to a file.
+var link = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
+
 // told are files that describe this service with all its parts, and say so: the README of a starter names them.
-var told = []string{"docs/operations.md", "docs/add-an-operation.md", "README.md"}
+var told = []string{"docs/operations.md", "docs/add-an-operation.md"}
 
 // TestNamesOnlyWhatIsThere reads the smallest service, and one with each part, for names of files and folders of this
-// checkout that they do not have.
+// checkout that they do not have, and for words of parts that they do not have.
 func TestNamesOnlyWhatIsThere(t *testing.T) {
 	t.Parallel()
 	list, err := files(t.Context(), root)
@@ -176,12 +199,25 @@ func TestNamesOnlyWhatIsThere(t *testing.T) {
 				}
 			}
 			for _, name := range list {
-				if s.leavesOut(name) || slices.Contains(told, name) {
+				if s.leavesOut(name) || slices.Contains(elsewhere, path.Base(name)) {
 					continue
 				}
 				text, err := s.textOf(name, read[name])
 				require.NoError(t, err, name)
+				if slices.Contains(told, name) {
+					for _, to := range link.FindAllStringSubmatch(string(text), -1) {
+						require.True(t, there[path.Join(path.Dir(name), to[1])], "%s links to %s", name, to[1])
+					}
+					continue
+				}
 				for n, line := range strings.Split(string(text), "\n") {
+					for part, never := range words {
+						for _, word := range never {
+							if !chosen[part] && strings.Contains(strings.ToLower(line), strings.ToLower(word)) {
+								t.Errorf("%s:%d says %s without %s: %s", name, n+1, word, part, line)
+							}
+						}
+					}
 					for _, path := range named.FindAllString(line, -1) {
 						if here[path] && !there[path] {
 							t.Errorf("%s:%d names %s, which is not there: %s", name, n+1, path, line)
@@ -216,6 +252,13 @@ func TestCut(t *testing.T) {
 		got, err := cut([]byte(text), only(c.kept...))
 		require.NoError(t, err)
 		require.Equal(t, c.want, string(got), c.kept)
+	}
+	// Markdown, whose comments are hidden.
+	const page = "a\n\nb <!-- part: proof -->\n\n<!-- part: proof { -->\nc\n\n<!-- part: proof } -->\nd\n"
+	for kept, want := range map[string]string{"": "a\n\n\nd\n", "proof": "a\n\nb\n\nc\n\nd\n"} {
+		got, err := cut([]byte(page), only(kept))
+		require.NoError(t, err)
+		require.Equal(t, want, string(got), kept)
 	}
 	for _, wrong := range []string{"// part: sqs {\n", "// part: sqs }\n", "// part: sqs {\n// part: kafka }\n"} {
 		_, err := cut([]byte(wrong), only())

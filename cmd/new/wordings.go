@@ -88,6 +88,90 @@ var wordings = map[string][]wording{
 			"in every attempt and at the broker, so",
 		},
 	},
+	"consumers": {
+		{
+			"cmd/api/boundary_faults.go",
+			" A consumer has a boundary, too, after the\n" +
+				"// effect of an event and before its acknowledgement: \"CONSUMER/payment.succeeded=kill\".",
+			"",
+		},
+	},
+	"kafka": {
+		{
+			".env.example",
+			", kafka://…",
+			"",
+		},
+		{
+			"docs/operations.md",
+			", `kafka://…`",
+			"",
+		},
+		{
+			"internal/broker/broker.go",
+			"//	kafka://[user:password@]host[:port],…[/topic][?tls=true&sasl=plain|scram-sha-256|scram-sha-512&" +
+				"partitions=n…]\n",
+			"",
+		},
+		{
+			"internal/broker/doc.go",
+			"; Kafka",
+			"",
+		},
+		{
+			"internal/broker/doc.go",
+			"//	Kafka       a partition, none across       holds the process's          1 MB (topic's    a " +
+				"producer's retries are\n" +
+				"//	            by record    restarts          partitions; tried in place,  max.message.     not " +
+				"repeated\n" +
+				"//	            key                            without a limit              bytes)\n",
+			"",
+		},
+		{
+			"internal/broker/doc.go",
+			"(JetStream, Kafka)",
+			"(JetStream)",
+		},
+	},
+	"sqs": {
+		{
+			".env.example",
+			", sqs://…",
+			"",
+		},
+		{
+			"docs/operations.md",
+			", `sqs://…`",
+			"",
+		},
+		{
+			"internal/broker/broker.go",
+			"//	sqs://host/account/prefix?consumers=a,b[&region=r][&endpoint=url]   FIFO queues prefix-a.fifo, " +
+				"prefix-b.fifo\n",
+			"",
+		},
+		{
+			"internal/broker/doc.go",
+			"; SQS FIFO queues",
+			"",
+		},
+		{
+			"internal/broker/doc.go",
+			"//	SQS FIFO    a message    5 minutes, by     holds the aggregate; visible 256 KiB          the window, " +
+				"per queue\n" +
+				"//	            group        deduplication id  again after a pause; without\n" +
+				"//	                                           a limit unless the queue has\n" +
+				"//	                                           a redrive policy: give it none\n",
+			"",
+		},
+		{
+			"internal/broker/doc.go",
+			" or after the visibility timeout of 30\n" +
+				"// seconds (SQS). If our",
+			".\n" +
+				"// If our",
+		},
+	},
 	"groupcommit": {
 		{
 			"internal/postgres/pool.go",
@@ -102,6 +186,15 @@ var wordings = map[string][]wording{
 		},
 	},
 	"checkouts": {
+		{
+			"docs/add-an-operation.md",
+			"- The checkout, several steps under one key: [steps.go](../internal/checkout/steps.go). Its plan is rows. " +
+				"A local step and its\n" +
+				"  row are one commit. A definite failure compensates the steps before it, and an unknown outcome does " +
+				"not\n" +
+				"  (`no_compensation_before_outcome_is_known`).\n",
+			"",
+		},
 		{
 			"db/queries/invariants.sql",
 			"one payment, one refund, one checkout.",
@@ -169,12 +262,48 @@ var wordings = map[string][]wording{
 	},
 	"operator": {
 		{
+			"internal/keyhistory/doc.go",
+			", the operator's page to the\n" +
+				"// operator. It only reads.",
+			". It only reads.",
+		},
+		{
+			".env.example",
+			", which have no password, and the operator's page.",
+			", which have no password.",
+		},
+		{
 			"internal/postgres/pool.go",
 			"application_name, with which an operator finds our sessions",
 			"application_name, with which our sessions are found",
 		},
 	},
 	"proof": {
+		{
+			".ci/run",
+			" ${nightly[*]}",
+			"",
+		},
+		{
+			"docs/operations.md",
+			" ([why](adr/0023-traces-through-the-rows.md))",
+			"",
+		},
+		{
+			"docs/operations.md",
+			" ([ADR 24](adr/0024-requests-may-share-a-commit.md))",
+			"",
+		},
+		{
+			"docs/operations.md",
+			", on another server; CI runs the same commands.",
+			", on another server.",
+		},
+		{
+			"docs/add-an-operation.md",
+			"The excerpts below are the code itself. A test compares each with its file.",
+			"The excerpts below are the code itself.",
+		},
 		{
 			".ci/run",
 			", of the service and of the module proof.",

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// messageRetention is how long JetStream keeps a message. Kafka and SQS configure theirs: seven days by default,
-	// and at most fourteen.
+	// messageRetention is how long JetStream keeps a message. A broker elsewhere may have its own setting: seven
+	// days by default, and at most fourteen.
 	messageRetention = 7 * 24 * time.Hour
 
 	publishWithin = 10 * time.Second // if the caller does not give less

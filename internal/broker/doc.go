@@ -1,5 +1,5 @@
 // Package broker connects the relay and the consumers to a broker: a JetStream
-// server in this process, a NATS cluster, Kafka, or SQS FIFO queues.
+// server in this process or a NATS cluster; Kafka; SQS FIFO queues.
 //
 // # Requirements
 //
@@ -35,7 +35,7 @@
 //
 // # A relay that was paused
 //
-// A relay that was paused may add old events to the log long after newer ones. These brokers do not prevent it:
+// A relay that was paused may add old events to the log long after newer ones. The brokers do not prevent it:
 // JetStream's expected sequence guards a subject, and our subjects hold the events of many aggregates. The promise is
 // that the first occurrences of an aggregate's events are in the log in the order of their versions without a gap,
 // because a relay sends an event only after the previous one was acknowledged. Later occurrences are repetitions, with
