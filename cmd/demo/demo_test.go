@@ -67,8 +67,8 @@ func printsWhatTheReadmeShows(t *testing.T, out string) {
 	require.NoError(t, err)
 	shown := demo.Find(t, string(readme), "(?s)```text\n( 1  .*?)\nWhat happened\n") +
 		demo.Find(t, string(readme), "(?s)\n(Invariants\n.*?)\nAll 3 scenes")
-	times, nonce, number := regexp.MustCompile(`\d+(\.\d+)? m?s\b|Retry-After: \d+`), regexp.MustCompile(`\b(\w+-\d+)-[0-9a-f]{4}\b`),
-		regexp.MustCompile(`\(\d+\)`)
+	times := regexp.MustCompile(`\d+(\.\d+)? m?s\b|Retry-After: \d+`)
+	nonce, number := regexp.MustCompile(`\b(\w+-\d+)-[0-9a-f]{4}\b`), regexp.MustCompile(`\(\d+\)`)
 	mask := func(line string) string {
 		line = regexp.MustCompile(`\b(ord|ch)_\w+`).ReplaceAllString(line, "${1}_…")
 		line = times.ReplaceAllString(line, "a while")
