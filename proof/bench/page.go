@@ -29,11 +29,11 @@ func write(dir string, groups []group, played []result) error {
 		return err
 	}
 	all := merged(groups, earlier, played)
-	text, err := json.MarshalIndent(all, "", " ")
+	text, err := aLineEach(all)
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(kept, append(text, '\n'), 0o644); err != nil {
+	if err := os.WriteFile(kept, text, 0o644); err != nil {
 		return err
 	}
 	file := filepath.Join(dir, "performance.md")
@@ -61,6 +61,19 @@ func write(dir string, groups []group, played []result) error {
 		}
 	}
 	return nil
+}
+
+// aLineEach is results as JSON, one a line, so that a diff shows which were measured again.
+func aLineEach(results []result) ([]byte, error) {
+	lines := make([][]byte, len(results))
+	for i, r := range results {
+		line, err := json.Marshal(r)
+		if err != nil {
+			return nil, err
+		}
+		lines[i] = line
+	}
+	return slices.Concat([]byte("[\n"), bytes.Join(lines, []byte(",\n")), []byte("\n]\n")), nil
 }
 
 // render writes the page again from what was measured earlier.

@@ -82,11 +82,11 @@ var inTest = map[string]struct{ dir, test string }{
 
 	// docs/starter.md
 	`go run ./cmd/new -module github.com/acme/shop -with webhooks,operator ../shop`: {"cmd/new", "TestEachPart"},
-	`cd ../shop && go test ./...`:                                      {"cmd/new", "TestEachPart"},
+	`cd ../shop && go test ./...`:                                            {"cmd/new", "TestEachPart"},
 	`go run ./cmd/new -module github.com/acme/shop -with none ../shop-small`: {"cmd/new", "TestNoneTakesMoneyOnce"},
-	"createdb -h 127.0.0.1 -U postgres shop":                           {"cmd/new", "TestNoneTakesMoneyOnce"},
-	"until curl -fs 127.0.0.1:8080/readyz; do sleep 1; done":          {"cmd/new", "TestNoneTakesMoneyOnce"},
-	"cd ../shop-small":                         {"cmd/new", "TestNoneTakesMoneyOnce"},
+	"createdb -h 127.0.0.1 -U postgres shop":                                 {"cmd/new", "TestNoneTakesMoneyOnce"},
+	"until curl -fs 127.0.0.1:8080/readyz; do sleep 1; done":                 {"cmd/new", "TestNoneTakesMoneyOnce"},
+	"cd ../shop-small":                   {"cmd/new", "TestNoneTakesMoneyOnce"},
 	`go run ./cmd/stripesim -keys '*' &`: {"cmd/new", "TestNoneTakesMoneyOnce"},
 	`export DATABASE_URL=postgres://postgres@127.0.0.1:5432/shop STRIPE_SECRET_KEY=sk_test_local`: {"cmd/new",
 		"TestNoneTakesMoneyOnce"},
