@@ -125,8 +125,9 @@ var session = []typed{
 	{command: `go run ./cmd/api audit -since 48h`, says: auditIsClean},
 	{command: `go run ./cmd/api audit -since 720h`, says: auditIsClean},
 	{command: `go run ./cmd/api relay replay -since 2h`, says: `^[1-9][0-9]* events will be sent again`},
-	{command: `go run ./cmd/api relay replay -since 48h`, says: `^[1-9][0-9]* events will be sent again`},
-	{command: `go run ./cmd/api relay replay -since 192h`, says: `^[1-9][0-9]* events will be sent again`},
+	// None, if the relay has not yet sent again what the command before has asked for.
+	{command: `go run ./cmd/api relay replay -since 48h`, says: `^[0-9]+ events will be sent again`},
+	{command: `go run ./cmd/api relay replay -since 192h`, says: `^[0-9]+ events will be sent again`},
 	{command: `go run ./cmd/api tenant key create ten_…`, how: (*terminal).createKey, as: tenant, says: `"api_key"`},
 	{command: `go run ./cmd/api tenant key revoke ten_… HINT`,
 		as: func(s *terminal) []string { return append(tenant(s), "HINT", s.hint) }},
