@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -150,4 +151,24 @@ func TestCancelOfAProcessingIntentSetsRetryAfter(t *testing.T) {
 	}
 	require.Equal(t, http.StatusOK, sound.Post("/v1/orders/"+order+"/cancel", "cancel", `{}`).Status,
 		"and then it is canceled")
+}
+
+// refusingGateway cancels no intent, although nothing else has happened to it.
+type refusingGateway struct{ payments.Gateway }
+
+func (g refusingGateway) CancelIntent(ctx context.Context, c stripe.Call, id string) stripe.Outcome {
+	return processingGateway(g).CancelIntent(ctx, c, id)
+}
+
+// A payment whose customer is late and whose intent cannot be canceled is tried again as any other failure,
+// and so parked at last. If it went on waiting for the customer, nobody would ever hear of it.
+func TestIntentThatCannotBeCanceledIsNotWaitedForForEver(t *testing.T) {
+	t.Parallel()
+	w := world.New(t)
+	refused := w.Local(world.LocalOptions{ActionTimeout: time.Millisecond,
+		Gateway: func(g payments.Gateway) payments.Gateway { return refusingGateway{g} }})
+	order := refused.Order()
+	require.Equal(t, "requires_action", refused.Pay("k", order, careful).Get("status"))
+	require.Positive(t, refused.Complete())
+	require.Contains(t, w.Text("SELECT last_error FROM idempotency_keys WHERE key = 'k'"), "payment_intent_unexpected_state")
 }
