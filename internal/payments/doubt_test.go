@@ -170,5 +170,6 @@ func TestIntentThatCannotBeCanceledIsNotWaitedForForEver(t *testing.T) {
 	order := refused.Order()
 	require.Equal(t, "requires_action", refused.Pay("k", order, careful).Get("status"))
 	require.Positive(t, refused.Complete())
-	require.Contains(t, w.Text("SELECT last_error FROM idempotency_keys WHERE key = 'k'"), "payment_intent_unexpected_state")
+	require.Contains(t, w.Text("SELECT last_error FROM idempotency_keys WHERE key = 'k'"),
+		"payment_intent_unexpected_state")
 }
