@@ -59,7 +59,7 @@ func (s *Service) runRefund(ctx context.Context, c *idempotency.Claim) (idempote
 	return answer, err
 }
 
-// giveBack is the refund's life: look for it at Stripe, make it, record how it ends.
+// advanceRefund is the refund's life: look for it at Stripe, make it, record how it ends.
 func (s *Service) advanceRefund(ctx context.Context, c *idempotency.Claim, w *refunding) (idempotency.Answer, error) {
 	if w.refund.Status != db.RefundStatusPending { // A webhook was faster.
 		return s.finishRefund(ctx, c, w, stripe.Refund{}, nil)
@@ -76,7 +76,7 @@ func (s *Service) advanceRefund(ctx context.Context, c *idempotency.Claim, w *re
 		called := err == nil
 		switch {
 		case found:
-			if !called { // Sent before this database was restored.
+			if !called && w.refund.Origin != db.RefundOriginProvider { // Sent before this database was restored.
 				if err := w.call().Insert(ctx, s.pool.Queries, c.TenantID); err != nil {
 					return idempotency.Answer{}, err
 				}
@@ -86,6 +86,8 @@ func (s *Service) advanceRefund(ctx context.Context, c *idempotency.Claim, w *re
 			return s.finishRefund(ctx, c, w, stripe.Refund{
 				Status: db.RefundStatusFailed, FailureCode: "provider_error",
 			}, ErrPaymentNotRefundable)
+		case w.refund.StripeRefundID != nil: // It was made. Another call would make a second one.
+			return s.refundWaits(ctx, c, w, nextPoll(c), errors.New("Stripe's list does not show the refund now"))
 		case called && calls.Exhausted(last):
 			return s.refundWaits(ctx, c, w, nextPoll(c),
 				errors.New("a stored error is repeated; only Stripe's list of refunds shows the outcome"))

@@ -137,7 +137,7 @@ func (s Repairs) RefundFor(
 		return Refund{}, err
 	}
 	key := RefundByOperator + " " + action
-	row := newRefund(p, key, tenantID+":"+key+":refund", minor, nil)
+	row := newRefund(p, db.RefundOriginApi, key, tenantID+":"+key+":refund", minor)
 	if err := s.recordRefund(ctx, q, row); err != nil {
 		return Refund{}, err
 	}
