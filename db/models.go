@@ -228,11 +228,12 @@ func (e InboxStatus) Valid() bool {
 type OperatorActionKind string
 
 const (
-	OperatorActionKindTryNow     OperatorActionKind = "try_now"
-	OperatorActionKindAdopt      OperatorActionKind = "adopt"
-	OperatorActionKindRefund     OperatorActionKind = "refund"
-	OperatorActionKindUnpark     OperatorActionKind = "unpark"
-	OperatorActionKindMarkFailed OperatorActionKind = "mark_failed"
+	OperatorActionKindTryNow        OperatorActionKind = "try_now"
+	OperatorActionKindAdopt         OperatorActionKind = "adopt"
+	OperatorActionKindRefund        OperatorActionKind = "refund"
+	OperatorActionKindUnpark        OperatorActionKind = "unpark"
+	OperatorActionKindMarkFailed    OperatorActionKind = "mark_failed"
+	OperatorActionKindSettleOutside OperatorActionKind = "settle_outside"
 )
 
 func (e *OperatorActionKind) Scan(src interface{}) error {
@@ -276,7 +277,8 @@ func (e OperatorActionKind) Valid() bool {
 		OperatorActionKindAdopt,
 		OperatorActionKindRefund,
 		OperatorActionKindUnpark,
-		OperatorActionKindMarkFailed:
+		OperatorActionKindMarkFailed,
+		OperatorActionKindSettleOutside:
 		return true
 	}
 	return false
