@@ -1,6 +1,7 @@
 package payments_test
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
 	"time"
@@ -168,6 +169,23 @@ func TestRefundsOfOthers(t *testing.T) {
 			o.requireAgrees("api failed 700, provider succeeded 250, provider succeeded 400", 650)
 			o.RequireClean()
 		})
+
+		// Ours was sent, and nobody knows yet whether it was made. Another program's has a copy of its metadata.
+		t.Run("ThatCopyOursInProgressAreNotOurs"+way, func(t *testing.T) {
+			t.Parallel()
+			o := newElsewhere(t)
+			o.Sim.Inject(stripesim.Fault{Op: "refund.create", Kind: stripesim.RetryError})
+			ours := refund(o.API, "ours", o.payment)
+			require.Equal(t, http.StatusAccepted, ours.Status, ours)
+			o.dashboard(250, "refund_id", ours.ID(), "payment_id", o.payment, "order_id", o.order,
+				"tenant_id", o.Tenant.ID)
+			learn(o)
+			require.Equal(t, "api pending 300", o.rows(), "ours is not succeeded because 250 went back")
+			completeOnce(o.World, o.API)
+			learn(o)
+			o.requireAgrees("api succeeded 300, provider succeeded 250", 550)
+			o.RequireClean()
+		})
 	}
 
 	// Stripe's refusal is when we learn of it.
@@ -221,4 +239,40 @@ func TestRefundsOfOthers(t *testing.T) {
 		o.hear()
 		o.RequireClean()
 	})
+}
+
+// TestRefundAmountObeysTheCurrencysStep: what no currency can express is the caller's mistake, and nothing is stored.
+func TestRefundAmountObeysTheCurrencysStep(t *testing.T) {
+	t.Parallel()
+	for currency, c := range map[string]struct {
+		unit, wrong, right int64
+	}{"isk": {50000, 150, 200}, "ugx": {5000000, 101, 100}, "kwd": {5000, 1001, 1010}} {
+		w := world.New(t)
+		api := w.Local(world.LocalOptions{})
+		order := api.Post("/v1/orders", "order", fmt.Sprintf(
+			`{"currency":%q,"items":[{"sku":"tea","quantity":1,"unit_amount":%d}]}`, currency, c.unit))
+		require.Equal(t, http.StatusCreated, order.Status, order)
+		payment := api.Pay("pays", order.ID(), visa).ID()
+		path := "/v1/payments/" + payment + "/refunds"
+		wrong := api.Post(path, "r", fmt.Sprintf(`{"amount":%d}`, c.wrong))
+		require.Equal(t, http.StatusBadRequest, wrong.Status, wrong)
+		require.Equal(t, "invalid-request", wrong.Code())
+		require.Contains(t, string(wrong.Body), `"/amount"`)
+		require.Empty(t, w.Posts("refunds"))
+		right := api.Post(path, "r", fmt.Sprintf(`{"amount":%d}`, c.right)) // The key is still a fresh one.
+		require.Equal(t, http.StatusCreated, right.Status, right)
+	}
+}
+
+// TestAllThatIsLeftIsRefundable: also where it is no multiple of the currency's step, because somebody refunded a part
+// at Stripe that is none.
+func TestAllThatIsLeftIsRefundable(t *testing.T) {
+	t.Parallel()
+	w := world.New(t)
+	api := w.Local(world.LocalOptions{})
+	order := api.Post("/v1/orders", "order", `{"currency":"isk","items":[{"sku":"tea","quantity":1,"unit_amount":50000}]}`)
+	payment := api.Pay("pays", order.ID(), visa).ID()
+	w.Exec(`UPDATE payments SET amount_refunding_minor = 150, amount_refunded_minor = 150`)
+	rest := api.Post("/v1/payments/"+payment+"/refunds", "r", `{"amount":49850}`)
+	require.NotEqual(t, http.StatusBadRequest, rest.Status, rest)
 }

@@ -75,7 +75,8 @@ func (s *Service) advanceRefund(ctx context.Context, c *idempotency.Claim, w *re
 		}
 		called := err == nil
 		switch {
-		case found:
+		// Our call, if there was one, asked for our amount: a refund of another one is a copy of its metadata.
+		case found && (!called || seen.Returns(w.refund)):
 			if !called && w.refund.Origin != db.RefundOriginProvider { // Sent before this database was restored.
 				if err := w.call().Insert(ctx, s.pool.Queries, c.TenantID); err != nil {
 					return idempotency.Answer{}, err
@@ -122,7 +123,7 @@ func (s *Service) advanceRefund(ctx context.Context, c *idempotency.Claim, w *re
 		switch {
 		case err != nil:
 			return s.refundWaits(ctx, c, w, idempotency.NextTry(c), err)
-		case found:
+		case found && (seen.Returns(w.refund) || out.ErrorCode == stripeKeyReused):
 			return s.settleRefund(ctx, c, w, seen)
 		case out.ErrorCode == stripeKeyReused:
 			return s.refundWaits(ctx, c, w, nextPoll(c),
