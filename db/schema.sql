@@ -9,7 +9,7 @@ CREATE TYPE discrepancy_kind AS ENUM ('unmatched_at_stripe', 'missing_at_stripe'
 
 CREATE TYPE inbox_status AS ENUM ('pending', 'done', 'parked');
 
-CREATE TYPE operator_action_kind AS ENUM ('try_now', 'adopt', 'refund', 'unpark', 'mark_failed');
+CREATE TYPE operator_action_kind AS ENUM ('try_now', 'adopt', 'refund', 'unpark', 'mark_failed', 'settle_outside');
 
 CREATE TYPE operator_outcome AS ENUM ('done', 'refused');
 
