@@ -145,6 +145,16 @@ SELECT count(*) AS owed, count(*) FILTER (WHERE parked_at IS NOT NULL) AS parked
 FROM refunds_owed
 WHERE ended_at IS NULL;
 
+-- name: RefundOwedSettle :execrows
+-- An operator has settled what is owed in another way. Zero rows: it has ended already, or a refund of the payment is
+-- pending.
+UPDATE refunds_owed o
+SET settled_minor = p.amount_minor - p.amount_refunded_minor, ended_at = clock_timestamp(),
+    ended_how = 'settled_outside', parked_at = NULL
+FROM payments p
+WHERE o.tenant_id = @tenant_id AND o.payment_id = @payment_id AND o.ended_at IS NULL
+  AND p.tenant_id = o.tenant_id AND p.id = o.payment_id AND p.amount_refunding_minor = p.amount_refunded_minor;
+
 -- name: OperatorFindObject :many
 -- Returns the tenants that have an order, payment, refund or checkout with this id.
 SELECT t.id AS tenant_id

@@ -31,16 +31,6 @@ FROM payments p
 WHERE o.tenant_id = @tenant_id AND o.payment_id = @payment_id AND o.ended_at IS NULL
   AND p.tenant_id = o.tenant_id AND p.id = o.payment_id AND p.amount_refunded_minor + o.settled_minor >= p.amount_minor;
 
--- name: RefundOwedSettle :execrows
--- An operator has settled what is owed in another way. Zero rows: it has ended already, or a refund of the payment is
--- pending.
-UPDATE refunds_owed o
-SET settled_minor = p.amount_minor - p.amount_refunded_minor, ended_at = clock_timestamp(),
-    ended_how = 'settled_outside', parked_at = NULL
-FROM payments p
-WHERE o.tenant_id = @tenant_id AND o.payment_id = @payment_id AND o.ended_at IS NULL
-  AND p.tenant_id = o.tenant_id AND p.id = o.payment_id AND p.amount_refunding_minor = p.amount_refunded_minor;
-
 -- name: RefundOwedAttempt :exec
 -- Records the refund that tries it again.
 UPDATE refunds_owed

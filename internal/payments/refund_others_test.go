@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	stripego "github.com/stripe/stripe-go/v76"
 
+	"example.com/payonce/db"
+	"example.com/payonce/internal/stripe"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/world"
 )
@@ -170,6 +172,27 @@ func TestRefundsOfOthers(t *testing.T) {
 			o.RequireClean()
 		})
 
+		// Both are news at the same time, and Stripe lists the later one first.
+		t.Run("TakeTheRoomOfOneOfOursThatFailed"+way, func(t *testing.T) {
+			t.Parallel()
+			o := newElsewhere(t)
+			ours := o.API.Post("/v1/payments/"+o.payment+"/refunds", "ours", `{"amount":700}`)
+			require.Equal(t, http.StatusCreated, ours.Status, ours)
+			require.NoError(t, o.Sim.FailRefund(ours.Get("stripe", "refund").(string), "lost_or_stolen_card"))
+			o.Sim.Advance(time.Second)
+			o.dashboard(600)
+			hooks := o.mailbox.Take()
+			if way == "ByWebhook" {
+				require.Equal(t, http.StatusOK, o.API.Receive(hooks[len(hooks)-1]).Status)
+				o.API.Process()
+			} else {
+				learn(o)
+			}
+			o.requireAgrees("api failed 700, provider succeeded 600", 600)
+			require.Zero(t, o.Count(`SELECT count(*) FROM discrepancies`), "nobody is called for that")
+			o.RequireClean()
+		})
+
 		// Ours was sent, and nobody knows yet whether it was made. Another program's has a copy of its metadata.
 		t.Run("ThatCopyOursInProgressAreNotOurs"+way, func(t *testing.T) {
 			t.Parallel()
@@ -275,4 +298,24 @@ func TestAllThatIsLeftIsRefundable(t *testing.T) {
 	w.Exec(`UPDATE payments SET amount_refunding_minor = 150, amount_refunded_minor = 150`)
 	rest := api.Post("/v1/payments/"+payment+"/refunds", "r", `{"amount":49850}`)
 	require.NotEqual(t, http.StatusBadRequest, rest.Status, rest)
+}
+
+// TestRefundOfAnotherAmountIsNotApplied: whoever says that a refund of ours has an end, says it about that refund.
+func TestRefundOfAnotherAmountIsNotApplied(t *testing.T) {
+	t.Parallel()
+	for name, seen := range map[string]stripe.Refund{
+		"AnotherAmount":   {ID: "re_1", Status: db.RefundStatusSucceeded, AmountMinor: 250, Currency: "usd"},
+		"AnotherCurrency": {ID: "re_1", Status: db.RefundStatusSucceeded, AmountMinor: 300, Currency: "eur"},
+	} {
+		o := newElsewhere(t)
+		o.Sim.Inject(stripesim.Fault{Op: "refund.create", Kind: stripesim.RetryError})
+		ours := refund(o.API, "ours", o.payment)
+		require.Equal(t, http.StatusAccepted, ours.Status, ours)
+		err := o.API.Pool.InTx(t.Context(), func(q *db.Queries) error {
+			_, err := o.API.Payments.ApplyRefund(t.Context(), q, o.Tenant.ID, ours.ID(), seen)
+			return err
+		})
+		require.ErrorContains(t, err, "another amount or currency", name)
+		require.Equal(t, "api pending 300", o.rows(), name)
+	}
 }

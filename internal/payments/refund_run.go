@@ -88,7 +88,7 @@ func (s *Service) advanceRefund(ctx context.Context, c *idempotency.Claim, w *re
 				Status: db.RefundStatusFailed, FailureCode: "provider_error",
 			}, ErrPaymentNotRefundable)
 		case w.refund.StripeRefundID != nil: // It was made. Another call would make a second one.
-			return s.refundWaits(ctx, c, w, nextPoll(c), errors.New("Stripe's list does not show the refund now"))
+			return s.refundWaits(ctx, c, w, nextPoll(c), errors.New("the refund is not in Stripe's list now"))
 		case called && calls.Exhausted(last):
 			return s.refundWaits(ctx, c, w, nextPoll(c),
 				errors.New("a stored error is repeated; only Stripe's list of refunds shows the outcome"))
