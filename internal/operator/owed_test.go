@@ -43,6 +43,7 @@ func TestRefundsThatAreOwed(t *testing.T) {
 		require.Contains(t, p.get("/operator").says(), "10.00 USD under way")
 		require.Contains(t, p.act("settle_outside", d.Tenant.ID, payment, "").says(), "a refund of the payment is under way",
 			"it may still return the money")
+		require.Contains(t, p.act("try_now", d.Tenant.ID, payment, "refund_owed").says(), "is under way already")
 		require.Contains(t, p.post("/operator/act", form).says(), "is recorded", "the form has one effect")
 		d.API.Complete()
 		require.Contains(t, p.get("/operator").says(), "No refund is owed.")

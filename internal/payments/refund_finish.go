@@ -140,8 +140,7 @@ func (s *Service) ApplyRefund(
 	if _, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: tenantID, ID: row.OrderID}); err != nil {
 		return row, fmt.Errorf("lock order %s: %w", row.OrderID, err)
 	}
-	p, err := q.PaymentLock(ctx, db.PaymentLockParams{TenantID: tenantID, ID: row.PaymentID})
-	if err != nil {
+	if _, err := q.PaymentLock(ctx, db.PaymentLockParams{TenantID: tenantID, ID: row.PaymentID}); err != nil {
 		return row, fmt.Errorf("lock payment %s: %w", row.PaymentID, err)
 	}
 	if row, err = q.RefundLock(ctx, db.RefundLockParams{TenantID: tenantID, ID: id}); err != nil {
@@ -178,7 +177,7 @@ func (s *Service) ApplyRefund(
 	if err != nil {
 		return row, fmt.Errorf("settle refund %s: %w", id, err)
 	}
-	if err := s.recordOwed(ctx, q, p, was, row); err != nil {
+	if err := s.recordOwed(ctx, q, was, row); err != nil {
 		return row, err
 	}
 	kind := "refund.failed" // For the tenant, a canceled refund is one that failed.

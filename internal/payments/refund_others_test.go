@@ -152,6 +152,14 @@ func TestRefundsOfOthers(t *testing.T) {
 			o.RequireClean()
 		})
 
+		t.Run("WithATenantOfAnotherProgram"+way, func(t *testing.T) {
+			t.Parallel()
+			o := newElsewhere(t)
+			o.dashboard(100, "tenant_id", "acme", "order_id", "7")
+			learn(o)
+			o.requireAgrees("provider succeeded 100", 100)
+		})
+
 		// Ours of 700 is on its way when it is made, and Stripe has not enough left for ours.
 		t.Run("WaitForOneOfOursThatDoesNotFit"+way, func(t *testing.T) {
 			t.Parallel()

@@ -91,16 +91,14 @@ func (s *Service) enqueueAutomatic(
 	}, row.ID, refundRecorded)
 }
 
-// recordOwed records what the end of a refund means for what is owed of its payment. p is the payment before, was the
-// refund before.
-func (s *Service) recordOwed(ctx context.Context, q *db.Queries, p db.Payment, was, row db.Refund) error {
+// recordOwed records what the end of a refund means for what is owed of its payment. was is the refund before.
+func (s *Service) recordOwed(ctx context.Context, q *db.Queries, was, row db.Refund) error {
 	why := string(row.Status)
 	if row.FailureCode != nil {
 		why = *row.FailureCode
 	}
 	var err error
 	switch {
-	case row.Status == db.RefundStatusSucceeded && p.AmountRefundedMinor+row.AmountMinor < p.AmountMinor:
 	case row.Status == db.RefundStatusSucceeded:
 		err = q.RefundOwedEnd(ctx, db.RefundOwedEndParams{TenantID: row.TenantID, PaymentID: row.PaymentID})
 	case row.Origin == db.RefundOriginAutomatic:

@@ -186,6 +186,27 @@ func TestRefundsOwed(t *testing.T) {
 		require.Len(t, o.Posts("refunds"), 2, "what was settled is not given back as well")
 		o.RequireClean()
 	})
+	t.Run("AreOwedAgainWithoutWhatWasSettled", func(t *testing.T) {
+		t.Parallel()
+		o := late(t, visa)
+		o.refuse(1)
+		completeOnce(o.World, o.API)
+		part := o.dashboard(400)
+		o.hear()
+		require.NoError(t, o.API.Pool.InTx(t.Context(), func(q *db.Queries) error {
+			_, err := o.API.Payments.Repairs().SettleOwed(t.Context(), q, o.Tenant.ID, o.payment)
+			return err
+		}))
+		o.requireOwed(0, 0)
+		require.NoError(t, o.Sim.FailRefund(part, "lost_or_stolen_card"))
+		o.hear()
+		o.requireOwed(1, 400)
+		o.again()
+		require.Equal(t, 400, o.Count(`SELECT amount_refunded_minor FROM payments`))
+		o.requireOwed(0, 0)
+		o.hear()
+		o.RequireClean()
+	})
 	// part: operator }
 
 	// Processes that look at the same moment.
