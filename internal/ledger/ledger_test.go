@@ -40,9 +40,9 @@ const (
 		currency, payment_method, intent_number, intent_id, created_at)
 		SELECT 'tnt_a', p.id, 2, 'succeeded', 'ord_of_' || p.id, p.id, p.amount, 'eur', 'pm_card_visa', 1,
 			'pi_of_' || p.id, now() FROM %s AS p(id, amount)`
-	insertRefunds = `INSERT INTO refunds (tenant_id, id, version, status, payment_id, order_id, idempotency_key,
+	insertRefunds = `INSERT INTO refunds (tenant_id, id, version, status, origin, payment_id, order_id, idempotency_key,
 		stripe_key, amount_minor, currency, stripe_refund_id, created_at)
-		SELECT 'tnt_a', r.id, r.version, r.status::refund_status, 'pay_1', 'ord_of_pay_1', r.id, 'tnt_a:' || r.id,
+		SELECT 'tnt_a', r.id, r.version, r.status::refund_status, 'api', 'pay_1', 'ord_of_pay_1', r.id, 'tnt_a:' || r.id,
 			r.amount, 'eur', 're_of_' || r.id, now() FROM %s AS r(id, amount, version, status)`
 )
 
@@ -105,6 +105,15 @@ func TestLedger(t *testing.T) {
 		handle(event("pay_1", 2, "payment.succeeded", 5000), event("rfd_1", 2, "refund.succeeded", 1200),
 			event("rfd_1", 3, "refund.failed", 1200),
 			event("rfd_2", 2, "refund.failed", 700)) // this one never succeeded
+		require.Equal(t, map[string]int64{"stripe eur": 5000, "sales eur": -5000, "refunds eur": 0}, balances(t, pool))
+	})
+
+	// In Stripe's dashboard, and its success is received after its end.
+	t.Run("BooksARefundThatWasCanceledAfterItsSuccess", func(t *testing.T) {
+		t.Parallel()
+		pool, handle := setup(t, payments("('pay_1', 5000)"), refunds("('rfd_1', 1200, 3, 'canceled')"))
+		handle(event("pay_1", 2, "payment.succeeded", 5000), event("rfd_1", 2, "refund.succeeded", 1200),
+			event("rfd_1", 3, "refund.failed", 1200))
 		require.Equal(t, map[string]int64{"stripe eur": 5000, "sales eur": -5000, "refunds eur": 0}, balances(t, pool))
 	})
 
