@@ -117,8 +117,8 @@ var serviceTexts = map[string]problemText{
 		Retry: "No. Read the payment; see its status and amount_refunded.",
 	},
 	codeRefundExceedsPayment: {
-		What: "Together with the refunds that succeeded or are pending, this refund would exceed the " +
-			"payment. No money was refunded by this request.",
+		What: "Together with the refunds that succeeded or are pending, also those made directly at Stripe, " +
+			"this refund would exceed the payment. No money was refunded by this request.",
 		Retry: "Not with this key. Read the payment and send a new request with a new key and a smaller " +
 			"amount, or without amount to refund the rest.",
 	},

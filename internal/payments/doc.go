@@ -35,6 +35,8 @@
 //	payment_resume.go           what is reached only when a call was sent before
 //	refund.go, refund_begin,    a refund: what it is, its first phase, the run,
 //	refund_run, refund_finish   its end
+//	refund_seen.go              refunds as Stripe lists them, also those of others
+//	refund_owed.go              automatic refunds that failed
 //	cancel.go, cancel_intent    canceling an order or a payment, and its intent
 //	orders.go                   orders
 //	objects.go, reads.go        what the API shows, and the GET endpoints
