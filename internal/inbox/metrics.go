@@ -12,7 +12,7 @@ const (
 	resultDuplicate = "duplicate" // received before, dropped
 	resultHeld      = "held"      // waits for an earlier event of its subject, or for its preparation
 	resultFailed    = "failed"    // will be tried again
-	resultAway      = "away"   // the same, and the attempt does not count: another system was away
+	resultAway      = "away"      // the same, and the attempt does not count: another system was away
 	resultParked    = "parked"
 	resultFenced    = "fenced" // another process took over its lease
 )
