@@ -148,6 +148,17 @@ BEGIN
               OR (p.status = 'succeeded' AND p.amount_refunded_minor = p.amount_minor)));
 END $function$;
 
+CREATE FUNCTION readable_json(document bytea)
+ RETURNS jsonb
+ LANGUAGE plpgsql
+ STABLE STRICT
+AS $function$
+BEGIN
+    RETURN convert_from(document, 'UTF8')::jsonb;
+EXCEPTION WHEN data_exception OR program_limit_exceeded THEN -- not UTF-8, not JSON, or nested too deeply
+    RETURN NULL;
+END $function$;
+
 CREATE FUNCTION refuse_unbalanced()
  RETURNS trigger
  LANGUAGE plpgsql
