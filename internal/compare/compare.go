@@ -143,6 +143,12 @@ func Intent(i stripe.Intent, o *Order) Difference {
 			fmt.Sprintf("%d %s here, %d %s at Stripe", paid.AmountMinor, paid.Currency, i.ReceivedMinor, i.Currency))
 		d.PaymentID = paid.ID
 		return Difference{Result: Differs, Discrepancy: d}
+	case paid != nil && paid.Uses(i.ID) && paid.ChargeID != nil && i.ChargeID != "" && *paid.ChargeID != i.ChargeID:
+		// The money is the same, but refunds and disputes of that charge would be looked for at another.
+		d := intentDiscrepancy(i, o, db.DiscrepancyKindStatusMismatch, 0,
+			fmt.Sprintf("charge %s here, %s at Stripe", *paid.ChargeID, i.ChargeID))
+		d.PaymentID = paid.ID
+		return Difference{Result: Differs, Discrepancy: d}
 	case i.Status == stripe.IntentSucceeded && (paid == nil || !paid.Uses(i.ID)):
 		return unmatchedIntent(i, o)
 	}
