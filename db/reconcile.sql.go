@@ -325,26 +325,42 @@ func (q *Queries) ReconcileExtend(ctx context.Context, arg ReconcileExtendParams
 }
 
 const ReconcileOrders = `-- name: ReconcileOrders :many
-SELECT o.tenant_id, o.id, o.version, o.status, o.amount_minor, o.amount_refunded_minor, o.currency, o.items, o.customer_reference, o.metadata, o.payment_id, o.checkout_id, o.canceling_key, o.created_at
+SELECT o.tenant_id, o.id, o.version, o.status, o.amount_minor, o.amount_refunded_minor, o.currency, o.items, o.customer_reference, o.metadata, o.payment_id, o.checkout_id, o.canceling_key, o.created_at,
+    coalesce(o.canceling_key
+        , (SELECT c.idempotency_key FROM checkouts c -- part: checkouts
+           WHERE c.tenant_id = o.tenant_id AND c.id = o.checkout_id AND c.status = 'processing') -- part: checkouts
+        , '')::text AS holder_key,
+    EXISTS (
+        SELECT FROM idempotency_keys k
+        WHERE k.tenant_id = o.tenant_id AND k.key IN (o.canceling_key
+            , (SELECT c.idempotency_key FROM checkouts c -- part: checkouts
+               WHERE c.tenant_id = o.tenant_id AND c.id = o.checkout_id) -- part: checkouts
+            ) AND k.finished_at IS NULL AND k.parked_at IS NULL
+          AND k.created_at > clock_timestamp() - $1::interval) AS holder_in_progress
     , EXISTS ( -- part: checkouts
         SELECT FROM checkouts c -- part: checkouts
         WHERE c.tenant_id = o.tenant_id AND c.id = o.checkout_id AND c.status = 'processing') AS checkout_in_progress -- part: checkouts
-FROM (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS id) named
+FROM (SELECT unnest($2::text[]) AS tenant_id, unnest($3::text[]) AS id) named
 JOIN orders o ON o.tenant_id = named.tenant_id AND o.id = named.id
 `
 
 type ReconcileOrdersParams struct {
+	Patience  time.Duration
 	TenantIds []string
 	OrderIds  []string
 }
 
 type ReconcileOrdersRow struct {
 	Order              Order
+	HolderKey          string
+	HolderInProgress   bool
 	CheckoutInProgress bool
 }
 
+// holder_key: the key of the cancel or the checkout that reserves the order, if any does; holder_in_progress: it is
+// unfinished, not parked, and not older than patience. No key holder can hide what was paid for longer than that.
 func (q *Queries) ReconcileOrders(ctx context.Context, arg ReconcileOrdersParams) ([]ReconcileOrdersRow, error) {
-	rows, err := q.db.Query(ctx, ReconcileOrders, arg.TenantIds, arg.OrderIds)
+	rows, err := q.db.Query(ctx, ReconcileOrders, arg.Patience, arg.TenantIds, arg.OrderIds)
 	if err != nil {
 		return nil, err
 	}
@@ -367,6 +383,8 @@ func (q *Queries) ReconcileOrders(ctx context.Context, arg ReconcileOrdersParams
 			&i.Order.CheckoutID,
 			&i.Order.CancelingKey,
 			&i.Order.CreatedAt,
+			&i.HolderKey,
+			&i.HolderInProgress,
 			&i.CheckoutInProgress,
 		); err != nil {
 			return nil, err

@@ -5,7 +5,20 @@
 SELECT id FROM tenants WHERE id = ANY(@ids::text[]);
 
 -- name: ReconcileOrders :many
-SELECT sqlc.embed(o)
+-- holder_key: the key of the cancel or the checkout that reserves the order, if any does; holder_in_progress: it is
+-- unfinished, not parked, and not older than patience. No key holder can hide what was paid for longer than that.
+SELECT sqlc.embed(o),
+    coalesce(o.canceling_key
+        , (SELECT c.idempotency_key FROM checkouts c -- part: checkouts
+           WHERE c.tenant_id = o.tenant_id AND c.id = o.checkout_id AND c.status = 'processing') -- part: checkouts
+        , '')::text AS holder_key,
+    EXISTS (
+        SELECT FROM idempotency_keys k
+        WHERE k.tenant_id = o.tenant_id AND k.key IN (o.canceling_key
+            , (SELECT c.idempotency_key FROM checkouts c -- part: checkouts
+               WHERE c.tenant_id = o.tenant_id AND c.id = o.checkout_id) -- part: checkouts
+            ) AND k.finished_at IS NULL AND k.parked_at IS NULL
+          AND k.created_at > clock_timestamp() - @patience::interval) AS holder_in_progress
     , EXISTS ( -- part: checkouts
         SELECT FROM checkouts c -- part: checkouts
         WHERE c.tenant_id = o.tenant_id AND c.id = o.checkout_id AND c.status = 'processing') AS checkout_in_progress -- part: checkouts
