@@ -183,7 +183,8 @@ func (q *Queries) DiscrepancyRecord(ctx context.Context, arg DiscrepancyRecordPa
 
 const KeyStats = `-- name: KeyStats :one
 WITH work AS MATERIALIZED (
-    SELECT k.tenant_id, k.key, k.parked_at, k.leased_until, k.next_attempt_at, k.recovery_point, k.created_at
+    SELECT k.tenant_id, k.key, k.parked_at, k.leased_until, k.next_attempt_at, k.recovery_point, k.created_at,
+        k.resource_id, k.last_error
     FROM idempotency_keys k
     WHERE k.finished_at IS NULL LIMIT 100000
 ), doubt AS MATERIALIZED (
@@ -200,15 +201,23 @@ SELECT (SELECT count(*) FROM work) AS unfinished,
      WHERE parked_at IS NULL AND leased_until < clock_timestamp() - $1::interval
        AND next_attempt_at < clock_timestamp() - $1::interval) AS overdue,
     coalesce((SELECT extract(epoch FROM clock_timestamp() - min(created_at)) FROM work
-              WHERE parked_at IS NULL AND recovery_point <> $2::text), 0)::float8 AS oldest_seconds,
+              WHERE parked_at IS NULL
+                AND NOT (recovery_point = $2::text
+                    AND coalesce(last_error, $3::text) = $3::text)
+                AND recovery_point <> 'refund_begun' -- part: checkouts
+                AND NOT EXISTS (
+                    SELECT FROM refunds r
+                    WHERE r.tenant_id = work.tenant_id AND r.id = work.resource_id AND r.status = 'pending'
+                      AND r.stripe_refund_id IS NOT NULL)), 0)::float8 AS oldest_seconds,
     (SELECT count(*) FROM doubt) AS unknown,
     coalesce((SELECT extract(epoch FROM clock_timestamp() - min(first_sent_at)) FROM doubt), 0)::float8
         AS unknown_seconds
 `
 
 type KeyStatsParams struct {
-	Grace          time.Duration
-	AwaitsCustomer string
+	Grace           time.Duration
+	AwaitsCustomer  string
+	CustomerMustAct string
 }
 
 type KeyStatsRow struct {
@@ -223,9 +232,10 @@ type KeyStatsRow struct {
 
 // Counts unfinished keys, for the metrics. A call is unknown when its last attempt got no definite response, or none
 // and its sender's lease ran out. A key is overdue when it was due a while ago and no completer took it. The oldest
-// is among the keys that are neither parked nor waiting for the customer.
+// is among the keys that are neither parked nor waiting for what may take days with nothing wrong: for the customer, as
+// long as that is all that they wait for, or for the bank, once Stripe has the refund.
 func (q *Queries) KeyStats(ctx context.Context, arg KeyStatsParams) (KeyStatsRow, error) {
-	row := q.db.QueryRow(ctx, KeyStats, arg.Grace, arg.AwaitsCustomer)
+	row := q.db.QueryRow(ctx, KeyStats, arg.Grace, arg.AwaitsCustomer, arg.CustomerMustAct)
 	var i KeyStatsRow
 	err := row.Scan(
 		&i.Unfinished,

@@ -26,7 +26,7 @@ const (
 // whose payment has not begun: after a long outage, or when a checkout kills every
 // process that resumes it. It returns how many there were. Any number may run.
 //
-// A checkout that cannot be called off stops no other. It is logged, counted, and tried again later.
+// A checkout that cannot be called off stops no other. It is logged, shown as stuck, and tried again later.
 //
 // A reservation whose payment has begun never expires: the customer may be charged at
 // this very moment, and what they pay for must be there.
@@ -41,7 +41,6 @@ func (s *Service) ExpireReservations(ctx context.Context) (n int, err error) {
 			if ctx.Err() != nil || postgres.Unavailable(err) || errors.Is(err, postgres.ErrInDoubt) {
 				return n, err // Most likely it is not this checkout that is wrong.
 			}
-			s.o.Metrics.notExpired.Inc()
 			s.o.Log.Error("the stock of an abandoned checkout could not be released; it will be tried again",
 				"tenant_id", due.TenantID, "resource_id", due.ID, "error", postgres.ErrorText(err))
 		case due.ID == "":

@@ -16,7 +16,6 @@ type Metrics struct {
 	checkouts  *prometheus.CounterVec
 	unfinished *prometheus.GaugeVec
 	oldest     *prometheus.GaugeVec
-	notExpired prometheus.Counter
 	stuck      prometheus.Gauge
 }
 
@@ -31,8 +30,6 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			[]string{"state"}),
 		oldest: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_checkouts_oldest_seconds",
 			Help: "Age of the oldest unfinished checkout in each state."}, []string{"state"}),
-		notExpired: f.NewCounter(prometheus.CounterOpts{Name: "payonce_reservations_release_failures_total",
-			Help: "Attempts to release the stock of an abandoned checkout that failed. They are repeated."}),
 		stuck: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_reservations_stuck",
 			Help: "Abandoned checkouts that still hold stock five minutes after their reservations ran out."}),
 	}

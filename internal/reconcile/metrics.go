@@ -47,7 +47,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		overdue: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_overdue",
 			Help: "Unfinished keys that have been due for more than ten seconds and that no completer has claimed."}),
 		oldest: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_oldest_seconds",
-			Help: "Age of the oldest unfinished key, except those that are parked or wait for the customer."}),
+			Help: "Age of the oldest unfinished key, except those that are parked or wait for the customer or the bank."}),
 		doubtful: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_unknown_outcomes",
 			Help: "Calls that move money and whose outcome is not yet known."}),
 		unknown: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_unknown_outcomes_oldest_seconds",
@@ -72,7 +72,9 @@ func (r *Reconciler) Measure(ctx context.Context) (int, error) {
 		open += row.Open
 	}
 	r.metrics.open.Set(float64(open))
-	work, err := r.pool.KeyStats(ctx, db.KeyStatsParams{Grace: overdueAfter, AwaitsCustomer: payments.ActionRequired})
+	work, err := r.pool.KeyStats(ctx, db.KeyStatsParams{
+		Grace: overdueAfter, AwaitsCustomer: payments.ActionRequired, CustomerMustAct: payments.CustomerMustAct,
+	})
 	if err != nil {
 		return 0, fmt.Errorf("measure the unfinished work: %w", err)
 	}
