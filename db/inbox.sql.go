@@ -147,7 +147,7 @@ WITH old AS MATERIALIZED (
     SELECT i.consumer, i.event_id
     FROM inbox_events i
     WHERE i.status = 'done' AND i.done_at < clock_timestamp() - $1::interval
-    ORDER BY i.done_at LIMIT $2
+    ORDER BY i.done_at LIMIT $3 OFFSET $2
     FOR UPDATE SKIP LOCKED
 )
 DELETE FROM inbox_events e USING old WHERE e.consumer = old.consumer AND e.event_id = old.event_id
@@ -155,12 +155,13 @@ DELETE FROM inbox_events e USING old WHERE e.consumer = old.consumer AND e.event
 
 type InboxReapParams struct {
 	Retention time.Duration
+	Skip      int32
 	LimitRows int32
 }
 
 // Deletes events that were applied before the retention, after which no sender repeats them.
 func (q *Queries) InboxReap(ctx context.Context, arg InboxReapParams) (int64, error) {
-	result, err := q.db.Exec(ctx, InboxReap, arg.Retention, arg.LimitRows)
+	result, err := q.db.Exec(ctx, InboxReap, arg.Retention, arg.Skip, arg.LimitRows)
 	if err != nil {
 		return 0, err
 	}

@@ -67,7 +67,7 @@ WITH old AS MATERIALIZED (
     SELECT i.consumer, i.event_id
     FROM inbox_events i
     WHERE i.status = 'done' AND i.done_at < clock_timestamp() - @retention::interval
-    ORDER BY i.done_at LIMIT @limit_rows
+    ORDER BY i.done_at LIMIT @limit_rows OFFSET @skip
     FOR UPDATE SKIP LOCKED
 )
 DELETE FROM inbox_events e USING old WHERE e.consumer = old.consumer AND e.event_id = old.event_id;

@@ -117,7 +117,7 @@ func (c *Claim) YieldOrPark(ctx context.Context, why error) error {
 // as a bank's. Only a wait for the customer, which ends by itself, may use YieldFor and have no limit.
 func (c *Claim) YieldUntil(ctx context.Context, limit, pause time.Duration, why error) error {
 	if c.Age > limit {
-		return c.ParkBecause(ctx, fmt.Errorf("not resolved within %s: %w", limit, why))
+		return c.ParkBecause(ctx, why)
 	}
 	return c.YieldFor(ctx, pause, why)
 }
