@@ -31,7 +31,7 @@ var ErrNotShown = errors.New("the object cannot be read at Stripe")
 
 // ErrAway says that a read got no response about its object: Stripe did not respond, is overloaded, or rejected us
 // and not the request. Asking again may help.
-var ErrAway = errors.New("Stripe is away")
+var ErrAway = errors.New("no usable response from Stripe")
 
 // Call is one attempt under a Stripe idempotency key.
 type Call struct {
