@@ -61,7 +61,7 @@ WHERE p.id IS NULL
 
 -- name: InvariantResponseAgrees :many
 -- I2: a success is not stored as a failure, nor a failure as a success: the status of a response, the status that its
--- body names, and how the object ended are the same story.
+-- body names, and how the object ended are the same story. Operations of one's own answer as they like.
 SELECT concat_ws(' ', a.tenant_id, a.resource_id)::text AS subject,
     concat(a.operation, ' responded ', a.answer_status, ', body says ', a.said, ', ',
         coalesce(a.is_now, 'nothing exists'))::text AS detail
@@ -78,7 +78,9 @@ FROM (SELECT k.tenant_id, k.resource_id, k.operation, k.answer_status,
                   WHERE c.tenant_id = k.tenant_id AND c.id = k.resource_id) -- part: checkouts
           END AS is_now
       FROM idempotency_keys k
-      WHERE k.answer_status IS NOT NULL) a
+      WHERE k.answer_status IS NOT NULL AND k.operation IN ('create_payment', 'cancel_payment', 'cancel_order'
+          , 'create_checkout' -- part: checkouts
+          , 'create_order', 'create_refund')) a
 WHERE (a.answer_status >= 400 AND a.said IS DISTINCT FROM a.answer_status::text) -- a problem repeats its status
    OR (a.answer_status < 300 AND a.said ~ '^[0-9]+$')
    OR CASE a.operation
