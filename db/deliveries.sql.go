@@ -184,7 +184,7 @@ WITH old AS MATERIALIZED (
     SELECT d.tenant_id, d.event_id
     FROM webhook_deliveries d
     WHERE d.status <> 'pending' AND d.ended_at < clock_timestamp() - $1::interval
-    ORDER BY d.ended_at LIMIT $2
+    ORDER BY d.ended_at LIMIT $3 OFFSET $2
     FOR UPDATE SKIP LOCKED
 )
 DELETE FROM webhook_deliveries e USING old WHERE e.tenant_id = old.tenant_id AND e.event_id = old.event_id
@@ -192,12 +192,13 @@ DELETE FROM webhook_deliveries e USING old WHERE e.tenant_id = old.tenant_id AND
 
 type DeliveryReapParams struct {
 	Retention time.Duration
+	Skip      int32
 	LimitRows int32
 }
 
 // Deletes deliveries that ended before the retention.
 func (q *Queries) DeliveryReap(ctx context.Context, arg DeliveryReapParams) (int64, error) {
-	result, err := q.db.Exec(ctx, DeliveryReap, arg.Retention, arg.LimitRows)
+	result, err := q.db.Exec(ctx, DeliveryReap, arg.Retention, arg.Skip, arg.LimitRows)
 	if err != nil {
 		return 0, err
 	}

@@ -97,14 +97,15 @@ func (q *Queries) FeedCursor(ctx context.Context, arg FeedCursorParams) (int64, 
 const FeedDue = `-- name: FeedDue :one
 SELECT tenant_id
 FROM event_feeds
-WHERE reap_at < clock_timestamp()
+WHERE reap_at < clock_timestamp() AND tenant_id <> ALL($1::text[])
 ORDER BY reap_at LIMIT 1
 FOR NO KEY UPDATE SKIP LOCKED
 `
 
-// Locks a feed whose oldest event may be past its retention. No row: there is none.
-func (q *Queries) FeedDue(ctx context.Context) (string, error) {
-	row := q.db.QueryRow(ctx, FeedDue)
+// Locks a feed whose oldest event may be past its retention. skip: tenants whose events could not be deleted. No row:
+// there is none.
+func (q *Queries) FeedDue(ctx context.Context, skip []string) (string, error) {
+	row := q.db.QueryRow(ctx, FeedDue, skip)
 	var tenant_id string
 	err := row.Scan(&tenant_id)
 	return tenant_id, err

@@ -87,7 +87,7 @@ func (q *Queries) KeyClaim(ctx context.Context, arg KeyClaimParams) (int64, erro
 	return lease_token, err
 }
 
-const KeyEnqueue = `-- name: KeyEnqueue :exec
+const KeyEnqueue = `-- name: KeyEnqueue :execrows
 INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id,
     resource_id, recovery_point, claim_token, lease_token, leased_until, next_attempt_at, attempts, history, traceparent)
 VALUES ($1, $2, $3, $4, $5, $6, $7,
@@ -110,9 +110,10 @@ type KeyEnqueueParams struct {
 	Traceparent        *string
 }
 
-// Inserts work of the service itself under a key of its own, for the completer. An existing key is left alone.
-func (q *Queries) KeyEnqueue(ctx context.Context, arg KeyEnqueueParams) error {
-	_, err := q.db.Exec(ctx, KeyEnqueue,
+// Inserts work of the service itself under a key of its own, for the completer. An existing key is left alone:
+// zero rows.
+func (q *Queries) KeyEnqueue(ctx context.Context, arg KeyEnqueueParams) (int64, error) {
+	result, err := q.db.Exec(ctx, KeyEnqueue,
 		arg.TenantID,
 		arg.Key,
 		arg.Operation,
@@ -125,7 +126,10 @@ func (q *Queries) KeyEnqueue(ctx context.Context, arg KeyEnqueueParams) error {
 		arg.ClaimToken,
 		arg.Traceparent,
 	)
-	return err
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const KeyExpedite = `-- name: KeyExpedite :execrows

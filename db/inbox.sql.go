@@ -13,13 +13,19 @@ import (
 
 const InboxFail = `-- name: InboxFail :execrows
 UPDATE inbox_events
-SET leased_until = clock_timestamp() + $1::interval, last_error = $2::text,
-    status = CASE WHEN $3::boolean THEN 'parked' ELSE 'pending' END::inbox_status,
-    parked_at = CASE WHEN $3::boolean THEN clock_timestamp() END
-WHERE consumer = $4 AND event_id = $5 AND lease_token = $6 AND status = 'pending'
+SET leased_until = clock_timestamp() + CASE WHEN $1::boolean
+        THEN least(greatest((clock_timestamp() - received_at) / 2, interval '0.5 seconds'), $2::interval)
+        ELSE $3::interval END,
+    attempts = attempts - CASE WHEN $1::boolean THEN 1 ELSE 0 END,
+    last_error = $4::text,
+    status = CASE WHEN $5::boolean THEN 'parked' ELSE 'pending' END::inbox_status,
+    parked_at = CASE WHEN $5::boolean THEN clock_timestamp() END
+WHERE consumer = $6 AND event_id = $7 AND lease_token = $8 AND status = 'pending'
 `
 
 type InboxFailParams struct {
+	Away       bool
+	AwayMax    time.Duration
 	Delay      time.Duration
 	LastError  string
 	Park       bool
@@ -28,9 +34,12 @@ type InboxFailParams struct {
 	LeaseToken int64
 }
 
-// Schedules another attempt of an event, or parks it. Zero rows: the lease was lost.
+// Schedules another attempt of an event, or parks it. away: another system was away, so the attempt does not count, and
+// the pause grows with the age of the event instead, from half a second to away_max. Zero rows: the lease was lost.
 func (q *Queries) InboxFail(ctx context.Context, arg InboxFailParams) (int64, error) {
 	result, err := q.db.Exec(ctx, InboxFail,
+		arg.Away,
+		arg.AwayMax,
 		arg.Delay,
 		arg.LastError,
 		arg.Park,
@@ -138,7 +147,7 @@ WITH old AS MATERIALIZED (
     SELECT i.consumer, i.event_id
     FROM inbox_events i
     WHERE i.status = 'done' AND i.done_at < clock_timestamp() - $1::interval
-    ORDER BY i.done_at LIMIT $2
+    ORDER BY i.done_at LIMIT $3 OFFSET $2
     FOR UPDATE SKIP LOCKED
 )
 DELETE FROM inbox_events e USING old WHERE e.consumer = old.consumer AND e.event_id = old.event_id
@@ -146,12 +155,13 @@ DELETE FROM inbox_events e USING old WHERE e.consumer = old.consumer AND e.event
 
 type InboxReapParams struct {
 	Retention time.Duration
+	Skip      int32
 	LimitRows int32
 }
 
 // Deletes events that were applied before the retention, after which no sender repeats them.
 func (q *Queries) InboxReap(ctx context.Context, arg InboxReapParams) (int64, error) {
-	result, err := q.db.Exec(ctx, InboxReap, arg.Retention, arg.LimitRows)
+	result, err := q.db.Exec(ctx, InboxReap, arg.Retention, arg.Skip, arg.LimitRows)
 	if err != nil {
 		return 0, err
 	}

@@ -50,6 +50,41 @@ func (q *Queries) InvariantCallBeforeEffect(ctx context.Context) ([]InvariantCal
 	return items, nil
 }
 
+const InvariantChargePaysOnce = `-- name: InvariantChargePaysOnce :many
+SELECT concat_ws(' ', p.tenant_id, p.id)::text AS subject,
+    concat(p.charge_id, ' is also the charge of ', q.tenant_id, ' ', q.id)::text AS detail
+FROM payments p
+JOIN payments q ON q.charge_id = p.charge_id AND (q.tenant_id, q.id) <> (p.tenant_id, p.id)
+WHERE p.status = 'succeeded' AND (q.status = 'succeeded' OR q.intent_id IS DISTINCT FROM p.intent_id)
+`
+
+type InvariantChargePaysOnceRow struct {
+	Subject string
+	Detail  string
+}
+
+// I1: a charge at Stripe is the charge of one payment. Payments of one order share its PaymentIntent, so one that failed
+// before it was charged may name the charge of the attempt before.
+func (q *Queries) InvariantChargePaysOnce(ctx context.Context) ([]InvariantChargePaysOnceRow, error) {
+	rows, err := q.db.Query(ctx, InvariantChargePaysOnce)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []InvariantChargePaysOnceRow{}
+	for rows.Next() {
+		var i InvariantChargePaysOnceRow
+		if err := rows.Scan(&i.Subject, &i.Detail); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const InvariantEventsArePublished = `-- name: InvariantEventsArePublished :many
 SELECT concat_ws(' ', e.tenant_id, e.aggregate_id, e.version)::text AS subject,
     concat(e.type, ' of ', e.created_at, ' ', e.last_error)::text AS detail
@@ -72,6 +107,43 @@ func (q *Queries) InvariantEventsArePublished(ctx context.Context) ([]InvariantE
 	items := []InvariantEventsArePublishedRow{}
 	for rows.Next() {
 		var i InvariantEventsArePublishedRow
+		if err := rows.Scan(&i.Subject, &i.Detail); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const InvariantItemsSumToAmount = `-- name: InvariantItemsSumToAmount :many
+SELECT concat_ws(' ', o.tenant_id, o.id)::text AS subject,
+    concat('amount ', o.amount_minor, ', items sum to ', coalesce(i.total::text, 'nothing readable'))::text AS detail
+FROM orders o
+LEFT JOIN LATERAL (
+    SELECT sum(CASE WHEN jsonb_typeof(item->'quantity') = 'number' AND jsonb_typeof(item->'unit_amount') = 'number'
+        THEN (item->>'quantity')::numeric * (item->>'unit_amount')::numeric END) AS total
+    FROM jsonb_array_elements(CASE jsonb_typeof(o.items) WHEN 'array' THEN o.items ELSE '[]' END) AS item) i ON true
+WHERE i.total IS DISTINCT FROM o.amount_minor
+`
+
+type InvariantItemsSumToAmountRow struct {
+	Subject string
+	Detail  string
+}
+
+// I8: what an order is for is the sum of its items.
+func (q *Queries) InvariantItemsSumToAmount(ctx context.Context) ([]InvariantItemsSumToAmountRow, error) {
+	rows, err := q.db.Query(ctx, InvariantItemsSumToAmount)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []InvariantItemsSumToAmountRow{}
+	for rows.Next() {
+		var i InvariantItemsSumToAmountRow
 		if err := rows.Scan(&i.Subject, &i.Detail); err != nil {
 			return nil, err
 		}
@@ -134,8 +206,8 @@ FROM idempotency_keys k
 JOIN payments p ON p.tenant_id = k.tenant_id AND p.id = k.resource_id
 WHERE k.operation = 'create_payment' AND k.request IS NOT NULL
   AND (p.idempotency_key <> k.key
-    OR p.order_id IS DISTINCT FROM convert_from(k.request, 'UTF8')::jsonb->>'order_id'
-    OR p.payment_method IS DISTINCT FROM convert_from(k.request, 'UTF8')::jsonb->>'payment_method')
+    OR p.order_id IS DISTINCT FROM readable_json(k.request)->>'order_id'
+    OR p.payment_method IS DISTINCT FROM readable_json(k.request)->>'payment_method')
 `
 
 type InvariantKeyServesOneRequestRow struct {
@@ -153,6 +225,54 @@ func (q *Queries) InvariantKeyServesOneRequest(ctx context.Context) ([]Invariant
 	items := []InvariantKeyServesOneRequestRow{}
 	for rows.Next() {
 		var i InvariantKeyServesOneRequestRow
+		if err := rows.Scan(&i.Subject, &i.Detail); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const InvariantLastEventAgrees = `-- name: InvariantLastEventAgrees :many
+SELECT concat_ws(' ', s.tenant_id, s.id)::text AS subject,
+    concat('is ', s.status, ', and its last event is ', e.type)::text AS detail
+FROM (SELECT o.tenant_id, o.id, o.version, o.status::text, 'order.' || CASE o.status
+          WHEN 'open' THEN 'created' WHEN 'canceled' THEN 'canceled' ELSE 'paid' END AS expected
+      FROM orders o
+      UNION ALL
+      SELECT p.tenant_id, p.id, p.version, p.status::text, 'payment.' || CASE p.status
+          WHEN 'processing' THEN 'created' ELSE p.status::text END
+      FROM payments p
+      UNION ALL
+      SELECT r.tenant_id, r.id, r.version, r.status::text, 'refund.' || CASE r.status
+          WHEN 'pending' THEN 'created' WHEN 'succeeded' THEN 'succeeded' ELSE 'failed' END
+      FROM refunds r
+      UNION ALL -- part: checkouts
+      SELECT c.tenant_id, c.id, c.version, c.status::text, 'checkout.' || c.status FROM checkouts c -- part: checkouts
+) s
+JOIN outbox_events e ON e.tenant_id = s.tenant_id AND e.aggregate_id = s.id AND e.version = s.version
+WHERE e.type <> s.expected
+`
+
+type InvariantLastEventAgreesRow struct {
+	Subject string
+	Detail  string
+}
+
+// I6: the last event of an object tells the status that the object has. An event that was deleted with age is not
+// missed here (see InvariantVersionsHaveEvents).
+func (q *Queries) InvariantLastEventAgrees(ctx context.Context) ([]InvariantLastEventAgreesRow, error) {
+	rows, err := q.db.Query(ctx, InvariantLastEventAgrees)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []InvariantLastEventAgreesRow{}
+	for rows.Next() {
+		var i InvariantLastEventAgreesRow
 		if err := rows.Scan(&i.Subject, &i.Detail); err != nil {
 			return nil, err
 		}
@@ -646,6 +766,65 @@ func (q *Queries) InvariantRefundsAddUp(ctx context.Context) ([]InvariantRefunds
 	return items, nil
 }
 
+const InvariantResponseAgrees = `-- name: InvariantResponseAgrees :many
+SELECT concat_ws(' ', a.tenant_id, a.resource_id)::text AS subject,
+    concat(a.operation, ' responded ', a.answer_status, ', body says ', a.said, ', ',
+        coalesce(a.is_now, 'nothing exists'))::text AS detail
+FROM (SELECT k.tenant_id, k.resource_id, k.operation, k.answer_status,
+          readable_json(k.answer_body)->>'status' AS said,
+          CASE k.operation
+              WHEN 'create_payment' THEN (SELECT 'payment is ' || p.status FROM payments p
+                  WHERE p.tenant_id = k.tenant_id AND p.id = k.resource_id)
+              WHEN 'cancel_payment' THEN (SELECT 'payment is ' || p.status FROM payments p
+                  WHERE p.tenant_id = k.tenant_id AND p.id = k.resource_id)
+              WHEN 'cancel_order' THEN (SELECT 'order is ' || o.status FROM orders o
+                  WHERE o.tenant_id = k.tenant_id AND o.id = k.resource_id)
+              WHEN 'create_checkout' THEN (SELECT 'checkout is ' || c.status FROM checkouts c -- part: checkouts
+                  WHERE c.tenant_id = k.tenant_id AND c.id = k.resource_id) -- part: checkouts
+          END AS is_now
+      FROM idempotency_keys k
+      WHERE k.answer_status IS NOT NULL AND k.operation IN ('create_payment', 'cancel_payment', 'cancel_order'
+          , 'create_checkout' -- part: checkouts
+          , 'create_order', 'create_refund')) a
+WHERE (a.answer_status >= 400 AND a.said IS DISTINCT FROM a.answer_status::text) -- a problem repeats its status
+   OR (a.answer_status < 300 AND a.said ~ '^[0-9]+$')
+   OR CASE a.operation
+        WHEN 'create_payment' THEN a.answer_status = 201 AND a.is_now IS DISTINCT FROM 'payment is succeeded'
+            OR a.answer_status = 402 AND coalesce(a.is_now, '') NOT IN ('payment is failed', 'payment is canceled')
+        WHEN 'cancel_payment' THEN a.answer_status = 200 AND a.is_now IS DISTINCT FROM 'payment is canceled'
+        WHEN 'cancel_order' THEN a.answer_status = 200 AND a.is_now IS DISTINCT FROM 'order is canceled'
+        WHEN 'create_checkout' THEN a.answer_status = 201 AND a.is_now IS DISTINCT FROM 'checkout is completed' -- part: checkouts
+            OR a.answer_status >= 400 AND a.is_now IS DISTINCT FROM 'checkout is compensated' -- part: checkouts
+        ELSE false END
+`
+
+type InvariantResponseAgreesRow struct {
+	Subject string
+	Detail  string
+}
+
+// I2: a success is not stored as a failure, nor a failure as a success: the status of a response, the status that its
+// body names, and how the object ended are the same story. Operations of one's own answer as they like.
+func (q *Queries) InvariantResponseAgrees(ctx context.Context) ([]InvariantResponseAgreesRow, error) {
+	rows, err := q.db.Query(ctx, InvariantResponseAgrees)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []InvariantResponseAgreesRow{}
+	for rows.Next() {
+		var i InvariantResponseAgreesRow
+		if err := rows.Scan(&i.Subject, &i.Detail); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const InvariantResponseIsComplete = `-- name: InvariantResponseIsComplete :many
 SELECT concat_ws(' ', k.tenant_id, k.resource_id)::text AS subject,
     concat('answer version ', k.answer_version, ', status ', k.answer_status)::text AS detail
@@ -654,7 +833,7 @@ WHERE k.finished_at IS NOT NULL AND k.answer_dropped_at IS NULL
   AND NOT coalesce(k.answer_version = 1
     AND k.answer_status BETWEEN 200 AND 499 AND k.answer_status <> 202
     AND starts_with(encode(k.answer_headers, 'escape'), 'Content-Type: ')
-    AND length(k.answer_body) > 1, false)
+    AND readable_json(k.answer_body) IS NOT NULL, false)
 `
 
 type InvariantResponseIsCompleteRow struct {
@@ -685,18 +864,19 @@ func (q *Queries) InvariantResponseIsComplete(ctx context.Context) ([]InvariantR
 
 const InvariantSuccessIsKept = `-- name: InvariantSuccessIsKept :many
 SELECT concat_ws(' ', a.tenant_id, a.resource_id)::text AS subject,
-    concat('response says paid with ', a.answer->>'amount', ' ', a.answer->>'currency', ', payment is ',
-        coalesce(p.status::text, 'missing'))::text AS detail
-FROM (SELECT k.tenant_id, k.resource_id, convert_from(k.answer_body, 'UTF8')::jsonb AS answer
+    CASE WHEN a.answer IS NULL THEN concat('the response cannot be read, payment is ', coalesce(p.status::text, 'missing'))
+        ELSE concat('response says paid with ', a.answer->>'amount', ' ', a.answer->>'currency', ', payment is ',
+            coalesce(p.status::text, 'missing')) END::text AS detail
+FROM (SELECT k.tenant_id, k.resource_id, readable_json(k.answer_body) AS answer
       FROM idempotency_keys k
       WHERE k.operation = 'create_payment' AND k.answer_status = 201) a
 LEFT JOIN payments p ON p.tenant_id = a.tenant_id AND p.id = a.resource_id
 WHERE p.id IS NULL
    OR p.status <> 'succeeded'
-   OR p.id <> a.answer->>'id'
-   OR p.amount_minor <> (a.answer->>'amount')::bigint
-   OR p.currency <> a.answer->>'currency'
-   OR p.intent_id <> a.answer->'stripe'->>'payment_intent'
+   OR p.id IS DISTINCT FROM a.answer->>'id'
+   OR p.amount_minor::text IS DISTINCT FROM a.answer->>'amount'
+   OR p.currency IS DISTINCT FROM a.answer->>'currency'
+   OR p.intent_id IS DISTINCT FROM a.answer->'stripe'->>'payment_intent'
 `
 
 type InvariantSuccessIsKeptRow struct {
@@ -728,12 +908,15 @@ func (q *Queries) InvariantSuccessIsKept(ctx context.Context) ([]InvariantSucces
 const InvariantTokensOnlyGrow = `-- name: InvariantTokensOnlyGrow :many
 SELECT concat_ws(' ', s.tenant_id, s.resource_id)::text AS subject,
     concat('token ', s.lease_token, ', history ', array_to_string(s.history, ' | '))::text AS detail
-FROM (SELECT k.tenant_id, k.key, k.resource_id, k.lease_token, k.history, k.finished_at, t.n,
-          split_part(t.entry, ' ', 1)::bigint AS token, split_part(t.entry, ' ', 2) AS point,
-          lag(split_part(t.entry, ' ', 1)::bigint) OVER (PARTITION BY k.tenant_id, k.key ORDER BY t.n) AS token_before
+FROM (SELECT k.tenant_id, k.key, k.resource_id, k.lease_token, k.history, k.finished_at, t.n, l.token,
+          split_part(t.entry, ' ', 2) AS point,
+          lag(l.token) OVER (PARTITION BY k.tenant_id, k.key ORDER BY t.n) AS token_before
       FROM idempotency_keys k
-      CROSS JOIN LATERAL unnest(k.history) WITH ORDINALITY AS t(entry, n)) s
-WHERE s.token < coalesce(s.token_before, 1)
+      CROSS JOIN LATERAL unnest(k.history) WITH ORDINALITY AS t(entry, n)
+      CROSS JOIN LATERAL (SELECT CASE WHEN t.entry ~ '^[0-9]{1,18} ' THEN split_part(t.entry, ' ', 1)::bigint END
+          AS token) l) s
+WHERE s.token IS NULL
+   OR s.token < coalesce(s.token_before, 1)
    OR s.token > s.lease_token
    OR (s.point = 'finished' AND s.token <> s.lease_token)
 `

@@ -183,7 +183,8 @@ func (q *Queries) DiscrepancyRecord(ctx context.Context, arg DiscrepancyRecordPa
 
 const KeyStats = `-- name: KeyStats :one
 WITH work AS MATERIALIZED (
-    SELECT k.tenant_id, k.key, k.parked_at, k.leased_until, k.next_attempt_at, k.recovery_point, k.created_at
+    SELECT k.tenant_id, k.key, k.parked_at, k.leased_until, k.next_attempt_at, k.recovery_point, k.created_at,
+        k.resource_id, k.last_error
     FROM idempotency_keys k
     WHERE k.finished_at IS NULL LIMIT 100000
 ), doubt AS MATERIALIZED (
@@ -200,15 +201,23 @@ SELECT (SELECT count(*) FROM work) AS unfinished,
      WHERE parked_at IS NULL AND leased_until < clock_timestamp() - $1::interval
        AND next_attempt_at < clock_timestamp() - $1::interval) AS overdue,
     coalesce((SELECT extract(epoch FROM clock_timestamp() - min(created_at)) FROM work
-              WHERE parked_at IS NULL AND recovery_point <> $2::text), 0)::float8 AS oldest_seconds,
+              WHERE parked_at IS NULL
+                AND NOT (recovery_point = $2::text
+                    AND coalesce(last_error, $3::text) = $3::text)
+                AND recovery_point <> 'refund_begun' -- part: checkouts
+                AND NOT EXISTS (
+                    SELECT FROM refunds r
+                    WHERE r.tenant_id = work.tenant_id AND r.id = work.resource_id AND r.status = 'pending'
+                      AND r.stripe_refund_id IS NOT NULL)), 0)::float8 AS oldest_seconds,
     (SELECT count(*) FROM doubt) AS unknown,
     coalesce((SELECT extract(epoch FROM clock_timestamp() - min(first_sent_at)) FROM doubt), 0)::float8
         AS unknown_seconds
 `
 
 type KeyStatsParams struct {
-	Grace          time.Duration
-	AwaitsCustomer string
+	Grace           time.Duration
+	AwaitsCustomer  string
+	CustomerMustAct string
 }
 
 type KeyStatsRow struct {
@@ -223,9 +232,10 @@ type KeyStatsRow struct {
 
 // Counts unfinished keys, for the metrics. A call is unknown when its last attempt got no definite response, or none
 // and its sender's lease ran out. A key is overdue when it was due a while ago and no completer took it. The oldest
-// is among the keys that are neither parked nor waiting for the customer.
+// is among the keys that are neither parked nor waiting for what may take days with nothing wrong: for the customer, as
+// long as that is all that they wait for, or for the bank, once Stripe has the refund.
 func (q *Queries) KeyStats(ctx context.Context, arg KeyStatsParams) (KeyStatsRow, error) {
-	row := q.db.QueryRow(ctx, KeyStats, arg.Grace, arg.AwaitsCustomer)
+	row := q.db.QueryRow(ctx, KeyStats, arg.Grace, arg.AwaitsCustomer, arg.CustomerMustAct)
 	var i KeyStatsRow
 	err := row.Scan(
 		&i.Unfinished,
@@ -325,26 +335,42 @@ func (q *Queries) ReconcileExtend(ctx context.Context, arg ReconcileExtendParams
 }
 
 const ReconcileOrders = `-- name: ReconcileOrders :many
-SELECT o.tenant_id, o.id, o.version, o.status, o.amount_minor, o.amount_refunded_minor, o.currency, o.items, o.customer_reference, o.metadata, o.payment_id, o.checkout_id, o.canceling_key, o.created_at
+SELECT o.tenant_id, o.id, o.version, o.status, o.amount_minor, o.amount_refunded_minor, o.currency, o.items, o.customer_reference, o.metadata, o.payment_id, o.checkout_id, o.canceling_key, o.created_at,
+    coalesce(o.canceling_key
+        , (SELECT c.idempotency_key FROM checkouts c -- part: checkouts
+           WHERE c.tenant_id = o.tenant_id AND c.id = o.checkout_id AND c.status = 'processing') -- part: checkouts
+        , '')::text AS holder_key,
+    EXISTS (
+        SELECT FROM idempotency_keys k
+        WHERE k.tenant_id = o.tenant_id AND k.key IN (o.canceling_key
+            , (SELECT c.idempotency_key FROM checkouts c -- part: checkouts
+               WHERE c.tenant_id = o.tenant_id AND c.id = o.checkout_id) -- part: checkouts
+            ) AND k.finished_at IS NULL AND k.parked_at IS NULL
+          AND k.created_at > clock_timestamp() - $1::interval) AS holder_in_progress
     , EXISTS ( -- part: checkouts
         SELECT FROM checkouts c -- part: checkouts
         WHERE c.tenant_id = o.tenant_id AND c.id = o.checkout_id AND c.status = 'processing') AS checkout_in_progress -- part: checkouts
-FROM (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS id) named
+FROM (SELECT unnest($2::text[]) AS tenant_id, unnest($3::text[]) AS id) named
 JOIN orders o ON o.tenant_id = named.tenant_id AND o.id = named.id
 `
 
 type ReconcileOrdersParams struct {
+	Patience  time.Duration
 	TenantIds []string
 	OrderIds  []string
 }
 
 type ReconcileOrdersRow struct {
 	Order              Order
+	HolderKey          string
+	HolderInProgress   bool
 	CheckoutInProgress bool
 }
 
+// holder_key: the key of the cancel or the checkout that reserves the order, if any does; holder_in_progress: it is
+// unfinished, not parked, and not older than patience. No key holder can hide what was paid for longer than that.
 func (q *Queries) ReconcileOrders(ctx context.Context, arg ReconcileOrdersParams) ([]ReconcileOrdersRow, error) {
-	rows, err := q.db.Query(ctx, ReconcileOrders, arg.TenantIds, arg.OrderIds)
+	rows, err := q.db.Query(ctx, ReconcileOrders, arg.Patience, arg.TenantIds, arg.OrderIds)
 	if err != nil {
 		return nil, err
 	}
@@ -367,6 +393,8 @@ func (q *Queries) ReconcileOrders(ctx context.Context, arg ReconcileOrdersParams
 			&i.Order.CheckoutID,
 			&i.Order.CancelingKey,
 			&i.Order.CreatedAt,
+			&i.HolderKey,
+			&i.HolderInProgress,
 			&i.CheckoutInProgress,
 		); err != nil {
 			return nil, err

@@ -16,7 +16,7 @@ WITH old AS MATERIALIZED (
     SELECT k.tenant_id, k.key
     FROM idempotency_keys k
     WHERE k.answer_dropped_at < clock_timestamp() - $1::interval AND k.answer_dropped_at IS NOT NULL
-    ORDER BY k.answer_dropped_at LIMIT $2
+    ORDER BY k.answer_dropped_at LIMIT $3 OFFSET $2
     FOR UPDATE SKIP LOCKED
 )
 DELETE FROM idempotency_keys k USING old
@@ -25,12 +25,13 @@ WHERE k.tenant_id = old.tenant_id AND k.key = old.key AND k.finished_at IS NOT N
 
 type KeyDeleteTombstonesParams struct {
 	Retention time.Duration
+	Skip      int32
 	BatchMax  int32
 }
 
 // Deletes tombstones whose response was dropped before the retention. Afterwards the key counts as a new one.
 func (q *Queries) KeyDeleteTombstones(ctx context.Context, arg KeyDeleteTombstonesParams) (int64, error) {
-	result, err := q.db.Exec(ctx, KeyDeleteTombstones, arg.Retention, arg.BatchMax)
+	result, err := q.db.Exec(ctx, KeyDeleteTombstones, arg.Retention, arg.Skip, arg.BatchMax)
 	if err != nil {
 		return 0, err
 	}
@@ -43,7 +44,7 @@ WITH expired AS MATERIALIZED (
     FROM idempotency_keys k
     WHERE k.finished_at < clock_timestamp() - $1::interval
       AND k.finished_at IS NOT NULL AND k.answer_dropped_at IS NULL
-    ORDER BY k.finished_at LIMIT $2
+    ORDER BY k.finished_at LIMIT $3 OFFSET $2
     FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE idempotency_keys k
@@ -55,14 +56,16 @@ WHERE k.tenant_id = expired.tenant_id AND k.key = expired.key AND k.finished_at 
 
 type KeyDropAnswersParams struct {
 	Retention time.Duration
+	Skip      int32
 	BatchMax  int32
 }
 
 // Drops the responses that are older than the retention and leaves tombstones: who requested what, under which key, and
 // the resource. Ids first, then the update by primary key: an index that is read and emptied at once is read again and
-// again while an old snapshot is open. It skips rows that another reaper has locked.
+// again while an old snapshot is open. It skips rows that another reaper has locked, and as many of the oldest as it is
+// told to: those that cannot be changed.
 func (q *Queries) KeyDropAnswers(ctx context.Context, arg KeyDropAnswersParams) (int64, error) {
-	result, err := q.db.Exec(ctx, KeyDropAnswers, arg.Retention, arg.BatchMax)
+	result, err := q.db.Exec(ctx, KeyDropAnswers, arg.Retention, arg.Skip, arg.BatchMax)
 	if err != nil {
 		return 0, err
 	}

@@ -181,6 +181,17 @@ BEGIN
     RETURN NULL;
 END $function$;
 
+CREATE FUNCTION readable_json(document bytea)
+ RETURNS jsonb
+ LANGUAGE plpgsql
+ STABLE STRICT
+AS $function$
+BEGIN
+    RETURN convert_from(document, 'UTF8')::jsonb;
+EXCEPTION WHEN data_exception OR program_limit_exceeded THEN -- not UTF-8, not JSON, or nested too deeply
+    RETURN NULL;
+END $function$;
+
 CREATE FUNCTION refuse_unbalanced()
  RETURNS trigger
  LANGUAGE plpgsql

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -38,6 +39,8 @@ type auditReport struct {
 	OK         bool         `json:"ok"`
 	Checks     []auditCheck `json:"checks"`
 	MoneyDrift []auditDrift `json:"money_drift"`
+
+	offends bool // some check was completed and violated, or cannot be completed because of what the tables contain
 }
 
 type auditCheck struct {
@@ -95,26 +98,32 @@ func runAudit(ctx context.Context, cli cli, since time.Duration) (report auditRe
 		if err := pool.CheckSchema(ctx); err != nil {
 			return err
 		}
-		checks, err := pool.Invariants(ctx)
-		if err != nil {
-			return err
-		}
-		now, err := pool.OutboxNow(ctx)
-		if err != nil {
-			return fmt.Errorf("read the database's clock: %w", err)
-		}
+		checks, notRun := pool.Invariants(ctx) // Each stands alone: one that fails is reported, and so are the others.
 		o.Metrics, o.Log = stripe.NewMetrics(nil), slog.New(slog.DiscardHandler)
-		gateway := stripe.New(o)
-		// it only reads rows
-		money := payments.New(pool, nil, gateway, nil, payments.Options{Registered: ownOperations.Registered()})
-		compared, err := reconcile.Compare(ctx, pool, gateway, money, now.Add(-since))
-		if err != nil {
-			return err
+		compared, err := compareWithStripe(ctx, pool, stripe.New(o), since)
+		report = newAuditReport(checks, compared, err)
+		if report.offends {
+			return nil
 		}
-		report = newAuditReport(checks, compared)
-		return nil
+		return errors.Join(notRun, err) // nothing offends, and not everything was checked
 	})
 	return report, err
+}
+
+func compareWithStripe(
+	ctx context.Context, pool *postgres.Pool, gateway *stripe.Client, since time.Duration,
+) (reconcile.Comparison, error) {
+	now, err := pool.OutboxNow(ctx)
+	if err != nil {
+		return reconcile.Comparison{}, fmt.Errorf("read the database's clock: %w", err)
+	}
+	// it only reads rows
+	money := payments.New(pool, nil, gateway, nil, payments.Options{Registered: ownOperations.Registered()})
+	compared, err := reconcile.Compare(ctx, pool, gateway, money, now.Add(-since))
+	if err != nil {
+		return compared, fmt.Errorf("compare with Stripe: %w", err)
+	}
+	return compared, nil
 }
 
 // comparisons are the ways in which Stripe and our rows can differ. They are sentences of I8, checked outside of SQL.
@@ -128,9 +137,10 @@ var comparisons = []struct {
 	{db.DiscrepancyKindStatusMismatch, "I8h", "statuses agree with those at Stripe"},
 }
 
-func newAuditReport(checks []postgres.Check, compared reconcile.Comparison) auditReport {
+// newAuditReport lists every check, also those that were not completed, with the reason in place of a row.
+func newAuditReport(checks []postgres.Check, compared reconcile.Comparison, incomparable error) auditReport {
 	for _, c := range comparisons {
-		check := postgres.Check{ID: c.id, Name: c.name}
+		check := postgres.Check{ID: c.id, Name: c.name, Err: incomparable}
 		for _, f := range compared.Discrepancies {
 			if f.Kind == c.kind {
 				check.Rows = append(check.Rows, postgres.Violation{
@@ -147,6 +157,11 @@ func newAuditReport(checks []postgres.Check, compared reconcile.Comparison) audi
 	})
 	report := auditReport{OK: true, MoneyDrift: []auditDrift{}}
 	for _, c := range checks {
+		// A query that the server rejects was rejected because of a row. Any other error says nothing about the rows.
+		report.offends = report.offends || len(c.Rows) > 0 || postgres.IsRejected(c.Err)
+		if c.Err != nil {
+			c.Rows = append(c.Rows, postgres.Violation{Subject: "not completed", Detail: postgres.ErrorText(c.Err)})
+		}
 		report.OK = report.OK && len(c.Rows) == 0
 		shown := append([]postgres.Violation{}, c.Rows[:min(len(c.Rows), auditRowsMax)]...)
 		report.Checks = append(report.Checks, auditCheck{c.ID, c.Name, len(c.Rows), shown})

@@ -67,6 +67,45 @@ func TestAudit(t *testing.T) {
 		}
 	})
 
+	// A check that cannot be completed hides no other. One that fails because of what the tables contain offends.
+	t.Run("ReportsACheckThatFailsAndAllOthers", func(t *testing.T) {
+		w.Exec("ALTER FUNCTION readable_json RENAME TO readable")
+		w.Exec(`CREATE FUNCTION readable_json(bytea) RETURNS jsonb LANGUAGE sql AS $$ SELECT 'no'::text::jsonb $$`)
+		defer w.Exec("DROP FUNCTION readable_json; ALTER FUNCTION readable RENAME TO readable_json")
+		out, errs, status := audit(t, nil)
+		require.Equal(t, 1, status, out+errs)
+		require.Regexp(t, `(?m)^I2 +no acknowledged payment is lost or changed +1$`, out)
+		require.Regexp(t, `(?m)^I2  not completed\n +.*invalid input syntax for type json`, out)
+		require.Regexp(t, `(?m)^I1a +an order is paid once +ok$`, out)
+		require.Regexp(t, `(?m)^I17 +the reaper deletes no unfinished key +ok$`, out)
+
+		out, _, status = audit(t, []string{"-json"}, "STRIPE_API_BASE=http://127.0.0.1:9")
+		require.Equal(t, 1, status, "Stripe is away too, and what was found is reported all the same")
+		var report auditReport
+		require.NoError(t, json.Unmarshal([]byte(out), &report))
+		require.False(t, report.OK)
+		byID := map[string]auditCheck{}
+		for _, c := range report.Checks {
+			byID[c.ID] = c
+		}
+		require.Equal(t, "not completed", byID["I8e"].Rows[0].Subject)
+		require.Contains(t, byID["I8e"].Rows[0].Detail, "connection refused")
+		require.Zero(t, byID["I1a"].Violations)
+	})
+
+	t.Run("NamesTheRowThatCannotBeRead", func(t *testing.T) {
+		answer := w.Text("SELECT encode(answer_body, 'hex') FROM idempotency_keys WHERE key = 'paid'")
+		w.Exec("ALTER TABLE idempotency_keys DISABLE TRIGGER USER")
+		w.Exec("UPDATE idempotency_keys SET answer_body = 'no JSON' WHERE key = 'paid'")
+		out, errs, status := audit(t, nil)
+		require.Equal(t, 1, status, out+errs)
+		require.Regexp(t, `(?m)^I2  ten_\w+ pay_\w+\n +the response cannot be read, payment is succeeded$`, out)
+		require.Regexp(t, `(?m)^I8i +an order's items sum to its amount +ok$`, out)
+		w.Exec("UPDATE idempotency_keys SET answer_body = decode($1, 'hex') WHERE key = 'paid'", answer)
+		_, _, status = audit(t, nil)
+		require.Zero(t, status)
+	})
+
 	// The last, because it damages the tables.
 	t.Run("PrintsViolations", func(t *testing.T) {
 		w.Exec("ALTER TABLE outbox_events DISABLE TRIGGER USER")

@@ -16,6 +16,18 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
+-- +goose StatementBegin
+-- A stored document as JSON; null if it cannot be read as such. The invariants read stored responses and requests with
+-- it, so that one damaged row is one violation that names the row, and not an error that hides all others. (IS JSON
+-- needs PostgreSQL 16.)
+CREATE FUNCTION readable_json(document bytea) RETURNS jsonb LANGUAGE plpgsql STABLE STRICT AS $$
+BEGIN
+    RETURN convert_from(document, 'UTF8')::jsonb;
+EXCEPTION WHEN data_exception OR program_limit_exceeded THEN -- not UTF-8, not JSON, or nested too deeply
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+
 -- A tenant's idempotency key has one row: the claim while the operation runs, the response once the operation has
 -- finished, a tombstone when the response has expired. Package idempotency writes the row; so do the three payment
 -- phases (payments.sql), which check the same fencing token. The reaper drops responses and, years later, deletes
@@ -99,4 +111,5 @@ CREATE TRIGGER unfinished_is_never_deleted BEFORE DELETE ON idempotency_keys FOR
 
 -- +goose Down
 DROP TABLE idempotency_keys;
+DROP FUNCTION readable_json;
 DROP FUNCTION refuse_write;

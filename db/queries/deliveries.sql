@@ -96,7 +96,7 @@ WITH old AS MATERIALIZED (
     SELECT d.tenant_id, d.event_id
     FROM webhook_deliveries d
     WHERE d.status <> 'pending' AND d.ended_at < clock_timestamp() - @retention::interval
-    ORDER BY d.ended_at LIMIT @limit_rows
+    ORDER BY d.ended_at LIMIT @limit_rows OFFSET @skip
     FOR UPDATE SKIP LOCKED
 )
 DELETE FROM webhook_deliveries e USING old WHERE e.tenant_id = old.tenant_id AND e.event_id = old.event_id;

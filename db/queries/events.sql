@@ -65,10 +65,11 @@ WHERE tenant_id = @tenant_id AND position > @after_position::bigint
 ORDER BY position LIMIT @limit_rows;
 
 -- name: FeedDue :one
--- Locks a feed whose oldest event may be past its retention. No row: there is none.
+-- Locks a feed whose oldest event may be past its retention. skip: tenants whose events could not be deleted. No row:
+-- there is none.
 SELECT tenant_id
 FROM event_feeds
-WHERE reap_at < clock_timestamp()
+WHERE reap_at < clock_timestamp() AND tenant_id <> ALL(@skip::text[])
 ORDER BY reap_at LIMIT 1
 FOR NO KEY UPDATE SKIP LOCKED;
 

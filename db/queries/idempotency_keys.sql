@@ -132,8 +132,9 @@ SET next_attempt_at = clock_timestamp(), parked_at = NULL, lease_expirations = 0
 WHERE tenant_id = @tenant_id AND key = @key AND coalesce(finished_at, answer_dropped_at) IS NULL
   AND leased_until < clock_timestamp();
 
--- name: KeyEnqueue :exec
--- Inserts work of the service itself under a key of its own, for the completer. An existing key is left alone.
+-- name: KeyEnqueue :execrows
+-- Inserts work of the service itself under a key of its own, for the completer. An existing key is left alone:
+-- zero rows.
 INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id,
     resource_id, recovery_point, claim_token, lease_token, leased_until, next_attempt_at, attempts, history, traceparent)
 VALUES (@tenant_id, @key, @operation, @fingerprint, @fingerprint_version, @request, @request_id,

@@ -43,9 +43,14 @@ SET status = 'done', done_at = clock_timestamp(), last_error = NULL, payload = N
 WHERE consumer = @consumer AND event_id = @event_id AND lease_token = @lease_token AND status = 'pending';
 
 -- name: InboxFail :execrows
--- Schedules another attempt of an event, or parks it. Zero rows: the lease was lost.
+-- Schedules another attempt of an event, or parks it. away: another system was away, so the attempt does not count, and
+-- the pause grows with the age of the event instead, from half a second to away_max. Zero rows: the lease was lost.
 UPDATE inbox_events
-SET leased_until = clock_timestamp() + @delay::interval, last_error = @last_error::text,
+SET leased_until = clock_timestamp() + CASE WHEN @away::boolean
+        THEN least(greatest((clock_timestamp() - received_at) / 2, interval '0.5 seconds'), @away_max::interval)
+        ELSE @delay::interval END,
+    attempts = attempts - CASE WHEN @away::boolean THEN 1 ELSE 0 END,
+    last_error = @last_error::text,
     status = CASE WHEN @park::boolean THEN 'parked' ELSE 'pending' END::inbox_status,
     parked_at = CASE WHEN @park::boolean THEN clock_timestamp() END
 WHERE consumer = @consumer AND event_id = @event_id AND lease_token = @lease_token AND status = 'pending';
@@ -62,7 +67,7 @@ WITH old AS MATERIALIZED (
     SELECT i.consumer, i.event_id
     FROM inbox_events i
     WHERE i.status = 'done' AND i.done_at < clock_timestamp() - @retention::interval
-    ORDER BY i.done_at LIMIT @limit_rows
+    ORDER BY i.done_at LIMIT @limit_rows OFFSET @skip
     FOR UPDATE SKIP LOCKED
 )
 DELETE FROM inbox_events e USING old WHERE e.consumer = old.consumer AND e.event_id = old.event_id;

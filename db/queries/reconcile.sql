@@ -5,7 +5,20 @@
 SELECT id FROM tenants WHERE id = ANY(@ids::text[]);
 
 -- name: ReconcileOrders :many
-SELECT sqlc.embed(o)
+-- holder_key: the key of the cancel or the checkout that reserves the order, if any does; holder_in_progress: it is
+-- unfinished, not parked, and not older than patience. No key holder can hide what was paid for longer than that.
+SELECT sqlc.embed(o),
+    coalesce(o.canceling_key
+        , (SELECT c.idempotency_key FROM checkouts c -- part: checkouts
+           WHERE c.tenant_id = o.tenant_id AND c.id = o.checkout_id AND c.status = 'processing') -- part: checkouts
+        , '')::text AS holder_key,
+    EXISTS (
+        SELECT FROM idempotency_keys k
+        WHERE k.tenant_id = o.tenant_id AND k.key IN (o.canceling_key
+            , (SELECT c.idempotency_key FROM checkouts c -- part: checkouts
+               WHERE c.tenant_id = o.tenant_id AND c.id = o.checkout_id) -- part: checkouts
+            ) AND k.finished_at IS NULL AND k.parked_at IS NULL
+          AND k.created_at > clock_timestamp() - @patience::interval) AS holder_in_progress
     , EXISTS ( -- part: checkouts
         SELECT FROM checkouts c -- part: checkouts
         WHERE c.tenant_id = o.tenant_id AND c.id = o.checkout_id AND c.status = 'processing') AS checkout_in_progress -- part: checkouts
@@ -138,9 +151,11 @@ WHERE tenant_id = @tenant_id AND stripe_key >= @prefix::text AND stripe_key < @p
 -- name: KeyStats :one
 -- Counts unfinished keys, for the metrics. A call is unknown when its last attempt got no definite response, or none
 -- and its sender's lease ran out. A key is overdue when it was due a while ago and no completer took it. The oldest
--- is among the keys that are neither parked nor waiting for the customer.
+-- is among the keys that are neither parked nor waiting for what may take days with nothing wrong: for the customer, as
+-- long as that is all that they wait for, or for the bank, once Stripe has the refund.
 WITH work AS MATERIALIZED (
-    SELECT k.tenant_id, k.key, k.parked_at, k.leased_until, k.next_attempt_at, k.recovery_point, k.created_at
+    SELECT k.tenant_id, k.key, k.parked_at, k.leased_until, k.next_attempt_at, k.recovery_point, k.created_at,
+        k.resource_id, k.last_error
     FROM idempotency_keys k
     WHERE k.finished_at IS NULL LIMIT 100000
 ), doubt AS MATERIALIZED (
@@ -157,7 +172,14 @@ SELECT (SELECT count(*) FROM work) AS unfinished,
      WHERE parked_at IS NULL AND leased_until < clock_timestamp() - @grace::interval
        AND next_attempt_at < clock_timestamp() - @grace::interval) AS overdue,
     coalesce((SELECT extract(epoch FROM clock_timestamp() - min(created_at)) FROM work
-              WHERE parked_at IS NULL AND recovery_point <> @awaits_customer::text), 0)::float8 AS oldest_seconds,
+              WHERE parked_at IS NULL
+                AND NOT (recovery_point = @awaits_customer::text
+                    AND coalesce(last_error, @customer_must_act::text) = @customer_must_act::text)
+                AND recovery_point <> 'refund_begun' -- part: checkouts
+                AND NOT EXISTS (
+                    SELECT FROM refunds r
+                    WHERE r.tenant_id = work.tenant_id AND r.id = work.resource_id AND r.status = 'pending'
+                      AND r.stripe_refund_id IS NOT NULL)), 0)::float8 AS oldest_seconds,
     (SELECT count(*) FROM doubt) AS unknown,
     coalesce((SELECT extract(epoch FROM clock_timestamp() - min(first_sent_at)) FROM doubt), 0)::float8
         AS unknown_seconds;

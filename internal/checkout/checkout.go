@@ -279,12 +279,17 @@ func (k *saga) end(ctx context.Context, q *db.Queries, status db.CheckoutStatus)
 	})
 }
 
-// wait gives the claim back for a while and answers with the present state.
+// wait gives the claim back for a while and answers with the present state. What is not resolved in time is parked; the
+// refund of a compensation may take the bank weeks.
 func (s *Service) wait(
 	ctx context.Context, c *idempotency.Claim, k *saga, pause time.Duration, why error,
 ) (idempotency.Answer, error) {
 	interim := s.saveProgress(ctx, c, k)
-	return interim, c.YieldFor(ctx, pause, why)
+	limit := idempotency.ParkAfter
+	if c.RecoveryPoint() == refundBegun {
+		limit = payments.RefundPendingMax
+	}
+	return interim, c.YieldUntil(ctx, limit, pause, why)
 }
 
 // saveProgress records the state of the running step and shows the saga. If the

@@ -4,41 +4,104 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/postgres"
 )
 
-// expireMax is how many checkouts one run of ExpireReservations calls off.
-const expireMax = 50
+const (
+	expireMax = 50 // checkouts that one run of ExpireReservations tries to call off
+	// A checkout that could not be called off is left out for this long, in this process. Otherwise it would be the
+	// first of every run, and enough of them would leave no room for the others.
+	expireAgain = time.Minute
+	// From then on expired reservations that still hold stock are counted as stuck: every process had its tries.
+	expireGrace = 5 * time.Minute
+)
 
 // ExpireReservations releases the stock of checkouts that no process works on any more and
 // whose payment has not begun: after a long outage, or when a checkout kills every
 // process that resumes it. It returns how many there were. Any number may run.
 //
+// A checkout that cannot be called off stops no other. It is logged, shown as stuck, and tried again later.
+//
 // A reservation whose payment has begun never expires: the customer may be charged at
 // this very moment, and what they pay for must be there.
 func (s *Service) ExpireReservations(ctx context.Context) (n int, err error) {
-	for n < expireMax {
-		found := false
-		err := s.pool.InTx(ctx, func(q *db.Queries) error {
-			due, err := q.ReservationOverdue(ctx)
-			if found = err == nil; errors.Is(err, postgres.ErrNoRows) {
-				return nil
-			}
-			if err != nil {
-				return fmt.Errorf("find reservations that ran out: %w", err)
-			}
-			found, err = s.expireCheckout(ctx, q, due)
-			return err
-		})
-		if err != nil || !found {
+	for range expireMax {
+		due, expired, err := s.expireNext(ctx)
+		switch {
+		case err != nil && due.ID == "":
 			return n, err
+		case err != nil:
+			s.notExpired.add(due.ID)
+			if ctx.Err() != nil || postgres.Unavailable(err) || errors.Is(err, postgres.ErrInDoubt) {
+				return n, err // Most likely it is not this checkout that is wrong.
+			}
+			s.o.Log.Error("the stock of an abandoned checkout could not be released; it will be tried again",
+				"tenant_id", due.TenantID, "resource_id", due.ID, "error", postgres.ErrorText(err))
+		case due.ID == "":
+			return n, nil
+		case expired:
+			n++
 		}
-		n++
 	}
 	return n, nil
+}
+
+// expireNext calls off one checkout that is due; without an id: there is none.
+func (s *Service) expireNext(ctx context.Context) (due db.ReservationOverdueRow, expired bool, err error) {
+	defer func() {
+		if bug := recover(); bug != nil {
+			err = fmt.Errorf("bug: %v\n%s", bug, debug.Stack())
+		}
+	}()
+	err = s.pool.InTx(ctx, func(q *db.Queries) (err error) {
+		due, expired = db.ReservationOverdueRow{}, false
+		row, err := q.ReservationOverdue(ctx, s.notExpired.recent())
+		if errors.Is(err, postgres.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("find reservations that ran out: %w", err)
+		}
+		due = row
+		expired, err = s.expireCheckout(ctx, q, due)
+		return err
+	})
+	return due, expired, err
+}
+
+// failedLately are the checkouts that could not be called off, each with when it is tried again.
+type failedLately struct {
+	mu    sync.Mutex
+	until map[string]time.Time
+}
+
+func (f *failedLately) add(id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.until == nil {
+		f.until = map[string]time.Time{}
+	}
+	f.until[id] = time.Now().Add(expireAgain)
+}
+
+func (f *failedLately) recent() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	ids := []string{}
+	for id, until := range f.until {
+		if time.Now().After(until) {
+			delete(f.until, id)
+		} else {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // expireCheckout fails the checkout before its payment has begun and releases its

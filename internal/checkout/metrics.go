@@ -16,6 +16,7 @@ type Metrics struct {
 	checkouts  *prometheus.CounterVec
 	unfinished *prometheus.GaugeVec
 	oldest     *prometheus.GaugeVec
+	stuck      prometheus.Gauge
 }
 
 // NewMetrics registers the metrics; r may be nil.
@@ -29,6 +30,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			[]string{"state"}),
 		oldest: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_checkouts_oldest_seconds",
 			Help: "Age of the oldest unfinished checkout in each state."}, []string{"state"}),
+		stuck: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_reservations_stuck",
+			Help: "Abandoned checkouts that still hold stock five minutes after their reservations ran out."}),
 	}
 	for _, status := range []db.CheckoutStatus{db.CheckoutStatusCompleted, db.CheckoutStatusCompensated} {
 		m.checkouts.WithLabelValues(string(status)) // so that the first one is visible as an increase
@@ -48,6 +51,11 @@ func (s *Service) Measure(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("measure the checkouts: %w", err)
 	}
+	stuck, err := s.pool.ReservationsStuck(ctx, expireGrace)
+	if err != nil {
+		return 0, fmt.Errorf("measure the reservations: %w", err)
+	}
+	s.o.Metrics.stuck.Set(float64(stuck))
 	seen := map[string]db.CheckoutStatsRow{}
 	for _, row := range rows {
 		seen[row.State] = row

@@ -2,6 +2,7 @@ package checkout_test
 
 import (
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,25 +24,6 @@ func TestCheckout_RefundRefusedForGood(t *testing.T) {
 			" release_stock:pending cancel_order:pending "
 	}
 
-	begin := func(t *testing.T, card string, confirmed func(s shop, charge string)) (s shop, body string) {
-		m := &mortal{diesAt: "payment_made"} // the money is here, and nothing has come of it yet
-		s = newShop(t, world.LocalOptions{Boundary: m.boundary})
-		var refunded way
-		for _, w := range ways() {
-			if w.name == "Refunded" {
-				refunded = w
-			}
-		}
-		refunded.prepare(s)
-		body = twoTeas(card)
-		s.checkout("k", body)
-		require.Equal(t, "payment_made", s.w.RecoveryPoint("k"))
-		if confirmed != nil {
-			confirmed(s, s.w.Text("SELECT charge_id FROM payments"))
-		}
-		s.Complete()
-		return s, body
-	}
 	books := func(s shop) *world.Books {
 		return &world.Books{World: s.w, API: s.Local, Reconciler: s.NewReconciler(reconcile.NewMetrics(s.Metrics))}
 	}
@@ -80,7 +62,7 @@ func TestCheckout_RefundRefusedForGood(t *testing.T) {
 	t.Run("OfADisputedCharge", func(t *testing.T) {
 		t.Parallel()
 		var dispute string
-		s, body := begin(t, "pm_card_visa", func(s shop, charge string) {
+		s, body := refundBegins(t, "pm_card_visa", func(s shop, charge string) {
 			var err error
 			dispute, err = s.w.Sim.OpenDispute(charge, "fraudulent", false)
 			require.NoError(t, err)
@@ -107,13 +89,13 @@ func TestCheckout_RefundRefusedForGood(t *testing.T) {
 		require.Equal(t, compensated, sagaOf(t, a).steps())
 		require.Equal(t, "refunded", s.w.Text("SELECT ended_how FROM refunds_owed"))
 		s.requireStock("tea", 10, 0)
-		s.requireWhole()
+		s.requireWhole("I6c") // its order was canceled at a SQL prompt, without an event
 	})
 
 	// Stripe takes the refund, and the bank sends it back while we wait for it.
 	t.Run("ByTheBank", func(t *testing.T) {
 		t.Parallel()
-		s, body := begin(t, "pm_card_pendingRefund", nil)
+		s, body := refundBegins(t, "pm_card_pendingRefund", nil)
 		require.Equal(t, "refund_begun", s.w.RecoveryPoint("k"))
 		require.NoError(t, s.w.Sim.FailRefund(s.w.Text("SELECT stripe_refund_id FROM refunds"), "lost_or_stolen_card"))
 		s.Complete()
@@ -148,7 +130,7 @@ func TestCheckout_RefundRefusedForGood(t *testing.T) {
 	// part: operator {
 	t.Run("AndSettledByAnOperator", func(t *testing.T) {
 		t.Parallel()
-		s, body := begin(t, "pm_card_visa", func(s shop, charge string) {
+		s, body := refundBegins(t, "pm_card_visa", func(s shop, charge string) {
 			_, err := s.w.Sim.OpenDispute(charge, "fraudulent", false)
 			require.NoError(t, err)
 		})
@@ -166,6 +148,27 @@ func TestCheckout_RefundRefusedForGood(t *testing.T) {
 	// part: operator }
 }
 
+// refundBegins is a checkout that must be refunded after its payment, with the card. confirmed is called in between.
+func refundBegins(t *testing.T, card string, confirmed func(s shop, charge string)) (s shop, body string) {
+	m := &mortal{diesAt: "payment_made"} // the money is here, and nothing has come of it yet
+	s = newShop(t, world.LocalOptions{Boundary: m.boundary})
+	var refunded way
+	for _, w := range ways() {
+		if w.name == "Refunded" {
+			refunded = w
+		}
+	}
+	refunded.prepare(s)
+	body = twoTeas(card)
+	s.checkout("k", body)
+	require.Equal(t, "payment_made", s.w.RecoveryPoint("k"))
+	if confirmed != nil {
+		confirmed(s, s.w.Text("SELECT charge_id FROM payments"))
+	}
+	s.Complete()
+	return s, body
+}
+
 // brokenChecks are the ids of the audit's checks that find something.
 func brokenChecks(t *testing.T, w *world.World) (ids []string) {
 	t.Helper()
@@ -177,4 +180,43 @@ func brokenChecks(t *testing.T, w *world.World) (ids []string) {
 		}
 	}
 	return ids
+}
+
+// A checkout that waits for something else than its customer is parked in the end: after two days, or after the time
+// that a bank may take for a refund.
+func TestCheckoutThatIsNotResolvedParks(t *testing.T) {
+	t.Parallel()
+	const days = 24
+	parked := func(s shop, hours int) int {
+		s.w.Exec(`UPDATE idempotency_keys SET created_at = clock_timestamp() - make_interval(hours => $1)
+			WHERE key = 'k'`, hours)
+		s.Complete()
+		return s.w.Count(`SELECT count(*) FROM idempotency_keys WHERE key = 'k' AND parked_at IS NOT NULL`)
+	}
+
+	t.Run("WhileItsOrderIsBeingCanceled", func(t *testing.T) {
+		t.Parallel()
+		var dies atomic.Pointer[func()]
+		s := newShop(t, world.LocalOptions{Boundary: at("stock_reserved", &dies)})
+		die := func() { panic(http.ErrAbortHandler) }
+		dies.Store(&die)
+		s.checkout("k", twoTeas("pm_card_visa"))
+		s.w.Exec(`UPDATE orders SET canceling_key = 'hangs'`)
+		require.Zero(t, parked(s, 47))
+		require.Equal(t, "the order is being canceled",
+			s.w.Text(`SELECT last_error FROM idempotency_keys WHERE key = 'k'`))
+		require.Equal(t, 1, parked(s, 49))
+
+		s.w.Exec(`UPDATE orders SET canceling_key = NULL`)
+		require.Equal(t, http.StatusCreated, s.checkout("k", twoTeas("pm_card_visa")).Status, "a retry resumes it")
+		s.requireWhole()
+	})
+
+	t.Run("WhileTheBankTakesItsTimeForTheRefund", func(t *testing.T) {
+		t.Parallel()
+		s, _ := refundBegins(t, "pm_card_pendingRefund", nil)
+		require.Equal(t, "refund_begun", s.w.RecoveryPoint("k"))
+		require.Zero(t, parked(s, 44*days))
+		require.Equal(t, 1, parked(s, 46*days))
+	})
 }

@@ -19,8 +19,8 @@ type Options struct {
 	Log     *slog.Logger
 }
 
-// Service carries out checkouts, with the payments of the service that it is given. It
-// holds no state of its own.
+// Service carries out checkouts, with the payments of the service that it is given. All
+// that it remembers by itself is which checkouts ExpireReservations has just failed on.
 type Service struct {
 	pool     *postgres.Pool
 	keys     *idempotency.Store
@@ -28,6 +28,8 @@ type Service struct {
 	payments *payments.Service
 	answers  payments.Answers
 	o        Options
+
+	notExpired failedLately
 }
 
 // New returns the service. It starts nothing.

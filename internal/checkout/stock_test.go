@@ -194,6 +194,50 @@ func TestReservations(t *testing.T) {
 	})
 }
 
+// TestReservationsOfOneCheckoutStopNoOther: the oldest one cannot be released, whatever is done.
+func TestReservationsOfOneCheckoutStopNoOther(t *testing.T) {
+	t.Parallel()
+	var dies atomic.Pointer[func()]
+	s := newShop(t, world.LocalOptions{Boundary: at("stock_reserved", &dies)})
+	die := func() { panic(http.ErrAbortHandler) }
+	for _, key := range []string{"broken", "well", "too"} {
+		dies.Store(&die)
+		s.checkout(key, twoTeas("pm_card_visa"))
+		require.Equal(t, "stock_reserved", s.w.RecoveryPoint(key))
+	}
+	s.requireStock("tea", 4, 6)
+	s.w.ExpireLeases()
+	s.w.Exec(`UPDATE idempotency_keys SET parked_at = clock_timestamp() WHERE finished_at IS NULL`)
+	s.w.Exec(`UPDATE reservations r SET expires_at = clock_timestamp() - CASE c.idempotency_key
+		WHEN 'broken' THEN interval '2 hours' ELSE interval '1 hour' END FROM checkouts c WHERE c.id = r.checkout_id`)
+	s.w.Exec(`CREATE FUNCTION breaks() RETURNS trigger LANGUAGE plpgsql AS
+		$$ BEGIN RAISE EXCEPTION 'this one breaks' USING ERRCODE = 'integrity_constraint_violation'; END $$`)
+	s.w.Exec(`DO $$ BEGIN EXECUTE format('CREATE TRIGGER breaks BEFORE UPDATE ON checkout_steps FOR EACH ROW
+		WHEN (OLD.checkout_id = %L) EXECUTE FUNCTION breaks()',
+		(SELECT id FROM checkouts WHERE idempotency_key = 'broken')); END $$`)
+
+	n, err := s.Checkouts.ExpireReservations(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 2, n, "both behind it")
+	s.requireStock("tea", 8, 2)
+	_, err = s.Checkouts.Measure(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1.0, s.Metric("payonce_reservations_stuck"))
+
+	s.w.Exec(`DROP TRIGGER breaks ON checkout_steps`)
+	n, err = s.Checkouts.ExpireReservations(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, n, "it has just failed, and leaves room for the others")
+	again := s.w.Local(world.LocalOptions{Name: "another process"})
+	n, err = again.Checkouts.ExpireReservations(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	s.requireStock("tea", 10, 0)
+	_, err = s.Checkouts.Measure(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, s.Metric("payonce_reservations_stuck"))
+}
+
 // TestReservationsThatRunOutMeanwhile: who looks for reservations that ran out has
 // begun to look before the payment began, and locks the key after its holder has
 // begun it and given the key back, because nobody knows what came of it. What is

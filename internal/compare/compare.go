@@ -3,6 +3,7 @@ package compare
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/ids"
@@ -75,12 +76,21 @@ type Discrepancy struct {
 // OrderRef names an order.
 type OrderRef struct{ TenantID, OrderID string }
 
+// HolderPatience is how long a checkout or a cancel that reserves an order may take to find out about money that no
+// payment here knows. After that the money is a discrepancy, although the other may still end.
+const HolderPatience = 30 * time.Minute
+
 // Order is everything that our rows say about one order.
 type Order struct {
 	Row *db.Order // nil: there is no such order
 	// Reserved: another operation pays the order, and only that one may: a checkout
 	// that has not ended.
 	Reserved bool
+	// HolderKey is the key of that checkout, or of the cancel of the order, and HolderInProgress says
+	// that it is unfinished, not parked, and younger than HolderPatience.
+	HolderKey        string
+	HolderInProgress bool
+
 	Payments []Payment
 	Refunds  []RefundRow
 	// Charges are those of the registered operations, and Registered their names.
@@ -143,6 +153,12 @@ func Intent(i stripe.Intent, o *Order) Difference {
 			fmt.Sprintf("%d %s here, %d %s at Stripe", paid.AmountMinor, paid.Currency, i.ReceivedMinor, i.Currency))
 		d.PaymentID = paid.ID
 		return Difference{Result: Differs, Discrepancy: d}
+	case paid != nil && paid.Uses(i.ID) && paid.ChargeID != nil && i.ChargeID != "" && *paid.ChargeID != i.ChargeID:
+		// The money is the same, but refunds and disputes of that charge would be looked for at another.
+		d := intentDiscrepancy(i, o, db.DiscrepancyKindStatusMismatch, 0,
+			fmt.Sprintf("charge %s here, %s at Stripe", *paid.ChargeID, i.ChargeID))
+		d.PaymentID = paid.ID
+		return Difference{Result: Differs, Discrepancy: d}
 	case i.Status == stripe.IntentSucceeded && (paid == nil || !paid.Uses(i.ID)):
 		return unmatchedIntent(i, o)
 	}
@@ -171,7 +187,12 @@ func unmatchedIntent(i stripe.Intent, o *Order) Difference {
 	case o.Row == nil:
 		return unmatched("paid at Stripe, and the order does not exist here")
 	case o.Reserved || o.Row.Status == db.OrderStatusOpen && o.Row.CancelingKey != nil:
-		return Difference{Result: InProgress}
+		if o.HolderInProgress {
+			return Difference{Result: InProgress}
+		}
+		d := unmatched("paid at Stripe, and the checkout or cancel that reserves the order is parked or hangs")
+		d.Key = o.HolderKey
+		return d
 	case live != nil:
 		return unmatched("paid at Stripe while another payment of the order is in progress: " + live.ID)
 	case paid != nil:

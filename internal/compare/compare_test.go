@@ -39,6 +39,8 @@ func missing(o *compare.Order)  { o.Row = nil }
 func canceled(o *compare.Order) { o.Row.Status = db.OrderStatusCanceled }
 func paidUp(o *compare.Order)   { o.Row.Status = db.OrderStatusPaid }
 func reserved(o *compare.Order) { o.Reserved = true }
+func held(o *compare.Order)     { o.HolderKey, o.HolderInProgress = "holder", true }
+func hanging(o *compare.Order)  { o.HolderKey = "holder" }
 func beingCanceled(o *compare.Order) {
 	key := "cancel"
 	o.Row.CancelingKey = &key
@@ -85,6 +87,10 @@ func status(s stripe.IntentStatus) func(*stripe.Intent) {
 		i.ReceivedMinor = 0
 	}
 }
+
+func charge(id string) func(*stripe.Intent) { return func(i *stripe.Intent) { i.ChargeID = id } }
+
+func charged(id string) func(*compare.Payment) { return func(p *compare.Payment) { p.ChargeID = &id } }
 
 func amount(minor int64) func(*stripe.Intent) {
 	return func(i *stripe.Intent) { i.AmountMinor = minor }
@@ -144,6 +150,8 @@ func requireDifference(t *testing.T, w want, d compare.Difference) {
 func TestIntent(t *testing.T) {
 	t.Parallel()
 	agrees := want{result: compare.Agrees}
+	holderHangs := want{result: compare.Differs, kind: unmatchedAtStripe, drift: 1000, key: "holder",
+		detail: "paid at Stripe, and the checkout or cancel that reserves the order is parked or hangs"}
 	adoptable := want{result: compare.Adoptable, kind: unmatchedAtStripe, drift: 1000,
 		detail: "paid at Stripe, and no payment here"}
 	for _, c := range []struct {
@@ -154,6 +162,13 @@ func TestIntent(t *testing.T) {
 	}{
 		// A payment that succeeded here.
 		{"PaidHereAndThere", intentWith(), orderWith(paidUp, payment(1, succeeded, thisOne)), agrees},
+		{"PaidWithTheSameCharge", intentWith(charge("ch_1")),
+			orderWith(paidUp, payment(1, succeeded, thisOne, charged("ch_1"))), agrees},
+		{"PaidWithAnotherCharge", intentWith(charge("ch_2")),
+			orderWith(paidUp, payment(1, succeeded, thisOne, charged("ch_1"))), want{
+				result: compare.Differs, kind: statusMismatch, drift: 0, payment: paymentID,
+				detail: "charge ch_1 here, ch_2 at Stripe",
+			}},
 		{"PaidHereAndCanceledThere", intentWith(status(stripe.IntentCanceled)),
 			orderWith(paidUp, payment(1, succeeded, thisOne)), want{
 				result: compare.Differs, kind: missingAtStripe, drift: -1000, payment: paymentID,
@@ -211,8 +226,13 @@ func TestIntent(t *testing.T) {
 			result: compare.Differs, kind: unmatchedAtStripe, drift: 700,
 			detail: "paid at Stripe, and the order does not exist here",
 		}},
-		{"TheOrderIsReserved", intentWith(), orderWith(reserved), want{result: compare.InProgress}},
-		{"TheOrderIsBeingCanceled", intentWith(), orderWith(beingCanceled), want{result: compare.InProgress}},
+		{"TheOrderIsReserved", intentWith(), orderWith(reserved, held), want{result: compare.InProgress}},
+		{"TheOrderIsBeingCanceled", intentWith(), orderWith(beingCanceled, held), want{result: compare.InProgress}},
+		{"TheOrderIsReservedByWhatHangs", intentWith(), orderWith(reserved, hanging), holderHangs},
+		{"TheOrderIsBeingCanceledByWhatHangs", intentWith(), orderWith(beingCanceled, hanging), holderHangs},
+		{"TheOrderIsReservedByNothing", intentWith(), orderWith(reserved), want{
+			result: compare.Differs, kind: unmatchedAtStripe, drift: 1000, detail: holderHangs.detail,
+		}},
 		{"TheOrderWasCanceled", intentWith(), orderWith(canceled, beingCanceled), adoptable},
 
 		// Then what an operator must decide.

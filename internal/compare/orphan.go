@@ -38,6 +38,10 @@ func RefundableAmount(i stripe.Intent, o *Order) (int64, error) {
 	case d.Key != "" && i.Operation != "":
 		return 0, &NotRefundableError{"it is a charge of the operation " + i.Operation + ", which has a row of it: " +
 			"retry its request now, or correct it at Stripe"}
+	case d.Key != "" && d.Discrepancy.PaymentID == "":
+		return 0, &NotRefundableError{
+			"a checkout or a cancel of its order has not ended, and may yet use it: retry that request now",
+		}
 	case d.Key != "":
 		return 0, &NotRefundableError{
 			"it was charged for payment " + d.Discrepancy.PaymentID + ": retry that payment now",

@@ -110,10 +110,16 @@ func (c *Claim) ParkBecause(ctx context.Context, why error) error {
 // YieldOrPark gives the claim back until its next try, or parks it once its key is older than ParkAfter. Its error is
 // that of YieldFor.
 func (c *Claim) YieldOrPark(ctx context.Context, why error) error {
-	if c.Age > ParkAfter {
+	return c.YieldUntil(ctx, ParkAfter, NextTry(c), why)
+}
+
+// YieldUntil is YieldOrPark with another limit and another pause: for a wait that may take days with nothing wrong, such
+// as a bank's. Only a wait for the customer, which ends by itself, may use YieldFor and have no limit.
+func (c *Claim) YieldUntil(ctx context.Context, limit, pause time.Duration, why error) error {
+	if c.Age > limit {
 		return c.ParkBecause(ctx, why)
 	}
-	return c.YieldFor(ctx, NextTry(c), why)
+	return c.YieldFor(ctx, pause, why)
 }
 
 func (c *Claim) onlyLeaseLost(err error) error {

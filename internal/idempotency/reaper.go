@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"example.com/payonce/db"
@@ -33,12 +34,13 @@ func NewReaper(store *Store, answers, tombstones time.Duration) *Reaper {
 	if tombstones == 0 {
 		tombstones = TombstoneRetention
 	}
-	drop := func(ctx context.Context, retention time.Duration, batchMax int32) (int64, error) {
-		return store.pool.KeyDropAnswers(ctx, db.KeyDropAnswersParams{Retention: retention, BatchMax: batchMax})
+	drop := func(ctx context.Context, retention time.Duration, skip, batchMax int32) (int64, error) {
+		return store.pool.KeyDropAnswers(ctx,
+			db.KeyDropAnswersParams{Retention: retention, BatchMax: batchMax, Skip: skip})
 	}
-	remove := func(ctx context.Context, retention time.Duration, batchMax int32) (int64, error) {
+	remove := func(ctx context.Context, retention time.Duration, skip, batchMax int32) (int64, error) {
 		return store.pool.KeyDeleteTombstones(ctx,
-			db.KeyDeleteTombstonesParams{Retention: retention, BatchMax: batchMax})
+			db.KeyDeleteTombstonesParams{Retention: retention, BatchMax: batchMax, Skip: skip})
 	}
 	return &Reaper{
 		answers:    postgres.NewReaper("drop expired answers", answers, reaperBatchMax, drop),
@@ -49,15 +51,9 @@ func NewReaper(store *Store, answers, tombstones time.Duration) *Reaper {
 
 // RunOnce drops one batch of answers and deletes one of tombstones, and returns how many there were of both.
 func (r *Reaper) RunOnce(ctx context.Context) (int, error) {
-	dropped, err := r.answers.RunOnce(ctx)
-	if err != nil {
-		return 0, err
-	}
-	deleted, err := r.tombstones.RunOnce(ctx)
-	if err != nil {
-		return dropped, err
-	}
+	dropped, notDropped := r.answers.RunOnce(ctx)
+	deleted, notDeleted := r.tombstones.RunOnce(ctx)
 	r.metrics.reaped.WithLabelValues("response").Add(float64(dropped))
 	r.metrics.reaped.WithLabelValues("tombstone").Add(float64(deleted))
-	return dropped + deleted, nil
+	return dropped + deleted, errors.Join(notDropped, notDeleted)
 }

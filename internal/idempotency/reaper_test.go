@@ -2,6 +2,7 @@ package idempotency_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -244,4 +245,26 @@ func TestReaperWithoutItsGuard(t *testing.T) {
 			require.Zero(t, r.count(unfinished), "without the guard the work is lost: nobody can finish it any more")
 		})
 	}
+}
+
+// Rows that the database refuses to change stay, and all others go, in one run.
+func TestReaperIsNotStoppedByARow(t *testing.T) {
+	t.Parallel()
+	r := newReaping(t)
+	for i := range 20 {
+		r.finished(fmt.Sprint("k", i))
+	}
+	r.exec("ALTER TABLE idempotency_keys DISABLE TRIGGER finished_is_final")
+	r.exec("UPDATE idempotency_keys SET finished_at = finished_at - interval '31 days'")
+	r.exec("ALTER TABLE idempotency_keys ENABLE TRIGGER finished_is_final")
+	r.exec(`CREATE TRIGGER breaks BEFORE UPDATE ON idempotency_keys FOR EACH ROW
+		WHEN (OLD.key IN ('k0', 'k7', 'k8', 'k19')) EXECUTE FUNCTION refuse_write('this one breaks')`)
+	reaper := idempotency.NewReaper(r.store, 30*24*time.Hour, 0)
+	n, err := reaper.RunOnce(t.Context())
+	require.ErrorContains(t, err, "this one breaks")
+	require.Equal(t, 16, n)
+	r.exec("DROP TRIGGER breaks ON idempotency_keys")
+	n, err = reaper.RunOnce(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 4, n)
 }

@@ -48,6 +48,9 @@
 // waiting for an operator (Unpark). A panic is a failure. An attempt is counted before it is made, so an event that
 // crashes its process is parked, too.
 //
+// What does not count is an outage: while Stripe or the database is away (ErrAway) every event would fail, and a few
+// hours would park them all. Those attempts go on, once a minute, until an answer says something about the event.
+//
 // # Not promised
 //
 // Effects outside of the database, made in Prepare, may happen more than once. And an

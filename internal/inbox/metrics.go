@@ -12,6 +12,7 @@ const (
 	resultDuplicate = "duplicate" // received before, dropped
 	resultHeld      = "held"      // waits for an earlier event of its subject, or for its preparation
 	resultFailed    = "failed"    // will be tried again
+	resultAway      = "away"      // the same, and the attempt does not count: another system was away
 	resultParked    = "parked"
 	resultFenced    = "fenced" // another process took over its lease
 )
@@ -36,7 +37,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	f := promauto.With(reg)
 	return &Metrics{
 		events: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_inbox_events_total",
-			Help: "Received events by outcome: applied, duplicate, held, failed, parked or fenced.",
+			Help: "Received events by outcome: applied, duplicate, held, failed, away, parked or fenced.",
 		}, []string{"consumer", "result"}),
 		pending: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_inbox_pending",
 			Help: "Received events not yet applied."}, []string{"consumer"}),

@@ -172,11 +172,14 @@ func (p *Processor) apply(ctx context.Context, row db.InboxEvent) error {
 func (p *Processor) fail(ctx context.Context, row db.InboxEvent, cause error) (result string, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
 	defer cancel()
-	park := errors.Is(cause, ErrPoison) || row.Attempts >= attemptsMax
+	poison := errors.Is(cause, ErrPoison)
+	away := !poison && (errors.Is(cause, ErrAway) || postgres.Unavailable(cause))
+	park := poison || !away && row.Attempts >= attemptsMax
 	n, err := p.pool.InboxFail(
 		ctx,
 		db.InboxFailParams{Consumer: row.Consumer, EventID: row.EventID, LeaseToken: row.LeaseToken,
-			Delay: backoff(int(row.Attempts)), LastError: postgres.ErrorText(cause), Park: park},
+			Delay: backoff(int(row.Attempts)), LastError: postgres.ErrorText(cause), Park: park,
+			Away: away, AwayMax: awayMax},
 	)
 	switch {
 	case err != nil:
@@ -190,11 +193,16 @@ func (p *Processor) fail(ctx context.Context, row db.InboxEvent, cause error) (r
 		)
 		return resultParked, nil
 	}
+	if away {
+		result = resultAway
+	} else {
+		result = resultFailed
+	}
 	p.log.Warn(
-		"event failed", "consumer", row.Consumer, "event_id", row.EventID, "type", row.Type, "attempt", row.Attempts,
+		"event "+result, "consumer", row.Consumer, "event_id", row.EventID, "type", row.Type, "attempt", row.Attempts,
 		"error", cause,
 	)
-	return resultFailed, nil
+	return result, nil
 }
 
 func eventOf(row db.InboxEvent) Event {

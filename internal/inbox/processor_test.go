@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/db"
@@ -43,6 +45,23 @@ func webhooks(
 			}
 			return b.apply(ctx, q, e, prepared)
 		}}}, o)
+}
+
+// counted is how many attempts had the result.
+func counted(t *testing.T, metrics *prometheus.Registry, result string) (n float64) {
+	t.Helper()
+	families, err := metrics.Gather()
+	require.NoError(t, err)
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			for _, label := range m.GetLabel() {
+				if family.GetName() == "payonce_inbox_events_total" && label.GetValue() == result {
+					n += m.GetCounter().GetValue()
+				}
+			}
+		}
+	}
+	return n
 }
 
 func fetch(_ context.Context, e inbox.Event) (any, error) { return "object of " + e.ID, nil }
@@ -164,6 +183,81 @@ func TestProcessor(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 1, b.process())
 		require.Equal(t, []string{"evt_1"}, b.applied())
+	})
+
+	// Stripe may be away for a day. An event that parks because of that waits for an operator although nothing is
+	// wrong with it.
+	t.Run("AnOutageOfAnotherSystemUsesUpNoAttempts", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		receive(b, "evt_1")
+		metrics := prometheus.NewRegistry()
+		away := webhooks(b, func(context.Context, inbox.Event) (any, error) {
+			return nil, fmt.Errorf("read the intent: %w", inbox.ErrAway)
+		}, inbox.ProcessorOptions{Metrics: inbox.NewMetrics(metrics)})
+		pause := func() (seconds float64) {
+			require.NoError(t, b.pool.Raw().QueryRow(t.Context(),
+				"SELECT extract(epoch FROM leased_until - clock_timestamp())::float8 FROM inbox_events").Scan(&seconds))
+			return seconds
+		}
+		tryAway := func() {
+			b.exec("UPDATE inbox_events SET leased_until = '-infinity'")
+			n, err := away.RunOnce(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, 1, n)
+		}
+		tryAway()
+		require.Less(t, pause(), 2.0, "a short outage delays it by little")
+		b.exec("ALTER TABLE inbox_events DISABLE TRIGGER USER")
+		b.exec("UPDATE inbox_events SET received_at = received_at - interval '6 hours'")
+		for range 50 {
+			tryAway()
+		}
+		require.Equal(t, map[string]int{"pending": 1}, b.statuses())
+		require.Zero(t, b.count("SELECT attempts FROM inbox_events"))
+		require.InDelta(t, 60, pause(), 5, "once a minute, so that the backlog does not keep Stripe down")
+		require.Equal(t, 1, b.count("SELECT count(*) FROM inbox_events WHERE last_error LIKE 'prepare: read the intent%'"))
+		require.Equal(t, 51.0, counted(t, metrics, "away"))
+		b.processor = webhooks(b, fetch, inbox.ProcessorOptions{})
+		require.Equal(t, 1, b.process())
+		require.Equal(t, []string{"evt_1"}, b.applied())
+	})
+
+	t.Run("ADatabaseTooBusyToApplyItUsesUpNoAttempts", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		receive(b, "evt_1")
+		b.processor = webhooks(b, fetch, inbox.ProcessorOptions{})
+		b.fail = func(inbox.Event) error { return &pgconn.PgError{Severity: "ERROR", Code: "55P03"} }
+		for range 30 {
+			b.exec("UPDATE inbox_events SET leased_until = '-infinity'")
+			_, err := b.processor.RunOnce(t.Context())
+			require.NoError(t, err)
+		}
+		require.Equal(t, map[string]int{"pending": 1}, b.statuses())
+		require.Zero(t, b.count("SELECT attempts FROM inbox_events"))
+	})
+
+	// An outage takes back its own attempt only: an event that crashes its processes in between is parked all the same.
+	t.Run("AnOutageDoesNotHideAnEventThatCrashesItsProcess", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		receive(b, "evt_1")
+		stopped := false
+		crash := webhooks(b, func(context.Context, inbox.Event) (any, error) {
+			if stopped = !stopped; stopped {
+				return nil, inbox.ErrAway
+			}
+			die()
+			return nil, nil
+		}, inbox.ProcessorOptions{AtOnce: 1})
+		for range 60 {
+			b.exec("UPDATE inbox_events SET leased_until = '-infinity' WHERE status = 'pending'")
+			done := make(chan struct{})
+			go func() { defer close(done); _, _ = crash.RunOnce(t.Context()) }()
+			<-done
+		}
+		require.Equal(t, map[string]int{"parked": 1}, b.statuses())
 	})
 
 	t.Run("CannotApplyUnderALostLease", func(t *testing.T) {

@@ -17,7 +17,7 @@ func NewReaper(pool *postgres.Pool, retention time.Duration) *postgres.Reaper {
 		retention = Retention
 	}
 	return postgres.NewReaper("remove applied events", retention, reapMax,
-		func(ctx context.Context, retention time.Duration, batchMax int32) (int64, error) {
-			return pool.InboxReap(ctx, db.InboxReapParams{Retention: retention, LimitRows: batchMax})
+		func(ctx context.Context, retention time.Duration, skip, batchMax int32) (int64, error) {
+			return pool.InboxReap(ctx, db.InboxReapParams{Retention: retention, LimitRows: batchMax, Skip: skip})
 		})
 }

@@ -21,8 +21,8 @@ func NewReaper(pool *postgres.Pool, retention time.Duration) *postgres.Reaper {
 	if retention == 0 {
 		retention = Retention
 	}
-	reap := func(ctx context.Context, retention time.Duration, batchMax int32) (int64, error) {
-		return pool.DeliveryReap(ctx, db.DeliveryReapParams{Retention: retention, LimitRows: batchMax})
+	reap := func(ctx context.Context, retention time.Duration, skip, batchMax int32) (int64, error) {
+		return pool.DeliveryReap(ctx, db.DeliveryReapParams{Retention: retention, LimitRows: batchMax, Skip: skip})
 	}
 	return postgres.NewReaper("remove ended deliveries", retention, reapMax, reap)
 }

@@ -11,7 +11,7 @@ import (
 
 // invariantsPage is the result of one check of all invariants.
 type invariantsPage struct {
-	Checks []postgres.CheckResult
+	Checks []postgres.Check
 	Took   time.Duration
 }
 

@@ -373,6 +373,27 @@ func TestReaper(t *testing.T) {
 		require.Equal(t, 7, count(t, pool, "SELECT count(*) FROM outbox_events"))
 	})
 
+	t.Run("IsNotStoppedByATenant", func(t *testing.T) {
+		t.Parallel()
+		pool, _, reaper := setup(t)
+		other := event("ord_other", 1)
+		other.TenantID = "ten_other"
+		appendEvents(t, pool, other)
+		drain(t, outbox.NewRelay(pool, &brokerLog{}, outbox.RelayOptions{}))
+		exec(t, pool, "UPDATE outbox_events SET published_at = published_at - interval '2 hours'")
+		exec(t, pool, `UPDATE event_feeds SET reap_at = clock_timestamp() - CASE tenant_id WHEN 'ten_other'
+			THEN interval '1 minute' ELSE interval '1 hour' END`)
+		exec(t, pool, `CREATE TRIGGER breaks BEFORE DELETE ON outbox_events FOR EACH ROW
+			WHEN (OLD.tenant_id <> 'ten_other') EXECUTE FUNCTION refuse_write('this one breaks')`)
+		n, err := reaper.RunOnce(t.Context())
+		require.ErrorContains(t, err, "this one breaks")
+		require.Equal(t, 1, n, "the event of the other tenant")
+		exec(t, pool, "DROP TRIGGER breaks ON outbox_events")
+		n, err = reaper.RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 10, n)
+	})
+
 	t.Run("RejectsACursorWithRemovedSuccessors", func(t *testing.T) {
 		t.Parallel()
 		pool, feed, reaper := setup(t)

@@ -31,29 +31,42 @@ func NewReaper(pool *postgres.Pool, retention time.Duration) *Reaper {
 }
 
 // RunOnce removes one batch of one tenant's oldest events, of the first tenant
-// that has any.
+// that has any. A tenant whose events the database refuses to delete stops no other:
+// then RunOnce removes a batch of each of the others.
 func (r *Reaper) RunOnce(ctx context.Context) (int, error) {
+	var removed int64
+	var refused error
+	skip := []string{}
 	for ctx.Err() == nil {
-		removed, due, err := r.reapFeed(ctx)
-		if err != nil {
-			return 0, fmt.Errorf("remove old events: %w", err)
-		}
-		if removed > 0 || !due {
-			return int(removed), nil
+		tenantID, n, err := r.reapFeed(ctx, skip)
+		removed += n
+		switch {
+		case err != nil && tenantID != "" && postgres.IsRejected(err):
+			refused = errors.Join(refused, fmt.Errorf("remove old events of %s: %w", tenantID, err))
+			skip = append(skip, tenantID)
+		case err != nil:
+			return int(removed), fmt.Errorf("remove old events: %w", err)
+		case tenantID == "", n > 0 && refused == nil:
+			return int(removed), refused
+		case n > 0:
+			skip = append(skip, tenantID)
 		}
 	}
-	return 0, ctx.Err()
+	return int(removed), ctx.Err()
 }
 
-func (r *Reaper) reapFeed(ctx context.Context) (removed int64, due bool, err error) {
-	err = r.pool.InTx(ctx, func(q *db.Queries) error {
-		tenantID, err := q.FeedDue(ctx)
-		if due = !errors.Is(err, postgres.ErrNoRows); !due {
+// reapFeed returns the tenant whose feed was due; empty: none was.
+func (r *Reaper) reapFeed(ctx context.Context, skip []string) (tenantID string, removed int64, err error) {
+	err = r.pool.InTx(ctx, func(q *db.Queries) (err error) {
+		tenantID, removed = "", 0
+		due, err := q.FeedDue(ctx, skip)
+		if errors.Is(err, postgres.ErrNoRows) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
+		tenantID = due
 		if removed, err = q.FeedReap(ctx, db.FeedReapParams{TenantID: tenantID, Retention: r.retention,
 			LimitRows: reapMax}); err != nil {
 			return err
@@ -63,5 +76,8 @@ func (r *Reaper) reapFeed(ctx context.Context) (removed int64, due bool, err err
 		}
 		return q.FeedScheduleReap(ctx, db.FeedScheduleReapParams{Retention: r.retention, TenantID: tenantID})
 	})
-	return removed, due, err
+	if err != nil {
+		removed = 0
+	}
+	return tenantID, removed, err
 }

@@ -96,13 +96,13 @@ func (s cancels) runOrder(ctx context.Context, c *idempotency.Claim) (idempotenc
 	case stripe.IntentSucceeded:
 		return s.orderPaidFirst(ctx, c)
 	case stripe.IntentProcessing:
-		if err := c.YieldFor(ctx, idempotency.NextTry(c), errors.New("the PaymentIntent is processing")); err != nil {
+		if err := c.YieldOrPark(ctx, errors.New("the PaymentIntent is processing")); err != nil {
 			return idempotency.Answer{}, err
 		}
 		return idempotency.Answer{}, ErrPaymentInProgress // as if it had been refused at once, to be retried later
 	}
 	order := s.answers.Object(http.StatusAccepted, "/v1/orders/"+c.ResourceID, orderOf(target.Order))
-	return order, c.YieldFor(ctx, idempotency.NextTry(c), fmt.Errorf("cancel the intent: %w", out.Why()))
+	return order, c.YieldOrPark(ctx, fmt.Errorf("cancel the intent: %w", out.Why()))
 }
 
 func (s cancels) finishOrder(
@@ -217,7 +217,7 @@ func (s cancels) runPayment(ctx context.Context, c *idempotency.Claim) (idempote
 	}
 	if intent.Status == "" {
 		answer := s.answers.Object(http.StatusAccepted, "/v1/payments/"+p.ID, PaymentOf(p))
-		return answer, c.YieldFor(ctx, idempotency.NextTry(c), fmt.Errorf("cancel the intent: %w", out.Why()))
+		return answer, c.YieldOrPark(ctx, fmt.Errorf("cancel the intent: %w", out.Why()))
 	}
 	return s.finishPayment(ctx, c, intent.Status == stripe.IntentCanceled)
 }

@@ -17,6 +17,8 @@ import (
 // sixteen stored errors. Then an operator must look.
 const cancelKeysMax = 8
 
+var errRefusedBefore = errors.New("a cancel was refused before, and the state of the intent still allows none")
+
 // cancelCall cancels the order's n-th PaymentIntent. Its first key is <tenant>:<order>:cancel:<n>;
 // a later key, for when the first is exhausted, adds a count.
 func cancelCall(p db.Payment, try int) calls.Call {
@@ -27,23 +29,29 @@ func cancelCall(p db.Payment, try int) calls.Call {
 	return calls.New(stripe.OpCancel, p.OrderID, key, *p.IntentID)
 }
 
-// nextCancel is the cancel to send: the first whose key is not exhausted. A cancel is the only call
+// nextCancel is the cancel to send: the first whose key is not used up. A cancel is the only call
 // that may be sent under another key while the first is in doubt: canceling twice is canceling
 // once, and no money moves. Without it, one error stored by Stripe would keep an intent alive that
 // must not be confirmed, and its payment open until an operator looks.
-func (s *Service) nextCancel(ctx context.Context, p db.Payment) (calls.Call, error) {
+//
+// refusedBefore: the key before it is used up because Stripe refused the cancel, as it does while the
+// intent is processing, and repeats that for a day. The next one is worth sending only once the
+// intent is in another state.
+func (s *Service) nextCancel(ctx context.Context, p db.Payment) (target calls.Call, refusedBefore bool, err error) {
 	for try := 1; ; try++ {
 		target := cancelCall(p, try)
 		last, err := s.calls.Last(ctx, p.TenantID, target.Key)
 		if errors.Is(err, postgres.ErrNoRows) {
-			return target, nil
+			return target, refusedBefore, nil
 		}
 		if err != nil {
-			return target, fmt.Errorf("read the cancel of %s: %w", *p.IntentID, err)
+			return target, false, fmt.Errorf("read the cancel of %s: %w", *p.IntentID, err)
 		}
-		if !calls.Exhausted(last) || try == cancelKeysMax {
-			return target, nil
+		refused := last.Outcome == db.StripeOutcomeRefused
+		if try == cancelKeysMax || !refused && !calls.Exhausted(last) {
+			return target, refused || refusedBefore, nil
 		}
+		refusedBefore = refused
 	}
 }
 
@@ -52,9 +60,21 @@ func (s *Service) nextCancel(ctx context.Context, p db.Payment) (calls.Call, err
 func (s *Service) CancelIntent(
 	ctx context.Context, c *idempotency.Claim, p db.Payment,
 ) (stripe.Intent, stripe.Outcome, error) {
-	target, err := s.nextCancel(ctx, p)
+	target, refusedBefore, err := s.nextCancel(ctx, p)
 	if err != nil {
 		return stripe.Intent{}, stripe.Outcome{}, err
+	}
+	if refusedBefore {
+		intent, err := s.gateway.GetIntent(ctx, *p.IntentID)
+		if err != nil {
+			return stripe.Intent{}, stripe.Outcome{
+				Effect: stripe.Unknown, Err: err,
+			}, nil //nolint:nilerr // a look that failed is an outcome: unknown
+		}
+		switch intent.Status {
+		case stripe.IntentProcessing, stripe.IntentSucceeded, stripe.IntentCanceled:
+			return intent, stripe.Outcome{Effect: stripe.Conflict, Intent: intent, Err: errRefusedBefore}, nil
+		}
 	}
 	out, _, err := s.calls.Make(ctx, c, target, nil, func(ctx context.Context, call stripe.Call) stripe.Outcome {
 		return s.gateway.CancelIntent(ctx, call, *p.IntentID)

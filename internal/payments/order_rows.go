@@ -23,13 +23,15 @@ func (s *Service) OrderRows(
 			tenants, orders = append(tenants, r.TenantID), append(orders, r.OrderID)
 		}
 	}
-	orderRows, err := q.ReconcileOrders(ctx, db.ReconcileOrdersParams{TenantIds: tenants, OrderIds: orders})
+	orderRows, err := q.ReconcileOrders(ctx, db.ReconcileOrdersParams{
+		TenantIds: tenants, OrderIds: orders, Patience: compare.HolderPatience,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("read the orders that Stripe names: %w", err)
 	}
 	for _, row := range orderRows {
 		o := found[compare.OrderRef{TenantID: row.Order.TenantID, OrderID: row.Order.ID}]
-		o.Row = &row.Order
+		o.Row, o.HolderKey, o.HolderInProgress = &row.Order, row.HolderKey, row.HolderInProgress
 		o.Reserved = row.CheckoutInProgress // part: checkouts
 	}
 	paymentRows, err := q.ReconcilePayments(ctx, db.ReconcilePaymentsParams{TenantIds: tenants, OrderIds: orders})

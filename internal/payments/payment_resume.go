@@ -302,6 +302,9 @@ func (s *Service) whyNotClaimed(ctx context.Context, r idempotency.Request, orde
 	return ErrPaymentInProgress
 }
 
+// CustomerMustAct is the reason why a key waits for its customer, and for nothing else.
+const CustomerMustAct = "the customer must act"
+
 // actionPoll is the pause between two looks at an intent that waits for its customer. A
 // webhook is faster; this is for webhooks that never come.
 const actionPoll = 40 * time.Second
@@ -335,7 +338,7 @@ func (s *Service) requireAction(
 		r.Payment = row
 	}
 	pending := r.ending.Pending(ctx, c, r)
-	return pending, c.YieldFor(ctx, idempotency.Jittered(actionPoll), errors.New("the customer must act"))
+	return pending, c.YieldFor(ctx, idempotency.Jittered(actionPoll), errors.New(CustomerMustAct))
 }
 
 // awaitCustomer checks whether the customer has acted. If they do not act in time

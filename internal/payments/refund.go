@@ -83,6 +83,8 @@ const (
 	// days, and polling thousands of them twice a minute would use up the rate limit that payments need.
 	refundPoll    = 30 * time.Second
 	refundPollMax = 15 * time.Minute
+	// RefundPendingMax is how long a bank may take for a refund. Then its key is parked: somebody must ask Stripe.
+	RefundPendingMax = 45 * 24 * time.Hour
 
 	// Longest wait for the payment's other refunds; after it the completer takes over.
 	turnWait  = stripe.LimitWait

@@ -191,7 +191,11 @@ func (s *Service) refundWaits(
 	ctx context.Context, c *idempotency.Claim, w *refunding, pause time.Duration, why error,
 ) (idempotency.Answer, error) {
 	answer := s.answers.Object(http.StatusAccepted, "/v1/refunds/"+w.refund.ID, refundOf(w.refund))
-	return answer, c.YieldFor(ctx, idempotency.Jittered(pause), why)
+	limit := idempotency.ParkAfter
+	if w.refund.StripeRefundID != nil {
+		limit = RefundPendingMax
+	}
+	return answer, c.YieldUntil(ctx, limit, idempotency.Jittered(pause), why)
 }
 
 // nextPoll is the pause before Stripe is asked again about a refund that only time will settle.

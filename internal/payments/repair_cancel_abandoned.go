@@ -29,6 +29,13 @@ const cancelAbandonedBegun = "cancel_abandoned_begun"
 // made. Before that, repeating a lost creation still finds its intent.
 const AbandonedAfter = calls.KeyLifetime
 
+// No client waits for it, and most often it is a bank's direct debit that is waited for. So the pause grows, from a
+// minute, with the age of the key.
+const (
+	cancelAbandonedShare    = 10
+	cancelAbandonedPauseMax = time.Hour
+)
+
 // abandonedIntent is its request.
 type abandonedIntent struct {
 	OrderID  string `json:"order_id"`
@@ -37,7 +44,7 @@ type abandonedIntent struct {
 }
 
 // CancelAbandoned has an abandoned intent canceled. The order is locked and the intent compared once more
-// in the transaction that enqueues the cancel. Not begun: it is, or may become, a payment's.
+// in the transaction that enqueues the cancel. Not begun: it is, or may become, a payment's, or it was begun before.
 func (s Repairs) CancelAbandoned(ctx context.Context, i stripe.Intent) (begun bool, err error) {
 	err = s.pool.InTx(ctx, func(q *db.Queries) error {
 		begun = false
@@ -55,7 +62,6 @@ func (s Repairs) CancelAbandoned(ctx context.Context, i stripe.Intent) (begun bo
 		if !ok {
 			return nil
 		}
-		begun = true
 		// Recorded now, and not when it is sent: another intent of the order may be canceled
 		// before that, and must find the number taken.
 		target := cancelCall(db.Payment{
@@ -66,10 +72,15 @@ func (s Repairs) CancelAbandoned(ctx context.Context, i stripe.Intent) (begun bo
 				return err
 			}
 		}
-		return idempotency.Enqueue(ctx, q, idempotency.Request{
+		begun, err = idempotency.EnqueueNew(ctx, q, idempotency.Request{
 			TenantID: i.TenantID, Key: CancelAbandonedIntent + " " + i.ID, Operation: CancelAbandonedIntent,
 			Body: idempotency.Encode(abandonedIntent{i.OrderID, i.ID, number}),
 		}, i.OrderID, cancelAbandonedBegun)
+		if err != nil || begun {
+			return err
+		}
+		// Begun before, and the intent can be canceled now: it need not wait, nor stay parked.
+		return idempotency.Expedite(ctx, q, i.TenantID, CancelAbandonedIntent+" "+i.ID)
 	})
 	return begun, err
 }
@@ -99,10 +110,15 @@ func (s Repairs) runCancelAbandoned(ctx context.Context, c *idempotency.Claim) (
 	if err != nil {
 		return idempotency.Answer{}, err
 	}
-	if intent.Status == "" || compare.Unconfirmed(intent.Status) {
-		answer := s.answers.Object(http.StatusAccepted, "", w)
-		return answer, c.YieldFor(ctx, idempotency.Jittered(time.Minute),
-			fmt.Errorf("cancel the intent: %w", out.Why()))
+	if intent.Status != stripe.IntentCanceled && intent.Status != stripe.IntentSucceeded {
+		// An intent that is processing may fail, and could then be paid again: only what is final needs no cancel.
+		why := fmt.Errorf("cancel the intent: %w", out.Why())
+		if intent.Status != "" {
+			why = fmt.Errorf("the intent is %s: %w", intent.Status, why)
+		}
+		pause := min(max(time.Minute, c.Age/cancelAbandonedShare), cancelAbandonedPauseMax)
+		return s.answers.Object(http.StatusAccepted, "", w),
+			c.YieldUntil(ctx, idempotency.ParkAfter, idempotency.Jittered(pause), why)
 	}
 	err = c.Finish(ctx, func(*db.Queries) (idempotency.Answer, error) {
 		return s.answers.Object(http.StatusOK, "", w), nil // If it has succeeded after all, the reconciler finds that.

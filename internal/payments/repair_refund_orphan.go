@@ -217,7 +217,8 @@ func (s Repairs) settleOrphanRefund(
 func (s Repairs) waitForOrphanRefund(
 	ctx context.Context, c *idempotency.Claim, w orphanRefund, why error,
 ) (idempotency.Answer, error) {
-	return s.answers.Object(http.StatusAccepted, "", w), c.YieldFor(ctx, idempotency.NextTry(c), why)
+	return s.answers.Object(http.StatusAccepted, "", w),
+		c.YieldUntil(ctx, RefundPendingMax, idempotency.NextTry(c), why)
 }
 
 // finishOrphanRefund ends the refund. If it succeeded the discrepancy is resolved; if not,

@@ -32,7 +32,13 @@ type webhookSeen struct {
 // applied here, as read from Stripe.
 func (s *Service) WebhookHandler() inbox.Handler {
 	h := webhooks{s}
-	return inbox.Handler{Prepare: h.prepare, Apply: h.apply}
+	return inbox.Handler{Prepare: func(ctx context.Context, e inbox.Event) (any, error) {
+		seen, err := h.prepare(ctx, e)
+		if errors.Is(err, stripe.ErrAway) || errors.Is(err, stripe.ErrThrottled) || errors.Is(err, stripe.ErrUnavailable) {
+			err = fmt.Errorf("%w: %w", inbox.ErrAway, err)
+		}
+		return seen, err
+	}, Apply: h.apply}
 }
 
 // prepare finds out what an event is about. The event is only a hint: its snapshot may be old or of

@@ -46,11 +46,12 @@ func TestBatches(t *testing.T) {
 	keys := func(t *testing.T, pool *postgres.Pool) {
 		t.Helper()
 		for i := range due {
-			require.NoError(t, pool.KeyEnqueue(t.Context(), db.KeyEnqueueParams{
+			_, err := pool.KeyEnqueue(t.Context(), db.KeyEnqueueParams{
 				TenantID: "ten_a", Key: fmt.Sprintf("sweep %d", i), Operation: "sweep", Fingerprint: make([]byte, 32),
 				FingerprintVersion: 1,
 				RequestID:          "req", ResourceID: "ord", RecoveryPoint: "begun", ClaimToken: uuid.New(),
-			}))
+			})
+			require.NoError(t, err)
 		}
 	}
 

@@ -3,6 +3,7 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -24,6 +25,7 @@ type Check struct {
 	ID   string
 	Name string
 	Rows []Violation
+	Err  error // why the query has no result: then nothing is known about the invariant
 }
 
 // invariant is one query of invariants.sql, which returns the rows that break it.
@@ -46,7 +48,9 @@ var invariants = inOrder(
 var paymentInvariants = []invariant{
 	{"I1a", "an order is paid once", offenders((*db.Queries).InvariantOrderPaidOnce)},
 	{"I1b", "a key has one effect", offenders((*db.Queries).InvariantOneEffectPerKey)},
+	{"I1c", "a charge pays one payment", offenders((*db.Queries).InvariantChargePaysOnce)},
 	{"I2", "no acknowledged payment is lost or changed", offenders((*db.Queries).InvariantSuccessIsKept)},
+	{"I2b", "stored responses agree with what happened", offenders((*db.Queries).InvariantResponseAgrees)},
 	{"I3", "a response is stored complete", offenders((*db.Queries).InvariantResponseIsComplete)},
 	{"I4", "a key serves one request", offenders((*db.Queries).InvariantKeyServesOneRequest)},
 	{"I5a", "no key is stuck", offenders((*db.Queries).InvariantNoKeyIsStuck)},
@@ -54,9 +58,11 @@ var paymentInvariants = []invariant{
 	{"I5c", "every unfinished payment has an unfinished key", offenders((*db.Queries).InvariantUnfinishedHasKey)},
 	{"I6a", "each version has one event", offenders((*db.Queries).InvariantVersionsHaveEvents)},
 	{"I6b", "events are published", offenders((*db.Queries).InvariantEventsArePublished)},
+	{"I6c", "the last event of an object agrees with its status", offenders((*db.Queries).InvariantLastEventAgrees)},
 	{"I7b", "received events are applied", offenders((*db.Queries).InvariantReceivedIsApplied)},
 	{"I8c", "orders agree with their payments", offenders((*db.Queries).InvariantOrderAgreesWithPayment)},
 	{"I8d", "refunds add up and never exceed the payment", offenders((*db.Queries).InvariantRefundsAddUp)},
+	{"I8i", "an order's items sum to its amount", offenders((*db.Queries).InvariantItemsSumToAmount)},
 	{"I9", "fencing tokens only grow", offenders((*db.Queries).InvariantTokensOnlyGrow)},
 	{"I10", "references stay within a tenant", offenders((*db.Queries).InvariantReferencesStayInTheTenant)},
 	{"I11", "final states do not change, transitions are legal", offenders((*db.Queries).InvariantTransitionsAreLegal)},
@@ -107,60 +113,51 @@ func offenders[R ~struct{ Subject, Detail string }](
 }
 
 // Invariants runs every check, each in a separate transaction. On a system at work a row may be in progress between
-// two tables that a check compares, so run it again before you wake an operator.
+// two tables that a check compares, so run it again before you wake an operator. A query that fails does not prevent
+// the others: its check has the error, and so has the result, for callers that need all of them.
 func (p *Pool) Invariants(ctx context.Context) ([]Check, error) {
+	checks := p.InvariantsWithin(ctx, auditTimeout)
+	var failed error
+	for _, c := range checks {
+		failed = errors.Join(failed, c.Err)
+	}
+	return checks, failed
+}
+
+// InvariantsWithin is Invariants for a user who waits: each query gets the time each.
+func (p *Pool) InvariantsWithin(ctx context.Context, each time.Duration) []Check {
 	checks := make([]Check, len(invariants))
 	for i, inv := range invariants {
-		err := p.inTxWithTimeout(ctx, auditTimeout, func(q *db.Queries) (err error) {
-			checks[i], err = inv.check(ctx, q)
-			return err
+		err := p.inTxWithTimeout(ctx, each, func(q *db.Queries) error {
+			checks[i] = inv.check(ctx, q)
+			return checks[i].Err
 		})
-		if err != nil {
-			return nil, err
+		if err != nil && checks[i].Err == nil { // the transaction failed, not the query
+			checks[i] = inv.failed(err)
 		}
 	}
-	return checks, nil
+	return checks
 }
 
-// CheckResult is a check that had limited time, and why it has no result, if so.
-type CheckResult struct {
-	Check
-	Err error
-}
-
-// InvariantsWithin is Invariants for a user who waits: each query gets the time each, and one that fails or takes
-// longer does not prevent the others.
-func (p *Pool) InvariantsWithin(ctx context.Context, each time.Duration) []CheckResult {
-	results := make([]CheckResult, len(invariants))
-	for i, inv := range invariants {
-		results[i].Check = Check{ID: inv.id, Name: inv.name}
-		results[i].Err = p.inTxWithTimeout(ctx, each, func(q *db.Queries) error {
-			check, err := inv.check(ctx, q)
-			if err == nil {
-				results[i].Check = check
-			}
-			return err
-		})
-	}
-	return results
-}
-
-// CheckInvariants is Pool.Invariants in the caller's transaction.
+// CheckInvariants is Pool.Invariants in the caller's transaction, which ends with the first query that fails.
 func CheckInvariants(ctx context.Context, q *db.Queries) ([]Check, error) {
 	checks := make([]Check, len(invariants))
 	for i, inv := range invariants {
-		var err error
-		if checks[i], err = inv.check(ctx, q); err != nil {
-			return nil, err
+		if checks[i] = inv.check(ctx, q); checks[i].Err != nil {
+			return nil, checks[i].Err
 		}
 	}
 	return checks, nil
 }
 
-func (inv invariant) check(ctx context.Context, q *db.Queries) (Check, error) {
+func (inv invariant) check(ctx context.Context, q *db.Queries) Check {
 	rows, err := inv.query(q, ctx)
 	if err != nil {
-		return Check{}, fmt.Errorf("check %s, %s: %w", inv.id, inv.name, err)
+		return inv.failed(err)
 	}
-	return Check{ID: inv.id, Name: inv.name, Rows: rows}, nil
+	return Check{ID: inv.id, Name: inv.name, Rows: rows}
+}
+
+func (inv invariant) failed(err error) Check {
+	return Check{ID: inv.id, Name: inv.name, Err: fmt.Errorf("check %s, %s: %w", inv.id, inv.name, err)}
 }

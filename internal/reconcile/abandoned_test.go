@@ -1,13 +1,17 @@
 package reconcile_test
 
 import (
+	"context"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/stripe"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/world"
 )
@@ -109,6 +113,59 @@ func TestCancelsAbandonedIntents(t *testing.T) {
 		require.Zero(t, b.Count("SELECT count(*) FROM idempotency_keys WHERE operation = 'cancel_abandoned_intent'"))
 		require.Equal(t, http.StatusCreated, b.API.Pay("another-card", declined, "pm_card_visa").Status)
 	})
+}
+
+// processingGateway shows intents as processing while on is set: somebody pays with a bank debit.
+type processingGateway struct {
+	payments.Gateway
+	on *atomic.Bool
+}
+
+func (g processingGateway) GetIntent(ctx context.Context, id string) (stripe.Intent, error) {
+	i, err := g.Gateway.GetIntent(ctx, id)
+	if g.on.Load() {
+		i.Status = stripe.IntentProcessing
+	}
+	return i, err
+}
+
+// An intent that is processing may fail, and be paid after that. So its cancel is not done until it is final: it waits,
+// parks if that takes too long, and is resumed when a window sees that it can be canceled. It is counted once.
+func TestCancelOfAnAbandonedIntentEndsWhenTheIntentIsFinal(t *testing.T) {
+	t.Parallel()
+	processing := &atomic.Bool{}
+	b, today := world.LongAgo(t, yesterday, world.LocalOptions{Gateway: func(g payments.Gateway) payments.Gateway {
+		return processingGateway{g, processing}
+	}})
+	gone := b.OrphanIntent("ord_000000000000000000000gone", world.Unconfirmed)
+	today()
+	begun := func() float64 { return b.API.Series("payonce_reconciled_total", "canceled_abandoned") }
+	key := func(column string) string {
+		return b.Text("SELECT " + column + "::text FROM idempotency_keys WHERE operation = 'cancel_abandoned_intent'")
+	}
+	b.Reconcile()
+	require.Equal(t, 1.0, begun())
+	processing.Store(true)
+	b.Sim.Inject(stripesim.Fault{Op: "intent.cancel", Kind: stripesim.StoredError, Status: http.StatusBadRequest,
+		Code: "payment_intent_unexpected_state"})
+	b.API.Complete()
+	require.Equal(t, "cancel_abandoned_begun", key("recovery_point"))
+	require.Contains(t, key("last_error"), "the intent is processing")
+
+	b.Reconcile()
+	require.Equal(t, 1.0, begun(), "it was begun before")
+	b.AgeWork(49 * time.Hour)
+	b.API.Complete()
+	require.NotEmpty(t, key("coalesce(parked_at::text, '')"))
+
+	processing.Store(false) // it has failed, and its client secret could still pay
+	b.Reconcile()
+	require.Empty(t, key("coalesce(parked_at::text, '')"))
+	b.API.Complete()
+	require.Equal(t, "finished", key("recovery_point"))
+	require.EqualValues(t, "canceled", intentOf(b, gone.ID).Status)
+	require.Equal(t, 1.0, begun())
+	b.RequireClean()
 }
 
 // yesterday is longer ago than Stripe remembers a key.

@@ -47,6 +47,13 @@ func Compare(
 		afterPage:  func(context.Context) error { return nil },
 		intent:     func(_ context.Context, _ stripe.Intent, d compare.Difference) error { note(d); return nil },
 		refund:     func(_ context.Context, _ stripe.Refund, d compare.Difference) error { note(d); return nil },
+		onUnreadable: func(ctx context.Context, object string, row localRef, why error) error {
+			if !ofTheObject(ctx, why) {
+				return why
+			}
+			note(compare.Difference{Result: compare.Differs, Discrepancy: unreadable(object, row, why)})
+			return nil
+		},
 	}
 	if err := w.walk(ctx, since); err != nil {
 		return result, err

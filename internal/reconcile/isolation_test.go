@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	stripego "github.com/stripe/stripe-go/v76"
@@ -200,4 +201,26 @@ func parkedCount(b *world.Books) (n float64) {
 		}
 	}
 	return n
+}
+
+// A cancel that hangs reserves its order. Money that was paid for the order meanwhile is not hidden by that: at first the
+// cancel may find it, later it is a discrepancy.
+func TestHangingCancelHidesNoDiscrepancy(t *testing.T) {
+	t.Parallel()
+	b := world.NewBooks(t)
+	order := b.API.Order()
+	require.Equal(t, http.StatusPaymentRequired, b.API.Pay("k", order, "pm_card_visa_chargeDeclined").Status)
+	b.Sim.Inject(stripesim.Fault{Op: "intent.cancel", Kind: stripesim.Reset, Times: -1})
+	require.Equal(t, http.StatusAccepted, b.API.Post("/v1/orders/"+order+"/cancel", "cancel", `{}`).Status)
+	paid := b.OrphanIntent(order)
+	b.Reconcile()
+	require.Empty(t, b.Discrepancies(), "the cancel is about to find it")
+
+	b.AgeWork(31 * time.Minute)
+	b.Reconcile()
+	require.Contains(t, b.Discrepancies(), "unmatched_at_stripe "+paid.ID+" 1000")
+	b.Exec("UPDATE idempotency_keys SET parked_at = clock_timestamp(), next_attempt_at = 'infinity' WHERE key = 'cancel'")
+	b.Reconcile()
+	require.NotEmpty(t, b.Discrepancies())
+	require.Zero(t, b.Count("SELECT count(*) FROM idempotency_keys WHERE parked_at IS NOT NULL"), "it is woken")
 }

@@ -49,7 +49,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		overdue: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_overdue",
 			Help: "Unfinished keys that have been due for more than ten seconds and that no completer has claimed."}),
 		oldest: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_keys_oldest_seconds",
-			Help: "Age of the oldest unfinished key, except those that are parked or wait for the customer."}),
+			Help: "Age of the oldest unfinished key, except those that are parked or wait for the customer or the bank."}),
 		doubtful: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_unknown_outcomes",
 			Help: "Calls that move money and whose outcome is not yet known."}),
 		owed: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_refunds_owed",
@@ -87,7 +87,9 @@ func (r *Reconciler) Measure(ctx context.Context) (int, error) {
 		r.metrics.owed.WithLabelValues(row.Currency).Set(float64(row.Owed))
 		r.metrics.owedMinor.WithLabelValues(row.Currency).Set(float64(row.OwedMinor))
 	}
-	work, err := r.pool.KeyStats(ctx, db.KeyStatsParams{Grace: overdueAfter, AwaitsCustomer: payments.ActionRequired})
+	work, err := r.pool.KeyStats(ctx, db.KeyStatsParams{
+		Grace: overdueAfter, AwaitsCustomer: payments.ActionRequired, CustomerMustAct: payments.CustomerMustAct,
+	})
 	if err != nil {
 		return 0, fmt.Errorf("measure the unfinished work: %w", err)
 	}

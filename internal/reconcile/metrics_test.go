@@ -63,5 +63,31 @@ func TestMeasure(t *testing.T) {
 		b.Measure()
 		require.EqualValues(t, 1, b.API.Metric("payonce_keys_unfinished"))
 		require.Zero(t, b.API.Metric("payonce_keys_oldest_seconds"))
+
+		// From here on it waits for Stripe.
+		b.Sim.Inject(stripesim.Fault{Op: "intent.get", Kind: stripesim.Reset, Times: -1})
+		b.API.Complete()
+		b.Measure()
+		require.GreaterOrEqual(t, b.API.Metric("payonce_keys_oldest_seconds"), 1800.0)
+	})
+
+	t.Run("NorOneThatWaitsForTheBank", func(t *testing.T) {
+		t.Parallel()
+		b := world.NewBooks(t)
+		payment := b.API.Pay("k", b.API.Order(), "pm_card_pendingRefund")
+		refund := func(key string) world.Answer {
+			return b.API.Post("/v1/payments/"+payment.ID()+"/refunds", key, `{"amount":100}`)
+		}
+		require.Equal(t, http.StatusAccepted, refund("taken").Status)
+		b.Exec(`UPDATE idempotency_keys SET created_at = created_at - interval '30 minutes' WHERE finished_at IS NULL`)
+		b.Measure()
+		require.EqualValues(t, 1, b.API.Metric("payonce_keys_unfinished"))
+		require.Zero(t, b.API.Metric("payonce_keys_oldest_seconds"))
+
+		b.Sim.Inject(stripesim.Fault{Op: "refund.create", Kind: stripesim.Reset, Times: -1})
+		require.Equal(t, http.StatusAccepted, refund("unknown").Status)
+		b.Exec(`UPDATE idempotency_keys SET created_at = created_at - interval '20 minutes' WHERE key = 'unknown'`)
+		b.Measure()
+		require.InDelta(t, 1200, b.API.Metric("payonce_keys_oldest_seconds"), 60)
 	})
 }

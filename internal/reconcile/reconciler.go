@@ -317,15 +317,23 @@ func (r *Reconciler) startSpan(
 	return ctx, span
 }
 
-// parkUnreadable records a discrepancy for an object that Stripe refuses to show.
+// parkUnreadable records a discrepancy for an object that Stripe refuses to show, or that cannot be compared.
 func (r *Reconciler) parkUnreadable(ctx context.Context, object string, row localRef, why error) error {
 	if !ofTheObject(ctx, why) {
 		return why
 	}
-	return r.park(ctx, compare.Discrepancy{
+	return r.park(ctx, unreadable(object, row, why))
+}
+
+func unreadable(object string, row localRef, why error) compare.Discrepancy {
+	detail := "Stripe does not show it: "
+	if errors.Is(why, errBug) {
+		detail = "not compared: "
+	}
+	return compare.Discrepancy{
 		Kind: db.DiscrepancyKindStatusMismatch, Object: object, ObjectID: row.objectID, TenantID: row.TenantID,
-		OrderID: row.OrderID, Currency: row.currency, Detail: "Stripe does not show it: " + postgres.ErrorText(why),
-	})
+		OrderID: row.OrderID, Currency: row.currency, Detail: detail + postgres.ErrorText(why),
+	}
 }
 
 // ofTheObject reports whether an error would recur with everything working: the

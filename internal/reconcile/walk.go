@@ -34,8 +34,8 @@ type walker struct {
 	// every object that was read again, whatever the result.
 	intent func(context.Context, stripe.Intent, compare.Difference) error
 	refund func(context.Context, stripe.Refund, compare.Difference) error
-	// onUnreadable is called for an object that Stripe refuses to show. Nil: such an
-	// object ends the walk, as an error does.
+	// onUnreadable is called for an object that could not be read or compared, with the
+	// reason. What it returns ends the walk.
 	onUnreadable func(ctx context.Context, object string, row localRef, why error) error
 }
 
@@ -212,10 +212,14 @@ func comparePage[T any](ctx context.Context, c *walker, s objectKind[T], objects
 			continue
 		}
 		c.onCompared(k.currency)
-		d := s.compare(object, found[k.OrderRef])
-		if d.Result == compare.Differs { // The page was read before our rows were. Read the object again.
+		var d compare.Difference
+		err := guarded(func() error { d = s.compare(object, found[k.OrderRef]); return nil })
+		switch {
+		case err != nil: // one object that cannot be compared stops no other
+			err = c.onUnreadable(ctx, s.object, k.localRef, err)
+		case d.Result == compare.Differs: // The page was read before our rows were. Read the object again.
 			err = readAndVisit(ctx, c, s, k.localRef)
-		} else if d.Result != compare.Agrees {
+		case d.Result != compare.Agrees:
 			err = s.visit(ctx, object, d)
 		}
 		if err != nil {
@@ -229,17 +233,19 @@ func comparePage[T any](ctx context.Context, c *walker, s objectKind[T], objects
 func readAndVisit[T any](ctx context.Context, c *walker, s objectKind[T], row localRef) error {
 	var object T
 	err := guarded(func() (err error) { object, err = s.read(ctx, row); return err })
-	if err != nil && c.onUnreadable != nil {
-		return c.onUnreadable(ctx, s.object, row, err)
-	}
 	if err != nil {
-		return err
+		return c.onUnreadable(ctx, s.object, row, err)
 	}
 	found, err := c.service.OrderRows(ctx, c.pool.Queries, []compare.OrderRef{row.OrderRef})
 	if err != nil {
 		return err
 	}
-	return s.visit(ctx, object, s.compare(object, found[row.OrderRef]))
+	var d compare.Difference
+	err = guarded(func() error { d = s.compare(object, found[row.OrderRef]); return nil })
+	if err != nil {
+		return c.onUnreadable(ctx, s.object, row, err)
+	}
+	return s.visit(ctx, object, d)
 }
 
 // compareLocal compares what our rows of a period say Stripe should have.

@@ -406,7 +406,7 @@ func (s *Client) get(ctx context.Context, op Operation, ask func(stripego.Params
 	case refused != nil && refused.Type != "" && isClientError(refused.HTTPStatusCode):
 		err, outcome = fmt.Errorf("%s: %w: %w", op, ErrNotShown, safe(err)), "refused"
 	case err != nil:
-		err, outcome = fmt.Errorf("%s: %w", op, safe(err)), "unknown"
+		err, outcome = fmt.Errorf("%s: %w: %w", op, ErrAway, safe(err)), "unknown"
 	}
 	if superseded(ctx) {
 		endCall(span, errSuperseded.Error(), int(seen.status.Load()), "", "", nil)

@@ -29,6 +29,10 @@ var ErrNoSuchObject = errors.New("no such object at Stripe")
 // will not help; any other error may pass.
 var ErrNotShown = errors.New("the object cannot be read at Stripe")
 
+// ErrAway says that a read got no response about its object: Stripe did not respond, is overloaded, or rejected us
+// and not the request. Asking again may help.
+var ErrAway = errors.New("no usable response from Stripe")
+
 // Call is one attempt under a Stripe idempotency key.
 type Call struct {
 	Key string

@@ -204,3 +204,20 @@ func (l *Local) Metric(name string) (sum float64) {
 	}
 	return sum
 }
+
+// Series is the sum of a metric's samples that have the label value.
+func (l *Local) Series(name, label string) (sum float64) {
+	l.t.Helper()
+	families, err := l.Metrics.Gather()
+	require.NoError(l.t, err)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, at := range m.GetLabel() {
+				if f.GetName() == name && at.GetValue() == label {
+					sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+				}
+			}
+		}
+	}
+	return sum
+}
