@@ -3,6 +3,7 @@ package compare
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/ids"
@@ -91,7 +92,8 @@ type Order struct {
 // Payment is a payment's row.
 type Payment struct {
 	db.Payment
-	InProgress bool // its key is unfinished and not parked
+	InProgress bool          // its key is unfinished and not parked
+	Idle       time.Duration // since its status last changed
 }
 
 // RefundRow is a refund's row.

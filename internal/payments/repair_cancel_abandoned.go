@@ -29,6 +29,9 @@ const cancelAbandonedBegun = "cancel_abandoned_begun"
 // made. Before that, repeating a lost creation still finds its intent.
 const AbandonedAfter = calls.KeyLifetime
 
+// An intent that the next payment could use is canceled no sooner than one that none could.
+const _ = uint(compare.UnusedAfter - AbandonedAfter)
+
 // abandonedIntent is its request.
 type abandonedIntent struct {
 	OrderID  string `json:"order_id"`
@@ -56,6 +59,13 @@ func (s Repairs) CancelAbandoned(ctx context.Context, i stripe.Intent) (begun bo
 			return nil
 		}
 		begun = true
+		if own := o.Number(i.ID); own > 0 { // A payment that was about to begin on it makes another intent instead.
+			if err := q.OrderRetireIntents(ctx, db.OrderRetireIntentsParams{
+				TenantID: i.TenantID, ID: i.OrderID, IntentNumber: own,
+			}); err != nil {
+				return fmt.Errorf("retire the intents of order %s: %w", i.OrderID, err)
+			}
+		}
 		// Recorded now, and not when it is sent: another intent of the order may be canceled
 		// before that, and must find the number taken.
 		target := cancelCall(db.Payment{
@@ -104,8 +114,12 @@ func (s Repairs) runCancelAbandoned(ctx context.Context, c *idempotency.Claim) (
 		return answer, c.YieldFor(ctx, idempotency.Jittered(time.Minute),
 			fmt.Errorf("cancel the intent: %w", out.Why()))
 	}
-	err = c.Finish(ctx, func(*db.Queries) (idempotency.Answer, error) {
-		return s.answers.Object(http.StatusOK, "", w), nil // If it has succeeded after all, the reconciler finds that.
+	err = c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
+		answer := s.answers.Object(http.StatusOK, "", w)
+		if intent.Status != stripe.IntentCanceled {
+			return answer, nil // If it has succeeded after all, the reconciler finds that.
+		}
+		return answer, intentEnded(ctx, q, compare.OrderRef{TenantID: c.TenantID, OrderID: w.OrderID}, w.IntentID)
 	})
 	return c.Answer(), err
 }

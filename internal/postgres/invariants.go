@@ -71,6 +71,10 @@ var paymentInvariants = []invariant{
 	{"I14", "an unknown outcome is never answered as a failure",
 		offenders((*db.Queries).InvariantNoFailureWhileUnknown)},
 	{"I15", "received webhooks are applied", offenders((*db.Queries).InvariantWebhookIsApplied)},
+	{
+		"I25", "a client secret ends with its payment",
+		offenders((*db.Queries).InvariantSecretEndsWithItsPayment),
+	},
 	{"I17", "the reaper deletes no unfinished key", offenders((*db.Queries).InvariantKeyIsRetained)},
 }
 
