@@ -115,6 +115,8 @@ func TestInvariants(t *testing.T) {
 		{"I13", "TwoKeysForOneConfirm", "UPDATE stripe_calls SET resource_id = 'pay_x' WHERE operation = 'confirm'"},
 		{"I14", "AFailureWhileTheCallIsUnknown",
 			"UPDATE stripe_calls SET outcome = 'unknown' WHERE outcome = 'refused'"},
+		{"I25", "ASecretThatOutlivesItsPayment",
+			"UPDATE payments SET status = 'canceled', next_action = NULL WHERE status = 'requires_action'"},
 		{"I17", "AKeyThatWasReapedTooEarly", "DELETE FROM idempotency_keys WHERE key = 'paid'"},
 		{"I17", "ATombstoneOfTheUnfinished",
 			"UPDATE idempotency_keys SET answer_dropped_at = now() WHERE key = 'waits'"},
