@@ -3,15 +3,19 @@ package payments_test
 import (
 	"context"
 	"net/http"
+	"net/url"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	stripego "github.com/stripe/stripe-go/v76"
 
+	"example.com/payonce/internal/inbox"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/stripe"
 	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/pgproxy"
 	"example.com/payonce/testkit/world"
 )
 
@@ -21,6 +25,21 @@ func browserPays(b *world.Books, intent, card string) error {
 		PaymentMethod: stripego.String(card),
 	})
 	return err
+}
+
+// confirmInBrowser is the same in a world without books.
+func confirmInBrowser(t testing.TB, w *world.World, intent string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+		w.StripeURL+"/v1/payment_intents/"+intent+"/confirm",
+		strings.NewReader(url.Values{"payment_method": {visa}}.Encode()))
+	require.NoError(t, err)
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set("Authorization", "Bearer "+stripesim.DefaultKey)
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	require.NoError(t, res.Body.Close())
+	require.Equal(t, http.StatusOK, res.StatusCode)
 }
 
 func intentOfOrder(w *world.World, order string) string {
@@ -179,6 +198,29 @@ func TestPaidWithoutUs(t *testing.T) {
 		require.Equal(t, 1, b.Count(`SELECT count(*) FROM outbox_events WHERE type = 'order.paid'`))
 		require.Zero(t, b.Count(`SELECT count(*) FROM payments WHERE confirmable`), "nothing is left to be watched")
 	})
+
+	for when, arm := range map[string]func(*pgproxy.Proxy, string) *pgproxy.Cut{
+		"Before": (*pgproxy.Proxy).BeforeCommit, "After": (*pgproxy.Proxy).AfterCommit,
+	} {
+		t.Run("AdoptsOnceWhenTheCommitIsLost/"+when, func(t *testing.T) {
+			t.Parallel()
+			b, mailbox, order := setup(t)
+			proxy, err := pgproxy.Start(b.URL)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+			for _, hook := range mailbox.Take() {
+				require.Equal(t, http.StatusOK, b.API.Receive(hook).Status)
+			}
+			cut := arm(proxy, "name: PaymentInsert ")
+			cutOff := b.World.Local(world.LocalOptions{Database: proxy.URL()})
+			processor := inbox.NewProcessor(cutOff.Pool,
+				map[string]inbox.Handler{payments.StripeEvents: cutOff.Payments.WebhookHandler()}, inbox.ProcessorOptions{})
+			_, _ = processor.RunOnce(t.Context()) // fails, or not, with its connection
+			require.True(t, cut.HasFired())
+			b.API.Process()
+			requirePaid(t, b, order)
+		})
+	}
 
 	t.Run("AdoptsOnceFromManyWebhooks", func(t *testing.T) {
 		t.Parallel()
