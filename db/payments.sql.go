@@ -544,23 +544,6 @@ func (q *Queries) PaymentIntentRecord(ctx context.Context, arg PaymentIntentReco
 	return result.RowsAffected(), nil
 }
 
-const PaymentIntentsOfPaid = `-- name: PaymentIntentsOfPaid :execrows
-UPDATE payments f
-SET intent_closed = true
-FROM payments p
-WHERE f.confirmable AND p.order_id = f.order_id AND p.tenant_id = f.tenant_id AND p.live
-  AND p.intent_id = f.intent_id AND p.status = 'succeeded'
-`
-
-// Closes the PaymentIntents with which another payment has succeeded after the one that failed.
-func (q *Queries) PaymentIntentsOfPaid(ctx context.Context) (int64, error) {
-	result, err := q.db.Exec(ctx, PaymentIntentsOfPaid)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
 const PaymentList = `-- name: PaymentList :many
 SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
 WHERE tenant_id = $1 AND id < $2
@@ -972,7 +955,8 @@ WHERE p.confirmable AND p.id > $1::text
   AND p.created_at >= $2::timestamptz AND p.created_at < $3::timestamptz
   AND NOT EXISTS (
       SELECT FROM payments l
-      WHERE l.order_id = p.order_id AND l.tenant_id = p.tenant_id AND l.intent_id = p.intent_id AND l.id > p.id)
+      WHERE l.order_id = p.order_id AND l.tenant_id = p.tenant_id AND l.intent_id = p.intent_id AND l.id > p.id
+        AND l.status::text <> 'succeeded')
 ORDER BY p.id LIMIT $4
 `
 
@@ -991,8 +975,9 @@ type PaymentsConfirmableRow struct {
 	Currency string
 }
 
-// Returns payments that ended without success while their PaymentIntent could still be confirmed, in the order of their
-// ids: of each intent the last, and none if a later payment uses it, whose own operation watches it.
+// Returns payments that ended without success while their PaymentIntent could still be confirmed, as far as is known, in
+// the order of their ids: of each intent the last, and none while a later payment uses it and watches it. One that a
+// later payment has paid is returned until it is closed.
 func (q *Queries) PaymentsConfirmable(ctx context.Context, arg PaymentsConfirmableParams) ([]PaymentsConfirmableRow, error) {
 	rows, err := q.db.Query(ctx, PaymentsConfirmable,
 		arg.AfterID,

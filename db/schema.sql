@@ -390,7 +390,7 @@ CREATE TRIGGER payment_transition_is_legal BEFORE UPDATE OF status ON payments F
 CREATE TRIGGER payment_version_only_grows BEFORE UPDATE OF version ON payments FOR EACH ROW
     WHEN (new.version < old.version)
     EXECUTE FUNCTION refuse_write('the version of a payment only grows');
-CREATE TRIGGER secret_ends_with_its_payment BEFORE UPDATE OF status ON payments FOR EACH ROW
+CREATE TRIGGER secret_ends_with_its_payment BEFORE UPDATE OF status, intent_closed ON payments FOR EACH ROW
     WHEN (old.status = 'requires_action'::payment_status AND (new.status = ANY (ARRAY['failed'::payment_status,
         'canceled'::payment_status])) AND NOT new.intent_closed)
     EXECUTE FUNCTION refuse_write('a payment that waited for its customer fails only when its intent is closed');

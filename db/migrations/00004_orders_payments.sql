@@ -107,7 +107,7 @@ CREATE TRIGGER payment_transition_is_legal BEFORE UPDATE OF status ON payments F
         OR (OLD.status = 'requires_action' AND NEW.status IN ('succeeded', 'failed', 'canceled'))))
     EXECUTE FUNCTION refuse_write('a payment that has ended stays so, and one that waited for its customer ends');
 -- Its client secret was handed out: whoever has it could still pay.
-CREATE TRIGGER secret_ends_with_its_payment BEFORE UPDATE OF status ON payments FOR EACH ROW
+CREATE TRIGGER secret_ends_with_its_payment BEFORE UPDATE OF status, intent_closed ON payments FOR EACH ROW
     WHEN (OLD.status = 'requires_action' AND NEW.status IN ('failed', 'canceled') AND NOT NEW.intent_closed)
     EXECUTE FUNCTION refuse_write('a payment that waited for its customer fails only when its intent is closed');
 CREATE TRIGGER payment_version_only_grows BEFORE UPDATE OF version ON payments FOR EACH ROW

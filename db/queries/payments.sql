@@ -227,24 +227,18 @@ UPDATE payments
 SET intent_closed = true
 WHERE tenant_id = @tenant_id AND order_id = @order_id AND intent_id = @intent_id AND NOT live AND NOT intent_closed;
 
--- name: PaymentIntentsOfPaid :execrows
--- Closes the PaymentIntents with which another payment has succeeded after the one that failed.
-UPDATE payments f
-SET intent_closed = true
-FROM payments p
-WHERE f.confirmable AND p.order_id = f.order_id AND p.tenant_id = f.tenant_id AND p.live
-  AND p.intent_id = f.intent_id AND p.status = 'succeeded';
-
 -- name: PaymentsConfirmable :many
--- Returns payments that ended without success while their PaymentIntent could still be confirmed, in the order of their
--- ids: of each intent the last, and none if a later payment uses it, whose own operation watches it.
+-- Returns payments that ended without success while their PaymentIntent could still be confirmed, as far as is known, in
+-- the order of their ids: of each intent the last, and none while a later payment uses it and watches it. One that a
+-- later payment has paid is returned until it is closed.
 SELECT p.tenant_id, p.id, p.order_id, p.intent_id, p.currency
 FROM payments p
 WHERE p.confirmable AND p.id > @after_id::text
   AND p.created_at >= @from_at::timestamptz AND p.created_at < @until_at::timestamptz
   AND NOT EXISTS (
       SELECT FROM payments l
-      WHERE l.order_id = p.order_id AND l.tenant_id = p.tenant_id AND l.intent_id = p.intent_id AND l.id > p.id)
+      WHERE l.order_id = p.order_id AND l.tenant_id = p.tenant_id AND l.intent_id = p.intent_id AND l.id > p.id
+        AND l.status::text <> 'succeeded')
 ORDER BY p.id LIMIT @limit_rows;
 
 -- name: PaymentOfIntent :one

@@ -114,8 +114,8 @@ func (r *Reconciler) RunOnce(ctx context.Context) (int, error) {
 		case err != nil:
 			return 0, errors.Join(fmt.Errorf("reconcile window %s: %w", w.name, err),
 				r.release(ctx, w, claim, released{pause: reconcileAgain, position: claim.Position}))
-		case position != nil: // There is more. Other windows may be due first.
-			return 1, r.release(ctx, w, claim, released{position: position})
+		case position != nil:
+			return 1, r.release(ctx, w, claim, released{pause: confirmablePause, position: position})
 		}
 		return 1, r.release(ctx, w, claim, released{through: &claim.Now, pause: w.every})
 	}
@@ -175,7 +175,7 @@ func (r *Reconciler) scan(ctx context.Context, w scanWindow, claim db.ReconcileC
 		},
 	}
 	if w.confirmable != "" {
-		return r.scanConfirmable(ctx, &c, w, claim)
+		return scanConfirmable(ctx, &c, w, claim)
 	}
 	if err := c.walk(ctx, from); err != nil {
 		return nil, err
