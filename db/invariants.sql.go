@@ -862,6 +862,42 @@ func (q *Queries) InvariantResponseIsComplete(ctx context.Context) ([]InvariantR
 	return items, nil
 }
 
+const InvariantSecretEndsWithItsPayment = `-- name: InvariantSecretEndsWithItsPayment :many
+SELECT concat_ws(' ', p.tenant_id, p.id)::text AS subject,
+    concat(p.status, ' while ', p.intent_id, ' can be paid')::text AS detail
+FROM payments p
+WHERE p.confirmable
+  AND EXISTS (
+      SELECT FROM outbox_events e
+      WHERE e.tenant_id = p.tenant_id AND e.aggregate_id = p.id AND e.type = 'payment.requires_action')
+`
+
+type InvariantSecretEndsWithItsPaymentRow struct {
+	Subject string
+	Detail  string
+}
+
+// I25: a payment whose client secret was handed out has failed or been canceled only with its PaymentIntent closed.
+func (q *Queries) InvariantSecretEndsWithItsPayment(ctx context.Context) ([]InvariantSecretEndsWithItsPaymentRow, error) {
+	rows, err := q.db.Query(ctx, InvariantSecretEndsWithItsPayment)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []InvariantSecretEndsWithItsPaymentRow{}
+	for rows.Next() {
+		var i InvariantSecretEndsWithItsPaymentRow
+		if err := rows.Scan(&i.Subject, &i.Detail); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const InvariantSuccessIsKept = `-- name: InvariantSuccessIsKept :many
 SELECT concat_ws(' ', a.tenant_id, a.resource_id)::text AS subject,
     CASE WHEN a.answer IS NULL THEN concat('the response cannot be read, payment is ', coalesce(p.status::text, 'missing'))

@@ -940,6 +940,7 @@ type Order struct {
 	PaymentID           *string
 	CheckoutID          *string
 	CancelingKey        *string
+	IntentsRetired      int32
 	CreatedAt           time.Time
 }
 
@@ -949,6 +950,7 @@ type Payment struct {
 	Version              int64
 	Status               PaymentStatus
 	Live                 bool
+	Confirmable          bool
 	OrderID              string
 	IdempotencyKey       string
 	AmountMinor          int64

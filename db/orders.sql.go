@@ -14,7 +14,7 @@ import (
 const OrderCancel = `-- name: OrderCancel :one
 UPDATE orders SET status = 'canceled', version = version + 1
 WHERE tenant_id = $1 AND id = $2 AND status = 'open'
-RETURNING tenant_id, id, version, status, amount_minor, amount_refunded_minor, currency, items, customer_reference, metadata, payment_id, checkout_id, canceling_key, created_at
+RETURNING tenant_id, id, version, status, amount_minor, amount_refunded_minor, currency, items, customer_reference, metadata, payment_id, checkout_id, canceling_key, intents_retired, created_at
 `
 
 type OrderCancelParams struct {
@@ -40,6 +40,7 @@ func (q *Queries) OrderCancel(ctx context.Context, arg OrderCancelParams) (Order
 		&i.PaymentID,
 		&i.CheckoutID,
 		&i.CancelingKey,
+		&i.IntentsRetired,
 		&i.CreatedAt,
 	)
 	return i, err
@@ -83,7 +84,7 @@ func (q *Queries) OrderCancelBegin(ctx context.Context, arg OrderCancelBeginPara
 }
 
 const OrderGet = `-- name: OrderGet :one
-SELECT tenant_id, id, version, status, amount_minor, amount_refunded_minor, currency, items, customer_reference, metadata, payment_id, checkout_id, canceling_key, created_at FROM orders WHERE tenant_id = $1 AND id = $2
+SELECT tenant_id, id, version, status, amount_minor, amount_refunded_minor, currency, items, customer_reference, metadata, payment_id, checkout_id, canceling_key, intents_retired, created_at FROM orders WHERE tenant_id = $1 AND id = $2
 `
 
 type OrderGetParams struct {
@@ -108,6 +109,7 @@ func (q *Queries) OrderGet(ctx context.Context, arg OrderGetParams) (Order, erro
 		&i.PaymentID,
 		&i.CheckoutID,
 		&i.CancelingKey,
+		&i.IntentsRetired,
 		&i.CreatedAt,
 	)
 	return i, err
@@ -147,7 +149,7 @@ func (q *Queries) OrderInsert(ctx context.Context, arg OrderInsertParams) error 
 }
 
 const OrderList = `-- name: OrderList :many
-SELECT tenant_id, id, version, status, amount_minor, amount_refunded_minor, currency, items, customer_reference, metadata, payment_id, checkout_id, canceling_key, created_at FROM orders
+SELECT tenant_id, id, version, status, amount_minor, amount_refunded_minor, currency, items, customer_reference, metadata, payment_id, checkout_id, canceling_key, intents_retired, created_at FROM orders
 WHERE tenant_id = $1 AND id < $2
 ORDER BY id DESC LIMIT $3
 `
@@ -182,6 +184,7 @@ func (q *Queries) OrderList(ctx context.Context, arg OrderListParams) ([]Order, 
 			&i.PaymentID,
 			&i.CheckoutID,
 			&i.CancelingKey,
+			&i.IntentsRetired,
 			&i.CreatedAt,
 		); err != nil {
 			return nil, err
@@ -195,7 +198,7 @@ func (q *Queries) OrderList(ctx context.Context, arg OrderListParams) ([]Order, 
 }
 
 const OrderLock = `-- name: OrderLock :one
-SELECT tenant_id, id, version, status, amount_minor, amount_refunded_minor, currency, items, customer_reference, metadata, payment_id, checkout_id, canceling_key, created_at FROM orders WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
+SELECT tenant_id, id, version, status, amount_minor, amount_refunded_minor, currency, items, customer_reference, metadata, payment_id, checkout_id, canceling_key, intents_retired, created_at FROM orders WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
 `
 
 type OrderLockParams struct {
@@ -220,6 +223,7 @@ func (q *Queries) OrderLock(ctx context.Context, arg OrderLockParams) (Order, er
 		&i.PaymentID,
 		&i.CheckoutID,
 		&i.CancelingKey,
+		&i.IntentsRetired,
 		&i.CreatedAt,
 	)
 	return i, err
@@ -228,7 +232,7 @@ func (q *Queries) OrderLock(ctx context.Context, arg OrderLockParams) (Order, er
 const OrderPay = `-- name: OrderPay :one
 UPDATE orders SET status = 'paid', version = version + 1, payment_id = $1
 WHERE tenant_id = $2 AND id = $3 AND status = 'open'
-RETURNING tenant_id, id, version, status, amount_minor, amount_refunded_minor, currency, items, customer_reference, metadata, payment_id, checkout_id, canceling_key, created_at
+RETURNING tenant_id, id, version, status, amount_minor, amount_refunded_minor, currency, items, customer_reference, metadata, payment_id, checkout_id, canceling_key, intents_retired, created_at
 `
 
 type OrderPayParams struct {
@@ -255,7 +259,25 @@ func (q *Queries) OrderPay(ctx context.Context, arg OrderPayParams) (Order, erro
 		&i.PaymentID,
 		&i.CheckoutID,
 		&i.CancelingKey,
+		&i.IntentsRetired,
 		&i.CreatedAt,
 	)
 	return i, err
+}
+
+const OrderRetireIntents = `-- name: OrderRetireIntents :exec
+UPDATE orders SET intents_retired = greatest(intents_retired, $1)
+WHERE tenant_id = $2 AND id = $3
+`
+
+type OrderRetireIntentsParams struct {
+	IntentNumber int32
+	TenantID     string
+	ID           string
+}
+
+// From here on no payment begins on one of the order's first PaymentIntents.
+func (q *Queries) OrderRetireIntents(ctx context.Context, arg OrderRetireIntentsParams) error {
+	_, err := q.db.Exec(ctx, OrderRetireIntents, arg.IntentNumber, arg.TenantID, arg.ID)
+	return err
 }

@@ -14,7 +14,7 @@ import (
 )
 
 const OrderToPay = `-- name: OrderToPay :one
-SELECT o.tenant_id, o.id, o.version, o.status, o.amount_minor, o.amount_refunded_minor, o.currency, o.items, o.customer_reference, o.metadata, o.payment_id, o.checkout_id, o.canceling_key, o.created_at,
+SELECT o.tenant_id, o.id, o.version, o.status, o.amount_minor, o.amount_refunded_minor, o.currency, o.items, o.customer_reference, o.metadata, o.payment_id, o.checkout_id, o.canceling_key, o.intents_retired, o.created_at,
     coalesce(last.intent_number, 0)::integer AS intent_number,
     coalesce(last.intent_id, '')::text AS intent_id,
     coalesce(last.intent_closed, true)::boolean AS intent_closed,
@@ -62,6 +62,7 @@ func (q *Queries) OrderToPay(ctx context.Context, arg OrderToPayParams) (OrderTo
 		&i.Order.PaymentID,
 		&i.Order.CheckoutID,
 		&i.Order.CancelingKey,
+		&i.Order.IntentsRetired,
 		&i.Order.CreatedAt,
 		&i.IntentNumber,
 		&i.IntentID,
@@ -74,7 +75,7 @@ func (q *Queries) OrderToPay(ctx context.Context, arg OrderToPayParams) (OrderTo
 const PaymentBegin = `-- name: PaymentBegin :one
 
 WITH target AS (
-    SELECT o.status, o.canceling_key, o.checkout_id
+    SELECT o.status, o.canceling_key, o.checkout_id, o.intents_retired
     FROM orders o
     WHERE o.tenant_id = $1 AND o.id = $2
     FOR NO KEY UPDATE
@@ -91,14 +92,15 @@ WITH target AS (
         ARRAY[concat_ws(' ', 1, $10::text, clock_timestamp())], $13
     FROM target
     WHERE target.status = 'open' AND target.canceling_key IS NULL AND target.checkout_id IS NULL
+      AND $14::integer > target.intents_retired
       AND NOT EXISTS (SELECT FROM live)
     ON CONFLICT (tenant_id, key) DO NOTHING
     RETURNING tenant_id
 ), payment AS (
     INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method,
         intent_number, intent_id, created_at)
-    SELECT claim.tenant_id, $9, $2, $3, $14, $15, $16,
-        $17, $18, $19
+    SELECT claim.tenant_id, $9, $2, $3, $15, $16, $17,
+        $14::integer, $18, $19
     FROM claim
     RETURNING tenant_id
 ), event AS (
@@ -133,10 +135,10 @@ type PaymentBeginParams struct {
 	ClaimToken         uuid.UUID
 	Lease              time.Duration
 	Traceparent        *string
+	IntentNumber       int32
 	AmountMinor        int64
 	Currency           string
 	PaymentMethod      string
-	IntentNumber       int32
 	IntentID           *string
 	CreatedAt          time.Time
 	EventData          []byte
@@ -160,11 +162,11 @@ type PaymentBeginRow struct {
 // and with conditions that no partial index satisfies (a status as text; see also idempotency_keys.sql): an index
 // that looks as good on ten pages reads every payment of the tenant on ten thousand.
 // T1: claims the key and records the payment, its event and the call it is about to make. Claims nothing unless the
-// order can be paid and was not made by a checkout. A second live payment of the order violates
-// one_live_payment_per_order, and nothing is written. No row: the tenant has no such order. The call is recorded
-// after the payment: both payments of an order record the same creation, and a payment that is about to find the
-// order taken would otherwise hold the call's row while it waits for the payment's, which PaymentIntentRecord locks
-// in the opposite order.
+// order can be paid, was not made by a checkout, and has not retired the PaymentIntent since that was read. A second
+// live payment of the order violates one_live_payment_per_order, and nothing is written. No row: the tenant has no such
+// order. The call is recorded after the payment: both payments of an order record the same creation, and a payment that
+// is about to find the order taken would otherwise hold the call's row while it waits for the payment's, which
+// PaymentIntentRecord locks in the opposite order.
 func (q *Queries) PaymentBegin(ctx context.Context, arg PaymentBeginParams) (PaymentBeginRow, error) {
 	row := q.db.QueryRow(ctx, PaymentBegin,
 		arg.TenantID,
@@ -180,10 +182,10 @@ func (q *Queries) PaymentBegin(ctx context.Context, arg PaymentBeginParams) (Pay
 		arg.ClaimToken,
 		arg.Lease,
 		arg.Traceparent,
+		arg.IntentNumber,
 		arg.AmountMinor,
 		arg.Currency,
 		arg.PaymentMethod,
-		arg.IntentNumber,
 		arg.IntentID,
 		arg.CreatedAt,
 		arg.EventData,
@@ -203,7 +205,7 @@ func (q *Queries) PaymentBegin(ctx context.Context, arg PaymentBeginParams) (Pay
 }
 
 const PaymentByKey = `-- name: PaymentByKey :one
-SELECT tenant_id, id, version, status, live, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND idempotency_key = $2
+SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND idempotency_key = $2
 `
 
 type PaymentByKeyParams struct {
@@ -220,6 +222,7 @@ func (q *Queries) PaymentByKey(ctx context.Context, arg PaymentByKeyParams) (Pay
 		&i.Version,
 		&i.Status,
 		&i.Live,
+		&i.Confirmable,
 		&i.OrderID,
 		&i.IdempotencyKey,
 		&i.AmountMinor,
@@ -367,7 +370,7 @@ func (q *Queries) PaymentFinish(ctx context.Context, arg PaymentFinishParams) (i
 
 const PaymentGet = `-- name: PaymentGet :one
 
-SELECT tenant_id, id, version, status, live, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND id = $2
+SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND id = $2
 `
 
 type PaymentGetParams struct {
@@ -385,6 +388,7 @@ func (q *Queries) PaymentGet(ctx context.Context, arg PaymentGetParams) (Payment
 		&i.Version,
 		&i.Status,
 		&i.Live,
+		&i.Confirmable,
 		&i.OrderID,
 		&i.IdempotencyKey,
 		&i.AmountMinor,
@@ -460,6 +464,27 @@ func (q *Queries) PaymentIntentClose(ctx context.Context, arg PaymentIntentClose
 	return err
 }
 
+const PaymentIntentEnded = `-- name: PaymentIntentEnded :execrows
+UPDATE payments
+SET intent_closed = true
+WHERE tenant_id = $1 AND order_id = $2 AND intent_id = $3 AND NOT live AND NOT intent_closed
+`
+
+type PaymentIntentEndedParams struct {
+	TenantID string
+	OrderID  string
+	IntentID *string
+}
+
+// Records that Stripe shows a PaymentIntent canceled or paid: it cannot be confirmed any more.
+func (q *Queries) PaymentIntentEnded(ctx context.Context, arg PaymentIntentEndedParams) (int64, error) {
+	result, err := q.db.Exec(ctx, PaymentIntentEnded, arg.TenantID, arg.OrderID, arg.IntentID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const PaymentIntentRecord = `-- name: PaymentIntentRecord :execrows
 WITH claim AS (
     UPDATE idempotency_keys k
@@ -520,7 +545,7 @@ func (q *Queries) PaymentIntentRecord(ctx context.Context, arg PaymentIntentReco
 }
 
 const PaymentList = `-- name: PaymentList :many
-SELECT tenant_id, id, version, status, live, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
+SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
 WHERE tenant_id = $1 AND id < $2
 ORDER BY id DESC LIMIT $3
 `
@@ -547,6 +572,7 @@ func (q *Queries) PaymentList(ctx context.Context, arg PaymentListParams) ([]Pay
 			&i.Version,
 			&i.Status,
 			&i.Live,
+			&i.Confirmable,
 			&i.OrderID,
 			&i.IdempotencyKey,
 			&i.AmountMinor,
@@ -576,7 +602,7 @@ func (q *Queries) PaymentList(ctx context.Context, arg PaymentListParams) ([]Pay
 }
 
 const PaymentListOfOrder = `-- name: PaymentListOfOrder :many
-SELECT tenant_id, id, version, status, live, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
+SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
 WHERE tenant_id = $1 AND order_id = $2 AND id < $3
 ORDER BY id DESC LIMIT $4
 `
@@ -609,6 +635,7 @@ func (q *Queries) PaymentListOfOrder(ctx context.Context, arg PaymentListOfOrder
 			&i.Version,
 			&i.Status,
 			&i.Live,
+			&i.Confirmable,
 			&i.OrderID,
 			&i.IdempotencyKey,
 			&i.AmountMinor,
@@ -638,7 +665,7 @@ func (q *Queries) PaymentListOfOrder(ctx context.Context, arg PaymentListOfOrder
 }
 
 const PaymentLive = `-- name: PaymentLive :one
-SELECT tenant_id, id, version, status, live, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
+SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
 WHERE tenant_id = $1 AND order_id = $2 AND live
 `
 
@@ -657,6 +684,7 @@ func (q *Queries) PaymentLive(ctx context.Context, arg PaymentLiveParams) (Payme
 		&i.Version,
 		&i.Status,
 		&i.Live,
+		&i.Confirmable,
 		&i.OrderID,
 		&i.IdempotencyKey,
 		&i.AmountMinor,
@@ -679,7 +707,7 @@ func (q *Queries) PaymentLive(ctx context.Context, arg PaymentLiveParams) (Payme
 }
 
 const PaymentLock = `-- name: PaymentLock :one
-SELECT tenant_id, id, version, status, live, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
+SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
 `
 
 type PaymentLockParams struct {
@@ -696,6 +724,7 @@ func (q *Queries) PaymentLock(ctx context.Context, arg PaymentLockParams) (Payme
 		&i.Version,
 		&i.Status,
 		&i.Live,
+		&i.Confirmable,
 		&i.OrderID,
 		&i.IdempotencyKey,
 		&i.AmountMinor,
@@ -741,7 +770,7 @@ func (q *Queries) PaymentNextIntent(ctx context.Context, arg PaymentNextIntentPa
 }
 
 const PaymentOfIntent = `-- name: PaymentOfIntent :one
-SELECT tenant_id, id, version, status, live, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
+SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
 WHERE tenant_id = $1 AND order_id = $2 AND intent_id = $3
 ORDER BY live DESC, id DESC LIMIT 1
 `
@@ -762,6 +791,7 @@ func (q *Queries) PaymentOfIntent(ctx context.Context, arg PaymentOfIntentParams
 		&i.Version,
 		&i.Status,
 		&i.Live,
+		&i.Confirmable,
 		&i.OrderID,
 		&i.IdempotencyKey,
 		&i.AmountMinor,
@@ -791,7 +821,7 @@ SET status = $1, version = version + 1, updated_at = clock_timestamp(),
     failure_code = $5, failure_decline_code = $6,
     failure_message = $7, next_action = $8
 WHERE tenant_id = $9 AND id = $10 AND version = $11
-RETURNING tenant_id, id, version, status, live, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at
+RETURNING tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at
 `
 
 type PaymentSettleParams struct {
@@ -830,6 +860,7 @@ func (q *Queries) PaymentSettle(ctx context.Context, arg PaymentSettleParams) (P
 		&i.Version,
 		&i.Status,
 		&i.Live,
+		&i.Confirmable,
 		&i.OrderID,
 		&i.IdempotencyKey,
 		&i.AmountMinor,
@@ -852,7 +883,7 @@ func (q *Queries) PaymentSettle(ctx context.Context, arg PaymentSettleParams) (P
 }
 
 const PaymentWithOrder = `-- name: PaymentWithOrder :one
-SELECT p.tenant_id, p.id, p.version, p.status, p.live, p.order_id, p.idempotency_key, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.currency, p.payment_method, p.intent_number, p.intent_id, p.intent_closed, p.charge_id, p.failure_code, p.failure_decline_code, p.failure_message, p.next_action, p.created_at, p.updated_at, o.tenant_id, o.id, o.version, o.status, o.amount_minor, o.amount_refunded_minor, o.currency, o.items, o.customer_reference, o.metadata, o.payment_id, o.checkout_id, o.canceling_key, o.created_at, extract(epoch FROM clock_timestamp() - p.updated_at)::float8 AS status_seconds
+SELECT p.tenant_id, p.id, p.version, p.status, p.live, p.confirmable, p.order_id, p.idempotency_key, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.currency, p.payment_method, p.intent_number, p.intent_id, p.intent_closed, p.charge_id, p.failure_code, p.failure_decline_code, p.failure_message, p.next_action, p.created_at, p.updated_at, o.tenant_id, o.id, o.version, o.status, o.amount_minor, o.amount_refunded_minor, o.currency, o.items, o.customer_reference, o.metadata, o.payment_id, o.checkout_id, o.canceling_key, o.intents_retired, o.created_at, extract(epoch FROM clock_timestamp() - p.updated_at)::float8 AS status_seconds
 FROM payments p
 JOIN orders o ON o.tenant_id = p.tenant_id AND o.id = p.order_id
 WHERE p.tenant_id = $1 AND p.id = $2
@@ -879,6 +910,7 @@ func (q *Queries) PaymentWithOrder(ctx context.Context, arg PaymentWithOrderPara
 		&i.Payment.Version,
 		&i.Payment.Status,
 		&i.Payment.Live,
+		&i.Payment.Confirmable,
 		&i.Payment.OrderID,
 		&i.Payment.IdempotencyKey,
 		&i.Payment.AmountMinor,
@@ -909,10 +941,72 @@ func (q *Queries) PaymentWithOrder(ctx context.Context, arg PaymentWithOrderPara
 		&i.Order.PaymentID,
 		&i.Order.CheckoutID,
 		&i.Order.CancelingKey,
+		&i.Order.IntentsRetired,
 		&i.Order.CreatedAt,
 		&i.StatusSeconds,
 	)
 	return i, err
+}
+
+const PaymentsConfirmable = `-- name: PaymentsConfirmable :many
+SELECT p.tenant_id, p.id, p.order_id, p.intent_id, p.currency
+FROM payments p
+WHERE p.confirmable AND p.id > $1::text
+  AND p.created_at >= $2::timestamptz AND p.created_at < $3::timestamptz
+  AND NOT EXISTS (
+      SELECT FROM payments l
+      WHERE l.order_id = p.order_id AND l.tenant_id = p.tenant_id AND l.intent_id = p.intent_id AND l.id > p.id
+        AND l.status::text <> 'succeeded')
+ORDER BY p.id LIMIT $4
+`
+
+type PaymentsConfirmableParams struct {
+	AfterID   string
+	FromAt    time.Time
+	UntilAt   time.Time
+	LimitRows int32
+}
+
+type PaymentsConfirmableRow struct {
+	TenantID string
+	ID       string
+	OrderID  string
+	IntentID *string
+	Currency string
+}
+
+// Returns payments that ended without success while their PaymentIntent could still be confirmed, as far as is known, in
+// the order of their ids: of each intent the last, and none while a later payment uses it and watches it. One that a
+// later payment has paid is returned until it is closed.
+func (q *Queries) PaymentsConfirmable(ctx context.Context, arg PaymentsConfirmableParams) ([]PaymentsConfirmableRow, error) {
+	rows, err := q.db.Query(ctx, PaymentsConfirmable,
+		arg.AfterID,
+		arg.FromAt,
+		arg.UntilAt,
+		arg.LimitRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []PaymentsConfirmableRow{}
+	for rows.Next() {
+		var i PaymentsConfirmableRow
+		if err := rows.Scan(
+			&i.TenantID,
+			&i.ID,
+			&i.OrderID,
+			&i.IntentID,
+			&i.Currency,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const TenantExists = `-- name: TenantExists :one

@@ -291,7 +291,7 @@ VALUES ($1, 1, clock_timestamp() + $2::interval)
 ON CONFLICT (name) DO UPDATE
 SET lease_token = w.lease_token + 1, leased_until = clock_timestamp() + $2::interval
 WHERE w.next_at < clock_timestamp() AND w.leased_until < clock_timestamp()
-RETURNING w.lease_token, w.covered_through, clock_timestamp()::timestamptz AS now
+RETURNING w.lease_token, w.covered_through, w.position, clock_timestamp()::timestamptz AS now
 `
 
 type ReconcileClaimParams struct {
@@ -302,6 +302,7 @@ type ReconcileClaimParams struct {
 type ReconcileClaimRow struct {
 	LeaseToken     int64
 	CoveredThrough *time.Time
+	Position       *string
 	Now            time.Time
 }
 
@@ -309,7 +310,12 @@ type ReconcileClaimRow struct {
 func (q *Queries) ReconcileClaim(ctx context.Context, arg ReconcileClaimParams) (ReconcileClaimRow, error) {
 	row := q.db.QueryRow(ctx, ReconcileClaim, arg.Name, arg.Lease)
 	var i ReconcileClaimRow
-	err := row.Scan(&i.LeaseToken, &i.CoveredThrough, &i.Now)
+	err := row.Scan(
+		&i.LeaseToken,
+		&i.CoveredThrough,
+		&i.Position,
+		&i.Now,
+	)
 	return i, err
 }
 
@@ -335,7 +341,7 @@ func (q *Queries) ReconcileExtend(ctx context.Context, arg ReconcileExtendParams
 }
 
 const ReconcileOrders = `-- name: ReconcileOrders :many
-SELECT o.tenant_id, o.id, o.version, o.status, o.amount_minor, o.amount_refunded_minor, o.currency, o.items, o.customer_reference, o.metadata, o.payment_id, o.checkout_id, o.canceling_key, o.created_at,
+SELECT o.tenant_id, o.id, o.version, o.status, o.amount_minor, o.amount_refunded_minor, o.currency, o.items, o.customer_reference, o.metadata, o.payment_id, o.checkout_id, o.canceling_key, o.intents_retired, o.created_at,
     coalesce(o.canceling_key
         , (SELECT c.idempotency_key FROM checkouts c -- part: checkouts
            WHERE c.tenant_id = o.tenant_id AND c.id = o.checkout_id AND c.status = 'processing') -- part: checkouts
@@ -392,6 +398,7 @@ func (q *Queries) ReconcileOrders(ctx context.Context, arg ReconcileOrdersParams
 			&i.Order.PaymentID,
 			&i.Order.CheckoutID,
 			&i.Order.CancelingKey,
+			&i.Order.IntentsRetired,
 			&i.Order.CreatedAt,
 			&i.HolderKey,
 			&i.HolderInProgress,
@@ -411,7 +418,7 @@ const ReconcilePaid = `-- name: ReconcilePaid :many
 SELECT p.tenant_id, p.id, p.order_id, p.intent_id, p.currency
 FROM tenants t
 CROSS JOIN LATERAL (
-    SELECT q.tenant_id, q.id, q.version, q.status, q.live, q.order_id, q.idempotency_key, q.amount_minor, q.amount_refunding_minor, q.amount_refunded_minor, q.currency, q.payment_method, q.intent_number, q.intent_id, q.intent_closed, q.charge_id, q.failure_code, q.failure_decline_code, q.failure_message, q.next_action, q.created_at, q.updated_at
+    SELECT q.tenant_id, q.id, q.version, q.status, q.live, q.confirmable, q.order_id, q.idempotency_key, q.amount_minor, q.amount_refunding_minor, q.amount_refunded_minor, q.currency, q.payment_method, q.intent_number, q.intent_id, q.intent_closed, q.charge_id, q.failure_code, q.failure_decline_code, q.failure_message, q.next_action, q.created_at, q.updated_at
     FROM payments q
     WHERE q.tenant_id = t.id AND q.id >= $1::text AND q.id < $2::text AND q.status = 'succeeded'
       AND (q.tenant_id, q.id) > ($3::text, $4::text)
@@ -470,7 +477,7 @@ func (q *Queries) ReconcilePaid(ctx context.Context, arg ReconcilePaidParams) ([
 }
 
 const ReconcilePayments = `-- name: ReconcilePayments :many
-SELECT p.tenant_id, p.id, p.version, p.status, p.live, p.order_id, p.idempotency_key, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.currency, p.payment_method, p.intent_number, p.intent_id, p.intent_closed, p.charge_id, p.failure_code, p.failure_decline_code, p.failure_message, p.next_action, p.created_at, p.updated_at,
+SELECT p.tenant_id, p.id, p.version, p.status, p.live, p.confirmable, p.order_id, p.idempotency_key, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.currency, p.payment_method, p.intent_number, p.intent_id, p.intent_closed, p.charge_id, p.failure_code, p.failure_decline_code, p.failure_message, p.next_action, p.created_at, p.updated_at, extract(epoch FROM clock_timestamp() - p.updated_at)::float8 AS idle_seconds,
     EXISTS (
         SELECT FROM idempotency_keys k
         WHERE k.tenant_id = p.tenant_id AND k.key = p.idempotency_key
@@ -486,11 +493,12 @@ type ReconcilePaymentsParams struct {
 }
 
 type ReconcilePaymentsRow struct {
-	Payment    Payment
-	InProgress bool
+	Payment     Payment
+	IdleSeconds float64
+	InProgress  bool
 }
 
-// in_progress: the payment's key is unfinished and not parked.
+// in_progress: the payment's key is unfinished and not parked. idle_seconds: since its status last changed.
 func (q *Queries) ReconcilePayments(ctx context.Context, arg ReconcilePaymentsParams) ([]ReconcilePaymentsRow, error) {
 	rows, err := q.db.Query(ctx, ReconcilePayments, arg.TenantIds, arg.OrderIds)
 	if err != nil {
@@ -506,6 +514,7 @@ func (q *Queries) ReconcilePayments(ctx context.Context, arg ReconcilePaymentsPa
 			&i.Payment.Version,
 			&i.Payment.Status,
 			&i.Payment.Live,
+			&i.Payment.Confirmable,
 			&i.Payment.OrderID,
 			&i.Payment.IdempotencyKey,
 			&i.Payment.AmountMinor,
@@ -523,6 +532,7 @@ func (q *Queries) ReconcilePayments(ctx context.Context, arg ReconcilePaymentsPa
 			&i.Payment.NextAction,
 			&i.Payment.CreatedAt,
 			&i.Payment.UpdatedAt,
+			&i.IdleSeconds,
 			&i.InProgress,
 		); err != nil {
 			return nil, err
@@ -669,23 +679,25 @@ func (q *Queries) ReconcileRefunds(ctx context.Context, arg ReconcileRefundsPara
 const ReconcileRelease = `-- name: ReconcileRelease :execrows
 UPDATE reconciliation_windows
 SET leased_until = '-infinity', next_at = clock_timestamp() + $1::interval,
-    covered_through = coalesce($2, covered_through)
-WHERE name = $3 AND lease_token = $4
+    covered_through = coalesce($2, covered_through), position = $3
+WHERE name = $4 AND lease_token = $5
 `
 
 type ReconcileReleaseParams struct {
 	Pause      time.Duration
 	Through    *time.Time
+	Position   *string
 	Name       string
 	LeaseToken int64
 }
 
-// Releases a window. through: how far Stripe's lists have now been read; null: not to the end. Zero rows: the lease was
-// lost.
+// Releases a window. through: how far Stripe's lists have now been read; null: not to the end. position: where a window
+// that is not read at once continues; null: at its beginning. Zero rows: the lease was lost.
 func (q *Queries) ReconcileRelease(ctx context.Context, arg ReconcileReleaseParams) (int64, error) {
 	result, err := q.db.Exec(ctx, ReconcileRelease,
 		arg.Pause,
 		arg.Through,
+		arg.Position,
 		arg.Name,
 		arg.LeaseToken,
 	)

@@ -357,6 +357,7 @@ CREATE TABLE orders (
     payment_id            text         COLLATE "C",
     checkout_id           text         COLLATE "C",
     canceling_key         text         COLLATE "C",
+    intents_retired       integer      NOT NULL DEFAULT 0,
     created_at            timestamptz  NOT NULL,
     CONSTRAINT orders_pkey PRIMARY KEY (tenant_id, id),
     CONSTRAINT amount_is_positive CHECK (amount_minor >= 1 AND amount_minor <= 99999999),
@@ -386,6 +387,8 @@ CREATE TABLE payments (
     version                bigint         NOT NULL DEFAULT 1,
     status                 payment_status NOT NULL DEFAULT 'processing'::payment_status,
     live                   boolean        NOT NULL GENERATED ALWAYS AS (status = ANY (ARRAY['processing'::payment_status, 'requires_action'::payment_status, 'succeeded'::payment_status])) STORED,
+    confirmable            boolean        NOT NULL GENERATED ALWAYS AS ((status = ANY (ARRAY['failed'::payment_status,
+        'canceled'::payment_status])) AND NOT intent_closed AND intent_id IS NOT NULL) STORED,
     order_id               text           COLLATE "C" NOT NULL,
     idempotency_key        text           COLLATE "C" NOT NULL,
     amount_minor           bigint         NOT NULL,
@@ -414,6 +417,7 @@ CREATE TABLE payments (
     CONSTRAINT succeeded_has_an_intent CHECK (status <> 'succeeded'::payment_status OR intent_id IS NOT NULL)
 ) WITH (fillfactor=60, autovacuum_vacuum_scale_factor=0.02);
 CREATE UNIQUE INDEX one_live_payment_per_order ON payments (order_id, tenant_id) WHERE live;
+CREATE INDEX payments_confirmable ON payments (id) WHERE confirmable;
 CREATE INDEX payments_of_order ON payments (order_id, tenant_id, id);
 CREATE TRIGGER payment_terms_are_immutable BEFORE UPDATE OF amount_minor, currency, order_id,
     idempotency_key ON payments FOR EACH ROW
@@ -424,12 +428,16 @@ CREATE TRIGGER payment_transition_is_legal BEFORE UPDATE OF status ON payments F
     WHEN (old.status <> new.status AND NOT (old.status = 'processing'::payment_status
         AND (new.status = ANY (ARRAY['requires_action'::payment_status, 'succeeded'::payment_status,
         'failed'::payment_status, 'canceled'::payment_status])) OR old.status = 'requires_action'::payment_status
-        AND (new.status = ANY (ARRAY['processing'::payment_status, 'succeeded'::payment_status,
-        'failed'::payment_status, 'canceled'::payment_status]))))
-    EXECUTE FUNCTION refuse_write('a payment that succeeded, failed or was canceled stays so');
+        AND (new.status = ANY (ARRAY['succeeded'::payment_status, 'failed'::payment_status,
+        'canceled'::payment_status]))))
+    EXECUTE FUNCTION refuse_write('a payment that has ended stays so, and one that waited for its customer ends');
 CREATE TRIGGER payment_version_only_grows BEFORE UPDATE OF version ON payments FOR EACH ROW
     WHEN (new.version < old.version)
     EXECUTE FUNCTION refuse_write('the version of a payment only grows');
+CREATE TRIGGER secret_ends_with_its_payment BEFORE UPDATE OF status, intent_closed ON payments FOR EACH ROW
+    WHEN (old.status = 'requires_action'::payment_status AND (new.status = ANY (ARRAY['failed'::payment_status,
+        'canceled'::payment_status])) AND NOT new.intent_closed)
+    EXECUTE FUNCTION refuse_write('a payment that waited for its customer fails only when its intent is closed');
 
 CREATE TABLE stripe_calls (
     tenant_id     text           COLLATE "C" NOT NULL,
@@ -612,6 +620,7 @@ CREATE INDEX discrepancies_open ON discrepancies (seen_at) WHERE (resolved_at IS
 CREATE TABLE reconciliation_windows (
     name            text        NOT NULL,
     covered_through timestamptz,
+    position        text        COLLATE "C",
     next_at         timestamptz NOT NULL DEFAULT '-infinity'::timestamptz,
     lease_token     bigint      NOT NULL DEFAULT 0,
     leased_until    timestamptz NOT NULL DEFAULT '-infinity'::timestamptz,

@@ -18,6 +18,8 @@ CREATE TABLE orders (
     payment_id            text COLLATE "C", -- the payment that succeeded
     checkout_id           text COLLATE "C", -- the checkout that made the order; only that checkout may pay it
     canceling_key         text COLLATE "C", -- the key of a cancel in progress: no payment may start
+    -- No new payment uses one of the order's first so many PaymentIntents: they are closed, or being canceled.
+    intents_retired       integer      NOT NULL DEFAULT 0,
     created_at            timestamptz  NOT NULL,
     PRIMARY KEY (tenant_id, id),
     CONSTRAINT amount_is_positive CHECK (amount_minor BETWEEN 1 AND 99999999),
@@ -53,6 +55,10 @@ CREATE TABLE payments (
     -- succeeds, so that update stays heap-only.
     live                   boolean        NOT NULL GENERATED ALWAYS AS (
         status IN ('processing', 'requires_action', 'succeeded')) STORED,
+    -- Whether the PaymentIntent of a payment that has ended without success can still be paid, as far as is known here.
+    -- The reconciler reads such intents until they are closed. False before and after a success, as above.
+    confirmable            boolean        NOT NULL GENERATED ALWAYS AS (
+        status IN ('failed', 'canceled') AND NOT intent_closed AND intent_id IS NOT NULL) STORED,
     order_id               text COLLATE "C" NOT NULL,
     idempotency_key        text COLLATE "C" NOT NULL,
     amount_minor           bigint         NOT NULL,
@@ -88,6 +94,7 @@ CREATE TABLE payments (
 -- An order is paid at most once, whatever keys are used.
 CREATE UNIQUE INDEX one_live_payment_per_order ON payments (order_id, tenant_id) WHERE live;
 CREATE INDEX payments_of_order ON payments (order_id, tenant_id, id);
+CREATE INDEX payments_confirmable ON payments (id) WHERE confirmable;
 
 CREATE TRIGGER payment_terms_are_immutable BEFORE UPDATE OF amount_minor, currency, order_id, idempotency_key
     ON payments FOR EACH ROW
@@ -97,8 +104,12 @@ CREATE TRIGGER payment_terms_are_immutable BEFORE UPDATE OF amount_minor, curren
 CREATE TRIGGER payment_transition_is_legal BEFORE UPDATE OF status ON payments FOR EACH ROW
     WHEN (OLD.status <> NEW.status AND NOT (
         (OLD.status = 'processing' AND NEW.status IN ('requires_action', 'succeeded', 'failed', 'canceled'))
-        OR (OLD.status = 'requires_action' AND NEW.status IN ('processing', 'succeeded', 'failed', 'canceled'))))
-    EXECUTE FUNCTION refuse_write('a payment that succeeded, failed or was canceled stays so');
+        OR (OLD.status = 'requires_action' AND NEW.status IN ('succeeded', 'failed', 'canceled'))))
+    EXECUTE FUNCTION refuse_write('a payment that has ended stays so, and one that waited for its customer ends');
+-- Its client secret was handed out: whoever has it could still pay.
+CREATE TRIGGER secret_ends_with_its_payment BEFORE UPDATE OF status, intent_closed ON payments FOR EACH ROW
+    WHEN (OLD.status = 'requires_action' AND NEW.status IN ('failed', 'canceled') AND NOT NEW.intent_closed)
+    EXECUTE FUNCTION refuse_write('a payment that waited for its customer fails only when its intent is closed');
 CREATE TRIGGER payment_version_only_grows BEFORE UPDATE OF version ON payments FOR EACH ROW
     WHEN (NEW.version < OLD.version)
     EXECUTE FUNCTION refuse_write('the version of a payment only grows');

@@ -35,6 +35,7 @@ CREATE INDEX discrepancies_open ON discrepancies (seen_at) WHERE resolved_at IS 
 CREATE TABLE reconciliation_windows (
     name            text PRIMARY KEY,
     covered_through timestamptz,          -- null: never read to the end
+    position        text COLLATE "C",     -- the last payment of ours that was compared; null: begin with the first
     next_at         timestamptz NOT NULL DEFAULT '-infinity',
     lease_token     bigint      NOT NULL DEFAULT 0,
     leased_until    timestamptz NOT NULL DEFAULT '-infinity'

@@ -409,6 +409,16 @@ WHERE s.step IN ('refund', 'release_stock', 'cancel_order') AND s.status NOT IN 
   AND f.step NOT IN ('refund', 'release_stock', 'cancel_order') AND f.status = 'unknown' -- part: checkouts
 ;
 
+-- name: InvariantSecretEndsWithItsPayment :many
+-- I25: a payment whose client secret was handed out has failed or been canceled only with its PaymentIntent closed.
+SELECT concat_ws(' ', p.tenant_id, p.id)::text AS subject,
+    concat(p.status, ' while ', p.intent_id, ' can be paid')::text AS detail
+FROM payments p
+WHERE p.confirmable
+  AND EXISTS (
+      SELECT FROM outbox_events e
+      WHERE e.tenant_id = p.tenant_id AND e.aggregate_id = p.id AND e.type = 'payment.requires_action');
+
 -- name: InvariantKeyIsRetained :many
 -- I17: a payment, refund or checkout still has its key, which is deleted only years later. Recovered ones never had
 -- one.

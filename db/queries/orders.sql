@@ -36,3 +36,8 @@ RETURNING *;
 UPDATE orders SET status = 'paid', version = version + 1, payment_id = @payment_id
 WHERE tenant_id = @tenant_id AND id = @id AND status = 'open'
 RETURNING *;
+
+-- name: OrderRetireIntents :exec
+-- From here on no payment begins on one of the order's first PaymentIntents.
+UPDATE orders SET intents_retired = greatest(intents_retired, @intent_number)
+WHERE tenant_id = @tenant_id AND id = @id;

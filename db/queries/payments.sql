@@ -7,13 +7,13 @@
 
 -- name: PaymentBegin :one
 -- T1: claims the key and records the payment, its event and the call it is about to make. Claims nothing unless the
--- order can be paid and was not made by a checkout. A second live payment of the order violates
--- one_live_payment_per_order, and nothing is written. No row: the tenant has no such order. The call is recorded
--- after the payment: both payments of an order record the same creation, and a payment that is about to find the
--- order taken would otherwise hold the call's row while it waits for the payment's, which PaymentIntentRecord locks
--- in the opposite order.
+-- order can be paid, was not made by a checkout, and has not retired the PaymentIntent since that was read. A second
+-- live payment of the order violates one_live_payment_per_order, and nothing is written. No row: the tenant has no such
+-- order. The call is recorded after the payment: both payments of an order record the same creation, and a payment that
+-- is about to find the order taken would otherwise hold the call's row while it waits for the payment's, which
+-- PaymentIntentRecord locks in the opposite order.
 WITH target AS (
-    SELECT o.status, o.canceling_key, o.checkout_id
+    SELECT o.status, o.canceling_key, o.checkout_id, o.intents_retired
     FROM orders o
     WHERE o.tenant_id = @tenant_id AND o.id = @order_id
     FOR NO KEY UPDATE
@@ -30,6 +30,7 @@ WITH target AS (
         ARRAY[concat_ws(' ', 1, @recovery_point::text, clock_timestamp())], sqlc.narg(traceparent)
     FROM target
     WHERE target.status = 'open' AND target.canceling_key IS NULL AND target.checkout_id IS NULL
+      AND @intent_number::integer > target.intents_retired
       AND NOT EXISTS (SELECT FROM live)
     ON CONFLICT (tenant_id, key) DO NOTHING
     RETURNING tenant_id
@@ -37,7 +38,7 @@ WITH target AS (
     INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method,
         intent_number, intent_id, created_at)
     SELECT claim.tenant_id, @payment_id, @order_id, @key, @amount_minor, @currency, @payment_method,
-        @intent_number, sqlc.narg(intent_id), @created_at
+        @intent_number::integer, sqlc.narg(intent_id), @created_at
     FROM claim
     RETURNING tenant_id
 ), event AS (
@@ -219,6 +220,26 @@ RETURNING *;
 UPDATE payments
 SET intent_closed = true
 WHERE tenant_id = @tenant_id AND order_id = @order_id AND intent_number = @intent_number AND NOT intent_closed;
+
+-- name: PaymentIntentEnded :execrows
+-- Records that Stripe shows a PaymentIntent canceled or paid: it cannot be confirmed any more.
+UPDATE payments
+SET intent_closed = true
+WHERE tenant_id = @tenant_id AND order_id = @order_id AND intent_id = @intent_id AND NOT live AND NOT intent_closed;
+
+-- name: PaymentsConfirmable :many
+-- Returns payments that ended without success while their PaymentIntent could still be confirmed, as far as is known, in
+-- the order of their ids: of each intent the last, and none while a later payment uses it and watches it. One that a
+-- later payment has paid is returned until it is closed.
+SELECT p.tenant_id, p.id, p.order_id, p.intent_id, p.currency
+FROM payments p
+WHERE p.confirmable AND p.id > @after_id::text
+  AND p.created_at >= @from_at::timestamptz AND p.created_at < @until_at::timestamptz
+  AND NOT EXISTS (
+      SELECT FROM payments l
+      WHERE l.order_id = p.order_id AND l.tenant_id = p.tenant_id AND l.intent_id = p.intent_id AND l.id > p.id
+        AND l.status::text <> 'succeeded')
+ORDER BY p.id LIMIT @limit_rows;
 
 -- name: PaymentOfIntent :one
 -- Returns the payment of a PaymentIntent: the live one, or else the last. No row: none is recorded yet.

@@ -26,8 +26,8 @@ FROM (SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@order_ids::text[]
 JOIN orders o ON o.tenant_id = named.tenant_id AND o.id = named.id;
 
 -- name: ReconcilePayments :many
--- in_progress: the payment's key is unfinished and not parked.
-SELECT sqlc.embed(p),
+-- in_progress: the payment's key is unfinished and not parked. idle_seconds: since its status last changed.
+SELECT sqlc.embed(p), extract(epoch FROM clock_timestamp() - p.updated_at)::float8 AS idle_seconds,
     EXISTS (
         SELECT FROM idempotency_keys k
         WHERE k.tenant_id = p.tenant_id AND k.key = p.idempotency_key
@@ -83,7 +83,7 @@ VALUES (@name, 1, clock_timestamp() + @lease::interval)
 ON CONFLICT (name) DO UPDATE
 SET lease_token = w.lease_token + 1, leased_until = clock_timestamp() + @lease::interval
 WHERE w.next_at < clock_timestamp() AND w.leased_until < clock_timestamp()
-RETURNING w.lease_token, w.covered_through, clock_timestamp()::timestamptz AS now;
+RETURNING w.lease_token, w.covered_through, w.position, clock_timestamp()::timestamptz AS now;
 
 -- name: ReconcileExtend :execrows
 -- Zero rows: the lease was lost, and another process reads the window.
@@ -92,11 +92,11 @@ SET leased_until = clock_timestamp() + @lease::interval
 WHERE name = @name AND lease_token = @lease_token;
 
 -- name: ReconcileRelease :execrows
--- Releases a window. through: how far Stripe's lists have now been read; null: not to the end. Zero rows: the lease was
--- lost.
+-- Releases a window. through: how far Stripe's lists have now been read; null: not to the end. position: where a window
+-- that is not read at once continues; null: at its beginning. Zero rows: the lease was lost.
 UPDATE reconciliation_windows
 SET leased_until = '-infinity', next_at = clock_timestamp() + @pause::interval,
-    covered_through = coalesce(sqlc.narg(through), covered_through)
+    covered_through = coalesce(sqlc.narg(through), covered_through), position = sqlc.narg(position)
 WHERE name = @name AND lease_token = @lease_token;
 
 -- name: DiscrepancyRecord :one

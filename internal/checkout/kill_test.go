@@ -75,7 +75,7 @@ func ways() []way {
 		{name: "Authenticated", points: append(slices.Clone(forward), "action_required", "payment_made", "finished"),
 			status: http.StatusCreated, steps: allDone, body: twoTeas("pm_card_authenticationRequired"),
 			during: authenticates(true)},
-		{name: "NotAuthenticated", points: append(append(slices.Clone(forward), "action_required"), backward...),
+		{name: "NotAuthenticated", points: append(append(slices.Clone(forward), "action_required"), backward[1:]...),
 			status: http.StatusPaymentRequired, code: "payment-failed", steps: allUndone,
 			body: twoTeas("pm_card_authenticationRequired"), during: authenticates(false)},
 		{name: "Refunded", points: append(slices.Clone(forward), "payment_made", "refund_due", "refund_begun",

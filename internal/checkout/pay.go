@@ -176,9 +176,7 @@ func (s payStep) done(ctx context.Context, c *idempotency.Claim, r *payments.Run
 
 // refused records why the payment was refused. An ordinary payment would have
 // failed now, and left its PaymentIntent to the next card. A checkout has no next
-// card, but after a 3-D Secure challenge the customer's browser has the intent's
-// client secret and could pay with another one. So the step has not failed until its
-// intent is canceled.
+// card, so its intent is canceled, and the step has not failed before that.
 func (s payStep) refused(ctx context.Context, c *idempotency.Claim, e payments.Settlement) error {
 	return c.Phase(ctx, paymentRefused, func(q *db.Queries) error {
 		if err := calls.RecordEnd(ctx, q, c.TenantID, e.StripeKey, e.Outcome); err != nil {

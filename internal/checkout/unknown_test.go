@@ -186,7 +186,9 @@ func TestCheckout_ThreeDSecure(t *testing.T) {
 	t.Run("CompletesWhenTheyPayWithAnotherCardInTime", func(t *testing.T) {
 		t.Parallel()
 		var meanwhile atomic.Pointer[func()]
-		s, g, intent := begin(t, world.LocalOptions{Boundary: at("payment_refused", &meanwhile)})
+		s, g, intent := begin(t, world.LocalOptions{Gateway: func(g payments.Gateway) payments.Gateway {
+			return beforeCancel{g, &meanwhile}
+		}})
 		require.NoError(t, s.w.Sim.CompleteAuthentication(intent, false))
 		pays := func() { confirmInBrowser(t, s.w, intent) }
 		meanwhile.Store(&pays)
@@ -228,6 +230,19 @@ func TestCheckout_ThreeDSecure(t *testing.T) {
 			s.requireWhole()
 		})
 	}
+}
+
+// beforeCancel does something once, just before an intent is canceled.
+type beforeCancel struct {
+	payments.Gateway
+	act *atomic.Pointer[func()]
+}
+
+func (g beforeCancel) CancelIntent(ctx context.Context, c stripe.Call, id string) stripe.Outcome {
+	if do := g.act.Swap(nil); do != nil {
+		(*do)()
+	}
+	return g.Gateway.CancelIntent(ctx, c, id)
 }
 
 // confirmInBrowser is what Stripe's script does with a client secret.

@@ -19,8 +19,11 @@ func Unconfirmed(status stripe.IntentStatus) bool {
 		status == stripe.IntentRequiresAction
 }
 
-// MayConfirm reports whether a payment of the order uses the intent, or the next one
-// would.
+// UnusedAfter is how long an intent waits for the order's next payment. After that it is canceled, and the
+// next payment makes another: the intents that could still be paid without us stay few.
+const UnusedAfter = 24 * time.Hour
+
+// MayConfirm reports whether a payment of the order uses the intent, or the next one would.
 func (o *Order) MayConfirm(intentID string) bool {
 	if live := o.Live(); live != nil && (live.IntentID == nil || live.Uses(intentID)) {
 		return true
@@ -31,13 +34,21 @@ func (o *Order) MayConfirm(intentID string) bool {
 	if o.Reserved || o.Row.CancelingKey != nil || len(o.Payments) == 0 {
 		return true
 	}
-	next := o.Payments[0]
+	next := o.Payments[0] // the last payment of the last intent
 	for _, p := range o.Payments {
-		if p.IntentNumber > next.IntentNumber {
+		if p.IntentNumber >= next.IntentNumber {
 			next = p
 		}
 	}
-	return next.Uses(intentID)
+	return next.Uses(intentID) && next.IntentNumber > o.Row.IntentsRetired && next.Idle < UnusedAfter
+}
+
+// Number is the number of the intent, if a payment of the order has used it; otherwise 0.
+func (o *Order) Number(intentID string) int32 {
+	if p := o.payment(func(p Payment) bool { return p.Uses(intentID) }); p != nil {
+		return p.IntentNumber
+	}
+	return 0
 }
 
 // Cancel is a cancel of an intent that was recorded before.

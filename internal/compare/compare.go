@@ -101,7 +101,8 @@ type Order struct {
 // Payment is a payment's row.
 type Payment struct {
 	db.Payment
-	InProgress bool // its key is unfinished and not parked
+	InProgress bool          // its key is unfinished and not parked
+	Idle       time.Duration // since its status last changed
 }
 
 // RefundRow is a refund's row.

@@ -65,6 +65,10 @@ func payment(number int32, status db.PaymentStatus, intent string, more ...func(
 
 func inProgress(p *compare.Payment) { p.InProgress = true }
 
+func idle(d time.Duration) func(*compare.Payment) { return func(p *compare.Payment) { p.Idle = d } }
+
+func retired(intents int32) change { return func(o *compare.Order) { o.Row.IntentsRetired = intents } }
+
 func refunding(minor int64) func(*compare.Payment) {
 	return func(p *compare.Payment) { p.AmountRefundingMinor = minor }
 }
@@ -557,6 +561,12 @@ func TestMayConfirm(t *testing.T) {
 		{"TheLastPaymentUsedIt", orderWith(payment(1, failed, another), payment(2, failed, thisOne)), true},
 		{"TheLastPaymentUsedItWhateverTheirOrder", orderWith(payment(2, failed, thisOne), payment(1, failed, another)),
 			true},
+		{"APaymentUsedItAlmostADayAgo", orderWith(payment(1, failed, thisOne, idle(compare.UnusedAfter-1))), true},
+		{"NoPaymentUsedItForADay", orderWith(payment(1, failed, thisOne, idle(compare.UnusedAfter))), false},
+		{"OneOfItsPaymentsIsOfToday", orderWith(payment(1, failed, thisOne, idle(compare.UnusedAfter)),
+			payment(1, failed, thisOne)), true},
+		{"ItIsRetired", orderWith(retired(2), payment(2, failed, thisOne)), false},
+		{"TheOneBeforeItIsRetired", orderWith(retired(1), payment(2, failed, thisOne)), true},
 		{"AnEarlierPaymentUsedIt", orderWith(payment(1, failed, thisOne), payment(2, failed, another)), false},
 		{"AnEarlierPaymentUsedItWhateverTheirOrder",
 			orderWith(payment(2, failed, another), payment(1, failed, thisOne)), false},
@@ -566,6 +576,12 @@ func TestMayConfirm(t *testing.T) {
 			require.Equal(t, c.want, c.order.MayConfirm(thisOne))
 		})
 	}
+}
+
+func TestNumber(t *testing.T) {
+	t.Parallel()
+	require.Zero(t, orderWith(payment(1, failed, another)).Number(thisOne))
+	require.EqualValues(t, 2, orderWith(payment(1, failed, another), payment(2, failed, thisOne)).Number(thisOne))
 }
 
 func TestIsAbandoned(t *testing.T) {

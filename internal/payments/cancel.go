@@ -94,7 +94,7 @@ func (s cancels) runOrder(ctx context.Context, c *idempotency.Claim) (idempotenc
 	case stripe.IntentCanceled:
 		return s.finishOrder(ctx, c, target)
 	case stripe.IntentSucceeded:
-		return s.orderPaidFirst(ctx, c)
+		return s.orderPaidFirst(ctx, c, intent)
 	case stripe.IntentProcessing:
 		if err := c.YieldOrPark(ctx, errors.New("the PaymentIntent is processing")); err != nil {
 			return idempotency.Answer{}, err
@@ -163,21 +163,31 @@ func (s cancels) cancelWaiting(ctx context.Context, q *db.Queries, p db.Payment)
 	return p, idempotency.Expedite(ctx, q, p.TenantID, p.IdempotencyKey)
 }
 
-// orderPaidFirst answers when the money has moved: the customer paid first.
-// The payment's own operation records that.
-func (s cancels) orderPaidFirst(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error) {
-	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
+// orderPaidFirst answers when the money has moved: the customer paid first. The payment's own operation records
+// that; where it has ended, the money is adopted here, so that the order is paid as the answer says.
+func (s cancels) orderPaidFirst(
+	ctx context.Context, c *idempotency.Claim, intent stripe.Intent,
+) (idempotency.Answer, error) {
+	intent.TenantID, intent.OrderID = c.TenantID, c.ResourceID // whatever its metadata says by now
+	id, err := s.Repairs().adoptedID(ctx, intent)
+	if err != nil {
+		return idempotency.Answer{}, err
+	}
+	err = c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
 		if err := q.OrderCancelAbort(ctx, db.OrderCancelAbortParams{
 			TenantID: c.TenantID, ID: c.ResourceID, CancelingKey: &c.Key,
 		}); err != nil {
 			return idempotency.Answer{}, fmt.Errorf("keep order %s open: %w", c.ResourceID, err)
 		}
 		live, err := q.PaymentLive(ctx, db.PaymentLiveParams{TenantID: c.TenantID, OrderID: c.ResourceID})
-		if err == nil {
+		switch {
+		case errors.Is(err, postgres.ErrNoRows):
+			_, err = s.Repairs().adoptFinally(ctx, q, id, intent)
+		case err == nil:
 			err = idempotency.Expedite(ctx, q, c.TenantID, live.IdempotencyKey)
 		}
-		if err != nil && !errors.Is(err, postgres.ErrNoRows) {
-			return idempotency.Answer{}, fmt.Errorf("hurry the payment of order %s: %w", c.ResourceID, err)
+		if err != nil {
+			return idempotency.Answer{}, fmt.Errorf("record that order %s is paid: %w", c.ResourceID, err)
 		}
 		return s.answers.Problem(ErrOrderNotCancelable, c.RequestID), nil
 	})

@@ -140,6 +140,8 @@ func TestInvariants(t *testing.T) {
 		{"I13", "TwoKeysForOneConfirm", "UPDATE stripe_calls SET resource_id = 'pay_x' WHERE operation = 'confirm'"},
 		{"I14", "AFailureWhileTheCallIsUnknown",
 			"UPDATE stripe_calls SET outcome = 'unknown' WHERE outcome = 'refused'"},
+		{"I25", "ASecretThatOutlivesItsPayment",
+			"UPDATE payments SET status = 'canceled', next_action = NULL WHERE status = 'requires_action'"},
 		{"I28", "AnAutomaticRefundThatIsForgotten", "UPDATE refunds SET origin = 'automatic', status = 'failed'"},
 		{"I28", "WhatIsOwedIsNotTried", "INSERT INTO refunds_owed (tenant_id, payment_id, order_id, currency, " +
 			"last_refund_id, last_error, next_attempt_at) SELECT tenant_id, payment_id, order_id, currency, id, '', " +

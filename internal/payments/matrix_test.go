@@ -57,10 +57,10 @@ type operation struct {
 // that anybody else could see.
 type place struct {
 	name   string
-	commit string // the statement by which its transaction is known; none: it is a call to Stripe
-	alone  bool   // the statement is a transaction by itself
-	silent bool   // Stripe has done nothing yet that it could tell of, to anybody who would know what is meant
-	only   string // the one answer of Stripe's with which it is reached
+	commit string   // the statement by which its transaction is known; none: it is a call to Stripe
+	alone  bool     // the statement is a transaction by itself
+	silent bool     // Stripe has done nothing yet that it could tell of, to anybody who would know what is meant
+	only   []string // the answers of Stripe's with which it is reached; none: with each
 }
 
 // outcome is what Stripe does with the call that counts.
@@ -111,7 +111,7 @@ func (o operation) back(p place, out outcome, disturbance string) []string {
 // reached are Stripe's answers with which the place is reached.
 func (p place) reached(all []outcome) (list []outcome) {
 	for _, o := range all {
-		if p.only == "" || p.only == o.name {
+		if p.only == nil || slices.Contains(p.only, o.name) {
 			list = append(list, o)
 		}
 	}
@@ -147,7 +147,9 @@ func operations() []operation {
 				silent: true}, // it tells, and of an intent that no payment has by its id: not ours to judge
 			{name: "intent_recorded", commit: "PaymentIntentRecord", alone: true},
 			{name: "confirm answered"},
-			{name: "action_required", commit: "PaymentSettle", only: "customer must act"},
+			{name: "action_required", commit: "PaymentSettle",
+				only: []string{"customer must act", "authentication failed"}},
+			{name: "cancel answered", only: []string{"authentication failed"}},
 			{name: "finished", commit: "PaymentFinish", alone: true},
 		},
 		outcomes: append([]outcome{
@@ -156,6 +158,8 @@ func operations() []operation {
 				problem: "payment-declined"},
 			{name: "customer must act", means: "3-D Secure, which the customer passes", method: careful,
 				final: http.StatusCreated, effects: 1, acts: (*cell).authenticate},
+			{name: "authentication failed", means: "3-D Secure, which the customer fails; the intent is canceled first",
+				method: careful, final: http.StatusPaymentRequired, problem: "payment-failed", acts: (*cell).fail},
 		}, failures(http.StatusCreated, outcome{final: http.StatusPaymentRequired, problem: "payment-failed"})...),
 		prepare: func(c *cell) { c.order = c.heir.Order() },
 		send:    func(c *cell, api *world.Local) world.Answer { return api.Pay(c.key, c.order, c.card()) },
@@ -164,6 +168,10 @@ func operations() []operation {
 			require.Equal(c, c.outcome.effects, c.w.Sim.ChargeCount(c.order), "charges")
 			if c.outcome.effects == 1 {
 				c.w.RequireChargedOnce(c.order)
+			}
+			if c.outcome.name == "authentication failed" {
+				require.Equal(c, 1, c.atStripe(stripesim.EffectCancel), "cancels")
+				require.Equal(c, "failed", c.w.Text(`SELECT status FROM payments WHERE order_id = $1`, c.order))
 			}
 		},
 	}
@@ -252,7 +260,22 @@ func operations() []operation {
 	cancelOrder.send = func(c *cell, api *world.Local) world.Answer {
 		return api.Post("/v1/orders/"+c.order+"/cancel", c.key, "")
 	}
-	return []operation{payment, refund, cancel, cancelOrder}
+	adoption := cancelOrder
+	adoption.name, adoption.method = "cancel of an order that adopts", visa
+	adoption.outcomes = []outcome{{name: "paid without us", final: http.StatusConflict, problem: "order-not-cancelable",
+		means: "the intent of a declined payment was paid in a browser"}}
+	adoption.prepare = func(c *cell) {
+		c.order = c.heir.Order()
+		require.Equal(c, "payment-declined", c.heir.Pay("pays-"+c.order, c.order, declining).Code())
+		confirmInBrowser(c.T, c.w, intentOfOrder(c.w, c.order))
+	}
+	adoption.judge = func(c *cell) {
+		require.Equal(c, 1, c.w.Sim.ChargeCount(c.order), "charges")
+		require.Equal(c, "paid failed succeeded", c.w.Text(`SELECT concat(o.status, ' ', (
+			SELECT string_agg(p.status::text, ' ' ORDER BY p.status::text) FROM payments p WHERE p.order_id = o.id))
+			FROM orders o WHERE o.id = $1`, c.order))
+	}
+	return []operation{payment, refund, cancel, cancelOrder, adoption}
 }
 
 func TestCrashMatrix(t *testing.T) {
@@ -617,6 +640,15 @@ func (c *cell) refundElsewhere() {
 	refund.IdempotencyKey = stripego.String(uuid.NewString())
 	_, err := c.w.DashboardAtStripe().Refunds.New(refund)
 	require.NoError(c, err)
+}
+
+// fail is the customer failing it.
+func (c *cell) fail() {
+	for _, e := range c.w.Sim.Effects() {
+		if e.Kind == stripesim.EffectIntentCreated && e.Metadata["order_id"] == c.order {
+			_ = c.w.Sim.CompleteAuthentication(e.IntentID, false) // or they have already
+		}
+	}
 }
 
 // aDayAndAHalf is the time after which Stripe has forgotten a key and what it

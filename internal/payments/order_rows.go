@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/compare"
@@ -40,7 +41,10 @@ func (s *Service) OrderRows(
 	}
 	for _, row := range paymentRows {
 		o := found[compare.OrderRef{TenantID: row.Payment.TenantID, OrderID: row.Payment.OrderID}]
-		o.Payments = append(o.Payments, compare.Payment{Payment: row.Payment, InProgress: row.InProgress})
+		o.Payments = append(o.Payments, compare.Payment{
+			Payment: row.Payment, InProgress: row.InProgress,
+			Idle: time.Duration(row.IdleSeconds * float64(time.Second)),
+		})
 	}
 	refundRows, err := q.ReconcileRefunds(ctx, db.ReconcileRefundsParams{TenantIds: tenants, OrderIds: orders})
 	if err != nil {

@@ -128,7 +128,7 @@ func NewRun(tenantID, key, method string, target db.OrderToPayRow, ending Ending
 		Currency: target.Order.Currency, PaymentMethod: method, IntentNumber: target.IntentNumber,
 		CreatedAt: ids.Now(),
 	}
-	if target.IntentClosed || target.IntentID == "" {
+	if target.IntentClosed || target.IntentID == "" || target.IntentNumber <= target.Order.IntentsRetired {
 		p.IntentNumber++
 	} else {
 		p.IntentID = &target.IntentID

@@ -220,6 +220,21 @@ func (r *Run) failed(last db.StripeCallGetRow) Settlement {
 	}
 }
 
+// notAuthenticated is the end of a payment whose customer did not pass the authentication, or whose card was
+// declined after it.
+func (r *Run) notAuthenticated(intent stripe.Intent) Settlement {
+	why := stripe.Failure{
+		Code: "payment_intent_authentication_failure", Message: "The customer did not pass the authentication.",
+	}
+	if intent.LastFailure != nil {
+		why = *intent.LastFailure
+	}
+	return Settlement{
+		Status: db.PaymentStatusFailed, Failure: why, Declined: intent.LastIsDecline, ChargeID: intent.ChargeID,
+		ClosesIntent: true, StripeKey: r.confirmKey(), Outcome: stripe.Outcome{Effect: stripe.Refused, Intent: intent},
+	}
+}
+
 // canceled is the end of a payment whose customer did not act in time.
 func (r *Run) canceled(intent stripe.Intent) Settlement {
 	return Settlement{
@@ -287,16 +302,18 @@ func (s *Service) whyNotFinished(ctx context.Context, c *idempotency.Claim, r *R
 }
 
 // whyNotClaimed distinguishes a key that is taken from an order that is being paid under another
-// key. ErrTaken sends the request back to the look-up, as does an order that was closed meanwhile.
+// key. ErrTaken sends the request back to the look-up, as does an order that was closed meanwhile,
+// or whose intent was retired.
 func (s *Service) whyNotClaimed(ctx context.Context, r idempotency.Request, orderID string) error {
 	if found, err := s.keys.Lookup(ctx, r); err != nil || found.State != idempotency.Fresh {
 		return errors.Join(idempotency.ErrTaken, err)
 	}
-	order, err := s.pool.OrderGet(ctx, db.OrderGetParams{TenantID: r.TenantID, ID: orderID})
+	now, err := s.pool.OrderToPay(ctx, db.OrderToPayParams{TenantID: r.TenantID, ID: orderID})
 	if err != nil {
 		return notFound(err, "read order %s", orderID)
 	}
-	if closedOrder(order.Status) != nil {
+	occupied := now.LiveStatus != "" || now.Order.CancelingKey != nil || now.Order.CheckoutID != nil
+	if closedOrder(now.Order.Status) != nil || !occupied {
 		return idempotency.ErrTaken
 	}
 	return ErrPaymentInProgress
@@ -341,30 +358,25 @@ func (s *Service) requireAction(
 	return pending, c.YieldFor(ctx, idempotency.Jittered(actionPoll), errors.New(CustomerMustAct))
 }
 
-// awaitCustomer checks whether the customer has acted. If they do not act in time
-// the intent is canceled, so that it cannot be paid later.
+// awaitCustomer checks whether the customer has acted. The customer holds the intent's client secret, and could
+// pay from an open tab for as long as the intent can be confirmed: after a failed authentication with another
+// card. So the payment ends only with its intent canceled, and the next card is a new intent.
 func (s *Service) awaitCustomer(ctx context.Context, c *idempotency.Claim, r *Run) (idempotency.Answer, error) {
 	intent, err := s.gateway.GetIntent(ctx, *r.Payment.IntentID)
 	if err != nil {
 		return s.Wait(ctx, c, r, err)
 	}
 	switch intent.Status {
-	case stripe.IntentRequiresPaymentMethod: // The authentication failed.
-		why := stripe.Failure{
-			Code: "payment_intent_authentication_failure", Message: "The customer did not pass the authentication.",
-		}
-		if intent.LastFailure != nil {
-			why = *intent.LastFailure
-		}
-		return r.ending.Finish(ctx, c, r, Settlement{
-			Status: db.PaymentStatusFailed, Failure: why, Declined: intent.LastIsDecline, ChargeID: intent.ChargeID,
-			StripeKey: r.confirmKey(), Outcome: stripe.Outcome{Effect: stripe.Refused, Intent: intent},
-		})
+	case stripe.IntentRequiresPaymentMethod:
+		return s.abandon(ctx, c, r, r.notAuthenticated(intent))
 	case stripe.IntentRequiresAction:
 		if r.inStatus > s.o.ActionTimeout {
 			return s.abandon(ctx, c, r, r.canceled(intent))
 		}
 	case stripe.IntentCanceled:
+		if intent.LastFailure != nil { // canceled for that, by a run that was interrupted
+			return r.ending.Finish(ctx, c, r, r.notAuthenticated(intent))
+		}
 		return r.ending.Finish(ctx, c, r, r.canceled(intent))
 	}
 	return s.SettleOrWait(ctx, c, r, intent, "the intent is "+string(intent.Status))

@@ -3,6 +3,7 @@ package payments
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/compare"
@@ -59,12 +60,46 @@ func (s Repairs) adoptAs(ctx context.Context, q *db.Queries, id string, i stripe
 		return "", err
 	}
 	// part: operator }
+	if slices.ContainsFunc(v.Payments, func(p compare.Payment) bool { return p.ID == id }) {
+		id = ids.New(ids.Payment) // A refund names the payment that failed.
+	}
 	p := db.Payment{
 		TenantID: i.TenantID, ID: id, Version: 1, Status: db.PaymentStatusProcessing, OrderID: i.OrderID,
 		IdempotencyKey: adoptedKeyPrefix + i.ID, AmountMinor: i.ReceivedMinor, Currency: i.Currency,
 		PaymentMethod: i.PaymentMethod, IntentNumber: v.NextNumber(i.ID), IntentID: &i.ID, CreatedAt: i.CreatedAt,
 	}
 	return id, s.recordAdopted(ctx, q, p, i, *v.Row)
+}
+
+// adoptFinally is adoptAs, and resolves what was found about the intent before. It joins q's transaction.
+func (s Repairs) adoptFinally(ctx context.Context, q *db.Queries, id string, i stripe.Intent) (string, error) {
+	adopted, err := s.adoptAs(ctx, q, id, i)
+	if err != nil || adopted == "" {
+		return "", err
+	}
+	_, err = q.DiscrepanciesResolve(ctx, db.DiscrepanciesResolveParams{
+		TenantID: i.TenantID, ObjectID: i.ID, Resolution: "adopted as " + adopted,
+	})
+	if err != nil {
+		return "", fmt.Errorf("resolve the discrepancies of %s: %w", i.ID, err)
+	}
+	return adopted, nil
+}
+
+// IntentEnded records that an intent was canceled or paid at Stripe: no payment begins on it any more, and it
+// need not be read again.
+func (s Repairs) IntentEnded(ctx context.Context, order compare.OrderRef, intentID string) error {
+	return intentEnded(ctx, s.pool.Queries, order, intentID)
+}
+
+func intentEnded(ctx context.Context, q *db.Queries, order compare.OrderRef, intentID string) error {
+	_, err := q.PaymentIntentEnded(ctx, db.PaymentIntentEndedParams{
+		TenantID: order.TenantID, OrderID: order.OrderID, IntentID: &intentID,
+	})
+	if err != nil {
+		return fmt.Errorf("close the intent %s: %w", intentID, err)
+	}
+	return nil
 }
 
 // recordAdopted also appends the events of the payment from its beginning, so that
@@ -84,6 +119,9 @@ func (s Repairs) recordAdopted(
 		return fmt.Errorf("settle payment %s: %w", p.ID, err)
 	}
 	events = append(events, PaymentEvent("payment.succeeded", p))
+	if err := intentEnded(ctx, q, compare.OrderRef{TenantID: i.TenantID, OrderID: i.OrderID}, i.ID); err != nil {
+		return err
+	}
 	if order.Status == db.OrderStatusOpen {
 		if order, err = q.OrderPay(ctx, db.OrderPayParams{
 			TenantID: order.TenantID, ID: order.ID, PaymentID: &p.ID,

@@ -36,6 +36,9 @@ const (
 	cancelAbandonedPauseMax = time.Hour
 )
 
+// An intent that the next payment could use is canceled no sooner than one that none could.
+const _ = uint(compare.UnusedAfter - AbandonedAfter)
+
 // abandonedIntent is its request.
 type abandonedIntent struct {
 	OrderID  string `json:"order_id"`
@@ -61,6 +64,13 @@ func (s Repairs) CancelAbandoned(ctx context.Context, i stripe.Intent) (begun bo
 		number, ok := o.CancelNumber(i.ID, cancelsOf(recorded, i.ID))
 		if !ok {
 			return nil
+		}
+		if own := o.Number(i.ID); own > 0 { // A payment that was about to begin on it makes another intent instead.
+			if err := q.OrderRetireIntents(ctx, db.OrderRetireIntentsParams{
+				TenantID: i.TenantID, ID: i.OrderID, IntentNumber: own,
+			}); err != nil {
+				return fmt.Errorf("retire the intents of order %s: %w", i.OrderID, err)
+			}
 		}
 		// Recorded now, and not when it is sent: another intent of the order may be canceled
 		// before that, and must find the number taken.
@@ -120,8 +130,12 @@ func (s Repairs) runCancelAbandoned(ctx context.Context, c *idempotency.Claim) (
 		return s.answers.Object(http.StatusAccepted, "", w),
 			c.YieldUntil(ctx, idempotency.ParkAfter, idempotency.Jittered(pause), why)
 	}
-	err = c.Finish(ctx, func(*db.Queries) (idempotency.Answer, error) {
-		return s.answers.Object(http.StatusOK, "", w), nil // If it has succeeded after all, the reconciler finds that.
+	err = c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
+		answer := s.answers.Object(http.StatusOK, "", w)
+		if intent.Status != stripe.IntentCanceled {
+			return answer, nil // If it has succeeded after all, the reconciler finds that.
+		}
+		return answer, intentEnded(ctx, q, compare.OrderRef{TenantID: c.TenantID, OrderID: w.OrderID}, w.IntentID)
 	})
 	return c.Answer(), err
 }

@@ -109,17 +109,7 @@ func (s Repairs) Adopt(ctx context.Context, q *db.Queries, view IntentView) (str
 	if !view.Adoptable {
 		return "", nil
 	}
-	adopted, err := s.adoptAs(ctx, q, view.adoptAs, view.Intent)
-	if err != nil || adopted == "" {
-		return "", err
-	}
-	_, err = q.DiscrepanciesResolve(ctx, db.DiscrepanciesResolveParams{
-		TenantID: view.Intent.TenantID, ObjectID: view.Intent.ID, Resolution: "adopted as " + adopted,
-	})
-	if err != nil {
-		return "", fmt.Errorf("resolve the discrepancies of %s: %w", view.Intent.ID, err)
-	}
-	return adopted, nil
+	return s.adoptFinally(ctx, q, view.adoptAs, view.Intent)
 }
 
 // RefundFor records a refund that an operator asked for (amount nil: all that is left)

@@ -22,14 +22,15 @@ const StripeEvents = "stripe"
 
 // webhookSeen is what was read about an event before its transaction.
 type webhookSeen struct {
-	intent  stripe.Intent // as Stripe shows it; if we know the payment, only its ids
+	intent  stripe.Intent // as Stripe shows it; if a payment of ours works on it, only its ids
+	adoptAs string        // the id of the payment that is to be made of it, if it was paid
 	refunds []stripe.Refund
 }
 
 // WebhookHandler applies Stripe's events. It never changes a payment: it wakes the payment's key,
 // and the operation that owns it reads the state at Stripe and finishes, as it would have done
-// later without the event. A refund's status may change long after its key is finished, so that is
-// applied here, as read from Stripe.
+// later without the event. What changes at Stripe when no operation works on it is applied here, as read
+// from Stripe: a refund's status, and an intent that was paid after its payment had failed.
 func (s *Service) WebhookHandler() inbox.Handler {
 	h := webhooks{s}
 	return inbox.Handler{Prepare: func(ctx context.Context, e inbox.Event) (any, error) {
@@ -58,11 +59,14 @@ func (s webhooks) prepare(ctx context.Context, e inbox.Event) (any, error) {
 		return webhookSeen{intent: hint}, nil // The operation that made it reads it itself.
 	}
 	if !aboutRefund && hint.TenantID != "" {
-		_, err := s.pool.PaymentOfIntent(ctx, db.PaymentOfIntentParams{
+		p, err := s.pool.PaymentOfIntent(ctx, db.PaymentOfIntentParams{
 			TenantID: hint.TenantID, OrderID: hint.OrderID, IntentID: &hint.ID,
 		})
-		if err == nil {
+		if err == nil && (p.Live || !endsIntent(e.Type)) {
 			return webhookSeen{intent: hint}, nil
+		}
+		if err == nil {
+			return s.readEnded(ctx, hint)
 		}
 		if !errors.Is(err, postgres.ErrNoRows) {
 			return nil, fmt.Errorf("find the payment of %s: %w", hint.ID, err)
@@ -78,6 +82,28 @@ func (s webhooks) prepare(ctx context.Context, e inbox.Event) (any, error) {
 	seen := webhookSeen{intent: intent}
 	if aboutRefund {
 		seen.refunds, err = s.gateway.RefundsOf(ctx, hint.ID)
+	}
+	return seen, err
+}
+
+// endsIntent reports whether an event says that an intent cannot be confirmed any more.
+func endsIntent(eventType string) bool {
+	return eventType == "payment_intent.succeeded" || eventType == "payment_intent.canceled"
+}
+
+// readEnded reads the intent of a payment that has failed or was canceled.
+func (s webhooks) readEnded(ctx context.Context, hint stripe.Intent) (any, error) {
+	intent, err := s.gateway.GetIntent(ctx, hint.ID)
+	if errors.Is(err, stripe.ErrNoSuchObject) {
+		return webhookSeen{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	intent.TenantID, intent.OrderID = hint.TenantID, hint.OrderID // of our row, whatever its metadata says by now
+	seen := webhookSeen{intent: intent}
+	if intent.Status == stripe.IntentSucceeded {
+		seen.adoptAs, err = s.Repairs().adoptedID(ctx, intent)
 	}
 	return seen, err
 }
@@ -101,7 +127,7 @@ func (s webhooks) apply(ctx context.Context, q *db.Queries, e inbox.Event, prepa
 	if charge {
 		return nil
 	}
-	if err := s.applyIntentSeen(ctx, q, seen.intent); err != nil {
+	if err := s.applyIntentSeen(ctx, q, seen.intent, seen.adoptAs); err != nil {
 		return fmt.Errorf("%s: %w", e.Type, err)
 	}
 	if err := s.applyRefundsSeen(ctx, q, seen); err != nil {
@@ -125,7 +151,7 @@ func (s webhooks) isCharge(ctx context.Context, q *db.Queries, intent stripe.Int
 	return false, err
 }
 
-func (s webhooks) applyIntentSeen(ctx context.Context, q *db.Queries, intent stripe.Intent) error {
+func (s webhooks) applyIntentSeen(ctx context.Context, q *db.Queries, intent stripe.Intent, adoptAs string) error {
 	p, err := q.PaymentOfIntent(ctx, db.PaymentOfIntentParams{
 		TenantID: intent.TenantID, OrderID: intent.OrderID, IntentID: &intent.ID,
 	})
@@ -143,8 +169,13 @@ func (s webhooks) applyIntentSeen(ctx context.Context, q *db.Queries, intent str
 		return fmt.Errorf("find the payment of %s: %w", intent.ID, err)
 	case p.Status == db.PaymentStatusProcessing, p.Status == db.PaymentStatusRequiresAction:
 		return idempotency.ExpediteHolder(ctx, q, p.TenantID, p.IdempotencyKey)
+	case adoptAs != "": // If it may not be adopted now, the reconciler reads it again within minutes.
+		_, err := s.Repairs().adoptFinally(ctx, q, adoptAs, intent)
+		return err
+	case intent.Status == stripe.IntentCanceled:
+		return intentEnded(ctx, q, compare.OrderRef{TenantID: p.TenantID, OrderID: p.OrderID}, intent.ID)
 	}
-	return nil // Final here. If Stripe disagrees, the reconciler finds it.
+	return nil
 }
 
 // applyRefundsSeen applies what Stripe lists of an intent's refunds, whoever made them.

@@ -78,6 +78,7 @@ var paymentInvariants = []invariant{
 		offenders((*db.Queries).InvariantNoFailureWhileUnknown)},
 	{"I15", "received webhooks are applied", offenders((*db.Queries).InvariantWebhookIsApplied)},
 	{"I17", "the reaper deletes no unfinished key", offenders((*db.Queries).InvariantKeyIsRetained)},
+	{"I25", "a client secret ends with its payment", offenders((*db.Queries).InvariantSecretEndsWithItsPayment)},
 	{"I28", "no automatic refund that failed is forgotten", offenders((*db.Queries).InvariantOwedIsNotForgotten)},
 }
 

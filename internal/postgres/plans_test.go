@@ -147,3 +147,44 @@ func TestDeliveriesThatWaitAreNotRead(t *testing.T) {
 }
 
 // part: webhooks }
+
+// TestConfirmablePaymentsAreRead by their own small index, whatever else the table holds; a payment that succeeds
+// never enters it, so its update stays heap-only.
+func TestConfirmablePaymentsAreRead(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	tx, err := pool.Raw().Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	exec := func(sql string) {
+		t.Helper()
+		_, err := tx.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	exec(`INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method,
+			intent_number, intent_id, created_at)
+		SELECT 'ten_1', 'pay_' || n, 'ord_' || n, 'k' || n, 1000, 'usd', 'pm_1', 1, 'pi_' || n, now()
+		FROM generate_series(1, 2000) n`)
+	heapOnly := func() (n int) {
+		t.Helper()
+		require.NoError(t, tx.QueryRow(t.Context(),
+			`SELECT pg_stat_get_xact_tuples_hot_updated('payments'::regclass)`).Scan(&n))
+		return n
+	}
+	exec(`UPDATE payments SET status = 'succeeded', charge_id = 'ch_1' WHERE id = 'pay_1'`)
+	require.Equal(t, 1, heapOnly())
+
+	exec("SET LOCAL plan_cache_mode = force_generic_plan")
+	exec("PREPARE list AS " + db.PaymentsConfirmable)
+	defer func() { _, _ = tx.Exec(t.Context(), "DEALLOCATE list") }()
+	got, err := tx.Conn().PgConn().Exec(t.Context(),
+		"EXPLAIN EXECUTE list('', '-infinity', 'infinity', 20)").ReadAll()
+	require.NoError(t, err)
+	var plan []string
+	for _, row := range got[0].Rows {
+		plan = append(plan, string(row[0]))
+	}
+	all := strings.Join(plan, "\n")
+	require.Contains(t, all, "payments_confirmable")
+	require.NotContains(t, all, "Seq Scan", all)
+}

@@ -23,7 +23,8 @@ type Comparison struct {
 }
 
 // Compare compares every PaymentIntent and refund created since then, at Stripe or
-// here, and every open finding of the reconciler. It changes nothing. A payment or
+// here, every PaymentIntent that can still be paid, however old, and every open finding of the reconciler. It changes
+// nothing. A payment or
 // refund that is still in progress is no discrepancy; money that the reconciler would
 // adopt is.
 func Compare(
@@ -57,6 +58,15 @@ func Compare(
 	}
 	if err := w.walk(ctx, since); err != nil {
 		return result, err
+	}
+	for after, more := "", true; more; {
+		last, err := w.walkConfirmable(ctx, time.Time{}, endOfTime, after, confirmableMax)
+		if err != nil {
+			return result, err
+		}
+		if more = last != nil; more {
+			after = *last
+		}
 	}
 	open, err := pool.DiscrepanciesOpen(ctx, auditOpenMax)
 	if err != nil {

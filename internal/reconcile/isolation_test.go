@@ -23,6 +23,12 @@ func covered(b *world.Books) int {
 	return b.Count("SELECT count(*) FROM reconciliation_windows WHERE covered_through IS NOT NULL")
 }
 
+// uncovered counts the windows that were not gone through to the end.
+func uncovered(b *world.Books) int {
+	b.T.Helper()
+	return b.Count("SELECT count(*) FROM reconciliation_windows WHERE covered_through IS NULL")
+}
+
 // TestReconcilerIsolates: one object that cannot be mended is a finding, and all
 // others of its window are mended in the same round.
 func TestReconcilerIsolates(t *testing.T) {
@@ -46,7 +52,7 @@ func TestReconcilerIsolates(t *testing.T) {
 		require.NoError(t, err)
 
 		b.Reconcile()
-		require.Equal(t, 3, covered(b))
+		require.Zero(t, uncovered(b))
 		for _, order := range []string{good, last} {
 			require.Equal(t, "paid", b.API.Get("/v1/orders/"+order).Get("status"))
 		}
@@ -73,7 +79,7 @@ func TestReconcilerIsolates(t *testing.T) {
 		b.Exec("ALTER TABLE payments ADD CONSTRAINT nobody_is_adopted CHECK (false) NOT VALID")
 		b.Reconcile()
 		b.Reconcile()
-		require.Equal(t, 3, covered(b))
+		require.Zero(t, uncovered(b))
 		require.Equal(t, "unmatched_at_stripe "+pi.ID+" 1000 usd", b.Discrepancies())
 		require.EqualValues(t, 1, parkedCount(b), "said once, not in every round")
 
@@ -104,7 +110,7 @@ func TestReconcilerIsolates(t *testing.T) {
 				stubborn.id = b.OrphanIntent(odd,
 					func(p *stripego.PaymentIntentParams) { p.Amount = stripego.Int64(999) }).ID // so it is looked at by itself
 				b.Reconcile()
-				require.Equal(t, 3, covered(b))
+				require.Zero(t, uncovered(b))
 				require.Equal(t, "paid", b.API.Get("/v1/orders/"+good).Get("status"))
 				require.Equal(t, "status_mismatch "+stubborn.id+" 0 usd", b.Discrepancies())
 				id := stubborn.id

@@ -29,6 +29,9 @@ type scanWindow struct {
 	// continues: it begins where it ended last time, minus back. After a restore that
 	// is where the database ended, so what was lost is read first.
 	continues bool
+	// confirmable: it does not read Stripe's list, which goes by creation, but the intents that can still be paid
+	// and that no operation works on; "young": those of the last two days; "old": the others.
+	confirmable string
 }
 
 // The windows overlap, so that each object is read while it is new, when it is a day
@@ -40,6 +43,8 @@ var scanWindows = []scanWindow{
 	{name: "recent", back: 5 * time.Minute, every: 30 * time.Second, continues: true},
 	{name: "days", back: 49 * time.Hour, every: 6 * time.Hour},
 	{name: "month", back: 35 * 24 * time.Hour, every: 7 * 24 * time.Hour},
+	{name: "confirmable", every: 4 * time.Minute, confirmable: young},
+	{name: "confirmable_old", every: 22 * time.Hour, confirmable: old},
 }
 
 const (
@@ -106,24 +111,32 @@ func (r *Reconciler) RunOnce(ctx context.Context) (int, error) {
 			return 0, fmt.Errorf("claim window %s: %w", w.name, err)
 		}
 		traced, span := r.tracer.Begin(ctx, trace.SpanKindInternal, "", "reconcile ", w.name)
-		err = r.scan(traced, w, claim)
+		position, err := r.scan(traced, w, claim)
 		span.End(err)
-		if err != nil {
+		switch {
+		case err != nil:
 			return 0, errors.Join(fmt.Errorf("reconcile window %s: %w", w.name, err),
-				r.release(ctx, w, claim, nil, reconcileAgain))
+				r.release(ctx, w, claim, released{pause: reconcileAgain, position: claim.Position}))
+		case position != nil:
+			return 1, r.release(ctx, w, claim, released{pause: confirmablePause, position: position})
 		}
-		return 1, r.release(ctx, w, claim, &claim.Now, w.every)
+		return 1, r.release(ctx, w, claim, released{through: &claim.Now, pause: w.every})
 	}
 	return 0, nil
 }
 
-func (r *Reconciler) release(
-	ctx context.Context, w scanWindow, claim db.ReconcileClaimRow, through *time.Time, pause time.Duration,
-) error {
+// released says how far a window was read, and when it is due again.
+type released struct {
+	through  *time.Time
+	position *string
+	pause    time.Duration
+}
+
+func (r *Reconciler) release(ctx context.Context, w scanWindow, claim db.ReconcileClaimRow, to released) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	_, err := r.pool.ReconcileRelease(ctx, db.ReconcileReleaseParams{
-		Name: w.name, LeaseToken: claim.LeaseToken, Pause: pause, Through: through,
+		Name: w.name, LeaseToken: claim.LeaseToken, Pause: to.pause, Through: to.through, Position: to.position,
 	})
 	if err != nil {
 		return fmt.Errorf("give window %s back: %w", w.name, err) // Its lease runs out.
@@ -131,7 +144,8 @@ func (r *Reconciler) release(
 	return nil
 }
 
-func (r *Reconciler) scan(ctx context.Context, w scanWindow, claim db.ReconcileClaimRow) error {
+// scan goes through a window. It returns where the next run continues, or nil if this one came to the end.
+func (r *Reconciler) scan(ctx context.Context, w scanWindow, claim db.ReconcileClaimRow) (*string, error) {
 	from := claim.Now.Add(-w.back)
 	if w.continues && claim.CoveredThrough != nil {
 		from = claim.CoveredThrough.Add(-w.back)
@@ -163,10 +177,13 @@ func (r *Reconciler) scan(ctx context.Context, w scanWindow, claim db.ReconcileC
 			return err
 		},
 	}
-	if err := c.walk(ctx, from); err != nil {
-		return err
+	if w.confirmable != "" {
+		return scanConfirmable(ctx, &c, w, claim)
 	}
-	return r.recheck(ctx, &c)
+	if err := c.walk(ctx, from); err != nil {
+		return nil, err
+	}
+	return nil, r.recheck(ctx, &c)
 }
 
 // repairIntent does what an intent's difference asks for. It does not trust the page that
@@ -175,6 +192,12 @@ func (r *Reconciler) scan(ctx context.Context, w scanWindow, claim db.ReconcileC
 func (r *Reconciler) repairIntent(ctx context.Context, i stripe.Intent, d compare.Difference) error {
 	switch d.Result {
 	case compare.Agrees:
+		if i.Status == stripe.IntentCanceled || i.Status == stripe.IntentSucceeded {
+			order := compare.OrderRef{TenantID: i.TenantID, OrderID: i.OrderID}
+			if err := r.repairs.IntentEnded(ctx, order, i.ID); err != nil {
+				return err
+			}
+		}
 		return r.resolve(ctx, i.TenantID, i.ID, "", "Stripe and our rows agree")
 	case compare.InProgress:
 		return r.expedite(ctx, i.TenantID, d.Key)
