@@ -82,6 +82,66 @@ func TestCommitInDoubtWithoutClaim(t *testing.T) {
 	w.RequireChargedOnce(order)
 }
 
+// TestDatabaseAwayAfterTheFirstCommit loses the response to the COMMIT that claims a key, and with it
+// the database, for longer than the request may take. The request may have been started, so it is
+// not answered 503: a client that believed it would use another key. Where the COMMIT was not sent
+// the 503 is true, and nothing exists.
+func TestDatabaseAwayAfterTheFirstCommit(t *testing.T) {
+	t.Parallel()
+	type post struct{ path, body string }
+	order := func(*world.Local) post {
+		return post{"/v1/orders", `{"currency":"usd","items":[{"sku":"a","quantity":1,"unit_amount":100}]}`}
+	}
+	pay := func(api *world.Local) post { return post{"/v1/payments", world.PayBody(api.Order(), visa)} }
+	giveBack := func(api *world.Local) post {
+		return post{"/v1/payments/" + api.Pay("paid", api.Order(), visa).ID() + "/refunds", `{"amount":400}`}
+	}
+	cancel := func(api *world.Local) post { return post{"/v1/orders/" + api.Order() + "/cancel", `{}`} }
+	commit, statement := (*pgproxy.Proxy).HoldCommit, (*pgproxy.Proxy).Hold
+	for name, c := range map[string]struct {
+		request func(*world.Local) post
+		hold    func(*pgproxy.Proxy, string, chan struct{}) *pgproxy.Cut
+		text    string
+		status  int
+	}{
+		"Order": {order, commit, "OrderInsert", 409}, "OrderNotCommitted": {order, statement, "OrderInsert", 503},
+		"Payment": {pay, statement, "PaymentBegin", 409},
+		"Refund":  {giveBack, commit, "RefundInsert", 409}, "RefundNotCommitted": {giveBack, statement, "RefundInsert", 503},
+		"Cancel": {cancel, commit, "OrderCancelBegin", 409},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, api, proxy := world.Proxied(t, world.LocalOptions{})
+			request := c.request(api)
+			release := make(chan struct{})
+			held := c.hold(proxy, "name: "+c.text+" ", release)
+			answer := world.Async(func() world.Answer { return api.Post(request.path, "k", request.body) })
+			<-held.Fired()
+			proxy.Away(true)
+			close(release)
+			a := <-answer
+			require.Equal(t, c.status, a.Status, a)
+			require.True(t, a.Problem().Retryable)
+			require.NotEmpty(t, a.Header.Get("Retry-After"))
+			require.NotRegexp(t, "(?i)nothing", string(a.Body))
+			if c.status == http.StatusConflict {
+				require.Equal(t, "idempotency-key-in-flight", a.Code())
+			}
+			require.Equal(t, c.status == http.StatusConflict, w.RecoveryPoint("k") != "", "whether it exists")
+			// A retry does not know what exists, and says nothing about it.
+			retry := api.Post(request.path, "k", request.body)
+			require.Equal(t, http.StatusServiceUnavailable, retry.Status, retry)
+			require.NotRegexp(t, "(?i)nothing", string(retry.Body))
+
+			proxy.Away(false)
+			api.Complete()
+			final := api.Post(request.path, "k", request.body)
+			require.Contains(t, []int{http.StatusOK, http.StatusCreated}, final.Status, final)
+			w.RequireSound()
+		})
+	}
+}
+
 // TestDatabaseAway takes the database away at each place of a payment. Before
 // anything was recorded the client hears 503, and nothing was begun. After
 // that it hears 202, because the service will finish what is recorded.
