@@ -42,10 +42,12 @@ type problem struct {
 	checkout    any // *checkout.Checkout // part: checkouts
 }
 
-// fieldError is one mistake in the body, with its place as an RFC 6901 pointer.
+// fieldError is one mistake, with its place in the body as an RFC 6901 pointer, or the
+// query parameter that it is in.
 type fieldError struct {
-	Pointer string `json:"pointer"`
-	Message string `json:"message"`
+	Pointer   string `json:"pointer"`
+	Parameter string `json:"parameter,omitempty"`
+	Message   string `json:"message"`
 }
 
 // resourceLink lets a client find the object of an expired key without knowing its type.
@@ -95,7 +97,7 @@ func problemOf(err error) *problem {
 	case errors.As(err, &invalid):
 		return &problem{
 			code: codeInvalidRequest, detail: invalidBodyDetail,
-			errors: []fieldError{{invalid.Pointer, invalid.Message}},
+			errors: []fieldError{{Pointer: invalid.Pointer, Message: invalid.Message}},
 		}
 	}
 	for _, row := range []struct {
@@ -164,7 +166,7 @@ func (p *problem) answer(requestID string) idempotency.Answer {
 		d.DeclineCode = &p.declineCode
 	}
 	if p.code == codeInvalidRequest && len(d.Errors) == 0 {
-		d.Errors = []fieldError{{"", p.detail}} // Clients may rely on errors; the empty pointer is the whole body.
+		d.Errors = []fieldError{{Message: p.detail}} // Clients may rely on errors; the empty pointer is the whole body.
 	}
 	return idempotency.Answer{Status: t.Status, ContentType: contentProblem, Body: mustJSON(d)}
 }

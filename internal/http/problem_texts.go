@@ -31,8 +31,8 @@ var serviceTexts = map[string]problemText{
 	},
 	codeInvalidRequest: {
 		What: "The body or a query parameter does not have the form that the API requires. The member " +
-			"errors lists each mistake with its place as a JSON Pointer. Nothing was executed, and the " +
-			"key was not looked up.",
+			"errors lists each mistake with its place as a JSON Pointer, or with the query parameter as " +
+			"parameter. This request was not executed, and its key was not looked up.",
 		Retry: "Not unchanged: the same request fails again. Correct it. You may use the same key, because " +
 			"a request that was refused here has not used it.",
 	},
@@ -159,9 +159,10 @@ var serviceTexts = map[string]problemText{
 	},
 	codeUnavailable: {
 		What: "The service cannot reach its database or its payment provider, or it is shutting down. It " +
-			"refused this request before it started anything. That says nothing about an earlier request " +
-			"with the same key.",
+			"refused this request before it started it. If this was the first request with its key, nothing " +
+			"was begun. If it was a retry, the response says nothing about the earlier request, which may " +
+			"have been executed.",
 		Retry: "Yes: the same request with the same key, after the seconds in Retry-After, with a longer " +
-			"pause each time.",
+			"pause each time. Do not use a new key: an earlier request may have moved money.",
 	},
 }
