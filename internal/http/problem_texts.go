@@ -60,7 +60,9 @@ var serviceTexts = map[string]problemText{
 			"the customer did not authenticate in time, the payment was canceled, or it was canceled at " +
 			"the provider after an error there. No money moved, and none will.",
 		Retry: "Not with this key: it returns this response every time. The order is open again. Send a " +
-			"new request with a new key, and with another payment method if that was the reason.",
+			"new request with a new key, and with another payment method if that was the reason. But if the " +
+			"failure's code is provider_key_reused, ask the operator first: an earlier request with the key " +
+			"may have moved money.",
 	},
 	codeNotFound: {
 		What: "There is no such page, or your tenant has no object with this id. An object of another " +

@@ -118,6 +118,9 @@ func paymentVerdict(m made) string {
 	case db.PaymentStatusSucceeded:
 		return ChargedOnce(p)
 	case db.PaymentStatusFailed:
+		if postgres.Deref(p.FailureCode) == stripe.CodeKeyReused {
+			return "not charged; Stripe knows the key from another payment that is not in this database; an operator must look"
+		}
 		if p.FailureDeclineCode != nil {
 			return "declined (" + *p.FailureDeclineCode + "), no money taken"
 		}
