@@ -49,14 +49,14 @@ func newPeople(w *world, who []string) *people {
 	return &people{world: w, who: who, refunds: map[string]string{}, paid: map[string]string{}}
 }
 
-// hands are those of the people who take part. Each acts about once a second.
+// hands are those of the people who take part. Each acts once or twice a second.
 func (p *people) hands() (list []hand) {
 	for _, one := range []struct {
 		who  string
 		does func(context.Context, *rand.Rand)
 	}{{PeopleRefund, p.refund}, {PeopleDispute, p.dispute}, {PeopleCancel, p.cancel}, {PeopleBrowser, p.pay}} {
 		if slices.Contains(p.who, one.who) {
-			list = append(list, hand{500 * time.Millisecond, 1500 * time.Millisecond,
+			list = append(list, hand{300 * time.Millisecond, time.Second,
 				func(ctx context.Context, r *rand.Rand) error {
 					one.does(ctx, r)
 					return nil
@@ -160,7 +160,7 @@ func (p *people) refund(ctx context.Context, r *rand.Rand) {
 // dispute is a customer who asks his bank for his money. The shop answers some.
 func (p *people) dispute(ctx context.Context, r *rand.Rand) {
 	charge, ok := p.someCharge(r)
-	if !ok || r.IntN(3) > 0 {
+	if !ok || r.IntN(3) > 0 { // rarer than refunds
 		return
 	}
 	id, err := p.world.sim.OpenDispute(charge.ChargeID, "fraudulent", r.IntN(4) == 0)
