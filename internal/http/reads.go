@@ -77,7 +77,8 @@ func listQuery(r *http.Request, names ...string) (q url.Values, limit int, err e
 }
 
 // readQuery reads a query that may have the parameters named, each once. Anything else is refused: if a misspelt
-// cursor or filter were ignored, a client would read the first page again and again, or objects that it did not ask for.
+// cursor or filter were ignored, a client would read the first page again and again, or objects that it did
+// not ask for.
 func readQuery(r *http.Request, names ...string) (url.Values, error) {
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {

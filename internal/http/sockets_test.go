@@ -51,12 +51,13 @@ func TestRefusalArrivesBeforeTheBodyIsRead(t *testing.T) {
 		path, headers, body string
 		status              int
 	}{
-		"TooLargeAndClosed":   {"/v1/orders", "Connection: close\r\n", body, http.StatusRequestEntityTooLarge},
-		"TooLargeAndKept":     {"/v1/orders", "", body, http.StatusRequestEntityTooLarge},
-		"TooLargeInChunks":    {"/v1/orders", "Transfer-Encoding: chunked\r\n", body, http.StatusRequestEntityTooLarge},
-		"WebhookTooLarge":     {"/v1/webhooks/stripe", "Connection: close\r\n", body, http.StatusRequestEntityTooLarge},
-		"UnauthenticatedSent": {"/v1/orders", "Authorization: Bearer no\r\nConnection: close\r\n", body, http.StatusUnauthorized},
-		"SmallAndClosed":      {"/v1/nothing", "Connection: close\r\n", body[:60<<10], http.StatusNotFound},
+		"TooLargeAndClosed": {"/v1/orders", "Connection: close\r\n", body, http.StatusRequestEntityTooLarge},
+		"TooLargeAndKept":   {"/v1/orders", "", body, http.StatusRequestEntityTooLarge},
+		"TooLargeInChunks":  {"/v1/orders", "Transfer-Encoding: chunked\r\n", body, http.StatusRequestEntityTooLarge},
+		"WebhookTooLarge":   {"/v1/webhooks/stripe", "Connection: close\r\n", body, http.StatusRequestEntityTooLarge},
+		"UnauthenticatedSent": {"/v1/orders", "Authorization: Bearer no\r\nConnection: close\r\n", body,
+			http.StatusUnauthorized},
+		"SmallAndClosed": {"/v1/nothing", "Connection: close\r\n", body[:60<<10], http.StatusNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -116,8 +117,8 @@ func TestHalfClosedClientGetsItsResponse(t *testing.T) {
 	w, api, proxy := world.Proxied(t, world.LocalOptions{})
 	send := func(method, path, key, body string) (int, string) {
 		conn := socket(t, api)
-		_, err := fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
-			"Idempotency-Key: %s\r\nContent-Length: %d\r\n\r\n%s", method, path, w.Tenant.APIKey, key, len(body), body)
+		_, err := fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"+
+			"Content-Type: application/json\r\nIdempotency-Key: %s\r\nContent-Length: %d\r\n\r\n%s", method, path, w.Tenant.APIKey, key, len(body), body)
 		require.NoError(t, err)
 		require.NoError(t, conn.CloseWrite())
 		return readResponse(t, conn)

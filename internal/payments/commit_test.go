@@ -142,6 +142,69 @@ func TestDatabaseAwayAfterTheFirstCommit(t *testing.T) {
 	}
 }
 
+// TestStalledLinkReturnsTheOutcome: the link to the database stalls in the middle of a payment, a refund or a
+// cancel, for longer than the lease and than the request may take. Another process finishes it. The first
+// client gets that outcome, or that it is not known yet.
+func TestStalledLinkReturnsTheOutcome(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		statement string
+		method    string // of the payment that is there before; empty: none
+		path      func(order, payment string) (path, body string)
+	}{
+		"PaymentBeforeItsConfirm": {"PaymentIntentRecord", "", func(order, _ string) (string, string) {
+			return "/v1/payments", world.PayBody(order, visa)
+		}},
+		"PaymentAfterItsConfirm": {"PaymentFinish", "", func(order, _ string) (string, string) {
+			return "/v1/payments", world.PayBody(order, visa)
+		}},
+		"Refund": {"KeyFinish", visa, func(_, payment string) (string, string) {
+			return "/v1/payments/" + payment + "/refunds", `{"amount":300}`
+		}},
+		"Cancel": {"KeyFinish", careful, func(order, _ string) (string, string) {
+			return "/v1/orders/" + order + "/cancel", `{}`
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, stalled, proxy := world.Proxied(t, world.LocalOptions{Name: "stalled"})
+			other := w.Local(world.LocalOptions{Name: "other"})
+			order, payment := other.Order(), ""
+			if c.method != "" {
+				payment = other.Pay("before", order, c.method).ID()
+			}
+			path, body := c.path(order, payment)
+			release := make(chan struct{})
+			held := proxy.Hold("name: "+c.statement+" ", release)
+			answer := world.Async(func() world.Answer { return stalled.Post(path, "k", body) })
+			<-held.Fired()
+			w.ExpireLeases()
+			final := world.Async(func() world.Answer {
+				var a world.Answer
+				w.Until("another process has finished it", func() bool {
+					w.ExpireLeases()
+					a = other.Post(path, "k", body)
+					return a.Status == http.StatusOK || a.Status == http.StatusCreated
+				})
+				return a
+			})
+			a := <-answer
+			close(release)
+			require.NoError(t, a.Err)
+			require.Contains(t, []int{http.StatusOK, http.StatusCreated, http.StatusAccepted, http.StatusConflict}, a.Status, a)
+			if a.Status == http.StatusConflict {
+				require.Equal(t, "idempotency-key-in-flight", a.Code(), a)
+			}
+			require.NotRegexp(t, "(?i)nothing", string(a.Body))
+			done := <-final
+			if a.Status < http.StatusAccepted {
+				require.Equal(t, done.Identity(), a.Identity())
+			}
+			w.RequireSound()
+		})
+	}
+}
+
 // TestDatabaseAway takes the database away at each place of a payment. Before
 // anything was recorded the client hears 503, and nothing was begun. After
 // that it hears 202, because the service will finish what is recorded.

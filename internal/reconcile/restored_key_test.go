@@ -60,10 +60,12 @@ func TestRestoredKeyOfALostOrder(t *testing.T) {
 	require.Equal(t, 1, b.Sim.ChargeCount(order))
 	require.Zero(t, b.Sim.ChargeCount(again))
 	require.Contains(t, log.String(), "was it restored?")
-	history := r.API.Get("/v1/idempotency-keys/pay")                                                          // part: history
-	require.Equal(t, "not charged; Stripe knows the key from another payment that is not in this database; "+ // part: history
-		"an operator must look", history.Get("verdict")) // part: history
-	require.NotContains(t, string(history.Body), intent) // part: history
+	// part: history {
+	history := r.API.Get("/v1/idempotency-keys/pay")
+	require.Equal(t, "not charged; Stripe knows the key from another payment that is not in this database; "+
+		"an operator must look", history.Get("verdict"))
+	require.NotContains(t, string(history.Body), intent)
+	// part: history }
 	r.Reconcile()
 	require.Contains(t, r.Discrepancies(), "unmatched_at_stripe", "and an operator sees the charge of the lost order")
 }

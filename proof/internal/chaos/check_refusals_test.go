@@ -27,13 +27,15 @@ func TestTheRefusals(t *testing.T) {
 		here, atStripe map[ack]time.Time
 		looked, found  int
 	}{
-		"NothingExists":        {[]history.Operation{away}, nothing, nothing, 1, 0},
-		"ExistsHere":           {[]history.Operation{away}, since(20 * time.Millisecond), nothing, 1, 1},
-		"ExistsAfterwards":     {[]history.Operation{away}, since(time.Minute), nothing, 1, 1},
-		"ExistsAtStripe":       {[]history.Operation{away}, nothing, since(40 * time.Millisecond), 1, 1},
-		"BegunByTheRetry":      {[]history.Operation{retry, away}, since(1010 * time.Millisecond), since(1100 * time.Millisecond), 1, 0},
-		"BegunBeforeTheRetry":  {[]history.Operation{retry, away}, since(900 * time.Millisecond), nothing, 1, 1},
-		"RefusedIsTheRetry":    {[]history.Operation{op(history.Unknown, 0, time.Hour), away}, since(20 * time.Millisecond), nothing, 0, 0},
+		"NothingExists":    {[]history.Operation{away}, nothing, nothing, 1, 0},
+		"ExistsHere":       {[]history.Operation{away}, since(20 * time.Millisecond), nothing, 1, 1},
+		"ExistsAfterwards": {[]history.Operation{away}, since(time.Minute), nothing, 1, 1},
+		"ExistsAtStripe":   {[]history.Operation{away}, nothing, since(40 * time.Millisecond), 1, 1},
+		"BegunByTheRetry": {[]history.Operation{retry, away}, since(1010 * time.Millisecond),
+			since(1100 * time.Millisecond), 1, 0},
+		"BegunBeforeTheRetry": {[]history.Operation{retry, away}, since(900 * time.Millisecond), nothing, 1, 1},
+		"RefusedIsTheRetry": {[]history.Operation{op(history.Unknown, 0, time.Hour), away},
+			since(20 * time.Millisecond), nothing, 0, 0},
 		"OfAnotherTenantIsNot": {[]history.Operation{away}, map[ack]time.Time{{0, "k"}: began}, nothing, 1, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -83,6 +83,8 @@ func (r *run) phases(ctx context.Context) (Report, error) {
 	if err := r.island(ctx); err != nil {
 		return r.report, err
 	}
+	r.people.payLate(ctx, rand.New(rand.NewPCG(r.Seed, 3)))
+	r.report.People = r.people.counts()
 	keys, events, late, err := r.world.quiet(ctx)
 	if err == nil && len(r.People) > 0 {
 		late, err = r.settlePeople(ctx, late)
