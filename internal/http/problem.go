@@ -131,7 +131,7 @@ func problemOf(err error) *problem {
 	}
 	if postgres.Unavailable(err) {
 		return &problem{
-			code: codeUnavailable, detail: "The service cannot reach its database. Retry with the same key.",
+			code: codeUnavailable, detail: "The service cannot reach its database. Retry the request unchanged.",
 			retryAfter: time.Second,
 		}
 	}

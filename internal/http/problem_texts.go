@@ -19,13 +19,13 @@ func problemTexts() map[string]problemText {
 var serviceTexts = map[string]problemText{
 	codeIdempotencyKeyMissing: {
 		What: "The request changes something, but has no Idempotency-Key. Without a key the service " +
-			"cannot tell a retry from a new request, so nothing was executed.",
+			"cannot tell a retry from a new request, so this request was not executed.",
 		Retry: "Create a key, save it together with what you want to pay for, and send the request again " +
 			"with it. A random UUID is a good key.",
 	},
 	codeIdempotencyKeyInvalid: {
 		What: "A key has 1 to 200 visible ASCII characters, bare or as a quoted string, on one header " +
-			"line. This key does not, so nothing was executed.",
+			"line. This key does not, so this request was not executed.",
 		Retry: "Correct the key and send the request again. If an earlier attempt at the same payment, " +
 			"order or refund was accepted with another spelling of the key, use exactly that key.",
 	},
@@ -44,7 +44,7 @@ var serviceTexts = map[string]problemText{
 	},
 	codeUnauthenticated: {
 		What: "The request has no header “Authorization: Bearer <api key>”, or the API key is unknown or " +
-			"revoked. Nothing was executed.",
+			"revoked. This request was not executed.",
 		Retry: "Correct the API key and send the request again with the same Idempotency-Key, which was not " +
 			"looked up.",
 	},
@@ -77,8 +77,9 @@ var serviceTexts = map[string]problemText{
 	},
 	codeIdempotencyKeyInFlight: {
 		What: "A process is working on the first request with this Idempotency-Key, or has crashed while " +
-			"its lease has not expired. This request did nothing. The first one is completed even if its " +
-			"client has disconnected or its process has crashed.",
+			"its lease has not expired, or the response to its first commit was lost. What was started is " +
+			"completed even if its client has disconnected or its process has crashed. A second request " +
+			"does nothing until then.",
 		Retry: "Yes: the same request with the same key, after the seconds in Retry-After. With “Prefer: " +
 			"wait=10” the retry waits up to 10 seconds for the response. Do not use a new key: an order " +
 			"would be created, or a part of a payment refunded, a second time. A payment would not: an " +
@@ -86,8 +87,8 @@ var serviceTexts = map[string]problemText{
 	},
 	codePaymentInProgress: {
 		What: "The order is being paid or canceled under another key. Until that has an outcome, no " +
-			"second payment of the order can start, and the order cannot be canceled. Nothing was " +
-			"executed or stored under this key.",
+			"second payment of the order can start, and the order cannot be canceled. This request has moved " +
+			"no money.",
 		Retry: "Yes: the same request with the same key, after the seconds in Retry-After. If the other " +
 			"payment succeeds, you get order-already-paid (or order-not-cancelable); if it fails, your " +
 			"request is executed.",
@@ -131,17 +132,17 @@ var serviceTexts = map[string]problemText{
 		Retry: "No. Read the object at resource.href. To do the same thing a second time, use a new key.",
 	},
 	codePayloadTooLarge: {
-		What: "The limit is 64 KiB, and 1 MiB for a webhook. Nothing was executed, and the key was not " +
-			"looked up.",
+		What: "The limit is 64 KiB, and 1 MiB for a webhook. This request was not executed, and its key was " +
+			"not looked up.",
 		Retry: "Only with a smaller body.",
 	},
 	codeUnsupportedMediaType: {
-		What: "Bodies must be JSON with “Content-Type: application/json”. Nothing was executed, and the " +
-			"key was not looked up.",
+		What: "Bodies must be JSON with “Content-Type: application/json”. This request was not executed, " +
+			"and its key was not looked up.",
 		Retry: "Set the header and send the request again with the same key.",
 	},
 	codeIdempotencyKeyMismatch: {
-		What: "The Idempotency-Key was used with another method, path or body. Nothing was executed. This " +
+		What: "The Idempotency-Key was used with another method, path or body. This request was not executed. The " +
 			"response reveals nothing about the first request.",
 		Retry: "Not unchanged. To retry the first request, send it exactly as before. For a new request " +
 			"use a new key. The cause is a bug in the client: its keys are not unique, or it changes a " +

@@ -118,7 +118,8 @@ func TestHalfClosedClientGetsItsResponse(t *testing.T) {
 	send := func(method, path, key, body string) (int, string) {
 		conn := socket(t, api)
 		_, err := fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"+
-			"Content-Type: application/json\r\nIdempotency-Key: %s\r\nContent-Length: %d\r\n\r\n%s", method, path, w.Tenant.APIKey, key, len(body), body)
+			"Content-Type: application/json\r\nIdempotency-Key: %s\r\nContent-Length: %d\r\n\r\n%s",
+			method, path, w.Tenant.APIKey, key, len(body), body)
 		require.NoError(t, err)
 		require.NoError(t, conn.CloseWrite())
 		return readResponse(t, conn)
