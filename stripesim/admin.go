@@ -25,6 +25,7 @@ import (
 //	POST   /keys/prune {"containing":""}         drop stored idempotency keys early
 //	POST   /repair {"key":"","forward":true}     Stripe's clean-up after a frozen 500
 //	POST   /authenticate/{intent} {"outcome":"success"|"fail"}
+//	POST   /browser {"client_secret":"","payment_method":"pm_card_visa"}   Stripe.js pays
 //	POST   /refunds/{id}/fail {"reason":""}
 //	POST   /disputes {"charge":"","reason":"","inquiry":false}
 //	POST   /settings {"search_lag":"","list_lag":"","lock_wait":"","webhook_retry":"","limits":{}}
@@ -61,6 +62,7 @@ func (s *Sim) AdminHandler() http.Handler {
 	handle("POST /keys/prune", s.adminPrune)
 	handle("POST /repair", s.adminRepair)
 	handle("POST /authenticate/{intent}", s.adminAuthenticate)
+	handle("POST /browser", s.adminBrowser)
 	handle("POST /refunds/{id}/fail", s.adminFailRefund)
 	handle("POST /disputes", s.adminDispute)
 	handle("POST /settings", s.adminSettings)
@@ -270,6 +272,17 @@ func (s *Sim) adminAuthenticate(r *http.Request) (any, error) {
 		return nil, errors.New(`outcome must be "success" or "fail"`)
 	}
 	return done, s.CompleteAuthentication(r.PathValue("intent"), in.Outcome == "success")
+}
+
+func (s *Sim) adminBrowser(r *http.Request) (any, error) {
+	in, err := read[struct {
+		ClientSecret  string `json:"client_secret"`
+		PaymentMethod string `json:"payment_method"`
+	}](r)
+	if err != nil {
+		return nil, err
+	}
+	return done, s.PayInBrowser(in.ClientSecret, cmp.Or(in.PaymentMethod, "pm_card_visa"))
 }
 
 func (s *Sim) adminFailRefund(r *http.Request) (any, error) {

@@ -119,6 +119,24 @@ func TestAdmin(t *testing.T) {
 		_, err = b.api.Disputes.Get(d.ID, nil)
 		require.NoError(t, err)
 
+		given := b.create("o2")
+		_, err = b.confirm(given.ID, "k2", "pm_card_threeDSecure2Required")
+		require.NoError(t, err)
+		ok(b, "POST", "/authenticate/"+given.ID, `{"outcome":"fail"}`, nil)
+		code, _ = b.adminDo("POST", "/browser", `{"client_secret":"`+given.ID+`_secret_guessed"}`)
+		require.Equal(t, 400, code)
+		code, _ = b.adminDo("POST", "/browser",
+			`{"client_secret":"`+given.ClientSecret+`","payment_method":"pm_card_chargeDeclined"}`)
+		require.Equal(t, 400, code)
+		require.Equal(t, stripe.PaymentIntentStatusRequiresPaymentMethod, b.get(given.ID).Status)
+		ok(b, "POST", "/browser",
+			`{"client_secret":"`+given.ClientSecret+`","payment_method":"pm_card_threeDSecure2Required"}`, nil)
+		require.Equal(t, stripe.PaymentIntentStatusSucceeded, b.get(given.ID).Status)
+		require.Equal(t, 1, b.sim.ChargeCount("o2"))
+		code, _ = b.adminDo("POST", "/browser", `{"client_secret":"`+given.ClientSecret+`"}`)
+		require.Equal(t, 400, code, "it is paid")
+		require.Equal(t, 1, b.sim.ChargeCount("o2"))
+
 		var before, after clockReport
 		ok(b, "GET", "/clock", "", &before)
 		ok(b, "POST", "/clock", `{"advance":"25h"}`, &after)

@@ -134,7 +134,7 @@ func (hs *holds) releaseAll() {
 // pass stops the request at every hold that selects it.
 func (hs *holds) pass(c *call, at Point) {
 	hs.mu.Lock()
-	all := hs.all
+	all := slices.Clone(hs.all) // Release deletes in place
 	hs.mu.Unlock()
 	for _, h := range all {
 		if h.point == at && hs.sim.selects(h.sel, c) {

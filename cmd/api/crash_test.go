@@ -35,6 +35,7 @@ type crash struct {
 // work is what the process was asked for.
 type work struct {
 	name    string
+	op      string                     // the call that has the effect
 	begin   func(api world.Client) job // what must be there before
 	send    func(api world.Client, key string, j job, method string) world.Answer
 	settled func(w *world.World, j job, method string, last world.Answer)
@@ -46,6 +47,7 @@ type job struct{ order, payment string }
 var (
 	pays = work{
 		name:  "payment",
+		op:    "intent.confirm",
 		begin: func(api world.Client) job { return job{order: api.Order()} },
 		send: func(api world.Client, key string, j job, method string) world.Answer {
 			return api.Pay(key, j.order, method)
@@ -63,6 +65,7 @@ var (
 	}
 	refunds = work{
 		name: "refund",
+		op:   "refund.create",
 		begin: func(api world.Client) job {
 			order := api.Order()
 			return job{order, api.Pay("pays-"+order, order, "pm_card_visa").ID()}
@@ -87,6 +90,7 @@ var (
 func cancels(name string, path func(job) string) work {
 	return work{
 		name: name,
+		op:   "intent.cancel",
 		begin: func(api world.Client) job {
 			order := api.Order()
 			return job{order, api.Pay("pays-"+order, order, "pm_card_threeDSecure2Required").ID()}

@@ -98,6 +98,10 @@ func (r Recorder) MakeRecorded(
 			attempt.InDoubt = row.InDoubt
 		}
 		out := send(ctx, attempt)
+		if out.Failure.Code == stripe.CodeKeyReused {
+			c.Log().Error("Stripe knows the key from a request that this database does not have; was it restored?",
+				"stripe_operation", string(call.Operation), "stripe_request_id", out.RequestID)
+		}
 		if out.Effect == stripe.Done || out.Effect == stripe.Refused {
 			return out, attempts, nil
 		}

@@ -312,6 +312,15 @@ func TestContract(t *testing.T) {
 		require.Equal(t, "payload-too-large", receive(strings.Repeat("x", 1<<20+1), "t=1,v1=00").code())
 	})
 
+	t.Run("UnknownParameter", func(t *testing.T) {
+		for _, op := range operations(t) {
+			if op.method == http.MethodGet && op.item.Responses.Status(400) != nil {
+				path := strings.NewReplacer("{id}", "x", "{key}", "x", "{sku}", "x").Replace(op.path)
+				require.Equal(t, "invalid-request", b.get(path+"?colour=red").code(), path)
+			}
+		}
+	})
+
 	t.Run("RateLimited", func(t *testing.T) {
 		slow := setup(t, func(o *httpapi.Options) { o.RateLimit = 0.001; o.WebhookSecrets = nil })
 		slow.sim, slow.pool = b.sim, b.pool

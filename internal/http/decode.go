@@ -41,7 +41,7 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error
 	case err != nil:
 		return nil, &problem{
 			code: codeInvalidRequest, detail: "The body ended before it was complete.",
-			errors: []fieldError{{"", "ended before it was complete"}},
+			errors: []fieldError{{Message: "ended before it was complete"}},
 		}
 	}
 	return body.Bytes(), nil
@@ -66,7 +66,7 @@ func checkMediaType(r *http.Request, body []byte) error {
 // pass as an object without members.
 func decodeObject(body []byte, into any) error {
 	if string(bytes.TrimSpace(body)) == "null" {
-		return invalidBody([]fieldError{{"", "must be an object"}})
+		return invalidBody([]fieldError{{Message: "must be an object"}})
 	}
 	return decode(body, into)
 }
@@ -86,18 +86,18 @@ func decode(body []byte, into any) error {
 	)
 	switch {
 	case errors.As(err, &semantic):
-		at = fieldError{string(semantic.JSONPointer), "has the wrong type"}
+		at = fieldError{Pointer: string(semantic.JSONPointer), Message: "has the wrong type"}
 		if errors.Is(err, json.ErrUnknownName) {
 			at.Message = "is not a member of this object"
 		} else if errors.Is(err, errNull) {
 			at.Message = errNull.Error()
 		}
 	case errors.As(err, &syntactic) && errors.Is(err, jsontext.ErrDuplicateName):
-		at = fieldError{string(syntactic.JSONPointer), "is given twice"}
+		at = fieldError{Pointer: string(syntactic.JSONPointer), Message: "is given twice"}
 	case errors.As(err, &syntactic):
-		at = fieldError{string(syntactic.JSONPointer), "is not valid JSON"}
+		at = fieldError{Pointer: string(syntactic.JSONPointer), Message: "is not valid JSON"}
 	default:
-		at = fieldError{"", "is not valid JSON"}
+		at = fieldError{Message: "is not valid JSON"}
 	}
 	return invalidBody([]fieldError{at})
 }
@@ -114,7 +114,7 @@ func invalidBody(list []fieldError) error {
 type checks []fieldError
 
 func (c *checks) fail(pointer, format string, args ...any) {
-	*c = append(*c, fieldError{pointer, fmt.Sprintf(format, args...)})
+	*c = append(*c, fieldError{Pointer: pointer, Message: fmt.Sprintf(format, args...)})
 }
 
 // text checks a string's length in characters, and for U+0000, which PostgreSQL cannot

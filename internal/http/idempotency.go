@@ -43,6 +43,10 @@ const (
 	// With less than this fraction of its time left a request starts no work, because one
 	// call to Stripe may take that long.
 	workShare = 3
+
+	// A request whose work was lost or taken over has this long to find the outcome, even if
+	// its own time is over.
+	outcomeTimeout = 3 * time.Second
 )
 
 const mismatch = "The key was used for another request. Use a new key for a new request."
@@ -70,7 +74,7 @@ func (s *Server) keyed(operation string, parse parse) http.HandlerFunc {
 		wait := preferredWait(r.Header)
 		ctx, cancel := s.bounded(r.Context(), wait)
 		defer cancel()
-		answer, state, err := s.execute(ctx, request, wait)
+		answer, state, err := s.execute(ctx, request, wait, visitOf(r).gone)
 		if err != nil {
 			s.refuse(w, r, err)
 			return
@@ -116,18 +120,15 @@ func (s *Server) readKeyed(
 // execute looks the key up, and then replays, refuses, waits or works. If another
 // request was faster, it starts over and finds that request's response.
 func (s *Server) execute(
-	ctx context.Context, r idempotency.Request, wait time.Duration,
+	ctx context.Context, r idempotency.Request, wait time.Duration, gone <-chan struct{},
 ) (idempotency.Answer, idempotency.State, error) {
 	began, begun := time.Now(), false // begun: by this request or by another with the key
 	for range roundsMax {
 		// This reads without a lock. It only selects the branch; the claim is the INSERT or
 		// UPDATE in work, which at most one of two equal requests succeeds in.
-		found, err := s.o.Keys.Lookup(ctx, r)
-		if err != nil && begun && postgres.Unavailable(err) {
-			err = interrupted()
-		}
+		found, err := s.lookup(ctx, r, begun)
 		if err != nil {
-			return idempotency.Answer{}, found.State, err
+			return idempotency.Answer{}, found.State, truthful(err, begun)
 		}
 		begun = begun || found.State != idempotency.Fresh
 		var answer idempotency.Answer
@@ -139,7 +140,7 @@ func (s *Server) execute(
 		case idempotency.Expired:
 			err = s.expired(found.ResourceID)
 		case idempotency.InFlight:
-			if s.waitFor(ctx, r, began.Add(wait)) {
+			if s.waitFor(ctx, r, began.Add(wait), gone) {
 				continue
 			}
 			err = inProgress("The first request with this key is still in progress.", found.RetryAfter)
@@ -147,9 +148,9 @@ func (s *Server) execute(
 			until, enough := s.timeLeft(began, wait)
 			if !enough { // The next retry resumes it, or the completer does.
 				err = inProgress("The first request with this key has not finished.", time.Second)
-				if found.State == idempotency.Fresh {
+				if !begun {
 					err = &problem{
-						code: codeUnavailable, detail: "There was not enough time left to start. Nothing was started.",
+						code: codeUnavailable, detail: "There was not enough time left to start. Retry with the same key.",
 						retryAfter: time.Second,
 					}
 				}
@@ -160,13 +161,44 @@ func (s *Server) execute(
 				begun = true
 				continue // Another process holds the key now; only its response may be sent.
 			}
-			return answer, found.State, err
+			return answer, found.State, truthful(err, begun)
 		}
 		s.o.Keys.Count(r.Operation, found.State)
 		return answer, found.State, err
 	}
 	return idempotency.Answer{}, idempotency.Fresh,
 		fmt.Errorf("other requests took over the key %d times during one request", roundsMax)
+}
+
+// lookup reads the state of the key. Once it is known to be in use the outcome must be found, also by a process
+// that was paused until its time for the response was over.
+func (s *Server) lookup(ctx context.Context, r idempotency.Request, begun bool) (idempotency.Found, error) {
+	if begun {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), outcomeTimeout)
+		defer cancel()
+	}
+	return s.o.Keys.Lookup(ctx, r)
+}
+
+// truthful keeps a 503 for requests that have started nothing. A client that believes a 503 may use another key, and
+// would refund twice. Where the key is in use, or may be because the response to its COMMIT was lost, the client is
+// told to retry with it.
+func truthful(err error, begun bool) error {
+	switch {
+	case err == nil || !cutOff(err):
+		return err
+	case begun:
+		return interrupted()
+	case errors.Is(err, postgres.ErrInDoubt):
+		return inProgress("It is not known yet whether the request was started. Retry with the same key.", time.Second)
+	}
+	return err
+}
+
+// cutOff reports whether the database or Stripe could not be reached, so that the outcome is not known.
+func cutOff(err error) bool {
+	return errors.Is(err, postgres.ErrInDoubt) || problemOf(err).code == codeUnavailable
 }
 
 // timeLeft returns the time at which a request that starts to work now must end: within
@@ -206,7 +238,7 @@ func (s *Server) work(
 		return answer, nil
 	}
 	answer, err = operation.Run(ctx, claim)
-	if err != nil && (postgres.Unavailable(err) || errors.Is(err, postgres.ErrInDoubt)) {
+	if err != nil && cutOff(err) {
 		claim.Log().Error("interrupted; the completer will finish it", "error", err.Error())
 		err = interrupted()
 	}
@@ -216,7 +248,7 @@ func (s *Server) work(
 // waitFor polls until the first request with a key has finished, and reports whether the
 // caller should look the key up again. Between polls it holds no database connection, so
 // that waiting duplicates cannot exhaust the pool that the first request needs.
-func (s *Server) waitFor(ctx context.Context, r idempotency.Request, until time.Time) bool {
+func (s *Server) waitFor(ctx context.Context, r idempotency.Request, until time.Time, gone <-chan struct{}) bool {
 	for pause := 20 * time.Millisecond; ; pause = min(pause*3/2, 250*time.Millisecond) {
 		left := time.Until(until)
 		if left <= 0 {
@@ -225,6 +257,8 @@ func (s *Server) waitFor(ctx context.Context, r idempotency.Request, until time.
 		select {
 		case <-time.After(min(left, pause+time.Duration(rand.Int64N(int64(pause/4)+1)))):
 		case <-ctx.Done():
+			return false
+		case <-gone: // No client may be left to wait for; one that has closed only its sending side gets 409 at once.
 			return false
 		}
 		found, err := s.o.Keys.Lookup(ctx, r)
@@ -240,8 +274,7 @@ func inProgress(detail string, retryAfter time.Duration) error {
 	return &problem{code: codeIdempotencyKeyInFlight, detail: detail, retryAfter: retryAfter}
 }
 
-// interrupted is for work whose claim is durable. "Nothing was started" would be wrong, and the
-// client might send the payment again with another key.
+// interrupted is for work whose claim is durable.
 func interrupted() error {
 	return inProgress("The service completes the work that it started. Retry with the same key.", time.Second)
 }

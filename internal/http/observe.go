@@ -24,6 +24,7 @@ import (
 type visit struct {
 	requestID string // generated here: a client may send the same id with each retry
 	tenant    tenant // set by authenticated
+	gone      <-chan struct{}
 	routes    chi.Context
 }
 
@@ -33,9 +34,14 @@ func visitOf(r *http.Request) *visit { return r.Context().Value(visitKey{}).(*vi
 
 // visited returns ctx with a new visit. The router's context is part of it, because chi
 // would otherwise copy the request to add its own.
+//
+// The context does not end with the connection. net/http cancels it as soon as the client
+// closes its sending side, which a client may do when it has sent its request, and it
+// would then get a 500. What a request may take is limited by bounded instead.
 func visited(ctx context.Context) (context.Context, *visit) {
-	v := &visit{requestID: newRequestID()}
-	return context.WithValue(context.WithValue(ctx, visitKey{}, v), chi.RouteCtxKey, &v.routes), v
+	v := &visit{requestID: newRequestID(), gone: ctx.Done()}
+	ctx = context.WithValue(context.WithoutCancel(ctx), visitKey{}, v)
+	return context.WithValue(ctx, chi.RouteCtxKey, &v.routes), v
 }
 
 // newRequestID is random, because ids must not collide between processes.
@@ -58,6 +64,7 @@ func (s *Server) observed(next http.Handler) http.Handler {
 		r = r.WithContext(ctx)
 		w.Header().Set("Request-Id", visit.requestID)
 		seen := &statusWriter{ResponseWriter: w}
+		defer seen.linger(r) // after the metrics, which do not count it
 		defer func() {
 			if bug := recover(); bug != nil {
 				// net/http uses this panic to close a connection; it is no bug.
@@ -141,7 +148,8 @@ func keyHash(r *http.Request) string {
 // response.
 type statusWriter struct {
 	http.ResponseWriter
-	status int
+	status    int
+	lingering bool
 }
 
 func (w *statusWriter) WriteHeader(status int) {

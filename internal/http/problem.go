@@ -1,7 +1,6 @@
 package http
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"math"
@@ -43,10 +42,12 @@ type problem struct {
 	checkout    any // *checkout.Checkout // part: checkouts
 }
 
-// fieldError is one mistake in the body, with its place as an RFC 6901 pointer.
+// fieldError is one mistake, with its place in the body as an RFC 6901 pointer, or the
+// query parameter that it is in.
 type fieldError struct {
-	Pointer string `json:"pointer"`
-	Message string `json:"message"`
+	Pointer   string `json:"pointer"`
+	Parameter string `json:"parameter,omitempty"`
+	Message   string `json:"message"`
 }
 
 // resourceLink lets a client find the object of an expired key without knowing its type.
@@ -96,7 +97,7 @@ func problemOf(err error) *problem {
 	case errors.As(err, &invalid):
 		return &problem{
 			code: codeInvalidRequest, detail: invalidBodyDetail,
-			errors: []fieldError{{invalid.Pointer, invalid.Message}},
+			errors: []fieldError{{Pointer: invalid.Pointer, Message: invalid.Message}},
 		}
 	}
 	for _, row := range []struct {
@@ -119,10 +120,10 @@ func problemOf(err error) *problem {
 			"The refund is greater than what is not refunded yet.", 0},
 		{payments.ErrKeyOfAnotherRefund, codeIdempotencyKeyMismatch, mismatch, 0},
 		{stripe.ErrUnavailable, codeUnavailable,
-			"The payment provider is unavailable. Nothing was started.", 5 * time.Second},
+			"The payment provider is unavailable. Retry with the same key.", 5 * time.Second},
 		{inbox.ErrFull, codeUnavailable,
 			"Too many events are waiting for the database. This one was not stored.", webhookRetry},
-		{postgres.ErrInDoubt, codeInternal, "", 0}, // It may be committed, so "nothing was started" would be wrong.
+		{postgres.ErrInDoubt, codeInternal, "", 0}, // It may be committed, so a 503 would be wrong.
 	} {
 		if errors.Is(err, row.matches) {
 			return &problem{code: row.code, detail: row.detail, retryAfter: row.retryAfter}
@@ -130,7 +131,7 @@ func problemOf(err error) *problem {
 	}
 	if postgres.Unavailable(err) {
 		return &problem{
-			code: codeUnavailable, detail: "The service cannot reach its database. Nothing was started.",
+			code: codeUnavailable, detail: "The service cannot reach its database. Retry the request unchanged.",
 			retryAfter: time.Second,
 		}
 	}
@@ -165,7 +166,7 @@ func (p *problem) answer(requestID string) idempotency.Answer {
 		d.DeclineCode = &p.declineCode
 	}
 	if p.code == codeInvalidRequest && len(d.Errors) == 0 {
-		d.Errors = []fieldError{{"", p.detail}} // Clients may rely on errors; the empty pointer is the whole body.
+		d.Errors = []fieldError{{Message: p.detail}} // Clients may rely on errors; the empty pointer is the whole body.
 	}
 	return idempotency.Answer{Status: t.Status, ContentType: contentProblem, Body: mustJSON(d)}
 }
@@ -193,20 +194,10 @@ func (Answers) Problem(err error, requestID string) idempotency.Answer {
 	return problemOf(err).answer(requestID)
 }
 
-// statusClientGone is nginx's status for a client that disconnected before the response.
-// It appears only in metrics and the log: a 500 there would raise an alert for each
-// impatient customer. The response is written all the same, because a client that has
-// closed only its sending direction can still read it.
-const statusClientGone = 499
-
 // refuse responds with the problem for an error.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	gone := errors.Is(err, context.Canceled) && r.Context().Err() != nil
-	if seen, ok := w.(*statusWriter); ok && gone {
-		seen.status = statusClientGone
-	}
 	p := problemOf(err)
-	if !gone && (p.code == codeInternal || p.code == codeUnavailable) {
+	if p.code == codeInternal || p.code == codeUnavailable {
 		s.o.Log.ErrorContext(r.Context(), "request failed",
 			"request_id", visitOf(r).requestID, "route", routeOf(r), "code", p.code, "error", err.Error())
 	}
@@ -224,6 +215,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if p.code == codeUnauthenticated {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="payonce"`)
 	}
+	lingerAfter(w, r, p.code == codePayloadTooLarge)
 	write(w, p.answer(visitOf(r).requestID))
 }
 

@@ -19,20 +19,20 @@ func problemTexts() map[string]problemText {
 var serviceTexts = map[string]problemText{
 	codeIdempotencyKeyMissing: {
 		What: "The request changes something, but has no Idempotency-Key. Without a key the service " +
-			"cannot tell a retry from a new request, so nothing was executed.",
+			"cannot tell a retry from a new request, so this request was not executed.",
 		Retry: "Create a key, save it together with what you want to pay for, and send the request again " +
 			"with it. A random UUID is a good key.",
 	},
 	codeIdempotencyKeyInvalid: {
 		What: "A key has 1 to 200 visible ASCII characters, bare or as a quoted string, on one header " +
-			"line. This key does not, so nothing was executed.",
+			"line. This key does not, so this request was not executed.",
 		Retry: "Correct the key and send the request again. If an earlier attempt at the same payment, " +
 			"order or refund was accepted with another spelling of the key, use exactly that key.",
 	},
 	codeInvalidRequest: {
 		What: "The body or a query parameter does not have the form that the API requires. The member " +
-			"errors lists each mistake with its place as a JSON Pointer. Nothing was executed, and the " +
-			"key was not looked up.",
+			"errors lists each mistake with its place as a JSON Pointer, or with the query parameter as " +
+			"parameter. This request was not executed, and its key was not looked up.",
 		Retry: "Not unchanged: the same request fails again. Correct it. You may use the same key, because " +
 			"a request that was refused here has not used it.",
 	},
@@ -44,7 +44,7 @@ var serviceTexts = map[string]problemText{
 	},
 	codeUnauthenticated: {
 		What: "The request has no header “Authorization: Bearer <api key>”, or the API key is unknown or " +
-			"revoked. Nothing was executed.",
+			"revoked. This request was not executed.",
 		Retry: "Correct the API key and send the request again with the same Idempotency-Key, which was not " +
 			"looked up.",
 	},
@@ -60,7 +60,9 @@ var serviceTexts = map[string]problemText{
 			"the customer did not authenticate in time, the payment was canceled, or it was canceled at " +
 			"the provider after an error there. No money moved, and none will.",
 		Retry: "Not with this key: it returns this response every time. The order is open again. Send a " +
-			"new request with a new key, and with another payment method if that was the reason.",
+			"new request with a new key, and with another payment method if that was the reason. But if the " +
+			"failure's code is provider_key_reused, ask the operator first: an earlier request with the key " +
+			"may have moved money.",
 	},
 	codeNotFound: {
 		What: "There is no such page, or your tenant has no object with this id. An object of another " +
@@ -75,8 +77,9 @@ var serviceTexts = map[string]problemText{
 	},
 	codeIdempotencyKeyInFlight: {
 		What: "A process is working on the first request with this Idempotency-Key, or has crashed while " +
-			"its lease has not expired. This request did nothing. The first one is completed even if its " +
-			"client has disconnected or its process has crashed.",
+			"its lease has not expired, or the response to its first commit was lost. What was started is " +
+			"completed even if its client has disconnected or its process has crashed. A second request " +
+			"does nothing until then.",
 		Retry: "Yes: the same request with the same key, after the seconds in Retry-After. With “Prefer: " +
 			"wait=10” the retry waits up to 10 seconds for the response. Do not use a new key: an order " +
 			"would be created, or a part of a payment refunded, a second time. A payment would not: an " +
@@ -84,8 +87,8 @@ var serviceTexts = map[string]problemText{
 	},
 	codePaymentInProgress: {
 		What: "The order is being paid or canceled under another key. Until that has an outcome, no " +
-			"second payment of the order can start, and the order cannot be canceled. Nothing was " +
-			"executed or stored under this key.",
+			"second payment of the order can start, and the order cannot be canceled. This request has moved " +
+			"no money.",
 		Retry: "Yes: the same request with the same key, after the seconds in Retry-After. If the other " +
 			"payment succeeds, you get order-already-paid (or order-not-cancelable); if it fails, your " +
 			"request is executed.",
@@ -129,17 +132,17 @@ var serviceTexts = map[string]problemText{
 		Retry: "No. Read the object at resource.href. To do the same thing a second time, use a new key.",
 	},
 	codePayloadTooLarge: {
-		What: "The limit is 64 KiB, and 1 MiB for a webhook. Nothing was executed, and the key was not " +
-			"looked up.",
+		What: "The limit is 64 KiB, and 1 MiB for a webhook. This request was not executed, and its key was " +
+			"not looked up.",
 		Retry: "Only with a smaller body.",
 	},
 	codeUnsupportedMediaType: {
-		What: "Bodies must be JSON with “Content-Type: application/json”. Nothing was executed, and the " +
-			"key was not looked up.",
+		What: "Bodies must be JSON with “Content-Type: application/json”. This request was not executed, " +
+			"and its key was not looked up.",
 		Retry: "Set the header and send the request again with the same key.",
 	},
 	codeIdempotencyKeyMismatch: {
-		What: "The Idempotency-Key was used with another method, path or body. Nothing was executed. This " +
+		What: "The Idempotency-Key was used with another method, path or body. This request was not executed. The " +
 			"response reveals nothing about the first request.",
 		Retry: "Not unchanged. To retry the first request, send it exactly as before. For a new request " +
 			"use a new key. The cause is a bug in the client: its keys are not unique, or it changes a " +
@@ -159,9 +162,10 @@ var serviceTexts = map[string]problemText{
 	},
 	codeUnavailable: {
 		What: "The service cannot reach its database or its payment provider, or it is shutting down. It " +
-			"refused this request before it started anything. That says nothing about an earlier request " +
-			"with the same key.",
+			"refused this request before it started it. If this was the first request with its key, nothing " +
+			"was begun. If it was a retry, the response says nothing about the earlier request, which may " +
+			"have been executed.",
 		Retry: "Yes: the same request with the same key, after the seconds in Retry-After, with a longer " +
-			"pause each time.",
+			"pause each time. Do not use a new key: an earlier request may have moved money.",
 	},
 }

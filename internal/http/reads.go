@@ -2,8 +2,10 @@ package http
 
 import (
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 
 	"example.com/payonce/internal/idempotency"
@@ -50,33 +52,57 @@ func showList[T any](s *Server, w http.ResponseWriter, r *http.Request, list []T
 }
 
 func badCursor(parameter string) error {
-	return badQuery(parameter + " must be the id of an object in this list.")
+	return badQuery(parameter, "must be the id of an object in this list")
 }
 
 // badQuery has an empty pointer, because a query parameter has no place in the body.
-func badQuery(message string) error {
-	return &problem{code: codeInvalidRequest, detail: message, errors: []fieldError{{"", message}}}
+func badQuery(parameter, message string) error {
+	return &problem{
+		code: codeInvalidRequest, detail: "The query is not valid.",
+		errors: []fieldError{{Parameter: parameter, Message: message}},
+	}
 }
 
-// listQuery reads the query of a list: its limit, and the parameters named. A query that
-// cannot be parsed, or has a parameter twice, is refused: if the cursor were ignored, a
-// client that reads page after page would get the first page again and again.
+// listQuery reads the query of a list: its limit, and the parameters named.
 func listQuery(r *http.Request, names ...string) (q url.Values, limit int, err error) {
-	q, err = url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return nil, 0, badQuery("The query is not a list of name=value, percent-encoded.")
-	}
-	for _, name := range append(names, "limit") {
-		if len(q[name]) > 1 {
-			return nil, 0, badQuery(name + " must be given once.")
-		}
-	}
-	if !q.Has("limit") {
-		return q, limitDefault, nil
+	q, err = readQuery(r, append(names, "limit")...)
+	if err != nil || !q.Has("limit") {
+		return q, limitDefault, err
 	}
 	n, err := strconv.ParseUint(q.Get("limit"), 10, 8)
 	if err != nil || n < 1 || n > limitMax {
-		return nil, 0, badQuery("limit must be a number from 1 to 100.")
+		return nil, 0, badQuery("limit", "must be a number from 1 to 100")
 	}
 	return q, int(n), nil
+}
+
+// readQuery reads a query that may have the parameters named, each once. Anything else is refused: if a misspelt
+// cursor or filter were ignored, a client would read the first page again and again, or objects that it did
+// not ask for.
+func readQuery(r *http.Request, names ...string) (url.Values, error) {
+	q, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, badQuery("", "must be a list of name=value, percent-encoded")
+	}
+	for _, name := range slices.Sorted(maps.Keys(q)) {
+		switch {
+		case !slices.Contains(names, name):
+			return nil, badQuery(name, "is not a parameter of this resource")
+		case len(q[name]) > 1:
+			return nil, badQuery(name, "must be given once")
+		}
+	}
+	return q, nil
+}
+
+// withoutQuery is for the resources that have no parameters: all whose path ends in an id. Lists read theirs with
+// listQuery.
+func (s *Server) withoutQuery(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if _, err := readQuery(r); err != nil {
+			s.refuse(w, r, err)
+			return
+		}
+		next(w, r)
+	}
 }

@@ -113,6 +113,9 @@ func (s *Server) mux() http.Handler {
 			handle = s.keyed(route.operation, route.parse)
 		}
 		if !route.open {
+			if route.method == http.MethodGet && strings.HasSuffix(route.pattern, "}") {
+				handle = s.withoutQuery(handle)
+			}
 			handle = s.authenticated(handle)
 		}
 		// The methods are also recorded in allowed, for a 405.

@@ -3,6 +3,7 @@ package idempotency
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -136,6 +137,10 @@ func (s *Store) begin(ctx context.Context, n New, phase func() error) (c *Claim,
 				return nil, err
 			}
 			continue
+		}
+		if err != nil && inDoubt && postgres.Unavailable(err) {
+			// This run wrote nothing, but the one before may still be executed.
+			return nil, fmt.Errorf("%w: %w", postgres.ErrInDoubt, err)
 		}
 		if err != nil {
 			return nil, err

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/db"
@@ -139,6 +140,23 @@ func TestInDoubt(t *testing.T) {
 		})
 		require.True(t, lost.HasFired())
 		require.ErrorIs(t, err, idempotency.ErrLeaseLost, "it was another who reached it")
+	})
+
+	// The COMMIT was lost, the second run is refused by a server that is shutting down, and the first may still land.
+	t.Run("StaysInDoubtWhenTheSecondRunIsCutOff", func(t *testing.T) {
+		t.Parallel()
+		_, lossy, proxy := setup(t)
+		lost := proxy.BeforeCommit("-- name: KeyClaim")
+		tried := 0
+		_, err := lossy.Begin(t.Context(), request("k"), "thing_k", "thing_recorded", func(*db.Queries) error {
+			if tried++; tried == 2 {
+				return &pgconn.PgError{Severity: "FATAL", Code: "57P01", Message: "terminating connection"}
+			}
+			return nil
+		})
+		require.True(t, lost.HasFired())
+		require.Equal(t, 2, tried)
+		require.ErrorIs(t, err, postgres.ErrInDoubt)
 	})
 
 	// Such as a phase that announces a call to Stripe, which is not sent unannounced.

@@ -73,8 +73,8 @@ type History struct {
 
 // Resource is what the key made.
 type Resource struct {
-	ID   string `json:"id"`
-	Href string `json:"href"`
+	ID   string  `json:"id"`
+	Href *string `json:"href"` // nil: this service does not show such objects
 }
 
 // Step is a recovery point reached, or a takeover by another holder.
@@ -155,7 +155,7 @@ func (r *Reader) GetAny(ctx context.Context, tenantID, key string) (History, err
 	}
 	h := History{
 		Object: "idempotency_key", Key: key, State: stateOf(row), Operation: row.Operation, RequestID: row.RequestID,
-		Resource: Resource{row.ResourceID, r.o.Paths.Href(row.ResourceID)}, Attempts: row.Attempts,
+		Resource: Resource{row.ResourceID, postgres.Nullable(r.o.Paths.Href(row.ResourceID))}, Attempts: row.Attempts,
 		RecoveryPoint: row.RecoveryPoint, CreatedAt: ids.Instant(row.CreatedAt),
 		FinishedAt: ids.InstantOf(row.FinishedAt), ExpiresAt: ids.InstantOf(row.AnswerDroppedAt),
 		AnswerStatus: row.AnswerStatus, LastError: row.LastError, Trail: trailOf(row.History),
@@ -264,12 +264,18 @@ func (r *Reader) calls(ctx context.Context, row db.KeyHistoryKeyRow, m made) ([]
 	if m.order != nil && m.refund == nil && len(m.IntentIDs) == 0 {
 		p.OrderPrefix = row.TenantID + ":" + m.order.ID + ":"
 	}
+	if !m.known { // It has called what it has called under its own name.
+		p.OrderPrefix = own + ":"
+	}
 	rows, err := r.pool.KeyHistoryCalls(ctx, p)
 	if err != nil {
 		return nil, fmt.Errorf("read the calls of a key: %w", err)
 	}
 	calls := []Call{}
 	for _, c := range rows {
+		if !m.known && strings.Contains(strings.TrimPrefix(c.StripeKey, own+":"), ":") {
+			continue // of another key, which begins like this one
+		}
 		calls = append(calls, Call{
 			c.Operation, c.StripeKey, c.Outcome, c.Attempts, ids.Instant(c.FirstSentAt), ids.Instant(c.LastSentAt),
 			receivedStatus(c.HttpStatus), c.ErrorCode, c.ObjectID, append([]string{}, c.RequestIds...),

@@ -11,6 +11,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/inbox"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/stripesim"
@@ -198,4 +199,25 @@ func TestHistory(t *testing.T) {
 		}))
 		require.Equal(t, http.StatusNotFound, b.API.Get("/v1/idempotency-keys/cancel_abandoned_intent%20pi_1").Status)
 	})
+}
+
+// TestVerdictOfWhatIsNotFound: a key that was answered with a success was not refused, whatever this
+// database has lost since, and whatever this version does not know.
+func TestVerdictOfWhatIsNotFound(t *testing.T) {
+	t.Parallel()
+	b := world.NewBooks(t)
+	order := b.API.Order()
+	require.Equal(t, http.StatusCreated, b.API.Pay("k", order, "pm_card_visa").Status)
+	b.Exec("ALTER TABLE idempotency_keys DISABLE TRIGGER USER")
+	b.Exec("UPDATE idempotency_keys SET resource_id = $1 WHERE key = 'k'", ids.New(ids.Payment))
+	require.Equal(t, "the key is finished and what it made is not in this database; an operator must look",
+		historyOf(b, "k").Get("verdict"))
+
+	b.Exec("UPDATE idempotency_keys SET operation = 'create_tip', resource_id = 'tip_06gvqs7m7pv2f4r5a2ia79is1g' " +
+		"WHERE key = 'k'")
+	history := historyOf(b, "k")
+	require.Equal(t, "unknown to this service: the operation create_tip is not registered; it has called Stripe, "+
+		"so money may have moved", history.Get("verdict"))
+	require.Nil(t, history.Get("resource", "href"))
+	require.Equal(t, []string{b.Tenant.ID + ":k:confirm"}, members(history, "provider_calls", "stripe_key"))
 }

@@ -18,6 +18,7 @@ import (
 const (
 	refused = "refused for good; nothing was done under this key"
 	unended = "the key is finished and what it made is not; an operator must look"
+	unfound = "the key is finished and what it made is not in this database; an operator must look"
 )
 
 // builtIn reports whether the operation is one of payments' own.
@@ -32,11 +33,20 @@ func builtIn(operation string) bool {
 	return false
 }
 
-// verdictOf says in one sentence what the key did.
+// verdictOf says in one sentence what the key did. A key that was answered with a success
+// was not refused, so if nothing shows what it did, that is said instead.
 func verdictOf(row db.KeyHistoryKeyRow, m made, calls []Call) string {
+	verdict := verdictOn(row, m, calls)
+	if verdict == refused && row.AnswerStatus != nil && *row.AnswerStatus < http.StatusMultipleChoices {
+		return unfound
+	}
+	return verdict
+}
+
+func verdictOn(row db.KeyHistoryKeyRow, m made, calls []Call) string {
 	switch {
 	case !m.known:
-		return unknownVerdict(row)
+		return unknownVerdict(row, calls)
 	case row.FinishedAt == nil:
 		return unfinishedVerdict(row, m, calls)
 	case m.Finished != nil:
@@ -45,6 +55,8 @@ func verdictOf(row db.KeyHistoryKeyRow, m made, calls []Call) string {
 		return "finished; the operation " + row.Operation + " does not say what it did"
 	case row.Operation == payments.RefundOrphanedIntent: // part: operator
 		return orphanRefundVerdict(calls) // part: operator
+	case row.Operation == payments.CancelAbandonedIntent:
+		return "a PaymentIntent that no payment uses was canceled, or had ended by itself"
 	case row.AnswerStatus != nil && *row.AnswerStatus == http.StatusConflict:
 		return refused
 	case m.refund != nil:
@@ -62,13 +74,16 @@ func verdictOf(row db.KeyHistoryKeyRow, m made, calls []Call) string {
 }
 
 // unknownVerdict is the verdict about an operation that this program does not have: one
-// of another version, or one that was not registered. Nothing is said about its money.
-func unknownVerdict(row db.KeyHistoryKeyRow) string {
+// of another version, or one that was not registered. What it did with money is not known.
+func unknownVerdict(row db.KeyHistoryKeyRow, calls []Call) string {
 	verdict := "unknown to this service: the operation " + row.Operation + " is not registered"
 	if row.FinishedAt == nil {
-		return verdict + ", and its work is not finished"
+		verdict += ", and its work is not finished"
 	}
-	return verdict
+	if len(calls) > 0 {
+		return verdict + "; it has called Stripe, so money may have moved"
+	}
+	return verdict + "; whether money has moved is not known here"
 }
 
 // unfinishedVerdict is the verdict about unfinished work: whether money may have moved,
@@ -103,6 +118,9 @@ func paymentVerdict(m made) string {
 	case db.PaymentStatusSucceeded:
 		return ChargedOnce(p)
 	case db.PaymentStatusFailed:
+		if postgres.Deref(p.FailureCode) == stripe.CodeKeyReused {
+			return "not charged; Stripe knows the key from another payment that is not in this database; an operator must look"
+		}
 		if p.FailureDeclineCode != nil {
 			return "declined (" + *p.FailureDeclineCode + "), no money taken"
 		}

@@ -82,6 +82,129 @@ func TestCommitInDoubtWithoutClaim(t *testing.T) {
 	w.RequireChargedOnce(order)
 }
 
+// TestDatabaseAwayAfterTheFirstCommit loses the response to the COMMIT that claims a key, and with it
+// the database, for longer than the request may take. The request may have been started, so it is
+// not answered 503: a client that believed it would use another key. Where the COMMIT was not sent
+// the 503 is true, and nothing exists.
+func TestDatabaseAwayAfterTheFirstCommit(t *testing.T) {
+	t.Parallel()
+	type post struct{ path, body string }
+	order := func(*world.Local) post {
+		return post{"/v1/orders", `{"currency":"usd","items":[{"sku":"a","quantity":1,"unit_amount":100}]}`}
+	}
+	pay := func(api *world.Local) post { return post{"/v1/payments", world.PayBody(api.Order(), visa)} }
+	giveBack := func(api *world.Local) post {
+		return post{"/v1/payments/" + api.Pay("paid", api.Order(), visa).ID() + "/refunds", `{"amount":400}`}
+	}
+	cancel := func(api *world.Local) post { return post{"/v1/orders/" + api.Order() + "/cancel", `{}`} }
+	commit, statement := (*pgproxy.Proxy).HoldCommit, (*pgproxy.Proxy).Hold
+	for name, c := range map[string]struct {
+		request func(*world.Local) post
+		hold    func(*pgproxy.Proxy, string, chan struct{}) *pgproxy.Cut
+		text    string
+		status  int
+	}{
+		"Order": {order, commit, "OrderInsert", 409}, "OrderNotCommitted": {order, statement, "OrderInsert", 503},
+		"Payment": {pay, statement, "PaymentBegin", 409},
+		"Refund":  {giveBack, commit, "RefundInsert", 409}, "RefundNotCommitted": {giveBack, statement, "RefundInsert", 503},
+		"Cancel": {cancel, commit, "OrderCancelBegin", 409},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, api, proxy := world.Proxied(t, world.LocalOptions{})
+			request := c.request(api)
+			release := make(chan struct{})
+			held := c.hold(proxy, "name: "+c.text+" ", release)
+			answer := world.Async(func() world.Answer { return api.Post(request.path, "k", request.body) })
+			<-held.Fired()
+			proxy.Away(true)
+			close(release)
+			a := <-answer
+			require.Equal(t, c.status, a.Status, a)
+			require.True(t, a.Problem().Retryable)
+			require.NotEmpty(t, a.Header.Get("Retry-After"))
+			require.NotRegexp(t, "(?i)nothing", string(a.Body))
+			if c.status == http.StatusConflict {
+				require.Equal(t, "idempotency-key-in-flight", a.Code())
+			}
+			require.Equal(t, c.status == http.StatusConflict, w.RecoveryPoint("k") != "", "whether it exists")
+			// A retry does not know what exists, and says nothing about it.
+			retry := api.Post(request.path, "k", request.body)
+			require.Equal(t, http.StatusServiceUnavailable, retry.Status, retry)
+			require.NotRegexp(t, "(?i)nothing", string(retry.Body))
+
+			proxy.Away(false)
+			api.Complete()
+			final := api.Post(request.path, "k", request.body)
+			require.Contains(t, []int{http.StatusOK, http.StatusCreated}, final.Status, final)
+			w.RequireSound()
+		})
+	}
+}
+
+// TestStalledLinkReturnsTheOutcome: the link to the database stalls in the middle of a payment, a refund or a
+// cancel, for longer than the lease and than the request may take. Another process finishes it. The first
+// client gets that outcome, or that it is not known yet.
+func TestStalledLinkReturnsTheOutcome(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		statement string
+		method    string // of the payment that is there before; empty: none
+		path      func(order, payment string) (path, body string)
+	}{
+		"PaymentBeforeItsConfirm": {"PaymentIntentRecord", "", func(order, _ string) (string, string) {
+			return "/v1/payments", world.PayBody(order, visa)
+		}},
+		"PaymentAfterItsConfirm": {"PaymentFinish", "", func(order, _ string) (string, string) {
+			return "/v1/payments", world.PayBody(order, visa)
+		}},
+		"Refund": {"KeyFinish", visa, func(_, payment string) (string, string) {
+			return "/v1/payments/" + payment + "/refunds", `{"amount":300}`
+		}},
+		"Cancel": {"KeyFinish", careful, func(order, _ string) (string, string) {
+			return "/v1/orders/" + order + "/cancel", `{}`
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, stalled, proxy := world.Proxied(t, world.LocalOptions{Name: "stalled"})
+			other := w.Local(world.LocalOptions{Name: "other"})
+			order, payment := other.Order(), ""
+			if c.method != "" {
+				payment = other.Pay("before", order, c.method).ID()
+			}
+			path, body := c.path(order, payment)
+			release := make(chan struct{})
+			held := proxy.Hold("name: "+c.statement+" ", release)
+			answer := world.Async(func() world.Answer { return stalled.Post(path, "k", body) })
+			<-held.Fired()
+			w.ExpireLeases()
+			final := world.Async(func() world.Answer {
+				var a world.Answer
+				w.Until("another process has finished it", func() bool {
+					w.ExpireLeases()
+					a = other.Post(path, "k", body)
+					return a.Status == http.StatusOK || a.Status == http.StatusCreated
+				})
+				return a
+			})
+			a := <-answer
+			close(release)
+			require.NoError(t, a.Err)
+			require.Contains(t, []int{http.StatusOK, http.StatusCreated, http.StatusAccepted, http.StatusConflict}, a.Status, a)
+			if a.Status == http.StatusConflict {
+				require.Equal(t, "idempotency-key-in-flight", a.Code(), a)
+			}
+			require.NotRegexp(t, "(?i)nothing", string(a.Body))
+			done := <-final
+			if a.Status < http.StatusAccepted {
+				require.Equal(t, done.Identity(), a.Identity())
+			}
+			w.RequireSound()
+		})
+	}
+}
+
 // TestDatabaseAway takes the database away at each place of a payment. Before
 // anything was recorded the client hears 503, and nothing was begun. After
 // that it hears 202, because the service will finish what is recorded.

@@ -472,6 +472,10 @@ func outcomeOf(seen *exchange, object bool, intent *stripego.PaymentIntent, err 
 		}
 		o.Failure = Failure{Code: o.ErrorCode, DeclineCode: string(refused.DeclineCode), Message: refused.Msg}
 		o.Declined = refused.Type == stripego.ErrorTypeCard
+		if refused.Type == stripego.ErrorTypeIdempotency {
+			o.Failure = Failure{Code: CodeKeyReused, Message: keyReused}
+			o.Err = fmt.Errorf("stripe returned %d %s: the key was used with other parameters", r.status, refused.Type)
+		}
 		intent = refused.PaymentIntent
 	}
 	if intent != nil {

@@ -134,6 +134,17 @@ type Failure struct {
 	Message     string
 }
 
+// CodeKeyReused is the failure code of a call whose key Stripe knows with other parameters. Ours always have the
+// same, so this database has forgotten an earlier call: it was restored from a copy, or shares its Stripe account
+// with another.
+const CodeKeyReused = "provider_key_reused"
+
+// keyReused replaces Stripe's text, which names another intent and advises another key: with that the
+// customer would be charged a second time.
+const keyReused = "The payment provider knows this Idempotency-Key from an earlier request, which this service does " +
+	"not have; its database may have been restored from a backup. That request may have moved money. This one has " +
+	"not. Ask the operator, who finds the earlier one in the provider's dashboard by the key, before you try again."
+
 // Outcome is the outcome of one attempt.
 type Outcome struct {
 	Effect      Effect

@@ -22,7 +22,9 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -78,6 +80,8 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	flags.IntVar(&c.Clients, "clients", 12, "clients")
 	flags.IntVar(&c.Tenants, "tenants", 2, "tenants")
 	flags.StringVar(&c.Program, "program", "", "the service as -build made it; built if empty")
+	people := flags.String("people", strings.Join(chaos.AllPeople, ","),
+		"who moves money at Stripe without the service, separated by commas; none: nobody")
 	out := flags.String("out", "out/chaos",
 		"the folder for report.html and report.json; a relative path starts at the repository's root")
 	flags.BoolVar(&c.Prometheus, "prometheus", false,
@@ -89,6 +93,9 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	}
 	if flags.NArg() > 0 || c.Duration < time.Second || c.Processes < 2 || c.Clients < 1 || c.Tenants < 2 {
 		return fail(fmt.Errorf("it takes at least a second, two processes, two tenants and one client, and no argument"))
+	}
+	if c.People, err = peopleNamed(*people); err != nil {
+		return fail(err)
 	}
 	if *only != "" {
 		if err := chaos.Build(ctx, inventory.Path(*only)); err != nil {
@@ -111,4 +118,18 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		return violated
 	}
 	return 0
+}
+
+// peopleNamed reads -people.
+func peopleNamed(list string) ([]string, error) {
+	if list == "none" {
+		return nil, nil
+	}
+	names := strings.Split(list, ",")
+	for _, name := range names {
+		if !slices.Contains(chaos.AllPeople, name) {
+			return nil, fmt.Errorf("-people must be none, or some of %s", strings.Join(chaos.AllPeople, ","))
+		}
+	}
+	return names, nil
 }

@@ -158,6 +158,11 @@ func (p *Proxy) Hold(text string, release chan struct{}) *Cut {
 	return p.arm(&Cut{text: text, after: true, release: release})
 }
 
+// HoldCommit is Hold for the COMMIT of the next transaction that holds such a statement.
+func (p *Proxy) HoldCommit(text string, release chan struct{}) *Cut {
+	return p.arm(&Cut{text: text, commit: true, after: true, release: release})
+}
+
 func (p *Proxy) arm(c *Cut) *Cut {
 	c.fired = make(chan struct{})
 	p.mu.Lock()

@@ -253,7 +253,10 @@ func TestUnregisteredTipIsUnknown(t *testing.T) {
 
 	other := local(s.World, world.LocalOptions{Name: "other", Own: operations.List{}})
 	// part: history {
-	require.Equal(t, "unknown to this service: the operation create_tip is not registered", s.verdict(other, "tip"))
+	require.Equal(t, "unknown to this service: the operation create_tip is not registered; it has called Stripe, "+
+		"so money may have moved", s.verdict(other, "tip"))
+	history := other.Get("/v1/idempotency-keys/tip")
+	require.Nil(t, history.Get("resource", "href"), "it does not show tips")
 	// part: history }
 	require.Empty(t, s.broken(other))
 	// part: operator {

@@ -14,7 +14,7 @@ import (
 
 // Check is one look at one invariant, by one witness.
 type Check struct {
-	ID     string `json:"id"` // I1 to I22, with a letter where a query has one
+	ID     string `json:"id"` // I1 to I24, with a letter where a query has one
 	Name   string `json:"name"`
 	By     string `json:"by"`
 	Looked int    `json:"looked_at"` // how many things were held against it; -1: a query, which looks at all rows
@@ -57,7 +57,8 @@ func (j *checks) all(ctx context.Context, r *rand.Rand) error {
 	for _, ask := range []func(context.Context) error{
 		j.queries, j.stripesBooks, j.brokersLog, j.consumersInbox, j.webhooksStored, j.holders, j.clocks,
 		j.acknowledged,
-		func(ctx context.Context) error { j.replays(ctx, r); return nil }, j.revoked, j.histories, j.nothingLeaks,
+		func(ctx context.Context) error { j.replays(ctx, r); return nil }, j.revoked, j.histories, j.refusals,
+		j.nothingLeaks,
 	} {
 		if err := ask(ctx); err != nil {
 			return err

@@ -42,6 +42,9 @@ type object struct {
 	Stripe        struct {
 		PaymentIntent string `json:"payment_intent"`
 	} `json:"stripe"`
+	NextAction struct {
+		ClientSecret string `json:"client_secret"`
+	} `json:"next_action"`
 	Payment *object `json:"payment"` // of a 402
 }
 

@@ -16,6 +16,9 @@
 //     everything that it can do wrong, and its webhooks come twice, reversed,
 //     late or never (faults_stripe.go). One process lives an hour ago, one in an
 //     hour (build.go).
+//     Meanwhile people move money at Stripe without the service: refunds, disputes
+//     and cancels at the dashboard, and browsers that pay with a client secret that
+//     they were given long ago (people.go; -people says who takes part).
 //   - Island. The faults are over but for one, which stays: a node has lost
 //     everything that it depends on. The others must finish whatever anybody
 //     wants. Faults that always heal hide a system that needs them to.

@@ -35,9 +35,9 @@ func (c *client) want(ctx context.Context) {
 	c.n++
 	tenant, name := c.rand.IntN(len(c.world.tenants)), fmt.Sprintf("%s-%d", c.name, c.n)
 	switch k := c.rand.IntN(100); {
-	case k < 58:
+	case k < 54:
 		c.buy(ctx, tenant, name)
-	case k < 74:
+	case k < 70:
 		c.checkout(ctx, tenant, name)
 	case k < 82:
 		c.authenticate(ctx, tenant, name)
@@ -176,7 +176,7 @@ func (c *client) checkout(ctx context.Context, tenant int, name string) {
 }
 
 // authenticate pays with a card whose bank asks its owner first. He agrees, or
-// fails, or the shop takes the payment back; and sometimes two of these at once.
+// fails, or goes away, or the shop takes the payment back; and sometimes two of these at once.
 func (c *client) authenticate(ctx context.Context, tenant int, name string) {
 	order, _ := c.order(ctx, tenant, name)
 	if order == "" {
@@ -195,11 +195,18 @@ func (c *client) authenticate(ctx context.Context, tenant int, name string) {
 	if payment == "" || intent == "" {
 		return // The customer has seen nothing yet. He comes back when everything is over.
 	}
-	k := c.rand.IntN(4)
-	if k <= 2 {
-		_ = c.world.sim.CompleteAuthentication(intent, k != 1) // it may be canceled already
+	k := c.rand.IntN(6)
+	if k == 5 && !c.calm() {
+		return // He goes away, and comes back when everything is over.
 	}
-	if k >= 2 {
+	fails := k == 1 || k == 4
+	if k != 3 {
+		_ = c.world.sim.CompleteAuthentication(intent, !fails) // it may be canceled already
+	}
+	if fails {
+		c.people.given(a.object.NextAction.ClientSecret) // His browser still has it.
+	}
+	if k == 2 || k == 3 {
 		c.until(ctx, request{tenant: tenant, path: "/v1/payments/" + payment + "/cancel", key: "cancel-" + name,
 			body: `{}`}, 5)
 	}
@@ -266,11 +273,14 @@ func (c *client) atOnce(ctx context.Context, q request, n int) {
 // until asks until there is a final answer.
 func (c *client) until(ctx context.Context, q request, tries int) (a answer, final bool) {
 	began := time.Now()
-	for range tries {
+	for try := range tries {
 		var outcome history.Outcome
 		if a, outcome = c.send(ctx, q); outcome == history.Final {
 			final = true
 			break
+		}
+		if try == 0 && outcome == history.Away && !c.calm() && c.oneIn(2) {
+			break // It believes that nothing was begun, and never uses the key again.
 		}
 		if !c.calm() && ctx.Err() != nil {
 			break

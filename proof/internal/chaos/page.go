@@ -63,6 +63,7 @@ var sentences = []string{
 	"The reaper removes only what is finished and old", "The processes' clocks decide nothing", "Nothing leaks",
 	"Answers are honest",
 	"A replay is authorised like a first request", "Nothing vanishes into a dead letter",
+	"What is said not to have been done was not", "Money that others move at Stripe is in our rows",
 }
 
 // lanes of the timeline: what our kinds are called there.
@@ -106,6 +107,7 @@ func (r Report) page(w io.Writer) error {
 	}
 	s.Counts = []countsOf{
 		tableOf("What was broken", grouped(r.Faults)),
+		tableOf("What people did at Stripe", r.People),
 		tableOf("Stripe, by kind", only(r.Faults, "stripe_")),
 		tableOf("Webhooks, by kind", only(r.Faults, "webhook_")),
 		tableOf("Links", only(r.Faults, "tcp_")),

@@ -34,6 +34,7 @@ type Report struct {
 	Webhooks   int            `json:"webhooks"`
 
 	Faults     map[string]int `json:"faults"`
+	People     map[string]int `json:"people"` // what was done at Stripe without the service
 	Suppressed Suppressed     `json:"duplicates_suppressed"`
 	TakenOver  int            `json:"leases_taken_over"`
 	Fenced     int            `json:"fenced_writes"`
@@ -205,7 +206,7 @@ func (r Report) tooLittle(share float64) (list []string) {
 	return list
 }
 
-// Invariant is one of I1 to I22, and all that was held against it.
+// Invariant is one of I1 to I24, and all that was held against it.
 type Invariant struct {
 	ID         string
 	Checks     []Check
@@ -230,7 +231,7 @@ func (r Report) Invariants() (list []Invariant) {
 	return list
 }
 
-const invariants = 22
+const invariants = 24
 
 // Print writes the report as text.
 func (r Report) Print(w io.Writer) {
@@ -240,6 +241,7 @@ func (r Report) Print(w io.Writer) {
 	p("effects: charges=%d refunds=%d checkouts=%d events=%d webhooks=%d orders by clock: %s", r.Charges, r.Refunds,
 		r.Checkouts, r.Events, r.Webhooks, counts(r.Clocks))
 	p("faults: %s", wrapped(counts(grouped(r.Faults)), 100))
+	p("people: %s", counts(r.People))
 	p("suppressed: provider_replays=%d replays_served=%d inbox_dups=%d broker_dups=%d", r.Suppressed.AtStripe,
 		r.Suppressed.Replays, r.Suppressed.Inbox, r.Suppressed.Broker)
 	p("fenced_writes=%d leases_taken_over=%d commits_in_doubt=%d (%d cut before, %d after)", r.Fenced, r.TakenOver,

@@ -166,19 +166,19 @@ func TestInvariantsAreAllThere(t *testing.T) {
 	t.Parallel()
 	r := enough()
 	r.Checks = []Check{{ID: "I1a", Looked: -1}, {ID: "I1", Looked: 3, Violations: []string{"twice"}},
-		{ID: "I22", Looked: 1}}
+		{ID: "I24", Looked: 1}}
 	list := r.Invariants()
-	require.Len(t, list, 22)
-	require.Len(t, sentences, 22)
+	require.Len(t, list, 24)
+	require.Len(t, sentences, 24)
 	require.Len(t, list[0].Checks, 2)
 	require.Equal(t, 1, list[0].Violations)
-	require.True(t, list[21].Asked)
+	require.True(t, list[23].Asked)
 	require.False(t, list[1].Asked)
 	var b bytes.Buffer
 	r.Print(&b)
 	require.Regexp(t, `(?m)^I1 +BROKEN 1 times +`, b.String())
 	require.Regexp(t, `(?m)^I2 +NOT ASKED`, b.String())
-	require.Regexp(t, `(?m)^I22 +holds +`, b.String())
+	require.Regexp(t, `(?m)^I24 +holds +`, b.String())
 }
 
 // The page is one file that loads nothing from elsewhere, and what it shows is text.

@@ -19,7 +19,8 @@ type Config struct {
 	Processes int
 	Clients   int
 	Tenants   int
-	Program   string // the service, as Build made it; empty: build it
+	Program   string   // the service, as Build made it; empty: build it
+	People    []string // who moves money at Stripe without the service, of AllPeople
 
 	Prometheus bool // a real one watches, with our rules; there has to be one on this machine
 	Log        func(format string, args ...any)
@@ -34,8 +35,9 @@ func Run(ctx context.Context, c Config) (Report, error) {
 	}
 	defer w.stop()
 	log := history.New()
-	r := run{Config: c, world: w, log: log, traffic: newTraffic(w, log), nemesis: newNemesis(w, c.Seed, log.Began()),
-		watch: newWatch(w, log.Began())}
+	people := newPeople(w, c.People)
+	r := run{Config: c, world: w, log: log, people: people, traffic: newTraffic(w, log, people),
+		nemesis: newNemesis(w, c.Seed, log.Began()), watch: newWatch(w, log.Began())}
 	report, err := r.phases(ctx)
 	if err != nil || !report.OK() {
 		w.keepLog = true
@@ -50,6 +52,7 @@ type run struct {
 	world   *world
 	log     *history.Log
 	traffic *traffic
+	people  *people
 	nemesis *nemesis
 	watch   *watch
 	report  Report
@@ -80,7 +83,12 @@ func (r *run) phases(ctx context.Context) (Report, error) {
 	if err := r.island(ctx); err != nil {
 		return r.report, err
 	}
+	r.people.payLate(ctx, rand.New(rand.NewPCG(r.Seed, 3)))
+	r.report.People = r.people.counts()
 	keys, events, late, err := r.world.quiet(ctx)
+	if err == nil && len(r.People) > 0 {
+		late, err = r.settlePeople(ctx, late)
+	}
 	if err != nil {
 		return r.report, fmt.Errorf("wait for quiet: %w", err)
 	}
@@ -97,6 +105,9 @@ func (r *run) phases(ctx context.Context) (Report, error) {
 	j.add("I5", "everything that was begun is finished without its client", byQuery, began, late)
 	ended, stuck := r.traffic.progress()
 	j.add("I5", "one broken node does not block the others", byAnswers, ended, stuck)
+	if err := j.people(ctx, r.people); err != nil {
+		return r.report, fmt.Errorf("check what people did: %w", err)
+	}
 	if err := j.all(ctx, rand.New(rand.NewPCG(r.Seed, 2))); err != nil {
 		return r.report, fmt.Errorf("check: %w", err)
 	}
@@ -121,13 +132,24 @@ func (r *run) chaos(ctx context.Context) error {
 		}
 	})
 	all.Go(func() { r.traffic.run(faults, "", r.Clients, r.Seed) })
+	all.Go(func() { r.people.run(faults, r.Seed) })
 	all.Wait()
 	if broken != nil {
 		return fmt.Errorf("inject faults: %w", broken)
 	}
 	r.report.Faults, r.report.Timeline = r.nemesis.count, r.nemesis.faults
-	r.Log("faults: %s", counts(grouped(r.report.Faults)))
+	r.report.People = r.people.counts()
+	r.Log("faults: %s; people: %s", counts(grouped(r.report.Faults)), counts(r.report.People))
 	return r.world.ready(ctx, 30*time.Second)
+}
+
+// settlePeople waits until what people did is known, and for the work that came of it.
+func (r *run) settlePeople(ctx context.Context, late []string) ([]string, error) {
+	if err := r.people.settle(ctx); err != nil {
+		return late, err
+	}
+	_, _, more, err := r.world.quiet(ctx)
+	return append(late, more...), err
 }
 
 // island is a phase with one node that has lost everything it depends on. It is

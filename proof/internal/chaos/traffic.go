@@ -13,9 +13,10 @@ import (
 
 // traffic is what the clients do, with the responses they got.
 type traffic struct {
-	world *world
-	http  *http.Client
-	log   *history.Log
+	world  *world
+	people *people
+	http   *http.Client
+	log    *history.Log
 
 	mu       sync.Mutex
 	doors    []*node              // where clients knock
@@ -49,9 +50,9 @@ type paymentOf struct {
 	id     string
 }
 
-func newTraffic(w *world, log *history.Log) *traffic {
+func newTraffic(w *world, log *history.Log, people *people) *traffic {
 	return &traffic{
-		world: w, log: log, doors: w.nodes, acks: map[ack]acknowledged{}, looked: map[string]int{},
+		world: w, people: people, log: log, doors: w.nodes, acks: map[ack]acknowledged{}, looked: map[string]int{},
 		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
 	}
 }

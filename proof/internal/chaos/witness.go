@@ -109,6 +109,24 @@ func (w *world) strings(ctx context.Context, query string, args ...any) (list []
 	return list, rows.Err()
 }
 
+// pairs runs a query for two texts a row.
+func (w *world) pairs(ctx context.Context, query string) (map[string]string, error) {
+	rows, err := w.pool.Raw().Query(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	all := map[string]string{}
+	for rows.Next() {
+		var key, value string
+		if err := rows.Scan(&key, &value); err != nil {
+			return nil, err
+		}
+		all[key] = value
+	}
+	return all, rows.Err()
+}
+
 // count runs a query for one number.
 func (w *world) count(ctx context.Context, query string, args ...any) (n int, err error) {
 	err = w.pool.Raw().QueryRow(ctx, query, args...).Scan(&n)
