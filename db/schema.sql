@@ -164,6 +164,17 @@ BEGIN
                   WHERE o.tenant_id = p.tenant_id AND o.payment_id = p.id AND o.ended_at IS NOT NULL)));
 END $function$;
 
+CREATE FUNCTION readable_json(document bytea)
+ RETURNS jsonb
+ LANGUAGE plpgsql
+ STABLE STRICT
+AS $function$
+BEGIN
+    RETURN convert_from(document, 'UTF8')::jsonb;
+EXCEPTION WHEN data_exception OR program_limit_exceeded THEN -- not UTF-8, not JSON, or nested too deeply
+    RETURN NULL;
+END $function$;
+
 CREATE FUNCTION refuse_forgotten_refund()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -178,17 +189,6 @@ BEGIN
         RAISE EXCEPTION 'an automatic refund that failed is owed' USING ERRCODE = 'integrity_constraint_violation',
             CONSTRAINT = TG_NAME, TABLE = TG_TABLE_NAME;
     END IF;
-    RETURN NULL;
-END $function$;
-
-CREATE FUNCTION readable_json(document bytea)
- RETURNS jsonb
- LANGUAGE plpgsql
- STABLE STRICT
-AS $function$
-BEGIN
-    RETURN convert_from(document, 'UTF8')::jsonb;
-EXCEPTION WHEN data_exception OR program_limit_exceeded THEN -- not UTF-8, not JSON, or nested too deeply
     RETURN NULL;
 END $function$;
 
