@@ -900,7 +900,8 @@ func (q *Queries) InvariantSecretEndsWithItsPayment(ctx context.Context) ([]Inva
 
 const InvariantSuccessIsKept = `-- name: InvariantSuccessIsKept :many
 SELECT concat_ws(' ', a.tenant_id, a.resource_id)::text AS subject,
-    CASE WHEN a.answer IS NULL THEN concat('the response cannot be read, payment is ', coalesce(p.status::text, 'missing'))
+    CASE WHEN a.answer IS NULL
+        THEN concat('the response cannot be read, payment is ', coalesce(p.status::text, 'missing'))
         ELSE concat('response says paid with ', a.answer->>'amount', ' ', a.answer->>'currency', ', payment is ',
             coalesce(p.status::text, 'missing')) END::text AS detail
 FROM (SELECT k.tenant_id, k.resource_id, readable_json(k.answer_body) AS answer

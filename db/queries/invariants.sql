@@ -45,7 +45,8 @@ WHERE p.status = 'succeeded' AND (q.status = 'succeeded' OR q.intent_id IS DISTI
 -- name: InvariantSuccessIsKept :many
 -- I2: a payment whose response was a success exists, succeeded, and matches the response.
 SELECT concat_ws(' ', a.tenant_id, a.resource_id)::text AS subject,
-    CASE WHEN a.answer IS NULL THEN concat('the response cannot be read, payment is ', coalesce(p.status::text, 'missing'))
+    CASE WHEN a.answer IS NULL
+        THEN concat('the response cannot be read, payment is ', coalesce(p.status::text, 'missing'))
         ELSE concat('response says paid with ', a.answer->>'amount', ' ', a.answer->>'currency', ', payment is ',
             coalesce(p.status::text, 'missing')) END::text AS detail
 FROM (SELECT k.tenant_id, k.resource_id, readable_json(k.answer_body) AS answer
