@@ -156,6 +156,8 @@ func (w workItem) Next() string {
 	case w.RecoveryPoint == "action_required":
 		return "authentication at their bank (3-D Secure). The completer checks at " + clock(w.NextAt) +
 			"; a webhook triggers the check sooner."
+	case w.RecoveryPoint == "refund_owed": // It has failed on every attempt. That is on the panel of what is owed.
+		return "it waits until the refund that is owed to the customer has ended, and then goes on by itself."
 	case !w.NextAt.After(w.Now):
 		return "due now; a completer will claim it within a second."
 	}
@@ -164,11 +166,8 @@ func (w workItem) Next() string {
 
 // advice says what to do about a parked request.
 func (w workItem) advice() string {
-	switch {
-	case w.LeaseExpirations > 1:
+	if w.LeaseExpirations > 1 {
 		return "The processes that worked on it exited: see their logs. Fix the cause, then retry now."
-	case w.RecoveryPoint == "refund_owed":
-		return "Fix what Stripe reports, refund the payment, then retry now."
 	}
 	return "Retry now is safe: the completer reads the state at Stripe before it sends anything."
 }
@@ -197,7 +196,7 @@ func moneyAt(point string) string {
 	case "refund_recorded", "refund_begun", "orphan_refund_begun":
 		return "may have been refunded"
 	case "refund_owed":
-		return "owed to the customer: Stripe rejected the refund"
+		return "owed to the customer: the refund failed"
 	}
 	return ""
 }

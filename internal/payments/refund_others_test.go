@@ -3,6 +3,7 @@ package payments_test
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,6 +37,14 @@ func newElsewhere(t *testing.T) *elsewhere {
 // dashboard refunds an amount of the payment at Stripe, and returns Stripe's id.
 func (o *elsewhere) dashboard(amount int64, metadata ...string) string {
 	o.T.Helper()
+	made, err := o.tryDashboard(amount, metadata...)
+	require.NoError(o.T, err)
+	return made.ID
+}
+
+// tryDashboard is dashboard, and Stripe may refuse it.
+func (o *elsewhere) tryDashboard(amount int64, metadata ...string) (*stripego.Refund, error) {
+	o.T.Helper()
 	p := &stripego.RefundParams{
 		PaymentIntent: stripego.String(o.Text(`SELECT intent_id FROM payments WHERE id = $1`, o.payment)),
 		Amount:        stripego.Int64(amount),
@@ -44,9 +53,7 @@ func (o *elsewhere) dashboard(amount int64, metadata ...string) string {
 	for i := 0; i < len(metadata); i += 2 {
 		p.AddMetadata(metadata[i], metadata[i+1])
 	}
-	made, err := o.Stripe.Refunds.New(p)
-	require.NoError(o.T, err)
-	return made.ID
+	return o.Stripe.Refunds.New(p)
 }
 
 // hear delivers Stripe's webhooks, one at a time.
@@ -270,6 +277,44 @@ func TestRefundsOfOthers(t *testing.T) {
 		o.hear()
 		o.RequireClean()
 	})
+}
+
+// TestRefundsInAnyOrderEndAsStripeHasThem: two in the dashboard and one of ours, of which Stripe has money for two.
+func TestRefundsInAnyOrderEndAsStripeHasThem(t *testing.T) {
+	t.Parallel()
+	for _, order := range []string{"ours first second", "first ours second", "first second ours"} {
+		for _, lost := range []bool{false, true} { // the response to ours
+			for _, heard := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/%v/%v", order, lost, heard), func(t *testing.T) {
+					t.Parallel()
+					o := newElsewhere(t)
+					for _, who := range strings.Fields(order) {
+						if who == "ours" {
+							if lost {
+								o.Sim.Inject(stripesim.Fault{Op: "refund.create", Kind: stripesim.Drop})
+							}
+							o.API.Post("/v1/payments/"+o.payment+"/refunds", "ours", `{"amount":400}`)
+							o.Sim.ClearFaults()
+						} else {
+							_, _ = o.tryDashboard(400) // The third is refused, whosever it is.
+						}
+						if heard {
+							o.hear()
+						}
+					}
+					o.hear()
+					completeOnce(o.World, o.API)
+					o.Reconcile()
+					require.Equal(t, 2, o.EffectsOf(stripesim.EffectRefund))
+					require.Equal(t, 2, o.Count(`SELECT count(*) FROM refunds WHERE status = 'succeeded'`))
+					payment, order := o.refunded()
+					require.Equal(t, []int{800, 800}, []int{payment, order})
+					require.Empty(t, o.Discrepancies())
+					o.RequireSound()
+				})
+			}
+		}
+	}
 }
 
 // TestRefundAmountObeysTheCurrencysStep: what no currency can express is the caller's mistake, and nothing is stored.
