@@ -32,6 +32,7 @@ type scanWindow struct {
 	// confirmable: it does not read Stripe's list, which goes by creation, but the intents that can still be paid
 	// and that no operation works on; "young": those of the last two days; "old": the others.
 	confirmable string
+	refunds     bool // it reads the refunds only
 }
 
 // The windows overlap, so that each object is read while it is new, when it is a day
@@ -43,6 +44,8 @@ var scanWindows = []scanWindow{
 	{name: "recent", back: 5 * time.Minute, every: 30 * time.Second, continues: true},
 	{name: "days", back: 49 * time.Hour, every: 6 * time.Hour},
 	{name: "month", back: 35 * 24 * time.Hour, every: 7 * 24 * time.Hour},
+	// A bank may send a refund back weeks after it succeeded, and one that is pending fails after 45 days at the latest.
+	{name: "refunds", back: 90 * 24 * time.Hour, every: 22 * time.Hour, refunds: true},
 	{name: "confirmable", every: 4 * time.Minute, confirmable: young},
 	{name: "confirmable_old", every: 22 * time.Hour, confirmable: old},
 }
@@ -179,6 +182,9 @@ func (r *Reconciler) scan(ctx context.Context, w scanWindow, claim db.ReconcileC
 	}
 	if w.confirmable != "" {
 		return scanConfirmable(ctx, &c, w, claim)
+	}
+	if w.refunds {
+		return nil, c.walkRefunds(ctx, from)
 	}
 	if err := c.walk(ctx, from); err != nil {
 		return nil, err

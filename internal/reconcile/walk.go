@@ -45,6 +45,11 @@ func (c *walker) walk(ctx context.Context, from time.Time) error {
 	if err := walkObjects(ctx, c, c.intents(), from); err != nil {
 		return fmt.Errorf("compare PaymentIntents: %w", err)
 	}
+	return c.walkRefunds(ctx, from)
+}
+
+// walkRefunds is walk for refunds alone. They are few, and their status changes late.
+func (c *walker) walkRefunds(ctx context.Context, from time.Time) error {
 	if err := walkObjects(ctx, c, c.refunds(), from); err != nil {
 		return fmt.Errorf("compare refunds: %w", err)
 	}
