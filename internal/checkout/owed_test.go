@@ -110,7 +110,7 @@ func TestCheckout_RefundRefusedForGood(t *testing.T) {
 		a := s.checkout("k", body)
 		require.Equal(t, compensated, sagaOf(t, a).steps())
 		s.requireStock("tea", 10, 0)
-		s.requireWhole()
+		s.requireWhole("I6c") // as above
 
 		// Days later the bank sends that back as well, and the checkout's key has long been finished.
 		require.NoError(t, s.w.Sim.FailRefund(s.w.Text("SELECT stripe_refund_id FROM refunds WHERE status = 'succeeded'"),
@@ -124,7 +124,7 @@ func TestCheckout_RefundRefusedForGood(t *testing.T) {
 		s.Complete()
 		b.Measure()
 		require.Zero(t, s.Metric("payonce_refunds_owed"))
-		s.requireWhole()
+		s.requireWhole("I6c") // as above
 	})
 
 	// part: operator {
