@@ -266,9 +266,10 @@ func TestTraces(t *testing.T) {
 		)
 		require.Equal(t, http.StatusCreated, order.Status, order)
 		s.Until(
-			"every window was read once, so that only the one that is made due finds the unmatched intent",
+			"every window of intents was read once, so that only the one that is made due finds the unmatched intent",
 			func() bool {
-				return s.Count("SELECT count(covered_through) FROM reconciliation_windows") == 3
+				return s.Count(`SELECT count(covered_through) FROM reconciliation_windows
+					WHERE name IN ('recent', 'days', 'month')`) == 3
 			},
 		)
 		unmatched, err := stripeClient(s.World).PaymentIntents.New(&stripe.PaymentIntentParams{
