@@ -105,6 +105,8 @@ WITH aggregates AS (
     SELECT r.tenant_id, r.id, r.version, r.created_at FROM refunds r
     UNION ALL -- part: checkouts
     SELECT c.tenant_id, c.id, c.version, c.created_at FROM checkouts c WHERE c.version > 0 -- part: checkouts
+    UNION ALL -- part: disputes
+    SELECT d.tenant_id, d.id, d.version, d.updated_at FROM disputes d -- part: disputes
 ), events AS (
     SELECT e.tenant_id, e.aggregate_id, count(*) AS kept, min(e.version) AS first, max(e.version) AS last
     FROM outbox_events e

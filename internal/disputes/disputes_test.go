@@ -1,0 +1,279 @@
+package disputes_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	stripego "github.com/stripe/stripe-go/v76"
+
+	"example.com/payonce/testkit/world"
+)
+
+// bench is a paid order and everything that a test of its disputes needs.
+type bench struct {
+	*world.Books
+	t              *testing.T
+	api            *world.Local
+	order, payment string
+	charge         string
+}
+
+func paid(t *testing.T) bench {
+	t.Helper()
+	w := world.New(t)
+	b := bench{Books: world.BooksOn(w), t: t}
+	b.api = b.API
+	b.order = b.api.Order()
+	a := b.api.Pay("pays", b.order, "pm_card_visa")
+	require.Equal(t, http.StatusCreated, a.Status, a)
+	b.payment = a.ID()
+	b.charge = w.Text("SELECT charge_id FROM payments")
+	return b
+}
+
+// dispute opens a dispute at Stripe and returns Stripe's id.
+func (b bench) dispute(inquiry bool) string {
+	b.t.Helper()
+	id, err := b.Sim.OpenDispute(b.charge, "fraudulent", inquiry)
+	require.NoError(b.t, err)
+	return id
+}
+
+// evidence hands in one of the texts that decide a dispute in test mode, and waits for the bank.
+func (b bench) evidence(dispute, text string) {
+	b.t.Helper()
+	_, err := b.Stripe.Disputes.Update(dispute, &stripego.DisputeParams{Evidence: &stripego.DisputeEvidenceParams{
+		UncategorizedText: stripego.String(text),
+	}})
+	require.NoError(b.t, err)
+	b.Sim.Advance(time.Minute)
+}
+
+// rounds runs the loop as if all its periods were over.
+func (b bench) rounds() {
+	b.t.Helper()
+	b.Exec("UPDATE reconciliation_windows SET next_at = '-infinity'")
+	b.Exec("UPDATE disputes SET next_read_at = '-infinity'")
+	for range 20 {
+		n, err := b.api.Disputes.RunOnce(b.t.Context())
+		require.NoError(b.t, err)
+		if n == 0 {
+			return
+		}
+	}
+	b.t.Fatal("the loop always finds more to do")
+}
+
+// shown is the dispute as a tenant sees it: status, fee, what payment and order show as disputed, and its events.
+func (b bench) shown(stripeID string) string {
+	b.t.Helper()
+	id := b.Text("SELECT id FROM disputes WHERE stripe_dispute_id = $1", stripeID)
+	a := b.api.Get("/v1/disputes/" + id)
+	require.Equal(b.t, http.StatusOK, a.Status, a)
+	require.Equal(b.t, stripeID, a.Get("stripe", "dispute"))
+	require.Equal(b.t, b.payment, a.Get("payment_id"))
+	require.Equal(b.t, b.order, a.Get("order_id"))
+	p, o := b.api.Get("/v1/payments/"+b.payment), b.api.Get("/v1/orders/"+b.order)
+	require.Equal(b.t, p.Get("amount_disputed"), o.Get("amount_disputed"))
+	return fmt.Sprintf("%v, fee %v, disputed %v: %s", a.Get("status"), a.Get("fee"), p.Get("amount_disputed"),
+		b.events(id))
+}
+
+func (b bench) events(id string) string {
+	return b.Text(`SELECT string_agg(replace(type, 'dispute.', ''), ' ' ORDER BY version) FROM outbox_events
+		WHERE aggregate_id = $1`, id)
+}
+
+func (b bench) refund(key string) world.Answer {
+	return b.api.Post("/v1/payments/"+b.payment+"/refunds", key, `{}`)
+}
+
+// sound is what holds however a dispute was found.
+func (b bench) sound() {
+	b.t.Helper()
+	checks, err := b.api.Pool.Invariants(b.t.Context())
+	require.NoError(b.t, err)
+	for _, c := range checks {
+		// Nothing publishes or delivers in these tests.
+		if !slices.Contains([]string{"I6b", "I7c"}, c.ID) {
+			require.Empty(b.t, c.Rows, c.ID+" "+c.Name)
+		}
+	}
+}
+
+func TestDisputeIsRecordedFromItsWebhook(t *testing.T) {
+	t.Parallel()
+	b := paid(t)
+	mailbox := b.Mailbox()
+	id := b.dispute(false)
+	for range 2 { // Each event comes twice.
+		for _, h := range mailbox.Take() {
+			require.Equal(t, http.StatusOK, b.api.Receive(h).Status)
+			require.Equal(t, http.StatusOK, b.api.Receive(h).Status)
+		}
+	}
+	b.api.Process()
+	require.Equal(t, "needs_response, fee 1500, disputed 1000: created", b.shown(id))
+	require.Equal(t, 1, b.Count("SELECT count(*) FROM dispute_movements"))
+	b.sound()
+
+	b.evidence(id, "winning_evidence")
+	late := mailbox.Take()
+	slices.Reverse(late) // closed, reinstated, updated
+	for _, h := range late {
+		b.api.Receive(h)
+		b.api.Process()
+	}
+	require.Equal(t, "won, fee 1500, disputed 0: created won", b.shown(id))
+	require.Equal(t, 2, b.Count("SELECT count(*) FROM dispute_movements"))
+	b.sound()
+}
+
+// Every path on which a dispute may come to its end, with all webhooks lost.
+func TestDisputeIsFoundWithoutWebhooks(t *testing.T) {
+	t.Parallel()
+	t.Run("WonAndLostStepByStep", func(t *testing.T) {
+		t.Parallel()
+		b := paid(t)
+		won, lost := b.dispute(false), b.dispute(false) // One charge can be disputed twice.
+		b.rounds()
+		require.Equal(t, "needs_response, fee 1500, disputed 2000: created", b.shown(won))
+		b.evidence(won, "winning_evidence")
+		b.rounds()
+		require.Equal(t, "won, fee 1500, disputed 1000: created won", b.shown(won))
+		_, err := b.Stripe.Disputes.Close(lost, nil)
+		require.NoError(t, err)
+		b.rounds()
+		require.Equal(t, "lost, fee 1500, disputed 1000: created lost", b.shown(lost))
+		b.rounds()
+		require.Equal(t, "lost, fee 1500, disputed 1000: created lost", b.shown(lost), "and nothing more is announced")
+		b.sound()
+	})
+	t.Run("FirstSeenWhenItHasEnded", func(t *testing.T) {
+		t.Parallel()
+		b := paid(t)
+		id := b.dispute(false)
+		b.evidence(id, "losing_evidence")
+		b.rounds()
+		require.Equal(t, "lost, fee 1500, disputed 1000: created lost", b.shown(id))
+		b.sound()
+	})
+	t.Run("AnInquiryMovesNoMoney", func(t *testing.T) {
+		t.Parallel()
+		b := paid(t)
+		id := b.dispute(true)
+		b.rounds()
+		require.Equal(t, "warning_needs_response, fee 0, disputed 0: created", b.shown(id))
+		b.evidence(id, "escalate_inquiry_evidence")
+		b.rounds()
+		require.Equal(t, "needs_response, fee 1500, disputed 1000: created updated", b.shown(id))
+		b.sound()
+	})
+	t.Run("AnInquiryIsClosed", func(t *testing.T) {
+		t.Parallel()
+		b := paid(t)
+		id := b.dispute(true)
+		b.rounds()
+		_, err := b.Stripe.Disputes.Close(id, nil)
+		require.NoError(t, err)
+		b.rounds()
+		require.Equal(t, "warning_closed, fee 0, disputed 0: created updated", b.shown(id))
+		require.Zero(t, b.Count("SELECT count(*) FROM disputes WHERE watched"))
+		b.sound()
+	})
+	t.Run("PaidWithTheCardThatDisputes", func(t *testing.T) {
+		t.Parallel()
+		b := world.BooksOn(world.New(t))
+		require.Equal(t, http.StatusCreated, b.API.Pay("k", b.API.Order(), "pm_card_createDispute").Status)
+		_, err := b.API.Disputes.RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1, b.Count("SELECT count(*) FROM disputes"))
+		require.Equal(t, 1000, b.Count("SELECT amount_disputed_minor FROM orders"))
+	})
+}
+
+
+func TestRefundOfDisputedPayment(t *testing.T) {
+	t.Parallel()
+	t.Run("IsRefusedWhileItIsOpenAndOnceItIsLost", func(t *testing.T) {
+		t.Parallel()
+		b := paid(t)
+		id := b.dispute(false)
+		b.rounds()
+		first := b.refund("while-open")
+		require.Equal(t, "payment-disputed", first.Code(), first)
+		require.Empty(t, b.Posts("refunds"), "Stripe is not asked")
+		_, err := b.Stripe.Disputes.Close(id, nil)
+		require.NoError(t, err)
+		b.rounds()
+		require.Equal(t, "payment-disputed", b.refund("once-lost").Code())
+		require.Equal(t, string(first.Body), string(b.refund("while-open").Body), "and the answer is stored")
+		b.sound()
+	})
+	t.Run("IsDoneOnceItIsWon", func(t *testing.T) {
+		t.Parallel()
+		b := paid(t)
+		id := b.dispute(false)
+		b.rounds()
+		b.evidence(id, "winning_evidence")
+		b.rounds()
+		require.Equal(t, http.StatusCreated, b.refund("k").Status)
+		b.sound()
+	})
+	t.Run("IsDoneDuringAnInquiry", func(t *testing.T) {
+		t.Parallel()
+		b := paid(t)
+		b.dispute(true)
+		b.rounds()
+		require.Equal(t, http.StatusCreated, b.refund("k").Status)
+		b.sound()
+	})
+	t.Run("RefusedByStripeRecordsTheDispute", func(t *testing.T) {
+		t.Parallel()
+		b := paid(t)
+		id := b.dispute(false) // not known here
+		a := b.refund("k")
+		require.Equal(t, "payment-disputed", a.Code(), a)
+		require.Equal(t, "needs_response, fee 1500, disputed 1000: created", b.shown(id))
+		require.Zero(t, b.Count("SELECT amount_refunding_minor FROM payments"), "the amount is free again")
+		b.sound()
+	})
+}
+
+func TestDisputesAreListed(t *testing.T) {
+	t.Parallel()
+	b := paid(t)
+	won, open := b.dispute(false), b.dispute(true)
+	b.evidence(won, "winning_evidence")
+	b.rounds()
+	list := func(query string) (stripeIDs []string) {
+		a := b.api.Get("/v1/disputes" + query)
+		require.Equal(t, http.StatusOK, a.Status, a)
+		for _, d := range a.Get("data").([]any) {
+			stripeIDs = append(stripeIDs, d.(map[string]any)["stripe"].(map[string]any)["dispute"].(string))
+		}
+		return stripeIDs
+	}
+	require.ElementsMatch(t, []string{won, open}, list(""))
+	require.ElementsMatch(t, []string{won, open}, list("?payment_id="+b.payment))
+	require.ElementsMatch(t, []string{won, open}, list("?order_id="+b.order))
+	require.Equal(t, []string{won}, list("?status=won"))
+	require.Equal(t, []string{open}, list("?status=warning_needs_response&order_id="+b.order))
+	require.Empty(t, list("?payment_id=pay_none"))
+	first := b.api.Get("/v1/disputes?limit=1")
+	require.Equal(t, true, first.Get("has_more"))
+	cursor := first.Get("data").([]any)[0].(map[string]any)["id"].(string)
+	next := b.api.Get("/v1/disputes?starting_after=" + cursor)
+	require.Equal(t, false, next.Get("has_more"))
+	require.Len(t, next.Get("data"), 1)
+	require.NotEqual(t, cursor, next.Get("data").([]any)[0].(map[string]any)["id"])
+	require.Equal(t, "invalid-request", b.api.Get("/v1/disputes?starting_after=dsp_none").Code())
+	other := b.api.As(b.NewTenant())
+	require.Equal(t, http.StatusNotFound, other.Get("/v1/disputes/"+cursor).Status)
+	require.True(t, strings.HasPrefix(cursor, "dsp_"))
+}
