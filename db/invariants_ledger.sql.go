@@ -68,7 +68,7 @@ WHERE CASE
     WHEN p.id IS NOT NULL THEN l.amount_minor <> -p.amount_minor OR l.currency <> p.currency
     WHEN r.status = 'succeeded' THEN l.amount_minor <> r.amount_minor OR l.currency <> r.currency
     ELSE l.amount_minor <> 0
-        AND (r.status IS DISTINCT FROM 'failed' -- the entries of a late failure are reversed when its event arrives
+        AND (coalesce(r.status NOT IN ('failed', 'canceled'), true) -- the entries of a late failure are reversed when its event arrives
             OR EXISTS (
                 SELECT FROM inbox_events i
                 WHERE i.consumer = 'ledger' AND i.subject = r.id AND i.type = 'refund.failed' AND i.status = 'done')) END

@@ -92,7 +92,7 @@ SELECT EXISTS (
     WHERE r.tenant_id = $1 AND r.id = $2
       AND r.amount_minor = $3 AND r.currency = $4
       AND CASE WHEN $5::boolean THEN r.status IN ('failed', 'canceled')
-          ELSE r.status = 'succeeded' OR r.status = 'failed' AND r.version > $6 END) AS matches
+          ELSE r.status = 'succeeded' OR r.status IN ('failed', 'canceled') AND r.version > $6 END) AS matches
 `
 
 type LedgerBasisOfRefundParams struct {
@@ -104,7 +104,7 @@ type LedgerBasisOfRefundParams struct {
 	Version     int64
 }
 
-// matches: the refund has reached the state of its event: succeeded (it may have failed since), or failed.
+// matches: the refund has reached the state of its event: succeeded (it may have failed since), or failed or was canceled.
 func (q *Queries) LedgerBasisOfRefund(ctx context.Context, arg LedgerBasisOfRefundParams) (bool, error) {
 	row := q.db.QueryRow(ctx, LedgerBasisOfRefund,
 		arg.TenantID,

@@ -281,11 +281,12 @@ func (e InboxStatus) Valid() bool {
 type OperatorActionKind string
 
 const (
-	OperatorActionKindTryNow     OperatorActionKind = "try_now"
-	OperatorActionKindAdopt      OperatorActionKind = "adopt"
-	OperatorActionKindRefund     OperatorActionKind = "refund"
-	OperatorActionKindUnpark     OperatorActionKind = "unpark"
-	OperatorActionKindMarkFailed OperatorActionKind = "mark_failed"
+	OperatorActionKindTryNow        OperatorActionKind = "try_now"
+	OperatorActionKindAdopt         OperatorActionKind = "adopt"
+	OperatorActionKindRefund        OperatorActionKind = "refund"
+	OperatorActionKindUnpark        OperatorActionKind = "unpark"
+	OperatorActionKindMarkFailed    OperatorActionKind = "mark_failed"
+	OperatorActionKindSettleOutside OperatorActionKind = "settle_outside"
 )
 
 func (e *OperatorActionKind) Scan(src interface{}) error {
@@ -329,7 +330,8 @@ func (e OperatorActionKind) Valid() bool {
 		OperatorActionKindAdopt,
 		OperatorActionKindRefund,
 		OperatorActionKindUnpark,
-		OperatorActionKindMarkFailed:
+		OperatorActionKindMarkFailed,
+		OperatorActionKindSettleOutside:
 		return true
 	}
 	return false
@@ -443,6 +445,57 @@ func (e OrderStatus) Valid() bool {
 	return false
 }
 
+type OwedEnd string
+
+const (
+	OwedEndRefunded       OwedEnd = "refunded"
+	OwedEndSettledOutside OwedEnd = "settled_outside"
+)
+
+func (e *OwedEnd) Scan(src interface{}) error {
+	switch s := src.(type) {
+	case []byte:
+		*e = OwedEnd(s)
+	case string:
+		*e = OwedEnd(s)
+	default:
+		return fmt.Errorf("unsupported scan type for OwedEnd: %T", src)
+	}
+	return nil
+}
+
+type NullOwedEnd struct {
+	OwedEnd OwedEnd
+	Valid   bool // Valid is true if OwedEnd is not NULL
+}
+
+// Scan implements the Scanner interface.
+func (ns *NullOwedEnd) Scan(value interface{}) error {
+	if value == nil {
+		ns.OwedEnd, ns.Valid = "", false
+		return nil
+	}
+	ns.Valid = true
+	return ns.OwedEnd.Scan(value)
+}
+
+// Value implements the driver Valuer interface.
+func (ns NullOwedEnd) Value() (driver.Value, error) {
+	if !ns.Valid {
+		return nil, nil
+	}
+	return string(ns.OwedEnd), nil
+}
+
+func (e OwedEnd) Valid() bool {
+	switch e {
+	case OwedEndRefunded,
+		OwedEndSettledOutside:
+		return true
+	}
+	return false
+}
+
 type PaymentStatus string
 
 const (
@@ -495,6 +548,59 @@ func (e PaymentStatus) Valid() bool {
 		PaymentStatusSucceeded,
 		PaymentStatusFailed,
 		PaymentStatusCanceled:
+		return true
+	}
+	return false
+}
+
+type RefundOrigin string
+
+const (
+	RefundOriginApi       RefundOrigin = "api"
+	RefundOriginAutomatic RefundOrigin = "automatic"
+	RefundOriginProvider  RefundOrigin = "provider"
+)
+
+func (e *RefundOrigin) Scan(src interface{}) error {
+	switch s := src.(type) {
+	case []byte:
+		*e = RefundOrigin(s)
+	case string:
+		*e = RefundOrigin(s)
+	default:
+		return fmt.Errorf("unsupported scan type for RefundOrigin: %T", src)
+	}
+	return nil
+}
+
+type NullRefundOrigin struct {
+	RefundOrigin RefundOrigin
+	Valid        bool // Valid is true if RefundOrigin is not NULL
+}
+
+// Scan implements the Scanner interface.
+func (ns *NullRefundOrigin) Scan(value interface{}) error {
+	if value == nil {
+		ns.RefundOrigin, ns.Valid = "", false
+		return nil
+	}
+	ns.Valid = true
+	return ns.RefundOrigin.Scan(value)
+}
+
+// Value implements the driver Valuer interface.
+func (ns NullRefundOrigin) Value() (driver.Value, error) {
+	if !ns.Valid {
+		return nil, nil
+	}
+	return string(ns.RefundOrigin), nil
+}
+
+func (e RefundOrigin) Valid() bool {
+	switch e {
+	case RefundOriginApi,
+		RefundOriginAutomatic,
+		RefundOriginProvider:
 		return true
 	}
 	return false
@@ -956,6 +1062,7 @@ type Refund struct {
 	ID             string
 	Version        int64
 	Status         RefundStatus
+	Origin         RefundOrigin
 	PaymentID      string
 	OrderID        string
 	IdempotencyKey string
@@ -967,6 +1074,22 @@ type Refund struct {
 	FailureCode    *string
 	CreatedAt      time.Time
 	UpdatedAt      time.Time
+}
+
+type RefundsOwed struct {
+	TenantID      string
+	PaymentID     string
+	OrderID       string
+	Currency      string
+	LastRefundID  string
+	LastError     string
+	Attempts      int32
+	SettledMinor  int64
+	Since         time.Time
+	NextAttemptAt time.Time
+	ParkedAt      *time.Time
+	EndedAt       *time.Time
+	EndedHow      *OwedEnd
 }
 
 type Stock struct {

@@ -607,6 +607,76 @@ func (q *Queries) OperatorOutboxParked(ctx context.Context, limitRows int32) ([]
 	return items, nil
 }
 
+const OperatorRefundsOwed = `-- name: OperatorRefundsOwed :many
+SELECT o.tenant_id, o.payment_id, o.order_id, o.currency, o.last_refund_id, o.last_error, o.attempts, o.settled_minor, o.since, o.next_attempt_at, o.parked_at, o.ended_at, o.ended_how, (p.amount_minor - p.amount_refunded_minor - o.settled_minor)::bigint AS owed_minor,
+    p.amount_refunding_minor > p.amount_refunded_minor AS under_way
+FROM refunds_owed o
+JOIN payments p ON p.tenant_id = o.tenant_id AND p.id = o.payment_id
+WHERE o.ended_at IS NULL
+ORDER BY o.parked_at IS NULL, o.since LIMIT $1
+`
+
+type OperatorRefundsOwedRow struct {
+	RefundsOwed RefundsOwed
+	OwedMinor   int64
+	UnderWay    bool
+}
+
+// Returns the refunds that are owed, parked ones first, then the oldest, with how much is owed.
+func (q *Queries) OperatorRefundsOwed(ctx context.Context, limitRows int32) ([]OperatorRefundsOwedRow, error) {
+	rows, err := q.db.Query(ctx, OperatorRefundsOwed, limitRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []OperatorRefundsOwedRow{}
+	for rows.Next() {
+		var i OperatorRefundsOwedRow
+		if err := rows.Scan(
+			&i.RefundsOwed.TenantID,
+			&i.RefundsOwed.PaymentID,
+			&i.RefundsOwed.OrderID,
+			&i.RefundsOwed.Currency,
+			&i.RefundsOwed.LastRefundID,
+			&i.RefundsOwed.LastError,
+			&i.RefundsOwed.Attempts,
+			&i.RefundsOwed.SettledMinor,
+			&i.RefundsOwed.Since,
+			&i.RefundsOwed.NextAttemptAt,
+			&i.RefundsOwed.ParkedAt,
+			&i.RefundsOwed.EndedAt,
+			&i.RefundsOwed.EndedHow,
+			&i.OwedMinor,
+			&i.UnderWay,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const OperatorRefundsOwedCounts = `-- name: OperatorRefundsOwedCounts :one
+SELECT count(*) AS owed, count(*) FILTER (WHERE parked_at IS NOT NULL) AS parked
+FROM refunds_owed
+WHERE ended_at IS NULL
+`
+
+type OperatorRefundsOwedCountsRow struct {
+	Owed   int64
+	Parked int64
+}
+
+func (q *Queries) OperatorRefundsOwedCounts(ctx context.Context) (OperatorRefundsOwedCountsRow, error) {
+	row := q.db.QueryRow(ctx, OperatorRefundsOwedCounts)
+	var i OperatorRefundsOwedCountsRow
+	err := row.Scan(&i.Owed, &i.Parked)
+	return i, err
+}
+
 const OperatorTenants = `-- name: OperatorTenants :many
 SELECT t.id FROM tenants t ORDER BY t.id LIMIT $1
 `
@@ -798,4 +868,28 @@ func (q *Queries) OperatorWorkCounts(ctx context.Context, scanMax int32) (Operat
 		&i.UnknownSeconds,
 	)
 	return i, err
+}
+
+const RefundOwedSettle = `-- name: RefundOwedSettle :execrows
+UPDATE refunds_owed o
+SET settled_minor = p.amount_minor - p.amount_refunded_minor, ended_at = clock_timestamp(),
+    ended_how = 'settled_outside', parked_at = NULL
+FROM payments p
+WHERE o.tenant_id = $1 AND o.payment_id = $2 AND o.ended_at IS NULL
+  AND p.tenant_id = o.tenant_id AND p.id = o.payment_id AND p.amount_refunding_minor = p.amount_refunded_minor
+`
+
+type RefundOwedSettleParams struct {
+	TenantID  string
+	PaymentID string
+}
+
+// An operator has settled what is owed in another way. Zero rows: it has ended already, or a refund of the payment is
+// pending.
+func (q *Queries) RefundOwedSettle(ctx context.Context, arg RefundOwedSettleParams) (int64, error) {
+	result, err := q.db.Exec(ctx, RefundOwedSettle, arg.TenantID, arg.PaymentID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }

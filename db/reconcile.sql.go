@@ -513,7 +513,7 @@ const ReconcileRefunded = `-- name: ReconcileRefunded :many
 SELECT r.tenant_id, r.id, r.order_id, r.stripe_refund_id, r.currency, r.created_at, p.intent_id
 FROM tenants t
 CROSS JOIN LATERAL (
-    SELECT q.tenant_id, q.id, q.version, q.status, q.payment_id, q.order_id, q.idempotency_key, q.stripe_key, q.stripe_refund_id, q.amount_minor, q.currency, q.reason, q.failure_code, q.created_at, q.updated_at
+    SELECT q.tenant_id, q.id, q.version, q.status, q.origin, q.payment_id, q.order_id, q.idempotency_key, q.stripe_key, q.stripe_refund_id, q.amount_minor, q.currency, q.reason, q.failure_code, q.created_at, q.updated_at
     FROM refunds q
     WHERE q.tenant_id = t.id AND q.created_at >= $1::timestamptz AND q.created_at < $2::timestamptz
       AND q.status = 'succeeded'
@@ -580,7 +580,7 @@ func (q *Queries) ReconcileRefunded(ctx context.Context, arg ReconcileRefundedPa
 }
 
 const ReconcileRefunds = `-- name: ReconcileRefunds :many
-SELECT r.tenant_id, r.id, r.version, r.status, r.payment_id, r.order_id, r.idempotency_key, r.stripe_key, r.stripe_refund_id, r.amount_minor, r.currency, r.reason, r.failure_code, r.created_at, r.updated_at,
+SELECT r.tenant_id, r.id, r.version, r.status, r.origin, r.payment_id, r.order_id, r.idempotency_key, r.stripe_key, r.stripe_refund_id, r.amount_minor, r.currency, r.reason, r.failure_code, r.created_at, r.updated_at,
     EXISTS (
         SELECT FROM idempotency_keys k
         WHERE k.tenant_id = r.tenant_id AND k.key = r.idempotency_key
@@ -616,6 +616,7 @@ func (q *Queries) ReconcileRefunds(ctx context.Context, arg ReconcileRefundsPara
 			&i.Refund.ID,
 			&i.Refund.Version,
 			&i.Refund.Status,
+			&i.Refund.Origin,
 			&i.Refund.PaymentID,
 			&i.Refund.OrderID,
 			&i.Refund.IdempotencyKey,

@@ -67,8 +67,24 @@ func (q *Queries) PaymentReserveRefund(ctx context.Context, arg PaymentReserveRe
 	return result.RowsAffected(), nil
 }
 
+const RefundExistsForStripe = `-- name: RefundExistsForStripe :one
+SELECT EXISTS (SELECT FROM refunds WHERE tenant_id = $1 AND stripe_refund_id = $2)
+`
+
+type RefundExistsForStripeParams struct {
+	TenantID       string
+	StripeRefundID *string
+}
+
+func (q *Queries) RefundExistsForStripe(ctx context.Context, arg RefundExistsForStripeParams) (bool, error) {
+	row := q.db.QueryRow(ctx, RefundExistsForStripe, arg.TenantID, arg.StripeRefundID)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
+}
+
 const RefundGet = `-- name: RefundGet :one
-SELECT tenant_id, id, version, status, payment_id, order_id, idempotency_key, stripe_key, stripe_refund_id, amount_minor, currency, reason, failure_code, created_at, updated_at FROM refunds WHERE tenant_id = $1 AND id = $2
+SELECT tenant_id, id, version, status, origin, payment_id, order_id, idempotency_key, stripe_key, stripe_refund_id, amount_minor, currency, reason, failure_code, created_at, updated_at FROM refunds WHERE tenant_id = $1 AND id = $2
 `
 
 type RefundGetParams struct {
@@ -84,6 +100,7 @@ func (q *Queries) RefundGet(ctx context.Context, arg RefundGetParams) (Refund, e
 		&i.ID,
 		&i.Version,
 		&i.Status,
+		&i.Origin,
 		&i.PaymentID,
 		&i.OrderID,
 		&i.IdempotencyKey,
@@ -100,19 +117,21 @@ func (q *Queries) RefundGet(ctx context.Context, arg RefundGetParams) (Refund, e
 }
 
 const RefundInsert = `-- name: RefundInsert :exec
-INSERT INTO refunds (tenant_id, id, payment_id, order_id, idempotency_key, stripe_key, amount_minor, currency, reason,
-    created_at)
+INSERT INTO refunds (tenant_id, id, origin, payment_id, order_id, idempotency_key, stripe_key, stripe_refund_id,
+    amount_minor, currency, reason, created_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8,
-    $9, $10)
+    $9, $10, $11, $12)
 `
 
 type RefundInsertParams struct {
 	TenantID       string
 	ID             string
+	Origin         RefundOrigin
 	PaymentID      string
 	OrderID        string
 	IdempotencyKey string
 	StripeKey      string
+	StripeRefundID *string
 	AmountMinor    int64
 	Currency       string
 	Reason         *string
@@ -123,10 +142,12 @@ func (q *Queries) RefundInsert(ctx context.Context, arg RefundInsertParams) erro
 	_, err := q.db.Exec(ctx, RefundInsert,
 		arg.TenantID,
 		arg.ID,
+		arg.Origin,
 		arg.PaymentID,
 		arg.OrderID,
 		arg.IdempotencyKey,
 		arg.StripeKey,
+		arg.StripeRefundID,
 		arg.AmountMinor,
 		arg.Currency,
 		arg.Reason,
@@ -136,7 +157,7 @@ func (q *Queries) RefundInsert(ctx context.Context, arg RefundInsertParams) erro
 }
 
 const RefundLock = `-- name: RefundLock :one
-SELECT tenant_id, id, version, status, payment_id, order_id, idempotency_key, stripe_key, stripe_refund_id, amount_minor, currency, reason, failure_code, created_at, updated_at FROM refunds WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
+SELECT tenant_id, id, version, status, origin, payment_id, order_id, idempotency_key, stripe_key, stripe_refund_id, amount_minor, currency, reason, failure_code, created_at, updated_at FROM refunds WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
 `
 
 type RefundLockParams struct {
@@ -152,6 +173,7 @@ func (q *Queries) RefundLock(ctx context.Context, arg RefundLockParams) (Refund,
 		&i.ID,
 		&i.Version,
 		&i.Status,
+		&i.Origin,
 		&i.PaymentID,
 		&i.OrderID,
 		&i.IdempotencyKey,
@@ -222,7 +244,7 @@ UPDATE refunds
 SET status = $1, version = version + 1, updated_at = clock_timestamp(),
     stripe_refund_id = coalesce(stripe_refund_id, $2), failure_code = $3
 WHERE tenant_id = $4 AND id = $5 AND version = $6
-RETURNING tenant_id, id, version, status, payment_id, order_id, idempotency_key, stripe_key, stripe_refund_id, amount_minor, currency, reason, failure_code, created_at, updated_at
+RETURNING tenant_id, id, version, status, origin, payment_id, order_id, idempotency_key, stripe_key, stripe_refund_id, amount_minor, currency, reason, failure_code, created_at, updated_at
 `
 
 type RefundSettleParams struct {
@@ -250,6 +272,7 @@ func (q *Queries) RefundSettle(ctx context.Context, arg RefundSettleParams) (Ref
 		&i.ID,
 		&i.Version,
 		&i.Status,
+		&i.Origin,
 		&i.PaymentID,
 		&i.OrderID,
 		&i.IdempotencyKey,
@@ -266,7 +289,7 @@ func (q *Queries) RefundSettle(ctx context.Context, arg RefundSettleParams) (Ref
 }
 
 const RefundsOfPayment = `-- name: RefundsOfPayment :many
-SELECT tenant_id, id, version, status, payment_id, order_id, idempotency_key, stripe_key, stripe_refund_id, amount_minor, currency, reason, failure_code, created_at, updated_at FROM refunds WHERE tenant_id = $1 AND payment_id = $2 ORDER BY created_at, id
+SELECT tenant_id, id, version, status, origin, payment_id, order_id, idempotency_key, stripe_key, stripe_refund_id, amount_minor, currency, reason, failure_code, created_at, updated_at FROM refunds WHERE tenant_id = $1 AND payment_id = $2 ORDER BY created_at, id
 `
 
 type RefundsOfPaymentParams struct {
@@ -288,6 +311,7 @@ func (q *Queries) RefundsOfPayment(ctx context.Context, arg RefundsOfPaymentPara
 			&i.ID,
 			&i.Version,
 			&i.Status,
+			&i.Origin,
 			&i.PaymentID,
 			&i.OrderID,
 			&i.IdempotencyKey,

@@ -11,13 +11,17 @@ CREATE TYPE dispute_movement_kind AS ENUM ('withdrawal', 'reinstatement', 'other
 
 CREATE TYPE inbox_status AS ENUM ('pending', 'done', 'parked');
 
-CREATE TYPE operator_action_kind AS ENUM ('try_now', 'adopt', 'refund', 'unpark', 'mark_failed');
+CREATE TYPE operator_action_kind AS ENUM ('try_now', 'adopt', 'refund', 'unpark', 'mark_failed', 'settle_outside');
 
 CREATE TYPE operator_outcome AS ENUM ('done', 'refused');
 
 CREATE TYPE order_status AS ENUM ('open', 'paid', 'canceled', 'partially_refunded', 'refunded');
 
+CREATE TYPE owed_end AS ENUM ('refunded', 'settled_outside');
+
 CREATE TYPE payment_status AS ENUM ('processing', 'requires_action', 'succeeded', 'failed', 'canceled');
+
+CREATE TYPE refund_origin AS ENUM ('api', 'automatic', 'provider');
 
 CREATE TYPE refund_status AS ENUM ('pending', 'succeeded', 'failed', 'canceled');
 
@@ -115,6 +119,16 @@ BEGIN
           AND compensates(s.step) = of_step AND s.status = 'done');
 END $function$;
 
+CREATE FUNCTION is_given_back(of_tenant text, of_payment text, settled bigint)
+ RETURNS boolean
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    RETURN EXISTS (SELECT FROM payments p
+        WHERE p.tenant_id = of_tenant AND p.id = of_payment
+          AND p.amount_refunded_minor + settled >= p.amount_minor);
+END $function$;
+
 CREATE FUNCTION is_step_done(of_tenant text, of_checkout text, of_step saga_step)
  RETURNS boolean
  LANGUAGE plpgsql
@@ -147,7 +161,26 @@ BEGIN
     RETURN EXISTS (SELECT FROM payments p
         WHERE p.tenant_id = of_tenant AND p.id = of_payment
           AND NOT (p.status IN ('failed', 'canceled')
-              OR (p.status = 'succeeded' AND p.amount_refunded_minor = p.amount_minor)));
+              OR (p.status = 'succeeded' AND p.amount_refunded_minor = p.amount_minor)
+              OR EXISTS (SELECT FROM refunds_owed o
+                  WHERE o.tenant_id = p.tenant_id AND o.payment_id = p.id AND o.ended_at IS NOT NULL)));
+END $function$;
+
+CREATE FUNCTION refuse_forgotten_refund()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    IF (CASE (SELECT o.ended_at IS NULL OR is_given_back(o.tenant_id, o.payment_id, o.settled_minor)
+            FROM refunds_owed o
+            WHERE o.tenant_id = NEW.tenant_id AND o.payment_id = NEW.payment_id)
+        WHEN true THEN false
+        WHEN false THEN true
+        ELSE NEW.origin = 'automatic' END) THEN
+        RAISE EXCEPTION 'an automatic refund that failed is owed' USING ERRCODE = 'integrity_constraint_violation',
+            CONSTRAINT = TG_NAME, TABLE = TG_TABLE_NAME;
+    END IF;
+    RETURN NULL;
 END $function$;
 
 CREATE FUNCTION refuse_unbalanced()
@@ -444,6 +477,7 @@ CREATE TABLE refunds (
     id               text          COLLATE "C" NOT NULL,
     version          bigint        NOT NULL DEFAULT 1,
     status           refund_status NOT NULL DEFAULT 'pending'::refund_status,
+    origin           refund_origin NOT NULL,
     payment_id       text          COLLATE "C" NOT NULL,
     order_id         text          COLLATE "C" NOT NULL,
     idempotency_key  text          COLLATE "C" NOT NULL,
@@ -463,19 +497,53 @@ CREATE TABLE refunds (
     CONSTRAINT succeeded_refund_exists_at_stripe CHECK (status <> 'succeeded'::refund_status
         OR stripe_refund_id IS NOT NULL)
 ) WITH (fillfactor=70);
+CREATE UNIQUE INDEX one_row_per_stripe_refund ON refunds (stripe_refund_id,
+    tenant_id) WHERE (stripe_refund_id IS NOT NULL);
 CREATE INDEX refunds_by_time ON refunds (tenant_id, created_at, id);
 CREATE INDEX refunds_of_payment ON refunds (tenant_id, payment_id, id);
+CREATE CONSTRAINT TRIGGER automatic_refund_is_not_forgotten AFTER INSERT OR UPDATE OF status ON refunds
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+    WHEN (new.status = ANY (ARRAY['failed'::refund_status, 'canceled'::refund_status]))
+    EXECUTE FUNCTION refuse_forgotten_refund();
 CREATE TRIGGER refund_terms_are_immutable BEFORE UPDATE ON refunds FOR EACH ROW
     WHEN (old.amount_minor IS DISTINCT FROM new.amount_minor OR old.currency IS DISTINCT FROM new.currency
         OR old.payment_id IS DISTINCT FROM new.payment_id OR old.idempotency_key IS DISTINCT FROM new.idempotency_key
-        OR old.stripe_key IS DISTINCT FROM new.stripe_key OR new.version < old.version
-        OR old.stripe_refund_id IS NOT NULL AND new.stripe_refund_id IS DISTINCT FROM old.stripe_refund_id)
+        OR old.stripe_key IS DISTINCT FROM new.stripe_key OR old.origin IS DISTINCT FROM new.origin
+        OR new.version < old.version OR old.stripe_refund_id IS NOT NULL
+        AND new.stripe_refund_id IS DISTINCT FROM old.stripe_refund_id)
     EXECUTE FUNCTION refuse_write('what a refund returns never changes');
 CREATE TRIGGER refund_transition_is_legal BEFORE UPDATE ON refunds FOR EACH ROW
     WHEN (old.status <> new.status AND NOT (old.status = 'pending'::refund_status
         AND (new.status = ANY (ARRAY['succeeded'::refund_status, 'failed'::refund_status, 'canceled'::refund_status]))
-        OR old.status = 'succeeded'::refund_status AND new.status = 'failed'::refund_status))
-    EXECUTE FUNCTION refuse_write('a refund that failed or was canceled stays so; one that succeeded can still fail');
+        OR old.status = 'succeeded'::refund_status AND (new.status = ANY (ARRAY['failed'::refund_status,
+        'canceled'::refund_status]))))
+    EXECUTE FUNCTION refuse_write('a refund that failed or was canceled stays so; one that succeeded can still end so');
+
+CREATE TABLE refunds_owed (
+    tenant_id       text        COLLATE "C" NOT NULL,
+    payment_id      text        COLLATE "C" NOT NULL,
+    order_id        text        COLLATE "C" NOT NULL,
+    currency        text        NOT NULL,
+    last_refund_id  text        COLLATE "C" NOT NULL,
+    last_error      text        NOT NULL,
+    attempts        integer     NOT NULL DEFAULT 0,
+    settled_minor   bigint      NOT NULL DEFAULT 0,
+    since           timestamptz NOT NULL DEFAULT clock_timestamp(),
+    next_attempt_at timestamptz NOT NULL,
+    parked_at       timestamptz,
+    ended_at        timestamptz,
+    ended_how       owed_end,
+    CONSTRAINT refunds_owed_pkey PRIMARY KEY (tenant_id, payment_id),
+    CONSTRAINT ended_is_not_parked CHECK (ended_at IS NULL OR parked_at IS NULL),
+    CONSTRAINT owed_ends_in_one_way CHECK ((ended_at IS NULL) = (ended_how IS NULL)),
+    CONSTRAINT settled_is_not_negative CHECK (settled_minor >= 0)
+);
+CREATE INDEX refunds_owed_due ON refunds_owed (next_attempt_at) WHERE (ended_at IS NULL);
+CREATE TRIGGER owed_ends_when_given_back BEFORE INSERT OR UPDATE ON refunds_owed FOR EACH ROW
+    WHEN (new.ended_at IS NOT NULL AND NOT is_given_back(new.tenant_id, new.payment_id, new.settled_minor))
+    EXECUTE FUNCTION refuse_write('what is owed ends when it was refunded or an operator settled it');
+CREATE TRIGGER owed_is_never_deleted BEFORE DELETE ON refunds_owed FOR EACH ROW
+    EXECUTE FUNCTION refuse_write('what was owed is never deleted');
 
 CREATE TABLE inbox_events (
     consumer       text         COLLATE "C" NOT NULL,

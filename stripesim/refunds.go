@@ -247,6 +247,14 @@ func (s *Sim) FailRefund(refundID, reason string) error {
 	})
 }
 
+// CancelRefund cancels a refund as one can in the dashboard for a short while, even
+// one that has succeeded.
+func (s *Sim) CancelRefund(refundID string) error {
+	return s.byItself(refundID, func(t *tx, re *refund) { t.takeBack(re) }, func(re *refund) bool {
+		return re.Status == succeeded || re.Status == refundPending
+	})
+}
+
 func (t *tx) findRefund(c *call) (*refund, *apiError) {
 	if re, ok := t.s.st.refunds.get(t.account, c.id); ok {
 		return re, nil
@@ -282,13 +290,19 @@ func (t *tx) cancelRefund(c *call) (any, *apiError) {
 	if re.Status != refundPending {
 		return nil, executed(invalid("", "", "Canceling this refund is unsupported."))
 	}
+	return t.takeBack(re), nil
+}
+
+// takeBack brings the money of a refund back that was canceled.
+func (t *tx) takeBack(re *refund) *refund {
 	re = edit(t, re)
+	was := re.Status
 	re.Status, re.Due, re.DueTo = canceled, noTime, ""
 	re.FailureTxn = t.book("refund_failure", "refund_failure", re, re.Amount, 0, nil).ID
 	t.unrefund(re)
 	t.refundEffect(EffectRefundFailed, t.s.st.intents.byID[refundedIntent(re)], re)
-	t.emitRefund("refund.updated", re, map[string]any{"status": refundPending})
-	return re, nil
+	t.emitRefund("refund.updated", re, map[string]any{"status": was})
+	return re
 }
 
 func (t *tx) listRefunds(c *call) (any, *apiError) {

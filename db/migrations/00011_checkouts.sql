@@ -183,13 +183,15 @@ BEGIN
 END $$;
 
 -- Whether a payment holds the customer's money or still may: it neither failed, nor was canceled, nor was refunded
--- whole.
+-- whole, nor has an operator settled in another way what was owed.
 CREATE FUNCTION may_hold_money(of_tenant text, of_payment text) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     RETURN EXISTS (SELECT FROM payments p
         WHERE p.tenant_id = of_tenant AND p.id = of_payment
           AND NOT (p.status IN ('failed', 'canceled')
-              OR (p.status = 'succeeded' AND p.amount_refunded_minor = p.amount_minor)));
+              OR (p.status = 'succeeded' AND p.amount_refunded_minor = p.amount_minor)
+              OR EXISTS (SELECT FROM refunds_owed o
+                  WHERE o.tenant_id = p.tenant_id AND o.payment_id = p.id AND o.ended_at IS NOT NULL)));
 END $$;
 -- +goose StatementEnd
 

@@ -1,6 +1,6 @@
 -- +goose Up
 
-CREATE TYPE operator_action_kind AS ENUM ('try_now', 'adopt', 'refund', 'unpark', 'mark_failed');
+CREATE TYPE operator_action_kind AS ENUM ('try_now', 'adopt', 'refund', 'unpark', 'mark_failed', 'settle_outside');
 CREATE TYPE operator_outcome AS ENUM ('done', 'refused');
 
 -- An operator action is one form sent from the operator's page: who did what, and why. The row and its effect are one

@@ -93,7 +93,11 @@ WHERE e.parked_at IS NOT NULL
 UNION ALL
 SELECT concat_ws(' ', i.consumer, i.event_id), concat(i.type, ' not applied: ', i.last_error)
 FROM inbox_events i
-WHERE i.status = 'parked';
+WHERE i.status = 'parked'
+UNION ALL
+SELECT concat_ws(' ', o.tenant_id, o.payment_id), concat('a refund is owed and parked: ', o.last_error)
+FROM refunds_owed o
+WHERE o.parked_at IS NOT NULL;
 
 -- name: InvariantVersionsHaveEvents :many
 -- I6: each version of an aggregate has one event, and no event has a higher version. The oldest may have been deleted.
@@ -166,7 +170,11 @@ WHERE (o.payment_id IS NOT NULL
         AND (p.id IS DISTINCT FROM o.payment_id OR p.amount_refunded_minor <> o.amount_refunded_minor))
    OR (o.status = 'open' AND p.id IS NOT NULL)
    OR (o.status = 'canceled' AND p.id IS NOT NULL
-        AND p.amount_refunding_minor <> p.amount_minor) -- paid too late, so it is refunded
+        AND p.amount_refunding_minor <> p.amount_minor -- paid too late, so it is refunded, or that is owed
+        AND NOT EXISTS (
+            SELECT FROM refunds_owed w
+            WHERE w.tenant_id = p.tenant_id AND w.payment_id = p.id
+              AND (w.ended_at IS NULL OR p.amount_refunding_minor + w.settled_minor >= p.amount_minor)))
    OR (p.id IS NOT NULL AND (p.amount_minor, p.currency) <> (o.amount_minor, o.currency))
    OR (o.status IN ('paid', 'partially_refunded', 'refunded')
         AND o.status <> CASE o.amount_refunded_minor
@@ -193,6 +201,24 @@ WHERE p.amount_refunding_minor <> coalesce(r.refunding, 0)
    OR p.amount_refunded_minor <> coalesce(r.refunded, 0)
    OR p.amount_refunding_minor > p.amount_minor
    OR coalesce(r.mismatched, false);
+
+-- name: InvariantOwedIsNotForgotten :many
+-- I28: an automatic refund that failed is owed, or the money is back, or an operator settled it; and nothing that is owed
+-- stays due for long.
+SELECT concat_ws(' ', r.tenant_id, r.id)::text AS subject,
+    concat('automatic refund of ', r.amount_minor, ' ', r.currency, ' ', r.status, ', and nobody owes it')::text AS detail
+FROM refunds r
+JOIN payments p ON p.tenant_id = r.tenant_id AND p.id = r.payment_id
+LEFT JOIN refunds_owed o ON o.tenant_id = r.tenant_id AND o.payment_id = r.payment_id
+WHERE r.origin = 'automatic' AND r.status IN ('failed', 'canceled')
+  AND (o.payment_id IS NULL
+    OR o.ended_at IS NOT NULL AND p.amount_refunded_minor + o.settled_minor < p.amount_minor)
+UNION ALL
+SELECT concat_ws(' ', o.tenant_id, o.payment_id), concat('a refund is owed, due since ', o.next_attempt_at, ' ', o.last_error)
+FROM refunds_owed o
+JOIN refunds r ON r.tenant_id = o.tenant_id AND r.id = o.last_refund_id
+WHERE o.ended_at IS NULL AND o.parked_at IS NULL AND r.status <> 'pending'
+  AND o.next_attempt_at < clock_timestamp() - interval '5 minutes';
 
 -- name: InvariantTokensOnlyGrow :many
 -- I9: the fencing tokens in a key's history only grow, and it finishes under the highest.

@@ -35,10 +35,10 @@ SELECT EXISTS (
           AND NOT EXISTS (SELECT FROM payments o WHERE o.tenant_id = @tenant_id AND o.id = @resource_id)) AS adopted;
 
 -- name: LedgerBasisOfRefund :one
--- matches: the refund has reached the state of its event: succeeded (it may have failed since), or failed.
+-- matches: the refund has reached the state of its event: succeeded (it may have failed since), or failed or was canceled.
 SELECT EXISTS (
     SELECT FROM refunds r
     WHERE r.tenant_id = @tenant_id AND r.id = @resource_id
       AND r.amount_minor = @amount_minor AND r.currency = @currency
       AND CASE WHEN @failed::boolean THEN r.status IN ('failed', 'canceled')
-          ELSE r.status = 'succeeded' OR r.status = 'failed' AND r.version > @version END) AS matches;
+          ELSE r.status = 'succeeded' OR r.status IN ('failed', 'canceled') AND r.version > @version END) AS matches;

@@ -131,6 +131,30 @@ FROM discrepancies
 WHERE tenant_id = @tenant_id AND order_id = @order_id::text AND resolved_at IS NULL
 ORDER BY found_at;
 
+-- name: OperatorRefundsOwed :many
+-- Returns the refunds that are owed, parked ones first, then the oldest, with how much is owed.
+SELECT sqlc.embed(o), (p.amount_minor - p.amount_refunded_minor - o.settled_minor)::bigint AS owed_minor,
+    p.amount_refunding_minor > p.amount_refunded_minor AS under_way
+FROM refunds_owed o
+JOIN payments p ON p.tenant_id = o.tenant_id AND p.id = o.payment_id
+WHERE o.ended_at IS NULL
+ORDER BY o.parked_at IS NULL, o.since LIMIT @limit_rows;
+
+-- name: OperatorRefundsOwedCounts :one
+SELECT count(*) AS owed, count(*) FILTER (WHERE parked_at IS NOT NULL) AS parked
+FROM refunds_owed
+WHERE ended_at IS NULL;
+
+-- name: RefundOwedSettle :execrows
+-- An operator has settled what is owed in another way. Zero rows: it has ended already, or a refund of the payment is
+-- pending.
+UPDATE refunds_owed o
+SET settled_minor = p.amount_minor - p.amount_refunded_minor, ended_at = clock_timestamp(),
+    ended_how = 'settled_outside', parked_at = NULL
+FROM payments p
+WHERE o.tenant_id = @tenant_id AND o.payment_id = @payment_id AND o.ended_at IS NULL
+  AND p.tenant_id = o.tenant_id AND p.id = o.payment_id AND p.amount_refunding_minor = p.amount_refunded_minor;
+
 -- name: OperatorFindObject :many
 -- Returns the tenants that have an order, payment, refund or checkout with this id.
 SELECT t.id AS tenant_id

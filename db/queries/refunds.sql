@@ -1,8 +1,8 @@
 -- name: RefundInsert :exec
-INSERT INTO refunds (tenant_id, id, payment_id, order_id, idempotency_key, stripe_key, amount_minor, currency, reason,
-    created_at)
-VALUES (@tenant_id, @id, @payment_id, @order_id, @idempotency_key, @stripe_key, @amount_minor, @currency,
-    sqlc.narg(reason), @created_at);
+INSERT INTO refunds (tenant_id, id, origin, payment_id, order_id, idempotency_key, stripe_key, stripe_refund_id,
+    amount_minor, currency, reason, created_at)
+VALUES (@tenant_id, @id, @origin, @payment_id, @order_id, @idempotency_key, @stripe_key, sqlc.narg(stripe_refund_id),
+    @amount_minor, @currency, sqlc.narg(reason), @created_at);
 
 -- name: RefundGet :one
 SELECT * FROM refunds WHERE tenant_id = @tenant_id AND id = @id;
@@ -12,6 +12,9 @@ SELECT * FROM refunds WHERE tenant_id = @tenant_id AND id = @id FOR NO KEY UPDAT
 
 -- name: RefundsOfPayment :many
 SELECT * FROM refunds WHERE tenant_id = @tenant_id AND payment_id = @payment_id ORDER BY created_at, id;
+
+-- name: RefundExistsForStripe :one
+SELECT EXISTS (SELECT FROM refunds WHERE tenant_id = @tenant_id AND stripe_refund_id = @stripe_refund_id);
 
 -- name: RefundOtherInFlight :one
 -- Whether another refund of the payment is in flight at Stripe: recorded less than one attempt ago and without a

@@ -97,6 +97,8 @@ func sagaViolations(t testing.TB, q querier, sim *stripesim.Sim) (broken []strin
 			kept[order] += e.Amount
 		case stripesim.EffectRefund:
 			kept[order] -= e.Amount
+		case stripesim.EffectRefundFailed: // It came back.
+			kept[order] += e.Amount
 		}
 	}
 	each(`SELECT c.status::text, c.order_id, o.amount_minor FROM checkouts c

@@ -83,7 +83,7 @@ const (
 
 	refundDue   = "refund_due" // from here on it goes backwards
 	refundBegun = "refund_begun"
-	refundOwed  = "refund_owed" // Stripe refused it; an operator must help
+	refundOwed  = "refund_owed" // it failed; it is tried again, see payments.RetryOwedNow
 	releaseDue  = "release_due"
 	cancelDue   = "cancel_due"
 )
@@ -294,7 +294,7 @@ func (s *Service) saveProgress(ctx context.Context, c *idempotency.Claim, k *sag
 	defer cancel()
 	keys := []string{k.row.TenantID + ":" + k.row.IdempotencyKey + ":confirm"}
 	if k.row.OrderID != nil {
-		keys = append(keys, k.row.TenantID+":"+*k.row.OrderID+":refund")
+		keys = append(keys, payments.AutomaticStripeKeys(k.row.TenantID, *k.row.OrderID)...)
 	}
 	_, err := s.pool.CheckoutStepSuspend(ctx, db.CheckoutStepSuspendParams{
 		TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, CheckoutID: k.row.ID, StripeKeys: keys,

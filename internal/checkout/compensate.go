@@ -78,42 +78,57 @@ func (k *saga) undone(ctx context.Context, q *db.Queries, undoing, step db.SagaS
 // its outcome.
 func (s *Service) beginRefundStep(ctx context.Context, c *idempotency.Claim, k *saga) error {
 	return c.Phase(ctx, refundBegun, func(q *db.Queries) error {
-		p, err := q.PaymentLock(ctx, db.PaymentLockParams{TenantID: c.TenantID, ID: *k.row.PaymentID})
-		if err != nil {
-			return fmt.Errorf("lock payment %s: %w", *k.row.PaymentID, err)
-		}
-		if p.AmountRefundingMinor < p.AmountMinor { // The caller may have refunded everything already.
-			if err := s.payments.EnqueueAutomaticRefund(ctx, q, p); err != nil {
-				return err
-			}
+		if err := s.refundRest(ctx, q, k); err != nil {
+			return err
 		}
 		return k.move(ctx, q, db.SagaStepRefund, db.SagaStepStatusRunning)
 	})
 }
 
-// awaitRefundStep checks the outcome of the refund. If Stripe refuses it for good we
-// owe the customer money, and no later step would help.
+// refundRest records a refund of what is left of the payment, if anything is: the caller may have refunded it all.
+func (s *Service) refundRest(ctx context.Context, q *db.Queries, k *saga) error {
+	p, err := q.PaymentLock(ctx, db.PaymentLockParams{TenantID: k.row.TenantID, ID: *k.row.PaymentID})
+	if err != nil {
+		return fmt.Errorf("lock payment %s: %w", *k.row.PaymentID, err)
+	}
+	if p.AmountRefundingMinor == p.AmountMinor {
+		return nil
+	}
+	return s.payments.EnqueueAutomaticRefund(ctx, q, p)
+}
+
+// awaitRefundStep checks the outcome of the refund. One that failed is owed: it is tried again without this saga, which
+// waits until the money is back or an operator has settled it. No later step would help the customer, so none is taken.
 func (s *Service) awaitRefundStep(ctx context.Context, c *idempotency.Claim, k *saga) (idempotency.Answer, error) {
 	p, err := s.pool.PaymentGet(ctx, db.PaymentGetParams{TenantID: c.TenantID, ID: *k.row.PaymentID})
-	switch {
-	case err != nil:
+	if err != nil {
 		return idempotency.Answer{}, fmt.Errorf("read payment %s: %w", *k.row.PaymentID, err)
-	case p.AmountRefundedMinor == p.AmountMinor:
+	}
+	owed, err := s.pool.RefundOwedGet(ctx, db.RefundOwedGetParams{TenantID: c.TenantID, PaymentID: p.ID})
+	isOwed := err == nil && owed.EndedAt == nil
+	switch {
+	case err != nil && !errors.Is(err, postgres.ErrNoRows):
+		return idempotency.Answer{}, fmt.Errorf("read what is owed of payment %s: %w", p.ID, err)
+	case p.AmountRefundedMinor == p.AmountMinor,
+		owed.EndedHow != nil && *owed.EndedHow == db.OwedEndSettledOutside:
 		return idempotency.Answer{}, c.Phase(ctx, releaseDue, func(q *db.Queries) error {
 			return k.undone(ctx, q, db.SagaStepRefund, db.SagaStepPay)
 		})
 	case p.AmountRefundingMinor == p.AmountMinor:
 		return s.wait(ctx, c, k, idempotency.NextTry(c), errors.New("the refund is under way"))
-	}
-	if c.RecoveryPoint() != refundOwed {
-		err = c.Phase(ctx, refundOwed, func(q *db.Queries) error {
-			return k.move(ctx, q, db.SagaStepRefund, db.SagaStepStatusFailed)
+	case !isOwed: // A refund of the caller's had taken everything, and failed.
+		return idempotency.Answer{}, c.Phase(ctx, refundBegun, func(q *db.Queries) error {
+			return s.refundRest(ctx, q, k)
 		})
-		if err != nil {
+	case owed.ParkedAt != nil && c.RecoveryPoint() != refundOwed:
+		if err := c.Phase(ctx, refundOwed, func(q *db.Queries) error {
+			return k.move(ctx, q, db.SagaStepRefund, db.SagaStepStatusFailed)
+		}); err != nil {
 			return idempotency.Answer{}, err
 		}
 	}
-	return s.saveProgress(ctx, c, k), c.Park(ctx, "Stripe does not refund the payment: the customer is owed money")
+	return s.wait(ctx, c, k, idempotency.NextTry(c),
+		errors.New("the customer is owed money: the refund failed with "+owed.LastError))
 }
 
 // releaseStockStep returns what was reserved.

@@ -8,18 +8,20 @@ import (
 	"github.com/stretchr/testify/require"
 	stripego "github.com/stripe/stripe-go/v76"
 
+	"example.com/payonce/db" // part: operator
 	"example.com/payonce/internal/reconcile"
 	"example.com/payonce/testkit/world"
 )
 
-// A refund that Stripe refuses for good leaves the customer without the goods
-// and without the money. No later step would help, and none is taken: the
-// checkout stops where it is, is parked, and says so to everybody who asks,
-// until a person has found the money.
+// A refund that Stripe refuses for good leaves the customer without the goods and without the money. It is tried again,
+// and the checkout waits: no later step would help. It goes on when the money is back, or when an operator has settled
+// it in another way.
 func TestCheckout_RefundRefusedForGood(t *testing.T) {
 	t.Parallel()
-	const owed = "create_order:done reserve_stock:done pay:done notify:failed refund:failed release_stock:pending " +
-		"cancel_order:pending "
+	waits := func(refund string) string {
+		return "create_order:done reserve_stock:done pay:done notify:failed refund:" + refund +
+			" release_stock:pending cancel_order:pending "
+	}
 
 	begin := func(t *testing.T, card string, confirmed func(s shop, charge string)) (s shop, body string) {
 		m := &mortal{diesAt: "payment_made"} // the money is here, and nothing has come of it yet
@@ -40,33 +42,40 @@ func TestCheckout_RefundRefusedForGood(t *testing.T) {
 		s.Complete()
 		return s, body
 	}
-	requireOwed := func(t *testing.T, s shop, body string) {
+	books := func(s shop) *world.Books {
+		return &world.Books{World: s.w, API: s.Local, Reconciler: s.NewReconciler(reconcile.NewMetrics(s.Metrics))}
+	}
+	requireOwed := func(t *testing.T, s shop, b *world.Books, body, refund, state string) {
 		t.Helper()
+		s.w.ExpireLeases()
+		s.Complete()
 		id := s.w.Text("SELECT id FROM checkouts")
-		require.Equal(t, "refund_owed", s.w.RecoveryPoint("k"))
-		require.Equal(t, 1, s.w.Count("SELECT count(*) FROM idempotency_keys WHERE key = 'k' AND parked_at IS NOT "+
-			"NULL AND last_error LIKE '%owed money%'"))
 		shown := s.Get("/v1/checkouts/" + id)
 		require.Equal(t, "processing", shown.Get("status"), "never compensated in silence")
-		require.Equal(t, owed, sagaOf(t, shown).steps())
-		require.Equal(t, "failed", s.w.Text("SELECT status FROM refunds"))
+		require.Equal(t, waits(refund), sagaOf(t, shown).steps())
 		s.requireStock("tea", 8, 2)
 		require.Zero(t, s.w.Count("SELECT count(*) FROM outbox_events WHERE aggregate_id = $1", id),
 			"no end is announced")
-
-		// Everybody who looks is told: the client, the operator's alert, the audit.
 		again := s.checkout("k", body)
 		require.Equal(t, http.StatusAccepted, again.Status, again)
-		require.Equal(t, owed, sagaOf(t, again).steps())
-		require.Equal(t, "refund_owed", s.w.RecoveryPoint("k"))
-		b := &world.Books{World: s.w, API: s.Local, Reconciler: s.NewReconciler(reconcile.NewMetrics(s.Metrics))}
+		require.Equal(t, waits(refund), sagaOf(t, again).steps())
 		b.Measure()
 		_, err := s.Checkouts.Measure(t.Context())
 		require.NoError(t, err)
-		require.EqualValues(t, 1, s.Metric("payonce_keys_parked"), "what the alert looks at")
-		require.Equal(t, "stuck", s.OnlySeries("payonce_checkouts_unfinished", 1), "and what its own alert does")
-		require.Contains(t, brokenChecks(t, s.w), "I5b")
+		require.EqualValues(t, 1, s.Metric("payonce_refunds_owed"), "what the alert looks at")
+		require.Zero(t, s.Metric("payonce_keys_parked"), "it goes on by itself")
+		require.Equal(t, state, s.OnlySeries("payonce_checkouts_unfinished", 1))
 	}
+	// tryAgain has what is owed tried, until it is parked.
+	tryAgain := func(s shop, b *world.Books, times int) {
+		for range times {
+			s.w.Exec("UPDATE refunds_owed SET next_attempt_at = clock_timestamp()")
+			b.Reconcile()
+			s.Complete()
+		}
+	}
+	const compensated = "create_order:compensated reserve_stock:compensated pay:compensated notify:failed " +
+		"refund:done release_stock:done cancel_order:done "
 
 	t.Run("OfADisputedCharge", func(t *testing.T) {
 		t.Parallel()
@@ -76,15 +85,18 @@ func TestCheckout_RefundRefusedForGood(t *testing.T) {
 			dispute, err = s.w.Sim.OpenDispute(charge, "fraudulent", false)
 			require.NoError(t, err)
 		})
-		requireOwed(t, s, body)
-		require.Len(t, s.w.Posts("refunds"), 1, "what was refused for good is not asked again")
+		b := books(s)
+		requireOwed(t, s, b, body, "running", "undoing")
+		tryAgain(s, b, 5)
+		requireOwed(t, s, b, body, "failed", "stuck")
+		require.Contains(t, brokenChecks(t, s.w), "I5b")
+		require.Len(t, s.w.Posts("refunds"), 6)
 
-		// The bank sides with us. A person refunds, and has the key looked at.
-		b := world.BooksOn(s.w)
+		// The bank sides with us, and the tenant refunds.
 		won := &stripego.DisputeParams{Evidence: &stripego.DisputeEvidenceParams{
 			UncategorizedText: stripego.String("winning_evidence"),
 		}}
-		_, err := b.Stripe.Disputes.Update(dispute, won)
+		_, err := world.BooksOn(s.w).Stripe.Disputes.Update(dispute, won)
 		require.NoError(t, err)
 		s.w.Sim.Advance(30 * 24 * time.Hour)
 		payment := s.w.Text("SELECT id FROM payments")
@@ -92,8 +104,8 @@ func TestCheckout_RefundRefusedForGood(t *testing.T) {
 		require.Equal(t, http.StatusCreated, refund.Status, refund)
 		a := s.checkout("k", body)
 		require.Equal(t, "payment-failed", a.Code(), a)
-		require.Equal(t, "create_order:compensated reserve_stock:compensated pay:compensated notify:failed "+
-			"refund:done release_stock:done cancel_order:done ", sagaOf(t, a).steps())
+		require.Equal(t, compensated, sagaOf(t, a).steps())
+		require.Equal(t, "refunded", s.w.Text("SELECT ended_how FROM refunds_owed"))
 		s.requireStock("tea", 10, 0)
 		s.requireWhole()
 	})
@@ -105,8 +117,53 @@ func TestCheckout_RefundRefusedForGood(t *testing.T) {
 		require.Equal(t, "refund_begun", s.w.RecoveryPoint("k"))
 		require.NoError(t, s.w.Sim.FailRefund(s.w.Text("SELECT stripe_refund_id FROM refunds"), "lost_or_stolen_card"))
 		s.Complete()
-		requireOwed(t, s, body)
+		b := books(s)
+		requireOwed(t, s, b, body, "running", "undoing")
+		tryAgain(s, b, 1) // and takes the next
+		s.w.Sim.Advance(time.Minute)
+		s.w.ExpireLeases()
+		s.Complete()
+		s.w.ExpireLeases()
+		s.Complete()
+		a := s.checkout("k", body)
+		require.Equal(t, compensated, sagaOf(t, a).steps())
+		s.requireStock("tea", 10, 0)
+		s.requireWhole()
+
+		// Days later the bank sends that back as well, and the checkout's key has long been finished.
+		require.NoError(t, s.w.Sim.FailRefund(s.w.Text("SELECT stripe_refund_id FROM refunds WHERE status = 'succeeded'"),
+			"lost_or_stolen_card"))
+		b.Reconcile()
+		b.Measure()
+		require.EqualValues(t, 1, s.Metric("payonce_refunds_owed"))
+		tryAgain(s, b, 1)
+		s.w.Sim.Advance(time.Minute)
+		s.w.ExpireLeases()
+		s.Complete()
+		b.Measure()
+		require.Zero(t, s.Metric("payonce_refunds_owed"))
+		s.requireWhole()
 	})
+
+	// part: operator {
+	t.Run("AndSettledByAnOperator", func(t *testing.T) {
+		t.Parallel()
+		s, body := begin(t, "pm_card_visa", func(s shop, charge string) {
+			_, err := s.w.Sim.OpenDispute(charge, "fraudulent", false)
+			require.NoError(t, err)
+		})
+		requireOwed(t, s, books(s), body, "running", "undoing")
+		require.NoError(t, s.Pool.InTx(t.Context(), func(q *db.Queries) error {
+			_, err := s.Payments.Repairs().SettleOwed(t.Context(), q, s.w.Tenant.ID,
+				s.w.Text("SELECT id FROM payments"))
+			return err
+		}))
+		a := s.checkout("k", body)
+		require.Equal(t, "payment-failed", a.Code(), a)
+		require.Equal(t, compensated, sagaOf(t, a).steps())
+		s.requireStock("tea", 10, 0)
+	})
+	// part: operator }
 }
 
 // brokenChecks are the ids of the audit's checks that find something.

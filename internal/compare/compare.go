@@ -213,18 +213,23 @@ func RefundOf(r stripe.Refund, o *Order) Difference {
 		Detail:     fmt.Sprintf("refund %s here, %s at Stripe", row.Status, r.Status),
 	}
 	_, _, applies := RefundTransition(row.Status, r.Status, row.AmountMinor)
+	differs := r.Status != "" && !r.Returns(row.Refund)
 	switch {
-	case r.Status != "" && (r.AmountMinor != row.AmountMinor || r.Currency != row.Currency):
+	// Nothing but metadata says that it is ours, and its own operation is about to find out.
+	case row.Status == db.RefundStatusPending && row.InProgress && row.StripeRefundID == nil &&
+		(differs || r.Status != "" && r.Status != row.Status):
+		return Difference{Result: InProgress, Key: row.IdempotencyKey, Discrepancy: d}
+	case differs:
 		d.Kind = db.DiscrepancyKindAmountMismatch
 		d.Detail = fmt.Sprintf("refund of %d %s here, %d %s at Stripe", row.AmountMinor, row.Currency, r.AmountMinor,
 			r.Currency)
 		return Difference{Result: Differs, Discrepancy: d}
 	case row.Status == r.Status:
 		return Difference{Result: Agrees}
-	case row.Status == db.RefundStatusPending && row.InProgress:
-		return Difference{Result: InProgress, Key: row.IdempotencyKey, Discrepancy: d}
 	case applies:
 		return Difference{Result: StatusChanged, Discrepancy: d}
+	case row.Status == db.RefundStatusPending && row.InProgress:
+		return Difference{Result: InProgress, Key: row.IdempotencyKey, Discrepancy: d}
 	case r.Status == "":
 		d.Kind, d.Detail = db.DiscrepancyKindMissingAtStripe,
 			fmt.Sprintf("refund %s here, and does not exist at Stripe", row.Status)
@@ -235,28 +240,50 @@ func RefundOf(r stripe.Refund, o *Order) Difference {
 	return Difference{Result: Differs, Discrepancy: d}
 }
 
-// unmatchedRefund compares a refund that has no row here.
+// unmatchedRefund compares a refund that has no row here: one that somebody made at Stripe, or that was ours before the
+// database was restored. Every refund of a payment that succeeded gets a row, whatever its metadata says.
 func unmatchedRefund(r stripe.Refund, o *Order) Difference {
 	paid := o.Paid()
 	if movedMinor(r.Status, 1) == 0 && r.Status != db.RefundStatusPending || paid == nil || !paid.Uses(r.IntentID) {
 		// No money moved, or the intent is the discrepancy and its drift includes this refund.
 		return Difference{Result: Agrees}
 	}
-	d := Discrepancy{
+	d := Difference{Result: Differs, Discrepancy: Discrepancy{
 		Kind: db.DiscrepancyKindUnmatchedAtStripe, Object: Refund, ObjectID: r.ID, TenantID: paid.TenantID,
 		OrderID: paid.OrderID, PaymentID: paid.ID, RefundID: r.RefundID, Currency: r.Currency,
 		DriftMinor: -movedMinor(r.Status, r.AmountMinor), Detail: "refunded at Stripe, and no refund here",
+	}}
+	switch pending := o.pendingRefund(paid.ID); {
+	case r.Currency != paid.Currency:
+		d.Discrepancy.Detail += ": the payment is in " + paid.Currency
+	case r.AmountMinor <= paid.AmountMinor-paid.AmountRefundingMinor:
+		d.Result = Adoptable
+	case pending != nil: // Stripe will refuse ours, because there is not enough left for both.
+		d.Result, d.Key = InProgress, pending.IdempotencyKey
+	default:
+		d.Discrepancy.Detail += ": more than what is left of the payment"
 	}
-	if slices.ContainsFunc(o.Refunds, func(row RefundRow) bool { return row.ID == r.RefundID }) {
-		d.Detail = "refunded at Stripe a second time with the metadata of " + r.RefundID
-		return Difference{Result: Differs, Discrepancy: d}
+	return d
+}
+
+// pendingRefund is a refund of the payment whose operation is unfinished; nil if there is none.
+func (o *Order) pendingRefund(paymentID string) *RefundRow {
+	i := slices.IndexFunc(o.Refunds, func(row RefundRow) bool {
+		return row.PaymentID == paymentID && row.Status == db.RefundStatusPending && row.InProgress
+	})
+	if i < 0 {
+		return nil
 	}
-	ours := ids.Is(ids.Refund, r.RefundID) &&
-		r.TenantID == paid.TenantID && r.OrderID == paid.OrderID && r.PaymentID == paid.ID
-	if ours && r.Currency == paid.Currency && r.AmountMinor <= paid.AmountMinor-paid.AmountRefundingMinor {
-		return Difference{Result: Adoptable, Discrepancy: d}
-	}
-	return Difference{Result: Differs, Discrepancy: d}
+	return &o.Refunds[i]
+}
+
+// IsOwnRefund reports whether a refund without a row is one that this service made and then lost with its database: it
+// names the payment that it returns and a refund that no row has. Any other was made by somebody else.
+func IsOwnRefund(r stripe.Refund, o *Order) bool {
+	paid := o.Paid()
+	return paid != nil && paid.Uses(r.IntentID) && ids.Is(ids.Refund, r.RefundID) &&
+		r.TenantID == paid.TenantID && r.OrderID == paid.OrderID && r.PaymentID == paid.ID &&
+		!slices.ContainsFunc(o.Refunds, func(row RefundRow) bool { return row.ID == r.RefundID })
 }
 
 // movedMinor is how much of a refund's amount has moved.
@@ -277,7 +304,7 @@ func RefundTransition(from, to db.RefundStatus, amount int64) (reserved, refunde
 		return 0, amount, true
 	case from == db.RefundStatusPending && ended:
 		return -amount, 0, true
-	case from == db.RefundStatusSucceeded && to == db.RefundStatusFailed:
+	case from == db.RefundStatusSucceeded && ended: // The bank sent it back, or it was canceled in the dashboard.
 		return -amount, -amount, true
 	}
 	return 0, 0, false

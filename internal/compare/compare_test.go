@@ -309,6 +309,9 @@ func refundRow(s db.RefundStatus, more ...func(*compare.RefundRow)) change {
 			TenantID: tenant, ID: someRefund, OrderID: orderID, PaymentID: paymentID, IdempotencyKey: "refund",
 			Status: s, AmountMinor: 400, Currency: "usd",
 		}}
+		if s != pending { // Stripe's response was recorded.
+			stripeID("re_1")(&row)
+		}
 		for _, f := range more {
 			f(&row)
 		}
@@ -317,6 +320,8 @@ func refundRow(s db.RefundStatus, more ...func(*compare.RefundRow)) change {
 }
 
 func refundInProgress(r *compare.RefundRow) { r.InProgress = true }
+
+func namedOther(r *compare.RefundRow) { r.ID = "rfd_other" }
 
 func stripeID(id string) func(*compare.RefundRow) {
 	return func(r *compare.RefundRow) { r.StripeRefundID = &id }
@@ -357,6 +362,15 @@ func TestRefundOf(t *testing.T) {
 			orderWith(refundRow(refundDone)), differs(amountMismatch, 0, "refund of 400 usd here, 400 eur at Stripe")},
 		{"PendingHereAndInProgress", refundWith(refundDone), orderWith(refundRow(pending, refundInProgress)),
 			want{result: compare.InProgress, key: "refund"}},
+		{"AnotherAmountWhileOursIsInProgress", refundWith(refundDone, func(r *stripe.Refund) { r.AmountMinor = 300 }),
+			orderWith(refundRow(pending, refundInProgress)), want{result: compare.InProgress, key: "refund"}},
+		{"AnotherAmountAndOursIsParked", refundWith(refundDone, func(r *stripe.Refund) { r.AmountMinor = 300 }),
+			orderWith(refundRow(pending)), differs(amountMismatch, -300, "refund of 400 usd here, 300 usd at Stripe")},
+		{"PendingHereAndKnownThere", refundWith(refundDone),
+			orderWith(refundRow(pending, refundInProgress, stripeID("re_1"))),
+			changed(-400, "refund pending here, succeeded at Stripe")},
+		{"CanceledAfterItsSuccess", refundWith(refundCanceled), orderWith(refundRow(refundDone)),
+			changed(400, "refund succeeded here, canceled at Stripe")},
 		{"PendingHereAndParked", refundWith(refundDone), orderWith(refundRow(pending)),
 			changed(-400, "refund pending here, succeeded at Stripe")},
 		{"FailedLater", refundWith(refundFailed), orderWith(refundRow(refundDone, refundInProgress)),
@@ -377,8 +391,10 @@ func TestRefundOf(t *testing.T) {
 		{"ThatWasCanceled", refundWith(refundCanceled), orderWith(paid), agrees},
 		{"OfNoPayment", refundWith(refundDone), orderWith(), agrees},
 		{"OfAnIntentThatIsNotThePayments", refundWith(refundDone), orderWith(payment(1, succeeded, another)), agrees},
-		{"ASecondInTheNameOfOne", refundWith(refundDone), orderWith(paid, refundRow(refundDone, stripeID("re_first"))),
-			differs(unmatchedAtStripe, -400, "refunded at Stripe a second time with the metadata of "+someRefund)},
+		{"ASecondInTheNameOfOne", refundWith(refundDone),
+			orderWith(paid, refundRow(refundDone, stripeID("re_first"))), adoptable},
+		{"ASecondInTheNameOfOneThatWasRefused", refundWith(refundDone),
+			orderWith(paid, refundRow(refundFailed, func(r *compare.RefundRow) { r.StripeRefundID = nil })), adoptable},
 		{"ThatIsOurs", refundWith(refundDone), orderWith(paid), adoptable},
 		{"ThatIsOursAndPending", refundWith(pending), orderWith(paid), want{
 			result: compare.Adoptable, kind: unmatchedAtStripe, payment: paymentID,
@@ -386,23 +402,50 @@ func TestRefundOf(t *testing.T) {
 		}},
 		{"ThatIsOursAndAllThatIsLeft", refundWith(refundDone),
 			orderWith(payment(1, succeeded, thisOne, refunding(600))), adoptable},
-		{"OfMoreThanIsLeft", refundWith(refundDone),
-			orderWith(payment(1, succeeded, thisOne, refunding(601))), unmatched},
-		{"WithoutAnID", refundWith(refundDone, func(r *stripe.Refund) { r.RefundID = "any text" }), orderWith(paid),
-			unmatched},
-		{"OfAnotherTenant", refundWith(refundDone, func(r *stripe.Refund) { r.TenantID = "ten_2" }), orderWith(paid),
-			unmatched},
-		{"OfAnotherOrder", refundWith(refundDone, func(r *stripe.Refund) { r.OrderID = "ord_2" }), orderWith(paid),
-			unmatched},
-		{"OfAnotherPayment", refundWith(refundDone, func(r *stripe.Refund) { r.PaymentID = "pay_2" }), orderWith(paid),
-			unmatched},
+		{"OfMoreThanIsLeft", refundWith(refundDone), orderWith(payment(1, succeeded, thisOne, refunding(601))),
+			differs(unmatchedAtStripe, -400,
+				"refunded at Stripe, and no refund here: more than what is left of the payment")},
+		{"OfMoreThanIsLeftWhileOursIsInProgress", refundWith(refundDone), orderWith(
+			payment(1, succeeded, thisOne, refunding(601)), refundRow(pending, refundInProgress, namedOther)),
+			want{result: compare.InProgress, key: "refund"}},
+		{"OfMoreThanIsLeftWhileOursIsParked", refundWith(refundDone), orderWith(
+			payment(1, succeeded, thisOne, refunding(601)), refundRow(pending, namedOther)),
+			differs(unmatchedAtStripe, -400,
+				"refunded at Stripe, and no refund here: more than what is left of the payment")},
+		{"WithMetadataOfAnotherProgram", refundWith(refundDone, func(r *stripe.Refund) { r.RefundID = "RMA-7" }),
+			orderWith(paid), adoptable},
+		{"WithoutMetadata", refundWith(refundDone, func(r *stripe.Refund) { r.PaymentID, r.RefundID = "", "" }),
+			orderWith(paid), adoptable},
 		{"InTheWrongCurrency", refundWith(refundDone, func(r *stripe.Refund) { r.Currency = "eur" }), orderWith(paid),
-			unmatched},
+			differs(unmatchedAtStripe, -400, "refunded at Stripe, and no refund here: the payment is in usd")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			requireDifference(t, c.want, compare.RefundOf(c.refund, c.order))
 		})
+	}
+}
+
+// TestIsOwnRefund: only a refund that names its payment, and a refund that no row has, was ours.
+func TestIsOwnRefund(t *testing.T) {
+	t.Parallel()
+	paid := payment(1, succeeded, thisOne)
+	for name, c := range map[string]struct {
+		own    bool
+		refund stripe.Refund
+		order  *compare.Order
+	}{
+		"Ours":              {true, refundWith(refundDone), orderWith(paid)},
+		"OfNoPayment":       {false, refundWith(refundDone), orderWith()},
+		"OfAnotherIntent":   {false, refundWith(refundDone), orderWith(payment(1, succeeded, another))},
+		"ACopyOfOurs":       {false, refundWith(refundDone), orderWith(paid, refundRow(refundDone))},
+		"AnyText":           {false, refundWith(refundDone, func(r *stripe.Refund) { r.RefundID = "RMA-7" }), orderWith(paid)},
+		"OfAnotherTenant":   {false, refundWith(refundDone, func(r *stripe.Refund) { r.TenantID = "t" }), orderWith(paid)},
+		"OfAnotherOrder":    {false, refundWith(refundDone, func(r *stripe.Refund) { r.OrderID = "o" }), orderWith(paid)},
+		"OfAnotherPayment":  {false, refundWith(refundDone, func(r *stripe.Refund) { r.PaymentID = "p" }), orderWith(paid)},
+		"NotAtAllOfPayonce": {false, refundWith(refundDone, func(r *stripe.Refund) { r.RefundID = "" }), orderWith(paid)},
+	} {
+		require.Equal(t, c.own, compare.IsOwnRefund(c.refund, c.order), name)
 	}
 }
 
@@ -418,7 +461,8 @@ func TestRefundDiscrepancyNamesItsObject(t *testing.T) {
 	fromDashboard := refundWith(refundDone, func(r *stripe.Refund) { r.RefundID, r.Currency = "", "eur" })
 	require.Equal(t, compare.Discrepancy{
 		Kind: unmatchedAtStripe, Object: compare.Refund, ObjectID: "re_1", TenantID: tenant, OrderID: orderID,
-		PaymentID: paymentID, Currency: "eur", DriftMinor: -400, Detail: "refunded at Stripe, and no refund here",
+		PaymentID: paymentID, Currency: "eur", DriftMinor: -400,
+		Detail: "refunded at Stripe, and no refund here: the payment is in usd",
 	}, compare.RefundOf(fromDashboard, orderWith(payment(1, succeeded, thisOne))).Discrepancy)
 }
 
@@ -427,10 +471,11 @@ func TestRefundTransition(t *testing.T) {
 	t.Parallel()
 	type sums struct{ reserved, refunded int64 }
 	legal := map[[2]db.RefundStatus]sums{
-		{pending, refundDone}:      {0, 400},
-		{pending, refundFailed}:    {-400, 0},
-		{pending, refundCanceled}:  {-400, 0},
-		{refundDone, refundFailed}: {-400, -400},
+		{pending, refundDone}:        {0, 400},
+		{pending, refundFailed}:      {-400, 0},
+		{pending, refundCanceled}:    {-400, 0},
+		{refundDone, refundFailed}:   {-400, -400},
+		{refundDone, refundCanceled}: {-400, -400},
 	}
 	all := []db.RefundStatus{pending, refundDone, refundFailed, refundCanceled, ""}
 	for _, from := range all {

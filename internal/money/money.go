@@ -60,3 +60,11 @@ func Check(minor int64, currency string) error {
 	}
 	return nil
 }
+
+// CheckStep says in one sentence why a part of a charge in the currency cannot be of the amount; nil if it can.
+func CheckStep(minor int64, currency string) error {
+	if step := currencies[currency]; step > 1 && minor%step != 0 {
+		return fmt.Errorf("the amount is %d, amounts in %s are multiples of %d", minor, currency, step)
+	}
+	return nil
+}

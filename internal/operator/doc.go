@@ -26,7 +26,8 @@
 // completer refund a charge that matches no payment, "adopt" is what the reconciler
 // does, "unpark" releases a parked event of the outbox, the inbox or the notifier, and
 // "mark failed" reads the state at Stripe and then lets the operation of the payment
-// or refund end it. No action sets a status directly. The row in operator_actions
+// or refund end it. A refund that is owed is tried again at once, or ends because the
+// operator has settled it outside of Stripe. No other action sets a status directly. The row in operator_actions
 // records who, what, why and the outcome; it is written in the same commit as the
 // effect, and its id is part of the form. A form that is submitted twice, by a double
 // click, by a retry after a lost response or to two processes at once, finds its row

@@ -34,6 +34,7 @@ type overviewPage struct {
 
 	Work       workPanel
 	Money      moneyPanel
+	Owed       owedPanel
 	Outbox     outboxPanel
 	Inbox      inboxPanel
 	Deliveries deliveriesPanel // part: webhooks
@@ -135,6 +136,7 @@ func (s *Server) readOverview(ctx context.Context) *overviewPage {
 	}
 	read(&p.Work.panel, func() error { return p.Work.read(ctx, q, p.Now) })
 	read(&p.Money.panel, func() error { return p.Money.read(ctx, q) })
+	read(&p.Owed.panel, func() error { return p.Owed.read(ctx, q) })
 	read(&p.Outbox.panel, func() error { return p.Outbox.read(ctx, q) })
 	read(&p.Inbox.panel, func() error { return p.Inbox.read(ctx, q) })
 	read(&p.Deliveries.panel, func() error { return p.Deliveries.read(ctx, q) }) // part: webhooks
@@ -256,6 +258,7 @@ func (p *overviewPage) summarize() {
 	}
 	needs(p.Money.Open, "object differs between Stripe and this database",
 		"objects differ between Stripe and this database", "money")
+	needs(p.Owed.Counts.Parked, "refund is owed to a customer", "refunds are owed to customers", "owed")
 	needs(p.Work.Counts.Parked, "request is parked", "requests are parked", "work")
 	needs(p.Work.Counts.Overdue, "request is due and not claimed by any process",
 		"requests are due and not claimed by any process", "work")
@@ -276,6 +279,7 @@ func (p *overviewPage) addUnreadable() {
 		name, anchor string
 	}{
 		{p.Work.panel, "unfinished requests", "work"}, {p.Money.panel, "money", "money"},
+		{p.Owed.panel, "refunds that are owed", "owed"},
 		{p.Outbox.panel, "events to publish", "outbox"}, {p.Inbox.panel, "received events", "inbox"},
 		{p.Deliveries.panel, "webhook deliveries", "deliveries"}, // part: webhooks
 		{p.Checkouts.panel, "checkouts", "checkouts"},            // part: checkouts
@@ -294,6 +298,9 @@ func (p *overviewPage) addLate() {
 			p.Late = append(p.Late, headline{count + ", the oldest for " + span(oldest), anchor})
 		}
 	}
+	if n := p.Owed.Retried(); n > 0 {
+		p.Late = append(p.Late, headline{plural(n, "refund failed and is owed", "refunds failed and are owed"), "owed"})
+	}
 	late(p.Work.Counts.UnknownSeconds, unknownOld,
 		plural(p.Work.Counts.Unknown, "call to Stripe has", "calls to Stripe have")+" an unknown outcome", "work")
 	late(p.Outbox.Stats.OldestSeconds, lagsAfter,
@@ -307,7 +314,7 @@ func (p *overviewPage) Lists() bool {
 	return p.Work.Counts.Unfinished > 0 || p.Outbox.Stats.Waiting > 0 || p.Inbox.Pending() > 0 ||
 		p.Deliveries.Stats.Pending > 0 || // part: webhooks
 		len(p.Checkouts.List) > 0 || // part: checkouts
-		p.Money.Open > 0
+		p.Money.Open > 0 || p.Owed.Counts.Owed > 0
 }
 
 // Severity is the colour of the summary.

@@ -50,7 +50,12 @@ func (s *Server) plan(ctx context.Context, t target, action string, amount *int6
 	defer cancel()
 	switch t.Kind {
 	case db.OperatorActionKindTryNow:
+		if t.Of == ofOwed {
+			return s.planRetryOwed(ctx, t)
+		}
 		return s.planRetryNow(ctx, t)
+	case db.OperatorActionKindSettleOutside:
+		return s.planSettleOutside(ctx, t)
 	case db.OperatorActionKindMarkFailed:
 		if strings.HasPrefix(t.ID, "rfd_") {
 			return s.planRefundFailed(ctx, t)

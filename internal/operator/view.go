@@ -184,6 +184,8 @@ func actionLabel(k db.OperatorActionKind, subject string) string {
 		return "Unpark"
 	case db.OperatorActionKindMarkFailed:
 		return "Mark failed"
+	case db.OperatorActionKindSettleOutside:
+		return "Settled outside"
 	}
 	return string(k)
 }
@@ -238,10 +240,9 @@ func discrepancyAdvice(kind db.DiscrepancyKind) string {
 		return "Stripe does not have what this database has. Check that STRIPE_SECRET_KEY is of the right " +
 			"account and mode."
 	case db.DiscrepancyKindAmountMismatch:
-		return "the amounts differ. Usually it was changed or refunded in Stripe’s dashboard: record it in " +
-			"your books."
+		return "the amounts differ. Look at both at Stripe, and record the difference in your books."
 	case db.DiscrepancyKindStatusMismatch:
-		return "the states differ. Usually it was refunded in Stripe’s dashboard, or is disputed."
+		return "the states differ. Look at it in Stripe’s dashboard."
 	}
 	return ""
 }

@@ -115,6 +115,13 @@ func TestInvariants(t *testing.T) {
 		{"I13", "TwoKeysForOneConfirm", "UPDATE stripe_calls SET resource_id = 'pay_x' WHERE operation = 'confirm'"},
 		{"I14", "AFailureWhileTheCallIsUnknown",
 			"UPDATE stripe_calls SET outcome = 'unknown' WHERE outcome = 'refused'"},
+		{"I28", "AnAutomaticRefundThatIsForgotten", "UPDATE refunds SET origin = 'automatic', status = 'failed'"},
+		{"I28", "WhatIsOwedIsNotTried", "INSERT INTO refunds_owed (tenant_id, payment_id, order_id, currency, " +
+			"last_refund_id, last_error, next_attempt_at) SELECT tenant_id, payment_id, order_id, currency, id, '', " +
+			anHourAgo + " FROM refunds LIMIT 1"},
+		{"I5b", "ARefundThatIsOwedAndParked", "INSERT INTO refunds_owed (tenant_id, payment_id, order_id, currency, " +
+			"last_refund_id, last_error, next_attempt_at, parked_at) SELECT tenant_id, payment_id, order_id, currency, " +
+			"id, '', now(), now() FROM refunds LIMIT 1"},
 		{"I17", "AKeyThatWasReapedTooEarly", "DELETE FROM idempotency_keys WHERE key = 'paid'"},
 		{"I17", "ATombstoneOfTheUnfinished",
 			"UPDATE idempotency_keys SET answer_dropped_at = now() WHERE key = 'waits'"},

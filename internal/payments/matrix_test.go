@@ -10,7 +10,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+	stripego "github.com/stripe/stripe-go/v76"
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/payments"
@@ -74,6 +76,8 @@ type outcome struct {
 	problem string // the code of the final answer
 	effects int
 	told    bool // something comes of the first attempt, and Stripe tells of it
+	// before is what somebody has done before the first request.
+	before func(c *cell)
 	// acts is what somebody does meanwhile: the customer, or time.
 	acts func(c *cell)
 }
@@ -176,6 +180,9 @@ func operations() []operation {
 			{name: "refused", means: "the charge is disputed", fault: stripesim.Refuse, times: -1,
 				status: http.StatusBadRequest, code: "charge_disputed", final: http.StatusConflict,
 				problem: "payment-not-refundable"},
+			{name: "less is left there", means: "somebody has refunded 800 of 1000 in the dashboard",
+				final: http.StatusConflict, problem: "refund-exceeds-payment", effects: 1, told: true,
+				before: (*cell).refundElsewhere},
 		}, failures(http.StatusCreated,
 			outcome{final: http.StatusConflict, problem: "payment-not-refundable", acts: (*cell).aDayAndAHalf})...),
 		prepare: func(c *cell) { c.order, c.payment = paid(c.heir) },
@@ -183,8 +190,11 @@ func operations() []operation {
 		hurries: func(c *cell) string { return c.key },
 		judge: func(c *cell) {
 			require.Equal(c, c.outcome.effects, c.atStripe(stripesim.EffectRefund), "refunds")
-			require.Equal(c, 300*c.outcome.effects,
-				c.w.Count(`SELECT amount_refunded_minor FROM orders WHERE id = $1`, c.order))
+			want := 300 * c.outcome.effects
+			if c.outcome.before != nil {
+				want = 800
+			}
+			require.Equal(c, want, c.w.Count(`SELECT amount_refunded_minor FROM orders WHERE id = $1`, c.order))
 		},
 	}
 	waits := func(c *cell) {
@@ -398,6 +408,9 @@ func (r *row) cell(t *testing.T, disturbed, way string) {
 	if c.outcome.name == "too late" {
 		c.outcome.acts(c)
 	}
+	if c.outcome.before != nil {
+		c.outcome.before(c)
+	}
 	release := c.disturb(disturbed)
 	switch way {
 	case "retry":
@@ -593,6 +606,17 @@ func (c *cell) authenticate() {
 			_ = c.w.Sim.CompleteAuthentication(e.IntentID, true) // or they have already
 		}
 	}
+}
+
+// refundElsewhere is somebody refunding most of the payment in Stripe's dashboard.
+func (c *cell) refundElsewhere() {
+	refund := &stripego.RefundParams{
+		PaymentIntent: stripego.String(c.w.Text(`SELECT intent_id FROM payments WHERE id = $1`, c.payment)),
+		Amount:        stripego.Int64(800),
+	}
+	refund.IdempotencyKey = stripego.String(uuid.NewString())
+	_, err := c.w.DashboardAtStripe().Refunds.New(refund)
+	require.NoError(c, err)
 }
 
 // aDayAndAHalf is the time after which Stripe has forgotten a key and what it

@@ -47,6 +47,7 @@ type Refund struct {
 	ID        string          `json:"id"`
 	Object    string          `json:"object"`
 	Status    db.RefundStatus `json:"status"`
+	Origin    db.RefundOrigin `json:"origin"`
 	PaymentID string          `json:"payment_id"`
 	Amount    int64           `json:"amount"`
 	Currency  string          `json:"currency"`
@@ -62,9 +63,9 @@ type RefundAtStripe struct {
 
 func refundOf(row db.Refund) Refund {
 	return Refund{
-		ID: row.ID, Object: "refund", Status: row.Status, PaymentID: row.PaymentID, Amount: row.AmountMinor,
-		Currency: row.Currency, Reason: row.Reason, Stripe: RefundAtStripe{Refund: row.StripeRefundID},
-		CreatedAt: ids.Instant(row.CreatedAt),
+		ID: row.ID, Object: "refund", Status: row.Status, Origin: row.Origin, PaymentID: row.PaymentID,
+		Amount: row.AmountMinor, Currency: row.Currency, Reason: row.Reason,
+		Stripe: RefundAtStripe{Refund: row.StripeRefundID}, CreatedAt: ids.Instant(row.CreatedAt),
 	}
 }
 
@@ -108,9 +109,10 @@ var disputedCodes = map[string]bool{"charge_disputed": true, "refund_disputed_pa
 type refunding struct {
 	refund    db.Refund
 	intentID  string
-	recorded  bool   // the first attempt was recorded in the phase before
-	unsent    bool   // certainly never sent, so there is nothing to look for at Stripe
-	requestID string // Stripe's, of the response that ends the call and is not recorded yet
+	recorded  bool            // the first attempt was recorded in the phase before
+	unsent    bool            // certainly never sent, so there is nothing to look for at Stripe
+	listed    []stripe.Refund // all refunds of the intent, if Stripe's list was read
+	requestID string          // Stripe's, of the response that ends the call and is not recorded yet
 }
 
 func (w *refunding) call() calls.Call {
@@ -143,12 +145,14 @@ func (s *Service) findRefund(ctx context.Context, w *refunding) (stripe.Refund, 
 	if err != nil {
 		return stripe.Refund{}, false, err
 	}
+	var found stripe.Refund
+	w.listed = list
 	for _, r := range list {
-		if r.Is(w.refund) {
-			return r, true, nil
+		if r.Is(w.refund) && (found.ID == "" || r.Returns(w.refund)) { // A copy of its metadata may be on another amount.
+			found = r
 		}
 	}
-	return stripe.Refund{}, false, nil
+	return found, found.ID != "", nil
 }
 
 // otherRefundInFlight reports whether another refund of the payment is being sent to

@@ -10,6 +10,7 @@ import (
 	"example.com/payonce/internal/calls"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/ids"
+	"example.com/payonce/internal/money"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/postgres"
 )
@@ -20,8 +21,15 @@ func (s *Service) beginRefund(
 	ctx context.Context, r idempotency.Request,
 ) (*idempotency.Claim, idempotency.Answer, error) {
 	req := idempotency.Decode[RefundRequest](r.Body)
-	if _, err := s.GetPayment(ctx, r.TenantID, req.PaymentID); err != nil {
+	if !ids.Is(ids.Payment, req.PaymentID) {
+		return nil, idempotency.Answer{}, ErrNotFound
+	}
+	known, err := s.pool.PaymentGet(ctx, db.PaymentGetParams{TenantID: r.TenantID, ID: req.PaymentID})
+	if err != nil {
 		// The claim would find out too, but only after a write.
+		return nil, idempotency.Answer{}, notFound(err, "read payment %s", req.PaymentID)
+	}
+	if err := checkRefundStep(known, req.Amount); err != nil {
 		return nil, idempotency.Answer{}, err
 	}
 	w := &refunding{}
@@ -46,7 +54,8 @@ func (s *Service) beginRefund(
 		if err != nil {
 			return err
 		}
-		w.refund = newRefund(p, r.Key, r.TenantID+":"+r.Key+":refund", amount, req.Reason)
+		w.refund = newRefund(p, db.RefundOriginApi, r.Key, r.TenantID+":"+r.Key+":refund", amount)
+		w.refund.Reason = req.Reason
 		if err := s.recordRefund(ctx, q, w.refund); err != nil {
 			return err
 		}
@@ -72,6 +81,18 @@ func (s *Service) beginRefund(
 	return claim, idempotency.Answer{}, nil
 }
 
+// checkRefundStep is an *InvalidError if Stripe cannot refund the amount in the payment's currency. All that is left can
+// always be refunded.
+func checkRefundStep(p db.Payment, asked *int64) error {
+	if asked == nil || *asked == p.AmountMinor-p.AmountRefundingMinor {
+		return nil
+	}
+	if err := money.CheckStep(*asked, p.Currency); err != nil {
+		return &InvalidError{Pointer: "/amount", Message: err.Error()}
+	}
+	return nil
+}
+
 // sameRefund is nil if the refund that the key has made is the one it asks for now.
 func sameRefund(known db.Refund, asked RefundRequest) error {
 	if known.PaymentID != asked.PaymentID || asked.Amount != nil && *asked.Amount != known.AmountMinor {
@@ -94,11 +115,11 @@ func refundable(p db.Payment, asked *int64) (int64, error) {
 	return *asked, nil
 }
 
-func newRefund(p db.Payment, key, stripeKey string, amount int64, reason *string) db.Refund {
+func newRefund(p db.Payment, origin db.RefundOrigin, key, stripeKey string, amount int64) db.Refund {
 	return db.Refund{
 		TenantID: p.TenantID, ID: ids.Keyed(ids.Refund, p.TenantID, key), Version: 1, Status: db.RefundStatusPending,
-		PaymentID: p.ID, OrderID: p.OrderID, IdempotencyKey: key, StripeKey: stripeKey, AmountMinor: amount,
-		Currency: p.Currency, Reason: reason, CreatedAt: ids.Now(),
+		Origin: origin, PaymentID: p.ID, OrderID: p.OrderID, IdempotencyKey: key, StripeKey: stripeKey,
+		AmountMinor: amount, Currency: p.Currency, CreatedAt: ids.Now(),
 	}
 }
 
@@ -115,25 +136,12 @@ func (s *Service) recordRefund(ctx context.Context, q *db.Queries, row db.Refund
 		return ErrRefundExceedsPayment
 	}
 	err = q.RefundInsert(ctx, db.RefundInsertParams{
-		TenantID: row.TenantID, ID: row.ID, PaymentID: row.PaymentID, OrderID: row.OrderID,
-		IdempotencyKey: row.IdempotencyKey, StripeKey: row.StripeKey, AmountMinor: row.AmountMinor,
-		Currency: row.Currency, Reason: row.Reason, CreatedAt: row.CreatedAt,
+		TenantID: row.TenantID, ID: row.ID, Origin: row.Origin, PaymentID: row.PaymentID, OrderID: row.OrderID,
+		IdempotencyKey: row.IdempotencyKey, StripeKey: row.StripeKey, StripeRefundID: row.StripeRefundID,
+		AmountMinor: row.AmountMinor, Currency: row.Currency, Reason: row.Reason, CreatedAt: row.CreatedAt,
 	})
 	if err != nil {
 		return fmt.Errorf("insert refund %s: %w", row.ID, err)
 	}
 	return outbox.Append(ctx, q, refundEvent("refund.created", row))
-}
-
-// EnqueueAutomaticRefund records a refund that no caller asked for, of a payment that
-// succeeded although its order was canceled meanwhile. The completer carries it out.
-func (s *Service) EnqueueAutomaticRefund(ctx context.Context, q *db.Queries, p db.Payment) error {
-	key := RefundOrder + " " + p.OrderID
-	row := newRefund(p, key, p.TenantID+":"+p.OrderID+":refund", p.AmountMinor-p.AmountRefundingMinor, nil)
-	if err := s.recordRefund(ctx, q, row); err != nil {
-		return err
-	}
-	return idempotency.Enqueue(ctx, q, idempotency.Request{
-		TenantID: p.TenantID, Key: key, Operation: RefundOrder,
-	}, row.ID, refundRecorded)
 }

@@ -19,7 +19,7 @@ import (
 func (s *Service) settleRefund(
 	ctx context.Context, c *idempotency.Claim, w *refunding, seen stripe.Refund,
 ) (idempotency.Answer, error) {
-	if seen.AmountMinor != w.refund.AmountMinor || seen.Currency != w.refund.Currency {
+	if !seen.Returns(w.refund) {
 		// "What is left" was another amount in the life that this database has lost. The reconciler says how much.
 		answer := s.answers.Object(http.StatusAccepted, "/v1/refunds/"+w.refund.ID, refundOf(w.refund))
 		return answer, c.ParkBecause(ctx,
@@ -78,7 +78,13 @@ func (s *Service) finishRefund(
 		if err != nil {
 			return idempotency.Answer{}, err
 		}
-		if seen.Status != "" {
+		if w.listed != nil { // What else Stripe has of the payment: there may be less left of it than we knew.
+			ref := compare.OrderRef{TenantID: c.TenantID, OrderID: w.refund.OrderID}
+			if err := s.applyRefunds(ctx, q, ref, w.listed); err != nil {
+				return idempotency.Answer{}, err
+			}
+		}
+		if seen.Status != "" && w.refund.Origin != db.RefundOriginProvider {
 			out := stripe.Outcome{
 				Effect: stripe.Done, HTTPStatus: http.StatusOK, Refund: seen, RequestID: w.requestID,
 			}
@@ -93,6 +99,9 @@ func (s *Service) finishRefund(
 			}
 		}
 		if refusal != nil {
+			if refusal, err = s.refusalNow(ctx, q, w.refund, refusal); err != nil {
+				return idempotency.Answer{}, err
+			}
 			return s.answers.Problem(refusal, c.RequestID), nil
 		}
 		return s.answers.Object(http.StatusCreated, "/v1/refunds/"+row.ID, refundOf(row)), nil
@@ -103,6 +112,27 @@ func (s *Service) finishRefund(
 	c.Log().Info("refund finished", "refund_id", w.refund.ID, "status", string(seen.Status))
 	return c.Answer(), nil
 }
+
+// refusalNow is the refusal of a refund once it is known what is left of the payment.
+func (s *Service) refusalNow(ctx context.Context, q *db.Queries, row db.Refund, refusal error) (error, error) {
+	p, err := q.PaymentGet(ctx, db.PaymentGetParams{TenantID: row.TenantID, ID: row.PaymentID})
+	if err != nil {
+		return nil, fmt.Errorf("read payment %s: %w", row.PaymentID, err)
+	}
+	switch left := p.AmountMinor - p.AmountRefundingMinor; {
+	case left == 0:
+		return ErrPaymentNotRefundable, nil
+	case row.AmountMinor > left:
+		return ErrRefundExceedsPayment, nil
+	}
+	return refusal, nil
+}
+
+// errRefundTotals says that the sums of the payment do not allow what Stripe says of a refund.
+var errRefundTotals = errors.New("the refund totals would exceed the payment")
+
+// errRefundDiffers says that Stripe's refund does not return what ours does.
+var errRefundDiffers = errors.New("the refund at Stripe is of another amount or currency")
 
 // ApplyRefund moves a refund to the status it has at Stripe, and updates the sums of
 // its payment and order. It does nothing if the refund has that status already, so a
@@ -118,7 +148,8 @@ func (s *Service) ApplyRefund(
 	if _, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: tenantID, ID: row.OrderID}); err != nil {
 		return row, fmt.Errorf("lock order %s: %w", row.OrderID, err)
 	}
-	if _, err := q.PaymentLock(ctx, db.PaymentLockParams{TenantID: tenantID, ID: row.PaymentID}); err != nil {
+	p, err := q.PaymentLock(ctx, db.PaymentLockParams{TenantID: tenantID, ID: row.PaymentID})
+	if err != nil {
 		return row, fmt.Errorf("lock payment %s: %w", row.PaymentID, err)
 	}
 	if row, err = q.RefundLock(ctx, db.RefundLockParams{TenantID: tenantID, ID: id}); err != nil {
@@ -128,11 +159,14 @@ func (s *Service) ApplyRefund(
 	if !legal {
 		return row, nil
 	}
+	if seen.ID != "" && !seen.Returns(row) {
+		return row, fmt.Errorf("refund %s: %w", id, errRefundDiffers)
+	}
 	n, err := q.PaymentReserveRefund(ctx, db.PaymentReserveRefundParams{
 		TenantID: tenantID, ID: row.PaymentID, AmountMinor: reserved, RefundedMinor: refunded,
 	})
 	if err == nil && n == 0 {
-		err = errors.New("the refund totals would exceed the payment")
+		err = errRefundTotals
 	}
 	if err != nil {
 		return row, fmt.Errorf("update the refunded sums of payment %s: %w", row.PaymentID, err)
@@ -144,12 +178,16 @@ func (s *Service) ApplyRefund(
 			return row, fmt.Errorf("update the refunded sum of order %s: %w", row.OrderID, err)
 		}
 	}
+	was := row
 	row, err = q.RefundSettle(ctx, db.RefundSettleParams{
 		TenantID: tenantID, ID: id, SeenVersion: row.Version, Status: seen.Status,
 		StripeRefundID: postgres.Nullable(seen.ID), FailureCode: postgres.Nullable(seen.FailureCode),
 	})
 	if err != nil {
 		return row, fmt.Errorf("settle refund %s: %w", id, err)
+	}
+	if err := s.recordOwed(ctx, q, p, was, row); err != nil {
+		return row, err
 	}
 	kind := "refund.failed" // For the tenant, a canceled refund is one that failed.
 	if row.Status == db.RefundStatusSucceeded {

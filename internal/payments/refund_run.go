@@ -59,7 +59,7 @@ func (s *Service) runRefund(ctx context.Context, c *idempotency.Claim) (idempote
 	return answer, err
 }
 
-// giveBack is the refund's life: look for it at Stripe, make it, record how it ends.
+// advanceRefund is the refund's life: look for it at Stripe, make it, record how it ends.
 func (s *Service) advanceRefund(ctx context.Context, c *idempotency.Claim, w *refunding) (idempotency.Answer, error) {
 	if w.refund.Status != db.RefundStatusPending { // A webhook was faster.
 		return s.finishRefund(ctx, c, w, stripe.Refund{}, nil)
@@ -75,8 +75,9 @@ func (s *Service) advanceRefund(ctx context.Context, c *idempotency.Claim, w *re
 		}
 		called := err == nil
 		switch {
-		case found:
-			if !called { // Sent before this database was restored.
+		// Our call, if there was one, asked for our amount: a refund of another one is a copy of its metadata.
+		case found && (!called || seen.Returns(w.refund)):
+			if !called && w.refund.Origin != db.RefundOriginProvider { // Sent before this database was restored.
 				if err := w.call().Insert(ctx, s.pool.Queries, c.TenantID); err != nil {
 					return idempotency.Answer{}, err
 				}
@@ -86,6 +87,8 @@ func (s *Service) advanceRefund(ctx context.Context, c *idempotency.Claim, w *re
 			return s.finishRefund(ctx, c, w, stripe.Refund{
 				Status: db.RefundStatusFailed, FailureCode: "provider_error",
 			}, ErrPaymentNotRefundable)
+		case w.refund.StripeRefundID != nil: // It was made. Another call would make a second one.
+			return s.refundWaits(ctx, c, w, nextPoll(c), errors.New("the refund is not in Stripe's list now"))
 		case called && calls.Exhausted(last):
 			return s.refundWaits(ctx, c, w, nextPoll(c),
 				errors.New("a stored error is repeated; only Stripe's list of refunds shows the outcome"))
@@ -120,7 +123,7 @@ func (s *Service) advanceRefund(ctx context.Context, c *idempotency.Claim, w *re
 		switch {
 		case err != nil:
 			return s.refundWaits(ctx, c, w, idempotency.NextTry(c), err)
-		case found:
+		case found && (seen.Returns(w.refund) || out.ErrorCode == stripeKeyReused):
 			return s.settleRefund(ctx, c, w, seen)
 		case out.ErrorCode == stripeKeyReused:
 			return s.refundWaits(ctx, c, w, nextPoll(c),

@@ -2,12 +2,10 @@ package payments
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/compare"
-	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/postgres"
@@ -100,42 +98,21 @@ func (s Repairs) recordAdopted(
 	return s.EnqueueAutomaticRefund(ctx, q, p) // The order was canceled meanwhile.
 }
 
-// AdoptRefund creates the rows for a refund that we made: its metadata names the
-// tenant, the order, the payment and the refund.
+// AdoptRefund creates the rows for a refund that Stripe has and we had not, and reports whether there is one now. All
+// refunds of the intent are read again and applied with it: one of ours may have failed and left room for this one.
 func (s Repairs) AdoptRefund(ctx context.Context, r stripe.Refund) (adopted bool, err error) {
+	list, err := s.gateway.RefundsOf(ctx, r.IntentID)
+	if err != nil {
+		return false, err
+	}
+	ref := compare.OrderRef{TenantID: r.TenantID, OrderID: r.OrderID}
 	err = s.pool.InTx(ctx, func(q *db.Queries) error {
-		adopted = false
-		v, err := s.lockedOrder(ctx, q, compare.OrderRef{TenantID: r.TenantID, OrderID: r.OrderID})
-		if err != nil || compare.RefundOf(r, v).Result != compare.Adoptable {
+		if err := s.applyRefunds(ctx, q, ref, list); err != nil {
 			return err
 		}
-		p, err := q.PaymentLock(ctx, db.PaymentLockParams{TenantID: r.TenantID, ID: r.PaymentID})
-		if err != nil {
-			return fmt.Errorf("lock payment %s: %w", r.PaymentID, err)
-		}
-		if _, err := q.RefundGet(ctx, db.RefundGetParams{
-			TenantID: r.TenantID, ID: r.RefundID,
-		}); !errors.Is(err, postgres.ErrNoRows) {
-			return err // Its key was sent again while this waited for the payment. The next round sees.
-		}
-		key := adoptedKeyPrefix + r.ID
-		row := newRefund(p, key, r.TenantID+":"+key+":refund", r.AmountMinor, nil)
-		row.ID, row.CreatedAt = r.RefundID, r.CreatedAt
-		if err := s.recordRefund(ctx, q, row); err != nil {
-			return err
-		}
-		adopted = true
-		if r.Status == db.RefundStatusPending { // The completer polls it until it is final.
-			if err := q.RefundSetStripeID(ctx, db.RefundSetStripeIDParams{
-				TenantID: r.TenantID, ID: row.ID, StripeRefundID: &r.ID,
-			}); err != nil {
-				return fmt.Errorf("record refund %s: %w", row.ID, err)
-			}
-			return idempotency.Enqueue(ctx, q, idempotency.Request{
-				TenantID: r.TenantID, Key: key, Operation: RefundOrder,
-			}, row.ID, refundRecorded)
-		}
-		_, err = s.ApplyRefund(ctx, q, r.TenantID, row.ID, r)
+		adopted, err = q.RefundExistsForStripe(ctx, db.RefundExistsForStripeParams{
+			TenantID: r.TenantID, StripeRefundID: &r.ID,
+		})
 		return err
 	})
 	return adopted, err

@@ -137,13 +137,30 @@ func (s Repairs) RefundFor(
 		return Refund{}, err
 	}
 	key := RefundByOperator + " " + action
-	row := newRefund(p, key, tenantID+":"+key+":refund", minor, nil)
+	row := newRefund(p, db.RefundOriginApi, key, tenantID+":"+key+":refund", minor)
 	if err := s.recordRefund(ctx, q, row); err != nil {
 		return Refund{}, err
 	}
 	return refundOf(row), idempotency.Enqueue(ctx, q, idempotency.Request{
 		TenantID: tenantID, Key: key, Operation: RefundByOperator,
 	}, row.ID, refundRecorded)
+}
+
+// SettleOwed records that an operator has settled in another way what is owed of a payment, and returns how much that
+// is. It joins q's transaction, which also records who and why. A *NotOwedError says why not.
+func (s Repairs) SettleOwed(ctx context.Context, q *db.Queries, tenantID, paymentID string) (int64, error) {
+	p, owed, err := s.lockOwed(ctx, q, tenantID, paymentID)
+	if err != nil {
+		return 0, err
+	}
+	n, err := q.RefundOwedSettle(ctx, db.RefundOwedSettleParams{TenantID: tenantID, PaymentID: paymentID})
+	if err == nil && n == 0 {
+		err = &NotOwedError{"a refund of the payment is under way: it may still return the money"}
+	}
+	if err != nil {
+		return 0, fmt.Errorf("settle what is owed of payment %s: %w", paymentID, err)
+	}
+	return p.AmountMinor - p.AmountRefundedMinor - owed.SettledMinor, nil
 }
 
 // RefundFailed returns the refund if it has failed or was canceled at Stripe; its own operation

@@ -98,10 +98,8 @@ func (s webhooks) apply(ctx context.Context, q *db.Queries, e inbox.Event, prepa
 	if err := s.applyIntentSeen(ctx, q, seen.intent); err != nil {
 		return fmt.Errorf("%s: %w", e.Type, err)
 	}
-	for _, refund := range seen.refunds {
-		if err := s.applyRefundSeen(ctx, q, refund); err != nil {
-			return fmt.Errorf("%s: %w", e.Type, err)
-		}
+	if err := s.applyRefundsSeen(ctx, q, seen); err != nil {
+		return fmt.Errorf("%s: %w", e.Type, err)
 	}
 	return nil
 }
@@ -143,29 +141,21 @@ func (s webhooks) applyIntentSeen(ctx context.Context, q *db.Queries, intent str
 	return nil // Final here. If Stripe disagrees, the reconciler finds it.
 }
 
-func (s webhooks) applyRefundSeen(ctx context.Context, q *db.Queries, seen stripe.Refund) error {
-	if seen.RefundID == "" || seen.Status == db.RefundStatusPending {
+// applyRefundsSeen applies what Stripe lists of an intent's refunds, whoever made them.
+func (s webhooks) applyRefundsSeen(ctx context.Context, q *db.Queries, seen webhookSeen) error {
+	if len(seen.refunds) == 0 {
 		return nil
 	}
-	row, err := q.RefundGet(ctx, db.RefundGetParams{TenantID: seen.TenantID, ID: seen.RefundID})
-	if errors.Is(err, postgres.ErrNoRows) {
-		// part: operator {
-		if known, err := s.expediteOrphanRefund(ctx, q, seen); err != nil || known {
+	ref := compare.OrderRef{TenantID: seen.intent.TenantID, OrderID: seen.intent.OrderID}
+	// part: operator {
+	for _, refund := range seen.refunds {
+		refund.TenantID = ref.TenantID
+		if _, err := s.expediteOrphanRefund(ctx, q, refund); err != nil {
 			return err
 		}
-		// part: operator }
-		return fmt.Errorf("refund %s is not known yet", seen.ID)
 	}
-	if err != nil {
-		return fmt.Errorf("find refund %s: %w", seen.RefundID, err)
-	}
-	if !seen.Is(row) {
-		return nil // Another refund with its metadata. The reconciler reports it.
-	}
-	if row, err = s.ApplyRefund(ctx, q, row.TenantID, row.ID, seen); err != nil {
-		return err
-	}
-	return idempotency.Expedite(ctx, q, row.TenantID, row.IdempotencyKey)
+	// part: operator }
+	return s.applyRefunds(ctx, q, ref, seen.refunds)
 }
 
 // applyChargeSeen is for an intent that another operation than a payment has made. If it is registered,

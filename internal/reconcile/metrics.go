@@ -23,6 +23,8 @@ type Metrics struct {
 	overdue    prometheus.Gauge
 	oldest     prometheus.Gauge
 	doubtful   prometheus.Gauge
+	owed       *prometheus.GaugeVec
+	owedMinor  *prometheus.GaugeVec
 	unknown    prometheus.Gauge
 }
 
@@ -50,6 +52,11 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Help: "Age of the oldest unfinished key, except those that are parked or wait for the customer."}),
 		doubtful: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_unknown_outcomes",
 			Help: "Calls that move money and whose outcome is not yet known."}),
+		owed: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_refunds_owed",
+			Help: "Payments whose automatic refund failed and whose money is not back yet, including parked ones."},
+			[]string{"currency"}),
+		owedMinor: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_refunds_owed_minor",
+			Help: "Sum of the refunds that are owed, in minor units."}, []string{"currency"}),
 		unknown: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_unknown_outcomes_oldest_seconds",
 			Help: "Time since the oldest call that moves money and has no known outcome was first sent."}),
 	}
@@ -72,6 +79,14 @@ func (r *Reconciler) Measure(ctx context.Context) (int, error) {
 		open += row.Open
 	}
 	r.metrics.open.Set(float64(open))
+	owed, err := r.pool.RefundsOwedStats(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("measure the refunds that are owed: %w", err)
+	}
+	for _, row := range owed {
+		r.metrics.owed.WithLabelValues(row.Currency).Set(float64(row.Owed))
+		r.metrics.owedMinor.WithLabelValues(row.Currency).Set(float64(row.OwedMinor))
+	}
 	work, err := r.pool.KeyStats(ctx, db.KeyStatsParams{Grace: overdueAfter, AwaitsCustomer: payments.ActionRequired})
 	if err != nil {
 		return 0, fmt.Errorf("measure the unfinished work: %w", err)

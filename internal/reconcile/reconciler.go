@@ -90,10 +90,13 @@ func (r *Reconciler) Traced(t *tracing.Tracer) *Reconciler {
 	return r
 }
 
-// RunOnce goes through one window that is due, and returns whether there was one. An
-// error means that the database or Stripe is away; the window is gone through again
-// from its beginning. A problem with one object is a discrepancy, not an error.
+// RunOnce has refunds that are owed tried again, or goes through one window that is due, and returns whether there was
+// either. An error means that the database or Stripe is away; the window is gone through again from its beginning. A
+// problem with one object is a discrepancy, not an error.
 func (r *Reconciler) RunOnce(ctx context.Context) (int, error) {
+	if n, err := r.repairs.RetryOwed(ctx); err != nil || n > 0 {
+		return n, err
+	}
 	for _, w := range scanWindows {
 		claim, err := r.pool.ReconcileClaim(ctx, db.ReconcileClaimParams{Name: w.name, Lease: reconcileLease})
 		if errors.Is(err, postgres.ErrNoRows) {
@@ -218,20 +221,15 @@ func (r *Reconciler) repairRefund(ctx context.Context, refund stripe.Refund, d c
 	case compare.InProgress:
 		return r.expedite(ctx, d.Discrepancy.TenantID, d.Key)
 	case compare.Adoptable:
-		adopted, err := r.repairs.AdoptRefund(ctx, refund)
-		if err != nil {
-			return fmt.Errorf("adopt %s: %w", refund.ID, err)
-		}
-		if !adopted {
-			return nil
-		}
-		r.done("adopted", "adopted a refund that Stripe has and we had not", "tenant_id", refund.TenantID, "refund_id",
-			refund.RefundID, "stripe_refund", refund.ID)
-		return r.resolve(ctx, refund.TenantID, refund.ID, "", "adopted as "+refund.RefundID)
+		_, err := r.adoptRefund(ctx, refund)
+		return err
 	case compare.StatusChanged:
 		err := r.pool.InTx(ctx, func(q *db.Queries) error {
-			_, err := r.service.ApplyRefund(ctx, q, d.Discrepancy.TenantID, d.Discrepancy.RefundID, refund)
-			return err
+			row, err := r.service.ApplyRefund(ctx, q, d.Discrepancy.TenantID, d.Discrepancy.RefundID, refund)
+			if err != nil {
+				return err
+			}
+			return idempotency.Expedite(ctx, q, row.TenantID, row.IdempotencyKey)
 		})
 		if err != nil {
 			return fmt.Errorf("apply %s: %w", refund.ID, err)
@@ -241,7 +239,27 @@ func (r *Reconciler) repairRefund(ctx context.Context, refund stripe.Refund, d c
 		return r.resolve(ctx, d.Discrepancy.TenantID, refund.ID, "", "the refund is "+string(refund.Status)+" here too")
 	case compare.Differs, compare.Abandoned, compare.Unregistered:
 	}
+	if d.Discrepancy.Kind == db.DiscrepancyKindUnmatchedAtStripe {
+		// It does not fit into what is left, perhaps because another refund has failed that we have not seen yet.
+		if adopted, err := r.adoptRefund(ctx, refund); err != nil || adopted {
+			return err
+		}
+	}
 	return r.park(ctx, d.Discrepancy)
+}
+
+// adoptRefund creates the rows for a refund that Stripe has and we had not, unless that is not possible now.
+func (r *Reconciler) adoptRefund(ctx context.Context, refund stripe.Refund) (adopted bool, err error) {
+	adopted, err = r.repairs.AdoptRefund(ctx, refund)
+	if err != nil {
+		return false, fmt.Errorf("adopt %s: %w", refund.ID, err)
+	}
+	if !adopted {
+		return false, nil
+	}
+	r.done("adopted", "adopted a refund that Stripe has and we had not", "tenant_id", refund.TenantID, "order_id",
+		refund.OrderID, "stripe_refund", refund.ID)
+	return true, r.resolve(ctx, refund.TenantID, refund.ID, "", "the refund has a row here too")
 }
 
 // logUnregistered logs an operation that this service does not know once for each

@@ -180,8 +180,8 @@ func (s *Client) ListIntents(ctx context.Context, w Window) (Page[Intent], error
 	return page, err
 }
 
-// ListRefunds implements Gateway. It expands the intent, whose metadata names the
-// tenant of a refund that was made in Stripe's dashboard.
+// ListRefunds implements Gateway. It expands the intent, whose metadata names the tenant and the order: a refund that
+// was made in Stripe's dashboard has none, or whatever its maker wrote there.
 func (s *Client) ListRefunds(ctx context.Context, w Window) (Page[Refund], error) {
 	var page Page[Refund]
 	err := s.get(ctx, OpListRefunds, func(p stripego.Params) error {
@@ -191,7 +191,7 @@ func (s *Client) ListRefunds(ctx context.Context, w Window) (Page[Refund], error
 		})
 		for list.Next() {
 			refund := refundOf(list.Refund())
-			if pi := list.Refund().PaymentIntent; pi != nil && refund.TenantID == "" {
+			if pi := list.Refund().PaymentIntent; pi != nil && pi.Metadata["tenant_id"] != "" {
 				refund.TenantID, refund.OrderID = pi.Metadata["tenant_id"], pi.Metadata["order_id"]
 			}
 			page.Objects = append(page.Objects, refund)

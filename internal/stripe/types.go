@@ -77,7 +77,7 @@ type Refund struct {
 	IntentID    string
 	AmountMinor int64
 	Currency    string
-	TenantID    string // from the metadata or, in ListRefunds, from the intent's; so is OrderID
+	TenantID    string // from the metadata; in ListRefunds from the intent's, if that has any; so is OrderID
 	OrderID     string
 	PaymentID   string // from the metadata, like RefundID
 	RefundID    string
@@ -198,12 +198,17 @@ func FromRead(intent Intent) Outcome {
 	return Outcome{Effect: Done, Intent: intent, HTTPStatus: http.StatusOK}
 }
 
-// Is reports whether r is the refund of the row at Stripe: the one whose id the row
-// has or, as long as it has none, one that names the row in its metadata. Metadata
-// can be copied, so another refund that names the row is another refund.
+// Is reports whether r is the refund of the row at Stripe: the one whose id the row has or, as long as the row is
+// pending and has none, one that names the row in its metadata. Metadata can be copied, so another refund that names the
+// row is another refund, and so is one that appears after ours has failed.
 func (r Refund) Is(row db.Refund) bool {
 	if row.StripeRefundID != nil {
 		return *row.StripeRefundID == r.ID
 	}
-	return row.ID == r.RefundID
+	return row.ID == r.RefundID && row.Status == db.RefundStatusPending
+}
+
+// Returns reports whether r returns what the row says: its amount, in its currency.
+func (r Refund) Returns(row db.Refund) bool {
+	return r.AmountMinor == row.AmountMinor && r.Currency == row.Currency
 }

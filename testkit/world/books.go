@@ -47,14 +47,18 @@ func BooksOn(w *World) *Books { return BooksWith(w, LocalOptions{}) }
 func BooksWith(w *World, o LocalOptions) *Books {
 	w.T.Helper()
 	api := w.Local(o)
-	backends := stripego.NewBackendsWithConfig(&stripego.BackendConfig{
-		URL: stripego.String(w.StripeURL), MaxNetworkRetries: stripego.Int64(0),
-		EnableTelemetry: stripego.Bool(false), LeveledLogger: &stripego.LeveledLogger{},
-	})
 	return &Books{
 		World: w, API: api, Reconciler: api.NewReconciler(reconcile.NewMetrics(api.Metrics)),
-		Stripe: client.New(stripesim.DefaultKey, backends),
+		Stripe: w.DashboardAtStripe(),
 	}
+}
+
+// DashboardAtStripe is a client of Stripe's that is not the service.
+func (w *World) DashboardAtStripe() *client.API {
+	return client.New(stripesim.DefaultKey, stripego.NewBackendsWithConfig(&stripego.BackendConfig{
+		URL: stripego.String(w.StripeURL), MaxNetworkRetries: stripego.Int64(0),
+		EnableTelemetry: stripego.Bool(false), LeveledLogger: &stripego.LeveledLogger{},
+	}))
 }
 
 // Reconcile compares everything at Stripe with the database once, whatever was

@@ -186,20 +186,24 @@ var All = []Mutant{
 				Object struct {
 					ID       string            ` + "`json:\"id\"`" + `
 					Status   db.RefundStatus   ` + "`json:\"status\"`" + `
+					Amount   int64             ` + "`json:\"amount\"`" + `
+					Currency string            ` + "`json:\"currency\"`" + `
 					Metadata map[string]string ` + "`json:\"metadata\"`" + `
 				} ` + "`json:\"object\"`" + `
 			} ` + "`json:\"data\"`" + `
 		}
 		err = json.Unmarshal(e.Payload, &event)
 		object := event.Data.Object
-		seen.refunds = []stripe.Refund{{ID: object.ID, Status: object.Status,
+		seen.refunds = []stripe.Refund{{ID: object.ID, Status: object.Status, IntentID: hint.ID,
+			AmountMinor: object.Amount, Currency: object.Currency,
 			TenantID: object.Metadata["tenant_id"], RefundID: object.Metadata["refund_id"]}}`},
 			{"internal/compare/compare.go", "\tcase from == db.RefundStatusPending && to == " +
 				"db.RefundStatusSucceeded:\n", "\tcase from == db.RefundStatusFailed && to == " +
 				"db.RefundStatusSucceeded:\n\t\treturn amount, amount, true\n\tcase from == db.RefundStatusPending && to == " +
 				"db.RefundStatusSucceeded:\n"},
-			{refundsTable, "(OLD.status = 'succeeded' AND NEW.status = 'failed')))", "(OLD.status = 'succeeded' AND " +
-				"NEW.status = 'failed') OR (OLD.status = 'failed' AND NEW.status = 'succeeded')))"},
+			{refundsTable, "OR (OLD.status = 'succeeded' AND NEW.status IN ('failed', 'canceled'))))",
+				"OR (OLD.status = 'succeeded' AND NEW.status IN ('failed', 'canceled')) OR " +
+					"(OLD.status = 'failed' AND NEW.status = 'succeeded')))"},
 		},
 		Test: Test{"internal/payments", "webhook_test.go", "TestWebhooks/InAnyOrderEndInTheSameState", "as Stripe has " +
 			"it, in whatever order its events came"},

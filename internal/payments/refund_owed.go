@@ -1,0 +1,201 @@
+package payments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/ids"
+	"example.com/payonce/internal/postgres"
+)
+
+// An automatic refund returns money that the service may not keep: its order was canceled before it was paid, or its
+// checkout was compensated. If Stripe refuses it for good or the bank sends it back, also days later, the money is owed:
+// a row of refunds_owed says so from the same commit on. It is tried again, each time as a refund of its own, and parked
+// after the last pause, for an operator. It ends when the money is back, whoever gave it back, or when an operator has
+// settled it in another way.
+
+// owedPauses, in seconds, are before the attempts at what is owed.
+var owedPauses = []int64{10, 60, 10 * 60, 60 * 60, 6 * 60 * 60}
+
+const (
+	owedBatch = 50
+	// owedPostpone is the pause before what could not be tried is looked at again.
+	owedPostpone = time.Minute
+	// automaticRefundsMax is how many automatic refunds of a payment are recognized after they were lost with the
+	// database: the attempts, and those that operators asked for.
+	automaticRefundsMax = 32
+)
+
+// NotOwedError says why an automatic refund is not tried again, or not settled.
+type NotOwedError struct{ Why string }
+
+func (e *NotOwedError) Error() string { return e.Why }
+
+// automaticKey is the key of the nth automatic refund of an order's payment.
+func automaticKey(orderID string, n int) string {
+	key := RefundOrder + " " + orderID
+	if n > 1 {
+		key += ":" + strconv.Itoa(n)
+	}
+	return key
+}
+
+func automaticRefundID(tenantID, orderID string, n int) string {
+	return ids.Keyed(ids.Refund, tenantID, automaticKey(orderID, n))
+}
+
+// AutomaticStripeKeys are the keys under which the automatic refunds of an order are sent to Stripe.
+func AutomaticStripeKeys(tenantID, orderID string) []string {
+	keys := make([]string, automaticRefundsMax)
+	for n := range keys {
+		keys[n] = automaticStripeKey(tenantID, orderID, n+1)
+	}
+	return keys
+}
+
+func automaticStripeKey(tenantID, orderID string, n int) string {
+	key := tenantID + ":" + orderID + ":refund"
+	if n > 1 {
+		key += ":" + strconv.Itoa(n)
+	}
+	return key
+}
+
+// EnqueueAutomaticRefund records a refund that no caller asked for, of a payment that
+// succeeded although its order was canceled meanwhile. The completer carries it out.
+func (s *Service) EnqueueAutomaticRefund(ctx context.Context, q *db.Queries, p db.Payment) error {
+	_, err := s.enqueueAutomatic(ctx, q, p, p.AmountMinor-p.AmountRefundingMinor)
+	return err
+}
+
+func (s *Service) enqueueAutomatic(
+	ctx context.Context, q *db.Queries, p db.Payment, amount int64,
+) (row db.Refund, err error) {
+	before, err := q.RefundsAutomaticCount(ctx, db.RefundsAutomaticCountParams{TenantID: p.TenantID, PaymentID: p.ID})
+	if err != nil {
+		return row, fmt.Errorf("count the automatic refunds of payment %s: %w", p.ID, err)
+	}
+	n := int(before) + 1
+	key := automaticKey(p.OrderID, n)
+	row = newRefund(p, db.RefundOriginAutomatic, key, automaticStripeKey(p.TenantID, p.OrderID, n), amount)
+	if err := s.recordRefund(ctx, q, row); err != nil {
+		return row, err
+	}
+	return row, idempotency.Enqueue(ctx, q, idempotency.Request{
+		TenantID: p.TenantID, Key: key, Operation: RefundOrder,
+	}, row.ID, refundRecorded)
+}
+
+// recordOwed records what the end of a refund means for what is owed of its payment. p is the payment before, was the
+// refund before.
+func (s *Service) recordOwed(ctx context.Context, q *db.Queries, p db.Payment, was, row db.Refund) error {
+	why := string(row.Status)
+	if row.FailureCode != nil {
+		why = *row.FailureCode
+	}
+	var err error
+	switch {
+	case row.Status == db.RefundStatusSucceeded && p.AmountRefundedMinor+row.AmountMinor < p.AmountMinor:
+	case row.Status == db.RefundStatusSucceeded:
+		err = q.RefundOwedEnd(ctx, db.RefundOwedEndParams{TenantID: row.TenantID, PaymentID: row.PaymentID})
+	case row.Origin == db.RefundOriginAutomatic:
+		s.o.Log.Error("an automatic refund has failed; the money is owed", "tenant_id", row.TenantID, "refund_id",
+			row.ID, "payment_id", row.PaymentID, "failure", why)
+		err = q.RefundOwe(ctx, db.RefundOweParams{
+			TenantID: row.TenantID, PaymentID: row.PaymentID, OrderID: row.OrderID, Currency: row.Currency,
+			LastRefundID: row.ID, LastError: why, PauseSeconds: owedPauses,
+		})
+	case was.Status == db.RefundStatusSucceeded:
+		err = q.RefundOwedReopen(ctx, db.RefundOwedReopenParams{
+			TenantID: row.TenantID, PaymentID: row.PaymentID, LastError: why,
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("record what is owed of payment %s: %w", row.PaymentID, err)
+	}
+	return nil
+}
+
+// RetryOwed has refunds that are owed and due tried again, and returns how many. One that cannot be tried waits, and
+// holds up none of the others.
+func (s Repairs) RetryOwed(ctx context.Context) (int, error) {
+	due, err := s.pool.RefundsOwedDue(ctx, owedBatch)
+	if err != nil {
+		return 0, fmt.Errorf("read the refunds that are owed: %w", err)
+	}
+	tried := 0
+	for _, o := range due {
+		err := s.pool.InTx(ctx, func(q *db.Queries) error {
+			_, err := s.RetryOwedNow(ctx, q, o.TenantID, o.PaymentID)
+			return err
+		})
+		if err == nil {
+			tried++
+			continue
+		}
+		if ctx.Err() != nil {
+			return tried, ctx.Err()
+		}
+		s.o.Log.Warn("a refund that is owed was not tried again", "tenant_id", o.TenantID, "payment_id", o.PaymentID,
+			"error", err.Error())
+		if err := s.pool.RefundOwedPostpone(ctx, db.RefundOwedPostponeParams{
+			TenantID: o.TenantID, PaymentID: o.PaymentID, Pause: owedPostpone,
+		}); err != nil {
+			return tried, fmt.Errorf("postpone the refund of payment %s: %w", o.PaymentID, err)
+		}
+	}
+	return tried, nil
+}
+
+// RetryOwedNow records the next automatic refund of a payment of which money is owed, in q's transaction. The completer
+// carries it out. A *NotOwedError says why not.
+func (s Repairs) RetryOwedNow(ctx context.Context, q *db.Queries, tenantID, paymentID string) (db.Refund, error) {
+	p, owed, err := s.lockOwed(ctx, q, tenantID, paymentID)
+	if err != nil {
+		return db.Refund{}, err
+	}
+	amount := p.AmountMinor - p.AmountRefundingMinor - owed.SettledMinor
+	if amount <= 0 {
+		return db.Refund{}, &NotOwedError{"a refund of the payment is under way already"}
+	}
+	row, err := s.enqueueAutomatic(ctx, q, p, amount)
+	if err != nil {
+		return row, err
+	}
+	if err := q.RefundOwedAttempt(ctx, db.RefundOwedAttemptParams{
+		TenantID: tenantID, PaymentID: paymentID, LastRefundID: row.ID,
+	}); err != nil {
+		return row, fmt.Errorf("record the attempt for payment %s: %w", paymentID, err)
+	}
+	return row, nil
+}
+
+// lockOwed reads what is owed of a payment, and locks its order and the payment, as all do that change it.
+func (s *Service) lockOwed(
+	ctx context.Context, q *db.Queries, tenantID, paymentID string,
+) (p db.Payment, owed db.RefundsOwed, err error) {
+	if p, err = q.PaymentGet(ctx, db.PaymentGetParams{TenantID: tenantID, ID: paymentID}); err != nil {
+		return p, owed, notFound(err, "read payment %s", paymentID)
+	}
+	if _, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: tenantID, ID: p.OrderID}); err != nil {
+		return p, owed, fmt.Errorf("lock order %s: %w", p.OrderID, err)
+	}
+	if p, err = q.PaymentLock(ctx, db.PaymentLockParams{TenantID: tenantID, ID: paymentID}); err != nil {
+		return p, owed, fmt.Errorf("lock payment %s: %w", paymentID, err)
+	}
+	owed, err = q.RefundOwedGet(ctx, db.RefundOwedGetParams{TenantID: tenantID, PaymentID: paymentID})
+	switch {
+	case errors.Is(err, postgres.ErrNoRows):
+		err = &NotOwedError{"no refund of the payment is owed"}
+	case err != nil:
+		err = fmt.Errorf("read what is owed of payment %s: %w", paymentID, err)
+	case owed.EndedAt != nil:
+		err = &NotOwedError{"no refund of the payment is owed any more"}
+	}
+	return p, owed, err
+}

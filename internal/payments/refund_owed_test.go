@@ -1,0 +1,275 @@
+package payments_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	stripego "github.com/stripe/stripe-go/v76"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/payments"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/pgproxy"
+	"example.com/payonce/testkit/world"
+)
+
+// late is a world with a payment that succeeded after its order was canceled, so that the service has to give its money
+// back by itself.
+func late(t *testing.T, card string) *elsewhere {
+	t.Helper()
+	w := world.New(t)
+	o := &elsewhere{mailbox: w.Mailbox(), Books: world.BooksOn(w)}
+	o.order = o.API.Order()
+	require.Equal(t, http.StatusOK, o.API.Post("/v1/orders/"+o.order+"/cancel", "cancel", `{}`).Status)
+	intent := o.OrphanIntent(o.order, func(p *stripego.PaymentIntentParams) { p.PaymentMethod = &card })
+	o.Reconcile()
+	o.payment = o.Text(`SELECT id FROM payments WHERE intent_id = $1`, intent.ID)
+	require.Equal(t, "automatic pending 1000", o.rows())
+	return o
+}
+
+// refuse has Stripe refuse the next refunds for good.
+func (o *elsewhere) refuse(times int) {
+	o.Sim.Inject(stripesim.Fault{
+		Op: "refund.create", Kind: stripesim.Refuse, Status: http.StatusBadRequest, Code: "refund_unsupported", Times: times,
+	})
+}
+
+// owed is what is owed: "attempts parked|due|ended how".
+func (o *elsewhere) owed() string {
+	return o.Text(`SELECT concat_ws(' ', attempts, CASE WHEN ended_at IS NOT NULL THEN ended_how::text
+		WHEN parked_at IS NOT NULL THEN 'parked' ELSE 'due' END) FROM refunds_owed`)
+}
+
+func (o *elsewhere) requireOwed(count, minor int) {
+	o.T.Helper()
+	o.Measure()
+	require.EqualValues(o.T, count, o.API.Metric("payonce_refunds_owed"))
+	require.EqualValues(o.T, minor, o.API.Metric("payonce_refunds_owed_minor"))
+}
+
+// again lets the pause pass, and has what is owed tried again.
+func (o *elsewhere) again() {
+	o.T.Helper()
+	o.Exec(`UPDATE refunds_owed SET next_attempt_at = clock_timestamp()`)
+	o.Reconcile()
+	completeOnce(o.World, o.API)
+}
+
+// TestRefundsOwed: money that came too late goes back, or somebody is told.
+func TestRefundsOwed(t *testing.T) {
+	t.Parallel()
+
+	t.Run("AreTriedAgainUnderAKeyOfTheirOwn", func(t *testing.T) {
+		t.Parallel()
+		o := late(t, visa)
+		o.refuse(2)
+		completeOnce(o.World, o.API)
+		require.Equal(t, "automatic failed 1000", o.rows())
+		require.Equal(t, "0 due", o.owed())
+		o.requireOwed(1, 1000)
+		require.Empty(t, o.Audit().Offends(), "it is tried again by itself")
+		require.Equal(t, 10, o.Count(`SELECT extract(epoch FROM next_attempt_at - since)::integer FROM refunds_owed`))
+		o.again()
+		require.Equal(t, "1 due", o.owed())
+		require.InDelta(t, 60, o.Count(`SELECT extract(epoch FROM next_attempt_at - clock_timestamp())::integer
+			FROM refunds_owed`), 10, "the pauses grow")
+		o.again()
+		require.Equal(t, "automatic failed 1000, automatic failed 1000, automatic succeeded 1000", o.rows())
+		require.Equal(t, "2 refunded", o.owed())
+		o.requireOwed(0, 0)
+		var keys []string
+		for _, post := range o.Posts("refunds") {
+			keys = append(keys, strings.TrimPrefix(post.Key, o.Tenant.ID+":"+o.order))
+		}
+		require.Equal(t, []string{":refund", ":refund:2", ":refund:3"}, keys)
+		require.Equal(t, 1, o.EffectsOf(stripesim.EffectRefund))
+		o.hear()
+		o.RequireClean()
+	})
+
+	t.Run("AreParkedAfterTheLastAttempt", func(t *testing.T) {
+		t.Parallel()
+		o := late(t, visa)
+		o.refuse(-1)
+		completeOnce(o.World, o.API)
+		for n := range 5 {
+			require.Equal(t, fmt.Sprintf("%d due", n), o.owed())
+			o.again()
+		}
+		require.Equal(t, "5 parked", o.owed())
+		o.requireOwed(1, 1000)
+		require.Equal(t, map[string]int{"I5b": 1}, o.Audit().Offends())
+		o.again()
+		require.Len(t, o.Posts("refunds"), 6, "what is parked is not tried")
+	})
+
+	t.Run("AreOwedWhenTheBankSendsThemBackLater", func(t *testing.T) {
+		t.Parallel()
+		for name, learn := range map[string]func(o *elsewhere){
+			"ByWebhook": (*elsewhere).hear, "ByReconciler": func(o *elsewhere) { o.Reconcile() },
+		} {
+			o := late(t, visa)
+			completeOnce(o.World, o.API)
+			require.Equal(t, "automatic succeeded 1000", o.rows(), name)
+			o.requireOwed(0, 0)
+			require.NoError(t, o.Sim.FailRefund(o.Text(`SELECT stripe_refund_id FROM refunds`), "lost_or_stolen_card"))
+			learn(o)
+			require.Equal(t, "automatic failed 1000", o.rows(), name)
+			o.requireOwed(1, 1000)
+			o.again()
+			require.Equal(t, "automatic failed 1000, automatic succeeded 1000", o.rows(), name)
+			o.requireOwed(0, 0)
+			o.hear()
+			o.RequireClean()
+		}
+	})
+
+	t.Run("EndWhenSomebodyElseRefunds", func(t *testing.T) {
+		t.Parallel()
+		o := late(t, visa)
+		o.refuse(1)
+		completeOnce(o.World, o.API)
+		o.dashboard(400)
+		o.hear()
+		o.requireOwed(1, 600)
+		rest := o.dashboard(600)
+		o.hear()
+		require.Equal(t, "0 refunded", o.owed())
+		o.again()
+		require.Equal(t, "automatic failed 1000, provider succeeded 400, provider succeeded 600", o.rows())
+		o.RequireClean()
+
+		// And are owed again when that comes back.
+		require.NoError(t, o.Sim.FailRefund(rest, "lost_or_stolen_card"))
+		o.hear()
+		require.Equal(t, "0 due", o.owed())
+		o.requireOwed(1, 600)
+		o.again()
+		require.Equal(t, "automatic succeeded 600, automatic failed 1000, provider succeeded 400, provider failed 600",
+			o.Text(`SELECT string_agg(concat_ws(' ', origin, status, amount_minor), ', ' ORDER BY origin, status) FROM refunds`))
+		o.hear()
+		o.RequireClean()
+	})
+
+	// part: operator {
+	t.Run("EndWhenAnOperatorHasSettledThem", func(t *testing.T) {
+		t.Parallel()
+		o := late(t, visa)
+		o.refuse(1)
+		completeOnce(o.World, o.API)
+		settle := func() (minor int64, err error) {
+			err = o.API.Pool.InTx(t.Context(), func(q *db.Queries) error {
+				minor, err = o.API.Payments.Repairs().SettleOwed(t.Context(), q, o.Tenant.ID, o.payment)
+				return err
+			})
+			return minor, err
+		}
+		o.Exec(`UPDATE refunds_owed SET next_attempt_at = clock_timestamp()`)
+		o.Reconcile()
+		var not *payments.NotOwedError
+		_, err := settle()
+		require.ErrorAs(t, err, &not, "an attempt is under way")
+		o.refuse(1)
+		completeOnce(o.World, o.API)
+		minor, err := settle()
+		require.NoError(t, err)
+		require.EqualValues(t, 1000, minor)
+		require.Equal(t, "1 settled_outside", o.owed())
+		o.requireOwed(0, 0)
+		_, err = settle()
+		require.ErrorAs(t, err, &not)
+		o.again()
+		require.Len(t, o.Posts("refunds"), 2, "what was settled is not given back as well")
+		o.RequireClean()
+	})
+	// part: operator }
+
+	// Processes that look at the same moment.
+	t.Run("AreTriedOnceByManyProcesses", func(t *testing.T) {
+		t.Parallel()
+		o := late(t, visa)
+		o.refuse(1)
+		completeOnce(o.World, o.API)
+		o.Exec(`UPDATE refunds_owed SET next_attempt_at = clock_timestamp()`)
+		for _, err := range world.Together(4, func(int) error {
+			_, err := o.API.Payments.Repairs().RetryOwed(t.Context())
+			return err
+		}) {
+			require.NoError(t, err)
+		}
+		require.Equal(t, 2, o.Count(`SELECT count(*) FROM refunds`))
+		require.Equal(t, "1 due", o.owed())
+	})
+}
+
+// TestRefundsOwedSurviveACut: the connection breaks at each commit of a refund that is owed, before the server has it or
+// after. Another process ends it: the money goes back once.
+func TestRefundsOwedSurviveACut(t *testing.T) {
+	t.Parallel()
+	for name, statement := range map[string]string{
+		"WhenItHasFailed": "RefundOwe", "WhenItIsTriedAgain": "RefundOwedAttempt",
+		"WhenItsCallIsRecorded": "StripeCallRecordAttempt", "WhenTheMoneyIsBack": "RefundOwedEnd",
+	} {
+		for when, arm := range map[string]func(*pgproxy.Proxy, string) *pgproxy.Cut{
+			"Before": (*pgproxy.Proxy).BeforeCommit, "After": (*pgproxy.Proxy).AfterCommit,
+		} {
+			t.Run(name+"/"+when, func(t *testing.T) {
+				t.Parallel()
+				o := late(t, visa)
+				proxy, err := pgproxy.Start(o.URL)
+				require.NoError(t, err)
+				t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+				options := world.LongTimeouts("victim")
+				options.Database = proxy.URL()
+				victim := o.Local(options)
+				o.refuse(1)
+				cut := arm(proxy, "name: "+statement+" ")
+				for range 3 { // It may fail at any of them. That is what this is about.
+					_, _ = victim.Completer.RunOnce(t.Context())
+					o.Exec(`UPDATE refunds_owed SET next_attempt_at = clock_timestamp()`)
+					_, _ = victim.Payments.Repairs().RetryOwed(t.Context())
+				}
+				require.True(t, cut.HasFired(), "nothing was cut, so nothing was shown")
+				for range 3 {
+					completeOnce(o.World, o.API)
+					o.again()
+				}
+				require.Equal(t, "automatic succeeded 1000, automatic failed 1000",
+					o.Text(`SELECT string_agg(concat_ws(' ', origin, status, amount_minor), ', ' ORDER BY status) FROM refunds`))
+				require.Equal(t, 1, o.EffectsOf(stripesim.EffectRefund))
+				require.Equal(t, "1 refunded", o.owed())
+				o.hear()
+				o.RequireClean()
+			})
+		}
+	}
+}
+
+// TestOwedIsNotForgotten: the database refuses what the code never does.
+func TestOwedIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	o := late(t, visa)
+	refused := func(constraint, sql string, args ...any) {
+		t.Helper()
+		_, err := o.DB.Raw().Exec(t.Context(), sql, args...)
+		require.ErrorContains(t, err, constraint)
+	}
+	refused("automatic refund that failed is owed", `UPDATE refunds SET status = 'failed'`)
+	o.refuse(1)
+	completeOnce(o.World, o.API)
+	refused("ends when it was refunded", `UPDATE refunds_owed SET ended_at = now(), ended_how = 'refunded'`)
+	refused("never deleted", `DELETE FROM refunds_owed`)
+	o.again()
+	refused("automatic refund that failed is owed", `WITH sums AS (
+		UPDATE payments SET amount_refunded_minor = 0, amount_refunding_minor = 0)
+		UPDATE refunds SET status = 'failed' WHERE status = 'succeeded'`)
+	id := o.Text(`SELECT stripe_refund_id FROM refunds WHERE status = 'succeeded'`)
+	refused("one_row_per_stripe_refund", `INSERT INTO refunds (tenant_id, id, origin, payment_id, order_id, idempotency_key,
+		stripe_key, stripe_refund_id, amount_minor, currency, created_at)
+		SELECT tenant_id, 'rfd_2', origin, payment_id, order_id, 'x', 'x', $1, amount_minor, currency, created_at
+		FROM refunds WHERE stripe_refund_id = $1`, id)
+}
