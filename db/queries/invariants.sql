@@ -240,9 +240,9 @@ SELECT concat_ws(' ', h.tenant_id, h.aggregate_id)::text AS subject,
 FROM (SELECT e.tenant_id, e.aggregate_id, e.version, e.type,
           lag(e.type) OVER (PARTITION BY e.tenant_id, e.aggregate_id ORDER BY e.version) AS before
       FROM outbox_events e) h
-WHERE (h.version = 1) IS DISTINCT FROM
-        (h.type = 'dispute.created' OR -- part: disputes
-            h.type IN ('order.created', 'payment.created', 'refund.created') OR h.type LIKE 'checkout.%')
+WHERE (h.version = 1) IS DISTINCT FROM (
+        h.type = 'dispute.created' OR -- part: disputes
+        (h.type IN ('order.created', 'payment.created', 'refund.created') OR h.type LIKE 'checkout.%'))
    OR (h.before IS NOT NULL
         AND h.type NOT IN ('dispute.updated', 'dispute.won', 'dispute.lost') -- part: disputes
         AND (h.before, h.type) NOT IN (

@@ -175,7 +175,7 @@ func operations() []operation {
 			{name: "success", means: "Stripe executes the call", final: http.StatusCreated, effects: 1, told: true},
 			{name: "refused", means: "the charge is disputed", fault: stripesim.Refuse, times: -1,
 				status: http.StatusBadRequest, code: "charge_disputed", final: http.StatusConflict,
-				problem: "payment-not-refundable"},
+				problem: "payment-disputed"},
 		}, failures(http.StatusCreated,
 			outcome{final: http.StatusConflict, problem: "payment-not-refundable", acts: (*cell).aDayAndAHalf})...),
 		prepare: func(c *cell) { c.order, c.payment = paid(c.heir) },
