@@ -87,7 +87,7 @@ var parts = []part{
 			"internal/disputes/", "internal/stripe/disputes.go",
 			"internal/compare/dispute.go", "internal/compare/dispute_test.go",
 			"internal/http/disputes.go", "internal/ledger/disputes.go",
-			"cmd/api/part_disputes.go",
+			"cmd/api/part_disputes.go", "cmd/api/audit_disputes.go",
 			"db/migrations/00013_disputes.sql", "db/queries/disputes.sql", "db/queries/ledger_disputes.sql",
 			"db/queries/invariants_disputes.sql", "internal/postgres/invariants_disputes.go",
 			"testkit/world/disputes.go",

@@ -300,6 +300,41 @@ func TestUnknownStatusOfDisputeIsStored(t *testing.T) {
 	require.Equal(t, "needs_response, fee 1500, disputed 1000: created updated updated", b.shown(id))
 }
 
+// The audit finds what is not recorded, and what differs.
+func TestAuditComparesDisputes(t *testing.T) {
+	t.Parallel()
+	b := paid(t)
+	differences := func(since time.Duration) (details []string) {
+		found, err := b.api.Disputes.Compare(t.Context(), time.Now().Add(-since))
+		require.NoError(t, err)
+		for _, v := range found {
+			require.Contains(t, v.Subject, b.payment)
+			details = append(details, v.Detail)
+		}
+		return details
+	}
+	id := b.dispute(false)
+	require.Equal(t, []string{"needs_response at Stripe for 1000 usd, and missing here"}, differences(time.Hour))
+	b.rounds()
+	require.Empty(t, differences(time.Hour))
+	b.evidence(id, "winning_evidence")
+	for _, since := range []time.Duration{time.Hour, -time.Hour} { // open ones are compared whatever their age
+		require.Equal(t, []string{"here needs_response, 1000 usd, movements map[usd:-2500]; " +
+			"at Stripe won, 1000 usd, movements map[usd:-1500]"}, differences(since))
+	}
+	b.rounds()
+	require.Empty(t, differences(time.Hour))
+
+	b.Exec("UPDATE payments SET amount_disputed_minor = 7")
+	checks, err := b.api.Pool.Invariants(t.Context())
+	require.NoError(t, err)
+	for _, c := range checks {
+		if c.ID == "I24a" {
+			require.Len(t, c.Rows, 1, "and what does not add up")
+		}
+	}
+}
+
 // What the database refuses whatever the program does.
 func TestDatabaseRefusesWrongDisputes(t *testing.T) {
 	t.Parallel()
