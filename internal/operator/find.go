@@ -29,8 +29,8 @@ func (s *Server) findForm(w http.ResponseWriter, r *http.Request) {
 	s.findTerm(w, r, term, false)
 }
 
-// stripeID is what a PaymentIntent's or charge's id looks like at Stripe.
-var stripeID = regexp.MustCompile(`^(pi|ch|py)_[A-Za-z0-9]{8,64}$`)
+// stripeID is what the id of a PaymentIntent, a charge or a dispute looks like at Stripe.
+var stripeID = regexp.MustCompile(`^(pi|ch|py|du)_[A-Za-z0-9]{8,64}$`)
 
 // find takes an id or a key from the form, which uses POST, so that a key appears in no
 // address, history or access log.
@@ -49,6 +49,13 @@ func (s *Server) findTerm(w http.ResponseWriter, r *http.Request, term string, k
 		s.renderError(w, r, http.StatusBadRequest, "Enter an id or a key.",
 			"The id of an order, payment, refund or checkout; a pi_… or ch_… of Stripe; or an idempotency key.")
 		return
+	// part: disputes {
+	case isDisputeID(term):
+		var found bool
+		if found, err = s.findDispute(ctx, w, r, term); found {
+			return
+		}
+	// part: disputes }
 	case isObjectID(term):
 		var tenants []string
 		if tenants, err = s.o.Pool.OperatorFindObject(ctx, term); err == nil && len(tenants) > 0 {

@@ -30,6 +30,7 @@ type objectPage struct {
 	ID            string // as requested
 	Order         *db.Order
 	Payments      []paymentView
+	Disputes      []disputeRow       // part: disputes
 	Checkout      *checkout.Checkout // part: checkouts
 	Work          []workItem
 	Histories     []history
@@ -152,6 +153,11 @@ func (s *Server) orderOf(ctx context.Context, p *objectPage) (string, error) {
 	case strings.HasPrefix(p.ID, "rfd_"):
 		row, err := q.RefundGet(ctx, db.RefundGetParams{TenantID: p.TenantID, ID: p.ID})
 		return row.OrderID, err
+	// part: disputes {
+	case strings.HasPrefix(p.ID, "dsp_"):
+		row, err := q.DisputeGet(ctx, db.DisputeGetParams{TenantID: p.TenantID, ID: p.ID})
+		return row.OrderID, err
+		// part: disputes }
 	// part: checkouts {
 	case strings.HasPrefix(p.ID, "chk_"):
 		found, err := s.o.Checkouts.Get(ctx, p.TenantID, p.ID)
@@ -187,6 +193,13 @@ func (p *objectPage) readOrder(ctx context.Context, q *db.Queries, id string) er
 		}
 		p.Payments = append(p.Payments, view)
 	}
+	// part: disputes {
+	disputed, err := q.OperatorDisputesOfOrder(ctx, db.OperatorDisputesOfOrderParams{TenantID: p.TenantID, OrderID: id})
+	if err != nil {
+		return err
+	}
+	p.Disputes = disputeRows(disputed)
+	// part: disputes }
 	p.Discrepancies, err = q.OperatorDiscrepancies(ctx,
 		db.OperatorDiscrepanciesParams{TenantID: p.TenantID, OrderID: id})
 	return err

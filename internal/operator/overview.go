@@ -37,6 +37,7 @@ type overviewPage struct {
 	Outbox     outboxPanel
 	Inbox      inboxPanel
 	Deliveries deliveriesPanel // part: webhooks
+	Disputes   disputesPanel   // part: disputes
 	Checkouts  checkoutsPanel  // part: checkouts
 	Actions    actionsPanel
 }
@@ -138,6 +139,7 @@ func (s *Server) readOverview(ctx context.Context) *overviewPage {
 	read(&p.Outbox.panel, func() error { return p.Outbox.read(ctx, q) })
 	read(&p.Inbox.panel, func() error { return p.Inbox.read(ctx, q) })
 	read(&p.Deliveries.panel, func() error { return p.Deliveries.read(ctx, q) }) // part: webhooks
+	read(&p.Disputes.panel, func() error { return p.Disputes.read(ctx, q) })     // part: disputes
 	read(&p.Checkouts.panel, func() error { return p.Checkouts.read(ctx, q) })   // part: checkouts
 	read(&p.Actions.panel, func() (err error) {
 		p.Actions.List, err = q.OperatorActionsLatest(ctx, actionsMax)
@@ -261,6 +263,9 @@ func (p *overviewPage) summarize() {
 		"requests are due and not claimed by any process", "work")
 	needs(p.Outbox.Stats.Parked, "event to publish is parked", "events to publish are parked", "outbox")
 	needs(p.Inbox.ParkedCount(), "received event is parked", "received events are parked", "inbox")
+	// part: disputes {
+	needs(p.Disputes.NeedResponse(), "dispute needs a response", "disputes need a response", "disputes")
+	// part: disputes }
 	// part: webhooks {
 	needs(int64(len(p.Deliveries.GivenUp)), "tenant has missed webhooks", "tenants have missed webhooks",
 		"deliveries")
@@ -278,6 +283,7 @@ func (p *overviewPage) addUnreadable() {
 		{p.Work.panel, "unfinished requests", "work"}, {p.Money.panel, "money", "money"},
 		{p.Outbox.panel, "events to publish", "outbox"}, {p.Inbox.panel, "received events", "inbox"},
 		{p.Deliveries.panel, "webhook deliveries", "deliveries"}, // part: webhooks
+		{p.Disputes.panel, "disputes", "disputes"},               // part: disputes
 		{p.Checkouts.panel, "checkouts", "checkouts"},            // part: checkouts
 		{p.Actions.panel, "the audit trail", "actions"},
 	} {
@@ -306,6 +312,7 @@ func (p *overviewPage) addLate() {
 func (p *overviewPage) Lists() bool {
 	return p.Work.Counts.Unfinished > 0 || p.Outbox.Stats.Waiting > 0 || p.Inbox.Pending() > 0 ||
 		p.Deliveries.Stats.Pending > 0 || // part: webhooks
+		len(p.Disputes.List) > 0 || // part: disputes
 		len(p.Checkouts.List) > 0 || // part: checkouts
 		p.Money.Open > 0
 }
