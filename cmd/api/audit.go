@@ -111,6 +111,13 @@ func runAudit(ctx context.Context, cli cli, since time.Duration) (report auditRe
 		if err != nil {
 			return err
 		}
+		// part: disputes {
+		disputed, err := compareDisputes(ctx, pool, gateway, now.Add(-since))
+		if err != nil {
+			return err
+		}
+		checks = append(checks, disputed)
+		// part: disputes }
 		report = newAuditReport(checks, compared)
 		return nil
 	})
@@ -192,7 +199,9 @@ func (r auditReport) print(w io.Writer) error {
 	if len(drift) == 0 {
 		drift = []string{"0; nothing to compare"}
 	}
+	compared := len(comparisons)
+	compared++ // part: disputes
 	_, err := fmt.Fprintf(w, "\nmoney drift: %s\n%d checks: %d queries of the database, %d comparisons with Stripe\n",
-		strings.Join(drift, ", "), len(r.Checks), len(r.Checks)-len(comparisons), len(comparisons))
+		strings.Join(drift, ", "), len(r.Checks), len(r.Checks)-compared, compared)
 	return err
 }

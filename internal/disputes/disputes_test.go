@@ -1,16 +1,22 @@
 package disputes_test
 
 import (
+	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 	stripego "github.com/stripe/stripe-go/v76"
 
+	"example.com/payonce/internal/disputes"
+	"example.com/payonce/internal/stripe"
+	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/world"
 )
 
@@ -58,7 +64,7 @@ func (b bench) evidence(dispute, text string) {
 func (b bench) rounds() {
 	b.t.Helper()
 	b.Exec("UPDATE reconciliation_windows SET next_at = '-infinity'")
-	b.Exec("UPDATE disputes SET next_read_at = '-infinity'")
+	b.Exec("UPDATE disputes SET next_read_at = now() - interval '1 day'")
 	for range 20 {
 		n, err := b.api.Disputes.RunOnce(b.t.Context())
 		require.NoError(b.t, err)
@@ -197,6 +203,184 @@ func TestDisputeIsFoundWithoutWebhooks(t *testing.T) {
 	})
 }
 
+// slow is a gateway between whose answer and its record something happens.
+type slow struct {
+	disputes.Gateway
+	meanwhile func()
+}
+
+func (s *slow) GetDispute(ctx context.Context, id string) (stripe.Dispute, error) {
+	d, err := s.Gateway.GetDispute(ctx, id)
+	if f := s.meanwhile; f != nil {
+		s.meanwhile = nil
+		f()
+	}
+	return d, err
+}
+
+// Two processes read one dispute. The one that read first is the last to record, and its
+// reading is old: without the version that it remembers it would undo the end.
+func TestOlderReadingOfDisputeIsNotRecorded(t *testing.T) {
+	t.Parallel()
+	b := paid(t)
+	gateway := &slow{Gateway: b.api.Gateway.(disputes.Gateway)}
+	late := disputes.New(b.api.Pool, gateway, disputes.Options{})
+	id := b.dispute(false)
+	gateway.meanwhile = b.rounds
+	require.NoError(t, late.Read(t.Context(), id), "created twice at once")
+	require.Equal(t, "needs_response, fee 1500, disputed 1000: created", b.shown(id))
+	gateway.meanwhile = func() {
+		b.evidence(id, "winning_evidence")
+		b.rounds()
+	}
+	require.NoError(t, late.Read(t.Context(), id))
+	require.Equal(t, "won, fee 1500, disputed 0: created won", b.shown(id))
+	b.sound()
+}
+
+// A dispute of a payment that this database has lost waits until the payment is adopted.
+func TestDisputeOfPaymentNotYetAdoptedWaits(t *testing.T) {
+	t.Parallel()
+	b := paid(t)
+	b.dispute(false)
+	b.Exec("UPDATE payments SET intent_id = 'pi_another'")
+	mailbox := b.Mailbox()
+	b.dispute(false)
+	for _, h := range mailbox.Take() {
+		b.api.Receive(h)
+	}
+	b.api.Process()
+	b.rounds()
+	require.Zero(t, b.Count("SELECT count(*) FROM disputes"))
+	require.Positive(t, b.api.Metric("payonce_dispute_failures_total"))
+	b.Exec("UPDATE payments SET intent_id = (SELECT object_id FROM inbox_events LIMIT 1)")
+	b.rounds()
+	require.Equal(t, 2, b.Count("SELECT count(*) FROM disputes"))
+	b.api.Process()
+	require.Zero(t, b.Count("SELECT count(*) FROM inbox_events WHERE status <> 'done'"))
+}
+
+// What the account charged without us is nobody's here.
+func TestDisputeOfAnotherChargeIsIgnored(t *testing.T) {
+	t.Parallel()
+	b := world.BooksOn(world.New(t))
+	mailbox := b.Mailbox()
+	_, err := b.Stripe.PaymentIntents.New(&stripego.PaymentIntentParams{
+		Amount: stripego.Int64(700), Currency: stripego.String("usd"), Confirm: stripego.Bool(true),
+		PaymentMethod:      stripego.String("pm_card_createDispute"),
+		PaymentMethodTypes: stripego.StringSlice([]string{"card"}),
+	})
+	require.NoError(t, err)
+	for _, h := range mailbox.Take() {
+		b.API.Receive(h)
+	}
+	b.API.Process()
+	_, err = b.API.Disputes.RunOnce(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, b.Count("SELECT count(*) FROM disputes"))
+	require.Zero(t, b.Count("SELECT count(*) FROM inbox_events WHERE status <> 'done'"))
+	require.Zero(t, b.API.Metric("payonce_dispute_failures_total"))
+}
+
+// Stripe may add a status. It is stored, shown and read again.
+func TestUnknownStatusOfDisputeIsStored(t *testing.T) {
+	t.Parallel()
+	b := paid(t)
+	id := b.dispute(false)
+	b.rounds()
+	b.Exec("UPDATE disputes SET status = 'pondering', version = version + 1")
+	require.Equal(t, 1, b.Count("SELECT count(*) FROM disputes WHERE watched"))
+	_, err := b.api.Disputes.Measure(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "pondering", b.api.OnlySeries("payonce_disputes_open", 1))
+	require.Equal(t, http.StatusOK, b.api.Get("/v1/disputes?status=pondering").Status)
+	b.Exec(`INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data)
+		SELECT tenant_id, id, version, 'dispute.updated', '{}' FROM disputes`)
+	b.rounds()
+	require.Equal(t, "needs_response, fee 1500, disputed 1000: created updated updated", b.shown(id))
+}
+
+// The audit finds what is not recorded, and what differs.
+func TestAuditComparesDisputes(t *testing.T) {
+	t.Parallel()
+	b := paid(t)
+	differences := func(since time.Duration) (details []string) {
+		found, err := b.api.Disputes.Compare(t.Context(), time.Now().Add(-since))
+		require.NoError(t, err)
+		for _, v := range found {
+			require.Contains(t, v.Subject, b.payment)
+			details = append(details, v.Detail)
+		}
+		return details
+	}
+	id := b.dispute(false)
+	require.Equal(t, []string{"needs_response at Stripe for 1000 usd, and missing here"}, differences(time.Hour))
+	b.rounds()
+	require.Empty(t, differences(time.Hour))
+	b.evidence(id, "winning_evidence")
+	for _, since := range []time.Duration{time.Hour, -time.Hour} { // open ones are compared whatever their age
+		require.Equal(t, []string{"here needs_response, 1000 usd, movements map[usd:-2500]; " +
+			"at Stripe won, 1000 usd, movements map[usd:-1500]"}, differences(since))
+	}
+	b.rounds()
+	require.Empty(t, differences(time.Hour))
+
+	b.Exec("UPDATE payments SET amount_disputed_minor = 7")
+	checks, err := b.api.Pool.Invariants(t.Context())
+	require.NoError(t, err)
+	for _, c := range checks {
+		if c.ID == "I24a" {
+			require.Len(t, c.Rows, 1, "and what does not add up")
+		}
+	}
+}
+
+// What the database refuses whatever the program does.
+func TestDatabaseRefusesWrongDisputes(t *testing.T) {
+	t.Parallel()
+	b := paid(t)
+	b.dispute(false)
+	b.rounds()
+	for name, sql := range map[string]string{
+		"dispute_terms_are_immutable":         `UPDATE disputes SET payment_id = 'pay_other'`,
+		"dispute_change_is_a_new_version":     `UPDATE disputes SET status = 'lost'`,
+		"inquiry_comes_before_the_chargeback": `UPDATE disputes SET status = 'warning_closed', version = version + 1`,
+		"dispute_movement_is_immutable":       `UPDATE dispute_movements SET amount_minor = 0, net_minor = -fee_minor`,
+		"movement_is_booked_once":             `INSERT INTO dispute_movements SELECT * FROM dispute_movements`,
+		"movement_net_is_amount_minus_fee": `INSERT INTO dispute_movements SELECT tenant_id, 'txn_2', dispute_id, 1, kind,
+			1, 1, 1, currency, now() FROM dispute_movements`,
+		"one_dispute_per_stripe_id": `INSERT INTO disputes (tenant_id, id, status, payment_id, order_id, stripe_dispute_id,
+			charge_id, amount_minor, currency, reason, created_at) SELECT tenant_id, 'dsp_other', status, payment_id,
+			order_id, stripe_dispute_id, charge_id, 1, currency, reason, now() FROM disputes`,
+		"payment_disputed_is_not_negative": `UPDATE payments SET amount_disputed_minor = -1`,
+		"order_disputed_is_not_negative":   `UPDATE orders SET amount_disputed_minor = -1`,
+	} {
+		_, err := b.api.Pool.Raw().Exec(t.Context(), sql)
+		var refused *pgconn.PgError
+		require.ErrorAs(t, err, &refused, name)
+		require.Equal(t, name, refused.ConstraintName)
+	}
+}
+
+func TestDisputeDeadlineIsMeasured(t *testing.T) {
+	t.Parallel()
+	b := paid(t)
+	_, err := b.api.Disputes.Measure(t.Context())
+	require.NoError(t, err)
+	require.True(t, math.IsInf(b.api.Metric("payonce_dispute_evidence_due_seconds"), 1))
+	id := b.dispute(false)
+	b.rounds()
+	_, err = b.api.Disputes.Measure(t.Context())
+	require.NoError(t, err)
+	due := b.api.Metric("payonce_dispute_evidence_due_seconds")
+	require.InDelta(t, 8.5*86400, due, 0.6*86400, "eight days, to the end of the day")
+	require.Equal(t, "needs_response", b.api.OnlySeries("payonce_disputes_open", 1))
+	b.evidence(id, "losing_evidence")
+	b.rounds()
+	_, err = b.api.Disputes.Measure(t.Context())
+	require.NoError(t, err)
+	require.True(t, math.IsInf(b.api.Metric("payonce_dispute_evidence_due_seconds"), 1))
+}
 
 func TestRefundOfDisputedPayment(t *testing.T) {
 	t.Parallel()
@@ -231,6 +415,25 @@ func TestRefundOfDisputedPayment(t *testing.T) {
 		b.dispute(true)
 		b.rounds()
 		require.Equal(t, http.StatusCreated, b.refund("k").Status)
+		b.sound()
+	})
+	// Whichever takes the payment's row lock first: both never move the money.
+	t.Run("RacesWithTheDispute", func(t *testing.T) {
+		t.Parallel()
+		b := paid(t)
+		b.dispute(false)
+		results := world.Together(4, func(i int) string {
+			if i == 0 {
+				b.rounds()
+				return ""
+			}
+			return b.refund(fmt.Sprint("k", i)).Code()
+		})
+		for _, code := range results[1:] {
+			require.Contains(t, []string{"payment-disputed", "refund-exceeds-payment", "payment-not-refundable"}, code)
+		}
+		require.Zero(t, b.EffectsOf(string(stripesim.EffectRefund)))
+		require.Zero(t, b.Count("SELECT amount_refunding_minor FROM payments"))
 		b.sound()
 	})
 	t.Run("RefusedByStripeRecordsTheDispute", func(t *testing.T) {

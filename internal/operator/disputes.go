@@ -184,8 +184,8 @@ func (s *Server) findDispute(ctx context.Context, w http.ResponseWriter, r *http
 	return true, nil
 }
 
-// refuseIfDisputed is a refusal if a dispute of the payment stands in the way of a refund. A dispute may open right
-// after this; then Stripe refuses the refund.
+// refuseIfDisputed is a refusal if a dispute of the payment stands in the way of a refund. It is
+// checked again when the refund is recorded, with the payment locked.
 func (s *Server) refuseIfDisputed(ctx context.Context, p db.Payment) error {
 	disputed, err := s.o.Pool.DisputeStandsInTheWay(ctx, db.DisputeStandsInTheWayParams{
 		TenantID: p.TenantID, PaymentID: p.ID,
