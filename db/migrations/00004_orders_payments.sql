@@ -11,7 +11,8 @@ CREATE TABLE orders (
     status                order_status NOT NULL DEFAULT 'open',
     amount_minor          bigint       NOT NULL,
     amount_refunded_minor bigint       NOT NULL DEFAULT 0,
-    -- Withdrawn by disputes and not given back. Several disputes may withdraw more than was paid: it has no upper bound.
+    -- Withdrawn by disputes and not given back. Several disputes may withdraw more than was paid, so it has no upper
+    -- bound.
     amount_disputed_minor bigint       NOT NULL DEFAULT 0,
     currency              text         NOT NULL,
     items                 jsonb        NOT NULL,
@@ -61,7 +62,7 @@ CREATE TABLE payments (
     amount_minor           bigint         NOT NULL,
     amount_refunding_minor bigint         NOT NULL DEFAULT 0, -- refunds that succeeded or still may
     amount_refunded_minor  bigint         NOT NULL DEFAULT 0, -- refunds that succeeded
-    amount_disputed_minor  bigint         NOT NULL DEFAULT 0, -- withdrawn by disputes and not given back; no upper bound
+    amount_disputed_minor  bigint         NOT NULL DEFAULT 0, -- withdrawn by disputes, not given back; no upper bound
     currency               text           NOT NULL,
     payment_method         text           NOT NULL,
     intent_number          integer        NOT NULL, -- counts the order's PaymentIntents from 1

@@ -253,6 +253,8 @@ func TestDisputeOfPaymentNotYetAdoptedWaits(t *testing.T) {
 	b.rounds()
 	require.Zero(t, b.Count("SELECT count(*) FROM disputes"))
 	require.Positive(t, b.api.Metric("payonce_dispute_failures_total"))
+	require.Zero(t, b.Count("SELECT count(*) FROM reconciliation_windows WHERE covered_through IS NOT NULL"),
+		"the window begins there again")
 	b.Exec("UPDATE payments SET intent_id = (SELECT object_id FROM inbox_events LIMIT 1)")
 	b.rounds()
 	require.Equal(t, 2, b.Count("SELECT count(*) FROM disputes"))
