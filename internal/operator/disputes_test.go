@@ -71,12 +71,16 @@ func TestDisputes(t *testing.T) {
 		require.NotContains(t, a.says(), "What to send")
 
 		d.change("status = 'under_review'")
+		// The dispute is all that is left unfinished.
+		d.Exec("UPDATE outbox_events SET published_at = clock_timestamp(), position = seq")
 		a = p.get("/operator")
 		require.Contains(t, a.says(), "No action needed. What is listed below as unfinished is completed automatically.")
 		require.Contains(t, a.says(), "1 open dispute.")
 		require.Contains(t, a.says(), "The bank decides, usually within two to three months.")
 		d.change("status = 'lost'")
-		require.Contains(t, p.get("/operator").says(), "No open disputes.")
+		a = p.get("/operator")
+		require.Contains(t, a.says(), "No open disputes.")
+		require.Contains(t, a.says(), "No action needed. Nothing is unfinished.")
 	})
 
 	t.Run("AreListedByDeadline", func(t *testing.T) {
