@@ -990,9 +990,12 @@ SELECT concat_ws(' ', h.tenant_id, h.aggregate_id)::text AS subject,
 FROM (SELECT e.tenant_id, e.aggregate_id, e.version, e.type,
           lag(e.type) OVER (PARTITION BY e.tenant_id, e.aggregate_id ORDER BY e.version) AS before
       FROM outbox_events e) h
-WHERE (h.version = 1) IS DISTINCT FROM
-        (h.type IN ('order.created', 'payment.created', 'refund.created') OR h.type LIKE 'checkout.%')
-   OR (h.before IS NOT NULL AND (h.before, h.type) NOT IN (
+WHERE (h.version = 1) IS DISTINCT FROM (
+        h.type = 'dispute.created' OR -- part: disputes
+        (h.type IN ('order.created', 'payment.created', 'refund.created') OR h.type LIKE 'checkout.%'))
+   OR (h.before IS NOT NULL
+        AND h.type NOT IN ('dispute.updated', 'dispute.won', 'dispute.lost') -- part: disputes
+        AND (h.before, h.type) NOT IN (
         ('order.created', 'order.paid'),
         ('order.created', 'order.canceled'),
         ('payment.created', 'payment.requires_action'),
@@ -1013,7 +1016,7 @@ type InvariantTransitionsAreLegalRow struct {
 }
 
 // I11: the events of an aggregate are legal transitions: it is created first, and after its end only a late failure
-// of a refund follows.
+// of a refund follows. A dispute moves as Stripe says.
 func (q *Queries) InvariantTransitionsAreLegal(ctx context.Context) ([]InvariantTransitionsAreLegalRow, error) {
 	rows, err := q.db.Query(ctx, InvariantTransitionsAreLegal)
 	if err != nil {
@@ -1089,6 +1092,8 @@ WITH aggregates AS (
     SELECT r.tenant_id, r.id, r.version, r.created_at FROM refunds r
     UNION ALL -- part: checkouts
     SELECT c.tenant_id, c.id, c.version, c.created_at FROM checkouts c WHERE c.version > 0 -- part: checkouts
+    UNION ALL -- part: disputes
+    SELECT d.tenant_id, d.id, d.version, d.updated_at FROM disputes d -- part: disputes
 ), events AS (
     SELECT e.tenant_id, e.aggregate_id, count(*) AS kept, min(e.version) AS first, max(e.version) AS last
     FROM outbox_events e

@@ -172,6 +172,59 @@ func (e DiscrepancyKind) Valid() bool {
 	return false
 }
 
+type DisputeMovementKind string
+
+const (
+	DisputeMovementKindWithdrawal    DisputeMovementKind = "withdrawal"
+	DisputeMovementKindReinstatement DisputeMovementKind = "reinstatement"
+	DisputeMovementKindOther         DisputeMovementKind = "other"
+)
+
+func (e *DisputeMovementKind) Scan(src interface{}) error {
+	switch s := src.(type) {
+	case []byte:
+		*e = DisputeMovementKind(s)
+	case string:
+		*e = DisputeMovementKind(s)
+	default:
+		return fmt.Errorf("unsupported scan type for DisputeMovementKind: %T", src)
+	}
+	return nil
+}
+
+type NullDisputeMovementKind struct {
+	DisputeMovementKind DisputeMovementKind
+	Valid               bool // Valid is true if DisputeMovementKind is not NULL
+}
+
+// Scan implements the Scanner interface.
+func (ns *NullDisputeMovementKind) Scan(value interface{}) error {
+	if value == nil {
+		ns.DisputeMovementKind, ns.Valid = "", false
+		return nil
+	}
+	ns.Valid = true
+	return ns.DisputeMovementKind.Scan(value)
+}
+
+// Value implements the driver Valuer interface.
+func (ns NullDisputeMovementKind) Value() (driver.Value, error) {
+	if !ns.Valid {
+		return nil, nil
+	}
+	return string(ns.DisputeMovementKind), nil
+}
+
+func (e DisputeMovementKind) Valid() bool {
+	switch e {
+	case DisputeMovementKindWithdrawal,
+		DisputeMovementKindReinstatement,
+		DisputeMovementKindOther:
+		return true
+	}
+	return false
+}
+
 type InboxStatus string
 
 const (
@@ -881,6 +934,40 @@ type Discrepancy struct {
 	Resolution *string
 }
 
+type Dispute struct {
+	TenantID        string
+	ID              string
+	Version         int64
+	Status          string
+	PaymentID       string
+	OrderID         string
+	StripeDisputeID string
+	ChargeID        string
+	AmountMinor     int64
+	Currency        string
+	Reason          string
+	EvidenceDueBy   *time.Time
+	WithdrawnMinor  int64
+	FeeMinor        int64
+	CreatedAt       time.Time
+	UpdatedAt       time.Time
+	NextReadAt      time.Time
+	Watched         bool
+}
+
+type DisputeMovement struct {
+	TenantID    string
+	ID          string
+	DisputeID   string
+	Version     int64
+	Kind        DisputeMovementKind
+	AmountMinor int64
+	FeeMinor    int64
+	NetMinor    int64
+	Currency    string
+	CreatedAt   time.Time
+}
+
 type InboxEvent struct {
 	Consumer      string
 	EventID       string
@@ -933,6 +1020,7 @@ type Order struct {
 	Status              OrderStatus
 	AmountMinor         int64
 	AmountRefundedMinor int64
+	AmountDisputedMinor int64
 	Currency            string
 	Items               json.RawMessage
 	CustomerReference   *string
@@ -956,6 +1044,7 @@ type Payment struct {
 	AmountMinor          int64
 	AmountRefundingMinor int64
 	AmountRefundedMinor  int64
+	AmountDisputedMinor  int64
 	Currency             string
 	PaymentMethod        string
 	IntentNumber         int32

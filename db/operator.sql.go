@@ -299,6 +299,7 @@ FROM tenants t
 WHERE EXISTS (SELECT FROM orders o WHERE o.tenant_id = t.id AND o.id = $1)
    OR EXISTS (SELECT FROM payments p WHERE p.tenant_id = t.id AND p.id = $1)
    OR EXISTS (SELECT FROM refunds r WHERE r.tenant_id = t.id AND r.id = $1)
+   OR EXISTS (SELECT FROM disputes d WHERE d.tenant_id = t.id AND d.id = $1) -- part: disputes
    OR EXISTS (SELECT FROM checkouts c WHERE c.tenant_id = t.id AND c.id = $1) -- part: checkouts
    OR EXISTS (
        SELECT FROM idempotency_keys k
@@ -306,7 +307,7 @@ WHERE EXISTS (SELECT FROM orders o WHERE o.tenant_id = t.id AND o.id = $1)
 LIMIT 2
 `
 
-// Returns the tenants that have an order, payment, refund or checkout with this id.
+// Returns the tenants that have an order, payment, refund, dispute or checkout with this id.
 func (q *Queries) OperatorFindObject(ctx context.Context, id string) ([]string, error) {
 	rows, err := q.db.Query(ctx, OperatorFindObject, id)
 	if err != nil {

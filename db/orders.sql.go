@@ -14,7 +14,7 @@ import (
 const OrderCancel = `-- name: OrderCancel :one
 UPDATE orders SET status = 'canceled', version = version + 1
 WHERE tenant_id = $1 AND id = $2 AND status = 'open'
-RETURNING tenant_id, id, version, status, amount_minor, amount_refunded_minor, currency, items, customer_reference, metadata, payment_id, checkout_id, canceling_key, intents_retired, created_at
+RETURNING tenant_id, id, version, status, amount_minor, amount_refunded_minor, amount_disputed_minor, currency, items, customer_reference, metadata, payment_id, checkout_id, canceling_key, intents_retired, created_at
 `
 
 type OrderCancelParams struct {
@@ -33,6 +33,7 @@ func (q *Queries) OrderCancel(ctx context.Context, arg OrderCancelParams) (Order
 		&i.Status,
 		&i.AmountMinor,
 		&i.AmountRefundedMinor,
+		&i.AmountDisputedMinor,
 		&i.Currency,
 		&i.Items,
 		&i.CustomerReference,
@@ -84,7 +85,7 @@ func (q *Queries) OrderCancelBegin(ctx context.Context, arg OrderCancelBeginPara
 }
 
 const OrderGet = `-- name: OrderGet :one
-SELECT tenant_id, id, version, status, amount_minor, amount_refunded_minor, currency, items, customer_reference, metadata, payment_id, checkout_id, canceling_key, intents_retired, created_at FROM orders WHERE tenant_id = $1 AND id = $2
+SELECT tenant_id, id, version, status, amount_minor, amount_refunded_minor, amount_disputed_minor, currency, items, customer_reference, metadata, payment_id, checkout_id, canceling_key, intents_retired, created_at FROM orders WHERE tenant_id = $1 AND id = $2
 `
 
 type OrderGetParams struct {
@@ -102,6 +103,7 @@ func (q *Queries) OrderGet(ctx context.Context, arg OrderGetParams) (Order, erro
 		&i.Status,
 		&i.AmountMinor,
 		&i.AmountRefundedMinor,
+		&i.AmountDisputedMinor,
 		&i.Currency,
 		&i.Items,
 		&i.CustomerReference,
@@ -149,7 +151,7 @@ func (q *Queries) OrderInsert(ctx context.Context, arg OrderInsertParams) error 
 }
 
 const OrderList = `-- name: OrderList :many
-SELECT tenant_id, id, version, status, amount_minor, amount_refunded_minor, currency, items, customer_reference, metadata, payment_id, checkout_id, canceling_key, intents_retired, created_at FROM orders
+SELECT tenant_id, id, version, status, amount_minor, amount_refunded_minor, amount_disputed_minor, currency, items, customer_reference, metadata, payment_id, checkout_id, canceling_key, intents_retired, created_at FROM orders
 WHERE tenant_id = $1 AND id < $2
 ORDER BY id DESC LIMIT $3
 `
@@ -177,6 +179,7 @@ func (q *Queries) OrderList(ctx context.Context, arg OrderListParams) ([]Order, 
 			&i.Status,
 			&i.AmountMinor,
 			&i.AmountRefundedMinor,
+			&i.AmountDisputedMinor,
 			&i.Currency,
 			&i.Items,
 			&i.CustomerReference,
@@ -198,7 +201,7 @@ func (q *Queries) OrderList(ctx context.Context, arg OrderListParams) ([]Order, 
 }
 
 const OrderLock = `-- name: OrderLock :one
-SELECT tenant_id, id, version, status, amount_minor, amount_refunded_minor, currency, items, customer_reference, metadata, payment_id, checkout_id, canceling_key, intents_retired, created_at FROM orders WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
+SELECT tenant_id, id, version, status, amount_minor, amount_refunded_minor, amount_disputed_minor, currency, items, customer_reference, metadata, payment_id, checkout_id, canceling_key, intents_retired, created_at FROM orders WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
 `
 
 type OrderLockParams struct {
@@ -216,6 +219,7 @@ func (q *Queries) OrderLock(ctx context.Context, arg OrderLockParams) (Order, er
 		&i.Status,
 		&i.AmountMinor,
 		&i.AmountRefundedMinor,
+		&i.AmountDisputedMinor,
 		&i.Currency,
 		&i.Items,
 		&i.CustomerReference,
@@ -232,7 +236,7 @@ func (q *Queries) OrderLock(ctx context.Context, arg OrderLockParams) (Order, er
 const OrderPay = `-- name: OrderPay :one
 UPDATE orders SET status = 'paid', version = version + 1, payment_id = $1
 WHERE tenant_id = $2 AND id = $3 AND status = 'open'
-RETURNING tenant_id, id, version, status, amount_minor, amount_refunded_minor, currency, items, customer_reference, metadata, payment_id, checkout_id, canceling_key, intents_retired, created_at
+RETURNING tenant_id, id, version, status, amount_minor, amount_refunded_minor, amount_disputed_minor, currency, items, customer_reference, metadata, payment_id, checkout_id, canceling_key, intents_retired, created_at
 `
 
 type OrderPayParams struct {
@@ -252,6 +256,7 @@ func (q *Queries) OrderPay(ctx context.Context, arg OrderPayParams) (Order, erro
 		&i.Status,
 		&i.AmountMinor,
 		&i.AmountRefundedMinor,
+		&i.AmountDisputedMinor,
 		&i.Currency,
 		&i.Items,
 		&i.CustomerReference,

@@ -14,7 +14,7 @@ import (
 )
 
 const OrderToPay = `-- name: OrderToPay :one
-SELECT o.tenant_id, o.id, o.version, o.status, o.amount_minor, o.amount_refunded_minor, o.currency, o.items, o.customer_reference, o.metadata, o.payment_id, o.checkout_id, o.canceling_key, o.intents_retired, o.created_at,
+SELECT o.tenant_id, o.id, o.version, o.status, o.amount_minor, o.amount_refunded_minor, o.amount_disputed_minor, o.currency, o.items, o.customer_reference, o.metadata, o.payment_id, o.checkout_id, o.canceling_key, o.intents_retired, o.created_at,
     coalesce(last.intent_number, 0)::integer AS intent_number,
     coalesce(last.intent_id, '')::text AS intent_id,
     coalesce(last.intent_closed, true)::boolean AS intent_closed,
@@ -55,6 +55,7 @@ func (q *Queries) OrderToPay(ctx context.Context, arg OrderToPayParams) (OrderTo
 		&i.Order.Status,
 		&i.Order.AmountMinor,
 		&i.Order.AmountRefundedMinor,
+		&i.Order.AmountDisputedMinor,
 		&i.Order.Currency,
 		&i.Order.Items,
 		&i.Order.CustomerReference,
@@ -205,7 +206,7 @@ func (q *Queries) PaymentBegin(ctx context.Context, arg PaymentBeginParams) (Pay
 }
 
 const PaymentByKey = `-- name: PaymentByKey :one
-SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND idempotency_key = $2
+SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND idempotency_key = $2
 `
 
 type PaymentByKeyParams struct {
@@ -228,6 +229,7 @@ func (q *Queries) PaymentByKey(ctx context.Context, arg PaymentByKeyParams) (Pay
 		&i.AmountMinor,
 		&i.AmountRefundingMinor,
 		&i.AmountRefundedMinor,
+		&i.AmountDisputedMinor,
 		&i.Currency,
 		&i.PaymentMethod,
 		&i.IntentNumber,
@@ -370,7 +372,7 @@ func (q *Queries) PaymentFinish(ctx context.Context, arg PaymentFinishParams) (i
 
 const PaymentGet = `-- name: PaymentGet :one
 
-SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND id = $2
+SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND id = $2
 `
 
 type PaymentGetParams struct {
@@ -394,6 +396,7 @@ func (q *Queries) PaymentGet(ctx context.Context, arg PaymentGetParams) (Payment
 		&i.AmountMinor,
 		&i.AmountRefundingMinor,
 		&i.AmountRefundedMinor,
+		&i.AmountDisputedMinor,
 		&i.Currency,
 		&i.PaymentMethod,
 		&i.IntentNumber,
@@ -545,7 +548,7 @@ func (q *Queries) PaymentIntentRecord(ctx context.Context, arg PaymentIntentReco
 }
 
 const PaymentList = `-- name: PaymentList :many
-SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
+SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
 WHERE tenant_id = $1 AND id < $2
 ORDER BY id DESC LIMIT $3
 `
@@ -578,6 +581,7 @@ func (q *Queries) PaymentList(ctx context.Context, arg PaymentListParams) ([]Pay
 			&i.AmountMinor,
 			&i.AmountRefundingMinor,
 			&i.AmountRefundedMinor,
+			&i.AmountDisputedMinor,
 			&i.Currency,
 			&i.PaymentMethod,
 			&i.IntentNumber,
@@ -602,7 +606,7 @@ func (q *Queries) PaymentList(ctx context.Context, arg PaymentListParams) ([]Pay
 }
 
 const PaymentListOfOrder = `-- name: PaymentListOfOrder :many
-SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
+SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
 WHERE tenant_id = $1 AND order_id = $2 AND id < $3
 ORDER BY id DESC LIMIT $4
 `
@@ -641,6 +645,7 @@ func (q *Queries) PaymentListOfOrder(ctx context.Context, arg PaymentListOfOrder
 			&i.AmountMinor,
 			&i.AmountRefundingMinor,
 			&i.AmountRefundedMinor,
+			&i.AmountDisputedMinor,
 			&i.Currency,
 			&i.PaymentMethod,
 			&i.IntentNumber,
@@ -665,7 +670,7 @@ func (q *Queries) PaymentListOfOrder(ctx context.Context, arg PaymentListOfOrder
 }
 
 const PaymentLive = `-- name: PaymentLive :one
-SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
+SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
 WHERE tenant_id = $1 AND order_id = $2 AND live
 `
 
@@ -690,6 +695,7 @@ func (q *Queries) PaymentLive(ctx context.Context, arg PaymentLiveParams) (Payme
 		&i.AmountMinor,
 		&i.AmountRefundingMinor,
 		&i.AmountRefundedMinor,
+		&i.AmountDisputedMinor,
 		&i.Currency,
 		&i.PaymentMethod,
 		&i.IntentNumber,
@@ -707,7 +713,7 @@ func (q *Queries) PaymentLive(ctx context.Context, arg PaymentLiveParams) (Payme
 }
 
 const PaymentLock = `-- name: PaymentLock :one
-SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
+SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
 `
 
 type PaymentLockParams struct {
@@ -730,6 +736,7 @@ func (q *Queries) PaymentLock(ctx context.Context, arg PaymentLockParams) (Payme
 		&i.AmountMinor,
 		&i.AmountRefundingMinor,
 		&i.AmountRefundedMinor,
+		&i.AmountDisputedMinor,
 		&i.Currency,
 		&i.PaymentMethod,
 		&i.IntentNumber,
@@ -770,7 +777,7 @@ func (q *Queries) PaymentNextIntent(ctx context.Context, arg PaymentNextIntentPa
 }
 
 const PaymentOfIntent = `-- name: PaymentOfIntent :one
-SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
+SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
 WHERE tenant_id = $1 AND order_id = $2 AND intent_id = $3
 ORDER BY live DESC, id DESC LIMIT 1
 `
@@ -797,6 +804,7 @@ func (q *Queries) PaymentOfIntent(ctx context.Context, arg PaymentOfIntentParams
 		&i.AmountMinor,
 		&i.AmountRefundingMinor,
 		&i.AmountRefundedMinor,
+		&i.AmountDisputedMinor,
 		&i.Currency,
 		&i.PaymentMethod,
 		&i.IntentNumber,
@@ -821,7 +829,7 @@ SET status = $1, version = version + 1, updated_at = clock_timestamp(),
     failure_code = $5, failure_decline_code = $6,
     failure_message = $7, next_action = $8
 WHERE tenant_id = $9 AND id = $10 AND version = $11
-RETURNING tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at
+RETURNING tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at
 `
 
 type PaymentSettleParams struct {
@@ -866,6 +874,7 @@ func (q *Queries) PaymentSettle(ctx context.Context, arg PaymentSettleParams) (P
 		&i.AmountMinor,
 		&i.AmountRefundingMinor,
 		&i.AmountRefundedMinor,
+		&i.AmountDisputedMinor,
 		&i.Currency,
 		&i.PaymentMethod,
 		&i.IntentNumber,
@@ -883,7 +892,7 @@ func (q *Queries) PaymentSettle(ctx context.Context, arg PaymentSettleParams) (P
 }
 
 const PaymentWithOrder = `-- name: PaymentWithOrder :one
-SELECT p.tenant_id, p.id, p.version, p.status, p.live, p.confirmable, p.order_id, p.idempotency_key, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.currency, p.payment_method, p.intent_number, p.intent_id, p.intent_closed, p.charge_id, p.failure_code, p.failure_decline_code, p.failure_message, p.next_action, p.created_at, p.updated_at, o.tenant_id, o.id, o.version, o.status, o.amount_minor, o.amount_refunded_minor, o.currency, o.items, o.customer_reference, o.metadata, o.payment_id, o.checkout_id, o.canceling_key, o.intents_retired, o.created_at, extract(epoch FROM clock_timestamp() - p.updated_at)::float8 AS status_seconds
+SELECT p.tenant_id, p.id, p.version, p.status, p.live, p.confirmable, p.order_id, p.idempotency_key, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.currency, p.payment_method, p.intent_number, p.intent_id, p.intent_closed, p.charge_id, p.failure_code, p.failure_decline_code, p.failure_message, p.next_action, p.created_at, p.updated_at, o.tenant_id, o.id, o.version, o.status, o.amount_minor, o.amount_refunded_minor, o.amount_disputed_minor, o.currency, o.items, o.customer_reference, o.metadata, o.payment_id, o.checkout_id, o.canceling_key, o.intents_retired, o.created_at, extract(epoch FROM clock_timestamp() - p.updated_at)::float8 AS status_seconds
 FROM payments p
 JOIN orders o ON o.tenant_id = p.tenant_id AND o.id = p.order_id
 WHERE p.tenant_id = $1 AND p.id = $2
@@ -916,6 +925,7 @@ func (q *Queries) PaymentWithOrder(ctx context.Context, arg PaymentWithOrderPara
 		&i.Payment.AmountMinor,
 		&i.Payment.AmountRefundingMinor,
 		&i.Payment.AmountRefundedMinor,
+		&i.Payment.AmountDisputedMinor,
 		&i.Payment.Currency,
 		&i.Payment.PaymentMethod,
 		&i.Payment.IntentNumber,
@@ -934,6 +944,7 @@ func (q *Queries) PaymentWithOrder(ctx context.Context, arg PaymentWithOrderPara
 		&i.Order.Status,
 		&i.Order.AmountMinor,
 		&i.Order.AmountRefundedMinor,
+		&i.Order.AmountDisputedMinor,
 		&i.Order.Currency,
 		&i.Order.Items,
 		&i.Order.CustomerReference,

@@ -7,6 +7,8 @@ CREATE TYPE delivery_status AS ENUM ('pending', 'delivered', 'failed');
 
 CREATE TYPE discrepancy_kind AS ENUM ('unmatched_at_stripe', 'missing_at_stripe', 'amount_mismatch', 'status_mismatch');
 
+CREATE TYPE dispute_movement_kind AS ENUM ('withdrawal', 'reinstatement', 'other');
+
 CREATE TYPE inbox_status AS ENUM ('pending', 'done', 'parked');
 
 CREATE TYPE operator_action_kind AS ENUM ('try_now', 'adopt', 'refund', 'unpark', 'mark_failed', 'settle_outside');
@@ -350,6 +352,7 @@ CREATE TABLE orders (
     status                order_status NOT NULL DEFAULT 'open'::order_status,
     amount_minor          bigint       NOT NULL,
     amount_refunded_minor bigint       NOT NULL DEFAULT 0,
+    amount_disputed_minor bigint       NOT NULL DEFAULT 0,
     currency              text         NOT NULL,
     items                 jsonb        NOT NULL,
     customer_reference    text,
@@ -362,6 +365,7 @@ CREATE TABLE orders (
     CONSTRAINT orders_pkey PRIMARY KEY (tenant_id, id),
     CONSTRAINT amount_is_positive CHECK (amount_minor >= 1 AND amount_minor <= 99999999),
     CONSTRAINT currency_is_lower_case CHECK (currency ~ '^[a-z]{3}$'::text),
+    CONSTRAINT order_disputed_is_not_negative CHECK (amount_disputed_minor >= 0),
     CONSTRAINT order_refunds_never_exceed_amount CHECK (amount_refunded_minor >= 0
         AND amount_refunded_minor <= amount_minor),
     CONSTRAINT paid_order_has_payment CHECK ((status = ANY (ARRAY['open'::order_status, 'canceled'::order_status]))
@@ -394,6 +398,7 @@ CREATE TABLE payments (
     amount_minor           bigint         NOT NULL,
     amount_refunding_minor bigint         NOT NULL DEFAULT 0,
     amount_refunded_minor  bigint         NOT NULL DEFAULT 0,
+    amount_disputed_minor  bigint         NOT NULL DEFAULT 0,
     currency               text           NOT NULL,
     payment_method         text           NOT NULL,
     intent_number          integer        NOT NULL,
@@ -412,6 +417,7 @@ CREATE TABLE payments (
     CONSTRAINT next_action_only_when_required CHECK (next_action IS NULL OR status = 'requires_action'::payment_status),
     CONSTRAINT only_succeeded_is_refunded CHECK (status = 'succeeded'::payment_status OR amount_refunding_minor = 0),
     CONSTRAINT payment_amount_is_positive CHECK (amount_minor >= 1 AND amount_minor <= 99999999),
+    CONSTRAINT payment_disputed_is_not_negative CHECK (amount_disputed_minor >= 0),
     CONSTRAINT refunds_never_exceed_payment CHECK (0 <= amount_refunded_minor
         AND amount_refunded_minor <= amount_refunding_minor AND amount_refunding_minor <= amount_minor),
     CONSTRAINT succeeded_has_an_intent CHECK (status <> 'succeeded'::payment_status OR intent_id IS NOT NULL)
@@ -835,3 +841,69 @@ CREATE TRIGGER action_is_final BEFORE UPDATE ON operator_actions FOR EACH ROW
     EXECUTE FUNCTION refuse_write('an operator''s action never changes');
 CREATE TRIGGER action_is_never_deleted BEFORE DELETE ON operator_actions FOR EACH ROW
     EXECUTE FUNCTION refuse_write('an operator''s action is never deleted');
+
+CREATE TABLE disputes (
+    tenant_id         text        COLLATE "C" NOT NULL,
+    id                text        COLLATE "C" NOT NULL,
+    version           bigint      NOT NULL DEFAULT 1,
+    status            text        COLLATE "C" NOT NULL,
+    payment_id        text        COLLATE "C" NOT NULL,
+    order_id          text        COLLATE "C" NOT NULL,
+    stripe_dispute_id text        COLLATE "C" NOT NULL,
+    charge_id         text        COLLATE "C" NOT NULL,
+    amount_minor      bigint      NOT NULL,
+    currency          text        NOT NULL,
+    reason            text        NOT NULL,
+    evidence_due_by   timestamptz,
+    withdrawn_minor   bigint      NOT NULL DEFAULT 0,
+    fee_minor         bigint      NOT NULL DEFAULT 0,
+    created_at        timestamptz NOT NULL,
+    updated_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    next_read_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    watched           boolean     NOT NULL GENERATED ALWAYS AS ((status <> ALL (ARRAY['won'::text, 'lost'::text,
+        'warning_closed'::text, 'charge_refunded'::text, 'prevented'::text])) OR status = 'won'::text
+        AND withdrawn_minor > 0) STORED,
+    CONSTRAINT disputes_pkey PRIMARY KEY (tenant_id, id),
+    CONSTRAINT one_dispute_per_stripe_id UNIQUE (stripe_dispute_id, tenant_id),
+    CONSTRAINT dispute_amount_is_not_negative CHECK (amount_minor >= 0),
+    CONSTRAINT dispute_withdrawn_is_not_negative CHECK (withdrawn_minor >= 0)
+);
+CREATE INDEX disputes_by_status ON disputes (status, tenant_id, created_at, id);
+CREATE INDEX disputes_by_time ON disputes (tenant_id, created_at, id);
+CREATE INDEX disputes_of_order ON disputes (order_id, tenant_id, created_at, id);
+CREATE INDEX disputes_of_payment ON disputes (payment_id, tenant_id, created_at, id);
+CREATE INDEX disputes_watched ON disputes (next_read_at) WHERE watched;
+CREATE TRIGGER dispute_change_is_a_new_version BEFORE UPDATE ON disputes FOR EACH ROW
+    WHEN (new.version < old.version OR new.version = old.version AND (old.status IS DISTINCT FROM new.status
+        OR old.amount_minor IS DISTINCT FROM new.amount_minor OR old.reason IS DISTINCT FROM new.reason
+        OR old.evidence_due_by IS DISTINCT FROM new.evidence_due_by
+        OR old.withdrawn_minor IS DISTINCT FROM new.withdrawn_minor OR old.fee_minor IS DISTINCT FROM new.fee_minor))
+    EXECUTE FUNCTION refuse_write('a dispute that changes gets a new version');
+CREATE TRIGGER dispute_terms_are_immutable BEFORE UPDATE ON disputes FOR EACH ROW
+    WHEN (old.payment_id <> new.payment_id OR old.order_id <> new.order_id
+        OR old.stripe_dispute_id <> new.stripe_dispute_id OR old.charge_id <> new.charge_id
+        OR old.currency <> new.currency OR old.created_at <> new.created_at)
+    EXECUTE FUNCTION refuse_write('what a dispute is about never changes');
+CREATE TRIGGER inquiry_comes_before_the_chargeback BEFORE UPDATE OF status ON disputes FOR EACH ROW
+    WHEN ((old.status = ANY (ARRAY['needs_response'::text, 'under_review'::text, 'won'::text, 'lost'::text]))
+        AND starts_with(new.status, 'warning_'::text))
+    EXECUTE FUNCTION refuse_write('a chargeback never becomes an inquiry again');
+
+CREATE TABLE dispute_movements (
+    tenant_id    text                  COLLATE "C" NOT NULL,
+    id           text                  COLLATE "C" NOT NULL,
+    dispute_id   text                  COLLATE "C" NOT NULL,
+    version      bigint                NOT NULL,
+    kind         dispute_movement_kind NOT NULL,
+    amount_minor bigint                NOT NULL,
+    fee_minor    bigint                NOT NULL,
+    net_minor    bigint                NOT NULL,
+    currency     text                  COLLATE "C" NOT NULL,
+    created_at   timestamptz           NOT NULL,
+    CONSTRAINT movement_is_booked_once PRIMARY KEY (tenant_id, id),
+    CONSTRAINT movement_currency_is_lower_case CHECK (currency ~ '^[a-z]{3}$'::text),
+    CONSTRAINT movement_net_is_amount_minus_fee CHECK (net_minor = (amount_minor - fee_minor))
+);
+CREATE INDEX dispute_movements_of_dispute ON dispute_movements (dispute_id, tenant_id, version);
+CREATE TRIGGER dispute_movement_is_immutable BEFORE DELETE OR UPDATE ON dispute_movements FOR EACH ROW
+    EXECUTE FUNCTION refuse_write('a movement of a dispute is never changed');

@@ -99,8 +99,17 @@ func runAudit(ctx context.Context, cli cli, since time.Duration) (report auditRe
 			return err
 		}
 		checks, notRun := pool.Invariants(ctx) // Each stands alone: one that fails is reported, and so are the others.
+		now, err := pool.OutboxNow(ctx)
+		if err != nil {
+			return fmt.Errorf("read the database's clock: %w", err)
+		}
 		o.Metrics, o.Log = stripe.NewMetrics(nil), slog.New(slog.DiscardHandler)
-		compared, err := compareWithStripe(ctx, pool, stripe.New(o), since)
+		gateway := stripe.New(o)
+		// part: disputes {
+		disputed := compareDisputes(ctx, pool, gateway, now.Add(-since))
+		checks, notRun = append(checks, disputed), errors.Join(notRun, disputed.Err)
+		// part: disputes }
+		compared, err := compareWithStripe(ctx, pool, gateway, now.Add(-since))
 		report = newAuditReport(checks, compared, err)
 		if report.offends {
 			return nil
@@ -111,15 +120,11 @@ func runAudit(ctx context.Context, cli cli, since time.Duration) (report auditRe
 }
 
 func compareWithStripe(
-	ctx context.Context, pool *postgres.Pool, gateway *stripe.Client, since time.Duration,
+	ctx context.Context, pool *postgres.Pool, gateway *stripe.Client, since time.Time,
 ) (reconcile.Comparison, error) {
-	now, err := pool.OutboxNow(ctx)
-	if err != nil {
-		return reconcile.Comparison{}, fmt.Errorf("read the database's clock: %w", err)
-	}
 	// it only reads rows
 	money := payments.New(pool, nil, gateway, nil, payments.Options{Registered: ownOperations.Registered()})
-	compared, err := reconcile.Compare(ctx, pool, gateway, money, now.Add(-since))
+	compared, err := reconcile.Compare(ctx, pool, gateway, money, since)
 	if err != nil {
 		return compared, fmt.Errorf("compare with Stripe: %w", err)
 	}
@@ -207,7 +212,9 @@ func (r auditReport) print(w io.Writer) error {
 	if len(drift) == 0 {
 		drift = []string{"0; nothing to compare"}
 	}
+	compared := len(comparisons)
+	compared++ // part: disputes
 	_, err := fmt.Fprintf(w, "\nmoney drift: %s\n%d checks: %d queries of the database, %d comparisons with Stripe\n",
-		strings.Join(drift, ", "), len(r.Checks), len(r.Checks)-len(comparisons), len(comparisons))
+		strings.Join(drift, ", "), len(r.Checks), len(r.Checks)-compared, compared)
 	return err
 }

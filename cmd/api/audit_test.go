@@ -39,7 +39,7 @@ func TestAudit(t *testing.T) {
 		require.Regexp(t, `(?m)^I1a +an order is paid once +ok$`, out)
 		require.Regexp(t, `(?m)^I8e +no payment or refund at Stripe is missing here +ok$`, out)
 		require.Contains(t, out, "\nmoney drift: 0 usd\n")
-		require.Regexp(t, `(?m)^\d+ checks: \d+ queries of the database, 4 comparisons with Stripe$`, out)
+		require.Regexp(t, `(?m)^\d+ checks: \d+ queries of the database, \d comparisons with Stripe$`, out)
 	})
 
 	t.Run("CouldNot", func(t *testing.T) {

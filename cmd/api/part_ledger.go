@@ -17,6 +17,8 @@ type books struct{}
 
 func (books) wire(_ context.Context, s *service) error {
 	// No loop and no reaper: entries are written with the event's inbox row, and are kept for ever.
-	s.consume(ledgerConsumer, ledger.Handler())
+	handler := ledger.Handler()
+	handler = ledger.WithDisputes(handler) // part: disputes
+	s.consume(ledgerConsumer, handler)
 	return nil
 }

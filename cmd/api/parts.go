@@ -24,6 +24,7 @@ var allParts = []part{
 	historyPart,   // part: history
 	docsPart,      // part: docs
 	eventsPart,    // part: events
+	disputesPart,  // part: disputes
 	checkoutsPart, // part: checkouts
 	webhooksPart,  // part: webhooks
 	ledgerPart,    // part: ledger

@@ -10,6 +10,7 @@ import (
 
 	"example.com/payonce/internal/broker"
 	"example.com/payonce/internal/calls"
+	"example.com/payonce/internal/disputes" // part: disputes
 	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/ids"
@@ -58,6 +59,7 @@ type service struct {
 	keys     *idempotency.Store
 	gateway  payments.Gateway
 	payments *payments.Service
+	disputes *disputes.Service  // part: disputes
 	history  *keyhistory.Reader // part: history
 	relay    *outbox.Relay
 	inbox    *inbox.Processor
@@ -130,13 +132,20 @@ func (s *service) wireKeys() {
 // start.
 func (s *service) wirePayments() {
 	c := s.config
-	s.gateway = stripe.New(stripe.Options{
+	gateway := stripe.New(stripe.Options{
 		SecretKey: c.StripeSecretKey, BaseURL: c.StripeAPIBase, Timeout: c.StripeTimeout,
 		Limits: stripe.NewLimits(c.StripeRPS, s.metrics), Metrics: stripe.NewMetrics(s.metrics), Log: s.log,
 	})
+	s.gateway = gateway
+	// part: disputes {
+	s.disputes = disputes.New(s.pool, gateway, disputes.Options{
+		Metrics: disputes.NewMetrics(s.metrics), Log: s.log,
+	})
+	// part: disputes }
 	s.payments = payments.New(s.pool, s.keys, s.gateway, httpapi.Answers{}, payments.Options{
 		StripeTimeout: c.StripeTimeout, ActionTimeout: c.ActionTimeout, Log: s.log,
 		Registered: ownOperations.Registered(),
+		Disputes:   s.disputes, // part: disputes
 	})
 	// The table of operations. A part adds its own with maps.Copy; a name must never change, because keys have it.
 	s.operations = s.payments.Operations()

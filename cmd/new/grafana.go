@@ -10,6 +10,7 @@ import (
 // metricsOf says by the names of metrics to which part a panel belongs: JSON has no comments, and so no marks.
 var metricsOf = map[string]*regexp.Regexp{
 	"checkouts": regexp.MustCompile(`\bpayonce_(checkout|reservation|stock)`),
+	"disputes":  regexp.MustCompile(`\bpayonce_dispute`),
 	"webhooks":  regexp.MustCompile(`\bpayonce_(deliver|notifier|webhook_deliver)`),
 }
 

@@ -147,6 +147,7 @@ var words = map[string][]string{
 	"events":      {"GET /v1/events"},
 	"groupcommit": {"GROUP_COMMIT"},
 	"checkouts":   {"/v1/checkouts", "/v1/stock"},
+	"disputes":    {"payonce_dispute"},
 	"webhooks":    {"NOTIFY_PRIVATE_ADDRESSES"},
 	"ledger":      {`="ledger"`, "ledger/payment"},
 	"operator":    {"/operator", "operator's page", "ADMIN_TOKEN"},

@@ -283,6 +283,7 @@ func TestEachPart(t *testing.T) {
 		{"consumers", []string{"./internal/inbox", "./internal/broker"}},
 		{"groupcommit", []string{"./internal/postgres"}},
 		{"checkouts", []string{"./internal/checkout", "./internal/http"}},
+		{"disputes", []string{"./internal/disputes", "./internal/http"}},
 		{"webhooks", []string{"./internal/notifier"}},
 		{"ledger", []string{"./internal/ledger"}},
 		{"operator", []string{"./internal/operator"}},

@@ -185,6 +185,13 @@ var wordings = map[string][]wording{
 			"may draw conclusions, migrations",
 		},
 	},
+	"disputes": {
+		{
+			"db/queries/invariants.sql",
+			"a late failure\n-- of a refund follows. A dispute moves as Stripe says.",
+			"a late failure\n-- of a refund follows.",
+		},
+	},
 	"checkouts": {
 		{
 			"docs/add-an-operation.md",

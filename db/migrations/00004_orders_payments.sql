@@ -11,6 +11,9 @@ CREATE TABLE orders (
     status                order_status NOT NULL DEFAULT 'open',
     amount_minor          bigint       NOT NULL,
     amount_refunded_minor bigint       NOT NULL DEFAULT 0,
+    -- Withdrawn by disputes and not given back. Several disputes may withdraw more than was paid, so it has no upper
+    -- bound.
+    amount_disputed_minor bigint       NOT NULL DEFAULT 0,
     currency              text         NOT NULL,
     items                 jsonb        NOT NULL,
     customer_reference    text,
@@ -25,6 +28,7 @@ CREATE TABLE orders (
     CONSTRAINT amount_is_positive CHECK (amount_minor BETWEEN 1 AND 99999999),
     CONSTRAINT currency_is_lower_case CHECK (currency ~ '^[a-z]{3}$'),
     CONSTRAINT order_refunds_never_exceed_amount CHECK (amount_refunded_minor BETWEEN 0 AND amount_minor),
+    CONSTRAINT order_disputed_is_not_negative CHECK (amount_disputed_minor >= 0),
     CONSTRAINT paid_order_has_payment CHECK (status IN ('open', 'canceled') OR payment_id IS NOT NULL)
 ) WITH (fillfactor = 70);
 
@@ -64,6 +68,7 @@ CREATE TABLE payments (
     amount_minor           bigint         NOT NULL,
     amount_refunding_minor bigint         NOT NULL DEFAULT 0, -- refunds that succeeded or still may
     amount_refunded_minor  bigint         NOT NULL DEFAULT 0, -- refunds that succeeded
+    amount_disputed_minor  bigint         NOT NULL DEFAULT 0, -- withdrawn by disputes, not given back; no upper bound
     currency               text           NOT NULL,
     payment_method         text           NOT NULL,
     intent_number          integer        NOT NULL, -- counts the order's PaymentIntents from 1
@@ -86,6 +91,7 @@ CREATE TABLE payments (
         0 <= amount_refunded_minor AND amount_refunded_minor <= amount_refunding_minor
         AND amount_refunding_minor <= amount_minor),
     CONSTRAINT only_succeeded_is_refunded CHECK (status = 'succeeded' OR amount_refunding_minor = 0),
+    CONSTRAINT payment_disputed_is_not_negative CHECK (amount_disputed_minor >= 0),
     CONSTRAINT succeeded_has_an_intent CHECK (status <> 'succeeded' OR intent_id IS NOT NULL),
     CONSTRAINT failed_has_failure_code CHECK ((status = 'failed') = (failure_code IS NOT NULL)),
     CONSTRAINT next_action_only_when_required CHECK (next_action IS NULL OR status = 'requires_action')

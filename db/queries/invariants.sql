@@ -153,6 +153,8 @@ WITH aggregates AS (
     SELECT r.tenant_id, r.id, r.version, r.created_at FROM refunds r
     UNION ALL -- part: checkouts
     SELECT c.tenant_id, c.id, c.version, c.created_at FROM checkouts c WHERE c.version > 0 -- part: checkouts
+    UNION ALL -- part: disputes
+    SELECT d.tenant_id, d.id, d.version, d.updated_at FROM disputes d -- part: disputes
 ), events AS (
     SELECT e.tenant_id, e.aggregate_id, count(*) AS kept, min(e.version) AS first, max(e.version) AS last
     FROM outbox_events e
@@ -338,15 +340,18 @@ FROM (SELECT p.tenant_id, p.id, p.order_id AS target
 
 -- name: InvariantTransitionsAreLegal :many
 -- I11: the events of an aggregate are legal transitions: it is created first, and after its end only a late failure
--- of a refund follows.
+-- of a refund follows. A dispute moves as Stripe says.
 SELECT concat_ws(' ', h.tenant_id, h.aggregate_id)::text AS subject,
     concat(h.type, ' as version ', h.version, ' after ', coalesce(h.before, 'nothing'))::text AS detail
 FROM (SELECT e.tenant_id, e.aggregate_id, e.version, e.type,
           lag(e.type) OVER (PARTITION BY e.tenant_id, e.aggregate_id ORDER BY e.version) AS before
       FROM outbox_events e) h
-WHERE (h.version = 1) IS DISTINCT FROM
-        (h.type IN ('order.created', 'payment.created', 'refund.created') OR h.type LIKE 'checkout.%')
-   OR (h.before IS NOT NULL AND (h.before, h.type) NOT IN (
+WHERE (h.version = 1) IS DISTINCT FROM (
+        h.type = 'dispute.created' OR -- part: disputes
+        (h.type IN ('order.created', 'payment.created', 'refund.created') OR h.type LIKE 'checkout.%'))
+   OR (h.before IS NOT NULL
+        AND h.type NOT IN ('dispute.updated', 'dispute.won', 'dispute.lost') -- part: disputes
+        AND (h.before, h.type) NOT IN (
         ('order.created', 'order.paid'),
         ('order.created', 'order.canceled'),
         ('payment.created', 'payment.requires_action'),

@@ -22,7 +22,9 @@ WHERE (l.event_id IS NULL
 SELECT concat_ws(' ', e.tenant_id, e.aggregate_id, e.version)::text AS subject,
     concat(e.type, ' published ', e.published_at, ', never received by the ledger')::text AS detail
 FROM outbox_events e
-WHERE e.type IN ('payment.succeeded', 'refund.succeeded')
+WHERE (
+    starts_with(e.type, 'dispute.') OR -- part: disputes
+    e.type IN ('payment.succeeded', 'refund.succeeded'))
   AND e.published_at < clock_timestamp() - interval '2 minutes'
   AND NOT EXISTS (
       SELECT FROM inbox_events i WHERE i.consumer = 'ledger' AND i.event_id = e.aggregate_id || '-' || e.version);

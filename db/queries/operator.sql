@@ -156,12 +156,13 @@ WHERE o.tenant_id = @tenant_id AND o.payment_id = @payment_id AND o.ended_at IS 
   AND p.tenant_id = o.tenant_id AND p.id = o.payment_id AND p.amount_refunding_minor = p.amount_refunded_minor;
 
 -- name: OperatorFindObject :many
--- Returns the tenants that have an order, payment, refund or checkout with this id.
+-- Returns the tenants that have an order, payment, refund, dispute or checkout with this id.
 SELECT t.id AS tenant_id
 FROM tenants t
 WHERE EXISTS (SELECT FROM orders o WHERE o.tenant_id = t.id AND o.id = @id)
    OR EXISTS (SELECT FROM payments p WHERE p.tenant_id = t.id AND p.id = @id)
    OR EXISTS (SELECT FROM refunds r WHERE r.tenant_id = t.id AND r.id = @id)
+   OR EXISTS (SELECT FROM disputes d WHERE d.tenant_id = t.id AND d.id = @id) -- part: disputes
    OR EXISTS (SELECT FROM checkouts c WHERE c.tenant_id = t.id AND c.id = @id) -- part: checkouts
    OR EXISTS (
        SELECT FROM idempotency_keys k

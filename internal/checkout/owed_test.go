@@ -82,6 +82,7 @@ func TestCheckout_RefundRefusedForGood(t *testing.T) {
 		require.NoError(t, err)
 		s.w.Sim.Advance(30 * 24 * time.Hour)
 		payment := s.w.Text("SELECT id FROM payments")
+		require.NoError(t, s.Disputes.ReadOf(t.Context(), s.w.Text("SELECT intent_id FROM payments"))) // part: disputes
 		refund := s.Post("/v1/payments/"+payment+"/refunds", "by-a-person", `{}`)
 		require.Equal(t, http.StatusCreated, refund.Status, refund)
 		a := s.checkout("k", body)

@@ -147,7 +147,26 @@ func TestContract(t *testing.T) {
 
 		pending := b.pay("refund-pending", b.order("refund-order-2"), "pm_card_pendingRefund").id()
 		require.Equal(t, http.StatusAccepted, b.post("/v1/payments/"+pending+"/refunds", "r4", `{}`).status)
+
+		disputed := b.pay("refund-disputed", b.order("refund-order-3"), "pm_card_createDispute").id()
+		require.Equal(t, "payment-disputed", b.post("/v1/payments/"+disputed+"/refunds", "r5", `{}`).code())
 	})
+
+	// part: disputes {
+	t.Run("Disputes", func(t *testing.T) {
+		_, err := b.disputes.RunOnce(t.Context())
+		require.NoError(t, err)
+		list := b.get("/v1/disputes?status=needs_response")
+		require.Equal(t, http.StatusOK, list.status, list.body)
+		dispute := list.object["data"].([]any)[0].(map[string]any)["id"].(string)
+		require.Equal(t, http.StatusOK, b.get("/v1/disputes/"+dispute).status)
+		require.Equal(t, "not-found", b.get("/v1/disputes/dsp_00000000000000000000000000").code())
+		require.Equal(t, "invalid-request", b.get("/v1/disputes?limit=0").code())
+		for _, path := range []string{"/v1/disputes", "/v1/disputes/" + dispute} {
+			require.Equal(t, "unauthenticated", b.send("GET", path, "", "Authorization", "").code())
+		}
+	})
+	// part: disputes }
 
 	// part: checkouts {
 	t.Run("Stock", func(t *testing.T) {
@@ -354,7 +373,7 @@ func TestContract(t *testing.T) {
 				continue
 			}
 			path := strings.NewReplacer("/orders/{id}", "/orders/ord_00000000000000000000000000", "/refunds/{id}",
-				"/refunds/rfd_00000000000000000000000000",
+				"/refunds/rfd_00000000000000000000000000", "/disputes/{id}", "/disputes/dsp_00000000000000000000000000",
 				"/payments/{id}", "/payments/pay_00000000000000000000000000", "/checkouts/{id}", "/checkouts/"+
 					"chk_00000000000000000000000000", "{sku}", "tea").Replace(op.path)
 			body := map[string]string{

@@ -52,6 +52,7 @@ func TestOpenAPI(t *testing.T) {
 		for _, name := range []string{
 			"Order", "Payment", "Refund", "Failure", "Resource", "OrderList",
 			"Checkout", "CheckoutStep", "Stock", // part: checkouts
+			"Dispute", "DisputeList", // part: disputes
 			"IdempotencyKey", // part: history
 			"ProblemType",    // part: docs
 		} {

@@ -125,6 +125,12 @@ var serviceTexts = map[string]problemText{
 		Retry: "Not with this key. Read the payment and send a new request with a new key and a smaller " +
 			"amount, or without amount to refund the rest.",
 	},
+	codePaymentDisputed: {
+		What: "The customer disputes the payment at the bank, and the dispute is open or lost: the bank has taken " +
+			"the money back already, or keeps it. A refund would return it twice. No money was refunded by this " +
+			"request.",
+		Retry: "Not with this key. If the dispute is won, the payment can be refunded with a new key.",
+	},
 	codeIdempotencyKeyExpired: {
 		What: "This request was executed so long ago that its response is no longer stored. It was not " +
 			"executed again, and never will be with this key. The member resource identifies the object " +

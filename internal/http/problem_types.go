@@ -25,6 +25,7 @@ const (
 	codePaymentNotCancelable   = "payment-not-cancelable"
 	codePaymentNotRefundable   = "payment-not-refundable"
 	codeRefundExceedsPayment   = "refund-exceeds-payment"
+	codePaymentDisputed        = "payment-disputed"
 	codeIdempotencyKeyExpired  = "idempotency-key-expired"
 	codePayloadTooLarge        = "payload-too-large"
 	codeUnsupportedMediaType   = "unsupported-media-type"
@@ -106,6 +107,7 @@ var serviceProblems = []problemType{
 		Code: codeRefundExceedsPayment, Title: "The refund exceeds the payment",
 		Status: http.StatusConflict, Stored: true,
 	},
+	{Code: codePaymentDisputed, Title: "The payment is disputed", Status: http.StatusConflict, Stored: true},
 	{Code: codeIdempotencyKeyExpired, Title: "The response for this key has expired", Status: http.StatusGone},
 	{Code: codePayloadTooLarge, Title: "The body is too large", Status: http.StatusRequestEntityTooLarge},
 	{

@@ -37,6 +37,7 @@ func parts() []part {
 		ordersPart(),
 		paymentsPart(),
 		refundsPart(),
+		disputesPart(),  // part: disputes
 		checkoutsPart(), // part: checkouts
 		ownPart(),
 		keysPart(),   // part: history

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"example.com/payonce/internal/checkout" // part: checkouts
+	"example.com/payonce/internal/disputes" // part: disputes
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/inbox"
@@ -41,6 +42,7 @@ type Options struct {
 	Operations map[string]idempotency.Operation
 	Payments   *payments.Service
 	Checkouts  *checkout.Service  // part: checkouts
+	Disputes   *disputes.Service  // part: disputes
 	History    *keyhistory.Reader // part: history
 	Paths      ids.Paths          // of the objects that keys made
 	Own        operations.List    // operations of one's own; may be empty

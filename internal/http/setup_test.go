@@ -22,6 +22,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/checkout" // part: checkouts
+	"example.com/payonce/internal/disputes" // part: disputes
 	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/ids"
@@ -48,6 +49,7 @@ type bundle struct {
 	pool      *postgres.Pool
 	sim       *stripesim.Sim
 	completer *idempotency.Completer
+	disputes  *disputes.Service // part: disputes
 	contract  *openapi.Validator
 	client    *http.Client
 }
@@ -75,6 +77,7 @@ func setup(t *testing.T, adjust ...func(*httpapi.Options)) *bundle {
 	// part: checkouts {
 	checkouts := checkout.New(pool, keys, gateway, service, httpapi.Answers{}, checkout.Options{Log: log})
 	// part: checkouts }
+	disputed := disputes.New(pool, gateway, disputes.Options{Log: log}) // part: disputes
 	operations, paths := service.Operations(), payments.Paths()
 	maps.Copy(operations, checkouts.Operations()) // part: checkouts
 	maps.Copy(paths, checkout.Paths())            // part: checkouts
@@ -87,6 +90,7 @@ func setup(t *testing.T, adjust ...func(*httpapi.Options)) *bundle {
 		Pool: pool, Keys: keys, Operations: operations, Payments: service, Paths: paths, Within: 14 * time.Second,
 		Metrics: metrics, WebhookSecrets: []string{webhookSecret}, Log: log,
 		Checkouts: checkouts,            // part: checkouts
+		Disputes:  disputed,             // part: disputes
 		Feed:      outbox.NewFeed(pool), // part: events
 		Retention: 72 * time.Hour,       // part: docs
 	}
@@ -106,6 +110,7 @@ func setup(t *testing.T, adjust ...func(*httpapi.Options)) *bundle {
 		completer: idempotency.NewCompleter(keys, service.Operations(), 14*time.Second),
 		client:    &http.Client{Transport: contract.Transport(t, nil)},
 	}
+	b.disputes = disputed // part: disputes
 	b.apiKey = b.newTenant("shop")
 	return b
 }

@@ -19,6 +19,7 @@ const (
 	Payment  = "pay_"
 	Refund   = "rfd_"
 	Checkout = "chk_" // part: checkouts
+	Dispute  = "dsp_" // made of Stripe's id // part: disputes
 	Action   = "act_" // an operator's; made with the form, so that a second submit is recognised // part: operator
 )
 

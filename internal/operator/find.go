@@ -29,8 +29,8 @@ func (s *Server) findForm(w http.ResponseWriter, r *http.Request) {
 	s.findTerm(w, r, term, false)
 }
 
-// stripeID is what a PaymentIntent's or charge's id looks like at Stripe.
-var stripeID = regexp.MustCompile(`^(pi|ch|py)_[A-Za-z0-9]{8,64}$`)
+// stripeID is what an id looks like at Stripe: of a PaymentIntent, a charge or a dispute.
+var stripeID = regexp.MustCompile(`^(pi|ch|py|du|dp)_[A-Za-z0-9]{8,64}$`)
 
 // find takes an id or a key from the form, which uses POST, so that a key appears in no
 // address, history or access log.
@@ -59,6 +59,13 @@ func (s *Server) findTerm(w http.ResponseWriter, r *http.Request, term string, k
 		if s.findAtStripe(ctx, w, r, term) {
 			return
 		}
+	// part: disputes {
+	case stripeDisputeID.MatchString(term):
+		var found bool
+		if found, err = s.findDispute(ctx, w, r, term); found {
+			return
+		}
+	// part: disputes }
 	case isOwnID(term):
 		var tenant string
 		if tenant, err = s.findOwn(ctx, term); tenant != "" {

@@ -30,6 +30,7 @@ type objectPage struct {
 	ID            string // as requested
 	Order         *db.Order
 	Payments      []paymentView
+	Disputes      []disputeView      // part: disputes
 	Checkout      *checkout.Checkout // part: checkouts
 	Work          []workItem
 	Histories     []history
@@ -58,9 +59,12 @@ func (p paymentView) Open() bool {
 
 // isObjectID reports whether an id has a page of its own.
 func isObjectID(id string) bool {
-	return slices.ContainsFunc([]string{"ord_", "pay_", "rfd_", "chk_"}, func(prefix string) bool {
-		return strings.HasPrefix(id, prefix)
-	})
+	return slices.ContainsFunc(objectPrefixes, func(prefix string) bool { return strings.HasPrefix(id, prefix) })
+}
+
+var objectPrefixes = []string{
+	"ord_", "pay_", "rfd_", "chk_",
+	"dsp_", // part: disputes
 }
 
 // objectHref is the address of an object's page. The tenant is part of it, because ids
@@ -152,6 +156,11 @@ func (s *Server) orderOf(ctx context.Context, p *objectPage) (string, error) {
 	case strings.HasPrefix(p.ID, "rfd_"):
 		row, err := q.RefundGet(ctx, db.RefundGetParams{TenantID: p.TenantID, ID: p.ID})
 		return row.OrderID, err
+	// part: disputes {
+	case strings.HasPrefix(p.ID, "dsp_"):
+		row, err := q.DisputeGet(ctx, db.DisputeGetParams{TenantID: p.TenantID, ID: p.ID})
+		return row.OrderID, err
+	// part: disputes }
 	// part: checkouts {
 	case strings.HasPrefix(p.ID, "chk_"):
 		found, err := s.o.Checkouts.Get(ctx, p.TenantID, p.ID)
@@ -187,6 +196,11 @@ func (p *objectPage) readOrder(ctx context.Context, q *db.Queries, id string) er
 		}
 		p.Payments = append(p.Payments, view)
 	}
+	// part: disputes {
+	if err := p.readDisputes(ctx, q, id); err != nil {
+		return err
+	}
+	// part: disputes }
 	p.Discrepancies, err = q.OperatorDiscrepancies(ctx,
 		db.OperatorDiscrepanciesParams{TenantID: p.TenantID, OrderID: id})
 	return err
@@ -238,7 +252,9 @@ func (p *objectPage) Summary() string {
 	paid, open := p.Paid(), p.Unfinished()
 	switch {
 	case paid != nil:
-		return paid.summary()
+		text := paid.summary()
+		text += paid.disputeSummary() // part: disputes
+		return text
 	case open != nil && open.Status == db.PaymentStatusRequiresAction:
 		return "Not charged yet: waiting for the customer (3-D Secure)."
 	case open != nil && p.moneyMayHaveMoved():
@@ -292,6 +308,10 @@ func (p *objectPage) Severity() string {
 	switch {
 	case len(p.Discrepancies) > 0, slices.ContainsFunc(p.Work, workItem.NeedsYou):
 		return "bad"
+	// part: disputes {
+	case p.disputeNeedsYou():
+		return "bad"
+	// part: disputes }
 	case p.Unfinished() != nil, len(p.Work) > 0:
 		return "warn"
 	}

@@ -35,6 +35,7 @@ type overviewPage struct {
 	Work       workPanel
 	Money      moneyPanel
 	Owed       owedPanel
+	Disputes   disputesPanel // part: disputes
 	Outbox     outboxPanel
 	Inbox      inboxPanel
 	Deliveries deliveriesPanel // part: webhooks
@@ -137,6 +138,7 @@ func (s *Server) readOverview(ctx context.Context) *overviewPage {
 	read(&p.Work.panel, func() error { return p.Work.read(ctx, q, p.Now) })
 	read(&p.Money.panel, func() error { return p.Money.read(ctx, q) })
 	read(&p.Owed.panel, func() error { return p.Owed.read(ctx, q) })
+	read(&p.Disputes.panel, func() error { return p.Disputes.read(ctx, q, p.Now) }) // part: disputes
 	read(&p.Outbox.panel, func() error { return p.Outbox.read(ctx, q) })
 	read(&p.Inbox.panel, func() error { return p.Inbox.read(ctx, q) })
 	read(&p.Deliveries.panel, func() error { return p.Deliveries.read(ctx, q) }) // part: webhooks
@@ -259,6 +261,9 @@ func (p *overviewPage) summarize() {
 	needs(p.Money.Open, "object differs between Stripe and this database",
 		"objects differ between Stripe and this database", "money")
 	needs(p.Owed.Counts.Parked, "refund is owed to a customer", "refunds are owed to customers", "owed")
+	// part: disputes {
+	needs(p.Disputes.Counts.NeedsResponse, "dispute needs a response", "disputes need a response", "disputes")
+	// part: disputes }
 	needs(p.Work.Counts.Parked, "request is parked", "requests are parked", "work")
 	needs(p.Work.Counts.Overdue, "request is due and not claimed by any process",
 		"requests are due and not claimed by any process", "work")
@@ -280,6 +285,7 @@ func (p *overviewPage) addUnreadable() {
 	}{
 		{p.Work.panel, "unfinished requests", "work"}, {p.Money.panel, "money", "money"},
 		{p.Owed.panel, "refunds that are owed", "owed"},
+		{p.Disputes.panel, "disputes", "disputes"}, // part: disputes
 		{p.Outbox.panel, "events to publish", "outbox"}, {p.Inbox.panel, "received events", "inbox"},
 		{p.Deliveries.panel, "webhook deliveries", "deliveries"}, // part: webhooks
 		{p.Checkouts.panel, "checkouts", "checkouts"},            // part: checkouts
@@ -314,6 +320,7 @@ func (p *overviewPage) Lists() bool {
 	return p.Work.Counts.Unfinished > 0 || p.Outbox.Stats.Waiting > 0 || p.Inbox.Pending() > 0 ||
 		p.Deliveries.Stats.Pending > 0 || // part: webhooks
 		len(p.Checkouts.List) > 0 || // part: checkouts
+		p.Disputes.Counts.Open > 0 || // part: disputes
 		p.Money.Open > 0 || p.Owed.Counts.Owed > 0
 }
 

@@ -174,6 +174,11 @@ func (s *Server) planRefund(ctx context.Context, t target, action string, amount
 	if refundable == 0 {
 		return plan{}, refusal(payments.ErrPaymentNotRefundable.Error())
 	}
+	// part: disputes {
+	if err := s.refuseIfDisputed(ctx, row); err != nil {
+		return plan{}, err
+	}
+	// part: disputes }
 	return plan{
 		Effect: "A refund is recorded, and a completer makes it at Stripe. The tenant gets the same events as for " +
 			"any other refund.",
@@ -182,7 +187,8 @@ func (s *Server) planRefund(ctx context.Context, t target, action string, amount
 		Refund: &row,
 		effect: func(ctx context.Context, q *db.Queries) (string, error) {
 			r, err := s.o.Payments.Repairs().RefundFor(ctx, q, t.Tenant, t.ID, action, amount)
-			if errors.Is(err, payments.ErrPaymentNotRefundable) || errors.Is(err, payments.ErrRefundExceedsPayment) {
+			if errors.Is(err, payments.ErrPaymentNotRefundable) || errors.Is(err, payments.ErrRefundExceedsPayment) ||
+				errors.Is(err, payments.ErrPaymentDisputed) {
 				err = refusal(err.Error())
 			}
 			return fmt.Sprintf("refund %s of %s is recorded; a completer makes it at Stripe",

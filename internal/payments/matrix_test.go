@@ -187,7 +187,7 @@ func operations() []operation {
 			{name: "success", means: "Stripe executes the call", final: http.StatusCreated, effects: 1, told: true},
 			{name: "refused", means: "the charge is disputed", fault: stripesim.Refuse, times: -1,
 				status: http.StatusBadRequest, code: "charge_disputed", final: http.StatusConflict,
-				problem: "payment-not-refundable"},
+				problem: "payment-disputed"},
 			{name: "less is left there", means: "somebody has refunded 800 of 1000 in the dashboard",
 				final: http.StatusConflict, problem: "refund-exceeds-payment", effects: 1, told: true,
 				before: (*cell).refundElsewhere},

@@ -19,6 +19,7 @@ type Order struct {
 	Amount            int64             `json:"amount"`
 	AmountPaid        int64             `json:"amount_paid"`
 	AmountRefunded    int64             `json:"amount_refunded"`
+	AmountDisputed    int64             `json:"amount_disputed"`
 	Items             []Item            `json:"items"`
 	CustomerReference *string           `json:"customer_reference"`
 	Metadata          map[string]string `json:"metadata"`
@@ -42,6 +43,7 @@ type Payment struct {
 	Amount         int64            `json:"amount"`
 	Currency       string           `json:"currency"`
 	AmountRefunded int64            `json:"amount_refunded"`
+	AmountDisputed int64            `json:"amount_disputed"`
 	PaymentMethod  string           `json:"payment_method"`
 	Failure        *PaymentFailure  `json:"failure"`
 	NextAction     json.RawMessage  `json:"next_action"`
@@ -66,7 +68,7 @@ func orderOf(row db.Order) Order {
 	o := Order{
 		ID: row.ID, Object: "order", Status: row.Status, Currency: row.Currency, Amount: row.AmountMinor,
 		AmountRefunded: row.AmountRefundedMinor, CustomerReference: row.CustomerReference, PaymentID: row.PaymentID,
-		CreatedAt: ids.Instant(row.CreatedAt), Metadata: map[string]string{},
+		CreatedAt: ids.Instant(row.CreatedAt), Metadata: map[string]string{}, AmountDisputed: row.AmountDisputedMinor,
 	}
 	mustUnmarshal(row.Items, &o.Items)
 	mustUnmarshal(row.Metadata, &o.Metadata)
@@ -82,7 +84,7 @@ func PaymentOf(row db.Payment) Payment {
 		ID: row.ID, Object: "payment", Status: row.Status, OrderID: row.OrderID, Amount: row.AmountMinor,
 		Currency: row.Currency, AmountRefunded: row.AmountRefundedMinor, PaymentMethod: row.PaymentMethod,
 		NextAction: row.NextAction, Stripe: PaymentAtStripe{PaymentIntent: row.IntentID, Charge: row.ChargeID},
-		CreatedAt: ids.Instant(row.CreatedAt),
+		CreatedAt: ids.Instant(row.CreatedAt), AmountDisputed: row.AmountDisputedMinor,
 	}
 	if row.FailureCode != nil {
 		p.Failure = &PaymentFailure{Code: *row.FailureCode, DeclineCode: row.FailureDeclineCode}

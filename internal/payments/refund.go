@@ -19,7 +19,17 @@ import (
 var (
 	ErrPaymentNotRefundable = errors.New("there is nothing to refund")
 	ErrRefundExceedsPayment = errors.New("more than what is left of the payment")
+	ErrPaymentDisputed      = errors.New("a dispute of the payment is open or lost")
 )
+
+// Disputes is what refunds need to know of disputes. Package disputes implements it.
+type Disputes interface {
+	// AllowsRefund returns ErrPaymentDisputed while a dispute stands in the way of a refund. The caller holds the
+	// payment's row lock.
+	AllowsRefund(ctx context.Context, q *db.Queries, p db.Payment) error
+	// ReadOf reads the disputes of an intent at Stripe and records them.
+	ReadOf(ctx context.Context, intentID string) error
+}
 
 // ErrKeyOfAnotherRefund says that the key made another refund, before this database
 // was restored from a copy that knew neither.
@@ -93,6 +103,9 @@ const (
 
 // errRefundInFlight says that another refund of the payment is being sent to Stripe.
 var errRefundInFlight = fmt.Errorf("another refund of the payment is under way: %w", stripe.ErrThrottled)
+
+// disputedCodes are Stripe's refusals of a refund because the bank has the money.
+var disputedCodes = map[string]bool{"charge_disputed": true, "refund_disputed_payment": true}
 
 // refunding is what a run works on.
 type refunding struct {

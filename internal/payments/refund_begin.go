@@ -48,6 +48,9 @@ func (s *Service) beginRefund(
 			return fmt.Errorf("look for the refund of a key: %w", err)
 		}
 		amount, err := refundable(p, req.Amount)
+		if err == nil && s.o.Disputes != nil {
+			err = s.o.Disputes.AllowsRefund(ctx, q, p)
+		}
 		if err != nil {
 			return err
 		}
@@ -67,7 +70,8 @@ func (s *Service) beginRefund(
 		w.recorded = true
 		return w.call().Insert(ctx, q, r.TenantID)
 	})
-	if errors.Is(err, ErrPaymentNotRefundable) || errors.Is(err, ErrRefundExceedsPayment) {
+	if errors.Is(err, ErrPaymentNotRefundable) || errors.Is(err, ErrRefundExceedsPayment) ||
+		errors.Is(err, ErrPaymentDisputed) {
 		return s.refuse(ctx, r, req.PaymentID, err)
 	}
 	if err != nil {

@@ -123,6 +123,9 @@ func (s Repairs) RefundFor(
 		return Refund{}, notFound(err, "lock payment %s", id)
 	}
 	minor, err := refundable(p, amount)
+	if err == nil && s.o.Disputes != nil {
+		err = s.o.Disputes.AllowsRefund(ctx, q, p)
+	}
 	if err != nil {
 		return Refund{}, err
 	}

@@ -63,6 +63,8 @@ type Options struct {
 	Log           *slog.Logger
 	// Registered are operations that are not this package's and that charge cards of their own, by name.
 	Registered map[string]Registered
+	// Disputes may be nil: then only Stripe refuses to refund a disputed payment.
+	Disputes Disputes
 }
 
 // Service carries out what the API offers. It holds no state of its own.

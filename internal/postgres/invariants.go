@@ -40,6 +40,7 @@ type invariant struct {
 var invariants = inOrder(
 	paymentInvariants,
 	ledgerInvariants,   // part: ledger
+	disputeInvariants,  // part: disputes
 	checkoutInvariants, // part: checkouts
 	webhookInvariants,  // part: webhooks
 )

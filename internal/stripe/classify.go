@@ -61,5 +61,6 @@ var stateConflicts = map[string]bool{
 	"payment_intent_unexpected_state": true,
 	"charge_already_refunded":         true,
 	"charge_disputed":                 true,
+	"refund_disputed_payment":         true,
 	"amount_too_large":                true,
 }

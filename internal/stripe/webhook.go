@@ -33,6 +33,7 @@ func VerifyWebhook(body []byte, header string, secrets []string) error {
 // a hint: the snapshot may be old, or of another API version.
 type Webhook struct {
 	ID, Type string
+	ObjectID string // of the object that the event is about; may be empty
 	// Intent is the PaymentIntent that the event is about: its id, or empty, and the
 	// ids from its metadata.
 	Intent Intent
@@ -53,6 +54,9 @@ func ReadWebhook(payload []byte) (Webhook, error) {
 	w := Webhook{ID: event.ID, Type: event.Type, Intent: event.intent()}
 	if len(w.Intent.ID) > idMax || strings.ContainsRune(w.Intent.ID, 0) {
 		w.Intent = Intent{}
+	}
+	if object := event.Data.Object.ID; len(object) <= idMax && !strings.ContainsRune(object, 0) {
+		w.ObjectID = object
 	}
 	return w, nil
 }

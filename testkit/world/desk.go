@@ -115,7 +115,7 @@ func (d *Desk) LockTable(table string) (release func()) {
 }
 
 // CallStripe sends the simulator a request, as the dashboard at Stripe would, and
-// returns the id of the PaymentIntent or refund in the response.
+// returns the id of the PaymentIntent, refund or dispute in the response.
 func (d *Desk) CallStripe(method, path string, form url.Values) (id string) {
 	d.T.Helper()
 	body := strings.NewReader(form.Encode())
@@ -129,7 +129,7 @@ func (d *Desk) CallStripe(method, path string, form url.Values) (id string) {
 	object, err := io.ReadAll(res.Body)
 	require.NoError(d.T, err)
 	require.Equal(d.T, http.StatusOK, res.StatusCode, string(object))
-	return regexp.MustCompile(`"id": ?"((?:pi|re)_[^"]*)"`).FindStringSubmatch(string(object))[1]
+	return regexp.MustCompile(`"id": ?"((?:pi|re|du)_[^"]*)"`).FindStringSubmatch(string(object))[1]
 }
 
 // UnmatchedIntent is a charge at Stripe that no row here has; it returns the intent.

@@ -12,6 +12,7 @@ import (
 
 	"example.com/payonce/internal/calls"
 	"example.com/payonce/internal/checkout" // part: checkouts
+	"example.com/payonce/internal/disputes" // part: disputes
 	httpapi "example.com/payonce/internal/http"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/keyhistory" // part: history
@@ -52,6 +53,7 @@ type Local struct {
 	Gateway   payments.Gateway
 	Payments  *payments.Service
 	Checkouts *checkout.Service  // part: checkouts
+	Disputes  *disputes.Service  // part: disputes
 	History   *keyhistory.Reader // part: history
 	Keys      *idempotency.Store
 	Completer *idempotency.Completer
@@ -73,18 +75,24 @@ func (w *World) Local(o LocalOptions) *Local {
 	keys := idempotency.NewStore(pool,
 		idempotency.Options{Lease: o.Lease, Metrics: idempotency.NewMetrics(metrics), Log: o.Log, Tracer: o.Tracer,
 			Boundary: o.Boundary})
-	gateway := o.Gateway(stripe.New(stripe.Options{
+	client := stripe.New(stripe.Options{
 		SecretKey: stripesim.DefaultKey, BaseURL: o.Stripe, Timeout: o.StripeTimeout,
 		Limits: stripe.NewLimits(o.StripeRPS, metrics), Metrics: stripe.NewMetrics(metrics), Log: o.Log,
-	}))
+	})
+	gateway := o.Gateway(client)
+	// part: disputes {
+	disputed := disputes.New(pool, client, disputes.Options{Metrics: disputes.NewMetrics(metrics), Log: o.Log})
+	// part: disputes }
 	money := payments.New(pool, keys, gateway, httpapi.Answers{}, payments.Options{
 		StripeTimeout: o.StripeTimeout, ActionTimeout: o.ActionTimeout, Log: o.Log, Registered: o.Own.Registered(),
+		Disputes: disputed, // part: disputes
 	})
 	table, within := money.Operations(), 3*o.StripeTimeout-o.StripeTimeout/4
 	l := &Local{
 		Pool: pool, Gateway: gateway, Payments: money, Keys: keys, Metrics: metrics, world: w, log: o.Log,
 		Completer: idempotency.NewCompleter(keys, table, within),
 	}
+	l.Disputes = disputed // part: disputes
 	wired := &wiring{server: httpapi.Options{
 		Pool: pool, Keys: keys, Operations: table, Payments: money, Paths: payments.Paths(), Own: o.Own,
 		Within: within, Drain: Patience, RateLimit: o.RateLimit, Metrics: metrics, Log: o.Log, Tracer: o.Tracer,

@@ -81,8 +81,9 @@ func (l *Local) Receive(h Webhook) Answer {
 // that took; those that come too early, ahead of our own commit, take several.
 func (l *Local) Process() (tried int) {
 	l.t.Helper()
-	processor := inbox.NewProcessor(l.Pool,
-		map[string]inbox.Handler{payments.StripeEvents: l.Payments.WebhookHandler()},
+	handler := l.Payments.WebhookHandler()
+	handler = l.Disputes.WebhookHandler(handler) // part: disputes
+	processor := inbox.NewProcessor(l.Pool, map[string]inbox.Handler{payments.StripeEvents: handler},
 		inbox.ProcessorOptions{Log: l.log})
 	l.world.Exec(`UPDATE inbox_events SET leased_until = '-infinity' WHERE status = 'pending'`)
 	for {

@@ -1,0 +1,289 @@
+package disputes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/compare"
+	"example.com/payonce/internal/ids"
+	"example.com/payonce/internal/outbox"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/stripe"
+)
+
+// errMoved says that another process has recorded the dispute since this one began to
+// read it. What was read may be older, so it is read again.
+var errMoved = errors.New("the dispute was recorded by another process while it was read")
+
+// errNotAdopted says that the intent of a dispute is ours and succeeded, but that no payment
+// of it is recorded yet. The reconciler adopts it.
+var errNotAdopted = errors.New("the disputed PaymentIntent belongs to no payment yet")
+
+// reading is a dispute as it was read at Stripe, and what was recorded before.
+type reading struct {
+	dispute stripe.Dispute
+	before  db.Dispute    // recorded before the dispute was read
+	intent  stripe.Intent // names the order of a dispute that is not recorded
+}
+
+// read reads a dispute at Stripe.
+func (s *Service) read(ctx context.Context, stripeID string) (r reading, err error) {
+	r.before, err = s.pool.DisputeOfStripeID(ctx, stripeID)
+	if err != nil && !errors.Is(err, postgres.ErrNoRows) {
+		return reading{}, fmt.Errorf("look for dispute %s: %w", stripeID, err)
+	}
+	if r.dispute, err = s.gateway.GetDispute(ctx, stripeID); err != nil {
+		return reading{}, err
+	}
+	if r.before.Version > 0 {
+		return r, nil
+	}
+	if r.dispute.IntentID == "" { // What the account charged without an intent is not ours.
+		return reading{}, nil
+	}
+	r.intent, err = s.gateway.GetIntent(ctx, r.dispute.IntentID)
+	if errors.Is(err, stripe.ErrNoSuchObject) {
+		return reading{}, nil
+	}
+	return r, err
+}
+
+// readAttempts bounds how often a dispute is read again because another process recorded it meanwhile.
+const readAttempts = 3
+
+// Read reads a dispute at Stripe and records what has changed.
+func (s *Service) Read(ctx context.Context, stripeID string) (err error) {
+	for range readAttempts {
+		var r reading
+		if r, err = s.read(ctx, stripeID); err != nil {
+			return err
+		}
+		err = s.pool.InTx(ctx, func(q *db.Queries) error { return s.record(ctx, q, r) })
+		if !errors.Is(err, errMoved) {
+			return err
+		}
+	}
+	return err
+}
+
+// record joins q's transaction, and locks order, payment and dispute, in the order used everywhere.
+func (s *Service) record(ctx context.Context, q *db.Queries, r reading) error {
+	p, err := s.paymentOf(ctx, q, r)
+	if err != nil || p.ID == "" {
+		return err
+	}
+	id := ids.Keyed(ids.Dispute, p.TenantID, r.dispute.ID)
+	row, err := q.DisputeLock(ctx, db.DisputeLockParams{TenantID: p.TenantID, ID: id})
+	if err != nil && !errors.Is(err, postgres.ErrNoRows) {
+		return fmt.Errorf("lock dispute %s: %w", id, err)
+	}
+	if row.Version != r.before.Version {
+		return errMoved
+	}
+	return s.change(ctx, q, p, row, r.dispute)
+}
+
+// paymentOf finds the payment of a dispute and locks it. Anybody with access to the Stripe
+// account can edit metadata: it only says where to look, and the payment whose intent it
+// is decides. Without an id: the dispute is not of a payment of ours.
+func (s *Service) paymentOf(ctx context.Context, q *db.Queries, r reading) (db.Payment, error) {
+	if r.before.Version > 0 {
+		return lock(ctx, q, r.before.TenantID, r.before.OrderID, r.before.PaymentID)
+	}
+	intent := r.intent
+	if intent.TenantID == "" || intent.Status != stripe.IntentSucceeded {
+		return db.Payment{}, nil
+	}
+	if ours, err := q.TenantExists(ctx, intent.TenantID); err != nil || !ours {
+		return db.Payment{}, err // It belongs to another installation on the same account.
+	}
+	p, err := q.PaymentOfIntent(ctx, db.PaymentOfIntentParams{
+		TenantID: intent.TenantID, OrderID: intent.OrderID, IntentID: &intent.ID,
+	})
+	switch {
+	case errors.Is(err, postgres.ErrNoRows) && intent.Operation != "":
+		return db.Payment{}, nil // Another operation charged it, and keeps its own records.
+	case err == nil && p.Status == db.PaymentStatusSucceeded:
+	case err == nil || errors.Is(err, postgres.ErrNoRows):
+		return db.Payment{}, fmt.Errorf("%w: %s", errNotAdopted, intent.ID)
+	default:
+		return db.Payment{}, fmt.Errorf("find the payment of %s: %w", intent.ID, err)
+	}
+	return lock(ctx, q, p.TenantID, p.OrderID, p.ID)
+}
+
+func lock(ctx context.Context, q *db.Queries, tenantID, orderID, paymentID string) (db.Payment, error) {
+	if _, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: tenantID, ID: orderID}); err != nil {
+		return db.Payment{}, fmt.Errorf("lock order %s: %w", orderID, err)
+	}
+	p, err := q.PaymentLock(ctx, db.PaymentLockParams{TenantID: tenantID, ID: paymentID})
+	if err != nil {
+		return db.Payment{}, fmt.Errorf("lock payment %s: %w", paymentID, err)
+	}
+	return p, nil
+}
+
+// change records what has changed since row, which is empty if nothing is recorded yet.
+func (s *Service) change(ctx context.Context, q *db.Queries, p db.Payment, row db.Dispute, d stripe.Dispute) error {
+	before := row
+	row.TenantID, row.ID = p.TenantID, ids.Keyed(ids.Dispute, p.TenantID, d.ID)
+	row.Status, row.Reason, row.AmountMinor, row.EvidenceDueBy = d.Status, d.Reason, d.AmountMinor, nil
+	if !d.DueBy.IsZero() {
+		row.EvidenceDueBy = &d.DueBy
+	}
+	movements, fresh, err := movementsOf(ctx, q, row, d)
+	if err != nil {
+		return err
+	}
+	row.WithdrawnMinor = compare.DisputeHolds(row.AmountMinor, d.Currency, movements)
+	row.FeeMinor = compare.DisputeFees(movements)
+	if before.Version > 0 && len(fresh) == 0 && same(before, row) {
+		return nil
+	}
+	row.Version = before.Version + 1
+	kinds := []string{"dispute.updated"}
+	if before.Version == 0 {
+		row.PaymentID, row.OrderID, row.Currency = p.ID, p.OrderID, d.Currency
+		row.StripeDisputeID, row.ChargeID, row.CreatedAt = d.ID, d.ChargeID, d.CreatedAt
+		kinds = []string{"dispute.created"}
+	}
+	if end := endOf(row.Status); end != "" && before.Status != row.Status {
+		if before.Version > 0 {
+			kinds = nil
+		}
+		kinds = append(kinds, end)
+	}
+	for _, m := range fresh {
+		m.Version = row.Version
+		if err := q.DisputeMovementInsert(ctx, m); err != nil {
+			return fmt.Errorf("record movement %s of dispute %s: %w", m.ID, row.ID, err)
+		}
+	}
+	row.Version += int64(len(kinds) - 1) // One that has ended already is created and then ends.
+	if err := write(ctx, q, before, row); err != nil {
+		return err
+	}
+	if err := hold(ctx, q, row, row.WithdrawnMinor-before.WithdrawnMinor); err != nil {
+		return err
+	}
+	var events []outbox.Event
+	for i, kind := range kinds {
+		events = append(events, outbox.Event{
+			TenantID: row.TenantID, AggregateID: row.ID, Version: row.Version - int64(len(kinds)-1-i), Type: kind,
+			Data: outbox.Data(disputeOf(row)),
+		})
+	}
+	if err := outbox.Append(ctx, q, events...); err != nil {
+		return err
+	}
+	s.log.Warn("dispute recorded", "tenant_id", row.TenantID, "dispute_id", row.ID, "payment_id", row.PaymentID,
+		"stripe_dispute", row.StripeDisputeID, "status", row.Status, "amount_minor", row.AmountMinor,
+		"withdrawn_minor", row.WithdrawnMinor, "currency", row.Currency)
+	return nil
+}
+
+// endOf is the event of an end that decides who has the money; empty for every other status.
+func endOf(status string) string {
+	switch status {
+	case "won":
+		return "dispute.won"
+	case "lost":
+		return "dispute.lost"
+	}
+	return ""
+}
+
+// same reports whether nothing has changed that the API shows or that money depends on.
+func same(a, b db.Dispute) bool {
+	due := a.EvidenceDueBy == nil && b.EvidenceDueBy == nil ||
+		a.EvidenceDueBy != nil && b.EvidenceDueBy != nil && a.EvidenceDueBy.Equal(*b.EvidenceDueBy)
+	return due && a.Status == b.Status && a.Reason == b.Reason && a.AmountMinor == b.AmountMinor &&
+		a.WithdrawnMinor == b.WithdrawnMinor && a.FeeMinor == b.FeeMinor
+}
+
+// movementsOf are the movements of a dispute, and those among them that are not recorded yet.
+func movementsOf(ctx context.Context, q *db.Queries, row db.Dispute, d stripe.Dispute) (
+	all []db.DisputeMovement, fresh []db.DisputeMovementInsertParams, err error,
+) {
+	if all, err = q.DisputeMovements(ctx, db.DisputeMovementsParams{
+		TenantID: row.TenantID, DisputeID: row.ID,
+	}); err != nil {
+		return nil, nil, fmt.Errorf("read the movements of dispute %s: %w", row.ID, err)
+	}
+	recorded := map[string]bool{}
+	for _, m := range all {
+		recorded[m.ID] = true
+	}
+	for _, m := range d.Movements {
+		if recorded[m.ID] {
+			continue
+		}
+		recorded[m.ID] = true
+		n := db.DisputeMovement{
+			TenantID: row.TenantID, ID: m.ID, DisputeID: row.ID, Kind: compare.DisputeMovementKind(m),
+			AmountMinor: m.AmountMinor, FeeMinor: m.FeeMinor, NetMinor: m.NetMinor, Currency: m.Currency,
+			CreatedAt: m.CreatedAt,
+		}
+		all, fresh = append(all, n), append(fresh, db.DisputeMovementInsertParams(n))
+	}
+	return all, fresh, nil
+}
+
+func write(ctx context.Context, q *db.Queries, before, row db.Dispute) error {
+	if before.Version == 0 {
+		err := q.DisputeInsert(ctx, db.DisputeInsertParams{
+			TenantID: row.TenantID, ID: row.ID, Version: row.Version, Status: row.Status, PaymentID: row.PaymentID,
+			OrderID: row.OrderID, StripeDisputeID: row.StripeDisputeID, ChargeID: row.ChargeID,
+			AmountMinor: row.AmountMinor, Currency: row.Currency, Reason: row.Reason, EvidenceDueBy: row.EvidenceDueBy,
+			WithdrawnMinor: row.WithdrawnMinor, FeeMinor: row.FeeMinor, CreatedAt: row.CreatedAt,
+			Again: again(row.CreatedAt),
+		})
+		if err != nil {
+			return fmt.Errorf("insert dispute %s: %w", row.ID, err)
+		}
+		return nil
+	}
+	n, err := q.DisputeChange(ctx, db.DisputeChangeParams{
+		TenantID: row.TenantID, ID: row.ID, SeenVersion: before.Version, Status: row.Status,
+		AmountMinor: row.AmountMinor, Reason: row.Reason, EvidenceDueBy: row.EvidenceDueBy,
+		WithdrawnMinor: row.WithdrawnMinor, FeeMinor: row.FeeMinor, Again: again(row.CreatedAt),
+	})
+	if err == nil && n == 0 {
+		err = errMoved
+	}
+	if err != nil {
+		return fmt.Errorf("change dispute %s: %w", row.ID, err)
+	}
+	return nil
+}
+
+// hold adds to what the payment and its order show as disputed.
+func hold(ctx context.Context, q *db.Queries, row db.Dispute, amount int64) error {
+	if amount == 0 {
+		return nil
+	}
+	err := q.PaymentApplyDispute(ctx, db.PaymentApplyDisputeParams{
+		TenantID: row.TenantID, ID: row.PaymentID, AmountMinor: amount,
+	})
+	if err == nil {
+		err = q.OrderApplyDispute(ctx, db.OrderApplyDisputeParams{
+			TenantID: row.TenantID, ID: row.OrderID, AmountMinor: amount,
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("update what dispute %s holds of payment %s: %w", row.ID, row.PaymentID, err)
+	}
+	return nil
+}
+
+// again is the pause before an open dispute is read again without a webhook. Most happens in its first days; after
+// that a bank takes weeks.
+func again(created time.Time) time.Duration {
+	if time.Since(created) < 49*time.Hour {
+		return 4 * time.Minute
+	}
+	return 12 * time.Hour
+}

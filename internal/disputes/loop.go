@@ -1,0 +1,174 @@
+package disputes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/stripe"
+)
+
+// listWindow says how far back Stripe's list of disputes is read, and how often.
+type listWindow struct {
+	name  string
+	back  time.Duration
+	every time.Duration
+	// continues: it begins where it ended last time, minus back.
+	continues bool
+}
+
+// A dispute that no webhook announced is found by the first window. The second finds it again, if the first could not
+// record it because its payment was not adopted yet, and what a restored database has lost.
+var listWindows = []listWindow{
+	{name: "disputes recent", back: 10 * time.Minute, every: 2 * time.Minute, continues: true},
+	{name: "disputes month", back: 35 * 24 * time.Hour, every: 6 * time.Hour},
+}
+
+const (
+	windowLease = 2 * time.Minute // renewed after each page
+	windowAgain = 10 * time.Second
+	readMax     = 50 // open disputes that one round reads again
+	readLease   = time.Minute
+)
+
+// RunOnce reads one window of Stripe's list that is due, and open disputes that are due
+// to be read again; it returns how many of both. Any number of processes may run it. An
+// error means that the database or Stripe is away. A problem with one dispute is logged
+// and counted, and does not keep others from being recorded.
+func (s *Service) RunOnce(ctx context.Context) (n int, err error) {
+	for _, w := range listWindows {
+		listed, err := s.listOnce(ctx, w)
+		if err != nil {
+			return n, fmt.Errorf("read window %s: %w", w.name, err)
+		}
+		if listed {
+			n++
+			break
+		}
+	}
+	due, err := s.pool.DisputesDue(ctx, db.DisputesDueParams{Lease: readLease, LimitRows: readMax})
+	if err != nil {
+		return n, fmt.Errorf("read the disputes that are due: %w", err)
+	}
+	for _, row := range due {
+		if _, err := s.readIsolated(ctx, row.StripeDisputeID); err != nil {
+			return n, err
+		}
+		if err := s.pool.DisputeReadAgain(ctx, db.DisputeReadAgainParams{
+			TenantID: row.TenantID, ID: row.ID, Again: again(row.CreatedAt),
+		}); err != nil {
+			return n, fmt.Errorf("record that dispute %s was read: %w", row.ID, err)
+		}
+		n++
+	}
+	return n, nil
+}
+
+// listOnce reads a window if it is due and no other process has it.
+func (s *Service) listOnce(ctx context.Context, w listWindow) (bool, error) {
+	claim, err := s.pool.ReconcileClaim(ctx, db.ReconcileClaimParams{Name: w.name, Lease: windowLease})
+	if errors.Is(err, postgres.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("claim the window: %w", err)
+	}
+	complete, err := s.listWindow(ctx, w, claim)
+	through, pause := &claim.Now, w.every
+	if err != nil || !complete { // What could not be recorded is read again, from where this began.
+		through = nil
+	}
+	if err != nil {
+		pause = windowAgain
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	_, released := s.pool.ReconcileRelease(ctx, db.ReconcileReleaseParams{
+		Name: w.name, LeaseToken: claim.LeaseToken, Pause: pause, Through: through,
+	})
+	return true, errors.Join(err, released) // A window that is not released has a lease that runs out.
+}
+
+// listWindow reports whether everything in the window is recorded.
+func (s *Service) listWindow(ctx context.Context, w listWindow, claim db.ReconcileClaimRow) (complete bool, err error) {
+	from, oldest := claim.Now.Add(-w.back), claim.Now.Add(-35*24*time.Hour)
+	if w.continues && claim.CoveredThrough != nil {
+		from = claim.CoveredThrough.Add(-w.back)
+	}
+	if from.Before(oldest) { // Something that can never be recorded must not make the window grow for ever.
+		from = oldest
+	}
+	complete = true
+	for window := (stripe.Window{From: from}); ; {
+		page, err := s.gateway.ListDisputes(ctx, window)
+		if err != nil {
+			return false, err
+		}
+		for _, d := range page.Objects {
+			recorded, err := s.recordListed(ctx, d)
+			if err != nil {
+				return false, err
+			}
+			complete = complete && recorded
+		}
+		if !page.More || len(page.Objects) == 0 {
+			return complete, nil
+		}
+		window.After = page.Objects[len(page.Objects)-1].ID
+		n, err := s.pool.ReconcileExtend(ctx, db.ReconcileExtendParams{
+			Name: w.name, LeaseToken: claim.LeaseToken, Lease: windowLease,
+		})
+		if err == nil && n == 0 {
+			err = errors.New("the lease of the window was lost")
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+}
+
+// recordListed reads a dispute of a list by itself, unless what the list shows is recorded already: a page may be
+// older than what a webhook has recorded meanwhile.
+func (s *Service) recordListed(ctx context.Context, d stripe.Dispute) (recorded bool, err error) {
+	if d.IntentID == "" {
+		return true, nil
+	}
+	known, err := s.pool.DisputeRecorded(ctx, db.DisputeRecordedParams{
+		StripeDisputeID: d.ID, Status: d.Status, AmountMinor: d.AmountMinor, Movements: int64(len(d.Movements)),
+	})
+	if err != nil {
+		return false, fmt.Errorf("look for dispute %s: %w", d.ID, err)
+	}
+	if known {
+		return true, nil
+	}
+	return s.readIsolated(ctx, d.ID)
+}
+
+// readIsolated keeps one dispute that cannot be recorded from holding up all others.
+func (s *Service) readIsolated(ctx context.Context, stripeID string) (recorded bool, err error) {
+	err = s.Read(ctx, stripeID)
+	if err == nil || !ofTheDispute(ctx, err) {
+		return err == nil, err
+	}
+	s.metrics.failures.Inc()
+	s.log.Error("a dispute cannot be recorded; it will be read again", "stripe_dispute", stripeID,
+		"error", postgres.ErrorText(err))
+	return false, nil
+}
+
+// ofTheDispute reports whether an error is about this dispute, and not about the database or Stripe.
+func ofTheDispute(ctx context.Context, err error) bool {
+	if ctx.Err() != nil || errors.Is(err, postgres.ErrInDoubt) {
+		return false
+	}
+	for _, definite := range []error{stripe.ErrNotShown, stripe.ErrNoSuchObject, errNotAdopted, errMoved} {
+		if errors.Is(err, definite) {
+			return true
+		}
+	}
+	return postgres.IsRejected(err)
+}
