@@ -619,12 +619,17 @@ func (q *Queries) DisputeStats(ctx context.Context) ([]DisputeStatsRow, error) {
 }
 
 const DisputesDue = `-- name: DisputesDue :many
+WITH due AS MATERIALIZED (
+    SELECT w.tenant_id, w.id
+    FROM disputes w
+    WHERE w.watched AND w.next_read_at < clock_timestamp()
+    ORDER BY w.next_read_at LIMIT $2
+    FOR NO KEY UPDATE SKIP LOCKED
+)
 UPDATE disputes d
 SET next_read_at = clock_timestamp() + $1::interval
-WHERE (d.tenant_id, d.id) IN (
-    SELECT w.tenant_id, w.id FROM disputes w
-    WHERE w.watched AND w.next_read_at < clock_timestamp()
-    ORDER BY w.next_read_at LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED)
+FROM due
+WHERE d.tenant_id = due.tenant_id AND d.id = due.id
 RETURNING d.tenant_id, d.id, d.stripe_dispute_id, d.created_at
 `
 

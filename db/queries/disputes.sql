@@ -51,12 +51,17 @@ SELECT EXISTS (
 
 -- name: DisputesDue :many
 -- Takes watched disputes that are due to be read at Stripe again. Until @lease is over no other process takes them.
+WITH due AS MATERIALIZED (
+    SELECT w.tenant_id, w.id
+    FROM disputes w
+    WHERE w.watched AND w.next_read_at < clock_timestamp()
+    ORDER BY w.next_read_at LIMIT @limit_rows
+    FOR NO KEY UPDATE SKIP LOCKED
+)
 UPDATE disputes d
 SET next_read_at = clock_timestamp() + @lease::interval
-WHERE (d.tenant_id, d.id) IN (
-    SELECT w.tenant_id, w.id FROM disputes w
-    WHERE w.watched AND w.next_read_at < clock_timestamp()
-    ORDER BY w.next_read_at LIMIT @limit_rows FOR NO KEY UPDATE SKIP LOCKED)
+FROM due
+WHERE d.tenant_id = due.tenant_id AND d.id = due.id
 RETURNING d.tenant_id, d.id, d.stripe_dispute_id, d.created_at;
 
 -- name: DisputeReadAgain :exec

@@ -41,7 +41,7 @@ func TestGuardsNameTheirColumns(t *testing.T) {
 			require.Contains(t, columns, r[1], "%s of %s reads it", g.Name, g.Table)
 		}
 	}
-	require.Len(t, narrow, 4, "the triggers were not read")
+	require.GreaterOrEqual(t, len(narrow), 4, "the triggers were not read")
 	for _, g := range guards {
 		if narrow[g.Table] {
 			require.Equal(t, "refuse_write", g.Function, "%s of %s", g.Name, g.Table)
