@@ -51,7 +51,7 @@ func TestTimeIsTheDatabases(t *testing.T) {
 		// of a look into Stripe's list, reckoned from when the call was announced and how long ago that is; or what a
 		// page of it spans
 		"FromAt", "UntilAt",
-		"AfterAt",       // where the page before ended
+		"AfterAt", "BeforeAt", // where the page before ended
 		"EvidenceDueBy", // Stripe's; what people read
 	}
 	t.Run("InEveryParameter", func(t *testing.T) {
