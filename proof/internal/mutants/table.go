@@ -97,8 +97,12 @@ var All = []Mutant{
 		ID:     "M9",
 		Guard:  "work outlives its client's connection (`context.WithoutCancel`): it ends with the connection",
 		Breaks: "no invariant; only the time to a final answer",
-		Edits: []Edit{{"internal/http/idempotency.go", "context.WithDeadline(context.WithoutCancel(ctx), until)",
-			"context.WithDeadline(ctx, until)"}},
+		Edits: []Edit{
+			{"internal/http/idempotency.go", "context.WithDeadline(context.WithoutCancel(ctx), until)",
+				"context.WithDeadline(ctx, until)"},
+			{"internal/http/observe.go", "context.WithValue(context.WithoutCancel(ctx), visitKey{}, v)",
+				"context.WithValue(ctx, visitKey{}, v)"},
+		},
 		Test: Test{"internal/payments", "pay_test.go", "TestClientHangsUp", "the time to a final answer is that of " +
 			"the work"},
 	},
