@@ -821,6 +821,57 @@ func (q *Queries) PaymentOfIntent(ctx context.Context, arg PaymentOfIntentParams
 	return i, err
 }
 
+const PaymentOfIntentElsewhere = `-- name: PaymentOfIntentElsewhere :many
+SELECT p.tenant_id, p.id
+FROM tenants t
+CROSS JOIN LATERAL (
+    SELECT q.tenant_id, q.id, q.version, q.status, q.live, q.confirmable, q.order_id, q.idempotency_key, q.amount_minor, q.amount_refunding_minor, q.amount_refunded_minor, q.amount_disputed_minor, q.currency, q.payment_method, q.intent_number, q.intent_id, q.intent_closed, q.charge_id, q.failure_code, q.failure_decline_code, q.failure_message, q.next_action, q.created_at, q.updated_at
+    FROM payments q
+    WHERE q.tenant_id = t.id AND q.id >= $1::text AND q.intent_id = $2
+      AND (q.tenant_id, q.order_id) <> ($3::text, $4::text)
+    LIMIT 1) p
+LIMIT 1
+`
+
+type PaymentOfIntentElsewhereParams struct {
+	FromID   string
+	IntentID *string
+	TenantID string
+	OrderID  string
+}
+
+type PaymentOfIntentElsewhereRow struct {
+	TenantID string
+	ID       string
+}
+
+// Returns the payment of another order, of whatever tenant, that uses the PaymentIntent. Its id begins with its time, and
+// no payment is older than its intent by more than the time in which its creation may be tried again.
+func (q *Queries) PaymentOfIntentElsewhere(ctx context.Context, arg PaymentOfIntentElsewhereParams) ([]PaymentOfIntentElsewhereRow, error) {
+	rows, err := q.db.Query(ctx, PaymentOfIntentElsewhere,
+		arg.FromID,
+		arg.IntentID,
+		arg.TenantID,
+		arg.OrderID,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []PaymentOfIntentElsewhereRow{}
+	for rows.Next() {
+		var i PaymentOfIntentElsewhereRow
+		if err := rows.Scan(&i.TenantID, &i.ID); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const PaymentSettle = `-- name: PaymentSettle :one
 UPDATE payments
 SET status = $1, version = version + 1, updated_at = clock_timestamp(),

@@ -139,10 +139,12 @@ func (q *Queries) RefundOwedPostpone(ctx context.Context, arg RefundOwedPostpone
 }
 
 const RefundOwedReopen = `-- name: RefundOwedReopen :exec
-UPDATE refunds_owed
+UPDATE refunds_owed o
 SET ended_at = NULL, ended_how = NULL, since = clock_timestamp(), attempts = 0, next_attempt_at = clock_timestamp(),
     last_error = $1
-WHERE tenant_id = $2 AND payment_id = $3 AND ended_at IS NOT NULL
+FROM payments p
+WHERE o.tenant_id = $2 AND o.payment_id = $3 AND o.ended_at IS NOT NULL
+  AND p.tenant_id = o.tenant_id AND p.id = o.payment_id AND p.amount_refunded_minor + o.settled_minor < p.amount_minor
 `
 
 type RefundOwedReopenParams struct {
@@ -151,7 +153,8 @@ type RefundOwedReopenParams struct {
 	PaymentID string
 }
 
-// A refund of the payment has failed that was not automatic. If it had ended what was owed, that is owed again.
+// A refund of the payment has failed that was not automatic. If it had ended what was owed, that is owed again; but not
+// what an operator has settled.
 func (q *Queries) RefundOwedReopen(ctx context.Context, arg RefundOwedReopenParams) error {
 	_, err := q.db.Exec(ctx, RefundOwedReopen, arg.LastError, arg.TenantID, arg.PaymentID)
 	return err

@@ -247,5 +247,18 @@ SELECT * FROM payments
 WHERE tenant_id = @tenant_id AND order_id = @order_id AND intent_id = @intent_id
 ORDER BY live DESC, id DESC LIMIT 1;
 
+-- name: PaymentOfIntentElsewhere :many
+-- Returns the payment of another order, of whatever tenant, that uses the PaymentIntent. Its id begins with its time, and
+-- no payment is older than its intent by more than the time in which its creation may be tried again.
+SELECT p.tenant_id, p.id
+FROM tenants t
+CROSS JOIN LATERAL (
+    SELECT q.*
+    FROM payments q
+    WHERE q.tenant_id = t.id AND q.id >= @from_id::text AND q.intent_id = @intent_id
+      AND (q.tenant_id, q.order_id) <> (@tenant_id::text, @order_id::text)
+    LIMIT 1) p
+LIMIT 1;
+
 -- name: TenantExists :one
 SELECT EXISTS (SELECT FROM tenants WHERE id = @id);

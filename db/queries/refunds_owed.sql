@@ -17,11 +17,14 @@ SET last_error = excluded.last_error,
     ended_at = NULL, ended_how = NULL;
 
 -- name: RefundOwedReopen :exec
--- A refund of the payment has failed that was not automatic. If it had ended what was owed, that is owed again.
-UPDATE refunds_owed
+-- A refund of the payment has failed that was not automatic. If it had ended what was owed, that is owed again; but not
+-- what an operator has settled.
+UPDATE refunds_owed o
 SET ended_at = NULL, ended_how = NULL, since = clock_timestamp(), attempts = 0, next_attempt_at = clock_timestamp(),
     last_error = @last_error
-WHERE tenant_id = @tenant_id AND payment_id = @payment_id AND ended_at IS NOT NULL;
+FROM payments p
+WHERE o.tenant_id = @tenant_id AND o.payment_id = @payment_id AND o.ended_at IS NOT NULL
+  AND p.tenant_id = o.tenant_id AND p.id = o.payment_id AND p.amount_refunded_minor + o.settled_minor < p.amount_minor;
 
 -- name: RefundOwedEnd :exec
 -- The payment was refunded: nothing of it is owed any more.

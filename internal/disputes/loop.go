@@ -39,8 +39,9 @@ const (
 // error means that the database or Stripe is away. A problem with one dispute is logged
 // and counted, and does not keep others from being recorded.
 func (s *Service) RunOnce(ctx context.Context) (n int, err error) {
+	away := 0
 	for _, w := range listWindows {
-		listed, err := s.listOnce(ctx, w)
+		listed, err := s.listOnce(ctx, w, &away)
 		if err != nil {
 			return n, fmt.Errorf("read window %s: %w", w.name, err)
 		}
@@ -54,7 +55,7 @@ func (s *Service) RunOnce(ctx context.Context) (n int, err error) {
 		return n, fmt.Errorf("read the disputes that are due: %w", err)
 	}
 	for _, row := range due {
-		if _, err := s.readIsolated(ctx, row.StripeDisputeID); err != nil {
+		if _, err := s.readIsolated(ctx, row.StripeDisputeID, &away); err != nil {
 			return n, err
 		}
 		if err := s.pool.DisputeReadAgain(ctx, db.DisputeReadAgainParams{
@@ -68,7 +69,7 @@ func (s *Service) RunOnce(ctx context.Context) (n int, err error) {
 }
 
 // listOnce reads a window if it is due and no other process has it.
-func (s *Service) listOnce(ctx context.Context, w listWindow) (bool, error) {
+func (s *Service) listOnce(ctx context.Context, w listWindow, away *int) (bool, error) {
 	claim, err := s.pool.ReconcileClaim(ctx, db.ReconcileClaimParams{Name: w.name, Lease: windowLease})
 	if errors.Is(err, postgres.ErrNoRows) {
 		return false, nil
@@ -76,7 +77,7 @@ func (s *Service) listOnce(ctx context.Context, w listWindow) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("claim the window: %w", err)
 	}
-	complete, err := s.listWindow(ctx, w, claim)
+	complete, err := s.listWindow(ctx, w, claim, away)
 	through, pause := &claim.Now, w.every
 	if err != nil || !complete { // What could not be recorded is read again, from where this began.
 		through = nil
@@ -93,7 +94,9 @@ func (s *Service) listOnce(ctx context.Context, w listWindow) (bool, error) {
 }
 
 // listWindow reports whether everything in the window is recorded.
-func (s *Service) listWindow(ctx context.Context, w listWindow, claim db.ReconcileClaimRow) (complete bool, err error) {
+func (s *Service) listWindow(
+	ctx context.Context, w listWindow, claim db.ReconcileClaimRow, away *int,
+) (complete bool, err error) {
 	from, oldest := claim.Now.Add(-w.back), claim.Now.Add(-35*24*time.Hour)
 	if w.continues && claim.CoveredThrough != nil {
 		from = claim.CoveredThrough.Add(-w.back)
@@ -108,7 +111,7 @@ func (s *Service) listWindow(ctx context.Context, w listWindow, claim db.Reconci
 			return false, err
 		}
 		for _, d := range page.Objects {
-			recorded, err := s.recordListed(ctx, d)
+			recorded, err := s.recordListed(ctx, d, away)
 			if err != nil {
 				return false, err
 			}
@@ -132,7 +135,7 @@ func (s *Service) listWindow(ctx context.Context, w listWindow, claim db.Reconci
 
 // recordListed reads a dispute of a list by itself, unless what the list shows is recorded already: a page may be
 // older than what a webhook has recorded meanwhile.
-func (s *Service) recordListed(ctx context.Context, d stripe.Dispute) (recorded bool, err error) {
+func (s *Service) recordListed(ctx context.Context, d stripe.Dispute, away *int) (recorded bool, err error) {
 	if d.IntentID == "" {
 		return true, nil
 	}
@@ -145,13 +148,23 @@ func (s *Service) recordListed(ctx context.Context, d stripe.Dispute) (recorded 
 	if known {
 		return true, nil
 	}
-	return s.readIsolated(ctx, d.ID)
+	return s.readIsolated(ctx, d.ID, away)
 }
 
-// readIsolated keeps one dispute that cannot be recorded from holding up all others.
-func (s *Service) readIsolated(ctx context.Context, stripeID string) (recorded bool, err error) {
+// awayMax is how many disputes in a row may be without a response in one round. Then Stripe is away, and no other is
+// asked for; one that Stripe alone cannot show holds up none of them.
+const awayMax = 3
+
+// readIsolated keeps one dispute that cannot be recorded from holding up all others. away counts those of the round that
+// Stripe did not respond about, since it last did.
+func (s *Service) readIsolated(ctx context.Context, stripeID string, away *int) (recorded bool, err error) {
 	err = s.Read(ctx, stripeID)
-	if err == nil || !ofTheDispute(ctx, err) {
+	if errors.Is(err, stripe.ErrAway) && ctx.Err() == nil {
+		if *away++; *away >= awayMax {
+			return false, err
+		}
+	} else if err == nil || !ofTheDispute(ctx, err) {
+		*away = 0
 		return err == nil, err
 	}
 	s.metrics.failures.Inc()

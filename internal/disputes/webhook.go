@@ -9,6 +9,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/inbox"
+	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/stripe"
 )
 
@@ -48,5 +49,5 @@ func (s *Service) prepare(ctx context.Context, e inbox.Event) (reading, error) {
 	if errors.Is(err, stripe.ErrNoSuchObject) {
 		return reading{}, nil // Of another account, or another mode.
 	}
-	return r, err
+	return r, payments.AwayWithStripe(err)
 }

@@ -94,6 +94,9 @@ func (s cancels) runOrder(ctx context.Context, c *idempotency.Claim) (idempotenc
 	case stripe.IntentCanceled:
 		return s.finishOrder(ctx, c, target)
 	case stripe.IntentSucceeded:
+		if target.LiveStatus == "" && intent.RefundedMinor == intent.ReceivedMinor {
+			return s.finishOrder(ctx, c, target) // Others have paid it and given all of it back: nothing pays the order.
+		}
 		return s.orderPaidFirst(ctx, c, intent)
 	case stripe.IntentProcessing:
 		if err := c.YieldOrPark(ctx, errors.New("the PaymentIntent is processing")); err != nil {

@@ -111,25 +111,32 @@ func (s *Service) confirmUndecided(
 		return s.awaitCustomer(ctx, c, r) // A replay shows the intent as it was then. It may have changed since.
 	case out.Effect == stripe.Conflict, out.ErrorCached && attempts.Count > 1:
 		// Another attempt would get the same stored error.
-		return s.readAgain(ctx, c, r)
+		return s.readAgain(ctx, c, r, out.Effect == stripe.Conflict && attempts.Count == 1)
 	}
 	return s.Wait(ctx, c, r, out.Why())
 }
 
 // readAgain reads the intent after a response that contradicts what we knew of it,
-// and settles the payment or leaves it to the completer.
-func (s *Service) readAgain(ctx context.Context, c *idempotency.Claim, r *Run) (idempotency.Answer, error) {
+// and settles the payment or leaves it to the completer. onlyRefused: the confirm was sent once, and refused.
+func (s *Service) readAgain(
+	ctx context.Context, c *idempotency.Claim, r *Run, onlyRefused bool,
+) (idempotency.Answer, error) {
 	intent, err := s.gateway.GetIntent(ctx, *r.Payment.IntentID)
 	if err != nil {
 		return s.Wait(ctx, c, r, err)
 	}
-	answer, settled, err := s.settle(ctx, c, r, stripe.FromRead(intent))
-	if settled || err != nil {
-		return answer, err
-	}
 	last, err := s.lastConfirm(ctx, r)
 	if err != nil {
 		return idempotency.Answer{}, err
+	}
+	// Others have paid the intent and given all of it back. This payment has moved nothing, and there is nothing left that
+	// could pay its order: the next one makes another intent.
+	if onlyRefused && intent.Status == stripe.IntentSucceeded && intent.RefundedMinor == intent.ReceivedMinor {
+		return r.ending.Finish(ctx, c, r, r.failed(last))
+	}
+	answer, settled, err := s.settle(ctx, c, r, stripe.FromRead(intent))
+	if settled || err != nil {
+		return answer, err
 	}
 	if last.Outcome == db.StripeOutcomeRefused || calls.Exhausted(last) {
 		return s.abandon(ctx, c, r, r.failed(last))

@@ -20,6 +20,9 @@ const adoptedKeyPrefix = "adopted "
 // tenant and an order of that tenant that has exactly this amount and is not paid. It
 // returns the payment's id; empty: it is not to be adopted any more.
 func (s Repairs) AdoptPayment(ctx context.Context, i stripe.Intent) (string, error) {
+	if elsewhere, err := s.usedElsewhere(ctx, i); err != nil || elsewhere {
+		return "", err
+	}
 	id, err := s.adoptedID(ctx, i)
 	if err != nil {
 		return "", err
@@ -30,6 +33,24 @@ func (s Repairs) AdoptPayment(ctx context.Context, i stripe.Intent) (string, err
 		return err
 	})
 	return adopted, err
+}
+
+// usedElsewhere reports whether a payment of another order uses the intent. Anybody with access to the Stripe account can
+// edit metadata, and one charge must not pay two orders.
+func (s Repairs) usedElsewhere(ctx context.Context, i stripe.Intent) (bool, error) {
+	others, err := s.pool.PaymentOfIntentElsewhere(ctx, db.PaymentOfIntentElsewhereParams{
+		FromID: ids.Payment + ids.Floor(i.CreatedAt.Add(-AbandonedAfter-clocksApart)), IntentID: &i.ID,
+		TenantID: i.TenantID, OrderID: i.OrderID,
+	})
+	if err != nil {
+		return false, fmt.Errorf("look for other payments of %s: %w", i.ID, err)
+	}
+	for _, p := range others {
+		s.o.Log.Error("the metadata of an intent names another order than its payment's; it is not adopted",
+			"payment_intent", i.ID, "tenant_id", p.TenantID, "payment_id", p.ID, "names_tenant", i.TenantID,
+			"names_order", i.OrderID)
+	}
+	return len(others) > 0, nil
 }
 
 // adoptedID is the id for the payment of an intent: the one it once had, if a refund at

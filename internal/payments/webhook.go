@@ -35,11 +35,16 @@ func (s *Service) WebhookHandler() inbox.Handler {
 	h := webhooks{s}
 	return inbox.Handler{Prepare: func(ctx context.Context, e inbox.Event) (any, error) {
 		seen, err := h.prepare(ctx, e)
-		if errors.Is(err, stripe.ErrAway) || errors.Is(err, stripe.ErrThrottled) || errors.Is(err, stripe.ErrUnavailable) {
-			err = fmt.Errorf("%w: %w", inbox.ErrAway, err)
-		}
-		return seen, err
+		return seen, AwayWithStripe(err)
 	}, Apply: h.apply}
+}
+
+// AwayWithStripe is err, marked as no failure of the event if Stripe is away.
+func AwayWithStripe(err error) error {
+	if errors.Is(err, stripe.ErrAway) || errors.Is(err, stripe.ErrThrottled) || errors.Is(err, stripe.ErrUnavailable) {
+		return fmt.Errorf("%w: %w", inbox.ErrAway, err)
+	}
+	return err
 }
 
 // prepare finds out what an event is about. The event is only a hint: its snapshot may be old or of

@@ -53,6 +53,7 @@ var scanWindows = []scanWindow{
 const (
 	reconcileLease = 2 * time.Minute // of a window, renewed after each page
 	reconcileAgain = 10 * time.Second
+	skipMax        = 3
 	recheckMax     = 50               // open discrepancies that one round looks at again
 	overdueAfter   = 10 * time.Second // Completers look twice a second; no completer takes what is due for longer.
 )
@@ -154,7 +155,7 @@ func (r *Reconciler) scan(ctx context.Context, w scanWindow, claim db.ReconcileC
 		from = claim.CoveredThrough.Add(-w.back)
 	}
 	c := walker{
-		pool: r.pool, gateway: r.gateway, service: r.service,
+		pool: r.pool, gateway: r.gateway, service: r.service, skipMax: skipMax,
 		abandonedBefore: claim.Now.Add(-payments.AbandonedAfter),
 		onCompared:      func(currency string) { r.metrics.drift.WithLabelValues(currency) }, // shown as 0 from then on
 		intent: isolated(r, r.repairIntent, func(i stripe.Intent) compare.Discrepancy {
@@ -183,11 +184,18 @@ func (r *Reconciler) scan(ctx context.Context, w scanWindow, claim db.ReconcileC
 	if w.confirmable != "" {
 		return scanConfirmable(ctx, &c, w, claim)
 	}
+	walk := c.walk
 	if w.refunds {
-		return nil, c.walkRefunds(ctx, from)
+		walk = c.walkRefunds
 	}
-	if err := c.walk(ctx, from); err != nil {
+	if err := walk(ctx, from); err != nil {
 		return nil, err
+	}
+	if missed := errors.Join(c.skipped...); missed != nil { // All others were compared; the window is not done.
+		return nil, missed
+	}
+	if w.refunds {
+		return nil, nil
 	}
 	return nil, r.recheck(ctx, &c)
 }

@@ -37,6 +37,20 @@ type walker struct {
 	// onUnreadable is called for an object that could not be read or compared, with the
 	// reason. What it returns ends the walk.
 	onUnreadable func(ctx context.Context, object string, row localRef, why error) error
+	// skipMax is how many objects of a run may be without a response before Stripe is taken to be away, and skipped the
+	// errors of those before. The audit skips none.
+	skipMax int
+	skipped []error
+}
+
+// skip reports whether an object that cannot be read is left for the next run: Stripe did not respond about it, and did
+// about most others. It may be an outage that begins, so it is no discrepancy.
+func (c *walker) skip(ctx context.Context, why error) bool {
+	if !errors.Is(why, stripe.ErrAway) || ctx.Err() != nil || len(c.skipped)+1 >= c.skipMax {
+		return false
+	}
+	c.skipped = append(c.skipped, why)
+	return true
 }
 
 // walk compares everything created since from, at Stripe or here. There is no upper
@@ -238,6 +252,9 @@ func comparePage[T any](ctx context.Context, c *walker, s objectKind[T], objects
 func readAndVisit[T any](ctx context.Context, c *walker, s objectKind[T], row localRef) error {
 	var object T
 	err := guarded(func() (err error) { object, err = s.read(ctx, row); return err })
+	if c.skip(ctx, err) {
+		return nil
+	}
 	if err != nil {
 		return c.onUnreadable(ctx, s.object, row, err)
 	}

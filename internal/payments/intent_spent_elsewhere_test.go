@@ -1,0 +1,61 @@
+package payments_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/testkit/world"
+)
+
+// TestIntentThatOthersPaidAndRefundedPaysNothing: the card of the next payment was never charged, and the money that the
+// intent once had is gone.
+func TestIntentThatOthersPaidAndRefundedPaysNothing(t *testing.T) {
+	t.Parallel()
+	for name, heard := range map[string]bool{"AtOnce": false, "AfterItsWebhooks": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := world.New(t)
+			o := &elsewhere{mailbox: w.Mailbox(), Books: world.BooksOn(w)}
+			o.order = o.API.Order()
+			declined := o.API.Pay("declined", o.order, "pm_card_chargeDeclined")
+			require.Equal(t, http.StatusPaymentRequired, declined.Status, declined)
+			o.payment = declined.Get("payment", "id").(string)
+			require.NoError(t, browserPays(o.Books, intentOfOrder(o.World, o.order), visa))
+			o.dashboard(1000)
+			if heard {
+				o.hear()
+			}
+			failed := o.API.Pay("failed", o.order, visa)
+			require.Equal(t, http.StatusPaymentRequired, failed.Status, failed)
+			require.Equal(t, "payment-failed", failed.Code())
+			o.hear()
+			again := o.API.Pay("again", o.order, visa)
+			require.Equal(t, http.StatusCreated, again.Status, again)
+			o.hear()
+			o.Reconcile()
+			require.Equal(t, "paid", o.API.Get("/v1/orders/"+o.order).Get("status"))
+			require.Empty(t, o.Discrepancies())
+			o.RequireClean()
+		})
+	}
+}
+
+// TestOrderWhoseIntentOthersPaidAndRefundedCanBeCanceled: nothing pays it.
+func TestOrderWhoseIntentOthersPaidAndRefundedCanBeCanceled(t *testing.T) {
+	t.Parallel()
+	w := world.New(t)
+	o := &elsewhere{mailbox: w.Mailbox(), Books: world.BooksOn(w)}
+	o.order = o.API.Order()
+	o.payment = o.API.Pay("declined", o.order, "pm_card_chargeDeclined").Get("payment", "id").(string)
+	require.NoError(t, browserPays(o.Books, intentOfOrder(o.World, o.order), visa))
+	o.dashboard(1000)
+	canceled := o.API.Post("/v1/orders/"+o.order+"/cancel", "cancel", `{}`)
+	require.Equal(t, http.StatusOK, canceled.Status, canceled)
+	require.Equal(t, "canceled", canceled.Get("status"))
+	o.hear()
+	o.Reconcile()
+	require.Empty(t, o.Discrepancies())
+	o.RequireClean()
+}
