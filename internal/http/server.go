@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sort"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -120,6 +121,8 @@ func (s *Server) mux() http.Handler {
 			}
 			handle = s.authenticated(handle)
 		}
+		// A counter that appears with its first error shows no increase, so this one is there from the start.
+		s.requests.WithLabelValues(route.method, route.pattern, strconv.Itoa(http.StatusInternalServerError))
 		// The methods are also recorded in allowed, for a 405.
 		r.Method(route.method, route.pattern, handle)
 		if route.method == http.MethodGet {

@@ -67,6 +67,13 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
+// seen has the gauges of a currency shown as 0 from now on.
+func (m *Metrics) seen(currency string) {
+	for _, gauge := range []*prometheus.GaugeVec{m.drift, m.owed, m.owedMinor} {
+		gauge.WithLabelValues(currency)
+	}
+}
+
 // Measure sets the gauges from the database, so every process shows the same.
 func (r *Reconciler) Measure(ctx context.Context) (int, error) {
 	drift, err := r.pool.MoneyDrift(ctx)

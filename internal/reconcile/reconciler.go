@@ -157,7 +157,7 @@ func (r *Reconciler) scan(ctx context.Context, w scanWindow, claim db.ReconcileC
 	c := walker{
 		pool: r.pool, gateway: r.gateway, service: r.service, skipMax: skipMax,
 		abandonedBefore: claim.Now.Add(-payments.AbandonedAfter),
-		onCompared:      func(currency string) { r.metrics.drift.WithLabelValues(currency) }, // shown as 0 from then on
+		onCompared:      r.metrics.seen,
 		intent: isolated(r, r.repairIntent, func(i stripe.Intent) compare.Discrepancy {
 			return compare.Discrepancy{
 				Object: compare.PaymentIntent, ObjectID: i.ID, TenantID: i.TenantID, OrderID: i.OrderID,
