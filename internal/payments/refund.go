@@ -111,6 +111,7 @@ var disputedCodes = map[string]bool{"charge_disputed": true, "refund_disputed_pa
 type refunding struct {
 	refund    db.Refund
 	intentID  string
+	paidMinor int64           // by the payment
 	recorded  bool            // the first attempt was recorded in the phase before
 	unsent    bool            // certainly never sent, so there is nothing to look for at Stripe
 	listed    []stripe.Refund // all refunds of the intent, if Stripe's list was read
@@ -138,7 +139,19 @@ func (s *Service) refunding(ctx context.Context, c *idempotency.Claim) (*refundi
 	if err != nil {
 		return nil, fmt.Errorf("read payment %s: %w", row.PaymentID, err)
 	}
-	return &refunding{refund: row, intentID: *p.IntentID}, nil
+	return &refunding{refund: row, intentID: *p.IntentID, paidMinor: p.AmountMinor}, nil
+}
+
+// fits reports whether Stripe would still make the refund, which it does not list: not if others have refunded so much
+// since that less is left. It is for a call that is not sent again, so nothing of it is on its way any more.
+func (w *refunding) fits() bool {
+	left := w.paidMinor
+	for _, r := range w.listed {
+		if r.Status == db.RefundStatusSucceeded || r.Status == db.RefundStatusPending {
+			left -= r.AmountMinor
+		}
+	}
+	return w.refund.AmountMinor <= left
 }
 
 // findRefund looks for the refund in Stripe's list of the intent's refunds.
