@@ -223,9 +223,11 @@ func (p *people) atDashboard(ctx context.Context, path string, form url.Values, 
 	return err == nil && res.StatusCode == http.StatusOK && (into == nil || json.Unmarshal(body, into) == nil)
 }
 
-// settle ends what people have left open, has the reconciler look now, instead of in some minutes, and waits until what people did is in our rows.
+// settle ends what people have left open, has the reconciler look now, instead of in some minutes, and waits until what
+// people did is in our rows.
 func (p *people) settle(ctx context.Context) error {
-	for _, id := range p.disputes { // The shop accepts those that have not ended: while one waits for it, an alert fires.
+	// The shop accepts the disputes that have not ended: while one waits for it, an alert fires.
+	for _, id := range p.disputes {
 		p.atDashboard(ctx, "/v1/disputes/"+id+"/close", nil, nil)
 	}
 	_, _, err := p.world.until(ctx, adoptedWithin, func() (string, error) {
