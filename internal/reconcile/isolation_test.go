@@ -209,6 +209,19 @@ func parkedCount(b *world.Books) (n float64) {
 	return n
 }
 
+// Refunds that are owed cannot be read. The windows are gone through all the same.
+func TestRefundsOwedHoldUpNoWindow(t *testing.T) {
+	t.Parallel()
+	b := world.NewBooks(t)
+	order := b.API.Order()
+	b.OrphanIntent(order)
+	b.Exec("ALTER TABLE refunds_owed RENAME TO away")
+	_, err := b.Reconciler.RunOnce(t.Context())
+	require.ErrorContains(t, err, "refunds_owed")
+	b.Exec("ALTER TABLE away RENAME TO refunds_owed")
+	require.Equal(t, "paid", b.API.Get("/v1/orders/"+order).Get("status"))
+}
+
 // A cancel that hangs reserves its order. Money that was paid for the order meanwhile is not hidden by that: at first the
 // cancel may find it, later it is a discrepancy.
 func TestHangingCancelHidesNoDiscrepancy(t *testing.T) {

@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -74,11 +75,16 @@ func (m *Metrics) seen(currency string) {
 	}
 }
 
-// Measure sets the gauges from the database, so every process shows the same.
+// Measure sets the gauges from the database, so every process shows the same. What cannot be measured keeps no other
+// gauge from being set.
 func (r *Reconciler) Measure(ctx context.Context) (int, error) {
+	return 0, errors.Join(r.measureDrift(ctx), r.measureOwed(ctx), r.measureKeys(ctx))
+}
+
+func (r *Reconciler) measureDrift(ctx context.Context) error {
 	drift, err := r.pool.MoneyDrift(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("measure the drift: %w", err)
+		return fmt.Errorf("measure the drift: %w", err)
 	}
 	var open int64
 	for _, row := range drift {
@@ -86,19 +92,27 @@ func (r *Reconciler) Measure(ctx context.Context) (int, error) {
 		open += row.Open
 	}
 	r.metrics.open.Set(float64(open))
+	return nil
+}
+
+func (r *Reconciler) measureOwed(ctx context.Context) error {
 	owed, err := r.pool.RefundsOwedStats(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("measure the refunds that are owed: %w", err)
+		return fmt.Errorf("measure the refunds that are owed: %w", err)
 	}
 	for _, row := range owed {
 		r.metrics.owed.WithLabelValues(row.Currency).Set(float64(row.Owed))
 		r.metrics.owedMinor.WithLabelValues(row.Currency).Set(float64(row.OwedMinor))
 	}
+	return nil
+}
+
+func (r *Reconciler) measureKeys(ctx context.Context) error {
 	work, err := r.pool.KeyStats(ctx, db.KeyStatsParams{
 		Grace: overdueAfter, AwaitsCustomer: payments.ActionRequired, CustomerMustAct: payments.CustomerMustAct,
 	})
 	if err != nil {
-		return 0, fmt.Errorf("measure the unfinished work: %w", err)
+		return fmt.Errorf("measure the unfinished work: %w", err)
 	}
 	r.metrics.unfinished.Set(float64(work.Unfinished))
 	r.metrics.parked.Set(float64(work.Parked))
@@ -107,5 +121,5 @@ func (r *Reconciler) Measure(ctx context.Context) (int, error) {
 	r.metrics.oldest.Set(work.OldestSeconds)
 	r.metrics.doubtful.Set(float64(work.Unknown))
 	r.metrics.unknown.Set(work.UnknownSeconds)
-	return 0, nil
+	return nil
 }

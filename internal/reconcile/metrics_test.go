@@ -90,4 +90,22 @@ func TestMeasure(t *testing.T) {
 		b.Measure()
 		require.InDelta(t, 1200, b.API.Metric("payonce_keys_oldest_seconds"), 60)
 	})
+
+	t.Run("WhatCannotBeMeasuredHidesNothingElse", func(t *testing.T) {
+		t.Parallel()
+		b := world.NewBooks(t)
+		require.Equal(t, http.StatusAccepted, b.API.Pay("k", b.API.Order(), "pm_card_threeDSecure2Required").Status)
+		b.Exec("UPDATE idempotency_keys SET parked_at = clock_timestamp() WHERE finished_at IS NULL")
+		for _, broken := range []string{"discrepancies", "refunds_owed"} {
+			b.Exec("ALTER TABLE " + broken + " RENAME TO away")
+			_, err := b.Reconciler.Measure(t.Context())
+			require.ErrorContains(t, err, broken)
+			b.Exec("ALTER TABLE away RENAME TO " + broken)
+			require.EqualValues(t, 1, b.API.Metric("payonce_keys_parked"))
+			b.Exec("UPDATE idempotency_keys SET parked_at = NULL WHERE finished_at IS NULL")
+			b.Measure()
+			require.Zero(t, b.API.Metric("payonce_keys_parked"))
+			b.Exec("UPDATE idempotency_keys SET parked_at = clock_timestamp() WHERE finished_at IS NULL")
+		}
+	})
 }

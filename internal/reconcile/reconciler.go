@@ -99,13 +99,17 @@ func (r *Reconciler) Traced(t *tracing.Tracer) *Reconciler {
 	return r
 }
 
-// RunOnce has refunds that are owed tried again, or goes through one window that is due, and returns whether there was
+// RunOnce has refunds that are owed tried again, goes through one window that is due, and returns whether there was
 // either. An error means that the database or Stripe is away; the window is gone through again from its beginning. A
 // problem with one object is a discrepancy, not an error.
 func (r *Reconciler) RunOnce(ctx context.Context) (int, error) {
-	if n, err := r.repairs.RetryOwed(ctx); err != nil || n > 0 {
-		return n, err
-	}
+	owed, owedErr := r.repairs.RetryOwed(ctx)
+	windows, err := r.runWindow(ctx)
+	return owed + windows, errors.Join(owedErr, err)
+}
+
+// runWindow goes through the first window that is due.
+func (r *Reconciler) runWindow(ctx context.Context) (int, error) {
 	for _, w := range scanWindows {
 		claim, err := r.pool.ReconcileClaim(ctx, db.ReconcileClaimParams{Name: w.name, Lease: reconcileLease})
 		if errors.Is(err, postgres.ErrNoRows) {
