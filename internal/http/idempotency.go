@@ -161,6 +161,9 @@ func (s *Server) execute(
 				begun = true
 				continue // Another process holds the key now; only its response may be sent.
 			}
+			if errors.Is(err, errInterrupted) {
+				return s.outcome(ctx, r)
+			}
 			return answer, found.State, truthful(err, begun)
 		}
 		s.o.Keys.Count(r.Operation, found.State)
@@ -240,9 +243,24 @@ func (s *Server) work(
 	answer, err = operation.Run(ctx, claim)
 	if err != nil && cutOff(err) {
 		claim.Log().Error("interrupted; the completer will finish it", "error", err.Error())
-		err = interrupted()
+		err = errInterrupted
 	}
 	return answer, err
+}
+
+// errInterrupted is for work whose claim is durable, and which could not be ended.
+var errInterrupted = errors.New("interrupted")
+
+// outcome is what has become of work that was interrupted. Another process may have finished it, if this one was paused.
+func (s *Server) outcome(
+	ctx context.Context, r idempotency.Request,
+) (idempotency.Answer, idempotency.State, error) {
+	found, err := s.lookup(ctx, r, true)
+	if err != nil || found.State != idempotency.Replay {
+		return idempotency.Answer{}, found.State, interrupted()
+	}
+	s.o.Keys.Count(r.Operation, found.State)
+	return found.Answer, found.State, nil
 }
 
 // waitFor polls until the first request with a key has finished, and reports whether the

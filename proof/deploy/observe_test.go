@@ -354,16 +354,16 @@ func (o *observed) retryStorm() act {
 	}
 }
 
-// brokenSchema is a migration that was run by hand.
+// brokenSchema is a migration that was run by hand. The keys are measured without this table.
 func (o *observed) brokenSchema() act {
 	ask := func() {
-		require.Equal(o.t, http.StatusInternalServerError, o.a.Get("/v1/refunds/rfd_00000000000000000000000000").Status)
+		require.Equal(o.t, http.StatusInternalServerError, o.a.Get("/v1/disputes/dsp_00000000000000000000000000").Status)
 	}
 	return act{
 		alerts: []string{"PayonceInternalErrors"},
-		breaks: func() { o.Exec("ALTER TABLE refunds RENAME TO refunds_old"); ask() },
+		breaks: func() { o.Exec("ALTER TABLE disputes RENAME TO disputes_old"); ask() },
 		goesOn: ask,
-		repair: func() { o.Exec("ALTER TABLE refunds_old RENAME TO refunds") },
+		repair: func() { o.Exec("ALTER TABLE disputes_old RENAME TO disputes") },
 	}
 }
 
