@@ -63,6 +63,18 @@ func (t *tx) getCharge(c *call) (any, *apiError) {
 	return nil, missing(404, "charge", c.id, "id")
 }
 
+// updateCharge changes the charge's copy of the metadata, and not the intent's.
+func (t *tx) updateCharge(c *call) (any, *apiError) {
+	ch, ok := t.s.st.charges.get(t.account, c.id)
+	if !ok {
+		return nil, missing(404, "charge", c.id, "id")
+	}
+	ch = edit(t, ch)
+	ch.Metadata = mergeMetadata(ch.Metadata, &c.params)
+	t.emit("charge.updated", ch, nil)
+	return ch, nil
+}
+
 func (t *tx) listCharges(c *call) (any, *apiError) {
 	st := t.s.st
 	ids := st.charges.order[t.account]

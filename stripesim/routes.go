@@ -62,6 +62,11 @@ func init() {
 			nil, (*tx).listCharges,
 		},
 		{"charge.get", "GET", "/v1/charges/{id}", retrieve, nil, (*tx).getCharge},
+		{
+			"charge.update", "POST", "/v1/charges/{id}",
+			retrieve.with(params{"metadata": metadataParam}),
+			self, (*tx).updateCharge,
+		},
 
 		{"payment_method.create", "POST", "/v1/payment_methods", createMethodParams, nil, (*tx).createMethod},
 		{"payment_method.get", "GET", "/v1/payment_methods/{id}", retrieve, nil, (*tx).getMethod},

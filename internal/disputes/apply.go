@@ -10,6 +10,7 @@ import (
 	"example.com/payonce/internal/compare"
 	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/outbox"
+	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/stripe"
 )
@@ -47,6 +48,9 @@ func (s *Service) read(ctx context.Context, stripeID string) (r reading, err err
 	r.intent, err = s.gateway.GetIntent(ctx, r.dispute.IntentID)
 	if errors.Is(err, stripe.ErrNoSuchObject) {
 		return reading{}, nil
+	}
+	if err == nil {
+		r.intent, err = payments.OwnIntent(ctx, s.pool.Queries, r.intent)
 	}
 	return r, err
 }

@@ -9,6 +9,7 @@ import (
 	"example.com/payonce/db"
 	"example.com/payonce/internal/compare"
 	"example.com/payonce/internal/ids"
+	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/stripe"
 )
@@ -121,6 +122,9 @@ func (s *Service) compareMissing(ctx context.Context, d stripe.Dispute) (*postgr
 	intent, err := s.gateway.GetIntent(ctx, d.IntentID)
 	if errors.Is(err, stripe.ErrNoSuchObject) {
 		return nil, nil
+	}
+	if err == nil {
+		intent, err = payments.OwnIntent(ctx, s.pool.Queries, intent)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the intent of dispute %s: %w", d.ID, err)

@@ -19,6 +19,16 @@ func (o *elsewhere) relabel(tenant, order string) {
 	require.NoError(o.T, err)
 }
 
+// relabelCharge has its charge do so too.
+func (o *elsewhere) relabelCharge(tenant, order string) {
+	o.T.Helper()
+	p := &stripego.ChargeParams{}
+	p.AddMetadata("tenant_id", tenant)
+	p.AddMetadata("order_id", order)
+	_, err := o.Stripe.Charges.Update(o.Text(`SELECT charge_id FROM payments WHERE id = $1`, o.payment), p)
+	require.NoError(o.T, err)
+}
+
 // TestOneChargePaysOneOrder: an order is not paid with an intent that a payment of another order uses, whatever order the
 // intent's metadata names by now.
 func TestOneChargePaysOneOrder(t *testing.T) {
@@ -34,6 +44,7 @@ func TestOneChargePaysOneOrder(t *testing.T) {
 			other := o.API.As(tenant)
 			open := other.Order()
 			o.relabel(tenant.ID, open)
+			o.relabelCharge(tenant.ID, open)
 			for range 2 {
 				o.Reconcile()
 			}
@@ -42,6 +53,7 @@ func TestOneChargePaysOneOrder(t *testing.T) {
 			require.Equal(t, "paid", o.API.Get("/v1/orders/"+o.order).Get("status"))
 			require.Empty(t, o.Discrepancies(), "our rows have the money")
 			o.relabel(o.Tenant.ID, o.order)
+			o.relabelCharge(o.Tenant.ID, o.order)
 			o.Reconcile()
 			o.RequireClean()
 		})

@@ -81,6 +81,9 @@ func (s webhooks) prepare(ctx context.Context, e inbox.Event) (any, error) {
 	if errors.Is(err, stripe.ErrNoSuchObject) {
 		return webhookSeen{}, nil // Of another account, or another mode.
 	}
+	if err == nil {
+		intent, err = OwnIntent(ctx, s.pool.Queries, intent)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -105,7 +105,7 @@ func (c *walker) payingIntent(ctx context.Context, r compare.OrderRef) (string, 
 func (c *walker) intents() objectKind[stripe.Intent] {
 	return objectKind[stripe.Intent]{
 		object: compare.PaymentIntent,
-		list:   c.gateway.ListIntents, key: func(i stripe.Intent) objectKey {
+		list:   c.listIntents, key: func(i stripe.Intent) objectKey {
 			return objectKey{localRef{
 				OrderRef: compare.OrderRef{TenantID: i.TenantID, OrderID: i.OrderID}, objectID: i.ID, intentID: i.ID,
 				currency: i.Currency,
@@ -113,6 +113,24 @@ func (c *walker) intents() objectKind[stripe.Intent] {
 		},
 		compare: c.compareIntentAndAge, visit: c.intent, settled: c.paid, read: c.readIntent,
 	}
+}
+
+// listIntents lists intents, each under the order whose payment has it.
+func (c *walker) listIntents(ctx context.Context, w stripe.Window) (stripe.Page[stripe.Intent], error) {
+	page, err := c.gateway.ListIntents(ctx, w)
+	for n := 0; err == nil && n < len(page.Objects); n++ {
+		page.Objects[n], err = payments.OwnIntent(ctx, c.pool.Queries, page.Objects[n])
+	}
+	return page, err
+}
+
+// listRefunds lists refunds, each under the order whose payment it is of.
+func (c *walker) listRefunds(ctx context.Context, w stripe.Window) (stripe.Page[stripe.Refund], error) {
+	page, err := c.gateway.ListRefunds(ctx, w)
+	for n := 0; err == nil && n < len(page.Objects); n++ {
+		page.Objects[n], err = payments.OwnRefund(ctx, c.pool.Queries, page.Objects[n])
+	}
+	return page, err
 }
 
 // compareIntentAndAge also recognises an abandoned intent, which agrees with our rows
@@ -128,7 +146,7 @@ func (c *walker) compareIntentAndAge(i stripe.Intent, v *compare.Order) compare.
 func (c *walker) refunds() objectKind[stripe.Refund] {
 	return objectKind[stripe.Refund]{
 		object: compare.Refund,
-		list:   c.gateway.ListRefunds, key: func(r stripe.Refund) objectKey {
+		list:   c.listRefunds, key: func(r stripe.Refund) objectKey {
 			return objectKey{localRef{
 				OrderRef: compare.OrderRef{TenantID: r.TenantID, OrderID: r.OrderID}, objectID: r.ID,
 				intentID: r.IntentID, currency: r.Currency,

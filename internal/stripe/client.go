@@ -180,20 +180,21 @@ func (s *Client) ListIntents(ctx context.Context, w Window) (Page[Intent], error
 	return page, err
 }
 
-// ListRefunds implements Gateway. It expands the intent, whose metadata names the tenant and the order: a refund that
-// was made in Stripe's dashboard has none, or whatever its maker wrote there.
+// ListRefunds implements Gateway. It expands the intent and the charge, whose metadata name the tenant and the order: a
+// refund that was made in Stripe's dashboard has none, or whatever its maker wrote there.
 func (s *Client) ListRefunds(ctx context.Context, w Window) (Page[Refund], error) {
 	var page Page[Refund]
 	err := s.get(ctx, OpListRefunds, func(p stripego.Params) error {
 		list := s.api.Refunds.List(&stripego.RefundListParams{
 			ListParams: w.params(p.Context), CreatedRange: w.created(),
-			Expand: stripego.StringSlice([]string{"data.payment_intent"}),
+			Expand: stripego.StringSlice([]string{"data.payment_intent", "data.charge"}),
 		})
 		for list.Next() {
 			refund := refundOf(list.Refund())
 			if pi := list.Refund().PaymentIntent; pi != nil && pi.Metadata["tenant_id"] != "" {
 				refund.TenantID, refund.OrderID = pi.Metadata["tenant_id"], pi.Metadata["order_id"]
 			}
+			refund.Charged = chargedOrder(list.Refund().Charge)
 			page.Objects = append(page.Objects, refund)
 		}
 		page.More = list.Meta().HasMore
@@ -498,6 +499,7 @@ func intentOf(pi *stripego.PaymentIntent) Intent {
 	}
 	if pi.LatestCharge != nil {
 		i.ChargeID, i.RefundedMinor = pi.LatestCharge.ID, pi.LatestCharge.AmountRefunded
+		i.Charged = chargedOrder(pi.LatestCharge)
 	}
 	if e := pi.LastPaymentError; e != nil {
 		i.LastFailure = &Failure{Code: string(e.Code), DeclineCode: string(e.DeclineCode), Message: e.Msg}
@@ -510,6 +512,13 @@ func intentOf(pi *stripego.PaymentIntent) Intent {
 		i.NextAction = nextAction(pi)
 	}
 	return i
+}
+
+func chargedOrder(c *stripego.Charge) Order {
+	if c == nil {
+		return Order{}
+	}
+	return Order{TenantID: c.Metadata["tenant_id"], OrderID: c.Metadata["order_id"]}
 }
 
 // nextAction is what the customer's browser needs. This is the only place where the

@@ -64,6 +64,7 @@ type Intent struct {
 	LastIsDecline bool     // the last attempt was declined, by the issuer or the customer
 	TenantID      string   // from the metadata, like OrderID
 	OrderID       string
+	Charged       Order // what the charge names, whatever the intent's metadata names by now; empty: there is no charge
 	// Operation names the operation that made the intent, from the metadata; empty: a
 	// payment. What another operation makes is compared by that operation's own rules.
 	Operation      string
@@ -72,6 +73,10 @@ type Intent struct {
 	ReceivedMinor  int64
 	CanceledReason string
 }
+
+// Order is a tenant's order that metadata names. Stripe copies an intent's metadata to a charge when it makes the charge,
+// and not later, so what is edited in the one stays in the other.
+type Order struct{ TenantID, OrderID string }
 
 // Refund is what we need to know about a refund at Stripe.
 type Refund struct {
@@ -83,6 +88,7 @@ type Refund struct {
 	Currency    string
 	TenantID    string // from the metadata; in ListRefunds from the intent's, if that has any; so is OrderID
 	OrderID     string
+	Charged     Order  // in ListRefunds, what the charge names
 	PaymentID   string // from the metadata, like RefundID
 	RefundID    string
 	CreatedAt   time.Time
