@@ -26,6 +26,9 @@ func (s *Server) getDispute(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) listDisputes(w http.ResponseWriter, r *http.Request) {
 	q, limit, err := listQuery(r, "payment_id", "order_id", "status", "starting_after")
+	if err == nil {
+		err = notEmpty(q, "payment_id", "order_id", "status")
+	}
 	if err != nil {
 		s.refuse(w, r, err)
 		return

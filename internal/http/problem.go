@@ -119,7 +119,8 @@ func problemOf(err error) *problem {
 		{payments.ErrRefundExceedsPayment, codeRefundExceedsPayment,
 			"The refund is greater than what is not refunded yet.", 0},
 		{payments.ErrPaymentDisputed, codePaymentDisputed,
-			"A dispute of the payment is open or lost. The bank decides about the money.", 0},
+			"A dispute of the payment is open or lost. The bank decides about the money. " +
+				"If the dispute is won, refund with a new key.", 0},
 		{payments.ErrKeyOfAnotherRefund, codeIdempotencyKeyMismatch, mismatch, 0},
 		{stripe.ErrUnavailable, codeUnavailable,
 			"The payment provider is unavailable. Retry with the same key.", 5 * time.Second},

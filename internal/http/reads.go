@@ -95,6 +95,16 @@ func readQuery(r *http.Request, names ...string) (url.Values, error) {
 	return q, nil
 }
 
+// notEmpty refuses a filter without a value: a client that has none to send does not ask for everything.
+func notEmpty(q url.Values, filters ...string) error {
+	for _, name := range filters {
+		if q.Has(name) && q.Get(name) == "" {
+			return badQuery(name, "must not be empty")
+		}
+	}
+	return nil
+}
+
 // withoutQuery is for the resources that have no parameters: all whose path ends in an id. Lists read theirs with
 // listQuery.
 func (s *Server) withoutQuery(next http.HandlerFunc) http.HandlerFunc {

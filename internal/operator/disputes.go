@@ -3,9 +3,11 @@ package operator
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"example.com/payonce/db"
@@ -29,15 +31,39 @@ func (d *disputesPanel) read(ctx context.Context, q *db.Queries, now time.Time) 
 	}
 	rows, err := q.OperatorDisputes(ctx, db.OperatorDisputesParams{ScanMax: scanMax, LimitRows: disputesMax})
 	for _, row := range rows {
-		d.List = append(d.List, disputeView{Dispute: row, Now: now})
+		movements, err := movementsOf(ctx, q, row)
+		if err != nil {
+			return err
+		}
+		d.List = append(d.List, disputeView{Dispute: row, Now: now, Fees: fees(movements)})
 	}
 	return err
+}
+
+func movementsOf(ctx context.Context, q *db.Queries, row db.Dispute) ([]db.DisputeMovement, error) {
+	return q.DisputeMovements(ctx, db.DisputeMovementsParams{TenantID: row.TenantID, DisputeID: row.ID})
+}
+
+// fees are what Stripe charges for a dispute, in the currency in which the account is settled; empty for none.
+func fees(movements []db.DisputeMovement) string {
+	sums := map[string]int64{}
+	for _, m := range movements {
+		if m.FeeMinor != 0 {
+			sums[m.Currency] += m.FeeMinor
+		}
+	}
+	var list []string
+	for _, currency := range slices.Sorted(maps.Keys(sums)) {
+		list = append(list, money.Format(sums[currency], currency))
+	}
+	return strings.Join(list, ", ")
 }
 
 // disputeView is a dispute, and on the page of its order its movements.
 type disputeView struct {
 	db.Dispute
 	Now       time.Time
+	Fees      string
 	Movements []db.DisputeMovement
 }
 
@@ -51,11 +77,12 @@ func (p *objectPage) readDisputes(ctx context.Context, q *db.Queries, orderID st
 		return err
 	}
 	for _, row := range rows {
-		movements, err := q.DisputeMovements(ctx, db.DisputeMovementsParams{TenantID: row.TenantID, DisputeID: row.ID})
+		movements, err := movementsOf(ctx, q, row)
 		if err != nil {
 			return err
 		}
-		p.Disputes = append(p.Disputes, disputeView{Dispute: row, Now: p.Now, Movements: movements})
+		p.Disputes = append(p.Disputes,
+			disputeView{Dispute: row, Now: p.Now, Fees: fees(movements), Movements: movements})
 	}
 	return nil
 }

@@ -56,6 +56,7 @@ func TestDisputes(t *testing.T) {
 		require.NotContains(t, a.says(), "No action needed")
 		require.Contains(t, a.says(), "1 open dispute, 1 to respond to.")
 		require.Contains(t, a.says(), "10.00 USD product_not_received needs_response")
+		require.Contains(t, a.says(), "Withdrawn now 10.00 USD Fees 15.00 USD")
 		require.Contains(t, a.says(), "Needs you: Respond within 2 days; after that it is lost without a response.")
 		require.Contains(t, a.says(), "What to send: that it was delivered: carrier, tracking number")
 		require.Contains(t, a.body, `<a href="https://dashboard.stripe.com/disputes/`+d.stripe+`">`)

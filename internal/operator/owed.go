@@ -80,5 +80,8 @@ func refusalIfNotOwed(err error) error {
 	if errors.As(err, &no) {
 		return refusal(no.Why)
 	}
+	if errors.Is(err, payments.ErrPaymentDisputed) {
+		return refusal(err.Error() + "; if it is lost, the customer has the money, and it is settled outside")
+	}
 	return err
 }

@@ -52,6 +52,22 @@ func TestRefundsThatAreOwed(t *testing.T) {
 		require.Equal(t, 2, d.Count(`SELECT count(*) FROM refunds`))
 	})
 
+	// part: disputes {
+	t.Run("AreNotRetriedOnceTheBankHasDecided", func(t *testing.T) {
+		t.Parallel()
+		d, payment := owe(t)
+		p := d.signedIn(t, "Ada")
+		stripeID, err := d.Sim.OpenDispute(d.Text("SELECT charge_id FROM payments"), "fraudulent", false)
+		require.NoError(t, err)
+		require.NoError(t, d.API.Disputes.Read(t.Context(), stripeID))
+		require.Contains(t, p.act("try_now", d.Tenant.ID, payment, "refund_owed").says(), "a dispute of the payment is open")
+		d.Exec("UPDATE disputes SET version = version + 1, status = 'lost'")
+		require.Contains(t, p.act("try_now", d.Tenant.ID, payment, "refund_owed").says(), "it is settled outside")
+		require.Equal(t, 1, d.Count(`SELECT count(*) FROM refunds`))
+		require.Contains(t, p.act("settle_outside", d.Tenant.ID, payment, "").says(), "was settled outside of Stripe")
+	})
+	// part: disputes }
+
 	t.Run("EndWhenTheyAreSettledOutside", func(t *testing.T) {
 		t.Parallel()
 		d, payment := owe(t)

@@ -129,7 +129,7 @@ func (s Repairs) RetryOwed(ctx context.Context) (int, error) {
 	tried := 0
 	for _, o := range due {
 		err := s.pool.InTx(ctx, func(q *db.Queries) error {
-			_, err := s.RetryOwedNow(ctx, q, o.TenantID, o.PaymentID)
+			_, err := s.retryOwed(ctx, q, o.TenantID, o.PaymentID, nil)
 			return err
 		})
 		if err == nil {
@@ -150,10 +150,22 @@ func (s Repairs) RetryOwed(ctx context.Context) (int, error) {
 	return tried, nil
 }
 
-// RetryOwedNow records the next automatic refund of a payment of which money is owed, in q's transaction. The completer
-// carries it out. A *NotOwedError says why not.
+// RetryOwedNow records the next automatic refund of a payment of which money is owed, in q's transaction, because an
+// operator asks for it. The completer carries it out. A *NotOwedError says why not, ErrPaymentDisputed that the bank
+// decides about the money: if the dispute is lost, the customer has it.
 func (s Repairs) RetryOwedNow(ctx context.Context, q *db.Queries, tenantID, paymentID string) (db.Refund, error) {
+	return s.retryOwed(ctx, q, tenantID, paymentID, s.o.Disputes)
+}
+
+// retryOwed asks disputes, if there are any, whether the payment may be refunded. By itself it is tried whatever they
+// say: Stripe refuses it too, and an operator is told when the attempts are used up.
+func (s Repairs) retryOwed(
+	ctx context.Context, q *db.Queries, tenantID, paymentID string, disputes Disputes,
+) (db.Refund, error) {
 	p, owed, err := s.lockOwed(ctx, q, tenantID, paymentID)
+	if err == nil && disputes != nil {
+		err = disputes.AllowsRefund(ctx, q, p)
+	}
 	if err != nil {
 		return db.Refund{}, err
 	}

@@ -61,6 +61,9 @@ func (e *NotTerminalError) Error() string { return e.Why }
 // stripe.ErrNoSuchObject: the account has none with that id.
 func (s Repairs) CompareIntent(ctx context.Context, intentID string) (IntentView, error) {
 	intent, err := s.gateway.GetIntent(ctx, intentID)
+	if err == nil {
+		intent, err = OwnIntent(ctx, s.pool.Queries, intent)
+	}
 	if err != nil {
 		return IntentView{}, err
 	}
