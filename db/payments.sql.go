@@ -822,7 +822,7 @@ func (q *Queries) PaymentOfIntent(ctx context.Context, arg PaymentOfIntentParams
 }
 
 const PaymentOfIntentElsewhere = `-- name: PaymentOfIntentElsewhere :many
-SELECT p.tenant_id, p.id
+SELECT p.tenant_id, p.order_id, p.id
 FROM tenants t
 CROSS JOIN LATERAL (
     SELECT q.tenant_id, q.id, q.version, q.status, q.live, q.confirmable, q.order_id, q.idempotency_key, q.amount_minor, q.amount_refunding_minor, q.amount_refunded_minor, q.amount_disputed_minor, q.currency, q.payment_method, q.intent_number, q.intent_id, q.intent_closed, q.charge_id, q.failure_code, q.failure_decline_code, q.failure_message, q.next_action, q.created_at, q.updated_at
@@ -842,6 +842,7 @@ type PaymentOfIntentElsewhereParams struct {
 
 type PaymentOfIntentElsewhereRow struct {
 	TenantID string
+	OrderID  string
 	ID       string
 }
 
@@ -861,7 +862,7 @@ func (q *Queries) PaymentOfIntentElsewhere(ctx context.Context, arg PaymentOfInt
 	items := []PaymentOfIntentElsewhereRow{}
 	for rows.Next() {
 		var i PaymentOfIntentElsewhereRow
-		if err := rows.Scan(&i.TenantID, &i.ID); err != nil {
+		if err := rows.Scan(&i.TenantID, &i.OrderID, &i.ID); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

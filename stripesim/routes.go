@@ -64,7 +64,10 @@ func init() {
 		{"charge.get", "GET", "/v1/charges/{id}", retrieve, nil, (*tx).getCharge},
 		{
 			"charge.update", "POST", "/v1/charges/{id}",
-			retrieve.with(params{"metadata": metadataParam}),
+			retrieve.with(params{
+				"metadata": metadataParam, "customer": unsupported, "description": unsupported, "fraud_details": unsupported,
+				"receipt_email": unsupported, "shipping": unsupported, "transfer_group": unsupported,
+			}),
 			self, (*tx).updateCharge,
 		},
 

@@ -162,8 +162,9 @@ func newAuditReport(checks []postgres.Check, compared reconcile.Comparison, inco
 	})
 	report := auditReport{OK: true, MoneyDrift: []auditDrift{}}
 	for _, c := range checks {
-		// A query that the server rejects was rejected because of a row. Any other error says nothing about the rows.
-		report.offends = report.offends || len(c.Rows) > 0 || postgres.IsRejected(c.Err)
+		// A query that the server rejects was rejected because of a row. Any other error but one about a row that was read
+		// says nothing about the rows.
+		report.offends = report.offends || len(c.Rows) > 0 || postgres.IsRejected(c.Err) || postgres.IsUnreadable(c.Err)
 		if c.Err != nil {
 			c.Rows = append(c.Rows, postgres.Violation{Subject: "not completed", Detail: postgres.ErrorText(c.Err)})
 		}

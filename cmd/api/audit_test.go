@@ -106,6 +106,18 @@ func TestAudit(t *testing.T) {
 		require.Zero(t, status)
 	})
 
+	t.Run("ReportsAnInfiniteTimeAndAllOtherChecks", func(t *testing.T) {
+		created := w.Text("SELECT created_at FROM payments WHERE idempotency_key = 'paid'")
+		w.Exec("UPDATE payments SET created_at = 'infinity' WHERE idempotency_key = 'paid'")
+		out, errs, status := audit(t, nil)
+		require.Equal(t, 1, status, out+errs)
+		require.Regexp(t, `(?m)^I8e  not completed\n +.*created_at.*Infinity`, out)
+		require.Regexp(t, `(?m)^I1a +an order is paid once +ok$`, out)
+		w.Exec("UPDATE payments SET created_at = $1::timestamptz WHERE idempotency_key = 'paid'", created)
+		_, _, status = audit(t, nil)
+		require.Zero(t, status)
+	})
+
 	// The last, because it damages the tables.
 	t.Run("PrintsViolations", func(t *testing.T) {
 		w.Exec("ALTER TABLE outbox_events DISABLE TRIGGER USER")

@@ -250,7 +250,7 @@ ORDER BY live DESC, id DESC LIMIT 1;
 -- name: PaymentOfIntentElsewhere :many
 -- Returns the payment of another order, of whatever tenant, that uses the PaymentIntent. Its id begins with its time, and
 -- no payment is older than its intent by more than the time in which its creation may be tried again.
-SELECT p.tenant_id, p.id
+SELECT p.tenant_id, p.order_id, p.id
 FROM tenants t
 CROSS JOIN LATERAL (
     SELECT q.*

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 	stripego "github.com/stripe/stripe-go/v76"
 
-	"example.com/payonce/db" // part: operator
+	"example.com/payonce/db"               // part: operator
+	"example.com/payonce/internal/compare" // part: disputes
 	"example.com/payonce/internal/reconcile"
 	"example.com/payonce/testkit/world"
 )
@@ -82,7 +83,10 @@ func TestCheckout_RefundRefusedForGood(t *testing.T) {
 		require.NoError(t, err)
 		s.w.Sim.Advance(30 * 24 * time.Hour)
 		payment := s.w.Text("SELECT id FROM payments")
-		require.NoError(t, s.Disputes.ReadOf(t.Context(), s.w.Text("SELECT intent_id FROM payments"))) // part: disputes
+		// part: disputes {
+		paid := compare.OrderRef{TenantID: s.w.Tenant.ID, OrderID: s.w.Text("SELECT order_id FROM payments")}
+		require.NoError(t, s.Disputes.ReadOf(t.Context(), paid, s.w.Text("SELECT intent_id FROM payments")))
+		// part: disputes }
 		refund := s.Post("/v1/payments/"+payment+"/refunds", "by-a-person", `{}`)
 		require.Equal(t, http.StatusCreated, refund.Status, refund)
 		a := s.checkout("k", body)

@@ -57,6 +57,11 @@ type Difference struct {
 	// not waiting for anything.
 	Key         string
 	Discrepancy Discrepancy // of Adoptable, StatusChanged and Differs
+	// GivenBack: it agrees because all that was paid was refunded. A bank may send a refund back weeks later, and then
+	// the money is here.
+	GivenBack bool
+	// NoPayment: no payment of the order has the intent. Another order's may have it, if its metadata was edited.
+	NoPayment bool
 }
 
 // Discrepancy is what Stripe and our rows disagree about, for one object.
@@ -161,7 +166,9 @@ func Intent(i stripe.Intent, o *Order) Difference {
 		d.PaymentID = paid.ID
 		return Difference{Result: Differs, Discrepancy: d}
 	case i.Status == stripe.IntentSucceeded && (paid == nil || !paid.Uses(i.ID)):
-		return unmatchedIntent(i, o)
+		d := unmatchedIntent(i, o)
+		d.NoPayment = o.payment(func(p Payment) bool { return p.Uses(i.ID) }) == nil
+		return d
 	}
 	return Difference{Result: Agrees}
 }
@@ -176,6 +183,11 @@ func unmatchedIntent(i stripe.Intent, o *Order) Difference {
 	}
 	live, paid := o.Live(), o.Paid()
 	switch {
+	case live != nil && live.Uses(i.ID) && net != 0 && (i.AmountMinor != live.AmountMinor || i.Currency != live.Currency):
+		d := intentDiscrepancy(i, o, db.DiscrepancyKindAmountMismatch, net, fmt.Sprintf(
+			"the payment is for %d %s, and %d %s was paid", live.AmountMinor, live.Currency, i.ReceivedMinor, i.Currency))
+		d.PaymentID = live.ID
+		return Difference{Result: Differs, Discrepancy: d}
 	case live != nil && (live.IntentID == nil || live.Uses(i.ID)):
 		d := unmatched(fmt.Sprintf("paid at Stripe, %s here, and the payment's key is parked", live.Status))
 		d.Key, d.Discrepancy.PaymentID = live.IdempotencyKey, live.ID
@@ -184,7 +196,7 @@ func unmatchedIntent(i stripe.Intent, o *Order) Difference {
 		}
 		return d
 	case net == 0:
-		return Difference{Result: Agrees} // It was refunded already.
+		return Difference{Result: Agrees, GivenBack: true}
 	case o.Row == nil:
 		return unmatched("paid at Stripe, and the order does not exist here")
 	case o.Reserved || o.Row.Status == db.OrderStatusOpen && o.Row.CancelingKey != nil:
@@ -202,7 +214,7 @@ func unmatchedIntent(i stripe.Intent, o *Order) Difference {
 		return Difference{Result: Differs, Discrepancy: intentDiscrepancy(i, o, db.DiscrepancyKindAmountMismatch, net,
 			fmt.Sprintf("the order is for %d %s, and %d %s was paid",
 				o.Row.AmountMinor, o.Row.Currency, i.ReceivedMinor, i.Currency))}
-	case o.Row.Status == db.OrderStatusOpen, o.Row.Status == db.OrderStatusCanceled && i.RefundedMinor == 0:
+	case o.Row.Status == db.OrderStatusOpen, o.Row.Status == db.OrderStatusCanceled:
 		d := unmatched("paid at Stripe, and no payment here")
 		d.Result = Adoptable
 		return d
@@ -268,7 +280,7 @@ func unmatchedRefund(r stripe.Refund, o *Order) Difference {
 	paid := o.Paid()
 	if movedMinor(r.Status, 1) == 0 && r.Status != db.RefundStatusPending || paid == nil || !paid.Uses(r.IntentID) {
 		// No money moved, or the intent is the discrepancy and its drift includes this refund.
-		return Difference{Result: Agrees}
+		return Difference{Result: Agrees, NoPayment: o.payment(func(p Payment) bool { return p.Uses(r.IntentID) }) == nil}
 	}
 	d := Difference{Result: Differs, Discrepancy: Discrepancy{
 		Kind: db.DiscrepancyKindUnmatchedAtStripe, Object: Refund, ObjectID: r.ID, TenantID: paid.TenantID,

@@ -30,8 +30,8 @@ type reading struct {
 	intent  stripe.Intent // names the order of a dispute that is not recorded
 }
 
-// read reads a dispute at Stripe.
-func (s *Service) read(ctx context.Context, stripeID string) (r reading, err error) {
+// read reads a dispute at Stripe. order is the order of its payment; empty: its intent says which.
+func (s *Service) read(ctx context.Context, stripeID string, order compare.OrderRef) (r reading, err error) {
 	r.before, err = s.pool.DisputeOfStripeID(ctx, stripeID)
 	if err != nil && !errors.Is(err, postgres.ErrNoRows) {
 		return reading{}, fmt.Errorf("look for dispute %s: %w", stripeID, err)
@@ -49,9 +49,14 @@ func (s *Service) read(ctx context.Context, stripeID string) (r reading, err err
 	if errors.Is(err, stripe.ErrNoSuchObject) {
 		return reading{}, nil
 	}
-	if err == nil {
-		r.intent, err = payments.OwnIntent(ctx, s.pool.Queries, r.intent)
+	switch {
+	case err != nil:
+		return r, err
+	case order.TenantID != "": // whatever its metadata says by now
+		r.intent.TenantID, r.intent.OrderID, r.intent.Operation = order.TenantID, order.OrderID, ""
+		return r, nil
 	}
+	r.intent, err = payments.LocateIntent(ctx, s.pool.Queries, r.intent)
 	return r, err
 }
 
@@ -59,10 +64,14 @@ func (s *Service) read(ctx context.Context, stripeID string) (r reading, err err
 const readAttempts = 3
 
 // Read reads a dispute at Stripe and records what has changed.
-func (s *Service) Read(ctx context.Context, stripeID string) (err error) {
+func (s *Service) Read(ctx context.Context, stripeID string) error {
+	return s.readAs(ctx, stripeID, compare.OrderRef{})
+}
+
+func (s *Service) readAs(ctx context.Context, stripeID string, order compare.OrderRef) (err error) {
 	for range readAttempts {
 		var r reading
-		if r, err = s.read(ctx, stripeID); err != nil {
+		if r, err = s.read(ctx, stripeID, order); err != nil {
 			return err
 		}
 		err = s.pool.InTx(ctx, func(q *db.Queries) error { return s.record(ctx, q, r) })

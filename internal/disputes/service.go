@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/compare"
 	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
@@ -190,14 +191,14 @@ func (s *Service) AllowsRefund(ctx context.Context, q *db.Queries, p db.Payment)
 }
 
 // ReadOf implements payments.Disputes.
-func (s *Service) ReadOf(ctx context.Context, intentID string) error {
+func (s *Service) ReadOf(ctx context.Context, order compare.OrderRef, intentID string) error {
 	list, err := s.gateway.DisputesOf(ctx, intentID)
 	if err != nil {
 		return err
 	}
 	var failed []error
 	for _, d := range list {
-		failed = append(failed, s.Read(ctx, d.ID))
+		failed = append(failed, s.readAs(ctx, d.ID, order))
 	}
 	return errors.Join(failed...)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/compare"
 	"example.com/payonce/internal/inbox"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/stripe"
@@ -45,7 +46,7 @@ func (s *Service) prepare(ctx context.Context, e inbox.Event) (reading, error) {
 	if event.ObjectID == "" {
 		return reading{}, nil
 	}
-	r, err := s.read(ctx, event.ObjectID)
+	r, err := s.read(ctx, event.ObjectID, compare.OrderRef{})
 	if errors.Is(err, stripe.ErrNoSuchObject) {
 		return reading{}, nil // Of another account, or another mode.
 	}

@@ -172,7 +172,7 @@ func (s cancels) orderPaidFirst(
 	ctx context.Context, c *idempotency.Claim, intent stripe.Intent,
 ) (idempotency.Answer, error) {
 	intent.TenantID, intent.OrderID = c.TenantID, c.ResourceID // whatever its metadata says by now
-	id, err := s.Repairs().adoptedID(ctx, intent)
+	found, err := s.Repairs().adoptionOf(ctx, intent)
 	if err != nil {
 		return idempotency.Answer{}, err
 	}
@@ -185,7 +185,7 @@ func (s cancels) orderPaidFirst(
 		live, err := q.PaymentLive(ctx, db.PaymentLiveParams{TenantID: c.TenantID, OrderID: c.ResourceID})
 		switch {
 		case errors.Is(err, postgres.ErrNoRows):
-			_, err = s.Repairs().adoptFinally(ctx, q, id, intent)
+			_, err = s.Repairs().adoptFinally(ctx, q, found, intent)
 		case err == nil:
 			err = idempotency.Expedite(ctx, q, c.TenantID, live.IdempotencyKey)
 		}

@@ -5,6 +5,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/compare"
 )
 
 // TestMetadataEditedHidesNoMoney: the row that has an intent says whose it is, whatever the intent's metadata says by now,
@@ -63,4 +66,62 @@ func TestMetadataEditedHidesNoMoney(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestMetadataEditedBeforeTheChargeHidesNoMoney: then the charge has the same metadata, and only our row knows whose intent
+// it is. Webhooks are enough as long as it names a tenant of ours; the reconciler reads by our rows, too.
+func TestMetadataEditedBeforeTheChargeHidesNoMoney(t *testing.T) {
+	t.Parallel()
+	for how, edit := range map[string]func(o *elsewhere){
+		"OfAnotherOrder":   func(o *elsewhere) { o.relabel(o.Tenant.ID, o.API.Order()) },
+		"OfAnotherProgram": func(o *elsewhere) { o.relabel(o.Tenant.ID, "7") },
+		"OfNobody":         func(o *elsewhere) { o.relabel("", "") },
+	} {
+		for way, webhooks := range map[string]bool{"ByWebhook": true, "ByReconciler": false} {
+			if webhooks && how == "OfNobody" {
+				continue // It looks like any other intent of the account. The reconciler finds it.
+			}
+			t.Run(how+way, func(t *testing.T) {
+				t.Parallel()
+				o, intent := unpaid(t, "pm_card_authenticationRequired")
+				edit(o)
+				require.NoError(t, browserPays(o.Books, intent, visa))
+				o.listen(o.mailbox.Take())
+				o.Reconcile()
+				require.Empty(t, o.Discrepancies(), "our rows have the money")
+				o.refuseOrphanRefund(intent)
+
+				o.dashboard(400)
+				_, err := o.Sim.OpenDispute(o.Text(`SELECT charge_id FROM payments`), "fraudulent", false)
+				require.NoError(t, err)
+				if hooks := o.mailbox.Take(); webhooks {
+					o.listen(hooks)
+				} else {
+					o.Reconcile()
+					o.disputeRounds()
+				}
+				require.Equal(t, "provider succeeded 400", o.rows())
+				require.Equal(t, 1, o.Count("SELECT count(*) FROM disputes"))
+				o.Reconcile()
+				o.Measure()
+				require.Empty(t, o.Discrepancies())
+				require.Zero(t, o.API.Metric("payonce_money_drift_minor"))
+				o.RequireClean()
+			})
+		}
+	}
+}
+
+// refuseOrphanRefund: an operator cannot have the money of a paid order given back as that of no order.
+func (o *elsewhere) refuseOrphanRefund(intent string) {
+	o.T.Helper()
+	repairs := o.API.Payments.Repairs()
+	view, err := repairs.CompareIntent(o.T.Context(), intent)
+	require.NoError(o.T, err)
+	err = o.API.Pool.InTx(o.T.Context(), func(q *db.Queries) error {
+		_, _, err := repairs.RefundOrphan(o.T.Context(), q, view)
+		return err
+	})
+	var refused *compare.NotRefundableError
+	require.ErrorAs(o.T, err, &refused)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/stripe"
 )
@@ -24,6 +25,42 @@ func OwnIntent(ctx context.Context, q *db.Queries, i stripe.Intent) (stripe.Inte
 	return i, nil
 }
 
+// LocateIntent is OwnIntent, and looks for the payment of an intent that was paid among all of the time since the intent
+// was created if neither order has it. That is slow, so it is for one intent of which something is known to be wrong.
+func LocateIntent(ctx context.Context, q *db.Queries, i stripe.Intent) (stripe.Intent, error) {
+	i, err := OwnIntent(ctx, q, i)
+	if err != nil || i.Status != stripe.IntentSucceeded {
+		return i, err
+	}
+	known, err := hasIntent(ctx, q, i.ID, stripe.Order{TenantID: i.TenantID, OrderID: i.OrderID})
+	if err != nil || known {
+		return i, err
+	}
+	elsewhere, err := paymentElsewhere(ctx, q, i)
+	if err != nil || elsewhere == nil {
+		return i, err
+	}
+	i.TenantID, i.OrderID, i.Operation = elsewhere.TenantID, elsewhere.OrderID, ""
+	return i, nil
+}
+
+// paymentElsewhere is a payment of another order that has the intent; nil if there is none.
+func paymentElsewhere(
+	ctx context.Context, q *db.Queries, i stripe.Intent,
+) (*db.PaymentOfIntentElsewhereRow, error) {
+	others, err := q.PaymentOfIntentElsewhere(ctx, db.PaymentOfIntentElsewhereParams{
+		FromID: ids.Payment + ids.Floor(i.CreatedAt.Add(-AbandonedAfter-clocksApart)), IntentID: &i.ID,
+		TenantID: i.TenantID, OrderID: i.OrderID,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for other payments of %s: %w", i.ID, err)
+	}
+	if len(others) == 0 {
+		return nil, nil
+	}
+	return &others[0], nil
+}
+
 // OwnRefund is OwnIntent for the refund of an intent.
 func OwnRefund(ctx context.Context, q *db.Queries, r stripe.Refund) (stripe.Refund, error) {
 	own, err := ownOrder(ctx, q, r.IntentID, stripe.Order{TenantID: r.TenantID, OrderID: r.OrderID}, r.Charged)
@@ -38,14 +75,22 @@ func ownOrder(ctx context.Context, q *db.Queries, intentID string, named, charge
 	if charged.TenantID == "" || charged == named {
 		return named, nil
 	}
+	if has, err := hasIntent(ctx, q, intentID, charged); err != nil || !has {
+		return named, err
+	}
+	return charged, nil
+}
+
+// hasIntent reports whether a payment of the order has the intent.
+func hasIntent(ctx context.Context, q *db.Queries, intentID string, order stripe.Order) (bool, error) {
 	_, err := q.PaymentOfIntent(ctx, db.PaymentOfIntentParams{
-		TenantID: charged.TenantID, OrderID: charged.OrderID, IntentID: &intentID,
+		TenantID: order.TenantID, OrderID: order.OrderID, IntentID: &intentID,
 	})
 	switch {
 	case errors.Is(err, postgres.ErrNoRows):
-		return named, nil
+		return false, nil
 	case err != nil:
-		return named, fmt.Errorf("find the payment of %s: %w", intentID, err)
+		return false, fmt.Errorf("find the payment of %s: %w", intentID, err)
 	}
-	return charged, nil
+	return true, nil
 }

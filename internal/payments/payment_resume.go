@@ -161,6 +161,10 @@ func (s *Service) settle(
 	intent := out.Intent
 	switch intent.Status {
 	case stripe.IntentSucceeded:
+		if !r.isFor(intent) {
+			answer, err = s.otherAmount(ctx, c, r, out)
+			break
+		}
 		answer, err = r.ending.Finish(ctx, c, r, Settlement{
 			Status: db.PaymentStatusSucceeded, ChargeID: intent.ChargeID, StripeKey: r.confirmKey(), Outcome: out,
 		})
@@ -181,6 +185,31 @@ func (s *Service) settle(
 		answer, err = s.Wait(ctx, c, r, fmt.Errorf("the intent has the unknown status %q", intent.Status))
 	}
 	return answer, true, err
+}
+
+// isFor reports whether an intent is for the payment's amount. Anybody with the Stripe account's key can change that of an
+// intent until it is paid.
+func (r *Run) isFor(i stripe.Intent) bool {
+	return i.AmountMinor == r.Payment.AmountMinor && i.Currency == r.Payment.Currency
+}
+
+// otherAmount is for an intent that was paid with another amount than the payment's. The order is not paid with it, and the
+// reconciler reports it. Once all of it was given back at Stripe, the payment has failed.
+func (s *Service) otherAmount(
+	ctx context.Context, c *idempotency.Claim, r *Run, out stripe.Outcome,
+) (idempotency.Answer, error) {
+	intent := out.Intent
+	if intent.RefundedMinor == intent.ReceivedMinor {
+		return r.ending.Finish(ctx, c, r, Settlement{
+			Status: db.PaymentStatusFailed, ClosesIntent: true, StripeKey: r.confirmKey(),
+			Failure: stripe.Failure{
+				Code: "amount_changed", Message: "The payment was made with another amount, and was given back.",
+			},
+			Outcome: stripe.Outcome{Effect: stripe.Refused, HTTPStatus: out.HTTPStatus},
+		})
+	}
+	return s.Wait(ctx, c, r, fmt.Errorf("Stripe took %d %s, and the payment is of %d %s: refund it at Stripe",
+		intent.ReceivedMinor, intent.Currency, r.Payment.AmountMinor, r.Payment.Currency))
 }
 
 // SettleOrWait settles a payment by its intent, or waits if the intent decides nothing.

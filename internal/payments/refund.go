@@ -9,6 +9,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/calls"
+	"example.com/payonce/internal/compare"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/outbox"
@@ -27,8 +28,8 @@ type Disputes interface {
 	// AllowsRefund returns ErrPaymentDisputed while a dispute stands in the way of a refund. The caller holds the
 	// payment's row lock.
 	AllowsRefund(ctx context.Context, q *db.Queries, p db.Payment) error
-	// ReadOf reads the disputes of an intent at Stripe and records them.
-	ReadOf(ctx context.Context, intentID string) error
+	// ReadOf reads the disputes of an order's intent at Stripe and records them.
+	ReadOf(ctx context.Context, order compare.OrderRef, intentID string) error
 }
 
 // ErrKeyOfAnotherRefund says that the key made another refund, before this database
@@ -116,6 +117,10 @@ type refunding struct {
 	unsent    bool            // certainly never sent, so there is nothing to look for at Stripe
 	listed    []stripe.Refund // all refunds of the intent, if Stripe's list was read
 	requestID string          // Stripe's, of the response that ends the call and is not recorded yet
+}
+
+func (w *refunding) order() compare.OrderRef {
+	return compare.OrderRef{TenantID: w.refund.TenantID, OrderID: w.refund.OrderID}
 }
 
 func (w *refunding) call() calls.Call {

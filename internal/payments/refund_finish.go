@@ -56,7 +56,7 @@ func (s *Service) refundRefused(
 	if disputedCodes[out.ErrorCode] {
 		refusal = ErrPaymentDisputed
 		if s.o.Disputes != nil { // The caller who is told of a dispute can read it.
-			if err := s.o.Disputes.ReadOf(ctx, w.intentID); err != nil {
+			if err := s.o.Disputes.ReadOf(ctx, w.order(), w.intentID); err != nil {
 				c.Log().Warn("dispute not read; a webhook or the next round will", "error", err.Error())
 			}
 		}

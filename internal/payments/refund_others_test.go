@@ -89,6 +89,40 @@ func (o *elsewhere) requireAgrees(rows string, refunded int) {
 	require.Zero(o.T, o.API.Metric("payonce_money_drift_minor"))
 }
 
+// A refund in the dashboard names a refund of another payment. It is a refund of its own.
+func TestRefundThatNamesThatOfAnotherPayment(t *testing.T) {
+	t.Parallel()
+	o := newElsewhere(t)
+	_, second := paid(o.API)
+	other := o.API.Post("/v1/payments/"+second+"/refunds", "other", `{"amount":100}`)
+	require.Equal(t, http.StatusCreated, other.Status, other)
+	o.mailbox.Take()
+	o.dashboard(400, "tenant_id", o.Tenant.ID, "order_id", o.order, "payment_id", o.payment, "refund_id", other.ID())
+	o.hear()
+	require.Equal(t, "api succeeded 100, provider succeeded 400", o.rows())
+	rest := o.API.Post("/v1/payments/"+o.payment+"/refunds", "rest", `{}`)
+	require.EqualValues(t, 600, rest.Get("amount"), rest)
+	o.Reconcile()
+	o.RequireClean()
+}
+
+// A discrepancy of a refund ends under the tenant whose it is, whatever tenant the refund's own metadata names.
+func TestRefundThatNamesAnotherTenantLeavesNoDrift(t *testing.T) {
+	t.Parallel()
+	o := newElsewhere(t)
+	ours := o.API.Post("/v1/payments/"+o.payment+"/refunds", "ours", `{"amount":700}`)
+	require.NoError(t, o.Sim.FailRefund(ours.Get("stripe", "refund").(string), "lost_or_stolen_card"))
+	o.Sim.Advance(time.Second)
+	id := o.dashboard(600, "tenant_id", "acme")
+	o.Exec(`INSERT INTO discrepancies (tenant_id, order_id, object, object_id, kind, currency, drift_minor, detail)
+		VALUES ($1, $2, 'refund', $3, 'unmatched_at_stripe', 'usd', -600, 'found before ours was known to have failed')`,
+		o.Tenant.ID, o.order, id)
+	o.hear()
+	o.Reconcile()
+	o.requireAgrees("api failed 700, provider succeeded 600", 600)
+	o.RequireClean()
+}
+
 // TestRefundsOfOthers: money that moved at Stripe is in our rows, whoever moved it.
 func TestRefundsOfOthers(t *testing.T) {
 	t.Parallel()

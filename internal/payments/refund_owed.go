@@ -76,11 +76,10 @@ func (s *Service) EnqueueAutomaticRefund(ctx context.Context, q *db.Queries, p d
 func (s *Service) enqueueAutomatic(
 	ctx context.Context, q *db.Queries, p db.Payment, amount int64,
 ) (row db.Refund, err error) {
-	before, err := q.RefundsAutomaticCount(ctx, db.RefundsAutomaticCountParams{TenantID: p.TenantID, PaymentID: p.ID})
+	n, err := nextAutomatic(ctx, q, p)
 	if err != nil {
-		return row, fmt.Errorf("count the automatic refunds of payment %s: %w", p.ID, err)
+		return row, err
 	}
-	n := int(before) + 1
 	key := automaticKey(p.OrderID, n)
 	row = newRefund(p, db.RefundOriginAutomatic, key, automaticStripeKey(p.TenantID, p.OrderID, n), amount)
 	if err := s.recordRefund(ctx, q, row); err != nil {
@@ -89,6 +88,24 @@ func (s *Service) enqueueAutomatic(
 	return row, idempotency.Enqueue(ctx, q, idempotency.Request{
 		TenantID: p.TenantID, Key: key, Operation: RefundOrder,
 	}, row.ID, refundRecorded)
+}
+
+// nextAutomatic is the number of the next automatic refund of a payment. A restored database may know a later one, from
+// Stripe, and not those before it.
+func nextAutomatic(ctx context.Context, q *db.Queries, p db.Payment) (int, error) {
+	before, err := q.RefundsAutomaticCount(ctx, db.RefundsAutomaticCountParams{TenantID: p.TenantID, PaymentID: p.ID})
+	if err != nil {
+		return 0, fmt.Errorf("count the automatic refunds of payment %s: %w", p.ID, err)
+	}
+	for n := int(before) + 1; ; n++ {
+		id := automaticRefundID(p.TenantID, p.OrderID, n)
+		switch _, err := q.RefundGet(ctx, db.RefundGetParams{TenantID: p.TenantID, ID: id}); {
+		case errors.Is(err, postgres.ErrNoRows):
+			return n, nil
+		case err != nil:
+			return 0, fmt.Errorf("look for refund %s: %w", id, err)
+		}
+	}
 }
 
 // recordOwed records what the end of a refund means for what is owed of its payment. was is the refund before.

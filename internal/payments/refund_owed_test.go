@@ -10,6 +10,7 @@ import (
 	stripego "github.com/stripe/stripe-go/v76"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/pgproxy"
@@ -57,6 +58,24 @@ func (o *elsewhere) again() {
 	o.Exec(`UPDATE refunds_owed SET next_attempt_at = clock_timestamp()`)
 	o.Reconcile()
 	completeOnce(o.World, o.API)
+}
+
+// A database that was restored knows a later automatic refund from Stripe, and not those before it. What is owed is tried
+// again under the next number that is free.
+func TestRefundsOwedAreNumberedPastThoseThatStripeHas(t *testing.T) {
+	t.Parallel()
+	o := late(t, visa)
+	o.refuse(1)
+	completeOnce(o.World, o.API)
+	third := ids.Keyed(ids.Refund, o.Tenant.ID, o.Text(`SELECT idempotency_key FROM refunds`)+":3")
+	sent := o.dashboard(1000, "tenant_id", o.Tenant.ID, "order_id", o.order, "payment_id", o.payment, "refund_id", third)
+	o.hear()
+	require.Equal(t, "0 refunded", o.owed())
+	require.NoError(t, o.Sim.FailRefund(sent, "lost_or_stolen_card"))
+	o.hear()
+	o.again()
+	require.Equal(t, "refunded", o.Text(`SELECT ended_how FROM refunds_owed`))
+	require.Equal(t, "automatic failed 1000, automatic failed 1000, automatic succeeded 1000", o.rows())
 }
 
 // TestRefundsOwed: money that came too late goes back, or somebody is told.

@@ -88,11 +88,15 @@ func (s *Service) adoptRefund(
 	row := newRefund(p, db.RefundOriginProvider, key, r.TenantID+":"+key+":refund", r.AmountMinor)
 	row.CreatedAt, row.StripeRefundID = r.CreatedAt, &r.ID
 	if own {
-		row.ID, row.Origin = r.RefundID, originOf(r)
-		_, err := q.RefundGet(ctx, db.RefundGetParams{TenantID: r.TenantID, ID: r.RefundID})
-		if !errors.Is(err, postgres.ErrNoRows) {
-			return err // Its key was sent again while this waited for the payment. The next round sees.
-		}
+		other, err := q.RefundGet(ctx, db.RefundGetParams{TenantID: r.TenantID, ID: r.RefundID})
+		switch {
+		case errors.Is(err, postgres.ErrNoRows):
+			row.ID, row.Origin = r.RefundID, originOf(r)
+		case err != nil:
+			return fmt.Errorf("look for refund %s: %w", r.RefundID, err)
+		case other.PaymentID == p.ID:
+			return nil // Its key was sent again while this waited for the payment. The next round sees.
+		} // Otherwise it names the refund of another payment, so it is not that one.
 	}
 	if err := s.recordRefund(ctx, q, row); err != nil {
 		return err

@@ -2,6 +2,7 @@ package payments
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -23,13 +24,13 @@ func (s Repairs) AdoptPayment(ctx context.Context, i stripe.Intent) (string, err
 	if elsewhere, err := s.usedElsewhere(ctx, i); err != nil || elsewhere {
 		return "", err
 	}
-	id, err := s.adoptedID(ctx, i)
+	a, err := s.adoptionOf(ctx, i)
 	if err != nil {
 		return "", err
 	}
 	var adopted string
 	err = s.pool.InTx(ctx, func(q *db.Queries) (err error) {
-		adopted, err = s.adoptAs(ctx, q, id, i)
+		adopted, err = s.adoptAs(ctx, q, a, i)
 		return err
 	})
 	return adopted, err
@@ -38,41 +39,49 @@ func (s Repairs) AdoptPayment(ctx context.Context, i stripe.Intent) (string, err
 // usedElsewhere reports whether a payment of another order uses the intent. Anybody with access to the Stripe account can
 // edit metadata, and one charge must not pay two orders.
 func (s Repairs) usedElsewhere(ctx context.Context, i stripe.Intent) (bool, error) {
-	others, err := s.pool.PaymentOfIntentElsewhere(ctx, db.PaymentOfIntentElsewhereParams{
-		FromID: ids.Payment + ids.Floor(i.CreatedAt.Add(-AbandonedAfter-clocksApart)), IntentID: &i.ID,
-		TenantID: i.TenantID, OrderID: i.OrderID,
-	})
+	p, err := paymentElsewhere(ctx, s.pool.Queries, i)
+	if err != nil || p == nil {
+		return false, err
+	}
+	s.o.Log.Error("the metadata of an intent names another order than its payment's; it is not adopted",
+		"payment_intent", i.ID, "tenant_id", p.TenantID, "payment_id", p.ID, "names_tenant", i.TenantID,
+		"names_order", i.OrderID)
+	return true, nil
+}
+
+// adoption is what is read before an intent is adopted.
+type adoption struct {
+	id      string          // of the payment; empty: the intent is not to be adopted
+	refunds []stripe.Refund // of the intent
+}
+
+func (s Repairs) adoptionOf(ctx context.Context, i stripe.Intent) (adoption, error) {
+	if i.RefundedMinor == 0 {
+		return adoption{id: ids.New(ids.Payment)}, nil
+	}
+	refunds, err := s.gateway.RefundsOf(ctx, i.ID)
 	if err != nil {
-		return false, fmt.Errorf("look for other payments of %s: %w", i.ID, err)
+		return adoption{}, err
 	}
-	for _, p := range others {
-		s.o.Log.Error("the metadata of an intent names another order than its payment's; it is not adopted",
-			"payment_intent", i.ID, "tenant_id", p.TenantID, "payment_id", p.ID, "names_tenant", i.TenantID,
-			"names_order", i.OrderID)
-	}
-	return len(others) > 0, nil
+	return adoptionWith(i, refunds), nil
 }
 
-// adoptedID is the id for the payment of an intent: the one it once had, if a refund at
-// Stripe still names it, otherwise a new one.
-func (s Repairs) adoptedID(ctx context.Context, i stripe.Intent) (string, error) {
-	if i.RefundedMinor > 0 {
-		refunds, err := s.gateway.RefundsOf(ctx, i.ID)
-		if err != nil {
-			return "", err
-		}
-		for _, r := range refunds {
-			if r.TenantID == i.TenantID && r.OrderID == i.OrderID && ids.Is(ids.Payment, r.PaymentID) {
-				return r.PaymentID, nil
-			}
+// adoptionWith has the id that the payment once had, if a refund at Stripe still names it, otherwise a new one.
+func adoptionWith(i stripe.Intent, refunds []stripe.Refund) adoption {
+	a := adoption{id: ids.New(ids.Payment), refunds: refunds}
+	for _, r := range refunds {
+		if r.TenantID == i.TenantID && r.OrderID == i.OrderID && ids.Is(ids.Payment, r.PaymentID) {
+			a.id = r.PaymentID
+			break
 		}
 	}
-	return ids.New(ids.Payment), nil
+	return a
 }
 
-// adoptAs compares the intent again with its order locked, and creates the rows, in q's transaction.
-func (s Repairs) adoptAs(ctx context.Context, q *db.Queries, id string, i stripe.Intent) (string, error) {
-	v, err := s.lockedOrder(ctx, q, compare.OrderRef{TenantID: i.TenantID, OrderID: i.OrderID})
+// adoptAs compares the intent again with its order locked, and creates the rows, also of its refunds, in q's transaction.
+func (s Repairs) adoptAs(ctx context.Context, q *db.Queries, a adoption, i stripe.Intent) (string, error) {
+	ref, id := compare.OrderRef{TenantID: i.TenantID, OrderID: i.OrderID}, a.id
+	v, err := s.lockedOrder(ctx, q, ref)
 	if err != nil || compare.Intent(i, v).Result != compare.Adoptable {
 		return "", err
 	}
@@ -89,12 +98,30 @@ func (s Repairs) adoptAs(ctx context.Context, q *db.Queries, id string, i stripe
 		IdempotencyKey: adoptedKeyPrefix + i.ID, AmountMinor: i.ReceivedMinor, Currency: i.Currency,
 		PaymentMethod: i.PaymentMethod, IntentNumber: v.NextNumber(i.ID), IntentID: &i.ID, CreatedAt: i.CreatedAt,
 	}
-	return id, s.recordAdopted(ctx, q, p, i, *v.Row)
+	if err := s.recordAdopted(ctx, q, p, i, *v.Row); err != nil {
+		return "", err
+	}
+	if len(a.refunds) > 0 {
+		if err := s.applyRefunds(ctx, q, ref, a.refunds); err != nil {
+			return "", err
+		}
+	}
+	if v.Row.Status == db.OrderStatusOpen {
+		return id, nil
+	}
+	// The order was canceled meanwhile. What others have not given back is given back.
+	if p, err = q.PaymentLock(ctx, db.PaymentLockParams{TenantID: p.TenantID, ID: id}); err != nil {
+		return "", fmt.Errorf("lock payment %s: %w", id, err)
+	}
+	if p.AmountRefundingMinor == p.AmountMinor {
+		return id, nil
+	}
+	return id, s.EnqueueAutomaticRefund(ctx, q, p)
 }
 
 // adoptFinally is adoptAs, and resolves what was found about the intent before. It joins q's transaction.
-func (s Repairs) adoptFinally(ctx context.Context, q *db.Queries, id string, i stripe.Intent) (string, error) {
-	adopted, err := s.adoptAs(ctx, q, id, i)
+func (s Repairs) adoptFinally(ctx context.Context, q *db.Queries, a adoption, i stripe.Intent) (string, error) {
+	adopted, err := s.adoptAs(ctx, q, a, i)
 	if err != nil || adopted == "" {
 		return "", err
 	}
@@ -151,10 +178,36 @@ func (s Repairs) recordAdopted(
 		}
 		return outbox.Append(ctx, q, append(events, OrderEvent("order.paid", order))...)
 	}
-	if err := outbox.Append(ctx, q, events...); err != nil {
-		return err
+	return outbox.Append(ctx, q, events...)
+}
+
+// MovedByOthers records the refunds and disputes of an intent that an order was paid with, if it shows some that our rows
+// have not. Their webhooks and lists name the order of the intent's metadata, which may have been edited.
+func (s Repairs) MovedByOthers(ctx context.Context, i stripe.Intent) error {
+	ref := compare.OrderRef{TenantID: i.TenantID, OrderID: i.OrderID}
+	p, err := s.pool.PaymentOfIntent(ctx, db.PaymentOfIntentParams{
+		TenantID: ref.TenantID, OrderID: ref.OrderID, IntentID: &i.ID,
+	})
+	if errors.Is(err, postgres.ErrNoRows) || err == nil && p.Status != db.PaymentStatusSucceeded {
+		return nil
 	}
-	return s.EnqueueAutomaticRefund(ctx, q, p) // The order was canceled meanwhile.
+	if err != nil {
+		return fmt.Errorf("find the payment of %s: %w", i.ID, err)
+	}
+	if i.RefundedMinor != p.AmountRefundedMinor {
+		list, err := s.gateway.RefundsOf(ctx, i.ID)
+		if err != nil {
+			return err
+		}
+		err = s.pool.InTx(ctx, func(q *db.Queries) error { return s.applyRefunds(ctx, q, ref, list) })
+		if err != nil {
+			return err
+		}
+	}
+	if !i.Disputed || s.o.Disputes == nil {
+		return nil
+	}
+	return s.o.Disputes.ReadOf(ctx, ref, i.ID)
 }
 
 // AdoptRefund creates the rows for a refund that Stripe has and we had not, and reports whether there is one now. All

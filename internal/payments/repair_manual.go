@@ -38,7 +38,7 @@ type IntentView struct {
 	// Detail is the result of the comparison, for an operator.
 	Detail string
 
-	adoptAs string
+	adopt adoption
 }
 
 // RefundByOperator is a refund that an operator asked for, not the tenant.
@@ -62,7 +62,7 @@ func (e *NotTerminalError) Error() string { return e.Why }
 func (s Repairs) CompareIntent(ctx context.Context, intentID string) (IntentView, error) {
 	intent, err := s.gateway.GetIntent(ctx, intentID)
 	if err == nil {
-		intent, err = OwnIntent(ctx, s.pool.Queries, intent)
+		intent, err = LocateIntent(ctx, s.pool.Queries, intent)
 	}
 	if err != nil {
 		return IntentView{}, err
@@ -85,7 +85,7 @@ func (s Repairs) CompareIntent(ctx context.Context, intentID string) (IntentView
 	case compare.Adoptable:
 		view.Adoptable = true
 		view.Detail = "paid at Stripe; the order is here, has exactly this amount, and no payment of it succeeded"
-		view.adoptAs, err = s.adoptedID(ctx, intent)
+		view.adopt, err = s.adoptionOf(ctx, intent)
 	case compare.Unregistered:
 		view.Unregistered = true
 		view.Detail = "made by the operation " + intent.Operation + ", which this service does not know"
@@ -112,7 +112,7 @@ func (s Repairs) Adopt(ctx context.Context, q *db.Queries, view IntentView) (str
 	if !view.Adoptable {
 		return "", nil
 	}
-	return s.adoptFinally(ctx, q, view.adoptAs, view.Intent)
+	return s.adoptFinally(ctx, q, view.adopt, view.Intent)
 }
 
 // RefundFor records a refund that an operator asked for (amount nil: all that is left)

@@ -23,7 +23,7 @@ const StripeEvents = "stripe"
 // webhookSeen is what was read about an event before its transaction.
 type webhookSeen struct {
 	intent  stripe.Intent // as Stripe shows it; if a payment of ours works on it, only its ids
-	adoptAs string        // the id of the payment that is to be made of it, if it was paid
+	adopt   adoption      // if it was paid after its payment had ended
 	refunds []stripe.Refund
 }
 
@@ -82,16 +82,51 @@ func (s webhooks) prepare(ctx context.Context, e inbox.Event) (any, error) {
 		return webhookSeen{}, nil // Of another account, or another mode.
 	}
 	if err == nil {
-		intent, err = OwnIntent(ctx, s.pool.Queries, intent)
+		intent, err = s.locate(ctx, intent)
 	}
 	if err != nil {
 		return nil, err
 	}
 	seen := webhookSeen{intent: intent}
 	if aboutRefund {
-		seen.refunds, err = s.gateway.RefundsOf(ctx, hint.ID)
+		return s.readRefunds(ctx, seen)
 	}
-	return seen, err
+	return seen, nil
+}
+
+// locate is LocateIntent, if metadata names a tenant of ours. An account may have many payments of other programs.
+func (s webhooks) locate(ctx context.Context, i stripe.Intent) (stripe.Intent, error) {
+	for _, tenant := range []string{i.TenantID, i.Charged.TenantID} {
+		ours, err := s.pool.TenantExists(ctx, tenant)
+		if err != nil {
+			return i, fmt.Errorf("look for tenant %s: %w", tenant, err)
+		}
+		if ours {
+			return LocateIntent(ctx, s.pool.Queries, i)
+		}
+	}
+	return i, nil
+}
+
+// readRefunds reads the refunds of an intent. It may have been paid after its payment had ended, and then they are
+// recorded with the payment that it becomes.
+func (s webhooks) readRefunds(ctx context.Context, seen webhookSeen) (any, error) {
+	intent := seen.intent
+	var err error
+	if seen.refunds, err = s.gateway.RefundsOf(ctx, intent.ID); err != nil {
+		return nil, err
+	}
+	p, err := s.pool.PaymentOfIntent(ctx, db.PaymentOfIntentParams{
+		TenantID: intent.TenantID, OrderID: intent.OrderID, IntentID: &intent.ID,
+	})
+	switch {
+	case errors.Is(err, postgres.ErrNoRows):
+	case err != nil:
+		return nil, fmt.Errorf("find the payment of %s: %w", intent.ID, err)
+	case !p.Live && intent.Status == stripe.IntentSucceeded:
+		seen.adopt = adoptionWith(intent, seen.refunds)
+	}
+	return seen, nil
 }
 
 // endsIntent reports whether an event says that an intent cannot be confirmed any more.
@@ -111,7 +146,7 @@ func (s webhooks) readEnded(ctx context.Context, hint stripe.Intent) (any, error
 	intent.TenantID, intent.OrderID = hint.TenantID, hint.OrderID // of our row, whatever its metadata says by now
 	seen := webhookSeen{intent: intent}
 	if intent.Status == stripe.IntentSucceeded {
-		seen.adoptAs, err = s.Repairs().adoptedID(ctx, intent)
+		seen.adopt, err = s.Repairs().adoptionOf(ctx, intent)
 	}
 	return seen, err
 }
@@ -135,7 +170,7 @@ func (s webhooks) apply(ctx context.Context, q *db.Queries, e inbox.Event, prepa
 	if charge {
 		return nil
 	}
-	if err := s.applyIntentSeen(ctx, q, seen.intent, seen.adoptAs); err != nil {
+	if err := s.applyIntentSeen(ctx, q, seen.intent, seen.adopt); err != nil {
 		return fmt.Errorf("%s: %w", e.Type, err)
 	}
 	if err := s.applyRefundsSeen(ctx, q, seen); err != nil {
@@ -159,7 +194,7 @@ func (s webhooks) isCharge(ctx context.Context, q *db.Queries, intent stripe.Int
 	return false, err
 }
 
-func (s webhooks) applyIntentSeen(ctx context.Context, q *db.Queries, intent stripe.Intent, adoptAs string) error {
+func (s webhooks) applyIntentSeen(ctx context.Context, q *db.Queries, intent stripe.Intent, adopt adoption) error {
 	p, err := q.PaymentOfIntent(ctx, db.PaymentOfIntentParams{
 		TenantID: intent.TenantID, OrderID: intent.OrderID, IntentID: &intent.ID,
 	})
@@ -175,10 +210,12 @@ func (s webhooks) applyIntentSeen(ctx context.Context, q *db.Queries, intent str
 		return nil // No money can have moved.
 	case err != nil:
 		return fmt.Errorf("find the payment of %s: %w", intent.ID, err)
+	case (p.Status == db.PaymentStatusProcessing || p.Status == db.PaymentStatusRequiresAction) && intent.RefundedMinor > 0:
+		return fmt.Errorf("payment %s is %s here, and refunded at Stripe", p.ID, p.Status) // Kept, and tried again.
 	case p.Status == db.PaymentStatusProcessing, p.Status == db.PaymentStatusRequiresAction:
 		return idempotency.ExpediteHolder(ctx, q, p.TenantID, p.IdempotencyKey)
-	case adoptAs != "": // If it may not be adopted now, the reconciler reads it again within minutes.
-		_, err := s.Repairs().adoptFinally(ctx, q, adoptAs, intent)
+	case adopt.id != "": // If it may not be adopted now, the reconciler reads it again within minutes.
+		_, err := s.Repairs().adoptFinally(ctx, q, adopt, intent)
 		return err
 	case intent.Status == stripe.IntentCanceled:
 		return intentEnded(ctx, q, compare.OrderRef{TenantID: p.TenantID, OrderID: p.OrderID}, intent.ID)

@@ -237,6 +237,13 @@ func IsRejected(err error) bool {
 	return false
 }
 
+// IsUnreadable reports whether err means that a row was read whose values no variable can hold, such as a time that is
+// infinite.
+func IsUnreadable(err error) bool {
+	var value pgx.ScanArgError
+	return errors.As(err, &value)
+}
+
 // Unavailable reports whether err means that the database cannot be used now: unreachable, starting, shutting down, out
 // of connections, or too slow. An error while connecting counts, whatever its reason.
 func Unavailable(err error) bool {

@@ -210,7 +210,12 @@ func (r *Reconciler) scan(ctx context.Context, w scanWindow, claim db.ReconcileC
 func (r *Reconciler) repairIntent(ctx context.Context, i stripe.Intent, d compare.Difference) error {
 	switch d.Result {
 	case compare.Agrees:
-		if i.Status == stripe.IntentCanceled || i.Status == stripe.IntentSucceeded {
+		if i.Status == stripe.IntentSucceeded {
+			if err := r.repairs.MovedByOthers(ctx, i); err != nil {
+				return fmt.Errorf("record what others have moved of %s: %w", i.ID, err)
+			}
+		}
+		if i.Status == stripe.IntentCanceled || i.Status == stripe.IntentSucceeded && !d.GivenBack {
 			order := compare.OrderRef{TenantID: i.TenantID, OrderID: i.OrderID}
 			if err := r.repairs.IntentEnded(ctx, order, i.ID); err != nil {
 				return err

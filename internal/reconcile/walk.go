@@ -112,6 +112,7 @@ func (c *walker) intents() objectKind[stripe.Intent] {
 			}, i.CreatedAt}
 		},
 		compare: c.compareIntentAndAge, visit: c.intent, settled: c.paid, read: c.readIntent,
+		locate: c.locateIntent,
 	}
 }
 
@@ -131,6 +132,23 @@ func (c *walker) listRefunds(ctx context.Context, w stripe.Window) (stripe.Page[
 		page.Objects[n], err = payments.OwnRefund(ctx, c.pool.Queries, page.Objects[n])
 	}
 	return page, err
+}
+
+func (c *walker) locateIntent(ctx context.Context, i stripe.Intent) (compare.OrderRef, error) {
+	i, err := payments.LocateIntent(ctx, c.pool.Queries, i)
+	return compare.OrderRef{TenantID: i.TenantID, OrderID: i.OrderID}, err
+}
+
+func (c *walker) locateRefund(ctx context.Context, r stripe.Refund) (compare.OrderRef, error) {
+	i, err := c.gateway.GetIntent(ctx, r.IntentID)
+	if errors.Is(err, stripe.ErrNoSuchObject) {
+		return compare.OrderRef{TenantID: r.TenantID, OrderID: r.OrderID}, nil
+	}
+	if err != nil {
+		return compare.OrderRef{}, err
+	}
+	i.TenantID, i.OrderID = r.TenantID, r.OrderID
+	return c.locateIntent(ctx, i)
 }
 
 // compareIntentAndAge also recognises an abandoned intent, which agrees with our rows
@@ -153,6 +171,7 @@ func (c *walker) refunds() objectKind[stripe.Refund] {
 			}, r.CreatedAt}
 		},
 		compare: compare.RefundOf, visit: c.refund, settled: c.refunded, read: c.readRefund,
+		locate: c.locateRefund,
 	}
 }
 
@@ -165,6 +184,8 @@ type objectKind[T any] struct {
 	visit   func(context.Context, T, compare.Difference) error
 	settled func(ctx context.Context, since, until time.Time, after localRef) ([]localRef, error)
 	read    func(context.Context, localRef) (T, error)
+	// locate finds the order whose payment has the object, if that of its metadata has none.
+	locate func(context.Context, T) (compare.OrderRef, error)
 }
 
 // localRef identifies an object of Stripe's and its order. Its id is that of our row that
@@ -186,7 +207,7 @@ type objectKey struct {
 // we have, with memory for two pages.
 func walkObjects[T any](ctx context.Context, c *walker, s objectKind[T], from time.Time) error {
 	window, until := stripe.Window{From: from}, endOfTime
-	var before map[string]bool
+	var before map[string]compare.OrderRef // what was listed, and under which order
 	for more := true; more; {
 		page, err := s.list(ctx, window)
 		if err != nil {
@@ -195,16 +216,16 @@ func walkObjects[T any](ctx context.Context, c *walker, s objectKind[T], from ti
 		if err := comparePage(ctx, c, s, page.Objects); err != nil {
 			return err
 		}
-		seen, oldest := map[string]bool{}, from
+		seen, oldest := map[string]compare.OrderRef{}, from
 		for _, object := range page.Objects {
-			seen[s.key(object).objectID] = true
+			seen[s.key(object).objectID] = s.key(object).OrderRef
 		}
 		if more = page.More && len(page.Objects) > 0; more {
 			last := s.key(page.Objects[len(page.Objects)-1])
 			window.After, oldest = last.objectID, last.created
 		}
 		if err := compareLocal(ctx, c, s, oldest, until,
-			func(id string) bool { return seen[id] || before[id] }); err != nil {
+			func(r localRef) bool { return seen[r.objectID] == r.OrderRef || before[r.objectID] == r.OrderRef }); err != nil {
 			return err
 		}
 		if err := c.afterPage(ctx); err != nil {
@@ -251,6 +272,15 @@ func comparePage[T any](ctx context.Context, c *walker, s objectKind[T], objects
 		c.onCompared(k.currency)
 		var d compare.Difference
 		err := guarded(func() error { d = s.compare(object, found[k.OrderRef]); return nil })
+		if err == nil && d.NoPayment {
+			var located compare.OrderRef
+			if located, err = s.locate(ctx, object); err == nil && located != k.OrderRef {
+				k.OrderRef, d.Result = located, compare.Differs
+			}
+			if c.skip(ctx, err) {
+				continue
+			}
+		}
 		switch {
 		case err != nil: // one object that cannot be compared stops no other
 			err = c.onUnreadable(ctx, s.object, k.localRef, err)
@@ -290,7 +320,7 @@ func readAndVisit[T any](ctx context.Context, c *walker, s objectKind[T], row lo
 
 // compareLocal compares what our rows of a period say Stripe should have.
 func compareLocal[T any](
-	ctx context.Context, c *walker, s objectKind[T], since, until time.Time, seen func(objectID string) bool,
+	ctx context.Context, c *walker, s objectKind[T], since, until time.Time, seen func(localRef) bool,
 ) error {
 	var last localRef
 	for {
@@ -300,7 +330,7 @@ func compareLocal[T any](
 		}
 		for _, row := range rows {
 			c.onCompared(row.currency)
-			if seen(row.objectID) {
+			if seen(row) { // Listed under another order, because its metadata was edited, it is read as what our row says.
 				continue
 			}
 			if err := readAndVisit(ctx, c, s, row); err != nil {
@@ -371,9 +401,7 @@ func (c *walker) readRefund(ctx context.Context, row localRef) (stripe.Refund, e
 	list, err := c.gateway.RefundsOf(ctx, row.intentID)
 	for _, r := range list {
 		if r.ID == row.objectID {
-			if r.TenantID == "" {
-				r.TenantID, r.OrderID = row.TenantID, row.OrderID
-			}
+			r.TenantID, r.OrderID = row.TenantID, row.OrderID // Its own metadata says anything.
 			return r, err
 		}
 	}

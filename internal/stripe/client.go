@@ -499,7 +499,7 @@ func intentOf(pi *stripego.PaymentIntent) Intent {
 	}
 	if pi.LatestCharge != nil {
 		i.ChargeID, i.RefundedMinor = pi.LatestCharge.ID, pi.LatestCharge.AmountRefunded
-		i.Charged = chargedOrder(pi.LatestCharge)
+		i.Charged, i.Disputed = chargedOrder(pi.LatestCharge), pi.LatestCharge.Disputed
 	}
 	if e := pi.LastPaymentError; e != nil {
 		i.LastFailure = &Failure{Code: string(e.Code), DeclineCode: string(e.DeclineCode), Message: e.Msg}

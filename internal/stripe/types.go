@@ -69,6 +69,7 @@ type Intent struct {
 	// payment. What another operation makes is compared by that operation's own rules.
 	Operation      string
 	RefundedMinor  int64
+	Disputed       bool // the charge is or was disputed
 	CreatedAt      time.Time
 	ReceivedMinor  int64
 	CanceledReason string

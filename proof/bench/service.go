@@ -102,5 +102,6 @@ func (g *instant) ConfirmIntent(_ context.Context, _ stripe.Call, intentID, _ st
 	time.Sleep(g.takes)
 	return stripe.Outcome{Effect: stripe.Done, HTTPStatus: 200, RequestID: "req_bench", Intent: stripe.Intent{
 		ID: intentID, Status: stripe.IntentSucceeded, ChargeID: "ch_" + intentID[3:],
+		AmountMinor: 1000, Currency: "usd", // of every order here
 	}}
 }

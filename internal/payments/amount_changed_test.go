@@ -1,0 +1,43 @@
+package payments_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	stripego "github.com/stripe/stripe-go/v76"
+
+	"example.com/payonce/testkit/world"
+)
+
+// TestIntentOfAnotherAmountPaysNothing: somebody changes the amount of an intent of ours at Stripe before it is paid. What
+// Stripe takes then pays no order, is a discrepancy at once, and the payment fails when the money was given back.
+func TestIntentOfAnotherAmountPaysNothing(t *testing.T) {
+	t.Parallel()
+	b := world.NewBooks(t)
+	order := b.API.Order()
+	require.Equal(t, http.StatusPaymentRequired, b.API.Pay("declined", order, "pm_card_chargeDeclined").Status)
+	intent := intentOfOrder(b.World, order)
+	_, err := b.Stripe.PaymentIntents.Update(intent, &stripego.PaymentIntentParams{Amount: stripego.Int64(100)})
+	require.NoError(t, err)
+
+	again := b.API.Pay("again", order, visa)
+	require.Equal(t, http.StatusAccepted, again.Status, again)
+	b.Reconcile()
+	require.Equal(t, "amount_mismatch "+intent+" 100 usd", b.Discrepancies())
+	completeOnce(b.World, b.API)
+	require.Equal(t, "open", b.API.Get("/v1/orders/"+order).Get("status"))
+	require.Contains(t, b.Text(`SELECT last_error FROM idempotency_keys WHERE key = 'again'`), "refund it at Stripe")
+
+	_, err = b.Stripe.Refunds.New(&stripego.RefundParams{PaymentIntent: &intent})
+	require.NoError(t, err)
+	b.AgeWork(time.Minute)
+	completeOnce(b.World, b.API)
+	again = b.API.Pay("again", order, visa)
+	require.Equal(t, http.StatusPaymentRequired, again.Status, again)
+	require.Equal(t, http.StatusCreated, b.API.Pay("third", order, visa).Status)
+	b.Reconcile()
+	require.Empty(t, b.Discrepancies())
+	b.RequireClean()
+}

@@ -1,0 +1,138 @@
+package payments_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	stripego "github.com/stripe/stripe-go/v76"
+
+	"example.com/payonce/testkit/world"
+)
+
+// unpaid is a world in which an order is open here, with a payment that can still be made in the customer's browser.
+func unpaid(t *testing.T, card string) (o *elsewhere, intent string) {
+	t.Helper()
+	w := world.New(t)
+	o = &elsewhere{mailbox: w.Mailbox(), Books: world.BooksOn(w)}
+	o.order = o.API.Order()
+	a := o.API.Pay("pays", o.order, card)
+	o.payment = o.Text(`SELECT id FROM payments`)
+	require.Contains(t, []int{http.StatusAccepted, http.StatusPaymentRequired}, a.Status, a)
+	o.mailbox.Take()
+	return o, intentOfOrder(o.World, o.order)
+}
+
+// listen delivers webhooks, and those that wait once more.
+func (o *elsewhere) listen(hooks []world.Webhook) {
+	o.T.Helper()
+	for _, hook := range hooks {
+		require.Equal(o.T, http.StatusOK, o.API.Receive(hook).Status)
+		o.API.Process()
+	}
+	completeOnce(o.World, o.API)
+	o.Exec(`UPDATE inbox_events SET leased_until = '-infinity' WHERE status = 'pending'`)
+	o.API.Process()
+	require.Zero(o.T, o.Count(`SELECT count(*) FROM inbox_events WHERE status <> 'done'`))
+}
+
+// TestRefundIsKnownBeforeItsPayment: somebody refunds, in Stripe's dashboard, money of which we do not know yet that it was
+// paid. Its webhook is not done before the refund is in our rows: no window of the reconciler may read it for hours.
+func TestRefundIsKnownBeforeItsPayment(t *testing.T) {
+	t.Parallel()
+	for name, card := range map[string]string{
+		"OfAPaymentThatHasFailed":        "pm_card_chargeDeclined",
+		"OfAPaymentThatWaitsForCustomer": "pm_card_authenticationRequired",
+	} {
+		for order, arrange := range map[string]func([]world.Webhook) []world.Webhook{
+			"InOrder": func(h []world.Webhook) []world.Webhook { return h },
+			"LastFirst": func(h []world.Webhook) []world.Webhook {
+				turned := make([]world.Webhook, 0, len(h))
+				for i := len(h) - 1; i >= 0; i-- {
+					turned = append(turned, h[i])
+				}
+				return turned
+			},
+		} {
+			t.Run(name+order, func(t *testing.T) {
+				t.Parallel()
+				o, intent := unpaid(t, card)
+				require.NoError(t, browserPays(o.Books, intent, visa))
+				o.dashboard(400)
+				o.listen(arrange(o.mailbox.Take()))
+				require.Equal(t, "provider succeeded 400", o.rows())
+				shown := o.API.Get("/v1/orders/" + o.order)
+				require.Equal(t, []any{"partially_refunded", 1000.0, 400.0},
+					[]any{shown.Get("status"), shown.Get("amount_paid"), shown.Get("amount_refunded")})
+				o.RequireClean()
+			})
+		}
+	}
+
+	t.Run("WithoutWebhooks", func(t *testing.T) {
+		t.Parallel()
+		o, intent := unpaid(t, "pm_card_chargeDeclined")
+		require.NoError(t, browserPays(o.Books, intent, visa))
+		o.dashboard(400)
+		o.oldWindows() // The refund has been read with others by now, and nobody reads it again for hours.
+		require.Equal(t, "provider succeeded 400", o.rows())
+		o.RequireClean()
+	})
+}
+
+// oldWindows are the rounds of the reconciler for what is older than a month.
+func (o *elsewhere) oldWindows() {
+	o.T.Helper()
+	o.Exec(`UPDATE reconciliation_windows
+		SET next_at = CASE WHEN name IN ('confirmable', 'confirmable_old', 'refunds') THEN '-infinity' ELSE 'infinity' END::timestamptz`)
+	for range 5 {
+		_, err := o.Reconciler.RunOnce(o.T.Context())
+		require.NoError(o.T, err)
+	}
+	o.Exec(`UPDATE reconciliation_windows SET next_at = '-infinity'`)
+}
+
+// TestRefundInFullThatComesBack: an intent was paid after its payment had failed, and given back in full, so that nothing
+// was left for a payment. Then the bank sends the refund back.
+func TestRefundInFullThatComesBack(t *testing.T) {
+	t.Parallel()
+	for way, learn := range map[string]func(o *elsewhere){
+		"ByWebhook":         func(o *elsewhere) { o.listen(o.mailbox.Take()) },
+		"ByTheOldestWindow": (*elsewhere).oldWindows,
+	} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			o, intent := unpaid(t, "pm_card_chargeDeclined")
+			require.NoError(t, browserPays(o.Books, intent, visa))
+			back := o.dashboard(1000)
+			o.listen(o.mailbox.Take())
+			o.Reconcile()
+			require.Equal(t, "open", o.API.Get("/v1/orders/"+o.order).Get("status"))
+			require.Empty(t, o.Discrepancies())
+
+			require.NoError(t, o.Sim.FailRefund(back, "lost_or_stolen_card"))
+			learn(o)
+			require.Equal(t, "paid", o.API.Get("/v1/orders/"+o.order).Get("status"))
+			o.RequireClean()
+		})
+	}
+}
+
+// TestCanceledOrderOfWhichAPartWasGivenBack: what others have not given back goes back by itself.
+func TestCanceledOrderOfWhichAPartWasGivenBack(t *testing.T) {
+	t.Parallel()
+	w := world.New(t)
+	o := &elsewhere{mailbox: w.Mailbox(), Books: world.BooksOn(w)}
+	o.order = o.API.Order()
+	require.Equal(t, http.StatusOK, o.API.Post("/v1/orders/"+o.order+"/cancel", "cancel", `{}`).Status)
+	_, err := o.Stripe.Refunds.New(&stripego.RefundParams{
+		PaymentIntent: &o.OrphanIntent(o.order).ID, Amount: stripego.Int64(400),
+	})
+	require.NoError(t, err)
+	o.Reconcile()
+	completeOnce(o.World, o.API)
+	require.Equal(t, "automatic succeeded 600, provider succeeded 400", o.rows())
+	o.Reconcile()
+	require.Empty(t, o.Discrepancies())
+	o.RequireClean()
+}
