@@ -208,7 +208,7 @@ func (s *Service) otherAmount(
 			Outcome: stripe.Outcome{Effect: stripe.Refused, HTTPStatus: out.HTTPStatus},
 		})
 	}
-	return s.Wait(ctx, c, r, fmt.Errorf("Stripe took %d %s, and the payment is of %d %s: refund it at Stripe",
+	return s.Wait(ctx, c, r, fmt.Errorf("%d %s were taken, and the payment is of %d %s: refund it at Stripe",
 		intent.ReceivedMinor, intent.Currency, r.Payment.AmountMinor, r.Payment.Currency))
 }
 

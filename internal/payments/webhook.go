@@ -88,10 +88,14 @@ func (s webhooks) prepare(ctx context.Context, e inbox.Event) (any, error) {
 		return nil, err
 	}
 	seen := webhookSeen{intent: intent}
-	if aboutRefund {
-		return s.readRefunds(ctx, seen)
+	if !aboutRefund {
+		return seen, nil
 	}
-	return seen, nil
+	seen.refunds, err = s.gateway.RefundsOf(ctx, hint.ID)
+	if err != nil {
+		return nil, err
+	}
+	return s.withAdoption(ctx, seen)
 }
 
 // locate is LocateIntent, if metadata names a tenant of ours. An account may have many payments of other programs.
@@ -108,14 +112,10 @@ func (s webhooks) locate(ctx context.Context, i stripe.Intent) (stripe.Intent, e
 	return i, nil
 }
 
-// readRefunds reads the refunds of an intent. It may have been paid after its payment had ended, and then they are
-// recorded with the payment that it becomes.
-func (s webhooks) readRefunds(ctx context.Context, seen webhookSeen) (any, error) {
+// withAdoption is for an intent that was paid after its payment had ended: its refunds are recorded with the payment that
+// it becomes.
+func (s webhooks) withAdoption(ctx context.Context, seen webhookSeen) (any, error) {
 	intent := seen.intent
-	var err error
-	if seen.refunds, err = s.gateway.RefundsOf(ctx, intent.ID); err != nil {
-		return nil, err
-	}
 	p, err := s.pool.PaymentOfIntent(ctx, db.PaymentOfIntentParams{
 		TenantID: intent.TenantID, OrderID: intent.OrderID, IntentID: &intent.ID,
 	})
