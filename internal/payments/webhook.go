@@ -88,14 +88,14 @@ func (s webhooks) prepare(ctx context.Context, e inbox.Event) (any, error) {
 		return nil, err
 	}
 	seen := webhookSeen{intent: intent}
-	if !aboutRefund {
-		return seen, nil
+	if aboutRefund {
+		seen.refunds, err = s.gateway.RefundsOf(ctx, hint.ID)
+		if err != nil {
+			return nil, err
+		}
+		return s.withAdoption(ctx, seen)
 	}
-	seen.refunds, err = s.gateway.RefundsOf(ctx, hint.ID)
-	if err != nil {
-		return nil, err
-	}
-	return s.withAdoption(ctx, seen)
+	return seen, nil
 }
 
 // locate is LocateIntent, if metadata names a tenant of ours. An account may have many payments of other programs.
