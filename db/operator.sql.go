@@ -328,6 +328,36 @@ func (q *Queries) OperatorFindObject(ctx context.Context, id string) ([]string, 
 	return items, nil
 }
 
+const OperatorFindRefund = `-- name: OperatorFindRefund :many
+SELECT r.tenant_id, r.id FROM refunds r WHERE r.stripe_refund_id = $1::text LIMIT 1
+`
+
+type OperatorFindRefundRow struct {
+	TenantID string
+	ID       string
+}
+
+// Returns the refund of Stripe's id.
+func (q *Queries) OperatorFindRefund(ctx context.Context, id string) ([]OperatorFindRefundRow, error) {
+	rows, err := q.db.Query(ctx, OperatorFindRefund, id)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []OperatorFindRefundRow{}
+	for rows.Next() {
+		var i OperatorFindRefundRow
+		if err := rows.Scan(&i.TenantID, &i.ID); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const OperatorInboxFailing = `-- name: OperatorInboxFailing :many
 SELECT i.consumer, i.event_id, i.type, i.tenant_id, i.subject, i.attempts, i.last_error, i.received_at, i.leased_until
 FROM inbox_events i

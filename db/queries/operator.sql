@@ -194,6 +194,10 @@ ORDER BY k.tenant_id LIMIT @limit_rows;
 -- Returns the payments of a PaymentIntent or charge. It reads the whole table: for when Stripe cannot be asked.
 SELECT p.tenant_id, p.id FROM payments p WHERE p.intent_id = @id::text OR p.charge_id = @id::text LIMIT 5;
 
+-- name: OperatorFindRefund :many
+-- Returns the refund of Stripe's id.
+SELECT r.tenant_id, r.id FROM refunds r WHERE r.stripe_refund_id = @id::text LIMIT 1;
+
 -- name: OperatorActionBegin :execrows
 -- The first statement of the transaction that makes the effect. Zero rows: this form was sent before. Waits for a
 -- transaction with the same id.

@@ -2,6 +2,7 @@ package http
 
 import (
 	"net/http"
+	"regexp"
 
 	"example.com/payonce/internal/disputes"
 )
@@ -24,10 +25,16 @@ func (s *Server) getDispute(w http.ResponseWriter, r *http.Request) {
 	s.show(w, r, dispute, err)
 }
 
+// disputeFilters has no list of statuses: Stripe may add to them.
+var disputeFilters = map[string]*regexp.Regexp{
+	"payment_id": regexp.MustCompile(`^pay_[0-9a-v]{26}$`), "order_id": regexp.MustCompile(`^ord_[0-9a-v]{26}$`),
+	"status": regexp.MustCompile(`^[a-z_]{1,64}$`),
+}
+
 func (s *Server) listDisputes(w http.ResponseWriter, r *http.Request) {
 	q, limit, err := listQuery(r, "payment_id", "order_id", "status", "starting_after")
 	if err == nil {
-		err = notEmpty(q, "payment_id", "order_id", "status")
+		err = checkFilters(q, disputeFilters)
 	}
 	if err != nil {
 		s.refuse(w, r, err)

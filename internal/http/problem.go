@@ -115,7 +115,7 @@ func problemOf(err error) *problem {
 		{payments.ErrPaymentNotCancelable, codePaymentNotCancelable,
 			"Only a payment that requires action can be canceled.", 0},
 		{payments.ErrPaymentNotRefundable, codePaymentNotRefundable,
-			"The payment did not succeed, or all of it is refunded.", 0},
+			"The payment did not succeed, all of it is refunded, or Stripe refuses to refund it.", 0},
 		{payments.ErrRefundExceedsPayment, codeRefundExceedsPayment,
 			"The refund is greater than what is not refunded yet.", 0},
 		{payments.ErrPaymentDisputed, codePaymentDisputed,

@@ -115,9 +115,10 @@ var serviceTexts = map[string]problemText{
 			"becomes final without you. To cancel it then, use a new key.",
 	},
 	codePaymentNotRefundable: {
-		What: "The payment did not succeed, or all of it is refunded. No money was refunded by this " +
-			"request.",
-		Retry: "No. Read the payment; see its status and amount_refunded.",
+		What: "The payment did not succeed, all of it is refunded, or Stripe refuses to refund it. No money was " +
+			"refunded by this request.",
+		Retry: "Not with this key. Read the payment; see its status and amount_refunded. If it succeeded and is not " +
+			"refunded, Stripe has refused: look at the payment in Stripe's dashboard, and then use a new key.",
 	},
 	codeRefundExceedsPayment: {
 		What: "Together with the refunds that succeeded or are pending, also those made directly at Stripe, " +

@@ -5,8 +5,11 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
+	"strings"
+	"unicode/utf8"
 
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/payments"
@@ -90,16 +93,19 @@ func readQuery(r *http.Request, names ...string) (url.Values, error) {
 			return nil, badQuery(name, "is not a parameter of this resource")
 		case len(q[name]) > 1:
 			return nil, badQuery(name, "must be given once")
+		case !utf8.ValidString(q.Get(name)) || strings.ContainsRune(q.Get(name), 0): // The database takes neither.
+			return nil, badQuery(name, "must be UTF-8 without U+0000")
 		}
 	}
 	return q, nil
 }
 
-// notEmpty refuses a filter without a value: a client that has none to send does not ask for everything.
-func notEmpty(q url.Values, filters ...string) error {
-	for _, name := range filters {
-		if q.Has(name) && q.Get(name) == "" {
-			return badQuery(name, "must not be empty")
+// checkFilters refuses a filter whose value cannot be one, such as none at all, because a list that is empty for a typing
+// error looks like good news.
+func checkFilters(q url.Values, filters map[string]*regexp.Regexp) error {
+	for _, name := range slices.Sorted(maps.Keys(filters)) {
+		if q.Has(name) && !filters[name].MatchString(q.Get(name)) {
+			return badQuery(name, "must match "+filters[name].String())
 		}
 	}
 	return nil

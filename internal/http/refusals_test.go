@@ -287,7 +287,7 @@ func TestRefusedRequestsWriteNothing(t *testing.T) {
 		"reading": {"200", func() world.Answer { return api.Get("/v1/orders/" + order) }},
 		"listing": {"200",
 			func() world.Answer { return api.Get("/v1/payments?order_id=" + order + "&limit=1") }},
-		"listing what cannot be": {"200",
+		"listing what cannot be": {"invalid-request",
 			func() world.Answer { return api.Get("/v1/payments?order_id=%00") }},
 	} {
 		seen = transactions()

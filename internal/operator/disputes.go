@@ -131,6 +131,9 @@ func (d disputeView) Until() string {
 	case d.EvidenceDueBy.Before(d.Now):
 		return "The deadline passed " + span(d.Now.Sub(*d.EvidenceDueBy)) + " ago. Stripe decides without a response."
 	}
+	if d.Inquiry() {
+		return "Respond within " + span(d.EvidenceDueBy.Sub(d.Now)) + "; after that it may become a dispute."
+	}
 	return "Respond within " + span(d.EvidenceDueBy.Sub(d.Now)) + "; after that it is lost without a response."
 }
 

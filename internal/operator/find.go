@@ -30,7 +30,7 @@ func (s *Server) findForm(w http.ResponseWriter, r *http.Request) {
 }
 
 // stripeID is what an id looks like at Stripe: of a PaymentIntent, a charge or a dispute.
-var stripeID = regexp.MustCompile(`^(pi|ch|py|du|dp)_[A-Za-z0-9]{8,64}$`)
+var stripeID = regexp.MustCompile(`^(pi|ch|py|re|pyr|du|dp)_[A-Za-z0-9]{8,64}$`)
 
 // find takes an id or a key from the form, which uses POST, so that a key appears in no
 // address, history or access log.
@@ -47,7 +47,7 @@ func (s *Server) findTerm(w http.ResponseWriter, r *http.Request, term string, k
 	switch {
 	case term == "" || len(term) > 255 || strings.ContainsRune(term, 0):
 		s.renderError(w, r, http.StatusBadRequest, "Enter an id or a key.",
-			"The id of an order, payment, refund or checkout; a pi_… or ch_… of Stripe; or an idempotency key.")
+			"The id of an order, payment, refund or checkout; a pi_…, ch_… or re_… of Stripe; or an idempotency key.")
 		return
 	case isObjectID(term):
 		var tenants []string
@@ -57,6 +57,12 @@ func (s *Server) findTerm(w http.ResponseWriter, r *http.Request, term string, k
 		}
 	case isStripeID(term):
 		if s.findAtStripe(ctx, w, r, term) {
+			return
+		}
+	case strings.HasPrefix(term, "re_") || strings.HasPrefix(term, "pyr_"):
+		var found []db.OperatorFindRefundRow
+		if found, err = s.o.Pool.OperatorFindRefund(ctx, term); len(found) > 0 {
+			redirect(w, r, objectHref(found[0].TenantID, found[0].ID))
 			return
 		}
 	// part: disputes {

@@ -42,6 +42,7 @@ type objectPage struct {
 type paymentView struct {
 	db.Payment
 	Refunds []db.Refund
+	Settled int64 // given back outside of Stripe, as an operator has said
 }
 
 // Refundable is the amount that can still be refunded.
@@ -193,6 +194,11 @@ func (p *objectPage) readOrder(ctx context.Context, q *db.Queries, id string) er
 			if err != nil {
 				return err
 			}
+			owed, err := q.RefundOwedGet(ctx, db.RefundOwedGetParams{TenantID: p.TenantID, PaymentID: row.ID})
+			if err != nil && !errors.Is(err, postgres.ErrNoRows) {
+				return err
+			}
+			view.Settled = owed.SettledMinor
 		}
 		p.Payments = append(p.Payments, view)
 	}
@@ -253,6 +259,9 @@ func (p *objectPage) Summary() string {
 	switch {
 	case paid != nil:
 		text := paid.summary()
+		if paid.Settled > 0 {
+			text += " " + money.Format(paid.Settled, paid.Currency) + " was given back outside of Stripe."
+		}
 		text += paid.disputeSummary() // part: disputes
 		return text
 	case open != nil && open.Status == db.PaymentStatusRequiresAction:

@@ -41,14 +41,29 @@ func (s *Server) owed(ctx context.Context, t target) (db.RefundsOwed, error) {
 	return owed, err
 }
 
+// owedSum is what is owed of a payment now. A refusal says that nothing is.
+func (s *Server) owedSum(ctx context.Context, t target) (string, error) {
+	owed, err := s.owed(ctx, t)
+	if err != nil {
+		return "", err
+	}
+	p, err := s.o.Pool.PaymentGet(ctx, db.PaymentGetParams{TenantID: t.Tenant, ID: t.ID})
+	if err != nil {
+		return "", err
+	}
+	return money.Format(p.AmountMinor-p.AmountRefundedMinor-owed.SettledMinor, p.Currency), nil
+}
+
 // planRetryOwed has what is owed refunded now, parked or not.
 func (s *Server) planRetryOwed(ctx context.Context, t target) (plan, error) {
-	if _, err := s.owed(ctx, t); err != nil {
+	sum, err := s.owedSum(ctx, t)
+	if err != nil {
 		return plan{}, err
 	}
 	return plan{
-		Effect: "A new refund of what is owed is recorded, and a completer makes it at Stripe.",
-		Limits: "It is refused while a refund of the payment is under way. If it fails too, it is parked again.",
+		Effect: "A new refund of what is owed, " + sum + ", is recorded, and a completer makes it at Stripe.",
+		Limits: "It is refused while a refund of the payment is under way. If it fails too, it is tried again after the " +
+			"next pause, or parked if there is none left.",
 		effect: func(ctx context.Context, q *db.Queries) (string, error) {
 			r, err := s.o.Payments.Repairs().RetryOwedNow(ctx, q, t.Tenant, t.ID)
 			return fmt.Sprintf("refund %s of %s is recorded; a completer makes it at Stripe",
@@ -63,9 +78,13 @@ func (s *Server) planSettleOutside(ctx context.Context, t target) (plan, error) 
 	if err != nil {
 		return plan{}, err
 	}
+	sum, err := s.owedSum(ctx, t)
+	if err != nil {
+		return plan{}, err
+	}
 	return plan{
-		Effect: "You have given the customer the money in another way, such as a bank transfer. The refund is no " +
-			"longer owed and not tried again.",
+		Effect: "You have given the customer the money, " + sum + ", in another way, such as a bank transfer. The " +
+			"refund is no longer owed and not tried again.",
 		Limits: "No money moves, and no refund is recorded. It is refused while a refund of the payment is under way.",
 		effect: func(ctx context.Context, q *db.Queries) (string, error) {
 			minor, err := s.o.Payments.Repairs().SettleOwed(ctx, q, t.Tenant, t.ID)

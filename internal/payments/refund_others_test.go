@@ -47,7 +47,7 @@ func (o *elsewhere) tryDashboard(amount int64, metadata ...string) (*stripego.Re
 	o.T.Helper()
 	p := &stripego.RefundParams{
 		PaymentIntent: stripego.String(o.Text(`SELECT intent_id FROM payments WHERE id = $1`, o.payment)),
-		Amount:        stripego.Int64(amount),
+		Amount:        stripego.Int64(amount), Reason: stripego.String("requested_by_customer"),
 	}
 	p.IdempotencyKey = stripego.String(uuid.NewString())
 	for i := 0; i < len(metadata); i += 2 {
@@ -140,8 +140,8 @@ func TestRefundsOfOthers(t *testing.T) {
 			o.requireAgrees("provider succeeded 400", 400)
 			row := o.Text(`SELECT id FROM refunds`)
 			shown := o.API.Get("/v1/refunds/" + row)
-			require.Equal(t, []any{"provider", "succeeded", id},
-				[]any{shown.Get("origin"), shown.Get("status"), shown.Get("stripe", "refund")})
+			require.Equal(t, []any{"provider", "succeeded", id, "requested_by_customer"},
+				[]any{shown.Get("origin"), shown.Get("status"), shown.Get("stripe", "refund"), shown.Get("reason")})
 			require.Equal(t, "refund.created refund.succeeded",
 				o.Text(`SELECT string_agg(type, ' ' ORDER BY version) FROM outbox_events WHERE aggregate_id = $1`, row))
 			require.Equal(t, "partially_refunded", o.API.Get("/v1/orders/"+o.order).Get("status"))

@@ -86,7 +86,7 @@ func (s *Service) adoptRefund(
 	}
 	key := adoptedKeyPrefix + r.ID
 	row := newRefund(p, db.RefundOriginProvider, key, r.TenantID+":"+key+":refund", r.AmountMinor)
-	row.CreatedAt, row.StripeRefundID = r.CreatedAt, &r.ID
+	row.CreatedAt, row.StripeRefundID, row.Reason = r.CreatedAt, &r.ID, postgres.Nullable(r.Reason)
 	if own {
 		other, err := q.RefundGet(ctx, db.RefundGetParams{TenantID: r.TenantID, ID: r.RefundID})
 		switch {

@@ -247,6 +247,11 @@ func refundOf(r *stripego.Refund) Refund {
 	if r.PaymentIntent != nil {
 		refund.IntentID = r.PaymentIntent.ID
 	}
+	switch r.Reason {
+	case stripego.RefundReasonDuplicate, stripego.RefundReasonFraudulent, stripego.RefundReasonRequestedByCustomer:
+		refund.Reason = string(r.Reason)
+	case stripego.RefundReasonExpiredUncapturedCharge: // Stripe's own. Nobody can ask for it.
+	}
 	return refund
 }
 

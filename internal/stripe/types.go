@@ -92,6 +92,7 @@ type Refund struct {
 	Charged     Order  // in ListRefunds, what the charge names
 	PaymentID   string // from the metadata, like RefundID
 	RefundID    string
+	Reason      string // empty: none, or one that only Stripe gives
 	CreatedAt   time.Time
 }
 
