@@ -1,8 +1,11 @@
 package http
 
 import (
+	"maps"
 	"net/http"
+	"net/url"
 	"regexp"
+	"slices"
 
 	"example.com/payonce/internal/disputes"
 )
@@ -44,4 +47,15 @@ func (s *Server) listDisputes(w http.ResponseWriter, r *http.Request) {
 		PaymentID: q.Get("payment_id"), OrderID: q.Get("order_id"), Status: q.Get("status"),
 	}, q.Get("starting_after"), limit)
 	showList(s, w, r, list, more, err)
+}
+
+// checkFilters refuses a filter whose value cannot be one, such as none at all, because a list that is empty for a typing
+// error looks like good news.
+func checkFilters(q url.Values, filters map[string]*regexp.Regexp) error {
+	for _, name := range slices.Sorted(maps.Keys(filters)) {
+		if q.Has(name) && !filters[name].MatchString(q.Get(name)) {
+			return badQuery(name, "must match "+filters[name].String())
+		}
+	}
+	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -98,17 +97,6 @@ func readQuery(r *http.Request, names ...string) (url.Values, error) {
 		}
 	}
 	return q, nil
-}
-
-// checkFilters refuses a filter whose value cannot be one, such as none at all, because a list that is empty for a typing
-// error looks like good news.
-func checkFilters(q url.Values, filters map[string]*regexp.Regexp) error {
-	for _, name := range slices.Sorted(maps.Keys(filters)) {
-		if q.Has(name) && !filters[name].MatchString(q.Get(name)) {
-			return badQuery(name, "must match "+filters[name].String())
-		}
-	}
-	return nil
 }
 
 // withoutQuery is for the resources that have no parameters: all whose path ends in an id. Lists read theirs with

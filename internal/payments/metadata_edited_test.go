@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/db"
-	"example.com/payonce/internal/compare"
+	"example.com/payonce/db"               // part: operator
+	"example.com/payonce/internal/compare" // part: operator
 )
 
 // TestMetadataEditedHidesNoMoney: the row that has an intent says whose it is, whatever the intent's metadata says by now,
@@ -16,21 +16,25 @@ func TestMetadataEditedHidesNoMoney(t *testing.T) {
 	t.Parallel()
 	moves := map[string]func(t *testing.T, o *elsewhere){
 		"Refund": func(_ *testing.T, o *elsewhere) { o.dashboard(400) },
+		// part: disputes {
 		"Dispute": func(t *testing.T, o *elsewhere) {
 			t.Helper()
 			_, err := o.Sim.OpenDispute(o.Text(`SELECT charge_id FROM payments`), "fraudulent", false)
 			require.NoError(t, err)
 		},
+		// part: disputes }
 	}
 	found := map[string]func(t *testing.T, o *elsewhere){
 		"Refund": func(t *testing.T, o *elsewhere) {
 			t.Helper()
 			require.Equal(t, "provider succeeded 400", o.rows())
 		},
+		// part: disputes {
 		"Dispute": func(t *testing.T, o *elsewhere) {
 			t.Helper()
 			require.Equal(t, 1, o.Count("SELECT count(*) FROM disputes"))
 		},
+		// part: disputes }
 	}
 	edits := map[string]func(o *elsewhere){
 		"OfAnotherOrder": func(o *elsewhere) { o.relabel(o.Tenant.ID, o.API.Order()) },
@@ -46,7 +50,7 @@ func TestMetadataEditedHidesNoMoney(t *testing.T) {
 		},
 		"ByReconciler": func(_ *testing.T, o *elsewhere) {
 			o.Reconcile()
-			o.disputeRounds()
+			o.disputeRounds() // part: disputes
 		},
 	}
 	for what, move := range moves {
@@ -89,19 +93,21 @@ func TestMetadataEditedBeforeTheChargeHidesNoMoney(t *testing.T) {
 				o.listen(o.mailbox.Take())
 				o.Reconcile()
 				require.Empty(t, o.Discrepancies(), "our rows have the money")
-				o.refuseOrphanRefund(intent)
+				o.refuseOrphanRefund(intent) // part: operator
 
 				o.dashboard(400)
+				// part: disputes {
 				_, err := o.Sim.OpenDispute(o.Text(`SELECT charge_id FROM payments`), "fraudulent", false)
 				require.NoError(t, err)
+				// part: disputes }
 				if hooks := o.mailbox.Take(); webhooks {
 					o.listen(hooks)
 				} else {
 					o.Reconcile()
-					o.disputeRounds()
+					o.disputeRounds() // part: disputes
 				}
 				require.Equal(t, "provider succeeded 400", o.rows())
-				require.Equal(t, 1, o.Count("SELECT count(*) FROM disputes"))
+				require.Equal(t, 1, o.Count("SELECT count(*) FROM disputes")) // part: disputes
 				o.Reconcile()
 				o.Measure()
 				require.Empty(t, o.Discrepancies())
@@ -111,6 +117,8 @@ func TestMetadataEditedBeforeTheChargeHidesNoMoney(t *testing.T) {
 		}
 	}
 }
+
+// part: operator {
 
 // refuseOrphanRefund: an operator cannot have the money of a paid order given back as that of no order.
 func (o *elsewhere) refuseOrphanRefund(intent string) {
@@ -125,3 +133,5 @@ func (o *elsewhere) refuseOrphanRefund(intent string) {
 	var refused *compare.NotRefundableError
 	require.ErrorAs(o.T, err, &refused)
 }
+
+// part: operator }
