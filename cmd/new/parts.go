@@ -130,6 +130,7 @@ var parts = []part{
 		needs: []string{"history"},
 		paths: []string{
 			"internal/operator/",
+			"internal/payments/owed_settled_test.go",
 			"internal/payments/repair_manual.go", "internal/payments/repair_refund_orphan.go",
 			"internal/compare/orphan.go", "internal/compare/orphan_test.go", "internal/keyhistory/orphan.go",
 			"internal/money/format.go", "db/queries/orphan_refunds.sql",
