@@ -1,11 +1,8 @@
 package http
 
 import (
-	"maps"
 	"net/http"
 	"net/url"
-	"regexp"
-	"slices"
 
 	"example.com/payonce/internal/disputes"
 )
@@ -28,16 +25,10 @@ func (s *Server) getDispute(w http.ResponseWriter, r *http.Request) {
 	s.show(w, r, dispute, err)
 }
 
-// disputeFilters has no list of statuses: Stripe may add to them.
-var disputeFilters = map[string]*regexp.Regexp{
-	"payment_id": regexp.MustCompile(`^pay_[0-9a-v]{26}$`), "order_id": regexp.MustCompile(`^ord_[0-9a-v]{26}$`),
-	"status": regexp.MustCompile(`^[a-z_]{1,64}$`),
-}
-
 func (s *Server) listDisputes(w http.ResponseWriter, r *http.Request) {
 	q, limit, err := listQuery(r, "payment_id", "order_id", "status", "starting_after")
 	if err == nil {
-		err = checkFilters(q, disputeFilters)
+		err = notEmpty(q, "payment_id", "order_id", "status")
 	}
 	if err != nil {
 		s.refuse(w, r, err)
@@ -49,12 +40,11 @@ func (s *Server) listDisputes(w http.ResponseWriter, r *http.Request) {
 	showList(s, w, r, list, more, err)
 }
 
-// checkFilters refuses a filter whose value cannot be one, such as none at all, because a list that is empty for a typing
-// error looks like good news.
-func checkFilters(q url.Values, filters map[string]*regexp.Regexp) error {
-	for _, name := range slices.Sorted(maps.Keys(filters)) {
-		if q.Has(name) && !filters[name].MatchString(q.Get(name)) {
-			return badQuery(name, "must match "+filters[name].String())
+// notEmpty refuses a filter without a value: a client that has none to send does not ask for everything.
+func notEmpty(q url.Values, filters ...string) error {
+	for _, name := range filters {
+		if q.Has(name) && q.Get(name) == "" {
+			return badQuery(name, "must not be empty")
 		}
 	}
 	return nil
