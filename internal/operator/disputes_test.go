@@ -113,7 +113,7 @@ func TestDisputes(t *testing.T) {
 			require.Equal(t, http.StatusOK, a.status)
 			require.Equal(t, "/operator/objects/"+d.Tenant.ID+"/"+d.id, a.path)
 			require.Contains(t, a.says(), "Charged once: 10.00 USD. Withdrawn by the bank: 10.00 USD.")
-			require.Contains(t, a.says(), "withdrawal of -10.00 USD, fee 15.00 USD")
+			require.Contains(t, a.says(), "withdrawal: -10.00 USD, fee 15.00 USD")
 			require.Contains(t, a.says(), movement)
 			require.Contains(t, a.body, `class="answer bad"`)
 		}
