@@ -131,7 +131,7 @@ func TestDisputes(t *testing.T) {
 			require.Contains(t, a.says(), "Charged once: 10.00 USD.")
 			require.NotContains(t, a.says(), "Withdrawn by the bank")
 			require.Contains(t, a.says(), "Disputes (1) 10.00 USD fraudulent won Won. The money is back.")
-			require.Contains(t, a.says(), "reinstatement of 10.00 USD")
+			require.Contains(t, a.says(), "reinstatement: 10.00 USD")
 		}
 	})
 

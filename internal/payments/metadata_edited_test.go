@@ -39,6 +39,7 @@ func TestMetadataEditedHidesNoMoney(t *testing.T) {
 	edits := map[string]func(o *elsewhere){
 		"OfAnotherOrder": func(o *elsewhere) { o.relabel(o.Tenant.ID, o.API.Order()) },
 		"OfNobody":       func(o *elsewhere) { o.relabel("", "") },
+		"OfItsCharge":    func(o *elsewhere) { o.relabelCharge(o.Tenant.ID, o.API.Order()) },
 	}
 	learns := map[string]func(t *testing.T, o *elsewhere){
 		"ByWebhook": func(t *testing.T, o *elsewhere) {

@@ -136,3 +136,45 @@ func TestCanceledOrderOfWhichAPartWasGivenBack(t *testing.T) {
 	require.Empty(t, o.Discrepancies())
 	o.RequireClean()
 }
+
+// TestRefundNamesAFailedPayment: the refund of a payment that is adopted carries the metadata of one that failed, whose id
+// is taken.
+func TestRefundNamesAFailedPayment(t *testing.T) {
+	t.Parallel()
+	o, intent := unpaid(t, "pm_card_chargeDeclined")
+	require.NoError(t, browserPays(o.Books, intent, visa))
+	o.dashboard(400, "tenant_id", o.Tenant.ID, "order_id", o.order, "payment_id", o.payment)
+	o.listen(o.mailbox.Take())
+	require.Equal(t, "provider succeeded 400", o.rows())
+	require.Equal(t, "partially_refunded", o.API.Get("/v1/orders/"+o.order).Get("status"))
+	require.Equal(t, "failed", o.API.Get("/v1/payments/"+o.payment).Get("status"))
+	o.RequireClean()
+}
+
+// TestRestOfACanceledOrderIsGivenBackMeanwhile: others give the rest back after the intent was read and before its refunds
+// were: there is nothing left to refund by itself.
+func TestRestOfACanceledOrderIsGivenBackMeanwhile(t *testing.T) {
+	t.Parallel()
+	w := world.New(t)
+	o := &elsewhere{mailbox: w.Mailbox(), Books: world.BooksOn(w)}
+	o.order = o.API.Order()
+	require.Equal(t, http.StatusOK, o.API.Post("/v1/orders/"+o.order+"/cancel", "cancel", `{}`).Status)
+	intent := o.OrphanIntent(o.order).ID
+	refund := func(amount int64) {
+		_, err := o.Stripe.Refunds.New(&stripego.RefundParams{
+			PaymentIntent: &intent, Amount: stripego.Int64(amount),
+		})
+		require.NoError(t, err)
+	}
+	refund(400)
+	read, err := o.API.Gateway.GetIntent(t.Context(), intent)
+	require.NoError(t, err)
+	refund(600)
+	adopted, err := o.API.Payments.Repairs().AdoptPayment(t.Context(), read)
+	require.NoError(t, err)
+	require.NotEmpty(t, adopted)
+	require.Equal(t, "provider succeeded 400, provider succeeded 600", o.rows())
+	o.Reconcile()
+	require.Empty(t, o.Discrepancies())
+	o.RequireClean()
+}
