@@ -47,7 +47,7 @@ func (s *Server) findTerm(w http.ResponseWriter, r *http.Request, term string, k
 	switch {
 	case term == "" || len(term) > 255 || strings.ContainsRune(term, 0):
 		s.renderError(w, r, http.StatusBadRequest, "Enter an id or a key.",
-			"The id of an order, payment, refund or checkout; a pi_…, ch_… or re_… of Stripe; or an idempotency key.")
+			"An id of ours: ord_, pay_, rfd_, dsp_, chk_; one of Stripe: pi_, ch_, re_, du_; or an idempotency key.")
 		return
 	case isObjectID(term):
 		var tenants []string
