@@ -41,3 +41,29 @@ func TestIntentThatStripeCannotShowHoldsUpNoOther(t *testing.T) {
 	b.Reconcile()
 	require.Zero(t, b.Count(`SELECT count(*) FROM payments WHERE confirmable`))
 }
+
+// TestRefundsThatStripeCannotListHoldUpNoOther: somebody refunds each of two payments at Stripe, and Stripe cannot list the
+// refunds of the younger one.
+func TestRefundsThatStripeCannotListHoldUpNoOther(t *testing.T) {
+	t.Parallel()
+	b := world.BooksOn(world.New(t))
+	good, bad := b.API.Order(), b.API.Order()
+	for _, order := range []string{good, bad} {
+		require.Equal(t, http.StatusCreated, b.API.Pay(order, order, "pm_card_visa").Status)
+		_, err := b.Stripe.Refunds.New(&stripego.RefundParams{
+			PaymentIntent: stripego.String(b.Text(`SELECT intent_id FROM payments WHERE order_id = $1`, order)),
+			Amount:        stripego.Int64(400),
+		})
+		require.NoError(t, err)
+	}
+	b.Sim.Inject(stripesim.Fault{
+		Op: "refund.list", Kind: stripesim.Refuse, Status: http.StatusInternalServerError, OrderID: bad, Times: -1,
+	})
+	for range 10 {
+		b.Exec("UPDATE reconciliation_windows SET next_at = '-infinity'")
+		for range 8 {
+			_, _ = b.Reconciler.RunOnce(t.Context())
+		}
+	}
+	require.Equal(t, "partially_refunded", b.API.Get("/v1/orders/"+good).Get("status"))
+}

@@ -289,7 +289,7 @@ func comparePage[T any](ctx context.Context, c *walker, s objectKind[T], objects
 		case d.Result != compare.Agrees:
 			err = s.visit(ctx, object, d)
 		}
-		if err != nil {
+		if err != nil && !c.skip(ctx, err) {
 			return err
 		}
 	}
@@ -315,7 +315,10 @@ func readAndVisit[T any](ctx context.Context, c *walker, s objectKind[T], row lo
 	if err != nil {
 		return c.onUnreadable(ctx, s.object, row, err)
 	}
-	return s.visit(ctx, object, d)
+	if err = s.visit(ctx, object, d); c.skip(ctx, err) {
+		return nil
+	}
+	return err
 }
 
 // compareLocal compares what our rows of a period say Stripe should have.
