@@ -137,18 +137,26 @@ func TestCanceledOrderOfWhichAPartWasGivenBack(t *testing.T) {
 	o.RequireClean()
 }
 
-// TestRefundNamesAFailedPayment: the refund of a payment that is adopted carries the metadata of one that failed, whose id
-// is taken.
-func TestRefundNamesAFailedPayment(t *testing.T) {
+// TestRefundNamesAPaymentThatExists: the refund of a payment that is adopted carries the metadata of another payment, whose
+// id is taken.
+func TestRefundNamesAPaymentThatExists(t *testing.T) {
 	t.Parallel()
-	o, intent := unpaid(t, "pm_card_chargeDeclined")
-	require.NoError(t, browserPays(o.Books, intent, visa))
-	o.dashboard(400, "tenant_id", o.Tenant.ID, "order_id", o.order, "payment_id", o.payment)
-	o.listen(o.mailbox.Take())
-	require.Equal(t, "provider succeeded 400", o.rows())
-	require.Equal(t, "partially_refunded", o.API.Get("/v1/orders/"+o.order).Get("status"))
-	require.Equal(t, "failed", o.API.Get("/v1/payments/"+o.payment).Get("status"))
-	o.RequireClean()
+	for name, named := range map[string]func(o *elsewhere) string{
+		"ThatFailed":     func(o *elsewhere) string { return o.payment },
+		"OfAnotherOrder": func(o *elsewhere) string { _, id := paid(o.API); return id },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o, intent := unpaid(t, "pm_card_chargeDeclined")
+			other := named(o)
+			require.NoError(t, browserPays(o.Books, intent, visa))
+			o.dashboard(400, "tenant_id", o.Tenant.ID, "order_id", o.order, "payment_id", other)
+			o.listen(o.mailbox.Take())
+			require.Equal(t, "provider succeeded 400", o.rows())
+			require.Equal(t, "partially_refunded", o.API.Get("/v1/orders/"+o.order).Get("status"))
+			o.RequireClean()
+		})
+	}
 }
 
 // TestRestOfACanceledOrderIsGivenBackMeanwhile: others give the rest back after the intent was read and before its refunds

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/compare"
@@ -90,8 +89,11 @@ func (s Repairs) adoptAs(ctx context.Context, q *db.Queries, a adoption, i strip
 		return "", err
 	}
 	// part: operator }
-	if slices.ContainsFunc(v.Payments, func(p compare.Payment) bool { return p.ID == id }) {
-		id = ids.New(ids.Payment) // A refund names the payment that failed.
+	switch _, err := q.PaymentGet(ctx, db.PaymentGetParams{TenantID: i.TenantID, ID: id}); {
+	case err == nil:
+		id = ids.New(ids.Payment) // A refund names a payment that has its row, one that failed or another order's.
+	case !errors.Is(err, postgres.ErrNoRows):
+		return "", fmt.Errorf("look for payment %s: %w", id, err)
 	}
 	p := db.Payment{
 		TenantID: i.TenantID, ID: id, Version: 1, Status: db.PaymentStatusProcessing, OrderID: i.OrderID,
