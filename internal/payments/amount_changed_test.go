@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	stripego "github.com/stripe/stripe-go/v76"
 
+	"example.com/payonce/db" // part: operator
 	"example.com/payonce/testkit/world"
 )
 
@@ -40,4 +41,33 @@ func TestIntentOfAnotherAmountPaysNothing(t *testing.T) {
 	b.Reconcile()
 	require.Empty(t, b.Discrepancies())
 	b.RequireClean()
+}
+
+// TestCancelOfAnOrderWhoseIntentPaidAnotherAmount: it has not been paid, so it can be canceled. The money is a discrepancy,
+// and an operator can refund it.
+func TestCancelOfAnOrderWhoseIntentPaidAnotherAmount(t *testing.T) {
+	t.Parallel()
+	o, intent := unpaid(t, "pm_card_chargeDeclined")
+	_, err := o.Stripe.PaymentIntents.Update(intent, &stripego.PaymentIntentParams{Amount: stripego.Int64(900)})
+	require.NoError(t, err)
+	require.NoError(t, browserPays(o.Books, intent, visa))
+	a := o.API.Post("/v1/orders/"+o.order+"/cancel", "c", `{}`)
+	require.Equal(t, http.StatusOK, a.Status, a)
+	require.Equal(t, "canceled", a.Get("status"))
+	o.oldWindows() // however old it is
+	require.Equal(t, "amount_mismatch "+intent+" 900 usd", o.Discrepancies())
+
+	// part: operator {
+	repairs := o.API.Payments.Repairs()
+	view, err := repairs.CompareIntent(t.Context(), intent)
+	require.NoError(t, err)
+	require.NoError(t, o.API.Pool.InTx(t.Context(), func(q *db.Queries) error {
+		_, _, err := repairs.RefundOrphan(t.Context(), q, view)
+		return err
+	}))
+	completeOnce(o.World, o.API)
+	o.Reconcile()
+	require.Empty(t, o.Discrepancies())
+	// part: operator }
+	o.RequireClean()
 }

@@ -82,7 +82,7 @@ func (s cancels) runOrder(ctx context.Context, c *idempotency.Claim) (idempotenc
 		return idempotency.Answer{}, fmt.Errorf("read order %s: %w", c.ResourceID, err)
 	}
 	if target.Order.Status != db.OrderStatusOpen || target.IntentClosed || target.IntentID == "" {
-		return s.finishOrder(ctx, c, target)
+		return s.finishOrder(ctx, c, target.IntentNumber)
 	}
 	intent, out, err := s.CancelIntent(ctx, c, db.Payment{
 		TenantID: c.TenantID, OrderID: c.ResourceID, IntentNumber: target.IntentNumber, IntentID: &target.IntentID,
@@ -92,12 +92,18 @@ func (s cancels) runOrder(ctx context.Context, c *idempotency.Claim) (idempotenc
 	}
 	switch intent.Status {
 	case stripe.IntentCanceled:
-		return s.finishOrder(ctx, c, target)
+		return s.finishOrder(ctx, c, target.IntentNumber)
 	case stripe.IntentSucceeded:
 		if target.LiveStatus == "" && intent.RefundedMinor == intent.ReceivedMinor {
-			return s.finishOrder(ctx, c, target) // Others have paid it and given all of it back: nothing pays the order.
+			// Others have paid it and given all of it back: nothing pays the order. The bank may send that back, so the
+			// intent is not closed: it is read for as long as it may.
+			return s.finishOrder(ctx, c, 0)
 		}
-		return s.orderPaidFirst(ctx, c, intent)
+		answer, err := s.orderPaidFirst(ctx, c, intent)
+		if errors.Is(err, errPaysNothing) {
+			return s.finishOrder(ctx, c, 0)
+		}
+		return answer, err
 	case stripe.IntentProcessing:
 		if err := c.YieldOrPark(ctx, errors.New("the PaymentIntent is processing")); err != nil {
 			return idempotency.Answer{}, err
@@ -108,8 +114,13 @@ func (s cancels) runOrder(ctx context.Context, c *idempotency.Claim) (idempotenc
 	return order, c.YieldOrPark(ctx, fmt.Errorf("cancel the intent: %w", out.Why()))
 }
 
+// errPaysNothing says that an intent was paid and cannot pay its order: somebody changed its amount, or an operator has it
+// refunded. The reconciler reports the money.
+var errPaysNothing = errors.New("the PaymentIntent was paid and does not pay the order")
+
+// finishOrder cancels the order, and closes its intent of that number, which was canceled; 0: none was.
 func (s cancels) finishOrder(
-	ctx context.Context, c *idempotency.Claim, target db.OrderToPayRow,
+	ctx context.Context, c *idempotency.Claim, closes int32,
 ) (idempotency.Answer, error) {
 	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
 		order, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: c.TenantID, ID: c.ResourceID})
@@ -125,7 +136,7 @@ func (s cancels) finishOrder(
 			return idempotency.Answer{}, err
 		}
 		if err := q.PaymentIntentClose(ctx, db.PaymentIntentCloseParams{
-			TenantID: c.TenantID, OrderID: c.ResourceID, IntentNumber: target.IntentNumber,
+			TenantID: c.TenantID, OrderID: c.ResourceID, IntentNumber: closes,
 		}); err != nil {
 			return idempotency.Answer{}, fmt.Errorf("close the intent of order %s: %w", c.ResourceID, err)
 		}
@@ -167,11 +178,12 @@ func (s cancels) cancelWaiting(ctx context.Context, q *db.Queries, p db.Payment)
 }
 
 // orderPaidFirst answers when the money has moved: the customer paid first. The payment's own operation records
-// that; where it has ended, the money is adopted here, so that the order is paid as the answer says.
+// that; where it has ended, the money is adopted here, so that the order is paid as the answer says. errPaysNothing: it
+// cannot be, and nothing was written.
 func (s cancels) orderPaidFirst(
 	ctx context.Context, c *idempotency.Claim, intent stripe.Intent,
 ) (idempotency.Answer, error) {
-	intent.TenantID, intent.OrderID = c.TenantID, c.ResourceID // whatever its metadata says by now
+	intent.TenantID, intent.OrderID, intent.Operation = c.TenantID, c.ResourceID, "" // whatever its metadata says by now
 	found, err := s.Repairs().adoptionOf(ctx, intent)
 	if err != nil {
 		return idempotency.Answer{}, err
@@ -185,7 +197,10 @@ func (s cancels) orderPaidFirst(
 		live, err := q.PaymentLive(ctx, db.PaymentLiveParams{TenantID: c.TenantID, OrderID: c.ResourceID})
 		switch {
 		case errors.Is(err, postgres.ErrNoRows):
-			_, err = s.Repairs().adoptFinally(ctx, q, found, intent)
+			var adopted string
+			if adopted, err = s.Repairs().adoptFinally(ctx, q, found, intent); err == nil && adopted == "" {
+				return idempotency.Answer{}, errPaysNothing
+			}
 		case err == nil:
 			err = idempotency.Expedite(ctx, q, c.TenantID, live.IdempotencyKey)
 		}

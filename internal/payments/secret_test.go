@@ -241,6 +241,18 @@ func TestPaidWithoutUs(t *testing.T) {
 		requirePaid(t, b, order)
 	})
 
+	// Its metadata names another order by now.
+	t.Run("CancelOfTheOrderAfterAnEdit", func(t *testing.T) {
+		t.Parallel()
+		o, intent := unpaid(t, declining)
+		second := o.API.Order()
+		o.relabel(o.Tenant.ID, second)
+		require.NoError(t, browserPays(o.Books, intent, visa))
+		require.Equal(t, "order-not-cancelable", o.API.Post("/v1/orders/"+o.order+"/cancel", "c", `{}`).Code())
+		require.Equal(t, "paid", o.API.Get("/v1/orders/"+o.order).Get("status"))
+		require.Equal(t, "open", o.API.Get("/v1/orders/"+second).Get("status"))
+	})
+
 	t.Run("AnotherPaymentOfTheOrder", func(t *testing.T) {
 		t.Parallel()
 		b, _, order := setup(t)
