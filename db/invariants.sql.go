@@ -589,13 +589,21 @@ func (q *Queries) InvariantOrderPaidOnce(ctx context.Context) ([]InvariantOrderP
 
 const InvariantOwedIsNotForgotten = `-- name: InvariantOwedIsNotForgotten :many
 SELECT concat_ws(' ', r.tenant_id, r.id)::text AS subject,
-    concat('automatic refund of ', r.amount_minor, ' ', r.currency, ' ', r.status, ', and nobody owes it')::text AS detail
+    concat('refund of ', r.amount_minor, ' ', r.currency, ' ', r.status, ', and nobody owes it')::text AS detail
 FROM refunds r
 JOIN payments p ON p.tenant_id = r.tenant_id AND p.id = r.payment_id
 LEFT JOIN refunds_owed o ON o.tenant_id = r.tenant_id AND o.payment_id = r.payment_id
-WHERE r.origin = 'automatic' AND r.status IN ('failed', 'canceled')
-  AND (o.payment_id IS NULL
-    OR o.ended_at IS NOT NULL AND p.amount_refunded_minor + o.settled_minor < p.amount_minor)
+WHERE (p.must_be_refunded OR r.origin = 'automatic') AND r.status IN ('failed', 'canceled')
+  AND (o.payment_id IS NULL OR o.ended_at IS NOT NULL)
+  AND p.amount_refunded_minor + coalesce(o.settled_minor, 0) < p.amount_minor
+UNION ALL
+SELECT concat_ws(' ', p.tenant_id, p.id), concat(p.amount_refunding_minor, ' of ', p.amount_minor, ' refunded and ',
+    o.settled_minor, ' settled in another way')
+FROM payments p
+JOIN refunds_owed o ON o.tenant_id = p.tenant_id AND o.payment_id = p.id
+WHERE p.amount_refunding_minor + o.settled_minor > p.amount_minor
+  AND NOT EXISTS ( -- others may have given back at Stripe what was settled
+      SELECT FROM refunds r WHERE r.tenant_id = p.tenant_id AND r.payment_id = p.id AND r.origin = 'provider')
 UNION ALL
 SELECT concat_ws(' ', o.tenant_id, o.payment_id), concat('a refund is owed, due since ', o.next_attempt_at, ' ', o.last_error)
 FROM refunds_owed o
@@ -609,8 +617,8 @@ type InvariantOwedIsNotForgottenRow struct {
 	Detail  string
 }
 
-// I28: an automatic refund that failed is owed, or the money is back, or an operator settled it; and nothing that is owed
-// stays due for long.
+// I28: if a refund of a payment that must be refunded failed, it is owed, or the money is back, or an operator settled it;
+// and nothing that is owed stays due for long. Nothing is both settled and refunded by us.
 func (q *Queries) InvariantOwedIsNotForgotten(ctx context.Context) ([]InvariantOwedIsNotForgottenRow, error) {
 	rows, err := q.db.Query(ctx, InvariantOwedIsNotForgotten)
 	if err != nil {

@@ -1049,7 +1049,9 @@ type Payment struct {
 	PaymentMethod        string
 	IntentNumber         int32
 	IntentID             *string
+	LaterIntentID        *string
 	IntentClosed         bool
+	MustBeRefunded       bool
 	ChargeID             *string
 	FailureCode          *string
 	FailureDeclineCode   *string

@@ -40,22 +40,25 @@ func (q *Queries) OrderApplyRefund(ctx context.Context, arg OrderApplyRefundPara
 
 const PaymentReserveRefund = `-- name: PaymentReserveRefund :execrows
 UPDATE payments
-SET amount_refunding_minor = amount_refunding_minor + $1,
-    amount_refunded_minor = amount_refunded_minor + $2, updated_at = clock_timestamp()
-WHERE tenant_id = $3 AND id = $4 AND status = 'succeeded'
-  AND amount_refunding_minor + $1 BETWEEN 0 AND amount_minor
+SET must_be_refunded = must_be_refunded OR $1::boolean,
+    amount_refunding_minor = amount_refunding_minor + $2,
+    amount_refunded_minor = amount_refunded_minor + $3, updated_at = clock_timestamp()
+WHERE tenant_id = $4 AND id = $5 AND status = 'succeeded'
+  AND amount_refunding_minor + $2 BETWEEN 0 AND amount_minor
 `
 
 type PaymentReserveRefundParams struct {
-	AmountMinor   int64
-	RefundedMinor int64
-	TenantID      string
-	ID            string
+	MustBeRefunded bool
+	AmountMinor    int64
+	RefundedMinor  int64
+	TenantID       string
+	ID             string
 }
 
 // Takes an amount from what the payment can still refund, or returns it (negative). Zero rows: less than that is left.
 func (q *Queries) PaymentReserveRefund(ctx context.Context, arg PaymentReserveRefundParams) (int64, error) {
 	result, err := q.db.Exec(ctx, PaymentReserveRefund,
+		arg.MustBeRefunded,
 		arg.AmountMinor,
 		arg.RefundedMinor,
 		arg.TenantID,

@@ -53,6 +53,36 @@ func (q *Queries) RefundOwe(ctx context.Context, arg RefundOweParams) error {
 	return err
 }
 
+const RefundOweAgain = `-- name: RefundOweAgain :exec
+INSERT INTO refunds_owed AS o (tenant_id, payment_id, order_id, currency, last_refund_id, last_error, next_attempt_at)
+SELECT p.tenant_id, p.id, p.order_id, p.currency, $1, $2, clock_timestamp()
+FROM payments p
+WHERE p.tenant_id = $3 AND p.id = $4 AND p.must_be_refunded
+ON CONFLICT (tenant_id, payment_id) DO UPDATE
+SET ended_at = NULL, ended_how = NULL, since = clock_timestamp(), attempts = 0,
+    next_attempt_at = excluded.next_attempt_at, last_error = excluded.last_error
+WHERE o.ended_at IS NOT NULL AND NOT is_given_back(o.tenant_id, o.payment_id, o.settled_minor)
+`
+
+type RefundOweAgainParams struct {
+	LastRefundID string
+	LastError    string
+	TenantID     string
+	PaymentID    string
+}
+
+// A refund has failed that was not automatic. If its payment must be refunded, what it returned is owed now; what was
+// owed already is not tried later for it, and what an operator has settled is not owed.
+func (q *Queries) RefundOweAgain(ctx context.Context, arg RefundOweAgainParams) error {
+	_, err := q.db.Exec(ctx, RefundOweAgain,
+		arg.LastRefundID,
+		arg.LastError,
+		arg.TenantID,
+		arg.PaymentID,
+	)
+	return err
+}
+
 const RefundOwedAttempt = `-- name: RefundOwedAttempt :exec
 UPDATE refunds_owed
 SET last_refund_id = $1, attempts = attempts + 1, parked_at = NULL
@@ -135,28 +165,6 @@ type RefundOwedPostponeParams struct {
 
 func (q *Queries) RefundOwedPostpone(ctx context.Context, arg RefundOwedPostponeParams) error {
 	_, err := q.db.Exec(ctx, RefundOwedPostpone, arg.Pause, arg.TenantID, arg.PaymentID)
-	return err
-}
-
-const RefundOwedReopen = `-- name: RefundOwedReopen :exec
-UPDATE refunds_owed o
-SET ended_at = NULL, ended_how = NULL, since = clock_timestamp(), attempts = 0, next_attempt_at = clock_timestamp(),
-    last_error = $1
-FROM payments p
-WHERE o.tenant_id = $2 AND o.payment_id = $3 AND o.ended_at IS NOT NULL
-  AND p.tenant_id = o.tenant_id AND p.id = o.payment_id AND p.amount_refunded_minor + o.settled_minor < p.amount_minor
-`
-
-type RefundOwedReopenParams struct {
-	LastError string
-	TenantID  string
-	PaymentID string
-}
-
-// A refund of the payment has failed that was not automatic. If it had ended what was owed, that is owed again; but not
-// what an operator has settled.
-func (q *Queries) RefundOwedReopen(ctx context.Context, arg RefundOwedReopenParams) error {
-	_, err := q.db.Exec(ctx, RefundOwedReopen, arg.LastError, arg.TenantID, arg.PaymentID)
 	return err
 }
 

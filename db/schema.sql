@@ -129,6 +129,17 @@ BEGIN
           AND p.amount_refunded_minor + settled >= p.amount_minor);
 END $function$;
 
+CREATE FUNCTION is_settled_and_refunded(of_tenant text, of_payment text)
+ RETURNS boolean
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    RETURN EXISTS (SELECT FROM payments p
+        JOIN refunds_owed o ON o.tenant_id = p.tenant_id AND o.payment_id = p.id
+        WHERE p.tenant_id = of_tenant AND p.id = of_payment
+          AND p.amount_refunding_minor + o.settled_minor > p.amount_minor);
+END $function$;
+
 CREATE FUNCTION is_step_done(of_tenant text, of_checkout text, of_step saga_step)
  RETURNS boolean
  LANGUAGE plpgsql
@@ -187,8 +198,9 @@ BEGIN
             WHERE o.tenant_id = NEW.tenant_id AND o.payment_id = NEW.payment_id)
         WHEN true THEN false
         WHEN false THEN true
-        ELSE NEW.origin = 'automatic' END) THEN
-        RAISE EXCEPTION 'an automatic refund that failed is owed' USING ERRCODE = 'integrity_constraint_violation',
+        ELSE EXISTS (SELECT FROM payments p
+            WHERE p.tenant_id = NEW.tenant_id AND p.id = NEW.payment_id AND p.must_be_refunded) END) THEN
+        RAISE EXCEPTION 'what must be refunded is owed while it is not' USING ERRCODE = 'integrity_constraint_violation',
             CONSTRAINT = TG_NAME, TABLE = TG_TABLE_NAME;
     END IF;
     RETURN NULL;
@@ -403,7 +415,13 @@ CREATE TABLE payments (
     payment_method         text           NOT NULL,
     intent_number          integer        NOT NULL,
     intent_id              text           COLLATE "C",
+    later_intent_id        text           COLLATE "C" GENERATED ALWAYS AS (
+CASE
+    WHEN intent_number > 1 THEN intent_id
+    ELSE NULL::text
+END) STORED,
     intent_closed          boolean        NOT NULL DEFAULT false,
+    must_be_refunded       boolean        NOT NULL DEFAULT false,
     charge_id              text           COLLATE "C",
     failure_code           text,
     failure_decline_code   text,
@@ -422,8 +440,11 @@ CREATE TABLE payments (
         AND amount_refunded_minor <= amount_refunding_minor AND amount_refunding_minor <= amount_minor),
     CONSTRAINT succeeded_has_an_intent CHECK (status <> 'succeeded'::payment_status OR intent_id IS NOT NULL)
 ) WITH (fillfactor=60, autovacuum_vacuum_scale_factor=0.02);
+CREATE UNIQUE INDEX one_adoption_per_intent ON payments (idempotency_key) WHERE starts_with(idempotency_key,
+    'adopted '::text);
 CREATE UNIQUE INDEX one_live_payment_per_order ON payments (order_id, tenant_id) WHERE live;
 CREATE INDEX payments_confirmable ON payments (id) WHERE confirmable;
+CREATE INDEX payments_of_later_intents ON payments (later_intent_id) WHERE (later_intent_id IS NOT NULL);
 CREATE INDEX payments_of_order ON payments (order_id, tenant_id, id);
 CREATE TRIGGER payment_terms_are_immutable BEFORE UPDATE OF amount_minor, currency, order_id,
     idempotency_key ON payments FOR EACH ROW
@@ -520,7 +541,7 @@ CREATE UNIQUE INDEX one_row_per_stripe_refund ON refunds (stripe_refund_id,
     tenant_id) WHERE (stripe_refund_id IS NOT NULL);
 CREATE INDEX refunds_by_time ON refunds (tenant_id, created_at, id);
 CREATE INDEX refunds_of_payment ON refunds (tenant_id, payment_id, id);
-CREATE CONSTRAINT TRIGGER automatic_refund_is_not_forgotten AFTER INSERT OR UPDATE OF status ON refunds
+CREATE CONSTRAINT TRIGGER owed_is_not_forgotten AFTER INSERT OR UPDATE OF status ON refunds
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
     WHEN (new.status = ANY (ARRAY['failed'::refund_status, 'canceled'::refund_status]))
     EXECUTE FUNCTION refuse_forgotten_refund();
@@ -537,6 +558,9 @@ CREATE TRIGGER refund_transition_is_legal BEFORE UPDATE ON refunds FOR EACH ROW
         OR old.status = 'succeeded'::refund_status AND (new.status = ANY (ARRAY['failed'::refund_status,
         'canceled'::refund_status]))))
     EXECUTE FUNCTION refuse_write('a refund that failed or was canceled stays so; one that succeeded can still end so');
+CREATE TRIGGER settled_is_not_refunded BEFORE INSERT ON refunds FOR EACH ROW
+    WHEN (new.stripe_refund_id IS NULL AND is_settled_and_refunded(new.tenant_id, new.payment_id))
+    EXECUTE FUNCTION refuse_write('what an operator has settled in another way is not refunded as well');
 
 CREATE TABLE refunds_owed (
     tenant_id       text        COLLATE "C" NOT NULL,

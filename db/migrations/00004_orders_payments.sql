@@ -73,7 +73,14 @@ CREATE TABLE payments (
     payment_method         text           NOT NULL,
     intent_number          integer        NOT NULL, -- counts the order's PaymentIntents from 1
     intent_id              text COLLATE "C",        -- null until Stripe's response to its creation is stored
+    -- The intent, if it is not the first of its order: by it the payment is found. The first is never younger than its
+    -- payment by more than the day in which its creation may be tried again, and is found by time. An index of intent_id
+    -- would cost every payment a new entry in every index; this column does not change when a first intent is stored.
+    later_intent_id        text COLLATE "C" GENERATED ALWAYS AS (
+        CASE WHEN intent_number > 1 THEN intent_id END) STORED,
     intent_closed          boolean        NOT NULL DEFAULT false, -- the next payment makes a new one
+    -- The service may not keep the money: the order was canceled before it was paid, or its checkout is compensated.
+    must_be_refunded       boolean        NOT NULL DEFAULT false,
     charge_id              text COLLATE "C",
     failure_code           text,
     failure_decline_code   text,
@@ -101,6 +108,9 @@ CREATE TABLE payments (
 CREATE UNIQUE INDEX one_live_payment_per_order ON payments (order_id, tenant_id) WHERE live;
 CREATE INDEX payments_of_order ON payments (order_id, tenant_id, id);
 CREATE INDEX payments_confirmable ON payments (id) WHERE confirmable;
+CREATE INDEX payments_of_later_intents ON payments (later_intent_id) WHERE later_intent_id IS NOT NULL;
+-- A charge is adopted once, whichever order its metadata names by then.
+CREATE UNIQUE INDEX one_adoption_per_intent ON payments (idempotency_key) WHERE starts_with(idempotency_key, 'adopted ');
 
 CREATE TRIGGER payment_terms_are_immutable BEFORE UPDATE OF amount_minor, currency, order_id, idempotency_key
     ON payments FOR EACH ROW

@@ -55,9 +55,8 @@ CREATE TRIGGER refund_transition_is_legal BEFORE UPDATE ON refunds FOR EACH ROW
         OR (OLD.status = 'succeeded' AND NEW.status IN ('failed', 'canceled'))))
     EXECUTE FUNCTION refuse_write('a refund that failed or was canceled stays so; one that succeeded can still end so');
 
--- Money that the service has to give back by itself, after an automatic refund of it was refused by Stripe or sent back
--- by the bank: of an order that was canceled before it was paid, or of a checkout that was compensated. The transaction
--- that records the failure writes the row, and the reconciler has the refund tried again, with growing pauses. After the
+-- Money that the service may not keep (payments.must_be_refunded), after a refund of it was refused by Stripe or sent back
+-- by the bank, whoever made that refund. The transaction that records the failure writes the row, and the reconciler has the refund tried again, with growing pauses. After the
 -- last attempt the row is parked, for an operator. What is owed now is the payment's amount without what was refunded
 -- and without settled_minor. Package payments inserts and updates rows. Nothing deletes a row: one that has ended is
 -- opened again if the money comes back.
@@ -66,7 +65,7 @@ CREATE TABLE refunds_owed (
     payment_id      text COLLATE "C" NOT NULL,
     order_id        text COLLATE "C" NOT NULL,
     currency        text             NOT NULL,
-    last_refund_id  text COLLATE "C" NOT NULL, -- the latest automatic refund; while it is pending, nothing is tried
+    last_refund_id  text COLLATE "C" NOT NULL, -- the refund that failed or the latest try; while pending, nothing is tried
     last_error      text             NOT NULL, -- why the last one that failed did
     attempts        integer          NOT NULL DEFAULT 0, -- how often it was tried again since it is owed
     settled_minor   bigint           NOT NULL DEFAULT 0, -- what an operator settled in another way
@@ -92,7 +91,7 @@ BEGIN
           AND p.amount_refunded_minor + settled >= p.amount_minor);
 END $$;
 
--- A refund that fails may be one that had ended what was owed.
+-- A refund that fails may be one that had ended what was owed, or a part of what had to go back.
 CREATE FUNCTION refuse_forgotten_refund() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF (CASE (SELECT o.ended_at IS NULL OR is_given_back(o.tenant_id, o.payment_id, o.settled_minor)
@@ -100,15 +99,29 @@ BEGIN
             WHERE o.tenant_id = NEW.tenant_id AND o.payment_id = NEW.payment_id)
         WHEN true THEN false
         WHEN false THEN true
-        ELSE NEW.origin = 'automatic' END) THEN
-        RAISE EXCEPTION 'an automatic refund that failed is owed' USING ERRCODE = 'integrity_constraint_violation',
+        ELSE EXISTS (SELECT FROM payments p
+            WHERE p.tenant_id = NEW.tenant_id AND p.id = NEW.payment_id AND p.must_be_refunded) END) THEN
+        RAISE EXCEPTION 'what must be refunded is owed while it is not' USING ERRCODE = 'integrity_constraint_violation',
             CONSTRAINT = TG_NAME, TABLE = TG_TABLE_NAME;
     END IF;
     RETURN NULL;
 END $$;
+
+-- Whether more is refunded or settled in another way than was paid.
+CREATE FUNCTION is_settled_and_refunded(of_tenant text, of_payment text) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM payments p
+        JOIN refunds_owed o ON o.tenant_id = p.tenant_id AND o.payment_id = p.id
+        WHERE p.tenant_id = of_tenant AND p.id = of_payment
+          AND p.amount_refunding_minor + o.settled_minor > p.amount_minor);
+END $$;
 -- +goose StatementEnd
 
-CREATE CONSTRAINT TRIGGER automatic_refund_is_not_forgotten AFTER INSERT OR UPDATE OF status ON refunds
+-- A refund that was made at Stripe is recorded all the same.
+CREATE TRIGGER settled_is_not_refunded BEFORE INSERT ON refunds FOR EACH ROW
+    WHEN (NEW.stripe_refund_id IS NULL AND is_settled_and_refunded(NEW.tenant_id, NEW.payment_id))
+    EXECUTE FUNCTION refuse_write('what an operator has settled in another way is not refunded as well');
+CREATE CONSTRAINT TRIGGER owed_is_not_forgotten AFTER INSERT OR UPDATE OF status ON refunds
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
     WHEN (NEW.status IN ('failed', 'canceled'))
     EXECUTE FUNCTION refuse_forgotten_refund();
@@ -121,7 +134,7 @@ CREATE TRIGGER owed_is_never_deleted BEFORE DELETE ON refunds_owed FOR EACH ROW
 -- +goose Down
 DROP TABLE refunds_owed;
 DROP TABLE refunds;
-DROP FUNCTION refuse_forgotten_refund, is_given_back;
+DROP FUNCTION refuse_forgotten_refund, is_given_back, is_settled_and_refunded;
 DROP TYPE owed_end;
 DROP TYPE refund_origin;
 DROP TYPE refund_status;

@@ -229,8 +229,8 @@ WHERE tenant_id = @tenant_id AND order_id = @order_id AND intent_id = @intent_id
 
 -- name: PaymentsConfirmable :many
 -- Returns payments that ended without success while their PaymentIntent could still be confirmed, as far as is known, in
--- the order of their ids: of each intent the last, and none while a later payment uses it and watches it. One that a
--- later payment has paid is returned until it is closed.
+-- the order of their ids: of each intent the last, and none while a later payment uses it and watches it. A later one that
+-- has ended otherwise hides none: what its intent did is not over if others gave the money back and the bank returns it.
 SELECT p.tenant_id, p.id, p.order_id, p.intent_id, p.currency
 FROM payments p
 WHERE p.confirmable AND p.id > @after_id::text
@@ -238,7 +238,7 @@ WHERE p.confirmable AND p.id > @after_id::text
   AND NOT EXISTS (
       SELECT FROM payments l
       WHERE l.order_id = p.order_id AND l.tenant_id = p.tenant_id AND l.intent_id = p.intent_id AND l.id > p.id
-        AND l.status::text <> 'succeeded')
+        AND (l.confirmable OR l.status::text IN ('processing', 'requires_action')))
 ORDER BY p.id LIMIT @limit_rows;
 
 -- name: PaymentOfIntent :one
@@ -249,7 +249,8 @@ ORDER BY live DESC, id DESC LIMIT 1;
 
 -- name: PaymentOfIntentElsewhere :many
 -- Returns the payment of another order, of whatever tenant, that uses the PaymentIntent. Its id begins with its time, and
--- no payment is older than its intent by more than the time in which its creation may be tried again.
+-- none is older than the first intent of its order by more than the time in which its creation may be tried again. Later
+-- intents have an index.
 SELECT p.tenant_id, p.order_id, p.id
 FROM tenants t
 CROSS JOIN LATERAL (
@@ -258,6 +259,11 @@ CROSS JOIN LATERAL (
     WHERE q.tenant_id = t.id AND q.id >= @from_id::text AND q.intent_id = @intent_id
       AND (q.tenant_id, q.order_id) <> (@tenant_id::text, @order_id::text)
     LIMIT 1) p
+UNION ALL
+SELECT p.tenant_id, p.order_id, p.id
+FROM payments p
+WHERE p.later_intent_id = @intent_id
+  AND (p.tenant_id, p.order_id) <> (@tenant_id::text, @order_id::text)
 LIMIT 1;
 
 -- name: TenantExists :one

@@ -45,7 +45,8 @@ WHERE tenant_id = @tenant_id AND id = @id AND stripe_refund_id IS NULL;
 -- name: PaymentReserveRefund :execrows
 -- Takes an amount from what the payment can still refund, or returns it (negative). Zero rows: less than that is left.
 UPDATE payments
-SET amount_refunding_minor = amount_refunding_minor + @amount_minor,
+SET must_be_refunded = must_be_refunded OR @must_be_refunded::boolean,
+    amount_refunding_minor = amount_refunding_minor + @amount_minor,
     amount_refunded_minor = amount_refunded_minor + @refunded_minor, updated_at = clock_timestamp()
 WHERE tenant_id = @tenant_id AND id = @id AND status = 'succeeded'
   AND amount_refunding_minor + @amount_minor BETWEEN 0 AND amount_minor;

@@ -16,15 +16,17 @@ SET last_error = excluded.last_error,
         THEN clock_timestamp() END,
     ended_at = NULL, ended_how = NULL;
 
--- name: RefundOwedReopen :exec
--- A refund of the payment has failed that was not automatic. If it had ended what was owed, that is owed again; but not
--- what an operator has settled.
-UPDATE refunds_owed o
-SET ended_at = NULL, ended_how = NULL, since = clock_timestamp(), attempts = 0, next_attempt_at = clock_timestamp(),
-    last_error = @last_error
+-- name: RefundOweAgain :exec
+-- A refund has failed that was not automatic. If its payment must be refunded, what it returned is owed now; what was
+-- owed already is not tried later for it, and what an operator has settled is not owed.
+INSERT INTO refunds_owed AS o (tenant_id, payment_id, order_id, currency, last_refund_id, last_error, next_attempt_at)
+SELECT p.tenant_id, p.id, p.order_id, p.currency, @last_refund_id, @last_error, clock_timestamp()
 FROM payments p
-WHERE o.tenant_id = @tenant_id AND o.payment_id = @payment_id AND o.ended_at IS NOT NULL
-  AND p.tenant_id = o.tenant_id AND p.id = o.payment_id AND p.amount_refunded_minor + o.settled_minor < p.amount_minor;
+WHERE p.tenant_id = @tenant_id AND p.id = @payment_id AND p.must_be_refunded
+ON CONFLICT (tenant_id, payment_id) DO UPDATE
+SET ended_at = NULL, ended_how = NULL, since = clock_timestamp(), attempts = 0,
+    next_attempt_at = excluded.next_attempt_at, last_error = excluded.last_error
+WHERE o.ended_at IS NOT NULL AND NOT is_given_back(o.tenant_id, o.payment_id, o.settled_minor);
 
 -- name: RefundOwedEnd :exec
 -- The payment was refunded: nothing of it is owed any more.

@@ -78,23 +78,15 @@ func (k *saga) undone(ctx context.Context, q *db.Queries, undoing, step db.SagaS
 // its outcome.
 func (s *Service) beginRefundStep(ctx context.Context, c *idempotency.Claim, k *saga) error {
 	return c.Phase(ctx, refundBegun, func(q *db.Queries) error {
-		if err := s.refundRest(ctx, q, k); err != nil {
+		p, err := q.PaymentLock(ctx, db.PaymentLockParams{TenantID: k.row.TenantID, ID: *k.row.PaymentID})
+		if err != nil {
+			return fmt.Errorf("lock payment %s: %w", *k.row.PaymentID, err)
+		}
+		if err := s.payments.RefundRest(ctx, q, p); err != nil {
 			return err
 		}
 		return k.move(ctx, q, db.SagaStepRefund, db.SagaStepStatusRunning)
 	})
-}
-
-// refundRest records a refund of what is left of the payment, if anything is: the caller may have refunded it all.
-func (s *Service) refundRest(ctx context.Context, q *db.Queries, k *saga) error {
-	p, err := q.PaymentLock(ctx, db.PaymentLockParams{TenantID: k.row.TenantID, ID: *k.row.PaymentID})
-	if err != nil {
-		return fmt.Errorf("lock payment %s: %w", *k.row.PaymentID, err)
-	}
-	if p.AmountRefundingMinor == p.AmountMinor {
-		return nil
-	}
-	return s.payments.EnqueueAutomaticRefund(ctx, q, p)
 }
 
 // awaitRefundStep checks the outcome of the refund. One that failed is owed: it is tried again without this saga, which
@@ -105,7 +97,6 @@ func (s *Service) awaitRefundStep(ctx context.Context, c *idempotency.Claim, k *
 		return idempotency.Answer{}, fmt.Errorf("read payment %s: %w", *k.row.PaymentID, err)
 	}
 	owed, err := s.pool.RefundOwedGet(ctx, db.RefundOwedGetParams{TenantID: c.TenantID, PaymentID: p.ID})
-	isOwed := err == nil && owed.EndedAt == nil
 	switch {
 	case err != nil && !errors.Is(err, postgres.ErrNoRows):
 		return idempotency.Answer{}, fmt.Errorf("read what is owed of payment %s: %w", p.ID, err)
@@ -116,10 +107,6 @@ func (s *Service) awaitRefundStep(ctx context.Context, c *idempotency.Claim, k *
 		})
 	case p.AmountRefundingMinor == p.AmountMinor:
 		return s.wait(ctx, c, k, idempotency.NextTry(c), errors.New("the refund is under way"))
-	case !isOwed: // A refund of the caller's had taken everything, and failed.
-		return idempotency.Answer{}, c.Phase(ctx, refundBegun, func(q *db.Queries) error {
-			return s.refundRest(ctx, q, k)
-		})
 	case owed.ParkedAt != nil && c.RecoveryPoint() != refundOwed:
 		if err := c.Phase(ctx, refundOwed, func(q *db.Queries) error {
 			return k.move(ctx, q, db.SagaStepRefund, db.SagaStepStatusFailed)

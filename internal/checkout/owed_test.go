@@ -132,6 +132,37 @@ func TestCheckout_RefundRefusedForGood(t *testing.T) {
 		s.requireWhole("I6c") // as above
 	})
 
+	// Somebody refunds a part in the dashboard before the saga refunds the rest. After its end the bank sends the part back.
+	t.Run("OfAPartThatOthersRefunded", func(t *testing.T) {
+		t.Parallel()
+		var part string
+		var b *world.Books
+		s, body := refundBegins(t, "pm_card_visa", func(s shop, _ string) {
+			r, err := world.BooksOn(s.w).Stripe.Refunds.New(&stripego.RefundParams{
+				PaymentIntent: stripego.String(s.w.Text(`SELECT intent_id FROM payments`)), Amount: stripego.Int64(100),
+			})
+			require.NoError(t, err)
+			part = r.ID
+			b = books(s)
+			b.Reconcile()
+		})
+		tryAgain(s, b, 1)
+		s.w.ExpireLeases()
+		s.Complete()
+		require.Equal(t, compensated, sagaOf(t, s.checkout("k", body)).steps())
+
+		require.NoError(t, s.w.Sim.FailRefund(part, "lost_or_stolen_card"))
+		b.Reconcile()
+		b.Measure()
+		require.EqualValues(t, 1, s.Metric("payonce_refunds_owed"))
+		tryAgain(s, b, 1)
+		b.Measure()
+		require.Zero(t, s.Metric("payonce_refunds_owed"))
+		require.Equal(t, "automatic succeeded 100, automatic succeeded 900, provider failed 100", s.w.Text(`
+			SELECT string_agg(concat_ws(' ', origin, status, amount_minor), ', ' ORDER BY origin, amount_minor) FROM refunds`))
+		s.requireWhole("I6c") // as above
+	})
+
 	// part: operator {
 	t.Run("AndSettledByAnOperator", func(t *testing.T) {
 		t.Parallel()

@@ -50,7 +50,7 @@ func (p paymentView) Refundable() int64 {
 	if p.Status != db.PaymentStatusSucceeded {
 		return 0
 	}
-	return p.AmountMinor - p.AmountRefundingMinor
+	return p.AmountMinor - p.AmountRefundingMinor - p.Settled
 }
 
 // Open reports whether the payment has no final status yet.

@@ -2,10 +2,14 @@ package payments_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	stripego "github.com/stripe/stripe-go/v76"
 
+	"example.com/payonce/internal/ids"
+	"example.com/payonce/internal/stripe"
+	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/world"
 )
 
@@ -58,4 +62,83 @@ func TestOneChargePaysOneOrder(t *testing.T) {
 			o.RequireClean()
 		})
 	}
+}
+
+// TestOneChargePaysOneOrder_IntentYoungerThanItsPayment: the creation of an intent was never answered, so a payment got
+// its next intent days later. Its metadata names another order before anybody has paid it.
+func TestOneChargePaysOneOrder_IntentYoungerThanItsPayment(t *testing.T) {
+	t.Parallel()
+	w := world.New(t)
+	o := &elsewhere{mailbox: w.Mailbox(), Books: world.BooksOn(w)}
+	o.order = o.API.Order()
+	o.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.RateLimited, Times: -1})
+	o.API.Pay("pays", o.order, "pm_card_authenticationRequired")
+	o.Sim.ClearFaults()
+	o.Exec(`ALTER TABLE stripe_calls DISABLE TRIGGER USER`)
+	o.Exec(`UPDATE stripe_calls SET first_sent_at = first_sent_at - interval '70 hours',
+		last_sent_at = last_sent_at - interval '70 hours'`)
+	o.Exec(`UPDATE idempotency_keys SET created_at = created_at - interval '3 days' WHERE finished_at IS NULL`)
+	o.Sim.Advance(3 * 24 * time.Hour)
+	for range 6 {
+		o.Exec(`UPDATE idempotency_keys SET next_attempt_at = '-infinity', parked_at = NULL WHERE finished_at IS NULL`)
+		completeOnce(o.World, o.API)
+	}
+	o.payment = o.Text(`SELECT id FROM payments WHERE intent_number = 2`)
+	second := o.API.Order()
+	o.relabel(o.Tenant.ID, second)
+	require.NoError(t, browserPays(o.Books, intentOfOrder(o.World, o.order), visa))
+	o.mailbox.Take() // All webhooks are lost.
+	o.Reconcile()
+	completeOnce(o.World, o.API)
+	o.Reconcile()
+	require.Equal(t, "paid", o.API.Get("/v1/orders/"+o.order).Get("status"))
+	require.Equal(t, "open", o.API.Get("/v1/orders/"+second).Get("status"))
+	o.RequireClean()
+}
+
+// TestOneAdoptionOfAnIntent: an intent is adopted at two processes at once, and its metadata changed in between.
+func TestOneAdoptionOfAnIntent(t *testing.T) {
+	t.Parallel()
+	b := world.NewBooks(t)
+	var seen [2]stripe.Intent
+	orders := [2]string{b.API.Order(), b.API.Order()}
+	intent := b.OrphanIntent(orders[0]).ID
+	for n := range seen {
+		p := &stripego.PaymentIntentParams{}
+		p.AddMetadata("order_id", orders[n])
+		_, err := b.Stripe.PaymentIntents.Update(intent, p)
+		require.NoError(t, err)
+		seen[n], err = b.API.Gateway.GetIntent(t.Context(), intent)
+		require.NoError(t, err)
+	}
+	errs := world.Together(2, func(n int) error {
+		_, err := b.API.Payments.Repairs().AdoptPayment(t.Context(), seen[n])
+		return err
+	})
+	for _, err := range errs {
+		if err != nil {
+			require.Regexp(t, "one_payment_per_key|one_adoption_per_intent", err.Error())
+		}
+	}
+	require.Equal(t, 1, b.Count(`SELECT count(*) FROM orders WHERE status = 'paid'`))
+	_, err := b.DB.Raw().Exec(t.Context(), `INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor,
+		currency, payment_method, intent_number, created_at)
+		SELECT 'another', 'pay_2', 'ord_2', idempotency_key, amount_minor, currency, payment_method, 1, created_at FROM payments`)
+	require.ErrorContains(t, err, "one_adoption_per_intent")
+}
+
+// TestRefundNamesAPaymentTooOldForItsIntent: the id that a refund's metadata names is not given to a payment that cannot
+// have had it. By its id a payment is found, so one that looks older than its intent would be found by nobody.
+func TestRefundNamesAPaymentTooOldForItsIntent(t *testing.T) {
+	t.Parallel()
+	o, intent := unpaid(t, "pm_card_chargeDeclined")
+	old := ids.Payment + ids.Floor(time.Now().Add(-72*time.Hour))
+	require.True(t, ids.Is(ids.Payment, old), old)
+	require.NoError(t, browserPays(o.Books, intent, visa))
+	o.dashboard(400, "tenant_id", o.Tenant.ID, "order_id", o.order, "payment_id", old)
+	o.listen(o.mailbox.Take())
+	require.Equal(t, "provider succeeded 400", o.rows())
+	require.Greater(t, o.Text(`SELECT id FROM payments WHERE status = 'succeeded'`), old)
+	require.Zero(t, o.Count(`SELECT count(*) FROM payments WHERE id = $1`, old))
+	o.RequireClean()
 }

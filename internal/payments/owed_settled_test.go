@@ -1,11 +1,13 @@
 package payments_test
 
 import (
+	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/payments"
 )
 
 // TestWhatWasSettledOutsideIsNotOwedAgain: money that an operator has settled in another way is not owed because a refund
@@ -30,5 +32,48 @@ func TestWhatWasSettledOutsideIsNotOwedAgain(t *testing.T) {
 	o.requireOwed(0, 0)
 	o.again()
 	require.Equal(t, "automatic failed 1000, provider failed 1000", o.rows())
+	o.RequireClean()
+}
+
+// TestWhatWasSettledOutsideIsNotRefunded: nor by the tenant or an operator, who know nothing of it.
+func TestWhatWasSettledOutsideIsNotRefunded(t *testing.T) {
+	t.Parallel()
+	o := late(t, visa)
+	o.refuse(1)
+	completeOnce(o.World, o.API)
+	part := o.dashboard(400)
+	o.hear()
+	require.NoError(t, o.API.Pool.InTx(t.Context(), func(q *db.Queries) error {
+		_, err := o.API.Payments.Repairs().SettleOwed(t.Context(), q, o.Tenant.ID, o.payment)
+		return err
+	}))
+	require.NoError(t, o.Sim.FailRefund(part, "lost_or_stolen_card")) // Of that, the operator has settled nothing.
+	o.hear()
+	o.requireOwed(1, 400)
+
+	path := "/v1/payments/" + o.payment + "/refunds"
+	require.Equal(t, "refund-exceeds-payment", o.API.Post(path, "all", `{"amount": 1000}`).Code())
+	byOperator := func(action string, amount *int64) error {
+		return o.API.Pool.InTx(t.Context(), func(q *db.Queries) error {
+			_, err := o.API.Payments.Repairs().RefundFor(t.Context(), q, o.Tenant.ID, o.payment, action, amount)
+			return err
+		})
+	}
+	more := int64(401)
+	require.ErrorIs(t, byOperator("a1", &more), payments.ErrRefundExceedsPayment)
+	_, err := o.DB.Raw().Exec(t.Context(), `DO $$ BEGIN
+		UPDATE payments SET amount_refunding_minor = 401;
+		INSERT INTO refunds (tenant_id, id, origin, payment_id, order_id, idempotency_key, stripe_key, amount_minor, currency,
+			created_at)
+		SELECT tenant_id, 'rfd_2', 'api', id, order_id, 'x', 'x', 401, currency, created_at FROM payments;
+		END $$`)
+	require.ErrorContains(t, err, "settled in another way")
+	all := o.API.Post(path, "left", `{}`)
+	require.Equal(t, http.StatusCreated, all.Status, all)
+	require.EqualValues(t, 400, all.Get("amount"))
+	require.Equal(t, "payment-not-refundable", o.API.Post(path, "more", `{}`).Code())
+	require.ErrorIs(t, byOperator("a2", nil), payments.ErrPaymentNotRefundable)
+	o.requireOwed(0, 0)
+	o.hear()
 	o.RequireClean()
 }

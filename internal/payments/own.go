@@ -49,7 +49,7 @@ func paymentElsewhere(
 	ctx context.Context, q *db.Queries, i stripe.Intent,
 ) (*db.PaymentOfIntentElsewhereRow, error) {
 	others, err := q.PaymentOfIntentElsewhere(ctx, db.PaymentOfIntentElsewhereParams{
-		FromID: ids.Payment + ids.Floor(i.CreatedAt.Add(-AbandonedAfter-clocksApart)), IntentID: &i.ID,
+		FromID: oldestOf(i), IntentID: &i.ID,
 		TenantID: i.TenantID, OrderID: i.OrderID,
 	})
 	if err != nil {
@@ -59,6 +59,11 @@ func paymentElsewhere(
 		return nil, nil
 	}
 	return &others[0], nil
+}
+
+// oldestOf is the least id of a payment with the intent, if the intent is the first of its order.
+func oldestOf(i stripe.Intent) string {
+	return ids.Payment + ids.Floor(i.CreatedAt.Add(-AbandonedAfter-clocksApart))
 }
 
 // OwnRefund is OwnIntent for the refund of an intent.

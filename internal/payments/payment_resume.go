@@ -298,7 +298,7 @@ func (s paymentAnswer) finishOtherwise(
 		if err := outbox.Append(ctx, q, PaymentEvent("payment.succeeded", p)); err != nil {
 			return idempotency.Answer{}, err
 		}
-		return s.finalAnswer(PaymentOf(p), e, c.RequestID), s.EnqueueAutomaticRefund(ctx, q, p)
+		return s.finalAnswer(PaymentOf(p), e, c.RequestID), s.RefundRest(ctx, q, p)
 	})
 	return c.Answer(), err
 }

@@ -186,3 +186,47 @@ func TestRestOfACanceledOrderIsGivenBackMeanwhile(t *testing.T) {
 	require.Empty(t, o.Discrepancies())
 	o.RequireClean()
 }
+
+// TestRefundInFullThatComesBackLater: the same, after something else has happened to the order.
+func TestRefundInFullThatComesBackLater(t *testing.T) {
+	t.Parallel()
+	begin := func(t *testing.T) (o *elsewhere, back string) {
+		t.Helper()
+		o, intent := unpaid(t, "pm_card_chargeDeclined")
+		require.NoError(t, browserPays(o.Books, intent, visa))
+		return o, o.dashboard(1000)
+	}
+	// comesBack has the bank send the refund back weeks later, without a webhook.
+	comesBack := func(o *elsewhere, back string) {
+		o.T.Helper()
+		o.listen(o.mailbox.Take())
+		o.Reconcile()
+		require.Empty(o.T, o.Discrepancies())
+		o.RequireClean()
+		require.NoError(o.T, o.Sim.FailRefund(back, "lost_or_stolen_card"))
+		o.mailbox.Take()
+		o.oldWindows()
+	}
+
+	t.Run("AfterTheOrderWasCanceled", func(t *testing.T) {
+		t.Parallel()
+		o, back := begin(t)
+		require.Equal(t, http.StatusOK, o.API.Post("/v1/orders/"+o.order+"/cancel", "c", `{}`).Status)
+		comesBack(o, back)
+		require.Equal(t, "automatic pending 1000", o.rows(), "the order is canceled, so it goes back")
+		completeOnce(o.World, o.API)
+		o.Reconcile()
+		require.Equal(t, "automatic succeeded 1000", o.rows())
+		o.RequireClean()
+	})
+
+	// The next card met the intent, and its payment failed. The one after it has another intent.
+	t.Run("AfterItWasPaidAnew", func(t *testing.T) {
+		t.Parallel()
+		o, back := begin(t)
+		require.Equal(t, http.StatusPaymentRequired, o.API.Pay("again", o.order, visa).Status)
+		require.Equal(t, http.StatusCreated, o.API.Pay("third", o.order, visa).Status)
+		comesBack(o, back)
+		require.Contains(t, o.Discrepancies(), "unmatched_at_stripe", "the customer has paid twice: an operator is told")
+	})
+}

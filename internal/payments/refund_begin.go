@@ -47,7 +47,7 @@ func (s *Service) beginRefund(
 		if !errors.Is(err, postgres.ErrNoRows) {
 			return fmt.Errorf("look for the refund of a key: %w", err)
 		}
-		amount, err := refundable(p, req.Amount)
+		amount, err := refundable(ctx, q, p, req.Amount)
 		if err == nil && s.o.Disputes != nil {
 			err = s.o.Disputes.AllowsRefund(ctx, q, p)
 		}
@@ -81,8 +81,8 @@ func (s *Service) beginRefund(
 	return claim, idempotency.Answer{}, nil
 }
 
-// checkRefundStep is an *InvalidError if Stripe cannot refund the amount in the payment's currency. All that is left can
-// always be refunded.
+// checkRefundStep is an *InvalidError if Stripe cannot refund the amount in the payment's currency. All that Stripe has of
+// it can always be refunded.
 func checkRefundStep(p db.Payment, asked *int64) error {
 	if asked == nil || *asked == p.AmountMinor-p.AmountRefundingMinor {
 		return nil
@@ -102,10 +102,13 @@ func sameRefund(known db.Refund, asked RefundRequest) error {
 }
 
 // refundable is how much is refunded: what was asked for, or all that is left.
-func refundable(p db.Payment, asked *int64) (int64, error) {
-	left := p.AmountMinor - p.AmountRefundingMinor
+// The caller holds the payment's row lock.
+func refundable(ctx context.Context, q *db.Queries, p db.Payment, asked *int64) (int64, error) {
+	left, err := leftOf(ctx, q, p)
 	switch {
-	case p.Status != db.PaymentStatusSucceeded, asked == nil && left == 0:
+	case err != nil:
+		return 0, err
+	case p.Status != db.PaymentStatusSucceeded, left <= 0 && asked == nil:
 		return 0, ErrPaymentNotRefundable
 	case asked == nil:
 		return left, nil
@@ -113,6 +116,16 @@ func refundable(p db.Payment, asked *int64) (int64, error) {
 		return 0, ErrRefundExceedsPayment
 	}
 	return *asked, nil
+}
+
+// leftOf is how much of a payment was neither refunded nor settled by an operator in another way, nor is about to be.
+// Others may refund what was settled, so it can be less than zero.
+func leftOf(ctx context.Context, q *db.Queries, p db.Payment) (int64, error) {
+	owed, err := q.RefundOwedGet(ctx, db.RefundOwedGetParams{TenantID: p.TenantID, PaymentID: p.ID})
+	if err != nil && !errors.Is(err, postgres.ErrNoRows) {
+		return 0, fmt.Errorf("read what is owed of payment %s: %w", p.ID, err)
+	}
+	return p.AmountMinor - p.AmountRefundingMinor - owed.SettledMinor, nil
 }
 
 func newRefund(p db.Payment, origin db.RefundOrigin, key, stripeKey string, amount int64) db.Refund {
@@ -128,6 +141,7 @@ func newRefund(p db.Payment, origin db.RefundOrigin, key, stripeKey string, amou
 func (s *Service) recordRefund(ctx context.Context, q *db.Queries, row db.Refund) error {
 	n, err := q.PaymentReserveRefund(ctx, db.PaymentReserveRefundParams{
 		TenantID: row.TenantID, ID: row.PaymentID, AmountMinor: row.AmountMinor,
+		MustBeRefunded: row.Origin == db.RefundOriginAutomatic,
 	})
 	if err != nil {
 		return fmt.Errorf("reserve the refund of payment %s: %w", row.PaymentID, err)

@@ -119,8 +119,11 @@ func (s *Service) refusalNow(ctx context.Context, q *db.Queries, row db.Refund, 
 	if err != nil {
 		return nil, fmt.Errorf("read payment %s: %w", row.PaymentID, err)
 	}
-	switch left := p.AmountMinor - p.AmountRefundingMinor; {
-	case left == 0:
+	left, err := leftOf(ctx, q, p)
+	switch {
+	case err != nil:
+		return nil, err
+	case left <= 0:
 		return ErrPaymentNotRefundable, nil
 	case row.AmountMinor > left:
 		return ErrRefundExceedsPayment, nil
@@ -177,7 +180,6 @@ func (s *Service) ApplyRefund(
 			return row, fmt.Errorf("update the refunded sum of order %s: %w", row.OrderID, err)
 		}
 	}
-	was := row
 	row, err = q.RefundSettle(ctx, db.RefundSettleParams{
 		TenantID: tenantID, ID: id, SeenVersion: row.Version, Status: seen.Status,
 		StripeRefundID: postgres.Nullable(seen.ID), FailureCode: postgres.Nullable(seen.FailureCode),
@@ -185,7 +187,7 @@ func (s *Service) ApplyRefund(
 	if err != nil {
 		return row, fmt.Errorf("settle refund %s: %w", id, err)
 	}
-	if err := s.recordOwed(ctx, q, was, row); err != nil {
+	if err := s.recordOwed(ctx, q, row); err != nil {
 		return row, err
 	}
 	kind := "refund.failed" // For the tenant, a canceled refund is one that failed.

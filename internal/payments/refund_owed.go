@@ -14,8 +14,8 @@ import (
 )
 
 // An automatic refund returns money that the service may not keep: its order was canceled before it was paid, or its
-// checkout was compensated. If Stripe refuses it for good or the bank sends it back, also days later, the money is owed:
-// a row of refunds_owed says so from the same commit on. It is tried again, each time as a refund of its own, and parked
+// checkout was compensated. If Stripe refuses it for good or the bank sends it back, also days later, or sends back what
+// others had refunded of it, the money is owed: a row of refunds_owed says so from the same commit on. It is tried again, each time as a refund of its own, and parked
 // after the last pause, for an operator. It ends when the money is back, whoever gave it back, or when an operator has
 // settled it in another way.
 
@@ -66,11 +66,24 @@ func automaticStripeKey(tenantID, orderID string, n int) string {
 	return key
 }
 
-// EnqueueAutomaticRefund records a refund that no caller asked for, of a payment that
-// succeeded although its order was canceled meanwhile. The completer carries it out.
-func (s *Service) EnqueueAutomaticRefund(ctx context.Context, q *db.Queries, p db.Payment) error {
-	_, err := s.enqueueAutomatic(ctx, q, p, p.AmountMinor-p.AmountRefundingMinor)
-	return err
+// RefundRest records that the service may not keep the money of a payment, and an automatic refund of what is left of it,
+// if anything is. The completer carries it out. The caller holds the payment's row lock.
+func (s *Service) RefundRest(ctx context.Context, q *db.Queries, p db.Payment) error {
+	left, err := leftOf(ctx, q, p)
+	if err != nil {
+		return err
+	}
+	if left > 0 {
+		_, err = s.enqueueAutomatic(ctx, q, p, left)
+		return err
+	}
+	_, err = q.PaymentReserveRefund(ctx, db.PaymentReserveRefundParams{
+		TenantID: p.TenantID, ID: p.ID, MustBeRefunded: true,
+	})
+	if err != nil {
+		return fmt.Errorf("note that payment %s must be refunded: %w", p.ID, err)
+	}
+	return nil
 }
 
 func (s *Service) enqueueAutomatic(
@@ -108,8 +121,8 @@ func nextAutomatic(ctx context.Context, q *db.Queries, p db.Payment) (int, error
 	}
 }
 
-// recordOwed records what the end of a refund means for what is owed of its payment. was is the refund before.
-func (s *Service) recordOwed(ctx context.Context, q *db.Queries, was, row db.Refund) error {
+// recordOwed records what the end of a refund means for what is owed of its payment.
+func (s *Service) recordOwed(ctx context.Context, q *db.Queries, row db.Refund) error {
 	why := string(row.Status)
 	if row.FailureCode != nil {
 		why = *row.FailureCode
@@ -125,9 +138,9 @@ func (s *Service) recordOwed(ctx context.Context, q *db.Queries, was, row db.Ref
 			TenantID: row.TenantID, PaymentID: row.PaymentID, OrderID: row.OrderID, Currency: row.Currency,
 			LastRefundID: row.ID, LastError: why, PauseSeconds: owedPauses,
 		})
-	case was.Status == db.RefundStatusSucceeded:
-		err = q.RefundOwedReopen(ctx, db.RefundOwedReopenParams{
-			TenantID: row.TenantID, PaymentID: row.PaymentID, LastError: why,
+	default:
+		err = q.RefundOweAgain(ctx, db.RefundOweAgainParams{
+			TenantID: row.TenantID, PaymentID: row.PaymentID, LastRefundID: row.ID, LastError: why,
 		})
 	}
 	if err != nil {

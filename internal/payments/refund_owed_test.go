@@ -12,6 +12,7 @@ import (
 	"example.com/payonce/db"
 	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/stripe"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/pgproxy"
 	"example.com/payonce/testkit/world"
@@ -298,13 +299,19 @@ func TestOwedIsNotForgotten(t *testing.T) {
 		_, err := o.DB.Raw().Exec(t.Context(), sql, args...)
 		require.ErrorContains(t, err, constraint)
 	}
-	refused("automatic refund that failed is owed", `UPDATE refunds SET status = 'failed'`)
+	const owed = "what must be refunded is owed"
+	refused(owed, `UPDATE refunds SET status = 'failed'`)
+	_, err := o.DB.Raw().Exec(t.Context(), `DO $$ BEGIN
+		ALTER TABLE refunds DISABLE TRIGGER refund_terms_are_immutable;
+		UPDATE refunds SET status = 'failed', origin = 'provider';
+		END $$`)
+	require.ErrorContains(t, err, owed, "whoever made it")
 	o.refuse(1)
 	completeOnce(o.World, o.API)
 	refused("ends when it was refunded", `UPDATE refunds_owed SET ended_at = now(), ended_how = 'refunded'`)
 	refused("never deleted", `DELETE FROM refunds_owed`)
 	o.again()
-	refused("automatic refund that failed is owed", `WITH sums AS (
+	refused(owed, `WITH sums AS (
 		UPDATE payments SET amount_refunded_minor = 0, amount_refunding_minor = 0)
 		UPDATE refunds SET status = 'failed' WHERE status = 'succeeded'`)
 	id := o.Text(`SELECT stripe_refund_id FROM refunds WHERE status = 'succeeded'`)
@@ -312,4 +319,61 @@ func TestOwedIsNotForgotten(t *testing.T) {
 		stripe_key, stripe_refund_id, amount_minor, currency, created_at)
 		SELECT tenant_id, 'rfd_2', origin, payment_id, order_id, 'x', 'x', $1, amount_minor, currency, created_at
 		FROM refunds WHERE stripe_refund_id = $1`, id)
+}
+
+// TestPartThatOthersRefundedIsOwedWhenItComesBack: the service gives back what others have left of money that it may not
+// keep. Then the bank sends back what they had refunded.
+func TestPartThatOthersRefundedIsOwedWhenItComesBack(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		rest          int64 // refunded by others as well, before the payment is adopted
+		before, after string
+	}{
+		"ThePartOfOthers": {0, "automatic succeeded 600, provider succeeded 400",
+			"automatic succeeded 400, automatic succeeded 600, provider failed 400"},
+		"AllOfOthers": {600, "provider succeeded 400, provider succeeded 600",
+			"automatic succeeded 400, provider failed 400, provider succeeded 600"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := world.New(t)
+			o := &elsewhere{mailbox: w.Mailbox(), Books: world.BooksOn(w)}
+			o.order = o.API.Order()
+			require.Equal(t, http.StatusOK, o.API.Post("/v1/orders/"+o.order+"/cancel", "cancel", `{}`).Status)
+			intent := o.OrphanIntent(o.order).ID
+			refund := func(amount int64) string {
+				r, err := o.Stripe.Refunds.New(&stripego.RefundParams{PaymentIntent: &intent, Amount: &amount})
+				require.NoError(t, err)
+				return r.ID
+			}
+			part := refund(400)
+			if c.rest > 0 { // between the look at the intent and the adoption
+				seen, err := o.API.Gateway.GetIntent(t.Context(), intent)
+				require.NoError(t, err)
+				refund(c.rest)
+				_, err = o.API.Payments.Repairs().AdoptPayment(t.Context(), seen)
+				require.NoError(t, err)
+			}
+			o.Reconcile()
+			completeOnce(o.World, o.API)
+			require.Equal(t, c.before, o.rows())
+			o.requireOwed(0, 0)
+
+			require.NoError(t, o.Sim.FailRefund(part, "lost_or_stolen_card"))
+			o.mailbox.Take()
+			o.Exec(`UPDATE reconciliation_windows SET next_at = '-infinity'`)
+			_, err := o.API.Payments.Repairs().AdoptRefund(t.Context(), stripe.Refund{
+				IntentID: intent, TenantID: o.Tenant.ID, OrderID: o.order, ID: part,
+			})
+			require.NoError(t, err)
+			o.requireOwed(1, 400)
+			require.Equal(t, "0 due", o.owed())
+			o.again()
+			require.Equal(t, c.after, o.rows())
+			o.requireOwed(0, 0)
+			o.Reconcile()
+			require.Empty(t, o.Discrepancies())
+			o.RequireClean()
+		})
+	}
 }

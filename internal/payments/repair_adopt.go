@@ -65,11 +65,12 @@ func (s Repairs) adoptionOf(ctx context.Context, i stripe.Intent) (adoption, err
 	return adoptionWith(i, refunds), nil
 }
 
-// adoptionWith has the id that the payment once had, if a refund at Stripe still names it, otherwise a new one.
+// adoptionWith has the id that the payment once had, if a refund at Stripe still names it, otherwise a new one. No payment
+// is much older than its intent, but for one whose intent is not its order's first; anybody can write a refund's metadata.
 func adoptionWith(i stripe.Intent, refunds []stripe.Refund) adoption {
 	a := adoption{id: ids.New(ids.Payment), refunds: refunds}
 	for _, r := range refunds {
-		if r.TenantID == i.TenantID && r.OrderID == i.OrderID && ids.Is(ids.Payment, r.PaymentID) {
+		if r.TenantID == i.TenantID && r.OrderID == i.OrderID && ids.Is(ids.Payment, r.PaymentID) && r.PaymentID >= oldestOf(i) {
 			a.id = r.PaymentID
 			break
 		}
@@ -115,10 +116,7 @@ func (s Repairs) adoptAs(ctx context.Context, q *db.Queries, a adoption, i strip
 	if p, err = q.PaymentLock(ctx, db.PaymentLockParams{TenantID: p.TenantID, ID: id}); err != nil {
 		return "", fmt.Errorf("lock payment %s: %w", id, err)
 	}
-	if p.AmountRefundingMinor == p.AmountMinor {
-		return id, nil
-	}
-	return id, s.EnqueueAutomaticRefund(ctx, q, p)
+	return id, s.RefundRest(ctx, q, p)
 }
 
 // adoptFinally is adoptAs, and resolves what was found about the intent before. It joins q's transaction.

@@ -125,7 +125,7 @@ func (s Repairs) RefundFor(
 	if err != nil {
 		return Refund{}, notFound(err, "lock payment %s", id)
 	}
-	minor, err := refundable(p, amount)
+	minor, err := refundable(ctx, q, p, amount)
 	if err == nil && s.o.Disputes != nil {
 		err = s.o.Disputes.AllowsRefund(ctx, q, p)
 	}

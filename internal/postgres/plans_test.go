@@ -188,3 +188,43 @@ func TestConfirmablePaymentsAreRead(t *testing.T) {
 	require.Contains(t, all, "payments_confirmable")
 	require.NotContains(t, all, "Seq Scan", all)
 }
+
+// TestPaymentsAreFoundByTheirIntent: by an index if that is not the first of its order. Storing a first intent adds nothing
+// to an index, so its update stays heap-only.
+func TestPaymentsAreFoundByTheirIntent(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	tx, err := pool.Raw().Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	exec := func(sql string) {
+		t.Helper()
+		_, err := tx.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	exec(`INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method,
+			intent_number, created_at)
+		SELECT 'ten_1', 'pay_' || n, 'ord_' || n, 'k' || n, 1000, 'usd', 'pm_1', CASE WHEN n > 1990 THEN 2 ELSE 1 END, now()
+		FROM generate_series(1, 2000) n`)
+	for _, c := range []struct {
+		id       string
+		heapOnly int
+	}{{"pay_1", 1}, {"pay_2000", 1}} {
+		exec(`UPDATE payments SET intent_id = 'pi_' || id WHERE id = '` + c.id + `'`)
+		var n int
+		require.NoError(t, tx.QueryRow(t.Context(),
+			`SELECT pg_stat_get_xact_tuples_hot_updated('payments'::regclass)`).Scan(&n))
+		require.Equal(t, c.heapOnly, n, c.id)
+	}
+	exec("SET LOCAL plan_cache_mode = force_generic_plan")
+	exec("PREPARE find AS " + db.PaymentOfIntentElsewhere)
+	defer func() { _, _ = tx.Exec(t.Context(), "DEALLOCATE find") }()
+	got, err := tx.Conn().PgConn().Exec(t.Context(),
+		"EXPLAIN EXECUTE find('pay_~', 'pi_pay_2000', 'ten_1', 'ord_1')").ReadAll()
+	require.NoError(t, err)
+	var plan []string
+	for _, row := range got[0].Rows {
+		plan = append(plan, string(row[0]))
+	}
+	require.Contains(t, strings.Join(plan, "\n"), "payments_of_later_intents")
+}
