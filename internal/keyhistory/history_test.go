@@ -106,7 +106,7 @@ func TestHistory(t *testing.T) {
 			"failed":         `failed \(resource_missing\), no money taken`,
 			"waits":          `canceled, no money taken`,
 			"cancel-payment": `the payment was canceled, no money taken`,
-			"paid":           `charged once, ch_\w+, and 300 of 1000 usd refunded`,
+			"paid":           `charged once, ch_\w+, and 3\.00 USD of 10\.00 USD refunded`,
 			"again":          `refused for good; nothing was done under this key`,
 			"refund":         `refunded once, re_\w+`,
 			"too-much":       `refused for good; nothing was done under this key`,

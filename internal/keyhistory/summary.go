@@ -10,6 +10,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/compare"
+	"example.com/payonce/internal/money"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/stripe"
@@ -144,7 +145,8 @@ func ChargedOnce(p *db.Payment) string {
 	case p.AmountMinor:
 		verdict += ", and refunded"
 	default:
-		verdict += fmt.Sprintf(", and %d of %d %s refunded", p.AmountRefundedMinor, p.AmountMinor, p.Currency)
+		verdict += fmt.Sprintf(", and %s of %s refunded", money.Format(p.AmountRefundedMinor, p.Currency),
+			money.Format(p.AmountMinor, p.Currency))
 	}
 	return verdict
 }

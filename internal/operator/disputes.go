@@ -84,6 +84,14 @@ func (p *objectPage) readDisputes(ctx context.Context, q *db.Queries, orderID st
 		p.Disputes = append(p.Disputes,
 			disputeView{Dispute: row, Now: p.Now, Fees: fees(movements), Movements: movements})
 	}
+	for i, payment := range p.Payments {
+		p.Payments[i].Disputed, err = q.DisputeStandsInTheWay(ctx, db.DisputeStandsInTheWayParams{
+			TenantID: p.TenantID, PaymentID: payment.ID,
+		})
+		if err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -141,7 +149,8 @@ func (d disputeView) Until() string {
 func (d disputeView) Next() string {
 	switch d.Status {
 	case "needs_response":
-		return "Evidence is submitted in Stripe’s dashboard, once: everything in one response."
+		return "Evidence is submitted in Stripe’s dashboard, once: everything in one response. If the " +
+			"customer is right, accept the dispute there: contesting it may cost a further fee."
 	case "warning_needs_response":
 		return "The bank asks first, and has withdrawn nothing. A full refund ends most inquiries; otherwise respond in " +
 			"Stripe’s dashboard."

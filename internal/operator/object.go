@@ -43,6 +43,8 @@ type paymentView struct {
 	db.Payment
 	Refunds []db.Refund
 	Settled int64 // given back outside of Stripe, as an operator has said
+	// Disputed: a dispute stands in the way of a refund.
+	Disputed bool
 }
 
 // Refundable is the amount that can still be refunded.

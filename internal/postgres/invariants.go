@@ -80,7 +80,7 @@ var paymentInvariants = []invariant{
 	{"I15", "received webhooks are applied", offenders((*db.Queries).InvariantWebhookIsApplied)},
 	{"I17", "the reaper deletes no unfinished key", offenders((*db.Queries).InvariantKeyIsRetained)},
 	{"I25", "a client secret ends with its payment", offenders((*db.Queries).InvariantSecretEndsWithItsPayment)},
-	{"I28", "no automatic refund that failed is forgotten", offenders((*db.Queries).InvariantOwedIsNotForgotten)},
+	{"I28", "what must be refunded is refunded, owed or settled", offenders((*db.Queries).InvariantOwedIsNotForgotten)},
 }
 
 // inOrder sorts I8b after I8a and I10 after I9, so that a report is in the order of docs/guarantees.md whatever the
