@@ -874,7 +874,7 @@ const InvariantSecretEndsWithItsPayment = `-- name: InvariantSecretEndsWithItsPa
 SELECT concat_ws(' ', p.tenant_id, p.id)::text AS subject,
     concat(p.status, ' while ', p.intent_id, ' can be paid')::text AS detail
 FROM payments p
-WHERE p.confirmable
+WHERE p.status IN ('failed', 'canceled') AND NOT p.intent_closed AND p.intent_id IS NOT NULL
   AND EXISTS (
       SELECT FROM outbox_events e
       WHERE e.tenant_id = p.tenant_id AND e.aggregate_id = p.id AND e.type = 'payment.requires_action')

@@ -1051,6 +1051,7 @@ type Payment struct {
 	IntentID             *string
 	LaterIntentID        *string
 	IntentClosed         bool
+	IntentSpent          bool
 	MustBeRefunded       bool
 	ChargeID             *string
 	FailureCode          *string

@@ -206,7 +206,7 @@ func (q *Queries) PaymentBegin(ctx context.Context, arg PaymentBeginParams) (Pay
 }
 
 const PaymentByKey = `-- name: PaymentByKey :one
-SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND idempotency_key = $2
+SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND idempotency_key = $2
 `
 
 type PaymentByKeyParams struct {
@@ -236,6 +236,7 @@ func (q *Queries) PaymentByKey(ctx context.Context, arg PaymentByKeyParams) (Pay
 		&i.IntentID,
 		&i.LaterIntentID,
 		&i.IntentClosed,
+		&i.IntentSpent,
 		&i.MustBeRefunded,
 		&i.ChargeID,
 		&i.FailureCode,
@@ -374,7 +375,7 @@ func (q *Queries) PaymentFinish(ctx context.Context, arg PaymentFinishParams) (i
 
 const PaymentGet = `-- name: PaymentGet :one
 
-SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND id = $2
+SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND id = $2
 `
 
 type PaymentGetParams struct {
@@ -405,6 +406,7 @@ func (q *Queries) PaymentGet(ctx context.Context, arg PaymentGetParams) (Payment
 		&i.IntentID,
 		&i.LaterIntentID,
 		&i.IntentClosed,
+		&i.IntentSpent,
 		&i.MustBeRefunded,
 		&i.ChargeID,
 		&i.FailureCode,
@@ -473,8 +475,9 @@ func (q *Queries) PaymentIntentClose(ctx context.Context, arg PaymentIntentClose
 
 const PaymentIntentEnded = `-- name: PaymentIntentEnded :execrows
 UPDATE payments
-SET intent_closed = true
-WHERE tenant_id = $1 AND order_id = $2 AND intent_id = $3 AND NOT live AND NOT intent_closed
+SET intent_closed = true, intent_spent = false
+WHERE tenant_id = $1 AND order_id = $2 AND intent_id = $3 AND NOT live
+  AND (NOT intent_closed OR intent_spent)
 `
 
 type PaymentIntentEndedParams struct {
@@ -551,8 +554,26 @@ func (q *Queries) PaymentIntentRecord(ctx context.Context, arg PaymentIntentReco
 	return result.RowsAffected(), nil
 }
 
+const PaymentIntentSpent = `-- name: PaymentIntentSpent :exec
+UPDATE payments
+SET intent_spent = true
+WHERE tenant_id = $1 AND order_id = $2 AND intent_id = $3 AND NOT intent_spent
+`
+
+type PaymentIntentSpentParams struct {
+	TenantID string
+	OrderID  string
+	IntentID *string
+}
+
+// Records that a PaymentIntent was paid and pays nothing.
+func (q *Queries) PaymentIntentSpent(ctx context.Context, arg PaymentIntentSpentParams) error {
+	_, err := q.db.Exec(ctx, PaymentIntentSpent, arg.TenantID, arg.OrderID, arg.IntentID)
+	return err
+}
+
 const PaymentList = `-- name: PaymentList :many
-SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
+SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
 WHERE tenant_id = $1 AND id < $2
 ORDER BY id DESC LIMIT $3
 `
@@ -592,6 +613,7 @@ func (q *Queries) PaymentList(ctx context.Context, arg PaymentListParams) ([]Pay
 			&i.IntentID,
 			&i.LaterIntentID,
 			&i.IntentClosed,
+			&i.IntentSpent,
 			&i.MustBeRefunded,
 			&i.ChargeID,
 			&i.FailureCode,
@@ -612,7 +634,7 @@ func (q *Queries) PaymentList(ctx context.Context, arg PaymentListParams) ([]Pay
 }
 
 const PaymentListOfOrder = `-- name: PaymentListOfOrder :many
-SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
+SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
 WHERE tenant_id = $1 AND order_id = $2 AND id < $3
 ORDER BY id DESC LIMIT $4
 `
@@ -658,6 +680,7 @@ func (q *Queries) PaymentListOfOrder(ctx context.Context, arg PaymentListOfOrder
 			&i.IntentID,
 			&i.LaterIntentID,
 			&i.IntentClosed,
+			&i.IntentSpent,
 			&i.MustBeRefunded,
 			&i.ChargeID,
 			&i.FailureCode,
@@ -678,7 +701,7 @@ func (q *Queries) PaymentListOfOrder(ctx context.Context, arg PaymentListOfOrder
 }
 
 const PaymentLive = `-- name: PaymentLive :one
-SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
+SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
 WHERE tenant_id = $1 AND order_id = $2 AND live
 `
 
@@ -710,6 +733,7 @@ func (q *Queries) PaymentLive(ctx context.Context, arg PaymentLiveParams) (Payme
 		&i.IntentID,
 		&i.LaterIntentID,
 		&i.IntentClosed,
+		&i.IntentSpent,
 		&i.MustBeRefunded,
 		&i.ChargeID,
 		&i.FailureCode,
@@ -723,7 +747,7 @@ func (q *Queries) PaymentLive(ctx context.Context, arg PaymentLiveParams) (Payme
 }
 
 const PaymentLock = `-- name: PaymentLock :one
-SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
+SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
 `
 
 type PaymentLockParams struct {
@@ -753,6 +777,7 @@ func (q *Queries) PaymentLock(ctx context.Context, arg PaymentLockParams) (Payme
 		&i.IntentID,
 		&i.LaterIntentID,
 		&i.IntentClosed,
+		&i.IntentSpent,
 		&i.MustBeRefunded,
 		&i.ChargeID,
 		&i.FailureCode,
@@ -789,7 +814,7 @@ func (q *Queries) PaymentNextIntent(ctx context.Context, arg PaymentNextIntentPa
 }
 
 const PaymentOfIntent = `-- name: PaymentOfIntent :one
-SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
+SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
 WHERE tenant_id = $1 AND order_id = $2 AND intent_id = $3
 ORDER BY live DESC, id DESC LIMIT 1
 `
@@ -823,6 +848,7 @@ func (q *Queries) PaymentOfIntent(ctx context.Context, arg PaymentOfIntentParams
 		&i.IntentID,
 		&i.LaterIntentID,
 		&i.IntentClosed,
+		&i.IntentSpent,
 		&i.MustBeRefunded,
 		&i.ChargeID,
 		&i.FailureCode,
@@ -839,7 +865,7 @@ const PaymentOfIntentElsewhere = `-- name: PaymentOfIntentElsewhere :many
 SELECT p.tenant_id, p.order_id, p.id
 FROM tenants t
 CROSS JOIN LATERAL (
-    SELECT q.tenant_id, q.id, q.version, q.status, q.live, q.confirmable, q.order_id, q.idempotency_key, q.amount_minor, q.amount_refunding_minor, q.amount_refunded_minor, q.amount_disputed_minor, q.currency, q.payment_method, q.intent_number, q.intent_id, q.later_intent_id, q.intent_closed, q.must_be_refunded, q.charge_id, q.failure_code, q.failure_decline_code, q.failure_message, q.next_action, q.created_at, q.updated_at
+    SELECT q.tenant_id, q.id, q.version, q.status, q.live, q.confirmable, q.order_id, q.idempotency_key, q.amount_minor, q.amount_refunding_minor, q.amount_refunded_minor, q.amount_disputed_minor, q.currency, q.payment_method, q.intent_number, q.intent_id, q.later_intent_id, q.intent_closed, q.intent_spent, q.must_be_refunded, q.charge_id, q.failure_code, q.failure_decline_code, q.failure_message, q.next_action, q.created_at, q.updated_at
     FROM payments q
     WHERE q.tenant_id = t.id AND q.id >= $1::text AND q.intent_id = $2
       AND (q.tenant_id, q.order_id) <> ($3::text, $4::text)
@@ -901,7 +927,7 @@ SET status = $1, version = version + 1, updated_at = clock_timestamp(),
     failure_code = $5, failure_decline_code = $6,
     failure_message = $7, next_action = $8
 WHERE tenant_id = $9 AND id = $10 AND version = $11
-RETURNING tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at
+RETURNING tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at
 `
 
 type PaymentSettleParams struct {
@@ -953,6 +979,7 @@ func (q *Queries) PaymentSettle(ctx context.Context, arg PaymentSettleParams) (P
 		&i.IntentID,
 		&i.LaterIntentID,
 		&i.IntentClosed,
+		&i.IntentSpent,
 		&i.MustBeRefunded,
 		&i.ChargeID,
 		&i.FailureCode,
@@ -966,7 +993,7 @@ func (q *Queries) PaymentSettle(ctx context.Context, arg PaymentSettleParams) (P
 }
 
 const PaymentWithOrder = `-- name: PaymentWithOrder :one
-SELECT p.tenant_id, p.id, p.version, p.status, p.live, p.confirmable, p.order_id, p.idempotency_key, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.currency, p.payment_method, p.intent_number, p.intent_id, p.later_intent_id, p.intent_closed, p.must_be_refunded, p.charge_id, p.failure_code, p.failure_decline_code, p.failure_message, p.next_action, p.created_at, p.updated_at, o.tenant_id, o.id, o.version, o.status, o.amount_minor, o.amount_refunded_minor, o.amount_disputed_minor, o.currency, o.items, o.customer_reference, o.metadata, o.payment_id, o.checkout_id, o.canceling_key, o.intents_retired, o.created_at, extract(epoch FROM clock_timestamp() - p.updated_at)::float8 AS status_seconds
+SELECT p.tenant_id, p.id, p.version, p.status, p.live, p.confirmable, p.order_id, p.idempotency_key, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.currency, p.payment_method, p.intent_number, p.intent_id, p.later_intent_id, p.intent_closed, p.intent_spent, p.must_be_refunded, p.charge_id, p.failure_code, p.failure_decline_code, p.failure_message, p.next_action, p.created_at, p.updated_at, o.tenant_id, o.id, o.version, o.status, o.amount_minor, o.amount_refunded_minor, o.amount_disputed_minor, o.currency, o.items, o.customer_reference, o.metadata, o.payment_id, o.checkout_id, o.canceling_key, o.intents_retired, o.created_at, extract(epoch FROM clock_timestamp() - p.updated_at)::float8 AS status_seconds
 FROM payments p
 JOIN orders o ON o.tenant_id = p.tenant_id AND o.id = p.order_id
 WHERE p.tenant_id = $1 AND p.id = $2
@@ -1006,6 +1033,7 @@ func (q *Queries) PaymentWithOrder(ctx context.Context, arg PaymentWithOrderPara
 		&i.Payment.IntentID,
 		&i.Payment.LaterIntentID,
 		&i.Payment.IntentClosed,
+		&i.Payment.IntentSpent,
 		&i.Payment.MustBeRefunded,
 		&i.Payment.ChargeID,
 		&i.Payment.FailureCode,
@@ -1062,7 +1090,7 @@ type PaymentsConfirmableRow struct {
 	Currency string
 }
 
-// Returns payments that ended without success while their PaymentIntent could still be confirmed, as far as is known, in
+// Returns payments that ended without success and whose PaymentIntent can still be confirmed, or was spent, in
 // the order of their ids: of each intent the last, and none while a later payment uses it and watches it. A later one that
 // has ended otherwise hides none: what its intent did is not over if others gave the money back and the bank returns it.
 func (q *Queries) PaymentsConfirmable(ctx context.Context, arg PaymentsConfirmableParams) ([]PaymentsConfirmableRow, error) {

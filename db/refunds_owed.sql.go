@@ -26,6 +26,7 @@ SET last_error = excluded.last_error,
     parked_at = CASE WHEN o.ended_at IS NULL AND o.attempts >= cardinality($7::bigint[])
         THEN clock_timestamp() END,
     ended_at = NULL, ended_how = NULL
+WHERE o.ended_at IS NULL OR NOT is_given_back(o.tenant_id, o.payment_id, o.settled_minor)
 `
 
 type RefundOweParams struct {
@@ -39,7 +40,8 @@ type RefundOweParams struct {
 }
 
 // Records that a payment's automatic refund has failed: it is owed, and tried again after the next of the pauses. After
-// the last of them it is parked. What had ended is owed again, from its beginning.
+// the last of them it is parked. What had ended is owed again, from its beginning; but nothing of a payment that others
+// have refunded meanwhile, with what an operator has settled.
 func (q *Queries) RefundOwe(ctx context.Context, arg RefundOweParams) error {
 	_, err := q.db.Exec(ctx, RefundOwe,
 		arg.TenantID,

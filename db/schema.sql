@@ -404,7 +404,7 @@ CREATE TABLE payments (
     status                 payment_status NOT NULL DEFAULT 'processing'::payment_status,
     live                   boolean        NOT NULL GENERATED ALWAYS AS (status = ANY (ARRAY['processing'::payment_status, 'requires_action'::payment_status, 'succeeded'::payment_status])) STORED,
     confirmable            boolean        NOT NULL GENERATED ALWAYS AS ((status = ANY (ARRAY['failed'::payment_status,
-        'canceled'::payment_status])) AND NOT intent_closed AND intent_id IS NOT NULL) STORED,
+        'canceled'::payment_status])) AND (NOT intent_closed OR intent_spent) AND intent_id IS NOT NULL) STORED,
     order_id               text           COLLATE "C" NOT NULL,
     idempotency_key        text           COLLATE "C" NOT NULL,
     amount_minor           bigint         NOT NULL,
@@ -421,6 +421,7 @@ CASE
     ELSE NULL::text
 END) STORED,
     intent_closed          boolean        NOT NULL DEFAULT false,
+    intent_spent           boolean        NOT NULL DEFAULT false,
     must_be_refunded       boolean        NOT NULL DEFAULT false,
     charge_id              text           COLLATE "C",
     failure_code           text,
@@ -587,6 +588,9 @@ CREATE TRIGGER owed_ends_when_given_back BEFORE INSERT OR UPDATE ON refunds_owed
     EXECUTE FUNCTION refuse_write('what is owed ends when it was refunded or an operator settled it');
 CREATE TRIGGER owed_is_never_deleted BEFORE DELETE ON refunds_owed FOR EACH ROW
     EXECUTE FUNCTION refuse_write('what was owed is never deleted');
+CREATE TRIGGER settled_only_grows BEFORE UPDATE OF settled_minor ON refunds_owed FOR EACH ROW
+    WHEN (new.settled_minor < old.settled_minor)
+    EXECUTE FUNCTION refuse_write('what an operator has settled stays settled');
 
 CREATE TABLE inbox_events (
     consumer       text         COLLATE "C" NOT NULL,

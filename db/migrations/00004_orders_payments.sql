@@ -59,10 +59,11 @@ CREATE TABLE payments (
     -- succeeds, so that update stays heap-only.
     live                   boolean        NOT NULL GENERATED ALWAYS AS (
         status IN ('processing', 'requires_action', 'succeeded')) STORED,
-    -- Whether the PaymentIntent of a payment that has ended without success can still be paid, as far as is known here.
-    -- The reconciler reads such intents until they are closed. False before and after a success, as above.
+    -- Whether the PaymentIntent of a payment that has ended without success can still be paid, as far as is known here,
+    -- or may hold money again. The reconciler reads such intents until that ends. False before and after a success, as
+    -- above.
     confirmable            boolean        NOT NULL GENERATED ALWAYS AS (
-        status IN ('failed', 'canceled') AND NOT intent_closed AND intent_id IS NOT NULL) STORED,
+        status IN ('failed', 'canceled') AND (NOT intent_closed OR intent_spent) AND intent_id IS NOT NULL) STORED,
     order_id               text COLLATE "C" NOT NULL,
     idempotency_key        text COLLATE "C" NOT NULL,
     amount_minor           bigint         NOT NULL,
@@ -79,6 +80,9 @@ CREATE TABLE payments (
     later_intent_id        text COLLATE "C" GENERATED ALWAYS AS (
         CASE WHEN intent_number > 1 THEN intent_id END) STORED,
     intent_closed          boolean        NOT NULL DEFAULT false, -- the next payment makes a new one
+    -- The intent was paid and pays nothing: others have given all of it back, or had changed its amount. A bank may return
+    -- to it what was given back.
+    intent_spent           boolean        NOT NULL DEFAULT false,
     -- The service may not keep the money: the order was canceled before it was paid, or its checkout is compensated.
     must_be_refunded       boolean        NOT NULL DEFAULT false,
     charge_id              text COLLATE "C",

@@ -128,6 +128,9 @@ CREATE CONSTRAINT TRIGGER owed_is_not_forgotten AFTER INSERT OR UPDATE OF status
 CREATE TRIGGER owed_ends_when_given_back BEFORE INSERT OR UPDATE ON refunds_owed FOR EACH ROW
     WHEN (NEW.ended_at IS NOT NULL AND NOT is_given_back(NEW.tenant_id, NEW.payment_id, NEW.settled_minor))
     EXECUTE FUNCTION refuse_write('what is owed ends when it was refunded or an operator settled it');
+CREATE TRIGGER settled_only_grows BEFORE UPDATE OF settled_minor ON refunds_owed FOR EACH ROW
+    WHEN (NEW.settled_minor < OLD.settled_minor)
+    EXECUTE FUNCTION refuse_write('what an operator has settled stays settled');
 CREATE TRIGGER owed_is_never_deleted BEFORE DELETE ON refunds_owed FOR EACH ROW
     EXECUTE FUNCTION refuse_write('what was owed is never deleted');
 

@@ -224,11 +224,18 @@ WHERE tenant_id = @tenant_id AND order_id = @order_id AND intent_number = @inten
 -- name: PaymentIntentEnded :execrows
 -- Records that Stripe shows a PaymentIntent canceled or paid: it cannot be confirmed any more.
 UPDATE payments
-SET intent_closed = true
-WHERE tenant_id = @tenant_id AND order_id = @order_id AND intent_id = @intent_id AND NOT live AND NOT intent_closed;
+SET intent_closed = true, intent_spent = false
+WHERE tenant_id = @tenant_id AND order_id = @order_id AND intent_id = @intent_id AND NOT live
+  AND (NOT intent_closed OR intent_spent);
+
+-- name: PaymentIntentSpent :exec
+-- Records that a PaymentIntent was paid and pays nothing.
+UPDATE payments
+SET intent_spent = true
+WHERE tenant_id = @tenant_id AND order_id = @order_id AND intent_id = @intent_id AND NOT intent_spent;
 
 -- name: PaymentsConfirmable :many
--- Returns payments that ended without success while their PaymentIntent could still be confirmed, as far as is known, in
+-- Returns payments that ended without success and whose PaymentIntent can still be confirmed, or was spent, in
 -- the order of their ids: of each intent the last, and none while a later payment uses it and watches it. A later one that
 -- has ended otherwise hides none: what its intent did is not over if others gave the money back and the bank returns it.
 SELECT p.tenant_id, p.id, p.order_id, p.intent_id, p.currency

@@ -1,6 +1,7 @@
 -- name: RefundOwe :exec
 -- Records that a payment's automatic refund has failed: it is owed, and tried again after the next of the pauses. After
--- the last of them it is parked. What had ended is owed again, from its beginning.
+-- the last of them it is parked. What had ended is owed again, from its beginning; but nothing of a payment that others
+-- have refunded meanwhile, with what an operator has settled.
 INSERT INTO refunds_owed AS o (tenant_id, payment_id, order_id, currency, last_refund_id, last_error, next_attempt_at)
 VALUES (@tenant_id, @payment_id, @order_id, @currency, @last_refund_id, @last_error,
     clock_timestamp() + make_interval(secs => (@pause_seconds::bigint[])[1]))
@@ -14,7 +15,8 @@ SET last_error = excluded.last_error,
         ELSE excluded.next_attempt_at END,
     parked_at = CASE WHEN o.ended_at IS NULL AND o.attempts >= cardinality(@pause_seconds::bigint[])
         THEN clock_timestamp() END,
-    ended_at = NULL, ended_how = NULL;
+    ended_at = NULL, ended_how = NULL
+WHERE o.ended_at IS NULL OR NOT is_given_back(o.tenant_id, o.payment_id, o.settled_minor);
 
 -- name: RefundOweAgain :exec
 -- A refund has failed that was not automatic. If its payment must be refunded, what it returned is owed now; what was

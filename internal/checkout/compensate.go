@@ -100,8 +100,7 @@ func (s *Service) awaitRefundStep(ctx context.Context, c *idempotency.Claim, k *
 	switch {
 	case err != nil && !errors.Is(err, postgres.ErrNoRows):
 		return idempotency.Answer{}, fmt.Errorf("read what is owed of payment %s: %w", p.ID, err)
-	case p.AmountRefundedMinor == p.AmountMinor,
-		owed.EndedHow != nil && *owed.EndedHow == db.OwedEndSettledOutside:
+	case p.AmountRefundedMinor+owed.SettledMinor >= p.AmountMinor:
 		return idempotency.Answer{}, c.Phase(ctx, releaseDue, func(q *db.Queries) error {
 			return k.undone(ctx, q, db.SagaStepRefund, db.SagaStepPay)
 		})

@@ -181,6 +181,46 @@ func TestCheckout_RefundRefusedForGood(t *testing.T) {
 		require.Equal(t, compensated, sagaOf(t, a).steps())
 		s.requireStock("tea", 10, 0)
 	})
+
+	// An operator has settled all but a part that others had refunded. That comes back before the checkout looks, and the
+	// service returns it.
+	t.Run("AndSettledByAnOperatorInPart", func(t *testing.T) {
+		t.Parallel()
+		s, body := refundBegins(t, "pm_card_pendingRefund", nil)
+		b := books(s)
+		waits := func(yes bool) {
+			s.w.Exec(`UPDATE idempotency_keys SET (next_attempt_at, leased_until) = (SELECT t, t FROM (SELECT
+				CASE WHEN $1 THEN clock_timestamp() + interval '1 day' ELSE '-infinity' END) x(t)) WHERE key = 'k'`, yes)
+		}
+		require.NoError(t, s.w.Sim.FailRefund(s.w.Text("SELECT stripe_refund_id FROM refunds"), "lost_or_stolen_card"))
+		b.Reconcile()
+		part, err := world.BooksOn(s.w).Stripe.Refunds.New(&stripego.RefundParams{
+			PaymentIntent: stripego.String(s.w.Text(`SELECT intent_id FROM payments`)), Amount: stripego.Int64(100),
+		})
+		require.NoError(t, err)
+		s.w.Sim.Advance(time.Minute)
+		s.w.Exec("UPDATE refunds_owed SET next_attempt_at = clock_timestamp() + interval '1 day'")
+		b.Reconcile()
+		require.NoError(t, s.Pool.InTx(t.Context(), func(q *db.Queries) error {
+			_, err := s.Payments.Repairs().SettleOwed(t.Context(), q, s.w.Tenant.ID, s.w.Text("SELECT id FROM payments"))
+			return err
+		}))
+		require.NoError(t, s.w.Sim.FailRefund(part.ID, "lost_or_stolen_card"))
+		b.Reconcile()
+		s.w.Exec("UPDATE refunds_owed SET next_attempt_at = clock_timestamp()")
+		b.Reconcile()
+		waits(true)
+		s.Complete()
+		s.w.Sim.Advance(time.Minute)
+		b.Reconcile()
+		b.Measure()
+		require.Zero(t, s.Metric("payonce_refunds_owed"))
+		require.Equal(t, "refunded", s.w.Text("SELECT ended_how FROM refunds_owed"))
+		waits(false)
+		s.Complete()
+		require.Equal(t, compensated, sagaOf(t, s.checkout("k", body)).steps())
+		s.requireStock("tea", 10, 0)
+	})
 	// part: operator }
 }
 

@@ -71,3 +71,61 @@ func TestCancelOfAnOrderWhoseIntentPaidAnotherAmount(t *testing.T) {
 	// part: operator }
 	o.RequireClean()
 }
+
+// TestCancelWhileAnIntentOfAnotherAmountWasPaid: the same, and the payment still waits for its customer.
+func TestCancelWhileAnIntentOfAnotherAmountWasPaid(t *testing.T) {
+	t.Parallel()
+	o, intent := unpaid(t, "pm_card_authenticationRequired")
+	_, err := o.Stripe.PaymentIntents.Update(intent, &stripego.PaymentIntentParams{Amount: stripego.Int64(900)})
+	require.NoError(t, err)
+	require.NoError(t, browserPays(o.Books, intent, visa))
+	a := o.API.Post("/v1/orders/"+o.order+"/cancel", "c", `{}`)
+	require.Equal(t, http.StatusOK, a.Status, a)
+	completeOnce(o.World, o.API)
+	require.Equal(t, "canceled", o.API.Get("/v1/payments/"+o.payment).Get("status"))
+	o.oldWindows()
+	require.Equal(t, "amount_mismatch "+intent+" 900 usd", o.Discrepancies())
+	o.dashboard(900)
+	o.listen(o.mailbox.Take())
+	o.Reconcile()
+	require.Empty(t, o.Discrepancies())
+	o.RequireClean()
+}
+
+// TestRefundOfAnotherAmountComesBack: what Stripe took with another amount was given back in full, so the payment has
+// failed. Long after that the bank returns it, and nobody hears a webhook.
+func TestRefundOfAnotherAmountComesBack(t *testing.T) {
+	t.Parallel()
+	for name, then := range map[string]func(o *elsewhere){
+		"ToAnOpenOrder": func(*elsewhere) {},
+		"ToACanceledOrder": func(o *elsewhere) {
+			require.Equal(o.T, http.StatusOK, o.API.Post("/v1/orders/"+o.order+"/cancel", "c", `{}`).Status)
+		},
+		"ToAnOrderPaidAnew": func(o *elsewhere) {
+			require.Equal(o.T, http.StatusCreated, o.API.Pay("again", o.order, visa).Status)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o, intent := unpaid(t, "pm_card_authenticationRequired")
+			_, err := o.Stripe.PaymentIntents.Update(intent, &stripego.PaymentIntentParams{Amount: stripego.Int64(900)})
+			require.NoError(t, err)
+			require.NoError(t, browserPays(o.Books, intent, visa))
+			back := o.dashboard(900)
+			o.listen(o.mailbox.Take())
+			o.AgeWork(time.Minute)
+			completeOnce(o.World, o.API)
+			require.Equal(t, "failed", o.API.Get("/v1/payments/"+o.payment).Get("status"))
+			then(o)
+			o.Reconcile()
+			o.Reconcile()
+			require.Empty(t, o.Discrepancies())
+			o.RequireClean()
+
+			require.NoError(t, o.Sim.FailRefund(back, "lost_or_stolen_card"))
+			o.mailbox.Take()
+			o.oldWindows()
+			require.Contains(t, o.Discrepancies(), intent+" 900 usd")
+		})
+	}
+}

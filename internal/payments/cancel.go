@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/compare"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/outbox"
@@ -82,7 +83,7 @@ func (s cancels) runOrder(ctx context.Context, c *idempotency.Claim) (idempotenc
 		return idempotency.Answer{}, fmt.Errorf("read order %s: %w", c.ResourceID, err)
 	}
 	if target.Order.Status != db.OrderStatusOpen || target.IntentClosed || target.IntentID == "" {
-		return s.finishOrder(ctx, c, target.IntentNumber)
+		return s.finishOrder(ctx, c, target)
 	}
 	intent, out, err := s.CancelIntent(ctx, c, db.Payment{
 		TenantID: c.TenantID, OrderID: c.ResourceID, IntentNumber: target.IntentNumber, IntentID: &target.IntentID,
@@ -92,18 +93,17 @@ func (s cancels) runOrder(ctx context.Context, c *idempotency.Claim) (idempotenc
 	}
 	switch intent.Status {
 	case stripe.IntentCanceled:
-		return s.finishOrder(ctx, c, target.IntentNumber)
+		return s.finishOrder(ctx, c, target)
 	case stripe.IntentSucceeded:
-		if target.LiveStatus == "" && intent.RefundedMinor == intent.ReceivedMinor {
-			// Others have paid it and given all of it back: nothing pays the order. The bank may send that back, so the
-			// intent is not closed: it is read for as long as it may.
-			return s.finishOrder(ctx, c, 0)
+		answer, err := s.orderPaidFirst(ctx, c, intent, target.LiveStatus)
+		if !errors.Is(err, errPaysNothing) {
+			return answer, err
 		}
-		answer, err := s.orderPaidFirst(ctx, c, intent)
-		if errors.Is(err, errPaysNothing) {
-			return s.finishOrder(ctx, c, 0)
+		ref := compare.OrderRef{TenantID: c.TenantID, OrderID: c.ResourceID}
+		if err := s.intentSpent(ctx, ref, intent.ID); err != nil {
+			return idempotency.Answer{}, err
 		}
-		return answer, err
+		return s.finishOrder(ctx, c, target)
 	case stripe.IntentProcessing:
 		if err := c.YieldOrPark(ctx, errors.New("the PaymentIntent is processing")); err != nil {
 			return idempotency.Answer{}, err
@@ -114,13 +114,12 @@ func (s cancels) runOrder(ctx context.Context, c *idempotency.Claim) (idempotenc
 	return order, c.YieldOrPark(ctx, fmt.Errorf("cancel the intent: %w", out.Why()))
 }
 
-// errPaysNothing says that an intent was paid and cannot pay its order: somebody changed its amount, or an operator has it
-// refunded. The reconciler reports the money.
+// errPaysNothing says that an intent was paid and cannot pay its order: others have given all of it back, or had changed its
+// amount, or an operator has it refunded. The reconciler reports the money.
 var errPaysNothing = errors.New("the PaymentIntent was paid and does not pay the order")
 
-// finishOrder cancels the order, and closes its intent of that number, which was canceled; 0: none was.
 func (s cancels) finishOrder(
-	ctx context.Context, c *idempotency.Claim, closes int32,
+	ctx context.Context, c *idempotency.Claim, target db.OrderToPayRow,
 ) (idempotency.Answer, error) {
 	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
 		order, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: c.TenantID, ID: c.ResourceID})
@@ -136,7 +135,7 @@ func (s cancels) finishOrder(
 			return idempotency.Answer{}, err
 		}
 		if err := q.PaymentIntentClose(ctx, db.PaymentIntentCloseParams{
-			TenantID: c.TenantID, OrderID: c.ResourceID, IntentNumber: closes,
+			TenantID: c.TenantID, OrderID: c.ResourceID, IntentNumber: target.IntentNumber,
 		}); err != nil {
 			return idempotency.Answer{}, fmt.Errorf("close the intent of order %s: %w", c.ResourceID, err)
 		}
@@ -181,8 +180,11 @@ func (s cancels) cancelWaiting(ctx context.Context, q *db.Queries, p db.Payment)
 // that; where it has ended, the money is adopted here, so that the order is paid as the answer says. errPaysNothing: it
 // cannot be, and nothing was written.
 func (s cancels) orderPaidFirst(
-	ctx context.Context, c *idempotency.Claim, intent stripe.Intent,
+	ctx context.Context, c *idempotency.Claim, intent stripe.Intent, liveStatus string,
 ) (idempotency.Answer, error) {
+	if liveStatus == "" && intent.RefundedMinor == intent.ReceivedMinor {
+		return idempotency.Answer{}, errPaysNothing
+	}
 	intent.TenantID, intent.OrderID, intent.Operation = c.TenantID, c.ResourceID, "" // whatever its metadata says by now
 	found, err := s.Repairs().adoptionOf(ctx, intent)
 	if err != nil {
@@ -201,6 +203,8 @@ func (s cancels) orderPaidFirst(
 			if adopted, err = s.Repairs().adoptFinally(ctx, q, found, intent); err == nil && adopted == "" {
 				return idempotency.Answer{}, errPaysNothing
 			}
+		case err == nil && !isFor(live, intent):
+			return idempotency.Answer{}, errPaysNothing
 		case err == nil:
 			err = idempotency.Expedite(ctx, q, c.TenantID, live.IdempotencyKey)
 		}

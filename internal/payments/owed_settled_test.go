@@ -77,3 +77,40 @@ func TestWhatWasSettledOutsideIsNotRefunded(t *testing.T) {
 	o.hear()
 	o.RequireClean()
 }
+
+// TestSettledAndRefundedByOthersIsNotOwed: others refund at Stripe what an operator has settled, so more is back than was
+// paid. Then an automatic refund comes back, and still nothing is owed.
+func TestSettledAndRefundedByOthersIsNotOwed(t *testing.T) {
+	t.Parallel()
+	o := late(t, visa)
+	o.refuse(1)
+	completeOnce(o.World, o.API)
+	part := o.dashboard(400)
+	o.hear()
+	require.NoError(t, o.API.Pool.InTx(t.Context(), func(q *db.Queries) error {
+		_, err := o.API.Payments.Repairs().SettleOwed(t.Context(), q, o.Tenant.ID, o.payment)
+		return err
+	}))
+	require.NoError(t, o.Sim.FailRefund(part, "lost_or_stolen_card"))
+	o.hear()
+	o.again()
+	besides := o.dashboard(600)
+	o.hear()
+	require.NoError(t, o.Sim.FailRefund(
+		o.Text(`SELECT stripe_refund_id FROM refunds WHERE origin = 'automatic' AND status = 'succeeded'`), "lost_or_stolen_card"))
+	o.hear()
+	o.requireOwed(0, 0)
+	o.again()
+	require.Equal(t, 600, o.Count(`SELECT amount_refunded_minor FROM payments`))
+
+	_, err := o.DB.Raw().Exec(t.Context(), `UPDATE refunds_owed SET settled_minor = 400`)
+	require.ErrorContains(t, err, "stays settled")
+	require.NoError(t, o.Sim.FailRefund(besides, "lost_or_stolen_card"))
+	o.hear()
+	o.requireOwed(1, 400)
+	o.again()
+	require.Equal(t, 400, o.Count(`SELECT amount_refunded_minor FROM payments`), "600 were settled")
+	o.requireOwed(0, 0)
+	o.hear()
+	o.RequireClean()
+}

@@ -8,6 +8,7 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/calls"
+	"example.com/payonce/internal/compare"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/postgres"
@@ -132,6 +133,9 @@ func (s *Service) readAgain(
 	// Others have paid the intent and given all of it back. This payment has moved nothing, and there is nothing left that
 	// could pay its order: the next one makes another intent.
 	if onlyRefused && intent.Status == stripe.IntentSucceeded && intent.RefundedMinor == intent.ReceivedMinor {
+		if err := s.intentSpent(ctx, r.order(), intent.ID); err != nil {
+			return idempotency.Answer{}, err
+		}
 		return r.ending.Finish(ctx, c, r, r.failed(last))
 	}
 	answer, settled, err := s.settle(ctx, c, r, stripe.FromRead(intent))
@@ -161,7 +165,7 @@ func (s *Service) settle(
 	intent := out.Intent
 	switch intent.Status {
 	case stripe.IntentSucceeded:
-		if !r.isFor(intent) {
+		if !isFor(r.Payment, intent) {
 			answer, err = s.otherAmount(ctx, c, r, out)
 			break
 		}
@@ -187,10 +191,10 @@ func (s *Service) settle(
 	return answer, true, err
 }
 
-// isFor reports whether an intent is for the payment's amount. Anybody with the Stripe account's key can change that of an
+// isFor reports whether an intent is for a payment's amount. Anybody with the Stripe account's key can change that of an
 // intent until it is paid.
-func (r *Run) isFor(i stripe.Intent) bool {
-	return i.AmountMinor == r.Payment.AmountMinor && i.Currency == r.Payment.Currency
+func isFor(p db.Payment, i stripe.Intent) bool {
+	return i.AmountMinor == p.AmountMinor && i.Currency == p.Currency
 }
 
 // otherAmount is for an intent that was paid with another amount than the payment's. The order is not paid with it, and the
@@ -200,6 +204,9 @@ func (s *Service) otherAmount(
 ) (idempotency.Answer, error) {
 	intent := out.Intent
 	if intent.RefundedMinor == intent.ReceivedMinor {
+		if err := s.intentSpent(ctx, r.order(), intent.ID); err != nil {
+			return idempotency.Answer{}, err
+		}
 		return r.ending.Finish(ctx, c, r, Settlement{
 			Status: db.PaymentStatusFailed, ClosesIntent: true, StripeKey: r.confirmKey(),
 			Failure: stripe.Failure{
@@ -210,6 +217,22 @@ func (s *Service) otherAmount(
 	}
 	return s.Wait(ctx, c, r, fmt.Errorf("%d %s were taken, and the payment is of %d %s: refund it at Stripe",
 		intent.ReceivedMinor, intent.Currency, r.Payment.AmountMinor, r.Payment.Currency))
+}
+
+// intentSpent records that an intent was paid and pays nothing, before the operation that has found it ends: what the
+// intent holds is read from then on, because a bank may return what others have given back.
+func (s *Service) intentSpent(ctx context.Context, order compare.OrderRef, intentID string) error {
+	err := s.pool.PaymentIntentSpent(ctx, db.PaymentIntentSpentParams{
+		TenantID: order.TenantID, OrderID: order.OrderID, IntentID: &intentID,
+	})
+	if err != nil {
+		return fmt.Errorf("note that %s is spent: %w", intentID, err)
+	}
+	return nil
+}
+
+func (r *Run) order() compare.OrderRef {
+	return compare.OrderRef{TenantID: r.Payment.TenantID, OrderID: r.Order.ID}
 }
 
 // SettleOrWait settles a payment by its intent, or waits if the intent decides nothing.

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	stripego "github.com/stripe/stripe-go/v76"
 
+	"example.com/payonce/internal/payments"
 	"example.com/payonce/testkit/world"
 )
 
@@ -214,6 +215,7 @@ func TestRefundInFullThatComesBackLater(t *testing.T) {
 		require.Equal(t, http.StatusOK, o.API.Post("/v1/orders/"+o.order+"/cancel", "c", `{}`).Status)
 		comesBack(o, back)
 		require.Equal(t, "automatic pending 1000", o.rows(), "the order is canceled, so it goes back")
+		require.Zero(t, o.Count(`SELECT count(*) FROM payments WHERE confirmable`), "its payment is watched from now on")
 		completeOnce(o.World, o.API)
 		o.Reconcile()
 		require.Equal(t, "automatic succeeded 1000", o.rows())
@@ -229,4 +231,35 @@ func TestRefundInFullThatComesBackLater(t *testing.T) {
 		comesBack(o, back)
 		require.Contains(t, o.Discrepancies(), "unmatched_at_stripe", "the customer has paid twice: an operator is told")
 	})
+}
+
+// TestRefundInFullThatComesBack_PaidWhileWeConfirmed: another program pays a new intent just before our confirm arrives,
+// which is refused, and refunds it. No earlier payment watches that intent.
+func TestRefundInFullThatComesBack_PaidWhileWeConfirmed(t *testing.T) {
+	t.Parallel()
+	w := world.New(t)
+	o := &elsewhere{mailbox: w.Mailbox(), Books: world.BooksOn(w)}
+	o.order = o.API.Order()
+	var back string
+	process := o.Local(world.LocalOptions{Boundary: func(_, point string) {
+		if point != payments.IntentRecorded {
+			return
+		}
+		_, err := o.Stripe.PaymentIntents.Confirm(intentOfOrder(o.World, o.order), &stripego.PaymentIntentConfirmParams{
+			PaymentMethod: stripego.String(visa), ReturnURL: stripego.String("https://example.com"),
+		})
+		require.NoError(t, err)
+		o.payment = o.Text(`SELECT id FROM payments`)
+		back = o.dashboard(1000)
+	}})
+	a := process.Pay("pays", o.order, visa)
+	require.Equal(t, http.StatusPaymentRequired, a.Status, a)
+	o.Reconcile()
+	require.Empty(t, o.Discrepancies())
+
+	require.NoError(t, o.Sim.FailRefund(back, "lost_or_stolen_card"))
+	o.mailbox.Take()
+	o.oldWindows()
+	require.Equal(t, "paid", o.API.Get("/v1/orders/"+o.order).Get("status"))
+	o.RequireClean()
 }
