@@ -23,7 +23,7 @@ var parts = []part{
 		paths: []string{
 			"internal/keyhistory/", "internal/http/keys.go", "internal/operations/history.go",
 			"internal/checkout/history.go",
-			"cmd/api/part_history.go", "db/queries/key_history.sql",
+			"cmd/api/part_history.go", "db/queries/key_history.sql", "internal/money/format.go",
 			"cmd/api/secrets_test.go",
 		},
 	},
@@ -133,7 +133,7 @@ var parts = []part{
 			"internal/payments/owed_settled_test.go",
 			"internal/payments/repair_manual.go", "internal/payments/repair_refund_orphan.go",
 			"internal/compare/orphan.go", "internal/compare/orphan_test.go", "internal/keyhistory/orphan.go",
-			"internal/money/format.go", "db/queries/orphan_refunds.sql",
+			"db/queries/orphan_refunds.sql",
 			"cmd/api/part_operator.go",
 			"db/migrations/00012_operator.sql", "db/queries/operator.sql", "db/queries/operator_checkouts.sql",
 			"db/queries/operator_webhooks.sql",

@@ -68,8 +68,8 @@ func TestCancelOfAnOrderWhoseIntentPaidAnotherAmount(t *testing.T) {
 	completeOnce(o.World, o.API)
 	o.Reconcile()
 	require.Empty(t, o.Discrepancies())
-	// part: operator }
 	o.RequireClean()
+	// part: operator }
 }
 
 // TestCancelWhileAnIntentOfAnotherAmountWasPaid: the same, and the payment still waits for its customer.
