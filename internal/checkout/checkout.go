@@ -280,13 +280,14 @@ func (k *saga) end(ctx context.Context, q *db.Queries, status db.CheckoutStatus)
 }
 
 // wait gives the claim back for a while and answers with the present state. What is not resolved in time is parked; the
-// refund of a compensation may take the bank weeks.
+// refund of a compensation may take the bank weeks, or an operator, if it is owed.
 func (s *Service) wait(
 	ctx context.Context, c *idempotency.Claim, k *saga, pause time.Duration, why error,
 ) (idempotency.Answer, error) {
 	interim := s.saveProgress(ctx, c, k)
 	limit := idempotency.ParkAfter
-	if c.RecoveryPoint() == refundBegun {
+	switch c.RecoveryPoint() {
+	case refundBegun, refundOwed:
 		limit = payments.RefundPendingMax
 	}
 	return interim, c.YieldUntil(ctx, limit, pause, why)

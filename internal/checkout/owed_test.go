@@ -295,4 +295,41 @@ func TestCheckoutThatIsNotResolvedParks(t *testing.T) {
 		require.Zero(t, parked(s, 44*days))
 		require.Equal(t, 1, parked(s, 46*days))
 	})
+
+	// It goes on by itself when the money is back, days after the refund was given up.
+	t.Run("WhileTheRefundIsOwed", func(t *testing.T) {
+		t.Parallel()
+		var dispute string
+		s, body := refundBegins(t, "pm_card_visa", func(s shop, charge string) {
+			var err error
+			dispute, err = s.w.Sim.OpenDispute(charge, "fraudulent", false)
+			require.NoError(t, err)
+		})
+		b := &world.Books{World: s.w, API: s.Local, Reconciler: s.NewReconciler(reconcile.NewMetrics(s.Metrics))}
+		for range 6 {
+			s.w.Exec("UPDATE refunds_owed SET next_attempt_at = clock_timestamp()")
+			b.Reconcile()
+			s.w.ExpireLeases()
+			s.Complete()
+		}
+		require.Equal(t, "refund_owed", s.w.RecoveryPoint("k"))
+		s.w.ExpireLeases()
+		require.Zero(t, parked(s, 44*days))
+
+		won := &stripego.DisputeParams{Evidence: &stripego.DisputeEvidenceParams{
+			UncategorizedText: stripego.String("winning_evidence"),
+		}}
+		_, err := world.BooksOn(s.w).Stripe.Disputes.Update(dispute, won)
+		require.NoError(t, err)
+		s.w.Sim.Advance(30 * 24 * time.Hour)
+		_, err = world.BooksOn(s.w).Stripe.Refunds.New(&stripego.RefundParams{
+			PaymentIntent: stripego.String(s.w.Text(`SELECT intent_id FROM payments`)),
+		})
+		require.NoError(t, err)
+		b.Reconcile()
+		s.w.ExpireLeases()
+		s.Complete()
+		require.Equal(t, "compensated", s.w.Text("SELECT status FROM checkouts"))
+		require.Equal(t, "payment-failed", s.checkout("k", body).Code())
+	})
 }
