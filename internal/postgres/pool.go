@@ -201,11 +201,17 @@ func (p *Pool) begin(ctx context.Context) (pgx.Tx, error) {
 func NotWritten(err error) bool {
 	var refused *pgconn.PgError
 	if errors.As(err, &refused) {
-		severity := refused.SeverityUnlocalized // Severity is translated to the server's lc_messages
-		return severity != "FATAL" && severity != "PANIC"
+		return !endsSession(refused)
 	}
 	var dial *pgconn.ConnectError
 	return errors.As(err, &dial) || errors.Is(err, pgx.ErrTxCommitRollback) || errors.Is(err, pgx.ErrNoRows)
+}
+
+// endsSession reports whether the server has closed the session with its error: on shutdown, on an operator's request,
+// or because the process was paused in a transaction for longer than idle_in_transaction_session_timeout (25P03).
+func endsSession(e *pgconn.PgError) bool {
+	severity := e.SeverityUnlocalized // Severity is translated to the server's lc_messages
+	return severity == "FATAL" || severity == "PANIC"
 }
 
 // ClassifyWriteError turns the error of a single writing statement into one of InTx's: nil, the server's, or
@@ -245,7 +251,7 @@ func IsUnreadable(err error) bool {
 }
 
 // Unavailable reports whether err means that the database cannot be used now: unreachable, starting, shutting down, out
-// of connections, or too slow. An error while connecting counts, whatever its reason.
+// of connections, or too slow. An error while connecting counts, whatever its reason, and so does the end of the session.
 func Unavailable(err error) bool {
 	var (
 		dial    *pgconn.ConnectError
@@ -260,7 +266,7 @@ func Unavailable(err error) bool {
 		case "08", "53", "57": // connection, resources, operator
 			return true
 		}
-		return refused.Code == "55P03" // lock_not_available
+		return endsSession(refused) || refused.Code == "55P03" // lock_not_available
 	}
 	return errors.As(err, &network) || pgconn.Timeout(err) || errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||

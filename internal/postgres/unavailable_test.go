@@ -1,8 +1,10 @@
 package postgres_test
 
 import (
+	"context"
 	"net/url"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
@@ -36,6 +38,29 @@ func TestUnavailable(t *testing.T) {
 	t.Run("RefusedAtTheDoor", func(t *testing.T) {
 		t.Parallel()
 		require.True(t, postgres.Unavailable(open(t, func(u *url.URL) { u.Path = "/nowhere" })))
+	})
+	t.Run("PausedInATransaction", func(t *testing.T) {
+		t.Parallel()
+		u, err := url.Parse(dbtest.URL(t))
+		require.NoError(t, err)
+		u.RawQuery = "idle_in_transaction_session_timeout=50"
+		pool, err := postgres.Open(t.Context(), u.String(), postgres.Options{MaxConn: 2})
+		require.NoError(t, err)
+		defer pool.Close()
+		tx, err := pool.Raw().Begin(t.Context())
+		require.NoError(t, err)
+		defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+		pid := tx.Conn().PgConn().PID()
+		require.Eventually(t, func() bool { // seen through the other connection
+			var sessions int
+			err := pool.Raw().QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE pid = $1`, pid).Scan(&sessions)
+			return err == nil && sessions == 0
+		}, 30*time.Second, 10*time.Millisecond, "the server ends the session")
+		_, err = tx.Exec(t.Context(), "SELECT 1")
+		var refused *pgconn.PgError
+		require.ErrorAs(t, err, &refused)
+		require.Equal(t, "25P03", refused.Code)
+		require.True(t, postgres.Unavailable(err))
 	})
 	t.Run("AnsweredIsAvailable", func(t *testing.T) {
 		t.Parallel()
