@@ -904,7 +904,7 @@ func (q *Queries) OperatorWorkCounts(ctx context.Context, scanMax int32) (Operat
 const RefundOwedSettle = `-- name: RefundOwedSettle :execrows
 UPDATE refunds_owed o
 SET settled_minor = p.amount_minor - p.amount_refunded_minor, ended_at = clock_timestamp(),
-    ended_how = 'settled_outside', parked_at = NULL
+    ended_how = 'settled_outside', parked_at = NULL, attempts = 0
 FROM payments p
 WHERE o.tenant_id = $1 AND o.payment_id = $2 AND o.ended_at IS NULL
   AND p.tenant_id = o.tenant_id AND p.id = o.payment_id AND p.amount_refunding_minor = p.amount_refunded_minor
@@ -915,8 +915,8 @@ type RefundOwedSettleParams struct {
 	PaymentID string
 }
 
-// An operator has settled what is owed in another way. Zero rows: it has ended already, or a refund of the payment is
-// pending.
+// An operator has settled what is owed in another way; the attempts at what is owed later are counted from zero. Zero
+// rows: it has ended already, or a refund of the payment is pending.
 func (q *Queries) RefundOwedSettle(ctx context.Context, arg RefundOwedSettleParams) (int64, error) {
 	result, err := q.db.Exec(ctx, RefundOwedSettle, arg.TenantID, arg.PaymentID)
 	if err != nil {

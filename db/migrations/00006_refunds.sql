@@ -56,10 +56,11 @@ CREATE TRIGGER refund_transition_is_legal BEFORE UPDATE ON refunds FOR EACH ROW
     EXECUTE FUNCTION refuse_write('a refund that failed or was canceled stays so; one that succeeded can still end so');
 
 -- Money that the service may not keep (payments.must_be_refunded), after a refund of it was refused by Stripe or sent back
--- by the bank, whoever made that refund. The transaction that records the failure writes the row, and the reconciler has the refund tried again, with growing pauses. After the
--- last attempt the row is parked, for an operator. What is owed now is the payment's amount without what was refunded
--- and without settled_minor. Package payments inserts and updates rows. Nothing deletes a row: one that has ended is
--- opened again if the money comes back.
+-- by the bank, also if another program made that refund. The transaction that records the failure writes the row, and
+-- the reconciler has the refund tried again, with growing pauses. After the last attempt the row is parked, for an
+-- operator. What is owed now is the payment's amount without what was refunded and without settled_minor. Package
+-- payments inserts and updates rows. Nothing deletes a row: one that has ended is opened again if the money comes back,
+-- and its attempts count on.
 CREATE TABLE refunds_owed (
     tenant_id       text COLLATE "C" NOT NULL,
     payment_id      text COLLATE "C" NOT NULL,
@@ -67,7 +68,7 @@ CREATE TABLE refunds_owed (
     currency        text             NOT NULL,
     last_refund_id  text COLLATE "C" NOT NULL, -- the refund that failed or the latest try; while pending, nothing is tried
     last_error      text             NOT NULL, -- why the last one that failed did
-    attempts        integer          NOT NULL DEFAULT 0, -- how often it was tried again since it is owed
+    attempts        integer          NOT NULL DEFAULT 0, -- how often it was tried again, until an operator settles it
     settled_minor   bigint           NOT NULL DEFAULT 0, -- what an operator settled in another way
     since           timestamptz      NOT NULL DEFAULT clock_timestamp(),
     next_attempt_at timestamptz      NOT NULL,

@@ -146,11 +146,11 @@ FROM refunds_owed
 WHERE ended_at IS NULL;
 
 -- name: RefundOwedSettle :execrows
--- An operator has settled what is owed in another way. Zero rows: it has ended already, or a refund of the payment is
--- pending.
+-- An operator has settled what is owed in another way; the attempts at what is owed later are counted from zero. Zero
+-- rows: it has ended already, or a refund of the payment is pending.
 UPDATE refunds_owed o
 SET settled_minor = p.amount_minor - p.amount_refunded_minor, ended_at = clock_timestamp(),
-    ended_how = 'settled_outside', parked_at = NULL
+    ended_how = 'settled_outside', parked_at = NULL, attempts = 0
 FROM payments p
 WHERE o.tenant_id = @tenant_id AND o.payment_id = @payment_id AND o.ended_at IS NULL
   AND p.tenant_id = o.tenant_id AND p.id = o.payment_id AND p.amount_refunding_minor = p.amount_refunded_minor;

@@ -1,32 +1,31 @@
 -- name: RefundOwe :exec
 -- Records that a payment's automatic refund has failed: it is owed, and tried again after the next of the pauses. After
--- the last of them it is parked. What had ended is owed again, from its beginning; but nothing of a payment that others
--- have refunded meanwhile, with what an operator has settled.
+-- the last of them it is parked. A refund that had succeeded and came back counts as an attempt, so that a bank that
+-- returns each of them is not tried for ever; the count begins anew only after an operator has settled what was owed.
+-- Nothing is owed of a payment that others have refunded meanwhile, with what an operator has settled.
 INSERT INTO refunds_owed AS o (tenant_id, payment_id, order_id, currency, last_refund_id, last_error, next_attempt_at)
 VALUES (@tenant_id, @payment_id, @order_id, @currency, @last_refund_id, @last_error,
     clock_timestamp() + make_interval(secs => (@pause_seconds::bigint[])[1]))
 ON CONFLICT (tenant_id, payment_id) DO UPDATE
 SET last_error = excluded.last_error,
     since = CASE WHEN o.ended_at IS NULL THEN o.since ELSE clock_timestamp() END,
-    attempts = CASE WHEN o.ended_at IS NULL THEN o.attempts ELSE 0 END,
-    next_attempt_at = CASE WHEN o.ended_at IS NULL
-        THEN clock_timestamp()
-            + make_interval(secs => coalesce((@pause_seconds::bigint[])[o.attempts + 1], 0))
-        ELSE excluded.next_attempt_at END,
-    parked_at = CASE WHEN o.ended_at IS NULL AND o.attempts >= cardinality(@pause_seconds::bigint[])
-        THEN clock_timestamp() END,
+    next_attempt_at = clock_timestamp()
+        + make_interval(secs => coalesce((@pause_seconds::bigint[])[o.attempts + 1], 0)),
+    parked_at = CASE WHEN o.attempts >= cardinality(@pause_seconds::bigint[]) THEN clock_timestamp() END,
     ended_at = NULL, ended_how = NULL
 WHERE o.ended_at IS NULL OR NOT is_given_back(o.tenant_id, o.payment_id, o.settled_minor);
 
 -- name: RefundOweAgain :exec
 -- A refund has failed that was not automatic. If its payment must be refunded, what it returned is owed now; what was
--- owed already is not tried later for it, and what an operator has settled is not owed.
+-- owed already is not tried later for it, and what an operator has settled is not owed. It is parked at once if the
+-- attempts are used up.
 INSERT INTO refunds_owed AS o (tenant_id, payment_id, order_id, currency, last_refund_id, last_error, next_attempt_at)
 SELECT p.tenant_id, p.id, p.order_id, p.currency, @last_refund_id, @last_error, clock_timestamp()
 FROM payments p
 WHERE p.tenant_id = @tenant_id AND p.id = @payment_id AND p.must_be_refunded
 ON CONFLICT (tenant_id, payment_id) DO UPDATE
-SET ended_at = NULL, ended_how = NULL, since = clock_timestamp(), attempts = 0,
+SET ended_at = NULL, ended_how = NULL, since = clock_timestamp(),
+    parked_at = CASE WHEN o.attempts >= @attempts_max::integer THEN clock_timestamp() END,
     next_attempt_at = excluded.next_attempt_at, last_error = excluded.last_error
 WHERE o.ended_at IS NOT NULL AND NOT is_given_back(o.tenant_id, o.payment_id, o.settled_minor);
 

@@ -441,7 +441,7 @@ func (r *row) cell(t *testing.T, disturbed, way string) {
 	case "completer":
 		c.complete()
 	case "webhook":
-		c.hear()
+		c.deliverWebhooks()
 	}
 	release()
 	if fault != "" {
@@ -554,8 +554,8 @@ func (c *cell) complete() {
 	require.FailNow(c, "no key is stuck", "%s is at %q", c.key, c.w.RecoveryPoint(c.key))
 }
 
-// hear is Stripe's webhook, long before the completer would have looked by itself.
-func (c *cell) hear() {
+// deliverWebhooks receives Stripe's webhook, long before the completer would have looked by itself.
+func (c *cell) deliverWebhooks() {
 	c.Helper()
 	c.meanwhile()
 	hurried := c.o.hurries(c)

@@ -24,10 +24,10 @@ func TestWhatWasSettledOutsideIsNotOwedAgain(t *testing.T) {
 	}))
 	o.requireOwed(0, 0)
 	besides := o.dashboard(1000)
-	o.hear()
+	o.deliverWebhooks()
 	o.requireOwed(0, 0)
 	require.NoError(t, o.Sim.FailRefund(besides, "lost_or_stolen_card"))
-	o.hear()
+	o.deliverWebhooks()
 	require.Equal(t, "automatic failed 1000, provider failed 1000", o.rows())
 	o.requireOwed(0, 0)
 	o.again()
@@ -42,13 +42,13 @@ func TestWhatWasSettledOutsideIsNotRefunded(t *testing.T) {
 	o.refuse(1)
 	completeOnce(o.World, o.API)
 	part := o.dashboard(400)
-	o.hear()
+	o.deliverWebhooks()
 	require.NoError(t, o.API.Pool.InTx(t.Context(), func(q *db.Queries) error {
 		_, err := o.API.Payments.Repairs().SettleOwed(t.Context(), q, o.Tenant.ID, o.payment)
 		return err
 	}))
 	require.NoError(t, o.Sim.FailRefund(part, "lost_or_stolen_card")) // Of that, the operator has settled nothing.
-	o.hear()
+	o.deliverWebhooks()
 	o.requireOwed(1, 400)
 
 	path := "/v1/payments/" + o.payment + "/refunds"
@@ -74,7 +74,7 @@ func TestWhatWasSettledOutsideIsNotRefunded(t *testing.T) {
 	require.Equal(t, "payment-not-refundable", o.API.Post(path, "more", `{}`).Code())
 	require.ErrorIs(t, byOperator("a2", nil), payments.ErrPaymentNotRefundable)
 	o.requireOwed(0, 0)
-	o.hear()
+	o.deliverWebhooks()
 	o.RequireClean()
 }
 
@@ -86,19 +86,19 @@ func TestSettledAndRefundedByOthersIsNotOwed(t *testing.T) {
 	o.refuse(1)
 	completeOnce(o.World, o.API)
 	part := o.dashboard(400)
-	o.hear()
+	o.deliverWebhooks()
 	require.NoError(t, o.API.Pool.InTx(t.Context(), func(q *db.Queries) error {
 		_, err := o.API.Payments.Repairs().SettleOwed(t.Context(), q, o.Tenant.ID, o.payment)
 		return err
 	}))
 	require.NoError(t, o.Sim.FailRefund(part, "lost_or_stolen_card"))
-	o.hear()
+	o.deliverWebhooks()
 	o.again()
 	besides := o.dashboard(600)
-	o.hear()
+	o.deliverWebhooks()
 	require.NoError(t, o.Sim.FailRefund(
 		o.Text(`SELECT stripe_refund_id FROM refunds WHERE origin = 'automatic' AND status = 'succeeded'`), "lost_or_stolen_card"))
-	o.hear()
+	o.deliverWebhooks()
 	o.requireOwed(0, 0)
 	o.again()
 	require.Equal(t, 600, o.Count(`SELECT amount_refunded_minor FROM payments`))
@@ -106,11 +106,11 @@ func TestSettledAndRefundedByOthersIsNotOwed(t *testing.T) {
 	_, err := o.DB.Raw().Exec(t.Context(), `UPDATE refunds_owed SET settled_minor = 400`)
 	require.ErrorContains(t, err, "stays settled")
 	require.NoError(t, o.Sim.FailRefund(besides, "lost_or_stolen_card"))
-	o.hear()
+	o.deliverWebhooks()
 	o.requireOwed(1, 400)
 	o.again()
 	require.Equal(t, 400, o.Count(`SELECT amount_refunded_minor FROM payments`), "600 were settled")
 	o.requireOwed(0, 0)
-	o.hear()
+	o.deliverWebhooks()
 	o.RequireClean()
 }

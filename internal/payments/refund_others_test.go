@@ -56,8 +56,8 @@ func (o *elsewhere) tryDashboard(amount int64, metadata ...string) (*stripego.Re
 	return o.Stripe.Refunds.New(p)
 }
 
-// hear delivers Stripe's webhooks, one at a time.
-func (o *elsewhere) hear() {
+// deliverWebhooks delivers Stripe's webhooks, one at a time.
+func (o *elsewhere) deliverWebhooks() {
 	o.T.Helper()
 	for _, hook := range o.mailbox.Take() {
 		require.Equal(o.T, http.StatusOK, o.API.Receive(hook).Status)
@@ -98,7 +98,7 @@ func TestRefundThatNamesThatOfAnotherPayment(t *testing.T) {
 	require.Equal(t, http.StatusCreated, other.Status, other)
 	o.mailbox.Take()
 	o.dashboard(400, "tenant_id", o.Tenant.ID, "order_id", o.order, "payment_id", o.payment, "refund_id", other.ID())
-	o.hear()
+	o.deliverWebhooks()
 	require.Equal(t, "api succeeded 100, provider succeeded 400", o.rows())
 	rest := o.API.Post("/v1/payments/"+o.payment+"/refunds", "rest", `{}`)
 	require.EqualValues(t, 600, rest.Get("amount"), rest)
@@ -117,7 +117,7 @@ func TestRefundThatNamesAnotherTenantLeavesNoDrift(t *testing.T) {
 	o.Exec(`INSERT INTO discrepancies (tenant_id, order_id, object, object_id, kind, currency, drift_minor, detail)
 		VALUES ($1, $2, 'refund', $3, 'unmatched_at_stripe', 'usd', -600, 'found before ours was known to have failed')`,
 		o.Tenant.ID, o.order, id)
-	o.hear()
+	o.deliverWebhooks()
 	o.Reconcile()
 	o.requireAgrees("api failed 700, provider succeeded 600", 600)
 	o.RequireClean()
@@ -127,9 +127,9 @@ func TestRefundThatNamesAnotherTenantLeavesNoDrift(t *testing.T) {
 func TestRefundsOfOthers(t *testing.T) {
 	t.Parallel()
 	ways := map[string]func(o *elsewhere){
-		"ByWebhook":     (*elsewhere).hear,
+		"ByWebhook":     (*elsewhere).deliverWebhooks,
 		"ByReconciler":  func(o *elsewhere) { o.Reconcile() },
-		"ByBothAndMore": func(o *elsewhere) { o.Reconcile(); o.hear(); o.Reconcile() },
+		"ByBothAndMore": func(o *elsewhere) { o.Reconcile(); o.deliverWebhooks(); o.Reconcile() },
 	}
 	for way, learn := range ways {
 		t.Run("BecomeRefunds"+way, func(t *testing.T) {
@@ -275,7 +275,7 @@ func TestRefundsOfOthers(t *testing.T) {
 		rest := o.API.Post("/v1/payments/"+o.payment+"/refunds", "rest", `{}`)
 		require.Equal(t, http.StatusCreated, rest.Status, rest)
 		require.EqualValues(t, 600, rest.Get("amount"))
-		o.hear()
+		o.deliverWebhooks()
 		o.Reconcile()
 		o.RequireClean()
 	})
@@ -287,7 +287,7 @@ func TestRefundsOfOthers(t *testing.T) {
 		require.Equal(t, http.StatusConflict, nothing.Status, nothing)
 		require.Equal(t, "payment-not-refundable", nothing.Code())
 		require.Equal(t, "refunded", o.API.Get("/v1/orders/"+o.order).Get("status"))
-		o.hear()
+		o.deliverWebhooks()
 		o.Reconcile()
 		o.RequireClean()
 	})
@@ -299,7 +299,7 @@ func TestRefundsOfOthers(t *testing.T) {
 		o.order = o.API.Order()
 		o.payment = o.API.Pay("slow", o.order, "pm_card_pendingRefund").ID()
 		o.dashboard(400)
-		o.hear()
+		o.deliverWebhooks()
 		require.Equal(t, "provider pending 400", o.rows())
 		o.Sim.SetListLag(time.Hour)
 		completeOnce(o.World, o.API)
@@ -308,7 +308,7 @@ func TestRefundsOfOthers(t *testing.T) {
 		completeOnce(o.World, o.API)
 		require.Equal(t, "provider succeeded 400", o.rows())
 		require.Equal(t, 1, o.EffectsOf(stripesim.EffectRefund))
-		o.hear()
+		o.deliverWebhooks()
 		o.RequireClean()
 	})
 }
@@ -333,10 +333,10 @@ func TestRefundsInAnyOrderEndAsStripeHasThem(t *testing.T) {
 							_, _ = o.tryDashboard(400) // The third is refused, whosever it is.
 						}
 						if heard {
-							o.hear()
+							o.deliverWebhooks()
 						}
 					}
-					o.hear()
+					o.deliverWebhooks()
 					completeOnce(o.World, o.API)
 					o.Reconcile()
 					require.Equal(t, 2, o.EffectsOf(stripesim.EffectRefund))

@@ -14,10 +14,11 @@ import (
 )
 
 // An automatic refund returns money that the service may not keep: its order was canceled before it was paid, or its
-// checkout was compensated. If Stripe refuses it for good or the bank sends it back, also days later, or sends back what
-// others had refunded of it, the money is owed: a row of refunds_owed says so from the same commit on. It is tried again, each time as a refund of its own, and parked
-// after the last pause, for an operator. It ends when the money is back, whoever gave it back, or when an operator has
-// settled it in another way.
+// checkout was compensated. If Stripe refuses it for good, or the bank returns it or a refund that another program made,
+// also days later, the money is owed: a row of refunds_owed says so from the same commit on. It is tried again, each time
+// as a refund of its own, and parked after the last pause, for an operator. It ends when the payment is refunded in full,
+// by the service or by others, or when an operator has settled it in another way. A bank may return each refund that has
+// succeeded, so an end does not reset the number of attempts; an operator's settlement does.
 
 // owedPauses, in seconds, are before the attempts at what is owed.
 var owedPauses = []int64{10, 60, 10 * 60, 60 * 60, 6 * 60 * 60}
@@ -141,6 +142,7 @@ func (s *Service) recordOwed(ctx context.Context, q *db.Queries, row db.Refund) 
 	default:
 		err = q.RefundOweAgain(ctx, db.RefundOweAgainParams{
 			TenantID: row.TenantID, PaymentID: row.PaymentID, LastRefundID: row.ID, LastError: why,
+			AttemptsMax: int32(len(owedPauses)),
 		})
 	}
 	if err != nil {
@@ -188,7 +190,7 @@ func (s Repairs) RetryOwedNow(ctx context.Context, q *db.Queries, tenantID, paym
 }
 
 // retryOwed asks disputes, if there are any, whether the payment may be refunded. By itself it is tried whatever they
-// say: Stripe refuses it too, and an operator is told when the attempts are used up.
+// say: Stripe refuses it too, and the row is parked when the attempts are used up.
 func (s Repairs) retryOwed(
 	ctx context.Context, q *db.Queries, tenantID, paymentID string, disputes Disputes,
 ) (db.Refund, error) {

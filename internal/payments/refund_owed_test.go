@@ -70,10 +70,10 @@ func TestRefundsOwedAreNumberedPastThoseThatStripeHas(t *testing.T) {
 	completeOnce(o.World, o.API)
 	third := ids.Keyed(ids.Refund, o.Tenant.ID, o.Text(`SELECT idempotency_key FROM refunds`)+":3")
 	sent := o.dashboard(1000, "tenant_id", o.Tenant.ID, "order_id", o.order, "payment_id", o.payment, "refund_id", third)
-	o.hear()
+	o.deliverWebhooks()
 	require.Equal(t, "0 refunded", o.owed())
 	require.NoError(t, o.Sim.FailRefund(sent, "lost_or_stolen_card"))
-	o.hear()
+	o.deliverWebhooks()
 	o.again()
 	require.Equal(t, "refunded", o.Text(`SELECT ended_how FROM refunds_owed`))
 	require.Equal(t, "automatic failed 1000, automatic failed 1000, automatic succeeded 1000", o.rows())
@@ -107,7 +107,7 @@ func TestRefundsOwed(t *testing.T) {
 		}
 		require.Equal(t, []string{":refund", ":refund:2", ":refund:3"}, keys)
 		require.Equal(t, 1, o.EffectsOf(stripesim.EffectRefund))
-		o.hear()
+		o.deliverWebhooks()
 		o.RequireClean()
 	})
 
@@ -130,7 +130,7 @@ func TestRefundsOwed(t *testing.T) {
 	t.Run("AreOwedWhenTheBankSendsThemBackLater", func(t *testing.T) {
 		t.Parallel()
 		for name, learn := range map[string]func(o *elsewhere){
-			"ByWebhook": (*elsewhere).hear, "ByReconciler": func(o *elsewhere) { o.Reconcile() },
+			"ByWebhook": (*elsewhere).deliverWebhooks, "ByReconciler": func(o *elsewhere) { o.Reconcile() },
 		} {
 			o := late(t, visa)
 			completeOnce(o.World, o.API)
@@ -143,9 +143,55 @@ func TestRefundsOwed(t *testing.T) {
 			o.again()
 			require.Equal(t, "automatic failed 1000, automatic succeeded 1000", o.rows(), name)
 			o.requireOwed(0, 0)
-			o.hear()
+			o.deliverWebhooks()
 			o.RequireClean()
 		}
+	})
+
+	// A bank that returns every refund, to a closed account for example, days after each success.
+	t.Run("AreParkedAfterTheBankHasReturnedEachAttempt", func(t *testing.T) {
+		t.Parallel()
+		o := late(t, visa)
+		completeOnce(o.World, o.API)
+		returned := func() {
+			t.Helper()
+			require.NoError(t, o.Sim.FailRefund(o.Text(`SELECT stripe_refund_id FROM refunds WHERE status = 'succeeded'`),
+				"expired_or_canceled_card"))
+			o.deliverWebhooks()
+			o.requireOwed(1, 1000)
+		}
+		for n, pause := range []int{10, 60, 600, 3600, 21600} {
+			returned()
+			require.Equal(t, fmt.Sprintf("%d due", n), o.owed())
+			require.InDelta(t, pause, o.Count(`SELECT extract(epoch FROM next_attempt_at - clock_timestamp())::integer
+				FROM refunds_owed`), 10, "the pauses grow although each attempt succeeded")
+			o.again()
+			require.Equal(t, fmt.Sprintf("%d refunded", n+1), o.owed())
+		}
+		returned()
+		require.Equal(t, "5 parked", o.owed())
+		require.Equal(t, map[string]int{"I5b": 1}, o.Audit().Offends())
+		o.again()
+		require.Len(t, o.Posts("refunds"), 6, "what is parked is not tried")
+	})
+
+	// Nor is the count begun anew by a refund that somebody else made, and that comes back as well.
+	t.Run("AreParkedIfARefundOfOthersReturnsAfterTheLastAttempt", func(t *testing.T) {
+		t.Parallel()
+		o := late(t, visa)
+		o.refuse(-1)
+		completeOnce(o.World, o.API)
+		for range 5 {
+			o.again()
+		}
+		require.Equal(t, "5 parked", o.owed())
+		o.Sim.ClearFaults()
+		by := o.dashboard(1000)
+		o.deliverWebhooks()
+		require.Equal(t, "5 refunded", o.owed())
+		require.NoError(t, o.Sim.FailRefund(by, "expired_or_canceled_card"))
+		o.deliverWebhooks()
+		require.Equal(t, "5 parked", o.owed())
 	})
 
 	t.Run("EndWhenSomebodyElseRefunds", func(t *testing.T) {
@@ -154,10 +200,10 @@ func TestRefundsOwed(t *testing.T) {
 		o.refuse(1)
 		completeOnce(o.World, o.API)
 		o.dashboard(400)
-		o.hear()
+		o.deliverWebhooks()
 		o.requireOwed(1, 600)
 		rest := o.dashboard(600)
-		o.hear()
+		o.deliverWebhooks()
 		require.Equal(t, "0 refunded", o.owed())
 		o.again()
 		require.Equal(t, "automatic failed 1000, provider succeeded 400, provider succeeded 600", o.rows())
@@ -165,13 +211,13 @@ func TestRefundsOwed(t *testing.T) {
 
 		// And are owed again when that comes back.
 		require.NoError(t, o.Sim.FailRefund(rest, "lost_or_stolen_card"))
-		o.hear()
+		o.deliverWebhooks()
 		require.Equal(t, "0 due", o.owed())
 		o.requireOwed(1, 600)
 		o.again()
 		require.Equal(t, "automatic succeeded 600, automatic failed 1000, provider succeeded 400, provider failed 600",
 			o.Text(`SELECT string_agg(concat_ws(' ', origin, status, amount_minor), ', ' ORDER BY origin, status) FROM refunds`))
-		o.hear()
+		o.deliverWebhooks()
 		o.RequireClean()
 	})
 
@@ -198,7 +244,7 @@ func TestRefundsOwed(t *testing.T) {
 		minor, err := settle()
 		require.NoError(t, err)
 		require.EqualValues(t, 1000, minor)
-		require.Equal(t, "1 settled_outside", o.owed())
+		require.Equal(t, "0 settled_outside", o.owed())
 		o.requireOwed(0, 0)
 		_, err = settle()
 		require.ErrorAs(t, err, &not)
@@ -212,19 +258,19 @@ func TestRefundsOwed(t *testing.T) {
 		o.refuse(1)
 		completeOnce(o.World, o.API)
 		part := o.dashboard(400)
-		o.hear()
+		o.deliverWebhooks()
 		require.NoError(t, o.API.Pool.InTx(t.Context(), func(q *db.Queries) error {
 			_, err := o.API.Payments.Repairs().SettleOwed(t.Context(), q, o.Tenant.ID, o.payment)
 			return err
 		}))
 		o.requireOwed(0, 0)
 		require.NoError(t, o.Sim.FailRefund(part, "lost_or_stolen_card"))
-		o.hear()
+		o.deliverWebhooks()
 		o.requireOwed(1, 400)
 		o.again()
 		require.Equal(t, 400, o.Count(`SELECT amount_refunded_minor FROM payments`))
 		o.requireOwed(0, 0)
-		o.hear()
+		o.deliverWebhooks()
 		o.RequireClean()
 	})
 	// part: operator }
@@ -283,7 +329,7 @@ func TestRefundsOwedSurviveACut(t *testing.T) {
 					o.Text(`SELECT string_agg(concat_ws(' ', origin, status, amount_minor), ', ' ORDER BY status) FROM refunds`))
 				require.Equal(t, 1, o.EffectsOf(stripesim.EffectRefund))
 				require.Equal(t, "1 refunded", o.owed())
-				o.hear()
+				o.deliverWebhooks()
 				o.RequireClean()
 			})
 		}

@@ -24,7 +24,7 @@ func TestRefundThatFitsNoMoreIsNotWaitedFor(t *testing.T) {
 	o.ExpireLeases()
 	o.API.Complete()
 	require.Equal(t, "refund-exceeds-payment", refund(o.API, "ours", o.payment).Code())
-	o.hear()
+	o.deliverWebhooks()
 	require.Equal(t, "api failed, provider succeeded",
 		o.Text(`SELECT string_agg(origin || ' ' || status, ', ' ORDER BY origin) FROM refunds`))
 }
