@@ -36,16 +36,17 @@ func made(t *testing.T, with string) (dir string) {
 	require.NoError(t, run(t.Context(), []string{"-module", "github.com/acme/shop", "-with", with, dir}, &log),
 		log.String())
 	t.Logf("-with %s took %s\n%s", with, time.Since(began).Round(time.Second), log.String())
-	inShop(t, dir, "go", "build", "-trimpath", "./...") // so that the next folder finds it in the cache
+	inShop(t, dir, "go", "build", "./...")
 	return dir
 }
 
-// inShop runs a command that must succeed.
+// inShop runs a command that must succeed. Without the folder's path in what is compiled, vet, test and the next folder
+// find in the cache what the first command compiled.
 func inShop(t *testing.T, dir, name string, args ...string) {
 	t.Helper()
 	began := time.Now()
 	cmd := exec.CommandContext(t.Context(), name, args...)
-	cmd.Dir = dir
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOFLAGS=-trimpath")
 	out, err := cmd.CombinedOutput()
 	require.NoErrorf(t, err, "%s %s\n%s", name, strings.Join(args, " "), out)
 	t.Logf("%s %s took %s", name, strings.Join(args, " "), time.Since(began).Round(time.Second))
@@ -131,7 +132,7 @@ type shop struct {
 func newShop(t *testing.T, dir string) *shop {
 	t.Helper()
 	s := &shop{t: t, bin: t.TempDir()}
-	inShop(t, dir, "go", "build", "-trimpath", "-o", s.bin, "./cmd/api", "./cmd/stripesim")
+	inShop(t, dir, "go", "build", "-o", s.bin, "./cmd/api", "./cmd/stripesim")
 	stripe := free(t)
 	s.admin = "http://" + free(t)
 	sim := exec.Command(filepath.Join(s.bin, "stripesim"), "-keys", "*", "-addr", stripe, "-admin",
@@ -273,6 +274,7 @@ func TestEachPart(t *testing.T) {
 	if !*every {
 		t.Skip("SKIPPED: services with each part and with all are made and tested with -parts (.ci/run starter)")
 	}
+	t.Parallel()
 	for _, with := range []struct {
 		parts string
 		tests []string // of the part
@@ -293,6 +295,7 @@ func TestEachPart(t *testing.T) {
 		{"all", nil},
 	} {
 		t.Run(with.parts, func(t *testing.T) {
+			t.Parallel() // one compiles while another waits for its database
 			dir := made(t, with.parts)
 			inShop(t, dir, "go", "vet", "./...")
 			inShop(t, filepath.Join(dir, "stripesim"), "go", "vet", "./...")
@@ -300,7 +303,7 @@ func TestEachPart(t *testing.T) {
 				inShop(t, filepath.Join(dir, "proof"), "go", "vet", "./...")
 			}
 			if len(with.tests) > 0 {
-				inShop(t, dir, "go", append([]string{"test"}, with.tests...)...)
+				inShop(t, dir, "go", append([]string{"test", "-count=1"}, with.tests...)...)
 			}
 		})
 	}
@@ -311,8 +314,9 @@ func TestNonePassesItsTests(t *testing.T) {
 	if !*every {
 		t.Skip("SKIPPED: the tests of the smallest service are run with -parts (.ci/run starter)")
 	}
+	t.Parallel()
 	dir := made(t, "none")
 	inShop(t, dir, "go", "vet", "./...")
-	inShop(t, dir, "go", "test", "-skip=^TestCrashMatrix$", "./...")
-	inShop(t, filepath.Join(dir, "stripesim"), "go", "test", "./...")
+	inShop(t, dir, "go", "test", "-count=1", "-skip=^TestCrashMatrix$", "./...")
+	inShop(t, filepath.Join(dir, "stripesim"), "go", "test", "-count=1", "./...")
 }

@@ -42,7 +42,7 @@ func TestZombieRelay(t *testing.T) {
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		publish(t, zombie, first)
-		return stored(t, stream) == 4
+		return stored(t, stream) >= 4 // more, if the publish was itself repeated after the window
 	}, 30*time.Second, 50*time.Millisecond, "after the window it is stored again")
 	publish(t, alive, envelope("ord_1", 3))
 
@@ -50,7 +50,7 @@ func TestZombieRelay(t *testing.T) {
 	r := read(t, alive, "ledger", nil)
 	r.await(t, 4)
 	requireOrder(t, r.messages())
-	require.Equal(t, 2, r.distinct()[outbox.EventID("ord_1", 1)], "the repetition has the id of the event")
+	require.Greater(t, r.distinct()[outbox.EventID("ord_1", 1)], 1, "the repetition has the id of the event")
 	// part: consumers }
 }
 
