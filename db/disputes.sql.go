@@ -584,11 +584,12 @@ func (q *Queries) DisputeStandsInTheWay(ctx context.Context, arg DisputeStandsIn
 }
 
 const DisputeStats = `-- name: DisputeStats :many
-SELECT status, count(*) AS open,
-    coalesce(extract(epoch FROM min(evidence_due_by) - clock_timestamp()), 'Infinity')::float8 AS due_seconds
-FROM disputes
-WHERE watched
-GROUP BY status
+SELECT d.status, count(*) AS open,
+    coalesce(extract(epoch FROM min(d.evidence_due_by) - clock_timestamp()), 'Infinity')::float8 AS due_seconds
+FROM disputes d
+JOIN payments p ON p.tenant_id = d.tenant_id AND p.id = d.payment_id
+WHERE d.watched AND NOT (d.status = 'warning_needs_response' AND p.amount_refunded_minor >= p.amount_minor)
+GROUP BY d.status
 `
 
 type DisputeStatsRow struct {
@@ -597,7 +598,8 @@ type DisputeStatsRow struct {
 	DueSeconds float64
 }
 
-// Counts the disputes that have not ended, and finds the next deadline of each status.
+// Counts the disputes that have not ended, and finds the next deadline of each status. An inquiry about a payment that is
+// refunded in full is left out: it needs no response, and no further money can be withdrawn.
 func (q *Queries) DisputeStats(ctx context.Context) ([]DisputeStatsRow, error) {
 	rows, err := q.db.Query(ctx, DisputeStats)
 	if err != nil {

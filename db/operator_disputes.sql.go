@@ -11,11 +11,13 @@ import (
 
 const OperatorDisputeCounts = `-- name: OperatorDisputeCounts :one
 WITH open AS MATERIALIZED (
-    SELECT w.status FROM disputes w WHERE w.watched ORDER BY w.next_read_at LIMIT $1
+    SELECT w.tenant_id, w.payment_id, w.status FROM disputes w WHERE w.watched ORDER BY w.next_read_at LIMIT $1
 )
 SELECT count(*) AS open,
-    count(*) FILTER (WHERE o.status IN ('needs_response', 'warning_needs_response')) AS needs_response
+    count(*) FILTER (WHERE o.status = 'needs_response'
+        OR o.status = 'warning_needs_response' AND p.amount_refunded_minor < p.amount_minor) AS needs_response
 FROM open o
+JOIN payments p ON p.tenant_id = o.tenant_id AND p.id = o.payment_id
 `
 
 type OperatorDisputeCountsRow struct {
@@ -23,7 +25,8 @@ type OperatorDisputeCountsRow struct {
 	NeedsResponse int64
 }
 
-// Counts disputes that have not ended, up to a limit.
+// Counts disputes that have not ended, up to a limit. An inquiry about a payment that is refunded in full needs no
+// response.
 func (q *Queries) OperatorDisputeCounts(ctx context.Context, scanMax int32) (OperatorDisputeCountsRow, error) {
 	row := q.db.QueryRow(ctx, OperatorDisputeCounts, scanMax)
 	var i OperatorDisputeCountsRow

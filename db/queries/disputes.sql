@@ -96,12 +96,14 @@ WHERE tenant_id = @tenant_id AND order_id = @order_id AND (@status::text = '' OR
 ORDER BY created_at DESC, id DESC LIMIT @limit_rows;
 
 -- name: DisputeStats :many
--- Counts the disputes that have not ended, and finds the next deadline of each status.
-SELECT status, count(*) AS open,
-    coalesce(extract(epoch FROM min(evidence_due_by) - clock_timestamp()), 'Infinity')::float8 AS due_seconds
-FROM disputes
-WHERE watched
-GROUP BY status;
+-- Counts the disputes that have not ended, and finds the next deadline of each status. An inquiry about a payment that is
+-- refunded in full is left out: it needs no response, and no further money can be withdrawn.
+SELECT d.status, count(*) AS open,
+    coalesce(extract(epoch FROM min(d.evidence_due_by) - clock_timestamp()), 'Infinity')::float8 AS due_seconds
+FROM disputes d
+JOIN payments p ON p.tenant_id = d.tenant_id AND p.id = d.payment_id
+WHERE d.watched AND NOT (d.status = 'warning_needs_response' AND p.amount_refunded_minor >= p.amount_minor)
+GROUP BY d.status;
 
 -- name: DisputeRecorded :one
 -- Whether a dispute is recorded as Stripe's list shows it.

@@ -384,6 +384,24 @@ func TestDisputeDeadlineIsMeasured(t *testing.T) {
 	require.True(t, math.IsInf(b.api.Metric("payonce_dispute_evidence_due_seconds"), 1))
 }
 
+// A full refund ends most inquiries, but when the bank closes them is its decision. Until then no alert may fire.
+func TestInquiryOfARefundedPaymentNeedsNoResponse(t *testing.T) {
+	t.Parallel()
+	b := paid(t)
+	b.dispute(true)
+	b.rounds()
+	for _, c := range []struct {
+		key, refund string
+		due         bool
+	}{{"part", `{"amount":400}`, true}, {"rest", `{}`, false}} {
+		require.Equal(t, http.StatusCreated, b.api.Post("/v1/payments/"+b.payment+"/refunds", c.key, c.refund).Status)
+		_, err := b.api.Disputes.Measure(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, !c.due, math.IsInf(b.api.Metric("payonce_dispute_evidence_due_seconds"), 1), c.key)
+		require.Equal(t, c.due, b.api.Metric("payonce_disputes_open") == 1, c.key)
+	}
+}
+
 func TestRefundOfDisputedPayment(t *testing.T) {
 	t.Parallel()
 	t.Run("IsRefusedWhileItIsOpenAndOnceItIsLost", func(t *testing.T) {

@@ -24,11 +24,12 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	f := promauto.With(r)
 	m := &Metrics{
 		open: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_disputes_open",
-			Help: "Disputes that have not ended, by Stripe's status, and won ones whose money is not back yet."},
+			Help: "Disputes that have not ended, by Stripe's status, and won ones whose money is not back yet; without " +
+				"inquiries whose payment is refunded in full."},
 			[]string{"status"}),
 		due: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_dispute_evidence_due_seconds",
-			Help: "Time until the next dispute or inquiry that needs a response is lost without one; negative: it is " +
-				"past, +Inf: there is none."}),
+			Help: "Time until the next deadline to respond to a dispute or inquiry. Without a response a dispute is " +
+				"lost, and an inquiry may become one. Negative: overdue, +Inf: there is none."}),
 		failures: f.NewCounter(prometheus.CounterOpts{Name: "payonce_dispute_failures_total",
 			Help: "Disputes that were read at Stripe and could not be recorded. They are read again."}),
 	}

@@ -117,10 +117,10 @@ func problemOf(err error) *problem {
 		{payments.ErrPaymentNotRefundable, codePaymentNotRefundable,
 			"The payment did not succeed, all of it is refunded, or Stripe refuses to refund it.", 0},
 		{payments.ErrRefundExceedsPayment, codeRefundExceedsPayment,
-			"The refund is greater than what is not refunded yet.", 0},
+			"The refund exceeds the amount that is left to refund.", 0},
 		{payments.ErrPaymentDisputed, codePaymentDisputed,
-			"A dispute of the payment is open or lost. The bank decides about the money. " +
-				"If the dispute is won, refund with a new key.", 0},
+			"A dispute of the payment is open or lost. While it is open the bank decides about the money; if it is " +
+				"won, refund with a new key. If it is lost, the customer has the money.", 0},
 		{payments.ErrKeyOfAnotherRefund, codeIdempotencyKeyMismatch, mismatch, 0},
 		{stripe.ErrUnavailable, codeUnavailable,
 			"The payment provider is unavailable. Retry with the same key.", 5 * time.Second},

@@ -31,7 +31,7 @@ var serviceTexts = map[string]problemText{
 	},
 	codeInvalidRequest: {
 		What: "The body or a query parameter does not have the form that the API requires. The member " +
-			"errors lists each mistake with its place as a JSON Pointer, or with the query parameter as " +
+			"errors lists the mistakes (those of unknown parameters alone, if there are any), each with its place as a JSON Pointer, or with the query parameter as " +
 			"parameter. This request was not executed, and its key was not looked up.",
 		Retry: "Not unchanged: the same request fails again. Correct it. You may use the same key, because " +
 			"a request that was refused here has not used it.",
@@ -58,7 +58,8 @@ var serviceTexts = map[string]problemText{
 	codePaymentFailed: {
 		What: "The payment failed for another reason than a decline: the payment method does not exist, " +
 			"the customer did not authenticate in time, the payment was canceled, or it was canceled at " +
-			"the provider after an error there. No money moved, and none will.",
+			"the provider after an error there. No money moved, and none will, unless the failure's code is " +
+			"provider_key_reused.",
 		Retry: "Not with this key: it returns this response every time. The order is open again. Send a " +
 			"new request with a new key, and with another payment method if that was the reason. But if the " +
 			"failure's code is provider_key_reused, ask the operator first: an earlier request with the key " +

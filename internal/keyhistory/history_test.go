@@ -13,10 +13,19 @@ import (
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/inbox"
+	"example.com/payonce/internal/keyhistory"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/world"
 )
+
+// TestVerdictSaysWhatADisputeHolds: the money is not with the merchant any more.
+func TestVerdictSaysWhatADisputeHolds(t *testing.T) {
+	t.Parallel()
+	charge := "ch_1"
+	p := db.Payment{ChargeID: &charge, AmountMinor: 1300, Currency: "usd", AmountDisputedMinor: 1300}
+	require.Equal(t, "charged once, ch_1; 13.00 USD withdrawn by the bank in a dispute", keyhistory.ChargedOnce(&p))
+}
 
 // historyOf reads the history of a key through the API.
 func historyOf(b *world.Books, key string) world.Answer {

@@ -148,6 +148,9 @@ func ChargedOnce(p *db.Payment) string {
 		verdict += fmt.Sprintf(", and %s of %s refunded", money.Format(p.AmountRefundedMinor, p.Currency),
 			money.Format(p.AmountMinor, p.Currency))
 	}
+	if p.AmountDisputedMinor > 0 {
+		verdict += "; " + money.Format(p.AmountDisputedMinor, p.Currency) + " withdrawn by the bank in a dispute"
+	}
 	return verdict
 }
 

@@ -35,7 +35,11 @@ func (d *disputesPanel) read(ctx context.Context, q *db.Queries, now time.Time) 
 		if err != nil {
 			return err
 		}
-		d.List = append(d.List, disputeView{Dispute: row, Now: now, Fees: fees(movements)})
+		p, err := q.PaymentGet(ctx, db.PaymentGetParams{TenantID: row.TenantID, ID: row.PaymentID})
+		if err != nil {
+			return err
+		}
+		d.List = append(d.List, disputeView{Dispute: row, Now: now, Fees: fees(movements), Refunded: fullyRefunded(p)})
 	}
 	return err
 }
@@ -64,8 +68,11 @@ type disputeView struct {
 	db.Dispute
 	Now       time.Time
 	Fees      string
+	Refunded  bool // the payment, in full
 	Movements []db.DisputeMovement
 }
+
+func fullyRefunded(p db.Payment) bool { return p.AmountRefundedMinor >= p.AmountMinor }
 
 // readDisputes reads the disputes of an order, newest first.
 func (p *objectPage) readDisputes(ctx context.Context, q *db.Queries, orderID string) error {
@@ -81,8 +88,11 @@ func (p *objectPage) readDisputes(ctx context.Context, q *db.Queries, orderID st
 		if err != nil {
 			return err
 		}
+		refunded := slices.ContainsFunc(p.Payments, func(v paymentView) bool {
+			return v.ID == row.PaymentID && fullyRefunded(v.Payment)
+		})
 		p.Disputes = append(p.Disputes,
-			disputeView{Dispute: row, Now: p.Now, Fees: fees(movements), Movements: movements})
+			disputeView{Dispute: row, Now: p.Now, Fees: fees(movements), Refunded: refunded, Movements: movements})
 	}
 	for i, payment := range p.Payments {
 		p.Payments[i].Disputed, err = q.DisputeStandsInTheWay(ctx, db.DisputeStandsInTheWayParams{
@@ -100,6 +110,11 @@ func (p *objectPage) disputeNeedsYou() bool {
 	return slices.ContainsFunc(p.Disputes, disputeView.NeedsYou)
 }
 
+// disputeHolds reports whether a bank has withdrawn money of the order, and not given it back.
+func (p *objectPage) disputeHolds() bool {
+	return slices.ContainsFunc(p.Payments, func(v paymentView) bool { return v.AmountDisputedMinor > 0 })
+}
+
 // disputeSummary says what disputes hold of the payment; empty for nothing.
 func (p paymentView) disputeSummary() string {
 	if p.AmountDisputedMinor == 0 {
@@ -113,9 +128,10 @@ func (d disputeView) Inquiry() bool {
 	return slices.Contains([]string{"warning_needs_response", "warning_under_review", "warning_closed"}, d.Status)
 }
 
-// NeedsYou reports whether the bank waits for a response. Nothing here can give it.
+// NeedsYou reports whether the bank waits for a response. Nothing here can give it. An inquiry about a payment that is
+// refunded in full needs none: no further money can be withdrawn.
 func (d disputeView) NeedsYou() bool {
-	return d.Status == "needs_response" || d.Status == "warning_needs_response"
+	return d.Status == "needs_response" || d.Status == "warning_needs_response" && !d.Refunded
 }
 
 // Severity is the colour of the dispute.
@@ -152,6 +168,9 @@ func (d disputeView) Next() string {
 		return "Evidence is submitted in Stripe’s dashboard, once: everything in one response. If the " +
 			"customer is right, accept the dispute there: contesting it may cost a further fee."
 	case "warning_needs_response":
+		if d.Refunded {
+			return "The payment is fully refunded, so nothing more is withdrawn. The bank closes the inquiry."
+		}
 		return "The bank asks first, and has withdrawn nothing. A full refund ends most inquiries; otherwise respond in " +
 			"Stripe’s dashboard."
 	case "under_review", "warning_under_review":
@@ -176,29 +195,29 @@ func (d disputeView) Evidence() string {
 	}
 	switch d.Reason {
 	case "fraudulent", "unrecognized":
-		return "that the cardholder bought it: name, e-mail and IP address of the order, 3-D Secure, matching addresses " +
+		return "Proof that the cardholder bought it: name, e-mail and IP address of the order, 3-D Secure, matching addresses " +
 			"of billing and delivery, a signed delivery, earlier undisputed orders of the same customer."
 	case "product_not_received":
-		return "that it was delivered: carrier, tracking number, date and address of the delivery; of a service, the log " +
+		return "Proof that it was delivered: carrier, tracking number, date and address of the delivery; of a service, the log " +
 			"of its use. If the delivery is not due yet, the date that was agreed."
 	case "product_unacceptable":
-		return "that it was as described: the description at the time of the order, photos, the correspondence with the " +
+		return "Proof that it was as described: the description at the time of the order, photos, the correspondence with the " +
 			"customer, your terms for returns, and that nothing was sent back."
 	case "duplicate":
-		return "that there were two purchases: receipts and deliveries of both orders. Look whether the customer was " +
+		return "Proof that there were two purchases: receipts and deliveries of both orders. Look whether the customer was " +
 			"charged twice; if so, accept the dispute."
 	case "subscription_canceled":
-		return "that it was not canceled before the charge: the terms that the customer accepted, the reminder that was " +
+		return "Proof that it was not canceled before the charge: the terms that the customer accepted, the reminder that was " +
 			"sent, the use after the charge."
 	case "credit_not_processed":
-		return "that no refund was due, by the terms that the customer accepted, or that it was made: the refund’s id and " +
+		return "Proof that no refund was due, by the terms that the customer accepted, or that it was made: the refund’s id and " +
 			"date. A refund that was due and not made: accept the dispute."
 	case "incorrect_account_details", "insufficient_funds", "bank_cannot_process", "debit_not_authorized",
 		"check_returned", "customer_initiated":
-		return "that the customer agreed to the debit: the mandate, name and date. Most of these cannot be won; ask the " +
+		return "Proof that the customer agreed to the debit: the mandate, name and date. Most of these cannot be won; ask the " +
 			"customer for another way to pay."
 	}
-	return "what the bank’s letter asks for (it is in Stripe’s dashboard): the order, its delivery, the terms that the " +
+	return "What the bank’s letter asks for (it is in Stripe’s dashboard): the order, its delivery, the terms that the " +
 		"customer accepted, and the correspondence."
 }
 

@@ -58,7 +58,7 @@ func TestDisputes(t *testing.T) {
 		require.Contains(t, a.says(), "10.00 USD product_not_received needs_response")
 		require.Contains(t, a.says(), "Withdrawn now 10.00 USD Fees 15.00 USD")
 		require.Contains(t, a.says(), "Needs you: Respond within 2 days; after that it is lost without a response.")
-		require.Contains(t, a.says(), "What to send: that it was delivered: carrier, tracking number")
+		require.Contains(t, a.says(), "What to send: Proof that it was delivered: carrier, tracking number")
 		require.Contains(t, a.body, `<a href="https://dashboard.stripe.com/disputes/`+d.stripe+`">`)
 		for _, id := range []string{d.id, d.payment, d.order} {
 			require.Contains(t, a.body, `<a href="/operator/objects/`+d.Tenant.ID+"/"+id+`">`)
@@ -82,6 +82,29 @@ func TestDisputes(t *testing.T) {
 		a = p.get("/operator")
 		require.Contains(t, a.says(), "No open disputes.")
 		require.Contains(t, a.says(), "No action needed. Nothing is unfinished.")
+		a = p.get("/operator/objects/" + d.Tenant.ID + "/" + d.payment)
+		require.Contains(t, a.says(), "Withdrawn by the bank: 10.00 USD.")
+		require.Contains(t, a.body, `class="answer warn"`, "the payment was not kept")
+	})
+
+	t.Run("InquiryNeedsNoResponseOnceThePaymentIsRefunded", func(t *testing.T) {
+		t.Parallel()
+		d := dispute(t, "fraudulent", true)
+		p := d.signedIn(t, "Ada")
+		require.Contains(t, p.get("/operator").says(), "1 dispute needs a response")
+		refund := func(key, body string) {
+			t.Helper()
+			require.Equal(t, http.StatusCreated, d.API.Post("/v1/payments/"+d.payment+"/refunds", key, body).Status)
+		}
+		refund("part", `{"amount":400}`)
+		require.Contains(t, p.get("/operator").says(), "1 dispute needs a response")
+		refund("rest", `{}`)
+		for _, path := range []string{"/operator", "/operator/objects/" + d.Tenant.ID + "/" + d.id} {
+			a := p.get(path).says()
+			require.Contains(t, a, "The payment is fully refunded, so nothing more is withdrawn.")
+			require.NotContains(t, a, "Needs you")
+			require.NotContains(t, a, "needs a response")
+		}
 	})
 
 	t.Run("AreListedByDeadline", func(t *testing.T) {
@@ -167,7 +190,7 @@ func TestDisputes(t *testing.T) {
 			a := p.get(path)
 			require.NotContains(t, a.body, "<script", path)
 			require.Contains(t, a.body, "&lt;script&gt;alert(1)", path)
-			require.Contains(t, a.says(), "What to send: what the bank’s letter asks for", "a reason that Stripe adds later")
+			require.Contains(t, a.says(), "What to send: What the bank’s letter asks for", "a reason that Stripe adds later")
 		}
 		d.change("status = $1", script)
 		a := p.get("/operator")

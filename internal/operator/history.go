@@ -56,7 +56,7 @@ func (s *Server) findKey(ctx context.Context, w http.ResponseWriter, r *http.Req
 	}
 	if len(page.Histories) == 0 {
 		s.renderError(w, r, http.StatusNotFound, "Nothing found.",
-			"No order, payment, refund or checkout has this id, and no tenant has used it as a key. "+
+			"Nothing here has this id, and no tenant has used it as a key. "+
 				"Keys are kept for ten years, so a key that is not here was never used.")
 		return nil
 	}

@@ -322,6 +322,8 @@ func (p *objectPage) Severity() string {
 	// part: disputes {
 	case p.disputeNeedsYou():
 		return "bad"
+	case p.disputeHolds():
+		return "warn"
 	// part: disputes }
 	case p.Unfinished() != nil, len(p.Work) > 0:
 		return "warn"

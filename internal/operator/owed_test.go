@@ -33,7 +33,7 @@ func TestRefundsThatAreOwed(t *testing.T) {
 		p := d.signedIn(t, "Ada")
 		shown := p.get("/operator").says()
 		require.Contains(t, shown, "1 refund failed and is owed")
-		require.Contains(t, shown, "10.00 USD retried")
+		require.Contains(t, shown, "10.00 USD will be retried")
 		d.Exec(`UPDATE refunds_owed SET parked_at = now()`)
 		shown = p.get("/operator").says()
 		require.Contains(t, shown, "1 refund is owed to a customer")

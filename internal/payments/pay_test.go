@@ -400,6 +400,8 @@ func TestCustomerMustAct(t *testing.T) {
 		first, intent := waiting(b, order)
 		again, _ := waiting(b, order)
 		require.Equal(t, first.Body, again.Body)
+		require.Regexp(t, `^req_\w+$`, b.w.Text(`SELECT array_to_string(request_ids, ' ') FROM stripe_calls
+			WHERE operation = 'confirm'`), "for Stripe's support")
 		require.False(t, again.Replayed(), "it is not the last word")
 		require.Equal(t, "payment-in-progress", b.pay("k2", order, visa).Code())
 		require.NoError(t, b.w.Sim.CompleteAuthentication(intent, true))

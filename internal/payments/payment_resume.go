@@ -173,7 +173,7 @@ func (s *Service) settle(
 			Status: db.PaymentStatusSucceeded, ChargeID: intent.ChargeID, StripeKey: r.confirmKey(), Outcome: out,
 		})
 	case stripe.IntentRequiresAction:
-		answer, err = s.requireAction(ctx, c, r, intent)
+		answer, err = s.requireAction(ctx, c, r, out)
 	case stripe.IntentProcessing:
 		answer, err = s.Wait(ctx, c, r, errors.New("the PaymentIntent is processing: the payment method takes time"))
 	case stripe.IntentCanceled:
@@ -391,19 +391,19 @@ const _ = uint(60*time.Second - actionPoll - actionPoll/10 - idempotency.FastRet
 // requireAction records that the customer must act. The key stays unfinished,
 // because this is not the final answer.
 func (s *Service) requireAction(
-	ctx context.Context, c *idempotency.Claim, r *Run, intent stripe.Intent,
+	ctx context.Context, c *idempotency.Claim, r *Run, out stripe.Outcome,
 ) (idempotency.Answer, error) {
 	if r.Payment.Status != db.PaymentStatusRequiresAction {
 		var row db.Payment
 		err := c.Phase(ctx, ActionRequired, func(q *db.Queries) (err error) {
 			row, err = q.PaymentSettle(ctx, db.PaymentSettleParams{
 				TenantID: c.TenantID, ID: r.Payment.ID, SeenVersion: r.Payment.Version,
-				Status: db.PaymentStatusRequiresAction, NextAction: intent.NextAction,
+				Status: db.PaymentStatusRequiresAction, NextAction: out.Intent.NextAction,
 			})
 			if err != nil {
 				return fmt.Errorf("settle payment %s: %w", r.Payment.ID, err)
 			}
-			if err := calls.RecordEnd(ctx, q, c.TenantID, r.confirmKey(), stripe.FromRead(intent)); err != nil {
+			if err := calls.RecordEnd(ctx, q, c.TenantID, r.confirmKey(), out); err != nil {
 				return err
 			}
 			return outbox.Append(ctx, q, PaymentEvent("payment.requires_action", row))
