@@ -84,8 +84,10 @@ func TestRefundIsKnownBeforeItsPayment(t *testing.T) {
 // oldWindows are the rounds of the reconciler for what is older than a month.
 func (o *elsewhere) oldWindows() {
 	o.T.Helper()
-	o.Exec(`UPDATE reconciliation_windows
-		SET next_at = CASE WHEN name IN ('confirmable', 'confirmable_old', 'refunds') THEN '-infinity' ELSE 'infinity' END::timestamptz`)
+	o.Exec(`INSERT INTO reconciliation_windows (name, next_at)
+		VALUES ('recent', 'infinity'), ('days', 'infinity'), ('month', 'infinity'), ('refunds_young', 'infinity'),
+			('confirmable', '-infinity'), ('confirmable_old', '-infinity'), ('refunds', '-infinity')
+		ON CONFLICT (name) DO UPDATE SET next_at = excluded.next_at`)
 	for range 5 {
 		_, err := o.Reconciler.RunOnce(o.T.Context())
 		require.NoError(o.T, err)

@@ -47,7 +47,8 @@ func TestConfirmableIntents(t *testing.T) {
 				require.Equal(t, map[string]int{"I8e": 1}, r.Offends(), "the audit finds it, too")
 				require.EqualValues(t, 1000, r.Drift())
 				b.Exec(`INSERT INTO reconciliation_windows (name, next_at) -- no window of Stripe's list is due
-					VALUES ('recent', 'infinity'), ('days', 'infinity'), ('month', 'infinity'), ('refunds', 'infinity')`)
+					VALUES ('recent', 'infinity'), ('days', 'infinity'), ('month', 'infinity'), ('refunds', 'infinity'),
+						('refunds_young', 'infinity')`)
 				_, err := b.Reconciler.RunOnce(t.Context())
 				require.NoError(t, err)
 				_, err = b.Reconciler.RunOnce(t.Context())
@@ -187,6 +188,7 @@ func TestConfirmableIntents(t *testing.T) {
 			FROM payments, generate_series(1, 250) n`)
 		b.Exec(`INSERT INTO reconciliation_windows (name, next_at)
 			VALUES ('recent', 'infinity'), ('days', 'infinity'), ('month', 'infinity'), ('refunds', 'infinity'),
+						('refunds_young', 'infinity'),
 				('confirmable_old', 'infinity')`)
 		const position = `SELECT coalesce(position, 'at its end') FROM reconciliation_windows WHERE name = 'confirmable'`
 		n, err := b.Reconciler.RunOnce(t.Context())

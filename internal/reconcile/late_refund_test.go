@@ -25,7 +25,9 @@ func TestRefundThatIsSentBackWeeksLaterIsFoundWithinADay(t *testing.T) {
 	b.Exec(`ALTER TABLE refunds ENABLE TRIGGER USER`)
 	today()
 
-	b.Exec(`INSERT INTO reconciliation_windows (name, next_at) VALUES ('month', 'infinity')`) // read a day ago
+	// All were read a day ago. The payment's id is of today in this test, so the windows of new payments would find it.
+	b.Exec(`INSERT INTO reconciliation_windows (name, next_at)
+		VALUES ('recent', 'infinity'), ('days', 'infinity'), ('month', 'infinity'), ('refunds_young', 'infinity')`)
 	require.NoError(t, b.Sim.FailRefund(refund.Get("stripe", "refund").(string), "lost_or_stolen_card"))
 	for n := 1; n > 0; {
 		var err error

@@ -44,6 +44,8 @@ var scanWindows = []scanWindow{
 	{name: "recent", back: 5 * time.Minute, every: 30 * time.Second, continues: true},
 	{name: "days", back: 49 * time.Hour, every: 6 * time.Hour},
 	{name: "month", back: 35 * 24 * time.Hour, every: 7 * 24 * time.Hour},
+	// Most refunds that come back do so within minutes or hours.
+	{name: "refunds_young", back: youngFor, every: 4 * time.Minute, refunds: true},
 	// A bank may send a refund back weeks after it succeeded, and one that is pending fails after 45 days at the latest.
 	{name: "refunds", back: 90 * 24 * time.Hour, every: 22 * time.Hour, refunds: true},
 	{name: "confirmable", every: 4 * time.Minute, confirmable: young},
