@@ -247,7 +247,8 @@ func (s cancels) runPayment(ctx context.Context, c *idempotency.Claim) (idempote
 	if err != nil {
 		return idempotency.Answer{}, err
 	}
-	if intent.Status == "" {
+	if intent.Status != stripe.IntentCanceled && intent.Status != stripe.IntentSucceeded {
+		// Unknown, or Stripe allows no cancel in this state, such as processing. Either end is still possible.
 		answer := s.answers.Object(http.StatusAccepted, "/v1/payments/"+p.ID, PaymentOf(p))
 		return answer, c.YieldOrPark(ctx, fmt.Errorf("cancel the intent: %w", out.Why()))
 	}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -113,4 +114,24 @@ func TestWhatIsNotResolvedParks(t *testing.T) {
 			w.RequireSound()
 		})
 	}
+}
+
+// TestCancelOfAPaymentThatStripeRefusesOnce: Stripe refuses a cancel while an intent is processing. What is stored of the
+// cancel is what it ends with, not that it was not possible at that moment.
+func TestCancelOfAPaymentThatStripeRefusesOnce(t *testing.T) {
+	t.Parallel()
+	b := world.NewBooks(t)
+	order := b.API.Order()
+	require.Equal(t, "requires_action", b.API.Pay("k", order, careful).Get("status"))
+	payment := b.Text(`SELECT id FROM payments`)
+	b.Sim.Inject(stripesim.Fault{Op: "intent.cancel", Kind: stripesim.Refuse, Status: http.StatusBadRequest,
+		Code: "payment_intent_unexpected_state", Times: 1})
+	cancel := func() world.Answer { return b.API.Post("/v1/payments/"+payment+"/cancel", "c", `{}`) }
+	require.Equal(t, http.StatusAccepted, cancel().Status)
+	b.AgeWork(time.Minute)
+	b.API.Complete()
+	again := cancel()
+	require.Equal(t, http.StatusOK, again.Status, again)
+	require.Equal(t, "canceled", again.Get("status"))
+	require.True(t, again.Replayed())
 }
