@@ -129,3 +129,22 @@ func TestRefundOfAnotherAmountComesBack(t *testing.T) {
 		})
 	}
 }
+
+// TestRefundWebhookWhileItsPaymentWaits: its money is given back in two parts. The webhook of neither waits for an end of
+// the payment that only the second brings.
+func TestRefundWebhookWhileItsPaymentWaits(t *testing.T) {
+	t.Parallel()
+	o, intent := unpaid(t, "pm_card_authenticationRequired")
+	_, err := o.Stripe.PaymentIntents.Update(intent, &stripego.PaymentIntentParams{Amount: stripego.Int64(900)})
+	require.NoError(t, err)
+	require.NoError(t, browserPays(o.Books, intent, visa))
+	o.mailbox.Take()
+	for _, part := range []int64{400, 500} {
+		o.dashboard(part)
+		o.deliverWebhooks() // all are done
+		completeOnce(o.World, o.API)
+	}
+	require.Equal(t, "failed", o.API.Get("/v1/payments/"+o.payment).Get("status"))
+	o.Reconcile()
+	require.Empty(t, o.Discrepancies())
+}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	stripego "github.com/stripe/stripe-go/v76"
 
 	"example.com/payonce/db"               // part: operator
 	"example.com/payonce/internal/compare" // part: operator
@@ -136,3 +137,16 @@ func (o *elsewhere) refuseOrphanRefund(intent string) {
 }
 
 // part: operator }
+
+// TestMetadataOfAnotherProgramDelaysNoWebhook: a note under the name that marks the intents of registered operations.
+func TestMetadataOfAnotherProgramDelaysNoWebhook(t *testing.T) {
+	t.Parallel()
+	o, intent := unpaid(t, "pm_card_chargeDeclined")
+	p := &stripego.PaymentIntentParams{}
+	p.AddMetadata("payonce_operation", "RMA-7")
+	_, err := o.Stripe.PaymentIntents.Update(intent, p)
+	require.NoError(t, err)
+	require.NoError(t, browserPays(o.Books, intent, visa))
+	o.deliverWebhooks()
+	require.Equal(t, "paid", o.API.Get("/v1/orders/"+o.order).Get("status"))
+}

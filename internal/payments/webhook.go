@@ -60,9 +60,6 @@ func (s webhooks) prepare(ctx context.Context, e inbox.Event) (any, error) {
 		return webhookSeen{}, nil
 	}
 	aboutRefund := strings.Contains(e.Type, "refund")
-	if hint.Operation != "" && !aboutRefund {
-		return webhookSeen{intent: hint}, nil // The operation that made it reads it itself.
-	}
 	if !aboutRefund && hint.TenantID != "" {
 		p, err := s.pool.PaymentOfIntent(ctx, db.PaymentOfIntentParams{
 			TenantID: hint.TenantID, OrderID: hint.OrderID, IntentID: &hint.ID,
@@ -76,6 +73,9 @@ func (s webhooks) prepare(ctx context.Context, e inbox.Event) (any, error) {
 		if !errors.Is(err, postgres.ErrNoRows) {
 			return nil, fmt.Errorf("find the payment of %s: %w", hint.ID, err)
 		}
+	}
+	if hint.Operation != "" && !aboutRefund {
+		return webhookSeen{intent: hint}, nil // The operation that made it reads it itself.
 	}
 	intent, err := s.gateway.GetIntent(ctx, hint.ID)
 	if errors.Is(err, stripe.ErrNoSuchObject) {
@@ -210,7 +210,8 @@ func (s webhooks) applyIntentSeen(ctx context.Context, q *db.Queries, intent str
 		return nil // No money can have moved.
 	case err != nil:
 		return fmt.Errorf("find the payment of %s: %w", intent.ID, err)
-	case (p.Status == db.PaymentStatusProcessing || p.Status == db.PaymentStatusRequiresAction) && intent.RefundedMinor > 0:
+	case (p.Status == db.PaymentStatusProcessing || p.Status == db.PaymentStatusRequiresAction) && intent.RefundedMinor > 0 &&
+		isFor(p, intent): // Paid with another amount, it waits until all of it is given back.
 		return fmt.Errorf("payment %s is %s here, and refunded at Stripe", p.ID, p.Status) // Kept, and tried again.
 	case p.Status == db.PaymentStatusProcessing, p.Status == db.PaymentStatusRequiresAction:
 		return idempotency.ExpediteHolder(ctx, q, p.TenantID, p.IdempotencyKey)
