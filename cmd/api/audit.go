@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/disputes" // part: disputes
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/reconcile"
@@ -123,7 +124,10 @@ func compareWithStripe(
 	ctx context.Context, pool *postgres.Pool, gateway *stripe.Client, since time.Time,
 ) (reconcile.Comparison, error) {
 	// it only reads rows
-	money := payments.New(pool, nil, gateway, nil, payments.Options{Registered: ownOperations.Registered()})
+	money := payments.New(pool, nil, gateway, nil, payments.Options{
+		Registered: ownOperations.Registered(),
+		Disputes:   disputes.New(pool, gateway, disputes.Options{}), // part: disputes
+	})
 	compared, err := reconcile.Compare(ctx, pool, gateway, money, since)
 	if err != nil {
 		return compared, fmt.Errorf("compare with Stripe: %w", err)

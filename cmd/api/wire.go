@@ -147,6 +147,7 @@ func (s *service) wirePayments() {
 		Registered: ownOperations.Registered(),
 		Disputes:   s.disputes, // part: disputes
 	})
+	s.disputes.AdoptWith(s.payments.Repairs()) // part: disputes
 	// The table of operations. A part adds its own with maps.Copy; a name must never change, because keys have it.
 	s.operations = s.payments.Operations()
 	s.handlers = map[string]inbox.Handler{payments.StripeEvents: s.payments.WebhookHandler()}

@@ -91,7 +91,7 @@ var parts = []part{
 			"db/migrations/00013_disputes.sql", "db/queries/disputes.sql", "db/queries/ledger_disputes.sql",
 			"db/queries/invariants_disputes.sql", "internal/postgres/invariants_disputes.go",
 			"testkit/world/disputes.go", "internal/payments/invariants_disputes_test.go",
-			"internal/payments/others_in_any_order_test.go",
+			"internal/payments/others_in_any_order_test.go", "internal/payments/lost_dispute_test.go",
 			"internal/operator/disputes.go", "internal/operator/disputes_test.go", "db/queries/operator_disputes.sql",
 			"cmd/api/secrets_test.go",
 		},

@@ -166,11 +166,24 @@ func Intent(i stripe.Intent, o *Order) Difference {
 		d.PaymentID = paid.ID
 		return Difference{Result: Differs, Discrepancy: d}
 	case i.Status == stripe.IntentSucceeded && (paid == nil || !paid.Uses(i.ID)):
-		d := unmatchedIntent(i, o)
+		d := unmatchedIntent(i, o).withoutLost(i)
 		d.NoPayment = o.payment(func(p Payment) bool { return p.Uses(i.ID) }) == nil
 		return d
 	}
 	return Difference{Result: Agrees}
+}
+
+// withoutLost is d without what lost disputes took of an intent that no payment here has: that money is not at Stripe any
+// more, and nothing can be given back of it.
+func (d Difference) withoutLost(i stripe.Intent) Difference {
+	if d.Result != Differs || i.LostMinor == 0 {
+		return d
+	}
+	if d.Discrepancy.DriftMinor -= i.LostMinor; d.Discrepancy.DriftMinor == 0 {
+		return Difference{Result: Agrees, GivenBack: true}
+	}
+	d.Discrepancy.Detail += fmt.Sprintf("; %d %s were lost in disputes", i.LostMinor, i.Currency)
+	return d
 }
 
 // unmatchedIntent compares an intent that was paid and that no payment of ours used.

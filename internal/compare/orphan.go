@@ -12,12 +12,15 @@ func (e *NotRefundableError) Error() string { return e.Why }
 // to no payment here, or a *NotRefundableError: what can be adopted is adopted first,
 // and what belongs to a payment, or may yet, is refunded through that.
 func RefundableAmount(i stripe.Intent, o *Order) (int64, error) {
-	left := i.ReceivedMinor - i.RefundedMinor
+	left := i.ReceivedMinor - i.RefundedMinor - i.LostMinor
 	if i.Status != stripe.IntentSucceeded {
 		return 0, &NotRefundableError{"Stripe has taken no money for it: it is " + string(i.Status)}
 	}
 	if paid := o.Paid(); paid != nil && paid.Uses(i.ID) {
 		return 0, &NotRefundableError{"it belongs to " + paid.ID + ": refund that payment"}
+	}
+	if left == 0 && i.LostMinor > 0 {
+		return 0, &NotRefundableError{"the customer has it back: a dispute of it was lost"}
 	}
 	if left == 0 {
 		return 0, &NotRefundableError{"all of it was refunded already"}

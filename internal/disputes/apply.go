@@ -20,7 +20,7 @@ import (
 var errMoved = errors.New("the dispute was recorded by another process while it was read")
 
 // errNotAdopted says that the intent of a dispute is ours and succeeded, but that no payment
-// of it is recorded yet. The reconciler adopts it.
+// of it is recorded yet. It is adopted once nothing else works on it.
 var errNotAdopted = errors.New("the disputed PaymentIntent belongs to no payment yet")
 
 // reading is a dispute as it was read at Stripe, and what was recorded before.
@@ -56,8 +56,35 @@ func (s *Service) read(ctx context.Context, stripeID string, order compare.Order
 		r.intent.TenantID, r.intent.OrderID, r.intent.Operation = order.TenantID, order.OrderID, ""
 		return r, nil
 	}
-	r.intent, err = payments.LocateIntent(ctx, s.pool.Queries, r.intent)
+	if r.intent, err = payments.LocateIntent(ctx, s.pool.Queries, r.intent); err != nil {
+		return r, err
+	}
+	pending, err := s.adopt(ctx, r.intent)
+	if err == nil && !pending {
+		s.log.Warn("a dispute is of a PaymentIntent that no payment has; the reconciler reports the intent",
+			"tenant_id", r.intent.TenantID, "order_id", r.intent.OrderID, "payment_intent", r.intent.ID,
+			"stripe_dispute", stripeID, "status", r.dispute.Status)
+		return reading{}, nil
+	}
 	return r, err
+}
+
+// adopt has an intent adopted that was paid without this service, so that its dispute can be recorded. Not pending: no
+// payment will have the intent.
+func (s *Service) adopt(ctx context.Context, i stripe.Intent) (pending bool, err error) {
+	if s.adopter == nil || i.TenantID == "" || i.Operation != "" || i.Status != stripe.IntentSucceeded {
+		return true, nil
+	}
+	p, err := s.pool.PaymentOfIntent(ctx, db.PaymentOfIntentParams{
+		TenantID: i.TenantID, OrderID: i.OrderID, IntentID: &i.ID,
+	})
+	switch {
+	case err == nil && p.Status == db.PaymentStatusSucceeded:
+		return true, nil
+	case err != nil && !errors.Is(err, postgres.ErrNoRows):
+		return true, fmt.Errorf("find the payment of %s: %w", i.ID, err)
+	}
+	return s.adopter.AdoptDisputed(ctx, i)
 }
 
 // readAttempts bounds how often a dispute is read again because another process recorded it meanwhile.

@@ -238,11 +238,17 @@ func TestOlderReadingOfDisputeIsNotRecorded(t *testing.T) {
 	b.sound()
 }
 
+// waiting is an operation that works on every intent, so that none can be adopted yet.
+type waiting struct{}
+
+func (waiting) AdoptDisputed(context.Context, stripe.Intent) (pending bool, err error) { return true, nil }
+
 // A dispute of a payment that this database has lost waits until the payment is adopted.
 func TestDisputeOfPaymentNotYetAdoptedWaits(t *testing.T) {
 	t.Parallel()
 	b := paid(t)
 	b.dispute(false)
+	b.api.Disputes.AdoptWith(waiting{})
 	b.Exec("UPDATE payments SET intent_id = 'pi_another'")
 	mailbox := b.Mailbox()
 	b.dispute(false)

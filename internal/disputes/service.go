@@ -33,13 +33,24 @@ type Options struct {
 	Log     *slog.Logger
 }
 
+// Adopter adopts the intents of disputes; payments.Repairs is it.
+type Adopter interface {
+	// AdoptDisputed adopts an intent that no payment has. Not pending: none will have it.
+	AdoptDisputed(ctx context.Context, i stripe.Intent) (pending bool, err error)
+}
+
 // Service records disputes. It holds no state of its own.
 type Service struct {
 	pool    *postgres.Pool
 	gateway Gateway
 	metrics *Metrics
 	log     *slog.Logger
+	adopter Adopter // nil: the reconciler alone adopts
 }
+
+// AdoptWith has intents adopted to which a dispute leads. It is called once, before the service is used: the payments
+// that adopt need the disputes first.
+func (s *Service) AdoptWith(a Adopter) { s.adopter = a }
 
 // New returns the service. It starts nothing.
 func New(pool *postgres.Pool, gateway Gateway, o Options) *Service {
@@ -188,6 +199,17 @@ func (s *Service) AllowsRefund(ctx context.Context, q *db.Queries, p db.Payment)
 		return payments.ErrPaymentDisputed
 	}
 	return nil
+}
+
+// LostOf implements payments.Disputes.
+func (s *Service) LostOf(ctx context.Context, intentID string) (lost int64, err error) {
+	list, err := s.gateway.DisputesOf(ctx, intentID)
+	for _, d := range list {
+		if d.Status == "lost" {
+			lost += d.AmountMinor
+		}
+	}
+	return lost, err
 }
 
 // ReadOf implements payments.Disputes.

@@ -198,12 +198,15 @@ func isFor(p db.Payment, i stripe.Intent) bool {
 }
 
 // otherAmount is for an intent that was paid with another amount than the payment's. The order is not paid with it, and the
-// reconciler reports it. Once all of it was given back at Stripe, the payment has failed.
+// reconciler reports it. Once all of it was given back at Stripe, or lost in disputes, the payment has failed.
 func (s *Service) otherAmount(
 	ctx context.Context, c *idempotency.Claim, r *Run, out stripe.Outcome,
 ) (idempotency.Answer, error) {
-	intent := out.Intent
-	if intent.RefundedMinor == intent.ReceivedMinor {
+	intent, err := s.WithLost(ctx, out.Intent)
+	if err != nil {
+		return s.Wait(ctx, c, r, err)
+	}
+	if intent.RefundedMinor+intent.LostMinor == intent.ReceivedMinor {
 		if err := s.intentSpent(ctx, r.order(), intent.ID); err != nil {
 			return idempotency.Answer{}, err
 		}

@@ -30,6 +30,8 @@ type Disputes interface {
 	AllowsRefund(ctx context.Context, q *db.Queries, p db.Payment) error
 	// ReadOf reads the disputes of an order's intent at Stripe and records them.
 	ReadOf(ctx context.Context, order compare.OrderRef, intentID string) error
+	// LostOf is how much, in minor units of the charge's currency, the lost disputes of an intent have taken at Stripe.
+	LostOf(ctx context.Context, intentID string) (int64, error)
 }
 
 // ErrKeyOfAnotherRefund says that the key made another refund, before this database

@@ -18,8 +18,16 @@ const adoptedKeyPrefix = "adopted "
 
 // AdoptPayment creates the rows for money that is provably ours: the intent names the
 // tenant and an order of that tenant that has exactly this amount and is not paid. It
-// returns the payment's id; empty: it is not to be adopted any more.
+// returns the payment's id; empty: it is not to be adopted any more. The disputes of the intent are recorded with it.
 func (s Repairs) AdoptPayment(ctx context.Context, i stripe.Intent) (string, error) {
+	adopted, err := s.adopt(ctx, i)
+	if err != nil || adopted == "" || !i.Disputed || s.o.Disputes == nil {
+		return adopted, err
+	}
+	return adopted, s.o.Disputes.ReadOf(ctx, compare.OrderRef{TenantID: i.TenantID, OrderID: i.OrderID}, i.ID)
+}
+
+func (s Repairs) adopt(ctx context.Context, i stripe.Intent) (string, error) {
 	if elsewhere, err := s.usedElsewhere(ctx, i); err != nil || elsewhere {
 		return "", err
 	}
@@ -29,7 +37,7 @@ func (s Repairs) AdoptPayment(ctx context.Context, i stripe.Intent) (string, err
 	}
 	var adopted string
 	err = s.pool.InTx(ctx, func(q *db.Queries) (err error) {
-		adopted, err = s.adoptAs(ctx, q, a, i)
+		adopted, err = s.adoptFinally(ctx, q, a, i)
 		return err
 	})
 	return adopted, err
@@ -132,6 +140,40 @@ func (s Repairs) adoptFinally(ctx context.Context, q *db.Queries, a adoption, i 
 		return "", fmt.Errorf("resolve the discrepancies of %s: %w", i.ID, err)
 	}
 	return adopted, nil
+}
+
+// AdoptDisputed adopts a disputed intent that no payment has, as the reconciler would later, so that the dispute can be
+// recorded. Not pending: no payment will have it, because Stripe and our rows of its order differ. That is a discrepancy,
+// and what a lost dispute takes of the intent reduces it (WithLost).
+func (s Repairs) AdoptDisputed(ctx context.Context, i stripe.Intent) (pending bool, err error) {
+	ref := compare.OrderRef{TenantID: i.TenantID, OrderID: i.OrderID}
+	found, err := s.OrderRows(ctx, s.pool.Queries, []compare.OrderRef{ref})
+	if err != nil {
+		return true, err
+	}
+	switch d := compare.Intent(i, found[ref]); d.Result {
+	case compare.Adoptable:
+		_, err = s.adopt(ctx, i)
+		return true, err
+	case compare.Differs:
+		return d.Key != "", nil // The payment, cancel or checkout of a parked key may still need it.
+	case compare.Agrees, compare.InProgress, compare.StatusChanged, compare.Abandoned, compare.Unregistered:
+	}
+	return true, nil
+}
+
+// WithLost adds to an intent what lost disputes have taken of it. Only an intent without a payment needs that: the
+// disputes of a payment have rows.
+func (s *Service) WithLost(ctx context.Context, i stripe.Intent) (stripe.Intent, error) {
+	if !i.Disputed || i.Status != stripe.IntentSucceeded || s.o.Disputes == nil {
+		return i, nil
+	}
+	lost, err := s.o.Disputes.LostOf(ctx, i.ID)
+	if err != nil {
+		return i, fmt.Errorf("read the disputes of %s: %w", i.ID, err)
+	}
+	i.LostMinor = min(lost, i.ReceivedMinor-i.RefundedMinor)
+	return i, nil
 }
 
 // IntentEnded records that an intent was canceled or paid at Stripe: no payment begins on it any more, and it

@@ -64,6 +64,9 @@ func (s Repairs) CompareIntent(ctx context.Context, intentID string) (IntentView
 	if err == nil {
 		intent, err = LocateIntent(ctx, s.pool.Queries, intent)
 	}
+	if err == nil {
+		intent, err = s.WithLost(ctx, intent)
+	}
 	if err != nil {
 		return IntentView{}, err
 	}

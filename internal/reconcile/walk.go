@@ -395,6 +395,9 @@ func (c *walker) readIntent(ctx context.Context, row localRef) (stripe.Intent, e
 	if errors.Is(err, stripe.ErrNoSuchObject) {
 		i, err = stripe.Intent{ID: row.objectID}, nil
 	}
+	if err == nil {
+		i, err = c.service.WithLost(ctx, i)
+	}
 	i.TenantID, i.OrderID = row.TenantID, row.OrderID
 	return i, err
 }

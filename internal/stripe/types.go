@@ -70,6 +70,8 @@ type Intent struct {
 	Operation      string
 	RefundedMinor  int64
 	Disputed       bool // the charge is or was disputed
+	// LostMinor is what lost disputes have taken. It is not read with the intent: payments.Service.WithLost adds it.
+	LostMinor int64
 	CreatedAt      time.Time
 	ReceivedMinor  int64
 	CanceledReason string

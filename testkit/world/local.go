@@ -87,6 +87,7 @@ func (w *World) Local(o LocalOptions) *Local {
 		StripeTimeout: o.StripeTimeout, ActionTimeout: o.ActionTimeout, Log: o.Log, Registered: o.Own.Registered(),
 		Disputes: disputed, // part: disputes
 	})
+	disputed.AdoptWith(money.Repairs()) // part: disputes
 	table, within := money.Operations(), 3*o.StripeTimeout-o.StripeTimeout/4
 	l := &Local{
 		Pool: pool, Gateway: gateway, Payments: money, Keys: keys, Metrics: metrics, world: w, log: o.Log,
