@@ -1,8 +1,8 @@
 // Package disputes keeps the disputes of our payments as Stripe shows them.
 //
-// A dispute moves money on a payment of ours that nobody here asked for: the bank takes the
-// amount and a fee, and may give the amount back months later. Nothing here decides
-// anything. A dispute is read at Stripe and recorded in one transaction with what it
+// A dispute moves money on a payment of ours without a request to this service: the bank
+// takes the amount and a fee, and may give the amount back months later. Nothing here
+// decides anything. A dispute is read at Stripe and recorded in one transaction with what it
 // changes: its movements, each once by the id of Stripe's balance transaction, what the
 // payment and the order show as disputed, and its events.
 //
