@@ -241,7 +241,9 @@ func TestOlderReadingOfDisputeIsNotRecorded(t *testing.T) {
 // waiting is an operation that works on every intent, so that none can be adopted yet.
 type waiting struct{}
 
-func (waiting) AdoptDisputed(context.Context, stripe.Intent) (pending bool, err error) { return true, nil }
+func (waiting) AdoptDisputed(context.Context, stripe.Intent) (pending bool, err error) {
+	return true, nil
+}
 
 // A dispute of a payment that this database has lost waits until the payment is adopted.
 func TestDisputeOfPaymentNotYetAdoptedWaits(t *testing.T) {

@@ -67,11 +67,11 @@ type Intent struct {
 	Charged       Order // what the charge names, whatever the intent's metadata names by now; empty: there is no charge
 	// Operation names the operation that made the intent, from the metadata; empty: a
 	// payment. What another operation makes is compared by that operation's own rules.
-	Operation      string
-	RefundedMinor  int64
-	Disputed       bool // the charge is or was disputed
+	Operation     string
+	RefundedMinor int64
+	Disputed      bool // the charge is or was disputed
 	// LostMinor is what lost disputes have taken. It is not read with the intent: payments.Service.WithLost adds it.
-	LostMinor int64
+	LostMinor      int64
 	CreatedAt      time.Time
 	ReceivedMinor  int64
 	CanceledReason string
