@@ -59,7 +59,7 @@ FROM payments p
 WHERE p.tenant_id = $3 AND p.id = $4 AND p.must_be_refunded
 ON CONFLICT (tenant_id, payment_id) DO UPDATE
 SET ended_at = NULL, ended_how = NULL, since = clock_timestamp(),
-    parked_at = CASE WHEN o.attempts >= $5::integer THEN clock_timestamp() END,
+    parked_at = CASE WHEN o.attempts >= cardinality($5::bigint[]) THEN clock_timestamp() END,
     next_attempt_at = excluded.next_attempt_at, last_error = excluded.last_error
 WHERE o.ended_at IS NOT NULL AND NOT is_given_back(o.tenant_id, o.payment_id, o.settled_minor)
 `
@@ -69,7 +69,7 @@ type RefundOweAgainParams struct {
 	LastError    string
 	TenantID     string
 	PaymentID    string
-	AttemptsMax  int32
+	PauseSeconds []int64
 }
 
 // A refund has failed that was not automatic. If its payment must be refunded, what it returned is owed now; what was
@@ -81,7 +81,7 @@ func (q *Queries) RefundOweAgain(ctx context.Context, arg RefundOweAgainParams) 
 		arg.LastError,
 		arg.TenantID,
 		arg.PaymentID,
-		arg.AttemptsMax,
+		arg.PauseSeconds,
 	)
 	return err
 }

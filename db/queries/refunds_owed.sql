@@ -25,7 +25,7 @@ FROM payments p
 WHERE p.tenant_id = @tenant_id AND p.id = @payment_id AND p.must_be_refunded
 ON CONFLICT (tenant_id, payment_id) DO UPDATE
 SET ended_at = NULL, ended_how = NULL, since = clock_timestamp(),
-    parked_at = CASE WHEN o.attempts >= @attempts_max::integer THEN clock_timestamp() END,
+    parked_at = CASE WHEN o.attempts >= cardinality(@pause_seconds::bigint[]) THEN clock_timestamp() END,
     next_attempt_at = excluded.next_attempt_at, last_error = excluded.last_error
 WHERE o.ended_at IS NOT NULL AND NOT is_given_back(o.tenant_id, o.payment_id, o.settled_minor);
 

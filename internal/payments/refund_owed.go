@@ -142,7 +142,7 @@ func (s *Service) recordOwed(ctx context.Context, q *db.Queries, row db.Refund) 
 	default:
 		err = q.RefundOweAgain(ctx, db.RefundOweAgainParams{
 			TenantID: row.TenantID, PaymentID: row.PaymentID, LastRefundID: row.ID, LastError: why,
-			AttemptsMax: int32(len(owedPauses)),
+			PauseSeconds: owedPauses,
 		})
 	}
 	if err != nil {
