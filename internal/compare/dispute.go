@@ -7,10 +7,10 @@ import (
 
 // DisputeMovementKind tells a withdrawal from a reinstatement by Stripe's reporting
 // category, because the type of both is "adjustment". What Stripe may add to its
-// categories is of kind other, and counts all the same.
+// categories is of kind other, and counts all the same. So is a fee alone, which withdraws nothing.
 func DisputeMovementKind(m stripe.DisputeMovement) db.DisputeMovementKind {
 	switch {
-	case m.Category == "dispute" && m.AmountMinor <= 0:
+	case m.Category == "dispute" && m.AmountMinor < 0:
 		return db.DisputeMovementKindWithdrawal
 	case m.Category == "dispute_reversal":
 		return db.DisputeMovementKindReinstatement
@@ -31,7 +31,9 @@ func DisputeHolds(amountMinor int64, currency string, movements []db.DisputeMove
 		same = same && m.Currency == currency
 		switch m.Kind {
 		case db.DisputeMovementKindWithdrawal:
-			withdrawals++
+			if m.AmountMinor < 0 { // A fee alone was once recorded under this kind, and movements never change.
+				withdrawals++
+			}
 		case db.DisputeMovementKindReinstatement:
 			withdrawals--
 		case db.DisputeMovementKindOther: // An adjustment of the rate.

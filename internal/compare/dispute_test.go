@@ -18,6 +18,7 @@ func TestDisputeMovementKind(t *testing.T) {
 	}{
 		{"dispute", -3000, db.DisputeMovementKindWithdrawal},
 		{"dispute_reversal", 3000, db.DisputeMovementKindReinstatement},
+		{"dispute", 0, db.DisputeMovementKindOther},  // a fee alone, such as that for a countered dispute
 		{"dispute", 12, db.DisputeMovementKindOther}, // a correction in our favor is no withdrawal
 		{"other_adjustment", -12, db.DisputeMovementKindOther},
 		{"", -12, db.DisputeMovementKindOther},
@@ -53,6 +54,15 @@ func TestDisputeHolds(t *testing.T) {
 			moved("dispute", "cad", -8391, 1500), moved("dispute_reversal", "cad", 8300, 0)}, 0, 1500},
 		{"corrected at another rate", []db.DisputeMovement{
 			moved("dispute", "cad", -8391, 1500), moved("dispute", "cad", 12, 0)}, 6000, 1500},
+		{"given back after a fee alone", []db.DisputeMovement{
+			moved("dispute", "cad", -8391, 1500), moved("dispute", "cad", 0, 1500),
+			moved("dispute_reversal", "cad", 8391, 0)}, 0, 3000},
+		{"given back after a fee alone that is recorded as a withdrawal", []db.DisputeMovement{
+			moved("dispute", "cad", -8391, 1500),
+			{Kind: db.DisputeMovementKindWithdrawal, Currency: "cad", FeeMinor: 1500, NetMinor: -1500},
+			moved("dispute_reversal", "cad", 8391, 0)}, 0, 3000},
+		{"withdrawn, and a fee alone", []db.DisputeMovement{
+			moved("dispute", "cad", -8391, 1500), moved("dispute", "cad", 0, 1500)}, 6000, 3000},
 	} {
 		require.Equal(t, c.holds, DisputeHolds(6000, "usd", c.movements), c.name)
 		require.Equal(t, c.fees, DisputeFees(c.movements), c.name)
