@@ -14,8 +14,8 @@ import (
 	"example.com/payonce/internal/stripe"
 )
 
-// compareMax bounds how many open disputes one audit reads again.
-const compareMax = 500
+// compareBatch is how many open disputes the audit reads from the database at once.
+const compareBatch = 200
 
 // Compare compares the disputes of our payments that were created since, and the open
 // ones whatever their age, with Stripe's. It only reads. Disputes of other charges of the
@@ -48,30 +48,37 @@ func (s *Service) Compare(ctx context.Context, since time.Time) (differences []p
 		}
 		window.After = page.Objects[len(page.Objects)-1].ID
 	}
-	open, err := s.pool.DisputesWatched(ctx, compareMax)
-	if err != nil {
-		return nil, fmt.Errorf("read the open disputes: %w", err)
-	}
-	for _, row := range open {
-		if seen[row.StripeDisputeID] {
-			continue
+	for last := (db.DisputesWatchedRow{}); ; {
+		open, err := s.pool.DisputesWatched(ctx, db.DisputesWatchedParams{
+			AfterTenantID: last.TenantID, AfterID: last.ID, LimitRows: compareBatch,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("read the open disputes: %w", err)
 		}
-		d, err := s.gateway.GetDispute(ctx, row.StripeDisputeID)
-		switch {
-		case errors.Is(err, stripe.ErrNoSuchObject):
-			differences = append(differences, violation(row, row.Status+" here, and does not exist at Stripe"))
-		case err != nil:
-			return nil, fmt.Errorf("read dispute %s: %w", row.StripeDisputeID, err)
-		default:
-			if err := visit(d); err != nil {
-				return nil, err
+		for _, row := range open {
+			if seen[row.StripeDisputeID] {
+				continue
+			}
+			d, err := s.gateway.GetDispute(ctx, row.StripeDisputeID)
+			switch {
+			case errors.Is(err, stripe.ErrNoSuchObject):
+				differences = append(differences, violation(row, row.Status+" here, and does not exist at Stripe"))
+			case err != nil:
+				return nil, fmt.Errorf("read dispute %s: %w", row.StripeDisputeID, err)
+			default:
+				if err := visit(d); err != nil {
+					return nil, err
+				}
 			}
 		}
+		if len(open) < compareBatch {
+			return differences, nil
+		}
+		last = open[len(open)-1]
 	}
-	return differences, nil
 }
 
-func violation(row db.Dispute, detail string) postgres.Violation {
+func violation(row db.DisputesWatchedRow, detail string) postgres.Violation {
 	return postgres.Violation{
 		Subject: row.TenantID + " " + row.StripeDisputeID + " " + row.ID + " " + row.PaymentID, Detail: detail,
 	}
@@ -95,7 +102,9 @@ func (s *Service) compareOne(ctx context.Context, d stripe.Dispute) (*postgres.V
 	if shown == atStripe {
 		return nil, nil
 	}
-	v := violation(row, "here "+shown+"; at Stripe "+atStripe)
+	v := violation(db.DisputesWatchedRow{
+		TenantID: row.TenantID, ID: row.ID, PaymentID: row.PaymentID, StripeDisputeID: row.StripeDisputeID,
+	}, "here "+shown+"; at Stripe "+atStripe)
 	return &v, nil
 }
 
