@@ -14,74 +14,175 @@ import (
 	"example.com/payonce/internal/stripe"
 )
 
-// compareBatch is how many open disputes the audit reads from the database at once.
-const compareBatch = 200
+const (
+	compareBatch = 200 // open disputes that the audit reads from the database at once
+	// unansweredMax is how many disputes in a row may be without a response before Stripe is taken to be away. It is
+	// more than the loop's, because what the audit leaves out is not read again in a minute.
+	unansweredMax = 10
+)
 
 // Compare compares the disputes of our payments that were created since, and the open
 // ones whatever their age, with Stripe's. It only reads. Disputes of other charges of the
-// account are not ours to compare.
+// account are not ours to compare. A dispute that cannot be read is a violation, and all
+// others are compared. An error means that the database or Stripe is away; the
+// differences are those that were found before.
 func (s *Service) Compare(ctx context.Context, since time.Time) (differences []postgres.Violation, err error) {
-	seen := map[string]bool{}
-	visit := func(d stripe.Dispute) error {
-		if seen[d.ID] || d.IntentID == "" {
-			return nil
+	c := comparison{Service: s, seen: map[string]bool{}}
+	for _, part := range []func(context.Context) error{
+		func(ctx context.Context) error { return c.compareListed(ctx, since) }, c.compareOpen, c.compareUnanswered,
+	} {
+		if err = part(ctx); err != nil {
+			return c.differences, errors.Join(err, c.unread())
 		}
-		seen[d.ID] = true
-		difference, err := s.compareOne(ctx, d)
-		if difference != nil {
-			differences = append(differences, *difference)
-		}
-		return err
 	}
+	return c.differences, nil
+}
+
+// comparison is one run of Compare.
+type comparison struct {
+	*Service
+	seen        map[string]bool // by Stripe's ids
+	differences []postgres.Violation
+	unanswered  []unanswered
+	inARow      int // of the disputes tried last, how many are unanswered
+}
+
+// unanswered is a dispute that Stripe gave no response about.
+type unanswered struct {
+	subject string
+	compare func(context.Context) (*postgres.Violation, error)
+	err     error
+}
+
+// compareListed compares what Stripe lists.
+func (c *comparison) compareListed(ctx context.Context, since time.Time) error {
 	for window := (stripe.Window{From: since}); ; {
-		page, err := s.gateway.ListDisputes(ctx, window)
+		page, err := c.gateway.ListDisputes(ctx, window)
 		if err != nil {
-			return nil, fmt.Errorf("list disputes: %w", err)
+			return fmt.Errorf("list disputes: %w", err)
 		}
 		for _, d := range page.Objects {
-			if err := visit(d); err != nil {
-				return nil, err
+			if d.IntentID == "" {
+				continue
+			}
+			if err := c.isolate(ctx, d.ID, d.ID+" "+d.IntentID, func(ctx context.Context) (*postgres.Violation, error) {
+				return c.compareOne(ctx, d)
+			}); err != nil {
+				return err
 			}
 		}
 		if !page.More || len(page.Objects) == 0 {
-			break
+			return nil
 		}
 		window.After = page.Objects[len(page.Objects)-1].ID
 	}
+}
+
+// compareOpen compares the open disputes that were not listed, one by one.
+func (c *comparison) compareOpen(ctx context.Context) error {
 	for last := (db.DisputesWatchedRow{}); ; {
-		open, err := s.pool.DisputesWatched(ctx, db.DisputesWatchedParams{
+		open, err := c.pool.DisputesWatched(ctx, db.DisputesWatchedParams{
 			AfterTenantID: last.TenantID, AfterID: last.ID, LimitRows: compareBatch,
 		})
 		if err != nil {
-			return nil, fmt.Errorf("read the open disputes: %w", err)
+			return fmt.Errorf("read the open disputes: %w", err)
 		}
 		for _, row := range open {
-			if seen[row.StripeDisputeID] {
-				continue
-			}
-			d, err := s.gateway.GetDispute(ctx, row.StripeDisputeID)
-			switch {
-			case errors.Is(err, stripe.ErrNoSuchObject):
-				differences = append(differences, violation(row, row.Status+" here, and does not exist at Stripe"))
-			case err != nil:
-				return nil, fmt.Errorf("read dispute %s: %w", row.StripeDisputeID, err)
-			default:
-				if err := visit(d); err != nil {
-					return nil, err
-				}
+			if err := c.isolate(ctx, row.StripeDisputeID, subject(row), func(ctx context.Context) (*postgres.Violation, error) {
+				return c.compareRecorded(ctx, row)
+			}); err != nil {
+				return err
 			}
 		}
 		if len(open) < compareBatch {
-			return differences, nil
+			return nil
 		}
 		last = open[len(open)-1]
 	}
 }
 
-func violation(row db.DisputesWatchedRow, detail string) postgres.Violation {
-	return postgres.Violation{
-		Subject: row.TenantID + " " + row.StripeDisputeID + " " + row.ID + " " + row.PaymentID, Detail: detail,
+func (c *comparison) compareRecorded(ctx context.Context, row db.DisputesWatchedRow) (*postgres.Violation, error) {
+	d, err := c.gateway.GetDispute(ctx, row.StripeDisputeID)
+	if errors.Is(err, stripe.ErrNoSuchObject) {
+		return &postgres.Violation{Subject: subject(row), Detail: row.Status + " here, and does not exist at Stripe"}, nil
 	}
+	if err != nil {
+		return nil, fmt.Errorf("read dispute %s: %w", row.StripeDisputeID, err)
+	}
+	return c.compareOne(ctx, d)
+}
+
+// isolate keeps one dispute that cannot be read from ending the comparison of all others. One that was seen is not
+// compared again.
+func (c *comparison) isolate(
+	ctx context.Context, stripeID, subject string, compare func(context.Context) (*postgres.Violation, error),
+) error {
+	if c.seen[stripeID] {
+		return nil
+	}
+	c.seen[stripeID] = true
+	difference, err := compare(ctx)
+	if errors.Is(err, stripe.ErrAway) && ctx.Err() == nil {
+		if c.inARow++; c.inARow >= unansweredMax {
+			return err
+		}
+		c.unanswered = append(c.unanswered, unanswered{subject, compare, err})
+		return nil
+	}
+	c.inARow = 0
+	return c.note(ctx, subject, difference, err)
+}
+
+// note adds a difference, if there is one, or a dispute that cannot be read. What it returns is about no dispute.
+func (c *comparison) note(ctx context.Context, subject string, difference *postgres.Violation, err error) error {
+	if err != nil {
+		if !ofTheDispute(ctx, err) && !postgres.IsUnreadable(err) {
+			return err
+		}
+		difference = &postgres.Violation{Subject: subject, Detail: "not compared: " + postgres.ErrorText(err)}
+	}
+	if difference != nil {
+		c.differences = append(c.differences, *difference)
+	}
+	return nil
+}
+
+// compareUnanswered compares those without a response once more. If Stripe responds about everything else, one that
+// it still does not respond about is a violation.
+func (c *comparison) compareUnanswered(ctx context.Context) error {
+	if len(c.unanswered) == 0 {
+		return nil
+	}
+	if _, err := c.gateway.ListDisputes(ctx, stripe.Window{From: time.Now()}); err != nil {
+		return fmt.Errorf("list disputes: %w", err)
+	}
+	for _, u := range c.unanswered {
+		difference, err := u.compare(ctx)
+		if errors.Is(err, stripe.ErrAway) && ctx.Err() == nil {
+			difference = &postgres.Violation{
+				Subject: u.subject, Detail: "not compared, Stripe gave no response twice: " + postgres.ErrorText(err),
+			}
+			err = nil
+		}
+		if err := c.note(ctx, u.subject, difference, err); err != nil {
+			return err
+		}
+	}
+	c.unanswered = nil
+	return nil
+}
+
+// unread names the disputes without a response, for a comparison that was not completed.
+func (c *comparison) unread() error {
+	var all []error
+	for _, u := range c.unanswered {
+		all = append(all, u.err)
+	}
+	return errors.Join(all...)
+}
+
+func subject(row db.DisputesWatchedRow) string {
+	return row.TenantID + " " + row.StripeDisputeID + " " + row.ID + " " + row.PaymentID
 }
 
 // compareOne is nil if a dispute of Stripe's is recorded as it is, or is not ours.
@@ -102,10 +203,10 @@ func (s *Service) compareOne(ctx context.Context, d stripe.Dispute) (*postgres.V
 	if shown == atStripe {
 		return nil, nil
 	}
-	v := violation(db.DisputesWatchedRow{
-		TenantID: row.TenantID, ID: row.ID, PaymentID: row.PaymentID, StripeDisputeID: row.StripeDisputeID,
-	}, "here "+shown+"; at Stripe "+atStripe)
-	return &v, nil
+	return &postgres.Violation{
+		Subject: row.TenantID + " " + row.StripeDisputeID + " " + row.ID + " " + row.PaymentID,
+		Detail:  "here " + shown + "; at Stripe " + atStripe,
+	}, nil
 }
 
 // sums are the net sums of movements by currency. They are printed in the order of the currencies.

@@ -1,10 +1,17 @@
 package disputes_test
 
 import (
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/postgres"
+	"example.com/payonce/internal/stripe"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/world"
 )
 
 func TestAuditReadsAllOpenDisputes(t *testing.T) {
@@ -26,4 +33,154 @@ func TestAuditReadsAllOpenDisputes(t *testing.T) {
 	require.Len(t, subjects, 521)
 	require.Contains(t, subjects, b.Text(`SELECT concat_ws(' ', tenant_id, stripe_dispute_id, id, payment_id)
 		FROM disputes WHERE stripe_dispute_id = $1`, id))
+}
+
+// other is another paid order of the same installation.
+func (b bench) other() bench {
+	b.t.Helper()
+	b.order = b.api.Order()
+	b.payment = b.api.Pay("other", b.order, "pm_card_visa").ID()
+	b.charge = b.Text("SELECT charge_id FROM payments WHERE id = $1", b.payment)
+	return b
+}
+
+// Whatever Stripe says about one of them, and for ever.
+func TestDisputeThatCannotBeReadIsAViolationAndAllOthersAreCompared(t *testing.T) {
+	t.Parallel()
+	future, past := time.Hour, -time.Hour // since: no dispute is listed, or all are
+	compare := func(t *testing.T, b bench, since time.Duration) map[string]string {
+		found, err := b.api.Disputes.Compare(t.Context(), time.Now().Add(since))
+		require.NoError(t, err)
+		details := map[string]string{}
+		for _, v := range found {
+			details[v.Subject] = v.Detail
+		}
+		require.Len(t, details, len(found), "each is named once")
+		return details
+	}
+	about := func(t *testing.T, details map[string]string, id string) string {
+		for subject, detail := range details {
+			if strings.Contains(" "+subject+" ", " "+id+" ") {
+				return detail
+			}
+		}
+		require.Fail(t, "nothing names "+id, "%v", details)
+		return ""
+	}
+	for name, refusal := range map[string]stripesim.Fault{
+		"Refuses":      {Kind: stripesim.Refuse, Status: http.StatusBadRequest, Code: "account_invalid", Times: -1},
+		"DoesNotReply": {Kind: stripesim.Refuse, Status: http.StatusInternalServerError, Times: -1},
+	} {
+		t.Run("Stripe"+name+"ForTheIntentOfOneThatIsNotRecorded", func(t *testing.T) {
+			t.Parallel()
+			b := paid(t)
+			bad := b.other()
+			good, badID := b.dispute(false), bad.dispute(false) // The later one is listed first.
+			fault := refusal
+			fault.Op, fault.OrderID = "intent.get", bad.order
+			b.Sim.Inject(fault)
+			details := compare(t, b, past)
+			require.Len(t, details, 2)
+			require.Equal(t, "needs_response at Stripe for 1000 usd, and missing here", about(t, details, good))
+			require.Contains(t, about(t, details, badID), "not compared")
+			require.Equal(t, map[string]int{"I24d": 2}, b.Audit().Offends())
+		})
+		t.Run("Stripe"+name+"ForOneThatIsRecorded", func(t *testing.T) {
+			t.Parallel()
+			old, today := world.LongAgo(t, 72*time.Hour, world.LocalOptions{})
+			b := bench{Books: old, t: t, api: old.API}.other()
+			id := b.dispute(false)
+			require.NoError(t, b.api.Disputes.Read(t.Context(), id))
+			today()
+			fault := refusal
+			fault.Op = "dispute.get"
+			b.Sim.Inject(fault)
+			details := compare(t, b, past)
+			require.Len(t, details, 1)
+			require.Contains(t, about(t, details, id), "not compared")
+			require.Contains(t, about(t, details, b.payment), "not compared")
+			require.Equal(t, map[string]int{"I24d": 1}, b.Audit().Offends())
+		})
+	}
+	t.Run("StripeRefusesOnceForOneThatIsRecorded", func(t *testing.T) {
+		t.Parallel()
+		b := paid(t)
+		ids := []string{b.dispute(false), b.other().dispute(false)}
+		b.rounds()
+		for _, id := range ids {
+			b.evidence(id, "winning_evidence")
+		}
+		b.Sim.Inject(stripesim.Fault{Op: "dispute.get", Kind: stripesim.Refuse, Status: http.StatusBadRequest, Times: 1})
+		details := compare(t, b, future)
+		require.Len(t, details, 2)
+		kinds := map[bool]int{}
+		for _, detail := range details {
+			kinds[strings.Contains(detail, "at Stripe won")]++
+		}
+		require.Equal(t, map[bool]int{true: 1, false: 1}, kinds, "%v", details)
+	})
+	t.Run("StripeDoesNotReplyOnce", func(t *testing.T) {
+		t.Parallel()
+		b := paid(t)
+		b.dispute(false)
+		b.rounds()
+		b.Sim.Inject(stripesim.Fault{Op: "dispute.get", Kind: stripesim.Reset, Times: 1})
+		require.Empty(t, compare(t, b, future), "it is read again")
+	})
+	t.Run("TheRowIsDamaged", func(t *testing.T) {
+		t.Parallel()
+		b := paid(t)
+		damaged, good := b.dispute(false), b.other().dispute(false)
+		b.rounds()
+		b.evidence(good, "winning_evidence")
+		b.Exec("UPDATE disputes SET updated_at = 'infinity' WHERE stripe_dispute_id = $1", damaged)
+		for _, since := range []time.Duration{past, future} {
+			details := compare(t, b, since)
+			require.Len(t, details, 2)
+			require.Contains(t, about(t, details, damaged), "updated_at")
+			require.Contains(t, about(t, details, good), "at Stripe won")
+		}
+	})
+}
+
+// While Stripe is away nothing is known about a dispute, so that it is no violation. What was found before is reported.
+func TestAuditOfDisputesFailsWhileStripeIsAway(t *testing.T) {
+	t.Parallel()
+	named := func(found []postgres.Violation) (subjects string) {
+		for _, v := range found {
+			subjects += v.Subject + " "
+		}
+		return subjects
+	}
+	t.Run("AndReportsWhatItHasFound", func(t *testing.T) {
+		t.Parallel()
+		b := paid(t)
+		bad := b.other()
+		good, badID := b.dispute(false), bad.dispute(false)
+		for _, f := range []stripesim.Fault{
+			{Op: "intent.get", OrderID: bad.order},
+			{Op: "dispute.list", Skip: 1}, // Stripe is away from then on.
+		} {
+			f.Kind, f.Status, f.Times = stripesim.Refuse, http.StatusBadGateway, -1
+			b.Sim.Inject(f)
+		}
+		found, err := b.api.Disputes.Compare(t.Context(), time.Now().Add(-time.Hour))
+		require.ErrorIs(t, err, stripe.ErrAway)
+		require.ErrorContains(t, err, badID)
+		require.Len(t, found, 1)
+		require.Contains(t, named(found), good)
+	})
+	t.Run("AfterSomeInARow", func(t *testing.T) {
+		t.Parallel()
+		b := paid(t)
+		b.dispute(false)
+		b.rounds()
+		b.Exec(`INSERT INTO disputes (tenant_id, id, status, payment_id, order_id, stripe_dispute_id, charge_id,
+			amount_minor, currency, reason, created_at) SELECT tenant_id, 'dsp_' || n, status, payment_id, order_id,
+			'du_' || n, charge_id, 0, currency, reason, created_at FROM disputes, generate_series(1, 12) n`)
+		b.Sim.Inject(stripesim.Fault{Op: "dispute.get", Kind: stripesim.Refuse, Status: http.StatusBadGateway, Times: -1})
+		found, err := b.api.Disputes.Compare(t.Context(), time.Now().Add(time.Hour))
+		require.ErrorIs(t, err, stripe.ErrAway)
+		require.Empty(t, found)
+	})
 }
