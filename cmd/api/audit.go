@@ -26,7 +26,7 @@ import (
 // Exit codes of audit. Zero is clean.
 const (
 	auditViolations  exitStatus = 1
-	auditCouldNotRun exitStatus = 2
+	auditCouldNotRun exitStatus = 2 // or checks were not completed, and the others found nothing
 )
 
 // A backup is rarely older than auditSince, so the default also finds what a restore has lost.
@@ -42,6 +42,7 @@ type auditReport struct {
 	MoneyDrift []auditDrift `json:"money_drift"`
 
 	offends bool // some check was completed and violated, or cannot be completed because of what the tables contain
+	partial bool // not everything was compared with Stripe
 }
 
 type auditCheck struct {
@@ -70,12 +71,14 @@ func audit(ctx context.Context, cli cli, args []string) error {
 	report, err := runAudit(ctx, cli, *since)
 	if err != nil {
 		_, _ = fmt.Fprintf(cli.stderr, "api: audit: %s\n", oneLine(err))
+	}
+	if len(report.Checks) == 0 { // No check was made, so no output may look like a result.
 		return auditCouldNotRun
 	}
 	if *asJSON {
-		err = json.NewEncoder(cli.stdout).Encode(report)
+		err = errors.Join(err, json.NewEncoder(cli.stdout).Encode(report))
 	} else {
-		err = report.print(cli.stdout)
+		err = errors.Join(err, report.print(cli.stdout))
 	}
 	// Three exit codes, because a cron job must tell "violations" from "the database was down".
 	switch {
@@ -87,7 +90,8 @@ func audit(ctx context.Context, cli cli, args []string) error {
 	return nil
 }
 
-// runAudit reads, and never writes. Stripe is configured without metrics and log: its errors are the command's own.
+// runAudit reads, and never writes. With an error the report has no checks, or not all of them were completed. Stripe
+// is configured without metrics and log: its errors are the command's own.
 func runAudit(ctx context.Context, cli cli, since time.Duration) (report auditReport, err error) {
 	o, err := readStripeConfig(cli.getenv)
 	if err != nil {
@@ -99,11 +103,11 @@ func runAudit(ctx context.Context, cli cli, since time.Duration) (report auditRe
 		if err := pool.CheckSchema(ctx); err != nil {
 			return err
 		}
-		checks, notRun := pool.Invariants(ctx) // Each stands alone: one that fails is reported, and so are the others.
 		now, err := pool.OutboxNow(ctx)
 		if err != nil {
 			return fmt.Errorf("read the database's clock: %w", err)
 		}
+		checks, notRun := pool.Invariants(ctx) // Each stands alone: one that fails is reported, and so are the others.
 		o.Metrics, o.Log = stripe.NewMetrics(nil), slog.New(slog.DiscardHandler)
 		gateway := stripe.New(o)
 		// part: disputes {
@@ -164,7 +168,7 @@ func newAuditReport(checks []postgres.Check, compared reconcile.Comparison, inco
 	slices.SortStableFunc(checks, func(a, b postgres.Check) int {
 		return cmp.Or(cmp.Compare(number(a.ID), number(b.ID)), cmp.Compare(a.ID, b.ID))
 	})
-	report := auditReport{OK: true, MoneyDrift: []auditDrift{}}
+	report := auditReport{OK: true, MoneyDrift: []auditDrift{}, partial: incomparable != nil}
 	for _, c := range checks {
 		// A query that the server rejects was rejected because of a row. Any other error but one about a row that was read
 		// says nothing about the rows.
@@ -214,7 +218,10 @@ func (r auditReport) print(w io.Writer) error {
 	for _, d := range r.MoneyDrift {
 		drift = append(drift, fmt.Sprintf("%d %s", d.Minor, d.Currency))
 	}
-	if len(drift) == 0 {
+	switch {
+	case r.partial:
+		drift = append(drift, "not everything was compared")
+	case len(drift) == 0:
 		drift = []string{"0; nothing to compare"}
 	}
 	compared := len(comparisons)

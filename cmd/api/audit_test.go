@@ -2,11 +2,14 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
+	"net/http"
 	"os/exec"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	stripego "github.com/stripe/stripe-go/v76"
 
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/world"
@@ -53,7 +56,6 @@ func TestAudit(t *testing.T) {
 			{"WithADatabaseThatIsAway", nil, "DATABASE_URL=postgres://payonce@127.0.0.1:9/payonce",
 				"connection refused"},
 			{"WithoutAKeyToStripe", nil, "STRIPE_SECRET_KEY=", "STRIPE_SECRET_KEY is required"},
-			{"WithAStripeThatIsAway", nil, "STRIPE_API_BASE=http://127.0.0.1:9", "connection refused"},
 			{"WithoutSense", []string{"-since", "yesterday"}, "", "usage"},
 			{"OfNothing", []string{"-since", "0s"}, "", "usage"},
 		} {
@@ -91,6 +93,22 @@ func TestAudit(t *testing.T) {
 		require.Equal(t, "not completed", byID["I8e"].Rows[0].Subject)
 		require.Contains(t, byID["I8e"].Rows[0].Detail, "connection refused")
 		require.Zero(t, byID["I1a"].Violations)
+	})
+
+	// Not everything was checked, and what was is printed.
+	t.Run("PrintsAllOtherChecksWhileStripeIsAway", func(t *testing.T) {
+		out, errs, status := audit(t, nil, "STRIPE_API_BASE=http://127.0.0.1:9")
+		require.Equal(t, 2, status, out+errs)
+		require.Regexp(t, `(?m)^I1a +an order is paid once +ok$`, out)
+		for _, check := range []string{
+			"I8e", "I8h",
+			"I24d", // part: disputes
+		} {
+			require.Regexp(t, `(?m)^`+check+`  not completed\n +.*connection refused`, out)
+		}
+		require.Contains(t, out, "\nmoney drift: not everything was compared\n")
+		require.Contains(t, errs, "connection refused")
+		require.NotContains(t, out+errs, stripesim.DefaultKey)
 	})
 
 	t.Run("NamesTheRowThatCannotBeRead", func(t *testing.T) {
@@ -148,5 +166,68 @@ func TestAudit(t *testing.T) {
 			t, map[string]any{"id": "I1a", "name": "an order is paid once", "violations": 0.0, "rows": []any{}},
 			checks[0],
 		)
+	})
+}
+
+// Stripe cannot show one intent, for ever, and all others.
+func TestAuditNamesTheIntentThatStripeCannotShow(t *testing.T) {
+	t.Parallel()
+	setup := func(t *testing.T, status int) (b *world.Books, intent string, audit func() (world.Report, int)) {
+		b = world.NewBooks(t)
+		order := b.API.Order()
+		require.Equal(t, http.StatusPaymentRequired, b.API.Pay("declined", order, "pm_card_chargeDeclined").Status)
+		b.Sim.Inject(stripesim.Fault{
+			Op: "intent.get", Kind: stripesim.Refuse, Status: status, Code: "account_invalid", OrderID: order, Times: -1,
+		})
+		return b, b.Text("SELECT intent_id FROM payments"), func() (r world.Report, status int) {
+			out, err := b.Command([]string{"audit", "-json"}).Output()
+			var exit *exec.ExitError
+			require.ErrorAs(t, err, &exit)
+			require.NoError(t, json.Unmarshal(out, &r), "%s %s", out, exit.Stderr)
+			return r, exit.ExitCode()
+		}
+	}
+	row := func(t *testing.T, r world.Report, id string) string {
+		for _, c := range r.Checks {
+			if c.ID == id {
+				require.Len(t, c.Rows, 1, "%s: %v", id, c.Rows)
+				return c.Rows[0].Subject + ": " + c.Rows[0].Detail
+			}
+		}
+		require.Fail(t, "the report has no check "+id)
+		return ""
+	}
+	t.Run("AsAViolationIfStripeRefuses", func(t *testing.T) {
+		t.Parallel()
+		_, intent, audit := setup(t, http.StatusBadRequest)
+		r, status := audit()
+		require.Equal(t, 1, status)
+		require.Regexp(t, " "+intent+" .*: Stripe does not show it", row(t, r, "I8h"))
+		require.Zero(t, r.Offends()["I8e"])
+	})
+	t.Run("AsTheReasonWhyAComparisonIsNotCompleted", func(t *testing.T) {
+		t.Parallel()
+		_, intent, audit := setup(t, http.StatusInternalServerError)
+		r, status := audit()
+		require.Equal(t, 2, status, "nothing offends, and not everything was compared")
+		require.Regexp(t, "^not completed: .*"+intent, row(t, r, "I8h"))
+		require.Zero(t, r.Offends()["I1a"])
+	})
+	t.Run("AndComparesAllOthers", func(t *testing.T) {
+		t.Parallel()
+		b, intent, audit := setup(t, http.StatusInternalServerError)
+		other := b.API.Order()
+		require.Equal(t, http.StatusPaymentRequired, b.API.Pay("other", other, "pm_card_chargeDeclined").Status)
+		paid := b.Text("SELECT intent_id FROM payments WHERE order_id = $1", other)
+		_, err := b.Stripe.PaymentIntents.Confirm(paid, &stripego.PaymentIntentConfirmParams{
+			PaymentMethod: stripego.String("pm_card_visa"),
+		})
+		require.NoError(t, err)
+		r, status := audit()
+		require.Equal(t, 1, status)
+		require.Equal(t, 2, r.Offends()["I8e"], "%+v", r)
+		require.Regexp(t, "^not completed: .*"+intent, row(t, r, "I8h"))
+		require.Contains(t, fmt.Sprint(r), paid)
+		require.EqualValues(t, 1000, r.Drift())
 	})
 }

@@ -2,7 +2,10 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"example.com/payonce/internal/compare"
@@ -11,8 +14,12 @@ import (
 	"example.com/payonce/internal/stripe"
 )
 
-// auditOpenMax bounds the findings that an audit looks at again beyond its window.
-const auditOpenMax = 10_000
+const (
+	auditOpenMax = 10_000 // findings that an audit looks at again beyond its window
+	// auditAwayMax is how many objects in a row may be without a response before Stripe is taken to be away. It is more
+	// than the reconciler's, because what the audit leaves out is not read again in a minute.
+	auditAwayMax = 10
+)
 
 // Comparison is the result of comparing Stripe's objects with our rows.
 type Comparison struct {
@@ -26,7 +33,8 @@ type Comparison struct {
 // here, every PaymentIntent that can still be paid, however old, and every open finding of the reconciler. It changes
 // nothing. A payment or
 // refund that is still in progress is no discrepancy; money that the reconciler would
-// adopt is.
+// adopt is. So is an object that Stripe refuses to show. One that Stripe gives no response about may be readable
+// tomorrow: it is in the error, and all others are compared. The result is what was found, with an error as well.
 func Compare(
 	ctx context.Context, pool *postgres.Pool, gateway payments.Gateway, service *payments.Service, since time.Time,
 ) (Comparison, error) {
@@ -42,35 +50,51 @@ func Compare(
 		result.Discrepancies = append(result.Discrepancies, f)
 		result.Drift[f.Currency] += max(f.DriftMinor, -f.DriftMinor)
 	}
+	unanswered, inARow := map[string]error{}, 0
+	visit := func(d compare.Difference) error { inARow = 0; note(d); return nil }
 	w := walker{
 		pool: pool, gateway: gateway, service: service,
 		onCompared: func(currency string) { result.Drift[currency] += 0 },
 		afterPage:  func(context.Context) error { return nil },
-		intent:     func(_ context.Context, _ stripe.Intent, d compare.Difference) error { note(d); return nil },
-		refund:     func(_ context.Context, _ stripe.Refund, d compare.Difference) error { note(d); return nil },
+		intent:     func(_ context.Context, _ stripe.Intent, d compare.Difference) error { return visit(d) },
+		refund:     func(_ context.Context, _ stripe.Refund, d compare.Difference) error { return visit(d) },
 		onUnreadable: func(ctx context.Context, object string, row localRef, why error) error {
+			if errors.Is(why, stripe.ErrAway) && ctx.Err() == nil {
+				unanswered[row.objectID] = fmt.Errorf("read %s: %w", row.objectID, why)
+				if inARow++; inARow < auditAwayMax {
+					return nil
+				}
+			}
 			if !ofTheObject(ctx, why) {
 				return why
 			}
-			note(compare.Difference{Result: compare.Differs, Discrepancy: unreadable(object, row, why)})
-			return nil
+			return visit(compare.Difference{Result: compare.Differs, Discrepancy: unreadable(object, row, why)})
 		},
 	}
-	if err := w.walk(ctx, since); err != nil {
-		return result, err
+	err := w.audit(ctx, since)
+	for _, id := range slices.Sorted(maps.Keys(unanswered)) {
+		err = errors.Join(err, unanswered[id])
+	}
+	return result, err
+}
+
+// audit goes through everything that Compare compares.
+func (c *walker) audit(ctx context.Context, since time.Time) error {
+	if err := c.walk(ctx, since); err != nil {
+		return err
 	}
 	for after, more := "", true; more; {
-		last, err := w.walkConfirmable(ctx, time.Time{}, endOfTime, after, confirmableMax)
+		last, err := c.walkConfirmable(ctx, time.Time{}, endOfTime, after, confirmableMax)
 		if err != nil {
-			return result, err
+			return err
 		}
 		if more = last != nil; more {
 			after = *last
 		}
 	}
-	open, err := pool.DiscrepanciesOpen(ctx, auditOpenMax)
+	open, err := c.pool.DiscrepanciesOpen(ctx, auditOpenMax)
 	if err != nil {
-		return result, fmt.Errorf("read the open discrepancies: %w", err)
+		return fmt.Errorf("read the open discrepancies: %w", err)
 	}
-	return result, w.recheck(ctx, open)
+	return c.recheck(ctx, open)
 }
