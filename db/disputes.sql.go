@@ -673,43 +673,52 @@ func (q *Queries) DisputesDue(ctx context.Context, arg DisputesDueParams) ([]Dis
 	return items, nil
 }
 
-const DisputesWatched = `-- name: DisputesWatched :many
-SELECT tenant_id, id, payment_id, stripe_dispute_id, status FROM disputes
-WHERE watched AND (tenant_id, id) > ($1::text, $2::text)
-ORDER BY tenant_id, id LIMIT $3
+const DisputesToCompare = `-- name: DisputesToCompare :many
+SELECT tenant_id, id, payment_id, stripe_dispute_id, status, watched FROM disputes
+WHERE (watched OR updated_at > clock_timestamp() - $1::interval)
+  AND (tenant_id, id) > ($2::text, $3::text)
+ORDER BY tenant_id, id LIMIT $4
 `
 
-type DisputesWatchedParams struct {
+type DisputesToCompareParams struct {
+	EndedFor      time.Duration
 	AfterTenantID string
 	AfterID       string
 	LimitRows     int32
 }
 
-type DisputesWatchedRow struct {
+type DisputesToCompareRow struct {
 	TenantID        string
 	ID              string
 	PaymentID       string
 	StripeDisputeID string
 	Status          string
+	Watched         bool
 }
 
-// The watched disputes after one, for the audit. It pages by id, because next_read_at changes while the service works.
-// It reads no column that a damaged row could make unreadable.
-func (q *Queries) DisputesWatched(ctx context.Context, arg DisputesWatchedParams) ([]DisputesWatchedRow, error) {
-	rows, err := q.db.Query(ctx, DisputesWatched, arg.AfterTenantID, arg.AfterID, arg.LimitRows)
+// The watched disputes after one, and those that have ended and changed in @ended_for, for the audit. It pages by id,
+// because next_read_at changes while the service works. It reads no column that a damaged row could make unreadable.
+func (q *Queries) DisputesToCompare(ctx context.Context, arg DisputesToCompareParams) ([]DisputesToCompareRow, error) {
+	rows, err := q.db.Query(ctx, DisputesToCompare,
+		arg.EndedFor,
+		arg.AfterTenantID,
+		arg.AfterID,
+		arg.LimitRows,
+	)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []DisputesWatchedRow{}
+	items := []DisputesToCompareRow{}
 	for rows.Next() {
-		var i DisputesWatchedRow
+		var i DisputesToCompareRow
 		if err := rows.Scan(
 			&i.TenantID,
 			&i.ID,
 			&i.PaymentID,
 			&i.StripeDisputeID,
 			&i.Status,
+			&i.Watched,
 		); err != nil {
 			return nil, err
 		}

@@ -68,11 +68,12 @@ RETURNING d.tenant_id, d.id, d.stripe_dispute_id, d.created_at;
 UPDATE disputes SET next_read_at = clock_timestamp() + @again::interval
 WHERE tenant_id = @tenant_id AND id = @id AND watched;
 
--- name: DisputesWatched :many
--- The watched disputes after one, for the audit. It pages by id, because next_read_at changes while the service works.
--- It reads no column that a damaged row could make unreadable.
-SELECT tenant_id, id, payment_id, stripe_dispute_id, status FROM disputes
-WHERE watched AND (tenant_id, id) > (@after_tenant_id::text, @after_id::text)
+-- name: DisputesToCompare :many
+-- The watched disputes after one, and those that have ended and changed in @ended_for, for the audit. It pages by id,
+-- because next_read_at changes while the service works. It reads no column that a damaged row could make unreadable.
+SELECT tenant_id, id, payment_id, stripe_dispute_id, status, watched FROM disputes
+WHERE (watched OR updated_at > clock_timestamp() - @ended_for::interval)
+  AND (tenant_id, id) > (@after_tenant_id::text, @after_id::text)
 ORDER BY tenant_id, id LIMIT @limit_rows;
 
 -- name: DisputeList :many

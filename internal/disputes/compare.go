@@ -15,23 +15,26 @@ import (
 )
 
 const (
-	compareBatch = 200 // open disputes that the audit reads from the database at once
+	compareBatch = 200 // disputes that the audit reads from the database at once
+	// endedFor is how long the audit compares a dispute that has ended: a bank may still give back what was lost, or
+	// take what was won, and the loop reads it again only if a webhook says so.
+	endedFor = 90 * 24 * time.Hour
 	// unansweredMax is how many disputes in a row may be without a response before Stripe is taken to be away. It is
 	// more than the loop's, because what the audit leaves out is not read again in a minute.
 	unansweredMax = 10
 )
 
-// Compare compares the disputes of our payments that were created since, and the open
-// ones whatever their age, with Stripe's. It only reads. Disputes of other charges of the
+// Compare compares the disputes of our payments that were created since, and those that
+// are open or ended lately whatever their age, with Stripe's. It only reads. Disputes of other charges of the
 // account are not ours to compare. A dispute that cannot be read is a violation, and all
 // others are compared. An error means that the database or Stripe is away; the
 // differences are those that were found before.
 func (s *Service) Compare(ctx context.Context, since time.Time) (differences []postgres.Violation, err error) {
 	c := comparison{Service: s, seen: map[string]bool{}}
-	for _, part := range []func(context.Context) error{
-		func(ctx context.Context) error { return c.compareListed(ctx, since) }, c.compareOpen, c.compareUnanswered,
+	for _, step := range []func(context.Context) error{
+		func(ctx context.Context) error { return c.compareListed(ctx, since) }, c.compareRecorded, c.compareUnanswered,
 	} {
-		if err = part(ctx); err != nil {
+		if err = step(ctx); err != nil {
 			return c.differences, errors.Join(err, c.unread())
 		}
 	}
@@ -78,38 +81,85 @@ func (c *comparison) compareListed(ctx context.Context, since time.Time) error {
 	}
 }
 
-// compareOpen compares the open disputes that were not listed, one by one.
-func (c *comparison) compareOpen(ctx context.Context) error {
-	for last := (db.DisputesWatchedRow{}); ; {
-		open, err := c.pool.DisputesWatched(ctx, db.DisputesWatchedParams{
-			AfterTenantID: last.TenantID, AfterID: last.ID, LimitRows: compareBatch,
+// compareRecorded compares the recorded disputes that were not listed: the open ones one by one, because they are few
+// and move.
+func (c *comparison) compareRecorded(ctx context.Context) error {
+	var ended []db.DisputesToCompareRow
+	for last := (db.DisputesToCompareRow{}); ; {
+		rows, err := c.pool.DisputesToCompare(ctx, db.DisputesToCompareParams{
+			EndedFor: endedFor, AfterTenantID: last.TenantID, AfterID: last.ID, LimitRows: compareBatch,
 		})
 		if err != nil {
 			return fmt.Errorf("read the open disputes: %w", err)
 		}
-		for _, row := range open {
-			if err := c.isolate(ctx, row.StripeDisputeID, subject(row), func(ctx context.Context) (*postgres.Violation, error) {
-				return c.compareRecorded(ctx, row)
+		for _, row := range rows {
+			if !row.Watched {
+				ended = append(ended, row)
+			} else if err := c.readAndCompare(ctx, row); err != nil {
+				return err
+			}
+		}
+		if len(rows) < compareBatch {
+			return c.compareEnded(ctx, ended)
+		}
+		last = rows[len(rows)-1]
+	}
+}
+
+// compareEnded compares disputes that have ended. A page of Stripe's list shows a hundred, newest first, so they are
+// looked for there, for as long as that takes no more calls than there are disputes left to read one by one.
+func (c *comparison) compareEnded(ctx context.Context, ended []db.DisputesToCompareRow) error {
+	left := map[string]db.DisputesToCompareRow{}
+	for _, row := range ended {
+		if !c.seen[row.StripeDisputeID] {
+			left[row.StripeDisputeID] = row
+		}
+	}
+	window := stripe.Window{From: time.Unix(0, 0)}
+	for calls := 0; calls < len(left); calls++ {
+		page, err := c.gateway.ListDisputes(ctx, window)
+		if err != nil {
+			return fmt.Errorf("list disputes: %w", err)
+		}
+		for _, d := range page.Objects {
+			row, ok := left[d.ID]
+			if !ok {
+				continue
+			}
+			delete(left, d.ID)
+			if err := c.isolate(ctx, d.ID, subject(row), func(ctx context.Context) (*postgres.Violation, error) {
+				return c.compareOne(ctx, d)
 			}); err != nil {
 				return err
 			}
 		}
-		if len(open) < compareBatch {
-			return nil
+		if !page.More || len(page.Objects) == 0 {
+			break
 		}
-		last = open[len(open)-1]
+		window.After = page.Objects[len(page.Objects)-1].ID
 	}
+	for _, row := range ended {
+		if err := c.readAndCompare(ctx, row); err != nil { // does nothing if it was found
+			return err
+		}
+	}
+	return nil
 }
 
-func (c *comparison) compareRecorded(ctx context.Context, row db.DisputesWatchedRow) (*postgres.Violation, error) {
-	d, err := c.gateway.GetDispute(ctx, row.StripeDisputeID)
-	if errors.Is(err, stripe.ErrNoSuchObject) {
-		return &postgres.Violation{Subject: subject(row), Detail: row.Status + " here, and does not exist at Stripe"}, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read dispute %s: %w", row.StripeDisputeID, err)
-	}
-	return c.compareOne(ctx, d)
+// readAndCompare reads a recorded dispute at Stripe and compares it, unless it was seen.
+func (c *comparison) readAndCompare(ctx context.Context, row db.DisputesToCompareRow) error {
+	return c.isolate(ctx, row.StripeDisputeID, subject(row), func(ctx context.Context) (*postgres.Violation, error) {
+		d, err := c.gateway.GetDispute(ctx, row.StripeDisputeID)
+		if errors.Is(err, stripe.ErrNoSuchObject) {
+			return &postgres.Violation{
+				Subject: subject(row), Detail: row.Status + " here, and does not exist at Stripe",
+			}, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read dispute %s: %w", row.StripeDisputeID, err)
+		}
+		return c.compareOne(ctx, d)
+	})
 }
 
 // isolate keeps one dispute that cannot be read from ending the comparison of all others. One that was seen is not
@@ -181,7 +231,7 @@ func (c *comparison) unread() error {
 	return errors.Join(all...)
 }
 
-func subject(row db.DisputesWatchedRow) string {
+func subject(row db.DisputesToCompareRow) string {
 	return row.TenantID + " " + row.StripeDisputeID + " " + row.ID + " " + row.PaymentID
 }
 

@@ -39,7 +39,7 @@ func TestAuditReadsAllOpenDisputes(t *testing.T) {
 func (b bench) other() bench {
 	b.t.Helper()
 	b.order = b.api.Order()
-	b.payment = b.api.Pay("other", b.order, "pm_card_visa").ID()
+	b.payment = b.api.Pay(b.order, b.order, "pm_card_visa").ID()
 	b.charge = b.Text("SELECT charge_id FROM payments WHERE id = $1", b.payment)
 	return b
 }
@@ -182,5 +182,64 @@ func TestAuditOfDisputesFailsWhileStripeIsAway(t *testing.T) {
 		found, err := b.api.Disputes.Compare(t.Context(), time.Now().Add(time.Hour))
 		require.ErrorIs(t, err, stripe.ErrAway)
 		require.Empty(t, found)
+	})
+}
+
+// Every webhook of the change is lost, and the dispute is older than what the loop and the audit list.
+func TestAuditComparesDisputesThatHaveEndedLately(t *testing.T) {
+	t.Parallel()
+	setup := func(t *testing.T) (b bench, ids []string, compare func() string) {
+		old, today := world.LongAgo(t, 40*24*time.Hour, world.LocalOptions{})
+		b = bench{Books: old, t: t, api: old.API}
+		ids = []string{b.other().dispute(false), b.other().dispute(false)}
+		for _, id := range ids {
+			require.NoError(t, b.api.Disputes.Read(t.Context(), id))
+		}
+		b.Exec("UPDATE disputes SET status = 'lost', version = version + 1")
+		today()
+		for _, id := range ids { // The bank has decided otherwise since.
+			b.evidence(id, "winning_evidence")
+		}
+		b.rounds()
+		require.Equal(t, 2, b.Count("SELECT count(*) FROM disputes WHERE status = 'lost'"), "the loop has not read them")
+		return b, ids, func() (all string) {
+			found, err := b.api.Disputes.Compare(t.Context(), time.Now().Add(-48*time.Hour))
+			require.NoError(t, err)
+			for _, v := range found {
+				all += v.Subject + ": " + v.Detail + "\n"
+			}
+			return all
+		}
+	}
+	const moved = `[^\n]*: here lost, 1000 usd, movements map\[usd:-2500\]; ` +
+		`at Stripe won, 1000 usd, movements map\[usd:-1500\]\n`
+	t.Run("InStripesList", func(t *testing.T) {
+		t.Parallel()
+		b, ids, compare := setup(t)
+		b.Sim.Inject(stripesim.Fault{Op: "dispute.get", Kind: stripesim.Refuse, Times: -1})
+		found := compare()
+		for _, id := range ids {
+			require.Regexp(t, " "+id+" "+moved, found)
+		}
+		require.Equal(t, 2, strings.Count(found, "\n"), found)
+	})
+	t.Run("OneByOneIfTheListDoesNotShowThem", func(t *testing.T) {
+		t.Parallel()
+		b, ids, compare := setup(t)
+		b.Exec(`INSERT INTO disputes (tenant_id, id, status, payment_id, order_id, stripe_dispute_id, charge_id,
+			amount_minor, currency, reason, created_at) SELECT tenant_id, 'dsp_none', status, payment_id, order_id,
+			'du_none', charge_id, 0, currency, reason, created_at FROM disputes WHERE stripe_dispute_id = $1`, ids[0])
+		found := compare()
+		require.Regexp(t, " du_none [^\n]*: lost here, and does not exist at Stripe\n", found)
+		require.Equal(t, 3, strings.Count(found, "\n"), found)
+	})
+	t.Run("ForNinetyDays", func(t *testing.T) {
+		t.Parallel()
+		b, ids, compare := setup(t)
+		b.Exec("UPDATE disputes SET updated_at = now() - interval '91 days' WHERE stripe_dispute_id = $1", ids[0])
+		b.Exec("UPDATE disputes SET updated_at = now() - interval '89 days' WHERE stripe_dispute_id = $1", ids[1])
+		found := compare()
+		require.Regexp(t, " "+ids[1]+" "+moved, found)
+		require.NotContains(t, found, ids[0])
 	})
 }
