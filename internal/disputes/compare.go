@@ -301,6 +301,9 @@ func (s *Service) compareMissing(ctx context.Context, d stripe.Dispute) (*postgr
 	if err != nil {
 		return nil, fmt.Errorf("find the payment of dispute %s: %w", d.ID, err)
 	}
+	if p.Status != db.PaymentStatusSucceeded {
+		return nil, nil // That comparison shows the intent, until it is adopted or nothing is left of it.
+	}
 	return &postgres.Violation{
 		Subject: p.TenantID + " " + d.ID + " " + p.ID,
 		Detail:  fmt.Sprintf("%s at Stripe for %d %s, and missing here", d.Status, d.AmountMinor, d.Currency),

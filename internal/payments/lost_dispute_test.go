@@ -76,5 +76,6 @@ func TestIntentOfAnotherAmountLostInADispute(t *testing.T) {
 	}
 	require.Empty(t, o.Discrepancies())
 	require.Equal(t, "failed", o.API.Get("/v1/payments/"+o.payment).Get("status"))
+	require.Empty(t, o.Audit().Offends())
 	require.Equal(t, http.StatusCreated, o.API.Pay("again", o.order, visa).Status)
 }
