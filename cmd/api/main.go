@@ -87,7 +87,7 @@ func commands() []command {
 	return append(
 		list,
 		command{"audit", "[-since 48h] [-json]", "check every invariant, and compare with Stripe; " +
-			"exit codes: 0 clean, 1 violations, 2 could not run", audit},
+			"exit codes: 0 clean, 1 violations, 2 could not run or not check everything", audit},
 		command{
 			"relay replay", "-since 2h", "send published events again, for a broker that lost its log", relayReplay,
 		},

@@ -132,7 +132,8 @@ func TestCheckout_RefundRefusedForGood(t *testing.T) {
 		s.requireWhole("I6c") // as above
 	})
 
-	// Somebody refunds a part in the dashboard before the saga refunds the rest. After its end the bank sends the part back.
+	// Somebody refunds a part in the dashboard before the saga refunds the rest. After its end the bank sends the
+	// part back.
 	t.Run("OfAPartThatOthersRefunded", func(t *testing.T) {
 		t.Parallel()
 		var part string

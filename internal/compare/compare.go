@@ -173,8 +173,8 @@ func Intent(i stripe.Intent, o *Order) Difference {
 	return Difference{Result: Agrees}
 }
 
-// withoutLost is d without what lost disputes took of an intent that no payment here has: that money is not at Stripe any
-// more, and nothing can be given back of it.
+// withoutLost is d without what lost disputes took of an intent that no payment here has: that money is not at Stripe
+// any more, and nothing can be given back of it.
 func (d Difference) withoutLost(i stripe.Intent) Difference {
 	if d.Result != Differs || i.LostMinor == 0 {
 		return d

@@ -10,8 +10,8 @@ import (
 	"example.com/payonce/testkit/world"
 )
 
-// TestDisputeAdoptsItsPayment: a browser has paid after a decline, and the webhook of the success is lost. The first that
-// this service learns of the money is its dispute.
+// TestDisputeAdoptsItsPayment: a browser has paid after a decline, and the webhook of the success is lost. The first
+// that this service learns of the money is its dispute.
 func TestDisputeAdoptsItsPayment(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)

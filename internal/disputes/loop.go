@@ -155,8 +155,8 @@ func (s *Service) recordListed(ctx context.Context, d stripe.Dispute, away *int)
 // asked for; one that Stripe alone cannot show holds up none of them.
 const awayMax = 3
 
-// readIsolated keeps one dispute that cannot be recorded from holding up all others. away counts those of the round that
-// Stripe did not respond about, since it last did.
+// readIsolated keeps one dispute that cannot be recorded from holding up all others. away counts those of the round
+// that Stripe did not respond about, since it last did.
 func (s *Service) readIsolated(ctx context.Context, stripeID string, away *int) (recorded bool, err error) {
 	err = s.Read(ctx, stripeID)
 	if errors.Is(err, stripe.ErrAway) && ctx.Err() == nil {

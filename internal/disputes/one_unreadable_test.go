@@ -9,7 +9,8 @@ import (
 	"example.com/payonce/stripesim"
 )
 
-// TestDisputeThatStripeCannotShowHoldsUpNoOther: Stripe responds 500 whenever it is asked for one of them, and for ever.
+// TestDisputeThatStripeCannotShowHoldsUpNoOther: Stripe responds 500 whenever it is asked for one of them, and for
+// ever.
 func TestDisputeThatStripeCannotShowHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	b := paid(t)

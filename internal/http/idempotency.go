@@ -251,7 +251,8 @@ func (s *Server) work(
 // errInterrupted is for work whose claim is durable, and which could not be ended.
 var errInterrupted = errors.New("interrupted")
 
-// outcome is what has become of work that was interrupted. Another process may have finished it, if this one was paused.
+// outcome is what has become of work that was interrupted. Another process may have finished it, if this one was
+// paused.
 func (s *Server) outcome(
 	ctx context.Context, r idempotency.Request,
 ) (idempotency.Answer, idempotency.State, error) {

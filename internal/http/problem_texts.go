@@ -31,8 +31,9 @@ var serviceTexts = map[string]problemText{
 	},
 	codeInvalidRequest: {
 		What: "The body or a query parameter does not have the form that the API requires. The member " +
-			"errors lists the mistakes (those of unknown parameters alone, if there are any), each with its place as a JSON Pointer, or with the query parameter as " +
-			"parameter. This request was not executed, and its key was not looked up.",
+			"errors lists the mistakes (those of unknown parameters alone, if there are any), each with its " +
+			"place as a JSON Pointer, or with the query parameter as parameter. " +
+			"This request was not executed, and its key was not looked up.",
 		Retry: "Not unchanged: the same request fails again. Correct it. You may use the same key, because " +
 			"a request that was refused here has not used it.",
 	},

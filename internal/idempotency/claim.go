@@ -113,8 +113,8 @@ func (c *Claim) YieldOrPark(ctx context.Context, why error) error {
 	return c.YieldUntil(ctx, ParkAfter, NextTry(c), why)
 }
 
-// YieldUntil is YieldOrPark with another limit and another pause: for a wait that may take days with nothing wrong, such
-// as a bank's. Only a wait for the customer, which ends by itself, may use YieldFor and have no limit.
+// YieldUntil is YieldOrPark with another limit and another pause: for a wait that may take days with nothing wrong,
+// such as a bank's. Only a wait for the customer, which ends by itself, may use YieldFor and have no limit.
 func (c *Claim) YieldUntil(ctx context.Context, limit, pause time.Duration, why error) error {
 	if c.Age > limit {
 		return c.ParkBecause(ctx, why)

@@ -25,9 +25,9 @@ const (
 // ErrPoison, wrapped in a handler's error, parks the event immediately, because no later attempt can succeed.
 var ErrPoison = errors.New("this event can never be applied")
 
-// ErrAway, wrapped in a handler's error, says that a system which the handler needs is away: it gave no response, or one
-// that says nothing about this event. Such an attempt does not count, however long the outage lasts, because the event
-// is not what is wrong. An unavailable database is recognised without it.
+// ErrAway, wrapped in a handler's error, says that a system which the handler needs is away: it gave no response, or
+// one that says nothing about this event. Such an attempt does not count, however long the outage lasts, because the
+// event is not what is wrong. An unavailable database is recognised without it.
 var ErrAway = errors.New("a system that is needed to apply this event is away")
 
 // Event is what a handler gets.

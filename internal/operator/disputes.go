@@ -195,30 +195,31 @@ func (d disputeView) Evidence() string {
 	}
 	switch d.Reason {
 	case "fraudulent", "unrecognized":
-		return "Proof that the cardholder bought it: name, e-mail and IP address of the order, 3-D Secure, matching addresses " +
-			"of billing and delivery, a signed delivery, earlier undisputed orders of the same customer."
+		return "Proof that the cardholder bought it: name, e-mail and IP address of the order, 3-D Secure, matching " +
+			"addresses of billing and delivery, a signed delivery, earlier undisputed orders of the same " +
+			"customer."
 	case "product_not_received":
-		return "Proof that it was delivered: carrier, tracking number, date and address of the delivery; of a service, the log " +
-			"of its use. If the delivery is not due yet, the date that was agreed."
+		return "Proof that it was delivered: carrier, tracking number, date and address of the delivery; of a " +
+			"service, the log of its use. If the delivery is not due yet, the date that was agreed."
 	case "product_unacceptable":
-		return "Proof that it was as described: the description at the time of the order, photos, the correspondence with the " +
-			"customer, your terms for returns, and that nothing was sent back."
+		return "Proof that it was as described: the description at the time of the order, photos, the correspondence " +
+			"with the customer, your terms for returns, and that nothing was sent back."
 	case "duplicate":
-		return "Proof that there were two purchases: receipts and deliveries of both orders. Look whether the customer was " +
-			"charged twice; if so, accept the dispute."
+		return "Proof that there were two purchases: receipts and deliveries of both orders. Look whether the " +
+			"customer was charged twice; if so, accept the dispute."
 	case "subscription_canceled":
-		return "Proof that it was not canceled before the charge: the terms that the customer accepted, the reminder that was " +
-			"sent, the use after the charge."
+		return "Proof that it was not canceled before the charge: the terms that the customer accepted, the reminder " +
+			"that was sent, the use after the charge."
 	case "credit_not_processed":
-		return "Proof that no refund was due, by the terms that the customer accepted, or that it was made: the refund’s id and " +
-			"date. A refund that was due and not made: accept the dispute."
+		return "Proof that no refund was due, by the terms that the customer accepted, or that it was made: the " +
+			"refund’s id and date. A refund that was due and not made: accept the dispute."
 	case "incorrect_account_details", "insufficient_funds", "bank_cannot_process", "debit_not_authorized",
 		"check_returned", "customer_initiated":
-		return "Proof that the customer agreed to the debit: the mandate, name and date. Most of these cannot be won; ask the " +
-			"customer for another way to pay."
+		return "Proof that the customer agreed to the debit: the mandate, name and date. Most of these cannot be " +
+			"won; ask the customer for another way to pay."
 	}
-	return "What the bank’s letter asks for (it is in Stripe’s dashboard): the order, its delivery, the terms that the " +
-		"customer accepted, and the correspondence."
+	return "What the bank’s letter asks for (it is in Stripe’s dashboard): the order, its delivery, the terms " +
+		"that the customer accepted, and the correspondence."
 }
 
 // Dashboard is the dispute's address in Stripe's dashboard, where the response is written.

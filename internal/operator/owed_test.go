@@ -72,7 +72,8 @@ func TestRefundsThatAreOwed(t *testing.T) {
 		t.Parallel()
 		d, payment := owe(t)
 		p := d.signedIn(t, "Ada")
-		require.Contains(t, p.act("settle_outside", d.Tenant.ID, payment, "").says(), "10.00 USD was settled outside of Stripe")
+		require.Contains(t, p.act("settle_outside", d.Tenant.ID, payment, "").says(),
+			"10.00 USD was settled outside of Stripe")
 		require.Equal(t, "settled_outside", d.Text(`SELECT ended_how FROM refunds_owed`))
 		require.Contains(t, d.AuditTrail(), "Ada settle_outside "+payment+" done")
 		require.Contains(t, p.get("/operator/objects/"+d.Tenant.ID+"/"+payment).says(),

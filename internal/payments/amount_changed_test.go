@@ -12,8 +12,8 @@ import (
 	"example.com/payonce/testkit/world"
 )
 
-// TestIntentOfAnotherAmountPaysNothing: somebody changes the amount of an intent of ours at Stripe before it is paid. What
-// Stripe takes then pays no order, is a discrepancy at once, and the payment fails when the money was given back.
+// TestIntentOfAnotherAmountPaysNothing: somebody changes the amount of an intent of ours at Stripe before it is paid.
+// What Stripe takes then pays no order, is a discrepancy at once, and the payment fails when the money was given back.
 func TestIntentOfAnotherAmountPaysNothing(t *testing.T) {
 	t.Parallel()
 	b := world.NewBooks(t)
@@ -43,8 +43,8 @@ func TestIntentOfAnotherAmountPaysNothing(t *testing.T) {
 	b.RequireClean()
 }
 
-// TestCancelOfAnOrderWhoseIntentPaidAnotherAmount: it has not been paid, so it can be canceled. The money is a discrepancy,
-// and an operator can refund it.
+// TestCancelOfAnOrderWhoseIntentPaidAnotherAmount: it has not been paid, so it can be canceled. The money is a
+// discrepancy, and an operator can refund it.
 func TestCancelOfAnOrderWhoseIntentPaidAnotherAmount(t *testing.T) {
 	t.Parallel()
 	o, intent := unpaid(t, "pm_card_chargeDeclined")
@@ -130,8 +130,8 @@ func TestRefundOfAnotherAmountComesBack(t *testing.T) {
 	}
 }
 
-// TestRefundWebhookWhileItsPaymentWaits: its money is given back in two parts. The webhook of neither waits for an end of
-// the payment that only the second brings.
+// TestRefundWebhookWhileItsPaymentWaits: its money is given back in two parts. The webhook of neither waits for an end
+// of the payment that only the second brings.
 func TestRefundWebhookWhileItsPaymentWaits(t *testing.T) {
 	t.Parallel()
 	o, intent := unpaid(t, "pm_card_authenticationRequired")

@@ -114,8 +114,8 @@ func (s cancels) runOrder(ctx context.Context, c *idempotency.Claim) (idempotenc
 	return order, c.YieldOrPark(ctx, fmt.Errorf("cancel the intent: %w", out.Why()))
 }
 
-// errPaysNothing says that an intent was paid and cannot pay its order: others have given all of it back, or had changed its
-// amount, or an operator has it refunded. The reconciler reports the money.
+// errPaysNothing says that an intent was paid and cannot pay its order: others have given all of it back, or had
+// changed its amount, or an operator has it refunded. The reconciler reports the money.
 var errPaysNothing = errors.New("the PaymentIntent was paid and does not pay the order")
 
 func (s cancels) finishOrder(

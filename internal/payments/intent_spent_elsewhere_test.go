@@ -9,8 +9,8 @@ import (
 	"example.com/payonce/testkit/world"
 )
 
-// TestIntentThatOthersPaidAndRefundedPaysNothing: the card of the next payment was never charged, and the money that the
-// intent once had is gone.
+// TestIntentThatOthersPaidAndRefundedPaysNothing: the card of the next payment was never charged, and the money that
+// the intent once had is gone.
 func TestIntentThatOthersPaidAndRefundedPaysNothing(t *testing.T) {
 	t.Parallel()
 	for name, heard := range map[string]bool{"AtOnce": false, "AfterItsWebhooks": true} {

@@ -22,8 +22,8 @@ func lose(t *testing.T, b *world.Books, intent string) {
 	require.NoError(t, err)
 }
 
-// TestSecondChargeLostInADispute: an order was charged twice at Stripe, and the customer got the second charge back from
-// the bank. Nothing is left of it, so it is no discrepancy any more, and an operator cannot refund it as well.
+// TestSecondChargeLostInADispute: an order was charged twice at Stripe, and the customer got the second charge back
+// from the bank. Nothing is left of it, so it is no discrepancy any more, and an operator cannot refund it as well.
 func TestSecondChargeLostInADispute(t *testing.T) {
 	t.Parallel()
 	b := world.NewBooks(t)
@@ -39,7 +39,8 @@ func TestSecondChargeLostInADispute(t *testing.T) {
 		require.Equal(t, http.StatusOK, b.API.Receive(hook).Status)
 		b.API.Process()
 	}
-	require.Zero(t, b.Count(`SELECT count(*) FROM inbox_events WHERE status <> 'done'`), "no payment will have the dispute")
+	require.Zero(t, b.Count(`SELECT count(*) FROM inbox_events WHERE status <> 'done'`),
+		"no payment will have the dispute")
 	_, err := b.API.Disputes.RunOnce(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, b.API.Metric("payonce_dispute_failures_total"))
@@ -57,7 +58,8 @@ func TestSecondChargeLostInADispute(t *testing.T) {
 	require.Zero(t, b.Audit().Drift())
 }
 
-// TestIntentOfAnotherAmountLostInADispute: the payment waits for its money to be given back, and the bank has given it back.
+// TestIntentOfAnotherAmountLostInADispute: the payment waits for its money to be given back, and the bank has given it
+// back.
 func TestIntentOfAnotherAmountLostInADispute(t *testing.T) {
 	t.Parallel()
 	o, intent := unpaid(t, "pm_card_authenticationRequired")

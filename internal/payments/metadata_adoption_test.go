@@ -33,8 +33,8 @@ func (o *elsewhere) relabelCharge(tenant, order string) {
 	require.NoError(o.T, err)
 }
 
-// TestOneChargePaysOneOrder: an order is not paid with an intent that a payment of another order uses, whatever order the
-// intent's metadata names by now.
+// TestOneChargePaysOneOrder: an order is not paid with an intent that a payment of another order uses, whatever order
+// the intent's metadata names by now.
 func TestOneChargePaysOneOrder(t *testing.T) {
 	t.Parallel()
 	for name, whose := range map[string]func(o *elsewhere) world.Tenant{
@@ -123,12 +123,13 @@ func TestOneAdoptionOfAnIntent(t *testing.T) {
 	require.Equal(t, 1, b.Count(`SELECT count(*) FROM orders WHERE status = 'paid'`))
 	_, err := b.DB.Raw().Exec(t.Context(), `INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor,
 		currency, payment_method, intent_number, created_at)
-		SELECT 'another', 'pay_2', 'ord_2', idempotency_key, amount_minor, currency, payment_method, 1, created_at FROM payments`)
+		SELECT 'another', 'pay_2', 'ord_2', idempotency_key, amount_minor, currency, payment_method, 1, created_at
+		FROM payments`)
 	require.ErrorContains(t, err, "one_adoption_per_intent")
 }
 
-// TestRefundNamesAPaymentTooOldForItsIntent: the id that a refund's metadata names is not given to a payment that cannot
-// have had it. By its id a payment is found, so one that looks older than its intent would be found by nobody.
+// TestRefundNamesAPaymentTooOldForItsIntent: the id that a refund's metadata names is not given to a payment that
+// cannot have had it. By its id a payment is found, so one that looks older than its intent would be found by nobody.
 func TestRefundNamesAPaymentTooOldForItsIntent(t *testing.T) {
 	t.Parallel()
 	o, intent := unpaid(t, "pm_card_chargeDeclined")

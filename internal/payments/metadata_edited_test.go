@@ -11,8 +11,8 @@ import (
 	"example.com/payonce/internal/compare" // part: operator
 )
 
-// TestMetadataEditedHidesNoMoney: the row that has an intent says whose it is, whatever the intent's metadata says by now,
-// so what others move on it is in our rows.
+// TestMetadataEditedHidesNoMoney: the row that has an intent says whose it is, whatever the intent's metadata says by
+// now, so what others move on it is in our rows.
 func TestMetadataEditedHidesNoMoney(t *testing.T) {
 	t.Parallel()
 	moves := map[string]func(t *testing.T, o *elsewhere){
@@ -74,8 +74,8 @@ func TestMetadataEditedHidesNoMoney(t *testing.T) {
 	}
 }
 
-// TestMetadataEditedBeforeTheChargeHidesNoMoney: then the charge has the same metadata, and only our row knows whose intent
-// it is. Webhooks are enough as long as it names a tenant of ours; the reconciler reads by our rows, too.
+// TestMetadataEditedBeforeTheChargeHidesNoMoney: then the charge has the same metadata, and only our row knows whose
+// intent it is. Webhooks are enough as long as it names a tenant of ours; the reconciler reads by our rows, too.
 func TestMetadataEditedBeforeTheChargeHidesNoMoney(t *testing.T) {
 	t.Parallel()
 	for how, edit := range map[string]func(o *elsewhere){

@@ -146,8 +146,9 @@ func TestMoneyOfOthersInAnyOrderEndsAsStripeHasIt(t *testing.T) {
 				deliver(o.mailbox.Take())
 			}
 			refunded, disputed, detail := o.atStripe()
-			detail += o.Text(`SELECT string_agg(concat_ws(' ', key, recovery_point, finished_at IS NOT NULL, parked_at, last_error, attempts), ' | ')
-				FROM idempotency_keys`) + " steps " + strings.Join(log, " ") + " rows " + o.rows() + " owed " + o.owed()
+			detail += o.Text(`SELECT string_agg(concat_ws(' ', key, recovery_point, finished_at IS NOT NULL, parked_at,
+				last_error, attempts), ' | ') FROM idempotency_keys`)
+			detail += " steps " + strings.Join(log, " ") + " rows " + o.rows() + " owed " + o.owed()
 			payment, order := o.refunded()
 			require.EqualValues(t, refunded, payment, detail)
 			if !canceled { // What an order was not paid with is not refunded to it.

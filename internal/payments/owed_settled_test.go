@@ -10,8 +10,8 @@ import (
 	"example.com/payonce/internal/payments"
 )
 
-// TestWhatWasSettledOutsideIsNotOwedAgain: money that an operator has settled in another way is not owed because a refund
-// that somebody made besides has come back.
+// TestWhatWasSettledOutsideIsNotOwedAgain: money that an operator has settled in another way is not owed because a
+// refund that somebody made besides has come back.
 func TestWhatWasSettledOutsideIsNotOwedAgain(t *testing.T) {
 	t.Parallel()
 	o := late(t, visa)
@@ -78,8 +78,8 @@ func TestWhatWasSettledOutsideIsNotRefunded(t *testing.T) {
 	o.RequireClean()
 }
 
-// TestSettledAndRefundedByOthersIsNotOwed: others refund at Stripe what an operator has settled, so more is back than was
-// paid. Then an automatic refund comes back, and still nothing is owed.
+// TestSettledAndRefundedByOthersIsNotOwed: others refund at Stripe what an operator has settled, so more is back than
+// was paid. Then an automatic refund comes back, and still nothing is owed.
 func TestSettledAndRefundedByOthersIsNotOwed(t *testing.T) {
 	t.Parallel()
 	o := late(t, visa)
@@ -97,7 +97,8 @@ func TestSettledAndRefundedByOthersIsNotOwed(t *testing.T) {
 	besides := o.dashboard(600)
 	o.deliverWebhooks()
 	require.NoError(t, o.Sim.FailRefund(
-		o.Text(`SELECT stripe_refund_id FROM refunds WHERE origin = 'automatic' AND status = 'succeeded'`), "lost_or_stolen_card"))
+		o.Text(`SELECT stripe_refund_id FROM refunds WHERE origin = 'automatic' AND status = 'succeeded'`),
+		"lost_or_stolen_card"))
 	o.deliverWebhooks()
 	o.requireOwed(0, 0)
 	o.again()

@@ -11,9 +11,9 @@ import (
 	"example.com/payonce/internal/stripe"
 )
 
-// OwnIntent returns an intent under the order whose payment has it. Anybody with access to the Stripe account can edit an
-// intent's metadata, so where its charge names another order, that is looked at too. Metadata only leads to a payment:
-// that the payment has the intent decides.
+// OwnIntent returns an intent under the order whose payment has it. Anybody with access to the Stripe account can edit
+// an intent's metadata, so where its charge names another order, that is looked at too. Metadata only leads to a
+// payment: that the payment has the intent decides.
 func OwnIntent(ctx context.Context, q *db.Queries, i stripe.Intent) (stripe.Intent, error) {
 	own, err := ownOrder(ctx, q, i.ID, stripe.Order{TenantID: i.TenantID, OrderID: i.OrderID}, i.Charged)
 	if err != nil {
@@ -25,8 +25,9 @@ func OwnIntent(ctx context.Context, q *db.Queries, i stripe.Intent) (stripe.Inte
 	return i, nil
 }
 
-// LocateIntent is OwnIntent, and looks for the payment of an intent that was paid among all of the time since the intent
-// was created if neither order has it. That is slow, so it is for one intent of which something is known to be wrong.
+// LocateIntent is OwnIntent, and looks for the payment of an intent that was paid among all of the time since the
+// intent was created if neither order has it. That is slow, so it is for one intent of which something is known to be
+// wrong.
 func LocateIntent(ctx context.Context, q *db.Queries, i stripe.Intent) (stripe.Intent, error) {
 	i, err := OwnIntent(ctx, q, i)
 	if err != nil || i.Status != stripe.IntentSucceeded {

@@ -282,7 +282,8 @@ func (s *Service) confirm(ctx context.Context, c *idempotency.Claim, r *Run) (id
 	switch {
 	case err != nil:
 		return idempotency.Answer{}, err
-	case out.Effect == stripe.Done && out.Intent.Status == stripe.IntentSucceeded && !out.Replayed && isFor(r.Payment, out.Intent):
+	case out.Effect == stripe.Done && out.Intent.Status == stripe.IntentSucceeded && !out.Replayed &&
+		isFor(r.Payment, out.Intent):
 		return r.ending.Finish(ctx, c, r, Settlement{
 			Status: db.PaymentStatusSucceeded, ChargeID: out.Intent.ChargeID, StripeKey: call.Key, Outcome: out,
 		})

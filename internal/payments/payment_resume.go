@@ -191,14 +191,14 @@ func (s *Service) settle(
 	return answer, true, err
 }
 
-// isFor reports whether an intent is for a payment's amount. Anybody with the Stripe account's key can change that of an
-// intent until it is paid.
+// isFor reports whether an intent is for a payment's amount. Anybody with the Stripe account's key can change that of
+// an intent until it is paid.
 func isFor(p db.Payment, i stripe.Intent) bool {
 	return i.AmountMinor == p.AmountMinor && i.Currency == p.Currency
 }
 
-// otherAmount is for an intent that was paid with another amount than the payment's. The order is not paid with it, and the
-// reconciler reports it. Once all of it was given back at Stripe, or lost in disputes, the payment has failed.
+// otherAmount is for an intent that was paid with another amount than the payment's. The order is not paid with it, and
+// the reconciler reports it. Once all of it was given back at Stripe, or lost in disputes, the payment has failed.
 func (s *Service) otherAmount(
 	ctx context.Context, c *idempotency.Claim, r *Run, out stripe.Outcome,
 ) (idempotency.Answer, error) {

@@ -37,8 +37,9 @@ func (o *elsewhere) listen(hooks []world.Webhook) {
 	require.Zero(o.T, o.Count(`SELECT count(*) FROM inbox_events WHERE status <> 'done'`))
 }
 
-// TestRefundIsKnownBeforeItsPayment: somebody refunds, in Stripe's dashboard, money of which we do not know yet that it was
-// paid. Its webhook is not done before the refund is in our rows: no window of the reconciler may read it for hours.
+// TestRefundIsKnownBeforeItsPayment: somebody refunds, in Stripe's dashboard, money of which we do not know yet that it
+// was paid. Its webhook is not done before the refund is in our rows: no window of the reconciler may read it for
+// hours.
 func TestRefundIsKnownBeforeItsPayment(t *testing.T) {
 	t.Parallel()
 	for name, card := range map[string]string{
@@ -95,8 +96,8 @@ func (o *elsewhere) oldWindows() {
 	o.Exec(`UPDATE reconciliation_windows SET next_at = '-infinity'`)
 }
 
-// TestRefundInFullThatComesBack: an intent was paid after its payment had failed, and given back in full, so that nothing
-// was left for a payment. Then the bank sends the refund back.
+// TestRefundInFullThatComesBack: an intent was paid after its payment had failed, and given back in full, so that
+// nothing was left for a payment. Then the bank sends the refund back.
 func TestRefundInFullThatComesBack(t *testing.T) {
 	t.Parallel()
 	for way, learn := range map[string]func(o *elsewhere){
@@ -140,8 +141,8 @@ func TestCanceledOrderOfWhichAPartWasGivenBack(t *testing.T) {
 	o.RequireClean()
 }
 
-// TestRefundNamesAPaymentThatExists: the refund of a payment that is adopted carries the metadata of another payment, whose
-// id is taken.
+// TestRefundNamesAPaymentThatExists: the refund of a payment that is adopted carries the metadata of another payment,
+// whose id is taken.
 func TestRefundNamesAPaymentThatExists(t *testing.T) {
 	t.Parallel()
 	for name, named := range map[string]func(o *elsewhere) string{
@@ -162,8 +163,8 @@ func TestRefundNamesAPaymentThatExists(t *testing.T) {
 	}
 }
 
-// TestRestOfACanceledOrderIsGivenBackMeanwhile: others give the rest back after the intent was read and before its refunds
-// were: there is nothing left to refund by itself.
+// TestRestOfACanceledOrderIsGivenBackMeanwhile: others give the rest back after the intent was read and before its
+// refunds were: there is nothing left to refund by itself.
 func TestRestOfACanceledOrderIsGivenBackMeanwhile(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
@@ -235,8 +236,8 @@ func TestRefundInFullThatComesBackLater(t *testing.T) {
 	})
 }
 
-// TestRefundInFullThatComesBack_PaidWhileWeConfirmed: another program pays a new intent just before our confirm arrives,
-// which is refused, and refunds it. No earlier payment watches that intent.
+// TestRefundInFullThatComesBack_PaidWhileWeConfirmed: another program pays a new intent just before our confirm
+// arrives, which is refused, and refunds it. No earlier payment watches that intent.
 func TestRefundInFullThatComesBack_PaidWhileWeConfirmed(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)

@@ -81,8 +81,8 @@ func (s *Service) beginRefund(
 	return claim, idempotency.Answer{}, nil
 }
 
-// checkRefundStep is an *InvalidError if Stripe cannot refund the amount in the payment's currency. All that Stripe has of
-// it can always be refunded.
+// checkRefundStep is an *InvalidError if Stripe cannot refund the amount in the payment's currency. All that Stripe has
+// of it can always be refunded.
 func checkRefundStep(p db.Payment, asked *int64) error {
 	if asked == nil || *asked == p.AmountMinor-p.AmountRefundingMinor {
 		return nil

@@ -14,11 +14,11 @@ import (
 )
 
 // An automatic refund returns money that the service may not keep: its order was canceled before it was paid, or its
-// checkout was compensated. If Stripe refuses it for good, or the bank returns it or a refund that another program made,
-// also days later, the money is owed: a row of refunds_owed says so from the same commit on. It is tried again, each time
-// as a refund of its own, and parked after the last pause, for an operator. It ends when the payment is refunded in full,
-// by the service or by others, or when an operator has settled it in another way. A bank may return each refund that has
-// succeeded, so an end does not reset the number of attempts; an operator's settlement does.
+// checkout was compensated. If Stripe refuses it for good, or the bank returns it or a refund that another program
+// made, also days later, the money is owed: a row of refunds_owed says so from the same commit on. It is tried again,
+// each time as a refund of its own, and parked after the last pause, for an operator. It ends when the payment is
+// refunded in full, by the service or by others, or when an operator has settled it in another way. A bank may return
+// each refund that has succeeded, so an end does not reset the number of attempts; an operator's settlement does.
 
 // owedPauses, in seconds, are before the attempts at what is owed.
 var owedPauses = []int64{10, 60, 10 * 60, 60 * 60, 6 * 60 * 60}
@@ -67,8 +67,8 @@ func automaticStripeKey(tenantID, orderID string, n int) string {
 	return key
 }
 
-// RefundRest records that the service may not keep the money of a payment, and an automatic refund of what is left of it,
-// if anything is. The completer carries it out. The caller holds the payment's row lock.
+// RefundRest records that the service may not keep the money of a payment, and an automatic refund of what is left of
+// it, if anything is. The completer carries it out. The caller holds the payment's row lock.
 func (s *Service) RefundRest(ctx context.Context, q *db.Queries, p db.Payment) error {
 	left, err := leftOf(ctx, q, p)
 	if err != nil {

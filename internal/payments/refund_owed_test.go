@@ -61,8 +61,8 @@ func (o *elsewhere) again() {
 	completeOnce(o.World, o.API)
 }
 
-// A database that was restored knows a later automatic refund from Stripe, and not those before it. What is owed is tried
-// again under the next number that is free.
+// A database that was restored knows a later automatic refund from Stripe, and not those before it. What is owed is
+// tried again under the next number that is free.
 func TestRefundsOwedAreNumberedPastThoseThatStripeHas(t *testing.T) {
 	t.Parallel()
 	o := late(t, visa)
@@ -293,8 +293,8 @@ func TestRefundsOwed(t *testing.T) {
 	})
 }
 
-// TestRefundsOwedSurviveACut: the connection breaks at each commit of a refund that is owed, before the server has it or
-// after. Another process ends it: the money goes back once.
+// TestRefundsOwedSurviveACut: the connection breaks at each commit of a refund that is owed, before the server has it
+// or after. Another process ends it: the money goes back once.
 func TestRefundsOwedSurviveACut(t *testing.T) {
 	t.Parallel()
 	for name, statement := range map[string]string{
@@ -361,14 +361,14 @@ func TestOwedIsNotForgotten(t *testing.T) {
 		UPDATE payments SET amount_refunded_minor = 0, amount_refunding_minor = 0)
 		UPDATE refunds SET status = 'failed' WHERE status = 'succeeded'`)
 	id := o.Text(`SELECT stripe_refund_id FROM refunds WHERE status = 'succeeded'`)
-	refused("one_row_per_stripe_refund", `INSERT INTO refunds (tenant_id, id, origin, payment_id, order_id, idempotency_key,
-		stripe_key, stripe_refund_id, amount_minor, currency, created_at)
+	refused("one_row_per_stripe_refund", `INSERT INTO refunds (tenant_id, id, origin, payment_id, order_id,
+		idempotency_key, stripe_key, stripe_refund_id, amount_minor, currency, created_at)
 		SELECT tenant_id, 'rfd_2', origin, payment_id, order_id, 'x', 'x', $1, amount_minor, currency, created_at
 		FROM refunds WHERE stripe_refund_id = $1`, id)
 }
 
-// TestPartThatOthersRefundedIsOwedWhenItComesBack: the service gives back what others have left of money that it may not
-// keep. Then the bank sends back what they had refunded.
+// TestPartThatOthersRefundedIsOwedWhenItComesBack: the service gives back what others have left of money that it may
+// not keep. Then the bank sends back what they had refunded.
 func TestPartThatOthersRefundedIsOwedWhenItComesBack(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -56,8 +56,8 @@ func (s *Service) applyRefunds(ctx context.Context, q *db.Queries, ref compare.O
 	return nil
 }
 
-// knownFirst sorts refunds by whether they have a row, because one of ours that failed leaves room for another, and then
-// by age.
+// knownFirst sorts refunds by whether they have a row, because one of ours that failed leaves room for another, and
+// then by age.
 func knownFirst(list []stripe.Refund, order *compare.Order) []stripe.Refund {
 	unknown := func(r stripe.Refund) int {
 		if slices.ContainsFunc(order.Refunds, func(row compare.RefundRow) bool { return r.Is(row.Refund) }) {

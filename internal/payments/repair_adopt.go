@@ -43,8 +43,8 @@ func (s Repairs) adopt(ctx context.Context, i stripe.Intent) (string, error) {
 	return adopted, err
 }
 
-// usedElsewhere reports whether a payment of another order uses the intent. Anybody with access to the Stripe account can
-// edit metadata, and one charge must not pay two orders.
+// usedElsewhere reports whether a payment of another order uses the intent. Anybody with access to the Stripe account
+// can edit metadata, and one charge must not pay two orders.
 func (s Repairs) usedElsewhere(ctx context.Context, i stripe.Intent) (bool, error) {
 	p, err := paymentElsewhere(ctx, s.pool.Queries, i)
 	if err != nil || p == nil {
@@ -73,12 +73,14 @@ func (s Repairs) adoptionOf(ctx context.Context, i stripe.Intent) (adoption, err
 	return adoptionWith(i, refunds), nil
 }
 
-// adoptionWith has the id that the payment once had, if a refund at Stripe still names it, otherwise a new one. No payment
-// is much older than its intent, but for one whose intent is not its order's first; anybody can write a refund's metadata.
+// adoptionWith has the id that the payment once had, if a refund at Stripe still names it, otherwise a new one. No
+// payment is much older than its intent, but for one whose intent is not its order's first; anybody can write a
+// refund's metadata.
 func adoptionWith(i stripe.Intent, refunds []stripe.Refund) adoption {
 	a := adoption{id: ids.New(ids.Payment), refunds: refunds}
 	for _, r := range refunds {
-		if r.TenantID == i.TenantID && r.OrderID == i.OrderID && ids.Is(ids.Payment, r.PaymentID) && r.PaymentID >= oldestOf(i) {
+		if r.TenantID == i.TenantID && r.OrderID == i.OrderID && ids.Is(ids.Payment, r.PaymentID) &&
+			r.PaymentID >= oldestOf(i) {
 			a.id = r.PaymentID
 			break
 		}
@@ -86,7 +88,8 @@ func adoptionWith(i stripe.Intent, refunds []stripe.Refund) adoption {
 	return a
 }
 
-// adoptAs compares the intent again with its order locked, and creates the rows, also of its refunds, in q's transaction.
+// adoptAs compares the intent again with its order locked, and creates the rows, also of its refunds, in q's
+// transaction.
 func (s Repairs) adoptAs(ctx context.Context, q *db.Queries, a adoption, i stripe.Intent) (string, error) {
 	ref, id := compare.OrderRef{TenantID: i.TenantID, OrderID: i.OrderID}, a.id
 	v, err := s.lockedOrder(ctx, q, ref)
@@ -143,8 +146,8 @@ func (s Repairs) adoptFinally(ctx context.Context, q *db.Queries, a adoption, i 
 }
 
 // AdoptDisputed adopts a disputed intent that no payment has, as the reconciler would later, so that the dispute can be
-// recorded. Not pending: no payment will have it, because Stripe and our rows of its order differ. That is a discrepancy,
-// and what a lost dispute takes of the intent reduces it (WithLost).
+// recorded. Not pending: no payment will have it, because Stripe and our rows of its order differ. That is a
+// discrepancy, and what a lost dispute takes of the intent reduces it (WithLost).
 func (s Repairs) AdoptDisputed(ctx context.Context, i stripe.Intent) (pending bool, err error) {
 	ref := compare.OrderRef{TenantID: i.TenantID, OrderID: i.OrderID}
 	found, err := s.OrderRows(ctx, s.pool.Queries, []compare.OrderRef{ref})
@@ -223,8 +226,8 @@ func (s Repairs) recordAdopted(
 	return outbox.Append(ctx, q, events...)
 }
 
-// MovedByOthers records the refunds and disputes of an intent that an order was paid with, if it shows some that our rows
-// have not. Their webhooks and lists name the order of the intent's metadata, which may have been edited.
+// MovedByOthers records the refunds and disputes of an intent that an order was paid with, if it shows some that our
+// rows have not. Their webhooks and lists name the order of the intent's metadata, which may have been edited.
 func (s Repairs) MovedByOthers(ctx context.Context, i stripe.Intent) error {
 	ref := compare.OrderRef{TenantID: i.TenantID, OrderID: i.OrderID}
 	p, err := s.pool.PaymentOfIntent(ctx, db.PaymentOfIntentParams{

@@ -40,8 +40,8 @@ func atABank(w *world.World) (*world.Local, *atomic.Bool) {
 var whileProcessing = stripesim.Fault{Op: "intent.cancel", Kind: stripesim.StoredError, Status: http.StatusBadRequest,
 	Code: "payment_intent_unexpected_state"}
 
-// Stripe stores the refusal for a day. Once the state allows a cancel, it is sent under the next key; until then none is
-// sent at all.
+// Stripe stores the refusal for a day. Once the state allows a cancel, it is sent under the next key; until then none
+// is sent at all.
 func TestCancelThatWasRefusedIsSentUnderTheNextKey(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
@@ -65,8 +65,8 @@ func TestCancelThatWasRefusedIsSentUnderTheNextKey(t *testing.T) {
 	w.RequireSound()
 }
 
-// Nothing that waits for Stripe waits for ever: after two days it is parked, where it raises an alert. It can be resumed
-// as before.
+// Nothing that waits for Stripe waits for ever: after two days it is parked, where it raises an alert. It can be
+// resumed as before.
 func TestWhatIsNotResolvedParks(t *testing.T) {
 	t.Parallel()
 	parked := func(w *world.World) int {
@@ -116,8 +116,8 @@ func TestWhatIsNotResolvedParks(t *testing.T) {
 	}
 }
 
-// TestCancelOfAPaymentThatStripeRefusesOnce: Stripe refuses a cancel while an intent is processing. What is stored of the
-// cancel is what it ends with, not that it was not possible at that moment.
+// TestCancelOfAPaymentThatStripeRefusesOnce: Stripe refuses a cancel while an intent is processing. What is stored of
+// the cancel is what it ends with, not that it was not possible at that moment.
 func TestCancelOfAPaymentThatStripeRefusesOnce(t *testing.T) {
 	t.Parallel()
 	b := world.NewBooks(t)

@@ -112,8 +112,8 @@ func (s webhooks) locate(ctx context.Context, i stripe.Intent) (stripe.Intent, e
 	return i, nil
 }
 
-// withAdoption is for an intent that was paid after its payment had ended: its refunds are recorded with the payment that
-// it becomes.
+// withAdoption is for an intent that was paid after its payment had ended: its refunds are recorded with the payment
+// that it becomes.
 func (s webhooks) withAdoption(ctx context.Context, seen webhookSeen) (any, error) {
 	intent := seen.intent
 	p, err := s.pool.PaymentOfIntent(ctx, db.PaymentOfIntentParams{
@@ -198,6 +198,7 @@ func (s webhooks) applyIntentSeen(ctx context.Context, q *db.Queries, intent str
 	p, err := q.PaymentOfIntent(ctx, db.PaymentOfIntentParams{
 		TenantID: intent.TenantID, OrderID: intent.OrderID, IntentID: &intent.ID,
 	})
+	unfinished := p.Status == db.PaymentStatusProcessing || p.Status == db.PaymentStatusRequiresAction
 	switch {
 	case errors.Is(err, postgres.ErrNoRows) && intent.Status == stripe.IntentSucceeded &&
 		intent.RefundedMinor == intent.ReceivedMinor:
@@ -210,10 +211,9 @@ func (s webhooks) applyIntentSeen(ctx context.Context, q *db.Queries, intent str
 		return nil // No money can have moved.
 	case err != nil:
 		return fmt.Errorf("find the payment of %s: %w", intent.ID, err)
-	case (p.Status == db.PaymentStatusProcessing || p.Status == db.PaymentStatusRequiresAction) && intent.RefundedMinor > 0 &&
-		isFor(p, intent): // Paid with another amount, it waits until all of it is given back.
+	case unfinished && intent.RefundedMinor > 0 && isFor(p, intent): // Of another amount, it waits for all to be returned.
 		return fmt.Errorf("payment %s is %s here, and refunded at Stripe", p.ID, p.Status) // Kept, and tried again.
-	case p.Status == db.PaymentStatusProcessing, p.Status == db.PaymentStatusRequiresAction:
+	case unfinished:
 		return idempotency.ExpediteHolder(ctx, q, p.TenantID, p.IdempotencyKey)
 	case adopt.id != "": // If it may not be adopted now, the reconciler reads it again within minutes.
 		_, err := s.Repairs().adoptFinally(ctx, q, adopt, intent)

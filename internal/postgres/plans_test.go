@@ -189,8 +189,8 @@ func TestConfirmablePaymentsAreRead(t *testing.T) {
 	require.NotContains(t, all, "Seq Scan", all)
 }
 
-// TestPaymentsAreFoundByTheirIntent: by an index if that is not the first of its order. Storing a first intent adds nothing
-// to an index, so its update stays heap-only.
+// TestPaymentsAreFoundByTheirIntent: by an index if that is not the first of its order. Storing a first intent adds
+// nothing to an index, so its update stays heap-only.
 func TestPaymentsAreFoundByTheirIntent(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.New(t)

@@ -251,7 +251,8 @@ func IsUnreadable(err error) bool {
 }
 
 // Unavailable reports whether err means that the database cannot be used now: unreachable, starting, shutting down, out
-// of connections, or too slow. An error while connecting counts, whatever its reason, and so does the end of the session.
+// of connections, or too slow. An error while connecting counts, whatever its reason, and so does the end of the
+// session.
 func Unavailable(err error) bool {
 	var (
 		dial    *pgconn.ConnectError

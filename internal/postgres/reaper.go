@@ -12,8 +12,8 @@ const reapTriesMax = 200
 // Reaper deletes what is older than its retention, one batch per RunOnce. Any
 // number may run: a batch skips the rows that another has locked.
 //
-// A row that the database refuses to delete stops no other. The batch is halved until that row is alone, then it is left
-// out, and the error that RunOnce returns in the end names the reason.
+// A row that the database refuses to delete stops no other. The batch is halved until that row is alone, then it is
+// left out, and the error that RunOnce returns in the end names the reason.
 type Reaper struct {
 	task      string // for the error: "remove applied events"
 	retention time.Duration

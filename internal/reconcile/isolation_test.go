@@ -216,8 +216,8 @@ func TestRefundsOwedHoldUpNoWindow(t *testing.T) {
 	require.Equal(t, "paid", b.API.Get("/v1/orders/"+order).Get("status"))
 }
 
-// A cancel that hangs reserves its order. Money that was paid for the order meanwhile is not hidden by that: at first the
-// cancel may find it, later it is a discrepancy.
+// A cancel that hangs reserves its order. Money that was paid for the order meanwhile is not hidden by that: at first
+// the cancel may find it, later it is a discrepancy.
 func TestHangingCancelHidesNoDiscrepancy(t *testing.T) {
 	t.Parallel()
 	b := world.NewBooks(t)

@@ -54,7 +54,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		doubtful: f.NewGauge(prometheus.GaugeOpts{Name: "payonce_unknown_outcomes",
 			Help: "Calls that move money and whose outcome is not yet known."}),
 		owed: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_refunds_owed",
-			Help: "Payments that must be refunded and a refund of which failed, and whose money is not back yet, including parked ones."},
+			Help: "Payments that must be refunded and a refund of which failed, and whose money is not back yet, " +
+				"including parked ones."},
 			[]string{"currency"}),
 		owedMinor: f.NewGaugeVec(prometheus.GaugeOpts{Name: "payonce_refunds_owed_minor",
 			Help: "Sum of the refunds that are owed, in minor units."}, []string{"currency"}),

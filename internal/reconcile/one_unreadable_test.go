@@ -42,8 +42,8 @@ func TestIntentThatStripeCannotShowHoldsUpNoOther(t *testing.T) {
 	require.Zero(t, b.Count(`SELECT count(*) FROM payments WHERE confirmable`))
 }
 
-// TestRefundsThatStripeCannotListHoldUpNoOther: somebody refunds each of two payments at Stripe, and Stripe cannot list the
-// refunds of the younger one.
+// TestRefundsThatStripeCannotListHoldUpNoOther: somebody refunds each of two payments at Stripe, and Stripe cannot list
+// the refunds of the younger one.
 func TestRefundsThatStripeCannotListHoldUpNoOther(t *testing.T) {
 	t.Parallel()
 	b := world.BooksOn(world.New(t))

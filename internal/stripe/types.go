@@ -77,8 +77,8 @@ type Intent struct {
 	CanceledReason string
 }
 
-// Order is a tenant's order that metadata names. Stripe copies an intent's metadata to a charge when it makes the charge,
-// and not later, so what is edited in the one stays in the other.
+// Order is a tenant's order that metadata names. Stripe copies an intent's metadata to a charge when it makes the
+// charge, and not later, so what is edited in the one stays in the other.
 type Order struct{ TenantID, OrderID string }
 
 // Refund is what we need to know about a refund at Stripe.
@@ -224,8 +224,8 @@ func FromRead(intent Intent) Outcome {
 }
 
 // Is reports whether r is the refund of the row at Stripe: the one whose id the row has or, as long as the row is
-// pending and has none, one that names the row in its metadata. Metadata can be copied, so another refund that names the
-// row is another refund, and so is one that appears after ours has failed.
+// pending and has none, one that names the row in its metadata. Metadata can be copied, so another refund that names
+// the row is another refund, and so is one that appears after ours has failed.
 func (r Refund) Is(row db.Refund) bool {
 	if row.StripeRefundID != nil {
 		return *row.StripeRefundID == r.ID
