@@ -43,14 +43,22 @@ func TestIntentOfAnotherAmountPaysNothing(t *testing.T) {
 	b.RequireClean()
 }
 
+// paidAnotherAmount is a payment of 1000 that has not succeeded with a card. Its intent was changed to 900 and paid in a
+// browser.
+func paidAnotherAmount(t *testing.T, card string) (o *elsewhere, intent string) {
+	t.Helper()
+	o, intent = unpaid(t, card)
+	_, err := o.Stripe.PaymentIntents.Update(intent, &stripego.PaymentIntentParams{Amount: stripego.Int64(900)})
+	require.NoError(t, err)
+	require.NoError(t, browserPays(o.Books, intent, visa))
+	return o, intent
+}
+
 // TestCancelOfAnOrderWhoseIntentPaidAnotherAmount: it has not been paid, so it can be canceled. The money is a
 // discrepancy, and an operator can refund it.
 func TestCancelOfAnOrderWhoseIntentPaidAnotherAmount(t *testing.T) {
 	t.Parallel()
-	o, intent := unpaid(t, "pm_card_chargeDeclined")
-	_, err := o.Stripe.PaymentIntents.Update(intent, &stripego.PaymentIntentParams{Amount: stripego.Int64(900)})
-	require.NoError(t, err)
-	require.NoError(t, browserPays(o.Books, intent, visa))
+	o, intent := paidAnotherAmount(t, "pm_card_chargeDeclined")
 	a := o.API.Post("/v1/orders/"+o.order+"/cancel", "c", `{}`)
 	require.Equal(t, http.StatusOK, a.Status, a)
 	require.Equal(t, "canceled", a.Get("status"))
@@ -75,10 +83,7 @@ func TestCancelOfAnOrderWhoseIntentPaidAnotherAmount(t *testing.T) {
 // TestCancelWhileAnIntentOfAnotherAmountWasPaid: the same, and the payment still waits for its customer.
 func TestCancelWhileAnIntentOfAnotherAmountWasPaid(t *testing.T) {
 	t.Parallel()
-	o, intent := unpaid(t, "pm_card_authenticationRequired")
-	_, err := o.Stripe.PaymentIntents.Update(intent, &stripego.PaymentIntentParams{Amount: stripego.Int64(900)})
-	require.NoError(t, err)
-	require.NoError(t, browserPays(o.Books, intent, visa))
+	o, intent := paidAnotherAmount(t, "pm_card_authenticationRequired")
 	a := o.API.Post("/v1/orders/"+o.order+"/cancel", "c", `{}`)
 	require.Equal(t, http.StatusOK, a.Status, a)
 	completeOnce(o.World, o.API)
@@ -134,10 +139,7 @@ func TestRefundOfAnotherAmountComesBack(t *testing.T) {
 // of the payment that only the second brings.
 func TestRefundWebhookWhileItsPaymentWaits(t *testing.T) {
 	t.Parallel()
-	o, intent := unpaid(t, "pm_card_authenticationRequired")
-	_, err := o.Stripe.PaymentIntents.Update(intent, &stripego.PaymentIntentParams{Amount: stripego.Int64(900)})
-	require.NoError(t, err)
-	require.NoError(t, browserPays(o.Books, intent, visa))
+	o, _ := paidAnotherAmount(t, "pm_card_authenticationRequired")
 	o.mailbox.Take()
 	for _, part := range []int64{400, 500} {
 		o.dashboard(part)

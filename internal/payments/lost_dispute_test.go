@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	stripego "github.com/stripe/stripe-go/v76"
 
 	"example.com/payonce/testkit/world"
 )
@@ -62,10 +61,7 @@ func TestSecondChargeLostInADispute(t *testing.T) {
 // back.
 func TestIntentOfAnotherAmountLostInADispute(t *testing.T) {
 	t.Parallel()
-	o, intent := unpaid(t, "pm_card_authenticationRequired")
-	_, err := o.Stripe.PaymentIntents.Update(intent, &stripego.PaymentIntentParams{Amount: stripego.Int64(900)})
-	require.NoError(t, err)
-	require.NoError(t, browserPays(o.Books, intent, visa))
+	o, intent := paidAnotherAmount(t, "pm_card_authenticationRequired")
 	o.mailbox.Take()
 	completeOnce(o.World, o.API)
 	o.Reconcile()
