@@ -236,7 +236,7 @@ func (r *Reconciler) repairIntent(ctx context.Context, i stripe.Intent, d compar
 		}
 		r.done("adopted", "adopted a payment that Stripe has and we had not", "tenant_id", i.TenantID, "order_id",
 			i.OrderID, "payment_id", adopted, "payment_intent", i.ID)
-		return r.resolve(ctx, i.TenantID, i.ID, "", "adopted as "+adopted)
+		return nil
 	case compare.Abandoned:
 		begun, err := r.repairs.CancelAbandoned(ctx, i)
 		if err != nil {
