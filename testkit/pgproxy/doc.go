@@ -16,6 +16,9 @@
 // begins with its name in a comment, so that is the part to choose. A COMMIT is
 // chosen by a statement of its transaction.
 //
+// It can also have the server fail a statement with an error of no known kind (Fail), which is how tests find an error
+// that the program swallows.
+//
 // The proxy can also rewrite statements on their way, which is how tests take a
 // guard out of one without touching the program, refuse connections, which is a
 // database that is away, and look like a connection pooler.

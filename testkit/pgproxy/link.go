@@ -98,6 +98,13 @@ func refusal(text string) message {
 	return message{'E', []byte("SFATAL\x00VFATAL\x00C08P01\x00M" + text + "\x00\x00")}
 }
 
+// raise is a query that does nothing but fail.
+func raise(text string) message {
+	what := strings.ReplaceAll(FailureText(text), "'", "''")
+	return message{'Q', []byte("DO $$ BEGIN RAISE EXCEPTION USING MESSAGE = '" + what + "', ERRCODE = '" + FailureCode +
+		"'; END $$\x00")}
+}
+
 // message is one of the protocol, its type and all.
 type message struct {
 	kind byte
@@ -144,6 +151,11 @@ func (l *link) passRequests() {
 		case 'S', 'Q', 'X', 'H', 'p', 'd', 'c', 'f':
 		default:
 			continue
+		}
+		if hit != nil && hit.fails {
+			// The server answers a simple query that fails as it answers a unit that does: an error, and ReadyForQuery.
+			close(hit.fired)
+			unit, hit = raise(hit.text).bytes(), nil
 		}
 		if hit != nil && !hit.after {
 			close(hit.fired) // first, so that the reason is known when the connection closes

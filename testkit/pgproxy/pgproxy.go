@@ -133,6 +133,8 @@ type Cut struct {
 	fired  chan struct{}
 
 	release chan struct{} // not nil: the answer is held until it is closed
+	fails   bool          // no cut: the server raises an error instead of executing the statement
+	skip    int           // how many such statements pass before
 }
 
 // Before cuts the connection instead of passing on the next statement that
@@ -161,6 +163,19 @@ func (p *Proxy) Hold(text string, release chan struct{}) *Cut {
 // HoldCommit is Hold for the COMMIT of the next transaction that holds such a statement.
 func (p *Proxy) HoldCommit(text string, release chan struct{}) *Cut {
 	return p.arm(&Cut{text: text, commit: true, after: true, release: release})
+}
+
+// FailureCode is the SQLSTATE of the errors that Fail has the server raise. To the program it is an error of no known
+// kind: neither a refusal of what was written nor a server that is away.
+const FailureCode = "XXINJ"
+
+// FailureText is the message of the error that Fail has raised for a statement.
+func FailureText(text string) string { return "injected failure of " + strings.TrimSpace(text) }
+
+// Fail has the server raise an error instead of executing the nth such statement from now on, counted from 1. The
+// connection stays; a transaction that is open is aborted, as by any error.
+func (p *Proxy) Fail(text string, nth int) *Cut {
+	return p.arm(&Cut{text: text, fails: true, skip: nth - 1})
 }
 
 func (p *Proxy) arm(c *Cut) *Cut {
@@ -218,6 +233,10 @@ func (p *Proxy) take(statement string, isCommit bool, inTransaction []string) *C
 			for _, s := range inTransaction {
 				hit = hit || strings.Contains(s, c.text)
 			}
+		}
+		if hit && c.skip > 0 {
+			c.skip--
+			continue
 		}
 		if hit {
 			p.cuts = append(p.cuts[:i:i], p.cuts[i+1:]...)

@@ -121,6 +121,40 @@ func TestProxy(t *testing.T) {
 		require.NoError(t, err, "an answer is held once")
 	})
 
+	t.Run("FailsTheNthStatement", func(t *testing.T) {
+		b := setup(t)
+		insert := func(n int) error {
+			_, err := b.through.Exec(t.Context(), "INSERT INTO t VALUES ($1)", n)
+			return err
+		}
+		fault := b.proxy.Fail("INSERT INTO t", 2)
+		require.NoError(t, insert(1))
+		require.False(t, fault.HasFired())
+		var raised *pgconn.PgError
+		require.ErrorAs(t, insert(2), &raised)
+		require.True(t, fault.HasFired())
+		require.Equal(t, pgproxy.FailureCode, raised.Code)
+		require.Equal(t, pgproxy.FailureText("INSERT INTO t"), raised.Message)
+		require.Equal(t, 1, b.rows(), "it was not executed")
+		require.NoError(t, insert(2), "it fails once, and the connection is alive")
+		require.Equal(t, int32(1), b.through.Stat().TotalConns())
+	})
+
+	t.Run("FailsAStatementOfATransaction", func(t *testing.T) {
+		b := setup(t)
+		b.proxy.Fail("INSERT INTO t", 1)
+		tx, err := b.through.Begin(t.Context())
+		require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), "INSERT INTO t VALUES ($1)", 1)
+		require.ErrorContains(t, err, pgproxy.FailureText("INSERT INTO t"))
+		_, err = tx.Exec(t.Context(), "INSERT INTO t VALUES ($1)", 2)
+		var aborted *pgconn.PgError
+		require.ErrorAs(t, err, &aborted)
+		require.Equal(t, "25P02", aborted.Code)
+		require.NoError(t, tx.Rollback(t.Context()))
+		require.Equal(t, 0, b.rows())
+	})
+
 	t.Run("IsDisarmed", func(t *testing.T) {
 		b := setup(t)
 		cut := b.proxy.AfterCommit("INSERT INTO t")

@@ -2,12 +2,9 @@ package world
 
 import (
 	"context"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"regexp"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -112,24 +109,6 @@ func (d *Desk) LockTable(table string) (release func()) {
 	_, err = tx.Exec(context.Background(), "LOCK TABLE "+table+" IN ACCESS EXCLUSIVE MODE")
 	require.NoError(d.T, err)
 	return release
-}
-
-// CallStripe sends the simulator a request, as the dashboard at Stripe would, and
-// returns the id of the PaymentIntent, refund or dispute in the response.
-func (d *Desk) CallStripe(method, path string, form url.Values) (id string) {
-	d.T.Helper()
-	body := strings.NewReader(form.Encode())
-	req, err := http.NewRequestWithContext(context.Background(), method, d.StripeURL+path, body)
-	require.NoError(d.T, err)
-	req.Header.Set("Authorization", "Bearer "+stripesim.DefaultKey)
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	res, err := http.DefaultClient.Do(req)
-	require.NoError(d.T, err)
-	defer func() { _ = res.Body.Close() }()
-	object, err := io.ReadAll(res.Body)
-	require.NoError(d.T, err)
-	require.Equal(d.T, http.StatusOK, res.StatusCode, string(object))
-	return regexp.MustCompile(`"id": ?"((?:pi|re|du)_[^"]*)"`).FindStringSubmatch(string(object))[1]
 }
 
 // UnmatchedIntent is a charge at Stripe that no row here has; it returns the intent.
