@@ -55,6 +55,37 @@ func FuzzStoredHeaders(f *testing.F) {
 	})
 }
 
+// TestAnswerIsStoredByteForByte, with the two headers that belong to it.
+func TestAnswerIsStoredByteForByte(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		answer  Answer
+		headers string
+	}{
+		"WithBoth":    {Answer{201, "text/plain", "/v1/things/1", []byte("{}")}, "Content-Type: text/plain\r\nLocation: /v1/things/1\r\n"},
+		"WithOne":     {Answer{402, "text/plain", "", []byte("no")}, "Content-Type: text/plain\r\n"},
+		"WithNothing": {Answer{Status: 204, Body: []byte{}}, ""},
+	} {
+		e, err := encode(c.answer)
+		require.NoError(t, err, name)
+		require.Equal(t, c.headers, string(e.Headers), name)
+		back, err := decodeAnswer(int(e.Version), int(e.Status), e.Headers, e.Body)
+		require.NoError(t, err, name)
+		require.Equal(t, c.answer, back, name)
+	}
+	none, err := encode(Answer{Status: 204})
+	require.NoError(t, err)
+	require.Equal(t, []byte{}, none.Body, "null is no answer")
+	for _, smuggling := range []Answer{{ContentType: "a\r\nSet-Cookie: b"}, {Location: "a\nb"}, {Location: "a\x00"}} {
+		_, err := encode(smuggling)
+		require.ErrorContains(t, err, "line break")
+	}
+	for _, malformed := range []string{"Content-Type: a", "Content-Type\r\n", "\r\n"} {
+		_, err := decodeAnswer(answerVersion, 200, []byte(malformed), nil)
+		require.ErrorContains(t, err, "malformed", malformed)
+	}
+}
+
 func TestStoredAnswerOfAnotherVersionIsNotGuessed(t *testing.T) {
 	t.Parallel()
 	_, err := decodeAnswer(answerVersion+1, 200, nil, nil)

@@ -2,6 +2,7 @@ package idempotency_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,13 +18,13 @@ const thing = "create_thing"
 
 // completing is a table of keys with completers at it, whose one operation is run.
 type completing struct {
-	reaping
+	*watched
 	ran atomic.Int64
 	run func(ctx context.Context, c *idempotency.Claim) (idempotency.Answer, error)
 }
 
 func newCompleting(t *testing.T) *completing {
-	c := &completing{reaping: newReaping(t)}
+	c := &completing{watched: newWatched(t)}
 	c.run = func(ctx context.Context, claim *idempotency.Claim) (idempotency.Answer, error) {
 		err := claim.Finish(ctx, func(*db.Queries) (idempotency.Answer, error) {
 			return idempotency.Answer{Status: 201, ContentType: "application/json", Body: []byte(`{}`)}, nil
@@ -242,5 +243,43 @@ func TestCompleter(t *testing.T) {
 		require.Equal(t, 1, c.count("parked_at IS NOT NULL AND last_error = 'nobody can tell'"))
 		require.NoError(t, idempotency.Expedite(t.Context(), c.pool.Queries, "ten_a", "k"))
 		require.Equal(t, 1, c.runOnce(c.completer(thing)))
+	})
+
+	t.Run("LogsTheOutcomeOfEachItem", func(t *testing.T) {
+		t.Parallel()
+		const completed, failed, panicked = "msg=completed", "not completed yet", "the operation panicked"
+		for name, o := range map[string]struct {
+			run  func(context.Context, *idempotency.Claim) (idempotency.Answer, error)
+			says string
+		}{
+			"Completed": {nil, completed},
+			"Failed": {func(context.Context, *idempotency.Claim) (idempotency.Answer, error) {
+				return idempotency.Answer{}, errRefused
+			}, failed},
+			"TakenOver": {func(_ context.Context, claim *idempotency.Claim) (idempotency.Answer, error) {
+				return idempotency.Answer{}, idempotency.ErrLeaseLost
+			}, ""},
+			"Panicked": {func(context.Context, *idempotency.Claim) (idempotency.Answer, error) { panic("bug: it cannot") },
+				panicked},
+		} {
+			c := newCompleting(t)
+			c.unfinished("k")
+			if o.run != nil {
+				c.run = o.run
+			}
+			require.Equal(t, 1, c.runOnce(c.completer(thing)))
+			for _, line := range []string{completed, failed, panicked} {
+				require.Equal(t, line == o.says, strings.Contains(c.log.String(), line), "%s: %s", name, c.log)
+			}
+		}
+	})
+
+	t.Run("ReportsThatItCannotReadItsQueue", func(t *testing.T) {
+		t.Parallel()
+		c := newCompleting(t)
+		c.exec("ALTER TABLE idempotency_keys RENAME TO keys_away")
+		n, err := c.completer(thing).RunOnce(t.Context())
+		require.ErrorContains(t, err, "take over due keys")
+		require.Zero(t, n)
 	})
 }

@@ -55,7 +55,7 @@ func (c *Claim) Finish(ctx context.Context, fn func(q *db.Queries) (Answer, erro
 			return finish(ctx, q, c.TenantID, c.Key, c.Token, answer)
 		})
 	})
-	if err == nil && c.answer.Status == 0 {
+	if err == nil {
 		c.answer = answer
 	}
 	return err
@@ -83,7 +83,7 @@ func (c *Claim) FinishStatement(
 		return err
 	}
 	err = c.Statement(ctx, Finished, func(q *db.Queries) (int64, error) { return fn(q, encoded) })
-	if err == nil && c.answer.Status == 0 {
+	if err == nil {
 		c.answer = answer
 	}
 	return err
@@ -147,9 +147,6 @@ func (c *Claim) readBack(ctx context.Context, to string) (done bool, err error) 
 		return false, err
 	case row.LeaseToken != c.Token:
 		return false, ErrLeaseLost
-	case row.FinishedAt != nil && to == Finished:
-		c.answer, err = decodeAnswer(int(*row.AnswerVersion), int(*row.AnswerStatus), row.AnswerHeaders, row.AnswerBody)
-		return true, err
 	}
 	return row.RecoveryPoint == to && to != c.point, nil
 }

@@ -113,4 +113,8 @@ func TestDecode(t *testing.T) {
 	require.PanicsWithValue(t,
 		"bug: a stored request cannot be decoded as idempotency_test.order: unexpected end of JSON input",
 		func() { idempotency.Decode[order]([]byte(`{"ID":`)) })
+	require.JSONEq(t, `{"ID":"ord_1"}`, string(idempotency.Encode(order{ID: "ord_1"})))
+	require.PanicsWithValue(t,
+		"bug: a request cannot be encoded as func(): json: unsupported type: func()",
+		func() { idempotency.Encode(func() {}) })
 }

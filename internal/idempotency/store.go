@@ -105,7 +105,7 @@ func (s *Store) Lookup(ctx context.Context, r Request) (Found, error) {
 	switch {
 	case row.Operation != r.Operation || !hmac.Equal(row.Fingerprint, r.Fingerprint):
 		f = Found{State: Mismatch}
-	case !row.Finished && row.HeldSeconds > 0:
+	case row.HeldSeconds > 0: // a finished key is not held
 		f.State, f.RetryAfter = InFlight, s.retryAfter(row.HeldSeconds)
 	case !row.Finished:
 		f.State = Waiting

@@ -11,8 +11,6 @@ import (
 	"example.com/payonce/db"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/postgres"
-	"example.com/payonce/testkit/dbtest"
-	"example.com/payonce/testkit/pgproxy"
 )
 
 // TestStaleClaim tries every way in which a claim can be moved, with one that was
@@ -72,26 +70,9 @@ func TestStaleClaim(t *testing.T) {
 // row, and from nothing in the row that may be another's.
 func TestInDoubt(t *testing.T) {
 	t.Parallel()
-	setup := func(t *testing.T) (here reaping, lossy *idempotency.Store, proxy *pgproxy.Proxy) {
-		t.Helper()
-		dsn := dbtest.URL(t)
-		open := func(dsn string) *postgres.Pool {
-			pool, err := postgres.Open(t.Context(), dsn, postgres.Options{MaxConn: 4})
-			require.NoError(t, err)
-			t.Cleanup(pool.Close)
-			return pool
-		}
-		proxy, err := pgproxy.Start(dsn)
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, proxy.Close()) })
-		pool := open(dsn)
-		here = reaping{t, pool, idempotency.NewStore(pool, idempotency.Options{Lease: time.Minute})}
-		return here, idempotency.NewStore(open(proxy.URL()), idempotency.Options{Lease: time.Minute}), proxy
-	}
-
 	t.Run("AboutAClaimThatIsAnothers", func(t *testing.T) {
 		t.Parallel()
-		r, lossy, proxy := setup(t)
+		r := newLossy(t)
 		first, err := r.store.Begin(
 			t.Context(),
 			request("k"),
@@ -99,8 +80,8 @@ func TestInDoubt(t *testing.T) {
 			func(*db.Queries) error { return nil },
 		)
 		require.NoError(t, err)
-		lost := proxy.After("-- name: KeyClaim")
-		_, err = lossy.BeginStatement(
+		lost := r.proxy.After("-- name: KeyClaim")
+		_, err = r.far.BeginStatement(
 			t.Context(),
 			request("k"),
 			"thing_2", "thing_recorded",
@@ -121,15 +102,15 @@ func TestInDoubt(t *testing.T) {
 
 	t.Run("AboutAPointThatAnotherHasReached", func(t *testing.T) {
 		t.Parallel()
-		r, lossy, proxy := setup(t)
+		r := newLossy(t)
 		r.unfinished("k")
-		stale, err := lossy.TakeOver(t.Context(), request("k"), r.state("k"))
+		stale, err := r.far.TakeOver(t.Context(), request("k"), r.state("k"))
 		require.NoError(t, err)
 		r.exec("UPDATE idempotency_keys SET leased_until = clock_timestamp() - interval '1 ms'")
 		heir, err := r.store.TakeOver(t.Context(), request("k"), r.state("k"))
 		require.NoError(t, err)
 		require.NoError(t, heir.Phase(t.Context(), "thing_made", func(*db.Queries) error { return nil }))
-		lost := proxy.After("-- name: KeyAdvance")
+		lost := r.proxy.After("-- name: KeyAdvance")
 		err = stale.Statement(t.Context(), "thing_made", func(q *db.Queries) (int64, error) {
 			return q.KeyAdvance(
 				t.Context(),
@@ -140,15 +121,17 @@ func TestInDoubt(t *testing.T) {
 		})
 		require.True(t, lost.HasFired())
 		require.ErrorIs(t, err, idempotency.ErrLeaseLost, "it was another who reached it")
+		require.NotErrorIs(t, err, postgres.ErrInDoubt, "nothing of it is unknown")
+		require.Equal(t, 1, r.counted("payonce_fenced_writes_total", thing))
 	})
 
 	// The COMMIT was lost, the second run is refused by a server that is shutting down, and the first may still land.
 	t.Run("StaysInDoubtWhenTheSecondRunIsCutOff", func(t *testing.T) {
 		t.Parallel()
-		_, lossy, proxy := setup(t)
-		lost := proxy.BeforeCommit("-- name: KeyClaim")
+		r := newLossy(t)
+		lost := r.proxy.BeforeCommit("-- name: KeyClaim")
 		tried := 0
-		_, err := lossy.Begin(t.Context(), request("k"), "thing_k", "thing_recorded", func(*db.Queries) error {
+		_, err := r.far.Begin(t.Context(), request("k"), "thing_k", "thing_recorded", func(*db.Queries) error {
 			if tried++; tried == 2 {
 				return &pgconn.PgError{Severity: "FATAL", Code: "57P01", Message: "terminating connection"}
 			}
@@ -162,15 +145,15 @@ func TestInDoubt(t *testing.T) {
 	// Such as a phase that announces a call to Stripe, which is not sent unannounced.
 	t.Run("AboutAPhaseThatEndsWhereItBegan", func(t *testing.T) {
 		t.Parallel()
-		r, lossy, proxy := setup(t)
-		claim, err := lossy.Begin(
+		r := newLossy(t)
+		claim, err := r.far.Begin(
 			t.Context(),
 			request("k"),
 			"thing_k", "thing_recorded",
 			func(*db.Queries) error { return nil },
 		)
 		require.NoError(t, err)
-		lost := proxy.BeforeCommit("-- name: KeyAdvance")
+		lost := r.proxy.BeforeCommit("-- name: KeyAdvance")
 		tried := 0
 		err = claim.Phase(t.Context(), "thing_recorded", func(q *db.Queries) error {
 			tried++
@@ -215,4 +198,72 @@ func TestKeyServesOneOperation(t *testing.T) {
 	found, err := r.store.Lookup(t.Context(), other)
 	require.NoError(t, err)
 	require.Equal(t, idempotency.Found{State: idempotency.Mismatch}, found, "and nothing of the first is revealed")
+}
+
+// TestLookup: every state of a key, and after an error none.
+func TestLookup(t *testing.T) {
+	t.Parallel()
+	r := newReaping(t)
+	require.Equal(t, idempotency.Found{State: idempotency.Fresh}, r.state("k"))
+	r.exec("ALTER TABLE idempotency_keys RENAME TO keys_away")
+	found, err := r.store.Lookup(t.Context(), request("k"))
+	require.ErrorContains(t, err, "look up the key")
+	require.Zero(t, found)
+}
+
+// TestTakeOver: a claim that was taken over is one that had a run before.
+func TestTakeOver(t *testing.T) {
+	t.Parallel()
+	w := newWatched(t)
+	w.claim("k")
+	w.expire()
+	c := w.takeOver("k")
+	require.True(t, c.Resumed())
+	require.Equal(t, 1, w.counted("payonce_claims_total", "taken_over"))
+	require.NoError(t, c.Yield(t.Context(), 0, "for the next"))
+	require.NoError(t, w.takeOver("k").Yield(t.Context(), 0, "for the next"))
+	require.Equal(t, 1, w.counted("payonce_claims_total", "resumed"))
+
+	found := w.state("k")
+	w.exec("ALTER TABLE idempotency_keys RENAME TO keys_away")
+	_, err := w.store.TakeOver(t.Context(), request("k"), found)
+	require.ErrorContains(t, err, "take over the key")
+	require.NotErrorIs(t, err, idempotency.ErrTaken)
+}
+
+// TestEnqueue: work of the service itself is added once, and is due at once when it is expedited.
+func TestEnqueue(t *testing.T) {
+	t.Parallel()
+	r := newReaping(t)
+	ctx, q := t.Context(), r.pool.Queries
+	answers := func(want bool) func(bool, error) {
+		return func(got bool, err error) {
+			t.Helper()
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		}
+	}
+	answers(true)(idempotency.EnqueueNew(ctx, q, request("k"), "thing_k", "thing_recorded"))
+	answers(false)(idempotency.EnqueueNew(ctx, q, request("k"), "thing_k", "thing_recorded"))
+	require.NoError(t, idempotency.Enqueue(ctx, q, request("k"), "thing_k", "thing_recorded"))
+	require.Equal(t, 1, r.count("attempts = 0 AND leased_until = '-infinity'"))
+	answers(true)(idempotency.TryExpedite(ctx, q, "ten_a", "k"))
+	answers(false)(idempotency.TryExpedite(ctx, q, "ten_a", "another"))
+	answers(true)(idempotency.RetryNow(ctx, q, "ten_a", "k"))
+	answers(false)(idempotency.RetryNow(ctx, q, "ten_a", "another"))
+	require.NoError(t, idempotency.ExpediteHolder(ctx, q, "ten_a", "k"))
+
+	r.exec("ALTER TABLE idempotency_keys RENAME TO keys_away")
+	for want, do := range map[string]func() error{
+		"enqueue create_thing": func() error {
+			return idempotency.Enqueue(ctx, q, request("k"), "thing_k", "thing_recorded")
+		},
+		"expedite a key": func() error { return idempotency.Expedite(ctx, q, "ten_a", "k") },
+		"retry a key now": func() error {
+			_, err := idempotency.RetryNow(ctx, q, "ten_a", "k")
+			return err
+		},
+	} {
+		require.ErrorContains(t, do(), want)
+	}
 }
