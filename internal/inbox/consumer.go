@@ -71,6 +71,9 @@ func (c *Consumer) Handle(ctx context.Context, m Message) (err error) {
 	if m.Type != "" && len(c.handler.Types) > 0 && !slices.Contains(c.handler.Types, m.Type) {
 		return nil
 	}
+	if m.Body == nil {
+		m.Body = []byte{} // An empty message is one, such as a tombstone in a compacted log. Null cannot be stored.
+	}
 	ctx, span := c.tracer.Continue(ctx, trace.SpanKindConsumer, m.Traceparent, "consume ", m.Type)
 	defer func() { span.End(err) }()
 	span.Set(spanConsumer, c.name)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/inbox"
@@ -65,7 +66,12 @@ func TestConsumer(t *testing.T) {
 		b.handle(message("ord_1", 1)) // the broker did not hear us
 		require.Equal(t, map[string]int{"pending": 1}, b.statuses())
 
-		b.fail = nil
+		want := message("ord_1", 1)
+		b.fail = func(e inbox.Event) error {
+			require.Equal(t, inbox.Event{Consumer: books, ID: want.ID, Type: want.Type, TenantID: want.TenantID,
+				Subject: want.Subject, Version: want.Version, Payload: want.Body, ReceivedAt: e.ReceivedAt, Attempt: 2}, e)
+			return nil
+		}
 		n, err := b.processor.RunOnce(t.Context())
 		require.NoError(t, err)
 		require.Zero(t, n, "not before its pause is over")
@@ -141,6 +147,8 @@ func TestConsumer(t *testing.T) {
 		b.handle(inbox.Message{ID: "PAYONCE-at-7", Body: []byte("hello")})
 		require.Equal(t, map[string]int{"parked": 1}, b.statuses())
 		require.Equal(t, 1, b.count("SELECT count(*) FROM inbox_events WHERE payload = 'hello' AND last_error <> ''"))
+		b.handle(inbox.Message{ID: "PAYONCE-at-8"})
+		require.Equal(t, map[string]int{"parked": 2}, b.statuses(), "an empty one too, or it is redelivered without end")
 	})
 
 	t.Run("SurvivesAPanic", func(t *testing.T) {
@@ -175,6 +183,58 @@ func TestConsumer(t *testing.T) {
 		)
 		require.NoError(t, picky.Handle(t.Context(), message("ord_1", 1)))
 		require.Empty(t, b.statuses())
+		refund := message("rfd_1", 1)
+		refund.Type = "refund.succeeded"
+		require.NoError(t, picky.Handle(t.Context(), refund))
+		require.Equal(t, []string{"rfd_1-1"}, b.applied())
+		require.NoError(t, picky.Handle(t.Context(), inbox.Message{ID: "PAYONCE-at-7"}))
+		require.Equal(t, map[string]int{"done": 1, "parked": 1}, b.statuses(), "one without a type is not of another type")
+	})
+
+	t.Run("CountsTheOutcomeOfEachMessage", func(t *testing.T) {
+		t.Parallel()
+		b := setupFailing(t)
+		metrics := prometheus.NewRegistry()
+		consumer := inbox.NewConsumer(b.pool, books, inbox.Handler{Apply: b.apply}, inbox.NewMetrics(metrics))
+		b.fail = func(e inbox.Event) error {
+			if e.Subject == "ord_fails" {
+				return errNotNow
+			}
+			return nil
+		}
+		foreign := inbox.Message{ID: "PAYONCE-at-7", Body: []byte("hello")}
+		for _, c := range []struct {
+			message inbox.Message
+			outcome string
+			stores  bool
+		}{
+			{message("ord_1", 1), "applied", false}, {message("ord_1", 1), "duplicate", false},
+			{message("ord_fails", 1), "failed", true}, {message("ord_fails", 2), "held", false},
+			{foreign, "parked", true}, {foreign, "duplicate", true},
+		} {
+			before := counted(t, metrics, c.outcome)
+			b.proxy.Seen()
+			require.NoError(t, consumer.Handle(t.Context(), c.message))
+			require.Equal(t, before+1, counted(t, metrics, c.outcome), "%s %s", c.outcome, c.message.ID)
+			require.Equal(t, c.stores, b.sent("InboxStore"), "%s %s", c.outcome, c.message.ID)
+		}
+		require.Equal(t, 6.0, counted(t, metrics, books))
+		require.Equal(t, 1, b.count("SELECT count(*) FROM inbox_events WHERE subject IS NULL AND version IS NULL"))
+	})
+
+	t.Run("StoresAMessageThatTheDatabaseCouldNotClaim", func(t *testing.T) {
+		t.Parallel()
+		b := setupFailing(t)
+		text := b.failOnce("InboxClaim")
+		b.handle(message("ord_1", 1))
+		require.Equal(t, 1, b.count("SELECT count(*) FROM inbox_events WHERE status = 'pending' AND "+
+			"last_error LIKE '%claim event ord_1-1%"+text+"%'"))
+	})
+
+	t.Run("HasNoPrepare", func(t *testing.T) {
+		t.Parallel()
+		require.PanicsWithValue(t, "bug: a consumer cannot have Prepare, because the broker would wait for it; use Receive "+
+			"and the Processor", func() { inbox.NewConsumer(nil, books, inbox.Handler{Prepare: fetch}, nil) })
 	})
 
 	t.Run("AsksForTheMessageAgainWhileTheDatabaseIsAway", func(t *testing.T) {

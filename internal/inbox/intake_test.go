@@ -256,6 +256,54 @@ func TestIntake(t *testing.T) {
 		require.Equal(t, most+1, n)
 	})
 
+	t.Run("ReportsWhatIsNew", func(t *testing.T) {
+		t.Parallel()
+		for _, known := range []bool{false, true} {
+			c := newCrowd(t)
+			fresh := make(chan bool, 2)
+			for _, id := range []string{"a", "b"} {
+				if known {
+					_, err := inbox.Receive(t.Context(), c.pool.Queries, event(id))
+					require.NoError(t, err)
+				}
+				go func() {
+					is, err := c.intake.Receive(t.Context(), event(id))
+					if err != nil {
+						t.Errorf("receive: %v", err)
+					}
+					fresh <- is
+				}()
+			}
+			require.Eventually(t, func() bool { return c.intake.Waiting() == 2 }, 10*time.Second, time.Millisecond)
+			c.release()
+			require.Equal(t, !known, <-fresh)
+			require.Equal(t, !known, <-fresh)
+			require.Equal(t, 1, c.statements("InboxReceiveAll"))
+		}
+	})
+
+	t.Run("TakesOneThatIsLargerThanAllThatItHolds", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.New(t)
+		huge := event("a")
+		huge.Payload = make([]byte, inbox.IntakeHeld+1)
+		fresh, err := inbox.NewIntake(pool.Queries).Receive(t.Context(), huge)
+		require.NoError(t, err)
+		require.True(t, fresh)
+	})
+
+	t.Run("AStatementIsNotTooLarge", func(t *testing.T) {
+		t.Parallel()
+		c := newCrowd(t)
+		for i := range 4 {
+			large := event(fmt.Sprint(i))
+			large.Payload = make([]byte, 400<<10)
+			c.send(t.Context(), large)
+		}
+		require.Equal(t, []error{nil, nil, nil, nil}, c.answers())
+		require.Equal(t, 2, c.statements("InboxReceiveAll"))
+	})
+
 	t.Run("AStatementHasItsLimits", func(t *testing.T) {
 		t.Parallel()
 		c := newCrowd(t)

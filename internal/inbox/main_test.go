@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -14,6 +16,7 @@ import (
 	"example.com/payonce/internal/inbox"
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/testkit/dbtest"
+	"example.com/payonce/testkit/pgproxy"
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
@@ -26,6 +29,7 @@ var errNotNow = errors.New("not now")
 type bundle struct {
 	*testing.T
 	pool      *postgres.Pool
+	proxy     *pgproxy.Proxy  // that the pool leads through; nil without failing
 	consumer  *inbox.Consumer // part: consumers
 	processor *inbox.Processor
 	fail      func(inbox.Event) error // before the effect
@@ -34,7 +38,22 @@ type bundle struct {
 
 func setup(t *testing.T) *bundle {
 	t.Helper()
-	b := &bundle{T: t, pool: dbtest.New(t)}
+	return (&bundle{T: t, pool: dbtest.New(t)}).start()
+}
+
+// setupFailing is setup with a database whose statements can fail.
+func setupFailing(t *testing.T) *bundle {
+	t.Helper()
+	proxy, err := pgproxy.Start(dbtest.URL(t))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+	pool, err := postgres.Open(t.Context(), proxy.URL(), postgres.Options{})
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return (&bundle{T: t, pool: pool, proxy: proxy}).start()
+}
+
+func (b *bundle) start() *bundle {
 	handler := inbox.Handler{Apply: b.apply}
 	b.consumer = inbox.NewConsumer(b.pool, books, handler, nil) // part: consumers
 	b.processor = inbox.NewProcessor(b.pool, map[string]inbox.Handler{books: handler}, inbox.ProcessorOptions{})
@@ -129,3 +148,20 @@ func (b *bundle) count(sql string) (n int) {
 // die ends the goroutine where it stands, as a kill would end the process: no
 // error is returned, no recover sees it, and an open transaction is rolled back.
 func die() { runtime.Goexit() }
+
+// failOnce has the next such statement fail, once.
+func (b *bundle) failOnce(query string) (text string) {
+	b.Helper()
+	fault := b.proxy.Fail("-- name: "+query+" ", 1)
+	b.Cleanup(func() {
+		if !fault.HasFired() {
+			b.Errorf("%s was not sent", query)
+		}
+	})
+	return pgproxy.FailureText("-- name: " + query + " ")
+}
+
+// sent reports whether the query was sent since it was last asked.
+func (b *bundle) sent(query string) bool {
+	return slices.ContainsFunc(b.proxy.Seen(), func(s string) bool { return strings.Contains(s, "-- name: "+query+" ") })
+}

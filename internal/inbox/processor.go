@@ -131,7 +131,7 @@ func (p *Processor) process(ctx context.Context, row db.InboxEvent) error {
 
 // startSpan continues the trace of the event.
 func (p *Processor) startSpan(ctx context.Context, row db.InboxEvent) (context.Context, tracing.Span) {
-	if p.tracer == nil || row.Traceparent == nil {
+	if row.Traceparent == nil {
 		return ctx, tracing.Span{}
 	}
 	ctx, span := p.tracer.Continue(ctx, trace.SpanKindConsumer, *row.Traceparent, "apply ", row.Type)

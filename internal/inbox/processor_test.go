@@ -1,9 +1,11 @@
 package inbox_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -277,7 +279,7 @@ func TestProcessor(t *testing.T) {
 	// Its successor is still at it, and has asked later.
 	t.Run("CannotApplyWhatItPreparedUnderALostLease", func(t *testing.T) {
 		t.Parallel()
-		b := setup(t)
+		b := setupFailing(t)
 		receive(b, "evt_1")
 		zombie := webhooks(b, func(ctx context.Context, e inbox.Event) (any, error) {
 			b.exec("UPDATE inbox_events SET lease_token = lease_token + 1")
@@ -285,6 +287,7 @@ func TestProcessor(t *testing.T) {
 		}, inbox.ProcessorOptions{})
 		_, err := zombie.RunOnce(t.Context())
 		require.NoError(t, err)
+		require.False(t, b.sent("InboxFail"), "there is no failure to record")
 		require.Empty(t, b.applied())
 		require.Equal(t, map[string]int{"pending": 1}, b.statuses())
 	})
@@ -293,13 +296,16 @@ func TestProcessor(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		receive(b, "evt_1")
+		metrics := prometheus.NewRegistry()
 		zombie := webhooks(b, func(context.Context, inbox.Event) (any, error) {
 			b.exec("UPDATE inbox_events SET lease_token = lease_token + 1")
 			return nil, inbox.ErrPoison
-		}, inbox.ProcessorOptions{})
+		}, inbox.ProcessorOptions{Metrics: inbox.NewMetrics(metrics)})
 		_, err := zombie.RunOnce(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, map[string]int{"pending": 1}, b.statuses())
+		require.Equal(t, 1.0, counted(t, metrics, "fenced"))
+		require.Zero(t, counted(t, metrics, "parked"))
 	})
 
 	t.Run("TakesOverFromACrashedProcess", func(t *testing.T) {
@@ -319,6 +325,85 @@ func TestProcessor(t *testing.T) {
 			require.NoError(t, err)
 			return len(b.applied()) == 1
 		}, 30*time.Second, 20*time.Millisecond)
+	})
+
+	t.Run("ParksPoisonAlsoInAnOutage", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		receive(b, "evt_1")
+		b.fail = func(inbox.Event) error { return fmt.Errorf("%w: %w", inbox.ErrPoison, inbox.ErrAway) }
+		var log bytes.Buffer
+		b.processor = webhooks(b, fetch, inbox.ProcessorOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
+		require.Equal(t, 1, b.process())
+		require.Equal(t, map[string]int{"parked": 1}, b.statuses())
+		require.Equal(t, 1, b.count("SELECT attempts FROM inbox_events"))
+		require.Contains(t, log.String(), "event parked")
+	})
+
+	t.Run("AnOutageDoesNotParkAnEventAtItsLastAttempt", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		receive(b, "evt_1")
+		b.exec("UPDATE inbox_events SET attempts = 19")
+		b.fail = func(inbox.Event) error { return inbox.ErrAway }
+		n, err := webhooks(b, fetch, inbox.ProcessorOptions{}).RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		require.Equal(t, map[string]int{"pending": 1}, b.statuses())
+		require.Equal(t, 19, b.count("SELECT attempts FROM inbox_events"))
+	})
+
+	t.Run("CountsTheTableNowAndThen", func(t *testing.T) {
+		t.Parallel()
+		b := setupFailing(t)
+		for _, counts := range []bool{true, false} {
+			_, err := b.processor.RunOnce(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, counts, b.sent("InboxStats"))
+		}
+	})
+
+	t.Run("TriesNoMoreAtOnceThanItMay", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		receive(b, "evt_1")
+		receive(b, "evt_2")
+		n, err := webhooks(b, fetch, inbox.ProcessorOptions{AtOnce: 1}).RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+	})
+
+	// A statement fails, once. It is reported, and the event is applied later, or has been.
+	t.Run("ReportsWhatTheDatabaseCouldNotDo", func(t *testing.T) {
+		t.Parallel()
+		for _, query := range []string{"InboxStats", "InboxLease", "InboxFail"} {
+			b := setupFailing(t)
+			b.processor = webhooks(b, fetch, inbox.ProcessorOptions{})
+			receive(b, "evt_1")
+			b.fail = func(inbox.Event) error { return errNotNow }
+			text := b.failOnce(query)
+			_, err := b.processor.RunOnce(t.Context())
+			require.ErrorContains(t, err, text)
+			b.fail = nil
+			require.Equal(t, 1, b.process(), query)
+			require.Equal(t, []string{"evt_1"}, b.applied(), query)
+		}
+	})
+
+	t.Run("TriesAgainWhatTheDatabaseCouldNotFinish", func(t *testing.T) {
+		t.Parallel()
+		b := setupFailing(t)
+		metrics := prometheus.NewRegistry()
+		b.processor = webhooks(b, fetch, inbox.ProcessorOptions{Metrics: inbox.NewMetrics(metrics)})
+		receive(b, "evt_1")
+		text := b.failOnce("InboxFinish")
+		_, err := b.processor.RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1, b.count("SELECT count(*) FROM inbox_events WHERE status = 'pending' AND attempts = 1 AND "+
+			"last_error LIKE '%"+text+"%'"))
+		require.Equal(t, 1.0, counted(t, metrics, "failed"))
+		require.Equal(t, 1, b.process())
+		require.Equal(t, []string{"evt_1"}, b.applied())
 	})
 
 	t.Run("LeavesEventsOfUnknownConsumersAlone", func(t *testing.T) {
@@ -360,4 +445,30 @@ func TestReaper(t *testing.T) {
 	require.Equal(t, map[string]int{"done": 1, "pending": 1, "parked": 1}, b.statuses())
 	_, err = b.pool.Raw().Exec(t.Context(), "DELETE FROM inbox_events WHERE status = 'parked'")
 	require.True(t, postgres.Violates(err, "unapplied_is_never_deleted"), "%v", err)
+}
+
+// TestReaperHasItsRetention: the one that it was given.
+func TestReaperHasItsRetention(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.processor = webhooks(b, fetch, inbox.ProcessorOptions{})
+	receive(b, "evt_1")
+	require.Equal(t, 1, b.process())
+	b.exec("ALTER TABLE inbox_events DISABLE TRIGGER applied_event_is_immutable")
+	b.exec("UPDATE inbox_events SET received_at = received_at - interval '3 hours', done_at = done_at - interval '2 hours'")
+	n, err := inbox.NewReaper(b.pool, 3*time.Hour).RunOnce(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, n)
+	n, err = inbox.NewReaper(b.pool, time.Hour).RunOnce(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+}
+
+// TestUnparkReportsAnError, and not that there was nothing to do.
+func TestUnparkReportsAnError(t *testing.T) {
+	t.Parallel()
+	b := setupFailing(t)
+	text := b.failOnce("InboxUnpark")
+	_, err := inbox.Unpark(t.Context(), b.pool.Queries, stripe, "evt_1")
+	require.ErrorContains(t, err, text)
 }
