@@ -115,8 +115,8 @@ func parseEventID(id string) (aggregateID string, version int64, ok bool) {
 	if at <= 0 {
 		return "", 0, false
 	}
-	version, err := strconv.ParseInt(id[at+1:], 10, 64)
-	if err != nil || EventID(id[:at], version) != id { // one event, one spelling
+	version, _ = strconv.ParseInt(id[at+1:], 10, 64)
+	if EventID(id[:at], version) != id { // one event, one spelling; what is no number has another
 		return "", 0, false
 	}
 	return id[:at], version, true

@@ -145,14 +145,61 @@ func TestFeed(t *testing.T) {
 
 	t.Run("RefusesCursorsThatAreNone", func(t *testing.T) {
 		t.Parallel()
-		pool := dbtest.New(t)
+		pool, proxy := failing(t)
 		appendEvents(t, pool, event("ord_1", 1), event("ord_1", 2))
 		feed := outbox.NewFeed(pool)
-		for _, cursor := range []string{"x", "-", "-1", "ord_1", "ord_1-", "ord_1-3", "ord_1-01", "ord_1-+1",
-			"ord_1-1 ", "ord_2-1", "ord_1-99999999999999999999", "' OR 1=1 --"} {
+		for cursor, asked := range map[string]bool{
+			"ord_1-3": true, "ord_2-1": true,
+			"x": false, "-": false, "-1": false, "ord_1": false, "ord_1-": false, "ord_1-01": false, "ord_1-+1": false,
+			"ord_1-1 ": false, "ord_1-99999999999999999999": false, "' OR 1=1 --": false,
+		} {
+			proxy.Seen()
 			_, _, err := feed.List(t.Context(), tenant, cursor, 10)
 			require.ErrorIs(t, err, outbox.ErrUnknownCursor, cursor)
+			require.Equal(t, asked, sent(proxy, "FeedCursor") > 0, "%s: what is no id is not looked for", cursor)
 		}
+	})
+
+	// The first lock of a tenant's feed finds no row. The one that is then inserted may be another transaction's.
+	t.Run("LocksTheRowThatItCreates", func(t *testing.T) {
+		t.Parallel()
+		pool, proxy := failing(t)
+		for i, locks := range []int{2, 1} {
+			appendEvents(t, pool, event(fmt.Sprintf("ord_%d", i), 1))
+			proxy.Seen()
+			require.Len(t, readAll(t, outbox.NewFeed(pool), "", 10), i+1)
+			seen := proxy.Seen()
+			require.Equal(t, locks, among(seen, "FeedLock"))
+			require.Equal(t, locks-1, among(seen, "FeedCreate"))
+		}
+	})
+
+	t.Run("KnowsACursorThatHasNoPositionYet", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.New(t)
+		appendEvents(t, pool, event("ord_1", 1), event("ord_1", 2))
+		require.Equal(t, []string{"ord_1-2"}, readAll(t, outbox.NewFeed(pool), "ord_1-1", 10))
+	})
+
+	t.Run("ReportsWhatTheDatabaseCouldNotDo", func(t *testing.T) {
+		t.Parallel()
+		pool, proxy := failing(t)
+		appendEvents(t, pool, event("ord_1", 1), event("ord_1", 2))
+		for _, query := range []string{
+			"FeedIsBehind", "FeedCursor", "FeedList", "FeedLock", "FeedCreate", "FeedAssignPositions",
+		} {
+			cursor := ""
+			if query == "FeedCursor" {
+				cursor = "ord_1-1"
+			}
+			failOnce(t, proxy, query, func() error {
+				events, more, err := outbox.NewFeed(pool).List(t.Context(), tenant, cursor, 10)
+				require.Empty(t, events)
+				require.False(t, more)
+				return err
+			})
+		}
+		require.Equal(t, []string{"ord_1-1", "ord_1-2"}, readAll(t, outbox.NewFeed(pool), "", 10))
 	})
 
 	t.Run("ReadsWriteNothingOnceTheRelayHasBeenThere", func(t *testing.T) {
@@ -392,6 +439,101 @@ func TestReaper(t *testing.T) {
 		n, err = reaper.RunOnce(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, 10, n)
+	})
+
+	t.Run("KeepsEventsForEightDaysByDefault", func(t *testing.T) {
+		t.Parallel()
+		pool, _, _ := setup(t)
+		aged := func(days int) int {
+			exec(t, pool, "UPDATE outbox_events SET published_at = now() - make_interval(days => $1)", days)
+			exec(t, pool, "UPDATE event_feeds SET reap_at = '-infinity'")
+			n, err := outbox.NewReaper(pool, 0).RunOnce(t.Context())
+			require.NoError(t, err)
+			return n
+		}
+		require.Zero(t, aged(7))
+		require.Equal(t, 10, aged(9))
+	})
+
+	t.Run("ReportsWhatTheDatabaseCouldNotDo", func(t *testing.T) {
+		t.Parallel()
+		pool, proxy := failing(t)
+		other := event("ord_other", 1)
+		other.TenantID = "ten_other"
+		appendEvents(t, pool, event("ord_1", 1), other)
+		drain(t, outbox.NewRelay(pool, &brokerLog{}, outbox.RelayOptions{}))
+		exec(t, pool, "UPDATE outbox_events SET published_at = published_at - interval '2 hours'")
+		exec(t, pool, "UPDATE event_feeds SET reap_at = '-infinity'")
+		reaper := outbox.NewReaper(pool, time.Hour)
+		for _, query := range []string{"FeedDue", "FeedReap", "FeedScheduleReap"} {
+			failOnce(t, proxy, query, func() error {
+				n, err := reaper.RunOnce(t.Context())
+				require.Zero(t, n, "%s: nothing was committed", query)
+				return err
+			})
+		}
+		require.Equal(t, 2, count(t, pool, "SELECT count(*) FROM outbox_events"), "the other tenant's is not tried either")
+	})
+
+	// One batch of one tenant that has any. A tenant whose events cannot be deleted, or that has none, is none.
+	t.Run("RemovesABatchOfTheFirstTenantThatHasAny", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.New(t)
+		for i := range 5 {
+			e := event("ord_1", 1)
+			e.TenantID = fmt.Sprint("ten_", i)
+			appendEvents(t, pool, e)
+		}
+		var many []outbox.Event
+		for i := range 1000 { // with the one above, more than a batch
+			e := event(fmt.Sprint("ord_many_", i), 1)
+			e.TenantID = "ten_3"
+			many = append(many, e)
+		}
+		appendEvents(t, pool, many...)
+		drain(t, outbox.NewRelay(pool, &brokerLog{}, outbox.RelayOptions{}))
+		exec(t, pool, `UPDATE outbox_events SET published_at = published_at - interval '2 hours'
+			WHERE tenant_id <> 'ten_0'`)
+		exec(t, pool, `UPDATE event_feeds SET reap_at = clock_timestamp() - interval '1 hour'
+			+ make_interval(mins => right(tenant_id, 1)::integer)`)
+		reaper := outbox.NewReaper(pool, time.Hour)
+		n, err := reaper.RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1, n, "the first has none")
+		require.Zero(t, count(t, pool, "SELECT count(*) FROM outbox_events WHERE tenant_id = 'ten_1'"))
+
+		exec(t, pool, `CREATE TRIGGER breaks BEFORE DELETE ON outbox_events FOR EACH ROW
+			WHEN (OLD.tenant_id = 'ten_2') EXECUTE FUNCTION refuse_write('this one breaks')`)
+		n, err = reaper.RunOnce(t.Context())
+		require.ErrorContains(t, err, "this one breaks")
+		require.Equal(t, 1001, n, "a batch of each of the others")
+		require.Equal(t, 3, count(t, pool, "SELECT count(*) FROM outbox_events"))
+	})
+
+	// A refusal that is about no tenant would recur for ever.
+	t.Run("EndsIfItCannotFindATenant", func(t *testing.T) {
+		t.Parallel()
+		pool, _, reaper := setup(t)
+		age(t, pool, 10)
+		exec(t, pool, "ALTER TABLE event_feeds RENAME TO feeds")
+		exec(t, pool, `CREATE VIEW event_feeds AS
+			SELECT tenant_id, reap_at + make_interval(days => 1 / (length(tenant_id) - length(tenant_id))) AS reap_at
+			FROM feeds`)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		n, err := reaper.RunOnce(ctx)
+		require.ErrorContains(t, err, "division by zero")
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
+		require.Zero(t, n)
+	})
+
+	t.Run("EndsWithItsContext", func(t *testing.T) {
+		t.Parallel()
+		_, _, reaper := setup(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := reaper.RunOnce(ctx)
+		require.ErrorIs(t, err, context.Canceled)
 	})
 
 	t.Run("RejectsACursorWithRemovedSuccessors", func(t *testing.T) {

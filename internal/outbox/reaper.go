@@ -41,7 +41,7 @@ func (r *Reaper) RunOnce(ctx context.Context) (int, error) {
 		tenantID, n, err := r.reapFeed(ctx, skip)
 		removed += n
 		switch {
-		case err != nil && tenantID != "" && postgres.IsRejected(err):
+		case tenantID != "" && postgres.IsRejected(err):
 			refused = errors.Join(refused, fmt.Errorf("remove old events of %s: %w", tenantID, err))
 			skip = append(skip, tenantID)
 		case err != nil:

@@ -109,8 +109,11 @@ func (r *Relay) RunOnce(ctx context.Context) (int, error) {
 	}
 	begun := time.Now()
 	runs, err := r.leaseRuns(ctx)
-	if err != nil || len(runs) == 0 {
+	if err != nil {
 		return 0, err
+	}
+	if len(runs) == 0 {
+		return 0, nil
 	}
 	r.publish(ctx, begun, runs)
 	return r.settle(ctx, runs)

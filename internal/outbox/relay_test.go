@@ -1,9 +1,11 @@
 package outbox_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -46,6 +48,11 @@ func TestAppend(t *testing.T) {
 		)
 		require.True(t, postgres.Violates(err, "outbox_events_pkey"), "%v", err)
 		require.Equal(t, 1, count(t, pool, "SELECT count(*) FROM outbox_events"))
+	})
+
+	t.Run("SendsNothingForNothing", func(t *testing.T) {
+		t.Parallel()
+		require.NoError(t, outbox.Append(t.Context(), nil))
 	})
 
 	t.Run("NeverChangesOrVanishesUnpublished", func(t *testing.T) {
@@ -490,6 +497,280 @@ func TestRelay(t *testing.T) {
 	})
 }
 
+// TestFailures: if the broker accepts no event, the failures count against none, except those that are permanent.
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	attempts := func(t *testing.T, pool *postgres.Pool, aggregate string) int {
+		return count(t, pool, "SELECT sum(attempts) FROM outbox_events WHERE aggregate_id = $1", aggregate)
+	}
+	poison := func() outbox.Event {
+		e := event("ord_poison", 1)
+		e.Data = []byte("not JSON")
+		return e
+	}
+	away := func(e outbox.Envelope) error {
+		if e.Subject == "ord_poison" {
+			return nil
+		}
+		return errAway
+	}
+
+	t.Run("AreNotOfEventsThatWereNotSent", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.New(t)
+		appendEvents(t, pool, event("ord_1", 1), event("ord_1", 2))
+		_, err := outbox.NewRelay(pool, &brokerLog{before: away}, outbox.RelayOptions{}).RunOnce(t.Context())
+		require.ErrorIs(t, err, errAway)
+		require.Zero(t, attempts(t, pool, "ord_1"))
+	})
+
+	t.Run("ParkPoisonAlsoWhileTheBrokerIsAway", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.New(t)
+		appendEvents(t, pool, poison(), event("ord_1", 1))
+		reg := prometheus.NewRegistry()
+		_, err := outbox.NewRelay(pool, &brokerLog{before: away}, outbox.RelayOptions{Metrics: outbox.NewMetrics(reg)}).
+			RunOnce(t.Context())
+		require.ErrorIs(t, err, errAway)
+		require.Equal(t, 1.0, labelled(t, reg, "payonce_outbox_failures_total", "permanent"))
+		require.Equal(t, 1.0, labelled(t, reg, "payonce_outbox_failures_total", "transient"))
+		require.Equal(t, 1, attempts(t, pool, "ord_poison"))
+		require.Equal(t, 1, count(t, pool, "SELECT count(*) FROM outbox_events WHERE parked_at IS NOT NULL"))
+		require.Zero(t, attempts(t, pool, "ord_1"))
+	})
+
+	t.Run("DoNotParkAnEventWhileTheBrokerIsAway", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.New(t)
+		appendEvents(t, pool, event("ord_1", 1))
+		exec(t, pool, "UPDATE outbox_events SET attempts = 29")
+		_, err := outbox.NewRelay(pool, &brokerLog{before: away}, outbox.RelayOptions{}).RunOnce(t.Context())
+		require.ErrorIs(t, err, errAway)
+		require.Zero(t, count(t, pool, "SELECT count(*) FROM outbox_events WHERE parked_at IS NOT NULL"))
+	})
+
+	t.Run("CountWhileOtherEventsPass", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.New(t)
+		appendEvents(t, pool, event("ord_1", 1), event("ord_2", 1))
+		exec(t, pool, "UPDATE outbox_events SET attempts = 20")
+		broker := &brokerLog{before: func(e outbox.Envelope) error {
+			if e.Subject == "ord_1" {
+				return errAway
+			}
+			return nil
+		}}
+		n, err := outbox.NewRelay(pool, broker, outbox.RelayOptions{}).RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		require.Equal(t, 21, attempts(t, pool, "ord_1"))
+		require.Equal(t, 1, count(t, pool, "SELECT count(*) FROM outbox_events WHERE aggregate_id = 'ord_1' AND "+
+			"leased_until > clock_timestamp()"), "its pauses grow")
+	})
+
+	t.Run("OfPoisonAloneAreNotTheBrokers", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.New(t)
+		relay := outbox.NewRelay(pool, &brokerLog{}, outbox.RelayOptions{})
+		appendEvents(t, pool, poison())
+		require.Equal(t, 1, drain(t, relay))
+		for i := range 20 {
+			appendEvents(t, pool, event(fmt.Sprint("ord_", i), 1))
+		}
+		n, err := relay.RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 20, n, "it is not probed with a few")
+	})
+}
+
+// TestRelayLeases: what a relay reads from the queue.
+func TestRelayLeases(t *testing.T) {
+	t.Parallel()
+
+	t.Run("SendsOneStatementWhenNothingWaits", func(t *testing.T) {
+		t.Parallel()
+		pool, proxy := failing(t)
+		relay := outbox.NewRelay(pool, &brokerLog{}, outbox.RelayOptions{})
+		require.Zero(t, drain(t, relay))
+		proxy.Seen()
+		require.Zero(t, drain(t, relay))
+		require.Len(t, proxy.Seen(), 1)
+	})
+
+	t.Run("OnceWhileTheBrokerIsAwayAndNothingIsDue", func(t *testing.T) {
+		t.Parallel()
+		pool, proxy := failing(t)
+		relay := outbox.NewRelay(pool, &brokerLog{before: func(outbox.Envelope) error { return errAway }},
+			outbox.RelayOptions{})
+		appendEvents(t, pool, event("ord_1", 1))
+		_, err := relay.RunOnce(t.Context())
+		require.ErrorIs(t, err, errAway)
+		exec(t, pool, "UPDATE outbox_events SET leased_until = 'infinity'")
+		proxy.Seen()
+		require.Zero(t, drain(t, relay))
+		require.Equal(t, 1, sent(proxy, "OutboxLease"))
+	})
+
+	// After a batch of which nothing passed: the oldest, then others each time, then the oldest again.
+	t.Run("OtherEventsEachTimeWhileTheBrokerIsAway", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.New(t)
+		var tried []string
+		relay := outbox.NewRelay(pool, publisher(func(_ context.Context, events []outbox.Envelope) []error {
+			errs := make([]error, len(events))
+			for i, e := range events {
+				tried, errs[i] = append(tried, e.Subject), errAway
+			}
+			return errs
+		}), outbox.RelayOptions{HeadsMax: 1})
+		appendEvents(t, pool, event("a", 1), event("b", 1), event("c", 1))
+		for range 5 {
+			_, err := relay.RunOnce(t.Context())
+			require.ErrorIs(t, err, errAway)
+		}
+		require.Equal(t, []string{"a", "a", "b", "c", "a"}, tried)
+	})
+}
+
+// TestRelayReportsErrors: a statement fails, once. Nothing of what it was part of is kept, and everything is published
+// afterwards.
+func TestRelayReportsErrors(t *testing.T) {
+	t.Parallel()
+	expire := func(t *testing.T, pool *postgres.Pool) {
+		exec(t, pool, "UPDATE outbox_events SET leased_until = '-infinity' WHERE published_at IS NULL")
+	}
+
+	t.Run("OfAnyOfItsSteps", func(t *testing.T) {
+		t.Parallel()
+		pool, proxy := failing(t)
+		broker := &brokerLog{}
+		for i, query := range []string{
+			"OutboxStats", "OutboxLease", "FeedLock", "FeedCreate", "OutboxMark", "OutboxRelease",
+		} {
+			appendEvents(t, pool, event(fmt.Sprintf("ord_%d", i), 1))
+			failOnce(t, proxy, query, func() error {
+				n, err := outbox.NewRelay(pool, broker, outbox.RelayOptions{}).RunOnce(t.Context())
+				require.Zero(t, n)
+				return err
+			})
+			require.Equal(t, i+1, count(t, pool, "SELECT count(*) FROM outbox_events WHERE published_at IS NULL"), query)
+			expire(t, pool)
+		}
+		require.Equal(t, 6, drain(t, outbox.NewRelay(pool, broker, outbox.RelayOptions{})))
+	})
+
+	t.Run("AlsoWhileTheBrokerIsAway", func(t *testing.T) {
+		t.Parallel()
+		pool, proxy := failing(t)
+		relay := outbox.NewRelay(pool, &brokerLog{before: func(outbox.Envelope) error { return errAway }},
+			outbox.RelayOptions{})
+		appendEvents(t, pool, event("ord_1", 1))
+		for range 2 {
+			_, err := relay.RunOnce(t.Context())
+			require.ErrorIs(t, err, errAway)
+		}
+		failOnce(t, proxy, "OutboxLease", func() error {
+			_, err := relay.RunOnce(t.Context())
+			return err
+		})
+	})
+
+	t.Run("LeasesNothingOnceItIsStopped", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.New(t)
+		relay := outbox.NewRelay(pool, &brokerLog{}, outbox.RelayOptions{})
+		require.Zero(t, drain(t, relay))
+		appendEvents(t, pool, event("ord_1", 1))
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := relay.RunOnce(ctx)
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, 1, count(t, pool, "SELECT count(*) FROM outbox_events WHERE lease_token = 0"))
+	})
+
+	t.Run("OfAPublisherThatDoesNotAnswerForEach", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.New(t)
+		appendEvents(t, pool, event("ord_1", 1))
+		relay := outbox.NewRelay(pool, publisher(func(context.Context, []outbox.Envelope) []error {
+			return make([]error, 2)
+		}), outbox.RelayOptions{})
+		require.PanicsWithValue(t, "bug: 2 outcomes of 1 messages", func() { _, _ = relay.RunOnce(t.Context()) })
+	})
+}
+
+// TestRelayLogsWhatItParks, in the log that it was given.
+func TestRelayLogsWhatItParks(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	poison := event("ord_1", 1)
+	poison.Data = []byte("not JSON")
+	appendEvents(t, pool, poison, event("ord_2", 1))
+	var log bytes.Buffer
+	relay := outbox.NewRelay(pool, &brokerLog{}, outbox.RelayOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	require.Equal(t, 2, drain(t, relay))
+	require.Equal(t, 1, strings.Count(log.String(), "event parked"))
+	require.Contains(t, log.String(), "event_id=ord_1-1")
+}
+
+func TestReplay(t *testing.T) {
+	t.Parallel()
+
+	t.Run("ReportsWhatTheDatabaseCouldNotDo", func(t *testing.T) {
+		t.Parallel()
+		pool, proxy := failing(t)
+		for _, query := range []string{"OutboxNow", "OutboxReplay", "OutboxReplayLeft"} {
+			failOnce(t, proxy, query, func() error {
+				_, err := outbox.Replay(t.Context(), pool, time.Now().Add(-time.Hour))
+				return err
+			})
+		}
+		failOnce(t, proxy, "OutboxUnpark", func() error {
+			_, err := outbox.Unpark(t.Context(), pool.Queries, tenant, "ord_1")
+			return err
+		})
+		unparked, err := outbox.Unpark(t.Context(), pool.Queries, tenant, "ord_1")
+		require.NoError(t, err)
+		require.False(t, unparked)
+	})
+
+	t.Run("PausesOnlyForRelays", func(t *testing.T) {
+		t.Parallel()
+		pool, proxy := failing(t)
+		var batch []outbox.Event
+		for i := range 501 { // more than one statement marks
+			batch = append(batch, event(fmt.Sprint("ord_", i), 1))
+		}
+		appendEvents(t, pool, batch...)
+		require.Equal(t, 501, drain(t, outbox.NewRelay(pool, &brokerLog{}, outbox.RelayOptions{})))
+		proxy.Seen()
+		n, err := outbox.Replay(t.Context(), pool, time.Now().Add(-time.Hour))
+		require.NoError(t, err)
+		require.EqualValues(t, 501, n)
+		require.Equal(t, 1, sent(proxy, "OutboxReplayLeft"))
+	})
+
+	t.Run("WaitsForWhatARelayIsSending", func(t *testing.T) {
+		t.Parallel()
+		pool := dbtest.New(t)
+		appendEvents(t, pool, event("ord_1", 1))
+		require.Equal(t, 1, drain(t, outbox.NewRelay(pool, &brokerLog{}, outbox.RelayOptions{})))
+		appendEvents(t, pool, event("ord_1", 2))
+		_, err := pool.OutboxLease(t.Context(), db.OutboxLeaseParams{Lease: time.Hour, HeadsMax: 10, RunMax: 10})
+		require.NoError(t, err)
+		since := time.Now().Add(-time.Hour)
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		n, err := outbox.Replay(ctx, pool, since)
+		require.ErrorIs(t, err, context.DeadlineExceeded, "it is not done")
+		require.Zero(t, n)
+		exec(t, pool, "UPDATE outbox_events SET leased_until = '-infinity'")
+		n, err = outbox.Replay(t.Context(), pool, since)
+		require.NoError(t, err)
+		require.EqualValues(t, 2, n)
+	})
+}
+
 // publisher is a broker that is one function.
 type publisher func(ctx context.Context, events []outbox.Envelope) []error
 
@@ -497,17 +778,30 @@ func (p publisher) Publish(ctx context.Context, events []outbox.Envelope) []erro
 	return p(ctx, events)
 }
 
-func gathered(t testing.TB, reg *prometheus.Registry, name string) (sum float64) {
+func gathered(t testing.TB, reg *prometheus.Registry, name string) float64 {
+	t.Helper()
+	return labelled(t, reg, name, "")
+}
+
+// labelled is the sum of the metric's series that have the label's value; with "" it is that of all.
+func labelled(t testing.TB, reg *prometheus.Registry, name, value string) (sum float64) {
 	t.Helper()
 	families, err := reg.Gather()
 	require.NoError(t, err)
 	for _, f := range families {
-		if f.GetName() == name {
-			for _, m := range f.GetMetric() {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			has := value == ""
+			for _, label := range m.GetLabel() {
+				has = has || label.GetValue() == value
+			}
+			if has {
 				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
 			}
-			return sum
 		}
+		return sum
 	}
 	t.Fatalf("no metric %s", name)
 	return 0

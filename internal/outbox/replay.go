@@ -34,8 +34,11 @@ func Replay(ctx context.Context, pool *postgres.Pool, since time.Time) (int64, e
 			continue
 		}
 		left, err := pool.OutboxReplayLeft(ctx, db.OutboxReplayLeftParams{Since: since, Until: until})
-		if err != nil || !left {
-			return total, err
+		if err != nil {
+			return total, fmt.Errorf("replay: %w", err)
+		}
+		if !left {
+			return total, nil
 		}
 		select {
 		case <-time.After(replayPause):

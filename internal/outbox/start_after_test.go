@@ -1,0 +1,22 @@
+package outbox
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestStartAfter: the queue is read from its beginning now and then, and otherwise a little before its end.
+func TestStartAfter(t *testing.T) {
+	t.Parallel()
+	r := Relay{reached: sweepDistance + 7}
+	require.Zero(t, r.startAfter(), "it has never been read")
+	r.swept = time.Now().Add(time.Hour)
+	require.EqualValues(t, 7, r.startAfter())
+	r.reached = 7
+	require.Zero(t, r.startAfter())
+	r.reached, r.swept = sweepDistance+7, time.Now().Add(-sweepEvery)
+	require.Zero(t, r.startAfter())
+	require.WithinDuration(t, time.Now(), r.swept, time.Minute)
+}
