@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	stripego "github.com/stripe/stripe-go/v76"
 
 	"example.com/payonce/testkit/world"
 )
@@ -58,4 +59,23 @@ func TestOrderWhoseIntentOthersPaidAndRefundedCanBeCanceled(t *testing.T) {
 	o.Reconcile()
 	require.Empty(t, o.Discrepancies())
 	o.RequireClean()
+}
+
+// The payment is interrupted after Stripe has refused its confirm. It still knows that it has moved nothing.
+func TestIntentThatOthersPaidAndRefundedPaysNothingAfterAnInterruption(t *testing.T) {
+	t.Parallel()
+	w, api, proxy := world.Proxied(t, world.LocalOptions{})
+	order := api.Order()
+	require.Equal(t, "payment-declined", api.Pay("declined", order, declining).Code())
+	intent := intentOfOrder(w, order)
+	confirmInBrowser(t, w, intent)
+	_, err := w.DashboardAtStripe().Refunds.New(&stripego.RefundParams{PaymentIntent: &intent})
+	require.NoError(t, err)
+	fault := proxy.Fail("name: PaymentFinish ", 1)
+	require.Equal(t, http.StatusAccepted, api.Pay("k", order, visa).Status)
+	require.True(t, fault.HasFired())
+	require.Equal(t, 1, api.Complete())
+	require.Equal(t, "payment-failed", api.Pay("k", order, visa).Code())
+	require.Equal(t, "open", w.Text(`SELECT status FROM orders WHERE id = $1`, order))
+	require.Equal(t, http.StatusCreated, api.Pay("again", order, visa).Status)
 }

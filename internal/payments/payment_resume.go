@@ -112,35 +112,25 @@ func (s *Service) confirmUndecided(
 		return s.awaitCustomer(ctx, c, r) // A replay shows the intent as it was then. It may have changed since.
 	case out.Effect == stripe.Conflict, out.ErrorCached && attempts.Count > 1:
 		// Another attempt would get the same stored error.
-		return s.readAgain(ctx, c, r, out.Effect == stripe.Conflict && attempts.Count == 1)
+		return s.readAgain(ctx, c, r)
 	}
 	return s.Wait(ctx, c, r, out.Why())
 }
 
 // readAgain reads the intent after a response that contradicts what we knew of it,
-// and settles the payment or leaves it to the completer. onlyRefused: the confirm was sent once, and refused.
-func (s *Service) readAgain(
-	ctx context.Context, c *idempotency.Claim, r *Run, onlyRefused bool,
-) (idempotency.Answer, error) {
+// and settles the payment or leaves it to the completer.
+func (s *Service) readAgain(ctx context.Context, c *idempotency.Claim, r *Run) (idempotency.Answer, error) {
 	intent, err := s.gateway.GetIntent(ctx, *r.Payment.IntentID)
 	if err != nil {
 		return s.Wait(ctx, c, r, err)
 	}
-	last, err := s.lastConfirm(ctx, r)
-	if err != nil {
-		return idempotency.Answer{}, err
-	}
-	// Others have paid the intent and given all of it back. This payment has moved nothing, and there is nothing left that
-	// could pay its order: the next one makes another intent.
-	if onlyRefused && intent.Status == stripe.IntentSucceeded && intent.RefundedMinor == intent.ReceivedMinor {
-		if err := s.intentSpent(ctx, r.order(), intent.ID); err != nil {
-			return idempotency.Answer{}, err
-		}
-		return r.ending.Finish(ctx, c, r, r.failed(last))
-	}
 	answer, settled, err := s.settle(ctx, c, r, stripe.FromRead(intent))
 	if settled || err != nil {
 		return answer, err
+	}
+	last, err := s.lastConfirm(ctx, r)
+	if err != nil {
+		return idempotency.Answer{}, err
 	}
 	if last.Outcome == db.StripeOutcomeRefused || calls.Exhausted(last) {
 		return s.abandon(ctx, c, r, r.failed(last))
@@ -165,13 +155,7 @@ func (s *Service) settle(
 	intent := out.Intent
 	switch intent.Status {
 	case stripe.IntentSucceeded:
-		if !isFor(r.Payment, intent) {
-			answer, err = s.otherAmount(ctx, c, r, out)
-			break
-		}
-		answer, err = r.ending.Finish(ctx, c, r, Settlement{
-			Status: db.PaymentStatusSucceeded, ChargeID: intent.ChargeID, StripeKey: r.confirmKey(), Outcome: out,
-		})
+		answer, err = s.settlePaid(ctx, c, r, out)
 	case stripe.IntentRequiresAction:
 		answer, err = s.requireAction(ctx, c, r, out)
 	case stripe.IntentProcessing:
@@ -189,6 +173,33 @@ func (s *Service) settle(
 		answer, err = s.Wait(ctx, c, r, fmt.Errorf("the intent has the unknown status %q", intent.Status))
 	}
 	return answer, true, err
+}
+
+// settlePaid ends a payment whose intent was paid, by it or by others.
+func (s *Service) settlePaid(
+	ctx context.Context, c *idempotency.Claim, r *Run, out stripe.Outcome,
+) (idempotency.Answer, error) {
+	intent := out.Intent
+	if !isFor(r.Payment, intent) {
+		return s.otherAmount(ctx, c, r, out)
+	}
+	if intent.RefundedMinor == intent.ReceivedMinor {
+		last, err := s.lastConfirm(ctx, r)
+		if err != nil {
+			return idempotency.Answer{}, err
+		}
+		// Others have paid the intent and given all of it back. This payment has moved nothing, and there is nothing left
+		// that could pay its order: the next one makes another intent.
+		if last.Outcome == db.StripeOutcomeRefused && !last.InDoubt {
+			if err := s.intentSpent(ctx, r.order(), intent.ID); err != nil {
+				return idempotency.Answer{}, err
+			}
+			return r.ending.Finish(ctx, c, r, r.failed(last))
+		}
+	}
+	return r.ending.Finish(ctx, c, r, Settlement{
+		Status: db.PaymentStatusSucceeded, ChargeID: intent.ChargeID, StripeKey: r.confirmKey(), Outcome: out,
+	})
 }
 
 // isFor reports whether an intent is for a payment's amount. Anybody with the Stripe account's key can change that of

@@ -1,0 +1,322 @@
+package payments
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/calls"
+	"example.com/payonce/internal/compare"
+	"example.com/payonce/internal/idempotency"
+	"example.com/payonce/internal/ids"
+	"example.com/payonce/internal/inbox"
+	"example.com/payonce/internal/stripe"
+)
+
+// The rules that need neither a database nor Stripe, one table each.
+
+func ptr[T any](v T) *T { return &v }
+
+func TestIsFor(t *testing.T) {
+	t.Parallel()
+	p := db.Payment{AmountMinor: 1000, Currency: "usd"}
+	require.True(t, isFor(p, stripe.Intent{AmountMinor: 1000, Currency: "usd"}))
+	require.False(t, isFor(p, stripe.Intent{AmountMinor: 999, Currency: "usd"}))
+	require.False(t, isFor(p, stripe.Intent{AmountMinor: 1000, Currency: "eur"}))
+}
+
+// An intent that got further is the better one to continue with.
+func TestProgressRanksIntents(t *testing.T) {
+	t.Parallel()
+	failure := &stripe.Failure{}
+	ranked := []stripe.Intent{
+		{Status: stripe.IntentRequiresConfirmation},
+		{Status: stripe.IntentRequiresConfirmation, LastFailure: failure},
+		{Status: stripe.IntentRequiresAction},
+		{Status: stripe.IntentProcessing},
+		{Status: stripe.IntentSucceeded},
+	}
+	for rank, i := range ranked {
+		require.Equal(t, rank, progress(i), i.Status)
+	}
+	require.Equal(t, 0, progress(stripe.Intent{Status: stripe.IntentRequiresPaymentMethod}))
+	require.Equal(t, 1, progress(stripe.Intent{Status: stripe.IntentRequiresPaymentMethod, LastFailure: failure}))
+	require.Equal(t, 0, progress(stripe.Intent{Status: stripe.IntentCanceled, LastFailure: failure}))
+	require.Equal(t, 0, progress(stripe.Intent{Status: "new"}))
+}
+
+func TestClosedOrder(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[db.OrderStatus]error{
+		db.OrderStatusOpen: nil, db.OrderStatusCanceled: ErrOrderNotPayable, db.OrderStatusPaid: ErrOrderAlreadyPaid,
+		db.OrderStatusPartiallyRefunded: ErrOrderAlreadyPaid, db.OrderStatusRefunded: ErrOrderAlreadyPaid,
+	} {
+		require.Equal(t, want, closedOrder(status), status)
+	}
+	require.Panics(t, func() { _ = closedOrder("new") })
+}
+
+// A new payment confirms the intent of the payment before it, unless that is closed or retired.
+func TestNewRunNumbersItsIntent(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		target  db.OrderToPayRow
+		number  int32
+		intent  string
+		point   string
+		retired int32
+	}{
+		"First":         {db.OrderToPayRow{}, 1, "", PaymentRecorded, 0},
+		"SameAgain":     {db.OrderToPayRow{IntentID: "pi_1", IntentNumber: 1}, 1, "pi_1", IntentRecorded, 0},
+		"Closed":        {db.OrderToPayRow{IntentID: "pi_1", IntentNumber: 1, IntentClosed: true}, 2, "", PaymentRecorded, 0},
+		"NeverMade":     {db.OrderToPayRow{IntentNumber: 3}, 4, "", PaymentRecorded, 0},
+		"Retired":       {db.OrderToPayRow{IntentID: "pi_2", IntentNumber: 2}, 3, "", PaymentRecorded, 2},
+		"NotYetRetired": {db.OrderToPayRow{IntentID: "pi_2", IntentNumber: 2}, 2, "pi_2", IntentRecorded, 1},
+	} {
+		c.target.Order.IntentsRetired = c.retired
+		r := NewRun("ten_1", "k", "pm_card_visa", c.target, nil)
+		require.Equal(t, c.number, r.Payment.IntentNumber, name)
+		require.Equal(t, c.intent != "", r.Payment.IntentID != nil, name)
+		point, _ := r.firstCall()
+		require.Equal(t, c.point, point, name)
+	}
+}
+
+func TestEnded(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[db.PaymentStatus]bool{
+		db.PaymentStatusProcessing: false, db.PaymentStatusRequiresAction: false, db.PaymentStatusSucceeded: true,
+		db.PaymentStatusFailed: true, db.PaymentStatusCanceled: true,
+	} {
+		require.Equal(t, want, (&Run{Payment: db.Payment{Status: status}}).Ended(), status)
+	}
+}
+
+// A payment's row keeps the charge that the settlement names, or else that of the response, and why it failed.
+func TestRowAfterASettlement(t *testing.T) {
+	t.Parallel()
+	r := &Run{Payment: db.Payment{Version: 4, NextAction: []byte("{}")}}
+	named := r.After(Settlement{
+		Status: db.PaymentStatusSucceeded, ChargeID: "ch_1", Outcome: stripe.Outcome{Intent: stripe.Intent{ChargeID: "ch_2"}},
+		Failure: stripe.Failure{Code: "not_failed"},
+	})
+	require.Equal(t, "ch_1", *named.ChargeID)
+	require.Equal(t, int64(5), int64(named.Version))
+	require.Nil(t, named.NextAction)
+	require.Nil(t, named.FailureCode)
+	failed := r.After(Settlement{
+		Status: db.PaymentStatusFailed, ClosesIntent: true, Failure: stripe.Failure{Code: "x", DeclineCode: "y", Message: "z"},
+		Outcome: stripe.Outcome{Intent: stripe.Intent{ChargeID: "ch_2"}},
+	})
+	require.Equal(t, []string{"ch_2", "x", "y", "z"},
+		[]string{*failed.ChargeID, *failed.FailureCode, *failed.FailureDeclineCode, *failed.FailureMessage})
+	require.True(t, failed.IntentClosed)
+	require.Nil(t, r.After(Settlement{Status: db.PaymentStatusFailed}).ChargeID)
+}
+
+// Only a refusal says why; another outcome is the provider's error.
+func TestFailureOfAnExhaustedConfirm(t *testing.T) {
+	t.Parallel()
+	r := &Run{}
+	code := func(outcome db.StripeOutcome, code *string) string {
+		return r.failed(db.StripeCallGetRow{Outcome: outcome, ErrorCode: code}).Failure.Code
+	}
+	require.Equal(t, "amount_too_small", code(db.StripeOutcomeRefused, ptr("amount_too_small")))
+	require.Equal(t, "provider_error", code(db.StripeOutcomeRefused, nil))
+	require.Equal(t, "provider_error", code(db.StripeOutcomeUnknown, ptr("api_error")))
+}
+
+func TestErrorOfAPayment(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "the issuer declined the payment", (&PaymentError{Declined: true}).Error())
+	require.Equal(t, "the payment failed", (&PaymentError{}).Error())
+	require.NotPanics(t, func() { New(nil, nil, nil, nil, Options{}).o.Log.Info("a service without a log") })
+}
+
+// A payment shows why it failed, even if Stripe gave no message.
+func TestShownFailure(t *testing.T) {
+	t.Parallel()
+	require.Nil(t, PaymentOf(db.Payment{}).Failure)
+	require.Equal(t, PaymentFailure{Code: "x"}, *PaymentOf(db.Payment{FailureCode: ptr("x")}).Failure)
+	require.Equal(t, "m", PaymentOf(db.Payment{FailureCode: ptr("x"), FailureMessage: ptr("m")}).Failure.Message)
+	require.Panics(t, func() { orderOf(db.Order{Items: []byte("no JSON"), Metadata: []byte("{}")}) })
+}
+
+func TestPageSaysWhetherThereAreMore(t *testing.T) {
+	t.Parallel()
+	show := func(n int) string { return fmt.Sprint(n) }
+	list, more, err := page([]int{1, 2, 3}, 2, show)
+	require.NoError(t, err)
+	require.Equal(t, []string{"1", "2"}, list)
+	require.True(t, more)
+	list, more, err = page([]int{1, 2}, 2, show)
+	require.NoError(t, err)
+	require.Equal(t, []string{"1", "2"}, list)
+	require.False(t, more)
+	require.Equal(t, "ord_1", before("ord_1"))
+	require.Greater(t, before(""), ids.New(ids.Refund))
+}
+
+// Refunds.
+
+func TestRefundStepOfACurrency(t *testing.T) {
+	t.Parallel()
+	p := db.Payment{AmountMinor: 1001, AmountRefundingMinor: 300, Currency: "isk"}
+	require.NoError(t, checkRefundStep(p, nil))
+	require.NoError(t, checkRefundStep(p, ptr(int64(200))))
+	require.NoError(t, checkRefundStep(p, ptr(int64(701))), "all that is left can be refunded")
+	var invalid *InvalidError
+	require.ErrorAs(t, checkRefundStep(p, ptr(int64(301))), &invalid)
+	require.Equal(t, "/amount", invalid.Pointer)
+}
+
+func TestSameRefund(t *testing.T) {
+	t.Parallel()
+	known := db.Refund{PaymentID: "pay_1", AmountMinor: 300}
+	require.NoError(t, sameRefund(known, RefundRequest{PaymentID: "pay_1"}))
+	require.NoError(t, sameRefund(known, RefundRequest{PaymentID: "pay_1", Amount: ptr(int64(300))}))
+	require.ErrorIs(t, sameRefund(known, RefundRequest{PaymentID: "pay_1", Amount: ptr(int64(301))}), ErrKeyOfAnotherRefund)
+	require.ErrorIs(t, sameRefund(known, RefundRequest{PaymentID: "pay_2"}), ErrKeyOfAnotherRefund)
+}
+
+// What others have refunded, or are refunding, is not left for ours.
+func TestRefundFits(t *testing.T) {
+	t.Parallel()
+	other := func(status db.RefundStatus, minor int64) stripe.Refund {
+		return stripe.Refund{Status: status, AmountMinor: minor}
+	}
+	for name, c := range map[string]struct {
+		listed []stripe.Refund
+		want   bool
+	}{
+		"Alone":             {nil, true},
+		"BesideFailedOnes":  {[]stripe.Refund{other(db.RefundStatusFailed, 900), other(db.RefundStatusCanceled, 900)}, true},
+		"BesideASuccess":    {[]stripe.Refund{other(db.RefundStatusSucceeded, 700)}, true},
+		"NotBesideASuccess": {[]stripe.Refund{other(db.RefundStatusSucceeded, 701)}, false},
+		"NotBesideAPending": {[]stripe.Refund{other(db.RefundStatusPending, 701)}, false},
+		"NotBesideBoth":     {[]stripe.Refund{other(db.RefundStatusPending, 400), other(db.RefundStatusSucceeded, 400)}, false},
+	} {
+		w := &refunding{paidMinor: 1000, refund: db.Refund{AmountMinor: 300}, listed: c.listed}
+		require.Equal(t, c.want, w.fits(), name)
+	}
+}
+
+// The reason is a parameter of the call: with another one Stripe's key would not be the same call.
+func TestCallOfARefundHasItsReason(t *testing.T) {
+	t.Parallel()
+	with := func(reason *string) []byte { return (&refunding{refund: db.Refund{Reason: reason}}).call().Params }
+	require.NotEqual(t, with(nil), with(ptr("fraudulent")))
+	require.Equal(t, with(nil), with(ptr("")))
+}
+
+// The poll of a pending refund is between 30 s and 15 min, and a twentieth of its age.
+func TestPollOfAPendingRefund(t *testing.T) {
+	t.Parallel()
+	for age, want := range map[time.Duration]time.Duration{
+		0: refundPoll, 10 * time.Minute: refundPoll, 100 * time.Minute: 5 * time.Minute, 100 * time.Hour: refundPollMax,
+	} {
+		require.Equal(t, want, nextPoll(&idempotency.Claim{Age: age}), age)
+	}
+}
+
+// The first automatic refund of an order has keys without a number.
+func TestKeysOfAutomaticRefunds(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "refund_order ord_1", automaticKey("ord_1", 1))
+	require.Equal(t, "refund_order ord_1:2", automaticKey("ord_1", 2))
+	require.Equal(t, []string{"ten_1:ord_1:refund", "ten_1:ord_1:refund:2"}, AutomaticStripeKeys("ten_1", "ord_1")[:2])
+	require.Equal(t, db.RefundOriginAutomatic, originOf(stripe.Refund{
+		TenantID: "ten_1", OrderID: "ord_1", RefundID: automaticRefundID("ten_1", "ord_1", automaticRefundsMax),
+	}))
+	require.Equal(t, db.RefundOriginApi, originOf(stripe.Refund{
+		TenantID: "ten_1", OrderID: "ord_1", RefundID: automaticRefundID("ten_1", "ord_2", 1),
+	}))
+}
+
+// Those that have a row come first, and then the older ones.
+func TestKnownRefundsComeFirst(t *testing.T) {
+	t.Parallel()
+	at := func(id string, minute int) stripe.Refund {
+		return stripe.Refund{ID: id, CreatedAt: time.Unix(int64(minute)*60, 0)}
+	}
+	order := &compare.Order{Refunds: []compare.RefundRow{{Refund: db.Refund{StripeRefundID: ptr("re_known")}}}}
+	list := []stripe.Refund{at("re_young", 3), at("re_old", 1), at("re_known", 9)}
+	var sorted []string
+	for _, r := range knownFirst(list, order) {
+		sorted = append(sorted, r.ID)
+	}
+	require.Equal(t, []string{"re_known", "re_old", "re_young"}, sorted)
+	require.Equal(t, "re_young", list[0].ID, "the list itself stays as it is")
+}
+
+// Adoption.
+
+// An adopted payment gets the id that a refund of it names, if it can have had that.
+func TestAdoptionKeepsTheIDThatARefundNames(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	i := stripe.Intent{TenantID: "ten_1", OrderID: "ord_1", CreatedAt: now}
+	once := ids.New(ids.Payment)
+	names := func(change func(*stripe.Refund)) []stripe.Refund {
+		r := stripe.Refund{TenantID: "ten_1", OrderID: "ord_1", PaymentID: once}
+		change(&r)
+		return []stripe.Refund{{}, r}
+	}
+	require.Equal(t, once, adoptionWith(i, names(func(*stripe.Refund) {})).id)
+	old := ids.Payment + ids.Floor(now.Add(-AbandonedAfter-clocksApart-time.Minute))
+	for name, change := range map[string]func(*stripe.Refund){
+		"OfAnotherTenant": func(r *stripe.Refund) { r.TenantID = "ten_2" },
+		"OfAnotherOrder":  func(r *stripe.Refund) { r.OrderID = "ord_2" },
+		"OfNoPayment":     func(r *stripe.Refund) { r.PaymentID = "pay_x" },
+		"TooOld":          func(r *stripe.Refund) { r.PaymentID = old },
+	} {
+		refunds := names(change)
+		a := adoptionWith(i, refunds)
+		require.NotEqual(t, refunds[1].PaymentID, a.id, name)
+		require.True(t, ids.Is(ids.Payment, a.id), name)
+		require.Equal(t, refunds, a.refunds, name)
+	}
+}
+
+// The numbers of cancels are in their keys.
+func TestCancelsOfAnOrder(t *testing.T) {
+	t.Parallel()
+	same, another := cancelCall(db.Payment{IntentID: ptr("pi_1")}, 1).Params, calls.New(stripe.OpCancel, "", "", "pi_2").Params
+	require.Equal(t, []compare.Cancel{{IntentNumber: 2, SameIntent: true}, {IntentNumber: 12}}, cancelsOf(
+		[]db.CancelCallsOfOrderRow{
+			{StripeKey: "ten_1:ord_1:cancel:2:3", ParamsSha256: same}, {StripeKey: "ten_1:ord_1:cancel:12", ParamsSha256: another},
+			{StripeKey: "ten_1:ord_1:cancel:x", ParamsSha256: same},
+		}, "pi_1"))
+}
+
+func TestKeyOfACancel(t *testing.T) {
+	t.Parallel()
+	p := db.Payment{TenantID: "ten_1", OrderID: "ord_1", IntentNumber: 2, IntentID: ptr("pi_1")}
+	require.Equal(t, "ten_1:ord_1:cancel:2", cancelCall(p, 1).Key)
+	require.Equal(t, "ten_1:ord_1:cancel:2:2", cancelCall(p, 2).Key)
+}
+
+// Webhooks.
+
+// While Stripe is away an event waits. Any other error is the event's.
+func TestEventWaitsWhileStripeIsAway(t *testing.T) {
+	t.Parallel()
+	for _, away := range []error{stripe.ErrAway, stripe.ErrThrottled, stripe.ErrUnavailable} {
+		err := AwayWithStripe(fmt.Errorf("read it: %w", away))
+		require.ErrorIs(t, err, inbox.ErrAway)
+		require.ErrorIs(t, err, away)
+	}
+	require.NotErrorIs(t, AwayWithStripe(errors.New("another")), inbox.ErrAway)
+	require.NoError(t, AwayWithStripe(nil))
+}
+
+func TestEventsThatEndAnIntent(t *testing.T) {
+	t.Parallel()
+	require.True(t, endsIntent("payment_intent.succeeded"))
+	require.True(t, endsIntent("payment_intent.canceled"))
+	require.False(t, endsIntent("payment_intent.created"))
+}
