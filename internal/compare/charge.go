@@ -67,7 +67,7 @@ func registeredIntent(i stripe.Intent, o *Order) Difference {
 		return differs(db.DiscrepancyKindAmountMismatch, i.ReceivedMinor-c.AmountMinor,
 			fmt.Sprintf("%s of %d %s here, %d %s at Stripe", i.Operation, c.AmountMinor, c.Currency, i.ReceivedMinor,
 				i.Currency))
-	case !paid && c.Status == ChargeSucceeded:
+	case c.Status == ChargeSucceeded:
 		return differs(db.DiscrepancyKindMissingAtStripe, -c.AmountMinor,
 			fmt.Sprintf("%s succeeded here, and is %q at Stripe", i.Operation, i.Status))
 	case !paid:

@@ -95,6 +95,8 @@ func TestRegisteredIntent(t *testing.T) {
 			func(c *compare.Charge) { c.AmountMinor = 900 })), noRow},
 		{"WithoutIntentAndOfAnotherCurrency", tipped(), orderWith(tip(compare.ChargePending, "", tipInProgress,
 			func(c *compare.Charge) { c.Currency = "eur" })), noRow},
+		{"WithoutIntentAndOfAnotherOperation", tipped(), orderWith(tip(compare.ChargePending, "", tipInProgress,
+			func(c *compare.Charge) { c.Operation = "fee" })), noRow},
 		{"OfAPayment", tipped(status(stripe.IntentCanceled)),
 			orderWith(registered, payment(1, db.PaymentStatusSucceeded, thisOne)), want{
 				result: compare.Differs, kind: missingAtStripe, drift: -1000,

@@ -262,9 +262,9 @@ func RefundOf(r stripe.Refund, o *Order) Difference {
 	_, _, applies := RefundTransition(row.Status, r.Status, row.AmountMinor)
 	differs := r.Status != "" && !r.Returns(row.Refund)
 	switch {
-	// Nothing but metadata says that it is ours, and its own operation is about to find out.
-	case row.Status == db.RefundStatusPending && row.InProgress && row.StripeRefundID == nil &&
-		(differs || r.Status != "" && r.Status != row.Status):
+	// Nothing but metadata says that it is ours, and its own operation is about to find out. The row is pending,
+	// because no other is matched by metadata.
+	case row.StripeRefundID == nil && row.InProgress && (differs || r.Status != row.Status):
 		return Difference{Result: InProgress, Key: row.IdempotencyKey, Discrepancy: d}
 	case differs:
 		d.Kind = db.DiscrepancyKindAmountMismatch

@@ -108,6 +108,9 @@ func refunded(minor int64) func(*stripe.Intent) {
 	return func(i *stripe.Intent) { i.RefundedMinor = minor }
 }
 
+// lost is what disputes took.
+func lost(minor int64) func(*stripe.Intent) { return func(i *stripe.Intent) { i.LostMinor = minor } }
+
 func currency(c string) func(*stripe.Intent) { return func(i *stripe.Intent) { i.Currency = c } }
 
 func madeBy(operation string) func(*stripe.Intent) {
@@ -173,6 +176,10 @@ func TestIntent(t *testing.T) {
 				result: compare.Differs, kind: statusMismatch, drift: 0, payment: paymentID,
 				detail: "charge ch_1 here, ch_2 at Stripe",
 			}},
+		{"PaidAndStripeNamesNoCharge", intentWith(),
+			orderWith(paidUp, payment(1, succeeded, thisOne, charged("ch_1"))), agrees},
+		{"PaidAndItsChargeWasNotRecorded", intentWith(charge("ch_2")),
+			orderWith(paidUp, payment(1, succeeded, thisOne)), agrees},
 		{"PaidHereAndCanceledThere", intentWith(status(stripe.IntentCanceled)),
 			orderWith(paidUp, payment(1, succeeded, thisOne)), want{
 				result: compare.Differs, kind: missingAtStripe, drift: -1000, payment: paymentID,
@@ -215,6 +222,20 @@ func TestIntent(t *testing.T) {
 		}},
 		{"ItsPaymentIsInProgressAndAllWasRefunded", intentWith(refunded(1000)),
 			orderWith(payment(1, processing, thisOne, inProgress)), want{result: compare.InProgress, key: "key"}},
+		{"ItsPaymentIsInProgressAndADisputeTookAll", intentWith(lost(1000)),
+			orderWith(payment(1, processing, thisOne, inProgress)), want{result: compare.InProgress, key: "key"}},
+		{"ItsPaymentIsForAnotherAmount", intentWith(amount(900), received(900)),
+			orderWith(payment(1, processing, thisOne, inProgress)), want{
+				result: compare.Differs, kind: amountMismatch, drift: 900, payment: paymentID,
+				detail: "the payment is for 1000 usd, and 900 usd was paid",
+			}},
+		{"ItsPaymentIsInAnotherCurrency", intentWith(currency("eur")),
+			orderWith(payment(1, processing, thisOne, inProgress)), want{
+				result: compare.Differs, kind: amountMismatch, drift: 1000, payment: paymentID,
+				detail: "the payment is for 1000 usd, and 1000 eur was paid",
+			}},
+		{"ItsPaymentIsForAnotherAmountAndAllWasRefunded", intentWith(amount(900), received(900), refunded(900)),
+			orderWith(payment(1, processing, thisOne, inProgress)), want{result: compare.InProgress, key: "key"}},
 		{"ItsPaymentIsParked", intentWith(), orderWith(payment(1, requiresAction, thisOne)), want{
 			result: compare.Differs, key: "key", kind: unmatchedAtStripe, drift: 1000, payment: paymentID,
 			detail: "paid at Stripe, requires_action here, and the payment's key is parked",
@@ -230,6 +251,11 @@ func TestIntent(t *testing.T) {
 			result: compare.Differs, kind: unmatchedAtStripe, drift: 700,
 			detail: "paid at Stripe, and the order does not exist here",
 		}},
+		{"ADisputeTookAll", intentWith(refunded(300), lost(700)), orderWith(missing), agrees},
+		{"ADisputeTookAPart", intentWith(lost(300)), orderWith(missing), want{
+			result: compare.Differs, kind: unmatchedAtStripe, drift: 700,
+			detail: "paid at Stripe, and the order does not exist here; 300 usd were lost in disputes",
+		}},
 		{"TheOrderIsReserved", intentWith(), orderWith(reserved, held), want{result: compare.InProgress}},
 		{"TheOrderIsBeingCanceled", intentWith(), orderWith(beingCanceled, held), want{result: compare.InProgress}},
 		{"TheOrderIsReservedByWhatHangs", intentWith(), orderWith(reserved, hanging), holderHangs},
@@ -244,10 +270,20 @@ func TestIntent(t *testing.T) {
 			result: compare.Differs, kind: unmatchedAtStripe, drift: 1000,
 			detail: "paid at Stripe while another payment of the order is in progress: " + paymentID,
 		}},
+		{"AnotherPaymentForAnotherAmountIsInProgress", intentWith(amount(900)),
+			orderWith(payment(2, processing, another, inProgress)), want{
+				result: compare.Differs, kind: unmatchedAtStripe, drift: 1000,
+				detail: "paid at Stripe while another payment of the order is in progress: " + paymentID,
+			}},
 		{"TheOrderIsPaidTwice", intentWith(), orderWith(paidUp, payment(1, succeeded, another)), want{
 			result: compare.Differs, kind: unmatchedAtStripe, drift: 1000,
 			detail: "the order is paid a second time, after " + paymentID + " with " + another,
 		}},
+		{"TheOrderIsPaidTwiceWithTwoCharges", intentWith(charge("ch_2")),
+			orderWith(paidUp, payment(1, succeeded, another, charged("ch_1"))), want{
+				result: compare.Differs, kind: unmatchedAtStripe, drift: 1000,
+				detail: "the order is paid a second time, after " + paymentID + " with " + another,
+			}},
 		{"ForAnotherAmount", intentWith(amount(900)), orderWith(), want{
 			result: compare.Differs, kind: amountMismatch, drift: 1000,
 			detail: "the order is for 1000 usd, and 1000 usd was paid",
@@ -285,6 +321,31 @@ func TestIntent(t *testing.T) {
 			t.Parallel()
 			requireDifference(t, c.want, compare.Intent(c.intent, c.order))
 		})
+	}
+}
+
+// TestDifferenceOfNoPayment: the reader looks for the object's payment in another order only if this one has none, and
+// whether all was given back, by refunds or by a dispute.
+func TestDifferenceOfNoPayment(t *testing.T) {
+	t.Parallel()
+	refundOf := func(intent string) stripe.Refund {
+		return refundWith(refundDone, func(r *stripe.Refund) { r.IntentID = intent })
+	}
+	for name, c := range map[string]struct {
+		noPayment, givenBack bool
+		difference           compare.Difference
+	}{
+		"AnIntent":                    {true, false, compare.Intent(intentWith(), orderWith())},
+		"AnIntentOfAPayment":          {false, false, compare.Intent(intentWith(), orderWith(payment(1, failed, thisOne)))},
+		"AnIntentThatWasRefunded":     {true, true, compare.Intent(intentWith(refunded(1000)), orderWith())},
+		"AnIntentLostInADispute":      {true, true, compare.Intent(intentWith(lost(1000)), orderWith(missing))},
+		"AnIntentLostInPart":          {true, false, compare.Intent(intentWith(lost(300)), orderWith(missing))},
+		"ARefund":                     {true, false, compare.RefundOf(refundOf(another), orderWith())},
+		"ARefundOfAPayment":           {false, false, compare.RefundOf(refundOf(thisOne), orderWith(payment(1, failed, thisOne)))},
+		"ARefundOfAPaymentThatIsPaid": {false, false, compare.RefundOf(refundOf(thisOne), orderWith(payment(1, succeeded, thisOne)))},
+	} {
+		require.Equal(t, c.noPayment, c.difference.NoPayment, name)
+		require.Equal(t, c.givenBack, c.difference.GivenBack, name)
 	}
 }
 
@@ -388,6 +449,9 @@ func TestRefundOf(t *testing.T) {
 			want{result: compare.InProgress, key: "refund"}},
 		{"AnotherAmountWhileOursIsInProgress", refundWith(refundDone, func(r *stripe.Refund) { r.AmountMinor = 300 }),
 			orderWith(refundRow(pending, refundInProgress)), want{result: compare.InProgress, key: "refund"}},
+		{"AnotherAmountAndPendingWhileOursIsInProgress",
+			refundWith(pending, func(r *stripe.Refund) { r.AmountMinor = 300 }),
+			orderWith(refundRow(pending, refundInProgress)), want{result: compare.InProgress, key: "refund"}},
 		{"AnotherAmountAndOursIsParked", refundWith(refundDone, func(r *stripe.Refund) { r.AmountMinor = 300 }),
 			orderWith(refundRow(pending)), differs(amountMismatch, -300, "refund of 400 usd here, 300 usd at Stripe")},
 		{"PendingHereAndKnownThere", refundWith(refundDone),
@@ -404,6 +468,12 @@ func TestRefundOf(t *testing.T) {
 		{"UnknownThere", gone, orderWith(refundRow(refundDone)),
 			differs(missingAtStripe, 400, "refund succeeded here, and does not exist at Stripe")},
 		{"PendingHereAndUnknownThere", gone, orderWith(refundRow(pending)), agrees},
+		{"UnknownThereWhileItsKeyIsUnfinished", gone, orderWith(refundRow(refundDone, refundInProgress)),
+			differs(missingAtStripe, 400, "refund succeeded here, and does not exist at Stripe")},
+		{"InProgressAndUnknownThere", gone, orderWith(refundRow(pending, refundInProgress)),
+			want{result: compare.InProgress, key: "refund"}},
+		{"InProgressAndNoLongerKnownThere", gone, orderWith(refundRow(pending, refundInProgress, stripeID("re_1"))),
+			want{result: compare.InProgress, key: "refund"}},
 		{"FailedHereAndSucceededThere", refundWith(refundDone), orderWith(refundRow(refundFailed)),
 			differs(statusMismatch, -400, "refund failed here, succeeded at Stripe")},
 		{"SucceededHereAndPendingThere", refundWith(pending), orderWith(refundRow(refundDone)),
@@ -436,6 +506,16 @@ func TestRefundOf(t *testing.T) {
 			payment(1, succeeded, thisOne, refunding(601)), refundRow(pending, namedOther)),
 			differs(unmatchedAtStripe, -400,
 				"refunded at Stripe, and no refund here: more than what is left of the payment")},
+		{"OfMoreThanIsLeftWhileThatOfAnotherPaymentIsInProgress", refundWith(refundDone), orderWith(
+			payment(1, succeeded, thisOne, refunding(601)), refundRow(pending, refundInProgress, namedOther,
+				func(r *compare.RefundRow) { r.PaymentID = "pay_other" })),
+			differs(unmatchedAtStripe, -400,
+				"refunded at Stripe, and no refund here: more than what is left of the payment")},
+		{"OfMoreThanIsLeftAfterOursWhoseKeyIsUnfinished", refundWith(refundDone), orderWith(
+			payment(1, succeeded, thisOne, refunding(601)),
+			refundRow(refundDone, refundInProgress, namedOther, stripeID("re_other"))),
+			differs(unmatchedAtStripe, -400,
+				"refunded at Stripe, and no refund here: more than what is left of the payment")},
 		{"WithMetadataOfAnotherProgram", refundWith(refundDone, func(r *stripe.Refund) { r.RefundID = "RMA-7" }),
 			orderWith(paid), adoptable},
 		{"WithoutMetadata", refundWith(refundDone, func(r *stripe.Refund) { r.PaymentID, r.RefundID = "", "" }),
@@ -460,6 +540,7 @@ func TestIsOwnRefund(t *testing.T) {
 		order  *compare.Order
 	}{
 		"Ours":              {true, refundWith(refundDone), orderWith(paid)},
+		"OursBesideAnother": {true, refundWith(refundDone), orderWith(paid, refundRow(refundDone, namedOther))},
 		"OfNoPayment":       {false, refundWith(refundDone), orderWith()},
 		"OfAnotherIntent":   {false, refundWith(refundDone), orderWith(payment(1, succeeded, another))},
 		"ACopyOfOurs":       {false, refundWith(refundDone), orderWith(paid, refundRow(refundDone))},

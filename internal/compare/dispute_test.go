@@ -52,6 +52,8 @@ func TestDisputeHolds(t *testing.T) {
 		{"withdrawn in the account's currency", []db.DisputeMovement{moved("dispute", "cad", -8391, 1500)}, 6000, 1500},
 		{"given back at another rate", []db.DisputeMovement{
 			moved("dispute", "cad", -8391, 1500), moved("dispute_reversal", "cad", 8300, 0)}, 0, 1500},
+		{"given back in another currency", []db.DisputeMovement{
+			moved("dispute", "cad", -8391, 1500), moved("dispute_reversal", "usd", 6000, 0)}, 0, 1500},
 		{"corrected at another rate", []db.DisputeMovement{
 			moved("dispute", "cad", -8391, 1500), moved("dispute", "cad", 12, 0)}, 6000, 1500},
 		{"given back after a fee alone", []db.DisputeMovement{

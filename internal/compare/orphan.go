@@ -29,7 +29,7 @@ func RefundableAmount(i stripe.Intent, o *Order) (int64, error) {
 	case d.Result == Unregistered:
 		return 0, &NotRefundableError{"it was made by the operation " + i.Operation +
 			", which this service does not know: only the service that made it can say whether it is to be refunded"}
-	case d.Result == Agrees && i.Operation != "":
+	case d.Result == Agrees: // Without an operation nothing would be left of it.
 		return 0, &NotRefundableError{"it is a charge of the operation " + i.Operation +
 			", and Stripe and our rows agree"}
 	case d.Result == Adoptable:
@@ -38,16 +38,16 @@ func RefundableAmount(i stripe.Intent, o *Order) (int64, error) {
 		}
 	case d.Result != Differs:
 		return 0, &NotRefundableError{"an operation in progress will find out what it is for"}
+	case d.Key != "" && d.Discrepancy.PaymentID != "":
+		return 0, &NotRefundableError{
+			"it was charged for payment " + d.Discrepancy.PaymentID + ": retry that payment now",
+		}
 	case d.Key != "" && i.Operation != "":
 		return 0, &NotRefundableError{"it is a charge of the operation " + i.Operation + ", which has a row of it: " +
 			"retry its request now, or correct it at Stripe"}
-	case d.Key != "" && d.Discrepancy.PaymentID == "":
-		return 0, &NotRefundableError{
-			"a checkout or a cancel of its order has not ended, and may yet use it: retry that request now",
-		}
 	case d.Key != "":
 		return 0, &NotRefundableError{
-			"it was charged for payment " + d.Discrepancy.PaymentID + ": retry that payment now",
+			"a checkout or a cancel of its order has not ended, and may yet use it: retry that request now",
 		}
 	}
 	return left, nil
