@@ -18,11 +18,11 @@ import (
 func (s *Service) failStep(
 	ctx context.Context, c *idempotency.Claim, k *saga, step db.SagaStep, due string, why stripe.Failure,
 ) error {
-	err := c.Phase(ctx, due, func(q *db.Queries) error { return k.fail(ctx, q, step, why, false) })
-	if err == nil {
-		c.Log().Info("checkout turns round", "step", string(step), "failure", why.Code)
+	if err := c.Phase(ctx, due, func(q *db.Queries) error { return k.fail(ctx, q, step, why, false) }); err != nil {
+		return err
 	}
-	return err
+	c.Log().Info("checkout turns round", "step", string(step), "failure", why.Code)
+	return nil
 }
 
 // fail records the failure in q's transaction. Steps that have not begun are skipped,
@@ -107,11 +107,9 @@ func (s *Service) awaitRefundStep(ctx context.Context, c *idempotency.Claim, k *
 	case p.AmountRefundingMinor == p.AmountMinor:
 		return s.wait(ctx, c, k, idempotency.NextTry(c), errors.New("the refund is under way"))
 	case owed.ParkedAt != nil && c.RecoveryPoint() != refundOwed:
-		if err := c.Phase(ctx, refundOwed, func(q *db.Queries) error {
+		return idempotency.Answer{}, c.Phase(ctx, refundOwed, func(q *db.Queries) error {
 			return k.move(ctx, q, db.SagaStepRefund, db.SagaStepStatusFailed)
-		}); err != nil {
-			return idempotency.Answer{}, err
-		}
+		})
 	}
 	return s.wait(ctx, c, k, idempotency.NextTry(c),
 		errors.New("the customer is owed money: the refund failed with "+owed.LastError))
@@ -150,11 +148,12 @@ func (s *Service) cancelOrderStep(ctx context.Context, c *idempotency.Claim, k *
 		}
 		return s.compensatedAnswer(ctx, q, c, k, shown)
 	})
-	if err == nil {
-		s.o.Metrics.ended(db.CheckoutStatusCompensated)
-		c.Log().Info("checkout compensated", "failure", *k.row.FailureCode)
+	if err != nil {
+		return idempotency.Answer{}, err
 	}
-	return c.Answer(), err
+	s.o.Metrics.ended(db.CheckoutStatusCompensated)
+	c.Log().Info("checkout compensated", "failure", *k.row.FailureCode)
+	return c.Answer(), nil
 }
 
 // compensatedAnswer says why the checkout failed: its payment did, or the stock could

@@ -34,22 +34,25 @@ func (s *Service) ExpireReservations(ctx context.Context) (n int, err error) {
 	for range expireMax {
 		due, expired, err := s.expireNext(ctx)
 		switch {
-		case err != nil && due.ID == "":
+		case due.ID == "":
 			return n, err
 		case err != nil:
 			s.notExpired.add(due.ID)
-			if ctx.Err() != nil || postgres.Unavailable(err) || errors.Is(err, postgres.ErrInDoubt) {
-				return n, err // Most likely it is not this checkout that is wrong.
+			if !ofTheCheckout(ctx, err) {
+				return n, err
 			}
 			s.o.Log.Error("the stock of an abandoned checkout could not be released; it will be tried again",
 				"tenant_id", due.TenantID, "resource_id", due.ID, "error", postgres.ErrorText(err))
-		case due.ID == "":
-			return n, nil
 		case expired:
 			n++
 		}
 	}
 	return n, nil
+}
+
+// ofTheCheckout reports whether an error is most likely about this checkout, and not about the database.
+func ofTheCheckout(ctx context.Context, err error) bool {
+	return ctx.Err() == nil && !postgres.Unavailable(err) && !errors.Is(err, postgres.ErrInDoubt)
 }
 
 // expireNext calls off one checkout that is due; without an id: there is none.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -15,7 +14,8 @@ import (
 )
 
 // People who edit the Go code will break the saga's rules. Then the database
-// says which, by name.
+// says which, by name. These are the rules between the steps; those that one row
+// breaks are in catalogue_checkouts_test.go of package postgres.
 func TestCheckout_TheDatabaseRefuses(t *testing.T) {
 	t.Parallel()
 	w := world.New(t)
@@ -55,7 +55,6 @@ func TestCheckout_TheDatabaseRefuses(t *testing.T) {
 			`UPDATE checkout_steps SET status = 'running', attempts = 1, updated_at = now() WHERE step = 'pay'`},
 		{"no_step_after_compensation", "done done done pending running pending pending",
 			`UPDATE checkout_steps SET status = 'done', attempts = 1, updated_at = now() WHERE step = 'notify'`},
-		{"started_step_has_attempts", reserved, `UPDATE checkout_steps SET status = 'running' WHERE step = 'pay'`},
 
 		{"ended_checkout_has_no_open_step", "done done done pending skipped skipped skipped",
 			`UPDATE checkouts SET status = 'completed', version = 1, failure_code = NULL, order_id = 'o', payment_id = 'p'`},
@@ -67,22 +66,6 @@ func TestCheckout_TheDatabaseRefuses(t *testing.T) {
 			`UPDATE checkouts SET status = 'compensated', version = 1`},
 		{"status_agrees_with_steps", "compensated compensated done failed failed done done",
 			`UPDATE checkouts SET status = 'compensated', version = 1`},
-		{"completed_has_not_failed", "done done done done skipped skipped skipped",
-			`UPDATE checkouts SET status = 'completed', version = 1, order_id = 'o', payment_id = 'p'`},
-		{"compensated_has_failure_code", "compensated compensated failed skipped skipped done done",
-			`UPDATE checkouts SET status = 'compensated', version = 1, failure_code = NULL`},
-		{"ended_checkout_has_event", "compensated compensated failed skipped skipped done done",
-			`UPDATE checkouts SET status = 'compensated'`},
-		{"checkout_order_and_payment_are_immutable", reserved, `UPDATE checkouts SET idempotency_key = 'other'`},
-		{"one_checkout_per_key", reserved,
-			`INSERT INTO checkouts (tenant_id, id, idempotency_key, created_at)
-				SELECT tenant_id, 'again', idempotency_key, now() FROM checkouts`},
-
-		{"stock_is_never_oversold", reserved, `UPDATE stock SET available = available - 9`},
-		{"reserved_is_never_negative", reserved, `UPDATE stock SET reserved = reserved - 3`},
-		{"pinned_reservation_never_expires", reserved, `UPDATE reservations SET expires_at = now()`},
-		{"reservation_ends_once", reserved,
-			`UPDATE reservations SET status = 'released'; UPDATE reservations SET status = 'consumed'`},
 	} {
 		t.Run(fmt.Sprint(i, "/", c.guard), func(t *testing.T) {
 			tx, err := w.DB.Raw().Begin(t.Context())
@@ -96,15 +79,11 @@ func TestCheckout_TheDatabaseRefuses(t *testing.T) {
 					WHEN s.status NOT IN ('pending', 'skipped') THEN now() END
 					FROM (SELECT unnest(enum_range(NULL::saga_step)) AS step, unnest(string_to_array('` + c.steps +
 					`', ' ')::saga_step_status[]) AS status) s`,
-				`INSERT INTO stock (tenant_id, sku, available, reserved) VALUES ('ten', 'tea', 8, 2)`,
-				`INSERT INTO reservations (tenant_id, checkout_id, sku, quantity) VALUES ('ten', 'chk', 'tea', 2)`,
 			} {
 				_, err := tx.Exec(t.Context(), sql)
 				require.NoError(t, err)
 			}
-			for _, sql := range strings.Split(c.wrong, ";") {
-				_, err = tx.Exec(t.Context(), sql)
-			}
+			_, err = tx.Exec(t.Context(), c.wrong)
 			require.True(t, postgres.Violates(err, c.guard), "%v", err)
 		})
 	}

@@ -33,6 +33,8 @@ func TestCheckout_RefundRefusedForGood(t *testing.T) {
 		s.w.ExpireLeases()
 		s.Complete()
 		id := s.w.Text("SELECT id FROM checkouts")
+		require.Contains(t, s.w.Text("SELECT last_error FROM idempotency_keys WHERE resource_id = $1", id),
+			"the customer is owed money")
 		shown := s.Get("/v1/checkouts/" + id)
 		require.Equal(t, "processing", shown.Get("status"), "never compensated in silence")
 		require.Equal(t, waits(refund), sagaOf(t, shown).steps())

@@ -104,10 +104,11 @@ func (s *Service) refusePayment(ctx context.Context, c *idempotency.Claim, k *sa
 		}
 		return outbox.Append(ctx, q, payments.PaymentEvent("payment.failed", p))
 	})
-	if err == nil {
-		k.row.PaymentID = &k.run.Payment.ID
+	if err != nil {
+		return err
 	}
-	return err
+	k.row.PaymentID = &k.run.Payment.ID
+	return nil
 }
 
 // payStep is the payments.Ending of a payment that is a step of a checkout.
@@ -167,11 +168,12 @@ func (s payStep) done(ctx context.Context, c *idempotency.Claim, r *payments.Run
 		}
 		return outbox.Append(ctx, q, events...)
 	})
-	if err == nil {
-		c.Log().Info("payment finished", "payment_id", r.Payment.ID, "status", string(e.Status), "stripe_request_id",
-			e.Outcome.RequestID)
+	if err != nil {
+		return err
 	}
-	return err
+	c.Log().Info("payment finished", "payment_id", r.Payment.ID, "status", string(e.Status), "stripe_request_id",
+		e.Outcome.RequestID)
+	return nil
 }
 
 // refused records why the payment was refused. An ordinary payment would have
@@ -203,10 +205,11 @@ func (s payStep) failed(ctx context.Context, c *idempotency.Claim, r *payments.R
 		}
 		return outbox.Append(ctx, q, payments.PaymentEvent("payment."+string(e.Status), p))
 	})
-	if err == nil {
-		c.Log().Info("payment finished", "payment_id", r.Payment.ID, "status", string(e.Status), "failure", why.Code)
+	if err != nil {
+		return err
 	}
-	return err
+	c.Log().Info("payment finished", "payment_id", r.Payment.ID, "status", string(e.Status), "failure", why.Code)
+	return nil
 }
 
 // endedElsewhere continues from a payment that another operation has ended: the

@@ -34,10 +34,11 @@ func (s *Service) createOrderStep(ctx context.Context, c *idempotency.Claim, k *
 		}
 		return k.move(ctx, q, db.SagaStepCreateOrder, db.SagaStepStatusDone)
 	})
-	if err == nil {
-		k.row.OrderID = &order.ID
+	if err != nil {
+		return err
 	}
-	return err
+	k.row.OrderID = &order.ID
+	return nil
 }
 
 // reserveStockStep reserves everything or nothing. A shortage rolls the reservation
@@ -182,11 +183,12 @@ func (s *Service) notifyStep(ctx context.Context, c *idempotency.Claim, k *saga)
 			Code:    "reservation_lost",
 			Message: "The stock was given away while the order was being paid. The money goes back.",
 		})
-	case err == nil:
-		s.o.Metrics.ended(db.CheckoutStatusCompleted)
-		c.Log().Info("checkout completed", "payment_id", *k.row.PaymentID)
+	case err != nil:
+		return idempotency.Answer{}, err
 	}
-	return c.Answer(), err
+	s.o.Metrics.ended(db.CheckoutStatusCompleted)
+	c.Log().Info("checkout completed", "payment_id", *k.row.PaymentID)
+	return c.Answer(), nil
 }
 
 var errNotPaid = errors.New("the order is not paid by the checkout's payment")

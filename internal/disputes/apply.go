@@ -79,10 +79,10 @@ func (s *Service) adopt(ctx context.Context, i stripe.Intent) (pending bool, err
 		TenantID: i.TenantID, OrderID: i.OrderID, IntentID: &i.ID,
 	})
 	switch {
-	case err == nil && p.Status == db.PaymentStatusSucceeded:
-		return true, nil
 	case err != nil && !errors.Is(err, postgres.ErrNoRows):
 		return true, fmt.Errorf("find the payment of %s: %w", i.ID, err)
+	case p.Status == db.PaymentStatusSucceeded:
+		return true, nil
 	}
 	return s.adopter.AdoptDisputed(ctx, i)
 }
@@ -134,7 +134,7 @@ func (s *Service) paymentOf(ctx context.Context, q *db.Queries, r reading) (db.P
 		return lock(ctx, q, r.before.TenantID, r.before.OrderID, r.before.PaymentID)
 	}
 	intent := r.intent
-	if intent.TenantID == "" || intent.Status != stripe.IntentSucceeded {
+	if intent.Status != stripe.IntentSucceeded {
 		return db.Payment{}, nil
 	}
 	if ours, err := q.TenantExists(ctx, intent.TenantID); err != nil || !ours {
@@ -144,15 +144,14 @@ func (s *Service) paymentOf(ctx context.Context, q *db.Queries, r reading) (db.P
 		TenantID: intent.TenantID, OrderID: intent.OrderID, IntentID: &intent.ID,
 	})
 	switch {
-	case errors.Is(err, postgres.ErrNoRows) && intent.Operation != "":
-		return db.Payment{}, nil // Another operation charged it, and keeps its own records.
-	case err == nil && p.Status == db.PaymentStatusSucceeded:
-	case err == nil || errors.Is(err, postgres.ErrNoRows):
-		return db.Payment{}, fmt.Errorf("%w: %s", errNotAdopted, intent.ID)
-	default:
+	case err != nil && !errors.Is(err, postgres.ErrNoRows):
 		return db.Payment{}, fmt.Errorf("find the payment of %s: %w", intent.ID, err)
+	case p.Status == db.PaymentStatusSucceeded:
+		return lock(ctx, q, p.TenantID, p.OrderID, p.ID)
+	case p.ID == "" && intent.Operation != "":
+		return db.Payment{}, nil // Another operation charged it, and keeps its own records.
 	}
-	return lock(ctx, q, p.TenantID, p.OrderID, p.ID)
+	return db.Payment{}, fmt.Errorf("%w: %s", errNotAdopted, intent.ID)
 }
 
 func lock(ctx context.Context, q *db.Queries, tenantID, orderID, paymentID string) (db.Payment, error) {
@@ -166,43 +165,23 @@ func lock(ctx context.Context, q *db.Queries, tenantID, orderID, paymentID strin
 	return p, nil
 }
 
-// change records what has changed since row, which is empty if nothing is recorded yet.
-func (s *Service) change(ctx context.Context, q *db.Queries, p db.Payment, row db.Dispute, d stripe.Dispute) error {
-	before := row
-	row.TenantID, row.ID = p.TenantID, ids.Keyed(ids.Dispute, p.TenantID, d.ID)
-	row.Status, row.Reason, row.AmountMinor, row.EvidenceDueBy = d.Status, d.Reason, d.AmountMinor, nil
-	if !d.DueBy.IsZero() {
-		row.EvidenceDueBy = &d.DueBy
-	}
-	movements, fresh, err := movementsOf(ctx, q, row, d)
+// change records what has changed since before, which is empty if nothing is recorded yet.
+func (s *Service) change(ctx context.Context, q *db.Queries, p db.Payment, before db.Dispute, d stripe.Dispute) error {
+	id := ids.Keyed(ids.Dispute, p.TenantID, d.ID)
+	movements, fresh, err := movementsOf(ctx, q, p.TenantID, id, d)
 	if err != nil {
 		return err
 	}
-	row.WithdrawnMinor = compare.DisputeHolds(row.AmountMinor, d.Currency, movements)
-	row.FeeMinor = compare.DisputeFees(movements)
-	if before.Version > 0 && len(fresh) == 0 && same(before, row) {
+	row, kinds := changed(before, p, d, movements, len(fresh))
+	if len(kinds) == 0 {
 		return nil
 	}
-	row.Version = before.Version + 1
-	kinds := []string{"dispute.updated"}
-	if before.Version == 0 {
-		row.PaymentID, row.OrderID, row.Currency = p.ID, p.OrderID, d.Currency
-		row.StripeDisputeID, row.ChargeID, row.CreatedAt = d.ID, d.ChargeID, d.CreatedAt
-		kinds = []string{"dispute.created"}
-	}
-	if end := endOf(row.Status); end != "" && before.Status != row.Status {
-		if before.Version > 0 {
-			kinds = nil
-		}
-		kinds = append(kinds, end)
-	}
 	for _, m := range fresh {
-		m.Version = row.Version
+		m.Version = before.Version + 1
 		if err := q.DisputeMovementInsert(ctx, m); err != nil {
 			return fmt.Errorf("record movement %s of dispute %s: %w", m.ID, row.ID, err)
 		}
 	}
-	row.Version += int64(len(kinds) - 1) // One that has ended already is created and then ends.
 	if err := write(ctx, q, before, row); err != nil {
 		return err
 	}
@@ -212,7 +191,7 @@ func (s *Service) change(ctx context.Context, q *db.Queries, p db.Payment, row d
 	var events []outbox.Event
 	for i, kind := range kinds {
 		events = append(events, outbox.Event{
-			TenantID: row.TenantID, AggregateID: row.ID, Version: row.Version - int64(len(kinds)-1-i), Type: kind,
+			TenantID: row.TenantID, AggregateID: row.ID, Version: before.Version + 1 + int64(i), Type: kind,
 			Data: outbox.Data(disputeOf(row)),
 		})
 	}
@@ -223,6 +202,37 @@ func (s *Service) change(ctx context.Context, q *db.Queries, p db.Payment, row d
 		"stripe_dispute", row.StripeDisputeID, "status", row.Status, "amount_minor", row.AmountMinor,
 		"withdrawn_minor", row.WithdrawnMinor, "currency", row.Currency)
 	return nil
+}
+
+// changed is what a dispute's row becomes, and the events that say so, one for each new version. No events: nothing has
+// changed that the API shows or that money depends on. fresh is how many of the movements are not recorded yet.
+func changed(
+	before db.Dispute, p db.Payment, d stripe.Dispute, movements []db.DisputeMovement, fresh int,
+) (row db.Dispute, events []string) {
+	row, events = before, []string{"dispute.updated"}
+	if before.Version == 0 {
+		row.TenantID, row.ID = p.TenantID, ids.Keyed(ids.Dispute, p.TenantID, d.ID)
+		row.PaymentID, row.OrderID, row.Currency = p.ID, p.OrderID, d.Currency
+		row.StripeDisputeID, row.ChargeID, row.CreatedAt = d.ID, d.ChargeID, d.CreatedAt
+		events = []string{"dispute.created"}
+	}
+	row.Status, row.Reason, row.AmountMinor, row.EvidenceDueBy = d.Status, d.Reason, d.AmountMinor, nil
+	if !d.DueBy.IsZero() {
+		row.EvidenceDueBy = &d.DueBy
+	}
+	row.WithdrawnMinor = compare.DisputeHolds(row.AmountMinor, d.Currency, movements)
+	row.FeeMinor = compare.DisputeFees(movements)
+	if before.Version > 0 && fresh == 0 && same(before, row) {
+		return before, nil
+	}
+	if end := endOf(row.Status); end != "" && before.Status != row.Status {
+		if before.Version > 0 {
+			events = nil
+		}
+		events = append(events, end) // One that has ended already is created and then ends.
+	}
+	row.Version = before.Version + int64(len(events))
+	return row, events
 }
 
 // endOf is the event of an end that decides who has the money; empty for every other status.
@@ -238,20 +248,24 @@ func endOf(status string) string {
 
 // same reports whether nothing has changed that the API shows or that money depends on.
 func same(a, b db.Dispute) bool {
-	due := a.EvidenceDueBy == nil && b.EvidenceDueBy == nil ||
-		a.EvidenceDueBy != nil && b.EvidenceDueBy != nil && a.EvidenceDueBy.Equal(*b.EvidenceDueBy)
-	return due && a.Status == b.Status && a.Reason == b.Reason && a.AmountMinor == b.AmountMinor &&
+	return deadline(a).Equal(deadline(b)) && a.Status == b.Status && a.Reason == b.Reason && a.AmountMinor == b.AmountMinor &&
 		a.WithdrawnMinor == b.WithdrawnMinor && a.FeeMinor == b.FeeMinor
 }
 
+// deadline is zero if there is none.
+func deadline(d db.Dispute) (due time.Time) {
+	if d.EvidenceDueBy != nil {
+		due = *d.EvidenceDueBy
+	}
+	return due
+}
+
 // movementsOf are the movements of a dispute, and those among them that are not recorded yet.
-func movementsOf(ctx context.Context, q *db.Queries, row db.Dispute, d stripe.Dispute) (
+func movementsOf(ctx context.Context, q *db.Queries, tenantID, id string, d stripe.Dispute) (
 	all []db.DisputeMovement, fresh []db.DisputeMovementInsertParams, err error,
 ) {
-	if all, err = q.DisputeMovements(ctx, db.DisputeMovementsParams{
-		TenantID: row.TenantID, DisputeID: row.ID,
-	}); err != nil {
-		return nil, nil, fmt.Errorf("read the movements of dispute %s: %w", row.ID, err)
+	if all, err = q.DisputeMovements(ctx, db.DisputeMovementsParams{TenantID: tenantID, DisputeID: id}); err != nil {
+		return nil, nil, fmt.Errorf("read the movements of dispute %s: %w", id, err)
 	}
 	recorded := map[string]bool{}
 	for _, m := range all {
@@ -263,7 +277,7 @@ func movementsOf(ctx context.Context, q *db.Queries, row db.Dispute, d stripe.Di
 		}
 		recorded[m.ID] = true
 		n := db.DisputeMovement{
-			TenantID: row.TenantID, ID: m.ID, DisputeID: row.ID, Kind: compare.DisputeMovementKind(m),
+			TenantID: tenantID, ID: m.ID, DisputeID: id, Kind: compare.DisputeMovementKind(m),
 			AmountMinor: m.AmountMinor, FeeMinor: m.FeeMinor, NetMinor: m.NetMinor, Currency: m.Currency,
 			CreatedAt: m.CreatedAt,
 		}

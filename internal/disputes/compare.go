@@ -8,7 +8,6 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/compare"
-	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/stripe"
@@ -59,12 +58,11 @@ type unanswered struct {
 
 // compareListed compares what Stripe lists.
 func (c *comparison) compareListed(ctx context.Context, since time.Time) error {
-	for window := (stripe.Window{From: since}); ; {
-		page, err := c.gateway.ListDisputes(ctx, window)
+	for listed, err := range pages(ctx, c.gateway, since) {
 		if err != nil {
-			return fmt.Errorf("list disputes: %w", err)
+			return err
 		}
-		for _, d := range page.Objects {
+		for _, d := range listed {
 			if d.IntentID == "" {
 				continue
 			}
@@ -74,11 +72,8 @@ func (c *comparison) compareListed(ctx context.Context, since time.Time) error {
 				return err
 			}
 		}
-		if !page.More || len(page.Objects) == 0 {
-			return nil
-		}
-		window.After = page.Objects[len(page.Objects)-1].ID
 	}
+	return nil
 }
 
 // compareRecorded compares the recorded disputes that were not listed: the open ones one by one, because they are few
@@ -115,13 +110,15 @@ func (c *comparison) compareEnded(ctx context.Context, ended []db.DisputesToComp
 			left[row.StripeDisputeID] = row
 		}
 	}
-	window := stripe.Window{From: time.Unix(0, 0)}
-	for calls := 0; calls < len(left); calls++ {
-		page, err := c.gateway.ListDisputes(ctx, window)
+	if len(left) == 0 {
+		return nil
+	}
+	calls := 0
+	for listed, err := range pages(ctx, c.gateway, time.Unix(0, 0)) {
 		if err != nil {
-			return fmt.Errorf("list disputes: %w", err)
+			return err
 		}
-		for _, d := range page.Objects {
+		for _, d := range listed {
 			row, ok := left[d.ID]
 			if !ok {
 				continue
@@ -133,10 +130,9 @@ func (c *comparison) compareEnded(ctx context.Context, ended []db.DisputesToComp
 				return err
 			}
 		}
-		if !page.More || len(page.Objects) == 0 {
+		if calls++; calls >= len(left) {
 			break
 		}
-		window.After = page.Objects[len(page.Objects)-1].ID
 	}
 	for _, row := range ended {
 		if err := c.readAndCompare(ctx, row); err != nil { // does nothing if it was found
@@ -288,9 +284,6 @@ func (s *Service) compareMissing(ctx context.Context, d stripe.Dispute) (*postgr
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the intent of dispute %s: %w", d.ID, err)
-	}
-	if !ids.Is(ids.Tenant, intent.TenantID) {
-		return nil, nil
 	}
 	p, err := s.pool.PaymentOfIntent(ctx, db.PaymentOfIntentParams{
 		TenantID: intent.TenantID, OrderID: intent.OrderID, IntentID: &intent.ID,

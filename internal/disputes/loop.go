@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"example.com/payonce/db"
@@ -24,11 +25,12 @@ type listWindow struct {
 // record it because its payment was not adopted yet, and what a restored database has lost.
 var listWindows = []listWindow{
 	{name: "disputes recent", back: 10 * time.Minute, every: 2 * time.Minute, continues: true},
-	{name: "disputes month", back: 35 * 24 * time.Hour, every: 6 * time.Hour},
+	{name: "disputes month", back: listMax, every: 6 * time.Hour},
 }
 
 const (
-	windowLease = 2 * time.Minute // renewed after each page
+	listMax     = 35 * 24 * time.Hour // how far back a window may begin
+	windowLease = 2 * time.Minute     // renewed after each page
 	windowAgain = 10 * time.Second
 	readMax     = 50 // open disputes that one round reads again
 	readLease   = time.Minute
@@ -79,7 +81,7 @@ func (s *Service) listOnce(ctx context.Context, w listWindow, away *int) (bool, 
 	}
 	complete, err := s.listWindow(ctx, w, claim, away)
 	through, pause := &claim.Now, w.every
-	if err != nil || !complete { // What could not be recorded is read again, from where this began.
+	if !complete { // What could not be recorded is read again, from where this began.
 		through = nil
 	}
 	if err != nil {
@@ -93,34 +95,34 @@ func (s *Service) listOnce(ctx context.Context, w listWindow, away *int) (bool, 
 	return true, errors.Join(err, released) // A window that is not released has a lease that runs out.
 }
 
+// from is where a window begins. Something that can never be recorded must not make it grow for ever.
+func (w listWindow) from(claim db.ReconcileClaimRow) time.Time {
+	from, oldest := claim.Now.Add(-w.back), claim.Now.Add(-listMax)
+	if w.continues && claim.CoveredThrough != nil {
+		from = claim.CoveredThrough.Add(-w.back)
+	}
+	if from.Before(oldest) {
+		return oldest
+	}
+	return from
+}
+
 // listWindow reports whether everything in the window is recorded.
 func (s *Service) listWindow(
 	ctx context.Context, w listWindow, claim db.ReconcileClaimRow, away *int,
 ) (complete bool, err error) {
-	from, oldest := claim.Now.Add(-w.back), claim.Now.Add(-35*24*time.Hour)
-	if w.continues && claim.CoveredThrough != nil {
-		from = claim.CoveredThrough.Add(-w.back)
-	}
-	if from.Before(oldest) { // Something that can never be recorded must not make the window grow for ever.
-		from = oldest
-	}
 	complete = true
-	for window := (stripe.Window{From: from}); ; {
-		page, err := s.gateway.ListDisputes(ctx, window)
+	for listed, err := range pages(ctx, s.gateway, w.from(claim)) {
 		if err != nil {
 			return false, err
 		}
-		for _, d := range page.Objects {
+		for _, d := range listed {
 			recorded, err := s.recordListed(ctx, d, away)
 			if err != nil {
 				return false, err
 			}
 			complete = complete && recorded
 		}
-		if !page.More || len(page.Objects) == 0 {
-			return complete, nil
-		}
-		window.After = page.Objects[len(page.Objects)-1].ID
 		n, err := s.pool.ReconcileExtend(ctx, db.ReconcileExtendParams{
 			Name: w.name, LeaseToken: claim.LeaseToken, Lease: windowLease,
 		})
@@ -129,6 +131,24 @@ func (s *Service) listWindow(
 		}
 		if err != nil {
 			return false, err
+		}
+	}
+	return complete, nil
+}
+
+// pages lists the disputes that were created since from, newest first, page by page. An error is the last.
+func pages(ctx context.Context, g Gateway, from time.Time) iter.Seq2[[]stripe.Dispute, error] {
+	return func(yield func([]stripe.Dispute, error) bool) {
+		for w := (stripe.Window{From: from}); ; {
+			page, err := g.ListDisputes(ctx, w)
+			if err != nil {
+				yield(nil, fmt.Errorf("list disputes: %w", err))
+				return
+			}
+			if !yield(page.Objects, nil) || !page.More || len(page.Objects) == 0 {
+				return
+			}
+			w.After = page.Objects[len(page.Objects)-1].ID
 		}
 	}
 }
@@ -159,13 +179,18 @@ const awayMax = 3
 // that Stripe did not respond about, since it last did.
 func (s *Service) readIsolated(ctx context.Context, stripeID string, away *int) (recorded bool, err error) {
 	err = s.Read(ctx, stripeID)
-	if errors.Is(err, stripe.ErrAway) && ctx.Err() == nil {
+	switch {
+	case errors.Is(err, stripe.ErrAway) && ctx.Err() == nil:
 		if *away++; *away >= awayMax {
 			return false, err
 		}
-	} else if err == nil || !ofTheDispute(ctx, err) {
+	case err == nil:
 		*away = 0
-		return err == nil, err
+		return true, nil
+	case !ofTheDispute(ctx, err):
+		return false, err
+	default: // Stripe has responded.
+		*away = 0
 	}
 	s.metrics.failures.Inc()
 	s.log.Error("a dispute cannot be recorded; it will be read again", "stripe_dispute", stripeID,

@@ -1,0 +1,32 @@
+package checkout
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/db"
+)
+
+// TestVerdict: what is said about the money of a checkout whose key is finished.
+func TestVerdict(t *testing.T) {
+	t.Parallel()
+	charge, why := "ch_1", "out_of_stock"
+	paid := &db.Payment{Status: db.PaymentStatusSucceeded, ChargeID: &charge}
+	failed := &db.Payment{Status: db.PaymentStatusFailed}
+	const wrong = "the key is finished and its checkout is not; an operator must look"
+	for _, c := range []struct {
+		status  db.CheckoutStatus
+		payment *db.Payment
+		verdict string
+	}{
+		{db.CheckoutStatusCompleted, paid, "completed, charged once, ch_1"},
+		{db.CheckoutStatusCompleted, nil, wrong},
+		{db.CheckoutStatusCompensated, paid, "compensated, charged once, ch_1"},
+		{db.CheckoutStatusCompensated, failed, "compensated (out_of_stock), no money taken"},
+		{db.CheckoutStatusCompensated, nil, "compensated (out_of_stock), no money taken"},
+		{db.CheckoutStatusProcessing, paid, wrong},
+	} {
+		require.Equal(t, c.verdict, verdict(db.Checkout{Status: c.status, FailureCode: &why}, c.payment))
+	}
+}

@@ -1,0 +1,240 @@
+package checkout_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/checkout"
+	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/stripe"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/pgproxy"
+	"example.com/payonce/testkit/world"
+)
+
+// TestStepThatHasEndedIsNotMoved: what was read of it before is old by then.
+func TestStepThatHasEndedIsNotMoved(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, world.LocalOptions{})
+	g := sagaOf(t, s.checkout("k", twoTeas("pm_card_visa")))
+	move := func(ctx context.Context) error {
+		return checkout.MoveStep(ctx, s.w.DB.Queries, s.w.Tenant.ID, g.ID, db.SagaStepPay, db.SagaStepStatusDone)
+	}
+	require.ErrorContains(t, move(t.Context()), "it has ended already")
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, move(canceled), context.Canceled, "and not that it has ended")
+}
+
+// notReady is a gateway through which no payment may begin.
+type notReady struct{ payments.Gateway }
+
+func (notReady) Ready(context.Context) error { return stripe.ErrUnavailable }
+
+// TestCheckoutBeginsOnlyIfAPaymentMay: a saga that cannot pay would hold stock for nothing.
+func TestCheckoutBeginsOnlyIfAPaymentMay(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, world.LocalOptions{Gateway: func(g payments.Gateway) payments.Gateway { return notReady{g} }})
+	a := s.checkout("k", twoTeas("pm_card_visa"))
+	require.Equal(t, http.StatusServiceUnavailable, a.Status, a)
+	require.Zero(t, s.w.Count(`SELECT count(*) FROM checkouts`))
+	require.Zero(t, s.w.Count(`SELECT count(*) FROM idempotency_keys WHERE key = 'k'`))
+}
+
+// TestPaymentWithoutAnIntentFails: Stripe refuses to create it, so that there is none to cancel.
+func TestPaymentWithoutAnIntentFails(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, world.LocalOptions{})
+	s.w.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.StoredError, Status: http.StatusBadRequest,
+		Code: "amount_too_small"})
+	a := s.checkout("k", twoTeas("pm_card_visa"))
+	require.Equal(t, "payment-failed", a.Code(), a)
+	require.Equal(t, allUndone, sagaOf(t, a).steps())
+	require.Empty(t, s.w.Posts("cancel"))
+	s.requireStock("tea", 10, 0)
+	s.requireWhole()
+}
+
+// TestOrderPaidByAnotherPaymentIsNotNotified: the money of this one goes back.
+func TestOrderPaidByAnotherPaymentIsNotNotified(t *testing.T) {
+	t.Parallel()
+	s, _ := refunded(t, `UPDATE orders SET status = 'paid', payment_id = 'pay_of_another', version = version + 1`)
+	a := s.await("k", twoTeas("pm_card_visa"))
+	require.Equal(t, "payment-failed", a.Code(), a)
+	require.Equal(t, "order_canceled", sagaOf(t, a).Failure.Code)
+	require.Equal(t, 1, s.w.EffectsOf(stripesim.EffectRefund))
+	s.requireStock("tea", 10, 0)
+}
+
+// stopped is a checkout that was interrupted at a recovery point.
+func stopped(t *testing.T, point, card string) shop {
+	t.Helper()
+	s := newShop(t, interrupted(point))
+	s.checkout("k", twoTeas(card))
+	require.Equal(t, point, s.w.RecoveryPoint("k"))
+	return s
+}
+
+// TestPaymentThatHasEndedElsewhere is taken for what it is.
+func TestPaymentThatHasEndedElsewhere(t *testing.T) {
+	t.Parallel()
+
+	t.Run("Succeeded", func(t *testing.T) {
+		t.Parallel()
+		s := stopped(t, "intent_recorded", "pm_card_visa")
+		s.w.Exec(`UPDATE payments SET status = 'succeeded', charge_id = 'ch_1', version = version + 1`)
+		s.w.Exec(`UPDATE orders SET status = 'paid', payment_id = (SELECT id FROM payments), version = version + 1`)
+		a := s.await("k", twoTeas("pm_card_visa"))
+		require.Equal(t, http.StatusCreated, a.Status, a)
+		require.Equal(t, allDone, sagaOf(t, a).steps())
+		require.Empty(t, s.w.Posts("confirm"))
+	})
+
+	// It was refused, and its intent is to be canceled.
+	t.Run("CanceledOnceItWasRefused", func(t *testing.T) {
+		t.Parallel()
+		s := stopped(t, "payment_refused", "pm_card_visa_chargeDeclined")
+		s.w.Exec(`UPDATE payments SET status = 'canceled', version = version + 1`)
+		a := s.await("k", twoTeas("pm_card_visa_chargeDeclined"))
+		require.Equal(t, "payment_canceled", sagaOf(t, a).Failure.Code, a)
+		require.Equal(t, allUndone, sagaOf(t, a).steps())
+		require.Empty(t, s.w.Posts("cancel"))
+	})
+}
+
+// lines is a log that many write to.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) take() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.text.Reset()
+	return l.text.String()
+}
+
+// TestCheckoutIsLogged: each turn of a checkout is in the log once it is committed.
+func TestCheckoutIsLogged(t *testing.T) {
+	t.Parallel()
+	log := &lines{}
+	var begins atomic.Pointer[func()]
+	s := newShop(t, world.LocalOptions{Log: slog.New(slog.NewTextHandler(log, nil)),
+		Boundary: at("order_created", &begins)})
+	contains := func(text ...string) {
+		t.Helper()
+		said := log.take()
+		for _, line := range text {
+			require.Contains(t, said, line)
+		}
+	}
+	s.checkout("paid", twoTeas("pm_card_visa"))
+	contains(`msg="payment finished"`, "status=succeeded", `msg="checkout completed"`)
+	s.checkout("declined", twoTeas("pm_card_visa_chargeDeclined"))
+	contains(`msg="payment finished"`, "status=failed", `msg="checkout compensated"`)
+	s.stock("tea", 1)
+	s.checkout("short", twoTeas("pm_card_visa"))
+	contains(`msg="checkout turns round"`, "step=reserve_stock", `msg="checkout compensated"`)
+	require.EqualValues(t, 3, s.Metric("payonce_checkouts_ended_total"))
+	require.EqualValues(t, 2, s.Series("payonce_checkouts_ended_total", "compensated"))
+
+	// Another process has taken the claim over: then this one has nothing to say.
+	steal := func() { s.w.Exec(`UPDATE idempotency_keys SET lease_token = lease_token + 1 WHERE key = 'stolen'`) }
+	begins.Store(&steal)
+	s.checkout("stolen", twoTeas("pm_card_visa"))
+	require.Nil(t, begins.Load())
+	require.NotContains(t, log.take(), "checkout interrupted")
+}
+
+// TestExpireReservations: what is not about one checkout ends the run, and a bug in one does not.
+func TestExpireReservations(t *testing.T) {
+	t.Parallel()
+	w, api, proxy := world.Proxied(t, interrupted("stock_reserved"))
+	s := shop{Local: api, w: w}
+	s.stock("tea", 10)
+	for _, key := range []string{"broken", "well"} {
+		s.checkout(key, twoTeas("pm_card_visa"))
+		require.Equal(t, "stock_reserved", w.RecoveryPoint(key))
+	}
+	w.ExpireLeases()
+	w.Exec(`UPDATE idempotency_keys SET parked_at = clock_timestamp() WHERE finished_at IS NULL`)
+	w.Exec(`UPDATE reservations SET expires_at = clock_timestamp() - interval '1 hour'`)
+	w.Exec(`ALTER TABLE idempotency_keys DISABLE TRIGGER USER`)
+	w.Exec(`UPDATE idempotency_keys SET request = '[' WHERE key = 'broken'`) // which panics
+
+	// It neither logs nor measures.
+	quiet := checkout.New(api.Pool, api.Keys, api.Gateway, api.Payments, nil, checkout.Options{})
+	proxy.Fail("name: ReservationOverdue ", 1)
+	_, err := quiet.ExpireReservations(t.Context())
+	require.ErrorContains(t, err, pgproxy.FailureText("name: ReservationOverdue"))
+	proxy.Before("name: CheckoutStepsSkip ")
+	_, err = checkout.New(api.Pool, api.Keys, api.Gateway, api.Payments, nil, checkout.Options{}).
+		ExpireReservations(t.Context())
+	require.Error(t, err, "the database is away")
+	s.requireStock("tea", 6, 4)
+	n, err := quiet.ExpireReservations(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, n, "a bug stops no other checkout")
+	s.requireStock("tea", 8, 2)
+}
+
+// TestIDThatNoCheckoutHasIsNotFound, whatever it is: PostgreSQL could not even be asked for some.
+func TestIDThatNoCheckoutHasIsNotFound(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, world.LocalOptions{})
+	for _, id := range []string{"chk_none", "ord_1", "a\x00b"} {
+		_, err := s.Checkouts.Get(t.Context(), s.w.Tenant.ID, id)
+		require.ErrorIs(t, err, payments.ErrNotFound, "%q", id)
+	}
+}
+
+// TestCheckoutIsAnsweredBeforeItHasAnOrder: the first step has failed, and the checkout is recorded all the same.
+func TestCheckoutIsAnsweredBeforeItHasAnOrder(t *testing.T) {
+	t.Parallel()
+	w, api, proxy := world.Proxied(t, world.LocalOptions{})
+	s := shop{Local: api, w: w}
+	s.stock("tea", 10)
+	proxy.Fail("name: OrderInsert ", 1)
+	a := s.checkout("k", twoTeas("pm_card_visa"))
+	require.Equal(t, http.StatusAccepted, a.Status, a)
+	require.Equal(t, w.Text(`SELECT id FROM checkouts`), sagaOf(t, a).ID)
+	require.Empty(t, sagaOf(t, a).OrderID)
+
+	// What was begun in this process is not read back from the database.
+	proxy.Seen()
+	require.Equal(t, http.StatusCreated, s.checkout("fresh", twoTeas("pm_card_visa")).Status)
+	for _, statement := range proxy.Seen() {
+		require.NotContains(t, statement, "name: CheckoutStepsResume ")
+	}
+	require.Equal(t, http.StatusCreated, s.await("k", twoTeas("pm_card_visa")).Status)
+}
+
+// TestRefundOfUnknownOutcomeIsShown as such: Stripe may have returned the money.
+func TestRefundOfUnknownOutcomeIsShown(t *testing.T) {
+	t.Parallel()
+	s := stopped(t, "payment_made", "pm_card_visa")
+	s.w.Exec(`WITH gone AS (UPDATE reservations SET status = 'released') UPDATE stock SET reserved = 0, available = 10`)
+	s.w.Sim.Inject(stripesim.Fault{Op: "refund.create", Kind: stripesim.Drop, Times: -1})
+	s.w.Sim.Inject(stripesim.Fault{Op: "refund.list", Kind: stripesim.Reset, Skip: 1, Times: -1})
+	s.Complete()
+	require.Contains(t, sagaOf(t, s.checkout("k", twoTeas("pm_card_visa"))).steps(), " refund:unknown ")
+	require.Equal(t, "the refund is under way", s.w.Text(`SELECT last_error FROM idempotency_keys WHERE key = 'k'`))
+	s.w.Sim.ClearFaults()
+	require.Equal(t, "reservation_lost", sagaOf(t, s.await("k", twoTeas("pm_card_visa"))).Failure.Code)
+	s.requireWhole()
+}
