@@ -51,7 +51,7 @@ SELECT EXISTS (
           AND p.amount_minor = $3 AND p.currency = $4) AS matches,
     EXISTS (
         SELECT FROM payments p
-        WHERE p.tenant_id = $1 AND p.order_id = $5 AND p.id <> $2 AND p.status = 'succeeded'
+        WHERE p.tenant_id = $1 AND p.order_id = $5 AND p.status = 'succeeded'
           AND p.intent_id = $6::text AND p.amount_minor = $3 AND p.currency = $4
           AND NOT EXISTS (SELECT FROM payments o WHERE o.tenant_id = $1 AND o.id = $2)) AS adopted
 `

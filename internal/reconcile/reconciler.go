@@ -154,12 +154,16 @@ func (r *Reconciler) release(ctx context.Context, w scanWindow, claim db.Reconci
 	return nil
 }
 
+// from is where a window begins.
+func (w scanWindow) from(claim db.ReconcileClaimRow) time.Time {
+	if w.continues && claim.CoveredThrough != nil {
+		return claim.CoveredThrough.Add(-w.back)
+	}
+	return claim.Now.Add(-w.back)
+}
+
 // scan goes through a window. It returns where the next run continues, or nil if this one came to the end.
 func (r *Reconciler) scan(ctx context.Context, w scanWindow, claim db.ReconcileClaimRow) (*string, error) {
-	from := claim.Now.Add(-w.back)
-	if w.continues && claim.CoveredThrough != nil {
-		from = claim.CoveredThrough.Add(-w.back)
-	}
 	c := walker{
 		pool: r.pool, gateway: r.gateway, service: r.service, skipMax: skipMax,
 		abandonedBefore: claim.Now.Add(-payments.AbandonedAfter),
@@ -187,14 +191,15 @@ func (r *Reconciler) scan(ctx context.Context, w scanWindow, claim db.ReconcileC
 			return err
 		},
 	}
-	if w.confirmable != "" {
+	if w.confirmable != "" { // One that is skipped must not keep the run from those behind it.
+		defer r.logSkipped(&c)
 		return scanConfirmable(ctx, &c, w, claim)
 	}
 	walk := c.walk
 	if w.refunds {
 		walk = c.walkRefunds
 	}
-	if err := walk(ctx, from); err != nil {
+	if err := walk(ctx, w.from(claim)); err != nil {
 		return nil, err
 	}
 	if missed := errors.Join(c.skipped...); missed != nil { // All others were compared; the window is not done.
@@ -203,7 +208,15 @@ func (r *Reconciler) scan(ctx context.Context, w scanWindow, claim db.ReconcileC
 	if w.refunds {
 		return nil, nil
 	}
+	defer r.logSkipped(&c)
 	return nil, r.recheck(ctx, &c)
+}
+
+// logSkipped logs what a run has left out without being read again for it.
+func (r *Reconciler) logSkipped(c *walker) {
+	for _, why := range c.skipped {
+		r.log.Warn("Stripe gave no response about an object; it is left for the next run", "error", why.Error())
+	}
 }
 
 // repairIntent does what an intent's difference asks for. It does not trust the page that
@@ -212,10 +225,8 @@ func (r *Reconciler) scan(ctx context.Context, w scanWindow, claim db.ReconcileC
 func (r *Reconciler) repairIntent(ctx context.Context, i stripe.Intent, d compare.Difference) error {
 	switch d.Result {
 	case compare.Agrees:
-		if i.Status == stripe.IntentSucceeded {
-			if err := r.repairs.MovedByOthers(ctx, i); err != nil {
-				return fmt.Errorf("record what others have moved of %s: %w", i.ID, err)
-			}
+		if err := r.repairs.MovedByOthers(ctx, i); err != nil {
+			return fmt.Errorf("record what others have moved of %s: %w", i.ID, err)
 		}
 		if i.Status == stripe.IntentCanceled || i.Status == stripe.IntentSucceeded && !d.GivenBack {
 			order := compare.OrderRef{TenantID: i.TenantID, OrderID: i.OrderID}
@@ -252,14 +263,13 @@ func (r *Reconciler) repairIntent(ctx context.Context, i stripe.Intent, d compar
 		r.logUnregistered(i)
 		// Nothing is known about its money, so nothing is claimed, and nothing that was claimed before stays.
 		return r.resolve(ctx, i.TenantID, i.ID, "", "made by an operation that is unknown to this service")
-	case compare.Differs, compare.StatusChanged:
-	}
-	if d.Key != "" { // Its key is parked. Wake it.
-		if err := r.expedite(ctx, i.TenantID, d.Key); err != nil {
+	case compare.Differs, compare.StatusChanged: // The status of a refund alone changes.
+		if err := r.expedite(ctx, i.TenantID, d.Key); err != nil { // if its key is parked
 			return err
 		}
+		return r.park(ctx, d.Discrepancy)
 	}
-	return r.park(ctx, d.Discrepancy)
+	panic("bug: a result of an intent without a repair")
 }
 
 func (r *Reconciler) repairRefund(ctx context.Context, refund stripe.Refund, d compare.Difference) error {
@@ -285,15 +295,16 @@ func (r *Reconciler) repairRefund(ctx context.Context, refund stripe.Refund, d c
 		r.done("applied", "applied the new status of a refund", "tenant_id", d.Discrepancy.TenantID, "refund_id",
 			d.Discrepancy.RefundID, "status", string(refund.Status))
 		return r.resolve(ctx, d.Discrepancy.TenantID, refund.ID, "", "the refund is "+string(refund.Status)+" here too")
-	case compare.Differs, compare.Abandoned, compare.Unregistered:
-	}
-	if d.Discrepancy.Kind == db.DiscrepancyKindUnmatchedAtStripe {
-		// It does not fit into what is left, perhaps because another refund has failed that we have not seen yet.
-		if adopted, err := r.adoptRefund(ctx, refund); err != nil || adopted {
-			return err
+	case compare.Differs, compare.Abandoned, compare.Unregistered: // An intent alone is one of the last two.
+		if d.Discrepancy.Kind == db.DiscrepancyKindUnmatchedAtStripe {
+			// It does not fit into what is left, perhaps because another refund has failed that we have not seen yet.
+			if adopted, err := r.adoptRefund(ctx, refund); err != nil || adopted {
+				return err
+			}
 		}
+		return r.park(ctx, d.Discrepancy)
 	}
-	return r.park(ctx, d.Discrepancy)
+	panic("bug: a result of a refund without a repair")
 }
 
 // adoptRefund creates the rows for a refund that Stripe has and we had not, unless that is not possible now.
@@ -356,12 +367,9 @@ func (r *Reconciler) startSpan(
 	span.Set("stripe.object_id", object.ObjectID)
 	span.Set(tracing.Tenant, object.TenantID)
 	span.Set(tracing.Resource, object.OrderID)
-	origin, err := r.pool.OutboxOrigin(ctx, db.OutboxOriginParams{
-		TenantID: object.TenantID, AggregateID: object.OrderID,
-	})
-	if err == nil { // its events may be deleted by now, or the database away: then there is no link
-		span.Link(origin)
-	}
+	// Its events may be deleted by now, or the database away: then the origin is empty, and there is no link.
+	origin, _ := r.pool.OutboxOrigin(ctx, db.OutboxOriginParams{TenantID: object.TenantID, AggregateID: object.OrderID})
+	span.Link(origin)
 	return ctx, span
 }
 
@@ -412,10 +420,8 @@ func guarded(fn func() error) (err error) {
 	return fn()
 }
 
+// expedite has the operation of a key resumed. Without a key none waits: a checkout or a cancel works on the object.
 func (r *Reconciler) expedite(ctx context.Context, tenantID, key string) error {
-	if key == "" {
-		return nil // A checkout or a cancel works on it, and is not waiting.
-	}
 	expedited, err := idempotency.TryExpedite(ctx, r.pool.Queries, tenantID, key)
 	if expedited {
 		r.metrics.results.WithLabelValues("expedited").Inc()

@@ -9,12 +9,14 @@ import (
 	"example.com/payonce/testkit/world"
 )
 
+// byTip has an intent be made by another operation than a payment.
+func byTip(p *stripego.PaymentIntentParams) { p.Metadata["payonce_operation"] = "tip" }
+
 // TestReconcilerLeavesUnregisteredOperationsAlone: what was made by an operation that
 // this program does not have is not adopted, canceled or called unmatched.
 func TestReconcilerLeavesUnregisteredOperationsAlone(t *testing.T) {
 	t.Parallel()
 	b := world.NewBooks(t)
-	byTip := func(p *stripego.PaymentIntentParams) { p.Metadata["payonce_operation"] = "tip" }
 	b.OrphanIntent(b.API.Order(), byTip)
 	b.OrphanIntent(b.API.Order(), byTip, world.Unconfirmed)
 	b.Reconcile()

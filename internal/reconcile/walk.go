@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"example.com/payonce/db"
@@ -83,7 +84,7 @@ func (c *walker) recheck(ctx context.Context, open []db.Discrepancy) error {
 		var err error
 		if f.Object == compare.PaymentIntent {
 			err = readAndVisit(ctx, c, c.intents(), row)
-		} else if row.intentID, err = c.payingIntent(ctx, row.OrderRef); err == nil && row.intentID != "" {
+		} else if row.intentID, err = c.payingIntent(ctx, row.OrderRef); row.intentID != "" {
 			err = readAndVisit(ctx, c, c.refunds(), row)
 		}
 		if err != nil {
@@ -96,10 +97,13 @@ func (c *walker) recheck(ctx context.Context, open []db.Discrepancy) error {
 // payingIntent is the intent that paid an order; empty: none that we know of.
 func (c *walker) payingIntent(ctx context.Context, r compare.OrderRef) (string, error) {
 	found, err := c.service.OrderRows(ctx, c.pool.Queries, []compare.OrderRef{r})
-	if err != nil || found[r].Paid() == nil {
+	if err != nil {
 		return "", err
 	}
-	return *found[r].Paid().IntentID, nil
+	if paid := found[r].Paid(); paid != nil {
+		return *paid.IntentID, nil
+	}
+	return "", nil
 }
 
 func (c *walker) intents() objectKind[stripe.Intent] {
@@ -188,6 +192,12 @@ type objectKind[T any] struct {
 	locate func(context.Context, T) (compare.OrderRef, error)
 }
 
+// difference compares an object with the rows of its order.
+func (s objectKind[T]) difference(object T, order *compare.Order) (d compare.Difference, err error) {
+	err = guarded(func() error { d = s.compare(object, order); return nil })
+	return d, err
+}
+
 // localRef identifies an object of Stripe's and its order. Its id is that of our row that
 // says money moved.
 type localRef struct {
@@ -251,14 +261,13 @@ func comparePage[T any](ctx context.Context, c *walker, s objectKind[T], objects
 	for _, id := range known {
 		ours[id] = true
 	}
+	objects = slices.DeleteFunc(slices.Clone(objects), func(object T) bool { return !ours[s.key(object).TenantID] })
+	if len(objects) == 0 {
+		return nil
+	}
 	var refs []compare.OrderRef
 	for _, object := range objects {
-		if k := s.key(object); ours[k.TenantID] {
-			refs = append(refs, k.OrderRef)
-		}
-	}
-	if len(refs) == 0 {
-		return nil
+		refs = append(refs, s.key(object).OrderRef)
 	}
 	found, err := c.service.OrderRows(ctx, c.pool.Queries, refs)
 	if err != nil {
@@ -266,19 +275,12 @@ func comparePage[T any](ctx context.Context, c *walker, s objectKind[T], objects
 	}
 	for _, object := range objects {
 		k := s.key(object)
-		if !ours[k.TenantID] {
-			continue
-		}
 		c.onCompared(k.currency)
-		var d compare.Difference
-		err := guarded(func() error { d = s.compare(object, found[k.OrderRef]); return nil })
-		if err == nil && d.NoPayment {
+		d, err := s.difference(object, found[k.OrderRef])
+		if d.NoPayment {
 			var located compare.OrderRef
 			if located, err = s.locate(ctx, object); err == nil && located != k.OrderRef {
 				k.OrderRef, d.Result = located, compare.Differs
-			}
-			if c.skip(ctx, err) {
-				continue
 			}
 		}
 		switch {
@@ -310,8 +312,7 @@ func readAndVisit[T any](ctx context.Context, c *walker, s objectKind[T], row lo
 	if err != nil {
 		return err
 	}
-	var d compare.Difference
-	err = guarded(func() error { d = s.compare(object, found[row.OrderRef]); return nil })
+	d, err := s.difference(object, found[row.OrderRef])
 	if err != nil {
 		return c.onUnreadable(ctx, s.object, row, err)
 	}
