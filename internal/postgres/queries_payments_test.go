@@ -1,0 +1,398 @@
+package postgres_test
+
+import (
+	"testing"
+	"time"
+
+	"example.com/payonce/db"
+)
+
+// An order can be paid if it is open, not being canceled, not a checkout's, has not retired the PaymentIntent, and no
+// payment occupies it. Each of the others fails one of these.
+const orderRows = `
+	orders
+	  id           version  status    canceling_key  checkout_id  intents_retired  payment_id
+	  by_checkout  1        open      .              chk          0                .
+	  canceled     2        canceled  .              .            0                .
+	  canceling    1        open      cancel_1       .            0                .
+	  confirming   1        open      .              .            0                .
+	  open         1        open      .              .            0                .
+	  paid         2        paid      .              .            0                succeeded
+	  retired      1        open      .              .            2                .
+	  several      1        open      .              .            0                .
+	  taken        1        open      .              .            0                .
+	  touched      2        open      .              .            0                .
+
+`
+
+// The payments have their order's name, or that of their state. Those of order several share it.
+const paymentRows = orderRows + `
+	payments
+	  id          order_id    status           version  intent_number  intent_id  intent_closed  intent_spent
+	  changed     changed     processing       2        1              .          .              .
+	  confirming  confirming  processing       1        1              pi_c       .              .
+	  failed      open        failed           2        1              pi_open    .              .
+	  moved       moved       processing       1        2              .          .              .
+	  several_0   several     failed           2        1              pi_s0      .              .
+	  several_1   several     failed           2        1              pi_s1      true           false
+	  several_2   several     failed           2        2              pi_s2      true           true
+	  several_3   several     failed           2        2              .          false          false
+	  several_4   several     canceled         2        2              pi_s2      false          false
+	  succeeded   paid        succeeded        2        1              pi_paid    false          .
+	  taken       taken       processing       1        1              .          .              .
+	  waits       waits       requires_action  1        1              .          .              .
+
+	payments
+	  tenant_id  id         order_id  status           intent_number  intent_id
+	  acme       a_twins    open      requires_action  9              pi_twins
+	  acme       a_twins_2  several   processing       9              pi_s2
+	  acme:eu    a_early    other     failed           1              pi_early
+	  acme:eu    b_first    other     failed           1              pi_first
+	  acme:eu    a_later    other     failed           2              pi_later
+	  acme:eu    other_s2   other     failed           1              pi_s2
+	  acme:eu    own        several   failed           2              pi_own
+
+	idempotency_keys
+	  key       lease_token  resource_id  finished_at
+	  finished  3            .            -1h
+	  held      3            .            .
+	  stale     4            .            .
+	  another   3            .            .
+
+	stripe_calls
+	  stripe_key               operation
+	  acme:eu:another:confirm  confirm
+	  acme:eu:created:create   create
+	  acme:eu:held:confirm     confirm
+	  acme:eu:open:create      create
+`
+
+func TestQueriesOfPayments(t *testing.T) {
+	t.Parallel()
+	begin := func(order string) db.PaymentBeginParams {
+		return db.PaymentBeginParams{
+			TenantID: tenant, OrderID: order, Key: "new", Operation: "create_payment", Fingerprint: make([]byte, 32),
+			FingerprintVersion: 1, Request: []byte("r"), RequestID: "req", PaymentID: "pay", RecoveryPoint: "recorded",
+			ClaimToken: somebody, Lease: time.Minute, IntentNumber: 2, AmountMinor: 1000, Currency: "eur",
+			PaymentMethod: "pm", CreatedAt: at("-1h"), EventData: []byte("e"), StripeKey: tenant + ":new:create",
+			StripeOperation: "create", StripeResourceID: order, ParamsSha256: []byte("sha"),
+		}
+	}
+	record := func(key string) db.PaymentIntentRecordParams {
+		return db.PaymentIntentRecordParams{
+			TenantID: tenant, PaymentID: "taken", Key: key, LeaseToken: 3, IntentID: ptr("pi_new"),
+			RecoveryPoint: "intent_recorded", StripeRequestID: "req_s", CreateKey: tenant + ":open:create",
+			ConfirmKey: tenant + ":new:confirm", ParamsSha256: []byte("sha"),
+		}
+	}
+	finish := func(key string) db.PaymentFinishParams {
+		return db.PaymentFinishParams{
+			TenantID: tenant, PaymentID: "confirming", OrderID: "confirming", Key: key, LeaseToken: 3, Status: "succeeded",
+			IntentClosed: true, ChargeID: ptr("ch"), PaysOrder: true, OrderVersion: 1, PaymentVersion: 1,
+			AnswerVersion: 1, AnswerStatus: 201, AnswerHeaders: []byte("h"), AnswerBody: []byte("b"),
+			EventAggregateIds: []string{"confirming"}, EventVersions: []int64{2}, EventTypes: []string{"payment.succeeded"},
+			EventData: [][]byte{[]byte("e")}, StripeOutcome: "done", HttpStatus: ptr[int16](200), ObjectID: ptr("pi"),
+			StripeRequestID: "req_s", StripeKey: tenant + ":held:confirm",
+		}
+	}
+	settle := func(payment string) db.PaymentSettleParams {
+		return db.PaymentSettleParams{TenantID: tenant, ID: payment, SeenVersion: 1, Status: "failed", IntentClosed: true,
+			FailureCode: ptr("card_declined"), FailureDeclineCode: ptr("fraudulent"), FailureMessage: ptr("no")}
+	}
+	const eachPayment = "changed confirming moved taken waits failed"
+	checkQueries(t, paymentRows, []queryCase{
+		{rule: "NeedsAnOrderThatCanBePaid", query: q.PaymentBegin,
+			each: "open by_checkout canceled canceling retired paid taken missing",
+			with: func(order string) any { return begin(order) }, want: `
+			open: row OrderStatus=open Claimed=true
+			open: inserts idempotency_keys/new: attempts=1 claim_token=somebody created_at=now fingerprint=32
+				bytes fingerprint_version=1 history={1 recorded now} lease_token=1 leased_until=now+1m
+				next_attempt_at=now+1m operation=create_payment recovery_point=recorded request=r request_id=req
+				resource_id=pay
+			open: inserts outbox_events/pay/1: created_at=now data=e leased_until=-infinity type=payment.created
+			open: inserts payments/pay: amount_minor=1000 created_at=-1h currency=eur idempotency_key=new
+				intent_number=2 live=true order_id=open payment_method=pm status=processing updated_at=now version=1
+			open: inserts stripe_calls/acme:eu:new:create: attempts=1 first_sent_at=now last_sent_at=now
+				operation=create outcome=sent params_sha256=sha resource_id=open
+			open: locks orders/open
+			by_checkout: row OrderStatus=open
+			by_checkout: locks orders/by_checkout
+			canceled: row OrderStatus=canceled
+			canceled: locks orders/canceled
+			canceling: row OrderStatus=open OrderCanceling=true
+			canceling: locks orders/canceling
+			retired: row OrderStatus=open
+			retired: locks orders/retired
+			paid: row OrderStatus=paid InProgress=true
+			paid: locks orders/paid
+			taken: row OrderStatus=open InProgress=true
+			taken: locks orders/taken
+			missing: no row`},
+		{rule: "ClaimsAKeyOnce", query: q.PaymentBegin,
+			with: but(begin("open"), func(p *db.PaymentBeginParams) { p.Key = "held" }), want: `
+			row OrderStatus=open
+			locks orders/open`},
+		{rule: "RecordsAnotherAttemptOfTheCall", query: q.PaymentBegin,
+			with: but(begin("open"), func(p *db.PaymentBeginParams) { p.StripeKey = tenant + ":created:create" }), want: `
+			row OrderStatus=open Claimed=true
+			changes stripe_calls/acme:eu:created:create: attempts=2 last_sent_at=now
+			inserts idempotency_keys/new: attempts=1 claim_token=somebody created_at=now fingerprint=32 bytes
+				fingerprint_version=1 history={1 recorded now} lease_token=1 leased_until=now+1m
+				next_attempt_at=now+1m operation=create_payment recovery_point=recorded request=r request_id=req
+				resource_id=pay
+			inserts outbox_events/pay/1: created_at=now data=e leased_until=-infinity type=payment.created
+			inserts payments/pay: amount_minor=1000 created_at=-1h currency=eur idempotency_key=new
+				intent_number=2 live=true order_id=open payment_method=pm status=processing updated_at=now version=1
+			locks orders/open`},
+		{rule: "IsFenced", query: q.PaymentIntentRecord, each: "held finished stale missing",
+			with: func(key string) any { return record(key) }, want: `
+			held: returns 1
+			held: changes idempotency_keys/held: history={3 intent_recorded now} recovery_point=intent_recorded
+			held: changes payments/taken: intent_id=pi_new updated_at=now
+			held: changes stripe_calls/acme:eu:open:create: http_status=200 object_id=pi_new outcome=done
+				request_ids={req_s}
+			held: inserts stripe_calls/acme:eu:new:confirm: attempts=1 first_sent_at=now last_sent_at=now
+				operation=confirm outcome=sent params_sha256=sha resource_id=taken
+			finished: returns 0
+			stale: returns 0
+			missing: returns 0`},
+		{rule: "MayBeRepeated", query: q.PaymentIntentRecord,
+			with: but(record("held"), func(p *db.PaymentIntentRecordParams) { p.ConfirmKey = tenant + ":held:confirm" }),
+			want: `
+			returns 1
+			changes idempotency_keys/held: history={3 intent_recorded now} recovery_point=intent_recorded
+			changes payments/taken: intent_id=pi_new updated_at=now
+			changes stripe_calls/acme:eu:open:create: http_status=200 object_id=pi_new outcome=done
+				request_ids={req_s}`},
+		{rule: "LeavesAPaymentThatHasEndedAlone", query: q.PaymentIntentRecord,
+			with: but(record("held"), func(p *db.PaymentIntentRecordParams) { p.PaymentID = "failed" }), want: `
+			returns 0
+			changes idempotency_keys/held: history={3 intent_recorded now} recovery_point=intent_recorded
+			changes stripe_calls/acme:eu:open:create: http_status=200 object_id=pi_new outcome=done
+				request_ids={req_s}
+			inserts stripe_calls/acme:eu:new:confirm: attempts=1 first_sent_at=now last_sent_at=now
+				operation=confirm outcome=sent params_sha256=sha resource_id=failed`},
+
+		{rule: "IsFenced", query: q.PaymentFinish, each: "held finished stale missing",
+			with: func(key string) any { return finish(key) }, want: `
+			held: returns 1
+			held: changes idempotency_keys/held: answer_body=b answer_headers=h answer_status=201
+				answer_version=1 finished_at=now history={3 finished now} recovery_point=finished
+			held: changes orders/confirming: payment_id=confirming status=paid version=2
+			held: changes payments/confirming: charge_id=ch intent_closed=true status=succeeded updated_at=now
+				version=2
+			held: changes stripe_calls/acme:eu:held:confirm: http_status=200 object_id=pi outcome=done
+				request_ids={req_s}
+			held: inserts outbox_events/confirming/2: created_at=now data=e leased_until=-infinity
+				type=payment.succeeded
+			finished: returns 0
+			stale: returns 0
+			missing: returns 0`},
+		{rule: "LeavesTheOrderOfADeclinedPayment", query: q.PaymentFinish,
+			with: but(finish("held"), func(p *db.PaymentFinishParams) {
+				p.PaysOrder, p.Status, p.FailureCode, p.ChargeID = false, "failed", ptr("card_declined"), nil
+				p.AnswerStatus, p.StripeOutcome, p.HttpStatus, p.StripeRequestID = 402, "refused", ptr[int16](402), ""
+			}), want: `
+			returns 1
+			changes idempotency_keys/held: answer_body=b answer_headers=h answer_status=402 answer_version=1
+				finished_at=now history={3 finished now} recovery_point=finished
+			changes payments/confirming: failure_code=card_declined intent_closed=true live=false status=failed
+				updated_at=now version=2
+			changes stripe_calls/acme:eu:held:confirm: http_status=402 object_id=pi outcome=refused
+			inserts outbox_events/confirming/2: created_at=now data=e leased_until=-infinity
+				type=payment.succeeded`},
+		{rule: "NeedsNoOrderThatIsOpenToDecline", query: q.PaymentFinish,
+			with: but(finish("held"), func(p *db.PaymentFinishParams) {
+				p.PaysOrder, p.OrderID, p.OrderVersion, p.Status, p.FailureCode = false, "canceled", 9, "failed", ptr("declined")
+			}), want: `
+			returns 1
+			changes idempotency_keys/held: answer_body=b answer_headers=h answer_status=201 answer_version=1
+				finished_at=now history={3 finished now} recovery_point=finished
+			changes payments/confirming: charge_id=ch failure_code=declined intent_closed=true live=false
+				status=failed updated_at=now version=2
+			changes stripe_calls/acme:eu:held:confirm: http_status=200 object_id=pi outcome=done
+				request_ids={req_s}
+			inserts outbox_events/confirming/2: created_at=now data=e leased_until=-infinity
+				type=payment.succeeded`},
+		{rule: "NeedsTheOrderAsItWasRead", query: q.PaymentFinish, each: "touched canceled missing",
+			with: func(order string) any {
+				return but(finish("held"), func(p *db.PaymentFinishParams) { p.OrderID, p.EventAggregateIds[0] = order, order })
+			}, want: `
+			touched: returns 0
+			canceled: returns 0
+			missing: returns 0`},
+		{rule: "NeedsTheOrderToBeOpen", query: q.PaymentFinish,
+			with: but(finish("held"), func(p *db.PaymentFinishParams) { p.OrderID, p.OrderVersion = "canceled", 2 }),
+			want: `
+			returns 0`},
+		{rule: "NeedsThePaymentAsItWasRead", query: q.PaymentFinish,
+			with: but(finish("held"), func(p *db.PaymentFinishParams) { p.PaymentID = "changed" }), want: `
+			returns 0
+			locks orders/confirming`},
+
+		{rule: "ReadsOne", query: q.PaymentGet, with: db.PaymentGetParams{TenantID: tenant, ID: "moved"}, want: `
+			row ID=moved`},
+		{rule: "ReadsOne", query: q.PaymentWithOrder,
+			with: db.PaymentWithOrderParams{TenantID: tenant, ID: "several_3"}, want: `
+			row Payment=(ID=several_3) Order=(ID=several) StatusSeconds=-9h`},
+		{rule: "LocksOne", query: q.PaymentLock, with: db.PaymentLockParams{TenantID: tenant, ID: "moved"}, want: `
+			row ID=moved
+			locks payments/moved`},
+		{rule: "ReadsOne", query: q.PaymentByKey,
+			with: db.PaymentByKeyParams{TenantID: tenant, IdempotencyKey: "key_moved"}, want: `
+			row ID=moved`},
+		{rule: "ReadsTheNewestFirst", query: q.PaymentList,
+			with: db.PaymentListParams{TenantID: tenant, Before: "several_4", LimitRows: 3}, want: `
+			row ID=several_3
+			row ID=several_2
+			row ID=several_1`},
+		{rule: "ReadsTheNewestFirst", query: q.PaymentListOfOrder, with: db.PaymentListOfOrderParams{
+			TenantID: tenant, OrderID: "several", Before: "several_4", LimitRows: 9,
+		}, want: `
+			row ID=several_3
+			row ID=several_2
+			row ID=several_1
+			row ID=several_0
+			row ID=own`},
+		{rule: "ReadsTheOneThatOccupiesTheOrder", query: q.PaymentLive, each: "paid taken waits several",
+			with: func(order string) any { return db.PaymentLiveParams{TenantID: tenant, OrderID: order} }, want: `
+			paid: row ID=succeeded
+			taken: row ID=taken
+			waits: row ID=waits
+			several: no row`},
+		{rule: "ReadsTheLatestIntent", query: q.OrderToPay, each: "open paid several taken touched missing",
+			with: func(order string) any { return db.OrderToPayParams{TenantID: tenant, ID: order} }, want: `
+			open: row Order=(ID=open) IntentNumber=1 IntentID=pi_open
+			paid: row Order=(ID=paid) IntentNumber=1 IntentID=pi_paid LiveStatus=succeeded
+			several: row Order=(ID=several) IntentNumber=2 IntentID=pi_s2 IntentClosed=true
+			taken: row Order=(ID=taken) IntentNumber=1 LiveStatus=processing
+			touched: row Order=(ID=touched) IntentClosed=true
+			missing: no row`},
+		{rule: "InsertsOne", query: q.PaymentInsert, with: db.PaymentInsertParams{
+			TenantID: tenant, ID: "new", OrderID: "touched", IdempotencyKey: "key", AmountMinor: 1000, Currency: "eur",
+			PaymentMethod: "pm", IntentNumber: 1, CreatedAt: at("-1h"),
+		}, want: `
+			inserts payments/new: amount_minor=1000 created_at=-1h currency=eur idempotency_key=key
+				intent_number=1 live=true order_id=touched payment_method=pm status=processing updated_at=now
+				version=1`},
+		{rule: "MovesOnUnlessAnIntentIsKnown", query: q.PaymentNextIntent, each: eachPayment,
+			with: func(payment string) any {
+				return db.PaymentNextIntentParams{TenantID: tenant, ID: payment, IntentNumber: 1}
+			}, want: `
+			changed: returns 1
+			changed: changes payments/changed: intent_number=2 updated_at=now
+			confirming: returns 0
+			moved: returns 0
+			taken: returns 1
+			taken: changes payments/taken: intent_number=2 updated_at=now
+			waits: returns 0
+			failed: returns 0`},
+		{rule: "ComparesTheVersion", query: q.PaymentSettle, each: "changed confirming",
+			with: func(payment string) any { return settle(payment) }, want: `
+			changed: no row
+			confirming: row ID=confirming
+			confirming: changes payments/confirming: failure_code=card_declined failure_decline_code=fraudulent
+				failure_message=no intent_closed=true live=false status=failed updated_at=now version=2`},
+		{rule: "ClosesOneIntent", query: q.PaymentIntentClose,
+			with: db.PaymentIntentCloseParams{TenantID: tenant, OrderID: "several", IntentNumber: 2}, want: `
+			changes payments/own: confirmable=false intent_closed=true
+			changes payments/several_3: intent_closed=true
+			changes payments/several_4: confirmable=false intent_closed=true`},
+		{rule: "ClosesTheIntentOfPaymentsThatEnded", query: q.PaymentIntentEnded, each: "several paid open confirming",
+			with: func(order string) any {
+				intents := map[string]string{"several": "pi_s2", "paid": "pi_paid", "open": "pi_open", "confirming": "pi_c"}
+				return db.PaymentIntentEndedParams{TenantID: tenant, OrderID: order, IntentID: ptr(intents[order])}
+			}, want: `
+			several: returns 2
+			several: changes payments/several_2: confirmable=false intent_spent=false
+			several: changes payments/several_4: confirmable=false intent_closed=true
+			paid: returns 0
+			open: returns 1
+			open: changes payments/failed: confirmable=false intent_closed=true
+			confirming: returns 0`},
+		{rule: "LeavesAClosedIntentAlone", query: q.PaymentIntentEnded,
+			with: db.PaymentIntentEndedParams{TenantID: tenant, OrderID: "several", IntentID: ptr("pi_s1")}, want: `
+			returns 0`},
+		{rule: "MarksTheIntent", query: q.PaymentIntentSpent, each: "pi_s1 pi_s2", with: func(intent string) any {
+			return db.PaymentIntentSpentParams{TenantID: tenant, OrderID: "several", IntentID: ptr(intent)}
+		}, want: `
+			pi_s1: changes payments/several_1: confirmable=true intent_spent=true
+			pi_s2: changes payments/several_4: intent_spent=true`},
+		{rule: "ReadsTheLiveOneOrTheLast", query: q.PaymentOfIntent, each: "pi_s1 pi_s2 pi_open",
+			with: func(intent string) any {
+				return db.PaymentOfIntentParams{TenantID: tenant, OrderID: "several", IntentID: ptr(intent)}
+			}, want: `
+			pi_s1: row ID=several_1
+			pi_s2: row ID=several_4
+			pi_open: no row`},
+		{rule: "ReadsThePaymentOfAnotherOrder", query: q.PaymentOfIntentElsewhere,
+			each: "pi_first pi_early pi_later pi_own pi_s1",
+			with: func(intent string) any {
+				return db.PaymentOfIntentElsewhereParams{TenantID: tenant, OrderID: "several", IntentID: ptr(intent),
+					FromID: "b"}
+			}, want: `
+			pi_first: row OrderID=other ID=b_first
+			pi_early: no row
+			pi_later: row OrderID=other ID=a_later
+			pi_own: no row
+			pi_s1: row twin OrderID=several ID=several_2`},
+		{rule: "Exists", query: q.TenantExists, each: "acme:eu lost", with: func(id string) any { return id }, want: `
+			acme:eu: returns true
+			lost: returns false`},
+	})
+}
+
+// A payment that ended without success is watched while its intent can be confirmed. All but the first are a pair: the
+// first is watched, or the second hides it.
+const confirmableRows = `
+	payments
+	  id         order_id  status           intent_id  intent_closed  created_at
+	  a_before   before    processing       pi_before  .              -5h
+	  before     before    failed           pi_before  .              -5h
+	  closed     closed    failed           pi_closed  true           -5h
+	  ended_1    ended     failed           pi_ended   .              -5h
+	  ended_2    ended     canceled         pi_ended   true           -5h
+	  intent_1   intent    failed           pi_i1      .              -5h
+	  intent_2   intent    processing       pi_i2      .              -5h
+	  last_1     last      failed           pi_last    .              -5h
+	  last_2     last      failed           pi_last    .              -5h
+	  late       late      failed           pi_late    .              -1h
+	  old        old       failed           pi_old     .              -9h
+	  order_1    order     failed           pi_order   .              -5h
+	  order_2    other     processing       pi_order   .              -5h
+	  paying_1   paying    failed           pi_p       .              -5h
+	  paying_2   paying    processing       pi_p       .              -5h
+	  single     single    failed           pi_single  .              -5h
+	  waiting_1  waiting   failed           pi_w       .              -5h
+	  waiting_2  waiting   requires_action  pi_w       .              -5h
+
+	payments
+	  tenant_id  id      order_id  status      intent_id
+	  acme       z_twin  single    processing  pi_single
+`
+
+func TestQueriesOfConfirmablePayments(t *testing.T) {
+	t.Parallel()
+	from, until := at("-8h"), at("-2h")
+	checkQueries(t, confirmableRows, []queryCase{
+		{rule: "ReadsTheLastOfEachIntent", query: q.PaymentsConfirmable,
+			with: db.PaymentsConfirmableParams{FromAt: from, UntilAt: until, LimitRows: 99}, want: `
+			row ID=before OrderID=before IntentID=pi_before Currency=eur
+			row twin ID=closed OrderID=before IntentID=pi_before Currency=eur
+			row ID=ended_1 OrderID=ended IntentID=pi_ended Currency=eur
+			row twin ID=ended_2 OrderID=ended IntentID=pi_ended Currency=eur
+			row ID=intent_1 OrderID=intent IntentID=pi_i1 Currency=eur
+			row twin ID=intent_2 OrderID=intent IntentID=pi_i1 Currency=eur
+			row ID=last_2 OrderID=last IntentID=pi_last Currency=eur
+			row twin ID=late OrderID=last IntentID=pi_last Currency=eur
+			row ID=order_1 OrderID=order IntentID=pi_order Currency=eur
+			row twin ID=order_2 OrderID=order IntentID=pi_order Currency=eur
+			row ID=single OrderID=single IntentID=pi_single Currency=eur
+			row twin ID=waiting_2 OrderID=waiting IntentID=pi_w Currency=eur`},
+		{rule: "ReadsInTheOrderOfIDs", query: q.PaymentsConfirmable,
+			with: db.PaymentsConfirmableParams{FromAt: from, UntilAt: until, AfterID: "c", LimitRows: 3}, want: `
+			row twin ID=closed OrderID=before IntentID=pi_before Currency=eur
+			row ID=ended_1 OrderID=ended IntentID=pi_ended Currency=eur
+			row twin ID=ended_2 OrderID=ended IntentID=pi_ended Currency=eur`},
+	})
+}
