@@ -1,0 +1,146 @@
+package protocol
+
+import "fmt"
+
+// Rule is a rule of the protocol that the model can do without.
+type Rule uint32
+
+// The rules.
+const (
+	OutcomeLookup Rule = 1 << iota
+	CloseFirst
+	OwedIsRetried
+	Adoption
+	LateIsRefunded
+	Fence
+	OneKeyPerCall
+	OneLivePayment
+	ResendCutoff
+	CancelWaits
+	CancelIntentFirst
+	DoubtStays
+	Completer
+	Reserve
+	IntentBeforeEffect
+	SeenVersion
+	CommitKnown
+	InDoubtIsNotAbsent
+)
+
+// Left is a rule as it can be left out, with what then breaks.
+type Left struct {
+	Rule   Rule
+	Name   string // of -without
+	What   string
+	Places []string // in the code: file#function, file#query or file#name
+	Breaks Invariant
+	Scope  string // in which it is shortest found
+}
+
+// Rules are all rules that can be left out.
+var Rules = []Left{
+	{OutcomeLookup, "outcome-lookup", "a request that was overtaken looks for the outcome with time of its own",
+		[]string{"internal/http/idempotency.go#lookup", "internal/http/idempotency.go#outcome",
+			"internal/http/idempotency.go#truthful"},
+		I23, "a payment"},
+	{CloseFirst, "close-first", "a payment whose secret is out fails only with its intent canceled first",
+		[]string{"internal/payments/payment_resume.go#abandon", "db/schema.sql#secret_ends_with_its_payment"},
+		I25, "a payment"},
+	{Adoption, "adoption", "what was paid on the intent of a payment that has ended is adopted",
+		[]string{"internal/payments/repair_adopt.go#adoptAs", "internal/payments/webhook.go#applyIntentSeen",
+			"internal/reconcile/confirmable.go#scanConfirmable"},
+		I24, "a restore"},
+	{OwedIsRetried, "owed", "an automatic refund that was refused or came back is owed, and tried again",
+		[]string{"internal/payments/refund_owed.go#recordOwed", "db/queries/refunds_owed.sql#RefundOwe",
+			"db/schema.sql#owed_is_not_forgotten"},
+		I28, "late money"},
+	{LateIsRefunded, "late-refund", "money that comes for a canceled order is refunded",
+		[]string{"internal/payments/refund_owed.go#RefundRest"},
+		I28, "late money"},
+	{Fence, "fence", "every write of a holder carries its token",
+		[]string{"db/queries/idempotency_keys.sql#KeyLockFenced", "db/queries/payments.sql#PaymentFinish",
+			"db/queries/stripe_calls.sql#StripeCallRecordAttempt"},
+		I9, "a payment"},
+	{OneKeyPerCall, "one-stripe-key", "every attempt of a call carries the same Stripe key",
+		[]string{"internal/calls/calls.go#MakeRecorded"},
+		I1, "two refunds"},
+	{OneLivePayment, "one-live-payment", "an order has one payment that has not failed",
+		[]string{"db/queries/payments.sql#PaymentBegin", "db/schema.sql#one_live_payment_per_order"},
+		I1, "two payments"},
+	{ResendCutoff, "resend-cutoff", "a call is not sent again after twelve hours",
+		[]string{"internal/calls/calls.go#ResendWithin", "db/queries/stripe_calls.sql#StripeCallRecordAttempt",
+			"db/schema.sql#stripe_key_not_resent_after_24h"},
+		I13, "a payment"},
+	{CancelIntentFirst, "cancel-intent-first", "a cancel of an order cancels its intent before the order",
+		[]string{"internal/payments/cancel.go#runOrder"},
+		I25, "a payment and a cancel"},
+	{DoubtStays, "sticky-doubt", "once an attempt is in doubt, a refusal of a later one proves nothing",
+		[]string{"db/queries/stripe_calls.sql#StripeCallRecordAttempt", "internal/stripe/classify.go#effect"},
+		I14, "a payment"},
+	{Completer, "completer", "what has no holder is taken over and finished",
+		[]string{"internal/idempotency/completer.go#RunOnce", "db/queries/idempotency_keys.sql#KeyTakeOverDue"},
+		I5, "a payment"},
+	{Reserve, "reserve", "a refund takes its amount from what is left, under the payment's row lock",
+		[]string{"db/queries/refunds.sql#PaymentReserveRefund", "internal/payments/refund_begin.go#refundable"},
+		I26, "two refunds"},
+	{IntentBeforeEffect, "intent-before-effect", "a call is recorded in a commit before it is sent",
+		[]string{"internal/calls/calls.go#Attempt", "internal/calls/calls.go#Insert"},
+		I12, "a payment"},
+	{SeenVersion, "seen-version", "a status is written only over the one that was read",
+		[]string{"db/queries/payments.sql#PaymentFinish", "db/queries/payments.sql#PaymentSettle"},
+		I11, "a payment and a cancel"},
+	{CommitKnown, "commit-known", "an answer is sent once its commit is known",
+		[]string{"internal/idempotency/phase.go#durably", "internal/idempotency/phase.go#readBack"},
+		I20, "a payment"},
+	{InDoubtIsNotAbsent, "commit-in-doubt", "a first commit whose response was lost is not taken for none",
+		[]string{"internal/idempotency/begin.go#begin", "internal/http/idempotency.go#truthful"},
+		I23, "a payment"},
+	{CancelWaits, "cancel-waits", "an order is not canceled while a confirm is in flight",
+		[]string{"internal/payments/cancel.go#beginOrder"},
+		I14, "a payment and a cancel"},
+}
+
+// Names are the names of the rules.
+func Names() []string {
+	names := make([]string, len(Rules))
+	for i, r := range Rules {
+		names[i] = r.Name
+	}
+	return names
+}
+
+// Named is the rule of a name.
+func Named(name string) (Left, error) {
+	for _, r := range Rules {
+		if r.Name == name {
+			return r, nil
+		}
+	}
+	return Left{}, fmt.Errorf("there is no rule %q", name)
+}
+
+// Without explores the scope in which a rule is missed, until an invariant is broken.
+func (l Left) Without() (Result, error) {
+	for _, s := range Scopes {
+		if s.Name == l.Scope {
+			m, err := New(s, l.Rule)
+			if err != nil {
+				return Result{}, err
+			}
+			return Explore(m, 0), nil
+		}
+	}
+	return Result{}, fmt.Errorf("there is no scope %q", l.Scope)
+}
+
+// WithoutEach explores the protocol without each of its rules.
+func WithoutEach() ([]Result, error) {
+	results := make([]Result, len(Rules))
+	for i, rule := range Rules {
+		var err error
+		if results[i], err = rule.Without(); err != nil {
+			return nil, err
+		}
+	}
+	return results, nil
+}

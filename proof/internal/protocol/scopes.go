@@ -1,0 +1,94 @@
+package protocol
+
+// Scopes are the bounds within which everything is explored.
+var Scopes = []Scope{
+	{
+		Name: "a payment", What: "a payment, with a bank that takes time, and webhooks", asks: [clients]Operation{Pay},
+		Tries: 2, Faults: 2, Acts: 1, Ticks: 2, Bank: true, Webhooks: true,
+	},
+	{
+		Name: "two payments", What: "two payments of one order, under two keys", asks: [clients]Operation{Pay, Pay},
+		Tries: 2, Faults: 1, Acts: 1, Ticks: 1, Webhooks: true,
+	},
+	{
+		Name: "a payment and a cancel", What: "a payment, and a cancel of its order",
+		asks:  [clients]Operation{Pay, CancelOrder},
+		Tries: 1, Faults: 2, Ticks: 1,
+	},
+	{
+		Name: "a payment, a cancel and others", What: "the same, and a person in the dashboard",
+		asks:  [clients]Operation{Pay, CancelOrder},
+		Tries: 1, Faults: 1, Acts: 1, Ticks: 1, Dashboard: true, Bank: true,
+	},
+	{
+		Name: "a payment and its cancel", What: "a payment, and a cancel of it",
+		asks:  [clients]Operation{Pay, CancelPayment},
+		Tries: 1, Faults: 2, Ticks: 1,
+	},
+	{
+		Name: "two refunds", What: "refunds of a part and of the rest of a payment, and others in the dashboard",
+		asks: [clients]Operation{RefundPart, RefundAll}, begin: paidOrder,
+		Tries: 1, Faults: 1, Acts: 1, Ticks: 1, Dashboard: true, Bank: true,
+	},
+	{
+		Name: "late money", What: "an order that was canceled, and an intent of it that another program pays",
+		asks: [clients]Operation{RefundPart}, begin: canceledOrder,
+		Tries: 1, Faults: 1, Acts: 2, Ticks: 1, Others: true, Dashboard: true, Bank: true,
+	},
+	{
+		Name: "paid elsewhere", What: "the next payment after a decline, on an intent that another program pays",
+		asks: [clients]Operation{Pay, Pay}, begin: declinedPayment,
+		Tries: 1, Faults: 1, Acts: 2, Ticks: 1, Others: true, Dashboard: true, Webhooks: true,
+	},
+	{
+		Name: "paid elsewhere and a cancel",
+		What: "a cancel of the order after a decline, and another program that pays",
+		asks: [clients]Operation{Pay, CancelOrder}, begin: declinedPayment,
+		Tries: 1, Faults: 2, Acts: 2, Ticks: 1, Others: true, Dashboard: true, Webhooks: true,
+	},
+	{
+		Name: "a restore", What: "two payments of one order, and a database that goes back",
+		asks:  [clients]Operation{Pay, Pay},
+		Tries: 1, Faults: 1, Copies: 1,
+	},
+	{
+		Name: "a restore and a refund", What: "a payment and a refund of a part, and a database that goes back",
+		asks:  [clients]Operation{Pay, RefundPart},
+		Tries: 1, Acts: 1, Copies: 1, Dashboard: true,
+	},
+	{
+		Name: "a restore and a cancel", What: "a payment and a cancel of its order, and a database that goes back",
+		asks:  [clients]Operation{Pay, CancelOrder},
+		Tries: 1, Faults: 1, Acts: 1, Copies: 1,
+	},
+}
+
+// canceledOrder is an order that was canceled. The creation of its first intent got no response, and the intent is
+// still unconfirmed.
+func canceledOrder(s *state) {
+	s.order.status = orderCanceled
+	s.at.intent[0] = intent{status: unconfirmed, number: 1}
+	s.at.intent[1] = intent{status: closed, number: 2}
+	s.pay[secondKey] = paymentRow{status: failed, number: 2, intent: 2, flags: intentClosed}
+	s.key[secondKey] = keyRow{point: finished, answer: answerFailed}
+	s.client[secondKey] = client{sent: 1, final: answerFailed}
+}
+
+// paidOrder is an order that an earlier payment has paid.
+func paidOrder(s *state) {
+	s.order = orderRow{status: orderPaid, payment: adoptedPayment + 1}
+	s.pay[adoptedPayment] = paymentRow{status: succeeded, number: 1, intent: 1}
+	s.at.intent[0] = intent{status: paid, number: 1, payer: byBrowser}
+}
+
+// declinedPayment is an order whose first payment was declined. Its intent is left for the next card.
+func declinedPayment(s *state) {
+	s.pay[firstKey] = paymentRow{status: failed, number: 1, intent: 1}
+	s.key[firstKey] = keyRow{point: finished, answer: answerFailed}
+	s.call[createCalls] = callRow{attempts: 1, outcome: callDone}
+	s.call[confirms] = callRow{attempts: 1, outcome: callRefused}
+	s.at.memory[createCalls] = memory{reply: replyDone, intent: unconfirmed, object: 1}
+	s.at.memory[confirms] = memory{reply: replyDeclined}
+	s.at.intent[0] = intent{status: needsMethod, number: 1, failed: true}
+	s.client[firstKey] = client{sent: 1, final: answerFailed}
+}
