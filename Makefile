@@ -37,7 +37,7 @@ load: ## load test with k6, then count the charges (SCENARIO=smoke DURATION=10s 
 	go run -C proof ./load
 
 mutants: ## mutation tests: remove each guard, expect its test to fail
-	go run -C proof ./mutants
+	go run -C proof ./mutants -named
 
 bench: ## measure payments and replays, against pgbench in the same run
 	go run -C proof ./bench

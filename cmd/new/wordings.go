@@ -263,8 +263,8 @@ var wordings = map[string][]wording{
 		},
 		{
 			"internal/reconcile/reconciler.go",
-			"// A checkout or a cancel works on it",
-			"// A cancel works on it",
+			"none waits: a checkout or a cancel works",
+			"none waits: a cancel works",
 		},
 	},
 	"operator": {

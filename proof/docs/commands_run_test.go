@@ -30,8 +30,11 @@ var inStep = map[string]struct{ step, line string }{
 	"go run ./cmd/demo":                                {"demo", "go run ./cmd/demo -all\n"},
 	"go run -C proof ./chaos":                          {"chaos", "go run -C proof ./chaos "},
 	"go run -C proof ./chaos -prometheus":              {"chaos", "go run -C proof ./chaos -prometheus "},
-	"go run -C proof ./mutants":                        {"mutants", "go run -C proof ./mutants\n"},
-	"go run -C proof ./mutants -only M2":               {"mutants", "go run -C proof ./mutants\n"}, // one of them
+	"go run -C proof ./mutants":                        {"all_mutants", "go run -C proof ./mutants\n"},
+	"go run -C proof ./mutants -named":                 {"mutants", "go run -C proof ./mutants -named\n"},
+	"go run -C proof ./mutants -only M2":               {"mutants", "go run -C proof ./mutants -named\n"}, // one of them
+	"go run -C proof ./mutants -catalogue":             {"mutants", "go run -C proof ./mutants -catalogue -match "},
+	"go run -C proof ./mutants -changed":               {"all_mutants", "go run -C proof ./mutants\n"},
 	"go run -C proof ./load":                           {"load", " go run -C proof ./load\n"},
 	"go run -C proof ./load -scenario duplicate-storm": {"load", " go run -C proof ./load -scenario duplicate-storm\n"},
 	"go test -C stripesim ./...":                       {"test", "go_test -C stripesim -count=1 ./...\n"},
@@ -73,10 +76,15 @@ var inStep = map[string]struct{ step, line string }{
 
 // inTest says which test runs a command's program, with what the command asks for.
 var inTest = map[string]struct{ dir, test string }{
-	"go run ./cmd/demo -serve":         {"cmd/demo", "TestServe"},
-	"go run -C proof ./museum":         {"proof/museum", "TestExhibits"},
-	"make observe":                     {"proof/deploy", "TestObserve"},
-	"go run -C proof ./mutants -write": {"proof/internal/mutants", "TestWrite"}, // step mutants does the rest
+	"go run ./cmd/demo -serve":                  {"cmd/demo", "TestServe"},
+	"go run -C proof ./museum":                  {"proof/museum", "TestExhibits"},
+	"make observe":                              {"proof/deploy", "TestObserve"},
+	"go run -C proof ./mutants -write":          {"proof/internal/mutants", "TestWrite"}, // step mutants does the rest
+	"go run -C proof ./mutants -changed -write": {"proof/internal/mutation", "TestRecorded"},
+	"go run -C proof ./protocol":                {"proof/internal/protocol", "TestNothingBreaksTheInvariants"},
+	"go run -C proof ./protocol -without close-first,adoption -only I24": {"proof/internal/protocol",
+		"TestWhatWasFoundIsFoundAgain"},
+	"go run -C proof ./protocol -write": {"proof/internal/protocol", "TestWrite"},
 	"go test ./internal/payments -run TestCrashMatrixIsOnItsPage -update": {"internal/payments",
 		"TestCrashMatrixIsOnItsPage"}, // is red where -update would write something
 
@@ -108,7 +116,8 @@ var inTest = map[string]struct{ dir, test string }{
 var startsCI = []string{
 	".ci/run",
 	`CHAOS_SEEDS="7 11 13" DURATION=10m .ci/run long_chaos`,
-	".ci/run mutants",
+	".ci/run all_mutants",
+	"DEPTH=24 .ci/run protocol",
 	"FUZZTIME=10m .ci/run fuzz",
 	"DURATION=30m .ci/run soak",
 	"STORED=1000000 .ci/run bench retention",

@@ -1,10 +1,16 @@
 // Command mutants removes the service's guards, one at a time, and expects
-// the test named for each to fail and to say which promise is broken.
+// a test to fail.
 //
-//	go run -C proof ./mutants [-only M2,M9] [-at-once 2] [-write]
+//	go run -C proof ./mutants              the named guards, then every mutant that can be generated: a night
+//	go run -C proof ./mutants -named       the named guards alone; -only M2,M9 some of them
+//	go run -C proof ./mutants -catalogue   each constraint, trigger and unique index, each predicate of a query
+//	go run -C proof ./mutants -changed     what has changed since the results were recorded
+//	go run -C proof ./mutants -match RE    generated ones whose names match; -list prints them
 //
-// It exits 0 only if every mutant did. The source is not touched; PostgreSQL is
-// the one of TEST_DATABASE_URL, or one of its own for the time of the run.
+// With -write the results are recorded in docs/guarantees.md and beside package
+// mutation. It exits 1 if a guard is not missed. The source is not touched;
+// PostgreSQL is the one of TEST_DATABASE_URL, or one of its own for the time of
+// the run.
 package main
 
 import (
@@ -14,30 +20,48 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime"
-	"slices"
-	"strings"
 	"syscall"
 	"time"
 
 	"example.com/payonce/proof/internal/inventory"
-	"example.com/payonce/proof/internal/mutants"
 	"example.com/payonce/testkit/devpg"
 )
 
 const sessionsMax = 300 // several test processes share the server
 
+// errNotRed is exit code 1: a guard that no test misses.
 var errNotRed = errors.New("not every mutant is red")
+
+type options struct {
+	only      string
+	named     bool
+	catalogue bool
+	changed   bool
+	list      bool
+	write     bool
+	atOnce    int
+	budget    time.Duration
+	match     string
+	tests     string
+}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	only := flag.String("only", "", "ids, with commas between them; empty is all")
-	atOnce := flag.Int("at-once", runtime.NumCPU(), "mutants built and run at once")
-	write := flag.Bool("write", false, "write the table into "+mutants.Page)
+	var o options
+	flag.StringVar(&o.only, "only", "", "ids of named guards, with commas between them")
+	flag.BoolVar(&o.named, "named", false, "the named guards alone")
+	flag.BoolVar(&o.catalogue, "catalogue", false, "the mutants of the schema and of the queries")
+	flag.BoolVar(&o.changed, "changed", false, "generated mutants of what has changed since the results were recorded")
+	flag.StringVar(&o.match, "match", "", "generated mutants whose names match this regular expression")
+	flag.StringVar(&o.tests, "tests", "", `try these tests alone: a regular expression over "internal/payments TestX"`)
+	flag.BoolVar(&o.list, "list", false, "print the names of the generated mutants and run nothing")
+	flag.BoolVar(&o.write, "write", false, "record the results")
+	flag.IntVar(&o.atOnce, "at-once", runtime.NumCPU(), "mutants run at once")
+	flag.DurationVar(&o.budget, "budget", 0, "of tests for one generated mutant; 0 is no limit")
 	flag.Parse()
-	err := run(ctx, *only, *atOnce, *write)
+	err := run(ctx, o)
 	if err == nil {
 		return
 	}
@@ -48,76 +72,34 @@ func main() {
 	os.Exit(2)
 }
 
-func run(ctx context.Context, only string, atOnce int, write bool) (err error) {
-	chosen, err := choose(only)
-	if err != nil {
-		return err
-	}
-	if write && len(chosen) < len(mutants.All) {
-		return errors.New("-write wants all of them")
-	}
+func run(ctx context.Context, o options) (err error) {
 	root, err := inventory.Root()
 	if err != nil {
 		return err
 	}
 	pg, err := devpg.Start(ctx,
 		devpg.Options{URL: os.Getenv("TEST_DATABASE_URL"), URLVar: "TEST_DATABASE_URL", Only: os.Getenv("PAYONCE_PG"),
-			MaxConnections: sessionsMax, Log: func(format string, args ...any) { fmt.Printf(format+"\n", args...) }})
+			MaxConnections: sessionsMax, Log: progress})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, pg.Stop()) }()
-	runner := mutants.Runner{Root: root, AtOnce: atOnce, Env: []string{"TEST_DATABASE_URL=" + pg.URL, "PAYONCE_PG="},
-		Progress: func(format string, args ...any) { fmt.Printf(format+"\n", args...) }}
-
-	began := time.Now()
-	if err := runner.Sound(ctx, chosen); err != nil {
-		return err
+	p := place{root: root, postgres: pg.URL, env: []string{"TEST_DATABASE_URL=" + pg.URL, "PAYONCE_PG="}}
+	generated := o.catalogue || o.changed || o.match != "" || o.list
+	if !generated {
+		err = named(ctx, p, o)
 	}
-	results := runner.Run(ctx, chosen)
-	if err := ctx.Err(); err != nil {
-		return err
+	if generated || err == nil && !o.named && o.only == "" {
+		err = machine(ctx, p, o)
 	}
-	red := 0
-	for _, r := range results {
-		if r.Verdict == mutants.Red {
-			red++
-			continue
-		}
-		fmt.Printf("\n%s %s\n%s\n%s in %s was to say %q:\n%s\n", r.ID, r.Verdict, r.Guard, r.Test.Name, r.Test.Package,
-			r.Test.Says, r.Output)
-	}
-	fmt.Printf("%d of %d mutants failed their test as expected, in %s\n", red, len(results),
-		time.Since(began).Round(time.Second))
-	if red < len(results) {
-		return errNotRed
-	}
-	if !write {
-		return nil
-	}
-	path := filepath.Join(root, filepath.FromSlash(mutants.Page))
-	page, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	written, err := mutants.Write(string(page), results)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, []byte(written), 0o644)
+	return err
 }
 
-func choose(only string) ([]mutants.Mutant, error) {
-	if only == "" {
-		return mutants.All, nil
-	}
-	var chosen []mutants.Mutant
-	for id := range strings.SplitSeq(only, ",") {
-		i := slices.IndexFunc(mutants.All, func(m mutants.Mutant) bool { return m.ID == id })
-		if i < 0 {
-			return nil, fmt.Errorf("there is no mutant %q", id)
-		}
-		chosen = append(chosen, mutants.All[i])
-	}
-	return chosen, nil
+// place is where the mutants are tried.
+type place struct {
+	root     string
+	postgres string
+	env      []string // of the tests
 }
+
+func progress(format string, args ...any) { fmt.Printf(format+"\n", args...) }

@@ -1,0 +1,94 @@
+package mutation
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+const (
+	// Page is where the figures are shown.
+	Page      = "docs/guarantees.md"
+	pageBegin = "<!-- generated mutants: written by `go run -C proof ./mutants -write` -->\n"
+	pageEnd   = "<!-- /generated mutants -->\n"
+)
+
+var errNoPlace = errors.New("the page has no place for the generated mutants")
+
+// tally counts what is recorded of the mutants of a unit.
+type tally struct{ all, killed, equivalent, survived int }
+
+func (t *tally) add(r *Recorded, id string) {
+	t.all++
+	switch {
+	case r.Equivalent[id] != "":
+		t.equivalent++
+	case r.Survived[id]:
+		t.survived++
+	default:
+		if _, ok := r.KilledBy[id]; ok {
+			t.killed++
+		}
+	}
+}
+
+func (t tally) row(name string) string {
+	good := t.killed + t.equivalent
+	return fmt.Sprintf("| %s | %d | %d | %d | %d | %.1f %% |\n", name, t.all, t.killed, t.equivalent, t.all-good,
+		100*float64(good)/float64(max(1, t.all)))
+}
+
+// Complete are the kinds of which every mutant has been tried and is recorded.
+// The figures of the others are not shown.
+var Complete = []Kind{Catalogue}
+
+// Table is the figures as the page shows them: the catalogue and the queries as
+// a whole, the Go by its packages.
+func (r *Recorded) Table(all []Mutant) string {
+	kinds := map[Kind]*tally{Catalogue: {}, SQL: {}, Go: {}}
+	units := map[string]*tally{}
+	for _, m := range all {
+		kinds[m.Kind].add(r, m.ID)
+		if m.Kind == Go {
+			if units[m.Unit] == nil {
+				units[m.Unit] = &tally{}
+			}
+			units[m.Unit].add(r, m.ID)
+		}
+	}
+	var b strings.Builder
+	b.WriteString("| of | mutants | killed | equivalent | survived | killed or equivalent |\n")
+	b.WriteString("| --- | --: | --: | --: | --: | --: |\n")
+	for _, kind := range Complete {
+		b.WriteString(kinds[kind].row(titles[kind]))
+		if kind != Go {
+			continue
+		}
+		for _, pkg := range Packages {
+			if t := units[pkg]; t != nil {
+				b.WriteString(t.row("– " + pkg))
+			}
+		}
+	}
+	if took := r.Took["all"]; took > 0 {
+		fmt.Fprintf(&b, "\nOn two cores all of them took %s, those of the schema and the queries %s.\n",
+			took, r.Took["catalogue"])
+	}
+	return b.String()
+}
+
+var titles = map[Kind]string{
+	Catalogue: "the catalogue: constraints, triggers, unique indexes",
+	SQL:       "the queries: predicates, CASE arms, ON CONFLICT, row locks, order",
+	Go:        "the conditions of Go",
+}
+
+// WriteTable puts the figures into the page.
+func WriteTable(page, table string) (string, error) {
+	before, rest, begins := strings.Cut(page, pageBegin)
+	_, after, ends := strings.Cut(rest, pageEnd)
+	if !begins || !ends {
+		return "", errNoPlace
+	}
+	return before + pageBegin + table + pageEnd + after, nil
+}

@@ -1,0 +1,172 @@
+package mutation
+
+import (
+	"bufio"
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// ResultsFile is what the last run has recorded: each test with the mutants that it
+	// killed, and the survivors.
+	ResultsFile = "proof/internal/mutation/results.txt"
+	// EquivalentFile lists mutants that no test can tell from the source, with the
+	// reason.
+	EquivalentFile = "proof/internal/mutation/equivalent.txt"
+
+	survivors = "no test"
+	tookLine  = "# run %s took %s"
+	preamble  = "# Which test kills which mutant, and which no test kills: `go run -C proof ./mutants -write`.\n"
+)
+
+// Recorded is what is known of the mutants by their IDs.
+type Recorded struct {
+	KilledBy   map[string]Test
+	Survived   map[string]bool
+	Equivalent map[string]string        // the reason
+	Took       map[string]time.Duration // of the last recorded run: all, catalogue
+}
+
+// ReadRecorded reads both lists.
+func ReadRecorded(root string) (*Recorded, error) {
+	r := &Recorded{KilledBy: map[string]Test{}, Survived: map[string]bool{}, Equivalent: map[string]string{},
+		Took: map[string]time.Duration{}}
+	results, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(ResultsFile)))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	if err := r.parse(string(results)); err != nil {
+		return nil, err
+	}
+	reasons, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(EquivalentFile)))
+	if err != nil {
+		return nil, err
+	}
+	lines := bufio.NewScanner(strings.NewReader(string(reasons)))
+	for lines.Scan() {
+		line := lines.Text()
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		id, reason, ok := strings.Cut(line, "\t")
+		if !ok || len(strings.Fields(reason)) < 4 {
+			return nil, fmt.Errorf("%s: want the mutant, a tab and a sentence: %q", EquivalentFile, line)
+		}
+		if r.Equivalent[id] != "" {
+			return nil, fmt.Errorf("%s: %q stands there twice", EquivalentFile, id)
+		}
+		r.Equivalent[id] = reason
+	}
+	return r, lines.Err()
+}
+
+func (r *Recorded) parse(results string) error {
+	var by Test
+	survived := false
+	for line := range strings.Lines(results) {
+		line = strings.TrimSuffix(line, "\n")
+		var run, took string
+		if n, _ := fmt.Sscanf(line, tookLine, &run, &took); n == 2 {
+			r.Took[run], _ = time.ParseDuration(took)
+		}
+		switch id, indented := strings.CutPrefix(line, "\t"); {
+		case line == "" || strings.HasPrefix(line, "#"):
+		case !indented:
+			survived = line == survivors
+			pkg, name, ok := strings.Cut(line, " ")
+			if !ok {
+				return fmt.Errorf("%s: no test: %q", ResultsFile, line)
+			}
+			by = Test{pkg, name}
+		case survived:
+			r.Survived[id] = true
+		default:
+			r.KilledBy[id] = by
+		}
+	}
+	return nil
+}
+
+// Add takes the results of a run. all are the mutants that exist: what is
+// recorded of others is dropped.
+func (r *Recorded) Add(results []Result, all []Mutant) {
+	for _, res := range results {
+		delete(r.KilledBy, res.ID)
+		delete(r.Survived, res.ID)
+		if res.Verdict == Killed {
+			r.KilledBy[res.ID] = res.By
+		} else if r.Equivalent[res.ID] == "" {
+			r.Survived[res.ID] = true
+		}
+	}
+	exists := map[string]bool{}
+	for _, m := range all {
+		exists[m.ID] = true
+	}
+	maps.DeleteFunc(r.KilledBy, func(id string, _ Test) bool { return !exists[id] })
+	maps.DeleteFunc(r.Survived, func(id string, _ bool) bool { return !exists[id] })
+}
+
+// Write writes the results.
+func (r *Recorded) Write(root string) error {
+	return os.WriteFile(filepath.Join(root, filepath.FromSlash(ResultsFile)), []byte(r.text()), 0o644)
+}
+
+func (r *Recorded) text() string {
+	var b strings.Builder
+	b.WriteString(preamble)
+	for _, run := range slices.Sorted(maps.Keys(r.Took)) {
+		fmt.Fprintf(&b, tookLine+"\n", run, r.Took[run])
+	}
+	by := map[Test][]string{}
+	for id, t := range r.KilledBy {
+		by[t] = append(by[t], id)
+	}
+	tests := slices.SortedFunc(maps.Keys(by), func(a, b Test) int {
+		return cmp.Or(cmp.Compare(a.Package, b.Package), cmp.Compare(a.Name, b.Name))
+	})
+	group := func(title string, ids []string) {
+		slices.Sort(ids)
+		b.WriteString("\n" + title + "\n\t" + strings.Join(ids, "\n\t") + "\n")
+	}
+	for _, t := range tests {
+		group(t.String(), by[t])
+	}
+	if len(r.Survived) > 0 {
+		group(survivors, slices.Collect(maps.Keys(r.Survived)))
+	}
+	return b.String()
+}
+
+// Stale says what is wrong with the lists, given the mutants that exist and
+// whether a test does: a mutant of which nothing is recorded, a reason for one
+// that does not exist or that a test kills.
+func (r *Recorded) Stale(all []Mutant, testExists func(Test) bool) (wrong []string) {
+	exists := map[string]bool{}
+	for _, m := range all {
+		exists[m.ID] = true
+		by, killed := r.KilledBy[m.ID]
+		switch {
+		case killed && r.Equivalent[m.ID] != "":
+			wrong = append(wrong, fmt.Sprintf("%s is listed as equivalent, but %s kills it", m.ID, by))
+		case killed && !testExists(by):
+			wrong = append(wrong, fmt.Sprintf("%s was killed by %s, which does not exist", m.ID, by))
+		case !killed && r.Equivalent[m.ID] == "" && !r.Survived[m.ID]:
+			wrong = append(wrong, fmt.Sprintf("%s was never tried", m.ID))
+		}
+	}
+	for id := range r.Equivalent {
+		if !exists[id] {
+			wrong = append(wrong, fmt.Sprintf("%s is listed as equivalent and does not exist", id))
+		}
+	}
+	slices.Sort(wrong)
+	return wrong
+}

@@ -1,0 +1,78 @@
+package mutation
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestRecorded(t *testing.T) {
+	t.Parallel()
+	by := Test{"internal/a", "TestX"}
+	r := &Recorded{KilledBy: map[string]Test{"m1": by, "gone": by}, Survived: map[string]bool{"m2": true},
+		Equivalent: map[string]string{"m3": "it is the same anyway"}}
+	all := []Mutant{{ID: "m1"}, {ID: "m2"}, {ID: "m3"}, {ID: "m4"}}
+	exists := func(Test) bool { return true }
+	require.Equal(t, []string{"m4 was never tried"}, r.Stale(all, exists))
+
+	r.Add([]Result{{Mutant: all[1], Verdict: Killed, By: by}, {Mutant: all[2], Verdict: Survived},
+		{Mutant: all[3], Verdict: Unknown}}, all)
+	require.Empty(t, r.Stale(all, exists))
+	r.Took = map[string]time.Duration{"all": 90 * time.Minute}
+	require.Equal(t, preamble+"# run all took 1h30m0s\n\ninternal/a TestX\n\tm1\n\tm2\n\nno test\n\tm4\n", r.text())
+	again := &Recorded{KilledBy: map[string]Test{}, Survived: map[string]bool{}, Equivalent: r.Equivalent,
+		Took: map[string]time.Duration{}}
+	require.NoError(t, again.parse(r.text()))
+	require.Equal(t, r, again)
+
+	require.Equal(t, []string{"m1 was killed by internal/a TestX, which does not exist",
+		"m2 was killed by internal/a TestX, which does not exist"}, r.Stale(all, func(Test) bool { return false }))
+	r.Equivalent["m1"] = "a test shows otherwise, though"
+	r.Equivalent["m9"] = "nobody knows any more"
+	require.Equal(t, []string{"m1 is listed as equivalent, but internal/a TestX kills it",
+		"m9 is listed as equivalent and does not exist"}, r.Stale(all, exists))
+}
+
+func TestTable(t *testing.T) {
+	t.Parallel()
+	r := &Recorded{KilledBy: map[string]Test{"a": {"p", "TestX"}, "c": {"p", "TestX"}},
+		Survived: map[string]bool{"d": true}, Equivalent: map[string]string{"b": "it is the same anyway"}}
+	table := r.Table([]Mutant{{ID: "a", Kind: Catalogue}, {ID: "b", Kind: Catalogue}, {ID: "d", Kind: Catalogue}})
+	require.Contains(t, table, "| 3 | 1 | 1 | 1 | 66.7 % |", "an equivalent mutant is no survivor")
+	page, err := WriteTable("before\n"+pageBegin+"old\n"+pageEnd+"after\n", table)
+	require.NoError(t, err)
+	require.Equal(t, "before\n"+pageBegin+table+pageEnd+"after\n", page)
+	_, err = WriteTable("no place", table)
+	require.ErrorIs(t, err, errNoPlace)
+}
+
+// TestCandidates: the tests that reach a mutant, and of those the cheap and
+// specific ones first.
+func TestCandidates(t *testing.T) {
+	t.Parallel()
+	test := func(pkg, name string, took time.Duration, reached ...int) Measured {
+		return Measured{Test: Test{pkg, name}, Took: took, Reached: reached}
+	}
+	r := Runner{measured: []Measured{
+		test("p", "TestSlow", 9*time.Second, 1), test("p", "TestElsewhere", time.Second, 2),
+		test("p", "TestQuick", time.Second, 1),
+		test("q", "TestOther", 2*time.Second, 1), test("r", "TestUnrelated", time.Second),
+	}, score: []float64{9, 1, 1, 2, 1}}
+	names := func(list []Measured) (names []string) {
+		for _, m := range list {
+			names = append(names, m.Name)
+		}
+		return names
+	}
+	found := r.candidates(Mutant{Kind: Go, reach: 1})
+	require.Equal(t, []string{"TestQuick", "TestOther", "TestSlow"}, names(found))
+
+	now, took, rest := together(found, 5*time.Second)
+	require.Equal(t, []string{"TestQuick"}, names(now), "one process has the tests of one package")
+	require.Equal(t, time.Second, took)
+	require.Equal(t, []string{"TestOther", "TestSlow"}, names(rest))
+	now, _, rest = together(found, time.Minute)
+	require.Equal(t, []string{"TestQuick", "TestSlow"}, names(now))
+	require.Equal(t, []string{"TestOther"}, names(rest))
+}

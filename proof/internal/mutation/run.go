@@ -1,0 +1,303 @@
+package mutation
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	batchFirst = 2 * time.Second // of tests in the first process for a mutant; each next has twice that
+	batchMax   = time.Minute
+	waitFactor = 4                // a mutant's tests may take so much longer than without it
+	waitLeast  = 20 * time.Second // and so much in any case: the machine is busy
+)
+
+// Verdict is what the tests show about a mutant.
+type Verdict string
+
+// The verdicts.
+const (
+	Killed   Verdict = "killed"
+	Survived Verdict = "survived"  // every test that reaches it is green
+	Unknown  Verdict = "undecided" // not every test that reaches it could run within the budget
+)
+
+// Result is the outcome of one mutant.
+type Result struct {
+	Mutant
+	Verdict Verdict
+	By      Test // that fails with it
+	Tried   int  // tests that stayed green
+	Took    time.Duration
+}
+
+// Runner tries mutants.
+type Runner struct {
+	*suite
+	AtOnce   int
+	Budget   time.Duration   // of tests for one mutant; 0 is no limit
+	Hints    map[string]Test // the test that killed a mutant before, by its ID
+	Progress func(format string, args ...any)
+
+	measured []Measured
+	score    []float64 // of measured: the expected cost of a kill
+	flaky    sync.Map  // tests that failed with a mutant and then did not
+}
+
+// NewRunner builds the tests whose names, "internal/payments TestX", match. The
+// others are not tried.
+func NewRunner(ctx context.Context, b *Build, env []string, only *regexp.Regexp) (*Runner, error) {
+	s, err := compile(ctx, b, env, only)
+	if err != nil {
+		return nil, err
+	}
+	return &Runner{suite: s, AtOnce: 1, Progress: func(string, ...any) {}}, nil
+}
+
+// Measure runs every test once without a mutant, to know how long it takes and
+// which mutants it reaches. A test that is red without a mutant is an error: it
+// shows nothing.
+func (r *Runner) Measure(ctx context.Context) error {
+	if r.measured != nil {
+		return nil
+	}
+	cache, err := openCache(r.build.Root)
+	if err != nil {
+		return err
+	}
+	measured := make([]Measured, len(r.tests))
+	wrong := make([]error, len(r.tests))
+	r.each(len(r.tests), func(i int) {
+		t := r.tests[i]
+		if m, ok := cache.find(t); ok {
+			measured[i] = m
+			return
+		}
+		if measured[i], wrong[i] = r.measure(ctx, t); wrong[i] != nil {
+			measured[i], wrong[i] = r.measure(ctx, t) // under load a test may need its second try
+		}
+		r.Progress("%-9s %6.1f s  %s reaches %d", "measured", measured[i].Took.Seconds(), t, len(measured[i].Reached))
+		if wrong[i] == nil {
+			wrong[i] = cache.add(measured[i])
+		}
+	})
+	if err := errors.Join(wrong...); err != nil {
+		return err
+	}
+	r.measured = measured
+	for _, m := range measured {
+		// A test that reaches little is about what it reaches.
+		r.score = append(r.score, m.Took.Seconds()*math.Sqrt(float64(len(m.Reached)+1)))
+	}
+	return nil
+}
+
+// Run tries the mutants, a few at once. Their results are in their order.
+func (r *Runner) Run(ctx context.Context, all []Mutant) ([]Result, error) {
+	results := make([]Result, len(all))
+	var open []int
+	var lock sync.Mutex
+	r.each(len(all), func(i int) {
+		m := all[i]
+		if m.Kind == Catalogue {
+			results[i] = r.tryName(ctx, m)
+			r.report(results[i])
+			return
+		}
+		by, ok := r.Hints[m.ID]
+		if ok && slices.Contains(r.tests, by) {
+			began := time.Now()
+			if out := r.run(ctx, by.Package, []string{by.Name}, r.switchOn(m), testMax); out.failed && ctx.Err() == nil {
+				results[i] = Result{Mutant: m, Verdict: Killed, By: by, Took: time.Since(began)}
+				r.report(results[i])
+				return
+			}
+		}
+		lock.Lock()
+		open = append(open, i)
+		lock.Unlock()
+	})
+	if err := ctx.Err(); err != nil || len(open) == 0 {
+		return results, err
+	}
+	if err := r.Measure(ctx); err != nil {
+		return nil, err
+	}
+	slices.Sort(open)
+	r.each(len(open), func(n int) {
+		i := open[n]
+		results[i] = r.try(ctx, all[i])
+		if ctx.Err() == nil {
+			r.report(results[i])
+		}
+	})
+	return results, ctx.Err()
+}
+
+func (r *Runner) report(res Result) {
+	by := ""
+	if res.Verdict == Killed {
+		by = "  by " + res.By.String()
+	}
+	r.Progress("%-9s %6.1f s  %s%s", res.Verdict, res.Took.Seconds(), res.ID, by)
+}
+
+func (r *Runner) each(n int, do func(i int)) {
+	next := make(chan int)
+	var workers sync.WaitGroup
+	for range max(1, r.AtOnce) {
+		workers.Go(func() {
+			for i := range next {
+				do(i)
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+}
+
+// try runs the tests that reach a mutant, those that are likely to fail soon
+// first, until one fails, and fails again by itself.
+func (r *Runner) try(ctx context.Context, m Mutant) Result {
+	began := time.Now()
+	res := Result{Mutant: m, Verdict: Survived}
+	var spent time.Duration
+	batch := batchFirst
+	for candidates := r.candidates(m); len(candidates) > 0 && ctx.Err() == nil; batch = min(2*batch, batchMax) {
+		if r.Budget > 0 && spent > r.Budget {
+			res.Verdict = Unknown
+			break
+		}
+		names, took, rest := together(candidates, batch)
+		spent += took
+		if by, killed := r.fails(ctx, m, names, took); killed {
+			res.Verdict, res.By = Killed, by
+			break
+		}
+		res.Tried += len(names)
+		candidates = rest
+	}
+	res.Took = time.Since(began)
+	return res
+}
+
+// tryName runs the entry of a name in the table that violates each.
+func (r *Runner) tryName(ctx context.Context, m Mutant) Result {
+	began := time.Now()
+	_, name, _ := strings.Cut(m.ID, " without ")
+	entry := fmt.Sprintf("%s$/^%s$/^%s", catalogueTest.Name, m.Unit, name)
+	out := r.run(ctx, catalogueTest.Package, []string{entry}, r.switchOn(m), waitLeast)
+	res := Result{Mutant: m, Verdict: Survived, Tried: 1, Took: time.Since(began)}
+	if out.failed {
+		res.Verdict, res.By = Killed, catalogueTest
+	}
+	return res
+}
+
+func (r *Runner) candidates(m Mutant) []Measured {
+	var at []int
+	for i, t := range r.measured {
+		if _, reaches := slices.BinarySearch(t.Reached, m.reach); reaches {
+			at = append(at, i)
+		}
+	}
+	slices.SortStableFunc(at, func(a, b int) int { return cmp.Compare(r.score[a], r.score[b]) })
+	found := make([]Measured, len(at))
+	for i, a := range at {
+		found[i] = r.measured[a]
+	}
+	return found
+}
+
+// together takes tests of the first one's package, as long as they fit into a
+// batch.
+func together(candidates []Measured, batch time.Duration) (now []Measured, took time.Duration, rest []Measured) {
+	pkg := candidates[0].Package
+	for _, t := range candidates {
+		if t.Package == pkg && (len(now) == 0 || took+t.Took <= batch) {
+			now = append(now, t)
+			took += t.Took
+			continue
+		}
+		rest = append(rest, t)
+	}
+	return now, took, rest
+}
+
+// fails says which test fails with a mutant, twice: the second time alone, so
+// that one that fails now and then kills nothing.
+func (r *Runner) fails(ctx context.Context, m Mutant, tests []Measured, took time.Duration) (Test, bool) {
+	env := r.switchOn(m)
+	names := make([]string, len(tests))
+	for i, t := range tests {
+		names[i] = t.Name
+	}
+	pkg := tests[0].Package
+	out := r.run(ctx, pkg, names, env, max(waitLeast, waitFactor*took))
+	if !out.failed || ctx.Err() != nil {
+		return Test{}, false
+	}
+	// A process that died or hung does not say in which test: then each is tried.
+	suspects := tests
+	if len(out.names) > 0 {
+		suspects = slices.DeleteFunc(slices.Clone(tests), func(t Measured) bool {
+			return !slices.Contains(out.names, t.Name)
+		})
+	}
+	for _, t := range suspects {
+		again := r.run(ctx, pkg, []string{t.Name}, env, max(waitLeast, waitFactor*t.Took))
+		if again.failed && ctx.Err() == nil {
+			return t.Test, true
+		}
+		r.flaky.Store(t.Test, true)
+	}
+	// Those after the one that failed did not run.
+	if len(tests) > 1 && len(suspects) < len(tests) {
+		rest := slices.DeleteFunc(slices.Clone(tests), func(t Measured) bool {
+			return slices.ContainsFunc(suspects, func(s Measured) bool { return s.Test == t.Test })
+		})
+		return r.fails(ctx, m, rest, took)
+	}
+	return Test{}, false
+}
+
+// switchOn is the environment of a mutant.
+func (r *Runner) switchOn(m Mutant) []string {
+	switch m.Kind {
+	case Catalogue:
+		return []string{DDLVar + "=" + m.text}
+	case SQL:
+		file := filepath.Join(r.build.dir, "query_"+strconv.Itoa(m.number))
+		if _, err := os.Stat(file); err != nil {
+			if err := os.WriteFile(file, []byte(m.query+"\n"+m.text), 0o600); err != nil {
+				panic(err)
+			}
+		}
+		return []string{"PAYONCE_MUTANT_SQL=" + file}
+	default:
+		return []string{"PAYONCE_MUTANT=" + strconv.Itoa(m.number)}
+	}
+}
+
+// Flaky are the tests that failed with a mutant, and then did not with the same
+// one.
+func (r *Runner) Flaky() []string {
+	var all []string
+	r.flaky.Range(func(t, _ any) bool { all = append(all, t.(Test).String()); return true })
+	slices.Sort(all)
+	return all
+}
