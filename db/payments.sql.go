@@ -572,6 +572,39 @@ func (q *Queries) PaymentIntentSpent(ctx context.Context, arg PaymentIntentSpent
 	return err
 }
 
+const PaymentIntentsBefore = `-- name: PaymentIntentsBefore :many
+SELECT intent_id::text
+FROM payments
+WHERE tenant_id = $1 AND order_id = $2 AND intent_number < $3 AND intent_id IS NOT NULL
+`
+
+type PaymentIntentsBeforeParams struct {
+	TenantID     string
+	OrderID      string
+	IntentNumber int32
+}
+
+// Returns the PaymentIntents that an order had before the one of the given number.
+func (q *Queries) PaymentIntentsBefore(ctx context.Context, arg PaymentIntentsBeforeParams) ([]string, error) {
+	rows, err := q.db.Query(ctx, PaymentIntentsBefore, arg.TenantID, arg.OrderID, arg.IntentNumber)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var intent_id string
+		if err := rows.Scan(&intent_id); err != nil {
+			return nil, err
+		}
+		items = append(items, intent_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const PaymentList = `-- name: PaymentList :many
 SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
 WHERE tenant_id = $1 AND id < $2

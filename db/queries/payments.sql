@@ -234,6 +234,12 @@ UPDATE payments
 SET intent_spent = true
 WHERE tenant_id = @tenant_id AND order_id = @order_id AND intent_id = @intent_id AND NOT intent_spent;
 
+-- name: PaymentIntentsBefore :many
+-- Returns the PaymentIntents that an order had before the one of the given number.
+SELECT intent_id::text
+FROM payments
+WHERE tenant_id = @tenant_id AND order_id = @order_id AND intent_number < @intent_number AND intent_id IS NOT NULL;
+
 -- name: PaymentsConfirmable :many
 -- Returns payments that ended without success and whose PaymentIntent can still be confirmed, or was spent, in
 -- the order of their ids: of each intent the last, and none while a later payment uses it and watches it. A later one that

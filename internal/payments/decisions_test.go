@@ -50,7 +50,13 @@ func TestPaymentFollowsStripe(t *testing.T) {
 			want: "processing open: not_executed"},
 		{name: "CreationHasACachedError", first: []response{other(create, unknown, errorCached)}, answer: "202 processing",
 			want: "processing open: unknown", then: []run{
-				{[]response{other(create, unknown, errorCached), made, done(confirm, paid)}, "succeeded paid"},
+				{append(append([]response{other(create, unknown, errorCached)}, notFound...), made, done(confirm, paid)),
+					"succeeded paid"},
+			}},
+		{name: "CreationHasACachedErrorAndCannotBeSearchedFor",
+			first: []response{other(create, unknown, errorCached)}, answer: "202 processing",
+			want: "processing open: unknown", then: []run{
+				{[]response{other(create, unknown, errorCached), away(search), away(page)}, "processing open: no response"},
 			}},
 		{name: "CreationIsUnknownTwice", first: []response{other(create, unknown)}, answer: "202 processing",
 			want: "processing open: unknown", then: []run{{[]response{other(create, unknown)}, "processing open: unknown"}}},

@@ -13,6 +13,7 @@ import (
 	stripego "github.com/stripe/stripe-go/v76"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/calls"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/stripesim"
@@ -132,18 +133,15 @@ func TestCreationPastKeyLifetime(t *testing.T) {
 		})
 	}
 
-	// The life that was lost gave the first intent up and paid with a second. Whoever
+	// The life that was lost gave the first intent up and paid with a second. A payment that
 	// takes the first that is found, and confirms it, charges the card again.
 	t.Run("IsTheOneThatWasPaid", func(t *testing.T) {
 		t.Parallel()
 		var order string
 		k := world.NewBackup(t, aDay, func(b *world.Books) {
-			b.Sim.Inject(stripesim.Fault{Op: "intent.create",
-				Kind: stripesim.EffectStoredError}) // it is there, and never confirmed
-			pay(&order, visa)(b)
-			b.Sim.ClearFaults()
-			b.Sim.Advance(10 * time.Minute)
-			require.Equal(b.T, http.StatusCreated, b.API.PayUntilFinal("k", order, visa).Status)
+			order = b.API.Order()
+			b.OrphanIntent(order, world.Unconfirmed)
+			require.Equal(b.T, http.StatusCreated, b.API.Pay("k", order, visa).Status)
 		})
 		r := k.Restored(world.LocalOptions{})
 		require.Equal(t, 2, intentsOf(r, order))
@@ -348,6 +346,40 @@ func TestCreationPastKeyLifetime(t *testing.T) {
 		require.Equal(t, 1, r.Sim.ChargeCount(order))
 		require.Equal(t, 2, r.Sim.ChargeCount(""))
 	})
+}
+
+// TestCreationErrorOfALostPayment: Stripe has stored an error for the creation of an intent that it had made. The
+// payment was paid with that intent hours later, and the database goes back to before it. To the order's next payment,
+// under another key, Stripe gives the same error for the same creation.
+func TestCreationErrorOfALostPayment(t *testing.T) {
+	t.Parallel()
+	for name, search := range map[string]stripesim.Fault{"": {}, "InAnAccountWithoutSearch": noSearch} {
+		t.Run("ChargesNothing"+name, func(t *testing.T) {
+			t.Parallel()
+			const hours = calls.ResendWithin + time.Hour
+			b, today := world.LongAgo(t, hours, world.LocalOptions{})
+			order := b.API.Order()
+			dsn := b.CopyDatabase("before")
+			b.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.EffectStoredError})
+			require.Equal(t, http.StatusAccepted, b.API.Pay("lost", order, visa).Status)
+			today()
+			b.AgeWork(hours)
+			require.Equal(t, 1, b.API.Complete())
+			require.Equal(t, http.StatusCreated, b.API.Pay("lost", order, visa).Status)
+
+			r := world.BooksOn(b.OnDatabase(dsn))
+			r.Exec("UPDATE orders SET created_at = created_at - $1::interval", hours)
+			if search.Op != "" {
+				r.Sim.Inject(search)
+			}
+			paid := r.API.PayUntilFinal("next", order, visa)
+			require.Equal(t, 1, r.Sim.ChargeCount(order), "the card was charged again")
+			require.Equal(t, http.StatusCreated, paid.Status, paid)
+			require.Equal(t, 1, intentsOf(r, order))
+			r.Reconcile()
+			r.RequireClean()
+		})
+	}
 }
 
 func intentsOf(b *world.Books, order string) (n int) {

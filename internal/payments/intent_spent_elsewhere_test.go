@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	stripego "github.com/stripe/stripe-go/v76"
 
+	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/world"
 )
 
@@ -78,4 +79,35 @@ func TestIntentThatOthersPaidAndRefundedPaysNothingAfterAnInterruption(t *testin
 	require.Equal(t, "payment-failed", api.Pay("k", order, visa).Code())
 	require.Equal(t, "open", w.Text(`SELECT status FROM orders WHERE id = $1`, order))
 	require.Equal(t, http.StatusCreated, api.Pay("again", order, visa).Status)
+}
+
+// The order's next intent is made, and Stripe answers its creation with an error that it stores, or not for so long that
+// it is not sent again. The intent is searched for, and what the order had before is found, too.
+func TestIntentThatOthersPaidAndRefundedIsNotFoundForTheNextPayment(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]stripesim.Fault{
+		"AfterAStoredError": {Op: "intent.create", Kind: stripesim.EffectStoredError},
+		"PastTheCutoff":     {Op: "intent.create", Kind: stripesim.Reset, Times: 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := world.NewBooks(t)
+			order := b.API.Order()
+			require.Equal(t, "payment-declined", b.API.Pay("declined", order, declining).Code())
+			intent := intentOfOrder(b.World, order)
+			require.NoError(t, browserPays(b, intent, visa))
+			_, err := b.DashboardAtStripe().Refunds.New(&stripego.RefundParams{PaymentIntent: &intent})
+			require.NoError(t, err)
+			require.Equal(t, "payment-failed", b.API.Pay("failed", order, visa).Code())
+			b.Sim.Inject(fault)
+			require.Equal(t, http.StatusAccepted, b.API.Pay("next", order, visa).Status)
+			if fault.Kind == stripesim.Reset {
+				b.AgeWork(longAfter)
+			}
+			next := b.API.PayUntilFinal("next", order, visa)
+			require.Equal(t, http.StatusCreated, next.Status, next)
+			require.NotEqual(t, intent, next.Get("stripe", "payment_intent"))
+			require.Equal(t, 2, b.Sim.ChargeCount(order))
+		})
+	}
 }

@@ -33,6 +33,20 @@ func (o *elsewhere) relabelCharge(tenant, order string) {
 	require.NoError(o.T, err)
 }
 
+// TestSearchFindsNoIntentOfAnotherOrder: Stripe stores an error for the creation of an order's intent, and what the search
+// finds instead is the intent of another order.
+func TestSearchFindsNoIntentOfAnotherOrder(t *testing.T) {
+	t.Parallel()
+	o := newElsewhere(t)
+	open := o.API.Order()
+	o.relabel(o.Tenant.ID, open)
+	o.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.StoredError})
+	paid := o.API.PayUntilFinal("open", open, visa)
+	require.Equal(t, "succeeded", paid.Get("status"), paid)
+	require.Equal(t, 2, o.Count(`SELECT count(DISTINCT intent_id) FROM payments`), "each order has one of its own")
+	require.Equal(t, 2, o.Sim.ChargeCount(""))
+}
+
 // TestOneChargePaysOneOrder: an order is not paid with an intent that a payment of another order uses, whatever order
 // the intent's metadata names by now.
 func TestOneChargePaysOneOrder(t *testing.T) {

@@ -2,6 +2,7 @@ package payments_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -305,15 +306,18 @@ func TestCachedError(t *testing.T) {
 		b.w.RequireChargedOnce(order)
 	})
 
-	t.Run("OfACreationUsesTheNextIntent", func(t *testing.T) {
-		for _, kind := range []string{stripesim.StoredError, stripesim.EffectStoredError} {
+	t.Run("OfACreationUsesTheIntentThatItMadeOrTheNext", func(t *testing.T) {
+		for kind, used := range map[string]int{stripesim.EffectStoredError: 1, stripesim.StoredError: 2} {
 			t.Run(kind, func(t *testing.T) {
 				b := setup(t)
 				order := b.api.Order()
 				b.inject(stripesim.Fault{Op: "intent.create", Kind: kind})
 				b.unknown("k", order, visa)
 				b.succeeded("k", order)
-				require.Equal(t, b.w.Tenant.ID+":"+order+":intent:2", b.w.Posts("payment_intents")[2].Key)
+				key := fmt.Sprintf("%s:%s:intent:%d", b.w.Tenant.ID, order, used)
+				posts := b.w.Posts("payment_intents")
+				require.Len(t, posts, used+1, "one more attempt, to learn that it is frozen")
+				require.Equal(t, key, posts[used].Key)
 				b.w.RequireChargedOnce(order)
 			})
 		}

@@ -36,13 +36,14 @@ func (s *Service) Wait(ctx context.Context, c *idempotency.Claim, r *Run, why er
 }
 
 // createUnanswered continues after a creation that did not succeed. If the call is too old to
-// be sent again, what it has made is searched for instead.
+// be sent again, or another attempt would get the same stored error, what it has made is searched
+// for instead: a database that was restored does not know whether the intent was paid.
 func (s *Service) createUnanswered(
 	ctx context.Context, c *idempotency.Claim, r *Run, out stripe.Outcome, attempts calls.Attempts,
 ) (idempotency.Answer, error) {
 	why := out.Why()
 	switch {
-	case attempts.PastCutoff:
+	case attempts.PastCutoff, out.ErrorCached && attempts.Count > 1:
 		why = s.Repairs().recoverIntent(ctx, c, r)
 		if errors.Is(why, ErrMoved) || errors.Is(why, idempotency.ErrLeaseLost) {
 			return idempotency.Answer{}, why
@@ -53,8 +54,6 @@ func (s *Service) createUnanswered(
 			Status: db.PaymentStatusFailed, Failure: out.Failure, ClosesIntent: true, StripeKey: r.createCall().Key,
 			Outcome: out,
 		})
-	case out.ErrorCached && attempts.Count > 1:
-		why = nil // Another attempt would get the same stored error.
 	}
 	if why == nil {
 		return idempotency.Answer{}, s.nextIntent(ctx, c, r)

@@ -50,7 +50,7 @@ func (s Repairs) usedElsewhere(ctx context.Context, i stripe.Intent) (bool, erro
 	if err != nil || p == nil {
 		return false, err
 	}
-	s.o.Log.Error("the metadata of an intent names another order than its payment's; it is not adopted",
+	s.o.Log.Error("the metadata of an intent names another order than its payment's; it does not pay that order",
 		"payment_intent", i.ID, "tenant_id", p.TenantID, "payment_id", p.ID, "names_tenant", i.TenantID,
 		"names_order", i.OrderID)
 	return true, nil

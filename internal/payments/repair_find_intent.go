@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"example.com/payonce/db"
@@ -28,19 +29,27 @@ const (
 	_ = uint(idempotency.ParkAfter - 20*time.Hour - searchUntil)
 )
 
-// recoverIntent looks for the intent of a creation that is too old to be sent again.
-// Either the response was lost, or this database was restored from a backup and has
-// forgotten the outcome. In the second case the intent may even be paid, and another
+// recoverIntent looks for the intent of a creation that is too old to be sent again, or for which
+// Stripe has stored an error. Either the response was lost, or this database was restored from a
+// backup and has forgotten the outcome. In the second case the intent may even be paid, and another
 // one would charge the card twice. So it is looked for before another is made.
 //
 // It returns ErrMoved when it has found an intent and recorded it, as T1b would have; nil when there
-// certainly is none, so that another may be made; and any other error when it does not know yet.
+// certainly is none that is or can be paid, so that another may be made; and any other error when it
+// does not know yet.
 func (s Repairs) recoverIntent(ctx context.Context, c *idempotency.Claim, r *Run) error {
-	last, err := s.calls.Last(ctx, c.TenantID, r.createCall().Key)
-	if err != nil {
+	search := intentSearch{Run: r}
+	var err error
+	if search.last, err = s.calls.Last(ctx, c.TenantID, r.createCall().Key); err != nil {
 		return fmt.Errorf("read the creation of an intent of order %s: %w", r.Order.ID, err)
 	}
-	found, err := s.findIntent(ctx, c, r.Payment, last)
+	search.known, err = s.pool.PaymentIntentsBefore(ctx, db.PaymentIntentsBeforeParams{
+		TenantID: c.TenantID, OrderID: r.Order.ID, IntentNumber: r.Payment.IntentNumber,
+	})
+	if err != nil {
+		return fmt.Errorf("read the earlier intents of order %s: %w", r.Order.ID, err)
+	}
+	found, err := s.findIntent(ctx, c, search)
 	if err != nil {
 		return err
 	}
@@ -64,6 +73,29 @@ func (s Repairs) recoverIntent(ctx context.Context, c *idempotency.Claim, r *Run
 
 var errCannotTell = errors.New("not known at Stripe yet")
 
+// intentSearch is what an intent is looked for by.
+type intentSearch struct {
+	*Run
+	last  db.StripeCallGetRow // the creation
+	known []string            // the intents that the order had before, and has no more
+}
+
+// mayUse reports whether the payment could go on with an intent, by what Stripe shows of it.
+func (s intentSearch) mayUse(i stripe.Intent) bool {
+	// An intent of a registered operation is not a payment's, whatever its amount.
+	return i.Operation == "" && i.TenantID == s.Payment.TenantID && i.OrderID == s.Payment.OrderID &&
+		isFor(s.Payment, i) && i.Status != stripe.IntentCanceled && !slices.Contains(s.known, i.ID)
+}
+
+// proves is the time before which a list that shows no intent may be incomplete. After a stored error there is none:
+// if Stripe completes the creation later, nobody has the intent's id, so it is never confirmed.
+func (s intentSearch) proves() time.Time {
+	if s.last.ErrorCached {
+		return time.Time{}
+	}
+	return s.last.FirstSentAt.Add(searchUntil)
+}
+
 // findIntent asks Stripe for the intents of a payment's order. It returns the one that got furthest, or
 // nil if there certainly is none that the payment could use. An error says that it is not known yet.
 //
@@ -72,24 +104,18 @@ var errCannotTell = errors.New("not known at Stripe yet")
 // it lists the intents of all tenants: it is read page by page, in as many runs as that takes. An
 // intent that is paid or about to be ends the search; if the intents found so far are not, only the
 // whole list can show that no other was paid after them.
-func (s Repairs) findIntent(
-	ctx context.Context, c *idempotency.Claim, p db.Payment, last db.StripeCallGetRow,
-) (*stripe.Intent, error) {
-	usable := func(intents []stripe.Intent) (ids []string, paid bool) {
-		for _, i := range intents {
-			// An intent of a registered operation is not a payment's, whatever its amount.
-			ours := i.Operation == "" && i.TenantID == p.TenantID && i.OrderID == p.OrderID &&
-				i.AmountMinor == p.AmountMinor && i.Currency == p.Currency
-			if ours && i.Status != stripe.IntentCanceled {
-				ids, paid = append(ids, i.ID), paid || progress(i) >= paidOrAboutToBe
-			}
-		}
-		return ids, paid
+func (s Repairs) findIntent(ctx context.Context, c *idempotency.Claim, search intentSearch) (*stripe.Intent, error) {
+	searched, err := s.gateway.SearchIntents(ctx, search.Payment.TenantID, search.Payment.OrderID)
+	if err != nil {
+		c.Log().Warn("could not search for a PaymentIntent; the list is read", "order_id", search.Order.ID, "error",
+			err.Error())
 	}
-	searched, err := s.gateway.SearchIntents(ctx, last.TenantID, last.ResourceID)
-	found, paid := usable(searched)
-	if err != nil || !paid { // A failed search is counted by the client, as every call is.
-		listed, err := s.scanIntents(ctx, c, last, usable)
+	found, paid, err := s.usable(ctx, search, searched)
+	if err != nil {
+		return nil, err
+	}
+	if !paid {
+		listed, err := s.scanIntents(ctx, c, search)
 		if err != nil {
 			return nil, err
 		}
@@ -108,16 +134,32 @@ func (s Repairs) findIntent(
 	return best, nil
 }
 
-// scanIntents reads Stripe's list of the intents created around the known attempts, and then of those
-// created since: in the time that a restored database has lost, the creation may have been tried again, or
-// another intent made in its place. It returns the usable ones, once it has read everything or found one
+// usable are the ids of the intents with which the payment could go on. paid: one is paid, or about to be.
+func (s Repairs) usable(
+	ctx context.Context, search intentSearch, intents []stripe.Intent,
+) (ids []string, paid bool, err error) {
+	for _, i := range intents {
+		if !search.mayUse(i) {
+			continue
+		}
+		elsewhere, err := s.usedElsewhere(ctx, i)
+		if err != nil {
+			return nil, false, err
+		}
+		if !elsewhere {
+			ids, paid = append(ids, i.ID), paid || progress(i) >= paidOrAboutToBe
+		}
+	}
+	return ids, paid, nil
+}
+
+// scanIntents reads Stripe's list of the intents created between the order and the last known attempt, and then of
+// those created since: in the time that a restored database has lost, the creation may have been sent before, tried
+// again, or another intent made in its place. It returns the usable ones, once it has read everything or found one
 // that is paid. The position is recorded after each page, so that the next run continues there.
-func (s Repairs) scanIntents(
-	ctx context.Context, c *idempotency.Claim, last db.StripeCallGetRow,
-	usable func([]stripe.Intent) (ids []string, paid bool),
-) ([]string, error) {
+func (s Repairs) scanIntents(ctx context.Context, c *idempotency.Claim, search intentSearch) ([]string, error) {
+	last, proves := search.last, search.proves()
 	now := last.FirstSentAt.Add(time.Duration(last.AgeSeconds * float64(time.Second)))
-	proves := last.FirstSentAt.Add(searchUntil) // a list read before this may be incomplete
 	at, err := s.pool.IntentSearchGet(ctx, db.IntentSearchGetParams{TenantID: c.TenantID, StripeKey: last.StripeKey})
 	begins := errors.Is(err, postgres.ErrNoRows)
 	if err != nil && !begins {
@@ -127,7 +169,7 @@ func (s Repairs) scanIntents(
 	if tooEarly := foundNothing && at.UntilAt.Before(proves) && !now.Before(proves); begins || tooEarly {
 		at, err = s.pool.IntentSearchBegin(ctx, db.IntentSearchBeginParams{
 			TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, StripeKey: last.StripeKey,
-			FromAt: last.FirstSentAt.Add(-clocksApart), UntilAt: last.LastSentAt.Add(clocksApart),
+			FromAt: search.Order.CreatedAt.Add(-clocksApart), UntilAt: last.LastSentAt.Add(clocksApart),
 		})
 		if err != nil {
 			return nil, searchLost(c, err)
@@ -144,7 +186,10 @@ func (s Repairs) scanIntents(
 		if err != nil {
 			return nil, err
 		}
-		ids, paid := usable(list.Objects)
+		ids, paid, err := s.usable(ctx, search, list.Objects)
+		if err != nil {
+			return nil, err
+		}
 		if paid {
 			return append(at.Found, ids...), nil
 		}

@@ -177,6 +177,9 @@ func other(request string, effect stripe.Effect, change ...func(*response)) resp
 // away is a read that gets no response.
 func away(request string) response { return response{request: request, err: errors.New("no response")} }
 
+// notFound is a search for the order's intents that finds none, and then the list that shows none in both its parts.
+var notFound = []response{{request: search}, {request: page}, {request: page}}
+
 // refunds is the response to a refund that Stripe has made.
 func refunds(status db.RefundStatus, change ...func(*response)) response {
 	return changed(response{request: makes, out: stripe.Outcome{

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -318,6 +319,23 @@ func TestQueriesOfPayments(t *testing.T) {
 		}, want: `
 			pi_s1: changes payments/several_1: confirmable=true intent_spent=true
 			pi_s2: changes payments/several_4: intent_spent=true`},
+		{rule: "ReadsTheIntentsBefore", query: q.PaymentIntentsBefore, each: "1 2 3 10", with: func(n string) any {
+			number, _ := strconv.ParseInt(n, 10, 32)
+			return db.PaymentIntentsBeforeParams{TenantID: tenant, OrderID: "several", IntentNumber: int32(number)}
+		}, want: `
+			1: no row
+			2: row pi_s0
+			2: row pi_s1
+			3: row pi_own
+			3: row pi_s0
+			3: row pi_s1
+			3: row pi_s2
+			3: row pi_s2
+			10: row pi_own
+			10: row pi_s0
+			10: row pi_s1
+			10: row pi_s2
+			10: row pi_s2`},
 		{rule: "ReadsTheLiveOneOrTheLast", query: q.PaymentOfIntent, each: "pi_s1 pi_s2 pi_open",
 			with: func(intent string) any {
 				return db.PaymentOfIntentParams{TenantID: tenant, OrderID: "several", IntentID: ptr(intent)}

@@ -243,6 +243,7 @@ func (b *Books) AgeWork(d time.Duration) {
 	b.Exec(`UPDATE stripe_calls
 		SET first_sent_at = first_sent_at - $1::interval, last_sent_at = last_sent_at - $1::interval`, d)
 	b.Exec("ALTER TABLE stripe_calls ENABLE TRIGGER USER")
+	b.Exec("UPDATE orders SET created_at = created_at - $1::interval", d)
 	b.Exec("UPDATE intent_searches SET from_at = from_at - $1::interval, until_at = until_at - $1::interval", d)
 	b.Exec("UPDATE idempotency_keys SET created_at = created_at - $1::interval WHERE finished_at IS NULL", d)
 	b.ExpireLeases()

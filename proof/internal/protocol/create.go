@@ -16,8 +16,10 @@ func (x *expander) onCreated(n *state, i int, out verdict) {
 		w.set(seenFailed, false)
 	case out.effect == stripe.Refused, out.effect == stripe.Conflict:
 		w.at, w.end = atFinish, endFailedClosed
-	case out.cached && row.attempts > 1:
+	case out.cached && row.attempts > 1 && !x.m.has(SearchBeforeNext):
 		w.at = atNextIntent
+	case out.cached && row.attempts > 1:
+		w.at = atRecover
 	default:
 		x.again(n, i, out)
 	}
@@ -37,13 +39,14 @@ func (x *expander) nextIntent(i int) {
 	})
 }
 
-// recoverIntent searches Stripe for the intent of a creation that is too old to be sent again.
+// recoverIntent searches Stripe for the intent of a creation that is too old to be sent again, or for which Stripe has
+// stored an error.
 func (x *expander) recoverIntent(i int) {
 	n := *x.s
 	w := &n.work[i]
 	best := -1
 	for j, it := range n.at.intent {
-		if it.status != noIntent && it.status != closed && (best < 0 || progress(it) > progress(n.at.intent[best])) {
+		if it.status != noIntent && it.status != closed && !n.hadBefore(w.key, j+1) && (best < 0 || progress(it) > progress(n.at.intent[best])) {
 			best = j
 		}
 	}
@@ -52,12 +55,22 @@ func (x *expander) recoverIntent(i int) {
 		it := n.at.intent[best]
 		w.at, w.object, w.why = atRecordIntent, uint8(best+1), whyAgain
 		w.set(seenFailed, it.status != unconfirmed && !(it.status == needsMethod && !it.failed))
-	case x.age(&n, n.call[w.call].first) > searchUntil:
+	case n.call[w.call].cached, x.age(&n, n.call[w.call].first) > searchUntil:
 		w.at = atNextIntent
 	default:
 		x.wait(&n, i)
 	}
 	x.emit(&n, StepSearch, actor(i), "")
+}
+
+// hadBefore reports whether an intent is one that the order had before that of a payment.
+func (n *state) hadBefore(payment uint8, intent int) bool {
+	for _, p := range n.pay {
+		if int(p.intent) == intent && p.number < n.pay[payment].number {
+			return true
+		}
+	}
+	return false
 }
 
 // progress ranks intents by how far they got.

@@ -30,6 +30,8 @@
 //     canceled is confirmed no more, what was refunded and is left is counted right, and a list shows everything.
 //   - A request arrives within half a day or never, and no process is paused inside a run for longer than that.
 //   - A commit is atomic, and reads see what was committed. Row locks are the atomicity of a step.
+//   - A webhook, and each thing that the reconciler reads, is read, compared and written in one step: what a read shows
+//     is never old when it is applied.
 //   - A process is one run at a time, and either of the two does what the other can, so states that differ only in
 //     which of them does something are one.
 //   - Time passes by 13 hours at once, while no process works. Limits that are shorter than a commit apart are not
@@ -43,11 +45,6 @@
 // # What it does not cover
 //
 //   - More than one order, two processes, two clients' keys and three intents; amounts other than half and whole.
-//   - Time in the histories of two payments and a restore. With thirteen hours there the model charges an order
-//     twice, as the service would: TestRestoreAfterAStoredError has the history. The creation of an intent got a
-//     stored error after its effect; the intent was found by a search when the creation was too old to be sent again,
-//     and was paid; the database goes back to before that; the next payment of the order gets the stored error again,
-//     twice, and makes another intent without a search (createUnanswered).
 //   - Checkouts, disputes, registered operations, operators' repairs, the outbox, the broker and deliveries to
 //     tenants.
 //   - The details of waiting: the turn of refunds of one payment, rate limits, the breaker, how long pauses are.

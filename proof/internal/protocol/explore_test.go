@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -162,18 +161,4 @@ func TestCanonical(t *testing.T) {
 	require.NotEqual(t, s, mirror)
 	require.Equal(t, canonical(s), canonical(mirror))
 	require.Equal(t, canonical(s), canonical(canonical(s)))
-}
-
-// TestRestoreAfterAStoredError has a history that breaks I1 with all rules in place, in the model and in the service.
-// It fails once the model has none. Then the scope of a restore gets its time back, and doc.go is to be changed.
-func TestRestoreAfterAStoredError(t *testing.T) {
-	t.Parallel()
-	i := slices.IndexFunc(Scopes, func(s Scope) bool { return s.Name == "a restore" })
-	s := Scopes[i]
-	s.Ticks++
-	m, err := New(s, 0)
-	require.NoError(t, err)
-	r := Explore(m, 24)
-	require.Equal(t, I1, r.Broken, "%s", r)
-	requireReadable(t, r)
 }

@@ -25,6 +25,7 @@ const (
 	SeenVersion
 	CommitKnown
 	InDoubtIsNotAbsent
+	SearchBeforeNext
 )
 
 // Left is a rule as it can be left out, with what then breaks.
@@ -95,6 +96,11 @@ var Rules = []Left{
 	{InDoubtIsNotAbsent, "commit-in-doubt", "a first commit whose response was lost is not taken for none",
 		[]string{"internal/idempotency/begin.go#begin", "internal/http/idempotency.go#truthful"},
 		I23, "a payment"},
+	{SearchBeforeNext, "search-before-next",
+		"after a stored error for the creation of an intent, it is searched for before another is made",
+		[]string{"internal/payments/payment_resume.go#createUnanswered",
+			"internal/payments/repair_find_intent.go#recoverIntent"},
+		I1, "a restore"},
 	{CancelWaits, "cancel-waits", "an order is not canceled while a confirm is in flight",
 		[]string{"internal/payments/cancel.go#beginOrder"},
 		I14, "a payment and a cancel"},

@@ -49,17 +49,17 @@ var Scopes = []Scope{
 	{
 		Name: "a restore", What: "two payments of one order, and a database that goes back",
 		asks:  [clients]Operation{Pay, Pay},
-		Tries: 1, Faults: 1, Copies: 1,
+		Tries: 1, Faults: 1, Copies: 1, Ticks: 1,
 	},
 	{
 		Name: "a restore and a refund", What: "a payment and a refund of a part, and a database that goes back",
 		asks:  [clients]Operation{Pay, RefundPart},
-		Tries: 1, Acts: 1, Copies: 1, Dashboard: true,
+		Tries: 1, Acts: 1, Copies: 1, Ticks: 1, Dashboard: true,
 	},
 	{
 		Name: "a restore and a cancel", What: "a payment and a cancel of its order, and a database that goes back",
 		asks:  [clients]Operation{Pay, CancelOrder},
-		Tries: 1, Faults: 1, Acts: 1, Copies: 1,
+		Tries: 1, Faults: 1, Acts: 1, Copies: 1, Ticks: 1,
 	},
 }
 
