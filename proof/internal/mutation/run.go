@@ -115,14 +115,10 @@ func (r *Runner) Run(ctx context.Context, all []Mutant) ([]Result, error) {
 			r.report(results[i])
 			return
 		}
-		by, ok := r.Hints[m.ID]
-		if ok && slices.Contains(r.tests, by) {
-			began := time.Now()
-			if out := r.run(ctx, by.Package, []string{by.Name}, r.switchOn(m), testMax); out.failed && ctx.Err() == nil {
-				results[i] = Result{Mutant: m, Verdict: Killed, By: by, Took: time.Since(began)}
-				r.report(results[i])
-				return
-			}
+		if res, killed := r.tryHint(ctx, m); killed {
+			results[i] = res
+			r.report(res)
+			return
 		}
 		lock.Lock()
 		open = append(open, i)
@@ -143,6 +139,25 @@ func (r *Runner) Run(ctx context.Context, all []Mutant) ([]Result, error) {
 		}
 	})
 	return results, ctx.Err()
+}
+
+// tryHint runs the test that killed a mutant before; of a truth table first the cases of the mutant's query.
+func (r *Runner) tryHint(ctx context.Context, m Mutant) (res Result, killed bool) {
+	by, ok := r.Hints[m.ID]
+	if !ok || !slices.Contains(r.tests, by) {
+		return res, false
+	}
+	names := []string{by.Name}
+	if query, _, ok := strings.Cut(m.ID, ": "); ok && by.Package == catalogueTest.Package && m.Kind == SQL {
+		names = []string{by.Name + "$/^" + query, by.Name}
+	}
+	began := time.Now()
+	for _, name := range names {
+		if out := r.run(ctx, by.Package, []string{name}, r.switchOn(m), testMax); out.failed && ctx.Err() == nil {
+			return Result{Mutant: m, Verdict: Killed, By: by, Took: time.Since(began)}, true
+		}
+	}
+	return res, false
 }
 
 func (r *Runner) report(res Result) {
