@@ -499,13 +499,13 @@ LEFT JOIN payments p ON p.tenant_id = o.tenant_id AND p.order_id = o.id AND p.st
 WHERE (o.payment_id IS NOT NULL
         AND (p.id IS DISTINCT FROM o.payment_id OR p.amount_refunded_minor <> o.amount_refunded_minor))
    OR (o.status = 'open' AND p.id IS NOT NULL)
-   OR (o.status = 'canceled' AND p.id IS NOT NULL
+   OR (o.status = 'canceled'
         AND p.amount_refunding_minor <> p.amount_minor -- paid too late, so it is refunded, or that is owed
         AND NOT EXISTS (
             SELECT FROM refunds_owed w
             WHERE w.tenant_id = p.tenant_id AND w.payment_id = p.id
               AND (w.ended_at IS NULL OR p.amount_refunding_minor + w.settled_minor >= p.amount_minor)))
-   OR (p.id IS NOT NULL AND (p.amount_minor, p.currency) <> (o.amount_minor, o.currency))
+   OR (p.amount_minor, p.currency) <> (o.amount_minor, o.currency)
    OR (o.status IN ('paid', 'partially_refunded', 'refunded')
         AND o.status <> CASE o.amount_refunded_minor
             WHEN 0 THEN 'paid'
@@ -791,7 +791,7 @@ FROM (SELECT k.tenant_id, k.resource_id, k.operation, k.answer_status,
                   WHERE c.tenant_id = k.tenant_id AND c.id = k.resource_id) -- part: checkouts
           END AS is_now
       FROM idempotency_keys k
-      WHERE k.answer_status IS NOT NULL AND k.operation IN ('create_payment', 'cancel_payment', 'cancel_order'
+      WHERE k.operation IN ('create_payment', 'cancel_payment', 'cancel_order'
           , 'create_checkout' -- part: checkouts
           , 'create_order', 'create_refund')) a
 WHERE (a.answer_status >= 400 AND a.said IS DISTINCT FROM a.answer_status::text) -- a problem repeats its status

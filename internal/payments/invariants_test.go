@@ -9,24 +9,9 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/postgres"
+	"example.com/payonce/testkit/dbtest"
 	"example.com/payonce/testkit/world"
 )
-
-// defenceless takes away every rule that the schema itself enforces, but for the
-// primary keys and the types.
-const defenceless = `DO $$
-DECLARE r record;
-BEGIN
-	FOR r IN SELECT c.conrelid::regclass AS t, c.conname FROM pg_constraint c JOIN pg_class k ON k.oid = c.conrelid
-		WHERE c.contype IN ('c', 'u', 'f') AND k.relnamespace = 'public'::regnamespace
-	LOOP EXECUTE format('ALTER TABLE %s DROP CONSTRAINT %I CASCADE', r.t, r.conname); END LOOP;
-	FOR r IN SELECT i.indexrelid::regclass AS t FROM pg_index i JOIN pg_class k ON k.oid = i.indrelid
-		WHERE i.indisunique AND NOT i.indisprimary AND k.relnamespace = 'public'::regnamespace
-	LOOP EXECUTE format('DROP INDEX %s', r.t); END LOOP;
-	FOR r IN SELECT tgrelid::regclass AS t, tgname FROM pg_trigger g JOIN pg_class k ON k.oid = g.tgrelid
-		WHERE NOT g.tgisinternal AND k.relnamespace = 'public'::regnamespace
-	LOOP EXECUTE format('DROP TRIGGER %I ON %s', r.tgname, r.t); END LOOP;
-END $$`
 
 const (
 	paidPayment = "(SELECT id FROM payments WHERE idempotency_key = 'paid')"
@@ -164,7 +149,7 @@ func TestInvariants(t *testing.T) {
 			tx, err := b.DB.Raw().Begin(ctx)
 			require.NoError(t, err)
 			defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-			_, err = tx.Exec(ctx, defenceless)
+			_, err = tx.Exec(ctx, dbtest.WithoutRules)
 			require.NoError(t, err)
 			_, err = tx.Exec(ctx, c.harm)
 			require.NoError(t, err)

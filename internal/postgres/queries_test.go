@@ -112,7 +112,11 @@ type queryCase struct {
 // checkQueries runs each case in a transaction that is rolled back.
 func checkQueries(t *testing.T, given string, cases []queryCase) {
 	t.Helper()
-	s := newScene(t, given)
+	newScene(t, given).check(t, cases)
+}
+
+func (s *scene) check(t *testing.T, cases []queryCase) {
+	t.Helper()
 	for _, c := range cases {
 		t.Run(queryName(c.query)+"/"+c.rule, func(t *testing.T) {
 			got, want := s.outcome(t, c), statements(c.want)
