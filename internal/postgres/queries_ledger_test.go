@@ -8,7 +8,7 @@ import (
 
 func init() {
 	defaults["ledger_entries"] = values(map[string]string{"line": "1", "account": "stripe", "currency": "eur",
-		"booked_at": "-9h"})
+		"resource_id": "pay", "booked_at": "-9h"})
 }
 
 const ledgerRows = `
