@@ -33,41 +33,41 @@ func (t *tally) add(r *Recorded, id string) {
 }
 
 func (t tally) row(name string) string {
-	good := t.killed + t.equivalent
-	return fmt.Sprintf("| %s | %d | %d | %d | %d | %.1f %% |\n", name, t.all, t.killed, t.equivalent, t.all-good,
-		100*float64(good)/float64(max(1, t.all)))
+	return fmt.Sprintf("| %s | %d | %d | %d | %d | %.1f %% |\n", name, t.all, t.killed, t.equivalent,
+		t.all-t.killed-t.equivalent, 100*t.share())
 }
 
-// Complete are the kinds of which every mutant has been tried and is recorded.
-// The figures of the others are not shown.
-var Complete = []Kind{Catalogue}
+// share is the part of the mutants that is killed or equivalent.
+func (t tally) share() float64 { return float64(t.killed+t.equivalent) / float64(max(1, t.all)) }
+
+// tallies counts what is recorded: by kind, and of the Go by package.
+func (r *Recorded) tallies(all []Mutant) (kinds map[Kind]*tally, packages map[string]*tally) {
+	kinds, packages = map[Kind]*tally{Catalogue: {}, SQL: {}, Go: {}}, map[string]*tally{}
+	for _, m := range all {
+		kinds[m.Kind].add(r, m.ID)
+		if m.Kind == Go {
+			if packages[m.Unit] == nil {
+				packages[m.Unit] = &tally{}
+			}
+			packages[m.Unit].add(r, m.ID)
+		}
+	}
+	return kinds, packages
+}
 
 // Table is the figures as the page shows them: the catalogue and the queries as
 // a whole, the Go by its packages.
 func (r *Recorded) Table(all []Mutant) string {
-	kinds := map[Kind]*tally{Catalogue: {}, SQL: {}, Go: {}}
-	units := map[string]*tally{}
-	for _, m := range all {
-		kinds[m.Kind].add(r, m.ID)
-		if m.Kind == Go {
-			if units[m.Unit] == nil {
-				units[m.Unit] = &tally{}
-			}
-			units[m.Unit].add(r, m.ID)
-		}
-	}
+	kinds, packages := r.tallies(all)
 	var b strings.Builder
 	b.WriteString("| of | mutants | killed | equivalent | survived | killed or equivalent |\n")
 	b.WriteString("| --- | --: | --: | --: | --: | --: |\n")
-	for _, kind := range Complete {
+	for _, kind := range []Kind{Catalogue, SQL, Go} {
 		b.WriteString(kinds[kind].row(titles[kind]))
-		if kind != Go {
-			continue
-		}
-		for _, pkg := range Packages {
-			if t := units[pkg]; t != nil {
-				b.WriteString(t.row("– " + pkg))
-			}
+	}
+	for _, pkg := range Packages {
+		if t := packages[pkg]; t != nil {
+			b.WriteString(t.row("– " + pkg))
 		}
 	}
 	if took := r.Took["all"]; took > 0 {
