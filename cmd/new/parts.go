@@ -23,6 +23,7 @@ var parts = []part{
 		paths: []string{
 			"internal/keyhistory/", "internal/http/keys.go", "internal/operations/history.go",
 			"internal/checkout/history.go", "internal/checkout/history_test.go",
+			"internal/postgres/queries_key_history_test.go",
 			"cmd/api/part_history.go", "db/queries/key_history.sql", "internal/money/format.go",
 			"cmd/api/secrets_test.go",
 		},
