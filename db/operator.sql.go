@@ -478,7 +478,7 @@ WHERE k.tenant_id = $1 AND k.key IN (
     UNION ALL
     SELECT o.canceling_key
     FROM orders o
-    WHERE o.tenant_id = $1 AND o.id = $2 AND o.canceling_key IS NOT NULL)
+    WHERE o.tenant_id = $1 AND o.id = $2)
 ORDER BY k.created_at LIMIT $4
 `
 
@@ -748,8 +748,7 @@ WITH work AS MATERIALIZED (
     SELECT w.tenant_id, w.key, w.operation, w.resource_id, w.recovery_point, w.attempts, w.lease_expirations,
         w.last_error, w.created_at, w.parked_at, w.held,
         CASE WHEN w.held THEN w.leased_until ELSE w.next_attempt_at END AS next_at,
-        NOT w.held AND w.parked_at IS NULL
-            AND w.next_attempt_at < clock_timestamp() - interval '30 seconds'
+        w.parked_at IS NULL AND w.next_attempt_at < clock_timestamp() - interval '30 seconds'
             AND w.leased_until < clock_timestamp() - interval '30 seconds' AS overdue,
         EXISTS (
             SELECT FROM stripe_calls s
@@ -862,7 +861,7 @@ WITH work AS MATERIALIZED (
 SELECT count(*) AS unfinished,
     count(*) FILTER (WHERE w.parked_at IS NOT NULL) AS parked,
     count(*) FILTER (WHERE w.parked_at IS NULL AND w.recovery_point = 'action_required') AS awaiting_customer,
-    count(*) FILTER (WHERE NOT w.held AND w.parked_at IS NULL
+    count(*) FILTER (WHERE w.parked_at IS NULL
         AND w.next_attempt_at < clock_timestamp() - interval '30 seconds'
         AND w.leased_until < clock_timestamp() - interval '30 seconds') AS overdue,
     count(s.first_sent_at) AS unknown,

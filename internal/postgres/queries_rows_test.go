@@ -19,8 +19,6 @@ func init() {
 	defaults["refunds_owed"] = completeOwed
 	defaults["inbox_events"] = completeInbox
 	defaults["discrepancies"] = completeDiscrepancy
-	defaults["operator_actions"] = values(map[string]string{"actor": "Ada", "kind": "try_now", "subject": "ord",
-		"reason": "because"})
 }
 
 func completeKey(row map[string]string) map[string]string {
