@@ -21,6 +21,7 @@ const (
 	batchMax   = time.Minute
 	waitFactor = 4                // a mutant's tests may take so much longer than without it
 	waitLeast  = 20 * time.Second // and so much in any case: the machine is busy
+	hintMax    = time.Minute      // of the test that killed a mutant before: some mutants make a loop endless
 )
 
 // Verdict is what the tests show about a mutant.
@@ -141,7 +142,8 @@ func (r *Runner) Run(ctx context.Context, all []Mutant) ([]Result, error) {
 	return results, ctx.Err()
 }
 
-// tryHint runs the test that killed a mutant before; of a truth table first the cases of the mutant's query.
+// tryHint runs the test that killed a mutant before; of a truth table first the cases of the mutant's query. One that
+// runs out of time shows nothing, as long as it is not known how long it takes.
 func (r *Runner) tryHint(ctx context.Context, m Mutant) (res Result, killed bool) {
 	by, ok := r.Hints[m.ID]
 	if !ok || !slices.Contains(r.tests, by) {
@@ -153,7 +155,8 @@ func (r *Runner) tryHint(ctx context.Context, m Mutant) (res Result, killed bool
 	}
 	began := time.Now()
 	for _, name := range names {
-		if out := r.run(ctx, by.Package, []string{name}, r.switchOn(m), testMax); out.failed && ctx.Err() == nil {
+		if out := r.run(ctx, by.Package, []string{name}, r.switchOn(m), hintMax); out.failed && !out.timedOut &&
+			ctx.Err() == nil {
 			return Result{Mutant: m, Verdict: Killed, By: by, Took: time.Since(began)}, true
 		}
 	}
