@@ -11,6 +11,7 @@ func TestQueriesOfInvariantsOfCheckouts(t *testing.T) {
 			  compensated  compensated
 			  completed    completed
 			  open         completed
+			  open_2       compensated
 			  processing   processing
 			  undone       compensated
 			  unpaid       completed
@@ -20,23 +21,39 @@ func TestQueriesOfInvariantsOfCheckouts(t *testing.T) {
 			  acme       processing  completed
 
 			checkout_steps
-			  checkout_id  step          status
-			  compensated  create_order  compensated
-			  compensated  pay           failed
-			  compensated  refund        skipped
-			  compensated  cancel_order  done
-			  completed    create_order  done
-			  completed    pay           done
-			  completed    refund        skipped
-			  open         pay           done
-			  open         refund        running
-			  processing   pay           unknown
-			  undone       pay           done
-			  undone       refund        done
-			  unpaid       pay           failed`, want: `
+			  checkout_id  step           status
+			  compensated  create_order   compensated
+			  compensated  pay            failed
+			  compensated  refund         skipped
+			  compensated  cancel_order   done
+			  completed    create_order   done
+			  completed    pay            done
+			  completed    refund         skipped
+			  open         pay            done
+			  open         refund         running
+			  open_2       refund         unknown
+			  open_2       cancel_order   pending
+			  processing   pay            unknown
+			  undone       create_order   done
+			  undone       reserve_stock  done
+			  undone       pay            done
+			  undone       notify         done
+			  undone       refund         done
+			  unpaid       create_order   failed
+			  unpaid       reserve_stock  failed
+			  unpaid       pay            failed
+			  unpaid       notify         failed`, want: `
 			row Subject=acme:eu open Detail=completed, but refund is running
+			row Subject=acme:eu open_2 Detail=compensated, but cancel_order is pending
+			row Subject=acme:eu open_2 Detail=compensated, but refund is unknown
+			row Subject=acme:eu undone Detail=compensated, but create_order is done
+			row Subject=acme:eu undone Detail=compensated, but notify is done
 			row Subject=acme:eu undone Detail=compensated, but pay is done
-			row Subject=acme:eu unpaid Detail=completed, but pay is failed`},
+			row Subject=acme:eu undone Detail=compensated, but reserve_stock is done
+			row Subject=acme:eu unpaid Detail=completed, but create_order is failed
+			row Subject=acme:eu unpaid Detail=completed, but notify is failed
+			row Subject=acme:eu unpaid Detail=completed, but pay is failed
+			row Subject=acme:eu unpaid Detail=completed, but reserve_stock is failed`},
 		{rule: "ComparesTheReservations", query: q.InvariantEndedCheckoutIsConsistent, any: true, given: `
 			stock
 			  sku      available  reserved
@@ -139,6 +156,9 @@ func TestQueriesOfInvariantsOfCheckouts(t *testing.T) {
 			  undone       refund         skipped
 			  undone       release_stock  done
 			  undone       cancel_order   pending
+			  undone_2     reserve_stock  unknown
+			  undone_2     refund         running
+			  undone_2     cancel_order   failed
 			  refunded     pay            done
 			  refunded     refund         done
 			  refunding    pay            done
@@ -151,7 +171,9 @@ func TestQueriesOfInvariantsOfCheckouts(t *testing.T) {
 			checkout_steps
 			  tenant_id  checkout_id  step  status
 			  acme       refunded     pay   unknown`, want: `
-			row Subject=acme:eu undone Detail=release_stock is done while pay is unknown`},
+			row Subject=acme:eu undone Detail=release_stock is done while pay is unknown
+			row Subject=acme:eu undone_2 Detail=cancel_order is failed while reserve_stock is unknown
+			row Subject=acme:eu undone_2 Detail=refund is running while reserve_stock is unknown`},
 		{rule: "FindsALostKeyOfACheckout", query: q.InvariantKeyIsRetained, any: true, given: `
 			checkouts
 			  id

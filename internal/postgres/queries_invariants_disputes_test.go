@@ -11,6 +11,7 @@ func TestQueriesOfInvariantsOfDisputes(t *testing.T) {
 			  pay_held  0
 			  pay_less  900
 			  pay_none  0
+			  pay_only  500
 			  pay_some  1000
 
 			payments
@@ -22,6 +23,7 @@ func TestQueriesOfInvariantsOfDisputes(t *testing.T) {
 			  ord_held  0
 			  ord_less  900
 			  ord_none  0
+			  ord_only  500
 			  ord_some  1000
 
 			orders
@@ -36,8 +38,10 @@ func TestQueriesOfInvariantsOfDisputes(t *testing.T) {
 			  d_4   pay_held    ord_held  1000`, want: `
 			row Subject=acme:eu ord_held Detail=shows 0, its disputes hold 1000
 			row Subject=acme:eu ord_less Detail=shows 900, its disputes hold 1000
+			row Subject=acme:eu ord_only Detail=shows 500, its disputes hold 0
 			row Subject=acme:eu pay_held Detail=shows 0, its disputes hold 1000
-			row Subject=acme:eu pay_less Detail=shows 900, its disputes hold 1000`},
+			row Subject=acme:eu pay_less Detail=shows 900, its disputes hold 1000
+			row Subject=acme:eu pay_only Detail=shows 500, its disputes hold 0`},
 		{rule: "ComparesTheMovements", query: q.InvariantDisputeIsWhatMoved, any: true, given: `
 			payments
 			  id      status

@@ -41,6 +41,7 @@ func TestQueriesOfInvariantsOfTheLedger(t *testing.T) {
 			  booked        2     -1000         -9h
 			  not_applied   1     1000          -9h
 			  not_received  1     1000          -9h
+			  not_received  2     -1000         -9h
 			  old           1     1000          -999h
 			  other_inbox   1     1000          -9h
 

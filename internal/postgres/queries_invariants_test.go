@@ -361,6 +361,7 @@ func TestQueriesOfInvariantsOfOrders(t *testing.T) {
 			  currency       paid                0                      pay_currency
 			  given_back     canceled            0                      .
 			  half           partially_refunded  300                    pay_half
+			  half_of_none   partially_refunded  0                      pay_half_of_none
 			  late           canceled            0                      .
 			  missing        paid                0                      pay_missing
 			  not_refunded   refunded            0                      pay_not_refunded
@@ -381,6 +382,7 @@ func TestQueriesOfInvariantsOfOrders(t *testing.T) {
 			  pay_currency       currency       succeeded  1000          usd       0                       0
 			  pay_given_back     given_back     succeeded  1000          eur       1000                    300
 			  pay_half           half           succeeded  1000          eur       300                     300
+			  pay_half_of_none   half_of_none   succeeded  1000          eur       0                       0
 			  pay_late           late           succeeded  1000          eur       300                     300
 			  pay_not_refunded   not_refunded   succeeded  1000          eur       0                       0
 			  pay_open           open           failed     1000          eur       0                       0
@@ -411,6 +413,8 @@ func TestQueriesOfInvariantsOfOrders(t *testing.T) {
 				eur, refunded 0
 			row Subject=acme:eu currency Detail=paid of 1000 eur, refunded 0; payment pay_currency succeeded of
 				1000 usd, refunded 0
+			row Subject=acme:eu half_of_none Detail=partially_refunded of 1000 eur, refunded 0; payment
+				pay_half_of_none succeeded of 1000 eur, refunded 0
 			row Subject=acme:eu late Detail=canceled of 1000 eur, refunded 0; payment pay_late succeeded of 1000
 				eur, refunded 300
 			row Subject=acme:eu missing Detail=paid of 1000 eur, refunded 0; payment pay_missing  of  , refunded
@@ -436,6 +440,8 @@ func TestQueriesOfInvariantsOfOrders(t *testing.T) {
 			  order      ord       succeeded  300                     300
 			  refunded   ord       succeeded  300                     200
 			  refunding  ord       succeeded  500                     300
+			  unmade     ord       succeeded  300                     0
+			  unmade_2   ord       succeeded  0                       300
 			  right      ord       succeeded  600                     300
 
 			payments
@@ -457,7 +463,9 @@ func TestQueriesOfInvariantsOfOrders(t *testing.T) {
 			row Subject=acme:eu currency Detail=1000 eur, refunding 300 (300), refunded 300 (300)
 			row Subject=acme:eu order Detail=1000 eur, refunding 300 (300), refunded 300 (300)
 			row Subject=acme:eu refunded Detail=1000 eur, refunding 300 (300), refunded 200 (300)
-			row Subject=acme:eu refunding Detail=1000 eur, refunding 500 (300), refunded 300 (300)`},
+			row Subject=acme:eu refunding Detail=1000 eur, refunding 500 (300), refunded 300 (300)
+			row Subject=acme:eu unmade Detail=1000 eur, refunding 300 (0), refunded 0 (0)
+			row Subject=acme:eu unmade_2 Detail=1000 eur, refunding 0 (0), refunded 300 (0)`},
 
 		{rule: "FindsWhatIsForgotten", query: q.InvariantOwedIsNotForgotten, any: true, given: `
 			payments
@@ -542,7 +550,7 @@ func TestQueriesOfInvariantsOfOrders(t *testing.T) {
 			  tenant_id  id
 			  acme       theirs
 			  acme:eu    ours
-			  gone       nobodys
+			  gone       lost
 
 			payments
 			  id       order_id
@@ -565,7 +573,7 @@ func TestQueriesOfInvariantsOfOrders(t *testing.T) {
 			row Subject=acme:eu confirm Detail=refers to acme:theirs:confirm, which the tenant does not have
 			row Subject=acme:eu strange Detail=refers to theirs, which the tenant does not have
 			row Subject=acme:eu strange Detail=refers to theirs, which the tenant does not have
-			row Subject=gone nobodys Detail=refers to gone, which the tenant does not have`},
+			row Subject=gone lost Detail=refers to gone, which the tenant does not have`},
 	})
 }
 

@@ -103,6 +103,9 @@ func TestQueriesOfOperatorWork(t *testing.T) {
 			row Key=overdue`},
 		{rule: "Counts", query: q.OperatorWorkCounts, with: int32(99), want: `
 			row Unfinished=18 Parked=2 AwaitingCustomer=2 Overdue=4 Unknown=4 UnknownSeconds=-8h`},
+		{rule: "KnowsEveryOutcome", query: q.OperatorWorkCounts, with: int32(99), first: "DELETE FROM stripe_calls",
+			want: `
+			row Unfinished=18 Parked=2 AwaitingCustomer=2 Overdue=4`},
 		{rule: "BeginsWithWhatIsDueFirst", query: q.OperatorWorkCounts, with: int32(4), want: `
 			row Unfinished=4 Parked=2 Overdue=2 Unknown=1 UnknownSeconds=-6h1m`},
 		{rule: "LeavesTimeAfterTheLease", query: q.OperatorWorkCounts, with: int32(99), first: released, want: `
