@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -183,6 +184,13 @@ func RecordEnd(ctx context.Context, q *db.Queries, tenantID, key string, out str
 // Last reads the record of a call. postgres.ErrNoRows: it was never recorded.
 func (r Recorder) Last(ctx context.Context, tenantID, key string) (db.StripeCallGetRow, error) {
 	return r.pool.StripeCallGet(ctx, db.StripeCallGetParams{TenantID: tenantID, StripeKey: key})
+}
+
+// BeganHere reports whether Stripe says that the first request under a call's key is one of those that are recorded: no
+// life of this database that a restore has lost sent it. False also if that response was lost.
+func (r Recorder) BeganHere(ctx context.Context, tenantID, key string, out stripe.Outcome) (bool, error) {
+	last, err := r.Last(ctx, tenantID, key)
+	return slices.Contains(last.RequestIds, out.OriginalRequestID), err
 }
 
 // Exhausted reports whether another attempt could give no new information: Stripe repeats a

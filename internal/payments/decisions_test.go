@@ -53,6 +53,10 @@ func TestPaymentFollowsStripe(t *testing.T) {
 				{append(append([]response{other(create, unknown, errorCached)}, notFound...), made, done(confirm, paid)),
 					"succeeded paid"},
 			}},
+		{name: "CreationHasACachedErrorThatIsItsOwn", first: []response{other(create, unknown, errorCached)},
+			answer: "202 processing", want: "processing open: unknown", then: []run{
+				{[]response{other(create, unknown, errorCached, ofItsOwn), made, done(confirm, paid)}, "succeeded paid"},
+			}},
 		{name: "CreationHasACachedErrorAndCannotBeSearchedFor",
 			first: []response{other(create, unknown, errorCached)}, answer: "202 processing",
 			want: "processing open: unknown", then: []run{

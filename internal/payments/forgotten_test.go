@@ -382,6 +382,69 @@ func TestCreationErrorOfALostPayment(t *testing.T) {
 	}
 }
 
+// TestBackupDuringASearch: a backup is made while the list is read. The life that was lost found nothing, made the next
+// intent and was paid. What was read in it ends at the backup.
+func TestBackupDuringASearch(t *testing.T) {
+	t.Parallel()
+	for name, ended := range map[string]bool{"WithAPageThatIsNotRead": false, "ThatHasEnded": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, today := world.LongAgo(t, aDay, world.LocalOptions{})
+			order := w.API.Order()
+			w.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.StoredError})
+			w.Sim.Inject(noSearch)
+			require.Equal(t, http.StatusAccepted, w.API.Pay("k", order, visa).Status)
+			w.Exec("UPDATE stripe_calls SET request_ids = '{}'") // as if the first response had been lost
+			w.Sim.Inject(stripesim.Fault{Op: "intent.list", Kind: stripesim.Refuse, Status: http.StatusInternalServerError,
+				Skip: 1, Times: -1})
+			require.Equal(t, http.StatusAccepted, w.API.Pay("k", order, visa).Status)
+			require.Equal(t, 1, w.Count("SELECT count(*) FROM intent_searches WHERE second_pass AND ended_at IS NULL"))
+			dsn := w.CopyDatabase("during")
+			w.Sim.ClearFaults()
+			w.Sim.Advance(10 * time.Minute)
+			require.Equal(t, http.StatusCreated, w.API.PayUntilFinal("k", order, visa).Status)
+			require.Equal(t, 1, w.Sim.ChargeCount(order))
+
+			r := world.BooksOn(w.OnDatabase(dsn))
+			if ended {
+				r.Exec("UPDATE intent_searches SET ended_at = until_at")
+			}
+			r.AgeWork(aDay)
+			today()
+			r.Sim.Inject(noSearch)
+			require.Equal(t, http.StatusCreated, r.API.PayUntilFinal("k", order, visa).Status)
+			require.Equal(t, 1, r.Sim.ChargeCount(order), "the card was charged again")
+		})
+	}
+}
+
+// TestStoredErrorInABusyAccount: the creation of an intent has a stored error, and many others were made since the
+// order, for which Stripe says that the error is of the first request under the key; or before it. No list is read in
+// which it cannot be.
+func TestStoredErrorInABusyAccount(t *testing.T) {
+	t.Parallel()
+	for name, before := range map[string]bool{"BeforeTheOrder": true, "SinceTheOrder": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, today := world.LongAgo(t, time.Hour, world.LocalOptions{})
+			if before {
+				others(b, payments.FindPagesMax*100+50)
+			}
+			today()
+			order := b.API.Order()
+			if !before {
+				others(b, payments.FindPagesMax*100+50)
+			}
+			b.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.StoredError})
+			require.Equal(t, http.StatusAccepted, b.API.Pay("k", order, visa).Status)
+			if before {
+				b.Exec("UPDATE stripe_calls SET request_ids = '{}'") // as if the first response had been lost
+			}
+			require.Equal(t, http.StatusCreated, b.API.Pay("k", order, visa).Status)
+		})
+	}
+}
+
 func intentsOf(b *world.Books, order string) (n int) {
 	for _, e := range b.Sim.Effects() {
 		if e.Kind == stripesim.EffectIntentCreated && e.Metadata["order_id"] == order {

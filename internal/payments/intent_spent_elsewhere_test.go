@@ -104,6 +104,7 @@ func TestIntentThatOthersPaidAndRefundedIsNotFoundForTheNextPayment(t *testing.T
 			if fault.Kind == stripesim.Reset {
 				b.AgeWork(longAfter)
 			}
+			b.Exec("UPDATE stripe_calls SET request_ids = '{}'") // as if the first response had been lost
 			next := b.API.PayUntilFinal("next", order, visa)
 			require.Equal(t, http.StatusCreated, next.Status, next)
 			require.NotEqual(t, intent, next.Get("stripe", "payment_intent"))

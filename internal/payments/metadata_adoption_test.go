@@ -1,6 +1,7 @@
 package payments_test
 
 import (
+	"net/http"
 	"testing"
 	"time"
 
@@ -41,6 +42,8 @@ func TestSearchFindsNoIntentOfAnotherOrder(t *testing.T) {
 	open := o.API.Order()
 	o.relabel(o.Tenant.ID, open)
 	o.Sim.Inject(stripesim.Fault{Op: "intent.create", Kind: stripesim.StoredError})
+	require.Equal(t, http.StatusAccepted, o.API.Pay("open", open, visa).Status)
+	o.Exec("UPDATE stripe_calls SET request_ids = '{}'") // as if the first response had been lost
 	paid := o.API.PayUntilFinal("open", open, visa)
 	require.Equal(t, "succeeded", paid.Get("status"), paid)
 	require.Equal(t, 2, o.Count(`SELECT count(DISTINCT intent_id) FROM payments`), "each order has one of its own")

@@ -306,13 +306,29 @@ func TestCachedError(t *testing.T) {
 		b.w.RequireChargedOnce(order)
 	})
 
-	t.Run("OfACreationUsesTheIntentThatItMadeOrTheNext", func(t *testing.T) {
+	t.Run("OfACreationUsesTheNextIntent", func(t *testing.T) {
+		for _, kind := range []string{stripesim.StoredError, stripesim.EffectStoredError} {
+			t.Run(kind, func(t *testing.T) {
+				b := setup(t)
+				order := b.api.Order()
+				b.inject(stripesim.Fault{Op: "intent.create", Kind: kind})
+				b.unknown("k", order, visa)
+				b.succeeded("k", order)
+				require.Equal(t, b.w.Tenant.ID+":"+order+":intent:2", b.w.Posts("payment_intents")[2].Key)
+				require.Zero(t, b.w.Count("SELECT count(*) FROM intent_searches"), "it was the first of its key")
+				b.w.RequireChargedOnce(order)
+			})
+		}
+	})
+
+	t.Run("OfACreationWhoseFirstResponseWasLostUsesTheIntentThatItMadeOrTheNext", func(t *testing.T) {
 		for kind, used := range map[string]int{stripesim.EffectStoredError: 1, stripesim.StoredError: 2} {
 			t.Run(kind, func(t *testing.T) {
 				b := setup(t)
 				order := b.api.Order()
 				b.inject(stripesim.Fault{Op: "intent.create", Kind: kind})
 				b.unknown("k", order, visa)
+				b.w.Exec("UPDATE stripe_calls SET request_ids = '{}'")
 				b.succeeded("k", order)
 				key := fmt.Sprintf("%s:%s:intent:%d", b.w.Tenant.ID, order, used)
 				posts := b.w.Posts("payment_intents")

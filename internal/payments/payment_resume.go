@@ -36,15 +36,14 @@ func (s *Service) Wait(ctx context.Context, c *idempotency.Claim, r *Run, why er
 }
 
 // createUnanswered continues after a creation that did not succeed. If the call is too old to
-// be sent again, or another attempt would get the same stored error, what it has made is searched
-// for instead: a database that was restored does not know whether the intent was paid.
+// be sent again, or another attempt would get the same stored error, another intent is made.
 func (s *Service) createUnanswered(
 	ctx context.Context, c *idempotency.Claim, r *Run, out stripe.Outcome, attempts calls.Attempts,
 ) (idempotency.Answer, error) {
 	why := out.Why()
 	switch {
 	case attempts.PastCutoff, out.ErrorCached && attempts.Count > 1:
-		why = s.Repairs().recoverIntent(ctx, c, r)
+		why = s.mayMakeAnother(ctx, c, r, out)
 		if errors.Is(why, ErrMoved) || errors.Is(why, idempotency.ErrLeaseLost) {
 			return idempotency.Answer{}, why
 		}
@@ -59,6 +58,22 @@ func (s *Service) createUnanswered(
 		return idempotency.Answer{}, s.nextIntent(ctx, c, r)
 	}
 	return s.Wait(ctx, c, r, why) // It may have been made, so it may not be abandoned yet.
+}
+
+// mayMakeAnother returns nil if the intent of a creation was certainly not paid, and another may be
+// made in its place. A database that was restored may not know that it was: then it is looked for,
+// unless Stripe says that no request came before those that are recorded.
+func (s *Service) mayMakeAnother(ctx context.Context, c *idempotency.Claim, r *Run, out stripe.Outcome) error {
+	if out.ErrorCached {
+		ours, err := s.calls.BeganHere(ctx, c.TenantID, r.createCall().Key, out)
+		if err != nil {
+			return fmt.Errorf("read the creation of an intent of order %s: %w", r.Order.ID, err)
+		}
+		if ours {
+			return nil // No one has its id, so it was not confirmed.
+		}
+	}
+	return s.Repairs().recoverIntent(ctx, c, r)
 }
 
 // nextIntent abandons an intent whose creation will never be answered, and moves on

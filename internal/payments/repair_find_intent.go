@@ -20,6 +20,9 @@ const (
 	// pages of the list in one run: a thousand intents, so that a long list does not use up the rate limit
 	findPagesMax = 10
 	searchUntil  = calls.KeyLifetime + repairLate + clocksApart
+	// how long before the first recorded attempt a lost life may have made the intent: of a longer time Stripe has no key,
+	// and the attempt has made another
+	searchBefore = 2 * calls.KeyLifetime
 )
 
 // Nothing is concluded while an intent may still appear, and a long list can be read
@@ -85,6 +88,15 @@ func (s intentSearch) mayUse(i stripe.Intent) bool {
 	// An intent of a registered operation is not a payment's, whatever its amount.
 	return i.Operation == "" && i.TenantID == s.Payment.TenantID && i.OrderID == s.Payment.OrderID &&
 		isFor(s.Payment, i) && i.Status != stripe.IntentCanceled && !slices.Contains(s.known, i.ID)
+}
+
+// from is when the oldest intent that is looked for may have been created.
+func (s intentSearch) from() time.Time {
+	from := s.last.FirstSentAt.Add(-searchBefore)
+	if s.Order.CreatedAt.After(from) {
+		from = s.Order.CreatedAt
+	}
+	return from.Add(-clocksApart)
 }
 
 // proves is the time before which a list that shows no intent may be incomplete. After a stored error there is none:
@@ -159,7 +171,7 @@ func (s Repairs) usable(
 // that is paid. The position is recorded after each page, so that the next run continues there.
 func (s Repairs) scanIntents(ctx context.Context, c *idempotency.Claim, search intentSearch) ([]string, error) {
 	last, proves := search.last, search.proves()
-	now := last.FirstSentAt.Add(time.Duration(last.AgeSeconds * float64(time.Second)))
+	now := last.FirstSentAt.Add(time.Duration(last.AgeSeconds * float64(time.Second))).Truncate(time.Microsecond)
 	at, err := s.pool.IntentSearchGet(ctx, db.IntentSearchGetParams{TenantID: c.TenantID, StripeKey: last.StripeKey})
 	begins := errors.Is(err, postgres.ErrNoRows)
 	if err != nil && !begins {
@@ -169,13 +181,25 @@ func (s Repairs) scanIntents(ctx context.Context, c *idempotency.Claim, search i
 	if tooEarly := foundNothing && at.UntilAt.Before(proves) && !now.Before(proves); begins || tooEarly {
 		at, err = s.pool.IntentSearchBegin(ctx, db.IntentSearchBeginParams{
 			TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, StripeKey: last.StripeKey,
-			FromAt: search.Order.CreatedAt.Add(-clocksApart), UntilAt: last.LastSentAt.Add(clocksApart),
+			FromAt: search.from(), UntilAt: last.LastSentAt.Add(clocksApart),
 		})
 		if err != nil {
 			return nil, searchLost(c, err)
 		}
 	}
-	for page := 0; at.EndedAt == nil; page++ {
+	for page := 0; ; page++ {
+		if at.EndedAt != nil {
+			if len(at.Found) == 0 && now.Before(proves) {
+				return nil, fmt.Errorf("%w: what was sent %s ago may still appear", errCannotTell,
+					now.Sub(last.FirstSentAt).Round(time.Minute))
+			}
+			if !at.UntilAt.Before(now.Add(clocksApart)) {
+				return at.Found, nil
+			}
+			// An earlier run has read until then, perhaps in a life that was lost and went on after the backup.
+			at.EndedAt, at.AfterID, at.SecondPass = nil, nil, true
+			at.FromAt, at.UntilAt = at.UntilAt.Add(-2*clocksApart), now.Add(clocksApart)
+		}
 		if page == findPagesMax {
 			return nil, fmt.Errorf("%w: %d pages of its list have been read, and there are more", errCannotTell,
 				at.Pages)
@@ -209,11 +233,6 @@ func (s Repairs) scanIntents(ctx context.Context, c *idempotency.Claim, search i
 			return nil, searchLost(c, err)
 		}
 	}
-	if len(at.Found) == 0 && at.UntilAt.Before(proves) {
-		return nil, fmt.Errorf("%w: what was sent %s ago may still appear", errCannotTell,
-			now.Sub(last.FirstSentAt).Round(time.Minute))
-	}
-	return at.Found, nil
 }
 
 func searchLost(c *idempotency.Claim, err error) error {

@@ -231,6 +231,9 @@ func replayed(r *response) { r.out.Replayed = true }
 
 func errorCached(r *response) { r.out.ErrorCached = true }
 
+// ofItsOwn is a response whose key Stripe has first seen in a request that is recorded.
+func ofItsOwn(r *response) { r.out.OriginalRequestID = r.out.RequestID }
+
 func missing(r *response) {
 	r.out.HTTPStatus, r.out.ErrorCode = http.StatusNotFound, "resource_missing"
 }

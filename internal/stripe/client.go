@@ -463,6 +463,7 @@ func outcomeOf(seen *exchange, object bool, intent *stripego.PaymentIntent, err 
 		if h := seen.header.Load(); h != nil {
 			r.replayed, r.shouldRetry = h.Get("Idempotent-Replayed") == "true", h.Get("Stripe-Should-Retry")
 			o.RequestID = validText(h.Get("Request-Id"))
+			o.OriginalRequestID = h.Get("Original-Request")
 		}
 	}
 	var refused *stripego.Error

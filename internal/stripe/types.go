@@ -169,7 +169,9 @@ type Outcome struct {
 	Param      string // the parameter that Stripe complains about
 	RequestID  string // Stripe's
 	Replayed   bool
-	Err        error // for the log; holds nothing secret
+	// OriginalRequestID is the id of the first request that Stripe received under the key.
+	OriginalRequestID string
+	Err               error // for the log; holds nothing secret
 }
 
 // NoSuchIntent reports whether the account has no intent of the id that the call

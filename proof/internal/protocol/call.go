@@ -171,6 +171,7 @@ func (x *expander) receive(n *state, i int, out verdict) {
 			row.outcome = stored[out.effect]
 			row.inDoubt = (row.inDoubt || out.effect == stripe.Unknown) && x.m.has(DoubtStays)
 			row.cached = row.cached || out.cached
+			row.ours = row.ours || out.cached && !wire.replay
 		}
 	}
 	switch operationOf(w.call) {

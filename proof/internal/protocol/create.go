@@ -16,7 +16,7 @@ func (x *expander) onCreated(n *state, i int, out verdict) {
 		w.set(seenFailed, false)
 	case out.effect == stripe.Refused, out.effect == stripe.Conflict:
 		w.at, w.end = atFinish, endFailedClosed
-	case out.cached && row.attempts > 1 && !x.m.has(SearchBeforeNext):
+	case out.cached && row.attempts > 1 && (row.ours || !x.m.has(SearchBeforeNext)):
 		w.at = atNextIntent
 	case out.cached && row.attempts > 1:
 		w.at = atRecover

@@ -47,6 +47,8 @@
 //   - More than one order, two processes, two clients' keys and three intents; amounts other than half and whole.
 //   - Checkouts, disputes, registered operations, operators' repairs, the outbox, the broker and deliveries to
 //     tenants.
+//   - The search for an intent in parts: it is one step, and a backup is never made in the middle of it
+//     (TestBackupDuringASearch is).
 //   - The details of waiting: the turn of refunds of one payment, rate limits, the breaker, how long pauses are.
 //   - More than one retry of what is owed: the code has five, and parks after the last as the model does after its
 //     one.

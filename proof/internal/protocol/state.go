@@ -123,6 +123,7 @@ type callRow struct {
 	outcome  outcome
 	inDoubt  bool
 	cached   bool
+	ours     bool  // the request that got the stored error is recorded
 	first    uint8 // the hour
 }
 
