@@ -845,6 +845,8 @@ var owedEntries = []entry{
 			`UPDATE refunds_owed SET settled_minor = 1000, ended_at = now(), ended_how = 'settled_outside'`,
 			`UPDATE payments SET amount_refunding_minor = 400, amount_refunded_minor = 400 WHERE id = 'owing';
 				UPDATE refunds_owed SET settled_minor = 600, ended_at = now(), ended_how = 'settled_outside'`,
+			`UPDATE payments SET amount_refunding_minor = 400, amount_refunded_minor = 400 WHERE id = 'owing';
+				UPDATE refunds_owed SET settled_minor = 700, ended_at = now(), ended_how = 'settled_outside'`,
 			`UPDATE payments SET amount_refunding_minor = 1000, amount_refunded_minor = 1000 WHERE id = 'owing';
 				UPDATE refunds_owed SET ended_at = now(), ended_how = 'refunded'`,
 			`UPDATE refunds_owed SET attempts = 1`,

@@ -39,6 +39,7 @@ INSERT INTO ledger_entries (event_id, line, amount_minor) VALUES ('pay-1', 1, 5)
 			rule: "the entries of an event sum to zero in each currency",
 			refused: []string{
 				ledgerLines + `('new', 1, 5)`,
+				ledgerLines + `('new', 1, -5)`,
 				ledgerLines + `('new', 1, 5), ('new', 2, -4)`,
 				ledgerLines + `('pay-1', 3, 5)`,
 				ledgerLines + `('new', 1, 5), ('other', 1, -5)`,
