@@ -1,11 +1,16 @@
 package protocol
 
 import (
+	"crypto/sha256"
+	stdflag "flag"
+	"fmt"
 	"go/ast"
+	"go/format"
 	"go/parser"
 	"go/token"
 	"go/types"
 	"maps"
+	"os"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -181,48 +186,78 @@ func TestLimits(t *testing.T) {
 	require.Contains(t, config, `e.duration("ACTION_TIMEOUT", time.Hour)`, "actionTimeout is its default")
 }
 
-// TestPlaces: what the steps and rules stand for is in the code.
+var update = stdflag.Bool("update", false, "write places.txt: the model says what the code does now")
+
+// TestPlaces: what the steps and rules stand for is in the code, and is what it was when the model was last compared with
+// it. A change of a function or statement makes no step of the model wrong by itself; this makes its author look.
 func TestPlaces(t *testing.T) {
 	t.Parallel()
+	const file = "places.txt"
 	for step := range StepReplayed {
 		require.NotEmpty(t, descriptions[step].places, "the step %q stands for nothing", descriptions[step].says)
 	}
+	sums := map[string]string{}
+	add := func(places []string) {
+		for _, place := range places {
+			sums[place] = fmt.Sprintf("%.6x", sha256.Sum256([]byte(codeOf(t, place))))
+		}
+	}
 	for step, d := range descriptions {
 		require.NotEmpty(t, d.says, "step %d", step)
-		for _, place := range d.places {
-			requirePlace(t, place)
-		}
+		add(d.places)
 	}
 	for _, rule := range Rules {
 		require.NotEmpty(t, rule.Places, rule.Name)
-		for _, place := range rule.Places {
-			requirePlace(t, place)
-		}
+		add(rule.Places)
 	}
+	var lines []string
+	for _, place := range slices.Sorted(maps.Keys(sums)) {
+		lines = append(lines, sums[place]+" "+place+"\n")
+	}
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(strings.Join(lines, "")), 0o600))
+	}
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	was := slices.Collect(strings.Lines(string(text)))
+	changed := slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return slices.Contains(was, line) })
+	require.Empty(t, changed, "this code has changed. Once the model says the same: "+
+		"go test -C proof ./internal/protocol -run TestPlaces -update")
+	require.Len(t, was, len(lines), "places.txt has lines of places that are gone: -update")
 }
 
-func requirePlace(t *testing.T, place string) {
+// codeOf is the code of a place, without comments: functions or values of a name, a query, or an object of the schema.
+func codeOf(t *testing.T, place string) string {
 	t.Helper()
 	file, name, ok := strings.Cut(place, "#")
 	require.True(t, ok, place)
 	if path.Ext(file) != ".go" {
 		text, err := inventory.Read(file)
 		require.NoError(t, err)
-		declared := `(?m)^(-- name: |CREATE (UNIQUE INDEX|(CONSTRAINT )?TRIGGER) )` + name + `\b`
-		require.Regexp(t, declared, text, place)
-		return
+		declared := regexp.MustCompile(`(?ms)^(-- name: |CREATE (UNIQUE INDEX|(CONSTRAINT )?TRIGGER) )` + name + `\b.*?;$`)
+		found := declared.FindString(text)
+		require.NotEmpty(t, found, place)
+		return regexp.MustCompile(`(?m)^--.*\n|\s+`).ReplaceAllString(found, " ")
 	}
-	found := false
-	ast.Inspect(source(t, file)[file], func(n ast.Node) bool {
-		switch d := n.(type) {
+	var code strings.Builder
+	for _, d := range source(t, file)[file].Decls {
+		switch d := d.(type) {
 		case *ast.FuncDecl:
-			found = found || d.Name.Name == name
-		case *ast.ValueSpec:
-			found = found || d.Names[0].Name == name
+			if d.Name.Name == name {
+				d.Doc = nil
+				require.NoError(t, format.Node(&code, token.NewFileSet(), d))
+			}
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				if value, ok := spec.(*ast.ValueSpec); ok && value.Names[0].Name == name {
+					value.Doc, value.Comment = nil, nil
+					require.NoError(t, format.Node(&code, token.NewFileSet(), value))
+				}
+			}
 		}
-		return !found
-	})
-	require.True(t, found, "%s is not in the code", place)
+	}
+	require.NotEmpty(t, code.String(), "%s is not in the code", place)
+	return code.String()
 }
 
 // source parses the Go files below a folder, or one file. Tests are left out.

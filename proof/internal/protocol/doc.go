@@ -17,9 +17,9 @@
 // idempotency, calls, compare and payments when something is parked, forgotten or abandoned. What a response of
 // Stripe means is asked of the service's own client, over a socket. Where the code's rule is inside a method with a
 // transaction or in SQL, the model states it again, and each step and each rule names the functions and statements
-// that it stands for. Tests compare the rest: those names exist; the recovery points, statuses and operations are the
-// code's, all of them or with a reason; and the transitions that the model takes are those that the triggers of a
-// real database allow.
+// that it stands for. Tests compare the rest: the code of those names is what it was when the model was last compared
+// with it (places.txt); the recovery points, statuses and operations are the code's, all of them or with a reason; and
+// the transitions that the model takes are those that the triggers of a real database allow.
 //
 // A rule can be left out (Rules). For each one a test requires that the invariant that it keeps is then found broken,
 // so no invariant is one that cannot fail.
