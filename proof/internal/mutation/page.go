@@ -77,9 +77,11 @@ func (r *Recorded) Table(all []Mutant) string {
 			}
 		}
 	}
+	if took := r.Took["catalogue"]; took > 0 {
+		fmt.Fprintf(&b, "\nOn two cores those of the schema and the queries took %s.\n", took)
+	}
 	if took := r.Took["all"]; took > 0 {
-		fmt.Fprintf(&b, "\nOn two cores all of them took %s, those of the schema and the queries %s.\n",
-			took, r.Took["catalogue"])
+		fmt.Fprintf(&b, "All of them took %s.\n", took)
 	}
 	return b.String()
 }
