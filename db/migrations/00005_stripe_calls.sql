@@ -43,7 +43,7 @@ CREATE TRIGGER stripe_key_not_resent_after_24h BEFORE UPDATE OF attempts, last_s
 CREATE TABLE intent_searches (
     tenant_id   text COLLATE "C" NOT NULL,
     stripe_key  text COLLATE "C" NOT NULL,              -- the creation's
-    second_pass boolean     NOT NULL DEFAULT false,     -- false: around the recorded attempts; true: everything since
+    second_pass boolean     NOT NULL DEFAULT false,     -- false: up to the last recorded attempt; true: since then
     from_at     timestamptz NOT NULL,
     until_at    timestamptz NOT NULL,                   -- younger objects were not read
     after_id    text COLLATE "C",                       -- the last object read; null: none yet

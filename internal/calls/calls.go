@@ -187,10 +187,10 @@ func (r Recorder) Last(ctx context.Context, tenantID, key string) (db.StripeCall
 }
 
 // BeganHere reports whether Stripe says that the first request under a call's key is one of those that are recorded: no
-// life of this database that a restore has lost sent it. False also if that response was lost.
+// life of this database that a restore has lost sent it. False also if that response was lost, or has no id.
 func (r Recorder) BeganHere(ctx context.Context, tenantID, key string, out stripe.Outcome) (bool, error) {
 	last, err := r.Last(ctx, tenantID, key)
-	return slices.Contains(last.RequestIds, out.OriginalRequestID), err
+	return out.OriginalRequestID != "" && slices.Contains(last.RequestIds, out.OriginalRequestID), err
 }
 
 // Exhausted reports whether another attempt could give no new information: Stripe repeats a

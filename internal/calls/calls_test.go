@@ -100,6 +100,19 @@ func TestCachedErrorStaysCached(t *testing.T) {
 	require.True(t, calls.Exhausted(last))
 }
 
+// TestBeganHere: a request that this database does not have may have come before those that it has.
+func TestBeganHere(t *testing.T) {
+	t.Parallel()
+	r := newRecorded(t)
+	r.w.Exec(`UPDATE stripe_calls SET request_ids = '{req_1,"",req_2}' WHERE stripe_key = $1`, r.stripeKey)
+	for original, want := range map[string]bool{"req_1": true, "req_2": true, "req_lost": false, "": false} {
+		ours, err := calls.NewRecorder(r.w.DB).BeganHere(t.Context(), r.w.Tenant.ID, r.stripeKey,
+			stripe.Outcome{OriginalRequestID: original})
+		require.NoError(t, err)
+		require.Equal(t, want, ours, "%q", original)
+	}
+}
+
 // TestAttemptPastTheCutoffIsNotRecorded: Stripe may have forgotten the key.
 func TestAttemptPastTheCutoffIsNotRecorded(t *testing.T) {
 	t.Parallel()

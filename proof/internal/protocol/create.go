@@ -46,7 +46,10 @@ func (x *expander) recoverIntent(i int) {
 	w := &n.work[i]
 	best := -1
 	for j, it := range n.at.intent {
-		if it.status != noIntent && it.status != closed && !n.hadBefore(w.key, j+1) && (best < 0 || progress(it) > progress(n.at.intent[best])) {
+		if it.status == noIntent || it.status == closed || n.hadBefore(w.key, j+1) {
+			continue
+		}
+		if best < 0 || progress(it) > progress(n.at.intent[best]) {
 			best = j
 		}
 	}
