@@ -1,11 +1,9 @@
 package checkout_test
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -16,6 +14,7 @@ import (
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/stripe"
 	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/logs"
 	"example.com/payonce/testkit/pgproxy"
 	"example.com/payonce/testkit/world"
 )
@@ -110,35 +109,16 @@ func TestPaymentThatHasEndedElsewhere(t *testing.T) {
 	})
 }
 
-// lines is a log that many write to.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) take() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	defer l.text.Reset()
-	return l.text.String()
-}
-
 // TestCheckoutIsLogged: each turn of a checkout is in the log once it is committed.
 func TestCheckoutIsLogged(t *testing.T) {
 	t.Parallel()
-	log := &lines{}
+	log := &logs.Buffer{}
 	var begins atomic.Pointer[func()]
-	s := newShop(t, world.LocalOptions{Log: slog.New(slog.NewTextHandler(log, nil)),
+	s := newShop(t, world.LocalOptions{Log: log.Logger(slog.LevelInfo),
 		Boundary: at("order_created", &begins)})
 	contains := func(text ...string) {
 		t.Helper()
-		said := log.take()
+		said := log.Take()
 		for _, line := range text {
 			require.Contains(t, said, line)
 		}
@@ -158,7 +138,7 @@ func TestCheckoutIsLogged(t *testing.T) {
 	begins.Store(&steal)
 	s.checkout("stolen", twoTeas("pm_card_visa"))
 	require.Nil(t, begins.Load())
-	require.NotContains(t, log.take(), "checkout interrupted")
+	require.NotContains(t, log.Take(), "checkout interrupted")
 }
 
 // TestExpireReservations: what is not about one checkout ends the run, and a bug in one does not.

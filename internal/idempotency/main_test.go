@@ -1,7 +1,6 @@
 package idempotency_test
 
 import (
-	"bytes"
 	"errors"
 	"log/slog"
 	"sync"
@@ -15,6 +14,7 @@ import (
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/testkit/dbtest"
+	"example.com/payonce/testkit/logs"
 	"example.com/payonce/testkit/pgproxy"
 )
 
@@ -26,7 +26,7 @@ var errRefused = errors.New("refused")
 type watched struct {
 	reaping
 	metrics *prometheus.Registry
-	log     *journal
+	log     *logs.Buffer
 
 	mu      sync.Mutex
 	reached []string // the operation and the point of each recovery point
@@ -41,7 +41,7 @@ func newWatched(t *testing.T) *watched {
 
 // watch makes a store on the pool.
 func (w *watched) watch(pool *postgres.Pool) *idempotency.Store {
-	w.metrics, w.log = prometheus.NewRegistry(), &journal{}
+	w.metrics, w.log = prometheus.NewRegistry(), &logs.Buffer{}
 	return idempotency.NewStore(pool, idempotency.Options{
 		Lease: time.Minute, Metrics: idempotency.NewMetrics(w.metrics), Log: slog.New(slog.NewTextHandler(w.log, nil)),
 		Boundary: func(operation, point string) {
@@ -150,22 +150,4 @@ func (l *lossy) beforeReadBack(do func()) {
 		do()
 		close(release)
 	}()
-}
-
-// journal is a log that several goroutines write.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(p)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
 }

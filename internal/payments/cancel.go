@@ -265,7 +265,7 @@ func (s cancels) finishPayment(ctx context.Context, c *idempotency.Claim, cancel
 		}
 		if canceled && p.Status == db.PaymentStatusRequiresAction {
 			p, err = s.cancelWaiting(ctx, q, p)
-		} else if p.Status == db.PaymentStatusRequiresAction {
+		} else {
 			err = idempotency.Expedite(ctx, q, p.TenantID, p.IdempotencyKey)
 		}
 		if err != nil {

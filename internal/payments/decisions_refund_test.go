@@ -147,10 +147,19 @@ func (p *played) requireRefunds(key, payment, want string) {
 	p.Helper()
 	p.requirePlayed()
 	state, why, waits := strings.Cut(want, ": ")
+	p.requireRequests(p.w.Text(`SELECT order_id FROM payments WHERE id = $1`, payment), waits)
 	require.Equal(p.T, state, p.w.Text(`SELECT string_agg(concat_ws(' ', status, failure_code, amount_minor), ', '
 		ORDER BY idempotency_key <> $2, created_at) FROM refunds WHERE payment_id = $1`, payment, key))
 	require.Equal(p.T, !waits, p.w.RecoveryPoint(key) == "finished", "whether it is finished")
 	require.Contains(p.T, p.w.Text(`SELECT last_error FROM idempotency_keys WHERE key = $1`, key), why)
+	if !waits {
+		require.Equal(p.T, "true", p.w.Text(`SELECT string_agg(concat_ws(' ', c.outcome, c.error_code, c.object_id), ', ')
+				= CASE WHEN r.failure_code IS NULL THEN concat_ws(' ', 'done', r.stripe_refund_id)
+					ELSE concat_ws(' ', 'refused', r.failure_code) END
+			FROM stripe_calls c JOIN refunds r ON r.id = c.resource_id
+			WHERE r.idempotency_key = $1 GROUP BY r.failure_code, r.stripe_refund_id`, key), "the outcome of its call")
+	}
+	require.Zero(p.T, p.w.Count(`SELECT count(*) FROM refunds_owed WHERE payment_id = $1`, payment), "nothing is owed")
 	require.Zero(p.T, p.w.Count(`SELECT count(*) FROM payments p JOIN orders o ON o.id = p.order_id
 		WHERE p.id = $1 AND (o.amount_refunded_minor, p.amount_refunded_minor, p.amount_refunding_minor) <> (
 			SELECT coalesce(sum(amount_minor) FILTER (WHERE status = 'succeeded'), 0),

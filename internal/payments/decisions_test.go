@@ -96,6 +96,11 @@ func TestPaymentFollowsStripe(t *testing.T) {
 			answer: "payment-failed", want: "failed from_stripe closed open"},
 		{name: "IsNotExecuted", first: []response{made, throttled, throttled, throttled}, answer: "202 processing",
 			want: "processing open: not_executed"},
+		{name: "IsNotExecutedAndOthersHavePaidAndRefundedSince",
+			first: []response{made, throttled, throttled, throttled}, answer: "202 processing",
+			want: "processing open: not_executed", then: []run{
+				{[]response{shows(paid, refunded(1000))}, "failed provider_error closed open"},
+			}},
 		{name: "IsUnknown", first: []response{made, other(confirm, unknown)}, answer: "202 processing",
 			want: "processing open: unknown", then: []run{
 				{[]response{away(get)}, "processing open: no response"},
@@ -123,11 +128,22 @@ func TestPaymentFollowsStripe(t *testing.T) {
 		{name: "ConflictsAndIsUnconfirmed",
 			first:  []response{made, other(confirm, stripe.Conflict), shows(unused), done(cancel, canceled)},
 			answer: "payment-failed", want: "failed from_stripe closed open"},
+		{name: "ConflictsAfterADoubtAndIsUnconfirmed", first: []response{made, other(confirm, unknown)},
+			answer: "202 processing", want: "processing open: unknown", then: []run{
+				{[]response{shows(unused), other(confirm, stripe.Conflict), shows(unused), done(cancel, canceled)},
+					"failed from_stripe closed open"},
+			}},
 		{name: "HasACachedError", first: []response{made, other(confirm, unknown, errorCached)}, answer: "202 processing",
 			want: "processing open: unknown", then: []run{
 				{[]response{shows(needsCard), other(confirm, unknown, errorCached), shows(needsCard), other(cancel, unknown),
 					shows(needsCard)}, "processing open: unknown"},
 				{[]response{shows(needsCard), done(cancel, canceled)}, "failed provider_error closed open"},
+			}},
+		{name: "HasACachedErrorAndItsCancelIsNotExecuted", first: []response{made, other(confirm, unknown, errorCached)},
+			answer: "202 processing", want: "processing open: unknown", then: []run{
+				{[]response{shows(needsCard), other(confirm, unknown, errorCached), shows(needsCard),
+					other(cancel, stripe.NotExecuted), other(cancel, stripe.NotExecuted), other(cancel, stripe.NotExecuted)},
+					"processing open: not_executed"},
 			}},
 		{name: "HasACachedErrorAndIsPaid", first: []response{made, other(confirm, unknown, errorCached)},
 			answer: "202 processing", want: "processing open: unknown", then: []run{
@@ -146,6 +162,10 @@ func TestPaymentFollowsStripe(t *testing.T) {
 				{[]response{shows(unused)}, "requires_action open: the intent is requires_confirmation"},
 				{[]response{shows(slow)}, "requires_action open: the payment method takes time"},
 				{[]response{shows(paid)}, "succeeded paid"},
+			}},
+		{name: "WaitsAndIsPaidAndRefundedByOthers", first: []response{made, done(confirm, waits)},
+			answer: "202 requires_action", want: "requires_action open: the customer must act", then: []run{
+				{[]response{shows(paid, refunded(1000))}, "succeeded paid"}, // It is the payment's own charge.
 			}},
 		{name: "WaitsAndIsDeclined", first: []response{made, done(confirm, waits)}, answer: "202 requires_action",
 			want: "requires_action open: the customer must act", then: []run{

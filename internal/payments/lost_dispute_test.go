@@ -11,7 +11,7 @@ import (
 )
 
 // lose disputes the charge of an intent, and accepts the dispute.
-func lose(t *testing.T, b *world.Books, intent string) {
+func lose(t testing.TB, b *world.Books, intent string) {
 	t.Helper()
 	pi, err := b.Stripe.PaymentIntents.Get(intent, nil)
 	require.NoError(t, err)

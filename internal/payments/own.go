@@ -38,10 +38,12 @@ func LocateIntent(ctx context.Context, q *db.Queries, i stripe.Intent) (stripe.I
 		return i, err
 	}
 	elsewhere, err := paymentElsewhere(ctx, q, i)
-	if err != nil || elsewhere == nil {
+	if err != nil {
 		return i, err
 	}
-	i.TenantID, i.OrderID, i.Operation = elsewhere.TenantID, elsewhere.OrderID, ""
+	if elsewhere != nil {
+		i.TenantID, i.OrderID, i.Operation = elsewhere.TenantID, elsewhere.OrderID, ""
+	}
 	return i, nil
 }
 
@@ -70,9 +72,7 @@ func oldestOf(i stripe.Intent) string {
 // OwnRefund is OwnIntent for the refund of an intent.
 func OwnRefund(ctx context.Context, q *db.Queries, r stripe.Refund) (stripe.Refund, error) {
 	own, err := ownOrder(ctx, q, r.IntentID, stripe.Order{TenantID: r.TenantID, OrderID: r.OrderID}, r.Charged)
-	if err == nil {
-		r.TenantID, r.OrderID = own.TenantID, own.OrderID
-	}
+	r.TenantID, r.OrderID = own.TenantID, own.OrderID
 	return r, err
 }
 
@@ -81,10 +81,11 @@ func ownOrder(ctx context.Context, q *db.Queries, intentID string, named, charge
 	if charged.TenantID == "" || charged == named {
 		return named, nil
 	}
-	if has, err := hasIntent(ctx, q, intentID, charged); err != nil || !has {
-		return named, err
+	has, err := hasIntent(ctx, q, intentID, charged)
+	if has {
+		return charged, nil
 	}
-	return charged, nil
+	return named, err
 }
 
 // hasIntent reports whether a payment of the order has the intent.

@@ -77,9 +77,6 @@ func (s *Service) beginPayment(
 	ctx context.Context, req idempotency.Request,
 ) (*idempotency.Claim, idempotency.Answer, error) {
 	asked := idempotency.Decode[PayRequest](req.Body)
-	if !ids.Is(ids.Order, asked.OrderID) {
-		return nil, idempotency.Answer{}, ErrNotFound
-	}
 	target, err := s.pool.OrderToPay(ctx, db.OrderToPayParams{TenantID: req.TenantID, ID: asked.OrderID})
 	if err != nil {
 		return nil, idempotency.Answer{}, notFound(err, "read order %s", asked.OrderID)
@@ -282,11 +279,8 @@ func (s *Service) confirm(ctx context.Context, c *idempotency.Claim, r *Run) (id
 	switch {
 	case err != nil:
 		return idempotency.Answer{}, err
-	case out.Effect == stripe.Done && out.Intent.Status == stripe.IntentSucceeded && !out.Replayed &&
-		isFor(r.Payment, out.Intent):
-		return r.ending.Finish(ctx, c, r, Settlement{
-			Status: db.PaymentStatusSucceeded, ChargeID: out.Intent.ChargeID, StripeKey: call.Key, Outcome: out,
-		})
+	case out.Effect == stripe.Done && out.Intent.Status == stripe.IntentSucceeded && !out.Replayed:
+		return s.settlePaid(ctx, c, r, out)
 	case out.Effect == stripe.Refused:
 		return r.ending.Finish(ctx, c, r, Settlement{
 			Status: db.PaymentStatusFailed, Failure: out.Failure, Declined: out.Declined,

@@ -44,7 +44,7 @@ func (s *Service) createUnanswered(
 	switch {
 	case attempts.PastCutoff, out.ErrorCached && attempts.Count > 1:
 		why = s.mayMakeAnother(ctx, c, r, out)
-		if errors.Is(why, ErrMoved) || errors.Is(why, idempotency.ErrLeaseLost) {
+		if errors.Is(why, ErrMoved) {
 			return idempotency.Answer{}, why
 		}
 	case out.Effect == stripe.Refused || out.Effect == stripe.Conflict:
@@ -85,10 +85,11 @@ func (s *Service) nextIntent(ctx context.Context, c *idempotency.Claim, r *Run) 
 		})
 		return err
 	})
-	if err == nil {
-		r.Payment.IntentNumber++
+	if err != nil {
+		return err
 	}
-	return err
+	r.Payment.IntentNumber++
+	return nil
 }
 
 // confirmedBefore settles a payment by its intent if an earlier confirm had an effect,
@@ -101,12 +102,15 @@ func (s *Service) confirmedBefore(
 		answer, err = s.Wait(ctx, c, r, err)
 		return answer, true, err
 	}
-	if answer, settled, err := s.settle(ctx, c, r, stripe.FromRead(intent)); settled || err != nil {
+	if answer, settled, err := s.settle(ctx, c, r, stripe.FromRead(intent)); settled {
 		return answer, true, err
 	}
 	last, err := s.lastConfirm(ctx, r) // The intent shows no effect of it.
-	if err != nil || !calls.Exhausted(last) {
-		return idempotency.Answer{}, false, err
+	if err != nil {
+		return idempotency.Answer{}, true, err
+	}
+	if !calls.Exhausted(last) {
+		return idempotency.Answer{}, false, nil
 	}
 	answer, err = s.abandon(ctx, c, r, r.failed(last))
 	return answer, true, err
@@ -119,7 +123,7 @@ func (s *Service) confirmUndecided(
 	switch {
 	case out.Effect == stripe.Done:
 		if !out.Replayed {
-			if answer, settled, err := s.settle(ctx, c, r, out); settled || err != nil {
+			if answer, settled, err := s.settle(ctx, c, r, out); settled {
 				return answer, err
 			}
 		}
@@ -131,25 +135,22 @@ func (s *Service) confirmUndecided(
 	return s.Wait(ctx, c, r, out.Why())
 }
 
-// readAgain reads the intent after a response that contradicts what we knew of it,
-// and settles the payment or leaves it to the completer.
+// readAgain reads the intent after a response that contradicts what we knew of it, and that another attempt would
+// get again. It settles the payment, or abandons it.
 func (s *Service) readAgain(ctx context.Context, c *idempotency.Claim, r *Run) (idempotency.Answer, error) {
 	intent, err := s.gateway.GetIntent(ctx, *r.Payment.IntentID)
 	if err != nil {
 		return s.Wait(ctx, c, r, err)
 	}
 	answer, settled, err := s.settle(ctx, c, r, stripe.FromRead(intent))
-	if settled || err != nil {
+	if settled {
 		return answer, err
 	}
 	last, err := s.lastConfirm(ctx, r)
 	if err != nil {
 		return idempotency.Answer{}, err
 	}
-	if last.Outcome == db.StripeOutcomeRefused || calls.Exhausted(last) {
-		return s.abandon(ctx, c, r, r.failed(last))
-	}
-	return s.Wait(ctx, c, r, fmt.Errorf("the intent is %s", intent.Status))
+	return s.abandon(ctx, c, r, r.failed(last))
 }
 
 // lastConfirm is the record of the payment's confirm.
@@ -162,7 +163,7 @@ func (s *Service) lastConfirm(ctx context.Context, r *Run) (db.StripeCallGetRow,
 }
 
 // settle ends a payment as its intent shows, or waits where the intent has not
-// decided. Not settled: the intent waits for a confirm, so none has succeeded.
+// decided. Not settled, which is no error: the intent waits for a confirm, so none has succeeded.
 func (s *Service) settle(
 	ctx context.Context, c *idempotency.Claim, r *Run, out stripe.Outcome,
 ) (answer idempotency.Answer, settled bool, err error) {
@@ -204,7 +205,8 @@ func (s *Service) settlePaid(
 		}
 		// Others have paid the intent and given all of it back. This payment has moved nothing, and there is nothing left
 		// that could pay its order: the next one makes another intent.
-		if last.Outcome == db.StripeOutcomeRefused && !last.InDoubt {
+		refused := last.Outcome == db.StripeOutcomeRefused || last.Outcome == db.StripeOutcomeNotExecuted
+		if refused && !last.InDoubt {
 			if err := s.intentSpent(ctx, r.order(), intent.ID); err != nil {
 				return idempotency.Answer{}, err
 			}
@@ -268,7 +270,7 @@ func (s *Service) SettleOrWait(
 	ctx context.Context, c *idempotency.Claim, r *Run, intent stripe.Intent, why string,
 ) (idempotency.Answer, error) {
 	answer, settled, err := s.settle(ctx, c, r, stripe.FromRead(intent))
-	if !settled && err == nil {
+	if !settled {
 		return s.Wait(ctx, c, r, errors.New(why))
 	}
 	return answer, err
@@ -392,8 +394,12 @@ func (s *Service) whyNotFinished(ctx context.Context, c *idempotency.Claim, r *R
 // key. ErrTaken sends the request back to the look-up, as does an order that was closed meanwhile,
 // or whose intent was retired.
 func (s *Service) whyNotClaimed(ctx context.Context, r idempotency.Request, orderID string) error {
-	if found, err := s.keys.Lookup(ctx, r); err != nil || found.State != idempotency.Fresh {
-		return errors.Join(idempotency.ErrTaken, err)
+	found, err := s.keys.Lookup(ctx, r)
+	if err != nil {
+		return err
+	}
+	if found.State != idempotency.Fresh {
+		return idempotency.ErrTaken
 	}
 	now, err := s.pool.OrderToPay(ctx, db.OrderToPayParams{TenantID: r.TenantID, ID: orderID})
 	if err != nil {

@@ -308,6 +308,7 @@ func TestRefundsOfOthers(t *testing.T) {
 		completeOnce(o.World, o.API)
 		require.Equal(t, "provider succeeded 400", o.rows())
 		require.Equal(t, 1, o.EffectsOf(stripesim.EffectRefund))
+		require.Zero(t, o.Count(`SELECT count(*) FROM stripe_calls WHERE operation = 'refund'`), "it is no call of ours")
 		o.deliverWebhooks()
 		o.RequireClean()
 	})

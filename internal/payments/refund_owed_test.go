@@ -1,6 +1,7 @@
 package payments_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -90,6 +91,7 @@ func TestRefundsOwed(t *testing.T) {
 		completeOnce(o.World, o.API)
 		require.Equal(t, "automatic failed 1000", o.rows())
 		require.Equal(t, "0 due", o.owed())
+		require.Equal(t, "refund_unsupported", o.Text(`SELECT last_error FROM refunds_owed`))
 		o.requireOwed(1, 1000)
 		require.Empty(t, o.Audit().Offends(), "it is tried again by itself")
 		require.Equal(t, 10, o.Count(`SELECT extract(epoch FROM next_attempt_at - since)::integer FROM refunds_owed`))
@@ -248,6 +250,7 @@ func TestRefundsOwed(t *testing.T) {
 		o.requireOwed(0, 0)
 		_, err = settle()
 		require.ErrorAs(t, err, &not)
+		require.Equal(t, "no refund of the payment is owed any more", not.Why)
 		o.again()
 		require.Len(t, o.Posts("refunds"), 2, "what was settled is not given back as well")
 		o.RequireClean()
@@ -274,6 +277,57 @@ func TestRefundsOwed(t *testing.T) {
 		o.RequireClean()
 	})
 	// part: operator }
+
+	// A row that cannot be read holds up none of the others.
+	t.Run("ArePostponedIfTheyCannotBeTried", func(t *testing.T) {
+		t.Parallel()
+		w, api, proxy := world.Proxied(t, world.LocalOptions{})
+		o := &elsewhere{mailbox: w.Mailbox(), Books: world.BooksOn(w)}
+		o.API = api
+		order := api.Order()
+		require.Equal(t, http.StatusOK, api.Post("/v1/orders/"+order+"/cancel", "cancel", `{}`).Status)
+		seen, err := api.Gateway.GetIntent(t.Context(), o.OrphanIntent(order).ID)
+		require.NoError(t, err)
+		_, err = api.Payments.Repairs().AdoptPayment(t.Context(), seen)
+		require.NoError(t, err)
+		o.refuse(1)
+		completeOnce(w, api)
+		due := func() { o.Exec(`UPDATE refunds_owed SET next_attempt_at = clock_timestamp()`) }
+		const cannotRead = "read what is owed"
+
+		due()
+		proxy.Fail("name: RefundOwedGet ", 1)
+		n, err := api.Payments.Repairs().RetryOwed(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, n)
+		require.InDelta(t, 60, o.Count(`SELECT extract(epoch FROM next_attempt_at - clock_timestamp())::integer
+			FROM refunds_owed`), 10)
+		require.Equal(t, "0 due", o.owed(), "that was no attempt")
+
+		due()
+		proxy.Fail("name: RefundOwedGet ", 1)
+		proxy.Fail("name: RefundOwedPostpone ", 1)
+		_, err = api.Payments.Repairs().RetryOwed(t.Context())
+		require.ErrorContains(t, err, "postpone")
+
+		ctx, cancel := context.WithCancel(t.Context())
+		goOn := make(chan struct{})
+		read := proxy.Hold("name: RefundOwedGet ", goOn)
+		stopped := world.Async(func() error { _, err := api.Payments.Repairs().RetryOwed(ctx); return err })
+		<-read.Fired()
+		cancel()
+		close(goOn)
+		require.ErrorIs(t, <-stopped, context.Canceled)
+
+		proxy.Fail("name: RefundOwedGet ", 1)
+		require.ErrorContains(t, api.Pool.InTx(t.Context(), func(q *db.Queries) error {
+			_, err := api.Payments.Repairs().RetryOwedNow(t.Context(), q, w.Tenant.ID, w.Text(`SELECT id FROM payments`))
+			return err
+		}), cannotRead)
+		n, err = api.Payments.Repairs().RetryOwed(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+	})
 
 	// Processes that look at the same moment.
 	t.Run("AreTriedOnceByManyProcesses", func(t *testing.T) {

@@ -174,3 +174,27 @@ func TestRefundWhoseSumsDoNotFit(t *testing.T) {
 	require.Equal(t, 0, w.Count(`SELECT amount_refunding_minor FROM payments`))
 	w.RequireSound()
 }
+
+// TestRefusalOfARefundIsStored: the key is answered with it also when there is something to refund again.
+func TestRefusalOfARefundIsStored(t *testing.T) {
+	t.Parallel()
+	w := world.New(t)
+	api := w.Local(world.LocalOptions{})
+	failed := api.Order()
+	require.Equal(t, "payment-declined", api.Pay("declined", failed, declining).Code())
+	unpaid := w.Text(`SELECT id FROM payments WHERE order_id = $1`, failed)
+	payment := api.Pay("pays", api.Order(), visa).ID()
+	require.Equal(t, "succeeded", refund(api, "part", payment).Get("status"))
+	for name, c := range map[string]struct{ payment, body, answer string }{
+		"nothing": {unpaid, `{}`, "payment-not-refundable"}, "amount": {unpaid, `{"amount":1}`, "payment-not-refundable"},
+		"too-much": {payment, `{"amount":701}`, "refund-exceeds-payment"},
+	} {
+		for n := range 2 {
+			a := api.Post("/v1/payments/"+c.payment+"/refunds", name, c.body)
+			require.Equal(t, c.answer, a.Code(), a)
+			require.Equal(t, n > 0, a.Replayed(), name)
+		}
+	}
+	require.Equal(t, http.StatusCreated, api.Post("/v1/payments/"+payment+"/refunds", "rest", `{"amount":700}`).Status)
+	require.Equal(t, 1000, w.Count(`SELECT amount_refunded_minor FROM payments WHERE id = $1`, payment))
+}

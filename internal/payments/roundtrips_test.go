@@ -69,3 +69,21 @@ func TestRoundTrips(t *testing.T) {
 		require.Equal(t, []string{"InboxReceive"}, seen(), "a webhook is one insert")
 	}
 }
+
+// TestRoundTripsOfARefund: what came of its call is recorded once, however often its refund is read, and Stripe's other
+// refunds are compared only if they were read.
+func TestRoundTripsOfARefund(t *testing.T) {
+	t.Parallel()
+	_, api, proxy := world.Proxied(t, world.LocalOptions{})
+	const recorded, compared = "StripeCallRecordOutcome", "ReconcileOrders"
+	slow, quick := api.Pay("a", api.Order(), "pm_card_pendingRefund").ID(), api.Pay("b", api.Order(), visa).ID()
+	seen(proxy)
+	require.Equal(t, "pending", refund(api, "slow", slow).Get("status"))
+	require.Contains(t, seen(proxy), recorded)
+	require.Equal(t, "pending", refund(api, "slow", slow).Get("status"))
+	require.NotContains(t, seen(proxy), recorded)
+	require.Equal(t, "succeeded", refund(api, "quick", quick).Get("status"))
+	statements := seen(proxy)
+	require.Contains(t, statements, recorded)
+	require.NotContains(t, statements, compared)
+}

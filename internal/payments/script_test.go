@@ -2,6 +2,7 @@ package payments_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"example.com/payonce/db"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/stripe"
+	"example.com/payonce/testkit/pgproxy"
 	"example.com/payonce/testkit/world"
 )
 
@@ -23,13 +25,14 @@ import (
 // does not expect fails the test. It is for the decisions that follow a response: Stripe's simulator has no state in
 // which it gives most of them, and a row of a table takes a few milliseconds.
 type script struct {
-	responses []response
-	asked     []string // the requests so far
-	keys      []string // of the calls among them, without their tenant
-	wrong     []string
-	intent    string // of the row
-	order     stripe.Order
-	refund    string // of the row: ours in its lists
+	responses  []response
+	asked      []string // the requests so far
+	keys       []string // of the calls among them, without their tenant
+	requestIDs []string // of the responses to calls
+	wrong      []string
+	intent     string // of the row
+	order      stripe.Order
+	refund     string // of the row: ours in its lists
 }
 
 // ours in a list of refunds, or in a response, is the row's refund.
@@ -103,7 +106,15 @@ func (s *script) complete(r *stripe.Refund) {
 func (s *script) call(request string, c stripe.Call) stripe.Outcome {
 	_, key, _ := strings.Cut(c.Key, ":")
 	s.keys = append(s.keys, key)
-	return s.next(request).out
+	out := s.next(request).out
+	if out.RequestID != "" {
+		out.RequestID = fmt.Sprintf("req_%d", len(s.asked))
+		s.requestIDs = append(s.requestIDs, out.RequestID)
+		if out.OriginalRequestID != "" {
+			out.OriginalRequestID = out.RequestID
+		}
+	}
+	return out
 }
 
 func (s *script) Ready(context.Context) error { return nil }
@@ -227,6 +238,9 @@ func of1000(status stripe.IntentStatus) stripe.Intent {
 	return i
 }
 
+// meanwhile is what happens before Stripe responds.
+func meanwhile(f func()) func(*response) { return func(r *response) { r.during = f } }
+
 func replayed(r *response) { r.out.Replayed = true }
 
 func errorCached(r *response) { r.out.ErrorCached = true }
@@ -281,8 +295,22 @@ type played struct {
 func play(t *testing.T) *played {
 	t.Helper()
 	p := &played{T: t, w: world.New(t), script: &script{}}
-	p.api = p.w.Local(world.LocalOptions{Gateway: func(payments.Gateway) payments.Gateway { return p.script }})
+	p.api = p.w.Local(p.options())
 	return p
+}
+
+func (p *played) options() world.LocalOptions {
+	return world.LocalOptions{Gateway: func(payments.Gateway) payments.Gateway { return p.script }}
+}
+
+// playProxied is one row, on a server that talks to its database through a proxy.
+func playProxied(t *testing.T) (*played, *pgproxy.Proxy) {
+	t.Helper()
+	p := &played{T: t, script: &script{}}
+	o := p.options()
+	var proxy *pgproxy.Proxy
+	p.w, p.api, proxy = world.Proxied(t, o)
+	return p.row(t, nil), proxy
 }
 
 // row begins a row of a table.
@@ -302,6 +330,24 @@ func (p *played) requirePlayed() {
 	p.Helper()
 	require.Empty(p.T, p.script.wrong)
 	require.Empty(p.T, p.script.responses, "not all of the script was asked for, but %q", p.script.asked)
+}
+
+// requireRequests fails the test unless the ids of the responses to the calls of an order are recorded, each once. An
+// operation that waits after a refusal may not have recorded that.
+func (p *played) requireRequests(order string, waits bool) {
+	p.Helper()
+	var recorded []string
+	require.NoError(p, json.Unmarshal([]byte(p.w.Text(`SELECT coalesce(jsonb_agg(id), '[]')
+		FROM stripe_calls c, unnest(c.request_ids) id WHERE c.resource_id = $1
+			OR c.resource_id IN (SELECT id FROM payments WHERE order_id = $1 UNION SELECT id FROM refunds WHERE order_id = $1)`,
+		order)), &recorded))
+	if waits {
+		require.Subset(p.T, p.script.requestIDs, recorded)
+		slices.Sort(recorded)
+		require.Equal(p.T, slices.Compact(slices.Clone(recorded)), recorded, "each once")
+		return
+	}
+	require.ElementsMatch(p.T, p.script.requestIDs, recorded, "the ids of Stripe's responses")
 }
 
 // said is an answer in short: its status, or its code if it is a problem.

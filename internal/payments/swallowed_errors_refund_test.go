@@ -6,7 +6,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	stripego "github.com/stripe/stripe-go/v76"
 
+	"example.com/payonce/internal/ids"
+	"example.com/payonce/internal/stripe"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/world"
 )
@@ -56,6 +59,14 @@ func TestNoErrorIsSwallowed_Refund(t *testing.T) {
 			once(a, stripesim.Fault{Op: "refund.create", Kind: stripesim.Drop})
 			part(a)
 		}, Run: completes, Check: refundsOf("api succeeded 300")},
+		{Name: "ThatWasMadeBeforeARestore", Prepare: func(a *world.Attempt) {
+			paidOrder(a)
+			a.Exec(`UPDATE payments SET created_at = created_at - interval '13 hours' WHERE id = $1`, a.Payment)
+			intent, id := a.Text(`SELECT intent_id FROM payments WHERE id = $1`, a.Payment), ids.Keyed(ids.Refund, a.Tenant.ID, a.Key)
+			_, err := a.Stripe.Refunds.New(&stripego.RefundParams{PaymentIntent: &intent, Amount: stripego.Int64(300),
+				Metadata: map[string]string{"tenant_id": a.Tenant.ID, "order_id": a.Order, "payment_id": a.Payment, "refund_id": id}})
+			require.NoError(a, err)
+		}, Run: part, Check: refundsOf("api succeeded 300")},
 		{Name: "ThatIsPending", Prepare: func(a *world.Attempt) {
 			a.Order = a.API.Order()
 			a.Payment = a.API.Pay("pays-"+a.Order, a.Order, "pm_card_pendingRefund").ID()
@@ -90,6 +101,19 @@ func TestNoErrorIsSwallowed_AutomaticRefund(t *testing.T) {
 	t.Parallel()
 	world.RequireNoErrorSwallowed(t, []world.Scene{
 		{Name: "One", Elsewhere: true, Prepare: lateOrder, Run: completes, Check: refundsOf("automatic succeeded 1000")},
+		{Name: "NothingIsLeft", Elsewhere: true, Prepare: func(a *world.Attempt) {
+			unpaidOrder(a)
+			require.Equal(a, http.StatusOK, a.API.Post("/v1/orders/"+a.Order+"/cancel", "before-"+a.Key, `{}`).Status)
+			a.Intent = a.OrphanIntent(a.Order).ID
+			atStripe(a, 400)
+			seen, err := a.API.Gateway.GetIntent(context.Background(), a.Intent)
+			require.NoError(a, err)
+			a.Value = seen
+			atStripe(a, 600)
+		}, Run: func(a *world.Attempt) {
+			_, err := a.API.Payments.Repairs().AdoptPayment(context.Background(), a.Value.(stripe.Intent))
+			a.Failed(err)
+		}, Check: refundsOf("provider succeeded 400, provider succeeded 600")},
 		{Name: "OneIsRefused", Elsewhere: true, Prepare: func(a *world.Attempt) {
 			lateOrder(a)
 			once(a, stripesim.Fault{Op: "refund.create", Kind: stripesim.StoredError, Status: http.StatusBadRequest})

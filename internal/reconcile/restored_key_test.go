@@ -1,34 +1,15 @@
 package reconcile_test
 
 import (
-	"bytes"
 	"log/slog"
 	"net/http"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/testkit/logs"
 	"example.com/payonce/testkit/world"
 )
-
-// lines is a log that may be written to and read at the same time.
-type lines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
 
 // TestRestoredKeyOfALostOrder: the database goes back to before an order and its payment. Their client makes
 // the order again, and pays it under the same key. Stripe knows that key from the intent of the lost order,
@@ -43,9 +24,9 @@ func TestRestoredKeyOfALostOrder(t *testing.T) {
 	require.Equal(t, http.StatusCreated, lost.Status, lost)
 	intent, _ := lost.Get("stripe", "payment_intent").(string)
 
-	var log lines
+	var log logs.Buffer
 	r := world.BooksWith(b.OnDatabase(dsn), world.LocalOptions{
-		Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelError}))})
+		Log: log.Logger(slog.LevelError)})
 	again := r.API.Post("/v1/orders", "order", body).ID()
 	require.NotEqual(t, order, again)
 	for range 2 {

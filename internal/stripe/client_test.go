@@ -1,7 +1,6 @@
 package stripe_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -19,6 +18,7 @@ import (
 
 	"example.com/payonce/internal/stripe"
 	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/logs"
 )
 
 // counter lets requests to Stripe pass and remembers them.
@@ -53,25 +53,8 @@ type gatewayBench struct {
 	sim     *stripesim.Sim
 	seen    *counter
 	gateway *stripe.Client
-	log     *syncBuffer
+	log     *logs.Buffer
 	orders  int
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }
 
 const gatewayTimeout = 400 * time.Millisecond
@@ -81,7 +64,7 @@ func setupGateway(t *testing.T) *gatewayBench {
 	t.Parallel()
 	sim, err := stripesim.New(stripesim.Options{})
 	require.NoError(t, err)
-	b := &gatewayBench{t: t, sim: sim, seen: &counter{next: sim.Handler()}, log: &syncBuffer{}}
+	b := &gatewayBench{t: t, sim: sim, seen: &counter{next: sim.Handler()}, log: &logs.Buffer{}}
 	server := httptest.NewServer(b.seen)
 	t.Cleanup(func() {
 		require.NoError(t, sim.Close())
@@ -92,11 +75,11 @@ func setupGateway(t *testing.T) *gatewayBench {
 	return b
 }
 
-func newGateway(url string, log *syncBuffer) *stripe.Client {
+func newGateway(url string, log *logs.Buffer) *stripe.Client {
 	return stripe.New(stripe.Options{
 		SecretKey: stripesim.DefaultKey, BaseURL: url, Timeout: gatewayTimeout, Limits: stripe.NewLimits(0, nil),
 		Metrics: stripe.NewMetrics(nil),
-		Log:     slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Log:     log.Logger(slog.LevelDebug),
 	})
 }
 
@@ -279,7 +262,7 @@ func TestGateway(t *testing.T) {
 			"TLS handshake fails":   {t.Context(), strings.Replace(plain.URL, "http:", "https:", 1)},
 			"time is up beforehand": {ended, plain.URL},
 		} {
-			g := newGateway(try.url, &syncBuffer{})
+			g := newGateway(try.url, &logs.Buffer{})
 			require.Equal(t, stripe.NotExecuted,
 				g.ConfirmIntent(try.ctx, stripe.Call{Key: "k"}, "pi_1", "pm_card_visa").Effect, name)
 			require.Equal(t, stripe.Unknown,
@@ -292,7 +275,7 @@ func TestGateway(t *testing.T) {
 		seen := &counter{next: http.RedirectHandler("/elsewhere", http.StatusTemporaryRedirect)}
 		server := httptest.NewServer(seen)
 		t.Cleanup(server.Close)
-		out := newGateway(server.URL, &syncBuffer{}).ConfirmIntent(t.Context(), stripe.Call{Key: "k"}, "pi_1",
+		out := newGateway(server.URL, &logs.Buffer{}).ConfirmIntent(t.Context(), stripe.Call{Key: "k"}, "pi_1",
 			"pm_card_visa")
 		require.Equal(t, stripe.Unknown, out.Effect)
 		require.Equal(t, []string{"k"}, seen.take())
@@ -336,7 +319,7 @@ func TestGateway(t *testing.T) {
 				_, _ = io.WriteString(w, body)
 			}))
 			t.Cleanup(server.Close)
-			g, call := newGateway(server.URL, &syncBuffer{}), stripe.Call{Key: "k"}
+			g, call := newGateway(server.URL, &logs.Buffer{}), stripe.Call{Key: "k"}
 			for op, out := range map[string]stripe.Outcome{
 				"create": g.CreateIntent(t.Context(), call,
 					stripe.NewIntent{TenantID: "ten_a", OrderID: "ord_a", AmountMinor: 1000, Currency: "usd"}),
@@ -380,7 +363,7 @@ func TestGatewayLeavesNothingBehind(t *testing.T) {
 	sim, err := stripesim.New(stripesim.Options{})
 	require.NoError(t, err)
 	server := httptest.NewServer(sim.Handler())
-	gateway := newGateway(server.URL, &syncBuffer{})
+	gateway := newGateway(server.URL, &logs.Buffer{})
 	sim.Inject(stripesim.Fault{Kind: stripesim.BlackHole, Times: 3})
 	for range 3 {
 		out := gateway.ConfirmIntent(t.Context(), stripe.Call{Key: "k"}, "pi_1", "pm_card_visa")

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/db"
+	"example.com/payonce/testkit/logs"
 	"example.com/payonce/testkit/pgproxy"
 )
 
@@ -49,7 +50,7 @@ type Attempt struct {
 	Key, Order, Payment, Intent string
 	Value                       any // what else Prepare passes on
 
-	log     *logBuffer
+	log     *logs.Buffer
 	errs    []error
 	answers []Answer
 }
@@ -139,7 +140,7 @@ type stage struct {
 	books   *Books
 	mailbox *Mailbox
 	proxy   *pgproxy.Proxy
-	log     *logBuffer
+	log     *logs.Buffer
 	cases   []string // what failed, for each order
 }
 
@@ -148,13 +149,13 @@ func newStage(t *testing.T, s Scene) *stage {
 	proxy, err := pgproxy.Start(w.URL)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
-	g := &stage{Scene: s, proxy: proxy, log: &logBuffer{}}
+	g := &stage{Scene: s, proxy: proxy, log: &logs.Buffer{}}
 	if s.Webhooks {
 		g.mailbox = w.Mailbox()
 	}
 	o := s.Options
 	o.Database = proxy.URL()
-	o.Log = slog.New(slog.NewTextHandler(g.log, nil))
+	o.Log = g.log.Logger(slog.LevelInfo)
 	g.books = BooksWith(w, o)
 	return g
 }
@@ -255,7 +256,7 @@ func (g *stage) prepared(t *testing.T, fails string) *Attempt {
 	a := &Attempt{TB: t, Books: g.books, Mailbox: g.mailbox, Key: "k-" + unique(), log: g.log}
 	g.Prepare(a)
 	g.cases = append(g.cases, a.Order+": "+fails)
-	g.log.take()
+	g.log.Take()
 	return a
 }
 
@@ -265,7 +266,7 @@ func (g *stage) attempt(t *testing.T, f failing, arm func() (fired func() bool))
 	fired := arm()
 	g.Run(a)
 	require.True(t, fired(), "it was not reached, so nothing was shown")
-	log := g.log.take()
+	log := g.log.Take()
 	reported := fmt.Sprint(a.errs, a.answers, log)
 	text := pgproxy.FailureText("name: " + f.name)
 	require.Contains(t, reported, text, "the error was swallowed")
@@ -285,7 +286,7 @@ func (g *stage) finish(a *Attempt) {
 		a.Complete()
 		g.books.API.Process()
 	}
-	require.Empty(a, g.books.unfinished(), "%v\n%s", a.answers, g.log.take())
+	require.Empty(a, g.books.unfinished(), "%v\n%s", a.answers, g.log.Take())
 	g.books.ExpireLeases()
 	g.Run(a)
 	g.Check(a)
@@ -358,23 +359,4 @@ func (r *recorder) since() (kinds []string) {
 	}
 	r.noted = len(r.sent)
 	return kinds
-}
-
-// logBuffer keeps what a server logs.
-type logBuffer struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *logBuffer) take() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	defer b.text.Reset()
-	return b.text.String()
 }

@@ -1,0 +1,138 @@
+package payments_test
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/db"
+	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/stripe"
+	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/logs"
+	"example.com/payonce/testkit/world"
+)
+
+// countedLists counts how often Stripe's refunds of an intent are read.
+type countedLists struct {
+	payments.Gateway
+	read *atomic.Int64
+}
+
+func (g countedLists) RefundsOf(ctx context.Context, intentID string) ([]stripe.Refund, error) {
+	g.read.Add(1)
+	return g.Gateway.RefundsOf(ctx, intentID)
+}
+
+// turn is what a test of a refund's turn looks at.
+type turn struct {
+	log  logs.Buffer
+	read atomic.Int64 // how often Stripe's list was
+}
+
+// TestRefundWaitsForItsTurn: another refund of the payment is being sent to Stripe.
+func TestRefundWaitsForItsTurn(t *testing.T) {
+	t.Parallel()
+	setup := func(t *testing.T) (w *world.World, api *world.Local, first *stripesim.Hold, payment string, o *turn) {
+		w = world.New(t)
+		o = &turn{}
+		options := world.LongTimeouts("one")
+		options.Log = o.log.Logger(slog.LevelWarn)
+		options.Gateway = func(g payments.Gateway) payments.Gateway { return countedLists{g, &o.read} }
+		api = w.Local(options)
+		payment = api.Pay("k", api.Order(), visa).ID()
+		first = w.Sim.Hold(stripesim.Selector{Op: "refund.create"}, stripesim.BeforeEffect)
+		return w, api, first, payment, o
+	}
+
+	t.Run("AndIsMadeThen", func(t *testing.T) {
+		t.Parallel()
+		w, api, hold, payment, o := setup(t)
+		first := world.Async(func() world.Answer { return refund(api, "first", payment) })
+		world.WaitHeld(w, hold)
+		second := world.Async(func() world.Answer { return refund(api, "second", payment) })
+		w.Until("the second is recorded", func() bool { return w.RecoveryPoint("second") == "refund_recorded" })
+		hold.Release()
+		require.Equal(t, http.StatusCreated, (<-first).Status)
+		require.Equal(t, http.StatusCreated, (<-second).Status)
+		require.Zero(t, o.read.Load(), "it was certainly never sent, so there is nothing to look for")
+		require.Empty(t, o.log.String())
+	})
+
+	t.Run("ButNotForEver", func(t *testing.T) {
+		t.Parallel()
+		w, api, hold, payment, o := setup(t)
+		first := world.Async(func() world.Answer { return refund(api, "first", payment) })
+		world.WaitHeld(w, hold)
+		began := time.Now()
+		a := refund(api, "second", payment)
+		require.Equal(t, http.StatusAccepted, a.Status, a)
+		require.InDelta(t, stripe.LimitWait.Seconds(), time.Since(began).Seconds(), 2)
+		require.Contains(t, w.Text(`SELECT last_error FROM idempotency_keys WHERE key = 'second'`), "another refund")
+		require.Empty(t, o.log.String(), "that is no failure")
+		hold.Release()
+		require.Equal(t, http.StatusCreated, (<-first).Status)
+		require.Equal(t, http.StatusCreated, refund(api, "second", payment).Status)
+	})
+}
+
+// TestRefundThatHasEndedIsNotLookedFor: a webhook has ended it, and its key is answered with that.
+func TestRefundThatHasEndedIsNotLookedFor(t *testing.T) {
+	t.Parallel()
+	p := play(t)
+	for status, pays := range map[db.RefundStatus]string{
+		db.RefundStatusSucceeded: "201 succeeded", db.RefundStatusFailed: "201 failed",
+	} {
+		t.Run(string(status), func(t *testing.T) {
+			p := p.row(t, []response{done(create, stripe.IntentRequiresConfirmation), done(confirm, stripe.IntentSucceeded)})
+			key, order := "refund-"+string(status), p.api.Order()
+			payment := p.api.Pay("pays-"+order, order, visa).ID()
+			p.responds(refunds(db.RefundStatusPending))
+			pending := refund(p.api, key, payment)
+			require.Equal(t, "202 pending", said(pending))
+			require.NoError(t, p.api.Pool.InTx(t.Context(), func(q *db.Queries) error {
+				_, err := p.api.Payments.ApplyRefund(t.Context(), q, p.w.Tenant.ID, pending.ID(), stripe.Refund{
+					ID: "re_" + p.script.intent[len("pi_"):], Status: status, AmountMinor: 300, Currency: "usd"})
+				return err
+			}))
+			require.Equal(t, pays, said(refund(p.api, key, payment)))
+			p.requirePlayed()
+		})
+	}
+}
+
+// TestRefundWhoseSumsDoNotFitHoldsUpNoOther: the payment's row was changed by hand. What Stripe says of another refund
+// of it is applied all the same, and its key is due at once.
+func TestRefundWhoseSumsDoNotFitHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	o := newElsewhere(t)
+	o.order = o.API.Order()
+	o.payment = o.API.Pay("slow", o.order, "pm_card_pendingRefund").ID()
+	for _, key := range []string{"a", "b"} {
+		require.Equal(t, "pending", refund(o.API, key, o.payment).Get("status"))
+	}
+	o.mailbox.Take()
+	o.Exec(`UPDATE payments SET amount_refunding_minor = 300 WHERE id = $1`, o.payment)
+	o.Exec(`UPDATE idempotency_keys SET next_attempt_at = clock_timestamp() + interval '1 hour' WHERE finished_at IS NULL`)
+	var list []stripe.Refund
+	for _, key := range []string{"a", "b"} {
+		id := o.Text(`SELECT stripe_refund_id FROM refunds WHERE idempotency_key = $1`, key)
+		require.NoError(t, o.Sim.FailRefund(id, "lost_or_stolen_card"))
+		list = append(list, stripe.Refund{ID: id})
+	}
+	adopted, err := o.API.Payments.Repairs().AdoptRefund(t.Context(), stripe.Refund{
+		IntentID: o.Text(`SELECT intent_id FROM payments WHERE id = $1`, o.payment), TenantID: o.Tenant.ID, OrderID: o.order,
+		ID: list[0].ID,
+	})
+	require.NoError(t, err)
+	require.True(t, adopted)
+	require.Equal(t, "failed pending", o.Text(`SELECT string_agg(status::text, ' ' ORDER BY status DESC) FROM refunds
+		WHERE payment_id = $1`, o.payment))
+	require.Equal(t, "true false", o.Text(`SELECT string_agg((next_attempt_at <= clock_timestamp())::text, ' ' ORDER BY r.status DESC)
+		FROM idempotency_keys k JOIN refunds r ON r.idempotency_key = k.key WHERE r.payment_id = $1`, o.payment))
+}
