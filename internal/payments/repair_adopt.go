@@ -47,7 +47,7 @@ func (s Repairs) adopt(ctx context.Context, i stripe.Intent) (string, error) {
 // can edit metadata, and one charge must not pay two orders.
 func (s Repairs) usedElsewhere(ctx context.Context, i stripe.Intent) (bool, error) {
 	p, err := paymentElsewhere(ctx, s.pool.Queries, i)
-	if err != nil || p == nil {
+	if p == nil {
 		return false, err
 	}
 	s.o.Log.Error("the metadata of an intent names another order than its payment's; it does not pay that order",
@@ -115,10 +115,8 @@ func (s Repairs) adoptAs(ctx context.Context, q *db.Queries, a adoption, i strip
 	if err := s.recordAdopted(ctx, q, p, i, *v.Row); err != nil {
 		return "", err
 	}
-	if len(a.refunds) > 0 {
-		if err := s.applyRefunds(ctx, q, ref, a.refunds); err != nil {
-			return "", err
-		}
+	if err := s.applyRefunds(ctx, q, ref, a.refunds); err != nil {
+		return "", err
 	}
 	if v.Row.Status == db.OrderStatusOpen {
 		return id, nil

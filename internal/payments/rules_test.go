@@ -253,6 +253,48 @@ func TestKnownRefundsComeFirst(t *testing.T) {
 	require.Equal(t, "re_young", list[0].ID, "the list itself stays as it is")
 }
 
+// The search for an intent that was lost.
+
+func TestIntentThatAPaymentMayUse(t *testing.T) {
+	t.Parallel()
+	s := intentSearch{Run: &Run{Payment: db.Payment{
+		TenantID: "ten_1", OrderID: "ord_1", AmountMinor: 1000, Currency: "usd",
+	}}, known: []string{"pi_known"}}
+	may := func(change func(*stripe.Intent)) bool {
+		i := stripe.Intent{ID: "pi_1", TenantID: "ten_1", OrderID: "ord_1", AmountMinor: 1000, Currency: "usd"}
+		change(&i)
+		return s.mayUse(i)
+	}
+	require.True(t, may(func(*stripe.Intent) {}))
+	for name, change := range map[string]func(*stripe.Intent){
+		"of another tenant":     func(i *stripe.Intent) { i.TenantID = "ten_2" },
+		"of another order":      func(i *stripe.Intent) { i.OrderID = "ord_2" },
+		"of another amount":     func(i *stripe.Intent) { i.AmountMinor = 999 },
+		"of an operation":       func(i *stripe.Intent) { i.Operation = "create_tip" },
+		"canceled":              func(i *stripe.Intent) { i.Status = stripe.IntentCanceled },
+		"that the order knows":  func(i *stripe.Intent) { i.ID = "pi_known" },
+		"of another's currency": func(i *stripe.Intent) { i.Currency = "eur" },
+	} {
+		require.False(t, may(change), name)
+	}
+}
+
+// The search begins with the order, but no longer before the first attempt than Stripe remembers a key twice.
+func TestBeginOfASearch(t *testing.T) {
+	t.Parallel()
+	sent := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
+	for age, want := range map[time.Duration]time.Duration{
+		time.Minute: 3 * time.Minute, 47 * time.Hour: 47*time.Hour + 2*time.Minute, 49 * time.Hour: 48*time.Hour + 2*time.Minute,
+	} {
+		s := intentSearch{Run: &Run{Order: db.Order{CreatedAt: sent.Add(-age)}}, last: db.StripeCallGetRow{FirstSentAt: sent}}
+		require.Equal(t, want, sent.Sub(s.from()), age)
+	}
+	s := intentSearch{last: db.StripeCallGetRow{FirstSentAt: sent}}
+	require.Equal(t, 25*time.Hour+2*time.Minute, s.proves().Sub(sent))
+	s.last.ErrorCached = true
+	require.True(t, s.proves().IsZero())
+}
+
 // Adoption.
 
 // An adopted payment gets the id that a refund of it names, if it can have had that.

@@ -26,9 +26,10 @@ import (
 // which it gives most of them, and a row of a table takes a few milliseconds.
 type script struct {
 	responses  []response
-	asked      []string // the requests so far
-	keys       []string // of the calls among them, without their tenant
-	requestIDs []string // of the responses to calls
+	asked      []string        // the requests so far
+	keys       []string        // of the calls among them, without their tenant
+	windows    []stripe.Window // of the pages so far
+	requestIDs []string        // of the responses to calls
 	wrong      []string
 	intent     string // of the row
 	order      stripe.Order
@@ -43,6 +44,8 @@ type response struct {
 	request string
 	out     stripe.Outcome
 	intent  stripe.Intent
+	intents []stripe.Intent // of a search, or of a page
+	more    bool            // pages follow
 	refunds []stripe.Refund
 	err     error
 	during  func() // what happens meanwhile
@@ -75,15 +78,23 @@ func (s *script) next(request string) response {
 		s.complete(&r.refunds[i])
 	}
 	s.complete(&r.out.Refund)
-	for _, i := range []*stripe.Intent{&r.intent, &r.out.Intent} {
-		if i.Status != "" && i.ID == "" {
+	intents := []*stripe.Intent{&r.intent, &r.out.Intent}
+	r.intents = slices.Clone(r.intents)
+	for i := range r.intents {
+		intents = append(intents, &r.intents[i])
+	}
+	for _, i := range intents {
+		if i.Status == "" {
+			continue
+		}
+		if i.ID == "" {
 			i.ID = s.intent
-			if i.Status == stripe.IntentSucceeded {
-				i.ChargeID = "ch_" + s.intent
-			}
-			if i.OrderID == "" {
-				i.TenantID, i.OrderID = s.order.TenantID, s.order.OrderID
-			}
+		}
+		if i.Status == stripe.IntentSucceeded && i.ChargeID == "" {
+			i.ChargeID = "ch_" + i.ID
+		}
+		if i.OrderID == "" {
+			i.TenantID, i.OrderID = s.order.TenantID, s.order.OrderID
 		}
 	}
 	return r
@@ -145,9 +156,10 @@ func (s *script) RefundsOf(context.Context, string) ([]stripe.Refund, error) {
 	return r.refunds, r.err
 }
 
-func (s *script) ListIntents(context.Context, stripe.Window) (stripe.Page[stripe.Intent], error) {
+func (s *script) ListIntents(_ context.Context, w stripe.Window) (stripe.Page[stripe.Intent], error) {
+	s.windows = append(s.windows, w)
 	r := s.next(page)
-	return stripe.Page[stripe.Intent]{Objects: []stripe.Intent{r.intent}}, r.err
+	return stripe.Page[stripe.Intent]{Objects: r.intents, More: r.more}, r.err
 }
 
 func (s *script) ListRefunds(context.Context, stripe.Window) (stripe.Page[stripe.Refund], error) {
@@ -157,7 +169,7 @@ func (s *script) ListRefunds(context.Context, stripe.Window) (stripe.Page[stripe
 
 func (s *script) SearchIntents(context.Context, string, string) ([]stripe.Intent, error) {
 	r := s.next(search)
-	return []stripe.Intent{r.intent}, r.err
+	return r.intents, r.err
 }
 
 // Responses.
@@ -304,10 +316,13 @@ func (p *played) options() world.LocalOptions {
 }
 
 // playProxied is one row, on a server that talks to its database through a proxy.
-func playProxied(t *testing.T) (*played, *pgproxy.Proxy) {
+func playProxied(t *testing.T, change ...func(*world.LocalOptions)) (*played, *pgproxy.Proxy) {
 	t.Helper()
 	p := &played{T: t, script: &script{}}
 	o := p.options()
+	for _, f := range change {
+		f(&o)
+	}
 	var proxy *pgproxy.Proxy
 	p.w, p.api, proxy = world.Proxied(t, o)
 	return p.row(t, nil), proxy
