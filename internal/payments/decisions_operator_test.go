@@ -2,6 +2,8 @@ package payments_test
 
 import (
 	"errors"
+	"fmt"
+	"log/slog"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,6 +13,8 @@ import (
 	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/stripe"
+	"example.com/payonce/testkit/logs"
+	"example.com/payonce/testkit/world"
 )
 
 // orphan has an operator refund the row's intent, which belongs to no payment: it returns the refund's id and its key.
@@ -171,6 +175,92 @@ func TestOrphanIsRefundedOnceAtATime(t *testing.T) {
 	refused("it was tried 8 times", try(view))
 }
 
+// If the order is not here there is no row to lock: the key of the refund is the lock.
+func TestOrphanIsRefundedByOneOfManyOperators(t *testing.T) {
+	t.Parallel()
+	p, proxy := playProxied(t)
+	view := payments.IntentView{Ours: true, Intent: of1000(stripe.IntentSucceeded)}
+	view.Intent.ID, view.Intent.TenantID, view.Intent.OrderID = p.script.intent, p.w.Tenant.ID, ids.New(ids.Order)
+	try := func() error {
+		return p.api.Pool.InTx(t.Context(), func(q *db.Queries) error {
+			_, _, err := p.api.Payments.Repairs().RefundOrphan(t.Context(), q, view)
+			return err
+		})
+	}
+	for n, why := range map[int]string{1: "read the refunds of", 2: "read the refund of"} {
+		proxy.Fail("name: OrphanRefunds ", n)
+		require.ErrorContains(t, try(), why)
+	}
+	goOn := make(chan struct{})
+	read := proxy.Hold("name: OrphanRefunds ", goOn)
+	first := world.Async(try)
+	<-read.Fired()
+	require.NoError(t, try())
+	close(goOn)
+	var no *compare.NotRefundableError
+	require.ErrorAs(t, <-first, &no)
+	require.Equal(t, "it is being refunded by someone else at this moment", no.Why)
+	require.Equal(t, 1, p.w.Count(`SELECT count(*) FROM idempotency_keys`))
+}
+
+// TestWebhookOfAnOrphanRefund: its key finds out, and no other's.
+func TestWebhookOfAnOrphanRefund(t *testing.T) {
+	t.Parallel()
+	log := &logs.Buffer{}
+	p, _ := playProxied(t, func(o *world.LocalOptions) { o.Log = log.Logger(slog.LevelInfo) })
+	order := p.api.Order()
+	p.cancelOrder(order)
+	p.script.order = stripe.Order{TenantID: p.w.Tenant.ID, OrderID: order}
+	for _, operation := range []string{"", "create_tip"} {
+		p.script.intent += "-next"
+		var key string
+		p.script.order.OrderID = ids.New(ids.Order)
+		p.script.refund, key = p.orphan()
+		p.script.order.OrderID = order
+		waits := func() {
+			p.w.Exec(`UPDATE idempotency_keys SET next_attempt_at = clock_timestamp() + interval '1 hour'
+				WHERE key = $1`, key)
+		}
+		due := func() bool {
+			return p.w.Count(`SELECT count(*) FROM idempotency_keys WHERE key = $1 AND next_attempt_at <= clock_timestamp()`, key) == 1
+		}
+		hears := func(list ...stripe.Refund) {
+			p.responds(shows(stripe.IntentSucceeded, refunded(1000), func(r *response) { r.intent.Operation = operation }),
+				listing(list...))
+			require.NoError(t, p.webhook("charge.refunded", map[string]any{
+				"id": p.script.intent, "object": "payment_intent",
+				"metadata": map[string]string{"tenant_id": p.w.Tenant.ID, "order_id": order},
+			}))
+			p.requirePlayed()
+		}
+		waits()
+		hears(foreign(db.RefundStatusSucceeded, 1000))
+		require.False(t, due(), operation)
+		hears(foreign(db.RefundStatusSucceeded, 400), own(db.RefundStatusSucceeded, 1000))
+		require.True(t, due(), operation)
+		p.responds(listing(own(db.RefundStatusSucceeded, 1000)))
+		p.run(key)
+		require.Contains(t, log.Take(), "the refund of money that belongs to no payment has ended")
+	}
+}
+
+// TestAdoptionOfWhatCouldNotBeAdoptedThen: what an operator was shown of an intent is what the operator decides on.
+func TestAdoptionOfWhatCouldNotBeAdoptedThen(t *testing.T) {
+	t.Parallel()
+	p, order, _ := play(t).orderWith(t, isWaiting)
+	p.responds(shows(stripe.IntentSucceeded))
+	view, err := p.api.Payments.Repairs().CompareIntent(t.Context(), p.script.intent)
+	require.NoError(t, err)
+	p.responds(shows(stripe.IntentCanceled))
+	require.Equal(t, "payment-failed", said(p.api.Pay("pays-"+order, order, visa)))
+	require.NoError(t, p.api.Pool.InTx(t.Context(), func(q *db.Queries) error {
+		adopted, err := p.api.Payments.Repairs().Adopt(t.Context(), q, view)
+		require.Empty(t, adopted)
+		return err
+	}))
+	require.Equal(t, "open; canceled", p.ledger(order))
+}
+
 // What an operator is shown of an intent follows from the comparison with our rows.
 func TestViewOfAnIntent(t *testing.T) {
 	t.Parallel()
@@ -304,8 +394,8 @@ func TestOnlyWhatIsTerminalHasFailed(t *testing.T) {
 			require.Equal(t, p.script.refund, got.ID)
 		})
 	}
-	_, err := p.api.Payments.Repairs().ConfirmFailed(t.Context(), p.w.Tenant.ID, "no id")
-	require.ErrorIs(t, err, payments.ErrNotFound)
+	_, err := p.api.Payments.Repairs().ConfirmFailed(t.Context(), p.w.Tenant.ID, "pay_\x00")
+	require.ErrorIs(t, err, payments.ErrNotFound, "a text that no server can compare with an id")
 	_, err = p.api.Payments.Repairs().ConfirmFailed(t.Context(), p.w.Tenant.ID, ids.New(ids.Payment))
 	require.ErrorIs(t, err, payments.ErrNotFound)
 	_, err = p.api.Payments.Repairs().RefundFailed(t.Context(), p.w.Tenant.ID, ids.New(ids.Refund))
@@ -326,9 +416,11 @@ func requireTerminal(t *testing.T, why string, err error) {
 func TestOrderOfARegisteredCharge(t *testing.T) {
 	t.Parallel()
 	order := func(err error, id string) (string, error) {
-		s := payments.New(play(t).api.Pool, nil, nil, nil, payments.Options{
-			Registered: tips([]compare.Charge{{ID: "tip_1", OrderRef: compare.OrderRef{OrderID: "ord_1"}}}, err),
-		})
+		registered := tips([]compare.Charge{{ID: "tip_1", OrderRef: compare.OrderRef{OrderID: "ord_1"}}}, err)
+		for n := range 8 { // They are asked in any order.
+			registered[fmt.Sprint("create_fee_", n)] = tips(nil, nil)["create_tip"]
+		}
+		s := payments.New(play(t).api.Pool, nil, nil, nil, payments.Options{Registered: registered})
 		return s.OrderOfCharge(t.Context(), "ten_1", id)
 	}
 	found, err := order(nil, "tip_1")

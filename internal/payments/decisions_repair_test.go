@@ -3,6 +3,7 @@ package payments_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/stripe"
+	"example.com/payonce/testkit/world"
 )
 
 // bank is a payments.Disputes that says what a table says.
@@ -164,6 +166,12 @@ func TestAdoptionOfAnIntent(t *testing.T) {
 		// part: operator {
 		{name: "NotWhileItIsRefundedAsAnOrphan", before: (*played).refundingOrphan, want: "open"},
 		{name: "NotJustAfterItWasRefundedAsAnOrphan", before: (*played).refusedOrphan, want: "open"},
+		{name: "SomeTimeAfterItWasRefundedAsAnOrphan", before: func(p *played, order string) {
+			p.refusedOrphan(order)
+			p.w.Exec(`WITH off AS (SELECT set_config('session_replication_role', 'replica', true))
+				UPDATE idempotency_keys SET finished_at = finished_at - interval '11 minutes'
+				FROM off WHERE key = $1`, "refund_orphan "+p.script.intent)
+		}, want: "paid; succeeded", adopted: true},
 		// part: operator }
 		{name: "NotOfAnIntentThatAnotherOrderUses", before: func(p *played, order string) {
 			p.responds(isPaid...)
@@ -214,6 +222,40 @@ func TestAdoptedPaymentKeepsItsID(t *testing.T) {
 	require.Equal(t, "partially_refunded; failed succeeded; provider succeeded 400", failed.ledger(order))
 }
 
+// TestAdoptionThatIsNotCommitted reads no disputes: there is no payment for them.
+func TestAdoptionThatIsNotCommitted(t *testing.T) {
+	t.Parallel()
+	p, proxy := playProxied(t)
+	order := p.api.Order()
+	p.script.order = stripe.Order{TenantID: p.w.Tenant.ID, OrderID: order}
+	cut := proxy.BeforeCommit("name: DiscrepanciesResolve ")
+	b := &bank{}
+	_, err := p.service(b, nil).Repairs().AdoptPayment(t.Context(),
+		p.seen(stripe.IntentSucceeded, func(i *stripe.Intent) { i.Disputed = true }))
+	require.Error(t, err)
+	require.True(t, cut.HasFired())
+	require.Empty(t, b.read)
+	require.Equal(t, "open", p.ledger(order))
+}
+
+// TestDiscrepancyOfWhatIsNotAdopted stays.
+func TestDiscrepancyOfWhatIsNotAdopted(t *testing.T) {
+	t.Parallel()
+	b := world.NewBooks(t)
+	order := b.API.Order()
+	require.Equal(t, http.StatusCreated, b.API.Pay("k", order, visa).Status)
+	second := b.OrphanIntent(order).ID
+	b.Reconcile()
+	found := b.Discrepancies()
+	require.Contains(t, found, second)
+	seen, err := b.API.Gateway.GetIntent(t.Context(), second)
+	require.NoError(t, err)
+	adopted, err := b.API.Payments.Repairs().AdoptPayment(t.Context(), seen)
+	require.NoError(t, err)
+	require.Empty(t, adopted)
+	require.Equal(t, found, b.Discrepancies())
+}
+
 // The disputes of an adopted intent are read with it.
 func TestAdoptionReadsDisputes(t *testing.T) {
 	t.Parallel()
@@ -257,9 +299,13 @@ func TestDisputedIntentIsAdoptedOrNotWaitedFor(t *testing.T) {
 		{"Agrees", isPaid, false, true, "paid; succeeded"},
 		{"InProgress", isWaiting, false, true, "open; requires_action"},
 		{"OfAPaidOrder", isPaid, true, false, "paid; succeeded"},
+		{"OfAParkedKey", isWaiting, false, true, "open; requires_action"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p, order, _ := p.orderWith(t, c.payment)
+			if c.name == "OfAParkedKey" {
+				p.w.Exec(`UPDATE idempotency_keys SET parked_at = clock_timestamp() WHERE key = $1`, "pays-"+order)
+			}
 			seen := p.seen(stripe.IntentSucceeded, func(i *stripe.Intent) { i.Disputed, i.ChargeID = true, "ch_"+i.ID })
 			if c.second {
 				seen.ID += "-second"
@@ -327,6 +373,9 @@ func TestMovedByOthers(t *testing.T) {
 		{name: "ARefundThatCannotBeRead", payment: isPaid, change: partly, stripe: []response{away(lists)},
 			want: "paid; succeeded", wrong: "no response"},
 		{name: "ADispute", payment: isPaid, change: disputed, bank: &bank{}, want: "paid; succeeded", read: true},
+		{name: "ARefundAndADispute", payment: isPaid, change: both, bank: &bank{},
+			stripe: []response{listing(foreign(db.RefundStatusSucceeded, 400))},
+			want:   "partially_refunded; succeeded; provider succeeded 400", read: true},
 		{name: "ADisputeThatCannotBeRead", payment: isPaid, change: disputed, bank: &bank{err: errors.New("no bank")},
 			want: "paid; succeeded", read: true, wrong: "no bank"},
 		{name: "ADisputeWithoutAnyDisputes", payment: isPaid, change: disputed, want: "paid; succeeded"},
@@ -466,6 +515,21 @@ func TestCancelOfAnAbandonedIntent(t *testing.T) {
 			require.Zero(t, p.w.Count(`SELECT count(*) FROM payments WHERE order_id = $1 AND NOT intent_closed`, order))
 		})
 	}
+}
+
+// TestCancelsOfTwoAbandonedIntents: each has its own number, and its call is recorded when its cancel is begun.
+func TestCancelsOfTwoAbandonedIntents(t *testing.T) {
+	t.Parallel()
+	p, order, _ := play(t).orderWith(t, nil)
+	p.cancelOrder(order)
+	for n := range 2 {
+		begun, err := p.service(nil, nil).Repairs().CancelAbandoned(t.Context(), p.seen(
+			stripe.IntentRequiresPaymentMethod, func(i *stripe.Intent) { i.ID = fmt.Sprint("pi_", n) }))
+		require.NoError(t, err)
+		require.True(t, begun)
+	}
+	require.Equal(t, "cancel:1 cancel:2", p.w.Text(`SELECT string_agg('cancel:' || split_part(stripe_key, ':cancel:', 2), ' '
+		ORDER BY stripe_key) FROM stripe_calls WHERE resource_id = $1`, order))
 }
 
 // Whether the intent was canceled or paid ends the operation; nothing else does.

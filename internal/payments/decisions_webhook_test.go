@@ -197,6 +197,19 @@ func (p *played) apply(e inbox.Event) error {
 	return p.api.Pool.InTx(p.Context(), func(q *db.Queries) error { return handler.Apply(p.Context(), q, e, prepared) })
 }
 
+// TestWebhookOfAnotherProgram is not looked for among all payments: an account may have many of them.
+func TestWebhookOfAnotherProgram(t *testing.T) {
+	t.Parallel()
+	p, proxy := playProxied(t)
+	p.responds(shows(stripe.IntentSucceeded, names("another-tenant", "7")))
+	seen(proxy)
+	require.NoError(t, p.webhook("payment_intent.succeeded", map[string]any{
+		"id": p.script.intent, "object": "payment_intent", "metadata": map[string]string{},
+	}))
+	p.requirePlayed()
+	require.NotContains(t, seen(proxy), "PaymentOfIntent")
+}
+
 // A webhook that could be stored and cannot be read will never be applied.
 func TestWebhookThatCannotBeReadIsPoison(t *testing.T) {
 	t.Parallel()

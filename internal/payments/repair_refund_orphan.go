@@ -1,10 +1,12 @@
 package payments
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"example.com/payonce/db"
@@ -99,7 +101,7 @@ func (s Repairs) RefundOrphan(
 	if err != nil {
 		return "", 0, fmt.Errorf("read the refund of %s: %w", i.ID, err)
 	}
-	if len(now) != 1 || now[0].ResourceID != id {
+	if !slices.ContainsFunc(now, func(r db.OrphanRefundsRow) bool { return r.ResourceID == id }) {
 		return "", 0, &compare.NotRefundableError{Why: "it is being refunded by someone else at this moment"}
 	}
 	return id, left, nil
@@ -139,9 +141,9 @@ func (s Repairs) runOrphanRefund(ctx context.Context, c *idempotency.Claim) (ide
 	switch {
 	case err != nil && !errors.Is(err, postgres.ErrNoRows):
 		return idempotency.Answer{}, fmt.Errorf("read the refund of %s: %w", w.IntentID, err)
-	case err == nil && last.AgeSeconds > refundLostAfter.Seconds():
+	case last.AgeSeconds > refundLostAfter.Seconds():
 		return s.finishOrphanRefund(ctx, c, w, stripe.Outcome{Effect: stripe.Refused, ErrorCode: "provider_error"})
-	case err == nil && calls.Exhausted(last):
+	case calls.Exhausted(last):
 		return s.waitForOrphanRefund(ctx, c, w,
 			errors.New("a stored error is repeated; only Stripe's list of refunds shows the outcome"))
 	}
@@ -204,14 +206,12 @@ func (s Repairs) settleOrphanRefund(
 	case db.RefundStatusSucceeded:
 		return s.finishOrphanRefund(ctx, c, w, done)
 	case db.RefundStatusFailed, db.RefundStatusCanceled:
+		code := cmp.Or(seen.FailureCode, string(seen.Status))
+		return s.finishOrphanRefund(ctx, c, w, stripe.Outcome{
+			Effect: stripe.Refused, HTTPStatus: http.StatusOK, ErrorCode: code, Refund: seen, RequestID: requestID,
+		})
 	}
-	code := seen.FailureCode
-	if code == "" {
-		code = string(seen.Status)
-	}
-	return s.finishOrphanRefund(ctx, c, w, stripe.Outcome{
-		Effect: stripe.Refused, HTTPStatus: http.StatusOK, ErrorCode: code, Refund: seen, RequestID: requestID,
-	})
+	panic(fmt.Sprintf("bug: a refund with the status %q", seen.Status))
 }
 
 func (s Repairs) waitForOrphanRefund(
@@ -249,24 +249,20 @@ func (s Repairs) finishOrphanRefund(
 	return c.Answer(), nil
 }
 
-// expediteOrphanRefund makes the key of such a refund due, because a webhook tells of it. It reports whether there is
-// one.
-func (s webhooks) expediteOrphanRefund(
-	ctx context.Context, q *db.Queries, seen stripe.Refund,
-) (known bool, err error) {
-	if seen.RefundID == "" {
-		return false, nil
-	}
-	refunds, err := q.OrphanRefunds(ctx, db.OrphanRefundsParams{
-		TenantID: seen.TenantID, Keys: orphanRefundKeys(seen.IntentID),
-	})
+// expediteOrphanRefunds makes the keys of such refunds due, because a webhook tells of them.
+func (s webhooks) expediteOrphanRefunds(ctx context.Context, q *db.Queries, seen webhookSeen) error {
+	i := seen.intent
+	refunds, err := q.OrphanRefunds(ctx, db.OrphanRefundsParams{TenantID: i.TenantID, Keys: orphanRefundKeys(i.ID)})
 	if err != nil {
-		return false, fmt.Errorf("find refund %s: %w", seen.RefundID, err)
+		return fmt.Errorf("read the refunds of %s: %w", i.ID, err)
 	}
 	for _, r := range refunds {
-		if r.ResourceID == seen.RefundID {
-			return true, idempotency.Expedite(ctx, q, seen.TenantID, r.Key)
+		if !slices.ContainsFunc(seen.refunds, func(s stripe.Refund) bool { return s.RefundID == r.ResourceID }) {
+			continue
+		}
+		if err := idempotency.Expedite(ctx, q, i.TenantID, r.Key); err != nil {
+			return err
 		}
 	}
-	return false, nil
+	return nil
 }

@@ -145,9 +145,10 @@ func (s webhooks) readEnded(ctx context.Context, hint stripe.Intent) (any, error
 	}
 	intent.TenantID, intent.OrderID = hint.TenantID, hint.OrderID // of our row, whatever its metadata says by now
 	seen := webhookSeen{intent: intent}
-	if intent.Status == stripe.IntentSucceeded {
-		seen.adopt, err = s.Repairs().adoptionOf(ctx, intent)
+	if intent.Status != stripe.IntentSucceeded {
+		return seen, nil
 	}
+	seen.adopt, err = s.Repairs().adoptionOf(ctx, intent)
 	return seen, err
 }
 
@@ -157,11 +158,11 @@ func (s webhooks) apply(ctx context.Context, q *db.Queries, e inbox.Event, prepa
 	if seen.intent.TenantID == "" {
 		return nil
 	}
-	if ours, err := q.TenantExists(ctx, seen.intent.TenantID); err != nil || !ours {
+	if ours, err := q.TenantExists(ctx, seen.intent.TenantID); !ours {
 		return err // It belongs to another installation on the same account.
 	}
 	charge, err := s.isCharge(ctx, q, seen.intent)
-	if err == nil && charge {
+	if charge {
 		err = s.applyChargeSeen(ctx, q, seen)
 	}
 	if err != nil {
@@ -231,11 +232,8 @@ func (s webhooks) applyRefundsSeen(ctx context.Context, q *db.Queries, seen webh
 	}
 	ref := compare.OrderRef{TenantID: seen.intent.TenantID, OrderID: seen.intent.OrderID}
 	// part: operator {
-	for _, refund := range seen.refunds {
-		refund.TenantID = ref.TenantID
-		if _, err := s.expediteOrphanRefund(ctx, q, refund); err != nil {
-			return err
-		}
+	if err := s.expediteOrphanRefunds(ctx, q, seen); err != nil {
+		return err
 	}
 	// part: operator }
 	return s.applyRefunds(ctx, q, ref, seen.refunds)
@@ -262,11 +260,8 @@ func (s webhooks) applyChargeSeen(ctx context.Context, q *db.Queries, seen webho
 		}
 	}
 	// part: operator {
-	for _, refund := range seen.refunds { // Only those that an operator asked for have a key here.
-		refund.TenantID = intent.TenantID
-		if _, err := s.expediteOrphanRefund(ctx, q, refund); err != nil {
-			return err
-		}
+	if len(seen.refunds) > 0 { // Only those that an operator asked for have a key here.
+		return s.expediteOrphanRefunds(ctx, q, seen)
 	}
 	// part: operator }
 	return nil
