@@ -55,3 +55,13 @@ func TestCheckout_FencesBetweenPhases(t *testing.T) {
 		})
 	})
 }
+
+// TestStepWaitsForTheLockOfItsCheckout: the rules between the steps compare rows that two sessions change.
+func TestStepWaitsForTheLockOfItsCheckout(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, world.LocalOptions{})
+	g := sagaOf(t, s.checkout("k", twoTeas("pm_card_threeDSecure2Required")))
+	s.w.WhileLocked(1, func() {
+		s.w.Exec(`UPDATE checkout_steps SET status = 'unknown' WHERE checkout_id = $1 AND step = 'pay'`, g.ID)
+	}, `SELECT FROM checkouts WHERE id = $1 FOR NO KEY UPDATE`, g.ID)
+}
