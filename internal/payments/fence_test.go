@@ -1,6 +1,7 @@
 package payments_test
 
 import (
+	"log/slog"
 	"net/http"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"example.com/payonce/db"
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/logs"
 	"example.com/payonce/testkit/world"
 )
 
@@ -56,7 +58,11 @@ func TestStaleHolder(t *testing.T) {
 		t.Parallel()
 		w := world.New(t)
 		w.WatchHolders()
-		o := overtake(w, w.Local(world.LongTimeouts("first")), w.Local(world.LongTimeouts("second")), true)
+		log := &logs.Buffer{}
+		options := world.LongTimeouts("first")
+		options.Log = log.Logger(slog.LevelError)
+		o := overtake(w, w.Local(options), w.Local(world.LongTimeouts("second")), true)
+		require.Empty(t, log.String(), "to have lost is no failure")
 		require.Equal(t, http.StatusCreated, o.secondAnswer.Status, o.secondAnswer)
 		require.False(t, o.secondAnswer.Replayed())
 		require.Equal(t, o.secondAnswer.Identity(), o.firstAnswer.Identity())

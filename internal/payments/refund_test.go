@@ -1,6 +1,7 @@
 package payments_test
 
 import (
+	"log/slog"
 	"net/http"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/logs"
 	"example.com/payonce/testkit/world"
 )
 
@@ -30,7 +32,8 @@ func TestStaleRefund(t *testing.T) {
 	w := world.New(t)
 	w.WatchHolders()
 	stopped, goOn := make(chan struct{}), make(chan struct{})
-	o := world.LongTimeouts("first")
+	o, log := world.LongTimeouts("first"), &logs.Buffer{}
+	o.Log = log.Logger(slog.LevelError)
 	o.Boundary = func(operation, point string) {
 		if operation == "create_refund" && point == "refund_recorded" {
 			close(stopped)
@@ -50,6 +53,7 @@ func TestStaleRefund(t *testing.T) {
 	w.RequireSound()
 	require.Equal(t, winner.Identity(), loser.Identity())
 	require.True(t, loser.Replayed())
+	require.Empty(t, log.String(), "to have lost is no failure")
 	require.Positive(t, first.Metric("payonce_fenced_writes_total"))
 }
 

@@ -55,10 +55,6 @@ func (r *Recorded) tallies(all []Mutant) (kinds map[Kind]*tally, packages map[st
 	return kinds, packages
 }
 
-// Complete are the kinds of which every mutant has been tried and is recorded.
-// The figures of the others are not shown.
-var Complete = []Kind{Catalogue, SQL}
-
 // Table is the figures as the page shows them: the catalogue and the queries as
 // a whole, the Go by its packages.
 func (r *Recorded) Table(all []Mutant) string {
@@ -66,7 +62,7 @@ func (r *Recorded) Table(all []Mutant) string {
 	var b strings.Builder
 	b.WriteString("| of | mutants | killed | equivalent | survived | killed or equivalent |\n")
 	b.WriteString("| --- | --: | --: | --: | --: | --: |\n")
-	for _, kind := range Complete {
+	for _, kind := range []Kind{Catalogue, SQL, Go} {
 		b.WriteString(kinds[kind].row(titles[kind]))
 		if kind != Go {
 			continue
