@@ -59,11 +59,11 @@ func (s cancels) beginOrder(
 	}
 	claim, err := s.keys.BeginBehind(ctx, r, id, cancelBegun, lock, func(q *db.Queries) error {
 		live, err := q.PaymentLive(ctx, db.PaymentLiveParams{TenantID: r.TenantID, OrderID: id})
-		if err == nil && live.Status == db.PaymentStatusProcessing {
-			return ErrPaymentInProgress
-		}
 		if err != nil && !errors.Is(err, postgres.ErrNoRows) {
 			return fmt.Errorf("read the live payment of order %s: %w", id, err)
+		}
+		if live.Status == db.PaymentStatusProcessing {
+			return ErrPaymentInProgress
 		}
 		n, err := q.OrderCancelBegin(ctx, db.OrderCancelBeginParams{
 			TenantID: r.TenantID, ID: id, CancelingKey: &r.Key,

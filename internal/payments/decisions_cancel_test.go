@@ -56,6 +56,8 @@ func TestCancelFollowsStripe(t *testing.T) {
 		{name: "NeverPaid", runs: []run{{nil, "200 canceled", "canceled, ", nil}}},
 		{name: "PaymentFailedWithItsIntent", payment: []response{other(create, refused)},
 			runs: []run{{nil, "200 canceled", "canceled, failed", nil}}},
+		{name: "PaymentFailedWithItsIntentCanceled", payment: []response{made, done(confirm, canceled)},
+			runs: []run{{nil, "200 canceled", "canceled, failed", nil}}},
 		{name: "PaymentDeclined", payment: failed,
 			runs: []run{{[]response{done(cancel, canceled)}, "200 canceled", "canceled, failed", first}}},
 		{name: "PaymentWaits", payment: waiting,
@@ -114,6 +116,10 @@ func TestCancelFollowsStripe(t *testing.T) {
 			run{[]response{done(cancel, canceled)}, "200 canceled", "canceled, canceled", []string{"1:2"}})},
 		{name: "ErrorIsCachedUnderEveryKey", payment: waiting, runs: append(exhausted[:len(exhausted):len(exhausted)],
 			run{[]response{cached, shows(waits)}, "202 open", "open, requires_action", []string{"1:8"}})},
+		{name: "RefusedUnderTheLastKey", payment: waiting, runs: append(exhausted[:14:14],
+			run{[]response{other(cancel, refused), shows(waits)}, "202 open", "open, requires_action", []string{"1:8"}},
+			run{[]response{shows(waits), other(cancel, refused), shows(waits)}, "202 open", "open, requires_action",
+				[]string{"1:8"}})},
 
 		// Others have paid the intent of a payment that has failed.
 		{name: "PaidByOthers", payment: failed, runs: []run{

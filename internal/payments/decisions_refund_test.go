@@ -105,6 +105,10 @@ func TestRefundFollowsStripe(t *testing.T) {
 		}},
 		{name: "IsLost", first: []response{other(makes, unknown)}, answer: "202 pending", want: "pending 300: unknown",
 			then: []run{{lost, []response{listing()}, "failed provider_error 300"}}},
+		{name: "IsLostAndListedBeforeACopyOfItsMetadata", first: []response{other(makes, unknown)}, answer: "202 pending",
+			want: "pending 300: unknown", then: []run{
+				{"", []response{listing(own(succeeded, 300), own(succeeded, 400))}, "succeeded 300"},
+			}},
 		{name: "IsLostAndListed", first: []response{other(makes, unknown)}, answer: "202 pending",
 			want: "pending 300: unknown", then: []run{{lost, []response{listing(own(succeeded, 300))}, "succeeded 300"}}},
 

@@ -601,10 +601,35 @@ func TestWebhookOfARegisteredCharge(t *testing.T) {
 	require.ErrorContains(t, err, "read the charges of create_tip: no database")
 }
 
+// TestAdoptionOfARefundThatDoesNotFitAnyMore: another refund of the payment has begun since what is left of it was read.
+func TestAdoptionOfARefundThatDoesNotFitAnyMore(t *testing.T) {
+	t.Parallel()
+	p, proxy := playProxied(t)
+	p.responds(isPaid...)
+	order, payment := paid(p.api)
+	p.requirePlayed()
+	r := foreign(db.RefundStatusSucceeded, 800)
+	r.TenantID, r.OrderID, r.PaymentID, r.IntentID = p.w.Tenant.ID, order, payment, p.script.intent
+	p.responds(listing(r))
+	goOn := make(chan struct{})
+	read := proxy.Hold("name: ReconcileRefunds ", goOn)
+	adopted := world.Async(func() bool {
+		adopted, err := p.api.Payments.Repairs().AdoptRefund(t.Context(), r)
+		require.NoError(t, err)
+		return adopted
+	})
+	<-read.Fired()
+	p.responds(other(makes, stripe.Unknown))
+	require.Equal(t, "202 pending", said(refund(p.api, "meanwhile", payment)))
+	close(goOn)
+	require.False(t, <-adopted)
+	require.Equal(t, "paid; succeeded; api pending 300", p.ledger(order))
+}
+
 // The charges of registered operations are compared with their orders.
 func TestOrderRowsHaveRegisteredCharges(t *testing.T) {
 	t.Parallel()
-	p, order, _ := play(t).orderWith(t, nil)
+	p, order, _ := play(t).orderWith(t, isPaid)
 	ref := compare.OrderRef{TenantID: p.w.Tenant.ID, OrderID: order}
 	charge := compare.Charge{OrderRef: ref, ID: "tip_1"}
 	elsewhere := compare.Charge{OrderRef: compare.OrderRef{TenantID: ref.TenantID, OrderID: "ord_2"}, ID: "tip_2"}
@@ -615,6 +640,7 @@ func TestOrderRowsHaveRegisteredCharges(t *testing.T) {
 	require.Equal(t, []compare.Charge{charge}, found[ref].Charges)
 	require.Equal(t, map[string]bool{"create_tip": true}, found[ref].Registered)
 	require.NotNil(t, found[ref].Row)
+	require.Len(t, found[ref].Payments, 1, "an order that is named twice is read once")
 	_, err = p.service(nil, tips(nil, errors.New("no database"))).OrderRows(t.Context(), p.api.Pool.Queries,
 		[]compare.OrderRef{ref})
 	require.ErrorContains(t, err, "no database")

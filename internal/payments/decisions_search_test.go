@@ -293,6 +293,21 @@ func TestSearchThatCannotReadItsRows(t *testing.T) {
 	}
 }
 
+// TestSearchOfAHolderThatLostItsLease ends without a word: its successor searches.
+func TestSearchOfAHolderThatLostItsLease(t *testing.T) {
+	t.Parallel()
+	l := loseCreation(t)
+	l.age(isConclusive)
+	l.log.Take()
+	stolen := of(page)
+	stolen.during = func() {
+		l.w.Exec(`UPDATE idempotency_keys SET lease_token = lease_token + 1,
+			leased_until = clock_timestamp() + interval '1 hour' WHERE key = 'k'`)
+	}
+	require.Equal(t, "idempotency-key-in-flight", said(l.resumes(of(search), stolen)))
+	require.NotContains(t, l.log.Take(), "payment interrupted")
+}
+
 func failedOnce(i *stripe.Intent) {
 	i.LastFailure = &stripe.Failure{Code: "card_declined", DeclineCode: "lost_card", Message: "Lost."}
 	i.LastIsDecline = true

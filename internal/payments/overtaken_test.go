@@ -182,6 +182,33 @@ func TestPaymentOfAnOrderThatWasClosedMeanwhile(t *testing.T) {
 		FROM outbox_events WHERE aggregate_id = $1`, a.ID()))
 }
 
+// TestPaymentThatFailsForAClosedOrder: it has failed as any other.
+func TestPaymentThatFailsForAClosedOrder(t *testing.T) {
+	t.Parallel()
+	p := play(t).row(t, nil)
+	order := p.api.Order()
+	p.responds(done(create, stripe.IntentRequiresConfirmation), other(confirm, stripe.Refused, declined,
+		meanwhile(func() { closeOrder(p, p.w, order) })))
+	require.Equal(t, "payment-declined", said(p.api.Pay("k", order, visa)))
+	p.requirePlayed()
+	require.Equal(t, "payment.created payment.failed", p.w.Text(`SELECT string_agg(type, ' ' ORDER BY e.version)
+		FROM outbox_events e JOIN payments p ON p.id = e.aggregate_id`))
+	require.Zero(t, p.w.Count(`SELECT count(*) FROM refunds`))
+}
+
+// TestPaymentOfAClosedOrderThatIsChangedMeanwhile is read again before it ends.
+func TestPaymentOfAClosedOrderThatIsChangedMeanwhile(t *testing.T) {
+	t.Parallel()
+	p := play(t).row(t, nil)
+	order := p.api.Order()
+	p.responds(done(create, stripe.IntentRequiresConfirmation),
+		done(confirm, stripe.IntentSucceeded, meanwhile(func() { closeOrder(p, p.w, order) })),
+		shows(stripe.IntentSucceeded, meanwhile(func() { p.w.Exec(`UPDATE payments SET version = version + 1`) })),
+		shows(stripe.IntentSucceeded))
+	require.Equal(t, "201 succeeded", said(p.api.Pay("k", order, visa)))
+	p.requirePlayed()
+}
+
 // closeOrder closes an order without its cancel, as a version of the service with a fault in it might.
 func closeOrder(t require.TestingT, w *world.World, order string) {
 	require.NoError(t, w.DB.InTx(w.T.Context(), func(q *db.Queries) error {

@@ -138,6 +138,11 @@ func TestListsGoOnAfterAnObject(t *testing.T) {
 	api := w.Local(world.LocalOptions{})
 	s, tenant := api.Payments, w.Tenant.ID
 	first, second, third := api.Order(), api.Order(), api.Order()
+	about := api.Post("/v1/orders", "about", `{"currency":"usd","items":[{"sku":"tea","quantity":1,"unit_amount":100}],
+		"metadata":{"table":"7"}}`).ID()
+	described, err := s.GetOrder(t.Context(), tenant, about)
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"table": "7"}, described.Metadata)
 	orders, more, err := s.ListOrders(t.Context(), tenant, third, 1)
 	require.NoError(t, err)
 	require.True(t, more)

@@ -3,6 +3,7 @@ package payments_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/stripe"
 	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/logs"
 	"example.com/payonce/testkit/pgproxy"
 	"example.com/payonce/testkit/world"
 )
@@ -281,7 +283,8 @@ func TestRefundsOwed(t *testing.T) {
 	// A row that cannot be read holds up none of the others.
 	t.Run("ArePostponedIfTheyCannotBeTried", func(t *testing.T) {
 		t.Parallel()
-		w, api, proxy := world.Proxied(t, world.LocalOptions{})
+		log := &logs.Buffer{}
+		w, api, proxy := world.Proxied(t, world.LocalOptions{Log: log.Logger(slog.LevelWarn)})
 		o := &elsewhere{mailbox: w.Mailbox(), Books: world.BooksOn(w)}
 		o.API = api
 		order := api.Order()
@@ -303,6 +306,7 @@ func TestRefundsOwed(t *testing.T) {
 		require.InDelta(t, 60, o.Count(`SELECT extract(epoch FROM next_attempt_at - clock_timestamp())::integer
 			FROM refunds_owed`), 10)
 		require.Equal(t, "0 due", o.owed(), "that was no attempt")
+		require.Contains(t, log.String(), "a refund that is owed was not tried again")
 
 		due()
 		proxy.Fail("name: RefundOwedGet ", 1)

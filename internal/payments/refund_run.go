@@ -89,9 +89,9 @@ func (s *Service) advanceRefund(ctx context.Context, c *idempotency.Claim, w *re
 			}, ErrPaymentNotRefundable)
 		case w.refund.StripeRefundID != nil: // It was made. Another call would make a second one.
 			return s.refundWaits(ctx, c, w, nextPoll(c), errors.New("the refund is not in Stripe's list now"))
-		case called && calls.Exhausted(last) && !w.fits():
+		case calls.Exhausted(last) && !w.fits():
 			return s.refundRefused(ctx, c, w, stripe.Outcome{ErrorCode: "amount_too_large", Param: "amount"})
-		case called && calls.Exhausted(last):
+		case calls.Exhausted(last):
 			return s.refundWaits(ctx, c, w, nextPoll(c),
 				errors.New("a stored error is repeated; only Stripe's list of refunds shows the outcome"))
 		}

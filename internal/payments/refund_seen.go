@@ -46,9 +46,6 @@ func (s *Service) applyRefunds(ctx context.Context, q *db.Queries, ref compare.O
 		if err != nil {
 			return fmt.Errorf("apply refund %s: %w", r.ID, err)
 		}
-		if d.Result == compare.InProgress {
-			continue
-		}
 		if order, err = s.lockedOrder(ctx, q, ref); err != nil { // Its sums have changed.
 			return err
 		}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/db"
+	"example.com/payonce/internal/stripe"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/logs"
 	"example.com/payonce/testkit/world"
@@ -177,6 +179,29 @@ func TestRefundWhoseSumsDoNotFit(t *testing.T) {
 	require.Equal(t, "failed", w.Text(`SELECT status FROM refunds`))
 	require.Equal(t, 0, w.Count(`SELECT amount_refunding_minor FROM payments`))
 	w.RequireSound()
+}
+
+// TestRefundOfUnknownOutcomeIsParked after two days; one that Stripe has confirmed may take the bank's time.
+func TestRefundOfUnknownOutcomeIsParked(t *testing.T) {
+	t.Parallel()
+	p := play(t)
+	for name, c := range map[string]struct {
+		first  response
+		parked bool
+	}{"Unknown": {other(makes, stripe.Unknown), true}, "Pending": {refunds(db.RefundStatusPending), false}} {
+		t.Run(name, func(t *testing.T) {
+			p, _, payment := p.orderWith(t, isPaid)
+			key := "refund-" + payment
+			p.responds(c.first)
+			require.Equal(t, "202 pending", said(refund(p.api, key, payment)))
+			p.w.Exec(`UPDATE idempotency_keys SET created_at = created_at - interval '49 hours' WHERE key = $1`, key)
+			p.responds(away(lists))
+			refund(p.api, key, payment)
+			p.requirePlayed()
+			require.Equal(t, c.parked, p.w.Count(`SELECT count(*) FROM idempotency_keys
+				WHERE key = $1 AND parked_at IS NOT NULL`, key) == 1)
+		})
+	}
 }
 
 // TestRefusalOfARefundIsStored: the key is answered with it also when there is something to refund again.

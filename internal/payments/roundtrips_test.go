@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/payonce/internal/stripe"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/world"
 )
@@ -68,6 +69,20 @@ func TestRoundTrips(t *testing.T) {
 		require.Equal(t, http.StatusOK, api.Receive(received[0]).Status)
 		require.Equal(t, []string{"InboxReceive"}, seen(), "a webhook is one insert")
 	}
+}
+
+// TestRoundTripsOfAWebhook: one that is about no refund compares none.
+func TestRoundTripsOfAWebhook(t *testing.T) {
+	t.Parallel()
+	p, proxy := playProxied(t)
+	p.responds(done(create, stripe.IntentRequiresConfirmation), done(confirm, stripe.IntentSucceeded))
+	order, _ := paid(p.api)
+	seen(proxy)
+	require.NoError(t, p.webhook("payment_intent.succeeded", map[string]any{
+		"id": p.script.intent, "object": "payment_intent",
+		"metadata": map[string]string{"tenant_id": p.w.Tenant.ID, "order_id": order},
+	}))
+	require.Equal(t, "PaymentOfIntent TenantExists PaymentOfIntent", seen(proxy))
 }
 
 // TestRoundTripsOfARefund: what came of its call is recorded once, however often its refund is read, and Stripe's other
