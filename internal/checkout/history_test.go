@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/db"
+	"example.com/payonce/testkit/dbtest"
 )
 
 // TestVerdict: what is said about the money of a checkout whose key is finished.
@@ -29,4 +30,12 @@ func TestVerdict(t *testing.T) {
 	} {
 		require.Equal(t, c.verdict, verdict(db.Checkout{Status: c.status, FailureCode: &why}, c.payment))
 	}
+}
+
+// TestHistoryOfACheckoutThatIsNotHere says nothing: its key may be older than a restored database.
+func TestHistoryOfACheckoutThatIsNotHere(t *testing.T) {
+	t.Parallel()
+	made, err := History(t.Context(), dbtest.New(t).Queries, "ten_1", "chk_1")
+	require.NoError(t, err)
+	require.Zero(t, made)
 }

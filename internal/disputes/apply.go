@@ -112,7 +112,7 @@ func (s *Service) readAs(ctx context.Context, stripeID string, order compare.Ord
 // record joins q's transaction, and locks order, payment and dispute, in the order used everywhere.
 func (s *Service) record(ctx context.Context, q *db.Queries, r reading) error {
 	p, err := s.paymentOf(ctx, q, r)
-	if err != nil || p.ID == "" {
+	if p.ID == "" {
 		return err
 	}
 	id := ids.Keyed(ids.Dispute, p.TenantID, r.dispute.ID)
@@ -137,7 +137,7 @@ func (s *Service) paymentOf(ctx context.Context, q *db.Queries, r reading) (db.P
 	if intent.Status != stripe.IntentSucceeded {
 		return db.Payment{}, nil
 	}
-	if ours, err := q.TenantExists(ctx, intent.TenantID); err != nil || !ours {
+	if ours, err := q.TenantExists(ctx, intent.TenantID); !ours {
 		return db.Payment{}, err // It belongs to another installation on the same account.
 	}
 	p, err := q.PaymentOfIntent(ctx, db.PaymentOfIntentParams{

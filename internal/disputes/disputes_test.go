@@ -15,6 +15,7 @@ import (
 	stripego "github.com/stripe/stripe-go/v76"
 
 	"example.com/payonce/internal/disputes"
+	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/stripe"
 	"example.com/payonce/stripesim"
 	"example.com/payonce/testkit/world"
@@ -385,6 +386,11 @@ func TestDisputeDeadlineIsMeasured(t *testing.T) {
 	due := b.api.Metric("payonce_dispute_evidence_due_seconds")
 	require.InDelta(t, 8.5*86400, due, 0.6*86400, "eight days, to the end of the day")
 	require.Equal(t, "needs_response", b.api.OnlySeries("payonce_disputes_open", 1))
+	b.Exec(`UPDATE disputes SET status = 'under_review', version = version + 1`)
+	_, err = b.api.Disputes.Measure(t.Context())
+	require.NoError(t, err)
+	require.True(t, math.IsInf(b.api.Metric("payonce_dispute_evidence_due_seconds"), 1), "it has been answered")
+	b.Exec(`UPDATE disputes SET status = 'needs_response', version = version + 1`)
 	b.evidence(id, "losing_evidence")
 	b.rounds()
 	_, err = b.api.Disputes.Measure(t.Context())
@@ -476,6 +482,38 @@ func TestRefundOfDisputedPayment(t *testing.T) {
 	})
 }
 
+// TestPageOfDisputesIsFull: those that the filter leaves out take no place on it.
+func TestPageOfDisputesIsFull(t *testing.T) {
+	t.Parallel()
+	b := paid(t)
+	var ours []string
+	for range 2 {
+		ours = append(ours, b.dispute(true))
+	}
+	b.rounds()
+	mine := disputes.Filter{PaymentID: b.payment, OrderID: b.order, Status: "warning_needs_response"}
+	another := b.api.Pay("another", b.api.Order(), "pm_card_visa").ID()
+	b.charge = b.Text("SELECT charge_id FROM payments WHERE id = $1", another)
+	for range 2 {
+		b.evidence(b.dispute(false), "winning_evidence")
+	}
+	b.rounds()
+	for _, f := range []disputes.Filter{
+		{PaymentID: mine.PaymentID}, {OrderID: mine.OrderID}, {Status: mine.Status}, mine,
+	} {
+		var listed []string
+		after := ""
+		for n := range 2 {
+			page, more, err := b.api.Disputes.List(t.Context(), b.Tenant.ID, f, after, 1)
+			require.NoError(t, err)
+			require.Len(t, page, 1, f)
+			require.Equal(t, n == 0, more, f)
+			listed, after = append(listed, page[0].Stripe.Dispute), page[0].ID
+		}
+		require.ElementsMatch(t, ours, listed, f)
+	}
+}
+
 func TestDisputesAreListed(t *testing.T) {
 	t.Parallel()
 	b := paid(t)
@@ -504,6 +542,8 @@ func TestDisputesAreListed(t *testing.T) {
 	require.Len(t, next.Get("data"), 1)
 	require.NotEqual(t, cursor, next.Get("data").([]any)[0].(map[string]any)["id"])
 	require.Equal(t, "invalid-request", b.api.Get("/v1/disputes?starting_after=dsp_none").Code())
+	_, err := b.api.Disputes.Get(t.Context(), b.Tenant.ID, "dsp_\x00")
+	require.ErrorIs(t, err, payments.ErrNotFound, "a text that no server can compare with an id")
 	other := b.api.As(b.NewTenant())
 	require.Equal(t, http.StatusNotFound, other.Get("/v1/disputes/"+cursor).Status)
 	require.True(t, strings.HasPrefix(cursor, "dsp_"))

@@ -3,6 +3,7 @@ package disputes_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"example.com/payonce/internal/disputes"
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/stripe"
+	"example.com/payonce/testkit/world"
 )
 
 var hourAgo = time.Now().Add(-time.Hour)
@@ -78,6 +80,21 @@ func TestRoundOfDisputes(t *testing.T) {
 		require.Zero(t, failures)
 		require.Equal(t, 1, read)
 	})
+}
+
+// TestRoundThatCannotRecordWhatItHasRead reports it.
+func TestRoundThatCannotRecordWhatItHasRead(t *testing.T) {
+	t.Parallel()
+	w, api, proxy := world.Proxied(t, world.LocalOptions{})
+	require.Equal(t, http.StatusCreated, api.Pay("k", api.Order(), "pm_card_visa").Status)
+	_, err := w.Sim.OpenDispute(w.Text("SELECT charge_id FROM payments"), "fraudulent", false)
+	require.NoError(t, err)
+	_, err = api.Disputes.RunOnce(t.Context())
+	require.NoError(t, err)
+	w.Exec("UPDATE disputes SET next_read_at = now() - interval '1 day'")
+	proxy.Fail("name: DisputeReadAgain ", 1)
+	_, err = api.Disputes.RunOnce(t.Context())
+	require.ErrorContains(t, err, "record that dispute")
 }
 
 // TestRoundThatIsCanceledCountsNoFailure: Stripe has not refused anything.

@@ -113,6 +113,51 @@ func TestCancelOfAnOrderThatAnotherCancels(t *testing.T) {
 	})
 }
 
+// TestCancelOfAnOrderThatIsPaid: its customer was faster, and the payment's own operation records that, or has.
+func TestCancelOfAnOrderThatIsPaid(t *testing.T) {
+	t.Parallel()
+	p := play(t)
+	waiting := []response{done(create, stripe.IntentRequiresConfirmation), done(confirm, stripe.IntentRequiresAction)}
+	setup := func(t *testing.T) (_ *played, order string, cancels func() world.Answer) {
+		p := p.row(t, waiting)
+		order = p.api.Order()
+		require.Equal(t, http.StatusAccepted, p.api.Pay("pays-"+order, order, visa).Status)
+		return p, order, func() world.Answer {
+			return p.api.Post("/v1/orders/"+order+"/cancel", "cancel-"+order, `{}`)
+		}
+	}
+
+	t.Run("WhileItsCancelWaits", func(t *testing.T) {
+		p, order, cancels := setup(t)
+		p.responds(other(cancel, stripe.Unknown), away(get))
+		require.Equal(t, "202 open", said(cancels()))
+		p.responds(shows(stripe.IntentSucceeded))
+		require.Equal(t, "201 succeeded", said(p.api.Pay("pays-"+order, order, visa)))
+		require.Equal(t, "order-not-cancelable", said(cancels()), "without another request to Stripe")
+		p.requirePlayed()
+	})
+
+	t.Run("AndItsPaymentIsMadeDue", func(t *testing.T) {
+		p, order, cancels := setup(t)
+		p.responds(other(cancel, stripe.Conflict), shows(stripe.IntentSucceeded))
+		require.Equal(t, "order-not-cancelable", said(cancels()))
+		require.Equal(t, 1, p.w.Count(`SELECT count(*) FROM idempotency_keys WHERE key = $1
+			AND next_attempt_at <= clock_timestamp()`, "pays-"+order))
+	})
+
+	t.Run("NotIfItsHolderHasLostTheLease", func(t *testing.T) {
+		p, order, cancels := setup(t)
+		p.responds(other(cancel, stripe.Conflict), shows(stripe.IntentProcessing))
+		require.Equal(t, "payment-in-progress", said(cancels()))
+		p.responds(shows(stripe.IntentProcessing, meanwhile(func() {
+			p.w.Exec(`UPDATE idempotency_keys SET lease_token = lease_token + 1,
+				leased_until = clock_timestamp() + interval '1 hour' WHERE key = $1`, "cancel-"+order)
+		})))
+		require.Equal(t, "idempotency-key-in-flight", said(cancels()))
+		p.requirePlayed()
+	})
+}
+
 // TestCancelOfAPaymentThatEnds: the payment ends without its cancel.
 func TestCancelOfAPaymentThatEnds(t *testing.T) {
 	t.Parallel()
@@ -187,8 +232,11 @@ func TestPaymentThatFailsForAClosedOrder(t *testing.T) {
 	t.Parallel()
 	p := play(t).row(t, nil)
 	order := p.api.Order()
-	p.responds(done(create, stripe.IntentRequiresConfirmation), other(confirm, stripe.Refused, declined,
-		meanwhile(func() { closeOrder(p, p.w, order) })))
+	p.responds(done(create, stripe.IntentRequiresConfirmation), other(confirm, stripe.NotExecuted),
+		other(confirm, stripe.NotExecuted), other(confirm, stripe.NotExecuted))
+	require.Equal(t, "202 processing", said(p.api.Pay("k", order, visa)))
+	closeOrder(p, p.w, order)
+	p.responds(shows(stripe.IntentRequiresConfirmation), other(confirm, stripe.Refused, declined))
 	require.Equal(t, "payment-declined", said(p.api.Pay("k", order, visa)))
 	p.requirePlayed()
 	require.Equal(t, "payment.created payment.failed", p.w.Text(`SELECT string_agg(type, ' ' ORDER BY e.version)
