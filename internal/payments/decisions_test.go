@@ -73,6 +73,8 @@ func TestPaymentFollowsStripe(t *testing.T) {
 				{[]response{shows(paid)}, "succeeded paid"}}},
 		{name: "HasAStatusThatIsNotKnown", first: []response{made, done(confirm, "new")}, answer: "202 processing",
 			want: `processing open: the unknown status "new"`},
+		{name: "IsExecutedAndWaitsForACard", first: []response{made, done(confirm, needsCard), shows(paid)},
+			answer: "201 succeeded", want: "succeeded paid"},
 		{name: "IsCanceledMeanwhile", first: []response{made, done(confirm, canceled)}, answer: "payment-failed",
 			want: "failed payment_intent_canceled closed open"},
 		{name: "IsOfAnotherAmount", first: []response{made, done(confirm, paid, amount(900))}, answer: "202 processing",

@@ -321,7 +321,7 @@ func TestRefundsOwed(t *testing.T) {
 		<-read.Fired()
 		cancel()
 		close(goOn)
-		require.ErrorIs(t, <-stopped, context.Canceled)
+		require.Equal(t, context.Canceled, <-stopped, "and not that it could not be postponed")
 
 		proxy.Fail("name: RefundOwedGet ", 1)
 		require.ErrorContains(t, api.Pool.InTx(t.Context(), func(q *db.Queries) error {

@@ -139,7 +139,7 @@ func (x *expander) takeOver(n *state, i int) {
 // resume goes on from the recovery point with rows that are read now.
 func (x *expander) resume(n *state, i int) {
 	w := &n.work[i]
-	w.set(recorded|inDoubt|seenFailed|refused|doneCancel, false)
+	w.set(recorded|inDoubt|seenFailed|doneCancel, false)
 	w.tries, w.end, w.seen, w.object = 0, endNone, noIntent, 0
 	w.order = n.order.status
 	switch x.m.operation(w.key) {

@@ -19,7 +19,6 @@ func (x *expander) onConfirmed(n *state, i int, out verdict) {
 		w.at, w.why = atRead, whyCustomer
 	case out.effect == stripe.Conflict, out.cached && row.attempts > 1:
 		w.at, w.why = atRead, whyAgain
-		w.set(refused, out.effect == stripe.Conflict && row.attempts == 1)
 	default:
 		x.again(n, i, out)
 	}
@@ -45,6 +44,11 @@ func (x *expander) settle(n *state, i int) bool {
 	switch w.seen {
 	case paid:
 		w.at, w.end = atFinish, endSucceeded
+		row := n.call[confirms+w.key]
+		movedNothing := (row.outcome == callRefused || row.outcome == callNotExecuted) && !row.inDoubt
+		if w.returned == fullPrice && movedNothing {
+			w.at = atSpent // Others have paid it, and given all of it back.
+		}
 	case needsAction:
 		w.at = atAction
 	case inProcess, noIntent:
@@ -101,16 +105,8 @@ func (x *expander) confirmedBefore(n *state, i int) {
 
 // contradicted is readAgain: it settles the payment after a response that contradicts what was known.
 func (x *expander) contradicted(n *state, i int) {
-	w := &n.work[i]
-	row := n.call[w.call]
-	switch {
-	case w.has(refused) && w.seen == paid && w.returned == fullPrice:
-		w.at = atSpent
-	case x.settle(n, i):
-	case row.outcome == callRefused, x.exhausted(n, row):
+	if !x.settle(n, i) {
 		x.abandon(n, i, endFailedClosed)
-	default:
-		x.wait(n, i)
 	}
 }
 

@@ -147,7 +147,7 @@ var descriptions = [stepCount]description{
 	StepSearch:        at("searches Stripe for the intent", inRepair+"find_intent.go#recoverIntent"),
 	StepRequireAction: at("commits requires_action, and answers 202:", inResume+"requireAction"),
 	StepReadIntent: at("reads the intent at Stripe:",
-		inResume+"settle", inResume+"awaitCustomer", inResume+"confirmedBefore", inResume+"readAgain"),
+		inResume+"settle", inResume+"settlePaid", inResume+"awaitCustomer", inResume+"confirmedBefore", inResume+"readAgain"),
 	StepFinishPaid:   at("commits T2, succeeded:", inPay+"finish", inQueries+"payments.sql#PaymentFinish"),
 	StepFinishLate:   at("commits a success for an order that is closed:", inResume+"finishOtherwise"),
 	StepFinishFailed: at("commits T2, failed:", inPay+"finish", inQueries+"payments.sql#PaymentFinish"),

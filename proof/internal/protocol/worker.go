@@ -58,7 +58,6 @@ const (
 	inDoubt                     // an earlier attempt of the call is in doubt
 	fits                        // the refund fits into what is left at Stripe
 	seenFailed                  // the intent that was read shows a failure
-	refused                     // the confirm was sent once, and refused
 	liveAtRead                  // the order had a live payment when it was read
 	doneCancel                  // the cancel that was asked for is done
 )
