@@ -216,6 +216,11 @@ func TestWebhookOfAnOrphanRefund(t *testing.T) {
 		var key string
 		p.script.order.OrderID = ids.New(ids.Order)
 		p.script.refund, key = p.orphan()
+		p.responds(listing(), other(makes, stripe.Refused), listing())
+		p.run(key)
+		refused := foreign(db.RefundStatusFailed, 1000)
+		refused.RefundID = p.script.refund
+		p.script.refund, key = p.orphan()
 		p.script.order.OrderID = order
 		waits := func() {
 			p.w.Exec(`UPDATE idempotency_keys SET next_attempt_at = clock_timestamp() + interval '1 hour'
@@ -234,9 +239,9 @@ func TestWebhookOfAnOrphanRefund(t *testing.T) {
 			p.requirePlayed()
 		}
 		waits()
-		hears(foreign(db.RefundStatusSucceeded, 1000))
+		hears(refused, foreign(db.RefundStatusSucceeded, 1000))
 		require.False(t, due(), operation)
-		hears(foreign(db.RefundStatusSucceeded, 400), own(db.RefundStatusSucceeded, 1000))
+		hears(refused, foreign(db.RefundStatusSucceeded, 400), own(db.RefundStatusSucceeded, 1000))
 		require.True(t, due(), operation)
 		p.responds(listing(own(db.RefundStatusSucceeded, 1000)))
 		p.run(key)

@@ -626,6 +626,26 @@ func TestAdoptionOfARefundThatDoesNotFitAnyMore(t *testing.T) {
 	require.Equal(t, "paid; succeeded; api pending 300", p.ledger(order))
 }
 
+// TestWebhookOfTwoRegisteredCharges: an operation may have charged an intent twice, in parts.
+func TestWebhookOfTwoRegisteredCharges(t *testing.T) {
+	t.Parallel()
+	p := play(t)
+	var charges []compare.Charge
+	for range 2 {
+		_, order, _ := p.orderWith(t, isWaiting)
+		charges = append(charges, compare.Charge{
+			OrderRef: compare.OrderRef{TenantID: p.w.Tenant.ID, OrderID: order}, Key: "pays-" + order,
+		})
+	}
+	p.onlyDue("no key")
+	p.api.Payments = p.service(nil, tips(charges, nil))
+	require.NoError(t, p.webhook("payment_intent.succeeded", map[string]any{
+		"id": "pi_tip", "object": "payment_intent", "metadata": map[string]string{
+			"tenant_id": p.w.Tenant.ID, "order_id": charges[0].OrderID, "payonce_operation": "create_tip"},
+	}))
+	require.Equal(t, 2, p.w.Count(`SELECT count(*) FROM idempotency_keys WHERE next_attempt_at <= clock_timestamp()`))
+}
+
 // The charges of registered operations are compared with their orders.
 func TestOrderRowsHaveRegisteredCharges(t *testing.T) {
 	t.Parallel()

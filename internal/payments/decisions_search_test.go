@@ -177,6 +177,9 @@ func TestSearchForALostIntent(t *testing.T) {
 			}
 			require.Equal(t, c.calls, calls)
 			require.Contains(t, l.why(), c.why)
+			if c.name == "FoundProcessingBySearch" {
+				require.Equal(t, "action_required", l.w.RecoveryPoint("k"), "it was confirmed, so it is only waited for")
+			}
 			require.Equal(t, c.name == "SearchIsAway", strings.Contains(l.log.String(), "could not search"))
 		})
 	}
@@ -252,6 +255,18 @@ func TestSearchGoesOnWhereItWas(t *testing.T) {
 		shown := response{request: get, intent: a}
 		require.Equal(t, "201 succeeded", said(l.resumes(of(search), nothing, nothing, shown, shown, done(confirm, paid))))
 		require.Equal(t, "-4 2 after pi_a, 2 1562", l.read())
+	})
+
+	t.Run("AfterThePageThatShowedNothing", func(t *testing.T) {
+		l := begins(t)
+		l.age(isEarly)
+		gone := of1000(stripe.IntentCanceled)
+		gone.ID = "pi_gone"
+		require.Equal(t, "202 processing", said(l.resumes(of(search),
+			response{request: page, intents: []stripe.Intent{gone}, more: true}, away(page))))
+		l.age(isConclusive)
+		require.Equal(t, "201 succeeded", said(l.resumes(append([]response{of(search), nothing, nothing}, made...)...)))
+		require.Equal(t, "-4 2 after pi_gone, 2 1562", l.read())
 	})
 
 	t.Run("UpToTenPagesInARun", func(t *testing.T) {

@@ -142,8 +142,11 @@ func (s *script) CancelIntent(_ context.Context, c stripe.Call, _ string) stripe
 	return s.call(cancel, c)
 }
 
-func (s *script) GetIntent(context.Context, string) (stripe.Intent, error) {
+func (s *script) GetIntent(_ context.Context, id string) (stripe.Intent, error) {
 	r := s.next(get)
+	if r.err == nil && r.intent.ID != id {
+		s.wrong = append(s.wrong, fmt.Sprintf("%s is read, not %s", id, r.intent.ID))
+	}
 	return r.intent, r.err
 }
 
