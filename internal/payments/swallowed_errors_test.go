@@ -217,6 +217,7 @@ func TestNoErrorIsSwallowed_PaymentAfterOthers(t *testing.T) {
 			require.Equal(a, http.StatusAccepted, a.API.Pay(a.Key, a.Order, visa).Status)
 			atStripe(a, 900)
 		}, Run: completes, Check: ended("open", "failed failed", 1)},
+		// part: disputes {
 		{Name: "TheIntentWasPaidWithAnotherAmountThatABankTookBack", Elsewhere: true, Prepare: func(a *world.Attempt) {
 			declinedOrder(a)
 			_, err := a.Stripe.PaymentIntents.Update(a.Intent, &stripego.PaymentIntentParams{Amount: stripego.Int64(900)})
@@ -225,6 +226,7 @@ func TestNoErrorIsSwallowed_PaymentAfterOthers(t *testing.T) {
 			require.Equal(a, http.StatusAccepted, a.API.Pay(a.Key, a.Order, visa).Status)
 			lose(a.TB, a.Books, a.Intent)
 		}, Run: completes, Check: ended("open", "failed failed", 1)},
+		// part: disputes }
 	})
 }
 
