@@ -175,8 +175,6 @@ func (s *Service) advance(ctx context.Context, c *idempotency.Claim, k *saga) (a
 		case cancelDue:
 			answer, err = s.cancelOrderStep(ctx, c, k)
 
-		case idempotency.Finished:
-			return c.Answer(), nil
 		default:
 			panic(fmt.Sprintf("bug: a checkout cannot resume from %q", c.RecoveryPoint()))
 		}

@@ -1,6 +1,7 @@
 package checkout_test
 
 import (
+	"log/slog"
 	"net/http"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"example.com/payonce/db"               // part: operator
 	"example.com/payonce/internal/compare" // part: disputes
 	"example.com/payonce/internal/reconcile"
+	"example.com/payonce/testkit/logs"
 	"example.com/payonce/testkit/world"
 )
 
@@ -276,12 +278,15 @@ func TestCheckoutThatIsNotResolvedParks(t *testing.T) {
 	t.Run("WhileItsOrderIsBeingCanceled", func(t *testing.T) {
 		t.Parallel()
 		var dies atomic.Pointer[func()]
-		s := newShop(t, world.LocalOptions{Boundary: at("stock_reserved", &dies)})
+		log := &logs.Buffer{}
+		s := newShop(t, world.LocalOptions{Boundary: at("stock_reserved", &dies), Log: log.Logger(slog.LevelError)})
 		die := func() { panic(http.ErrAbortHandler) }
 		dies.Store(&die)
 		s.checkout("k", twoTeas("pm_card_visa"))
+		log.Take()
 		s.w.Exec(`UPDATE orders SET canceling_key = 'hangs'`)
 		require.Zero(t, parked(s, 47))
+		require.Empty(t, log.String(), "to wait is no failure")
 		require.Equal(t, "the order is being canceled",
 			s.w.Text(`SELECT last_error FROM idempotency_keys WHERE key = 'k'`))
 		require.Equal(t, 1, parked(s, 49))

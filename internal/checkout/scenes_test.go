@@ -97,6 +97,25 @@ func TestPaymentThatHasEndedElsewhere(t *testing.T) {
 		require.Empty(t, s.w.Posts("confirm"))
 	})
 
+	t.Run("CanceledWhileItIsRead", func(t *testing.T) {
+		t.Parallel()
+		log := &logs.Buffer{}
+		o := world.LongTimeouts("one")
+		o.Log = log.Logger(slog.LevelError)
+		s := newShop(t, o)
+		require.Equal(t, http.StatusAccepted, s.checkout("k", twoTeas("pm_card_threeDSecure2Required")).Status)
+		reads := s.w.Sim.Hold(stripesim.Selector{Op: "intent.get"}, stripesim.BeforeEffect)
+		resumed := world.Async(func() world.Answer { return s.checkout("k", twoTeas("pm_card_threeDSecure2Required")) })
+		world.WaitHeld(s.w, reads)
+		canceled := s.Post("/v1/payments/"+s.w.Text(`SELECT id FROM payments`)+"/cancel", "cancel", `{}`)
+		require.Equal(t, http.StatusOK, canceled.Status, canceled)
+		reads.Release()
+		a := <-resumed
+		require.Equal(t, "payment_canceled", sagaOf(t, a).Failure.Code, a)
+		require.Equal(t, allUndone, sagaOf(t, a).steps())
+		require.Empty(t, log.String(), "it is read again at once")
+	})
+
 	// It was refused, and its intent is to be canceled.
 	t.Run("CanceledOnceItWasRefused", func(t *testing.T) {
 		t.Parallel()
@@ -107,6 +126,30 @@ func TestPaymentThatHasEndedElsewhere(t *testing.T) {
 		require.Equal(t, allUndone, sagaOf(t, a).steps())
 		require.Empty(t, s.w.Posts("cancel"))
 	})
+}
+
+// TestIntentThatCannotBeCanceledNow: the checkout waits for Stripe, and says so.
+func TestIntentThatCannotBeCanceledNow(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, world.LocalOptions{})
+	s.w.Sim.Inject(stripesim.Fault{Op: "intent.cancel", Kind: stripesim.Reset, Times: -1})
+	require.Equal(t, http.StatusAccepted, s.checkout("k", twoTeas("pm_card_visa_chargeDeclined")).Status)
+	why := s.w.Text(`SELECT last_error FROM idempotency_keys WHERE key = 'k'`)
+	require.NotContains(t, why, "status", "Stripe has shown none")
+	s.w.Sim.ClearFaults()
+	require.Equal(t, "payment-declined", s.await("k", twoTeas("pm_card_visa_chargeDeclined")).Code())
+}
+
+// TestPaymentOfACheckoutIsReadOnlyWhenItIsResumed: a checkout in which nothing goes wrong knows it.
+func TestPaymentOfACheckoutIsReadOnlyWhenItIsResumed(t *testing.T) {
+	t.Parallel()
+	_, api, proxy := world.Proxied(t, world.LocalOptions{})
+	require.Equal(t, http.StatusOK, api.Do("PUT", "/v1/stock/tea", `{"available":10}`).Status)
+	proxy.Seen()
+	require.Equal(t, http.StatusCreated, api.Post("/v1/checkouts", "k", twoTeas("pm_card_visa")).Status)
+	for _, statement := range proxy.Seen() {
+		require.NotContains(t, statement, "name: PaymentWithOrder ")
+	}
 }
 
 // TestCheckoutIsLogged: each turn of a checkout is in the log once it is committed.

@@ -284,6 +284,7 @@ func TestCheckout_OrderCanceled(t *testing.T) {
 			require.Equal(t, "payment-failed", a.Code(), a)
 			require.Equal(t, "order_canceled", sagaOf(t, a).Failure.Code)
 			require.Equal(t, "failed", a.Problem().Payment["status"])
+			require.Equal(t, s.w.Text(`SELECT id FROM payments`), a.Problem().Payment["id"])
 			require.Equal(t, allUndone, sagaOf(t, a).steps())
 			require.Empty(t, s.w.Sim.Effects(), "Stripe has not heard of it")
 			s.requireStock("tea", 10, 0)

@@ -64,7 +64,7 @@ func (s *Service) advanceRefund(ctx context.Context, c *idempotency.Claim, w *re
 	if w.refund.Status != db.RefundStatusPending { // A webhook was faster.
 		return s.finishRefund(ctx, c, w, stripe.Refund{}, nil)
 	}
-	if !w.recorded && !w.unsent {
+	if !w.unsent {
 		seen, found, err := s.findRefund(ctx, w)
 		if err != nil {
 			return s.refundWaits(ctx, c, w, idempotency.NextTry(c), err)
