@@ -22,7 +22,7 @@ type lostCreation struct {
 	log   *logs.Buffer
 	order string
 	aged  time.Duration
-	began time.Time // when the creation was first sent, by the database's clock
+	began time.Time // when the creation was first sent
 }
 
 func loseCreation(t *testing.T) *lostCreation {
@@ -321,6 +321,7 @@ func TestSearchOfAHolderThatLostItsLease(t *testing.T) {
 	}
 	require.Equal(t, "idempotency-key-in-flight", said(l.resumes(of(search), stolen)))
 	require.NotContains(t, l.log.Take(), "payment interrupted")
+	require.EqualValues(t, 1, l.api.Metric("payonce_fenced_writes_total"), "it is counted once")
 }
 
 func failedOnce(i *stripe.Intent) {

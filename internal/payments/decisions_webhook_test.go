@@ -114,6 +114,8 @@ func TestWebhookFollowsStripe(t *testing.T) {
 			want:   "partially_refunded, failed closed succeeded; succeeded 400"},
 		{name: "RefundOfAFailedPaymentThatIsUnpaid", payment: failed, event: refunds,
 			stripe: []response{shows(needsCard), listing()}, want: "open, failed; "},
+		{name: "RefundOfAFailedPaymentWhoseIntentWasCanceled", payment: failed, event: refunds,
+			stripe: []response{shows(ended), listing()}, want: "open, failed closed; "},
 		{name: "RefundOfNoPayment", event: refunds, stripe: []response{shows(paid, refunded(400)), back(400)},
 			want: "open, ; ", wrong: "belongs to no payment yet"},
 		{name: "RefundOfAnotherInstallation", names: theirs, event: refunds,

@@ -2,6 +2,7 @@ package payments_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -47,9 +48,15 @@ func TestOrderIsLockedBeforeItsPayments(t *testing.T) {
 		},
 		"CancelOfAnOrder": func(t *testing.T) (string, string, func() error) {
 			p, order, payment := p.orderWith(t, isWaiting)
+			p.responds(other(cancel, stripe.Unknown), away(get)) // It has begun, and will find that it has to finish.
+			cancels := func() world.Answer { return p.api.Post("/v1/orders/"+order+"/cancel", "cancel-"+order, `{}`) }
+			require.Equal(t, "202 open", said(cancels()))
 			p.responds(done(cancel, stripe.IntentCanceled))
 			return order, payment, func() error {
-				return p.api.Post("/v1/orders/"+order+"/cancel", "cancel-"+order, `{}`).Err
+				if a := cancels(); said(a) != "200 canceled" {
+					return fmt.Errorf("canceled: %v", a)
+				}
+				return nil
 			}
 		},
 	} {

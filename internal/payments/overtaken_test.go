@@ -2,8 +2,10 @@ package payments_test
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -11,6 +13,7 @@ import (
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/stripe"
+	"example.com/payonce/testkit/logs"
 	"example.com/payonce/testkit/pgproxy"
 	"example.com/payonce/testkit/world"
 )
@@ -20,14 +23,21 @@ import (
 
 // overtakenAfter sends a request whose server gets the result of a statement only after meanwhile has returned.
 func overtakenAfter(
-	proxy *pgproxy.Proxy, statement string, send func() world.Answer, meanwhile func(),
+	t *testing.T, proxy *pgproxy.Proxy, statement string, send func() world.Answer, meanwhile func(),
 ) world.Answer {
+	t.Helper()
 	goOn := make(chan struct{})
 	read := proxy.Hold("-- name: "+statement+" ", goOn)
 	answer := world.Async(send)
-	<-read.Fired()
-	meanwhile()
-	close(goOn)
+	func() {
+		defer close(goOn)
+		select {
+		case <-read.Fired():
+			meanwhile()
+		case <-time.After(world.Patience):
+			require.Fail(t, "the statement "+statement+" was not sent")
+		}
+	}()
 	return <-answer
 }
 
@@ -60,7 +70,7 @@ func TestOrderCancelFindsItsOrderChanged(t *testing.T) {
 			t.Parallel()
 			p, proxy := playProxied(t)
 			order := p.api.Order()
-			a := overtakenAfter(proxy, "OrderToPay", func() world.Answer {
+			a := overtakenAfter(t, proxy, "OrderToPay", func() world.Answer {
 				return p.api.Post("/v1/orders/"+order+"/cancel", "cancel", `{}`)
 			}, func() { c.meanwhile(p, order) })
 			require.Equal(t, c.answer, said(a), a)
@@ -141,6 +151,7 @@ func TestCancelOfAnOrderThatIsPaid(t *testing.T) {
 		p, order, cancels := setup(t)
 		p.responds(other(cancel, stripe.Conflict), shows(stripe.IntentSucceeded))
 		require.Equal(t, "order-not-cancelable", said(cancels()))
+		p.requirePlayed()
 		require.Equal(t, 1, p.w.Count(`SELECT count(*) FROM idempotency_keys WHERE key = $1
 			AND next_attempt_at <= clock_timestamp()`, "pays-"+order))
 	})
@@ -192,7 +203,7 @@ func TestCancelOfAPaymentThatEnds(t *testing.T) {
 	}
 }
 
-// TestPaymentOfAnOrderThatIsBeingCanceled is refused by what was read: nothing is written, and no lock is waited for.
+// TestPaymentOfAnOrderThatIsBeingCanceled is refused by what was read, and not by a write.
 func TestPaymentOfAnOrderThatIsBeingCanceled(t *testing.T) {
 	t.Parallel()
 	p, proxy := playProxied(t)
@@ -255,6 +266,20 @@ func TestPaymentOfAClosedOrderThatIsChangedMeanwhile(t *testing.T) {
 		shows(stripe.IntentSucceeded))
 	require.Equal(t, "201 succeeded", said(p.api.Pay("k", order, visa)))
 	p.requirePlayed()
+}
+
+// TestRecoveryPointOfALaterVersion is not taken for one that is known: the version before it leaves the payment alone.
+func TestRecoveryPointOfALaterVersion(t *testing.T) {
+	t.Parallel()
+	log := &logs.Buffer{}
+	p, _ := playProxied(t, func(o *world.LocalOptions) { o.Log = log.Logger(slog.LevelInfo) })
+	order := p.api.Order()
+	p.responds(other(create, stripe.Unknown))
+	require.Equal(t, "202 processing", said(p.api.Pay("k", order, visa)))
+	p.w.Exec(`UPDATE idempotency_keys SET recovery_point = 'of_the_next_version' WHERE key = 'k'`)
+	p.run("k")
+	require.Contains(t, log.String(), "a payment cannot resume from")
+	require.Equal(t, "open; processing", p.ledger(order))
 }
 
 // closeOrder closes an order without its cancel, as a version of the service with a fault in it might.

@@ -85,10 +85,11 @@ func TestOrderOfAnIntent(t *testing.T) {
 		})
 	}
 	t.Run("FailsIfItCannotRead/Refund", func(t *testing.T) {
-		proxy.Fail("name: "+reads+" ", 1)
+		cut := proxy.Fail("name: "+reads+" ", 1)
 		_, err := payments.OwnRefund(t.Context(), api.Pool.Queries,
 			stripe.Refund{IntentID: intent, TenantID: unpaid.TenantID, OrderID: other, Charged: paid})
-		require.Error(t, err)
+		require.ErrorContains(t, err, pgproxy.FailureText("name: "+reads))
+		require.True(t, cut.HasFired())
 	})
 }
 

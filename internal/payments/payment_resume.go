@@ -44,7 +44,7 @@ func (s *Service) createUnanswered(
 	switch {
 	case attempts.PastCutoff, out.ErrorCached && attempts.Count > 1:
 		why = s.mayMakeAnother(ctx, c, r, out)
-		if errors.Is(why, ErrMoved) {
+		if errors.Is(why, ErrMoved) || errors.Is(why, idempotency.ErrLeaseLost) {
 			return idempotency.Answer{}, why
 		}
 	case out.Effect == stripe.Refused || out.Effect == stripe.Conflict:

@@ -29,11 +29,6 @@ func (s *Service) settleRefund(
 	if seen.Status != db.RefundStatusPending {
 		return s.finishRefund(ctx, c, w, seen, nil)
 	}
-	if err := s.pool.RefundSetStripeID(ctx, db.RefundSetStripeIDParams{
-		TenantID: c.TenantID, ID: w.refund.ID, StripeRefundID: &seen.ID,
-	}); err != nil {
-		return idempotency.Answer{}, fmt.Errorf("note refund %s: %w", w.refund.ID, err)
-	}
 	if w.refund.StripeRefundID == nil { // The call is answered, because the refund was made, however it ends.
 		err := calls.RecordEnd(ctx, s.pool.Queries, c.TenantID, w.refund.StripeKey, stripe.Outcome{
 			Effect: stripe.Done, HTTPStatus: http.StatusOK, Refund: seen, RequestID: w.requestID,
@@ -41,6 +36,12 @@ func (s *Service) settleRefund(
 		if err != nil {
 			return idempotency.Answer{}, err
 		}
+	}
+	// A refund with Stripe's id has its call recorded: another process may end it from here on.
+	if err := s.pool.RefundSetStripeID(ctx, db.RefundSetStripeIDParams{
+		TenantID: c.TenantID, ID: w.refund.ID, StripeRefundID: &seen.ID,
+	}); err != nil {
+		return idempotency.Answer{}, fmt.Errorf("note refund %s: %w", w.refund.ID, err)
 	}
 	w.refund.StripeRefundID, w.requestID = &seen.ID, ""
 	return s.refundWaits(ctx, c, w, nextPoll(c), errors.New("the refund is pending at Stripe"))
