@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"example.com/payonce/proof/internal/inventory"
@@ -105,7 +106,11 @@ func (o options) chosen() (without protocol.Rule, scopes []protocol.Scope, err e
 	}
 	i := slices.IndexFunc(protocol.Scopes, func(s protocol.Scope) bool { return s.Name == scope })
 	if i < 0 {
-		return 0, nil, fmt.Errorf("there is no scope %q", scope)
+		var names []string
+		for _, s := range protocol.Scopes {
+			names = append(names, strconv.Quote(s.Name))
+		}
+		return 0, nil, fmt.Errorf("there is no scope %q, but %s", scope, strings.Join(names, ", "))
 	}
 	return without, protocol.Scopes[i : i+1], nil
 }

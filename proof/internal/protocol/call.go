@@ -140,7 +140,7 @@ func (x *expander) await(i int) {
 		n := *x.s
 		out := x.m.classify(wire.call, wire.reply, wire.replay, n.work[i].has(inDoubt))
 		x.receive(&n, i, out)
-		x.emit(&n, StepResponse, actor(i), replyNames[wire.reply])
+		x.emit(&n, StepResponse, actor(i), replyNames[wire.reply]+" to "+callNames[wire.call])
 	}
 	if x.s.faults == 0 {
 		return

@@ -20,8 +20,11 @@ var errNoPlace = errors.New("the page has no place for the protocol")
 func (r Result) String() string {
 	var b strings.Builder
 	extent := "all"
-	if !r.Complete {
-		extent = "up to there"
+	switch {
+	case r.Broken != 0:
+		extent = "as far as the first violation"
+	case !r.Complete:
+		extent = "nothing is broken so far, and there is more"
 	}
 	fmt.Fprintf(&b, "%s: %s states, %s transitions, %s histories, %d steps deep (%s), %s", r.Scope,
 		thousands(r.States), thousands(r.Transitions), power(r.Histories), r.Depth, extent,

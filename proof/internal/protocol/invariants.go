@@ -1,6 +1,9 @@
 package protocol
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Invariant is one of docs/guarantees.md. 0: none.
 type Invariant uint8
@@ -9,6 +12,7 @@ type Invariant uint8
 const (
 	I1 Invariant = iota + 1
 	I5
+	I8
 	I9
 	I11
 	I12
@@ -18,7 +22,6 @@ const (
 	I23
 	I24
 	I25
-	I26
 	I28
 )
 
@@ -26,6 +29,7 @@ const (
 var invariants = [...]struct{ name, says string }{
 	I1:  {"I1", "an order is paid once, and a key has one effect at Stripe"},
 	I5:  {"I5", "once faults stop, every key is finished or parked"},
+	I8:  {"I8", "the refunds of a payment never exceed it"},
 	I9:  {"I9", "a holder that lost its lease writes nothing"},
 	I11: {"I11", "statuses change as the triggers allow, and no final status changes"},
 	I12: {"I12", "a call that Stripe executes was recorded before"},
@@ -35,7 +39,6 @@ var invariants = [...]struct{ name, says string }{
 	I23: {"I23", "after a 503 to the first request with a key, or to one that found it in use, nothing is under it"},
 	I24: {"I24", "once faults stop, what Stripe has taken and given back is in our rows"},
 	I25: {"I25", "a payment whose client secret was out has ended only if its intent cannot be confirmed any more"},
-	I26: {"I26", "the refunds of a payment never exceed it"},
 	I28: {"I28", "once faults stop, what must be refunded is refunded, or parked"},
 }
 
@@ -51,7 +54,11 @@ func Numbered(name string) (Invariant, error) {
 			return Invariant(i), nil
 		}
 	}
-	return 0, fmt.Errorf("the model has no invariant %q", name)
+	var names []string
+	for _, i := range invariants[1:] {
+		names = append(names, i.name)
+	}
+	return 0, fmt.Errorf("the model has no invariant %q, but %s", name, strings.Join(names, ", "))
 }
 
 // violated is the invariant that a state breaks, of those that are looked for; 0: none. Those of a step are in
@@ -61,7 +68,7 @@ func (m *Model) violated(s *state) Invariant {
 		i      Invariant
 		broken func(*state) bool
 	}{
-		{I25, confirmableSecret}, {I14, unknownAsFailure}, {I26, refundedTooMuch}, {I1, paidTwice},
+		{I25, confirmableSecret}, {I14, unknownAsFailure}, {I8, refundedTooMuch}, {I1, paidTwice},
 	} {
 		if m.looksFor(check.i) && check.broken(s) {
 			return check.i

@@ -23,7 +23,7 @@ func (x *expander) clients() {
 		if c.sent > 0 {
 			step = StepRetry
 		}
-		x.emit(&n, step, theClient, keyNames[k])
+		x.emit(&n, step, theClient, string(x.m.operation(uint8(k)))+" with "+keyNames[k])
 	}
 }
 

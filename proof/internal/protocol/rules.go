@@ -83,7 +83,7 @@ var Rules = []Left{
 		I5, "a payment"},
 	{Reserve, "reserve", "a refund takes its amount from what is left, under the payment's row lock",
 		[]string{"db/queries/refunds.sql#PaymentReserveRefund", "internal/payments/refund_begin.go#refundable"},
-		I26, "two refunds"},
+		I8, "two refunds"},
 	{IntentBeforeEffect, "intent-before-effect", "a call is recorded in a commit before it is sent",
 		[]string{"internal/calls/calls.go#Attempt", "internal/calls/calls.go#Insert"},
 		I12, "a payment"},

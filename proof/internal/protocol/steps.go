@@ -118,8 +118,8 @@ const (
 
 // descriptions of all steps. Those of others than the service name no place.
 var descriptions = [stepCount]description{
-	StepSend:       at("sends its request with", inHTTP+"keyed"),
-	StepRetry:      at("sends its request again with", inHTTP+"keyed"),
+	StepSend:       at("sends its request,", inHTTP+"keyed"),
+	StepRetry:      at("sends its request again,", inHTTP+"keyed"),
 	StepFresh:      at("looks up a new key and reads the order:", inHTTP+"execute", inKeys+"store.go#Lookup"),
 	StepReplay:     at("answers with the stored response of", inHTTP+"execute", inKeys+"store.go#Lookup"),
 	StepInFlight:   at("answers 409, in progress:", inHTTP+"inProgress"),
@@ -138,9 +138,9 @@ var descriptions = [stepCount]description{
 	StepFenced: at("writes nothing, because its lease was lost:",
 		inKeys+"phase.go#lockFenced", inQueries+"idempotency_keys.sql#KeyLockFenced"),
 	StepMoved: at("writes nothing, because a row was changed:", inResume+"whyNotFinished"),
-	StepBeginPayment: at("commits T1, the payment is recorded:", inPay+"beginPayment",
+	StepBeginPayment: at("commits T1, the payment and its first call, and sends that:", inPay+"beginPayment",
 		inQueries+"payments.sql#PaymentBegin"),
-	StepRecordIntent: at("commits T1b, the intent is recorded:", inPay+"recordIntent",
+	StepRecordIntent: at("commits T1b, the intent and its confirm, and sends that:", inPay+"recordIntent",
 		inQueries+"payments.sql#PaymentIntentRecord"),
 	StepNextIntent: at("commits that the payment uses another intent:",
 		inResume+"nextIntent", inQueries+"payments.sql#PaymentNextIntent"),
@@ -164,7 +164,7 @@ var descriptions = [stepCount]description{
 		inPay+"createIntent", inPay+"confirm", inResume+"createUnanswered", inResume+"confirmUndecided"),
 	StepBeginCancel: at("commits that a cancel has begun:",
 		inCancel+"beginOrder", inCancel+"beginPayment", inQueries+"orders.sql#OrderCancelBegin"),
-	StepCancelOrder: at("commits the end of the cancel:",
+	StepCancelOrder: at("commits the end of the cancel, the order and what waited for its customer:",
 		inCancel+"finishOrder", inQueries+"orders.sql#OrderCancel"),
 	StepPaidFirst: at("commits that the order was paid first:",
 		inCancel+"orderPaidFirst", inQueries+"orders.sql#OrderCancelAbort"),
