@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -28,7 +29,7 @@ func machine(ctx context.Context, p place, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	chosen, err := o.among(ctx, p, build.Mutants, recorded)
+	chosen, err := o.among(p, build.Mutants, recorded)
 	if err != nil {
 		return err
 	}
@@ -40,19 +41,31 @@ func machine(ctx context.Context, p place, o options) (err error) {
 		return nil
 	}
 	if len(chosen) == 0 {
+		if o.match != "" && !o.changed {
+			return fmt.Errorf("no mutant's name is or matches %q: -list prints them", o.match)
+		}
 		return nil
 	}
 	results, err := try(ctx, p, o, build, chosen, recorded)
 	if err != nil {
 		return err
 	}
+	known := maps.Clone(recorded.Survived)
 	if o.write {
-		recorded.Add(results, build.Mutants)
-		if err := write(p, build.Mutants, recorded); err != nil {
+		if err := write(p, build.Mutants, recorded, shown(o, results)); err != nil {
 			return err
 		}
 	}
-	return report(results, recorded)
+	return report(o, results, recorded, known)
+}
+
+// shown are the results that are recorded. That some of the tests kill a mutant shows that it is killed; that they do
+// not shows nothing.
+func shown(o options, results []mutation.Result) []mutation.Result {
+	if o.tests == "" {
+		return results
+	}
+	return slices.DeleteFunc(slices.Clone(results), func(r mutation.Result) bool { return r.Verdict != mutation.Killed })
 }
 
 func try(ctx context.Context, p place, o options, build *mutation.Build, chosen []mutation.Mutant,
@@ -88,36 +101,49 @@ func try(ctx context.Context, p place, o options, build *mutation.Build, chosen 
 
 // report says which mutants no test missed, and fails if one of them is neither
 // listed as equivalent nor known to survive; or if one that is listed was killed.
-func report(results []mutation.Result, recorded *mutation.Recorded) error {
-	killed, equivalent, known := 0, 0, 0
-	var wrong []string
+func report(o options, results []mutation.Result, recorded *mutation.Recorded, known map[string]bool) error {
+	killed, equivalent, knownSurvivors, misplaced, survivors := 0, 0, 0, 0, 0
+	among := "tests that reach it"
+	if o.tests != "" {
+		among = "tests that -tests chooses and that reach it"
+	}
 	for _, r := range results {
 		reason, listed := recorded.Equivalent[r.ID]
 		switch {
 		case r.Verdict == mutation.Killed && listed:
-			wrong = append(wrong, fmt.Sprintf("%s\n  is listed as equivalent (%s), but %s kills it", r.ID, reason, r.By))
+			misplaced++
+			fmt.Printf("%s\n  is listed as equivalent (%s), but %s kills it\n", r.ID, reason, r.By)
 		case r.Verdict == mutation.Killed:
 			killed++
 		case listed:
 			equivalent++
-		case recorded.Survived[r.ID]:
-			known++
+		case known[r.ID]:
+			knownSurvivors++
 		default:
-			wrong = append(wrong, fmt.Sprintf("%s\n  %s: %d tests reach it, none fails", r.ID, r.Verdict, r.Tried))
+			survivors++
+			fmt.Printf("%s\n  %s: of the %s %d were tried, and none fails\n", r.ID, r.Verdict, among, r.Tried)
 		}
 	}
-	for _, w := range wrong {
-		fmt.Println(w)
-	}
-	fmt.Printf("%d of %d mutants killed, %d listed as equivalent, %d known survivors\n", killed, len(results),
-		equivalent, known)
-	if len(wrong) > 0 {
-		return errNotRed
+	fmt.Printf("%d of %d mutants killed, %d listed as equivalent, %d known survivors\n", killed+misplaced, len(results),
+		equivalent, knownSurvivors)
+	switch {
+	case survivors > 0:
+		return fmt.Errorf("%w: %d survive that were not known to", errNotRed, survivors)
+	case misplaced > 0:
+		return fmt.Errorf("%w: %d of those that are killed are listed in %s", errNotRed, misplaced, mutation.EquivalentFile)
 	}
 	return nil
 }
 
-func write(p place, all []mutation.Mutant, recorded *mutation.Recorded) error {
+func write(p place, all []mutation.Mutant, recorded *mutation.Recorded, results []mutation.Result) error {
+	recorded.Add(results, all)
+	tried := make([]mutation.Mutant, len(results))
+	for i, r := range results {
+		tried[i] = r.Mutant
+	}
+	if err := recorded.Note(p.root, tried, all); err != nil {
+		return err
+	}
 	if err := recorded.Write(p.root); err != nil {
 		return err
 	}
@@ -133,14 +159,17 @@ func write(p place, all []mutation.Mutant, recorded *mutation.Recorded) error {
 	return os.WriteFile(path, []byte(text), 0o644)
 }
 
-func (o options) among(ctx context.Context, p place, all []mutation.Mutant, recorded *mutation.Recorded,
-) ([]mutation.Mutant, error) {
-	match, err := regexp.Compile(o.match)
-	if err != nil {
-		return nil, err
+func (o options) among(p place, all []mutation.Mutant, recorded *mutation.Recorded) ([]mutation.Mutant, error) {
+	matches := func(id string) bool { return id == o.match }
+	if !slices.ContainsFunc(all, func(m mutation.Mutant) bool { return m.ID == o.match }) {
+		match, err := regexp.Compile(o.match)
+		if err != nil {
+			return nil, fmt.Errorf("-match is neither a mutant's name nor a regular expression: %w", err)
+		}
+		matches = match.MatchString
 	}
 	chosen := slices.DeleteFunc(slices.Clone(all), func(m mutation.Mutant) bool {
-		if !match.MatchString(m.ID) {
+		if !matches(m.ID) {
 			return true
 		}
 		// To see that nothing kills a mutant takes every test that reaches it: that is for the night.
@@ -148,7 +177,7 @@ func (o options) among(ctx context.Context, p place, all []mutation.Mutant, reco
 		return o.catalogue && (m.Kind == mutation.Go || unkillable)
 	})
 	if o.changed {
-		return mutation.Changed(ctx, p.root, chosen, recorded)
+		return recorded.Changed(p.root, chosen)
 	}
 	return chosen, nil
 }

@@ -1,5 +1,5 @@
 // Package mutation generates mutants of the service, and finds out which of
-// them no test misses.
+// them no test kills.
 //
 // A list of guards that is kept by hand has the guards that somebody thought of.
 // Here the list is read from the source: every constraint, trigger and unique
@@ -13,6 +13,8 @@
 // one of them. Each test first runs without a mutant and records which mutants it
 // reaches, that is, where a switch would change a value; a mutant is then tried on
 // the tests that reach it, the cheap and specific ones first. A mutant is killed
-// when a test fails with it, and fails again alone. One that survives wants a
-// test, or a sentence in equivalent.txt that says why no test can tell it apart.
+// when a test fails with it, and fails again alone. Which one is recorded, and the
+// next run tries that one first: then its failing once is enough. One that survives
+// wants a test, or a sentence in equivalent.txt that says why no test can tell it
+// apart.
 package mutation

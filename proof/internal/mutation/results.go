@@ -23,6 +23,7 @@ const (
 
 	survivors = "no test"
 	tookLine  = "# run %s took %s"
+	fileLine  = "# tried with %s %s"
 	preamble  = "# Which test kills which mutant, and which no test kills: `go run -C proof ./mutants -write`.\n"
 )
 
@@ -32,12 +33,13 @@ type Recorded struct {
 	Survived   map[string]bool
 	Equivalent map[string]string        // the reason
 	Took       map[string]time.Duration // of the last recorded run: all, catalogue
+	Files      map[string]string        // with which the mutants were tried: their hashes
 }
 
 // ReadRecorded reads both lists.
 func ReadRecorded(root string) (*Recorded, error) {
 	r := &Recorded{KilledBy: map[string]Test{}, Survived: map[string]bool{}, Equivalent: map[string]string{},
-		Took: map[string]time.Duration{}}
+		Took: map[string]time.Duration{}, Files: map[string]string{}}
 	results, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(ResultsFile)))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
@@ -75,6 +77,10 @@ func (r *Recorded) parse(results string) error {
 		var run, took string
 		if n, _ := fmt.Sscanf(line, tookLine, &run, &took); n == 2 {
 			r.Took[run], _ = time.ParseDuration(took)
+		}
+		var hash, file string
+		if n, _ := fmt.Sscanf(line, fileLine, &hash, &file); n == 2 {
+			r.Files[file] = hash
 		}
 		switch id, indented := strings.CutPrefix(line, "\t"); {
 		case line == "" || strings.HasPrefix(line, "#"):
@@ -124,6 +130,9 @@ func (r *Recorded) text() string {
 	b.WriteString(preamble)
 	for _, run := range slices.Sorted(maps.Keys(r.Took)) {
 		fmt.Fprintf(&b, tookLine+"\n", run, r.Took[run])
+	}
+	for _, file := range slices.Sorted(maps.Keys(r.Files)) {
+		fmt.Fprintf(&b, fileLine+"\n", r.Files[file], file)
 	}
 	by := map[Test][]string{}
 	for id, t := range r.KilledBy {

@@ -1,6 +1,8 @@
 package mutation
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -20,9 +22,10 @@ func TestRecorded(t *testing.T) {
 		{Mutant: all[3], Verdict: Unknown}}, all)
 	require.Empty(t, r.Stale(all, exists))
 	r.Took = map[string]time.Duration{"all": 90 * time.Minute}
-	require.Equal(t, preamble+"# run all took 1h30m0s\n\ninternal/a TestX\n\tm1\n\tm2\n\nno test\n\tm4\n", r.text())
+	r.Files = map[string]string{"internal/a/a.go": "0123"}
+	require.Equal(t, preamble+"# run all took 1h30m0s\n# tried with 0123 internal/a/a.go\n\ninternal/a TestX\n\tm1\n\tm2\n\nno test\n\tm4\n", r.text())
 	again := &Recorded{KilledBy: map[string]Test{}, Survived: map[string]bool{}, Equivalent: r.Equivalent,
-		Took: map[string]time.Duration{}}
+		Took: map[string]time.Duration{}, Files: map[string]string{}}
 	require.NoError(t, again.parse(r.text()))
 	require.Equal(t, r, again)
 
@@ -32,6 +35,50 @@ func TestRecorded(t *testing.T) {
 	r.Equivalent["m9"] = "nobody knows any more"
 	require.Equal(t, []string{"m1 is listed as equivalent, but internal/a TestX kills it",
 		"m9 is listed as equivalent and does not exist"}, r.Stale(all, exists))
+}
+
+// TestChanged: what has changed since a mutant was tried is known by the files, whenever the results are committed.
+func TestChanged(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	write := func(file, text string) {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(root, file)), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(root, file), []byte(text), 0o600))
+	}
+	write("internal/a/a.go", "package a")
+	write("internal/a/a_test.go", "package a\nfunc TestA(t *testing.T) {}\n")
+	write("internal/b/b.go", "package b")
+	write("internal/b/b_test.go", "package b\nfunc TestB(t *testing.T) {}\nfunc TestC(t *testing.T) {}\n")
+	all := []Mutant{{ID: "a1", File: "internal/a/a.go"}, {ID: "a2", File: "internal/a/a.go"},
+		{ID: "b1", File: "internal/b/b.go"}, {ID: "b2", File: "internal/b/b.go"}}
+	r := &Recorded{KilledBy: map[string]Test{"a1": {"internal/a", "TestA"}, "a2": {"internal/b", "TestB"},
+		"b1": {"internal/b", "TestC"}}, Equivalent: map[string]string{"b2": "it is the same anyway"}}
+	changed := func() []string {
+		list, err := r.Changed(root, all)
+		require.NoError(t, err)
+		var names []string
+		for _, m := range list {
+			names = append(names, m.ID)
+		}
+		return names
+	}
+	require.Equal(t, []string{"a1", "a2", "b1", "b2"}, changed(), "nothing was tried")
+	require.NoError(t, r.Note(root, all, all))
+	require.Empty(t, changed())
+
+	write("internal/b/b_test.go", "package b\nfunc TestB(t *testing.T) { t.Parallel() }\nfunc TestC(t *testing.T) {}\n")
+	require.Equal(t, []string{"a2", "b1"}, changed(), "they are killed by tests in that file")
+	require.NoError(t, r.Note(root, all[1:2], all))
+	require.Equal(t, []string{"a2", "b1"}, changed(), "not all of its mutants were tried")
+	require.NoError(t, r.Note(root, all[1:3], all))
+	require.Empty(t, changed())
+
+	write("internal/a/a.go", "package a // changed")
+	require.Equal(t, []string{"a1", "a2"}, changed())
+	delete(r.KilledBy, "b1")
+	require.Equal(t, []string{"a1", "a2", "b1"}, changed(), "nothing is known of it")
+	require.NoError(t, os.Remove(filepath.Join(root, "internal/b/b.go")))
+	require.Equal(t, []string{"a1", "a2", "b1", "b2"}, changed())
 }
 
 func TestTable(t *testing.T) {
