@@ -37,7 +37,7 @@ func (r *Recorded) Changed(root string, all []Mutant) ([]Mutant, error) {
 			return nil, err
 		}
 		if same && killed {
-			if same, err = unchanged(testFiles[by]); err != nil {
+			if same, err = unchanged(testFiles[by.Test]); err != nil {
 				return nil, err
 			}
 		}
@@ -68,7 +68,7 @@ func (r *Recorded) Note(root string, tried, all []Mutant) error {
 	for _, m := range all {
 		note(m.File, m.ID)
 		if by, killed := r.KilledBy[m.ID]; killed {
-			note(testFiles[by], m.ID)
+			note(testFiles[by.Test], m.ID)
 		}
 	}
 	files := map[string]string{}

@@ -2,7 +2,6 @@ package mutation
 
 import (
 	"bufio"
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -21,15 +20,22 @@ const (
 	// reason.
 	EquivalentFile = "proof/internal/mutation/equivalent.txt"
 
-	survivors = "no test"
-	tookLine  = "# run %s took %s"
-	fileLine  = "# tried with %s %s"
-	preamble  = "# Which test kills which mutant, and which no test kills: `go run -C proof ./mutants -write`.\n"
+	survivors   = "no test"
+	hangsSuffix = " hangs"
+	tookLine    = "# run %s took %s"
+	fileLine    = "# tried with %s %s"
+	preamble    = "# Which test kills which mutant, and which no test kills: `go run -C proof ./mutants -write`.\n"
 )
+
+// Kill is the test that kills a mutant, and how.
+type Kill struct {
+	Test
+	Hangs bool // it does not end with the mutant, rather than fail
+}
 
 // Recorded is what is known of the mutants by their IDs.
 type Recorded struct {
-	KilledBy   map[string]Test
+	KilledBy   map[string]Kill
 	Survived   map[string]bool
 	Equivalent map[string]string        // the reason
 	Took       map[string]time.Duration // of the last recorded run: all, catalogue
@@ -38,7 +44,7 @@ type Recorded struct {
 
 // ReadRecorded reads both lists.
 func ReadRecorded(root string) (*Recorded, error) {
-	r := &Recorded{KilledBy: map[string]Test{}, Survived: map[string]bool{}, Equivalent: map[string]string{},
+	r := &Recorded{KilledBy: map[string]Kill{}, Survived: map[string]bool{}, Equivalent: map[string]string{},
 		Took: map[string]time.Duration{}, Files: map[string]string{}}
 	results, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(ResultsFile)))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -70,7 +76,7 @@ func ReadRecorded(root string) (*Recorded, error) {
 }
 
 func (r *Recorded) parse(results string) error {
-	var by Test
+	var by Kill
 	survived := false
 	for line := range strings.Lines(results) {
 		line = strings.TrimSuffix(line, "\n")
@@ -86,11 +92,12 @@ func (r *Recorded) parse(results string) error {
 		case line == "" || strings.HasPrefix(line, "#"):
 		case !indented:
 			survived = line == survivors
-			pkg, name, ok := strings.Cut(line, " ")
+			test, hangs := strings.CutSuffix(line, hangsSuffix)
+			pkg, name, ok := strings.Cut(test, " ")
 			if !ok {
 				return fmt.Errorf("%s: no test: %q", ResultsFile, line)
 			}
-			by = Test{pkg, name}
+			by = Kill{Test{pkg, name}, hangs}
 		case survived:
 			r.Survived[id] = true
 		default:
@@ -107,7 +114,7 @@ func (r *Recorded) Add(results []Result, all []Mutant) {
 		delete(r.KilledBy, res.ID)
 		delete(r.Survived, res.ID)
 		if res.Verdict == Killed {
-			r.KilledBy[res.ID] = res.By
+			r.KilledBy[res.ID] = Kill{res.By, res.Hung}
 		} else if r.Equivalent[res.ID] == "" {
 			r.Survived[res.ID] = true
 		}
@@ -116,7 +123,7 @@ func (r *Recorded) Add(results []Result, all []Mutant) {
 	for _, m := range all {
 		exists[m.ID] = true
 	}
-	maps.DeleteFunc(r.KilledBy, func(id string, _ Test) bool { return !exists[id] })
+	maps.DeleteFunc(r.KilledBy, func(id string, _ Kill) bool { return !exists[id] })
 	maps.DeleteFunc(r.Survived, func(id string, _ bool) bool { return !exists[id] })
 }
 
@@ -134,19 +141,20 @@ func (r *Recorded) text() string {
 	for _, file := range slices.Sorted(maps.Keys(r.Files)) {
 		fmt.Fprintf(&b, fileLine+"\n", r.Files[file], file)
 	}
-	by := map[Test][]string{}
-	for id, t := range r.KilledBy {
-		by[t] = append(by[t], id)
+	by := map[string][]string{}
+	for id, kill := range r.KilledBy {
+		title := kill.String()
+		if kill.Hangs {
+			title += hangsSuffix
+		}
+		by[title] = append(by[title], id)
 	}
-	tests := slices.SortedFunc(maps.Keys(by), func(a, b Test) int {
-		return cmp.Or(cmp.Compare(a.Package, b.Package), cmp.Compare(a.Name, b.Name))
-	})
 	group := func(title string, ids []string) {
 		slices.Sort(ids)
 		b.WriteString("\n" + title + "\n\t" + strings.Join(ids, "\n\t") + "\n")
 	}
-	for _, t := range tests {
-		group(t.String(), by[t])
+	for _, title := range slices.Sorted(maps.Keys(by)) {
+		group(title, by[title])
 	}
 	if len(r.Survived) > 0 {
 		group(survivors, slices.Collect(maps.Keys(r.Survived)))
@@ -165,7 +173,7 @@ func (r *Recorded) Stale(all []Mutant, testExists func(Test) bool) (wrong []stri
 		switch {
 		case killed && r.Equivalent[m.ID] != "":
 			wrong = append(wrong, fmt.Sprintf("%s is listed as equivalent, but %s kills it", m.ID, by))
-		case killed && !testExists(by):
+		case killed && !testExists(by.Test):
 			wrong = append(wrong, fmt.Sprintf("%s was killed by %s, which does not exist", m.ID, by))
 		case !killed && r.Equivalent[m.ID] == "" && !r.Survived[m.ID]:
 			wrong = append(wrong, fmt.Sprintf("%s was never tried", m.ID))

@@ -11,20 +11,20 @@ import (
 
 func TestRecorded(t *testing.T) {
 	t.Parallel()
-	by := Test{"internal/a", "TestX"}
-	r := &Recorded{KilledBy: map[string]Test{"m1": by, "gone": by}, Survived: map[string]bool{"m2": true},
+	by := Kill{Test: Test{"internal/a", "TestX"}}
+	r := &Recorded{KilledBy: map[string]Kill{"m1": by, "gone": by}, Survived: map[string]bool{"m2": true},
 		Equivalent: map[string]string{"m3": "it is the same anyway"}}
 	all := []Mutant{{ID: "m1"}, {ID: "m2"}, {ID: "m3"}, {ID: "m4"}}
 	exists := func(Test) bool { return true }
 	require.Equal(t, []string{"m4 was never tried"}, r.Stale(all, exists))
 
-	r.Add([]Result{{Mutant: all[1], Verdict: Killed, By: by}, {Mutant: all[2], Verdict: Survived},
+	r.Add([]Result{{Mutant: all[1], Verdict: Killed, By: by.Test, Hung: true}, {Mutant: all[2], Verdict: Survived},
 		{Mutant: all[3], Verdict: Unknown}}, all)
 	require.Empty(t, r.Stale(all, exists))
 	r.Took = map[string]time.Duration{"all": 90 * time.Minute}
 	r.Files = map[string]string{"internal/a/a.go": "0123"}
-	require.Equal(t, preamble+"# run all took 1h30m0s\n# tried with 0123 internal/a/a.go\n\ninternal/a TestX\n\tm1\n\tm2\n\nno test\n\tm4\n", r.text())
-	again := &Recorded{KilledBy: map[string]Test{}, Survived: map[string]bool{}, Equivalent: r.Equivalent,
+	require.Equal(t, preamble+"# run all took 1h30m0s\n# tried with 0123 internal/a/a.go\n\ninternal/a TestX\n\tm1\n\ninternal/a TestX hangs\n\tm2\n\nno test\n\tm4\n", r.text())
+	again := &Recorded{KilledBy: map[string]Kill{}, Survived: map[string]bool{}, Equivalent: r.Equivalent,
 		Took: map[string]time.Duration{}, Files: map[string]string{}}
 	require.NoError(t, again.parse(r.text()))
 	require.Equal(t, r, again)
@@ -51,8 +51,8 @@ func TestChanged(t *testing.T) {
 	write("internal/b/b_test.go", "package b\nfunc TestB(t *testing.T) {}\nfunc TestC(t *testing.T) {}\n")
 	all := []Mutant{{ID: "a1", File: "internal/a/a.go"}, {ID: "a2", File: "internal/a/a.go"},
 		{ID: "b1", File: "internal/b/b.go"}, {ID: "b2", File: "internal/b/b.go"}}
-	r := &Recorded{KilledBy: map[string]Test{"a1": {"internal/a", "TestA"}, "a2": {"internal/b", "TestB"},
-		"b1": {"internal/b", "TestC"}}, Equivalent: map[string]string{"b2": "it is the same anyway"}}
+	r := &Recorded{KilledBy: map[string]Kill{"a1": {Test: Test{"internal/a", "TestA"}},
+		"a2": {Test: Test{"internal/b", "TestB"}}, "b1": {Test: Test{"internal/b", "TestC"}}}, Equivalent: map[string]string{"b2": "it is the same anyway"}}
 	changed := func() []string {
 		list, err := r.Changed(root, all)
 		require.NoError(t, err)
@@ -83,7 +83,7 @@ func TestChanged(t *testing.T) {
 
 func TestTable(t *testing.T) {
 	t.Parallel()
-	r := &Recorded{KilledBy: map[string]Test{"a": {"p", "TestX"}, "c": {"p", "TestX"}},
+	r := &Recorded{KilledBy: map[string]Kill{"a": {Test: Test{"p", "TestX"}}, "c": {Test: Test{"p", "TestX"}}},
 		Survived: map[string]bool{"d": true}, Equivalent: map[string]string{"b": "it is the same anyway"}}
 	table := r.Table([]Mutant{{ID: "a", Kind: Catalogue}, {ID: "b", Kind: Catalogue}, {ID: "d", Kind: Catalogue}})
 	require.Contains(t, table, "| 3 | 1 | 1 | 1 | 66.7 % |", "an equivalent mutant is no survivor")

@@ -39,6 +39,7 @@ type Result struct {
 	Mutant
 	Verdict Verdict
 	By      Test // that fails with it
+	Hung    bool // or does not end
 	Tried   int  // tests that stayed green
 	Took    time.Duration
 }
@@ -48,7 +49,7 @@ type Runner struct {
 	*suite
 	AtOnce   int
 	Budget   time.Duration   // of tests for one mutant; 0 is no limit
-	Hints    map[string]Test // the test that killed a mutant before, by its ID
+	Hints    map[string]Kill // the test that killed a mutant before, by its ID
 	Progress func(format string, args ...any)
 
 	measured []Measured
@@ -142,12 +143,16 @@ func (r *Runner) Run(ctx context.Context, all []Mutant) ([]Result, error) {
 	return results, ctx.Err()
 }
 
-// tryHint runs the test that killed a mutant before; of a truth table first the cases of the mutant's query. One that
-// runs out of time shows nothing, as long as it is not known how long it takes.
+// tryHint runs the test that killed a mutant before; of a truth table first the cases of the mutant's query. That it
+// runs out of time shows something only if it did before.
 func (r *Runner) tryHint(ctx context.Context, m Mutant) (res Result, killed bool) {
 	by, ok := r.Hints[m.ID]
-	if !ok || !slices.Contains(r.tests, by) {
+	if !ok || !slices.Contains(r.tests, by.Test) {
 		return res, false
+	}
+	limit := hintMax
+	if by.Hangs {
+		limit = waitLeast
 	}
 	names := []string{by.Name}
 	if query, _, ok := strings.Cut(m.ID, ": "); ok && by.Package == catalogueTest.Package && m.Kind == SQL {
@@ -155,9 +160,9 @@ func (r *Runner) tryHint(ctx context.Context, m Mutant) (res Result, killed bool
 	}
 	began := time.Now()
 	for _, name := range names {
-		if out := r.run(ctx, by.Package, []string{name}, r.switchOn(m), hintMax); out.failed && !out.timedOut &&
-			ctx.Err() == nil {
-			return Result{Mutant: m, Verdict: Killed, By: by, Took: time.Since(began)}, true
+		out := r.run(ctx, by.Package, []string{name}, r.switchOn(m), limit)
+		if out.failed && (by.Hangs || !out.timedOut) && ctx.Err() == nil {
+			return Result{Mutant: m, Verdict: Killed, By: by.Test, Hung: out.timedOut, Took: time.Since(began)}, true
 		}
 	}
 	return res, false
@@ -202,8 +207,8 @@ func (r *Runner) try(ctx context.Context, m Mutant) Result {
 		}
 		names, took, rest := together(candidates, batch)
 		spent += took
-		if by, killed := r.fails(ctx, m, names, took); killed {
-			res.Verdict, res.By = Killed, by
+		if kill, killed := r.fails(ctx, m, names, took); killed {
+			res.Verdict, res.By, res.Hung = Killed, kill.Test, kill.Hangs
 			break
 		}
 		res.Tried += len(names)
@@ -258,7 +263,7 @@ func together(candidates []Measured, batch time.Duration) (now []Measured, took 
 
 // fails says which test fails with a mutant, twice: the second time alone, so
 // that one that fails now and then kills nothing.
-func (r *Runner) fails(ctx context.Context, m Mutant, tests []Measured, took time.Duration) (Test, bool) {
+func (r *Runner) fails(ctx context.Context, m Mutant, tests []Measured, took time.Duration) (Kill, bool) {
 	env := r.switchOn(m)
 	names := make([]string, len(tests))
 	for i, t := range tests {
@@ -267,7 +272,7 @@ func (r *Runner) fails(ctx context.Context, m Mutant, tests []Measured, took tim
 	pkg := tests[0].Package
 	out := r.run(ctx, pkg, names, env, max(waitLeast, waitFactor*took))
 	if !out.failed || ctx.Err() != nil {
-		return Test{}, false
+		return Kill{}, false
 	}
 	// A process that died or hung does not say in which test: then each is tried.
 	suspects := tests
@@ -279,7 +284,7 @@ func (r *Runner) fails(ctx context.Context, m Mutant, tests []Measured, took tim
 	for _, t := range suspects {
 		again := r.run(ctx, pkg, []string{t.Name}, env, max(waitLeast, waitFactor*t.Took))
 		if again.failed && ctx.Err() == nil {
-			return t.Test, true
+			return Kill{t.Test, again.timedOut}, true
 		}
 		r.flaky.Store(t.Test, true)
 	}
@@ -290,7 +295,7 @@ func (r *Runner) fails(ctx context.Context, m Mutant, tests []Measured, took tim
 		})
 		return r.fails(ctx, m, rest, took)
 	}
-	return Test{}, false
+	return Kill{}, false
 }
 
 // switchOn is the environment of a mutant.
