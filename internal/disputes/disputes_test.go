@@ -346,6 +346,21 @@ func TestAuditComparesDisputes(t *testing.T) {
 	}
 }
 
+// TestAuditFindsTheOrderOfADisputeByItsCharge: the metadata of the intent was edited since, and names another order.
+func TestAuditFindsTheOrderOfADisputeByItsCharge(t *testing.T) {
+	t.Parallel()
+	b := paid(t)
+	b.dispute(false)
+	_, err := b.Stripe.PaymentIntents.Update(b.Text("SELECT intent_id FROM payments"), &stripego.PaymentIntentParams{
+		Metadata: map[string]string{"tenant_id": b.NewTenant().ID, "order_id": "ord_1"},
+	})
+	require.NoError(t, err)
+	found, err := b.api.Disputes.Compare(t.Context(), time.Now().Add(-time.Hour))
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	require.Contains(t, found[0].Subject, b.payment)
+}
+
 // What the database refuses whatever the program does.
 func TestDatabaseRefusesWrongDisputes(t *testing.T) {
 	t.Parallel()
