@@ -91,10 +91,14 @@ func TestRoundThatCannotRecordWhatItHasRead(t *testing.T) {
 	require.NoError(t, err)
 	_, err = api.Disputes.RunOnce(t.Context())
 	require.NoError(t, err)
-	w.Exec("UPDATE disputes SET next_read_at = now() - interval '1 day'")
-	proxy.Fail("name: DisputeReadAgain ", 1)
-	_, err = api.Disputes.RunOnce(t.Context())
-	require.ErrorContains(t, err, "record that dispute")
+	for statement, reported := range map[string]string{
+		"DisputeLock": "lock dispute", "DisputeReadAgain": "record that dispute",
+	} {
+		w.Exec("UPDATE disputes SET next_read_at = now() - interval '1 day'")
+		proxy.Fail("name: "+statement+" ", 1)
+		_, err = api.Disputes.RunOnce(t.Context())
+		require.ErrorContains(t, err, reported)
+	}
 }
 
 // TestRoundThatIsCanceledCountsNoFailure: Stripe has not refused anything.
@@ -158,6 +162,26 @@ func TestWindowOfDisputes(t *testing.T) {
 		require.NoError(t, err)
 		_, covered = b.window()
 		require.True(t, covered)
+	})
+
+	t.Run("AlsoIfOnesThatAreListedAfterItAreRecorded", func(t *testing.T) {
+		t.Parallel()
+		b := paid(t)
+		b.dispute(false)
+		b.Sim.Advance(time.Second) // The later one is listed first.
+		later := b.other().dispute(false)
+		s, gateway := b.tap(disputes.Options{})
+		gateway.dispute = func(d stripe.Dispute, err error) (stripe.Dispute, error) {
+			if d.ID == later {
+				err = stripe.ErrNotShown
+			}
+			return d, err
+		}
+		_, err := s.RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1, b.Count("SELECT count(*) FROM disputes"))
+		_, covered := b.window()
+		require.False(t, covered)
 	})
 
 	t.Run("UnlessAnotherProcessHasItByNow", func(t *testing.T) {
@@ -227,6 +251,18 @@ func TestAuditOfDisputesWithoutAResponse(t *testing.T) {
 		found, err := compare(t, func(int, func()) error { return stripe.ErrAway })
 		require.NoError(t, err)
 		require.Contains(t, found, "not compared, Stripe gave no response twice: ")
+	})
+
+	t.Run("AndNamesEachIfThereAreSeveral", func(t *testing.T) {
+		b := paid(t)
+		b.dispute(false)
+		b.other().dispute(false)
+		b.rounds()
+		s, gateway := b.tap(disputes.Options{})
+		gateway.dispute = func(d stripe.Dispute, _ error) (stripe.Dispute, error) { return d, stripe.ErrAway }
+		found, err := s.Compare(t.Context(), time.Now().Add(time.Hour))
+		require.NoError(t, err)
+		require.Equal(t, 2, strings.Count(details(found), "not compared, Stripe gave no response twice: "))
 	})
 
 	t.Run("AndFailsIfItIsCanceledMeanwhile", func(t *testing.T) {
