@@ -15,6 +15,7 @@ import (
 	"example.com/payonce/internal/reconcile"
 	"example.com/payonce/internal/stripe"
 	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/pgproxy"
 	"example.com/payonce/testkit/world"
 )
 
@@ -42,6 +43,47 @@ func runs(b *world.Books, window string) {
 	n, err := b.Reconciler.RunOnce(b.T.Context())
 	require.NoError(b.T, err)
 	require.Equal(b.T, 1, n)
+}
+
+// TestRoundOfRefundsWithoutTheDatabase reports the statement that failed, and no discrepancy because of it.
+func TestRoundOfRefundsWithoutTheDatabase(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		prepare           func(b *world.Books, payment, intent string)
+		window, statement string
+		times             int // that the round executes it
+	}{
+		"WhileItReadsADiscrepancyAgain": {func(b *world.Books, payment, _ string) {
+			refund := b.API.Post("/v1/payments/"+payment+"/refunds", "refund", `{"amount":400}`).Get("stripe", "refund")
+			b.Exec(`INSERT INTO discrepancies (tenant_id, object, object_id, kind, currency, drift_minor, detail, order_id)
+				SELECT tenant_id, 'refund', $1, 'status_mismatch', 'usd', 0, 'was not shown', order_id FROM payments`, refund)
+		}, "recent", "ReconcileOrders", 4},
+		"WhileItAdoptsOneThatDoesNotFitYet": {func(b *world.Books, payment, intent string) {
+			ours := b.API.Post("/v1/payments/"+payment+"/refunds", "refund", `{"amount":800}`)
+			require.NoError(b.T, b.Sim.FailRefund(ours.Get("stripe", "refund").(string), "lost_or_stolen_card"))
+			refundElsewhere(b, intent, 500)
+		}, "refunds_young", "RefundExistsForStripe", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for nth := 1; nth <= c.times; nth++ {
+				w := world.New(t)
+				proxy, err := pgproxy.Start(w.URL)
+				require.NoError(t, err)
+				t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+				b := world.BooksWith(w, world.LocalOptions{Database: proxy.URL()})
+				payment, intent := paidOrder(b)
+				c.prepare(b, payment, intent)
+				before := b.Discrepancies()
+				runOnly(b, c.window)
+				failed := proxy.Fail("name: "+c.statement+" ", nth)
+				_, err = b.Reconciler.RunOnce(t.Context())
+				require.True(t, failed.HasFired(), "executed %d times", nth-1)
+				require.ErrorContains(t, err, pgproxy.FailureText("name: "+c.statement))
+				require.Equal(t, before, b.Discrepancies())
+			}
+		})
+	}
 }
 
 func TestRepairOfARefund(t *testing.T) {
