@@ -122,6 +122,31 @@ func TestRepairOfARefund(t *testing.T) {
 		require.Equal(t, 2.0, b.API.Series("payonce_reconciled_total", "resolved"), "and counts each once")
 	})
 
+	t.Run("ReadsOneThatNothingShowsAnyMoreInItsTurn", func(t *testing.T) {
+		t.Parallel()
+		b := world.NewBooks(t)
+		paidOrder(b)
+		b.Exec(`INSERT INTO discrepancies (tenant_id, object, object_id, kind, currency, drift_minor, detail, seen_at)
+			VALUES ($1, 'refund', 're_gone', 'status_mismatch', 'usd', 0, 'was not shown', '2026-01-01')`, b.Tenant.ID)
+		runs(b, "recent")
+		require.Equal(t, 1, b.Count(`SELECT count(*) FROM discrepancies
+			WHERE resolved_at IS NULL AND seen_at > now() - interval '1 minute'`))
+	})
+
+	// The operation that waits for the bank need not wait any longer.
+	t.Run("MakesTheOperationOfOneThatHasEndedDue", func(t *testing.T) {
+		t.Parallel()
+		b := world.NewBooks(t)
+		paid := b.API.Pay("pay", b.API.Order(), "pm_card_pendingRefund")
+		made := b.API.Post("/v1/payments/"+paid.ID()+"/refunds", "refund", `{"amount":400}`)
+		require.Equal(t, http.StatusAccepted, made.Status, made)
+		require.NoError(t, b.Sim.FailRefund(made.Get("stripe", "refund").(string), "lost_or_stolen_card"))
+		runs(b, "refunds_young")
+		require.Equal(t, "failed", b.API.Get("/v1/refunds/"+made.ID()).Get("status"))
+		require.Equal(t, 1, b.Count(`SELECT count(*) FROM idempotency_keys
+			WHERE key = 'refund' AND finished_at IS NULL AND next_attempt_at <= clock_timestamp()`))
+	})
+
 	t.Run("ReportsAnotherAmountAlthoughItHasARow", func(t *testing.T) {
 		t.Parallel()
 		b := world.NewBooks(t)
@@ -250,6 +275,15 @@ func TestRepairOfAnIntent(t *testing.T) {
 			FROM payments`)
 		runs(b, "recent")
 		require.Equal(t, 300, b.Count(`SELECT amount_refunded_minor FROM payments`))
+	})
+
+	t.Run("CountsAPaymentThatItHasAdopted", func(t *testing.T) {
+		t.Parallel()
+		b := world.NewBooks(t)
+		b.OrphanIntent(b.API.Order())
+		runs(b, "recent")
+		require.Equal(t, 1, b.Count(`SELECT count(*) FROM payments WHERE status = 'succeeded'`))
+		require.Equal(t, 1.0, b.API.Series("payonce_reconciled_total", "adopted"))
 	})
 
 	t.Run("LogsAnOperationThatIsNotRegisteredOnce", func(t *testing.T) {
