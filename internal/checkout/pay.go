@@ -89,7 +89,7 @@ func (s *Service) refusePayment(ctx context.Context, c *idempotency.Claim, k *sa
 	why := stripe.Failure{
 		Code: "order_canceled", Message: "The order was canceled before it was paid. No money was taken.",
 	}
-	err = c.Phase(ctx, releaseDue, func(q *db.Queries) error {
+	return c.Phase(ctx, releaseDue, func(q *db.Queries) error {
 		if err := k.recordPayment(ctx, q); err != nil {
 			return err
 		}
@@ -104,11 +104,6 @@ func (s *Service) refusePayment(ctx context.Context, c *idempotency.Claim, k *sa
 		}
 		return outbox.Append(ctx, q, payments.PaymentEvent("payment.failed", p))
 	})
-	if err != nil {
-		return err
-	}
-	k.row.PaymentID = &k.run.Payment.ID
-	return nil
 }
 
 // payStep is the payments.Ending of a payment that is a step of a checkout.

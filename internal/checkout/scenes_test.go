@@ -95,6 +95,7 @@ func TestPaymentThatHasEndedElsewhere(t *testing.T) {
 		require.Equal(t, http.StatusCreated, a.Status, a)
 		require.Equal(t, allDone, sagaOf(t, a).steps())
 		require.Empty(t, s.w.Posts("confirm"))
+		require.Zero(t, s.w.Count(`SELECT count(*) FROM outbox_events WHERE type = 'payment.succeeded'`), "it was said already")
 	})
 
 	t.Run("CanceledWhileItIsRead", func(t *testing.T) {

@@ -162,22 +162,23 @@ func (s webhooks) apply(ctx context.Context, q *db.Queries, e inbox.Event, prepa
 		return err // It belongs to another installation on the same account.
 	}
 	charge, err := s.isCharge(ctx, q, seen.intent)
-	if charge {
-		err = s.applyChargeSeen(ctx, q, seen)
+	if err == nil {
+		err = s.applySeen(ctx, q, seen, charge)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", e.Type, err)
 	}
+	return nil
+}
+
+func (s webhooks) applySeen(ctx context.Context, q *db.Queries, seen webhookSeen, charge bool) error {
 	if charge {
-		return nil
+		return s.applyChargeSeen(ctx, q, seen)
 	}
 	if err := s.applyIntentSeen(ctx, q, seen.intent, seen.adopt); err != nil {
-		return fmt.Errorf("%s: %w", e.Type, err)
+		return err
 	}
-	if err := s.applyRefundsSeen(ctx, q, seen); err != nil {
-		return fmt.Errorf("%s: %w", e.Type, err)
-	}
-	return nil
+	return s.applyRefundsSeen(ctx, q, seen)
 }
 
 // isCharge reports whether a registered operation has made the intent. Anybody with access to

@@ -123,19 +123,34 @@ func (c *walker) intents() objectKind[stripe.Intent] {
 // listIntents lists intents, each under the order whose payment has it.
 func (c *walker) listIntents(ctx context.Context, w stripe.Window) (stripe.Page[stripe.Intent], error) {
 	page, err := c.gateway.ListIntents(ctx, w)
-	for n := 0; err == nil && n < len(page.Objects); n++ {
-		page.Objects[n], err = payments.OwnIntent(ctx, c.pool.Queries, page.Objects[n])
+	if err != nil {
+		return page, err
 	}
-	return page, err
+	return page, inPlace(page.Objects, func(i stripe.Intent) (stripe.Intent, error) {
+		return payments.OwnIntent(ctx, c.pool.Queries, i)
+	})
 }
 
 // listRefunds lists refunds, each under the order whose payment it is of.
 func (c *walker) listRefunds(ctx context.Context, w stripe.Window) (stripe.Page[stripe.Refund], error) {
 	page, err := c.gateway.ListRefunds(ctx, w)
-	for n := 0; err == nil && n < len(page.Objects); n++ {
-		page.Objects[n], err = payments.OwnRefund(ctx, c.pool.Queries, page.Objects[n])
+	if err != nil {
+		return page, err
 	}
-	return page, err
+	return page, inPlace(page.Objects, func(r stripe.Refund) (stripe.Refund, error) {
+		return payments.OwnRefund(ctx, c.pool.Queries, r)
+	})
+}
+
+// inPlace puts f of each object in its place, until one fails.
+func inPlace[T any](objects []T, f func(T) (T, error)) error {
+	for n, object := range objects {
+		var err error
+		if objects[n], err = f(object); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *walker) locateIntent(ctx context.Context, i stripe.Intent) (compare.OrderRef, error) {

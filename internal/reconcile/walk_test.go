@@ -10,8 +10,10 @@ import (
 	stripego "github.com/stripe/stripe-go/v76"
 
 	"example.com/payonce/internal/ids"
+	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/stripe"
 	"example.com/payonce/stripesim"
+	"example.com/payonce/testkit/pgproxy"
 	"example.com/payonce/testkit/world"
 )
 
@@ -152,6 +154,36 @@ func TestWalk(t *testing.T) {
 		}
 		runs(b, "refunds_young")
 		require.Equal(t, 300, b.Count(`SELECT amount_refunded_minor FROM payments`))
+		require.Empty(t, b.Discrepancies())
+	})
+
+	t.Run("ComparesNoPageOfWhichAnOrderCannotBeRead", func(t *testing.T) {
+		t.Parallel()
+		gateway := &tapped{}
+		w := world.New(t)
+		proxy, err := pgproxy.Start(w.URL)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+		b := world.BooksWith(w, world.LocalOptions{
+			Database: proxy.URL(), Gateway: func(g payments.Gateway) payments.Gateway {
+				gateway.Gateway = g
+				return gateway
+			},
+		})
+		for range 2 {
+			_, intent := paidOrder(b)
+			refundElsewhere(b, intent, 300)
+		}
+		gateway.eachRefund = func(r *stripe.Refund) bool {
+			r.TenantID, r.OrderID = b.Tenant.ID, "order_of_another" // so the charge's is looked for
+			return true
+		}
+		runOnly(b, "refunds_young")
+		fault := proxy.Fail("name: PaymentOfIntent ", 1) // that of the first of two
+		_, err = b.Reconciler.RunOnce(t.Context())
+		require.True(t, fault.HasFired())
+		require.ErrorContains(t, err, pgproxy.FailureText("name: PaymentOfIntent "))
+		require.Zero(t, b.Count(`SELECT sum(amount_refunded_minor) FROM payments`))
 		require.Empty(t, b.Discrepancies())
 	})
 
