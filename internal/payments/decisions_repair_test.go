@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/stripe"
+	"example.com/payonce/testkit/pgproxy"
 	"example.com/payonce/testkit/world"
 )
 
@@ -599,6 +601,27 @@ func TestWebhookOfARegisteredCharge(t *testing.T) {
 	}
 	_, err := hears(errors.New("no database"))
 	require.ErrorContains(t, err, "read the charges of create_tip: no database")
+}
+
+// TestWebhookWhoseChargeCannotBeRead: without an answer it is not known whose the intent is, so nothing is applied.
+func TestWebhookWhoseChargeCannotBeRead(t *testing.T) {
+	t.Parallel()
+	p, proxy := playProxied(t)
+	intent := map[string]any{
+		"id": p.script.intent + "-tip", "object": "payment_intent",
+		"metadata": map[string]string{"tenant_id": p.w.Tenant.ID, "order_id": p.api.Order(), "payonce_operation": "create_tip"},
+	}
+	const statement = "name: PaymentOfIntent "
+	proxy.Seen()
+	require.NoError(t, p.webhook("payment_intent.created", intent))
+	reads := 0
+	for _, seen := range proxy.Seen() {
+		reads += strings.Count(seen, statement)
+	}
+	require.NotZero(t, reads)
+	fault := proxy.Fail(statement, reads) // the last: that of the transaction
+	require.ErrorContains(t, p.webhook("payment_intent.created", intent), pgproxy.FailureText(statement))
+	require.True(t, fault.HasFired())
 }
 
 // TestAdoptionOfARefundThatDoesNotFitAnyMore: another refund of the payment has begun since what is left of it was read.

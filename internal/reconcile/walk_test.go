@@ -72,14 +72,19 @@ func TestWalk(t *testing.T) {
 	t.Run("ReadsNothingAgainWhoseMetadataNamesAnotherOrder", func(t *testing.T) {
 		t.Parallel()
 		b, gateway := newTapped(t)
-		_, intent := paidOrder(b)
-		refund := refundElsewhere(b, intent, 100)
+		var intents, refunds []string
+		for range 2 {
+			_, intent := paidOrder(b)
+			intents, refunds = append(intents, intent), append(refunds, refundElsewhere(b, intent, 100))
+		}
 		runs(b, "recent")
 		other := map[string]string{"order_id": b.API.Order()}
-		_, err := b.Stripe.PaymentIntents.Update(intent, &stripego.PaymentIntentParams{Metadata: other})
-		require.NoError(t, err)
-		_, err = b.Stripe.Refunds.Update(refund, &stripego.RefundParams{Metadata: other})
-		require.NoError(t, err)
+		for i := range intents {
+			_, err := b.Stripe.PaymentIntents.Update(intents[i], &stripego.PaymentIntentParams{Metadata: other})
+			require.NoError(t, err)
+			_, err = b.Stripe.Refunds.Update(refunds[i], &stripego.RefundParams{Metadata: other})
+			require.NoError(t, err)
+		}
 		gateway.getIntent = func(context.Context, string, getIntent) (stripe.Intent, error) {
 			require.Fail(t, "its charge names the order, whose payment has it")
 			return stripe.Intent{}, stripe.ErrAway
