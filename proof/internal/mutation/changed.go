@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// Changed are the mutants that have to be tried again: those of which nothing is recorded, and those whose file, or the
-// file of whose test, is not as it was when they were tried.
+// Changed are the mutants that have to be tried again: those of which nothing is recorded, those whose file, or the file
+// of whose test, is not as it was when they were tried, and those that survived, which any new test may kill.
 func (r *Recorded) Changed(root string, all []Mutant) ([]Mutant, error) {
 	testFiles, err := r.testFiles(root)
 	if err != nil {
@@ -31,7 +31,7 @@ func (r *Recorded) Changed(root string, all []Mutant) ([]Mutant, error) {
 	var changed []Mutant
 	for _, m := range all {
 		by, killed := r.KilledBy[m.ID]
-		known := killed || r.Survived[m.ID] || r.Equivalent[m.ID] != ""
+		known := killed || r.Equivalent[m.ID] != ""
 		same, err := unchanged(m.File)
 		if err != nil {
 			return nil, err

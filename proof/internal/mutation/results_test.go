@@ -65,6 +65,11 @@ func TestChanged(t *testing.T) {
 	require.Equal(t, []string{"a1", "a2", "b1", "b2"}, changed(), "nothing was tried")
 	require.NoError(t, r.Note(root, all, all))
 	require.Empty(t, changed())
+	r.Survived = map[string]bool{"b2": true}
+	require.Empty(t, changed(), "no test is expected to kill it")
+	delete(r.Equivalent, "b2")
+	require.Equal(t, []string{"b2"}, changed(), "a test may since have been written")
+	r.Survived, r.Equivalent["b2"] = nil, "it is the same anyway"
 
 	write("internal/b/b_test.go", "package b\nfunc TestB(t *testing.T) { t.Parallel() }\nfunc TestC(t *testing.T) {}\n")
 	require.Equal(t, []string{"a2", "b1"}, changed(), "they are killed by tests in that file")
