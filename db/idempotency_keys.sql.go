@@ -218,25 +218,30 @@ func (q *Queries) KeyLockFenced(ctx context.Context, arg KeyLockFencedParams) (s
 	return recovery_point, err
 }
 
-const KeyLookup = `-- name: KeyLookup :one
+const KeyLookup = `-- name: KeyLookup :many
 
-SELECT operation, fingerprint, resource_id, lease_token,
-    (finished_at IS NOT NULL)::boolean AS finished,
-    (answer_dropped_at IS NOT NULL)::boolean AS answer_dropped,
-    (CASE WHEN finished_at IS NULL AND leased_until > clock_timestamp()
-        THEN extract(epoch FROM leased_until - clock_timestamp()) ELSE 0 END)::float8 AS held_seconds,
-    coalesce(answer_version, 0)::smallint AS answer_version,
-    coalesce(answer_status, 0)::smallint AS answer_status, answer_headers, answer_body
-FROM idempotency_keys
-WHERE tenant_id = $1 AND key = $2
+WITH asked AS MATERIALIZED (
+    SELECT generate_subscripts($1::text[], 1) AS ordinal,
+        unnest($2::text[]) AS tenant_id, unnest($1::text[]) AS key
+)
+SELECT asked.ordinal::integer AS ordinal, k.operation, k.fingerprint, k.resource_id, k.lease_token,
+    (k.finished_at IS NOT NULL)::boolean AS finished,
+    (k.answer_dropped_at IS NOT NULL)::boolean AS answer_dropped,
+    (CASE WHEN k.finished_at IS NULL AND k.leased_until > clock_timestamp()
+        THEN extract(epoch FROM k.leased_until - clock_timestamp()) ELSE 0 END)::float8 AS held_seconds,
+    coalesce(k.answer_version, 0)::smallint AS answer_version,
+    coalesce(k.answer_status, 0)::smallint AS answer_status, k.answer_headers, k.answer_body
+FROM asked
+JOIN idempotency_keys k ON k.tenant_id = asked.tenant_id AND k.key = asked.key
 `
 
 type KeyLookupParams struct {
-	TenantID string
-	Key      string
+	Keys      []string
+	TenantIds []string
 }
 
 type KeyLookupRow struct {
+	Ordinal       int32
 	Operation     string
 	Fingerprint   []byte
 	ResourceID    string
@@ -254,42 +259,62 @@ type KeyLookupRow struct {
 // That is equivalent to finished_at IS NULL and cannot be satisfied from the index of unfinished keys. A planner that
 // sees few unfinished keys would read them all instead of the one row, and keep that plan when there are a hundred
 // thousand, as during an outage of Stripe.
-// Reads a key for a replay, by primary key. No row: the key was never used. It returns only what a response is made
-// of, and nothing nullable: a nullable column, and the pointer to it, cost the service more than the server.
+// Reads keys for replays, by primary key, over arrays. No row: the key was never used. It returns only what a response
+// is made of, and nothing nullable: a nullable column, and the pointer to it, cost the service more than the server.
 // held_seconds is 0 unless the key is held. leased_until is not returned: it is -infinity once released, which
 // time.Time cannot represent.
-func (q *Queries) KeyLookup(ctx context.Context, arg KeyLookupParams) (KeyLookupRow, error) {
-	row := q.db.QueryRow(ctx, KeyLookup, arg.TenantID, arg.Key)
-	var i KeyLookupRow
-	err := row.Scan(
-		&i.Operation,
-		&i.Fingerprint,
-		&i.ResourceID,
-		&i.LeaseToken,
-		&i.Finished,
-		&i.AnswerDropped,
-		&i.HeldSeconds,
-		&i.AnswerVersion,
-		&i.AnswerStatus,
-		&i.AnswerHeaders,
-		&i.AnswerBody,
-	)
-	return i, err
+func (q *Queries) KeyLookup(ctx context.Context, arg KeyLookupParams) ([]KeyLookupRow, error) {
+	rows, err := q.db.Query(ctx, KeyLookup, arg.Keys, arg.TenantIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []KeyLookupRow{}
+	for rows.Next() {
+		var i KeyLookupRow
+		if err := rows.Scan(
+			&i.Ordinal,
+			&i.Operation,
+			&i.Fingerprint,
+			&i.ResourceID,
+			&i.LeaseToken,
+			&i.Finished,
+			&i.AnswerDropped,
+			&i.HeldSeconds,
+			&i.AnswerVersion,
+			&i.AnswerStatus,
+			&i.AnswerHeaders,
+			&i.AnswerBody,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
-const KeyRead = `-- name: KeyRead :one
-SELECT tenant_id, key, operation, request, request_id, resource_id, recovery_point, claim_token, lease_token, attempts,
-    finished_at, answer_version, answer_status, answer_headers, answer_body
-FROM idempotency_keys
-WHERE tenant_id = $1 AND key = $2
+const KeyRead = `-- name: KeyRead :many
+WITH asked AS MATERIALIZED (
+    SELECT generate_subscripts($1::text[], 1) AS ordinal,
+        unnest($2::text[]) AS tenant_id, unnest($1::text[]) AS key
+)
+SELECT asked.ordinal::integer AS ordinal, k.tenant_id, k.key, k.operation, k.request, k.request_id, k.resource_id,
+    k.recovery_point, k.claim_token, k.lease_token, k.attempts,
+    k.finished_at, k.answer_version, k.answer_status, k.answer_headers, k.answer_body
+FROM asked
+JOIN idempotency_keys k ON k.tenant_id = asked.tenant_id AND k.key = asked.key
 `
 
 type KeyReadParams struct {
-	TenantID string
-	Key      string
+	Keys      []string
+	TenantIds []string
 }
 
 type KeyReadRow struct {
+	Ordinal       int32
 	TenantID      string
 	Key           string
 	Operation     string
@@ -307,28 +332,43 @@ type KeyReadRow struct {
 	AnswerBody    []byte
 }
 
-// Reads a key after a COMMIT whose outcome is unknown: its state and its holder. No row: the key was never used.
-func (q *Queries) KeyRead(ctx context.Context, arg KeyReadParams) (KeyReadRow, error) {
-	row := q.db.QueryRow(ctx, KeyRead, arg.TenantID, arg.Key)
-	var i KeyReadRow
-	err := row.Scan(
-		&i.TenantID,
-		&i.Key,
-		&i.Operation,
-		&i.Request,
-		&i.RequestID,
-		&i.ResourceID,
-		&i.RecoveryPoint,
-		&i.ClaimToken,
-		&i.LeaseToken,
-		&i.Attempts,
-		&i.FinishedAt,
-		&i.AnswerVersion,
-		&i.AnswerStatus,
-		&i.AnswerHeaders,
-		&i.AnswerBody,
-	)
-	return i, err
+// Reads keys after a COMMIT whose outcome is unknown, over arrays: their state and their holder. No row: the key was
+// never used.
+func (q *Queries) KeyRead(ctx context.Context, arg KeyReadParams) ([]KeyReadRow, error) {
+	rows, err := q.db.Query(ctx, KeyRead, arg.Keys, arg.TenantIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []KeyReadRow{}
+	for rows.Next() {
+		var i KeyReadRow
+		if err := rows.Scan(
+			&i.Ordinal,
+			&i.TenantID,
+			&i.Key,
+			&i.Operation,
+			&i.Request,
+			&i.RequestID,
+			&i.ResourceID,
+			&i.RecoveryPoint,
+			&i.ClaimToken,
+			&i.LeaseToken,
+			&i.Attempts,
+			&i.FinishedAt,
+			&i.AnswerVersion,
+			&i.AnswerStatus,
+			&i.AnswerHeaders,
+			&i.AnswerBody,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const KeyRetryNow = `-- name: KeyRetryNow :execrows

@@ -1182,13 +1182,3 @@ func (q *Queries) InvariantWebhookIsApplied(ctx context.Context) ([]InvariantWeb
 	}
 	return items, nil
 }
-
-const TimeoutsForAudit = `-- name: TimeoutsForAudit :exec
-SELECT set_config('statement_timeout', $1::text, true)
-`
-
-// Sets the timeout for the rest of the transaction: the default is for requests.
-func (q *Queries) TimeoutsForAudit(ctx context.Context, milliseconds string) error {
-	_, err := q.db.Exec(ctx, TimeoutsForAudit, milliseconds)
-	return err
-}

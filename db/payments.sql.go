@@ -13,29 +13,34 @@ import (
 	"github.com/google/uuid"
 )
 
-const OrderToPay = `-- name: OrderToPay :one
-SELECT o.tenant_id, o.id, o.version, o.status, o.amount_minor, o.amount_refunded_minor, o.amount_disputed_minor, o.currency, o.items, o.customer_reference, o.metadata, o.payment_id, o.checkout_id, o.canceling_key, o.intents_retired, o.created_at,
+const OrderToPay = `-- name: OrderToPay :many
+WITH asked AS MATERIALIZED (
+    SELECT generate_subscripts($1::text[], 1) AS ordinal,
+        unnest($2::text[]) AS tenant_id, unnest($1::text[]) AS id
+)
+SELECT asked.ordinal::integer AS ordinal, o.tenant_id, o.id, o.version, o.status, o.amount_minor, o.amount_refunded_minor, o.amount_disputed_minor, o.currency, o.items, o.customer_reference, o.metadata, o.payment_id, o.checkout_id, o.canceling_key, o.intents_retired, o.created_at,
     coalesce(last.intent_number, 0)::integer AS intent_number,
     coalesce(last.intent_id, '')::text AS intent_id,
     coalesce(last.intent_closed, true)::boolean AS intent_closed,
     coalesce((
         SELECT l.status::text FROM payments l
         WHERE l.tenant_id = o.tenant_id AND l.order_id = o.id AND l.live), '')::text AS live_status
-FROM orders o
+FROM asked
+JOIN orders o ON o.tenant_id = asked.tenant_id AND o.id = asked.id
 LEFT JOIN LATERAL (
     SELECT p.intent_number, p.intent_id, p.intent_closed
     FROM payments p
     WHERE p.tenant_id = o.tenant_id AND p.order_id = o.id
     ORDER BY p.intent_number DESC, p.intent_closed DESC, p.intent_id NULLS LAST LIMIT 1) last ON true
-WHERE o.tenant_id = $1 AND o.id = $2
 `
 
 type OrderToPayParams struct {
-	TenantID string
-	ID       string
+	Ids       []string
+	TenantIds []string
 }
 
 type OrderToPayRow struct {
+	Ordinal      int32
 	Order        Order
 	IntentNumber int32
 	IntentID     string
@@ -43,166 +48,197 @@ type OrderToPayRow struct {
 	LiveStatus   string
 }
 
-// Returns the order, the PaymentIntent that its next payment uses, and the status of the payment that occupies the
+// Returns each order, the PaymentIntent that its next payment uses, and the status of the payment that occupies the
 // order, empty if none does. No row: the tenant has no such order.
-func (q *Queries) OrderToPay(ctx context.Context, arg OrderToPayParams) (OrderToPayRow, error) {
-	row := q.db.QueryRow(ctx, OrderToPay, arg.TenantID, arg.ID)
-	var i OrderToPayRow
-	err := row.Scan(
-		&i.Order.TenantID,
-		&i.Order.ID,
-		&i.Order.Version,
-		&i.Order.Status,
-		&i.Order.AmountMinor,
-		&i.Order.AmountRefundedMinor,
-		&i.Order.AmountDisputedMinor,
-		&i.Order.Currency,
-		&i.Order.Items,
-		&i.Order.CustomerReference,
-		&i.Order.Metadata,
-		&i.Order.PaymentID,
-		&i.Order.CheckoutID,
-		&i.Order.CancelingKey,
-		&i.Order.IntentsRetired,
-		&i.Order.CreatedAt,
-		&i.IntentNumber,
-		&i.IntentID,
-		&i.IntentClosed,
-		&i.LiveStatus,
-	)
-	return i, err
+func (q *Queries) OrderToPay(ctx context.Context, arg OrderToPayParams) ([]OrderToPayRow, error) {
+	rows, err := q.db.Query(ctx, OrderToPay, arg.Ids, arg.TenantIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []OrderToPayRow{}
+	for rows.Next() {
+		var i OrderToPayRow
+		if err := rows.Scan(
+			&i.Ordinal,
+			&i.Order.TenantID,
+			&i.Order.ID,
+			&i.Order.Version,
+			&i.Order.Status,
+			&i.Order.AmountMinor,
+			&i.Order.AmountRefundedMinor,
+			&i.Order.AmountDisputedMinor,
+			&i.Order.Currency,
+			&i.Order.Items,
+			&i.Order.CustomerReference,
+			&i.Order.Metadata,
+			&i.Order.PaymentID,
+			&i.Order.CheckoutID,
+			&i.Order.CancelingKey,
+			&i.Order.IntentsRetired,
+			&i.Order.CreatedAt,
+			&i.IntentNumber,
+			&i.IntentID,
+			&i.IntentClosed,
+			&i.LiveStatus,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
-const PaymentBegin = `-- name: PaymentBegin :one
+const PaymentBegin = `-- name: PaymentBegin :many
 
-WITH target AS (
-    SELECT o.status, o.canceling_key, o.checkout_id, o.intents_retired
-    FROM orders o
-    WHERE o.tenant_id = $1 AND o.id = $2
-    FOR NO KEY UPDATE
-), of_order AS MATERIALIZED ( -- by the order first: another index could be searched by the tenant alone
-    SELECT p.tenant_id, p.id FROM payments p WHERE p.order_id = $2 AND p.live
-), live AS (
-    SELECT of_order.id FROM of_order WHERE of_order.tenant_id = $1
+WITH asked AS MATERIALIZED (
+    SELECT generate_subscripts($1::text[], 1) AS ordinal,
+        unnest($2::text[]) AS tenant_id, unnest($3::text[]) AS order_id, unnest($1::text[]) AS key,
+        unnest($4::text[]) AS operation, unnest($5::bytea[]) AS fingerprint,
+        unnest($6::smallint[]) AS fingerprint_version, unnest($7::bytea[]) AS request,
+        unnest($8::text[]) AS request_id, unnest($9::text[]) AS recovery_point,
+        unnest($10::uuid[]) AS claim_token, unnest($11::interval[]) AS lease,
+        unnest($12::text[]) AS payment_id, unnest($13::bigint[]) AS amount_minor,
+        unnest($14::text[]) AS currency, unnest($15::text[]) AS payment_method,
+        unnest($16::integer[]) AS intent_number, unnest($17::text[]) AS intent_id,
+        unnest($18::timestamptz[]) AS created_at, unnest($19::bytea[]) AS event_data,
+        unnest($20::text[]) AS traceparent, unnest($21::text[]) AS stripe_key,
+        unnest($22::text[]) AS stripe_operation, unnest($23::text[]) AS stripe_resource_id,
+        unnest($24::bytea[]) AS params_sha256
+), payable AS MATERIALIZED (
+    SELECT asked.ordinal, asked.tenant_id, asked.order_id, asked.key, asked.operation, asked.fingerprint, asked.fingerprint_version, asked.request, asked.request_id, asked.recovery_point, asked.claim_token, asked.lease, asked.payment_id, asked.amount_minor, asked.currency, asked.payment_method, asked.intent_number, asked.intent_id, asked.created_at, asked.event_data, asked.traceparent, asked.stripe_key, asked.stripe_operation, asked.stripe_resource_id, asked.params_sha256
+    FROM asked
+    JOIN orders o ON o.tenant_id = asked.tenant_id AND o.id = asked.order_id
+    WHERE o.status::text = 'open' AND o.canceling_key IS NULL AND o.checkout_id IS NULL
+      AND asked.intent_number > o.intents_retired
+      AND NOT EXISTS (
+          SELECT FROM payments p WHERE p.order_id = o.id AND p.tenant_id = o.tenant_id AND p.live)
+    FOR NO KEY UPDATE OF o SKIP LOCKED
 ), claim AS (
     INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id,
         resource_id, recovery_point, claim_token, leased_until, next_attempt_at,
         history, traceparent)
-    SELECT $1, $3, $4, $5, $6, $7, $8,
-        $9, $10, $11, clock_timestamp() + $12::interval, clock_timestamp() + $12::interval,
-        ARRAY[concat_ws(' ', 1, $10::text, clock_timestamp())], $13
-    FROM target
-    WHERE target.status = 'open' AND target.canceling_key IS NULL AND target.checkout_id IS NULL
-      AND $14::integer > target.intents_retired
-      AND NOT EXISTS (SELECT FROM live)
+    SELECT tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id,
+        payment_id, recovery_point, claim_token, clock_timestamp() + lease, clock_timestamp() + lease,
+        ARRAY[concat_ws(' ', 1, recovery_point, clock_timestamp())], nullif(traceparent, '')
+    FROM payable
     ON CONFLICT (tenant_id, key) DO NOTHING
-    RETURNING tenant_id
+    RETURNING claim_token
+), begun AS MATERIALIZED (
+    SELECT payable.ordinal, payable.tenant_id, payable.order_id, payable.key, payable.operation, payable.fingerprint, payable.fingerprint_version, payable.request, payable.request_id, payable.recovery_point, payable.claim_token, payable.lease, payable.payment_id, payable.amount_minor, payable.currency, payable.payment_method, payable.intent_number, payable.intent_id, payable.created_at, payable.event_data, payable.traceparent, payable.stripe_key, payable.stripe_operation, payable.stripe_resource_id, payable.params_sha256 FROM claim JOIN payable USING (claim_token)
 ), payment AS (
     INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method,
         intent_number, intent_id, created_at)
-    SELECT claim.tenant_id, $9, $2, $3, $15, $16, $17,
-        $14::integer, $18, $19
-    FROM claim
-    RETURNING tenant_id
+    SELECT tenant_id, payment_id, order_id, key, amount_minor, currency, payment_method,
+        intent_number, nullif(intent_id, ''), created_at
+    FROM begun
+    RETURNING id
 ), event AS (
     INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, traceparent)
-    SELECT payment.tenant_id, $9, 1, 'payment.created', $20, $13
-    FROM payment
+    SELECT tenant_id, payment_id, 1, 'payment.created', event_data, nullif(traceparent, '')
+    FROM begun
 ), call AS (
     INSERT INTO stripe_calls (tenant_id, stripe_key, operation, resource_id, params_sha256)
-    SELECT payment.tenant_id, $21, $22, $23, $24
+    SELECT begun.tenant_id, begun.stripe_key, begun.stripe_operation, begun.stripe_resource_id, begun.params_sha256
     FROM payment
+    JOIN begun ON begun.payment_id = payment.id
     ON CONFLICT (tenant_id, stripe_key) DO UPDATE
     SET attempts = stripe_calls.attempts + 1, last_sent_at = clock_timestamp()
 )
-SELECT target.status AS order_status,
-    (target.canceling_key IS NOT NULL)::boolean AS order_canceling,
-    EXISTS (SELECT FROM claim) AS claimed,
-    EXISTS (SELECT FROM live) AS in_progress
-FROM target
+SELECT begun.ordinal::integer AS ordinal FROM begun
 `
 
 type PaymentBeginParams struct {
-	TenantID           string
-	OrderID            string
-	Key                string
-	Operation          string
-	Fingerprint        []byte
-	FingerprintVersion int16
-	Request            []byte
-	RequestID          string
-	PaymentID          string
-	RecoveryPoint      string
-	ClaimToken         uuid.UUID
-	Lease              time.Duration
-	Traceparent        *string
-	IntentNumber       int32
-	AmountMinor        int64
-	Currency           string
-	PaymentMethod      string
-	IntentID           *string
-	CreatedAt          time.Time
-	EventData          []byte
-	StripeKey          string
-	StripeOperation    string
-	StripeResourceID   string
-	ParamsSha256       []byte
+	Keys                []string
+	TenantIds           []string
+	OrderIds            []string
+	Operations          []string
+	Fingerprints        [][]byte
+	FingerprintVersions []int16
+	Requests            [][]byte
+	RequestIds          []string
+	RecoveryPoints      []string
+	ClaimTokens         []uuid.UUID
+	Leases              []time.Duration
+	PaymentIds          []string
+	AmountsMinor        []int64
+	Currencies          []string
+	PaymentMethods      []string
+	IntentNumbers       []int32
+	IntentIds           []string
+	CreatedAt           []time.Time
+	EventData           [][]byte
+	Traceparents        []string
+	StripeKeys          []string
+	StripeOperations    []string
+	StripeResourceIds   []string
+	ParamsSha256s       [][]byte
 }
 
-type PaymentBeginRow struct {
-	OrderStatus    OrderStatus
-	OrderCanceling bool
-	Claimed        bool
-	InProgress     bool
-}
-
-// The three phases of a payment, one statement each: one round trip and one commit (docs/performance.md). The first
-// makes the claim; the others check its fencing token, and what depends on the claim joins the CTE that checked it.
+// The three phases of a payment and the look-up before them, over arrays: one statement, one round trip and one commit
+// for as many payments as wait for it (docs/performance.md). A lone payment is an array of one. Each returns the
+// ordinals, from 1, of the rows that were done; the others have changed nothing. The first phase makes the claims; the
+// others check their fencing tokens, and what depends on a claim joins the CTE that checked it.
+//
+// The rows of one call concern different orders and come in the order of their tenants and orders, so that two calls
+// that lock several rows lock them in the same order (postgres.Batched).
 //
 // Plans are made while the tables are new and small, and are kept. So each row is selected by its whole primary key
 // and with conditions that no partial index satisfies (a status as text; see also idempotency_keys.sql): an index
 // that looks as good on ten pages reads every payment of the tenant on ten thousand.
 // T1: claims the key and records the payment, its event and the call it is about to make. Claims nothing unless the
-// order can be paid, was not made by a checkout, and has not retired the PaymentIntent since that was read. A second
-// live payment of the order violates one_live_payment_per_order, and nothing is written. No row: the tenant has no such
-// order. The call is recorded after the payment: both payments of an order record the same creation, and a payment that
-// is about to find the order taken would otherwise hold the call's row while it waits for the payment's, which
-// PaymentIntentRecord locks in the opposite order.
-func (q *Queries) PaymentBegin(ctx context.Context, arg PaymentBeginParams) (PaymentBeginRow, error) {
-	row := q.db.QueryRow(ctx, PaymentBegin,
-		arg.TenantID,
-		arg.OrderID,
-		arg.Key,
-		arg.Operation,
-		arg.Fingerprint,
-		arg.FingerprintVersion,
-		arg.Request,
-		arg.RequestID,
-		arg.PaymentID,
-		arg.RecoveryPoint,
-		arg.ClaimToken,
-		arg.Lease,
-		arg.Traceparent,
-		arg.IntentNumber,
-		arg.AmountMinor,
-		arg.Currency,
-		arg.PaymentMethod,
-		arg.IntentID,
+// order can be paid, was not made by a checkout, has no live payment, and has not retired the PaymentIntent since that
+// was read. It waits for no order that another transaction has locked: such a row is not done either, and the caller
+// locks the order before it tries again. A second live payment of an order violates one_live_payment_per_order. The call
+// is recorded after the payment: both payments of an order record the same creation, and a payment that is about to find
+// the order taken would otherwise hold the call's row while it waits for the payment's, which PaymentIntentRecord locks
+// in the opposite order.
+func (q *Queries) PaymentBegin(ctx context.Context, arg PaymentBeginParams) ([]int32, error) {
+	rows, err := q.db.Query(ctx, PaymentBegin,
+		arg.Keys,
+		arg.TenantIds,
+		arg.OrderIds,
+		arg.Operations,
+		arg.Fingerprints,
+		arg.FingerprintVersions,
+		arg.Requests,
+		arg.RequestIds,
+		arg.RecoveryPoints,
+		arg.ClaimTokens,
+		arg.Leases,
+		arg.PaymentIds,
+		arg.AmountsMinor,
+		arg.Currencies,
+		arg.PaymentMethods,
+		arg.IntentNumbers,
+		arg.IntentIds,
 		arg.CreatedAt,
 		arg.EventData,
-		arg.StripeKey,
-		arg.StripeOperation,
-		arg.StripeResourceID,
-		arg.ParamsSha256,
+		arg.Traceparents,
+		arg.StripeKeys,
+		arg.StripeOperations,
+		arg.StripeResourceIds,
+		arg.ParamsSha256s,
 	)
-	var i PaymentBeginRow
-	err := row.Scan(
-		&i.OrderStatus,
-		&i.OrderCanceling,
-		&i.Claimed,
-		&i.InProgress,
-	)
-	return i, err
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []int32{}
+	for rows.Next() {
+		var ordinal int32
+		if err := rows.Scan(&ordinal); err != nil {
+			return nil, err
+		}
+		items = append(items, ordinal)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const PaymentByKey = `-- name: PaymentByKey :one
@@ -249,128 +285,162 @@ func (q *Queries) PaymentByKey(ctx context.Context, arg PaymentByKeyParams) (Pay
 	return i, err
 }
 
-const PaymentFinish = `-- name: PaymentFinish :execrows
-WITH ord AS (
-    SELECT o.id
-    FROM orders o
-    WHERE o.tenant_id = $7 AND o.id = $9 AND $10::boolean
-      AND o.status = 'open' AND o.version = $11
-    FOR NO KEY UPDATE
-), pay AS (
-    SELECT p.id
-    FROM payments p
-    WHERE p.tenant_id = $7 AND p.id = $8 AND p.version = $12
-      AND (NOT $10::boolean OR EXISTS (SELECT FROM ord))
-    FOR NO KEY UPDATE
+const PaymentFinish = `-- name: PaymentFinish :many
+WITH asked AS MATERIALIZED (
+    SELECT generate_subscripts($1::text[], 1) AS ordinal,
+        unnest($2::text[]) AS tenant_id, unnest($1::text[]) AS key,
+        unnest($3::bigint[]) AS lease_token,
+        unnest($4::text[]) AS payment_id, unnest($5::bigint[]) AS payment_version,
+        unnest($6::text[]) AS order_id, unnest($7::bigint[]) AS order_version,
+        unnest($8::boolean[]) AS pays_order, unnest($9::text[]) AS status,
+        unnest($10::boolean[]) AS intent_closed, unnest($11::text[]) AS charge_id,
+        unnest($12::text[]) AS failure_code,
+        unnest($13::text[]) AS failure_decline_code,
+        unnest($14::text[]) AS failure_message,
+        unnest($15::smallint[]) AS answer_version, unnest($16::smallint[]) AS answer_status,
+        unnest($17::bytea[]) AS answer_headers, unnest($18::bytea[]) AS answer_body,
+        unnest($19::bytea[]) AS payment_event, unnest($20::bytea[]) AS order_event,
+        unnest($21::text[]) AS traceparent, unnest($22::text[]) AS stripe_key,
+        unnest($23::text[]) AS stripe_outcome, unnest($24::smallint[]) AS http_status,
+        unnest($25::text[]) AS error_code, unnest($26::text[]) AS object_id,
+        unnest($27::text[]) AS stripe_request_id
+), ready AS MATERIALIZED (
+    SELECT asked.ordinal, asked.tenant_id, asked.key, asked.lease_token, asked.payment_id, asked.payment_version, asked.order_id, asked.order_version, asked.pays_order, asked.status, asked.intent_closed, asked.charge_id, asked.failure_code, asked.failure_decline_code, asked.failure_message, asked.answer_version, asked.answer_status, asked.answer_headers, asked.answer_body, asked.payment_event, asked.order_event, asked.traceparent, asked.stripe_key, asked.stripe_outcome, asked.http_status, asked.error_code, asked.object_id, asked.stripe_request_id
+    FROM asked
+    JOIN idempotency_keys k ON k.tenant_id = asked.tenant_id AND k.key = asked.key
+    JOIN payments p ON p.tenant_id = asked.tenant_id AND p.id = asked.payment_id
+    WHERE k.lease_token = asked.lease_token AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
+      AND p.version = asked.payment_version
+), paid AS (
+    UPDATE orders o
+    SET status = 'paid', version = o.version + 1, payment_id = ready.payment_id
+    FROM ready
+    WHERE o.tenant_id = ready.tenant_id AND o.id = ready.order_id AND ready.pays_order
+      AND o.status::text = 'open' AND o.version = ready.order_version
+    RETURNING ready.ordinal, ready.tenant_id, ready.key, ready.lease_token, ready.payment_id, ready.payment_version, ready.order_id, ready.order_version, ready.pays_order, ready.status, ready.intent_closed, ready.charge_id, ready.failure_code, ready.failure_decline_code, ready.failure_message, ready.answer_version, ready.answer_status, ready.answer_headers, ready.answer_body, ready.payment_event, ready.order_event, ready.traceparent, ready.stripe_key, ready.stripe_outcome, ready.http_status, ready.error_code, ready.object_id, ready.stripe_request_id
+), settled AS (
+    UPDATE payments p
+    SET status = decided.status::payment_status, version = p.version + 1, updated_at = clock_timestamp(),
+        intent_closed = decided.intent_closed, charge_id = coalesce(nullif(decided.charge_id, ''), p.charge_id),
+        failure_code = CASE WHEN decided.status = 'failed' THEN decided.failure_code END,
+        failure_decline_code = nullif(decided.failure_decline_code, ''),
+        failure_message = nullif(decided.failure_message, ''), next_action = NULL
+    FROM (SELECT ordinal, tenant_id, key, lease_token, payment_id, payment_version, order_id, order_version, pays_order, status, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, answer_version, answer_status, answer_headers, answer_body, payment_event, order_event, traceparent, stripe_key, stripe_outcome, http_status, error_code, object_id, stripe_request_id FROM ready WHERE NOT ready.pays_order UNION ALL SELECT ordinal, tenant_id, key, lease_token, payment_id, payment_version, order_id, order_version, pays_order, status, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, answer_version, answer_status, answer_headers, answer_body, payment_event, order_event, traceparent, stripe_key, stripe_outcome, http_status, error_code, object_id, stripe_request_id FROM paid) decided
+    WHERE p.tenant_id = decided.tenant_id AND p.id = decided.payment_id AND p.version = decided.payment_version
+    RETURNING decided.ordinal, decided.tenant_id, decided.key, decided.lease_token, decided.payment_id, decided.payment_version, decided.order_id, decided.order_version, decided.pays_order, decided.status, decided.intent_closed, decided.charge_id, decided.failure_code, decided.failure_decline_code, decided.failure_message, decided.answer_version, decided.answer_status, decided.answer_headers, decided.answer_body, decided.payment_event, decided.order_event, decided.traceparent, decided.stripe_key, decided.stripe_outcome, decided.http_status, decided.error_code, decided.object_id, decided.stripe_request_id
 ), claim AS (
     UPDATE idempotency_keys k
     SET recovery_point = 'finished', finished_at = clock_timestamp(), last_error = NULL, parked_at = NULL,
-        answer_version = $13::smallint, answer_status = $14::smallint,
-        answer_headers = $15::bytea, answer_body = $16::bytea,
+        answer_version = settled.answer_version, answer_status = settled.answer_status,
+        answer_headers = settled.answer_headers, answer_body = settled.answer_body,
         history = k.history[1:24] || concat_ws(' ', k.lease_token, 'finished', clock_timestamp())
-    FROM pay
-    WHERE k.tenant_id = $7 AND k.key = $17 AND k.lease_token = $18
+    FROM settled
+    WHERE k.tenant_id = settled.tenant_id AND k.key = settled.key AND k.lease_token = settled.lease_token
       AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
-    RETURNING k.tenant_id
-), paid AS (
-    UPDATE orders o
-    SET status = 'paid', version = o.version + 1, payment_id = $8
-    FROM claim
-    WHERE o.tenant_id = $7 AND o.id = $9 AND $10::boolean
+    RETURNING settled.ordinal, settled.tenant_id, settled.key, settled.lease_token, settled.payment_id, settled.payment_version, settled.order_id, settled.order_version, settled.pays_order, settled.status, settled.intent_closed, settled.charge_id, settled.failure_code, settled.failure_decline_code, settled.failure_message, settled.answer_version, settled.answer_status, settled.answer_headers, settled.answer_body, settled.payment_event, settled.order_event, settled.traceparent, settled.stripe_key, settled.stripe_outcome, settled.http_status, settled.error_code, settled.object_id, settled.stripe_request_id
 ), event AS (
     INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, traceparent)
-    SELECT claim.tenant_id, unnest($19::text[]), unnest($20::bigint[]),
-        unnest($21::text[]), unnest($22::bytea[]), $23
+    SELECT tenant_id, payment_id, payment_version + 1, 'payment.' || status, payment_event, nullif(traceparent, '')
     FROM claim
+    UNION ALL
+    SELECT tenant_id, order_id, order_version + 1, 'order.paid', order_event, nullif(traceparent, '')
+    FROM claim WHERE pays_order
 ), called AS (
     UPDATE stripe_calls s
-    SET outcome = $24, http_status = $25,
-        error_code = $26, object_id = $27,
-        request_ids = CASE WHEN $28::text = '' THEN s.request_ids
-            ELSE s.request_ids || $28::text END
+    SET outcome = claim.stripe_outcome::stripe_outcome, http_status = claim.http_status,
+        error_code = nullif(claim.error_code, ''), object_id = nullif(claim.object_id, ''),
+        request_ids = CASE WHEN claim.stripe_request_id = '' THEN s.request_ids
+            ELSE s.request_ids || claim.stripe_request_id END
     FROM claim
-    WHERE s.tenant_id = $7 AND s.stripe_key = $29
+    WHERE s.tenant_id = claim.tenant_id AND s.stripe_key = claim.stripe_key
 )
-UPDATE payments p
-SET status = $1, version = p.version + 1, updated_at = clock_timestamp(),
-    intent_closed = $2, charge_id = coalesce($3, p.charge_id),
-    failure_code = $4, failure_decline_code = $5,
-    failure_message = $6, next_action = NULL
+SELECT claim.ordinal::integer AS ordinal
 FROM claim
-WHERE p.tenant_id = $7 AND p.id = $8
+WHERE (SELECT all_or_nothing(
+    (SELECT count(*) FROM paid) + (SELECT count(*) FROM settled WHERE NOT settled.pays_order),
+    (SELECT count(*) FROM claim)))
 `
 
 type PaymentFinishParams struct {
-	Status             PaymentStatus
-	IntentClosed       bool
-	ChargeID           *string
-	FailureCode        *string
-	FailureDeclineCode *string
-	FailureMessage     *string
-	TenantID           string
-	PaymentID          string
-	OrderID            string
-	PaysOrder          bool
-	OrderVersion       int64
-	PaymentVersion     int64
-	AnswerVersion      int16
-	AnswerStatus       int16
-	AnswerHeaders      []byte
-	AnswerBody         []byte
-	Key                string
-	LeaseToken         int64
-	EventAggregateIds  []string
-	EventVersions      []int64
-	EventTypes         []string
-	EventData          [][]byte
-	Traceparent        *string
-	StripeOutcome      StripeOutcome
-	HttpStatus         *int16
-	ErrorCode          *string
-	ObjectID           *string
-	StripeRequestID    string
-	StripeKey          string
+	Keys                []string
+	TenantIds           []string
+	LeaseTokens         []int64
+	PaymentIds          []string
+	PaymentVersions     []int64
+	OrderIds            []string
+	OrderVersions       []int64
+	PaysOrders          []bool
+	Statuses            []string
+	IntentsClosed       []bool
+	ChargeIds           []string
+	FailureCodes        []string
+	FailureDeclineCodes []string
+	FailureMessages     []string
+	AnswerVersions      []int16
+	AnswerStatuses      []int16
+	AnswerHeaders       [][]byte
+	AnswerBodies        [][]byte
+	PaymentEvents       [][]byte
+	OrderEvents         [][]byte
+	Traceparents        []string
+	StripeKeys          []string
+	StripeOutcomes      []string
+	HttpStatuses        []int16
+	ErrorCodes          []string
+	ObjectIds           []string
+	StripeRequestIds    []string
 }
 
-// T2: records the outcome, the order's new state, the events and the response. It first locks and checks the rows
-// that it changes, the order before the payment as everywhere, so that all of it happens or nothing. Zero rows: the
-// lease was lost, or the payment or its order has changed since it was read.
-func (q *Queries) PaymentFinish(ctx context.Context, arg PaymentFinishParams) (int64, error) {
-	result, err := q.db.Exec(ctx, PaymentFinish,
-		arg.Status,
-		arg.IntentClosed,
-		arg.ChargeID,
-		arg.FailureCode,
-		arg.FailureDeclineCode,
-		arg.FailureMessage,
-		arg.TenantID,
-		arg.PaymentID,
-		arg.OrderID,
-		arg.PaysOrder,
-		arg.OrderVersion,
-		arg.PaymentVersion,
-		arg.AnswerVersion,
-		arg.AnswerStatus,
+// T2: records the outcome, the order's new state, the events and the response. Not done: the lease was lost, or the
+// payment or its order has changed since it was read. What is ready was read without a lock; if one of its rows
+// changes before it is updated, the statement is refused, and all of it happens or nothing. The order is updated
+// before the payment, as everywhere.
+func (q *Queries) PaymentFinish(ctx context.Context, arg PaymentFinishParams) ([]int32, error) {
+	rows, err := q.db.Query(ctx, PaymentFinish,
+		arg.Keys,
+		arg.TenantIds,
+		arg.LeaseTokens,
+		arg.PaymentIds,
+		arg.PaymentVersions,
+		arg.OrderIds,
+		arg.OrderVersions,
+		arg.PaysOrders,
+		arg.Statuses,
+		arg.IntentsClosed,
+		arg.ChargeIds,
+		arg.FailureCodes,
+		arg.FailureDeclineCodes,
+		arg.FailureMessages,
+		arg.AnswerVersions,
+		arg.AnswerStatuses,
 		arg.AnswerHeaders,
-		arg.AnswerBody,
-		arg.Key,
-		arg.LeaseToken,
-		arg.EventAggregateIds,
-		arg.EventVersions,
-		arg.EventTypes,
-		arg.EventData,
-		arg.Traceparent,
-		arg.StripeOutcome,
-		arg.HttpStatus,
-		arg.ErrorCode,
-		arg.ObjectID,
-		arg.StripeRequestID,
-		arg.StripeKey,
+		arg.AnswerBodies,
+		arg.PaymentEvents,
+		arg.OrderEvents,
+		arg.Traceparents,
+		arg.StripeKeys,
+		arg.StripeOutcomes,
+		arg.HttpStatuses,
+		arg.ErrorCodes,
+		arg.ObjectIds,
+		arg.StripeRequestIds,
 	)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	return result.RowsAffected(), nil
+	defer rows.Close()
+	items := []int32{}
+	for rows.Next() {
+		var ordinal int32
+		if err := rows.Scan(&ordinal); err != nil {
+			return nil, err
+		}
+		items = append(items, ordinal)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const PaymentGet = `-- name: PaymentGet :one
@@ -495,63 +565,91 @@ func (q *Queries) PaymentIntentEnded(ctx context.Context, arg PaymentIntentEnded
 	return result.RowsAffected(), nil
 }
 
-const PaymentIntentRecord = `-- name: PaymentIntentRecord :execrows
-WITH claim AS (
+const PaymentIntentRecord = `-- name: PaymentIntentRecord :many
+WITH asked AS MATERIALIZED (
+    SELECT generate_subscripts($1::text[], 1) AS ordinal,
+        unnest($2::text[]) AS tenant_id, unnest($1::text[]) AS key,
+        unnest($3::bigint[]) AS lease_token, unnest($4::text[]) AS recovery_point,
+        unnest($5::text[]) AS payment_id, unnest($6::text[]) AS intent_id,
+        unnest($7::text[]) AS create_key, unnest($8::text[]) AS stripe_request_id,
+        unnest($9::text[]) AS confirm_key, unnest($10::bytea[]) AS params_sha256
+), claim AS (
     UPDATE idempotency_keys k
-    SET recovery_point = $4,
-        history = k.history[1:24] || concat_ws(' ', k.lease_token, $4::text, clock_timestamp())
-    WHERE k.tenant_id = $2 AND k.key = $5 AND k.lease_token = $6
+    SET recovery_point = asked.recovery_point,
+        history = k.history[1:24] || concat_ws(' ', k.lease_token, asked.recovery_point, clock_timestamp())
+    FROM asked
+    JOIN payments p ON p.tenant_id = asked.tenant_id AND p.id = asked.payment_id
+    WHERE k.tenant_id = asked.tenant_id AND k.key = asked.key AND k.lease_token = asked.lease_token
       AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
-    RETURNING k.tenant_id
+      AND p.status::text = 'processing'
+    RETURNING asked.ordinal, asked.tenant_id, asked.key, asked.lease_token, asked.recovery_point, asked.payment_id, asked.intent_id, asked.create_key, asked.stripe_request_id, asked.confirm_key, asked.params_sha256
 ), created AS (
     UPDATE stripe_calls s
-    SET outcome = 'done', http_status = 200, object_id = $1,
-        request_ids = s.request_ids || $7::text
+    SET outcome = 'done', http_status = 200, object_id = claim.intent_id,
+        request_ids = s.request_ids || claim.stripe_request_id
     FROM claim
-    WHERE s.tenant_id = $2 AND s.stripe_key = $8
+    WHERE s.tenant_id = claim.tenant_id AND s.stripe_key = claim.create_key
 ), planned AS (
     INSERT INTO stripe_calls (tenant_id, stripe_key, operation, resource_id, params_sha256)
-    SELECT claim.tenant_id, $9, 'confirm', $3, $10
+    SELECT tenant_id, confirm_key, 'confirm', payment_id, params_sha256
     FROM claim
     ON CONFLICT (tenant_id, stripe_key) DO NOTHING -- a repetition of this phase, whose COMMIT was in doubt
+), recorded AS (
+    UPDATE payments p
+    SET intent_id = claim.intent_id, updated_at = clock_timestamp()
+    FROM claim
+    WHERE p.tenant_id = claim.tenant_id AND p.id = claim.payment_id AND p.status::text = 'processing'
+    RETURNING claim.ordinal
 )
-UPDATE payments p
-SET intent_id = $1, updated_at = clock_timestamp()
-FROM claim
-WHERE p.tenant_id = $2 AND p.id = $3 AND p.status::text = 'processing'
+SELECT recorded.ordinal::integer AS ordinal
+FROM recorded
+WHERE (SELECT all_or_nothing((SELECT count(*) FROM claim), (SELECT count(*) FROM recorded)))
 `
 
 type PaymentIntentRecordParams struct {
-	IntentID        *string
-	TenantID        string
-	PaymentID       string
-	RecoveryPoint   string
-	Key             string
-	LeaseToken      int64
-	StripeRequestID string
-	CreateKey       string
-	ConfirmKey      string
-	ParamsSha256    []byte
+	Keys             []string
+	TenantIds        []string
+	LeaseTokens      []int64
+	RecoveryPoints   []string
+	PaymentIds       []string
+	IntentIds        []string
+	CreateKeys       []string
+	StripeRequestIds []string
+	ConfirmKeys      []string
+	ParamsSha256s    [][]byte
 }
 
-// T1b: stores the PaymentIntent's id and records the confirm call. Zero rows: the lease was lost.
-func (q *Queries) PaymentIntentRecord(ctx context.Context, arg PaymentIntentRecordParams) (int64, error) {
-	result, err := q.db.Exec(ctx, PaymentIntentRecord,
-		arg.IntentID,
-		arg.TenantID,
-		arg.PaymentID,
-		arg.RecoveryPoint,
-		arg.Key,
-		arg.LeaseToken,
-		arg.StripeRequestID,
-		arg.CreateKey,
-		arg.ConfirmKey,
-		arg.ParamsSha256,
+// T1b: stores the PaymentIntent's id and records the confirm call. Not done: the lease was lost, or the payment has
+// ended.
+func (q *Queries) PaymentIntentRecord(ctx context.Context, arg PaymentIntentRecordParams) ([]int32, error) {
+	rows, err := q.db.Query(ctx, PaymentIntentRecord,
+		arg.Keys,
+		arg.TenantIds,
+		arg.LeaseTokens,
+		arg.RecoveryPoints,
+		arg.PaymentIds,
+		arg.IntentIds,
+		arg.CreateKeys,
+		arg.StripeRequestIds,
+		arg.ConfirmKeys,
+		arg.ParamsSha256s,
 	)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	return result.RowsAffected(), nil
+	defer rows.Close()
+	items := []int32{}
+	for rows.Next() {
+		var ordinal int32
+		if err := rows.Scan(&ordinal); err != nil {
+			return nil, err
+		}
+		items = append(items, ordinal)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const PaymentIntentSpent = `-- name: PaymentIntentSpent :exec

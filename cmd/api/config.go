@@ -30,7 +30,6 @@ type config struct {
 	IdempotencyRetention time.Duration
 	ActionTimeout        time.Duration
 	AutoMigrate          bool
-	GroupCommit          bool // concurrent payments share commits // part: groupcommit
 	LogLevel             slog.Level
 	LogFormat            string
 
@@ -65,7 +64,6 @@ func readConfig(getenv func(string) string) (config, error) {
 		IdempotencyRetention: e.duration("IDEMPOTENCY_RETENTION", 72*time.Hour),
 		ActionTimeout:        e.duration("ACTION_TIMEOUT", time.Hour),
 		AutoMigrate:          e.boolean("AUTO_MIGRATE", false),
-		GroupCommit:          e.boolean("GROUP_COMMIT", true), // part: groupcommit
 		LogLevel:             e.logLevel(),
 		LogFormat:            e.oneOf("LOG_FORMAT", "json", "text"),
 	}

@@ -75,7 +75,6 @@ func TestBadSettingsStopTheStart(t *testing.T) {
 		{"STRIPE_RPS", " 25", "must be a number"},
 		{"RATE_LIMIT_RPS", "100/s", "must be a number"},
 		{"AUTO_MIGRATE", " true", "must be true or false"},
-		{"GROUP_COMMIT", "yes", "must be true or false"},            // part: groupcommit
 		{"NOTIFY_PRIVATE_ADDRESSES", "on", "must be true or false"}, // part: webhooks
 		{"STRIPE_API_BASE", "http://:12111", "must be an http or https URL"},
 		{"STRIPE_API_BASE", "https://proxy/?to=hunter2", "must be an http or https URL, without a query"},

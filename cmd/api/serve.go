@@ -53,7 +53,6 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 	// The database is required at the start, the broker is not: without the one nothing can be accepted, without the
 	// other events wait in the outbox.
 	pool, err := openDatabase(ctx, c.DatabaseURL, postgres.Options{
-		GroupCommit: c.GroupCommit, // part: groupcommit
 	})
 	if err != nil {
 		return err
@@ -149,10 +148,10 @@ func newMetrics(pool *postgres.Pool) *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for name, value := range map[string]func() float64{
-		"payonce_pool_connections_in_use": func() float64 { return float64(pool.Stat().AcquiredConns()) },
-		"payonce_pool_connections_idle":   func() float64 { return float64(pool.Stat().IdleConns()) },
-		"payonce_pool_connections_max":    func() float64 { return float64(pool.Stat().MaxConns()) },
-		"payonce_pool_waits_total":        func() float64 { return float64(pool.Stat().EmptyAcquireCount()) },
+		"payonce_pool_connections_in_use": func() float64 { return float64(pool.Stat().InUse) },
+		"payonce_pool_connections_idle":   func() float64 { return float64(pool.Stat().Idle) },
+		"payonce_pool_connections_max":    func() float64 { return float64(pool.Stat().Max) },
+		"payonce_pool_waits_total":        func() float64 { return float64(pool.Stat().Waits) },
 	} {
 		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: name,

@@ -17,6 +17,18 @@ END $$;
 -- +goose StatementEnd
 
 -- +goose StatementBegin
+-- Refuses a statement over arrays of which a row was changed between its CTEs: what the first of them has begun, the last
+-- has not done. The error is that of a transaction that met another one: nothing is written, and it may be repeated.
+CREATE FUNCTION all_or_nothing(begun bigint, done bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    IF done <> begun THEN
+        RAISE EXCEPTION 'of % rows % were done', begun, done USING ERRCODE = 'serialization_failure';
+    END IF;
+    RETURN true;
+END $$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
 -- A stored document as JSON; null if it cannot be read as such. The invariants read stored responses and requests with
 -- it, so that one damaged row is one violation that names the row, and not an error that hides all others. (IS JSON
 -- needs PostgreSQL 16.)
@@ -112,4 +124,5 @@ CREATE TRIGGER unfinished_is_never_deleted BEFORE DELETE ON idempotency_keys FOR
 -- +goose Down
 DROP TABLE idempotency_keys;
 DROP FUNCTION readable_json;
+DROP FUNCTION all_or_nothing;
 DROP FUNCTION refuse_write;

@@ -3,27 +3,37 @@
 -- sees few unfinished keys would read them all instead of the one row, and keep that plan when there are a hundred
 -- thousand, as during an outage of Stripe.
 
--- name: KeyLookup :one
--- Reads a key for a replay, by primary key. No row: the key was never used. It returns only what a response is made
--- of, and nothing nullable: a nullable column, and the pointer to it, cost the service more than the server.
+-- name: KeyLookup :many
+-- Reads keys for replays, by primary key, over arrays. No row: the key was never used. It returns only what a response
+-- is made of, and nothing nullable: a nullable column, and the pointer to it, cost the service more than the server.
 -- held_seconds is 0 unless the key is held. leased_until is not returned: it is -infinity once released, which
 -- time.Time cannot represent.
-SELECT operation, fingerprint, resource_id, lease_token,
-    (finished_at IS NOT NULL)::boolean AS finished,
-    (answer_dropped_at IS NOT NULL)::boolean AS answer_dropped,
-    (CASE WHEN finished_at IS NULL AND leased_until > clock_timestamp()
-        THEN extract(epoch FROM leased_until - clock_timestamp()) ELSE 0 END)::float8 AS held_seconds,
-    coalesce(answer_version, 0)::smallint AS answer_version,
-    coalesce(answer_status, 0)::smallint AS answer_status, answer_headers, answer_body
-FROM idempotency_keys
-WHERE tenant_id = @tenant_id AND key = @key;
+WITH asked AS MATERIALIZED (
+    SELECT generate_subscripts(@keys::text[], 1) AS ordinal,
+        unnest(@tenant_ids::text[]) AS tenant_id, unnest(@keys::text[]) AS key
+)
+SELECT asked.ordinal::integer AS ordinal, k.operation, k.fingerprint, k.resource_id, k.lease_token,
+    (k.finished_at IS NOT NULL)::boolean AS finished,
+    (k.answer_dropped_at IS NOT NULL)::boolean AS answer_dropped,
+    (CASE WHEN k.finished_at IS NULL AND k.leased_until > clock_timestamp()
+        THEN extract(epoch FROM k.leased_until - clock_timestamp()) ELSE 0 END)::float8 AS held_seconds,
+    coalesce(k.answer_version, 0)::smallint AS answer_version,
+    coalesce(k.answer_status, 0)::smallint AS answer_status, k.answer_headers, k.answer_body
+FROM asked
+JOIN idempotency_keys k ON k.tenant_id = asked.tenant_id AND k.key = asked.key;
 
--- name: KeyRead :one
--- Reads a key after a COMMIT whose outcome is unknown: its state and its holder. No row: the key was never used.
-SELECT tenant_id, key, operation, request, request_id, resource_id, recovery_point, claim_token, lease_token, attempts,
-    finished_at, answer_version, answer_status, answer_headers, answer_body
-FROM idempotency_keys
-WHERE tenant_id = @tenant_id AND key = @key;
+-- name: KeyRead :many
+-- Reads keys after a COMMIT whose outcome is unknown, over arrays: their state and their holder. No row: the key was
+-- never used.
+WITH asked AS MATERIALIZED (
+    SELECT generate_subscripts(@keys::text[], 1) AS ordinal,
+        unnest(@tenant_ids::text[]) AS tenant_id, unnest(@keys::text[]) AS key
+)
+SELECT asked.ordinal::integer AS ordinal, k.tenant_id, k.key, k.operation, k.request, k.request_id, k.resource_id,
+    k.recovery_point, k.claim_token, k.lease_token, k.attempts,
+    k.finished_at, k.answer_version, k.answer_status, k.answer_headers, k.answer_body
+FROM asked
+JOIN idempotency_keys k ON k.tenant_id = asked.tenant_id AND k.key = asked.key;
 
 -- name: KeyClaim :one
 -- Claims a key: the insert is the lock. No row: the key exists.

@@ -470,7 +470,3 @@ FROM (SELECT p.tenant_id, p.id, p.idempotency_key, p.status::text
 WHERE NOT EXISTS (
     SELECT FROM idempotency_keys k
     WHERE k.tenant_id = live.tenant_id AND k.key = live.idempotency_key AND k.finished_at IS NULL);
-
--- name: TimeoutsForAudit :exec
--- Sets the timeout for the rest of the transaction: the default is for requests.
-SELECT set_config('statement_timeout', @milliseconds::text, true);

@@ -1,141 +1,221 @@
--- The three phases of a payment, one statement each: one round trip and one commit (docs/performance.md). The first
--- makes the claim; the others check its fencing token, and what depends on the claim joins the CTE that checked it.
+-- The three phases of a payment and the look-up before them, over arrays: one statement, one round trip and one commit
+-- for as many payments as wait for it (docs/performance.md). A lone payment is an array of one. Each returns the
+-- ordinals, from 1, of the rows that were done; the others have changed nothing. The first phase makes the claims; the
+-- others check their fencing tokens, and what depends on a claim joins the CTE that checked it.
+--
+-- The rows of one call concern different orders and come in the order of their tenants and orders, so that two calls
+-- that lock several rows lock them in the same order (postgres.Batched).
 --
 -- Plans are made while the tables are new and small, and are kept. So each row is selected by its whole primary key
 -- and with conditions that no partial index satisfies (a status as text; see also idempotency_keys.sql): an index
 -- that looks as good on ten pages reads every payment of the tenant on ten thousand.
 
--- name: PaymentBegin :one
+-- name: PaymentBegin :many
 -- T1: claims the key and records the payment, its event and the call it is about to make. Claims nothing unless the
--- order can be paid, was not made by a checkout, and has not retired the PaymentIntent since that was read. A second
--- live payment of the order violates one_live_payment_per_order, and nothing is written. No row: the tenant has no such
--- order. The call is recorded after the payment: both payments of an order record the same creation, and a payment that
--- is about to find the order taken would otherwise hold the call's row while it waits for the payment's, which
--- PaymentIntentRecord locks in the opposite order.
-WITH target AS (
-    SELECT o.status, o.canceling_key, o.checkout_id, o.intents_retired
-    FROM orders o
-    WHERE o.tenant_id = @tenant_id AND o.id = @order_id
-    FOR NO KEY UPDATE
-), of_order AS MATERIALIZED ( -- by the order first: another index could be searched by the tenant alone
-    SELECT p.tenant_id, p.id FROM payments p WHERE p.order_id = @order_id AND p.live
-), live AS (
-    SELECT of_order.id FROM of_order WHERE of_order.tenant_id = @tenant_id
+-- order can be paid, was not made by a checkout, has no live payment, and has not retired the PaymentIntent since that
+-- was read. It waits for no order that another transaction has locked: such a row is not done either, and the caller
+-- locks the order before it tries again. A second live payment of an order violates one_live_payment_per_order. The call
+-- is recorded after the payment: both payments of an order record the same creation, and a payment that is about to find
+-- the order taken would otherwise hold the call's row while it waits for the payment's, which PaymentIntentRecord locks
+-- in the opposite order.
+WITH asked AS MATERIALIZED (
+    SELECT generate_subscripts(@keys::text[], 1) AS ordinal,
+        unnest(@tenant_ids::text[]) AS tenant_id, unnest(@order_ids::text[]) AS order_id, unnest(@keys::text[]) AS key,
+        unnest(@operations::text[]) AS operation, unnest(@fingerprints::bytea[]) AS fingerprint,
+        unnest(@fingerprint_versions::smallint[]) AS fingerprint_version, unnest(@requests::bytea[]) AS request,
+        unnest(@request_ids::text[]) AS request_id, unnest(@recovery_points::text[]) AS recovery_point,
+        unnest(@claim_tokens::uuid[]) AS claim_token, unnest(@leases::interval[]) AS lease,
+        unnest(@payment_ids::text[]) AS payment_id, unnest(@amounts_minor::bigint[]) AS amount_minor,
+        unnest(@currencies::text[]) AS currency, unnest(@payment_methods::text[]) AS payment_method,
+        unnest(@intent_numbers::integer[]) AS intent_number, unnest(@intent_ids::text[]) AS intent_id,
+        unnest(@created_at::timestamptz[]) AS created_at, unnest(@event_data::bytea[]) AS event_data,
+        unnest(@traceparents::text[]) AS traceparent, unnest(@stripe_keys::text[]) AS stripe_key,
+        unnest(@stripe_operations::text[]) AS stripe_operation, unnest(@stripe_resource_ids::text[]) AS stripe_resource_id,
+        unnest(@params_sha256s::bytea[]) AS params_sha256
+), payable AS MATERIALIZED (
+    SELECT asked.*
+    FROM asked
+    JOIN orders o ON o.tenant_id = asked.tenant_id AND o.id = asked.order_id
+    WHERE o.status::text = 'open' AND o.canceling_key IS NULL AND o.checkout_id IS NULL
+      AND asked.intent_number > o.intents_retired
+      AND NOT EXISTS (
+          SELECT FROM payments p WHERE p.order_id = o.id AND p.tenant_id = o.tenant_id AND p.live)
+    FOR NO KEY UPDATE OF o SKIP LOCKED
 ), claim AS (
     INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id,
         resource_id, recovery_point, claim_token, leased_until, next_attempt_at,
         history, traceparent)
-    SELECT @tenant_id, @key, @operation, @fingerprint, @fingerprint_version, @request, @request_id,
-        @payment_id, @recovery_point, @claim_token, clock_timestamp() + @lease::interval, clock_timestamp() + @lease::interval,
-        ARRAY[concat_ws(' ', 1, @recovery_point::text, clock_timestamp())], sqlc.narg(traceparent)
-    FROM target
-    WHERE target.status = 'open' AND target.canceling_key IS NULL AND target.checkout_id IS NULL
-      AND @intent_number::integer > target.intents_retired
-      AND NOT EXISTS (SELECT FROM live)
+    SELECT tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id,
+        payment_id, recovery_point, claim_token, clock_timestamp() + lease, clock_timestamp() + lease,
+        ARRAY[concat_ws(' ', 1, recovery_point, clock_timestamp())], nullif(traceparent, '')
+    FROM payable
     ON CONFLICT (tenant_id, key) DO NOTHING
-    RETURNING tenant_id
+    RETURNING claim_token
+), begun AS MATERIALIZED (
+    SELECT payable.* FROM claim JOIN payable USING (claim_token)
 ), payment AS (
     INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method,
         intent_number, intent_id, created_at)
-    SELECT claim.tenant_id, @payment_id, @order_id, @key, @amount_minor, @currency, @payment_method,
-        @intent_number::integer, sqlc.narg(intent_id), @created_at
-    FROM claim
-    RETURNING tenant_id
+    SELECT tenant_id, payment_id, order_id, key, amount_minor, currency, payment_method,
+        intent_number, nullif(intent_id, ''), created_at
+    FROM begun
+    RETURNING id
 ), event AS (
     INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, traceparent)
-    SELECT payment.tenant_id, @payment_id, 1, 'payment.created', @event_data, sqlc.narg(traceparent)
-    FROM payment
+    SELECT tenant_id, payment_id, 1, 'payment.created', event_data, nullif(traceparent, '')
+    FROM begun
 ), call AS (
     INSERT INTO stripe_calls (tenant_id, stripe_key, operation, resource_id, params_sha256)
-    SELECT payment.tenant_id, @stripe_key, @stripe_operation, @stripe_resource_id, @params_sha256
+    SELECT begun.tenant_id, begun.stripe_key, begun.stripe_operation, begun.stripe_resource_id, begun.params_sha256
     FROM payment
+    JOIN begun ON begun.payment_id = payment.id
     ON CONFLICT (tenant_id, stripe_key) DO UPDATE
     SET attempts = stripe_calls.attempts + 1, last_sent_at = clock_timestamp()
 )
-SELECT target.status AS order_status,
-    (target.canceling_key IS NOT NULL)::boolean AS order_canceling,
-    EXISTS (SELECT FROM claim) AS claimed,
-    EXISTS (SELECT FROM live) AS in_progress
-FROM target;
+SELECT begun.ordinal::integer AS ordinal FROM begun;
 
--- name: PaymentIntentRecord :execrows
--- T1b: stores the PaymentIntent's id and records the confirm call. Zero rows: the lease was lost.
-WITH claim AS (
+-- name: PaymentIntentRecord :many
+-- T1b: stores the PaymentIntent's id and records the confirm call. Not done: the lease was lost, or the payment has
+-- ended.
+WITH asked AS MATERIALIZED (
+    SELECT generate_subscripts(@keys::text[], 1) AS ordinal,
+        unnest(@tenant_ids::text[]) AS tenant_id, unnest(@keys::text[]) AS key,
+        unnest(@lease_tokens::bigint[]) AS lease_token, unnest(@recovery_points::text[]) AS recovery_point,
+        unnest(@payment_ids::text[]) AS payment_id, unnest(@intent_ids::text[]) AS intent_id,
+        unnest(@create_keys::text[]) AS create_key, unnest(@stripe_request_ids::text[]) AS stripe_request_id,
+        unnest(@confirm_keys::text[]) AS confirm_key, unnest(@params_sha256s::bytea[]) AS params_sha256
+), claim AS (
     UPDATE idempotency_keys k
-    SET recovery_point = @recovery_point,
-        history = k.history[1:24] || concat_ws(' ', k.lease_token, @recovery_point::text, clock_timestamp())
-    WHERE k.tenant_id = @tenant_id AND k.key = @key AND k.lease_token = @lease_token
+    SET recovery_point = asked.recovery_point,
+        history = k.history[1:24] || concat_ws(' ', k.lease_token, asked.recovery_point, clock_timestamp())
+    FROM asked
+    JOIN payments p ON p.tenant_id = asked.tenant_id AND p.id = asked.payment_id
+    WHERE k.tenant_id = asked.tenant_id AND k.key = asked.key AND k.lease_token = asked.lease_token
       AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
-    RETURNING k.tenant_id
+      AND p.status::text = 'processing'
+    RETURNING asked.*
 ), created AS (
     UPDATE stripe_calls s
-    SET outcome = 'done', http_status = 200, object_id = @intent_id,
-        request_ids = s.request_ids || @stripe_request_id::text
+    SET outcome = 'done', http_status = 200, object_id = claim.intent_id,
+        request_ids = s.request_ids || claim.stripe_request_id
     FROM claim
-    WHERE s.tenant_id = @tenant_id AND s.stripe_key = @create_key
+    WHERE s.tenant_id = claim.tenant_id AND s.stripe_key = claim.create_key
 ), planned AS (
     INSERT INTO stripe_calls (tenant_id, stripe_key, operation, resource_id, params_sha256)
-    SELECT claim.tenant_id, @confirm_key, 'confirm', @payment_id, @params_sha256
+    SELECT tenant_id, confirm_key, 'confirm', payment_id, params_sha256
     FROM claim
     ON CONFLICT (tenant_id, stripe_key) DO NOTHING -- a repetition of this phase, whose COMMIT was in doubt
+), recorded AS (
+    UPDATE payments p
+    SET intent_id = claim.intent_id, updated_at = clock_timestamp()
+    FROM claim
+    WHERE p.tenant_id = claim.tenant_id AND p.id = claim.payment_id AND p.status::text = 'processing'
+    RETURNING claim.ordinal
 )
-UPDATE payments p
-SET intent_id = @intent_id, updated_at = clock_timestamp()
-FROM claim
-WHERE p.tenant_id = @tenant_id AND p.id = @payment_id AND p.status::text = 'processing';
+SELECT recorded.ordinal::integer AS ordinal
+FROM recorded
+WHERE (SELECT all_or_nothing((SELECT count(*) FROM claim), (SELECT count(*) FROM recorded)));
 
--- name: PaymentFinish :execrows
--- T2: records the outcome, the order's new state, the events and the response. It first locks and checks the rows
--- that it changes, the order before the payment as everywhere, so that all of it happens or nothing. Zero rows: the
--- lease was lost, or the payment or its order has changed since it was read.
-WITH ord AS (
-    SELECT o.id
-    FROM orders o
-    WHERE o.tenant_id = @tenant_id AND o.id = @order_id AND @pays_order::boolean
-      AND o.status = 'open' AND o.version = @order_version
-    FOR NO KEY UPDATE
-), pay AS (
-    SELECT p.id
-    FROM payments p
-    WHERE p.tenant_id = @tenant_id AND p.id = @payment_id AND p.version = @payment_version
-      AND (NOT @pays_order::boolean OR EXISTS (SELECT FROM ord))
-    FOR NO KEY UPDATE
+-- name: PaymentFinish :many
+-- T2: records the outcome, the order's new state, the events and the response. Not done: the lease was lost, or the
+-- payment or its order has changed since it was read. What is ready was read without a lock; if one of its rows
+-- changes before it is updated, the statement is refused, and all of it happens or nothing. The order is updated
+-- before the payment, as everywhere.
+WITH asked AS MATERIALIZED (
+    SELECT generate_subscripts(@keys::text[], 1) AS ordinal,
+        unnest(@tenant_ids::text[]) AS tenant_id, unnest(@keys::text[]) AS key,
+        unnest(@lease_tokens::bigint[]) AS lease_token,
+        unnest(@payment_ids::text[]) AS payment_id, unnest(@payment_versions::bigint[]) AS payment_version,
+        unnest(@order_ids::text[]) AS order_id, unnest(@order_versions::bigint[]) AS order_version,
+        unnest(@pays_orders::boolean[]) AS pays_order, unnest(@statuses::text[]) AS status,
+        unnest(@intents_closed::boolean[]) AS intent_closed, unnest(@charge_ids::text[]) AS charge_id,
+        unnest(@failure_codes::text[]) AS failure_code,
+        unnest(@failure_decline_codes::text[]) AS failure_decline_code,
+        unnest(@failure_messages::text[]) AS failure_message,
+        unnest(@answer_versions::smallint[]) AS answer_version, unnest(@answer_statuses::smallint[]) AS answer_status,
+        unnest(@answer_headers::bytea[]) AS answer_headers, unnest(@answer_bodies::bytea[]) AS answer_body,
+        unnest(@payment_events::bytea[]) AS payment_event, unnest(@order_events::bytea[]) AS order_event,
+        unnest(@traceparents::text[]) AS traceparent, unnest(@stripe_keys::text[]) AS stripe_key,
+        unnest(@stripe_outcomes::text[]) AS stripe_outcome, unnest(@http_statuses::smallint[]) AS http_status,
+        unnest(@error_codes::text[]) AS error_code, unnest(@object_ids::text[]) AS object_id,
+        unnest(@stripe_request_ids::text[]) AS stripe_request_id
+), ready AS MATERIALIZED (
+    SELECT asked.*
+    FROM asked
+    JOIN idempotency_keys k ON k.tenant_id = asked.tenant_id AND k.key = asked.key
+    JOIN payments p ON p.tenant_id = asked.tenant_id AND p.id = asked.payment_id
+    WHERE k.lease_token = asked.lease_token AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
+      AND p.version = asked.payment_version
+), paid AS (
+    UPDATE orders o
+    SET status = 'paid', version = o.version + 1, payment_id = ready.payment_id
+    FROM ready
+    WHERE o.tenant_id = ready.tenant_id AND o.id = ready.order_id AND ready.pays_order
+      AND o.status::text = 'open' AND o.version = ready.order_version
+    RETURNING ready.*
+), settled AS (
+    UPDATE payments p
+    SET status = decided.status::payment_status, version = p.version + 1, updated_at = clock_timestamp(),
+        intent_closed = decided.intent_closed, charge_id = coalesce(nullif(decided.charge_id, ''), p.charge_id),
+        failure_code = CASE WHEN decided.status = 'failed' THEN decided.failure_code END,
+        failure_decline_code = nullif(decided.failure_decline_code, ''),
+        failure_message = nullif(decided.failure_message, ''), next_action = NULL
+    FROM (SELECT * FROM ready WHERE NOT ready.pays_order UNION ALL SELECT * FROM paid) decided
+    WHERE p.tenant_id = decided.tenant_id AND p.id = decided.payment_id AND p.version = decided.payment_version
+    RETURNING decided.*
 ), claim AS (
     UPDATE idempotency_keys k
     SET recovery_point = 'finished', finished_at = clock_timestamp(), last_error = NULL, parked_at = NULL,
-        answer_version = @answer_version::smallint, answer_status = @answer_status::smallint,
-        answer_headers = @answer_headers::bytea, answer_body = @answer_body::bytea,
+        answer_version = settled.answer_version, answer_status = settled.answer_status,
+        answer_headers = settled.answer_headers, answer_body = settled.answer_body,
         history = k.history[1:24] || concat_ws(' ', k.lease_token, 'finished', clock_timestamp())
-    FROM pay
-    WHERE k.tenant_id = @tenant_id AND k.key = @key AND k.lease_token = @lease_token
+    FROM settled
+    WHERE k.tenant_id = settled.tenant_id AND k.key = settled.key AND k.lease_token = settled.lease_token
       AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
-    RETURNING k.tenant_id
-), paid AS (
-    UPDATE orders o
-    SET status = 'paid', version = o.version + 1, payment_id = @payment_id
-    FROM claim
-    WHERE o.tenant_id = @tenant_id AND o.id = @order_id AND @pays_order::boolean
+    RETURNING settled.*
 ), event AS (
     INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, traceparent)
-    SELECT claim.tenant_id, unnest(@event_aggregate_ids::text[]), unnest(@event_versions::bigint[]),
-        unnest(@event_types::text[]), unnest(@event_data::bytea[]), sqlc.narg(traceparent)
+    SELECT tenant_id, payment_id, payment_version + 1, 'payment.' || status, payment_event, nullif(traceparent, '')
     FROM claim
+    UNION ALL
+    SELECT tenant_id, order_id, order_version + 1, 'order.paid', order_event, nullif(traceparent, '')
+    FROM claim WHERE pays_order
 ), called AS (
     UPDATE stripe_calls s
-    SET outcome = @stripe_outcome, http_status = @http_status,
-        error_code = sqlc.narg(error_code), object_id = sqlc.narg(object_id),
-        request_ids = CASE WHEN @stripe_request_id::text = '' THEN s.request_ids
-            ELSE s.request_ids || @stripe_request_id::text END
+    SET outcome = claim.stripe_outcome::stripe_outcome, http_status = claim.http_status,
+        error_code = nullif(claim.error_code, ''), object_id = nullif(claim.object_id, ''),
+        request_ids = CASE WHEN claim.stripe_request_id = '' THEN s.request_ids
+            ELSE s.request_ids || claim.stripe_request_id END
     FROM claim
-    WHERE s.tenant_id = @tenant_id AND s.stripe_key = @stripe_key
+    WHERE s.tenant_id = claim.tenant_id AND s.stripe_key = claim.stripe_key
 )
-UPDATE payments p
-SET status = @status, version = p.version + 1, updated_at = clock_timestamp(),
-    intent_closed = @intent_closed, charge_id = coalesce(sqlc.narg(charge_id), p.charge_id),
-    failure_code = sqlc.narg(failure_code), failure_decline_code = sqlc.narg(failure_decline_code),
-    failure_message = sqlc.narg(failure_message), next_action = NULL
+SELECT claim.ordinal::integer AS ordinal
 FROM claim
-WHERE p.tenant_id = @tenant_id AND p.id = @payment_id;
+WHERE (SELECT all_or_nothing(
+    (SELECT count(*) FROM paid) + (SELECT count(*) FROM settled WHERE NOT settled.pays_order),
+    (SELECT count(*) FROM claim)));
+
+-- name: OrderToPay :many
+-- Returns each order, the PaymentIntent that its next payment uses, and the status of the payment that occupies the
+-- order, empty if none does. No row: the tenant has no such order.
+WITH asked AS MATERIALIZED (
+    SELECT generate_subscripts(@ids::text[], 1) AS ordinal,
+        unnest(@tenant_ids::text[]) AS tenant_id, unnest(@ids::text[]) AS id
+)
+SELECT asked.ordinal::integer AS ordinal, sqlc.embed(o),
+    coalesce(last.intent_number, 0)::integer AS intent_number,
+    coalesce(last.intent_id, '')::text AS intent_id,
+    coalesce(last.intent_closed, true)::boolean AS intent_closed,
+    coalesce((
+        SELECT l.status::text FROM payments l
+        WHERE l.tenant_id = o.tenant_id AND l.order_id = o.id AND l.live), '')::text AS live_status
+FROM asked
+JOIN orders o ON o.tenant_id = asked.tenant_id AND o.id = asked.id
+LEFT JOIN LATERAL (
+    SELECT p.intent_number, p.intent_id, p.intent_closed
+    FROM payments p
+    WHERE p.tenant_id = o.tenant_id AND p.order_id = o.id
+    ORDER BY p.intent_number DESC, p.intent_closed DESC, p.intent_id NULLS LAST LIMIT 1) last ON true;
 
 -- The rest of what is read and written of payments.
 
@@ -171,24 +251,6 @@ ORDER BY id DESC LIMIT @limit_rows;
 -- Returns the payment that occupies the order. No row: the order is free to be paid.
 SELECT * FROM payments
 WHERE tenant_id = @tenant_id AND order_id = @order_id AND live;
-
--- name: OrderToPay :one
--- Returns the order, the PaymentIntent that its next payment uses, and the status of the payment that occupies the
--- order, empty if none does. No row: the tenant has no such order.
-SELECT sqlc.embed(o),
-    coalesce(last.intent_number, 0)::integer AS intent_number,
-    coalesce(last.intent_id, '')::text AS intent_id,
-    coalesce(last.intent_closed, true)::boolean AS intent_closed,
-    coalesce((
-        SELECT l.status::text FROM payments l
-        WHERE l.tenant_id = o.tenant_id AND l.order_id = o.id AND l.live), '')::text AS live_status
-FROM orders o
-LEFT JOIN LATERAL (
-    SELECT p.intent_number, p.intent_id, p.intent_closed
-    FROM payments p
-    WHERE p.tenant_id = o.tenant_id AND p.order_id = o.id
-    ORDER BY p.intent_number DESC, p.intent_closed DESC, p.intent_id NULLS LAST LIMIT 1) last ON true
-WHERE o.tenant_id = @tenant_id AND o.id = @id;
 
 -- name: PaymentInsert :exec
 INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method,

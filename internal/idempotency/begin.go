@@ -50,16 +50,15 @@ func (s *Store) BeginBehind(
 	})
 }
 
-// BeginStatement is Begin for a first phase that is one SQL statement, including the claim: one round trip. fn reports
-// whether the statement claimed the key.
+// BeginStatement is Begin for a first phase that is one SQL statement, including the claim: one round trip. fn returns
+// postgres.ErrNoRows if the statement claimed nothing.
 func (s *Store) BeginStatement(
-	ctx context.Context, r Request, resourceID, point string,
-	fn func(q *db.Queries, n New) (claimed bool, err error),
+	ctx context.Context, r Request, resourceID, point string, fn func(n New) error,
 ) (*Claim, error) {
 	n := s.newClaim(r, resourceID, point)
 	return s.begin(ctx, n, func() error {
-		claimed, err := fn(s.pool.Grouped(), n)
-		if err == nil && !claimed {
+		err := fn(n)
+		if errors.Is(err, postgres.ErrNoRows) {
 			return ErrTaken
 		}
 		return postgres.ClassifyWriteError(err)
@@ -161,7 +160,7 @@ func (s *Store) recognise(ctx context.Context, n New, doubt error) (*Claim, erro
 	s.o.Metrics.inDoubt.Inc()
 	var row db.KeyReadRow
 	err := s.untilAnswered(ctx, func() (err error) {
-		row, err = s.pool.KeyRead(ctx, db.KeyReadParams{TenantID: n.Request.TenantID, Key: n.Request.Key})
+		row, err = s.read.Do(ctx, keyOf{n.Request.TenantID, n.Request.Key})
 		return err
 	})
 	switch {

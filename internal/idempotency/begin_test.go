@@ -84,20 +84,19 @@ func TestBegin(t *testing.T) {
 func TestBeginStatement(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		claimed bool
-		err     error
-		want    error
+		err  error
+		want error
 	}{
-		"Claimed": {true, nil, nil}, "Taken": {false, nil, idempotency.ErrTaken},
-		"Refused": {false, serverRefuses, serverRefuses},
+		"Claimed": {nil, nil}, "Taken": {postgres.ErrNoRows, idempotency.ErrTaken},
+		"Refused": {serverRefuses, serverRefuses},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWatched(t)
 			claim, err := w.store.BeginStatement(t.Context(), request("k"), "thing_k", "thing_recorded",
-				func(*db.Queries, idempotency.New) (bool, error) { return c.claimed, c.err })
+				func(idempotency.New) error { return c.err })
 			require.Equal(t, c.want, err)
-			require.Equal(t, c.claimed, claim != nil)
+			require.Equal(t, c.want == nil, claim != nil)
 		})
 	}
 }
@@ -199,14 +198,14 @@ func TestBeginInDoubt(t *testing.T) {
 		w := newWatched(t)
 		tried := 0
 		_, err := w.store.BeginStatement(t.Context(), request("k"), "thing_k", "thing_recorded",
-			func(*db.Queries, idempotency.New) (bool, error) {
+			func(idempotency.New) error {
 				switch tried++; tried {
 				case 1:
-					return false, postgres.ErrInDoubt
+					return postgres.ErrInDoubt
 				case 2:
-					return false, nil
+					return postgres.ErrNoRows
 				}
-				return false, serverRefuses
+				return serverRefuses
 			})
 		require.ErrorIs(t, err, idempotency.ErrTaken)
 		require.Equal(t, 2, tried)
@@ -218,9 +217,9 @@ func TestBeginInDoubt(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		_, err := l.far.BeginStatement(ctx, request("k"), "thing_k", "thing_recorded",
-			func(*db.Queries, idempotency.New) (bool, error) {
+			func(idempotency.New) error {
 				l.proxy.Away(true)
-				return false, postgres.ErrInDoubt
+				return postgres.ErrInDoubt
 			})
 		require.Equal(t, postgres.ErrInDoubt, err)
 	})
@@ -234,11 +233,11 @@ func TestBeginInDoubt(t *testing.T) {
 		answer, err := l.far.BeginFinished(t.Context(), request("k"), "thing_k",
 			func(q *db.Queries) (idempotency.Answer, error) {
 				ran++
-				row, err := q.KeyRead(t.Context(), db.KeyReadParams{TenantID: "ten_a", Key: "k"})
+				rows, err := q.KeyRead(t.Context(), db.KeyReadParams{TenantIds: []string{"ten_a"}, Keys: []string{"k"}})
 				if err != nil {
 					return idempotency.Answer{}, err
 				}
-				l.beforeReadBack(func() { l.commitLate(row.ClaimToken, stored) })
+				l.beforeReadBack(func() { l.commitLate(rows[0].ClaimToken, stored) })
 				return created, nil
 			})
 		require.NoError(t, err)

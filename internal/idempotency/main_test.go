@@ -118,6 +118,7 @@ func (r reaping) written(id string) bool {
 type lossy struct {
 	watched
 	far   *idempotency.Store
+	away  *postgres.Pool // of far
 	proxy *pgproxy.Proxy
 }
 
@@ -136,7 +137,8 @@ func newLossy(t *testing.T) *lossy {
 	l := &lossy{proxy: proxy}
 	pool := open(dsn)
 	l.reaping = reaping{t, pool, idempotency.NewStore(pool, idempotency.Options{Lease: time.Minute})}
-	l.far = l.watch(open(proxy.URL()))
+	l.away = open(proxy.URL())
+	l.far = l.watch(l.away)
 	return l
 }
 
@@ -150,4 +152,12 @@ func (l *lossy) beforeReadBack(do func()) {
 		do()
 		close(release)
 	}()
+}
+
+// changed is the error of a statement that changes one row.
+func changed(rows int64, err error) error {
+	if err == nil && rows == 0 {
+		return postgres.ErrNoRows
+	}
+	return err
 }

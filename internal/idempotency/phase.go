@@ -61,28 +61,28 @@ func (c *Claim) Finish(ctx context.Context, fn func(q *db.Queries) (Answer, erro
 	return err
 }
 
-// Statement is a phase that is one SQL statement, including the fence: one round trip. fn returns how many rows it
-// changed. Zero means ErrLeaseLost, unless fn has determined that it means ErrRowChanged.
-func (c *Claim) Statement(ctx context.Context, to string, fn func(q *db.Queries) (int64, error)) error {
+// Statement is a phase that is one SQL statement, including the fence: one round trip. postgres.ErrNoRows from fn, which
+// runs it, means ErrLeaseLost, unless fn has determined that it means ErrRowChanged.
+func (c *Claim) Statement(ctx context.Context, to string, fn func() error) error {
 	return c.durably(ctx, to, func() error {
-		n, err := fn(c.store.pool.Grouped())
-		if errors.Is(err, ErrRowChanged) {
+		err := fn()
+		switch {
+		case errors.Is(err, ErrRowChanged):
 			return err // The server responded, so the outcome is known.
+		case errors.Is(err, postgres.ErrNoRows):
+			return ErrLeaseLost
 		}
-		return rows(n, postgres.ClassifyWriteError(err))
+		return postgres.ClassifyWriteError(err)
 	})
 }
 
 // FinishStatement is Finish as one SQL statement; fn gets the encoded answer.
-func (c *Claim) FinishStatement(
-	ctx context.Context, answer Answer,
-	fn func(q *db.Queries, a Encoded) (int64, error),
-) error {
+func (c *Claim) FinishStatement(ctx context.Context, answer Answer, fn func(a Encoded) error) error {
 	encoded, err := encode(answer)
 	if err != nil {
 		return err
 	}
-	err = c.Statement(ctx, Finished, func(q *db.Queries) (int64, error) { return fn(q, encoded) })
+	err = c.Statement(ctx, Finished, func() error { return fn(encoded) })
 	if err == nil {
 		c.answer = answer
 	}
@@ -139,7 +139,7 @@ func (c *Claim) durably(ctx context.Context, to string, phase func() error) (err
 func (c *Claim) readBack(ctx context.Context, to string) (done bool, err error) {
 	var row db.KeyReadRow
 	err = c.store.untilAnswered(ctx, func() (err error) {
-		row, err = c.store.pool.KeyRead(ctx, db.KeyReadParams{TenantID: c.TenantID, Key: c.Key})
+		row, err = c.store.read.Do(ctx, keyOf{c.TenantID, c.Key})
 		return err
 	})
 	switch {

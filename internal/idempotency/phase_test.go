@@ -75,11 +75,11 @@ func TestFinish(t *testing.T) {
 			return c.Finish(w.t.Context(), answering(a, err))
 		},
 		"Statement": func(w *watched, c *idempotency.Claim, a idempotency.Answer, err error) error {
-			return c.FinishStatement(w.t.Context(), a, func(q *db.Queries, e idempotency.Encoded) (int64, error) {
+			return c.FinishStatement(w.t.Context(), a, func(e idempotency.Encoded) error {
 				if err != nil {
-					return 0, err
+					return err
 				}
-				return statement(w, c)(q, e)
+				return changed(statement(w, c)(w.pool.Queries, e))
 			})
 		},
 	} {
@@ -103,9 +103,9 @@ func TestFinish(t *testing.T) {
 		t.Parallel()
 		w := newWatched(t)
 		require.Error(t, w.claim("k").FinishStatement(t.Context(), unstorable,
-			func(*db.Queries, idempotency.Encoded) (int64, error) {
+			func(idempotency.Encoded) error {
 				t.Error("it was sent")
-				return 1, nil
+				return nil
 			}))
 	})
 }
@@ -115,11 +115,11 @@ func TestStatementOfAChangedRow(t *testing.T) {
 	t.Parallel()
 	w := newWatched(t)
 	sent := 0
-	err := w.claim("k").Statement(t.Context(), "thing_made", func(*db.Queries) (int64, error) {
+	err := w.claim("k").Statement(t.Context(), "thing_made", func() error {
 		if sent++; sent > 1 {
-			return 0, serverRefuses
+			return serverRefuses
 		}
-		return 0, idempotency.ErrRowChanged
+		return idempotency.ErrRowChanged
 	})
 	require.Equal(t, idempotency.ErrRowChanged, err)
 	require.Equal(t, 1, sent)
@@ -176,11 +176,11 @@ func TestPhaseInDoubt(t *testing.T) {
 		c := l.claimBy(l.far, "k")
 		lost := l.proxy.After("-- name: KeyAdvance")
 		sent := 0
-		require.NoError(t, c.Statement(t.Context(), "thing_made", func(q *db.Queries) (int64, error) {
+		require.NoError(t, c.Statement(t.Context(), "thing_made", func() error {
 			sent++
-			return q.KeyAdvance(t.Context(), db.KeyAdvanceParams{
+			return changed(l.away.KeyAdvance(t.Context(), db.KeyAdvanceParams{
 				TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, RecoveryPoint: "thing_made",
-			})
+			}))
 		}))
 		require.True(t, lost.HasFired())
 		require.Equal(t, 1, sent)
@@ -192,9 +192,9 @@ func TestPhaseInDoubt(t *testing.T) {
 		c := l.claimBy(l.far, "k")
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		err := c.Statement(ctx, "thing_made", func(*db.Queries) (int64, error) {
+		err := c.Statement(ctx, "thing_made", func() error {
 			l.proxy.Away(true)
-			return 0, postgres.ErrInDoubt
+			return postgres.ErrInDoubt
 		})
 		require.ErrorIs(t, err, postgres.ErrInDoubt)
 		require.ErrorContains(t, err, "cannot be read back")

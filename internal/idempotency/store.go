@@ -52,8 +52,10 @@ type Options struct {
 
 // Store is the table of keys.
 type Store struct {
-	pool *postgres.Pool
-	o    Options
+	pool   *postgres.Pool
+	lookup *postgres.Batched[keyOf, db.KeyLookupRow]
+	read   *postgres.Batched[keyOf, db.KeyReadRow]
+	o      Options
 }
 
 // NewStore returns the store. It starts nothing.
@@ -67,7 +69,46 @@ func NewStore(pool *postgres.Pool, o Options) *Store {
 	if o.Boundary == nil {
 		o.Boundary = func(string, string) {}
 	}
-	return &Store{pool: pool, o: o}
+	return &Store{pool: pool, o: o, lookup: postgres.NewBatched(pool, lookups), read: postgres.NewBatched(pool, reads)}
+}
+
+// keyOf names a row of the table.
+type keyOf struct{ tenantID, key string }
+
+func (k *keyOf) tenant() string { return k.tenantID }
+
+// The look-ups of concurrent requests share a statement.
+var (
+	lookups = postgres.Statement[keyOf, db.KeyLookupRow]{
+		Run: func(ctx context.Context, q *db.Queries, keys []keyOf, done func(int32, db.KeyLookupRow)) error {
+			tenants, names := columns(keys)
+			rows, err := q.KeyLookup(ctx, db.KeyLookupParams{TenantIds: tenants, Keys: names})
+			for _, row := range rows {
+				done(row.Ordinal, row)
+			}
+			return err
+		},
+		Tenant: (*keyOf).tenant,
+	}
+	reads = postgres.Statement[keyOf, db.KeyReadRow]{
+		Run: func(ctx context.Context, q *db.Queries, keys []keyOf, done func(int32, db.KeyReadRow)) error {
+			tenants, names := columns(keys)
+			rows, err := q.KeyRead(ctx, db.KeyReadParams{TenantIds: tenants, Keys: names})
+			for _, row := range rows {
+				done(row.Ordinal, row)
+			}
+			return err
+		},
+		Tenant: (*keyOf).tenant,
+	}
+)
+
+func columns(keys []keyOf) (tenants, names []string) {
+	tenants, names = make([]string, len(keys)), make([]string, len(keys))
+	for i, k := range keys {
+		tenants[i], names[i] = k.tenantID, k.key
+	}
+	return tenants, names
 }
 
 // State is the state of a key, relative to a request.
@@ -94,7 +135,7 @@ type Found struct {
 // Lookup reads the state of the request's key. It writes nothing, so a replay costs one read. After an error nothing is
 // known about the key, and the caller must not treat it as new.
 func (s *Store) Lookup(ctx context.Context, r Request) (Found, error) {
-	row, err := s.pool.KeyLookup(ctx, db.KeyLookupParams{TenantID: r.TenantID, Key: r.Key})
+	row, err := s.lookup.Do(ctx, keyOf{r.TenantID, r.Key})
 	if errors.Is(err, postgres.ErrNoRows) {
 		return Found{State: Fresh}, nil
 	}

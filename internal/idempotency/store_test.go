@@ -85,14 +85,14 @@ func TestInDoubt(t *testing.T) {
 			t.Context(),
 			request("k"),
 			"thing_2", "thing_recorded",
-			func(q *db.Queries, n idempotency.New) (bool, error) {
-				_, err := q.KeyClaim(t.Context(), db.KeyClaimParams{
+			func(n idempotency.New) error {
+				_, err := r.away.KeyClaim(t.Context(), db.KeyClaimParams{
 					TenantID: n.Request.TenantID, Key: n.Request.Key, Operation: n.Request.Operation,
 					Fingerprint: n.Request.Fingerprint, FingerprintVersion: 1,
 					Request: n.Request.Body, RequestID: n.Request.RequestID, ResourceID: n.ResourceID,
 					RecoveryPoint: n.Point, ClaimToken: n.ClaimToken, Lease: n.Lease,
 				})
-				return err == nil, err
+				return err
 			},
 		)
 		require.True(t, lost.HasFired())
@@ -111,13 +111,13 @@ func TestInDoubt(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, heir.Phase(t.Context(), "thing_made", func(*db.Queries) error { return nil }))
 		lost := r.proxy.After("-- name: KeyAdvance")
-		err = stale.Statement(t.Context(), "thing_made", func(q *db.Queries) (int64, error) {
-			return q.KeyAdvance(
+		err = stale.Statement(t.Context(), "thing_made", func() error {
+			return changed(r.away.KeyAdvance(
 				t.Context(),
 				db.KeyAdvanceParams{
 					TenantID: stale.TenantID, Key: stale.Key, LeaseToken: stale.Token, RecoveryPoint: "thing_made",
 				},
-			)
+			))
 		})
 		require.True(t, lost.HasFired())
 		require.ErrorIs(t, err, idempotency.ErrLeaseLost, "it was another who reached it")

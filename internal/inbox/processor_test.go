@@ -122,7 +122,7 @@ func TestProcessor(t *testing.T) {
 		b.processor = webhooks(b, func(ctx context.Context, e inbox.Event) (any, error) {
 			require.Equal(t, `{"id":"evt_1"}`, string(e.Payload))
 			require.Equal(t, 1, e.Attempt)
-			require.Zero(t, b.pool.Stat().AcquiredConns(), "a connection is held")
+			require.Zero(t, b.pool.Stat().InUse, "a connection is held")
 			return fetch(ctx, e)
 		}, inbox.ProcessorOptions{})
 		require.Equal(t, 1, b.process())

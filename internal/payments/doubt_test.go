@@ -33,16 +33,16 @@ func TestRetryOfT1bFindsTheFirst(t *testing.T) {
 	require.Equal(t, stripe.Done, out.Effect)
 	params := sha256.Sum256([]byte(out.Intent.ID + "\x00" + visa))
 	for range 2 {
-		n, err := api.Pool.PaymentIntentRecord(t.Context(), db.PaymentIntentRecordParams{
-			TenantID: w.Tenant.ID, Key: "k",
-			LeaseToken:    int64(w.Count("SELECT lease_token FROM idempotency_keys WHERE key = 'k'")),
-			RecoveryPoint: "intent_recorded",
-			PaymentID:     w.Text("SELECT id FROM payments"), IntentID: &out.Intent.ID, CreateKey: create,
-			StripeRequestID: out.RequestID,
-			ConfirmKey:      w.Tenant.ID + ":k:confirm", ParamsSha256: params[:],
+		done, err := api.Pool.PaymentIntentRecord(t.Context(), db.PaymentIntentRecordParams{
+			TenantIds: []string{w.Tenant.ID}, Keys: []string{"k"},
+			LeaseTokens:    []int64{int64(w.Count("SELECT lease_token FROM idempotency_keys WHERE key = 'k'"))},
+			RecoveryPoints: []string{"intent_recorded"},
+			PaymentIds:     []string{w.Text("SELECT id FROM payments")}, IntentIds: []string{out.Intent.ID},
+			CreateKeys: []string{create}, StripeRequestIds: []string{out.RequestID},
+			ConfirmKeys: []string{w.Tenant.ID + ":k:confirm"}, ParamsSha256s: [][]byte{params[:]},
 		})
 		require.NoError(t, err)
-		require.EqualValues(t, 1, n)
+		require.Equal(t, []int32{1}, done)
 	}
 	require.Equal(t, 1, w.Count("SELECT count(*) FROM stripe_calls WHERE operation = 'confirm'"))
 	require.Equal(t, http.StatusCreated, api.Pay("k", order, visa).Status)

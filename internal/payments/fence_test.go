@@ -185,13 +185,14 @@ func TestStatementsCheckTheVersionRead(t *testing.T) {
 	create := w.Text(`SELECT stripe_key FROM stripe_calls WHERE operation = 'create_intent'
 		OR stripe_key LIKE '%:intent:1'`)
 
-	n, err := w.DB.PaymentIntentRecord(ctx, db.PaymentIntentRecordParams{
-		TenantID: w.Tenant.ID, Key: "k", LeaseToken: token - 1, RecoveryPoint: "intent_recorded", PaymentID: p.ID,
-		IntentID:  p.IntentID,
-		CreateKey: create, ConfirmKey: w.Tenant.ID + ":k:confirm", ParamsSha256: make([]byte, 32),
+	done, err := w.DB.PaymentIntentRecord(ctx, db.PaymentIntentRecordParams{
+		TenantIds: []string{w.Tenant.ID}, Keys: []string{"k"}, LeaseTokens: []int64{token - 1},
+		RecoveryPoints: []string{"intent_recorded"}, PaymentIds: []string{p.ID}, IntentIds: []string{*p.IntentID},
+		CreateKeys: []string{create}, StripeRequestIds: []string{"req"},
+		ConfirmKeys: []string{w.Tenant.ID + ":k:confirm"}, ParamsSha256s: [][]byte{make([]byte, 32)},
 	})
 	require.NoError(t, err)
-	require.Zero(t, n)
+	require.Empty(t, done)
 	require.Equal(t, "action_required", w.RecoveryPoint("k"), "a stale T1b moves nothing back")
 
 	_, err = w.DB.PaymentSettle(ctx,
@@ -199,17 +200,19 @@ func TestStatementsCheckTheVersionRead(t *testing.T) {
 			Status: db.PaymentStatusCanceled, IntentClosed: true})
 	require.ErrorIs(t, err, postgres.ErrNoRows, "it is not where it was seen")
 
-	status, failed := int16(200), "late"
-	finish := db.PaymentFinishParams{
-		TenantID: w.Tenant.ID, Key: "k", LeaseToken: token, PaymentID: p.ID, PaymentVersion: p.Version,
-		Status: db.PaymentStatusSucceeded, OrderID: order,
-		OrderVersion: 0, PaysOrder: true, AnswerVersion: 1, AnswerStatus: 201, AnswerHeaders: []byte(`{}`),
-		AnswerBody: []byte(`{}`),
-		StripeKey:  create, StripeOutcome: db.StripeOutcomeDone, HttpStatus: &status, ErrorCode: &failed,
-	}
-	n, err = w.DB.PaymentFinish(ctx, finish)
+	none := []string{""}
+	done, err = w.DB.PaymentFinish(ctx, db.PaymentFinishParams{
+		TenantIds: []string{w.Tenant.ID}, Keys: []string{"k"}, LeaseTokens: []int64{token}, PaymentIds: []string{p.ID},
+		PaymentVersions: []int64{p.Version}, Statuses: []string{"succeeded"}, OrderIds: []string{order},
+		OrderVersions: []int64{0}, PaysOrders: []bool{true}, IntentsClosed: []bool{false}, ChargeIds: none,
+		FailureCodes: none, FailureDeclineCodes: none, FailureMessages: none, AnswerVersions: []int16{1},
+		AnswerStatuses: []int16{201}, AnswerHeaders: [][]byte{[]byte(`{}`)}, AnswerBodies: [][]byte{[]byte(`{}`)},
+		PaymentEvents: [][]byte{[]byte(`{}`)}, OrderEvents: [][]byte{[]byte(`{}`)}, Traceparents: none,
+		StripeKeys: []string{create}, StripeOutcomes: []string{"done"}, HttpStatuses: []int16{200},
+		ErrorCodes: []string{"late"}, ObjectIds: none, StripeRequestIds: none,
+	})
 	require.NoError(t, err)
-	require.Zero(t, n, "the order is not as it was seen")
+	require.Empty(t, done, "the order is not as it was seen")
 
 	w.Exec(`UPDATE orders SET canceling_key = 'theirs' WHERE id = $1`, order)
 	ours := "ours"
@@ -220,7 +223,7 @@ func TestStatementsCheckTheVersionRead(t *testing.T) {
 
 	paid := api.Order()
 	require.Equal(t, http.StatusCreated, api.Pay("paid", paid, visa).Status)
-	n, err = w.DB.OrderCancelBegin(ctx, db.OrderCancelBeginParams{TenantID: w.Tenant.ID, ID: paid, CancelingKey: &ours})
+	n, err := w.DB.OrderCancelBegin(ctx, db.OrderCancelBeginParams{TenantID: w.Tenant.ID, ID: paid, CancelingKey: &ours})
 	require.NoError(t, err)
 	require.Zero(t, n, "what is paid is not canceled")
 	w.RequireSound()

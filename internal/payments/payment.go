@@ -77,7 +77,7 @@ func (s *Service) beginPayment(
 	ctx context.Context, req idempotency.Request,
 ) (*idempotency.Claim, idempotency.Answer, error) {
 	asked := idempotency.Decode[PayRequest](req.Body)
-	target, err := s.pool.OrderToPay(ctx, db.OrderToPayParams{TenantID: req.TenantID, ID: asked.OrderID})
+	target, err := s.batched.orderToPay.Do(ctx, orderKey{req.TenantID, asked.OrderID})
 	if err != nil {
 		return nil, idempotency.Answer{}, notFound(err, "read order %s", asked.OrderID)
 	}
@@ -94,17 +94,12 @@ func (s *Service) beginPayment(
 	r := NewRun(req.TenantID, req.Key, asked.PaymentMethod, target, s.answerPayment())
 	p := r.Payment
 	point, call := r.firstCall()
-	claim, err := s.keys.BeginStatement(ctx, req, p.ID, point, func(q *db.Queries, n idempotency.New) (bool, error) {
-		row, err := q.PaymentBegin(ctx, db.PaymentBeginParams{
-			TenantID: req.TenantID, OrderID: r.Order.ID, Key: req.Key, Operation: req.Operation,
-			Fingerprint: req.Fingerprint, FingerprintVersion: idempotency.FingerprintVersion, Request: req.Body,
-			RequestID: req.RequestID, RecoveryPoint: n.Point, ClaimToken: n.ClaimToken, Lease: n.Lease,
-			PaymentID: p.ID, AmountMinor: p.AmountMinor, Currency: p.Currency, PaymentMethod: p.PaymentMethod,
-			IntentNumber: p.IntentNumber, IntentID: p.IntentID, CreatedAt: p.CreatedAt,
-			EventData: outbox.Data(PaymentOf(p)), Traceparent: tracing.Traceparent(ctx), StripeKey: call.Key,
-			StripeOperation: string(call.Operation), StripeResourceID: call.ResourceID, ParamsSha256: call.Params,
+	claim, err := s.keys.BeginStatement(ctx, req, p.ID, point, func(n idempotency.New) error {
+		_, err := s.batched.begin.Do(ctx, beginRow{
+			Request: req, Claim: n, Payment: p, Event: outbox.Data(PaymentOf(p)), Call: call,
+			Traceparent: tracing.Traceparent(ctx),
 		})
-		return row.Claimed, err
+		return err
 	})
 	if errors.Is(err, idempotency.ErrTaken) || postgres.Violates(err, "one_live_payment_per_order") {
 		return nil, idempotency.Answer{}, s.whyNotClaimed(ctx, req, asked.OrderID)
@@ -248,12 +243,12 @@ func (s *Service) recordIntent(
 	ctx context.Context, c *idempotency.Claim, r *Run, point string, out stripe.Outcome,
 ) error {
 	create, confirm := r.createCall(), r.confirmCallOn(out.Intent.ID)
-	err := c.Statement(ctx, point, func(q *db.Queries) (int64, error) {
-		return q.PaymentIntentRecord(ctx, db.PaymentIntentRecordParams{
-			TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, RecoveryPoint: point,
-			PaymentID: r.Payment.ID, IntentID: &out.Intent.ID, CreateKey: create.Key, StripeRequestID: out.RequestID,
-			ConfirmKey: confirm.Key, ParamsSha256: confirm.Params,
+	err := c.Statement(ctx, point, func() error {
+		_, err := s.batched.record.Do(ctx, recordRow{
+			Claim: c, Point: point, PaymentID: r.Payment.ID, OrderID: r.Payment.OrderID, IntentID: out.Intent.ID,
+			StripeRequestID: out.RequestID, Create: create, Confirm: confirm,
 		})
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("record the intent of payment %s: %w", r.Payment.ID, err)
@@ -312,21 +307,24 @@ func (s *Service) finish(
 ) (idempotency.Answer, error) {
 	after, order := r.After(e), r.Order
 	shown := PaymentOf(after)
-	events := []outbox.Event{{
-		TenantID: after.TenantID, AggregateID: after.ID, Version: after.Version, Type: "payment." + string(e.Status),
-		Data: outbox.Data(shown),
-	}}
+	row := finishRow{
+		Claim: c, Before: r.Payment, After: after, OrderVersion: order.Version, Settlement: e,
+		PaymentEvent: outbox.Data(shown), Traceparent: tracing.Traceparent(ctx),
+	}
 	if e.Status == db.PaymentStatusSucceeded {
 		order.Status, order.Version, order.PaymentID = db.OrderStatusPaid, order.Version+1, &after.ID
-		events = append(events, OrderEvent("order.paid", order))
+		row.OrderEvent = OrderEvent("order.paid", order).Data
 	}
 	answer := s.finalAnswer(shown, e, c.RequestID)
-	err := c.FinishStatement(ctx, answer, func(q *db.Queries, a idempotency.Encoded) (int64, error) {
-		n, err := q.PaymentFinish(ctx, finishParams(ctx, c, r, e, after, events, a))
-		if err == nil && n == 0 {
-			err = s.whyNotFinished(ctx, c, r)
+	err := c.FinishStatement(ctx, answer, func(a idempotency.Encoded) error {
+		row.Answer = a
+		_, err := s.batched.finish.Do(ctx, row)
+		if errors.Is(err, postgres.ErrNoRows) {
+			if moved := s.whyNotFinished(ctx, c, r); moved != nil {
+				return moved
+			}
 		}
-		return n, err
+		return err
 	})
 	if err != nil {
 		return idempotency.Answer{}, fmt.Errorf("finish payment %s: %w", after.ID, err)
@@ -348,32 +346,6 @@ func (r *Run) After(e Settlement) db.Payment {
 	if e.Status == db.PaymentStatusFailed {
 		p.FailureCode, p.FailureMessage = &e.Failure.Code, postgres.Nullable(e.Failure.Message)
 		p.FailureDeclineCode = postgres.Nullable(e.Failure.DeclineCode)
-	}
-	return p
-}
-
-// finishParams are the parameters of T2.
-func finishParams(
-	ctx context.Context, c *idempotency.Claim, r *Run, e Settlement, after db.Payment, events []outbox.Event,
-	a idempotency.Encoded,
-) db.PaymentFinishParams {
-	httpStatus := int16(e.Outcome.HTTPStatus) //nolint:gosec // an HTTP status fits
-	p := db.PaymentFinishParams{
-		TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, PaymentID: after.ID, PaymentVersion: r.Payment.Version,
-		Status: after.Status, OrderID: r.Order.ID, OrderVersion: r.Order.Version,
-		PaysOrder: e.Status == db.PaymentStatusSucceeded, AnswerVersion: a.Version, AnswerStatus: a.Status,
-		AnswerHeaders: a.Headers, AnswerBody: a.Body, StripeKey: e.StripeKey, StripeOutcome: calls.Stored(e.Outcome),
-		HttpStatus: &httpStatus, StripeRequestID: e.Outcome.RequestID,
-		ErrorCode: postgres.Nullable(e.Outcome.ErrorCode), ObjectID: postgres.Nullable(e.Outcome.Intent.ID),
-		IntentClosed: after.IntentClosed, ChargeID: after.ChargeID, FailureCode: after.FailureCode,
-		FailureDeclineCode: after.FailureDeclineCode, FailureMessage: after.FailureMessage,
-		Traceparent: tracing.Traceparent(ctx),
-	}
-	for _, event := range events {
-		p.EventAggregateIds = append(p.EventAggregateIds, event.AggregateID)
-		p.EventVersions = append(p.EventVersions, event.Version)
-		p.EventTypes = append(p.EventTypes, event.Type)
-		p.EventData = append(p.EventData, event.Data)
 	}
 	return p
 }

@@ -75,6 +75,7 @@ type Service struct {
 	calls   calls.Recorder
 	answers Answers
 	o       Options
+	batched statements
 }
 
 // New returns the service. It starts nothing.
@@ -82,7 +83,10 @@ func New(pool *postgres.Pool, keys *idempotency.Store, gateway Gateway, answers 
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Service{pool: pool, keys: keys, gateway: gateway, calls: calls.NewRecorder(pool), answers: answers, o: o}
+	return &Service{
+		pool: pool, keys: keys, gateway: gateway, calls: calls.NewRecorder(pool), answers: answers, o: o,
+		batched: newStatements(pool),
+	}
 }
 
 // Names of the operations, as the table of keys has them.

@@ -39,10 +39,6 @@ func TestUnresponsiveServerTimesOut(t *testing.T) {
 			_, err := p.APIKeyRevoke(ctx, db.APIKeyRevokeParams{TenantID: "ten_1", Hint: "none"})
 			return postgres.ClassifyWriteError(err)
 		}, true},
-		"RowOfAGroup": {"name: TenantExists ", func(ctx context.Context, p *postgres.Pool) error {
-			return read(ctx,
-				p.Grouped())
-		}, false},
 		"Begin": {"begin", func(ctx context.Context, p *postgres.Pool) error {
 			return p.InTx(ctx, func(*db.Queries) error { return nil })
 		}, false},
@@ -62,10 +58,7 @@ func TestUnresponsiveServerTimesOut(t *testing.T) {
 			pool, err := postgres.Open(
 				t.Context(),
 				proxy.URL(),
-				postgres.Options{
-					Statement:   500 * time.Millisecond,
-					GroupCommit: true, // part: groupcommit
-				},
+				postgres.Options{Statement: 500 * time.Millisecond},
 			)
 			require.NoError(t, err)
 			t.Cleanup(pool.Close)

@@ -1,29 +1,35 @@
 package postgres
 
-// TakeLanes takes every lane, so that what comes then waits and makes a group
-// when they are given back.
+// TakeLanes takes every lane, so that rows that come then wait and make a batch when a lane is given back.
 func (p *Pool) TakeLanes() (waiting func() int, giveBack func()) {
-	g := p.group
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.busy += g.lanes
+	l := p.lanes
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.busy += lanesMax
 	waiting = func() int {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		return len(g.queue)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.waiting
 	}
 	giveBack = func() {
-		for range g.lanes {
-			g.next()
-		}
+		l.mu.Lock()
+		l.busy -= lanesMax - 1
+		l.mu.Unlock()
+		l.leave()
 	}
 	return waiting, giveBack
 }
 
 // Busy is how many lanes are taken.
 func (p *Pool) Busy() int {
-	g := p.group
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.busy
+	l := p.lanes
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.busy
 }
+
+// What a batch may hold.
+const (
+	BatchRows  = batchRows
+	BatchBytes = batchBytes
+)

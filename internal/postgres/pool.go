@@ -43,8 +43,9 @@ var ErrNoRows = pgx.ErrNoRows
 type Pool struct {
 	*db.Queries
 	pgx     *pgxpool.Pool
-	grouped *db.Queries
-	group   *group        // behind grouped; nil without Options.GroupCommit // part: groupcommit
+	hot     *pgxpool.Pool // of the batches
+	batches *db.Queries   // on hot
+	lanes   *lanes
 	within  time.Duration // bounds the wait for one response
 }
 
@@ -54,8 +55,7 @@ type Options struct {
 	MaxConn int32  // default pool_max_conns of the URL, or 16, the best on two cores (docs/performance.md)
 	// Statement is the timeout of one statement; default 10 s. A wait for a lock ends after half of it, and a wait for
 	// an unresponsive server soon after it.
-	Statement   time.Duration
-	GroupCommit bool // statements of concurrent requests share a commit (Grouped) // part: groupcommit
+	Statement time.Duration
 }
 
 // Open makes the pool. It does not connect: a service that starts before its database responds with 503 until it can
@@ -89,28 +89,39 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 	}
 	cfg.MaxConnIdleTime = 5 * time.Minute
 	cfg.PingTimeout = connectTimeout // of a connection that has been idle: its server may have failed over
+	hot := cfg.Copy()                // before anything else changes what both share
+	hot.MaxConns = min(batchConns, max(1, cfg.MaxConns/4))
+	cfg.MaxConns = max(1, cfg.MaxConns-hot.MaxConns)
+	for name, value := range planByIndex {
+		hot.ConnConfig.RuntimeParams[name] = value
+	}
+	hot.ConnConfig.RuntimeParams["lock_timeout"] = ms(batchLocks)
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open the connection pool: %w", err)
 	}
-	p := &Pool{pgx: pool, within: statement + responseSlack}
-	p.Queries = db.New(bounded{pool, p.within})
-	p.grouped = p.Queries
-	// part: groupcommit {
-	if o.GroupCommit {
-		p.group = &group{bounded: bounded{pool, p.within}, pool: pool, lanes: groupLanes}
-		p.grouped = db.New(p.group)
+	hotPool, err := pgxpool.NewWithConfig(ctx, hot)
+	if err != nil {
+		return nil, fmt.Errorf("open the connection pool of batches: %w", err)
 	}
-	// part: groupcommit }
-	return p, nil
+	within := statement + responseSlack
+	return &Pool{
+		Queries: db.New(bounded{pool, within}), pgx: pool, within: within,
+		hot: hotPool, batches: db.New(bounded{hotPool, within}), lanes: &lanes{within: within},
+	}, nil
 }
 
-// Grouped is for statements that are a transaction each. With Options.GroupCommit those of concurrent requests share a
-// commit, and each has the effect, the result and the errors that it would have alone.
-func (p *Pool) Grouped() *db.Queries { return p.grouped }
+// planByIndex are the settings under which the statements over arrays are planned: once, and for tables that will grow.
+var planByIndex = map[string]string{
+	"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_bitmapscan": "off",
+	"enable_mergejoin": "off", "enable_hashjoin": "off", "jit": "off",
+}
 
 // Close waits for connections in use, then closes all.
-func (p *Pool) Close() { p.pgx.Close() }
+func (p *Pool) Close() {
+	p.hot.Close()
+	p.pgx.Close()
+}
 
 // Ping checks that the server responds.
 func (p *Pool) Ping(ctx context.Context) error {
@@ -119,8 +130,23 @@ func (p *Pool) Ping(ctx context.Context) error {
 	return p.pgx.Ping(ctx)
 }
 
-// Stat is the pool's count of connections, for the metrics.
-func (p *Pool) Stat() *pgxpool.Stat { return p.pgx.Stat() }
+// Stat counts connections.
+type Stat struct {
+	InUse, Idle, Max int32
+	Waits            int64 // for a connection, since the pool was opened
+}
+
+// Stat counts the pool's connections, those of batches included, for the metrics.
+func (p *Pool) Stat() (sum Stat) {
+	for _, pool := range []*pgxpool.Pool{p.pgx, p.hot} {
+		s := pool.Stat()
+		sum.InUse += s.AcquiredConns()
+		sum.Idle += s.IdleConns()
+		sum.Max += s.MaxConns()
+		sum.Waits += s.EmptyAcquireCount()
+	}
+	return sum
+}
 
 // Raw is pgx's pool, for tests and tools that need SQL of their own. The linter forbids it to the service, whose SQL is
 // all in db/queries.

@@ -34,7 +34,7 @@ func TestQueriesOfKeys(t *testing.T) {
 	t.Parallel()
 	checkQueries(t, keyRows, []queryCase{
 		{rule: "ReadsAKey", query: q.KeyLookup, each: eachKey, with: func(key string) any {
-			return db.KeyLookupParams{TenantID: tenant, Key: key}
+			return db.KeyLookupParams{TenantIds: []string{tenant}, Keys: []string{key}}
 		}, want: `
 			expedited: row Operation=create_payment Fingerprint=32 bytes ResourceID=pay_expedited LeaseToken=3
 				HeldSeconds=+2h
@@ -48,10 +48,10 @@ func TestQueriesOfKeys(t *testing.T) {
 				Finished=true AnswerDropped=true
 			waits: row Operation=create_payment Fingerprint=32 bytes ResourceID=pay_waits LeaseToken=3`},
 		{rule: "HasNoRowOfAnotherKey", query: q.KeyLookup,
-			with: db.KeyLookupParams{TenantID: tenant, Key: "new"}, want: `
+			with: db.KeyLookupParams{TenantIds: []string{tenant}, Keys: []string{"new"}}, want: `
 			no row`},
 		{rule: "ReadsAKey", query: q.KeyRead,
-			with: db.KeyReadParams{TenantID: tenant, Key: "held"}, show: "LeaseToken Attempts", want: `
+			with: db.KeyReadParams{TenantIds: []string{tenant}, Keys: []string{"held"}}, show: "LeaseToken Attempts", want: `
 			row Key=held LeaseToken=3 Attempts=2`},
 		{rule: "InsertsANewKey", query: q.KeyClaim, with: db.KeyClaimParams{
 			TenantID: tenant, Key: "new", Operation: "create_payment", Fingerprint: make([]byte, 32), RequestID: "req",

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -70,30 +71,49 @@ const paymentRows = orderRows + `
 
 func TestQueriesOfPayments(t *testing.T) {
 	t.Parallel()
-	begin := func(order string) db.PaymentBeginParams {
-		return db.PaymentBeginParams{
-			TenantID: tenant, OrderID: order, Key: "new", Operation: "create_payment", Fingerprint: make([]byte, 32),
-			FingerprintVersion: 1, Request: []byte("r"), RequestID: "req", PaymentID: "pay", RecoveryPoint: "recorded",
-			ClaimToken: somebody, Lease: time.Minute, IntentNumber: 2, AmountMinor: 1000, Currency: "eur",
-			PaymentMethod: "pm", CreatedAt: at("-1h"), EventData: []byte("e"), StripeKey: tenant + ":new:create",
-			StripeOperation: "create", StripeResourceID: order, ParamsSha256: []byte("sha"),
+	begin := func(orders ...string) (p db.PaymentBeginParams) {
+		for i, order := range orders {
+			id := strings.Repeat("'", i) // pay, pay', pay'': one for each order
+			p.Keys, p.TenantIds = append(p.Keys, "new"+id), append(p.TenantIds, tenant)
+			p.OrderIds, p.Operations = append(p.OrderIds, order), append(p.Operations, "create_payment")
+			p.Fingerprints = append(p.Fingerprints, make([]byte, 32))
+			p.FingerprintVersions, p.Requests = append(p.FingerprintVersions, 1), append(p.Requests, []byte("r"))
+			p.RequestIds, p.PaymentIds = append(p.RequestIds, "req"), append(p.PaymentIds, "pay"+id)
+			p.RecoveryPoints = append(p.RecoveryPoints, "recorded")
+			claim := somebody
+			claim[0] += byte(i)
+			p.ClaimTokens, p.Leases = append(p.ClaimTokens, claim), append(p.Leases, time.Minute)
+			p.IntentNumbers, p.IntentIds = append(p.IntentNumbers, 2), append(p.IntentIds, "")
+			p.AmountsMinor, p.Currencies = append(p.AmountsMinor, 1000), append(p.Currencies, "eur")
+			p.PaymentMethods, p.CreatedAt = append(p.PaymentMethods, "pm"), append(p.CreatedAt, at("-1h"))
+			p.EventData, p.Traceparents = append(p.EventData, []byte("e")), append(p.Traceparents, "")
+			p.StripeKeys = append(p.StripeKeys, tenant+":new:create"+id)
+			p.StripeOperations = append(p.StripeOperations, "create")
+			p.StripeResourceIds = append(p.StripeResourceIds, order)
+			p.ParamsSha256s = append(p.ParamsSha256s, []byte("sha"))
 		}
+		return p
 	}
 	record := func(key string) db.PaymentIntentRecordParams {
 		return db.PaymentIntentRecordParams{
-			TenantID: tenant, PaymentID: "taken", Key: key, LeaseToken: 3, IntentID: ptr("pi_new"),
-			RecoveryPoint: "intent_recorded", StripeRequestID: "req_s", CreateKey: tenant + ":open:create",
-			ConfirmKey: tenant + ":new:confirm", ParamsSha256: []byte("sha"),
+			TenantIds: []string{tenant}, PaymentIds: []string{"taken"}, Keys: []string{key}, LeaseTokens: []int64{3},
+			IntentIds: []string{"pi_new"}, RecoveryPoints: []string{"intent_recorded"},
+			StripeRequestIds: []string{"req_s"}, CreateKeys: []string{tenant + ":open:create"},
+			ConfirmKeys: []string{tenant + ":new:confirm"}, ParamsSha256s: [][]byte{[]byte("sha")},
 		}
 	}
 	finish := func(key string) db.PaymentFinishParams {
 		return db.PaymentFinishParams{
-			TenantID: tenant, PaymentID: "confirming", OrderID: "confirming", Key: key, LeaseToken: 3, Status: "succeeded",
-			IntentClosed: true, ChargeID: ptr("ch"), PaysOrder: true, OrderVersion: 1, PaymentVersion: 1,
-			AnswerVersion: 1, AnswerStatus: 201, AnswerHeaders: []byte("h"), AnswerBody: []byte("b"),
-			EventAggregateIds: []string{"confirming"}, EventVersions: []int64{2}, EventTypes: []string{"payment.succeeded"},
-			EventData: [][]byte{[]byte("e")}, StripeOutcome: "done", HttpStatus: ptr[int16](200), ObjectID: ptr("pi"),
-			StripeRequestID: "req_s", StripeKey: tenant + ":held:confirm",
+			TenantIds: []string{tenant}, PaymentIds: []string{"confirming"}, OrderIds: []string{"confirming"},
+			Keys: []string{key}, LeaseTokens: []int64{3}, Statuses: []string{"succeeded"}, IntentsClosed: []bool{true},
+			ChargeIds: []string{"ch"}, FailureCodes: []string{""}, FailureDeclineCodes: []string{""},
+			FailureMessages: []string{""}, PaysOrders: []bool{true}, OrderVersions: []int64{1},
+			PaymentVersions: []int64{1}, AnswerVersions: []int16{1}, AnswerStatuses: []int16{201},
+			AnswerHeaders: [][]byte{[]byte("h")}, AnswerBodies: [][]byte{[]byte("b")},
+			PaymentEvents: [][]byte{[]byte("p")}, OrderEvents: [][]byte{[]byte("o")}, Traceparents: []string{""},
+			StripeOutcomes: []string{"done"}, HttpStatuses: []int16{200}, ErrorCodes: []string{""},
+			ObjectIds: []string{"pi"}, StripeRequestIds: []string{"req_s"},
+			StripeKeys: []string{tenant + ":held:confirm"},
 		}
 	}
 	settle := func(payment string) db.PaymentSettleParams {
@@ -130,11 +150,11 @@ func TestQueriesOfPayments(t *testing.T) {
 			taken: locks orders/taken
 			missing: no row`},
 		{rule: "ClaimsAKeyOnce", query: q.PaymentBegin,
-			with: but(begin("open"), func(p *db.PaymentBeginParams) { p.Key = "held" }), want: `
+			with: but(begin("open"), func(p *db.PaymentBeginParams) { p.Keys[0] = "held" }), want: `
 			row OrderStatus=open
 			locks orders/open`},
 		{rule: "RecordsAnotherAttemptOfTheCall", query: q.PaymentBegin,
-			with: but(begin("open"), func(p *db.PaymentBeginParams) { p.StripeKey = tenant + ":created:create" }), want: `
+			with: but(begin("open"), func(p *db.PaymentBeginParams) { p.StripeKeys[0] = tenant + ":created:create" }), want: `
 			row OrderStatus=open Claimed=true
 			changes stripe_calls/acme:eu:created:create: attempts=2 last_sent_at=now
 			inserts idempotency_keys/new: attempts=1 claim_token=somebody created_at=now fingerprint=32 bytes
@@ -158,7 +178,7 @@ func TestQueriesOfPayments(t *testing.T) {
 			stale: returns 0
 			missing: returns 0`},
 		{rule: "MayBeRepeated", query: q.PaymentIntentRecord,
-			with: but(record("held"), func(p *db.PaymentIntentRecordParams) { p.ConfirmKey = tenant + ":held:confirm" }),
+			with: but(record("held"), func(p *db.PaymentIntentRecordParams) { p.ConfirmKeys[0] = tenant + ":held:confirm" }),
 			want: `
 			returns 1
 			changes idempotency_keys/held: history={3 intent_recorded now} recovery_point=intent_recorded
@@ -166,7 +186,7 @@ func TestQueriesOfPayments(t *testing.T) {
 			changes stripe_calls/acme:eu:open:create: http_status=200 object_id=pi_new outcome=done
 				request_ids={req_s}`},
 		{rule: "LeavesAPaymentThatHasEndedAlone", query: q.PaymentIntentRecord,
-			with: but(record("held"), func(p *db.PaymentIntentRecordParams) { p.PaymentID = "failed" }), want: `
+			with: but(record("held"), func(p *db.PaymentIntentRecordParams) { p.PaymentIds[0] = "failed" }), want: `
 			returns 0
 			changes idempotency_keys/held: history={3 intent_recorded now} recovery_point=intent_recorded
 			changes stripe_calls/acme:eu:open:create: http_status=200 object_id=pi_new outcome=done
@@ -191,8 +211,8 @@ func TestQueriesOfPayments(t *testing.T) {
 			missing: returns 0`},
 		{rule: "LeavesTheOrderOfADeclinedPayment", query: q.PaymentFinish,
 			with: but(finish("held"), func(p *db.PaymentFinishParams) {
-				p.PaysOrder, p.Status, p.FailureCode, p.ChargeID = false, "failed", ptr("card_declined"), nil
-				p.AnswerStatus, p.StripeOutcome, p.HttpStatus, p.StripeRequestID = 402, "refused", ptr[int16](402), ""
+				p.PaysOrders[0], p.Statuses[0], p.FailureCodes[0], p.ChargeIds[0] = false, "failed", "card_declined", ""
+				p.AnswerStatuses[0], p.StripeOutcomes[0], p.HttpStatuses[0], p.StripeRequestIds[0] = 402, "refused", 402, ""
 			}), want: `
 			returns 1
 			changes idempotency_keys/held: answer_body=b answer_headers=h answer_status=402 answer_version=1
@@ -204,7 +224,8 @@ func TestQueriesOfPayments(t *testing.T) {
 				type=payment.succeeded`},
 		{rule: "NeedsNoOrderThatIsOpenToDecline", query: q.PaymentFinish,
 			with: but(finish("held"), func(p *db.PaymentFinishParams) {
-				p.PaysOrder, p.OrderID, p.OrderVersion, p.Status, p.FailureCode = false, "canceled", 9, "failed", ptr("declined")
+				p.PaysOrders[0], p.OrderIds[0], p.OrderVersions[0] = false, "canceled", 9
+				p.Statuses[0], p.FailureCodes[0] = "failed", "declined"
 			}), want: `
 			returns 1
 			changes idempotency_keys/held: answer_body=b answer_headers=h answer_status=201 answer_version=1
@@ -217,17 +238,17 @@ func TestQueriesOfPayments(t *testing.T) {
 				type=payment.succeeded`},
 		{rule: "NeedsTheOrderAsItWasRead", query: q.PaymentFinish, each: "touched canceled missing",
 			with: func(order string) any {
-				return but(finish("held"), func(p *db.PaymentFinishParams) { p.OrderID, p.EventAggregateIds[0] = order, order })
+				return but(finish("held"), func(p *db.PaymentFinishParams) { p.OrderIds[0] = order })
 			}, want: `
 			touched: returns 0
 			canceled: returns 0
 			missing: returns 0`},
 		{rule: "NeedsTheOrderToBeOpen", query: q.PaymentFinish,
-			with: but(finish("held"), func(p *db.PaymentFinishParams) { p.OrderID, p.OrderVersion = "canceled", 2 }),
+			with: but(finish("held"), func(p *db.PaymentFinishParams) { p.OrderIds[0], p.OrderVersions[0] = "canceled", 2 }),
 			want: `
 			returns 0`},
 		{rule: "NeedsThePaymentAsItWasRead", query: q.PaymentFinish,
-			with: but(finish("held"), func(p *db.PaymentFinishParams) { p.PaymentID = "changed" }), want: `
+			with: but(finish("held"), func(p *db.PaymentFinishParams) { p.PaymentIds[0] = "changed" }), want: `
 			returns 0
 			locks orders/confirming`},
 
@@ -262,7 +283,7 @@ func TestQueriesOfPayments(t *testing.T) {
 			waits: row ID=waits
 			several: no row`},
 		{rule: "ReadsTheLatestIntent", query: q.OrderToPay, each: "open paid several taken touched missing",
-			with: func(order string) any { return db.OrderToPayParams{TenantID: tenant, ID: order} }, want: `
+			with: func(order string) any { return db.OrderToPayParams{TenantIds: []string{tenant}, Ids: []string{order}} }, want: `
 			open: row Order=(ID=open) IntentNumber=1 IntentID=pi_open
 			paid: row Order=(ID=paid) IntentNumber=1 IntentID=pi_paid LiveStatus=succeeded
 			several: row Order=(ID=several) IntentNumber=2 IntentID=pi_s2 IntentClosed=true

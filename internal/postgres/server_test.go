@@ -127,7 +127,7 @@ func TestPoolSizeIsThatOfTheURL(t *testing.T) {
 	for query, want := range map[string]int32{"": 16, "?pool_max_conns=40": 40} {
 		pool, err := postgres.Open(t.Context(), "postgres://nobody@127.0.0.1:9/nowhere"+query, postgres.Options{})
 		require.NoError(t, err)
-		require.Equal(t, want, pool.Stat().MaxConns())
+		require.Equal(t, want, pool.Stat().Max)
 		pool.Close()
 	}
 }

@@ -60,7 +60,7 @@ func (b *bench) pgbench(ctx context.Context, text string) (float64, error) {
 }
 
 func replayScript(tenant string) string {
-	lookup := substitute(postgres.HotPath()[0], []string{"'" + tenant + "'", ":key"})
+	lookup := substitute(postgres.HotPath()[0], []string{"ARRAY[:key]", "ARRAY['" + tenant + "']"})
 	return fmt.Sprintf("\\set key random(%d, %d)\n%s;\n", answeredFirst, answeredFirst+answered-1, lookup)
 }
 
@@ -71,28 +71,27 @@ func freshScript(tenant, prefix string) (string, error) {
 	payment := "'pay' || substr(" + order + ", 4)"
 	answer := strings.Repeat("x", 430)
 	values := map[string]string{
-		"TenantID": "'" + tenant + "'", "Key": order, "ID": order, "OrderID": order, "PaymentID": payment,
-		"Operation":   "'create_payment'",
-		"Fingerprint": "sha256((" + order + ")::bytea)", "FingerprintVersion": "1::smallint",
-		"Request":   "'{\"order_id\":\"ord_00000000000000000000000000\",\"payment_method\":\"pm_card_visa\"}'::bytea",
-		"RequestID": "'req_00000000000000000000000000000000'", "RecoveryPoint": "'payment_recorded'",
-		"ClaimToken": "gen_random_uuid()", "Lease": "interval '60 s'",
-		"AmountMinor": "1000::bigint", "Currency": "'usd'", "PaymentMethod": "'pm_card_visa'", "IntentNumber": "1",
-		"IntentID":  "NULL::text",
-		"CreatedAt": "clock_timestamp()", "EventData": "'" + answer + "'::bytea", "Traceparent": "NULL::text",
-		"StripeKey":       stripeKey(tenant, order, "intent:1"),
-		"StripeOperation": "'create_intent'", "StripeResourceID": order, "ParamsSha256": "sha256('x')",
-		"LeaseToken": "1::bigint", "StripeRequestID": "'req_bench'", "CreateKey": stripeKey(tenant, order, "intent:1"),
-		"ConfirmKey":   stripeKey(tenant, order, "confirm"),
-		"OrderVersion": "1::bigint", "PaymentVersion": "1::bigint", "PaysOrder": "true", "AnswerVersion": "1",
-		"AnswerStatus":  "201",
-		"AnswerHeaders": "'Content-Type: application/json'::bytea", "AnswerBody": "'" + answer + "'::bytea",
-		"EventAggregateIds": "ARRAY[" + payment + ", " + order + "]", "EventVersions": "ARRAY[2, 2]::bigint[]",
-		"EventTypes":    "ARRAY['payment.succeeded', 'order.paid']",
-		"StripeOutcome": "'done'::stripe_outcome", "HttpStatus": "200::smallint", "ErrorCode": "NULL::text",
-		"ObjectID": "'pi_1'", "Status": "'succeeded'::payment_status",
-		"IntentClosed": "false", "ChargeID": "'ch_1'", "FailureCode": "NULL::text", "FailureDeclineCode": "NULL::text",
-		"FailureMessage": "NULL::text",
+		"TenantIds": "'" + tenant + "'", "Keys": order, "Ids": order, "OrderIds": order, "PaymentIds": payment,
+		"Operations":   "'create_payment'",
+		"Fingerprints": "sha256((" + order + ")::bytea)", "FingerprintVersions": "1::smallint",
+		"Requests":   "'{\"order_id\":\"ord_00000000000000000000000000\",\"payment_method\":\"pm_card_visa\"}'::bytea",
+		"RequestIds": "'req_00000000000000000000000000000000'", "RecoveryPoints": "'payment_recorded'",
+		"ClaimTokens": "gen_random_uuid()", "Leases": "interval '60 s'",
+		"AmountsMinor": "1000::bigint", "Currencies": "'usd'", "PaymentMethods": "'pm_card_visa'", "IntentNumbers": "1",
+		"IntentIds": "''",
+		"CreatedAt": "clock_timestamp()", "EventData": "'" + answer + "'::bytea", "Traceparents": "''",
+		"StripeKeys":       stripeKey(tenant, order, "intent:1"),
+		"StripeOperations": "'create_intent'", "StripeResourceIds": order, "ParamsSha256s": "sha256('x')",
+		"LeaseTokens": "1::bigint", "StripeRequestIds": "'req_bench'", "CreateKeys": stripeKey(tenant, order, "intent:1"),
+		"ConfirmKeys":   stripeKey(tenant, order, "confirm"),
+		"OrderVersions": "1::bigint", "PaymentVersions": "1::bigint", "PaysOrders": "true", "AnswerVersions": "1::smallint",
+		"AnswerStatuses": "201::smallint",
+		"AnswerHeaders":  "'Content-Type: application/json'::bytea", "AnswerBodies": "'" + answer + "'::bytea",
+		"PaymentEvents": "'" + answer + "'::bytea", "OrderEvents": "'" + answer + "'::bytea",
+		"StripeOutcomes": "'done'", "HttpStatuses": "200::smallint", "ErrorCodes": "''",
+		"ObjectIds": "'pi_1'", "Statuses": "'succeeded'",
+		"IntentsClosed": "false", "ChargeIds": "'ch_1'", "FailureCodes": "''", "FailureDeclineCodes": "''",
+		"FailureMessages": "''",
 	}
 	type statement struct {
 		params any
@@ -102,10 +101,9 @@ func freshScript(tenant, prefix string) (string, error) {
 		{db.KeyLookupParams{}, nil},
 		{db.OrderToPayParams{}, nil},
 		{db.PaymentBeginParams{}, nil},
-		{db.PaymentIntentRecordParams{}, map[string]string{"IntentID": "'pi_1'", "RecoveryPoint": "'intent_recorded'"}},
+		{db.PaymentIntentRecordParams{}, map[string]string{"IntentIds": "'pi_1'", "RecoveryPoints": "'intent_recorded'"}},
 		{db.PaymentFinishParams{}, map[string]string{
-			"StripeKey": stripeKey(tenant, order, "confirm"),
-			"EventData": "ARRAY['" + answer + "', '" + answer + "']::bytea[]",
+			"StripeKeys": stripeKey(tenant, order, "confirm"),
 		}},
 	}
 	script := "\\set i :i + 1\n"
@@ -131,7 +129,7 @@ func filled(sql string, params any, values, change map[string]string) (string, e
 				return "", fmt.Errorf("no value for parameter %s", name)
 			}
 		}
-		args[i] = "(" + value + ")"
+		args[i] = "(ARRAY[" + value + "])"
 	}
 	return substitute(sql, args), nil
 }

@@ -6,7 +6,6 @@
 //	go run -C proof ./bench -only 'requests|webhooks'  some of it
 //	go run -C proof ./bench -only 'stored keys' -stored 10000000  against the same with so many keys stored
 //	go run -C proof ./bench -only memory -memory 10m   resident memory, for longer than the minute it is otherwise
-//	go run -C proof ./bench -group=false -only requests  without GROUP_COMMIT
 //	go run -C proof ./bench -rounds 9 -seconds 10      for figures to quote
 //	go run -C proof ./bench -write docs                put targets, tables and plots into docs/performance.md
 //	go run -C proof ./bench -render docs               the same from docs/performance.json, measuring nothing
@@ -42,7 +41,6 @@ type settings struct {
 	storing     time.Duration
 	memory      time.Duration
 	only        string
-	group       bool
 	write       string
 	render      string
 }
@@ -63,7 +61,6 @@ func main() {
 	flag.DurationVar(&s.storing, "storing", time.Hour,
 		"stop storing keys after so long, and measure with what there is")
 	flag.DurationVar(&s.memory, "memory", time.Minute, "how long resident memory is watched")
-	flag.BoolVar(&s.group, "group", true, "let the service's requests share commits, as GROUP_COMMIT does")
 	flag.StringVar(&s.only, "only", ".",
 		"what matches this `regexp`: a group, or a group and a line, as requests/replays")
 	flag.StringVar(&s.write, "write", "",

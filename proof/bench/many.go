@@ -6,43 +6,42 @@ import (
 	"example.com/payonce/proof/internal/plot"
 )
 
-// manyGroup is what sharing commits is for: many more payments at once than the
-// database has connections.
+// manyGroup is many more payments at once than the database has connections: those that wait share a statement.
 func (b *bench) manyGroup() group {
-	const alone, shared = "fresh payments, one commit each (GROUP_COMMIT=false)", "fresh payments, shared commits"
-	var own, grouping *bench
+	var many *bench
+	of := func(run func(*bench, context.Context) (sample, error)) func(context.Context) (sample, error) {
+		return func(ctx context.Context) (sample, error) { return run(many, ctx) }
+	}
+	peer := func(name string) func(context.Context) (sample, error) {
+		return of(func(b *bench, ctx context.Context) (sample, error) { return b.peer(name, false)(ctx) })
+	}
 	return group{
 		name: "256 clients",
-		says: func() string {
-			return "256 clients, 16 database connections for each service. All other measurements on this page use " +
-				"GROUP_COMMIT, the default."
-		},
+		says: func() string { return "256 clients, 16 database connections for the service and for each peer." },
 		prepare: func(ctx context.Context) (err error) {
 			s := b.s
-			s.connections, s.group = 256, false
-			if own, err = b.another(ctx, s); err != nil {
-				return err
-			}
-			s.group = true
-			grouping, err = b.another(ctx, s)
+			s.connections = 256
+			many, err = b.another(ctx, s)
 			return err
 		},
 		finish: func() {
-			for _, one := range []*bench{own, grouping} {
-				if one != nil {
-					one.close()
-				}
+			if many != nil {
+				many.close()
 			}
 		},
 		list: []*measurement{
-			{name: freshFloor, kind: plot.Floor, unit: "payments/s",
-				run: func(ctx context.Context) (sample, error) { return own.freshFloor(ctx) }},
-			{name: alone, unit: "payments/s", floor: freshFloor,
-				run: func(ctx context.Context) (sample, error) { return own.fresh(timeOrdered)(ctx) }},
-			{name: shared, unit: "payments/s", floor: freshFloor,
-				run: func(ctx context.Context) (sample, error) { return grouping.fresh(timeOrdered)(ctx) }},
+			{name: freshFloor, kind: plot.Floor, unit: "payments/s", run: of((*bench).freshFloor)},
+			{name: fresh, unit: "payments/s", floor: freshFloor,
+				run: of(func(b *bench, ctx context.Context) (sample, error) { return b.fresh(timeOrdered)(ctx) })},
+			{name: peerThree, kind: plot.Peer, unit: "payments/s", run: peer("look-work-store")},
+			{name: peerAround, kind: plot.Peer, unit: "payments/s", run: peer("around-the-gateway")},
+			{name: peerOne, kind: plot.Peer, unit: "payments/s", run: peer("one-transaction")},
 		},
-		goals: []goal{{id: "P1b", what: "fresh payments of 256 clients ÷ pgbench", want: 1,
-			of: ratio(shared, freshFloor)}},
+		goals: []goal{
+			{id: "P1b", what: "fresh payments of 256 clients ÷ three statements without a claim", want: 1.5,
+				of: ratio(fresh, peerThree)},
+			{id: "P8", what: "CPU time of the service per fresh payment, 256 clients", want: 120, atMost: true, unit: "µs",
+				of: each(fresh, cpuMicros)},
+		},
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"errors"
 	"net/http"
 	"strings"
@@ -41,8 +42,11 @@ func peers(open *postgres.Pool, tenant string, gateway time.Duration) http.Handl
 	mux, pool := chi.NewRouter(), open.Raw()
 	mux.Post("/bare/nothing", bare(func(context.Context, string) ([]byte, error) { return nothing, nil }))
 	mux.Post("/bare/read", bare(func(ctx context.Context, key string) ([]byte, error) {
-		row, err := open.KeyLookup(ctx, db.KeyLookupParams{TenantID: tenant, Key: key})
-		return row.AnswerBody, err
+		rows, err := open.KeyLookup(ctx, db.KeyLookupParams{TenantIds: []string{tenant}, Keys: []string{key}})
+		if err != nil || len(rows) != 1 {
+			return nil, fmt.Errorf("%d rows: %w", len(rows), err)
+		}
+		return rows[0].AnswerBody, nil
 	}))
 	for name, pay := range map[string]func(*http.Request, *pgxpool.Pool, string, peerPayment) ([]byte, error){
 		"look-work-store": lookWorkStore, "around-the-gateway": aroundTheGateway(gateway),

@@ -32,16 +32,23 @@ func service(ctx context.Context, args []string) error {
 	url := flags.String("database", "", "PostgreSQL")
 	tenant := flags.String("tenant", "", "whose keys the bare handler reads")
 	conns := flags.Int("pool", 16, "connections of the pool")
-	group := flags.Bool("group", false, "let requests share commits")
 	takes := flags.Duration("gateway", 0, "how long each call of the gateway takes")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	pool, err := postgres.Open(ctx, *url, postgres.Options{MaxConn: int32(*conns), GroupCommit: *group})
+	pool, err := postgres.Open(ctx, *url, postgres.Options{MaxConn: int32(*conns)})
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
+	// The same number of connections for each peer, of which the service's pool keeps some for its batches.
+	theirs, err := postgres.Open(ctx, *url, postgres.Options{
+		MaxConn: int32(*conns) + pool.Stat().Max - pool.Raw().Stat().MaxConns(),
+	})
+	if err != nil {
+		return err
+	}
+	defer theirs.Close()
 	nowhere, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {
 		return err
@@ -68,7 +75,7 @@ func service(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	peer := &http.Server{Handler: peers(pool, *tenant, *takes), ReadHeaderTimeout: time.Minute}
+	peer := &http.Server{Handler: peers(theirs, *tenant, *takes), ReadHeaderTimeout: time.Minute}
 	go func() { _ = peer.Serve(others) }() // until the process ends
 	fmt.Println(l.Addr(), others.Addr())   // the parent reads them
 	err = api.Run(ctx, l)
@@ -102,6 +109,6 @@ func (g *instant) ConfirmIntent(_ context.Context, _ stripe.Call, intentID, _ st
 	time.Sleep(g.takes)
 	return stripe.Outcome{Effect: stripe.Done, HTTPStatus: 200, RequestID: "req_bench", Intent: stripe.Intent{
 		ID: intentID, Status: stripe.IntentSucceeded, ChargeID: "ch_" + intentID[3:],
-		AmountMinor: 1000, Currency: "usd", // of every order here
+		AmountMinor: 1000, ReceivedMinor: 1000, Currency: "usd", // of every order here
 	}}
 }

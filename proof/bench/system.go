@@ -104,8 +104,8 @@ func (b *bench) startService(ctx context.Context, args ...string) error {
 		return err
 	}
 	b.child = exec.CommandContext(ctx, self,
-		append([]string{"service", "-database", b.url, "-tenant", b.tenant, "-pool", strconv.Itoa(b.s.clients),
-			"-group=" + strconv.FormatBool(b.s.group)}, args...)...)
+		append([]string{"service", "-database", b.url, "-tenant", b.tenant, "-pool", strconv.Itoa(b.s.clients)},
+			args...)...)
 	b.child.Cancel = func() error { return b.child.Process.Signal(os.Interrupt) }
 	b.child.Stderr = os.Stderr
 	b.child.Env = append(os.Environ(), "GOGC=400") // as cmd/api sets it

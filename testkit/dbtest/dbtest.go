@@ -104,7 +104,7 @@ func closeInTime(t testing.TB, pool *postgres.Pool) {
 	select {
 	case <-closed:
 	case <-time.After(cleanupWithin):
-		t.Errorf("%d connections were not given back to the pool", pool.Stat().AcquiredConns())
+		t.Errorf("%d connections were not given back to the pool", pool.Stat().InUse)
 	}
 }
 

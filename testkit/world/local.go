@@ -68,7 +68,6 @@ func (w *World) Local(o LocalOptions) *Local {
 	o = o.withDefaults(w)
 	pool, err := postgres.Open(context.Background(), o.Database, postgres.Options{
 		Name: o.Name, MaxConn: o.MaxConn,
-		GroupCommit: true, // part: groupcommit
 	})
 	require.NoError(w.T, err)
 	metrics := prometheus.NewRegistry()

@@ -1,0 +1,301 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"example.com/payonce/db"
+)
+
+const (
+	batchRows  = 64                    // rows that share a statement and its commit
+	batchBytes = 256 << 10             // of their contents; a row that is larger goes alone
+	batchLocks = 50 * time.Millisecond // how long a batch waits for a row, and keeps a lane
+	batchConns = 4                     // connections for batches: two lanes, and two whose server does not respond
+	lanesMax   = 2                     // batches at a time; a second one from laneEvery rows on
+	laneEvery  = 64
+)
+
+// Statement is an SQL statement over arrays, each element of which is the row of another request.
+type Statement[Row, Result any] struct {
+	// Run executes the statement for rows in one round trip. It calls done for each row that the statement returned,
+	// with its ordinal, from 1. The others have changed nothing.
+	Run func(ctx context.Context, q *db.Queries, rows []Row, done func(ordinal int32, result Result)) error
+	// Tenant is whose row it is: while others wait, a tenant gets half of a batch.
+	Tenant func(*Row) string
+	// Locks names what a row locks; of equal names one goes at a time, and a batch locks them in their order. Nil: a
+	// look-up, which locks nothing.
+	Locks func(*Row) string
+	// Size is the length of what a row contains in bytes, if that may be long. Nil: it is short.
+	Size func(*Row) int
+	// Lock locks what Run would skip if another transaction had locked it (SKIP LOCKED). Nil: Run skips nothing.
+	Lock func(ctx context.Context, q *db.Queries, row Row) error
+}
+
+// Batched runs one statement for the rows of concurrent callers. A row that finds a free lane goes immediately and
+// alone, as an array of one, so an idle service adds no delay; those that arrive meanwhile go together as the next
+// batch: one statement, one round trip and one commit.
+//
+// Rows share the commit and nothing else. If the server rejects a batch, nothing of it is written, and its halves run
+// again, until the row that was rejected stands alone and gets its error. If the response is lost, each is in doubt and
+// its caller reads it back. A row that another transaction has locked runs again by itself, where it may wait. A caller
+// whose context ends leaves and cancels nothing.
+type Batched[Row, Result any] struct {
+	pool  *Pool
+	stmt  Statement[Row, Result]
+	queue []*member[Row, Result] // guarded by pool.lanes.mu
+	turn  int                    // how often another queue was chosen while this one waited
+}
+
+// member is a row that was submitted.
+type member[Row, Result any] struct {
+	ctx    context.Context //nolint:containedctx // of the one call of Do: ends its wait, and not the batch
+	row    Row
+	locks  string
+	bytes  int
+	result Result
+	done   bool // the statement returned the row
+	alone  bool // nothing was written: run it by itself
+	err    error
+	ended  chan struct{}
+}
+
+// NewBatched makes the queue of a statement. It starts nothing.
+func NewBatched[Row, Result any](p *Pool, s Statement[Row, Result]) *Batched[Row, Result] {
+	b := &Batched[Row, Result]{pool: p, stmt: s}
+	p.lanes.mu.Lock()
+	defer p.lanes.mu.Unlock()
+	p.lanes.queues = append(p.lanes.queues, b)
+	return b
+}
+
+// Do runs the statement for one row and returns its result. ErrNoRows: the statement did not return it, which changed
+// nothing. The other errors are those of a single statement (ClassifyWriteError).
+func (b *Batched[Row, Result]) Do(ctx context.Context, row Row) (Result, error) {
+	m := &member[Row, Result]{ctx: ctx, row: row}
+	if b.stmt.Locks != nil {
+		m.locks = b.stmt.Locks(&m.row)
+	}
+	if b.stmt.Size != nil {
+		m.bytes = b.stmt.Size(&m.row)
+	}
+	if b.enter(m) {
+		leave := b.pool.lanes.leaveInTime()
+		b.run(ctx, []*member[Row, Result]{m})
+		leave()
+	} else {
+		select {
+		case <-m.ended:
+		case <-ctx.Done(): // Its row may have been sent, so this is in doubt.
+			var none Result
+			return none, ctx.Err()
+		}
+	}
+	if m.alone {
+		b.alone(ctx, m)
+	}
+	if m.err == nil && !m.done {
+		m.err = ErrNoRows
+	}
+	return m.result, m.err
+}
+
+// enter takes a free lane. False: there is none, and the row waits for the next batch.
+func (b *Batched[Row, Result]) enter(m *member[Row, Result]) bool {
+	l := b.pool.lanes
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.busy == 0 {
+		l.busy++
+		return true
+	}
+	m.ended = make(chan struct{})
+	b.queue = append(b.queue, m)
+	l.waiting++
+	if l.busy < lanesMax && l.waiting >= laneEvery {
+		l.busy++
+		go l.next()
+	}
+	return false
+}
+
+// take removes the next batch from the queue: the oldest rows, at most batchRows and batchBytes, each lock once, and of
+// one tenant half while others wait.
+func (b *Batched[Row, Result]) take() (batch []*member[Row, Result], left int) {
+	var (
+		bytes   int
+		locks   = map[string]bool{}
+		tenants = map[string]int{}
+	)
+	fits := func(m *member[Row, Result], ofTenant int) bool {
+		if len(batch) == batchRows || len(batch) > 0 && bytes+m.bytes > batchBytes || m.locks != "" && locks[m.locks] {
+			return false
+		}
+		tenant := b.stmt.Tenant(&m.row)
+		if tenants[tenant] >= ofTenant {
+			return false
+		}
+		tenants[tenant]++
+		locks[m.locks] = true
+		bytes += m.bytes
+		batch = append(batch, m)
+		return true
+	}
+	waiting := len(b.queue)
+	b.queue = slices.DeleteFunc(b.queue, func(m *member[Row, Result]) bool {
+		return m.ctx.Err() != nil || fits(m, batchRows/2)
+	})
+	if len(batch) < batchRows && len(b.queue) > 0 { // No other tenant waits.
+		b.queue = slices.DeleteFunc(b.queue, func(m *member[Row, Result]) bool { return fits(m, batchRows) })
+	}
+	return batch, waiting - len(b.queue)
+}
+
+// run executes a batch and tells its members. Their contexts do not end it.
+func (b *Batched[Row, Result]) run(ctx context.Context, batch []*member[Row, Result]) {
+	err := b.together(ctx, batch)
+	var refused *pgconn.PgError
+	if errors.As(err, &refused) && !endsSession(refused) && !Unavailable(refused) || isLocked(err) {
+		if half := len(batch) / 2; half > 0 {
+			b.run(ctx, batch[:half])
+			b.run(ctx, batch[half:])
+			return
+		}
+	}
+	for _, m := range batch {
+		m.err = err
+		m.alone = isLocked(err) || serializationFailure(err) || err == nil && !m.done && b.stmt.Lock != nil
+		if m.ended != nil {
+			close(m.ended)
+		}
+	}
+}
+
+func (b *Batched[Row, Result]) together(ctx context.Context, batch []*member[Row, Result]) error {
+	rows := make([]Row, len(batch))
+	for i, m := range batch {
+		rows[i], m.done = m.row, false
+	}
+	return b.stmt.Run(ctx, b.pool.batches, rows, func(ordinal int32, result Result) {
+		m := batch[ordinal-1]
+		m.result, m.done = result, true
+	})
+}
+
+// alone runs the statement for a row that has to wait for another transaction, with the time that a single statement
+// has.
+func (b *Batched[Row, Result]) alone(ctx context.Context, m *member[Row, Result]) {
+	m.alone = false
+	m.err = b.pool.InTx(ctx, func(q *db.Queries) error {
+		m.done = false
+		if err := q.PlanByIndex(ctx); err != nil {
+			return err
+		}
+		if b.stmt.Lock != nil {
+			if err := b.stmt.Lock(ctx, q, m.row); err != nil {
+				return err
+			}
+		}
+		return b.stmt.Run(ctx, q, []Row{m.row}, func(_ int32, result Result) { m.result, m.done = result, true })
+	})
+}
+
+// isLocked reports whether a batch has waited for a row for as long as it may (lock_not_available).
+func isLocked(err error) bool {
+	var refused *pgconn.PgError
+	return errors.As(err, &refused) && refused.Code == "55P03"
+}
+
+// lanes is what the queues of a pool share: how many batches are under way.
+type lanes struct {
+	mu      sync.Mutex
+	busy    int
+	waiting int // rows in all queues
+	queues  []batchQueue
+	within  time.Duration
+}
+
+// batchQueue is a Batched of any type. Its methods are called with the lanes locked.
+type batchQueue interface {
+	len() int
+	passed() *int
+	// batch removes the next rows from the queue and returns what runs them.
+	batch() (run func(context.Context), rows int)
+}
+
+func (b *Batched[Row, Result]) len() int     { return len(b.queue) }
+func (b *Batched[Row, Result]) passed() *int { return &b.turn }
+
+func (b *Batched[Row, Result]) batch() (func(context.Context), int) {
+	batch, n := b.take()
+	if len(batch) == 0 {
+		return func(context.Context) {}, n
+	}
+	slices.SortStableFunc(batch, func(x, y *member[Row, Result]) int { return strings.Compare(x.locks, y.locks) })
+	return func(ctx context.Context) { b.run(ctx, batch) }, n
+}
+
+// next runs batches in a lane until nothing waits.
+func (l *lanes) next() {
+	l.mu.Lock()
+	q := l.choose()
+	if q == nil {
+		l.busy--
+		l.mu.Unlock()
+		return
+	}
+	run, rows := q.batch()
+	l.waiting -= rows
+	l.mu.Unlock()
+
+	defer l.leaveInTime()()
+	// Not the context of a member: a client that disconnects must not cancel the rows of others.
+	ctx, cancel := context.WithTimeout(context.Background(), l.within)
+	defer cancel()
+	run(ctx)
+}
+
+// choose returns the queue in which most wait. One that is passed by counts for a full batch more each time, so that a
+// lone row in a flood of others is soon served. Nil: all are empty.
+func (l *lanes) choose() (most batchQueue) {
+	weight := 0
+	for _, q := range l.queues {
+		if w := q.len() + *q.passed()*batchRows; q.len() > 0 && w > weight {
+			most, weight = q, w
+		}
+	}
+	for _, q := range l.queues {
+		*q.passed()++
+		if q == most || q.len() == 0 {
+			*q.passed() = 0
+		}
+	}
+	return most
+}
+
+// leaveInTime returns the function that gives the lane to those who wait. After batchLocks a timer gives it: a batch that
+// waits must not delay others.
+func (l *lanes) leaveInTime() func() {
+	leave := sync.OnceFunc(l.leave)
+	late := time.AfterFunc(batchLocks, leave)
+	return func() {
+		late.Stop()
+		leave()
+	}
+}
+
+func (l *lanes) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.waiting == 0 {
+		l.busy--
+		return
+	}
+	go l.next()
+}
