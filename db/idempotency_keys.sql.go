@@ -221,8 +221,10 @@ func (q *Queries) KeyLockFenced(ctx context.Context, arg KeyLockFencedParams) (s
 const KeyLookup = `-- name: KeyLookup :many
 
 WITH asked AS MATERIALIZED (
-    SELECT generate_subscripts($1::text[], 1) AS ordinal,
-        unnest($2::text[]) AS tenant_id, unnest($1::text[]) AS key
+    SELECT row_number() OVER () AS ordinal, a.tenant_id, a.key
+    FROM (
+        SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS key
+        LIMIT cardinality($2::text[])) a
 )
 SELECT asked.ordinal::integer AS ordinal, k.operation, k.fingerprint, k.resource_id, k.lease_token,
     (k.finished_at IS NOT NULL)::boolean AS finished,
@@ -236,8 +238,8 @@ JOIN idempotency_keys k ON k.tenant_id = asked.tenant_id AND k.key = asked.key
 `
 
 type KeyLookupParams struct {
-	Keys      []string
 	TenantIds []string
+	Keys      []string
 }
 
 type KeyLookupRow struct {
@@ -264,7 +266,7 @@ type KeyLookupRow struct {
 // held_seconds is 0 unless the key is held. leased_until is not returned: it is -infinity once released, which
 // time.Time cannot represent.
 func (q *Queries) KeyLookup(ctx context.Context, arg KeyLookupParams) ([]KeyLookupRow, error) {
-	rows, err := q.db.Query(ctx, KeyLookup, arg.Keys, arg.TenantIds)
+	rows, err := q.db.Query(ctx, KeyLookup, arg.TenantIds, arg.Keys)
 	if err != nil {
 		return nil, err
 	}
@@ -298,8 +300,10 @@ func (q *Queries) KeyLookup(ctx context.Context, arg KeyLookupParams) ([]KeyLook
 
 const KeyRead = `-- name: KeyRead :many
 WITH asked AS MATERIALIZED (
-    SELECT generate_subscripts($1::text[], 1) AS ordinal,
-        unnest($2::text[]) AS tenant_id, unnest($1::text[]) AS key
+    SELECT row_number() OVER () AS ordinal, a.tenant_id, a.key
+    FROM (
+        SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS key
+        LIMIT cardinality($2::text[])) a
 )
 SELECT asked.ordinal::integer AS ordinal, k.tenant_id, k.key, k.operation, k.request, k.request_id, k.resource_id,
     k.recovery_point, k.claim_token, k.lease_token, k.attempts,
@@ -309,8 +313,8 @@ JOIN idempotency_keys k ON k.tenant_id = asked.tenant_id AND k.key = asked.key
 `
 
 type KeyReadParams struct {
-	Keys      []string
 	TenantIds []string
+	Keys      []string
 }
 
 type KeyReadRow struct {
@@ -335,7 +339,7 @@ type KeyReadRow struct {
 // Reads keys after a COMMIT whose outcome is unknown, over arrays: their state and their holder. No row: the key was
 // never used.
 func (q *Queries) KeyRead(ctx context.Context, arg KeyReadParams) ([]KeyReadRow, error) {
-	rows, err := q.db.Query(ctx, KeyRead, arg.Keys, arg.TenantIds)
+	rows, err := q.db.Query(ctx, KeyRead, arg.TenantIds, arg.Keys)
 	if err != nil {
 		return nil, err
 	}

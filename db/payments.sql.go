@@ -15,8 +15,10 @@ import (
 
 const OrderToPay = `-- name: OrderToPay :many
 WITH asked AS MATERIALIZED (
-    SELECT generate_subscripts($1::text[], 1) AS ordinal,
-        unnest($2::text[]) AS tenant_id, unnest($1::text[]) AS id
+    SELECT row_number() OVER () AS ordinal, a.tenant_id, a.id
+    FROM (
+        SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS id
+        LIMIT cardinality($2::text[])) a
 )
 SELECT asked.ordinal::integer AS ordinal, o.tenant_id, o.id, o.version, o.status, o.amount_minor, o.amount_refunded_minor, o.amount_disputed_minor, o.currency, o.items, o.customer_reference, o.metadata, o.payment_id, o.checkout_id, o.canceling_key, o.intents_retired, o.created_at,
     coalesce(last.intent_number, 0)::integer AS intent_number,
@@ -35,8 +37,8 @@ LEFT JOIN LATERAL (
 `
 
 type OrderToPayParams struct {
-	Ids       []string
 	TenantIds []string
+	Ids       []string
 }
 
 type OrderToPayRow struct {
@@ -51,7 +53,7 @@ type OrderToPayRow struct {
 // Returns each order, the PaymentIntent that its next payment uses, and the status of the payment that occupies the
 // order, empty if none does. No row: the tenant has no such order.
 func (q *Queries) OrderToPay(ctx context.Context, arg OrderToPayParams) ([]OrderToPayRow, error) {
-	rows, err := q.db.Query(ctx, OrderToPay, arg.Ids, arg.TenantIds)
+	rows, err := q.db.Query(ctx, OrderToPay, arg.TenantIds, arg.Ids)
 	if err != nil {
 		return nil, err
 	}
@@ -95,19 +97,21 @@ func (q *Queries) OrderToPay(ctx context.Context, arg OrderToPayParams) ([]Order
 const PaymentBegin = `-- name: PaymentBegin :many
 
 WITH asked AS MATERIALIZED (
-    SELECT generate_subscripts($1::text[], 1) AS ordinal,
-        unnest($2::text[]) AS tenant_id, unnest($3::text[]) AS order_id, unnest($1::text[]) AS key,
-        unnest($4::text[]) AS operation, unnest($5::bytea[]) AS fingerprint,
-        unnest($6::smallint[]) AS fingerprint_version, unnest($7::bytea[]) AS request,
-        unnest($8::text[]) AS request_id, unnest($9::text[]) AS recovery_point,
-        unnest($10::uuid[]) AS claim_token, unnest($11::interval[]) AS lease,
-        unnest($12::text[]) AS payment_id, unnest($13::bigint[]) AS amount_minor,
-        unnest($14::text[]) AS currency, unnest($15::text[]) AS payment_method,
-        unnest($16::integer[]) AS intent_number, unnest($17::text[]) AS intent_id,
-        unnest($18::timestamptz[]) AS created_at, unnest($19::bytea[]) AS event_data,
-        unnest($20::text[]) AS traceparent, unnest($21::text[]) AS stripe_key,
-        unnest($22::text[]) AS stripe_operation, unnest($23::text[]) AS stripe_resource_id,
-        unnest($24::bytea[]) AS params_sha256
+    SELECT row_number() OVER () AS ordinal, a.tenant_id, a.order_id, a.key, a.operation, a.fingerprint, a.fingerprint_version, a.request, a.request_id, a.recovery_point, a.claim_token, a.lease, a.payment_id, a.amount_minor, a.currency, a.payment_method, a.intent_number, a.intent_id, a.created_at, a.event_data, a.traceparent, a.stripe_key, a.stripe_operation, a.stripe_resource_id, a.params_sha256
+    FROM (
+        SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS order_id, unnest($3::text[]) AS key,
+            unnest($4::text[]) AS operation, unnest($5::bytea[]) AS fingerprint,
+            unnest($6::smallint[]) AS fingerprint_version, unnest($7::bytea[]) AS request,
+            unnest($8::text[]) AS request_id, unnest($9::text[]) AS recovery_point,
+            unnest($10::uuid[]) AS claim_token, unnest($11::interval[]) AS lease,
+            unnest($12::text[]) AS payment_id, unnest($13::bigint[]) AS amount_minor,
+            unnest($14::text[]) AS currency, unnest($15::text[]) AS payment_method,
+            unnest($16::integer[]) AS intent_number, unnest($17::text[]) AS intent_id,
+            unnest($18::timestamptz[]) AS created_at, unnest($19::bytea[]) AS event_data,
+            unnest($20::text[]) AS traceparent, unnest($21::text[]) AS stripe_key,
+            unnest($22::text[]) AS stripe_operation, unnest($23::text[]) AS stripe_resource_id,
+            unnest($24::bytea[]) AS params_sha256
+        LIMIT cardinality($3::text[])) a
 ), payable AS MATERIALIZED (
     SELECT asked.ordinal, asked.tenant_id, asked.order_id, asked.key, asked.operation, asked.fingerprint, asked.fingerprint_version, asked.request, asked.request_id, asked.recovery_point, asked.claim_token, asked.lease, asked.payment_id, asked.amount_minor, asked.currency, asked.payment_method, asked.intent_number, asked.intent_id, asked.created_at, asked.event_data, asked.traceparent, asked.stripe_key, asked.stripe_operation, asked.stripe_resource_id, asked.params_sha256
     FROM asked
@@ -115,7 +119,9 @@ WITH asked AS MATERIALIZED (
     WHERE o.status::text = 'open' AND o.canceling_key IS NULL AND o.checkout_id IS NULL
       AND asked.intent_number > o.intents_retired
       AND NOT EXISTS (
-          SELECT FROM payments p WHERE p.order_id = o.id AND p.tenant_id = o.tenant_id AND p.live)
+          SELECT FROM payments p
+          WHERE p.order_id = o.id AND p.tenant_id = o.tenant_id AND p.live
+          OFFSET 0)
     FOR NO KEY UPDATE OF o SKIP LOCKED
 ), claim AS (
     INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id,
@@ -152,9 +158,9 @@ SELECT begun.ordinal::integer AS ordinal FROM begun
 `
 
 type PaymentBeginParams struct {
-	Keys                []string
 	TenantIds           []string
 	OrderIds            []string
+	Keys                []string
 	Operations          []string
 	Fingerprints        [][]byte
 	FingerprintVersions []int16
@@ -188,7 +194,10 @@ type PaymentBeginParams struct {
 //
 // Plans are made while the tables are new and small, and are kept. So each row is selected by its whole primary key
 // and with conditions that no partial index satisfies (a status as text; see also idempotency_keys.sql): an index
-// that looks as good on ten pages reads every payment of the tenant on ten thousand.
+// that looks as good on ten pages reads every payment of the tenant on ten thousand. The LIMIT of what is asked changes
+// nothing: a planner takes a limit that it does not know for a tenth of its ten rows, and to look up one row an index is
+// always better than to read a table, however small that is. OFFSET 0 keeps a condition from becoming a join, whose
+// planner might know only the tenant of what it looks for.
 // T1: claims the key and records the payment, its event and the call it is about to make. Claims nothing unless the
 // order can be paid, was not made by a checkout, has no live payment, and has not retired the PaymentIntent since that
 // was read. It waits for no order that another transaction has locked: such a row is not done either, and the caller
@@ -198,9 +207,9 @@ type PaymentBeginParams struct {
 // in the opposite order.
 func (q *Queries) PaymentBegin(ctx context.Context, arg PaymentBeginParams) ([]int32, error) {
 	rows, err := q.db.Query(ctx, PaymentBegin,
-		arg.Keys,
 		arg.TenantIds,
 		arg.OrderIds,
+		arg.Keys,
 		arg.Operations,
 		arg.Fingerprints,
 		arg.FingerprintVersions,
@@ -287,30 +296,34 @@ func (q *Queries) PaymentByKey(ctx context.Context, arg PaymentByKeyParams) (Pay
 
 const PaymentFinish = `-- name: PaymentFinish :many
 WITH asked AS MATERIALIZED (
-    SELECT generate_subscripts($1::text[], 1) AS ordinal,
-        unnest($2::text[]) AS tenant_id, unnest($1::text[]) AS key,
-        unnest($3::bigint[]) AS lease_token,
-        unnest($4::text[]) AS payment_id, unnest($5::bigint[]) AS payment_version,
-        unnest($6::text[]) AS order_id, unnest($7::bigint[]) AS order_version,
-        unnest($8::boolean[]) AS pays_order, unnest($9::text[]) AS status,
-        unnest($10::boolean[]) AS intent_closed, unnest($11::text[]) AS charge_id,
-        unnest($12::text[]) AS failure_code,
-        unnest($13::text[]) AS failure_decline_code,
-        unnest($14::text[]) AS failure_message,
-        unnest($15::smallint[]) AS answer_version, unnest($16::smallint[]) AS answer_status,
-        unnest($17::bytea[]) AS answer_headers, unnest($18::bytea[]) AS answer_body,
-        unnest($19::bytea[]) AS payment_event, unnest($20::bytea[]) AS order_event,
-        unnest($21::text[]) AS traceparent, unnest($22::text[]) AS stripe_key,
-        unnest($23::text[]) AS stripe_outcome, unnest($24::smallint[]) AS http_status,
-        unnest($25::text[]) AS error_code, unnest($26::text[]) AS object_id,
-        unnest($27::text[]) AS stripe_request_id
+    SELECT row_number() OVER () AS ordinal, a.tenant_id, a.key, a.lease_token, a.payment_id, a.payment_version, a.order_id, a.order_version, a.pays_order, a.status, a.intent_closed, a.charge_id, a.failure_code, a.failure_decline_code, a.failure_message, a.answer_version, a.answer_status, a.answer_headers, a.answer_body, a.payment_event, a.order_event, a.traceparent, a.stripe_key, a.stripe_outcome, a.http_status, a.error_code, a.object_id, a.stripe_request_id
+    FROM (
+        SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS key,
+            unnest($3::bigint[]) AS lease_token,
+            unnest($4::text[]) AS payment_id, unnest($5::bigint[]) AS payment_version,
+            unnest($6::text[]) AS order_id, unnest($7::bigint[]) AS order_version,
+            unnest($8::boolean[]) AS pays_order, unnest($9::text[]) AS status,
+            unnest($10::boolean[]) AS intent_closed, unnest($11::text[]) AS charge_id,
+            unnest($12::text[]) AS failure_code,
+            unnest($13::text[]) AS failure_decline_code,
+            unnest($14::text[]) AS failure_message,
+            unnest($15::smallint[]) AS answer_version, unnest($16::smallint[]) AS answer_status,
+            unnest($17::bytea[]) AS answer_headers, unnest($18::bytea[]) AS answer_body,
+            unnest($19::bytea[]) AS payment_event, unnest($20::bytea[]) AS order_event,
+            unnest($21::text[]) AS traceparent, unnest($22::text[]) AS stripe_key,
+            unnest($23::text[]) AS stripe_outcome, unnest($24::smallint[]) AS http_status,
+            unnest($25::text[]) AS error_code, unnest($26::text[]) AS object_id,
+            unnest($27::text[]) AS stripe_request_id
+        LIMIT cardinality($2::text[])) a
 ), ready AS MATERIALIZED (
     SELECT asked.ordinal, asked.tenant_id, asked.key, asked.lease_token, asked.payment_id, asked.payment_version, asked.order_id, asked.order_version, asked.pays_order, asked.status, asked.intent_closed, asked.charge_id, asked.failure_code, asked.failure_decline_code, asked.failure_message, asked.answer_version, asked.answer_status, asked.answer_headers, asked.answer_body, asked.payment_event, asked.order_event, asked.traceparent, asked.stripe_key, asked.stripe_outcome, asked.http_status, asked.error_code, asked.object_id, asked.stripe_request_id
     FROM asked
     JOIN idempotency_keys k ON k.tenant_id = asked.tenant_id AND k.key = asked.key
-    JOIN payments p ON p.tenant_id = asked.tenant_id AND p.id = asked.payment_id
     WHERE k.lease_token = asked.lease_token AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
-      AND p.version = asked.payment_version
+      AND EXISTS (
+          SELECT FROM payments p
+          WHERE p.tenant_id = asked.tenant_id AND p.id = asked.payment_id AND p.version = asked.payment_version
+          OFFSET 0)
 ), paid AS (
     UPDATE orders o
     SET status = 'paid', version = o.version + 1, payment_id = ready.payment_id
@@ -362,8 +375,8 @@ WHERE (SELECT all_or_nothing(
 `
 
 type PaymentFinishParams struct {
-	Keys                []string
 	TenantIds           []string
+	Keys                []string
 	LeaseTokens         []int64
 	PaymentIds          []string
 	PaymentVersions     []int64
@@ -397,8 +410,8 @@ type PaymentFinishParams struct {
 // before the payment, as everywhere.
 func (q *Queries) PaymentFinish(ctx context.Context, arg PaymentFinishParams) ([]int32, error) {
 	rows, err := q.db.Query(ctx, PaymentFinish,
-		arg.Keys,
 		arg.TenantIds,
+		arg.Keys,
 		arg.LeaseTokens,
 		arg.PaymentIds,
 		arg.PaymentVersions,
@@ -567,21 +580,25 @@ func (q *Queries) PaymentIntentEnded(ctx context.Context, arg PaymentIntentEnded
 
 const PaymentIntentRecord = `-- name: PaymentIntentRecord :many
 WITH asked AS MATERIALIZED (
-    SELECT generate_subscripts($1::text[], 1) AS ordinal,
-        unnest($2::text[]) AS tenant_id, unnest($1::text[]) AS key,
-        unnest($3::bigint[]) AS lease_token, unnest($4::text[]) AS recovery_point,
-        unnest($5::text[]) AS payment_id, unnest($6::text[]) AS intent_id,
-        unnest($7::text[]) AS create_key, unnest($8::text[]) AS stripe_request_id,
-        unnest($9::text[]) AS confirm_key, unnest($10::bytea[]) AS params_sha256
+    SELECT row_number() OVER () AS ordinal, a.tenant_id, a.key, a.lease_token, a.recovery_point, a.payment_id, a.intent_id, a.create_key, a.stripe_request_id, a.confirm_key, a.params_sha256
+    FROM (
+        SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS key,
+            unnest($3::bigint[]) AS lease_token, unnest($4::text[]) AS recovery_point,
+            unnest($5::text[]) AS payment_id, unnest($6::text[]) AS intent_id,
+            unnest($7::text[]) AS create_key, unnest($8::text[]) AS stripe_request_id,
+            unnest($9::text[]) AS confirm_key, unnest($10::bytea[]) AS params_sha256
+        LIMIT cardinality($2::text[])) a
 ), claim AS (
     UPDATE idempotency_keys k
     SET recovery_point = asked.recovery_point,
         history = k.history[1:24] || concat_ws(' ', k.lease_token, asked.recovery_point, clock_timestamp())
     FROM asked
-    JOIN payments p ON p.tenant_id = asked.tenant_id AND p.id = asked.payment_id
     WHERE k.tenant_id = asked.tenant_id AND k.key = asked.key AND k.lease_token = asked.lease_token
       AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
-      AND p.status::text = 'processing'
+      AND EXISTS (
+          SELECT FROM payments p
+          WHERE p.tenant_id = asked.tenant_id AND p.id = asked.payment_id AND p.status::text = 'processing'
+          OFFSET 0)
     RETURNING asked.ordinal, asked.tenant_id, asked.key, asked.lease_token, asked.recovery_point, asked.payment_id, asked.intent_id, asked.create_key, asked.stripe_request_id, asked.confirm_key, asked.params_sha256
 ), created AS (
     UPDATE stripe_calls s
@@ -607,8 +624,8 @@ WHERE (SELECT all_or_nothing((SELECT count(*) FROM claim), (SELECT count(*) FROM
 `
 
 type PaymentIntentRecordParams struct {
-	Keys             []string
 	TenantIds        []string
+	Keys             []string
 	LeaseTokens      []int64
 	RecoveryPoints   []string
 	PaymentIds       []string
@@ -623,8 +640,8 @@ type PaymentIntentRecordParams struct {
 // ended.
 func (q *Queries) PaymentIntentRecord(ctx context.Context, arg PaymentIntentRecordParams) ([]int32, error) {
 	rows, err := q.db.Query(ctx, PaymentIntentRecord,
-		arg.Keys,
 		arg.TenantIds,
+		arg.Keys,
 		arg.LeaseTokens,
 		arg.RecoveryPoints,
 		arg.PaymentIds,

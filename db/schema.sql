@@ -34,6 +34,17 @@ CREATE TYPE saga_step_status AS ENUM ('pending', 'running', 'done', 'failed', 'u
 
 CREATE TYPE stripe_outcome AS ENUM ('sent', 'done', 'refused', 'not_executed', 'unknown');
 
+CREATE FUNCTION all_or_nothing(begun bigint, done bigint)
+ RETURNS boolean
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    IF done <> begun THEN
+        RAISE EXCEPTION 'of % rows % were done', begun, done USING ERRCODE = 'serialization_failure';
+    END IF;
+    RETURN true;
+END $function$;
+
 CREATE FUNCTION compensates(step saga_step)
  RETURNS saga_step
  LANGUAGE sql

@@ -12,8 +12,8 @@ import (
 const PlanByIndex = `-- name: PlanByIndex :exec
 
 SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true),
-    set_config('enable_bitmapscan', 'off', true), set_config('enable_mergejoin', 'off', true),
-    set_config('enable_hashjoin', 'off', true), set_config('jit', 'off', true)
+    set_config('enable_bitmapscan', 'off', true), set_config('enable_hashjoin', 'off', true),
+    set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)
 `
 
 // What a transaction changes of its session's settings, until it ends.

@@ -143,17 +143,16 @@ func TestManifest(t *testing.T) {
 
 // words are what must not be in a service without a part, beside the names of its files.
 var words = map[string][]string{
-	"history":     {"/v1/idempotency-keys"},
-	"events":      {"GET /v1/events"},
-	"groupcommit": {"GROUP_COMMIT"},
-	"checkouts":   {"/v1/checkouts", "/v1/stock"},
-	"disputes":    {"payonce_dispute"},
-	"webhooks":    {"NOTIFY_PRIVATE_ADDRESSES"},
-	"ledger":      {`="ledger"`, "ledger/payment"},
-	"operator":    {"/operator", "operator's page", "ADMIN_TOKEN"},
-	"tracing":     {"16686", "OTEL_", "jaeger"},
-	"kafka":       {"kafka"},
-	"sqs":         {"sqs"},
+	"history":   {"/v1/idempotency-keys"},
+	"events":    {"GET /v1/events"},
+	"checkouts": {"/v1/checkouts", "/v1/stock"},
+	"disputes":  {"payonce_dispute"},
+	"webhooks":  {"NOTIFY_PRIVATE_ADDRESSES"},
+	"ledger":    {`="ledger"`, "ledger/payment"},
+	"operator":  {"/operator", "operator's page", "ADMIN_TOKEN"},
+	"tracing":   {"16686", "OTEL_", "jaeger"},
+	"kafka":     {"kafka"},
+	"sqs":       {"sqs"},
 	"proof": {
 		"-C proof", "the demo", "profile demo", "TestObserve", ".ci/run fuzz", "soak", "nightly", "need_tools", "speak_sql",
 	},

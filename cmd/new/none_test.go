@@ -283,7 +283,6 @@ func TestEachPart(t *testing.T) {
 		{"docs", []string{"./internal/http"}},
 		{"events", []string{"./internal/outbox", "./internal/http"}},
 		{"consumers", []string{"./internal/inbox", "./internal/broker"}},
-		{"groupcommit", []string{"./internal/postgres"}},
 		{"checkouts", []string{"./internal/checkout", "./internal/http"}},
 		{"disputes", []string{"./internal/disputes", "./internal/http"}},
 		{"webhooks", []string{"./internal/notifier"}},

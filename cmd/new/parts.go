@@ -59,14 +59,6 @@ var parts = []part{
 		},
 	},
 	{
-		name:  "groupcommit",
-		gives: "the statements of concurrent payments share commits: more payments a second on the same disk",
-		paths: []string{
-			"internal/postgres/group.go", "internal/postgres/group_test.go", "internal/postgres/export_test.go",
-			"internal/payments/group_test.go",
-		},
-	},
-	{
 		name:  "checkouts",
 		gives: "POST /v1/checkouts: an order, its stock and its payment as one saga, with compensation; /v1/stock",
 		paths: []string{
@@ -188,7 +180,7 @@ var parts = []part{
 			"and their tests",
 		// They play, break and measure every part, so they build with all of them only.
 		needs: []string{
-			"history", "docs", "events", "consumers", "groupcommit", "checkouts", "disputes", "webhooks", "ledger",
+			"history", "docs", "events", "consumers", "checkouts", "disputes", "webhooks", "ledger",
 			"operator", "tracing", "kafka", "sqs",
 		},
 		paths: []string{

@@ -172,19 +172,6 @@ var wordings = map[string][]wording{
 				"// If our",
 		},
 	},
-	"groupcommit": {
-		{
-			"internal/postgres/pool.go",
-			" With Options.GroupCommit those of concurrent requests share a\n" +
-				"// commit, and each has the effect, the result and the errors that it would have alone.",
-			"",
-		},
-		{
-			"internal/postgres/doc.go",
-			"may draw conclusions, group commit, migrations",
-			"may draw conclusions, migrations",
-		},
-	},
 	"disputes": {
 		{
 			"db/queries/invariants.sql",

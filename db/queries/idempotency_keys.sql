@@ -9,8 +9,10 @@
 -- held_seconds is 0 unless the key is held. leased_until is not returned: it is -infinity once released, which
 -- time.Time cannot represent.
 WITH asked AS MATERIALIZED (
-    SELECT generate_subscripts(@keys::text[], 1) AS ordinal,
-        unnest(@tenant_ids::text[]) AS tenant_id, unnest(@keys::text[]) AS key
+    SELECT row_number() OVER () AS ordinal, a.*
+    FROM (
+        SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@keys::text[]) AS key
+        LIMIT cardinality(@keys::text[])) a
 )
 SELECT asked.ordinal::integer AS ordinal, k.operation, k.fingerprint, k.resource_id, k.lease_token,
     (k.finished_at IS NOT NULL)::boolean AS finished,
@@ -26,8 +28,10 @@ JOIN idempotency_keys k ON k.tenant_id = asked.tenant_id AND k.key = asked.key;
 -- Reads keys after a COMMIT whose outcome is unknown, over arrays: their state and their holder. No row: the key was
 -- never used.
 WITH asked AS MATERIALIZED (
-    SELECT generate_subscripts(@keys::text[], 1) AS ordinal,
-        unnest(@tenant_ids::text[]) AS tenant_id, unnest(@keys::text[]) AS key
+    SELECT row_number() OVER () AS ordinal, a.*
+    FROM (
+        SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@keys::text[]) AS key
+        LIMIT cardinality(@keys::text[])) a
 )
 SELECT asked.ordinal::integer AS ordinal, k.tenant_id, k.key, k.operation, k.request, k.request_id, k.resource_id,
     k.recovery_point, k.claim_token, k.lease_token, k.attempts,

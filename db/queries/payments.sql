@@ -8,7 +8,10 @@
 --
 -- Plans are made while the tables are new and small, and are kept. So each row is selected by its whole primary key
 -- and with conditions that no partial index satisfies (a status as text; see also idempotency_keys.sql): an index
--- that looks as good on ten pages reads every payment of the tenant on ten thousand.
+-- that looks as good on ten pages reads every payment of the tenant on ten thousand. The LIMIT of what is asked changes
+-- nothing: a planner takes a limit that it does not know for a tenth of its ten rows, and to look up one row an index is
+-- always better than to read a table, however small that is. OFFSET 0 keeps a condition from becoming a join, whose
+-- planner might know only the tenant of what it looks for.
 
 -- name: PaymentBegin :many
 -- T1: claims the key and records the payment, its event and the call it is about to make. Claims nothing unless the
@@ -19,19 +22,21 @@
 -- the order taken would otherwise hold the call's row while it waits for the payment's, which PaymentIntentRecord locks
 -- in the opposite order.
 WITH asked AS MATERIALIZED (
-    SELECT generate_subscripts(@keys::text[], 1) AS ordinal,
-        unnest(@tenant_ids::text[]) AS tenant_id, unnest(@order_ids::text[]) AS order_id, unnest(@keys::text[]) AS key,
-        unnest(@operations::text[]) AS operation, unnest(@fingerprints::bytea[]) AS fingerprint,
-        unnest(@fingerprint_versions::smallint[]) AS fingerprint_version, unnest(@requests::bytea[]) AS request,
-        unnest(@request_ids::text[]) AS request_id, unnest(@recovery_points::text[]) AS recovery_point,
-        unnest(@claim_tokens::uuid[]) AS claim_token, unnest(@leases::interval[]) AS lease,
-        unnest(@payment_ids::text[]) AS payment_id, unnest(@amounts_minor::bigint[]) AS amount_minor,
-        unnest(@currencies::text[]) AS currency, unnest(@payment_methods::text[]) AS payment_method,
-        unnest(@intent_numbers::integer[]) AS intent_number, unnest(@intent_ids::text[]) AS intent_id,
-        unnest(@created_at::timestamptz[]) AS created_at, unnest(@event_data::bytea[]) AS event_data,
-        unnest(@traceparents::text[]) AS traceparent, unnest(@stripe_keys::text[]) AS stripe_key,
-        unnest(@stripe_operations::text[]) AS stripe_operation, unnest(@stripe_resource_ids::text[]) AS stripe_resource_id,
-        unnest(@params_sha256s::bytea[]) AS params_sha256
+    SELECT row_number() OVER () AS ordinal, a.*
+    FROM (
+        SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@order_ids::text[]) AS order_id, unnest(@keys::text[]) AS key,
+            unnest(@operations::text[]) AS operation, unnest(@fingerprints::bytea[]) AS fingerprint,
+            unnest(@fingerprint_versions::smallint[]) AS fingerprint_version, unnest(@requests::bytea[]) AS request,
+            unnest(@request_ids::text[]) AS request_id, unnest(@recovery_points::text[]) AS recovery_point,
+            unnest(@claim_tokens::uuid[]) AS claim_token, unnest(@leases::interval[]) AS lease,
+            unnest(@payment_ids::text[]) AS payment_id, unnest(@amounts_minor::bigint[]) AS amount_minor,
+            unnest(@currencies::text[]) AS currency, unnest(@payment_methods::text[]) AS payment_method,
+            unnest(@intent_numbers::integer[]) AS intent_number, unnest(@intent_ids::text[]) AS intent_id,
+            unnest(@created_at::timestamptz[]) AS created_at, unnest(@event_data::bytea[]) AS event_data,
+            unnest(@traceparents::text[]) AS traceparent, unnest(@stripe_keys::text[]) AS stripe_key,
+            unnest(@stripe_operations::text[]) AS stripe_operation, unnest(@stripe_resource_ids::text[]) AS stripe_resource_id,
+            unnest(@params_sha256s::bytea[]) AS params_sha256
+        LIMIT cardinality(@keys::text[])) a
 ), payable AS MATERIALIZED (
     SELECT asked.*
     FROM asked
@@ -39,7 +44,9 @@ WITH asked AS MATERIALIZED (
     WHERE o.status::text = 'open' AND o.canceling_key IS NULL AND o.checkout_id IS NULL
       AND asked.intent_number > o.intents_retired
       AND NOT EXISTS (
-          SELECT FROM payments p WHERE p.order_id = o.id AND p.tenant_id = o.tenant_id AND p.live)
+          SELECT FROM payments p
+          WHERE p.order_id = o.id AND p.tenant_id = o.tenant_id AND p.live
+          OFFSET 0)
     FOR NO KEY UPDATE OF o SKIP LOCKED
 ), claim AS (
     INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id,
@@ -78,21 +85,25 @@ SELECT begun.ordinal::integer AS ordinal FROM begun;
 -- T1b: stores the PaymentIntent's id and records the confirm call. Not done: the lease was lost, or the payment has
 -- ended.
 WITH asked AS MATERIALIZED (
-    SELECT generate_subscripts(@keys::text[], 1) AS ordinal,
-        unnest(@tenant_ids::text[]) AS tenant_id, unnest(@keys::text[]) AS key,
-        unnest(@lease_tokens::bigint[]) AS lease_token, unnest(@recovery_points::text[]) AS recovery_point,
-        unnest(@payment_ids::text[]) AS payment_id, unnest(@intent_ids::text[]) AS intent_id,
-        unnest(@create_keys::text[]) AS create_key, unnest(@stripe_request_ids::text[]) AS stripe_request_id,
-        unnest(@confirm_keys::text[]) AS confirm_key, unnest(@params_sha256s::bytea[]) AS params_sha256
+    SELECT row_number() OVER () AS ordinal, a.*
+    FROM (
+        SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@keys::text[]) AS key,
+            unnest(@lease_tokens::bigint[]) AS lease_token, unnest(@recovery_points::text[]) AS recovery_point,
+            unnest(@payment_ids::text[]) AS payment_id, unnest(@intent_ids::text[]) AS intent_id,
+            unnest(@create_keys::text[]) AS create_key, unnest(@stripe_request_ids::text[]) AS stripe_request_id,
+            unnest(@confirm_keys::text[]) AS confirm_key, unnest(@params_sha256s::bytea[]) AS params_sha256
+        LIMIT cardinality(@keys::text[])) a
 ), claim AS (
     UPDATE idempotency_keys k
     SET recovery_point = asked.recovery_point,
         history = k.history[1:24] || concat_ws(' ', k.lease_token, asked.recovery_point, clock_timestamp())
     FROM asked
-    JOIN payments p ON p.tenant_id = asked.tenant_id AND p.id = asked.payment_id
     WHERE k.tenant_id = asked.tenant_id AND k.key = asked.key AND k.lease_token = asked.lease_token
       AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
-      AND p.status::text = 'processing'
+      AND EXISTS (
+          SELECT FROM payments p
+          WHERE p.tenant_id = asked.tenant_id AND p.id = asked.payment_id AND p.status::text = 'processing'
+          OFFSET 0)
     RETURNING asked.*
 ), created AS (
     UPDATE stripe_calls s
@@ -122,30 +133,34 @@ WHERE (SELECT all_or_nothing((SELECT count(*) FROM claim), (SELECT count(*) FROM
 -- changes before it is updated, the statement is refused, and all of it happens or nothing. The order is updated
 -- before the payment, as everywhere.
 WITH asked AS MATERIALIZED (
-    SELECT generate_subscripts(@keys::text[], 1) AS ordinal,
-        unnest(@tenant_ids::text[]) AS tenant_id, unnest(@keys::text[]) AS key,
-        unnest(@lease_tokens::bigint[]) AS lease_token,
-        unnest(@payment_ids::text[]) AS payment_id, unnest(@payment_versions::bigint[]) AS payment_version,
-        unnest(@order_ids::text[]) AS order_id, unnest(@order_versions::bigint[]) AS order_version,
-        unnest(@pays_orders::boolean[]) AS pays_order, unnest(@statuses::text[]) AS status,
-        unnest(@intents_closed::boolean[]) AS intent_closed, unnest(@charge_ids::text[]) AS charge_id,
-        unnest(@failure_codes::text[]) AS failure_code,
-        unnest(@failure_decline_codes::text[]) AS failure_decline_code,
-        unnest(@failure_messages::text[]) AS failure_message,
-        unnest(@answer_versions::smallint[]) AS answer_version, unnest(@answer_statuses::smallint[]) AS answer_status,
-        unnest(@answer_headers::bytea[]) AS answer_headers, unnest(@answer_bodies::bytea[]) AS answer_body,
-        unnest(@payment_events::bytea[]) AS payment_event, unnest(@order_events::bytea[]) AS order_event,
-        unnest(@traceparents::text[]) AS traceparent, unnest(@stripe_keys::text[]) AS stripe_key,
-        unnest(@stripe_outcomes::text[]) AS stripe_outcome, unnest(@http_statuses::smallint[]) AS http_status,
-        unnest(@error_codes::text[]) AS error_code, unnest(@object_ids::text[]) AS object_id,
-        unnest(@stripe_request_ids::text[]) AS stripe_request_id
+    SELECT row_number() OVER () AS ordinal, a.*
+    FROM (
+        SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@keys::text[]) AS key,
+            unnest(@lease_tokens::bigint[]) AS lease_token,
+            unnest(@payment_ids::text[]) AS payment_id, unnest(@payment_versions::bigint[]) AS payment_version,
+            unnest(@order_ids::text[]) AS order_id, unnest(@order_versions::bigint[]) AS order_version,
+            unnest(@pays_orders::boolean[]) AS pays_order, unnest(@statuses::text[]) AS status,
+            unnest(@intents_closed::boolean[]) AS intent_closed, unnest(@charge_ids::text[]) AS charge_id,
+            unnest(@failure_codes::text[]) AS failure_code,
+            unnest(@failure_decline_codes::text[]) AS failure_decline_code,
+            unnest(@failure_messages::text[]) AS failure_message,
+            unnest(@answer_versions::smallint[]) AS answer_version, unnest(@answer_statuses::smallint[]) AS answer_status,
+            unnest(@answer_headers::bytea[]) AS answer_headers, unnest(@answer_bodies::bytea[]) AS answer_body,
+            unnest(@payment_events::bytea[]) AS payment_event, unnest(@order_events::bytea[]) AS order_event,
+            unnest(@traceparents::text[]) AS traceparent, unnest(@stripe_keys::text[]) AS stripe_key,
+            unnest(@stripe_outcomes::text[]) AS stripe_outcome, unnest(@http_statuses::smallint[]) AS http_status,
+            unnest(@error_codes::text[]) AS error_code, unnest(@object_ids::text[]) AS object_id,
+            unnest(@stripe_request_ids::text[]) AS stripe_request_id
+        LIMIT cardinality(@keys::text[])) a
 ), ready AS MATERIALIZED (
     SELECT asked.*
     FROM asked
     JOIN idempotency_keys k ON k.tenant_id = asked.tenant_id AND k.key = asked.key
-    JOIN payments p ON p.tenant_id = asked.tenant_id AND p.id = asked.payment_id
     WHERE k.lease_token = asked.lease_token AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
-      AND p.version = asked.payment_version
+      AND EXISTS (
+          SELECT FROM payments p
+          WHERE p.tenant_id = asked.tenant_id AND p.id = asked.payment_id AND p.version = asked.payment_version
+          OFFSET 0)
 ), paid AS (
     UPDATE orders o
     SET status = 'paid', version = o.version + 1, payment_id = ready.payment_id
@@ -199,8 +214,10 @@ WHERE (SELECT all_or_nothing(
 -- Returns each order, the PaymentIntent that its next payment uses, and the status of the payment that occupies the
 -- order, empty if none does. No row: the tenant has no such order.
 WITH asked AS MATERIALIZED (
-    SELECT generate_subscripts(@ids::text[], 1) AS ordinal,
-        unnest(@tenant_ids::text[]) AS tenant_id, unnest(@ids::text[]) AS id
+    SELECT row_number() OVER () AS ordinal, a.*
+    FROM (
+        SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@ids::text[]) AS id
+        LIMIT cardinality(@ids::text[])) a
 )
 SELECT asked.ordinal::integer AS ordinal, sqlc.embed(o),
     coalesce(last.intent_number, 0)::integer AS intent_number,

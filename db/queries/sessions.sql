@@ -3,8 +3,8 @@
 -- name: PlanByIndex :exec
 -- Plans what follows as the connections of batches do (postgres.planByIndex).
 SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true),
-    set_config('enable_bitmapscan', 'off', true), set_config('enable_mergejoin', 'off', true),
-    set_config('enable_hashjoin', 'off', true), set_config('jit', 'off', true);
+    set_config('enable_bitmapscan', 'off', true), set_config('enable_hashjoin', 'off', true),
+    set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true);
 
 -- name: TimeoutsForAudit :exec
 -- Sets the timeout for the rest of the transaction: the default is for requests.

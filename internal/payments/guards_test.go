@@ -53,11 +53,11 @@ func guards() []guard {
 	uniquePayment := guard{name: "one payment per key", promise: world.OnePaymentPerKey, scene: duplicatePayments}
 	uniquePayment.away.sql = append([]string{`ALTER TABLE payments DROP CONSTRAINT one_payment_per_key`,
 		`DROP INDEX one_live_payment_per_order`}, uniqueKey.away.sql...)
-	uniquePayment.away.rewrite = append([]rewrite{{"name: PaymentBegin ", `AND NOT EXISTS \(SELECT FROM live\)`, ""}},
-		uniqueKey.away.rewrite...)
+	live := rewrite{"name: PaymentBegin ", `AND NOT EXISTS \(\s+SELECT FROM payments p [^)]*\)`, ""}
+	uniquePayment.away.rewrite = append([]rewrite{live}, uniqueKey.away.rewrite...)
 
 	fence := guard{name: "the fence of T2", promise: world.OnlyHoldersWrite, scene: staleHolder}
-	fence.away.rewrite = []rewrite{{"name: PaymentFinish ", `k\.lease_token = (\$\d+)`, "${1}::bigint IS NOT NULL"}}
+	fence.away.rewrite = []rewrite{{"name: PaymentFinish ", `k\.lease_token = (\w+\.lease_token)`, "$1 IS NOT NULL"}}
 
 	stripeKey := guard{name: "the key that Stripe is given", promise: world.ChargedUnderCallersKey, scene: lostAnswers}
 	stripeKey.away.gateway = func(g payments.Gateway) payments.Gateway { return &keyless{Gateway: g} }
@@ -67,6 +67,7 @@ func guards() []guard {
 
 	orderIndex := guard{name: "one live payment per order", promise: world.OnePaymentPerOrder, scene: manyKeys}
 	orderIndex.away.sql = []string{`DROP INDEX one_live_payment_per_order`}
+	orderIndex.away.rewrite = []rewrite{live}
 	return []guard{uniqueKey, uniquePayment, fence, stripeKey, intentKey, orderIndex}
 }
 

@@ -14,6 +14,7 @@ import (
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/ids"
 	"example.com/payonce/internal/inbox"
+	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/stripe"
 )
 
@@ -134,7 +135,10 @@ func TestErrorOfAPayment(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "the issuer declined the payment", (&PaymentError{Declined: true}).Error())
 	require.Equal(t, "the payment failed", (&PaymentError{}).Error())
-	require.NotPanics(t, func() { New(nil, nil, nil, nil, Options{}).o.Log.Info("a service without a log") })
+	pool, err := postgres.Open(t.Context(), "postgres://nobody@127.0.0.1:9/nowhere", postgres.Options{})
+	require.NoError(t, err)
+	defer pool.Close()
+	require.NotPanics(t, func() { New(pool, nil, nil, nil, Options{}).o.Log.Info("a service without a log") })
 }
 
 // A payment shows why it failed, even if Stripe gave no message.

@@ -160,6 +160,12 @@ func (b *Batched[Row, Result]) take() (batch []*member[Row, Result], left int) {
 // run executes a batch and tells its members. Their contexts do not end it.
 func (b *Batched[Row, Result]) run(ctx context.Context, batch []*member[Row, Result]) {
 	err := b.together(ctx, batch)
+	if !NotWritten(err) && err != nil && ctx.Err() == nil { // The session was lost, and perhaps those beside it.
+		b.pool.Reset()
+		if b.stmt.Locks == nil { // It only reads.
+			err = b.together(ctx, batch)
+		}
+	}
 	var refused *pgconn.PgError
 	if errors.As(err, &refused) && !endsSession(refused) && !Unavailable(refused) || isLocked(err) {
 		if half := len(batch) / 2; half > 0 {

@@ -1,6 +1,6 @@
 // Package postgres is the only way to PostgreSQL: the pool, transactions and timeouts, the errors from which a caller
-// may draw conclusions, group commit, migrations and invariants. The SQL itself is in db/, with the Go that sqlc
-// generates from it.
+// may draw conclusions, batches of statements over arrays, migrations and invariants. The SQL itself is in db/, with
+// the Go that sqlc generates from it.
 //
 // Only InTx opens a transaction. A transaction contains no network call, and its COMMIT has three outcomes, not two
 // (ErrInDoubt). Every decision that depends on time uses the database's clock_timestamp(). Every rule that must hold

@@ -1,5 +1,28 @@
 package postgres
 
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// PlanOfBatch runs a statement on a connection of the batches, and then one that explains it.
+func (p *Pool) PlanOfBatch(t *testing.T, prepare, explain string) (plan []string) {
+	t.Helper()
+	conn, err := p.hot.Acquire(t.Context())
+	require.NoError(t, err)
+	alone := conn.Hijack() // with what is prepared
+	defer func() { require.NoError(t, alone.Close(t.Context())) }()
+	_, err = alone.PgConn().Exec(t.Context(), prepare).ReadAll()
+	require.NoError(t, err)
+	got, err := alone.PgConn().Exec(t.Context(), explain).ReadAll()
+	require.NoError(t, err)
+	for _, row := range got[0].Rows {
+		plan = append(plan, string(row[0]))
+	}
+	return plan
+}
+
 // TakeLanes takes every lane, so that rows that come then wait and make a batch when a lane is given back.
 func (p *Pool) TakeLanes() (waiting func() int, giveBack func()) {
 	l := p.lanes

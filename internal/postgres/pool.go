@@ -91,7 +91,9 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 	cfg.PingTimeout = connectTimeout // of a connection that has been idle: its server may have failed over
 	hot := cfg.Copy()                // before anything else changes what both share
 	hot.MaxConns = min(batchConns, max(1, cfg.MaxConns/4))
-	cfg.MaxConns = max(1, cfg.MaxConns-hot.MaxConns)
+	if cfg.MaxConns >= batchConns { // Fewer are of a tool, which seldom sends a batch.
+		cfg.MaxConns -= hot.MaxConns
+	}
 	for name, value := range planByIndex {
 		hot.ConnConfig.RuntimeParams[name] = value
 	}
@@ -111,16 +113,23 @@ func Open(ctx context.Context, url string, o Options) (*Pool, error) {
 	}, nil
 }
 
-// planByIndex are the settings under which the statements over arrays are planned: once, and for tables that will grow.
+// planByIndex are the settings under which the statements over arrays are planned: once for arrays of any length, and on
+// a new database as on one that is full. What they may not do would cost too much later, so nothing is compiled for it.
 var planByIndex = map[string]string{
 	"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_bitmapscan": "off",
-	"enable_mergejoin": "off", "enable_hashjoin": "off", "jit": "off",
+	"enable_hashjoin": "off", "enable_mergejoin": "off", "jit": "off",
 }
 
 // Close waits for connections in use, then closes all.
 func (p *Pool) Close() {
 	p.hot.Close()
 	p.pgx.Close()
+}
+
+// Reset closes the connections that are in use once they are given back, and the others now.
+func (p *Pool) Reset() {
+	p.hot.Reset()
+	p.pgx.Reset()
 }
 
 // Ping checks that the server responds.

@@ -12,11 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/db"
+	"example.com/payonce/internal/postgres"
 	"example.com/payonce/testkit/dbtest"
 )
 
 // withoutTable are the queries that have no truth table, each with the reason.
 var withoutTable = map[string]string{
+	"PlanByIndex":      "it has no rows; TestPlanByIndex reads the settings",
 	"TimeoutsForAudit": "it has no rows; TestTimeoutsForAudit reads the setting",
 }
 
@@ -52,6 +54,36 @@ func TestEachQueryHasATable(t *testing.T) {
 		require.True(t, tables[name] || reason != "", "no case of a truth table runs %s: add one in queries_*_test.go, or the reason to "+
 			"withoutTable", name)
 	}
+}
+
+// TestPlanByIndex: a row that runs by itself is planned as those of a batch are.
+func TestPlanByIndex(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	settings := func(q *db.Queries) (are string) {
+		require.NoError(t, q.DB().QueryRow(t.Context(), `SELECT string_agg(name || ' ' || setting, ', ' ORDER BY name)
+			FROM pg_settings WHERE name = 'plan_cache_mode' OR name ~ '^(jit|enable_(seqscan|bitmapscan|hashjoin|mergejoin))$'`).Scan(&are))
+		return are
+	}
+	const byIndex = "enable_bitmapscan off, enable_hashjoin off, enable_mergejoin off, enable_seqscan off, jit off, " +
+		"plan_cache_mode force_generic_plan"
+	b := postgres.NewBatched(pool, postgres.Statement[string, string]{
+		Run: func(_ context.Context, q *db.Queries, _ []string, done func(int32, string)) error {
+			done(1, settings(q))
+			return nil
+		},
+		Tenant: func(*string) string { return "" },
+	})
+	is, err := b.Do(t.Context(), "")
+	require.NoError(t, err)
+	require.Equal(t, byIndex, is)
+	require.NoError(t, pool.InTx(t.Context(), func(q *db.Queries) error {
+		require.NotEqual(t, byIndex, settings(q))
+		require.NoError(t, q.PlanByIndex(t.Context()))
+		require.Equal(t, byIndex, settings(q))
+		return nil
+	}))
+	require.NotEqual(t, byIndex, settings(pool.Queries), "until the transaction ends")
 }
 
 func TestTimeoutsForAudit(t *testing.T) {

@@ -36,23 +36,23 @@ func TestQueriesOfKeys(t *testing.T) {
 		{rule: "ReadsAKey", query: q.KeyLookup, each: eachKey, with: func(key string) any {
 			return db.KeyLookupParams{TenantIds: []string{tenant}, Keys: []string{key}}
 		}, want: `
-			expedited: row Operation=create_payment Fingerprint=32 bytes ResourceID=pay_expedited LeaseToken=3
+			expedited: row Ordinal=1 Operation=create_payment Fingerprint=32 bytes ResourceID=pay_expedited LeaseToken=3
 				HeldSeconds=+2h
-			expired: row Operation=create_payment Fingerprint=32 bytes ResourceID=pay_expired LeaseToken=3
-			finished: row Operation=create_payment Fingerprint=32 bytes ResourceID=pay_finished LeaseToken=3
+			expired: row Ordinal=1 Operation=create_payment Fingerprint=32 bytes ResourceID=pay_expired LeaseToken=3
+			finished: row Ordinal=1 Operation=create_payment Fingerprint=32 bytes ResourceID=pay_finished LeaseToken=3
 				Finished=true AnswerVersion=1 AnswerStatus=201 AnswerHeaders=h AnswerBody={}
-			held: row Operation=create_payment Fingerprint=32 bytes ResourceID=pay_held LeaseToken=3
+			held: row Ordinal=1 Operation=create_payment Fingerprint=32 bytes ResourceID=pay_held LeaseToken=3
 				HeldSeconds=+1h
-			parked: row Operation=create_payment Fingerprint=32 bytes ResourceID=pay_parked LeaseToken=3
-			tombstone: row Operation=create_payment Fingerprint=32 bytes ResourceID=pay_tombstone LeaseToken=3
+			parked: row Ordinal=1 Operation=create_payment Fingerprint=32 bytes ResourceID=pay_parked LeaseToken=3
+			tombstone: row Ordinal=1 Operation=create_payment Fingerprint=32 bytes ResourceID=pay_tombstone LeaseToken=3
 				Finished=true AnswerDropped=true
-			waits: row Operation=create_payment Fingerprint=32 bytes ResourceID=pay_waits LeaseToken=3`},
+			waits: row Ordinal=1 Operation=create_payment Fingerprint=32 bytes ResourceID=pay_waits LeaseToken=3`},
 		{rule: "HasNoRowOfAnotherKey", query: q.KeyLookup,
 			with: db.KeyLookupParams{TenantIds: []string{tenant}, Keys: []string{"new"}}, want: `
 			no row`},
 		{rule: "ReadsAKey", query: q.KeyRead,
 			with: db.KeyReadParams{TenantIds: []string{tenant}, Keys: []string{"held"}}, show: "LeaseToken Attempts", want: `
-			row Key=held LeaseToken=3 Attempts=2`},
+			row Ordinal=1 Key=held LeaseToken=3 Attempts=2`},
 		{rule: "InsertsANewKey", query: q.KeyClaim, with: db.KeyClaimParams{
 			TenantID: tenant, Key: "new", Operation: "create_payment", Fingerprint: make([]byte, 32), RequestID: "req",
 			FingerprintVersion: 1, ResourceID: "pay", RecoveryPoint: "started", ClaimToken: somebody, Lease: time.Minute,

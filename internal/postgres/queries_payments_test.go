@@ -104,7 +104,7 @@ func TestQueriesOfPayments(t *testing.T) {
 	}
 	finish := func(key string) db.PaymentFinishParams {
 		return db.PaymentFinishParams{
-			TenantIds: []string{tenant}, PaymentIds: []string{"confirming"}, OrderIds: []string{"confirming"},
+			TenantIds: []string{tenant}, PaymentIds: []string{"confirming"}, OrderIds: []string{"open"},
 			Keys: []string{key}, LeaseTokens: []int64{3}, Statuses: []string{"succeeded"}, IntentsClosed: []bool{true},
 			ChargeIds: []string{"ch"}, FailureCodes: []string{""}, FailureDeclineCodes: []string{""},
 			FailureMessages: []string{""}, PaysOrders: []bool{true}, OrderVersions: []int64{1},
@@ -125,7 +125,7 @@ func TestQueriesOfPayments(t *testing.T) {
 		{rule: "NeedsAnOrderThatCanBePaid", query: q.PaymentBegin,
 			each: "open by_checkout canceled canceling retired paid taken missing",
 			with: func(order string) any { return begin(order) }, want: `
-			open: row OrderStatus=open Claimed=true
+			open: row 1
 			open: inserts idempotency_keys/new: attempts=1 claim_token=somebody created_at=now fingerprint=32
 				bytes fingerprint_version=1 history={1 recorded now} lease_token=1 leased_until=now+1m
 				next_attempt_at=now+1m operation=create_payment recovery_point=recorded request=r request_id=req
@@ -136,26 +136,45 @@ func TestQueriesOfPayments(t *testing.T) {
 			open: inserts stripe_calls/acme:eu:new:create: attempts=1 first_sent_at=now last_sent_at=now
 				operation=create outcome=sent params_sha256=sha resource_id=open
 			open: locks orders/open
-			by_checkout: row OrderStatus=open
-			by_checkout: locks orders/by_checkout
-			canceled: row OrderStatus=canceled
-			canceled: locks orders/canceled
-			canceling: row OrderStatus=open OrderCanceling=true
-			canceling: locks orders/canceling
-			retired: row OrderStatus=open
-			retired: locks orders/retired
-			paid: row OrderStatus=paid InProgress=true
-			paid: locks orders/paid
-			taken: row OrderStatus=open InProgress=true
-			taken: locks orders/taken
+			by_checkout: no row
+			canceled: no row
+			canceling: no row
+			retired: no row
+			paid: no row
+			taken: no row
 			missing: no row`},
+		{rule: "DoesEachByItself", query: q.PaymentBegin, with: begin("taken", "open", "missing", "touched"),
+			want: `
+			row 2
+			row 4
+			inserts idempotency_keys/new': attempts=1 claim_token=01000000-0000-4000-8000-00000000000b
+				created_at=now fingerprint=32 bytes fingerprint_version=1 history={1 recorded now} lease_token=1
+				leased_until=now+1m next_attempt_at=now+1m operation=create_payment recovery_point=recorded
+				request=r request_id=req resource_id=pay'
+			inserts idempotency_keys/new''': attempts=1 claim_token=03000000-0000-4000-8000-00000000000b
+				created_at=now fingerprint=32 bytes fingerprint_version=1 history={1 recorded now} lease_token=1
+				leased_until=now+1m next_attempt_at=now+1m operation=create_payment recovery_point=recorded
+				request=r request_id=req resource_id=pay'''
+			inserts outbox_events/pay'/1: created_at=now data=e leased_until=-infinity type=payment.created
+			inserts outbox_events/pay'''/1: created_at=now data=e leased_until=-infinity type=payment.created
+			inserts payments/pay': amount_minor=1000 created_at=-1h currency=eur idempotency_key=new'
+				intent_number=2 live=true order_id=open payment_method=pm status=processing updated_at=now version=1
+			inserts payments/pay''': amount_minor=1000 created_at=-1h currency=eur idempotency_key=new'''
+				intent_number=2 live=true order_id=touched payment_method=pm status=processing updated_at=now
+				version=1
+			inserts stripe_calls/acme:eu:new:create': attempts=1 first_sent_at=now last_sent_at=now
+				operation=create outcome=sent params_sha256=sha resource_id=open
+			inserts stripe_calls/acme:eu:new:create''': attempts=1 first_sent_at=now last_sent_at=now
+				operation=create outcome=sent params_sha256=sha resource_id=touched
+			locks orders/open
+			locks orders/touched`},
 		{rule: "ClaimsAKeyOnce", query: q.PaymentBegin,
 			with: but(begin("open"), func(p *db.PaymentBeginParams) { p.Keys[0] = "held" }), want: `
-			row OrderStatus=open
+			no row
 			locks orders/open`},
 		{rule: "RecordsAnotherAttemptOfTheCall", query: q.PaymentBegin,
 			with: but(begin("open"), func(p *db.PaymentBeginParams) { p.StripeKeys[0] = tenant + ":created:create" }), want: `
-			row OrderStatus=open Claimed=true
+			row 1
 			changes stripe_calls/acme:eu:created:create: attempts=2 last_sent_at=now
 			inserts idempotency_keys/new: attempts=1 claim_token=somebody created_at=now fingerprint=32 bytes
 				fingerprint_version=1 history={1 recorded now} lease_token=1 leased_until=now+1m
@@ -167,90 +186,83 @@ func TestQueriesOfPayments(t *testing.T) {
 			locks orders/open`},
 		{rule: "IsFenced", query: q.PaymentIntentRecord, each: "held finished stale missing",
 			with: func(key string) any { return record(key) }, want: `
-			held: returns 1
+			held: row 1
 			held: changes idempotency_keys/held: history={3 intent_recorded now} recovery_point=intent_recorded
 			held: changes payments/taken: intent_id=pi_new updated_at=now
 			held: changes stripe_calls/acme:eu:open:create: http_status=200 object_id=pi_new outcome=done
 				request_ids={req_s}
 			held: inserts stripe_calls/acme:eu:new:confirm: attempts=1 first_sent_at=now last_sent_at=now
 				operation=confirm outcome=sent params_sha256=sha resource_id=taken
-			finished: returns 0
-			stale: returns 0
-			missing: returns 0`},
+			finished: no row
+			stale: no row
+			missing: no row`},
 		{rule: "MayBeRepeated", query: q.PaymentIntentRecord,
 			with: but(record("held"), func(p *db.PaymentIntentRecordParams) { p.ConfirmKeys[0] = tenant + ":held:confirm" }),
 			want: `
-			returns 1
+			row 1
 			changes idempotency_keys/held: history={3 intent_recorded now} recovery_point=intent_recorded
 			changes payments/taken: intent_id=pi_new updated_at=now
 			changes stripe_calls/acme:eu:open:create: http_status=200 object_id=pi_new outcome=done
 				request_ids={req_s}`},
 		{rule: "LeavesAPaymentThatHasEndedAlone", query: q.PaymentIntentRecord,
 			with: but(record("held"), func(p *db.PaymentIntentRecordParams) { p.PaymentIds[0] = "failed" }), want: `
-			returns 0
-			changes idempotency_keys/held: history={3 intent_recorded now} recovery_point=intent_recorded
-			changes stripe_calls/acme:eu:open:create: http_status=200 object_id=pi_new outcome=done
-				request_ids={req_s}
-			inserts stripe_calls/acme:eu:new:confirm: attempts=1 first_sent_at=now last_sent_at=now
-				operation=confirm outcome=sent params_sha256=sha resource_id=failed`},
+			no row`},
 
 		{rule: "IsFenced", query: q.PaymentFinish, each: "held finished stale missing",
 			with: func(key string) any { return finish(key) }, want: `
-			held: returns 1
+			held: row 1
 			held: changes idempotency_keys/held: answer_body=b answer_headers=h answer_status=201
 				answer_version=1 finished_at=now history={3 finished now} recovery_point=finished
-			held: changes orders/confirming: payment_id=confirming status=paid version=2
+			held: changes orders/open: payment_id=confirming status=paid version=2
 			held: changes payments/confirming: charge_id=ch intent_closed=true status=succeeded updated_at=now
 				version=2
 			held: changes stripe_calls/acme:eu:held:confirm: http_status=200 object_id=pi outcome=done
 				request_ids={req_s}
-			held: inserts outbox_events/confirming/2: created_at=now data=e leased_until=-infinity
+			held: inserts outbox_events/confirming/2: created_at=now data=p leased_until=-infinity
 				type=payment.succeeded
-			finished: returns 0
-			stale: returns 0
-			missing: returns 0`},
+			held: inserts outbox_events/open/2: created_at=now data=o leased_until=-infinity type=order.paid
+			finished: no row
+			stale: no row
+			missing: no row`},
 		{rule: "LeavesTheOrderOfADeclinedPayment", query: q.PaymentFinish,
 			with: but(finish("held"), func(p *db.PaymentFinishParams) {
 				p.PaysOrders[0], p.Statuses[0], p.FailureCodes[0], p.ChargeIds[0] = false, "failed", "card_declined", ""
 				p.AnswerStatuses[0], p.StripeOutcomes[0], p.HttpStatuses[0], p.StripeRequestIds[0] = 402, "refused", 402, ""
 			}), want: `
-			returns 1
+			row 1
 			changes idempotency_keys/held: answer_body=b answer_headers=h answer_status=402 answer_version=1
 				finished_at=now history={3 finished now} recovery_point=finished
 			changes payments/confirming: failure_code=card_declined intent_closed=true live=false status=failed
 				updated_at=now version=2
 			changes stripe_calls/acme:eu:held:confirm: http_status=402 object_id=pi outcome=refused
-			inserts outbox_events/confirming/2: created_at=now data=e leased_until=-infinity
-				type=payment.succeeded`},
+			inserts outbox_events/confirming/2: created_at=now data=p leased_until=-infinity type=payment.failed`},
 		{rule: "NeedsNoOrderThatIsOpenToDecline", query: q.PaymentFinish,
 			with: but(finish("held"), func(p *db.PaymentFinishParams) {
 				p.PaysOrders[0], p.OrderIds[0], p.OrderVersions[0] = false, "canceled", 9
 				p.Statuses[0], p.FailureCodes[0] = "failed", "declined"
 			}), want: `
-			returns 1
+			row 1
 			changes idempotency_keys/held: answer_body=b answer_headers=h answer_status=201 answer_version=1
 				finished_at=now history={3 finished now} recovery_point=finished
 			changes payments/confirming: charge_id=ch failure_code=declined intent_closed=true live=false
 				status=failed updated_at=now version=2
 			changes stripe_calls/acme:eu:held:confirm: http_status=200 object_id=pi outcome=done
 				request_ids={req_s}
-			inserts outbox_events/confirming/2: created_at=now data=e leased_until=-infinity
-				type=payment.succeeded`},
+			inserts outbox_events/confirming/2: created_at=now data=p leased_until=-infinity type=payment.failed`},
 		{rule: "NeedsTheOrderAsItWasRead", query: q.PaymentFinish, each: "touched canceled missing",
 			with: func(order string) any {
 				return but(finish("held"), func(p *db.PaymentFinishParams) { p.OrderIds[0] = order })
 			}, want: `
-			touched: returns 0
-			canceled: returns 0
-			missing: returns 0`},
+			touched: no row
+			canceled: no row
+			missing: no row`},
 		{rule: "NeedsTheOrderToBeOpen", query: q.PaymentFinish,
 			with: but(finish("held"), func(p *db.PaymentFinishParams) { p.OrderIds[0], p.OrderVersions[0] = "canceled", 2 }),
 			want: `
-			returns 0`},
+			no row`},
 		{rule: "NeedsThePaymentAsItWasRead", query: q.PaymentFinish,
 			with: but(finish("held"), func(p *db.PaymentFinishParams) { p.PaymentIds[0] = "changed" }), want: `
-			returns 0
-			locks orders/confirming`},
+			no row`},
 
 		{rule: "ReadsOne", query: q.PaymentGet, with: db.PaymentGetParams{TenantID: tenant, ID: "moved"}, want: `
 			row ID=moved`},
@@ -284,11 +296,11 @@ func TestQueriesOfPayments(t *testing.T) {
 			several: no row`},
 		{rule: "ReadsTheLatestIntent", query: q.OrderToPay, each: "open paid several taken touched missing",
 			with: func(order string) any { return db.OrderToPayParams{TenantIds: []string{tenant}, Ids: []string{order}} }, want: `
-			open: row Order=(ID=open) IntentNumber=1 IntentID=pi_open
-			paid: row Order=(ID=paid) IntentNumber=1 IntentID=pi_paid LiveStatus=succeeded
-			several: row Order=(ID=several) IntentNumber=2 IntentID=pi_s2 IntentClosed=true
-			taken: row Order=(ID=taken) IntentNumber=1 LiveStatus=processing
-			touched: row Order=(ID=touched) IntentClosed=true
+			open: row Ordinal=1 Order=(ID=open) IntentNumber=1 IntentID=pi_open
+			paid: row Ordinal=1 Order=(ID=paid) IntentNumber=1 IntentID=pi_paid LiveStatus=succeeded
+			several: row Ordinal=1 Order=(ID=several) IntentNumber=2 IntentID=pi_s2 IntentClosed=true
+			taken: row Ordinal=1 Order=(ID=taken) IntentNumber=1 LiveStatus=processing
+			touched: row Ordinal=1 Order=(ID=touched) IntentClosed=true
 			missing: no row`},
 		{rule: "InsertsOne", query: q.PaymentInsert, with: db.PaymentInsertParams{
 			TenantID: tenant, ID: "new", OrderID: "touched", IdempotencyKey: "key", AmountMinor: 1000, Currency: "eur",

@@ -48,6 +48,8 @@ func (b *bench) pgbench(ctx context.Context, text string) (float64, error) {
 	cmd := exec.CommandContext(ctx, binary, "-n", "-M", "prepared", "-c", strconv.Itoa(b.s.clients), "-j", "2", "-T",
 		strconv.Itoa(b.s.seconds),
 		"-D", "i=0", "-f", script, b.url)
+	cmd.Env = append(os.Environ(), "PGOPTIONS=-c plan_cache_mode=force_generic_plan -c jit=off "+
+		"-c enable_seqscan=off -c enable_bitmapscan=off -c enable_hashjoin=off -c enable_mergejoin=off") // as batches
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return 0, fmt.Errorf("%w: %s", err, out)

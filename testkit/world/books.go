@@ -208,8 +208,8 @@ func (b *Books) CopyDatabase(suffix string) (dsn string) {
 		_, err = conn.Exec(context.Background(), sql)
 		require.NoError(b.T, err)
 	}
-	b.DB.Raw().Reset()
-	b.API.Pool.Raw().Reset()
+	b.DB.Reset()
+	b.API.Pool.Reset()
 	Eventually(b.T, Patience, "the database has no sessions", func() bool {
 		conn, err := pgx.Connect(context.Background(), server)
 		require.NoError(b.T, err)

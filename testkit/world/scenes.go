@@ -50,7 +50,7 @@ func Proxied(t testing.TB, o LocalOptions) (*World, *Local, *pgproxy.Proxy) {
 func CommitLandsLate(t testing.TB, proxy *pgproxy.Proxy, statement, before string) (happened func()) {
 	t.Helper()
 	cut := proxy.AfterCommit("name: " + statement + " ")
-	read := proxy.Rewrite("name: KeyRead ", `recovery_point`, `'`+before+`'::text AS recovery_point`)
+	read := proxy.Rewrite("name: KeyRead ", `k\.recovery_point`, `'`+before+`'::text AS recovery_point`)
 	return func() {
 		t.Helper()
 		require.True(t, cut.HasFired(), "nothing was cut, so nothing was shown")

@@ -207,7 +207,6 @@ func (w *world) newNode(ctx context.Context, i int) (n *node, err error) {
 			"ACTION_TIMEOUT=" + actionTimeout.String(),
 			"STRIPE_RPS=0", "RATE_LIMIT_RPS=0", "NOTIFY_PRIVATE_ADDRESSES=true",
 			"BROKER_URL=nats://" + n.link(toBroker).addr(),
-			"GROUP_COMMIT=" + strconv.FormatBool(i%2 == 1), // Every other process has its requests share commits.
 		}}
 	return n, nil
 }
