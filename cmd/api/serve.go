@@ -52,8 +52,7 @@ func serve(ctx context.Context, getenv func(string) string, stderr io.Writer) er
 	}
 	// The database is required at the start, the broker is not: without the one nothing can be accepted, without the
 	// other events wait in the outbox.
-	pool, err := openDatabase(ctx, c.DatabaseURL, postgres.Options{
-	})
+	pool, err := openDatabase(ctx, c.DatabaseURL, postgres.Options{})
 	if err != nil {
 		return err
 	}

@@ -116,6 +116,10 @@ func TestQueriesOfPayments(t *testing.T) {
 			StripeKeys: []string{tenant + ":held:confirm"},
 		}
 	}
+	stale := finish("stale") // its lease was lost
+	stale.PaymentIds[0], stale.OrderIds[0] = "taken", "several"
+	moved := finish("another") // its order has moved
+	moved.PaymentIds[0], moved.OrderIds[0] = "waits", "touched"
 	settle := func(payment string) db.PaymentSettleParams {
 		return db.PaymentSettleParams{TenantID: tenant, ID: payment, SeenVersion: 1, Status: "failed", IntentClosed: true,
 			FailureCode: ptr("card_declined"), FailureDeclineCode: ptr("fraudulent"), FailureMessage: ptr("no")}
@@ -196,6 +200,15 @@ func TestQueriesOfPayments(t *testing.T) {
 			finished: no row
 			stale: no row
 			missing: no row`},
+		{rule: "DoesEachByItself", query: q.PaymentIntentRecord,
+			with: joined(record("stale"), joined(record("finished"), record("held"))), want: `
+			row 3
+			changes idempotency_keys/held: history={3 intent_recorded now} recovery_point=intent_recorded
+			changes payments/taken: intent_id=pi_new updated_at=now
+			changes stripe_calls/acme:eu:open:create: http_status=200 object_id=pi_new outcome=done
+				request_ids={req_s}
+			inserts stripe_calls/acme:eu:new:confirm: attempts=1 first_sent_at=now last_sent_at=now
+				operation=confirm outcome=sent params_sha256=sha resource_id=taken`},
 		{rule: "MayBeRepeated", query: q.PaymentIntentRecord,
 			with: but(record("held"), func(p *db.PaymentIntentRecordParams) { p.ConfirmKeys[0] = tenant + ":held:confirm" }),
 			want: `
@@ -224,6 +237,19 @@ func TestQueriesOfPayments(t *testing.T) {
 			finished: no row
 			stale: no row
 			missing: no row`},
+		{rule: "DoesEachByItself", query: q.PaymentFinish,
+			with: joined(joined(stale, moved), finish("held")), want: `
+			row 3
+			changes idempotency_keys/held: answer_body=b answer_headers=h answer_status=201 answer_version=1
+				finished_at=now history={3 finished now} recovery_point=finished
+			changes orders/open: payment_id=confirming status=paid version=2
+			changes payments/confirming: charge_id=ch intent_closed=true status=succeeded updated_at=now
+				version=2
+			changes stripe_calls/acme:eu:held:confirm: http_status=200 object_id=pi outcome=done
+				request_ids={req_s}
+			inserts outbox_events/confirming/2: created_at=now data=p leased_until=-infinity
+				type=payment.succeeded
+			inserts outbox_events/open/2: created_at=now data=o leased_until=-infinity type=order.paid`},
 		{rule: "LeavesTheOrderOfADeclinedPayment", query: q.PaymentFinish,
 			with: but(finish("held"), func(p *db.PaymentFinishParams) {
 				p.PaysOrders[0], p.Statuses[0], p.FailureCodes[0], p.ChargeIds[0] = false, "failed", "card_declined", ""

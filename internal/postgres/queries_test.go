@@ -74,6 +74,15 @@ func but[T any](params T, change func(p *T)) T {
 	return params
 }
 
+// joined is the parameters of a statement over arrays: the rows of both.
+func joined[T any](a, b T) (both T) {
+	for i := range reflect.TypeFor[T]().NumField() {
+		reflect.ValueOf(&both).Elem().Field(i).Set(
+			reflect.AppendSlice(reflect.ValueOf(a).Field(i), reflect.ValueOf(b).Field(i)))
+	}
+	return both
+}
+
 // split is a name and a number: "leased/7".
 func split(of string) (name string, number int64) {
 	name, digits, _ := strings.Cut(of, "/")
