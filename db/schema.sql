@@ -305,21 +305,21 @@ CREATE INDEX idempotency_keys_answered ON idempotency_keys (finished_at) WHERE (
     AND (answer_dropped_at IS NULL));
 CREATE INDEX idempotency_keys_tombstones ON idempotency_keys (answer_dropped_at) WHERE (answer_dropped_at IS NOT NULL);
 CREATE INDEX idempotency_keys_unfinished ON idempotency_keys (next_attempt_at) WHERE (finished_at IS NULL);
-CREATE TRIGGER finished_is_final BEFORE UPDATE ON idempotency_keys FOR EACH ROW
+CREATE TRIGGER finished_is_final AFTER UPDATE ON idempotency_keys FOR EACH ROW
     WHEN (old.finished_at IS NOT NULL AND NOT (new.answer_dropped_at IS NOT NULL AND old.answer_dropped_at IS NULL
         AND new.recovery_point = old.recovery_point AND new.lease_token = old.lease_token
         AND new.finished_at = old.finished_at))
     EXECUTE FUNCTION refuse_write('a finished key never changes; only its answer may be dropped');
-CREATE TRIGGER key_request_is_immutable BEFORE UPDATE OF tenant_id, key, operation, fingerprint,
+CREATE TRIGGER key_request_is_immutable AFTER UPDATE OF tenant_id, key, operation, fingerprint,
     resource_id ON idempotency_keys FOR EACH ROW
     WHEN (new.tenant_id IS DISTINCT FROM old.tenant_id OR new.key IS DISTINCT FROM old.key
         OR new.operation IS DISTINCT FROM old.operation OR new.fingerprint IS DISTINCT FROM old.fingerprint
         OR new.resource_id IS DISTINCT FROM old.resource_id)
     EXECUTE FUNCTION refuse_write('a key serves one request');
-CREATE TRIGGER lease_token_only_grows BEFORE UPDATE OF lease_token, claim_token ON idempotency_keys FOR EACH ROW
+CREATE TRIGGER lease_token_only_grows AFTER UPDATE OF lease_token, claim_token ON idempotency_keys FOR EACH ROW
     WHEN (new.lease_token < old.lease_token OR new.claim_token <> old.claim_token AND new.lease_token = old.lease_token)
     EXECUTE FUNCTION refuse_write('a lease token only grows, and a new holder needs a new one');
-CREATE TRIGGER unfinished_is_never_deleted BEFORE DELETE ON idempotency_keys FOR EACH ROW
+CREATE TRIGGER unfinished_is_never_deleted AFTER DELETE ON idempotency_keys FOR EACH ROW
     WHEN (old.finished_at IS NULL OR old.answer_dropped_at IS NULL)
     EXECUTE FUNCTION refuse_write('only a tombstone may be deleted');
 
@@ -348,13 +348,13 @@ CREATE UNIQUE INDEX one_event_per_feed_position ON outbox_events (tenant_id, "po
 CREATE INDEX outbox_events_parked ON outbox_events (parked_at) WHERE (parked_at IS NOT NULL);
 CREATE INDEX outbox_events_unpositioned ON outbox_events (tenant_id, seq) WHERE ("position" IS NULL);
 CREATE INDEX outbox_events_unpublished ON outbox_events (seq) WHERE ((published_at IS NULL) AND (parked_at IS NULL));
-CREATE TRIGGER event_is_immutable BEFORE UPDATE ON outbox_events FOR EACH ROW
+CREATE TRIGGER event_is_immutable AFTER UPDATE ON outbox_events FOR EACH ROW
     WHEN (new.tenant_id <> old.tenant_id OR new.aggregate_id <> old.aggregate_id OR new.version <> old.version
         OR new.type <> old.type OR new.data <> old.data OR new.created_at <> old.created_at
         OR old."position" IS NOT NULL AND new."position" IS DISTINCT FROM old."position"
         OR new.lease_token < old.lease_token)
     EXECUTE FUNCTION refuse_write('an event and its position in the feed never change');
-CREATE TRIGGER unpublished_is_never_deleted BEFORE DELETE ON outbox_events FOR EACH ROW
+CREATE TRIGGER unpublished_is_never_deleted AFTER DELETE ON outbox_events FOR EACH ROW
     WHEN (old.published_at IS NULL)
     EXECUTE FUNCTION refuse_write('an unpublished event may not be deleted');
 
@@ -394,13 +394,13 @@ CREATE TABLE orders (
     CONSTRAINT paid_order_has_payment CHECK ((status = ANY (ARRAY['open'::order_status, 'canceled'::order_status]))
         OR payment_id IS NOT NULL)
 ) WITH (fillfactor=70);
-CREATE TRIGGER order_amount_is_immutable BEFORE UPDATE OF amount_minor, currency ON orders FOR EACH ROW
+CREATE TRIGGER order_amount_is_immutable AFTER UPDATE OF amount_minor, currency ON orders FOR EACH ROW
     WHEN (old.amount_minor <> new.amount_minor OR old.currency <> new.currency)
     EXECUTE FUNCTION refuse_write('the amount and the currency of an order never change');
-CREATE TRIGGER order_payment_is_immutable BEFORE UPDATE OF payment_id ON orders FOR EACH ROW
+CREATE TRIGGER order_payment_is_immutable AFTER UPDATE OF payment_id ON orders FOR EACH ROW
     WHEN (old.payment_id IS NOT NULL AND new.payment_id IS DISTINCT FROM old.payment_id)
     EXECUTE FUNCTION refuse_write('the payment of an order never changes');
-CREATE TRIGGER order_transition_is_legal BEFORE UPDATE OF status ON orders FOR EACH ROW
+CREATE TRIGGER order_transition_is_legal AFTER UPDATE OF status ON orders FOR EACH ROW
     WHEN (old.status <> new.status AND NOT (old.status = 'open'::order_status
         AND (new.status = ANY (ARRAY['paid'::order_status, 'canceled'::order_status]))
         OR (old.status = ANY (ARRAY['paid'::order_status, 'partially_refunded'::order_status,
@@ -458,22 +458,22 @@ CREATE UNIQUE INDEX one_live_payment_per_order ON payments (order_id, tenant_id)
 CREATE INDEX payments_confirmable ON payments (id) WHERE confirmable;
 CREATE INDEX payments_of_later_intents ON payments (later_intent_id) WHERE (later_intent_id IS NOT NULL);
 CREATE INDEX payments_of_order ON payments (order_id, tenant_id, id);
-CREATE TRIGGER payment_terms_are_immutable BEFORE UPDATE OF amount_minor, currency, order_id,
+CREATE TRIGGER payment_terms_are_immutable AFTER UPDATE OF amount_minor, currency, order_id,
     idempotency_key ON payments FOR EACH ROW
     WHEN (old.amount_minor <> new.amount_minor OR old.currency <> new.currency OR old.order_id <> new.order_id
         OR old.idempotency_key <> new.idempotency_key)
     EXECUTE FUNCTION refuse_write('what a payment pays never changes');
-CREATE TRIGGER payment_transition_is_legal BEFORE UPDATE OF status ON payments FOR EACH ROW
+CREATE TRIGGER payment_transition_is_legal AFTER UPDATE OF status ON payments FOR EACH ROW
     WHEN (old.status <> new.status AND NOT (old.status = 'processing'::payment_status
         AND (new.status = ANY (ARRAY['requires_action'::payment_status, 'succeeded'::payment_status,
         'failed'::payment_status, 'canceled'::payment_status])) OR old.status = 'requires_action'::payment_status
         AND (new.status = ANY (ARRAY['succeeded'::payment_status, 'failed'::payment_status,
         'canceled'::payment_status]))))
     EXECUTE FUNCTION refuse_write('a payment that has ended stays so, and one that waited for its customer ends');
-CREATE TRIGGER payment_version_only_grows BEFORE UPDATE OF version ON payments FOR EACH ROW
+CREATE TRIGGER payment_version_only_grows AFTER UPDATE OF version ON payments FOR EACH ROW
     WHEN (new.version < old.version)
     EXECUTE FUNCTION refuse_write('the version of a payment only grows');
-CREATE TRIGGER secret_ends_with_its_payment BEFORE UPDATE OF status, intent_closed ON payments FOR EACH ROW
+CREATE TRIGGER secret_ends_with_its_payment AFTER UPDATE OF status, intent_closed ON payments FOR EACH ROW
     WHEN (old.status = 'requires_action'::payment_status AND (new.status = ANY (ARRAY['failed'::payment_status,
         'canceled'::payment_status])) AND NOT new.intent_closed)
     EXECUTE FUNCTION refuse_write('a payment that waited for its customer fails only when its intent is closed');
@@ -498,12 +498,12 @@ CREATE TABLE stripe_calls (
     CONSTRAINT stripe_key_fits CHECK (length(stripe_key) <= 255),
     CONSTRAINT stripe_key_names_the_tenant CHECK (starts_with(stripe_key, tenant_id || ':'::text))
 ) WITH (fillfactor=60, autovacuum_vacuum_scale_factor=0.02);
-CREATE TRIGGER call_parameters_are_immutable BEFORE UPDATE OF params_sha256, operation, resource_id,
+CREATE TRIGGER call_parameters_are_immutable AFTER UPDATE OF params_sha256, operation, resource_id,
     first_sent_at ON stripe_calls FOR EACH ROW
     WHEN (new.params_sha256 IS DISTINCT FROM old.params_sha256 OR new.operation IS DISTINCT FROM old.operation
         OR new.resource_id IS DISTINCT FROM old.resource_id OR new.first_sent_at IS DISTINCT FROM old.first_sent_at)
     EXECUTE FUNCTION refuse_write('one Stripe key, one set of parameters');
-CREATE TRIGGER stripe_key_not_resent_after_24h BEFORE UPDATE OF attempts, last_sent_at,
+CREATE TRIGGER stripe_key_not_resent_after_24h AFTER UPDATE OF attempts, last_sent_at,
     first_sent_at ON stripe_calls FOR EACH ROW
     WHEN (new.attempts > old.attempts AND new.last_sent_at > (old.first_sent_at + '23:00:00'::interval))
     EXECUTE FUNCTION refuse_write('after 24 hours Stripe may have dropped the key and would execute the call again');
@@ -557,20 +557,20 @@ CREATE CONSTRAINT TRIGGER owed_is_not_forgotten AFTER INSERT OR UPDATE OF status
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
     WHEN (new.status = ANY (ARRAY['failed'::refund_status, 'canceled'::refund_status]))
     EXECUTE FUNCTION refuse_forgotten_refund();
-CREATE TRIGGER refund_terms_are_immutable BEFORE UPDATE ON refunds FOR EACH ROW
+CREATE TRIGGER refund_terms_are_immutable AFTER UPDATE ON refunds FOR EACH ROW
     WHEN (old.amount_minor IS DISTINCT FROM new.amount_minor OR old.currency IS DISTINCT FROM new.currency
         OR old.payment_id IS DISTINCT FROM new.payment_id OR old.idempotency_key IS DISTINCT FROM new.idempotency_key
         OR old.stripe_key IS DISTINCT FROM new.stripe_key OR old.origin IS DISTINCT FROM new.origin
         OR new.version < old.version OR old.stripe_refund_id IS NOT NULL
         AND new.stripe_refund_id IS DISTINCT FROM old.stripe_refund_id)
     EXECUTE FUNCTION refuse_write('what a refund returns never changes');
-CREATE TRIGGER refund_transition_is_legal BEFORE UPDATE ON refunds FOR EACH ROW
+CREATE TRIGGER refund_transition_is_legal AFTER UPDATE ON refunds FOR EACH ROW
     WHEN (old.status <> new.status AND NOT (old.status = 'pending'::refund_status
         AND (new.status = ANY (ARRAY['succeeded'::refund_status, 'failed'::refund_status, 'canceled'::refund_status]))
         OR old.status = 'succeeded'::refund_status AND (new.status = ANY (ARRAY['failed'::refund_status,
         'canceled'::refund_status]))))
     EXECUTE FUNCTION refuse_write('a refund that failed or was canceled stays so; one that succeeded can still end so');
-CREATE TRIGGER settled_is_not_refunded BEFORE INSERT ON refunds FOR EACH ROW
+CREATE TRIGGER settled_is_not_refunded AFTER INSERT ON refunds FOR EACH ROW
     WHEN (new.stripe_refund_id IS NULL AND is_settled_and_refunded(new.tenant_id, new.payment_id))
     EXECUTE FUNCTION refuse_write('what an operator has settled in another way is not refunded as well');
 
@@ -594,12 +594,12 @@ CREATE TABLE refunds_owed (
     CONSTRAINT settled_is_not_negative CHECK (settled_minor >= 0)
 );
 CREATE INDEX refunds_owed_due ON refunds_owed (next_attempt_at) WHERE (ended_at IS NULL);
-CREATE TRIGGER owed_ends_when_given_back BEFORE INSERT OR UPDATE ON refunds_owed FOR EACH ROW
+CREATE TRIGGER owed_ends_when_given_back AFTER INSERT OR UPDATE ON refunds_owed FOR EACH ROW
     WHEN (new.ended_at IS NOT NULL AND NOT is_given_back(new.tenant_id, new.payment_id, new.settled_minor))
     EXECUTE FUNCTION refuse_write('what is owed ends when it was refunded or an operator settled it');
-CREATE TRIGGER owed_is_never_deleted BEFORE DELETE ON refunds_owed FOR EACH ROW
+CREATE TRIGGER owed_is_never_deleted AFTER DELETE ON refunds_owed FOR EACH ROW
     EXECUTE FUNCTION refuse_write('what was owed is never deleted');
-CREATE TRIGGER settled_only_grows BEFORE UPDATE OF settled_minor ON refunds_owed FOR EACH ROW
+CREATE TRIGGER settled_only_grows AFTER UPDATE OF settled_minor ON refunds_owed FOR EACH ROW
     WHEN (new.settled_minor < old.settled_minor)
     EXECUTE FUNCTION refuse_write('what an operator has settled stays settled');
 
@@ -633,10 +633,10 @@ CREATE INDEX inbox_events_of_object ON inbox_events (object_id) WHERE (object_id
 CREATE INDEX inbox_events_pending ON inbox_events (leased_until) WHERE (status = 'pending'::inbox_status);
 CREATE INDEX inbox_events_unfinished ON inbox_events (consumer, subject,
     version) WHERE (status <> 'done'::inbox_status);
-CREATE TRIGGER applied_event_is_immutable BEFORE UPDATE ON inbox_events FOR EACH ROW
+CREATE TRIGGER applied_event_is_immutable AFTER UPDATE ON inbox_events FOR EACH ROW
     WHEN (old.status = 'done'::inbox_status)
     EXECUTE FUNCTION refuse_write('an event that was applied stays applied');
-CREATE TRIGGER unapplied_is_never_deleted BEFORE DELETE ON inbox_events FOR EACH ROW
+CREATE TRIGGER unapplied_is_never_deleted AFTER DELETE ON inbox_events FOR EACH ROW
     WHEN (old.status <> 'done'::inbox_status)
     EXECUTE FUNCTION refuse_write('an event that was not applied may not be deleted');
 
@@ -690,7 +690,7 @@ CREATE INDEX ledger_entries_of_resource ON ledger_entries (tenant_id, resource_i
 CREATE CONSTRAINT TRIGGER entries_of_an_event_sum_to_zero AFTER INSERT ON ledger_entries
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
     EXECUTE FUNCTION refuse_unbalanced();
-CREATE TRIGGER ledger_entry_is_immutable BEFORE DELETE OR UPDATE ON ledger_entries FOR EACH ROW
+CREATE TRIGGER ledger_entry_is_immutable AFTER DELETE OR UPDATE ON ledger_entries FOR EACH ROW
     EXECUTE FUNCTION refuse_write('an entry is never changed; a correction is another entry');
 
 CREATE TABLE webhook_endpoints (
@@ -724,7 +724,7 @@ CREATE INDEX webhook_deliveries_failed ON webhook_deliveries (tenant_id,
     ended_at) WHERE (status = 'failed'::delivery_status);
 CREATE INDEX webhook_deliveries_waiting ON webhook_deliveries (tenant_id,
     leased_until) WHERE (status = 'pending'::delivery_status);
-CREATE TRIGGER delivered_is_final BEFORE UPDATE ON webhook_deliveries FOR EACH ROW
+CREATE TRIGGER delivered_is_final AFTER UPDATE ON webhook_deliveries FOR EACH ROW
     WHEN (old.status = 'delivered'::delivery_status)
     EXECUTE FUNCTION refuse_write('a delivery that arrived is not sent again');
 
@@ -751,10 +751,10 @@ CREATE TABLE reservations (
 ) WITH (fillfactor=70);
 CREATE INDEX reservations_expiring ON reservations (expires_at) WHERE ((status = 'held'::reservation_status)
     AND (expires_at IS NOT NULL));
-CREATE TRIGGER pinned_reservation_never_expires BEFORE UPDATE ON reservations FOR EACH ROW
+CREATE TRIGGER pinned_reservation_never_expires AFTER UPDATE ON reservations FOR EACH ROW
     WHEN (old.expires_at IS NULL AND new.expires_at IS NOT NULL)
     EXECUTE FUNCTION refuse_write('a reservation whose payment has begun does not expire');
-CREATE TRIGGER reservation_ends_once BEFORE UPDATE ON reservations FOR EACH ROW
+CREATE TRIGGER reservation_ends_once AFTER UPDATE ON reservations FOR EACH ROW
     WHEN (old.status <> 'held'::reservation_status)
     EXECUTE FUNCTION refuse_write('a reservation that was consumed or released stays so');
 
@@ -779,23 +779,23 @@ CREATE TABLE checkouts (
         AND order_id IS NOT NULL AND payment_id IS NOT NULL),
     CONSTRAINT ended_checkout_has_event CHECK ((status = 'processing'::checkout_status) = (version = 0))
 ) WITH (fillfactor=60);
-CREATE TRIGGER checkout_ends_once BEFORE UPDATE ON checkouts FOR EACH ROW
+CREATE TRIGGER checkout_ends_once AFTER UPDATE ON checkouts FOR EACH ROW
     WHEN (old.status <> 'processing'::checkout_status)
     EXECUTE FUNCTION refuse_write('a checkout that was completed or compensated stays so');
-CREATE TRIGGER checkout_order_and_payment_are_immutable BEFORE UPDATE ON checkouts FOR EACH ROW
+CREATE TRIGGER checkout_order_and_payment_are_immutable AFTER UPDATE ON checkouts FOR EACH ROW
     WHEN (new.idempotency_key <> old.idempotency_key OR old.order_id IS NOT NULL
         AND new.order_id IS DISTINCT FROM old.order_id OR old.payment_id IS NOT NULL
         AND new.payment_id IS DISTINCT FROM old.payment_id)
     EXECUTE FUNCTION refuse_write('a checkout makes one order and one payment');
-CREATE TRIGGER compensated_owes_nothing BEFORE UPDATE ON checkouts FOR EACH ROW
+CREATE TRIGGER compensated_owes_nothing AFTER UPDATE ON checkouts FOR EACH ROW
     WHEN (new.status = 'compensated'::checkout_status AND old.status <> 'compensated'::checkout_status
         AND may_hold_money(new.tenant_id, new.payment_id))
     EXECUTE FUNCTION refuse_write('a checkout is compensated when its payment took no money or returned all of it');
-CREATE TRIGGER ended_checkout_has_no_open_step BEFORE UPDATE ON checkouts FOR EACH ROW
+CREATE TRIGGER ended_checkout_has_no_open_step AFTER UPDATE ON checkouts FOR EACH ROW
     WHEN (old.status = 'processing'::checkout_status AND new.status <> 'processing'::checkout_status
         AND has_open_step(new.tenant_id, new.id))
     EXECUTE FUNCTION refuse_write('a checkout ends when every step has ended');
-CREATE TRIGGER status_agrees_with_steps BEFORE UPDATE ON checkouts FOR EACH ROW
+CREATE TRIGGER status_agrees_with_steps AFTER UPDATE ON checkouts FOR EACH ROW
     WHEN (old.status = 'processing'::checkout_status AND new.status <> 'processing'::checkout_status
         AND has_step_against(new.tenant_id, new.id, new.status))
     EXECUTE FUNCTION refuse_write('completed means that every step is done, compensated that none is still done');
@@ -814,36 +814,36 @@ CREATE TABLE checkout_steps (
 CREATE TRIGGER checkout_is_processing BEFORE UPDATE ON checkout_steps FOR EACH ROW
     WHEN (old.status <> new.status)
     EXECUTE FUNCTION lock_checkout_in_progress();
-CREATE TRIGGER compensated_once_compensation_is_done BEFORE UPDATE ON checkout_steps FOR EACH ROW
+CREATE TRIGGER compensated_once_compensation_is_done AFTER UPDATE ON checkout_steps FOR EACH ROW
     WHEN (old.status <> new.status AND new.status = 'compensated'::saga_step_status
         AND NOT is_compensation_done(new.tenant_id, new.checkout_id, new.step))
     EXECUTE FUNCTION refuse_write('a step is compensated when its compensation is done');
-CREATE TRIGGER no_compensation_before_outcome_is_known BEFORE UPDATE ON checkout_steps FOR EACH ROW
+CREATE TRIGGER no_compensation_before_outcome_is_known AFTER UPDATE ON checkout_steps FOR EACH ROW
     WHEN (old.status <> new.status AND compensates(new.step) IS NOT NULL
         AND (new.status <> ALL (ARRAY['skipped'::saga_step_status, 'compensated'::saga_step_status]))
         AND has_unresolved_step(new.tenant_id, new.checkout_id))
     EXECUTE FUNCTION refuse_write('nothing is compensated while a step may still turn out to be done');
-CREATE TRIGGER no_compensation_of_step_not_done BEFORE UPDATE ON checkout_steps FOR EACH ROW
+CREATE TRIGGER no_compensation_of_step_not_done AFTER UPDATE ON checkout_steps FOR EACH ROW
     WHEN (old.status <> new.status AND compensates(new.step) IS NOT NULL
         AND (new.status <> ALL (ARRAY['skipped'::saga_step_status, 'compensated'::saga_step_status]))
         AND NOT is_step_done(new.tenant_id, new.checkout_id, compensates(new.step)))
     EXECUTE FUNCTION refuse_write('a step that is not done has nothing to compensate');
-CREATE TRIGGER no_compensation_out_of_order BEFORE UPDATE ON checkout_steps FOR EACH ROW
+CREATE TRIGGER no_compensation_out_of_order AFTER UPDATE ON checkout_steps FOR EACH ROW
     WHEN (old.status <> new.status AND compensates(new.step) IS NOT NULL
         AND (new.status <> ALL (ARRAY['skipped'::saga_step_status, 'compensated'::saga_step_status]))
         AND has_earlier_compensation_not_done(new.tenant_id, new.checkout_id, new.step))
     EXECUTE FUNCTION refuse_write('a step is compensated when all steps after it are');
-CREATE TRIGGER no_step_after_compensation BEFORE UPDATE ON checkout_steps FOR EACH ROW
+CREATE TRIGGER no_step_after_compensation AFTER UPDATE ON checkout_steps FOR EACH ROW
     WHEN (old.status <> new.status AND compensates(new.step) IS NULL
         AND (new.status = ANY (ARRAY['running'::saga_step_status, 'unknown'::saga_step_status,
         'done'::saga_step_status])) AND has_begun_compensation(new.tenant_id, new.checkout_id))
     EXECUTE FUNCTION refuse_write('once a compensation has begun no step begins or succeeds');
-CREATE TRIGGER no_step_out_of_order BEFORE UPDATE ON checkout_steps FOR EACH ROW
+CREATE TRIGGER no_step_out_of_order AFTER UPDATE ON checkout_steps FOR EACH ROW
     WHEN (old.status <> new.status AND compensates(new.step) IS NULL
         AND (new.status = ANY (ARRAY['running'::saga_step_status, 'unknown'::saga_step_status,
         'done'::saga_step_status])) AND has_earlier_step_not_done(new.tenant_id, new.checkout_id, new.step))
     EXECUTE FUNCTION refuse_write('a step begins when all steps before it are done');
-CREATE TRIGGER step_transition_is_legal BEFORE UPDATE ON checkout_steps FOR EACH ROW
+CREATE TRIGGER step_transition_is_legal AFTER UPDATE ON checkout_steps FOR EACH ROW
     WHEN (old.status <> new.status AND NOT (old.status = 'pending'::saga_step_status
         AND (new.status = ANY (ARRAY['running'::saga_step_status, 'done'::saga_step_status, 'failed'::saga_step_status,
         'skipped'::saga_step_status])) OR (old.status = ANY (ARRAY['running'::saga_step_status,
@@ -872,13 +872,13 @@ CREATE TABLE operator_actions (
 );
 CREATE INDEX operator_actions_latest ON operator_actions (created_at);
 CREATE INDEX operator_actions_of_subject ON operator_actions (subject, created_at);
-CREATE TRIGGER action_is_final BEFORE UPDATE ON operator_actions FOR EACH ROW
+CREATE TRIGGER action_is_final AFTER UPDATE ON operator_actions FOR EACH ROW
     WHEN (old.outcome IS NOT NULL OR new.id IS DISTINCT FROM old.id OR new.actor IS DISTINCT FROM old.actor
         OR new.kind IS DISTINCT FROM old.kind OR new.tenant_id IS DISTINCT FROM old.tenant_id
         OR new.subject IS DISTINCT FROM old.subject OR new.reason IS DISTINCT FROM old.reason
         OR new.created_at IS DISTINCT FROM old.created_at)
     EXECUTE FUNCTION refuse_write('an operator''s action never changes');
-CREATE TRIGGER action_is_never_deleted BEFORE DELETE ON operator_actions FOR EACH ROW
+CREATE TRIGGER action_is_never_deleted AFTER DELETE ON operator_actions FOR EACH ROW
     EXECUTE FUNCTION refuse_write('an operator''s action is never deleted');
 
 CREATE TABLE disputes (
@@ -912,18 +912,18 @@ CREATE INDEX disputes_by_time ON disputes (tenant_id, created_at, id);
 CREATE INDEX disputes_of_order ON disputes (order_id, tenant_id, created_at, id);
 CREATE INDEX disputes_of_payment ON disputes (payment_id, tenant_id, created_at, id);
 CREATE INDEX disputes_watched ON disputes (next_read_at) WHERE watched;
-CREATE TRIGGER dispute_change_is_a_new_version BEFORE UPDATE ON disputes FOR EACH ROW
+CREATE TRIGGER dispute_change_is_a_new_version AFTER UPDATE ON disputes FOR EACH ROW
     WHEN (new.version < old.version OR new.version = old.version AND (old.status IS DISTINCT FROM new.status
         OR old.amount_minor IS DISTINCT FROM new.amount_minor OR old.reason IS DISTINCT FROM new.reason
         OR old.evidence_due_by IS DISTINCT FROM new.evidence_due_by
         OR old.withdrawn_minor IS DISTINCT FROM new.withdrawn_minor OR old.fee_minor IS DISTINCT FROM new.fee_minor))
     EXECUTE FUNCTION refuse_write('a dispute that changes gets a new version');
-CREATE TRIGGER dispute_terms_are_immutable BEFORE UPDATE ON disputes FOR EACH ROW
+CREATE TRIGGER dispute_terms_are_immutable AFTER UPDATE ON disputes FOR EACH ROW
     WHEN (old.payment_id <> new.payment_id OR old.order_id <> new.order_id
         OR old.stripe_dispute_id <> new.stripe_dispute_id OR old.charge_id <> new.charge_id
         OR old.currency <> new.currency OR old.created_at <> new.created_at)
     EXECUTE FUNCTION refuse_write('what a dispute is about never changes');
-CREATE TRIGGER inquiry_comes_before_the_chargeback BEFORE UPDATE OF status ON disputes FOR EACH ROW
+CREATE TRIGGER inquiry_comes_before_the_chargeback AFTER UPDATE OF status ON disputes FOR EACH ROW
     WHEN ((old.status = ANY (ARRAY['needs_response'::text, 'under_review'::text, 'won'::text, 'lost'::text]))
         AND starts_with(new.status, 'warning_'::text))
     EXECUTE FUNCTION refuse_write('a chargeback never becomes an inquiry again');
@@ -944,5 +944,5 @@ CREATE TABLE dispute_movements (
     CONSTRAINT movement_net_is_amount_minus_fee CHECK (net_minor = (amount_minor - fee_minor))
 );
 CREATE INDEX dispute_movements_of_dispute ON dispute_movements (dispute_id, tenant_id, version);
-CREATE TRIGGER dispute_movement_is_immutable BEFORE DELETE OR UPDATE ON dispute_movements FOR EACH ROW
+CREATE TRIGGER dispute_movement_is_immutable AFTER DELETE OR UPDATE ON dispute_movements FOR EACH ROW
     EXECUTE FUNCTION refuse_write('a movement of a dispute is never changed');

@@ -8,7 +8,8 @@
 -- PostgreSQL prepares the WHEN conditions of a table anew for each statement, which was half the cost of the one-row
 -- statements of a payment. So a trigger that guards columns is declared UPDATE OF those columns and does not run when a
 -- statement sets none of them. That is enough because no trigger on these tables changes a row
--- (TestGuardsNameTheirColumns).
+-- (TestGuardsNameTheirColumns). It runs AFTER the write, which it undoes as surely: a trigger BEFORE UPDATE locks each row
+-- first and logs that, even where its WHEN is false.
 CREATE FUNCTION refuse_write() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION '%', TG_ARGV[0]
@@ -103,21 +104,21 @@ CREATE INDEX idempotency_keys_tombstones ON idempotency_keys (answer_dropped_at)
     WHERE answer_dropped_at IS NOT NULL;
 
 -- The other columns of a finished key are covered by key_request_is_immutable.
-CREATE TRIGGER finished_is_final BEFORE UPDATE ON idempotency_keys FOR EACH ROW
+CREATE TRIGGER finished_is_final AFTER UPDATE ON idempotency_keys FOR EACH ROW
     WHEN (OLD.finished_at IS NOT NULL AND NOT (NEW.answer_dropped_at IS NOT NULL AND OLD.answer_dropped_at IS NULL
         AND (NEW.recovery_point, NEW.lease_token, NEW.finished_at)
           = (OLD.recovery_point, OLD.lease_token, OLD.finished_at)))
     EXECUTE FUNCTION refuse_write('a finished key never changes; only its answer may be dropped');
-CREATE TRIGGER key_request_is_immutable BEFORE UPDATE OF tenant_id, key, operation, fingerprint, resource_id
+CREATE TRIGGER key_request_is_immutable AFTER UPDATE OF tenant_id, key, operation, fingerprint, resource_id
     ON idempotency_keys FOR EACH ROW
     WHEN ((NEW.tenant_id, NEW.key, NEW.operation, NEW.fingerprint, NEW.resource_id)
         IS DISTINCT FROM (OLD.tenant_id, OLD.key, OLD.operation, OLD.fingerprint, OLD.resource_id))
     EXECUTE FUNCTION refuse_write('a key serves one request');
-CREATE TRIGGER lease_token_only_grows BEFORE UPDATE OF lease_token, claim_token ON idempotency_keys FOR EACH ROW
+CREATE TRIGGER lease_token_only_grows AFTER UPDATE OF lease_token, claim_token ON idempotency_keys FOR EACH ROW
     WHEN (NEW.lease_token < OLD.lease_token
         OR (NEW.claim_token <> OLD.claim_token AND NEW.lease_token = OLD.lease_token))
     EXECUTE FUNCTION refuse_write('a lease token only grows, and a new holder needs a new one');
-CREATE TRIGGER unfinished_is_never_deleted BEFORE DELETE ON idempotency_keys FOR EACH ROW
+CREATE TRIGGER unfinished_is_never_deleted AFTER DELETE ON idempotency_keys FOR EACH ROW
     WHEN (OLD.finished_at IS NULL OR OLD.answer_dropped_at IS NULL)
     EXECUTE FUNCTION refuse_write('only a tombstone may be deleted');
 

@@ -35,13 +35,13 @@ CREATE INDEX outbox_events_parked ON outbox_events (parked_at) WHERE parked_at I
 CREATE UNIQUE INDEX one_event_per_feed_position ON outbox_events (tenant_id, position) WHERE position IS NOT NULL;
 CREATE INDEX outbox_events_unpositioned ON outbox_events (tenant_id, seq) WHERE position IS NULL;
 
-CREATE TRIGGER event_is_immutable BEFORE UPDATE ON outbox_events FOR EACH ROW
+CREATE TRIGGER event_is_immutable AFTER UPDATE ON outbox_events FOR EACH ROW
     WHEN ((NEW.tenant_id, NEW.aggregate_id, NEW.version, NEW.type, NEW.data, NEW.created_at)
        <> (OLD.tenant_id, OLD.aggregate_id, OLD.version, OLD.type, OLD.data, OLD.created_at)
        OR (OLD.position IS NOT NULL AND NEW.position IS DISTINCT FROM OLD.position)
        OR NEW.lease_token < OLD.lease_token)
     EXECUTE FUNCTION refuse_write('an event and its position in the feed never change');
-CREATE TRIGGER unpublished_is_never_deleted BEFORE DELETE ON outbox_events FOR EACH ROW
+CREATE TRIGGER unpublished_is_never_deleted AFTER DELETE ON outbox_events FOR EACH ROW
     WHEN (OLD.published_at IS NULL)
     EXECUTE FUNCTION refuse_write('an unpublished event may not be deleted');
 

@@ -32,13 +32,13 @@ CREATE TABLE orders (
     CONSTRAINT paid_order_has_payment CHECK (status IN ('open', 'canceled') OR payment_id IS NOT NULL)
 ) WITH (fillfactor = 70);
 
-CREATE TRIGGER order_amount_is_immutable BEFORE UPDATE OF amount_minor, currency ON orders FOR EACH ROW
+CREATE TRIGGER order_amount_is_immutable AFTER UPDATE OF amount_minor, currency ON orders FOR EACH ROW
     WHEN ((OLD.amount_minor, OLD.currency) <> (NEW.amount_minor, NEW.currency))
     EXECUTE FUNCTION refuse_write('the amount and the currency of an order never change');
-CREATE TRIGGER order_payment_is_immutable BEFORE UPDATE OF payment_id ON orders FOR EACH ROW
+CREATE TRIGGER order_payment_is_immutable AFTER UPDATE OF payment_id ON orders FOR EACH ROW
     WHEN (OLD.payment_id IS NOT NULL AND NEW.payment_id IS DISTINCT FROM OLD.payment_id)
     EXECUTE FUNCTION refuse_write('the payment of an order never changes');
-CREATE TRIGGER order_transition_is_legal BEFORE UPDATE OF status ON orders FOR EACH ROW
+CREATE TRIGGER order_transition_is_legal AFTER UPDATE OF status ON orders FOR EACH ROW
     WHEN (OLD.status <> NEW.status AND NOT (
         (OLD.status = 'open' AND NEW.status IN ('paid', 'canceled'))
         OR (OLD.status IN ('paid', 'partially_refunded', 'refunded')
@@ -116,21 +116,21 @@ CREATE INDEX payments_of_later_intents ON payments (later_intent_id) WHERE later
 -- A charge is adopted once, whichever order its metadata names by then.
 CREATE UNIQUE INDEX one_adoption_per_intent ON payments (idempotency_key) WHERE starts_with(idempotency_key, 'adopted ');
 
-CREATE TRIGGER payment_terms_are_immutable BEFORE UPDATE OF amount_minor, currency, order_id, idempotency_key
+CREATE TRIGGER payment_terms_are_immutable AFTER UPDATE OF amount_minor, currency, order_id, idempotency_key
     ON payments FOR EACH ROW
     WHEN ((OLD.amount_minor, OLD.currency, OLD.order_id, OLD.idempotency_key)
        <> (NEW.amount_minor, NEW.currency, NEW.order_id, NEW.idempotency_key))
     EXECUTE FUNCTION refuse_write('what a payment pays never changes');
-CREATE TRIGGER payment_transition_is_legal BEFORE UPDATE OF status ON payments FOR EACH ROW
+CREATE TRIGGER payment_transition_is_legal AFTER UPDATE OF status ON payments FOR EACH ROW
     WHEN (OLD.status <> NEW.status AND NOT (
         (OLD.status = 'processing' AND NEW.status IN ('requires_action', 'succeeded', 'failed', 'canceled'))
         OR (OLD.status = 'requires_action' AND NEW.status IN ('succeeded', 'failed', 'canceled'))))
     EXECUTE FUNCTION refuse_write('a payment that has ended stays so, and one that waited for its customer ends');
 -- Its client secret was handed out: whoever has it could still pay.
-CREATE TRIGGER secret_ends_with_its_payment BEFORE UPDATE OF status, intent_closed ON payments FOR EACH ROW
+CREATE TRIGGER secret_ends_with_its_payment AFTER UPDATE OF status, intent_closed ON payments FOR EACH ROW
     WHEN (OLD.status = 'requires_action' AND NEW.status IN ('failed', 'canceled') AND NOT NEW.intent_closed)
     EXECUTE FUNCTION refuse_write('a payment that waited for its customer fails only when its intent is closed');
-CREATE TRIGGER payment_version_only_grows BEFORE UPDATE OF version ON payments FOR EACH ROW
+CREATE TRIGGER payment_version_only_grows AFTER UPDATE OF version ON payments FOR EACH ROW
     WHEN (NEW.version < OLD.version)
     EXECUTE FUNCTION refuse_write('the version of a payment only grows');
 

@@ -26,13 +26,13 @@ CREATE TABLE stripe_calls (
     CONSTRAINT stripe_key_names_the_tenant CHECK (starts_with(stripe_key, tenant_id || ':'))
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02);
 
-CREATE TRIGGER call_parameters_are_immutable BEFORE UPDATE OF params_sha256, operation, resource_id, first_sent_at
+CREATE TRIGGER call_parameters_are_immutable AFTER UPDATE OF params_sha256, operation, resource_id, first_sent_at
     ON stripe_calls FOR EACH ROW
     WHEN ((NEW.params_sha256, NEW.operation, NEW.resource_id, NEW.first_sent_at)
         IS DISTINCT FROM (OLD.params_sha256, OLD.operation, OLD.resource_id, OLD.first_sent_at))
     EXECUTE FUNCTION refuse_write('one Stripe key, one set of parameters');
 -- Stripe may drop a key after 24 hours. The trigger leaves one hour for clocks that differ.
-CREATE TRIGGER stripe_key_not_resent_after_24h BEFORE UPDATE OF attempts, last_sent_at, first_sent_at
+CREATE TRIGGER stripe_key_not_resent_after_24h AFTER UPDATE OF attempts, last_sent_at, first_sent_at
     ON stripe_calls FOR EACH ROW
     WHEN (NEW.attempts > OLD.attempts AND NEW.last_sent_at > OLD.first_sent_at + interval '23 hours')
     EXECUTE FUNCTION refuse_write('after 24 hours Stripe may have dropped the key and would execute the call again');

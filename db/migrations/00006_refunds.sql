@@ -41,14 +41,14 @@ CREATE INDEX refunds_of_payment ON refunds (tenant_id, payment_id, id);
 -- The reconciler reads refunds by time. A refund's id is derived from its key and does not contain the time.
 CREATE INDEX refunds_by_time ON refunds (tenant_id, created_at, id);
 
-CREATE TRIGGER refund_terms_are_immutable BEFORE UPDATE ON refunds FOR EACH ROW
+CREATE TRIGGER refund_terms_are_immutable AFTER UPDATE ON refunds FOR EACH ROW
     WHEN ((OLD.amount_minor, OLD.currency, OLD.payment_id, OLD.idempotency_key, OLD.stripe_key, OLD.origin)
             IS DISTINCT FROM (NEW.amount_minor, NEW.currency, NEW.payment_id, NEW.idempotency_key, NEW.stripe_key,
                 NEW.origin)
         OR NEW.version < OLD.version
         OR (OLD.stripe_refund_id IS NOT NULL AND NEW.stripe_refund_id IS DISTINCT FROM OLD.stripe_refund_id))
     EXECUTE FUNCTION refuse_write('what a refund returns never changes');
-CREATE TRIGGER refund_transition_is_legal BEFORE UPDATE ON refunds FOR EACH ROW
+CREATE TRIGGER refund_transition_is_legal AFTER UPDATE ON refunds FOR EACH ROW
     WHEN (OLD.status <> NEW.status AND NOT (
         (OLD.status = 'pending' AND NEW.status IN ('succeeded', 'failed', 'canceled'))
         -- The bank sends it back, or it is canceled in Stripe's dashboard.
@@ -119,20 +119,20 @@ END $$;
 -- +goose StatementEnd
 
 -- A refund that was made at Stripe is recorded all the same.
-CREATE TRIGGER settled_is_not_refunded BEFORE INSERT ON refunds FOR EACH ROW
+CREATE TRIGGER settled_is_not_refunded AFTER INSERT ON refunds FOR EACH ROW
     WHEN (NEW.stripe_refund_id IS NULL AND is_settled_and_refunded(NEW.tenant_id, NEW.payment_id))
     EXECUTE FUNCTION refuse_write('what an operator has settled in another way is not refunded as well');
 CREATE CONSTRAINT TRIGGER owed_is_not_forgotten AFTER INSERT OR UPDATE OF status ON refunds
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
     WHEN (NEW.status IN ('failed', 'canceled'))
     EXECUTE FUNCTION refuse_forgotten_refund();
-CREATE TRIGGER owed_ends_when_given_back BEFORE INSERT OR UPDATE ON refunds_owed FOR EACH ROW
+CREATE TRIGGER owed_ends_when_given_back AFTER INSERT OR UPDATE ON refunds_owed FOR EACH ROW
     WHEN (NEW.ended_at IS NOT NULL AND NOT is_given_back(NEW.tenant_id, NEW.payment_id, NEW.settled_minor))
     EXECUTE FUNCTION refuse_write('what is owed ends when it was refunded or an operator settled it');
-CREATE TRIGGER settled_only_grows BEFORE UPDATE OF settled_minor ON refunds_owed FOR EACH ROW
+CREATE TRIGGER settled_only_grows AFTER UPDATE OF settled_minor ON refunds_owed FOR EACH ROW
     WHEN (NEW.settled_minor < OLD.settled_minor)
     EXECUTE FUNCTION refuse_write('what an operator has settled stays settled');
-CREATE TRIGGER owed_is_never_deleted BEFORE DELETE ON refunds_owed FOR EACH ROW
+CREATE TRIGGER owed_is_never_deleted AFTER DELETE ON refunds_owed FOR EACH ROW
     EXECUTE FUNCTION refuse_write('what was owed is never deleted');
 
 -- +goose Down

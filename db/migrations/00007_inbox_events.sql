@@ -41,10 +41,10 @@ CREATE INDEX inbox_events_unfinished ON inbox_events (consumer, subject, version
 CREATE INDEX inbox_events_done ON inbox_events (done_at) WHERE status = 'done';
 CREATE INDEX inbox_events_of_object ON inbox_events (object_id) WHERE object_id IS NOT NULL;
 
-CREATE TRIGGER applied_event_is_immutable BEFORE UPDATE ON inbox_events FOR EACH ROW
+CREATE TRIGGER applied_event_is_immutable AFTER UPDATE ON inbox_events FOR EACH ROW
     WHEN (OLD.status = 'done')
     EXECUTE FUNCTION refuse_write('an event that was applied stays applied');
-CREATE TRIGGER unapplied_is_never_deleted BEFORE DELETE ON inbox_events FOR EACH ROW
+CREATE TRIGGER unapplied_is_never_deleted AFTER DELETE ON inbox_events FOR EACH ROW
     WHEN (OLD.status <> 'done')
     EXECUTE FUNCTION refuse_write('an event that was not applied may not be deleted');
 

@@ -35,7 +35,7 @@ END $$;
 -- Deferred to COMMIT, when all entries of the event exist.
 CREATE CONSTRAINT TRIGGER entries_of_an_event_sum_to_zero AFTER INSERT ON ledger_entries
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse_unbalanced();
-CREATE TRIGGER ledger_entry_is_immutable BEFORE UPDATE OR DELETE ON ledger_entries FOR EACH ROW
+CREATE TRIGGER ledger_entry_is_immutable AFTER UPDATE OR DELETE ON ledger_entries FOR EACH ROW
     EXECUTE FUNCTION refuse_write('an entry is never changed; a correction is another entry');
 
 -- +goose Down

@@ -38,7 +38,7 @@ CREATE INDEX webhook_deliveries_waiting ON webhook_deliveries (tenant_id, leased
 CREATE INDEX webhook_deliveries_failed ON webhook_deliveries (tenant_id, ended_at) WHERE status = 'failed';
 CREATE INDEX webhook_deliveries_ended ON webhook_deliveries (ended_at) WHERE status <> 'pending';
 
-CREATE TRIGGER delivered_is_final BEFORE UPDATE ON webhook_deliveries FOR EACH ROW
+CREATE TRIGGER delivered_is_final AFTER UPDATE ON webhook_deliveries FOR EACH ROW
     WHEN (OLD.status = 'delivered')
     EXECUTE FUNCTION refuse_write('a delivery that arrived is not sent again');
 

@@ -32,10 +32,10 @@ CREATE TABLE reservations (
 
 CREATE INDEX reservations_expiring ON reservations (expires_at) WHERE status = 'held' AND expires_at IS NOT NULL;
 
-CREATE TRIGGER pinned_reservation_never_expires BEFORE UPDATE ON reservations FOR EACH ROW
+CREATE TRIGGER pinned_reservation_never_expires AFTER UPDATE ON reservations FOR EACH ROW
     WHEN (OLD.expires_at IS NULL AND NEW.expires_at IS NOT NULL)
     EXECUTE FUNCTION refuse_write('a reservation whose payment has begun does not expire');
-CREATE TRIGGER reservation_ends_once BEFORE UPDATE ON reservations FOR EACH ROW
+CREATE TRIGGER reservation_ends_once AFTER UPDATE ON reservations FOR EACH ROW
     WHEN (OLD.status <> 'held')
     EXECUTE FUNCTION refuse_write('a reservation that was consumed or released stays so');
 
@@ -198,34 +198,34 @@ END $$;
 CREATE TRIGGER checkout_is_processing BEFORE UPDATE ON checkout_steps FOR EACH ROW
     WHEN (OLD.status <> NEW.status)
     EXECUTE FUNCTION lock_checkout_in_progress();
-CREATE TRIGGER compensated_once_compensation_is_done BEFORE UPDATE ON checkout_steps FOR EACH ROW
+CREATE TRIGGER compensated_once_compensation_is_done AFTER UPDATE ON checkout_steps FOR EACH ROW
     WHEN (OLD.status <> NEW.status AND NEW.status = 'compensated'
         AND NOT is_compensation_done(NEW.tenant_id, NEW.checkout_id, NEW.step))
     EXECUTE FUNCTION refuse_write('a step is compensated when its compensation is done');
-CREATE TRIGGER no_step_after_compensation BEFORE UPDATE ON checkout_steps FOR EACH ROW
+CREATE TRIGGER no_step_after_compensation AFTER UPDATE ON checkout_steps FOR EACH ROW
     WHEN (OLD.status <> NEW.status AND compensates(NEW.step) IS NULL AND NEW.status IN ('running', 'unknown', 'done')
         AND has_begun_compensation(NEW.tenant_id, NEW.checkout_id))
     EXECUTE FUNCTION refuse_write('once a compensation has begun no step begins or succeeds');
-CREATE TRIGGER no_step_out_of_order BEFORE UPDATE ON checkout_steps FOR EACH ROW
+CREATE TRIGGER no_step_out_of_order AFTER UPDATE ON checkout_steps FOR EACH ROW
     WHEN (OLD.status <> NEW.status AND compensates(NEW.step) IS NULL AND NEW.status IN ('running', 'unknown', 'done')
         AND has_earlier_step_not_done(NEW.tenant_id, NEW.checkout_id, NEW.step))
     EXECUTE FUNCTION refuse_write('a step begins when all steps before it are done');
-CREATE TRIGGER no_compensation_before_outcome_is_known BEFORE UPDATE ON checkout_steps FOR EACH ROW
+CREATE TRIGGER no_compensation_before_outcome_is_known AFTER UPDATE ON checkout_steps FOR EACH ROW
     WHEN (OLD.status <> NEW.status AND compensates(NEW.step) IS NOT NULL
         AND NEW.status NOT IN ('skipped', 'compensated')
         AND has_unresolved_step(NEW.tenant_id, NEW.checkout_id))
     EXECUTE FUNCTION refuse_write('nothing is compensated while a step may still turn out to be done');
-CREATE TRIGGER no_compensation_of_step_not_done BEFORE UPDATE ON checkout_steps FOR EACH ROW
+CREATE TRIGGER no_compensation_of_step_not_done AFTER UPDATE ON checkout_steps FOR EACH ROW
     WHEN (OLD.status <> NEW.status AND compensates(NEW.step) IS NOT NULL
         AND NEW.status NOT IN ('skipped', 'compensated')
         AND NOT is_step_done(NEW.tenant_id, NEW.checkout_id, compensates(NEW.step)))
     EXECUTE FUNCTION refuse_write('a step that is not done has nothing to compensate');
-CREATE TRIGGER no_compensation_out_of_order BEFORE UPDATE ON checkout_steps FOR EACH ROW
+CREATE TRIGGER no_compensation_out_of_order AFTER UPDATE ON checkout_steps FOR EACH ROW
     WHEN (OLD.status <> NEW.status AND compensates(NEW.step) IS NOT NULL
         AND NEW.status NOT IN ('skipped', 'compensated')
         AND has_earlier_compensation_not_done(NEW.tenant_id, NEW.checkout_id, NEW.step))
     EXECUTE FUNCTION refuse_write('a step is compensated when all steps after it are');
-CREATE TRIGGER step_transition_is_legal BEFORE UPDATE ON checkout_steps FOR EACH ROW
+CREATE TRIGGER step_transition_is_legal AFTER UPDATE ON checkout_steps FOR EACH ROW
     WHEN (OLD.status <> NEW.status AND NOT (
         (OLD.status = 'pending' AND NEW.status IN ('running', 'done', 'failed', 'skipped'))
         OR (OLD.status IN ('running', 'unknown') AND NEW.status IN ('running', 'unknown', 'done', 'failed'))
@@ -235,23 +235,23 @@ CREATE TRIGGER step_transition_is_legal BEFORE UPDATE ON checkout_steps FOR EACH
     EXECUTE FUNCTION refuse_write(
         'a step moves from pending over running to its end, and only what was done is compensated');
 
-CREATE TRIGGER checkout_ends_once BEFORE UPDATE ON checkouts FOR EACH ROW
+CREATE TRIGGER checkout_ends_once AFTER UPDATE ON checkouts FOR EACH ROW
     WHEN (OLD.status <> 'processing')
     EXECUTE FUNCTION refuse_write('a checkout that was completed or compensated stays so');
-CREATE TRIGGER checkout_order_and_payment_are_immutable BEFORE UPDATE ON checkouts FOR EACH ROW
+CREATE TRIGGER checkout_order_and_payment_are_immutable AFTER UPDATE ON checkouts FOR EACH ROW
     WHEN (NEW.idempotency_key <> OLD.idempotency_key
         OR (OLD.order_id IS NOT NULL AND NEW.order_id IS DISTINCT FROM OLD.order_id)
         OR (OLD.payment_id IS NOT NULL AND NEW.payment_id IS DISTINCT FROM OLD.payment_id))
     EXECUTE FUNCTION refuse_write('a checkout makes one order and one payment');
 -- The steps say so as well, but they are the code's own record; this is the payment's.
-CREATE TRIGGER compensated_owes_nothing BEFORE UPDATE ON checkouts FOR EACH ROW
+CREATE TRIGGER compensated_owes_nothing AFTER UPDATE ON checkouts FOR EACH ROW
     WHEN (NEW.status = 'compensated' AND OLD.status <> 'compensated'
         AND may_hold_money(NEW.tenant_id, NEW.payment_id))
     EXECUTE FUNCTION refuse_write('a checkout is compensated when its payment took no money or returned all of it');
-CREATE TRIGGER ended_checkout_has_no_open_step BEFORE UPDATE ON checkouts FOR EACH ROW
+CREATE TRIGGER ended_checkout_has_no_open_step AFTER UPDATE ON checkouts FOR EACH ROW
     WHEN (OLD.status = 'processing' AND NEW.status <> 'processing' AND has_open_step(NEW.tenant_id, NEW.id))
     EXECUTE FUNCTION refuse_write('a checkout ends when every step has ended');
-CREATE TRIGGER status_agrees_with_steps BEFORE UPDATE ON checkouts FOR EACH ROW
+CREATE TRIGGER status_agrees_with_steps AFTER UPDATE ON checkouts FOR EACH ROW
     WHEN (OLD.status = 'processing' AND NEW.status <> 'processing'
         AND has_step_against(NEW.tenant_id, NEW.id, NEW.status))
     EXECUTE FUNCTION refuse_write('completed means that every step is done, compensated that none is still done');

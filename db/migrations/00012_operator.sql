@@ -27,12 +27,12 @@ CREATE TABLE operator_actions (
 CREATE INDEX operator_actions_latest ON operator_actions (created_at);
 CREATE INDEX operator_actions_of_subject ON operator_actions (subject, created_at);
 
-CREATE TRIGGER action_is_final BEFORE UPDATE ON operator_actions FOR EACH ROW
+CREATE TRIGGER action_is_final AFTER UPDATE ON operator_actions FOR EACH ROW
     WHEN (OLD.outcome IS NOT NULL
         OR (NEW.id, NEW.actor, NEW.kind, NEW.tenant_id, NEW.subject, NEW.reason, NEW.created_at)
             IS DISTINCT FROM (OLD.id, OLD.actor, OLD.kind, OLD.tenant_id, OLD.subject, OLD.reason, OLD.created_at))
     EXECUTE FUNCTION refuse_write('an operator''s action never changes');
-CREATE TRIGGER action_is_never_deleted BEFORE DELETE ON operator_actions FOR EACH ROW
+CREATE TRIGGER action_is_never_deleted AFTER DELETE ON operator_actions FOR EACH ROW
     EXECUTE FUNCTION refuse_write('an operator''s action is never deleted');
 
 -- +goose Down

@@ -37,19 +37,19 @@ CREATE INDEX disputes_of_payment ON disputes (payment_id, tenant_id, created_at,
 CREATE INDEX disputes_of_order ON disputes (order_id, tenant_id, created_at, id);
 CREATE INDEX disputes_watched ON disputes (next_read_at) WHERE watched;
 
-CREATE TRIGGER dispute_terms_are_immutable BEFORE UPDATE ON disputes FOR EACH ROW
+CREATE TRIGGER dispute_terms_are_immutable AFTER UPDATE ON disputes FOR EACH ROW
     WHEN ((OLD.payment_id, OLD.order_id, OLD.stripe_dispute_id, OLD.charge_id, OLD.currency, OLD.created_at)
        <> (NEW.payment_id, NEW.order_id, NEW.stripe_dispute_id, NEW.charge_id, NEW.currency, NEW.created_at))
     EXECUTE FUNCTION refuse_write('what a dispute is about never changes');
 -- Stripe may change its mind about the status, also of a dispute that has ended, but every change is a version with an
 -- event, and an older reading cannot undo a newer one.
-CREATE TRIGGER dispute_change_is_a_new_version BEFORE UPDATE ON disputes FOR EACH ROW
+CREATE TRIGGER dispute_change_is_a_new_version AFTER UPDATE ON disputes FOR EACH ROW
     WHEN (NEW.version < OLD.version OR NEW.version = OLD.version
         AND (OLD.status, OLD.amount_minor, OLD.reason, OLD.evidence_due_by, OLD.withdrawn_minor, OLD.fee_minor)
             IS DISTINCT FROM
             (NEW.status, NEW.amount_minor, NEW.reason, NEW.evidence_due_by, NEW.withdrawn_minor, NEW.fee_minor))
     EXECUTE FUNCTION refuse_write('a dispute that changes gets a new version');
-CREATE TRIGGER inquiry_comes_before_the_chargeback BEFORE UPDATE OF status ON disputes FOR EACH ROW
+CREATE TRIGGER inquiry_comes_before_the_chargeback AFTER UPDATE OF status ON disputes FOR EACH ROW
     WHEN (OLD.status IN ('needs_response', 'under_review', 'won', 'lost') AND starts_with(NEW.status, 'warning_'))
     EXECUTE FUNCTION refuse_write('a chargeback never becomes an inquiry again');
 
@@ -76,7 +76,7 @@ CREATE TABLE dispute_movements (
 
 CREATE INDEX dispute_movements_of_dispute ON dispute_movements (dispute_id, tenant_id, version);
 
-CREATE TRIGGER dispute_movement_is_immutable BEFORE UPDATE OR DELETE ON dispute_movements FOR EACH ROW
+CREATE TRIGGER dispute_movement_is_immutable AFTER UPDATE OR DELETE ON dispute_movements FOR EACH ROW
     EXECUTE FUNCTION refuse_write('a movement of a dispute is never changed');
 
 -- +goose Down

@@ -79,7 +79,7 @@ var All = []Mutant{
 			{"db/retention.sql.go", "WHERE k.answer_dropped_at < clock_timestamp() - $1::interval AND " +
 				"k.answer_dropped_at IS NOT NULL\n", "WHERE k.leased_until < clock_timestamp() - $1::interval\n"},
 			{"db/retention.sql.go", " AND k.finished_at IS NOT NULL AND k.answer_dropped_at IS NOT NULL\n`", "\n`"},
-			{keysTable, "CREATE TRIGGER unfinished_is_never_deleted BEFORE DELETE ON idempotency_keys FOR EACH ROW\n    " +
+			{keysTable, "CREATE TRIGGER unfinished_is_never_deleted AFTER DELETE ON idempotency_keys FOR EACH ROW\n    " +
 				"WHEN (OLD.finished_at IS NULL OR OLD.answer_dropped_at IS NULL)\n    EXECUTE FUNCTION refuse_write('only a " +
 				"tombstone may be deleted');\n", ""},
 		},
