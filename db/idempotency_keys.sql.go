@@ -15,7 +15,8 @@ import (
 const KeyAdvance = `-- name: KeyAdvance :execrows
 UPDATE idempotency_keys
 SET recovery_point = $1,
-    history = history[1:24] || concat_ws(' ', lease_token, $1::text, clock_timestamp())
+    history = CASE WHEN lease_token = 1 THEN history
+        ELSE history[1:24] || concat_ws(' ', lease_token, $1::text, clock_timestamp()) END
 WHERE tenant_id = $2 AND key = $3 AND lease_token = $4
   AND coalesce(finished_at, answer_dropped_at) IS NULL
 `
@@ -43,10 +44,10 @@ func (q *Queries) KeyAdvance(ctx context.Context, arg KeyAdvanceParams) (int64, 
 
 const KeyClaim = `-- name: KeyClaim :one
 INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id,
-    resource_id, recovery_point, claim_token, leased_until, next_attempt_at, history, traceparent)
+    resource_id, recovery_point, claim_token, leased_until, next_attempt_at, traceparent)
 VALUES ($1, $2, $3, $4, $5, $6, $7,
     $8, $9, $10, clock_timestamp() + $11::interval, clock_timestamp() + $11::interval,
-    ARRAY[concat_ws(' ', 1, $9::text, clock_timestamp())], $12)
+    $12)
 ON CONFLICT (tenant_id, key) DO NOTHING
 RETURNING lease_token
 `
@@ -89,10 +90,9 @@ func (q *Queries) KeyClaim(ctx context.Context, arg KeyClaimParams) (int64, erro
 
 const KeyEnqueue = `-- name: KeyEnqueue :execrows
 INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id,
-    resource_id, recovery_point, claim_token, lease_token, leased_until, next_attempt_at, attempts, history, traceparent)
+    resource_id, recovery_point, claim_token, lease_token, leased_until, next_attempt_at, attempts, traceparent)
 VALUES ($1, $2, $3, $4, $5, $6, $7,
-    $8, $9, $10, 1, '-infinity', clock_timestamp(), 0,
-    ARRAY[concat_ws(' ', 1, $9::text, clock_timestamp())], $11)
+    $8, $9, $10, 1, '-infinity', clock_timestamp(), 0, $11)
 ON CONFLICT (tenant_id, key) DO NOTHING
 `
 
@@ -164,7 +164,8 @@ UPDATE idempotency_keys
 SET recovery_point = 'finished', finished_at = clock_timestamp(), last_error = NULL, parked_at = NULL,
     answer_version = $1::smallint, answer_status = $2::smallint,
     answer_headers = $3::bytea, answer_body = $4::bytea,
-    history = history[1:24] || concat_ws(' ', lease_token, 'finished', clock_timestamp())
+    history = CASE WHEN lease_token = 1 THEN history
+        ELSE history[1:24] || concat_ws(' ', lease_token, 'finished', clock_timestamp()) END
 WHERE tenant_id = $5 AND key = $6 AND lease_token = $7
   AND coalesce(finished_at, answer_dropped_at) IS NULL
 `
@@ -257,6 +258,9 @@ type KeyLookupRow struct {
 	AnswerBody    []byte
 }
 
+// The history of a key begins when a second holder takes over, with how far the first one came. Most keys have one holder,
+// and all that there is to say of it are created_at and finished_at.
+//
 // A statement that knows its key tests for an unfinished one with coalesce(finished_at, answer_dropped_at) IS NULL.
 // That is equivalent to finished_at IS NULL and cannot be satisfied from the index of unfinished keys. A planner that
 // sees few unfinished keys would read them all instead of the one row, and keep that plan when there are a hundred
@@ -405,7 +409,8 @@ SET lease_token = lease_token + 1,
     next_attempt_at = clock_timestamp() + $2::interval,
     attempts = attempts + 1,
     lease_expirations = lease_expirations + (leased_until > '-infinity')::integer,
-    history = history[1:24] || concat_ws(' ', lease_token + 1,
+    history = CASE WHEN lease_token = 1 THEN ARRAY[concat_ws(' ', 1, recovery_point, clock_timestamp())]
+            ELSE history[1:24] END || concat_ws(' ', lease_token + 1,
         CASE WHEN leased_until > '-infinity' THEN 'taken_over' ELSE 'resumed' END, clock_timestamp())
 WHERE tenant_id = $3 AND key = $4 AND lease_token = $5
   AND coalesce(finished_at, answer_dropped_at) IS NULL AND leased_until < clock_timestamp()
@@ -509,7 +514,8 @@ SET lease_token = k.lease_token + 1,
     next_attempt_at = clock_timestamp() + $2::interval,
     attempts = k.attempts + 1,
     lease_expirations = k.lease_expirations + (k.leased_until > '-infinity')::integer,
-    history = k.history[1:24] || concat_ws(' ', k.lease_token + 1,
+    history = CASE WHEN k.lease_token = 1 THEN ARRAY[concat_ws(' ', 1, k.recovery_point, clock_timestamp())]
+            ELSE k.history[1:24] END || concat_ws(' ', k.lease_token + 1,
         CASE WHEN k.leased_until > '-infinity' THEN 'taken_over' ELSE 'resumed' END, clock_timestamp())
 FROM due
 WHERE k.tenant_id = due.tenant_id AND k.key = due.key

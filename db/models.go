@@ -1037,7 +1037,7 @@ type Payment struct {
 	ID                   string
 	Version              int64
 	Status               PaymentStatus
-	Live                 bool
+	EndedID              *string
 	Confirmable          bool
 	OrderID              string
 	IdempotencyKey       string

@@ -286,3 +286,51 @@ func (q *Queries) OrderRetireIntents(ctx context.Context, arg OrderRetireIntents
 	_, err := q.db.Exec(ctx, OrderRetireIntents, arg.IntentNumber, arg.TenantID, arg.ID)
 	return err
 }
+
+const OrdersById = `-- name: OrdersById :many
+SELECT o.tenant_id, o.id, o.version, o.status, o.amount_minor, o.amount_refunded_minor, o.amount_disputed_minor, o.currency, o.items, o.customer_reference, o.metadata, o.payment_id, o.checkout_id, o.canceling_key, o.intents_retired, o.created_at FROM orders o
+JOIN (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS id) asked USING (tenant_id, id)
+`
+
+type OrdersByIdParams struct {
+	TenantIds []string
+	Ids       []string
+}
+
+// Returns orders by their ids, in any order, to render events.
+func (q *Queries) OrdersById(ctx context.Context, arg OrdersByIdParams) ([]Order, error) {
+	rows, err := q.db.Query(ctx, OrdersById, arg.TenantIds, arg.Ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []Order{}
+	for rows.Next() {
+		var i Order
+		if err := rows.Scan(
+			&i.TenantID,
+			&i.ID,
+			&i.Version,
+			&i.Status,
+			&i.AmountMinor,
+			&i.AmountRefundedMinor,
+			&i.AmountDisputedMinor,
+			&i.Currency,
+			&i.Items,
+			&i.CustomerReference,
+			&i.Metadata,
+			&i.PaymentID,
+			&i.CheckoutID,
+			&i.CancelingKey,
+			&i.IntentsRetired,
+			&i.CreatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}

@@ -24,13 +24,12 @@ SELECT asked.ordinal::integer AS ordinal, o.tenant_id, o.id, o.version, o.status
     coalesce(last.intent_number, 0)::integer AS intent_number,
     coalesce(last.intent_id, '')::text AS intent_id,
     coalesce(last.intent_closed, true)::boolean AS intent_closed,
-    coalesce((
-        SELECT l.status::text FROM payments l
-        WHERE l.tenant_id = o.tenant_id AND l.order_id = o.id AND l.live), '')::text AS live_status
+    coalesce(last.live_status, '')::text AS live_status
 FROM asked
 JOIN orders o ON o.tenant_id = asked.tenant_id AND o.id = asked.id
 LEFT JOIN LATERAL (
-    SELECT p.intent_number, p.intent_id, p.intent_closed
+    SELECT p.intent_number, p.intent_id, p.intent_closed,
+        max(p.status::text) FILTER (WHERE p.ended_id IS NULL) OVER () AS live_status
     FROM payments p
     WHERE p.tenant_id = o.tenant_id AND p.order_id = o.id
     ORDER BY p.intent_number DESC, p.intent_closed DESC, p.intent_id NULLS LAST LIMIT 1) last ON true
@@ -97,44 +96,43 @@ func (q *Queries) OrderToPay(ctx context.Context, arg OrderToPayParams) ([]Order
 const PaymentBegin = `-- name: PaymentBegin :many
 
 WITH asked AS MATERIALIZED (
-    SELECT row_number() OVER () AS ordinal, a.tenant_id, a.order_id, a.key, a.operation, a.fingerprint, a.fingerprint_version, a.request, a.request_id, a.recovery_point, a.claim_token, a.lease, a.payment_id, a.amount_minor, a.currency, a.payment_method, a.intent_number, a.intent_id, a.created_at, a.event_data, a.traceparent, a.stripe_key, a.stripe_operation, a.stripe_resource_id, a.params_sha256
+    SELECT row_number() OVER () AS ordinal, a.tenant_id, a.order_id, a.key, a.operation, a.fingerprint, a.fingerprint_version, a.request_id, a.recovery_point, a.claim_token, a.lease, a.payment_id, a.amount_minor, a.currency, a.payment_method, a.intent_number, a.intent_id, a.created_at, a.event_data, a.traceparent, a.stripe_key, a.stripe_operation, a.stripe_resource_id, a.params_sha256
     FROM (
         SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS order_id, unnest($3::text[]) AS key,
             unnest($4::text[]) AS operation, unnest($5::bytea[]) AS fingerprint,
-            unnest($6::smallint[]) AS fingerprint_version, unnest($7::bytea[]) AS request,
-            unnest($8::text[]) AS request_id, unnest($9::text[]) AS recovery_point,
-            unnest($10::uuid[]) AS claim_token, unnest($11::interval[]) AS lease,
-            unnest($12::text[]) AS payment_id, unnest($13::bigint[]) AS amount_minor,
-            unnest($14::text[]) AS currency, unnest($15::text[]) AS payment_method,
-            unnest($16::integer[]) AS intent_number, unnest($17::text[]) AS intent_id,
-            unnest($18::timestamptz[]) AS created_at, unnest($19::bytea[]) AS event_data,
-            unnest($20::text[]) AS traceparent, unnest($21::text[]) AS stripe_key,
-            unnest($22::text[]) AS stripe_operation, unnest($23::text[]) AS stripe_resource_id,
-            unnest($24::bytea[]) AS params_sha256
+            unnest($6::smallint[]) AS fingerprint_version,
+            unnest($7::text[]) AS request_id, unnest($8::text[]) AS recovery_point,
+            unnest($9::uuid[]) AS claim_token, unnest($10::interval[]) AS lease,
+            unnest($11::text[]) AS payment_id, unnest($12::bigint[]) AS amount_minor,
+            unnest($13::text[]) AS currency, unnest($14::text[]) AS payment_method,
+            unnest($15::integer[]) AS intent_number, unnest($16::text[]) AS intent_id,
+            unnest($17::timestamptz[]) AS created_at, unnest($18::bytea[]) AS event_data,
+            unnest($19::text[]) AS traceparent, unnest($20::text[]) AS stripe_key,
+            unnest($21::text[]) AS stripe_operation, unnest($22::text[]) AS stripe_resource_id,
+            unnest($23::bytea[]) AS params_sha256
         LIMIT cardinality($3::text[])) a
 ), payable AS MATERIALIZED (
-    SELECT asked.ordinal, asked.tenant_id, asked.order_id, asked.key, asked.operation, asked.fingerprint, asked.fingerprint_version, asked.request, asked.request_id, asked.recovery_point, asked.claim_token, asked.lease, asked.payment_id, asked.amount_minor, asked.currency, asked.payment_method, asked.intent_number, asked.intent_id, asked.created_at, asked.event_data, asked.traceparent, asked.stripe_key, asked.stripe_operation, asked.stripe_resource_id, asked.params_sha256
+    SELECT asked.ordinal, asked.tenant_id, asked.order_id, asked.key, asked.operation, asked.fingerprint, asked.fingerprint_version, asked.request_id, asked.recovery_point, asked.claim_token, asked.lease, asked.payment_id, asked.amount_minor, asked.currency, asked.payment_method, asked.intent_number, asked.intent_id, asked.created_at, asked.event_data, asked.traceparent, asked.stripe_key, asked.stripe_operation, asked.stripe_resource_id, asked.params_sha256
     FROM asked
     JOIN orders o ON o.tenant_id = asked.tenant_id AND o.id = asked.order_id
     WHERE o.status::text = 'open' AND o.canceling_key IS NULL AND o.checkout_id IS NULL
       AND asked.intent_number > o.intents_retired
       AND NOT EXISTS (
           SELECT FROM payments p
-          WHERE p.order_id = o.id AND p.tenant_id = o.tenant_id AND p.live
+          WHERE p.order_id = o.id AND p.tenant_id = o.tenant_id AND coalesce(p.ended_id, '') = ''
           OFFSET 0)
     FOR NO KEY UPDATE OF o SKIP LOCKED
 ), claim AS (
-    INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id,
-        resource_id, recovery_point, claim_token, leased_until, next_attempt_at,
-        history, traceparent)
-    SELECT tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id,
+    INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request_id,
+        resource_id, recovery_point, claim_token, leased_until, next_attempt_at, traceparent)
+    SELECT tenant_id, key, operation, fingerprint, fingerprint_version, request_id,
         payment_id, recovery_point, claim_token, clock_timestamp() + lease, clock_timestamp() + lease,
-        ARRAY[concat_ws(' ', 1, recovery_point, clock_timestamp())], nullif(traceparent, '')
+        nullif(traceparent, '')
     FROM payable
     ON CONFLICT (tenant_id, key) DO NOTHING
     RETURNING claim_token
 ), begun AS MATERIALIZED (
-    SELECT payable.ordinal, payable.tenant_id, payable.order_id, payable.key, payable.operation, payable.fingerprint, payable.fingerprint_version, payable.request, payable.request_id, payable.recovery_point, payable.claim_token, payable.lease, payable.payment_id, payable.amount_minor, payable.currency, payable.payment_method, payable.intent_number, payable.intent_id, payable.created_at, payable.event_data, payable.traceparent, payable.stripe_key, payable.stripe_operation, payable.stripe_resource_id, payable.params_sha256 FROM claim JOIN payable USING (claim_token)
+    SELECT payable.ordinal, payable.tenant_id, payable.order_id, payable.key, payable.operation, payable.fingerprint, payable.fingerprint_version, payable.request_id, payable.recovery_point, payable.claim_token, payable.lease, payable.payment_id, payable.amount_minor, payable.currency, payable.payment_method, payable.intent_number, payable.intent_id, payable.created_at, payable.event_data, payable.traceparent, payable.stripe_key, payable.stripe_operation, payable.stripe_resource_id, payable.params_sha256 FROM claim JOIN payable USING (claim_token)
 ), payment AS (
     INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method,
         intent_number, intent_id, created_at)
@@ -164,7 +162,6 @@ type PaymentBeginParams struct {
 	Operations          []string
 	Fingerprints        [][]byte
 	FingerprintVersions []int16
-	Requests            [][]byte
 	RequestIds          []string
 	RecoveryPoints      []string
 	ClaimTokens         []uuid.UUID
@@ -193,7 +190,7 @@ type PaymentBeginParams struct {
 // that lock several rows lock them in the same order (postgres.Batched).
 //
 // Plans are made while the tables are new and small, and are kept. So each row is selected by its whole primary key
-// and with conditions that no partial index satisfies (a status as text; see also idempotency_keys.sql): an index
+// and with conditions that no partial index satisfies (a status as text, a null as coalesce; see also idempotency_keys.sql): an index
 // that looks as good on ten pages reads every payment of the tenant on ten thousand. The LIMIT of what is asked changes
 // nothing: a planner takes a limit that it does not know for a tenth of its ten rows, and to look up one row an index is
 // always better than to read a table, however small that is. OFFSET 0 keeps a condition from becoming a join, whose
@@ -213,7 +210,6 @@ func (q *Queries) PaymentBegin(ctx context.Context, arg PaymentBeginParams) ([]i
 		arg.Operations,
 		arg.Fingerprints,
 		arg.FingerprintVersions,
-		arg.Requests,
 		arg.RequestIds,
 		arg.RecoveryPoints,
 		arg.ClaimTokens,
@@ -251,7 +247,7 @@ func (q *Queries) PaymentBegin(ctx context.Context, arg PaymentBeginParams) ([]i
 }
 
 const PaymentByKey = `-- name: PaymentByKey :one
-SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND idempotency_key = $2
+SELECT tenant_id, id, version, status, ended_id, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND idempotency_key = $2
 `
 
 type PaymentByKeyParams struct {
@@ -267,7 +263,7 @@ func (q *Queries) PaymentByKey(ctx context.Context, arg PaymentByKeyParams) (Pay
 		&i.ID,
 		&i.Version,
 		&i.Status,
-		&i.Live,
+		&i.EndedID,
 		&i.Confirmable,
 		&i.OrderID,
 		&i.IdempotencyKey,
@@ -346,7 +342,8 @@ WITH asked AS MATERIALIZED (
     SET recovery_point = 'finished', finished_at = clock_timestamp(), last_error = NULL, parked_at = NULL,
         answer_version = settled.answer_version, answer_status = settled.answer_status,
         answer_headers = settled.answer_headers, answer_body = settled.answer_body,
-        history = k.history[1:24] || concat_ws(' ', k.lease_token, 'finished', clock_timestamp())
+        history = CASE WHEN k.lease_token = 1 THEN k.history
+            ELSE k.history[1:24] || concat_ws(' ', k.lease_token, 'finished', clock_timestamp()) END
     FROM settled
     WHERE k.tenant_id = settled.tenant_id AND k.key = settled.key AND k.lease_token = settled.lease_token
       AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
@@ -458,7 +455,7 @@ func (q *Queries) PaymentFinish(ctx context.Context, arg PaymentFinishParams) ([
 
 const PaymentGet = `-- name: PaymentGet :one
 
-SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND id = $2
+SELECT tenant_id, id, version, status, ended_id, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND id = $2
 `
 
 type PaymentGetParams struct {
@@ -475,7 +472,7 @@ func (q *Queries) PaymentGet(ctx context.Context, arg PaymentGetParams) (Payment
 		&i.ID,
 		&i.Version,
 		&i.Status,
-		&i.Live,
+		&i.EndedID,
 		&i.Confirmable,
 		&i.OrderID,
 		&i.IdempotencyKey,
@@ -559,7 +556,7 @@ func (q *Queries) PaymentIntentClose(ctx context.Context, arg PaymentIntentClose
 const PaymentIntentEnded = `-- name: PaymentIntentEnded :execrows
 UPDATE payments
 SET intent_closed = true, intent_spent = false
-WHERE tenant_id = $1 AND order_id = $2 AND intent_id = $3 AND NOT live
+WHERE tenant_id = $1 AND order_id = $2 AND intent_id = $3 AND ended_id IS NOT NULL
   AND (NOT intent_closed OR intent_spent)
 `
 
@@ -591,7 +588,8 @@ WITH asked AS MATERIALIZED (
 ), claim AS (
     UPDATE idempotency_keys k
     SET recovery_point = asked.recovery_point,
-        history = k.history[1:24] || concat_ws(' ', k.lease_token, asked.recovery_point, clock_timestamp())
+        history = CASE WHEN k.lease_token = 1 THEN k.history
+            ELSE k.history[1:24] || concat_ws(' ', k.lease_token, asked.recovery_point, clock_timestamp()) END
     FROM asked
     WHERE k.tenant_id = asked.tenant_id AND k.key = asked.key AND k.lease_token = asked.lease_token
       AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
@@ -721,7 +719,7 @@ func (q *Queries) PaymentIntentsBefore(ctx context.Context, arg PaymentIntentsBe
 }
 
 const PaymentList = `-- name: PaymentList :many
-SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
+SELECT tenant_id, id, version, status, ended_id, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
 WHERE tenant_id = $1 AND id < $2
 ORDER BY id DESC LIMIT $3
 `
@@ -747,7 +745,7 @@ func (q *Queries) PaymentList(ctx context.Context, arg PaymentListParams) ([]Pay
 			&i.ID,
 			&i.Version,
 			&i.Status,
-			&i.Live,
+			&i.EndedID,
 			&i.Confirmable,
 			&i.OrderID,
 			&i.IdempotencyKey,
@@ -782,7 +780,7 @@ func (q *Queries) PaymentList(ctx context.Context, arg PaymentListParams) ([]Pay
 }
 
 const PaymentListOfOrder = `-- name: PaymentListOfOrder :many
-SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
+SELECT tenant_id, id, version, status, ended_id, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
 WHERE tenant_id = $1 AND order_id = $2 AND id < $3
 ORDER BY id DESC LIMIT $4
 `
@@ -814,7 +812,7 @@ func (q *Queries) PaymentListOfOrder(ctx context.Context, arg PaymentListOfOrder
 			&i.ID,
 			&i.Version,
 			&i.Status,
-			&i.Live,
+			&i.EndedID,
 			&i.Confirmable,
 			&i.OrderID,
 			&i.IdempotencyKey,
@@ -849,8 +847,8 @@ func (q *Queries) PaymentListOfOrder(ctx context.Context, arg PaymentListOfOrder
 }
 
 const PaymentLive = `-- name: PaymentLive :one
-SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
-WHERE tenant_id = $1 AND order_id = $2 AND live
+SELECT tenant_id, id, version, status, ended_id, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
+WHERE tenant_id = $1 AND order_id = $2 AND ended_id IS NULL
 `
 
 type PaymentLiveParams struct {
@@ -867,7 +865,7 @@ func (q *Queries) PaymentLive(ctx context.Context, arg PaymentLiveParams) (Payme
 		&i.ID,
 		&i.Version,
 		&i.Status,
-		&i.Live,
+		&i.EndedID,
 		&i.Confirmable,
 		&i.OrderID,
 		&i.IdempotencyKey,
@@ -895,7 +893,7 @@ func (q *Queries) PaymentLive(ctx context.Context, arg PaymentLiveParams) (Payme
 }
 
 const PaymentLock = `-- name: PaymentLock :one
-SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
+SELECT tenant_id, id, version, status, ended_id, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
 `
 
 type PaymentLockParams struct {
@@ -911,7 +909,7 @@ func (q *Queries) PaymentLock(ctx context.Context, arg PaymentLockParams) (Payme
 		&i.ID,
 		&i.Version,
 		&i.Status,
-		&i.Live,
+		&i.EndedID,
 		&i.Confirmable,
 		&i.OrderID,
 		&i.IdempotencyKey,
@@ -962,9 +960,9 @@ func (q *Queries) PaymentNextIntent(ctx context.Context, arg PaymentNextIntentPa
 }
 
 const PaymentOfIntent = `-- name: PaymentOfIntent :one
-SELECT tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
+SELECT tenant_id, id, version, status, ended_id, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
 WHERE tenant_id = $1 AND order_id = $2 AND intent_id = $3
-ORDER BY live DESC, id DESC LIMIT 1
+ORDER BY ended_id IS NULL DESC, id DESC LIMIT 1
 `
 
 type PaymentOfIntentParams struct {
@@ -982,7 +980,7 @@ func (q *Queries) PaymentOfIntent(ctx context.Context, arg PaymentOfIntentParams
 		&i.ID,
 		&i.Version,
 		&i.Status,
-		&i.Live,
+		&i.EndedID,
 		&i.Confirmable,
 		&i.OrderID,
 		&i.IdempotencyKey,
@@ -1013,7 +1011,7 @@ const PaymentOfIntentElsewhere = `-- name: PaymentOfIntentElsewhere :many
 SELECT p.tenant_id, p.order_id, p.id
 FROM tenants t
 CROSS JOIN LATERAL (
-    SELECT q.tenant_id, q.id, q.version, q.status, q.live, q.confirmable, q.order_id, q.idempotency_key, q.amount_minor, q.amount_refunding_minor, q.amount_refunded_minor, q.amount_disputed_minor, q.currency, q.payment_method, q.intent_number, q.intent_id, q.later_intent_id, q.intent_closed, q.intent_spent, q.must_be_refunded, q.charge_id, q.failure_code, q.failure_decline_code, q.failure_message, q.next_action, q.created_at, q.updated_at
+    SELECT q.tenant_id, q.id, q.version, q.status, q.ended_id, q.confirmable, q.order_id, q.idempotency_key, q.amount_minor, q.amount_refunding_minor, q.amount_refunded_minor, q.amount_disputed_minor, q.currency, q.payment_method, q.intent_number, q.intent_id, q.later_intent_id, q.intent_closed, q.intent_spent, q.must_be_refunded, q.charge_id, q.failure_code, q.failure_decline_code, q.failure_message, q.next_action, q.created_at, q.updated_at
     FROM payments q
     WHERE q.tenant_id = t.id AND q.id >= $1::text AND q.intent_id = $2
       AND (q.tenant_id, q.order_id) <> ($3::text, $4::text)
@@ -1075,7 +1073,7 @@ SET status = $1, version = version + 1, updated_at = clock_timestamp(),
     failure_code = $5, failure_decline_code = $6,
     failure_message = $7, next_action = $8
 WHERE tenant_id = $9 AND id = $10 AND version = $11
-RETURNING tenant_id, id, version, status, live, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at
+RETURNING tenant_id, id, version, status, ended_id, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at
 `
 
 type PaymentSettleParams struct {
@@ -1113,7 +1111,7 @@ func (q *Queries) PaymentSettle(ctx context.Context, arg PaymentSettleParams) (P
 		&i.ID,
 		&i.Version,
 		&i.Status,
-		&i.Live,
+		&i.EndedID,
 		&i.Confirmable,
 		&i.OrderID,
 		&i.IdempotencyKey,
@@ -1141,7 +1139,7 @@ func (q *Queries) PaymentSettle(ctx context.Context, arg PaymentSettleParams) (P
 }
 
 const PaymentWithOrder = `-- name: PaymentWithOrder :one
-SELECT p.tenant_id, p.id, p.version, p.status, p.live, p.confirmable, p.order_id, p.idempotency_key, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.currency, p.payment_method, p.intent_number, p.intent_id, p.later_intent_id, p.intent_closed, p.intent_spent, p.must_be_refunded, p.charge_id, p.failure_code, p.failure_decline_code, p.failure_message, p.next_action, p.created_at, p.updated_at, o.tenant_id, o.id, o.version, o.status, o.amount_minor, o.amount_refunded_minor, o.amount_disputed_minor, o.currency, o.items, o.customer_reference, o.metadata, o.payment_id, o.checkout_id, o.canceling_key, o.intents_retired, o.created_at, extract(epoch FROM clock_timestamp() - p.updated_at)::float8 AS status_seconds
+SELECT p.tenant_id, p.id, p.version, p.status, p.ended_id, p.confirmable, p.order_id, p.idempotency_key, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.currency, p.payment_method, p.intent_number, p.intent_id, p.later_intent_id, p.intent_closed, p.intent_spent, p.must_be_refunded, p.charge_id, p.failure_code, p.failure_decline_code, p.failure_message, p.next_action, p.created_at, p.updated_at, o.tenant_id, o.id, o.version, o.status, o.amount_minor, o.amount_refunded_minor, o.amount_disputed_minor, o.currency, o.items, o.customer_reference, o.metadata, o.payment_id, o.checkout_id, o.canceling_key, o.intents_retired, o.created_at, extract(epoch FROM clock_timestamp() - p.updated_at)::float8 AS status_seconds
 FROM payments p
 JOIN orders o ON o.tenant_id = p.tenant_id AND o.id = p.order_id
 WHERE p.tenant_id = $1 AND p.id = $2
@@ -1167,7 +1165,7 @@ func (q *Queries) PaymentWithOrder(ctx context.Context, arg PaymentWithOrderPara
 		&i.Payment.ID,
 		&i.Payment.Version,
 		&i.Payment.Status,
-		&i.Payment.Live,
+		&i.Payment.EndedID,
 		&i.Payment.Confirmable,
 		&i.Payment.OrderID,
 		&i.Payment.IdempotencyKey,
@@ -1209,6 +1207,65 @@ func (q *Queries) PaymentWithOrder(ctx context.Context, arg PaymentWithOrderPara
 		&i.StatusSeconds,
 	)
 	return i, err
+}
+
+const PaymentsById = `-- name: PaymentsById :many
+SELECT p.tenant_id, p.id, p.version, p.status, p.ended_id, p.confirmable, p.order_id, p.idempotency_key, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.currency, p.payment_method, p.intent_number, p.intent_id, p.later_intent_id, p.intent_closed, p.intent_spent, p.must_be_refunded, p.charge_id, p.failure_code, p.failure_decline_code, p.failure_message, p.next_action, p.created_at, p.updated_at FROM payments p
+JOIN (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS id) asked USING (tenant_id, id)
+`
+
+type PaymentsByIdParams struct {
+	TenantIds []string
+	Ids       []string
+}
+
+// Returns payments by their ids, in any order, to render events.
+func (q *Queries) PaymentsById(ctx context.Context, arg PaymentsByIdParams) ([]Payment, error) {
+	rows, err := q.db.Query(ctx, PaymentsById, arg.TenantIds, arg.Ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []Payment{}
+	for rows.Next() {
+		var i Payment
+		if err := rows.Scan(
+			&i.TenantID,
+			&i.ID,
+			&i.Version,
+			&i.Status,
+			&i.EndedID,
+			&i.Confirmable,
+			&i.OrderID,
+			&i.IdempotencyKey,
+			&i.AmountMinor,
+			&i.AmountRefundingMinor,
+			&i.AmountRefundedMinor,
+			&i.AmountDisputedMinor,
+			&i.Currency,
+			&i.PaymentMethod,
+			&i.IntentNumber,
+			&i.IntentID,
+			&i.LaterIntentID,
+			&i.IntentClosed,
+			&i.IntentSpent,
+			&i.MustBeRefunded,
+			&i.ChargeID,
+			&i.FailureCode,
+			&i.FailureDeclineCode,
+			&i.FailureMessage,
+			&i.NextAction,
+			&i.CreatedAt,
+			&i.UpdatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const PaymentsConfirmable = `-- name: PaymentsConfirmable :many

@@ -278,7 +278,7 @@ CREATE TABLE idempotency_keys (
     attempts            integer     NOT NULL DEFAULT 1,
     lease_expirations   integer     NOT NULL DEFAULT 0,
     last_error          text,
-    history             text[]      NOT NULL,
+    history             text[]      NOT NULL DEFAULT '{}'::text[],
     parked_at           timestamptz,
     created_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
     finished_at         timestamptz,
@@ -329,7 +329,7 @@ CREATE TABLE outbox_events (
     version      bigint      NOT NULL,
     seq          bigint      NOT NULL GENERATED ALWAYS AS IDENTITY,
     type         text        NOT NULL,
-    data         bytea       NOT NULL,
+    data         bytea,
     traceparent  text,
     created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     position     bigint,
@@ -342,6 +342,8 @@ CREATE TABLE outbox_events (
     CONSTRAINT outbox_events_pkey PRIMARY KEY (tenant_id, aggregate_id, version),
     CONSTRAINT published_is_in_the_feed CHECK (published_at IS NULL OR "position" IS NOT NULL),
     CONSTRAINT published_is_not_parked CHECK (published_at IS NULL OR parked_at IS NULL),
+    CONSTRAINT rendered_event_has_a_rule CHECK (data IS NOT NULL OR (type = ANY (ARRAY['order.created'::text,
+        'order.paid'::text, 'payment.created'::text, 'payment.succeeded'::text]))),
     CONSTRAINT version_counts_from_one CHECK (version >= 1)
 ) WITH (fillfactor=70, autovacuum_vacuum_scale_factor=0.02);
 CREATE UNIQUE INDEX one_event_per_feed_position ON outbox_events (tenant_id, "position") WHERE ("position" IS NOT NULL);
@@ -349,8 +351,9 @@ CREATE INDEX outbox_events_parked ON outbox_events (parked_at) WHERE (parked_at 
 CREATE INDEX outbox_events_unpositioned ON outbox_events (tenant_id, seq) WHERE ("position" IS NULL);
 CREATE INDEX outbox_events_unpublished ON outbox_events (seq) WHERE ((published_at IS NULL) AND (parked_at IS NULL));
 CREATE TRIGGER event_is_immutable AFTER UPDATE ON outbox_events FOR EACH ROW
-    WHEN (new.tenant_id <> old.tenant_id OR new.aggregate_id <> old.aggregate_id OR new.version <> old.version
-        OR new.type <> old.type OR new.data <> old.data OR new.created_at <> old.created_at
+    WHEN (new.tenant_id IS DISTINCT FROM old.tenant_id OR new.aggregate_id IS DISTINCT FROM old.aggregate_id
+        OR new.version IS DISTINCT FROM old.version OR new.type IS DISTINCT FROM old.type
+        OR new.data IS DISTINCT FROM old.data OR new.created_at IS DISTINCT FROM old.created_at
         OR old."position" IS NOT NULL AND new."position" IS DISTINCT FROM old."position"
         OR new.lease_token < old.lease_token)
     EXECUTE FUNCTION refuse_write('an event and its position in the feed never change');
@@ -397,6 +400,10 @@ CREATE TABLE orders (
 CREATE TRIGGER order_amount_is_immutable AFTER UPDATE OF amount_minor, currency ON orders FOR EACH ROW
     WHEN (old.amount_minor <> new.amount_minor OR old.currency <> new.currency)
     EXECUTE FUNCTION refuse_write('the amount and the currency of an order never change');
+CREATE TRIGGER order_contents_are_immutable AFTER UPDATE OF items, customer_reference, metadata ON orders FOR EACH ROW
+    WHEN (old.items IS DISTINCT FROM new.items OR old.customer_reference IS DISTINCT FROM new.customer_reference
+        OR old.metadata IS DISTINCT FROM new.metadata)
+    EXECUTE FUNCTION refuse_write('what an order contains never changes');
 CREATE TRIGGER order_payment_is_immutable AFTER UPDATE OF payment_id ON orders FOR EACH ROW
     WHEN (old.payment_id IS NOT NULL AND new.payment_id IS DISTINCT FROM old.payment_id)
     EXECUTE FUNCTION refuse_write('the payment of an order never changes');
@@ -413,7 +420,11 @@ CREATE TABLE payments (
     id                     text           COLLATE "C" NOT NULL,
     version                bigint         NOT NULL DEFAULT 1,
     status                 payment_status NOT NULL DEFAULT 'processing'::payment_status,
-    live                   boolean        NOT NULL GENERATED ALWAYS AS (status = ANY (ARRAY['processing'::payment_status, 'requires_action'::payment_status, 'succeeded'::payment_status])) STORED,
+    ended_id               text           COLLATE "C" GENERATED ALWAYS AS (
+CASE
+    WHEN status = ANY (ARRAY['failed'::payment_status, 'canceled'::payment_status]) THEN id
+    ELSE NULL::text
+END) STORED,
     confirmable            boolean        NOT NULL GENERATED ALWAYS AS ((status = ANY (ARRAY['failed'::payment_status,
         'canceled'::payment_status])) AND (NOT intent_closed OR intent_spent) AND intent_id IS NOT NULL) STORED,
     order_id               text           COLLATE "C" NOT NULL,
@@ -454,14 +465,13 @@ END) STORED,
 ) WITH (fillfactor=60, autovacuum_vacuum_scale_factor=0.02);
 CREATE UNIQUE INDEX one_adoption_per_intent ON payments (idempotency_key) WHERE starts_with(idempotency_key,
     'adopted '::text);
-CREATE UNIQUE INDEX one_live_payment_per_order ON payments (order_id, tenant_id) WHERE live;
+CREATE UNIQUE INDEX one_live_payment_per_order ON payments (order_id, tenant_id, ended_id) NULLS NOT DISTINCT;
 CREATE INDEX payments_confirmable ON payments (id) WHERE confirmable;
 CREATE INDEX payments_of_later_intents ON payments (later_intent_id) WHERE (later_intent_id IS NOT NULL);
-CREATE INDEX payments_of_order ON payments (order_id, tenant_id, id);
-CREATE TRIGGER payment_terms_are_immutable AFTER UPDATE OF amount_minor, currency, order_id,
-    idempotency_key ON payments FOR EACH ROW
+CREATE TRIGGER payment_terms_are_immutable AFTER UPDATE OF amount_minor, currency, order_id, idempotency_key,
+    payment_method ON payments FOR EACH ROW
     WHEN (old.amount_minor <> new.amount_minor OR old.currency <> new.currency OR old.order_id <> new.order_id
-        OR old.idempotency_key <> new.idempotency_key)
+        OR old.idempotency_key <> new.idempotency_key OR old.payment_method <> new.payment_method)
     EXECUTE FUNCTION refuse_write('what a payment pays never changes');
 CREATE TRIGGER payment_transition_is_legal AFTER UPDATE OF status ON payments FOR EACH ROW
     WHEN (old.status <> new.status AND NOT (old.status = 'processing'::payment_status
@@ -477,6 +487,11 @@ CREATE TRIGGER secret_ends_with_its_payment AFTER UPDATE OF status, intent_close
     WHEN (old.status = 'requires_action'::payment_status AND (new.status = ANY (ARRAY['failed'::payment_status,
         'canceled'::payment_status])) AND NOT new.intent_closed)
     EXECUTE FUNCTION refuse_write('a payment that waited for its customer fails only when its intent is closed');
+CREATE TRIGGER succeeded_keeps_its_charge AFTER UPDATE OF intent_id, charge_id ON payments FOR EACH ROW
+    WHEN (old.status = 'succeeded'::payment_status AND (old.intent_id <> new.intent_id
+        OR old.charge_id <> new.charge_id OR new.intent_id IS NULL OR old.charge_id IS NOT NULL
+        AND new.charge_id IS NULL))
+    EXECUTE FUNCTION refuse_write('the intent and the charge of a payment that succeeded never change');
 
 CREATE TABLE stripe_calls (
     tenant_id     text           COLLATE "C" NOT NULL,

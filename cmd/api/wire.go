@@ -106,7 +106,7 @@ func wire(ctx context.Context, r resources) (*service, error) {
 func (s *service) wireKeys() {
 	s.relay = outbox.NewRelay(s.pool, s.events, outbox.RelayOptions{
 		Lease:   min(relayLease, s.config.IdempotencyLease),
-		Metrics: outbox.NewMetrics(s.metrics), Log: s.log, Tracer: s.tracer,
+		Metrics: outbox.NewMetrics(s.metrics), Log: s.log, Tracer: s.tracer, Render: payments.RenderEvents,
 	})
 	s.loops = append(s.loops, loop{name: "relay", every: relayEvery, wake: s.relay.Woken(), runOnce: s.relay.RunOnce})
 	s.keys = idempotency.NewStore(s.pool, idempotency.Options{

@@ -51,7 +51,8 @@ CREATE TABLE idempotency_keys (
     operation           text        NOT NULL,
     fingerprint         bytea       NOT NULL,
     fingerprint_version smallint    NOT NULL,
-    request             bytea,                -- the validated request, encoded again: the input of the completer
+    -- The validated request, encoded again: the input of the completer. Null for a payment, whose row has all of it.
+    request             bytea,
     request_id          text        NOT NULL, -- the first request's Request-Id, which a stored problem repeats
     traceparent         text,                 -- the first request's W3C trace context, which a takeover links to
     resource_id         text COLLATE "C" NOT NULL,
@@ -63,7 +64,8 @@ CREATE TABLE idempotency_keys (
     attempts            integer     NOT NULL DEFAULT 1,
     lease_expirations   integer     NOT NULL DEFAULT 0, -- takeovers after a lease ran out: its holder exited or hung
     last_error          text,
-    history             text[]      NOT NULL, -- "<lease token> <recovery point> <time>" per phase, for operators
+    -- "<lease token> <recovery point> <time>" for each phase and takeover since the second holder, for operators
+    history             text[]      NOT NULL DEFAULT '{}',
     parked_at           timestamptz,          -- set aside for an operator
     created_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
     finished_at         timestamptz,

@@ -10,7 +10,9 @@ CREATE TABLE outbox_events (
     version      bigint      NOT NULL,
     seq          bigint      NOT NULL GENERATED ALWAYS AS IDENTITY, -- order of inserts, not of commits: never a cursor
     type         text        NOT NULL,
-    data         bytea       NOT NULL, -- the object as the API shows it
+    -- The object as the API shows it. Null: it follows from columns of the payment or order that never change, and whoever
+    -- publishes or lists the event renders it (payments.RenderEvents).
+    data         bytea,
     traceparent  text,
     created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     position     bigint,               -- position in the tenant's feed, assigned after the commit
@@ -22,6 +24,8 @@ CREATE TABLE outbox_events (
     parked_at    timestamptz,          -- set aside for an operator
     PRIMARY KEY (tenant_id, aggregate_id, version),
     CONSTRAINT version_counts_from_one CHECK (version >= 1),
+    CONSTRAINT rendered_event_has_a_rule CHECK (
+        data IS NOT NULL OR type IN ('order.created', 'order.paid', 'payment.created', 'payment.succeeded')),
     CONSTRAINT published_is_in_the_feed CHECK (published_at IS NULL OR position IS NOT NULL),
     CONSTRAINT published_is_not_parked CHECK (published_at IS NULL OR parked_at IS NULL)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
@@ -37,7 +41,7 @@ CREATE INDEX outbox_events_unpositioned ON outbox_events (tenant_id, seq) WHERE 
 
 CREATE TRIGGER event_is_immutable AFTER UPDATE ON outbox_events FOR EACH ROW
     WHEN ((NEW.tenant_id, NEW.aggregate_id, NEW.version, NEW.type, NEW.data, NEW.created_at)
-       <> (OLD.tenant_id, OLD.aggregate_id, OLD.version, OLD.type, OLD.data, OLD.created_at)
+        IS DISTINCT FROM (OLD.tenant_id, OLD.aggregate_id, OLD.version, OLD.type, OLD.data, OLD.created_at)
        OR (OLD.position IS NOT NULL AND NEW.position IS DISTINCT FROM OLD.position)
        OR NEW.lease_token < OLD.lease_token)
     EXECUTE FUNCTION refuse_write('an event and its position in the feed never change');

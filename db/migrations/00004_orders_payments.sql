@@ -35,6 +35,11 @@ CREATE TABLE orders (
 CREATE TRIGGER order_amount_is_immutable AFTER UPDATE OF amount_minor, currency ON orders FOR EACH ROW
     WHEN ((OLD.amount_minor, OLD.currency) <> (NEW.amount_minor, NEW.currency))
     EXECUTE FUNCTION refuse_write('the amount and the currency of an order never change');
+-- Events that are stored without data are rendered from these columns.
+CREATE TRIGGER order_contents_are_immutable AFTER UPDATE OF items, customer_reference, metadata ON orders FOR EACH ROW
+    WHEN ((OLD.items, OLD.customer_reference, OLD.metadata)
+        IS DISTINCT FROM (NEW.items, NEW.customer_reference, NEW.metadata))
+    EXECUTE FUNCTION refuse_write('what an order contains never changes');
 CREATE TRIGGER order_payment_is_immutable AFTER UPDATE OF payment_id ON orders FOR EACH ROW
     WHEN (OLD.payment_id IS NOT NULL AND NEW.payment_id IS DISTINCT FROM OLD.payment_id)
     EXECUTE FUNCTION refuse_write('the payment of an order never changes');
@@ -54,11 +59,11 @@ CREATE TABLE payments (
     id                     text COLLATE "C" NOT NULL,
     version                bigint         NOT NULL DEFAULT 1,
     status                 payment_status NOT NULL DEFAULT 'processing',
-    -- Whether the payment occupies its order. An index whose predicate names the status, and with it every other
-    -- index of the table, gets a new entry whenever the status changes; this column does not change when a payment
-    -- succeeds, so that update stays heap-only.
-    live                   boolean        NOT NULL GENERATED ALWAYS AS (
-        status IN ('processing', 'requires_action', 'succeeded')) STORED,
+    -- The payment's id once it has failed or been canceled. While it is null the payment occupies its order. An index that
+    -- names the status, and with it every other index of the table, gets a new entry whenever the status changes; this
+    -- column does not change when a payment succeeds, so that update stays heap-only.
+    ended_id               text COLLATE "C" GENERATED ALWAYS AS (
+        CASE WHEN status IN ('failed', 'canceled') THEN id END) STORED,
     -- Whether the PaymentIntent of a payment that has ended without success can still be paid, as far as is known here,
     -- or may hold money again. The reconciler reads such intents until that ends. False before and after a success, as
     -- above.
@@ -108,24 +113,29 @@ CREATE TABLE payments (
     CONSTRAINT next_action_only_when_required CHECK (next_action IS NULL OR status = 'requires_action')
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02);
 
--- An order is paid at most once, whatever keys are used.
-CREATE UNIQUE INDEX one_live_payment_per_order ON payments (order_id, tenant_id) WHERE live;
-CREATE INDEX payments_of_order ON payments (order_id, tenant_id, id);
+-- An order is paid at most once, whatever keys are used: of its payments one has no ended_id. The others have their own, so
+-- the index also finds all payments of an order.
+CREATE UNIQUE INDEX one_live_payment_per_order ON payments (order_id, tenant_id, ended_id) NULLS NOT DISTINCT;
 CREATE INDEX payments_confirmable ON payments (id) WHERE confirmable;
 CREATE INDEX payments_of_later_intents ON payments (later_intent_id) WHERE later_intent_id IS NOT NULL;
 -- A charge is adopted once, whichever order its metadata names by then.
 CREATE UNIQUE INDEX one_adoption_per_intent ON payments (idempotency_key) WHERE starts_with(idempotency_key, 'adopted ');
 
-CREATE TRIGGER payment_terms_are_immutable AFTER UPDATE OF amount_minor, currency, order_id, idempotency_key
-    ON payments FOR EACH ROW
-    WHEN ((OLD.amount_minor, OLD.currency, OLD.order_id, OLD.idempotency_key)
-       <> (NEW.amount_minor, NEW.currency, NEW.order_id, NEW.idempotency_key))
+CREATE TRIGGER payment_terms_are_immutable
+    AFTER UPDATE OF amount_minor, currency, order_id, idempotency_key, payment_method ON payments FOR EACH ROW
+    WHEN ((OLD.amount_minor, OLD.currency, OLD.order_id, OLD.idempotency_key, OLD.payment_method)
+       <> (NEW.amount_minor, NEW.currency, NEW.order_id, NEW.idempotency_key, NEW.payment_method))
     EXECUTE FUNCTION refuse_write('what a payment pays never changes');
 CREATE TRIGGER payment_transition_is_legal AFTER UPDATE OF status ON payments FOR EACH ROW
     WHEN (OLD.status <> NEW.status AND NOT (
         (OLD.status = 'processing' AND NEW.status IN ('requires_action', 'succeeded', 'failed', 'canceled'))
         OR (OLD.status = 'requires_action' AND NEW.status IN ('succeeded', 'failed', 'canceled'))))
     EXECUTE FUNCTION refuse_write('a payment that has ended stays so, and one that waited for its customer ends');
+-- Events that are stored without data are rendered from these columns.
+CREATE TRIGGER succeeded_keeps_its_charge AFTER UPDATE OF intent_id, charge_id ON payments FOR EACH ROW
+    WHEN (OLD.status = 'succeeded' AND ((OLD.intent_id, OLD.charge_id) <> (NEW.intent_id, NEW.charge_id)
+        OR NEW.intent_id IS NULL OR (OLD.charge_id IS NOT NULL AND NEW.charge_id IS NULL)))
+    EXECUTE FUNCTION refuse_write('the intent and the charge of a payment that succeeded never change');
 -- Its client secret was handed out: whoever has it could still pay.
 CREATE TRIGGER secret_ends_with_its_payment AFTER UPDATE OF status, intent_closed ON payments FOR EACH ROW
     WHEN (OLD.status = 'requires_action' AND NEW.status IN ('failed', 'canceled') AND NOT NEW.intent_closed)

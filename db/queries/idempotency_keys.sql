@@ -1,3 +1,6 @@
+-- The history of a key begins when a second holder takes over, with how far the first one came. Most keys have one holder,
+-- and all that there is to say of it are created_at and finished_at.
+--
 -- A statement that knows its key tests for an unfinished one with coalesce(finished_at, answer_dropped_at) IS NULL.
 -- That is equivalent to finished_at IS NULL and cannot be satisfied from the index of unfinished keys. A planner that
 -- sees few unfinished keys would read them all instead of the one row, and keep that plan when there are a hundred
@@ -42,10 +45,10 @@ JOIN idempotency_keys k ON k.tenant_id = asked.tenant_id AND k.key = asked.key;
 -- name: KeyClaim :one
 -- Claims a key: the insert is the lock. No row: the key exists.
 INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id,
-    resource_id, recovery_point, claim_token, leased_until, next_attempt_at, history, traceparent)
+    resource_id, recovery_point, claim_token, leased_until, next_attempt_at, traceparent)
 VALUES (@tenant_id, @key, @operation, @fingerprint, @fingerprint_version, @request, @request_id,
     @resource_id, @recovery_point, @claim_token, clock_timestamp() + @lease::interval, clock_timestamp() + @lease::interval,
-    ARRAY[concat_ws(' ', 1, @recovery_point::text, clock_timestamp())], sqlc.narg(traceparent))
+    sqlc.narg(traceparent))
 ON CONFLICT (tenant_id, key) DO NOTHING
 RETURNING lease_token;
 
@@ -59,7 +62,8 @@ SET lease_token = lease_token + 1,
     next_attempt_at = clock_timestamp() + @lease::interval,
     attempts = attempts + 1,
     lease_expirations = lease_expirations + (leased_until > '-infinity')::integer,
-    history = history[1:24] || concat_ws(' ', lease_token + 1,
+    history = CASE WHEN lease_token = 1 THEN ARRAY[concat_ws(' ', 1, recovery_point, clock_timestamp())]
+            ELSE history[1:24] END || concat_ws(' ', lease_token + 1,
         CASE WHEN leased_until > '-infinity' THEN 'taken_over' ELSE 'resumed' END, clock_timestamp())
 WHERE tenant_id = @tenant_id AND key = @key AND lease_token = @seen_token
   AND coalesce(finished_at, answer_dropped_at) IS NULL AND leased_until < clock_timestamp()
@@ -82,7 +86,8 @@ SET lease_token = k.lease_token + 1,
     next_attempt_at = clock_timestamp() + @lease::interval,
     attempts = k.attempts + 1,
     lease_expirations = k.lease_expirations + (k.leased_until > '-infinity')::integer,
-    history = k.history[1:24] || concat_ws(' ', k.lease_token + 1,
+    history = CASE WHEN k.lease_token = 1 THEN ARRAY[concat_ws(' ', 1, k.recovery_point, clock_timestamp())]
+            ELSE k.history[1:24] END || concat_ws(' ', k.lease_token + 1,
         CASE WHEN k.leased_until > '-infinity' THEN 'taken_over' ELSE 'resumed' END, clock_timestamp())
 FROM due
 WHERE k.tenant_id = due.tenant_id AND k.key = due.key
@@ -100,7 +105,8 @@ FOR NO KEY UPDATE;
 -- Ends a phase: sets the recovery point. Zero rows: the lease was lost.
 UPDATE idempotency_keys
 SET recovery_point = @recovery_point,
-    history = history[1:24] || concat_ws(' ', lease_token, @recovery_point::text, clock_timestamp())
+    history = CASE WHEN lease_token = 1 THEN history
+        ELSE history[1:24] || concat_ws(' ', lease_token, @recovery_point::text, clock_timestamp()) END
 WHERE tenant_id = @tenant_id AND key = @key AND lease_token = @lease_token
   AND coalesce(finished_at, answer_dropped_at) IS NULL;
 
@@ -110,7 +116,8 @@ UPDATE idempotency_keys
 SET recovery_point = 'finished', finished_at = clock_timestamp(), last_error = NULL, parked_at = NULL,
     answer_version = @answer_version::smallint, answer_status = @answer_status::smallint,
     answer_headers = @answer_headers::bytea, answer_body = @answer_body::bytea,
-    history = history[1:24] || concat_ws(' ', lease_token, 'finished', clock_timestamp())
+    history = CASE WHEN lease_token = 1 THEN history
+        ELSE history[1:24] || concat_ws(' ', lease_token, 'finished', clock_timestamp()) END
 WHERE tenant_id = @tenant_id AND key = @key AND lease_token = @lease_token
   AND coalesce(finished_at, answer_dropped_at) IS NULL;
 
@@ -150,8 +157,7 @@ WHERE tenant_id = @tenant_id AND key = @key AND coalesce(finished_at, answer_dro
 -- Inserts work of the service itself under a key of its own, for the completer. An existing key is left alone:
 -- zero rows.
 INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id,
-    resource_id, recovery_point, claim_token, lease_token, leased_until, next_attempt_at, attempts, history, traceparent)
+    resource_id, recovery_point, claim_token, lease_token, leased_until, next_attempt_at, attempts, traceparent)
 VALUES (@tenant_id, @key, @operation, @fingerprint, @fingerprint_version, @request, @request_id,
-    @resource_id, @recovery_point, @claim_token, 1, '-infinity', clock_timestamp(), 0,
-    ARRAY[concat_ws(' ', 1, @recovery_point::text, clock_timestamp())], sqlc.narg(traceparent))
+    @resource_id, @recovery_point, @claim_token, 1, '-infinity', clock_timestamp(), 0, sqlc.narg(traceparent))
 ON CONFLICT (tenant_id, key) DO NOTHING;

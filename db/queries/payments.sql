@@ -7,7 +7,7 @@
 -- that lock several rows lock them in the same order (postgres.Batched).
 --
 -- Plans are made while the tables are new and small, and are kept. So each row is selected by its whole primary key
--- and with conditions that no partial index satisfies (a status as text; see also idempotency_keys.sql): an index
+-- and with conditions that no partial index satisfies (a status as text, a null as coalesce; see also idempotency_keys.sql): an index
 -- that looks as good on ten pages reads every payment of the tenant on ten thousand. The LIMIT of what is asked changes
 -- nothing: a planner takes a limit that it does not know for a tenth of its ten rows, and to look up one row an index is
 -- always better than to read a table, however small that is. OFFSET 0 keeps a condition from becoming a join, whose
@@ -26,7 +26,7 @@ WITH asked AS MATERIALIZED (
     FROM (
         SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@order_ids::text[]) AS order_id, unnest(@keys::text[]) AS key,
             unnest(@operations::text[]) AS operation, unnest(@fingerprints::bytea[]) AS fingerprint,
-            unnest(@fingerprint_versions::smallint[]) AS fingerprint_version, unnest(@requests::bytea[]) AS request,
+            unnest(@fingerprint_versions::smallint[]) AS fingerprint_version,
             unnest(@request_ids::text[]) AS request_id, unnest(@recovery_points::text[]) AS recovery_point,
             unnest(@claim_tokens::uuid[]) AS claim_token, unnest(@leases::interval[]) AS lease,
             unnest(@payment_ids::text[]) AS payment_id, unnest(@amounts_minor::bigint[]) AS amount_minor,
@@ -45,16 +45,15 @@ WITH asked AS MATERIALIZED (
       AND asked.intent_number > o.intents_retired
       AND NOT EXISTS (
           SELECT FROM payments p
-          WHERE p.order_id = o.id AND p.tenant_id = o.tenant_id AND p.live
+          WHERE p.order_id = o.id AND p.tenant_id = o.tenant_id AND coalesce(p.ended_id, '') = ''
           OFFSET 0)
     FOR NO KEY UPDATE OF o SKIP LOCKED
 ), claim AS (
-    INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id,
-        resource_id, recovery_point, claim_token, leased_until, next_attempt_at,
-        history, traceparent)
-    SELECT tenant_id, key, operation, fingerprint, fingerprint_version, request, request_id,
+    INSERT INTO idempotency_keys (tenant_id, key, operation, fingerprint, fingerprint_version, request_id,
+        resource_id, recovery_point, claim_token, leased_until, next_attempt_at, traceparent)
+    SELECT tenant_id, key, operation, fingerprint, fingerprint_version, request_id,
         payment_id, recovery_point, claim_token, clock_timestamp() + lease, clock_timestamp() + lease,
-        ARRAY[concat_ws(' ', 1, recovery_point, clock_timestamp())], nullif(traceparent, '')
+        nullif(traceparent, '')
     FROM payable
     ON CONFLICT (tenant_id, key) DO NOTHING
     RETURNING claim_token
@@ -96,7 +95,8 @@ WITH asked AS MATERIALIZED (
 ), claim AS (
     UPDATE idempotency_keys k
     SET recovery_point = asked.recovery_point,
-        history = k.history[1:24] || concat_ws(' ', k.lease_token, asked.recovery_point, clock_timestamp())
+        history = CASE WHEN k.lease_token = 1 THEN k.history
+            ELSE k.history[1:24] || concat_ws(' ', k.lease_token, asked.recovery_point, clock_timestamp()) END
     FROM asked
     WHERE k.tenant_id = asked.tenant_id AND k.key = asked.key AND k.lease_token = asked.lease_token
       AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
@@ -183,7 +183,8 @@ WITH asked AS MATERIALIZED (
     SET recovery_point = 'finished', finished_at = clock_timestamp(), last_error = NULL, parked_at = NULL,
         answer_version = settled.answer_version, answer_status = settled.answer_status,
         answer_headers = settled.answer_headers, answer_body = settled.answer_body,
-        history = k.history[1:24] || concat_ws(' ', k.lease_token, 'finished', clock_timestamp())
+        history = CASE WHEN k.lease_token = 1 THEN k.history
+            ELSE k.history[1:24] || concat_ws(' ', k.lease_token, 'finished', clock_timestamp()) END
     FROM settled
     WHERE k.tenant_id = settled.tenant_id AND k.key = settled.key AND k.lease_token = settled.lease_token
       AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
@@ -223,13 +224,12 @@ SELECT asked.ordinal::integer AS ordinal, sqlc.embed(o),
     coalesce(last.intent_number, 0)::integer AS intent_number,
     coalesce(last.intent_id, '')::text AS intent_id,
     coalesce(last.intent_closed, true)::boolean AS intent_closed,
-    coalesce((
-        SELECT l.status::text FROM payments l
-        WHERE l.tenant_id = o.tenant_id AND l.order_id = o.id AND l.live), '')::text AS live_status
+    coalesce(last.live_status, '')::text AS live_status
 FROM asked
 JOIN orders o ON o.tenant_id = asked.tenant_id AND o.id = asked.id
 LEFT JOIN LATERAL (
-    SELECT p.intent_number, p.intent_id, p.intent_closed
+    SELECT p.intent_number, p.intent_id, p.intent_closed,
+        max(p.status::text) FILTER (WHERE p.ended_id IS NULL) OVER () AS live_status
     FROM payments p
     WHERE p.tenant_id = o.tenant_id AND p.order_id = o.id
     ORDER BY p.intent_number DESC, p.intent_closed DESC, p.intent_id NULLS LAST LIMIT 1) last ON true;
@@ -245,6 +245,11 @@ SELECT sqlc.embed(p), sqlc.embed(o), extract(epoch FROM clock_timestamp() - p.up
 FROM payments p
 JOIN orders o ON o.tenant_id = p.tenant_id AND o.id = p.order_id
 WHERE p.tenant_id = @tenant_id AND p.id = @id;
+
+-- name: PaymentsById :many
+-- Returns payments by their ids, in any order, to render events.
+SELECT p.* FROM payments p
+JOIN (SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@ids::text[]) AS id) asked USING (tenant_id, id);
 
 -- name: PaymentLock :one
 SELECT * FROM payments WHERE tenant_id = @tenant_id AND id = @id FOR NO KEY UPDATE;
@@ -267,7 +272,7 @@ ORDER BY id DESC LIMIT @limit_rows;
 -- name: PaymentLive :one
 -- Returns the payment that occupies the order. No row: the order is free to be paid.
 SELECT * FROM payments
-WHERE tenant_id = @tenant_id AND order_id = @order_id AND live;
+WHERE tenant_id = @tenant_id AND order_id = @order_id AND ended_id IS NULL;
 
 -- name: PaymentInsert :exec
 INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method,
@@ -304,7 +309,7 @@ WHERE tenant_id = @tenant_id AND order_id = @order_id AND intent_number = @inten
 -- Records that Stripe shows a PaymentIntent canceled or paid: it cannot be confirmed any more.
 UPDATE payments
 SET intent_closed = true, intent_spent = false
-WHERE tenant_id = @tenant_id AND order_id = @order_id AND intent_id = @intent_id AND NOT live
+WHERE tenant_id = @tenant_id AND order_id = @order_id AND intent_id = @intent_id AND ended_id IS NOT NULL
   AND (NOT intent_closed OR intent_spent);
 
 -- name: PaymentIntentSpent :exec
@@ -337,7 +342,7 @@ ORDER BY p.id LIMIT @limit_rows;
 -- Returns the payment of a PaymentIntent: the live one, or else the last. No row: none is recorded yet.
 SELECT * FROM payments
 WHERE tenant_id = @tenant_id AND order_id = @order_id AND intent_id = @intent_id
-ORDER BY live DESC, id DESC LIMIT 1;
+ORDER BY ended_id IS NULL DESC, id DESC LIMIT 1;
 
 -- name: PaymentOfIntentElsewhere :many
 -- Returns the payment of another order, of whatever tenant, that uses the PaymentIntent. Its id begins with its time, and

@@ -89,10 +89,10 @@ func setup(t *testing.T, adjust ...func(*httpapi.Options)) *bundle {
 	options := httpapi.Options{
 		Pool: pool, Keys: keys, Operations: operations, Payments: service, Paths: paths, Within: 14 * time.Second,
 		Metrics: metrics, WebhookSecrets: []string{webhookSecret}, Log: log,
-		Checkouts: checkouts,            // part: checkouts
-		Disputes:  disputed,             // part: disputes
-		Feed:      outbox.NewFeed(pool), // part: events
-		Retention: 72 * time.Hour,       // part: docs
+		Checkouts: checkouts,                                   // part: checkouts
+		Disputes:  disputed,                                    // part: disputes
+		Feed:      outbox.NewFeed(pool, payments.RenderEvents), // part: events
+		Retention: 72 * time.Hour,                              // part: docs
 	}
 	// part: history {
 	options.History = keyhistory.New(pool,

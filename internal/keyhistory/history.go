@@ -77,7 +77,8 @@ type Resource struct {
 	Href *string `json:"href"` // nil: this service does not show such objects
 }
 
-// Step is a recovery point reached, or a takeover by another holder.
+// Step is a recovery point reached, or a takeover by another holder. How far the first holder came is recorded when the
+// second takes over.
 type Step struct {
 	LeaseToken    int64       `json:"lease_token"`
 	RecoveryPoint string      `json:"recovery_point"`
@@ -158,7 +159,7 @@ func (r *Reader) GetAny(ctx context.Context, tenantID, key string) (History, err
 		Resource: Resource{row.ResourceID, postgres.Nullable(r.o.Paths.Href(row.ResourceID))}, Attempts: row.Attempts,
 		RecoveryPoint: row.RecoveryPoint, CreatedAt: ids.Instant(row.CreatedAt),
 		FinishedAt: ids.InstantOf(row.FinishedAt), ExpiresAt: ids.InstantOf(row.AnswerDroppedAt),
-		AnswerStatus: row.AnswerStatus, LastError: row.LastError, Trail: trailOf(row.History),
+		AnswerStatus: row.AnswerStatus, LastError: row.LastError, Trail: trailOf(row),
 	}
 	if h.State == finished {
 		expires := ids.Instant(row.FinishedAt.Add(r.o.Retention))
@@ -192,11 +193,11 @@ func stateOf(row db.KeyHistoryKeyRow) string {
 	return waiting
 }
 
-// trailOf reads "<lease token> <recovery point> <time>", as the queries of the
-// table of keys write it.
-func trailOf(entries []string) []Step {
-	trail := []Step{}
-	for _, entry := range entries {
+// trailOf is the way of a key: from its claim to its end, with the takeovers between them. Entries are "<lease token>
+// <recovery point> <time>", as the queries of the table of keys write them; a key with one holder has none.
+func trailOf(row db.KeyHistoryKeyRow) []Step {
+	trail := []Step{{1, "started", ids.Instant(row.CreatedAt)}}
+	for _, entry := range row.History {
 		token, rest, _ := strings.Cut(entry, " ")
 		point, at, _ := strings.Cut(rest, " ")
 		n, err := strconv.ParseInt(token, 10, 64)
@@ -205,6 +206,9 @@ func trailOf(entries []string) []Step {
 			panic("bug: a trail that cannot be read: " + entry)
 		}
 		trail = append(trail, Step{n, point, ids.Instant(moment)})
+	}
+	if row.FinishedAt != nil && len(row.History) == 0 {
+		trail = append(trail, Step{1, row.RecoveryPoint, ids.Instant(*row.FinishedAt)})
 	}
 	return trail
 }

@@ -71,7 +71,7 @@ func TestHistory(t *testing.T) {
 		require.Equal(t, "finished", history.Get("state"))
 		require.EqualValues(t, 201, history.Get("answer_status"))
 		require.EqualValues(t, 2, history.Get("attempts"))
-		require.Equal(t, []string{"payment_recorded", "intent_recorded", "resumed", "finished"},
+		require.Equal(t, []string{"started", "intent_recorded", "resumed", "finished"},
 			members(history, "trail", "recovery_point"))
 		require.Equal(t, []string{b.Tenant.ID + ":" + order + ":intent:1", b.Tenant.ID + ":k:confirm"},
 			members(history, "provider_calls", "stripe_key"))

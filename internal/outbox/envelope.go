@@ -1,11 +1,14 @@
 package outbox
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
 	"time"
+
+	"example.com/payonce/internal/postgres"
 )
 
 // Source is the CloudEvents source of every event. Source and id together identify an event globally: ids begin with
@@ -41,8 +44,14 @@ type cloudEvent struct {
 	Data            json.RawMessage `json:"data"`
 }
 
-// MarshalJSON fails if Data is not JSON.
+// Render sets the data of the events that were stored without it. One that it cannot render stays without.
+type Render func(ctx context.Context, pool *postgres.Pool, events []Envelope) error
+
+// MarshalJSON fails if Data is not JSON, or missing.
 func (e Envelope) MarshalJSON() ([]byte, error) {
+	if e.Data == nil {
+		return nil, fmt.Errorf("event %s was stored without data, and there is nothing to render it from", e.ID)
+	}
 	return json.Marshal(cloudEvent{
 		SpecVersion: "1.0", ID: e.ID, Source: Source, Type: e.Type, Subject: e.Subject, Time: e.Time.UTC(),
 		DataContentType: "application/json",

@@ -21,10 +21,13 @@ var ErrUnknownCursor = errors.New("no event with this id to continue from")
 
 // Feed lists a tenant's events in an order that never changes, and into which nothing is
 // ever inserted.
-type Feed struct{ pool *postgres.Pool }
+type Feed struct {
+	pool   *postgres.Pool
+	render Render
+}
 
-// NewFeed returns the feed of all tenants.
-func NewFeed(pool *postgres.Pool) *Feed { return &Feed{pool: pool} }
+// NewFeed returns the feed of all tenants. render may be nil if all events are stored with their data.
+func NewFeed(pool *postgres.Pool, render Render) *Feed { return &Feed{pool: pool, render: render} }
 
 // List returns up to limit events that follow the event named by after, from
 // the oldest that is still kept if after is empty. What was committed before
@@ -88,6 +91,9 @@ func (f *Feed) page(ctx context.Context, tenantID, after string, limit int) ([]E
 				Data: row.Data, Traceparent: row.Traceparent, CreatedAt: row.CreatedAt,
 			},
 		)
+	}
+	if f.render != nil {
+		return events, f.render(ctx, f.pool, events)
 	}
 	return events, nil
 }

@@ -42,7 +42,7 @@ func TestFeed(t *testing.T) {
 	t.Run("ListsWhatIsCommittedWithoutRelayOrBroker", func(t *testing.T) {
 		t.Parallel()
 		pool := dbtest.New(t)
-		feed := outbox.NewFeed(pool)
+		feed := outbox.NewFeed(pool, nil)
 		events, hasMore, err := feed.List(t.Context(), tenant, "", 10)
 		require.NoError(t, err)
 		require.Empty(t, events)
@@ -76,7 +76,7 @@ func TestFeed(t *testing.T) {
 		read := proxy.Hold("name: FeedList ", release)
 		listed := make(chan []outbox.Envelope, 1)
 		go func() {
-			events, _, err := outbox.NewFeed(slow).List(t.Context(), tenant, "", 10)
+			events, _, err := outbox.NewFeed(slow, nil).List(t.Context(), tenant, "", 10)
 			if err != nil {
 				t.Errorf("list: %v", err)
 			}
@@ -105,7 +105,7 @@ func TestFeed(t *testing.T) {
 		require.Equal(t, 1, n)
 		require.Equal(t, []string{"ord_2-1", "ord_3-1"}, fast.ids())
 		require.Equal(t, []string{"ord_1-1"}, slow.ids())
-		require.Equal(t, []string{"ord_1-1", "ord_2-1", "ord_3-1"}, readAll(t, outbox.NewFeed(pool), "", 10))
+		require.Equal(t, []string{"ord_1-1", "ord_2-1", "ord_3-1"}, readAll(t, outbox.NewFeed(pool, nil), "", 10))
 		require.Equal(t, 3, count(t, pool, "SELECT last_position FROM event_feeds"))
 	})
 
@@ -116,7 +116,7 @@ func TestFeed(t *testing.T) {
 		exec(
 			t, pool, "UPDATE outbox_events SET traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'",
 		)
-		events, _, err := outbox.NewFeed(pool).List(t.Context(), tenant, "", 10)
+		events, _, err := outbox.NewFeed(pool, nil).List(t.Context(), tenant, "", 10)
 		require.NoError(t, err)
 		body, err := json.Marshal(events[0])
 		require.NoError(t, err)
@@ -147,7 +147,7 @@ func TestFeed(t *testing.T) {
 		t.Parallel()
 		pool, proxy := failing(t)
 		appendEvents(t, pool, event("ord_1", 1), event("ord_1", 2))
-		feed := outbox.NewFeed(pool)
+		feed := outbox.NewFeed(pool, nil)
 		for cursor, asked := range map[string]bool{
 			"ord_1-3": true, "ord_2-1": true,
 			"x": false, "-": false, "-1": false, "ord_1": false, "ord_1-": false, "ord_1-01": false, "ord_1-+1": false,
@@ -167,7 +167,7 @@ func TestFeed(t *testing.T) {
 		for i, locks := range []int{2, 1} {
 			appendEvents(t, pool, event(fmt.Sprintf("ord_%d", i), 1))
 			proxy.Seen()
-			require.Len(t, readAll(t, outbox.NewFeed(pool), "", 10), i+1)
+			require.Len(t, readAll(t, outbox.NewFeed(pool, nil), "", 10), i+1)
 			seen := proxy.Seen()
 			require.Equal(t, locks, among(seen, "FeedLock"))
 			require.Equal(t, locks-1, among(seen, "FeedCreate"))
@@ -178,7 +178,7 @@ func TestFeed(t *testing.T) {
 		t.Parallel()
 		pool := dbtest.New(t)
 		appendEvents(t, pool, event("ord_1", 1), event("ord_1", 2))
-		require.Equal(t, []string{"ord_1-2"}, readAll(t, outbox.NewFeed(pool), "ord_1-1", 10))
+		require.Equal(t, []string{"ord_1-2"}, readAll(t, outbox.NewFeed(pool, nil), "ord_1-1", 10))
 	})
 
 	t.Run("ReportsWhatTheDatabaseCouldNotDo", func(t *testing.T) {
@@ -193,13 +193,13 @@ func TestFeed(t *testing.T) {
 				cursor = "ord_1-1"
 			}
 			failOnce(t, proxy, query, func() error {
-				events, more, err := outbox.NewFeed(pool).List(t.Context(), tenant, cursor, 10)
+				events, more, err := outbox.NewFeed(pool, nil).List(t.Context(), tenant, cursor, 10)
 				require.Empty(t, events)
 				require.False(t, more)
 				return err
 			})
 		}
-		require.Equal(t, []string{"ord_1-1", "ord_1-2"}, readAll(t, outbox.NewFeed(pool), "", 10))
+		require.Equal(t, []string{"ord_1-1", "ord_1-2"}, readAll(t, outbox.NewFeed(pool, nil), "", 10))
 	})
 
 	t.Run("ReadsWriteNothingOnceTheRelayHasBeenThere", func(t *testing.T) {
@@ -212,7 +212,7 @@ func TestFeed(t *testing.T) {
 			"SELECT max(xmin::text::bigint) FROM (SELECT xmin FROM outbox_events UNION ALL SELECT xmin FROM "+
 				"event_feeds) x",
 		)
-		require.Len(t, readAll(t, outbox.NewFeed(pool), "", 1), 2)
+		require.Len(t, readAll(t, outbox.NewFeed(pool, nil), "", 1), 2)
 		require.Equal(
 			t, before,
 			count(
@@ -302,7 +302,7 @@ func TestFeedNeverSkips(t *testing.T) {
 	read := make([][]string, 3)
 	for r := range read {
 		reading.Go(func() {
-			feed := outbox.NewFeed(pool)
+			feed := outbox.NewFeed(pool, nil)
 			read[r] = readUntilDone(func(after string) (ids []string) {
 				events, _, err := feed.List(ctx, tenant, after, 7)
 				if err != nil {
@@ -360,7 +360,7 @@ func TestFeedNeverSkips(t *testing.T) {
 	reading.Wait()
 
 	total := writers*each*2 + 1
-	whole := readAll(t, outbox.NewFeed(pool), "", 100)
+	whole := readAll(t, outbox.NewFeed(pool, nil), "", 100)
 	require.Len(t, whole, total)
 	for r, ids := range read {
 		require.Empty(t, cmp.Diff(whole, ids), "reader %d saw, while it happened, what the feed says now", r)
@@ -389,7 +389,7 @@ func TestReaper(t *testing.T) {
 			appendEvents(t, pool, event(fmt.Sprintf("ord_%d", i), 1))
 		}
 		drain(t, outbox.NewRelay(pool, &brokerLog{}, outbox.RelayOptions{}))
-		return pool, outbox.NewFeed(pool), outbox.NewReaper(pool, time.Hour)
+		return pool, outbox.NewFeed(pool, nil), outbox.NewReaper(pool, time.Hour)
 	}
 	age := func(t *testing.T, pool *postgres.Pool, through int) {
 		exec(

@@ -44,6 +44,7 @@ type RelayOptions struct {
 	Metrics  *Metrics
 	Log      *slog.Logger
 	Tracer   *tracing.Tracer // nil: off
+	Render   Render          // nil: all events are stored with their data
 }
 
 // Relay publishes committed events: lease, publish, mark. Any number of relays may run,
@@ -56,6 +57,7 @@ type Relay struct {
 	metrics   *Metrics
 	log       *slog.Logger
 	tracer    *tracing.Tracer
+	render    Render
 	woken     chan struct{}
 
 	brokerDown bool      // it accepted no event of the last batch
@@ -69,7 +71,7 @@ type Relay struct {
 func NewRelay(pool *postgres.Pool, p Publisher, o RelayOptions) *Relay {
 	r := &Relay{
 		pool: pool, publisher: p, lease: o.Lease, headsMax: o.HeadsMax, metrics: o.Metrics, log: o.Log,
-		tracer: o.Tracer, woken: make(chan struct{}, 1),
+		tracer: o.Tracer, render: o.Render, woken: make(chan struct{}, 1),
 	}
 	if r.lease == 0 {
 		r.lease = leaseDefault
@@ -202,6 +204,12 @@ func (r *Relay) publish(ctx context.Context, begun time.Time, runs []run) {
 		batch := make([]Envelope, len(runs))
 		for i, run := range runs {
 			batch[i] = envelope(run[round].OutboxLeaseRow)
+		}
+		if r.render != nil {
+			if err := r.render(ctx, r.pool, batch); err != nil {
+				r.log.Warn("events not published: their data cannot be read", "error", err)
+				return
+			}
 		}
 		spans := r.startSpans(ctx, batch)
 		errs := r.publisher.Publish(ctx, batch)

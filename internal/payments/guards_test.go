@@ -53,7 +53,7 @@ func guards() []guard {
 	uniquePayment := guard{name: "one payment per key", promise: world.OnePaymentPerKey, scene: duplicatePayments}
 	uniquePayment.away.sql = append([]string{`ALTER TABLE payments DROP CONSTRAINT one_payment_per_key`,
 		`DROP INDEX one_live_payment_per_order`}, uniqueKey.away.sql...)
-	live := rewrite{"name: PaymentBegin ", `AND NOT EXISTS \(\s+SELECT FROM payments p [^)]*\)`, ""}
+	live := rewrite{"name: PaymentBegin ", `(?s)AND NOT EXISTS \(\s+SELECT FROM payments p\s.*?OFFSET 0\)`, ""}
 	uniquePayment.away.rewrite = append([]rewrite{live}, uniqueKey.away.rewrite...)
 
 	fence := guard{name: "the fence of T2", promise: world.OnlyHoldersWrite, scene: staleHolder}

@@ -14,7 +14,8 @@ func init() {
 		SELECT e.tenant_id, e.aggregate_id || '-' || e.version, l.line, CASE WHEN l.line = 1 THEN 'stripe'
 		WHEN e.type LIKE 'refund%' THEN 'refunds' ELSE 'sales' END,
 			CASE WHEN (l.line = 1) = (e.type LIKE 'refund%') THEN -1
-			ELSE 1 END * (convert_from(e.data, 'UTF8')::json->>'amount')::bigint, 'usd', e.aggregate_id
+			ELSE 1 END * coalesce((SELECT amount_minor FROM payments p WHERE p.id = e.aggregate_id),
+				(SELECT amount_minor FROM refunds r WHERE r.id = e.aggregate_id)), 'usd', e.aggregate_id
 		FROM outbox_events e, generate_series(1, 2) AS l(line) WHERE e.type IN ('payment.succeeded', 'refund.succeeded')`)
 	}, cases: []brokenPromise{
 		{"I7a", "BookedWithoutAnInboxRow", "DELETE FROM inbox_events WHERE type = 'payment.succeeded'"},

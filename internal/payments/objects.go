@@ -2,10 +2,10 @@ package payments
 
 import (
 	"encoding/json"
+	"fmt"
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/ids"
-	"example.com/payonce/internal/outbox"
 )
 
 // The objects as the API shows them. The same JSON goes into answers and events.
@@ -65,17 +65,29 @@ type PaymentAtStripe struct {
 }
 
 func orderOf(row db.Order) Order {
+	o, err := readOrder(row)
+	if err != nil {
+		panic("bug: " + err.Error())
+	}
+	return o
+}
+
+func readOrder(row db.Order) (Order, error) {
 	o := Order{
 		ID: row.ID, Object: "order", Status: row.Status, Currency: row.Currency, Amount: row.AmountMinor,
 		AmountRefunded: row.AmountRefundedMinor, CustomerReference: row.CustomerReference, PaymentID: row.PaymentID,
 		CreatedAt: ids.Instant(row.CreatedAt), Metadata: map[string]string{}, AmountDisputed: row.AmountDisputedMinor,
 	}
-	mustUnmarshal(row.Items, &o.Items)
-	mustUnmarshal(row.Metadata, &o.Metadata)
+	if err := json.Unmarshal(row.Items, &o.Items); err != nil {
+		return o, fmt.Errorf("the items of order %s cannot be read: %w", row.ID, err)
+	}
+	if err := json.Unmarshal(row.Metadata, &o.Metadata); err != nil {
+		return o, fmt.Errorf("the metadata of order %s cannot be read: %w", row.ID, err)
+	}
 	if row.PaymentID != nil {
 		o.AmountPaid = row.AmountMinor
 	}
-	return o
+	return o, nil
 }
 
 // PaymentOf is the payment as the API shows it.
@@ -95,29 +107,7 @@ func PaymentOf(row db.Payment) Payment {
 	return p
 }
 
-func mustUnmarshal(b []byte, v any) {
-	if err := json.Unmarshal(b, v); err != nil {
-		panic("bug: a stored object cannot be decoded: " + err.Error())
-	}
-}
-
 // Paths are where the API shows this package's objects, by the kind of their ids.
 func Paths() ids.Paths {
 	return ids.Paths{ids.Order: "/v1/orders/", ids.Payment: "/v1/payments/", ids.Refund: "/v1/refunds/"}
-}
-
-// OrderEvent is an event about an order, with the order as the API shows it.
-func OrderEvent(kind string, row db.Order) outbox.Event {
-	return outbox.Event{
-		TenantID: row.TenantID, AggregateID: row.ID, Version: row.Version, Type: kind,
-		Data: outbox.Data(orderOf(row)),
-	}
-}
-
-// PaymentEvent is an event about a payment, with the payment as the API shows it.
-func PaymentEvent(kind string, row db.Payment) outbox.Event {
-	return outbox.Event{
-		TenantID: row.TenantID, AggregateID: row.ID, Version: row.Version, Type: kind,
-		Data: outbox.Data(PaymentOf(row)),
-	}
 }

@@ -12,7 +12,6 @@ import (
 	"example.com/payonce/internal/calls"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/ids"
-	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/stripe"
 	"example.com/payonce/internal/tracing"
@@ -96,7 +95,7 @@ func (s *Service) beginPayment(
 	point, call := r.firstCall()
 	claim, err := s.keys.BeginStatement(ctx, req, p.ID, point, func(n idempotency.New) error {
 		_, err := s.batched.begin.Do(ctx, beginRow{
-			Request: req, Claim: n, Payment: p, Event: outbox.Data(PaymentOf(p)), Call: call,
+			Request: req, Claim: n, Payment: p, Event: PaymentEvent("payment.created", p).Data, Call: call,
 			Traceparent: tracing.Traceparent(ctx),
 		})
 		return err
@@ -309,7 +308,7 @@ func (s *Service) finish(
 	shown := PaymentOf(after)
 	row := finishRow{
 		Claim: c, Before: r.Payment, After: after, OrderVersion: order.Version, Settlement: e,
-		PaymentEvent: outbox.Data(shown), Traceparent: tracing.Traceparent(ctx),
+		PaymentEvent: PaymentEvent("payment."+string(after.Status), after).Data, Traceparent: tracing.Traceparent(ctx),
 	}
 	if e.Status == db.PaymentStatusSucceeded {
 		order.Status, order.Version, order.PaymentID = db.OrderStatusPaid, order.Version+1, &after.ID

@@ -30,7 +30,7 @@ func newStatements(pool *postgres.Pool) statements {
 			Run:    runBegin,
 			Tenant: func(r *beginRow) string { return r.Request.TenantID },
 			Locks:  func(r *beginRow) string { return r.Request.TenantID + r.Payment.OrderID },
-			Size:   func(r *beginRow) int { return len(r.Request.Body) + len(r.Event) },
+			Size:   func(r *beginRow) int { return len(r.Event) },
 			Lock: func(ctx context.Context, q *db.Queries, r beginRow) error {
 				_, err := q.OrderLock(ctx, db.OrderLockParams{TenantID: r.Request.TenantID, ID: r.Payment.OrderID})
 				return err
@@ -86,7 +86,6 @@ func runBegin(ctx context.Context, q *db.Queries, rows []beginRow, done func(int
 		p.Operations = append(p.Operations, r.Request.Operation)
 		p.Fingerprints = append(p.Fingerprints, r.Request.Fingerprint)
 		p.FingerprintVersions = append(p.FingerprintVersions, idempotency.FingerprintVersion)
-		p.Requests = append(p.Requests, r.Request.Body)
 		p.RequestIds = append(p.RequestIds, r.Request.RequestID)
 		p.RecoveryPoints = append(p.RecoveryPoints, r.Claim.Point)
 		p.ClaimTokens = append(p.ClaimTokens, r.Claim.ClaimToken)

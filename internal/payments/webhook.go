@@ -64,7 +64,7 @@ func (s webhooks) prepare(ctx context.Context, e inbox.Event) (any, error) {
 		p, err := s.pool.PaymentOfIntent(ctx, db.PaymentOfIntentParams{
 			TenantID: hint.TenantID, OrderID: hint.OrderID, IntentID: &hint.ID,
 		})
-		if err == nil && (p.Live || !endsIntent(e.Type)) {
+		if err == nil && (p.EndedID == nil || !endsIntent(e.Type)) {
 			return webhookSeen{intent: hint}, nil
 		}
 		if err == nil {
@@ -123,7 +123,7 @@ func (s webhooks) withAdoption(ctx context.Context, seen webhookSeen) (any, erro
 	case errors.Is(err, postgres.ErrNoRows):
 	case err != nil:
 		return nil, fmt.Errorf("find the payment of %s: %w", intent.ID, err)
-	case !p.Live && intent.Status == stripe.IntentSucceeded:
+	case p.EndedID != nil && intent.Status == stripe.IntentSucceeded:
 		seen.adopt = adoptionWith(intent, seen.refunds)
 	}
 	return seen, nil

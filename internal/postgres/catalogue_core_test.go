@@ -310,10 +310,25 @@ var outboxEntries = []entry{
 		},
 	},
 	{
+		table: "outbox_events", name: "rendered_event_has_a_rule",
+		rule: "an event is stored without data if that can be rendered",
+		refused: []string{
+			`INSERT INTO outbox_events (data, type) VALUES (NULL, 'payment.failed')`,
+			`INSERT INTO outbox_events (data, type) VALUES (NULL, 'order.canceled')`,
+		},
+		accepted: []string{
+			`INSERT INTO outbox_events (data, type) VALUES ('{}', 'payment.failed')`,
+			`INSERT INTO outbox_events (data, type) VALUES (NULL, 'order.created')`,
+			`INSERT INTO outbox_events (data, type) VALUES (NULL, 'order.paid')`,
+			`INSERT INTO outbox_events (data, type) VALUES (NULL, 'payment.created')`,
+			`INSERT INTO outbox_events (data, type) VALUES (NULL, 'payment.succeeded')`,
+		},
+	},
+	{
 		table: "outbox_events", name: "event_is_immutable", rule: "an event and its position in the feed never change",
 		refused: setEach("UPDATE outbox_events", "aggregate_id = 'ord' AND version = 2", "tenant_id = 'other'",
-			"aggregate_id = 'other'", "version = 4", "type = 'order.paid'", "data = '[]'", "created_at = '2026-01-01'",
-			"position = 3", "position = NULL", "lease_token = lease_token - 1"),
+			"aggregate_id = 'other'", "version = 4", "type = 'order.paid'", "data = '[]'", "data = NULL",
+			"created_at = '2026-01-01'", "position = 3", "position = NULL", "lease_token = lease_token - 1"),
 		accepted: []string{
 			`UPDATE outbox_events SET position = 3 WHERE aggregate_id = 'ord' AND version = 3`,
 			`UPDATE outbox_events SET lease_token = lease_token + 1 WHERE aggregate_id = 'ord' AND version = 3`,
@@ -399,6 +414,11 @@ var orderEntries = []entry{
 		table: "orders", name: "order_amount_is_immutable", rule: "the amount and the currency of an order never change",
 		refused:  setEach("UPDATE orders", "id = 'open'", "amount_minor = 1001", "currency = 'eur'"),
 		accepted: []string{`UPDATE orders SET amount_minor = 1000, currency = 'usd' WHERE id = 'open'`},
+	},
+	{
+		table: "orders", name: "order_contents_are_immutable", rule: "what an order contains never changes",
+		refused:  setEach("UPDATE orders", "id = 'open'", "items = '[1]'", "customer_reference = 'c'", "metadata = '{\"a\":\"b\"}'"),
+		accepted: []string{`UPDATE orders SET items = '[]', customer_reference = NULL, metadata = '{}' WHERE id = 'open'`},
 	},
 	{
 		table: "orders", name: "order_payment_is_immutable", rule: "the payment of an order never changes",
@@ -539,9 +559,23 @@ var paymentEntries = []entry{
 	{
 		table: "payments", name: "payment_terms_are_immutable", rule: "what a payment pays never changes",
 		refused: setEach("UPDATE payments", "id = 'pay'", "amount_minor = 1001", "currency = 'eur'", "order_id = 'other'",
-			"idempotency_key = 'other'"),
+			"idempotency_key = 'other'", "payment_method = 'pm_other'"),
 		accepted: []string{`UPDATE payments SET amount_minor = 1000, currency = 'usd', order_id = 'ord',
-			idempotency_key = 'pay' WHERE id = 'pay'`},
+			idempotency_key = 'pay', payment_method = 'pm_card_visa' WHERE id = 'pay'`},
+	},
+	{
+		table: "payments", name: "succeeded_keeps_its_charge",
+		rule: "the intent and the charge of a payment that succeeded never change",
+		refused: []string{
+			`UPDATE payments SET intent_id = 'pi_other' WHERE id = 'pay'`,
+			`UPDATE payments SET charge_id = 'ch_1' WHERE id = 'pay'; UPDATE payments SET charge_id = 'ch_2' WHERE id = 'pay'`,
+			`UPDATE payments SET charge_id = 'ch_1' WHERE id = 'pay'; UPDATE payments SET charge_id = NULL WHERE id = 'pay'`,
+		},
+		accepted: []string{
+			`UPDATE payments SET charge_id = 'ch_1' WHERE id = 'pay'`, // it was not known before
+			`UPDATE payments SET charge_id = 'ch_1' WHERE id = 'pay'; UPDATE payments SET intent_id = 'pi_pay' WHERE id = 'pay'`,
+			`UPDATE payments SET intent_id = 'pi_other', charge_id = 'ch_1' WHERE id = 'waits'`,
+		},
 	},
 	{
 		table: "payments", name: "payment_transition_is_legal",

@@ -51,7 +51,7 @@ func hotPathByIndex(t *testing.T, pool *postgres.Pool) {
 		}, "orders_pkey": {"tenant_id", "id"}, "payments_pkey": {"tenant_id", "id"},
 		"stripe_calls_pkey": {
 			"tenant_id", "stripe_key",
-		}, "one_live_payment_per_order": {"order_id"}, "payments_of_order": {"order_id"},
+		}, "one_live_payment_per_order": {"order_id"},
 	}
 	scans := 0
 	for i, sql := range postgres.HotPath() {

@@ -77,7 +77,7 @@ func TestQueriesOfPayments(t *testing.T) {
 			p.Keys, p.TenantIds = append(p.Keys, "new"+id), append(p.TenantIds, tenant)
 			p.OrderIds, p.Operations = append(p.OrderIds, order), append(p.Operations, "create_payment")
 			p.Fingerprints = append(p.Fingerprints, make([]byte, 32))
-			p.FingerprintVersions, p.Requests = append(p.FingerprintVersions, 1), append(p.Requests, []byte("r"))
+			p.FingerprintVersions = append(p.FingerprintVersions, 1)
 			p.RequestIds, p.PaymentIds = append(p.RequestIds, "req"), append(p.PaymentIds, "pay"+id)
 			p.RecoveryPoints = append(p.RecoveryPoints, "recorded")
 			claim := somebody
@@ -131,12 +131,11 @@ func TestQueriesOfPayments(t *testing.T) {
 			with: func(order string) any { return begin(order) }, want: `
 			open: row 1
 			open: inserts idempotency_keys/new: attempts=1 claim_token=somebody created_at=now fingerprint=32
-				bytes fingerprint_version=1 history={1 recorded now} lease_token=1 leased_until=now+1m
-				next_attempt_at=now+1m operation=create_payment recovery_point=recorded request=r request_id=req
-				resource_id=pay
+				bytes fingerprint_version=1 lease_token=1 leased_until=now+1m next_attempt_at=now+1m
+				operation=create_payment recovery_point=recorded request_id=req resource_id=pay
 			open: inserts outbox_events/pay/1: created_at=now data=e leased_until=-infinity type=payment.created
 			open: inserts payments/pay: amount_minor=1000 created_at=-1h currency=eur idempotency_key=new
-				intent_number=2 live=true order_id=open payment_method=pm status=processing updated_at=now version=1
+				intent_number=2 order_id=open payment_method=pm status=processing updated_at=now version=1
 			open: inserts stripe_calls/acme:eu:new:create: attempts=1 first_sent_at=now last_sent_at=now
 				operation=create outcome=sent params_sha256=sha resource_id=open
 			open: locks orders/open
@@ -152,20 +151,19 @@ func TestQueriesOfPayments(t *testing.T) {
 			row 2
 			row 4
 			inserts idempotency_keys/new': attempts=1 claim_token=01000000-0000-4000-8000-00000000000b
-				created_at=now fingerprint=32 bytes fingerprint_version=1 history={1 recorded now} lease_token=1
-				leased_until=now+1m next_attempt_at=now+1m operation=create_payment recovery_point=recorded
-				request=r request_id=req resource_id=pay'
+				created_at=now fingerprint=32 bytes fingerprint_version=1 lease_token=1 leased_until=now+1m
+				next_attempt_at=now+1m operation=create_payment recovery_point=recorded request_id=req
+				resource_id=pay'
 			inserts idempotency_keys/new''': attempts=1 claim_token=03000000-0000-4000-8000-00000000000b
-				created_at=now fingerprint=32 bytes fingerprint_version=1 history={1 recorded now} lease_token=1
-				leased_until=now+1m next_attempt_at=now+1m operation=create_payment recovery_point=recorded
-				request=r request_id=req resource_id=pay'''
+				created_at=now fingerprint=32 bytes fingerprint_version=1 lease_token=1 leased_until=now+1m
+				next_attempt_at=now+1m operation=create_payment recovery_point=recorded request_id=req
+				resource_id=pay'''
 			inserts outbox_events/pay'/1: created_at=now data=e leased_until=-infinity type=payment.created
 			inserts outbox_events/pay'''/1: created_at=now data=e leased_until=-infinity type=payment.created
 			inserts payments/pay': amount_minor=1000 created_at=-1h currency=eur idempotency_key=new'
-				intent_number=2 live=true order_id=open payment_method=pm status=processing updated_at=now version=1
+				intent_number=2 order_id=open payment_method=pm status=processing updated_at=now version=1
 			inserts payments/pay''': amount_minor=1000 created_at=-1h currency=eur idempotency_key=new'''
-				intent_number=2 live=true order_id=touched payment_method=pm status=processing updated_at=now
-				version=1
+				intent_number=2 order_id=touched payment_method=pm status=processing updated_at=now version=1
 			inserts stripe_calls/acme:eu:new:create': attempts=1 first_sent_at=now last_sent_at=now
 				operation=create outcome=sent params_sha256=sha resource_id=open
 			inserts stripe_calls/acme:eu:new:create''': attempts=1 first_sent_at=now last_sent_at=now
@@ -181,12 +179,11 @@ func TestQueriesOfPayments(t *testing.T) {
 			row 1
 			changes stripe_calls/acme:eu:created:create: attempts=2 last_sent_at=now
 			inserts idempotency_keys/new: attempts=1 claim_token=somebody created_at=now fingerprint=32 bytes
-				fingerprint_version=1 history={1 recorded now} lease_token=1 leased_until=now+1m
-				next_attempt_at=now+1m operation=create_payment recovery_point=recorded request=r request_id=req
-				resource_id=pay
+				fingerprint_version=1 lease_token=1 leased_until=now+1m next_attempt_at=now+1m
+				operation=create_payment recovery_point=recorded request_id=req resource_id=pay
 			inserts outbox_events/pay/1: created_at=now data=e leased_until=-infinity type=payment.created
 			inserts payments/pay: amount_minor=1000 created_at=-1h currency=eur idempotency_key=new
-				intent_number=2 live=true order_id=open payment_method=pm status=processing updated_at=now version=1
+				intent_number=2 order_id=open payment_method=pm status=processing updated_at=now version=1
 			locks orders/open`},
 		{rule: "IsFenced", query: q.PaymentIntentRecord, each: "held finished stale missing",
 			with: func(key string) any { return record(key) }, want: `
@@ -258,8 +255,8 @@ func TestQueriesOfPayments(t *testing.T) {
 			row 1
 			changes idempotency_keys/held: answer_body=b answer_headers=h answer_status=402 answer_version=1
 				finished_at=now history={3 finished now} recovery_point=finished
-			changes payments/confirming: failure_code=card_declined intent_closed=true live=false status=failed
-				updated_at=now version=2
+			changes payments/confirming: ended_id=confirming failure_code=card_declined intent_closed=true
+				status=failed updated_at=now version=2
 			changes stripe_calls/acme:eu:held:confirm: http_status=402 object_id=pi outcome=refused
 			inserts outbox_events/confirming/2: created_at=now data=p leased_until=-infinity type=payment.failed`},
 		{rule: "NeedsNoOrderThatIsOpenToDecline", query: q.PaymentFinish,
@@ -270,8 +267,8 @@ func TestQueriesOfPayments(t *testing.T) {
 			row 1
 			changes idempotency_keys/held: answer_body=b answer_headers=h answer_status=201 answer_version=1
 				finished_at=now history={3 finished now} recovery_point=finished
-			changes payments/confirming: charge_id=ch failure_code=declined intent_closed=true live=false
-				status=failed updated_at=now version=2
+			changes payments/confirming: charge_id=ch ended_id=confirming failure_code=declined
+				intent_closed=true status=failed updated_at=now version=2
 			changes stripe_calls/acme:eu:held:confirm: http_status=200 object_id=pi outcome=done
 				request_ids={req_s}
 			inserts outbox_events/confirming/2: created_at=now data=p leased_until=-infinity type=payment.failed`},
@@ -333,8 +330,17 @@ func TestQueriesOfPayments(t *testing.T) {
 			PaymentMethod: "pm", IntentNumber: 1, CreatedAt: at("-1h"),
 		}, want: `
 			inserts payments/new: amount_minor=1000 created_at=-1h currency=eur idempotency_key=key
-				intent_number=1 live=true order_id=touched payment_method=pm status=processing updated_at=now
-				version=1`},
+				intent_number=1 order_id=touched payment_method=pm status=processing updated_at=now version=1`},
+		{rule: "ReadsSeveral", query: q.PaymentsById, any: true, with: db.PaymentsByIdParams{
+			TenantIds: []string{tenant, tenant, twin}, Ids: []string{"taken", "missing", "waits"},
+		}, want: `
+			row ID=taken
+			row twin ID=waits`},
+		{rule: "ReadsSeveral", query: q.OrdersById, any: true, with: db.OrdersByIdParams{
+			TenantIds: []string{tenant, tenant, twin}, Ids: []string{"taken", "missing", "paid"},
+		}, want: `
+			row ID=taken
+			row twin ID=paid`},
 		{rule: "MovesOnUnlessAnIntentIsKnown", query: q.PaymentNextIntent, each: eachPayment,
 			with: func(payment string) any {
 				return db.PaymentNextIntentParams{TenantID: tenant, ID: payment, IntentNumber: 1}
@@ -351,8 +357,9 @@ func TestQueriesOfPayments(t *testing.T) {
 			with: func(payment string) any { return settle(payment) }, want: `
 			changed: no row
 			confirming: row ID=confirming
-			confirming: changes payments/confirming: failure_code=card_declined failure_decline_code=fraudulent
-				failure_message=no intent_closed=true live=false status=failed updated_at=now version=2`},
+			confirming: changes payments/confirming: ended_id=confirming failure_code=card_declined
+				failure_decline_code=fraudulent failure_message=no intent_closed=true status=failed updated_at=now
+				version=2`},
 		{rule: "ClosesOneIntent", query: q.PaymentIntentClose,
 			with: db.PaymentIntentCloseParams{TenantID: tenant, OrderID: "several", IntentNumber: 2}, want: `
 			changes payments/own: confirmable=false intent_closed=true

@@ -111,7 +111,7 @@ func (b *bench) keepHouse(ctx context.Context, to broker.Broker) (*house, error)
 	h := &house{pool: pool, end: end}
 	reaper := idempotency.NewReaper(idempotency.NewStore(pool, idempotency.Options{Lease: time.Minute}), keptFor,
 		keptFor)
-	relay := outbox.NewRelay(pool, to, outbox.RelayOptions{})
+	relay := outbox.NewRelay(pool, to, outbox.RelayOptions{Render: payments.RenderEvents})
 	h.running.Go(func() { again(loops, reaper, &h.reaped) })
 	h.running.Go(func() { again(loops, relay, &h.published) })
 	for deadline := time.Now().Add(caughtUp); ; time.Sleep(lookWhen) {

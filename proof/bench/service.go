@@ -64,7 +64,7 @@ func service(ctx context.Context, args []string) error {
 	maps.Copy(operations, checkouts.Operations())
 	api := httpapi.NewServer(httpapi.Options{
 		Pool: pool, Keys: keys, Operations: operations, Payments: money, Checkouts: checkouts,
-		Feed: outbox.NewFeed(pool), Within: 40 * time.Second, Drain: time.Second,
+		Feed: outbox.NewFeed(pool, payments.RenderEvents), Within: 40 * time.Second, Drain: time.Second,
 		WebhookSecrets: []string{webhookSecret}, WebhookReceived: func() {}, Log: log,
 	})
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")

@@ -57,7 +57,7 @@ func payonce(s *side) shop {
 	maps.Copy(operations, checkouts.Operations())
 	server := httpapi.NewServer(httpapi.Options{
 		Pool: pool, Keys: keys, Operations: operations, Payments: money, Checkouts: checkouts,
-		Feed: outbox.NewFeed(pool), Within: within,
+		Feed: outbox.NewFeed(pool, payments.RenderEvents), Within: within,
 		Retention: retention, Metrics: prometheus.NewRegistry(), Log: log,
 	})
 	api := &client{handler: server.Handler(), keys: map[string]string{}}
@@ -91,7 +91,7 @@ func payonce(s *side) shop {
 			})
 		},
 		Relay: func(ctx context.Context) {
-			_, err := outbox.NewRelay(pool, publisher{s.broker}, outbox.RelayOptions{Log: log}).RunOnce(ctx)
+			_, err := outbox.NewRelay(pool, publisher{s.broker}, outbox.RelayOptions{Log: log, Render: payments.RenderEvents}).RunOnce(ctx)
 			must(err)
 		},
 		Changes: `SELECT aggregate_id, version FROM outbox_events`,

@@ -97,7 +97,7 @@ func (w *World) Local(o LocalOptions) *Local {
 		Pool: pool, Keys: keys, Operations: table, Payments: money, Paths: payments.Paths(), Own: o.Own,
 		Within: within, Drain: Patience, RateLimit: o.RateLimit, Metrics: metrics, Log: o.Log, Tracer: o.Tracer,
 		WebhookSecrets: []string{WebhookSecret},
-		Feed:           outbox.NewFeed(pool), // part: events
+		Feed:           outbox.NewFeed(pool, payments.RenderEvents), // part: events
 		Retention:      72 * time.Hour,       // part: docs
 	}}
 	wired.describe = map[string]keyhistory.Describe{} // part: history

@@ -1,0 +1,93 @@
+package payments_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/payonce/internal/outbox"
+	"example.com/payonce/internal/payments"
+	"example.com/payonce/testkit/dbtest"
+	"example.com/payonce/testkit/world"
+)
+
+// TestRenderEvents: what is stored without data has the data that it was written with, whatever becomes of its payment
+// and its order.
+func TestRenderEvents(t *testing.T) {
+	t.Parallel()
+
+	t.Run("AsTheyWereWritten", func(t *testing.T) {
+		t.Parallel()
+		b := world.NewBooks(t)
+		order := b.API.Post("/v1/orders", "order", `{"currency":"usd","customer_reference":"<&>\u2028é","metadata":{"b":"2","a":"1"},
+			"items":[{"sku":"tea","quantity":2,"unit_amount":500},{"sku":"cup","quantity":1,"unit_amount":1}]}`)
+		require.Equal(t, http.StatusCreated, order.Status)
+		paid := b.API.Pay("pays", order.ID(), "pm_card_visa")
+		require.Equal(t, http.StatusCreated, paid.Status)
+		events := renderedEvents(b, 4, 4)
+
+		require.Equal(t, string(order.Body), events["order.created"], "as the response to its request")
+		require.Equal(t, string(paid.Body), events["payment.succeeded"], "as the response to its request")
+		require.Equal(t, string(b.API.Get("/v1/orders/"+order.ID()).Body), events["order.paid"])
+		var created map[string]any
+		require.NoError(t, json.Unmarshal([]byte(events["payment.created"]), &created))
+		require.Equal(t, "processing", created["status"])
+		require.Equal(t, map[string]any{"payment_intent": nil, "charge": nil}, created["stripe"])
+
+		refund := b.API.Post("/v1/payments/"+paid.ID()+"/refunds", "refund", `{"amount":300}`)
+		require.Equal(t, http.StatusCreated, refund.Status)
+		b.Exec(`UPDATE payments SET amount_disputed_minor = 7; UPDATE orders SET amount_disputed_minor = 7`)
+		require.Equal(t, events, renderedEvents(b, 4, 4), "after a refund and a dispute")
+	})
+
+	t.Run("WithDataWhereTheRowCannotTell", func(t *testing.T) {
+		t.Parallel()
+		b := world.NewBooks(t)
+		order := b.API.Order()
+		require.Equal(t, http.StatusPaymentRequired,
+			b.API.Pay("declined", order, "pm_card_visa_chargeDeclined").Status)
+		require.Equal(t, http.StatusCreated, b.API.Pay("pays", order, "pm_card_visa").Status)
+		// The decline is no rule's, and the second payment has an intent from the start.
+		require.Equal(t, 2, b.Count(`SELECT count(*) FROM outbox_events WHERE data IS NOT NULL
+			AND (type = 'payment.failed' OR type = 'payment.created' AND convert_from(data, 'UTF8') LIKE '%"payment_intent":"pi_%')`))
+		require.Equal(t, 2, b.Count(`SELECT count(*) FROM outbox_events WHERE data IS NOT NULL`))
+	})
+
+	t.Run("LeavesOneWhoseRowIsDamaged", func(t *testing.T) {
+		t.Parallel()
+		b := world.NewBooks(t)
+		order := b.API.Order()
+		other := b.API.Order()
+		b.Exec(dbtest.WithoutRules)
+		b.Exec(`UPDATE orders SET items = '7' WHERE id = $1`, order)
+		rendered := renderedEvents(b, 2, 1)
+		require.NotEmpty(t, rendered["order.created"], "that of %s is whole", other)
+	})
+}
+
+// renderedEvents is the data of the events that are stored without: how many there are, and of how many it can be made.
+func renderedEvents(b *world.Books, stored, rendered int) map[string]string {
+	b.T.Helper()
+	rows, err := b.DB.Raw().Query(b.T.Context(), `SELECT tenant_id, aggregate_id, version, type FROM outbox_events
+		WHERE data IS NULL ORDER BY seq`)
+	require.NoError(b.T, err)
+	var events []outbox.Envelope
+	for rows.Next() {
+		var e outbox.Envelope
+		require.NoError(b.T, rows.Scan(&e.TenantID, &e.Subject, &e.Version, &e.Type))
+		events = append(events, e)
+	}
+	require.NoError(b.T, rows.Err())
+	require.Len(b.T, events, stored)
+	require.NoError(b.T, payments.RenderEvents(b.T.Context(), b.DB, events))
+	data := map[string]string{}
+	for _, e := range events {
+		if e.Data != nil {
+			data[e.Type] = string(e.Data)
+		}
+	}
+	require.Len(b.T, data, rendered)
+	return data
+}
