@@ -98,7 +98,7 @@ func (w *World) Local(o LocalOptions) *Local {
 		Within: within, Drain: Patience, RateLimit: o.RateLimit, Metrics: metrics, Log: o.Log, Tracer: o.Tracer,
 		WebhookSecrets: []string{WebhookSecret},
 		Feed:           outbox.NewFeed(pool, payments.RenderEvents), // part: events
-		Retention:      72 * time.Hour,       // part: docs
+		Retention:      72 * time.Hour,                              // part: docs
 	}}
 	wired.describe = map[string]keyhistory.Describe{} // part: history
 	for _, add := range parts {
