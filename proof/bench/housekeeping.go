@@ -13,6 +13,7 @@ import (
 	"example.com/payonce/internal/broker"
 	"example.com/payonce/internal/idempotency"
 	"example.com/payonce/internal/outbox"
+	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
 )
 
