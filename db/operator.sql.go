@@ -582,7 +582,7 @@ func (q *Queries) OperatorOutboxOldest(ctx context.Context, limitRows int32) ([]
 }
 
 const OperatorOutboxParked = `-- name: OperatorOutboxParked :many
-SELECT e.tenant_id, e.aggregate_id, e.version, e.type, length(e.data)::integer AS bytes, e.attempts, e.last_error,
+SELECT e.tenant_id, e.aggregate_id, e.version, e.type, coalesce(length(e.data), 0)::integer AS bytes, e.attempts, e.last_error,
     e.created_at, e.parked_at,
     (SELECT count(*)
      FROM outbox_events b

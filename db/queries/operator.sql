@@ -68,7 +68,7 @@ LEFT JOIN LATERAL (
 
 -- name: OperatorOutboxParked :many
 -- Returns parked events, with how many events wait behind each.
-SELECT e.tenant_id, e.aggregate_id, e.version, e.type, length(e.data)::integer AS bytes, e.attempts, e.last_error,
+SELECT e.tenant_id, e.aggregate_id, e.version, e.type, coalesce(length(e.data), 0)::integer AS bytes, e.attempts, e.last_error,
     e.created_at, e.parked_at,
     (SELECT count(*)
      FROM outbox_events b

@@ -3,13 +3,11 @@ package disputes_test
 import (
 	"encoding/json"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"example.com/payonce/internal/inbox"
 	"example.com/payonce/internal/ledger"
-	"example.com/payonce/internal/outbox"
 )
 
 // book delivers every event to the ledger, twice.
@@ -17,25 +15,14 @@ func (b bench) book() {
 	b.t.Helper()
 	consumer := inbox.NewConsumer(b.api.Pool, ledger.Name, ledger.WithDisputes(ledger.Handler()),
 		inbox.NewMetrics(nil))
-	rows, err := b.api.Pool.Raw().Query(b.t.Context(),
-		`SELECT tenant_id, aggregate_id, version, type, data FROM outbox_events ORDER BY seq`)
-	require.NoError(b.t, err)
-	defer rows.Close()
 	var messages []inbox.Message
-	for rows.Next() {
-		var e outbox.Event
-		require.NoError(b.t, rows.Scan(&e.TenantID, &e.AggregateID, &e.Version, &e.Type, &e.Data))
-		id := outbox.EventID(e.AggregateID, e.Version)
-		body, err := json.Marshal(outbox.Envelope{
-			ID: id, Type: e.Type, Subject: e.AggregateID, TenantID: e.TenantID, Version: e.Version, Time: time.Now(),
-			Data: e.Data,
-		})
+	for _, e := range b.Events() {
+		body, err := json.Marshal(e)
 		require.NoError(b.t, err)
 		messages = append(messages, inbox.Message{
-			ID: id, Type: e.Type, TenantID: e.TenantID, Subject: e.AggregateID, Version: e.Version, Body: body,
+			ID: e.ID, Type: e.Type, TenantID: e.TenantID, Subject: e.Subject, Version: e.Version, Body: body,
 		})
 	}
-	require.NoError(b.t, rows.Err())
 	for range 2 {
 		for _, m := range messages {
 			require.NoError(b.t, consumer.Handle(b.t.Context(), m))

@@ -9,7 +9,6 @@ import (
 
 	"example.com/payonce/internal/inbox"
 	"example.com/payonce/internal/ledger"
-	"example.com/payonce/internal/outbox"
 	"example.com/payonce/testkit/world"
 )
 
@@ -17,20 +16,12 @@ import (
 // whatever becomes of that.
 func published(b *world.Books) (log []inbox.Message) {
 	b.T.Helper()
-	rows, err := b.DB.Raw().Query(b.T.Context(),
-		"SELECT tenant_id, aggregate_id, version, type, data FROM outbox_events ORDER BY seq")
-	require.NoError(b.T, err)
-	defer rows.Close()
-	for rows.Next() {
-		var e outbox.Envelope
-		require.NoError(b.T, rows.Scan(&e.TenantID, &e.Subject, &e.Version, &e.Type, &e.Data))
-		e.ID = outbox.EventID(e.Subject, e.Version)
+	for _, e := range b.Events() {
 		body, err := json.Marshal(e)
 		require.NoError(b.T, err)
 		log = append(log, inbox.Message{ID: e.ID, Type: e.Type, TenantID: e.TenantID, Subject: e.Subject,
 			Version: e.Version, Body: body})
 	}
-	require.NoError(b.T, rows.Err())
 	return log
 }
 
