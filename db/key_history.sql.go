@@ -11,47 +11,76 @@ import (
 )
 
 const KeyHistoryCalls = `-- name: KeyHistoryCalls :many
-SELECT tenant_id, stripe_key, operation, resource_id, params_sha256, first_sent_at, last_sent_at, attempts, outcome, in_doubt, error_cached, http_status, error_code, object_id, request_ids
-FROM stripe_calls
-WHERE tenant_id = $1
-  AND (stripe_key = ANY($2::text[])
-    OR ($3::text <> ''
-        AND stripe_key >= $3::text AND stripe_key < $3::text || chr(1114111)))
-ORDER BY first_sent_at LIMIT 100
+SELECT c.operation::text AS operation, c.stripe_key::text AS stripe_key, c.attempts::integer AS attempts,
+    c.outcome::stripe_outcome AS outcome, c.http_status, c.error_code, c.object_id,
+    c.request_ids::text[] AS request_ids,
+    c.first_sent_at::timestamptz AS first_sent_at, c.last_sent_at::timestamptz AS last_sent_at
+FROM (
+    SELECT r.tenant_id, r.stripe_key, r.operation, r.resource_id, r.params_sha256, r.first_sent_at, r.last_sent_at, r.attempts, r.outcome, r.in_doubt, r.error_cached, r.http_status, r.error_code, r.object_id, r.request_ids FROM stripe_call_rows r
+    WHERE r.tenant_id = $1
+      AND (r.stripe_key = ANY($2::text[])
+        OR ($3::text <> ''
+            AND r.stripe_key >= $3::text AND r.stripe_key < $3::text || chr(1114111)))
+    UNION
+    SELECT v.tenant_id, v.stripe_key, v.operation, v.resource_id, v.params_sha256, v.first_sent_at, v.last_sent_at, v.attempts, v.outcome, v.in_doubt, v.error_cached, v.http_status, v.error_code, v.object_id, v.request_ids FROM stripe_calls v
+    WHERE v.tenant_id = $1 AND v.operation = 'confirm' AND v.resource_id = $4
+      AND v.stripe_key = ANY($2::text[])
+    UNION
+    SELECT v.tenant_id, v.stripe_key, v.operation, v.resource_id, v.params_sha256, v.first_sent_at, v.last_sent_at, v.attempts, v.outcome, v.in_doubt, v.error_cached, v.http_status, v.error_code, v.object_id, v.request_ids FROM stripe_calls v
+    WHERE v.tenant_id = $1 AND v.operation = 'create_intent' AND v.resource_id = $5
+      AND v.stripe_key >= $3::text AND v.stripe_key < $3::text || chr(1114111)) c
+ORDER BY c.first_sent_at, c.stripe_key LIMIT 100
 `
 
 type KeyHistoryCallsParams struct {
 	TenantID    string
 	OwnKeys     []string
 	OrderPrefix string
+	PaymentID   string
+	OrderID     string
 }
 
-// Returns the calls under the key itself and those for its order under keys of the service. Oldest first.
-func (q *Queries) KeyHistoryCalls(ctx context.Context, arg KeyHistoryCallsParams) ([]StripeCall, error) {
-	rows, err := q.db.Query(ctx, KeyHistoryCalls, arg.TenantID, arg.OwnKeys, arg.OrderPrefix)
+type KeyHistoryCallsRow struct {
+	Operation   string
+	StripeKey   string
+	Attempts    int32
+	Outcome     StripeOutcome
+	HttpStatus  *int16
+	ErrorCode   *string
+	ObjectID    *string
+	RequestIds  []string
+	FirstSentAt time.Time
+	LastSentAt  time.Time
+}
+
+// Returns the calls under the key itself and those for its order under keys of the service. Oldest first. The first
+// attempts of a payment are found by its id and its order.
+func (q *Queries) KeyHistoryCalls(ctx context.Context, arg KeyHistoryCallsParams) ([]KeyHistoryCallsRow, error) {
+	rows, err := q.db.Query(ctx, KeyHistoryCalls,
+		arg.TenantID,
+		arg.OwnKeys,
+		arg.OrderPrefix,
+		arg.PaymentID,
+		arg.OrderID,
+	)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []StripeCall{}
+	items := []KeyHistoryCallsRow{}
 	for rows.Next() {
-		var i StripeCall
+		var i KeyHistoryCallsRow
 		if err := rows.Scan(
-			&i.TenantID,
-			&i.StripeKey,
 			&i.Operation,
-			&i.ResourceID,
-			&i.ParamsSha256,
-			&i.FirstSentAt,
-			&i.LastSentAt,
+			&i.StripeKey,
 			&i.Attempts,
 			&i.Outcome,
-			&i.InDoubt,
-			&i.ErrorCached,
 			&i.HttpStatus,
 			&i.ErrorCode,
 			&i.ObjectID,
 			&i.RequestIds,
+			&i.FirstSentAt,
+			&i.LastSentAt,
 		); err != nil {
 			return nil, err
 		}

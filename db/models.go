@@ -1050,6 +1050,10 @@ type Payment struct {
 	IntentNumber         int32
 	IntentID             *string
 	LaterIntentID        *string
+	CreateSentAt         *time.Time
+	CreateRequestID      *string
+	ConfirmSentAt        *time.Time
+	ConfirmRequestID     *string
 	IntentClosed         bool
 	IntentSpent          bool
 	MustBeRefunded       bool
@@ -1102,22 +1106,4 @@ type Stock struct {
 	Sku       string
 	Available int64
 	Reserved  int64
-}
-
-type StripeCall struct {
-	TenantID     string
-	StripeKey    string
-	Operation    string
-	ResourceID   string
-	ParamsSha256 []byte
-	FirstSentAt  time.Time
-	LastSentAt   time.Time
-	Attempts     int32
-	Outcome      StripeOutcome
-	InDoubt      bool
-	ErrorCached  bool
-	HttpStatus   *int16
-	ErrorCode    *string
-	ObjectID     *string
-	RequestIds   []string
 }

@@ -751,11 +751,18 @@ WITH work AS MATERIALIZED (
         w.parked_at IS NULL AND w.next_attempt_at < clock_timestamp() - interval '30 seconds'
             AND w.leased_until < clock_timestamp() - interval '30 seconds' AS overdue,
         EXISTS (
-            SELECT FROM stripe_calls s
+            SELECT FROM stripe_call_rows s
             WHERE s.tenant_id = w.tenant_id
               AND s.stripe_key IN (w.tenant_id || ':' || w.key || ':confirm', w.tenant_id || ':' || w.key || ':refund',
                   (SELECT f.stripe_key FROM refunds f WHERE f.tenant_id = w.tenant_id AND f.idempotency_key = w.key))
-              AND (s.outcome = 'unknown' OR s.outcome = 'sent' AND NOT w.held)) AS unknown
+              AND (s.outcome = 'unknown' OR s.outcome = 'sent' AND NOT w.held))
+            OR NOT w.held AND EXISTS (
+                SELECT FROM payments p
+                WHERE p.tenant_id = w.tenant_id AND p.idempotency_key = w.key
+                  AND p.confirm_sent_at IS NOT NULL AND p.confirm_request_id IS NULL
+                  AND NOT EXISTS (
+                      SELECT FROM stripe_call_rows r
+                      WHERE r.tenant_id = w.tenant_id AND r.stripe_key = w.tenant_id || ':' || w.key || ':confirm')) AS unknown
     FROM work w
 )
 SELECT a.tenant_id, a.key, a.operation, a.resource_id, a.recovery_point, a.attempts, a.lease_expirations,
@@ -869,11 +876,21 @@ SELECT count(*) AS unfinished,
 FROM work w
 LEFT JOIN LATERAL (
     SELECT min(c.first_sent_at) AS first_sent_at
-    FROM stripe_calls c
-    WHERE c.tenant_id = w.tenant_id
-      AND c.stripe_key IN (w.tenant_id || ':' || w.key || ':confirm', w.tenant_id || ':' || w.key || ':refund',
-          (SELECT f.stripe_key FROM refunds f WHERE f.tenant_id = w.tenant_id AND f.idempotency_key = w.key))
-      AND (c.outcome = 'unknown' OR c.outcome = 'sent' AND NOT w.held)) s ON true
+    FROM (
+        SELECT r.first_sent_at
+        FROM stripe_call_rows r
+        WHERE r.tenant_id = w.tenant_id
+          AND r.stripe_key IN (w.tenant_id || ':' || w.key || ':confirm', w.tenant_id || ':' || w.key || ':refund',
+              (SELECT f.stripe_key FROM refunds f WHERE f.tenant_id = w.tenant_id AND f.idempotency_key = w.key))
+          AND (r.outcome = 'unknown' OR r.outcome = 'sent' AND NOT w.held)
+        UNION ALL
+        SELECT p.confirm_sent_at
+        FROM payments p
+        WHERE p.tenant_id = w.tenant_id AND p.idempotency_key = w.key AND NOT w.held
+          AND p.confirm_sent_at IS NOT NULL AND p.confirm_request_id IS NULL
+          AND NOT EXISTS (
+              SELECT FROM stripe_call_rows r
+              WHERE r.tenant_id = w.tenant_id AND r.stripe_key = w.tenant_id || ':' || w.key || ':confirm')) c) s ON true
 `
 
 type OperatorWorkCountsRow struct {

@@ -14,7 +14,7 @@ const OrphanRefunds = `-- name: OrphanRefunds :many
 SELECT k.key, k.resource_id, k.created_at, k.finished_at, k.answer_status, s.outcome, s.error_code, s.object_id,
     coalesce(k.finished_at > clock_timestamp() - interval '10 minutes', false)::boolean AS just_now
 FROM idempotency_keys k
-LEFT JOIN stripe_calls s ON s.tenant_id = k.tenant_id AND s.stripe_key = k.tenant_id || ':' || k.key || ':refund'
+LEFT JOIN stripe_call_rows s ON s.tenant_id = k.tenant_id AND s.stripe_key = k.tenant_id || ':' || k.key || ':refund'
 WHERE k.tenant_id = $1 AND k.key = ANY($2::text[])
 ORDER BY k.created_at
 `

@@ -96,7 +96,7 @@ func (q *Queries) OrderToPay(ctx context.Context, arg OrderToPayParams) ([]Order
 const PaymentBegin = `-- name: PaymentBegin :many
 
 WITH asked AS MATERIALIZED (
-    SELECT row_number() OVER () AS ordinal, a.tenant_id, a.order_id, a.key, a.operation, a.fingerprint, a.fingerprint_version, a.request_id, a.recovery_point, a.claim_token, a.lease, a.payment_id, a.amount_minor, a.currency, a.payment_method, a.intent_number, a.intent_id, a.created_at, a.event_data, a.traceparent, a.stripe_key, a.stripe_operation, a.stripe_resource_id, a.params_sha256
+    SELECT row_number() OVER () AS ordinal, a.tenant_id, a.order_id, a.key, a.operation, a.fingerprint, a.fingerprint_version, a.request_id, a.recovery_point, a.claim_token, a.lease, a.payment_id, a.amount_minor, a.currency, a.payment_method, a.intent_number, a.intent_id, a.created_at, a.event_data, a.traceparent
     FROM (
         SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS order_id, unnest($3::text[]) AS key,
             unnest($4::text[]) AS operation, unnest($5::bytea[]) AS fingerprint,
@@ -107,12 +107,10 @@ WITH asked AS MATERIALIZED (
             unnest($13::text[]) AS currency, unnest($14::text[]) AS payment_method,
             unnest($15::integer[]) AS intent_number, unnest($16::text[]) AS intent_id,
             unnest($17::timestamptz[]) AS created_at, unnest($18::bytea[]) AS event_data,
-            unnest($19::text[]) AS traceparent, unnest($20::text[]) AS stripe_key,
-            unnest($21::text[]) AS stripe_operation, unnest($22::text[]) AS stripe_resource_id,
-            unnest($23::bytea[]) AS params_sha256
+            unnest($19::text[]) AS traceparent
         LIMIT cardinality($3::text[])) a
 ), payable AS MATERIALIZED (
-    SELECT asked.ordinal, asked.tenant_id, asked.order_id, asked.key, asked.operation, asked.fingerprint, asked.fingerprint_version, asked.request_id, asked.recovery_point, asked.claim_token, asked.lease, asked.payment_id, asked.amount_minor, asked.currency, asked.payment_method, asked.intent_number, asked.intent_id, asked.created_at, asked.event_data, asked.traceparent, asked.stripe_key, asked.stripe_operation, asked.stripe_resource_id, asked.params_sha256
+    SELECT asked.ordinal, asked.tenant_id, asked.order_id, asked.key, asked.operation, asked.fingerprint, asked.fingerprint_version, asked.request_id, asked.recovery_point, asked.claim_token, asked.lease, asked.payment_id, asked.amount_minor, asked.currency, asked.payment_method, asked.intent_number, asked.intent_id, asked.created_at, asked.event_data, asked.traceparent
     FROM asked
     JOIN orders o ON o.tenant_id = asked.tenant_id AND o.id = asked.order_id
     WHERE o.status::text = 'open' AND o.canceling_key IS NULL AND o.checkout_id IS NULL
@@ -132,25 +130,18 @@ WITH asked AS MATERIALIZED (
     ON CONFLICT (tenant_id, key) DO NOTHING
     RETURNING claim_token
 ), begun AS MATERIALIZED (
-    SELECT payable.ordinal, payable.tenant_id, payable.order_id, payable.key, payable.operation, payable.fingerprint, payable.fingerprint_version, payable.request_id, payable.recovery_point, payable.claim_token, payable.lease, payable.payment_id, payable.amount_minor, payable.currency, payable.payment_method, payable.intent_number, payable.intent_id, payable.created_at, payable.event_data, payable.traceparent, payable.stripe_key, payable.stripe_operation, payable.stripe_resource_id, payable.params_sha256 FROM claim JOIN payable USING (claim_token)
+    SELECT payable.ordinal, payable.tenant_id, payable.order_id, payable.key, payable.operation, payable.fingerprint, payable.fingerprint_version, payable.request_id, payable.recovery_point, payable.claim_token, payable.lease, payable.payment_id, payable.amount_minor, payable.currency, payable.payment_method, payable.intent_number, payable.intent_id, payable.created_at, payable.event_data, payable.traceparent FROM claim JOIN payable USING (claim_token)
 ), payment AS (
     INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method,
-        intent_number, intent_id, created_at)
+        intent_number, intent_id, create_sent_at, confirm_sent_at, created_at)
     SELECT tenant_id, payment_id, order_id, key, amount_minor, currency, payment_method,
-        intent_number, nullif(intent_id, ''), created_at
+        intent_number, nullif(intent_id, ''), CASE WHEN intent_id = '' THEN clock_timestamp() END,
+        CASE WHEN intent_id <> '' THEN clock_timestamp() END, created_at
     FROM begun
-    RETURNING id
 ), event AS (
     INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, traceparent)
     SELECT tenant_id, payment_id, 1, 'payment.created', event_data, nullif(traceparent, '')
     FROM begun
-), call AS (
-    INSERT INTO stripe_calls (tenant_id, stripe_key, operation, resource_id, params_sha256)
-    SELECT begun.tenant_id, begun.stripe_key, begun.stripe_operation, begun.stripe_resource_id, begun.params_sha256
-    FROM payment
-    JOIN begun ON begun.payment_id = payment.id
-    ON CONFLICT (tenant_id, stripe_key) DO UPDATE
-    SET attempts = stripe_calls.attempts + 1, last_sent_at = clock_timestamp()
 )
 SELECT begun.ordinal::integer AS ordinal FROM begun
 `
@@ -175,10 +166,6 @@ type PaymentBeginParams struct {
 	CreatedAt           []time.Time
 	EventData           [][]byte
 	Traceparents        []string
-	StripeKeys          []string
-	StripeOperations    []string
-	StripeResourceIds   []string
-	ParamsSha256s       [][]byte
 }
 
 // The three phases of a payment and the look-up before them, over arrays: one statement, one round trip and one commit
@@ -198,10 +185,8 @@ type PaymentBeginParams struct {
 // T1: claims the key and records the payment, its event and the call it is about to make. Claims nothing unless the
 // order can be paid, was not made by a checkout, has no live payment, and has not retired the PaymentIntent since that
 // was read. It waits for no order that another transaction has locked: such a row is not done either, and the caller
-// locks the order before it tries again. A second live payment of an order violates one_live_payment_per_order. The call
-// is recorded after the payment: both payments of an order record the same creation, and a payment that is about to find
-// the order taken would otherwise hold the call's row while it waits for the payment's, which PaymentIntentRecord locks
-// in the opposite order.
+// locks the order before it tries again. A second live payment of an order violates one_live_payment_per_order. The first
+// call is the creation of the intent or, where the order has one, its confirm.
 func (q *Queries) PaymentBegin(ctx context.Context, arg PaymentBeginParams) ([]int32, error) {
 	rows, err := q.db.Query(ctx, PaymentBegin,
 		arg.TenantIds,
@@ -223,10 +208,6 @@ func (q *Queries) PaymentBegin(ctx context.Context, arg PaymentBeginParams) ([]i
 		arg.CreatedAt,
 		arg.EventData,
 		arg.Traceparents,
-		arg.StripeKeys,
-		arg.StripeOperations,
-		arg.StripeResourceIds,
-		arg.ParamsSha256s,
 	)
 	if err != nil {
 		return nil, err
@@ -247,7 +228,7 @@ func (q *Queries) PaymentBegin(ctx context.Context, arg PaymentBeginParams) ([]i
 }
 
 const PaymentByKey = `-- name: PaymentByKey :one
-SELECT tenant_id, id, version, status, ended_id, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND idempotency_key = $2
+SELECT tenant_id, id, version, status, ended_id, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, create_sent_at, create_request_id, confirm_sent_at, confirm_request_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND idempotency_key = $2
 `
 
 type PaymentByKeyParams struct {
@@ -276,6 +257,10 @@ func (q *Queries) PaymentByKey(ctx context.Context, arg PaymentByKeyParams) (Pay
 		&i.IntentNumber,
 		&i.IntentID,
 		&i.LaterIntentID,
+		&i.CreateSentAt,
+		&i.CreateRequestID,
+		&i.ConfirmSentAt,
+		&i.ConfirmRequestID,
 		&i.IntentClosed,
 		&i.IntentSpent,
 		&i.MustBeRefunded,
@@ -292,7 +277,7 @@ func (q *Queries) PaymentByKey(ctx context.Context, arg PaymentByKeyParams) (Pay
 
 const PaymentFinish = `-- name: PaymentFinish :many
 WITH asked AS MATERIALIZED (
-    SELECT row_number() OVER () AS ordinal, a.tenant_id, a.key, a.lease_token, a.payment_id, a.payment_version, a.order_id, a.order_version, a.pays_order, a.status, a.intent_closed, a.charge_id, a.failure_code, a.failure_decline_code, a.failure_message, a.answer_version, a.answer_status, a.answer_headers, a.answer_body, a.payment_event, a.order_event, a.traceparent, a.stripe_key, a.stripe_outcome, a.http_status, a.error_code, a.object_id, a.stripe_request_id
+    SELECT row_number() OVER () AS ordinal, a.tenant_id, a.key, a.lease_token, a.payment_id, a.payment_version, a.order_id, a.order_version, a.pays_order, a.status, a.intent_closed, a.charge_id, a.failure_code, a.failure_decline_code, a.failure_message, a.answer_version, a.answer_status, a.answer_headers, a.answer_body, a.payment_event, a.order_event, a.traceparent, a.stripe_key, a.stripe_outcome, a.http_status, a.error_code, a.object_id, a.stripe_request_id, a.stripe_operation, a.stripe_resource_id, a.params_sha256
     FROM (
         SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS key,
             unnest($3::bigint[]) AS lease_token,
@@ -309,10 +294,11 @@ WITH asked AS MATERIALIZED (
             unnest($21::text[]) AS traceparent, unnest($22::text[]) AS stripe_key,
             unnest($23::text[]) AS stripe_outcome, unnest($24::smallint[]) AS http_status,
             unnest($25::text[]) AS error_code, unnest($26::text[]) AS object_id,
-            unnest($27::text[]) AS stripe_request_id
+            unnest($27::text[]) AS stripe_request_id, unnest($28::text[]) AS stripe_operation,
+            unnest($29::text[]) AS stripe_resource_id, unnest($30::bytea[]) AS params_sha256
         LIMIT cardinality($2::text[])) a
 ), ready AS MATERIALIZED (
-    SELECT asked.ordinal, asked.tenant_id, asked.key, asked.lease_token, asked.payment_id, asked.payment_version, asked.order_id, asked.order_version, asked.pays_order, asked.status, asked.intent_closed, asked.charge_id, asked.failure_code, asked.failure_decline_code, asked.failure_message, asked.answer_version, asked.answer_status, asked.answer_headers, asked.answer_body, asked.payment_event, asked.order_event, asked.traceparent, asked.stripe_key, asked.stripe_outcome, asked.http_status, asked.error_code, asked.object_id, asked.stripe_request_id
+    SELECT asked.ordinal, asked.tenant_id, asked.key, asked.lease_token, asked.payment_id, asked.payment_version, asked.order_id, asked.order_version, asked.pays_order, asked.status, asked.intent_closed, asked.charge_id, asked.failure_code, asked.failure_decline_code, asked.failure_message, asked.answer_version, asked.answer_status, asked.answer_headers, asked.answer_body, asked.payment_event, asked.order_event, asked.traceparent, asked.stripe_key, asked.stripe_outcome, asked.http_status, asked.error_code, asked.object_id, asked.stripe_request_id, asked.stripe_operation, asked.stripe_resource_id, asked.params_sha256
     FROM asked
     JOIN idempotency_keys k ON k.tenant_id = asked.tenant_id AND k.key = asked.key
     WHERE k.lease_token = asked.lease_token AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
@@ -326,17 +312,19 @@ WITH asked AS MATERIALIZED (
     FROM ready
     WHERE o.tenant_id = ready.tenant_id AND o.id = ready.order_id AND ready.pays_order
       AND o.status::text = 'open' AND o.version = ready.order_version
-    RETURNING ready.ordinal, ready.tenant_id, ready.key, ready.lease_token, ready.payment_id, ready.payment_version, ready.order_id, ready.order_version, ready.pays_order, ready.status, ready.intent_closed, ready.charge_id, ready.failure_code, ready.failure_decline_code, ready.failure_message, ready.answer_version, ready.answer_status, ready.answer_headers, ready.answer_body, ready.payment_event, ready.order_event, ready.traceparent, ready.stripe_key, ready.stripe_outcome, ready.http_status, ready.error_code, ready.object_id, ready.stripe_request_id
+    RETURNING ready.ordinal, ready.tenant_id, ready.key, ready.lease_token, ready.payment_id, ready.payment_version, ready.order_id, ready.order_version, ready.pays_order, ready.status, ready.intent_closed, ready.charge_id, ready.failure_code, ready.failure_decline_code, ready.failure_message, ready.answer_version, ready.answer_status, ready.answer_headers, ready.answer_body, ready.payment_event, ready.order_event, ready.traceparent, ready.stripe_key, ready.stripe_outcome, ready.http_status, ready.error_code, ready.object_id, ready.stripe_request_id, ready.stripe_operation, ready.stripe_resource_id, ready.params_sha256
 ), settled AS (
     UPDATE payments p
     SET status = decided.status::payment_status, version = p.version + 1, updated_at = clock_timestamp(),
         intent_closed = decided.intent_closed, charge_id = coalesce(nullif(decided.charge_id, ''), p.charge_id),
         failure_code = CASE WHEN decided.status = 'failed' THEN decided.failure_code END,
         failure_decline_code = nullif(decided.failure_decline_code, ''),
-        failure_message = nullif(decided.failure_message, ''), next_action = NULL
-    FROM (SELECT ordinal, tenant_id, key, lease_token, payment_id, payment_version, order_id, order_version, pays_order, status, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, answer_version, answer_status, answer_headers, answer_body, payment_event, order_event, traceparent, stripe_key, stripe_outcome, http_status, error_code, object_id, stripe_request_id FROM ready WHERE NOT ready.pays_order UNION ALL SELECT ordinal, tenant_id, key, lease_token, payment_id, payment_version, order_id, order_version, pays_order, status, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, answer_version, answer_status, answer_headers, answer_body, payment_event, order_event, traceparent, stripe_key, stripe_outcome, http_status, error_code, object_id, stripe_request_id FROM paid) decided
+        failure_message = nullif(decided.failure_message, ''), next_action = NULL,
+        confirm_request_id = CASE WHEN p.confirm_sent_at IS NOT NULL AND decided.stripe_operation = 'confirm'
+            AND decided.stripe_outcome = 'done' THEN decided.stripe_request_id ELSE p.confirm_request_id END
+    FROM (SELECT ordinal, tenant_id, key, lease_token, payment_id, payment_version, order_id, order_version, pays_order, status, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, answer_version, answer_status, answer_headers, answer_body, payment_event, order_event, traceparent, stripe_key, stripe_outcome, http_status, error_code, object_id, stripe_request_id, stripe_operation, stripe_resource_id, params_sha256 FROM ready WHERE NOT ready.pays_order UNION ALL SELECT ordinal, tenant_id, key, lease_token, payment_id, payment_version, order_id, order_version, pays_order, status, intent_closed, charge_id, failure_code, failure_decline_code, failure_message, answer_version, answer_status, answer_headers, answer_body, payment_event, order_event, traceparent, stripe_key, stripe_outcome, http_status, error_code, object_id, stripe_request_id, stripe_operation, stripe_resource_id, params_sha256 FROM paid) decided
     WHERE p.tenant_id = decided.tenant_id AND p.id = decided.payment_id AND p.version = decided.payment_version
-    RETURNING decided.ordinal, decided.tenant_id, decided.key, decided.lease_token, decided.payment_id, decided.payment_version, decided.order_id, decided.order_version, decided.pays_order, decided.status, decided.intent_closed, decided.charge_id, decided.failure_code, decided.failure_decline_code, decided.failure_message, decided.answer_version, decided.answer_status, decided.answer_headers, decided.answer_body, decided.payment_event, decided.order_event, decided.traceparent, decided.stripe_key, decided.stripe_outcome, decided.http_status, decided.error_code, decided.object_id, decided.stripe_request_id
+    RETURNING decided.ordinal, decided.tenant_id, decided.key, decided.lease_token, decided.payment_id, decided.payment_version, decided.order_id, decided.order_version, decided.pays_order, decided.status, decided.intent_closed, decided.charge_id, decided.failure_code, decided.failure_decline_code, decided.failure_message, decided.answer_version, decided.answer_status, decided.answer_headers, decided.answer_body, decided.payment_event, decided.order_event, decided.traceparent, decided.stripe_key, decided.stripe_outcome, decided.http_status, decided.error_code, decided.object_id, decided.stripe_request_id, decided.stripe_operation, decided.stripe_resource_id, decided.params_sha256
 ), claim AS (
     UPDATE idempotency_keys k
     SET recovery_point = 'finished', finished_at = clock_timestamp(), last_error = NULL, parked_at = NULL,
@@ -347,7 +335,7 @@ WITH asked AS MATERIALIZED (
     FROM settled
     WHERE k.tenant_id = settled.tenant_id AND k.key = settled.key AND k.lease_token = settled.lease_token
       AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
-    RETURNING settled.ordinal, settled.tenant_id, settled.key, settled.lease_token, settled.payment_id, settled.payment_version, settled.order_id, settled.order_version, settled.pays_order, settled.status, settled.intent_closed, settled.charge_id, settled.failure_code, settled.failure_decline_code, settled.failure_message, settled.answer_version, settled.answer_status, settled.answer_headers, settled.answer_body, settled.payment_event, settled.order_event, settled.traceparent, settled.stripe_key, settled.stripe_outcome, settled.http_status, settled.error_code, settled.object_id, settled.stripe_request_id
+    RETURNING settled.ordinal, settled.tenant_id, settled.key, settled.lease_token, settled.payment_id, settled.payment_version, settled.order_id, settled.order_version, settled.pays_order, settled.status, settled.intent_closed, settled.charge_id, settled.failure_code, settled.failure_decline_code, settled.failure_message, settled.answer_version, settled.answer_status, settled.answer_headers, settled.answer_body, settled.payment_event, settled.order_event, settled.traceparent, settled.stripe_key, settled.stripe_outcome, settled.http_status, settled.error_code, settled.object_id, settled.stripe_request_id, settled.stripe_operation, settled.stripe_resource_id, settled.params_sha256
 ), event AS (
     INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, traceparent)
     SELECT tenant_id, payment_id, payment_version + 1, 'payment.' || status, payment_event, nullif(traceparent, '')
@@ -355,14 +343,29 @@ WITH asked AS MATERIALIZED (
     UNION ALL
     SELECT tenant_id, order_id, order_version + 1, 'order.paid', order_event, nullif(traceparent, '')
     FROM claim WHERE pays_order
-), called AS (
-    UPDATE stripe_calls s
+), called AS ( -- if another attempt has made a row of it
+    UPDATE stripe_call_rows s
     SET outcome = claim.stripe_outcome::stripe_outcome, http_status = claim.http_status,
         error_code = nullif(claim.error_code, ''), object_id = nullif(claim.object_id, ''),
         request_ids = CASE WHEN claim.stripe_request_id = '' THEN s.request_ids
             ELSE s.request_ids || claim.stripe_request_id END
     FROM claim
     WHERE s.tenant_id = claim.tenant_id AND s.stripe_key = claim.stripe_key
+), refused AS ( -- a first attempt that did not succeed becomes a row
+    INSERT INTO stripe_call_rows (tenant_id, stripe_key, operation, resource_id, params_sha256, first_sent_at,
+        last_sent_at, outcome, http_status, error_code, object_id, request_ids)
+    SELECT claim.tenant_id, claim.stripe_key, claim.stripe_operation, claim.stripe_resource_id, claim.params_sha256,
+        sent.at, sent.at, claim.stripe_outcome::stripe_outcome, claim.http_status, nullif(claim.error_code, ''),
+        nullif(claim.object_id, ''),
+        CASE WHEN claim.stripe_request_id = '' THEN '{}' ELSE ARRAY[claim.stripe_request_id] END
+    FROM claim
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN claim.stripe_operation = 'confirm' THEN p.confirm_sent_at ELSE p.create_sent_at END AS at
+        FROM payments p
+        WHERE p.tenant_id = claim.tenant_id AND p.id = claim.payment_id
+        OFFSET 0) sent
+    WHERE claim.stripe_outcome <> 'done' AND sent.at IS NOT NULL
+    ON CONFLICT (tenant_id, stripe_key) DO NOTHING
 )
 SELECT claim.ordinal::integer AS ordinal
 FROM claim
@@ -399,6 +402,9 @@ type PaymentFinishParams struct {
 	ErrorCodes          []string
 	ObjectIds           []string
 	StripeRequestIds    []string
+	StripeOperations    []string
+	StripeResourceIds   []string
+	ParamsSha256s       [][]byte
 }
 
 // T2: records the outcome, the order's new state, the events and the response. Not done: the lease was lost, or the
@@ -434,6 +440,9 @@ func (q *Queries) PaymentFinish(ctx context.Context, arg PaymentFinishParams) ([
 		arg.ErrorCodes,
 		arg.ObjectIds,
 		arg.StripeRequestIds,
+		arg.StripeOperations,
+		arg.StripeResourceIds,
+		arg.ParamsSha256s,
 	)
 	if err != nil {
 		return nil, err
@@ -455,7 +464,7 @@ func (q *Queries) PaymentFinish(ctx context.Context, arg PaymentFinishParams) ([
 
 const PaymentGet = `-- name: PaymentGet :one
 
-SELECT tenant_id, id, version, status, ended_id, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND id = $2
+SELECT tenant_id, id, version, status, ended_id, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, create_sent_at, create_request_id, confirm_sent_at, confirm_request_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND id = $2
 `
 
 type PaymentGetParams struct {
@@ -485,6 +494,10 @@ func (q *Queries) PaymentGet(ctx context.Context, arg PaymentGetParams) (Payment
 		&i.IntentNumber,
 		&i.IntentID,
 		&i.LaterIntentID,
+		&i.CreateSentAt,
+		&i.CreateRequestID,
+		&i.ConfirmSentAt,
+		&i.ConfirmRequestID,
 		&i.IntentClosed,
 		&i.IntentSpent,
 		&i.MustBeRefunded,
@@ -501,9 +514,10 @@ func (q *Queries) PaymentGet(ctx context.Context, arg PaymentGetParams) (Payment
 
 const PaymentInsert = `-- name: PaymentInsert :exec
 INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method,
-    intent_number, intent_id, created_at)
+    intent_number, intent_id, create_sent_at, created_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7,
-    $8, $9, $10)
+    $8, $9, CASE WHEN $9::text IS NULL THEN clock_timestamp() END,
+    $10)
 `
 
 type PaymentInsertParams struct {
@@ -519,6 +533,7 @@ type PaymentInsertParams struct {
 	CreatedAt      time.Time
 }
 
+// Inserts a payment. Without an intent it records that the call which creates one is about to be sent.
 func (q *Queries) PaymentInsert(ctx context.Context, arg PaymentInsertParams) error {
 	_, err := q.db.Exec(ctx, PaymentInsert,
 		arg.TenantID,
@@ -577,13 +592,12 @@ func (q *Queries) PaymentIntentEnded(ctx context.Context, arg PaymentIntentEnded
 
 const PaymentIntentRecord = `-- name: PaymentIntentRecord :many
 WITH asked AS MATERIALIZED (
-    SELECT row_number() OVER () AS ordinal, a.tenant_id, a.key, a.lease_token, a.recovery_point, a.payment_id, a.intent_id, a.create_key, a.stripe_request_id, a.confirm_key, a.params_sha256
+    SELECT row_number() OVER () AS ordinal, a.tenant_id, a.key, a.lease_token, a.recovery_point, a.payment_id, a.intent_id, a.create_key, a.stripe_request_id
     FROM (
         SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS key,
             unnest($3::bigint[]) AS lease_token, unnest($4::text[]) AS recovery_point,
             unnest($5::text[]) AS payment_id, unnest($6::text[]) AS intent_id,
-            unnest($7::text[]) AS create_key, unnest($8::text[]) AS stripe_request_id,
-            unnest($9::text[]) AS confirm_key, unnest($10::bytea[]) AS params_sha256
+            unnest($7::text[]) AS create_key, unnest($8::text[]) AS stripe_request_id
         LIMIT cardinality($2::text[])) a
 ), claim AS (
     UPDATE idempotency_keys k
@@ -597,21 +611,18 @@ WITH asked AS MATERIALIZED (
           SELECT FROM payments p
           WHERE p.tenant_id = asked.tenant_id AND p.id = asked.payment_id AND p.status::text = 'processing'
           OFFSET 0)
-    RETURNING asked.ordinal, asked.tenant_id, asked.key, asked.lease_token, asked.recovery_point, asked.payment_id, asked.intent_id, asked.create_key, asked.stripe_request_id, asked.confirm_key, asked.params_sha256
-), created AS (
-    UPDATE stripe_calls s
+    RETURNING asked.ordinal, asked.tenant_id, asked.key, asked.lease_token, asked.recovery_point, asked.payment_id, asked.intent_id, asked.create_key, asked.stripe_request_id
+), created AS ( -- if another attempt has made a row of it
+    UPDATE stripe_call_rows s
     SET outcome = 'done', http_status = 200, object_id = claim.intent_id,
         request_ids = s.request_ids || claim.stripe_request_id
     FROM claim
     WHERE s.tenant_id = claim.tenant_id AND s.stripe_key = claim.create_key
-), planned AS (
-    INSERT INTO stripe_calls (tenant_id, stripe_key, operation, resource_id, params_sha256)
-    SELECT tenant_id, confirm_key, 'confirm', payment_id, params_sha256
-    FROM claim
-    ON CONFLICT (tenant_id, stripe_key) DO NOTHING -- a repetition of this phase, whose COMMIT was in doubt
 ), recorded AS (
     UPDATE payments p
-    SET intent_id = claim.intent_id, updated_at = clock_timestamp()
+    SET intent_id = claim.intent_id, updated_at = clock_timestamp(),
+        create_request_id = CASE WHEN p.create_sent_at IS NOT NULL THEN claim.stripe_request_id END,
+        confirm_sent_at = coalesce(p.confirm_sent_at, clock_timestamp())
     FROM claim
     WHERE p.tenant_id = claim.tenant_id AND p.id = claim.payment_id AND p.status::text = 'processing'
     RETURNING claim.ordinal
@@ -630,12 +641,10 @@ type PaymentIntentRecordParams struct {
 	IntentIds        []string
 	CreateKeys       []string
 	StripeRequestIds []string
-	ConfirmKeys      []string
-	ParamsSha256s    [][]byte
 }
 
-// T1b: stores the PaymentIntent's id and records the confirm call. Not done: the lease was lost, or the payment has
-// ended.
+// T1b: stores the PaymentIntent's id, with which its creation has succeeded, and records the confirm. Not done: the lease
+// was lost, or the payment has ended.
 func (q *Queries) PaymentIntentRecord(ctx context.Context, arg PaymentIntentRecordParams) ([]int32, error) {
 	rows, err := q.db.Query(ctx, PaymentIntentRecord,
 		arg.TenantIds,
@@ -646,8 +655,6 @@ func (q *Queries) PaymentIntentRecord(ctx context.Context, arg PaymentIntentReco
 		arg.IntentIds,
 		arg.CreateKeys,
 		arg.StripeRequestIds,
-		arg.ConfirmKeys,
-		arg.ParamsSha256s,
 	)
 	if err != nil {
 		return nil, err
@@ -719,7 +726,7 @@ func (q *Queries) PaymentIntentsBefore(ctx context.Context, arg PaymentIntentsBe
 }
 
 const PaymentList = `-- name: PaymentList :many
-SELECT tenant_id, id, version, status, ended_id, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
+SELECT tenant_id, id, version, status, ended_id, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, create_sent_at, create_request_id, confirm_sent_at, confirm_request_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
 WHERE tenant_id = $1 AND id < $2
 ORDER BY id DESC LIMIT $3
 `
@@ -758,6 +765,10 @@ func (q *Queries) PaymentList(ctx context.Context, arg PaymentListParams) ([]Pay
 			&i.IntentNumber,
 			&i.IntentID,
 			&i.LaterIntentID,
+			&i.CreateSentAt,
+			&i.CreateRequestID,
+			&i.ConfirmSentAt,
+			&i.ConfirmRequestID,
 			&i.IntentClosed,
 			&i.IntentSpent,
 			&i.MustBeRefunded,
@@ -780,7 +791,7 @@ func (q *Queries) PaymentList(ctx context.Context, arg PaymentListParams) ([]Pay
 }
 
 const PaymentListOfOrder = `-- name: PaymentListOfOrder :many
-SELECT tenant_id, id, version, status, ended_id, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
+SELECT tenant_id, id, version, status, ended_id, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, create_sent_at, create_request_id, confirm_sent_at, confirm_request_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
 WHERE tenant_id = $1 AND order_id = $2 AND id < $3
 ORDER BY id DESC LIMIT $4
 `
@@ -825,6 +836,10 @@ func (q *Queries) PaymentListOfOrder(ctx context.Context, arg PaymentListOfOrder
 			&i.IntentNumber,
 			&i.IntentID,
 			&i.LaterIntentID,
+			&i.CreateSentAt,
+			&i.CreateRequestID,
+			&i.ConfirmSentAt,
+			&i.ConfirmRequestID,
 			&i.IntentClosed,
 			&i.IntentSpent,
 			&i.MustBeRefunded,
@@ -847,7 +862,7 @@ func (q *Queries) PaymentListOfOrder(ctx context.Context, arg PaymentListOfOrder
 }
 
 const PaymentLive = `-- name: PaymentLive :one
-SELECT tenant_id, id, version, status, ended_id, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
+SELECT tenant_id, id, version, status, ended_id, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, create_sent_at, create_request_id, confirm_sent_at, confirm_request_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
 WHERE tenant_id = $1 AND order_id = $2 AND ended_id IS NULL
 `
 
@@ -878,6 +893,10 @@ func (q *Queries) PaymentLive(ctx context.Context, arg PaymentLiveParams) (Payme
 		&i.IntentNumber,
 		&i.IntentID,
 		&i.LaterIntentID,
+		&i.CreateSentAt,
+		&i.CreateRequestID,
+		&i.ConfirmSentAt,
+		&i.ConfirmRequestID,
 		&i.IntentClosed,
 		&i.IntentSpent,
 		&i.MustBeRefunded,
@@ -893,7 +912,7 @@ func (q *Queries) PaymentLive(ctx context.Context, arg PaymentLiveParams) (Payme
 }
 
 const PaymentLock = `-- name: PaymentLock :one
-SELECT tenant_id, id, version, status, ended_id, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
+SELECT tenant_id, id, version, status, ended_id, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, create_sent_at, create_request_id, confirm_sent_at, confirm_request_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
 `
 
 type PaymentLockParams struct {
@@ -922,6 +941,10 @@ func (q *Queries) PaymentLock(ctx context.Context, arg PaymentLockParams) (Payme
 		&i.IntentNumber,
 		&i.IntentID,
 		&i.LaterIntentID,
+		&i.CreateSentAt,
+		&i.CreateRequestID,
+		&i.ConfirmSentAt,
+		&i.ConfirmRequestID,
 		&i.IntentClosed,
 		&i.IntentSpent,
 		&i.MustBeRefunded,
@@ -938,7 +961,7 @@ func (q *Queries) PaymentLock(ctx context.Context, arg PaymentLockParams) (Payme
 
 const PaymentNextIntent = `-- name: PaymentNextIntent :execrows
 UPDATE payments
-SET intent_number = intent_number + 1, updated_at = clock_timestamp()
+SET intent_number = intent_number + 1, create_sent_at = NULL, updated_at = clock_timestamp()
 WHERE tenant_id = $1 AND id = $2 AND status = 'processing'
   AND intent_id IS NULL AND intent_number = $3
 `
@@ -960,7 +983,7 @@ func (q *Queries) PaymentNextIntent(ctx context.Context, arg PaymentNextIntentPa
 }
 
 const PaymentOfIntent = `-- name: PaymentOfIntent :one
-SELECT tenant_id, id, version, status, ended_id, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
+SELECT tenant_id, id, version, status, ended_id, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, create_sent_at, create_request_id, confirm_sent_at, confirm_request_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at FROM payments
 WHERE tenant_id = $1 AND order_id = $2 AND intent_id = $3
 ORDER BY ended_id IS NULL DESC, id DESC LIMIT 1
 `
@@ -993,6 +1016,10 @@ func (q *Queries) PaymentOfIntent(ctx context.Context, arg PaymentOfIntentParams
 		&i.IntentNumber,
 		&i.IntentID,
 		&i.LaterIntentID,
+		&i.CreateSentAt,
+		&i.CreateRequestID,
+		&i.ConfirmSentAt,
+		&i.ConfirmRequestID,
 		&i.IntentClosed,
 		&i.IntentSpent,
 		&i.MustBeRefunded,
@@ -1011,7 +1038,7 @@ const PaymentOfIntentElsewhere = `-- name: PaymentOfIntentElsewhere :many
 SELECT p.tenant_id, p.order_id, p.id
 FROM tenants t
 CROSS JOIN LATERAL (
-    SELECT q.tenant_id, q.id, q.version, q.status, q.ended_id, q.confirmable, q.order_id, q.idempotency_key, q.amount_minor, q.amount_refunding_minor, q.amount_refunded_minor, q.amount_disputed_minor, q.currency, q.payment_method, q.intent_number, q.intent_id, q.later_intent_id, q.intent_closed, q.intent_spent, q.must_be_refunded, q.charge_id, q.failure_code, q.failure_decline_code, q.failure_message, q.next_action, q.created_at, q.updated_at
+    SELECT q.tenant_id, q.id, q.version, q.status, q.ended_id, q.confirmable, q.order_id, q.idempotency_key, q.amount_minor, q.amount_refunding_minor, q.amount_refunded_minor, q.amount_disputed_minor, q.currency, q.payment_method, q.intent_number, q.intent_id, q.later_intent_id, q.create_sent_at, q.create_request_id, q.confirm_sent_at, q.confirm_request_id, q.intent_closed, q.intent_spent, q.must_be_refunded, q.charge_id, q.failure_code, q.failure_decline_code, q.failure_message, q.next_action, q.created_at, q.updated_at
     FROM payments q
     WHERE q.tenant_id = t.id AND q.id >= $1::text AND q.intent_id = $2
       AND (q.tenant_id, q.order_id) <> ($3::text, $4::text)
@@ -1073,7 +1100,7 @@ SET status = $1, version = version + 1, updated_at = clock_timestamp(),
     failure_code = $5, failure_decline_code = $6,
     failure_message = $7, next_action = $8
 WHERE tenant_id = $9 AND id = $10 AND version = $11
-RETURNING tenant_id, id, version, status, ended_id, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at
+RETURNING tenant_id, id, version, status, ended_id, confirmable, order_id, idempotency_key, amount_minor, amount_refunding_minor, amount_refunded_minor, amount_disputed_minor, currency, payment_method, intent_number, intent_id, later_intent_id, create_sent_at, create_request_id, confirm_sent_at, confirm_request_id, intent_closed, intent_spent, must_be_refunded, charge_id, failure_code, failure_decline_code, failure_message, next_action, created_at, updated_at
 `
 
 type PaymentSettleParams struct {
@@ -1124,6 +1151,10 @@ func (q *Queries) PaymentSettle(ctx context.Context, arg PaymentSettleParams) (P
 		&i.IntentNumber,
 		&i.IntentID,
 		&i.LaterIntentID,
+		&i.CreateSentAt,
+		&i.CreateRequestID,
+		&i.ConfirmSentAt,
+		&i.ConfirmRequestID,
 		&i.IntentClosed,
 		&i.IntentSpent,
 		&i.MustBeRefunded,
@@ -1139,7 +1170,7 @@ func (q *Queries) PaymentSettle(ctx context.Context, arg PaymentSettleParams) (P
 }
 
 const PaymentWithOrder = `-- name: PaymentWithOrder :one
-SELECT p.tenant_id, p.id, p.version, p.status, p.ended_id, p.confirmable, p.order_id, p.idempotency_key, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.currency, p.payment_method, p.intent_number, p.intent_id, p.later_intent_id, p.intent_closed, p.intent_spent, p.must_be_refunded, p.charge_id, p.failure_code, p.failure_decline_code, p.failure_message, p.next_action, p.created_at, p.updated_at, o.tenant_id, o.id, o.version, o.status, o.amount_minor, o.amount_refunded_minor, o.amount_disputed_minor, o.currency, o.items, o.customer_reference, o.metadata, o.payment_id, o.checkout_id, o.canceling_key, o.intents_retired, o.created_at, extract(epoch FROM clock_timestamp() - p.updated_at)::float8 AS status_seconds
+SELECT p.tenant_id, p.id, p.version, p.status, p.ended_id, p.confirmable, p.order_id, p.idempotency_key, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.currency, p.payment_method, p.intent_number, p.intent_id, p.later_intent_id, p.create_sent_at, p.create_request_id, p.confirm_sent_at, p.confirm_request_id, p.intent_closed, p.intent_spent, p.must_be_refunded, p.charge_id, p.failure_code, p.failure_decline_code, p.failure_message, p.next_action, p.created_at, p.updated_at, o.tenant_id, o.id, o.version, o.status, o.amount_minor, o.amount_refunded_minor, o.amount_disputed_minor, o.currency, o.items, o.customer_reference, o.metadata, o.payment_id, o.checkout_id, o.canceling_key, o.intents_retired, o.created_at, extract(epoch FROM clock_timestamp() - p.updated_at)::float8 AS status_seconds
 FROM payments p
 JOIN orders o ON o.tenant_id = p.tenant_id AND o.id = p.order_id
 WHERE p.tenant_id = $1 AND p.id = $2
@@ -1178,6 +1209,10 @@ func (q *Queries) PaymentWithOrder(ctx context.Context, arg PaymentWithOrderPara
 		&i.Payment.IntentNumber,
 		&i.Payment.IntentID,
 		&i.Payment.LaterIntentID,
+		&i.Payment.CreateSentAt,
+		&i.Payment.CreateRequestID,
+		&i.Payment.ConfirmSentAt,
+		&i.Payment.ConfirmRequestID,
 		&i.Payment.IntentClosed,
 		&i.Payment.IntentSpent,
 		&i.Payment.MustBeRefunded,
@@ -1210,7 +1245,7 @@ func (q *Queries) PaymentWithOrder(ctx context.Context, arg PaymentWithOrderPara
 }
 
 const PaymentsById = `-- name: PaymentsById :many
-SELECT p.tenant_id, p.id, p.version, p.status, p.ended_id, p.confirmable, p.order_id, p.idempotency_key, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.currency, p.payment_method, p.intent_number, p.intent_id, p.later_intent_id, p.intent_closed, p.intent_spent, p.must_be_refunded, p.charge_id, p.failure_code, p.failure_decline_code, p.failure_message, p.next_action, p.created_at, p.updated_at FROM payments p
+SELECT p.tenant_id, p.id, p.version, p.status, p.ended_id, p.confirmable, p.order_id, p.idempotency_key, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.currency, p.payment_method, p.intent_number, p.intent_id, p.later_intent_id, p.create_sent_at, p.create_request_id, p.confirm_sent_at, p.confirm_request_id, p.intent_closed, p.intent_spent, p.must_be_refunded, p.charge_id, p.failure_code, p.failure_decline_code, p.failure_message, p.next_action, p.created_at, p.updated_at FROM payments p
 JOIN (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS id) asked USING (tenant_id, id)
 `
 
@@ -1247,6 +1282,10 @@ func (q *Queries) PaymentsById(ctx context.Context, arg PaymentsByIdParams) ([]P
 			&i.IntentNumber,
 			&i.IntentID,
 			&i.LaterIntentID,
+			&i.CreateSentAt,
+			&i.CreateRequestID,
+			&i.ConfirmSentAt,
+			&i.ConfirmRequestID,
 			&i.IntentClosed,
 			&i.IntentSpent,
 			&i.MustBeRefunded,

@@ -12,7 +12,7 @@ import (
 
 const CancelCallsOfOrder = `-- name: CancelCallsOfOrder :many
 SELECT stripe_key, params_sha256
-FROM stripe_calls
+FROM stripe_call_rows
 WHERE tenant_id = $1 AND stripe_key >= $2::text AND stripe_key < $2::text || chr(1114111)
 `
 
@@ -190,9 +190,17 @@ WITH work AS MATERIALIZED (
 ), doubt AS MATERIALIZED (
     SELECT s.first_sent_at
     FROM work w
-    JOIN stripe_calls s ON s.tenant_id = w.tenant_id
+    JOIN stripe_call_rows s ON s.tenant_id = w.tenant_id
         AND s.stripe_key IN (w.tenant_id || ':' || w.key || ':confirm', w.tenant_id || ':' || w.key || ':refund')
     WHERE s.outcome = 'unknown' OR s.outcome = 'sent' AND w.leased_until < clock_timestamp()
+    UNION ALL
+    SELECT p.confirm_sent_at
+    FROM work w
+    JOIN payments p ON p.tenant_id = w.tenant_id AND p.idempotency_key = w.key
+    WHERE p.confirm_sent_at IS NOT NULL AND p.confirm_request_id IS NULL AND w.leased_until < clock_timestamp()
+      AND NOT EXISTS (
+          SELECT FROM stripe_call_rows r
+          WHERE r.tenant_id = w.tenant_id AND r.stripe_key = w.tenant_id || ':' || w.key || ':confirm')
 )
 SELECT (SELECT count(*) FROM work) AS unfinished,
     (SELECT count(*) FROM work WHERE parked_at IS NOT NULL) AS parked,
@@ -419,7 +427,7 @@ const ReconcilePaid = `-- name: ReconcilePaid :many
 SELECT p.tenant_id, p.id, p.order_id, p.intent_id, p.currency
 FROM tenants t
 CROSS JOIN LATERAL (
-    SELECT q.tenant_id, q.id, q.version, q.status, q.ended_id, q.confirmable, q.order_id, q.idempotency_key, q.amount_minor, q.amount_refunding_minor, q.amount_refunded_minor, q.amount_disputed_minor, q.currency, q.payment_method, q.intent_number, q.intent_id, q.later_intent_id, q.intent_closed, q.intent_spent, q.must_be_refunded, q.charge_id, q.failure_code, q.failure_decline_code, q.failure_message, q.next_action, q.created_at, q.updated_at
+    SELECT q.tenant_id, q.id, q.version, q.status, q.ended_id, q.confirmable, q.order_id, q.idempotency_key, q.amount_minor, q.amount_refunding_minor, q.amount_refunded_minor, q.amount_disputed_minor, q.currency, q.payment_method, q.intent_number, q.intent_id, q.later_intent_id, q.create_sent_at, q.create_request_id, q.confirm_sent_at, q.confirm_request_id, q.intent_closed, q.intent_spent, q.must_be_refunded, q.charge_id, q.failure_code, q.failure_decline_code, q.failure_message, q.next_action, q.created_at, q.updated_at
     FROM payments q
     WHERE q.tenant_id = t.id AND q.id >= $1::text AND q.id < $2::text AND q.status = 'succeeded'
       AND (q.tenant_id, q.id) > ($3::text, $4::text)
@@ -478,7 +486,7 @@ func (q *Queries) ReconcilePaid(ctx context.Context, arg ReconcilePaidParams) ([
 }
 
 const ReconcilePayments = `-- name: ReconcilePayments :many
-SELECT p.tenant_id, p.id, p.version, p.status, p.ended_id, p.confirmable, p.order_id, p.idempotency_key, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.currency, p.payment_method, p.intent_number, p.intent_id, p.later_intent_id, p.intent_closed, p.intent_spent, p.must_be_refunded, p.charge_id, p.failure_code, p.failure_decline_code, p.failure_message, p.next_action, p.created_at, p.updated_at, extract(epoch FROM clock_timestamp() - p.updated_at)::float8 AS idle_seconds,
+SELECT p.tenant_id, p.id, p.version, p.status, p.ended_id, p.confirmable, p.order_id, p.idempotency_key, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.currency, p.payment_method, p.intent_number, p.intent_id, p.later_intent_id, p.create_sent_at, p.create_request_id, p.confirm_sent_at, p.confirm_request_id, p.intent_closed, p.intent_spent, p.must_be_refunded, p.charge_id, p.failure_code, p.failure_decline_code, p.failure_message, p.next_action, p.created_at, p.updated_at, extract(epoch FROM clock_timestamp() - p.updated_at)::float8 AS idle_seconds,
     EXISTS (
         SELECT FROM idempotency_keys k
         WHERE k.tenant_id = p.tenant_id AND k.key = p.idempotency_key
@@ -527,6 +535,10 @@ func (q *Queries) ReconcilePayments(ctx context.Context, arg ReconcilePaymentsPa
 			&i.Payment.IntentNumber,
 			&i.Payment.IntentID,
 			&i.Payment.LaterIntentID,
+			&i.Payment.CreateSentAt,
+			&i.Payment.CreateRequestID,
+			&i.Payment.ConfirmSentAt,
+			&i.Payment.ConfirmRequestID,
 			&i.Payment.IntentClosed,
 			&i.Payment.IntentSpent,
 			&i.Payment.MustBeRefunded,

@@ -195,7 +195,7 @@ func (q *Queries) RefundLock(ctx context.Context, arg RefundLockParams) (Refund,
 const RefundOtherInFlight = `-- name: RefundOtherInFlight :one
 SELECT EXISTS (
     SELECT FROM refunds r
-    JOIN stripe_calls s ON s.tenant_id = r.tenant_id AND s.stripe_key = r.stripe_key
+    JOIN stripe_call_rows s ON s.tenant_id = r.tenant_id AND s.stripe_key = r.stripe_key
     WHERE r.tenant_id = $1 AND r.payment_id = $2 AND r.id <> $3
       AND r.status = 'pending' AND r.stripe_refund_id IS NULL
       AND s.outcome = 'sent' AND s.last_sent_at > clock_timestamp() - $4::interval

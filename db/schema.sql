@@ -442,6 +442,10 @@ CASE
     WHEN intent_number > 1 THEN intent_id
     ELSE NULL::text
 END) STORED,
+    create_sent_at         timestamptz,
+    create_request_id      text,
+    confirm_sent_at        timestamptz,
+    confirm_request_id     text,
     intent_closed          boolean        NOT NULL DEFAULT false,
     intent_spent           boolean        NOT NULL DEFAULT false,
     must_be_refunded       boolean        NOT NULL DEFAULT false,
@@ -454,6 +458,7 @@ END) STORED,
     updated_at             timestamptz    NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT payments_pkey PRIMARY KEY (tenant_id, id),
     CONSTRAINT one_payment_per_key UNIQUE (idempotency_key, tenant_id),
+    CONSTRAINT confirmed_has_an_intent CHECK (confirm_sent_at IS NULL OR intent_id IS NOT NULL),
     CONSTRAINT failed_has_failure_code CHECK ((status = 'failed'::payment_status) = (failure_code IS NOT NULL)),
     CONSTRAINT next_action_only_when_required CHECK (next_action IS NULL OR status = 'requires_action'::payment_status),
     CONSTRAINT only_succeeded_is_refunded CHECK (status = 'succeeded'::payment_status OR amount_refunding_minor = 0),
@@ -461,6 +466,8 @@ END) STORED,
     CONSTRAINT payment_disputed_is_not_negative CHECK (amount_disputed_minor >= 0),
     CONSTRAINT refunds_never_exceed_payment CHECK (0 <= amount_refunded_minor
         AND amount_refunded_minor <= amount_refunding_minor AND amount_refunding_minor <= amount_minor),
+    CONSTRAINT succeeded_call_was_sent CHECK ((create_request_id IS NULL OR create_sent_at IS NOT NULL)
+        AND (confirm_request_id IS NULL OR confirm_sent_at IS NOT NULL)),
     CONSTRAINT succeeded_has_an_intent CHECK (status <> 'succeeded'::payment_status OR intent_id IS NOT NULL)
 ) WITH (fillfactor=60, autovacuum_vacuum_scale_factor=0.02);
 CREATE UNIQUE INDEX one_adoption_per_intent ON payments (idempotency_key) WHERE starts_with(idempotency_key,
@@ -468,6 +475,13 @@ CREATE UNIQUE INDEX one_adoption_per_intent ON payments (idempotency_key) WHERE 
 CREATE UNIQUE INDEX one_live_payment_per_order ON payments (order_id, tenant_id, ended_id) NULLS NOT DISTINCT;
 CREATE INDEX payments_confirmable ON payments (id) WHERE confirmable;
 CREATE INDEX payments_of_later_intents ON payments (later_intent_id) WHERE (later_intent_id IS NOT NULL);
+CREATE TRIGGER first_attempt_is_immutable AFTER UPDATE OF create_sent_at, confirm_sent_at, intent_number,
+    intent_id ON payments FOR EACH ROW
+    WHEN (old.confirm_sent_at IS NOT NULL AND (new.confirm_sent_at IS DISTINCT FROM old.confirm_sent_at
+        OR new.intent_id IS DISTINCT FROM old.intent_id) OR old.create_sent_at IS NOT NULL
+        AND new.intent_number = old.intent_number AND new.create_sent_at IS DISTINCT FROM old.create_sent_at
+        OR new.intent_number <> old.intent_number AND new.create_sent_at IS NOT NULL)
+    EXECUTE FUNCTION refuse_write('when a call was first sent, and with which intent, never changes');
 CREATE TRIGGER payment_terms_are_immutable AFTER UPDATE OF amount_minor, currency, order_id, idempotency_key,
     payment_method ON payments FOR EACH ROW
     WHEN (old.amount_minor <> new.amount_minor OR old.currency <> new.currency OR old.order_id <> new.order_id
@@ -493,7 +507,7 @@ CREATE TRIGGER succeeded_keeps_its_charge AFTER UPDATE OF intent_id, charge_id O
         AND new.charge_id IS NULL))
     EXECUTE FUNCTION refuse_write('the intent and the charge of a payment that succeeded never change');
 
-CREATE TABLE stripe_calls (
+CREATE TABLE stripe_call_rows (
     tenant_id     text           COLLATE "C" NOT NULL,
     stripe_key    text           COLLATE "C" NOT NULL,
     operation     text           NOT NULL,
@@ -509,17 +523,20 @@ CREATE TABLE stripe_calls (
     error_code    text,
     object_id     text           COLLATE "C",
     request_ids   text[]         NOT NULL DEFAULT '{}'::text[],
-    CONSTRAINT stripe_calls_pkey PRIMARY KEY (tenant_id, stripe_key),
+    CONSTRAINT stripe_call_rows_pkey PRIMARY KEY (tenant_id, stripe_key),
     CONSTRAINT stripe_key_fits CHECK (length(stripe_key) <= 255),
     CONSTRAINT stripe_key_names_the_tenant CHECK (starts_with(stripe_key, tenant_id || ':'::text))
 ) WITH (fillfactor=60, autovacuum_vacuum_scale_factor=0.02);
 CREATE TRIGGER call_parameters_are_immutable AFTER UPDATE OF params_sha256, operation, resource_id,
-    first_sent_at ON stripe_calls FOR EACH ROW
+    first_sent_at ON stripe_call_rows FOR EACH ROW
     WHEN (new.params_sha256 IS DISTINCT FROM old.params_sha256 OR new.operation IS DISTINCT FROM old.operation
         OR new.resource_id IS DISTINCT FROM old.resource_id OR new.first_sent_at IS DISTINCT FROM old.first_sent_at)
     EXECUTE FUNCTION refuse_write('one Stripe key, one set of parameters');
+CREATE TRIGGER first_row_not_resent_after_24h AFTER INSERT ON stripe_call_rows FOR EACH ROW
+    WHEN (new.attempts > 1 AND new.last_sent_at > (new.first_sent_at + '23:00:00'::interval))
+    EXECUTE FUNCTION refuse_write('after 24 hours Stripe may have dropped the key and would execute the call again');
 CREATE TRIGGER stripe_key_not_resent_after_24h AFTER UPDATE OF attempts, last_sent_at,
-    first_sent_at ON stripe_calls FOR EACH ROW
+    first_sent_at ON stripe_call_rows FOR EACH ROW
     WHEN (new.attempts > old.attempts AND new.last_sent_at > (old.first_sent_at + '23:00:00'::interval))
     EXECUTE FUNCTION refuse_write('after 24 hours Stripe may have dropped the key and would execute the call again');
 
@@ -535,7 +552,7 @@ CREATE TABLE intent_searches (
     ended_at    timestamptz,
     CONSTRAINT intent_searches_pkey PRIMARY KEY (tenant_id, stripe_key),
     CONSTRAINT intent_searches_tenant_id_stripe_key_fkey FOREIGN KEY (tenant_id,
-        stripe_key) REFERENCES stripe_calls(tenant_id, stripe_key),
+        stripe_key) REFERENCES stripe_call_rows(tenant_id, stripe_key),
     CONSTRAINT only_second_pass_ends CHECK (ended_at IS NULL OR second_pass)
 );
 

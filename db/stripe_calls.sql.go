@@ -147,47 +147,54 @@ func (q *Queries) IntentSearchRead(ctx context.Context, arg IntentSearchReadPara
 }
 
 const StripeCallGet = `-- name: StripeCallGet :one
-SELECT tenant_id, stripe_key, operation, resource_id, params_sha256, first_sent_at, last_sent_at, attempts, outcome, in_doubt, error_cached, http_status, error_code, object_id, request_ids, extract(epoch FROM clock_timestamp() - first_sent_at)::float8 AS age_seconds
-FROM stripe_calls
-WHERE tenant_id = $1 AND stripe_key = $2
+
+SELECT c.stripe_key::text AS stripe_key, c.resource_id::text AS resource_id,
+    c.attempts::integer AS attempts, c.outcome::stripe_outcome AS outcome, c.in_doubt::boolean AS in_doubt,
+    c.error_cached::boolean AS error_cached, c.http_status, c.error_code, c.object_id,
+    c.request_ids::text[] AS request_ids,
+    c.first_sent_at::timestamptz AS first_sent_at, c.last_sent_at::timestamptz AS last_sent_at,
+    extract(epoch FROM clock_timestamp() - c.first_sent_at)::float8 AS age_seconds
+FROM stripe_calls c
+WHERE c.tenant_id = $1 AND c.stripe_key = $2 AND c.operation = $3 AND c.resource_id = $4
 `
 
 type StripeCallGetParams struct {
-	TenantID  string
-	StripeKey string
+	TenantID   string
+	StripeKey  string
+	Operation  string
+	ResourceID string
 }
 
 type StripeCallGetRow struct {
-	TenantID     string
-	StripeKey    string
-	Operation    string
-	ResourceID   string
-	ParamsSha256 []byte
-	FirstSentAt  time.Time
-	LastSentAt   time.Time
-	Attempts     int32
-	Outcome      StripeOutcome
-	InDoubt      bool
-	ErrorCached  bool
-	HttpStatus   *int16
-	ErrorCode    *string
-	ObjectID     *string
-	RequestIds   []string
-	AgeSeconds   float64
+	StripeKey   string
+	ResourceID  string
+	Attempts    int32
+	Outcome     StripeOutcome
+	InDoubt     bool
+	ErrorCached bool
+	HttpStatus  *int16
+	ErrorCode   *string
+	ObjectID    *string
+	RequestIds  []string
+	FirstSentAt time.Time
+	LastSentAt  time.Time
+	AgeSeconds  float64
 }
 
+// Calls are read from the view stripe_calls, and changed in its table, stripe_call_rows. A first attempt that is a
+// payment's becomes a row when there is more to say of it.
 // No row: no attempt of the call was recorded, so it was never sent.
 func (q *Queries) StripeCallGet(ctx context.Context, arg StripeCallGetParams) (StripeCallGetRow, error) {
-	row := q.db.QueryRow(ctx, StripeCallGet, arg.TenantID, arg.StripeKey)
+	row := q.db.QueryRow(ctx, StripeCallGet,
+		arg.TenantID,
+		arg.StripeKey,
+		arg.Operation,
+		arg.ResourceID,
+	)
 	var i StripeCallGetRow
 	err := row.Scan(
-		&i.TenantID,
 		&i.StripeKey,
-		&i.Operation,
 		&i.ResourceID,
-		&i.ParamsSha256,
-		&i.FirstSentAt,
-		&i.LastSentAt,
 		&i.Attempts,
 		&i.Outcome,
 		&i.InDoubt,
@@ -196,13 +203,15 @@ func (q *Queries) StripeCallGet(ctx context.Context, arg StripeCallGetParams) (S
 		&i.ErrorCode,
 		&i.ObjectID,
 		&i.RequestIds,
+		&i.FirstSentAt,
+		&i.LastSentAt,
 		&i.AgeSeconds,
 	)
 	return i, err
 }
 
 const StripeCallInsert = `-- name: StripeCallInsert :exec
-INSERT INTO stripe_calls (tenant_id, stripe_key, operation, resource_id, params_sha256)
+INSERT INTO stripe_call_rows (tenant_id, stripe_key, operation, resource_id, params_sha256)
 VALUES ($1, $2, $3, $4, $5)
 `
 
@@ -233,21 +242,34 @@ WITH claim AS (
     WHERE k.tenant_id = $1 AND k.key = $2 AND k.lease_token = $3
       AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
     FOR NO KEY UPDATE
-), sent AS (
-    INSERT INTO stripe_calls AS s (tenant_id, stripe_key, operation, resource_id, params_sha256)
-    SELECT claim.tenant_id, $4, $5, $6, $7
+), before AS MATERIALIZED (
+    SELECT c.tenant_id, c.stripe_key, c.operation, c.resource_id, c.params_sha256, c.first_sent_at, c.last_sent_at, c.attempts, c.outcome, c.in_doubt, c.error_cached, c.http_status, c.error_code, c.object_id, c.request_ids, c.first_sent_at <= clock_timestamp() - $4::interval AS past
     FROM claim
+    JOIN stripe_calls c ON c.tenant_id = claim.tenant_id
+    WHERE c.stripe_key = $5 AND c.operation = $6 AND c.resource_id = $7
+), sent AS (
+    INSERT INTO stripe_call_rows AS s (tenant_id, stripe_key, operation, resource_id, params_sha256,
+        first_sent_at, last_sent_at, attempts, outcome, in_doubt, http_status, object_id, request_ids)
+    SELECT claim.tenant_id, $5, $6, $7, $8,
+        coalesce(before.first_sent_at, clock_timestamp()),
+        CASE WHEN before.past THEN before.last_sent_at ELSE clock_timestamp() END,
+        coalesce(before.attempts, 0) + CASE WHEN before.past THEN 0 ELSE 1 END, 'sent',
+        coalesce(NOT before.past AND before.outcome IN ('sent', 'unknown'), false),
+        before.http_status, before.object_id, coalesce(before.request_ids, '{}')
+    FROM claim
+    LEFT JOIN before ON true
     ON CONFLICT (tenant_id, stripe_key) DO UPDATE
     SET attempts = s.attempts + 1, last_sent_at = clock_timestamp(),
         in_doubt = s.in_doubt OR s.outcome IN ('sent', 'unknown'),
         outcome = 'sent'
-    WHERE s.first_sent_at > clock_timestamp() - $8::interval
+    WHERE s.first_sent_at > clock_timestamp() - $4::interval
     RETURNING s.attempts, s.in_doubt
 )
 SELECT coalesce(sent.attempts, 0)::integer AS attempts,
     coalesce(sent.in_doubt, true)::boolean AS in_doubt,
-    (sent.attempts IS NULL)::boolean AS past_resend_cutoff
+    (sent.attempts IS NULL OR coalesce(before.past, false))::boolean AS past_resend_cutoff
 FROM claim
+LEFT JOIN before ON true
 LEFT JOIN sent ON true
 `
 
@@ -255,11 +277,11 @@ type StripeCallRecordAttemptParams struct {
 	TenantID     string
 	Key          string
 	LeaseToken   int64
+	ResendWithin time.Duration
 	StripeKey    string
 	Operation    string
 	ResourceID   string
 	ParamsSha256 []byte
-	ResendWithin time.Duration
 }
 
 type StripeCallRecordAttemptRow struct {
@@ -277,11 +299,11 @@ func (q *Queries) StripeCallRecordAttempt(ctx context.Context, arg StripeCallRec
 		arg.TenantID,
 		arg.Key,
 		arg.LeaseToken,
+		arg.ResendWithin,
 		arg.StripeKey,
 		arg.Operation,
 		arg.ResourceID,
 		arg.ParamsSha256,
-		arg.ResendWithin,
 	)
 	var i StripeCallRecordAttemptRow
 	err := row.Scan(&i.Attempts, &i.InDoubt, &i.PastResendCutoff)
@@ -292,11 +314,20 @@ const StripeCallRecordAttemptOutcome = `-- name: StripeCallRecordAttemptOutcome 
 WITH claim AS (
     SELECT k.tenant_id
     FROM idempotency_keys k
-    WHERE k.tenant_id = $8 AND k.key = $10 AND k.lease_token = $11
+    WHERE k.tenant_id = $11 AND k.key = $12 AND k.lease_token = $13
       AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
     FOR NO KEY UPDATE
 )
-UPDATE stripe_calls s
+INSERT INTO stripe_call_rows AS s (tenant_id, stripe_key, operation, resource_id, params_sha256,
+    first_sent_at, last_sent_at, attempts, outcome, in_doubt, error_cached, http_status, error_code, object_id, request_ids)
+SELECT c.tenant_id, c.stripe_key, c.operation, c.resource_id, c.params_sha256,
+    c.first_sent_at, c.last_sent_at, c.attempts, $1::stripe_outcome, $2::boolean, $3::boolean,
+    $4::smallint, $5, $6,
+    CASE WHEN $7::text = '' THEN '{}' ELSE ARRAY[$7::text] END
+FROM claim
+JOIN stripe_calls c ON c.tenant_id = claim.tenant_id
+WHERE c.stripe_key = $8 AND c.operation = $9 AND c.resource_id = $10
+ON CONFLICT (tenant_id, stripe_key) DO UPDATE
 SET outcome = $1,
     in_doubt = s.in_doubt OR $2::boolean,
     error_cached = s.error_cached OR $3::boolean,
@@ -304,8 +335,6 @@ SET outcome = $1,
     object_id = coalesce($6, s.object_id),
     request_ids = CASE WHEN $7::text = '' THEN s.request_ids
         ELSE s.request_ids || $7::text END
-FROM claim
-WHERE s.tenant_id = $8 AND s.stripe_key = $9
 `
 
 type StripeCallRecordAttemptOutcomeParams struct {
@@ -316,8 +345,10 @@ type StripeCallRecordAttemptOutcomeParams struct {
 	ErrorCode       *string
 	ObjectID        *string
 	StripeRequestID string
-	TenantID        string
 	StripeKey       string
+	Operation       string
+	ResourceID      string
+	TenantID        string
 	Key             string
 	LeaseToken      int64
 }
@@ -333,8 +364,10 @@ func (q *Queries) StripeCallRecordAttemptOutcome(ctx context.Context, arg Stripe
 		arg.ErrorCode,
 		arg.ObjectID,
 		arg.StripeRequestID,
-		arg.TenantID,
 		arg.StripeKey,
+		arg.Operation,
+		arg.ResourceID,
+		arg.TenantID,
 		arg.Key,
 		arg.LeaseToken,
 	)
@@ -345,13 +378,21 @@ func (q *Queries) StripeCallRecordAttemptOutcome(ctx context.Context, arg Stripe
 }
 
 const StripeCallRecordOutcome = `-- name: StripeCallRecordOutcome :exec
-UPDATE stripe_calls
+INSERT INTO stripe_call_rows AS s (tenant_id, stripe_key, operation, resource_id, params_sha256,
+    first_sent_at, last_sent_at, attempts, outcome, in_doubt, http_status, error_code, object_id, request_ids)
+SELECT c.tenant_id, c.stripe_key, c.operation, c.resource_id, c.params_sha256,
+    c.first_sent_at, c.last_sent_at, c.attempts, $1::stripe_outcome, $2::boolean,
+    $3::smallint, $4, $5,
+    CASE WHEN $6::text = '' THEN '{}' ELSE ARRAY[$6::text] END
+FROM stripe_calls c
+WHERE c.tenant_id = $7 AND c.stripe_key = $8 AND c.operation = $9
+  AND c.resource_id = $10
+ON CONFLICT (tenant_id, stripe_key) DO UPDATE
 SET outcome = $1, in_doubt = $2,
     http_status = $3, error_code = $4,
-    object_id = coalesce($5, object_id),
-    request_ids = CASE WHEN $6::text = '' THEN request_ids
-        ELSE request_ids || $6::text END
-WHERE tenant_id = $7 AND stripe_key = $8
+    object_id = coalesce($5, s.object_id),
+    request_ids = CASE WHEN $6::text = '' THEN s.request_ids
+        ELSE s.request_ids || $6::text END
 `
 
 type StripeCallRecordOutcomeParams struct {
@@ -363,6 +404,8 @@ type StripeCallRecordOutcomeParams struct {
 	StripeRequestID string
 	TenantID        string
 	StripeKey       string
+	Operation       string
+	ResourceID      string
 }
 
 // Records the final outcome of a call, in the phase that holds the claim.
@@ -376,6 +419,8 @@ func (q *Queries) StripeCallRecordOutcome(ctx context.Context, arg StripeCallRec
 		arg.StripeRequestID,
 		arg.TenantID,
 		arg.StripeKey,
+		arg.Operation,
+		arg.ResourceID,
 	)
 	return err
 }

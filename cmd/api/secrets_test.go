@@ -56,7 +56,7 @@ const (
 var keyColumns = []string{
 	"idempotency_keys.key", "payments.idempotency_key", "refunds.idempotency_key", "refunds.stripe_key",
 	"checkouts.idempotency_key",
-	"orders.canceling_key", "stripe_calls.stripe_key",
+	"orders.canceling_key", "stripe_call_rows.stripe_key",
 }
 
 // A client secret leaves in next_action, to the customer's browser; so it is where

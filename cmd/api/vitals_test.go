@@ -68,15 +68,15 @@ func TestVitals(t *testing.T) {
 		_, err = tx.Exec(t.Context(), "SELECT pg_current_xact_id()")
 		require.NoError(t, err)
 		w.Exec(
-			`INSERT INTO stripe_calls (tenant_id, stripe_key, operation, resource_id, params_sha256) SELECT $1::text,
+			`INSERT INTO stripe_call_rows (tenant_id, stripe_key, operation, resource_id, params_sha256) SELECT $1::text,
 				$1::text || ':' || n, 'confirm', 'pay_x', '\x' FROM generate_series(1, 50) n`,
 			w.Tenant.ID,
 		)
-		w.Exec(`UPDATE stripe_calls SET attempts = attempts + 1`)
+		w.Exec(`UPDATE stripe_call_rows SET attempts = attempts + 1`)
 		w.Until("the statistics have it", func() bool {
 			look()
-			return sample(t, r, "payonce_database_dead_rows", "stripe_calls") >= 50 &&
-				sample(t, r, "payonce_database_live_rows", "stripe_calls") >= 50
+			return sample(t, r, "payonce_database_dead_rows", "stripe_call_rows") >= 50 &&
+				sample(t, r, "payonce_database_live_rows", "stripe_call_rows") >= 50
 		})
 	})
 }

@@ -84,6 +84,13 @@ CREATE TABLE payments (
     -- would cost every payment a new entry in every index; this column does not change when a first intent is stored.
     later_intent_id        text COLLATE "C" GENERATED ALWAYS AS (
         CASE WHEN intent_number > 1 THEN intent_id END) STORED,
+    -- The first attempts of the calls that create the intent and confirm it, as far as they succeeded (stripe_calls): when
+    -- each was recorded, which is before it was sent, and the id of the request at Stripe, null until it has succeeded
+    -- and empty if Stripe named none.
+    create_sent_at         timestamptz,
+    create_request_id      text,
+    confirm_sent_at        timestamptz,
+    confirm_request_id     text,
     intent_closed          boolean        NOT NULL DEFAULT false, -- the next payment makes a new one
     -- The intent was paid and pays nothing: others have given all of it back, or had changed its amount. A bank may return
     -- to it what was given back.
@@ -109,6 +116,10 @@ CREATE TABLE payments (
     CONSTRAINT only_succeeded_is_refunded CHECK (status = 'succeeded' OR amount_refunding_minor = 0),
     CONSTRAINT payment_disputed_is_not_negative CHECK (amount_disputed_minor >= 0),
     CONSTRAINT succeeded_has_an_intent CHECK (status <> 'succeeded' OR intent_id IS NOT NULL),
+    CONSTRAINT confirmed_has_an_intent CHECK (confirm_sent_at IS NULL OR intent_id IS NOT NULL),
+    CONSTRAINT succeeded_call_was_sent CHECK (
+        (create_request_id IS NULL OR create_sent_at IS NOT NULL)
+        AND (confirm_request_id IS NULL OR confirm_sent_at IS NOT NULL)),
     CONSTRAINT failed_has_failure_code CHECK ((status = 'failed') = (failure_code IS NOT NULL)),
     CONSTRAINT next_action_only_when_required CHECK (next_action IS NULL OR status = 'requires_action')
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02);
@@ -136,6 +147,16 @@ CREATE TRIGGER succeeded_keeps_its_charge AFTER UPDATE OF intent_id, charge_id O
     WHEN (OLD.status = 'succeeded' AND ((OLD.intent_id, OLD.charge_id) <> (NEW.intent_id, NEW.charge_id)
         OR NEW.intent_id IS NULL OR (OLD.charge_id IS NOT NULL AND NEW.charge_id IS NULL)))
     EXECUTE FUNCTION refuse_write('the intent and the charge of a payment that succeeded never change');
+-- Another attempt finds out from them when the call was first sent, and with which parameters. A payment that moves to its
+-- order's next intent has sent nothing for that.
+CREATE TRIGGER first_attempt_is_immutable AFTER UPDATE OF create_sent_at, confirm_sent_at, intent_number, intent_id
+    ON payments FOR EACH ROW
+    WHEN ((OLD.confirm_sent_at IS NOT NULL
+            AND (NEW.confirm_sent_at, NEW.intent_id) IS DISTINCT FROM (OLD.confirm_sent_at, OLD.intent_id))
+        OR (OLD.create_sent_at IS NOT NULL AND NEW.intent_number = OLD.intent_number
+            AND NEW.create_sent_at IS DISTINCT FROM OLD.create_sent_at)
+        OR (NEW.intent_number <> OLD.intent_number AND NEW.create_sent_at IS NOT NULL))
+    EXECUTE FUNCTION refuse_write('when a call was first sent, and with which intent, never changes');
 -- Its client secret was handed out: whoever has it could still pay.
 CREATE TRIGGER secret_ends_with_its_payment AFTER UPDATE OF status, intent_closed ON payments FOR EACH ROW
     WHEN (OLD.status = 'requires_action' AND NEW.status IN ('failed', 'canceled') AND NOT NEW.intent_closed)

@@ -9,14 +9,27 @@ FROM idempotency_keys
 WHERE tenant_id = @tenant_id AND key = @key;
 
 -- name: KeyHistoryCalls :many
--- Returns the calls under the key itself and those for its order under keys of the service. Oldest first.
-SELECT *
-FROM stripe_calls
-WHERE tenant_id = @tenant_id
-  AND (stripe_key = ANY(@own_keys::text[])
-    OR (@order_prefix::text <> ''
-        AND stripe_key >= @order_prefix::text AND stripe_key < @order_prefix::text || chr(1114111)))
-ORDER BY first_sent_at LIMIT 100;
+-- Returns the calls under the key itself and those for its order under keys of the service. Oldest first. The first
+-- attempts of a payment are found by its id and its order.
+SELECT c.operation::text AS operation, c.stripe_key::text AS stripe_key, c.attempts::integer AS attempts,
+    c.outcome::stripe_outcome AS outcome, c.http_status, c.error_code, c.object_id,
+    c.request_ids::text[] AS request_ids,
+    c.first_sent_at::timestamptz AS first_sent_at, c.last_sent_at::timestamptz AS last_sent_at
+FROM (
+    SELECT r.* FROM stripe_call_rows r
+    WHERE r.tenant_id = @tenant_id
+      AND (r.stripe_key = ANY(@own_keys::text[])
+        OR (@order_prefix::text <> ''
+            AND r.stripe_key >= @order_prefix::text AND r.stripe_key < @order_prefix::text || chr(1114111)))
+    UNION
+    SELECT v.* FROM stripe_calls v
+    WHERE v.tenant_id = @tenant_id AND v.operation = 'confirm' AND v.resource_id = @payment_id
+      AND v.stripe_key = ANY(@own_keys::text[])
+    UNION
+    SELECT v.* FROM stripe_calls v
+    WHERE v.tenant_id = @tenant_id AND v.operation = 'create_intent' AND v.resource_id = @order_id
+      AND v.stripe_key >= @order_prefix::text AND v.stripe_key < @order_prefix::text || chr(1114111)) c
+ORDER BY c.first_sent_at, c.stripe_key LIMIT 100;
 
 -- name: KeyHistoryEvents :many
 SELECT aggregate_id, version, type, created_at, published_at

@@ -17,10 +17,8 @@
 -- T1: claims the key and records the payment, its event and the call it is about to make. Claims nothing unless the
 -- order can be paid, was not made by a checkout, has no live payment, and has not retired the PaymentIntent since that
 -- was read. It waits for no order that another transaction has locked: such a row is not done either, and the caller
--- locks the order before it tries again. A second live payment of an order violates one_live_payment_per_order. The call
--- is recorded after the payment: both payments of an order record the same creation, and a payment that is about to find
--- the order taken would otherwise hold the call's row while it waits for the payment's, which PaymentIntentRecord locks
--- in the opposite order.
+-- locks the order before it tries again. A second live payment of an order violates one_live_payment_per_order. The first
+-- call is the creation of the intent or, where the order has one, its confirm.
 WITH asked AS MATERIALIZED (
     SELECT row_number() OVER () AS ordinal, a.*
     FROM (
@@ -33,9 +31,7 @@ WITH asked AS MATERIALIZED (
             unnest(@currencies::text[]) AS currency, unnest(@payment_methods::text[]) AS payment_method,
             unnest(@intent_numbers::integer[]) AS intent_number, unnest(@intent_ids::text[]) AS intent_id,
             unnest(@created_at::timestamptz[]) AS created_at, unnest(@event_data::bytea[]) AS event_data,
-            unnest(@traceparents::text[]) AS traceparent, unnest(@stripe_keys::text[]) AS stripe_key,
-            unnest(@stripe_operations::text[]) AS stripe_operation, unnest(@stripe_resource_ids::text[]) AS stripe_resource_id,
-            unnest(@params_sha256s::bytea[]) AS params_sha256
+            unnest(@traceparents::text[]) AS traceparent
         LIMIT cardinality(@keys::text[])) a
 ), payable AS MATERIALIZED (
     SELECT asked.*
@@ -61,36 +57,28 @@ WITH asked AS MATERIALIZED (
     SELECT payable.* FROM claim JOIN payable USING (claim_token)
 ), payment AS (
     INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method,
-        intent_number, intent_id, created_at)
+        intent_number, intent_id, create_sent_at, confirm_sent_at, created_at)
     SELECT tenant_id, payment_id, order_id, key, amount_minor, currency, payment_method,
-        intent_number, nullif(intent_id, ''), created_at
+        intent_number, nullif(intent_id, ''), CASE WHEN intent_id = '' THEN clock_timestamp() END,
+        CASE WHEN intent_id <> '' THEN clock_timestamp() END, created_at
     FROM begun
-    RETURNING id
 ), event AS (
     INSERT INTO outbox_events (tenant_id, aggregate_id, version, type, data, traceparent)
     SELECT tenant_id, payment_id, 1, 'payment.created', event_data, nullif(traceparent, '')
     FROM begun
-), call AS (
-    INSERT INTO stripe_calls (tenant_id, stripe_key, operation, resource_id, params_sha256)
-    SELECT begun.tenant_id, begun.stripe_key, begun.stripe_operation, begun.stripe_resource_id, begun.params_sha256
-    FROM payment
-    JOIN begun ON begun.payment_id = payment.id
-    ON CONFLICT (tenant_id, stripe_key) DO UPDATE
-    SET attempts = stripe_calls.attempts + 1, last_sent_at = clock_timestamp()
 )
 SELECT begun.ordinal::integer AS ordinal FROM begun;
 
 -- name: PaymentIntentRecord :many
--- T1b: stores the PaymentIntent's id and records the confirm call. Not done: the lease was lost, or the payment has
--- ended.
+-- T1b: stores the PaymentIntent's id, with which its creation has succeeded, and records the confirm. Not done: the lease
+-- was lost, or the payment has ended.
 WITH asked AS MATERIALIZED (
     SELECT row_number() OVER () AS ordinal, a.*
     FROM (
         SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@keys::text[]) AS key,
             unnest(@lease_tokens::bigint[]) AS lease_token, unnest(@recovery_points::text[]) AS recovery_point,
             unnest(@payment_ids::text[]) AS payment_id, unnest(@intent_ids::text[]) AS intent_id,
-            unnest(@create_keys::text[]) AS create_key, unnest(@stripe_request_ids::text[]) AS stripe_request_id,
-            unnest(@confirm_keys::text[]) AS confirm_key, unnest(@params_sha256s::bytea[]) AS params_sha256
+            unnest(@create_keys::text[]) AS create_key, unnest(@stripe_request_ids::text[]) AS stripe_request_id
         LIMIT cardinality(@keys::text[])) a
 ), claim AS (
     UPDATE idempotency_keys k
@@ -105,20 +93,17 @@ WITH asked AS MATERIALIZED (
           WHERE p.tenant_id = asked.tenant_id AND p.id = asked.payment_id AND p.status::text = 'processing'
           OFFSET 0)
     RETURNING asked.*
-), created AS (
-    UPDATE stripe_calls s
+), created AS ( -- if another attempt has made a row of it
+    UPDATE stripe_call_rows s
     SET outcome = 'done', http_status = 200, object_id = claim.intent_id,
         request_ids = s.request_ids || claim.stripe_request_id
     FROM claim
     WHERE s.tenant_id = claim.tenant_id AND s.stripe_key = claim.create_key
-), planned AS (
-    INSERT INTO stripe_calls (tenant_id, stripe_key, operation, resource_id, params_sha256)
-    SELECT tenant_id, confirm_key, 'confirm', payment_id, params_sha256
-    FROM claim
-    ON CONFLICT (tenant_id, stripe_key) DO NOTHING -- a repetition of this phase, whose COMMIT was in doubt
 ), recorded AS (
     UPDATE payments p
-    SET intent_id = claim.intent_id, updated_at = clock_timestamp()
+    SET intent_id = claim.intent_id, updated_at = clock_timestamp(),
+        create_request_id = CASE WHEN p.create_sent_at IS NOT NULL THEN claim.stripe_request_id END,
+        confirm_sent_at = coalesce(p.confirm_sent_at, clock_timestamp())
     FROM claim
     WHERE p.tenant_id = claim.tenant_id AND p.id = claim.payment_id AND p.status::text = 'processing'
     RETURNING claim.ordinal
@@ -150,7 +135,8 @@ WITH asked AS MATERIALIZED (
             unnest(@traceparents::text[]) AS traceparent, unnest(@stripe_keys::text[]) AS stripe_key,
             unnest(@stripe_outcomes::text[]) AS stripe_outcome, unnest(@http_statuses::smallint[]) AS http_status,
             unnest(@error_codes::text[]) AS error_code, unnest(@object_ids::text[]) AS object_id,
-            unnest(@stripe_request_ids::text[]) AS stripe_request_id
+            unnest(@stripe_request_ids::text[]) AS stripe_request_id, unnest(@stripe_operations::text[]) AS stripe_operation,
+            unnest(@stripe_resource_ids::text[]) AS stripe_resource_id, unnest(@params_sha256s::bytea[]) AS params_sha256
         LIMIT cardinality(@keys::text[])) a
 ), ready AS MATERIALIZED (
     SELECT asked.*
@@ -174,7 +160,9 @@ WITH asked AS MATERIALIZED (
         intent_closed = decided.intent_closed, charge_id = coalesce(nullif(decided.charge_id, ''), p.charge_id),
         failure_code = CASE WHEN decided.status = 'failed' THEN decided.failure_code END,
         failure_decline_code = nullif(decided.failure_decline_code, ''),
-        failure_message = nullif(decided.failure_message, ''), next_action = NULL
+        failure_message = nullif(decided.failure_message, ''), next_action = NULL,
+        confirm_request_id = CASE WHEN p.confirm_sent_at IS NOT NULL AND decided.stripe_operation = 'confirm'
+            AND decided.stripe_outcome = 'done' THEN decided.stripe_request_id ELSE p.confirm_request_id END
     FROM (SELECT * FROM ready WHERE NOT ready.pays_order UNION ALL SELECT * FROM paid) decided
     WHERE p.tenant_id = decided.tenant_id AND p.id = decided.payment_id AND p.version = decided.payment_version
     RETURNING decided.*
@@ -196,14 +184,29 @@ WITH asked AS MATERIALIZED (
     UNION ALL
     SELECT tenant_id, order_id, order_version + 1, 'order.paid', order_event, nullif(traceparent, '')
     FROM claim WHERE pays_order
-), called AS (
-    UPDATE stripe_calls s
+), called AS ( -- if another attempt has made a row of it
+    UPDATE stripe_call_rows s
     SET outcome = claim.stripe_outcome::stripe_outcome, http_status = claim.http_status,
         error_code = nullif(claim.error_code, ''), object_id = nullif(claim.object_id, ''),
         request_ids = CASE WHEN claim.stripe_request_id = '' THEN s.request_ids
             ELSE s.request_ids || claim.stripe_request_id END
     FROM claim
     WHERE s.tenant_id = claim.tenant_id AND s.stripe_key = claim.stripe_key
+), refused AS ( -- a first attempt that did not succeed becomes a row
+    INSERT INTO stripe_call_rows (tenant_id, stripe_key, operation, resource_id, params_sha256, first_sent_at,
+        last_sent_at, outcome, http_status, error_code, object_id, request_ids)
+    SELECT claim.tenant_id, claim.stripe_key, claim.stripe_operation, claim.stripe_resource_id, claim.params_sha256,
+        sent.at, sent.at, claim.stripe_outcome::stripe_outcome, claim.http_status, nullif(claim.error_code, ''),
+        nullif(claim.object_id, ''),
+        CASE WHEN claim.stripe_request_id = '' THEN '{}' ELSE ARRAY[claim.stripe_request_id] END
+    FROM claim
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN claim.stripe_operation = 'confirm' THEN p.confirm_sent_at ELSE p.create_sent_at END AS at
+        FROM payments p
+        WHERE p.tenant_id = claim.tenant_id AND p.id = claim.payment_id
+        OFFSET 0) sent
+    WHERE claim.stripe_outcome <> 'done' AND sent.at IS NOT NULL
+    ON CONFLICT (tenant_id, stripe_key) DO NOTHING
 )
 SELECT claim.ordinal::integer AS ordinal
 FROM claim
@@ -275,16 +278,18 @@ SELECT * FROM payments
 WHERE tenant_id = @tenant_id AND order_id = @order_id AND ended_id IS NULL;
 
 -- name: PaymentInsert :exec
+-- Inserts a payment. Without an intent it records that the call which creates one is about to be sent.
 INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method,
-    intent_number, intent_id, created_at)
+    intent_number, intent_id, create_sent_at, created_at)
 VALUES (@tenant_id, @id, @order_id, @idempotency_key, @amount_minor, @currency, @payment_method,
-    @intent_number, sqlc.narg(intent_id), @created_at);
+    @intent_number, sqlc.narg(intent_id), CASE WHEN sqlc.narg(intent_id)::text IS NULL THEN clock_timestamp() END,
+    @created_at);
 
 -- name: PaymentNextIntent :execrows
 -- Moves to the order's next PaymentIntent, because Stripe repeats an error for the creation of this one. Zero rows:
 -- another process was faster.
 UPDATE payments
-SET intent_number = intent_number + 1, updated_at = clock_timestamp()
+SET intent_number = intent_number + 1, create_sent_at = NULL, updated_at = clock_timestamp()
 WHERE tenant_id = @tenant_id AND id = @id AND status = 'processing'
   AND intent_id IS NULL AND intent_number = @intent_number;
 

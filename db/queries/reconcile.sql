@@ -145,7 +145,7 @@ ORDER BY currency;
 -- name: CancelCallsOfOrder :many
 -- Returns the recorded cancel calls for an order's PaymentIntents.
 SELECT stripe_key, params_sha256
-FROM stripe_calls
+FROM stripe_call_rows
 WHERE tenant_id = @tenant_id AND stripe_key >= @prefix::text AND stripe_key < @prefix::text || chr(1114111);
 
 -- name: KeyStats :one
@@ -161,9 +161,17 @@ WITH work AS MATERIALIZED (
 ), doubt AS MATERIALIZED (
     SELECT s.first_sent_at
     FROM work w
-    JOIN stripe_calls s ON s.tenant_id = w.tenant_id
+    JOIN stripe_call_rows s ON s.tenant_id = w.tenant_id
         AND s.stripe_key IN (w.tenant_id || ':' || w.key || ':confirm', w.tenant_id || ':' || w.key || ':refund')
     WHERE s.outcome = 'unknown' OR s.outcome = 'sent' AND w.leased_until < clock_timestamp()
+    UNION ALL
+    SELECT p.confirm_sent_at
+    FROM work w
+    JOIN payments p ON p.tenant_id = w.tenant_id AND p.idempotency_key = w.key
+    WHERE p.confirm_sent_at IS NOT NULL AND p.confirm_request_id IS NULL AND w.leased_until < clock_timestamp()
+      AND NOT EXISTS (
+          SELECT FROM stripe_call_rows r
+          WHERE r.tenant_id = w.tenant_id AND r.stripe_key = w.tenant_id || ':' || w.key || ':confirm')
 )
 SELECT (SELECT count(*) FROM work) AS unfinished,
     (SELECT count(*) FROM work WHERE parked_at IS NOT NULL) AS parked,

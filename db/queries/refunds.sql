@@ -22,7 +22,7 @@ SELECT EXISTS (SELECT FROM refunds WHERE tenant_id = @tenant_id AND stripe_refun
 -- false.
 SELECT EXISTS (
     SELECT FROM refunds r
-    JOIN stripe_calls s ON s.tenant_id = r.tenant_id AND s.stripe_key = r.stripe_key
+    JOIN stripe_call_rows s ON s.tenant_id = r.tenant_id AND s.stripe_key = r.stripe_key
     WHERE r.tenant_id = @tenant_id AND r.payment_id = @payment_id AND r.id <> @id
       AND r.status = 'pending' AND r.stripe_refund_id IS NULL
       AND s.outcome = 'sent' AND s.last_sent_at > clock_timestamp() - @attempt_for::interval

@@ -1,8 +1,16 @@
+-- Calls are read from the view stripe_calls, and changed in its table, stripe_call_rows. A first attempt that is a
+-- payment's becomes a row when there is more to say of it.
+
 -- name: StripeCallGet :one
 -- No row: no attempt of the call was recorded, so it was never sent.
-SELECT *, extract(epoch FROM clock_timestamp() - first_sent_at)::float8 AS age_seconds
-FROM stripe_calls
-WHERE tenant_id = @tenant_id AND stripe_key = @stripe_key;
+SELECT c.stripe_key::text AS stripe_key, c.resource_id::text AS resource_id,
+    c.attempts::integer AS attempts, c.outcome::stripe_outcome AS outcome, c.in_doubt::boolean AS in_doubt,
+    c.error_cached::boolean AS error_cached, c.http_status, c.error_code, c.object_id,
+    c.request_ids::text[] AS request_ids,
+    c.first_sent_at::timestamptz AS first_sent_at, c.last_sent_at::timestamptz AS last_sent_at,
+    extract(epoch FROM clock_timestamp() - c.first_sent_at)::float8 AS age_seconds
+FROM stripe_calls c
+WHERE c.tenant_id = @tenant_id AND c.stripe_key = @stripe_key AND c.operation = @operation AND c.resource_id = @resource_id;
 
 -- name: StripeCallRecordAttempt :one
 -- Records an attempt of a call before its first byte is sent. Checks the fencing token of the claim. in_doubt: an
@@ -15,10 +23,22 @@ WITH claim AS (
     WHERE k.tenant_id = @tenant_id AND k.key = @key AND k.lease_token = @lease_token
       AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
     FOR NO KEY UPDATE
-), sent AS (
-    INSERT INTO stripe_calls AS s (tenant_id, stripe_key, operation, resource_id, params_sha256)
-    SELECT claim.tenant_id, @stripe_key, @operation, @resource_id, @params_sha256
+), before AS MATERIALIZED (
+    SELECT c.*, c.first_sent_at <= clock_timestamp() - @resend_within::interval AS past
     FROM claim
+    JOIN stripe_calls c ON c.tenant_id = claim.tenant_id
+    WHERE c.stripe_key = @stripe_key AND c.operation = @operation AND c.resource_id = @resource_id
+), sent AS (
+    INSERT INTO stripe_call_rows AS s (tenant_id, stripe_key, operation, resource_id, params_sha256,
+        first_sent_at, last_sent_at, attempts, outcome, in_doubt, http_status, object_id, request_ids)
+    SELECT claim.tenant_id, @stripe_key, @operation, @resource_id, @params_sha256,
+        coalesce(before.first_sent_at, clock_timestamp()),
+        CASE WHEN before.past THEN before.last_sent_at ELSE clock_timestamp() END,
+        coalesce(before.attempts, 0) + CASE WHEN before.past THEN 0 ELSE 1 END, 'sent',
+        coalesce(NOT before.past AND before.outcome IN ('sent', 'unknown'), false),
+        before.http_status, before.object_id, coalesce(before.request_ids, '{}')
+    FROM claim
+    LEFT JOIN before ON true
     ON CONFLICT (tenant_id, stripe_key) DO UPDATE
     SET attempts = s.attempts + 1, last_sent_at = clock_timestamp(),
         in_doubt = s.in_doubt OR s.outcome IN ('sent', 'unknown'),
@@ -28,8 +48,9 @@ WITH claim AS (
 )
 SELECT coalesce(sent.attempts, 0)::integer AS attempts,
     coalesce(sent.in_doubt, true)::boolean AS in_doubt,
-    (sent.attempts IS NULL)::boolean AS past_resend_cutoff
+    (sent.attempts IS NULL OR coalesce(before.past, false))::boolean AS past_resend_cutoff
 FROM claim
+LEFT JOIN before ON true
 LEFT JOIN sent ON true;
 
 -- name: StripeCallRecordAttemptOutcome :execrows
@@ -42,30 +63,45 @@ WITH claim AS (
       AND coalesce(k.finished_at, k.answer_dropped_at) IS NULL
     FOR NO KEY UPDATE
 )
-UPDATE stripe_calls s
+INSERT INTO stripe_call_rows AS s (tenant_id, stripe_key, operation, resource_id, params_sha256,
+    first_sent_at, last_sent_at, attempts, outcome, in_doubt, error_cached, http_status, error_code, object_id, request_ids)
+SELECT c.tenant_id, c.stripe_key, c.operation, c.resource_id, c.params_sha256,
+    c.first_sent_at, c.last_sent_at, c.attempts, @outcome::stripe_outcome, @in_doubt::boolean, @error_cached::boolean,
+    sqlc.narg(http_status)::smallint, sqlc.narg(error_code), coalesce(sqlc.narg(object_id), c.object_id),
+    CASE WHEN @stripe_request_id::text = '' THEN c.request_ids ELSE c.request_ids || @stripe_request_id::text END
+FROM claim
+JOIN stripe_calls c ON c.tenant_id = claim.tenant_id
+WHERE c.stripe_key = @stripe_key AND c.operation = @operation AND c.resource_id = @resource_id
+ON CONFLICT (tenant_id, stripe_key) DO UPDATE
 SET outcome = @outcome,
     in_doubt = s.in_doubt OR @in_doubt::boolean,
     error_cached = s.error_cached OR @error_cached::boolean,
     http_status = sqlc.narg(http_status), error_code = sqlc.narg(error_code),
     object_id = coalesce(sqlc.narg(object_id), s.object_id),
     request_ids = CASE WHEN @stripe_request_id::text = '' THEN s.request_ids
-        ELSE s.request_ids || @stripe_request_id::text END
-FROM claim
-WHERE s.tenant_id = @tenant_id AND s.stripe_key = @stripe_key;
+        ELSE s.request_ids || @stripe_request_id::text END;
 
 -- name: StripeCallRecordOutcome :exec
 -- Records the final outcome of a call, in the phase that holds the claim.
-UPDATE stripe_calls
+INSERT INTO stripe_call_rows AS s (tenant_id, stripe_key, operation, resource_id, params_sha256,
+    first_sent_at, last_sent_at, attempts, outcome, in_doubt, http_status, error_code, object_id, request_ids)
+SELECT c.tenant_id, c.stripe_key, c.operation, c.resource_id, c.params_sha256,
+    c.first_sent_at, c.last_sent_at, c.attempts, @outcome::stripe_outcome, @in_doubt::boolean,
+    sqlc.narg(http_status)::smallint, sqlc.narg(error_code), coalesce(sqlc.narg(object_id), c.object_id),
+    CASE WHEN @stripe_request_id::text = '' THEN c.request_ids ELSE c.request_ids || @stripe_request_id::text END
+FROM stripe_calls c
+WHERE c.tenant_id = @tenant_id AND c.stripe_key = @stripe_key AND c.operation = @operation
+  AND c.resource_id = @resource_id
+ON CONFLICT (tenant_id, stripe_key) DO UPDATE
 SET outcome = @outcome, in_doubt = @in_doubt,
     http_status = sqlc.narg(http_status), error_code = sqlc.narg(error_code),
-    object_id = coalesce(sqlc.narg(object_id), object_id),
-    request_ids = CASE WHEN @stripe_request_id::text = '' THEN request_ids
-        ELSE request_ids || @stripe_request_id::text END
-WHERE tenant_id = @tenant_id AND stripe_key = @stripe_key;
+    object_id = coalesce(sqlc.narg(object_id), s.object_id),
+    request_ids = CASE WHEN @stripe_request_id::text = '' THEN s.request_ids
+        ELSE s.request_ids || @stripe_request_id::text END;
 
 -- name: StripeCallInsert :exec
 -- Records a call in the phase that plans it.
-INSERT INTO stripe_calls (tenant_id, stripe_key, operation, resource_id, params_sha256)
+INSERT INTO stripe_call_rows (tenant_id, stripe_key, operation, resource_id, params_sha256)
 VALUES (@tenant_id, @stripe_key, @operation, @resource_id, @params_sha256);
 
 -- name: IntentSearchGet :one

@@ -153,7 +153,8 @@ func (r Recorder) RecordAttempt(ctx context.Context, c *idempotency.Claim, call 
 	defer cancel()
 	status := int16(out.HTTPStatus) //nolint:gosec // an HTTP status fits
 	n, err := r.pool.StripeCallRecordAttemptOutcome(ctx, db.StripeCallRecordAttemptOutcomeParams{
-		TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, StripeKey: call.Key, Outcome: Stored(out),
+		TenantID: c.TenantID, Key: c.Key, LeaseToken: c.Token, StripeKey: call.Key, Operation: string(call.Operation),
+		ResourceID: call.ResourceID, Outcome: Stored(out),
 		InDoubt: out.Effect == stripe.Unknown, ErrorCached: out.ErrorCached, HttpStatus: &status,
 		ErrorCode: postgres.Nullable(out.ErrorCode), ObjectID: postgres.Nullable(out.ObjectID()),
 		StripeRequestID: out.RequestID,
@@ -167,11 +168,12 @@ func (r Recorder) RecordAttempt(ctx context.Context, c *idempotency.Claim, call 
 	return nil
 }
 
-// RecordEnd records the outcome that ends the call of a key, in the transaction of q.
-func RecordEnd(ctx context.Context, q *db.Queries, tenantID, key string, out stripe.Outcome) error {
+// RecordEnd records the outcome that ends a call, in the transaction of q.
+func RecordEnd(ctx context.Context, q *db.Queries, tenantID string, call Call, out stripe.Outcome) error {
 	status := int16(out.HTTPStatus) //nolint:gosec // an HTTP status fits
 	err := q.StripeCallRecordOutcome(ctx, db.StripeCallRecordOutcomeParams{
-		TenantID: tenantID, StripeKey: key, Outcome: Stored(out), HttpStatus: &status,
+		TenantID: tenantID, StripeKey: call.Key, Operation: string(call.Operation), ResourceID: call.ResourceID,
+		Outcome: Stored(out), HttpStatus: &status,
 		ErrorCode: postgres.Nullable(out.ErrorCode), ObjectID: postgres.Nullable(out.ObjectID()),
 		StripeRequestID: out.RequestID,
 	})
@@ -182,14 +184,16 @@ func RecordEnd(ctx context.Context, q *db.Queries, tenantID, key string, out str
 }
 
 // Last reads the record of a call. postgres.ErrNoRows: it was never recorded.
-func (r Recorder) Last(ctx context.Context, tenantID, key string) (db.StripeCallGetRow, error) {
-	return r.pool.StripeCallGet(ctx, db.StripeCallGetParams{TenantID: tenantID, StripeKey: key})
+func (r Recorder) Last(ctx context.Context, tenantID string, call Call) (db.StripeCallGetRow, error) {
+	return r.pool.StripeCallGet(ctx, db.StripeCallGetParams{
+		TenantID: tenantID, StripeKey: call.Key, Operation: string(call.Operation), ResourceID: call.ResourceID,
+	})
 }
 
 // BeganHere reports whether Stripe says that the first request under a call's key is one of those that are recorded: no
 // life of this database that a restore has lost sent it. False also if that response was lost, or has no id.
-func (r Recorder) BeganHere(ctx context.Context, tenantID, key string, out stripe.Outcome) (bool, error) {
-	last, err := r.Last(ctx, tenantID, key)
+func (r Recorder) BeganHere(ctx context.Context, tenantID string, call Call, out stripe.Outcome) (bool, error) {
+	last, err := r.Last(ctx, tenantID, call)
 	return out.OriginalRequestID != "" && slices.Contains(last.RequestIds, out.OriginalRequestID), err
 }
 

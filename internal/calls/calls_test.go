@@ -33,6 +33,10 @@ func newRecorded(t *testing.T) recorded {
 	}
 }
 
+func (r recorded) call() calls.Call {
+	return calls.Call{Operation: stripe.OpConfirm, Key: r.stripeKey, ResourceID: r.resourceID}
+}
+
 func (r recorded) attempt(t *testing.T) db.StripeCallRecordAttemptRow {
 	t.Helper()
 	row, err := r.w.DB.StripeCallRecordAttempt(t.Context(), db.StripeCallRecordAttemptParams{
@@ -47,7 +51,8 @@ func (r recorded) attempt(t *testing.T) db.StripeCallRecordAttemptRow {
 func (r recorded) outcome(t *testing.T, out stripe.Outcome) {
 	t.Helper()
 	n, err := r.w.DB.StripeCallRecordAttemptOutcome(t.Context(), db.StripeCallRecordAttemptOutcomeParams{
-		TenantID: r.w.Tenant.ID, Key: "k", LeaseToken: r.token, StripeKey: r.stripeKey, Outcome: calls.Stored(out),
+		TenantID: r.w.Tenant.ID, Key: "k", LeaseToken: r.token, StripeKey: r.stripeKey, Operation: "confirm",
+		ResourceID: r.resourceID, Outcome: calls.Stored(out),
 		InDoubt: out.Effect == stripe.Unknown, ErrorCached: out.ErrorCached,
 	})
 	require.NoError(t, err)
@@ -94,7 +99,7 @@ func TestCachedErrorStaysCached(t *testing.T) {
 	r.outcome(t, cachedError)
 	r.attempt(t)
 	r.outcome(t, notExecuted)
-	last, err := r.w.DB.StripeCallGet(t.Context(), db.StripeCallGetParams{TenantID: r.w.Tenant.ID, StripeKey: r.stripeKey})
+	last, err := calls.NewRecorder(r.w.DB).Last(t.Context(), r.w.Tenant.ID, r.call())
 	require.NoError(t, err)
 	require.True(t, last.ErrorCached)
 	require.True(t, calls.Exhausted(last))
@@ -106,7 +111,7 @@ func TestBeganHere(t *testing.T) {
 	r := newRecorded(t)
 	r.w.Exec(`UPDATE stripe_calls SET request_ids = '{req_1,"",req_2}' WHERE stripe_key = $1`, r.stripeKey)
 	for original, want := range map[string]bool{"req_1": true, "req_2": true, "req_lost": false, "": false} {
-		ours, err := calls.NewRecorder(r.w.DB).BeganHere(t.Context(), r.w.Tenant.ID, r.stripeKey,
+		ours, err := calls.NewRecorder(r.w.DB).BeganHere(t.Context(), r.w.Tenant.ID, r.call(),
 			stripe.Outcome{OriginalRequestID: original})
 		require.NoError(t, err)
 		require.Equal(t, want, ours, "%q", original)
@@ -120,7 +125,7 @@ func TestAttemptPastTheCutoffIsNotRecorded(t *testing.T) {
 	attempts := func() int {
 		return r.w.Count(`SELECT attempts FROM stripe_calls WHERE stripe_key = $1`, r.stripeKey)
 	}
-	r.w.Exec(`ALTER TABLE stripe_calls DISABLE TRIGGER USER`)
+	r.w.Exec(`ALTER TABLE stripe_call_rows DISABLE TRIGGER USER`)
 	age := func(d time.Duration) {
 		r.w.Exec(`UPDATE stripe_calls SET first_sent_at = clock_timestamp() - $1::interval`, d)
 	}

@@ -176,7 +176,7 @@ func (s payStep) done(ctx context.Context, c *idempotency.Claim, r *payments.Run
 // card, so its intent is canceled, and the step has not failed before that.
 func (s payStep) refused(ctx context.Context, c *idempotency.Claim, e payments.Settlement) error {
 	return c.Phase(ctx, paymentRefused, func(q *db.Queries) error {
-		if err := calls.RecordEnd(ctx, q, c.TenantID, e.StripeKey, e.Outcome); err != nil {
+		if err := calls.RecordEnd(ctx, q, c.TenantID, e.Call, e.Outcome); err != nil {
 			return err
 		}
 		return s.k.noteFailure(ctx, q, &e.Failure, e.Declined)

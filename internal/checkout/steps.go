@@ -88,9 +88,6 @@ func (s *Service) beginPayStep(ctx context.Context, c *idempotency.Claim, k *sag
 		if err := k.recordPayment(ctx, q); err != nil {
 			return err
 		}
-		if err := k.run.RecordFirstCall(ctx, q); err != nil {
-			return err
-		}
 		return k.move(ctx, q, db.SagaStepPay, db.SagaStepStatusRunning)
 	})
 	switch {

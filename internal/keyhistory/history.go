@@ -262,11 +262,14 @@ func (r *Reader) calls(ctx context.Context, row db.KeyHistoryKeyRow, m made) ([]
 	p := db.KeyHistoryCallsParams{
 		TenantID: row.TenantID, OwnKeys: append([]string{own + ":confirm", own + ":refund"}, m.StripeKeys...),
 	}
+	if m.payment != nil {
+		p.PaymentID = m.payment.ID
+	}
 	if m.refund != nil {
 		p.OwnKeys = append(p.OwnKeys, m.refund.StripeKey) // of a refund that no caller asked for, it names the order
 	}
 	if m.order != nil && m.refund == nil && len(m.IntentIDs) == 0 {
-		p.OrderPrefix = row.TenantID + ":" + m.order.ID + ":"
+		p.OrderPrefix, p.OrderID = row.TenantID+":"+m.order.ID+":", m.order.ID
 	}
 	if !m.known { // It has called what it has called under its own name.
 		p.OrderPrefix = own + ":"

@@ -40,7 +40,7 @@ func cancelCall(p db.Payment, try int) calls.Call {
 func (s *Service) nextCancel(ctx context.Context, p db.Payment) (target calls.Call, refusedBefore bool, err error) {
 	for try := 1; ; try++ {
 		target := cancelCall(p, try)
-		last, err := s.calls.Last(ctx, p.TenantID, target.Key)
+		last, err := s.calls.Last(ctx, p.TenantID, target)
 		if errors.Is(err, postgres.ErrNoRows) {
 			return target, refusedBefore, nil
 		}

@@ -40,7 +40,7 @@ func loseCreation(t *testing.T) *lostCreation {
 // age has so much time pass since the creation was sent, two minutes after its order was made.
 func (l *lostCreation) age(d time.Duration) {
 	l.T.Helper()
-	l.w.Exec(`ALTER TABLE stripe_calls DISABLE TRIGGER USER`)
+	l.w.Exec(`ALTER TABLE stripe_call_rows DISABLE TRIGGER USER`)
 	l.w.Exec(`ALTER TABLE orders DISABLE TRIGGER USER`)
 	l.w.Exec(`UPDATE stripe_calls SET first_sent_at = clock_timestamp() - $1::interval,
 		last_sent_at = clock_timestamp() - $1::interval`, d)

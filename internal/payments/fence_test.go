@@ -189,7 +189,6 @@ func TestStatementsCheckTheVersionRead(t *testing.T) {
 		TenantIds: []string{w.Tenant.ID}, Keys: []string{"k"}, LeaseTokens: []int64{token - 1},
 		RecoveryPoints: []string{"intent_recorded"}, PaymentIds: []string{p.ID}, IntentIds: []string{*p.IntentID},
 		CreateKeys: []string{create}, StripeRequestIds: []string{"req"},
-		ConfirmKeys: []string{w.Tenant.ID + ":k:confirm"}, ParamsSha256s: [][]byte{make([]byte, 32)},
 	})
 	require.NoError(t, err)
 	require.Empty(t, done)
@@ -209,7 +208,8 @@ func TestStatementsCheckTheVersionRead(t *testing.T) {
 		AnswerStatuses: []int16{201}, AnswerHeaders: [][]byte{[]byte(`{}`)}, AnswerBodies: [][]byte{[]byte(`{}`)},
 		PaymentEvents: [][]byte{[]byte(`{}`)}, OrderEvents: [][]byte{[]byte(`{}`)}, Traceparents: none,
 		StripeKeys: []string{create}, StripeOutcomes: []string{"done"}, HttpStatuses: []int16{200},
-		ErrorCodes: []string{"late"}, ObjectIds: none, StripeRequestIds: none,
+		ErrorCodes: []string{"late"}, ObjectIds: none, StripeRequestIds: none, StripeOperations: none,
+		StripeResourceIds: none, ParamsSha256s: [][]byte{nil},
 	})
 	require.NoError(t, err)
 	require.Empty(t, done, "the order is not as it was seen")

@@ -66,7 +66,7 @@ type Settlement struct {
 	Declined      bool           // by the issuer
 	ClosesIntent  bool           // the order's next payment needs another intent
 	Outcome       stripe.Outcome // of the call that decided it
-	StripeKey     string         // the call's key; empty: it was decided without a call
+	Call          calls.Call     // that call; without a key: it was decided without one
 	AlreadyStored bool           // another operation has ended the payment; only the answer is missing
 }
 
@@ -92,10 +92,10 @@ func (s *Service) beginPayment(
 	}
 	r := NewRun(req.TenantID, req.Key, asked.PaymentMethod, target, s.answerPayment())
 	p := r.Payment
-	point, call := r.firstCall()
+	point := r.firstPoint()
 	claim, err := s.keys.BeginStatement(ctx, req, p.ID, point, func(n idempotency.New) error {
 		_, err := s.batched.begin.Do(ctx, beginRow{
-			Request: req, Claim: n, Payment: p, Event: PaymentEvent("payment.created", p).Data, Call: call,
+			Request: req, Claim: n, Payment: p, Event: PaymentEvent("payment.created", p).Data,
 			Traceparent: tracing.Traceparent(ctx),
 		})
 		return err
@@ -127,13 +127,13 @@ func NewRun(tenantID, key, method string, target db.OrderToPayRow, ending Ending
 	return &Run{Order: target.Order, Payment: p, ending: ending, recorded: true}
 }
 
-// firstCall is the call that a new payment makes: the creation of the order's intent,
-// or, where an earlier card was declined, another confirm of that intent.
-func (r *Run) firstCall() (point string, call calls.Call) {
+// firstPoint is before the call that a new payment makes: the creation of the order's intent,
+// or, where an earlier card was declined, another confirm of that intent. T1 records it.
+func (r *Run) firstPoint() string {
 	if r.Payment.IntentID == nil {
-		return PaymentRecorded, r.createCall()
+		return PaymentRecorded
 	}
-	return IntentRecorded, r.confirmCall()
+	return IntentRecorded
 }
 
 // createCall makes the order's n-th PaymentIntent. No caller asked for it, so the
@@ -146,7 +146,7 @@ func (r *Run) createCall() calls.Call {
 
 // confirmCall moves the money, so it carries the caller's key, scoped by tenant and operation: two tenants
 // can never meet, and an operator who knows the key finds the payment in Stripe's dashboard.
-func (r *Run) confirmCall() calls.Call { return r.confirmCallOn(*r.Payment.IntentID) }
+func (r *Run) confirmCall() calls.Call { return r.confirmCallOn(orEmpty(r.Payment.IntentID)) }
 
 func (r *Run) confirmCallOn(intentID string) calls.Call {
 	p := r.Payment
@@ -155,12 +155,6 @@ func (r *Run) confirmCallOn(intentID string) calls.Call {
 
 func (r *Run) confirmKey() string {
 	return r.Payment.TenantID + ":" + r.Payment.IdempotencyKey + ":confirm"
-}
-
-// RecordFirstCall records the call that creates the payment's intent, in the phase that
-// records the payment.
-func (r *Run) RecordFirstCall(ctx context.Context, q *db.Queries) error {
-	return r.createCall().Insert(ctx, q, r.Payment.TenantID)
 }
 
 // runPayment takes a payment from its last recovery point to its answer.
@@ -241,11 +235,11 @@ func (s *Service) createIntent(ctx context.Context, c *idempotency.Claim, r *Run
 func (s *Service) recordIntent(
 	ctx context.Context, c *idempotency.Claim, r *Run, point string, out stripe.Outcome,
 ) error {
-	create, confirm := r.createCall(), r.confirmCallOn(out.Intent.ID)
+	create := r.createCall()
 	err := c.Statement(ctx, point, func() error {
 		_, err := s.batched.record.Do(ctx, recordRow{
 			Claim: c, Point: point, PaymentID: r.Payment.ID, OrderID: r.Payment.OrderID, IntentID: out.Intent.ID,
-			StripeRequestID: out.RequestID, Create: create, Confirm: confirm,
+			StripeRequestID: out.RequestID, Create: create,
 		})
 		return err
 	})
@@ -278,7 +272,7 @@ func (s *Service) confirm(ctx context.Context, c *idempotency.Claim, r *Run) (id
 	case out.Effect == stripe.Refused:
 		return r.ending.Finish(ctx, c, r, Settlement{
 			Status: db.PaymentStatusFailed, Failure: out.Failure, Declined: out.Declined,
-			ClosesIntent: out.NoSuchIntent(), StripeKey: call.Key, Outcome: out,
+			ClosesIntent: out.NoSuchIntent(), Call: call, Outcome: out,
 		})
 	}
 	return s.confirmUndecided(ctx, c, r, out, attempts)

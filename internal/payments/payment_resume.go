@@ -50,7 +50,7 @@ func (s *Service) createUnanswered(
 	case out.Effect == stripe.Refused || out.Effect == stripe.Conflict:
 		// No money was at stake, so any refusal is final.
 		return r.ending.Finish(ctx, c, r, Settlement{
-			Status: db.PaymentStatusFailed, Failure: out.Failure, ClosesIntent: true, StripeKey: r.createCall().Key,
+			Status: db.PaymentStatusFailed, Failure: out.Failure, ClosesIntent: true, Call: r.createCall(),
 			Outcome: out,
 		})
 	}
@@ -65,7 +65,7 @@ func (s *Service) createUnanswered(
 // unless Stripe says that no request came before those that are recorded.
 func (s *Service) mayMakeAnother(ctx context.Context, c *idempotency.Claim, r *Run, out stripe.Outcome) error {
 	if out.ErrorCached {
-		ours, err := s.calls.BeganHere(ctx, c.TenantID, r.createCall().Key, out)
+		ours, err := s.calls.BeganHere(ctx, c.TenantID, r.createCall(), out)
 		if err != nil {
 			return fmt.Errorf("read the creation of an intent of order %s: %w", r.Order.ID, err)
 		}
@@ -155,7 +155,7 @@ func (s *Service) readAgain(ctx context.Context, c *idempotency.Claim, r *Run) (
 
 // lastConfirm is the record of the payment's confirm.
 func (s *Service) lastConfirm(ctx context.Context, r *Run) (db.StripeCallGetRow, error) {
-	last, err := s.calls.Last(ctx, r.Payment.TenantID, r.confirmKey())
+	last, err := s.calls.Last(ctx, r.Payment.TenantID, r.confirmCall())
 	if err != nil {
 		return last, fmt.Errorf("read the confirm of payment %s: %w", r.Payment.ID, err)
 	}
@@ -177,7 +177,7 @@ func (s *Service) settle(
 		answer, err = s.Wait(ctx, c, r, errors.New("the PaymentIntent is processing: the payment method takes time"))
 	case stripe.IntentCanceled:
 		answer, err = r.ending.Finish(ctx, c, r, Settlement{
-			Status: db.PaymentStatusFailed, ClosesIntent: true, StripeKey: r.confirmKey(),
+			Status: db.PaymentStatusFailed, ClosesIntent: true, Call: r.confirmCall(),
 			Failure: stripe.Failure{Code: "payment_intent_canceled",
 				Message: "The PaymentIntent was canceled before the payment was made."},
 			Outcome: stripe.Outcome{Effect: stripe.Refused, HTTPStatus: out.HTTPStatus},
@@ -214,7 +214,7 @@ func (s *Service) settlePaid(
 		}
 	}
 	return r.ending.Finish(ctx, c, r, Settlement{
-		Status: db.PaymentStatusSucceeded, ChargeID: intent.ChargeID, StripeKey: r.confirmKey(), Outcome: out,
+		Status: db.PaymentStatusSucceeded, ChargeID: intent.ChargeID, Call: r.confirmCall(), Outcome: out,
 	})
 }
 
@@ -238,7 +238,7 @@ func (s *Service) otherAmount(
 			return idempotency.Answer{}, err
 		}
 		return r.ending.Finish(ctx, c, r, Settlement{
-			Status: db.PaymentStatusFailed, ClosesIntent: true, StripeKey: r.confirmKey(),
+			Status: db.PaymentStatusFailed, ClosesIntent: true, Call: r.confirmCall(),
 			Failure: stripe.Failure{
 				Code: "amount_changed", Message: "The payment was made with another amount, and was given back.",
 			},
@@ -304,7 +304,7 @@ func (r *Run) failed(last db.StripeCallGetRow) Settlement {
 		f.Code = *last.ErrorCode
 	}
 	return Settlement{
-		Status: db.PaymentStatusFailed, Failure: f, ClosesIntent: true, StripeKey: r.confirmKey(),
+		Status: db.PaymentStatusFailed, Failure: f, ClosesIntent: true, Call: r.confirmCall(),
 		Outcome: stripe.Outcome{Effect: stripe.Refused},
 	}
 }
@@ -320,14 +320,14 @@ func (r *Run) notAuthenticated(intent stripe.Intent) Settlement {
 	}
 	return Settlement{
 		Status: db.PaymentStatusFailed, Failure: why, Declined: intent.LastIsDecline, ChargeID: intent.ChargeID,
-		ClosesIntent: true, StripeKey: r.confirmKey(), Outcome: stripe.Outcome{Effect: stripe.Refused, Intent: intent},
+		ClosesIntent: true, Call: r.confirmCall(), Outcome: stripe.Outcome{Effect: stripe.Refused, Intent: intent},
 	}
 }
 
 // canceled is the end of a payment whose customer did not act in time.
 func (r *Run) canceled(intent stripe.Intent) Settlement {
 	return Settlement{
-		Status: db.PaymentStatusCanceled, ClosesIntent: true, StripeKey: r.confirmKey(),
+		Status: db.PaymentStatusCanceled, ClosesIntent: true, Call: r.confirmCall(),
 		Outcome: stripe.Outcome{Effect: stripe.Done, Intent: intent},
 	}
 }
@@ -371,10 +371,10 @@ func (r *Run) Settle(ctx context.Context, q *db.Queries, e Settlement) (db.Payme
 	if err != nil {
 		return p, fmt.Errorf("settle payment %s: %w", after.ID, err)
 	}
-	if e.StripeKey == "" {
+	if e.Call.Key == "" {
 		return p, nil
 	}
-	return p, calls.RecordEnd(ctx, q, after.TenantID, e.StripeKey, e.Outcome)
+	return p, calls.RecordEnd(ctx, q, after.TenantID, e.Call, e.Outcome)
 }
 
 // whyNotFinished distinguishes a payment that another operation changed (ErrMoved) from a
@@ -437,7 +437,7 @@ func (s *Service) requireAction(
 			if err != nil {
 				return fmt.Errorf("settle payment %s: %w", r.Payment.ID, err)
 			}
-			if err := calls.RecordEnd(ctx, q, c.TenantID, r.confirmKey(), out); err != nil {
+			if err := calls.RecordEnd(ctx, q, c.TenantID, r.confirmCall(), out); err != nil {
 				return err
 			}
 			return outbox.Append(ctx, q, PaymentEvent("payment.requires_action", row))

@@ -30,7 +30,7 @@ func (s *Service) settleRefund(
 		return s.finishRefund(ctx, c, w, seen, nil)
 	}
 	if w.refund.StripeRefundID == nil { // The call is answered, because the refund was made, however it ends.
-		err := calls.RecordEnd(ctx, s.pool.Queries, c.TenantID, w.refund.StripeKey, stripe.Outcome{
+		err := calls.RecordEnd(ctx, s.pool.Queries, c.TenantID, w.call(), stripe.Outcome{
 			Effect: stripe.Done, HTTPStatus: http.StatusOK, Refund: seen, RequestID: w.requestID,
 		})
 		if err != nil {
@@ -95,7 +95,7 @@ func (s *Service) finishRefund(
 					RequestID: w.requestID,
 				}
 			}
-			if err := calls.RecordEnd(ctx, q, c.TenantID, w.refund.StripeKey, out); err != nil {
+			if err := calls.RecordEnd(ctx, q, c.TenantID, w.call(), out); err != nil {
 				return idempotency.Answer{}, err
 			}
 		}

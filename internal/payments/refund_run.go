@@ -69,7 +69,7 @@ func (s *Service) advanceRefund(ctx context.Context, c *idempotency.Claim, w *re
 		if err != nil {
 			return s.refundWaits(ctx, c, w, idempotency.NextTry(c), err)
 		}
-		last, err := s.calls.Last(ctx, c.TenantID, w.refund.StripeKey)
+		last, err := s.calls.Last(ctx, c.TenantID, w.call())
 		if err != nil && !errors.Is(err, postgres.ErrNoRows) {
 			return idempotency.Answer{}, fmt.Errorf("read the call of refund %s: %w", w.refund.ID, err)
 		}

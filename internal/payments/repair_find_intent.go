@@ -43,7 +43,7 @@ const (
 func (s Repairs) recoverIntent(ctx context.Context, c *idempotency.Claim, r *Run) error {
 	search := intentSearch{Run: r}
 	var err error
-	if search.last, err = s.calls.Last(ctx, c.TenantID, r.createCall().Key); err != nil {
+	if search.last, err = s.calls.Last(ctx, c.TenantID, r.createCall()); err != nil {
 		return fmt.Errorf("read the creation of an intent of order %s: %w", r.Order.ID, err)
 	}
 	search.known, err = s.pool.PaymentIntentsBefore(ctx, db.PaymentIntentsBeforeParams{

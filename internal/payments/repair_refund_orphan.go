@@ -137,7 +137,7 @@ func (s Repairs) runOrphanRefund(ctx context.Context, c *idempotency.Claim) (ide
 	} else if found {
 		return s.settleOrphanRefund(ctx, c, w, seen, "")
 	}
-	last, err := s.calls.Last(ctx, c.TenantID, target.Key)
+	last, err := s.calls.Last(ctx, c.TenantID, target)
 	switch {
 	case err != nil && !errors.Is(err, postgres.ErrNoRows):
 		return idempotency.Answer{}, fmt.Errorf("read the refund of %s: %w", w.IntentID, err)
@@ -198,7 +198,7 @@ func (s Repairs) settleOrphanRefund(
 	done := stripe.Outcome{Effect: stripe.Done, HTTPStatus: http.StatusOK, Refund: seen, RequestID: requestID}
 	switch seen.Status {
 	case db.RefundStatusPending:
-		if err := calls.RecordEnd(ctx, s.pool.Queries, c.TenantID, w.call(c).Key, done); err != nil {
+		if err := calls.RecordEnd(ctx, s.pool.Queries, c.TenantID, w.call(c), done); err != nil {
 			// it was made, however it ends
 			return idempotency.Answer{}, err
 		}
@@ -227,7 +227,7 @@ func (s Repairs) finishOrphanRefund(
 	ctx context.Context, c *idempotency.Claim, w orphanRefund, out stripe.Outcome,
 ) (idempotency.Answer, error) {
 	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
-		if err := calls.RecordEnd(ctx, q, c.TenantID, w.call(c).Key, out); err != nil {
+		if err := calls.RecordEnd(ctx, q, c.TenantID, w.call(c), out); err != nil {
 			return idempotency.Answer{}, err
 		}
 		if out.Effect != stripe.Done {

@@ -82,8 +82,7 @@ func TestNewRunNumbersItsIntent(t *testing.T) {
 		r := NewRun("ten_1", "k", "pm_card_visa", c.target, nil)
 		require.Equal(t, c.number, r.Payment.IntentNumber, name)
 		require.Equal(t, c.intent != "", r.Payment.IntentID != nil, name)
-		point, _ := r.firstCall()
-		require.Equal(t, c.point, point, name)
+		require.Equal(t, c.point, r.firstPoint(), name)
 	}
 }
 

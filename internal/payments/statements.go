@@ -72,7 +72,6 @@ type beginRow struct {
 	Claim       idempotency.New
 	Payment     db.Payment
 	Event       []byte // payment.created
-	Call        calls.Call
 	Traceparent *string
 }
 
@@ -99,10 +98,6 @@ func runBegin(ctx context.Context, q *db.Queries, rows []beginRow, done func(int
 		p.CreatedAt = append(p.CreatedAt, r.Payment.CreatedAt)
 		p.EventData = append(p.EventData, r.Event)
 		p.Traceparents = append(p.Traceparents, orEmpty(r.Traceparent))
-		p.StripeKeys = append(p.StripeKeys, r.Call.Key)
-		p.StripeOperations = append(p.StripeOperations, string(r.Call.Operation))
-		p.StripeResourceIds = append(p.StripeResourceIds, r.Call.ResourceID)
-		p.ParamsSha256s = append(p.ParamsSha256s, r.Call.Params)
 	}
 	ordinals, err := q.PaymentBegin(ctx, p)
 	return returned(ordinals, err, done)
@@ -116,7 +111,7 @@ type recordRow struct {
 	OrderID         string
 	IntentID        string
 	StripeRequestID string
-	Create, Confirm calls.Call
+	Create          calls.Call
 }
 
 func runRecord(ctx context.Context, q *db.Queries, rows []recordRow, done func(int32, struct{})) error {
@@ -131,8 +126,6 @@ func runRecord(ctx context.Context, q *db.Queries, rows []recordRow, done func(i
 		p.IntentIds = append(p.IntentIds, r.IntentID)
 		p.CreateKeys = append(p.CreateKeys, r.Create.Key)
 		p.StripeRequestIds = append(p.StripeRequestIds, r.StripeRequestID)
-		p.ConfirmKeys = append(p.ConfirmKeys, r.Confirm.Key)
-		p.ParamsSha256s = append(p.ParamsSha256s, r.Confirm.Params)
 	}
 	ordinals, err := q.PaymentIntentRecord(ctx, p)
 	return returned(ordinals, err, done)
@@ -176,7 +169,11 @@ func runFinish(ctx context.Context, q *db.Queries, rows []finishRow, done func(i
 		p.PaymentEvents = append(p.PaymentEvents, r.PaymentEvent)
 		p.OrderEvents = append(p.OrderEvents, r.OrderEvent)
 		p.Traceparents = append(p.Traceparents, orEmpty(r.Traceparent))
-		p.StripeKeys = append(p.StripeKeys, r.Settlement.StripeKey)
+		call := r.Settlement.Call
+		p.StripeKeys = append(p.StripeKeys, call.Key)
+		p.StripeOperations = append(p.StripeOperations, string(call.Operation))
+		p.StripeResourceIds = append(p.StripeResourceIds, call.ResourceID)
+		p.ParamsSha256s = append(p.ParamsSha256s, call.Params)
 		p.StripeOutcomes = append(p.StripeOutcomes, string(calls.Stored(out)))
 		p.HttpStatuses = append(p.HttpStatuses, int16(out.HTTPStatus)) //nolint:gosec // an HTTP status fits
 		p.ErrorCodes = append(p.ErrorCodes, out.ErrorCode)

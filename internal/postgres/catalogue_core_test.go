@@ -48,10 +48,12 @@ ALTER TABLE payments ALTER tenant_id SET DEFAULT 'ten', ALTER id SET DEFAULT 'ne
 INSERT INTO payments (id, order_id, idempotency_key, status, intent_id, must_be_refunded) VALUES
 	('pay', 'ord', 'pay', 'succeeded', 'pi_pay', false), ('waits', 'waits', 'waits', 'requires_action', 'pi_waits', false),
 	('owing', 'owing', 'owing', 'succeeded', 'pi_owing', true);
+INSERT INTO payments (id, order_id, idempotency_key, intent_id, create_sent_at, confirm_sent_at)
+	VALUES ('sent', 'sent', 'sent', 'pi_sent', '2026-01-02', '2026-01-03');
 
-ALTER TABLE stripe_calls ALTER tenant_id SET DEFAULT 'ten', ALTER stripe_key SET DEFAULT 'ten:new',
+ALTER TABLE stripe_call_rows ALTER tenant_id SET DEFAULT 'ten', ALTER stripe_key SET DEFAULT 'ten:new',
 	ALTER operation SET DEFAULT 'confirm', ALTER resource_id SET DEFAULT 'pay', ALTER params_sha256 SET DEFAULT 'p';
-INSERT INTO stripe_calls (stripe_key, first_sent_at, last_sent_at)
+INSERT INTO stripe_call_rows (stripe_key, first_sent_at, last_sent_at)
 	VALUES ('ten:create', '2026-01-01', '2026-01-01'), ('ten:confirm', '2026-01-01', '2026-01-01');
 
 ALTER TABLE intent_searches ALTER tenant_id SET DEFAULT 'ten', ALTER stripe_key SET DEFAULT 'ten:confirm',
@@ -557,6 +559,40 @@ var paymentEntries = []entry{
 		accepted: []string{`INSERT INTO payments (status, intent_id) VALUES ('succeeded', 'pi_new')`},
 	},
 	{
+		table: "payments", name: "confirmed_has_an_intent", rule: "a confirm that was sent has a PaymentIntent",
+		refused:  []string{`INSERT INTO payments (confirm_sent_at) VALUES (now())`},
+		accepted: []string{`INSERT INTO payments (intent_id, confirm_sent_at) VALUES ('pi_new', now())`},
+	},
+	{
+		table: "payments", name: "succeeded_call_was_sent", rule: "a call that has succeeded was recorded before it was sent",
+		refused: []string{
+			`INSERT INTO payments (create_request_id) VALUES ('req_1')`,
+			`INSERT INTO payments (intent_id, confirm_request_id) VALUES ('pi_new', 'req_1')`,
+		},
+		accepted: []string{
+			`INSERT INTO payments (create_sent_at, create_request_id) VALUES (now(), 'req_1')`,
+			`INSERT INTO payments (intent_id, confirm_sent_at, confirm_request_id) VALUES ('pi_new', now(), 'req_1')`,
+		},
+	},
+	{
+		table: "payments", name: "first_attempt_is_immutable",
+		rule: "when a call was first sent, and with which intent, never changes",
+		refused: []string{
+			`UPDATE payments SET confirm_sent_at = '2026-01-01' WHERE id = 'sent'`,
+			`UPDATE payments SET confirm_sent_at = NULL WHERE id = 'sent'`,
+			`UPDATE payments SET create_sent_at = '2026-01-01' WHERE id = 'sent'`,
+			`UPDATE payments SET create_sent_at = NULL WHERE id = 'sent'`,
+			`UPDATE payments SET intent_id = 'pi_other' WHERE id = 'sent'`,
+			`UPDATE payments SET intent_number = 2 WHERE id = 'sent'`,
+		},
+		accepted: []string{
+			`UPDATE payments SET confirm_sent_at = '2026-01-01', create_sent_at = '2026-01-01' WHERE id = 'waits'`,
+			`UPDATE payments SET intent_id = 'pi_other' WHERE id = 'waits'`,
+			`UPDATE payments SET intent_number = 2, create_sent_at = NULL WHERE id = 'sent'`,
+			`UPDATE payments SET confirm_sent_at = '2026-01-03', intent_id = 'pi_sent' WHERE id = 'sent'`,
+		},
+	},
+	{
 		table: "payments", name: "payment_terms_are_immutable", rule: "what a payment pays never changes",
 		refused: setEach("UPDATE payments", "id = 'pay'", "amount_minor = 1001", "currency = 'eur'", "order_id = 'other'",
 			"idempotency_key = 'other'", "payment_method = 'pm_other'"),
@@ -620,50 +656,60 @@ var paymentEntries = []entry{
 
 var callEntries = []entry{
 	{
-		table: "stripe_calls", name: "stripe_calls_pkey", rule: "a Stripe key has one call",
-		refused: []string{`INSERT INTO stripe_calls (stripe_key) VALUES ('ten:confirm')`},
+		table: "stripe_call_rows", name: "stripe_call_rows_pkey", rule: "a Stripe key has one call",
+		refused: []string{`INSERT INTO stripe_call_rows (stripe_key) VALUES ('ten:confirm')`},
 		accepted: []string{
-			`INSERT INTO stripe_calls (stripe_key) VALUES ('ten:other')`,
-			`INSERT INTO stripe_calls (tenant_id, stripe_key) VALUES ('ten', 'ten:a:key'), ('ten:a', 'ten:a:key')`,
+			`INSERT INTO stripe_call_rows (stripe_key) VALUES ('ten:other')`,
+			`INSERT INTO stripe_call_rows (tenant_id, stripe_key) VALUES ('ten', 'ten:a:key'), ('ten:a', 'ten:a:key')`,
 		},
 	},
 	{
-		table: "stripe_calls", name: "stripe_key_fits", rule: "a Stripe key has 255 characters or fewer, as Stripe requires",
-		refused:  []string{`INSERT INTO stripe_calls (stripe_key) VALUES (rpad('ten:', 256, 'k'))`},
-		accepted: []string{`INSERT INTO stripe_calls (stripe_key) VALUES (rpad('ten:', 255, 'k'))`},
+		table: "stripe_call_rows", name: "stripe_key_fits", rule: "a Stripe key has 255 characters or fewer, as Stripe requires",
+		refused:  []string{`INSERT INTO stripe_call_rows (stripe_key) VALUES (rpad('ten:', 256, 'k'))`},
+		accepted: []string{`INSERT INTO stripe_call_rows (stripe_key) VALUES (rpad('ten:', 255, 'k'))`},
 	},
 	{
-		table: "stripe_calls", name: "stripe_key_names_the_tenant",
+		table: "stripe_call_rows", name: "stripe_key_names_the_tenant",
 		rule: "two tenants with one key never share a Stripe key",
 		refused: []string{
-			`INSERT INTO stripe_calls (stripe_key) VALUES ('new')`,
-			`INSERT INTO stripe_calls (stripe_key) VALUES ('tenth:new')`,
-			`INSERT INTO stripe_calls (tenant_id) VALUES ('other')`,
+			`INSERT INTO stripe_call_rows (stripe_key) VALUES ('new')`,
+			`INSERT INTO stripe_call_rows (stripe_key) VALUES ('tenth:new')`,
+			`INSERT INTO stripe_call_rows (tenant_id) VALUES ('other')`,
 		},
-		accepted: []string{`INSERT INTO stripe_calls (tenant_id, stripe_key) VALUES ('other', 'other:confirm')`},
+		accepted: []string{`INSERT INTO stripe_call_rows (tenant_id, stripe_key) VALUES ('other', 'other:confirm')`},
 	},
 	{
-		table: "stripe_calls", name: "call_parameters_are_immutable", rule: "a Stripe key has one set of parameters",
-		refused: setEach("UPDATE stripe_calls", "stripe_key = 'ten:confirm'", "params_sha256 = 'o'", "operation = 'cancel'",
+		table: "stripe_call_rows", name: "call_parameters_are_immutable", rule: "a Stripe key has one set of parameters",
+		refused: setEach("UPDATE stripe_call_rows", "stripe_key = 'ten:confirm'", "params_sha256 = 'o'", "operation = 'cancel'",
 			"resource_id = 'other'", "first_sent_at = '2026-01-02'"),
-		accepted: []string{`UPDATE stripe_calls SET params_sha256 = 'p', operation = 'confirm', resource_id = 'pay',
+		accepted: []string{`UPDATE stripe_call_rows SET params_sha256 = 'p', operation = 'confirm', resource_id = 'pay',
 			first_sent_at = '2026-01-01' WHERE stripe_key = 'ten:confirm'`},
 	},
 	{
-		table: "stripe_calls", name: "stripe_key_not_resent_after_24h",
+		table: "stripe_call_rows", name: "stripe_key_not_resent_after_24h",
 		rule: "a call is not sent again when Stripe may have dropped its key: an hour before a day has passed",
 		refused: []string{
-			`UPDATE stripe_calls SET attempts = 2, last_sent_at = '2026-01-01 23:00:00.000001'
+			`UPDATE stripe_call_rows SET attempts = 2, last_sent_at = '2026-01-01 23:00:00.000001'
 				WHERE stripe_key = 'ten:confirm'`,
-			`UPDATE stripe_calls SET last_sent_at = '2026-01-02' WHERE stripe_key = 'ten:confirm';
-				UPDATE stripe_calls SET attempts = 2 WHERE stripe_key = 'ten:confirm'`,
+			`UPDATE stripe_call_rows SET last_sent_at = '2026-01-02' WHERE stripe_key = 'ten:confirm';
+				UPDATE stripe_call_rows SET attempts = 2 WHERE stripe_key = 'ten:confirm'`,
 		},
 		behind: []behind{{"call_parameters_are_immutable",
-			`UPDATE stripe_calls SET attempts = 2, last_sent_at = '2026-01-02', first_sent_at = '2026-01-02'
+			`UPDATE stripe_call_rows SET attempts = 2, last_sent_at = '2026-01-02', first_sent_at = '2026-01-02'
 				WHERE stripe_key = 'ten:confirm'`}},
 		accepted: []string{
-			`UPDATE stripe_calls SET attempts = 2, last_sent_at = '2026-01-01 23:00' WHERE stripe_key = 'ten:confirm'`,
-			`UPDATE stripe_calls SET attempts = 1, last_sent_at = '2026-01-02' WHERE stripe_key = 'ten:confirm'`,
+			`UPDATE stripe_call_rows SET attempts = 2, last_sent_at = '2026-01-01 23:00' WHERE stripe_key = 'ten:confirm'`,
+			`UPDATE stripe_call_rows SET attempts = 1, last_sent_at = '2026-01-02' WHERE stripe_key = 'ten:confirm'`,
+		},
+	},
+	{
+		table: "stripe_call_rows", name: "first_row_not_resent_after_24h",
+		rule: "a call whose first attempt is a payment's is not sent again when Stripe may have dropped its key",
+		refused: []string{`INSERT INTO stripe_call_rows (attempts, first_sent_at, last_sent_at)
+			VALUES (2, '2026-01-01', '2026-01-01 23:00:00.000001')`},
+		accepted: []string{
+			`INSERT INTO stripe_call_rows (attempts, first_sent_at, last_sent_at) VALUES (2, '2026-01-01', '2026-01-01 23:00')`,
+			`INSERT INTO stripe_call_rows (attempts, first_sent_at, last_sent_at) VALUES (1, '2026-01-01', '2026-01-02')`,
 		},
 	},
 	{
@@ -671,7 +717,7 @@ var callEntries = []entry{
 		refused: []string{`INSERT INTO intent_searches (stripe_key) VALUES ('ten:create')`},
 		accepted: []string{
 			`INSERT INTO intent_searches (stripe_key) VALUES ('ten:confirm')`,
-			`INSERT INTO stripe_calls (tenant_id, stripe_key) VALUES ('ten', 'ten:a:key'), ('ten:a', 'ten:a:key');
+			`INSERT INTO stripe_call_rows (tenant_id, stripe_key) VALUES ('ten', 'ten:a:key'), ('ten:a', 'ten:a:key');
 				INSERT INTO intent_searches (tenant_id, stripe_key) VALUES ('ten', 'ten:a:key'), ('ten:a', 'ten:a:key')`,
 		},
 	},
@@ -681,8 +727,8 @@ var callEntries = []entry{
 		refused: []string{
 			`INSERT INTO intent_searches (stripe_key) VALUES ('ten:none')`,
 			`INSERT INTO intent_searches (tenant_id) VALUES ('other')`,
-			`DELETE FROM stripe_calls WHERE stripe_key = 'ten:create'`,
-			`UPDATE stripe_calls SET stripe_key = 'ten:other' WHERE stripe_key = 'ten:create'`,
+			`DELETE FROM stripe_call_rows WHERE stripe_key = 'ten:create'`,
+			`UPDATE stripe_call_rows SET stripe_key = 'ten:other' WHERE stripe_key = 'ten:create'`,
 		},
 	},
 	{

@@ -79,7 +79,7 @@ func TestPaymentStaysInTheHeap(t *testing.T) {
 	require.Contains(t, used, use{"payments", "confirmable"}, "predicates were not read")
 	require.Contains(t, used, use{"orders", "id"}, "keys were not read")
 
-	set := regexp.MustCompile(`(?s)UPDATE (payments|orders|stripe_calls) \w\s+SET (.*?)\s(?:FROM|WHERE) `)
+	set := regexp.MustCompile(`(?s)UPDATE (payments|orders|stripe_call_rows) \w\s+SET (.*?)\s(?:FROM|WHERE) `)
 	target := regexp.MustCompile(`(?:^|, |\n\s+)(\w+) = `)
 	changed := 0
 	for _, sql := range postgres.HotPath() {

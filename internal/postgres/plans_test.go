@@ -31,7 +31,7 @@ func TestHotPathPlans(t *testing.T) {
 				resource_id, recovery_point, claim_token, leased_until, next_attempt_at, history)
 			SELECT tenant_id, idempotency_key, 'create_payment', sha256('x'), 1, 'req', id, 'payment_recorded',
 				gen_random_uuid(), now(), now(), '{}' FROM payments`,
-		`INSERT INTO stripe_calls (tenant_id, stripe_key, operation, resource_id, params_sha256)
+		`INSERT INTO stripe_call_rows (tenant_id, stripe_key, operation, resource_id, params_sha256)
 			SELECT tenant_id, tenant_id || ':' || id, 'confirm', id, sha256('x') FROM payments`,
 		`ANALYZE`,
 	} {
@@ -49,7 +49,7 @@ func hotPathByIndex(t *testing.T, pool *postgres.Pool) {
 		"idempotency_keys_pkey": {
 			"tenant_id", "key",
 		}, "orders_pkey": {"tenant_id", "id"}, "payments_pkey": {"tenant_id", "id"},
-		"stripe_calls_pkey": {
+		"stripe_call_rows_pkey": {
 			"tenant_id", "stripe_key",
 		}, "one_live_payment_per_order": {"order_id"},
 	}

@@ -95,7 +95,7 @@ const checkoutRows = `
 	  undoing      release_stock  done
 	  undoing      cancel_order   running
 
-	stripe_calls
+	stripe_call_rows
 	  stripe_key               outcome
 	  acme:eu:declined:create  done
 	  acme:eu:sent:create      sent

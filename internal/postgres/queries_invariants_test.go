@@ -553,7 +553,7 @@ func TestQueriesOfInvariantsOfOrders(t *testing.T) {
 			  ours     ours
 			  strange  theirs
 
-			stripe_calls
+			stripe_call_rows
 			  stripe_key            operation
 			  acme:eu:ours:confirm  confirm
 			  acme:theirs:confirm   confirm`, want: `
@@ -772,7 +772,7 @@ func TestQueriesOfInvariantsOfCalls(t *testing.T) {
 			  r_recovered  adopted re_1     succeeded  acme:eu:adopted:refund
 			  r_twins      twins            succeeded  acme:eu:twins:refund
 
-			stripe_calls
+			stripe_call_rows
 			  tenant_id  stripe_key
 			  acme       acme:eu:twins:confirm
 			  acme       acme:eu:twins:refund
@@ -781,7 +781,7 @@ func TestQueriesOfInvariantsOfCalls(t *testing.T) {
 			row Subject=acme:eu twins Detail=no call is recorded for pi_twins`},
 
 		{rule: "FindsWhatIsSentAgain", query: q.InvariantNothingIsResentLate, any: true, given: `
-			stripe_calls
+			stripe_call_rows
 			  stripe_key          operation  resource_id  first_sent_at  last_sent_at
 			  acme:eu:a:confirm   confirm    a            -23h           -0h
 			  acme:eu:a:refund    refund     a            -9h            -9h
@@ -793,7 +793,7 @@ func TestQueriesOfInvariantsOfCalls(t *testing.T) {
 			  acme:eu:e1:refund   refund     e            -9h            -9h
 			  acme:eu:e2:refund   refund     e            -9h            -9h
 
-			stripe_calls
+			stripe_call_rows
 			  tenant_id  stripe_key      operation  resource_id
 			  acme       acme:a:confirm  confirm    a`, want: `
 			row Subject=acme:eu 98c795dd9a3834999abf35e912ca3c0b Detail=confirm of b first sent -24h, last start
@@ -820,7 +820,7 @@ func TestQueriesOfInvariantsOfCalls(t *testing.T) {
 			  refused   p_refused        failed     false
 			  twins     p_twins          failed     false
 
-			stripe_calls
+			stripe_call_rows
 			  tenant_id  stripe_key                 outcome
 			  acme       acme:eu:p_twins:confirm    unknown
 			  acme       acme:eu:twins:confirm      unknown

@@ -13,7 +13,7 @@ const keyHistoryRows = `
 	  held      .            +1h           .
 	  released  .            -1h           .
 
-	stripe_calls
+	stripe_call_rows
 	  stripe_key                 first_sent_at
 	  acme:eu:cancel ord_1:1     -5h
 	  acme:eu:cancel ord_1:2     -3h
@@ -61,14 +61,19 @@ func TestQueriesOfKeyHistory(t *testing.T) {
 		{rule: "ReadsTheCallsOfItsKeys", query: q.KeyHistoryCalls, with: calls(func(p *db.KeyHistoryCallsParams) {
 			p.OwnKeys = []string{"acme:eu:held:confirm", "acme:eu:held:create"}
 		}), show: "StripeKey", want: `
-			row StripeKey=acme:eu:held:create
-			row StripeKey=acme:eu:held:confirm`},
+			row Operation=confirm StripeKey=acme:eu:held:create Attempts=1 Outcome=sent FirstSentAt=-6h
+				LastSentAt=-9h
+			row Operation=confirm StripeKey=acme:eu:held:confirm Attempts=1 Outcome=sent FirstSentAt=-4h
+				LastSentAt=-9h`},
 		{rule: "ReadsTheCallsOfItsOrder", query: q.KeyHistoryCalls, with: calls(func(p *db.KeyHistoryCallsParams) {
 			p.OwnKeys, p.OrderPrefix = []string{"acme:eu:held:confirm"}, "acme:eu:cancel ord_1:"
 		}), show: "StripeKey", want: `
-			row StripeKey=acme:eu:cancel ord_1:1
-			row StripeKey=acme:eu:held:confirm
-			row StripeKey=acme:eu:cancel ord_1:2`},
+			row Operation=confirm StripeKey=acme:eu:cancel ord_1:1 Attempts=1 Outcome=sent FirstSentAt=-5h
+				LastSentAt=-9h
+			row Operation=confirm StripeKey=acme:eu:held:confirm Attempts=1 Outcome=sent FirstSentAt=-4h
+				LastSentAt=-9h
+			row Operation=confirm StripeKey=acme:eu:cancel ord_1:2 Attempts=1 Outcome=sent FirstSentAt=-3h
+				LastSentAt=-9h`},
 		{rule: "ReadsTheOldestFirst", query: q.KeyHistoryEvents,
 			with: db.KeyHistoryEventsParams{TenantID: tenant, AggregateIds: []string{"ord_1", "pay_1"}}, want: `
 			row AggregateID=ord_1 Version=1 Type=order.created CreatedAt=-5h PublishedAt=-4h

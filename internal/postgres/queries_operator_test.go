@@ -37,7 +37,7 @@ const operatorWorkRows = `
 	  ref_1  refunds          pay_1       ord_1     300           acme:eu:ref_1:refund
 	  ref_2  unused           pay_2       ord_2     400           acme:eu:ref_2:refund
 
-	stripe_calls
+	stripe_call_rows
 	  stripe_key               outcome  first_sent_at
 	  acme:eu:awaits:confirm   done     -9h
 	  acme:eu:first:create     unknown  -9h
@@ -47,7 +47,7 @@ const operatorWorkRows = `
 	  acme:eu:ref_1:refund     unknown  -5h
 	  acme:eu:sent:confirm     sent     -7h
 
-	stripe_calls
+	stripe_call_rows
 	  tenant_id  stripe_key              outcome
 	  acme       acme:eu:parked:confirm  unknown
 `
@@ -103,7 +103,7 @@ func TestQueriesOfOperatorWork(t *testing.T) {
 			row Key=overdue`},
 		{rule: "Counts", query: q.OperatorWorkCounts, with: int32(99), want: `
 			row Unfinished=18 Parked=2 AwaitingCustomer=2 Overdue=4 Unknown=4 UnknownSeconds=-8h`},
-		{rule: "KnowsEveryOutcome", query: q.OperatorWorkCounts, with: int32(99), first: "DELETE FROM stripe_calls",
+		{rule: "KnowsEveryOutcome", query: q.OperatorWorkCounts, with: int32(99), first: "DELETE FROM stripe_call_rows",
 			want: `
 			row Unfinished=18 Parked=2 AwaitingCustomer=2 Overdue=4`},
 		{rule: "BeginsWithWhatIsDueFirst", query: q.OperatorWorkCounts, with: int32(4), want: `
@@ -425,7 +425,7 @@ const orphanRefundRows = `
 	  refund_orphan pi_3   +1h          -5h
 	  refund_orphan pi_4   -2h          -5h
 
-	stripe_calls
+	stripe_call_rows
 	  stripe_key                          outcome  object_id
 	  acme:eu:refund_orphan pi_1:refund   unknown  .
 	  acme:eu:refund_orphan pi_3:confirm  refused  .

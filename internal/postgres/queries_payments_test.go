@@ -61,7 +61,7 @@ const paymentRows = orderRows + `
 	  stale     4            .            .
 	  another   3            .            .
 
-	stripe_calls
+	stripe_call_rows
 	  stripe_key               operation
 	  acme:eu:another:confirm  confirm
 	  acme:eu:created:create   create
@@ -87,10 +87,6 @@ func TestQueriesOfPayments(t *testing.T) {
 			p.AmountsMinor, p.Currencies = append(p.AmountsMinor, 1000), append(p.Currencies, "eur")
 			p.PaymentMethods, p.CreatedAt = append(p.PaymentMethods, "pm"), append(p.CreatedAt, at("-1h"))
 			p.EventData, p.Traceparents = append(p.EventData, []byte("e")), append(p.Traceparents, "")
-			p.StripeKeys = append(p.StripeKeys, tenant+":new:create"+id)
-			p.StripeOperations = append(p.StripeOperations, "create")
-			p.StripeResourceIds = append(p.StripeResourceIds, order)
-			p.ParamsSha256s = append(p.ParamsSha256s, []byte("sha"))
 		}
 		return p
 	}
@@ -99,7 +95,6 @@ func TestQueriesOfPayments(t *testing.T) {
 			TenantIds: []string{tenant}, PaymentIds: []string{"taken"}, Keys: []string{key}, LeaseTokens: []int64{3},
 			IntentIds: []string{"pi_new"}, RecoveryPoints: []string{"intent_recorded"},
 			StripeRequestIds: []string{"req_s"}, CreateKeys: []string{tenant + ":open:create"},
-			ConfirmKeys: []string{tenant + ":new:confirm"}, ParamsSha256s: [][]byte{[]byte("sha")},
 		}
 	}
 	finish := func(key string) db.PaymentFinishParams {
@@ -113,7 +108,8 @@ func TestQueriesOfPayments(t *testing.T) {
 			PaymentEvents: [][]byte{[]byte("p")}, OrderEvents: [][]byte{[]byte("o")}, Traceparents: []string{""},
 			StripeOutcomes: []string{"done"}, HttpStatuses: []int16{200}, ErrorCodes: []string{""},
 			ObjectIds: []string{"pi"}, StripeRequestIds: []string{"req_s"},
-			StripeKeys: []string{tenant + ":held:confirm"},
+			StripeKeys: []string{tenant + ":held:confirm"}, StripeOperations: []string{"confirm"},
+			StripeResourceIds: []string{"confirming"}, ParamsSha256s: [][]byte{[]byte("sha")},
 		}
 	}
 	stale := finish("stale") // its lease was lost
@@ -134,10 +130,9 @@ func TestQueriesOfPayments(t *testing.T) {
 				bytes fingerprint_version=1 lease_token=1 leased_until=now+1m next_attempt_at=now+1m
 				operation=create_payment recovery_point=recorded request_id=req resource_id=pay
 			open: inserts outbox_events/pay/1: created_at=now data=e leased_until=-infinity type=payment.created
-			open: inserts payments/pay: amount_minor=1000 created_at=-1h currency=eur idempotency_key=new
-				intent_number=2 order_id=open payment_method=pm status=processing updated_at=now version=1
-			open: inserts stripe_calls/acme:eu:new:create: attempts=1 first_sent_at=now last_sent_at=now
-				operation=create outcome=sent params_sha256=sha resource_id=open
+			open: inserts payments/pay: amount_minor=1000 create_sent_at=now created_at=-1h currency=eur
+				idempotency_key=new intent_number=2 order_id=open payment_method=pm status=processing updated_at=now
+				version=1
 			open: locks orders/open
 			by_checkout: no row
 			canceled: no row
@@ -160,40 +155,36 @@ func TestQueriesOfPayments(t *testing.T) {
 				resource_id=pay'''
 			inserts outbox_events/pay'/1: created_at=now data=e leased_until=-infinity type=payment.created
 			inserts outbox_events/pay'''/1: created_at=now data=e leased_until=-infinity type=payment.created
-			inserts payments/pay': amount_minor=1000 created_at=-1h currency=eur idempotency_key=new'
-				intent_number=2 order_id=open payment_method=pm status=processing updated_at=now version=1
-			inserts payments/pay''': amount_minor=1000 created_at=-1h currency=eur idempotency_key=new'''
-				intent_number=2 order_id=touched payment_method=pm status=processing updated_at=now version=1
-			inserts stripe_calls/acme:eu:new:create': attempts=1 first_sent_at=now last_sent_at=now
-				operation=create outcome=sent params_sha256=sha resource_id=open
-			inserts stripe_calls/acme:eu:new:create''': attempts=1 first_sent_at=now last_sent_at=now
-				operation=create outcome=sent params_sha256=sha resource_id=touched
+			inserts payments/pay': amount_minor=1000 create_sent_at=now created_at=-1h currency=eur
+				idempotency_key=new' intent_number=2 order_id=open payment_method=pm status=processing
+				updated_at=now version=1
+			inserts payments/pay''': amount_minor=1000 create_sent_at=now created_at=-1h currency=eur
+				idempotency_key=new''' intent_number=2 order_id=touched payment_method=pm status=processing
+				updated_at=now version=1
 			locks orders/open
 			locks orders/touched`},
 		{rule: "ClaimsAKeyOnce", query: q.PaymentBegin,
 			with: but(begin("open"), func(p *db.PaymentBeginParams) { p.Keys[0] = "held" }), want: `
 			no row
 			locks orders/open`},
-		{rule: "RecordsAnotherAttemptOfTheCall", query: q.PaymentBegin,
-			with: but(begin("open"), func(p *db.PaymentBeginParams) { p.StripeKeys[0] = tenant + ":created:create" }), want: `
+		{rule: "RecordsAConfirmIfThereIsAnIntent", query: q.PaymentBegin,
+			with: but(begin("open"), func(p *db.PaymentBeginParams) { p.IntentIds[0] = "pi_old" }), want: `
 			row 1
-			changes stripe_calls/acme:eu:created:create: attempts=2 last_sent_at=now
 			inserts idempotency_keys/new: attempts=1 claim_token=somebody created_at=now fingerprint=32 bytes
 				fingerprint_version=1 lease_token=1 leased_until=now+1m next_attempt_at=now+1m
 				operation=create_payment recovery_point=recorded request_id=req resource_id=pay
 			inserts outbox_events/pay/1: created_at=now data=e leased_until=-infinity type=payment.created
-			inserts payments/pay: amount_minor=1000 created_at=-1h currency=eur idempotency_key=new
-				intent_number=2 order_id=open payment_method=pm status=processing updated_at=now version=1
+			inserts payments/pay: amount_minor=1000 confirm_sent_at=now created_at=-1h currency=eur
+				idempotency_key=new intent_id=pi_old intent_number=2 later_intent_id=pi_old order_id=open
+				payment_method=pm status=processing updated_at=now version=1
 			locks orders/open`},
 		{rule: "IsFenced", query: q.PaymentIntentRecord, each: "held finished stale missing",
 			with: func(key string) any { return record(key) }, want: `
 			held: row 1
 			held: changes idempotency_keys/held: history={3 intent_recorded now} recovery_point=intent_recorded
-			held: changes payments/taken: intent_id=pi_new updated_at=now
-			held: changes stripe_calls/acme:eu:open:create: http_status=200 object_id=pi_new outcome=done
+			held: changes payments/taken: confirm_sent_at=now intent_id=pi_new updated_at=now
+			held: changes stripe_call_rows/acme:eu:open:create: http_status=200 object_id=pi_new outcome=done
 				request_ids={req_s}
-			held: inserts stripe_calls/acme:eu:new:confirm: attempts=1 first_sent_at=now last_sent_at=now
-				operation=confirm outcome=sent params_sha256=sha resource_id=taken
 			finished: no row
 			stale: no row
 			missing: no row`},
@@ -201,18 +192,23 @@ func TestQueriesOfPayments(t *testing.T) {
 			with: joined(record("stale"), joined(record("finished"), record("held"))), want: `
 			row 3
 			changes idempotency_keys/held: history={3 intent_recorded now} recovery_point=intent_recorded
-			changes payments/taken: intent_id=pi_new updated_at=now
-			changes stripe_calls/acme:eu:open:create: http_status=200 object_id=pi_new outcome=done
-				request_ids={req_s}
-			inserts stripe_calls/acme:eu:new:confirm: attempts=1 first_sent_at=now last_sent_at=now
-				operation=confirm outcome=sent params_sha256=sha resource_id=taken`},
-		{rule: "MayBeRepeated", query: q.PaymentIntentRecord,
-			with: but(record("held"), func(p *db.PaymentIntentRecordParams) { p.ConfirmKeys[0] = tenant + ":held:confirm" }),
-			want: `
+			changes payments/taken: confirm_sent_at=now intent_id=pi_new updated_at=now
+			changes stripe_call_rows/acme:eu:open:create: http_status=200 object_id=pi_new outcome=done
+				request_ids={req_s}`},
+		{rule: "MayBeRepeated", query: q.PaymentIntentRecord, with: record("held"), first: `UPDATE payments
+			SET intent_id = 'pi_new', create_sent_at = '2026-01-01', create_request_id = 'req_s',
+				confirm_sent_at = '2026-01-02' WHERE tenant_id = 'acme:eu' AND id = 'taken'`, want: `
 			row 1
 			changes idempotency_keys/held: history={3 intent_recorded now} recovery_point=intent_recorded
-			changes payments/taken: intent_id=pi_new updated_at=now
-			changes stripe_calls/acme:eu:open:create: http_status=200 object_id=pi_new outcome=done
+			changes payments/taken: updated_at=now
+			changes stripe_call_rows/acme:eu:open:create: http_status=200 object_id=pi_new outcome=done
+				request_ids={req_s}`},
+		{rule: "RecordsWhatHasCreatedTheIntent", query: q.PaymentIntentRecord, with: record("held"), first: `UPDATE payments
+			SET create_sent_at = '2026-01-01' WHERE tenant_id = 'acme:eu' AND id = 'taken'`, want: `
+			row 1
+			changes idempotency_keys/held: history={3 intent_recorded now} recovery_point=intent_recorded
+			changes payments/taken: confirm_sent_at=now create_request_id=req_s intent_id=pi_new updated_at=now
+			changes stripe_call_rows/acme:eu:open:create: http_status=200 object_id=pi_new outcome=done
 				request_ids={req_s}`},
 		{rule: "LeavesAPaymentThatHasEndedAlone", query: q.PaymentIntentRecord,
 			with: but(record("held"), func(p *db.PaymentIntentRecordParams) { p.PaymentIds[0] = "failed" }), want: `
@@ -226,7 +222,7 @@ func TestQueriesOfPayments(t *testing.T) {
 			held: changes orders/open: payment_id=confirming status=paid version=2
 			held: changes payments/confirming: charge_id=ch intent_closed=true status=succeeded updated_at=now
 				version=2
-			held: changes stripe_calls/acme:eu:held:confirm: http_status=200 object_id=pi outcome=done
+			held: changes stripe_call_rows/acme:eu:held:confirm: http_status=200 object_id=pi outcome=done
 				request_ids={req_s}
 			held: inserts outbox_events/confirming/2: created_at=now data=p leased_until=-infinity
 				type=payment.succeeded
@@ -242,11 +238,55 @@ func TestQueriesOfPayments(t *testing.T) {
 			changes orders/open: payment_id=confirming status=paid version=2
 			changes payments/confirming: charge_id=ch intent_closed=true status=succeeded updated_at=now
 				version=2
-			changes stripe_calls/acme:eu:held:confirm: http_status=200 object_id=pi outcome=done
+			changes stripe_call_rows/acme:eu:held:confirm: http_status=200 object_id=pi outcome=done
 				request_ids={req_s}
 			inserts outbox_events/confirming/2: created_at=now data=p leased_until=-infinity
 				type=payment.succeeded
 			inserts outbox_events/open/2: created_at=now data=o leased_until=-infinity type=order.paid`},
+		{rule: "RecordsAFirstConfirm", query: q.PaymentFinish, with: finish("held"), first: `UPDATE payments SET confirm_sent_at = '2026-01-02', create_sent_at = '2026-01-01'
+			WHERE tenant_id = 'acme:eu' AND id = 'confirming'`, want: `
+			row 1
+			changes idempotency_keys/held: answer_body=b answer_headers=h answer_status=201 answer_version=1
+				finished_at=now history={3 finished now} recovery_point=finished
+			changes orders/open: payment_id=confirming status=paid version=2
+			changes payments/confirming: charge_id=ch confirm_request_id=req_s intent_closed=true
+				status=succeeded updated_at=now version=2
+			changes stripe_call_rows/acme:eu:held:confirm: http_status=200 object_id=pi outcome=done
+				request_ids={req_s}
+			inserts outbox_events/confirming/2: created_at=now data=p leased_until=-infinity
+				type=payment.succeeded
+			inserts outbox_events/open/2: created_at=now data=o leased_until=-infinity type=order.paid`},
+		{rule: "RecordsAFirstConfirmThatWasRefused", query: q.PaymentFinish, first: `UPDATE payments SET confirm_sent_at = '2026-01-02', create_sent_at = '2026-01-01'
+			WHERE tenant_id = 'acme:eu' AND id = 'confirming'`,
+			with: but(finish("held"), func(p *db.PaymentFinishParams) {
+				p.PaysOrders[0], p.Statuses[0], p.FailureCodes[0], p.ChargeIds[0] = false, "failed", "card_declined", ""
+				p.StripeOutcomes[0], p.HttpStatuses[0], p.StripeKeys[0] = "refused", 402, tenant+":new:confirm"
+			}), want: `
+			row 1
+			changes idempotency_keys/held: answer_body=b answer_headers=h answer_status=201 answer_version=1
+				finished_at=now history={3 finished now} recovery_point=finished
+			changes payments/confirming: ended_id=confirming failure_code=card_declined intent_closed=true
+				status=failed updated_at=now version=2
+			inserts outbox_events/confirming/2: created_at=now data=p leased_until=-infinity type=payment.failed
+			inserts stripe_call_rows/acme:eu:new:confirm: attempts=1 first_sent_at=-7855h24m39s http_status=402
+				last_sent_at=-7855h24m39s object_id=pi operation=confirm outcome=refused params_sha256=sha
+				request_ids={req_s} resource_id=confirming`},
+		{rule: "RecordsAFirstCreationThatWasRefused", query: q.PaymentFinish, first: `UPDATE payments SET confirm_sent_at = '2026-01-02', create_sent_at = '2026-01-01'
+			WHERE tenant_id = 'acme:eu' AND id = 'confirming'`,
+			with: but(finish("held"), func(p *db.PaymentFinishParams) {
+				p.PaysOrders[0], p.Statuses[0], p.FailureCodes[0], p.ChargeIds[0] = false, "failed", "declined", ""
+				p.StripeOutcomes[0], p.HttpStatuses[0], p.StripeKeys[0] = "refused", 400, tenant+":new:create"
+				p.StripeOperations[0], p.StripeResourceIds[0], p.StripeRequestIds[0] = "create_intent", "open", ""
+			}), want: `
+			row 1
+			changes idempotency_keys/held: answer_body=b answer_headers=h answer_status=201 answer_version=1
+				finished_at=now history={3 finished now} recovery_point=finished
+			changes payments/confirming: ended_id=confirming failure_code=declined intent_closed=true
+				status=failed updated_at=now version=2
+			inserts outbox_events/confirming/2: created_at=now data=p leased_until=-infinity type=payment.failed
+			inserts stripe_call_rows/acme:eu:new:create: attempts=1 first_sent_at=-7879h24m39s http_status=400
+				last_sent_at=-7879h24m39s object_id=pi operation=create_intent outcome=refused params_sha256=sha
+				resource_id=open`},
 		{rule: "LeavesTheOrderOfADeclinedPayment", query: q.PaymentFinish,
 			with: but(finish("held"), func(p *db.PaymentFinishParams) {
 				p.PaysOrders[0], p.Statuses[0], p.FailureCodes[0], p.ChargeIds[0] = false, "failed", "card_declined", ""
@@ -257,7 +297,7 @@ func TestQueriesOfPayments(t *testing.T) {
 				finished_at=now history={3 finished now} recovery_point=finished
 			changes payments/confirming: ended_id=confirming failure_code=card_declined intent_closed=true
 				status=failed updated_at=now version=2
-			changes stripe_calls/acme:eu:held:confirm: http_status=402 object_id=pi outcome=refused
+			changes stripe_call_rows/acme:eu:held:confirm: http_status=402 object_id=pi outcome=refused
 			inserts outbox_events/confirming/2: created_at=now data=p leased_until=-infinity type=payment.failed`},
 		{rule: "NeedsNoOrderThatIsOpenToDecline", query: q.PaymentFinish,
 			with: but(finish("held"), func(p *db.PaymentFinishParams) {
@@ -269,7 +309,7 @@ func TestQueriesOfPayments(t *testing.T) {
 				finished_at=now history={3 finished now} recovery_point=finished
 			changes payments/confirming: charge_id=ch ended_id=confirming failure_code=declined
 				intent_closed=true status=failed updated_at=now version=2
-			changes stripe_calls/acme:eu:held:confirm: http_status=200 object_id=pi outcome=done
+			changes stripe_call_rows/acme:eu:held:confirm: http_status=200 object_id=pi outcome=done
 				request_ids={req_s}
 			inserts outbox_events/confirming/2: created_at=now data=p leased_until=-infinity type=payment.failed`},
 		{rule: "NeedsTheOrderAsItWasRead", query: q.PaymentFinish, each: "touched canceled missing",
@@ -329,8 +369,9 @@ func TestQueriesOfPayments(t *testing.T) {
 			TenantID: tenant, ID: "new", OrderID: "touched", IdempotencyKey: "key", AmountMinor: 1000, Currency: "eur",
 			PaymentMethod: "pm", IntentNumber: 1, CreatedAt: at("-1h"),
 		}, want: `
-			inserts payments/new: amount_minor=1000 created_at=-1h currency=eur idempotency_key=key
-				intent_number=1 order_id=touched payment_method=pm status=processing updated_at=now version=1`},
+			inserts payments/new: amount_minor=1000 create_sent_at=now created_at=-1h currency=eur
+				idempotency_key=key intent_number=1 order_id=touched payment_method=pm status=processing
+				updated_at=now version=1`},
 		{rule: "ReadsSeveral", query: q.PaymentsById, any: true, with: db.PaymentsByIdParams{
 			TenantIds: []string{tenant, tenant, twin}, Ids: []string{"taken", "missing", "waits"},
 		}, want: `

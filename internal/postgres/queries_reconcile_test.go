@@ -63,7 +63,7 @@ const reconcileRows = `
 	  pi_resolved  status_mismatch    .            -4h      usd       20           -9h
 	  pi_past      missing_at_stripe  -1h          -9h      chf       50           -9h
 
-	stripe_calls
+	stripe_call_rows
 	  stripe_key              operation
 	  acme:eu:cancel ord_1:1  cancel
 	  acme:eu:cancel ord_2:1  cancel
@@ -249,7 +249,7 @@ const keyStatsRows = `
 	  tenant_id  id             status   stripe_refund_id
 	  acme       at_twins_bank  pending  re_9
 
-	stripe_calls
+	stripe_call_rows
 	  stripe_key                     outcome  first_sent_at
 	  acme:eu:overdue:confirm        sent     -3h
 	  acme:eu:overdue:create         unknown  -9h

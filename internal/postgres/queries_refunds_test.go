@@ -43,7 +43,7 @@ const refundRows = `
 	  me         itself      pending    .                 1        -9h
 	  succeeded  ended       succeeded  re_2              2        -9h
 
-	stripe_calls
+	stripe_call_rows
 	  stripe_key                    operation  outcome  last_sent_at
 	  acme:eu:key_answered:refund   refund     unknown  -1h
 	  acme:eu:key_at_stripe:refund  refund     sent     -1h

@@ -12,7 +12,7 @@ func init() {
 	defaults["orders"] = values(map[string]string{"amount_minor": "1000", "currency": "eur", "items": "[]",
 		"created_at": "-9h"})
 	defaults["payments"] = completePayment
-	defaults["stripe_calls"] = values(map[string]string{"operation": "confirm", "resource_id": "pay",
+	defaults["stripe_call_rows"] = values(map[string]string{"operation": "confirm", "resource_id": "pay",
 		"params_sha256": "sha", "first_sent_at": "-9h", "last_sent_at": "-9h"})
 	defaults["intent_searches"] = values(map[string]string{"from_at": "-9h", "until_at": "-8h"})
 	defaults["refunds"] = completeRefund

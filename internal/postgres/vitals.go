@@ -27,7 +27,7 @@ SELECT coalesce(extract(epoch FROM clock_timestamp() - least(
 var hotTables = []string{
 	"checkout_steps", "checkouts", // part: checkouts
 	"idempotency_keys", "inbox_events", "orders", "outbox_events", "payments",
-	"stripe_calls",
+	"stripe_call_rows",
 	"webhook_deliveries", // part: webhooks
 }
 

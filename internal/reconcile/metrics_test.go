@@ -33,9 +33,9 @@ func TestMeasure(t *testing.T) {
 		b.Exec(`UPDATE idempotency_keys
 			SET next_attempt_at = clock_timestamp() - interval '11 s', created_at = created_at - interval '1 minute'
 			WHERE finished_at IS NULL`)
-		b.Exec(`ALTER TABLE stripe_calls DISABLE TRIGGER call_parameters_are_immutable;
+		b.Exec(`ALTER TABLE stripe_call_rows DISABLE TRIGGER call_parameters_are_immutable;
 			UPDATE stripe_calls SET first_sent_at = first_sent_at - interval '1 minute';
-			ALTER TABLE stripe_calls ENABLE TRIGGER call_parameters_are_immutable`)
+			ALTER TABLE stripe_call_rows ENABLE TRIGGER call_parameters_are_immutable`)
 		b.Measure()
 		require.EqualValues(t, 1, b.API.Metric("payonce_keys_overdue"))
 		require.GreaterOrEqual(t, b.API.Metric("payonce_keys_oldest_seconds"), 60.0)

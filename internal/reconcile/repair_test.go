@@ -27,7 +27,7 @@ func TestObjectThatIsNotRepairedIsADiscrepancy(t *testing.T) {
 	abandoned := b.OrphanIntent(b.API.Order(), world.Unconfirmed)
 	today()
 	b.Exec(`UPDATE orders SET status = 'canceled', version = 2`)
-	b.Exec(`ALTER TABLE stripe_calls ADD CONSTRAINT refuses_every_call CHECK (false) NOT VALID`)
+	b.Exec(`ALTER TABLE stripe_call_rows ADD CONSTRAINT refuses_every_call CHECK (false) NOT VALID`)
 	runOnly(b, "days")
 	_, err := b.Reconciler.RunOnce(t.Context())
 	require.NoError(t, err)

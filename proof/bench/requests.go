@@ -126,7 +126,7 @@ func (b *bench) stays(ctx context.Context) (string, error) {
 func (b *bench) size(ctx context.Context) (bytes int64, err error) {
 	err = b.pool.Raw().QueryRow(ctx,
 		"SELECT sum(pg_total_relation_size(c)) FROM unnest(ARRAY['idempotency_keys', 'payments', 'outbox_events', "+
-			"'stripe_calls']::regclass[]) c").Scan(&bytes)
+			"'stripe_call_rows']::regclass[]) c").Scan(&bytes)
 	return bytes, err
 }
 

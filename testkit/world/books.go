@@ -239,10 +239,10 @@ func (b *Books) OnDatabase(dsn string) *World {
 // AgeWork makes all unfinished work so much older.
 func (b *Books) AgeWork(d time.Duration) {
 	b.T.Helper()
-	b.Exec("ALTER TABLE stripe_calls DISABLE TRIGGER USER")
+	b.Exec("ALTER TABLE stripe_call_rows DISABLE TRIGGER USER")
 	b.Exec(`UPDATE stripe_calls
 		SET first_sent_at = first_sent_at - $1::interval, last_sent_at = last_sent_at - $1::interval`, d)
-	b.Exec("ALTER TABLE stripe_calls ENABLE TRIGGER USER")
+	b.Exec("ALTER TABLE stripe_call_rows ENABLE TRIGGER USER")
 	b.Exec("UPDATE orders SET created_at = created_at - $1::interval", d)
 	b.Exec("UPDATE intent_searches SET from_at = from_at - $1::interval, until_at = until_at - $1::interval", d)
 	b.Exec("UPDATE idempotency_keys SET created_at = created_at - $1::interval WHERE finished_at IS NULL", d)

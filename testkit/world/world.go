@@ -68,6 +68,7 @@ func On(t testing.TB, url string) *World {
 	w := &World{
 		T: t, URL: url, DB: pool, Sim: sim, StripeURL: server.URL, stripe: requests, sessions: &atomic.Int64{},
 	}
+	w.letTestsChangeCalls()
 	w.Tenant = w.NewTenant()
 	return w
 }

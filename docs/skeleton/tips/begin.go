@@ -119,7 +119,7 @@ func (s service) end(
 	}
 	err := c.Finish(ctx, func(q *db.Queries) (idempotency.Answer, error) {
 		for _, call := range list {
-			if err := calls.RecordEnd(ctx, q, c.TenantID, call.Key, call.outcome); err != nil {
+			if err := calls.RecordEnd(ctx, q, c.TenantID, call.Call, call.outcome); err != nil {
 				return idempotency.Answer{}, err
 			}
 		}

@@ -74,7 +74,7 @@ func (s service) recordIntent(ctx context.Context, c *idempotency.Claim, w *work
 			return err
 		}
 		w.tip, w.recorded = tip, true
-		if err := calls.RecordEnd(ctx, q, c.TenantID, w.create().Key, out); err != nil {
+		if err := calls.RecordEnd(ctx, q, c.TenantID, w.create(), out); err != nil {
 			return err
 		}
 		return w.confirm().Insert(ctx, q, c.TenantID)

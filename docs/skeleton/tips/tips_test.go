@@ -291,7 +291,7 @@ func TestLostPaymentIsNotPaidByATip(t *testing.T) {
 	intent := s.Text(`SELECT intent_id FROM tips`)
 	s.Sim.Inject(stripesim.Fault{Op: "intent.create", OrderID: s.order, Kind: stripesim.Reset, Times: 4})
 	require.Equal(t, http.StatusAccepted, s.api.Pay("lost", s.order, visa).Status)
-	s.Exec(`ALTER TABLE stripe_calls DISABLE TRIGGER call_parameters_are_immutable`)
+	s.Exec(`ALTER TABLE stripe_call_rows DISABLE TRIGGER call_parameters_are_immutable`)
 	s.Exec(`UPDATE stripe_calls SET first_sent_at = first_sent_at - interval '37 hours',
 			last_sent_at = last_sent_at - interval '37 hours'
 		WHERE resource_id = $1`, s.order)
