@@ -23,7 +23,8 @@ FROM (
             AND r.stripe_key >= $3::text AND r.stripe_key < $3::text || chr(1114111)))
     UNION
     SELECT v.tenant_id, v.stripe_key, v.operation, v.resource_id, v.params_sha256, v.first_sent_at, v.last_sent_at, v.attempts, v.outcome, v.in_doubt, v.error_cached, v.http_status, v.error_code, v.object_id, v.request_ids FROM stripe_calls v
-    WHERE v.tenant_id = $1 AND v.operation = 'confirm' AND v.resource_id = $4
+    WHERE v.tenant_id = $1 AND v.operation = 'confirm'
+      AND v.resource_id = (SELECT p.id FROM payments p WHERE p.tenant_id = $1 AND p.idempotency_key = $4)
       AND v.stripe_key = ANY($2::text[])
     UNION
     SELECT v.tenant_id, v.stripe_key, v.operation, v.resource_id, v.params_sha256, v.first_sent_at, v.last_sent_at, v.attempts, v.outcome, v.in_doubt, v.error_cached, v.http_status, v.error_code, v.object_id, v.request_ids FROM stripe_calls v
@@ -36,7 +37,7 @@ type KeyHistoryCallsParams struct {
 	TenantID    string
 	OwnKeys     []string
 	OrderPrefix string
-	PaymentID   string
+	Key         string
 	OrderID     string
 }
 
@@ -54,13 +55,13 @@ type KeyHistoryCallsRow struct {
 }
 
 // Returns the calls under the key itself and those for its order under keys of the service. Oldest first. The first
-// attempts of a payment are found by its id and its order.
+// attempts of a payment are found by its key and its order.
 func (q *Queries) KeyHistoryCalls(ctx context.Context, arg KeyHistoryCallsParams) ([]KeyHistoryCallsRow, error) {
 	rows, err := q.db.Query(ctx, KeyHistoryCalls,
 		arg.TenantID,
 		arg.OwnKeys,
 		arg.OrderPrefix,
-		arg.PaymentID,
+		arg.Key,
 		arg.OrderID,
 	)
 	if err != nil {

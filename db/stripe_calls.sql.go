@@ -322,8 +322,9 @@ INSERT INTO stripe_call_rows AS s (tenant_id, stripe_key, operation, resource_id
     first_sent_at, last_sent_at, attempts, outcome, in_doubt, error_cached, http_status, error_code, object_id, request_ids)
 SELECT c.tenant_id, c.stripe_key, c.operation, c.resource_id, c.params_sha256,
     c.first_sent_at, c.last_sent_at, c.attempts, $1::stripe_outcome, $2::boolean, $3::boolean,
-    $4::smallint, $5, $6,
-    CASE WHEN $7::text = '' THEN '{}' ELSE ARRAY[$7::text] END
+    $4::smallint, $5, coalesce($6, c.object_id) AS object_id,
+    CASE WHEN $7::text = '' THEN c.request_ids
+        ELSE c.request_ids || $7::text END AS request_ids
 FROM claim
 JOIN stripe_calls c ON c.tenant_id = claim.tenant_id
 WHERE c.stripe_key = $8 AND c.operation = $9 AND c.resource_id = $10
@@ -382,8 +383,9 @@ INSERT INTO stripe_call_rows AS s (tenant_id, stripe_key, operation, resource_id
     first_sent_at, last_sent_at, attempts, outcome, in_doubt, http_status, error_code, object_id, request_ids)
 SELECT c.tenant_id, c.stripe_key, c.operation, c.resource_id, c.params_sha256,
     c.first_sent_at, c.last_sent_at, c.attempts, $1::stripe_outcome, $2::boolean,
-    $3::smallint, $4, $5,
-    CASE WHEN $6::text = '' THEN '{}' ELSE ARRAY[$6::text] END
+    $3::smallint, $4, coalesce($5, c.object_id) AS object_id,
+    CASE WHEN $6::text = '' THEN c.request_ids
+        ELSE c.request_ids || $6::text END AS request_ids
 FROM stripe_calls c
 WHERE c.tenant_id = $7 AND c.stripe_key = $8 AND c.operation = $9
   AND c.resource_id = $10

@@ -10,7 +10,7 @@ WHERE tenant_id = @tenant_id AND key = @key;
 
 -- name: KeyHistoryCalls :many
 -- Returns the calls under the key itself and those for its order under keys of the service. Oldest first. The first
--- attempts of a payment are found by its id and its order.
+-- attempts of a payment are found by its key and its order.
 SELECT c.operation::text AS operation, c.stripe_key::text AS stripe_key, c.attempts::integer AS attempts,
     c.outcome::stripe_outcome AS outcome, c.http_status, c.error_code, c.object_id,
     c.request_ids::text[] AS request_ids,
@@ -23,7 +23,8 @@ FROM (
             AND r.stripe_key >= @order_prefix::text AND r.stripe_key < @order_prefix::text || chr(1114111)))
     UNION
     SELECT v.* FROM stripe_calls v
-    WHERE v.tenant_id = @tenant_id AND v.operation = 'confirm' AND v.resource_id = @payment_id
+    WHERE v.tenant_id = @tenant_id AND v.operation = 'confirm'
+      AND v.resource_id = (SELECT p.id FROM payments p WHERE p.tenant_id = @tenant_id AND p.idempotency_key = @key)
       AND v.stripe_key = ANY(@own_keys::text[])
     UNION
     SELECT v.* FROM stripe_calls v

@@ -67,8 +67,9 @@ INSERT INTO stripe_call_rows AS s (tenant_id, stripe_key, operation, resource_id
     first_sent_at, last_sent_at, attempts, outcome, in_doubt, error_cached, http_status, error_code, object_id, request_ids)
 SELECT c.tenant_id, c.stripe_key, c.operation, c.resource_id, c.params_sha256,
     c.first_sent_at, c.last_sent_at, c.attempts, @outcome::stripe_outcome, @in_doubt::boolean, @error_cached::boolean,
-    sqlc.narg(http_status)::smallint, sqlc.narg(error_code), coalesce(sqlc.narg(object_id), c.object_id),
-    CASE WHEN @stripe_request_id::text = '' THEN c.request_ids ELSE c.request_ids || @stripe_request_id::text END
+    sqlc.narg(http_status)::smallint, sqlc.narg(error_code), coalesce(sqlc.narg(object_id), c.object_id) AS object_id,
+    CASE WHEN @stripe_request_id::text = '' THEN c.request_ids
+        ELSE c.request_ids || @stripe_request_id::text END AS request_ids
 FROM claim
 JOIN stripe_calls c ON c.tenant_id = claim.tenant_id
 WHERE c.stripe_key = @stripe_key AND c.operation = @operation AND c.resource_id = @resource_id
@@ -87,8 +88,9 @@ INSERT INTO stripe_call_rows AS s (tenant_id, stripe_key, operation, resource_id
     first_sent_at, last_sent_at, attempts, outcome, in_doubt, http_status, error_code, object_id, request_ids)
 SELECT c.tenant_id, c.stripe_key, c.operation, c.resource_id, c.params_sha256,
     c.first_sent_at, c.last_sent_at, c.attempts, @outcome::stripe_outcome, @in_doubt::boolean,
-    sqlc.narg(http_status)::smallint, sqlc.narg(error_code), coalesce(sqlc.narg(object_id), c.object_id),
-    CASE WHEN @stripe_request_id::text = '' THEN c.request_ids ELSE c.request_ids || @stripe_request_id::text END
+    sqlc.narg(http_status)::smallint, sqlc.narg(error_code), coalesce(sqlc.narg(object_id), c.object_id) AS object_id,
+    CASE WHEN @stripe_request_id::text = '' THEN c.request_ids
+        ELSE c.request_ids || @stripe_request_id::text END AS request_ids
 FROM stripe_calls c
 WHERE c.tenant_id = @tenant_id AND c.stripe_key = @stripe_key AND c.operation = @operation
   AND c.resource_id = @resource_id

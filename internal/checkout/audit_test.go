@@ -185,7 +185,7 @@ func (s shop) brokenBy(sql string) string {
 	tx, err := s.w.DB.Raw().Begin(context.Background())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, tx.Rollback(context.Background())) }()
-	for _, table := range []string{"checkouts", "checkout_steps", "payments", "orders", "reservations", "stripe_calls",
+	for _, table := range []string{"checkouts", "checkout_steps", "payments", "orders", "reservations", "stripe_call_rows",
 		"outbox_events"} {
 		_, err = tx.Exec(context.Background(), "ALTER TABLE "+table+" DISABLE TRIGGER USER")
 		require.NoError(t, err)

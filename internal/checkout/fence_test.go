@@ -41,7 +41,8 @@ func TestCheckout_FencesBetweenPhases(t *testing.T) {
 	})
 	require.NoError(t, err)
 	_, err = w.DB.StripeCallRecordAttemptOutcome(ctx, db.StripeCallRecordAttemptOutcomeParams{
-		TenantID: tenant, Key: "k", LeaseToken: token, StripeKey: confirm, Outcome: db.StripeOutcomeUnknown,
+		TenantID: tenant, Key: "k", LeaseToken: token, StripeKey: confirm, Operation: "confirm", ResourceID: g.PaymentID,
+		Outcome: db.StripeOutcomeUnknown,
 	})
 	require.NoError(t, err)
 	requireFenced("a step begins again", func(token int64) (int64, error) {

@@ -34,8 +34,8 @@ func TestRefundFollowsStripe(t *testing.T) {
 	const (
 		old  = `UPDATE payments SET created_at = created_at - interval '13 hours' WHERE id = $1`
 		lost = `WITH off AS (SELECT set_config('session_replication_role', 'replica', true))
-			UPDATE stripe_calls SET first_sent_at = first_sent_at - interval '37 hours' FROM off, refunds r
-			WHERE stripe_calls.resource_id = r.id AND r.payment_id = $1`
+			UPDATE stripe_call_rows c SET first_sent_at = first_sent_at - interval '37 hours' FROM off, refunds r
+			WHERE c.resource_id = r.id AND r.payment_id = $1`
 	)
 	p := play(t)
 	for _, c := range []struct {

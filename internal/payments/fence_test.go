@@ -254,7 +254,7 @@ func TestFencesBetweenPhases(t *testing.T) {
 	answered := func(token int64) (int64, error) {
 		return w.DB.StripeCallRecordAttemptOutcome(ctx,
 			db.StripeCallRecordAttemptOutcomeParams{TenantID: tenant, Key: "k", LeaseToken: token, StripeKey: confirm,
-				Outcome: db.StripeOutcomeUnknown})
+				Operation: "confirm", ResourceID: payment, Outcome: db.StripeOutcomeUnknown})
 	}
 	for _, statement := range []struct {
 		name string

@@ -129,8 +129,9 @@ func TestQueriesOfCalls(t *testing.T) {
 			begun:create: locks idempotency_keys/held
 			paid:create: returns 1
 			paid:create: inserts stripe_call_rows/acme:eu:o_paid:intent:1: attempts=1 error_code=card_declined
-				first_sent_at=-9h http_status=402 in_doubt=true last_sent_at=-9h operation=create_intent
-				outcome=unknown params_sha256=32 bytes request_ids={req_s} resource_id=o_paid
+				first_sent_at=-9h http_status=402 in_doubt=true last_sent_at=-9h object_id=pi_paid
+				operation=create_intent outcome=unknown params_sha256=32 bytes request_ids={req_c, req_s}
+				resource_id=o_paid
 			paid:create: locks idempotency_keys/held
 			first:confirm: returns 1
 			first:confirm: inserts stripe_call_rows/acme:eu:key_first:confirm: attempts=1
@@ -139,8 +140,8 @@ func TestQueriesOfCalls(t *testing.T) {
 			first:confirm: locks idempotency_keys/held
 			paid:confirm: returns 1
 			paid:confirm: inserts stripe_call_rows/acme:eu:key_paid:confirm: attempts=1 error_code=card_declined
-				first_sent_at=-8h http_status=402 in_doubt=true last_sent_at=-8h operation=confirm outcome=unknown
-				params_sha256=32 bytes request_ids={req_s} resource_id=paid
+				first_sent_at=-8h http_status=402 in_doubt=true last_sent_at=-8h object_id=pi_paid operation=confirm
+				outcome=unknown params_sha256=32 bytes request_ids={req_p, req_s} resource_id=paid
 			paid:confirm: locks idempotency_keys/held
 			begun:confirm: returns 0
 			begun:confirm: locks idempotency_keys/held`},
@@ -156,14 +157,14 @@ func TestQueriesOfCalls(t *testing.T) {
 				first_sent_at=-9h http_status=402 last_sent_at=-9h operation=create_intent outcome=refused
 				params_sha256=32 bytes request_ids={req_s} resource_id=o_begun
 			paid:create: inserts stripe_call_rows/acme:eu:o_paid:intent:1: attempts=1 error_code=card_declined
-				first_sent_at=-9h http_status=402 last_sent_at=-9h operation=create_intent outcome=refused
-				params_sha256=32 bytes request_ids={req_s} resource_id=o_paid
+				first_sent_at=-9h http_status=402 last_sent_at=-9h object_id=pi_paid operation=create_intent
+				outcome=refused params_sha256=32 bytes request_ids={req_c, req_s} resource_id=o_paid
 			first:confirm: inserts stripe_call_rows/acme:eu:key_first:confirm: attempts=1
 				error_code=card_declined first_sent_at=-8h http_status=402 last_sent_at=-8h operation=confirm
 				outcome=refused params_sha256=32 bytes request_ids={req_s} resource_id=first
 			paid:confirm: inserts stripe_call_rows/acme:eu:key_paid:confirm: attempts=1 error_code=card_declined
-				first_sent_at=-8h http_status=402 last_sent_at=-8h operation=confirm outcome=refused
-				params_sha256=32 bytes request_ids={req_s} resource_id=paid
+				first_sent_at=-8h http_status=402 last_sent_at=-8h object_id=pi_paid operation=confirm
+				outcome=refused params_sha256=32 bytes request_ids={req_p, req_s} resource_id=paid
 			begun:confirm: nothing`},
 		{rule: "InsertsOne", query: q.StripeCallInsert, with: db.StripeCallInsertParams{
 			TenantID: tenant, StripeKey: tenant + ":new:confirm", Operation: "confirm", ResourceID: "pay",

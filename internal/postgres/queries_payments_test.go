@@ -243,7 +243,7 @@ func TestQueriesOfPayments(t *testing.T) {
 			inserts outbox_events/confirming/2: created_at=now data=p leased_until=-infinity
 				type=payment.succeeded
 			inserts outbox_events/open/2: created_at=now data=o leased_until=-infinity type=order.paid`},
-		{rule: "RecordsAFirstConfirm", query: q.PaymentFinish, with: finish("held"), first: `UPDATE payments SET confirm_sent_at = '2026-01-02', create_sent_at = '2026-01-01'
+		{rule: "RecordsAFirstConfirm", query: q.PaymentFinish, with: finish("held"), first: `UPDATE payments SET confirm_sent_at = clock_timestamp(), create_sent_at = clock_timestamp()
 			WHERE tenant_id = 'acme:eu' AND id = 'confirming'`, want: `
 			row 1
 			changes idempotency_keys/held: answer_body=b answer_headers=h answer_status=201 answer_version=1
@@ -256,7 +256,7 @@ func TestQueriesOfPayments(t *testing.T) {
 			inserts outbox_events/confirming/2: created_at=now data=p leased_until=-infinity
 				type=payment.succeeded
 			inserts outbox_events/open/2: created_at=now data=o leased_until=-infinity type=order.paid`},
-		{rule: "RecordsAFirstConfirmThatWasRefused", query: q.PaymentFinish, first: `UPDATE payments SET confirm_sent_at = '2026-01-02', create_sent_at = '2026-01-01'
+		{rule: "RecordsAFirstConfirmThatWasRefused", query: q.PaymentFinish, first: `UPDATE payments SET confirm_sent_at = clock_timestamp(), create_sent_at = clock_timestamp()
 			WHERE tenant_id = 'acme:eu' AND id = 'confirming'`,
 			with: but(finish("held"), func(p *db.PaymentFinishParams) {
 				p.PaysOrders[0], p.Statuses[0], p.FailureCodes[0], p.ChargeIds[0] = false, "failed", "card_declined", ""
@@ -268,10 +268,10 @@ func TestQueriesOfPayments(t *testing.T) {
 			changes payments/confirming: ended_id=confirming failure_code=card_declined intent_closed=true
 				status=failed updated_at=now version=2
 			inserts outbox_events/confirming/2: created_at=now data=p leased_until=-infinity type=payment.failed
-			inserts stripe_call_rows/acme:eu:new:confirm: attempts=1 first_sent_at=-7855h24m39s http_status=402
-				last_sent_at=-7855h24m39s object_id=pi operation=confirm outcome=refused params_sha256=sha
+			inserts stripe_call_rows/acme:eu:new:confirm: attempts=1 first_sent_at=now http_status=402
+				last_sent_at=now object_id=pi operation=confirm outcome=refused params_sha256=sha
 				request_ids={req_s} resource_id=confirming`},
-		{rule: "RecordsAFirstCreationThatWasRefused", query: q.PaymentFinish, first: `UPDATE payments SET confirm_sent_at = '2026-01-02', create_sent_at = '2026-01-01'
+		{rule: "RecordsAFirstCreationThatWasRefused", query: q.PaymentFinish, first: `UPDATE payments SET confirm_sent_at = clock_timestamp(), create_sent_at = clock_timestamp()
 			WHERE tenant_id = 'acme:eu' AND id = 'confirming'`,
 			with: but(finish("held"), func(p *db.PaymentFinishParams) {
 				p.PaysOrders[0], p.Statuses[0], p.FailureCodes[0], p.ChargeIds[0] = false, "failed", "declined", ""
@@ -284,8 +284,8 @@ func TestQueriesOfPayments(t *testing.T) {
 			changes payments/confirming: ended_id=confirming failure_code=declined intent_closed=true
 				status=failed updated_at=now version=2
 			inserts outbox_events/confirming/2: created_at=now data=p leased_until=-infinity type=payment.failed
-			inserts stripe_call_rows/acme:eu:new:create: attempts=1 first_sent_at=-7879h24m39s http_status=400
-				last_sent_at=-7879h24m39s object_id=pi operation=create_intent outcome=refused params_sha256=sha
+			inserts stripe_call_rows/acme:eu:new:create: attempts=1 first_sent_at=now http_status=400
+				last_sent_at=now object_id=pi operation=create_intent outcome=refused params_sha256=sha
 				resource_id=open`},
 		{rule: "LeavesTheOrderOfADeclinedPayment", query: q.PaymentFinish,
 			with: but(finish("held"), func(p *db.PaymentFinishParams) {

@@ -34,7 +34,7 @@ func TestMeasure(t *testing.T) {
 			SET next_attempt_at = clock_timestamp() - interval '11 s', created_at = created_at - interval '1 minute'
 			WHERE finished_at IS NULL`)
 		b.Exec(`ALTER TABLE stripe_call_rows DISABLE TRIGGER call_parameters_are_immutable;
-			UPDATE stripe_calls SET first_sent_at = first_sent_at - interval '1 minute';
+			UPDATE stripe_call_rows SET first_sent_at = first_sent_at - interval '1 minute';
 			ALTER TABLE stripe_call_rows ENABLE TRIGGER call_parameters_are_immutable`)
 		b.Measure()
 		require.EqualValues(t, 1, b.API.Metric("payonce_keys_overdue"))

@@ -12,6 +12,6 @@ BEGIN
 		WHERE i.indisunique AND NOT i.indisprimary AND k.relnamespace = 'public'::regnamespace
 	LOOP EXECUTE format('DROP INDEX %s', r.t); END LOOP;
 	FOR r IN SELECT tgrelid::regclass AS t, tgname FROM pg_trigger g JOIN pg_class k ON k.oid = g.tgrelid
-		WHERE NOT g.tgisinternal AND k.relnamespace = 'public'::regnamespace
+		WHERE k.relkind = 'r' AND NOT g.tgisinternal AND k.relnamespace = 'public'::regnamespace
 	LOOP EXECUTE format('DROP TRIGGER %I ON %s', r.tgname, r.t); END LOOP;
 END $$`
