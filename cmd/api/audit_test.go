@@ -140,7 +140,7 @@ func TestAudit(t *testing.T) {
 	t.Run("PrintsViolations", func(t *testing.T) {
 		w.Exec("ALTER TABLE outbox_events DISABLE TRIGGER USER")
 		w.Exec("DELETE FROM outbox_events WHERE type = 'payment.succeeded'")
-		w.Exec("ALTER TABLE payments DISABLE TRIGGER succeeded_keeps_its_charge")
+		w.Exec("ALTER TABLE payments DISABLE TRIGGER USER")
 		w.Exec("UPDATE payments SET intent_id = 'pi_made_up'")
 		out, _, status := audit(t, nil)
 		require.Equal(t, 1, status, out)

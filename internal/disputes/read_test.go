@@ -62,7 +62,7 @@ func TestDisputeThatIsNotOursIsIgnored(t *testing.T) {
 			t.Parallel()
 			b := paid(t)
 			id := b.dispute(false)
-			b.Exec("ALTER TABLE payments DISABLE TRIGGER succeeded_keeps_its_charge")
+			b.Exec("ALTER TABLE payments DISABLE TRIGGER USER")
 			b.Exec("UPDATE payments SET intent_id = 'pi_another'")
 			s, gateway := b.tap(disputes.Options{})
 			gateway.intent = func(i stripe.Intent, err error) (stripe.Intent, error) {

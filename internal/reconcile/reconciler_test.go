@@ -209,7 +209,7 @@ func TestReconciler(t *testing.T) {
 		b := world.NewBooks(t)
 		order := b.API.Order()
 		require.Equal(t, http.StatusCreated, b.API.Pay("k", order, "pm_card_visa").Status)
-		b.Exec("ALTER TABLE payments DISABLE TRIGGER succeeded_keeps_its_charge")
+		b.Exec("ALTER TABLE payments DISABLE TRIGGER USER")
 		b.Exec("UPDATE payments SET intent_id = 'pi_of_another_account' WHERE order_id = $1", order)
 		b.Reconcile()
 		require.Contains(t, b.Discrepancies(), "missing_at_stripe pi_of_another_account -1000 usd")

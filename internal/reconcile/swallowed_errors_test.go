@@ -83,12 +83,12 @@ func TestRoundSwallowsNoError(t *testing.T) {
 		}, Run: round("confirmable"), Check: isPaid},
 		{Name: "Discrepancy", Prepare: func(a *world.Attempt) {
 			pays(a)
-			a.Exec("ALTER TABLE payments DISABLE TRIGGER succeeded_keeps_its_charge")
+			a.Exec("ALTER TABLE payments DISABLE TRIGGER USER")
 			a.Exec(`UPDATE payments SET charge_id = 'ch_another' WHERE order_id = $1`, a.Order)
 		}, Run: round("recent"), Check: func(a *world.Attempt) {
 			require.Equal(a, "status_mismatch", a.Text(`SELECT kind FROM discrepancies WHERE object_id = $1`, a.Intent))
 			a.Exec(`DELETE FROM discrepancies`)
-			a.Exec("ALTER TABLE payments DISABLE TRIGGER succeeded_keeps_its_charge")
+			a.Exec("ALTER TABLE payments DISABLE TRIGGER USER")
 			a.Exec(`UPDATE payments SET charge_id = (SELECT $2::text) WHERE order_id = $1`, a.Order,
 				intentOf(a.Books, a.Intent).ChargeID)
 		}},

@@ -223,7 +223,7 @@ func TestWalk(t *testing.T) {
 		good, bad := b.API.Order(), b.API.Order()
 		require.Equal(t, http.StatusCreated, b.API.Pay("k", bad, "pm_card_visa").Status)
 		b.Exec(`ALTER TABLE payments DROP CONSTRAINT succeeded_has_an_intent`)
-		b.Exec("ALTER TABLE payments DISABLE TRIGGER succeeded_keeps_its_charge")
+		b.Exec("ALTER TABLE payments DISABLE TRIGGER USER")
 		b.Exec(`UPDATE payments SET intent_id = NULL, id = 'pay_0'`) // older than every window
 		b.OrphanIntent(good)
 		second := b.OrphanIntent(bad)
