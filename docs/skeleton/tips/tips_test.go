@@ -145,8 +145,8 @@ func TestRestoredTipIsNotCalledFailed(t *testing.T) {
 	s.Exec(`DO $$ BEGIN
 		SET LOCAL session_replication_role = replica; -- a backup asks no trigger
 		UPDATE tips SET status = 'pending', intent_id = NULL;
-		DELETE FROM stripe_calls WHERE operation = 'confirm' AND resource_id LIKE 'tip_%';
-		UPDATE stripe_calls SET outcome = 'sent', object_id = NULL, http_status = NULL,
+		DELETE FROM stripe_call_rows WHERE operation = 'confirm' AND resource_id LIKE 'tip_%';
+		UPDATE stripe_call_rows SET outcome = 'sent', object_id = NULL, http_status = NULL,
 			first_sent_at = first_sent_at - interval '13 h', last_sent_at = last_sent_at - interval '13 h'
 		WHERE resource_id LIKE 'tip_%';
 		UPDATE idempotency_keys SET recovery_point = 'tip_recorded', finished_at = NULL, answer_version = NULL,
