@@ -130,7 +130,8 @@ WITH asked AS MATERIALIZED (
     ON CONFLICT (tenant_id, key) DO NOTHING
     RETURNING claim_token
 ), begun AS MATERIALIZED (
-    SELECT payable.ordinal, payable.tenant_id, payable.order_id, payable.key, payable.operation, payable.fingerprint, payable.fingerprint_version, payable.request_id, payable.recovery_point, payable.claim_token, payable.lease, payable.payment_id, payable.amount_minor, payable.currency, payable.payment_method, payable.intent_number, payable.intent_id, payable.created_at, payable.event_data, payable.traceparent FROM claim JOIN payable USING (claim_token)
+    -- A join would compare each row with each; IS TRUE keeps this from becoming one.
+    SELECT payable.ordinal, payable.tenant_id, payable.order_id, payable.key, payable.operation, payable.fingerprint, payable.fingerprint_version, payable.request_id, payable.recovery_point, payable.claim_token, payable.lease, payable.payment_id, payable.amount_minor, payable.currency, payable.payment_method, payable.intent_number, payable.intent_id, payable.created_at, payable.event_data, payable.traceparent FROM payable WHERE (payable.claim_token IN (SELECT claim.claim_token FROM claim)) IS TRUE
 ), payment AS (
     INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method,
         intent_number, intent_id, create_sent_at, confirm_sent_at, created_at)

@@ -54,7 +54,8 @@ WITH asked AS MATERIALIZED (
     ON CONFLICT (tenant_id, key) DO NOTHING
     RETURNING claim_token
 ), begun AS MATERIALIZED (
-    SELECT payable.* FROM claim JOIN payable USING (claim_token)
+    -- A join would compare each row with each; IS TRUE keeps this from becoming one.
+    SELECT payable.* FROM payable WHERE (payable.claim_token IN (SELECT claim.claim_token FROM claim)) IS TRUE
 ), payment AS (
     INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method,
         intent_number, intent_id, create_sent_at, confirm_sent_at, created_at)
