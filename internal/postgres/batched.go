@@ -34,9 +34,15 @@ type Statement[Row, Result any] struct {
 	Locks func(*Row) string
 	// Size is the length of what a row contains in bytes, if that may be long. Nil: it is short.
 	Size func(*Row) int
+	// Held bounds the Size of the rows that wait or are being sent, whose callers may have left; beyond it Do returns
+	// ErrFull, so that the process does not run out of memory while the server does not respond. Zero: no bound.
+	Held int
 	// Lock locks what Run would skip if another transaction had locked it (SKIP LOCKED). Nil: Run skips nothing.
 	Lock func(ctx context.Context, q *db.Queries, row Row) error
 }
+
+// ErrFull means that a row was not sent, because too many wait for a server that does not respond.
+var ErrFull = errors.New("too many rows wait for the database")
 
 // Batched runs one statement for the rows of concurrent callers. A row that finds a free lane goes immediately and
 // alone, as an array of one, so an idle service adds no delay; those that arrive meanwhile go together as the next
@@ -50,6 +56,7 @@ type Batched[Row, Result any] struct {
 	pool  *Pool
 	stmt  Statement[Row, Result]
 	queue []*member[Row, Result] // guarded by pool.lanes.mu
+	held  int                    // bytes of rows, until they are done; guarded likewise
 	turn  int                    // how often another queue was chosen while this one waited
 }
 
@@ -85,7 +92,11 @@ func (b *Batched[Row, Result]) Do(ctx context.Context, row Row) (Result, error) 
 	if b.stmt.Size != nil {
 		m.bytes = b.stmt.Size(&m.row)
 	}
-	if b.enter(m) {
+	now, err := b.enter(m)
+	if err != nil {
+		return m.result, err
+	}
+	if now {
 		leave := b.pool.lanes.leaveInTime()
 		b.run(ctx, []*member[Row, Result]{m})
 		leave()
@@ -107,13 +118,17 @@ func (b *Batched[Row, Result]) Do(ctx context.Context, row Row) (Result, error) 
 }
 
 // enter takes a free lane. False: there is none, and the row waits for the next batch.
-func (b *Batched[Row, Result]) enter(m *member[Row, Result]) bool {
+func (b *Batched[Row, Result]) enter(m *member[Row, Result]) (now bool, err error) {
 	l := b.pool.lanes
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if b.stmt.Held > 0 && b.held > 0 && b.held+m.bytes > b.stmt.Held {
+		return false, ErrFull
+	}
+	b.held += m.bytes
 	if l.busy == 0 {
 		l.busy++
-		return true
+		return true, nil
 	}
 	m.ended = make(chan struct{})
 	b.queue = append(b.queue, m)
@@ -122,7 +137,7 @@ func (b *Batched[Row, Result]) enter(m *member[Row, Result]) bool {
 		l.busy++
 		go l.next()
 	}
-	return false
+	return false, nil
 }
 
 // take removes the next batch from the queue: the oldest rows, at most batchRows and batchBytes, each lock once, and of
@@ -149,7 +164,11 @@ func (b *Batched[Row, Result]) take() (batch []*member[Row, Result], left int) {
 	}
 	waiting := len(b.queue)
 	b.queue = slices.DeleteFunc(b.queue, func(m *member[Row, Result]) bool {
-		return m.ctx.Err() != nil || fits(m, batchRows/2)
+		if m.ctx.Err() != nil {
+			b.held -= m.bytes
+			return true
+		}
+		return fits(m, batchRows/2)
 	})
 	if len(batch) < batchRows && len(b.queue) > 0 { // No other tenant waits.
 		b.queue = slices.DeleteFunc(b.queue, func(m *member[Row, Result]) bool { return fits(m, batchRows) })
@@ -174,12 +193,23 @@ func (b *Batched[Row, Result]) run(ctx context.Context, batch []*member[Row, Res
 			return
 		}
 	}
+	b.release(batch)
 	for _, m := range batch {
 		m.err = err
 		m.alone = isLocked(err) || serializationFailure(err) || err == nil && !m.done && b.stmt.Lock != nil
 		if m.ended != nil {
 			close(m.ended)
 		}
+	}
+}
+
+// release ends the count of rows that the server has responded to, or whose response was lost.
+func (b *Batched[Row, Result]) release(batch []*member[Row, Result]) {
+	l := b.pool.lanes
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, m := range batch {
+		b.held -= m.bytes
 	}
 }
 

@@ -261,7 +261,42 @@ func TestBatched(t *testing.T) {
 		}
 		require.Equal(t, 5, b.paid())
 	})
+
+	// Also of callers that have left: their rows are in memory until the next batch.
+	t.Run("HoldsNoMoreThanItMay", func(t *testing.T) {
+		t.Parallel()
+		b := newBatch(t, dbtest.URL(t))
+		waiting, giveBack := b.pool.TakeLanes()
+		ctx, leave := context.WithCancel(t.Context())
+		left, stays := make(chan error, 1), make(chan error, 1)
+		go func() { left <- b.pay(ctx, row{id: "gone", size: heldBills / 2}) }()
+		go func() { stays <- b.pay(t.Context(), row{id: "a", size: heldBills / 2}) }()
+		require.Eventually(t, func() bool { return waiting() == 2 }, 10*time.Second, time.Millisecond)
+		leave()
+		require.ErrorIs(t, <-left, context.Canceled)
+		soon, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		require.ErrorIs(t, b.pay(soon, row{id: "b", size: 1}), postgres.ErrFull)
+		giveBack()
+		require.NoError(t, <-stays)
+		b.idle()
+		require.NoError(t, b.pay(t.Context(), row{id: "b", size: heldBills}))
+		require.NoError(t, b.pay(t.Context(), row{id: "c", size: heldBills + 1}), "alone")
+		require.Equal(t, 3, b.paid())
+	})
+
+	t.Run("HoldsNothingOfARejectedRow", func(t *testing.T) {
+		t.Parallel()
+		b := newBatch(t, dbtest.URL(t))
+		for range 3 {
+			err := b.pay(t.Context(), row{id: "poisoned 003", size: heldBills})
+			require.True(t, postgres.IsRejected(err), "%v", err)
+		}
+	})
 }
+
+// heldBills is more than any other test holds.
+const heldBills = 8 * postgres.BatchBytes
 
 // TestLanes: a lone row of one statement does not wait for ever in a flood of another.
 func TestLanes(t *testing.T) {
@@ -358,6 +393,7 @@ func newBatch(t *testing.T, dsn string) *batch {
 		Tenant: func(r *row) string { return r.tenant },
 		Locks:  func(r *row) string { return r.id },
 		Size:   func(r *row) int { return r.size },
+		Held:   heldBills,
 		Lock: func(ctx context.Context, q *db.Queries, r row) error {
 			_, err := q.DB().Exec(ctx, "SELECT FROM bills WHERE id = $1 FOR UPDATE", r.id)
 			return err
