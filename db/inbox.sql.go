@@ -168,38 +168,7 @@ func (q *Queries) InboxReap(ctx context.Context, arg InboxReapParams) (int64, er
 	return result.RowsAffected(), nil
 }
 
-const InboxReceive = `-- name: InboxReceive :execrows
-INSERT INTO inbox_events (consumer, event_id, status, type, object_id, payload, payload_sha256, traceparent)
-VALUES ($1, $2, 'pending', $3, $4, $5, sha256($5), $6)
-ON CONFLICT (consumer, event_id) DO NOTHING
-`
-
-type InboxReceiveParams struct {
-	Consumer    string
-	EventID     string
-	Type        string
-	ObjectID    *string
-	Payload     []byte
-	Traceparent *string
-}
-
-// Stores an event for the processor. Zero rows: it was received before.
-func (q *Queries) InboxReceive(ctx context.Context, arg InboxReceiveParams) (int64, error) {
-	result, err := q.db.Exec(ctx, InboxReceive,
-		arg.Consumer,
-		arg.EventID,
-		arg.Type,
-		arg.ObjectID,
-		arg.Payload,
-		arg.Traceparent,
-	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
-const InboxReceiveAll = `-- name: InboxReceiveAll :execrows
+const InboxReceive = `-- name: InboxReceive :many
 INSERT INTO inbox_events (consumer, event_id, status, type, object_id, payload, payload_sha256, traceparent)
 SELECT e.consumer, e.event_id, 'pending', e.type, nullif(e.object_id, ''), e.payload, sha256(e.payload),
     nullif(e.traceparent, '')
@@ -207,9 +176,10 @@ FROM (SELECT unnest($1::text[]) AS consumer, unnest($2::text[]) AS event_id,
         unnest($3::text[]) AS type, unnest($4::text[]) AS object_id,
         unnest($5::bytea[]) AS payload, unnest($6::text[]) AS traceparent) e
 ON CONFLICT (consumer, event_id) DO NOTHING
+RETURNING consumer, event_id
 `
 
-type InboxReceiveAllParams struct {
+type InboxReceiveParams struct {
 	Consumers    []string
 	EventIds     []string
 	Types        []string
@@ -218,9 +188,16 @@ type InboxReceiveAllParams struct {
 	Traceparents []string
 }
 
-// InboxReceive for several events, which must be sorted. An empty object id or traceparent is stored as null.
-func (q *Queries) InboxReceiveAll(ctx context.Context, arg InboxReceiveAllParams) (int64, error) {
-	result, err := q.db.Exec(ctx, InboxReceiveAll,
+type InboxReceiveRow struct {
+	Consumer string
+	EventID  string
+}
+
+// Stores events for the processor, over arrays. It returns those that are new; the others were received before. The
+// events must be sorted: two statements that inserted the same events in different orders could deadlock. An empty
+// object id or traceparent is stored as null.
+func (q *Queries) InboxReceive(ctx context.Context, arg InboxReceiveParams) ([]InboxReceiveRow, error) {
+	rows, err := q.db.Query(ctx, InboxReceive,
 		arg.Consumers,
 		arg.EventIds,
 		arg.Types,
@@ -229,9 +206,21 @@ func (q *Queries) InboxReceiveAll(ctx context.Context, arg InboxReceiveAllParams
 		arg.Traceparents,
 	)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	return result.RowsAffected(), nil
+	defer rows.Close()
+	items := []InboxReceiveRow{}
+	for rows.Next() {
+		var i InboxReceiveRow
+		if err := rows.Scan(&i.Consumer, &i.EventID); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const InboxStats = `-- name: InboxStats :many

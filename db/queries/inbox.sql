@@ -1,18 +1,15 @@
--- name: InboxReceive :execrows
--- Stores an event for the processor. Zero rows: it was received before.
-INSERT INTO inbox_events (consumer, event_id, status, type, object_id, payload, payload_sha256, traceparent)
-VALUES (@consumer, @event_id, 'pending', @type, sqlc.narg(object_id), @payload, sha256(@payload), sqlc.narg(traceparent))
-ON CONFLICT (consumer, event_id) DO NOTHING;
-
--- name: InboxReceiveAll :execrows
--- InboxReceive for several events, which must be sorted. An empty object id or traceparent is stored as null.
+-- name: InboxReceive :many
+-- Stores events for the processor, over arrays. It returns those that are new; the others were received before. The
+-- events must be sorted: two statements that inserted the same events in different orders could deadlock. An empty
+-- object id or traceparent is stored as null.
 INSERT INTO inbox_events (consumer, event_id, status, type, object_id, payload, payload_sha256, traceparent)
 SELECT e.consumer, e.event_id, 'pending', e.type, nullif(e.object_id, ''), e.payload, sha256(e.payload),
     nullif(e.traceparent, '')
 FROM (SELECT unnest(@consumers::text[]) AS consumer, unnest(@event_ids::text[]) AS event_id,
         unnest(@types::text[]) AS type, unnest(@object_ids::text[]) AS object_id,
         unnest(@payloads::bytea[]) AS payload, unnest(@traceparents::text[]) AS traceparent) e
-ON CONFLICT (consumer, event_id) DO NOTHING;
+ON CONFLICT (consumer, event_id) DO NOTHING
+RETURNING consumer, event_id;
 
 -- name: InboxLease :many
 -- Leases events that are due, of one subject only the first unfinished one. The attempt is counted before it is made,

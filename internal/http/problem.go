@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"example.com/payonce/internal/idempotency"
-	"example.com/payonce/internal/inbox"
 	"example.com/payonce/internal/payments"
 	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/stripe"
@@ -124,7 +123,7 @@ func problemOf(err error) *problem {
 		{payments.ErrKeyOfAnotherRefund, codeIdempotencyKeyMismatch, mismatch, 0},
 		{stripe.ErrUnavailable, codeUnavailable,
 			"The payment provider is unavailable. Retry with the same key.", 5 * time.Second},
-		{inbox.ErrFull, codeUnavailable,
+		{postgres.ErrFull, codeUnavailable,
 			"Too many events are waiting for the database. This one was not stored.", webhookRetry},
 		{postgres.ErrInDoubt, codeInternal, "", 0}, // It may be committed, so a 503 would be wrong.
 	} {

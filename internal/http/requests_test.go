@@ -17,7 +17,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/stretchr/testify/require"
 
-	"example.com/payonce/internal/inbox"
+	"example.com/payonce/internal/postgres"
 	"example.com/payonce/testkit/openapi"
 )
 
@@ -25,7 +25,7 @@ import (
 // a 503, because a 500 would look like a bug.
 func TestWebhookIsRefusedWhenTheIntakeIsFull(t *testing.T) {
 	t.Parallel()
-	p := problemOf(fmt.Errorf("keep it: %w", inbox.ErrFull))
+	p := problemOf(fmt.Errorf("keep it: %w", postgres.ErrFull))
 	require.Equal(t, codeUnavailable, p.code)
 	require.Positive(t, p.retryAfter)
 }

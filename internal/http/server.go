@@ -88,7 +88,7 @@ func NewServer(o Options) *Server {
 		o:        o,
 		auth:     authenticator{pool: o.Pool, within: atLeastASecond(o.Within), known: map[[32]byte]knownKey{}},
 		limits:   newTenantLimits(o.RateLimit),
-		webhooks: inbox.NewIntake(o.Pool.Queries),
+		webhooks: inbox.NewIntake(o.Pool),
 		requests: f.NewCounterVec(prometheus.CounterOpts{Name: "payonce_http_requests_total",
 			Help: "HTTP requests by method, route and status."}, []string{"method", "route", "status"}),
 		seconds: f.NewHistogramVec(prometheus.HistogramOpts{Name: "payonce_http_request_seconds",

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"example.com/payonce/db"
-	"example.com/payonce/internal/postgres"
 )
 
 const (
@@ -52,36 +51,6 @@ type Handler struct {
 	Prepare func(ctx context.Context, e Event) (any, error)
 	// Apply makes the effect, in the transaction of the event's row.
 	Apply func(ctx context.Context, q *db.Queries, e Event, prepared any) error
-}
-
-// Received is an event whose sender gets a response before it is applied.
-type Received struct {
-	Consumer    string // the handler that will apply it, and the scope of ID
-	ID          string // the sender's own id of the event, never of the attempt
-	Type        string
-	ObjectID    string // the sender's object that it is about; may be empty
-	Payload     []byte
-	Traceparent *string
-}
-
-// Receive stores an event, and reports whether it was new. Once it returns nil the event will be applied or parked, and
-// may be acknowledged; after an error, including ErrInDoubt, it must not be, so that the sender resends it.
-//
-// The key is consumer and event id, without a tenant, because the tenant of a webhook may be known only after its
-// object has been read. An attacker cannot reserve an id in advance: a webhook without Stripe's signature is rejected
-// before.
-func Receive(ctx context.Context, q *db.Queries, r Received) (fresh bool, err error) {
-	n, err := q.InboxReceive(
-		ctx,
-		db.InboxReceiveParams{
-			Consumer: r.Consumer, EventID: r.ID, Type: r.Type, ObjectID: postgres.Nullable(r.ObjectID),
-			Payload: r.Payload, Traceparent: r.Traceparent,
-		},
-	)
-	if err != nil {
-		return false, fmt.Errorf("store event %s for %s: %w", r.ID, r.Consumer, postgres.ClassifyWriteError(err))
-	}
-	return n > 0, nil
 }
 
 // Unpark makes a parked event due again. It reports whether it was parked.

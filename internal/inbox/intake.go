@@ -1,171 +1,91 @@
 package inbox
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
-	"time"
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/postgres"
 )
 
-const (
-	// concurrent statements; with more, fewer events share each, and payments have fewer connections
-	intakesMax   = 4
-	intakeRows   = 64               // events in one statement
-	intakeBytes  = 1 << 20          // of payloads in one statement, unless one alone is larger
-	intakeWithin = 12 * time.Second // a little more than a statement may take
-	intakeHeld   = 32 << 20         // bytes of all payloads that wait or are being stored: some thousand events
-)
+// intakeHeld is how many bytes of payloads may wait or be under way: some thousand events. Beyond it an event is
+// rejected with postgres.ErrFull. Its sender will resend it, and this process does not run out of memory.
+const intakeHeld = 32 << 20
 
-// ErrFull means that an event was rejected because too many wait to be stored: the database does not respond. Its
-// sender will resend it, and this process does not run out of memory.
-var ErrFull = errors.New("too many events wait to be stored")
+// Received is an event whose sender gets a response before it is applied.
+type Received struct {
+	Consumer    string // the handler that will apply it, and the scope of ID
+	ID          string // the sender's own id of the event, never of the attempt
+	Type        string
+	ObjectID    string // the sender's object that it is about; may be empty
+	Payload     []byte
+	Traceparent *string
+}
 
-// Intake is Receive for many concurrent senders. An event that arrives alone is stored immediately. Those that arrive
-// while intakesMax statements are running wait for the next one and share its round trip and commit, which are most of
-// the cost of storing an event (docs/performance.md).
+// Intake stores events before their senders get a response. Those that arrive at the same time share a statement, its
+// round trip and its commit, which are most of the cost of storing an event (docs/performance.md).
 type Intake struct {
-	q *db.Queries
-
-	mu      sync.Mutex
-	waiting []delivery
-	running int
-	held    int // bytes of payloads, until they are stored or rejected; also of senders that have disconnected
-}
-
-type delivery struct {
-	event  Received
-	stored chan stored // buffered, so that a sender that disconnected does not block the batch
-}
-
-type stored struct {
-	fresh bool
-	err   error
+	store *postgres.Batched[Received, struct{}]
 }
 
 // NewIntake returns an intake. It starts nothing.
-func NewIntake(q *db.Queries) *Intake { return &Intake{q: q} }
+func NewIntake(pool *postgres.Pool) *Intake {
+	return &Intake{store: postgres.NewBatched(pool, storing)}
+}
 
-// Receive stores an event, like the function of that name. It may report an event as new that was not, if another one
-// of the same statement was. ErrFull: the event was not stored.
+// Receive stores an event, and reports whether it was new. Once it returns nil the event will be applied or parked, and
+// may be acknowledged; after an error, including ErrInDoubt, it must not be, so that the sender resends it.
+//
+// The key is consumer and event id, without a tenant, because the tenant of a webhook may be known only after its
+// object has been read. An attacker cannot reserve an id in advance: a webhook without Stripe's signature is rejected
+// before.
 func (i *Intake) Receive(ctx context.Context, e Received) (fresh bool, err error) {
-	d := delivery{event: e, stored: make(chan stored, 1)}
-	i.mu.Lock()
-	if i.held > 0 && i.held+len(e.Payload) > intakeHeld {
-		i.mu.Unlock()
-		return false, fmt.Errorf("store event %s for %s: %w", e.ID, e.Consumer, ErrFull)
+	_, err = i.store.Do(ctx, e)
+	if errors.Is(err, postgres.ErrNoRows) {
+		return false, nil
 	}
-	i.held += len(e.Payload)
-	i.waiting = append(i.waiting, d)
-	idle := i.running < intakesMax
-	if idle {
-		i.running++
+	if err != nil && !errors.Is(err, postgres.ErrFull) {
+		err = postgres.ClassifyWriteError(err)
 	}
-	i.mu.Unlock()
-	if idle {
-		go i.run(context.WithoutCancel(ctx)) // until no event waits
-	}
-	select {
-	case s := <-d.stored:
-		return s.fresh, s.err
-	case <-ctx.Done():
-		return false, fmt.Errorf("store event %s for %s: %w: %w", e.ID, e.Consumer, postgres.ErrInDoubt, ctx.Err())
-	}
-}
-
-func (i *Intake) run(ctx context.Context) {
-	for batch := i.next(); len(batch) > 0; batch = i.next() {
-		i.store(ctx, batch)
-		i.release(batch)
-	}
-}
-
-func (i *Intake) release(batch []delivery) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	for _, d := range batch {
-		i.held -= len(d.event.Payload)
-	}
-}
-
-// next takes the waiting events, up to the limits. If there are none, its caller ends.
-func (i *Intake) next() []delivery {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	n, size := 0, 0
-	for n < min(len(i.waiting), intakeRows) {
-		if size += len(i.waiting[n].event.Payload); n > 0 && size > intakeBytes {
-			break
-		}
-		n++
-	}
-	if n == 0 {
-		i.running--
-		return nil
-	}
-	batch := slices.Clone(i.waiting[:n])
-	i.waiting = slices.Delete(i.waiting, 0, n)
-	return batch
-}
-
-// store stores a batch. If the server rejects it because of its content, each event is stored by itself, so that one
-// that cannot be stored does not prevent the others.
-func (i *Intake) store(ctx context.Context, batch []delivery) {
-	ctx, cancel := context.WithTimeout(ctx, intakeWithin)
-	defer cancel()
-	if len(batch) > 1 {
-		var s stored
-		s.err = guarded(func() (err error) {
-			s.fresh, err = receiveAll(ctx, i.q, batch)
-			return err
-		})
-		if !postgres.IsRejected(s.err) {
-			for _, d := range batch {
-				d.stored <- s
-			}
-			return
-		}
-	}
-	for _, d := range batch {
-		var s stored
-		s.err = guarded(func() (err error) {
-			s.fresh, err = Receive(ctx, i.q, d.event)
-			return err
-		})
-		d.stored <- s
-	}
-}
-
-// receiveAll is Receive for a whole batch: all or none.
-func receiveAll(ctx context.Context, q *db.Queries, batch []delivery) (fresh bool, err error) {
-	// Two statements that insert the same events in different orders could deadlock.
-	slices.SortFunc(batch, func(a, b delivery) int {
-		return cmp.Or(cmp.Compare(a.event.Consumer, b.event.Consumer), cmp.Compare(a.event.ID, b.event.ID))
-	})
-	var p db.InboxReceiveAllParams
-	for _, d := range batch {
-		p.Consumers, p.EventIds, p.Types = append(
-			p.Consumers, d.event.Consumer,
-		), append(
-			p.EventIds, d.event.ID,
-		), append(
-			p.Types, d.event.Type,
-		)
-		p.ObjectIds, p.Payloads = append(p.ObjectIds, d.event.ObjectID), append(p.Payloads, d.event.Payload)
-		traceparent := ""
-		if d.event.Traceparent != nil {
-			traceparent = *d.event.Traceparent
-		}
-		p.Traceparents = append(p.Traceparents, traceparent)
-	}
-	n, err := q.InboxReceiveAll(ctx, p)
 	if err != nil {
-		return false, fmt.Errorf("store %d events: %w", len(batch), postgres.ClassifyWriteError(err))
+		return false, fmt.Errorf("store event %s for %s: %w", e.ID, e.Consumer, err)
 	}
-	return n > 0, nil
+	return true, nil
+}
+
+// storing is the statement of an intake. Of two deliveries of one event the second goes after the first, so that one of
+// them is new and the other is not.
+var storing = postgres.Statement[Received, struct{}]{
+	Run:    store,
+	Tenant: func(e *Received) string { return e.Consumer }, // of a webhook nobody else is known yet
+	Locks:  func(e *Received) string { return e.Consumer + " " + e.ID },
+	Size:   func(e *Received) int { return len(e.Payload) },
+	Held:   intakeHeld,
+}
+
+func store(ctx context.Context, q *db.Queries, events []Received, done func(int32, struct{})) error {
+	n := len(events)
+	p := db.InboxReceiveParams{
+		Consumers: make([]string, n), EventIds: make([]string, n), Types: make([]string, n),
+		ObjectIds: make([]string, n), Payloads: make([][]byte, n), Traceparents: make([]string, n),
+	}
+	for i := range events {
+		e := &events[i]
+		p.Consumers[i], p.EventIds[i], p.Types[i], p.ObjectIds[i] = e.Consumer, e.ID, e.Type, e.ObjectID
+		p.Payloads[i] = e.Payload
+		if e.Traceparent != nil {
+			p.Traceparents[i] = *e.Traceparent
+		}
+	}
+	fresh, err := q.InboxReceive(ctx, p)
+	for _, row := range fresh {
+		for i := range events {
+			if events[i].ID == row.EventID && events[i].Consumer == row.Consumer {
+				done(int32(i)+1, struct{}{}) //nolint:gosec // at most a batch
+				break
+			}
+		}
+	}
+	return err
 }

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,15 +17,21 @@ import (
 	"example.com/payonce/testkit/pgproxy"
 )
 
-// crowd is an intake all of whose statements are held up, so that whoever comes
-// now waits for the next one.
+// crowd is an intake with one connection, which is held up by its first event, so that those that come now wait for it
+// and share statements.
 type crowd struct {
 	*testing.T
 	pool    *postgres.Pool
 	proxy   *pgproxy.Proxy
 	intake  *inbox.Intake
 	release func()
-	results []chan error
+	ahead   chan received
+	results []chan received
+}
+
+type received struct {
+	fresh bool
+	err   error
 }
 
 func newCrowd(t *testing.T) *crowd {
@@ -37,22 +43,25 @@ func newCrowd(t *testing.T) *crowd {
 	pool, err := postgres.Open(t.Context(), dsn, postgres.Options{})
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
-	through, err := postgres.Open(t.Context(), proxy.URL(), postgres.Options{})
+	through, err := postgres.Open(t.Context(), proxy.URL(), postgres.Options{MaxConn: 4}) // one of them for batches
 	require.NoError(t, err)
 	t.Cleanup(through.Close)
 	release := make(chan struct{})
 	c := &crowd{
-		T: t, pool: pool, proxy: proxy, intake: inbox.NewIntake(through.Queries),
+		T: t, pool: pool, proxy: proxy, intake: inbox.NewIntake(through), ahead: make(chan received, 1),
 		release: sync.OnceFunc(func() { close(release) }),
 	}
 	t.Cleanup(c.release)
-	for i := range inbox.IntakesMax {
-		hold := proxy.Hold("name: InboxReceive ", release)
-		c.send(t.Context(), event(fmt.Sprint("ahead_", i)))
-		<-hold.Fired()
-	}
+	hold := proxy.Hold("name: InboxReceive ", release)
+	go func() { c.ahead <- receiveBy(t.Context(), c.intake, event("ahead")) }()
+	<-hold.Fired()
 	proxy.Seen()
 	return c
+}
+
+func receiveBy(ctx context.Context, intake *inbox.Intake, e inbox.Received) received {
+	fresh, err := intake.Receive(ctx, e)
+	return received{fresh, err}
 }
 
 func event(id string) inbox.Received {
@@ -62,39 +71,39 @@ func event(id string) inbox.Received {
 	}
 }
 
-// send sends an event and returns once it is under way, or waits.
-func (c *crowd) send(ctx context.Context, e inbox.Received) {
-	c.Helper()
-	result, before := make(chan error, 1), c.intake.Waiting()
-	c.results = append(c.results, result)
-	go func() {
-		_, err := c.intake.Receive(ctx, e)
-		result <- err
-	}()
-	if len(c.results) > inbox.IntakesMax {
-		require.Eventually(c, func() bool { return c.intake.Waiting() > before }, 10*time.Second, time.Millisecond)
+// events are so many that some of them share a statement, whatever the scheduler does.
+func events() (list []inbox.Received) {
+	for i := range 100 {
+		list = append(list, event(fmt.Sprintf("%03d", i)))
+	}
+	return list
+}
+
+func (c *crowd) send(ctx context.Context, list ...inbox.Received) {
+	for _, e := range list {
+		result := make(chan received, 1)
+		c.results = append(c.results, result)
+		go func() { result <- receiveBy(ctx, c.intake, e) }()
 	}
 }
 
-// answers lets the statements go on, and says what those heard who waited.
-func (c *crowd) answers() (list []error) {
+// answers lets the statements go on, and returns the results of the events that were sent.
+func (c *crowd) answers() (list []received) {
 	c.Helper()
 	c.release()
 	for _, result := range c.results {
 		list = append(list, <-result)
 	}
-	for _, err := range list[:inbox.IntakesMax] {
-		require.NoError(c, err)
-	}
-	return list[inbox.IntakesMax:]
+	require.Equal(c, received{fresh: true}, <-c.ahead)
+	return list
 }
 
-// stored lists the events that came while the statements were held up.
+// stored lists the events that were stored as they were sent, but for the one ahead.
 func (c *crowd) stored() (ids []string) {
 	c.Helper()
-	rows, err := c.pool.Raw().Query(c.Context(), `SELECT event_id FROM inbox_events WHERE event_id NOT LIKE 'ahead%'
+	rows, err := c.pool.Raw().Query(c.Context(), `SELECT event_id FROM inbox_events WHERE event_id <> 'ahead'
 		AND status = 'pending' AND object_id = 'pi_' || event_id AND payload_sha256 = sha256(payload)
-		AND payload = convert_to('{"id":"' || event_id || '"}', 'UTF8') ORDER BY 1`)
+		AND payload = convert_to('{"id":"' || event_id || '"}', 'UTF8') AND traceparent IS NULL ORDER BY 1`)
 	require.NoError(c, err)
 	defer rows.Close()
 	for rows.Next() {
@@ -106,7 +115,7 @@ func (c *crowd) stored() (ids []string) {
 	return ids
 }
 
-// statements is how many of a query were sent since the crowd stands.
+// statements is how many of a query were sent since the first one is held up.
 func (c *crowd) statements(query string) (n int) {
 	for _, s := range c.proxy.Seen() {
 		if strings.Contains(s, "name: "+query+" ") {
@@ -116,38 +125,77 @@ func (c *crowd) statements(query string) (n int) {
 	return n
 }
 
-// TestIntake: events that come at the same time share a statement, and nothing
-// else: not their fate.
+// TestIntake: events that arrive at the same time share a statement, and not their results.
 func TestIntake(t *testing.T) {
 	t.Parallel()
 
-	t.Run("StoresWaitingEventsInOneStatement", func(t *testing.T) {
+	t.Run("SharesStatements", func(t *testing.T) {
 		t.Parallel()
 		c := newCrowd(t)
-		for _, id := range []string{"c", "a", "b", "a"} {
-			c.send(t.Context(), event(id))
+		c.send(t.Context(), events()...)
+		for _, answer := range c.answers() {
+			require.Equal(t, received{fresh: true}, answer)
 		}
-		require.Equal(t, []error{nil, nil, nil, nil}, c.answers())
-		require.Equal(t, []string{"a", "b", "c"}, c.stored(), "one came twice")
-		require.Equal(t, 1, c.statements("InboxReceiveAll"))
+		require.Len(t, c.stored(), len(events()))
+		require.Less(t, c.statements("InboxReceive"), len(events())/2)
 	})
 
-	t.Run("AnInvalidEventDoesNotBlockItsBatch", func(t *testing.T) {
+	t.Run("StoresNeighboursOfARejectedEvent", func(t *testing.T) {
 		t.Parallel()
 		c := newCrowd(t)
-		bad := event("b")
-		bad.Type = "no\x00text"
-		for _, e := range []inbox.Received{event("a"), bad, event("c")} {
-			c.send(t.Context(), e)
+		list := events()
+		for i := range list {
+			if i%20 == 7 {
+				list[i].Type = "no\x00text"
+			}
 		}
-		answers := c.answers()
-		require.NoError(t, answers[0])
-		require.True(t, postgres.IsRejected(answers[1]), "%v", answers[1])
-		require.NoError(t, answers[2])
-		require.Equal(t, []string{"a", "c"}, c.stored())
+		c.send(t.Context(), list...)
+		for i, answer := range c.answers() {
+			if i%20 == 7 {
+				require.True(t, postgres.IsRejected(answer.err), "%v", answer.err)
+				require.False(t, answer.fresh)
+				continue
+			}
+			require.Equal(t, received{fresh: true}, answer, list[i].ID)
+		}
+		require.Len(t, c.stored(), len(list)-5)
 	})
 
-	// Its sender must send again whatever nobody can vouch for.
+	// Some are known, and each of the others comes twice.
+	t.Run("ReportsEachEventAsNewOnce", func(t *testing.T) {
+		t.Parallel()
+		c := newCrowd(t)
+		for i, e := range events() {
+			if i%3 == 0 {
+				require.Equal(t, received{fresh: true}, receiveBy(t.Context(), inbox.NewIntake(c.pool), e))
+			}
+		}
+		c.send(t.Context(), events()...)
+		c.send(t.Context(), events()...)
+		fresh := make([]int, len(events()))
+		for i, answer := range c.answers() {
+			require.NoError(t, answer.err)
+			if answer.fresh {
+				fresh[i%len(fresh)]++
+			}
+		}
+		for i, n := range fresh {
+			require.Equal(t, min(i%3, 1), n, i)
+		}
+		require.Len(t, c.stored(), len(events()))
+	})
+
+	t.Run("EventsOfTwoConsumersAreTwo", func(t *testing.T) {
+		t.Parallel()
+		c := newCrowd(t)
+		other := event("a")
+		other.Consumer = "other"
+		c.send(t.Context(), event("a"), other)
+		require.Equal(t, []received{{fresh: true}, {fresh: true}}, c.answers())
+		require.Equal(t, []string{"a", "a"}, c.stored())
+	})
+
+	// The sender must resend an event whose outcome is not known.
 	t.Run("AStoreInDoubtIsResent", func(t *testing.T) {
 		t.Parallel()
 		for when, arm := range map[string]func(*pgproxy.Proxy, string) *pgproxy.Cut{"Before": (*pgproxy.Proxy).Before,
@@ -155,18 +203,24 @@ func TestIntake(t *testing.T) {
 			t.Run(when, func(t *testing.T) {
 				t.Parallel()
 				c := newCrowd(t)
-				cut := arm(c.proxy, "name: InboxReceiveAll ")
-				c.send(t.Context(), event("a"))
-				c.send(t.Context(), event("b"))
-				for _, err := range c.answers() {
-					require.ErrorIs(t, err, postgres.ErrInDoubt)
+				cut := arm(c.proxy, "name: InboxReceive ")
+				c.send(t.Context(), events()...)
+				inDoubt := 0
+				for i, answer := range c.answers() {
+					if answer.err == nil {
+						require.Contains(t, c.stored(), events()[i].ID)
+						continue
+					}
+					require.ErrorIs(t, answer.err, postgres.ErrInDoubt)
+					inDoubt++
 				}
 				require.True(t, cut.HasFired(), "nothing was cut, so nothing was shown")
-				for _, id := range []string{"a", "b"} {
-					_, err := c.intake.Receive(t.Context(), event(id))
+				require.Positive(t, inDoubt)
+				for _, e := range events() {
+					_, err := c.intake.Receive(t.Context(), e)
 					require.NoError(t, err)
 				}
-				require.Equal(t, []string{"a", "b"}, c.stored())
+				require.Len(t, c.stored(), len(events()))
 			})
 		}
 	})
@@ -175,51 +229,53 @@ func TestIntake(t *testing.T) {
 		t.Parallel()
 		c := newCrowd(t)
 		ctx, leave := context.WithCancel(t.Context())
-		c.send(ctx, event("a"))
-		c.send(t.Context(), event("b"))
+		c.send(ctx, event("gone"))
+		c.send(t.Context(), event("a"), event("b"))
 		leave()
-		gone := <-c.results[inbox.IntakesMax]
-		require.ErrorIs(t, gone, context.Canceled)
-		require.ErrorIs(t, gone, postgres.ErrInDoubt)
-		c.results = slices.Delete(c.results, inbox.IntakesMax, inbox.IntakesMax+1)
-		require.Equal(t, []error{nil}, c.answers())
-		require.Equal(t, []string{"a", "b"}, c.stored())
+		gone := <-c.results[0]
+		require.ErrorIs(t, gone.err, context.Canceled)
+		require.ErrorIs(t, gone.err, postgres.ErrInDoubt)
+		c.results = c.results[1:]
+		require.Equal(t, []received{{fresh: true}, {fresh: true}}, c.answers())
+		require.Subset(t, c.stored(), []string{"a", "b"})
 	})
 
-	// Another process stores the same events, sorted as everybody does.
+	// Two processes get the same events, in different orders.
 	t.Run("ConcurrentStoresOfTheSameEventsDoNotDeadlock", func(t *testing.T) {
 		t.Parallel()
-		c := newCrowd(t)
-		c.send(t.Context(), event("b"))
-		c.send(t.Context(), event("a"))
-		other, err := c.pool.Raw().Begin(t.Context())
-		require.NoError(t, err)
-		insert := func(id string) error {
-			_, err := other.Exec(
-				t.Context(),
-				`INSERT INTO inbox_events (consumer, event_id, status, type, payload) VALUES ($1, $2, 'pending',
-					'other', '{}')`,
-				stripe, id,
-			)
-			return err
+		dsn := dbtest.URL(t)
+		fresh := make([]atomic.Int64, len(events()))
+		var all sync.WaitGroup
+		for process := range 2 {
+			own, err := postgres.Open(t.Context(), dsn, postgres.Options{})
+			require.NoError(t, err)
+			t.Cleanup(own.Close)
+			intake, list := inbox.NewIntake(own), events()
+			if process == 1 {
+				slices.Reverse(list)
+			}
+			for i, e := range list {
+				if process == 1 {
+					i = len(list) - 1 - i
+				}
+				all.Go(func() {
+					is, err := intake.Receive(t.Context(), e)
+					if err != nil {
+						t.Errorf("receive: %v", err)
+					}
+					if is {
+						fresh[i].Add(1)
+					}
+				})
+			}
 		}
-		require.NoError(t, insert("a"))
-		c.release()
-		require.Eventually(t, func() bool {
-			var waits bool
-			err := c.pool.Raw().QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity
-				WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%InboxReceiveAll%'
-				AND pid <> pg_backend_pid())`).Scan(&waits)
-			return err == nil && waits
-		}, 10*time.Second, 5*time.Millisecond)
-		require.NoError(t, insert("b"))
-		require.NoError(t, other.Commit(t.Context()))
-		require.Equal(t, []error{nil, nil}, c.answers())
-		require.Empty(t, c.stored(), "the other one's are there")
+		all.Wait()
+		for i := range fresh {
+			require.EqualValues(t, 1, fresh[i].Load(), i)
+		}
 	})
 
-	// The database hangs for an hour, and Stripe goes on sending. Most of those who
-	// sent have left; what they sent is still held.
+	// The database hangs for an hour, and Stripe goes on sending. Most senders have left; what they sent is still held.
 	t.Run("HoldsSoMuchAndNoMore", func(t *testing.T) {
 		t.Parallel()
 		c := newCrowd(t)
@@ -228,92 +284,48 @@ func TestIntake(t *testing.T) {
 			e.Payload = []byte(`{"id":"` + id + `","of":"` + strings.Repeat("x", 1<<20) + `"}`)
 			return e
 		}
-		most := inbox.IntakeHeld / len(large("000").Payload)
+		held := len(event("ahead").Payload)
+		most := (inbox.IntakeHeld - held) / len(large("000").Payload)
 		ctx, leave := context.WithCancel(t.Context())
-		for i := range most {
-			c.send(ctx, large(fmt.Sprintf("%03d", i)))
+		defer leave()
+		results := make(chan error, 2*most)
+		for i := range 2 * most {
+			go func() {
+				_, err := c.intake.Receive(ctx, large(fmt.Sprintf("%03d", i)))
+				results <- err
+			}()
 		}
-		leave()
-		_, err := c.intake.Receive(t.Context(), large("one"))
-		require.ErrorIs(t, err, inbox.ErrFull)
-		require.NotErrorIs(t, err, postgres.ErrInDoubt, "it was not kept, for certain")
+		for range most { // The others wait.
+			err := <-results
+			require.ErrorIs(t, err, postgres.ErrFull)
+			require.NotErrorIs(t, err, postgres.ErrInDoubt, "it was not stored")
+		}
 		c.release()
-		require.Eventually(
-			t,
-			func() bool { return c.intake.Held() == 0 },
-			20*time.Second, 10*time.Millisecond, "what is stored is let go",
-		)
-		_, err = c.intake.Receive(t.Context(), event("one"))
-		require.NoError(t, err)
+		for range most {
+			require.NoError(t, <-results)
+		}
+		require.Equal(t, received{fresh: true}, receiveBy(t.Context(), c.intake, event("one")))
 		require.Equal(t, []string{"one"}, c.stored(), "of those that were sent as a whole")
 		var n int
-		require.NoError(
-			t,
-			c.pool.Raw().
-				QueryRow(t.Context(), "SELECT count(*) FROM inbox_events WHERE event_id NOT LIKE 'ahead%'").
-				Scan(&n),
-		)
-		require.Equal(t, most+1, n)
-	})
-
-	t.Run("ReportsWhatIsNew", func(t *testing.T) {
-		t.Parallel()
-		for _, known := range []bool{false, true} {
-			c := newCrowd(t)
-			fresh := make(chan bool, 2)
-			for _, id := range []string{"a", "b"} {
-				if known {
-					_, err := inbox.Receive(t.Context(), c.pool.Queries, event(id))
-					require.NoError(t, err)
-				}
-				go func() {
-					is, err := c.intake.Receive(t.Context(), event(id))
-					if err != nil {
-						t.Errorf("receive: %v", err)
-					}
-					fresh <- is
-				}()
-			}
-			require.Eventually(t, func() bool { return c.intake.Waiting() == 2 }, 10*time.Second, time.Millisecond)
-			c.release()
-			require.Equal(t, !known, <-fresh)
-			require.Equal(t, !known, <-fresh)
-			require.Equal(t, 1, c.statements("InboxReceiveAll"))
-		}
+		require.NoError(t, c.pool.Raw().QueryRow(t.Context(),
+			"SELECT count(*) FROM inbox_events WHERE event_id NOT IN ('ahead', 'one')").Scan(&n))
+		require.Equal(t, most, n)
 	})
 
 	t.Run("TakesOneThatIsLargerThanAllThatItHolds", func(t *testing.T) {
 		t.Parallel()
-		pool := dbtest.New(t)
 		huge := event("a")
 		huge.Payload = make([]byte, inbox.IntakeHeld+1)
-		fresh, err := inbox.NewIntake(pool.Queries).Receive(t.Context(), huge)
-		require.NoError(t, err)
-		require.True(t, fresh)
+		require.Equal(t, received{fresh: true}, receiveBy(t.Context(), inbox.NewIntake(dbtest.New(t)), huge))
 	})
 
-	t.Run("AStatementIsNotTooLarge", func(t *testing.T) {
+	t.Run("AnEventThatIsAloneIsOneStatement", func(t *testing.T) {
 		t.Parallel()
 		c := newCrowd(t)
-		for i := range 4 {
-			large := event(fmt.Sprint(i))
-			large.Payload = make([]byte, 400<<10)
-			c.send(t.Context(), large)
+		c.answers()
+		for _, fresh := range []bool{true, false} {
+			require.Equal(t, received{fresh: fresh}, receiveBy(t.Context(), c.intake, event("a")))
+			require.Equal(t, 1, c.statements("InboxReceive"))
 		}
-		require.Equal(t, []error{nil, nil, nil, nil}, c.answers())
-		require.Equal(t, 2, c.statements("InboxReceiveAll"))
-	})
-
-	t.Run("AStatementHasItsLimits", func(t *testing.T) {
-		t.Parallel()
-		c := newCrowd(t)
-		for i := range 100 {
-			c.send(t.Context(), event(fmt.Sprintf("%03d", i)))
-		}
-		for _, err := range c.answers() {
-			require.NoError(t, err)
-		}
-		require.Len(t, c.stored(), 100)
-		require.Equal(t, 2, c.statements("InboxReceiveAll"))
 	})
 }

@@ -23,13 +23,9 @@ const stripe = "stripe"
 
 func receive(b *bundle, id string) (fresh bool) {
 	b.Helper()
-	fresh, err := inbox.Receive(
-		b.Context(),
-		b.pool.Queries,
-		inbox.Received{
-			Consumer: stripe, ID: id, Type: "payment_intent.succeeded", Payload: []byte(`{"id":"` + id + `"}`),
-		},
-	)
+	fresh, err := inbox.NewIntake(b.pool).Receive(b.Context(), inbox.Received{
+		Consumer: stripe, ID: id, Type: "payment_intent.succeeded", Payload: []byte(`{"id":"` + id + `"}`),
+	})
 	require.NoError(b, err)
 	return fresh
 }
@@ -428,7 +424,7 @@ func TestReaper(t *testing.T) {
 		return nil
 	}
 	for _, id := range []string{"evt_old", "evt_new", "evt_pending", "evt_parked"} {
-		_, err := inbox.Receive(t.Context(), b.pool.Queries,
+		_, err := inbox.NewIntake(b.pool).Receive(t.Context(),
 			inbox.Received{Consumer: books, ID: id, Type: "order.paid", Payload: []byte("{}")})
 		require.NoError(t, err)
 		_, err = b.processor.RunOnce(t.Context())

@@ -21,10 +21,8 @@ func TestTraces(t *testing.T) {
 	c := newCrowd(t)
 	traced := event("a")
 	traced.Traceparent = &[]string{parent}[0]
-	c.send(t.Context(), traced)
-	c.send(t.Context(), event("b"))
-	require.Equal(t, []error{nil, nil}, c.answers())
-	require.Equal(t, 1, c.statements("InboxReceiveAll"))
+	c.send(t.Context(), traced, event("b"))
+	require.Equal(t, []received{{fresh: true}, {fresh: true}}, c.answers())
 
 	b := (&bundle{T: t, pool: c.pool}).start()
 	spans := tracetest.NewInMemoryExporter()
@@ -47,7 +45,7 @@ func TestTraces(t *testing.T) {
 
 	failing := event("c")
 	failing.Traceparent = traced.Traceparent
-	_, err := inbox.Receive(t.Context(), c.pool.Queries, failing)
+	_, err := c.intake.Receive(t.Context(), failing)
 	require.NoError(t, err)
 	b.fail = func(inbox.Event) error { return errNotNow }
 	spans.Reset()

@@ -121,8 +121,9 @@ func TestBatches(t *testing.T) {
 			_, err := pool.InboxReceive(
 				t.Context(),
 				db.InboxReceiveParams{
-					Consumer: "stripe", EventID: fmt.Sprintf("evt_%d", i), Type: "refund.updated",
-					Payload: []byte(`{}`),
+					Consumers: []string{"stripe"}, EventIds: []string{fmt.Sprintf("evt_%d", i)},
+					Types: []string{"refund.updated"}, ObjectIds: []string{""}, Payloads: [][]byte{[]byte(`{}`)},
+					Traceparents: []string{""},
 				},
 			)
 			require.NoError(t, err)

@@ -43,24 +43,31 @@ func TestQueriesOfTheInbox(t *testing.T) {
 	all := []string{"stripe", "ledger", "audit"}
 	checkQueries(t, inboxRows, []queryCase{
 		{rule: "StoresAnEvent", query: q.InboxReceive, with: db.InboxReceiveParams{
-			Consumer: "stripe", EventID: "evt", Type: "refund.updated", ObjectID: ptr("re"), Payload: []byte("p"),
+			Consumers: []string{"stripe"}, EventIds: []string{"evt"}, Types: []string{"refund.updated"},
+			ObjectIds: []string{"re"}, Payloads: [][]byte{[]byte("p")}, Traceparents: []string{""},
 		}, want: `
-			returns 1
+			row Consumer=stripe EventID=evt
 			inserts inbox_events/stripe/evt: leased_until=-infinity object_id=re payload=p payload_sha256=32
 				bytes received_at=now status=pending type=refund.updated`},
-		{rule: "StoresAnEventOnce", query: q.InboxReceive,
-			with: db.InboxReceiveParams{Consumer: "stripe", EventID: "old", Type: "x", Payload: []byte("p")}, want: `
-			returns 0`},
-		{rule: "StoresEachEventOnce", query: q.InboxReceiveAll, with: db.InboxReceiveAllParams{
-			Consumers: []string{"stripe", "stripe", "stripe"}, EventIds: []string{"evt_1", "evt_2", "old"},
-			Types: []string{"t1", "t2", "t3"}, ObjectIds: []string{"re", "", ""},
-			Payloads: [][]byte{[]byte("1"), []byte("2"), []byte("3")}, Traceparents: []string{"00-a", "", ""},
+		{rule: "StoresEachEventOnce", query: q.InboxReceive, with: db.InboxReceiveParams{
+			Consumers: []string{"stripe", "other", "stripe", "stripe", "other", "stripe"},
+			EventIds:  []string{"evt_1", "evt_1", "old", "evt_2", "new", "evt_1"},
+			Types:     []string{"t1", "t2", "t3", "t4", "t5", "t6"}, ObjectIds: []string{"re", "", "", "", "", ""},
+			Payloads:     [][]byte{[]byte("1"), []byte("2"), []byte("3"), []byte("4"), []byte("5"), []byte("6")},
+			Traceparents: []string{"00-a", "", "", "", "", ""},
 		}, want: `
-			returns 2
+			row Consumer=stripe EventID=evt_1
+			row Consumer=other EventID=evt_1
+			row Consumer=stripe EventID=evt_2
+			row Consumer=other EventID=new
 			inserts inbox_events/stripe/evt_1: leased_until=-infinity object_id=re payload=1 payload_sha256=32
 				bytes received_at=now status=pending traceparent=00-a type=t1
-			inserts inbox_events/stripe/evt_2: leased_until=-infinity payload=2 payload_sha256=32 bytes
-				received_at=now status=pending type=t2`},
+			inserts inbox_events/other/evt_1: leased_until=-infinity payload=2 payload_sha256=32 bytes
+				received_at=now status=pending type=t2
+			inserts inbox_events/stripe/evt_2: leased_until=-infinity payload=4 payload_sha256=32 bytes
+				received_at=now status=pending type=t4
+			inserts inbox_events/other/new: leased_until=-infinity payload=5 payload_sha256=32 bytes
+				received_at=now status=pending type=t5`},
 		{rule: "LeasesTheFirstOfEachSubject", query: q.InboxLease,
 			with: db.InboxLeaseParams{Lease: time.Minute, Consumers: all, LimitRows: 99}, any: true, want: `
 			row Consumer=audit EventID=b-2
