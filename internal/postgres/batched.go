@@ -179,24 +179,22 @@ func (b *Batched[Row, Result]) take() (batch []*member[Row, Result], left int) {
 // run executes a batch and tells its members. Their contexts do not end it.
 func (b *Batched[Row, Result]) run(ctx context.Context, batch []*member[Row, Result]) {
 	err := b.together(ctx, batch)
-	if !NotWritten(err) && err != nil && ctx.Err() == nil { // The session was lost, and perhaps those beside it.
+	if err != nil && !NotWritten(err) && ctx.Err() == nil { // The session was lost, and perhaps those beside it.
 		b.pool.Reset()
 		if b.stmt.Locks == nil { // It only reads.
 			err = b.together(ctx, batch)
 		}
 	}
-	var refused *pgconn.PgError
-	if errors.As(err, &refused) && !endsSession(refused) && !Unavailable(refused) || isLocked(err) {
-		if half := len(batch) / 2; half > 0 {
-			b.run(ctx, batch[:half])
-			b.run(ctx, batch[half:])
-			return
-		}
+	if half := len(batch) / 2; half > 0 && (refuses(err) || isLocked(err)) {
+		b.run(ctx, batch[:half])
+		b.run(ctx, batch[half:])
+		return
 	}
 	b.release(batch)
 	for _, m := range batch {
 		m.err = err
-		m.alone = isLocked(err) || serializationFailure(err) || err == nil && !m.done && b.stmt.Lock != nil
+		m.alone = err != nil && (isLocked(err) || serializationFailure(err)) ||
+			err == nil && !m.done && b.stmt.Lock != nil
 		if m.ended != nil {
 			close(m.ended)
 		}
@@ -240,6 +238,12 @@ func (b *Batched[Row, Result]) alone(ctx context.Context, m *member[Row, Result]
 		}
 		return b.stmt.Run(ctx, q, []Row{m.row}, func(_ int32, result Result) { m.result, m.done = result, true })
 	})
+}
+
+// refuses reports whether the server has refused a row of a batch, and goes on.
+func refuses(err error) bool {
+	var refused *pgconn.PgError
+	return errors.As(err, &refused) && !Unavailable(refused)
 }
 
 // isLocked reports whether a batch has waited for a row for as long as it may (lock_not_available).
@@ -318,11 +322,11 @@ func (l *lanes) choose() (most batchQueue) {
 // leaveInTime returns the function that gives the lane to those who wait. After batchLocks a timer gives it: a batch that
 // waits must not delay others.
 func (l *lanes) leaveInTime() func() {
-	leave := sync.OnceFunc(l.leave)
-	late := time.AfterFunc(batchLocks, leave)
+	late := time.AfterFunc(batchLocks, l.leave)
 	return func() {
-		late.Stop()
-		leave()
+		if late.Stop() { // otherwise the timer has given it
+			l.leave()
+		}
 	}
 }
 
