@@ -38,8 +38,8 @@ func NewAPIKey(tenantID string) (key string, hash []byte, hint string) {
 // tenant is who sent a request. Handlers take it from here and never from the request's
 // path or body.
 type tenant struct {
-	id                string
-	fingerprintSecret []byte
+	id   string
+	macs *macs // of fingerprints
 }
 
 // A tenant's API key is checked before its Idempotency-Key is looked up. A replay needs a
@@ -97,7 +97,7 @@ func (a *authenticator) authenticate(r *http.Request) (tenant, error) {
 	if err != nil {
 		return tenant{}, err
 	}
-	t := tenant{id: row.ID, fingerprintSecret: row.FingerprintSecret}
+	t := tenant{id: row.ID, macs: newMACs(row.FingerprintSecret)}
 	a.remember(hash, t)
 	return t, nil
 }

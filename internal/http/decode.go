@@ -147,7 +147,15 @@ func (c checks) err() error {
 func pointer(parts ...any) string {
 	var b strings.Builder
 	for _, p := range parts {
-		b.WriteString("/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(fmt.Sprint(p)))
+		b.WriteByte('/')
+		if name, ok := p.(string); ok {
+			b.WriteString(escapes.Replace(name))
+		} else {
+			fmt.Fprint(&b, p)
+		}
 	}
 	return b.String()
 }
+
+// escapes is shared, because each one that is made is compiled again.
+var escapes = strings.NewReplacer("~", "~0", "/", "~1")

@@ -7,11 +7,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash"
 	"math/rand/v2"
 	"net/http"
 	"sort"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -113,7 +115,7 @@ func (s *Server) readKeyed(
 	t, canonical := tenantOf(r), mustJSON(request)
 	return idempotency.Request{
 		TenantID: t.id, Key: key, Operation: operation, Body: canonical,
-		RequestID: visitOf(r).requestID, Fingerprint: fingerprint(t.fingerprintSecret, r, canonical),
+		RequestID: visitOf(r).requestID, Fingerprint: t.macs.fingerprint(r, canonical),
 	}, nil
 }
 
@@ -314,11 +316,13 @@ func (s *Server) expired(resourceID string) error {
 // everything that the operation depends on. It is an HMAC with the tenant's secret, so
 // that a stolen table does not reveal which tenants sent equal requests. The length
 // before each part keeps different lists of parts from being the same bytes.
-func fingerprint(secret []byte, r *http.Request, canonicalBody []byte) []byte {
+func (m *macs) fingerprint(r *http.Request, canonicalBody []byte) []byte {
 	route := chi.RouteContext(r.Context())
-	parts := make([]byte, 0, 256+len(canonicalBody))
+	parts := make([]byte, 0, 512)
+	length := func(n int) { parts = binary.BigEndian.AppendUint64(parts, uint64(n)) }
 	add := func(part string) {
-		parts = append(binary.BigEndian.AppendUint64(parts, uint64(len(part))), part...)
+		length(len(part))
+		parts = append(parts, part...)
 	}
 	add(strconv.Itoa(idempotency.FingerprintVersion))
 	add(r.Method)
@@ -328,10 +332,21 @@ func fingerprint(secret []byte, r *http.Request, canonicalBody []byte) []byte {
 		add(route.URLParams.Values[i])
 	}
 	add(canonicalQuery(r))
-	add(string(canonicalBody))
-	mac := hmac.New(sha256.New, secret)
+	length(len(canonicalBody))
+	mac := m.pool.Get().(hash.Hash)
+	defer m.pool.Put(mac)
+	mac.Reset()
 	_, _ = mac.Write(parts)
+	_, _ = mac.Write(canonicalBody)
 	return mac.Sum(nil)
+}
+
+// macs lends HMACs with a tenant's secret. A new one hashes the secret and allocates both of its hashes; one that was
+// reset does neither.
+type macs struct{ pool sync.Pool }
+
+func newMACs(secret []byte) *macs {
+	return &macs{pool: sync.Pool{New: func() any { return hmac.New(sha256.New, secret) }}}
 }
 
 // canonicalQuery sorts the parameters: clients and proxies may reorder them between

@@ -19,9 +19,12 @@ import (
 	"example.com/payonce/internal/tracing"
 )
 
-// visit is what the middlewares learn about one request. It is put into the context once,
-// at the beginning, because adding a value later would copy the request.
+// visit is what the middlewares learn about one request. It is the request's context and
+// the router's in one, because each value that is added to a context by itself is an
+// allocation, and one that is added later copies the request.
 type visit struct {
+	context.Context //nolint:containedctx // it is one
+
 	requestID string // generated here: a client may send the same id with each retry
 	tenant    tenant // set by authenticated
 	gone      <-chan struct{}
@@ -32,22 +35,32 @@ type visitKey struct{}
 
 func visitOf(r *http.Request) *visit { return r.Context().Value(visitKey{}).(*visit) }
 
-// visited returns ctx with a new visit. The router's context is part of it, because chi
-// would otherwise copy the request to add its own.
+// Value implements context.Context. chi finds its own context here, which it would
+// otherwise add.
+func (v *visit) Value(key any) any {
+	switch key {
+	case visitKey{}:
+		return v
+	case chi.RouteCtxKey:
+		return &v.routes
+	}
+	return v.Context.Value(key)
+}
+
+// visited returns a new visit on ctx.
 //
 // The context does not end with the connection. net/http cancels it as soon as the client
 // closes its sending side, which a client may do when it has sent its request, and it
 // would then get a 500. What a request may take is limited by bounded instead.
 func visited(ctx context.Context) (context.Context, *visit) {
-	v := &visit{requestID: newRequestID(), gone: ctx.Done()}
-	ctx = context.WithValue(context.WithoutCancel(ctx), visitKey{}, v)
-	return context.WithValue(ctx, chi.RouteCtxKey, &v.routes), v
+	v := &visit{Context: context.WithoutCancel(ctx), requestID: newRequestID(), gone: ctx.Done()}
+	return v, v
 }
 
 // newRequestID is random, because ids must not collide between processes.
 func newRequestID() string {
 	id := uuid.New()
-	return "req_" + hex.EncodeToString(id[:])
+	return string(hex.AppendEncode(append(make([]byte, 0, 36), "req_"...), id[:]))
 }
 
 // observed gives every request its id, its log line, its span and its metrics. It turns a

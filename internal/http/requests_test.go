@@ -30,6 +30,12 @@ func TestWebhookIsRefusedWhenTheIntakeIsFull(t *testing.T) {
 	require.Positive(t, p.retryAfter)
 }
 
+func TestPointersAreEscaped(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "/metadata/a~1b~0c", pointer("metadata", "a/b~c"))
+	require.Equal(t, "/items/12/sku", pointer("items", 12, "sku"))
+}
+
 // The decoder is written by hand, and so is the document. Here a few hundred
 // bodies, each a valid one with one change, are checked by both.
 func TestRequestsMatchTheOpenAPIDocument(t *testing.T) {
@@ -155,7 +161,7 @@ func eachChange(t *testing.T, body string, visit func(change string, body []byte
 // the keys that have it; do not change the expectations alone.
 func TestFingerprint(t *testing.T) {
 	t.Parallel()
-	secret := []byte("0123456789abcdef0123456789abcdef")
+	macs := newMACs([]byte("0123456789abcdef0123456789abcdef"))
 	router := chi.NewRouter()
 	for _, r := range new(Server).routes() {
 		if r.operation == "" {
@@ -171,7 +177,7 @@ func TestFingerprint(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			_, _ = io.WriteString(w, hex.EncodeToString(fingerprint(secret, req, mustJSON(request))))
+			_, _ = io.WriteString(w, hex.EncodeToString(macs.fingerprint(req, mustJSON(request))))
 		}))
 	}
 	of := func(path, body string) string {
