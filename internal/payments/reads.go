@@ -7,14 +7,74 @@ import (
 
 	"example.com/payonce/db"
 	"example.com/payonce/internal/ids"
+	"example.com/payonce/internal/postgres"
 )
+
+// reads are the statements that read objects for clients, many of which ask at the same time for the outcome of a
+// payment.
+type reads struct {
+	orders   *postgres.Batched[objectKey, db.Order]
+	payments *postgres.Batched[objectKey, db.Payment]
+	refunds  *postgres.Batched[objectKey, db.Refund]
+}
+
+// objectKey names an object of a tenant.
+type objectKey struct{ tenantID, id string }
+
+func newReads(pool *postgres.Pool) reads {
+	return reads{
+		orders: newRead(pool, func(
+			ctx context.Context, q *db.Queries, tenants, ids []string, done func(int32, db.Order),
+		) error {
+			rows, err := q.OrdersRead(ctx, db.OrdersReadParams{TenantIds: tenants, Ids: ids})
+			for _, row := range rows {
+				done(row.Ordinal, row.Order)
+			}
+			return err
+		}),
+		payments: newRead(pool, func(
+			ctx context.Context, q *db.Queries, tenants, ids []string, done func(int32, db.Payment),
+		) error {
+			rows, err := q.PaymentsRead(ctx, db.PaymentsReadParams{TenantIds: tenants, Ids: ids})
+			for _, row := range rows {
+				done(row.Ordinal, row.Payment)
+			}
+			return err
+		}),
+		refunds: newRead(pool, func(
+			ctx context.Context, q *db.Queries, tenants, ids []string, done func(int32, db.Refund),
+		) error {
+			rows, err := q.RefundsRead(ctx, db.RefundsReadParams{TenantIds: tenants, Ids: ids})
+			for _, row := range rows {
+				done(row.Ordinal, row.Refund)
+			}
+			return err
+		}),
+	}
+}
+
+func newRead[Object any](
+	pool *postgres.Pool,
+	run func(ctx context.Context, q *db.Queries, tenants, ids []string, done func(int32, Object)) error,
+) *postgres.Batched[objectKey, Object] {
+	return postgres.NewBatched(pool, postgres.Statement[objectKey, Object]{
+		Run: func(ctx context.Context, q *db.Queries, keys []objectKey, done func(int32, Object)) error {
+			tenants, ids := make([]string, len(keys)), make([]string, len(keys))
+			for i, k := range keys {
+				tenants[i], ids[i] = k.tenantID, k.id
+			}
+			return run(ctx, q, tenants, ids, done)
+		},
+		Tenant: func(k *objectKey) string { return k.tenantID },
+	})
+}
 
 // GetOrder returns one order of the tenant, or ErrNotFound.
 func (s *Service) GetOrder(ctx context.Context, tenantID, id string) (Order, error) {
 	if !ids.Is(ids.Order, id) {
 		return Order{}, ErrNotFound
 	}
-	row, err := s.pool.OrderGet(ctx, db.OrderGetParams{TenantID: tenantID, ID: id})
+	row, err := s.reads.orders.Do(ctx, objectKey{tenantID, id})
 	if err != nil {
 		return Order{}, notFound(err, "get order %s", id)
 	}
@@ -43,7 +103,7 @@ func (s *Service) GetPayment(ctx context.Context, tenantID, id string) (Payment,
 	if !ids.Is(ids.Payment, id) {
 		return Payment{}, ErrNotFound
 	}
-	row, err := s.pool.PaymentGet(ctx, db.PaymentGetParams{TenantID: tenantID, ID: id})
+	row, err := s.reads.payments.Do(ctx, objectKey{tenantID, id})
 	if err != nil {
 		return Payment{}, notFound(err, "get payment %s", id)
 	}
@@ -92,7 +152,7 @@ func (s *Service) GetRefund(ctx context.Context, tenantID, id string) (Refund, e
 	if !ids.Is(ids.Refund, id) {
 		return Refund{}, ErrNotFound
 	}
-	row, err := s.pool.RefundGet(ctx, db.RefundGetParams{TenantID: tenantID, ID: id})
+	row, err := s.reads.refunds.Do(ctx, objectKey{tenantID, id})
 	if err != nil {
 		return Refund{}, notFound(err, "get refund %s", id)
 	}

@@ -76,6 +76,7 @@ type Service struct {
 	answers Answers
 	o       Options
 	batched statements
+	reads   reads
 }
 
 // New returns the service. It starts nothing.
@@ -85,7 +86,7 @@ func New(pool *postgres.Pool, keys *idempotency.Store, gateway Gateway, answers 
 	}
 	return &Service{
 		pool: pool, keys: keys, gateway: gateway, calls: calls.NewRecorder(pool), answers: answers, o: o,
-		batched: newStatements(pool),
+		batched: newStatements(pool), reads: newReads(pool),
 	}
 }
 

@@ -26,6 +26,11 @@ func TestQueriesOfOrders(t *testing.T) {
 				customer_reference=c metadata={"a":"b"} status=open version=1`},
 		{rule: "ReadsOne", query: q.OrderGet, with: db.OrderGetParams{TenantID: tenant, ID: "open"}, want: `
 			row ID=open`},
+		{rule: "ReadsEachOfItsTenant", query: q.OrdersRead, with: db.OrdersReadParams{
+			TenantIds: []string{tenant, tenant, "ten_other", tenant}, Ids: []string{"paid", "missing", "open", "open"},
+		}, any: true, want: `
+			row Ordinal=1 Order=(ID=paid)
+			row Ordinal=4 Order=(ID=open)`},
 		{rule: "LocksOne", query: q.OrderLock, with: db.OrderLockParams{TenantID: tenant, ID: "open"}, want: `
 			row ID=open
 			locks orders/open`},

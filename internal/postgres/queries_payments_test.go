@@ -332,6 +332,11 @@ func TestQueriesOfPayments(t *testing.T) {
 		{rule: "ReadsOne", query: q.PaymentWithOrder,
 			with: db.PaymentWithOrderParams{TenantID: tenant, ID: "several_3"}, want: `
 			row Payment=(ID=several_3) Order=(ID=several) StatusSeconds=-9h`},
+		{rule: "ReadsEachOfItsTenant", query: q.PaymentsRead, with: db.PaymentsReadParams{
+			TenantIds: []string{tenant, tenant, "ten_other", tenant}, Ids: []string{"moved", "missing", "moved", "several_3"},
+		}, want: `
+			row Ordinal=1 Payment=(ID=moved)
+			row Ordinal=4 Payment=(ID=several_3)`},
 		{rule: "LocksOne", query: q.PaymentLock, with: db.PaymentLockParams{TenantID: tenant, ID: "moved"}, want: `
 			row ID=moved
 			locks payments/moved`},

@@ -68,6 +68,11 @@ func TestQueriesOfRefunds(t *testing.T) {
 				updated_at=now version=1`},
 		{rule: "ReadsOne", query: q.RefundGet, with: db.RefundGetParams{TenantID: tenant, ID: "failed"}, want: `
 			row ID=failed`},
+		{rule: "ReadsEachOfItsTenant", query: q.RefundsRead, with: db.RefundsReadParams{
+			TenantIds: []string{tenant, tenant, "ten_other", tenant}, Ids: []string{"failed", "missing", "failed", "succeeded"},
+		}, want: `
+			row Ordinal=1 Refund=(ID=failed)
+			row Ordinal=4 Refund=(ID=succeeded)`},
 		{rule: "LocksOne", query: q.RefundLock, with: db.RefundLockParams{TenantID: tenant, ID: "failed"}, want: `
 			row ID=failed
 			locks refunds/failed`},
