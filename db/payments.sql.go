@@ -1245,69 +1245,6 @@ func (q *Queries) PaymentWithOrder(ctx context.Context, arg PaymentWithOrderPara
 	return i, err
 }
 
-const PaymentsById = `-- name: PaymentsById :many
-SELECT p.tenant_id, p.id, p.version, p.status, p.ended_id, p.confirmable, p.order_id, p.idempotency_key, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.currency, p.payment_method, p.intent_number, p.intent_id, p.later_intent_id, p.create_sent_at, p.create_request_id, p.confirm_sent_at, p.confirm_request_id, p.intent_closed, p.intent_spent, p.must_be_refunded, p.charge_id, p.failure_code, p.failure_decline_code, p.failure_message, p.next_action, p.created_at, p.updated_at FROM payments p
-JOIN (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS id) asked USING (tenant_id, id)
-`
-
-type PaymentsByIdParams struct {
-	TenantIds []string
-	Ids       []string
-}
-
-// Returns payments by their ids, in any order, to render events.
-func (q *Queries) PaymentsById(ctx context.Context, arg PaymentsByIdParams) ([]Payment, error) {
-	rows, err := q.db.Query(ctx, PaymentsById, arg.TenantIds, arg.Ids)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []Payment{}
-	for rows.Next() {
-		var i Payment
-		if err := rows.Scan(
-			&i.TenantID,
-			&i.ID,
-			&i.Version,
-			&i.Status,
-			&i.EndedID,
-			&i.Confirmable,
-			&i.OrderID,
-			&i.IdempotencyKey,
-			&i.AmountMinor,
-			&i.AmountRefundingMinor,
-			&i.AmountRefundedMinor,
-			&i.AmountDisputedMinor,
-			&i.Currency,
-			&i.PaymentMethod,
-			&i.IntentNumber,
-			&i.IntentID,
-			&i.LaterIntentID,
-			&i.CreateSentAt,
-			&i.CreateRequestID,
-			&i.ConfirmSentAt,
-			&i.ConfirmRequestID,
-			&i.IntentClosed,
-			&i.IntentSpent,
-			&i.MustBeRefunded,
-			&i.ChargeID,
-			&i.FailureCode,
-			&i.FailureDeclineCode,
-			&i.FailureMessage,
-			&i.NextAction,
-			&i.CreatedAt,
-			&i.UpdatedAt,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const PaymentsConfirmable = `-- name: PaymentsConfirmable :many
 SELECT p.tenant_id, p.id, p.order_id, p.intent_id, p.currency
 FROM payments p

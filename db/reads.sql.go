@@ -75,7 +75,7 @@ WITH asked AS MATERIALIZED (
     SELECT row_number() OVER () AS ordinal, a.tenant_id, a.id
     FROM (SELECT unnest($1::text[]) AS tenant_id, unnest($2::text[]) AS id LIMIT cardinality($2::text[])) a
 )
-SELECT asked.ordinal::integer AS ordinal, p.tenant_id, p.id, p.version, p.status, p.live, p.confirmable, p.order_id, p.idempotency_key, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.currency, p.payment_method, p.intent_number, p.intent_id, p.later_intent_id, p.intent_closed, p.intent_spent, p.must_be_refunded, p.charge_id, p.failure_code, p.failure_decline_code, p.failure_message, p.next_action, p.created_at, p.updated_at
+SELECT asked.ordinal::integer AS ordinal, p.tenant_id, p.id, p.version, p.status, p.ended_id, p.confirmable, p.order_id, p.idempotency_key, p.amount_minor, p.amount_refunding_minor, p.amount_refunded_minor, p.amount_disputed_minor, p.currency, p.payment_method, p.intent_number, p.intent_id, p.later_intent_id, p.create_sent_at, p.create_request_id, p.confirm_sent_at, p.confirm_request_id, p.intent_closed, p.intent_spent, p.must_be_refunded, p.charge_id, p.failure_code, p.failure_decline_code, p.failure_message, p.next_action, p.created_at, p.updated_at
 FROM asked
 JOIN payments p ON p.tenant_id = asked.tenant_id AND p.id = asked.id
 `
@@ -105,7 +105,7 @@ func (q *Queries) PaymentsRead(ctx context.Context, arg PaymentsReadParams) ([]P
 			&i.Payment.ID,
 			&i.Payment.Version,
 			&i.Payment.Status,
-			&i.Payment.Live,
+			&i.Payment.EndedID,
 			&i.Payment.Confirmable,
 			&i.Payment.OrderID,
 			&i.Payment.IdempotencyKey,
@@ -118,6 +118,10 @@ func (q *Queries) PaymentsRead(ctx context.Context, arg PaymentsReadParams) ([]P
 			&i.Payment.IntentNumber,
 			&i.Payment.IntentID,
 			&i.Payment.LaterIntentID,
+			&i.Payment.CreateSentAt,
+			&i.Payment.CreateRequestID,
+			&i.Payment.ConfirmSentAt,
+			&i.Payment.ConfirmRequestID,
 			&i.Payment.IntentClosed,
 			&i.Payment.IntentSpent,
 			&i.Payment.MustBeRefunded,

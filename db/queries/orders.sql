@@ -6,11 +6,6 @@ VALUES (@tenant_id, @id, @currency, @amount_minor, @items, sqlc.narg(customer_re
 -- name: OrderGet :one
 SELECT * FROM orders WHERE tenant_id = @tenant_id AND id = @id;
 
--- name: OrdersById :many
--- Returns orders by their ids, in any order, to render events.
-SELECT o.* FROM orders o
-JOIN (SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@ids::text[]) AS id) asked USING (tenant_id, id);
-
 -- name: OrderLock :one
 SELECT * FROM orders WHERE tenant_id = @tenant_id AND id = @id FOR NO KEY UPDATE;
 

@@ -250,11 +250,6 @@ FROM payments p
 JOIN orders o ON o.tenant_id = p.tenant_id AND o.id = p.order_id
 WHERE p.tenant_id = @tenant_id AND p.id = @id;
 
--- name: PaymentsById :many
--- Returns payments by their ids, in any order, to render events.
-SELECT p.* FROM payments p
-JOIN (SELECT unnest(@tenant_ids::text[]) AS tenant_id, unnest(@ids::text[]) AS id) asked USING (tenant_id, id);
-
 -- name: PaymentLock :one
 SELECT * FROM payments WHERE tenant_id = @tenant_id AND id = @id FOR NO KEY UPDATE;
 

@@ -81,8 +81,8 @@ func RenderEvents(ctx context.Context, pool *postgres.Pool, events []outbox.Enve
 	type aggregate struct{ tenantID, id string }
 	var (
 		waiting  = map[aggregate][]*outbox.Envelope{}
-		orders   db.OrdersByIdParams
-		payments db.PaymentsByIdParams
+		orders   db.OrdersReadParams
+		payments db.PaymentsReadParams
 	)
 	for i := range events {
 		e := &events[i]
@@ -108,19 +108,19 @@ func RenderEvents(ctx context.Context, pool *postgres.Pool, events []outbox.Enve
 		if err := q.PlanByIndex(ctx); err != nil {
 			return err
 		}
-		paymentRows, err := q.PaymentsById(ctx, payments)
+		paymentRows, err := q.PaymentsRead(ctx, payments)
 		if err != nil {
 			return err
 		}
 		for _, row := range paymentRows {
-			for _, e := range waiting[aggregate{row.TenantID, row.ID}] {
-				e.Data = outbox.Data(PaymentOf(paymentAsOf(e.Type, row)))
+			for _, e := range waiting[aggregate{row.Payment.TenantID, row.Payment.ID}] {
+				e.Data = outbox.Data(PaymentOf(paymentAsOf(e.Type, row.Payment)))
 			}
 		}
-		orderRows, err := q.OrdersById(ctx, orders)
+		orderRows, err := q.OrdersRead(ctx, orders)
 		for _, row := range orderRows {
-			for _, e := range waiting[aggregate{row.TenantID, row.ID}] {
-				if order, err := readOrder(orderAsOf(e.Type, row)); err == nil { // one that is damaged stays without
+			for _, e := range waiting[aggregate{row.Order.TenantID, row.Order.ID}] {
+				if order, err := readOrder(orderAsOf(e.Type, row.Order)); err == nil { // one that is damaged stays without
 					e.Data = outbox.Data(order)
 				}
 			}

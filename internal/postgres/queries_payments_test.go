@@ -377,16 +377,6 @@ func TestQueriesOfPayments(t *testing.T) {
 			inserts payments/new: amount_minor=1000 create_sent_at=now created_at=-1h currency=eur
 				idempotency_key=key intent_number=1 order_id=touched payment_method=pm status=processing
 				updated_at=now version=1`},
-		{rule: "ReadsSeveral", query: q.PaymentsById, any: true, with: db.PaymentsByIdParams{
-			TenantIds: []string{tenant, tenant, twin}, Ids: []string{"taken", "missing", "waits"},
-		}, want: `
-			row ID=taken
-			row twin ID=waits`},
-		{rule: "ReadsSeveral", query: q.OrdersById, any: true, with: db.OrdersByIdParams{
-			TenantIds: []string{tenant, tenant, twin}, Ids: []string{"taken", "missing", "paid"},
-		}, want: `
-			row ID=taken
-			row twin ID=paid`},
 		{rule: "MovesOnUnlessAnIntentIsKnown", query: q.PaymentNextIntent, each: eachPayment,
 			with: func(payment string) any {
 				return db.PaymentNextIntentParams{TenantID: tenant, ID: payment, IntentNumber: 1}

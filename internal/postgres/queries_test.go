@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unicode"
@@ -74,14 +75,18 @@ func but[T any](params T, change func(p *T)) T {
 	return params
 }
 
-// joined is the parameters of a statement over arrays: the rows of both.
+// joined is the parameters of a statement over arrays: the rows of both. The compiler does not see that what they point
+// to lives on in both, and would reuse its place on the stack; so it is kept.
 func joined[T any](a, b T) (both T) {
+	kept.Store(ptr[any]([]T{a, b}))
 	for i := range reflect.TypeFor[T]().NumField() {
 		reflect.ValueOf(&both).Elem().Field(i).Set(
 			reflect.AppendSlice(reflect.ValueOf(a).Field(i), reflect.ValueOf(b).Field(i)))
 	}
 	return both
 }
+
+var kept atomic.Pointer[any]
 
 // split is a name and a number: "leased/7".
 func split(of string) (name string, number int64) {
