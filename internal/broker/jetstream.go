@@ -48,6 +48,10 @@ type jetStream struct {
 
 	mu    sync.Mutex
 	ready bool // the stream exists; reset by errors that say it does not
+
+	atomic   bool // the stream takes atomic batches
+	batchMax int  // of the server, if it has refused a batch as too large
+	warned   bool // that it does not take them
 }
 
 func openNATS(brokerURL string, o Options) (*jetStream, error) {
@@ -147,22 +151,52 @@ func (b *jetStream) makeStream(ctx context.Context) error {
 		Duplicates:  dedupeWindow,
 		DenyDelete:  true,
 	}
+	want.AllowAtomicPublish = true
 	stream, err := b.js.Stream(ctx, streamName)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		_, err = b.js.CreateStream(ctx, want) // idempotent: several processes may do it at the same time
-		return err
+		stream, err = b.js.CreateStream(ctx, want) // idempotent: several processes may do it at the same time
+		if isAPIError(err) {                       // perhaps only for a setting that the server does not know
+			reason := err
+			want.AllowAtomicPublish = false
+			if _, err = b.js.CreateStream(ctx, want); err == nil {
+				b.setAtomic(false, reason)
+			}
+			return err
+		}
+	} else if err == nil && !sameConfig(stream.CachedInfo().Config, want) {
+		have := stream.CachedInfo().Config
+		have.AllowAtomicPublish = true
+		updated, failed := b.js.UpdateStream(ctx, want)
+		switch {
+		case failed == nil:
+			stream = updated
+		case sameConfig(have, want): // the stream is as we need it, only slower
+			b.setAtomic(false, failed)
+			return nil
+		default:
+			want.AllowAtomicPublish = false
+			if stream, err = b.js.UpdateStream(ctx, want); err == nil {
+				b.setAtomic(false, failed)
+			}
+			return err
+		}
 	}
-	if err != nil || sameConfig(stream.CachedInfo().Config, want) {
-		return err
+	if err == nil { // an older server ignores the setting
+		b.setAtomic(stream.CachedInfo().Config.AllowAtomicPublish, nil)
 	}
-	_, err = b.js.UpdateStream(ctx, want)
 	return err
+}
+
+func isAPIError(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api)
 }
 
 func sameConfig(have, want jetstream.StreamConfig) bool {
 	return have.Description == want.Description && slices.Equal(have.Subjects, want.Subjects) &&
 		have.Storage == want.Storage && have.Replicas == want.Replicas && have.MaxAge == want.MaxAge &&
-		have.Duplicates == want.Duplicates && have.DenyDelete == want.DenyDelete
+		have.Duplicates == want.Duplicates && have.DenyDelete == want.DenyDelete &&
+		have.AllowAtomicPublish == want.AllowAtomicPublish
 }
 
 // checkStream has the stream created again after an error that says it is missing.
@@ -175,7 +209,8 @@ func (b *jetStream) checkStream(err error) {
 	}
 }
 
-// Publish sends all events and then waits for their acknowledgements, so a batch costs one round trip, not one each.
+// Publish sends the events in atomic batches if the stream takes them. The others, and those of a batch that was refused,
+// are sent singly: all of them first, then their acknowledgements are awaited.
 func (b *jetStream) Publish(ctx context.Context, events []outbox.Envelope) []error {
 	ctx, cancel := context.WithTimeout(ctx, publishWithin)
 	defer cancel()
@@ -184,10 +219,8 @@ func (b *jetStream) Publish(ctx context.Context, events []outbox.Envelope) []err
 		return failAll(errs, err)
 	}
 	acks := make([]jetstream.PubAckFuture, len(events))
-	for i, e := range events {
-		if errs[i] == nil {
-			acks[i], errs[i] = b.send(e, bodies[i])
-		}
+	for _, i := range b.publishBatches(ctx, events, bodies, errs) {
+		acks[i], errs[i] = b.send(events[i], bodies[i])
 	}
 	for i, ack := range acks {
 		if ack == nil {
