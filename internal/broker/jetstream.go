@@ -175,7 +175,7 @@ func (b *jetStream) makeStream(ctx context.Context) error {
 			return nil
 		default:
 			want.AllowAtomicPublish = false
-			if stream, err = b.js.UpdateStream(ctx, want); err == nil {
+			if _, err = b.js.UpdateStream(ctx, want); err == nil {
 				b.setAtomic(false, failed)
 			}
 			return err

@@ -50,7 +50,7 @@ func TestJetStreamBatches(t *testing.T) {
 	total := func(t *testing.T, js jetstream.JetStream) int {
 		stream, err := js.Stream(t.Context(), streamName)
 		require.NoError(t, err)
-		return int(stored(t, stream)) //nolint:gosec // a few hundred
+		return int(stored(t, stream))
 	}
 
 	t.Run("StoresMoreThanABatchHolds", func(t *testing.T) {
