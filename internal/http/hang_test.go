@@ -26,7 +26,7 @@ func TestResponseIsInTimeWhenTheDatabaseHangs(t *testing.T) {
 			func(api *world.Local) world.Answer { return api.Post("/v1/orders", "hang-1", newOrder) }},
 		"what a key is": {"name: KeyLookup ",
 			func(api *world.Local) world.Answer { return api.Pay("hang-2", order, visa) }},
-		"what there is": {"name: OrderGet ",
+		"what there is": {"name: OrdersRead ",
 			func(api *world.Local) world.Answer { return api.Get("/v1/orders/" + order) }},
 		"what there is of it": {"name: PaymentListOfOrder ",
 			func(api *world.Local) world.Answer { return api.Get("/v1/payments?order_id=" + order) }},

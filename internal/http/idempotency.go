@@ -319,10 +319,8 @@ func (s *Server) expired(resourceID string) error {
 func (m *macs) fingerprint(r *http.Request, canonicalBody []byte) []byte {
 	route := chi.RouteContext(r.Context())
 	parts := make([]byte, 0, 512)
-	length := func(n int) { parts = binary.BigEndian.AppendUint64(parts, uint64(n)) }
 	add := func(part string) {
-		length(len(part))
-		parts = append(parts, part...)
+		parts = append(binary.BigEndian.AppendUint64(parts, uint64(len(part))), part...)
 	}
 	add(strconv.Itoa(idempotency.FingerprintVersion))
 	add(r.Method)
@@ -332,7 +330,7 @@ func (m *macs) fingerprint(r *http.Request, canonicalBody []byte) []byte {
 		add(route.URLParams.Values[i])
 	}
 	add(canonicalQuery(r))
-	length(len(canonicalBody))
+	parts = binary.BigEndian.AppendUint64(parts, uint64(len(canonicalBody)))
 	mac := m.pool.Get().(hash.Hash)
 	defer m.pool.Put(mac)
 	mac.Reset()
