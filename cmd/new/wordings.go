@@ -285,11 +285,6 @@ var wordings = map[string][]wording{
 		},
 		{
 			"docs/operations.md",
-			" ([ADR 24](adr/0024-requests-may-share-a-commit.md))",
-			"",
-		},
-		{
-			"docs/operations.md",
 			", on another server; CI runs the same commands.",
 			", on another server.",
 		},
