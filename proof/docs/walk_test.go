@@ -180,6 +180,28 @@ func (w walk) callGraph(t *testing.T) map[string][]string {
 	require.Contains(t, calls["work"], "Run")
 	calls["Begin"] = []string{operation[0]}
 	calls["Run"] = []string{operation[1]}
+
+	// A statement over arrays is called through its queue: s.batched.begin.Do runs runBegin, in statements.go.
+	const statements = "internal/payments/statements.go"
+	for name, called := range w.callsIn(t, statements) {
+		calls[name] = append(calls[name], called...)
+	}
+	queues := 0
+	ast.Inspect(parseFile(t, statements), func(n ast.Node) bool {
+		queue, ok := n.(*ast.KeyValueExpr)
+		if !ok {
+			return true
+		}
+		ast.Inspect(queue.Value, func(n ast.Node) bool {
+			if run, ok := n.(*ast.KeyValueExpr); ok && nameOf(run.Key) == "Run" {
+				queues++
+				calls["batched."+nameOf(queue.Key)] = []string{nameOf(run.Value)}
+			}
+			return true
+		})
+		return true
+	})
+	require.GreaterOrEqual(t, queues, 4, "the queues of the statements were not read")
 	return calls
 }
 
@@ -194,7 +216,11 @@ func (walk) callsIn(t *testing.T, file string) map[string][]string {
 		}
 		ast.Inspect(f.Body, func(n ast.Node) bool {
 			if call, ok := n.(*ast.CallExpr); ok {
-				if name := nameOf(call.Fun); name != "" {
+				name := nameOf(call.Fun)
+				if name == "Do" {
+					name = "batched." + nameOf(call.Fun.(*ast.SelectorExpr).X)
+				}
+				if name != "" {
 					calls[f.Name.Name] = append(calls[f.Name.Name], name)
 				}
 			}
