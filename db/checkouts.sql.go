@@ -263,14 +263,7 @@ WITH claim AS (
             WHERE c.tenant_id = claim.tenant_id AND c.stripe_key = ANY($5::text[])
               AND c.outcome IN ('sent', 'unknown')
         ) OR EXISTS (
-            SELECT FROM payments p
-            WHERE p.tenant_id = claim.tenant_id AND p.idempotency_key = $3
-              AND p.confirm_sent_at IS NOT NULL AND p.confirm_request_id IS NULL
-              AND p.tenant_id || ':' || p.idempotency_key || ':confirm' = ANY($5::text[])
-              AND NOT EXISTS (
-                  SELECT FROM stripe_call_rows r
-                  WHERE r.tenant_id = claim.tenant_id
-                    AND r.stripe_key = p.tenant_id || ':' || p.idempotency_key || ':confirm')
+            SELECT FROM confirms_without_outcome n WHERE n.tenant_id = claim.tenant_id AND n.key = $3
         ) THEN 'unknown' ELSE 'running' END::saga_step_status AS status
     FROM claim
 )

@@ -77,6 +77,15 @@ WHERE p.confirm_sent_at IS NOT NULL
       SELECT FROM stripe_call_rows r
       WHERE r.tenant_id = p.tenant_id AND r.stripe_key = p.tenant_id || ':' || p.idempotency_key || ':confirm');
 
+-- The confirms that are a payment's and have no outcome: sent, or about to be.
+CREATE VIEW confirms_without_outcome AS
+SELECT p.tenant_id, p.idempotency_key AS key, p.confirm_sent_at AS sent_at
+FROM payments p
+WHERE p.confirm_sent_at IS NOT NULL AND p.confirm_request_id IS NULL
+  AND NOT EXISTS (
+      SELECT FROM stripe_call_rows r
+      WHERE r.tenant_id = p.tenant_id AND r.stripe_key = p.tenant_id || ':' || p.idempotency_key || ':confirm');
+
 -- An intent search reads Stripe's list of PaymentIntents for what a creation made whose key Stripe may have dropped.
 -- The list may be long and the process may exit, so each page read is saved. The holder of the payment's claim writes
 -- the row, under its fencing token. Nothing deletes it: it is the evidence that a new PaymentIntent was allowed.
@@ -97,6 +106,7 @@ CREATE TABLE intent_searches (
 
 -- +goose Down
 DROP TABLE intent_searches;
+DROP VIEW confirms_without_outcome;
 DROP VIEW stripe_calls;
 DROP TABLE stripe_call_rows;
 DROP TYPE stripe_outcome;

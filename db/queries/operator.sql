@@ -27,12 +27,7 @@ WITH work AS MATERIALIZED (
                   (SELECT f.stripe_key FROM refunds f WHERE f.tenant_id = w.tenant_id AND f.idempotency_key = w.key))
               AND (s.outcome = 'unknown' OR s.outcome = 'sent' AND NOT w.held))
             OR NOT w.held AND EXISTS (
-                SELECT FROM payments p
-                WHERE p.tenant_id = w.tenant_id AND p.idempotency_key = w.key
-                  AND p.confirm_sent_at IS NOT NULL AND p.confirm_request_id IS NULL
-                  AND NOT EXISTS (
-                      SELECT FROM stripe_call_rows r
-                      WHERE r.tenant_id = w.tenant_id AND r.stripe_key = w.tenant_id || ':' || w.key || ':confirm')) AS unknown
+                SELECT FROM confirms_without_outcome c WHERE c.tenant_id = w.tenant_id AND c.key = w.key) AS unknown
     FROM work w
 )
 SELECT a.tenant_id, a.key, a.operation, a.resource_id, a.recovery_point, a.attempts, a.lease_expirations,
@@ -75,13 +70,9 @@ LEFT JOIN LATERAL (
               (SELECT f.stripe_key FROM refunds f WHERE f.tenant_id = w.tenant_id AND f.idempotency_key = w.key))
           AND (r.outcome = 'unknown' OR r.outcome = 'sent' AND NOT w.held)
         UNION ALL
-        SELECT p.confirm_sent_at
-        FROM payments p
-        WHERE p.tenant_id = w.tenant_id AND p.idempotency_key = w.key AND NOT w.held
-          AND p.confirm_sent_at IS NOT NULL AND p.confirm_request_id IS NULL
-          AND NOT EXISTS (
-              SELECT FROM stripe_call_rows r
-              WHERE r.tenant_id = w.tenant_id AND r.stripe_key = w.tenant_id || ':' || w.key || ':confirm')) c) s ON true;
+        SELECT n.sent_at
+        FROM confirms_without_outcome n
+        WHERE n.tenant_id = w.tenant_id AND n.key = w.key AND NOT w.held) c) s ON true;
 
 -- name: OperatorOutboxParked :many
 -- Returns parked events, with how many events wait behind each.

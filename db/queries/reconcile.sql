@@ -165,13 +165,10 @@ WITH work AS MATERIALIZED (
         AND s.stripe_key IN (w.tenant_id || ':' || w.key || ':confirm', w.tenant_id || ':' || w.key || ':refund')
     WHERE s.outcome = 'unknown' OR s.outcome = 'sent' AND w.leased_until < clock_timestamp()
     UNION ALL
-    SELECT p.confirm_sent_at
+    SELECT n.sent_at
     FROM work w
-    JOIN payments p ON p.tenant_id = w.tenant_id AND p.idempotency_key = w.key
-    WHERE p.confirm_sent_at IS NOT NULL AND p.confirm_request_id IS NULL AND w.leased_until < clock_timestamp()
-      AND NOT EXISTS (
-          SELECT FROM stripe_call_rows r
-          WHERE r.tenant_id = w.tenant_id AND r.stripe_key = w.tenant_id || ':' || w.key || ':confirm')
+    JOIN confirms_without_outcome n ON n.tenant_id = w.tenant_id AND n.key = w.key
+    WHERE w.leased_until < clock_timestamp()
 )
 SELECT (SELECT count(*) FROM work) AS unfinished,
     (SELECT count(*) FROM work WHERE parked_at IS NOT NULL) AS parked,

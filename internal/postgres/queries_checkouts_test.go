@@ -221,6 +221,16 @@ func TestQueriesOfCheckouts(t *testing.T) {
 			changes checkout_steps/paying/pay: status=unknown updated_at=now
 			locks checkouts/paying
 			locks idempotency_keys/paying`},
+		{rule: "IsUnknownOfAFirstConfirm", query: q.CheckoutStepSuspend, with: suspend("paying", "paying", done),
+			first: confirmed("acme:eu/paying"), want: `
+			returns 1
+			changes checkout_steps/paying/pay: status=unknown updated_at=now
+			locks checkouts/paying
+			locks idempotency_keys/paying`},
+		{rule: "IsStillRunningBesideOthers", query: q.CheckoutStepSuspend, with: suspend("paying", "paying", done),
+			first: confirmed("acme/paying", "acme:eu/doubting"), want: `
+			returns 0
+			locks idempotency_keys/paying`},
 		{rule: "IsStillRunning", query: q.CheckoutStepSuspend, with: suspend("paying", "paying", done), want: `
 			returns 0
 			locks idempotency_keys/paying`},

@@ -22,6 +22,12 @@ const keyHistoryRows = `
 	  acme:eu:held:create        -6h
 	  acme:eu:released:confirm   -9h
 
+	payments
+	  id       order_id  status      idempotency_key  intent_id  intent_number  create_sent_at  create_request_id  confirm_sent_at
+	  pay_f    ord_f     processing  first            pi_f       1              -8h             req_c              -7h
+	  pay_g    ord_f     failed      another          pi_g       2              -6h             req_c              -5h
+	  pay_h    ord_fg    processing  other            pi_h       1              -4h             req_c              -3h
+
 	outbox_events
 	  aggregate_id  version  type             seq  created_at  published_at  position
 	  ord_1         1        order.created    1    -5h         -4h           1
@@ -65,6 +71,25 @@ func TestQueriesOfKeyHistory(t *testing.T) {
 				LastSentAt=-9h
 			row Operation=confirm StripeKey=acme:eu:held:confirm Attempts=1 Outcome=sent FirstSentAt=-4h
 				LastSentAt=-9h`},
+		{rule: "ReadsFirstAttemptsOfItsPayment", query: q.KeyHistoryCalls, with: calls(func(p *db.KeyHistoryCallsParams) {
+			p.Key, p.OwnKeys, p.OrderID = "first", []string{"acme:eu:first:confirm", "acme:eu:first:refund"}, "ord_f"
+			p.OrderPrefix = "acme:eu:ord_f:"
+		}), show: "StripeKey", want: `
+			row Operation=create_intent StripeKey=acme:eu:ord_f:intent:1 Attempts=1 Outcome=done HttpStatus=200
+				ObjectID=pi_f RequestIds=[req_c] FirstSentAt=-8h LastSentAt=-8h
+			row Operation=confirm StripeKey=acme:eu:first:confirm Attempts=1 Outcome=sent FirstSentAt=-7h
+				LastSentAt=-7h
+			row Operation=create_intent StripeKey=acme:eu:ord_f:intent:2 Attempts=1 Outcome=done HttpStatus=200
+				ObjectID=pi_g RequestIds=[req_c] FirstSentAt=-6h LastSentAt=-6h`},
+		{rule: "ReadsOnlyItsOwnConfirm", query: q.KeyHistoryCalls, with: calls(func(p *db.KeyHistoryCallsParams) {
+			p.Key, p.OwnKeys = "first", []string{"acme:eu:another:confirm", "acme:eu:first:refund"}
+		}), show: "StripeKey", want: `
+			no row`},
+		{rule: "ReadsOnlyTheCreationsOfItsPrefix", query: q.KeyHistoryCalls, with: calls(func(p *db.KeyHistoryCallsParams) {
+			p.OrderID, p.OrderPrefix = "ord_f", "acme:eu:ord_f:intent:2"
+		}), show: "StripeKey", want: `
+			row Operation=create_intent StripeKey=acme:eu:ord_f:intent:2 Attempts=1 Outcome=done HttpStatus=200
+				ObjectID=pi_g RequestIds=[req_c] FirstSentAt=-6h LastSentAt=-6h`},
 		{rule: "ReadsTheCallsOfItsOrder", query: q.KeyHistoryCalls, with: calls(func(p *db.KeyHistoryCallsParams) {
 			p.OwnKeys, p.OrderPrefix = []string{"acme:eu:held:confirm"}, "acme:eu:cancel ord_1:"
 		}), show: "StripeKey", want: `

@@ -101,6 +101,29 @@ func TestQueriesOfOperatorWork(t *testing.T) {
 			row Key=overdue`},
 		{rule: "LeavesTimeToTakeOver", query: q.OperatorWork, with: ours, first: delayed, want: `
 			row Key=overdue`},
+		{rule: "KnowsFirstConfirms", query: q.OperatorWork, with: db.OperatorWorkParams{ScanMax: 99, LimitRows: 99},
+			first: confirmed("acme:eu/first", "acme:eu/held", "acme/waits"), want: `
+			row twin Key=refunds Unknown=true
+			row Key=parked
+			row Key=first Overdue=true Unknown=true
+			row twin Key=parked Overdue=true
+			row Key=overdue Overdue=true
+			row twin Key=held Overdue=true
+			row twin Key=waits Unknown=true
+			row Key=sent Unknown=true
+			row Key=refunds Unknown=true
+			row Key=held_2 Held=true Unknown=true
+			row twin Key=awaits
+			row Key=waits
+			row twin Key=sent
+			row twin Key=overdue Held=true
+			row twin Key=held_2 Held=true
+			row Key=held Held=true
+			row twin Key=finished
+			row Key=awaits`},
+		{rule: "KnowsFirstConfirms", query: q.OperatorWorkCounts, with: int32(99),
+			first: confirmed("acme:eu/first", "acme:eu/held", "acme/missing"), want: `
+			row Unfinished=18 Parked=2 AwaitingCustomer=2 Overdue=4 Unknown=5 UnknownSeconds=-99h`},
 		{rule: "Counts", query: q.OperatorWorkCounts, with: int32(99), want: `
 			row Unfinished=18 Parked=2 AwaitingCustomer=2 Overdue=4 Unknown=4 UnknownSeconds=-8h`},
 		{rule: "KnowsEveryOutcome", query: q.OperatorWorkCounts, with: int32(99), first: "DELETE FROM stripe_call_rows",

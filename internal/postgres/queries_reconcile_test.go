@@ -266,6 +266,9 @@ func TestQueriesOfKeyStats(t *testing.T) {
 	checkQueries(t, keyStatsRows, []queryCase{
 		{rule: "Counts", query: q.KeyStats, with: with, want: `
 			row Unfinished=24 Parked=2 InFlight=2 Overdue=2 OldestSeconds=-9h1m Unknown=2 UnknownSeconds=-3h`},
+		{rule: "KnowsFirstConfirms", query: q.KeyStats, with: with,
+			first: confirmed("acme:eu/must_act", "acme/parked", "acme:eu/missing"), want: `
+			row Unfinished=24 Parked=2 InFlight=2 Overdue=2 OldestSeconds=-9h1m Unknown=4 UnknownSeconds=-99h`},
 		{rule: "LeavesOutWhatMayTakeDays", query: q.KeyStats,
 			each: "overdue parked finished awaits must_act awaits_failed at_bank refunded not_at_bank at_twins_bank",
 			with: func(string) any { return with },

@@ -1,6 +1,9 @@
 package postgres_test
 
-import "strings"
+import (
+	"strings"
+	"time"
+)
 
 // The defaults of the tables that every service has.
 func init() {
@@ -19,6 +22,18 @@ func init() {
 	defaults["refunds_owed"] = completeOwed
 	defaults["inbox_events"] = completeInbox
 	defaults["discrepancies"] = completeDiscrepancy
+}
+
+// confirmed is SQL that inserts payments whose confirm was sent and has no outcome, each under a tenant and a key.
+func confirmed(tenantsAndKeys ...string) string {
+	var values []string
+	for _, of := range tenantsAndKeys {
+		tenant, key, _ := strings.Cut(of, "/")
+		values = append(values, "('"+tenant+"', 'sent_"+key+"', 'o_"+key+"', '"+key+"', 1000, 'eur', 'pm', 1, 'pi', now(), "+
+			"'"+at("-99h").Format(time.RFC3339)+"')")
+	}
+	return "INSERT INTO payments (tenant_id, id, order_id, idempotency_key, amount_minor, currency, payment_method, " +
+		"intent_number, intent_id, created_at, confirm_sent_at) VALUES " + strings.Join(values, ", ")
 }
 
 func completeKey(row map[string]string) map[string]string {

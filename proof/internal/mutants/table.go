@@ -24,7 +24,7 @@ var All = []Mutant{
 			{keysTable, "    PRIMARY KEY (tenant_id, key),\n", ""},
 			{keyStatements, "ON CONFLICT (tenant_id, key) DO NOTHING\nRETURNING lease_token", "RETURNING lease_token"},
 			{keyStatements, "ON CONFLICT (tenant_id, key) DO NOTHING\n`", "`"},
-			{phases, "ON CONFLICT (tenant_id, key) DO NOTHING\n    RETURNING tenant_id", "RETURNING tenant_id"},
+			{phases, "ON CONFLICT (tenant_id, key) DO NOTHING\n    RETURNING claim_token", "RETURNING claim_token"},
 		},
 		Test: Test{"internal/payments", "guards_test.go", "TestEachGuardHasAFailingTest/one row per key/Sound",
 			"a key has one row"},
