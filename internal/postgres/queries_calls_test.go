@@ -115,6 +115,23 @@ func TestQueriesOfCalls(t *testing.T) {
 			late:confirm: inserts stripe_call_rows/acme:eu:key_late:confirm: attempts=1 first_sent_at=-30h
 				last_sent_at=-30h operation=confirm outcome=sent params_sha256=sha resource_id=late
 			late:confirm: locks idempotency_keys/held`},
+		{rule: "NeedsNoRequestID", query: q.StripeCallRecordAttemptOutcome, with: but(outcome("held", ""),
+			func(p *db.StripeCallRecordAttemptOutcomeParams) {
+				p.StripeKey, p.Operation, p.ResourceID = ofPayment("paid:confirm")
+				p.StripeRequestID = ""
+			}), want: `
+			returns 1
+			inserts stripe_call_rows/acme:eu:key_paid:confirm: attempts=1 error_code=card_declined
+				first_sent_at=-8h http_status=402 last_sent_at=-8h object_id=pi_paid operation=confirm
+				outcome=refused params_sha256=32 bytes request_ids={req_p} resource_id=paid
+			locks idempotency_keys/held`},
+		{rule: "NeedsNoRequestIDForThatOfAPayment", query: q.StripeCallRecordOutcome, with: db.StripeCallRecordOutcomeParams{
+			TenantID: tenant, StripeKey: tenant + ":key_paid:confirm", Operation: "confirm", ResourceID: "paid",
+			Outcome: "refused",
+		}, want: `
+			inserts stripe_call_rows/acme:eu:key_paid:confirm: attempts=1 first_sent_at=-8h last_sent_at=-8h
+				object_id=pi_paid operation=confirm outcome=refused params_sha256=32 bytes request_ids={req_p}
+				resource_id=paid`},
 		{rule: "MakesARowOfThatOfAPayment", query: q.StripeCallRecordAttemptOutcome, each: firstAttempts,
 			with: func(call string) any {
 				key, operation, resource := ofPayment(call)

@@ -90,6 +90,18 @@ func TestQueriesOfKeyHistory(t *testing.T) {
 		}), show: "StripeKey", want: `
 			row Operation=create_intent StripeKey=acme:eu:ord_f:intent:2 Attempts=1 Outcome=done HttpStatus=200
 				ObjectID=pi_g RequestIds=[req_c] FirstSentAt=-6h LastSentAt=-6h`},
+		{rule: "ReadsNoCallsOfTwins", query: q.KeyHistoryCalls, with: calls(func(p *db.KeyHistoryCallsParams) {
+			p.Key, p.OwnKeys, p.OrderID = "first", []string{"acme:eu:first:confirm"}, "ord_f"
+			p.OrderPrefix = "acme:eu:ord_f:intent:1"
+		}), first: `ALTER TABLE payments DISABLE TRIGGER USER; UPDATE payments SET idempotency_key = 'eu:first', intent_id = 'pi',
+				confirm_sent_at = now() WHERE tenant_id = 'acme' AND id = 'pay_f';
+			ALTER TABLE stripe_call_rows DROP CONSTRAINT stripe_key_names_the_tenant;
+			INSERT INTO stripe_call_rows (tenant_id, stripe_key, operation, resource_id, params_sha256)
+			VALUES ('acme', 'acme:eu:ord_f:intent:1', 'create_intent', 'ord_f', '')`, show: "StripeKey", want: `
+			row Operation=create_intent StripeKey=acme:eu:ord_f:intent:1 Attempts=1 Outcome=done HttpStatus=200
+				ObjectID=pi_f RequestIds=[req_c] FirstSentAt=-8h LastSentAt=-8h
+			row Operation=confirm StripeKey=acme:eu:first:confirm Attempts=1 Outcome=sent FirstSentAt=-7h
+				LastSentAt=-7h`},
 		{rule: "ReadsTheCallsOfItsOrder", query: q.KeyHistoryCalls, with: calls(func(p *db.KeyHistoryCallsParams) {
 			p.OwnKeys, p.OrderPrefix = []string{"acme:eu:held:confirm"}, "acme:eu:cancel ord_1:"
 		}), show: "StripeKey", want: `

@@ -32,7 +32,33 @@ const eachKey = "expedited expired finished held parked tombstone waits"
 
 func TestQueriesOfKeys(t *testing.T) {
 	t.Parallel()
+	const firstHolder = `ALTER TABLE idempotency_keys DISABLE TRIGGER USER; UPDATE idempotency_keys SET lease_token = 1,
+		next_attempt_at = '2026-01-01' WHERE key = 'expired' AND tenant_id = 'acme:eu'`
 	checkQueries(t, keyRows, []queryCase{
+		{rule: "BeginsAHistory", query: q.KeyTakeOver, first: firstHolder, with: db.KeyTakeOverParams{
+			TenantID: tenant, Key: "expired", SeenToken: 1, ClaimToken: somebody, Lease: time.Minute,
+		}, show: "Key", want: `
+			row Key=expired AgeSeconds=-9h
+			changes idempotency_keys/expired: attempts=2 claim_token=somebody history={1 started now, 2
+				taken_over now} lease_expirations=1 lease_token=2 leased_until=now+1m next_attempt_at=now+1m`},
+		{rule: "BeginsAHistory", query: q.KeyTakeOverDue, first: firstHolder, with: db.KeyTakeOverDueParams{
+			ClaimToken: somebody, Lease: time.Minute, BatchMax: 1,
+		}, show: "Key", want: `
+			row Key=expired AgeSeconds=-9h
+			changes idempotency_keys/expired: attempts=2 claim_token=somebody history={1 started now, 2
+				taken_over now} lease_expirations=1 lease_token=2 leased_until=now+1m next_attempt_at=now+1m`},
+		{rule: "WritesNoHistoryOfTheFirstHolder", query: q.KeyAdvance, first: firstHolder, with: db.KeyAdvanceParams{
+			TenantID: tenant, Key: "expired", LeaseToken: 1, RecoveryPoint: "next",
+		}, want: `
+			returns 1
+			changes idempotency_keys/expired: recovery_point=next`},
+		{rule: "WritesNoHistoryOfTheFirstHolder", query: q.KeyFinish, first: firstHolder, with: db.KeyFinishParams{
+			TenantID: tenant, Key: "expired", LeaseToken: 1, AnswerVersion: 1, AnswerStatus: 201,
+			AnswerHeaders: []byte("h"), AnswerBody: []byte("b"),
+		}, want: `
+			returns 1
+			changes idempotency_keys/expired: answer_body=b answer_headers=h answer_status=201 answer_version=1
+				finished_at=now recovery_point=finished`},
 		{rule: "ReadsAKey", query: q.KeyLookup, each: eachKey, with: func(key string) any {
 			return db.KeyLookupParams{TenantIds: []string{tenant}, Keys: []string{key}}
 		}, want: `

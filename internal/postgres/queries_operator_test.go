@@ -102,7 +102,7 @@ func TestQueriesOfOperatorWork(t *testing.T) {
 		{rule: "LeavesTimeToTakeOver", query: q.OperatorWork, with: ours, first: delayed, want: `
 			row Key=overdue`},
 		{rule: "KnowsFirstConfirms", query: q.OperatorWork, with: db.OperatorWorkParams{ScanMax: 99, LimitRows: 99},
-			first: confirmed("acme:eu/first", "acme:eu/held", "acme/waits"), want: `
+			first: confirmed("acme:eu/first", "acme:eu/held", "acme/waits", "acme/held_2"), want: `
 			row twin Key=refunds Unknown=true
 			row Key=parked
 			row Key=first Overdue=true Unknown=true
@@ -122,8 +122,8 @@ func TestQueriesOfOperatorWork(t *testing.T) {
 			row twin Key=finished
 			row Key=awaits`},
 		{rule: "KnowsFirstConfirms", query: q.OperatorWorkCounts, with: int32(99),
-			first: confirmed("acme:eu/first", "acme:eu/held", "acme/missing"), want: `
-			row Unfinished=18 Parked=2 AwaitingCustomer=2 Overdue=4 Unknown=5 UnknownSeconds=-99h`},
+			first: confirmed("acme:eu/first", "acme/waits", "acme/held_2"), want: `
+			row Unfinished=18 Parked=2 AwaitingCustomer=2 Overdue=4 Unknown=6 UnknownSeconds=-99h`},
 		{rule: "Counts", query: q.OperatorWorkCounts, with: int32(99), want: `
 			row Unfinished=18 Parked=2 AwaitingCustomer=2 Overdue=4 Unknown=4 UnknownSeconds=-8h`},
 		{rule: "KnowsEveryOutcome", query: q.OperatorWorkCounts, with: int32(99), first: "DELETE FROM stripe_call_rows",

@@ -120,6 +120,39 @@ func TestQueriesOfPayments(t *testing.T) {
 		return db.PaymentSettleParams{TenantID: tenant, ID: payment, SeenVersion: 1, Status: "failed", IntentClosed: true,
 			FailureCode: ptr("card_declined"), FailureDeclineCode: ptr("fraudulent"), FailureMessage: ptr("no")}
 	}
+	// The two calls of confirming were sent; so were those of another payment, and of one with its id under another tenant.
+	sentBefore := "ALTER TABLE payments DISABLE TRIGGER USER; UPDATE payments SET intent_id = 'pi_c', create_sent_at = '" +
+		at("-2h").Format(time.RFC3339) + "', confirm_sent_at = '" + at("-1h").Format(time.RFC3339) +
+		"' WHERE tenant_id = 'acme:eu' AND id = 'confirming'; UPDATE payments SET intent_id = 'pi_c', create_sent_at = '" +
+		at("-8h").Format(time.RFC3339) + "', confirm_sent_at = '" + at("-7h").Format(time.RFC3339) +
+		"' WHERE id IN ('changed', 'confirming') AND confirm_sent_at IS NULL"
+	// Rows of the same names under another tenant that differ in nothing else.
+	const twins = `ALTER TABLE payments DISABLE TRIGGER USER; ALTER TABLE idempotency_keys DISABLE TRIGGER USER;
+		UPDATE payments SET version = 1, status = 'processing', failure_code = NULL
+		WHERE tenant_id = 'acme' AND id IN ('confirming', 'taken');
+		UPDATE idempotency_keys SET lease_token = 3 WHERE tenant_id = 'acme' AND key = 'held'`
+	const firstHolder = `ALTER TABLE idempotency_keys DISABLE TRIGGER USER; UPDATE idempotency_keys SET lease_token = 1
+		WHERE key = 'held'`
+	// What another process changes while a statement waits for its row: all of the statement is refused.
+	const heldByAnother = "UPDATE idempotency_keys SET lease_token = 4, claim_token = gen_random_uuid() " +
+		"WHERE tenant_id = 'acme:eu' AND key = 'held'"
+	const finishedByAnother = "UPDATE idempotency_keys SET recovery_point = 'finished', finished_at = now(), " +
+		"answer_version = 1, answer_status = 201, answer_headers = '', answer_body = '{}' " +
+		"WHERE tenant_id = 'acme:eu' AND key = 'held'"
+	for rule, meanwhile := range map[string]string{
+		"IsRefusedIfTheLeaseIsLostMeanwhile":   heldByAnother,
+		"IsRefusedIfItsKeyIsFinishedMeanwhile": finishedByAnother,
+		"IsRefusedIfItsPaymentMovesMeanwhile": "UPDATE payments SET version = 2 " +
+			"WHERE tenant_id = 'acme:eu' AND id = 'confirming'",
+	} {
+		checkQueries(t, paymentRows, []queryCase{{rule: rule, query: q.PaymentFinish, with: finish("held"),
+			meanwhile: meanwhile, want: `
+			error 40001`}})
+	}
+	checkQueries(t, paymentRows, []queryCase{{rule: "IsRefusedIfItsPaymentEndsMeanwhile", query: q.PaymentIntentRecord,
+		with: record("held"), meanwhile: "UPDATE payments SET status = 'canceled' WHERE tenant_id = 'acme:eu' AND id = 'taken'",
+		want: `
+			error 40001`}})
 	const eachPayment = "changed confirming moved taken waits failed"
 	checkQueries(t, paymentRows, []queryCase{
 		{rule: "NeedsAnOrderThatCanBePaid", query: q.PaymentBegin,
@@ -163,6 +196,8 @@ func TestQueriesOfPayments(t *testing.T) {
 				updated_at=now version=1
 			locks orders/open
 			locks orders/touched`},
+		{rule: "PassesALockedOrderBy", query: q.PaymentBegin, with: begin("open"), locked: "orders/open", want: `
+			no row`},
 		{rule: "ClaimsAKeyOnce", query: q.PaymentBegin,
 			with: but(begin("open"), func(p *db.PaymentBeginParams) { p.Keys[0] = "held" }), want: `
 			no row
@@ -201,6 +236,19 @@ func TestQueriesOfPayments(t *testing.T) {
 			row 1
 			changes idempotency_keys/held: history={3 intent_recorded now} recovery_point=intent_recorded
 			changes payments/taken: updated_at=now
+			changes stripe_call_rows/acme:eu:open:create: http_status=200 object_id=pi_new outcome=done
+				request_ids={req_s}`},
+		{rule: "LeavesTwinsAlone", query: q.PaymentIntentRecord, with: record("held"), first: twins, want: `
+			row 1
+			changes idempotency_keys/held: history={3 intent_recorded now} recovery_point=intent_recorded
+			changes payments/taken: confirm_sent_at=now intent_id=pi_new updated_at=now
+			changes stripe_call_rows/acme:eu:open:create: http_status=200 object_id=pi_new outcome=done
+				request_ids={req_s}`},
+		{rule: "WritesNoHistoryOfTheFirstHolder", query: q.PaymentIntentRecord, first: firstHolder,
+			with: but(record("held"), func(p *db.PaymentIntentRecordParams) { p.LeaseTokens[0] = 1 }), want: `
+			row 1
+			changes idempotency_keys/held: recovery_point=intent_recorded
+			changes payments/taken: confirm_sent_at=now intent_id=pi_new updated_at=now
 			changes stripe_call_rows/acme:eu:open:create: http_status=200 object_id=pi_new outcome=done
 				request_ids={req_s}`},
 		{rule: "RecordsWhatHasCreatedTheIntent", query: q.PaymentIntentRecord, with: record("held"), first: `UPDATE payments
@@ -243,21 +291,69 @@ func TestQueriesOfPayments(t *testing.T) {
 			inserts outbox_events/confirming/2: created_at=now data=p leased_until=-infinity
 				type=payment.succeeded
 			inserts outbox_events/open/2: created_at=now data=o leased_until=-infinity type=order.paid`},
-		{rule: "RecordsAFirstConfirm", query: q.PaymentFinish, with: finish("held"), first: `UPDATE payments SET confirm_sent_at = clock_timestamp(), create_sent_at = clock_timestamp()
-			WHERE tenant_id = 'acme:eu' AND id = 'confirming'`, want: `
+		{rule: "LeavesTwinsAlone", query: q.PaymentFinish, with: finish("held"), first: twins, want: `
+			row 1
+			changes idempotency_keys/held: answer_body=b answer_headers=h answer_status=201 answer_version=1
+				finished_at=now history={3 finished now} recovery_point=finished
+			changes orders/open: payment_id=confirming status=paid version=2
+			changes payments/confirming: charge_id=ch intent_closed=true status=succeeded updated_at=now
+				version=2
+			changes stripe_call_rows/acme:eu:held:confirm: http_status=200 object_id=pi outcome=done
+				request_ids={req_s}
+			inserts outbox_events/confirming/2: created_at=now data=p leased_until=-infinity
+				type=payment.succeeded
+			inserts outbox_events/open/2: created_at=now data=o leased_until=-infinity type=order.paid`},
+		{rule: "WritesNoHistoryOfTheFirstHolder", query: q.PaymentFinish, first: firstHolder,
+			with: but(finish("held"), func(p *db.PaymentFinishParams) { p.LeaseTokens[0] = 1 }), want: `
+			row 1
+			changes idempotency_keys/held: answer_body=b answer_headers=h answer_status=201 answer_version=1
+				finished_at=now recovery_point=finished
+			changes orders/open: payment_id=confirming status=paid version=2
+			changes payments/confirming: charge_id=ch intent_closed=true status=succeeded updated_at=now
+				version=2
+			changes stripe_call_rows/acme:eu:held:confirm: http_status=200 object_id=pi outcome=done
+				request_ids={req_s}
+			inserts outbox_events/confirming/2: created_at=now data=p leased_until=-infinity
+				type=payment.succeeded
+			inserts outbox_events/open/2: created_at=now data=o leased_until=-infinity type=order.paid`},
+		{rule: "RecordsAConfirmAlone", query: q.PaymentFinish, first: sentBefore,
+			with: but(finish("held"), func(p *db.PaymentFinishParams) { p.StripeOperations[0] = "create_intent" }), want: `
+			row 1
+			changes idempotency_keys/held: answer_body=b answer_headers=h answer_status=201 answer_version=1
+				finished_at=now history={3 finished now} recovery_point=finished
+			changes orders/open: payment_id=confirming status=paid version=2
+			changes payments/confirming: charge_id=ch intent_closed=true status=succeeded updated_at=now
+				version=2
+			changes stripe_call_rows/acme:eu:held:confirm: http_status=200 object_id=pi outcome=done
+				request_ids={req_s}
+			inserts outbox_events/confirming/2: created_at=now data=p leased_until=-infinity
+				type=payment.succeeded
+			inserts outbox_events/open/2: created_at=now data=o leased_until=-infinity type=order.paid`},
+		{rule: "RecordsTheRefusalOfARow", query: q.PaymentFinish, first: sentBefore,
+			with: but(finish("held"), func(p *db.PaymentFinishParams) {
+				p.PaysOrders[0], p.Statuses[0], p.FailureCodes[0], p.ChargeIds[0] = false, "failed", "card_declined", ""
+				p.StripeOutcomes[0], p.HttpStatuses[0] = "refused", 402
+			}), want: `
+			row 1
+			changes idempotency_keys/held: answer_body=b answer_headers=h answer_status=201 answer_version=1
+				finished_at=now history={3 finished now} recovery_point=finished
+			changes payments/confirming: ended_id=confirming failure_code=card_declined intent_closed=true
+				status=failed updated_at=now version=2
+			changes stripe_call_rows/acme:eu:held:confirm: http_status=402 object_id=pi outcome=refused
+				request_ids={req_s}
+			inserts outbox_events/confirming/2: created_at=now data=p leased_until=-infinity type=payment.failed`},
+		{rule: "RecordsAFirstConfirm", query: q.PaymentFinish, first: sentBefore, with: but(finish("held"),
+			func(p *db.PaymentFinishParams) { p.StripeKeys[0] = tenant + ":new:confirm" }), want: `
 			row 1
 			changes idempotency_keys/held: answer_body=b answer_headers=h answer_status=201 answer_version=1
 				finished_at=now history={3 finished now} recovery_point=finished
 			changes orders/open: payment_id=confirming status=paid version=2
 			changes payments/confirming: charge_id=ch confirm_request_id=req_s intent_closed=true
 				status=succeeded updated_at=now version=2
-			changes stripe_call_rows/acme:eu:held:confirm: http_status=200 object_id=pi outcome=done
-				request_ids={req_s}
 			inserts outbox_events/confirming/2: created_at=now data=p leased_until=-infinity
 				type=payment.succeeded
 			inserts outbox_events/open/2: created_at=now data=o leased_until=-infinity type=order.paid`},
-		{rule: "RecordsAFirstConfirmThatWasRefused", query: q.PaymentFinish, first: `UPDATE payments SET confirm_sent_at = clock_timestamp(), create_sent_at = clock_timestamp()
-			WHERE tenant_id = 'acme:eu' AND id = 'confirming'`,
+		{rule: "RecordsAFirstConfirmThatWasRefused", query: q.PaymentFinish, first: sentBefore,
 			with: but(finish("held"), func(p *db.PaymentFinishParams) {
 				p.PaysOrders[0], p.Statuses[0], p.FailureCodes[0], p.ChargeIds[0] = false, "failed", "card_declined", ""
 				p.StripeOutcomes[0], p.HttpStatuses[0], p.StripeKeys[0] = "refused", 402, tenant+":new:confirm"
@@ -268,11 +364,10 @@ func TestQueriesOfPayments(t *testing.T) {
 			changes payments/confirming: ended_id=confirming failure_code=card_declined intent_closed=true
 				status=failed updated_at=now version=2
 			inserts outbox_events/confirming/2: created_at=now data=p leased_until=-infinity type=payment.failed
-			inserts stripe_call_rows/acme:eu:new:confirm: attempts=1 first_sent_at=now http_status=402
-				last_sent_at=now object_id=pi operation=confirm outcome=refused params_sha256=sha
+			inserts stripe_call_rows/acme:eu:new:confirm: attempts=1 first_sent_at=-1h http_status=402
+				last_sent_at=-1h object_id=pi operation=confirm outcome=refused params_sha256=sha
 				request_ids={req_s} resource_id=confirming`},
-		{rule: "RecordsAFirstCreationThatWasRefused", query: q.PaymentFinish, first: `UPDATE payments SET confirm_sent_at = clock_timestamp(), create_sent_at = clock_timestamp()
-			WHERE tenant_id = 'acme:eu' AND id = 'confirming'`,
+		{rule: "RecordsAFirstCreationThatWasRefused", query: q.PaymentFinish, first: sentBefore,
 			with: but(finish("held"), func(p *db.PaymentFinishParams) {
 				p.PaysOrders[0], p.Statuses[0], p.FailureCodes[0], p.ChargeIds[0] = false, "failed", "declined", ""
 				p.StripeOutcomes[0], p.HttpStatuses[0], p.StripeKeys[0] = "refused", 400, tenant+":new:create"
@@ -284,8 +379,8 @@ func TestQueriesOfPayments(t *testing.T) {
 			changes payments/confirming: ended_id=confirming failure_code=declined intent_closed=true
 				status=failed updated_at=now version=2
 			inserts outbox_events/confirming/2: created_at=now data=p leased_until=-infinity type=payment.failed
-			inserts stripe_call_rows/acme:eu:new:create: attempts=1 first_sent_at=now http_status=400
-				last_sent_at=now object_id=pi operation=create_intent outcome=refused params_sha256=sha
+			inserts stripe_call_rows/acme:eu:new:create: attempts=1 first_sent_at=-2h http_status=400
+				last_sent_at=-2h object_id=pi operation=create_intent outcome=refused params_sha256=sha
 				resource_id=open`},
 		{rule: "LeavesTheOrderOfADeclinedPayment", query: q.PaymentFinish,
 			with: but(finish("held"), func(p *db.PaymentFinishParams) {

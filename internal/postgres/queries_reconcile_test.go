@@ -269,6 +269,11 @@ func TestQueriesOfKeyStats(t *testing.T) {
 		{rule: "KnowsFirstConfirms", query: q.KeyStats, with: with,
 			first: confirmed("acme:eu/must_act", "acme/parked", "acme:eu/missing"), want: `
 			row Unfinished=24 Parked=2 InFlight=2 Overdue=2 OldestSeconds=-9h1m Unknown=4 UnknownSeconds=-99h`},
+		{rule: "LeavesOutFirstConfirmsThatAreHeld", query: q.KeyStats, with: with,
+			first: confirmed("acme:eu/must_act") + `; ALTER TABLE idempotency_keys DISABLE TRIGGER USER;
+				UPDATE idempotency_keys SET leased_until = clock_timestamp() + interval '1 hour'
+				WHERE tenant_id = 'acme:eu' AND key = 'must_act'`, want: `
+			row Unfinished=24 Parked=2 InFlight=3 Overdue=2 OldestSeconds=-9h1m Unknown=2 UnknownSeconds=-3h`},
 		{rule: "LeavesOutWhatMayTakeDays", query: q.KeyStats,
 			each: "overdue parked finished awaits must_act awaits_failed at_bank refunded not_at_bank at_twins_bank",
 			with: func(string) any { return with },
