@@ -357,8 +357,7 @@ WITH asked AS MATERIALIZED (
         last_sent_at, outcome, http_status, error_code, object_id, request_ids)
     SELECT claim.tenant_id, claim.stripe_key, claim.stripe_operation, claim.stripe_resource_id, claim.params_sha256,
         sent.at, sent.at, claim.stripe_outcome::stripe_outcome, claim.http_status, nullif(claim.error_code, ''),
-        nullif(claim.object_id, ''),
-        CASE WHEN claim.stripe_request_id = '' THEN '{}' ELSE ARRAY[claim.stripe_request_id] END
+        nullif(claim.object_id, ''), array_remove(ARRAY[claim.stripe_request_id], '')
     FROM claim
     CROSS JOIN LATERAL (
         SELECT CASE WHEN claim.stripe_operation = 'confirm' THEN p.confirm_sent_at ELSE p.create_sent_at END AS at

@@ -122,15 +122,16 @@ func TestQueriesOfPayments(t *testing.T) {
 	}
 	// The two calls of confirming were sent; so were those of another payment, and of one with its id under another tenant.
 	sentBefore := "ALTER TABLE payments DISABLE TRIGGER USER; UPDATE payments SET intent_id = 'pi_c', create_sent_at = '" +
-		at("-2h").Format(time.RFC3339) + "', confirm_sent_at = '" + at("-1h").Format(time.RFC3339) +
-		"' WHERE tenant_id = 'acme:eu' AND id = 'confirming'; UPDATE payments SET intent_id = 'pi_c', create_sent_at = '" +
 		at("-8h").Format(time.RFC3339) + "', confirm_sent_at = '" + at("-7h").Format(time.RFC3339) +
-		"' WHERE id IN ('changed', 'confirming') AND confirm_sent_at IS NULL"
+		"' WHERE id IN ('changed', 'confirming'); UPDATE payments SET create_sent_at = '" +
+		at("-2h").Format(time.RFC3339) + "', confirm_sent_at = '" + at("-1h").Format(time.RFC3339) +
+		"' WHERE tenant_id = 'acme:eu' AND id = 'confirming'"
 	// Rows of the same names under another tenant that differ in nothing else.
 	const twins = `ALTER TABLE payments DISABLE TRIGGER USER; ALTER TABLE idempotency_keys DISABLE TRIGGER USER;
 		UPDATE payments SET version = 1, status = 'processing', failure_code = NULL
 		WHERE tenant_id = 'acme' AND id IN ('confirming', 'taken');
-		UPDATE idempotency_keys SET lease_token = 3 WHERE tenant_id = 'acme' AND key = 'held'`
+		UPDATE idempotency_keys SET lease_token = 3, finished_at = NULL, recovery_point = 'started', answer_version = NULL,
+			answer_status = NULL, answer_headers = NULL, answer_body = NULL WHERE tenant_id = 'acme' AND key = 'held'`
 	const firstHolder = `ALTER TABLE idempotency_keys DISABLE TRIGGER USER; UPDATE idempotency_keys SET lease_token = 1
 		WHERE key = 'held'`
 	// What another process changes while a statement waits for its row: all of the statement is refused.
