@@ -31,7 +31,11 @@ var All = []Mutant{
 	},
 	{
 		ID: "M2", Guard: "the fence of T2: a holder that lost its lease may store its answer", Breaks: "I3, I9",
-		Edits: []Edit{{phases, "k.lease_token = $18\n", "k.lease_token >= $18\n"}},
+		Edits: []Edit{
+			{phases, "    WHERE k.lease_token = asked.lease_token AND coalesce(", "    WHERE k.lease_token >= " +
+				"asked.lease_token AND coalesce("},
+			{phases, "k.lease_token = settled.lease_token\n", "k.lease_token >= settled.lease_token\n"},
+		},
 		Test: Test{"internal/payments", "guards_test.go", "TestEachGuardHasAFailingTest/the fence of T2/Sound",
 			"only the holder of a claim moves it"},
 	},
@@ -52,9 +56,14 @@ var All = []Mutant{
 	{
 		ID: "M5", Guard: "answer and events are one transaction: the events follow in a second one", Breaks: "I6, I2",
 		Edits: []Edit{
-			{pay, "for _, event := range events {", "for _, event := range events[:0] {"},
+			{phases, "payment_event, nullif(traceparent, '')\n    FROM claim\n", "payment_event, nullif(traceparent, " +
+				"'')\n    FROM claim WHERE false\n"},
+			{phases, "    FROM claim WHERE pays_order\n), called", "    FROM claim WHERE false\n), called"},
+			{pay, "\t\"example.com/payonce/internal/ids\"\n", "\t\"example.com/payonce/internal/ids\"\n\t" +
+				"\"example.com/payonce/internal/outbox\"\n"},
 			{pay, "return c.Answer(), nil\n}\n\n// After is", "return c.Answer(), s.pool.InTx(ctx, func(q *db.Queries) " +
-				"error { return outbox.Append(ctx, q, events...) })\n}\n\n// After is"},
+				"error { return outbox.Append(ctx, q, PaymentEvent(\"payment.\"+string(after.Status), after), " +
+				"OrderEvent(\"order.paid\", order)) })\n}\n\n// After is"},
 		},
 		Test: Test{"internal/payments", "matrix_test.go", "TestCrashMatrix/payment/finished/success/killed/retry",
 			"each version of a payment has one event"},
@@ -100,8 +109,7 @@ var All = []Mutant{
 		Edits: []Edit{
 			{"internal/http/idempotency.go", "context.WithDeadline(context.WithoutCancel(ctx), until)",
 				"context.WithDeadline(ctx, until)"},
-			{"internal/http/observe.go", "context.WithValue(context.WithoutCancel(ctx), visitKey{}, v)",
-				"context.WithValue(ctx, visitKey{}, v)"},
+			{"internal/http/observe.go", "Context: context.WithoutCancel(ctx), requestID", "Context: ctx, requestID"},
 		},
 		Test: Test{"internal/payments", "pay_test.go", "TestClientHangsUp", "the time to a final answer is that of " +
 			"the work"},
@@ -135,7 +143,8 @@ var All = []Mutant{
 			"read earlier, plus one",
 		Breaks: "I6",
 		Edits: []Edit{
-			{phases, "p.version = $12\n", "p.version >= $12\n"},
+			{phases, "p.version = asked.payment_version\n", "p.version >= asked.payment_version\n"},
+			{phases, "p.version = decided.payment_version\n", "p.version >= decided.payment_version\n"},
 			{outboxTable, "    PRIMARY KEY (tenant_id, aggregate_id, version),\n", ""},
 		},
 		Test: Test{"internal/payments", "fence_test.go", "TestConcurrentEndsOfOnePayment", "each version of a payment " +
@@ -214,14 +223,14 @@ var All = []Mutant{
 	},
 	{
 		ID: "M19", Guard: "the fingerprint covers the whole request: it leaves out the body", Breaks: "I4",
-		Edits: []Edit{{"internal/http/idempotency.go", "\tadd(string(canonicalBody))\n", ""}},
+		Edits: []Edit{{"internal/http/idempotency.go", "\t_, _ = mac.Write(canonicalBody)\n", ""}},
 		Test:  Test{"internal/http", "keys_test.go", "TestKey/MismatchRevealsNothing", "a key serves one request"},
 	},
 	{
 		ID: "M20", Guard: "a key is looked up within its tenant: across all tenants", Breaks: "I10",
-		Edits: []Edit{{keyStatements, "AS answer_status, answer_headers, answer_body\nFROM idempotency_keys\nWHERE " +
-			"tenant_id = $1 AND key = $2\n", "AS answer_status, answer_headers, answer_body\nFROM " +
-			"idempotency_keys\nWHERE $1::text <> '' AND key = $2\n"}},
+		Edits: []Edit{{keyStatements, "AS answer_status, k.answer_headers, k.answer_body\nFROM asked\nJOIN " +
+			"idempotency_keys k ON k.tenant_id = asked.tenant_id AND ", "AS answer_status, k.answer_headers, " +
+			"k.answer_body\nFROM asked\nJOIN idempotency_keys k ON asked.tenant_id <> '' AND "}},
 		Test: Test{"internal/payments", "pay_test.go", "TestOrderIsPaidOnce/OfEachTenant", "another tenant's order is " +
 			"not there, and neither is the key"},
 	},
