@@ -99,6 +99,13 @@ func TestFinish(t *testing.T) {
 		})
 	}
 
+	t.Run("HasLostItsLeaseIfItsStatementDoesNothing", func(t *testing.T) {
+		t.Parallel()
+		w := newWatched(t)
+		require.ErrorIs(t, w.claim("k").FinishStatement(t.Context(), created,
+			func(idempotency.Encoded) error { return postgres.ErrNoRows }), idempotency.ErrLeaseLost)
+	})
+
 	t.Run("SendsNoStatementWithoutAnAnswer", func(t *testing.T) {
 		t.Parallel()
 		w := newWatched(t)

@@ -45,7 +45,7 @@ func (i *Intake) Receive(ctx context.Context, e Received) (fresh bool, err error
 	if errors.Is(err, postgres.ErrNoRows) {
 		return false, nil
 	}
-	if err != nil && !errors.Is(err, postgres.ErrFull) {
+	if !errors.Is(err, postgres.ErrFull) {
 		err = postgres.ClassifyWriteError(err)
 	}
 	if err != nil {

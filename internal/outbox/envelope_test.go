@@ -24,6 +24,11 @@ func TestEnvelopeIsOneOfOurs(t *testing.T) {
 	require.NoError(t, json.Unmarshal(ours, &read))
 	require.Equal(t, sent, read)
 
+	unrendered := sent
+	unrendered.Data = nil
+	_, err = json.Marshal(unrendered)
+	require.ErrorContains(t, err, "ord_1-2 was stored without data")
+
 	const last = "9223372036854775807" // of an int64
 	for name, c := range map[string]struct{ part, instead, says string }{
 		"AnotherFormat":         {`"specversion":"1.0"`, `"specversion":"2.0"`, "not an event of ours"},

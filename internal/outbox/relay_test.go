@@ -66,6 +66,44 @@ func TestAppend(t *testing.T) {
 	})
 }
 
+// TestRendersEventsWithoutData: relay and feed ask for the data of the events that were stored without.
+func TestRendersEventsWithoutData(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	stored := event("ord_1", 1)
+	stored.Type, stored.Data = "order.created", nil
+	appendEvents(t, pool, stored)
+	var rendering error
+	render := func(_ context.Context, _ *postgres.Pool, events []outbox.Envelope) error {
+		events[0].Data = []byte(`{"rendered":true}`)
+		return rendering
+	}
+	var published []outbox.Envelope
+	relay := outbox.NewRelay(pool, publisher(func(_ context.Context, events []outbox.Envelope) []error {
+		published = append(published, events...)
+		return make([]error, len(events))
+	}), outbox.RelayOptions{Render: render})
+
+	rendering = errAway
+	n, err := relay.RunOnce(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, n)
+	require.Empty(t, published, "it cannot be read")
+
+	rendering = nil
+	n, err = relay.RunOnce(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.JSONEq(t, `{"rendered":true}`, string(published[0].Data))
+
+	events, _, err := outbox.NewFeed(pool, render).List(t.Context(), tenant, "", 10)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"rendered":true}`, string(events[0].Data))
+	rendering = errAway
+	_, _, err = outbox.NewFeed(pool, render).List(t.Context(), tenant, "", 10)
+	require.ErrorIs(t, err, errAway)
+}
+
 func TestRelay(t *testing.T) {
 	t.Parallel()
 

@@ -96,3 +96,14 @@ func TestRenderedEventsNeverChange(t *testing.T) {
 		}
 	})
 }
+
+// TestOrderThatCannotBeRead: a request that finds one fails, and shows nothing of it.
+func TestOrderThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	whole := db.Order{ID: "ord_1", AmountMinor: 1000, Items: []byte("[]"), Metadata: []byte("{}")}
+	require.Zero(t, orderOf(whole).AmountPaid, "it has no payment")
+	items, metadata := whole, whole
+	items.Items, metadata.Metadata = []byte("7"), []byte("7")
+	require.Panics(t, func() { orderOf(items) })
+	require.Panics(t, func() { orderOf(metadata) })
+}

@@ -9,6 +9,7 @@ import (
 
 	"example.com/payonce/internal/outbox"
 	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/postgres"
 	"example.com/payonce/testkit/dbtest"
 	"example.com/payonce/testkit/world"
 )
@@ -62,8 +63,35 @@ func TestRenderEvents(t *testing.T) {
 		other := b.API.Order()
 		b.Exec(dbtest.WithoutRules)
 		b.Exec(`UPDATE orders SET items = '7' WHERE id = $1`, order)
-		rendered := renderedEvents(b, 2, 1)
-		require.NotEmpty(t, rendered["order.created"], "that of %s is whole", other)
+		events := b.Events()
+		require.Len(t, events, 2)
+		require.Nil(t, events[0].Data)
+		require.Contains(t, string(events[1].Data), other)
+		b.Exec(`UPDATE orders SET items = '[]', metadata = '7' WHERE id = $1`, order)
+		require.Nil(t, b.Events()[0].Data)
+	})
+
+	t.Run("EachByItself", func(t *testing.T) {
+		t.Parallel()
+		b := world.NewBooks(t)
+		require.Equal(t, http.StatusCreated, b.API.Pay("pays", b.API.Order(), "pm_card_visa").Status)
+		for _, e := range b.Events() {
+			alone := []outbox.Envelope{e, e}
+			alone[0].Data, alone[1].Data = nil, []byte(`{"kept":true}`)
+			require.NoError(t, payments.RenderEvents(t.Context(), b.DB, alone))
+			require.Equal(t, string(e.Data), string(alone[0].Data), e.Type)
+			require.JSONEq(t, `{"kept":true}`, string(alone[1].Data))
+		}
+	})
+
+	t.Run("SaysThatTheyCannotBeRead", func(t *testing.T) {
+		t.Parallel()
+		b := world.NewBooks(t)
+		away, err := postgres.Open(t.Context(), b.URL, postgres.Options{})
+		require.NoError(t, err)
+		away.Close()
+		require.ErrorContains(t, payments.RenderEvents(t.Context(), away, []outbox.Envelope{{Type: "order.created"}}),
+			"render events")
 	})
 }
 
