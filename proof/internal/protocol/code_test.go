@@ -24,6 +24,7 @@ import (
 	"example.com/payonce/db"
 	service "example.com/payonce/internal/calls"
 	"example.com/payonce/internal/payments"
+	"example.com/payonce/internal/postgres"
 	"example.com/payonce/internal/stripe"
 	"example.com/payonce/proof/internal/inventory"
 )
@@ -79,7 +80,10 @@ func pointsOf(d ast.Decl) (points []string) {
 // TestOperations compares the model's operations with those that the service registers.
 func TestOperations(t *testing.T) {
 	t.Parallel()
-	registered := payments.New(nil, nil, nil, nil, payments.Options{}).Operations()
+	pool, err := postgres.Open(t.Context(), "postgres://127.0.0.1:1/nothing", postgres.Options{}) // never used
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	registered := payments.New(pool, nil, nil, nil, payments.Options{}).Operations()
 	model := []string{string(Pay), string(CancelOrder), string(CancelPayment), string(RefundAll), string(sweep),
 		payments.RefundOrder}
 	requireModelled(t, slices.Collect(maps.Keys(registered)), model)
