@@ -176,8 +176,24 @@ func (o options) among(p place, all []mutation.Mutant, recorded *mutation.Record
 		unkillable := recorded.Survived[m.ID] || recorded.Equivalent[m.ID] != ""
 		return o.catalogue && (m.Kind == mutation.Go || unkillable)
 	})
-	if o.changed {
-		return recorded.Changed(p.root, chosen)
+	if !o.changed {
+		return chosen, nil
 	}
-	return chosen, nil
+	changed, err := recorded.Changed(p.root, chosen)
+	return o.few(changed, recorded), err
+}
+
+// few leaves out those that a test was recorded to kill, if more have changed than may be tried.
+func (o options) few(changed []mutation.Mutant, recorded *mutation.Recorded) []mutation.Mutant {
+	if o.most == 0 || len(changed) <= o.most {
+		return changed
+	}
+	tried := slices.DeleteFunc(slices.Clone(changed), func(m mutation.Mutant) bool {
+		_, killed := recorded.KilledBy[m.ID]
+		return killed || recorded.Equivalent[m.ID] != ""
+	})
+	fmt.Printf("==> NOT TRIED AGAIN: the code or the tests of %d mutants have changed, more than %d. Those that no test "+
+		"was recorded to kill are tried, %d; the others are left to the night: go run -C proof ./mutants\n",
+		len(changed), o.most, len(tried))
+	return tried
 }
